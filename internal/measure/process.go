@@ -125,6 +125,26 @@ func (p procFS) tree(root int) (Usage, error) {
 	return u, nil
 }
 
+// Pids lists a process and all that it has started, directly or not.
+func Pids(root int) ([]int, error) {
+	stats, err := procFS("/proc").allStats()
+	if err != nil {
+		return nil, err
+	}
+	if _, ok := stats[root]; !ok {
+		return nil, fmt.Errorf("read process %d: %w", root, fs.ErrNotExist)
+	}
+	out := []int{root}
+	for i := 0; i < len(out); i++ {
+		for pid, st := range stats {
+			if st.parent == out[i] {
+				out = append(out, pid)
+			}
+		}
+	}
+	return out, nil
+}
+
 func (p procFS) treeOnce(root int) (Usage, error) {
 	stats, err := p.allStats()
 	if err != nil {

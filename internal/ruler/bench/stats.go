@@ -125,6 +125,38 @@ func PairedRatio(a, b []float64, confidence float64) Interval {
 	return out
 }
 
+// Slope estimates by how much y grows with each unit of x, by least squares, with an
+// interval of Student's t. It takes the residuals for independent; readings that drift
+// together make the interval too narrow. It needs three points.
+func Slope(xs, ys []float64, confidence float64) Interval {
+	n := min(len(xs), len(ys))
+	out := Interval{N: n, Confidence: confidence, Method: "least squares, Student's t"}
+	if n < 3 {
+		return Interval{Median: math.NaN(), Lo: math.Inf(-1), Hi: math.Inf(1), N: n, P: 1, Method: "none"}
+	}
+	mx, _ := meanSD(xs[:n])
+	my, _ := meanSD(ys[:n])
+	var sxx, sxy float64
+	for i := range n {
+		sxx += (xs[i] - mx) * (xs[i] - mx)
+		sxy += (xs[i] - mx) * (ys[i] - my)
+	}
+	if sxx == 0 {
+		return Interval{Median: math.NaN(), Lo: math.Inf(-1), Hi: math.Inf(1), N: n, P: 1, Method: "none"}
+	}
+	slope := sxy / sxx
+	var residual float64
+	for i := range n {
+		d := ys[i] - my - slope*(xs[i]-mx)
+		residual += d * d
+	}
+	se := math.Sqrt(residual / float64(n-2) / sxx)
+	half := studentT(n-2, confidence) * se
+	out.Median, out.Lo, out.Hi = slope, slope-half, slope+half
+	out.P = studentP(slope, se, n-2)
+	return out
+}
+
 // UnpairedRatio estimates the ratio b/a from samples that were not taken in
 // turn, such as those of two runs. From four samples a side on it assumes
 // nothing but that all of a run's samples are alike (see shift); below, it is

@@ -128,3 +128,32 @@ func TestRoundsNeeded(t *testing.T) {
 		t.Errorf("rounds from nothing = %d", got)
 	}
 }
+
+func TestSlope(t *testing.T) {
+	xs := []float64{0, 1, 2, 3, 4, 5, 6, 7}
+	exact := make([]float64, len(xs))
+	for i, x := range xs {
+		exact[i] = 5 + 3*x
+	}
+	if s := Slope(xs, exact, .95); math.Abs(s.Median-3) > 1e-12 || math.Abs(s.Hi-s.Lo) > 1e-9 {
+		t.Errorf("slope of a line: %+v", s)
+	}
+	// By hand: residuals of +1 and -1 in turn leave the slope at 2.905 with a standard
+	// error of 0.174, and Student's t of 6 degrees is 2.447.
+	bent := make([]float64, len(xs))
+	for i := range xs {
+		bent[i] = exact[i] + 1 - 2*float64(i%2)
+	}
+	s := Slope(xs, bent, .95)
+	if math.Abs(s.Median-2.9048) > 1e-3 || s.Lo > 2.5 || s.Lo < 2.45 || s.Hi < 3.3 || s.Hi > 3.36 {
+		t.Errorf("slope with residuals: %+v", s)
+	}
+	for _, few := range [][]float64{nil, {1}, {1, 2}} {
+		if s := Slope(few, few, .95); !math.IsInf(s.Hi, 1) || !math.IsInf(s.Lo, -1) {
+			t.Errorf("of %d points: %+v", len(few), s)
+		}
+	}
+	if s := Slope([]float64{2, 2, 2}, []float64{1, 2, 3}, .95); !math.IsInf(s.Hi, 1) {
+		t.Errorf("of one place: %+v", s)
+	}
+}

@@ -49,6 +49,8 @@ type profileFlags struct {
 	rate                 float64
 	rounds               int
 	cold, deep, cpu      bool
+	strace, perf         bool
+	passes               []study.Pass
 	overheadPairs        int
 	out, jsonFile        string
 	resume               bool
@@ -79,6 +81,7 @@ their own and remove it. With --sql, the file's statements are one operation.`,
   weir profile --lab --engine mariadb --workload update --concurrency 1,16,64 --pool-max 4,16,64
   weir profile --lab --workload point-select --driver pgx,pgx-sql,pq --transport tcp,unix,rtt:1ms
   weir profile --lab --pool 5,100 --workers 100 --netem delay=1ms --netem delay=10ms,jitter=2ms,loss=1%
+  weir profile --lab --concurrency 16 --strace --perf
   weir profile --dsn postgres://app@db.example/shop --sql checkout.sql --rate 200
   weir profile --dsn 'sleep://?latency=5ms&jitter=3ms' --mode threads,async --concurrency 100`,
 		Args: cobra.NoArgs,
@@ -128,6 +131,8 @@ func (f *profileFlags) register(cmd *cobra.Command) {
 	s.BoolVar(&f.cold, "cold", false, "add cases that begin with an empty pool and end after 20 operations for each worker (default: if there is only one other case)")
 	s.BoolVar(&f.deep, "deep", false, "look into the server from outside, as far as this machine allows; it costs throughput")
 	s.BoolVar(&f.cpu, "cpu-profile", false, "show what this process spends its CPU time on: categories and a flame graph in the report, "+cpuProfile+" in --out")
+	s.BoolVar(&f.strace, "strace", false, "run the last warm case once more under strace, where it is installed: the client's system calls, and how much slower that made it")
+	s.BoolVar(&f.perf, "perf", false, "run the last warm case once more under perf, where it is installed: CPU time of client and server by function, kernel included")
 	s.IntVar(&f.overheadPairs, "overhead-pairs", 24, "pairs of slices by which the cost of tracing is measured; 0 leaves it out")
 	s.StringVar(&f.out, "out", "", "directory for samples, results and reports (default out/profile-TIME)")
 	s.BoolVar(&f.resume, "resume", false, "go on from the samples in --out")
@@ -288,8 +293,10 @@ func (f *profileFlags) run(ctx context.Context, stdout, stderr io.Writer) (err e
 		s := &study.Study{
 			Name: "profile-" + engine, Title: f.title(engine), Axes: axes,
 			Workload: f.workload, Script: script, Rows: f.rows, Rounds: f.rounds, OverheadPairs: f.overheadPairs,
+			Tools: f.tools(),
 		}
 		r, runErr := f.one(ctx, engine, s, store, stderr)
+		f.passes = append(f.passes, s.Passes...)
 		if r != nil {
 			results = append(results, r)
 		}
@@ -338,6 +345,18 @@ func (f *profileFlags) targets() []string {
 		return nil
 	}
 	return []string{t.Engine}
+}
+
+// tools are those of the passes that were asked for.
+func (f *profileFlags) tools() []string {
+	var out []string
+	if f.strace {
+		out = append(out, "strace")
+	}
+	if f.perf {
+		out = append(out, "perf")
+	}
+	return out
 }
 
 func (f *profileFlags) title(engine string) string {
@@ -394,6 +413,12 @@ func (f *profileFlags) one(ctx context.Context, engine string, s *study.Study, s
 // report writes the reports to the directory and prints one.
 func (f *profileFlags) report(results []*bench.Result, stdout, stderr io.Writer) error {
 	doc := study.Document("weir profile: "+f.workload, results...)
+	if len(f.passes) > 0 {
+		doc.Sections = append(doc.Sections, study.PassSections(f.passes)...)
+		if err := study.SavePasses(f.out, f.passes); err != nil {
+			return err
+		}
+	}
 	if f.cpu {
 		// A run that took hardly any CPU time has no profile: the rest is valid.
 		if err := flame.Append(doc, filepath.Join(f.out, cpuProfile)); err != nil {

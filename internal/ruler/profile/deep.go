@@ -38,6 +38,15 @@ func (d *deepWatch) miss(why string) {
 	d.missing = append(d.missing, "inside the server by eBPF: "+why)
 }
 
+// ServerPIDs are the processes that serve clients on this machine; none where the server is
+// elsewhere, or hidden from this process.
+func (t *Target) ServerPIDs() []int {
+	if t.local.pid == 0 {
+		return nil
+	}
+	return t.processes()
+}
+
 // processes are those that serve clients: the server itself, or all below it.
 func (t *Target) processes() []int {
 	if !t.local.tree {

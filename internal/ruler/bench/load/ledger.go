@@ -15,6 +15,22 @@ type clientLedger struct {
 	unknown []int64 // in flight when the connection or the run ended: either way
 }
 
+// Sent is what a client of another generator than Run knows: it sent the numbers below
+// Count, all of which were acknowledged but those that it lists.
+type Sent struct {
+	Count   int64
+	Unknown []int64 // answered by nothing that says whether they were done
+}
+
+// NewLedger is the ledger of clients of another generator than Run.
+func NewLedger(clients []Sent) *Ledger {
+	l := &Ledger{clients: make([]clientLedger, len(clients))}
+	for i, c := range clients {
+		l.clients[i] = clientLedger{sent: c.Count, unknown: c.Unknown}
+	}
+	return l
+}
+
 // Sent returns how many operations were sent in all.
 func (l *Ledger) Sent() int64 {
 	var n int64

@@ -13,6 +13,7 @@ import (
 	"github.com/weirdb/weir/internal/ruler/bench/load"
 	myload "github.com/weirdb/weir/internal/ruler/bench/load/mysql"
 	pgload "github.com/weirdb/weir/internal/ruler/bench/load/postgres"
+	"github.com/weirdb/weir/internal/ruler/bench/load/sqlload"
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
 )
 
@@ -31,6 +32,8 @@ type engine struct {
 	serverEnv, listenFlag string
 	// ungrouped is what a side is called whose weir joins no rows.
 	ungrouped string
+	// drivers are those of database/sql that applications use.
+	drivers []sqlload.Driver
 
 	setup  func(ctx context.Context, dsn string, w load.Workload) error
 	run    func(ctx context.Context, c load.Config) (*load.Outcome, error)
@@ -104,6 +107,7 @@ func postgres() *engine {
 		serverEnv:  "WEIR_POSTGRES",
 		listenFlag: "--listen-postgres",
 		ungrouped:  "weir isolated",
+		drivers:    []sqlload.Driver{sqlload.PQ, sqlload.PGX},
 		setup:      pgload.Setup,
 		run:        pgload.Run,
 		verify:     pgload.Verify,
@@ -133,6 +137,7 @@ func mysql(start func(context.Context, lab.MySQLConfig) (*lab.MySQL, error)) *en
 		serverEnv:  "WEIR_MYSQL",
 		listenFlag: "--listen-mysql",
 		ungrouped:  "weir one by one",
+		drivers:    []sqlload.Driver{sqlload.MySQL},
 		setup:      myload.Setup,
 		run:        myload.Run,
 		verify:     myload.Verify,

@@ -38,6 +38,11 @@ type Plan struct {
 	Reads []int
 	// Failing lists the numbers of clients with one failing insert in a hundred.
 	Failing []int
+	// Drivers lists the numbers of clients of the inserts through database/sql, by each
+	// driver of the engine.
+	Drivers []int
+	// Leak is how long weir is loaded to see whether its heap grows. Default: not at all.
+	Leak time.Duration
 	// Crowd lists numbers of clients that look up keys through weir, to see
 	// whether throughput holds when they are many times the pool's size.
 	Crowd []int
@@ -52,7 +57,7 @@ type Plan struct {
 
 // most returns the largest number of clients that connect to the server itself.
 func (p Plan) most() int {
-	most := slices.Max(append(slices.Concat(p.Inserts, p.Literals, p.Updates, p.Transactions, p.Slow, p.Reads), 1))
+	most := slices.Max(append(slices.Concat(p.Inserts, p.Literals, p.Updates, p.Transactions, p.Slow, p.Reads, p.Drivers), 1))
 	for _, n := range p.PoolSizes { // each size has a weir of its own
 		most += n
 	}
@@ -91,13 +96,13 @@ func Plans() map[string]Plan {
 		"demo": {Inserts: []int{64}, Rounds: 3, Duration: 2 * time.Second, Warmup: 600 * time.Millisecond},
 		"mini": {
 			Inserts: []int{64, 256}, Windows: ms(1, 10), Rounds: 3,
-			Duration: 2 * time.Second, Warmup: 500 * time.Millisecond, Reads: []int{64},
+			Duration: 2 * time.Second, Warmup: 500 * time.Millisecond, Reads: []int{64}, Drivers: []int{64}, Leak: 10 * time.Second,
 		},
 		"full": {
 			Inserts: []int{1, 16, 64, 256, 1000}, Windows: ms(1, 10, 100), Isolated: true, Literals: []int{1, 64, 256},
 			Updates: []int{64}, Transactions: []int{16, 64, 256},
 			SlowFsync: ms(2), Slow: []int{64, 256}, Reads: []int{16, 64, 256}, Failing: []int{64, 256},
-			Crowd: []int{64, 256, 2000}, Idle: 10000,
+			Crowd: []int{64, 256, 2000}, Idle: 10000, Drivers: []int{64}, Leak: 5 * time.Minute,
 			Rounds: 6, Duration: 2 * time.Second, Warmup: 600 * time.Millisecond,
 		},
 	}
@@ -109,7 +114,7 @@ type knobs struct {
 	clients, poolSizes, groupLimits []int
 	windows                         []string
 	rounds                          int
-	duration                        time.Duration
+	duration, leak                  time.Duration
 }
 
 // mostInGroup is how many weir joins at most.
@@ -137,11 +142,11 @@ func (p Plan) with(k knobs) (Plan, error) {
 	if i := slices.IndexFunc(k.groupLimits, func(n int) bool { return n > mostInGroup }); i >= 0 {
 		return p, fmt.Errorf("--group-limit %d: weir joins %d at most", k.groupLimits[i], mostInGroup)
 	}
-	if k.rounds < 0 || k.duration < 0 {
-		return p, errors.New("--rounds and --duration must not be negative")
+	if k.rounds < 0 || k.duration < 0 || k.leak < 0 {
+		return p, errors.New("--rounds, --duration and --leak must not be negative")
 	}
 	if len(k.clients) > 0 {
-		for _, list := range []*[]int{&p.Inserts, &p.Literals, &p.Updates, &p.Transactions, &p.Slow, &p.Reads, &p.Failing, &p.Crowd} {
+		for _, list := range []*[]int{&p.Inserts, &p.Literals, &p.Updates, &p.Transactions, &p.Slow, &p.Reads, &p.Failing, &p.Crowd, &p.Drivers} {
 			if len(*list) > 0 {
 				*list = k.clients
 			}
@@ -162,6 +167,7 @@ func (p Plan) with(k knobs) (Plan, error) {
 	}
 	p.PoolSizes, p.GroupLimits = k.poolSizes, k.groupLimits
 	p.Rounds, p.Duration = cmp.Or(k.rounds, p.Rounds), cmp.Or(k.duration, p.Duration)
+	p.Leak = cmp.Or(k.leak, p.Leak)
 	return p, nil
 }
 

@@ -25,6 +25,9 @@ func (r *run) profile(ctx context.Context, w way, clients int) error {
 		return err
 	}
 	d := max(leastProfile, r.o.Plan.Duration)
+	if w.weir == nil { // the server does most when every client asks it
+		defer r.server(ctx, w, d)()
+	}
 	return r.profiled(ctx, w, bench.RoleClient, d, func() error {
 		_, err := r.engine.run(ctx, load.Config{DSN: w.dsn, Workload: work, Connections: clients, Duration: d})
 		return err

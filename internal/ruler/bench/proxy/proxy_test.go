@@ -2,6 +2,10 @@ package proxybench
 
 import (
 	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -33,7 +37,7 @@ func endToEnd(t *testing.T, e suite.Engine, binary string) {
 	lived := false
 	plan := Plan{
 		Inserts: []int{8}, Windows: []time.Duration{time.Millisecond}, Isolated: true, Literals: []int{8},
-		Reads: []int{8}, Failing: []int{8}, Crowd: []int{2, 40}, Idle: 50, Rounds: 1, Warmup: 50 * time.Millisecond, Duration: 200 * time.Millisecond,
+		Reads: []int{8}, Failing: []int{8}, Crowd: []int{2, 40}, Idle: 50, Drivers: []int{4}, Leak: time.Second, Rounds: 1, Warmup: 50 * time.Millisecond, Duration: 200 * time.Millisecond,
 	}
 	got, err := Run(t.Context(), Options{
 		Options: suite.Options{Out: dir, Say: t.Logf}, Engine: e, Binary: binary,
@@ -46,9 +50,11 @@ func endToEnd(t *testing.T, e suite.Engine, binary string) {
 	if !lived {
 		t.Error("nobody was told how it goes")
 	}
-	if n := len(got.Results); n != 6 {
-		t.Fatalf("%d experiments were run; want inserts, literals, two of reads, failing, crowd", n)
+	drivers := map[suite.Engine]int{suite.PostgreSQL: 2, suite.MariaDB: 1}[e]
+	if n := len(got.Results); n != 7+drivers {
+		t.Fatalf("%d experiments were run; want inserts, literals, two of reads, failing, crowd, leak, %d of drivers", n, drivers)
 	}
+	checkWitnesses(t, dir, got, drivers)
 	var names []string
 	for _, s := range Steps(Options{Engine: e, Plan: plan}) {
 		names = append(names, s.Names...)
@@ -84,6 +90,45 @@ func endToEnd(t *testing.T, e suite.Engine, binary string) {
 	}
 	if before.String() != after.String() {
 		t.Error("the report of a loaded run differs from that of the run")
+	}
+}
+
+// checkWitnesses looks at what is taken beside the rounds: profiles by category and
+// function, the server's own functions, the heap over time.
+func checkWitnesses(t *testing.T, dir string, got *Outcome, drivers int) {
+	t.Helper()
+	profiles := 0
+	for _, p := range got.Profiles {
+		if _, err := os.Stat(filepath.Join(dir, p.File)); err != nil {
+			t.Errorf("%s, %s: %v", p.Case, p.Role, err)
+		}
+		if slices.Contains([]string{"pq", "pgx-sql", "go-sql-driver"}, p.Case) {
+			profiles++
+			named := slices.ContainsFunc(p.Breakdown.Categories, func(c measure.Category) bool {
+				return c.Name == "database/sql" || c.Name == "driver and protocol"
+			})
+			if p.Breakdown.Samples > 20 && !named {
+				t.Errorf("%s: no time of drivers and database/sql among %+v", p.Case, p.Breakdown.Categories)
+			}
+		}
+	}
+	if profiles != drivers {
+		t.Errorf("%d profiles of drivers, want %d", profiles, drivers)
+	}
+	if _, err := exec.LookPath("perf"); err != nil {
+		if !slices.ContainsFunc(got.Left, func(s string) bool { return strings.Contains(s, "perf is not available here") }) {
+			t.Errorf("there is no perf, and it is not said: %q", got.Left)
+		}
+	} else if len(got.Servers) == 0 && !slices.ContainsFunc(got.Left, func(s string) bool { return strings.Contains(s, "CPU time of the server") }) {
+		t.Error("perf saw nothing of the server, and nobody says why")
+	}
+	if got.Leak == nil || len(got.Leak.Points) == 0 || got.Leak.Verdict() == "" {
+		t.Fatalf("leak check: %+v", got.Leak)
+	}
+	for i, p := range got.Leak.Points {
+		if p.Heap < 1<<16 || i > 0 && (p.Statements < got.Leak.Points[i-1].Statements || p.Seconds <= got.Leak.Points[i-1].Seconds) {
+			t.Errorf("reading %d of the heap: %+v", i, p)
+		}
 	}
 }
 

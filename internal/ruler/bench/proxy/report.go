@@ -26,8 +26,14 @@ func (o *Outcome) Report() *report.Doc {
 	if len(o.Profiles) > 0 {
 		d.Sections = append(d.Sections, suite.ProfileSection(o.Profiles))
 	}
+	if s, ok := ServerSection(o.Servers); ok {
+		d.Sections = append(d.Sections, s)
+	}
 	if len(o.Heaps) > 0 {
 		d.Sections = append(d.Sections, heapSection(o.Heaps))
+	}
+	if o.Leak != nil {
+		d.Sections = append(d.Sections, o.Leak.Section())
 	}
 	return d
 }

@@ -43,6 +43,9 @@ type Outcome struct {
 	Profiles      []suite.CPUProfile `json:"profiles,omitempty"`
 	Heaps         []Heap             `json:"heaps,omitempty"`
 	Idle          *Idle              `json:"idle,omitempty"`
+	Leak          *Leak              `json:"leak,omitempty"`
+	// Servers say where the CPU time of the server went, by perf.
+	Servers []ServerCPU `json:"servers,omitempty"`
 }
 
 // ProfileFiles are those whose flame graphs stand behind the report.
@@ -142,6 +145,16 @@ func (r *run) steps() []suite.Step {
 	if n := len(p.Crowd); n > 0 {
 		add("crowd", experimentName("crowd", p.Crowd[n-1], 0), 0, r.crowd)
 	}
+	if p.Leak > 0 && len(p.Inserts) > 0 {
+		add("", leakExperiment, 0, r.leak)
+	}
+	if e, err := engineOf(r.o.Engine); err == nil {
+		for _, n := range p.Drivers {
+			for _, d := range e.drivers {
+				add("drivers", driverExperiment(d, n), 0, func(ctx context.Context) error { return r.drivers(ctx, d, n) })
+			}
+		}
+	}
 	if p.Idle > 0 {
 		add("", "idle", 0, r.idle)
 	}
@@ -181,17 +194,7 @@ func (r *run) inserts(ctx context.Context, clients int) error {
 	if r.bouncer != nil && r.pooledStatements() {
 		ways = append(ways, r.pgbouncer())
 	}
-	if len(r.o.Plan.Windows) > 0 {
-		ways = append(ways, weirWay(r.weir, "weir 0", "/* batch:off */", "0"))
-	}
-	for _, w := range r.o.Plan.Windows {
-		if w == 0 {
-			continue // without a window: above
-		}
-		n := strconv.FormatInt(w.Milliseconds(), 10)
-		ways = append(ways, weirWay(r.weir, "weir "+n, "/* batch:"+n+" */", n))
-	}
-	ways = append(ways, weirWay(r.weir, "weir auto", "/* batch */", "auto"))
+	ways = append(ways, r.hinted()...)
 	if r.solo != nil {
 		ways = append(ways, weirWay(r.solo, r.engine.ungrouped, "/* batch */", bench.NotApplicable))
 	}
@@ -221,6 +224,22 @@ func (r *run) inserts(ctx context.Context, clients int) error {
 		r.Leave("the heap of %s: %v", auto.name, err)
 	}
 	return nil
+}
+
+// hinted are the ways through weir with each hint.
+func (r *run) hinted() []way {
+	var ways []way
+	if len(r.o.Plan.Windows) > 0 {
+		ways = append(ways, weirWay(r.weir, "weir 0", "/* batch:off */", "0"))
+	}
+	for _, w := range r.o.Plan.Windows {
+		if w == 0 {
+			continue // without a window: above
+		}
+		n := strconv.FormatInt(w.Milliseconds(), 10)
+		ways = append(ways, weirWay(r.weir, "weir "+n, "/* batch:"+n+" */", n))
+	}
+	return append(ways, weirWay(r.weir, "weir auto", "/* batch */", "auto"))
 }
 
 // settings compares weir with itself at values of one setting, inserts that ask for a

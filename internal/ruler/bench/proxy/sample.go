@@ -20,12 +20,15 @@ func (r *rig) side(w way, clients int, work load.Workload, text bool) bench.Side
 		Name:    w.name,
 		Factors: map[string]string{"via": w.via, "window": w.window},
 		Run: func(ctx context.Context, _ int) (bench.Sample, error) {
-			return r.sample(ctx, w, clients, work, text)
+			return r.sample(ctx, w, clients, work, text, r.engine.run)
 		},
 	}
 }
 
-func (r *rig) sample(ctx context.Context, w way, clients int, work load.Workload, text bool) (bench.Sample, error) {
+// generator drives a database as a configuration says.
+type generator func(context.Context, load.Config) (*load.Outcome, error)
+
+func (r *rig) sample(ctx context.Context, w way, clients int, work load.Workload, text bool, drive generator) (bench.Sample, error) {
 	var none bench.Sample
 	if err := r.engine.setup(ctx, r.direct().dsn, work); err != nil {
 		return none, err
@@ -42,7 +45,7 @@ func (r *rig) sample(ctx context.Context, w way, clients int, work load.Workload
 	if w.proxy != nil {
 		cfg.Watch[bench.RoleProxy] = w.proxy
 	}
-	got, err := r.watched(ctx, w.name, cfg)
+	got, err := r.watched(ctx, w.name, cfg, drive)
 	if err != nil {
 		return none, err
 	}
@@ -120,9 +123,9 @@ func (g reading) since(before reading, ops int64, s *bench.Sample) {
 }
 
 // watched runs the load while Live is told how it goes.
-func (r *rig) watched(ctx context.Context, side string, cfg load.Config) (*load.Outcome, error) {
+func (r *rig) watched(ctx context.Context, side string, cfg load.Config, drive generator) (*load.Outcome, error) {
 	if r.o.Live == nil {
-		return r.engine.run(ctx, cfg)
+		return drive(ctx, cfg)
 	}
 	cfg.Live = new(atomic.Int64)
 	began := time.Now()
@@ -142,5 +145,5 @@ func (r *rig) watched(ctx context.Context, side string, cfg load.Config) (*load.
 	})
 	defer watcher.Wait()
 	defer close(stop)
-	return r.engine.run(ctx, cfg)
+	return drive(ctx, cfg)
 }

@@ -52,6 +52,8 @@ dropped; nothing is known of the server's processor time and disk.`,
 		Example: `  weir bench proxy --plan mini
   weir bench proxy --experiments inserts-64
   weir bench proxy --experiments inserts,pool-sizes --clients 100 --windows 0,1,10,100 --pool-size 20,50,200
+  weir bench proxy --experiments drivers --clients 100 --windows 0,1,10,100
+  weir bench proxy --experiments leak --leak 1h
   weir bench proxy --mysql --plan full --out out/mariadb --resume
   weir bench proxy --engine mysql
   weir bench proxy --dsn mysql://root@127.0.0.1:3306/scratch --clients 64`,
@@ -79,6 +81,7 @@ dropped; nothing is known of the server's processor time and disk.`,
 	f.IntSliceVar(&c.poolSizes, "pool-size", nil, "most server connections of weir; several are compared with each other (default 20)")
 	f.IntSliceVar(&c.groupLimits, "group-limit", nil, "most members of a group; several are compared with each other (default 256)")
 	f.IntVar(&c.rounds, "rounds", 0, "rounds of each experiment, instead of the plan's")
+	f.DurationVar(&c.leak, "leak", 0, "how long the leak check loads weir, instead of the plan's time")
 	f.DurationVar(&c.duration, "duration", 0, "measured time of each round, instead of the plan's")
 	return cmd
 }

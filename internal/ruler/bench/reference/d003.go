@@ -2,6 +2,8 @@ package reference
 
 import (
 	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/profile/study"
+	"github.com/weirdb/weir/internal/ruler/report"
 )
 
 // boundaryProfiler is report 003. Its server cannot be had here; the same load on
@@ -14,6 +16,7 @@ func boundaryProfiler() Document {
 		ID: "003", Name: "db-boundary-profiler", Title: "db-boundary-profiler",
 		About: []string{
 			"The document's server is Oracle, which is in no package registry; ours is PostgreSQL. weir's Oracle driver is tested against a stand-in for its errors only, and says so.",
+			"Its future work is in the last sections: system calls by strace and CPU time by perf, where they are installed, each a pass of its own beside one without the tool.",
 			"The document began with an empty pool, and a run of some 2,000 operations consists of little else than opening it. Ours is cold, as the document's, and warm.",
 		},
 		Published: publishedProfiler,
@@ -53,6 +56,12 @@ func boundaryProfiler() Document {
 		},
 	}
 	d.Tables = []Table{pools, fields}
+	d.Details = func(m *Measured) []report.Section {
+		if t := m.parts["003"]; t != nil {
+			return study.PassSections(t.Passes)
+		}
+		return nil
+	}
 	d.Claims = []Claim{
 		{
 			Text: "Latency is dominated by connection acquisition, with a connection for each worker", Said: "69 of 82 ms", Reading: "warm, pool 100: acquire's p50 is at least half of the latency's",

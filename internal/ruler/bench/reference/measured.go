@@ -12,7 +12,9 @@ import (
 	"strings"
 
 	"github.com/weirdb/weir/internal/ruler/bench"
+	proxybench "github.com/weirdb/weir/internal/ruler/bench/proxy"
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
+	"github.com/weirdb/weir/internal/ruler/profile/study"
 )
 
 // Measured is what a run has measured so far, by part.
@@ -30,6 +32,12 @@ type Taken struct {
 	CPU []suite.CPUProfile
 	// Heaps holds what cases of the proxy took from its heap and kept.
 	Heaps []HeapTaken
+	// Servers say where the CPU time of the server went, Leak what a long load left in
+	// the proxy's heap; may be nil.
+	Servers []proxybench.ServerCPU
+	Leak    *proxybench.Leak
+	// Passes are what strace and perf saw of a profile.
+	Passes []study.Pass
 	// Report is the page of the part's own report, "" for none.
 	Report string
 	// Dir is where all that lies.
@@ -61,11 +69,17 @@ func load(dir string, benches []suite.Bench) (*Taken, error) {
 	case err == nil:
 		o := run.Common()
 		t.Results, t.Left = o.Results, o.Left
+		if p, ok := run.(*proxybench.Outcome); ok {
+			t.Servers, t.Leak = p.Servers, p.Leak
+		}
 		if t.CPU, t.Heaps, err = witnesses(filepath.Join(dir, file.Name)); err != nil {
 			return nil, err
 		}
 	case errors.Is(err, fs.ErrNotExist): // a study, or a suite that was killed: read what lies there
 		if t.Results, err = resultsBelow(dir); err != nil {
+			return nil, err
+		}
+		if t.Passes, err = study.LoadPasses(dir); err != nil {
 			return nil, err
 		}
 	default:

@@ -28,6 +28,11 @@ type Study struct {
 	// OverheadPairs is how many pairs of slices the cost of tracing is measured
 	// by, at the smallest and the largest concurrency. Default: 0, not at all.
 	OverheadPairs int
+	// Tools are those under which one case is run once more in the end: strace, perf.
+	Tools []string
+
+	// Passes are what they saw.
+	Passes []Pass
 }
 
 // Options is how a study is run.
@@ -79,6 +84,9 @@ func (s *Study) Run(ctx context.Context, t *profile.Target, o Options) (_ *bench
 		env.Servers = []measure.Server{t.Server()}
 	}
 	r, err := bench.Run(ctx, s.experiment(t, w, list), bench.Options{Store: o.Store, Env: &env, FlushDir: o.FlushDir, Progress: o.Progress})
+	if err == nil && r != nil {
+		s.Passes, err = s.passes(ctx, t, w, list, o)
+	}
 	if r != nil {
 		r.Overhead = overhead
 		r.Warnings = append(r.Warnings, missing...)
