@@ -1,6 +1,8 @@
 package bench
 
 import (
+	"math"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -95,5 +97,65 @@ func TestPublishedDegradationCannotBeTold(t *testing.T) {
 	}
 	if got := claims(r, "plateau"); !strings.Contains(got, "cannot be told apart") {
 		t.Errorf("plateau = %q", got)
+	}
+}
+
+// The fastest case of a sweep breaks a limit that was set beforehand, the next one a
+// promise: neither is called best, and no sentence recommends one of them.
+func TestNoBestAmongInvalidCases(t *testing.T) {
+	limit := 2.0
+	at := func(ms int64) func(*Sample) {
+		return func(s *Sample) {
+			s.Latency = &measure.Hist{}
+			s.Latency.RecordN(ms*1e6, uint64(s.Ops))
+		}
+	}
+	r := result(
+		testCase("0 us", "0", 16_000, 60, at(1)),
+		testCase("50 us", "50", 22_000, 60, at(1)),
+		testCase("100 us", "100", 30_000, 60, at(1), func(s *Sample) { s.Invalid = []string{"3 answers are wrong"} }),
+		testCase("150 us", "150", 40_000, 60, at(9)))
+	r.Experiment.Constraints = []Constraint{{Metric: "p50", Max: &limit}}
+	r.Evaluate()
+	if got := claims(r, "constraint"); !strings.Contains(got, "1 of ") {
+		t.Errorf("constraint = %q", got)
+	}
+	if got := claims(r, "sweet-spot"); !strings.Contains(got, "50") || strings.Contains(got, "100 us is") || strings.Contains(got, "150 us is") {
+		t.Errorf("sweet-spot = %q; want 50 us", got)
+	}
+	for _, f := range r.Findings {
+		if strings.Contains(f.Claim, "is best") && !strings.HasPrefix(f.Claim, "50 ms") {
+			t.Errorf("%s: %s", f.ID, f.Claim)
+		}
+	}
+}
+
+// Of levels that are all alike, seen through noise, hardly ever one is called better than
+// another: a sentence says no more than its interval.
+func TestLevelsThatAreAlikeAreNotRanked(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 11))
+	const sweeps = 200
+	ranked := 0
+	for range sweeps {
+		var cases []Case
+		for _, us := range []string{"0", "25", "50", "75", "100", "150"} {
+			c := Case{Name: us + " us", Factors: map[string]string{"window": us}}
+			for round := range 6 {
+				s := fixed(int64(20_000*math.Exp(.08*rng.NormFloat64())), 60)
+				s.Round = round
+				c.Samples = append(c.Samples, s)
+			}
+			cases = append(cases, c)
+		}
+		r := result(cases...)
+		for _, f := range r.Findings {
+			if f.ID == "sweet-spot" || f.ID == "degradation" || f.ID == "cliff" {
+				ranked++
+				break
+			}
+		}
+	}
+	if most := sweeps * 5 / 100; ranked > most {
+		t.Errorf("%d of %d sweeps of levels that are alike rank them; want at most %d", ranked, sweeps, most)
 	}
 }

@@ -35,8 +35,8 @@ type Doc struct {
 	Sections []Section            `json:"sections"`
 }
 
-// Section is a part of a report: paragraphs, then tables, then charts, then what
-// they show.
+// Section is a part of a report. Pages show its paragraphs, then what was found, then the
+// charts, then the tables that they are drawn from.
 type Section struct {
 	Title    string    `json:"title"`
 	Text     []string  `json:"text,omitempty"`

@@ -30,6 +30,10 @@ func writeMarkdown(w io.Writer, d *Doc) error {
 		for _, p := range s.Text {
 			b.WriteString("\n" + mdText(p) + "\n")
 		}
+		if len(s.Findings) > 0 {
+			b.WriteString("\n")
+			b.findings(s.Findings)
+		}
 		for _, t := range s.Tables {
 			b.table(t.turned())
 		}
@@ -37,10 +41,6 @@ func writeMarkdown(w io.Writer, d *Doc) error {
 			if !c.Tabled {
 				b.chart(c)
 			}
-		}
-		if len(s.Findings) > 0 {
-			b.WriteString("\n")
-			b.findings(s.Findings)
 		}
 	}
 	b.WriteString("\n## Environment\n\n| | |\n| --- | --- |\n")

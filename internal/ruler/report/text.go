@@ -31,6 +31,10 @@ func writeText(w io.Writer, d *Doc) error {
 		for _, p := range s.Text {
 			b.WriteString(wrap(p, "") + "\n")
 		}
+		if len(s.Findings) > 0 {
+			b.WriteString("\n")
+			textFindings(&b, s.Findings)
+		}
 		for _, t := range s.Tables {
 			b.WriteString("\n")
 			textTable(&b, t.turned())
@@ -40,10 +44,6 @@ func writeText(w io.Writer, d *Doc) error {
 				b.WriteString("\n")
 				textChart(&b, c)
 			}
-		}
-		if len(s.Findings) > 0 {
-			b.WriteString("\n")
-			textFindings(&b, s.Findings)
 		}
 	}
 	b.WriteString("\nEnvironment\n")

@@ -160,6 +160,9 @@ func (p Plan) with(k knobs) Plan {
 	return p
 }
 
+// mostDelay is the longest delay that weir kv takes, in microseconds.
+const mostDelay = 10_000
+
 // validate names the flag of the knob that makes no sense.
 func (k knobs) validate() error {
 	if k.rounds < 0 || k.duration < 0 || k.keys < 0 {
@@ -169,10 +172,14 @@ func (k knobs) validate() error {
 		flag    string
 		numbers []int
 		least   int
-	}{{"--delays", k.delays, 0}, {"--peer-delays", k.peerDelays, 1}, {"--pendings", k.pendings, 1}, {"--sessions", k.sessions, 1}} {
+		most    int // 0: any
+	}{{"--delays", k.delays, 0, mostDelay}, {"--peer-delays", k.peerDelays, 1, mostDelay}, {"--pendings", k.pendings, 1, 0}, {"--sessions", k.sessions, 1, 0}} {
 		for i, n := range list.numbers {
 			if n < list.least {
 				return fmt.Errorf("%s %d: want at least %d", list.flag, n, list.least)
+			}
+			if list.most > 0 && n > list.most {
+				return fmt.Errorf("%s %d: want at most %d, which are 10 ms: weir kv waits no longer", list.flag, n, list.most)
 			}
 			if slices.Contains(list.numbers[:i], n) {
 				return fmt.Errorf("%s names %d twice", list.flag, n)
