@@ -134,7 +134,7 @@ func TestNoBestAmongInvalidCases(t *testing.T) {
 // another: a sentence says no more than its interval.
 func TestLevelsThatAreAlikeAreNotRanked(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 11))
-	const sweeps = 200
+	const sweeps = 80
 	ranked := 0
 	for range sweeps {
 		var cases []Case

@@ -14,8 +14,14 @@ import (
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
 )
 
-// leastProfile is how long a CPU profile is taken at least.
-const leastProfile = 2 * time.Second
+// leastProfile is how long a CPU profile is taken at least. The proxy takes a tenth of a
+// processor or two where the disk is waited for, and a profile has a hundred samples in a
+// second of it: with many clients it is given longProfile, so that its shares can be told.
+const (
+	leastProfile = 2 * time.Second
+	longProfile  = 6 * time.Second
+	manyClients  = 64
+)
 
 // profile says where the CPU time of the load generator, of the proxy and of the server
 // goes.
@@ -25,6 +31,9 @@ func (r *run) profile(ctx context.Context, w way, clients int) error {
 		return err
 	}
 	d := max(leastProfile, r.o.Plan.Duration)
+	if w.weir != nil && clients >= manyClients {
+		d = max(longProfile, d)
+	}
 	if w.weir == nil { // the server does most when every client asks it
 		defer r.server(ctx, w, d)()
 	}

@@ -97,7 +97,7 @@ func TestPassesAreLaidOut(t *testing.T) {
 	doc := Document("x", r)
 	doc.Sections = append(doc.Sections, sections[:2]...)
 	var b bytes.Buffer
-	if err := doc.Write(&b, report.FormatMarkdown); err != nil {
+	if err := doc.Write(&b, report.FormatText); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(b.String(), "hash_search") {
