@@ -121,6 +121,12 @@ func kvMetrics() []Metric {
 			}
 			return (s.KV.Counters["peer_sent_messages_total"] + s.KV.Counters["client_sent_messages_total"]) / s.KV.writes(), true
 		}},
+		Metric{Key: "peer_messages_per_write", Name: "messages in a write to a replica", Unit: "messages", Neutral: true, Detail: true, of: func(s *Sample) (float64, bool) {
+			if s.KV == nil || s.KV.Counters["peer_sent_writes_total"] <= 0 {
+				return 0, false
+			}
+			return s.KV.Counters["peer_sent_messages_total"] / s.KV.Counters["peer_sent_writes_total"], true
+		}},
 		Metric{Key: "writes_rate", Name: "writes to peers and clients", Unit: "/s", Neutral: true, Detail: true, of: func(s *Sample) (float64, bool) {
 			if s.KV == nil || s.KV.writes() <= 0 || s.Server == nil || s.Server.Ops == 0 || s.Seconds == 0 {
 				return 0, false

@@ -137,7 +137,7 @@ func fillGrid(s *report.Section, results []*bench.Result) {
 func fillWriter(s *report.Section, results []*bench.Result) {
 	s.Tables = append(s.Tables, caseTable(results, writerColumns))
 	for _, r := range results {
-		ch, ok := bars(r, "Messages in a write, by delay", "messages", "messages_per_write")
+		ch, ok := bars(r, "Messages in a write to a replica, by delay", "messages", "peer_messages_per_write")
 		add(s, ch, ok)
 		ch, ok = bars(r, "Throughput by delay at the writers", "operations per second", "rate")
 		add(s, ch, ok)

@@ -226,7 +226,7 @@ func TestWritersAndCPUOfReplicas(t *testing.T) {
 		t.Fatal("no result of the writers")
 	}
 	for _, c := range w.Cases {
-		if m := c.Summary["messages_per_write"]; m.Median != 5 || c.Summary["writes_rate"].Median <= 0 || c.Summary["calls_rate"].Median <= 0 {
+		if m := c.Summary["messages_per_write"]; m.Median != 5 || c.Summary["peer_messages_per_write"].Median != 7.5 || c.Summary["writes_rate"].Median <= 0 || c.Summary["calls_rate"].Median <= 0 {
 			t.Errorf("%s: %v messages in a write, %v writes/s, %v calls/s", c.Name, m.Median, c.Summary["writes_rate"].Median, c.Summary["calls_rate"].Median)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 // and writes apart.
 var (
 	columns       = []string{"rate", "strong_p50", "strong_p99", "weak_p50", "weak_p99", "group", "cpu_server", "cpu_client", "rss_replica", "gc_pause", "errors"}
-	writerColumns = []string{"rate", "strong_p50", "weak_p50", "messages_per_write", "writes_rate", "calls_rate", "fsync_rate", "group", "cpu_server", "errors"}
+	writerColumns = []string{"rate", "strong_p50", "weak_p50", "peer_messages_per_write", "messages_per_write", "writes_rate", "calls_rate", "fsync_rate", "group", "cpu_server", "errors"}
 	classColumns  = []string{"rate", "strong_write_p50", "strong_read_p50", "weak_write_p50", "weak_read_p50", "fast_share", "group", "cpu_server", "cpu_client", "errors"}
 )
 

@@ -275,7 +275,8 @@ func writerTable() Table {
 			{Name: "Throughput", Unit: "ops/s", Own: true, Metric: "rate"},
 			{Name: "Weak median", Unit: "ms", Own: true, Metric: "weak_p50"},
 			{Name: "Strong median", Unit: "ms", Own: true, Metric: "strong_p50"},
-			{Name: "messages in a write", Own: true, Metric: "messages_per_write"},
+			{Name: "messages in a write to a replica", Own: true, Metric: "peer_messages_per_write"},
+			{Name: "messages in any write", Own: true, Metric: "messages_per_write"},
 			{Name: "read and write calls", Unit: "/s", Own: true, Metric: "calls_rate"},
 			{Name: "throughput over none", Own: true},
 		},
@@ -285,7 +286,7 @@ func writerTable() Table {
 		name := fmt.Sprintf("%d us", us)
 		row := Row{Cells: []string{fmt.Sprint(us)}, At: at.with(name), Optional: true}
 		if us > 0 {
-			row.Ours = map[int]Measure{6: at.with(name).over(at.with("0 us"), "rate")}
+			row.Ours = map[int]Measure{7: at.with(name).over(at.with("0 us"), "rate")}
 		}
 		t.Rows = append(t.Rows, row)
 	}
@@ -296,7 +297,7 @@ func writerTable() Table {
 // exclusive categories of the replicas.
 func replicaCPUTable() Table {
 	t := Table{
-		Section: "Lessons Learned: CPU Profiling Was Right", Title: "CPU time of the replicas by category",
+		Section: "Lessons Learned", Title: "CPU time of the replicas by category",
 		Columns: []Column{
 			{Name: "Category", Text: true},
 			{Name: "Share", Unit: "%"},
@@ -310,11 +311,11 @@ func replicaCPUTable() Table {
 		categories  []string
 	}{
 		{"network system calls", "38.76", []string{"system calls and network I/O"}},
-		{"(waiting for the network: epoll)", "", []string{"epoll and netpoll"}},
+		{"(waiting for the network, by epoll)", "", []string{"epoll and netpoll"}},
 		{"(scheduler)", "", []string{"scheduler"}},
 		{"(locks and futex)", "", []string{"locks and futex"}},
 		{"(garbage collection and allocation)", "", []string{"garbage collection and allocation"}},
-		{"(protocol: frames and messages)", "", []string{"driver and protocol"}},
+		{"(protocol, frames and messages)", "", []string{"driver and protocol"}},
 		{"(consensus, log and store)", "", []string{"consensus and store"}},
 		{"(the rest)", "", []string{"application", "crypto and TLS", "batching", measure.OtherCategory}},
 	} {
@@ -331,7 +332,7 @@ func replicaCPUTable() Table {
 func gridTable() Table {
 	at := At{Part: "001", Experiment: "grid"}
 	t := Table{
-		Section: "Next: Combined Optimization Testing", Title: "Pendings by delay: throughput",
+		Section: "Next", Title: "Combined Optimization Testing, throughput by pendings and delay",
 		Columns: []Column{{Name: "Pendings", Text: true}},
 		Note:    "The document announces this grid (its phase 31.9) and has no figures of it. Each cell is a cluster of its own, in turn with the others.",
 	}
