@@ -26,7 +26,7 @@ func (o *Outcome) Report() *report.Doc {
 	if len(o.Profiles) > 0 {
 		d.Sections = append(d.Sections, suite.ProfileSection(o.Profiles))
 	}
-	if s, ok := ServerSection(o.Servers); ok {
+	if s, ok := suite.ServerSection(o.Servers); ok {
 		d.Sections = append(d.Sections, s)
 	}
 	if len(o.Heaps) > 0 {

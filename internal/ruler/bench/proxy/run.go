@@ -43,9 +43,9 @@ type Outcome struct {
 	Profiles      []suite.CPUProfile `json:"profiles,omitempty"`
 	Heaps         []Heap             `json:"heaps,omitempty"`
 	Idle          *Idle              `json:"idle,omitempty"`
-	Leak          *Leak              `json:"leak,omitempty"`
+	Leak          *suite.Leak        `json:"leak,omitempty"`
 	// Servers say where the CPU time of the server went, by perf.
-	Servers []ServerCPU `json:"servers,omitempty"`
+	Servers []suite.ServerCPU `json:"servers,omitempty"`
 }
 
 // ProfileFiles are those whose flame graphs stand behind the report.

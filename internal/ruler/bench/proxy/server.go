@@ -2,21 +2,12 @@ package proxybench
 
 import (
 	"context"
-	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/measure/outside"
-	"github.com/weirdb/weir/internal/ruler/report"
+	"github.com/weirdb/weir/internal/ruler/bench/suite"
 )
-
-// ServerCPU is where the CPU time of the server went in one case, by perf.
-type ServerCPU struct {
-	Case    string           `json:"case"`
-	Server  string           `json:"server"`
-	Profile *outside.Profile `json:"profile"`
-}
 
 // settle is how long sessions may take until the server has started all that serves
 // them: perf looks at the processes that are there when it begins.
@@ -57,44 +48,7 @@ func (r *run) server(ctx context.Context, w way, d time.Duration) func() {
 		case t.err != nil:
 			r.Leave("the CPU time of the server by function: %v", t.err)
 		default:
-			r.out.Servers = append(r.out.Servers, ServerCPU{w.name, r.info.Name, t.p})
+			r.out.Servers = append(r.out.Servers, suite.ServerCPU{Case: w.name, Server: r.info.Name, Profile: t.p})
 		}
 	}
-}
-
-// mostServerFunctions is how many functions of a server are listed.
-const mostServerFunctions = 20
-
-// table lists the functions of a server, and how much of its time each program and
-// library took, the kernel among them.
-func (s *ServerCPU) table() report.Table {
-	t := report.Table{
-		Title: fmt.Sprintf("CPU time of %s by function, %s", s.Server, s.Case),
-		Columns: []report.Column{
-			{Name: "function"},
-			{Name: "of"},
-			{Name: "itself", Unit: "%", Numeric: true},
-			{Name: "samples", Numeric: true},
-		},
-		Note: fmt.Sprintf("By perf: %d samples in %.1f s, %d in a second of CPU time. Stacks are not followed: each function is counted for itself.", s.Profile.Samples, s.Profile.Seconds, s.Profile.Hz),
-	}
-	share := func(n int64) string { return fmt.Sprintf("%.1f", 100*float64(n)/float64(max(1, s.Profile.Samples))) }
-	for _, o := range s.Profile.ByObject()[:min(4, len(s.Profile.ByObject()))] {
-		t.Rows = append(t.Rows, []report.Cell{{Text: "all of " + o.Object, Strong: true}, {Text: o.Object}, {Text: share(o.Samples), Strong: true}, {Text: strconv.FormatInt(o.Samples, 10)}})
-	}
-	for _, f := range s.Profile.Functions[:min(mostServerFunctions, len(s.Profile.Functions))] {
-		t.Rows = append(t.Rows, report.Cells(f.Name, f.Object, share(f.Samples), strconv.FormatInt(f.Samples, 10)))
-	}
-	return t
-}
-
-// ServerSection shows where the CPU time of servers went; false when nothing was seen.
-func ServerSection(servers []ServerCPU) (report.Section, bool) {
-	out := report.Section{Title: "Where the CPU time of the server goes"}
-	for i := range servers {
-		if servers[i].Profile != nil && servers[i].Profile.Samples > 0 {
-			out.Tables = append(out.Tables, servers[i].table())
-		}
-	}
-	return out, len(out.Tables) > 0
 }

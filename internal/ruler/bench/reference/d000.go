@@ -5,7 +5,7 @@ import (
 
 	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/ruler/bench"
-	proxybench "github.com/weirdb/weir/internal/ruler/bench/proxy"
+	"github.com/weirdb/weir/internal/ruler/bench/suite"
 	"github.com/weirdb/weir/internal/ruler/report"
 )
 
@@ -198,7 +198,7 @@ func proxyDetails(m *Measured) []report.Section {
 		if t == nil {
 			continue
 		}
-		if s, ok := proxybench.ServerSection(t.Servers); ok {
+		if s, ok := suite.ServerSection(t.Servers); ok {
 			s.Title += ", " + part
 			out = append(out, s)
 		}

@@ -12,7 +12,6 @@ import (
 	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/measure/outside"
 	"github.com/weirdb/weir/internal/ruler/bench"
-	proxybench "github.com/weirdb/weir/internal/ruler/bench/proxy"
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
 	"github.com/weirdb/weir/internal/ruler/profile/study"
 	"github.com/weirdb/weir/internal/ruler/report"
@@ -55,8 +54,8 @@ func TestDetailsOfReport000(t *testing.T) {
 		"000-drivers-postgres": {Dir: dir, CPU: []suite.CPUProfile{profileIn(t, dir, "pq", bench.RoleClient, 400), profileIn(t, dir, "pgx-sql", bench.RoleClient, 8)}},
 		"000-postgres": {
 			Dir:     dir,
-			Servers: []proxybench.ServerCPU{{Case: "direct", Server: "PostgreSQL", Profile: &outside.Profile{Seconds: 2, Hz: 199, Samples: 4, Functions: []outside.Function{{Name: "hash_search", Object: "postgres", Samples: 3}, {Name: "copy", Object: "kernel", Samples: 1}}}}},
-			Leak:    &proxybench.Leak{Case: "weir auto", Clients: 4, Seconds: 10, Points: []proxybench.LeakPoint{{Seconds: 1}, {Seconds: 2}, {Seconds: 3}}, Growth: bench.Interval{Median: .1, Lo: -.2, Hi: .4, N: 20}},
+			Servers: []suite.ServerCPU{{Case: "direct", Server: "PostgreSQL", Profile: &outside.Profile{Seconds: 2, Hz: 199, Samples: 4, Functions: []outside.Function{{Name: "hash_search", Object: "postgres", Samples: 3}, {Name: "copy", Object: "kernel", Samples: 1}}}}},
+			Leak:    &suite.Leak{Case: "weir auto", Clients: 4, Seconds: 10, Points: []suite.LeakPoint{{Seconds: 1}, {Seconds: 2}, {Seconds: 3}}, Growth: bench.Interval{Median: .1, Lo: -.2, Hi: .4, N: 20}},
 		},
 	}}
 	d := documentOf(t, "000")

@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"github.com/weirdb/weir/internal/ruler/bench"
-	proxybench "github.com/weirdb/weir/internal/ruler/bench/proxy"
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
 	"github.com/weirdb/weir/internal/ruler/profile/study"
 )
@@ -34,8 +33,8 @@ type Taken struct {
 	Heaps []HeapTaken
 	// Servers say where the CPU time of the server went, Leak what a long load left in
 	// the proxy's heap; may be nil.
-	Servers []proxybench.ServerCPU
-	Leak    *proxybench.Leak
+	Servers []suite.ServerCPU
+	Leak    *suite.Leak
 	// Passes are what strace and perf saw of a profile.
 	Passes []study.Pass
 	// Report is the page of the part's own report, "" for none.
@@ -69,10 +68,7 @@ func load(dir string, benches []suite.Bench) (*Taken, error) {
 	case err == nil:
 		o := run.Common()
 		t.Results, t.Left = o.Results, o.Left
-		if p, ok := run.(*proxybench.Outcome); ok {
-			t.Servers, t.Leak = p.Servers, p.Leak
-		}
-		if t.CPU, t.Heaps, err = witnesses(filepath.Join(dir, file.Name)); err != nil {
+		if err := t.witnesses(filepath.Join(dir, file.Name)); err != nil {
 			return nil, err
 		}
 	case errors.Is(err, fs.ErrNotExist): // a study, or a suite that was killed: read what lies there
@@ -91,28 +87,31 @@ func load(dir string, benches []suite.Bench) (*Taken, error) {
 	return t, nil
 }
 
-// witnesses reads the breakdowns of CPU time and the heaps that the proxy's suite keeps.
-func witnesses(path string) ([]suite.CPUProfile, []HeapTaken, error) {
+// witnesses reads what suites keep beside their rounds: breakdowns of CPU time, and what
+// the proxy's saw of its heap and its server.
+func (t *Taken) witnesses(path string) error {
 	b, err := os.ReadFile(path)
 	if err != nil {
-		return nil, nil, fmt.Errorf("read profiles: %w", err)
+		return fmt.Errorf("read profiles: %w", err)
 	}
 	// What other suites call profiles are names of files.
 	var head struct {
 		Profiles []json.RawMessage `json:"profiles"`
 		Heaps    []HeapTaken       `json:"heaps"`
+		Servers  []suite.ServerCPU `json:"servers"`
+		Leak     *suite.Leak       `json:"leak"`
 	}
 	if err := json.Unmarshal(b, &head); err != nil {
-		return nil, nil, fmt.Errorf("read profiles: %s: %w", path, err)
+		return fmt.Errorf("read profiles: %s: %w", path, err)
 	}
-	var out []suite.CPUProfile
 	for _, raw := range head.Profiles {
 		var c suite.CPUProfile
 		if json.Unmarshal(raw, &c) == nil && c.Breakdown != nil {
-			out = append(out, c)
+			t.CPU = append(t.CPU, c)
 		}
 	}
-	return out, head.Heaps, nil
+	t.Heaps, t.Servers, t.Leak = head.Heaps, head.Servers, head.Leak
+	return nil
 }
 
 // resultsBelow reads the results in a directory and in those directly below it.

@@ -1,4 +1,4 @@
-package proxybench
+package suite
 
 import (
 	"strings"
@@ -20,7 +20,7 @@ func TestLeakIsJudgedBySlope(t *testing.T) {
 			}
 			l.Points = append(l.Points, LeakPoint{Seconds: float64(i), Statements: n, Heap: heap, RSS: 5e7})
 		}
-		l.judge()
+		l.Judge()
 		return l
 	}
 	for name, tt := range map[string]struct {

@@ -1,0 +1,126 @@
+package suite
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/report"
+)
+
+// Leak is what a long load leaves in the proxy's heap.
+type Leak struct {
+	Case    string  `json:"case"`
+	Clients int     `json:"clients"`
+	Seconds float64 `json:"seconds"`
+	// Points are readings over the load, each after two collections.
+	Points []LeakPoint `json:"points"`
+	// Growth is the slope of the heap over the statements, in bytes for each, without
+	// the first fifth of the load, in which pools and caches fill.
+	Growth bench.Interval `json:"growth"`
+}
+
+// LeakPoint is one reading.
+type LeakPoint struct {
+	Seconds    float64 `json:"seconds"` // since the load began
+	Statements int64   `json:"statements"`
+	Heap       float64 `json:"heap"` // bytes in use after a collection
+	RSS        int64   `json:"rss"`  // bytes of the process
+}
+
+// smallestObject is the least that a 64-bit Go program can keep for a statement by itself,
+// in bytes.
+const smallestObject = 8
+
+func clientsOf(n int) string {
+	if n == 1 {
+		return "1 client"
+	}
+	return fmt.Sprintf("%d clients", n)
+}
+
+// Judge computes the growth.
+func (l *Leak) Judge() {
+	var xs, ys []float64
+	for _, p := range l.Points {
+		if p.Seconds >= l.Seconds/5 {
+			xs, ys = append(xs, float64(p.Statements)), append(ys, p.Heap)
+		}
+	}
+	l.Growth = bench.Interval{N: len(xs)}
+	if s := bench.Slope(xs, ys, 0.95); s.Method != "none" { // JSON knows no infinity
+		l.Growth = s
+	}
+}
+
+// Verdict says what the growth tells.
+func (l *Leak) Verdict() string {
+	switch g := l.Growth; {
+	case g.N < leastReadings:
+		return fmt.Sprintf("%d readings tell no slope; %d would", g.N, leastReadings)
+	case l.Grows():
+		return fmt.Sprintf("the heap grows by %s B for each statement [%s, %s]: something is kept of each", bench.Figure(g.Median), bench.Figure(g.Lo), bench.Figure(g.Hi))
+	case l.Flat():
+		return fmt.Sprintf("the heap grows by less than an object for each statement: %s B [%s, %s]", bench.Figure(g.Median), bench.Figure(g.Lo), bench.Figure(g.Hi))
+	default:
+		return fmt.Sprintf("cannot tell: %s B for each statement [%s, %s], an object is %d B", bench.Figure(g.Median), bench.Figure(g.Lo), bench.Figure(g.Hi), smallestObject)
+	}
+}
+
+// Grows tells that something is kept of each statement: the whole interval is at an object
+// or above.
+func (l *Leak) Grows() bool { return l.Growth.N >= leastReadings && l.Growth.Lo >= smallestObject }
+
+// Flat tells that no object is kept of each statement: the whole interval is below one.
+func (l *Leak) Flat() bool { return l.Growth.N >= leastReadings && l.Growth.Hi < smallestObject }
+
+// leastReadings is how many readings tell a slope.
+const leastReadings = 8
+
+// Section shows the heap over time.
+func (l *Leak) Section() report.Section {
+	s := report.Section{
+		Title: "Memory over a long load",
+		Text: []string{fmt.Sprintf("%s, %s for %.0f s; %s. The heap is read after two collections, which slow the load down: no rate of it is quoted.",
+			l.Case, clientsOf(l.Clients), l.Seconds, l.Verdict())},
+	}
+	if len(l.Points) == 0 {
+		return s
+	}
+	first, last := l.Points[0], l.Points[len(l.Points)-1]
+	s.Tables = []report.Table{{
+		Title: "Heap and memory of the proxy",
+		Columns: []report.Column{
+			{Name: "reading"},
+			{Name: "after", Unit: "s", Numeric: true},
+			{Name: "statements", Numeric: true},
+			{Name: "heap in use", Unit: "kB", Numeric: true},
+			{Name: "memory of the process", Unit: "MB", Numeric: true},
+		},
+		Rows: [][]report.Cell{pointRow("first", first), pointRow("middle", l.Points[len(l.Points)/2]), pointRow("last", last)},
+		Note: fmt.Sprintf("%d readings. Slope by least squares without the first fifth of the time: %s B for each statement, 95 %% interval [%s, %s].", len(l.Points), bench.Figure(l.Growth.Median), bench.Figure(l.Growth.Lo), bench.Figure(l.Growth.Hi)),
+	}}
+	heap := report.Chart{
+		Title: "Heap in use after a collection, over time", Kind: report.TimeSeries, XLabel: "seconds", YLabel: "bytes", Unit: "B", Tabled: true,
+		Series: []report.Series{{Name: "heap in use"}},
+	}
+	rate := report.Chart{
+		Title: "Statements answered, over time", Kind: report.TimeSeries, XLabel: "seconds", YLabel: "statements per second", Tabled: true,
+		Series: []report.Series{{Name: "statements per second"}},
+	}
+	for i, p := range l.Points {
+		heap.Series[0].Points = append(heap.Series[0].Points, report.Point{X: p.Seconds, Y: p.Heap})
+		if i > 0 && p.Seconds > l.Points[i-1].Seconds {
+			before := l.Points[i-1]
+			rate.Series[0].Points = append(rate.Series[0].Points, report.Point{X: p.Seconds, Y: float64(p.Statements-before.Statements) / (p.Seconds - before.Seconds)})
+		}
+	}
+	if len(l.Points) > 2 {
+		s.Charts = []report.Chart{heap, rate}
+	}
+	return s
+}
+
+func pointRow(name string, p LeakPoint) []report.Cell {
+	return report.Cells(name, fmt.Sprintf("%.1f", p.Seconds), strconv.FormatInt(p.Statements, 10), fmt.Sprintf("%.0f", p.Heap/1e3), fmt.Sprintf("%.1f", float64(p.RSS)/1e6))
+}
