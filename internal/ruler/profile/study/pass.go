@@ -48,8 +48,9 @@ const (
 
 // A pass is short: it is to be seen what is done, not how fast.
 const (
-	passWarmup = 300 * time.Millisecond
-	passAtMost = 2 * time.Second
+	passWarmup  = 300 * time.Millisecond
+	passAtLeast = time.Second
+	passAtMost  = 2 * time.Second
 )
 
 // passes runs the passes that were asked for.
@@ -84,7 +85,7 @@ func pass(ctx context.Context, t *profile.Target, w *profile.Workload, c caseOf,
 	cfg := c.config
 	cfg.Warmup = min(cfg.Warmup, passWarmup)
 	if cfg.Duration > 0 {
-		cfg.Duration = min(cfg.Duration, passAtMost)
+		cfg.Duration = min(max(cfg.Duration, passAtLeast), passAtMost)
 	}
 	out := &Pass{Tool: tool, Engine: t.Engine, Case: c.name}
 	plain, err := t.Measure(ctx, w, cfg)
@@ -207,6 +208,9 @@ func PassSections(passes []Pass) []report.Section {
 		default:
 			s.Text = []string{p.slowdown()}
 			s.Tables = p.tables()
+			if len(s.Tables) == 0 {
+				s.Text = append(s.Text, p.Tool+" saw nothing.")
+			}
 		}
 		out = append(out, s)
 	}
