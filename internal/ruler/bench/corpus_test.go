@@ -159,3 +159,21 @@ func TestLevelsThatAreAlikeAreNotRanked(t *testing.T) {
 		t.Errorf("%d of %d sweeps of levels that are alike rank them; want at most %d", ranked, sweeps, most)
 	}
 }
+
+// One round a level has no interval: however far levels lie apart, no sentence ranks them.
+func TestOneRoundRanksNothing(t *testing.T) {
+	once := func(name, ms string, rate int64) Case {
+		c := testCase(name, ms, rate, 8)
+		c.Samples = c.Samples[:1]
+		return c
+	}
+	r := result(once("0 ms", "0", 10_000), once("1 ms", "1", 40_000), once("10 ms", "10", 900), once("100 ms", "100", 90))
+	for _, id := range []string{"sweet-spot", "degradation", "cliff", "adaptive"} {
+		if got := claims(r, id); got != "" {
+			t.Errorf("%s = %q", id, got)
+		}
+	}
+	if got := claims(r, "no-best"); !strings.Contains(got, "Cannot tell which level") {
+		t.Errorf("no-best = %q", got)
+	}
+}

@@ -74,9 +74,9 @@ func grouping(r *Result) []Finding {
 		g, grouped := c.Summary["group"]
 		switch {
 		case flushed && grouped:
-			evidence = append(evidence, fmt.Sprintf("%s: %.3g fsyncs per 1000 operations, %.3g operations a group", c.Name, f.Median, g.Median))
+			evidence = append(evidence, fmt.Sprintf("%s: %s fsyncs per 1000 operations, %s operations a group", c.Name, brief(f.Median), brief(g.Median)))
 		case flushed:
-			evidence = append(evidence, fmt.Sprintf("%s: %.3g fsyncs per 1000 operations", c.Name, f.Median))
+			evidence = append(evidence, fmt.Sprintf("%s: %s fsyncs per 1000 operations", c.Name, brief(f.Median)))
 		case grouped:
 			evidence = append(evidence, fmt.Sprintf("%s: %.3g operations a group", c.Name, g.Median))
 		}
@@ -204,4 +204,12 @@ func FlushCost(r *Result, s *Sample) (float64, bool) {
 		}
 	}
 	return 0, false
+}
+
+// brief writes three digits, and no power of ten.
+func brief(v float64) string {
+	if v >= 1000 {
+		return Count(v)
+	}
+	return fmt.Sprintf("%.3g", v)
 }

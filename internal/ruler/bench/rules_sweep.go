@@ -263,6 +263,9 @@ func cliff(r *Result) []Finding {
 		g := groups[key]
 		for i := 1; i < len(g); i++ {
 			a, b := g[i-1], g[i]
+			if a.rate.N < 2 || b.rate.N < 2 { // one round has no interval
+				continue
+			}
 			if a.rate.Overlaps(b.rate) || a.rate.Median <= 0 || b.rate.Median <= 0 {
 				continue
 			}
