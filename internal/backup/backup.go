@@ -83,6 +83,10 @@ type Options struct {
 	// database, each over a connection of its own. Default: that of Profile.
 	Jobs int
 
+	// Adapt has the number of Jobs follow what the server and the storage give, from
+	// Jobs on. Default: the number does not change.
+	Adapt bulk.Adapt
+
 	// ClusterParallelism is how many databases are backed up side by side; they
 	// share Jobs. Default: that of Profile.
 	ClusterParallelism int
@@ -148,6 +152,8 @@ func (o Options) Validate() error {
 		return errors.New("no DSN: which server is to be backed up?")
 	case o.Jobs < 1:
 		return fmt.Errorf("--jobs %d: at least 1 is needed", o.Jobs)
+	case o.Adapt.Validate() != nil:
+		return o.Adapt.Validate()
 	case o.ClusterParallelism < 1:
 		return fmt.Errorf("--cluster-parallelism %d: at least 1 is needed", o.ClusterParallelism)
 	case o.ChunkBytes < MinChunkBytes:
@@ -197,4 +203,11 @@ type Result struct {
 	// MySQL and MariaDB, and Lock by what; zero where nothing is.
 	LockHeld time.Duration
 	Lock     string
+
+	// Workers are the metrics of those that read rows, of each database, or of all
+	// where they share their workers.
+	Workers []bulk.CrewStats
+
+	// Pipeline says which stages worked and which waited.
+	Pipeline archive.Pipeline
 }

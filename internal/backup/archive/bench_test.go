@@ -14,7 +14,7 @@ import (
 func BenchmarkBufferLease(b *testing.B) {
 	ctx := context.Background()
 	b.Run("lease and release", func(b *testing.B) {
-		p := newBufferPool(2, 8, 256<<10)
+		p := newBufferPool(2, 8, 256<<10, &clocks{})
 		for b.Loop() {
 			l, err := p.lease(ctx)
 			if err != nil {
@@ -24,7 +24,7 @@ func BenchmarkBufferLease(b *testing.B) {
 		}
 	})
 	b.Run("get and put", func(b *testing.B) {
-		p := newBufferPool(1, 8, 256<<10)
+		p := newBufferPool(1, 8, 256<<10, &clocks{})
 		l, err := p.lease(ctx)
 		if err != nil {
 			b.Fatal(err)

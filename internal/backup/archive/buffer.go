@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // A bufferPool owns all memory through which chunks flow: a fixed number of
@@ -25,12 +26,14 @@ type bufferPool struct {
 }
 
 // newBufferPool returns a pool of n leases with per buffers of size bytes each.
-func newBufferPool(n, per, size int) *bufferPool {
+// Waits for a buffer are counted in clocks.
+func newBufferPool(n, per, size int, clocks *clocks) *bufferPool {
 	p := &bufferPool{size: size, perLease: per, total: n * per, leases: make(chan *lease, n)}
 	for range n {
 		p.leases <- &lease{
-			pool:  p,
-			plain: newRing(p, per-per/2, &p.fillWaits), stored: newRing(p, per/2, &p.storeWaits),
+			pool:   p,
+			plain:  newRing(p, per-per/2, &p.fillWaits, &clocks.readFull),
+			stored: newRing(p, per/2, &p.storeWaits, &clocks.storesFull),
 		}
 	}
 	return p
@@ -92,10 +95,11 @@ type ring struct {
 	n     int // how many there may be
 	free  chan []byte
 	waits *atomic.Int64
+	time  *atomic.Int64 // that was waited, in nanoseconds
 }
 
-func newRing(p *bufferPool, n int, waits *atomic.Int64) *ring {
-	return &ring{pool: p, n: n, free: make(chan []byte, n), waits: waits}
+func newRing(p *bufferPool, n int, waits, time *atomic.Int64) *ring {
+	return &ring{pool: p, n: n, free: make(chan []byte, n), waits: waits, time: time}
 }
 
 // get returns an empty buffer, and waits for one while all are on their way.
@@ -112,6 +116,7 @@ func (r *ring) get(ctx context.Context) ([]byte, error) {
 		return b, nil
 	}
 	r.waits.Add(1)
+	defer since(r.time, time.Now())
 	select {
 	case b := <-r.free:
 		return b, nil

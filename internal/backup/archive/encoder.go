@@ -28,7 +28,7 @@ type BufferProbe struct{ pool *bufferPool }
 // NewBufferProbe returns a probe of a pool for so many goroutines at once, with
 // buffers of size bytes.
 func NewBufferProbe(goroutines, size int) *BufferProbe {
-	return &BufferProbe{newBufferPool(goroutines, 4, size)}
+	return &BufferProbe{newBufferPool(goroutines, 4, size, &clocks{})}
 }
 
 // Cycle takes the memory of a chunk, n buffers of it one after the other, and

@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"filippo.io/age"
 )
@@ -35,6 +37,7 @@ type ChunkWriter struct {
 	object ObjectWriter
 
 	rows, plainBytes, storedBytes atomic.Int64
+	began                         time.Time
 
 	mu    sync.Mutex // guards against Abort beside Write
 	cur   []byte
@@ -51,11 +54,16 @@ func (c *ChunkWriter) start(enc encoder, sink *chunkSink, plainHash hash.Hash) {
 	out := &ringWriter{ctx: c.ctx, ring: c.lease.stored, to: c.stored}
 	enc.Reset(out)
 	c.stages.Add(2)
+	c.began = time.Now()
 	go func() {
 		defer c.stages.Done()
 		defer close(c.stored)
-		if err := c.compress(enc, out, plainHash); err != nil {
+		defer since(&c.w.clocks.compress, time.Now())
+		if err := guarded(c.chunk.Path, func() error { return c.compress(enc, out, plainHash) }); err != nil {
 			c.cancel(err)
+			if errors.As(err, new(*stagePanic)) {
+				return // nothing is known of the encoder
+			}
 		}
 		// An encoder with goroutines of its own must have ended them before
 		// the buffers go to another chunk.
@@ -63,7 +71,8 @@ func (c *ChunkWriter) start(enc encoder, sink *chunkSink, plainHash hash.Hash) {
 	}()
 	go func() {
 		defer c.stages.Done()
-		if err := c.store(sink); err != nil {
+		defer since(&c.w.clocks.store, time.Now())
+		if err := guarded(c.chunk.Path, func() error { return c.store(sink) }); err != nil {
 			c.cancel(err)
 		}
 	}()
@@ -72,38 +81,46 @@ func (c *ChunkWriter) start(enc encoder, sink *chunkSink, plainHash hash.Hash) {
 // compress runs until plain is closed or the chunk has failed.
 func (c *ChunkWriter) compress(enc encoder, out *ringWriter, plainHash hash.Hash) error {
 	for {
-		select {
-		case b, more := <-c.plain:
-			if !more {
-				if err := enc.Close(); err != nil {
-					return fmt.Errorf("compress chunk %s: %w", c.chunk.Path, err)
-				}
-				if plainHash != nil {
-					c.chunk.PlainSHA256 = hex.EncodeToString(plainHash.Sum(nil))
-				}
-				out.flush()
-				return nil
-			}
-			if plainHash != nil {
-				plainHash.Write(b)
-			}
-			if _, err := enc.Write(b); err != nil {
+		b, more, err := receive(c.ctx, c.plain, &c.w.clocks.compressInput)
+		switch {
+		case err != nil:
+			return err
+		case !more:
+			if err := enc.Close(); err != nil {
 				return fmt.Errorf("compress chunk %s: %w", c.chunk.Path, err)
 			}
-			c.lease.plain.put(b)
-		case <-c.ctx.Done():
+			if plainHash != nil {
+				c.chunk.PlainSHA256 = hex.EncodeToString(plainHash.Sum(nil))
+			}
+			out.flush()
+			return nil
+		case c.ctx.Err() != nil:
 			return context.Cause(c.ctx)
 		}
+		if plainHash != nil {
+			plainHash.Write(b)
+		}
+		if _, err := enc.Write(b); err != nil {
+			return fmt.Errorf("compress chunk %s: %w", c.chunk.Path, err)
+		}
+		c.lease.plain.put(b)
 	}
 }
 
 // store runs until stored is closed or the chunk has failed.
 func (c *ChunkWriter) store(sink *chunkSink) error {
-	for b := range c.stored {
+	for {
+		b, more, _ := receive(nil, c.stored, &c.w.clocks.storeInput)
+		if !more {
+			break
+		}
 		if c.ctx.Err() != nil {
 			return context.Cause(c.ctx)
 		}
-		if _, err := sink.top.Write(b); err != nil {
+		began := time.Now()
+		_, err := sink.top.Write(b)
+		since(&c.w.clocks.top, began)
+		if err != nil {
 			return fmt.Errorf("store chunk %s: %w", c.chunk.Path, err)
 		}
 		c.lease.stored.put(b)
@@ -112,7 +129,10 @@ func (c *ChunkWriter) store(sink *chunkSink) error {
 	if c.ctx.Err() != nil {
 		return context.Cause(c.ctx)
 	}
-	if err := sink.top.Close(); err != nil {
+	began := time.Now()
+	err := sink.top.Close()
+	since(&c.w.clocks.top, began)
+	if err != nil {
 		return fmt.Errorf("store chunk %s: %w", c.chunk.Path, err)
 	}
 	c.chunk.StoredBytes = c.storedBytes.Load()
@@ -166,6 +186,10 @@ func (c *ChunkWriter) AddRows(n int64) {
 	c.w.rows.Add(n)
 }
 
+// AddWait counts for how long the caller waited for what it writes. It is a part of
+// the time between the beginning of the chunk and its Close; see [Pipeline].
+func (c *ChunkWriter) AddWait(d time.Duration) { c.w.clocks.readInput.Add(int64(d)) }
+
 // Close completes the chunk: when it returns nil, the bytes are durable in the
 // storage and, unless in a stream, in the journal. After an error the chunk is
 // aborted.
@@ -185,11 +209,19 @@ func (c *ChunkWriter) Close() error {
 	close(c.plain)
 	c.mu.Unlock()
 
+	closing := time.Now()
+	defer func() {
+		c.w.clocks.chunks.Add(1)
+		since(&c.w.clocks.finish, closing)
+		since(&c.w.clocks.read, c.began)
+	}()
 	c.stages.Wait()
 	if c.ctx.Err() != nil {
 		return errors.Join(context.Cause(c.ctx), c.giveUp())
 	}
+	committing := time.Now()
 	info, err := c.object.Commit()
+	since(&c.w.clocks.commit, committing)
 	if err != nil {
 		c.cancel(err)
 		return errors.Join(fmt.Errorf("store chunk %s: %w", c.chunk.Path, err), c.giveUp())
@@ -221,6 +253,27 @@ func (c *ChunkWriter) giveUp() error {
 	c.lease.release()
 	c.w.forget(c)
 	return err
+}
+
+// stagePanic is a stage that panicked, which fails its chunk and nothing else.
+type stagePanic struct {
+	path  string
+	value any
+	stack []byte
+}
+
+func (p *stagePanic) Error() string {
+	return fmt.Sprintf("chunk %s: weir panicked: %v; this is an error in weir, please report it with this stack:\n%s", p.path, p.value, p.stack)
+}
+
+// guarded runs a stage of a chunk.
+func guarded(path string, stage func() error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = &stagePanic{path, v, debug.Stack()}
+		}
+	}()
+	return stage()
 }
 
 // ringWriter collects an encoder's output in the buffers of a ring.
@@ -287,11 +340,18 @@ type countedObject struct {
 }
 
 func (o *countedObject) Write(p []byte) (int, error) {
+	clocks := o.c.w.clocks
+	began := time.Now()
 	if err := o.c.w.limit.wait(o.c.ctx, len(p)); err != nil {
 		return 0, err
 	}
+	limited := time.Now()
 	n, err := o.c.object.Write(p)
+	written := time.Now()
 	o.hash.Write(p[:n])
+	since(&clocks.hash, written)
+	clocks.limit.Add(int64(limited.Sub(began)))
+	clocks.write.Add(int64(written.Sub(limited)))
 	o.c.storedBytes.Add(int64(n))
 	o.c.w.storedBytes.Add(int64(n))
 	return n, err

@@ -30,6 +30,7 @@ type Writer struct {
 	buffers  *bufferPool
 	encoders *encoders
 	limit    limiter
+	clocks   *clocks
 
 	rows, plainBytes, storedBytes atomic.Int64
 
@@ -47,9 +48,10 @@ func newWriter(s Storage, opts Options) (*Writer, error) {
 	if err != nil {
 		return nil, err
 	}
+	times := &clocks{}
 	return &Writer{
 		opts: opts, storage: s, dir: opts.ID + "/", seal: seal,
-		buffers:  newBufferPool(opts.Parallel, opts.Buffers, opts.BufferBytes),
+		buffers: newBufferPool(opts.Parallel, opts.Buffers, opts.BufferBytes, times), clocks: times,
 		encoders: newEncoders(opts.Compression, opts.Parallel),
 		limit:    limiter{perSecond: opts.Rate},
 		open:     map[string]*ChunkWriter{}, done: map[string]Chunk{},
@@ -254,7 +256,7 @@ func (w *Writer) Stats() Stats {
 		Chunks: w.chunks, OpenChunks: len(w.open),
 		Rows: w.rows.Load(), PlainBytes: w.plainBytes.Load(), StoredBytes: w.storedBytes.Load(),
 		ResumedChunks: w.resumed, ResumedPlainBytes: w.resumedBytes,
-		Buffers: w.buffers.stats(),
+		Buffers: w.buffers.stats(), Pipeline: w.clocks.pipeline(),
 	}
 }
 
@@ -273,6 +275,9 @@ type Stats struct {
 	ResumedPlainBytes int64
 
 	Buffers BufferStats
+
+	// Pipeline says which stages worked and which waited, of all that have ended.
+	Pipeline Pipeline
 }
 
 // Complete counts the chunks that a resumed run would find.

@@ -38,38 +38,10 @@ type Job struct {
 
 // Run does all jobs with so many workers. It returns the first error, after all
 // jobs that had started have ended. Jobs that wait for each other in a circle
-// are an error before anything starts.
+// are an error before anything starts. A job that panics is an error, too: a
+// [*PanicError], which names it.
 func Run(ctx context.Context, workers int, jobs []Job) error {
-	g, err := newGraph(jobs)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	stop := context.AfterFunc(ctx, func() {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		g.wake.Broadcast()
-	})
-	defer stop()
-	var wg sync.WaitGroup
-	for w := range max(1, min(workers, len(jobs))) {
-		wg.Go(func() {
-			for {
-				n := g.take(ctx)
-				if n == nil {
-					return
-				}
-				err := n.Do(ctx, w)
-				g.done(n, err) // before others fail because of it
-				if err != nil {
-					cancel(err)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	return g.result(ctx)
+	return Crew{Start: workers}.Run(ctx, jobs)
 }
 
 type node struct {
@@ -91,6 +63,8 @@ type graph struct {
 	parked map[string]*readyHeap
 	left   int
 	err    error
+
+	crew *crew
 }
 
 func newGraph(jobs []Job) (*graph, error) {
@@ -155,16 +129,17 @@ func acyclic(nodes []*node) error {
 	return nil
 }
 
-// take returns the best job that can start, and waits for one. It returns nil
-// when there will be none.
-func (g *graph) take(ctx context.Context) *node {
+// take returns the best job that worker w can start, and waits for one. It returns
+// nil when there will be none, or none for this worker.
+func (g *graph) take(ctx context.Context, w int) *node {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for {
-		if g.left == 0 || g.err != nil || ctx.Err() != nil {
+		if g.left == 0 || g.err != nil || ctx.Err() != nil || g.crew.leaves(w) {
 			return nil
 		}
 		if len(g.ready) == 0 {
+			g.crew.rests(w)
 			g.wake.Wait()
 			continue
 		}
@@ -176,6 +151,7 @@ func (g *graph) take(ctx context.Context) *node {
 		for _, l := range n.Locks {
 			g.held[l] = true
 		}
+		g.crew.works(w)
 		return n
 	}
 }
@@ -207,10 +183,11 @@ func (g *graph) unpark(lock string) {
 	}
 }
 
-func (g *graph) done(n *node, err error) {
+func (g *graph) done(n *node, w int, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.left--
+	g.crew.ended(w, err)
 	if err != nil && g.err == nil {
 		g.err = err
 	}
@@ -225,6 +202,7 @@ func (g *graph) done(n *node, err error) {
 			heap.Push(&g.ready, next)
 		}
 	}
+	g.crew.staff()
 	g.wake.Broadcast()
 }
 

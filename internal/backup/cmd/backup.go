@@ -37,6 +37,7 @@ type backupVerb struct {
 	json       bool
 	quiet      bool
 	progress   string
+	watched
 }
 
 func newBackupCommand() *cobra.Command {
@@ -106,6 +107,7 @@ func (v *backupVerb) flags(f *pflag.FlagSet) {
 	f.BoolVar(&o.Deferrable, "serializable-deferrable", false, "wait for a moment without serialization anomalies")
 	f.StringVar(&v.profile, "profile", "auto", "auto, conservative, balanced, performance, max-performance or turbo")
 	f.IntVarP(&v.jobs, "jobs", "j", 0, "how many things to do side by side (default by the profile)")
+	addAdapt(f, &o.Adapt)
 	f.IntVar(&v.dumpJobs, "dump-jobs", 0, "how many connections read tables (default --jobs)")
 	f.IntVar(&o.ClusterParallelism, "cluster-parallelism", 0, "how many databases to read side by side (default by the profile)")
 	f.StringVar(&v.chunk, "chunk-size", "128MB", "split tables that are larger on disk")
@@ -197,6 +199,10 @@ func (v *backupVerb) run(ctx context.Context, stdout, stderr io.Writer) error {
 		m := result.Manifest
 		out.OK, out.Tables, out.Rows, out.Warnings = true, m.Totals.Tables, m.Totals.Rows, m.Warnings
 		out.PlainBytes, out.StoredBytes = m.Totals.PlainBytes, m.Totals.StoredBytes
+		for _, w := range result.Workers {
+			out.WorkersPeak = max(out.WorkersPeak, w.Peak)
+			out.JobsCompleted += w.Completed
+		}
 	} else {
 		out.Error = err.Error()
 	}
@@ -225,7 +231,10 @@ func (v *backupVerb) backup(ctx context.Context, out *notice.Outcome, stdout, st
 	}
 	stop := showProgress("backup", mode, v.options.Progress, stderr)
 	defer stop()
+	ended := v.watched.begin(v.json)
 	result, err = runBackup(ctx, v.options, w)
+	b := w.Stats().Buffers
+	ended(int64(b.Allocated) * int64(b.Size))
 	if err == nil {
 		return result, nil
 	}
@@ -244,7 +253,7 @@ func (v *backupVerb) open(ctx context.Context, stdout io.Writer) (_ *archive.Wri
 		return nil, nil, err
 	}
 	opts.ID, opts.Label = v.id, v.label
-	opts.Parallel = max(v.jobs, v.options.Jobs) + 2 // beside rows, definitions
+	opts.Parallel = max(v.jobs, v.options.Adapt.Most(v.options.Jobs)) + 2 // beside rows, definitions
 	opts.Encryption.HideNames = v.hide
 	none := func(bool) error { return nil }
 	switch {
@@ -302,7 +311,12 @@ func (v *backupVerb) report(out *notice.Outcome, r *backup.Result, stdout, stder
 			Server   archive.Server      `json:"server"`
 			Position archive.Position    `json:"position"`
 			Details  []backup.TableStats `json:"details,omitempty"`
-		}{out, r.Manifest.Server, r.Manifest.Position, r.Tables})
+
+			Workers   []bulk.CrewStats `json:"workers,omitempty"`
+			Pipeline  archive.Pipeline `json:"pipeline"`
+			Shares    archive.Shares   `json:"limit"`
+			Footprint *bulk.Footprint  `json:"footprint,omitempty"`
+		}{out, r.Manifest.Server, r.Manifest.Position, r.Tables, r.Workers, r.Pipeline, r.Pipeline.Shares(), v.footprint})
 	}
 	if v.quiet {
 		return nil

@@ -15,6 +15,8 @@ import (
 
 	"filippo.io/age"
 
+	"github.com/weirdb/weir/internal/backup/archive"
+	"github.com/weirdb/weir/internal/backup/bulk"
 	"github.com/weirdb/weir/internal/backup/notice"
 	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/cli/clitest"
@@ -309,6 +311,32 @@ func TestBackupTellsOfItsOutcome(t *testing.T) {
 	if r := program.Call(t.Context(), "backup", s.dsn("shop"), "--to", repo, "--id", "four", "--webhook", hook.URL+"/angry?secret=1"); r.Code != cli.ExitFine ||
 		!strings.Contains(r.Stderr, "teapot") || strings.Contains(r.Stderr, "secret") {
 		t.Errorf("a webhook that refuses: %s", r)
+	}
+
+	// JSON tells of workers, stages and memory, too.
+	var inside struct {
+		Workers   []bulk.CrewStats
+		Pipeline  archive.Pipeline
+		Limit     archive.Shares
+		Footprint *bulk.Footprint
+	}
+	out := program.Must(t, "backup", s.dsn("shop"), "--to", repo, "--id", "json", "--json", "--max-jobs", "4", "--jobs", "2", "--idle-time", "1s", "--metrics-file", metrics)
+	if err := json.Unmarshal([]byte(out), &inside); err != nil {
+		t.Fatal(err)
+	}
+	if f := inside.Footprint; f == nil || f.Goroutines < 4 || f.Buffers < 256<<10 || f.Compressors <= 0 || f.Peak < f.Buffers {
+		t.Errorf("footprint: %+v", f)
+	} else if sum := f.Buffers + f.Sessions + f.Compressors + f.Lists + f.Rest + f.Stacks + f.Runtime + f.Program + f.Garbage; sum < f.Peak*9/10 || sum > f.Peak*11/10 {
+		t.Errorf("the components are %d bytes, and the peak %d", sum, f.Peak)
+	}
+	if w := inside.Workers; len(w) != 1 || w[0].Start != 2 || w[0].Most != 4 || w[0].Completed != 2 {
+		t.Errorf("workers: %+v", w)
+	}
+	if l := inside.Limit; inside.Pipeline.Chunks == 0 || l.Server+l.Own+l.Compressor+l.Storage < 0.999 {
+		t.Errorf("pipeline: %+v, %+v", l, inside.Pipeline)
+	}
+	if peak, err := notice.ReadMetric(metrics, `weir_backup_workers_peak{label="shop"}`); err != nil || peak < 1 {
+		t.Errorf("most workers by the metrics: %v, %v", peak, err)
 	}
 }
 

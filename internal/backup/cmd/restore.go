@@ -21,17 +21,19 @@ import (
 
 // restoreVerb is the configuration of `weir restore`.
 type restoreVerb struct {
-	options  restore.Options
-	keys     keyFlags
-	dir      restoreDir
-	log      restoreLog
-	rename   string
-	verify   string
-	profile  string
-	memory   string
-	json     bool
-	quiet    bool
-	progress string
+	watched
+	indexWorkers int
+	options      restore.Options
+	keys         keyFlags
+	dir          restoreDir
+	log          restoreLog
+	rename       string
+	verify       string
+	profile      string
+	memory       string
+	json         bool
+	quiet        bool
+	progress     string
 
 	keepGoing bool
 	failedSQL string
@@ -122,7 +124,11 @@ func (v *restoreVerb) flags(f *pflag.FlagSet) {
 	f.Lookup("verify").NoOptDefVal = string(restore.VerifyRows)
 	f.StringVar(&v.profile, "profile", "auto", "auto, conservative, balanced, performance, max-performance or turbo")
 	f.IntVarP(&o.Jobs, "jobs", "j", 0, "how many things to do side by side (default by the profile)")
+	addAdapt(f, &o.Adapt)
 	f.StringVar(&v.memory, "index-memory", "", "memory of each index build (default by the profile)")
+	f.IntVar(&v.indexWorkers, "index-workers", 0, "PostgreSQL: parallel workers of each index build (default the server's for a build that is alone, else none)")
+	f.DurationVar(&o.IndexTimeout, "index-timeout", 0, "PostgreSQL: how long one index or constraint may take before it fails (default no bound)")
+	f.StringArrayVar(&o.Tuning, "set", nil, "PostgreSQL: a setting of the sessions, such as random_page_cost=1.1 or effective_io_concurrency=200 (repeatable)")
 	v.keys.add(f)
 	v.dir.add(f)
 	v.log.add(f)
@@ -165,6 +171,12 @@ func (v *restoreVerb) complete(f *pflag.FlagSet) (err error) {
 		}
 		o.MaintenanceBytes = int64(n)
 	}
+	if f.Changed("index-workers") {
+		o.IndexWorkers = &v.indexWorkers
+	}
+	if familyOf(o.DSN) == familyMySQL && (o.IndexWorkers != nil || o.IndexTimeout != 0 || len(o.Tuning) > 0) {
+		return errors.New("--index-workers, --index-timeout and --set are about PostgreSQL")
+	}
 	o.Verify = restore.Verify(v.verify)
 	o.Stop = !v.keepGoing
 	o.Progress = &bulk.Progress{}
@@ -206,7 +218,9 @@ func (v *restoreVerb) run(ctx context.Context, args []string, stdout, stderr io.
 		mode = "none"
 	}
 	stop := showProgress("restore", mode, v.options.Progress, stderr)
+	end := v.watched.begin(v.json && !v.options.DryRun)
 	result, err := runRestore(ctx, v.options, r)
+	end(0)
 	stop()
 	if result == nil {
 		return hinted(err)
@@ -286,7 +300,7 @@ func (v *restoreVerb) report(m *archive.Manifest, r *restore.Result, log *replay
 	case v.json:
 		out := restoreOutcome{
 			ID: m.ID, DryRun: v.options.DryRun, Tables: r.Tables, Rows: r.Rows, Bytes: r.Bytes,
-			Resumed: r.Resumed, Warnings: r.Warnings, Failed: failures(r.Failed), Phases: r.Phases, ElapsedNs: r.Elapsed.Nanoseconds(),
+			Resumed: r.Resumed, Warnings: r.Warnings, Failed: failures(r.Failed), Phases: r.Phases, Workers: r.Workers, Footprint: v.footprint, ElapsedNs: r.Elapsed.Nanoseconds(),
 			Replay: log,
 		}
 		if v.options.DryRun {
@@ -313,18 +327,22 @@ func (v *restoreVerb) report(m *archive.Manifest, r *restore.Result, log *replay
 
 // restoreOutcome is what `weir restore --json` prints.
 type restoreOutcome struct {
-	ID        string          `json:"id"`
-	DryRun    bool            `json:"dry_run,omitempty"`
-	Tables    int             `json:"tables"`
-	Rows      int64           `json:"rows"`
-	Bytes     int64           `json:"bytes"`
-	Resumed   int             `json:"resumed,omitempty"`
-	Warnings  []string        `json:"warnings,omitempty"`
-	Failed    []failure       `json:"failed,omitempty"`
-	Phases    []restore.Phase `json:"phases,omitempty"`
-	Plan      []restore.Step  `json:"plan,omitempty"`
-	Replay    *replayOutcome  `json:"replay,omitempty"`
-	ElapsedNs int64           `json:"elapsed_ns"`
+	ID       string          `json:"id"`
+	DryRun   bool            `json:"dry_run,omitempty"`
+	Tables   int             `json:"tables"`
+	Rows     int64           `json:"rows"`
+	Bytes    int64           `json:"bytes"`
+	Resumed  int             `json:"resumed,omitempty"`
+	Warnings []string        `json:"warnings,omitempty"`
+	Failed   []failure       `json:"failed,omitempty"`
+	Phases   []restore.Phase `json:"phases,omitempty"`
+
+	Workers   []bulk.CrewStats `json:"workers,omitempty"`
+	Footprint *bulk.Footprint  `json:"footprint,omitempty"`
+
+	Plan      []restore.Step `json:"plan,omitempty"`
+	Replay    *replayOutcome `json:"replay,omitempty"`
+	ElapsedNs int64          `json:"elapsed_ns"`
 }
 
 // failure is an object that could not be restored.

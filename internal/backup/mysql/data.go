@@ -49,7 +49,12 @@ func (r *runner) rows(ctx context.Context) error {
 	if len(locked) > 0 {
 		jobs = append(jobs, bulk.Job{ID: "release tables", After: locked, Do: func(context.Context, int) error { return r.releaseTables() }})
 	}
-	return bulk.Run(ctx, len(r.workers), jobs)
+	var stats bulk.CrewStats
+	crew := r.opts.Adapt.Crew(r.opts.Jobs, 1)
+	crew.Moved, crew.Stats = r.moved.Load, &stats
+	err := crew.Run(ctx, jobs)
+	r.result.Workers = append(r.result.Workers, stats)
+	return err
 }
 
 // releaseTables lets writers into tables without transactions again, and notes for
@@ -115,12 +120,15 @@ func (r *runner) readPart(ctx context.Context, s *my.Session, t *table, p part) 
 	}
 	var sum my.RowSum
 	var plain int64
+	before := s.Waited
 	rows, err := r.read(ctx, s, t, p, &sum, func(b []byte) error {
 		plain += int64(len(b))
+		r.moved.Add(int64(len(b)))
 		share.Add(int64(len(b)))
 		_, err := chunk.Write(b)
 		return err
 	})
+	chunk.AddWait(s.Waited - before)
 	if err != nil {
 		return errors.Join(err, chunk.Abort())
 	}

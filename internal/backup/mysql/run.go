@@ -27,6 +27,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirdb/weir/internal/backup"
@@ -73,7 +74,7 @@ func run(ctx context.Context, opts backup.Options, w *archive.Writer) (*backup.R
 	if r.result.Manifest, err = w.Finish(ctx, r.manifest()); err != nil {
 		return nil, err
 	}
-	r.result.Elapsed = time.Since(started)
+	r.result.Elapsed, r.result.Pipeline = time.Since(started), w.Stats().Pipeline
 	return r.result, nil
 }
 
@@ -91,6 +92,8 @@ type runner struct {
 	main      *my.Session
 	workers   []*my.Session
 	tables    *tableLocks // of tables without transactions
+
+	moved atomic.Int64 // bytes of rows, for the workers' number
 
 	mu       sync.Mutex // guards what follows
 	result   *backup.Result

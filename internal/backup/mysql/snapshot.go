@@ -31,7 +31,9 @@ var errMoved = errors.New("tables are made, dropped or altered faster than they 
 // what it shows. Tables that come, go or change meanwhile are noticed, and the
 // start is made anew.
 func (r *runner) start(ctx context.Context) error {
-	for range r.opts.Jobs {
+	// All of them must be there while the lock lasts, also those that only work when
+	// more of them bring more.
+	for range r.opts.Adapt.Most(r.opts.Jobs) {
 		s, err := my.Connect(ctx, r.cfg, "")
 		if err != nil {
 			return err

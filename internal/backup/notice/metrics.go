@@ -41,6 +41,8 @@ func writeMetrics(path string, o *Outcome) error {
 		{"weir_backup_rows", "Rows in the last backup.", labels, float64(o.Rows)},
 		{"weir_backup_plain_bytes", "Bytes in the last backup before compression.", labels, float64(o.PlainBytes)},
 		{"weir_backup_stored_bytes", "Bytes in the storage of the last backup.", labels, float64(o.StoredBytes)},
+		{"weir_backup_workers_peak", "How many workers read rows of a database at once, at most, in the last backup.", labels, float64(o.WorkersPeak)},
+		{"weir_backup_jobs_completed", "Jobs that workers of the last backup completed.", labels, float64(o.JobsCompleted)},
 		{"weir_backup_warnings", "Warnings of the last backup.", labels, float64(len(o.Warnings))},
 	})
 }

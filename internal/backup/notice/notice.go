@@ -59,6 +59,11 @@ type Outcome struct {
 	PlainBytes  int64    `json:"plain_bytes"`
 	StoredBytes int64    `json:"stored_bytes"`
 	Warnings    []string `json:"warnings,omitempty"`
+
+	// WorkersPeak is how many workers read rows of one database at once, at most, and
+	// JobsCompleted what all of them did.
+	WorkersPeak   int `json:"workers_peak,omitempty"`
+	JobsCompleted int `json:"jobs_completed,omitempty"`
 }
 
 // environment is the outcome as a hook sees it.

@@ -101,14 +101,18 @@ func (d *database) readPart(ctx context.Context, w *worker, t *tableData, part i
 	if t.parts > 1 {
 		info.Attributes = map[string]string{attrSnapshot: d.shows(), attrPages: strconv.FormatInt(t.perPart, 10)}
 	}
+	if err := w.open(ctx); err != nil { // before the time of the chunk begins
+		return err
+	}
 	chunk, err := d.w.Chunk(ctx, info)
 	if err != nil {
 		return err
 	}
 	sum := pg.RowSum{Binary: t.binary}
 	var bytes int64
-	rows, err := d.copy(ctx, w, t, part, func(p []byte) error {
+	rows, waited, err := d.copy(ctx, w, t, part, func(p []byte) error {
 		bytes += int64(len(p))
+		d.read.Add(int64(len(p)))
 		share.Add(int64(len(p)))
 		if d.opts.Checksums {
 			if err := sum.Write(p); err != nil {
@@ -118,6 +122,7 @@ func (d *database) readPart(ctx context.Context, w *worker, t *tableData, part i
 		_, err := chunk.Write(p)
 		return err
 	})
+	chunk.AddWait(waited)
 	if err == nil && d.opts.Checksums {
 		err = ended(&sum, rows)
 	}
@@ -133,13 +138,16 @@ func (d *database) readPart(ctx context.Context, w *worker, t *tableData, part i
 	return nil
 }
 
-// copy reads a part and hands its bytes to sink.
-func (d *database) copy(ctx context.Context, w *worker, t *tableData, part int, sink func([]byte) error) (rows int64, err error) {
+// copy reads a part and hands its bytes to sink. It tells for how long it waited for
+// the server.
+func (d *database) copy(ctx context.Context, w *worker, t *tableData, part int, sink func([]byte) error) (rows int64, waited time.Duration, err error) {
 	err = w.read(ctx, func(s *pg.Session) (err error) {
+		before := s.Waited
 		rows, err = s.CopyOut(ctx, d.copySQL(t, part), sink)
+		waited += s.Waited - before
 		return err
 	})
-	return rows, err
+	return rows, waited, err
 }
 
 // ended checks a sum against the server's own count.
@@ -173,7 +181,7 @@ func (d *database) holds(ctx context.Context, w *worker, t *tableData, part int,
 		return false, nil, nil
 	}
 	h := sha256.New()
-	rows, err := d.copy(ctx, w, t, part, func(p []byte) error {
+	rows, _, err := d.copy(ctx, w, t, part, func(p []byte) error {
 		if d.opts.Checksums {
 			if err := sum.Write(p); err != nil {
 				return err

@@ -7,6 +7,7 @@ import (
 	"path"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirdb/weir/internal/backup"
@@ -23,8 +24,9 @@ const schemaAttempts = 3
 type database struct {
 	*runner
 	name    string
-	workers int
-	attempt int // 1 to schemaAttempts
+	crew    bulk.Crew
+	read    atomic.Int64 // bytes of rows, for the crew
+	attempt int          // 1 to schemaAttempts
 
 	main     *pg.Session
 	mainMu   sync.Mutex // held by the goroutine that reads on main
@@ -91,7 +93,7 @@ func (d *database) once(ctx context.Context) (err error) {
 		return err
 	}
 	d.opts.Progress.Phase("data")
-	workers := make([]worker, max(1, d.workers))
+	workers := make([]worker, max(d.crew.Start, d.crew.Most))
 	for i := range workers {
 		workers[i].d = d
 	}
@@ -111,7 +113,7 @@ func (d *database) once(ctx context.Context) (err error) {
 		}
 		jobs = append(jobs, blobs...)
 	}
-	if err := d.together(ctx, jobs); err != nil {
+	if err := d.together(ctx, jobs, workers); err != nil {
 		return err
 	}
 	// TRUNCATE empties a table for older snapshots, too: only the locks say that
@@ -127,21 +129,28 @@ func (d *database) once(ctx context.Context) (err error) {
 }
 
 // together does the jobs while the main session reads the definitions.
-func (d *database) together(ctx context.Context, jobs []bulk.Job) error {
+func (d *database) together(ctx context.Context, jobs []bulk.Job, workers []worker) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	definitions := make(chan error, 1)
 	go func() {
-		err := d.definitions(ctx)
+		err := bulk.Guarded("definitions of database "+d.name, func() error { return d.definitions(ctx) })
 		if err != nil {
 			cancel(err)
 		}
 		definitions <- err
 	}()
-	err := bulk.Run(ctx, d.workers, jobs)
+	stats := bulk.CrewStats{Name: d.name}
+	crew := d.crew
+	crew.Moved, crew.Stats = d.read.Load, &stats
+	crew.Rest = func(n int) error { return workers[n].close() }
+	err := crew.Run(ctx, jobs)
 	if err != nil {
 		cancel(err)
 	}
+	d.mu.Lock()
+	d.result.Workers = append(d.result.Workers, stats)
+	d.mu.Unlock()
 	if schemaErr := <-definitions; err == nil || errors.Is(err, schemaErr) {
 		return schemaErr
 	}

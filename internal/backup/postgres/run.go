@@ -77,7 +77,7 @@ func run(ctx context.Context, opts backup.Options, w *archive.Writer) (*backup.R
 	if r.result.Manifest, err = w.Finish(ctx, r.manifest()); err != nil {
 		return nil, err
 	}
-	r.result.Elapsed = time.Since(started)
+	r.result.Elapsed, r.result.Pipeline = time.Since(started), w.Stats().Pipeline
 	return r.result, nil
 }
 
@@ -218,11 +218,10 @@ func (r *runner) globals(ctx context.Context) error {
 // the options say; they share the jobs.
 func (r *runner) databases(ctx context.Context) error {
 	side := min(r.opts.ClusterParallelism, len(r.names))
-	workers := max(1, r.opts.Jobs/side)
 	var jobs []bulk.Job
 	for _, name := range r.names {
 		jobs = append(jobs, bulk.Job{ID: name, Do: func(ctx context.Context, _ int) error {
-			d := &database{runner: r, name: name, workers: workers}
+			d := &database{runner: r, name: name, crew: r.opts.Adapt.Crew(r.opts.Jobs, side)}
 			if err := d.backup(ctx); err != nil {
 				return fmt.Errorf("back up database %s: %w", name, err)
 			}

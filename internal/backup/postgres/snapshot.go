@@ -215,7 +215,9 @@ func (w *worker) close() error {
 	if w.s == nil {
 		return nil
 	}
-	return w.s.Close()
+	s := w.s
+	w.s = nil
+	return s.Close()
 }
 
 // errMoved says that somebody alters what no lock of ours protects. Beginning

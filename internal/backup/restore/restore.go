@@ -108,8 +108,26 @@ type Options struct {
 	// its own. Default: that of Profile.
 	Jobs int
 
+	// Adapt has the number of Jobs follow what the server and the storage give while
+	// rows are loaded, from Jobs on. Default: the number does not change.
+	Adapt bulk.Adapt
+
 	// MaintenanceBytes is the memory of each index build. Default: that of Profile.
 	MaintenanceBytes int64
+
+	// IndexTimeout bounds how long the server may take for one index or constraint, of
+	// PostgreSQL: one that takes longer fails, as an object that fails. Default: 0, no
+	// bound.
+	IndexTimeout time.Duration
+
+	// IndexWorkers are the parallel workers of each index build, of PostgreSQL 11 on
+	// (max_parallel_maintenance_workers). Default: nil, the server's setting for a
+	// build that is alone, and none where several run side by side.
+	IndexWorkers *int
+
+	// Tuning are settings of the sessions, of PostgreSQL, as NAME=VALUE: those that
+	// [TuningNames] lists. Default: the server's.
+	Tuning []string
 
 	// Progress counts what is done. Default: nil, nobody looks.
 	Progress *bulk.Progress
@@ -139,7 +157,7 @@ func (o Options) WithDefaults() Options {
 		o.Jobs = o.Profile.Jobs
 	}
 	if o.MaintenanceBytes == 0 {
-		o.MaintenanceBytes = o.Profile.MaintenanceBytes(bulk.ThisMachine(), o.Jobs)
+		o.MaintenanceBytes = o.Profile.MaintenanceBytes(bulk.ThisMachine(), max(o.Jobs, o.Adapt.Max))
 	}
 	if o.Verify == "" {
 		o.Verify = VerifyCounts
@@ -154,6 +172,8 @@ func (o Options) Validate() error {
 		return errors.New("no DSN: into which server?")
 	case o.Jobs < 1:
 		return fmt.Errorf("--jobs %d: at least 1 is needed", o.Jobs)
+	case o.Adapt.Validate() != nil:
+		return o.Adapt.Validate()
 	case o.SchemaOnly && o.DataOnly:
 		return errors.New("--schema-only and --data-only leave nothing to restore")
 	case o.Clean && o.DataOnly:
@@ -166,6 +186,15 @@ func (o Options) Validate() error {
 		return errors.New("--clean would drop what --resume continues")
 	case o.MaintenanceBytes < 1<<20:
 		return fmt.Errorf("memory for index builds %d: at least 1 MiB is needed", o.MaintenanceBytes)
+	}
+	if o.IndexTimeout < 0 {
+		return fmt.Errorf("--index-timeout %v: a time of more than 0 is needed", o.IndexTimeout)
+	}
+	if o.IndexWorkers != nil && (*o.IndexWorkers < 0 || *o.IndexWorkers > maxIndexWorkers) {
+		return fmt.Errorf("--index-workers %d: want 0 to %d", *o.IndexWorkers, maxIndexWorkers)
+	}
+	if err := validTuning(o.Tuning); err != nil {
+		return err
 	}
 	switch o.Verify {
 	case VerifyNone, VerifyCounts, VerifyRows:
@@ -243,6 +272,9 @@ type Result struct {
 	Tables int
 	Rows   int64
 	Bytes  int64 // plain
+
+	// Workers are the metrics of those that loaded rows, of each database.
+	Workers []bulk.CrewStats
 
 	// Phases are the times of the phases, in their order.
 	Phases []Phase

@@ -50,6 +50,9 @@ type Session struct {
 	r, w   int
 	seq    byte // of the next packet of the server
 	broken error
+
+	// Waited is for how long bytes of the server were waited for.
+	Waited time.Duration
 }
 
 // settings are what every session of a backup or restore begins with, so that rows
@@ -315,7 +318,9 @@ func (s *Session) fill(need int) error {
 		s.w = copy(s.buf, s.buf[s.r:s.w])
 		s.r = 0
 	}
+	began := time.Now()
 	n, err := s.conn.Read(s.buf[s.w:])
+	s.Waited += time.Since(began)
 	s.w += n
 	if err != nil && n == 0 {
 		return s.fail(err)

@@ -48,6 +48,9 @@ type Session struct {
 	out    []byte // for COPY FROM STDIN; made at first use
 	broken error
 
+	// Waited is for how long bytes of the server were waited for.
+	Waited time.Duration
+
 	// Notices counts warnings of the server since the login, Notice holds the
 	// last one.
 	Notices int
@@ -354,7 +357,9 @@ func (s *Session) fill(n int) error {
 		copy(grown, s.buf[:s.w])
 		s.buf = grown
 	}
+	began := time.Now()
 	m, err := s.conn.Read(s.buf[s.w:])
+	s.Waited += time.Since(began)
 	s.w += m
 	if m == 0 && err != nil {
 		return s.fail(err)

@@ -26,6 +26,8 @@ type database struct {
 	others []*my.Entry
 	main   *my.Session
 	books  *books
+
+	moved atomic.Int64 // bytes of rows, for the workers' number
 }
 
 // table is a table that is restored.

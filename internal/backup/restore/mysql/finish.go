@@ -30,7 +30,7 @@ func (d *database) onTables(ctx context.Context, workers []worker, phase string,
 			return d.failed(d.object(phase+" table "+t.name(), "", f(ctx, s, t)))
 		}})
 	}
-	return bulk.Run(ctx, len(workers), jobs)
+	return bulk.Run(ctx, d.opts.Jobs, jobs)
 }
 
 // analyze gathers statistics, so that the first queries have good plans.

@@ -95,6 +95,19 @@ func (d *database) loadPlain(ctx context.Context, s *my.Session, t *table, step 
 	return nil
 }
 
+// counted counts the bytes of rows that are read.
+type counted struct {
+	io.ReadCloser
+	d *database
+}
+
+// Read reads and counts.
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.ReadCloser.Read(p)
+	c.d.moved.Add(int64(n))
+	return n, err
+}
+
 // rows sends the rows of a chunk and sees that all of them, and nothing else, have
 // come in as they are.
 func (d *database) rows(ctx context.Context, s *my.Session, t *table, c archive.Chunk) (err error) {
@@ -103,6 +116,7 @@ func (d *database) rows(ctx context.Context, s *my.Session, t *table, c archive.
 		return err
 	}
 	defer func() { err = errors.Join(err, in.Close()) }()
+	in = &counted{in, d}
 	var got loadCount
 	switch {
 	case c.Content == "sql":

@@ -49,7 +49,15 @@ func (d *database) load(ctx context.Context) error {
 	return d.crew(ctx, func(workers []worker) error {
 		end := d.phase("data and indexes")
 		defer end()
-		return bulk.Run(ctx, len(workers), d.graph(workers))
+		stats := bulk.CrewStats{Name: d.target}
+		crew := d.opts.Adapt.Crew(d.opts.Jobs, 1)
+		crew.Moved, crew.Stats = d.moved.Load, &stats
+		crew.Rest = func(n int) error { return workers[n].close() }
+		err := crew.Run(ctx, d.graph(workers))
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.result.Workers = append(d.result.Workers, stats)
+		return err
 	})
 }
 
@@ -76,17 +84,24 @@ func (d *database) compare(ctx context.Context) error {
 
 // crew runs f with the workers, and ends their sessions.
 func (d *database) crew(_ context.Context, f func([]worker) error) error {
-	workers := make([]worker, max(1, d.opts.Jobs))
+	workers := make([]worker, max(1, d.opts.Adapt.Most(d.opts.Jobs)))
 	for i := range workers {
 		workers[i].d = d
 	}
 	err := f(workers)
-	for _, w := range workers {
-		if w.s != nil {
-			err = errors.Join(err, w.s.Close())
-		}
+	for i := range workers {
+		err = errors.Join(err, workers[i].close())
 	}
 	return err
+}
+
+func (w *worker) close() error {
+	if w.s == nil {
+		return nil
+	}
+	s := w.s
+	w.s = nil
+	return s.Close()
 }
 
 // Ranks of jobs: what is lower starts first where it can.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/weirdb/weir/internal/backup/archive"
 	"github.com/weirdb/weir/internal/backup/bulk"
@@ -29,6 +30,8 @@ type database struct {
 	byTable map[[2]string]*target
 	main    *pg.Session
 	books   *ledger
+
+	moved atomic.Int64 // bytes of rows, for the workers' number
 
 	// lost says that the database could not be made.
 	lost bool
@@ -168,6 +171,10 @@ func (d *database) connectAs(ctx context.Context, cfg pgwire.ConnectConfig) (*pg
 		fmt.Sprintf("SET maintenance_work_mem = '%dkB'", d.opts.MaintenanceBytes>>10)
 	if d.manifest.Attributes[pg.AttrMoney] != "" {
 		settings += "; " + pg.MoneySetting
+	}
+	for _, set := range d.opts.Tuning {
+		name, value, _ := strings.Cut(set, "=")
+		settings += "; SET " + name + " = " + pg.Literal(value)
 	}
 	if d.escapes {
 		settings += "; SET standard_conforming_strings = off"
@@ -387,7 +394,7 @@ func (d *database) steps(ctx context.Context) error {
 	if err := d.makeTables(ctx); err != nil {
 		return err
 	}
-	workers := make([]worker, max(1, d.opts.Jobs))
+	workers := make([]worker, max(1, d.opts.Adapt.Most(d.opts.Jobs)))
 	for i := range workers {
 		workers[i].d = d
 	}
@@ -404,8 +411,15 @@ func (d *database) parallel(ctx context.Context, workers []worker) error {
 		return err
 	}
 	end := d.phase("data and indexes")
-	err = bulk.Run(ctx, len(workers), d.graph(workers, before))
+	stats := bulk.CrewStats{Name: d.target}
+	crew := d.opts.Adapt.Crew(d.opts.Jobs, 1)
+	crew.Moved, crew.Stats = d.moved.Load, &stats
+	crew.Rest = func(n int) error { return workers[n].close() }
+	err = crew.Run(ctx, d.graph(workers, before))
 	end()
+	d.mu.Lock()
+	d.result.Workers = append(d.result.Workers, stats)
+	d.mu.Unlock()
 	if err != nil {
 		return err
 	}

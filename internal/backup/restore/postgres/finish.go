@@ -43,7 +43,7 @@ func (d *database) analyze(ctx context.Context, workers []worker) error {
 			add(e.Namespace+"."+e.Tag, "ANALYZE "+pg.Qualified(e.Namespace, e.Tag), 0)
 		}
 	}
-	return bulk.Run(ctx, len(workers), jobs)
+	return bulk.Run(ctx, d.opts.Jobs, jobs)
 }
 
 // verify reads the restored tables and compares them with the manifest.
@@ -85,7 +85,7 @@ func (d *database) verify(ctx context.Context, workers []worker) error {
 			return nil
 		}})
 	}
-	return bulk.Run(ctx, len(workers), jobs)
+	return bulk.Run(ctx, d.opts.Jobs, jobs)
 }
 
 // maxDifferences bounds how many differing definitions are listed of a database.

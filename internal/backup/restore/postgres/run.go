@@ -94,7 +94,8 @@ func (r *runner) failed(err error) error {
 	if err == nil || r.opts.Stop || !restore.Independent(err) || !errors.As(err, &object) {
 		return err
 	}
-	if errors.As(err, &server) && (server.Fatal() || hopeless(server.Code)) {
+	timeout := r.opts.IndexTimeout > 0 && pg.ErrorCode(err) == pgwire.CodeQueryCanceled // of this object alone
+	if errors.As(err, &server) && !timeout && (server.Fatal() || hopeless(server.Code)) {
 		return err
 	}
 	r.mu.Lock()

@@ -56,6 +56,7 @@ func (w *worker) close() (err error) {
 			err = errors.Join(err, s.Close())
 		}
 	}
+	w.s, w.a = nil, nil
 	return err
 }
 
@@ -302,10 +303,7 @@ func (d *database) graph(workers []worker, before map[*target][]*target) []bulk.
 			size = max(size, sizes[id])
 		}
 		j := bulk.Job{ID: entryStep(e), Rank: rankOther, Size: size, Do: func(ctx context.Context, n int) error {
-			var settings []string
-			if buildsIndex(e) && building.start(size) && d.version >= parallelBuilds {
-				settings = append(settings, "SET LOCAL max_parallel_maintenance_workers = 0")
-			}
+			settings := buildSettings(&d.opts, d.version, e, buildsIndex(e) && building.start(size))
 			open := workers[n].session
 			if harmless[e.Desc] {
 				open = workers[n].admin
@@ -340,6 +338,25 @@ func (d *database) graph(workers []worker, before map[*target][]*target) []bulk.
 		jobs = append(jobs, j)
 	}
 	return jobs
+}
+
+// buildSettings are those of the transaction that makes an entry. beside says that
+// others build indexes, too, and each of them shall be content with one process.
+func buildSettings(o *restore.Options, version int, e *pg.Entry, beside bool) (out []string) {
+	if !buildsIndex(e) {
+		return nil
+	}
+	if n := o.IndexWorkers; version >= parallelBuilds && (n != nil || beside) {
+		workers := 0
+		if n != nil {
+			workers = *n
+		}
+		out = append(out, "SET LOCAL max_parallel_maintenance_workers = "+strconv.Itoa(workers))
+	}
+	if t := o.IndexTimeout; t > 0 {
+		out = append(out, "SET LOCAL statement_timeout = "+strconv.FormatInt(max(1, t.Milliseconds()), 10))
+	}
+	return out
 }
 
 // buildsIndex reports whether an entry makes an index, but for rare constraints.
@@ -469,21 +486,22 @@ func (d *database) copyRows(ctx context.Context, s *pg.Session, t *target, c *ar
 	if err := s.Exec(ctx, begin); err != nil {
 		return 0, err
 	}
-	rows, err := s.CopyIn(ctx, t.copySQL(c, options...), &counted{in, d.opts.Progress})
+	rows, err := s.CopyIn(ctx, t.copySQL(c, options...), &counted{in, d})
 	d.opts.Progress.Add(0, rows)
 	return rows, err
 }
 
 // counted counts bytes that are read.
 type counted struct {
-	in       interface{ Read([]byte) (int, error) }
-	progress *bulk.Progress
+	in interface{ Read([]byte) (int, error) }
+	d  *database
 }
 
 // Read reads and counts.
 func (c *counted) Read(p []byte) (int, error) {
 	n, err := c.in.Read(p)
-	c.progress.Add(int64(n), 0)
+	c.d.opts.Progress.Add(int64(n), 0)
+	c.d.moved.Add(int64(n))
 	return n, err
 }
 

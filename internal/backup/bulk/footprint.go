@@ -1,0 +1,183 @@
+package bulk
+
+import (
+	"math"
+	"os"
+	"runtime"
+	"runtime/metrics"
+	"strings"
+	"time"
+
+	"github.com/weirdb/weir/internal/measure"
+)
+
+// Footprint is what a run took of the process, by component. Components are counted
+// right after a collection, early in a run, now and then, and at its end; those of the
+// moment with the most are kept. Garbage is what the peak had beyond them. All of
+// them add up to Peak.
+type Footprint struct {
+	// Goroutines is how many there were at most.
+	Goroutines int `json:"goroutines"`
+
+	Buffers     int64 `json:"buffers_bytes"`     // of the chunks' pipeline
+	Sessions    int64 `json:"sessions_bytes"`    // buffers of connections
+	Compressors int64 `json:"compressors_bytes"` // tables and windows
+	Lists       int64 `json:"lists_bytes"`       // the catalogue, chunks, the manifest
+	Rest        int64 `json:"rest_bytes"`        // of the heap
+	Stacks      int64 `json:"stacks_bytes"`
+	Runtime     int64 `json:"runtime_bytes"` // Go's own, and heap that is free
+	Program     int64 `json:"program_bytes"` // code and what the kernel maps
+	Garbage     int64 `json:"garbage_bytes"` // at the peak
+	Peak        int64 `json:"peak_bytes"`    // resident memory, at most
+}
+
+// How often goroutines are counted while a run is watched, after how many counts the
+// heap is looked at for the first time and how often then, and one in how many bytes
+// its profile notes. A look takes a collection: some milliseconds.
+const (
+	countEvery  = 5 * time.Millisecond
+	firstLook   = 20
+	lookEvery   = 400
+	profileRate = 32 << 10
+)
+
+// WatchFootprint watches this process until stop is called, which is told how many
+// bytes the pipeline's buffers have. One run is watched at a time.
+func WatchFootprint() (stop func(buffers int64) Footprint) {
+	rate := runtime.MemProfileRate
+	runtime.MemProfileRate = profileRate
+	done, ended := make(chan struct{}), make(chan struct{})
+	most := runtime.NumGoroutine()
+	var best Footprint
+	look := func() {
+		var f Footprint
+		if f.read(profileRate); f.live() >= best.live() {
+			best = f
+		}
+	}
+	go func() {
+		defer close(ended)
+		t := time.NewTicker(countEvery)
+		defer t.Stop()
+		for n := 0; ; n++ {
+			select {
+			case <-done:
+				return
+			case <-t.C:
+				most = max(most, runtime.NumGoroutine()-1) // without this one
+				if n == firstLook || n > 0 && n%lookEvery == 0 {
+					look()
+				}
+			}
+		}
+	}()
+	return func(buffers int64) Footprint {
+		close(done)
+		<-ended
+		look()
+		runtime.MemProfileRate = rate
+		best.Goroutines = most
+		best.settle(buffers)
+		return best
+	}
+}
+
+// live is what is known of the heap.
+func (f *Footprint) live() int64 { return f.Sessions + f.Compressors + f.Lists + f.Rest }
+
+// read looks at the memory. Runtime is all that Go holds, and Rest all of the heap that
+// is no component, until settle divides them.
+func (f *Footprint) read(rate int) {
+	runtime.GC()
+	live := f.sites(rate)
+	const (
+		stacks   = "/memory/classes/heap/stacks:bytes"
+		objects  = "/memory/classes/heap/objects:bytes"
+		total    = "/memory/classes/total:bytes"
+		released = "/memory/classes/heap/released:bytes"
+	)
+	samples := []metrics.Sample{{Name: stacks}, {Name: objects}, {Name: total}, {Name: released}}
+	metrics.Read(samples)
+	value := map[string]int64{}
+	for _, s := range samples {
+		value[s.Name] = int64(s.Value.Uint64())
+	}
+	f.Stacks = value[stacks]
+	f.Rest = max(0, value[objects]-live)
+	f.Runtime = value[total] - value[released]
+	if u, err := measure.Process(os.Getpid()); err == nil { // else nothing is known of the process
+		f.Program = max(0, u.RSSBytes-f.Runtime)
+	}
+}
+
+// settle makes the components add up to the peak.
+func (f *Footprint) settle(buffers int64) {
+	f.Buffers = buffers
+	f.Rest = max(0, f.Rest-buffers)
+	f.Runtime = max(0, f.Runtime-f.Buffers-f.Sessions-f.Compressors-f.Lists-f.Rest-f.Stacks)
+	u, err := measure.Process(os.Getpid())
+	if err != nil {
+		return
+	}
+	f.Peak = u.PeakRSSBytes
+	parts := f.Buffers + f.Sessions + f.Compressors + f.Lists + f.Rest + f.Stacks + f.Runtime + f.Program
+	// What Go has reserved and never touched is counted in its total, and not resident.
+	if over := parts - f.Peak; over > 0 {
+		f.Runtime = max(0, f.Runtime-over)
+		parts -= over
+	}
+	f.Garbage = max(0, f.Peak-parts)
+}
+
+// sites adds the heap in use by the function that took it. It returns the sum. The
+// pipeline's buffers are not in it: they are counted exactly.
+func (f *Footprint) sites(rate int) int64 {
+	n, _ := runtime.MemProfile(nil, false)
+	records := make([]runtime.MemProfileRecord, n+50)
+	n, ok := runtime.MemProfile(records, false)
+	if !ok {
+		return 0
+	}
+	for _, r := range records[:n] {
+		bytes := scaled(r.InUseBytes(), r.InUseObjects(), rate)
+		if to := f.component(r.Stack()); to != nil {
+			*to += bytes
+		}
+	}
+	return f.Sessions + f.Compressors + f.Lists
+}
+
+// scaled is what a sample of the heap stands for, as pprof has it.
+func scaled(bytes, objects int64, rate int) int64 {
+	if objects == 0 || bytes == 0 {
+		return 0
+	}
+	mean := float64(bytes) / float64(objects)
+	return int64(float64(bytes) / (1 - math.Exp(-mean/float64(rate))))
+}
+
+// component is whose memory a stack took, nil for the rest and for what is counted
+// otherwise. The nearest to the leaf that is known decides.
+func (f *Footprint) component(stack []uintptr) *int64 {
+	frames := runtime.CallersFrames(stack)
+	for {
+		frame, more := frames.Next()
+		name := frame.Function
+		switch {
+		case strings.Contains(name, "archive.(*ring)"):
+			return nil
+		case strings.Contains(name, "/klauspost/"), strings.Contains(name, "/pierrec/lz4"), strings.HasPrefix(name, "compress/"):
+			return &f.Compressors
+		case strings.Contains(name, "/bulk/postgres.Connect"), strings.Contains(name, "/bulk/mysql.Connect"), strings.Contains(name, ".(*Session)."),
+			strings.Contains(name, "/internal/wire/"):
+			return &f.Sessions
+		case strings.Contains(name, "/internal/backup/cmd."):
+			return nil
+		case strings.Contains(name, "/internal/backup/"):
+			return &f.Lists
+		}
+		if !more {
+			return nil
+		}
+	}
+}
