@@ -90,15 +90,15 @@ func full(t *testing.T) *Result {
 					Seconds: 1, BusySeconds: 1, StealSeconds: 0.5, CPUKnown: true, CPUWait: 0.1, IOWait: 0.2, IOWaitAll: 0.05,
 					MemoryWait: 0.01, PressureKnown: true,
 				},
-				Server: &ServerCounters{Ops: 2, Fsyncs: 1, LogWrites: 2, LogBytes: 300, LogRecords: 4, Commits: 2, Rollbacks: 1},
+				Server: &ServerCounters{Ops: 2, Fsyncs: 1, LogWrites: 2, LogBytes: 300, LogRecords: 4, Commits: 2, Rollbacks: 1, PageRequests: 12, PageReads: 2},
 				Groups: &Groups{Flushes: 1, Items: 2, Largest: 2},
 				Outbox: &Outbox{
 					PayloadBytes: 512, AckedSeconds: 1.5, FromStart: hist(3000, 4000), FromCommit: hist(1000, 2000), MaxLag: 2,
 					Lag:      []LagPoint{{AtSeconds: 0.1, Committed: 2, Delivered: 1}},
 					Ledger:   Ledger{Handed: 9, Committed: 7, Unknown: 1, Delivered: 6, Lost: 1, Duplicates: 2, Disordered: 3, Strangers: 4, Pending: 5},
-					Settings: map[string]string{"claim": "poll"},
+					Settings: map[string]string{"claim": "poll"}, ClaimPages: 0.5,
 				},
-				Transfer: &Transfer{PlainBytes: 2000, StoredBytes: 1000, PeakBytes: 4 << 20, AllocatedBytes: 64, Verified: "counts", Rows: 7},
+				Transfer: &Transfer{PlainBytes: 2000, StoredBytes: 1000, PeakBytes: 4 << 20, AllocatedBytes: 64, Verified: "counts", Rows: 7, Inside: map[string]float64{InsideServer: 60, "goroutines": 16}},
 				KV: &KV{
 					StrongRead: hist(1000), StrongWrite: hist(4000), WeakRead: hist(300), WeakWrite: hist(900), Fast: new(int64(1)), Missed: 1, Checked: 2, Wrong: 3,
 					Examples: []string{"weak read: too old"}, Settings: map[string]string{"preset": "raft"}, Counters: map[string]float64{"rounds": 7}, RSSBytes: []int64{1 << 20},

@@ -66,6 +66,13 @@ func Metrics() []Metric {
 			return float64(f(s.Server)) / float64(s.Server.Ops) * scale, true
 		}
 	}
+	// some leaves out what was not counted.
+	some := func(of func(*Sample) (float64, bool)) func(*Sample) (float64, bool) {
+		return func(s *Sample) (float64, bool) {
+			v, ok := of(s)
+			return v, ok && v > 0
+		}
+	}
 	all := []Metric{
 		{Key: "rate", Name: "throughput", Unit: "ops/s", Higher: true, of: func(s *Sample) (float64, bool) {
 			ops := s.Ops
@@ -97,6 +104,19 @@ func Metrics() []Metric {
 			return float64(s.Server.Fsyncs) / float64(s.Server.Ops) * float64(s.Ops) / s.Seconds, true
 		}},
 		{Key: "log_bytes", Name: "log written", Unit: "B/op", of: perOp(func(c *ServerCounters) int64 { return c.LogBytes }, 1)},
+		{Key: "page_requests", Name: "pages asked for", Unit: "/op", Detail: true, of: some(perOp(func(c *ServerCounters) int64 { return c.PageRequests }, 1))},
+		{Key: "page_reads", Name: "pages read", Unit: "/1000 ops", Detail: true, of: func(s *Sample) (float64, bool) {
+			if s.Server == nil || s.Server.Ops == 0 || s.Server.PageRequests <= 0 {
+				return 0, false
+			}
+			return float64(max(0, s.Server.PageReads)) / float64(s.Server.Ops) * 1000, true
+		}},
+		{Key: "claim_pages", Name: "pages of a claim", Unit: "/row", Detail: true, of: func(s *Sample) (float64, bool) {
+			if s.Outbox == nil {
+				return 0, false
+			}
+			return s.Outbox.ClaimPages, s.Outbox.ClaimPages > 0
+		}},
 		{Key: "group", Name: "group size", Unit: "ops", Neutral: true, of: func(s *Sample) (float64, bool) {
 			if s.Groups == nil || s.Groups.Flushes == 0 {
 				return 0, false
@@ -186,6 +206,15 @@ func Metrics() []Metric {
 var segmentNames = []string{
 	SegmentSchedule, SegmentQueue, SegmentConnect, SegmentCheck, SegmentEncode, SegmentSend,
 	SegmentServer, SegmentWake, SegmentReceive, SegmentDecode, SegmentRelease, SegmentHarness,
+}
+
+// MustMetric returns the metric of a key that there is.
+func MustMetric(key string) Metric {
+	m, ok := MetricByKey(key)
+	if !ok {
+		panic("bench: no metric " + key)
+	}
+	return m
 }
 
 // MetricByKey returns the metric of a key.

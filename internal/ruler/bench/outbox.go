@@ -23,7 +23,10 @@ type Outbox struct {
 	// time, Lag how many there were over time.
 	MaxLag int64      `json:"max_lag,omitempty"`
 	Lag    []LagPoint `json:"lag,omitempty"`
-	Ledger Ledger     `json:"ledger"`
+	// ClaimPages is how many pages of the server's cache one claim of a batch looks at
+	// for each row that it takes, before any other is made; 0 when nobody counted.
+	ClaimPages float64 `json:"claim_pages,omitempty"`
+	Ledger     Ledger  `json:"ledger"`
 	// Settings are those in effect, defaults included.
 	Settings map[string]string `json:"settings,omitempty"`
 }

@@ -13,7 +13,7 @@ func transferFindings(r *Result) []Finding {
 		// What the figures say,
 		fastestMove, baselineRatio, bargains,
 		// what they are bound by,
-		moveBound,
+		moveBound, stageBound,
 		// and how far they can be trusted.
 		hidingData, crowdedWorkers, confounded, unverified, partial, disturbed, failures, noise,
 	}
@@ -218,6 +218,50 @@ func moveBound(r *Result) []Finding {
 		if len(f.Evidence) > 0 {
 			out = append(out, f)
 		}
+	}
+	return out
+}
+
+// mainShare is the share of the readers' time from which one cause counts as the limit.
+const mainShare = 0.5
+
+// stageBound says, of programs that tell who waits for whom inside of them, which stage
+// is the limit.
+func stageBound(r *Result) []Finding {
+	type cause struct{ key, id, claim, advice string }
+	causes := []cause{
+		{InsideServer, "limit-server", "The server is the limit: those who read from it wait for its rows most of their time.", "A cheaper compression or a faster storage changes little; more jobs may, as long as the server has processors left."},
+		{InsideOwn, "limit-reader", "Taking rows apart and summing them is the limit.", "More jobs use more processors for it; --checksums=false leaves the sums out."},
+		{InsideCompressor, "limit-compressor", "The compressor is the limit: those who read wait for it most of their time.", "A cheaper compression, or more jobs where processors are left."},
+		{InsideStorage, "limit-storage", "The storage is the limit: those who read wait for it most of their time, or for its durability.", "A faster storage, or a compression that leaves less to store."},
+	}
+	by := make(map[string][]string)
+	for i := range r.Cases {
+		c := &r.Cases[i]
+		var parts []string
+		most := ""
+		for _, k := range causes {
+			s, ok := c.Summary[k.key]
+			if !ok {
+				continue
+			}
+			parts = append(parts, fmt.Sprintf("%s %.0f %%", MustMetric(k.key).Name, s.Median))
+			if s.Median >= 100*mainShare && (most == "" || s.Median > c.Summary[most].Median) {
+				most = k.key
+			}
+		}
+		if len(parts) > 0 {
+			by[most] = append(by[most], c.Name+": "+strings.Join(parts, ", "))
+		}
+	}
+	var out []Finding
+	for _, k := range causes {
+		if len(by[k.key]) > 0 {
+			out = append(out, Finding{ID: k.id, Severity: Info, Claim: k.claim, Advice: k.advice, Evidence: by[k.key]})
+		}
+	}
+	if len(by[""]) > 0 {
+		out = append(out, Finding{ID: "limit-none", Severity: Info, Claim: "No stage alone is the limit: each of them waits less than half of the time for any other.", Evidence: by[""]})
 	}
 	return out
 }

@@ -93,6 +93,10 @@ type ServerCounters struct {
 	LogRecords int64 `json:"log_records"`
 	Commits    int64 `json:"commits"`
 	Rollbacks  int64 `json:"rollbacks"`
+	// PageRequests are pages asked for in the server's cache, and PageReads those that
+	// were not there and had to be read.
+	PageRequests int64 `json:"page_requests,omitempty"`
+	PageReads    int64 `json:"page_reads,omitempty"`
 }
 
 // Groups tells how operations were gathered.

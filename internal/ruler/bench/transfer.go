@@ -22,6 +22,45 @@ type Transfer struct {
 	// Rows how many rows were.
 	Verified string `json:"verified,omitempty"`
 	Rows     int64  `json:"rows,omitempty"`
+	// Inside is what a program told of its own inside, by the keys of [InsideMetrics].
+	Inside map[string]float64 `json:"inside,omitempty"`
+}
+
+// Keys of Transfer.Inside that rules look at: what those who read from the server
+// spent their time on, in percent.
+const (
+	InsideServer     = "wait_server"
+	InsideOwn        = "own_work"
+	InsideCompressor = "wait_compressor"
+	InsideStorage    = "wait_storage"
+)
+
+// InsideMetrics lists what weir tells of its inside.
+func InsideMetrics() []Metric {
+	var out []Metric
+	add := func(unit string, names ...[2]string) {
+		for _, n := range names {
+			out = append(out, Metric{Key: n[0], Name: n[1], Unit: unit, Detail: true, Neutral: true, of: func(s *Sample) (float64, bool) {
+				if s.Transfer == nil {
+					return 0, false
+				}
+				v, ok := s.Transfer.Inside[n[0]]
+				return v, ok
+			}})
+		}
+	}
+	add("%", [2]string{InsideServer, "readers wait for the server"}, [2]string{InsideOwn, "readers work"},
+		[2]string{InsideCompressor, "readers wait for the compressor"}, [2]string{InsideStorage, "readers wait for the storage"})
+	for _, stage := range [][2]string{{"read", "read"}, {"compress", "compress and hash"}, {"store", "encrypt, hash, store"}} {
+		add("s", [2]string{stage[0] + "_busy", stage[1] + ": works"}, [2]string{stage[0] + "_input", stage[1] + ": waits for input"}, [2]string{stage[0] + "_output", stage[1] + ": waits for output"})
+	}
+	add("s", [2]string{"hash", "hash of what is stored"}, [2]string{"encrypt", "encryption"}, [2]string{"write", "writes"}, [2]string{"commit", "durability"})
+	add("", [2]string{"goroutines", "goroutines"}, [2]string{"workers_peak", "workers, at most"}, [2]string{"workers_busy", "workers that work, on average"},
+		[2]string{"workers_grown", "times more workers"}, [2]string{"workers_shrunk", "times fewer workers"}, [2]string{"workers_idled", "workers that ended idle"}, [2]string{"jobs_completed", "jobs completed"})
+	add("MB", [2]string{"mem_buffers", "buffers"}, [2]string{"mem_sessions", "sessions"}, [2]string{"mem_compressors", "compressors"}, [2]string{"mem_lists", "lists"},
+		[2]string{"mem_rest", "rest of the heap"}, [2]string{"mem_stacks", "stacks"}, [2]string{"mem_runtime", "Go's runtime and free heap"}, [2]string{"mem_program", "program"},
+		[2]string{"mem_garbage", "garbage at the peak"}, [2]string{"mem_peak", "peak of the process"}, [2]string{"cached", "left in the page cache"})
+	return out
 }
 
 // transferMetrics are those of samples that moved data.
@@ -44,7 +83,7 @@ func transferMetrics() []Metric {
 			return v / float64(s.Ops)
 		})
 	}
-	return []Metric{
+	return append([]Metric{
 		{Key: "wall", Name: "time", Unit: "s", Detail: true, of: of(func(s *Sample) float64 { return s.Seconds / float64(s.Ops) })},
 		{Key: "plain_rate", Name: "data", Unit: "MB/s", Higher: true, of: of(func(s *Sample) float64 {
 			return float64(s.Transfer.PlainBytes) * float64(s.Ops) / s.Seconds / 1e6
@@ -65,7 +104,7 @@ func transferMetrics() []Metric {
 			}
 			return float64(s.Transfer.AllocatedBytes) / float64(s.Ops), true
 		}},
-	}
+	}, InsideMetrics()...)
 }
 
 // transfers reports whether the result is of data that was moved as a whole. The

@@ -67,8 +67,8 @@ func (r *rig) repeated(name string, plain int64, f move) bench.Side {
 	}
 }
 
-// The buffers of the reference report's table, and of weir's own pipeline.
-var bufferSizes = []int{256 << 10, 1 << 20}
+// The four classes of buffers of the reference report.
+var bufferSizes = []int{64 << 10, 256 << 10, 1 << 20, 4 << 20}
 
 // bufferCycles is how many buffers a move takes: one alone is too short to time.
 const bufferCycles = 1000
@@ -110,6 +110,46 @@ func (r *rig) buffers(ctx context.Context, name string, size int) error {
 		}),
 	}
 	_, err := r.Measure(ctx, e, r.env, "")
+	return err
+}
+
+// classes sends text through weir's pipeline with buffers of each class, as many of
+// them as a chunk has: what another class than weir's one would bring, and take.
+func (r *rig) classes(ctx context.Context, name, shape string) error {
+	text, err := plainText(shape, r.o.Plan.CompressBytes, r.o.Seed)
+	if err != nil {
+		return err
+	}
+	e := r.microExperiment(name, "weir's pipeline by its buffers, zstd:1, on "+shape, map[string]string{"shape": shape, "bytes": strconv.Itoa(len(text)), "seed": strconv.FormatUint(r.o.Seed, 10)})
+	e.Baseline = classSide(usualBlock)
+	for _, size := range bufferSizes {
+		e.Sides = append(e.Sides, r.repeated(classSide(size), int64(len(text)), func(ctx context.Context) (int64, error) {
+			var n counter
+			err := throughPipeline(ctx, &n, text, archive.Options{Parallel: 1, BufferBytes: size})
+			return int64(n), err
+		}))
+	}
+	_, err = r.Measure(ctx, e, r.env, "")
+	return err
+}
+
+func classSide(size int) string { return fmt.Sprintf("buffers of %d KiB", size>>10) }
+
+// throughPipeline writes text as one chunk of an archive to w.
+func throughPipeline(ctx context.Context, w io.Writer, text []byte, o archive.Options) error {
+	a, err := archive.CreateStream(ctx, w, o)
+	if err != nil {
+		return err
+	}
+	c, err := a.Chunk(ctx, archive.ChunkInfo{Path: "rows", Kind: archive.KindData})
+	if err != nil {
+		return errors.Join(err, a.Abort(false))
+	}
+	_, err = c.Write(text)
+	if err = errors.Join(err, c.Close()); err != nil {
+		return errors.Join(err, a.Abort(false))
+	}
+	_, err = a.Finish(ctx, archive.Manifest{Summary: archive.Summary{Engine: archive.PostgreSQL}})
 	return err
 }
 

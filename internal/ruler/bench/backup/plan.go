@@ -49,6 +49,9 @@ type Plan struct {
 	// Memory adds weir's peak memory on the first shape at a tenth of its size
 	// and at the whole.
 	Memory bool
+	// Adaptive adds weir with a number of jobs that follows what there is to gain, and
+	// Settings restores of PostgreSQL by settings of weir's sessions, on the first shape.
+	Adaptive, Settings bool
 	// CPU says where weir's processor time goes, on the first shape.
 	CPU bool
 }
@@ -83,13 +86,13 @@ func Plans(size int64) map[string]Plan {
 			Compress: []string{"shop"}, CompressBytes: MB / 4, Copy: MB, Buffers: true,
 			Methods:     []string{"lz4:1", "zstd:1", "gzip:1"},
 			MicroRounds: 1, MicroDuration: 5 * time.Millisecond,
-			Shapes: []Size{{"shop", size}}, Rounds: 1, Memory: true, CPU: true,
+			Shapes: []Size{{"shop", size}}, Rounds: 1, Memory: true, CPU: true, Adaptive: true, Settings: true,
 		},
 		"mini": {
 			Compress: []string{"shop"}, CompressBytes: 8 * MB, Copy: 32 * MB, Buffers: true,
 			Methods:     []string{"lz4:1", "zstd:1", "zstd:3", "gzip:1", "gzip:6"},
 			MicroRounds: 3, MicroDuration: 100 * time.Millisecond,
-			Shapes: []Size{{"shop", size}, {"huge", size / 2}}, Rounds: 3, Memory: true, CPU: true,
+			Shapes: []Size{{"shop", size}, {"huge", size / 2}}, Rounds: 3, Memory: true, CPU: true, Adaptive: true, Settings: true,
 		},
 		"full": {
 			Compress: []string{"shop", "text", "binary", "random"}, CompressBytes: 32 * MB, Copy: 128 * MB, Buffers: true,
@@ -98,7 +101,7 @@ func Plans(size int64) map[string]Plan {
 			Shapes: []Size{
 				{"shop", size}, {"many", size / 6}, {"huge", size / 2}, {"text", size / 4}, {"binary", size / 4}, {"random", size / 4},
 			},
-			Rounds: 6, Slow: true, Profiles: profileNames(), Memory: true, CPU: true,
+			Rounds: 6, Slow: true, Profiles: profileNames(), Memory: true, CPU: true, Adaptive: true, Settings: true,
 		},
 	}
 }

@@ -22,6 +22,7 @@ type pipeline struct {
 	env    []string          // beside this process's own
 	stdin  string            // file that the first one reads; "" for nothing
 	stdout string            // file that the last one writes; "" for nowhere
+	said   *bytes.Buffer     // what the last one writes; nil for stdout
 	looked func(bytes int64) // told what each look at its memory finds; nil: nobody is
 }
 
@@ -94,6 +95,9 @@ func run(ctx context.Context, p pipeline) (u usage, err error) {
 		if cmds[len(cmds)-1].Stdout, err = open(os.Create(p.stdout)); err != nil {
 			return u, fmt.Errorf("write %s: %w", p.stdout, err)
 		}
+	}
+	if p.said != nil {
+		cmds[len(cmds)-1].Stdout = p.said
 	}
 	var ends []*os.File // of pipes, which the programs have for themselves once started
 	for i := range len(cmds) - 1 {

@@ -60,6 +60,7 @@ func section(r *bench.Result) report.Section {
 		Tables: []report.Table{caseTable(r)},
 		Charts: charts(r),
 	}
+	s.Tables = append(s.Tables, insideTables(r)...)
 	if t, ok := commandTable(r); ok {
 		s.Tables = append(s.Tables, t)
 	}

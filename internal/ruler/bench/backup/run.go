@@ -139,6 +139,10 @@ func (r *rig) steps() []suite.Step {
 			name := fmt.Sprintf("buffers-%dk", size>>10)
 			add("buffers", func(ctx context.Context) error { return r.buffers(ctx, name, size) }, name)
 		}
+		if len(p.Compress) > 0 {
+			name := "classes-" + p.Compress[0]
+			add("buffers", func(ctx context.Context) error { return r.classes(ctx, name, p.Compress[0]) }, name)
+		}
 	}
 	for _, shape := range p.Compress {
 		add("compression", func(ctx context.Context) error { return r.compressions(ctx, shape) }, "compress-"+shape, "decompress-"+shape)
@@ -152,6 +156,7 @@ func (r *rig) steps() []suite.Step {
 		add("gzip", func(ctx context.Context) error { return r.gzipWorkers(ctx, name, p.Compress[0]) }, name)
 	}
 	if p.Copy > 0 {
+		add("direct", r.direct, "direct-io")
 		add("copy", func(ctx context.Context) error { return r.copies(ctx, "copy-memory", "nowhere") }, "copy-memory")
 		add("copy", func(ctx context.Context) error { return r.copies(ctx, "copy-file", "a file") }, "copy-file")
 	}
@@ -172,6 +177,14 @@ func (r *rig) steps() []suite.Step {
 		}
 		if len(p.Jobs) > 1 {
 			beside("jobs-", func() []way { return jobsWays(r.o.Binary, p.Jobs) })
+		}
+		if p.Adaptive {
+			beside("adaptive-", func() []way { return adaptiveWays(r.o.Binary, r.jobs) })
+		}
+		if p.Settings && (r.o.Engine == "" || r.o.Engine == suite.PostgreSQL) {
+			add("settings-"+size.Shape, r.whole(size, func(ctx context.Context, src *source) error {
+				return r.sideBySide(ctx, src, "settings-", restores, settingWays(r.o.Binary, r.jobs, p.Slow))
+			}), "settings-"+restores+"-"+size.Shape)
 		}
 		if slices.Contains(p.Storage, storageS3) {
 			for _, kind := range []string{dumps, restores} {

@@ -32,11 +32,11 @@ func tiny() Plan {
 func TestScenarioEndToEnd(t *testing.T) {
 	t.Run("PostgreSQL", func(t *testing.T) {
 		labtest.RequirePostgres(t)
-		endToEnd(t, suite.PostgreSQL, []string{"dump-shop", "restore-shop", "profiles-dump-shop", "profiles-restore-shop", "jobs-dump-shop", "jobs-restore-shop", "memory-shop", "dump-many", "restore-many"})
+		endToEnd(t, suite.PostgreSQL, []string{"dump-shop", "restore-shop", "profiles-dump-shop", "profiles-restore-shop", "jobs-dump-shop", "jobs-restore-shop", "adaptive-dump-shop", "adaptive-restore-shop", "settings-restore-shop", "memory-shop", "dump-many", "restore-many"})
 	})
 	t.Run("MariaDB", func(t *testing.T) {
 		labtest.RequireMariaDB(t)
-		endToEnd(t, suite.MariaDB, []string{"dump-shop", "restore-shop", "profiles-dump-shop", "profiles-restore-shop", "jobs-dump-shop", "jobs-restore-shop", "memory-shop", "dump-many", "restore-many"})
+		endToEnd(t, suite.MariaDB, []string{"dump-shop", "restore-shop", "profiles-dump-shop", "profiles-restore-shop", "jobs-dump-shop", "jobs-restore-shop", "adaptive-dump-shop", "adaptive-restore-shop", "memory-shop", "dump-many", "restore-many"})
 	})
 }
 
@@ -81,6 +81,13 @@ func checkSamples(t *testing.T, r *bench.Result) (peak int64) {
 				continue
 			}
 			peak = max(peak, m.PeakBytes)
+			if strings.HasPrefix(c.Name, "weir") { // who tells of its inside
+				in := m.Inside
+				readers := in[bench.InsideServer] + in[bench.InsideOwn] + in[bench.InsideCompressor] + in[bench.InsideStorage]
+				if in["goroutines"] < 2 || in["mem_peak"] <= 0 || in["jobs_completed"] < 1 || strings.Contains(r.Experiment.Name, "dump") && (readers < 99 || readers > 101) {
+					t.Errorf("%s, %s: inside %v", r.Experiment.Name, c.Name, in)
+				}
+			}
 			dumped := strings.Contains(r.Experiment.Name, "dump") || strings.HasPrefix(c.Name, "backup")
 			if dumped != (m.StoredBytes > 0) || dumped == (m.Rows > 0) {
 				t.Errorf("%s, %s: stored %d bytes, compared %d rows", r.Experiment.Name, c.Name, m.StoredBytes, m.Rows)
@@ -99,6 +106,7 @@ func checkSamples(t *testing.T, r *bench.Result) (peak int64) {
 func resumed(t *testing.T, o Options, first *Outcome) {
 	t.Helper()
 	o.Resume = true
+	o.Plan.Adaptive, o.Plan.Settings = false, false
 	o.Plan.Profiles, o.Plan.Jobs, o.Plan.Memory, o.Plan.Shapes = nil, nil, false, o.Plan.Shapes[:1]
 	if err := os.RemoveAll(filepath.Join(o.Out, "restore-shop")); err != nil {
 		t.Fatal(err)

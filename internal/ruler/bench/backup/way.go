@@ -31,6 +31,8 @@ type way struct {
 	// optional ways are left out, with a word, when the tool turns out to be
 	// unable, as when it was built without a compression.
 	optional bool
+	// tells says that the program prints JSON about its inside.
+	tells bool
 }
 
 // place is where a database is, for programs. Passwords are in env alone: the
@@ -135,16 +137,16 @@ func weirWay(binary, name string, backup, restore []string) way {
 func weirAt(binary, name string, backup, restore, env []string, location func(dir string) string) way {
 	with := func(own []string) []string { return append(slices.Clone(own), env...) }
 	return way{
-		name: name,
+		name: name, tells: true,
 		dump: func(db place, dir string) pipeline {
-			argv := append([]string{binary, "backup", db.dsn, "--to", location(dir), "--quiet"}, backup...)
+			argv := append([]string{binary, "backup", db.dsn, "--to", location(dir), "--quiet", "--json"}, backup...)
 			return pipeline{stages: [][]string{argv}, env: with(db.env)}
 		},
 		check: func(dir string) pipeline {
 			return pipeline{stages: [][]string{{binary, "verify", location(dir), "--quiet"}}, env: with(nil)}
 		},
 		restore: func(db place, dir string) pipeline {
-			argv := append([]string{binary, "restore", location(dir), "--to", db.dsn, "--quiet"}, restore...)
+			argv := append([]string{binary, "restore", location(dir), "--to", db.dsn, "--quiet", "--json"}, restore...)
 			return pipeline{stages: [][]string{argv}, env: with(db.env)}
 		},
 	}
@@ -199,6 +201,43 @@ func jobsWays(binary string, jobs []int) []way {
 			name = "weir, 1 job"
 		}
 		out = append(out, weirWay(binary, name, []string{flag, "--compress=zstd:1"}, []string{flag}))
+	}
+	return out
+}
+
+// adaptiveWays are weir with a fixed number of jobs, and with one that follows what
+// there is to gain, from one job on. Tables are split, so that there is something to
+// choose from.
+func adaptiveWays(binary string, jobs int) []way {
+	fixed := "--jobs=" + strconv.Itoa(jobs)
+	follow := []string{"--jobs=1", "--max-jobs=" + strconv.Itoa(4*jobs)}
+	chunks := []string{"--chunk-size=1MB", "--compress=zstd:1"}
+	return []way{
+		weirWay(binary, fmt.Sprintf("weir, %d jobs", jobs), append(slices.Clone(chunks), fixed), []string{fixed}),
+		weirWay(binary, fmt.Sprintf("weir, 1 to %d jobs", 4*jobs), append(slices.Clone(chunks), follow...), follow),
+	}
+}
+
+// settingWays are restores of weir's one archive with other settings of the sessions,
+// all that there are or the few that differ most.
+func settingWays(binary string, jobs int, all bool) []way {
+	j := "--jobs=" + strconv.Itoa(jobs)
+	of := func(name string, flags ...string) way {
+		w := weirWay(binary, "weir", []string{j, "--compress=zstd:1"}, append([]string{j, "--no-analyze"}, flags...))
+		w.restoreName = "weir, " + name
+		return w
+	}
+	workers := []int{0, 2, 4}
+	if all {
+		workers = []int{0, 1, 2, 4, 8}
+	}
+	out := []way{of("as it is")}
+	for _, n := range workers {
+		out = append(out, of(fmt.Sprintf("index workers: %d", n), "--index-workers="+strconv.Itoa(n)))
+	}
+	out = append(out, of("settings of an SSD", "--set=effective_io_concurrency=200", "--set=random_page_cost=1.1"))
+	if all {
+		out = append(out, of("index memory 4 MB", "--index-memory=4MB"), of("index memory 1 GB", "--index-memory=1GB"))
 	}
 	return out
 }

@@ -1,6 +1,7 @@
 package backupbench
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -114,7 +115,7 @@ func (r *rig) fill(ctx context.Context, size Size) (*source, error) {
 }
 
 // compared says what experiments with a prefix compare.
-var compared = map[string]string{"profiles-": "by weir's profiles", "jobs-": "by weir's jobs", "storage-": "into a directory and an S3 server of this machine"}
+var compared = map[string]string{"profiles-": "by weir's profiles", "jobs-": "by weir's jobs", "storage-": "into a directory and an S3 server of this machine", "adaptive-": "with a number of jobs that follows what there is to gain", "settings-": "by settings of its sessions"}
 
 // sideBySide backs a source up by all ways, or restores what they made.
 func (r *rig) sideBySide(ctx context.Context, src *source, prefix, kind string, ways []way) error {
@@ -123,6 +124,9 @@ func (r *rig) sideBySide(ctx context.Context, src *source, prefix, kind string, 
 	e.Title = fmt.Sprintf("%s of %s, %s", verb, src.size.Shape, sizeText(src.size.Bytes))
 	if by := compared[prefix]; by != "" {
 		e.Title += ", " + by
+	}
+	if prefix == "settings-" && !r.o.Plan.Slow {
+		e.Rounds = min(e.Rounds, 2) // many sides, and restores take longest
 	}
 	for _, w := range of(ways, kind) {
 		e.Sides = append(e.Sides, bench.Side{
@@ -158,7 +162,7 @@ func (r *rig) dump(ctx context.Context, w way, src *source) (s bench.Sample, err
 		if err := r.engine.settle(ctx); err != nil {
 			return err
 		}
-		if s, err = r.taken(ctx, w.dump(r.engine.place(sourceDatabase), dir), src); err != nil {
+		if s, err = r.taken(ctx, w.dump(r.engine.place(sourceDatabase), dir), src, w.tells); err != nil {
 			return err
 		}
 		// Some tools flush what they write and some leave that to the system: all
@@ -199,7 +203,7 @@ func (r *rig) restore(ctx context.Context, w way, src *source) (s bench.Sample, 
 	if err := r.engine.settle(ctx); err != nil {
 		return s, err
 	}
-	if s, err = r.taken(ctx, w.restore(r.engine.place(copyDatabase), dir), src); err != nil {
+	if s, err = r.taken(ctx, w.restore(r.engine.place(copyDatabase), dir), src, w.tells); err != nil {
 		return s, err
 	}
 	got, err := r.engine.sums(ctx, copyDatabase)
@@ -214,7 +218,7 @@ func (r *rig) restore(ctx context.Context, w way, src *source) (s bench.Sample, 
 }
 
 // taken runs a pipeline and reads what it and the server used.
-func (r *rig) taken(ctx context.Context, p pipeline, src *source) (s bench.Sample, err error) {
+func (r *rig) taken(ctx context.Context, p pipeline, src *source, tells bool) (s bench.Sample, err error) {
 	s = bench.Sample{Ops: 1, Transfer: &bench.Transfer{PlainBytes: src.plain}, Processes: make(map[string]measure.Usage)}
 	var before measure.Usage
 	pid := r.engine.pid()
@@ -224,9 +228,18 @@ func (r *rig) taken(ctx context.Context, p pipeline, src *source) (s bench.Sampl
 		}
 	}
 	machine := measure.ReadMachine()
+	var said *bytes.Buffer
+	if tells {
+		p, said = listening(p)
+	}
 	u, err := run(ctx, p)
 	if err != nil {
 		return s, err
+	}
+	if tells {
+		if s.Transfer.Inside, err = insideOf(said.Bytes()); err != nil {
+			return s, err
+		}
 	}
 	activity := measure.ReadMachine().Since(machine)
 	s.Seconds, s.Transfer.PeakBytes, s.Machine = u.seconds, u.peak, &activity

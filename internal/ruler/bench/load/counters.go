@@ -13,5 +13,8 @@ func CountersSince(after, before bench.ServerCounters, ops int64) *bench.ServerC
 		LogRecords: after.LogRecords - before.LogRecords,
 		Commits:    after.Commits - before.Commits,
 		Rollbacks:  after.Rollbacks - before.Rollbacks,
+
+		PageRequests: after.PageRequests - before.PageRequests,
+		PageReads:    after.PageReads - before.PageReads,
 	}
 }

@@ -13,37 +13,7 @@ import (
 func (o *Outcome) screenCharts(results []*bench.Result) []report.Chart {
 	var out []report.Chart
 	for _, r := range results {
-		rates := make(map[Combination]report.Point)
-		workers, batches := make(map[int]bool), make(map[int]bool)
-		best := Combination{}
-		for i := range r.Cases {
-			c := &r.Cases[i]
-			k, ok := combinationOf(c)
-			p, measured := point(c, "rate", 0)
-			if !ok || !measured {
-				continue
-			}
-			rates[k], workers[k.Workers], batches[k.Batch] = p, true, true
-			if p.Y > rates[best].Y {
-				best = k
-			}
-		}
-		if len(rates) > 1 {
-			ch := report.Chart{
-				Title: "The customary design by workers and batch", Kind: report.Heat, XLabel: "batch", SeriesLabel: "workers", YLabel: "messages per second", Unit: "msg/s",
-			}
-			for _, b := range sortedNumbers(batches) {
-				ch.Categories = append(ch.Categories, strconv.Itoa(b))
-			}
-			for _, w := range sortedNumbers(workers) {
-				s := report.Series{Name: strconv.Itoa(w)}
-				for _, b := range sortedNumbers(batches) {
-					p, ok := rates[Combination{w, b}]
-					p.None, p.Strong = !ok, best == Combination{w, b}
-					s.Points = append(s.Points, p)
-				}
-				ch.Series = append(ch.Series, s)
-			}
+		if ch, ok := heat(r, "rate", report.Chart{Title: "The customary design by workers and batch", YLabel: "messages per second", Unit: "msg/s"}); ok {
 			out = append(out, ch)
 		}
 		if ch, ok := bars(r, "Backlog by claim, workers and batch", "messages per second", "rate"); ok {
@@ -56,6 +26,89 @@ func (o *Outcome) screenCharts(results []*bench.Result) []report.Chart {
 		}
 	}
 	return out
+}
+
+// heat draws a metric of the customary design as a map of workers and batch. What is
+// best is strong.
+func heat(r *bench.Result, metric string, ch report.Chart) (report.Chart, bool) {
+	ch.Kind, ch.XLabel, ch.SeriesLabel = report.Heat, "batch", "workers"
+	m, _ := bench.MetricByKey(metric)
+	points := make(map[Combination]report.Point)
+	workers, batches := make(map[int]bool), make(map[int]bool)
+	best := Combination{}
+	for i := range r.Cases {
+		c := &r.Cases[i]
+		k, ok := combinationOf(c)
+		p, measured := point(c, metric, 0)
+		if !ok || !measured {
+			continue
+		}
+		points[k], workers[k.Workers], batches[k.Batch] = p, true, true
+		was, some := points[best]
+		if !some || m.Higher && p.Y > was.Y || !m.Higher && p.Y < was.Y {
+			best = k
+		}
+	}
+	for _, b := range sortedNumbers(batches) {
+		ch.Categories = append(ch.Categories, strconv.Itoa(b))
+	}
+	for _, w := range sortedNumbers(workers) {
+		s := report.Series{Name: strconv.Itoa(w)}
+		for _, b := range sortedNumbers(batches) {
+			p, ok := points[Combination{w, b}]
+			p.None, p.Strong = !ok, best == Combination{w, b}
+			s.Points = append(s.Points, p)
+		}
+		ch.Series = append(ch.Series, s)
+	}
+	return ch, len(points) > 1
+}
+
+// gridCharts draw what producers and relay reach together by workers and batch, and
+// how late deliveries are.
+func (o *Outcome) gridCharts(results []*bench.Result) []report.Chart {
+	var out []report.Chart
+	for _, r := range results {
+		who := ", " + r.Experiment.Factors["producers"] + " producers"
+		for _, c := range []struct {
+			metric string
+			chart  report.Chart
+		}{
+			{"rate", report.Chart{Title: "Enqueued" + who, YLabel: "messages per second", Unit: "msg/s"}},
+			{"deliver_p95", report.Chart{Title: "Commit to delivery" + who, YLabel: "p95 in ms", Unit: "ms"}},
+		} {
+			if ch, ok := heat(r, c.metric, c.chart); ok {
+				out = append(out, ch)
+			}
+		}
+	}
+	return out
+}
+
+// outOfBandCharts draw messages a second with payloads in the outbox and beside it.
+func (o *Outcome) outOfBandCharts(results []*bench.Result) []report.Chart {
+	var rates lines
+	var out []report.Chart
+	for _, r := range results {
+		size, err := strconv.ParseFloat(r.Experiment.Factors["payload"], 64)
+		if _, producers := r.Experiment.Factors["producers"]; producers || err != nil {
+			if ch, ok := bars(r, r.Experiment.Title, "messages per second", "rate"); ok {
+				out = append(out, ch)
+			}
+			continue
+		}
+		for i := range r.Cases {
+			if p, ok := point(&r.Cases[i], "rate", size); ok {
+				rates.add(r.Cases[i].Name, p)
+			}
+		}
+	}
+	if len(rates.order) == 0 {
+		return out
+	}
+	return append([]report.Chart{{
+		Title: "A backlog by where its payloads lie", Kind: report.Lines, XLabel: "payload in bytes", YLabel: "messages per second", LogX: true, LogY: true, Series: rates.series(),
+	}}, out...)
 }
 
 // combinationOf reads workers and batch of a case of the customary design.

@@ -3,6 +3,7 @@ package outboxbench
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -15,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	outboxload "github.com/weirdb/weir/internal/ruler/bench/outbox/load"
+	"github.com/weirdb/weir/internal/ruler/bench/suite"
 	"github.com/weirdb/weir/outbox"
 )
 
@@ -27,6 +29,8 @@ type customary struct {
 	subject
 	Combination
 	window time.Duration // zero: none
+
+	pages float64 // of the first claim of the last round, for each row; 0: not counted
 }
 
 // errNoProducers is for what a backlog of the past needs nobody to do.
@@ -135,12 +139,17 @@ func (r *customaryRelay) once(ctx context.Context) (n int, err error) {
 	return len(seqs), nil
 }
 
-func (r *customaryRelay) claim(ctx context.Context, tx *sql.Tx) (seqs []string, payloads [][]byte, err error) {
+// claimSQL is the statement that claims a batch.
+func (r *customaryRelay) claimSQL() string {
 	where := "status = 0"
 	if r.window > 0 {
 		where += " AND " + engine(r.rig.o.Engine).within(r.window)
 	}
-	rows, err := tx.QueryContext(ctx, fmt.Sprintf("SELECT seq, payload FROM %s WHERE %s ORDER BY seq LIMIT %d FOR UPDATE SKIP LOCKED", r.shape.table(), where, r.Batch))
+	return fmt.Sprintf("SELECT seq, payload FROM %s WHERE %s ORDER BY seq LIMIT %d FOR UPDATE SKIP LOCKED", r.shape.table(), where, r.Batch)
+}
+
+func (r *customaryRelay) claim(ctx context.Context, tx *sql.Tx) (seqs []string, payloads [][]byte, err error) {
+	rows, err := tx.QueryContext(ctx, r.claimSQL())
 	if err != nil {
 		return nil, nil, err
 	}
@@ -166,6 +175,68 @@ func (r *customaryRelay) Pause(context.Context) error { return nil }
 func (r *customaryRelay) Resume(context.Context) error {
 	close(r.let)
 	return nil
+}
+
+// claimed is how many pages a claim looks at for each row.
+func (c *customary) claimed() float64 { return c.pages }
+
+// probe counts the pages that one claim looks at, and takes the claim back.
+func (c *customary) probe(ctx context.Context) (err error) {
+	r := &customaryRelay{customary: c}
+	before, err := c.rig.meterPages(ctx)
+	if err != nil {
+		return err
+	}
+	tx, err := c.rig.producers.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	if err != nil {
+		return fmt.Errorf("begin: %w", err)
+	}
+	defer func() { err = errors.Join(err, rolledBack(tx)) }()
+	if c.rig.o.Engine == suite.PostgreSQL {
+		c.pages, err = explainedPages(ctx, tx, r.claimSQL())
+		return err
+	}
+	seqs, _, err := r.claim(ctx, tx)
+	if err != nil || len(seqs) == 0 {
+		return err
+	}
+	after, err := c.rig.meterPages(ctx)
+	c.pages = float64(after-before) / float64(len(seqs))
+	return err
+}
+
+// meterPages is how many pages the server was asked for so far, where its counter is
+// up to date at any time.
+func (r *rig) meterPages(ctx context.Context) (int64, error) {
+	if r.meter == nil || r.o.Engine == suite.PostgreSQL {
+		return 0, nil
+	}
+	c, err := r.meter.Counters(ctx)
+	return c.PageRequests, err
+}
+
+// explainedPages has PostgreSQL say how many pages a statement looked at, for each row
+// that it returned.
+func explainedPages(ctx context.Context, tx *sql.Tx, query string) (float64, error) {
+	var text string
+	if err := tx.QueryRowContext(ctx, "EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) "+query).Scan(&text); err != nil {
+		return 0, fmt.Errorf("explain the claim: %w", err)
+	}
+	var plans []struct {
+		Plan struct {
+			Rows float64 `json:"Actual Rows"`
+			Hit  float64 `json:"Shared Hit Blocks"`
+			Read float64 `json:"Shared Read Blocks"`
+		}
+	}
+	if err := json.Unmarshal([]byte(text), &plans); err != nil || len(plans) != 1 {
+		return 0, fmt.Errorf("explain the claim: %d plans, %w", len(plans), err)
+	}
+	p := plans[0].Plan
+	if p.Rows == 0 {
+		return 0, nil
+	}
+	return (p.Hit + p.Read) / p.Rows, nil
 }
 
 // Acked implements [outboxload.Relay].

@@ -16,7 +16,7 @@ import (
 func findings(results []*bench.Result) []bench.Finding {
 	var out []bench.Finding
 	for _, rule := range []func([]*bench.Result) []bench.Finding{
-		bestCombination, ownDefaults, claimRatios, peerRatios, payloadKnee, enqueueWays, mixedBound, relayCost, offeredRates, partitionEffect, whoSaturates,
+		bestCombination, ownDefaults, claimRatios, peerRatios, payloadKnee, enqueueWays, mixedBound, relayCost, offeredRates, mixedGrid, outOfBandPays, partitionEffect, pagesOfClaims, pageScatter, whoSaturates,
 	} {
 		out = append(out, rule(results)...)
 	}

@@ -76,7 +76,14 @@ func (s *run) pastSide(name string, by outboxload.Subject, own *subject) bench.S
 		Seed: func(ctx context.Context, l *outboxload.Ledger, clock measure.Clock) error {
 			return s.seedPast(ctx, table, l, clock)
 		},
-		Target: func(ctx context.Context) (int64, error) { return s.visible(ctx, table) },
+		Target: func(ctx context.Context) (int64, error) {
+			if c, ok := by.(*customary); ok {
+				if err := c.probe(ctx); err != nil {
+					return 0, fmt.Errorf("count the pages of a claim: %w", err)
+				}
+			}
+			return s.visible(ctx, table)
+		},
 	}
 	return bench.Side{
 		Name: name, Factors: map[string]string{FactorRelay: name},

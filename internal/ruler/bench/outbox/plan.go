@@ -13,14 +13,16 @@ import (
 // The groups of experiments, in the order in which they are run. Results name
 // theirs in the factor "phase".
 const (
-	Screen    = "screen"    // a backlog, workers x batch of each claim
-	Records   = "records"   // the best of them over the length of the backlog
-	Focus     = "focus"     // the best of them again, with more rounds
-	Payload   = "payload"   // the same over payload sizes
-	Enqueue   = "enqueue"   // producers alone: with a transaction, without, in groups
-	Mixed     = "mixed"     // producers and relay at once, closed and open loop
-	Partition = "partition" // a backlog of months: window and partitions on and off
-	Peers     = "peers"     // other outboxes on the same server
+	Screen    = "screen"      // a backlog, workers x batch of each claim
+	Records   = "records"     // the best of them over the length of the backlog
+	Focus     = "focus"       // the best of them again, with more rounds
+	Payload   = "payload"     // the same over payload sizes
+	Enqueue   = "enqueue"     // producers alone: with a transaction, without, in groups
+	Mixed     = "mixed"       // producers and relay at once, closed and open loop
+	Grid      = "grid"        // the same with every combination of workers x batch
+	OutOfBand = "out-of-band" // payloads in a table of their own, and references in the outbox
+	Partition = "partition"   // a backlog of months: window and partitions on and off
+	Peers     = "peers"       // other outboxes on the same server
 )
 
 // Combination is a number of workers, of which each publishes batches.
@@ -54,6 +56,16 @@ type Plan struct {
 	// Producers are the numbers that enqueue alone, MixedProducers those that do so
 	// beside a relay, in a closed loop.
 	Producers, MixedProducers []int
+	// GridWorkers and GridBatches are the grid beside producers, GridProducers their
+	// numbers and GridDuration the length of its rounds.
+	GridWorkers, GridBatches, GridProducers []int
+	GridDuration                            time.Duration
+	// GridEnds leaves of both lists only the least and the most.
+	GridEnds bool
+	// OutOfBand are the sizes of payloads that are kept in the outbox and out of it, and
+	// OutOfBandBytes about how much of them a backlog has.
+	OutOfBand      []int
+	OutOfBandBytes int64
 	// Rates are those of the open loop, in messages a second, OpenProducers the
 	// number of connections that it may use.
 	Rates         []float64
@@ -90,6 +102,8 @@ func Plans() map[string]Plan {
 			Workers: []int{1}, Batches: []int{50}, OwnBatches: []int{100}, Publishers: []int{1},
 			Records: 400, FocusRecords: 1000, LargeRecords: 40, Payloads: []int{128}, LargePayloads: []int{16384},
 			Producers: []int{2}, MixedProducers: []int{2}, Rates: []float64{100}, OpenProducers: 8,
+			GridWorkers: []int{1, 2}, GridBatches: []int{50}, GridProducers: []int{2}, GridDuration: 100 * time.Millisecond,
+			OutOfBand: []int{512, 65536}, OutOfBandBytes: 1 << 20,
 			Settle: 20 * time.Millisecond, Duration: 150 * time.Millisecond,
 			PartitionRecords: 1800, PartitionDays: 90, PartitionRounds: 1, Window: time.Hour, Drain: 10 * time.Second,
 		},
@@ -98,6 +112,8 @@ func Plans() map[string]Plan {
 			Workers: []int{1, 4}, Batches: []int{50, 200}, Publishers: []int{1}, OwnBatches: []int{200},
 			Records: 10_000, FocusRecords: 20_000, LargeRecords: 800, Payloads: []int{128, 512, 4096}, LargePayloads: []int{16384, 131072},
 			Producers: []int{1, 8}, MixedProducers: []int{8}, Rates: []float64{500}, OpenProducers: 32,
+			GridWorkers: []int{4, 16}, GridBatches: []int{100, 200}, GridProducers: []int{8}, GridDuration: 700 * time.Millisecond, GridEnds: true,
+			OutOfBand: []int{512, 65536, 262144}, OutOfBandBytes: 16 << 20,
 			Settle: 300 * time.Millisecond, Duration: 2 * time.Second,
 			PartitionRecords: 90_000, PartitionDays: 90, PartitionRounds: 1, Window: time.Hour, Drain: 30 * time.Second,
 		},
@@ -106,6 +122,8 @@ func Plans() map[string]Plan {
 			Workers: []int{1, 2, 4, 8, 16}, Batches: []int{10, 50, 100, 200}, Publishers: []int{1, 4}, OwnBatches: []int{100, 2000},
 			Records: 40_000, FocusRecords: 200_000, LargeRecords: 2000, Payloads: []int{128, 512, 4096}, LargePayloads: []int{16384, 131072},
 			Producers: []int{1, 2, 4, 8, 64}, MixedProducers: []int{8, 64}, Rates: []float64{250, 500, 1000, 2000}, OpenProducers: 64,
+			GridWorkers: []int{1, 2, 4, 8, 16}, GridBatches: []int{10, 50, 100, 200}, GridProducers: []int{1, 2, 4, 8, 64}, GridDuration: 3 * time.Second,
+			OutOfBand: []int{512, 65536, 262144}, OutOfBandBytes: 256 << 20,
 			Settle: 500 * time.Millisecond, Duration: 4 * time.Second,
 			PartitionRecords: 2_000_000, PartitionDays: 90, PartitionRounds: 1, Window: time.Hour, Drain: 2 * time.Minute,
 		},
@@ -134,7 +152,7 @@ func (p Plan) with(k knobs) (Plan, error) {
 	if err := k.validate(); err != nil {
 		return p, err
 	}
-	for list, given := range map[*[]int][]int{&p.Workers: k.workers, &p.Batches: k.batches, &p.Producers: k.producers, &p.MixedProducers: k.producers} {
+	for list, given := range map[*[]int][]int{&p.Workers: k.workers, &p.Batches: k.batches, &p.Producers: k.producers, &p.MixedProducers: k.producers, &p.GridProducers: k.producers, &p.GridWorkers: k.workers, &p.GridBatches: k.batches} {
 		if len(given) > 0 {
 			*list = given
 		}

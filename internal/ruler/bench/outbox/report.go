@@ -18,6 +18,8 @@ func (o *Outcome) Report() *report.Doc {
 		o.section(Payload, "Payloads", "The same backlog with larger payloads.", o.payloadCharts),
 		o.section(Enqueue, "Enqueuing", "Producers alone, each enqueuing again when its commit has come.", o.enqueueCharts),
 		o.section(Mixed, "Producers and relay at once", "In a closed loop a producer waits for its commit. At a fixed rate, latency counts from the moment at which a message was due.", o.mixedCharts),
+		o.section(Grid, "Workers and batches beside producers", "The customary design with each combination, while producers enqueue in a closed loop.", o.gridCharts),
+		o.section(OutOfBand, "Payloads out of band", "The outbox has references, and the payloads a table of their own, which consumers read and empty.", o.outOfBandCharts),
 		o.section(Partition, "Window and partitions", "Months of backlog, of which the rows of the last day are within the window.", o.partitionCharts),
 		o.section(Peers, "Other outboxes", "The same server, payloads and durability; each other outbox in a process of its own.", o.peerCharts),
 	} {

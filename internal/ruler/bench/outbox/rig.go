@@ -27,6 +27,8 @@ type rig struct {
 	meter     meter // nil: the engine has nothing to say
 	info      measure.Server
 	stores    map[shape]outbox.Store
+
+	connections int // of producers, at most
 }
 
 func startRig(ctx context.Context, o Options) (_ *rig, err error) {
@@ -43,6 +45,7 @@ func startRig(ctx context.Context, o Options) (_ *rig, err error) {
 	}
 	r.dsn = r.db.DSN(engine(o.Engine).database())
 	connections := slices.Max(append(slices.Concat(o.Plan.Producers, o.Plan.MixedProducers), o.Plan.OpenProducers, 8)) + 4
+	r.connections = connections
 	if r.producers, err = engine(o.Engine).openProducers(r.dsn, connections, o.Durability); err != nil {
 		return nil, fmt.Errorf("open the producers' pool: %w", err)
 	}
@@ -124,6 +127,9 @@ func (r *rig) stop() error {
 			errs = append(errs, r.exec(ctx, engine(r.o.Engine).dropped(s.table())...))
 		}
 	}
+	if r.o.DSN != "" && r.producers != nil {
+		errs = append(errs, r.exec(ctx, "DROP TABLE IF EXISTS "+bodies))
+	}
 	if r.meter != nil {
 		errs = append(errs, r.meter.Close(ctx))
 	}
@@ -183,6 +189,12 @@ func (c *counting) begin(ctx context.Context) (err error) {
 }
 
 func (c *counting) end(ctx context.Context) (err error) {
+	if r := c.rig; r.o.Engine == suite.PostgreSQL {
+		// A session of PostgreSQL says late what it has read, and at once when it ends.
+		idle := r.connections
+		r.producers.SetMaxIdleConns(0)
+		r.producers.SetMaxIdleConns(idle)
+	}
 	c.after, err = c.rig.counters(ctx)
 	return err
 }

@@ -103,6 +103,19 @@ func (s *run) steps() []suite.Step {
 		name := fmt.Sprintf("rate-%g", rate)
 		add(Mixed, name, func(ctx context.Context) error { return s.offered(ctx, name, rate) })
 	}
+	for _, n := range p.GridProducers {
+		name := fmt.Sprintf("grid-%d", n)
+		add(Grid, name, func(ctx context.Context) error { return s.mixedGrid(ctx, name, n) })
+	}
+	for _, size := range p.OutOfBand {
+		name := fmt.Sprintf("out-of-band-%d", size)
+		add(OutOfBand, name, func(ctx context.Context) error { return s.outOfBand(ctx, name, size) })
+	}
+	if n := len(p.OutOfBand); n > 0 {
+		size := p.OutOfBand[n/2]
+		name := fmt.Sprintf("out-of-band-enqueue-%d", size)
+		add(OutOfBand, name, func(ctx context.Context) error { return s.outOfBandEnqueue(ctx, name, size) })
+	}
 	add(Partition, "partition", s.partition)
 	peers := suite.Step{Group: Peers, Names: []string{"peers"}, Run: s.peers}
 	for _, n := range p.MixedProducers {

@@ -2,6 +2,7 @@ package outboxbench
 
 import (
 	"encoding/csv"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -49,7 +50,7 @@ func TestEveryPhaseRunsOnSQLite(t *testing.T) {
 	if !slices.Equal(names, want) {
 		t.Errorf("experiments %q, want %q", names, want)
 	}
-	if len(out.Left) != 4 { // SKIP LOCKED, the log, partitions, other outboxes
+	if len(out.Left) != 6 { // SKIP LOCKED, the log, the mixed grid, payloads out of band, partitions, other outboxes
 		t.Errorf("left out: %q", out.Left)
 	}
 	if slices.ContainsFunc(seen, func(p bench.Progress) bool { return p.Cached }) {
@@ -131,6 +132,39 @@ func TestPhasesOnServers(t *testing.T) {
 				if s := c.Samples[0]; s.Server == nil || s.Processes[bench.RoleServer].RSSBytes == 0 || len(s.Outbox.Settings) < 5 {
 					t.Errorf("%s: server %+v, processes %v, settings %v", c.Name, s.Server, s.Processes, s.Outbox.Settings)
 				}
+			}
+		})
+	}
+}
+
+// TestGridAndPayloadsOutOfBand runs producers beside every combination, and payloads
+// that lie in a table of their own: the ledger sees every message, and the table is
+// empty where consumers have fetched what was in it.
+func TestGridAndPayloadsOutOfBand(t *testing.T) {
+	for _, e := range []suite.Engine{suite.PostgreSQL, suite.MariaDB} {
+		t.Run(string(e), func(t *testing.T) {
+			out, _ := smoke(t, e, t.TempDir(), false, "grid", "out-of-band", "payload-128", "partition")
+			cases := make(map[string]int)
+			for _, r := range out.Results {
+				cases[r.Experiment.Name] = len(r.Cases)
+				for _, c := range r.Cases {
+					s := c.Samples[0]
+					if l := s.Outbox.Ledger; l.Strangers != 0 || l.Lost != 0 || l.Committed == 0 {
+						t.Errorf("%s, %s: ledger %+v", r.Experiment.Name, c.Name, l)
+					}
+					if s.Server.PageRequests <= 0 && r.Experiment.Name == "out-of-band-65536" {
+						t.Errorf("%s, %s: no pages were counted: %+v", r.Experiment.Name, c.Name, s.Server)
+					}
+				}
+			}
+			want := map[string]int{"grid-2": 3, "out-of-band-512": 3, "out-of-band-65536": 3, "out-of-band-enqueue-65536": 2, "payload-128": 3, "partition": 6}
+			if !maps.Equal(cases, want) {
+				t.Errorf("cases %v, want %v", cases, want)
+			}
+			past := out.Results[len(out.Results)-1]
+			flat, parts := past.Find("flat, window").Samples[0].Outbox.ClaimPages, past.Find("partitioned, window").Samples[0].Outbox.ClaimPages
+			if parts <= 0 || flat <= parts {
+				t.Errorf("a claim with a window looks at %g pages for a row of the flat table and at %g of the partitioned one", flat, parts)
 			}
 		})
 	}

@@ -1,6 +1,7 @@
 package outboxbench
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/weirdb/weir/internal/ruler/bench"
@@ -47,6 +48,9 @@ func (r *rig) consumed(ctx context.Context, s outboxload.Subject, c outboxload.C
 		return bench.Sample{}, err
 	}
 	count.into(&out.Sample, out.TotalOps)
+	if probe, ok := s.(interface{ claimed() float64 }); ok {
+		out.Sample.Outbox.ClaimPages = probe.claimed()
+	}
 	judge(&out.Sample, s, ordered)
 	return out.Sample, nil
 }
@@ -66,8 +70,8 @@ func (r *rig) produceSide(name string, s *subject, c outboxload.ProduceConfig) b
 func (r *rig) produced(ctx context.Context, s outboxload.Subject, c outboxload.ProduceConfig, ordered bool) (bench.Sample, error) {
 	count := counting{rig: r}
 	c.Watch, c.Begin, c.End = r.watch(), count.begin, count.end
-	c.Drain, c.Classify, c.Payload = r.o.Plan.Drain, classify, payloadBytes
-	c.Warmup, c.Duration = r.o.Plan.Settle, r.o.Plan.Duration
+	c.Drain, c.Classify, c.Payload = r.o.Plan.Drain, classify, cmp.Or(c.Payload, payloadBytes)
+	c.Warmup, c.Duration = r.o.Plan.Settle, cmp.Or(c.Duration, r.o.Plan.Duration)
 	out, err := outboxload.Produce(ctx, s, c)
 	if err != nil {
 		return bench.Sample{}, err
@@ -80,7 +84,7 @@ func (r *rig) produced(ctx context.Context, s outboxload.Subject, c outboxload.P
 // judge notes what the ledger holds against a round, and what its relay said.
 func judge(s *bench.Sample, by outboxload.Subject, ordered bool) {
 	s.Invalid = s.Outbox.Ledger.Broken(ordered)
-	if own, ok := by.(*subject); ok {
-		s.Warnings = append(s.Warnings, own.log.lines()...)
+	if own, ok := by.(interface{ said() []string }); ok {
+		s.Warnings = append(s.Warnings, own.said()...)
 	}
 }

@@ -195,6 +195,40 @@ func (s *run) offered(ctx context.Context, name string, rate float64) error {
 	return s.mixedSides(ctx, e, outboxload.ProduceConfig{Producers: p.OpenProducers, Rate: rate})
 }
 
+// ends are the least and the most of some numbers.
+func ends(of []int) []int {
+	out := []int{slices.Min(of), slices.Max(of)}
+	return slices.Compact(out)
+}
+
+// mixedGrid has producers and the customary design work at the same time, with every
+// combination of workers and batch.
+func (s *run) mixedGrid(ctx context.Context, name string, n int) error {
+	p := s.o.Plan
+	if !s.has(outbox.SkipLocked) {
+		s.Leave("the mixed grid: %s has no SKIP LOCKED", s.o.Engine.Title())
+		return nil
+	}
+	e := s.experiment(Grid, name, "Producers and relay at once by workers x batch, "+producersName(n), p.Rounds, map[string]string{
+		"producers": strconv.Itoa(n), "payload": strconv.Itoa(payloadBytes), "seconds": p.GridDuration.String(),
+	})
+	c := outboxload.ProduceConfig{Producers: n, Duration: p.GridDuration}
+	e.Sides = append(e.Sides, s.produceSide(withoutRelay, &subject{rig: s.rig, enqueue: withTx, shape: customaryShape}, c))
+	c.Relay = true
+	workers, batches := p.GridWorkers, p.GridBatches
+	if p.GridEnds {
+		workers, batches = ends(workers), ends(batches)
+	}
+	for _, w := range workers {
+		for _, b := range batches {
+			k := Combination{w, b}
+			e.Sides = append(e.Sides, s.produceSide(sideName(outbox.SkipLocked, k), s.subject(outbox.SkipLocked, k), c))
+		}
+	}
+	_, err := s.measure(ctx, e)
+	return err
+}
+
 func (s *run) mixedSides(ctx context.Context, e bench.Experiment, c outboxload.ProduceConfig) error {
 	e.Sides = append(e.Sides, s.produceSide(withoutRelay, &subject{rig: s.rig, enqueue: withTx}, c))
 	names, subjects := s.rivals(1)

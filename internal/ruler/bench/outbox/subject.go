@@ -181,12 +181,20 @@ func (s *subject) Settings() map[string]string {
 	return out
 }
 
+// said is what the relay of the last round logged.
+func (s *subject) said() []string { return s.log.lines() }
+
 // Relay implements [outboxload.Subject].
 func (s *subject) Relay(deliver func([][]byte)) (outboxload.Relay, error) {
 	c := s.config
 	s.log.reset()
 	c.Logger = slog.New(&s.log)
-	r, err := outbox.NewRelay(s.store, &sink{deliver}, c)
+	return s.relay(c, &sink{deliver})
+}
+
+// relay makes one that publishes to a sink.
+func (s *subject) relay(c outbox.Config, to outbox.Sink) (outboxload.Relay, error) {
+	r, err := outbox.NewRelay(s.store, to, c)
 	if err != nil {
 		return nil, err
 	}

@@ -58,6 +58,8 @@ outboxes on it:
   payload    the same for payloads from 128 B to 128 KiB
   enqueue    producers alone: with a transaction, without, in groups
   mixed      producers and relay at once, in a closed loop and at fixed rates
+  grid       the same with the customary design, over workers x batch x producers
+  out-of-band  payloads in the outbox, and in a table of their own with references
   partition  a backlog of 90 days, with and without window and partitions
   peers      other outboxes on the same server, by the program of --peers
 

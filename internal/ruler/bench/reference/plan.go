@@ -49,19 +49,19 @@ func PartsOf(plan string) ([]Part, error) {
 			add("000-drivers-"+e, "000", "proxy", "--engine", e, "--experiments", "drivers", "--clients", "4", "--windows", "0,1", "--rounds", "1", "--duration", "100ms")
 		}
 		add("001", "001", "kv", "--plan", "smoke", "--preset", "curp-ho", "--experiments", "delay,validate,tunings,writer,cpu,grid")
-		add("002", "002", "backup", "--plan", "smoke", "--experiments", "buffers-1024k,compression,copy-memory")
+		add("002", "002", "backup", "--plan", "smoke", "--experiments", "buffers-1024k,compression,copy-memory,direct-io")
 		add("003", "003", "", "profile", "--lab", "--experiment", "pools", "--engine", "postgres", "--rounds", "1", "--duration", "100ms", "--warmup", "200ms", "--overhead-pairs", "0", "--strace", "--perf")
-		add("004", "004", "outbox", "--plan", "smoke", "--engine", "mariadb", "--experiments", "screen,enqueue,mixed-2")
+		add("004", "004", "outbox", "--plan", "smoke", "--engine", "mariadb", "--experiments", "screen,enqueue,mixed-2,grid,out-of-band")
 	case "mini":
 		for _, e := range []string{"postgres", "mariadb"} {
 			add("000-"+e, "000", "proxy", "--engine", e, "--experiments", "inserts-100,leak", "--clients", "100", "--windows", "0,1,10,100", "--rounds", "3", "--duration", "1500ms", "--leak", "8s")
 			add("000-drivers-"+e, "000", "proxy", "--engine", e, "--experiments", "drivers", "--clients", "100", "--windows", "0,1,10,100", "--rounds", "2", "--duration", "500ms")
 		}
 		add("001", "001", "kv", "--plan", "mini", "--preset", "curp-ho", "--experiments", "delay,validate,tunings,length,writer,cpu,grid")
-		add("002", "002", "backup", "--plan", "mini", "--size", "32MB", "--storage", "dir,s3", "--experiments", "buffers-1024k,compression,copy-memory,dump-shop,restore-shop,storage-dump-shop")
+		add("002", "002", "backup", "--plan", "mini", "--size", "32MB", "--storage", "dir,s3", "--experiments", "buffers,compression,copy-memory,direct-io,dump-shop,restore-shop,storage-dump-shop,adaptive-dump-shop,settings-restore-shop")
 		add("003", "003", "", "profile", "--lab", "--experiment", "pools", "--engine", "postgres", "--rounds", "3", "--duration", "1500ms", "--overhead-pairs", "0", "--strace", "--perf")
 		add("004", "004", "outbox", "--plan", "mini", "--engine", "mariadb", "--workers", "4,8,16", "--batch", "100,200", "--records", "5000",
-			"--payloads", "512,4096,131072", "--producers", "8", "--experiments", "screen,payload,enqueue-8,mixed-8,partition", "--repeats", "2")
+			"--payloads", "512,4096,131072", "--producers", "8", "--experiments", "screen,payload,enqueue-8,mixed-8,grid-8,out-of-band,partition", "--repeats", "2")
 	case "full":
 		for _, e := range []string{"postgres", "mariadb", "mysql"} {
 			add("000-"+e, "000", "proxy", "--engine", e, "--experiments", "inserts,leak", "--clients", "100,1000", "--windows", "0,1,10,100", "--rounds", "6", "--leak", "10m")
@@ -70,8 +70,11 @@ func PartsOf(plan string) ([]Part, error) {
 		add("001", "001", "kv", "--plan", "full", "--preset", "curp-ho", "--experiments", "delay,validate,tunings,pendings,threads,length,presets,writer,cpu,grid", "--rounds", "6")
 		add("002", "002", "backup", "--plan", "full", "--size", "256MB", "--shapes", "shop", "--rounds", "4", "--storage", "dir,s3")
 		add("003", "003", "", "profile", "--lab", "--experiment", "pools", "--engine", "postgres", "--rounds", "8", "--cpu-profile", "--strace", "--perf")
-		add("004", "004", "outbox", "--plan", "full", "--engine", "mariadb", "--workers", "4,8,16", "--batch", "100,200", "--records", "200000,2000000",
-			"--producers", "8", "--repeats", "3", "--experiments", "screen,records,payload,enqueue,mixed-8,partition")
+		for _, e := range []string{"mariadb", "mysql"} {
+			name := map[string]string{"mariadb": "004", "mysql": "004-mysql"}[e]
+			add(name, "004", "outbox", "--plan", "full", "--engine", e, "--workers", "4,8,16", "--batch", "100,200", "--records", "200000,2000000",
+				"--producers", "8", "--repeats", "3", "--experiments", "screen,records,payload,enqueue,mixed-8,grid-8,out-of-band,partition")
+		}
 	}
 	return out, nil
 }

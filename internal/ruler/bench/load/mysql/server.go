@@ -84,6 +84,8 @@ func (m *Meter) Counters(ctx context.Context) (bench.ServerCounters, error) {
 		{&c.LogRecords, []string{"innodb_log_write_requests"}},
 		{&c.Commits, []string{"handler_commit"}},
 		{&c.Rollbacks, []string{"handler_rollback"}},
+		{&c.PageRequests, []string{"innodb_buffer_pool_read_requests"}},
+		{&c.PageReads, []string{"innodb_buffer_pool_reads"}},
 	} {
 		if *f.into, err = first(all, f.names); err != nil {
 			return c, fmt.Errorf("read counters: %w", err)

@@ -65,9 +65,10 @@ func (m *Meter) Counters(ctx context.Context) (bench.ServerCounters, error) {
 	if _, err := m.conn.Exec(ctx, "SELECT pg_stat_clear_snapshot()"); err != nil {
 		return c, fmt.Errorf("read counters: %w", err)
 	}
-	err := m.conn.QueryRow(ctx, `SELECT w.wal_sync, w.wal_write, w.wal_bytes::bigint, w.wal_records, d.xact_commit, d.xact_rollback
+	err := m.conn.QueryRow(ctx, `SELECT w.wal_sync, w.wal_write, w.wal_bytes::bigint, w.wal_records, d.xact_commit, d.xact_rollback,
+		d.blks_hit + d.blks_read, d.blks_read
 		FROM pg_stat_wal w, pg_stat_database d WHERE d.datname = current_database()`).
-		Scan(&c.Fsyncs, &c.LogWrites, &c.LogBytes, &c.LogRecords, &c.Commits, &c.Rollbacks)
+		Scan(&c.Fsyncs, &c.LogWrites, &c.LogBytes, &c.LogRecords, &c.Commits, &c.Rollbacks, &c.PageRequests, &c.PageReads)
 	if err != nil {
 		return c, fmt.Errorf("read counters: %w", err)
 	}
