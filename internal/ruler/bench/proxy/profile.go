@@ -19,7 +19,7 @@ import (
 // second of it: with many clients it is given longProfile, so that its shares can be told.
 const (
 	leastProfile = 2 * time.Second
-	longProfile  = 6 * time.Second
+	longProfile  = 8 * time.Second
 	manyClients  = 64
 )
 

@@ -107,9 +107,9 @@ func TestChoose(t *testing.T) {
 		return strings.Join(out, " ")
 	}
 	for want, asked := range map[string][]string{
-		"000-postgres(inserts-100,leak) 000-drivers-postgres(drivers) 000-mariadb(inserts-100,leak) 000-drivers-mariadb(drivers)": {"000"},
-		"000-mariadb(inserts-100,leak) 003": {"003", "000-mariadb"},
-		"001(delay,tunings)":                {"001/delay", "001/tunings"},
+		"000-postgres(inserts-100,leak) 000-drivers-postgres(drivers) 000-mariadb(inserts-100) 000-drivers-mariadb(drivers)": {"000"},
+		"000-mariadb(inserts-100) 003": {"003", "000-mariadb"},
+		"001(delay,tunings)":           {"001/delay", "001/tunings"},
 	} {
 		if got := names(asked...); got != want {
 			t.Errorf("%q: %s, want %s", asked, got, want)
