@@ -55,14 +55,10 @@ func (r *run) driverProfile(ctx context.Context, w way, d sqlload.Driver, client
 	if err := r.engine.setup(ctx, r.direct().dsn, work); err != nil {
 		return err
 	}
-	long := leastProfile
-	if clients >= manyClients {
-		long *= 2
-	}
 	w.name, w.weir = string(d), nil // weir's own profile is that of experiment inserts
-	return r.profiled(ctx, w, bench.RoleClient, long, func() error {
+	return r.profiled(ctx, w, bench.RoleClient, clients, leastProfile, func() error {
 		_, err := sqlload.Run(ctx, d, load.Config{
-			DSN: w.dsn, Workload: work, Connections: clients, Duration: long,
+			DSN: w.dsn, Workload: work, Connections: clients, Duration: leastProfile,
 			Watch: make(map[string]func() (measure.Usage, error)),
 		})
 		return err

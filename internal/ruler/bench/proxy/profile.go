@@ -19,7 +19,7 @@ import (
 // second of it: with many clients it is given longProfile, so that its shares can be told.
 const (
 	leastProfile = 2 * time.Second
-	longProfile  = 8 * time.Second
+	longProfile  = 4 * time.Second
 	manyClients  = 64
 )
 
@@ -37,15 +37,58 @@ func (r *run) profile(ctx context.Context, w way, clients int) error {
 	if w.weir == nil { // the server does most when every client asks it
 		defer r.server(ctx, w, d)()
 	}
-	return r.profiled(ctx, w, bench.RoleClient, d, func() error {
+	return r.profiled(ctx, w, bench.RoleClient, clients, d, func() error {
 		_, err := r.engine.run(ctx, load.Config{DSN: w.dsn, Workload: work, Connections: clients, Duration: d})
 		return err
 	})
 }
 
+// profileTries is how often a load is run for a profile whose shares can be told: a
+// machine that others use gives it less than it asks for.
+const profileTries = 3
+
 // profiled takes CPU profiles of this process, which is in the given role, and of the
-// proxy while a load runs for d.
-func (r *run) profiled(ctx context.Context, w way, role string, d time.Duration, load func() error) error {
+// proxy while a load of so many clients runs for d.
+func (r *run) profiled(ctx context.Context, w way, role string, clients int, d time.Duration, load func() error) error {
+	tries := 1
+	if clients >= manyClients {
+		tries = profileTries
+	}
+	var own, proxy []*profile.Profile
+	for range tries {
+		o, p, err := profileOnce(ctx, w, d, load)
+		if err != nil {
+			return err
+		}
+		own = append(own, o)
+		if p != nil {
+			proxy = append(proxy, p)
+		}
+		if samplesOf(own) >= suite.MinSamples && (w.weir == nil || samplesOf(proxy) >= suite.MinSamples) {
+			break
+		}
+	}
+	p, err := profile.Merge(own)
+	if err := r.addProfile(w.name, role, p, err); err != nil || w.weir == nil {
+		return err
+	}
+	p, err = profile.Merge(proxy)
+	return r.addProfile(w.name, bench.RoleProxy, p, err)
+}
+
+// samplesOf is how many samples profiles have together.
+func samplesOf(all []*profile.Profile) (n int64) {
+	for _, p := range all {
+		for _, s := range p.Sample {
+			n += s.Value[0]
+		}
+	}
+	return n
+}
+
+// profileOnce takes a profile of this process and, where the way leads through weir, of
+// the proxy.
+func profileOnce(ctx context.Context, w way, d time.Duration, load func() error) (own, proxy *profile.Profile, err error) {
 	type taken struct {
 		p   *profile.Profile
 		err error
@@ -56,25 +99,26 @@ func (r *run) profiled(ctx context.Context, w way, role string, d time.Duration,
 			p, err := w.weir.profile(ctx, d)
 			proxied <- taken{p, err}
 		}()
+	} else {
+		proxied <- taken{}
 	}
-	var own bytes.Buffer
-	if err := pprof.StartCPUProfile(&own); err != nil {
-		return fmt.Errorf("profile the load: %w", err)
+	var b bytes.Buffer
+	if err := pprof.StartCPUProfile(&b); err != nil {
+		return nil, nil, fmt.Errorf("profile the load: %w", err)
 	}
-	err := load()
+	err = load()
 	pprof.StopCPUProfile()
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	p, err := profile.Parse(&own)
-	if err := r.addProfile(w.name, role, p, err); err != nil {
-		return err
-	}
-	if w.weir == nil {
-		return nil
+	if own, err = profile.Parse(&b); err != nil {
+		return nil, nil, fmt.Errorf("profile the load: %w", err)
 	}
 	t := <-proxied
-	return r.addProfile(w.name, bench.RoleProxy, t.p, t.err)
+	if t.err != nil {
+		return nil, nil, fmt.Errorf("profile of the proxy: %w", t.err)
+	}
+	return own, t.p, nil
 }
 
 func (r *run) addProfile(name, role string, p *profile.Profile, err error) error {

@@ -18,12 +18,14 @@ import (
 type profileAt struct{ Part, Case, Role string }
 
 // functionsOf lists the functions of each category of some profiles, those that tell
-// shares.
-func (m *Measured) functionsOf(title string, at ...profileAt) (report.Section, bool) {
+// shares, and says why others do not. It is false when none was taken.
+func (m *Measured) functionsOf(title string, at ...profileAt) (_ report.Section, any bool) {
 	s := report.Section{Title: title}
 	var told []suite.CPUProfile
 	for _, a := range at {
 		b, why := m.cpuOf(a.Part, a.Case, a.Role)
+		t := m.parts[a.Part]
+		any = any || t != nil && slices.ContainsFunc(t.CPU, func(c suite.CPUProfile) bool { return c.Case == a.Case && c.Role == a.Role })
 		name := a.Part + ", " + a.Case
 		if b == nil {
 			s.Text = append(s.Text, fmt.Sprintf("%s, %s: %s.", name, a.Role, why))
@@ -36,7 +38,7 @@ func (m *Measured) functionsOf(title string, at ...profileAt) (report.Section, b
 		t.Title = ""
 		s.Tables = append(s.Tables, t)
 	}
-	return s, len(told) > 0
+	return s, any
 }
 
 // flameOf draws a profile that lies in the directory of its part. A profile that is not
