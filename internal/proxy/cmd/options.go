@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -77,6 +78,16 @@ func generalOptions() []cli.Option[proxyConfig] {
 			Group: groupServer, Name: "reuse-port",
 			Help: "let several weirs listen on one TCP address (SO_REUSEPORT), so that a new one can start before the old one ends",
 			Set:  boolean(func(c *proxyConfig) *bool { return &c.shared.ReusePort }),
+		},
+		{
+			Group: groupServer, Name: "takeover", Arg: "SOCKET",
+			Help: "a Unix socket for restarts without an interruption: the weir that serves there hands its listening sockets and its idle clients over, and this one awaits the next there; the first one finds nobody",
+			Set: func(c *proxyConfig, v string) error {
+				if c.takeover = v; v != "" && !filepath.IsAbs(v) {
+					return errors.New("want an absolute path")
+				}
+				return nil
+			},
 		},
 		{
 			Group: groupServer, Name: "proxy-protocol-from", Arg: "NETWORKS", Reload: true,
@@ -475,6 +486,7 @@ type proxyConfig struct {
 	admin            string   // address; "": no admin server
 	tls              tlsFiles
 	shutdownDelay    time.Duration
+	takeover         string // path of a Unix socket; "": none
 	// found is what the options were given, for reload to compare.
 	found     cli.Found
 	logLevel  slog.Level

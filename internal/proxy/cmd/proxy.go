@@ -24,9 +24,11 @@ import (
 	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/dash"
+	"github.com/weirdb/weir/internal/proxy/handover"
 	"github.com/weirdb/weir/internal/proxy/mysql"
 	"github.com/weirdb/weir/internal/proxy/netloop"
 	"github.com/weirdb/weir/internal/proxy/postgres"
+	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/sight"
 )
 
@@ -79,8 +81,10 @@ type proxySide struct {
 	engine string // as in metrics
 	title  string // for people
 	server string // address of the database
+	listen string // where clients connect, as the configuration has it
 	auth   string
 	srv    proxyServer
+	heirs  handover.Side // the same
 }
 
 // proxyServer is what both sides have in common.
@@ -90,6 +94,7 @@ type proxyServer interface {
 	Run(ctx context.Context) error
 	Healthy(ctx context.Context) error
 	End(how core.Ending)
+	Options() *session.Options
 }
 
 // proxyProcess is a running `weir proxy`.
@@ -106,6 +111,8 @@ type proxyProcess struct {
 	audit     *sight.Audit // nil without one
 	tls       liveTLS
 	sides     []proxySide
+	before    *handover.Taker  // whose place it takes; nil without one
+	taking    atomic.Bool      // ... and that has not ended
 	pg        *postgres.Server // nil without that side
 	my        *mysql.Server    // nil without that side
 }
@@ -120,12 +127,17 @@ func (p *proxyProcess) run(ctx context.Context, stderr io.Writer) error {
 	if p.cfg.myDSN.visible {
 		p.log.Warn("the password in --mysql can be read by every user of this machine; use MYSQL_PWD, WEIR_MYSQL or --config")
 	}
-	var adminLn net.Listener
-	if p.cfg.admin != "" {
-		var err error
-		if adminLn, err = net.Listen("tcp", p.cfg.admin); err != nil {
-			return fmt.Errorf("listen for --admin: %w", err)
-		}
+	if err := p.findBefore(); err != nil {
+		return err
+	}
+	if p.before != nil {
+		defer p.before.Close()
+	}
+	adminLn, err := p.listenAdmin()
+	if err != nil {
+		return err
+	}
+	if adminLn != nil {
 		defer adminLn.Close()
 	}
 	if err := p.openAudit(stderr); err != nil {
@@ -134,6 +146,10 @@ func (p *proxyProcess) run(ctx context.Context, stderr io.Writer) error {
 	defer func() { _ = p.audit.Close() }() // each line is written when it is told
 	if err := p.open(); err != nil {
 		return err
+	}
+	next, err := p.take(adminLn)
+	if err != nil {
+		return errors.Join(err, p.abandon())
 	}
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
@@ -157,6 +173,12 @@ func (p *proxyProcess) run(ctx context.Context, stderr io.Writer) error {
 	}
 	for _, s := range p.sides {
 		g.Go(func() error { p.probe(gctx, s); return nil })
+	}
+	if next != nil {
+		g.Go(func() error { return next.Run(adminCtx) })
+	}
+	if p.before != nil {
+		g.Go(func() error { return p.takeIn(gctx) })
 	}
 	g.Go(func() error {
 		for {
@@ -217,18 +239,20 @@ func (p *proxyProcess) open() (err error) {
 	if p.cfg.pgDSN.wanted {
 		c := p.cfg.pg
 		c.Log, c.ClientTLS, c.Process, c.Audit = p.log, cert, p, p.audit
+		c.Sockets = p.inherited(postgres.Engine, c.Listen)
 		if p.pg, err = postgres.New(c); err != nil {
 			return err
 		}
-		p.sides = append(p.sides, proxySide{postgres.Engine, "PostgreSQL", c.Postgres.Address, c.Auth, p.pg})
+		p.sides = append(p.sides, proxySide{postgres.Engine, "PostgreSQL", c.Postgres.Address, c.Listen, c.Auth, p.pg, postgres.Heritage(p.pg)})
 	}
 	if p.cfg.myDSN.wanted {
 		c := p.cfg.my
 		c.Log, c.ClientTLS, c.Process, c.Audit = p.log, cert, p, p.audit
+		c.Sockets = p.inherited(mysql.Engine, c.Listen)
 		if p.my, err = mysql.New(c); err != nil {
 			return errors.Join(err, p.abandon())
 		}
-		p.sides = append(p.sides, proxySide{mysql.Engine, "MySQL", c.MySQL.Address, c.Auth, p.my})
+		p.sides = append(p.sides, proxySide{mysql.Engine, "MySQL", c.MySQL.Address, c.Listen, c.Auth, p.my, mysql.Heritage(p.my)})
 	}
 	return nil
 }
@@ -249,7 +273,7 @@ func (p *proxyProcess) serve(ctx context.Context) error {
 	return g.Wait()
 }
 
-func (p *proxyProcess) announce(admin net.Listener) {
+func (p *proxyProcess) announce(admin *netloop.Pausable) {
 	c := &p.cfg.shared
 	for _, s := range p.sides {
 		attrs := []any{

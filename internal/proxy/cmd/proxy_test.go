@@ -359,8 +359,19 @@ type proxyChild struct {
 // the patience is over.
 func startChild(t *testing.T, pg *lab.Postgres, args ...string) *proxyChild {
 	t.Helper()
+	p := launch(t, "WEIR_POSTGRES="+pg.DSN("postgres"), args...)
+	var err error
+	if p.conn, err = dial(t, p.address, pg.User(), "", "postgres"); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// launch starts one in front of the server that a variable of the environment names, without a client.
+func launch(t *testing.T, server string, args ...string) *proxyChild {
+	t.Helper()
 	cmd := program.Command(t.Context(), append([]string{"proxy", "--listen-postgres", "127.0.0.1:0", "--admin", "off", "--drain-timeout", "10m", "--trust-loopback"}, args...)...)
-	cmd.Env = append(cmd.Env, "WEIR_POSTGRES="+pg.DSN("postgres"))
+	cmd.Env = append(cmd.Env, server)
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -374,9 +385,6 @@ func startChild(t *testing.T, pg *lab.Postgres, args ...string) *proxyChild {
 	listens := p.log.Await("weir proxy listens")
 	p.address = listens["address"].(string)
 	p.admin, _ = listens["admin"].(string)
-	if p.conn, err = dial(t, p.address, pg.User(), "", "postgres"); err != nil {
-		t.Fatal(err)
-	}
 	return p
 }
 

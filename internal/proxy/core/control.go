@@ -197,8 +197,8 @@ func (s *Server[L]) control(ctx context.Context, verb string, args []string, tex
 		return done, nil
 	case "SUSPEND":
 		return Answer{}, &Refusal{
-			Message: "weir does not suspend: it has no sockets to hand over to another process",
-			Hint:    "PAUSE holds statements back until RESUME; SHUTDOWN WAIT_FOR_CLIENTS lets another weir on the same port take over.",
+			Message: "weir does not suspend: a process that takes over needs no such preparation",
+			Hint:    "Start the new weir with the --takeover of this one, and sockets and sessions are handed over; PAUSE holds statements back until RESUME.",
 		}
 	case "SHUTDOWN":
 		return s.shutdown(args)

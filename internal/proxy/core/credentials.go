@@ -86,6 +86,13 @@ func (c *Credentials[S, K]) Keys(user string) *K {
 	return c.known[user]
 }
 
+// All returns what weir can log in with, by user.
+func (c *Credentials[S, K]) All() map[string]*K {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.known)
+}
+
 // Learn keeps what a login has revealed, if it is not less than what is known: a
 // password serves more methods than keys.
 func (c *Credentials[S, K]) Learn(user string, k *K) {

@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirdb/weir/internal/proxy/handover"
 	"github.com/weirdb/weir/internal/proxy/netloop"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/sight"
@@ -69,7 +70,12 @@ type Loop[K comparable, P Pool, C Client] struct {
 
 	BadHints, ProtocolErrors uint64
 
+	// Move hands a client over to Giving, if that can be. It reports whether the client has
+	// gone. To be set before the loop runs; nil: all stay.
+	Move func(c C) bool
+
 	weight atomic.Int64
+	giving func(*handover.Parcel)
 }
 
 // Add makes a pool one of the loop's. A database that is paused is so for all its
@@ -120,6 +126,7 @@ func (l *Loop[K, P, C]) Tick() {
 	for _, c := range l.Clients {
 		c.Tick()
 	}
+	l.move()
 }
 
 // Drain asks every client to leave: idle ones are told so and closed at once, the

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weirdb/weir/internal/proxy/handover"
 	"github.com/weirdb/weir/internal/proxy/netloop"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/sight"
@@ -63,6 +64,9 @@ type EventLoop interface {
 	AddTo(out *sight.Snapshot)
 	// Moved ends the connections to every other endpoint.
 	Moved(now upstream.Endpoint)
+	// Give has all clients handed to give that can be, now and from now on, until it is
+	// called with nil.
+	Give(give func(*handover.Parcel))
 }
 
 // A Socket is one that clients connect to.
@@ -104,6 +108,11 @@ type Server[L EventLoop] struct {
 
 	Checks Checks // of logins that came to a good end
 
+	// Handing is the server as what hands its clients over to another process.
+	Handing Handing[L]
+
+	arriving atomic.Int64 // connections that are no client's of a loop yet
+
 	engine    string
 	side      Side
 	began     time.Time
@@ -143,6 +152,7 @@ func (s *Server[L]) Open(engine, listen string, side Side, newLoop func() (L, er
 		return err
 	}
 	s.Monitor = monitor
+	s.Handing.s = s
 	s.Log, s.engine, s.side, s.began = o.Log, engine, side, time.Now()
 	s.owners = make(map[uint32]L)
 	s.Teller.init(o)
@@ -166,7 +176,7 @@ func (s *Server[L]) Open(engine, listen string, side Side, newLoop func() (L, er
 		s.abandon()
 		return fmt.Errorf("listen for clients: %w", err)
 	}
-	s.Sockets = []Socket{{Listener: ln}}
+	s.Sockets = []Socket{{Listener: netloop.NewPausable(ln)}}
 	return nil
 }
 
@@ -254,6 +264,8 @@ const headerPatience = 10 * time.Second
 
 // receive finds out whose connection it is, where a balancer passes it on.
 func (s *Server[L]) receive(ctx context.Context, raw net.Conn, login func(context.Context, net.Conn)) {
+	s.arriving.Add(1)
+	defer s.arriving.Add(-1)
 	o := s.side.Options()
 	if err := o.Keepalive.Accepted(raw); err != nil {
 		s.Log.Warn("a client's connection does not notice when it is dead", "client", raw.RemoteAddr().String(), "error", err)
@@ -338,6 +350,7 @@ func (s *Server[L]) Snapshot(ctx context.Context) (sight.Snapshot, error) {
 	out.LoginTimes = s.LoginTimes.copies()
 	s.Teller.counts(&out)
 	s.Forwards.counts(&out)
+	out.Taken, out.TakenNot = s.Handing.taken.Load(), s.Handing.takenNot.Load()
 	seen := make(map[string]bool)
 	for i := range out.Pools {
 		seen[out.Pools[i].Database] = true

@@ -29,6 +29,7 @@ type client struct {
 	texts     texts       // how they are read
 	settings  settings    // of the session
 	diag      diagnostics // what its last statements left
+	moving    moving      // to another process
 
 	id    uint32 // the connection id that the client was told
 	addr  string
@@ -64,7 +65,7 @@ type client struct {
 func newClient(l *loop) *client {
 	c := &client{l: l}
 	c.login.c, c.transport.c, c.router.c, c.fwd.c, c.back.c = c, c, c, c, c
-	c.pins.c, c.stmts.c, c.texts.c, c.settings.c, c.diag.c = c, c, c, c, c
+	c.pins.c, c.stmts.c, c.texts.c, c.settings.c, c.diag.c, c.moving.c = c, c, c, c, c, c
 	return c
 }
 

@@ -30,6 +30,9 @@ type Config struct {
 	// socket. Default: 127.0.0.1:3307.
 	Listen string
 
+	// Sockets are listened on in the place of Listen. Default: none.
+	Sockets []core.Socket
+
 	// Options say how clients share backends. NoRowsLane switches multi-row
 	// INSERTs off, NoSoloLane transactions of several clients' writes.
 	session.Options

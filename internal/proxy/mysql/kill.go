@@ -56,6 +56,16 @@ type killing struct {
 func (k killing) here(srv *Server, finish func(*mywire.Error)) {
 	unknown := mywire.NewError(mywire.ErrNoSuchThread, "Unknown thread id: %d", k.id)
 	victims, found := srv.Owner(k.id)
+	if !found && srv.Handing.HasBefore() {
+		srv.Background.Go(func() {
+			e, ok := k.before(srv)
+			if !ok {
+				e = unknown
+			}
+			finish(e)
+		})
+		return
+	}
 	if !found || !victims.Post(func() {
 		victim := victims.Clients[k.id]
 		switch {

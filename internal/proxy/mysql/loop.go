@@ -27,6 +27,7 @@ type loop struct {
 func newLoop(srv *Server) (*loop, error) {
 	l := &loop{srv: srv, cfg: srv.cfg(), catalogs: make(map[string]*catalog)}
 	l.Init()
+	l.Move = func(c *client) bool { return c.moving.move() }
 	return l, l.Start(l, srv.Monotonic, l.cfg.DrainTimeout)
 }
 

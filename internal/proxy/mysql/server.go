@@ -48,7 +48,7 @@ func New(cfg Config) (*Server, error) {
 	cfg = cfg.withDefaults()
 	s := new(Server)
 	s.config.Store(&cfg)
-	s.Process = cfg.Process
+	s.Process, s.Sockets = cfg.Process, cfg.Sockets
 	s.roles = upstream.NewKept(func(conn *mywire.Server) { _ = conn.Close() })
 	s.creds, s.lookups = newCredentials(&cfg), newLookups(s)
 	s.grants.seed = maphash.MakeSeed()

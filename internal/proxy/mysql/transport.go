@@ -67,6 +67,9 @@ func (tr *transport) take(p []byte) int {
 			c.s.HoldBack(c.s) // who does not read is not served
 			return i
 		}
+		if c.l.Giving() != nil && c.moving.waits() {
+			return i
+		}
 		attempt := c.fwd.attempt
 		used := c.feed(p[i:])
 		if used == 0 && (c.link == nil || c.fwd.attempt == attempt) {
@@ -146,7 +149,9 @@ func (c *client) resume() {
 // Look looks at the held bytes again.
 func (c *client) Look() {
 	c.resuming = false
-	c.s.Consume()
+	if !c.moving.move() {
+		c.s.Consume()
+	}
 }
 
 // through passes on or drops what is here of a long message.

@@ -25,6 +25,7 @@ func (s *Server) cancel(id uint32, secret []byte) {
 			door.Cancel(s.DialCtx, id, secret)
 		} else if !here {
 			passOn(s, id, secret)
+			(&heritage{&s.Handing, s}).cancel(id, secret)
 		}
 		return // as the server does: no answer, whether the key was right or not
 	}

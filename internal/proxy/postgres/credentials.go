@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"maps"
 	"sync"
 
 	"github.com/weirdb/weir/internal/proxy/core"
@@ -42,6 +43,13 @@ func (c *credentials) learnOpen(user string, open bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.open[user] = open
+}
+
+// allOpen returns whom the server asks nothing.
+func (c *credentials) allOpen() map[string]bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.open)
 }
 
 // mayDial tells whether weir can open backends for a pool by itself. It cannot

@@ -65,6 +65,7 @@ func (in *interned) intern(set *session.Set, as lexical, tail []byte) *stmt {
 	key := string(in.keyBuf)
 	rest := key[head:]
 	s := in.make(key, unsafe.Slice(unsafe.StringData(rest), len(rest)), as) // one copy; tails are not written to
+	s.set, s.as = set, as
 	if len(tail) <= maxSharedText && in.bytes+len(key) <= maxStmtBytes {
 		in.byKey[key] = s
 		in.bytes += len(key)
@@ -136,6 +137,7 @@ func (in *interned) renew(s *stmt) *stmt {
 		return n
 	}
 	n := in.make(s.key, s.tail, s.lex)
+	n.set, n.as = s.set, s.as
 	n.reads(s.lex)
 	in.byKey[s.key] = n
 	return n

@@ -55,5 +55,6 @@ func (l *loop) Drained() bool {
 func newLoop(srv *Server) (*loop, error) {
 	l := &loop{srv: srv, cfg: srv.cfg(), proofs: make(map[string]*proof)}
 	l.Init()
+	l.Move = func(c *client) bool { return c.moving.move() }
 	return l, l.Start(l, srv.Monotonic, l.cfg.DrainTimeout)
 }

@@ -3,6 +3,7 @@ package postgres
 import (
 	"strings"
 
+	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/sight"
 	"github.com/weirdb/weir/internal/proxy/sqlscan"
 )
@@ -57,8 +58,11 @@ type stmt struct {
 	rows    bool    // insert is valid: may become part of a multi-row statement
 	refs    int     // names of clients that point here
 	lex     lexical // how its text is read, where that makes a difference
-	asRead  string  // its text as weir reads it: see lexical.reads
-	stale   bool    // the server refused its plan after a change of the schema
+	// set and as are what it was parsed in, unless it belongs to one client.
+	set    *session.Set
+	as     lexical
+	asRead string // its text as weir reads it: see lexical.reads
+	stale  bool   // the server refused its plan after a change of the schema
 }
 
 // srvPrefix begins the name of every statement that weir prepares.

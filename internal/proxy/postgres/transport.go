@@ -82,6 +82,9 @@ func (tr *transport) take(p []byte) int {
 				return len(p)
 			}
 		}
+		if c.l.Giving() != nil && c.moving.waits() {
+			return i
+		}
 		if typ != pgwire.ClientTerminate && c.turnedAway() {
 			return len(p)
 		}
@@ -126,7 +129,9 @@ func (c *client) resume() {
 // Look looks at the held bytes again.
 func (c *client) Look() {
 	c.resuming = false
-	c.s.Consume()
+	if !c.moving.move() {
+		c.s.Consume()
+	}
 }
 
 // takeDrop consumes what is here of a message to be dropped.

@@ -32,7 +32,7 @@ type collector struct {
 	hostUp, hostCurrent                                *prometheus.Desc
 	slow, spans, forwards                              *prometheus.Desc
 	loopBusy, loopTurns, loopSyscalls, bytes, badHints *prometheus.Desc
-	checks                                             *prometheus.Desc
+	checks, handed                                     *prometheus.Desc
 }
 
 // Collector returns the Prometheus metrics of a proxy. Their names begin with
@@ -92,6 +92,7 @@ func Collector(sources ...Source) prometheus.Collector {
 		slow:         d("slow_statements_total", "Statements slower than --slow-log: logged, or dropped because the log could not follow.", "outcome"),
 		spans:        d("spans_total", "Spans of traced statements: sent, dropped because too many waited, or failed to be delivered.", "outcome"),
 		forwards:     d("peer_requests_total", "Cancel and KILL of clients of other weirs: sent there, refused because too many were under way, or failed.", "outcome"),
+		handed:       d("sessions_handed_over_total", "Sessions that the process before has handed over: taken, or refused and so ended.", "outcome"),
 		badHints:     d("bad_hints_total", "Hints that could not be used."),
 	}
 }
@@ -132,6 +133,8 @@ func (c *collector) collect(ch chan<- prometheus.Metric, snap *Snapshot) {
 	count(c.forwards, float64(snap.Forwards.Sent), "sent")
 	count(c.forwards, float64(snap.Forwards.Refused), "refused")
 	count(c.forwards, float64(snap.Forwards.Failed), "failed")
+	count(c.handed, float64(snap.Taken), "taken")
+	count(c.handed, float64(snap.TakenNot), "refused")
 	count(c.spans, float64(snap.Spans.Sent), "sent")
 	count(c.spans, float64(snap.Spans.Dropped), "dropped")
 	count(c.spans, float64(snap.Spans.Failed), "failed")

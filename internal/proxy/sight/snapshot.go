@@ -36,7 +36,10 @@ type Snapshot struct {
 	SlowDropped    uint64 // ... that the log was too slow for
 	Spans          SpanCounts
 	Forwards       ForwardCounts
-	LoginTimes     map[string]*measure.Hist // ns, by database, of logins that came to a good end
+	// Taken are sessions taken over from another process, TakenNot those that were ended
+	// then.
+	Taken, TakenNot uint64
+	LoginTimes      map[string]*measure.Hist // ns, by database, of logins that came to a good end
 }
 
 // CheckStatus counts the logins that were decided one way.

@@ -1,0 +1,151 @@
+package core
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/weirdb/weir/internal/proxy/handover"
+	"github.com/weirdb/weir/internal/proxy/netloop"
+)
+
+// This file hands clients over to a process that takes this one's place, and takes
+// those of such a process in.
+
+// Giving is where the loop's clients go that can be handed over; nil: they stay.
+func (l *Loop[K, P, C]) Giving() func(*handover.Parcel) { return l.giving }
+
+// Give implements EventLoop.
+func (l *Loop[K, P, C]) Give(give func(*handover.Parcel)) {
+	l.giving = give
+	l.move()
+}
+
+// move hands over who can be.
+func (l *Loop[K, P, C]) move() {
+	if l.giving == nil || l.Move == nil || l.Draining() {
+		return
+	}
+	for _, c := range l.Clients {
+		l.Move(c) // which leaves l.Clients, if it can
+	}
+}
+
+// A Handing is a server as what hands its clients over to another process, and takes in
+// those of one. A side's handover.Side embeds it. Safe for concurrent use.
+type Handing[L EventLoop] struct {
+	s *Server[L]
+
+	taken, takenNot atomic.Uint64                // clients that another process has handed over
+	before          atomic.Pointer[handover.Ask] // asks that process about those that it has kept
+}
+
+// Listener implements handover.Side.
+func (h *Handing[L]) Listener() *netloop.Pausable {
+	ln, _ := h.s.Sockets[0].Listener.(*netloop.Pausable)
+	return ln
+}
+
+// Give implements handover.Side.
+func (h *Handing[L]) Give(ctx context.Context, give func(*handover.Parcel)) error {
+	return h.s.onLoops(ctx, func(l L) { l.Give(give) })
+}
+
+// Empty implements handover.Side. Consoles are no clients: they end with the process.
+func (h *Handing[L]) Empty() bool {
+	consoles := h.s.Consoles.Load()
+	return h.s.Sessions.Load() <= consoles && h.s.arriving.Load() <= consoles
+}
+
+// TakeIn tells why no client of another process is taken in for a database and user, nil
+// if one is, which is counted then.
+func (h *Handing[L]) TakeIn(database, user string) error {
+	o := h.s.side.Options()
+	if h.s.Stopping() {
+		return netloop.ErrStopped
+	}
+	if h.s.GateOf(database).Disabled {
+		return fmt.Errorf("database %q takes no logins (DISABLE)", database)
+	}
+	if h.s.Sessions.Add(1) > int64(o.MaxClients) {
+		h.s.Sessions.Add(-1)
+		return fmt.Errorf("too many clients already (--max-clients is %d)", o.MaxClients)
+	}
+	if err := h.s.Crowd.Enter(o, database, user); err != nil {
+		h.s.Sessions.Add(-1)
+		return err
+	}
+	return nil
+}
+
+// PutOut ends what TakeIn has begun.
+func (h *Handing[L]) PutOut(database, user string) {
+	h.s.Crowd.Leave(database, user)
+	h.s.Sessions.Add(-1)
+}
+
+// RegisterAs gives a client of a loop the id that it has had in another process; false if
+// it is another's here.
+func (h *Handing[L]) RegisterAs(l L, id uint32) bool {
+	var none L
+	h.s.mu.Lock()
+	defer h.s.mu.Unlock()
+	if h.s.owners[id] != none {
+		return false
+	}
+	h.s.owners[id] = l
+	return true
+}
+
+// AskBefore implements handover.Side.
+func (h *Handing[L]) AskBefore(ask handover.Ask) {
+	if ask == nil {
+		h.before.Store(nil)
+		return
+	}
+	h.before.Store(&ask)
+}
+
+// Before asks the process whose place this one is taking about a client that is not here;
+// false if there is no such process, or it has not answered.
+func (h *Handing[L]) Before(ctx context.Context, question []byte) (answer []byte, ok bool) {
+	ask := h.before.Load()
+	if ask == nil {
+		return nil, false
+	}
+	return (*ask)(ctx, question)
+}
+
+// HasBefore tells whether there is a process to ask.
+func (h *Handing[L]) HasBefore() bool { return h.before.Load() != nil }
+
+// HandedOver counts a client that came from another process.
+func (h *Handing[L]) HandedOver(taken bool) {
+	if taken {
+		h.taken.Add(1)
+	} else {
+		h.takenNot.Add(1)
+	}
+}
+
+// Gates are the states of databases, as one process hands them to the next.
+type Gates struct {
+	All       bool // everything is paused
+	Databases map[string]Gate
+}
+
+// Gates returns those that are not open.
+func (h *Handing[L]) Gates() Gates {
+	states, all := h.s.gates.list()
+	return Gates{all, states}
+}
+
+// SetGates makes them those of this server, before it serves.
+func (h *Handing[L]) SetGates(g Gates) {
+	if g.All {
+		h.s.gates.setAll(true)
+	}
+	for name, state := range g.Databases {
+		h.s.gates.set(name, func(now *Gate) { *now = state })
+	}
+}

@@ -1,0 +1,462 @@
+package handover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Giver is the end of a hand-over in the process that serves.
+type Giver struct {
+	Path    string // of the Unix socket at which the next process is awaited
+	Version string // of this program
+	Log     *slog.Logger
+	Sides   map[string]Side // by role
+	// Sockets are what is listened on.
+	Sockets []Socket
+	// Patience is how long clients may take that cannot be handed over at once.
+	Patience func() time.Duration
+	// End has the process end, which serves nobody any more but those who are left.
+	End func()
+	// Busy tells why nothing can be handed over now: "" if it can.
+	Busy func() string
+
+	mu    sync.Mutex
+	place *place // guarded by mu
+}
+
+// Listen begins to await the next process.
+func (g *Giver) Listen() (err error) {
+	if g.place, err = occupy(g.Path); err != nil {
+		return fmt.Errorf("listen for --takeover: %w", err)
+	}
+	return nil
+}
+
+// Run serves who comes until ctx ends. When everything has been handed over it calls End.
+func (g *Giver) Run(ctx context.Context) error {
+	var serving sync.WaitGroup
+	defer serving.Wait()
+	turn := make(chan struct{}, 1) // one at a time
+	for {
+		g.mu.Lock()
+		p := g.place
+		g.mu.Unlock()
+		stop := context.AfterFunc(ctx, p.leave)
+		conn, err := p.AcceptUnix()
+		stop()
+		if err != nil && ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			if g.replaced(p) {
+				continue
+			}
+			p.leave()
+			return fmt.Errorf("await the next process: %w", err)
+		}
+		serving.Go(func() {
+			select {
+			case turn <- struct{}{}:
+				defer func() { <-turn }()
+				g.serve(ctx, conn)
+			case <-time.After(turnPatience): // the one before may just have given up
+				g.refuse(conn, "it is being handed over already")
+			}
+		})
+	}
+}
+
+// turnPatience is how long a process waits for the end of another one's hand-over.
+const turnPatience = time.Second
+
+// replaced tells whether a place is no longer this process's.
+func (g *Giver) replaced(p *place) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.place != p
+}
+
+// refuse tells another process that it cannot take over.
+func (g *Giver) refuse(conn *net.UnixConn, why string) {
+	w := newWire(conn)
+	defer w.close()
+	if _, err := w.peer(); err != nil {
+		g.Log.Warn("hand-over refused", "error", err)
+		return
+	}
+	if w.agree(agreePatience) == nil {
+		_ = w.send(kindRefused, -1, refused{why}) // it sees the end of the connection otherwise
+	}
+}
+
+// serve hands over to one process.
+func (g *Giver) serve(ctx context.Context, conn *net.UnixConn) {
+	w := newWire(conn)
+	defer w.close()
+	pid, err := w.peer()
+	if err == nil {
+		err = w.agree(agreePatience)
+	}
+	if err != nil {
+		g.Log.Warn("hand-over refused", "pid", pid, "error", err)
+		return
+	}
+	if why := g.Busy(); why != "" {
+		_ = w.send(kindRefused, -1, refused{why}) // it sees the end of the connection otherwise
+		return
+	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
+	t, err := g.offer(ctx, w)
+	stop()
+	if err != nil {
+		g.Log.Warn("nothing was handed over: this process goes on", "pid", pid, "error", err)
+		return
+	}
+	g.Log.Info("weir proxy hands its clients over", "pid", pid)
+	d := &delivery{g: g, w: w, sent: make(map[uint64]*Parcel), wake: make(chan struct{}, 1), broken: make(chan struct{})}
+	if err := d.begin(ctx, t.Roles); err != nil {
+		close(d.broken)
+		d.takeBack(err)
+		return
+	}
+	go d.read(ctx)
+	if err := d.run(ctx); err != nil {
+		d.takeBack(err)
+		return
+	}
+	d.mu.Lock()
+	delivered, ended := d.delivered, d.ended
+	d.mu.Unlock()
+	g.Log.Info("weir proxy has handed its clients over, and ends", "pid", pid, "sessions", delivered, "ended", ended)
+	g.End()
+}
+
+// offer tells the next process what there is, and waits until it takes that.
+func (g *Giver) offer(ctx context.Context, w *wire) (t take, err error) {
+	for _, s := range g.Sockets {
+		fd, err := s.Listener.Descriptor()
+		if err != nil {
+			return t, err
+		}
+		err = w.send(kindSocket, fd, socket{s.Role, s.Address})
+		_ = unix.Close(fd)
+		if err != nil {
+			return t, err
+		}
+	}
+	for role, s := range g.Sides {
+		data, err := s.Legacy(ctx)
+		if err != nil {
+			return t, err
+		}
+		if err := w.send(kindLegacy, -1, legacy{role, data}); err != nil {
+			return t, err
+		}
+	}
+	if err := w.send(kindOffered, -1, offered{os.Getpid(), g.Version}); err != nil {
+		return t, err
+	}
+	k, err := w.receive()
+	if err != nil {
+		return t, err
+	}
+	if k != kindTake {
+		return t, unexpected(k)
+	}
+	return t, w.decode(&t)
+}
+
+// A delivery is one hand-over from the moment on when the next process has taken it.
+type delivery struct {
+	g *Giver
+	w *wire
+
+	mu        sync.Mutex
+	queue     []addressed        // guarded by mu: to be sent
+	sent      map[uint64]*Parcel // guarded by mu: without a receipt
+	delivered int                // guarded by mu
+	ended     int                // guarded by mu
+
+	seq    uint64
+	wake   chan struct{}
+	broken chan struct{} // closed when there will be no more receipts
+	// garbled: the next process cannot be understood. To be read when broken is closed.
+	garbled bool
+}
+
+type addressed struct {
+	role string
+	*Parcel
+}
+
+// begin stops to accept, and has the clients handed over.
+func (d *delivery) begin(ctx context.Context, roles []string) error {
+	for i := range d.g.Sockets {
+		s := &d.g.Sockets[i]
+		if err := s.Listener.Pause(); err != nil {
+			return err
+		}
+		if slices.Contains(roles, s.Role) {
+			s.keepsPath(true)
+		}
+	}
+	if err := d.w.send(kindGo, -1); err != nil {
+		return err
+	}
+	for role, s := range d.g.Sides {
+		if err := s.Give(ctx, func(p *Parcel) { d.give(addressed{role, p}) }); err != nil {
+			d.g.Log.Warn("clients are not handed over", "role", role, "error", err) // the loops have ended
+		}
+	}
+	return nil
+}
+
+// give takes a parcel, on a loop's thread.
+func (d *delivery) give(p addressed) {
+	d.mu.Lock()
+	d.queue = append(d.queue, p)
+	d.mu.Unlock()
+	select {
+	case d.wake <- struct{}{}:
+	default:
+	}
+}
+
+// emptyEvery is how often a hand-over looks whether anyone is left.
+const emptyEvery = 20 * time.Millisecond
+
+// errHungUp is the end of a hand-over whose next process has ended.
+var errHungUp = errors.New("the next process has ended")
+
+// run sends what is to be sent. It returns nil when no client is left that can be handed
+// over in time, and an error when this process is to go on: that is only where the next
+// one has hung up.
+func (d *delivery) run(ctx context.Context) error {
+	patience := time.NewTimer(d.g.Patience())
+	defer patience.Stop()
+	tick := time.NewTicker(emptyEvery)
+	defer tick.Stop()
+	over := false // those that are left stay
+	for {
+		select {
+		case <-d.wake:
+		case <-tick.C:
+		case <-patience.C:
+			over = true
+			d.stay(ctx)
+		case <-d.broken:
+			if d.garbled {
+				return nil
+			}
+			return errHungUp
+		case <-ctx.Done(): // the servers have ended
+			return d.w.send(kindDone, -1)
+		}
+		err := d.sendAll()
+		switch {
+		case errors.Is(err, errEncode):
+			d.g.Log.Error("no more sessions are handed over", "error", err)
+			over = true
+			d.stay(ctx)
+			d.putBack(d.unsent(), true)
+		case err != nil:
+			return err
+		}
+		if (over || d.empty()) && d.settled() {
+			return d.w.send(kindDone, -1)
+		}
+	}
+}
+
+// stay has no more clients handed over.
+func (d *delivery) stay(ctx context.Context) {
+	for role, s := range d.g.Sides {
+		if err := s.Give(ctx, nil); err != nil && ctx.Err() == nil {
+			d.g.Log.Warn("clients are still to be handed over", "role", role, "error", err) // the loops have ended
+		}
+	}
+}
+
+// unsent empties the queue.
+func (d *delivery) unsent() (list []*Parcel) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, p := range d.queue {
+		list = append(list, p.Parcel)
+	}
+	d.queue = nil
+	return list
+}
+
+func (d *delivery) putBack(list []*Parcel, stay bool) {
+	for _, p := range list {
+		p.Returned(stay)
+	}
+}
+
+func (d *delivery) empty() bool {
+	for _, s := range d.g.Sides {
+		if !s.Empty() {
+			return false
+		}
+	}
+	return true
+}
+
+// settled reports whether nothing is on its way.
+func (d *delivery) settled() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.queue) == 0 && len(d.sent) == 0
+}
+
+func (d *delivery) sendAll() error {
+	for {
+		d.mu.Lock()
+		if len(d.queue) == 0 {
+			d.mu.Unlock()
+			return nil
+		}
+		p := d.queue[0]
+		d.queue[0] = addressed{}
+		d.queue = d.queue[1:]
+		d.seq++
+		seq := d.seq
+		d.sent[seq] = p.Parcel // before it is sent: the receipt may come at once
+		d.mu.Unlock()
+		err := d.w.send(kindClient, p.FD, client{seq, p.role}, p.Session)
+		if errors.Is(err, errEncode) {
+			d.mu.Lock()
+			delete(d.sent, seq)
+			d.mu.Unlock()
+			p.Returned(true)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// read reads receipts and questions until the next process hangs up.
+func (d *delivery) read(ctx context.Context) {
+	defer close(d.broken)
+	var answering sync.WaitGroup
+	defer answering.Wait()
+	for {
+		k, err := d.w.receive()
+		if err == nil {
+			switch k {
+			case kindReceipt:
+				err = d.receipted()
+			case kindQuestion:
+				var q question
+				if err = d.w.decode(&q); err == nil && d.g.Sides[q.Role] != nil {
+					answering.Go(func() {
+						data := d.g.Sides[q.Role].Answer(ctx, q.Data)
+						_ = d.w.send(kindAnswer, -1, answer{q.Seq, data}) // the end of the connection is an answer, too
+					})
+				}
+			default:
+				err = unexpected(k)
+			}
+		}
+		if err == nil {
+			continue
+		}
+		if !hangsUp(err) && !errors.Is(err, net.ErrClosed) {
+			// What it has is not known: all that it was sent. It serves, and this one ends.
+			d.g.Log.Error("the next process says what this one does not understand", "error", err)
+			d.garbled = true
+			for _, p := range d.unreceipted() {
+				p.Delivered()
+			}
+		}
+		return
+	}
+}
+
+// unreceipted forgets what was sent and has no receipt.
+func (d *delivery) unreceipted() (list []*Parcel) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, p := range d.sent {
+		list = append(list, p)
+	}
+	clear(d.sent)
+	return list
+}
+
+// receipted notes what has become of a client.
+func (d *delivery) receipted() error {
+	var r receipt
+	if err := d.w.decode(&r); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	p := d.sent[r.Seq]
+	delete(d.sent, r.Seq)
+	switch {
+	case p == nil || r.Kept != "":
+	case r.Ended == "":
+		d.delivered++
+	default:
+		d.ended++
+	}
+	d.mu.Unlock()
+	switch {
+	case p == nil:
+		return fmt.Errorf("receipt %d is for nothing that was sent", r.Seq)
+	case r.Kept != "":
+		d.g.Log.Warn("session not handed over: it stays", "because", r.Kept)
+		p.Returned(true)
+		return nil
+	case r.Ended != "":
+		d.g.Log.Warn("session ended: the next process does not take it", "because", r.Ended)
+	}
+	p.Delivered()
+	return nil
+}
+
+// takeBack goes on as if there had been no hand-over, but for the clients that were
+// delivered. It waits until all receipts have been read.
+func (d *delivery) takeBack(why error) {
+	_ = d.w.conn.CloseWrite() // if it has not hung up yet, it does now
+	<-d.broken
+	g := d.g
+	d.stay(context.Background())
+	back := append(d.unsent(), d.unreceipted()...)
+	d.putBack(back, false)
+	for i := range g.Sockets {
+		s := &g.Sockets[i]
+		s.keepsPath(false)
+		if err := s.Listener.Resume(); err != nil {
+			g.Log.Error("a socket accepts nobody", "address", s.Address, "error", err)
+		}
+	}
+	g.Log.Warn("the hand-over has failed: this process goes on", "because", why, "delivered", d.delivered, "returned", len(back))
+	if err := g.again(); err != nil {
+		g.Log.Error("the next process is awaited no longer", "error", err)
+	}
+}
+
+// again awaits the next process anew, where one has replaced the socket.
+func (g *Giver) again() error {
+	p, err := occupy(g.Path)
+	if err != nil {
+		return fmt.Errorf("listen for --takeover: %w", err)
+	}
+	g.mu.Lock()
+	old := g.place
+	g.place = p
+	g.mu.Unlock()
+	return old.Close() // has Run look at the new one
+}

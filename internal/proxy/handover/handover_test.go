@@ -1,0 +1,403 @@
+package handover
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weirdb/weir/internal/proxy/netloop"
+	"github.com/weirdb/weir/internal/testkit"
+)
+
+// A fakeSession is what a fakeSide hands over.
+type fakeSession struct {
+	Name string
+	Text []byte
+}
+
+// A fakeSide has clients that are names.
+type fakeSide struct {
+	ln *netloop.Pausable
+
+	mu        sync.Mutex
+	clients   map[string]int // guarded by mu: descriptors, by name
+	leaving   int            // guarded by mu
+	inherited string         // guarded by mu
+	ask       Ask            // guarded by mu
+	refuses   string         // a name
+}
+
+func newFakeSide(t *testing.T) *fakeSide {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &fakeSide{ln: netloop.NewPausable(ln), clients: make(map[string]int)}
+	t.Cleanup(func() {
+		_ = s.ln.Close()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for _, fd := range s.clients {
+			_ = unix.Close(fd)
+		}
+	})
+	return s
+}
+
+// client makes a client and returns its own end of the connection.
+func (s *fakeSide) client(t *testing.T, name string) *os.File {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.mu.Lock()
+	s.clients[name] = fds[0]
+	s.mu.Unlock()
+	f := os.NewFile(uintptr(fds[1]), name)
+	t.Cleanup(func() { _ = f.Close() })
+	return f
+}
+
+func (s *fakeSide) has() (names []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name := range s.clients {
+		names = append(names, name)
+	}
+	return names
+}
+
+func (s *fakeSide) Listener() *netloop.Pausable { return s.ln }
+
+func (s *fakeSide) Legacy(context.Context) ([]byte, error) { return []byte("a legacy"), nil }
+
+func (s *fakeSide) Give(_ context.Context, give func(*Parcel)) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if give == nil {
+		return nil
+	}
+	for name, fd := range s.clients {
+		delete(s.clients, name)
+		s.leaving++
+		gone := func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.leaving--
+		}
+		give(&Parcel{
+			FD: fd, Session: &fakeSession{name, bytes.Repeat([]byte(name), 1000)},
+			Delivered: func() { gone(); _ = unix.Close(fd) },
+			Returned: func(bool) {
+				gone()
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				s.clients[name] = fd
+			},
+		})
+	}
+	return nil
+}
+
+func (s *fakeSide) Empty() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.clients)+s.leaving == 0
+}
+
+func (s *fakeSide) Answer(_ context.Context, question []byte) []byte {
+	return append([]byte("no idea of "), question...)
+}
+
+func (s *fakeSide) Inherit(legacy []byte) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.inherited = string(legacy)
+	return nil
+}
+
+func (s *fakeSide) Receive(decode func(v any) error, fd int) (Admission, error) {
+	var got fakeSession
+	if err := decode(&got); err != nil {
+		_ = unix.Close(fd)
+		return Admission{}, err
+	}
+	if got.Name == s.refuses {
+		_ = unix.Close(fd)
+		return Admission{Refused: errors.New("not wanted")}, nil
+	}
+	if !bytes.Equal(got.Text, bytes.Repeat([]byte(got.Name), 1000)) {
+		return Admission{}, fmt.Errorf("%s came with %q", got.Name, got.Text)
+	}
+	return Admission{Drop: func() { _ = unix.Close(fd) }, Serve: func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.clients[got.Name] = fd
+	}}, nil
+}
+
+func (s *fakeSide) AskBefore(ask Ask) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ask = ask
+}
+
+// A giving is a process that serves and awaits the next.
+type giving struct {
+	*Giver
+	side  *fakeSide
+	ended chan struct{}
+}
+
+func newGiving(t *testing.T) *giving {
+	t.Helper()
+	g := &giving{side: newFakeSide(t), ended: make(chan struct{})}
+	g.Giver = &Giver{
+		Path: filepath.Join(t.TempDir(), "takeover"), Version: "1.2.3", Log: slog.New(slog.DiscardHandler),
+		Sides: map[string]Side{"fake": g.side}, Patience: func() time.Duration { return time.Minute },
+		Sockets: []Socket{{"fake", "here", g.side.ln}}, Busy: func() string { return "" },
+		End: func() { close(g.ended) },
+	}
+	if err := g.Listen(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- g.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return g
+}
+
+// accepts tells whether a process accepts connections of a listener.
+func accepts(t *testing.T, ln net.Listener) {
+	t.Helper()
+	conn, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	got, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = got.Close()
+}
+
+func dialed(t *testing.T, path string) *Taker {
+	t.Helper()
+	next, err := Dial(path)
+	if err != nil || next == nil {
+		t.Fatalf("dial: %v, %v", next, err)
+	}
+	t.Cleanup(next.Close)
+	return next
+}
+
+func TestHandOver(t *testing.T) {
+	g := newGiving(t)
+	ends := map[string]*os.File{}
+	for i := range 50 {
+		name := fmt.Sprintf("client %d", i)
+		ends[name] = g.side.client(t, name)
+	}
+	next := dialed(t, g.Path)
+	if next.Version() != "1.2.3" || next.PID() != os.Getpid() || string(next.Legacy("fake")) != "a legacy" {
+		t.Errorf("offered: version %q, process %d, legacy %q", next.Version(), next.PID(), next.Legacy("fake"))
+	}
+	if next.Socket("fake", "elsewhere") != nil {
+		t.Error("a socket of another address was inherited")
+	}
+	ln := next.Socket("fake", "here")
+	if ln == nil {
+		t.Fatal("the socket was not inherited")
+	}
+	defer ln.Close()
+	if err := next.Take(); err != nil {
+		t.Fatal(err)
+	}
+	side := newFakeSide(t)
+	side.refuses = "client 7"
+	n, err := next.Run(t.Context(), map[string]Side{"fake": side}, slog.New(slog.DiscardHandler))
+	if err != nil || n != (Counts{49, 1}) {
+		t.Errorf("taken over: %+v, %v", n, err)
+	}
+	<-g.ended
+	accepts(t, ln)
+	if len(side.has()) != 49 || len(g.side.has()) != 0 {
+		t.Errorf("%d clients have moved, %d stay", len(side.has()), len(g.side.has()))
+	}
+	for name, end := range ends {
+		if name == side.refuses {
+			if _, err := end.Read(make([]byte, 1)); err != io.EOF {
+				t.Errorf("a refused client reads %v", err)
+			}
+			continue
+		}
+		if _, err := unix.Write(side.clients[name], []byte(name)); err != nil {
+			t.Fatal(err)
+		}
+		got := make([]byte, len(name))
+		if _, err := io.ReadFull(end, got); err != nil || string(got) != name {
+			t.Errorf("%s reads %q, %v", name, got, err)
+		}
+	}
+}
+
+// TestWithoutReceipt: of clients that were sent, those go on in the first process whose
+// receipt was not written.
+func TestWithoutReceipt(t *testing.T) {
+	g := newGiving(t)
+	for i := range 20 {
+		g.side.client(t, fmt.Sprintf("client %d", i))
+	}
+	next := dialed(t, g.Path)
+	if err := next.Take(); err != nil {
+		t.Fatal(err)
+	}
+	const receipts = 5
+	served := map[string]bool{}
+	for i := range 10 {
+		if k, err := next.w.receive(); k != kindClient || err != nil {
+			t.Fatalf("%q, %v", byte(k), err)
+		}
+		var c client
+		var s fakeSession
+		if err := errors.Join(next.w.decode(&c), next.w.decode(&s)); err != nil {
+			t.Fatal(err)
+		}
+		if i < receipts {
+			if err := next.w.send(kindReceipt, -1, receipt{Seq: c.Seq}); err != nil {
+				t.Fatal(err)
+			}
+			served[s.Name] = true
+		}
+	}
+	next.Close()
+	testkit.Eventually(t, "the return of clients", func() bool { return len(g.side.has()) == 20-receipts })
+	for _, name := range g.side.has() {
+		if served[name] {
+			t.Errorf("%s is served by both", name)
+		}
+	}
+	accepts(t, g.side.ln)
+	again := dialed(t, g.Path) // and the next one is awaited
+	again.Close()
+}
+
+// TestBeforeTake: who hangs up before it has taken over changes nothing, whatever it sends.
+func TestBeforeTake(t *testing.T) {
+	g := newGiving(t)
+	g.side.client(t, "somebody")
+	for name, send := range map[string]string{
+		"nothing": "", "no preamble": strings.Repeat("x", preambleLen), "half a frame": magic + "\x01\x01T\x10",
+		"another frame": magic + "\x01\x01Q\x00\x00\x00\x00", "a later version": magic + "\x02\x09T\x00\x00\x00\x00",
+		"a huge frame": magic + "\x01\x01T\xff\xff\xff\xff", "garbage": magic + "\x01\x01T\x03\x00\x00\x00abc",
+	} {
+		conn, err := net.Dial("unix", g.Path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Write([]byte(send)); err != nil {
+			t.Fatal(err)
+		}
+		if err := conn.(*net.UnixConn).CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, conn) // until it hangs up as well
+		_ = conn.Close()
+		if len(g.side.has()) != 1 {
+			t.Errorf("%s: the client is gone", name)
+		}
+		accepts(t, g.side.ln)
+	}
+	dialed(t, g.Path).Close()
+}
+
+func TestAnotherVersion(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "takeover")
+	ln, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	go func() {
+		conn, err := ln.Accept()
+		if err == nil {
+			_, _ = conn.Write([]byte(magic + "\x07\x09"))
+			_, _ = io.Copy(io.Discard, conn)
+			_ = conn.Close()
+		}
+	}()
+	if _, err := Dial(path); err == nil || !strings.Contains(err.Error(), "speaks versions 7 to 9") {
+		t.Errorf("a process of another version: %v", err)
+	}
+	if next, err := Dial(filepath.Join(t.TempDir(), "nobody")); next != nil || err != nil {
+		t.Errorf("nobody: %v, %v", next, err)
+	}
+}
+
+// TestOneAtATime: while one process takes over, another is told so.
+func TestOneAtATime(t *testing.T) {
+	g := newGiving(t)
+	g.side.client(t, "somebody")
+	first := dialed(t, g.Path)
+	if _, err := Dial(g.Path); err == nil || !strings.Contains(err.Error(), "handed over already") {
+		t.Errorf("a second process: %v", err)
+	}
+	first.Close()
+}
+
+// TestQuestions: the new process asks the one before about clients that it does not have.
+func TestQuestions(t *testing.T) {
+	g := newGiving(t)
+	next := dialed(t, g.Path)
+	hold := g.side.client(t, "somebody")
+	defer hold.Close()
+	g.side.mu.Lock()
+	g.side.leaving++ // another one that cannot be handed over yet
+	g.side.mu.Unlock()
+	if err := next.Take(); err != nil {
+		t.Fatal(err)
+	}
+	side := newFakeSide(t)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := next.Run(t.Context(), map[string]Side{"fake": side}, slog.New(slog.DiscardHandler))
+		ended <- err
+	}()
+	testkit.Eventually(t, "a client", func() bool { return len(side.has()) == 1 })
+	side.mu.Lock()
+	ask := side.ask
+	side.mu.Unlock()
+	if got, ok := ask(t.Context(), []byte("it")); !ok || string(got) != "no idea of it" {
+		t.Errorf("answered %q, %v", got, ok)
+	}
+	g.side.mu.Lock()
+	g.side.leaving--
+	g.side.mu.Unlock()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if _, ok := ask(t.Context(), []byte("it")); ok {
+		t.Error("answered by a process that has ended")
+	}
+}

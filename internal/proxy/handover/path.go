@@ -1,0 +1,66 @@
+package handover
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+)
+
+// A place is the Unix socket at which the next process is awaited. It may become another
+// process's, which replaces it.
+type place struct {
+	*net.UnixListener
+	path string
+	file os.FileInfo
+}
+
+// occupy listens at a path, in the place of anyone who does so already: for this user
+// alone.
+func occupy(path string) (*place, error) {
+	at := filepath.Join(filepath.Dir(path), ".weir."+strconv.Itoa(os.Getpid()))
+	if err := os.Remove(at); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: at, Net: "unix"})
+	if err != nil {
+		return nil, err
+	}
+	ln.SetUnlinkOnClose(false)
+	p := &place{UnixListener: ln, path: path}
+	if p.file, err = reserve(at, path); err != nil {
+		return nil, errors.Join(err, ln.Close(), os.Remove(at))
+	}
+	return p, nil
+}
+
+// reserve keeps others out of a socket and moves it where it is looked for.
+func reserve(at, path string) (os.FileInfo, error) {
+	if err := os.Chmod(at, 0o600); err != nil {
+		return nil, err
+	}
+	if info, err := os.Lstat(path); err == nil && info.Mode().Type() != os.ModeSocket {
+		return nil, fmt.Errorf("%s is no socket", path)
+	}
+	file, err := os.Lstat(at)
+	if err != nil {
+		return nil, err
+	}
+	return file, os.Rename(at, path)
+}
+
+// leave stops to listen, and takes the path away if it is this process's still.
+func (p *place) leave() {
+	_ = p.Close()
+	if now, err := os.Lstat(p.path); err == nil && os.SameFile(now, p.file) {
+		_ = os.Remove(p.path)
+	}
+}
+
+// nobody tells whether an error of dialing means that no process listens there.
+func nobody(err error) bool {
+	return errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED)
+}

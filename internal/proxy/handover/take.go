@@ -1,0 +1,336 @@
+package handover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"reflect"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weirdb/weir/internal/proxy/netloop"
+)
+
+// agreePatience bounds the exchange of preambles: the other process does nothing else
+// then.
+const agreePatience = 30 * time.Second
+
+// A Taker is the next process's end of a hand-over.
+type Taker struct {
+	w        *wire
+	pid      int
+	process  int // a descriptor of it; -1 if there is none
+	version  string
+	sockets  map[socket]*netloop.Pausable
+	taken    []Socket
+	legacies map[string][]byte
+
+	mu       sync.Mutex
+	lastSeq  uint64                 // guarded by mu: of questions
+	awaiting map[uint64]chan []byte // guarded by mu: answers
+	ended    bool                   // guarded by mu: there will be no more
+}
+
+// Dial has the process that serves at path offer what it has: nil, without an error, if
+// there is none.
+func Dial(path string) (*Taker, error) {
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
+	if nobody(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	t := &Taker{w: newWire(conn), process: -1, sockets: make(map[socket]*netloop.Pausable), legacies: make(map[string][]byte), awaiting: make(map[uint64]chan []byte)}
+	if err := t.hear(); err != nil {
+		t.Close()
+		if hangsUp(err) {
+			err = errors.New("the process at the other end has hung up: it ends, or its log says why")
+		}
+		return nil, err
+	}
+	return t, nil
+}
+
+// hear reads the offer.
+func (t *Taker) hear() (err error) {
+	if t.pid, err = t.w.peer(); err != nil {
+		return err
+	}
+	if fd, err := unix.PidfdOpen(t.pid, 0); err == nil {
+		t.process = fd
+	}
+	if err := t.w.agree(agreePatience); err != nil {
+		return err
+	}
+	for {
+		k, err := t.w.receive()
+		if err != nil {
+			return err
+		}
+		switch k {
+		case kindRefused:
+			var r refused
+			if err := t.w.decode(&r); err != nil {
+				return err
+			}
+			return errors.New(r.Why)
+		case kindSocket:
+			err = t.addSocket()
+		case kindLegacy:
+			var l legacy
+			err = t.w.decode(&l)
+			t.legacies[l.Role] = l.Data
+		case kindOffered:
+			var o offered
+			err = t.w.decode(&o)
+			t.version = o.Version
+			return err
+		default:
+			err = unexpected(k)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func unexpected(k kind) error { return fmt.Errorf("a frame of kind %q was not expected", byte(k)) }
+
+func (t *Taker) addSocket() error {
+	var s socket
+	if err := t.w.decode(&s); err != nil {
+		return err
+	}
+	fd, err := t.w.takeFD()
+	if err != nil {
+		return err
+	}
+	ln, err := netloop.ListenerOf(fd, s.Role)
+	if err == nil {
+		t.sockets[s] = ln
+	}
+	return err
+}
+
+// PID is the number of the process that serves, Version that of its program.
+func (t *Taker) PID() int { return t.pid }
+
+// Version is that of the program that serves.
+func (t *Taker) Version() string { return t.version }
+
+// Socket returns what the other process listens on for a role, if that is the same
+// address; else nil.
+func (t *Taker) Socket(role, address string) *netloop.Pausable {
+	s := socket{role, address}
+	ln := t.sockets[s]
+	if ln != nil {
+		t.taken = append(t.taken, Socket{role, address, ln})
+		delete(t.sockets, s)
+	}
+	return ln
+}
+
+// Legacy is what the side of a role has left.
+func (t *Taker) Legacy(role string) []byte { return t.legacies[role] }
+
+// Take takes the place of the other process, which accepts no clients from then on.
+func (t *Taker) Take() error {
+	t.closeSockets()
+	roles := make([]string, len(t.taken))
+	for i := range t.taken {
+		roles[i] = t.taken[i].Role
+	}
+	if err := t.w.send(kindTake, -1, take{roles}); err != nil {
+		return err
+	}
+	k, err := t.w.receive()
+	switch {
+	case err == nil && k != kindGo:
+		return unexpected(k)
+	case hangsUp(err) && t.hasEnded(): // killed: nobody else accepts clients
+	case err != nil:
+		return err
+	}
+	for i := range t.taken {
+		t.taken[i].keepsPath(false)
+	}
+	return nil
+}
+
+// endPatience is how long a process may take to end that has hung up.
+const endPatience = 5 * time.Second
+
+// hasEnded tells whether the other process has ended, or is about to: not only hung up.
+func (t *Taker) hasEnded() bool {
+	if t.process < 0 {
+		return false
+	}
+	poll := []unix.PollFd{{Fd: int32(t.process), Events: unix.POLLIN}}
+	for {
+		n, err := unix.Poll(poll, int(endPatience.Milliseconds()))
+		if !errors.Is(err, unix.EINTR) {
+			return err == nil && n > 0
+		}
+	}
+}
+
+func (t *Taker) closeSockets() {
+	for _, ln := range t.sockets {
+		ln.KeepsPath(true) // it is not this process's to remove
+		_ = ln.Close()
+	}
+	t.sockets = nil
+}
+
+// Close hangs up. If that is before Take, or before Run has ended, the other process goes
+// on as it was.
+func (t *Taker) Close() {
+	t.closeSockets()
+	t.w.close()
+	if t.process >= 0 {
+		_ = unix.Close(t.process)
+		t.process = -1
+	}
+}
+
+// Counts are what came of a hand-over.
+type Counts struct{ Taken, Refused int }
+
+// Run takes clients in until the other process has none left, or ctx ends, which sends
+// those that have not arrived back. sides are by role.
+func (t *Taker) Run(ctx context.Context, sides map[string]Side, log *slog.Logger) (Counts, error) {
+	stop := context.AfterFunc(ctx, func() { _ = t.w.conn.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	for role, s := range sides {
+		s.AskBefore(func(ctx context.Context, q []byte) ([]byte, bool) { return t.ask(ctx, role, q) })
+	}
+	defer func() {
+		for _, s := range sides {
+			s.AskBefore(nil)
+		}
+		t.end()
+		t.Close()
+	}()
+	var n Counts
+	for {
+		k, err := t.w.receive()
+		if err != nil {
+			if ctx.Err() != nil || hangsUp(err) {
+				err = nil
+			}
+			return n, err
+		}
+		switch k {
+		case kindClient:
+			err = t.admit(sides, &n, log)
+		case kindAnswer:
+			err = t.answered()
+		case kindDone:
+			return n, nil
+		default:
+			err = unexpected(k)
+		}
+		if err != nil {
+			return n, err
+		}
+	}
+}
+
+// errNoSide is why a client stays with the other process.
+var errNoSide = errors.New("the new process does not serve this protocol")
+
+// admit takes one client in. It is served only if the receipt could be written: until
+// then it is the other process's.
+func (t *Taker) admit(sides map[string]Side, n *Counts, log *slog.Logger) error {
+	var c client
+	if err := t.w.decode(&c); err != nil {
+		return err
+	}
+	fd, err := t.w.takeFD()
+	s := sides[c.Role]
+	if err == nil && s == nil {
+		err = errNoSide
+		_ = unix.Close(fd) // the other process has it, too
+	}
+	if err != nil { // out of descriptors, most likely
+		if err := t.w.dec.DecodeValue(reflect.Value{}); err != nil {
+			return err
+		}
+		return t.w.send(kindReceipt, -1, receipt{Seq: c.Seq, Kept: err.Error()})
+	}
+	a, err := s.Receive(t.w.decode, fd)
+	if err != nil {
+		return err
+	}
+	r := receipt{Seq: c.Seq}
+	if a.Refused != nil {
+		r.Ended = a.Refused.Error()
+		n.Refused++
+		log.Warn("session not taken over: it was ended", "role", c.Role, "error", a.Refused)
+		return t.w.send(kindReceipt, -1, r)
+	}
+	if err := t.w.send(kindReceipt, -1, r); err != nil {
+		a.Drop()
+		return err
+	}
+	n.Taken++
+	a.Serve()
+	return nil
+}
+
+// ask asks the other process.
+func (t *Taker) ask(ctx context.Context, role string, data []byte) ([]byte, bool) {
+	t.mu.Lock()
+	if t.ended {
+		t.mu.Unlock()
+		return nil, false
+	}
+	t.lastSeq++
+	seq, ch := t.lastSeq, make(chan []byte, 1)
+	t.awaiting[seq] = ch
+	t.mu.Unlock()
+	defer func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		delete(t.awaiting, seq)
+	}()
+	if t.w.send(kindQuestion, -1, question{seq, role, data}) != nil {
+		return nil, false
+	}
+	select {
+	case got, ok := <-ch:
+		return got, ok
+	case <-ctx.Done():
+		return nil, false
+	}
+}
+
+func (t *Taker) answered() error {
+	var a answer
+	if err := t.w.decode(&a); err != nil {
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if ch := t.awaiting[a.Seq]; ch != nil {
+		ch <- a.Data // has room: there is one answer
+		delete(t.awaiting, a.Seq)
+	}
+	return nil
+}
+
+// end answers those who wait.
+func (t *Taker) end() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.ended = true
+	for seq, ch := range t.awaiting {
+		close(ch)
+		delete(t.awaiting, seq)
+	}
+}

@@ -1,0 +1,441 @@
+package mysql
+
+import (
+	"bytes"
+	"context"
+	"encoding/gob"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weirdb/weir/internal/proxy/core"
+	"github.com/weirdb/weir/internal/proxy/handover"
+	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/proxy/sqlscan/myscan"
+	"github.com/weirdb/weir/internal/wire/mywire"
+)
+
+// This file hands clients over to another process: those of which all that there is is
+// data, because they have no backend and nothing under way. See package handover.
+
+// A moved is a client as one process hands it to the next.
+type moved struct {
+	User, Database, Addr string
+	Class                mywire.Caps // of the pool
+	Charset              byte
+	ID                   uint32
+	Caps                 mywire.Caps
+	Status               mywire.Status
+	Salt                 []byte
+	TLS, Borrows         bool // see login
+
+	Sets       [][]session.Setting // what Set, Start and statements number
+	Set, Start int
+	Mode       myscan.Mode
+	Owed       []byte
+	Statements []movedStatement
+	Seq, Last  uint32 // the numbers that were given last, and to the statement prepared last
+
+	// What its last statements left.
+	LastID                   uint64
+	IDUnknown                bool
+	Warnings                 uint16
+	Failed, Spread, Probed   bool
+	Stash                    []byte
+	Draws, KeepsIDs, HasGTID bool
+	Age, Idle                time.Duration
+	Units, Grouped, Errors   uint64
+	In, Out                  []byte // read and not consumed; not written
+}
+
+// A movedStatement is one that the client has prepared.
+type movedStatement struct {
+	ID      uint32
+	SQL     string
+	Set     int // in which it was prepared
+	Mode    myscan.Mode
+	Private bool
+	Params  int
+	Types   []byte // of its last execution
+}
+
+// moving is the client as one that may be handed over.
+type moving struct {
+	c *client
+
+	stays bool // it cannot be
+}
+
+// maxMovedBytes bounds the bytes of a client that are on their way: of one that has more
+// the rest is waited for.
+const maxMovedBytes = 1 << 20
+
+// bare tells whether nothing of the client is anywhere but in this process.
+func (mv *moving) bare() bool {
+	c := mv.c
+	return c.state == stateOpen && !c.inTx() && c.link == nil && c.cur == nil && c.inflight == 0 && len(c.again) == 0 &&
+		c.transport.drop == 0 && c.transport.pass == 0 && !c.transport.streams && c.transport.apartOn == nil &&
+		(c.pins.held&^pinMode == 0 || c.l.cfg.Mode == session.ModeTransaction) && len(c.texts.unjudged) == 0 &&
+		!c.login.packs && !c.draining && !c.s.Closing && !c.s.Closed
+}
+
+// ready tells whether the client can be handed over now.
+func (mv *moving) ready() bool {
+	c := mv.c
+	return mv.bare() && len(c.s.In) <= maxMovedBytes && c.s.Pending() <= maxMovedBytes && mv.may() && c.diag.known()
+}
+
+// waits has a client that sends commands without a pause take none now, since it is
+// to be handed over: at once, or when what is under way has been answered.
+func (mv *moving) waits() bool {
+	c := mv.c
+	if mv.stays || c.inTx() {
+		return false
+	}
+	if mv.ready() {
+		if !c.resuming {
+			c.resuming = true
+			c.l.Agenda.Session(c) // it may not go while its bytes are being read
+		}
+		return true
+	}
+	return c.pins.held == 0 && c.inflight > 0
+}
+
+// may tells whether another process could serve the client. The one that takes it in
+// must be able to log in as its user; and what is known of a TLS connection stays here.
+func (mv *moving) may() bool {
+	c := mv.c
+	if mv.stays {
+		return false
+	}
+	size := 0
+	for _, cs := range c.stmts.byID {
+		size += len(cs.st.sql)
+	}
+	mv.stays = size > handover.MaxSession/2 || c.s.Bridged()
+	return !mv.stays && c.p.MayDial()
+}
+
+// known has the session's last id asked for, if only a connection knows it, and tells
+// whether that need not be.
+func (dg *diagnostics) known() bool {
+	w := dg.last.where
+	if w == nil {
+		return true
+	}
+	if w.Mode == core.ModeFree && !w.s.Closed {
+		w.p.Claim(w)
+		w.Mode = core.ModeOwn
+	}
+	w.yieldID(nil) // if nobody has made it yield already
+	return false
+}
+
+// move hands the client over, and reports whether it has gone. Not to be called while its
+// bytes are being read.
+func (mv *moving) move() bool {
+	c := mv.c
+	give := c.l.Giving()
+	if give == nil || c.s.Closed || mv.stays {
+		return false
+	}
+	if c.diag.last.soft && c.link != nil && c.cur == nil && !c.state.asking() && len(c.s.In) == 0 {
+		c.diag.fetchWarnings(nil) // it keeps its backend for these alone
+		return false
+	}
+	if !mv.ready() {
+		return false
+	}
+	m := mv.pack()
+	l := c.l
+	fd, in, out := c.s.Depart()
+	m.In, m.Out = in, out
+	delete(l.Clients, c.id)
+	give(&handover.Parcel{
+		FD: fd, Session: m,
+		Delivered: func() {
+			_ = unix.Close(fd) // the other process has it
+			l.Post(func() { c.OnClosed(nil) })
+		},
+		Returned: func(stays bool) {
+			if !l.Post(func() { mv.comeBack(fd, m, stays) }) {
+				_ = unix.Close(fd)
+			}
+		},
+	})
+	return true
+}
+
+// pack is the client as data.
+func (mv *moving) pack() *moved {
+	c := mv.c
+	d, last := &c.diag, &c.diag.last
+	m := &moved{
+		User: c.p.key.user, Database: c.p.key.database, Class: c.p.key.caps, Charset: c.p.key.charset,
+		Addr: c.addr, ID: c.id, Caps: c.caps, Status: c.status, Salt: c.login.salt, TLS: c.login.tls, Borrows: c.login.borrows,
+		Mode: c.texts.mode, Owed: c.settings.owed, Seq: c.stmts.seq,
+		LastID: last.id, IDUnknown: last.unknown, Warnings: last.warnings, Failed: last.failed, Probed: last.probed,
+		Spread: last.spread || last.on != nil, // on another connection, in any case
+		Stash:  last.stash, Draws: d.draws, KeepsIDs: d.keepsIDs, HasGTID: d.wroteGTID,
+		Age: c.l.Now - c.since, Idle: c.l.Now - c.idleSince,
+		Units: c.stats.units, Grouped: c.stats.grouped, Errors: c.stats.errors,
+	}
+	numbers := make(map[*session.Set]int)
+	number := func(set *session.Set) int {
+		n, ok := numbers[set]
+		if !ok {
+			n = len(m.Sets)
+			numbers[set] = n
+			m.Sets = append(m.Sets, set.List())
+		}
+		return n
+	}
+	m.Set, m.Start = number(c.set), number(c.settings.start)
+	for id, cs := range c.stmts.byID {
+		m.Statements = append(m.Statements, movedStatement{
+			ID: id, SQL: cs.st.sql, Set: number(cs.st.set), Mode: cs.st.mode, Private: cs.st.private, Params: cs.st.params, Types: cs.types,
+		})
+	}
+	if c.stmts.last != nil {
+		m.Last = c.stmts.last.id
+	}
+	return m
+}
+
+// comeBack goes on with a client that was not handed over after all.
+func (mv *moving) comeBack(fd int, m *moved, stays bool) {
+	c := mv.c
+	taken, written := c.s.Taken, c.s.Written
+	s, err := c.l.Watch(fd, c)
+	if err != nil {
+		c.l.srv.Log.Error("cannot watch client socket", "error", err)
+		_ = unix.Close(fd)
+		c.OnClosed(err)
+		return
+	}
+	s.Taken, s.Written = taken, written
+	s.Return(m.In, m.Out)
+	c.s, mv.stays = s, mv.stays || stays
+	c.l.Clients[c.id] = c
+	if c.l.Draining() {
+		c.Drain()
+	}
+	c.resume()
+}
+
+// A heritage is a server as such.
+type heritage struct {
+	*core.Handing[*loop]
+	srv *Server
+}
+
+// Heritage is a server as what hands over, and takes over.
+func Heritage(s *Server) handover.Side { return &heritage{&s.Handing, s} }
+
+// A legacy is what the next process is to know of logins.
+type legacy struct {
+	Gates  core.Gates
+	Keys   map[string]*mywire.ClientKeys
+	LastID uint32
+}
+
+// idGap is how many connection ids are left to logins that are under way.
+const idGap = 1 << 12
+
+// Legacy implements handover.Side.
+func (h *heritage) Legacy(context.Context) ([]byte, error) {
+	var b bytes.Buffer
+	err := gob.NewEncoder(&b).Encode(legacy{Gates: h.Gates(), Keys: h.srv.creds.All(), LastID: h.srv.lastID.Load()})
+	return b.Bytes(), err
+}
+
+// Inherit implements handover.Side. What the configuration says goes before what the other
+// process had learned.
+func (h *heritage) Inherit(data []byte) error {
+	var from legacy
+	if err := gob.NewDecoder(bytes.NewReader(data)).Decode(&from); err != nil {
+		return fmt.Errorf("read what the process before has left: %w", err)
+	}
+	h.SetGates(from.Gates)
+	h.srv.lastID.Store(from.LastID + idGap)
+	for user, keys := range from.Keys {
+		if h.srv.creds.Keys(user) == nil {
+			h.srv.creds.Learn(user, keys)
+		}
+	}
+	return nil
+}
+
+// A killQuestion is a KILL that is passed to the process before, a killAnswer what the
+// client is told of it: nothing is that it was done.
+type (
+	killQuestion struct {
+		ID    uint32
+		Query bool
+		User  string
+		Admin bool
+	}
+	killAnswer struct{ Err *mywire.Error }
+)
+
+// Answer implements handover.Side.
+func (h *heritage) Answer(ctx context.Context, question []byte) []byte {
+	var q killQuestion
+	if gob.NewDecoder(bytes.NewReader(question)).Decode(&q) != nil {
+		return nil
+	}
+	ended := make(chan *mywire.Error, 1)
+	killing{id: q.ID, query: q.Query, user: q.User, admin: q.Admin}.here(h.srv, func(e *mywire.Error) { ended <- e })
+	var a killAnswer
+	select {
+	case a.Err = <-ended:
+	case <-ctx.Done():
+		return nil
+	}
+	var b bytes.Buffer
+	if gob.NewEncoder(&b).Encode(a) != nil {
+		return nil
+	}
+	return b.Bytes()
+}
+
+// before has the KILL carried out by the process before, which may have the client; ok is
+// false if there is none.
+func (k killing) before(srv *Server) (e *mywire.Error, ok bool) {
+	var b bytes.Buffer
+	if gob.NewEncoder(&b).Encode(killQuestion{k.id, k.query, k.user, k.admin}) != nil {
+		return nil, false
+	}
+	data, ok := srv.Handing.Before(srv.DialCtx, b.Bytes())
+	if !ok {
+		return nil, false
+	}
+	var a killAnswer
+	if gob.NewDecoder(bytes.NewReader(data)).Decode(&a) != nil {
+		return nil, false
+	}
+	return a.Err, true
+}
+
+// Receive implements handover.Side.
+func (h *heritage) Receive(decode func(v any) error, fd int) (handover.Admission, error) {
+	m := new(moved)
+	if err := decode(m); err != nil {
+		_ = unix.Close(fd)
+		return handover.Admission{}, err
+	}
+	if err := h.mayEnter(m); err != nil {
+		return h.turnOut(m, fd, err), nil
+	}
+	l := h.srv.LeastLoaded()
+	if !h.RegisterAs(l, m.ID) {
+		h.PutOut(m.Database, m.User)
+		return h.turnOut(m, fd, errors.New("its number is another session's by now")), nil
+	}
+	l.Given() // given back by OnClosed
+	drop := func() {
+		_ = unix.Close(fd)
+		l.Taken()
+		h.srv.Forget(m.ID)
+		h.PutOut(m.Database, m.User)
+	}
+	return handover.Admission{Drop: drop, Serve: func() {
+		if h.HandedOver(true); !l.Post(func() { l.takeIn(m, fd) }) {
+			drop()
+		}
+	}}, nil
+}
+
+// mayEnter tells why a client may not come in, nil if it may, which is counted then.
+func (h *heritage) mayEnter(m *moved) error {
+	cfg := h.srv.cfg()
+	_, held := h.srv.creds.Secret(m.User)
+	switch {
+	case m.Set >= len(m.Sets) || m.Start >= len(m.Sets):
+		return errors.New("its settings are not known")
+	case cfg.Auth != AuthTrust && !cfg.relays() && cfg.AuthQuery == "" && !held:
+		return fmt.Errorf("user '%s' is no longer one of weir's", m.User)
+	case !h.srv.mayDial(poolKey{user: m.User, database: m.Database}):
+		return fmt.Errorf("weir cannot log in to the server as '%s'", m.User)
+	}
+	return h.TakeIn(m.Database, m.User)
+}
+
+// turnOut tells a client that its session ends, as the server does that stops: clients log
+// in again.
+func (h *heritage) turnOut(m *moved, fd int, why error) handover.Admission {
+	h.HandedOver(false)
+	e := mywire.NewError(mywire.ErrServerShutdown, "weir was restarted, and the session cannot go on: %v", why)
+	_, _ = unix.Write(fd, mywire.AppendError(m.Out, 0, e)) // the client may be gone, or not read; why is what matters
+	_ = unix.Close(fd)
+	return handover.Admission{Refused: why}
+}
+
+// takeIn makes a client of another process one of the loop.
+func (l *loop) takeIn(m *moved, fd int) {
+	c := newClient(l)
+	c.p = l.pool(poolKey{user: m.User, database: m.Database, caps: m.Class, charset: m.Charset})
+	c.id, c.addr, c.caps, c.status = m.ID, m.Addr, m.Caps, m.Status
+	c.login.salt, c.login.tls, c.login.borrows = m.Salt, m.TLS, m.Borrows
+	c.since, c.idleSince = l.Now-m.Age, l.Now-m.Idle
+	c.stats = clientStats{m.Units, m.Grouped, m.Errors}
+	sets := make([]*session.Set, len(m.Sets))
+	for i, list := range m.Sets {
+		sets[i] = l.Settings.Intern(list)
+	}
+	c.set, c.settings.start, c.settings.owed = sets[m.Set], sets[m.Start], m.Owed
+	s, err := l.Watch(fd, c)
+	if err != nil {
+		l.srv.Log.Error("cannot watch client socket", "error", err)
+		_ = unix.Close(fd)
+		l.srv.Left(c.id)
+		l.srv.Crowd.Leave(m.Database, m.User)
+		l.Taken()
+		return
+	}
+	c.s = s
+	l.Clients[c.id] = c
+	s.Return(nil, m.Out)
+	if l.cfg.Mode == session.ModeSession {
+		c.pins.add(pinMode)
+	}
+	c.settings.readMode()
+	if c.p.facts.text == "" {
+		c.texts.mode = m.Mode // until a connection has told more
+	}
+	c.stmts.takeIn(m, sets)
+	d, last := &c.diag, &c.diag.last
+	d.draws, d.keepsIDs, d.wroteGTID = m.Draws, m.KeepsIDs, m.HasGTID
+	last.id, last.unknown, last.warnings, last.failed = m.LastID, m.IDUnknown, m.Warnings, m.Failed
+	last.spread, last.probed, last.stash = m.Spread, m.Probed, m.Stash
+	if l.Draining() {
+		c.fatal(errShutdown())
+		return
+	}
+	s.Return(m.In, nil)
+	c.resume()
+}
+
+// takeIn makes the statements of a client of another process this one's.
+func (ss *statements) takeIn(m *moved, sets []*session.Set) {
+	p := ss.c.p
+	ss.seq = m.Seq
+	ss.byID = make(map[uint32]*clientStmt, len(m.Statements))
+	for i := range m.Statements {
+		s := &m.Statements[i]
+		if s.Set >= len(sets) {
+			continue
+		}
+		st := p.intern(sets[s.Set], []byte(s.SQL), s.Mode, s.Private)
+		st.params = s.Params
+		st.refs++
+		cs := &clientStmt{id: s.ID, st: st, types: s.Types}
+		ss.byID[s.ID] = cs
+		if s.ID == m.Last {
+			ss.last = cs
+		}
+	}
+}
