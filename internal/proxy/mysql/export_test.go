@@ -32,3 +32,10 @@ func (s *Server) Scans(ctx context.Context) (n uint64) {
 	}
 	return n
 }
+
+// GatherAtMost has messages of more than n bytes passed on unread.
+func (s *Server) GatherAtMost(ctx context.Context, n int) {
+	for _, l := range s.Loops {
+		_ = l.Call(ctx, func() { l.gathers = n })
+	}
+}

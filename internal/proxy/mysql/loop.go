@@ -17,6 +17,7 @@ type loop struct {
 	units    []*unit             // for reuse
 	text     myscan.Text         // the text that was read last
 	scans    uint64              // texts that were read
+	gathers  int                 // maxGathered, or less in tests
 
 	// renewSoon: backends may be out of date, since something was done in part; see
 	// renewEvery. renewed is when that was last acted on.
@@ -25,7 +26,7 @@ type loop struct {
 }
 
 func newLoop(srv *Server) (*loop, error) {
-	l := &loop{srv: srv, cfg: srv.cfg(), catalogs: make(map[string]*catalog)}
+	l := &loop{srv: srv, cfg: srv.cfg(), catalogs: make(map[string]*catalog), gathers: maxGathered}
 	l.Init()
 	l.Move = func(c *client) bool { return c.moving.move() }
 	return l, l.Start(l, srv.Monotonic, l.cfg.DrainTimeout)

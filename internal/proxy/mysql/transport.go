@@ -112,7 +112,7 @@ func (c *client) feed(p []byte) int {
 		return len(p)
 	}
 	whole = whole && n <= len(p)
-	if !whole && (c.link != nil || n <= maxWhole) && n <= maxGathered {
+	if !whole && (c.link != nil || n <= maxWhole) && n <= c.l.gathers {
 		return 0
 	}
 	cmd := p[mywire.HeaderLen]
