@@ -75,12 +75,12 @@ func FuzzBrokersFirstWords(f *testing.F) {
 func TestListeners(t *testing.T) {
 	const table = `  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
    0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 111 1 0000000000000000 100 0 0 10 0
-   1: 0100007F:1F90 0100007F:C000 01 00000000:00000000 00:00000000 00000000     0        0 222 1 0000000000000000 20 4 30 10 -1
    2: 00000000:F1F9 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 333 1 0000000000000000 100 0 0 10 0
    3: short
+   1: 0100007F:1F90 0100007F:C000 01 00000000:00000000 00:00000000 00000000     0        0 222 1 0000000000000000 20 4 30 10 -1
 `
 	found := make(map[string]bool)
-	listeners(table, 0x1F90, found)
+	listeners(strings.NewReader(table), 0x1F90, found)
 	if len(found) != 1 || !found["socket:[111]"] {
 		t.Errorf("found %v, want the one that listens", found)
 	}

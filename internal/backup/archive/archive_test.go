@@ -199,7 +199,7 @@ func ageKeys(t testing.TB) testKeys {
 
 func phraseKeys() testKeys {
 	return testKeys{
-		options: EncryptionOptions{Passphrase: "correct horse", work: 10},
+		options: EncryptionOptions{Passphrase: "correct horse", PassphraseWork: 10},
 		read:    ReadOptions{Passphrase: "correct horse"},
 		wrong:   ReadOptions{Passphrase: "wrong horse"},
 	}

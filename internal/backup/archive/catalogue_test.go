@@ -57,7 +57,7 @@ func TestListTellsStates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	quickBackup(t, repo, Options{ID: "half-deleted", Encryption: EncryptionOptions{Passphrase: "x", work: 10}})
+	quickBackup(t, repo, Options{ID: "half-deleted", Encryption: EncryptionOptions{Passphrase: "x", PassphraseWork: 10}})
 	if err := os.Remove(filepath.Join(dir, "half-deleted", manifestName)); err != nil {
 		t.Fatal(err)
 	}

@@ -66,19 +66,18 @@ func parseIdentities(files [][]byte) ([]age.Identity, error) {
 	return keys, nil
 }
 
-// newKeyFile makes a key pair for one backup and returns its public half, and
-// its private half encrypted with the passphrase: an ordinary age file with an
-// ordinary age identity inside.
-func newKeyFile(passphrase string, work int) (age.Recipient, []byte, error) {
+// NewKeyFile makes a key pair that e's passphrase opens: an ordinary age file with an
+// ordinary age identity inside. A passphrase is slow on purpose, too slow for each file.
+func (e EncryptionOptions) NewKeyFile() (*age.X25519Identity, []byte, error) {
 	identity, err := age.GenerateX25519Identity()
 	if err != nil {
-		return nil, nil, fmt.Errorf("make the backup's key: %w", err)
+		return nil, nil, fmt.Errorf("make a key: %w", err)
 	}
-	slow, err := age.NewScryptRecipient(passphrase)
+	slow, err := age.NewScryptRecipient(e.Passphrase)
 	if err != nil {
 		return nil, nil, fmt.Errorf("take the passphrase: %w", err)
 	}
-	slow.SetWorkFactor(cmp.Or(work, 18))
+	slow.SetWorkFactor(cmp.Or(e.PassphraseWork, 18))
 	var file bytes.Buffer
 	w, err := age.Encrypt(&file, slow)
 	if err == nil {
@@ -88,13 +87,13 @@ func newKeyFile(passphrase string, work int) (age.Recipient, []byte, error) {
 		err = w.Close()
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("encrypt the backup's key: %w", err)
+		return nil, nil, fmt.Errorf("encrypt a key: %w", err)
 	}
-	return identity.Recipient(), file.Bytes(), nil
+	return identity, file.Bytes(), nil
 }
 
-// openKeyFile is the inverse of newKeyFile. A wrong passphrase is ErrWrongKey.
-func openKeyFile(file []byte, passphrase string) (*age.X25519Identity, error) {
+// OpenKeyFile is the inverse of NewKeyFile. A wrong passphrase is ErrWrongKey.
+func OpenKeyFile(file []byte, passphrase string) (*age.X25519Identity, error) {
 	slow, err := age.NewScryptIdentity(passphrase)
 	if err != nil {
 		return nil, fmt.Errorf("take the passphrase: %w", err)
@@ -153,7 +152,7 @@ func (e *sealer) addKey(ctx context.Context, s Storage, dir string, o Encryption
 		if err != nil {
 			return fmt.Errorf("open the key of the backup: %w", err)
 		}
-		identity, err := openKeyFile(file, o.Passphrase)
+		identity, err := OpenKeyFile(file, o.Passphrase)
 		if err != nil {
 			return err
 		}
@@ -161,14 +160,14 @@ func (e *sealer) addKey(ctx context.Context, s Storage, dir string, o Encryption
 		e.public.KeySHA256 = sha256Hex(file)
 		return nil
 	}
-	recipient, file, err := newKeyFile(o.Passphrase, o.work)
+	identity, file, err := o.NewKeyFile()
 	if err != nil {
 		return err
 	}
 	if err := s.Put(ctx, dir+keyName, file); err != nil {
 		return fmt.Errorf("store the key of the backup: %w", err)
 	}
-	e.recipients = append(e.recipients, recipient)
+	e.recipients = append(e.recipients, identity.Recipient())
 	e.public.KeySHA256 = sha256Hex(file)
 	return nil
 }
@@ -204,7 +203,7 @@ func newKeyring(ctx context.Context, s Storage, dir string, e *Encryption, opts 
 		if err != nil {
 			return nil, fmt.Errorf("open the key of the backup: %w", err)
 		}
-		identity, err := openKeyFile(file, opts.Passphrase)
+		identity, err := OpenKeyFile(file, opts.Passphrase)
 		switch {
 		case err == nil:
 			keys = append(keys, identity)

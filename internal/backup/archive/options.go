@@ -60,9 +60,9 @@ type EncryptionOptions struct {
 	// remains visible is in docs/archive-format.md.
 	HideNames bool
 
-	// work is the logarithm of the passphrase's cost. Default: 18, about a second;
-	// tests, which the race detector slows down thirty times, lower it.
-	work int
+	// PassphraseWork is the logarithm of the passphrase's cost. Default: 18, about a
+	// second; tests, which the race detector slows down thirty times, lower it.
+	PassphraseWork int
 }
 
 // Enabled reports whether chunks are encrypted at all.

@@ -99,7 +99,7 @@ func TestSSHRecipients(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		repo, files, _ := backupFiles(t, Options{Encryption: EncryptionOptions{Recipients: []string{string(public)}, Passphrase: "or this", work: 10}})
+		repo, files, _ := backupFiles(t, Options{Encryption: EncryptionOptions{Recipients: []string{string(public)}, Passphrase: "or this", PassphraseWork: 10}})
 		manifest, err := os.ReadFile(filepath.Join(files, manifestName))
 		if err != nil || bytes.Contains(manifest, []byte("somewhere")) {
 			t.Errorf("the manifest names a host, or %v", err)

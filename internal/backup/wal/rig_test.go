@@ -32,7 +32,6 @@ func TestMain(m *testing.M) {
 	if os.Getenv(envFetch) != "" {
 		os.Exit(fetchMain(os.Args[1:]))
 	}
-	keyWork = 10
 	os.Exit(m.Run())
 }
 

@@ -26,7 +26,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path"
 	"slices"
 	"strings"
 
@@ -134,7 +133,7 @@ func createStore(ctx context.Context, storage archive.Storage, c cluster, opts a
 	}
 	s.options = opts
 	if opts.Encryption.Passphrase != "" {
-		recipient, err := s.passphraseKey(ctx, opts.Encryption.Passphrase)
+		recipient, err := s.passphraseKey(ctx, opts.Encryption)
 		if err != nil {
 			return nil, err
 		}
@@ -302,9 +301,9 @@ func (s *store) keys(ctx context.Context, keys archive.ReadOptions) (archive.Rea
 	if err != nil {
 		return keys, fmt.Errorf("read key of log: %w", err)
 	}
-	identity, err := openKey(text, keys.Passphrase)
+	identity, err := archive.OpenKeyFile(text, keys.Passphrase)
 	if err != nil {
-		return keys, fmt.Errorf("open %s: %w", path.Join(s.dir(), keyName), err)
+		return keys, fmt.Errorf("key of the log in %s: %w", s.dir(), err)
 	}
 	keys.Passphrase = ""
 	keys.Identities = append(slices.Clone(keys.Identities), []byte(identity.String()))

@@ -30,7 +30,7 @@ func TestPointInTime(t *testing.T) {
 	}
 	// Backups open with the key alone, the log with the passphrase, too.
 	recipients := []string{key.Recipient().String()}
-	c := archive.Options{Encryption: archive.EncryptionOptions{Recipients: recipients, Passphrase: "open"}}
+	c := archive.Options{Encryption: archive.EncryptionOptions{Recipients: recipients, Passphrase: "open", PassphraseWork: 10}}
 	keys := archive.ReadOptions{Identities: [][]byte{[]byte(key.String())}, Passphrase: "open"}
 	r.mustCatchUp(ReceiveOptions{Archive: c}) // which makes the slot
 	base := r.base(BaseOptions{}, archive.Options{Encryption: archive.EncryptionOptions{Recipients: recipients}})

@@ -396,7 +396,7 @@ func TestStreamComesBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := archive.CreateStream(t.Context(), f, archive.Options{Encryption: archive.EncryptionOptions{Passphrase: "open sesame"}})
+	w, err := archive.CreateStream(t.Context(), f, archive.Options{Encryption: archive.EncryptionOptions{Passphrase: "open sesame", PassphraseWork: 10}})
 	if err != nil {
 		t.Fatal(err)
 	}
