@@ -127,6 +127,7 @@ func (o Options) WithDefaults() Options {
 	if o.Jobs == 0 {
 		o.Jobs = o.Profile.Jobs
 	}
+	o.Jobs = o.Adapt.Start(o.Jobs)
 	if o.ClusterParallelism == 0 {
 		o.ClusterParallelism = max(1, o.Profile.Databases)
 	}

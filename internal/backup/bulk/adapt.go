@@ -34,6 +34,15 @@ func (a Adapt) Validate() error {
 	return nil
 }
 
+// Start is with how many it begins where so many are asked for: as many, within the
+// bounds. A number that makes no sense stays one.
+func (a Adapt) Start(jobs int) int {
+	if a.Max > 0 && jobs > 0 {
+		return max(a.Min, min(jobs, a.Max))
+	}
+	return jobs
+}
+
 // Most is how many there can be, where jobs are asked for at the beginning.
 func (a Adapt) Most(jobs int) int {
 	if a.Max > 0 {

@@ -231,3 +231,23 @@ func TestPanicNamesItsJob(t *testing.T) {
 		}
 	}
 }
+
+func TestAdaptKeepsItsBounds(t *testing.T) {
+	for _, c := range []struct {
+		a                 Adapt
+		jobs, start, most int
+	}{
+		{Adapt{}, 3, 3, 3},
+		{Adapt{Max: 8}, 3, 3, 8},
+		{Adapt{Max: 2}, 3, 2, 2},
+		{Adapt{Min: 4, Max: 8}, 3, 4, 8},
+		{Adapt{Max: 1}, -1, -1, 1},
+	} {
+		if c.a.Start(c.jobs) != c.start || c.a.Most(c.jobs) != c.most {
+			t.Errorf("%+v of %d jobs: from %d to %d, want %d to %d", c.a, c.jobs, c.a.Start(c.jobs), c.a.Most(c.jobs), c.start, c.most)
+		}
+	}
+	if c := (Adapt{Min: 2, Max: 9}).Crew(6, 3); c.Start != 2 || c.Least != 1 || c.Most != 3 {
+		t.Errorf("a third of the jobs: %+v", c)
+	}
+}

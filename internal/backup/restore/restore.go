@@ -156,6 +156,7 @@ func (o Options) WithDefaults() Options {
 	if o.Jobs == 0 {
 		o.Jobs = o.Profile.Jobs
 	}
+	o.Jobs = o.Adapt.Start(o.Jobs)
 	if o.MaintenanceBytes == 0 {
 		o.MaintenanceBytes = o.Profile.MaintenanceBytes(bulk.ThisMachine(), max(o.Jobs, o.Adapt.Max))
 	}

@@ -35,6 +35,8 @@ func TestWorkersThatComeAndGo(t *testing.T) {
 		t.Errorf("pipeline: %+v", p)
 	}
 	r.same(r.db, r.restored(restore.Options{Verify: restore.VerifyRows, Jobs: 1, Adapt: adapt}))
+	// More jobs than there may be are as many as there may be, in every phase.
+	r.same(r.db, r.restored(restore.Options{Verify: restore.VerifyRows, Jobs: 6, Adapt: bulk.Adapt{Max: 1}}))
 }
 
 // panicking is a storage that panics when a chunk of a table begins.
