@@ -43,6 +43,8 @@ type Column struct {
 	Text   bool // words, set flush left
 	// Own is a column that the document does not have.
 	Own bool
+	// Optional leaves out a column of ours of which nothing was measured.
+	Optional bool
 }
 
 // Row is a row of a document's table.

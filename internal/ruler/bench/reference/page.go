@@ -139,7 +139,7 @@ func (t *Table) section(m *Measured) report.Section {
 			out.Columns = append(out.Columns, report.Column{Name: c.Name, Unit: c.Unit, Numeric: !c.Text && i > 0})
 			columns = append(columns, shown{i, false})
 		}
-		if i > 0 && t.measured(i) {
+		if i > 0 && t.measured(i) && (!c.Optional || t.anyIn(i, m)) {
 			name := c.Name + ", here"
 			if len(out.Columns) > 0 && !c.Own && !c.Text {
 				name = "here"
@@ -233,6 +233,14 @@ func (t *Table) ours(r *Row, column int, m *Measured) (Got, string) {
 		return Got{}, none
 	}
 	return r.At.figure(c.Metric, c.Scale)(m)
+}
+
+// anyIn tells whether anything of a column was measured.
+func (t *Table) anyIn(column int, m *Measured) bool {
+	return slices.ContainsFunc(t.Rows, func(r Row) bool {
+		_, why := t.ours(&r, column, m)
+		return why == ""
+	})
 }
 
 // anyOf tells whether anything of a row was measured.

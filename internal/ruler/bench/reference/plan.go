@@ -58,7 +58,7 @@ func PartsOf(plan string) ([]Part, error) {
 			if e == "postgres" { // the heap is weir's own, whatever server is behind it
 				experiments += ",leak"
 			}
-			add("000-"+e, "000", "proxy", "--engine", e, "--experiments", experiments, "--clients", "100", "--windows", "0,1,10,100", "--rounds", "3", "--duration", "1500ms", "--leak", "6s")
+			add("000-"+e, "000", "proxy", "--engine", e, "--experiments", experiments, "--clients", "100", "--windows", "0,1,10,100", "--rounds", "3", "--duration", "1s", "--leak", "6s")
 			add("000-drivers-"+e, "000", "proxy", "--engine", e, "--experiments", "drivers", "--clients", "100", "--windows", "0,1,10,100", "--rounds", "2", "--duration", "400ms")
 		}
 		add("001", "001", "kv", "--plan", "mini", "--preset", "curp-ho", "--experiments", "delay,validate,tunings,length,writer,cpu,grid")
