@@ -177,7 +177,7 @@ func FunctionTable(profiles []CPUProfile) report.Table {
 				if i == functionsShown || f.Cumulative < leastShown {
 					break
 				}
-				t.Rows = append(t.Rows, report.Cells(p.Case+", "+p.Role, c.Name, f.Function, fmt.Sprintf("%.1f", 100*f.Flat), fmt.Sprintf("%.1f", 100*f.Cumulative)))
+				t.Rows = append(t.Rows, report.Cells(p.Case+", "+p.Role, c.Name, strings.TrimPrefix(f.Function, "github.com/weirdb/weir/"), fmt.Sprintf("%.1f", 100*f.Flat), fmt.Sprintf("%.1f", 100*f.Cumulative)))
 			}
 		}
 	}
