@@ -185,31 +185,42 @@ func (a *acceptor) handshake(ctx context.Context, prefix []byte) error {
 }
 
 func (a *acceptor) startup(packet []byte) (*Startup, error) {
-	s, unknown, err := ParseStartup(packet)
+	s, out, err := a.cfg.startup(packet, a.local, a.tls)
+	if err == nil && out != nil {
+		_, err = a.conn.Write(out)
+	}
 	if err != nil {
 		return nil, err
 	}
-	s.TLS = a.tls
+	return s, nil
+}
+
+// startup reads a startup packet, whose client is on a Unix socket if it is local. out
+// is what the client is to be told about the protocol, nil if there is nothing.
+func (c *AcceptConfig) startup(packet []byte, local bool, t *tls.ConnectionState) (s *Startup, out []byte, err error) {
+	s, unknown, err := ParseStartup(packet)
+	if err != nil {
+		return nil, nil, err
+	}
+	s.TLS = t
 	if s.Kind == StartupCancel {
 		// libpq before 17 sends these in plain text whatever its sslmode; the
 		// key in it is the whole authority.
-		return s, nil
+		return s, nil, nil
 	}
-	if a.tls == nil && !a.local && a.cfg.TLSMode.demanded() {
+	if t == nil && !local && c.TLSMode.demanded() {
 		e := NewFatal(CodeInvalidAuthorization, "connection without TLS refused for user %q", s.User)
 		e.Hint = "Connect with sslmode=require or stronger."
-		return nil, e
+		return nil, nil, e
 	}
-	if a.cfg.TLSMode == TLSVerifyFull && a.tls != nil && netwire.CertName(a.tls) != s.User {
-		return nil, NewFatal(CodeInvalidAuthorization, "certificate authentication failed for user %q", s.User)
+	if c.TLSMode == TLSVerifyFull && t != nil && netwire.CertName(t) != s.User {
+		return nil, nil, NewFatal(CodeInvalidAuthorization, "certificate authentication failed for user %q", s.User)
 	}
-	if s.Version > a.cfg.MaxVersion || len(unknown) > 0 {
-		s.Version = min(s.Version, a.cfg.MaxVersion)
-		if _, err := a.conn.Write(AppendNegotiateVersion(nil, s.Version, unknown)); err != nil {
-			return nil, err
-		}
+	if s.Version > c.MaxVersion || len(unknown) > 0 {
+		s.Version = min(s.Version, c.MaxVersion)
+		out = AppendNegotiateVersion(nil, s.Version, unknown)
 	}
-	return s, nil
+	return s, out, nil
 }
 
 // refuse tells the client why, when the reason is fit for it.
@@ -217,12 +228,17 @@ func (a *acceptor) refuse(err error) {
 	if a.conn == nil {
 		return
 	}
+	if e := startupRefusal(err); e != nil {
+		_, _ = a.conn.Write(AppendError(nil, e))
+	}
+}
+
+// startupRefusal is what a client is told about its startup, nil if err is nothing for
+// it.
+func startupRefusal(err error) *Error {
 	var e *Error
-	if !errors.As(err, &e) {
-		if !errors.Is(err, ErrMalformed) {
-			return
-		}
+	if !errors.As(err, &e) && errors.Is(err, ErrMalformed) {
 		e = NewFatal(CodeProtocolViolation, "invalid startup packet")
 	}
-	_, _ = a.conn.Write(AppendError(nil, e))
+	return e
 }

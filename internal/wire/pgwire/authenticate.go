@@ -2,9 +2,6 @@ package pgwire
 
 import (
 	"context"
-	"crypto/rand"
-	"crypto/subtle"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -72,59 +69,44 @@ func Check(ctx context.Context, conn net.Conn, user string, method AuthMethod, s
 
 func (a *authenticator) check(ctx context.Context, method AuthMethod) (keys *ClientKeys, ok []byte, err error) {
 	release := netwire.Bound(ctx, a.conn, 0)
-	if keys, err = a.run(method); err != nil {
+	x := NewExchange(a.user, method, a.secret, a.conn)
+	if err = a.run(x); err != nil {
 		err = a.refuse(err)
 	}
 	if err = release(err); err != nil {
 		return nil, nil, fmt.Errorf("authenticate %q by %s: %w", a.user, method, err)
 	}
-	return keys, AppendAuthOK(a.final), nil
+	keys, ok = x.Proved()
+	return keys, ok, nil
 }
 
 type authenticator struct {
 	link
 	user   string
 	secret Secret
-	final  []byte // message to send together with AuthenticationOk
 	word   func(*Error)
 }
 
-func (a *authenticator) run(method AuthMethod) (*ClientKeys, error) {
-	switch method {
-	case AuthTrust:
-		return nil, nil
-	case AuthPassword:
-		return a.password()
-	case AuthMD5:
-		// As PostgreSQL: the method is md5 or better, by what is stored.
-		if a.secret.kind == secretSCRAM {
-			return a.scram()
+// run carries out an exchange.
+func (a *authenticator) run(x *Exchange) error {
+	out, err := x.Begin()
+	for err == nil && out != nil {
+		if err = a.write(out); err != nil {
+			return err
 		}
-		return a.md5()
-	case AuthSCRAM:
-		return a.scram()
-	case AuthCert:
-		return nil, a.cert()
+		var body []byte
+		if body, err = a.readResponse(); err != nil {
+			return err
+		}
+		out, err = x.Answer(body)
 	}
-	_, err := ParseAuthMethod(string(method))
-	return nil, err
+	return err
 }
 
 // refuse sends the client the error that err amounts to and returns both.
 func (a *authenticator) refuse(err error) error {
-	var e *Error
-	switch {
-	case errors.As(err, &e):
-	case errors.Is(err, errProof) || errors.Is(err, errUnfit):
-		e = NewFatal(CodeInvalidPassword, "password authentication failed for user %q", a.user)
-		err = fmt.Errorf("%w: %w", err, e)
-	case errors.Is(err, errCert):
-		e = NewFatal(CodeInvalidAuthorization, "certificate authentication failed for user %q", a.user)
-		err = fmt.Errorf("%w: %w", err, e)
-	case errors.Is(err, ErrMalformed):
-		e = NewFatal(CodeProtocolViolation, "malformed authentication message")
-		err = fmt.Errorf("%w: %w", err, e)
-	default:
+	e, err := refusalOf(a.user, err)
+	if e == nil {
 		return err
 	}
 	if a.word != nil {
@@ -136,164 +118,21 @@ func (a *authenticator) refuse(err error) error {
 	return err
 }
 
-var (
-	errUnfit = errors.New("no secret that fits the method")
-	errCert  = errors.New("no verified client certificate with the user's name")
-)
-
-// unfit tells what is wrong with the secret when it cannot serve.
-func (a *authenticator) unfit() error {
-	if a.secret.IsZero() {
-		return fmt.Errorf("unknown user: %w", errUnfit)
-	}
-	return fmt.Errorf("%s: %w", a.secret, errUnfit)
-}
-
-// readPassword returns the answer to a request for a password.
-func (a *authenticator) readPassword() (string, error) {
-	body, err := a.readResponse()
-	if err != nil {
-		return "", err
-	}
-	text, err := soleString(body)
-	if err != nil {
-		return "", err
-	}
-	if len(text) == 0 {
-		return "", NewFatal(CodeInvalidPassword, "empty password returned by client")
-	}
-	return string(text), nil
-}
-
-func (a *authenticator) password() (*ClientKeys, error) {
-	if err := a.write(AppendAuthCleartext(nil)); err != nil {
-		return nil, err
-	}
-	password, err := a.readPassword()
-	if err != nil {
-		return nil, err
-	}
-	if a.secret.IsZero() {
-		return nil, a.unfit()
-	}
-	if !a.secret.matches(a.user, password) {
-		return nil, errProof
-	}
-	return &ClientKeys{Password: password}, nil
-}
-
-func (a *authenticator) md5() (*ClientKeys, error) {
-	var salt [4]byte
-	_, _ = rand.Read(salt[:])
-	if err := a.write(AppendAuthMD5(nil, salt)); err != nil {
-		return nil, err
-	}
-	answer, err := a.readPassword()
-	if err != nil {
-		return nil, err
-	}
-	inner := a.secret.text
-	switch a.secret.kind {
-	case secretPlain:
-		inner = md5Hex(a.secret.text, a.user)
-	case secretMD5:
-	default:
-		return nil, a.unfit()
-	}
-	want := "md5" + md5Hex(inner, string(salt[:]))
-	if subtle.ConstantTimeCompare([]byte(answer), []byte(want)) != 1 {
-		return nil, errProof
-	}
-	if password, ok := a.secret.Plain(); ok {
-		return &ClientKeys{Password: password}, nil
-	}
-	return &ClientKeys{MD5: inner}, nil
-}
-
-func (a *authenticator) scram() (*ClientKeys, error) {
-	s := &scramServer{binding: serverEndpoint(a.conn)}
-	var unfit error
-	if a.secret.scram == nil {
-		unfit = a.unfit()
-		s.mock = true
-		s.keys = scramKeys{iterations: scramIterations, salt: mockSalt()(a.user), stored: make([]byte, 32), server: make([]byte, 32)}
-	} else {
-		var err error
-		if s.keys, err = a.secret.scram(); err != nil {
-			return nil, err
-		}
-	}
-	offer := []string{mechSCRAM}
-	if s.binding != nil {
-		offer = []string{mechSCRAMPlus, mechSCRAM}
-	}
-	if err := a.write(AppendAuthSASL(nil, offer...)); err != nil {
-		return nil, err
-	}
-	msg, err := a.readSASLInitial(s)
-	if err != nil {
-		return nil, err
-	}
-	if msg, err = s.first(msg); err != nil {
-		return nil, err
-	}
-	if err := a.write(AppendAuthSASLContinue(nil, msg)); err != nil {
-		return nil, err
-	}
-	if msg, err = a.readResponse(); err != nil {
-		return nil, err
-	}
-	answer, clientKey, err := s.final(msg)
-	if err != nil {
-		if unfit != nil && errors.Is(err, errProof) {
-			return nil, unfit
-		}
-		return nil, err
-	}
-	a.final = AppendAuthSASLFinal(nil, answer)
-	keys := &ClientKeys{ClientKey: clientKey, ServerKey: s.keys.server}
-	if password, ok := a.secret.Plain(); ok {
-		// The salt was weir's own, so the SCRAM keys open no server.
-		keys = &ClientKeys{Password: password}
-	}
-	return keys, nil
-}
-
-// readSASLInitial reads the client's choice of mechanism and its first message.
-// A client may send the choice alone; an empty challenge then asks for more.
-func (a *authenticator) readSASLInitial(s *scramServer) ([]byte, error) {
-	body, err := a.readResponse()
-	if err != nil {
-		return nil, err
-	}
-	mechanism, data, err := parseSASLInitial(body)
-	if err != nil {
-		return nil, err
-	}
+// refusalOf is what a client is told whose proof failed with err, nil if there is
+// nobody to tell, and both as one error.
+func refusalOf(user string, err error) (*Error, error) {
+	var e *Error
 	switch {
-	case mechanism == mechSCRAM:
-	case mechanism == mechSCRAMPlus && s.binding != nil:
-		s.plus = true
+	case errors.As(err, &e):
+		return e, err
+	case errors.Is(err, errProof) || errors.Is(err, errUnfit):
+		e = NewFatal(CodeInvalidPassword, "password authentication failed for user %q", user)
+	case errors.Is(err, errCert):
+		e = NewFatal(CodeInvalidAuthorization, "certificate authentication failed for user %q", user)
+	case errors.Is(err, ErrMalformed):
+		e = NewFatal(CodeProtocolViolation, "malformed authentication message")
 	default:
-		return nil, NewFatal(CodeProtocolViolation, "client selected an invalid SASL authentication mechanism")
-	}
-	if data != nil {
-		return data, nil
-	}
-	if err := a.write(AppendAuthSASLContinue(nil, nil)); err != nil {
 		return nil, err
 	}
-	return a.readResponse()
-}
-
-func (a *authenticator) cert() error {
-	c, ok := a.conn.(*tls.Conn)
-	if !ok {
-		return errCert
-	}
-	state := c.ConnectionState()
-	if name := netwire.CertName(&state); name == "" || name != a.user {
-		return errCert
-	}
-	return nil
+	return e, fmt.Errorf("%w: %w", err, e)
 }

@@ -65,13 +65,7 @@ func (l *link) readResponse() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	switch typ {
-	case ClientPassword:
-		return body, nil
-	case ClientTerminate:
-		return nil, io.EOF
-	}
-	return nil, fmt.Errorf("expected an authentication response, got message %q: %w", typ, ErrMalformed)
+	return responseOf(typ, body)
 }
 
 // shortest is the length of the shortest startup packet, a request for TLS, behind

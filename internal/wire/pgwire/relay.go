@@ -234,11 +234,11 @@ func (r *relay) askPassword(binding []byte) error {
 // same to the server.
 func (r *relay) checkSCRAM(offered []string, binding []byte) error {
 	a := &authenticator{link: r.client, user: r.user, secret: *r.stored}
-	keys, err := a.scram()
-	if err != nil {
+	x := NewExchange(r.user, AuthSCRAM, a.secret, a.conn)
+	if err := a.run(x); err != nil {
 		return a.refuse(err)
 	}
-	r.result.Keys, r.final = keys, a.final
+	r.result.Keys, r.final = x.keys, x.final
 	return r.beginSCRAM(offered, binding)
 }
 

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 )
 
 // Secret is what weir holds of one user's password: the password itself, an
@@ -24,6 +25,8 @@ type Secret struct {
 	kind  secretKind
 	text  string // the password, or the 32 hex digits of the md5 hash
 	scram func() (scramKeys, error)
+	// derived, of a plain password, tells that scram has its keys by now.
+	derived *atomic.Bool
 }
 
 type secretKind uint8
@@ -56,7 +59,9 @@ func ParseSecret(s string) (Secret, error) {
 	}
 	// The keys are derived once, when the first SCRAM login needs them: it
 	// takes milliseconds, and most secrets in a file are never used.
-	return Secret{kind: secretPlain, text: s, scram: sync.OnceValues(func() (scramKeys, error) {
+	derived := new(atomic.Bool)
+	return Secret{kind: secretPlain, text: s, derived: derived, scram: sync.OnceValues(func() (scramKeys, error) {
+		defer derived.Store(true)
 		return newSCRAMKeys(s, newSalt(), scramIterations)
 	})}, nil
 }
