@@ -5,6 +5,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weirdb/weir/internal/proxy/netloop"
 )
 
 // MayBorrow tells whether a client may have what the server grants weir itself
@@ -14,15 +16,30 @@ import (
 // comes from one says little by itself: a balancer, a tunnel or a sidecar on weir's
 // host passes on connections from anywhere, and all of them come from there.
 func MayBorrow(conn net.Conn, trustLoopback bool) bool {
-	if uid, ok := PeerUID(conn); ok && (uid == 0 || uid == uint32(os.Geteuid())) {
-		return true
-	}
-	return trustLoopback && isLocal(conn.RemoteAddr())
+	uid, ok := PeerUID(conn)
+	return ok && isOurs(uid) || trustLoopback && isLocal(conn.RemoteAddr())
 }
+
+// MayBorrowOn is MayBorrow for the client at an address by the descriptor of its
+// connection.
+func MayBorrowOn(fd int, from net.Addr, trustLoopback bool) bool {
+	if _, local := from.(*net.UnixAddr); local {
+		cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+		if err == nil && isOurs(cred.Uid) {
+			return true
+		}
+	}
+	return trustLoopback && isLocal(from)
+}
+
+func isOurs(uid uint32) bool { return uid == 0 || uid == uint32(os.Geteuid()) }
 
 // PeerUID is the user of the process at the other end of a Unix socket, as the
 // kernel noted it when the connection was made; ok is false for other connections.
 func PeerUID(conn net.Conn) (uid uint32, ok bool) {
+	if s, surfaced := conn.(*netloop.Surfaced); surfaced {
+		conn = s.NetConn()
+	}
 	c, ok := conn.(*net.UnixConn)
 	if !ok {
 		return 0, false

@@ -32,6 +32,8 @@ type EventLoop interface {
 	Post(f func()) bool
 	// Call runs f on the loop and waits for it.
 	Call(ctx context.Context, f func()) error
+	// Accept opens a porch, on the loop's thread.
+	Accept(p *netloop.Porch) error
 	// Weight is the number of clients that were given to the loop.
 	Weight() int64
 
@@ -98,6 +100,12 @@ type Server[L EventLoop] struct {
 
 	// Sockets are listened on in the place of Open's address. To be set before Open.
 	Sockets []Socket
+
+	// Meet begins the login of a client, whose connection it takes over, on the thread of
+	// a loop; until ends when no more clients are taken. CanMeet reports whether it can
+	// now. Default: nil, and Serve's login leads all. To be set before Serve.
+	Meet    func(l L, fd int, from net.Addr, until context.Context)
+	CanMeet func() bool
 
 	Sessions atomic.Int64  // clients that are logged in, or log in
 	Consoles atomic.Int64  // of these: at the admin console
@@ -218,10 +226,19 @@ func (s *Server[L]) Serve(ctx context.Context, login func(context.Context, net.C
 		if ln.Late {
 			until = late
 		}
+		defer context.AfterFunc(until, func() { _ = ln.Close() })()
+		if s.Meet != nil {
+			stop, err := s.acceptOnLoops(until, ln.Listener, login)
+			if err != nil {
+				s.Log.Warn("clients are accepted beside the event loops", "error", err)
+			} else {
+				defer context.AfterFunc(until, stop)()
+				continue
+			}
+		}
 		g.Go(func() error {
 			return netloop.Accept(until, ln, s.Log, &s.Background, func(conn net.Conn) { s.receive(until, conn, login) })
 		})
-		defer context.AfterFunc(until, func() { _ = ln.Close() })()
 	}
 	g.Go(func() error { s.awaitEmpty(gctx); return nil })
 	g.Go(func() error { s.Monitor.Run(gctx); return nil })
@@ -256,6 +273,54 @@ func (s *Server[L]) Reloaded(set func(l L)) {
 			l.Apply(o)
 		})
 	}
+}
+
+// acceptOnLoops has the loops accept the connections of a listener, until stop is called.
+func (s *Server[L]) acceptOnLoops(until context.Context, ln net.Listener, login func(context.Context, net.Conn)) (stop func(), err error) {
+	porches := make([]*netloop.Porch, len(s.Loops))
+	for i, l := range s.Loops {
+		porches[i], err = netloop.NewPorch(ln, s.Log, func(fd int, from net.Addr) { s.accepted(l, fd, from, until, login) })
+		if err != nil {
+			for _, p := range porches[:i] {
+				p.Discard()
+			}
+			return nil, err
+		}
+	}
+	for i, l := range s.Loops {
+		if !l.Post(func() {
+			if err := l.Accept(porches[i]); err != nil {
+				s.Log.Error("clients are not accepted", "error", err)
+			}
+		}) {
+			porches[i].Discard()
+		}
+	}
+	return func() {
+		for i, l := range s.Loops {
+			l.Post(porches[i].Close)
+		}
+	}, nil
+}
+
+// accepted is given a connection that a loop has accepted, on its thread.
+func (s *Server[L]) accepted(l L, fd int, from net.Addr, until context.Context, login func(context.Context, net.Conn)) {
+	o := s.side.Options()
+	if s.CanMeet() && !o.ProxyProtocol.Contains(from) {
+		if err := o.Keepalive.AcceptedOn(fd, from); err != nil {
+			s.Log.Warn("a client's connection does not notice when it is dead", "client", from.String(), "error", err)
+		}
+		s.Meet(l, fd, from, until)
+		return
+	}
+	s.Background.Go(func() {
+		conn, err := netloop.Connection(fd)
+		if err != nil {
+			s.Log.Error("cannot take a client off its loop", "client", from.String(), "error", err)
+			return
+		}
+		s.receive(until, conn, login)
+	})
 }
 
 // headerPatience bounds the header of a connection that a balancer passes on. It

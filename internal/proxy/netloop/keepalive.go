@@ -130,3 +130,12 @@ func (k Keepalive) Accepted(conn net.Conn) error {
 	}
 	return err
 }
+
+// AcceptedOn is Accepted for a connection by its descriptor.
+func (k Keepalive) AcceptedOn(fd int, from net.Addr) error {
+	k = k.WithDefaults()
+	if _, tcp := from.(*net.TCPAddr); !tcp || k == (Keepalive{}).WithDefaults() {
+		return nil
+	}
+	return os.NewSyscallError("setsockopt", k.set(fd))
+}

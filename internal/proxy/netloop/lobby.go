@@ -2,8 +2,8 @@ package netloop
 
 import (
 	"container/list"
+	"io"
 	"math"
-	"net"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -16,7 +16,7 @@ import (
 // Safe for concurrent use; the zero value is empty.
 type Lobby struct {
 	mu    sync.Mutex
-	conns list.List // guarded by mu: of net.Conn, the oldest first
+	conns list.List // guarded by mu: of io.Closer, the oldest first
 	limit int       // guarded by mu: 0 until it is known
 }
 
@@ -26,14 +26,14 @@ const maxLobby = 1024
 
 // Enter takes a connection in, and closes the oldest one if there is no room. The
 // caller calls leave when the client has said who it is, or has gone.
-func (b *Lobby) Enter(conn net.Conn) (leave func()) {
+func (b *Lobby) Enter(conn io.Closer) (leave func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.limit == 0 {
 		b.limit = lobbyLimit()
 	}
 	if b.conns.Len() >= b.limit {
-		_ = b.conns.Remove(b.conns.Front()).(net.Conn).Close()
+		_ = b.conns.Remove(b.conns.Front()).(io.Closer).Close()
 	}
 	e := b.conns.PushBack(conn)
 	return func() {

@@ -70,6 +70,8 @@ type Loop struct {
 	events []unix.EpollEvent
 	bufs   buffers
 
+	porches []*Porch
+
 	mu      sync.Mutex
 	posted  []func() // guarded by mu: calls from other goroutines
 	running []func() // the batch of posted calls in progress
@@ -214,8 +216,9 @@ func (l *Loop) turn() error {
 		// A socket closed earlier in this turn has left the table.
 		// File descriptors enter the table only in runPosted, after
 		// all events, so a reused number cannot be mistaken.
-		s := l.socks[fd]
+		s := l.sock(fd)
 		if s == nil {
+			l.knocked(fd)
 			continue
 		}
 		if ev.Events&(unix.EPOLLHUP|unix.EPOLLERR) != 0 {
@@ -231,8 +234,10 @@ func (l *Loop) turn() error {
 		}
 	}
 	l.runPosted()
+	l.acceptAll()
 	if l.Now >= l.nextTick {
 		l.nextTick = l.Now + tickEvery
+		l.watchAgain()
 		l.owner.Tick()
 	}
 	l.endTurn()
@@ -241,6 +246,14 @@ func (l *Loop) turn() error {
 	l.stats.Busy += l.clock() - started
 	if n == len(l.events) && n < 8192 {
 		l.events = make([]unix.EpollEvent, 2*n)
+	}
+	return nil
+}
+
+// sock is the socket of a descriptor, nil if there is none.
+func (l *Loop) sock(fd int) *Sock {
+	if fd < len(l.socks) {
+		return l.socks[fd]
 	}
 	return nil
 }
@@ -283,6 +296,11 @@ func (l *Loop) runPosted() {
 // untilNext is how long the loop may sleep: to the next housekeeping tick, and
 // to the owner's next alarm.
 func (l *Loop) untilNext() time.Duration {
+	for _, p := range l.porches {
+		if p.ready {
+			return 0
+		}
+	}
 	now := l.clock()
 	next := l.nextTick
 	if at, ok := l.owner.Alarm(); ok && at < next {
@@ -344,6 +362,9 @@ func (l *Loop) shutdown() {
 		if s != nil {
 			s.Close(ErrStopped)
 		}
+	}
+	for len(l.porches) > 0 {
+		l.porches[0].Close()
 	}
 	l.Abandon()
 }

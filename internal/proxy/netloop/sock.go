@@ -67,6 +67,11 @@ func (l *Loop) Watch(fd int, h Handler) (*Sock, error) {
 	if err := unix.SetNonblock(fd, true); err != nil {
 		return nil, err
 	}
+	return l.WatchAccepted(fd, h)
+}
+
+// WatchAccepted is Watch for a connection of a Porch, which is non-blocking.
+func (l *Loop) WatchAccepted(fd int, h Handler) (*Sock, error) {
 	for fd >= len(l.socks) {
 		l.socks = append(l.socks, make([]*Sock, max(64, fd+1-len(l.socks)))...)
 	}
@@ -298,20 +303,40 @@ func (s *Sock) Close(err error) {
 	s.h.OnClosed(err)
 }
 
-// Release takes the socket off the loop without closing it and returns its
-// descriptor and the output that was not written, which are the caller's then.
-// The handler is told nothing; to everybody else the socket is closed. Not to be
+// Handle has another handler consume what the socket reads from now on. Not to be
 // called within the handler's OnData.
-func (s *Sock) Release() (fd int, unwritten []byte) {
+func (s *Sock) Handle(h Handler) { s.h = h }
+
+// Try reads what there is already, as a client that has just been accepted is likely to
+// have sent something: that saves a turn.
+func (s *Sock) Try() { s.readable() }
+
+// FD is the socket's descriptor, for asking the kernel about it.
+func (s *Sock) FD() int { return s.fd }
+
+// Unread puts bytes in front of those that the socket will read, before it has read any.
+// The handler is offered them by Consume.
+func (s *Sock) Unread(p []byte) {
+	if len(p) > 0 {
+		s.In = append(s.In, p...)
+	}
+}
+
+// Release takes the socket off the loop without closing it and returns its
+// descriptor, what was read and not consumed, and the output that was not written,
+// which are the caller's then. The handler is told nothing; to everybody else the
+// socket is closed. Not to be called within the handler's OnData.
+func (s *Sock) Release() (fd int, unread, unwritten []byte) {
 	s.Closed = true
 	s.l.socks[s.fd] = nil
 	// It fails only for what is not watched, and this is.
 	_ = unix.EpollCtl(s.l.epfd, unix.EPOLL_CTL_DEL, s.fd, nil)
+	unread = append(unread, s.In...)
 	unwritten = append(unwritten, s.Out[s.outOff:]...)
 	s.l.bufs.put(s.In)
 	s.l.bufs.put(s.Out)
 	s.In, s.Out, s.outOff = nil, nil, 0
-	return s.fd, unwritten
+	return s.fd, unread, unwritten
 }
 
 // buffers keeps the loop's buffers for reuse. An idle connection holds none.

@@ -1,0 +1,176 @@
+package netloop
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Porch is a listening socket on a loop: connections are accepted on the loop's
+// thread, so that a client costs no goroutine and no other thread has to wake up.
+type Porch struct {
+	fd   int
+	tcp  bool
+	log  *slog.Logger
+	take func(fd int, from net.Addr)
+
+	l      *Loop
+	ready  bool          // there are connections to accept
+	again  time.Duration // when it is watched again after a failure; 0 while it is
+	failed int           // attempts since the last connection
+	told   time.Duration // when the log was last told of them
+}
+
+// acceptAtOnce is the most connections that are accepted in one turn of a loop.
+const acceptAtOnce = 64
+
+// NewPorch makes a porch of a listener, which stays open for as long as either is; see
+// Loop.Accept. take is given each connection, which is non-blocking, on the loop's thread.
+func NewPorch(ln net.Listener, log *slog.Logger, take func(fd int, from net.Addr)) (*Porch, error) {
+	sc, ok := ln.(syscall.Conn)
+	if !ok {
+		return nil, fmt.Errorf("accept on a loop: %T has no descriptor", ln)
+	}
+	raw, err := sc.SyscallConn()
+	if err != nil {
+		return nil, fmt.Errorf("accept on a loop: %w", err)
+	}
+	p := &Porch{log: log, take: take}
+	var fdErr error
+	if err := raw.Control(func(fd uintptr) { p.fd, fdErr = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) }); err != nil {
+		return nil, fmt.Errorf("accept on a loop: %w", err)
+	}
+	if fdErr != nil {
+		return nil, fmt.Errorf("accept on a loop: %w", fdErr)
+	}
+	if _, p.tcp = ln.Addr().(*net.TCPAddr); p.tcp {
+		// Connections inherit these; net sets them on each.
+		err := unix.SetsockoptInt(p.fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
+		if err = errors.Join(err, Keepalive{}.WithDefaults().set(p.fd)); err != nil {
+			return nil, errors.Join(fmt.Errorf("accept on a loop: %w", err), unix.Close(p.fd))
+		}
+	}
+	return p, nil
+}
+
+// Discard frees a porch that no loop was given.
+func (p *Porch) Discard() { _ = unix.Close(p.fd) }
+
+// Accept has the connections of a porch accepted from now on; on the loop's thread only.
+func (l *Loop) Accept(p *Porch) error {
+	p.l = l
+	if err := p.watch(); err != nil {
+		_ = unix.Close(p.fd)
+		return err
+	}
+	l.porches = append(l.porches, p)
+	return nil
+}
+
+// Close ends that; on the loop's thread only.
+func (p *Porch) Close() {
+	if p.l == nil {
+		return
+	}
+	if i := slices.Index(p.l.porches, p); i >= 0 {
+		p.l.porches = slices.Delete(p.l.porches, i, i+1)
+		_ = unix.Close(p.fd)
+	}
+}
+
+func (p *Porch) watch() error {
+	// Of several loops that wait for one listener, one is woken up.
+	ev := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLEXCLUSIVE, Fd: int32(p.fd)}
+	if err := unix.EpollCtl(p.l.epfd, unix.EPOLL_CTL_ADD, p.fd, &ev); err != nil {
+		return fmt.Errorf("watch listener: %w", err)
+	}
+	return nil
+}
+
+// knocked notes that a listener has connections to accept.
+func (l *Loop) knocked(fd int) {
+	for _, p := range l.porches {
+		if p.fd == fd {
+			p.ready = true
+		}
+	}
+}
+
+// acceptAll accepts what has come. It is called behind all events of a turn: a new
+// socket may have the number of one that was closed in it.
+func (l *Loop) acceptAll() {
+	for i := 0; i < len(l.porches); i++ {
+		if p := l.porches[i]; p.ready {
+			p.ready = false
+			p.accept()
+		}
+	}
+}
+
+func (p *Porch) accept() {
+	for range acceptAtOnce {
+		fd, from, err := unix.Accept4(p.fd, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
+		switch {
+		case err == nil:
+			p.failed = 0
+			p.take(fd, netAddr(from))
+		case errors.Is(err, unix.EINTR), errors.Is(err, unix.ECONNABORTED):
+		case errors.Is(err, unix.EAGAIN):
+			return
+		default:
+			p.pause(err)
+			return
+		}
+	}
+	p.ready = true // the next turn goes on, if nothing else tells of it: see untilNext
+}
+
+// pause leaves the listener alone for a moment: out of descriptors, most likely.
+// Clients wait in the socket's queue meanwhile.
+func (p *Porch) pause(err error) {
+	if p.failed++; p.told == 0 || p.l.Now-p.told >= tellAcceptEvery {
+		p.told = max(p.l.Now, 1)
+		p.log.Error("no client can be accepted: they wait", "error", err, "failed", p.failed, "hint", acceptHint(err))
+	}
+	p.again = p.l.Now + tickEvery
+	_ = unix.EpollCtl(p.l.epfd, unix.EPOLL_CTL_DEL, p.fd, nil) // it is watched
+}
+
+// watchAgain ends pauses.
+func (l *Loop) watchAgain() {
+	for _, p := range l.porches {
+		if p.again == 0 || l.Now < p.again {
+			continue
+		}
+		if err := p.watch(); err != nil {
+			p.again = l.Now + tickEvery
+			continue
+		}
+		p.again = 0
+	}
+}
+
+// netAddr is the address of a peer as package net has it.
+func netAddr(sa unix.Sockaddr) net.Addr {
+	switch sa := sa.(type) {
+	case *unix.SockaddrInet4:
+		return &net.TCPAddr{IP: net.IP(sa.Addr[:]), Port: sa.Port}
+	case *unix.SockaddrInet6:
+		a := &net.TCPAddr{IP: net.IP(sa.Addr[:]), Port: sa.Port}
+		if sa.ZoneId != 0 {
+			if ifi, err := net.InterfaceByIndex(int(sa.ZoneId)); err == nil {
+				a.Zone = ifi.Name
+			}
+		}
+		return a
+	case *unix.SockaddrUnix:
+		return &net.UnixAddr{Name: sa.Name, Net: "unix"}
+	}
+	return &net.UnixAddr{Net: "unix"}
+}
