@@ -48,7 +48,12 @@ func (s *Server) Upstream() string { return s.cfg().Postgres.Address }
 func (s *Server) Database() string { return s.cfg().Postgres.Database }
 
 // LetGo implements core.Side.
-func (s *Server) LetGo() { s.lookups.letGo() }
+func (s *Server) LetGo() {
+	s.lookups.letGo()
+	for _, l := range s.Loops {
+		l.Post(l.asker.close)
+	}
+}
 
 // Options implements core.Side.
 func (s *Server) Options() *session.Options { return &s.cfg().Options }

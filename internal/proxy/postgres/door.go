@@ -118,7 +118,7 @@ func (w *Doorway) enter(ctx context.Context, conn net.Conn, addr net.Addr, start
 	c.login.entry, c.login.began = entry, began
 	handed = true
 	l.Given() // given back by OnClosed
-	if !l.Post(func() { l.admit(c, fd, poolKey{entry.Database, entry.User}, entry.Settings, nil, nil) }) {
+	if !l.Post(func() { l.admit(c, fd, nil, poolKey{entry.Database, entry.User}, entry.Settings, nil, nil) }) {
 		_ = unix.Close(fd)
 		s.Left(id)
 		entry.left()

@@ -31,3 +31,11 @@ func (s *Server) Donate(ctx context.Context, database, user string, e upstream.E
 	})
 	return kept, err
 }
+
+// MetOnLoops is how many logins came to their good end on an event loop alone.
+func (s *Server) MetOnLoops(ctx context.Context) (n uint64) {
+	for _, l := range s.Loops {
+		_ = l.Call(ctx, func() { n += l.met })
+	}
+	return n
+}

@@ -3,13 +3,9 @@ package postgres
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io"
-	"log/slog"
 	"net"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -17,146 +13,173 @@ import (
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/netloop"
 	"github.com/weirdb/weir/internal/proxy/session"
-	"github.com/weirdb/weir/internal/proxy/sight"
 	"github.com/weirdb/weir/internal/proxy/upstream"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// login leads one client through startup and authentication and hands it to
-// an event loop. It runs on a goroutine of its own with blocking reads, because
-// logins are rare and intricate; nothing of it is on the data path.
-func (s *Server) login(ctx context.Context, conn net.Conn) {
+// login leads one client through startup and authentication and hands it to an event
+// loop. It runs on a goroutine of its own with blocking reads: for clients with TLS, and
+// where the balancer's header comes first or logins are audited. Others are met on the
+// loop (guest.go), and come here where a login has to wait.
+func (s *Server) login(ctx context.Context, raw net.Conn) {
+	a := s.newArrival(raw.RemoteAddr())
 	ctx, cancel := context.WithTimeout(ctx, s.cfg().LoginTimeout)
 	defer cancel()
-	who := sight.Login{Engine: Engine, Client: conn.RemoteAddr().String()}
-	err := s.tryLogin(ctx, conn, &who)
-	if who.Err = err; err != nil && who.User != "" {
-		s.cfg().Audit.Login(who)
-	}
-	if err == nil || errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
-		return
-	}
-	s.Failed.Add(1)
-	level := slog.LevelInfo
-	if isAway(err) {
-		level = slog.LevelDebug // said once for all: see away
-	}
-	s.Log.Log(ctx, level, "login failed", "client", conn.RemoteAddr().String(), "user", who.User, "database", who.Database, "error", err)
+	a.ended(ctx, a.accept(ctx, raw))
 }
 
-func (s *Server) tryLogin(ctx context.Context, raw net.Conn, who *sight.Login) error {
-	began := s.Monotonic()
-	spoke := s.lobby.Enter(raw)
-	conn, start, err := pgwire.Accept(ctx, raw, s.cfg().accept())
+// accept hears what the client says before authentication, and goes on.
+func (a *arrival) accept(ctx context.Context, raw net.Conn) error {
+	spoke := a.s.lobby.Enter(raw)
+	conn, start, err := pgwire.Accept(ctx, raw, a.s.cfg().accept())
 	spoke()
 	if err != nil {
 		_ = raw.Close()
 		return err
 	}
+	a.start = start
+	return a.goOn(ctx, conn, stepIntroduce)
+}
+
+// A step is one of those of a login.
+type step uint8
+
+const (
+	stepAccept    step = iota // it has connected: see arrival.accept
+	stepIntroduce             // it has said who it is
+	stepConsole               // it may have come for the console, or for a paused database
+	stepLookUp                // its standing is not known yet
+	stepRelay                 // the server is to check it
+	stepProve                 // weir is to
+	stepHear                  // it has proved who it is, and its standing is not known yet
+	stepVouch                 // it has proved who it is
+)
+
+// goOn is the rest of a login from a step on, for who can wait.
+func (a *arrival) goOn(ctx context.Context, conn net.Conn, at step) (err error) {
+	s := a.s
 	handed := false
+	var donated *backendConn
 	defer func() {
-		if !handed {
-			_ = conn.Close()
+		if handed {
+			return
 		}
-	}()
-	if start.Kind == pgwire.StartupCancel {
-		s.cancel(start.CancelPID, start.CancelSecret)
-		return nil
-	}
-	who.User, who.Database = start.User, start.Database
-	if s.cfg().Door != nil {
-		handed = true
-		return s.Way.enter(ctx, conn, raw.RemoteAddr(), start)
-	}
-	refuse := func(e *pgwire.Error) error {
-		s.Refused.Add(1)
-		_, _ = conn.Write(pgwire.AppendError(nil, e)) // the client may be gone; e is what matters
-		return e
-	}
-	if s.Stopping() {
-		return refuse(pgwire.NewFatal(pgwire.CodeCannotConnectNow, "weir is stopping"))
-	}
-	if s.Sessions.Add(1) > int64(s.cfg().MaxClients) {
-		s.Sessions.Add(-1)
-		e := pgwire.NewFatal(pgwire.CodeTooManyConnections, "weir: too many clients already")
-		e.Detail = fmt.Sprintf("The limit is %d.", s.cfg().MaxClients)
-		e.Hint = "Raise --max-clients, or the limit on open files."
-		return refuse(e)
-	}
-	defer func() {
-		if !handed {
-			s.Sessions.Add(-1)
-		}
-	}()
-	if start.Param("replication") != "" && start.Param("replication") != "false" {
-		return refuse(pgwire.NewFatal(pgwire.CodeFeatureNotSupported, "weir does not carry replication connections: connect to the server itself"))
-	}
-	set, app, err := startSettings(start)
-	if err != nil {
-		var e *pgwire.Error
-		if errors.As(err, &e) {
-			return refuse(e)
-		}
-		return refuse(pgwire.NewFatal(pgwire.CodeProtocolViolation, "%v", err))
-	}
-	key := poolKey{start.Database, start.User}
-	if core.IsAdminDatabase(start.Database) {
-		if err := s.authenticateAdmin(ctx, conn, start); err != nil {
-			return err
-		}
-		s.Logins.Add(1)
-		s.cfg().Audit.Login(*who)
-		operator := core.Operator{User: who.User, Client: who.Client}
-		who.User = "" // whatever ends the console now is no login's failure
-		return s.serveConsole(conn, operator)
-	}
-	if open, err := s.Admit(ctx, start.Database); err != nil {
-		_ = refuse(pgwire.NewFatal(pgwire.CodeCannotConnectNow, "weir: %v", err))
-		return err
-	} else if !open {
-		return refuse(pgwire.NewFatal(pgwire.CodeCannotConnectNow, "weir: database %q takes no logins (DISABLE)", start.Database))
-	}
-	donated, welcome, st, err := s.authenticate(ctx, conn, start)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if donated != nil && !handed {
+		_ = conn.Close()
+		a.leave()
+		if donated != nil {
 			donated.close()
 		}
 	}()
-	if err := s.Crowd.Enter(s.Options(), key.database, key.user); err != nil {
+	refuse := func(e *pgwire.Error) error {
+		_, _ = conn.Write(pgwire.AppendError(nil, e)) // the client may be gone; e is what matters
+		return e
+	}
+	if at == stepIntroduce {
+		if a.start.Kind == pgwire.StartupCancel {
+			s.cancel(a.start.CancelPID, a.start.CancelSecret)
+			return nil
+		}
+		if s.cfg().Door != nil {
+			a.who.User, a.who.Database = a.start.User, a.start.Database
+			handed = true
+			return s.Way.enter(ctx, conn, a.addr, a.start)
+		}
+		if e := a.introduce(); e != nil {
+			s.Refused.Add(1)
+			return refuse(e)
+		}
+	}
+	if at <= stepConsole {
+		if core.IsAdminDatabase(a.key.database) {
+			return a.console(ctx, conn)
+		}
+		if open, err := s.Admit(ctx, a.key.database); err != nil {
+			s.Refused.Add(1)
+			_ = refuse(pgwire.NewFatal(pgwire.CodeCannotConnectNow, "weir: %v", err))
+			return err
+		} else if !open {
+			s.Refused.Add(1)
+			return refuse(errDisabled(a.key.database))
+		}
+	}
+	if at <= stepLookUp {
+		at = stepRelay
+		if a.asks() {
+			var e *pgwire.Error
+			st, err := s.lookups.ask(ctx, a.key, !a.held)
+			at, e, err = a.judge(st, err, ctx.Err() != nil, func() bool { return core.MayBorrow(conn, s.cfg().TrustLoopback) })
+			if e != nil {
+				_ = refuse(e)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	if at == stepRelay {
+		if donated, err = s.relay(ctx, conn, a.start, a.seen); err != nil {
+			return err
+		}
+	} else {
+		if at == stepProve {
+			keys, welcome, err := pgwire.Check(ctx, conn, a.key.user, a.method, a.secret)
+			if err != nil {
+				return err
+			}
+			a.keys, a.welcome = keys, welcome
+		}
+		if at == stepHear {
+			if a.st, err = s.lookups.ask(ctx, a.key, false); err != nil && ctx.Err() != nil {
+				return err
+			} else if err != nil {
+				s.Log.Debug("login not looked up", "user", a.key.user, "error", err)
+			}
+		}
+		if donated, err = a.vouch(ctx, conn); err != nil {
+			return err
+		}
+	}
+	if err := s.Crowd.Enter(s.Options(), a.key.database, a.key.user); err != nil {
+		s.Refused.Add(1)
 		return refuse(pgwire.NewFatal(pgwire.CodeTooManyConnections, "weir: %v", err))
 	}
+	l := s.LeastLoaded()
+	c, err := a.client(l)
+	if err != nil {
+		s.Crowd.Leave(a.key.database, a.key.user)
+		return err
+	}
+	unread := netloop.Unread(conn)
 	fd, err := netloop.Detach(conn, &s.Background)
 	if err != nil {
-		s.Crowd.Leave(key.database, key.user)
+		s.Crowd.Leave(a.key.database, a.key.user)
+		s.Forget(c.id)
 		return err
 	}
-	l := s.LeastLoaded()
-	id, secret, err := s.register(l, start.Version)
-	if err != nil {
-		s.Crowd.Leave(key.database, key.user)
-		_ = unix.Close(fd)
-		return err
-	}
-	c := newClient(l)
-	c.login.began = began
-	c.login.welcome = welcome
-	c.id, c.login.secret, c.app, c.settings.startApp, c.addr = id, secret, app, app, raw.RemoteAddr().String()
 	handed = true
-	s.Logins.Add(1)
-	s.cfg().Audit.Login(*who)
+	a.cameIn()
 	l.Given() // given back by OnClosed
-	if !l.Post(func() { l.admit(c, fd, key, set, donated, st) }) {
+	if !l.Post(func() { l.admit(c, fd, unread, a.key, a.set, donated, a.st) }) {
 		_ = unix.Close(fd)
-		s.Left(id)
-		s.Crowd.Leave(key.database, key.user)
+		s.Left(c.id)
+		s.Crowd.Leave(a.key.database, a.key.user)
 		if donated != nil {
 			donated.close()
 		}
 	}
 	return nil
+}
+
+// console is a login to weir itself, and the session there.
+func (a *arrival) console(ctx context.Context, conn net.Conn) error {
+	s := a.s
+	if err := s.authenticateAdmin(ctx, conn, a.start); err != nil {
+		return err
+	}
+	a.cameIn()
+	operator := core.Operator{User: a.who.User, Client: a.who.Client}
+	a.who.User = "" // whatever ends the console now is no login's failure
+	return s.serveConsole(conn, operator)
 }
 
 // startSettings turns a startup packet into session settings.
@@ -188,16 +211,9 @@ func startSettings(start *pgwire.Startup) (list []session.Setting, app string, e
 	return list, app, nil
 }
 
-// admit makes a logged-in client a client of the loop. st is its standing when it was
-// checked, nil if that is not known.
-func (l *loop) admit(c *client, fd int, key poolKey, list []session.Setting, donated *backendConn, st *roleStanding) {
-	c.p = l.pool(key)
-	c.since, c.idleSince = l.Now, l.Now
-	c.settings.start = l.Settings.Intern(list)
-	c.set = c.settings.start
-	if c.mode() == session.ModeSession {
-		c.pins.held = pinMode
-	}
+// admit makes a logged-in client a client of the loop, from whose socket some bytes may
+// have been read. st is its standing when it was checked, nil if that is not known.
+func (l *loop) admit(c *client, fd int, unread []byte, key poolKey, list []session.Setting, donated *backendConn, st *roleStanding) {
 	s, err := l.Watch(fd, c)
 	if err != nil {
 		l.srv.Log.Error("cannot watch client socket", "error", err)
@@ -210,7 +226,20 @@ func (l *loop) admit(c *client, fd int, key poolKey, list []session.Setting, don
 		}
 		return
 	}
+	s.Unread(unread)
 	c.s = s
+	l.seat(c, key, list, donated, st)
+}
+
+// seat is admit for a client whose socket is the loop's.
+func (l *loop) seat(c *client, key poolKey, list []session.Setting, donated *backendConn, st *roleStanding) {
+	c.p = l.pool(key)
+	c.since, c.idleSince = l.Now, l.Now
+	c.settings.start = l.Settings.Intern(list)
+	c.set = c.settings.start
+	if c.mode() == session.ModeSession {
+		c.pins.held = pinMode
+	}
 	l.Clients[c.id] = c
 	if e := c.p.identity.compare(c.p, c, st); e != nil {
 		if donated != nil {
@@ -262,110 +291,6 @@ func (lg *login) greet(params []pgwire.Param) {
 	c.l.srv.LoginTimes.Add(c.p.key.database, c.l.Now-lg.began)
 	c.resume()
 }
-
-// authenticate checks the client, and that the server would have it. Where weir
-// cannot check as the server would, the server does. A connection that it has
-// opened is returned to be kept, and what the client is still to be told, and its standing
-// when it was checked, if weir has asked.
-func (s *Server) authenticate(ctx context.Context, conn net.Conn, start *pgwire.Startup) (_ *backendConn, welcome []byte, st *roleStanding, err error) {
-	cfg, key := s.cfg(), poolKey{start.Database, start.User}
-	relay := func(seen *roleStanding) (*backendConn, []byte, *roleStanding, error) {
-		donated, err := s.relay(ctx, conn, start, seen)
-		return donated, nil, st, err // which leaves nothing to be told
-	}
-	secret, held := s.creds.Secret(start.User)
-	if !held && cfg.Auth == AuthRelay && cfg.AuthQuery == "" {
-		return relay(nil)
-	}
-	// Who has a secret that weir holds may log in while the server is away: the
-	// statements wait for it.
-	st, err = s.lookups.ask(ctx, key, !held)
-	switch {
-	case err == nil:
-	case held && ctx.Err() == nil:
-		s.Log.Debug("login not looked up", "user", key.user, "error", err)
-	case cfg.AuthQuery != "":
-		_, _ = conn.Write(pgwire.AppendError(nil, fatalOf(err, "weir could not look up user %q", start.User)))
-		return nil, nil, nil, fmt.Errorf("look up secret of %q: %w", start.User, err)
-	case isAway(err) || ctx.Err() != nil:
-		_, _ = conn.Write(pgwire.AppendError(nil, cannotReach(err)))
-		return nil, nil, nil, err
-	case !cfg.relays():
-		// The secret is the zero one, which fails as a wrong password does.
-	default:
-		s.Log.Debug("login relayed", "user", key.user, "reason", err)
-		return relay(nil)
-	}
-	method := pgwire.AuthMethod(cfg.Auth)
-	switch {
-	case held:
-	case cfg.AuthQuery != "":
-		secret = st.secret
-	case cfg.Auth == AuthAuto:
-		if !st.sees {
-			return relay(nil)
-		}
-		method, secret = s.verdicts.methodOf(key, st, time.Now()), st.secret
-		switch method {
-		case pgwire.AuthTrust:
-			if !core.MayBorrow(conn, cfg.TrustLoopback) {
-				e := borrowed(start.User)
-				_, _ = conn.Write(pgwire.AppendError(nil, e))
-				return nil, nil, nil, e
-			}
-		case pgwire.AuthMD5, pgwire.AuthSCRAM:
-		default: // the server has not been heard yet, or it may ask somebody else (LDAP)
-			return relay(st)
-		}
-	}
-	if cfg.relays() && (held || cfg.AuthQuery != "") {
-		method = secret.Method()
-	}
-	byPassword := method != pgwire.AuthTrust && method != pgwire.AuthCert
-	if byPassword && st != nil && st.expired {
-		secret = pgwire.Secret{} // as in the server, and to the client a wrong password
-	}
-	keys, welcome, err := pgwire.Check(ctx, conn, start.User, method, secret)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	if st != nil && time.Since(st.heard) > standingKeep {
-		// The client took its time to prove itself, and what the server says of it may
-		// be otherwise by now.
-		now, err := s.lookups.ask(ctx, key, !held)
-		if err == nil && !held && now.mark != st.mark {
-			err = pgwire.NewFatal(pgwire.CodeInvalidAuthorization, "role %q has changed while it logged in; log in again", start.User)
-		}
-		if err != nil && !held {
-			_, _ = conn.Write(pgwire.AppendError(nil, fatalOf(err, "weir could not look up user %q", start.User)))
-			return nil, nil, nil, fmt.Errorf("look up %q again: %w", start.User, err)
-		}
-		if err == nil {
-			st = now
-		}
-	}
-	s.creds.Learn(start.User, keys)
-	donated, err := s.vouch(ctx, key, st, byPassword)
-	if pgwire.CodeOf(err) == pgwire.CodeInvalidPassword && keys != nil && s.creds.Keys(start.User) == nil {
-		// An older password was known, which serves more methods than keys do.
-		s.creds.Learn(start.User, keys)
-		donated, err = s.vouch(ctx, key, st, byPassword)
-	}
-	if err != nil {
-		_, _ = conn.Write(pgwire.AppendError(nil, fatalOf(err, "weir could not ask the server whether %q may log in", start.User)))
-		return nil, nil, nil, fmt.Errorf("ask the server about %q: %w", start.User, err)
-	}
-	way := loginPooled
-	if donated != nil {
-		way = loginDialed
-	}
-	s.Checks.Add(string(method), way)
-	return donated, welcome, st, nil
-}
-
-// standingKeep is how long a client may take to prove itself before weir asks for its
-// standing again.
-const standingKeep = time.Second
 
 // How a login was decided, in metrics.
 const (

@@ -4,10 +4,10 @@ import (
 	"bufio"
 	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
 	"sync"
 	"time"
 
@@ -52,7 +52,7 @@ type lookups struct {
 	refused time.Time // guarded by mu: when the server last did not let weir in
 	why     error     // guarded by mu
 	server  string    // guarded by mu: when the server started that last answered
-	loaded  int64     // guarded by mu: the last time at which a session of it read its files
+	loaded  uint64    // guarded by mu: the last time at which a session of it read its files
 }
 
 // A lookup is one connection on which weir asks about those who log in.
@@ -62,6 +62,7 @@ type lookup struct {
 	answers  *bufio.Reader
 	blind    bool   // the server has no answer to weir's own question
 	sees     bool   // it may read what is stored of passwords
+	server   string // when the server started
 	query    string // the auth query
 	born     time.Time
 	since    time.Time // when it became idle
@@ -145,18 +146,23 @@ func (l *lookups) bar(err error) bool {
 // as, or the server does not let that one in.
 var errNobodyToAsk = errors.New("weir cannot ask the server about those who log in")
 
+// nobody is why weir cannot ask at all, nil if it may try.
+func (l *lookups) nobody() error {
+	switch cfg := l.srv.cfg(); {
+	case cfg.authUser() == "":
+		return errNobodyToAsk
+	case cfg.AuthQuery == "":
+		return l.barred()
+	}
+	return nil
+}
+
 // ask asks the server about a role and a database. patient has it wait for a server
 // that takes no logins at present. The error is errNobodyToAsk where weir cannot ask at
 // all.
 func (l *lookups) ask(ctx context.Context, key poolKey, patient bool) (*roleStanding, error) {
-	cfg := l.srv.cfg()
-	if cfg.authUser() == "" {
-		return nil, errNobodyToAsk
-	}
-	if cfg.AuthQuery == "" {
-		if err := l.barred(); err != nil {
-			return nil, err
-		}
+	if err := l.nobody(); err != nil {
+		return nil, err
 	}
 	var st roleStanding
 	asked := time.Now()
@@ -241,6 +247,9 @@ const beginSQL = "SET search_path = pg_catalog, pg_temp"
 // seesSQL asks whether the session may read what is stored of passwords.
 const seesSQL = "SELECT pg_catalog.has_column_privilege('pg_catalog.pg_authid', 'rolpassword', 'SELECT')"
 
+// startedSQL asks when the server started.
+const startedSQL = "SELECT extract(epoch FROM pg_catalog.pg_postmaster_start_time())::pg_catalog.text"
+
 // The prepared questions.
 const (
 	stmtStanding = "weir_standing"
@@ -261,13 +270,21 @@ func (l *lookup) parse() error {
 		}
 		return readRow(l.answers)
 	}
-	for _, sql := range []string{beginSQL, seesSQL} {
+	for _, sql := range []string{beginSQL, startedSQL, seesSQL} {
 		out := pgwire.AppendBind(pgwire.AppendParse(nil, "", sql, nil), "", "", new(pgwire.BindArgs))
 		row, err := run(pgwire.AppendExecute(out, "", 1))
 		if err != nil && pgwire.CodeOf(err) == "" {
 			return err
 		}
-		l.sees = len(row) == 1 && string(row[0]) == "t"
+		if len(row) != 1 {
+			continue
+		}
+		switch sql {
+		case startedSQL:
+			l.server = string(row[0])
+		case seesSQL:
+			l.sees = string(row[0]) == "t"
+		}
 	}
 	_, err := run(pgwire.AppendParse(nil, stmtStanding, standingOf(l.sees), nil))
 	if l.blind = err != nil; l.blind && (l.query == "" || pgwire.CodeOf(err) == "") {
@@ -281,24 +298,26 @@ func (l *lookup) parse() error {
 	return nil
 }
 
-// lastLoad puts the last time at which any session read the server's files in the place
-// of this session's: each reads them by itself after a reload, and answers of several
+// standing reads an answer to the question for a standing.
+func (l *lookups) standing(lk *lookup, row [][]byte) (roleStanding, error) {
+	if len(row) == standingColumns && len(row[standingLoaded]) == 8 {
+		row[standingLoaded] = l.lastLoad(lk.server, row[standingLoaded])
+	}
+	return standingFrom(row, lk.sees, lk.server)
+}
+
+// lastLoad is the last time at which any session read the server's files, for that of
+// one session: each reads them by itself after a reload, and answers of several
 // connections are to be equal where nothing has changed.
-func (l *lookups) lastLoad(row [][]byte) {
-	if len(row) != standingColumns {
-		return // standingFrom says so
-	}
-	at, err := strconv.ParseInt(string(row[standingLoaded]), 10, 64)
-	if err != nil {
-		return
-	}
+func (l *lookups) lastLoad(server string, load []byte) []byte {
+	at := binary.BigEndian.Uint64(load)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if server := string(row[standingServer]); server != l.server {
+	if server != l.server {
 		l.server, l.loaded = server, at
 	}
 	l.loaded = max(l.loaded, at)
-	row[standingLoaded] = strconv.AppendInt(nil, l.loaded, 10)
+	return binary.BigEndian.AppendUint64(nil, l.loaded)
 }
 
 // askOn answers a group of questions on a connection, which it uses up or keeps. Each
@@ -324,10 +343,10 @@ func (l *lookups) askOn(ctx context.Context, lk *lookup, keys []poolKey, results
 	var out []byte
 	for _, key := range keys {
 		if !lk.blind {
-			out = appendQuestion(out, stmtStanding, key.user, key.database)
+			out = appendQuestion(out, stmtStanding, inBinary, key.user, key.database)
 		}
 		if lk.query != "" {
-			out = appendQuestion(out, stmtSecret, key.user)
+			out = appendQuestion(out, stmtSecret, nil, key.user)
 		}
 	}
 	if _, err := lk.Conn.Write(out); err != nil {
@@ -338,8 +357,7 @@ func (l *lookups) askOn(ctx context.Context, lk *lookup, keys []poolKey, results
 		if !lk.blind {
 			row, err := readRow(lk.answers)
 			if err == nil {
-				l.lastLoad(row)
-				r.Value, err = standingFrom(row, lk.sees)
+				r.Value, err = l.standing(lk, row)
 			}
 			if r.Err = err; err != nil && pgwire.CodeOf(err) == "" {
 				return err
@@ -358,8 +376,11 @@ func (l *lookups) askOn(ctx context.Context, lk *lookup, keys []poolKey, results
 	return nil
 }
 
-func appendQuestion(dst []byte, stmt string, params ...string) []byte {
-	var args pgwire.BindArgs
+// inBinary is the format of all columns of an answer.
+var inBinary = []byte{0, 1, 0, 1}
+
+func appendQuestion(dst []byte, stmt string, format []byte, params ...string) []byte {
+	args := pgwire.BindArgs{ResultFormats: format}
 	for _, p := range params {
 		args.Values = append(args.Values, []byte(p))
 	}

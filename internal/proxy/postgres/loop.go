@@ -11,6 +11,11 @@ type loop struct {
 	srv *Server
 	cfg *Config // in force on this loop
 
+	guests  map[*guest]struct{} // who log in
+	stirred []*guest            // of these: whose turn comes when this one is settled
+	asker   asker
+	met     uint64 // logins that came to their good end on the loop alone
+
 	proofs map[string]*proof // by database
 	units  []*unit           // for reuse
 	text   sqlscan.Text      // the text that is being judged
@@ -30,12 +35,27 @@ func (l *loop) Drain() {
 			p.failWaiting(0, l.errShutdown())
 		}
 	}
+	l.dismissGuests()
 	l.Loop.Drain()
 	for _, c := range waiting {
 		if c.inflight == 0 && c.link == nil {
 			c.fatal(l.errShutdown())
 		}
 	}
+}
+
+// Settle implements netloop.Owner.
+func (l *loop) Settle() {
+	l.settleGuests()
+	l.asker.settle()
+	l.Loop.Settle()
+}
+
+// Tick implements netloop.Owner.
+func (l *loop) Tick() {
+	l.tickGuests()
+	l.asker.tick()
+	l.Loop.Tick()
 }
 
 // Drained reports whether all clients have left. Those that came through a door stay as
@@ -53,7 +73,8 @@ func (l *loop) Drained() bool {
 }
 
 func newLoop(srv *Server) (*loop, error) {
-	l := &loop{srv: srv, cfg: srv.cfg(), proofs: make(map[string]*proof)}
+	l := &loop{srv: srv, cfg: srv.cfg(), proofs: make(map[string]*proof), guests: make(map[*guest]struct{})}
+	l.asker.l = l
 	l.Init()
 	l.Move = func(c *client) bool { return c.moving.move() }
 	return l, l.Start(l, srv.Monotonic, l.cfg.DrainTimeout)

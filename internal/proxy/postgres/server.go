@@ -65,6 +65,9 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s.lookups = newLookups(s)
+	if cfg.Door == nil { // which may wait for much
+		s.Meet, s.CanMeet = s.meet, s.canMeet
+	}
 	return s, nil
 }
 

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
 	"strings"
 	"sync"
@@ -37,28 +38,32 @@ type roleStanding struct {
 	asked, heard time.Time
 }
 
-// standingSQL asks for a standing. The mark has what can change without a trace in the
-// other columns: a role that was dropped and made again, its limits and memberships
-// (which pg_hba.conf may name), the defaults of its sessions, the server's start, and
-// its last reading of its files.
-const standingSQL = `SELECT r.oid IS NOT NULL, d.oid IS NOT NULL, coalesce(r.rolcanlogin, false),
+// standingSQL asks for a standing. Logins wait for its answer, so it is kept cheap: it is
+// answered in binary, and what does not change while the server runs is asked once for
+// each connection. It has all that can have the server decide otherwise: a role that was
+// dropped and made again, its limits and memberships (which pg_hba.conf may name), the
+// defaults of its sessions, and the server's last reading of its files.
+const standingSQL = `SELECT r.oid, d.oid, coalesce(r.rolcanlogin, false),
  coalesce(pg_catalog.has_database_privilege(r.oid, d.oid, 'CONNECT'), false), coalesce(d.datallowconn, false),
- coalesce(r.rolvaliduntil <= pg_catalog.now(), false), %s,
- pg_catalog.concat_ws(' ', r.rolsuper, coalesce(r.rolvaliduntil::text, '-'), r.rolconnlimit, d.datconnlimit,
-  pg_catalog.pg_postmaster_start_time(), pg_catalog.pg_is_in_recovery(),
-  (SELECT pg_catalog.string_agg(m.roleid::text, ',' ORDER BY m.roleid) FROM pg_catalog.pg_auth_members m WHERE m.member = r.oid)),
- extract(epoch FROM pg_catalog.pg_postmaster_start_time()), coalesce(r.oid, 0), pg_catalog.concat_ws(' ', coalesce(d.oid, 0),
-  (SELECT pg_catalog.string_agg(pg_catalog.concat_ws('/', s.setdatabase, s.setrole, s.setconfig), ';' ORDER BY s.setdatabase, s.setrole)
-   FROM pg_catalog.pg_db_role_setting s WHERE s.setdatabase IN (0, d.oid) AND s.setrole IN (0, r.oid))),
- (extract(epoch FROM pg_catalog.pg_conf_load_time()) * 1000000)::pg_catalog.int8
+ coalesce(r.rolvaliduntil <= pg_catalog.now(), false), %s, pg_catalog.pg_conf_load_time(),
+ ARRAY(SELECT pg_catalog.concat_ws('/', s.setdatabase, s.setrole, s.setconfig)
+  FROM pg_catalog.pg_db_role_setting s WHERE s.setdatabase IN (0, d.oid) AND s.setrole IN (0, r.oid) ORDER BY s.setdatabase, s.setrole),
+ r.rolsuper, r.rolvaliduntil, r.rolconnlimit, d.datconnlimit, pg_catalog.pg_is_in_recovery(),
+ ARRAY(SELECT m.roleid FROM pg_catalog.pg_auth_members m WHERE m.member = r.oid ORDER BY m.roleid)
  FROM (VALUES (1)) one LEFT JOIN pg_catalog.%s r ON r.rolname = $1 LEFT JOIN pg_catalog.pg_database d ON d.datname = $2`
 
-// The answer has standingColumns columns. Two of them tell when the server started, and
-// when the session that answers last read the server's files, in microseconds.
+// The columns of the answer that have names, and how many there are.
 const (
-	standingServer  = 8
-	standingLoaded  = 11
-	standingColumns = 12
+	standingRole = iota
+	standingDatabase
+	standingLogin
+	standingConnect
+	standingOpen
+	standingExpired
+	standingSecret
+	standingLoaded // when the session that answers last read the server's files, in microseconds
+	standingBegins
+	standingColumns = 15
 )
 
 // standingOf is the question of a session that sees what is stored of passwords, or
@@ -67,34 +72,41 @@ func standingOf(sees bool) string {
 	if sees {
 		return fmt.Sprintf(standingSQL, "r.rolpassword", "pg_authid")
 	}
-	return fmt.Sprintf(standingSQL, "NULL", "pg_roles")
+	return fmt.Sprintf(standingSQL, "NULL::pg_catalog.text", "pg_roles")
 }
 
-// standingFrom reads the answer.
-func standingFrom(row [][]byte, sees bool) (st roleStanding, err error) {
+// standingFrom reads the answer of a session that sees what is stored of passwords, or
+// does not. server is when its server started.
+func standingFrom(row [][]byte, sees bool, server string) (st roleStanding, err error) {
 	if len(row) != standingColumns {
 		return st, fmt.Errorf("the question for a role's standing was answered with %d columns", len(row))
 	}
-	is := func(i int) bool { return string(row[i]) == "t" }
-	st = roleStanding{role: is(0), database: is(1), login: is(2), connect: is(3), open: is(4), expired: is(5), sees: sees}
-	st.server, st.id, st.begins = string(row[standingServer]), string(row[9]), string(row[10])
-	st.secret, err = pgwire.ParseSecret(string(row[6]))
+	is := func(i int) bool { return len(row[i]) == 1 && row[i][0] == 1 }
+	st = roleStanding{
+		role: row[standingRole] != nil, database: row[standingDatabase] != nil,
+		login: is(standingLogin), connect: is(standingConnect), open: is(standingOpen), expired: is(standingExpired), sees: sees,
+		server: server, id: string(row[standingRole]), begins: string(row[standingDatabase]) + string(row[standingBegins]),
+	}
+	st.secret, err = pgwire.ParseSecret(string(row[standingSecret]))
 	if _, plain := st.secret.Plain(); err != nil || plain {
 		// No form of PostgreSQL's: the server may know what to do with it.
 		st.secret, st.sees = pgwire.Secret{}, false
 	}
+	st.mark = server
 	st.marks(row)
 	return st, nil
 }
 
 // marks adds to the mark.
 func (st *roleStanding) marks(row [][]byte) {
-	h := sha256.New() // so that no secret is kept for the sake of comparing it
-	h.Write([]byte(st.mark))
+	all := binary.AppendUvarint(nil, uint64(len(st.mark)))
+	all = append(all, st.mark...)
 	for _, v := range row {
-		_, _ = fmt.Fprintf(h, "%d:%s;", len(v), v) // which never fails
+		all = binary.AppendUvarint(all, uint64(len(v)))
+		all = append(all, v...)
 	}
-	st.mark = string(h.Sum(nil))
+	sum := sha256.Sum256(all) // so that no secret is kept for the sake of comparing it
+	st.mark = string(sum[:])
 }
 
 // found takes over the answer to the auth query. The secret of a user who is not found

@@ -1,0 +1,253 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"syscall"
+	"time"
+
+	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/proxy/sight"
+	"github.com/weirdb/weir/internal/wire/pgwire"
+)
+
+// An arrival is a client that logs in, and what is known of it so far. Its methods wait
+// for nothing, so that both a goroutine and an event loop can take its steps; those with
+// a context do.
+type arrival struct {
+	s     *Server
+	addr  net.Addr
+	began time.Duration
+	who   sight.Login
+
+	start   *pgwire.Startup
+	key     poolKey
+	set     []session.Setting
+	app     string
+	counted bool // among the sessions
+
+	// secret is what the client is checked by, by which method: weir holds it by
+	// itself, or has it from the standing.
+	secret pgwire.Secret
+	method pgwire.AuthMethod
+	held   bool
+	// st is the client's standing, nil if it is not known. seen is that of one whom the
+	// server checks, where the server has not been heard yet.
+	st, seen *roleStanding
+
+	keys    *pgwire.ClientKeys // what its proof has revealed
+	welcome []byte             // what it is to be told before its parameters
+}
+
+func (s *Server) newArrival(addr net.Addr) *arrival {
+	return &arrival{s: s, addr: addr, began: s.Monotonic(), who: sight.Login{Engine: Engine, Client: addr.String()}}
+}
+
+// ended notes how the login has ended, unless that is with a session.
+func (a *arrival) ended(ctx context.Context, err error) {
+	s := a.s
+	if a.who.Err = err; err != nil && a.who.User != "" {
+		s.cfg().Audit.Login(a.who)
+	}
+	if err == nil || errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
+		return
+	}
+	s.Failed.Add(1)
+	level := slog.LevelInfo
+	if isAway(err) {
+		level = slog.LevelDebug // said once for all: see away
+	}
+	s.Log.Log(ctx, level, "login failed", "client", a.who.Client, "user", a.who.User, "database", a.who.Database, "error", err)
+}
+
+// leave ends that the client counts among the sessions, if it does.
+func (a *arrival) leave() {
+	if a.counted {
+		a.counted = false
+		a.s.Sessions.Add(-1)
+	}
+}
+
+// introduce takes in what the client says of itself. The error is for the client.
+func (a *arrival) introduce() *pgwire.Error {
+	s, start := a.s, a.start
+	a.who.User, a.who.Database = start.User, start.Database
+	a.key = poolKey{start.Database, start.User}
+	if s.Stopping() {
+		return pgwire.NewFatal(pgwire.CodeCannotConnectNow, "weir is stopping")
+	}
+	a.counted = true
+	if s.Sessions.Add(1) > int64(s.cfg().MaxClients) {
+		e := pgwire.NewFatal(pgwire.CodeTooManyConnections, "weir: too many clients already")
+		e.Detail = fmt.Sprintf("The limit is %d.", s.cfg().MaxClients)
+		e.Hint = "Raise --max-clients, or the limit on open files."
+		a.leave()
+		return e
+	}
+	if v := start.Param("replication"); v != "" && v != "false" {
+		return pgwire.NewFatal(pgwire.CodeFeatureNotSupported, "weir does not carry replication connections: connect to the server itself")
+	}
+	var err error
+	if a.set, a.app, err = startSettings(start); err != nil {
+		var e *pgwire.Error
+		if !errors.As(err, &e) {
+			e = pgwire.NewFatal(pgwire.CodeProtocolViolation, "%v", err)
+		}
+		return e
+	}
+	return nil
+}
+
+func errDisabled(database string) *pgwire.Error {
+	return pgwire.NewFatal(pgwire.CodeCannotConnectNow, "weir: database %q takes no logins (DISABLE)", database)
+}
+
+// asks reports whether weir is to know the client's standing. If not, the server checks
+// it.
+func (a *arrival) asks() bool {
+	cfg := a.s.cfg()
+	a.secret, a.held = a.s.creds.Secret(a.key.user)
+	return a.held || cfg.Auth != AuthRelay || cfg.AuthQuery != ""
+}
+
+// judge decides how the client is checked, whose standing is st, or unknown for the
+// reason that err is: stepRelay by the server, stepProve by weir. late tells that the
+// time for the login is over; borrows, whether the client may have what weir has without
+// a password. Otherwise the login ends with an error, and e for the client.
+func (a *arrival) judge(st *roleStanding, err error, late bool, borrows func() bool) (next step, e *pgwire.Error, _ error) {
+	s, cfg := a.s, a.s.cfg()
+	a.st = st
+	// Who has a secret that weir holds may log in while the server is away: the
+	// statements wait for it.
+	switch {
+	case err == nil:
+	case a.held && !late:
+		s.Log.Debug("login not looked up", "user", a.key.user, "error", err)
+	case cfg.AuthQuery != "":
+		return 0, fatalOf(err, "weir could not look up user %q", a.key.user), fmt.Errorf("look up secret of %q: %w", a.key.user, err)
+	case isAway(err) || late:
+		return 0, cannotReach(err), err
+	case !cfg.relays():
+		// The secret is the zero one, which fails as a wrong password does.
+	default:
+		s.Log.Debug("login relayed", "user", a.key.user, "reason", err)
+		return stepRelay, nil, nil
+	}
+	a.method = pgwire.AuthMethod(cfg.Auth)
+	switch {
+	case a.held:
+	case cfg.AuthQuery != "":
+		a.secret = st.secret
+	case cfg.Auth == AuthAuto:
+		if !st.sees {
+			return stepRelay, nil, nil
+		}
+		a.method, a.secret = s.verdicts.methodOf(a.key, st, time.Now()), st.secret
+		switch a.method {
+		case pgwire.AuthTrust:
+			if !borrows() {
+				e := borrowed(a.key.user)
+				return 0, e, e
+			}
+		case pgwire.AuthMD5, pgwire.AuthSCRAM:
+		default: // the server has not been heard yet, or it may ask somebody else (LDAP)
+			a.seen = st
+			return stepRelay, nil, nil
+		}
+	}
+	if cfg.relays() && (a.held || cfg.AuthQuery != "") {
+		a.method = a.secret.Method()
+	}
+	if a.byPassword() && st != nil && st.expired {
+		a.secret = pgwire.Secret{} // as in the server, and to the client a wrong password
+	}
+	return stepProve, nil, nil
+}
+
+func (a *arrival) byPassword() bool {
+	return a.method != pgwire.AuthTrust && a.method != pgwire.AuthCert
+}
+
+// standingKeep is how long a client may take to prove itself before weir asks for its
+// standing again.
+const standingKeep = time.Second
+
+// outdated reports whether the client took its time to prove itself, so that what the
+// server says of it may be otherwise by now.
+func (a *arrival) outdated() bool { return a.st != nil && time.Since(a.st.heard) > standingKeep }
+
+// vouched reports whether the client may come in without the server being asked once
+// more. It has proved who it is. The error is for the client.
+func (a *arrival) vouched() (bool, *pgwire.Error) {
+	if a.outdated() {
+		return false, nil
+	}
+	a.s.creds.Learn(a.key.user, a.keys)
+	if e := a.st.refusal(a.key, a.byPassword()); e != nil {
+		return false, e
+	}
+	if !a.s.verdicts.granted(a.key, a.st, time.Now()) {
+		return false, nil
+	}
+	a.s.Checks.Add(string(a.method), loginPooled)
+	return true, nil
+}
+
+// vouch has the server vouch for a client that has proved who it is. A connection that
+// was opened for that is returned to be kept. What is wrong the client has been told.
+func (a *arrival) vouch(ctx context.Context, conn net.Conn) (*backendConn, error) {
+	s, key := a.s, a.key
+	if a.outdated() {
+		now, err := s.lookups.ask(ctx, key, !a.held)
+		if err == nil && !a.held && now.mark != a.st.mark {
+			err = pgwire.NewFatal(pgwire.CodeInvalidAuthorization, "role %q has changed while it logged in; log in again", key.user)
+		}
+		if err != nil && !a.held {
+			_, _ = conn.Write(pgwire.AppendError(nil, fatalOf(err, "weir could not look up user %q", key.user)))
+			return nil, fmt.Errorf("look up %q again: %w", key.user, err)
+		}
+		if err == nil {
+			a.st = now
+		}
+	}
+	s.creds.Learn(key.user, a.keys)
+	donated, err := s.vouch(ctx, key, a.st, a.byPassword())
+	if pgwire.CodeOf(err) == pgwire.CodeInvalidPassword && a.keys != nil && s.creds.Keys(key.user) == nil {
+		// An older password was known, which serves more methods than keys do.
+		s.creds.Learn(key.user, a.keys)
+		donated, err = s.vouch(ctx, key, a.st, a.byPassword())
+	}
+	if err != nil {
+		_, _ = conn.Write(pgwire.AppendError(nil, fatalOf(err, "weir could not ask the server whether %q may log in", key.user)))
+		return nil, fmt.Errorf("ask the server about %q: %w", key.user, err)
+	}
+	way := loginPooled
+	if donated != nil {
+		way = loginDialed
+	}
+	s.Checks.Add(string(a.method), way)
+	return donated, nil
+}
+
+// client makes a client of a loop of one that may come in.
+func (a *arrival) client(l *loop) (*client, error) {
+	s := a.s
+	id, secret, err := s.register(l, a.start.Version)
+	if err != nil {
+		return nil, err
+	}
+	c := newClient(l)
+	c.login.began, c.login.welcome = a.began, a.welcome
+	c.id, c.login.secret, c.app, c.settings.startApp, c.addr = id, secret, a.app, a.app, a.who.Client
+	return c, nil
+}
+
+// cameIn counts a login that has come to a good end.
+func (a *arrival) cameIn() {
+	a.s.Logins.Add(1)
+	a.s.cfg().Audit.Login(a.who)
+}

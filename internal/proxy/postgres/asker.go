@@ -1,0 +1,268 @@
+package postgres
+
+import (
+	"errors"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weirdb/weir/internal/proxy/netloop"
+	"github.com/weirdb/weir/internal/wire/pgwire"
+)
+
+// An asker asks, on a loop, about those who log in there. It has a connection of the
+// lookups', and asks on it about one group after the other: what comes while a group is
+// under way crosses with the next, and guests of one user and database share a question,
+// which is asked when all of them have come. Where it cannot ask or gets no answer, the
+// guests go elsewhere and are asked about there.
+type asker struct {
+	l    *loop
+	lk   *lookup // nil while there is no connection; its Conn is sock
+	sock *netloop.Sock
+
+	waiting []*question // of the next group, in order
+	asked   []*question // under way
+	sent    time.Duration
+	lending bool // a connection is on its way
+}
+
+// A question is one about a user and a database.
+type question struct {
+	key    poolKey
+	guests []*guest
+	asked  time.Time
+
+	answer roleStanding
+	err    error // why there is none
+	second bool  // the auth query is being answered
+	rows   int   // of the present answer
+}
+
+// askerPatience is how long an answer may take before the guests go elsewhere, where
+// more connections are asked on.
+const askerPatience = time.Second
+
+// ask asks about a guest, whose turn comes when there is an answer; false if it cannot.
+func (a *asker) ask(g *guest) bool {
+	if a.lk == nil || !a.serves() {
+		a.close()
+		a.borrow()
+		return false
+	}
+	var q *question
+	for _, w := range a.waiting {
+		if w.key == g.key {
+			q = w
+		}
+	}
+	if q == nil {
+		q = &question{key: g.key}
+		a.waiting = append(a.waiting, q)
+	}
+	q.guests = append(q.guests, g)
+	return true
+}
+
+// serves reports whether the connection is still to be asked on.
+func (a *asker) serves() bool {
+	cfg := a.l.srv.cfg()
+	return a.lk.query == cfg.AuthQuery && time.Since(a.lk.born) < lookupLife && a.l.srv.Monitor.Goes(a.lk.endpoint)
+}
+
+// borrow gets a connection of the lookups' that is idle, soon.
+func (a *asker) borrow() {
+	if a.lending {
+		return
+	}
+	a.lending = true
+	s := a.l.srv
+	s.Background.Go(func() {
+		lk := s.lookups.take(s.Monitor.Goes)
+		fd := -1
+		if lk != nil && lk.answers.Buffered() == 0 {
+			var err error
+			if fd, err = netloop.Detach(lk.Conn, &s.Background); err != nil {
+				fd = -1
+			}
+		}
+		if lk != nil && fd < 0 {
+			lk.close()
+		}
+		if !a.l.Post(func() { a.lent(lk, fd) }) && fd >= 0 {
+			_ = unix.Close(fd)
+		}
+	})
+}
+
+// lent takes over a connection, if there is one.
+func (a *asker) lent(lk *lookup, fd int) {
+	a.lending = false
+	if fd < 0 {
+		return
+	}
+	sock, err := a.l.Watch(fd, a)
+	if err != nil {
+		_ = unix.Close(fd)
+		return
+	}
+	a.lk, a.sock, a.sent = lk, sock, a.l.Now
+	if !a.serves() || a.l.Draining() {
+		a.close()
+	}
+}
+
+// settle sends the next group.
+func (a *asker) settle() {
+	if len(a.asked) > 0 || len(a.waiting) == 0 || a.lk == nil {
+		return
+	}
+	n := min(len(a.waiting), lookupGroup)
+	a.asked = append(a.asked, a.waiting[:n]...)
+	a.waiting = append(a.waiting[:0], a.waiting[n:]...)
+	a.sent = a.l.Now
+	out, now := a.sock.OutBuf(), time.Now()
+	for _, q := range a.asked {
+		q.asked = now
+		if !a.lk.blind {
+			out = appendQuestion(out, stmtStanding, inBinary, q.key.user, q.key.database)
+		}
+		q.second = a.lk.blind
+		if a.lk.query != "" {
+			out = appendQuestion(out, stmtSecret, nil, q.key.user)
+		}
+	}
+	a.sock.Out = out
+	a.sock.Touch()
+}
+
+// OnData implements netloop.Handler.
+func (a *asker) OnData(p []byte) int {
+	i := 0
+	for {
+		typ, n, ok := pgwire.Peek(p[i:])
+		if !ok || i+n > len(p) {
+			return i
+		}
+		if n < pgwire.HeaderLen || !a.message(typ, p[i+pgwire.HeaderLen:i+n]) {
+			a.sock.Close(pgwire.ErrMalformed)
+			return len(p)
+		}
+		i += n
+	}
+}
+
+// message takes one message of the server; false if there is none to expect.
+func (a *asker) message(typ byte, body []byte) bool {
+	var q *question
+	if len(a.asked) > 0 {
+		q = a.asked[0]
+	}
+	switch typ {
+	case pgwire.ServerDataRow:
+		if q == nil {
+			return false
+		}
+		row, err := pgwire.ParseDataRow(body, nil)
+		if err != nil {
+			return false
+		}
+		a.row(q, row)
+	case pgwire.ServerError:
+		e, err := pgwire.ParseError(body)
+		if q == nil || err != nil {
+			return false // it is on its way out
+		}
+		q.err = e
+	case pgwire.ServerReady:
+		if q == nil {
+			return false
+		}
+		a.ready(q)
+	}
+	return true
+}
+
+// row takes the row of an answer.
+func (a *asker) row(q *question, row [][]byte) {
+	q.rows++
+	if q.second {
+		if err := q.answer.found(row); err != nil {
+			q.err = err
+		}
+		return
+	}
+	st, err := a.l.srv.lookups.standing(a.lk, row)
+	if q.answer = st; err != nil {
+		q.err = err
+	}
+}
+
+// ready is the end of an answer.
+func (a *asker) ready(q *question) {
+	switch {
+	case q.rows > 0:
+	case q.second:
+		if err := q.answer.found(nil); err != nil {
+			q.err = err
+		}
+	case q.err == nil:
+		q.err = errNoStanding
+	}
+	if q.rows = 0; !q.second && a.lk.query != "" {
+		q.second = true
+		return
+	}
+	a.asked = append(a.asked[:0], a.asked[1:]...)
+	if q.err != nil {
+		q.elsewhere()
+		return
+	}
+	st := &q.answer
+	st.asked, st.heard = q.asked, time.Now()
+	for _, g := range q.guests {
+		if !g.gone {
+			g.then(func() { g.known(st) })
+		}
+	}
+}
+
+var errNoStanding = errors.New("the question for a role's standing was not answered")
+
+// elsewhere has the guests of a question asked about elsewhere.
+func (q *question) elsewhere() {
+	for _, g := range q.guests {
+		if !g.gone {
+			g.then(g.notKnown)
+		}
+	}
+}
+
+// OnClosed implements netloop.Handler.
+func (a *asker) OnClosed(error) {
+	a.lk, a.sock = nil, nil
+	for _, q := range append(a.asked, a.waiting...) {
+		q.elsewhere()
+	}
+	a.asked, a.waiting = nil, nil
+}
+
+// OnDrained implements netloop.Handler.
+func (a *asker) OnDrained() {}
+
+// close ends the connection, if there is one.
+func (a *asker) close() {
+	if a.sock != nil {
+		a.sock.Close(netloop.ErrStopped)
+	}
+}
+
+// tick ends a connection that does not answer, or has not been needed for long.
+func (a *asker) tick() {
+	patience := lookupKeep
+	if len(a.asked) > 0 {
+		patience = askerPatience
+	}
+	if a.lk != nil && a.l.Now-a.sent > patience {
+		a.close()
+	}
+}
