@@ -31,6 +31,10 @@ type PgBouncerConfig struct {
 	// connection; versions before 1.21 can keep none. -1 means none.
 	// Default: 200.
 	PreparedStatements int
+	// Users are clients that are checked, where Settings have an auth_type that does,
+	// with their passwords or what a server stores of them. PgBouncer also logs in to
+	// the server by these. Default: the superuser alone.
+	Users map[string]string
 	// Settings are added to the configuration and win over the lab's own.
 	// Default: none.
 	Settings map[string]string
@@ -66,6 +70,11 @@ func (c PgBouncerConfig) validate() error {
 	}
 	if c.PoolSize < 0 || c.MaxClients < 0 || c.Port < 0 || c.Port > 65535 {
 		return errors.New("pool size, clients and port must not be negative")
+	}
+	for name, secret := range c.Users {
+		if strings.ContainsAny(name+secret, "\n\r\x00") {
+			return fmt.Errorf("user %q: name or secret does not fit one line", name)
+		}
 	}
 	for name, value := range c.Settings {
 		if !settingName.MatchString(name) || strings.ContainsAny(value, "\n\r") {
@@ -153,8 +162,7 @@ func (b *PgBouncer) launch(ctx context.Context, binary string, server *Postgres)
 	users := filepath.Join(b.work, "users.txt")
 	err = errors.Join(
 		b.write(ini, b.config(server, users)),
-		// PgBouncer's own quoting: a doubled quote.
-		b.write(users, fmt.Sprintf("\"%s\" \"%s\"\n", superuser, strings.ReplaceAll(server.Password(), `"`, `""`))),
+		b.write(users, b.userList(server.Password())),
 	)
 	if err != nil {
 		return err
@@ -180,6 +188,17 @@ func (b *PgBouncer) launch(ctx context.Context, binary string, server *Postgres)
 		return fmt.Errorf("await PgBouncer: %w\n%s", err, b.LogTail(10))
 	}
 	return nil
+}
+
+// userList is the auth file. PgBouncer's quoting is its own: a doubled quote.
+func (b *PgBouncer) userList(password string) string {
+	users := map[string]string{superuser: password}
+	maps.Copy(users, b.cfg.Users)
+	var s strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(users)) {
+		fmt.Fprintf(&s, "\"%s\" \"%s\"\n", strings.ReplaceAll(name, `"`, `""`), strings.ReplaceAll(users[name], `"`, `""`))
+	}
+	return s.String()
 }
 
 func (b *PgBouncer) config(server *Postgres, users string) string {

@@ -49,6 +49,9 @@ type Plan struct {
 	// Idle is the number of sessions to open and leave alone, to see what weir
 	// needs for them.
 	Idle int
+	// Logins lists the numbers of clients that log in anew for each statement, by each
+	// method (PostgreSQL, and a server of our own).
+	Logins []int
 	// Rounds, Duration and Warmup are those of each experiment.
 	Rounds   int
 	Duration time.Duration
@@ -102,7 +105,7 @@ func Plans() map[string]Plan {
 			Inserts: []int{1, 16, 64, 256, 1000}, Windows: ms(1, 10, 100), Isolated: true, Literals: []int{1, 64, 256},
 			Updates: []int{64}, Transactions: []int{16, 64, 256},
 			SlowFsync: ms(2), Slow: []int{64, 256}, Reads: []int{16, 64, 256}, Failing: []int{64, 256},
-			Crowd: []int{64, 256, 2000}, Idle: 10000, Drivers: []int{64}, Leak: 5 * time.Minute,
+			Crowd: []int{64, 256, 2000}, Idle: 10000, Drivers: []int{64}, Leak: 5 * time.Minute, Logins: []int{10},
 			Rounds: 6, Duration: 2 * time.Second, Warmup: 600 * time.Millisecond,
 		},
 	}
@@ -146,7 +149,7 @@ func (p Plan) with(k knobs) (Plan, error) {
 		return p, errors.New("--rounds, --duration and --leak must not be negative")
 	}
 	if len(k.clients) > 0 {
-		for _, list := range []*[]int{&p.Inserts, &p.Literals, &p.Updates, &p.Transactions, &p.Slow, &p.Reads, &p.Failing, &p.Crowd, &p.Drivers} {
+		for _, list := range []*[]int{&p.Inserts, &p.Literals, &p.Updates, &p.Transactions, &p.Slow, &p.Reads, &p.Failing, &p.Crowd, &p.Drivers, &p.Logins} {
 			if len(*list) > 0 {
 				*list = k.clients
 			}

@@ -158,6 +158,16 @@ func (r *run) steps() []suite.Step {
 	if p.Idle > 0 {
 		add("", "idle", 0, r.idle)
 	}
+	if r.o.DSN == "" && (r.o.Engine == suite.PostgreSQL || r.o.Engine == "") {
+		for _, n := range p.Logins {
+			for _, m := range loginMethods {
+				out = append(out, suite.Step{
+					Group: "logins", Names: []string{experimentName("logins-"+m.name, n, 0)},
+					Run: func(ctx context.Context) error { return r.logins(ctx, m, n) },
+				})
+			}
+		}
+	}
 	if r.o.DSN != "" {
 		return out // a slow disk needs a server of our own
 	}
@@ -325,11 +335,17 @@ func (r *run) measure(ctx context.Context, e bench.Experiment) error {
 }
 
 func (r *rig) experiment(kind string, clients int, title string) bench.Experiment {
+	e := r.o.experiment(kind, clients, title)
+	e.Name = experimentName(kind, clients, r.latency)
+	e.Factors["fsync_latency"], e.Factors["durability"] = r.latency.String(), r.durability()
+	return e
+}
+
+func (o *Options) experiment(kind string, clients int, title string) bench.Experiment {
 	return bench.Experiment{Description: bench.Description{
-		Name: experimentName(kind, clients, r.latency), Title: title, Rounds: r.o.Plan.Rounds, Warmup: 0, Loop: "closed", Baseline: "direct",
+		Name: experimentName(kind, clients, 0), Title: title, Rounds: o.Plan.Rounds, Warmup: 0, Loop: "closed", Baseline: "direct",
 		Factors: map[string]string{
-			"clients": strconv.Itoa(clients), "fsync_latency": r.latency.String(), "durability": r.durability(),
-			"seconds": r.o.Plan.Duration.String(), "engine": string(r.o.Engine),
+			"clients": strconv.Itoa(clients), "seconds": o.Plan.Duration.String(), "engine": string(o.Engine),
 		},
 	}}
 }

@@ -37,8 +37,11 @@ func goals(e suite.Engine) []suite.Goal {
 	)
 }
 
-func postgresReadTargets() []suite.Goal {
-	return []suite.Goal{
+func postgresReadTargets() (all []suite.Goal) {
+	for _, m := range loginMethods {
+		all = append(all, suite.AtLeast("logins-"+m.name+"-10", "pgbouncer", "weir", "rate", 1, "logins by "+m.name+" are no slower than PgBouncer's, 10 clients"))
+	}
+	return append(all, []suite.Goal{
 		suite.AtLeast("reads-prepared-64", "direct", "weir", "rate", 1, "prepared key lookups are no slower than direct, 64 clients"),
 		suite.AtLeast("reads-prepared-256", "direct", "weir", "rate", 1.4, "prepared key lookups, 256 clients, against direct"),
 		suite.AtLeast("reads-prepared-64", "pgbouncer", "weir", "rate", 1.6, "prepared key lookups, 64 clients, against PgBouncer"),
@@ -46,7 +49,7 @@ func postgresReadTargets() []suite.Goal {
 		suite.AtMost("reads-prepared-64", "pgbouncer", "weir", "cpu_proxy", 0.8, "the proxy's CPU time per lookup against PgBouncer's, 64 clients"),
 		suite.AtLeast("reads-simple-64", "pgbouncer", "weir", "rate", 1.1, "simple-protocol lookups, 64 clients, against PgBouncer"),
 		suite.AtLeast("reads-simple-256", "pgbouncer", "weir", "rate", 1.1, "simple-protocol lookups, 256 clients, against PgBouncer"),
-	}
+	}...)
 }
 
 // mysqlReadTargets are what the survey of other proxies set as the goal for

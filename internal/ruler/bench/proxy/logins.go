@@ -1,0 +1,228 @@
+package proxybench
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/measure"
+	"github.com/weirdb/weir/internal/ruler/bench"
+	pgload "github.com/weirdb/weir/internal/ruler/bench/load/postgres"
+)
+
+// This file compares how fast clients log in: pgbench connects anew for each
+// transaction (-C), which is one SELECT. pgbench connects one client after the other, so
+// the rate is that of logins, not of crowds.
+
+// A loginMethod is a way in which clients prove who they are, the same at PgBouncer and
+// weir.
+type loginMethod struct {
+	name string
+	// user logs in; secret is what is stored of the password, "" for the server's
+	// superuser.
+	user, encryption string
+	weir             []string          // flags
+	pgbouncer        map[string]string // settings
+	// listed are those of the users whose passwords the proxies are given in a file;
+	// PgBouncer needs one of the superuser in any case.
+	listed bool
+}
+
+const loginPassword = "weir bench"
+
+const shadowQuery = "SELECT usename, passwd FROM pg_catalog.pg_shadow WHERE usename = $1"
+
+var loginMethods = []loginMethod{
+	{"trust", "weir_md5", "md5", []string{"--auth", "trust"}, map[string]string{"auth_type": "trust"}, true},
+	{"md5", "weir_md5", "md5", []string{"--auth", "md5"}, map[string]string{"auth_type": "md5"}, true},
+	{"auth-query", "weir_md5", "md5", []string{"--auth", "md5", "--auth-query", shadowQuery},
+		map[string]string{"auth_type": "md5", "auth_user": "postgres", "auth_query": strings.ReplaceAll(shadowQuery, "pg_catalog.", "")}, false},
+	{"scram", "weir_scram", "scram-sha-256", nil, map[string]string{"auth_type": "scram-sha-256"}, true},
+	{"dsn-user", "postgres", "", nil, map[string]string{"auth_type": "scram-sha-256"}, false},
+}
+
+// logins compares one method. It has a server of its own, which asks for passwords.
+func (r *run) logins(ctx context.Context, m loginMethod, clients int) (err error) {
+	server, err := lab.StartPostgres(ctx, lab.PostgresConfig{Durability: lab.Prod, Auth: lab.MD5, MaxConnections: clients + 100})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, server.Stop(context.WithoutCancel(ctx))) }()
+	pgbench := filepath.Join(server.BinDir(), "pgbench")
+	if _, err := os.Stat(pgbench); err != nil {
+		r.Leave("logins: %v", err)
+		return nil
+	}
+	dir, err := os.MkdirTemp("", "weir-logins-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	l := &loginLoad{r: r, m: m, clients: clients, pgbench: pgbench, script: filepath.Join(dir, "select.sql"), server: server}
+	users := filepath.Join(dir, "users")
+	err = errors.Join(os.WriteFile(l.script, []byte("SELECT 1;\n"), 0o600),
+		os.WriteFile(users, fmt.Appendf(nil, "%q %q\n", m.user, l.password()), 0o600), l.makeUser(ctx))
+	if err != nil {
+		return err
+	}
+	flags := m.weir
+	if m.listed && m.encryption == "md5" { // weir knows what the server stores of others
+		flags = append([]string{"--auth-file", users}, flags...)
+	}
+	w, err := startWeir(ctx, r.o.Binary, postgres(), server.DSN("postgres"), flags...)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, w.stop()) }()
+	ways := []way{{name: "direct", dsn: server.DSN("postgres"), via: "direct"}}
+	cfg := lab.PgBouncerConfig{Binary: r.o.PgBouncer, Settings: m.pgbouncer}
+	if m.listed {
+		if cfg.Users, err = l.stored(ctx); err != nil {
+			return err
+		}
+	}
+	b, err := lab.StartPgBouncer(ctx, server, cfg)
+	switch {
+	case err == nil:
+		defer func() { err = errors.Join(err, b.Stop(context.WithoutCancel(ctx))) }()
+		r.o.Say("PgBouncer %s", b.Version())
+		ways = append(ways, way{name: "pgbouncer", dsn: b.DSN("postgres"), via: "pgbouncer", proxy: func() (measure.Usage, error) { return measure.Process(b.PID()) }})
+	case !lab.NotInstalled(err):
+		return err
+	}
+	ways = append(ways, weirWay(w, "weir", "", bench.NotApplicable))
+	e := r.o.experiment("logins-"+m.name, clients, fmt.Sprintf("A login for each SELECT by %s, %s of pgbench -C", m.name, clientsName(clients)))
+	e.Factors["method"] = m.name
+	for _, v := range ways {
+		e.Sides = append(e.Sides, bench.Side{
+			Name: v.name, Factors: map[string]string{"via": v.via, "window": bench.NotApplicable},
+			Run: func(ctx context.Context, _ int) (bench.Sample, error) { return l.sample(ctx, v) },
+		})
+	}
+	meter, err := pgload.OpenMeter(ctx, server.DSN("postgres"))
+	if err != nil {
+		return err
+	}
+	info, err := meter.Server(ctx)
+	if err = errors.Join(err, meter.Close(ctx)); err != nil {
+		return err
+	}
+	env := measure.ReadEnvironment()
+	env.Durability, env.Servers = "prod", []measure.Server{info}
+	_, err = r.Measure(ctx, e, env, r.o.Out)
+	return err
+}
+
+// A loginLoad has pgbench log in by one method.
+type loginLoad struct {
+	r               *run
+	m               loginMethod
+	clients         int
+	pgbench, script string
+	server          *lab.Postgres
+}
+
+func (l *loginLoad) password() string {
+	if l.m.encryption == "" {
+		return l.server.Password()
+	}
+	return loginPassword
+}
+
+// makeUser makes the user who logs in, unless it is there.
+func (l *loginLoad) makeUser(ctx context.Context) error {
+	if l.m.encryption == "" {
+		return nil
+	}
+	_, err := l.query(ctx, fmt.Sprintf("SET password_encryption = '%s'; CREATE ROLE %s LOGIN PASSWORD '%s'", l.m.encryption, l.m.user, loginPassword))
+	return err
+}
+
+// query runs a query as the superuser, and returns its first value, if it has one.
+func (l *loginLoad) query(ctx context.Context, sql string) (string, error) {
+	conn, err := pgconn.Connect(ctx, l.server.DSN("postgres"))
+	if err != nil {
+		return "", fmt.Errorf("prepare logins: %w", err)
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	results, err := conn.Exec(ctx, sql).ReadAll()
+	if err != nil {
+		return "", fmt.Errorf("prepare logins: %w", err)
+	}
+	if last := results[len(results)-1]; len(last.Rows) > 0 {
+		return string(last.Rows[0][0]), nil
+	}
+	return "", nil
+}
+
+// stored is what PgBouncer is given of the user: what the server stores where that
+// serves the method.
+func (l *loginLoad) stored(ctx context.Context) (map[string]string, error) {
+	if l.m.encryption == "md5" {
+		return map[string]string{l.m.user: loginPassword}, nil
+	}
+	secret, err := l.query(ctx, "SELECT rolpassword FROM pg_catalog.pg_authid WHERE rolname = '"+l.m.user+"'")
+	return map[string]string{l.m.user: secret}, err
+}
+
+var processed = regexp.MustCompile(`number of transactions actually processed: (\d+)`)
+
+// sample has pgbench log in by one way for as long as the plan says.
+func (l *loginLoad) sample(ctx context.Context, w way) (bench.Sample, error) {
+	if _, err := l.bench(ctx, w, max(time.Second, l.r.o.Plan.Warmup)); err != nil {
+		return bench.Sample{}, err
+	}
+	return l.bench(ctx, w, max(time.Second, l.r.o.Plan.Duration))
+}
+
+func (l *loginLoad) bench(ctx context.Context, w way, d time.Duration) (s bench.Sample, err error) {
+	u, err := url.Parse(w.dsn)
+	if err != nil {
+		return s, fmt.Errorf("read DSN: %w", err)
+	}
+	cmd := exec.CommandContext(ctx, l.pgbench, "--no-vacuum", "--connect", "--client", strconv.Itoa(l.clients),
+		"--time", strconv.Itoa(int(d.Round(time.Second)/time.Second)), "--file", l.script,
+		"--host", u.Hostname(), "--port", u.Port(), "--username", l.m.user, "postgres")
+	cmd.Env = append(os.Environ(), "PGPASSWORD="+l.password(), "PGSSLMODE=disable")
+	var out, failed bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &failed
+	watch := map[string]func() (measure.Usage, error){bench.RoleServer: func() (measure.Usage, error) { return measure.Tree(l.server.PID()) }}
+	if w.proxy != nil {
+		watch[bench.RoleProxy] = w.proxy
+	}
+	before, err := measure.ReadUsages(watch, bench.RoleClient)
+	if err != nil {
+		return s, err
+	}
+	s.Started, s.InFlight = time.Now(), l.clients
+	if err := cmd.Run(); err != nil {
+		return s, fmt.Errorf("pgbench by way of %s: %w: %s", w.name, err, strings.TrimSpace(failed.String()))
+	}
+	s.Seconds = time.Since(s.Started).Seconds()
+	after, err := measure.ReadUsages(watch, bench.RoleClient)
+	if err != nil {
+		return s, err
+	}
+	s.Processes = make(map[string]measure.Usage)
+	for role, u := range after {
+		s.Processes[role] = u.Since(before[role])
+	}
+	found := processed.FindSubmatch(out.Bytes())
+	if found == nil {
+		return s, fmt.Errorf("pgbench by way of %s says no number of transactions: %s", w.name, out.String())
+	}
+	s.Ops, err = strconv.ParseInt(string(found[1]), 10, 64)
+	return s, err
+}
