@@ -115,7 +115,8 @@ func (l *Loop) acceptAll() {
 
 func (p *Porch) accept() {
 	for range acceptAtOnce {
-		fd, from, err := unix.Accept4(p.fd, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
+		// Not that of package unix, which asks the kernel for the protocol each time.
+		fd, from, err := syscall.Accept4(p.fd, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
 		switch {
 		case err == nil:
 			p.failed = 0
@@ -157,11 +158,11 @@ func (l *Loop) watchAgain() {
 }
 
 // netAddr is the address of a peer as package net has it.
-func netAddr(sa unix.Sockaddr) net.Addr {
+func netAddr(sa syscall.Sockaddr) net.Addr {
 	switch sa := sa.(type) {
-	case *unix.SockaddrInet4:
+	case *syscall.SockaddrInet4:
 		return &net.TCPAddr{IP: net.IP(sa.Addr[:]), Port: sa.Port}
-	case *unix.SockaddrInet6:
+	case *syscall.SockaddrInet6:
 		a := &net.TCPAddr{IP: net.IP(sa.Addr[:]), Port: sa.Port}
 		if sa.ZoneId != 0 {
 			if ifi, err := net.InterfaceByIndex(int(sa.ZoneId)); err == nil {
@@ -169,7 +170,7 @@ func netAddr(sa unix.Sockaddr) net.Addr {
 			}
 		}
 		return a
-	case *unix.SockaddrUnix:
+	case *syscall.SockaddrUnix:
 		return &net.UnixAddr{Name: sa.Name, Net: "unix"}
 	}
 	return &net.UnixAddr{Net: "unix"}

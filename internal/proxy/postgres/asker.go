@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"errors"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -24,6 +25,12 @@ type asker struct {
 	asked   []*question // under way
 	sent    time.Duration
 	lending bool // a connection is on its way
+
+	// last is whom the last login was as. Who connects is likely to be the same, and is
+	// asked about at once, before it has said who it is, if luck, which counts how often
+	// that was right lately, is above 0.
+	last poolKey
+	luck int
 }
 
 // A question is one about a user and a database.
@@ -33,6 +40,7 @@ type question struct {
 	asked  time.Time
 
 	answer roleStanding
+	done   bool  // there is one
 	err    error // why there is none
 	second bool  // the auth query is being answered
 	rows   int   // of the present answer
@@ -42,26 +50,60 @@ type question struct {
 // more connections are asked on.
 const askerPatience = time.Second
 
+const (
+	// earlyKeep is how long a client that was asked about when it connected may take to
+	// say who it is before it is asked about again.
+	earlyKeep = 100 * time.Millisecond
+	// mostLuck bounds what luck counts, so that it can turn.
+	mostLuck = 8
+)
+
+// expect asks about the user and the database that a guest is likely to log in as, when
+// it connects: the answer is there, or not far, when it has said so.
+func (a *asker) expect(g *guest) {
+	if a.luck > 0 && a.lk != nil && a.serves() {
+		g.early, g.came = a.about(a.last), a.l.Now
+	}
+}
+
 // ask asks about a guest, whose turn comes when there is an answer; false if it cannot.
 func (a *asker) ask(g *guest) bool {
+	if a.last != g.key {
+		a.last, a.luck = poolKey{strings.Clone(g.key.database), strings.Clone(g.key.user)}, max(a.luck-2, -mostLuck)
+	} else {
+		a.luck = min(a.luck+1, mostLuck)
+	}
 	if a.lk == nil || !a.serves() {
 		a.close()
 		a.borrow()
 		return false
 	}
-	var q *question
-	for _, w := range a.waiting {
-		if w.key == g.key {
-			q = w
-		}
+	q := g.early
+	if g.early = nil; q == nil || q.key != g.key || q.err != nil || a.l.Now-g.came > earlyKeep {
+		q = a.about(g.key)
 	}
-	if q == nil {
-		q = &question{key: g.key}
-		a.waiting = append(a.waiting, q)
+	if q.done {
+		q.tell(g)
+		return true
 	}
 	q.guests = append(q.guests, g)
 	return true
 }
+
+// about returns the question of the next group about a user and a database.
+func (a *asker) about(key poolKey) *question {
+	for _, q := range a.waiting {
+		if q.key == key {
+			return q
+		}
+	}
+	q := &question{key: key}
+	a.waiting = append(a.waiting, q)
+	return q
+}
+
+// tell has a guest's turn come, with the answer.
+func (q *question) tell(g *guest) { g.then(func() { g.known(&q.answer) }) }
 
 // serves reports whether the connection is still to be asked on.
 func (a *asker) serves() bool {
@@ -217,11 +259,10 @@ func (a *asker) ready(q *question) {
 		q.elsewhere()
 		return
 	}
-	st := &q.answer
-	st.asked, st.heard = q.asked, time.Now()
+	q.answer.asked, q.answer.heard, q.done = q.asked, time.Now(), true
 	for _, g := range q.guests {
 		if !g.gone {
-			g.then(func() { g.known(st) })
+			q.tell(g)
 		}
 	}
 }
@@ -241,6 +282,7 @@ func (q *question) elsewhere() {
 func (a *asker) OnClosed(error) {
 	a.lk, a.sock = nil, nil
 	for _, q := range append(a.asked, a.waiting...) {
+		q.err = netloop.ErrStopped
 		q.elsewhere()
 	}
 	a.asked, a.waiting = nil, nil

@@ -29,6 +29,8 @@ type guest struct {
 	greeter  *pgwire.Greeter  // until it has said who it is
 	exchange *pgwire.Exchange // while it proves it
 	asked    asking           // about its standing
+	early    *question        // about whom it is likely to log in as; nil if there is none
+	came     time.Duration    // when that was asked
 	next     func()           // what is to be done, if anything
 	spoke    func()           // takes it out of the lobby
 
@@ -81,6 +83,7 @@ func (l *loop) meet(fd int, from net.Addr, until context.Context) {
 	g.deadline = g.began + s.cfg().LoginTimeout
 	g.spoke = s.lobby.Enter(closer{g})
 	l.guests[g] = struct{}{}
+	l.asker.expect(g)
 	g.sock.Try()
 }
 
