@@ -181,20 +181,23 @@ var processed = regexp.MustCompile(`number of transactions actually processed: (
 
 // sample has pgbench log in by one way for as long as the plan says.
 func (l *loginLoad) sample(ctx context.Context, w way) (bench.Sample, error) {
-	if _, err := l.bench(ctx, w, max(time.Second, l.r.o.Plan.Warmup)); err != nil {
+	if _, err := l.bench(ctx, w, "--transactions", "20"); err != nil { // the first logins open connections
 		return bench.Sample{}, err
 	}
-	return l.bench(ctx, w, max(time.Second, l.r.o.Plan.Duration))
+	seconds := max(1, int(l.r.o.Plan.Duration.Round(time.Second)/time.Second)) // pgbench takes whole ones
+	return l.bench(ctx, w, "--time", strconv.Itoa(seconds))
 }
 
-func (l *loginLoad) bench(ctx context.Context, w way, d time.Duration) (s bench.Sample, err error) {
+func (l *loginLoad) bench(ctx context.Context, w way, until ...string) (s bench.Sample, err error) {
 	u, err := url.Parse(w.dsn)
 	if err != nil {
 		return s, fmt.Errorf("read DSN: %w", err)
 	}
-	cmd := exec.CommandContext(ctx, l.pgbench, "--no-vacuum", "--connect", "--client", strconv.Itoa(l.clients),
-		"--time", strconv.Itoa(int(d.Round(time.Second)/time.Second)), "--file", l.script,
-		"--host", u.Hostname(), "--port", u.Port(), "--username", l.m.user, "postgres")
+	args := append([]string{
+		"--no-vacuum", "--connect", "--client", strconv.Itoa(l.clients), "--file", l.script,
+		"--host", u.Hostname(), "--port", u.Port(), "--username", l.m.user,
+	}, until...)
+	cmd := exec.CommandContext(ctx, l.pgbench, append(args, "postgres")...)
 	cmd.Env = append(os.Environ(), "PGPASSWORD="+l.password(), "PGSSLMODE=disable")
 	var out, failed bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &failed

@@ -1,0 +1,34 @@
+package proxybench
+
+import (
+	"testing"
+	"time"
+
+	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/ruler/bench/suite"
+)
+
+// Each way is logged in by, by a method of each kind.
+func TestLoginsAreMeasured(t *testing.T) {
+	labtest.RequirePostgres(t)
+	got, err := Run(t.Context(), Options{
+		Options: suite.Options{Out: t.TempDir(), Say: t.Logf, Experiments: []string{"logins-trust-2", "logins-auth-query-2", "logins-scram-2"}},
+		Binary:  labtest.Weir(t), Plan: Plan{Logins: []int{2}, Rounds: 1, Duration: time.Second},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Results) != 3 {
+		t.Fatalf("%d experiments were run, want 3", len(got.Results))
+	}
+	for _, r := range got.Results {
+		for _, c := range r.Cases {
+			if s := c.Samples[0]; s.Ops == 0 || s.Seconds < 1 {
+				t.Errorf("%s, %s: %d logins in %v s", r.Experiment.Name, c.Name, s.Ops, s.Seconds)
+			}
+		}
+		if n := len(r.Cases); n < 2 {
+			t.Errorf("%s: %d sides", r.Experiment.Name, n)
+		}
+	}
+}
