@@ -180,6 +180,16 @@ const standingKeep = time.Second
 // server says of it may be otherwise by now.
 func (a *arrival) outdated() bool { return a.st != nil && time.Since(a.st.heard) > standingKeep }
 
+// heardAgain takes in a newer standing. The error is for a client that has proved who it
+// is by what was stored of another password, or another role.
+func (a *arrival) heardAgain(now *roleStanding) *pgwire.Error {
+	if !a.held && now.same != a.st.same {
+		return pgwire.NewFatal(pgwire.CodeInvalidAuthorization, "role %q has changed while it logged in; log in again", a.key.user)
+	}
+	a.st = now
+	return nil
+}
+
 // vouched reports whether the client may come in without the server being asked once
 // more. It has proved who it is. The error is for the client.
 func (a *arrival) vouched() (bool, *pgwire.Error) {
@@ -203,15 +213,14 @@ func (a *arrival) vouch(ctx context.Context, conn net.Conn) (*backendConn, error
 	s, key := a.s, a.key
 	if a.outdated() {
 		now, err := s.lookups.ask(ctx, key, !a.held)
-		if err == nil && !a.held && now.mark != a.st.mark {
-			err = pgwire.NewFatal(pgwire.CodeInvalidAuthorization, "role %q has changed while it logged in; log in again", key.user)
+		if err == nil {
+			if e := a.heardAgain(now); e != nil {
+				err = e
+			}
 		}
 		if err != nil && !a.held {
 			_, _ = conn.Write(pgwire.AppendError(nil, fatalOf(err, "weir could not look up user %q", key.user)))
 			return nil, fmt.Errorf("look up %q again: %w", key.user, err)
-		}
-		if err == nil {
-			a.st = now
 		}
 	}
 	s.creds.Learn(key.user, a.keys)

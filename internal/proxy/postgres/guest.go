@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"time"
 
@@ -31,6 +32,7 @@ type guest struct {
 	asked    asking           // about its standing
 	early    *question        // about whom it is likely to log in as; nil if there is none
 	came     time.Duration    // when that was asked
+	again    bool             // it took its time to prove who it is, and is asked about again
 	next     func()           // what is to be done, if anything
 	spoke    func()           // takes it out of the lobby
 
@@ -240,6 +242,12 @@ func (g *guest) lookUp() {
 func (g *guest) known(st *roleStanding) {
 	g.asked = answered
 	switch {
+	case g.again:
+		if e := g.heardAgain(st); e != nil {
+			g.refuse(e, fmt.Errorf("look up %q again: %w", g.key.user, e))
+			return
+		}
+		g.proved()
 	case !g.held:
 		g.judged(st, nil)
 	case g.exchange == nil: // it has proved who it is, and waits
@@ -255,6 +263,8 @@ func (g *guest) known(st *roleStanding) {
 func (g *guest) notKnown() {
 	g.asked = unheard
 	switch {
+	case g.again:
+		g.goElsewhere(stepVouch)
 	case !g.held:
 		g.goElsewhere(stepLookUp)
 	case g.exchange == nil:
@@ -317,6 +327,13 @@ func (g *guest) proved() {
 	case unheard:
 		g.goElsewhere(stepHear)
 		return
+	}
+	if g.outdated() && !g.again {
+		g.again = true
+		if g.l.asker.ask(g) {
+			g.asked = isAsked
+			return
+		}
 	}
 	switch ok, e := g.vouched(); {
 	case e != nil:
@@ -398,6 +415,9 @@ func (g *guest) goElsewhere(at step) {
 			a.leave()
 			s.Log.Error("cannot take a client off its loop", "client", a.who.Client, "error", err)
 			return
+		}
+		if err := s.cfg().Keepalive.Accepted(conn.NetConn()); err != nil { // package net has set its own
+			s.Log.Warn("a client's connection does not notice when it is dead", "client", a.who.Client, "error", err)
 		}
 		if len(unwritten) > 0 {
 			_, _ = conn.Write(unwritten) // if the client has gone, reading tells

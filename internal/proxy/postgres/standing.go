@@ -27,8 +27,10 @@ type roleStanding struct {
 	secret pgwire.Secret
 
 	// mark is another one after everything that may have the server decide a login
-	// otherwise, or begin a session otherwise: "" if that is not known.
-	mark string
+	// otherwise, or begin a session otherwise: "" if that is not known. same is that
+	// without load, the last time at which the server read its files, as far as it has
+	// been heard: sessions hear of that one after the other.
+	mark, same, load string
 
 	// id is the number of the role, which stays with it when it is renamed, and begins
 	// what its sessions begin with. Connections keep those that they were opened with.
@@ -92,21 +94,23 @@ func standingFrom(row [][]byte, sees bool, server string) (st roleStanding, err 
 		// No form of PostgreSQL's: the server may know what to do with it.
 		st.secret, st.sees = pgwire.Secret{}, false
 	}
-	st.mark = server
+	st.same, st.load = server, string(row[standingLoaded])
+	row[standingLoaded] = nil
 	st.marks(row)
 	return st, nil
 }
 
 // marks adds to the mark.
 func (st *roleStanding) marks(row [][]byte) {
-	all := binary.AppendUvarint(nil, uint64(len(st.mark)))
-	all = append(all, st.mark...)
+	all := binary.AppendUvarint(nil, uint64(len(st.same)))
+	all = append(all, st.same...)
 	for _, v := range row {
 		all = binary.AppendUvarint(all, uint64(len(v)))
 		all = append(all, v...)
 	}
 	sum := sha256.Sum256(all) // so that no secret is kept for the sake of comparing it
-	st.mark = string(sum[:])
+	st.same = string(sum[:])
+	st.mark = st.same + st.load
 }
 
 // found takes over the answer to the auth query. The secret of a user who is not found
