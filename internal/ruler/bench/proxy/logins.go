@@ -47,8 +47,12 @@ const shadowQuery = "SELECT usename, passwd FROM pg_catalog.pg_shadow WHERE usen
 var loginMethods = []loginMethod{
 	{"trust", "weir_md5", "md5", []string{"--auth", "trust"}, map[string]string{"auth_type": "trust"}, true},
 	{"md5", "weir_md5", "md5", []string{"--auth", "md5"}, map[string]string{"auth_type": "md5"}, true},
-	{"auth-query", "weir_md5", "md5", []string{"--auth", "md5", "--auth-query", shadowQuery},
-		map[string]string{"auth_type": "md5", "auth_user": "postgres", "auth_query": strings.ReplaceAll(shadowQuery, "pg_catalog.", "")}, false},
+	{
+		"auth-query", "weir_md5", "md5",
+		[]string{"--auth", "md5", "--auth-query", shadowQuery},
+		map[string]string{"auth_type": "md5", "auth_user": "postgres", "auth_query": strings.ReplaceAll(shadowQuery, "pg_catalog.", "")},
+		false,
+	},
 	{"scram", "weir_scram", "scram-sha-256", nil, map[string]string{"auth_type": "scram-sha-256"}, true},
 	{"dsn-user", "postgres", "", nil, map[string]string{"auth_type": "scram-sha-256"}, false},
 }
