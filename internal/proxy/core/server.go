@@ -228,7 +228,7 @@ func (s *Server[L]) Serve(ctx context.Context, login func(context.Context, net.C
 		}
 		defer context.AfterFunc(until, func() { _ = ln.Close() })()
 		if s.Meet != nil {
-			stop, err := s.acceptOnLoops(until, ln.Listener, login)
+			stop, err := acceptOnLoops(s, until, ln.Listener, login)
 			if err != nil {
 				s.Log.Warn("clients are accepted beside the event loops", "error", err)
 			} else {
@@ -276,10 +276,10 @@ func (s *Server[L]) Reloaded(set func(l L)) {
 }
 
 // acceptOnLoops has the loops accept the connections of a listener, until stop is called.
-func (s *Server[L]) acceptOnLoops(until context.Context, ln net.Listener, login func(context.Context, net.Conn)) (stop func(), err error) {
+func acceptOnLoops[L EventLoop](s *Server[L], until context.Context, ln net.Listener, login func(context.Context, net.Conn)) (stop func(), err error) {
 	porches := make([]*netloop.Porch, len(s.Loops))
 	for i, l := range s.Loops {
-		porches[i], err = netloop.NewPorch(ln, s.Log, func(fd int, from net.Addr) { s.accepted(l, fd, from, until, login) })
+		porches[i], err = netloop.NewPorch(ln, s.Log, func(fd int, from net.Addr) { accepted(s, l, fd, from, until, login) })
 		if err != nil {
 			for _, p := range porches[:i] {
 				p.Discard()
@@ -304,7 +304,7 @@ func (s *Server[L]) acceptOnLoops(until context.Context, ln net.Listener, login 
 }
 
 // accepted is given a connection that a loop has accepted, on its thread.
-func (s *Server[L]) accepted(l L, fd int, from net.Addr, until context.Context, login func(context.Context, net.Conn)) {
+func accepted[L EventLoop](s *Server[L], l L, fd int, from net.Addr, until context.Context, login func(context.Context, net.Conn)) {
 	o := s.side.Options()
 	if s.CanMeet() && !o.ProxyProtocol.Contains(from) {
 		if err := o.Keepalive.AcceptedOn(fd, from); err != nil {

@@ -43,7 +43,7 @@ type arrival struct {
 	welcome []byte             // what it is to be told before its parameters
 }
 
-func (s *Server) newArrival(addr net.Addr) *arrival {
+func newArrival(s *Server, addr net.Addr) *arrival {
 	return &arrival{s: s, addr: addr, began: s.Monotonic(), who: sight.Login{Engine: Engine, Client: addr.String()}}
 }
 

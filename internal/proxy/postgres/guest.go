@@ -51,9 +51,6 @@ const (
 	unheard         // the guest is to be asked about elsewhere
 )
 
-// canMeet reports whether a client from an address can log in on a loop.
-func (s *Server) canMeet() bool { return s.cfg().Audit == nil } // its lines are waited for
-
 // meet begins the login of a client on the loop with the fewest. l is the one that has
 // accepted it.
 func (s *Server) meet(l *loop, fd int, from net.Addr, until context.Context) {
@@ -69,7 +66,7 @@ func (s *Server) meet(l *loop, fd int, from net.Addr, until context.Context) {
 func (l *loop) meet(fd int, from net.Addr, until context.Context) {
 	s := l.srv
 	_, local := from.(*net.UnixAddr)
-	g := &guest{arrival: s.newArrival(from), l: l, until: until, greeter: pgwire.NewGreeter(s.cfg().accept(), local)}
+	g := &guest{arrival: newArrival(s, from), l: l, until: until, greeter: pgwire.NewGreeter(s.cfg().accept(), local)}
 	if l.Draining() {
 		l.Taken()
 		_ = unix.Close(fd)

@@ -22,7 +22,7 @@ import (
 // where the balancer's header comes first or logins are audited. Others are met on the
 // loop (guest.go), and come here where a login has to wait.
 func (s *Server) login(ctx context.Context, raw net.Conn) {
-	a := s.newArrival(raw.RemoteAddr())
+	a := newArrival(s, raw.RemoteAddr())
 	ctx, cancel := context.WithTimeout(ctx, s.cfg().LoginTimeout)
 	defer cancel()
 	a.ended(ctx, a.accept(ctx, raw))

@@ -66,7 +66,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.lookups = newLookups(s)
 	if cfg.Door == nil { // which may wait for much
-		s.Meet, s.CanMeet = s.meet, s.canMeet
+		s.Meet, s.CanMeet = s.meet, func() bool { return s.cfg().Audit == nil } // whose lines are waited for
 	}
 	return s, nil
 }
