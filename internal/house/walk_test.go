@@ -146,7 +146,7 @@ var largeTypes = map[string]int{
 	"internal/proxy/mysql.backend":              56,
 	"internal/proxy/postgres.backend":           46,
 	"internal/proxy/postgres.pool":              41,
-	"internal/proxy/postgres.Server":            42,
+	"internal/proxy/postgres.Server":            41,
 	"internal/proxy/sqlscan.scanner":            44,
 	"internal/proxy/sqlscan/myscan.scanner":     55,
 	"outbox/mysql.Store":                        45,
