@@ -54,7 +54,7 @@ func (h *Handing[L]) Give(ctx context.Context, give func(*handover.Parcel)) erro
 // Empty implements handover.Side. Consoles are no clients: they end with the process.
 func (h *Handing[L]) Empty() bool {
 	consoles := h.s.Consoles.Load()
-	return h.s.Sessions.Load() <= consoles && h.s.arriving.Load() <= consoles
+	return h.s.Sessions.Load() <= consoles && h.s.Arriving.Load() <= consoles
 }
 
 // TakeIn tells why no client of another process is taken in for a database and user, nil

@@ -119,7 +119,7 @@ type Server[L EventLoop] struct {
 	// Handing is the server as what hands its clients over to another process.
 	Handing Handing[L]
 
-	arriving atomic.Int64 // connections that are no client's of a loop yet
+	Arriving atomic.Int64 // connections that are no client's of a loop yet
 
 	engine    string
 	side      Side
@@ -329,8 +329,8 @@ const headerPatience = 10 * time.Second
 
 // receive finds out whose connection it is, where a balancer passes it on.
 func (s *Server[L]) receive(ctx context.Context, raw net.Conn, login func(context.Context, net.Conn)) {
-	s.arriving.Add(1)
-	defer s.arriving.Add(-1)
+	s.Arriving.Add(1)
+	defer s.Arriving.Add(-1)
 	o := s.side.Options()
 	if err := o.Keepalive.Accepted(raw); err != nil {
 		s.Log.Warn("a client's connection does not notice when it is dead", "client", raw.RemoteAddr().String(), "error", err)

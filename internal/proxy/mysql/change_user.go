@@ -52,7 +52,7 @@ func (lg *login) leave(cu *mywire.ChangeUser) {
 	c.p.Stats.Received += c.s.Taken
 	c.p.Stats.Sent += c.s.Written
 	srv.Crowd.Leave(c.p.key.database, c.p.key.user)
-	fd, _, unwritten := c.s.Release() // nothing is unread: see changeUser
+	fd, unwritten := c.s.Release()
 	delete(l.Clients, c.id)
 	l.Taken()
 	c.stmts.forget()

@@ -62,6 +62,18 @@ func (p *Pausable) Pause() error {
 	return nil
 }
 
+// Paused tells whether nobody is to be accepted.
+func (p *Pausable) Paused() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	select {
+	case <-p.open:
+		return false
+	default:
+		return true
+	}
+}
+
 // Resume ends Pause.
 func (p *Pausable) Resume() error {
 	p.mu.Lock()

@@ -15,6 +15,7 @@ import (
 // A Porch is a listening socket on a loop: connections are accepted on the loop's
 // thread, so that a client costs no goroutine and no other thread has to wake up.
 type Porch struct {
+	of   *Pausable
 	fd   int
 	tcp  bool
 	log  *slog.Logger
@@ -33,22 +34,15 @@ const acceptAtOnce = 64
 // NewPorch makes a porch of a listener, which stays open for as long as either is; see
 // Loop.Accept. take is given each connection, which is non-blocking, on the loop's thread.
 func NewPorch(ln net.Listener, log *slog.Logger, take func(fd int, from net.Addr)) (*Porch, error) {
-	sc, ok := ln.(syscall.Conn)
+	of, ok := ln.(*Pausable)
 	if !ok {
-		return nil, fmt.Errorf("accept on a loop: %T has no descriptor", ln)
+		of = NewPausable(ln)
 	}
-	raw, err := sc.SyscallConn()
+	fd, err := of.Descriptor()
 	if err != nil {
 		return nil, fmt.Errorf("accept on a loop: %w", err)
 	}
-	p := &Porch{log: log, take: take}
-	var fdErr error
-	if err := raw.Control(func(fd uintptr) { p.fd, fdErr = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) }); err != nil {
-		return nil, fmt.Errorf("accept on a loop: %w", err)
-	}
-	if fdErr != nil {
-		return nil, fmt.Errorf("accept on a loop: %w", fdErr)
-	}
+	p := &Porch{of: of, fd: fd, log: log, take: take}
 	if _, p.tcp = ln.Addr().(*net.TCPAddr); p.tcp {
 		// Connections inherit these; net sets them on each.
 		err := unix.SetsockoptInt(p.fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
@@ -115,6 +109,10 @@ func (l *Loop) acceptAll() {
 
 func (p *Porch) accept() {
 	for range acceptAtOnce {
+		if p.of.Paused() {
+			p.leaveAlone()
+			return
+		}
 		// Not that of package unix, which asks the kernel for the protocol each time.
 		fd, from, err := syscall.Accept4(p.fd, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
 		switch {
@@ -139,6 +137,11 @@ func (p *Porch) pause(err error) {
 		p.told = max(p.l.Now, 1)
 		p.log.Error("no client can be accepted: they wait", "error", err, "failed", p.failed, "hint", acceptHint(err))
 	}
+	p.leaveAlone()
+}
+
+// leaveAlone has the listener not watched for a moment.
+func (p *Porch) leaveAlone() {
 	p.again = p.l.Now + tickEvery
 	_ = unix.EpollCtl(p.l.epfd, unix.EPOLL_CTL_DEL, p.fd, nil) // it is watched
 }

@@ -314,29 +314,20 @@ func (s *Sock) Try() { s.readable() }
 // FD is the socket's descriptor, for asking the kernel about it.
 func (s *Sock) FD() int { return s.fd }
 
-// Unread puts bytes in front of those that the socket will read, before it has read any.
-// The handler is offered them by Consume.
-func (s *Sock) Unread(p []byte) {
-	if len(p) > 0 {
-		s.In = append(s.In, p...)
-	}
-}
-
 // Release takes the socket off the loop without closing it and returns its
-// descriptor, what was read and not consumed, and the output that was not written,
-// which are the caller's then. The handler is told nothing; to everybody else the
-// socket is closed. Not to be called within the handler's OnData.
-func (s *Sock) Release() (fd int, unread, unwritten []byte) {
+// descriptor and the output that was not written, which are the caller's then.
+// The handler is told nothing; to everybody else the socket is closed. Not to be
+// called within the handler's OnData.
+func (s *Sock) Release() (fd int, unwritten []byte) {
 	s.Closed = true
 	s.l.socks[s.fd] = nil
 	// It fails only for what is not watched, and this is.
 	_ = unix.EpollCtl(s.l.epfd, unix.EPOLL_CTL_DEL, s.fd, nil)
-	unread = append(unread, s.In...)
 	unwritten = append(unwritten, s.Out[s.outOff:]...)
 	s.l.bufs.put(s.In)
 	s.l.bufs.put(s.Out)
 	s.In, s.Out, s.outOff = nil, nil, 0
-	return s.fd, unread, unwritten
+	return s.fd, unwritten
 }
 
 // buffers keeps the loop's buffers for reuse. An idle connection holds none.

@@ -56,9 +56,11 @@ const (
 func (s *Server) meet(l *loop, fd int, from net.Addr, until context.Context) {
 	best := s.LeastLoaded()
 	best.Given()
+	s.Arriving.Add(1)
 	if best == l {
 		l.meet(fd, from, until)
 	} else if !best.Post(func() { best.meet(fd, from, until) }) {
+		s.Arriving.Add(-1)
 		_ = unix.Close(fd)
 	}
 }
@@ -69,12 +71,14 @@ func (l *loop) meet(fd int, from net.Addr, until context.Context) {
 	g := &guest{arrival: newArrival(s, from), l: l, until: until, greeter: pgwire.NewGreeter(s.cfg().accept(), local)}
 	if l.Draining() {
 		l.Taken()
+		s.Arriving.Add(-1)
 		_ = unix.Close(fd)
 		return
 	}
 	var err error
 	if g.sock, err = l.WatchAccepted(fd, g); err != nil {
 		l.Taken()
+		s.Arriving.Add(-1)
 		_ = unix.Close(fd)
 		s.Log.Error("cannot watch client socket", "error", err)
 		return
@@ -394,6 +398,7 @@ func (g *guest) left() {
 	g.spoke()
 	g.leave()
 	g.l.Taken()
+	g.s.Arriving.Add(-1)
 }
 
 // goElsewhere takes the guest off the loop, to go on from a step.
@@ -401,11 +406,13 @@ func (g *guest) goElsewhere(at step) {
 	a, s := g.arrival, g.s
 	counted := a.counted
 	a.counted = false // by left
+	s.Arriving.Add(1)
 	g.left()
 	a.counted = counted
-	fd, unread, unwritten := g.sock.Release()
+	fd, unread, unwritten := g.sock.Depart()
 	ctx, cancel := context.WithTimeout(g.until, g.deadline-s.Monotonic())
 	s.Background.Go(func() {
+		defer s.Arriving.Add(-1)
 		defer cancel()
 		conn, err := netloop.Surface(fd, a.addr, unread)
 		if err != nil {

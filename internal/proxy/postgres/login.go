@@ -226,7 +226,7 @@ func (l *loop) admit(c *client, fd int, unread []byte, key poolKey, list []sessi
 		}
 		return
 	}
-	s.Unread(unread)
+	s.Return(unread, nil)
 	c.s = s
 	l.seat(c, key, list, donated, st)
 }
