@@ -82,9 +82,12 @@ func (mv *moving) bare() bool {
 }
 
 // ready tells whether the client can be handed over now.
-func (mv *moving) ready() bool {
+func (mv *moving) ready() bool { return mv.near() && mv.c.diag.known() }
+
+// near tells whether it can be but for its last id, which has to be asked for.
+func (mv *moving) near() bool {
 	c := mv.c
-	return mv.bare() && len(c.s.In) <= maxMovedBytes && c.s.Pending() <= maxMovedBytes && mv.may() && c.diag.known()
+	return mv.bare() && len(c.s.In) <= maxMovedBytes && c.s.Pending() <= maxMovedBytes && mv.may()
 }
 
 // waits has a client that sends commands without a pause take none now, since it is
@@ -94,10 +97,12 @@ func (mv *moving) waits() bool {
 	if mv.stays || c.inTx() {
 		return false
 	}
-	if mv.ready() {
-		if !c.resuming {
+	if mv.near() {
+		// It may not go while its bytes are being read; and it is resumed when its id is
+		// known, which the next write would make unknown again.
+		if c.diag.known() && !c.resuming {
 			c.resuming = true
-			c.l.Agenda.Session(c) // it may not go while its bytes are being read
+			c.l.Agenda.Session(c)
 		}
 		return true
 	}
