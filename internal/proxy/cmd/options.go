@@ -164,6 +164,11 @@ func generalOptions() []cli.Option[proxyConfig] {
 			},
 		},
 		{
+			Group: groupSharing, Name: "no-shared-listen", Reload: true,
+			Help: "let each client of PostgreSQL that listens (LISTEN) keep a server connection, instead of one for all of a user in a database",
+			Set:  boolean(func(c *proxyConfig) *bool { return &c.pg.NoSharedListen }),
+		},
+		{
 			Group: groupSharing, Name: "loops", Arg: "N", Default: "auto",
 			Help: "event loops, each a thread with pools of its own; auto is one for each four processors",
 			Set: func(c *proxyConfig, v string) error {

@@ -296,6 +296,7 @@ type ServerInfo struct {
 	Mode       string
 	Free       bool
 	Retired    bool // it is closed when it is free
+	Beside     bool // it is none of the pool's backends
 	InFlight   int
 	Prepared   int    // statements
 	Settings   int    // of the session that are not as after the login

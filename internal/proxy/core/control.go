@@ -387,7 +387,14 @@ func (l *Loop[K, P, C]) KillClient(id uint32) bool {
 
 // Backends counts the server connections of a database, also those being opened.
 func (l *Loop[K, P, C]) Backends(database string) (n int) {
-	l.eachPool(database, func(p P) { n += p.Connections() })
+	l.eachPool(database, func(p P) {
+		n += p.Connections()
+		for _, b := range p.Servers() {
+			if b.Beside {
+				n++
+			}
+		}
+	})
 	return n
 }
 

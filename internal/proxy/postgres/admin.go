@@ -67,18 +67,21 @@ func (s *Server) Settings() []core.Setting {
 		{Key: "auth_query", Value: c.AuthQuery, Default: ""},
 		{Key: "auth_user", Value: c.authUser(), Default: c.Postgres.User},
 		{Key: "auth_dbname", Value: cmp.Or(c.AuthDatabase, c.Postgres.Database), Default: c.Postgres.Database},
+		{Key: "shared_listen", Value: !c.NoSharedListen, Default: true},
 		{Key: "flush_prefix", Value: c.FlushPrefix, Default: "weir"},
 	}
 }
 
 // Shows implements core.Side.
-func (s *Server) Shows() []string { return []string{"CATALOGUES", "PEERS"} }
+func (s *Server) Shows() []string { return []string{"CATALOGUES", "LISTENERS", "PEERS"} }
 
 // Show implements core.Side.
 func (s *Server) Show(ctx context.Context, what string) (t sight.Table, ok bool) {
 	switch what {
 	case "CATALOGUES":
 		return s.showCatalogues(ctx), true
+	case "LISTENERS":
+		return showListeners(ctx, s), true
 	case "PEERS":
 		return core.PeersTable(s.cfg().Peers), true
 	}
@@ -136,6 +139,9 @@ func (p *pool) Servers() []core.ServerInfo {
 		}
 		list = append(list, i)
 	}
+	for _, h := range p.listeners.hubs {
+		list = append(list, h.info())
+	}
 	return list
 }
 
@@ -178,6 +184,8 @@ func (c *client) doing() string {
 		return "active"
 	case c.pins.held != 0:
 		return "pinned"
+	case c.listens.elsewhere():
+		return "listening"
 	}
 	return "idle"
 }

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"slices"
 	"strings"
@@ -82,13 +81,7 @@ func (b *backend) OnData(p []byte) int {
 			from = b.skip(u, p, from, i-n, i)
 			continue
 		case pgwire.ServerNotification:
-			b.ownNotification(msg)
-			if b.owner != nil && (u == nil || u.kind == unitHidden) {
-				b.owner.s.Write(msg)
-				from = b.skip(u, p, from, i-n, i)
-				continue
-			}
-			if u != nil && u.kind == unitClient && b.owner != nil {
+			if notified(b, u, msg) {
 				continue
 			}
 			from = b.skip(u, p, from, i-n, i)
@@ -301,17 +294,6 @@ const (
 	// disconnected.
 	maxSharedOut = 64 << 20
 )
-
-// ownNotification puts the process ID that the client knows as its own into a
-// notification that the client itself has sent: clients tell by it which ones
-// are their own.
-func (b *backend) ownNotification(msg []byte) {
-	if c := b.owner; c != nil && len(msg) >= pgwire.HeaderLen+4 {
-		if pid := msg[pgwire.HeaderLen : pgwire.HeaderLen+4]; binary.BigEndian.Uint32(pid) == b.pid {
-			binary.BigEndian.PutUint32(pid, c.id)
-		}
-	}
-}
 
 // parameter notes a ParameterStatus and tells whether it goes on to the
 // client: it does in the answer to the client's own statement.
@@ -657,6 +639,9 @@ func (c *client) backendQuiet() {
 	}
 	if c.pins.held == 0 || c.mode() == session.ModeTransaction {
 		c.detach()
+		return
+	}
+	if c.listens.quiet() {
 		return
 	}
 	c.resume()

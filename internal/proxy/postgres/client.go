@@ -30,6 +30,7 @@ type client struct {
 	settings  settings    // of the session
 	diag      diagnostics // its warnings
 	moving    moving      // to another process
+	listens   listening   // what it listens on, also where it has no backend and no pin: see elsewhere
 
 	id    uint32 // for cancel requests, with secret
 	addr  string
@@ -60,7 +61,7 @@ type client struct {
 func newClient(l *loop) *client {
 	c := &client{l: l, tx: pgwire.StatusIdle}
 	c.login.c, c.transport.c, c.router.c, c.fwd.c, c.back.c = c, c, c, c, c
-	c.pins.c, c.stmts.c, c.texts.c, c.settings.c, c.diag.c, c.moving.c = c, c, c, c, c, c
+	c.pins.c, c.stmts.c, c.texts.c, c.settings.c, c.diag.c, c.moving.c, c.listens.c = c, c, c, c, c, c, c
 	return c
 }
 
@@ -160,6 +161,7 @@ func (c *client) OnClosed(err error) {
 	}
 	c.stmts.byName, c.stmts.unnamed = nil, nil
 	c.transport.freeSource()
+	c.listens.forget()
 	if b := c.link; b != nil {
 		c.link = nil
 		b.orphaned()
@@ -204,6 +206,7 @@ func (c *client) Shutdown() {
 func (c *client) Tick() {
 	limits := &c.p.Limits
 	c.transport.checkReading()
+	c.listens.Tick()
 	if c.s.Closed {
 		return
 	}
@@ -224,7 +227,7 @@ func (c *client) Tick() {
 			"terminating connection due to idle-in-transaction timeout (%s, set in weir)", limits.IdleInTransactionTimeout)))
 		return
 	}
-	if limits.ClientIdleTimeout > 0 && c.tx == pgwire.StatusIdle && c.inflight == 0 && c.link == nil && c.state != stateWaiting &&
+	if limits.ClientIdleTimeout > 0 && c.tx == pgwire.StatusIdle && c.inflight == 0 && c.link == nil && !c.listens.elsewhere() && c.state != stateWaiting &&
 		c.l.Now-c.idleSince > limits.ClientIdleTimeout {
 		c.p.Stats.Limited[core.LimitIdle]++
 		c.fatal(c.l.worded("client_idle_timeout",

@@ -65,6 +65,11 @@ type Config struct {
 	// into them.
 	TrustFunctions []string
 
+	// NoSharedListen has each client that listens keep a backend.
+	NoSharedListen bool
+	// restless has tests move channels whenever they can.
+	restless bool
+
 	// Process is what the console asks to reload and to shut down. Default: none,
 	// and the console says so.
 	Process core.Process

@@ -39,3 +39,6 @@ func (s *Server) MetOnLoops(ctx context.Context) (n uint64) {
 	}
 	return n
 }
+
+// Restless has the channels of clients that listen move after each statement.
+func (c *Config) Restless() { c.restless = true }

@@ -35,6 +35,10 @@ func (c *client) attach(b *backend) {
 		b.ask("", func(*unit) {}) // with its answer the server reports what has changed meanwhile
 		return
 	}
+	if c.listens.elsewhere() {
+		c.listens.comeBack(b)
+		return
+	}
 	c.resume()
 }
 

@@ -47,6 +47,7 @@ func (have *identity) compare(p *pool, c *client, st *roleStanding) *pgwire.Erro
 	}
 	p.forgetGreetings()
 	p.Retire(true)
+	p.l.srv.hubs.retire(p.key)
 	p.facts.known = false
 	for _, other := range p.l.Clients {
 		if other.p == p && other != c {

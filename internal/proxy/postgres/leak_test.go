@@ -101,7 +101,7 @@ var roads = []string{
 	`SELECT set_config('road.call', '{n}', false)`, `SELECT set_config('road.calllocal', '{n}', true)`, `SELECT set_config('work_mem', '{n}MB', false)`,
 	`SELECT set_config('ro' || 'ad.computed', '{n}', false)`, `UPDATE pg_settings SET setting = 'other,public' WHERE name = 'search_path'`,
 	`UPDATE v_settings SET setting = 'other,public' WHERE name = 'search_path'`,
-	`CREATE TEMP TABLE IF NOT EXISTS tt (x int)`, `DROP TABLE IF EXISTS tt`, `DISCARD TEMP`, `LISTEN road`, `UNLISTEN *`, `SELECT pg_try_advisory_lock(4700)`, `SELECT pg_advisory_unlock_all()`,
+	`CREATE TEMP TABLE IF NOT EXISTS tt (x int)`, `DROP TABLE IF EXISTS tt`, `DISCARD TEMP`, `LISTEN road`, `LISTEN road`, `UNLISTEN *`, `NOTIFY road, '{n}'`, `SELECT pg_notify('road', '{n}')`, `SELECT pg_try_advisory_lock(4700)`, `SELECT pg_advisory_unlock_all()`,
 	`PREPARE p AS SELECT 1`, `DEALLOCATE ALL`, `DECLARE c CURSOR WITH HOLD FOR SELECT 1`, `CLOSE ALL`, `SET ROLE weir_other`, `RESET ROLE`, `SELECT lastval()`, `SELECT currval('notes_id_seq')`,
 	`DISCARD SEQUENCES`, `SET search_path = pg_temp, public`, `CREATE TABLE IF NOT EXISTS sneaky{n} (x int)`,
 	// What it does not.
@@ -135,6 +135,8 @@ const probe = `SELECT current_setting('work_mem'), current_setting('search_path'
 // sees the same statements in the same order.
 type twin struct {
 	weir, direct *pgconn.PgConn
+	// heard are the notifications that each has been given; whether by itself, and what.
+	heard *struct{ weir, direct []string }
 }
 
 // told is what a client learns from a statement.
@@ -213,15 +215,19 @@ func leakRound(t *testing.T, seed uint64) {
 	}
 	size := 1 + random.IntN(8)
 	clients := min(size, 1+random.IntN(4)) // each may be pinned
-	w := start(t, through, func(c *postgres.Config) { c.PoolSize = size + 1 })
+	w := start(t, through, func(c *postgres.Config) { c.PoolSize = size + 1; c.Restless() })
 	ctx := ctxFor(t)
 	open := func() twin {
-		one := func(dsn string) *pgconn.PgConn {
+		tw := twin{heard: new(struct{ weir, direct []string })}
+		one := func(dsn string, heard *[]string) *pgconn.PgConn {
 			cfg, err := pgconn.ParseConfig(dsn)
 			if err != nil {
 				t.Fatal(err)
 			}
 			cfg.User = user
+			cfg.OnNotification = func(c *pgconn.PgConn, n *pgconn.Notification) {
+				*heard = append(*heard, fmt.Sprint(n.Channel, " ", n.Payload, " ", n.PID == c.PID()))
+			}
 			c, err := pgconn.ConnectConfig(ctx, cfg)
 			if err != nil {
 				t.Fatal(err)
@@ -229,7 +235,9 @@ func leakRound(t *testing.T, seed uint64) {
 			t.Cleanup(func() { _ = c.Close(context.Background()) })
 			return c
 		}
-		return twin{one(fmt.Sprintf("postgres://postgres@%s/%s?sslmode=disable", w.Addr(), w.db)), one(server(t).DSN(beside))}
+		tw.weir = one(fmt.Sprintf("postgres://postgres@%s/%s?sslmode=disable", w.Addr(), w.db), &tw.heard.weir)
+		tw.direct = one(server(t).DSN(beside), &tw.heard.direct)
+		return tw
 	}
 	twins := make([]twin, clients)
 	for i := range twins {
@@ -239,6 +247,9 @@ func leakRound(t *testing.T, seed uint64) {
 	say := func(i int, sql string, extended bool) bool {
 		got, want := told(ctx, twins[i].weir, sql, extended), told(ctx, twins[i].direct, sql, extended)
 		log = append(log, fmt.Sprintf("client %d: %s", i, strings.Replace(sql, probe, "(probe)", 1)))
+		if h := twins[i].heard; !slices.Equal(h.weir, h.direct) {
+			t.Fatalf("seed %d, pool of %d, user %s:\n%s\n\nheard through weir: %q\ndirect:             %q", seed, size, user, strings.Join(log[max(0, len(log)-60):], "\n"), h.weir, h.direct)
+		}
 		undefined := strings.HasSuffix(got, "55000") // weir may say of a sequence's last value that it is not defined, but never another's
 		if got == want || undefined && slices.ContainsFunc([]string{"last", "curr", "def_"}, func(s string) bool { return strings.Contains(sql, s) }) {
 			return undefined && got != want

@@ -72,6 +72,7 @@ func (mv *moving) bare() bool {
 		c.link == nil && c.cur == nil && c.inflight == 0 && len(c.again) == 0 &&
 		c.transport.drop == 0 && c.transport.pass == 0 && c.transport.source == nil &&
 		(c.pins.held&^pinMode == 0 || c.mode() == session.ModeTransaction) &&
+		!c.listens.elsewhere() && c.listens.move == nil && // its channels cannot go along
 		len(c.settings.unsure) == 0 && len(c.settings.txSets) == 0 &&
 		!c.draining && !c.s.Closing && !c.s.Closed
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/weirdb/weir/internal/proxy/core"
@@ -44,6 +45,8 @@ type pool struct {
 
 	facts         facts
 	guard, marker *stmt
+
+	listeners listeners
 
 	proof   *proof        // of the database
 	auditAt time.Duration // when a free backend is asked next
@@ -333,6 +336,9 @@ func (p *pool) Tick() {
 		p.askIn(p.settings.Empty(), factsSQL, p.learn)
 	}
 	p.lanes.all.Tick(p.l.Now, p.Slots())
+	for _, h := range slices.Clone(p.listeners.hubs) {
+		h.Tick()
+	}
 }
 
 // Replaceable reports whether a backend may be closed for its age: not where only

@@ -94,6 +94,9 @@ func (p *pool) dispatch() {
 	}
 	pass.End()
 	p.sharing.feed()
+	if p.Waiting() > 0 {
+		p.listeners.relieve(p)
+	}
 	p.Grow(p.ReadLanes, errNoSecret)
 }
 

@@ -359,6 +359,7 @@ func (s *Server) renew(r reach) {
 
 func (p *pool) renewBackends() {
 	p.forgetGreetings()
+	p.l.srv.hubs.retire(p.key)
 	if p.Retire(false) {
 		p.facts.known = false
 	}

@@ -328,6 +328,12 @@ func (rt *router) feed(typ byte, n int, p []byte) int {
 	if reads(typ) && c.mode() == session.ModeSession {
 		return rt.needBackend(false) // which it keeps until it leaves
 	}
+	if c.listens.needsBackend(typ) {
+		if c.listens.move != nil {
+			return 0 // looked at again at its end
+		}
+		return rt.needBackend(false)
+	}
 	switch typ {
 	case pgwire.ClientSync:
 		if c.inflight > 0 {

@@ -45,6 +45,7 @@ type Server struct {
 	verdicts verdicts
 	vouchers vouchers
 	away     away
+	hubs     hubs
 	roles    *upstream.Kept[*pgwire.Backend] // hosts are asked on these what they are
 }
 
@@ -111,6 +112,9 @@ const (
 	// forwarded is set in the number of a cancel request that another weir passes on:
 	// it goes no further.
 	forwarded = 1 << 31
+	// abovePIDs is set in every number: no process of the server has one as high, so that
+	// no notification of another session looks like the client's own.
+	abovePIDs = 1 << 24
 )
 
 // peerOf is the number of the weir that gave a client its number.
@@ -134,7 +138,7 @@ func (s *Server) register(l *loop, version uint32) (id uint32, secret []byte, er
 		if _, e := rand.Read(b[:]); e != nil {
 			err = e
 		}
-		n := binary.BigEndian.Uint32(b[:]) >> 1
+		n := binary.BigEndian.Uint32(b[:])>>1 | abovePIDs
 		if peer := s.cfg().PeerID; peer > 0 {
 			n = n&(1<<peerShift-1) | uint32(peer)<<peerShift
 		}

@@ -13,6 +13,7 @@ func (p *pool) AddTo(out *sight.Snapshot) {
 	}
 	ps := out.PoolOf(p.key.database, p.key.user)
 	p.Describe(ps)
+	p.listeners.addTo(ps)
 	core.AddPins(ps, pinNames[:], p.pinned[:])
 }
 

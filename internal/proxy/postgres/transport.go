@@ -178,15 +178,21 @@ func (tr *transport) freeSource() {
 }
 
 // checkReading disconnects a client that has taken nothing of its answer for long,
-// holds a backend by that, and keeps others waiting.
+// holds a backend by that, and keeps others waiting; or of what it listens for, which
+// weir keeps.
 func (tr *transport) checkReading() {
 	c := tr.c
 	limit := c.l.cfg.ClientWriteTimeout
-	if limit <= 0 || (c.link == nil && tr.source == nil) || c.s.Pending() <= maxClientOut || c.s.Written != tr.taken {
+	if limit <= 0 || (c.link == nil && tr.source == nil && !c.listens.elsewhere()) || c.s.Pending() <= maxClientOut || c.s.Written != tr.taken {
 		tr.taken, tr.takenAt = c.s.Written, c.l.Now
 		return
 	}
-	if c.l.Now-tr.takenAt > limit && c.p.keptWaiting() {
+	if c.l.Now-tr.takenAt <= limit {
+		return
+	}
+	if c.listens.elsewhere() {
+		c.listens.tooSlow()
+	} else if c.p.keptWaiting() {
 		c.kick("it has read nothing of its answer for " + limit.String() + " while others wait for its backend (--client-write-timeout)")
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 
 	"github.com/weirdb/weir/internal/proxy/upstream"
@@ -116,6 +117,9 @@ func (p *pool) Moved(now upstream.Endpoint) {
 	p.facts.known = false
 	p.proof.outdated(false) // a standby may lack what the primary had
 	p.Leave(now)
+	for _, h := range slices.Clone(p.listeners.hubs) {
+		h.moved(now)
+	}
 }
 
 // roleSQL asks whether the server takes writes, and for the timeline of one that does,

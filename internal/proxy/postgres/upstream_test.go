@@ -144,6 +144,9 @@ func TestHungPrimaryIsLeftForThePromotedOne(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	listener := w.wire()
+	listener.want("LISTEN news", "LISTEN I")
+	w.rest(1)
 	primary.Pause()
 	defer primary.Resume()
 	hung := make(chan error, 1)
@@ -175,7 +178,18 @@ func TestHungPrimaryIsLeftForThePromotedOne(t *testing.T) {
 	if _, err := idle.Exec(t.Context(), "INSERT INTO t VALUES (2)"); err != nil {
 		t.Errorf("a write after the promotion: %v", err)
 	}
+	got := listener.end() // it may have missed notifications
+	if e := errorIn(got); e == nil || !e.Fatal() {
+		t.Errorf("the session that listened on the server that hangs got %s", render(got))
+	}
+	listener = w.wire()
+	listener.want("LISTEN news", "LISTEN I")
+	w.rest(1)
 	direct := connect(t, standby.DSN("postgres"))
+	if _, err := direct.Exec(t.Context(), "NOTIFY news, 'new'"); err != nil {
+		t.Error(err)
+	}
+	listener.hears("notify:news:new")
 	var found int
 	if err := direct.QueryRow(t.Context(), "SELECT count(*) FROM t WHERE a = 2").Scan(&found); err != nil || found != 1 {
 		t.Errorf("the row is %d times on the promoted server: %v", found, err)

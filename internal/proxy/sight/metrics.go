@@ -33,6 +33,7 @@ type collector struct {
 	slow, spans, forwards                              *prometheus.Desc
 	loopBusy, loopTurns, loopSyscalls, bytes, badHints *prometheus.Desc
 	checks, handed                                     *prometheus.Desc
+	listeners, hubs, channels, notified, unheard       *prometheus.Desc
 }
 
 // Collector returns the Prometheus metrics of a proxy. Their names begin with
@@ -93,6 +94,11 @@ func Collector(sources ...Source) prometheus.Collector {
 		spans:        d("spans_total", "Spans of traced statements: sent, dropped because too many waited, or failed to be delivered.", "outcome"),
 		forwards:     d("peer_requests_total", "Cancel and KILL of clients of other weirs: sent there, refused because too many were under way, or failed.", "outcome"),
 		handed:       d("sessions_handed_over_total", "Sessions that the process before has handed over: taken, or refused and so ended.", "outcome"),
+		listeners:    d("listeners", "Clients that listen and rest: one connection listens for all of a pool.", pool...),
+		hubs:         d("listen_connections", "Server connections that listen for them.", pool...),
+		channels:     d("listen_channels", "Channels that these connections listen on.", pool...),
+		notified:     d("notifications_total", "Notifications: received by these connections, and delivered to clients.", with("direction")...),
+		unheard:      d("listeners_ended_total", "Clients that were disconnected because the connection that listened for them was lost, or because they did not read their notifications.", pool...),
 		badHints:     d("bad_hints_total", "Hints that could not be used."),
 	}
 }
@@ -174,6 +180,14 @@ func (c *collector) collect(ch chan<- prometheus.Metric, snap *Snapshot) {
 		count(c.moved, float64(p.Moved), db, user)
 		count(c.preempted, float64(p.Preempted), db, user)
 		count(c.replays, float64(p.Replays), db, user)
+		if p.Channels > 0 || p.Hubs > 0 || p.Heard > 0 {
+			gauge(c.listeners, float64(p.Listeners), db, user)
+			gauge(c.hubs, float64(p.Hubs), db, user)
+			gauge(c.channels, float64(p.Channels), db, user)
+			count(c.notified, float64(p.Heard), db, user, "received")
+			count(c.notified, float64(p.Notified), db, user, "delivered")
+			count(c.unheard, float64(p.Unheard), db, user)
+		}
 		for cause, n := range p.Pins {
 			count(c.pins, float64(n), db, user, cause)
 		}

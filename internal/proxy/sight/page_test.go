@@ -24,7 +24,7 @@ func TestMetricsPage(t *testing.T) {
 		LoginTimes: map[string]*measure.Hist{"d": new(measure.Hist)},
 	}
 	p := s.PoolOf("d", "u")
-	p.Pins["listen"], p.Limited["pool_size"] = 1, 1
+	p.Pins["listen"], p.Limited["pool_size"], p.Hubs = 1, 1, 1
 	c := Collector(oneSnapshot{s})
 	metrics := clitest.MetricsOf(t, c)
 	fields, want := reflect.TypeOf(c).Elem(), 0

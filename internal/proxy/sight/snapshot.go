@@ -85,6 +85,9 @@ type PoolStatus struct {
 	Strays                             uint64 // backends that held state of nobody's
 	Opened, Closed, DialErrors         uint64
 	Pins                               map[string]uint64 // by cause, since the start
+	Listeners, Hubs, Channels          int               // clients that rest, the connections that listen for them, and on how many channels
+	Heard, Notified                    uint64            // notifications: of these connections, and given to clients
+	Unheard                            uint64            // clients that were ended because they may have missed some, or read too slowly
 	Limited                            map[string]uint64 // what limits have refused or ended, by limit
 	Pinned                             int               // clients pinned now
 	Latency                            *measure.Hist     // ns, from the complete message to the answer
