@@ -275,32 +275,22 @@ func (s *Server[L]) Reloaded(set func(l L)) {
 	}
 }
 
-// acceptOnLoops has the loops accept the connections of a listener, until stop is called.
+// acceptOnLoops has the first loop accept the connections of a listener, until stop is
+// called: more than one would all be woken up for each.
 func acceptOnLoops[L EventLoop](s *Server[L], until context.Context, ln net.Listener, login func(context.Context, net.Conn)) (stop func(), err error) {
-	porches := make([]*netloop.Porch, len(s.Loops))
-	for i, l := range s.Loops {
-		porches[i], err = netloop.NewPorch(ln, s.Log, func(fd int, from net.Addr) { accepted(s, l, fd, from, until, login) })
-		if err != nil {
-			for _, p := range porches[:i] {
-				p.Discard()
-			}
-			return nil, err
-		}
+	l := s.Loops[0]
+	p, err := netloop.NewPorch(ln, s.Log, func(fd int, from net.Addr) { accepted(s, l, fd, from, until, login) })
+	if err != nil {
+		return nil, err
 	}
-	for i, l := range s.Loops {
-		if !l.Post(func() {
-			if err := l.Accept(porches[i]); err != nil {
-				s.Log.Error("clients are not accepted", "error", err)
-			}
-		}) {
-			porches[i].Discard()
+	if !l.Post(func() {
+		if err := l.Accept(p); err != nil {
+			s.Log.Error("clients are not accepted", "error", err)
 		}
+	}) {
+		p.Discard()
 	}
-	return func() {
-		for i, l := range s.Loops {
-			l.Post(porches[i].Close)
-		}
-	}, nil
+	return func() { l.Post(p.Close) }, nil
 }
 
 // accepted is given a connection that a loop has accepted, on its thread.

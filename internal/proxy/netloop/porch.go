@@ -79,8 +79,9 @@ func (p *Porch) Close() {
 }
 
 func (p *Porch) watch() error {
-	// Of several loops that wait for one listener, one is woken up.
-	ev := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLEXCLUSIVE, Fd: int32(p.fd)}
+	// Everyone who waits for the listener is woken up, another process too: one that is
+	// paused accepts nobody.
+	ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(p.fd)}
 	if err := unix.EpollCtl(p.l.epfd, unix.EPOLL_CTL_ADD, p.fd, &ev); err != nil {
 		return fmt.Errorf("watch listener: %w", err)
 	}
@@ -149,7 +150,7 @@ func (p *Porch) leaveAlone() {
 // watchAgain ends pauses.
 func (l *Loop) watchAgain() {
 	for _, p := range l.porches {
-		if p.again == 0 || l.Now < p.again {
+		if p.again == 0 || l.Now < p.again || p.of.Paused() {
 			continue
 		}
 		if err := p.watch(); err != nil {
