@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -10,7 +11,10 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/weirdb/weir/internal/measure/check"
 )
 
 const checked = "checked" // annotation: config check judges files of this verb
@@ -28,7 +32,8 @@ func Checked(cmd *cobra.Command) *cobra.Command {
 func newConfigCommand() *cobra.Command {
 	config := &cobra.Command{Use: "config", Short: "Configuration files"}
 	var of string
-	check := &cobra.Command{
+	var connect, asJSON bool
+	checkCmd := &cobra.Command{
 		Use:   "check FILE",
 		Short: "Say what is wrong with a configuration file, and start nothing",
 		Long: `Read a configuration file as its verb would, with the environment and the files that
@@ -36,11 +41,22 @@ it names, and report each unknown key with its line and what was probably meant,
 each value that makes no sense. Nothing is started and nothing is connected to.
 
 Which verb the file is for is seen from its keys; --of says it where they fit several.
-Exit code 0: the verb would start with it; 2: it would not.`,
+Exit code 0: the verb would start with it; 2: it would not.
+
+--connect also looks at the servers that the file names, as weir doctor -c does:
+versions, roles, privileges, connections, durability. Exit code 3: something of that
+does not work.`,
 		Example: `  weir config check /etc/weir/weir.yaml
+  weir config check --connect /etc/weir/weir.yaml
   weir config check --of 'kv serve' kv.yaml`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if connect {
+				return Examine(cmd, args[0], of, asJSON)
+			}
+			if asJSON {
+				return UsageError(errors.New("--json is for --connect"))
+			}
 			verb, err := verbOf(cmd.Root(), args[0], of)
 			if err == nil {
 				err = checkFile(verb, args[0])
@@ -52,9 +68,55 @@ Exit code 0: the verb would start with it; 2: it would not.`,
 			return err
 		},
 	}
-	check.Flags().StringVar(&of, "of", "", "the `VERB` that the file is for, such as proxy or 'kv serve'")
-	config.AddCommand(check)
+	checkCmd.Flags().StringVar(&of, "of", "", "the `VERB` that the file is for, such as proxy or 'kv serve'")
+	checkCmd.Flags().BoolVar(&connect, "connect", false, "look at the servers that the file names, too")
+	checkCmd.Flags().BoolVar(&asJSON, "json", false, "with --connect: print JSON")
+	config.AddCommand(checkCmd)
 	return config
+}
+
+// Examined has Examine look at what a configuration of a verb names, once its PreRunE
+// has read that.
+func Examined(cmd *cobra.Command, look func(context.Context) []check.Check) *cobra.Command {
+	cmd.Flags().AddFlag(&pflag.Flag{Name: examine, Hidden: true, Value: &examiner{look}})
+	return cmd
+}
+
+const examine = "examine"
+
+// examiner hangs at a verb as a flag that cannot be given.
+type examiner struct {
+	look func(context.Context) []check.Check
+}
+
+func (*examiner) String() string   { return "" }
+func (*examiner) Type() string     { return "" }
+func (*examiner) Set(string) error { return errors.New("weir config check --connect does this") }
+
+// Examine reads a configuration file as its verb would, looks at what it names, and
+// prints what it has found. It falls short where something does not work.
+func Examine(cmd *cobra.Command, file, of string, asJSON bool) error {
+	verb, err := verbOf(cmd.Root(), file, of)
+	if err == nil {
+		err = checkFile(verb, file)
+	}
+	if err != nil {
+		return UsageError(err)
+	}
+	flag := verb.Flags().Lookup(examine)
+	if flag == nil {
+		return UsageError(fmt.Errorf("%s is for %s; the servers of weir proxy alone are looked at: weir config check FILE reads this one", file, verb.CommandPath()))
+	}
+	checks := flag.Value.(*examiner).look(cmd.Context())
+	if asJSON {
+		err = PrintJSON(cmd.OutOrStdout(), checks)
+	} else {
+		err = check.Print(cmd.OutOrStdout(), checks)
+	}
+	if n := check.Count(checks, check.No); err == nil && n > 0 {
+		err = Shortfall(fmt.Errorf("%s: %d of %d checks do not work", file, n, len(checks)))
+	}
+	return err
 }
 
 func checkFile(verb *cobra.Command, file string) error {

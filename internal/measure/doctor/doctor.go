@@ -16,29 +16,22 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/weirdb/weir/internal/measure/check"
 )
 
-// State is what a check found.
-type State string
+// State and Check are those of package check.
+type (
+	State = check.State
+	Check = check.Check
+)
 
-// The states of a check. Limited works, with what Detail says.
+// The states of a check.
 const (
-	Yes     State = "yes"
-	Limited State = "limited"
-	No      State = "no"
+	Yes     = check.Yes
+	Limited = check.Limited
+	No      = check.No
 )
-
-// Check is one thing that a machine allows or not.
-type Check struct {
-	Name  string `json:"name"`
-	State State  `json:"state"`
-	// Detail is what was found, with figures where there are any.
-	Detail string `json:"detail"`
-	// For says what needs it.
-	For string `json:"for"`
-	// Hint is what to do about it, if anything can be done.
-	Hint string `json:"hint,omitempty"`
-}
 
 // Config is one examination.
 type Config struct {

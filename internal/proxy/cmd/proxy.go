@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weirdb/weir/internal/cli"
+	"github.com/weirdb/weir/internal/measure/check"
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/dash"
 	"github.com/weirdb/weir/internal/proxy/handover"
@@ -73,6 +74,7 @@ functions that are trusted and --log-format. A configuration with a mistake chan
 	}
 	loader.AddFlags(cmd)
 	cmd.Flags().SortFlags = true // completion lists them by name
+	cli.Examined(cmd, func(ctx context.Context) []check.Check { return examine(ctx, &cfg) })
 	return cli.Checked(cmd)
 }
 

@@ -3,8 +3,6 @@ package rulercmd
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io"
 	"os/exec"
 	"path/filepath"
 
@@ -12,20 +10,32 @@ import (
 
 	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/measure/check"
 	"github.com/weirdb/weir/internal/measure/doctor"
 )
 
 func newDoctorCommand() *cobra.Command {
 	var c doctor.Config
 	var asJSON bool
+	var file, of string
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Say what this machine allows to measure, tool by tool",
 		Long: `Try each thing that weir and those who look into databases use: clocks, timers,
 the disk's flush, counters of the kernel, profilers, tracers, networks, and the
-servers that are installed. Nothing is changed; it takes a second or two.`,
+servers that are installed. Nothing is changed; it takes a second or two.
+
+With -c FILE it looks at a configuration of weir proxy instead: it logs in to each
+server that the file names, as weir would, and compares versions, roles, privileges,
+connections and durability with what the file asks of them. So does weir config check
+--connect, which a slim build has as well. Exit code 3: something does not work.`,
+		Example: `  weir doctor
+  weir doctor -c /etc/weir/weir.yaml`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if file != "" {
+				return cli.Examine(cmd, file, of, asJSON)
+			}
 			checks, err := doctor.Examine(cmd.Context(), c)
 			if err != nil {
 				return err
@@ -34,11 +44,13 @@ servers that are installed. Nothing is changed; it takes a second or two.`,
 			if asJSON {
 				return cli.PrintJSON(cmd.OutOrStdout(), checks)
 			}
-			return printChecks(cmd.OutOrStdout(), checks)
+			return check.Print(cmd.OutOrStdout(), checks)
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&c.Dir, "dir", "", "directory of the disk to measure (default the temporary one)")
+	f.StringVarP(&file, "config", "c", "", "look at what this configuration `FILE` names")
+	f.StringVar(&of, "of", "", "with -c: the `VERB` that the file is for")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
@@ -88,31 +100,4 @@ func findServers(ctx context.Context) []doctor.Check {
 		program("sysbench", "a load generator to compare with", "apt-get install sysbench"),
 		program("cc", "slow disks in the lab (--fsync-latency)", "apt-get install gcc"),
 	}
-}
-
-// printChecks prints one line for each check, and below it what can be done.
-func printChecks(w io.Writer, checks []doctor.Check) error {
-	width := 0
-	count := make(map[doctor.State]int)
-	for _, c := range checks {
-		width = max(width, len(c.Name))
-		count[c.State]++
-	}
-	for _, c := range checks {
-		if _, err := fmt.Fprintf(w, "%-7s  %-*s  %s\n", c.State, width, c.Name, c.Detail); err != nil {
-			return fmt.Errorf("print checks: %w", err)
-		}
-		if c.State == doctor.Yes {
-			continue
-		}
-		line := "for " + c.For
-		if c.Hint != "" {
-			line += "; " + c.Hint
-		}
-		if _, err := fmt.Fprintf(w, "%-7s  %-*s  %s\n", "", width, "", line); err != nil {
-			return fmt.Errorf("print checks: %w", err)
-		}
-	}
-	_, err := fmt.Fprintf(w, "\n%d of %d work, %d with limits, %d do not.\n", count[doctor.Yes], len(checks), count[doctor.Limited], count[doctor.No])
-	return err
 }

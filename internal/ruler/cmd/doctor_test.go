@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weirdb/weir/internal/measure/check"
 	"github.com/weirdb/weir/internal/measure/doctor"
 )
 
@@ -37,7 +38,7 @@ func TestDoctor(t *testing.T) {
 
 func TestDoctorLines(t *testing.T) {
 	var b strings.Builder
-	err := printChecks(&b, []doctor.Check{
+	err := check.Print(&b, []doctor.Check{
 		{Name: "clock", State: doctor.Yes, Detail: "tsc", For: "every figure"},
 		{Name: "perf", State: doctor.No, Detail: "not installed", For: "profiles", Hint: "apt-get install linux-perf"},
 		{Name: "open files", State: doctor.Limited, Detail: "1024", For: "many clients"},

@@ -1,0 +1,65 @@
+// Package check is what an examination says: of a machine (package doctor), or of the
+// servers that a configuration names.
+package check
+
+import (
+	"fmt"
+	"io"
+)
+
+// State is what a check found.
+type State string
+
+// The states of a check. Limited works, with what Detail says.
+const (
+	Yes     State = "yes"
+	Limited State = "limited"
+	No      State = "no"
+)
+
+// Check is one thing that works or not.
+type Check struct {
+	Name  string `json:"name"`
+	State State  `json:"state"`
+	// Detail is what was found, with figures where there are any.
+	Detail string `json:"detail"`
+	// For says what needs it.
+	For string `json:"for"`
+	// Hint is what to do about it, if anything can be done.
+	Hint string `json:"hint,omitempty"`
+}
+
+// Count returns how many checks have a state.
+func Count(checks []Check, state State) (n int) {
+	for _, c := range checks {
+		if c.State == state {
+			n++
+		}
+	}
+	return n
+}
+
+// Print prints one line for each check, and below it what can be done.
+func Print(w io.Writer, checks []Check) error {
+	width := 0
+	for _, c := range checks {
+		width = max(width, len(c.Name))
+	}
+	for _, c := range checks {
+		if _, err := fmt.Fprintf(w, "%-7s  %-*s  %s\n", c.State, width, c.Name, c.Detail); err != nil {
+			return fmt.Errorf("print checks: %w", err)
+		}
+		if c.State == Yes {
+			continue
+		}
+		line := "for " + c.For
+		if c.Hint != "" {
+			line += "; " + c.Hint
+		}
+		if _, err := fmt.Fprintf(w, "%-7s  %-*s  %s\n", "", width, "", line); err != nil {
+			return fmt.Errorf("print checks: %w", err)
+		}
+	}
+	_, err := fmt.Fprintf(w, "\n%d of %d work, %d with limits, %d do not.\n", Count(checks, Yes), len(checks), Count(checks, Limited), Count(checks, No))
+	return err
+}
