@@ -128,3 +128,28 @@ func TestConfigurationOfTheChart(t *testing.T) {
 		program.Must(t, "config", "check", "--of", verb, path)
 	}
 }
+
+// docs/licences.md has every module of go.mod, and no other.
+func TestLicencesOfEveryModule(t *testing.T) {
+	mod, err := os.ReadFile("../../go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("../../docs/licences.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed := make(map[string]bool)
+	for _, m := range regexp.MustCompile(`(?m)^\| (\S+\.\S+) \| ([A-Z]\S.*) \|$`).FindAllStringSubmatch(string(page), -1) {
+		listed[m[1]] = true
+	}
+	for _, m := range regexp.MustCompile(`(?m)^(?:\t|require )([a-z0-9.-]+\.[a-z]+/\S*) v`).FindAllStringSubmatch(string(mod), -1) {
+		if !listed[m[1]] {
+			t.Errorf("docs/licences.md does not name the licence of %s", m[1])
+		}
+		delete(listed, m[1])
+	}
+	for m := range listed {
+		t.Errorf("docs/licences.md names %s, which go.mod does not have", m)
+	}
+}

@@ -49,8 +49,10 @@ func pagesOf(t *testing.T, dir string) map[string][]byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The page of metrics is written by the tests of those that have them.
-	names = slices.DeleteFunc(names, func(name string) bool { return filepath.Base(name) == "metrics.md" })
+	// The pages of metrics and of the console are written by the tests of those that have them.
+	names = slices.DeleteFunc(names, func(name string) bool {
+		return filepath.Base(name) == "metrics.md" || filepath.Base(name) == "console.md"
+	})
 	pages := make(map[string][]byte, len(names))
 	for _, name := range names {
 		if pages[filepath.Base(name)], err = os.ReadFile(name); err != nil {
