@@ -290,8 +290,8 @@ func writeBinlogMetrics(path, log string, s binlogStatus) error {
 	}
 	metrics := []notice.Metric{
 		{Name: "weir_binlog_connected", Help: "Whether log is being received.", Labels: labels, Value: connected},
-		{Name: "weir_binlog_segments", Help: "Segments completed since the start.", Labels: labels, Value: float64(s.segments)},
-		{Name: "weir_binlog_reconnects", Help: "Connections after the first since the start.", Labels: labels, Value: float64(s.reconnects)},
+		{Name: "weir_binlog_segments_total", Help: "Segments completed since the start.", Labels: labels, Value: float64(s.segments)},
+		{Name: "weir_binlog_reconnects_total", Help: "Connections after the first since the start.", Labels: labels, Value: float64(s.reconnects)},
 	}
 	if !s.position.IsZero() {
 		_, digits, _ := strings.Cut(s.position.File, ".")

@@ -52,7 +52,11 @@ func writeMetrics(path string, o *Outcome) error {
 func WriteTextfile(path string, metrics []Metric) (err error) {
 	var b strings.Builder
 	for _, m := range metrics {
-		fmt.Fprintf(&b, "# HELP %s %s\n# TYPE %s gauge\n%s%s %s\n", m.Name, m.Help, m.Name, m.Name, m.Labels,
+		kind := "gauge"
+		if strings.HasSuffix(m.Name, "_total") {
+			kind = "counter"
+		}
+		fmt.Fprintf(&b, "# HELP %s %s\n# TYPE %s %s\n%s%s %s\n", m.Name, m.Help, m.Name, kind, m.Name, m.Labels,
 			strconv.FormatFloat(m.Value, 'f', -1, 64))
 	}
 	// The collector reads *.prom only, so that it never sees this one.
