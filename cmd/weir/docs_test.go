@@ -46,17 +46,17 @@ func TestCommandsOfTheDocumentation(t *testing.T) {
 
 func TestCheckCommand(t *testing.T) {
 	for line, want := range map[string]string{
-		"weir proxy --pool-size 4 --mode=auto":              "",
-		"weir outbox":                                       "",
-		"weir … --json":                                     "",
-		"weir backup DSN --to DIR":                          "",
-		"weir proxi":                                        `no verb "proxi"`,
-		"weir outbox reley --db x":                          `no verb "reley"`,
-		"weir proxy --pool-siz 4":                           "no flag --pool-siz",
-		"X=1 sudo bin/weir kv put -q a":                     "no flag -q",
-		"weir schedule --keep last=3 -- DSN --unknown here": "",
-		"timeout 5 weir version --long":                     "no flag --long",
-		"weir proxy \\\n  --nothing 'a # b' # text":         "no flag --nothing",
+		"weir proxy --pool-size 4 --mode=auto": "",
+		"weir outbox":                          "",
+		"weir … --json":                        "",
+		"weir backup DSN --to DIR":             "",
+		"weir proxi":                           `no verb "proxi"`,
+		"weir outbox reley --db x":             `no verb "reley"`,
+		"weir proxy --pool-siz 4":              "no flag --pool-siz",
+		"X=1 sudo bin/weir kv put -q a":        "no flag -q",
+		"weir backup schedule --keep last=3 -- DSN --unknown here": "",
+		"timeout 5 weir version --long":                            "no flag --long",
+		"weir proxy \\\n  --nothing 'a # b' # text":                "no flag --nothing",
 	} {
 		found := documentedCommands("```sh\n" + line + "\n```\n")
 		if len(found) != 1 {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,6 +24,9 @@ type Option[C any] struct {
 	Arg     string // stands for the value in the help; "" is a switch
 	Default string // shown in the help; read by Set like any other value
 	Help    string
+	// Words are what shells complete for the value. Default: those that the error of
+	// another value names, as with OneOf.
+	Words []string
 	// Verbs have the option as a flag; none: all that share it have.
 	Verbs []string
 	// Secret values are never repeated in an error.
@@ -60,6 +64,28 @@ func OneOf[C any](put func(c *C, word string), words ...string) func(*C, string)
 		put(c, v)
 		return nil
 	}
+}
+
+// wanted is the error of an option that takes some words, as OneOf and all like it
+// have it.
+var wanted = regexp.MustCompile(`^want ((?:[a-z0-9-]+, )*[a-z0-9-]+) or ([a-z0-9-]+)$`)
+
+// completions returns the words that an option's value may be: its Words, or those
+// that it names when it is given another.
+func (o *Option[C]) completions() []string {
+	if o.Words != nil || o.Arg == "" {
+		return o.Words
+	}
+	var c C
+	err := o.Set(&c, "\x00")
+	if err == nil {
+		return nil
+	}
+	m := wanted.FindStringSubmatch(err.Error())
+	if m == nil {
+		return nil
+	}
+	return append(strings.Split(m[1], ", "), m[2])
 }
 
 // Number takes a whole number.

@@ -41,6 +41,7 @@ Exit codes: 0 fine, 1 failed, 2 usage, 3 a check fell short.`,
 	// every exported method of the program.
 	root.Flags().BoolP("version", "v", false, "version for weir")
 	root.SetUsageFunc(PlainUsage)
+	root.SetFlagErrorFunc(unknownFlag) // of all verbs below, too
 	root.RunE = func(cmd *cobra.Command, _ []string) error {
 		if asked, err := cmd.Flags().GetBool("version"); err != nil || !asked {
 			return errors.Join(err, cmd.Help())

@@ -41,6 +41,8 @@ func (l *Loader[C]) AddFlags(cmd *cobra.Command) {
 		}
 		if o.Arg == ArgFile {
 			_ = cmd.MarkFlagFilename(o.Name) // for completion; the flag exists
+		} else if words := o.completions(); words != nil {
+			Words(cmd, o.Name, words...)
 		}
 	}
 	f.StringVarP(&l.File, "config", "c", "", l.FileHelp)

@@ -159,7 +159,7 @@ func resume(ctx context.Context, s Storage, opts Options, label string) (*Writer
 	case err != nil:
 		return nil, err
 	case n == 0:
-		return nil, &Error{Op: "find", Place: w.dir, Err: ErrNotExist, Hint: "weir list shows what there is"}
+		return nil, &Error{Op: "find", Place: w.dir, Err: ErrNotExist, Hint: "weir backup list shows what there is"}
 	case last.alive(opts.Now()):
 		return nil, &Error{Op: "lock", Place: w.dir, Err: ErrLocked, Hint: "it still runs, or was killed elsewhere less than five minutes ago"}
 	case label != "" && last.Label != "" && label != last.Label:

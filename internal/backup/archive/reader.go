@@ -91,9 +91,9 @@ func newestOf(ctx context.Context, repo *Repository, label string, one bool) (st
 	}
 	switch {
 	case id == "" && label != "":
-		return "", &Error{Op: "look for backups of " + label + " in", Place: repo.String(), Err: ErrNoBackup, Hint: "weir list shows what there is"}
+		return "", &Error{Op: "look for backups of " + label + " in", Place: repo.String(), Err: ErrNoBackup, Hint: "weir backup list shows what there is"}
 	case id == "":
-		return "", &Error{Op: "look for backups in", Place: repo.String(), Err: ErrNoBackup, Hint: "weir list shows what there is"}
+		return "", &Error{Op: "look for backups in", Place: repo.String(), Err: ErrNoBackup, Hint: "weir backup list shows what there is"}
 	case one && len(sources) > 1:
 		return "", &Error{
 			Op: "choose a backup of", Place: repo.String(), Err: ErrAmbiguous,
@@ -149,7 +149,7 @@ func (r *Reader) absent(ctx context.Context) error {
 		}
 		return ErrIncomplete
 	}
-	return &Error{Op: "read", Place: path.Join(r.storage.String(), r.dir), Err: ErrNotExist, Hint: "weir list shows what there is"}
+	return &Error{Op: "read", Place: path.Join(r.storage.String(), r.dir), Err: ErrNotExist, Hint: "weir backup list shows what there is"}
 }
 
 func (r *Reader) use(m *Manifest) {

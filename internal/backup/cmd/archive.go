@@ -166,7 +166,7 @@ func hinted(err error) error {
 	case errors.Is(err, archive.ErrNoKey):
 		return fmt.Errorf("%w: --identity FILE or --passphrase-file FILE gives one", err)
 	case errors.Is(err, archive.ErrEdited):
-		return fmt.Errorf("%w: restore the file from another copy; weir verify says whether the chunks are good", err)
+		return fmt.Errorf("%w: restore the file from another copy; weir backup verify says whether the chunks are good", err)
 	case errors.As(err, &chunk) && chunk.Hint() != "" && !strings.Contains(err.Error(), chunk.Hint()):
 		return fmt.Errorf("%w; %s", err, chunk.Hint())
 	}

@@ -78,7 +78,13 @@ Exit codes: 0 the backup is complete, 1 it is not, 2 usage.`,
 		},
 	}
 	v.flags(cmd.Flags())
-	cmd.AddCommand(newBackupProfilesCommand(), newBackupBaseCommand(), newBackupWALCommand(), newBackupBinlogCommand())
+	cli.Words(cmd, "profile", "auto", "conservative", "balanced", "performance", "max-performance", "turbo")
+	cli.Words(cmd, "progress", "auto", "bar", "plain", "none")
+	cli.Words(cmd, "compress", "zstd", "gzip", "lz4", "none")
+	cmd.AddCommand(
+		newBackupProfilesCommand(), newBackupBaseCommand(), newBackupWALCommand(), newBackupBinlogCommand(),
+		newListCommand(), newVerifyCommand(), newPruneCommand(), newCatCommand(), newScheduleCommand(),
+	)
 	return cmd
 }
 
@@ -298,7 +304,7 @@ func unfinished(ctx context.Context, repo *archive.Repository, label string) (st
 	case id == "" && running != "":
 		return "", fmt.Errorf("resume: backup %s still runs, or was killed elsewhere less than five minutes ago", running)
 	case id == "":
-		return "", fmt.Errorf("resume: %s holds no unfinished backup of %s; weir list shows what there is", repo, label)
+		return "", fmt.Errorf("resume: %s holds no unfinished backup of %s; weir backup list shows what there is", repo, label)
 	}
 	return id, nil
 }

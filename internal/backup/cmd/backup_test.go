@@ -89,28 +89,28 @@ func TestBackupAndRestoreAPostgresDatabase(t *testing.T) {
 	}
 
 	t.Run("list, cat and verify", func(t *testing.T) {
-		c := clitest.Decode[catalogue](t, program.Must(t, "list", dir, "--json"))
+		c := clitest.Decode[catalogue](t, program.Must(t, "backup", "list", dir, "--json"))
 		if len(c.Backups) != 1 || c.Backups[0].ID != out.ID || c.Backups[0].State != "complete" {
 			t.Errorf("catalogue: %+v", c)
 		}
-		if text := program.Must(t, "list", dir); !strings.Contains(text, out.ID) || !strings.Contains(text, "database of postgresql") {
+		if text := program.Must(t, "backup", "list", dir); !strings.Contains(text, out.ID) || !strings.Contains(text, "database of postgresql") {
 			t.Errorf("list: %s", text)
 		}
-		if n := strings.Count(program.Must(t, "cat", dir, "--list"), "db/shop/data/public.orders/"); n < 2 {
+		if n := strings.Count(program.Must(t, "backup", "cat", dir, "--list"), "db/shop/data/public.orders/"); n < 2 {
 			t.Errorf("orders has %d chunks, want it split", n)
 		}
-		list := program.Must(t, "cat", dir, "--list")
+		list := program.Must(t, "backup", "cat", dir, "--list")
 		_, path, _ := strings.Cut(list, "db/shop/data/public.Gr")
 		path, _, _ = strings.Cut("db/shop/data/public.Gr"+path, "  ")
-		rows := program.Must(t, "cat", dir, out.ID, path)
+		rows := program.Must(t, "backup", "cat", dir, out.ID, path)
 		if strings.Count(rows, "\n") != 500 {
 			t.Errorf("%d rows", strings.Count(rows, "\n"))
 		}
-		v := clitest.Decode[verifyReport](t, program.Must(t, "verify", dir, "--restore", "--json"))
+		v := clitest.Decode[verifyReport](t, program.Must(t, "backup", "verify", dir, "--restore", "--json"))
 		if !v.OK || v.Restore == nil || v.Restore.Rows != 2500 {
 			t.Errorf("verification: %+v", v)
 		}
-		program.Refuse(t, cli.ExitFailed, []string{"--list"}, "cat", dir, "db/nothing")
+		program.Refuse(t, cli.ExitFailed, []string{"--list"}, "backup", "cat", dir, "db/nothing")
 	})
 
 	t.Run("restore under another name", func(t *testing.T) {
@@ -146,7 +146,7 @@ func TestBackupAndRestoreAPostgresDatabase(t *testing.T) {
 	t.Run("as a stream", func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "b.tar")
 		program.Must(t, "backup", s.dsn("shop"), "--to", file, "-q", "--compress", "gzip:6", "-T", "orders")
-		program.Must(t, "verify", file)
+		program.Must(t, "backup", "verify", file)
 		stream := program.Call(t.Context(), "backup", s.dsn("shop"), "--to", "-")
 		if stream.Code != cli.ExitFine || len(stream.Stdout) < 1<<20 || !strings.Contains(stream.Stderr, "2 tables") {
 			t.Fatalf("stream of %d bytes, exit %d: %s", len(stream.Stdout), stream.Code, stream.Stderr)
@@ -175,21 +175,21 @@ func TestBackupAndRestoreAPostgresDatabase(t *testing.T) {
 		if r := program.Call(t.Context(), "restore", dir, "--to", s.dsn("postgres"), "--create", "--rename", "shop=bare", "--dry-run"); r.Code != cli.ExitFine || !strings.Contains(r.Stderr, "leave something out") {
 			t.Errorf("restored without a warning: %s", r)
 		}
-		if text := program.Must(t, "list", dir); strings.Count(text, ", partial\n") != 1 {
+		if text := program.Must(t, "backup", "list", dir); strings.Count(text, ", partial\n") != 1 {
 			t.Errorf("it does not tell which one is partial:\n%s", text)
 		}
 	})
 
 	t.Run("prune", func(t *testing.T) { // one without rows does not stand in for one with them
 		program.Must(t, "backup", s.dsn("shop"), "--to", dir, "-q")
-		plan := clitest.Decode[pruneReport](t, program.Must(t, "prune", dir, "--keep-last", "1", "--dry-run", "--json"))
+		plan := clitest.Decode[pruneReport](t, program.Must(t, "backup", "prune", dir, "--keep-last", "1", "--dry-run", "--json"))
 		if len(plan.Plan) != 3 || plan.Plan[0].Keep || !plan.Plan[1].Keep || !plan.Plan[2].Keep || len(plan.Removed) != 0 {
 			t.Errorf("plan: %+v", plan)
 		}
-		if text := program.Must(t, "prune", dir, "--keep-last", "1"); !strings.Contains(text, "removed 1 backups") {
+		if text := program.Must(t, "backup", "prune", dir, "--keep-last", "1"); !strings.Contains(text, "removed 1 backups") {
 			t.Errorf("it says %s", text)
 		}
-		if c := clitest.Decode[catalogue](t, program.Must(t, "list", dir, "--json")); len(c.Backups) != 2 || c.Backups[0].ID == out.ID {
+		if c := clitest.Decode[catalogue](t, program.Must(t, "backup", "list", dir, "--json")); len(c.Backups) != 2 || c.Backups[0].ID == out.ID {
 			t.Errorf("left: %+v", c.Backups)
 		}
 	})
@@ -236,16 +236,16 @@ func TestBackupOfAClusterToS3Encrypted(t *testing.T) {
 	}
 	program.Must(t, "backup", s.dsn("postgres"), "--cluster", "--to", place, "--encrypt-recipients-file", recipients, "--id", "c1", "-q")
 
-	program.Refuse(t, cli.ExitFailed, []string{"no key", "--identity"}, "cat", place, "c1", "globals.sql")
-	program.Refuse(t, cli.ExitFailed, []string{"wrong key"}, "cat", place, "c1", "globals.sql", "-i", otherFile)
-	if text := program.Must(t, "cat", place, "c1", "globals.sql", "-i", keyFile); !strings.Contains(text, "CREATE ROLE clerk") {
+	program.Refuse(t, cli.ExitFailed, []string{"no key", "--identity"}, "backup", "cat", place, "c1", "globals.sql")
+	program.Refuse(t, cli.ExitFailed, []string{"wrong key"}, "backup", "cat", place, "c1", "globals.sql", "-i", otherFile)
+	if text := program.Must(t, "backup", "cat", place, "c1", "globals.sql", "-i", keyFile); !strings.Contains(text, "CREATE ROLE clerk") {
 		t.Errorf("globals: %s", text)
 	}
-	if text := program.Must(t, "verify", place); !strings.Contains(text, "stored bytes only") {
+	if text := program.Must(t, "backup", "verify", place); !strings.Contains(text, "stored bytes only") {
 		t.Errorf("without a key: %s", text)
 	}
-	program.Refuse(t, cli.ExitFailed, []string{"wrong key"}, "verify", place, "-i", otherFile) // no damage: exit code 1
-	program.Must(t, "verify", place, "-i", keyFile, "--restore")
+	program.Refuse(t, cli.ExitFailed, []string{"wrong key"}, "backup", "verify", place, "-i", otherFile) // no damage: exit code 1
+	program.Must(t, "backup", "verify", place, "-i", keyFile, "--restore")
 	target := labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast})
 	program.Must(t, "restore", place, "c1", "--to", target.DSN("postgres"), "-i", keyFile)
 	copied := &shop{t, target}
@@ -258,7 +258,7 @@ func TestBackupOfAClusterToS3Encrypted(t *testing.T) {
 
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "not it")
 	program.Refuse(t, cli.ExitFailed, []string{"s3://weir/backups", "AWS_SECRET_ACCESS_KEY"}, "backup", s.dsn("shop"), "--to", place)
-	program.Refuse(t, cli.ExitFailed, []string{"s3://weir/backups", "AWS_SECRET_ACCESS_KEY"}, "list", place)
+	program.Refuse(t, cli.ExitFailed, []string{"s3://weir/backups", "AWS_SECRET_ACCESS_KEY"}, "backup", "list", place)
 }
 
 func TestBackupTellsOfItsOutcome(t *testing.T) {
@@ -357,7 +357,7 @@ func TestBackupOfMariaDB(t *testing.T) {
 	run("", "CREATE DATABASE shop; USE shop; CREATE TABLE orders (id int PRIMARY KEY, note text); INSERT INTO orders SELECT seq, md5(seq) FROM seq_1_to_3000")
 	repo := t.TempDir()
 	program.Must(t, "backup", m.DSN("shop"), "--to", repo, "-q")
-	program.Must(t, "verify", repo, "--restore")
+	program.Must(t, "backup", "verify", repo, "--restore")
 	run("", "DROP DATABASE shop")
 	program.Must(t, "restore", repo, "--to", m.DSN(""), "--create", "--verify")
 	if got := run("shop", "SELECT count(*), sum(length(note)) FROM orders"); got != "3000\t96000" {

@@ -110,7 +110,9 @@ func TestBinlogIsArchivedAndReplayed(t *testing.T) {
 	s.stock()
 	repo := filepath.Join(t.TempDir(), "repo")
 	out := clitest.Decode[notice.Outcome](t, program.Must(t, "backup", s.m.DSN("shop"), "--to", repo, "--json"))
-	logs := func() catalogue { return clitest.Decode[catalogue](t, program.Must(t, "list", repo, "--json")) }
+	logs := func() catalogue {
+		return clitest.Decode[catalogue](t, program.Must(t, "backup", "list", repo, "--json"))
+	}
 
 	args := []string{"backup", "binlog", s.m.DSN(""), "--to", repo, "--flush-interval", "20ms"}
 	p := start(t, args...)
@@ -140,16 +142,16 @@ func TestBinlogIsArchivedAndReplayed(t *testing.T) {
 	if now, _ := s.position(); b.Position != now || b.Segments == 0 || b.Log == "" {
 		t.Errorf("outcome %+v, and the server is at %s", b, now)
 	}
-	if n, err := notice.ReadMetric(metrics, fmt.Sprintf("weir_binlog_segments{log=%q}", b.Log)); n == 0 || err != nil {
+	if n, err := notice.ReadMetric(metrics, fmt.Sprintf("weir_binlog_segments_total{log=%q}", b.Log)); n == 0 || err != nil {
 		t.Errorf("metrics: %v, %v", n, err)
 	}
 	wantEnd := s.print()
 
 	c := logs()
-	if len(c.Backups) != 1 || len(c.Binlogs) != 1 || c.Binlogs[0].Name != b.Log || c.Binlogs[0].Server == "" || !strings.Contains(program.Must(t, "list", repo), "binlog "+b.Log) {
+	if len(c.Backups) != 1 || len(c.Binlogs) != 1 || c.Binlogs[0].Name != b.Log || c.Binlogs[0].Server == "" || !strings.Contains(program.Must(t, "backup", "list", repo), "binlog "+b.Log) {
 		t.Errorf("catalogue: %+v", c)
 	}
-	v := clitest.Decode[verifyReport](t, program.Must(t, "verify", repo, "--log", "--json"))
+	v := clitest.Decode[verifyReport](t, program.Must(t, "backup", "verify", repo, "--log", "--json"))
 	if !v.OK || v.Binlog == nil || v.Binlog.Transactions != 5 || v.Binlog.Segments < 4 || v.Binlog.Segments > c.Binlogs[0].Segments || v.Binlog.End != b.Position {
 		t.Errorf("verification: %+v", v.Binlog)
 	}
@@ -203,7 +205,7 @@ func TestBinlogIsArchivedAndReplayed(t *testing.T) {
 	program.Refuse(t, cli.ExitUsage, []string{"under the same name"}, "restore", repo, "all", "--to", target.m.DSN("other"), "--target-latest")
 	s.loseSegment(repo, b.Log)
 	program.Refuse(t, cli.ExitFailed, []string{"gap", "nothing was restored"}, "restore", repo, out.ID, "--to", target.m.DSN(""), "--create", "--clean", "--target-latest")
-	program.Refuse(t, cli.ExitShortfall, []string{"gap"}, "verify", repo, out.ID, "--log")
+	program.Refuse(t, cli.ExitShortfall, []string{"gap"}, "backup", "verify", repo, out.ID, "--log")
 }
 
 // withBinlog is another server.
@@ -260,14 +262,14 @@ func TestPruneKeepsTheBinlogOfBackups(t *testing.T) {
 	}
 	before := len(s.segments(repo, log))
 	for _, keep := range []string{"3", "2", "1"} {
-		planned := clitest.Decode[pruneReport](t, program.Must(t, "prune", repo, "--keep-last", keep, "--dry-run", "--json"))
-		done := clitest.Decode[pruneReport](t, program.Must(t, "prune", repo, "--keep-last", keep, "--json"))
+		planned := clitest.Decode[pruneReport](t, program.Must(t, "backup", "prune", repo, "--keep-last", keep, "--dry-run", "--json"))
+		done := clitest.Decode[pruneReport](t, program.Must(t, "backup", "prune", repo, "--keep-last", keep, "--json"))
 		if planned.Segments != done.Segments || done.Segments != 1 || len(s.segments(repo, log)) != before-1 {
 			t.Errorf("keep %s: planned %d, removed %d, of %d segments %d are left", keep, planned.Segments, done.Segments, before, len(s.segments(repo, log)))
 		}
 		before = len(s.segments(repo, log))
-		for _, e := range clitest.Decode[catalogue](t, program.Must(t, "list", repo, "--json")).Backups {
-			program.Must(t, "verify", repo, e.ID, "--log", "-q")
+		for _, e := range clitest.Decode[catalogue](t, program.Must(t, "backup", "list", repo, "--json")).Backups {
+			program.Must(t, "backup", "verify", repo, e.ID, "--log", "-q")
 		}
 	}
 	program.Must(t, append(follow, "-q")...)
@@ -290,7 +292,7 @@ func TestBinlogGapIsAnError(t *testing.T) {
 	program.Must(t, "backup", s.m.DSN("shop"), "--to", repo, "-q")
 	program.Refuse(t, cli.ExitFailed, []string{"gap"}, "restore", repo, "--to", s.m.DSN(""), "--create", "--clean", "--target-latest")
 	program.Must(t, append(follow, "--until-end", "--log", "later", "--start", now+":4")...)
-	if v := clitest.Decode[verifyReport](t, program.Must(t, "verify", repo, "--log", "--json")); v.Binlog == nil || v.Binlog.Name != "later" {
+	if v := clitest.Decode[verifyReport](t, program.Must(t, "backup", "verify", repo, "--log", "--json")); v.Binlog == nil || v.Binlog.Name != "later" {
 		t.Errorf("verification: %+v", v.Binlog)
 	}
 }
@@ -317,7 +319,7 @@ func TestBinlogReceiverConnectsAgain(t *testing.T) {
 			return false
 		}
 		end, _ := s.position()
-		logs := clitest.Decode[catalogue](t, program.Must(t, "list", repo, "--json")).Binlogs
+		logs := clitest.Decode[catalogue](t, program.Must(t, "backup", "list", repo, "--json")).Binlogs
 		return len(logs) == 1 && logs[0].End == end
 	}
 	testkit.Eventually(t, "log is kept", kept)

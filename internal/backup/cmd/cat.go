@@ -22,9 +22,9 @@ func newCatCommand() *cobra.Command {
 		Long: `Print one object of a backup to standard output: rows as COPY takes them, SQL, a
 part of a base backup. Every byte is verified; where one is bad, the exit code
 is 3 and what was printed must be discarded. --list lists the objects instead.`,
-		Example: `  weir cat /backups --list
-  weir cat /backups db/shop/schema/pre-data.sql
-  weir cat /backups 20261121T163528Z-shop db/shop/data/public.orders/0001.copy | head`,
+		Example: `  weir backup cat /backups --list
+  weir backup cat /backups db/shop/schema/pre-data.sql
+  weir backup cat /backups 20261121T163528Z-shop db/shop/data/public.orders/0001.copy | head`,
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {
 			case list && (len(args) < 1 || len(args) > 2):

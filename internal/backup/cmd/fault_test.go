@@ -86,19 +86,19 @@ func TestBackupThatIsKilledIsResumed(t *testing.T) {
 			if code := p.end(c.signal); code != c.code || !strings.Contains(p.stderr.String(), c.says) {
 				t.Errorf("exit code %d, want %d; it says %s", code, c.code, p.stderr.String())
 			}
-			list := program.Must(t, "list", repo)
+			list := program.Must(t, "backup", "list", repo)
 			if !strings.Contains(list, "incomplete") || !strings.Contains(list, c.state) {
 				t.Errorf("list: %s", list)
 			}
 			program.Refuse(t, cli.ExitFailed, []string{"no complete backup"}, "restore", repo, "--to", s.dsn("postgres"), "--create")
-			program.Refuse(t, cli.ExitShortfall, []string{"incomplete"}, "verify", repo, id)
+			program.Refuse(t, cli.ExitShortfall, []string{"incomplete"}, "backup", "verify", repo, id)
 			program.Refuse(t, cli.ExitFailed, []string{"no unfinished backup of other"}, "backup", s.dsn("postgres"), "--to", repo, "--label", "other", "--resume")
 
 			out := clitest.Decode[notice.Outcome](t, program.Must(t, "backup", s.dsn("shop"), "--to", repo, "--resume", "--chunk-size", "64kB", "--json"))
 			if out.ID != id || out.Rows != 2500 {
 				t.Errorf("resumed %+v, want %s", out, id)
 			}
-			program.Must(t, "verify", repo, "--restore")
+			program.Must(t, "backup", "verify", repo, "--restore")
 		})
 	}
 }
@@ -184,7 +184,7 @@ func TestBackupOntoAFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	program.Must(t, again...)
-	program.Must(t, "verify", repo)
+	program.Must(t, "backup", "verify", repo)
 }
 
 func TestTwoBackupsAtOnce(t *testing.T) {
@@ -208,7 +208,7 @@ func TestTwoBackupsAtOnce(t *testing.T) {
 	if a, b := results[2], results[3]; a.Code+b.Code != cli.ExitFailed || !regexp.MustCompile(`another process writes|exists already`).MatchString(a.Stderr+b.Stderr) {
 		t.Errorf("with one id for both: %s\n%s", a, b)
 	}
-	c := clitest.Decode[catalogue](t, program.Must(t, "list", repo, "--json"))
+	c := clitest.Decode[catalogue](t, program.Must(t, "backup", "list", repo, "--json"))
 	if len(c.Backups) != 3 {
 		t.Fatalf("%d backups", len(c.Backups))
 	}
@@ -216,7 +216,7 @@ func TestTwoBackupsAtOnce(t *testing.T) {
 		if b.State != "complete" {
 			t.Errorf("%s is %s", b.ID, b.State)
 		}
-		program.Must(t, "verify", repo, b.ID)
+		program.Must(t, "backup", "verify", repo, b.ID)
 	}
 }
 
@@ -259,8 +259,8 @@ func TestWhatIsDamagedIsNamed(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			defer change(chunks[0], c.change)()
-			program.Refuse(t, cli.ExitShortfall, []string{chunk, c.says}, "verify", repo, "b")
-			program.Refuse(t, cli.ExitShortfall, []string{chunk, c.says}, "cat", repo, "b", chunk)
+			program.Refuse(t, cli.ExitShortfall, []string{chunk, c.says}, "backup", "verify", repo, "b")
+			program.Refuse(t, cli.ExitShortfall, []string{chunk, c.says}, "backup", "cat", repo, "b", chunk)
 			program.Refuse(t, cli.ExitFailed, []string{chunk, c.says}, "restore", repo, "b", "--to", s.dsn("postgres"), "--create", "--rename", "shop=x_"+c.name,
 				"--failed-sql", filepath.Join(t.TempDir(), "left.sql"))
 		})
@@ -269,7 +269,7 @@ func TestWhatIsDamagedIsNamed(t *testing.T) {
 		if err := os.Rename(chunks[0], chunks[0]+".away"); err != nil {
 			t.Fatal(err)
 		}
-		program.Refuse(t, cli.ExitShortfall, []string{chunk, "missing", "unknown"}, "verify", repo, "b")
+		program.Refuse(t, cli.ExitShortfall, []string{chunk, "missing", "unknown"}, "backup", "verify", repo, "b")
 		if err := os.Rename(chunks[0]+".away", chunks[0]); err != nil {
 			t.Fatal(err)
 		}
@@ -277,17 +277,17 @@ func TestWhatIsDamagedIsNamed(t *testing.T) {
 	t.Run("manifest edited", func(t *testing.T) {
 		manifest := filepath.Join(repo, "b/manifest.json")
 		defer change(manifest, func(b []byte) []byte { return bytes.Replace(b, []byte(`"rows": 2000`), []byte(`"rows": 1999`), 1) })()
-		program.Refuse(t, cli.ExitShortfall, []string{"changed after it was written"}, "verify", repo, "b")
+		program.Refuse(t, cli.ExitShortfall, []string{"changed after it was written"}, "backup", "verify", repo, "b")
 		program.Refuse(t, cli.ExitFailed, []string{"changed after it was written", "another copy"}, "restore", repo, "b", "--to", s.dsn("postgres"), "--create")
 	})
 	t.Run("manifest cut", func(t *testing.T) {
 		defer change(filepath.Join(repo, "b/manifest.json"), func(b []byte) []byte { return b[:40] })()
-		if list := program.Must(t, "list", repo); !strings.Contains(list, "damaged") {
+		if list := program.Must(t, "backup", "list", repo); !strings.Contains(list, "damaged") {
 			t.Errorf("list: %s", list)
 		}
-		program.Refuse(t, cli.ExitShortfall, []string{"b is damaged"}, "prune", repo, "--keep-last", "1")
+		program.Refuse(t, cli.ExitShortfall, []string{"b is damaged"}, "backup", "prune", repo, "--keep-last", "1")
 	})
-	program.Must(t, "verify", repo)
+	program.Must(t, "backup", "verify", repo)
 }
 
 func TestBackupOfAServerThatDeniesOrIsGone(t *testing.T) {
@@ -306,8 +306,8 @@ func TestBackupOfAServerThatDeniesOrIsGone(t *testing.T) {
 		t.Errorf("cut off: %v, %s", err, p.stderr.String())
 	}
 	program.Must(t, "backup", s.dsn("shop"), "--to", repo, "--resume=cut", "-q", "--chunk-size", "64kB")
-	program.Must(t, "verify", repo, "cut", "--restore")
-	if text := program.Must(t, "list", repo); strings.Contains(text, "right") {
+	program.Must(t, "backup", "verify", repo, "cut", "--restore")
+	if text := program.Must(t, "backup", "list", repo); strings.Contains(text, "right") {
 		t.Errorf("it tells the password: %s", text)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/weirdb/weir/internal/cli"
 )
 
-// catalogue is what `weir list --json` prints.
+// catalogue is what `weir backup list --json` prints.
 type catalogue struct {
 	Location string          `json:"location"`
 	Backups  []archive.Entry `json:"backups"`
@@ -33,9 +33,9 @@ complete, running, incomplete (--resume continues it) or damaged. Ranges of
 archived log follow; where one range of a timeline does not join the next, log is
 missing, and no backup before the gap can be replayed past it. Where there are
 backups of several servers, each names its own. Of binary logs the beginning and
-the end are shown; weir verify --log finds gaps.`,
-		Example: `  weir list /backups
-  weir list 's3://backups/db?region=eu-central-1' --json`,
+the end are shown; weir backup verify --log finds gaps.`,
+		Example: `  weir backup list /backups
+  weir backup list 's3://backups/db?region=eu-central-1' --json`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()

@@ -45,7 +45,7 @@ func TestPlaceOfSeveralServers(t *testing.T) {
 	}
 	newest := []string{ids[2], ids[4]}
 
-	c := clitest.Decode[catalogue](t, program.Must(t, "list", place, "--json"))
+	c := clitest.Decode[catalogue](t, program.Must(t, "backup", "list", place, "--json"))
 	of := map[string]int{}
 	for _, b := range c.Backups {
 		of[b.Summary.Server.SystemID]++
@@ -53,7 +53,7 @@ func TestPlaceOfSeveralServers(t *testing.T) {
 	if len(c.Backups) != 5 || len(of) != 2 || of[""] > 0 {
 		t.Errorf("backups by server: %v", of)
 	}
-	text := program.Must(t, "list", place)
+	text := program.Must(t, "backup", "list", place)
 	for id := range of {
 		if strings.Count(text, "server "+id) != of[id] {
 			t.Errorf("the list does not say which backups are of server %s:\n%s", id, text)
@@ -61,34 +61,34 @@ func TestPlaceOfSeveralServers(t *testing.T) {
 	}
 
 	for _, cmd := range [][]string{
-		{"verify", place},
-		{"verify", place, "latest:shop"},
-		{"cat", place, "--list"},
+		{"backup", "verify", place},
+		{"backup", "verify", place, "latest:shop"},
+		{"backup", "cat", place, "--list"},
 		{"restore", place, "--to", north.DSN("copy"), "--create"},
 		{"restore", place, "latest:shop", "--to", north.DSN("copy"), "--create"},
 	} {
 		program.Refuse(t, cli.ExitFailed, append([]string{"latest:LABEL"}, newest...), cmd...)
 	}
-	program.Must(t, "verify", place, "latest")
+	program.Must(t, "backup", "verify", place, "latest")
 	program.Must(t, "restore", place, ids[2], "--to", south.DSN("copy"), "--create", "--verify", "-q")
 	if got := client(t, south, "SELECT note FROM copy.whose"); got != "north" {
 		t.Errorf("the backup of the other server holds %q", got)
 	}
 
-	plan := clitest.Decode[pruneReport](t, program.Must(t, "prune", place, "--keep-last", "1", "--json"))
+	plan := clitest.Decode[pruneReport](t, program.Must(t, "backup", "prune", place, "--keep-last", "1", "--json"))
 	if want := []string{ids[3], ids[1], ids[0]}; !slices.Equal(plan.Removed, want) {
 		t.Errorf("removed %v instead of %v", plan.Removed, want)
 	}
-	if text := program.Must(t, "prune", place, "--keep-within", "1ns"); !strings.Contains(text, "removed 0 backups") {
+	if text := program.Must(t, "backup", "prune", place, "--keep-within", "1ns"); !strings.Contains(text, "removed 0 backups") {
 		t.Errorf("the newest of a server does not stay: %s", text)
 	}
 
 	labelled := clitest.Decode[notice.Outcome](t, program.Must(t, "backup", north.DSN("shop"), "--to", place, "--label", "nightly", "--json")).ID
-	program.Must(t, "verify", place, "latest:nightly")
-	program.Refuse(t, cli.ExitFailed, []string{"of yearly", "no complete backup"}, "verify", place, "latest:yearly")
+	program.Must(t, "backup", "verify", place, "latest:nightly")
+	program.Refuse(t, cli.ExitFailed, []string{"of yearly", "no complete backup"}, "backup", "verify", place, "latest:yearly")
 	program.Refuse(t, cli.ExitFailed, append([]string{labelled}, newest...), "restore", place, "--to", north.DSN("copy"), "--create")
-	program.Must(t, "prune", place, "--keep-last", "1")
-	if c := clitest.Decode[catalogue](t, program.Must(t, "list", place, "--json")); len(c.Backups) != 3 {
+	program.Must(t, "backup", "prune", place, "--keep-last", "1")
+	if c := clitest.Decode[catalogue](t, program.Must(t, "backup", "list", place, "--json")); len(c.Backups) != 3 {
 		t.Errorf("left of two labels: %+v", c.Backups)
 	}
 }
@@ -101,13 +101,13 @@ func TestPlacesThatAreNotThere(t *testing.T) {
 	absent := filepath.Join(empty, "absent")
 	verbs := func(place string) [][]string {
 		return [][]string{
-			{"list", place},
-			{"list", place, "--json"},
-			{"prune", place, "--keep-last", "1"},
-			{"prune", place, "--keep-last", "1", "--dry-run"},
-			{"verify", place},
-			{"verify", place, "--log"},
-			{"cat", place, "--list"},
+			{"backup", "list", place},
+			{"backup", "list", place, "--json"},
+			{"backup", "prune", place, "--keep-last", "1"},
+			{"backup", "prune", place, "--keep-last", "1", "--dry-run"},
+			{"backup", "verify", place},
+			{"backup", "verify", place, "--log"},
+			{"backup", "cat", place, "--list"},
 			{"restore", place, "--to", "postgres://nobody@127.0.0.1:1/x"},
 		}
 	}
@@ -117,10 +117,10 @@ func TestPlacesThatAreNotThere(t *testing.T) {
 	for _, cmd := range verbs(empty)[4:] {
 		program.Refuse(t, cli.ExitFailed, []string{empty, "no complete backup"}, cmd...)
 	}
-	if text := program.Must(t, "list", empty); !strings.Contains(text, "holds no backups") {
+	if text := program.Must(t, "backup", "list", empty); !strings.Contains(text, "holds no backups") {
 		t.Errorf("an empty place: %s", text)
 	}
-	program.Must(t, "prune", empty, "--keep-last", "1")
+	program.Must(t, "backup", "prune", empty, "--keep-last", "1")
 	if left, err := filepath.Glob(filepath.Join(empty, "*")); err != nil || len(left) > 0 {
 		t.Errorf("looking has made %v, %v", left, err)
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/weirdb/weir/internal/cli"
 )
 
-// pruneVerb is the configuration of `weir prune`.
+// pruneVerb is the configuration of `weir backup prune`.
 type pruneVerb struct {
 	policy  archive.Policy
 	within  string
@@ -27,7 +27,7 @@ type pruneVerb struct {
 	json    bool
 }
 
-// pruneReport is what `weir prune --json` prints.
+// pruneReport is what `weir backup prune --json` prints.
 type pruneReport struct {
 	DryRun   bool               `json:"dry_run,omitempty"`
 	Plan     []archive.Decision `json:"plan"`
@@ -48,8 +48,8 @@ rule keeps is kept. Whatever the rules say, the newest complete backup of each s
 Unfinished backups stay until nobody has worked on them for --remove-unfinished.
 A backup that is damaged is never removed: the exit code is 3, and somebody should
 look.`,
-		Example: `  weir prune /backups --keep-last 3 --keep-daily 7 --keep-weekly 4 --keep-monthly 12 --dry-run
-  weir prune /backups --keep-within 30d`,
+		Example: `  weir backup prune /backups --keep-last 3 --keep-daily 7 --keep-weekly 4 --keep-monthly 12 --dry-run
+  weir backup prune /backups --keep-within 30d`,
 		Args:    cobra.ExactArgs(1),
 		PreRunE: func(*cobra.Command, []string) error { return v.complete() },
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -123,7 +123,7 @@ func (v *pruneVerb) run(ctx context.Context, place string, stdout io.Writer) err
 	}
 	for _, e := range entries {
 		if e.State == archive.Damaged {
-			return cli.Shortfall(fmt.Errorf("backup %s is damaged: %s; weir verify says more, and it is yours to remove", e.ID, e.Reason))
+			return cli.Shortfall(fmt.Errorf("backup %s is damaged: %s; weir backup verify says more, and it is yours to remove", e.ID, e.Reason))
 		}
 	}
 	return nil

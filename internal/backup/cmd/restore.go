@@ -226,7 +226,7 @@ func (v *restoreVerb) run(ctx context.Context, args []string, stdout, stderr io.
 		return hinted(err)
 	}
 	if m.Partial {
-		result.Warnings = slices.Insert(result.Warnings, 0, "backup "+m.ID+" was asked to leave something out, such as tables or rows: weir list shows whether there is a whole one")
+		result.Warnings = slices.Insert(result.Warnings, 0, "backup "+m.ID+" was asked to leave something out, such as tables or rows: weir backup list shows whether there is a whole one")
 	}
 	if !v.quiet {
 		printWarnings(stderr, result.Warnings)

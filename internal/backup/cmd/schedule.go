@@ -15,7 +15,7 @@ import (
 	"github.com/weirdb/weir/internal/backup/schedule"
 )
 
-// scheduleVerb is the configuration of `weir schedule`.
+// scheduleVerb is the configuration of `weir backup schedule`.
 type scheduleVerb struct {
 	name       string
 	onCalendar string
@@ -32,14 +32,14 @@ func newScheduleCommand() *cobra.Command {
 		Use:   "schedule [flags] -- [base|binlog] DSN --to PLACE [flags of weir backup]",
 		Short: "Print systemd units, and a line of crontab, for regular backups",
 		Long: `Print a systemd service and timer that run weir backup with the arguments after
---, and, with --keep, weir prune after it. Nothing is installed. Paths become whole
+--, and, with --keep, weir backup prune after it. Nothing is installed. Paths become whole
 ones, from the directory that this runs in. binlog is run up to the end of the log
 each time; weir backup wal runs all the time, by a unit in contrib/systemd.
 
 Secrets do not belong into units: --env-file names a file for PGPASSWORD and the
 credentials of S3, which systemd reads as root; crontab's line reads it, too.`,
-		Example: `  weir schedule --on-calendar 'hourly' -- binlog mysql://backup@db/ --to /backups
-  weir schedule --on-calendar '*-*-* 02:30' --keep last=3,daily=7 -- postgres://backup@db/shop --to /backups`,
+		Example: `  weir backup schedule --on-calendar 'hourly' -- binlog mysql://backup@db/ --to /backups
+  weir backup schedule --on-calendar '*-*-* 02:30' --keep last=3,daily=7 -- postgres://backup@db/shop --to /backups`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 || cmd.ArgsLenAtDash() != 0 {
 				return errors.New("the arguments of weir backup follow after --")
@@ -174,7 +174,7 @@ func (v *scheduleVerb) place(args []string) string {
 }
 
 func (v *scheduleVerb) pruneArgs(place string) []string {
-	args := []string{v.program, "prune", place}
+	args := []string{v.program, "backup", "prune", place}
 	for _, rule := range v.prune {
 		args = append(args, "--keep-"+rule)
 	}

@@ -31,7 +31,7 @@ func TestTwoBackupsIntoOneTar(t *testing.T) {
 	if err := end(true); err != nil {
 		t.Fatal(err)
 	}
-	program.Must(t, "verify", path)
+	program.Must(t, "backup", "verify", path)
 	_, end, err = archive.CreateFile(t.Context(), path, archive.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -39,7 +39,7 @@ func TestTwoBackupsIntoOneTar(t *testing.T) {
 	if err := end(false); err != nil {
 		t.Fatal(err)
 	}
-	program.Must(t, "verify", path) // the one before is untouched
+	program.Must(t, "backup", "verify", path) // the one before is untouched
 	if left, err := os.ReadDir(filepath.Dir(path)); err != nil || len(left) != 1 {
 		t.Errorf("left: %v, %v", left, err)
 	}

@@ -4,6 +4,8 @@ package backupcmd
 
 import (
 	"github.com/spf13/cobra"
+
+	"github.com/weirdb/weir/internal/cli"
 )
 
 // Verbs returns the verbs of this part of weir.
@@ -11,11 +13,12 @@ func Verbs() []*cobra.Command {
 	return []*cobra.Command{
 		newBackupCommand(),
 		newRestoreCommand(),
-		newVerifyCommand(),
-		newListCommand(),
-		newPruneCommand(),
-		newCatCommand(),
-		newScheduleCommand(),
 		newWALFetchCommand(),
+		// Where these were before they stood below backup.
+		cli.Moved(newVerifyCommand(), "backup verify"),
+		cli.Moved(newListCommand(), "backup list"),
+		cli.Moved(newPruneCommand(), "backup prune"),
+		cli.Moved(newCatCommand(), "backup cat"),
+		cli.Moved(newScheduleCommand(), "backup schedule"),
 	}
 }

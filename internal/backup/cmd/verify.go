@@ -17,7 +17,7 @@ import (
 	"github.com/weirdb/weir/internal/cli"
 )
 
-// verifyVerb is the configuration of `weir verify`.
+// verifyVerb is the configuration of `weir backup verify`.
 type verifyVerb struct {
 	keys       keyFlags
 	storedOnly bool
@@ -30,7 +30,7 @@ type verifyVerb struct {
 	progress   string
 }
 
-// verifyReport is what `weir verify --json` prints.
+// verifyReport is what `weir backup verify --json` prints.
 type verifyReport struct {
 	ID string `json:"id"`
 	OK bool   `json:"ok"`
@@ -59,9 +59,9 @@ superuser's rights, and objects keep their owners.
 MySQL or MariaDB, too, and says where files are missing.
 
 Exit codes: 0 good, 1 it could not be verified, 2 usage, 3 damage was found.`,
-		Example: `  weir verify /backups
-  weir verify /backups 20261121T163528Z-shop --restore
-  weir verify shop.tar --identity key.txt`,
+		Example: `  weir backup verify /backups
+  weir backup verify /backups 20261121T163528Z-shop --restore
+  weir backup verify shop.tar --identity key.txt`,
 		Args:    cobra.RangeArgs(1, 2),
 		PreRunE: func(*cobra.Command, []string) error { return checkProgress(v.progress) },
 		RunE: func(cmd *cobra.Command, args []string) error {

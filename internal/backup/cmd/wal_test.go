@@ -38,11 +38,11 @@ func TestBaseBackupAndLogInS3(t *testing.T) {
 	if v, err := notice.ReadMetric(metrics, "weir_wal_flushed_bytes"); err != nil || v == 0 {
 		t.Errorf("flushed %v, %v", v, err)
 	}
-	c := clitest.Decode[catalogue](t, program.Must(t, "list", place, "--json"))
-	if len(c.Backups) != 1 || len(c.Logs) != 1 || !c.Logs[0].Partial || !strings.Contains(program.Must(t, "list", place), "log of cluster") {
+	c := clitest.Decode[catalogue](t, program.Must(t, "backup", "list", place, "--json"))
+	if len(c.Backups) != 1 || len(c.Logs) != 1 || !c.Logs[0].Partial || !strings.Contains(program.Must(t, "backup", "list", place), "log of cluster") {
 		t.Fatalf("catalogue: %+v", c)
 	}
-	v := clitest.Decode[verifyReport](t, program.Must(t, "verify", place, "--log", "--json"))
+	v := clitest.Decode[verifyReport](t, program.Must(t, "backup", "verify", place, "--log", "--json"))
 	if !v.OK || v.Log == nil || v.Log.Files == 0 {
 		t.Errorf("verification: %+v", v)
 	}
@@ -84,7 +84,9 @@ func TestBaseBackupAndLogInS3(t *testing.T) {
 func TestWALReceiverEndsAndGoesOn(t *testing.T) {
 	s := newShop(t, lab.PostgresConfig{Settings: map[string]string{"wal_level": "replica", "synchronous_commit": "on"}})
 	repo := t.TempDir()
-	logs := func() catalogue { return clitest.Decode[catalogue](t, program.Must(t, "list", repo, "--json")) }
+	logs := func() catalogue {
+		return clitest.Decode[catalogue](t, program.Must(t, "backup", "list", repo, "--json"))
+	}
 	args := []string{"backup", "wal", s.dsn("postgres"), "--to", repo, "--flush-interval", "50ms"}
 	p := start(t, args...)
 	testkit.Eventually(t, "log is kept", func() bool { return len(logs().Logs) == 1 })

@@ -72,7 +72,7 @@ func (r *Result) WriteRest(w io.Writer, location, id string) error {
 		}
 		fmt.Fprintf(out, "\n-- %s\n-- %s\n", oneLine(f.Object), oneLine(f.Err.Error()))
 		if f.Chunk != "" {
-			fmt.Fprintf(out, "-- its rows: weir cat %s %s %s\n", oneLine(location), id, oneLine(f.Chunk))
+			fmt.Fprintf(out, "-- its rows: weir backup cat %s %s %s\n", oneLine(location), id, oneLine(f.Chunk))
 		}
 		if f.Rest != "" {
 			fmt.Fprintf(out, "%s\n", strings.TrimSpace(f.Rest))

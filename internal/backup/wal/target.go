@@ -142,7 +142,7 @@ func ChooseBase(ctx context.Context, repo *archive.Repository, label string, t T
 	case len(systems) > 1 && label == "":
 		return "", fmt.Errorf("%s holds base backups of %d clusters: name one by its ID", repo, len(systems))
 	case id == "":
-		return "", fmt.Errorf("%s holds no complete base backup from which that can be reached%s; weir list shows what there is", repo, reason)
+		return "", fmt.Errorf("%s holds no complete base backup from which that can be reached%s; weir backup list shows what there is", repo, reason)
 	}
 	return id, nil
 }

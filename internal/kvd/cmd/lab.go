@@ -61,6 +61,8 @@ with it.`,
 	f.StringVar(&c.batchDelay, "batch-delay", "auto", "auto, or a fixed wait of each round, to be compared with")
 	f.DurationVar(&c.linkLatency, "link-latency", 0, "artificial delay of messages between replicas, one way")
 	f.BoolVar(&c.json, "json", false, "print one line of JSON instead of text")
+	cli.Words(cmd, "preset", consensus.PresetNames()...)
+	cli.Words(cmd, "durability", "disk", "memory")
 	return cmd
 }
 

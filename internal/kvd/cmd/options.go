@@ -118,7 +118,7 @@ func kvReplicaOptions() []cli.Option[kvConfig] {
 func kvProtocolOptions() []cli.Option[kvConfig] {
 	return []cli.Option[kvConfig]{
 		{
-			Group: groupProtocol, Name: "preset", Arg: "NAME", Default: "raft-ht", Help: "raft, raft-ht, curp, curp-ht or curp-ho: who acknowledges and who answers",
+			Group: groupProtocol, Name: "preset", Arg: "NAME", Default: "raft-ht", Words: consensus.PresetNames(), Help: "raft, raft-ht, curp, curp-ht or curp-ho: who acknowledges and who answers",
 			Set: func(c *kvConfig, v string) (err error) {
 				c.replica.Preset = v
 				c.replica.Switches, err = consensus.Preset(v)

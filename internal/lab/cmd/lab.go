@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/lab"
 )
 
@@ -98,6 +99,10 @@ Without --auth, any user of this machine is superuser of the server.`,
 	f.StringVar(&c.binDir, "bin-dir", "", "directory of the server's programs (default: the newest installed)")
 	f.BoolVar(&c.pgbouncer, "pgbouncer", false, "start PgBouncer in front of PostgreSQL, pooling by transaction")
 	f.BoolVar(&c.json, "json", false, "print one line of JSON instead of text")
+	cli.Words(cmd, "engine", labEngines...)
+	cli.Words(cmd, "durability", "prod", "fast")
+	cli.Words(cmd, "auth", "trust", "password", "md5", "scram-sha-256")
+	cli.Words(cmd, "tls", "offered", "off", "optional", "mutual", "required")
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if f.Changed("postgres") {
 			switch {

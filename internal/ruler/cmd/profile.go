@@ -18,6 +18,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/ruler/bench"
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
@@ -72,7 +73,7 @@ other, in turn; pools and concurrencies together give a "what if" table. Cases b
 open connections and wait for the rate to settle; what happens until then is
 reported apart. --cold adds cases that begin with an empty pool.
 
-The DSN is a URL of postgres, mysql, mariadb, oracle or sleep, from --dsn or
+The DSN is a URL of postgres, mysql, mariadb, oracle or sleep, from --db or
 WEIR_DSN; what is in the environment is not shown by ps. With --lab, weir starts
 private servers of its own instead. Workloads make their tables in a schema of
 their own and remove it. With --sql, the file's statements are one operation.`,
@@ -82,8 +83,8 @@ their own and remove it. With --sql, the file's statements are one operation.`,
   weir profile --lab --workload point-select --driver pgx,pgx-sql,pq --transport tcp,unix,rtt:1ms
   weir profile --lab --pool 5,100 --workers 100 --netem delay=1ms --netem delay=10ms,jitter=2ms,loss=1%
   weir profile --lab --concurrency 16 --strace --perf
-  weir profile --dsn postgres://app@db.example/shop --sql checkout.sql --rate 200
-  weir profile --dsn 'sleep://?latency=5ms&jitter=3ms' --mode threads,async --concurrency 100`,
+  weir profile --db postgres://app@db.example/shop --sql checkout.sql --rate 200
+  weir profile --db 'sleep://?latency=5ms&jitter=3ms' --mode threads,async --concurrency 100`,
 		Args: cobra.NoArgs,
 		PreRunE: func(cmd *cobra.Command, _ []string) error {
 			return f.complete(cmd)
@@ -103,7 +104,7 @@ func (f *profileFlags) register(cmd *cobra.Command) {
 		names = append(names, n+" ("+profile.Workloads()[n]+")")
 	}
 	s := cmd.Flags()
-	s.StringVar(&f.dsn, "dsn", "", "database to profile (default WEIR_DSN)")
+	s.StringVar(&f.dsn, "db", "", "`DSN` of the database to profile (default WEIR_DSN)")
 	s.BoolVar(&f.lab, "lab", false, "start private servers and profile those")
 	s.StringSliceVar(&f.engines, "engine", []string{profile.EnginePostgres}, "servers of --lab: "+strings.Join(study.LabEngines(), ", "))
 	s.StringVar(&f.durability, "durability", "prod", "of --lab: prod (flush at each commit) or fast (never flush)")
@@ -138,6 +139,13 @@ func (f *profileFlags) register(cmd *cobra.Command) {
 	s.BoolVar(&f.resume, "resume", false, "go on from the samples in --out")
 	s.StringVar(&f.jsonFile, "json", "", "write the result to this file, too")
 	s.StringVarP(&f.format, "output", "o", "text", "what to print: text, md, csv, html or json")
+	cli.Renamed(cmd, "dsn", "db")
+	cli.Words(cmd, "engine", study.LabEngines()...)
+	cli.Words(cmd, "durability", "prod", "fast")
+	cli.Words(cmd, "experiment", study.Experiments()...)
+	cli.Words(cmd, "workload", slices.Sorted(maps.Keys(profile.Workloads()))...)
+	cli.Words(cmd, "mode", "sequential", "threads", "async")
+	cli.Words(cmd, "output", "text", "md", "csv", "html", "json")
 }
 
 func driverNames() string {
@@ -177,9 +185,9 @@ func (f *profileFlags) complete(cmd *cobra.Command) error {
 	case changed("pool") && changed("pool-max"), changed("workers") && changed("concurrency"):
 		return errors.New("--pool and --pool-max, and --workers and --concurrency, are the same: one of them")
 	case f.lab && f.dsn != "":
-		return errors.New("--lab starts servers of its own: leave --dsn out")
+		return errors.New("--lab starts servers of its own: leave --db out")
 	case !f.lab && f.dsn == "":
-		return errors.New("which database? --dsn URL, WEIR_DSN, or --lab for a private one")
+		return errors.New("which database? --db DSN, WEIR_DSN, or --lab for a private one")
 	case !f.lab && changed("engine"):
 		return errors.New("--engine is for --lab: the DSN's scheme names the engine")
 	case f.sql != "" && changed("workload"):

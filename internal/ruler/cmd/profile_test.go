@@ -22,7 +22,7 @@ func TestProfileOfSleep(t *testing.T) {
 	run := func(name, latency string, more ...string) string {
 		out := filepath.Join(dir, name)
 		args := []string{
-			"profile", "--dsn", "sleep://?latency=" + latency, "--concurrency", "4", "--pool-max", "1,4", "--requests", "30",
+			"profile", "--db", "sleep://?latency=" + latency, "--concurrency", "4", "--pool-max", "1,4", "--requests", "30",
 			"--rounds", "2", "--warmup", "50ms", "--overhead-pairs", "0", "--out", out,
 		}
 		return program.Run(t, append(args, more...)...)

@@ -85,7 +85,7 @@ CREATE MATERIALIZED VIEW mv AS SELECT count(*) AS n FROM last; GRANT SELECT ON l
 	if err := back.WriteRest(&rest, "/backups", "ID"); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{`ALTER TABLE "public"."orphan" OWNER TO "gone"`, "weir cat /backups ID db/" + r.db + "/data/public.damaged/0001.copy"} {
+	for _, want := range []string{`ALTER TABLE "public"."orphan" OWNER TO "gone"`, "weir backup cat /backups ID db/" + r.db + "/data/public.damaged/0001.copy"} {
 		if !strings.Contains(rest.String(), want) {
 			t.Errorf("what is left to do does not say %q:\n%s", want, rest.String())
 		}

@@ -216,7 +216,7 @@ func TestErrorsNameTheObject(t *testing.T) {
 	if err := res.WriteRest(&rest, "/backups", "ID"); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"CREATE TABLE shop.customers", "weir cat /backups ID db/" + r.db + "/data/shop.customers/0001.copy", "left out, for it needs TABLE shop.customers"} {
+	for _, want := range []string{"CREATE TABLE shop.customers", "weir backup cat /backups ID db/" + r.db + "/data/shop.customers/0001.copy", "left out, for it needs TABLE shop.customers"} {
 		if !strings.Contains(rest.String(), want) {
 			t.Errorf("what is left to do does not say %q:\n%s", want, rest.String())
 		}

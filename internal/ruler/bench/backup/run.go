@@ -51,7 +51,7 @@ func (o *Options) validate() error {
 	case o.Out == "" || o.Binary == "":
 		return errors.New("a directory for results and the weir program are needed")
 	case o.DSN != "" && suite.EngineOfDSN(o.DSN, Engines()) != o.Engine:
-		return fmt.Errorf("--dsn names a server that --engine %s does not speak to", o.Engine)
+		return fmt.Errorf("--db names a server that --engine %s does not speak to", o.Engine)
 	}
 	for _, s := range o.Plan.Shapes {
 		if _, err := backupdata.ByName(s.Shape); err != nil {

@@ -44,7 +44,7 @@ type flags struct {
 }
 
 func newCommand(c *flags) *cobra.Command {
-	c.ServerFlags = suite.ServerFlags{Engines: Engines(), Flag: "dsn"}
+	c.ServerFlags = suite.ServerFlags{Engines: Engines(), Flag: "db"}
 	cmd := &cobra.Command{
 		Use:   "backup",
 		Short: "weir's backup and restore beside the server's own tools and mydumper",
@@ -57,7 +57,7 @@ Every archive is read back by its tool's own check, and every restored database 
 compared with its source. Tools that are not found are left out and named; --tools
 says where others are, such as a newer pg_dump.
 
---dsn has a server that is there already used. Databases called weir_bench_source
+--db has a server that is there already used. Databases called weir_bench_source
 and weir_bench_copy are made there and dropped; nothing is known of that server's
 processor time.`,
 		Example: `  weir bench backup --plan mini
@@ -82,6 +82,8 @@ processor time.`,
 	f := cmd.Flags()
 	c.Flags.Add(f, "backup", suite.Names(Plans(1))+" (smoke: seconds, whose figures say nothing)")
 	c.ServerFlags.Add(f)
+	cli.Renamed(cmd, "dsn", "db")
+	c.ServerFlags.Words(cmd)
 	f.StringVar(&c.binDir, "bin-dir", "", "directory of the private server's programs (default the newest installed)")
 	f.StringSliceVar(&c.tools, "tools", nil, "directories to look for other tools in, before all others")
 	f.StringVar(&c.size, "size", "", "size of the shop as text, others are parts of it (default by the plan: 1MB, 64MB, 766MB)")

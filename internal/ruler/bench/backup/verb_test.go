@@ -31,8 +31,8 @@ func TestBenchBackupChoosesItsPlan(t *testing.T) {
 		"--plan full --size 76MB --rounds 9": {suite.PostgreSQL, Size{Shape: "shop", Bytes: 76 << 20}, 6, 9},
 		"--plan full --shapes huge,text":     {suite.PostgreSQL, Size{Shape: "huge", Bytes: 383 << 20}, 2, 6},
 		"--engine mariadb":                   {suite.MariaDB, Size{Shape: "shop", Bytes: 64 << 20}, 2, 3},
-		"--dsn mysql://u@h/":                 {suite.MariaDB, Size{Shape: "shop", Bytes: 64 << 20}, 2, 3},
-		"--dsn postgres://u@h/ --lab=false":  {suite.PostgreSQL, Size{Shape: "shop", Bytes: 64 << 20}, 2, 3},
+		"--db mysql://u@h/":                  {suite.MariaDB, Size{Shape: "shop", Bytes: 64 << 20}, 2, 3},
+		"--db postgres://u@h/ --lab=false":   {suite.PostgreSQL, Size{Shape: "shop", Bytes: 64 << 20}, 2, 3},
 	} {
 		var c flags
 		cmd := newCommand(&c)
@@ -53,21 +53,21 @@ func TestBenchBackupChoosesItsPlan(t *testing.T) {
 
 func TestBenchBackupRefusesWhatContradictsItself(t *testing.T) {
 	for args, want := range map[string]string{
-		"--engine oracle":                 "want one of postgres, mariadb",
-		"--plan none":                     "--plan",
-		"--experiments dump-none":         "want some of buffers (buffers-64k, buffers-256k, buffers-1024k, buffers-4096k, classes-shop), compression (compress-shop, decompress-shop), direct (direct-io), copy (copy-memory, copy-file), shop (dump-shop, restore-shop), adaptive-shop (adaptive-dump-shop, adaptive-restore-shop), settings-shop (settings-restore-shop), cpu, memory-shop, huge (dump-huge, restore-huge)",
-		"--size many":                     "--size",
-		"--shapes shop,none":              `has no "none"`,
-		"--rounds -1":                     "--rounds",
-		"--jobs 2,2":                      "--jobs 2: want numbers of at least 1, each once",
-		"--compress-workers 0":            "--compress-workers 0",
-		"--block-size 1KB":                "--block-size \"1KB\": want sizes from 32KB to 64MB",
-		"--storage tape":                  "--storage \"tape\": want some of dir, s3, each once",
-		"--profiles quick":                "--profiles \"quick\": want some of",
-		"--lab=false":                     "--dsn",
-		"--lab --dsn mysql://u:secret@h/": "contradicts --lab",
-		"--dsn host=h":                    "URL",
-		"--dsn mysql://u:secret@h/ --engine postgres": "does not speak",
+		"--engine oracle":                "want one of postgres, mariadb",
+		"--plan none":                    "--plan",
+		"--experiments dump-none":        "want some of buffers (buffers-64k, buffers-256k, buffers-1024k, buffers-4096k, classes-shop), compression (compress-shop, decompress-shop), direct (direct-io), copy (copy-memory, copy-file), shop (dump-shop, restore-shop), adaptive-shop (adaptive-dump-shop, adaptive-restore-shop), settings-shop (settings-restore-shop), cpu, memory-shop, huge (dump-huge, restore-huge)",
+		"--size many":                    "--size",
+		"--shapes shop,none":             `has no "none"`,
+		"--rounds -1":                    "--rounds",
+		"--jobs 2,2":                     "--jobs 2: want numbers of at least 1, each once",
+		"--compress-workers 0":           "--compress-workers 0",
+		"--block-size 1KB":               "--block-size \"1KB\": want sizes from 32KB to 64MB",
+		"--storage tape":                 "--storage \"tape\": want some of dir, s3, each once",
+		"--profiles quick":               "--profiles \"quick\": want some of",
+		"--lab=false":                    "--db",
+		"--lab --db mysql://u:secret@h/": "contradicts --lab",
+		"--db host=h":                    "URL",
+		"--db mysql://u:secret@h/ --engine postgres": "does not speak",
 	} {
 		var stdout, stderr bytes.Buffer
 		code := weir.Execute(t.Context(), append([]string{"bench", "backup"}, strings.Fields(args)...), &stdout, &stderr)

@@ -40,8 +40,8 @@ type command struct {
 	suite.Flags
 	suite.ServerFlags
 	knobs
-	profile, peers string
-	fsyncLatency   time.Duration
+	durability, peers string
+	fsyncLatency      time.Duration
 }
 
 func newCommand() *cobra.Command {
@@ -90,6 +90,9 @@ with weir_bench_ are made there and dropped.`,
 		},
 	}
 	c.flags(cmd.Flags())
+	cli.Renamed(cmd, "profile", "durability")
+	cli.Words(cmd, "durability", "prod", "fast")
+	c.ServerFlags.Words(cmd)
 	return cmd
 }
 
@@ -107,7 +110,7 @@ func (c *command) flags(f *pflag.FlagSet) {
 	f.IntVar(&c.warmup, "warmup", -1, "rounds before them that are thrown away (default the plan's)")
 	f.StringSliceVar(&c.partitions, "partitions", nil, "tables of the partition experiment to compare: none, daily (default both)")
 	f.DurationSliceVar(&c.windows, "window", nil, "windows of the partition experiment to compare, the longest of which says how many rows are waited for; 0 is none (default the plan's and 0)")
-	f.StringVar(&c.profile, "profile", lab.Prod.String(), "durability of the private server: prod (commits are flushed), fast (never)")
+	f.StringVar(&c.durability, "durability", lab.Prod.String(), "of the private server: prod (flush at each commit) or fast (never flush)")
 	f.DurationVar(&c.fsyncLatency, "fsync-latency", 0, "make every flush of the private server so much slower")
 	f.StringVar(&c.peers, "peers", "", "program that runs other outboxes (default bin/weir-peers if it is there)")
 }
@@ -120,14 +123,14 @@ func (c *command) options(changed func(string) bool) (o Options, err error) {
 	if o.Plan, err = o.Plan.with(c.knobs); err != nil {
 		return o, err
 	}
-	if o.Durability, err = lab.ParseDurability(c.profile); err != nil {
-		return o, fmt.Errorf("--profile: %w", err)
+	if o.Durability, err = lab.ParseDurability(c.durability); err != nil {
+		return o, fmt.Errorf("--durability: %w", err)
 	}
 	if err := c.Complete(changed); err != nil {
 		return o, err
 	}
-	if c.DSN != "" && changed("profile") {
-		return o, errors.New("--profile is for a private server; that of --db is as it is set")
+	if c.DSN != "" && changed("durability") {
+		return o, errors.New("--durability is for a private server; that of --db is as it is set")
 	}
 	if c.fsyncLatency < 0 {
 		return o, errors.New("--fsync-latency: want 0 or more")

@@ -41,7 +41,7 @@ func TestBenchOutboxReadsItsFlags(t *testing.T) {
 		"": func(o Options) bool {
 			return o.Engine == suite.PostgreSQL && o.Durability == lab.Prod && o.DSN == "" && strings.HasPrefix(o.Out, "out/bench-outbox-")
 		},
-		"--engine mariadb --profile fast": func(o Options) bool {
+		"--engine mariadb --durability fast": func(o Options) bool {
 			return o.Engine == suite.MariaDB && o.Durability == lab.Fast
 		},
 		"--fsync-latency 2ms": func(o Options) bool { return o.FsyncLatency == 2*time.Millisecond },
@@ -62,20 +62,20 @@ func TestBenchOutboxReadsItsFlags(t *testing.T) {
 
 func TestBenchOutboxRefusesWhatMakesNoSense(t *testing.T) {
 	for args, want := range map[string]string{
-		"--plan none":                                 "--plan",
-		"--engine oracle":                             "want one of postgres, mariadb, mysql, sqlite",
-		"--experiments screen,all":                    `no experiment "all": want some of screen, focus, payload (payload-128,`,
-		"--profile slow":                              "--profile",
-		"--lab=false":                                 "--db",
-		"--lab --db postgres://u:secret@h/d":          "contradicts --lab",
-		"--db u:secret@tcp(h)/d":                      "URL",
-		"--db mysql://u:secret@h/d --engine sqlite":   "does not speak",
-		"--db postgres://u:secret@h/d --profile fast": "--profile",
-		"--engine sqlite --fsync-latency 1ms":         "slower disk",
-		"--fsync-latency -1ms":                        "--fsync-latency",
-		"--resume":                                    "--out",
-		"--peers /no/such/program":                    "--peers",
-		"more":                                        "unknown command",
+		"--plan none":                                    "--plan",
+		"--engine oracle":                                "want one of postgres, mariadb, mysql, sqlite",
+		"--experiments screen,all":                       `no experiment "all": want some of screen, focus, payload (payload-128,`,
+		"--durability slow":                              "--durability",
+		"--lab=false":                                    "--db",
+		"--lab --db postgres://u:secret@h/d":             "contradicts --lab",
+		"--db u:secret@tcp(h)/d":                         "URL",
+		"--db mysql://u:secret@h/d --engine sqlite":      "does not speak",
+		"--db postgres://u:secret@h/d --durability fast": "--durability",
+		"--engine sqlite --fsync-latency 1ms":            "slower disk",
+		"--fsync-latency -1ms":                           "--fsync-latency",
+		"--resume":                                       "--out",
+		"--peers /no/such/program":                       "--peers",
+		"more":                                           "unknown command",
 	} {
 		for _, verb := range [][]string{{"bench", "outbox"}, {"outbox", "bench"}} {
 			var stdout, stderr bytes.Buffer

@@ -37,7 +37,7 @@ type command struct {
 }
 
 func newCommand(c *command) *cobra.Command {
-	c.ServerFlags = suite.ServerFlags{Engines: Engines(), Flag: "dsn"}
+	c.ServerFlags = suite.ServerFlags{Engines: Engines(), Flag: "db"}
 	cmd := &cobra.Command{
 		Use:   "proxy",
 		Short: "A database direct and through weir, side by side",
@@ -46,7 +46,7 @@ PostgreSQL, and weir proxy; send them the same load in turn (A B B A); check
 every answer, and after each round every row; report ratios with confidence
 intervals.
 
---dsn has the load run on a server that is there already, in the database that
+--db has the load run on a server that is there already, in the database that
 it names. Tables called weir_bench_test and weir_bench_keys are made there and
 dropped; nothing is known of the server's processor time and disk.`,
 		Example: `  weir bench proxy --plan mini
@@ -54,9 +54,9 @@ dropped; nothing is known of the server's processor time and disk.`,
   weir bench proxy --experiments inserts,pool-sizes --clients 100 --windows 0,1,10,100 --pool-size 20,50,200
   weir bench proxy --experiments drivers --clients 100 --windows 0,1,10,100
   weir bench proxy --experiments leak --leak 1h
-  weir bench proxy --mysql --plan full --out out/mariadb --resume
+  weir bench proxy --engine mariadb --plan full --out out/mariadb --resume
   weir bench proxy --engine mysql
-  weir bench proxy --dsn mysql://root@127.0.0.1:3306/scratch --clients 64`,
+  weir bench proxy --db mysql://root@127.0.0.1:3306/scratch --clients 64`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o, err := c.options(cmd.Flags())
@@ -74,7 +74,10 @@ dropped; nothing is known of the server's processor time and disk.`,
 	f := cmd.Flags()
 	c.Flags.Add(f, "proxy", suite.Names(Plans()))
 	c.ServerFlags.Add(f)
+	cli.Renamed(cmd, "dsn", "db")
+	c.ServerFlags.Words(cmd)
 	f.BoolVar(&c.mysql, "mysql", false, "the same as --engine mariadb")
+	f.Lookup("mysql").Hidden = true // it says one thing and means another
 	f.StringVar(&c.pgbouncer, "pgbouncer", "", "PgBouncer program to compare with (default: the installed one)")
 	f.IntSliceVar(&c.clients, "clients", nil, "numbers of clients, instead of the plan's")
 	f.StringSliceVar(&c.windows, "windows", nil, "fixed windows to compare, in milliseconds, such as 0,1,10,100, instead of the plan's; 0 and auto are always among them")

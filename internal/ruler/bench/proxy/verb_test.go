@@ -21,18 +21,18 @@ func TestMain(m *testing.M) { program.Main(m) }
 // TestBenchProxyChoosesItsEngine reads the flags alone.
 func TestBenchProxyChoosesItsEngine(t *testing.T) {
 	for args, want := range map[string]suite.Engine{
-		"":                                   suite.PostgreSQL,
-		"--mysql":                            suite.MariaDB,
-		"--engine mariadb":                   suite.MariaDB,
-		"--engine mysql":                     suite.MySQL,
-		"--engine mysql --mysql":             suite.MySQL,
-		"--lab":                              suite.PostgreSQL,
-		"--dsn mysql://u@h/d":                suite.MySQL,
-		"--dsn mariadb://u@h/d":              suite.MariaDB,
-		"--dsn mysql://u@h/d --mysql":        suite.MariaDB,
-		"--dsn postgres://u@h/d":             suite.PostgreSQL,
-		"--dsn postgresql://u@h/d --lab=0":   suite.PostgreSQL,
-		"--dsn mysql://u@h/d --engine mysql": suite.MySQL,
+		"":                                  suite.PostgreSQL,
+		"--mysql":                           suite.MariaDB,
+		"--engine mariadb":                  suite.MariaDB,
+		"--engine mysql":                    suite.MySQL,
+		"--engine mysql --mysql":            suite.MySQL,
+		"--lab":                             suite.PostgreSQL,
+		"--db mysql://u@h/d":                suite.MySQL,
+		"--db mariadb://u@h/d":              suite.MariaDB,
+		"--db mysql://u@h/d --mysql":        suite.MariaDB,
+		"--db postgres://u@h/d":             suite.PostgreSQL,
+		"--db postgresql://u@h/d --lab=0":   suite.PostgreSQL,
+		"--db mysql://u@h/d --engine mysql": suite.MySQL,
 	} {
 		var c command
 		cmd := newCommand(&c)
@@ -78,23 +78,23 @@ func TestBenchProxyTakesKnobs(t *testing.T) {
 
 func TestBenchProxyRefusesWhatContradictsItself(t *testing.T) {
 	for args, want := range map[string]string{
-		"--engine oracle":                         "want one of postgres, mariadb, mysql",
-		"--engine postgres --mysql":               "--mysql contradicts",
-		"--lab=false":                             "--dsn",
-		"--lab --dsn mysql://u@h/d":               "contradicts --lab",
-		"--dsn u:secret@tcp(h)/d":                 "URL",
-		"--dsn mysql://u@h/d --engine postgres":   "does not speak",
-		"--dsn postgres://u:secret@h/d --mysql":   "does not speak",
-		"--plan none --dsn mysql://u:secret@h/d ": "--plan",
-		"--experiments inserts-63":                "want some of inserts (inserts-64, inserts-256), reads (reads-prepared-64, reads-simple-64)",
-		"--resume":                                "--out",
-		"--windows 1,1ms":                         "--windows names 1ms twice",
-		"--windows 1500us":                        "want milliseconds from 0 to 10000",
-		"--windows -1":                            "want milliseconds",
-		"--clients 0":                             "--clients 0: want at least 1",
-		"--pool-size 20,20":                       "--pool-size names 20 twice",
-		"--group-limit 257":                       "--group-limit 257: weir joins 256 at most",
-		"--experiments pool-sizes":                `no experiment "pool-sizes"`,
+		"--engine oracle":                        "want one of postgres, mariadb, mysql",
+		"--engine postgres --mysql":              "--mysql contradicts",
+		"--lab=false":                            "--db",
+		"--lab --db mysql://u@h/d":               "contradicts --lab",
+		"--db u:secret@tcp(h)/d":                 "URL",
+		"--db mysql://u@h/d --engine postgres":   "does not speak",
+		"--db postgres://u:secret@h/d --mysql":   "does not speak",
+		"--plan none --db mysql://u:secret@h/d ": "--plan",
+		"--experiments inserts-63":               "want some of inserts (inserts-64, inserts-256), reads (reads-prepared-64, reads-simple-64)",
+		"--resume":                               "--out",
+		"--windows 1,1ms":                        "--windows names 1ms twice",
+		"--windows 1500us":                       "want milliseconds from 0 to 10000",
+		"--windows -1":                           "want milliseconds",
+		"--clients 0":                            "--clients 0: want at least 1",
+		"--pool-size 20,20":                      "--pool-size names 20 twice",
+		"--group-limit 257":                      "--group-limit 257: weir joins 256 at most",
+		"--experiments pool-sizes":               `no experiment "pool-sizes"`,
 	} {
 		var stdout, stderr bytes.Buffer
 		code := program.Execute(t.Context(), append([]string{"bench", "proxy"}, strings.Fields(args)...), &stdout, &stderr)

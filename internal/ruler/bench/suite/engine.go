@@ -7,7 +7,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/weirdb/weir/internal/cli"
 )
 
 // Engine names a database system that a suite can be run on.
@@ -76,7 +79,12 @@ type ServerFlags struct {
 func (s *ServerFlags) Add(f *pflag.FlagSet) {
 	f.StringVar(&s.engine, "engine", string(s.Engines[0]), "database system: "+s.names())
 	f.BoolVar(&s.lab, "lab", true, "start a private server")
-	f.StringVar(&s.DSN, s.Flag, "", "URL of a server and a database to use instead of a private one")
+	f.StringVar(&s.DSN, s.Flag, "", "`DSN` of a server and a database to use instead of a private one")
+}
+
+// Words gives --engine the words that shells complete.
+func (s *ServerFlags) Words(cmd *cobra.Command) {
+	cli.Words(cmd, "engine", strings.Split(s.names(), ", ")...)
 }
 
 func (s *ServerFlags) names() string {

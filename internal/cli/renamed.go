@@ -1,0 +1,99 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// Names that have changed go on working, hidden from the help, and say the new name
+// on standard error: docs/design/008-words.md.
+
+// Renamed lets cmd take a flag by a name that it had before. The flag counts as given
+// by its own name, so that verbs need to look for that alone.
+func Renamed(cmd *cobra.Command, was, is string) {
+	f := cmd.Flags()
+	flag := f.Lookup(is)
+	if flag == nil {
+		panic("cli: " + cmd.Name() + " has no flag --" + is)
+	}
+	f.AddFlag(&pflag.Flag{
+		Name: was, Usage: "the former name of --" + is, Value: &renamedFlag{cmd, was, flag},
+		DefValue: flag.DefValue, NoOptDefVal: flag.NoOptDefVal, Hidden: true,
+	})
+}
+
+// renamedFlag hands a value on to another flag. pflag's own notice of a deprecated
+// flag would go to standard output.
+type renamedFlag struct {
+	cmd *cobra.Command
+	was string
+	is  *pflag.Flag
+}
+
+func (r *renamedFlag) Set(v string) error {
+	notice(r.cmd, "--"+r.was, "--"+r.is.Name)
+	return r.cmd.Flags().Set(r.is.Name, v)
+}
+func (r *renamedFlag) String() string { return r.is.Value.String() }
+func (r *renamedFlag) Type() string   { return r.is.Value.Type() }
+
+// notice says what a name is now. It goes to standard error, as all that is no result.
+func notice(cmd *cobra.Command, was, is string) {
+	fmt.Fprintf(cmd.ErrOrStderr(), "weir: %s is %s now\n", was, is)
+}
+
+// Moved makes verb, at the place where it is put, a former name of the one at path.
+func Moved(verb *cobra.Command, path string) *cobra.Command {
+	verb.Hidden = true
+	inner := verb.PreRunE
+	verb.PreRunE = func(cmd *cobra.Command, args []string) error {
+		notice(cmd, cmd.CommandPath(), cmd.Root().Name()+" "+path)
+		if inner == nil {
+			return nil
+		}
+		return inner(cmd, args)
+	}
+	return verb
+}
+
+// unknownFlag adds to the error of a flag that does not exist what was probably meant.
+func unknownFlag(cmd *cobra.Command, err error) error {
+	var missing *pflag.NotExistError
+	if !errors.As(err, &missing) || missing.GetSpecifiedShortnames() != "" {
+		return err
+	}
+	var names []string
+	note := func(f *pflag.Flag) {
+		if !f.Hidden {
+			names = append(names, "--"+f.Name)
+		}
+	}
+	cmd.Flags().VisitAll(note)
+	cmd.InheritedFlags().VisitAll(note)
+	return fmt.Errorf("%w%s", err, Suggest("--"+missing.GetSpecifiedName(), names))
+}
+
+// Words gives a flag the words that shells complete for its value.
+func Words(cmd *cobra.Command, flag string, words ...string) {
+	err := cmd.RegisterFlagCompletionFunc(flag, func(_ *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
+		// Of a list, the last of its words is completed.
+		head, last := "", begun
+		if i := strings.LastIndexByte(begun, ','); i >= 0 {
+			head, last = begun[:i+1], begun[i+1:]
+		}
+		var fit []string
+		for _, w := range words {
+			if strings.HasPrefix(w, last) {
+				fit = append(fit, head+w)
+			}
+		}
+		return fit, cobra.ShellCompDirectiveNoFileComp
+	})
+	if err != nil {
+		panic(err) // a flag that does not exist, or has words already
+	}
+}
