@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weirdb/weir/internal/admin/live"
 	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/kvd/replica"
 	"github.com/weirdb/weir/internal/version"
@@ -59,11 +60,13 @@ one exits at once, which loses nothing that was acknowledged.`,
 type kvProcess struct {
 	cfg     kvConfig
 	log     *slog.Logger
+	journal *live.Journal // of log, for the live page
 	replica *replica.Replica
 }
 
 func (p *kvProcess) run(ctx context.Context, stderr io.Writer) (err error) {
-	p.log = p.cfg.log(stderr)
+	p.journal = live.NewJournal(p.cfg.log(stderr).Handler())
+	p.log = slog.New(p.journal)
 	var admin net.Listener
 	if p.cfg.admin != "" {
 		if admin, err = net.Listen("tcp", p.cfg.admin); err != nil {
@@ -85,7 +88,7 @@ func (p *kvProcess) run(ctx context.Context, stderr io.Writer) (err error) {
 		return p.replica.Run(around)
 	})
 	if admin != nil {
-		g.Go(func() error { return p.replica.Serve(watched, admin, p.metrics(), p.log) })
+		g.Go(func() error { return p.replica.Serve(watched, admin, p.metrics(), p.journal, p.log) })
 	}
 	stopped := context.AfterFunc(ctx, func() {
 		p.log.Info("weir kv serve stops: leadership is handed over, requests may end")

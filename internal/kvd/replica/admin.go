@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirdb/weir/internal/admin"
+	"github.com/weirdb/weir/internal/admin/live"
 )
 
 // Report is what /status.json shows: the replica, its disk and its connections.
@@ -113,10 +114,22 @@ func (r *Replica) ready() error {
 func roleOf(s *Status) string { return strings.ToLower(strings.TrimPrefix(s.Role, "State")) }
 
 // Serve answers HTTP requests on ln until ctx ends: /metrics, /healthz, /readyz,
-// /status.json, /peer-delay and /debug/pprof/, and the same in words at /. It closes ln.
-func (r *Replica) Serve(ctx context.Context, ln net.Listener, metrics prometheus.Gatherer, log *slog.Logger) error {
+// /status.json, /peer-delay and /debug/pprof/, and at / the live page, in words where HTML is not
+// asked for. journal, which may be nil, has the newest warnings. It closes ln.
+func (r *Replica) Serve(ctx context.Context, ln net.Listener, metrics prometheus.Gatherer, journal *live.Journal, log *slog.Logger) error {
+	shown := live.New(live.Config{Page: page(), Source: panels{r}, Journal: journal, Words: r.inWords, Log: log})
+	recording, stop := context.WithCancel(ctx)
+	recorded := make(chan struct{})
+	go func() {
+		defer close(recorded)
+		shown.Run(recording)
+	}()
+	defer func() {
+		stop()
+		<-recorded
+	}()
 	mux := admin.Mux(metrics)
-	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { admin.Plain(w, http.StatusOK, r.inWords()) })
+	shown.Register(mux)
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if err := r.ready(); err != nil {
 			admin.Plain(w, http.StatusServiceUnavailable, "not ready: "+err.Error())
@@ -135,7 +148,7 @@ func (r *Replica) Serve(ctx context.Context, ln net.Listener, metrics prometheus
 	})
 	// PUT, which a page of another site cannot send without asking first.
 	mux.HandleFunc("PUT /peer-delay", r.putPeerDelay)
-	return admin.Serve(ctx, ln, admin.Guard(mux, admin.IsLoopback(ln.Addr()), "default-src 'none'; frame-ancestors 'none'"), log)
+	return admin.Serve(ctx, ln, admin.Guard(mux, admin.IsLoopback(ln.Addr()), live.Policy), log)
 }
 
 // SetPeerDelay changes Config.PeerDelay while the replica runs, until it is started

@@ -52,7 +52,7 @@ var metricName = regexp.MustCompile(`weir_kv_[a-z_]+`)
 func unknown(types map[string]string, text string) []string {
 	missing := map[string]bool{}
 	for _, name := range metricName.FindAllString(text, -1) {
-		if base, ok := strings.CutSuffix(name, "_bucket"); ok && types[base] == "HISTOGRAM" {
+		if i := strings.LastIndexByte(name, '_'); types[name[:i]] == "HISTOGRAM" && slices.Contains([]string{"_bucket", "_sum", "_count"}, name[i:]) {
 			continue
 		}
 		if types[name] == "" {
@@ -120,6 +120,21 @@ func TestAlertsNameMetricsThatThereAre(t *testing.T) {
 	}
 	if len(file.Groups) == 0 || len(file.Groups[0].Rules) < 8 {
 		t.Error("alerts are missing")
+	}
+}
+
+// The dashboard for Grafana shows metrics that there are.
+func TestDashboardNamesMetricsThatThereAre(t *testing.T) {
+	types := metricTypes(t)
+	text, err := os.ReadFile("../../../contrib/grafana/weir-kv.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if missing := unknown(types, string(text)); len(missing) > 0 {
+		t.Errorf("the dashboard asks for %q, which no replica has", missing)
+	}
+	if exprs := clitest.DashboardQueries(t, text); len(exprs) < 20 {
+		t.Errorf("the dashboard has %d queries", len(exprs))
 	}
 }
 

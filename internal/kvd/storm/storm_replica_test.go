@@ -84,7 +84,7 @@ func stormReplica(args []string) error {
 	if err != nil {
 		return err
 	}
-	go func() { _ = r.Serve(ctx, ln, prometheus.NewRegistry(), cfg.Log) }()
+	go func() { _ = r.Serve(ctx, ln, prometheus.NewRegistry(), nil, cfg.Log) }()
 	return r.Run(ctx)
 }
 

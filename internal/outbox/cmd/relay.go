@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weirdb/weir/internal/admin/live"
 	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/outbox/outboxctl"
 	"github.com/weirdb/weir/internal/version"
@@ -75,6 +76,8 @@ func (r *relayVerb) run(ctx context.Context, stderr io.Writer) (err error) {
 	} else {
 		r.log = r.cfg.log(stderr)
 	}
+	journal := live.NewJournal(r.log.Handler())
+	r.log = slog.New(journal)
 	r.cfg.warnOfPasswords(r.log)
 	var admin net.Listener
 	if r.cfg.admin != "" {
@@ -114,7 +117,8 @@ func (r *relayVerb) run(ctx context.Context, stderr io.Writer) (err error) {
 	}
 	defer func() { err = joinClose(err, sink) }()
 	r.service, err = outboxctl.NewService(store, sink, outboxctl.Config{
-		Relay: r.cfg.relay, Maintenance: r.cfg.maintenance, StatusEvery: r.cfg.statusEvery, UntilEmpty: r.untilEmpty, Log: r.log,
+		Relay: r.cfg.relay, Maintenance: r.cfg.maintenance, StatusEvery: r.cfg.statusEvery, UntilEmpty: r.untilEmpty,
+		Journal: journal, Log: r.log,
 	})
 	if err != nil {
 		return cli.UsageError(err)

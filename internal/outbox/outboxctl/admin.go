@@ -12,18 +12,20 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirdb/weir/internal/admin"
+	"github.com/weirdb/weir/internal/admin/live"
 	"github.com/weirdb/weir/outbox"
 )
 
 // Serve answers HTTP requests on ln until ctx ends: /metrics, /healthz, /readyz,
-// /status.json and /debug/pprof/, and the same in words at /. It closes ln.
+// /status.json and /debug/pprof/, and at / the live page, in words where HTML is not
+// asked for. It closes ln.
 func (s *Service) Serve(ctx context.Context, ln net.Listener, metrics prometheus.Gatherer, log *slog.Logger) error {
 	return admin.Serve(ctx, ln, s.handler(metrics, admin.IsLoopback(ln.Addr())), log)
 }
 
 func (s *Service) handler(metrics prometheus.Gatherer, loopback bool) http.Handler {
 	mux := admin.Mux(metrics)
-	mux.HandleFunc("GET /{$}", s.page)
+	s.page.Register(mux)
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if err := s.Ready(); err != nil {
 			admin.Plain(w, http.StatusServiceUnavailable, "not ready: "+err.Error())
@@ -32,12 +34,12 @@ func (s *Service) handler(metrics prometheus.Gatherer, loopback bool) http.Handl
 		admin.Plain(w, http.StatusOK, "ready")
 	})
 	mux.HandleFunc("GET /status.json", s.status)
-	return admin.Guard(mux, loopback, "default-src 'none'; frame-ancestors 'none'")
+	return admin.Guard(mux, loopback, live.Policy)
 }
 
-// page is the state in words: the rates since the start, and where to look
+// inWords is the state in words: the rates since the start, and where to look
 // further.
-func (s *Service) page(w http.ResponseWriter, _ *http.Request) {
+func (s *Service) inWords() string {
 	now := s.Snapshot()
 	began := Snapshot{At: s.began}
 	text := fmt.Sprintf("weir outbox relay of %s, running for %s\n\n%s\n", s.Table(), now.At.Sub(s.began).Round(time.Second), Line(&began, &now, s.Claim()))
@@ -47,7 +49,7 @@ func (s *Service) page(w http.ResponseWriter, _ *http.Request) {
 	if now.StatusErr != nil {
 		text += "\nThe tables cannot be counted: " + now.StatusErr.Error() + "\n"
 	}
-	admin.Plain(w, http.StatusOK, text+"\n/metrics  /status.json  /healthz  /readyz  /debug/pprof/")
+	return text + "\n/metrics  /status.json  /healthz  /readyz  /debug/pprof/"
 }
 
 // liveStatus is what /status.json shows beside [StatusReport].

@@ -134,6 +134,38 @@ func TestAlertsNameMetricsThatThereAre(t *testing.T) {
 	}
 }
 
+// The dashboard for Grafana shows metrics that there are.
+func TestDashboardNamesMetricsThatThereAre(t *testing.T) {
+	s, err := NewService(fileStore(t, outbox.Plan{}), lines(t, io.Discard), Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]bool{}
+	descs := make(chan *prometheus.Desc, 100)
+	s.Collector().Describe(descs)
+	close(descs)
+	fqName := regexp.MustCompile(`fqName: "([^"]+)"`)
+	for d := range descs {
+		known[fqName.FindStringSubmatch(d.String())[1]] = true
+	}
+	text, err := os.ReadFile("../../../contrib/grafana/weir-outbox.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	exprs := clitest.DashboardQueries(t, text)
+	if len(exprs) < 20 {
+		t.Errorf("the dashboard has %d queries", len(exprs))
+	}
+	part := regexp.MustCompile(`(_seconds|_messages|_rows)_(bucket|sum|count)$`)
+	for _, expr := range append(exprs, string(text)) {
+		for _, name := range regexp.MustCompile(`weir_outbox_[a-z_]+`).FindAllString(expr, -1) {
+			if !known[name] && !known[part.ReplaceAllString(name, "$1")] {
+				t.Errorf("the dashboard asks for %s, which there is not", name)
+			}
+		}
+	}
+}
+
 func TestHistogramsAreCumulative(t *testing.T) {
 	var h batch.Histogram
 	for _, ms := range []int64{0, 1, 1, 3, 3, 40, 100_000_000} {

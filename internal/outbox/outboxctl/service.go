@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weirdb/weir/internal/admin/live"
 	"github.com/weirdb/weir/outbox"
 )
 
@@ -29,6 +30,9 @@ type Config struct {
 	// UntilEmpty ends the service when nothing is pending any longer.
 	// Default: it runs until its context ends.
 	UntilEmpty bool
+
+	// Journal has the newest warnings for the live page. Default: none are shown.
+	Journal *live.Journal
 
 	// Log takes what an operator should know. Default: nothing is logged.
 	Log *slog.Logger
@@ -71,6 +75,7 @@ type Service struct {
 	relay *outbox.Relay
 	cfg   Config
 	began time.Time
+	page  *live.Server
 
 	mu   sync.Mutex
 	last Snapshot
@@ -84,7 +89,9 @@ func NewService(store outbox.Store, sink outbox.Sink, cfg Config) (*Service, err
 	if err != nil {
 		return nil, err
 	}
-	return &Service{store: store, relay: relay, cfg: cfg, began: time.Now()}, nil
+	s := &Service{store: store, relay: relay, cfg: cfg, began: time.Now()}
+	s.page = live.New(live.Config{Page: page(), Source: panels{s}, Journal: cfg.Journal, Words: s.inWords, Log: cfg.Log})
+	return s, nil
 }
 
 // Snapshot returns what is known now.
@@ -103,6 +110,17 @@ func (s *Service) Table() string { return s.store.Name() }
 // Config.UntilEmpty, until nothing is pending. Its errors are those of
 // outbox.Relay.Run, and of a maintenance that the tables do not allow.
 func (s *Service) Run(ctx context.Context) error {
+	// The page records to the end, so that a drain can be watched.
+	recording, end := context.WithCancel(context.WithoutCancel(ctx))
+	recorded := make(chan struct{})
+	go func() {
+		defer close(recorded)
+		s.page.Run(recording)
+	}()
+	defer func() {
+		end()
+		<-recorded
+	}()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	g, around := errgroup.WithContext(ctx)

@@ -13,6 +13,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/weirdb/weir/batch"
+	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/proxy/dash"
 	"github.com/weirdb/weir/internal/proxy/sight"
 	"github.com/weirdb/weir/internal/version"
@@ -36,8 +38,7 @@ func proxyMetrics(sides []proxySide) *prometheus.Registry {
 	return r
 }
 
-// proxySource shows a proxy's sides to the live page, which knows no part of
-// weir.
+// proxySource shows a proxy's sides to the live page.
 type proxySource struct {
 	sides    []proxySide
 	stopping *atomic.Bool
@@ -57,6 +58,80 @@ func (p proxySource) Ready(ctx context.Context) error {
 		}
 	}
 	return errors.Join(all...)
+}
+
+// Totals implements dash.Source.
+func (p proxySource) Totals(ctx context.Context) (dash.Totals, error) {
+	t := dash.Totals{Reasons: make(map[string]uint64), Latency: new(measure.Hist), Wait: new(measure.Hist), Server: new(measure.Hist)}
+	for _, s := range p.sides {
+		snap, err := s.srv.Brief(ctx)
+		if err != nil {
+			return dash.Totals{}, err
+		}
+		addBrief(&t, &snap)
+	}
+	return t, nil
+}
+
+// addBrief adds what one side has in all.
+func addBrief(t *dash.Totals, snap *sight.Snapshot) {
+	t.Clients += snap.Clients
+	t.LoginsFailed += snap.LoginsFailed + snap.LoginsRefused
+	t.Loops += len(snap.Loops)
+	for _, l := range snap.Loops {
+		t.BusySeconds += l.Busy.Seconds()
+		t.BytesIn += l.BytesIn
+		t.BytesOut += l.BytesOut
+	}
+	for i := range snap.Pools { // one, or none yet
+		p := &snap.Pools[i]
+		t.Active += p.Active
+		t.Pinned += p.Pinned
+		t.Waiting += p.Waiting
+		t.OldestWait = max(t.OldestWait, p.OldestWait)
+		t.Backends.Free += p.Free
+		t.Backends.Shared += p.Shared
+		t.Backends.Owned += p.Owned
+		t.Backends.Laned += p.Laned
+		t.Backends.Connecting += p.Dialing
+		t.Shared += p.Reads
+		t.Grouped += p.Grouped
+		t.Alone += p.Statements - min(p.Statements, p.Reads+p.Grouped)
+		t.Errors += p.Errors
+		t.Timeouts += p.Timeouts
+		for _, n := range p.Limited {
+			t.Limited += n
+		}
+		for _, n := range p.Pins {
+			t.Pins += n
+		}
+		t.Latency.Merge(p.Latency)
+		t.Wait.Merge(p.Wait)
+		t.Server.Merge(p.Server)
+	}
+	for i := range snap.Lanes { // the same
+		l := &snap.Lanes[i]
+		t.Queued += l.Waiting
+		t.InFlight += l.InFlight
+		t.Allowed += l.Lanes
+		t.Groups += l.Groups
+		t.Members += l.Members
+		t.Fallbacks += l.Fallbacks
+		for why, n := range reasonsOf(&l.Batch) {
+			t.Reasons[why] += n
+		}
+	}
+}
+
+// reasonsOf counts the groups of a lane by why they went.
+func reasonsOf(s *batch.Stats) map[string]uint64 {
+	out := make(map[string]uint64)
+	for _, why := range batch.Reasons() {
+		if n := s.Reasons[why]; n > 0 {
+			out[why.String()] = n
+		}
+	}
+	return out
 }
 
 // State implements dash.Source.
@@ -105,6 +180,11 @@ func addSnapshot(out *dash.State, snap *sight.Snapshot) {
 		l.Engine = snap.Engine
 		out.Lanes = append(out.Lanes, l)
 	}
+	for _, h := range snap.Hosts {
+		out.Hosts = append(out.Hosts, dash.Host{
+			Engine: snap.Engine, Host: h.Host, Address: h.Address, Role: h.Role, Term: h.Term, Current: h.Current, Error: h.Err,
+		})
+	}
 	for i := range snap.Shapes {
 		sh := &snap.Shapes[i]
 		out.AddStatement(dash.Statement{
@@ -122,7 +202,7 @@ func dashPool(p *sight.PoolStatus) dash.Pool {
 		Backends: dash.Backends{Free: p.Free, Shared: p.Shared, Owned: p.Owned, Laned: p.Laned, Connecting: p.Dialing},
 		Shared:   p.Reads, Grouped: p.Grouped, Alone: p.Statements - min(p.Statements, p.Reads+p.Grouped),
 		Errors: p.Errors, Timeouts: p.Timeouts, Reruns: p.Reruns, Replays: p.Replays,
-		Pins: p.Pins, Latency: p.Latency,
+		Pins: p.Pins, Limited: p.Limited, Latency: p.Latency,
 	}
 }
 
@@ -132,6 +212,7 @@ func dashLane(l *sight.LaneStatus) dash.Lane {
 		Waiting: l.Waiting, InFlight: l.InFlight, Allowed: l.Lanes,
 		Groups: l.Groups, Members: l.Members, Fallbacks: l.Fallbacks, Retried: l.Retried,
 		SizeP50: l.Batch.GroupSize.Quantile(0.5), SizeMax: l.Batch.GroupSize.Max(),
+		Reasons: reasonsOf(&l.Batch), Holding: l.Batch.Holding, Probes: l.Batch.Probes, Moves: l.Batch.Moves,
 		WaitP50Ns: l.Batch.Wait.Quantile(0.5), WaitP99Ns: l.Batch.Wait.Quantile(0.99), FlushP50Ns: l.Batch.Flush.Quantile(0.5),
 	}
 }

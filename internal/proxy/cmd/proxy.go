@@ -21,6 +21,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weirdb/weir/internal/admin/live"
 	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/measure/check"
 	"github.com/weirdb/weir/internal/proxy/core"
@@ -92,6 +93,7 @@ type proxySide struct {
 // proxyServer is what both sides have in common.
 type proxyServer interface {
 	sight.Source
+	Brief(ctx context.Context) (sight.Snapshot, error)
 	Addr() net.Addr
 	Run(ctx context.Context) error
 	Healthy(ctx context.Context) error
@@ -110,7 +112,8 @@ type proxyProcess struct {
 	delay     atomic.Int64 // --shutdown-delay, in ns
 	level     slog.LevelVar
 	log       *slog.Logger
-	audit     *sight.Audit // nil without one
+	journal   *live.Journal // of log, for the live page
+	audit     *sight.Audit  // nil without one
 	tls       liveTLS
 	sides     []proxySide
 	before    *handover.Taker  // whose place it takes; nil without one
@@ -122,7 +125,8 @@ type proxyProcess struct {
 func (p *proxyProcess) run(ctx context.Context, stderr io.Writer) error {
 	p.level.Set(p.cfg.logLevel)
 	p.delay.Store(int64(p.cfg.shutdownDelay))
-	p.log = cli.NewLog(stderr, p.cfg.logFormat, &p.level)
+	p.journal = live.NewJournal(cli.NewLog(stderr, p.cfg.logFormat, &p.level).Handler(), live.Apart{Message: core.SlowStatement, Title: "Slow statements", Columns: core.SlowColumns})
+	p.log = slog.New(p.journal)
 	if p.cfg.pgDSN.visible {
 		p.log.Warn("the password in --postgres can be read by every user of this machine; use PGPASSWORD, the password file, WEIR_POSTGRES or --config")
 	}
@@ -170,7 +174,7 @@ func (p *proxyProcess) run(ctx context.Context, stderr io.Writer) error {
 		return p.serve(gctx)
 	})
 	if adminLn != nil {
-		page := dash.New(dash.Config{Source: proxySource{p.sides, &p.stopping}, Metrics: proxyMetrics(p.sides), Log: p.log})
+		page := dash.New(dash.Config{Source: proxySource{p.sides, &p.stopping}, Metrics: proxyMetrics(p.sides), Journal: p.journal, Log: p.log})
 		g.Go(func() error { return page.Run(adminCtx, adminLn) })
 	}
 	for _, s := range p.sides {

@@ -387,8 +387,31 @@ func (s *Server[L]) LeastLoaded() L {
 // Snapshot collects the state of all loops. It costs each loop some microseconds
 // per pool.
 func (s *Server[L]) Snapshot(ctx context.Context) (sight.Snapshot, error) {
+	out, err := s.count(ctx, false)
+	if err != nil {
+		return sight.Snapshot{}, err
+	}
+	out.Sort()
+	out.Hosts = s.hosts()
+	out.LoginTimes = s.LoginTimes.copies()
+	seen := make(map[string]bool)
+	for i := range out.Pools {
+		seen[out.Pools[i].Database] = true
+	}
+	for _, name := range s.databases(seen) {
+		g := s.GateOf(name)
+		out.AddDatabase(sight.DatabaseStatus{Name: name, Paused: g.Paused, Disabled: g.Disabled})
+	}
+	return out, nil
+}
+
+// Brief collects sums over all pools and lanes: see sight.Snapshot.
+func (s *Server[L]) Brief(ctx context.Context) (sight.Snapshot, error) { return s.count(ctx, true) }
+
+// count collects what the loops and the server count.
+func (s *Server[L]) count(ctx context.Context, brief bool) (sight.Snapshot, error) {
 	out := sight.Snapshot{
-		Engine: s.engine,
+		Brief: brief, Engine: s.engine,
 		Uptime: s.Monotonic(), Logins: s.Logins.Load(), LoginsFailed: s.Failed.Load(),
 		LoginsRefused: s.Refused.Load(), Cancels: s.Cancels.Load(), Checks: s.Checks.list(),
 	}
@@ -400,19 +423,8 @@ func (s *Server[L]) Snapshot(ctx context.Context) (sight.Snapshot, error) {
 	s.Crowd.each(func(database, user string, refused uint64) {
 		out.PoolOf(database, user).Limited[LimitClients.String()] += refused
 	})
-	out.Sort()
-	out.Hosts = s.hosts()
-	out.LoginTimes = s.LoginTimes.copies()
 	s.Teller.counts(&out)
 	s.Forwards.counts(&out)
 	out.Taken, out.TakenNot = s.Handing.taken.Load(), s.Handing.takenNot.Load()
-	seen := make(map[string]bool)
-	for i := range out.Pools {
-		seen[out.Pools[i].Database] = true
-	}
-	for _, name := range s.databases(seen) {
-		g := s.GateOf(name)
-		out.AddDatabase(sight.DatabaseStatus{Name: name, Paused: g.Paused, Disabled: g.Disabled})
-	}
 	return out, nil
 }

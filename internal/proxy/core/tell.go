@@ -68,6 +68,13 @@ func (t *Teller) run(ctx context.Context) {
 	}
 }
 
+// SlowStatement is the message of the log for a slow statement.
+const SlowStatement = "slow statement"
+
+// SlowColumns are the attributes of it that the live page shows: not its text with
+// literals.
+var SlowColumns = []string{"took", "wait", "server", "rows", "path", "user", "database", "client", "statement"}
+
 func (t *Teller) write(st *sight.Statement) {
 	t.logged.Add(1)
 	r := &st.Run
@@ -82,7 +89,7 @@ func (t *Teller) write(st *sight.Statement) {
 			attrs = append(attrs, slog.String(more.key, more.value))
 		}
 	}
-	t.log.LogAttrs(context.Background(), slog.LevelWarn, "slow statement", attrs...)
+	t.log.LogAttrs(context.Background(), slog.LevelWarn, SlowStatement, attrs...)
 }
 
 // counts adds what became of slow statements and spans.

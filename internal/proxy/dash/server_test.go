@@ -5,18 +5,19 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
-	"io/fs"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirdb/weir/internal/admin/live"
+	"github.com/weirdb/weir/internal/measure"
 )
 
 // fakeSource is a proxy that answers one more statement each time it is looked
@@ -33,10 +34,21 @@ func (f *fakeSource) State(context.Context) (State, error) {
 	n := uint64(f.looks.Add(1))
 	return State{
 		Version: "1.2.3", Server: "db:5432", Loops: 1, Clients: 3,
-		Sides:      []Side{{Engine: "postgresql", Title: "PostgreSQL", Server: "db:5432"}},
+		Sides:      []Side{{Engine: "postgresql", Title: "PostgreSQL", Server: "db:5432", Listen: ":6432"}},
 		Pools:      []Pool{{Database: "shop", Shared: n, Latency: hist(1000)}},
+		Hosts:      []Host{{Host: "db"}},
 		Statements: []Statement{{Text: "select ?", Runs: n}},
 	}, nil
+}
+
+func (f *fakeSource) Totals(context.Context) (Totals, error) {
+	if f.down.Load() {
+		return Totals{}, errors.New("the proxy is stopping")
+	}
+	n := uint64(f.looks.Add(1))
+	h := &measure.Hist{}
+	h.RecordN(1000, n)
+	return Totals{Loops: 1, Clients: 3, Shared: n, Latency: h}, nil
 }
 
 func (f *fakeSource) Ready(context.Context) error {
@@ -82,7 +94,7 @@ func TestPaths(t *testing.T) {
 		{"/", false, 200, "text/html", "page.js"},
 		{"/page.js", false, 200, "text/javascript", "EventSource"},
 		{"/chart.js", false, 200, "text/javascript", "LineChart"},
-		{"/page.css", false, 200, "text/css", "prefers-color-scheme: dark"},
+		{"/page.css", false, 200, "text/css", "light-dark("},
 		{"/icon.svg", false, 200, "image/svg+xml", "<svg"},
 		{"/metrics", false, 200, "text/plain", "weir_test 7"},
 		{"/healthz", true, 200, "text/plain", "ok\n"},
@@ -104,7 +116,7 @@ func TestPaths(t *testing.T) {
 			t.Errorf("GET %s (down %v): %d %s\n%.300s\nwant %d %s with %q",
 				tt.path, tt.down, w.Code, w.Header().Get("Content-Type"), w.Body, tt.code, tt.kind, tt.want)
 		}
-		if got := w.Header().Get("Content-Security-Policy"); got != policy {
+		if got := w.Header().Get("Content-Security-Policy"); got != live.Policy {
 			t.Errorf("GET %s: policy %q", tt.path, got)
 		}
 	}
@@ -112,28 +124,6 @@ func TestPaths(t *testing.T) {
 	newTestServer(&fakeSource{}).handler(false).ServeHTTP(w, httptest.NewRequest("POST", "/snapshot.json", nil))
 	if w.Code != http.StatusMethodNotAllowed {
 		t.Errorf("POST: %d, want 405", w.Code)
-	}
-}
-
-// The policy forbids what stands in the page itself; so nothing must.
-func TestPageKeepsToItsPolicy(t *testing.T) {
-	inline := regexp.MustCompile(`(?i)\son[a-z]+\s*=\s*["']|\sstyle\s*=\s*["']|<style|<script(?:[^>]*[^"])?>[^<]|innerHTML|eval\(|https?://`)
-	const namespace = "http://www.w3.org/2000/svg" // a name, not an address
-	err := fs.WalkDir(files, "page", func(name string, e fs.DirEntry, err error) error {
-		if err != nil || e.IsDir() {
-			return err
-		}
-		text, err := fs.ReadFile(files, name)
-		if err != nil {
-			return err
-		}
-		if found := inline.FindString(strings.ReplaceAll(string(text), namespace, "")); found != "" {
-			t.Errorf("%s contains %q", name, found)
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
 }
 
@@ -157,143 +147,76 @@ func TestLoopbackAnswersToItsOwnNamesOnly(t *testing.T) {
 	}
 }
 
-// readEvent reads one event of a stream.
-func readEvent(t *testing.T, r *bufio.Reader) (name string, data []byte) {
-	t.Helper()
-	for {
-		line, err := r.ReadString('\n')
-		if err != nil {
-			t.Fatalf("read event: %v", err)
-		}
-		line = strings.TrimSuffix(line, "\n")
-		switch {
-		case line == "":
-			return name, data
-		case strings.HasPrefix(line, "event: "):
-			name = line[len("event: "):]
-		case strings.HasPrefix(line, "data: "):
-			data = []byte(line[len("data: "):])
-		default:
-			t.Fatalf("line of an event stream: %q", line)
-		}
-	}
-}
-
-func openEvents(t *testing.T, url string) *bufio.Reader {
-	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), "GET", url+"/events", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = resp.Body.Close() })
-	if kind := resp.Header.Get("Content-Type"); kind != "text/event-stream" {
-		t.Fatalf("Content-Type %q", kind)
-	}
-	return bufio.NewReader(resp.Body)
-}
-
-func TestEventsBeginWithHistoryAndGoOn(t *testing.T) {
+// The page records what happened, and shows it in tables to one who looks.
+func TestPageShowsTheProxy(t *testing.T) {
 	url, stop := start(t, &fakeSource{})
-	r := openEvents(t, url)
-	if name, data := readEvent(t, r); name != "history" || string(data) != "[]" {
-		t.Fatalf("first event: %s %s, want an empty history", name, data)
-	}
-	tickOf := func(r *bufio.Reader) (e event) {
-		t.Helper()
-		name, data := readEvent(t, r)
-		if err := json.Unmarshal(data, &e); err != nil || name != "tick" {
-			t.Fatalf("event %s: %v", name, err)
+	defer func() {
+		if err := stop(); err != nil {
+			t.Errorf("stopped with %v", err)
 		}
-		return e
-	}
-	first, second := tickOf(r), tickOf(r)
-	if first.Point != nil || first.State.Server != "db:5432" {
-		t.Errorf("first tick: %+v, want a state and nothing to compare it with", first)
-	}
-	if second.Point == nil || second.Point.Shared <= 0 || second.Point.Clients != 3 || second.State.Statements[0].PerSecond <= 0 {
-		t.Errorf("second tick: %+v, want rates", second.Point)
-	}
-
-	// One who comes later finds the points so far and the last state, at once.
-	late := openEvents(t, url)
-	var points []Point
-	if name, data := readEvent(t, late); name != "history" || json.Unmarshal(data, &points) != nil || len(points) == 0 {
-		t.Errorf("history of a second viewer: %s %s", name, data)
-	}
-	if e := tickOf(late); e.Point == nil {
-		t.Error("the second viewer was not sent the latest sample")
-	}
-
-	if err := stop(); err != nil {
-		t.Errorf("stopped with %v, want success though streams were open", err)
-	}
-	if _, err := io.Copy(io.Discard, r); err != nil {
-		t.Errorf("stream ended with %v, want its proper end", err)
-	}
-}
-
-func TestNobodyWatchesNothingIsSampled(t *testing.T) {
-	source := &fakeSource{}
-	s := newTestServer(source)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		s.sampler.run(ctx)
 	}()
-	v, _ := s.sampler.join()
-	<-v.events
-	s.sampler.leave(v)
-	cancel()
-	<-done
-	if source.looks.Load() == 0 {
-		t.Error("a viewer was there, and nothing was sampled")
+	resp, err := http.Get(url + "/events")
+	if err != nil {
+		t.Fatal(err)
 	}
-
-	idle := &fakeSource{}
-	ctx, cancel = context.WithCancel(t.Context())
-	cancel()
-	newTestServer(idle).sampler.run(ctx)
-	if n := idle.looks.Load(); n != 0 {
-		t.Errorf("%d samples without a viewer", n)
+	defer resp.Body.Close()
+	in := bufio.NewReader(resp.Body)
+	var e struct {
+		V      map[string]*float64
+		Detail live.Detail
 	}
-}
-
-func TestViewersAreBounded(t *testing.T) {
-	s := newTestServer(&fakeSource{})
-	for range maxViewers {
-		if v, _ := s.sampler.join(); v == nil {
-			t.Fatal("refused below the bound")
+	for e.V["shared"] == nil { // the first sample has no rates
+		line, err := in.ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text, ok := strings.CutPrefix(line, "data: "); ok {
+			e.V = nil
+			if err := json.Unmarshal([]byte(text), &e); err != nil {
+				t.Fatalf("%v in %s", err, text)
+			}
 		}
 	}
-	w := httptest.NewRecorder()
-	s.handler(false).ServeHTTP(w, httptest.NewRequest("GET", "/events", nil))
-	if w.Code != http.StatusServiceUnavailable {
-		t.Errorf("one viewer too many: %d, want 503", w.Code)
+	if *e.V["shared"] <= 0 || *e.V["clients"] != 3 || *e.V["went_full"] < 0 || math.Abs(*e.V["p50"]-1e-6) > 1e-8 || *e.V["statements"] != *e.V["shared"] {
+		t.Errorf("values: shared %v, clients %v, p50 %v", *e.V["shared"], *e.V["clients"], *e.V["p50"])
+	}
+	var titles []string
+	for _, table := range e.Detail.Tables {
+		titles = append(titles, table.Title)
+	}
+	if got := strings.Join(titles, ", "); got != "Statements, Pools, Write lanes, Hosts, Pins by cause, Since the start" {
+		t.Errorf("tables: %s", got)
+	}
+	if got := e.Detail.Facts[0]; got != ":6432 → db:5432" {
+		t.Errorf("facts: %s", got)
 	}
 }
 
-// A viewer that does not read gets the latest event when it does, and holds up
-// nobody.
-func TestSlowViewerMissesEvents(t *testing.T) {
-	s := newTestServer(&fakeSource{}).sampler
-	slow, _ := s.join()
-	var recent []*State
-	for range 3 {
-		recent = append(recent, s.look(t.Context()))
-		s.publish(recent)
+func TestTablesSayWhatTheBatcherDecided(t *testing.T) {
+	v := view{state: &State{
+		Sides: []Side{{Engine: "postgresql", Title: "PostgreSQL"}, {Engine: "mysql", Title: "MySQL"}},
+		Lanes: []Lane{
+			{Engine: "mysql", Kind: "rows", Groups: 4, Members: 30, Reasons: map[string]uint64{"idle": 1, "items": 3}, Probes: 9, Moves: 2, Holding: true, Text: "INSERT"},
+			{Engine: "postgresql", WindowNs: 1_000_000, Members: 2},
+		},
+		Pools: []Pool{{Pins: map[string]uint64{"temporary_table": 3}, Limited: map[string]uint64{"max_waiting": 7}}, {Pins: map[string]uint64{"temporary_table": 1, "listen": 8}}},
+	}, both: true}
+	rows := v.lanes().Rows
+	if got := rows[0]; got[0].Text != "MySQL" || got[4].Value != 7.5 || got[13].Text != "full 75 %, a lane was free 25 %" ||
+		got[14].Text != "2 of 9 probes moved it, waits for clients to return" {
+		t.Errorf("adaptive lane: %+v", got)
 	}
-	var e event
-	if err := json.Unmarshal(<-slow.events, &e); err != nil || e.State.Pools[0].Shared != 3 {
-		t.Errorf("got %+v, %v; want the third sample", e.State, err)
+	if got := rows[1]; got[0].Text != "PostgreSQL" || got[2].Text != "1ms" || got[14].Text != "fixed" {
+		t.Errorf("fixed lane: %+v", got)
 	}
-	select {
-	case text := <-slow.events:
-		t.Errorf("and another: %s", text)
-	default:
+	if got := v.pins().Rows; len(got) != 2 || got[0][0].Text != "listen" || got[1][0].Text != "temporary table" || got[1][1].Value != 4 || got[1][2].Value != 0.5 {
+		t.Errorf("pins: %+v", got)
+	}
+	found := false
+	for _, row := range v.totals().Rows {
+		found = found || row[0].Text == "limit: max waiting" && row[1].Value == 7
+	}
+	if !found {
+		t.Errorf("totals: %+v", v.totals().Rows)
 	}
 }

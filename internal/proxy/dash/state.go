@@ -28,6 +28,7 @@ type State struct {
 
 	Pools      []Pool      `json:"pools"`
 	Lanes      []Lane      `json:"lanes"`
+	Hosts      []Host      `json:"hosts,omitempty"`
 	Statements []Statement `json:"statements"` // busiest first
 }
 
@@ -71,7 +72,8 @@ type Pool struct {
 	Timeouts uint64            `json:"timeouts"`
 	Reruns   uint64            `json:"reruns"`
 	Replays  uint64            `json:"replays"`
-	Pins     map[string]uint64 `json:"pins"` // by cause
+	Pins     map[string]uint64 `json:"pins"`    // by cause
+	Limited  map[string]uint64 `json:"limited"` // what limits have refused or ended, by limit
 
 	// Latency, in ns from the complete message of a client to its answer, is
 	// rendered as LatencyNs.
@@ -93,6 +95,7 @@ type Quantiles struct {
 	Count uint64 `json:"count"`
 	P50   int64  `json:"p50"`
 	P90   int64  `json:"p90"`
+	P95   int64  `json:"p95"`
 	P99   int64  `json:"p99"`
 	Max   int64  `json:"max"`
 }
@@ -101,7 +104,7 @@ func quantiles(h *measure.Hist) Quantiles {
 	if h == nil {
 		return Quantiles{}
 	}
-	return Quantiles{Count: h.Count(), P50: h.Quantile(0.5), P90: h.Quantile(0.9), P99: h.Quantile(0.99), Max: h.Max()}
+	return Quantiles{Count: h.Count(), P50: h.Quantile(0.5), P90: h.Quantile(0.9), P95: h.Quantile(0.95), P99: h.Quantile(0.99), Max: h.Max()}
 }
 
 // Lane is one write lane.
@@ -127,6 +130,22 @@ type Lane struct {
 	WaitP50Ns  int64 `json:"wait_p50_ns"`
 	WaitP99Ns  int64 `json:"wait_p99_ns"`
 	FlushP50Ns int64 `json:"flush_p50_ns"`
+
+	Reasons map[string]uint64 `json:"reasons"` // groups by why they went
+	Holding bool              `json:"holding"` // the controller waits for clients to return
+	Probes  uint64            `json:"probes"`  // comparisons that it has made
+	Moves   uint64            `json:"moves"`   // of these, how many changed its setting
+}
+
+// Host is one of those that connections may go to.
+type Host struct {
+	Engine  string `json:"engine"`
+	Host    string `json:"host"`
+	Address string `json:"address"`
+	Role    string `json:"role"`
+	Term    uint64 `json:"term,omitempty"` // PostgreSQL's timeline
+	Current bool   `json:"current"`        // new connections go there
+	Error   string `json:"error,omitempty"`
 }
 
 // Statement is one statement shape.
@@ -146,7 +165,7 @@ type Statement struct {
 	TotalNs     int64  `json:"total_ns"`
 	MaxNs       int64  `json:"max_ns"`
 	WaitNs      int64  `json:"wait_ns"` // of the total: until the server began
-	// PerSecond is the recent rate, filled in by the sampler.
+	// PerSecond is the recent rate, filled in for the live page.
 	PerSecond float64 `json:"per_second"`
 }
 
@@ -179,70 +198,6 @@ func (s *State) complete(now time.Time) {
 	}
 }
 
-// Point is one sample of the charts: levels at its time, and rates and
-// quantiles over the interval before.
-type Point struct {
-	UnixMs int64 `json:"t"`
-
-	Shared  float64 `json:"shared"` // statements/s by path
-	Grouped float64 `json:"grouped"`
-	Alone   float64 `json:"alone"`
-	Errors  float64 `json:"errors"` // per second
-
-	P50Ms float64 `json:"p50"`
-	P99Ms float64 `json:"p99"`
-
-	Clients  int      `json:"clients"`
-	Active   int      `json:"active"`
-	Waiting  int      `json:"waiting"`
-	Pinned   int      `json:"pinned"`
-	Backends Backends `json:"backends"`
-
-	GroupSize float64 `json:"group_size"` // mean of the groups that ended
-	InFlight  int     `json:"in_flight"`
-	Allowed   int     `json:"allowed"`
-	Queued    int     `json:"queued"` // statements that wait in lanes
-
-	BusyShare float64 `json:"busy"` // of the event loops' time, 0 to 1
-	BytesIn   float64 `json:"bytes_in"`
-	BytesOut  float64 `json:"bytes_out"`
-}
-
-// between derives the point of now from the sample before it.
-func between(before, now *State) Point {
-	p := Point{UnixMs: now.Time.UnixMilli(), Clients: now.Clients}
-	seconds := now.Time.Sub(before.Time).Seconds()
-	rate := func(was, is uint64) float64 { return grown(was, is) / seconds }
-	was := totals(before)
-	is := totals(now)
-	p.Shared, p.Grouped = rate(was.shared, is.shared), rate(was.grouped, is.grouped)
-	p.Alone, p.Errors = rate(was.alone, is.alone), rate(was.errors, is.errors)
-	p.BytesIn, p.BytesOut = rate(before.BytesIn, now.BytesIn), rate(before.BytesOut, now.BytesOut)
-	p.BusyShare = min(1, max(0, now.BusySeconds-before.BusySeconds)/seconds/float64(max(1, now.Loops)))
-	recent := since(&was.latency, &is.latency)
-	p.P50Ms, p.P99Ms = float64(recent.Quantile(0.5))/1e6, float64(recent.Quantile(0.99))/1e6
-	for i := range now.Pools {
-		pool := &now.Pools[i]
-		p.Active += pool.Active
-		p.Waiting += pool.Waiting
-		p.Pinned += pool.Pinned
-		p.Backends.Free += pool.Backends.Free
-		p.Backends.Shared += pool.Backends.Shared
-		p.Backends.Owned += pool.Backends.Owned
-		p.Backends.Laned += pool.Backends.Laned
-		p.Backends.Connecting += pool.Backends.Connecting
-	}
-	for i := range now.Lanes {
-		p.InFlight += now.Lanes[i].InFlight
-		p.Allowed += now.Lanes[i].Allowed
-		p.Queued += now.Lanes[i].Waiting
-	}
-	if groups := grown(was.groups, is.groups); groups > 0 {
-		p.GroupSize = grown(was.members, is.members) / groups
-	}
-	return p
-}
-
 // grown is by how much a counter grew. One that shrank, because what it counted
 // in was dropped, grew by nothing that is known.
 func grown(was, is uint64) float64 {
@@ -250,44 +205,6 @@ func grown(was, is uint64) float64 {
 		return 0
 	}
 	return float64(is - was)
-}
-
-type sums struct {
-	shared, grouped, alone, errors, groups, members uint64
-	latency                                         measure.Hist
-}
-
-func totals(s *State) *sums {
-	t := &sums{}
-	for i := range s.Pools {
-		p := &s.Pools[i]
-		t.shared += p.Shared
-		t.grouped += p.Grouped
-		t.alone += p.Alone
-		t.errors += p.Errors
-		t.latency.Merge(p.Latency)
-	}
-	for i := range s.Lanes {
-		t.groups += s.Lanes[i].Groups
-		t.members += s.Lanes[i].Members
-	}
-	return t
-}
-
-// since is the histogram of what was recorded between two states of one
-// histogram, each value moved to the middle of its bucket.
-func since(was, is *measure.Hist) measure.Hist {
-	old := make(map[int64]uint64)
-	for _, b := range was.Buckets() {
-		old[b.LowNs] = b.Count
-	}
-	var out measure.Hist
-	for _, b := range is.Buckets() {
-		if n := b.Count - min(b.Count, old[b.LowNs]); n > 0 {
-			out.RecordN(b.LowNs+(b.HighNs-b.LowNs)/2, n)
-		}
-	}
-	return out
 }
 
 // rateStatements fills in PerSecond from an earlier state.

@@ -9,7 +9,7 @@ import (
 // differ in what their clients can do, or are on other loops.
 func (p *pool) AddTo(out *sight.Snapshot) {
 	for _, ln := range p.lanes.all {
-		out.Lanes = append(out.Lanes, ln.snapshot())
+		out.AddLane(ln.snapshot())
 	}
 	ps := out.PoolOf(p.key.database, p.key.user)
 	p.Describe(ps)

@@ -16,6 +16,10 @@ import (
 // Snapshot is the state of one protocol's side of the proxy at one moment, loops
 // added up. Counters count since the start.
 type Snapshot struct {
+	// Brief: all pools are one, without a name, and so are all lanes; statements,
+	// databases and the times of logins are left out. It is for the live page, which
+	// looks once a second.
+	Brief          bool
 	Engine         string // "postgresql" or "mysql"
 	Uptime         time.Duration
 	Clients        int
@@ -143,6 +147,9 @@ type ShapeStatus struct {
 
 // PoolOf returns the status of a pool, which is added if it is new.
 func (s *Snapshot) PoolOf(database, user string) *PoolStatus {
+	if s.Brief {
+		database, user = "", ""
+	}
 	for i := range s.Pools {
 		if p := &s.Pools[i]; p.Database == database && p.User == user {
 			return p
@@ -152,6 +159,25 @@ func (s *Snapshot) PoolOf(database, user string) *PoolStatus {
 	return &s.Pools[len(s.Pools)-1]
 }
 
+// AddLane adds a lane.
+func (s *Snapshot) AddLane(l LaneStatus) {
+	if !s.Brief || len(s.Lanes) == 0 {
+		s.Lanes = append(s.Lanes, l)
+		return
+	}
+	sum := &s.Lanes[0]
+	sum.Waiting += l.Waiting
+	sum.InFlight += l.InFlight
+	sum.Lanes += l.Lanes
+	sum.Groups += l.Groups
+	sum.Members += l.Members
+	sum.Fallbacks += l.Fallbacks
+	sum.Retried += l.Retried
+	for why, n := range l.Batch.Reasons {
+		sum.Batch.Reasons[why] += n
+	}
+}
+
 // maxReportedShapes bounds the shapes in a snapshot, and with it the cardinality of
 // metrics: so many that ran most often, and so many that took most time.
 const maxReportedShapes = 100
@@ -159,6 +185,9 @@ const maxReportedShapes = 100
 // AddShapes adds the statements of a loop that ran most often, and those that took
 // most time.
 func (s *Snapshot) AddShapes(t *Shapes) {
+	if s.Brief {
+		return
+	}
 	var shapes []*Shape
 	for _, sh := range t.byFP {
 		if sh.Runs > 0 {

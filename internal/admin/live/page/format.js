@@ -10,34 +10,27 @@ export function count(v, round = false) {
   return digits(v, round);
 }
 
-// ms renders milliseconds with the unit that fits.
-export function ms(v, round = false) {
+// seconds renders a time with the unit that fits.
+export function seconds(v, round = false) {
   if (v === 0) return "0";
-  if (v < 0.9995) return digits(v * 1000, round) + " µs";
-  if (v < 999.5) return digits(v, round) + " ms";
-  return digits(v / 1000, round) + " s";
+  if (v < 0.9995e-3) return digits(v * 1e6, round) + " µs";
+  if (v < 0.9995) return digits(v * 1e3, round) + " ms";
+  if (v < 119.5) return digits(v, round) + " s";
+  if (v < 7200) return Math.round(v / 60) + " min";
+  return v < 172800 ? Math.round(v / 3600) + " h" : Math.round(v / 86400) + " d";
 }
 
-export const ns = (v) => ms(v / 1e6);
-
-export function bytes(v) {
+export function bytes(v, round = false) {
   const units = ["B", "kB", "MB", "GB", "TB", "PB"];
   let i = 0;
   for (; v >= 1024 && i < units.length - 1; i++) v /= 1024;
-  return (i === 0 ? Math.round(v) : digits(v)) + " " + units[i];
+  return (i === 0 ? Math.round(v) : digits(v, round)) + " " + units[i];
 }
+bytes.unit = 1024;
 
 export const percent = (v) => Math.round(v * 100) + " %";
 
-export function age(seconds) {
-  const d = Math.floor(seconds / 86400);
-  const h = Math.floor(seconds / 3600) % 24;
-  const m = Math.floor(seconds / 60) % 60;
-  if (d > 0) return `${d} d ${h} h`;
-  if (h > 0) return `${h} h ${m} min`;
-  if (m > 0) return `${m} min`;
-  return `${Math.floor(seconds)} s`;
-}
+export const formats = { count, seconds, bytes, percent };
 
 function digits(v, round = false) {
   if (round) return String(Number(v.toPrecision(3)));

@@ -1,0 +1,47 @@
+package clitest
+
+import (
+	"encoding/json"
+	"testing"
+)
+
+// DashboardQueries returns the queries of a dashboard for Grafana, and fails the test
+// where a panel has none or is laid over another.
+func DashboardQueries(t *testing.T, text []byte) (queries []string) {
+	t.Helper()
+	var dashboard struct {
+		Title, UID string
+		Panels     []struct {
+			Title   string
+			GridPos struct{ X, Y, W, H int }
+			Targets []struct{ Expr, LegendFormat string }
+		}
+	}
+	if err := json.Unmarshal(text, &dashboard); err != nil {
+		t.Fatal(err)
+	}
+	if dashboard.Title == "" || dashboard.UID == "" {
+		t.Error("the dashboard has no name")
+	}
+	taken := map[[2]int]string{}
+	for _, p := range dashboard.Panels {
+		if len(p.Targets) == 0 {
+			t.Errorf("panel %s shows nothing", p.Title)
+		}
+		for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
+			for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
+				if other, ok := taken[[2]int{x, y}]; ok {
+					t.Fatalf("panel %s lies on %s", p.Title, other)
+				}
+				taken[[2]int{x, y}] = p.Title
+			}
+		}
+		for _, target := range p.Targets {
+			if target.LegendFormat == "" {
+				t.Errorf("panel %s: %s has no name", p.Title, target.Expr)
+			}
+			queries = append(queries, target.Expr)
+		}
+	}
+	return queries
+}

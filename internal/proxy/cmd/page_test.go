@@ -1,0 +1,46 @@
+//go:build linux
+
+package proxycmd
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/weirdb/weir/internal/admin/live/livetest"
+	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/testkit/browser"
+)
+
+// Somebody opens the page after load that nobody watched, and finds it in the charts.
+func TestPageShowsLoadThatNobodyWatched(t *testing.T) {
+	b := browser.Start(t)
+	pg := labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast})
+	log, stop := startProxy(t, "--postgres", pg.DSN("postgres"), "--slow-log", "1ms")
+	listens := log.Await("weir proxy listens")
+	address, admin := listens["address"].(string), listens["admin"].(string)
+	conn, err := dial(t, address, pg.User(), "", "postgres")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Exec(t.Context(), "CREATE TABLE orders (id int)"); err != nil {
+		t.Fatal(err)
+	}
+	livetest.Load(t, admin, "statements", func(i int) {
+		for _, sql := range []string{fmt.Sprintf("/* batch */ INSERT INTO orders VALUES (%d)", i), "SELECT count(*) FROM orders", "SELECT pg_sleep(0.003)"} {
+			if _, err := conn.Exec(t.Context(), sql); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	p := livetest.Open(t, b, admin, "proxy")
+	p.HasPoints("Statements", "Latency", "Where time goes", "Clients", "Server connections", "Group size", "Why groups went", "CPU", "Memory")
+	p.HasRows("Statements", "insert into orders")
+	p.HasRows("Pools", "postgres")
+	p.HasRows("Slow statements", "pg_sleep")
+	p.Await("the lane's decisions", `document.body.innerText.includes("a lane was free")`)
+	p.Works()
+	if code := stop(); code != 0 {
+		t.Errorf("exit %d", code)
+	}
+}
