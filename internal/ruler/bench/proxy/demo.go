@@ -13,9 +13,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/ruler/bench"
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
+	stackdemo "github.com/weirdb/weir/internal/ruler/demo"
 )
 
 // demoEngines are what the demo shows, in order.
@@ -23,6 +25,8 @@ var demoEngines = []suite.Engine{suite.PostgreSQL, suite.MariaDB}
 
 func newDemoCommand() *cobra.Command {
 	var out string
+	var c stackdemo.Config
+	var whole bool
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "See it work: one load, direct and through weir, on a private PostgreSQL and MariaDB",
@@ -30,18 +34,45 @@ func newDemoCommand() *cobra.Command {
 it. 64 clients insert single rows: in turn direct, through PgBouncer if it is
 installed, and through weir. Then the same with MariaDB. Every answer is checked
 and every row is counted. A server that is not installed is left out. It takes
-under a minute; Ctrl-C ends everything and removes it.`,
+under a minute; Ctrl-C ends everything and removes it.
+
+With --stack, all of weir at once: a shop on a PostgreSQL primary with a standby,
+written through two proxies behind a balancer, its events relayed to NATS, a lock and
+a counter in a weir kv of three replicas. A page has buttons that kill the primary, a
+relay, a proxy or a replica, or take a backup and restore it beside; a ledger judges
+what was promised: no acknowledged order lost, every event delivered and in order of
+its customer, the counter exact, the lock held by one at a time. It ends with Ctrl-C,
+--duration or --auto, in a report. The exit code is 3 when a promise was broken.`,
+		Example: `  weir demo
+  weir demo --stack
+  weir demo --stack --auto --duration 60s`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			binary, err := os.Executable()
 			if err != nil {
 				return fmt.Errorf("find this program: %w", err)
 			}
+			if whole {
+				c.Binary, c.Out, c.Stdout = binary, cmp.Or(out, suite.Stamped("demo-stack")), cmd.OutOrStdout()
+				v, err := stackdemo.Run(cmd.Context(), c)
+				if err == nil && !v.Held() {
+					err = cli.Shortfall(errors.New("a promise was broken"))
+				}
+				return err
+			}
+			if c.Auto || c.Duration != 0 {
+				return cli.UsageError(errors.New("--auto and --duration are for --stack"))
+			}
 			d := demo{binary: binary, out: cmp.Or(out, suite.Stamped("demo")), stdout: cmd.OutOrStdout(), measure: Run}
 			return d.run(cmd.Context())
 		},
 	}
-	cmd.Flags().StringVar(&out, "out", "", "directory for samples, results and the reports (default out/demo-TIME)")
+	f := cmd.Flags()
+	f.StringVar(&out, "out", "", "directory for samples, results and the reports (default out/demo-TIME)")
+	f.BoolVar(&whole, "stack", false, "all of weir at once, to be killed from a page")
+	f.StringVar(&c.Listen, "listen", "127.0.0.1:9180", "with --stack: where the page is, on this machine")
+	f.DurationVar(&c.Duration, "duration", 0, "with --stack: end after this time (default Ctrl-C)")
+	f.BoolVar(&c.Auto, "auto", false, "with --stack: kill everything once without being asked, and end")
 	return cmd
 }
 

@@ -1,0 +1,85 @@
+//go:build linux
+
+package demo
+
+import (
+	"bytes"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/weirdb/weir/internal/lab/labtest"
+)
+
+func TestMain(m *testing.M) { os.Exit(labtest.Main(m)) }
+
+// transcript takes what the demo prints, and tells the address of its page.
+type transcript struct {
+	mu   sync.Mutex
+	text bytes.Buffer // guarded by mu
+	page chan string
+	once sync.Once
+}
+
+var pageAddress = regexp.MustCompile(`the page: (http://\S+)`)
+
+func (o *transcript) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if m := pageAddress.FindSubmatch(p); m != nil {
+		o.once.Do(func() { o.page <- string(m[1]) })
+	}
+	return o.text.Write(p)
+}
+
+func (o *transcript) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+// Everything is killed once, and every promise holds.
+func TestStackHoldsItsPromises(t *testing.T) {
+	labtest.RequirePostgres(t)
+	labtest.RequireNATS(t)
+	out := &transcript{page: make(chan string, 1)}
+	dir := t.TempDir()
+	refused := make(chan int, 1)
+	go func() {
+		// A request without the page's header, as another site could have it sent.
+		resp, err := http.Post(<-out.page+"kill/primary", "text/plain", nil)
+		if err != nil {
+			refused <- 0
+			return
+		}
+		_ = resp.Body.Close()
+		refused <- resp.StatusCode
+	}()
+	v, err := Run(t.Context(), Config{Binary: labtest.Weir(t), Out: dir, Listen: "127.0.0.1:0", Auto: true, Workers: 4, Stdout: out})
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if code := <-refused; code != http.StatusForbidden {
+		t.Errorf("a stranger's POST: %d", code)
+	}
+	if !v.Held() || len(v.Promises) != 6 || v.Orders < 50 {
+		t.Errorf("%d orders, %+v\n%s", v.Orders, v.Promises, out)
+	}
+	text := out.String()
+	for _, want := range []string{"kill -9 relay-", "kill -9 replica ", "kill -9 proxy-", "kill -9 the primary", "the standby is promoted", "a new standby has caught up", "restored and compared"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("nothing said of %q:\n%s", want, text)
+		}
+	}
+	page, err := os.ReadFile(filepath.Join(dir, "report.html"))
+	if err != nil || !bytes.Contains(page, []byte("acknowledged orders are kept")) || bytes.Contains(page, []byte(`src="http`)) {
+		t.Errorf("the report: %v, %d bytes", err, len(page))
+	}
+	if profiles, err := filepath.Glob(filepath.Join(dir, "profiles", "*.pprof")); err != nil || len(profiles) != 7 {
+		t.Errorf("profiles: %q, %v", profiles, err)
+	}
+}

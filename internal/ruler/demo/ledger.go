@@ -1,0 +1,214 @@
+//go:build linux
+
+package demo
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+)
+
+// order names an order: the customer's number-th. Customers are never reused after an
+// order whose outcome is not known, so that the next order of a customer is always
+// placed after the one before was answered.
+type order struct {
+	customer string
+	number   int
+}
+
+// ledger has what the shop was told, and judges what it finds. It is safe for
+// concurrent use.
+type ledger struct {
+	mu sync.Mutex
+
+	acked   map[order]struct{}
+	unknown int // orders whose answer was lost
+
+	seen     map[order]struct{} // events that were delivered
+	latest   map[string]int     // by customer: the last number delivered for the first time
+	repeated int
+	disorder int
+
+	counted  map[int64]struct{} // values that the counter has answered
+	uncount  int                // increments whose answer was lost
+	counter  int64              // the value at the end
+	twice    int                // values answered twice
+	locks    int
+	unlocked int // attempts that found it held
+	held     string
+	until    time.Time // when the hold ends by itself
+	overlaps int
+
+	slowest time.Duration // longest time between two acknowledged orders
+	last    time.Time
+}
+
+func newLedger() *ledger {
+	return &ledger{
+		acked: make(map[order]struct{}), seen: make(map[order]struct{}), latest: make(map[string]int), counted: make(map[int64]struct{}),
+	}
+}
+
+// ordered notes an acknowledged order.
+func (l *ledger) ordered(o order) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.acked[o] = struct{}{}
+	now := time.Now()
+	if !l.last.IsZero() {
+		l.slowest = max(l.slowest, now.Sub(l.last))
+	}
+	l.last = now
+}
+
+func (l *ledger) lostAnswer() {
+	l.mu.Lock()
+	l.unknown++
+	l.mu.Unlock()
+}
+
+// delivered notes an event.
+func (l *ledger) delivered(o order) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, again := l.seen[o]; again {
+		l.repeated++
+		return
+	}
+	l.seen[o] = struct{}{}
+	if o.number < l.latest[o.customer] {
+		l.disorder++
+	}
+	l.latest[o.customer] = max(l.latest[o.customer], o.number)
+}
+
+// incremented notes an answer of the counter.
+func (l *ledger) incremented(value int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, again := l.counted[value]; again {
+		l.twice++
+	}
+	l.counted[value] = struct{}{}
+}
+
+func (l *ledger) lostIncrement() {
+	l.mu.Lock()
+	l.uncount++
+	l.mu.Unlock()
+}
+
+// locked notes that a worker was given the lock, which it has until a moment.
+func (l *ledger) locked(who string, until time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	if !now.Before(until) {
+		return // the answer came too late: it does not hold it any more
+	}
+	if l.held != "" && now.Before(l.until) {
+		l.overlaps++
+	}
+	l.held, l.until = who, until
+	l.locks++
+}
+
+// released notes that a worker is about to give the lock back.
+func (l *ledger) released(who string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.held == who {
+		l.held = ""
+	}
+}
+
+// counts are figures of the moment.
+type counts struct {
+	acked, unknown, seen, repeated, disorder, pending int
+	increments, uncounted, twice, locks, overlaps     int
+	quiet                                             time.Duration // since the last acknowledged order
+	slowest                                           time.Duration
+}
+
+func (l *ledger) counts() counts {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := counts{
+		acked: len(l.acked), unknown: l.unknown, seen: len(l.seen), repeated: l.repeated, disorder: l.disorder,
+		increments: len(l.counted), uncounted: l.uncount, twice: l.twice, locks: l.locks, overlaps: l.overlaps, slowest: l.slowest,
+	}
+	if !l.last.IsZero() {
+		c.quiet = time.Since(l.last)
+	}
+	c.pending = max(0, c.acked-c.seen)
+	return c
+}
+
+// snapshot are the orders that were acknowledged until now.
+func (l *ledger) snapshot() map[order]struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return maps.Clone(l.acked)
+}
+
+// undelivered counts the orders that no event was seen of.
+func (l *ledger) undelivered(stored map[order]struct{}) (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return missing(stored, l.seen)
+}
+
+// missing counts what is in want and not in have.
+func missing(want, have map[order]struct{}) (n int) {
+	for o := range want {
+		if _, ok := have[o]; !ok {
+			n++
+		}
+	}
+	return n
+}
+
+// Promise is one that was judged.
+type Promise struct {
+	What   string `json:"what"`
+	Held   bool   `json:"held"`
+	Figure string `json:"figure"` // what was found
+	How    string `json:"how"`    // it was judged
+}
+
+// judge compares what the shop was told with what is stored.
+func (l *ledger) judge(stored map[order]struct{}) []Promise {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	lost, undelivered, made := missing(l.acked, stored), missing(stored, l.seen), missing(l.seen, stored)
+	low, high := int64(len(l.counted)), int64(len(l.counted)+l.uncount)
+	exact := l.counter >= low && l.counter <= high && l.twice == 0
+	if n := len(l.counted); exact && n > 0 {
+		exact = slices.Max(slices.Collect(maps.Keys(l.counted))) <= l.counter
+	}
+	return []Promise{
+		{
+			"acknowledged orders are kept", lost == 0, fmt.Sprintf("%d lost of %d acknowledged; %d more without an answer", lost, len(l.acked), l.unknown),
+			"each order that the shop was told is placed is looked for in the table at the end",
+		},
+		{
+			"every order's event is delivered", undelivered == 0 && made == 0,
+			fmt.Sprintf("%d undelivered of %d stored; %d without an order; %d repeated", undelivered, len(stored), made, l.repeated),
+			"each row of the table is looked for among what NATS has, and the other way round",
+		},
+		{
+			"events of a customer come in order", l.disorder == 0, fmt.Sprintf("%d out of order of %d", l.disorder, len(l.seen)),
+			"the first delivery of an event has a higher number than all before of its customer",
+		},
+		{
+			"the counter is exact", exact, fmt.Sprintf("it says %d; %d increments answered, %d more without an answer; %d values twice", l.counter, low, l.uncount, l.twice),
+			"it is at least what was answered, at most that and what was not, and no value is answered twice",
+		},
+		{
+			"the lock is held by one", l.overlaps == 0, fmt.Sprintf("%d times by two, of %d times held", l.overlaps, l.locks),
+			"a worker notes the lock when it has it and before it gives it back; none may note it meanwhile",
+		},
+	}
+}

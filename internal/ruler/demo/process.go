@@ -1,0 +1,160 @@
+//go:build linux
+
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// process is a weir that runs beside the demo. It is started again after a kill, with
+// the same arguments.
+type process struct {
+	name   string
+	binary string
+	args   []string
+	admin  string // host:port
+	log    string // file
+
+	mu     sync.Mutex
+	cmd    *exec.Cmd     // guarded by mu; nil before the start
+	done   chan struct{} // guarded by mu: closed when cmd has ended
+	starts int           // guarded by mu
+}
+
+// patience bounds what the demo waits for: generous, for machines that do much else.
+const patience = 2 * time.Minute
+
+func (p *process) start() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return fmt.Errorf("start %s: %w", p.name, err)
+	}
+	defer out.Close() // the process has it
+	cmd := exec.Command(p.binary, p.args...)
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true} // Ctrl-C is for the demo alone
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start %s: %w", p.name, err)
+	}
+	done := make(chan struct{})
+	p.cmd, p.done = cmd, done
+	p.starts++
+	go func() {
+		_ = cmd.Wait() // how it ended is in its log
+		close(done)
+	}()
+	return nil
+}
+
+// running reports whether the process lives, and its id.
+func (p *process) running() (pid int, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cmd == nil {
+		return 0, false
+	}
+	select {
+	case <-p.done:
+		return 0, false
+	default:
+		return p.cmd.Process.Pid, true
+	}
+}
+
+// end sends a signal and waits for the end, which it brings about after a while.
+func (p *process) end(sig syscall.Signal) {
+	p.mu.Lock()
+	cmd, done := p.cmd, p.done
+	p.mu.Unlock()
+	if cmd == nil {
+		return
+	}
+	_ = cmd.Process.Signal(sig) // it may have ended
+	select {
+	case <-done:
+	case <-time.After(20 * time.Second):
+		_ = cmd.Process.Kill()
+		<-done
+	}
+}
+
+// ready waits until the process says that it can serve.
+func (p *process) ready(ctx context.Context) error {
+	return await(ctx, p.name+" is ready (its log: "+p.log+")", func() error {
+		if _, ok := p.running(); !ok {
+			return fmt.Errorf("%s has ended: %s", p.name, tail(p.log))
+		}
+		return healthy(ctx, "http://"+p.admin+"/readyz")
+	})
+}
+
+func healthy(ctx context.Context, url string) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return errors.New(resp.Status)
+	}
+	return nil
+}
+
+// await repeats a check until it passes.
+func await(ctx context.Context, what string, check func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		err := check()
+		if err == nil {
+			return nil
+		}
+		if !pause(ctx, 50*time.Millisecond) {
+			return fmt.Errorf("wait until %s: %w", what, err)
+		}
+	}
+}
+
+// pause reports whether the time passed before ctx ended.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// tail is the end of a log.
+func tail(path string) string {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text[max(0, len(text)-800):])
+}
+
+// weir describes a process of this weir.
+func (s *stack) weir(name, admin string, args ...string) *process {
+	return &process{
+		name: name, binary: s.cfg.Binary, admin: admin, log: filepath.Join(s.cfg.Out, "logs", name+".log"),
+		args: append(args, "--admin", admin),
+	}
+}
