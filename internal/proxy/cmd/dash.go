@@ -15,6 +15,7 @@ import (
 
 	"github.com/weirdb/weir/batch"
 	"github.com/weirdb/weir/internal/measure"
+	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/dash"
 	"github.com/weirdb/weir/internal/proxy/sight"
 	"github.com/weirdb/weir/internal/version"
@@ -64,13 +65,18 @@ func (p proxySource) Ready(ctx context.Context) error {
 func (p proxySource) Totals(ctx context.Context) (dash.Totals, error) {
 	t := dash.Totals{Reasons: make(map[string]uint64), Latency: new(measure.Hist), Wait: new(measure.Hist), Server: new(measure.Hist)}
 	for _, s := range p.sides {
-		snap, err := s.srv.Brief(ctx)
+		snap, err := s.brief(ctx)
 		if err != nil {
 			return dash.Totals{}, err
 		}
 		addBrief(&t, &snap)
 	}
 	return t, nil
+}
+
+// briefOf returns what collects the sums of a side.
+func briefOf[L core.EventLoop](s *core.Server[L]) func(context.Context) (sight.Snapshot, error) {
+	return func(ctx context.Context) (sight.Snapshot, error) { return core.Count(ctx, s, true) }
 }
 
 // addBrief adds what one side has in all.

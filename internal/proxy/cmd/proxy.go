@@ -88,12 +88,13 @@ type proxySide struct {
 	auth   string
 	srv    proxyServer
 	heirs  handover.Side // the same
+	// brief collects sums over all of its pools and lanes.
+	brief func(ctx context.Context) (sight.Snapshot, error)
 }
 
 // proxyServer is what both sides have in common.
 type proxyServer interface {
 	sight.Source
-	Brief(ctx context.Context) (sight.Snapshot, error)
 	Addr() net.Addr
 	Run(ctx context.Context) error
 	Healthy(ctx context.Context) error
@@ -249,7 +250,7 @@ func (p *proxyProcess) open() (err error) {
 		if p.pg, err = postgres.New(c); err != nil {
 			return err
 		}
-		p.sides = append(p.sides, proxySide{postgres.Engine, "PostgreSQL", c.Postgres.Address, c.Listen, c.Auth, p.pg, postgres.Heritage(p.pg)})
+		p.sides = append(p.sides, proxySide{postgres.Engine, "PostgreSQL", c.Postgres.Address, c.Listen, c.Auth, p.pg, postgres.Heritage(p.pg), briefOf(&p.pg.Server)})
 	}
 	if p.cfg.myDSN.wanted {
 		c := p.cfg.my
@@ -258,7 +259,7 @@ func (p *proxyProcess) open() (err error) {
 		if p.my, err = mysql.New(c); err != nil {
 			return errors.Join(err, p.abandon())
 		}
-		p.sides = append(p.sides, proxySide{mysql.Engine, "MySQL", c.MySQL.Address, c.Listen, c.Auth, p.my, mysql.Heritage(p.my)})
+		p.sides = append(p.sides, proxySide{mysql.Engine, "MySQL", c.MySQL.Address, c.Listen, c.Auth, p.my, mysql.Heritage(p.my), briefOf(&p.my.Server)})
 	}
 	return nil
 }

@@ -387,7 +387,7 @@ func (s *Server[L]) LeastLoaded() L {
 // Snapshot collects the state of all loops. It costs each loop some microseconds
 // per pool.
 func (s *Server[L]) Snapshot(ctx context.Context) (sight.Snapshot, error) {
-	out, err := s.count(ctx, false)
+	out, err := Count(ctx, s, false)
 	if err != nil {
 		return sight.Snapshot{}, err
 	}
@@ -405,11 +405,9 @@ func (s *Server[L]) Snapshot(ctx context.Context) (sight.Snapshot, error) {
 	return out, nil
 }
 
-// Brief collects sums over all pools and lanes: see sight.Snapshot.
-func (s *Server[L]) Brief(ctx context.Context) (sight.Snapshot, error) { return s.count(ctx, true) }
-
-// count collects what the loops and the server count.
-func (s *Server[L]) count(ctx context.Context, brief bool) (sight.Snapshot, error) {
+// Count collects what the loops and the server count; brief: as sums over all pools
+// and lanes (see sight.Snapshot).
+func Count[L EventLoop](ctx context.Context, s *Server[L], brief bool) (sight.Snapshot, error) {
 	out := sight.Snapshot{
 		Brief: brief, Engine: s.engine,
 		Uptime: s.Monotonic(), Logins: s.Logins.Load(), LoginsFailed: s.Failed.Load(),
