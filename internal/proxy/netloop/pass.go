@@ -22,25 +22,7 @@ type Pausable struct {
 	net.Listener
 
 	mu   sync.Mutex
-	open chan struct{}     // guarded by mu: closed while connections are accepted
-	tell []func(open bool) // guarded by mu
-}
-
-// Follow has f called when connections are to be accepted no more, and when they are
-// again: for those who accept them by the descriptor, and not by Accept.
-func (p *Pausable) Follow(f func(open bool)) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.tell = append(p.tell, f)
-}
-
-// SyscallConn implements syscall.Conn. See Follow.
-func (p *Pausable) SyscallConn() (syscall.RawConn, error) {
-	sc, ok := p.Listener.(syscall.Conn)
-	if !ok {
-		return nil, fmt.Errorf("a listener of %s has no descriptor", p.Addr().Network())
-	}
-	return sc.SyscallConn()
+	open chan struct{} // guarded by mu: closed while connections are accepted
 }
 
 // NewPausable returns ln as a Pausable, which accepts.
@@ -77,9 +59,6 @@ func (p *Pausable) Pause() error {
 		return err
 	}
 	p.open = make(chan struct{})
-	for _, f := range p.tell {
-		f(false)
-	}
 	return nil
 }
 
@@ -106,9 +85,6 @@ func (p *Pausable) Resume() error {
 	}
 	err := p.deadline(time.Time{})
 	close(p.open)
-	for _, f := range p.tell {
-		f(true)
-	}
 	return err
 }
 
@@ -144,7 +120,11 @@ func (p *Pausable) KeepsPath(keeps bool) {
 // Descriptor returns a copy of the socket, which is the caller's to close. The socket
 // stays what it is: os.File's Fd would have it block.
 func (p *Pausable) Descriptor() (int, error) {
-	rc, err := p.SyscallConn()
+	sc, ok := p.Listener.(syscall.Conn)
+	if !ok {
+		return -1, fmt.Errorf("a listener of %s has no descriptor", p.Addr().Network())
+	}
+	rc, err := sc.SyscallConn()
 	if err != nil {
 		return -1, err
 	}
