@@ -18,7 +18,7 @@ type shape struct{ history, parts bool }
 
 // shape reads it, and refuses tables that this code must not touch.
 func (s *Store) shape(ctx context.Context, c *session, v *server) (shape, error) {
-	t, err := s.inspect(ctx, c, v)
+	t, err := migration{s}.inspect(ctx, c, v)
 	if err == nil {
 		err = t.usable()
 	}

@@ -95,7 +95,7 @@ func (l *lease) take(ctx context.Context) error {
 	if err := l.c.refuseClaims(ctx, l.s, l.v); err != nil {
 		return err
 	}
-	t, err := l.s.inspect(ctx, l.c, l.v)
+	t, err := migration{l.s}.inspect(ctx, l.c, l.v)
 	if err != nil {
 		return err
 	}

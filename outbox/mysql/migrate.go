@@ -55,16 +55,17 @@ func (s *Store) Migrate(ctx context.Context, plan outbox.Plan) ([]string, error)
 		return nil, err
 	}
 	var done []string
+	m := migration{s}
 	err = s.with(ctx, func(c *session) error {
 		if plan.DryRun {
-			t, err := s.inspectFor(ctx, c, v, plan)
+			t, err := m.inspectFor(ctx, c, v, plan)
 			if err != nil {
 				return err
 			}
-			done, err = s.steps(t, plan)
+			done, err = m.steps(t, plan)
 			return err
 		}
-		done, err = s.migrate(ctx, c, v, plan)
+		done, err = m.migrate(ctx, c, v, plan)
 		return err
 	})
 	if err != nil {
@@ -73,10 +74,13 @@ func (s *Store) Migrate(ctx context.Context, plan outbox.Plan) ([]string, error)
 	return done, nil
 }
 
+// A migration compares the tables with what they should be.
+type migration struct{ *Store }
+
 // migrate works under an advisory lock of its session.
-func (s *Store) migrate(ctx context.Context, c *session, v *server, plan outbox.Plan) (done []string, err error) {
+func (s migration) migrate(ctx context.Context, c *session, v *server, plan outbox.Plan) (done []string, err error) {
 	const patience = 60 // seconds
-	name := v.lockName(s, "migrate")
+	name := v.lockName(s.Store, "migrate")
 	if got, err := c.lock(ctx, name, patience); err != nil {
 		return nil, err
 	} else if !got {
@@ -117,7 +121,7 @@ func firstLine(text string) string {
 
 // lockShards takes the leadership of all shards, old and new, when their number
 // is about to change: a relay that leads one must not find its range changed.
-func (s *Store) lockShards(ctx context.Context, c *session, v *server, t *tables, plan outbox.Plan) (free func() error, err error) {
+func (s migration) lockShards(ctx context.Context, c *session, v *server, t *tables, plan outbox.Plan) (free func() error, err error) {
 	var names []string
 	free = func() error {
 		var errs []error
@@ -130,7 +134,7 @@ func (s *Store) lockShards(ctx context.Context, c *session, v *server, t *tables
 		return free, nil
 	}
 	for shard := range max(t.meta.shards, plan.Shards) {
-		name := v.shardLock(s, shard)
+		name := v.shardLock(s.Store, shard)
 		got, err := c.lock(ctx, name, 0)
 		if err != nil || !got {
 			if err == nil {
@@ -193,7 +197,7 @@ func (c *session) ddl(ctx context.Context, text string, attempts int) error {
 }
 
 // inspect reads what there is.
-func (s *Store) inspect(ctx context.Context, c *session, v *server) (*tables, error) {
+func (s migration) inspect(ctx context.Context, c *session, v *server) (*tables, error) {
 	t := &tables{others: map[string]bool{}}
 	rows, err := c.QueryContext(ctx, `SELECT TABLE_NAME, COLUMN_NAME FROM information_schema.COLUMNS
 		WHERE TABLE_SCHEMA = ? AND TABLE_NAME IN (?, ?, ?, ?, ?, ?) ORDER BY ORDINAL_POSITION`,
@@ -228,7 +232,7 @@ func (s *Store) inspect(ctx context.Context, c *session, v *server) (*tables, er
 
 // inspectFor is inspect, and finds the oldest row where the table is to be
 // rebuilt with partitions: they shall reach back to it.
-func (s *Store) inspectFor(ctx context.Context, c *session, v *server, plan outbox.Plan) (*tables, error) {
+func (s migration) inspectFor(ctx context.Context, c *session, v *server, plan outbox.Plan) (*tables, error) {
 	t, err := s.inspect(ctx, c, v)
 	if err != nil || t.columns == nil || !plan.Convert {
 		return t, err
@@ -247,7 +251,7 @@ func (s *Store) inspectFor(ctx context.Context, c *session, v *server, plan outb
 }
 
 // inspectRows reads the small tables.
-func (s *Store) inspectRows(ctx context.Context, c *session, t *tables) error {
+func (s migration) inspectRows(ctx context.Context, c *session, t *tables) error {
 	if t.others["_lease"] {
 		if err := c.QueryRowContext(ctx, s.sql("SELECT COUNT(*) FROM {lease}")).Scan(&t.leases); err != nil {
 			return fmt.Errorf("read leases: %w", err)
@@ -282,7 +286,7 @@ func (c *session) now(ctx context.Context) (time.Time, error) {
 }
 
 // steps are the statements that bring what there is to what plan wants.
-func (s *Store) steps(t *tables, plan outbox.Plan) ([]string, error) {
+func (s migration) steps(t *tables, plan outbox.Plan) ([]string, error) {
 	if err := t.check(plan); err != nil {
 		return nil, err
 	}
@@ -368,7 +372,7 @@ func (s *Store) Describe(ctx context.Context) (outbox.Description, error) {
 		d.Server += fmt.Sprintf(" (without PROCESS: a gap is given up after %v)", s.opts.MaxTxAge)
 	}
 	err = s.with(ctx, func(c *session) error {
-		t, err := s.inspect(ctx, c, v)
+		t, err := migration{s}.inspect(ctx, c, v)
 		if err != nil {
 			return err
 		}

@@ -80,7 +80,7 @@ func (l *lease) Tail(ctx context.Context) (outbox.Tail, error) {
 // prepare finds out where in a row of the log the columns are, and whether the
 // log has all databases.
 func (t *tail) prepare(ctx context.Context, c *session) error {
-	found, err := t.l.s.inspect(ctx, c, t.l.v)
+	found, err := migration{t.l.s}.inspect(ctx, c, t.l.v)
 	if err != nil {
 		return err
 	}

@@ -32,7 +32,7 @@ func (r *runner) rows(ctx context.Context) error {
 			if !t.withRows {
 				continue
 			}
-			if err := r.divide(ctx, t); err != nil {
+			if err := (divider{r}).divide(ctx, t); err != nil {
 				return err
 			}
 			for _, p := range t.parts {

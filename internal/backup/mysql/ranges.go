@@ -35,9 +35,12 @@ var integers = []string{"tinyint", "smallint", "mediumint", "int", "bigint"}
 // FLOAT do not.
 var ordered = append([]string{"decimal", "char", "varchar", "binary", "varbinary", "date", "datetime", "timestamp"}, integers...)
 
+// A divider splits tables into parts that are read side by side.
+type divider struct{ *runner }
+
 // divide decides in which parts a table is read. Tables of more than one and a
 // half chunks are split by their primary key, or a unique one.
-func (r *runner) divide(ctx context.Context, t *table) error {
+func (r divider) divide(ctx context.Context, t *table) error {
 	t.parts = []part{{number: 1}}
 	if t.bytes <= r.opts.ChunkBytes+r.opts.ChunkBytes/2 || t.rows < 2 {
 		return nil
@@ -75,7 +78,7 @@ func (r *runner) divide(ctx context.Context, t *table) error {
 }
 
 // key returns the index by which ranges are cheap and exact; nil if there is none.
-func (r *runner) key(ctx context.Context, t *table) (*key, error) {
+func (r divider) key(ctx context.Context, t *table) (*key, error) {
 	var keys []*key
 	bad := map[string]bool{}
 	err := r.main.QueryNamed(ctx, `SELECT index_name AS i, column_name AS c, sub_part AS part, nullable AS nullable, index_type AS type, collation AS direction
@@ -107,7 +110,7 @@ func (r *runner) key(ctx context.Context, t *table) (*key, error) {
 }
 
 // bounds returns where parts of about target rows begin, behind from.
-func (r *runner) bounds(ctx context.Context, t *table, k *key, from []string, target int64) ([][]string, error) {
+func (r divider) bounds(ctx context.Context, t *table, k *key, from []string, target int64) ([][]string, error) {
 	if len(k.columns) == 1 && slices.Contains(integers, k.columns[0].dataType) {
 		return r.halve(ctx, t, k, from, target)
 	}
@@ -116,7 +119,7 @@ func (r *runner) bounds(ctx context.Context, t *table, k *key, from []string, ta
 
 // walk steps through the index. It reads all of it, which costs a fraction of
 // reading the rows out.
-func (r *runner) walk(ctx context.Context, t *table, k *key, from []string, target int64) ([][]string, error) {
+func (r divider) walk(ctx context.Context, t *table, k *key, from []string, target int64) ([][]string, error) {
 	var bounds [][]string
 	for {
 		var found []string
@@ -143,7 +146,7 @@ func (r *runner) walk(ctx context.Context, t *table, k *key, from []string, targ
 
 // halve divides the numbers between the least and the largest key until the
 // server estimates that no part has many more rows than it should.
-func (r *runner) halve(ctx context.Context, t *table, k *key, from []string, target int64) ([][]string, error) {
+func (r divider) halve(ctx context.Context, t *table, k *key, from []string, target int64) ([][]string, error) {
 	col := my.Ident(k.columns[0].name)
 	row, err := r.main.Row(ctx, fmt.Sprintf("SELECT MIN(%s), MAX(%s) FROM %s %s", col, col, t.sql(), k.where(part{from: from})))
 	if err != nil {
@@ -181,7 +184,7 @@ func (r *runner) halve(ctx context.Context, t *table, k *key, from []string, tar
 // estimate asks the optimizer for the number of rows in a range; it looks at the
 // ends of the range in the index and no further. With FORCE INDEX, MySQL would not
 // look at all.
-func (r *runner) estimate(ctx context.Context, t *table, k *key, low, high *big.Int) (rows int64, err error) {
+func (r divider) estimate(ctx context.Context, t *table, k *key, low, high *big.Int) (rows int64, err error) {
 	sql := fmt.Sprintf("EXPLAIN FORMAT=TRADITIONAL SELECT 1 FROM %s USE INDEX (%s) %s", t.sql(), my.Ident(k.name),
 		k.where(part{from: []string{low.String()}, to: []string{high.String()}}))
 	err = r.main.QueryNamed(ctx, sql, func(row map[string]string) error {
@@ -270,7 +273,7 @@ func (p part) attributes(k string) map[string]string {
 // earlier returns the parts that an earlier run has read, with what lay between
 // them: a part keeps its number and its bounds, so that its chunk can be compared.
 // Nil if there are none, or they are of another key.
-func (r *runner) earlier(t *table, k *key) []part {
+func (r divider) earlier(t *table, k *key) []part {
 	var found []part
 	for _, c := range r.w.Resumed() {
 		if c.Kind != archive.KindData || c.Database != t.db || c.Table != t.name {

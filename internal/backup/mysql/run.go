@@ -135,7 +135,7 @@ func (r *runner) all(ctx context.Context) error {
 		return err
 	}
 	r.opts.Progress.Phase("definitions")
-	if err := r.definitions(ctx); err != nil {
+	if err := (definer{r}).definitions(ctx); err != nil {
 		return err
 	}
 	if r.opts.Cluster && !r.opts.NoGlobals {

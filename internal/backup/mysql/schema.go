@@ -13,9 +13,12 @@ import (
 	my "github.com/weirdb/weir/internal/backup/bulk/mysql"
 )
 
+// A definer writes what the objects of the databases are defined as.
+type definer struct{ *runner }
+
 // definitions writes the definitions of all databases: a table of contents for a
 // restore, and scripts that people and the mysql client read.
-func (r *runner) definitions(ctx context.Context) error {
+func (r definer) definitions(ctx context.Context) error {
 	for _, d := range r.databases {
 		end := r.opts.Progress.Begin("definitions of " + d.name)
 		r.opts.Progress.Expect(0, 1)
@@ -28,7 +31,7 @@ func (r *runner) definitions(ctx context.Context) error {
 	return nil
 }
 
-func (r *runner) define(ctx context.Context, d *database) error {
+func (r definer) define(ctx context.Context, d *database) error {
 	// In its own database, the server names things without it.
 	if err := r.main.Exec(ctx, "USE "+my.Ident(d.name)); err != nil {
 		return fmt.Errorf("use it: %w", err)
@@ -92,7 +95,7 @@ func script(entries []*my.Entry) string {
 	return b.String()
 }
 
-func (r *runner) defineDatabase(ctx context.Context, d *database) error {
+func (r definer) defineDatabase(ctx context.Context, d *database) error {
 	if err := r.keep(ctx, d, my.KindDatabase, d.name); err != nil {
 		return err
 	}
@@ -104,7 +107,7 @@ func (r *runner) defineDatabase(ctx context.Context, d *database) error {
 	return nil
 }
 
-func (r *runner) defineSequences(ctx context.Context, d *database) error {
+func (r definer) defineSequences(ctx context.Context, d *database) error {
 	for _, name := range d.seqs {
 		if err := r.keep(ctx, d, my.KindSequence, name); err != nil {
 			return err
@@ -113,7 +116,7 @@ func (r *runner) defineSequences(ctx context.Context, d *database) error {
 	return nil
 }
 
-func (r *runner) defineTables(ctx context.Context, d *database) error {
+func (r definer) defineTables(ctx context.Context, d *database) error {
 	for _, t := range d.tables {
 		if err := r.keep(ctx, d, my.KindTable, t.name); err != nil {
 			return err
@@ -123,7 +126,7 @@ func (r *runner) defineTables(ctx context.Context, d *database) error {
 }
 
 // keep reads a definition into the table of contents.
-func (r *runner) keep(ctx context.Context, d *database, kind my.Kind, name string) error {
+func (r definer) keep(ctx context.Context, d *database, kind my.Kind, name string) error {
 	e, err := r.main.Show(ctx, kind, name)
 	if err != nil {
 		return err
@@ -132,7 +135,7 @@ func (r *runner) keep(ctx context.Context, d *database, kind my.Kind, name strin
 	return nil
 }
 
-func (r *runner) defineRoutines(ctx context.Context, d *database) error {
+func (r definer) defineRoutines(ctx context.Context, d *database) error {
 	if r.opts.Filter.Selective() {
 		return nil
 	}
@@ -156,7 +159,7 @@ func (r *runner) defineRoutines(ctx context.Context, d *database) error {
 
 // defineViews writes views after those whose names they hold. That may put one
 // after another one that it does not need, but never before one that it does.
-func (r *runner) defineViews(ctx context.Context, d *database) error {
+func (r definer) defineViews(ctx context.Context, d *database) error {
 	entries := map[string]my.Entry{}
 	for _, name := range d.views {
 		e, err := r.view(ctx, d, name)
@@ -187,7 +190,7 @@ func (r *runner) defineViews(ctx context.Context, d *database) error {
 
 // view reads the definition of a view. One that reads what is not there is kept,
 // too: as the server prints it, or as it is in the server's own tables.
-func (r *runner) view(ctx context.Context, d *database, name string) (my.Entry, error) {
+func (r definer) view(ctx context.Context, d *database, name string) (my.Entry, error) {
 	e, err := r.main.Show(ctx, my.KindView, name)
 	broken := r.main.Exec(ctx, "SELECT 1 FROM "+my.Ident(name)+" LIMIT 0")
 	if my.ErrorCode(broken) == 0 || my.Denied(broken) { // what is not allowed may be of use to others
@@ -214,7 +217,7 @@ func (r *runner) view(ctx context.Context, d *database, name string) (my.Entry, 
 	return e, nil
 }
 
-func (r *runner) defineTriggers(ctx context.Context, d *database) error {
+func (r definer) defineTriggers(ctx context.Context, d *database) error {
 	meant := map[string]bool{}
 	for _, t := range d.tables {
 		meant[t.name] = true
@@ -240,7 +243,7 @@ func (r *runner) defineTriggers(ctx context.Context, d *database) error {
 	return nil
 }
 
-func (r *runner) defineEvents(ctx context.Context, d *database) error {
+func (r definer) defineEvents(ctx context.Context, d *database) error {
 	if r.opts.Filter.Selective() {
 		return nil
 	}

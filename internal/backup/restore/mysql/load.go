@@ -16,8 +16,11 @@ import (
 // others of its table.
 const loadAttempts = 10
 
-// loadChunk loads a chunk in a transaction that also notes it.
-func (d *database) loadChunk(ctx context.Context, s *my.Session, t *table, c archive.Chunk) error {
+// A loader brings the rows of chunks into the tables of a database.
+type loader struct{ *database }
+
+// chunk loads a chunk in a transaction that also notes it.
+func (l loader) chunk(ctx context.Context, s *my.Session, t *table, c archive.Chunk) error {
 	// Of MariaDB, the first rows of a table that nobody checks go in as a whole,
 	// which is faster and locks the table: others of it would wait.
 	checks := "SET unique_checks = 0"
@@ -28,7 +31,7 @@ func (d *database) loadChunk(ctx context.Context, s *my.Session, t *table, c arc
 		return err
 	}
 	for attempt := 1; ; attempt++ {
-		err := d.transact(ctx, s, t, c)
+		err := l.transact(ctx, s, t, c)
 		if err == nil {
 			break
 		}
@@ -36,29 +39,29 @@ func (d *database) loadChunk(ctx context.Context, s *my.Session, t *table, c arc
 			err = errors.Join(err, s.Exec(ctx, "ROLLBACK"))
 		}
 		if !deadlock(err) || attempt == loadAttempts {
-			return d.rowsError(t, c, err)
+			return l.rowsError(t, c, err)
 		}
 	}
-	d.loaded(c)
+	l.loaded(c)
 	return nil
 }
 
-func (d *database) loaded(c archive.Chunk) {
-	d.opts.Progress.Add(c.PlainBytes, c.Rows)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.result.Rows += c.Rows
-	d.result.Bytes += c.PlainBytes
+func (l loader) loaded(c archive.Chunk) {
+	l.opts.Progress.Add(c.PlainBytes, c.Rows)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.result.Rows += c.Rows
+	l.result.Bytes += c.PlainBytes
 	if c.Part == 1 {
-		d.result.Tables++
+		l.result.Tables++
 	}
 }
 
-func (d *database) transact(ctx context.Context, s *my.Session, t *table, c archive.Chunk) error {
+func (l loader) transact(ctx context.Context, s *my.Session, t *table, c archive.Chunk) error {
 	if err := s.Exec(ctx, "START TRANSACTION"); err != nil {
 		return err
 	}
-	if err := d.rows(ctx, s, t, c); err != nil {
+	if err := l.rows(ctx, s, t, c); err != nil {
 		return err
 	}
 	if err := s.Exec(ctx, note(c.Path)); err != nil {
@@ -67,9 +70,9 @@ func (d *database) transact(ctx context.Context, s *my.Session, t *table, c arch
 	return s.Exec(ctx, "COMMIT")
 }
 
-// loadPlain loads a table that knows no transactions: whole, and from the beginning
+// plain loads a table that knows no transactions: whole, and from the beginning
 // after an interruption.
-func (d *database) loadPlain(ctx context.Context, s *my.Session, t *table, step string) error {
+func (l loader) plain(ctx context.Context, s *my.Session, t *table, step string) error {
 	err := s.Exec(ctx, "TRUNCATE TABLE "+my.Ident(t.name()))
 	if remembers := uint16(4137); my.ErrorCode(err) == remembers { // a system-versioned table
 		if err = s.Exec(ctx, "DELETE FROM "+my.Ident(t.name())); err == nil {
@@ -78,8 +81,8 @@ func (d *database) loadPlain(ctx context.Context, s *my.Session, t *table, step 
 	}
 	for _, c := range t.chunks {
 		if err == nil {
-			if err = d.rows(ctx, s, t, c); err != nil {
-				return d.rowsError(t, c, err)
+			if err = l.rows(ctx, s, t, c); err != nil {
+				return l.rowsError(t, c, err)
 			}
 		}
 	}
@@ -87,10 +90,10 @@ func (d *database) loadPlain(ctx context.Context, s *my.Session, t *table, step 
 		err = s.Exec(ctx, note(step))
 	}
 	if err != nil {
-		return d.object("rows of table "+t.name(), "", err)
+		return l.object("rows of table "+t.name(), "", err)
 	}
 	for _, c := range t.chunks {
-		d.loaded(c)
+		l.loaded(c)
 	}
 	return nil
 }
@@ -110,21 +113,21 @@ func (c *counted) Read(p []byte) (int, error) {
 
 // rows sends the rows of a chunk and sees that all of them, and nothing else, have
 // come in as they are.
-func (d *database) rows(ctx context.Context, s *my.Session, t *table, c archive.Chunk) (err error) {
-	in, err := d.archive.Chunk(ctx, c.Path)
+func (l loader) rows(ctx context.Context, s *my.Session, t *table, c archive.Chunk) (err error) {
+	in, err := l.archive.Chunk(ctx, c.Path)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, in.Close()) }()
-	in = &counted{in, d}
+	in = &counted{in, l.database}
 	var got loadCount
 	switch {
 	case c.Content == "sql":
-		err = d.statements(ctx, s, t, in, &got)
-	case d.local || len(t.layout.Columns) == 0:
-		err = d.infile(ctx, s, t, in, &got)
+		err = l.statements(ctx, s, t, in, &got)
+	case l.local || len(t.layout.Columns) == 0:
+		err = l.infile(ctx, s, t, in, &got)
 	default:
-		err = d.inserts(ctx, s, t, in, &got)
+		err = l.inserts(ctx, s, t, in, &got)
 	}
 	if err != nil {
 		return err
@@ -141,7 +144,7 @@ type loadCount struct{ rows int64 }
 const infileName = "weir"
 
 // infile loads by LOAD DATA LOCAL.
-func (d *database) infile(ctx context.Context, s *my.Session, t *table, in io.Reader, got *loadCount) error {
+func (l loader) infile(ctx context.Context, s *my.Session, t *table, in io.Reader, got *loadCount) error {
 	out, err := s.Run(ctx, t.layout.Load(infileName, my.Ident(t.name())), nil, in)
 	if err != nil {
 		return err
@@ -151,7 +154,7 @@ func (d *database) infile(ctx context.Context, s *my.Session, t *table, in io.Re
 		return fmt.Errorf("the server's account of the load, %q: %w", out.Info, err)
 	}
 	if skipped > 0 || deleted > 0 || out.Warnings > 0 {
-		return d.harmless(ctx, s, t, skipped+deleted)
+		return l.harmless(ctx, s, t, skipped+deleted)
 	}
 	return nil
 }
@@ -159,7 +162,7 @@ func (d *database) infile(ctx context.Context, s *my.Session, t *table, in io.Re
 // harmless looks at warnings. LOAD DATA LOCAL makes them of what are errors
 // elsewhere. The one that means nothing is about the error value of an ENUM, which
 // comes as what it is.
-func (d *database) harmless(ctx context.Context, s *my.Session, t *table, lost int64) error {
+func (l loader) harmless(ctx context.Context, s *my.Session, t *table, lost int64) error {
 	var bad error
 	const truncated = "1265"
 	err := s.Query(ctx, "SHOW WARNINGS", func(row []string) error {
@@ -177,7 +180,7 @@ func (d *database) harmless(ctx context.Context, s *my.Session, t *table, lost i
 	if bad != nil {
 		return fmt.Errorf("rows have not come in as they are: %w", bad)
 	}
-	d.warn("table %s: it holds the error value of an ENUM, of which the server warns (error %s)", t.name(), truncated)
+	l.warn("table %s: it holds the error value of an ENUM, of which the server warns (error %s)", t.name(), truncated)
 	return nil
 }
 
@@ -195,8 +198,8 @@ func (t *table) namesEnum(message string) bool {
 const statementBytes = 1 << 20
 
 // inserts loads by INSERT of many rows.
-func (d *database) inserts(ctx context.Context, s *my.Session, t *table, in io.Reader, got *loadCount) error {
-	ins := my.NewInserter(t.layout, my.Ident(t.name()), int(min(statementBytes, d.packet-1024)))
+func (l loader) inserts(ctx context.Context, s *my.Session, t *table, in io.Reader, got *loadCount) error {
+	ins := my.NewInserter(t.layout, my.Ident(t.name()), int(min(statementBytes, l.packet-1024)))
 	run := func(sql []byte, rows int) error {
 		out, err := s.Run(ctx, string(sql), nil, nil)
 		if err != nil {
@@ -207,7 +210,7 @@ func (d *database) inserts(ctx context.Context, s *my.Session, t *table, in io.R
 		}
 		got.rows += int64(rows)
 		if out.Warnings > 0 {
-			return d.harmless(ctx, s, t, 0)
+			return l.harmless(ctx, s, t, 0)
 		}
 		return nil
 	}
@@ -228,7 +231,7 @@ func (d *database) inserts(ctx context.Context, s *my.Session, t *table, in io.R
 }
 
 // statements runs the INSERT statements of a chunk that holds them, one a line.
-func (d *database) statements(ctx context.Context, s *my.Session, t *table, in io.Reader, got *loadCount) error {
+func (l loader) statements(ctx context.Context, s *my.Session, t *table, in io.Reader, got *loadCount) error {
 	return my.Lines(in, func(line []byte) error {
 		out, err := s.Run(ctx, strings.TrimSuffix(string(line), ";"), nil, nil)
 		if err != nil {
@@ -236,7 +239,7 @@ func (d *database) statements(ctx context.Context, s *my.Session, t *table, in i
 		}
 		got.rows += int64(out.Affected)
 		if out.Warnings > 0 {
-			return d.harmless(ctx, s, t, 0)
+			return l.harmless(ctx, s, t, 0)
 		}
 		return nil
 	})

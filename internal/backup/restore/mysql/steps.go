@@ -140,12 +140,12 @@ func (d *database) graph(workers []worker) []bulk.Job {
 		if t.safe {
 			for _, c := range t.chunks {
 				after = append(after, c.Path)
-				add(t, c.Path, rankData, c.PlainBytes, made, func(ctx context.Context, s *my.Session) error { return d.loadChunk(ctx, s, t, c) })
+				add(t, c.Path, rankData, c.PlainBytes, made, func(ctx context.Context, s *my.Session) error { return loader{d}.chunk(ctx, s, t, c) })
 			}
 		} else if len(t.chunks) > 0 {
 			rows := "rows of " + t.name()
 			after = append(after, rows)
-			add(t, rows, rankData, t.size(), made, func(ctx context.Context, s *my.Session) error { return d.loadPlain(ctx, s, t, rows) })
+			add(t, rows, rankData, t.size(), made, func(ctx context.Context, s *my.Session) error { return loader{d}.plain(ctx, s, t, rows) })
 		}
 		if len(t.indexes) > 0 && !d.opts.DataOnly {
 			add(t, t.indexStep(), rankIndex, t.size(), after, func(ctx context.Context, s *my.Session) error { return d.index(ctx, s, t) })

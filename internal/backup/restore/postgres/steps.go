@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -262,7 +261,7 @@ func (d *database) graph(workers []worker, before map[*target][]*target) []bulk.
 	groups := map[string][]string{} // chunks of tables that are loaded by way of one root
 	for _, t := range d.tables {
 		for _, c := range t.chunks {
-			j := d.load(workers, t, c)
+			j := loader{d, workers}.chunk(t, c)
 			for _, b := range before[t] {
 				j.After = append(j.After, b.loaded())
 			}
@@ -284,7 +283,7 @@ func (d *database) graph(workers []worker, before map[*target][]*target) []bulk.
 		jobs = append(jobs, done)
 	}
 	for _, c := range d.blobs() {
-		jobs = append(jobs, d.loadBlobs(workers, c))
+		jobs = append(jobs, loader{d, workers}.blobs(c))
 	}
 	inherited := map[string][]string{} // triggers that tables have, by name
 	for _, e := range d.of(pg.PostData, pg.PassMain) {
@@ -392,170 +391,6 @@ func (t *target) loaded() string {
 		return t.chunks[0].Path
 	}
 	return "loaded " + t.name()
-}
-
-// freezeBytes is from which size on a table that is one chunk is truncated and
-// loaded frozen. Truncating makes a new file, which costs more than it brings
-// for a small table.
-const freezeBytes = 1 << 20
-
-// load returns the job that loads a chunk.
-func (d *database) load(workers []worker, t *target, c *archive.Chunk) bulk.Job {
-	return bulk.Job{ID: c.Path, Rank: rankData, Size: c.PlainBytes, Do: func(ctx context.Context, n int) error {
-		if d.books.has(c.Path) {
-			return nil
-		}
-		end := d.opts.Progress.Begin(t.name())
-		defer end()
-		open := workers[n].session
-		if !t.entry { // an extension's, which no function of the archive belongs to
-			open = workers[n].admin
-		}
-		s, err := open(ctx)
-		if err != nil {
-			return err
-		}
-		if err := d.copyIn(ctx, s, t, c); err != nil {
-			return d.failed(d.rowsError(t, c, err))
-		}
-		d.mu.Lock()
-		d.result.Rows += c.Rows
-		d.result.Bytes += c.PlainBytes
-		if c.Part <= 1 {
-			d.result.Tables++
-		}
-		d.mu.Unlock()
-		return nil
-	}}
-}
-
-// rowsError is an error about the rows of a chunk.
-func (d *database) rowsError(t *target, c *archive.Chunk, err error) error {
-	return &restore.ObjectError{
-		Database: d.target, Object: "rows of table " + t.name() + " (" + c.Path + ")",
-		Rest: "-- " + strings.Join(strings.Fields(t.copySQL(c)), " "), Chunk: c.Path, Err: err,
-	}
-}
-
-// copySQL is the statement that loads a chunk.
-func (t *target) copySQL(c *archive.Chunk, options ...string) string {
-	sql := "COPY " + cmp.Or(t.root, t.sql())
-	if len(t.Columns) > 0 {
-		sql += " (" + pg.Idents(t.Columns) + ")"
-	}
-	if c.Content == "copy-binary" {
-		options = append(options, "FORMAT binary")
-	}
-	sql += " FROM STDIN"
-	if len(options) > 0 {
-		sql += " (" + strings.Join(options, ", ") + ")"
-	}
-	return sql
-}
-
-// copyIn loads a chunk in one transaction, which also notes it: whatever happens,
-// its rows are there once or not at all.
-func (d *database) copyIn(ctx context.Context, s *pg.Session, t *target, c *archive.Chunk) error {
-	in, err := d.archive.Chunk(ctx, c.Path)
-	if err != nil {
-		return err
-	}
-	rows, err := d.copyRows(ctx, s, t, c, in)
-	if err == nil && rows != c.Rows {
-		err = fmt.Errorf("the server took %d rows of %d", rows, c.Rows)
-	}
-	if err == nil {
-		err = s.Exec(ctx, note(c.Path)+"; COMMIT")
-	}
-	if err != nil && s.Broken() == nil {
-		err = errors.Join(err, s.Exec(ctx, "ROLLBACK"))
-	}
-	return errors.Join(err, in.Close())
-}
-
-func (d *database) copyRows(ctx context.Context, s *pg.Session, t *target, c *archive.Chunk, in interface{ Read([]byte) (int, error) }) (int64, error) {
-	begin := "BEGIN"
-	var options []string
-	// Frozen rows are visible to everybody at once, which is right only if nobody
-	// can have seen the table before: it is one that this restore has made, and
-	// nothing refers to it yet. All its rows come in this transaction.
-	if t.ours && t.root == "" && t.Parts == 1 && c.PlainBytes >= freezeBytes {
-		begin += "; TRUNCATE ONLY " + t.sql()
-		options = append(options, "FREEZE")
-	}
-	if err := s.Exec(ctx, begin); err != nil {
-		return 0, err
-	}
-	rows, err := s.CopyIn(ctx, t.copySQL(c, options...), &counted{in, d})
-	d.opts.Progress.Add(0, rows)
-	return rows, err
-}
-
-// counted counts bytes that are read.
-type counted struct {
-	in interface{ Read([]byte) (int, error) }
-	d  *database
-}
-
-// Read reads and counts.
-func (c *counted) Read(p []byte) (int, error) {
-	n, err := c.in.Read(p)
-	c.d.opts.Progress.Add(int64(n), 0)
-	c.d.moved.Add(int64(n))
-	return n, err
-}
-
-// loadBlobs returns the job that makes the large objects of a chunk, in one
-// transaction.
-func (d *database) loadBlobs(workers []worker, c archive.Chunk) bulk.Job {
-	return bulk.Job{ID: c.Path, Rank: rankData, Size: c.PlainBytes, Do: func(ctx context.Context, n int) error {
-		if d.books.has(c.Path) {
-			return nil
-		}
-		end := d.opts.Progress.Begin("large objects")
-		defer end()
-		s, err := workers[n].admin(ctx)
-		if err != nil {
-			return err
-		}
-		for {
-			failed := d.makeBlobs(ctx, s, c)
-			if failed == nil {
-				d.opts.Progress.Add(c.PlainBytes, 0)
-				return nil
-			}
-			if s.Broken() == nil {
-				if err := s.Exec(ctx, "ROLLBACK"); err != nil {
-					return err
-				}
-			}
-			if !d.sandbox.provide(ctx, failed) {
-				return d.failed(failed)
-			}
-		}
-	}}
-}
-
-func (d *database) makeBlobs(ctx context.Context, s *pg.Session, c archive.Chunk) error {
-	if err := s.Exec(ctx, "BEGIN"); err != nil {
-		return err
-	}
-	err := d.statements(ctx, c.Path, func(sql string) error {
-		owner := strings.HasPrefix(sql, "ALTER LARGE OBJECT")
-		right := strings.HasPrefix(sql, "GRANT ") || strings.HasPrefix(sql, "REVOKE ") || strings.HasSuffix(sql, "SESSION AUTHORIZATION") ||
-			strings.HasPrefix(sql, "SET SESSION AUTHORIZATION ")
-		if owner && d.opts.NoOwner || right && d.opts.NoPrivileges {
-			return nil
-		}
-		if err := s.Exec(ctx, sql); err != nil {
-			return &restore.ObjectError{Database: d.target, Object: "large objects (" + c.Path + ")", Statement: first(sql, 120), Chunk: c.Path, Err: err}
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	return s.Exec(ctx, note(c.Path)+"; COMMIT")
 }
 
 // script runs the statements of a chunk of the database, if there is one. They

@@ -12,17 +12,18 @@ import (
 // session from now on.
 func (s *Session) Receive(now int64, from uint64, m *wire.Message) {
 	s.now = now
+	in := answers{s}
 	if s.expired {
 		return
 	}
 	switch m.Kind {
 	case wire.NewView:
-		s.newView(m)
+		in.newView(m)
 	case wire.Done:
 		if m.Session != s.id {
 			return
 		}
-		s.committed(m.Stable)
+		in.committed(m.Stable)
 		s.saw(Token{m.View, m.Index})
 		if o := s.writes.get(m.Seq); o != nil {
 			s.expired = o.final
@@ -31,29 +32,32 @@ func (s *Session) Receive(now int64, from uint64, m *wire.Message) {
 		}
 	case wire.Spec, wire.Vote:
 		if m.Session == s.id {
-			s.voted(from, m)
+			in.voted(from, m)
 		}
 	case wire.WeakDone:
 		if m.Session != s.id {
 			return
 		}
-		s.committed(m.Stable)
+		in.committed(m.Stable)
 		s.saw(Token{m.View, m.Index}) // what is stable no longer travels with reads: they must not be older
-		s.acknowledged(m.Seq)
+		in.acknowledged(m.Seq)
 		if o := s.writes.get(m.Seq); o != nil && o.kind == weakWrite {
 			s.end(o, Outcome{})
 		}
 	case wire.ReadDone:
-		s.readDone(from, m)
+		in.readDone(from, m)
 	case wire.Redirect:
-		s.redirected(from, m)
+		in.redirected(from, m)
 	case wire.Refused:
-		s.refused(m)
+		in.refused(m)
 	}
 }
 
+// answers are what replicas say of the operations in flight.
+type answers struct{ *Session }
+
 // acknowledged notes that a weak write is on the disk that its level asks for.
-func (s *Session) acknowledged(seq uint64) {
+func (s answers) acknowledged(seq uint64) {
 	if _, found := s.unstableAt(seq); found {
 		s.acked = max(s.acked, seq)
 	}
@@ -61,12 +65,12 @@ func (s *Session) acknowledged(seq uint64) {
 
 // unstableAt is where the weak write with the number seq stands, or would, among
 // those that are not known to be committed.
-func (s *Session) unstableAt(seq uint64) (at int, found bool) {
+func (s answers) unstableAt(seq uint64) (at int, found bool) {
 	return slices.BinarySearchFunc(s.unstable, seq, func(w *weak, seq uint64) int { return cmp.Compare(w.seq, seq) })
 }
 
 // committed learns that the writes up to stable are committed.
-func (s *Session) committed(stable uint64) {
+func (s answers) committed(stable uint64) {
 	if stable <= s.stable {
 		return
 	}
@@ -89,7 +93,7 @@ func (s *Session) committed(stable uint64) {
 
 // newView follows a new leader: everything without an answer is sent again, in
 // order, the weak writes first.
-func (s *Session) newView(m *wire.Message) {
+func (s answers) newView(m *wire.Message) {
 	if m.View < s.view || m.Leader == 0 {
 		return
 	}
@@ -111,7 +115,7 @@ func (s *Session) newView(m *wire.Message) {
 }
 
 // voted counts a vote, or the leader's word, for a strong write.
-func (s *Session) voted(from uint64, m *wire.Message) {
+func (s answers) voted(from uint64, m *wire.Message) {
 	o := s.writes.get(m.Seq)
 	if o == nil || o.kind != strongWrite || !o.fast || m.View != s.view {
 		return
@@ -155,13 +159,13 @@ func (s *Session) voted(from uint64, m *wire.Message) {
 
 // returned gives back what a registration that was sent twice has granted besides:
 // nobody else knows of that session.
-func (s *Session) returned(from uint64, m *wire.Message) {
+func (s answers) returned(from uint64, m *wire.Message) {
 	if m.Request == s.cfg.Requests+1 && s.cfg.ID == 0 && m.Count == 1 && m.Revision != s.id && s.id != 0 {
 		s.send(from, wire.Message{Kind: wire.Strong, Flags: wire.FlagEnd, Session: m.Revision, Seq: 1})
 	}
 }
 
-func (s *Session) readDone(from uint64, m *wire.Message) {
+func (s answers) readDone(from uint64, m *wire.Message) {
 	o := s.asks.get(m.Request)
 	if o == nil {
 		s.returned(from, m)
@@ -192,7 +196,7 @@ func (s *Session) readDone(from uint64, m *wire.Message) {
 
 // redirected hears that a replica does not serve an operation. Without a hint
 // the retry goes around.
-func (s *Session) redirected(from uint64, m *wire.Message) {
+func (s answers) redirected(from uint64, m *wire.Message) {
 	o := s.asks.get(m.Request)
 	if o == nil && m.Request == 0 && m.Session == s.id {
 		o = s.writes.get(m.Seq)
@@ -222,7 +226,7 @@ func (s *Session) redirected(from uint64, m *wire.Message) {
 	}
 }
 
-func (s *Session) refused(m *wire.Message) {
+func (s answers) refused(m *wire.Message) {
 	o := s.asks.get(m.Request)
 	if o == nil && m.Request == 0 && m.Session == s.id {
 		o = s.writes.get(m.Seq)
@@ -256,7 +260,7 @@ var nothing = (&wire.Command{Verb: wire.Delete}).Append(nil)
 // not. The writes after it wait for one of its number, so that one that changes
 // nothing takes its place. Should another replica have got the write, too, one of
 // the two is executed: then nobody knows which.
-func (s *Session) void(o *op, why error) {
+func (s answers) void(o *op, why error) {
 	if o.silent || o.final {
 		return // every version can execute these
 	}
