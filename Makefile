@@ -107,7 +107,7 @@ race: setup ## Repeat the tests COUNT times with the race detector
 	$(instrumented) scripts/in-memory go test -count=$(COUNT) -timeout 60m $(PKG)
 
 # What `make test` plays a few rounds of: seeds of the simulator and of the log's
-# disks, kills, storms, damaged archives, deliberate bugs.
+# disks, kills, storms, damaged archives, many tables, deliberate bugs.
 .PHONY: torture
 torture: setup ## Play for hours the rounds that make test plays a few of
 	go test -mod=readonly -count=1 -timeout 0 -run '^TestSeeds$$' ./internal/kvd/consensus/sim -seeds 20000
@@ -117,6 +117,7 @@ torture: setup ## Play for hours the rounds that make test plays a few of
 	go test -mod=readonly -race -count=1 -timeout 0 -run '^TestTorture$$' ./kv -torture 2m
 	WEIR_TORTURE_MUTANTS=1 go test -mod=readonly -race -count=1 -timeout 0 ./internal/outbox/torture
 	WEIR_DAMAGE=2000 go test -mod=readonly -race -count=1 -timeout 0 -run '^TestDamageIsFound$$' ./internal/backup/restore/...
+	WEIR_TEST_TABLES=2000 go test -mod=readonly -count=1 -timeout 0 -run '^TestManyTables$$' ./internal/backup/restore/postgres
 	WEIR_KILLS=500 go test -mod=readonly -count=1 -timeout 0 ./internal/proxy/killtest
 
 .PHONY: fuzz
