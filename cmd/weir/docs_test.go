@@ -148,7 +148,7 @@ func sentence(words []string) bool {
 		}
 	}
 	switch words[0] {
-	case "as", "the", "takes", "is", "has", "does", "asks", "cannot", "did", "was", "serves", "knows", "says", "could", "made", "closes":
+	case "as", "that", "the", "takes", "is", "has", "does", "asks", "cannot", "did", "was", "serves", "knows", "says", "could", "made", "closes":
 		return true
 	}
 	return false
