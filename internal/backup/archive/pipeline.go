@@ -110,7 +110,7 @@ func (c *ChunkWriter) compress(enc encoder, out *ringWriter, plainHash hash.Hash
 // store runs until stored is closed or the chunk has failed.
 func (c *ChunkWriter) store(sink *chunkSink) error {
 	for {
-		b, more, _ := receive(nil, c.stored, &c.w.clocks.storeInput)
+		b, more, _ := receive(context.Background(), c.stored, &c.w.clocks.storeInput)
 		if !more {
 			break
 		}

@@ -100,7 +100,7 @@ func (c *clocks) pipeline() Pipeline {
 }
 
 // receive takes a buffer of the stage before, and counts the wait where there is one.
-// The context ends it unless it is nil.
+// The context ends it.
 func receive(ctx context.Context, from <-chan []byte, wait *atomic.Int64) (b []byte, more bool, err error) {
 	select {
 	case b, more = <-from:
@@ -108,10 +108,6 @@ func receive(ctx context.Context, from <-chan []byte, wait *atomic.Int64) (b []b
 	default:
 	}
 	defer since(wait, time.Now())
-	if ctx == nil {
-		b, more = <-from
-		return b, more, nil
-	}
 	select {
 	case b, more = <-from:
 		return b, more, nil

@@ -91,7 +91,7 @@ func TestConsolePage(t *testing.T) {
 		columns, _ := onPostgres(command)
 		note := ""
 		switch command {
-		case "SHOW CATALOGUES": // of PostgreSQL alone
+		case "SHOW CATALOGUES", "SHOW LISTENERS": // of PostgreSQL alone
 			note = "PostgreSQL: "
 		default:
 			if other := onMySQL(command); !slices.Equal(columns, other) {

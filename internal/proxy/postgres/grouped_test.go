@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	gosync "sync"
 	"testing"
@@ -273,4 +274,43 @@ var groupedCases = []groupedCase{
 	{name: "row security", role: "weir_rls", setup: []string{"CREATE TABLE g (k int, o text DEFAULT current_user)", "ALTER TABLE g ENABLE ROW LEVEL SECURITY", "CREATE POLICY p ON g USING (o = current_user) WITH CHECK (o = current_user AND k % 3 <> 1)", "GRANT ALL ON g TO weir_rls"}, sql: "INSERT INTO g VALUES (%d) RETURNING k, o", check: "SELECT DISTINCT o, k % 3 AS m FROM g WHERE k >= 0 ORDER BY 2"},
 	{name: "semicolons and comments in literals", lane: "rows", setup: []string{"CREATE TABLE g (k int, v text)"}, sql: "INSERT INTO g VALUES (%d, 'a; DROP TABLE g; -- /* batch:5 */ $1')", check: "SELECT DISTINCT v FROM g"},
 	{name: "view with trigger", setup: []string{"CREATE TABLE base (k int)", "CREATE VIEW g AS SELECT k FROM base", "CREATE FUNCTION ins() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO base VALUES (NEW.k + 1); RETURN NEW; END $$", "CREATE TRIGGER i INSTEAD OF INSERT ON g FOR EACH ROW EXECUTE FUNCTION ins()"}, sql: "INSERT INTO g VALUES (%d) RETURNING k", check: "SELECT min(k) >= 0 AS ok FROM base"},
+}
+
+// TestExecutesThatAskForSoManyRowsJoinGroups: pgJDBC's executeUpdate asks for one row,
+// because it wants none.
+func TestExecutesThatAskForSoManyRowsJoinGroups(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ name, sql, lane string }{
+		{"a row without an answer", "/* batch */ INSERT INTO g VALUES ($1)", "rows"},
+		{"a row that is returned", "/* batch */ INSERT INTO g VALUES ($1) RETURNING k", "solo"},
+		{"an update", "/* batch */ UPDATE g SET n = n + 1 WHERE k = $1", "solo"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			const setup = "CREATE TABLE g (k int, n int DEFAULT 0)"
+			db := database(t, setup)
+			w := start(t, db, oneLane(nil))
+			direct := dialWire(t, server(t).Addr(), database(t, setup))
+			limited := func(k int) []byte {
+				return slices.Concat(parse("", c.sql), bind("", "", strconv.Itoa(k)), describe('P', ""), execute("", 1), sync())
+			}
+			all := w.clients(12, strings.Replace(c.sql, "$1", "-1", 1))
+			k := 0
+			w.mustGather(c.lane, func(int) {
+				var messages [][]byte
+				first := k
+				for range all {
+					messages = append(messages, limited(k))
+					k++
+				}
+				for i, got := range together(all, messages) {
+					direct.send(limited(first + i))
+					// Which table a column is of is another number there.
+					if want := direct.ready(); render(want) != render(got) {
+						t.Errorf("%s\ndirect %s\n  weir %s", c.sql, render(want), render(got))
+					}
+				}
+			})
+		})
+	}
 }

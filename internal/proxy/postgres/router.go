@@ -180,9 +180,7 @@ func (rt *router) collect(u *unit, p []byte) (used int, v collectVerdict) {
 				c.protocolError("malformed Execute message")
 				return 0, collectBad
 			}
-			if m.Limit != 0 {
-				return 0, collectAlone
-			}
+			u.limited = u.limited || m.Limit != 0
 		default:
 			// Flush asks for answers before the Sync; anything else is
 			// unusual enough to leave to a backend.
@@ -261,6 +259,8 @@ func (rt *router) sendWhole(u *unit, p []byte) bool {
 	}
 	if write == nil {
 		switch {
+		case u.limited:
+			return false // a part of a result may have to stay with its portal
 		case u.shared():
 			rt.adopt(u, p)
 			c.p.sharing.run(u)
@@ -504,7 +504,8 @@ func (rt *router) laneForStmt(u *unit, raw []byte, st *stmt, window time.Duratio
 	if !p.facts.known {
 		return nil
 	}
-	if st.rows && !p.l.cfg.NoRowsLane && u.plainInsert() {
+	// A multi-row statement cannot suspend the portal of one of its members.
+	if st.rows && !p.l.cfg.NoRowsLane && u.plainInsert() && (!u.limited || !st.insert.Returning) {
 		v := u.bind(raw)
 		if !v.ok {
 			return nil // the server says what is wrong with it

@@ -23,10 +23,13 @@ type unit struct {
 	raw    []byte
 	ops    []op
 	simple bool // one Query message
-	row    span // ... of a text rows lane: the row within raw
-	shape  *sight.Shape
-	trace  *sight.Trace // of a statement that is traced
-	sql    string       // the last statement's text, where it is to be told
+	// limited: an Execute asks for so many rows. Drivers do so where they want none:
+	// pgJDBC's executeUpdate asks for one.
+	limited bool
+	row     span // ... of a text rows lane: the row within raw
+	shape   *sight.Shape
+	trace   *sight.Trace // of a statement that is traced
+	sql     string       // the last statement's text, where it is to be told
 
 	// What is still to come, in order. Empty for simple queries.
 	exp   []expect

@@ -36,7 +36,6 @@ type ledger struct {
 	counter  int64              // the value at the end
 	twice    int                // values answered twice
 	locks    int
-	unlocked int // attempts that found it held
 	held     string
 	until    time.Time // when the hold ends by itself
 	overlaps int

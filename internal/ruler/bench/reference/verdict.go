@@ -110,11 +110,6 @@ func fastest(at At, others ...string) func(*Measured) Judgement {
 	}
 }
 
-// untold is a claim that no run of this program decides.
-func untold(why string) func(*Measured) Judgement {
-	return func(*Measured) Judgement { return Judgement{Verdict: CannotTell, Evidence: sentence(why)} }
-}
-
 // sentence writes a reason with a capital letter and a full stop.
 func sentence(why string) string {
 	if why == "" {
