@@ -18,7 +18,7 @@ import (
 // patterns that can fit, and one limit.
 func TestEveryRowIsMeasured(t *testing.T) {
 	for _, plan := range []string{"mini", "full"} {
-		parts, err := Parts(plan)
+		parts, err := Parts(plan, Programs{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,7 +52,7 @@ func TestEveryRowIsMeasured(t *testing.T) {
 			}
 		}
 	}
-	if _, err := Parts("huge"); err == nil {
+	if _, err := Parts("huge", Programs{}); err == nil {
 		t.Error("a plan that is not there was taken")
 	}
 }
@@ -130,7 +130,7 @@ func TestJudge(t *testing.T) {
 }
 
 func TestPage(t *testing.T) {
-	parts, err := Parts("mini")
+	parts, err := Parts("mini", Programs{PgBouncer: "/opt/pgbouncer", Tools: []string{"/a", "/b"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func TestPage(t *testing.T) {
 	}
 	for _, want := range []string{
 		"Of 1 goals that were measured 1 are met, 0 are not, and 0 cannot be told.",
-		"| hinted INSERTs, prepared, 256 clients | direct |", "experiment inserts-64 was not run", "weir bench proxy --engine postgres",
+		"| hinted INSERTs, prepared, 256 clients | direct |", "experiment inserts-64 was not run", "weir bench proxy --engine postgres", "--pgbouncer /opt/pgbouncer", "--tools /a,/b",
 	} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("the page lacks %q", want)

@@ -183,6 +183,9 @@ func Rows() []Row {
 		least(fmt.Sprintf("key lookups, prepared, %d clients", g.clients), fmt.Sprintf("reads-prepared-%d", g.clients), "direct", "weir", "rate", g.goal)
 	}
 	least("key lookups, prepared, 64 clients", "reads-prepared-64", "pgbouncer", "weir", "rate", 1.6)
+	for _, g := range []struct{ method, text string }{{"trust", "without a password"}, {"md5", "by md5 and a file"}, {"auth-query", "by md5 and a query"}} {
+		least("pgbench -C, logins "+g.text+", 10 clients", "logins-"+g.method+"-10", "pgbouncer", "weir", "rate", 1)
+	}
 	out = append(out, Row{Area: area, Work: "no window against the best one, 2 ms for a flush, 256 clients", Part: part, Window: true, Goal: suite.AtLeast("inserts-256-fsync2ms", "", "weir auto", "rate", 0.97, "")})
 
 	area, part = areaProxyMy, "proxy-mariadb"
@@ -217,10 +220,22 @@ func Rows() []Row {
 	return out
 }
 
+// Programs are peers that are not where they are looked for.
+type Programs struct {
+	PgBouncer string   // the program
+	Tools     []string // directories of other backup tools
+}
+
 // Parts are the commands of a plan.
-func Parts(plan string) ([]reference.Part, error) {
+func Parts(plan string, p Programs) ([]reference.Part, error) {
 	var out []reference.Part
 	add := func(name, verb string, args ...string) {
+		if verb == "proxy" && p.PgBouncer != "" {
+			args = append(args, "--pgbouncer", p.PgBouncer)
+		}
+		if verb == "backup" && len(p.Tools) > 0 {
+			args = append(args, "--tools", strings.Join(p.Tools, ","))
+		}
 		out = append(out, reference.Part{Name: name, Bench: verb, Args: append([]string{"bench", verb}, args...)})
 	}
 	switch plan {
@@ -235,7 +250,8 @@ func Parts(plan string) ([]reference.Part, error) {
 			add("proxy-"+engine, "proxy", "--engine", engine, "--plan", "full", "--windows", "1", "--rounds", rounds, "--duration", duration, "--experiments", strings.Join(experiments, ","))
 		}
 		proxy("postgres", "inserts-64", "inserts-256", "inserts-1000", "literals-64", "literals-256", "updates-64",
-			"transactions-16", "transactions-64", "transactions-256", "reads-prepared-16", "reads-prepared-64", "reads-prepared-256", "inserts-256-fsync2ms")
+			"transactions-16", "transactions-64", "transactions-256", "reads-prepared-16", "reads-prepared-64", "reads-prepared-256",
+			"logins-trust-10", "logins-md5-10", "logins-auth-query-10", "inserts-256-fsync2ms")
 		proxy("mariadb", "inserts-16", "inserts-64", "inserts-256", "literals-1")
 		add("backup-postgres", "backup", "--engine", "postgres", "--plan", "mini", "--size", size, "--experiments", "dump-shop,dump-huge,restore-shop")
 		add("backup-mariadb", "backup", "--engine", "mariadb", "--plan", "mini", "--size", size, "--experiments", "dump-shop,restore-shop")

@@ -16,6 +16,7 @@ import (
 func Command(benches []suite.Bench) *cobra.Command {
 	var o reference.Options
 	var experiments []string
+	var programs Programs
 	cmd := &cobra.Command{
 		Use:   "peers",
 		Short: "Every goal of the design on one page: weir beside what people run today",
@@ -34,7 +35,7 @@ Plan mini takes about a quarter of an hour on two processors.`,
   weir bench peers --resume --out out/peers`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			parts, err := Parts(o.Plan)
+			parts, err := Parts(o.Plan, programs)
 			if err != nil {
 				return cli.UsageError(err)
 			}
@@ -49,6 +50,8 @@ Plan mini takes about a quarter of an hour on two processors.`,
 	f.StringVar(&o.Plan, "plan", "mini", "how much to run: "+strings.Join(reference.Plans(), ", ")+" (smoke: a minute, whose figures say nothing)")
 	f.StringVar(&o.Out, "out", "", "directory for parts, samples and the page (default out/bench-peers-TIME)")
 	f.BoolVar(&o.Resume, "resume", false, "go on with the run in --out")
+	f.StringVar(&programs.PgBouncer, "pgbouncer", "", "PgBouncer program to compare with (default: the installed one)")
+	f.StringSliceVar(&programs.Tools, "tools", nil, "directories to look for other backup tools in, before all others")
 	f.StringSliceVar(&experiments, "experiments", nil, "parts (kv) or experiments of one (proxy-mariadb/literals-1) to run, instead of all")
 	return cmd
 }
