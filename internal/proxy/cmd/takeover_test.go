@@ -392,12 +392,11 @@ func TestTakeoverRefusesSessions(t *testing.T) {
 	}
 	clitest.Write(t, users, fmt.Sprintf("%q \"own\"\n", pg.User()))
 	s.args = append(s.args, "--auth", "scram-sha-256")
-	before := s.next()
+	s.over(s.next()) // until then the former process may serve it
 	var e *pgconn.PgError
 	if _, err := gone.Exec(t.Context(), "SELECT 1"); !errors.As(err, &e) || e.Code != "57P01" || !strings.Contains(e.Message, "no longer one of weir's") {
 		t.Errorf("the session of a user who is listed no more: %v", err)
 	}
-	s.over(before)
 	if _, err := pinned.Exec(t.Context(), "SELECT 1"); !errors.As(err, &e) || e.Code != "57P01" {
 		t.Errorf("a session that could not be handed over: %v", err)
 	}
