@@ -101,13 +101,17 @@ func choose(parts []Part, asked []string) ([]Part, error) {
 	wanted := make(map[string][]string) // experiments by part
 	var names []string
 	for _, p := range parts {
-		names = append(names, p.Name)
+		for _, name := range []string{p.Document, p.Name} {
+			if name != "" && !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
 	}
 	for _, a := range asked {
 		where, experiment, _ := strings.Cut(a, "/")
 		found := false
 		for _, p := range parts {
-			if p.Name != where && p.Document != where {
+			if where == "" || p.Name != where && p.Document != where {
 				continue
 			}
 			found = true
@@ -122,7 +126,7 @@ func choose(parts []Part, asked []string) ([]Part, error) {
 			}
 		}
 		if !found {
-			return nil, fmt.Errorf("--experiments: no report or part %q: want some of 000, 001, 002, 003, 004, %s, each also with /EXPERIMENT", where, strings.Join(names, ", "))
+			return nil, fmt.Errorf("--experiments: no part %q: want some of %s, each also with /EXPERIMENT", where, strings.Join(names, ", "))
 		}
 	}
 	var out []Part

@@ -115,7 +115,7 @@ func TestChoose(t *testing.T) {
 			t.Errorf("%q: %s, want %s", asked, got, want)
 		}
 	}
-	for asked, want := range map[string]string{"005": "no report or part", "003/pools": "has one experiment"} {
+	for asked, want := range map[string]string{"005": "no part \"005\": want some of 000, 000-postgres,", "003/pools": "has one experiment"} {
 		if got := names(asked); !strings.Contains(got, want) {
 			t.Errorf("%q: %s, want an error that says %q", asked, got, want)
 		}
@@ -495,7 +495,7 @@ func TestCommandRefusesWhatMakesNoSense(t *testing.T) {
 	for args, want := range map[string]string{
 		"--plan none":       "--plan",
 		"--resume":          "--resume: name the directory with --out",
-		"--experiments 009": "no report or part",
+		"--experiments 009": "no part",
 	} {
 		cmd := Command([]suite.Bench{})
 		cmd.SetArgs(strings.Fields(args))
@@ -513,6 +513,24 @@ func TestUnbraced(t *testing.T) {
 	for name, want := range map[string]string{"0 (no batching)": "0 (no batching)", "(direct, without a proxy)": "direct, without a proxy", "10": "10", "": ""} {
 		if got := unbraced(name); got != want {
 			t.Errorf("%q: %q, want %q", name, got, want)
+		}
+	}
+}
+
+// What a part said last may be where to find its help: the reason stands before that.
+func TestTheLastWordOfAPart(t *testing.T) {
+	for said, want := range map[string]string{
+		"weir: no disk\n": "no disk",
+		"at work\nweir: no experiment \"x\"\nRun 'weir bench kv --help' for usage.\n": "no experiment \"x\"",
+		"Run 'weir bench kv --help' for usage.\n":                                     "Run 'weir bench kv --help' for usage.",
+		"": "",
+	} {
+		tl := &tail{}
+		if _, err := tl.Write([]byte(said)); err != nil {
+			t.Fatal(err)
+		}
+		if got := tl.last(); got != want {
+			t.Errorf("last of %q = %q, want %q", said, got, want)
 		}
 	}
 }

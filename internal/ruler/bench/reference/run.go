@@ -311,11 +311,14 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// last is the last line that was written.
+// last is the last line that was written, but for the one that leads to the help.
 func (t *tail) last() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	lines := strings.Split(strings.TrimSpace(string(t.b)), "\n")
+	if n := len(lines) - 1; n > 0 && strings.HasPrefix(lines[n], "Run 'weir ") {
+		lines = lines[:n]
+	}
 	return strings.TrimPrefix(strings.TrimSpace(lines[len(lines)-1]), "weir: ")
 }
 
