@@ -18,6 +18,9 @@ import (
 // pgbenchScale is the size of pgbench's tables: 100,000 accounts each.
 const pgbenchScale = 10
 
+// bouncerPool is how many server connections the lab's PgBouncer has.
+const bouncerPool = 20
+
 // transactions compares pgbench's simple updates: BEGIN, an UPDATE of an account, its
 // SELECT, an INSERT into the history, COMMIT, each its own prepared message. pgbench is
 // the client because its users know what it does; of its answers the rate is known and
@@ -39,7 +42,14 @@ func (r *run) transactions(ctx context.Context, clients int) error {
 	}
 	e := r.experiment("transactions", clients, fmt.Sprintf("pgbench -N -M prepared, transactions a second, %s", clientsName(clients)))
 	ways := []way{r.direct()}
-	if r.bouncer != nil && r.pooledStatements() {
+	switch {
+	case r.bouncer == nil || !r.pooledStatements():
+	case clients > bouncerPool:
+		// A thread of pgbench waits for one client's statement to be prepared, and has
+		// the transactions of its other clients wait meanwhile, which may hold all
+		// connections: after 120 s PgBouncer gives up.
+		r.Leave("PgBouncer with pgbench's transactions of more than %d clients, its server connections: pgbench and it wait for each other", bouncerPool)
+	default:
 		ways = append(ways, r.pgbouncer())
 	}
 	ways = append(ways, weirWay(r.weir, "weir", "", bench.NotApplicable))
