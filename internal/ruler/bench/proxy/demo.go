@@ -113,8 +113,8 @@ func (d *demo) run(ctx context.Context) error {
 		return errors.Join(missing...)
 	}
 	d.conclude(shown, pages)
-	fmt.Fprint(d.stdout, "next    weir bench proxy --plan full            every client count, window, slow disk, lookups\n"+
-		"        weir bench proxy --plan full --mysql    the same on MariaDB\n")
+	fmt.Fprint(d.stdout, "next    weir bench proxy --plan full                     every client count, window, slow disk, lookups\n"+
+		"        weir bench proxy --plan full --engine mariadb    the same on MariaDB\n")
 	return nil
 }
 
