@@ -112,29 +112,26 @@ func (w Row) ofKind(against, side *bench.Case) (suite.Target, bool) {
 
 // fastest finds the case of a pattern that has the highest rate.
 func fastest(r *bench.Result, pattern string) *bench.Case {
-	var best *bench.Case
-	for i := range r.Cases {
-		c := &r.Cases[i]
+	return fastestOf(r, func(c *bench.Case) bool {
 		// A pattern of ours that is malformed fits nothing, and the page says so.
-		if fits, err := path.Match(pattern, c.Name); err != nil || !fits {
-			continue
-		}
-		if best == nil || c.Summary["rate"].Median > best.Summary["rate"].Median {
-			best = c
-		}
-	}
-	return best
+		fits, err := path.Match(pattern, c.Name)
+		return err == nil && fits
+	})
 }
 
 // bestWindow finds the case with a fixed window that has the highest rate.
 func bestWindow(r *bench.Result) *bench.Case {
+	return fastestOf(r, func(c *bench.Case) bool {
+		w := c.Factors["window"]
+		return w != "" && w != bench.NotApplicable && w != "0" && w != "auto"
+	})
+}
+
+func fastestOf(r *bench.Result, fits func(*bench.Case) bool) *bench.Case {
 	var best *bench.Case
 	for i := range r.Cases {
 		c := &r.Cases[i]
-		if w := c.Factors["window"]; w == "" || w == bench.NotApplicable || w == "0" || w == "auto" {
-			continue
-		}
-		if best == nil || c.Summary["rate"].Median > best.Summary["rate"].Median {
+		if fits(c) && (best == nil || c.Summary["rate"].Median > best.Summary["rate"].Median) {
 			best = c
 		}
 	}
