@@ -155,6 +155,10 @@ func (s *Server[L]) Open(engine, listen string, side Side, newLoop func() (L, er
 	o := side.Options()
 	hosts := side.Hosts()
 	hosts.Log, hosts.OnChange = o.Log, s.moved
+	hosts.Alive = func(ctx context.Context) bool {
+		alive, err := s.answersNow(ctx)
+		return alive && err == nil
+	}
 	monitor, err := upstream.New(hosts)
 	if err != nil {
 		return err

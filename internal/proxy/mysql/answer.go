@@ -45,7 +45,14 @@ func (b *backend) OnData(p []byte) int {
 			b.fail(err)
 			return len(p)
 		}
-		if event == mywire.EventDone && b.answer.ErrorCode() != 0 && b.runsAgain(u) {
+		code := uint16(0)
+		if event == mywire.EventDone {
+			code = b.answer.ErrorCode()
+		}
+		if code == mywire.ErrOptionPrevents || code == mywire.ErrReadOnlyMode {
+			b.p.l.srv.Monitor.Refused()
+		}
+		if code != 0 && b.runsAgain(u) {
 			u.retry, b.hold = true, b.hold[:0]
 		} else {
 			b.forward(u, rest[:n], event)

@@ -332,6 +332,9 @@ func (b *backend) clientError(u *unit, msg []byte) {
 		return
 	}
 	u.failed, u.err = true, e
+	if e.Code == pgwire.CodeReadOnly {
+		b.p.l.srv.Monitor.Refused()
+	}
 	b.unlearn(u)
 	if u.flushAt > 0 && u.c != nil {
 		u.c.resume()

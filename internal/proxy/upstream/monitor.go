@@ -32,6 +32,9 @@ type Config struct {
 	Timeout time.Duration
 	// Lookup resolves a host name. Default: the system's resolver.
 	Lookup func(ctx context.Context, name string) ([]string, error)
+	// Alive reports whether the host that connections go to has answered anybody just
+	// now. Such a host is not left because its probe comes too late. Default: it has not.
+	Alive func(ctx context.Context) bool
 	// OnChange is called, from Run's goroutine, when new connections go to another
 	// endpoint than before: connections to old are to be closed. now has no
 	// address while there is no such host.
@@ -176,12 +179,19 @@ func (m *Monitor) Hosts() []Status {
 	return slices.Clone(m.hosts)
 }
 
-// Suspect has the hosts looked at soon: a connection broke, or a write was refused
-// because the host takes none.
+// Suspect has the hosts looked at soon: one could not be connected to.
 func (m *Monitor) Suspect() {
 	select {
 	case m.asked <- struct{}{}:
 	default:
+	}
+}
+
+// Refused has the hosts looked at soon where a primary is wanted: the one in use refused
+// a write because it takes none.
+func (m *Monitor) Refused() {
+	if m.cfg.Target.wantsPrimary() {
+		m.Suspect()
 	}
 }
 
@@ -256,11 +266,11 @@ func (m *Monitor) look(ctx context.Context, asked bool) {
 	if ctx.Err() != nil {
 		return // the probes failed for that
 	}
-	m.mu.Lock()
-	old, before := m.now, m.err
-	if again := forgive(found, m.hosts, old); again {
+	if again := m.forgive(ctx, found); again {
 		m.Suspect()
 	}
+	m.mu.Lock()
+	old, before := m.now, m.err
 	next, doubt, err := choose(m.cfg.Target, found, old, patroni)
 	m.hosts, m.now, m.err = found, next, err
 	if next != old {
@@ -293,16 +303,17 @@ func (m *Monitor) look(ctx context.Context, asked bool) {
 	}
 }
 
-// forgive lets the present host fail one probe by time, and tells whether it did: a
-// host that is busy is no reason to close every connection to it.
-func forgive(found, before []Status, now Endpoint) bool {
+// forgive lets the present host fail a probe by time, and tells whether it did: a host
+// that is busy is no reason to close every connection to it. It is forgiven once, and
+// for as long as it answers others.
+func (m *Monitor) forgive(ctx context.Context, found []Status) bool {
 	for i := range found {
 		h := &found[i]
-		if h.Endpoint != now || !errors.Is(h.Err, context.DeadlineExceeded) {
+		if h.Endpoint != m.now || !errors.Is(h.Err, context.DeadlineExceeded) {
 			continue
 		}
-		for _, was := range before {
-			if was.Endpoint == now && was.Err == nil && !was.late {
+		for _, was := range m.hosts { // only this goroutine changes m.hosts and m.now
+			if was.Endpoint == m.now && was.Err == nil && (!was.late || m.cfg.Alive != nil && m.cfg.Alive(ctx)) {
 				h.Report, h.Err, h.late = was.Report, nil, true
 				return true
 			}

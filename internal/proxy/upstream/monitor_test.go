@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -168,6 +169,33 @@ func TestMonitorForgivesOneSlowAnswer(t *testing.T) {
 		time.Sleep(6 * time.Second)
 		if want := []string{"10.0.0.1:5>10.0.0.2:5"}; !slices.Equal(f.moved(), want) {
 			t.Errorf("a host that hangs: %q, want %q", f.moved(), want)
+		}
+	})
+}
+
+// A host whose probes come too late is not left while it answers others.
+func TestMonitorStaysWithAHostThatAnswers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var answers atomic.Bool
+		m, f := watch(t, Config{
+			Hosts: []string{"10.0.0.1:5", "10.0.0.2:5"}, Target: TargetReadWrite,
+			Alive: func(context.Context) bool { return answers.Load() },
+		})
+		f.set("10.0.0.1:5", RolePrimary)
+		f.set("10.0.0.2:5", RolePrimary)
+		run(t, m)
+		_ = current(t, m)
+		answers.Store(true)
+		f.hang("10.0.0.1:5", true)
+		time.Sleep(time.Minute)
+		if len(f.moved()) != 0 {
+			t.Errorf("it answers others, and yet: %q", f.moved())
+		}
+		answers.Store(false)
+		time.Sleep(5 * time.Second)
+		if want := []string{"10.0.0.1:5>10.0.0.2:5"}; !slices.Equal(f.moved(), want) {
+			t.Errorf("a host that answers nobody any more: %q, want %q", f.moved(), want)
 		}
 	})
 }

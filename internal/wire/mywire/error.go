@@ -46,6 +46,7 @@ const (
 	ErrMalformedPacket       = 1835
 	ErrReadOnlyTransaction   = 1792
 	ErrMustChangePassword    = 1820
+	ErrReadOnlyMode          = 1836
 	ErrMariaConnectionKilled = 1927 // ER_CONNECTION_KILLED of MariaDB
 	ErrMariaStatementTimeout = 1969
 	ErrQueryTimeout          = 3024

@@ -17,6 +17,7 @@ const (
 	CodeProtocolViolation        = "08P01"
 	CodeFeatureNotSupported      = "0A000"
 	CodeActiveTransaction        = "25001"
+	CodeReadOnly                 = "25006" // read_only_sql_transaction
 	CodeNoActiveTransaction      = "25P01"
 	CodeInFailedTransaction      = "25P02"
 	CodeIdleInTransactionTimeout = "25P03"
