@@ -84,7 +84,7 @@ func verbOf(kw keyword) Verb {
 // statement takes one statement into account; tok is its first token at the
 // call and its end afterwards.
 func (s *scanner) statement() {
-	for s.expect && !s.done() {
+	for s.Expect && !s.done() {
 		s.next()
 	}
 	s.command()
@@ -212,7 +212,7 @@ func (s *scanner) copyCommand() {
 		return
 	}
 	for !s.done() {
-		if s.depth == 0 {
+		if s.Depth == 0 {
 			switch {
 			case s.is(kwFrom):
 				s.effects |= EffWrites
@@ -237,7 +237,7 @@ func (s *scanner) prepare() {
 		}
 	}
 	s.calls = false
-	for !s.done() && !(s.is(kwAs) && s.depth == 0) {
+	for !s.done() && !(s.is(kwAs) && s.Depth == 0) {
 		s.next()
 	}
 	s.calls = true
@@ -253,7 +253,7 @@ func (s *scanner) explain() {
 	if s.tok.kind == '(' {
 		s.next()
 		if s.tok.kind != '(' && !s.is(kwSelect, kwWith, kwValues, kwTable) {
-			for !s.done() && s.depth > 0 {
+			for !s.done() && s.Depth > 0 {
 				s.next()
 			}
 			if !s.done() {
@@ -275,12 +275,13 @@ func (s *scanner) inner(outer Verb) {
 	if s.done() {
 		return
 	}
-	s.verb, s.expect, s.mainDepth = VerbOther, true, s.depth
+	s.BeginInner()
+	s.verb = VerbOther
 	name := s.name
 	if s.tok.kind == tokWord && s.tok.kw != notKeyword {
 		s.observeKeyword()
 	}
-	for s.expect && !s.done() {
+	for s.Expect && !s.done() {
 		s.next()
 	}
 	if s.verb != VerbExplain && s.verb != VerbPrepare { // they do not nest
@@ -296,7 +297,7 @@ func (s *scanner) inner(outer Verb) {
 func (s *scanner) declare() {
 	s.next()
 	s.takeName()
-	for !s.done() && !(s.is(kwFor) && s.depth == 0) {
+	for !s.done() && !(s.is(kwFor) && s.Depth == 0) {
 		if s.is(kwHold) && s.prev.kw == kwWith {
 			s.effects |= EffHold
 		}

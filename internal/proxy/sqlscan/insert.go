@@ -1,24 +1,17 @@
 package sqlscan
 
 import (
-	"hash/maphash"
 	"strconv"
+
+	"github.com/weirdb/weir/internal/proxy/sqlscan/lexicon"
 )
 
-// InsertShape is an INSERT of one row of VALUES, cut where further rows may be
-// put: Prefix + Tuple [+ ", " + Tuple ...] + Suffix is a statement again. The
-// strings are substrings of the text.
+// InsertShape is an INSERT of one row of VALUES, cut where further rows may be put.
 type InsertShape struct {
-	Table     string     // the table as written, qualified or not
-	Prefix    string     // from INSERT to just after VALUES
-	Tuple     string     // the row, from "(" to ")"
-	TupleAt   int        // where Tuple begins in the text
-	Suffix    string     // RETURNING and its list with what stands before it; "" without RETURNING
-	Arity     int        // values in Tuple
-	Params    []ParamRef // parameters in Tuple in order of their place
-	MaxParam  int        // the highest n of $n in Tuple; 0 without parameters
-	Returning bool
-	Literals  bool // Tuple holds at least one constant: string, number, TRUE, FALSE or NULL
+	lexicon.Shape
+	Table    string     // as written, qualified or not
+	Params   []ParamRef // parameters in Tuple in order of their place
+	MaxParam int        // the highest n of $n in Tuple; 0 without parameters
 }
 
 // ParamRef is the place of one $n: Tuple[Start:End] == "$N".
@@ -50,7 +43,7 @@ const insertEffects = EffWrites | EffSequence | EffBackslash
 func Insert(sql string) (InsertShape, bool) { return insert(lexer{sql: sql}) }
 
 func insert(lex lexer) (InsertShape, bool) {
-	s := scanner{lex: lex}
+	s := scanner{observer: observer{lex: lex}}
 	s.reset()
 	s.next()
 	var shape InsertShape
@@ -101,7 +94,7 @@ func (s *scanner) insert(shape *InsertShape) bool {
 	for s.tok.kind == ';' {
 		s.next()
 	}
-	return s.tok.kind == tokEOF && s.depth == 0 && !s.lex.broken && s.effects&^insertEffects == 0
+	return s.tok.kind == tokEOF && s.Depth == 0 && !s.lex.broken && s.effects&^insertEffects == 0
 }
 
 // insertTarget reads the table, its alias and the list of columns. Subscripts
@@ -156,12 +149,12 @@ func (s *scanner) insertRow(shape *InsertShape) bool {
 	if s.tok.kind == ')' {
 		return false
 	}
-	for ; s.depth > 0; s.next() {
+	for ; s.Depth > 0; s.next() {
 		switch s.tok.kind {
 		case tokEOF, ';':
 			return false
 		case ',':
-			if s.depth == 1 && brackets == 0 {
+			if s.Depth == 1 && brackets == 0 {
 				shape.Arity++
 			}
 		case '[':
@@ -212,31 +205,11 @@ func (s InsertShape) AppendTuple(dst []byte, base int) []byte {
 	return append(dst, s.Tuple[from:]...)
 }
 
-var shapeSeed = maphash.MakeSeed()
+// ShapeKey hashes what inserts that may share one statement have in common. Equal keys
+// are a strong hint only: Compatible decides.
+func (s InsertShape) ShapeKey() uint64 { return s.Key(len(s.Params) > 0) }
 
-// ShapeKey hashes what inserts that may share one statement have in common. It
-// is unpredictable, so that no client can aim at another's key, and differs
-// from process to process. Equal keys are a strong hint only: Compatible decides.
-func (s InsertShape) ShapeKey() uint64 {
-	var h maphash.Hash
-	h.SetSeed(shapeSeed)
-	h.WriteString(s.Prefix)
-	h.WriteByte(0)
-	h.WriteString(s.Suffix)
-	h.WriteByte(0)
-	if len(s.Params) > 0 {
-		h.WriteString(s.Tuple)
-	}
-	h.WriteByte(byte(s.Arity))
-	h.WriteByte(byte(s.Arity >> 8))
-	return h.Sum64()
-}
-
-// Compatible reports whether s and o may share one multi-row statement: the
-// same Prefix, Suffix and Arity and, if either has parameters, the same Tuple.
+// Compatible reports whether s and o may share one multi-row statement.
 func (s InsertShape) Compatible(o InsertShape) bool {
-	if s.Prefix != o.Prefix || s.Suffix != o.Suffix || s.Arity != o.Arity {
-		return false
-	}
-	return len(s.Params) == 0 && len(o.Params) == 0 || s.Tuple == o.Tuple
+	return s.Fits(&o.Shape, len(s.Params) > 0 || len(o.Params) > 0)
 }

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/weirdb/weir/internal/proxy/sqlscan/lexicon"
 )
 
 func TestInsertShape(t *testing.T) {
@@ -15,26 +17,29 @@ func TestInsertShape(t *testing.T) {
 		{
 			"INSERT INTO t (a, b) VALUES ($1, $2)",
 			InsertShape{
-				Table: "t", Prefix: "INSERT INTO t (a, b) VALUES", Tuple: "($1, $2)", Arity: 2,
-				Params: []ParamRef{{1, 3, 1}, {5, 7, 2}}, MaxParam: 2,
+				Shape: lexicon.Shape{Prefix: "INSERT INTO t (a, b) VALUES", Tuple: "($1, $2)", Arity: 2},
+				Table: "t", Params: []ParamRef{{1, 3, 1}, {5, 7, 2}}, MaxParam: 2,
 			},
 		},
 		{
 			"/* batch:10 */ insert into s.\"T\"as x(a)overriding system value values/* c */($12) -- d\n returning a, lower(b); -- end",
 			InsertShape{
-				Table: `s."T"`, Prefix: `insert into s."T"as x(a)overriding system value values`, Tuple: "($12)",
-				Suffix: " -- d\n returning a, lower(b)", Arity: 1, Params: []ParamRef{{1, 4, 12}}, MaxParam: 12, Returning: true,
+				Shape: lexicon.Shape{Prefix: `insert into s."T"as x(a)overriding system value values`, Tuple: "($12)", Suffix: " -- d\n returning a, lower(b)", Arity: 1, Returning: true},
+				Table: `s."T"`, Params: []ParamRef{{1, 4, 12}}, MaxParam: 12,
 			},
 		},
 		{
 			"insert into t values (1, 'x,)', array[1, 2], default, null, f.x)",
-			InsertShape{Table: "t", Prefix: "insert into t values", Tuple: "(1, 'x,)', array[1, 2], default, null, f.x)", Arity: 6, Literals: true},
+			InsertShape{
+				Shape: lexicon.Shape{Prefix: "insert into t values", Tuple: "(1, 'x,)', array[1, 2], default, null, f.x)", Arity: 6, Literals: true},
+				Table: "t",
+			},
 		},
 		{
 			"insert into t values (coalesce($1, lower($2)), nextval('s'), $3::numeric(10, 2))",
 			InsertShape{
-				Table: "t", Prefix: "insert into t values", Tuple: "(coalesce($1, lower($2)), nextval('s'), $3::numeric(10, 2))", Arity: 3,
-				Params: []ParamRef{{10, 12, 1}, {20, 22, 2}, {40, 42, 3}}, MaxParam: 3, Literals: true,
+				Shape: lexicon.Shape{Prefix: "insert into t values", Tuple: "(coalesce($1, lower($2)), nextval('s'), $3::numeric(10, 2))", Arity: 3, Literals: true},
+				Table: "t", Params: []ParamRef{{10, 12, 1}, {20, 22, 2}, {40, 42, 3}}, MaxParam: 3,
 			},
 		},
 	} {

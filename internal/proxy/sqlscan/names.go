@@ -131,7 +131,7 @@ func settings(lex lexer) (names []Touched, all bool) {
 			if !ok {
 				all = false
 			} else {
-				s := scanner{lex: lex}
+				s := observer{lex: lex}
 				names = append(names, Touched{Name: name, Local: s.localConfig()})
 			}
 		}

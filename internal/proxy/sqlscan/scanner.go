@@ -6,12 +6,12 @@ import (
 	"github.com/weirdb/weir/internal/proxy/sqlscan/lexicon"
 )
 
-// scanner walks the tokens of a text. Each call of next takes one token into
-// account by observe; the handlers of single commands only move on and look.
-//
-// It needs no stack: what it must know of an enclosing parenthesis is one bit
-// per depth. Beyond maxDepth it gives up and says EffUnknown.
-type scanner struct {
+// observer walks the tokens of a text. Each call of next takes one token into
+// account: what the text may do, its verb, and where it is in it. Where parentheses
+// are deeper than it knows it says EffUnknown.
+type observer struct {
+	lexicon.Nesting
+
 	lex   lexer
 	prev2 token
 	prev  token
@@ -24,24 +24,25 @@ type scanner struct {
 	qualifier token
 	part      token
 
-	depth    int    // open parentheses
-	withs    uint64 // bit d: at depth d a WITH list waits for its main verb
 	operands uint64 // bit d: the parenthesis that closes to depth d is not followed by an alias
 
-	expect    bool // the statement's verb has not been seen
-	mainDepth int  // where it will be
-	verb      Verb
-	calls     bool // unknown names before "(" are function calls
-	asRuns    bool // what follows AS at depth 0 is a query that runs
-	routine   bool // CREATE FUNCTION or PROCEDURE
-	atomic    int  // open BEGIN ATOMIC and CASE of a routine's body
+	verb    Verb
+	calls   bool // unknown names before "(" are function calls
+	asRuns  bool // what follows AS at depth 0 is a query that runs
+	routine bool // CREATE FUNCTION or PROCEDURE
+	atomic  int  // open BEGIN ATOMIC and CASE of a routine's body
 
 	effects Effect
-	set     SetClause
-	name    string
 }
 
-const maxDepth = 64
+// scanner reads commands. Its handlers of single commands only move on and look:
+// what the tokens do is the observer's.
+type scanner struct {
+	observer
+
+	set  SetClause
+	name string
+}
 
 // Scan reads sql. It allocates nothing unless a name must be folded, a hint is
 // unusable, or one of several statements is SET. It retains nothing; the strings in the result may alias sql.
@@ -53,7 +54,7 @@ func Scan(sql string) Statement { return scan(lexer{sql: sql}) }
 func scan(lex lexer) Statement {
 	sql := lex.sql
 	var out Statement
-	s := scanner{lex: lex}
+	s := scanner{observer: observer{lex: lex}}
 	s.reset()
 	s.next()
 	if s.lex.comment >= 0 {
@@ -95,132 +96,118 @@ func scan(lex lexer) Statement {
 }
 
 // reset makes ready for the first token of a statement.
-func (s *scanner) reset() {
-	s.tok, s.prev = token{}, token{}
-	s.chain, s.depth, s.withs, s.operands = 0, 0, 0, 0
-	s.expect, s.mainDepth, s.verb, s.calls = true, 0, VerbOther, true
-	s.asRuns, s.routine, s.atomic = false, false, 0
+func (o *observer) reset() {
+	o.tok, o.prev = token{}, token{}
+	o.Begin()
+	o.chain, o.operands, o.verb, o.calls = 0, 0, VerbOther, true
+	o.asRuns, o.routine, o.atomic = false, false, 0
 }
 
 // done reports whether tok ends the statement.
-func (s *scanner) done() bool {
-	return s.tok.kind == tokEOF || s.tok.kind == ';' && s.depth == 0 && s.atomic == 0
+func (o *observer) done() bool {
+	return o.tok.kind == tokEOF || o.tok.kind == ';' && o.Depth == 0 && o.atomic == 0
 }
 
 // skip moves to the end of the statement.
-func (s *scanner) skip() {
-	for !s.done() {
-		s.next()
+func (o *observer) skip() {
+	for !o.done() {
+		o.next()
 	}
 }
 
-func (s *scanner) next() {
-	s.prev2, s.prev = s.prev, s.tok
-	s.tok = s.lex.next()
-	s.observe()
+func (o *observer) next() {
+	o.prev2, o.prev = o.prev, o.tok
+	o.tok = o.lex.next()
+	o.observe()
 }
 
 // is reports whether tok is one of the keywords.
-func (s *scanner) is(words ...keyword) bool {
+func (o *observer) is(words ...keyword) bool {
 	for _, w := range words {
-		if s.tok.kw == w {
-			return s.tok.kind == tokWord
+		if o.tok.kw == w {
+			return o.tok.kind == tokWord
 		}
 	}
 	return false
 }
 
 // accept moves on if tok is the keyword.
-func (s *scanner) accept(w keyword) bool {
-	if s.tok.kw != w || s.tok.kind != tokWord {
+func (o *observer) accept(w keyword) bool {
+	if o.tok.kw != w || o.tok.kind != tokWord {
 		return false
 	}
-	s.next()
+	o.next()
 	return true
 }
 
-func (s *scanner) text(t token) string { return s.lex.sql[t.start:t.end] }
+func (o *observer) text(t token) string { return o.lex.sql[t.start:t.end] }
 
 // observe takes tok into account.
-func (s *scanner) observe() {
-	switch s.tok.kind {
+func (o *observer) observe() {
+	switch o.tok.kind {
 	case tokWord, tokQuoted:
-		s.observeName()
+		o.observeName()
 	case '(':
-		s.open()
+		o.open()
 	case ')':
-		s.close()
+		o.close()
 	}
 }
 
-func (s *scanner) open() {
-	if s.prev.kind == tokWord || s.prev.kind == tokQuoted {
-		s.call()
+func (o *observer) open() {
+	if o.prev.kind == tokWord || o.prev.kind == tokQuoted {
+		o.call()
 	}
-	if s.depth < maxDepth {
-		bit := uint64(1) << s.depth
-		s.operands &^= bit
-		if s.prev.kw == kwOperator || s.prev.kw == kwOn && s.before.kw == kwDistinct {
-			s.operands |= bit
+	if o.Depth < lexicon.MaxDepth {
+		bit := uint64(1) << o.Depth
+		o.operands &^= bit
+		if o.prev.kw == kwOperator || o.prev.kw == kwOn && o.before.kw == kwDistinct {
+			o.operands |= bit
 		}
-		if s.withs&bit != 0 && s.prev.kind == ')' { // WITH ... (SELECT ...)
-			s.withs &^= bit
-			if s.expect && s.mainDepth == s.depth {
-				s.mainDepth++
-			}
-		} else if s.expect && s.withs == 0 && s.mainDepth == s.depth {
-			s.mainDepth++
-		}
-	} else {
-		s.effects |= EffUnknown
 	}
-	s.depth++
+	if !o.Open(o.prev.kind == ')') {
+		o.effects |= EffUnknown
+	}
 }
 
-func (s *scanner) close() {
-	if s.depth == 0 {
+func (o *observer) close() {
+	if !o.Close() {
 		return // the server will refuse it
 	}
-	if s.depth < maxDepth {
-		s.withs &^= uint64(1) << s.depth
-	}
-	s.depth--
-	if s.depth < maxDepth && s.operands&(1<<s.depth) != 0 {
+	if o.Depth < lexicon.MaxDepth && o.operands&(1<<o.Depth) != 0 {
 		// What follows is an expression; with the kind of an operator the
 		// parenthesis no longer looks like the end of an aliased item.
-		s.tok.kind = tokOp
+		o.tok.kind = tokOp
 	}
 }
 
 // observeName handles words and quoted identifiers.
-func (s *scanner) observeName() {
-	if s.prev.kind == '.' && s.chain > 0 {
-		s.chain++
-		s.qualifier = s.part
+func (o *observer) observeName() {
+	if o.prev.kind == '.' && o.chain > 0 {
+		o.chain++
+		o.qualifier = o.part
 	} else {
-		s.chain = 1
-		s.before = s.prev
+		o.chain = 1
+		o.before = o.prev
 	}
-	s.part = s.tok
-	if s.tok.kw != notKeyword {
-		if s.chain == 1 {
-			s.observeKeyword()
+	o.part = o.tok
+	if o.tok.kw != notKeyword {
+		if o.chain == 1 {
+			o.observeKeyword()
 		}
 		return
 	}
-	if s.expect && s.depth == s.mainDepth && s.withs == 0 {
-		s.expect = false // no command begins like this
-	}
-	name, quoted := s.identifier(s.tok)
+	o.NoVerb()
+	name, quoted := o.identifier(o.tok)
 	if len(name) > 3 && name[0]|0x20 == 'p' && name[2] == '_' {
-		s.observeSystemName(name, quoted)
+		o.observeSystemName(name, quoted)
 	}
 }
 
 // identifier returns a name without its quotes. A quoted name with escapes in
 // it comes back with them and so matches nothing.
-func (s *scanner) identifier(t token) (name string, quoted bool) {
-	name = s.text(t)
+func (o *observer) identifier(t token) (name string, quoted bool) {
+	name = o.text(t)
 	if t.kind != tokQuoted {
 		return name, false
 	}
@@ -230,13 +217,13 @@ func (s *scanner) identifier(t token) (name string, quoted bool) {
 	return name, true
 }
 
-func (s *scanner) observeSystemName(name string, quoted bool) {
+func (o *observer) observeSystemName(name string, quoted bool) {
 	if len(name) >= 7 && lexicon.EqualFold(name[:7], "pg_temp") && (len(name) == 7 || len(name) > 8 && name[7] == '_' && isDigits(name[8:])) {
-		s.effects |= EffTemp
+		o.effects |= EffTemp
 		return
 	}
 	if sessionRelationTable.Find(name, lexicon.Hash(name), !quoted) >= 0 {
-		s.effects |= EffSessionRead
+		o.effects |= EffSessionRead
 	}
 }
 
@@ -245,67 +232,66 @@ func isDigits(t string) bool {
 }
 
 // observeKeyword handles a keyword that is not part of a dotted name.
-func (s *scanner) observeKeyword() {
-	switch kw := s.tok.kw; kw {
+func (o *observer) observeKeyword() {
+	switch kw := o.tok.kw; kw {
 	case kwWith:
-		if s.depth < maxDepth && (s.expect && s.depth == s.mainDepth || s.prev.kind == '(') {
-			s.withs |= 1 << s.depth
+		if o.With(o.prev.kind == '(') {
 			return
 		}
 	case kwInto:
-		if s.prev.kw == kwInsert || s.prev.kw == kwMerge {
-			s.effects |= EffWrites
-		} else if s.verb == VerbSelect {
-			s.effects |= EffWrites | EffDDL
+		if o.prev.kw == kwInsert || o.prev.kw == kwMerge {
+			o.effects |= EffWrites
+		} else if o.verb == VerbSelect {
+			o.effects |= EffWrites | EffDDL
 		}
 	case kwTemp, kwTemporary:
-		if s.prev.kw == kwInto || s.prev.kw == kwLocal || s.prev.kw == kwGlobal {
-			s.effects |= EffTemp
+		if o.prev.kw == kwInto || o.prev.kw == kwLocal || o.prev.kw == kwGlobal {
+			o.effects |= EffTemp
 		}
 	case kwFrom:
-		if s.prev.kw == kwDelete && s.prev2.kind == '(' {
-			s.effects |= EffWrites
+		if o.prev.kw == kwDelete && o.prev2.kind == '(' {
+			o.effects |= EffWrites
 		}
 	case kwUpdate, kwShare:
-		if s.prev.kw == kwFor || s.prev.kw == kwKey {
-			s.effects |= EffLockRows
-		} else if kw == kwUpdate && s.prev.kind == '(' {
-			s.effects |= EffWrites
+		if o.prev.kw == kwFor || o.prev.kw == kwKey {
+			o.effects |= EffLockRows
+		} else if kw == kwUpdate && o.prev.kind == '(' {
+			o.effects |= EffWrites
 		}
 	case kwExecute:
-		if s.verb == VerbDDL && s.prev.kw == kwAs {
-			s.effects |= EffPrepare
+		if o.verb == VerbDDL && o.prev.kw == kwAs {
+			o.effects |= EffPrepare
 		}
 	case kwAs:
-		if s.asRuns && s.depth == 0 {
-			s.calls = true
+		if o.asRuns && o.Depth == 0 {
+			o.calls = true
 		}
 	case kwAtomic:
-		if s.routine && s.prev.kw == kwBegin {
-			s.atomic = 1
+		if o.routine && o.prev.kw == kwBegin {
+			o.atomic = 1
 		}
 	case kwCase:
-		if s.atomic > 0 {
-			s.atomic++
+		if o.atomic > 0 {
+			o.atomic++
 		}
 	case kwEnd:
-		if s.atomic > 0 {
-			s.atomic--
+		if o.atomic > 0 {
+			o.atomic--
 		}
 	}
-	s.observeVerb()
+	o.observeVerb()
 }
 
 // observeVerb looks whether the keyword tok begins a statement, or the main part of one that
 // began by WITH.
-func (s *scanner) observeVerb() {
-	listed := s.depth < maxDepth && s.withs&(1<<s.depth) != 0
-	if !listed && !s.expect {
+func (o *observer) observeVerb() {
+	listed := o.Listed()
+	if !listed && !o.Expect {
 		return
 	}
-	main := s.expect && s.depth == s.mainDepth
+	main := o.Main()
 	var v Verb
-	switch s.tok.kw {
+	switch o.tok.kw {
 	case kwSelect:
 		v = VerbSelect
 	case kwValues:
@@ -324,140 +310,138 @@ func (s *scanner) observeVerb() {
 		if listed || !main {
 			return
 		}
-		v = verbOf(s.tok.kw)
+		v = verbOf(o.tok.kw)
 	}
 	// In "WITH a AS (...) main" the main verb follows a parenthesis or the
 	// column that ends a SEARCH or CYCLE clause. Anything else is a name.
-	if listed && s.prev.kind != ')' && !s.endsSearch() {
+	if listed && o.prev.kind != ')' && !o.endsSearch() {
 		return
 	}
-	if listed {
-		s.withs &^= 1 << s.depth
-	}
+	o.Verb()
 	if main {
-		s.verb, s.expect = v, false
+		o.verb = v
 	}
 	if main || listed {
-		s.effects |= verbEffects[v]
+		o.effects |= verbEffects[v]
 	}
 }
 
 // endsSearch reports whether prev is the column after SET or USING.
-func (s *scanner) endsSearch() bool {
-	return (s.prev.kind == tokWord || s.prev.kind == tokQuoted) &&
-		(s.prev2.kw == kwSet || s.prev2.kw == kwUsing)
+func (o *observer) endsSearch() bool {
+	return (o.prev.kind == tokWord || o.prev.kind == tokQuoted) &&
+		(o.prev2.kw == kwSet || o.prev2.kw == kwUsing)
 }
 
 // call handles "(" after a name.
-func (s *scanner) call() {
-	kw := s.prev.kw
-	if s.chain == 1 && (!kw.isFunctionName() || s.isGrammar(kw)) {
+func (o *observer) call() {
+	kw := o.prev.kw
+	if o.chain == 1 && (!kw.isFunctionName() || o.isGrammar(kw)) {
 		return
 	}
-	switch s.before.kind {
+	switch o.before.kind {
 	case tokCast, ')', tokQuoted:
 		return // a type with modifiers, an alias with columns
 	case tokWord:
-		switch s.before.kw {
+		switch o.before.kw {
 		case notKeyword, kwAs, kwInto, kwRecursive, kwOrdinality, kwExecute:
 			return
 		}
 	}
-	if s.depth < maxDepth && s.withs&(1<<s.depth) != 0 {
+	if o.Listed() {
 		return // the columns of WITH name (...)
 	}
-	name, quoted := s.identifier(s.prev)
-	if s.chain > 2 || s.chain == 2 && !s.isCatalog(s.qualifier) {
-		s.unknownCall()
+	name, quoted := o.identifier(o.prev)
+	if o.chain > 2 || o.chain == 2 && !o.isCatalog(o.qualifier) {
+		o.unknownCall()
 		return
 	}
 	if len(name) == len("set_config") && (name == "set_config" || !quoted && lexicon.EqualFold(name, "set_config")) {
-		if !s.localConfig() {
-			s.effects |= EffSetConfig
+		if !o.localConfig() {
+			o.effects |= EffSetConfig
 		}
 		return
 	}
 	e := functionEffects(name, !quoted)
 	if e == EffUnknownFunc {
-		s.unknownCall()
+		o.unknownCall()
 		return
 	}
-	s.effects |= e
+	o.effects |= e
 }
 
-func (s *scanner) unknownCall() {
-	if s.calls {
-		s.effects |= EffUnknownFunc
+func (o *observer) unknownCall() {
+	if o.calls {
+		o.effects |= EffUnknownFunc
 	}
 }
 
-func (s *scanner) isCatalog(t token) bool {
-	name, quoted := s.identifier(t)
+func (o *observer) isCatalog(t token) bool {
+	name, quoted := o.identifier(t)
 	return name == "pg_catalog" || !quoted && lexicon.EqualFold(name, "pg_catalog")
 }
 
 // isGrammar reports whether an unreserved keyword before "(" is there as a
 // keyword, which the token in front of it tells. Where in doubt it is a
 // function, which is the safe mistake.
-func (s *scanner) isGrammar(kw keyword) bool {
+func (o *observer) isGrammar(kw keyword) bool {
 	switch kw {
 	case notKeyword:
 		return false
 	case kwBy:
-		return s.before.kw == kwGroup || s.before.kw == kwOrder || s.before.kw == kwPartition
+		return o.before.kw == kwGroup || o.before.kw == kwOrder || o.before.kw == kwPartition
 	case kwSets:
-		return s.before.kw == kwGrouping
+		return o.before.kw == kwGrouping
 	case kwRollup:
 		return true
 	case kwMaterialized:
-		return s.before.kw == kwAs || s.before.kw == kwNot
+		return o.before.kw == kwAs || o.before.kw == kwNot
 	case kwConflict:
-		return s.before.kw == kwOn
+		return o.before.kw == kwOn
 	case kwOperator, kwEscape, kwRepeatable, kwJoin, kwPassing, kwLike, kwIlike, kwVarying:
-		return s.afterOperand()
+		return o.afterOperand()
 	case kwZone:
-		return s.before.kw == kwTime
+		return o.before.kw == kwTime
 	case kwOver, kwFilter:
-		return s.before.kind == ')'
+		return o.before.kind == ')'
 	case kwInsert:
-		return s.before.kw == kwThen
+		return o.before.kw == kwThen
 	case kwFirst, kwNext:
-		return s.before.kw == kwFetch
+		return o.before.kw == kwFetch
 	case kwDocument, kwContent:
-		return s.before.kind == '('
+		return o.before.kind == '('
 	case kwSet:
-		return s.effects.Has(EffWrites)
+		return o.effects.Has(EffWrites)
 	case kwExplain:
-		return s.before.kind == tokEOF
+		return o.before.kind == tokEOF
 	}
 	return false
 }
 
 // afterOperand reports whether before ends an operand, a table or the first
 // half of a keyword such as INNER JOIN, so that no expression can begin behind it.
-func (s *scanner) afterOperand() bool {
-	switch s.before.kind {
+func (o *observer) afterOperand() bool {
+	switch o.before.kind {
 	case tokString, tokNumber, tokParam, tokQuoted, ')', ']':
 		return true
 	case tokWord:
-		switch s.before.kw {
+		switch o.before.kw {
 		case kwBy, kwZone, kwEscape, kwLike, kwIlike:
 			return false
 		case kwNot, kwBit, kwChar, kwCharacter, kwNchar:
 			return true
 		}
-		return s.before.kw.isFunctionName()
+		return o.before.kw.isFunctionName()
 	}
 	return false
 }
 
 // localConfig reports whether the arguments that begin at the current "("
 // end with the third one being the word true.
-func (s *scanner) localConfig() bool {
-	if s.depth >= maxDepth {
+func (o *observer) localConfig() bool {
+	if o.Depth >= lexicon.MaxDepth {
 		return false // nested calls would each read the rest of the text
 	}
-	ahead := s.lex
+	ahead := o.lex
 	depth, commas, words := 1, 0, 0
 	isTrue := false
 	for depth > 0 {

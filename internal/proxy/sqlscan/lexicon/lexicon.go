@@ -1,10 +1,13 @@
 // Package lexicon is what the scanners of weir's SQL dialects share below their
 // grammars: bytes folded to lower case, tables of words that are found without
-// allocating, and the writer of normal forms.
+// allocating, the writer of normal forms, where a statement begins within parentheses
+// (Nesting), and an INSERT that may share a statement with others (Shape).
 //
 // Identifiers of all dialects consist of ASCII letters, digits, "_", "$" and
 // bytes above 127, and are compared without the case of ASCII letters.
 package lexicon
+
+import "strings"
 
 // Fold maps the bytes of an identifier to lower case and all others to 0.
 // Bytes above 127 are letters and are not folded.
@@ -120,3 +123,21 @@ func (t *Table) Word(i int) string { return t.words[i] }
 
 // Len returns how many words the table has.
 func (t *Table) Len() int { return len(t.words) }
+
+// SetNames lists the names of a set's members, bit by bit, joined by "|"; "none" for the
+// empty set.
+func SetNames(set uint64, names []string) string {
+	if set == 0 {
+		return "none"
+	}
+	var in []string
+	for i, name := range names {
+		if set&(1<<i) != 0 {
+			in = append(in, name)
+		}
+	}
+	if set>>len(names) != 0 {
+		in = append(in, "invalid")
+	}
+	return strings.Join(in, "|")
+}

@@ -240,15 +240,16 @@ func (s *scanner) inner(outer Verb) {
 	for s.tok.kind == '(' {
 		s.next()
 	}
-	s.verb, s.expect, s.mainDepth = VerbOther, true, s.depth
+	s.BeginInner()
+	s.verb = VerbOther
 	switch kw := s.tok.kw; {
 	case s.done():
 	case outer == VerbExplain && kw != kwWith && queryVerb(kw) == VerbOther: // DESCRIBE table
-		s.expect = false
+		s.Expect = false
 	case kw != notKeyword && kw <= lastKeyword:
 		s.observeKeyword()
 	}
-	for s.expect && !s.done() {
+	for s.Expect && !s.done() {
 		s.next()
 	}
 	switch s.verb {
@@ -312,7 +313,7 @@ func (s *scanner) load() {
 		s.next()
 	}
 	// The columns may be user variables, which are then written.
-	s.target, s.mainDepth = true, s.depth
+	s.target, s.MainDepth = true, s.Depth
 	for !s.done() && !s.is(kwSet) {
 		if s.tok.kind == tokUserVar {
 			s.effects |= EffUserVarWrite
@@ -388,7 +389,7 @@ func (s *scanner) definition() {
 // createRoutine looks whether a stored routine is defined: DEFINER = user,
 // AGGREGATE and the like may stand before its kind.
 func (s *scanner) createRoutine() {
-	for !s.done() && s.depth == 0 {
+	for !s.done() && s.Depth == 0 {
 		switch s.tok.kw {
 		case kwProcedure, kwFunction, kwTrigger, kwEvent, kwPackage:
 			s.routine = true

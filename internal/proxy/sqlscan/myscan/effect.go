@@ -1,6 +1,6 @@
 package myscan
 
-import "strings"
+import "github.com/weirdb/weir/internal/proxy/sqlscan/lexicon"
 
 // Effect is a set of things that a statement may do to its session, or needs
 // of it. A set bit means "may", a clear bit means "does not, as far as the text
@@ -139,17 +139,5 @@ func (e Effect) Has(set Effect) bool { return e&set != 0 }
 // String lists the names of the set's members, joined by "|"; "none" for the
 // empty set.
 func (e Effect) String() string {
-	if e == 0 {
-		return "none"
-	}
-	var names []string
-	for i, name := range effectNames {
-		if e&(1<<i) != 0 {
-			names = append(names, name)
-		}
-	}
-	if e >= effectEnd {
-		names = append(names, "invalid")
-	}
-	return strings.Join(names, "|")
+	return lexicon.SetNames(uint64(e), effectNames[:])
 }

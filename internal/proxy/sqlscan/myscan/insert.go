@@ -1,27 +1,21 @@
 package myscan
 
 import (
-	"hash/maphash"
 	"iter"
+
+	"github.com/weirdb/weir/internal/proxy/sqlscan/lexicon"
 )
 
-// InsertShape is an INSERT of one row of VALUES, cut where further rows may be
-// put: Prefix + Tuple [+ "," + Tuple ...] + Suffix is a statement again. The
-// strings are substrings of the text, but for a quoted Schema or Table that has
-// its quote inside.
+// InsertShape is an INSERT of one row of VALUES, cut where further rows may be put.
+// Its strings are substrings of the text, but for a quoted Schema or Table that has its
+// quote inside.
 type InsertShape struct {
+	lexicon.Shape
 	Target     string // the table as written, qualified or not
 	Schema     string // the database without quotes; "" if the table is not qualified
 	Table      string // the table without quotes
-	Prefix     string // from INSERT to just after VALUES
 	ColumnList string // the columns as written, from "(" to ")"; "" without a list
-	Tuple      string // the row, from "(" to ")"
-	TupleAt    int    // where Tuple begins in the text
-	Suffix     string // RETURNING and its list with what stands before it; "" without RETURNING
-	Arity      int    // values in Tuple
 	Params     int    // parameters in Tuple
-	Returning  bool   // INSERT ... RETURNING, MariaDB
-	Literals   bool   // Tuple holds at least one constant: string, number, TRUE, FALSE or NULL
 
 	mode Mode
 }
@@ -49,7 +43,7 @@ const maxParams = 65535
 func Insert(sql string, mode Mode) (InsertShape, bool) { return insert(newLexer(sql, mode)) }
 
 func insert(lex lexer) (InsertShape, bool) {
-	s := scanner{lex: lex}
+	s := scanner{observer: observer{lex: lex}}
 	s.reset()
 	s.next()
 	shape := InsertShape{mode: lex.mode}
@@ -86,7 +80,7 @@ func (s *scanner) insert(shape *InsertShape) bool {
 	for s.tok.kind == ';' {
 		s.next()
 	}
-	return s.tok.kind == tokEOF && s.depth == 0 && s.effects == EffWrites && shape.Params <= maxParams &&
+	return s.tok.kind == tokEOF && s.Depth == 0 && s.effects == EffWrites && shape.Params <= maxParams &&
 		!s.lex.broken && !s.lex.doubtful && !s.lex.executed
 }
 
@@ -160,12 +154,12 @@ func (s *scanner) insertRow(shape *InsertShape) bool {
 	if s.tok.kind != ')' {
 		shape.Arity = 1
 	}
-	for ; s.depth > 0; s.next() {
+	for ; s.Depth > 0; s.next() {
 		switch s.tok.kind {
 		case tokEOF, ';', '.', tokQuoted, tokUserVar, tokSysVar, tokAssign:
 			return false
 		case ',':
-			if s.depth == 1 {
+			if s.Depth == 1 {
 				shape.Arity++
 			}
 		case tokString, tokNumber:
@@ -262,32 +256,12 @@ func (s InsertShape) AppendMulti(dst []byte, n int) []byte {
 	return append(dst, s.Suffix...)
 }
 
-var shapeSeed = maphash.MakeSeed()
+// ShapeKey hashes what inserts that may share one statement have in common. Equal keys
+// are a strong hint only: Compatible decides.
+func (s InsertShape) ShapeKey() uint64 { return s.Key(s.Params > 0) }
 
-// ShapeKey hashes what inserts that may share one statement have in common. It
-// is unpredictable, so that no client can aim at another's key, and differs
-// from process to process. Equal keys are a strong hint only: Compatible decides.
-func (s InsertShape) ShapeKey() uint64 {
-	var h maphash.Hash
-	h.SetSeed(shapeSeed)
-	h.WriteString(s.Prefix)
-	h.WriteByte(0)
-	h.WriteString(s.Suffix)
-	h.WriteByte(0)
-	if s.Params > 0 {
-		h.WriteString(s.Tuple)
-	}
-	h.WriteByte(byte(s.Arity))
-	h.WriteByte(byte(s.Arity >> 8))
-	return h.Sum64()
-}
-
-// Compatible reports whether s and o may share one multi-row statement: the same
-// Prefix, Suffix and Arity and, if either has parameters, the same Tuple. The
-// caller sees to it that both were read in the same Mode.
+// Compatible reports whether s and o may share one multi-row statement. The caller sees
+// to it that both were read in the same Mode.
 func (s InsertShape) Compatible(o InsertShape) bool {
-	if s.Prefix != o.Prefix || s.Suffix != o.Suffix || s.Arity != o.Arity {
-		return false
-	}
-	return s.Params == 0 && o.Params == 0 || s.Tuple == o.Tuple
+	return s.Fits(&o.Shape, s.Params > 0 || o.Params > 0)
 }

@@ -6,6 +6,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/weirdb/weir/internal/proxy/sqlscan/lexicon"
 )
 
 func TestInsertShape(t *testing.T) {
@@ -16,34 +18,43 @@ func TestInsertShape(t *testing.T) {
 	}{
 		{
 			"INSERT INTO t (a, b) VALUES (?, ?)",
-			InsertShape{Target: "t", Table: "t", Prefix: "INSERT INTO t (a, b) VALUES", ColumnList: "(a, b)", Tuple: "(?, ?)", Arity: 2, Params: 2},
+			InsertShape{
+				Shape:  lexicon.Shape{Prefix: "INSERT INTO t (a, b) VALUES", Tuple: "(?, ?)", Arity: 2},
+				Target: "t", Table: "t", ColumnList: "(a, b)", Params: 2,
+			},
 			[]string{"a", "b"},
 		},
 		{
 			"/* batch:10 */ insert d.`t``x`(`a b`,C)value/* c */('it''s', -1.5e3, \"x\", null) -- d\n returning a, lower(b); -- end",
 			InsertShape{
-				Target: "d.`t``x`", Schema: "d", Table: "t`x", Prefix: "insert d.`t``x`(`a b`,C)value", ColumnList: "(`a b`,C)",
-				Tuple: "('it''s', -1.5e3, \"x\", null)", Suffix: " -- d\n returning a, lower(b)", Arity: 4, Returning: true, Literals: true,
+				Shape:  lexicon.Shape{Prefix: "insert d.`t``x`(`a b`,C)value", Tuple: "('it''s', -1.5e3, \"x\", null)", Suffix: " -- d\n returning a, lower(b)", Arity: 4, Returning: true, Literals: true},
+				Target: "d.`t``x`", Schema: "d", Table: "t`x", ColumnList: "(`a b`,C)",
 			},
 			[]string{"a b", "C"},
 		},
 		{
 			"insert into t values ()",
-			InsertShape{Target: "t", Table: "t", Prefix: "insert into t values", Tuple: "()"},
+			InsertShape{
+				Shape:  lexicon.Shape{Prefix: "insert into t values", Tuple: "()"},
+				Target: "t", Table: "t",
+			},
 			nil,
 		},
 		{
 			"insert into t () values (default)",
-			InsertShape{Target: "t", Table: "t", Prefix: "insert into t () values", ColumnList: "()", Tuple: "(default)", Arity: 1},
+			InsertShape{
+				Shape:  lexicon.Shape{Prefix: "insert into t () values", Tuple: "(default)", Arity: 1},
+				Target: "t", Table: "t", ColumnList: "()",
+			},
 			nil,
 		},
 		{
 			"insert into t values (now(), concat(?, lower('X')), 1 + 2 * (3 div 4), cast('1' as unsigned integer), convert(? using utf8mb4), _utf8mb4'x' collate utf8mb4_bin, " +
 				"date_add(current_timestamp, interval 1 day), date '2020-01-01', case when ? is null then 1 else 2 end, x'4142', 0x41, true, if(? in (1, 2), 'a', 'b'), not ?)",
 			InsertShape{
-				Target: "t", Table: "t", Prefix: "insert into t values", Tuple: "(now(), concat(?, lower('X')), 1 + 2 * (3 div 4), cast('1' as unsigned integer), convert(? using utf8mb4), _utf8mb4'x' collate utf8mb4_bin, " +
-					"date_add(current_timestamp, interval 1 day), date '2020-01-01', case when ? is null then 1 else 2 end, x'4142', 0x41, true, if(? in (1, 2), 'a', 'b'), not ?)",
-				Arity: 14, Params: 5, Literals: true,
+				Shape: lexicon.Shape{Prefix: "insert into t values", Tuple: "(now(), concat(?, lower('X')), 1 + 2 * (3 div 4), cast('1' as unsigned integer), convert(? using utf8mb4), _utf8mb4'x' collate utf8mb4_bin, " +
+					"date_add(current_timestamp, interval 1 day), date '2020-01-01', case when ? is null then 1 else 2 end, x'4142', 0x41, true, if(? in (1, 2), 'a', 'b'), not ?)", Arity: 14, Literals: true},
+				Target: "t", Table: "t", Params: 5,
 			},
 			nil,
 		},

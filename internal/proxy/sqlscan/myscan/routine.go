@@ -3,33 +3,33 @@ package myscan
 // observeBlock counts the blocks of a stored routine that are open. An IF, a
 // REPEAT or a FOR opens one only where a statement begins; elsewhere they are
 // functions, or part of IF EXISTS, HANDLER FOR and the like.
-func (s *scanner) observeBlock() {
-	if s.prev.kw == kwEnd {
+func (o *observer) observeBlock() {
+	if o.prev.kw == kwEnd {
 		return // END IF, END LOOP, ...
 	}
-	switch s.tok.kw {
+	switch o.tok.kw {
 	case kwBegin, kwCase, kwLoop, kwWhile:
-		s.blocks++
+		o.blocks++
 	case kwIf, kwRepeat, kwFor:
-		if s.beginsStatement() && (s.nextByte() != '(' || s.tok.kw == kwIf && s.thenFollows()) {
-			s.blocks++
+		if o.beginsStatement() && (o.nextByte() != '(' || o.tok.kw == kwIf && o.thenFollows()) {
+			o.blocks++
 		}
 	case kwEnd:
-		if s.blocks > 0 {
-			s.blocks--
+		if o.blocks > 0 {
+			o.blocks--
 		}
 	}
 }
 
 // beginsStatement reports whether a statement of a routine may begin at tok.
-func (s *scanner) beginsStatement() bool {
-	switch s.prev.kind {
+func (o *observer) beginsStatement() bool {
+	switch o.prev.kind {
 	case ';', ')', tokString, tokEOF:
 		return true
 	case tokOp:
-		return s.text(s.prev) == ":" // a label
+		return o.text(o.prev) == ":" // a label
 	}
-	switch s.prev.kw {
+	switch o.prev.kw {
 	case kwBegin, kwThen, kwElse, kwDo, kwLoop, kwRepeat, kwRow, kwData, kwDefiner:
 		return true
 	}
@@ -39,9 +39,9 @@ func (s *scanner) beginsStatement() bool {
 // thenFollows reports whether the IF that tok is, with "(" behind it, is the
 // statement and not the function. If it takes long to tell, it says that it is
 // not: then the routine seems to end early, which is the safe mistake.
-func (s *scanner) thenFollows() bool {
+func (o *observer) thenFollows() bool {
 	const most = 256
-	ahead, depth := s.lex, 0
+	ahead, depth := o.lex, 0
 	for range most {
 		switch t := ahead.next(); {
 		case t.kind == '(':

@@ -6,12 +6,12 @@ import (
 	"github.com/weirdb/weir/internal/proxy/sqlscan/lexicon"
 )
 
-// scanner walks the tokens of a text. Each call of next takes one token into
-// account by observe; the handlers of single commands only move on and look.
-//
-// It needs no stack: what it must know of an enclosing parenthesis is one bit
-// per depth. Beyond maxDepth it gives up and says EffUnknown.
-type scanner struct {
+// observer walks the tokens of a text. Each call of next takes one token into
+// account: what the text may do, its verb, and where it is in it. Where parentheses
+// are deeper than it knows it says EffUnknown.
+type observer struct {
+	lexicon.Nesting
+
 	lex  lexer
 	tok  token
 	prev token   // the one before tok
@@ -23,25 +23,26 @@ type scanner struct {
 	before token
 	part   token
 
-	depth     int    // open parentheses
-	withs     uint64 // bit d: at depth d a WITH list waits for its main verb
-	expect    bool   // the statement's verb has not been seen
-	mainDepth int    // where it will be
-	verb      Verb
-	inert     bool // nothing of the text runs now: the definition of an object
-	asRuns    bool // but a query in it does: CREATE TABLE ... SELECT
-	target    bool // INSERT or REPLACE: the table has not been seen to its end
-	into      bool // user variables are written: the list of INTO
-	routine   bool // a stored routine or a compound statement: ";" may be part of it
-	blocks    int  // BEGIN, CASE, IF, LOOP, ... of a routine that wait for END
+	verb    Verb
+	inert   bool // nothing of the text runs now: the definition of an object
+	asRuns  bool // but a query in it does: CREATE TABLE ... SELECT
+	target  bool // INSERT or REPLACE: the table has not been seen to its end
+	into    bool // user variables are written: the list of INTO
+	routine bool // a stored routine or a compound statement: ";" may be part of it
+	blocks  int  // BEGIN, CASE, IF, LOOP, ... of a routine that wait for END
 
 	effects Effect
-	set     SetList
-	kill    Kill
-	name    string
 }
 
-const maxDepth = 64
+// scanner reads commands. Its handlers of single commands only move on and look:
+// what the tokens do is the observer's.
+type scanner struct {
+	observer
+
+	set  SetList
+	kill Kill
+	name string
+}
 
 // ends is what the server drops at the end of a text before it looks.
 const ends = "; \n\t\r\f\v"
@@ -53,7 +54,7 @@ func Scan(sql string, mode Mode) Statement { return scan(newLexer(sql, mode)) }
 func scan(lex lexer) Statement {
 	var out Statement
 	sql := lex.sql
-	s := scanner{lex: lex}
+	s := scanner{observer: observer{lex: lex}}
 	s.reset()
 	s.next()
 	if s.lex.comment >= 0 {
@@ -126,36 +127,36 @@ func (s *scanner) semicolon() int {
 }
 
 // reset makes ready for the first token of a statement.
-func (s *scanner) reset() {
-	s.tok, s.prev = token{}, token{}
-	s.chain, s.depth, s.withs = 0, 0, 0
-	s.expect, s.mainDepth, s.verb = true, 0, VerbOther
-	s.inert, s.asRuns, s.target, s.into, s.routine, s.blocks = false, false, false, false, false, 0
+func (o *observer) reset() {
+	o.tok, o.prev = token{}, token{}
+	o.Begin()
+	o.chain, o.verb = 0, VerbOther
+	o.inert, o.asRuns, o.target, o.into, o.routine, o.blocks = false, false, false, false, false, 0
 }
 
 // done reports whether tok ends the statement.
-func (s *scanner) done() bool {
-	return s.tok.kind == tokEOF || s.tok.kind == ';' && s.blocks == 0
+func (o *observer) done() bool {
+	return o.tok.kind == tokEOF || o.tok.kind == ';' && o.blocks == 0
 }
 
 // skip moves to the end of the statement.
-func (s *scanner) skip() {
-	for !s.done() {
-		s.next()
+func (o *observer) skip() {
+	for !o.done() {
+		o.next()
 	}
 }
 
-func (s *scanner) next() {
-	s.past = s.prev.kw
-	s.prev.kind, s.prev.kw, s.prev.start, s.prev.end = s.tok.kind, s.tok.kw, s.tok.start, s.tok.end
-	s.tok = s.lex.next()
-	s.observe()
+func (o *observer) next() {
+	o.past = o.prev.kw
+	o.prev.kind, o.prev.kw, o.prev.start, o.prev.end = o.tok.kind, o.tok.kw, o.tok.start, o.tok.end
+	o.tok = o.lex.next()
+	o.observe()
 }
 
 // is reports whether tok is one of the keywords.
-func (s *scanner) is(words ...keyword) bool {
+func (o *observer) is(words ...keyword) bool {
 	for _, w := range words {
-		if s.tok.kw == w {
+		if o.tok.kw == w {
 			return true
 		}
 	}
@@ -163,20 +164,20 @@ func (s *scanner) is(words ...keyword) bool {
 }
 
 // accept moves on if tok is the keyword.
-func (s *scanner) accept(w keyword) bool {
-	if s.tok.kw != w {
+func (o *observer) accept(w keyword) bool {
+	if o.tok.kw != w {
 		return false
 	}
-	s.next()
+	o.next()
 	return true
 }
 
-func (s *scanner) text(t token) string { return s.lex.sql[t.start:t.end] }
+func (o *observer) text(t token) string { return o.lex.sql[t.start:t.end] }
 
 // statement takes one statement into account; tok is its first token at the
 // call and its end afterwards.
 func (s *scanner) statement() {
-	for s.expect && !s.done() {
+	for s.Expect && !s.done() {
 		s.next()
 	}
 	s.command()
@@ -184,251 +185,230 @@ func (s *scanner) statement() {
 		s.effects |= EffUnknown
 	}
 	s.skip()
-	if s.depth != 0 || s.blocks != 0 {
+	if s.Depth != 0 || s.blocks != 0 {
 		s.effects |= EffUnknown
 	}
 }
 
 // observe takes tok into account.
-func (s *scanner) observe() {
-	if s.into && s.tok.kind != tokUserVar && s.tok.kind != ',' {
-		s.into = false
+func (o *observer) observe() {
+	if o.into && o.tok.kind != tokUserVar && o.tok.kind != ',' {
+		o.into = false
 	}
-	switch s.tok.kind {
+	switch o.tok.kind {
 	case tokWord, tokQuoted:
-		s.observeName()
+		o.observeName()
 	case '(':
-		s.open()
+		o.open()
 	case ')':
-		s.close()
+		o.close()
 	case tokUserVar:
-		if !s.inert {
-			s.observeUserVar()
+		if !o.inert {
+			o.observeUserVar()
 		}
 	case tokSysVar:
-		s.chain, s.before, s.part = 1, s.prev, s.tok
-		if !s.inert {
-			s.effects |= readingVariable(unquote(s.text(s.tok)[2:]))
+		o.chain, o.before, o.part = 1, o.prev, o.tok
+		if !o.inert {
+			o.effects |= readingVariable(unquote(o.text(o.tok)[2:]))
 		}
 	}
-	if s.expect && s.prev.kind == tokEOF && s.tok.kind != tokWord && s.tok.kind != '(' {
-		s.expect = false // no command begins like this
+	if o.Expect && o.prev.kind == tokEOF && o.tok.kind != tokWord && o.tok.kind != '(' {
+		o.Expect = false // no command begins like this
 	}
 }
 
 // observeUserVar handles a user variable.
-func (s *scanner) observeUserVar() {
-	ahead := s.lex
+func (o *observer) observeUserVar() {
+	ahead := o.lex
 	switch {
-	case s.prev.kw == kwInto || s.into && s.prev.kind == ',':
-		s.into = true
-		s.effects |= EffUserVarWrite
+	case o.prev.kw == kwInto || o.into && o.prev.kind == ',':
+		o.into = true
+		o.effects |= EffUserVarWrite
 	case ahead.next().kind == tokAssign:
-		s.effects |= EffUserVarWrite
+		o.effects |= EffUserVarWrite
 	default:
-		s.effects |= EffUserVarRead
+		o.effects |= EffUserVarRead
 	}
 }
 
-func (s *scanner) open() {
-	if s.prev.kind == tokWord || s.prev.kind == tokQuoted {
-		s.call()
+func (o *observer) open() {
+	if o.prev.kind == tokWord || o.prev.kind == tokQuoted {
+		o.call()
 	}
-	if s.depth < maxDepth {
-		bit := uint64(1) << s.depth
-		if s.withs&bit != 0 && s.prev.kind == ')' { // WITH ... (SELECT ...)
-			s.withs &^= bit
-			if s.expect && s.mainDepth == s.depth {
-				s.mainDepth++
-			}
-		} else if s.expect && s.withs == 0 && s.mainDepth == s.depth {
-			s.mainDepth++
-		}
-	} else {
-		s.effects |= EffUnknown
+	if !o.Open(o.prev.kind == ')') {
+		o.effects |= EffUnknown
 	}
-	s.depth++
 }
 
-func (s *scanner) close() {
-	if s.depth == 0 {
-		s.effects |= EffUnknown // the server will refuse it
-		return
+func (o *observer) close() {
+	if !o.Close() {
+		o.effects |= EffUnknown // the server will refuse it
 	}
-	if s.depth < maxDepth {
-		s.withs &^= uint64(1) << s.depth
-	}
-	s.depth--
 }
 
 // observeName handles words and quoted identifiers.
-func (s *scanner) observeName() {
-	kw := s.tok.kw
-	if s.prev.kind == '.' && s.chain > 0 {
-		s.chain++
-		if !s.inert {
-			s.observeQualified()
+func (o *observer) observeName() {
+	kw := o.tok.kw
+	if o.prev.kind == '.' && o.chain > 0 {
+		o.chain++
+		if !o.inert {
+			o.observeQualified()
 		}
-		s.part = s.tok
+		o.part = o.tok
 		return
 	}
-	s.chain, s.before, s.part = 1, s.prev, s.tok
+	o.chain, o.before, o.part = 1, o.prev, o.tok
 	switch {
-	case s.inert:
-		s.observeInert()
+	case o.inert:
+		o.observeInert()
 		return
 	case kw == notKeyword:
-		if s.tok.kind == tokQuoted && isSessionRelation(unquote(s.text(s.tok))) {
-			s.effects |= EffSessionRead
+		if o.tok.kind == tokQuoted && isSessionRelation(unquote(o.text(o.tok))) {
+			o.effects |= EffSessionRead
 		}
 	case kw > lastKeyword:
 		if kw.has(classRelation) {
-			s.effects |= EffSessionRead
+			o.effects |= EffSessionRead
 		}
 	default:
-		s.observeKeyword()
+		o.observeKeyword()
 		return
 	}
-	if s.expect && s.depth == s.mainDepth && s.withs == 0 {
-		s.expect = false // no command begins like this
-	}
+	o.NoVerb()
 }
 
 // observeInert handles a name in the definition of an object.
-func (s *scanner) observeInert() {
-	if s.asRuns && s.tok.kw == kwSelect {
-		s.inert = false
-		s.effects |= EffWrites
+func (o *observer) observeInert() {
+	if o.asRuns && o.tok.kw == kwSelect {
+		o.inert = false
+		o.effects |= EffWrites
 	}
-	if s.routine {
-		s.observeBlock()
+	if o.routine {
+		o.observeBlock()
 	}
 }
 
 // observeQualified handles tok as a further part of a dotted name.
-func (s *scanner) observeQualified() {
-	name := unquote(s.text(s.tok))
-	if s.part.kind == tokSysVar {
-		s.effects |= readingVariable(name)
+func (o *observer) observeQualified() {
+	name := unquote(o.text(o.tok))
+	if o.part.kind == tokSysVar {
+		o.effects |= readingVariable(name)
 		return
 	}
-	if isSessionRelation(name) || isSessionDatabase(unquote(s.text(s.part))) {
-		s.effects |= EffSessionRead
+	if isSessionRelation(name) || isSessionDatabase(unquote(o.text(o.part))) {
+		o.effects |= EffSessionRead
 	}
 }
 
 // observeKeyword handles a keyword that is not part of a dotted name.
-func (s *scanner) observeKeyword() {
-	switch s.tok.kw {
+func (o *observer) observeKeyword() {
+	switch o.tok.kw {
 	case kwWith:
-		if s.depth < maxDepth && (s.expect && s.depth == s.mainDepth || s.prev.kind == '(') {
-			s.withs |= 1 << s.depth
+		if o.With(o.prev.kind == '(') {
 			return
 		}
 	case kwOutfile, kwDumpfile:
-		if s.prev.kw == kwInto {
-			s.effects |= EffFile | EffWrites
+		if o.prev.kw == kwInto {
+			o.effects |= EffFile | EffWrites
 		}
 	case kwUpdate:
-		if s.prev.kw == kwFor {
-			s.effects |= EffLockRows
+		if o.prev.kw == kwFor {
+			o.effects |= EffLockRows
 		}
 	case kwShare:
-		if s.prev.kw == kwFor || s.prev.kw == kwIn && s.past == kwLock {
-			s.effects |= EffLockRows
+		if o.prev.kw == kwFor || o.prev.kw == kwIn && o.past == kwLock {
+			o.effects |= EffLockRows
 		}
 	case kwSqlCalcFoundRows:
-		s.effects |= EffCalcFoundRows
+		o.effects |= EffCalcFoundRows
 	case kwFor:
-		if s.prev.kw == kwValue && s.past == kwNext {
-			s.effects |= EffSequence | EffWrites
+		if o.prev.kw == kwValue && o.past == kwNext {
+			o.effects |= EffSequence | EffWrites
 		}
-		if s.prev.kw == kwValue && s.past == kwPrevious {
-			s.effects |= EffSequenceRead
+		if o.prev.kw == kwValue && o.past == kwPrevious {
+			o.effects |= EffSequenceRead
 		}
 	case kwProcesslist:
-		s.effects |= EffSessionRead
+		o.effects |= EffSessionRead
 	case kwSelect, kwValues, kwValue, kwTable, kwSet:
-		s.target = false
+		o.target = false
 	}
-	s.observeVerb()
+	o.observeVerb()
 }
 
 // observeVerb looks whether the keyword tok begins a statement, or the main part
 // of one that began by WITH.
-func (s *scanner) observeVerb() {
-	listed := s.depth < maxDepth && s.withs&(1<<s.depth) != 0
-	if !listed && !s.expect {
+func (o *observer) observeVerb() {
+	listed := o.Listed()
+	if !listed && !o.Expect {
 		return
 	}
-	main := s.expect && s.depth == s.mainDepth
+	main := o.Main()
 	// In "WITH a AS (...) main" the main verb follows a parenthesis, or the end
 	// of MariaDB's CYCLE clause. Anything else is a name.
-	if listed && s.prev.kind != ')' && s.prev.kw != kwRestrict {
+	if listed && o.prev.kind != ')' && o.prev.kw != kwRestrict {
 		return
 	}
-	v := queryVerb(s.tok.kw)
+	v := queryVerb(o.tok.kw)
 	if v == VerbOther {
 		if listed || !main {
 			return
 		}
-		v = verbOf(s.tok.kw)
+		v = verbOf(o.tok.kw)
 	}
-	if listed {
-		s.withs &^= 1 << s.depth
-	}
+	o.Verb()
 	if main {
-		s.verb, s.expect = v, false
-		s.effects |= verbEffects[v]
-		s.target = v == VerbInsert || v == VerbReplace
+		o.verb = v
+		o.effects |= verbEffects[v]
+		o.target = v == VerbInsert || v == VerbReplace
 	}
 }
 
 // call handles "(" after a name.
-func (s *scanner) call() {
-	kw := s.prev.kw
+func (o *observer) call() {
+	kw := o.prev.kw
 	switch {
-	case s.inert:
+	case o.inert:
 		return
-	case s.target && s.depth == s.mainDepth && s.prev.kw != kwPartition:
-		s.target = false // the columns of INSERT INTO name (...)
+	case o.target && o.Depth == o.MainDepth && o.prev.kw != kwPartition:
+		o.target = false // the columns of INSERT INTO name (...)
 		return
-	case s.chain == 1 && kw.has(classGrammar) && s.prev.kind == tokWord:
+	case o.chain == 1 && kw.has(classGrammar) && o.prev.kind == tokWord:
 		return
 	}
-	switch s.before.kind {
+	switch o.before.kind {
 	case tokString, tokNumber, tokParam, ')':
 		return // an alias with columns, or a word within an expression
 	case tokWord:
-		if s.before.kw == kwAs || s.before.kw == kwRecursive || s.before.kw == kwWith {
+		if o.before.kw == kwAs || o.before.kw == kwRecursive || o.before.kw == kwWith {
 			return // a type, or a name with columns
 		}
 	}
-	if s.depth < maxDepth && s.withs&(1<<s.depth) != 0 {
+	if o.Listed() {
 		return // the columns of WITH name (...)
 	}
-	tight := s.prev.end == s.tok.start
-	if s.chain > 1 || s.prev.kind == tokQuoted || !kw.isFunction(s.lex.mode) || !tight && kw.has(classTight) {
-		ahead := s.lex
+	tight := o.prev.end == o.tok.start
+	if o.chain > 1 || o.prev.kind == tokQuoted || !kw.isFunction(o.lex.mode) || !tight && kw.has(classTight) {
+		ahead := o.lex
 		if first := ahead.next().kw; first != kwSelect && first != kwWith { // LATERAL (SELECT ...) and the like
-			s.effects |= EffUnknownFunc
+			o.effects |= EffUnknownFunc
 		}
 		return
 	}
 	e := words.effects[kw]
-	if e == EffLastID && s.nextByte() != ')' {
+	if e == EffLastID && o.nextByte() != ')' {
 		e = EffSetLastID | EffWrites
 	}
-	s.effects |= e
+	o.effects |= e
 }
 
 // nextByte returns the first byte of the token behind tok, 0 at the end.
-func (s *scanner) nextByte() byte {
-	ahead := s.lex
+func (o *observer) nextByte() byte {
+	ahead := o.lex
 	return ahead.at(int(ahead.next().start))
 }
 
 // equalWord reports whether tok is an unquoted word that folds to lower.
-func (s *scanner) equalWord(lower string) bool {
-	return s.tok.kind == tokWord && lexicon.EqualFold(s.text(s.tok), lower)
+func (o *observer) equalWord(lower string) bool {
+	return o.tok.kind == tokWord && lexicon.EqualFold(o.text(o.tok), lower)
 }

@@ -8,7 +8,7 @@ func Target(sql string, mode Mode) (schema, table string, ok bool) {
 }
 
 func target(lex lexer) (schema, table string, ok bool) {
-	s := scanner{lex: lex}
+	s := observer{lex: lex}
 	s.reset()
 	s.next()
 	verb := s.tok.kw
