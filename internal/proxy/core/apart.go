@@ -151,19 +151,19 @@ func (p *Base[B, C, U, L, N]) freeSlot(t *Turn) {
 	}
 }
 
-// Haunt notes that the backend runs reads whose clients are served elsewhere,
+// Haunt notes that a backend runs reads whose clients are served elsewhere,
 // EndGhosts that it runs nobody's reads any more.
-func (p *Base[B, C, U, L, N]) Haunt(c *Conn[U]) {
+func (a *Apart[U]) Haunt(c *Conn[U]) {
 	if !c.Ghosts {
 		c.Ghosts = true
-		p.Apart.Ghosts++
+		a.Ghosts++
 	}
 }
 
 // EndGhosts ends what Haunt has noted.
-func (p *Base[B, C, U, L, N]) EndGhosts(c *Conn[U]) {
+func (a *Apart[U]) EndGhosts(c *Conn[U]) {
 	if c.Ghosts {
 		c.Ghosts = false
-		p.Apart.Ghosts--
+		a.Ghosts--
 	}
 }

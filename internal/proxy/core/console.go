@@ -102,7 +102,7 @@ func (s *Server[L]) Command(ctx context.Context, text string) (Answer, error) {
 		}
 		return Answer{Tag: verb, Table: &t}, nil
 	}
-	return s.control(ctx, verb, words[1:], text)
+	return s.Control.run(ctx, verb, words[1:], text)
 }
 
 // An Operator is who gives commands at the console.

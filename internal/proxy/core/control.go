@@ -106,6 +106,13 @@ func (g *gates) list() (states map[string]Gate, all bool) {
 	return maps.Clone(g.states), g.all
 }
 
+// A Control is a server as what the console commands: it holds databases back, closes
+// connections, and ends clients.
+type Control[L EventLoop] struct {
+	s     *Server[L]
+	gates gates
+}
+
 // AllPaused reports whether every database is paused.
 func AllPaused[L EventLoop](s *Server[L]) bool {
 	_, all := s.gates.list()
@@ -113,16 +120,16 @@ func AllPaused[L EventLoop](s *Server[L]) bool {
 }
 
 // GateOf returns the state of a database.
-func (s *Server[L]) GateOf(database string) Gate {
-	state, _ := s.gates.of(database)
+func (c *Control[L]) GateOf(database string) Gate {
+	state, _ := c.gates.of(database)
 	return state
 }
 
 // Admit waits while a database is paused, for a login. It reports false if logins to
 // it are refused, and an error if it stays paused for as long as ctx allows.
-func (s *Server[L]) Admit(ctx context.Context, database string) (bool, error) {
+func (c *Control[L]) Admit(ctx context.Context, database string) (bool, error) {
 	for {
-		state, changed := s.gates.of(database)
+		state, changed := c.gates.of(database)
 		switch {
 		case state.Disabled:
 			return false, nil
@@ -132,7 +139,7 @@ func (s *Server[L]) Admit(ctx context.Context, database string) (bool, error) {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			if s.Stopping() {
+			if c.s.Stopping() {
 				return true, netloop.ErrStopped
 			}
 			return true, ErrPaused(database)
@@ -145,8 +152,8 @@ func ErrPaused(database string) error {
 	return fmt.Errorf("database %q is paused, and was not resumed in time", database)
 }
 
-// control carries out a command that does something.
-func (s *Server[L]) control(ctx context.Context, verb string, args []string, text string) (Answer, error) {
+// run carries out a command that does something.
+func (c *Control[L]) run(ctx context.Context, verb string, args []string, text string) (Answer, error) {
 	done := Answer{Tag: verb}
 	var database string
 	switch verb {
@@ -166,32 +173,32 @@ func (s *Server[L]) control(ctx context.Context, verb string, args []string, tex
 	}
 	switch verb {
 	case "PAUSE":
-		wait, err := s.Hold(ctx, database)
+		wait, err := c.Hold(ctx, database)
 		if err != nil {
 			return done, err
 		}
 		return done, wait(ctx)
 	case "RESUME":
-		return done, s.resume(ctx, database)
+		return done, c.resume(ctx, database)
 	case "RECONNECT":
-		return done, s.onLoops(ctx, func(l L) { l.Reconnect(database) })
+		return done, c.s.onLoops(ctx, func(l L) { l.Reconnect(database) })
 	case "WAIT_CLOSE":
-		return done, s.await(ctx, func(l L) int { return l.Retired(database) }, nil)
+		return done, c.await(ctx, func(l L) int { return l.Retired(database) }, nil)
 	case "KILL":
-		return done, s.kill(ctx, database)
+		return done, c.kill(ctx, database)
 	case "KILL_CLIENT":
-		return done, s.killClient(ctx, args)
+		return done, c.killClient(ctx, args)
 	case "DISABLE", "ENABLE":
-		if !s.gates.set(database, func(g *Gate) { g.Disabled = verb == "DISABLE" }) {
+		if !c.gates.set(database, func(g *Gate) { g.Disabled = verb == "DISABLE" }) {
 			return Answer{}, refuse("database %q is %sd already", database, strings.ToLower(verb))
 		}
-		s.Log.Info("console: logins "+map[bool]string{true: "are refused", false: "are allowed"}[verb == "DISABLE"], "database", database)
+		c.s.Log.Info("console: logins "+map[bool]string{true: "are refused", false: "are allowed"}[verb == "DISABLE"], "database", database)
 		return done, nil
 	case "RELOAD":
-		if s.Process == nil {
+		if c.s.Process == nil {
 			return Answer{}, refuse("this weir has no configuration to read again")
 		}
-		if err := s.Process.Reload(); err != nil {
+		if err := c.s.Process.Reload(); err != nil {
 			return Answer{}, &Refusal{Message: "reload refused, everything stays as it was: " + err.Error()}
 		}
 		return done, nil
@@ -201,7 +208,7 @@ func (s *Server[L]) control(ctx context.Context, verb string, args []string, tex
 			Hint:    "Start the new weir with the --takeover of this one, and sockets and sessions are handed over; PAUSE holds statements back until RESUME.",
 		}
 	case "SHUTDOWN":
-		return s.shutdown(args)
+		return c.shutdown(args)
 	}
 	return Answer{}, unknownCommand(text)
 }
@@ -209,18 +216,18 @@ func (s *Server[L]) control(ctx context.Context, verb string, args []string, tex
 // Hold is the first half of PAUSE: it holds back the statements of a database, of all
 // for "". The second half, wait, returns when no server connection is left. It fails if
 // RESUME comes first.
-func (s *Server[L]) Hold(ctx context.Context, database string) (wait func(context.Context) error, err error) {
-	if !s.setPaused(database, true) {
+func (c *Control[L]) Hold(ctx context.Context, database string) (wait func(context.Context) error, err error) {
+	if !c.setPaused(database, true) {
 		return nil, refuse("%s is paused already", nameOf(database))
 	}
-	s.Log.Info("console: paused", "database", cmp.Or(database, "all"))
-	if err := s.onLoops(ctx, func(l L) { holdBack(s, l, database) }); err != nil {
+	c.s.Log.Info("console: paused", "database", cmp.Or(database, "all"))
+	if err := c.s.onLoops(ctx, func(l L) { holdBack(c, l, database) }); err != nil {
 		return nil, err
 	}
-	s.side.LetGo()
+	c.s.side.LetGo()
 	return func(ctx context.Context) error {
-		return s.await(ctx, func(l L) int { return l.Backends(database) }, func() error {
-			if s.isPaused(database) {
+		return c.await(ctx, func(l L) int { return l.Backends(database) }, func() error {
+			if c.isPaused(database) {
 				return nil
 			}
 			return refuse("%s was resumed before all its server connections were closed", nameOf(database))
@@ -230,45 +237,45 @@ func (s *Server[L]) Hold(ctx context.Context, database string) (wait func(contex
 
 // holdBack pauses a database on a loop, unless it was resumed before the loop came to
 // it: RESUME may overtake PAUSE.
-func holdBack[L EventLoop](s *Server[L], l L, database string) {
-	if s.isPaused(database) {
+func holdBack[L EventLoop](c *Control[L], l L, database string) {
+	if c.isPaused(database) {
 		l.Pause(database)
 	}
 }
 
 // resume ends PAUSE and KILL.
-func (s *Server[L]) resume(ctx context.Context, database string) error {
-	if !s.setPaused(database, false) {
+func (c *Control[L]) resume(ctx context.Context, database string) error {
+	if !c.setPaused(database, false) {
 		return refuse("%s is not paused", nameOf(database))
 	}
-	if _, all := s.gates.list(); all {
+	if _, all := c.gates.list(); all {
 		return refuse("all databases are paused: RESUME resumes them")
 	}
-	s.Log.Info("console: resumed", "database", cmp.Or(database, "all"))
-	return s.onLoops(ctx, func(l L) {
-		if !s.isPaused(database) { // again
+	c.s.Log.Info("console: resumed", "database", cmp.Or(database, "all"))
+	return c.s.onLoops(ctx, func(l L) {
+		if !c.isPaused(database) { // again
 			l.Resume(database)
 		}
 	})
 }
 
 // setPaused reports whether the state of the database, or of all, is another now.
-func (s *Server[L]) setPaused(database string, paused bool) bool {
+func (c *Control[L]) setPaused(database string, paused bool) bool {
 	if database == "" {
-		return s.gates.setAll(paused)
+		return c.gates.setAll(paused)
 	}
-	if _, all := s.gates.list(); all {
+	if _, all := c.gates.list(); all {
 		return !paused // which is refused with a reason
 	}
-	return s.gates.set(database, func(g *Gate) { g.Paused = paused })
+	return c.gates.set(database, func(g *Gate) { g.Paused = paused })
 }
 
-func (s *Server[L]) isPaused(database string) bool {
+func (c *Control[L]) isPaused(database string) bool {
 	if database == "" {
-		_, all := s.gates.list()
+		_, all := c.gates.list()
 		return all
 	}
-	return s.GateOf(database).Paused
+	return c.GateOf(database).Paused
 }
 
 func nameOf(database string) string {
@@ -279,19 +286,19 @@ func nameOf(database string) string {
 }
 
 // kill ends all clients and server connections of a database, and pauses it.
-func (s *Server[L]) kill(ctx context.Context, database string) error {
-	if !s.setPaused(database, true) {
+func (c *Control[L]) kill(ctx context.Context, database string) error {
+	if !c.setPaused(database, true) {
 		return refuse("%s is paused already", nameOf(database))
 	}
-	s.Log.Warn("console: all connections are closed", "database", cmp.Or(database, "all"))
-	return s.onLoops(ctx, func(l L) {
-		holdBack(s, l, database)
+	c.s.Log.Warn("console: all connections are closed", "database", cmp.Or(database, "all"))
+	return c.s.onLoops(ctx, func(l L) {
+		holdBack(c, l, database)
 		l.Kill(database)
 	})
 }
 
 // killClient ends one client.
-func (s *Server[L]) killClient(ctx context.Context, args []string) error {
+func (c *Control[L]) killClient(ctx context.Context, args []string) error {
 	if len(args) != 1 {
 		return refuse("KILL_CLIENT needs the id of a client, as SHOW CLIENTS has it")
 	}
@@ -299,7 +306,7 @@ func (s *Server[L]) killClient(ctx context.Context, args []string) error {
 	if err != nil {
 		return refuse("%q is not the id of a client", args[0])
 	}
-	l, found := s.Owner(uint32(id))
+	l, found := c.s.Owner(uint32(id))
 	if found {
 		if err := l.Call(ctx, func() { found = l.KillClient(uint32(id)) }); err != nil {
 			return err
@@ -316,12 +323,12 @@ const awaitEvery = 10 * time.Millisecond
 
 // await waits until nothing is left of what count counts. given, unless it is nil,
 // tells why the wait is over otherwise.
-func (s *Server[L]) await(ctx context.Context, count func(l L) int, given func() error) error {
+func (c *Control[L]) await(ctx context.Context, count func(l L) int, given func() error) error {
 	tick := time.NewTicker(awaitEvery)
 	defer tick.Stop()
 	for {
 		left := 0
-		if err := s.onLoops(ctx, func(l L) { left += count(l) }); err != nil {
+		if err := c.s.onLoops(ctx, func(l L) { left += count(l) }); err != nil {
 			return err
 		}
 		if given != nil {

@@ -24,18 +24,18 @@ const (
 const endless = 100 * 365 * 24 * time.Hour
 
 // shutdown answers SHUTDOWN, which begins when the client has been answered.
-func (s *Server[L]) shutdown(args []string) (Answer, error) {
+func (c *Control[L]) shutdown(args []string) (Answer, error) {
 	how := Ending(strings.ToUpper(strings.Join(args, " ")))
 	switch how {
 	case EndNow, EndAfterServers, EndAfterClients:
 	default:
 		return Answer{}, refuse("SHUTDOWN takes WAIT_FOR_SERVERS, WAIT_FOR_CLIENTS or nothing")
 	}
-	if s.Process == nil {
+	if c.s.Process == nil {
 		return Answer{}, refuse("this weir is not to be shut down from here")
 	}
-	s.Log.Warn("console: shutdown", "how", string(how))
-	return Answer{Tag: "SHUTDOWN", Then: func() { s.Process.End(how) }}, nil
+	c.s.Log.Warn("console: shutdown", "how", string(how))
+	return Answer{Tag: "SHUTDOWN", Then: func() { c.s.Process.End(how) }}, nil
 }
 
 // End ends Serve in another way than its context does. Of several calls the last

@@ -84,19 +84,6 @@ func (h *Handing[L]) PutOut(database, user string) {
 	h.s.Sessions.Add(-1)
 }
 
-// RegisterAs gives a client of a loop the id that it has had in another process; false if
-// it is another's here.
-func (h *Handing[L]) RegisterAs(l L, id uint32) bool {
-	var none L
-	h.s.mu.Lock()
-	defer h.s.mu.Unlock()
-	if h.s.owners[id] != none {
-		return false
-	}
-	h.s.owners[id] = l
-	return true
-}
-
 // AskBefore implements handover.Side.
 func (h *Handing[L]) AskBefore(ask handover.Ask) {
 	if ask == nil {
@@ -136,16 +123,16 @@ type Gates struct {
 
 // Gates returns those that are not open.
 func (h *Handing[L]) Gates() Gates {
-	states, all := h.s.gates.list()
+	states, all := h.s.Control.gates.list()
 	return Gates{all, states}
 }
 
 // SetGates makes them those of this server, before it serves.
 func (h *Handing[L]) SetGates(g Gates) {
 	if g.All {
-		h.s.gates.setAll(true)
+		h.s.Control.gates.setAll(true)
 	}
 	for name, state := range g.Databases {
-		h.s.gates.set(name, func(now *Gate) { *now = state })
+		h.s.Control.gates.set(name, func(now *Gate) { *now = state })
 	}
 }

@@ -99,7 +99,7 @@ func (l *Loop[K, P, C]) Moved(now upstream.Endpoint) {
 // them: a server that is the primary no more must not be written to, and who waits for
 // one that hangs has waited enough.
 func (p *Base[B, C, U, L, N]) Leave(now upstream.Endpoint) {
-	p.epoch++ // what is being opened goes elsewhere
+	p.holding.epoch++ // what is being opened goes elsewhere
 	for _, b := range slices.Clone(p.Backends) {
 		c := b.Pooled()
 		if c.Endpoint == now {

@@ -77,8 +77,8 @@ type Base[B Backend[U], C any, U Unit, L any, N any] struct {
 	Apart Apart[U]            // statements that run alone, bounded
 	Late  int                 // runs of lanes whose places were given to others
 
-	ReadTime time.Duration // what a shared read takes, on average
-	Stats    PoolStats
+	Stalls[B, C, U, L, N]
+	Stats PoolStats
 
 	DialErr error // of the last attempt
 	Dials   netloop.Backoff
@@ -90,17 +90,8 @@ type Base[B Backend[U], C any, U Unit, L any, N any] struct {
 	background *sync.WaitGroup
 	dialCtx    context.Context
 
-	hot     bool          // on the agenda
-	watched bool          // the stalls are on the agenda
-	seat    *Seat         // its part in what pools share
-	denied  bool          // there is no place for another backend
-	askAt   time.Duration // when it asks again, unless it is offered one
-	owed    int           // backends that are to be given up
-	turn    uint64        // ... when so many statements have been answered
-
-	epoch  uint64 // counts the times when all backends were to be renewed
-	budget moveBudget
-	check  time.Duration // when the turns are looked at next
+	hot     bool // on the agenda
+	holding Holding[B, C, U, L, N]
 }
 
 // Init makes an empty pool of a loop for the side that embeds it. What opens
@@ -109,17 +100,18 @@ func (p *Base[B, C, U, L, N]) Init(side Dialect[B, C, U, L, N], places *Places, 
 	p.side, p.task = side, side
 	p.loop, p.agenda, p.background, p.dialCtx = loop, agenda, background, dialCtx
 	o := side.Options()
-	h := p.Holding()
+	p.Stalls.p, p.holding.p = p, p
+	h := &p.holding
 	h.limit(o)
 	database, user := side.Name()
-	p.seat = places.Seat(o, database, user, h.posted(h.offered), func(afterTurn bool) {
+	h.seat = places.Seat(o, database, user, h.posted(h.offered), func(afterTurn bool) {
 		loop.Post(func() { h.giveUp(afterTurn) })
 	}, h.posted(h.lend))
 }
 
 // Apply puts options in force. Backends that are too many are closed, when they are
 // free.
-func (p *Base[B, C, U, L, N]) Apply(o *session.Options) { p.Holding().apply(o) }
+func (p *Base[B, C, U, L, N]) Apply(o *session.Options) { p.holding.apply(o) }
 
 // Wake has the pool's queues looked at, later in this turn.
 func (p *Base[B, C, U, L, N]) Wake() {
@@ -168,7 +160,7 @@ func (p *Base[B, C, U, L, N]) Release(b B, c *Conn[U]) bool {
 	if c.Doomed || c.Retired {
 		return false
 	}
-	if p.owed > 0 && p.Holding().gives() {
+	if p.holding.owed > 0 && p.holding.gives() {
 		return false
 	}
 	c.FreeSince, c.Settling = p.loop.Now, false
@@ -184,10 +176,10 @@ func (p *Base[B, C, U, L, N]) Lose(b B) {
 	p.Backends = without(p.Backends, b)
 	p.Free = without(p.Free, b)
 	p.Shared.Remove(b)
-	p.EndGhosts(b.Pooled())
+	p.Apart.EndGhosts(b.Pooled())
 	p.Stats.Closed++
-	p.owed = max(0, p.owed-1)
-	p.Holding().count()
+	p.holding.owed = max(0, p.holding.owed-1)
+	p.holding.count()
 }
 
 func without[B comparable](list []B, b B) []B {
@@ -213,17 +205,17 @@ func (p *Base[B, C, U, L, N]) Grow(readLanes int, refused error) {
 		}
 	}
 	if want <= 0 || p.Paused || p.loop.Draining() {
-		p.Holding().withdraw()
+		p.holding.withdraw()
 		return
 	}
 	if !p.side.MayDial() {
-		p.Holding().withdraw()
+		p.holding.withdraw()
 		if p.DialErr == nil {
 			p.DialErr = refused
 		}
 		return
 	}
-	h := p.Holding()
+	h := &p.holding
 	h.open(min(want, h.room()-len(p.Backends)))
 }
 
@@ -238,7 +230,7 @@ func (p *Base[B, C, U, L, N]) Adopted(b B) {
 	c.Mode, c.Born, c.Settling = ModeOwn, p.loop.Now, true
 	p.Backends = append(p.Backends, b)
 	p.Stats.Opened++
-	p.Holding().count()
+	p.holding.count()
 }
 
 // NotDialed notes why there is no connection, and reports whether there is no
@@ -273,7 +265,7 @@ func (p *Base[B, C, U, L, N]) Retire(must bool) bool {
 }
 
 func (p *Base[B, C, U, L, N]) retire() {
-	p.epoch++
+	p.holding.epoch++
 	for _, b := range p.Backends {
 		b.Pooled().Retired = true
 	}
@@ -301,7 +293,7 @@ func (p *Base[B, C, U, L, N]) Connections() int { return len(p.Backends) + p.Dia
 
 // Reap looks after the backends once in a while: those that nobody needed for long, that
 // are old, or that are owed are closed, and the least number of them is kept open.
-func (p *Base[B, C, U, L, N]) Reap() { p.Holding().keep() }
+func (p *Base[B, C, U, L, N]) Reap() { p.holding.keep() }
 
 // CloseAll ends every backend.
 func (p *Base[B, C, U, L, N]) CloseAll() {

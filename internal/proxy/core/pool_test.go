@@ -225,7 +225,7 @@ func TestRelease(t *testing.T) {
 	if p.settle(); p.looks != 1 {
 		t.Errorf("the queues were looked at %d times, want once", p.looks)
 	}
-	p.Haunt(&shared.Conn)
+	p.Apart.Haunt(&shared.Conn)
 	p.Lose(shared)
 	if len(p.Backends) != 2 || len(p.Free) != 0 || p.Apart.Ghosts != 0 || p.Stats.Closed != 1 {
 		t.Errorf("a lost backend: %d of 3 left, %d free, %d ghosts, %d closed", len(p.Backends), len(p.Free), p.Apart.Ghosts, p.Stats.Closed)

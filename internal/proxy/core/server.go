@@ -137,15 +137,13 @@ type Server[L EventLoop] struct {
 	LoginTimes LoginTimes
 	Forwards   Forwards
 
-	gates gates
+	Control[L]
+	Owners[L]
 	stats stats
 	// Crowd counts the clients of each database and user.
 	Crowd Crowd
 	// Places are the server connections that pools share.
 	Places Places
-
-	mu     sync.Mutex
-	owners map[uint32]L // guarded by mu: whose loop a client is on, by its id
 
 	health health
 }
@@ -164,9 +162,8 @@ func (s *Server[L]) Open(engine, listen string, side Side, newLoop func() (L, er
 		return err
 	}
 	s.Monitor = monitor
-	s.Handing.s = s
+	s.Handing.s, s.Control.s = s, s
 	s.Log, s.engine, s.side, s.began = o.Log, engine, side, time.Now()
-	s.owners = make(map[uint32]L)
 	s.Teller.init(o)
 	s.DialCtx, s.stopDials = context.WithCancel(context.Background())
 	s.serving, s.stop = context.WithCancel(context.Background())
@@ -340,35 +337,6 @@ func (s *Server[L]) receive(ctx context.Context, raw net.Conn, login func(contex
 	}
 	s.Failed.Add(1)
 	s.Log.Info("login failed", "client", raw.RemoteAddr().String(), "error", err)
-}
-
-// Register gives a client of a loop an id, one of those that pick proposes, under
-// which others can name it.
-func (s *Server[L]) Register(l L, pick func() uint32) uint32 {
-	var none L
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for {
-		if id := pick(); id != 0 && s.owners[id] == none {
-			s.owners[id] = l
-			return id
-		}
-	}
-}
-
-// Owner returns the loop of the client with an id; ok is false if there is none.
-func (s *Server[L]) Owner(id uint32) (l L, ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	l, ok = s.owners[id]
-	return l, ok
-}
-
-// Forget frees a client's id.
-func (s *Server[L]) Forget(id uint32) {
-	s.mu.Lock()
-	delete(s.owners, id)
-	s.mu.Unlock()
 }
 
 // Left forgets a client that was counted among the sessions.

@@ -14,7 +14,7 @@ var ErrOverdue = errors.New("the server has not ended a statement within --query
 // which has the server end it and reports whether it is a client's; and closes those on
 // which that did not help.
 func (h *Holding[B, C, U, L, N]) Overdue(end func(b B) (clients bool)) {
-	p := h.pool()
+	p := h.p
 	limit := p.Limits.QueryTimeout
 	if limit <= 0 {
 		return
@@ -79,63 +79,70 @@ func (m *moveBudget) left(now time.Duration) int {
 	return maxMoves - m.moved
 }
 
+// Stalls are what of a pool is held up: shared reads that keep others waiting, and turns
+// of what runs apart. They are on the agenda while there may be any.
+type Stalls[B Backend[U], C any, U Unit, L any, N any] struct {
+	ReadTime time.Duration // what a shared read takes, on average
+
+	p       *Base[B, C, U, L, N]
+	watched bool // they are on the agenda
+	budget  moveBudget
+	check   time.Duration // when the turns are looked at next
+}
+
 // Watch has the pool look after the shared reads and what runs apart, for as long as
 // there are any.
-func (p *Base[B, C, U, L, N]) Watch() {
-	if !p.watched {
-		p.watched = true
-		p.agenda.At((*stalls[B, C, U, L, N])(p))
+func (s *Stalls[B, C, U, L, N]) Watch() {
+	if !s.watched {
+		s.watched = true
+		s.p.agenda.At(s)
 	}
 }
 
 // Patience is how long a shared read may take.
-func (p *Base[B, C, U, L, N]) Patience() time.Duration {
-	return min(max(8*p.ReadTime, MinPatience), MaxPatience)
+func (s *Stalls[B, C, U, L, N]) Patience() time.Duration {
+	return min(max(8*s.ReadTime, MinPatience), MaxPatience)
 }
 
 // Answered takes note of how long a shared read took.
-func (p *Base[B, C, U, L, N]) Answered(took time.Duration) { p.ReadTime += (took - p.ReadTime) / 16 }
+func (s *Stalls[B, C, U, L, N]) Answered(took time.Duration) { s.ReadTime += (took - s.ReadTime) / 16 }
 
 // stalledAt is when the head of a shared backend, which has one, counts as held up.
-func (p *Base[B, C, U, L, N]) stalledAt(c *Conn[U]) time.Duration {
-	return max(c.Since+p.Patience(), c.NotBefore)
+func (s *Stalls[B, C, U, L, N]) stalledAt(c *Conn[U]) time.Duration {
+	return max(c.Since+s.Patience(), c.NotBefore)
 }
 
 // MoveAway reports whether the reads behind the head of a shared backend may be moved
 // now, and counts them.
-func (p *Base[B, C, U, L, N]) MoveAway(c *Conn[U]) bool {
+func (s *Stalls[B, C, U, L, N]) MoveAway(c *Conn[U]) bool {
 	n := c.Depth() - 1
-	if c.Cancels > 0 || c.Held || n > p.budget.left(p.loop.Now) {
-		c.NotBefore = p.loop.Now + MinPatience
+	if c.Cancels > 0 || c.Held || n > s.budget.left(s.p.loop.Now) {
+		c.NotBefore = s.p.loop.Now + MinPatience
 		return false
 	}
 	if n > 0 {
-		p.budget.moved += n
-		p.Stats.Moved += uint64(n)
+		s.budget.moved += n
+		s.p.Stats.Moved += uint64(n)
 	}
-	p.Stats.Stalls++
+	s.p.Stats.Stalls++
 	return true
 }
 
-// stalls are a pool's, as something that is due at times.
-type stalls[B Backend[U], C any, U Unit, L any, N any] Base[B, C, U, L, N]
-
 // busy reports whether the turns must be looked at.
-func (s *stalls[B, C, U, L, N]) busy() bool {
-	return s.Apart.Active() || len(s.Excl)+len(s.Reads) > 0
+func (s *Stalls[B, C, U, L, N]) busy() bool {
+	return s.p.Apart.Active() || len(s.p.Excl)+len(s.p.Reads) > 0
 }
 
 // Deadline is when the next of them is held up, or a turn may be over.
-func (s *stalls[B, C, U, L, N]) Deadline() (at time.Duration, ok bool) {
+func (s *Stalls[B, C, U, L, N]) Deadline() (at time.Duration, ok bool) {
 	if s.busy() {
 		at, ok = s.check, true
 	}
-	p := (*Base[B, C, U, L, N])(s)
-	for _, c := range s.Shared.conns {
+	for _, c := range s.p.Shared.conns {
 		if c.Depth() == 0 {
 			continue
 		}
-		if t := p.stalledAt(c); !ok || t < at {
+		if t := s.stalledAt(c); !ok || t < at {
 			at, ok = t, true
 		}
 	}
@@ -143,21 +150,21 @@ func (s *stalls[B, C, U, L, N]) Deadline() (at time.Duration, ok bool) {
 }
 
 // Due looks.
-func (s *stalls[B, C, U, L, N]) Due() {
-	p := (*Base[B, C, U, L, N])(s)
-	p.watched = false
-	for i := 0; i < len(s.Shared.conns); {
-		c := s.Shared.conns[i]
-		if c.Depth() > 0 && p.stalledAt(c) <= p.loop.Now && p.side.Stalled(p.Shared.Backends[i]) {
+func (s *Stalls[B, C, U, L, N]) Due() {
+	p := s.p
+	s.watched = false
+	for i := 0; i < len(p.Shared.conns); {
+		c := p.Shared.conns[i]
+		if c.Depth() > 0 && s.stalledAt(c) <= p.loop.Now && p.side.Stalled(p.Shared.Backends[i]) {
 			continue // it has left the list
 		}
 		i++
 	}
-	if p.check <= p.loop.Now && s.busy() {
-		p.check = p.loop.Now + turnCheck
+	if s.check <= p.loop.Now && s.busy() {
+		s.check = p.loop.Now + turnCheck
 		p.side.CheckTurns()
 	}
 	if _, ok := s.Deadline(); ok {
-		p.Watch()
+		s.Watch()
 	}
 }

@@ -213,7 +213,7 @@ func (b *backend) settle() {
 		return // settled again when the KILL has ended
 	}
 	b.struck = false
-	b.p.EndGhosts(&b.Conn)
+	b.p.Apart.EndGhosts(&b.Conn)
 	switch b.Mode {
 	case core.ModeShared, core.ModeOwn:
 		b.p.release(b)

@@ -391,7 +391,7 @@ func (b *backend) settle() {
 		return // settled again when the cancel request has ended
 	}
 	b.hazard = false
-	b.p.EndGhosts(&b.Conn)
+	b.p.Apart.EndGhosts(&b.Conn)
 	switch b.Mode {
 	case core.ModeShared, core.ModeOwn:
 		b.p.release(b)

@@ -293,7 +293,7 @@ func (h *heritage) Receive(decode func(v any) error, fd int) (handover.Admission
 		return h.turnOut(m, fd, e), nil
 	}
 	l := h.srv.LeastLoaded()
-	if !h.RegisterAs(l, m.ID) {
+	if !h.srv.RegisterAs(l, m.ID) {
 		h.PutOut(m.Database, m.User)
 		return h.turnOut(m, fd, errCannotGoOn("its number is another session's by now")), nil
 	}

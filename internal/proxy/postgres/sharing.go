@@ -159,7 +159,7 @@ func (s *sharing) end(b *backend) {
 		if u.kind != unitClient || u.c == nil {
 			continue
 		}
-		p.Haunt(&b.Conn)
+		p.Apart.Haunt(&b.Conn)
 		n := p.l.moveOut(u)
 		c := n.c
 		if c.s.Closed {

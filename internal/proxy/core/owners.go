@@ -1,0 +1,60 @@
+package core
+
+import "sync"
+
+// Owners are the loops that clients are on, by the ids of the clients. Safe for concurrent
+// use.
+type Owners[L comparable] struct {
+	mu    sync.Mutex
+	loops map[uint32]L // guarded by mu
+}
+
+// Register gives a client of a loop an id, one of those that pick proposes, under
+// which others can name it.
+func (o *Owners[L]) Register(l L, pick func() uint32) uint32 {
+	var none L
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for {
+		if id := pick(); id != 0 && o.loops[id] == none {
+			o.set(id, l)
+			return id
+		}
+	}
+}
+
+// Owner returns the loop of the client with an id; ok is false if there is none.
+func (o *Owners[L]) Owner(id uint32) (l L, ok bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	l, ok = o.loops[id]
+	return l, ok
+}
+
+// Forget frees a client's id.
+func (o *Owners[L]) Forget(id uint32) {
+	o.mu.Lock()
+	delete(o.loops, id)
+	o.mu.Unlock()
+}
+
+// RegisterAs gives a client of a loop the id that it has had in another process; false if
+// it is another's here.
+func (o *Owners[L]) RegisterAs(l L, id uint32) bool {
+	var none L
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.loops[id] != none {
+		return false
+	}
+	o.set(id, l)
+	return true
+}
+
+// set notes whose loop a client is on. o.mu is held.
+func (o *Owners[L]) set(id uint32, l L) {
+	if o.loops == nil {
+		o.loops = make(map[uint32]L)
+	}
+	o.loops[id] = l
+}
