@@ -222,14 +222,17 @@ func (s *Server[L]) Serve(ctx context.Context, login func(context.Context, net.C
 		})
 	}
 	g.Go(func() error { turning.Wait(); turned(); return nil })
-	for _, ln := range s.Sockets {
-		until := s.accepting
-		if ln.Late {
+	for _, socket := range s.Sockets {
+		until, ln := s.accepting, socket.Listener
+		if socket.Late {
 			until = late
+		}
+		if s.Meet != nil {
+			ln = netloop.NewPausable(ln)
 		}
 		defer context.AfterFunc(until, func() { _ = ln.Close() })()
 		if s.Meet != nil {
-			stop, err := acceptOnLoops(s, until, ln.Listener, login)
+			stop, err := acceptOnLoops(s, until, ln, login)
 			if err != nil {
 				s.Log.Warn("clients are accepted beside the event loops", "error", err)
 			} else {

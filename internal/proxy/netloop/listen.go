@@ -103,12 +103,11 @@ func inherited(name string) (net.Listener, error) {
 	if number < firstInherited || number >= firstInherited+count {
 		return nil, fmt.Errorf("fd:%s: want %d to %d", name, firstInherited, firstInherited+count-1)
 	}
-	f := os.NewFile(uintptr(number), "fd:"+name)
-	ln, err := net.FileListener(f) // has a copy of it
+	ln, err := ListenerOf(number, "fd:"+name)
 	if err != nil {
 		return nil, fmt.Errorf("fd:%s: %w", name, err)
 	}
-	return ln, f.Close()
+	return ln, nil
 }
 
 // Accept hands each client to serve, on a goroutine of its own that background

@@ -32,7 +32,7 @@ func TestListenReplacesOnlyAbandonedSockets(t *testing.T) {
 		t.Errorf("listening where somebody lives: %v, %v", ln, err)
 	}
 	// A process that is killed leaves the file and nobody behind it.
-	first.(*net.UnixListener).SetUnlinkOnClose(false)
+	NewPausable(first).KeepsPath(true)
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}

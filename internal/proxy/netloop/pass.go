@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -19,31 +20,64 @@ import (
 // meanwhile waits in the socket, or is accepted by another process that has it, too.
 // Safe for concurrent use.
 type Pausable struct {
-	net.Listener
+	addr net.Addr
 
-	mu   sync.Mutex
-	open chan struct{} // guarded by mu: closed while connections are accepted
+	mu      sync.Mutex
+	open    chan struct{} // guarded by mu: closed while connections are accepted
+	ln      net.Listener  // guarded by mu: nil once a porch accepts: see bare
+	fd      int           // guarded by mu: the socket then, -1 if it is closed
+	unlinks bool          // guarded by mu: the path of a Unix socket ends with the listener
 }
 
 // NewPausable returns ln as a Pausable, which accepts.
 func NewPausable(ln net.Listener) *Pausable {
-	p := &Pausable{Listener: ln, open: make(chan struct{})}
+	if p, ok := ln.(*Pausable); ok {
+		return p
+	}
+	_, local := ln.(*net.UnixListener)
+	p := &Pausable{ln: ln, addr: ln.Addr(), open: make(chan struct{}), fd: -1, unlinks: local}
 	close(p.open)
 	return p
 }
+
+// Addr implements net.Listener.
+func (p *Pausable) Addr() net.Addr { return p.addr }
 
 // Accept implements net.Listener.
 func (p *Pausable) Accept() (net.Conn, error) {
 	for {
 		p.mu.Lock()
-		open := p.open
+		open, ln := p.open, p.ln
 		p.mu.Unlock()
+		if ln == nil {
+			return nil, net.ErrClosed // to who does not accept on a loop
+		}
 		<-open
-		conn, err := p.Listener.Accept()
+		conn, err := ln.Accept()
 		if !errors.Is(err, os.ErrDeadlineExceeded) { // that is Pause
 			return conn, err
 		}
 	}
+}
+
+// bare takes the listener away from package net, which watches whatever it has: each
+// connection would have it wake up a thread, for nothing.
+func (p *Pausable) bare() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ln == nil {
+		return nil
+	}
+	fd, err := p.descriptor()
+	if err != nil {
+		return err
+	}
+	if u, ok := p.ln.(*net.UnixListener); ok {
+		u.SetUnlinkOnClose(false)
+	}
+	err = p.ln.Close()
+	p.ln, p.fd = nil, fd
+	return err
 }
 
 // Pause has nobody accepted from now on.
@@ -88,19 +122,23 @@ func (p *Pausable) Resume() error {
 	return err
 }
 
+// deadline is called with mu held.
 func (p *Pausable) deadline(at time.Time) error {
-	ln, ok := p.Listener.(interface{ SetDeadline(at time.Time) error })
+	if p.ln == nil {
+		return nil // a porch looks at open
+	}
+	ln, ok := p.ln.(interface{ SetDeadline(at time.Time) error })
 	if !ok {
-		return fmt.Errorf("a listener of %s cannot be paused", p.Addr().Network())
+		return fmt.Errorf("a listener of %s cannot be paused", p.addr.Network())
 	}
 	return ln.SetDeadline(at)
 }
 
 // Close implements net.Listener.
 func (p *Pausable) Close() error {
-	err := p.Listener.Close()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	err := p.close()
 	select {
 	case <-p.open:
 	default:
@@ -109,10 +147,28 @@ func (p *Pausable) Close() error {
 	return err
 }
 
+func (p *Pausable) close() error {
+	if p.ln != nil {
+		return p.ln.Close()
+	}
+	if p.fd < 0 {
+		return net.ErrClosed
+	}
+	err := os.NewSyscallError("close", unix.Close(p.fd))
+	p.fd = -1
+	if u, ok := p.addr.(*net.UnixAddr); ok && p.unlinks && !strings.HasPrefix(u.Name, "@") {
+		_ = os.Remove(u.Name) // as package net does
+	}
+	return err
+}
+
 // KeepsPath says whether the path of a Unix socket outlives the listener, since another
 // process listens there, too.
 func (p *Pausable) KeepsPath(keeps bool) {
-	if u, ok := p.Listener.(*net.UnixListener); ok {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.unlinks = !keeps
+	if u, ok := p.ln.(*net.UnixListener); ok {
 		u.SetUnlinkOnClose(!keeps)
 	}
 }
@@ -120,9 +176,19 @@ func (p *Pausable) KeepsPath(keeps bool) {
 // Descriptor returns a copy of the socket, which is the caller's to close. The socket
 // stays what it is: os.File's Fd would have it block.
 func (p *Pausable) Descriptor() (int, error) {
-	sc, ok := p.Listener.(syscall.Conn)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.descriptor()
+}
+
+func (p *Pausable) descriptor() (int, error) {
+	if p.ln == nil {
+		fd, err := unix.FcntlInt(uintptr(p.fd), unix.F_DUPFD_CLOEXEC, 0)
+		return fd, os.NewSyscallError("fcntl", err)
+	}
+	sc, ok := p.ln.(syscall.Conn)
 	if !ok {
-		return -1, fmt.Errorf("a listener of %s has no descriptor", p.Addr().Network())
+		return -1, fmt.Errorf("a listener of %s has no descriptor", p.addr.Network())
 	}
 	rc, err := sc.SyscallConn()
 	if err != nil {
@@ -145,7 +211,9 @@ func ListenerOf(fd int, name string) (*Pausable, error) {
 	if err != nil {
 		return nil, err
 	}
-	return NewPausable(ln), nil
+	p := NewPausable(ln)
+	p.unlinks = false // as package net has it
+	return p, nil
 }
 
 // Depart is Release for a socket that another process goes on with. It also returns what

@@ -22,6 +22,7 @@ type Porch struct {
 	take func(fd int, from net.Addr)
 
 	l      *Loop
+	last   uint64        // the turn in which connections were last accepted
 	ready  bool          // there are connections to accept
 	again  time.Duration // when it is watched again after a failure; 0 while it is
 	failed int           // attempts since the last connection
@@ -31,8 +32,8 @@ type Porch struct {
 // acceptAtOnce is the most connections that are accepted in one turn of a loop.
 const acceptAtOnce = 64
 
-// NewPorch makes a porch of a listener, which stays open for as long as either is; see
-// Loop.Accept. take is given each connection, which is non-blocking, on the loop's thread.
+// NewPorch makes a porch of a listener, which stays open for as long as either is, and
+// from which nobody else accepts; see Loop.Accept. take is given each connection, which is non-blocking, on the loop's thread.
 func NewPorch(ln net.Listener, log *slog.Logger, take func(fd int, from net.Addr)) (*Porch, error) {
 	of, ok := ln.(*Pausable)
 	if !ok {
@@ -49,6 +50,9 @@ func NewPorch(ln net.Listener, log *slog.Logger, take func(fd int, from net.Addr
 		if err = errors.Join(err, Keepalive{}.WithDefaults().set(p.fd)); err != nil {
 			return nil, errors.Join(fmt.Errorf("accept on a loop: %w", err), unix.Close(p.fd))
 		}
+	}
+	if err := of.bare(); err != nil {
+		return nil, errors.Join(fmt.Errorf("accept on a loop: %w", err), unix.Close(p.fd))
 	}
 	return p, nil
 }
@@ -109,7 +113,14 @@ func (l *Loop) acceptAll() {
 }
 
 func (p *Porch) accept() {
-	for range acceptAtOnce {
+	// Most come alone, and to ask in vain for one more costs as much as to accept it.
+	// Where they come one turn after the other, there are more.
+	most := 1
+	if p.l.stats.Turns == p.last+1 {
+		most = acceptAtOnce
+	}
+	p.last = p.l.stats.Turns
+	for range most {
 		if p.of.Paused() {
 			p.leaveAlone()
 			return
@@ -128,7 +139,7 @@ func (p *Porch) accept() {
 			return
 		}
 	}
-	p.ready = true // the next turn goes on, if nothing else tells of it: see untilNext
+	p.ready = most > 1 // the next turn goes on, if nothing else tells of it: see untilNext
 }
 
 // pause leaves the listener alone for a moment: out of descriptors, most likely.

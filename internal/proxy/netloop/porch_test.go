@@ -39,6 +39,7 @@ func TestPorch(t *testing.T) {
 				from net.Addr
 			}
 			arrivals := make(chan arrival, 200)
+			ln = NewPausable(ln)
 			p, err := NewPorch(ln, slog.New(slog.DiscardHandler), func(fd int, from net.Addr) { arrivals <- arrival{fd, from} })
 			if err != nil {
 				t.Fatal(err)
