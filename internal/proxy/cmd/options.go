@@ -267,6 +267,17 @@ func generalOptions() []cli.Option[proxyConfig] {
 			Set:  duration(func(c *proxyConfig) *time.Duration { return &c.shared.LoginTimeout }),
 		},
 		{
+			Group: groupLimits, Name: "login-check-interval", Arg: "DURATION", Default: "1s", Reload: true,
+			Help: "for how long what PostgreSQL has said of a role (whether it may log in, and how its sessions begin) serves its next logins, whose password weir checks by a file, or who need none; 0 asks at each login",
+			Set: func(c *proxyConfig, v string) error {
+				if v == "0" {
+					c.shared.LoginCheckInterval = -1
+					return nil
+				}
+				return duration(func(c *proxyConfig) *time.Duration { return &c.shared.LoginCheckInterval })(c, v)
+			},
+		},
+		{
 			Group: groupLimits, Name: "client-write-timeout", Arg: "DURATION", Default: "20s", Reload: true,
 			Help: "disconnect clients that read nothing of a long answer for this long while others wait for their server connection",
 			Set:  duration(func(c *proxyConfig) *time.Duration { return &c.shared.ClientWriteTimeout }),

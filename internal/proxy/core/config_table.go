@@ -81,6 +81,7 @@ func (s *Server[L]) configTable() sight.Table {
 		Setting{Key: "connect_patience", Value: o.ConnectPatience.String(), Default: d.ConnectPatience.String()},
 		Setting{Key: "failover_timeout", Value: o.FailoverTimeout.String(), Default: d.FailoverTimeout.String()},
 		Setting{Key: "login_timeout", Value: o.LoginTimeout.String(), Default: d.LoginTimeout.String()},
+		Setting{Key: "login_check_interval", Value: max(0, o.LoginCheckInterval).String(), Default: d.LoginCheckInterval.String()},
 		Setting{Key: "client_write_timeout", Value: o.ClientWriteTimeout.String(), Default: d.ClientWriteTimeout.String()},
 		Setting{Key: "drain_timeout", Value: o.DrainTimeout.String(), Default: d.DrainTimeout.String()},
 		Setting{Key: "tcp_keepalive", Value: !o.Keepalive.Off, Default: !d.Keepalive.Off},

@@ -484,6 +484,7 @@ type back struct {
 	reached   []*reach // in the transaction under way
 	markSeq   uint64
 	cancelled *unit // a cancel request is meant for this one
+	changes   bool  // the transaction under way has changed the catalogue
 }
 
 // answered is called when a unit of this client has been answered.
@@ -551,6 +552,11 @@ func (bk *back) settled(b *backend, u *unit, status byte) {
 	}
 	if u.effects.Has(sqlscan.EffDDL) && (!u.failed || u.statements > 1) {
 		c.p.forgetTexts()
+		bk.changes = true
+	}
+	if bk.changes && status == pgwire.StatusIdle {
+		bk.changes = false
+		c.l.srv.lookups.recent.forget()
 	}
 	if c.texts.makes && status == pgwire.StatusIdle && b.Depth() == 0 && c.cur == nil {
 		c.p.proof.ended(c, c.l.Now)

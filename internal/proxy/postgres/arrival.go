@@ -38,6 +38,7 @@ type arrival struct {
 	// st is the client's standing, nil if it is not known. seen is that of one whom the
 	// server checks, where the server has not been heard yet.
 	st, seen *roleStanding
+	recalled bool // st is what the server said at a login before
 
 	keys    *pgwire.ClientKeys // what its proof has revealed
 	welcome []byte             // what it is to be told before its parameters
@@ -178,7 +179,13 @@ const standingKeep = time.Second
 
 // outdated reports whether the client took its time to prove itself, so that what the
 // server says of it may be otherwise by now.
-func (a *arrival) outdated() bool { return a.st != nil && time.Since(a.st.heard) > standingKeep }
+func (a *arrival) outdated() bool {
+	keep := standingKeep
+	if a.recalled {
+		keep = max(keep, a.s.cfg().LoginCheckInterval)
+	}
+	return a.st != nil && time.Since(a.st.heard) > keep
+}
 
 // heardAgain takes in a newer standing. The error is for a client that has proved who it
 // is by what was stored of another password, or another role.
@@ -186,7 +193,7 @@ func (a *arrival) heardAgain(now *roleStanding) *pgwire.Error {
 	if !a.held && now.same != a.st.same {
 		return pgwire.NewFatal(pgwire.CodeInvalidAuthorization, "role %q has changed while it logged in; log in again", a.key.user)
 	}
-	a.st = now
+	a.st, a.recalled = now, false
 	return nil
 }
 

@@ -31,6 +31,8 @@ type asker struct {
 	// that was right lately, is above 0.
 	last poolKey
 	luck int
+	// recalls tells that the last login was decided by what the server had said before.
+	recalls bool
 }
 
 // A question is one about a user and a database.
@@ -61,6 +63,9 @@ const (
 // expect asks about the user and the database that a guest is likely to log in as, when
 // it connects: the answer is there, or not far, when it has said so.
 func (a *asker) expect(g *guest) {
+	if a.recalls && a.l.srv.lookups.recent.get(a.last, a.l.cfg.LoginCheckInterval) != nil {
+		return // as will be this one
+	}
 	if a.luck > 0 && a.lk != nil && a.serves() {
 		g.early, g.came = a.about(a.last), a.l.Now
 	}
@@ -68,11 +73,8 @@ func (a *asker) expect(g *guest) {
 
 // ask asks about a guest, whose turn comes when there is an answer; false if it cannot.
 func (a *asker) ask(g *guest) bool {
-	if a.last != g.key {
-		a.last, a.luck = poolKey{strings.Clone(g.key.database), strings.Clone(g.key.user)}, max(a.luck-2, -mostLuck)
-	} else {
-		a.luck = min(a.luck+1, mostLuck)
-	}
+	a.recalls = false
+	a.was(g.key)
 	if a.lk == nil || !a.serves() {
 		a.close()
 		a.borrow()
@@ -88,6 +90,25 @@ func (a *asker) ask(g *guest) bool {
 	}
 	q.guests = append(q.guests, g)
 	return true
+}
+
+// recall is ask for a guest about whom the server need not be asked; nil if it has to be.
+func (a *asker) recall(g *guest) *roleStanding {
+	st := g.arrival.recall()
+	if st != nil {
+		a.recalls = true
+		a.was(g.key)
+	}
+	return st
+}
+
+// was notes whom a login is as.
+func (a *asker) was(key poolKey) {
+	if a.last != key {
+		a.last, a.luck = poolKey{strings.Clone(key.database), strings.Clone(key.user)}, max(a.luck-2, -mostLuck)
+	} else {
+		a.luck = min(a.luck+1, mostLuck)
+	}
 }
 
 // about returns the question of the next group about a user and a database.
@@ -260,6 +281,7 @@ func (a *asker) ready(q *question) {
 		return
 	}
 	q.answer.asked, q.answer.heard, q.done = q.asked, time.Now(), true
+	a.l.srv.lookups.recent.put(q.key, &q.answer)
 	for _, g := range q.guests {
 		if !g.gone {
 			q.tell(g)
@@ -281,6 +303,7 @@ func (q *question) elsewhere() {
 // OnClosed implements netloop.Handler.
 func (a *asker) OnClosed(error) {
 	a.lk, a.sock = nil, nil
+	a.l.srv.lookups.recent.forget() // the server may be another one next time
 	for _, q := range append(a.asked, a.waiting...) {
 		q.err = netloop.ErrStopped
 		q.elsewhere()

@@ -18,7 +18,7 @@ func TestTheGreetingFollowsTheServer(t *testing.T) {
 	own := labtest.Postgres(t, serverConfig())
 	sqlOn(t, own.DSN("postgres"), "CREATE ROLE bob LOGIN")
 	for _, pool := range []int{1, 8} {
-		w := startFor(t, own, "postgres", func(c *postgres.Config) { c.PoolSize = pool })
+		w := startFor(t, own, "postgres", func(c *postgres.Config) { c.PoolSize, c.LoginCheckInterval = pool, -1 })
 		greeted := func(name string) string {
 			c := dialWireAs(t, w.Addr().String(), "postgres", "bob")
 			defer c.close()
@@ -64,7 +64,7 @@ func TestTheGreetingFollowsAPromotion(t *testing.T) {
 	if err := own.Restart(ctxFor(t)); err != nil {
 		t.Fatal(err)
 	}
-	w := startFor(t, own, "postgres", nil)
+	w := startFor(t, own, "postgres", func(c *postgres.Config) { c.LoginCheckInterval = -1 })
 	before := dialWire(t, w.Addr().String(), "postgres")
 	before.ask("SELECT 1")
 	zone := dialWire(t, w.Addr().String(), "postgres", pgwire.Param{Name: "TimeZone", Value: "Asia/Tokyo"})

@@ -226,7 +226,10 @@ func (g *guest) introduced() {
 // meanwhile: how does not depend on the answer.
 func (g *guest) lookUp() {
 	nobody := g.s.lookups.nobody()
-	switch {
+	switch st := g.l.asker.recall(g); {
+	case st != nil:
+		g.asked = answered
+		g.judged(st, nil)
 	case nobody != nil:
 		g.asked = answered
 		g.judged(nil, nobody)

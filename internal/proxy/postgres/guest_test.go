@@ -50,7 +50,12 @@ func TestLoginsOnTheLoop(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			own, _ := loggedServer(t, c.auth, lab.TLSOff)
-			w := startFor(t, own, "postgres", c.change)
+			w := startFor(t, own, "postgres", func(cfg *postgres.Config) {
+				if c.change != nil {
+					c.change(cfg)
+				}
+				cfg.LoginCheckInterval = -1
+			})
 			const logins = 20
 			wait := gosync.WaitGroup{}
 			for range 4 {

@@ -38,6 +38,7 @@ func (have *identity) compare(p *pool, c *client, st *roleStanding) *pgwire.Erro
 		return errAnotherRole(p.key.user) // or the other way round; nobody knows
 	}
 	*have = identity{st.server, st.id, st.begins, st.heard}
+	p.l.srv.lookups.recent.forget() // what was heard before is of another one
 	switch {
 	case !another && !anew, before.server == "" && len(p.Backends)+p.Dialing == 0: // the first login
 		return nil

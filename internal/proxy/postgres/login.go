@@ -106,7 +106,10 @@ func (a *arrival) goOn(ctx context.Context, conn net.Conn, at step) (err error) 
 		at = stepRelay
 		if a.asks() {
 			var e *pgwire.Error
-			st, err := s.lookups.ask(ctx, a.key, !a.held)
+			st, err := a.recall(), error(nil)
+			if st == nil {
+				st, err = s.lookups.ask(ctx, a.key, !a.held)
+			}
 			at, e, err = a.judge(st, err, ctx.Err() != nil, func() bool { return core.MayBorrow(conn, s.cfg().TrustLoopback) })
 			if e != nil {
 				_ = refuse(e)

@@ -45,6 +45,7 @@ const (
 type lookups struct {
 	srv       *Server
 	questions *batch.Batcher[struct{}, poolKey, roleStanding]
+	recent    recents
 
 	mu      sync.Mutex
 	idle    []*lookup // guarded by mu: the last one used last
@@ -184,6 +185,7 @@ func (l *lookups) ask(ctx context.Context, key poolKey, patient bool) (*roleStan
 		return nil, err
 	}
 	st.asked, st.heard = asked, time.Now()
+	l.recent.put(key, &st)
 	return &st, nil
 }
 

@@ -50,6 +50,7 @@ func TestLoginsAreDecidedByTheRolesPresentStanding(t *testing.T) {
 				sqlOn(t, admin, "CREATE ROLE "+user+" LOGIN PASSWORD 'secret'", "CREATE DATABASE "+user)
 				w := startFor(t, server, user, func(c *postgres.Config) {
 					road.change(c)
+					c.LoginCheckInterval = -1
 					if road.name == "user list" {
 						c.Users = []postgres.User{{Name: user, Secret: plain}}
 					}
@@ -104,6 +105,7 @@ func TestAFullServerIsAskedOnAConnectionThatThereIs(t *testing.T) {
 	}
 	sqlOn(t, server.DSN("postgres"), "ALTER ROLE bob CONNECTION LIMIT 1")
 	w := startFor(t, server, "postgres", func(c *postgres.Config) {
+		c.LoginCheckInterval = -1
 		c.Auth, c.Users = "scram-sha-256", []postgres.User{{Name: "bob", Secret: plain}}
 	})
 	eventually(t, "bob is in", func() bool { return login(w.Addr().String(), "bob", "secret", "") == nil })

@@ -113,6 +113,7 @@ func (s *Server) checkRole(be *pgwire.Backend, e upstream.Endpoint) error {
 
 // Moved implements core.Pool.
 func (p *pool) Moved(now upstream.Endpoint) {
+	p.l.srv.lookups.recent.forget()
 	p.forgetGreetings()
 	p.facts.known = false
 	p.proof.outdated(false) // a standby may lack what the primary had

@@ -101,6 +101,10 @@ type Options struct {
 	FailoverTimeout time.Duration
 	// LoginTimeout bounds a client's login. Default: 60 s.
 	LoginTimeout time.Duration
+	// LoginCheckInterval is for how long what the server has said of a role at one login
+	// serves others, where nothing else of them depends on it. PostgreSQL only. Default:
+	// 1 s; less than 0: each login has the server asked.
+	LoginCheckInterval time.Duration
 	// ClientWriteTimeout disconnects a client that takes nothing of a long answer
 	// for this long while others wait for the backend that it holds by that.
 	// Default: 20 s; less than 0 is never.
@@ -149,6 +153,7 @@ func (o Options) WithDefaults() Options {
 	o.ConnectPatience = cmp.Or(o.ConnectPatience, 5*time.Second)
 	o.FailoverTimeout = cmp.Or(o.FailoverTimeout, 30*time.Second)
 	o.LoginTimeout = cmp.Or(o.LoginTimeout, time.Minute)
+	o.LoginCheckInterval = cmp.Or(o.LoginCheckInterval, time.Second)
 	o.ClientWriteTimeout = cmp.Or(o.ClientWriteTimeout, 20*time.Second)
 	o.DrainTimeout = cmp.Or(o.DrainTimeout, 10*time.Second)
 	o.Keepalive = o.Keepalive.WithDefaults()

@@ -1,0 +1,93 @@
+package postgres
+
+import (
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weirdb/weir/internal/wire/pgwire"
+)
+
+// This file lets one answer of the server serve the logins of a moment. Whoever connects
+// for each transaction would otherwise have the server asked as often. What an
+// administrator changes is then seen by logins at most --login-check-interval later, as
+// by a session that began that much earlier; what is changed over weir, at once.
+//
+// Only a good answer serves others, and only where a password is not checked by it: a
+// new role and a new password hold from the next login on.
+
+// recents are the last answers about those who log in. Safe for concurrent use.
+type recents struct {
+	mu     sync.Mutex
+	seen   map[poolKey]*roleStanding // guarded by mu
+	forgot time.Time                 // guarded by mu: what was asked before counts no more
+}
+
+// maxRecents bounds what is remembered.
+const maxRecents = 4096
+
+// get returns what the server was asked less than keep ago, nil if there is nothing.
+func (r *recents) get(key poolKey, keep time.Duration) *roleStanding {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	st := r.seen[key]
+	if st == nil || time.Since(st.asked) >= keep {
+		return nil
+	}
+	return st
+}
+
+// put keeps an answer, without what is stored of the password.
+func (r *recents) put(key poolKey, st *roleStanding) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !st.asked.After(r.forgot) {
+		return
+	}
+	have, ok := r.seen[key]
+	switch {
+	case ok && have.asked.After(st.asked):
+		return
+	case !ok && len(r.seen) >= maxRecents:
+		r.seen = nil
+	}
+	if r.seen == nil {
+		r.seen = make(map[poolKey]*roleStanding)
+	}
+	if !ok {
+		key = poolKey{strings.Clone(key.database), strings.Clone(key.user)}
+	}
+	kept := *st
+	kept.secret = pgwire.Secret{}
+	r.seen[key] = &kept
+}
+
+// forget has everyone be asked about again.
+func (r *recents) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	clear(r.seen)
+	r.forgot = time.Now()
+}
+
+// recall returns a standing that the client need not be asked about for, nil if it has to
+// be.
+func (a *arrival) recall() *roleStanding {
+	s, cfg := a.s, a.s.cfg()
+	st := s.lookups.recent.get(a.key, cfg.LoginCheckInterval)
+	if st == nil || st.mark == "" || st.refusal(a.key, true) != nil {
+		return nil
+	}
+	now := time.Now()
+	if !s.verdicts.granted(a.key, st, now) {
+		return nil
+	}
+	switch {
+	case a.held, cfg.Auth == string(pgwire.AuthTrust), cfg.Auth == string(pgwire.AuthCert):
+	case cfg.Auth == AuthAuto && cfg.AuthQuery == "" && s.verdicts.methodOf(a.key, st, now) == pgwire.AuthTrust:
+	default:
+		return nil
+	}
+	a.recalled = true
+	return st
+}
