@@ -417,7 +417,7 @@ func (c *client) backendQuiet() {
 	if c.diag.keepsBackend() {
 		if !c.diag.last.soft {
 			c.diag.last.soft = true
-			c.p.keepsSoftly(c)
+			c.p.soft.add(c)
 		}
 		return
 	}

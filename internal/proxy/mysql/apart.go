@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
@@ -16,6 +17,12 @@ import (
 // are tried from time to time in a group: those whose lock is free by now go
 // through, whatever the locks of those before them.
 
+// alone is how a pool runs statements on backends that their clients do not own.
+type alone struct {
+	p           *pool
+	lockDefault lockWait // of a new session
+}
+
 const (
 	// firstPoll is the time after which a write without a slot is tried again, and
 	// lastPoll what that grows to, by doubling.
@@ -25,18 +32,19 @@ const (
 	maxPoll = 64
 )
 
-// queueApart has a unit run alone, without linking its client.
-func (p *pool) queueApart(u *unit) {
+// queue has a unit run alone, without linking its client.
+func (a *alone) queue(u *unit) {
 	u.c.reader = nil
 	if u.Tries > 0 {
 		u.pollWait = min(max(2*u.pollWait, firstPoll), lastPoll)
-		u.pollAt = p.l.Now + u.pollWait
+		u.pollAt = a.p.l.Now + u.pollWait
 	}
-	p.QueueApart(u)
+	a.p.QueueApart(u)
 }
 
-// feedApart gives slots to what waits for one.
-func (p *pool) feedApart() {
+// feed gives slots to what waits for one.
+func (a *alone) feed() {
+	p := a.p
 	for u, s, ok := p.Apart.Next(p.Slots()); ok; u, s, ok = p.Apart.Next(p.Slots()) {
 		switch {
 		case u.Left():
@@ -51,22 +59,23 @@ func (p *pool) feedApart() {
 
 // poll tries writes that wait for a slot again, in groups, where that costs no
 // wait.
-func (p *pool) poll() {
-	a := &p.Apart
-	if len(a.Patient) == 0 || !p.facts.nowait() {
+func (a *alone) poll() {
+	p := a.p
+	apart := &p.Apart
+	if len(apart.Patient) == 0 || !p.facts.nowait() {
 		return
 	}
 	var again []*unit
-	keep := a.Patient[:0]
-	for _, u := range a.Patient {
+	keep := apart.Patient[:0]
+	for _, u := range apart.Patient {
 		if u.read || u.Left() || p.l.Now < u.pollAt || len(again) >= maxPoll {
 			keep = append(keep, u)
 			continue
 		}
 		again = append(again, u)
 	}
-	clear(a.Patient[len(keep):])
-	a.Patient = keep
+	clear(apart.Patient[len(keep):])
+	apart.Patient = keep
 	for _, u := range again {
 		p.lanes.transaction(u.c.set, 0).push(u)
 	}
@@ -81,10 +90,10 @@ type lockWait struct {
 // lockSQL asks for it.
 const lockSQL = "SELECT @@innodb_lock_wait_timeout, @@lock_wait_timeout"
 
-func (p *pool) learnLocks(u *unit) {
-	if rows := u.result(p.key.caps); len(rows) == 1 && len(rows[0]) == 2 {
+func (a *alone) learnLocks(u *unit) {
+	if rows := u.result(a.p.key.caps); len(rows) == 1 && len(rows[0]) == 2 {
 		seconds := func(v []byte) time.Duration { return time.Duration(parseUint(v)) * time.Second }
-		p.lockDefault = lockWait{rows: seconds(rows[0][0]), tables: seconds(rows[0][1])}
+		a.lockDefault = lockWait{rows: seconds(rows[0][0]), tables: seconds(rows[0][1])}
 	}
 }
 
@@ -93,8 +102,8 @@ func (p *pool) learnLocks(u *unit) {
 func (f *poolFacts) nowait() bool { return f.mariadb && f.version >= 100300 }
 
 // lockWait is the client's own.
-func (p *pool) lockWait(set *session.Set) lockWait {
-	w := p.lockDefault
+func (a *alone) lockWait(set *session.Set) lockWait {
+	w := a.lockDefault
 	if s, ok := set.Get("innodb_lock_wait_timeout"); ok {
 		w.rows = time.Duration(parseUint([]byte(s.Value))) * time.Second
 	}
@@ -105,12 +114,12 @@ func (p *pool) lockWait(set *session.Set) lockWait {
 }
 
 // withLockWait is the settings with others, in whole seconds.
-func (p *pool) withLockWait(set *session.Set, w lockWait) *session.Set {
+func (a *alone) withLockWait(set *session.Set, w lockWait) *session.Set {
 	for _, s := range [...]struct {
 		name string
 		d    time.Duration
 	}{{"innodb_lock_wait_timeout", w.rows}, {"lock_wait_timeout", w.tables}} {
-		set = p.settings.With(set, session.Setting{Name: s.name, Value: strconv.FormatInt(int64(s.d/time.Second), 10), Literal: true})
+		set = a.p.settings.With(set, session.Setting{Name: s.name, Value: strconv.FormatInt(int64(s.d/time.Second), 10), Literal: true})
 	}
 	return set
 }
@@ -119,19 +128,19 @@ func (p *pool) withLockWait(set *session.Set, w lockWait) *session.Set {
 // error must tell by its time which of them has ended it.
 const tellApart = 6 * time.Second
 
-// apartSet is the settings for u's next turn: those of its client, and for a write
+// set is the settings for u's next turn: those of its client, and for a write
 // a bound on its lock waits. Its answer is held until it is whole: if the turn ends
 // first, the client has seen nothing of it.
-func (p *pool) apartSet(u *unit) *session.Set {
+func (a *alone) set(u *unit) *session.Set {
 	u.hold, u.bounded, u.owned = false, false, 0
 	if u.read {
 		return u.c.set
 	}
 	bound := max(u.Length().Round(time.Second), time.Second)
-	if u.Tries == 0 && p.facts.nowait() {
+	if u.Tries == 0 && a.p.facts.nowait() {
 		bound = 0
 	}
-	own, waited := p.lockWait(u.c.set), p.l.Now-u.queuedAt
+	own, waited := a.lockWait(u.c.set), a.p.l.Now-u.queuedAt
 	left := func(d time.Duration) (time.Duration, bool) {
 		rest := max(d-waited, 0)
 		if d == 0 || rest > bound {
@@ -149,7 +158,7 @@ func (p *pool) apartSet(u *unit) *session.Set {
 	}
 	switch {
 	case ownRows && ownTables:
-		return p.withLockWait(u.c.set, lockWait{rows, tables})
+		return a.withLockWait(u.c.set, lockWait{rows, tables})
 	case ownRows:
 		tables = rows + tellApart
 		u.owned = rows + tellApart/2
@@ -158,7 +167,36 @@ func (p *pool) apartSet(u *unit) *session.Set {
 		u.owned = tables + tellApart/2
 	}
 	u.bounded, u.hold = true, true
-	return p.withLockWait(u.c.set, lockWait{rows, tables})
+	return a.withLockWait(u.c.set, lockWait{rows, tables})
+}
+
+// run runs one whole unit on a taken backend.
+func (a *alone) run(b *backend, u *unit) {
+	p := a.p
+	b.Mode, b.alone = core.ModeOwn, u
+	c := u.c
+	b.readied(a.set(u), u.st, func(b *backend, err *mywire.Error) {
+		b.alone = nil
+		switch {
+		case u.c != c || u.dead || c.s.Closed:
+			p.FreeSlot(&u.Turn)
+		case err != nil && b.s.Closed:
+			p.Enqueue(waiter{Unit: u}) // nothing was sent yet
+		case err != nil && u.turnOver(err.Code, p.l.Now-b.Answered):
+			p.FreeSlot(&u.Turn)
+			u.again()
+			a.queue(u)
+		case err != nil:
+			p.FreeSlot(&u.Turn)
+			c.lost(u, err)
+		default:
+			b.lastUser = nil
+			b.yieldID(nil)
+			b.send(u)
+			return
+		}
+		p.release(b)
+	})
 }
 
 // turnOver reports whether an ERR is the end of a turn, set by weir and not by the

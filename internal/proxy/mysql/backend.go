@@ -7,7 +7,6 @@ import (
 
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/netloop"
-	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
@@ -28,45 +27,15 @@ type backend struct {
 	hold    []byte        // bytes of a packet that may end a result and is not whole yet
 	status  mywire.Status // of the last OK
 
-	set       *session.Set // settings in force when the queue is empty
-	step      uint64       // auto_increment_increment of a session without an own one
-	maxPacket int          // max_allowed_packet, which lasts as long as the connection
-	prepared  map[*stmt]*instance
-	textBytes int // of the prepared ones
-	useSeq    uint64
-
-	// lastUser is the client whose statement was the last here; its diagnostics
-	// are still on the connection. nil if it was weir or several.
-	lastUser *client
-	// warned is the client to whom the warnings on the connection belong, if that
-	// is known: a statement without a table leaves MariaDB's as they are.
-	warned *client
-	// inserter is the client whose LAST_INSERT_ID() is known to this connection
-	// only; see diagnostics.go.
-	inserter *client
-	// holder is the client whose LAST_INSERT_ID(), in version holds, is also the
-	// connection's.
-	holder *client
-	holds  uint64
-	// sequencer is the client that keeps the connection for its sequences, of which
-	// nobody else has used any here.
-	sequencer *client
-	// gtidOf is the client whose transaction the connection's last_gtid names; nil
-	// if it is that of several or of one gone, or if hasGTID says that there is none.
-	gtidOf  *client
-	hasGTID bool
+	footing
+	kept
+	left
 
 	greeted   bool          // has answered weir's first questions
 	polled    bool          // taken for a question of weir's own, which is no use
 	killAgain time.Duration // weir kills nothing here before
 	alone     *unit         // is to run here when the session has been made ready
 	struck    bool          // a KILL may have hit another statement than was meant
-}
-
-// An instance is a prepared statement on one backend.
-type instance struct {
-	id   uint32
-	used uint64
 }
 
 // send appends a whole unit. The bytes leave at the turn's end together with
@@ -108,38 +77,6 @@ func (b *backend) Goodbye() {
 		b.s.Flush()
 	}
 	b.s.Close(io.EOF)
-}
-
-// prepare brings a taken backend to the given settings, which costs a round trip,
-// and then calls then. Nothing may be sent behind the command before it is
-// answered: if the server refuses the settings, a statement would run in those of
-// another client. On an error the backend is used up.
-func (b *backend) prepare(set *session.Set, then func(err *mywire.Error)) {
-	b.Held = true
-	l, p := b.p.l, b.p
-	steps := transition(b.set, set, &p.facts, p.key.database)
-	b.set = set
-	p.Stats.Replays++
-	var failure *mywire.Error
-	left := len(steps)
-	finish := func(u *unit) {
-		if u.err != nil && failure == nil {
-			failure = u.err
-		}
-		if left--; left > 0 {
-			return
-		}
-		b.Doomed = b.Doomed || failure != nil
-		l.Post(func() { // when the answer has been dealt with
-			b.Held = false
-			then(failure)
-		})
-	}
-	for _, st := range steps {
-		b.hidden(st.cmd, finish)
-		b.s.Out = mywire.AppendCommand(b.s.OutBuf(), st.cmd, st.arg)
-	}
-	b.lastUser = nil
 }
 
 // refused is the error for those whose settings the server did not take.
@@ -252,34 +189,6 @@ func (b *backend) reset() {
 	b.Mode = core.ModeOwn
 	b.s.Throttle(false)
 	b.renewSession()
-}
-
-// renewSession resets the session.
-func (b *backend) renewSession() {
-	b.hidden(mywire.ComResetConnection, func(u *unit) { b.Doomed = b.Doomed || u.err != nil })
-	b.s.Out = mywire.AppendResetConnection(b.s.OutBuf())
-	b.afterReset()
-	b.introduce()
-}
-
-// afterReset forgets what a COM_RESET_CONNECTION under way takes away, and has the
-// session made as a login makes it.
-func (b *backend) afterReset() {
-	clear(b.prepared)
-	b.textBytes = 0
-	db, other := b.set.Get(databaseSetting)
-	b.set = b.p.settings.Empty()
-	if other {
-		b.set = b.p.settings.With(b.set, db) // the reset leaves the database
-	}
-	b.lastUser, b.inserter, b.holder, b.sequencer = nil, nil, nil, nil
-	if base := b.p.facts.base; base != nil {
-		// What a login sets, and a reset may set otherwise.
-		b.ask(baseSQL(base), func(u *unit) { b.Doomed = b.Doomed || u.err != nil })
-	}
-	if sql := b.p.facts.initConnect; sql != "" { // several statements fail where the class has none
-		b.ask(sql, func(u *unit) { b.Doomed = b.Doomed || u.err != nil })
-	}
 }
 
 // Cut implements core.Backend.

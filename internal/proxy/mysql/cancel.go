@@ -25,21 +25,27 @@ func (c *client) cancel(done func(*mywire.Error)) {
 		done(nil)
 		return
 	}
-	if c.p.unqueue(c) {
+	w := underWay{c}
+	if w.unqueue() {
 		done(nil)
 		return
 	}
-	if b := c.p.runs(c); b != nil {
+	if b := w.head(); b != nil {
 		b.cancel(b.Head(), done)
 		return
 	}
-	c.p.strike(c)
+	w.strike()
 	done(nil)
 }
 
+// underWay is what a client waits for: its commands in the queues of the pool and on the
+// backends.
+type underWay struct{ c *client }
+
 // strike marks a client's write in a group that runs: if it is not done there, it
 // is not tried again.
-func (p *pool) strike(c *client) {
+func (w underWay) strike() {
+	c, p := w.c, w.c.p
 	mark := func(units []*unit) {
 		for _, u := range units {
 			u.dead = u.dead || u.c == c
@@ -57,8 +63,9 @@ func (p *pool) strike(c *client) {
 	}
 }
 
-// runs returns the backend at whose head a command of a client is.
-func (p *pool) runs(c *client) *backend {
+// head returns the backend at whose head a command of the client is.
+func (w underWay) head() *backend {
+	c := w.c
 	if b := c.link; b != nil {
 		if u := b.Head(); u != nil && u.c == c {
 			return b
@@ -68,7 +75,7 @@ func (p *pool) runs(c *client) *backend {
 	if c.inflight == 0 {
 		return nil
 	}
-	for _, b := range p.Backends {
+	for _, b := range c.p.Backends {
 		if u := b.Head(); u != nil && u.c == c && !u.park {
 			return b
 		}
@@ -77,7 +84,8 @@ func (p *pool) runs(c *client) *backend {
 }
 
 // unqueue answers a client's unit that has not been sent yet, if there is one.
-func (p *pool) unqueue(c *client) bool {
+func (w underWay) unqueue() bool {
+	c, p := w.c, w.c.p
 	if c.inflight == 0 || c.link != nil {
 		return false
 	}
@@ -165,7 +173,7 @@ func endOverdue(b *backend) (clients bool) {
 func (b *backend) signal(done func(*mywire.Error)) {
 	b.Cancels++
 	b.struck = true
-	b.p.tell(b.Endpoint, fmt.Sprintf("KILL QUERY %d", b.id), func(e *mywire.Error) {
+	killOrder{b.p, b.Endpoint, fmt.Sprintf("KILL QUERY %d", b.id), func(e *mywire.Error) {
 		if b.Cancels--; b.Cancels == 0 && !b.s.Closed {
 			b.s.Throttle(false)
 			if c := b.owner; c != nil {
@@ -174,7 +182,7 @@ func (b *backend) signal(done func(*mywire.Error)) {
 			b.settle()
 		}
 		done(e)
-	})
+	}}.send()
 }
 
 // runsAgain tells whether the unit whose ERR has just come is to be run again: its

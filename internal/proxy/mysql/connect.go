@@ -17,6 +17,13 @@ import (
 
 // This file is how weir itself gets to the server.
 
+// A dialer is how weir logs in to the server, and what it has learned by that.
+type dialer struct {
+	srv   *Server
+	known serverFacts
+	shut  shutDoor
+}
+
 // serverFacts are what the server last said in its greeting: weir's own greeting
 // to clients repeats it.
 type serverFacts struct {
@@ -57,7 +64,8 @@ const greetingKeep = 5 * time.Second
 
 // facts returns the server's greeting, which the first client has to wait for.
 // While no server could be reached yet it is nil.
-func (s *Server) facts(ctx context.Context) *mywire.Greeting {
+func (d *dialer) facts(ctx context.Context) *mywire.Greeting {
+	s := d.srv
 	if g := s.known.get(); g != nil {
 		if s.known.stale(s.Monotonic()) && s.known.asking.TryLock() {
 			defer s.known.asking.Unlock()
@@ -82,7 +90,8 @@ func (s *Server) facts(ctx context.Context) *mywire.Greeting {
 
 // lookAgain has the server greet anew. One that does not answer soon has not
 // changed, as far as weir knows.
-func (s *Server) lookAgain(ctx context.Context) {
+func (d *dialer) lookAgain(ctx context.Context) {
+	s := d.srv
 	if now := s.Monotonic(); s.known.asked > 0 && now-s.known.asked < askAgain {
 		return
 	}
@@ -101,11 +110,11 @@ const askAgain = time.Second
 // collation is what the server makes of the collation number that a client's
 // login carries: it speaks of the server's own by 0, and numbers above 255 have
 // no place in the login that weir repeats.
-func (s *Server) collation(number uint16) byte {
+func (d *dialer) collation(number uint16) byte {
 	if number != 0 && number <= 255 {
 		return byte(number)
 	}
-	if g := s.known.get(); g != nil && g.Charset != 0 {
+	if g := d.srv.known.get(); g != nil && g.Charset != 0 {
 		return g.Charset
 	}
 	return mywire.CharsetUTF8MB4
@@ -114,8 +123,8 @@ func (s *Server) collation(number uint16) byte {
 // reach tells whether the server takes connections. It logs in, or is refused:
 // who only looks at the greeting and goes is counted by servers, and after
 // max_connect_errors of them they block the host.
-func (s *Server) reach(ctx context.Context) error {
-	conn, err := s.visit(ctx)
+func (d *dialer) reach(ctx context.Context) error {
+	conn, err := d.srv.visit(ctx)
 	switch {
 	case err == nil:
 		return conn.Close()
@@ -127,7 +136,8 @@ func (s *Server) reach(ctx context.Context) error {
 
 // visit logs in as the DSN's user, whose name may be empty, and takes note of the
 // greeting.
-func (s *Server) visit(ctx context.Context) (*mywire.Server, error) {
+func (d *dialer) visit(ctx context.Context) (*mywire.Server, error) {
+	s := d.srv
 	cfg := s.cfg().MySQL
 	cfg.Timeout = s.cfg().ConnectTimeout
 	if cfg.Password == "" {
@@ -179,7 +189,8 @@ const ownCaps = mywire.CapLongPassword | mywire.CapLongFlag | mywire.CapIgnoreSi
 	mywire.CapSessionTrack | mywire.CapsRequired
 
 // connectConfig says how to reach the server as a pool's user.
-func (s *Server) connectConfig(key poolKey) mywire.ConnectConfig {
+func (d *dialer) connectConfig(key poolKey) mywire.ConnectConfig {
+	s := d.srv
 	cfg := s.cfg().MySQL
 	cfg.User, cfg.Database, cfg.Charset = key.user, key.database, key.charset
 	cfg.Password, cfg.Keys = "", s.creds.Keys(key.user)
@@ -189,7 +200,8 @@ func (s *Server) connectConfig(key poolKey) mywire.ConnectConfig {
 }
 
 // connect logs in as a pool's user, with what weir knows of the password.
-func (s *Server) connect(ctx context.Context, key poolKey) (*mywire.Server, upstream.Endpoint, error) {
+func (d *dialer) connect(ctx context.Context, key poolKey) (*mywire.Server, upstream.Endpoint, error) {
+	s := d.srv
 	cfg, e, err := s.toHost(ctx, s.connectConfig(key))
 	if err != nil {
 		return nil, e, err
@@ -201,7 +213,8 @@ func (s *Server) connect(ctx context.Context, key poolKey) (*mywire.Server, upst
 }
 
 // connectTo logs in as a pool's user to a certain server.
-func (s *Server) connectTo(ctx context.Context, key poolKey, cfg mywire.ConnectConfig) (*mywire.Server, error) {
+func (d *dialer) connectTo(ctx context.Context, key poolKey, cfg mywire.ConnectConfig) (*mywire.Server, error) {
+	s := d.srv
 	var conn *mywire.Server
 	err := s.withRoom(ctx, key.user, func() (err error) {
 		conn, err = mywire.Connect(ctx, cfg)
@@ -219,7 +232,8 @@ func (s *Server) connectTo(ctx context.Context, key poolKey, cfg mywire.ConnectC
 }
 
 // dialBackend opens and logs in one backend.
-func (s *Server) dialBackend(ctx context.Context, key poolKey) (*backendConn, error) {
+func (d *dialer) dialBackend(ctx context.Context, key poolKey) (*backendConn, error) {
+	s := d.srv
 	conn, e, err := s.connect(ctx, key)
 	if err != nil {
 		return nil, err
@@ -232,7 +246,8 @@ func (s *Server) dialBackend(ctx context.Context, key poolKey) (*backendConn, er
 var errOtherServer = errors.New("the server lacks capabilities that the one before it had: clients must connect again")
 
 // handOver makes a logged-in connection one for the pool, or closes it.
-func (s *Server) handOver(conn *mywire.Server, key poolKey, e upstream.Endpoint) (*backendConn, error) {
+func (d *dialer) handOver(conn *mywire.Server, key poolKey, e upstream.Endpoint) (*backendConn, error) {
+	s := d.srv
 	if lacks := key.caps &^ conn.Caps; lacks != 0 {
 		_ = conn.Close()
 		s.known.note(conn.Greeting, s.Monotonic())

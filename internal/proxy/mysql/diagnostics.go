@@ -88,16 +88,42 @@ func (dg *diagnostics) leaveID() {
 	})
 }
 
+// left is what statements have left on a connection, and of which clients.
+type left struct {
+	b *backend
+
+	// lastUser is the client whose statement was the last here; its diagnostics
+	// are still on the connection. nil if it was weir or several.
+	lastUser *client
+	// warned is the client to whom the warnings on the connection belong, if that
+	// is known: a statement without a table leaves MariaDB's as they are.
+	warned *client
+	// inserter is the client whose LAST_INSERT_ID() is known to this connection
+	// only; see diagnostics.go.
+	inserter *client
+	// holder is the client whose LAST_INSERT_ID(), in version holds, is also the
+	// connection's.
+	holder *client
+	holds  uint64
+	// sequencer is the client that keeps the connection for its sequences, of which
+	// nobody else has used any here.
+	sequencer *client
+	// gtidOf is the client whose transaction the connection's last_gtid names; nil
+	// if it is that of several or of one gone, or if hasGTID says that there is none.
+	gtidOf  *client
+	hasGTID bool
+}
+
 // holdsFor notes that the connection's own LAST_INSERT_ID() is that of the client;
 // nil that it is nobody's for certain.
-func (b *backend) holdsFor(c *client) {
-	if b.holder = c; c != nil {
-		b.holds = c.diag.last.version
+func (lt *left) holdsFor(c *client) {
+	if lt.holder = c; c != nil {
+		lt.holds = c.diag.last.version
 	}
 }
 
 // holdsIDOf tells whether it is.
-func (b *backend) holdsIDOf(c *client) bool { return b.holder == c && b.holds == c.diag.last.version }
+func (lt *left) holdsIDOf(c *client) bool { return lt.holder == c && lt.holds == c.diag.last.version }
 
 // ran takes note of a statement of the client that has ended on its backend, before
 // it is looked at further.
@@ -207,15 +233,16 @@ func (dg *diagnostics) keepID(b *backend) {
 
 // yieldID asks for the id that only this connection knows, before somebody else
 // than its client writes here.
-func (b *backend) yieldID(to *client) {
-	if b.holder != to {
-		b.holder = nil
+func (lt *left) yieldID(to *client) {
+	b := lt.b
+	if lt.holder != to {
+		lt.holder = nil
 	}
-	c := b.inserter
+	c := lt.inserter
 	if c == nil || c == to {
 		return
 	}
-	b.inserter = nil
+	lt.inserter = nil
 	if c.s.Closed {
 		return
 	}
@@ -409,36 +436,43 @@ func (dg *diagnostics) keepsBackend() bool {
 		len(c.p.Excl) == 0 && len(c.p.Reads) == 0 && !c.p.Paused && !c.draining
 }
 
+// soft are the clients that keep a backend for their diagnostics alone, perhaps.
+type soft struct {
+	p       *pool
+	clients []*client
+}
+
 // reclaim takes backends back that clients keep for their diagnostics alone,
 // when others wait, or the pool is paused.
-func (p *pool) reclaim() {
-	if len(p.soft) == 0 || len(p.Excl) == 0 && len(p.Reads) == 0 && !p.Paused {
+func (so *soft) reclaim() {
+	p := so.p
+	if len(so.clients) == 0 || len(p.Excl) == 0 && len(p.Reads) == 0 && !p.Paused {
 		return
 	}
-	for _, c := range p.soft {
+	for _, c := range so.clients {
 		c.diag.softly = false
 		if c.diag.last.soft && c.link != nil && c.cur == nil && !c.state.asking() && !c.s.Closed {
 			c.diag.fetchWarnings(nil)
 		}
 	}
-	p.soft = p.soft[:0]
+	so.clients = so.clients[:0]
 }
 
-// keepsSoftly takes note of a client that keeps a backend for its diagnostics
+// add takes note of a client that keeps a backend for its diagnostics
 // alone, perhaps. Those who have left in the meantime are forgotten from time to
 // time.
-func (p *pool) keepsSoftly(c *client) {
+func (so *soft) add(c *client) {
 	if c.diag.softly {
 		return
 	}
 	c.diag.softly = true
-	if len(p.soft) >= 2*len(p.Backends)+16 {
-		p.soft = slices.DeleteFunc(p.soft, func(c *client) bool {
+	if len(so.clients) >= 2*len(so.p.Backends)+16 {
+		so.clients = slices.DeleteFunc(so.clients, func(c *client) bool {
 			c.diag.softly = c.diag.last.soft && !c.s.Closed
 			return !c.diag.softly
 		})
 	}
-	p.soft = append(p.soft, c)
+	so.clients = append(so.clients, c)
 }
 
 // leftOn tells whether the last statement has left diagnostics on a connection.
@@ -480,7 +514,7 @@ const maxStash = 64 << 10
 type diagnostics struct {
 	c *client
 
-	softly    bool // in pool.soft
+	softly    bool // among those of the pool
 	draws     bool // may have used a sequence
 	wroteGTID bool // a transaction of it has got a GTID
 	last      lastStatement

@@ -130,6 +130,6 @@ func plainVerb(u *unit) bool {
 // forgetSchema forgets what was known of tables and statements.
 func (p *pool) forgetSchema() {
 	p.tables.forget()
-	p.forgetAnswers()
+	p.stmts.forgetAnswers()
 	p.catalog.stale = true
 }

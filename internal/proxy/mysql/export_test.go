@@ -8,7 +8,7 @@ func (s *Server) TextBytes(ctx context.Context) (n int) {
 		_ = l.Call(ctx, func() {
 			kept := map[*stmt]bool{}
 			for _, p := range l.PoolList {
-				for _, st := range p.stmts {
+				for _, st := range p.stmts.byKey {
 					kept[st] = true
 				}
 				for _, b := range p.Backends {

@@ -201,8 +201,8 @@ func (fw *forwarder) query(msg, payload []byte) int {
 		return 0
 	}
 	u := fw.begin(mywire.ComQuery)
-	if u.shape = c.p.shapes.Other(); !long {
-		u.shape = c.p.shape(asRead, c.texts.mode, info.Verb)
+	if u.shape = c.l.Shapes.Other(); !long {
+		u.shape = c.p.stmts.shape(asRead, c.texts.mode, info.Verb)
 	}
 	u.follow(c, &info.Hints, sql)
 	u.generated, u.murky = generated, murky
@@ -220,7 +220,7 @@ func (fw *forwarder) query(msg, payload []byte) int {
 
 func (fw *forwarder) prepare(msg, payload []byte) {
 	c := fw.c
-	st := c.p.intern(c.set, payload[1:], c.texts.mode, c.pins.held&pinTemp != 0)
+	st := c.p.stmts.intern(c.set, payload[1:], c.texts.mode, c.pins.held&pinTemp != 0)
 	if len(c.stmts.byID) >= maxClientStmts {
 		c.back.refuseHere(tooManyStatements())
 		return

@@ -16,11 +16,11 @@ import (
 const reachMask = pinEffects | myscan.EffSet | myscan.EffSetBare | myscan.EffUnknownFunc | myscan.EffSetLastID | myscan.EffDDL | myscan.EffLock
 
 // databaseOf is the database of a session in the given settings.
-func (p *pool) databaseOf(set *session.Set) string {
+func (k poolKey) databaseOf(set *session.Set) string {
 	if s, ok := set.Get(databaseSetting); ok {
 		return s.Value
 	}
-	return p.key.database
+	return k.database
 }
 
 // reach adds to a text's effects what the names in it lead to. It reports false
@@ -36,7 +36,7 @@ func (tx *texts) reach(sql string, info *myscan.Statement) (ready bool) {
 		tx.reachPrepared(sql, info)
 	}
 	if k.ready() {
-		info.Effects |= k.reach(tx.asRead(sql), info, c.p.databaseOf(c.set))
+		info.Effects |= k.reach(tx.asRead(sql), info, c.p.key.databaseOf(c.set))
 		return true
 	}
 	return plainText(sql) == "" // weir has to know what it says
@@ -55,7 +55,7 @@ func (tx *texts) reachPrepared(sql string, info *myscan.Statement) {
 		t.Read(text, mode)
 		inner = t.Scan()
 		if k := c.p.catalog; k.ready() {
-			inner.Effects |= k.reach(&t, &inner, c.p.databaseOf(c.set))
+			inner.Effects |= k.reach(&t, &inner, c.p.key.databaseOf(c.set))
 		}
 	}
 	switch {
@@ -82,7 +82,7 @@ func (st *stmt) reach(c *client) (ready bool) {
 	if st.epoch != k.epoch || st.epoch == 0 {
 		var t myscan.Text
 		t.Read(st.sql, st.mode)
-		st.info.Effects = st.own | k.reach(&t, &st.info, c.p.databaseOf(st.set))
+		st.info.Effects = st.own | k.reach(&t, &st.info, c.p.key.databaseOf(st.set))
 		st.route = routeOf(&st.info)
 		st.epoch = k.epoch
 	}
@@ -106,7 +106,7 @@ type unjudged struct {
 // say how things are: it is judged before the connection goes to anybody else.
 func (tx *texts) judgeLater(u *unit, sql string) {
 	c := tx.c
-	db := c.p.databaseOf(c.set)
+	db := c.p.key.databaseOf(c.set)
 	for i, o := range tx.unjudged {
 		if o.sql == sql && o.mode == tx.mode && o.db == db {
 			u.unjudged = i + 1

@@ -113,14 +113,14 @@ func (c *client) killSelf(query bool) {
 // disconnect ends the client's session, and the statement that it has under way.
 func (c *client) disconnect(done func(*mywire.Error)) {
 	srv, p := c.l.srv, c.p
-	b := c.p.runs(c)
+	b := underWay{c}.head()
 	switch {
 	case b == nil:
 		defer done(nil)
 	case b == c.link:
 		// This backend is used up. Its number is never given again, so that the
 		// KILL may come as late as it likes.
-		p.tell(b.Endpoint, fmt.Sprintf("KILL %d", b.id), func(*mywire.Error) { done(nil) })
+		killOrder{p, b.Endpoint, fmt.Sprintf("KILL %d", b.id), func(*mywire.Error) { done(nil) }}.send()
 	default:
 		b.cancel(b.Head(), func(*mywire.Error) { done(nil) })
 	}
@@ -138,53 +138,61 @@ func (c *client) disconnect(done func(*mywire.Error)) {
 	c.s.Close(errors.New("killed by another client"))
 }
 
-// tell has the server at an endpoint run a KILL: on a connection made for it, since all others
-// may be busy, or on a free one where weir cannot make any. done is called on the
-// loop.
-func (p *pool) tell(at upstream.Endpoint, sql string, done func(*mywire.Error)) {
-	srv := p.l.srv
+// A killOrder is a KILL that the server is to run. done is called on the loop.
+type killOrder struct {
+	p    *pool
+	at   upstream.Endpoint
+	sql  string
+	done func(*mywire.Error)
+}
+
+// send has the server run it: on a connection made for it, since all others may be busy,
+// or on a free one where weir cannot make any.
+func (o killOrder) send() {
+	p, srv := o.p, o.p.l.srv
 	if !srv.mayDial(p.key) {
-		p.tellByFree(sql, errNoSecret, done)
+		o.byFree(errNoSecret)
 		return
 	}
 	srv.Background.Go(func() {
 		ctx, cancel := context.WithTimeout(srv.DialCtx, srv.cfg().ConnectTimeout)
 		defer cancel()
-		conn, err := srv.connectTo(ctx, p.key, srv.at(srv.connectConfig(p.key), at))
+		conn, err := srv.connectTo(ctx, p.key, srv.at(srv.connectConfig(p.key), o.at))
 		if err != nil {
-			p.l.Post(func() { p.tellByFree(sql, err, done) })
+			p.l.Post(func() { o.byFree(err) })
 			return
 		}
-		_, err = conn.Exec(ctx, sql)
+		_, err = conn.Exec(ctx, o.sql)
 		_ = conn.Close()
-		p.l.Post(func() { done(p.told(sql, err)) })
+		p.l.Post(func() { o.done(o.told(err)) })
 	})
 }
 
-// tellByFree has a free backend run a KILL.
-func (p *pool) tellByFree(sql string, why error, done func(*mywire.Error)) {
+// byFree has a free backend run it.
+func (o killOrder) byFree(why error) {
+	p := o.p
 	b := p.take(p.settings.Empty(), nil)
 	if b == nil {
-		done(p.told(sql, why))
+		o.done(o.told(why))
 		return
 	}
 	b.Mode = core.ModeOwn
-	b.ask(sql, func(u *unit) {
+	b.ask(o.sql, func(u *unit) {
 		var err error
 		if u.err != nil {
 			err = u.err
 		}
-		e := p.told(sql, err)
-		p.l.Post(func() { done(e) }) // when the answer has been dealt with
+		e := o.told(err)
+		p.l.Post(func() { o.done(e) }) // when the answer has been dealt with
 	})
 }
 
 // told is what the client that sent the KILL hears of err. That there is nothing
 // to kill any more is what it wanted.
-func (p *pool) told(sql string, err error) *mywire.Error {
+func (o killOrder) told(err error) *mywire.Error {
 	if err == nil || mywire.CodeOf(err) == mywire.ErrNoSuchThread {
 		return nil
 	}
-	p.l.srv.Log.Warn("statement not killed", "pool", p.key.String(), "command", sql, "error", err)
+	o.p.l.srv.Log.Warn("statement not killed", "pool", o.p.key.String(), "command", o.sql, "error", err)
 	return mywire.NewError(mywire.ErrUnknown, "weir could not have the server kill the statement: %v", err)
 }

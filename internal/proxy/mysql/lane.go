@@ -95,7 +95,7 @@ func (ls *lanes) set(set *session.Set) *session.Set {
 	if p.facts.nowait() {
 		wait = lockWait{}
 	}
-	return p.settings.With(p.withLockWait(set, wait), session.Setting{Name: "max_error_count", Value: "65535", Literal: true})
+	return p.settings.With(p.alone.withLockWait(set, wait), session.Setting{Name: "max_error_count", Value: "65535", Literal: true})
 }
 
 func (ls *lanes) transaction(set *session.Set, window time.Duration) *lane {
@@ -360,7 +360,7 @@ func (ln *lane) again(u *unit) {
 		u.Tries = max(1, u.Tries) // somebody holds the lock
 	}
 	u.again()
-	ln.p.queueApart(u)
+	ln.p.alone.queue(u)
 }
 
 // acknowledge gives a member its answer.

@@ -434,7 +434,7 @@ func (ss *statements) takeIn(m *moved, sets []*session.Set) {
 		if s.Set >= len(sets) {
 			continue
 		}
-		st := p.intern(sets[s.Set], []byte(s.SQL), s.Mode, s.Private)
+		st := p.stmts.intern(sets[s.Set], []byte(s.SQL), s.Mode, s.Private)
 		st.params = s.Params
 		st.refs++
 		cs := &clientStmt{id: s.ID, st: st, types: s.Types}

@@ -10,7 +10,6 @@ import (
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/sight"
-	"github.com/weirdb/weir/internal/proxy/sqlscan/myscan"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
@@ -38,23 +37,19 @@ type pool struct {
 	l   *loop
 	key poolKey
 
-	soft    []*client // keep a backend for their diagnostics alone, perhaps
+	soft    soft
 	sharing sharing
+	alone   alone
 	probe   lockProbe
 
 	settings *session.Table
-	shapes   *sight.Shapes
-	stmts    map[string]*stmt
-	// stmtBytes is that of the texts interned since unused ones were last dropped.
-	stmtBytes int
-	keyBuf    []byte
+	stmts    interned
 
 	lanes  lanes
 	tables tableCache
 
-	facts       poolFacts
-	catalog     *catalog
-	lockDefault lockWait // of a new session
+	facts   poolFacts
+	catalog *catalog
 
 	keepSequences bool // some client reads LASTVAL
 
@@ -93,19 +88,13 @@ func (l *loop) pool(key poolKey) *pool {
 	p := &pool{
 		l: l, key: key,
 		settings: l.Settings,
-		shapes:   l.Shapes,
-		stmts:    make(map[string]*stmt),
+		stmts:    interned{l: l, byKey: make(map[string]*stmt)},
 		catalog:  l.catalogFor(key.user),
 	}
-	p.sharing.p, p.probe.p, p.lanes = p, p, lanes{p: p, all: make(core.Lanes[laneKey, *lane])}
+	p.soft.p, p.sharing.p, p.alone.p, p.probe.p, p.lanes = p, p, p, p, lanes{p: p, all: make(core.Lanes[laneKey, *lane])}
 	p.Init(p, &l.srv.Places, &l.Loop.Loop, &l.Agenda, &l.srv.Background, l.srv.DialCtx)
 	l.Add(key, p, l.srv.GateOf(key.database))
 	return p
-}
-
-// shape finds what is known of statements like t, which was read in the given mode.
-func (p *pool) shape(t *myscan.Text, mode myscan.Mode, verb myscan.Verb) *sight.Shape {
-	return p.shapes.Of(t.Fingerprint(), verb.String(), func(limit int) string { return myscan.Normalize(t.String(), mode, limit) })
 }
 
 // Look looks at the queues.
@@ -196,8 +185,10 @@ func (p *pool) Adopt(conn *backendConn) {
 	}
 	b := &backend{
 		p: p, id: conn.id, caps: conn.caps, status: conn.status,
-		set: p.settings.Empty(), prepared: make(map[*stmt]*instance),
 	}
+	b.footing = footing{b: b, set: p.settings.Empty()}
+	b.kept = kept{b: b, prepared: make(map[*stmt]*instance)}
+	b.left.b = b
 	s, err := p.l.Watch(conn.fd, b)
 	if err != nil {
 		conn.close()
@@ -210,42 +201,6 @@ func (p *pool) Adopt(conn *backendConn) {
 		p.facts = poolFacts{text: conn.version, mariadb: conn.mariadb, version: versionID(conn.version), pipelines: mayPipeline(conn.version, conn.mariadb)}
 	}
 	b.introduce()
-}
-
-// introduce prepares a new or reset session: the server is to tell of all
-// changes. The first one also says what sessions are like.
-func (b *backend) introduce() {
-	p := b.p
-	b.ask(trackSQL, b.tracked)
-	b.ask("SELECT @@auto_increment_increment, @@max_allowed_packet", func(u *unit) {
-		if !p.facts.mariadb {
-			b.tellsInResults(u)
-		}
-		if rows := u.result(p.key.caps); len(rows) == 1 && len(rows[0]) == 2 {
-			b.step, b.maxPacket = parseUint(rows[0][0]), int(min(parseUint(rows[0][1]), 1<<30))
-			b.greeted = true
-			p.Works()
-			return
-		}
-		b.Doomed = true
-	})
-	b.ask(lockSQL, p.learnLocks)
-	if !p.facts.known {
-		if p.facts.mariadb {
-			b.ask(fixedSQL, p.learnFixed)
-			b.ask(resultCanary, b.tellsInResults)
-			b.ask(confusionCanary, b.confuses)
-			// That the settings are back is told with the next change that is told of,
-			// and would be laid to a client's statement.
-			b.ask(trackSQL, func(*unit) {})
-		}
-		b.ask(factsSQL(p.facts.mariadb), p.learn)
-		b.ask(noWarnings, func(*unit) {}) // of information_schema, and what it made of the current database
-		b.endLook()
-	}
-	if k := p.catalog; !k.known || k.stale && k.loading == 0 {
-		k.load(b)
-	}
 }
 
 // trackSQL has the server tell of every change of the session's state.

@@ -45,11 +45,11 @@ func full(p *pool) *mywire.Error {
 
 // dispatch gives free backends to what waits.
 func (p *pool) dispatch() {
-	p.feedApart()
+	p.alone.feed()
 	if p.ReadsFirst() {
 		p.sharing.feed()
 	}
-	p.reclaim()
+	p.soft.reclaim()
 	pass := p.Excl.Pass()
 	for w, ok := pass.Next(); ok; w, ok = pass.Next() {
 		if p.Left(&w) {
@@ -76,7 +76,7 @@ func (p *pool) dispatch() {
 		case w.Lane != nil:
 			w.Lane.give(b)
 		case w.Unit != nil:
-			p.runAlone(b, w.Unit)
+			p.alone.run(b, w.Unit)
 		default:
 			b.Mode = core.ModeOwn
 			w.Ask(b)
@@ -85,74 +85,6 @@ func (p *pool) dispatch() {
 	pass.End()
 	p.sharing.feed()
 	p.Grow(p.ReadLanes, errNoSecret)
-}
-
-// runAlone runs one whole unit on a taken backend.
-func (p *pool) runAlone(b *backend, u *unit) {
-	b.Mode, b.alone = core.ModeOwn, u
-	c := u.c
-	b.readied(p.apartSet(u), u.st, func(b *backend, err *mywire.Error) {
-		b.alone = nil
-		switch {
-		case u.c != c || u.dead || c.s.Closed:
-			p.FreeSlot(&u.Turn)
-		case err != nil && b.s.Closed:
-			p.Enqueue(waiter{Unit: u}) // nothing was sent yet
-		case err != nil && u.turnOver(err.Code, p.l.Now-b.Answered):
-			p.FreeSlot(&u.Turn)
-			u.again()
-			p.queueApart(u)
-		case err != nil:
-			p.FreeSlot(&u.Turn)
-			c.lost(u, err)
-		default:
-			b.lastUser = nil
-			b.yieldID(nil)
-			b.send(u)
-			return
-		}
-		p.release(b)
-	})
-}
-
-// readied brings a taken backend into the given settings and has a statement
-// prepared there, if one is given; then it calls then, with an error if the backend
-// is closed by then: nothing was sent yet that could not be sent to another one.
-func (b *backend) readied(set *session.Set, st *stmt, then func(b *backend, err *mywire.Error)) {
-	if b.s.Closed { // right behind the answer that made it ready
-		then(b, mywire.NewError(mywire.ErrNetRead, "weir: the connection to the server was lost"))
-		return
-	}
-	if b.set != set {
-		if !reachable(b.set, set, b.p.key.database) {
-			b.Goodbye()
-			then(b, mywire.NewError(mywire.ErrUnknown, "weir: a connection that has a current database cannot be one without"))
-			return
-		}
-		b.prepare(set, func(err *mywire.Error) {
-			if err != nil {
-				then(b, refused(err))
-				return
-			}
-			b.readied(set, st, then)
-		})
-		return
-	}
-	if st == nil || b.prepared[st] != nil {
-		then(b, nil)
-		return
-	}
-	b.Held = true
-	b.learn(st, func(err *mywire.Error) {
-		b.p.l.Post(func() { // when the answer has been dealt with
-			b.Held = false
-			if err == nil {
-				b.readied(set, st, then)
-				return
-			}
-			then(b, err)
-		})
-	})
 }
 
 // Left reports whether a waiter does not wait any more.

@@ -26,7 +26,8 @@ const (
 
 // withRoom calls dial, and again while the server refuses it for want of
 // connections.
-func (s *Server) withRoom(ctx context.Context, user string, dial func() error) error {
+func (d *dialer) withRoom(ctx context.Context, user string, dial func() error) error {
+	s := d.srv
 	if err := s.shut.check(s.Monotonic()); err != nil {
 		return err
 	}
@@ -68,8 +69,8 @@ func lacksRoom(err error) (full, anyones bool) {
 
 // makeRoom closes a backend that nobody needs at the moment, of the given user
 // or, if that is empty, of any. Where there is none, nothing can be done.
-func (s *Server) makeRoom(ctx context.Context, user string) {
-	for _, l := range s.Loops {
+func (d *dialer) makeRoom(ctx context.Context, user string) {
+	for _, l := range d.srv.Loops {
 		closed := false
 		if err := l.Call(ctx, func() { closed = l.closeIdlest(user) }); err == nil && closed {
 			return

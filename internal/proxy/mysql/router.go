@@ -152,7 +152,7 @@ func (rt *router) query(msg []byte) int {
 	}
 	switch routeOf(&info) {
 	case routeRead:
-		sh := c.p.shape(c.texts.asRead(sql), c.texts.mode, info.Verb)
+		sh := c.p.stmts.shape(c.texts.asRead(sql), c.texts.mode, info.Verb)
 		if !rt.mayShare(sh.Sharable()) {
 			return rt.needBackend()
 		}
@@ -200,7 +200,7 @@ func (rt *router) prepare(msg []byte) int {
 		c.protocolError("malformed packet")
 		return len(msg)
 	}
-	st := c.p.intern(c.set, payload[1:], c.texts.mode, false)
+	st := c.p.stmts.intern(c.set, payload[1:], c.texts.mode, false)
 	if !c.stmts.described(st) {
 		return rt.needBackend()
 	}
@@ -399,7 +399,7 @@ func (rt *router) laneForText(t *myscan.Text, verb myscan.Verb, own myscan.Effec
 			if f.state == tableUnknown {
 				return textWay{}
 			}
-			way.shape = p.shape(t, mode, verb)
+			way.shape = p.stmts.shape(t, mode, verb)
 			if f.state == tablePlain && f.generates(&ins) && (f.auto == "" || !p.facts.galera) && way.shape.Groupable() {
 				key := laneKey{set: c.set, shape: ins.ShapeKey(), rows: true, window: window}
 				ln := p.lanes.of(key, way.shape.Shown, func() *rowsPlan { return newTextPlan(p, t.String(), mode) })
@@ -413,7 +413,7 @@ func (rt *router) laneForText(t *myscan.Text, verb myscan.Verb, own myscan.Effec
 		way.generated = ok && c.diag.generatesID(&ins)
 	}
 	if way.ln = rt.transactionLane(verb, own, targetOf(t), window); way.ln != nil && way.shape == nil {
-		way.shape = p.shape(t, mode, verb)
+		way.shape = p.stmts.shape(t, mode, verb)
 	}
 	return way
 }

@@ -53,8 +53,8 @@ func (dg *diagnostics) wantsSequences(info *myscan.Statement) bool {
 
 // forgetSequences has a taken backend forget the sequences that were used on it, for a
 // client that is to keep it.
-func (b *backend) forgetSequences(c *client) {
-	b.yieldID(nil) // the reset takes it away
-	b.renewSession()
-	b.sequencer = c
+func (lt *left) forgetSequences(c *client) {
+	lt.yieldID(nil) // the reset takes it away
+	lt.b.renewSession()
+	lt.sequencer = c
 }

@@ -30,12 +30,11 @@ type Server struct {
 	creds  *core.Credentials[mywire.Secret, mywire.ClientKeys]
 
 	lastID atomic.Uint32 // of a client
-	known  serverFacts
 	asker  asker
 
+	hosts
+	dialer
 	lookups *lookups
-	roles   *upstream.Kept[*mywire.Server] // hosts are asked on these what they are
-	shut    shutDoor
 	grants  grants
 	blind   sync.Map // accounts of which the log has said that they see no triggers
 }
@@ -49,7 +48,8 @@ func New(cfg Config) (*Server, error) {
 	s := new(Server)
 	s.config.Store(&cfg)
 	s.Process, s.Sockets = cfg.Process, cfg.Sockets
-	s.roles = upstream.NewKept(func(conn *mywire.Server) { _ = conn.Close() })
+	s.hosts = hosts{srv: s, roles: upstream.NewKept(func(conn *mywire.Server) { _ = conn.Close() })}
+	s.dialer.srv = s
 	s.creds, s.lookups = newCredentials(&cfg), newLookups(s)
 	s.grants.seed = maphash.MakeSeed()
 	if err := s.Open(Engine, cfg.Listen, s, func() (*loop, error) { return newLoop(s) }); err != nil {

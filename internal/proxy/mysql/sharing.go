@@ -68,7 +68,7 @@ func (s *sharing) rerun(u *unit) {
 		s.again(u)
 		return
 	}
-	p.queueApart(u)
+	p.alone.queue(u)
 }
 
 // feed moves queued reads to pipelines that have room. A read that has to
@@ -221,7 +221,7 @@ func (s *sharing) moveOut(b *backend, u *unit) *unit {
 func (s *sharing) again(u *unit) {
 	p := s.p
 	if u.shape != nil && u.shape.Stalled(p.l.Now) {
-		p.queueApart(u)
+		p.alone.queue(u)
 		return
 	}
 	s.send(u)

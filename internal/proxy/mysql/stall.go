@@ -54,7 +54,7 @@ func (st *stmt) stall(p *pool) {
 			if u.st != st {
 				return false
 			}
-			p.queueApart(u)
+			p.alone.queue(u)
 		}
 		return true
 	})
@@ -121,7 +121,7 @@ func (p *pool) CheckTurns() {
 	if p.exhausted() {
 		p.probe.ask()
 	}
-	p.poll()
+	p.alone.poll()
 	if p.Apart.Waiting() > 0 {
 		p.Wake()
 	}

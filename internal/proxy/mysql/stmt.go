@@ -32,7 +32,7 @@ type stmt struct {
 	answer  []byte        // the server's to COM_STMT_PREPARE, kept for others
 	at      time.Duration // when that was
 	refs    int           // client statements
-	private bool          // not in pool.stmts
+	private bool          // not among those of the pool
 	// learning: it is being prepared on a shared backend.
 	learning bool
 }
@@ -69,26 +69,39 @@ const (
 	answerKeep = 5 * time.Second
 )
 
+// interned are the statements of a pool.
+type interned struct {
+	l      *loop
+	byKey  map[string]*stmt
+	bytes  int // of the texts interned since unused ones were last dropped
+	keyBuf []byte
+}
+
+// shape finds what is known of statements like t, which was read in the given mode.
+func (in *interned) shape(t *myscan.Text, mode myscan.Mode, verb myscan.Verb) *sight.Shape {
+	return in.l.Shapes.Of(t.Fingerprint(), verb.String(), func(limit int) string { return myscan.Normalize(t.String(), mode, limit) })
+}
+
 // intern returns the shared statement for a text.
-func (p *pool) intern(set *session.Set, sql []byte, mode myscan.Mode, private bool) *stmt {
-	p.keyBuf = append(append(append(p.keyBuf[:0], set.Key()...), 1), sql...)
-	if st := p.stmts[string(p.keyBuf)]; st != nil && !private {
+func (in *interned) intern(set *session.Set, sql []byte, mode myscan.Mode, private bool) *stmt {
+	in.keyBuf = append(append(append(in.keyBuf[:0], set.Key()...), 1), sql...)
+	if st := in.byKey[string(in.keyBuf)]; st != nil && !private {
 		return st
 	}
-	if len(p.stmts) >= maxStmts || p.stmtBytes > maxStmtBytes {
-		p.stmtBytes = 0
-		for k, st := range p.stmts {
+	if len(in.byKey) >= maxStmts || in.bytes > maxStmtBytes {
+		in.bytes = 0
+		for k, st := range in.byKey {
 			if st.refs == 0 {
-				delete(p.stmts, k)
+				delete(in.byKey, k)
 			}
 		}
 	}
-	key := string(p.keyBuf)
+	key := string(in.keyBuf)
 	st := &stmt{sql: key[len(key)-len(sql):], set: set, private: private || len(sql) > maxSharedText}
 	mode.Multi = false
-	asRead := p.l.read(st.sql, mode)
+	asRead := in.l.read(st.sql, mode)
 	st.info = asRead.Scan()
-	st.shape = p.shape(asRead, mode, st.info.Verb)
+	st.shape = in.shape(asRead, mode, st.info.Verb)
 	st.own, st.mode, st.target = st.info.Effects, mode, targetOf(asRead)
 	st.route = routeOf(&st.info)
 	if st.info.Verb == myscan.VerbInsert {
@@ -96,33 +109,47 @@ func (p *pool) intern(set *session.Set, sql []byte, mode myscan.Mode, private bo
 		st.quiet = st.rows && quiet(st.insert.Tuple, mode)
 	}
 	if !st.private {
-		p.stmts[key] = st
-		p.stmtBytes += len(key)
+		in.byKey[key] = st
+		in.bytes += len(key)
 	}
 	return st
 }
 
 // forgetAnswers has statements described anew: the schema has changed.
-func (p *pool) forgetAnswers() {
-	for _, st := range p.stmts {
+func (in *interned) forgetAnswers() {
+	for _, st := range in.byKey {
 		st.answer = nil
 	}
 }
 
+// kept are the statements that are prepared on a backend.
+type kept struct {
+	b         *backend
+	prepared  map[*stmt]*instance
+	textBytes int // of the prepared ones
+	useSeq    uint64
+}
+
+// An instance is a prepared statement on one backend.
+type instance struct {
+	id   uint32
+	used uint64
+}
+
 // use returns the backend's number of a statement that is prepared there.
-func (b *backend) use(st *stmt) uint32 {
-	in := b.prepared[st]
-	b.useSeq++
-	in.used = b.useSeq
+func (k *kept) use(st *stmt) uint32 {
+	in := k.prepared[st]
+	k.useSeq++
+	in.used = k.useSeq
 	return in.id
 }
 
 // learn has a statement prepared, and makes room for it.
-func (b *backend) learn(st *stmt, done func(err *mywire.Error)) {
-	b.makeRoom(st)
-	b.prepareAway(st, func(u *unit) {
+func (k *kept) learn(st *stmt, done func(err *mywire.Error)) {
+	k.makeRoom(st)
+	k.prepareAway(st, func(u *unit) {
 		if u.err == nil {
-			b.learned(st, u)
+			k.learned(st, u)
 		}
 		done(u.err)
 	})
@@ -132,7 +159,8 @@ func (b *backend) learn(st *stmt, done func(err *mywire.Error)) {
 // prepared it: names belong to the database of then. So a session that is
 // elsewhere by now goes there and back, in the settings that say how a text is read
 // and in no others: a change of autocommit would commit the client's transaction.
-func (b *backend) prepareAway(st *stmt, done func(u *unit)) {
+func (k *kept) prepareAway(st *stmt, done func(u *unit)) {
+	b := k.b
 	away := readsOtherwise(st.set, b.set) && reachable(b.set, st.set, b.p.key.database)
 	var astray *mywire.Error
 	var there *session.Set
@@ -154,47 +182,6 @@ func (b *backend) prepareAway(st *stmt, done func(u *unit)) {
 			}
 		})
 	}
-}
-
-// become changes the settings behind what is under way, for the connection's owner. What
-// comes next would run in others if that failed.
-func (b *backend) become(set *session.Set) {
-	from := b.set
-	b.set = set
-	b.visit(from, set, func(e *mywire.Error) {
-		if !b.s.Closed {
-			b.fail(fmt.Errorf("restore the settings of a session: %w", e))
-		}
-	})
-}
-
-// visit changes the settings for a moment.
-func (b *backend) visit(from, to *session.Set, failed func(e *mywire.Error)) {
-	for _, st := range transition(from, to, &b.p.facts, b.p.key.database) {
-		b.hidden(st.cmd, func(u *unit) {
-			if u.err != nil {
-				failed(u.err)
-			}
-		})
-		b.s.Out = mywire.AppendCommand(b.s.OutBuf(), st.cmd, st.arg)
-	}
-}
-
-// readingAs returns the backend's settings with those by which a text is read taken
-// from another set.
-func (b *backend) readingAs(set *session.Set) *session.Set {
-	var list []session.Setting
-	for _, s := range b.set.List() {
-		if !saysHowToRead(s.Name) {
-			list = append(list, s)
-		}
-	}
-	for _, s := range set.List() {
-		if saysHowToRead(s.Name) {
-			list = append(list, s)
-		}
-	}
-	return b.p.settings.Intern(list)
 }
 
 func saysHowToRead(name string) bool {
@@ -220,44 +207,46 @@ func readsOtherwise(a, b *session.Set) bool {
 }
 
 // learned takes note of a prepared statement from the server's answer.
-func (b *backend) learned(st *stmt, u *unit) {
+func (k *kept) learned(st *stmt, u *unit) {
+	b := k.b
 	m, err := mywire.ParsePrepared(u.resp[mywire.HeaderLen:])
 	if err != nil {
 		b.fail(err) // the walk has found it whole
 		return
 	}
-	if old := b.prepared[st]; old != nil {
+	if old := k.prepared[st]; old != nil {
 		b.s.Out = mywire.AppendStmtClose(b.s.OutBuf(), old.id)
 		b.s.Touch()
 	} else {
-		b.textBytes += len(st.sql)
+		k.textBytes += len(st.sql)
 	}
-	b.useSeq++
-	b.prepared[st] = &instance{id: m.StmtID, used: b.useSeq}
+	k.useSeq++
+	k.prepared[st] = &instance{id: m.StmtID, used: k.useSeq}
 	st.params = int(m.Params)
 	st.answer, st.at = append(st.answer[:0], u.resp...), b.p.l.Now
 }
 
 // makeRoom closes statements that were used long ago, if there are many or long
 // ones.
-func (b *backend) makeRoom(st *stmt) {
-	if len(b.prepared) >= maxPrepared {
-		b.evict()
+func (k *kept) makeRoom(st *stmt) {
+	if len(k.prepared) >= maxPrepared {
+		k.evict()
 	}
-	for b.textBytes > 0 && b.textBytes+len(st.sql) > maxPreparedBytes {
-		before := len(b.prepared)
-		if b.evict(); len(b.prepared) == before {
+	for k.textBytes > 0 && k.textBytes+len(st.sql) > maxPreparedBytes {
+		before := len(k.prepared)
+		if k.evict(); len(k.prepared) == before {
 			return
 		}
 	}
 }
 
 // evict closes the least recently used of a few statements.
-func (b *backend) evict() {
+func (k *kept) evict() {
+	b := k.b
 	var victim *stmt
 	oldest, seen := ^uint64(0), 0
-	for st, in := range b.prepared {
-		if in.used < oldest && !b.needed(st) {
+	for st, in := range k.prepared {
+		if in.used < oldest && !k.needed(st) {
 			victim, oldest = st, in.used
 		}
 		if seen++; seen >= 16 && victim != nil {
@@ -267,14 +256,14 @@ func (b *backend) evict() {
 	if victim == nil {
 		return
 	}
-	b.s.Out = mywire.AppendStmtClose(b.s.OutBuf(), b.prepared[victim].id)
+	b.s.Out = mywire.AppendStmtClose(b.s.OutBuf(), k.prepared[victim].id)
 	b.s.Touch()
-	delete(b.prepared, victim)
-	b.textBytes -= len(victim.sql)
+	delete(k.prepared, victim)
+	k.textBytes -= len(victim.sql)
 }
 
 // needed tells whether a lane is about to send the statement here.
-func (b *backend) needed(st *stmt) bool { return b.lane != nil && b.lane.needs(st) }
+func (k *kept) needed(st *stmt) bool { return k.b.lane != nil && k.b.lane.needs(st) }
 
 // appendExecute appends the unit's COM_STMT_EXECUTE for a backend's statement,
 // with types in any case: the backend's statement may have been executed by

@@ -28,13 +28,11 @@ func (f *poolFacts) isFixed(name string) bool {
 	return alwaysFixed[lower] || f.fixed[lower]
 }
 
-func (p *pool) learnFixed(u *unit) {
-	rows := u.result(p.key.caps)
-	fixed := make(map[string]bool, len(rows))
+func (f *poolFacts) learnFixed(rows [][][]byte) {
+	f.fixed = make(map[string]bool, len(rows))
 	for _, r := range rows {
-		fixed[string(r[0])] = true
+		f.fixed[string(r[0])] = true
 	}
-	p.facts.fixed = fixed
 }
 
 // learnTold keeps what the server's own settings have it tell clients.
@@ -64,19 +62,19 @@ func (sg *settings) awaitsGTID() bool {
 
 // noteGTID takes note of whose transaction a connection's last_gtid names. A group has
 // one for all its members.
-func (b *backend) noteGTID(u *unit, state []byte) {
+func (lt *left) noteGTID(u *unit, state []byte) {
 	for len(state) > 0 {
 		ch, rest, err := mywire.ParseChange(state)
 		if err != nil {
 			return // track reports it
 		}
 		state = rest
-		if ch.Kind != mywire.TrackSystemVariables || !b.p.facts.isGTID(ch.Name) {
+		if ch.Kind != mywire.TrackSystemVariables || !lt.b.p.facts.isGTID(ch.Name) {
 			continue
 		}
-		b.hasGTID, b.gtidOf = true, nil
-		if c := u.c; u.kind == unitClient && c != nil && b.owner == c {
-			b.gtidOf, c.diag.wroteGTID = c, true
+		lt.hasGTID, lt.gtidOf = true, nil
+		if c := u.c; u.kind == unitClient && c != nil && lt.b.owner == c {
+			lt.gtidOf, c.diag.wroteGTID = c, true
 		}
 	}
 }

@@ -21,8 +21,15 @@ func (s *Server) Hosts() upstream.Config {
 	return u
 }
 
+// hosts are those of a server, of which one takes the connections.
+type hosts struct {
+	srv   *Server
+	roles *upstream.Kept[*mywire.Server] // they are asked on these what they are
+}
+
 // toHost makes a configuration one for the host that connections go to.
-func (s *Server) toHost(ctx context.Context, cfg mywire.ConnectConfig) (mywire.ConnectConfig, upstream.Endpoint, error) {
+func (h *hosts) toHost(ctx context.Context, cfg mywire.ConnectConfig) (mywire.ConnectConfig, upstream.Endpoint, error) {
+	s := h.srv
 	e, err := s.Monitor.Current(ctx)
 	if err != nil {
 		return cfg, e, err
@@ -31,7 +38,8 @@ func (s *Server) toHost(ctx context.Context, cfg mywire.ConnectConfig) (mywire.C
 }
 
 // at makes a configuration one for an endpoint.
-func (s *Server) at(cfg mywire.ConnectConfig, e upstream.Endpoint) mywire.ConnectConfig {
+func (h *hosts) at(cfg mywire.ConnectConfig, e upstream.Endpoint) mywire.ConnectConfig {
+	s := h.srv
 	if s.Monitor.Static() {
 		return cfg
 	}
@@ -51,9 +59,9 @@ func (s *Server) at(cfg mywire.ConnectConfig, e upstream.Endpoint) mywire.Connec
 
 // suspect has the hosts looked at where one of them could not be connected to, and
 // did not refuse the user.
-func (s *Server) suspect(err error) {
+func (h *hosts) suspect(err error) {
 	if !refusesUser(mywire.CodeOf(err)) {
-		s.Monitor.Suspect()
+		h.srv.Monitor.Suspect()
 	}
 }
 
@@ -71,7 +79,8 @@ func (p *pool) Moved(now upstream.Endpoint) {
 const roleSQL = "SELECT @@GLOBAL.read_only"
 
 // probe asks a host what it is, as the DSN's user.
-func (s *Server) probe(ctx context.Context, e upstream.Endpoint) (upstream.Report, error) {
+func (h *hosts) probe(ctx context.Context, e upstream.Endpoint) (upstream.Report, error) {
+	s := h.srv
 	if conn, ok := s.roles.Take(e); ok {
 		r, err := s.askRole(ctx, e, conn)
 		if err == nil || ctx.Err() != nil {
@@ -94,7 +103,7 @@ func (s *Server) probe(ctx context.Context, e upstream.Endpoint) (upstream.Repor
 }
 
 // askRole asks on a connection, which it uses up or keeps.
-func (s *Server) askRole(ctx context.Context, e upstream.Endpoint, conn *mywire.Server) (upstream.Report, error) {
+func (h *hosts) askRole(ctx context.Context, e upstream.Endpoint, conn *mywire.Server) (upstream.Report, error) {
 	rows, err := conn.Query(ctx, roleSQL)
 	if err == nil && (len(rows) != 1 || len(rows[0]) != 1) {
 		err = errors.New("no answer to the question for its role")
@@ -110,7 +119,7 @@ func (s *Server) askRole(ctx context.Context, e upstream.Endpoint, conn *mywire.
 	if rows[0][0].String == "0" {
 		r.Role, r.Follows = upstream.RolePrimary, follows(ctx, conn)
 	}
-	s.roles.Put(e, conn)
+	h.srv.roles.Put(e, conn)
 	return r, nil
 }
 

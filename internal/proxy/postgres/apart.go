@@ -98,7 +98,7 @@ func (a *alone) run(b *backend, u *unit) {
 func (a *alone) send(b *backend, u *unit) {
 	p := a.p
 	if b.bytewise {
-		b.Retired = b.Retired || p.outgrown(u)
+		b.Retired = b.Retired || p.proof.outgrew(u)
 		b.send(u)
 		return
 	}

@@ -26,13 +26,20 @@ UNION ALL SELECT 'cursor', name FROM pg_catalog.pg_cursors WHERE is_holdable
 UNION ALL SELECT 'prepared statement', name FROM pg_catalog.pg_prepared_statements WHERE from_sql
 UNION ALL SELECT 'role', current_user::text WHERE current_user <> session_user`
 
-// audit asks the backend that has been free for longest, unless it has not been
+// audits are those of a pool's free backends.
+type audits struct {
+	p  *pool
+	at time.Duration // when a free backend is asked next
+}
+
+// next asks the backend that has been free for longest, unless it has not been
 // used since the last time.
-func (p *pool) audit() {
-	if p.l.Now < p.auditAt || len(p.Free) == 0 || len(p.Excl) > 0 || p.l.cfg.Mode != session.ModeAuto {
+func (a *audits) next() {
+	p := a.p
+	if p.l.Now < a.at || len(p.Free) == 0 || len(p.Excl) > 0 || p.l.cfg.Mode != session.ModeAuto {
 		return
 	}
-	p.auditAt = p.l.Now + auditEvery
+	a.at = p.l.Now + auditEvery
 	at := slices.IndexFunc(p.Free, func(b *backend) bool { return b.auditedAt < b.Answered })
 	if at < 0 {
 		return

@@ -32,15 +32,11 @@ type backend struct {
 
 	status byte // of the last ReadyForQuery
 
-	set      *session.Set // session parameters in force when the queue is empty
-	app      string       // application_name in force
-	startApp string       // ... when the connection began
-	prepared map[*stmt]uint64
-	useSeq   uint64
+	footing
+	kept
 
 	pass int // bytes of the present message that are still to be passed on
 
-	replayErr   *pgwire.Error // why a query of a replay failed that was not its last
 	auditedAt   time.Duration
 	served      bool          // has answered something
 	lastWriter  *client       // whose statements alone may have advanced sequences here; nil if none have
@@ -60,44 +56,52 @@ const (
 	longText         = 4 << 10
 )
 
+// kept are the statements that are prepared on a backend.
+type kept struct {
+	b        *backend
+	prepared map[*stmt]uint64 // and when each was used last
+	useSeq   uint64
+}
+
 // knows tells whether a statement is prepared here, or its Parse is on the way.
-func (b *backend) knows(st *stmt) bool {
-	if _, ok := b.prepared[st]; !ok {
+func (k *kept) knows(st *stmt) bool {
+	if _, ok := k.prepared[st]; !ok {
 		return false
 	}
-	b.useSeq++
-	b.prepared[st] = b.useSeq
+	k.useSeq++
+	k.prepared[st] = k.useSeq
 	return true
 }
 
 // learn records that a Parse of st was sent, and makes room for it.
-func (b *backend) learn(u *unit, st *stmt) {
+func (k *kept) learn(u *unit, st *stmt) {
+	b := k.b
 	counted(b.p, &b.p.Stats.ServerParses)
 	most := maxPrepared
 	if n := b.p.l.cfg.MaxPrepared; n > 0 {
 		most = n
 	}
-	for len(b.prepared) >= most {
-		b.evict(u)
+	for len(k.prepared) >= most {
+		k.evict(u)
 	}
 	if len(st.tail) > longText {
 		bytes := len(st.tail)
-		for old := range b.prepared {
+		for old := range k.prepared {
 			bytes += len(old.tail)
 		}
-		for bytes > maxPreparedBytes && len(b.prepared) > 0 {
-			bytes -= b.evict(u)
+		for bytes > maxPreparedBytes && len(k.prepared) > 0 {
+			bytes -= k.evict(u)
 		}
 	}
-	b.useSeq++
-	b.prepared[st] = b.useSeq
+	k.useSeq++
+	k.prepared[st] = k.useSeq
 }
 
 // evict closes the least recently used of a few statements.
-func (b *backend) evict(u *unit) (bytes int) {
+func (k *kept) evict(u *unit) (bytes int) {
 	var victim *stmt
 	oldest, seen := ^uint64(0), 0
-	for st, used := range b.prepared {
+	for st, used := range k.prepared {
 		if used < oldest {
 			victim, oldest = st, used
 		}
@@ -105,30 +109,30 @@ func (b *backend) evict(u *unit) (bytes int) {
 			break
 		}
 	}
-	delete(b.prepared, victim)
-	b.s.Out = pgwire.AppendClose(b.s.OutBuf(), pgwire.KindStatement, victim.srvName)
+	delete(k.prepared, victim)
+	k.b.s.Out = pgwire.AppendClose(k.b.s.OutBuf(), pgwire.KindStatement, victim.srvName)
 	u.exp = append(u.exp, expect{code: expHiddenClose})
 	return len(victim.tail)
 }
 
 // putParse sends the client's Parse of st, unless the statement is here.
-func (b *backend) putParse(u *unit, st *stmt) {
-	if b.knows(st) {
+func (k *kept) putParse(u *unit, st *stmt) {
+	if k.knows(st) {
 		u.exp = append(u.exp, expect{code: expOwnParse})
 		return
 	}
-	b.learn(u, st)
-	b.s.Out = pgwire.AppendParseRaw(b.s.OutBuf(), st.srvName, st.tail)
+	k.learn(u, st)
+	k.b.s.Out = pgwire.AppendParseRaw(k.b.s.OutBuf(), st.srvName, st.tail)
 	u.exp = append(u.exp, expect{code: expParse, st: st})
 }
 
 // need makes sure that st is prepared, by a Parse of our own.
-func (b *backend) need(u *unit, st *stmt) {
-	if b.knows(st) {
+func (k *kept) need(u *unit, st *stmt) {
+	if k.knows(st) {
 		return
 	}
-	b.learn(u, st)
-	b.s.Out = pgwire.AppendParseRaw(b.s.OutBuf(), st.srvName, st.tail)
+	k.learn(u, st)
+	k.b.s.Out = pgwire.AppendParseRaw(k.b.s.OutBuf(), st.srvName, st.tail)
 	u.exp = append(u.exp, expect{code: expHiddenParse, st: st})
 }
 
@@ -213,19 +217,31 @@ func (b *backend) ask(sql string, done func(u *unit)) *unit {
 	return u
 }
 
+// A footing is the session that a backend has on the server: the settings that it is in,
+// and how it comes into others.
+type footing struct {
+	b *backend
+
+	set       *session.Set  // session parameters in force when the queue is empty
+	app       string        // application_name in force
+	startApp  string        // ... when the connection began
+	replayErr *pgwire.Error // why a query of a replay failed that was not its last
+}
+
 // in tells whether the session is in these settings and shows this application
 // name.
-func (b *backend) in(set *session.Set, app string) bool { return b.set == set && b.app == app }
+func (f *footing) in(set *session.Set, app string) bool { return f.set == set && f.app == app }
 
 // prepare brings a taken backend to the given settings, which costs a round trip,
 // and then calls then. Nothing may be sent behind the query before it is
 // answered: if the server refuses the settings, a statement would run in those of
 // another client. On an error the backend is used up.
-func (b *backend) prepare(set *session.Set, app string, then func(err *pgwire.Error)) {
+func (f *footing) prepare(set *session.Set, app string, then func(err *pgwire.Error)) {
+	b := f.b
 	b.Held = true
 	l := b.p.l
-	b.ensureAs(set, app).done = func(u *unit) {
-		err := cmp.Or(b.replayErr, u.err)
+	f.ensureAs(set, app).done = func(u *unit) {
+		err := cmp.Or(f.replayErr, u.err)
 		if err != nil {
 			b.Doomed = true
 		}
@@ -245,46 +261,47 @@ func refused(err *pgwire.Error) *pgwire.Error {
 
 // ensureFor is ensure for a client that is to own the backend: its application
 // name is shown to the server, too.
-func (b *backend) ensureFor(c *client) *unit {
-	return b.ensureAs(c.set, b.appFor(c.app))
+func (f *footing) ensureFor(c *client) *unit {
+	return f.ensureAs(c.set, f.appFor(c.app))
 }
 
 // appFor is the application name of a client that asked for name: without one
 // it has the server's default.
-func (b *backend) appFor(name string) string {
+func (f *footing) appFor(name string) string {
 	if name == "" {
-		return b.startApp
+		return f.startApp
 	}
 	return name
 }
 
 // ensureAs returns the query that it sent, nil if none was needed.
-func (b *backend) ensureAs(set *session.Set, app string) *unit {
+func (f *footing) ensureAs(set *session.Set, app string) *unit {
+	b := f.b
 	queries := []string{""}
-	if b.set != set {
-		queries = replay(b.set, set)
-		b.set = set
+	if f.set != set {
+		queries = replay(f.set, set)
+		f.set = set
 	}
 	last := len(queries) - 1
-	if app != b.app {
+	if app != f.app {
 		queries[last] += "SELECT pg_catalog.set_config('application_name', " + anyLiteral(app) + ", false)"
-		b.app = app
+		f.app = app
 	}
 	if queries[last] == "" {
 		return nil
 	}
 	b.p.Stats.Replays++
-	b.replayErr = nil
+	f.replayErr = nil
 	for _, sql := range queries[:last] {
 		b.ask(sql, func(u *unit) {
-			if b.replayErr == nil {
-				b.replayErr = u.err
+			if f.replayErr == nil {
+				f.replayErr = u.err
 			}
 		})
 	}
 	return b.ask(queries[last], func(u *unit) {
-		if b.replayErr != nil {
-			u.err = b.replayErr
+		if f.replayErr != nil {
+			u.err = f.replayErr
 		}
 		if u.err == nil {
 			return

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
@@ -26,14 +27,25 @@ func liveParameter(name string) bool { return name == "in_hot_standby" }
 // address may differ for good.
 const renewEvery = 10 * time.Second
 
+// greetings are what a pool's clients are told at login.
+type greetings struct {
+	p        *pool
+	greeting map[*session.Set][]pgwire.Param // ParameterStatus by settings
+	base     map[string]string               // ... that the last new connection was told
+	// baseBefore is what base was before its last change.
+	baseBefore map[string]string
+	renewed    time.Duration // when base last had connections replaced
+}
+
 // fresh compares what a new connection was told with what the last one was.
-func (p *pool) fresh(params map[string]string) {
-	if maps.Equal(p.base, params) {
+func (g *greetings) fresh(params map[string]string) {
+	p := g.p
+	if maps.Equal(g.base, params) {
 		return
 	}
-	alternates := maps.Equal(p.baseBefore, params)
-	before := p.base
-	p.base, p.baseBefore = maps.Clone(params), before
+	alternates := maps.Equal(g.baseBefore, params)
+	before := g.base
+	g.base, g.baseBefore = maps.Clone(params), before
 	if before == nil {
 		return
 	}
@@ -45,15 +57,15 @@ func (p *pool) fresh(params map[string]string) {
 			renew = renew || !liveParameter(name)
 		}
 	}
-	clear(p.greeting)
+	clear(g.greeting)
 	p.facts.known = false // whether the server takes writes, for one
-	if renew && (!alternates || p.l.Now-p.renewed > renewEvery) {
-		p.renewed = p.l.Now
+	if renew && (!alternates || p.l.Now-g.renewed > renewEvery) {
+		g.renewed = p.l.Now
 		p.renewBackends()
 	}
 	// A session without settings of its own is told what this connection was. It need not
 	// ask: every backend may be in a transaction.
-	p.greeting[p.settings.Empty()] = greetingOf(params, params["application_name"])
+	g.greeting[p.settings.Empty()] = greetingOf(params, params["application_name"])
 	for _, c := range p.l.Clients {
 		if c.p == p && c.login.greeted {
 			c.settings.owe(changed)

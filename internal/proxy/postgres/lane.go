@@ -218,7 +218,7 @@ func (ln *lane) start(b *backend) bool {
 		if u.kind == unitRows || !u.Left() {
 			u.began = ln.p.l.Now
 			r.units = append(r.units, u)
-			b.Retired = b.Retired || ln.p.outgrown(u)
+			b.Retired = b.Retired || ln.p.proof.outgrew(u)
 		}
 	}
 	clear(ln.Taken)

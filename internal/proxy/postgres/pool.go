@@ -33,13 +33,9 @@ type pool struct {
 	settings *session.Table
 	stmts    interned
 
-	lanes    lanes
-	tables   tableCache
-	greeting map[*session.Set][]pgwire.Param // ParameterStatus by settings
-	base     map[string]string               // ... that the last new connection was told
-	// baseBefore is what base was before its last change.
-	baseBefore map[string]string
-	renewed    time.Duration // when base last had connections replaced
+	lanes  lanes
+	tables tableCache
+	greetings
 
 	identity identity
 
@@ -48,8 +44,8 @@ type pool struct {
 
 	listeners listeners
 
-	proof   *proof        // of the database
-	auditAt time.Duration // when a free backend is asked next
+	proof  *proof // of the database
+	audits audits
 
 	keepSequences bool // some client reads currval or lastval across transactions
 
@@ -65,10 +61,10 @@ func (l *loop) pool(key poolKey) *pool {
 	p := &pool{
 		l: l, key: key,
 		settings: l.Settings,
-		greeting: make(map[*session.Set][]pgwire.Param),
 		proof:    l.proof(key.database),
 	}
-	p.sharing.p, p.alone.p, p.probe.p, p.lanes = p, p, p, lanes{p: p, all: make(core.Lanes[laneKey, *lane])}
+	p.greetings = greetings{p: p, greeting: make(map[*session.Set][]pgwire.Param)}
+	p.sharing.p, p.alone.p, p.probe.p, p.audits.p, p.lanes = p, p, p, p, lanes{p: p, all: make(core.Lanes[laneKey, *lane])}
 	p.Init(p, &l.srv.Places, &l.Loop.Loop, &l.Agenda, &l.srv.Background, l.srv.DialCtx)
 	p.stmts = interned{proof: p.proof, shapes: l.Shapes, text: &l.text, scans: &l.scans, byKey: make(map[string]*stmt)}
 	p.Frugal = l.cfg.Door != nil
@@ -178,9 +174,11 @@ func (p *pool) Adopt(conn *backendConn) {
 	p.fresh(conn.params)
 	b := &backend{
 		p: p, pid: conn.pid, secret: conn.secret, params: conn.params,
-		status: pgwire.StatusIdle, set: p.settings.Empty(), prepared: make(map[*stmt]uint64),
-		app: conn.params["application_name"], startApp: conn.params["application_name"],
+		status: pgwire.StatusIdle,
 	}
+	b.kept = kept{b: b, prepared: make(map[*stmt]uint64)}
+	app := conn.params["application_name"]
+	b.footing = footing{b: b, set: p.settings.Empty(), app: app, startApp: app}
 	if d := p.l.cfg.Door; d != nil {
 		b.number = d.NewID()
 	}
@@ -329,7 +327,7 @@ func (p *pool) Tick() {
 	}
 	if !p.Paused {
 		p.proof.tick(p)
-		p.audit()
+		p.audits.next()
 	}
 	if p.facts.known && len(p.lanes.all) > 0 && p.l.Now-p.facts.at > factsKeep {
 		p.facts.at = p.l.Now

@@ -338,6 +338,10 @@ func (f *proof) readSoon(p *pool) {
 	}})
 }
 
+// outgrew tells whether a unit was judged before something was made that its
+// statements may reach. It runs alone then, and nothing runs behind it.
+func (f *proof) outgrew(u *unit) bool { return u.queuedAt <= f.grewAt && f.grewAt > 0 }
+
 // ofUnread returns an idle backend whose client keeps it only because nothing is
 // known. Where all backends are kept so, none would become free to read on.
 func (p *pool) ofUnread() *backend {

@@ -153,7 +153,3 @@ func (p *pool) askIn(set *session.Set, sql string, done func(u *unit)) {
 		})
 	}})
 }
-
-// outgrown tells whether a unit was judged before something was made that its
-// statements may reach. It runs alone then, and nothing runs behind it.
-func (p *pool) outgrown(u *unit) bool { return u.queuedAt <= p.proof.grewAt && p.proof.grewAt > 0 }

@@ -46,7 +46,7 @@ type Server struct {
 	vouchers vouchers
 	away     away
 	hubs     hubs
-	roles    *upstream.Kept[*pgwire.Backend] // hosts are asked on these what they are
+	hosts
 }
 
 // New checks the configuration and starts to listen; Run serves.
@@ -59,7 +59,7 @@ func New(cfg Config) (*Server, error) {
 	s.config.Store(&cfg)
 	s.Way.s = s
 	s.Process, s.Sockets = cfg.Process, cfg.Sockets
-	s.roles = upstream.NewKept(func(be *pgwire.Backend) { _ = be.Conn.Close() })
+	s.hosts = hosts{srv: s, roles: upstream.NewKept(func(be *pgwire.Backend) { _ = be.Conn.Close() })}
 	s.creds.init(&cfg)
 	s.away.init()
 	if err := s.Open(Engine, cfg.Listen, s, func() (*loop, error) { return newLoop(s) }); err != nil {

@@ -76,7 +76,7 @@ func (s *sharing) feed() {
 			done++
 			continue
 		}
-		if p.outgrown(u) {
+		if p.proof.outgrew(u) {
 			p.Enqueue(waiter{Unit: u})
 			done++
 			continue

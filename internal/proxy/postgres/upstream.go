@@ -24,8 +24,15 @@ func (s *Server) Hosts() upstream.Config {
 	return u
 }
 
+// hosts are those of a server, of which one takes the connections.
+type hosts struct {
+	srv   *Server
+	roles *upstream.Kept[*pgwire.Backend] // they are asked on these what they are
+}
+
 // connect logs in to the host that connections go to.
-func (s *Server) connect(ctx context.Context, cfg pgwire.ConnectConfig) (*pgwire.Backend, upstream.Endpoint, error) {
+func (h *hosts) connect(ctx context.Context, cfg pgwire.ConnectConfig) (*pgwire.Backend, upstream.Endpoint, error) {
+	s := h.srv
 	cfg, e, err := s.toHost(ctx, cfg)
 	if err != nil {
 		return nil, e, err
@@ -45,7 +52,8 @@ func (s *Server) connect(ctx context.Context, cfg pgwire.ConnectConfig) (*pgwire
 }
 
 // toHost makes a configuration one for the host that connections go to.
-func (s *Server) toHost(ctx context.Context, cfg pgwire.ConnectConfig) (pgwire.ConnectConfig, upstream.Endpoint, error) {
+func (h *hosts) toHost(ctx context.Context, cfg pgwire.ConnectConfig) (pgwire.ConnectConfig, upstream.Endpoint, error) {
+	s := h.srv
 	e, err := s.Monitor.Current(ctx)
 	if err != nil {
 		return cfg, e, err
@@ -55,7 +63,8 @@ func (s *Server) toHost(ctx context.Context, cfg pgwire.ConnectConfig) (pgwire.C
 
 // at makes a configuration one for an endpoint. What Patroni names and the
 // configuration does not is reached as the first host is, by its own name.
-func (s *Server) at(cfg pgwire.ConnectConfig, e upstream.Endpoint) pgwire.ConnectConfig {
+func (h *hosts) at(cfg pgwire.ConnectConfig, e upstream.Endpoint) pgwire.ConnectConfig {
+	s := h.srv
 	if s.Monitor.Static() {
 		return cfg
 	}
@@ -84,9 +93,9 @@ func (s *Server) at(cfg pgwire.ConnectConfig, e upstream.Endpoint) pgwire.Connec
 
 // suspect has the hosts looked at where one of them could not be connected to, and
 // did not refuse the user.
-func (s *Server) suspect(err error) {
+func (h *hosts) suspect(err error) {
 	if !refuses(err) {
-		s.Monitor.Suspect()
+		h.srv.Monitor.Suspect()
 	}
 }
 
@@ -96,7 +105,8 @@ var errRole = errors.New("the host does not serve as what is wanted any more")
 
 // checkRole has a new connection closed that goes to a standby where a primary is
 // wanted, or the other way round. Servers before 14 do not say.
-func (s *Server) checkRole(be *pgwire.Backend, e upstream.Endpoint) error {
+func (h *hosts) checkRole(be *pgwire.Backend, e upstream.Endpoint) error {
+	s := h.srv
 	role := upstream.RoleUnknown
 	switch be.Param("in_hot_standby") {
 	case "on":
@@ -129,7 +139,8 @@ const roleSQL = `SELECT pg_catalog.pg_is_in_recovery() OR pg_catalog.current_set
  CASE WHEN NOT pg_catalog.pg_is_in_recovery() THEN pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8) END`
 
 // probe asks a host what it is, as the DSN's user.
-func (s *Server) probe(ctx context.Context, e upstream.Endpoint) (upstream.Report, error) {
+func (h *hosts) probe(ctx context.Context, e upstream.Endpoint) (upstream.Report, error) {
+	s := h.srv
 	if s.cfg().Target == upstream.TargetAny {
 		return upstream.Report{}, answers(ctx, s.at(s.cfg().Postgres, e))
 	}
@@ -152,7 +163,7 @@ func (s *Server) probe(ctx context.Context, e upstream.Endpoint) (upstream.Repor
 }
 
 // askRole asks on a connection, which it uses up or keeps.
-func (s *Server) askRole(ctx context.Context, e upstream.Endpoint, be *pgwire.Backend) (upstream.Report, error) {
+func (h *hosts) askRole(ctx context.Context, e upstream.Endpoint, be *pgwire.Backend) (upstream.Report, error) {
 	row, err := queryOne(ctx, be.Conn, roleSQL)
 	if err == nil && len(row) != 2 {
 		err = errors.New("no answer to the question for its role")
@@ -164,7 +175,7 @@ func (s *Server) askRole(ctx context.Context, e upstream.Endpoint, be *pgwire.Ba
 		}
 		return upstream.Report{}, err
 	}
-	s.roles.Put(e, be)
+	h.srv.roles.Put(e, be)
 	r := upstream.Report{Role: upstream.RoleStandby}
 	if string(row[0]) == "f" {
 		r.Role = upstream.RolePrimary

@@ -1,0 +1,200 @@
+package mysql
+
+import (
+	"fmt"
+
+	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/wire/mywire"
+)
+
+// A footing is the session that a backend has on the server: the settings that it is in,
+// and how it comes into others.
+type footing struct {
+	b         *backend
+	set       *session.Set // settings in force when the queue is empty
+	step      uint64       // auto_increment_increment of a session without an own one
+	maxPacket int          // max_allowed_packet, which lasts as long as the connection
+}
+
+// introduce prepares a new or reset session: the server is to tell of all
+// changes. The first one also says what sessions are like.
+func (f *footing) introduce() {
+	b := f.b
+	p := b.p
+	b.ask(trackSQL, b.tracked)
+	b.ask("SELECT @@auto_increment_increment, @@max_allowed_packet", func(u *unit) {
+		if !p.facts.mariadb {
+			b.tellsInResults(u)
+		}
+		if rows := u.result(p.key.caps); len(rows) == 1 && len(rows[0]) == 2 {
+			f.step, f.maxPacket = parseUint(rows[0][0]), int(min(parseUint(rows[0][1]), 1<<30))
+			b.greeted = true
+			p.Works()
+			return
+		}
+		b.Doomed = true
+	})
+	b.ask(lockSQL, p.alone.learnLocks)
+	if !p.facts.known {
+		if p.facts.mariadb {
+			b.ask(fixedSQL, func(u *unit) { p.facts.learnFixed(u.result(p.key.caps)) })
+			b.ask(resultCanary, b.tellsInResults)
+			b.ask(confusionCanary, b.confuses)
+			// That the settings are back is told with the next change that is told of,
+			// and would be laid to a client's statement.
+			b.ask(trackSQL, func(*unit) {})
+		}
+		b.ask(factsSQL(p.facts.mariadb), p.learn)
+		b.ask(noWarnings, func(*unit) {}) // of information_schema, and what it made of the current database
+		b.endLook()
+	}
+	if k := p.catalog; !k.known || k.stale && k.loading == 0 {
+		k.load(b)
+	}
+}
+
+// prepare brings a taken backend to the given settings, which costs a round trip,
+// and then calls then. Nothing may be sent behind the command before it is
+// answered: if the server refuses the settings, a statement would run in those of
+// another client. On an error the backend is used up.
+func (f *footing) prepare(set *session.Set, then func(err *mywire.Error)) {
+	b := f.b
+	b.Held = true
+	l, p := b.p.l, b.p
+	steps := transition(f.set, set, &p.facts, p.key.database)
+	f.set = set
+	p.Stats.Replays++
+	var failure *mywire.Error
+	left := len(steps)
+	finish := func(u *unit) {
+		if u.err != nil && failure == nil {
+			failure = u.err
+		}
+		if left--; left > 0 {
+			return
+		}
+		b.Doomed = b.Doomed || failure != nil
+		l.Post(func() { // when the answer has been dealt with
+			b.Held = false
+			then(failure)
+		})
+	}
+	for _, st := range steps {
+		b.hidden(st.cmd, finish)
+		b.s.Out = mywire.AppendCommand(b.s.OutBuf(), st.cmd, st.arg)
+	}
+	b.lastUser = nil
+}
+
+// readied brings a taken backend into the given settings and has a statement
+// prepared there, if one is given; then it calls then, with an error if the backend
+// is closed by then: nothing was sent yet that could not be sent to another one.
+func (f *footing) readied(set *session.Set, st *stmt, then func(b *backend, err *mywire.Error)) {
+	b := f.b
+	if b.s.Closed { // right behind the answer that made it ready
+		then(b, mywire.NewError(mywire.ErrNetRead, "weir: the connection to the server was lost"))
+		return
+	}
+	if f.set != set {
+		if !reachable(f.set, set, b.p.key.database) {
+			b.Goodbye()
+			then(b, mywire.NewError(mywire.ErrUnknown, "weir: a connection that has a current database cannot be one without"))
+			return
+		}
+		f.prepare(set, func(err *mywire.Error) {
+			if err != nil {
+				then(b, refused(err))
+				return
+			}
+			f.readied(set, st, then)
+		})
+		return
+	}
+	if st == nil || b.prepared[st] != nil {
+		then(b, nil)
+		return
+	}
+	b.Held = true
+	b.learn(st, func(err *mywire.Error) {
+		b.p.l.Post(func() { // when the answer has been dealt with
+			b.Held = false
+			if err == nil {
+				f.readied(set, st, then)
+				return
+			}
+			then(b, err)
+		})
+	})
+}
+
+// become changes the settings behind what is under way, for the connection's owner. What
+// comes next would run in others if that failed.
+func (f *footing) become(set *session.Set) {
+	from := f.set
+	f.set = set
+	f.visit(from, set, func(e *mywire.Error) {
+		if !f.b.s.Closed {
+			f.b.fail(fmt.Errorf("restore the settings of a session: %w", e))
+		}
+	})
+}
+
+// visit changes the settings for a moment.
+func (f *footing) visit(from, to *session.Set, failed func(e *mywire.Error)) {
+	b := f.b
+	for _, st := range transition(from, to, &b.p.facts, b.p.key.database) {
+		b.hidden(st.cmd, func(u *unit) {
+			if u.err != nil {
+				failed(u.err)
+			}
+		})
+		b.s.Out = mywire.AppendCommand(b.s.OutBuf(), st.cmd, st.arg)
+	}
+}
+
+// readingAs returns the backend's settings with those by which a text is read taken
+// from another set.
+func (f *footing) readingAs(set *session.Set) *session.Set {
+	var list []session.Setting
+	for _, s := range f.set.List() {
+		if !saysHowToRead(s.Name) {
+			list = append(list, s)
+		}
+	}
+	for _, s := range set.List() {
+		if saysHowToRead(s.Name) {
+			list = append(list, s)
+		}
+	}
+	return f.b.p.settings.Intern(list)
+}
+
+// renewSession resets the session.
+func (f *footing) renewSession() {
+	b := f.b
+	b.hidden(mywire.ComResetConnection, func(u *unit) { b.Doomed = b.Doomed || u.err != nil })
+	b.s.Out = mywire.AppendResetConnection(b.s.OutBuf())
+	f.afterReset()
+	f.introduce()
+}
+
+// afterReset forgets what a COM_RESET_CONNECTION under way takes away, and has the
+// session made as a login makes it.
+func (f *footing) afterReset() {
+	b := f.b
+	clear(b.prepared)
+	b.textBytes = 0
+	db, other := f.set.Get(databaseSetting)
+	f.set = b.p.settings.Empty()
+	if other {
+		f.set = b.p.settings.With(f.set, db) // the reset leaves the database
+	}
+	b.lastUser, b.inserter, b.holder, b.sequencer = nil, nil, nil, nil
+	if base := b.p.facts.base; base != nil {
+		// What a login sets, and a reset may set otherwise.
+		b.ask(baseSQL(base), func(u *unit) { b.Doomed = b.Doomed || u.err != nil })
+	}
+	if sql := b.p.facts.initConnect; sql != "" { // several statements fail where the class has none
+		b.ask(sql, func(u *unit) { b.Doomed = b.Doomed || u.err != nil })
+	}
+}
