@@ -10,6 +10,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"github.com/klauspost/pgzip"
 	"github.com/pierrec/lz4/v4"
+
+	"github.com/weirdb/weir/internal/backup/fastzstd"
 )
 
 // An encoder compresses one stream after another.
@@ -77,6 +79,9 @@ func newEncoder(c Compression, workers int) (encoder, error) {
 		}
 		return &gzipEncoder{Writer: w, workers: workers}, nil
 	case Zstd:
+		if c.Level <= 2 {
+			return fastzstd.New(io.Discard), nil
+		}
 		w, err := zstd.NewWriter(nil, zstdOptions(c.Level)...)
 		if err != nil {
 			return nil, fmt.Errorf("prepare zstd: %w", err)
@@ -90,34 +95,29 @@ func newEncoder(c Compression, workers int) (encoder, error) {
 	return nil, c.validate()
 }
 
-// zstdOptions maps a level of the zstd tool to what the Go encoder has.
+// zstdOptions maps a level of the zstd tool, above those of fastzstd, to what the Go
+// encoder has.
 //
 // Measured on COPY text (48 MB of orders, events and documents; 30 MB of source
 // code and prose), one core, as size in MB and CPU seconds, beside the zstd tool
 // at the level on the left:
 //
 //	level  tool            Go encoder              window of Go's
-//	1-2    21.4 0.15 s     fastest  19.7 0.19 s    1 MiB
-//	        7.2 0.07 s               7.1 0.11 s
 //	3-5    17.9 0.24 s     default  17.8 0.31 s    4 MiB
 //	        6.4 0.11 s               6.5 0.13 s
 //	6-9                    better   14.4 0.60 s    8 MiB
 //	                                 5.8 0.22 s
 //	10-22                  best
 //
-// The output of level 1 is no larger than the tool's. A window of 1 MiB costs it
-// at most 0.2 % against the encoder's own choice of 4 MiB and saves the memory
-// four times over; 512 KiB costs 0.7 %. At level 3, 4 MiB equal 8 MiB, and 1 MiB
-// costs 1-2 %. One goroutine for each stream: chunks are parallel already.
+// At level 3, 4 MiB equal 8 MiB, and 1 MiB costs 1-2 %. One goroutine for each
+// stream: chunks are parallel already.
 func zstdOptions(level int) []zstd.EOption {
-	step, window := zstd.SpeedFastest, 1<<20
+	step, window := zstd.SpeedDefault, 4<<20
 	switch {
 	case level >= 10:
 		step, window = zstd.SpeedBestCompression, 8<<20
 	case level >= 6:
 		step, window = zstd.SpeedBetterCompression, 8<<20
-	case level >= 3:
-		step, window = zstd.SpeedDefault, 4<<20
 	}
 	return []zstd.EOption{
 		zstd.WithEncoderLevel(step), zstd.WithWindowSize(window),

@@ -166,7 +166,7 @@ func (f *Footprint) component(stack []uintptr) *int64 {
 		switch {
 		case strings.Contains(name, "archive.(*ring)"):
 			return nil
-		case strings.Contains(name, "/klauspost/"), strings.Contains(name, "/pierrec/lz4"), strings.HasPrefix(name, "compress/"):
+		case strings.Contains(name, "/klauspost/"), strings.Contains(name, "/fastzstd."), strings.Contains(name, "/pierrec/lz4"), strings.HasPrefix(name, "compress/"):
 			return &f.Compressors
 		case strings.Contains(name, "/bulk/postgres.Connect"), strings.Contains(name, "/bulk/mysql.Connect"), strings.Contains(name, ".(*Session)."),
 			strings.Contains(name, "/internal/wire/"):

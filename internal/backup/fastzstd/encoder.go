@@ -1,0 +1,282 @@
+// Package fastzstd compresses to ordinary zstd frames (RFC 8878) at one level, about
+// that of `zstd -1`: what a backup of rows wants, whose compression is most of its
+// processor time. Any zstd decoder reads them.
+//
+// It finds matches by one table of positions, of seven bytes each, and looks less often
+// the longer it finds none. One goroutine uses an [Encoder]; it starts none.
+package fastzstd
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"math/bits"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/klauspost/compress/huff0"
+)
+
+const (
+	maxBlock = 128 << 10 // of the format
+	window   = 512 << 10
+	history  = window + 8*maxBlock
+	minMatch = 3  // of the format
+	slack    = 16 // bytes behind buffers that may be read and written
+	tableLog = 14
+
+	// rebase is when positions, which have 32 bits, begin anew.
+	rebase = 1 << 30
+)
+
+// Encoder is an [io.WriteCloser] that compresses. Reset begins its stream.
+type Encoder struct {
+	w   io.Writer
+	err error
+	sum xxhash.Digest // of what came in
+
+	// buf[:n] is the history and what is to be compressed, from begin on.
+	buf      []byte
+	begin, n int
+	base     uint32 // position of buf[0], as the table has it; 0 is none
+	table    [1 << tableLog]uint32
+	rep      [3]uint32
+
+	sequences []sequence // sequences[:found], and what comes with them
+	found     int
+	codes     []seqCode
+	literals  []byte // literals[:held]
+	held      int
+	out       []byte
+	headed    bool
+
+	huff                      huff0.Scratch
+	tableLL, tableOF, tableML fseTable
+}
+
+// New returns an encoder that writes to w. It holds about 3 MB.
+func New(w io.Writer) *Encoder {
+	e := &Encoder{
+		buf: make([]byte, history+slack), sequences: make([]sequence, maxBlock/4+1), codes: make([]seqCode, maxBlock/4+1),
+		literals: make([]byte, maxBlock+slack), out: make([]byte, 0, maxBlock+maxBlock/4),
+	}
+	e.huff.Reuse = huff0.ReusePolicyNone
+	e.Reset(w)
+	return e
+}
+
+// Reset begins another stream, whatever became of the one before.
+func (e *Encoder) Reset(w io.Writer) {
+	e.w, e.err, e.headed = w, nil, false
+	e.sum.Reset()
+	e.rep = [3]uint32{1, 4, 8}
+	// What the table has of the stream before lies before its base.
+	e.base += uint32(e.n) + 1
+	e.begin, e.n = 0, 0
+	if e.base > rebase {
+		e.restart()
+	}
+}
+
+func (e *Encoder) restart() {
+	clear(e.table[:])
+	e.base = 1
+}
+
+// Sum64 is the XXH64 of what came in. The frame has its lower half.
+func (e *Encoder) Sum64() uint64 { return e.sum.Sum64() }
+
+// Write takes bytes.
+func (e *Encoder) Write(p []byte) (int, error) {
+	if e.err != nil {
+		return 0, e.err
+	}
+	_, _ = e.sum.Write(p) // never fails
+	done := 0
+	for {
+		m := copy(e.buf[e.n:min(e.begin+maxBlock, history)], p[done:])
+		e.n += m
+		if done += m; done == len(p) {
+			return done, nil
+		}
+		if e.block(false); e.err != nil {
+			return done, e.err
+		}
+	}
+}
+
+// Close ends the stream. It does not close what is below.
+func (e *Encoder) Close() error {
+	if e.err != nil {
+		return e.err
+	}
+	if e.block(true); e.err != nil {
+		return e.err
+	}
+	e.err = errors.New("the zstd stream has ended")
+	return nil
+}
+
+// block compresses what came since the block before, and writes it.
+func (e *Encoder) block(last bool) {
+	out := e.out[:0]
+	if !e.headed {
+		e.headed = true
+		out = binary.LittleEndian.AppendUint32(out, 0xFD2FB528)
+		out = append(out, 1<<2, byte(bits.Len(window)-11)<<3) // a checksum; the window
+	}
+	src := e.buf[e.begin:e.n]
+	switch {
+	case len(src) < 16:
+		out = append(appendHeader(out, last, blockRaw, len(src)), src...)
+	default:
+		before := e.rep
+		e.find()
+		var seen bool
+		var err error
+		if out, seen, err = e.appendBlock(out, src, last); err != nil {
+			e.err = err
+			return
+		}
+		if !seen {
+			e.rep = before
+		}
+	}
+	if last {
+		out = binary.LittleEndian.AppendUint32(out, uint32(e.sum.Sum64()))
+	}
+	e.begin = e.n
+	e.out = out
+	if _, e.err = e.w.Write(out); e.err != nil {
+		return
+	}
+	if e.n+maxBlock > history {
+		e.slide()
+	}
+}
+
+// slide makes room for the next block: the window moves to the front.
+func (e *Encoder) slide() {
+	d := e.n - window
+	copy(e.buf, e.buf[d:e.n])
+	e.n, e.begin = window, window
+	if e.base += uint32(d); e.base > rebase {
+		e.restart()
+	}
+}
+
+func load64(b []byte, i int) uint64 { return binary.LittleEndian.Uint64(b[i:]) }
+func load32(b []byte, i int) uint32 { return binary.LittleEndian.Uint32(b[i:]) }
+
+// hash is of the lower seven bytes: shorter matches cost more time than they save room.
+func hash(v uint64) uint64 { return (v << 8 * 58295818150454627) >> (64 - tableLog) }
+
+// find divides buf[begin:n] into sequences and literals.
+func (e *Encoder) find() {
+	buf, end := e.buf[:e.n+slack], e.n
+	base := e.base
+	low := max(0, end-window)
+	table, seqs, n := &e.table, e.sequences, 0
+	lits, held := e.literals, 0
+	ip, anchor := e.begin, e.begin
+	limit := end - 12
+	rep1, rep2, rep3 := int(e.rep[0]), int(e.rep[1]), int(e.rep[2])
+	for {
+		// Look for a match.
+		var match, length int
+		var offset uint32
+		for {
+			if ip > limit {
+				goto done
+			}
+			v := load64(buf, ip)
+			h, h1 := hash(v), hash(v>>8)
+			cand, cand1 := int(table[h]-base), int(table[h1]-base)
+			table[h], table[h1] = base+uint32(ip), base+uint32(ip)+1
+			if at := ip + 2 - rep1; at >= low && load32(buf, at) == uint32(v>>16) {
+				ip += 2
+				match, offset = at, 1
+				break
+			}
+			if cand >= low && cand < ip && load32(buf, cand) == uint32(v) {
+				match, offset = cand, uint32(ip-cand)+3
+				break
+			}
+			if cand1 >= low && cand1 <= ip && load32(buf, cand1) == uint32(v>>8) {
+				ip++
+				match, offset = cand1, uint32(ip-cand1)+3
+				break
+			}
+			ip += 2 + (ip-anchor)>>6
+		}
+		// Extend it in both directions.
+		length = 4
+		for ip > anchor && match > low && buf[ip-1] == buf[match-1] {
+			ip--
+			match--
+			length++
+		}
+		if ip+length <= limit { // most are short
+			if x := load64(buf, ip+length) ^ load64(buf, match+length); x != 0 {
+				length += bits.TrailingZeros64(x) >> 3
+			} else {
+				length += 8 + extend(buf[:end], ip+length+8, match+length+8)
+			}
+		} else {
+			length += extend(buf[:end], ip+length, match+length)
+		}
+		if ip == anchor && offset == 1 {
+			// Without literals before it, 1 would mean the second offset.
+			offset = uint32(rep1) + 3
+		}
+		if run := ip - anchor; run <= 16 { // there is room behind both
+			binary.LittleEndian.PutUint64(lits[held:], load64(buf, anchor))
+			binary.LittleEndian.PutUint64(lits[held+8:], load64(buf, anchor+8))
+		} else {
+			copy(lits[held:], buf[anchor:ip])
+		}
+		held += ip - anchor
+		seqs[n] = sequence{uint32(ip - anchor), offset, uint32(length - minMatch)}
+		n++
+		if offset > 3 {
+			rep1, rep2, rep3 = int(offset-3), rep1, rep2
+		}
+		inside := ip + 2
+		ip += length
+		anchor = ip
+		if ip > limit {
+			break
+		}
+		v := load64(buf, inside)
+		table[hash(v)] = base + uint32(inside)
+		table[hash(load64(buf, ip-2))] = base + uint32(ip-2)
+		// What follows may continue the match before.
+		for ip <= limit && ip-rep2 >= low && load32(buf, ip) == load32(buf, ip-rep2) {
+			length := 4 + extend(buf[:end], ip+4, ip-rep2+4)
+			table[hash(load64(buf, ip))] = base + uint32(ip)
+			seqs[n] = sequence{0, 1, uint32(length - minMatch)}
+			n++
+			rep1, rep2 = rep2, rep1
+			ip += length
+			anchor = ip
+		}
+	}
+done:
+	held += copy(lits[held:], buf[anchor:end])
+	e.held, e.found = held, n
+	e.rep = [3]uint32{uint32(rep1), uint32(rep2), uint32(rep3)}
+}
+
+// extend returns how many bytes from a and from b on are the same. b is before a.
+func extend(buf []byte, a, b int) int {
+	n := 0
+	for a+n+8 <= len(buf) {
+		if x := load64(buf, a+n) ^ load64(buf, b+n); x != 0 {
+			return n + bits.TrailingZeros64(x)>>3
+		}
+		n += 8
+	}
+	for a+n < len(buf) && buf[a+n] == buf[b+n] {
+		n++
+	}
+	return n
+}
