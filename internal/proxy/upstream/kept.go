@@ -33,6 +33,9 @@ func (k *Kept[C]) Put(e Endpoint, c C) {
 		k.close(c)
 		return
 	}
+	if other, ok := k.conns[e]; ok { // of a question that was not waited for
+		k.close(other)
+	}
 	k.conns[e] = c
 }
 

@@ -22,8 +22,8 @@ type Config struct {
 	// Probe asks the host at an endpoint what it is. It should end with its
 	// context. Required unless there is nothing to choose; see New.
 	Probe func(ctx context.Context, e Endpoint) (Report, error)
-	// Patroni are base URLs of Patroni's REST API. The first that answers says
-	// which hosts there are, and which of them leads. While none answers, Hosts
+	// Patroni are base URLs of Patroni's REST API. All are asked; the first that answers
+	// says which hosts there are, and which of them leads. While none answers, Hosts
 	// are asked.
 	Patroni []string
 	// Interval is the pause between two looks at the hosts. Default: 1 s.
@@ -60,7 +60,9 @@ type Monitor struct {
 	looked chan struct{} // closed after the first look
 	// addresses were the last ones of each name, for when the resolver fails.
 	addresses map[string][]string // only Run's goroutine
-	doubt     string              // the last one logged; only Run's goroutine
+	probes    sync.WaitGroup
+	doubt     string // the last one logged; only Run's goroutine
+	alone     bool   // Patroni did not answer last time; only Run's goroutine
 }
 
 // New returns a monitor; Run has it look. Where there is one host, with an address
@@ -200,6 +202,7 @@ func (m *Monitor) Run(ctx context.Context) {
 	if m.static {
 		return
 	}
+	defer m.probes.Wait()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	<-timer.C
@@ -250,19 +253,9 @@ func (m *Monitor) look(ctx context.Context, asked bool) {
 	if !m.due(found, asked) { // only this goroutine changes m.hosts
 		return
 	}
-	var wg sync.WaitGroup
-	for i := range found {
-		h := &found[i]
-		if len(found) == 1 && m.cfg.Target == TargetAny {
-			break // nothing to choose: whether it answers is seen by those who connect
-		}
-		wg.Go(func() {
-			probing, cancel := context.WithTimeoutCause(ctx, m.cfg.Timeout, fmt.Errorf("no answer within %v: %w", m.cfg.Timeout, context.DeadlineExceeded))
-			defer cancel()
-			h.Report, h.Err = m.cfg.Probe(probing, h.Endpoint)
-		})
+	if len(found) > 1 || m.cfg.Target != TargetAny { // else there is nothing to choose: whether it answers is seen by those who connect
+		m.probe(ctx, found, patroni)
 	}
-	wg.Wait()
 	if ctx.Err() != nil {
 		return // the probes failed for that
 	}
@@ -303,6 +296,50 @@ func (m *Monitor) look(ctx context.Context, asked bool) {
 	}
 }
 
+// errNotYet is of a host whose answer is not waited for, since another has taken its place.
+var errNotYet = errors.New("it had not answered when another host was known to have taken its place")
+
+// probe asks all hosts, and waits for their answers, but not for that of a host that hangs
+// once there is a primary that was promoted later.
+func (m *Monitor) probe(ctx context.Context, found []Status, patroni bool) {
+	ctx, cancel := context.WithTimeoutCause(ctx, m.cfg.Timeout, fmt.Errorf("no answer within %v: %w", m.cfg.Timeout, context.DeadlineExceeded))
+	defer cancel()
+	type answer struct {
+		host   int
+		report Report
+		err    error
+	}
+	answers := make(chan answer, len(found))
+	for i, h := range found {
+		found[i].Err = errNotYet
+		m.probes.Go(func() {
+			r, err := m.cfg.Probe(ctx, h.Endpoint)
+			answers <- answer{i, r, err}
+		})
+	}
+	for range found {
+		a := <-answers
+		h := &found[a.host]
+		h.Report, h.Err = a.report, a.err
+		if m.succeeds(h, patroni) {
+			return
+		}
+	}
+}
+
+// succeeds reports whether a host is beyond doubt the primary after the present one.
+func (m *Monitor) succeeds(h *Status, patroni bool) bool {
+	if !m.cfg.Target.wantsPrimary() || h.Err != nil || h.Role != RolePrimary || h.Endpoint == m.now || m.now == (Endpoint{}) || patroni && !h.Leader {
+		return false
+	}
+	for _, was := range m.hosts { // only this goroutine changes m.hosts and m.now
+		if was.Endpoint == m.now {
+			return was.Term > 0 && h.Term > was.Term
+		}
+	}
+	return false
+}
+
 // forgive lets the present host fail a probe by time, and tells whether it did: a host
 // that is busy is no reason to close every connection to it. It is forgiven once, and
 // for as long as it answers others.
@@ -332,9 +369,16 @@ func (m *Monitor) members(ctx context.Context) (found []Status, patroni bool) {
 					found = append(found, Status{Endpoint: e, Leader: p.leader})
 				}
 			}
+			if m.alone {
+				m.cfg.Log.Info("Patroni answers again")
+			}
+			m.alone = false
 			return found, true
 		}
-		m.cfg.Log.Warn("Patroni does not answer; the hosts are asked themselves", "error", err)
+		if !m.alone && ctx.Err() == nil {
+			m.cfg.Log.Warn("Patroni does not answer; the hosts are asked themselves", "error", err)
+		}
+		m.alone = true
 	}
 	for _, host := range m.cfg.Hosts {
 		for _, e := range m.resolve(ctx, host) {

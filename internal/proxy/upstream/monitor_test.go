@@ -20,6 +20,7 @@ import (
 type fleet struct {
 	mu    sync.Mutex
 	roles map[string]Role // by address; none: connection refused
+	terms map[string]uint64
 	hung  map[string]bool
 	names map[string][]string
 	moves []string
@@ -31,6 +32,14 @@ func (f *fleet) hang(address string, yes bool) {
 	f.hung[address] = yes
 	f.mu.Unlock()
 }
+
+// promote makes an address a primary's, in a term.
+func (f *fleet) promote(address string, term uint64) {
+	f.mu.Lock()
+	f.roles[address], f.terms[address] = RolePrimary, term
+	f.mu.Unlock()
+}
+
 func (f *fleet) remove(address string) { f.mu.Lock(); delete(f.roles, address); f.mu.Unlock() }
 func (f *fleet) name(name string, addresses ...string) {
 	f.mu.Lock()
@@ -43,6 +52,7 @@ func (f *fleet) moved() []string { f.mu.Lock(); defer f.mu.Unlock(); return slic
 func (f *fleet) probe(ctx context.Context, e Endpoint) (Report, error) {
 	f.mu.Lock()
 	r, up := f.roles[e.Address]
+	term := f.terms[e.Address]
 	hung := f.hung[e.Address]
 	f.mu.Unlock()
 	if hung {
@@ -52,7 +62,7 @@ func (f *fleet) probe(ctx context.Context, e Endpoint) (Report, error) {
 	if !up {
 		return Report{}, errors.New("connection refused")
 	}
-	return Report{Role: r}, nil
+	return Report{Role: r, Term: term}, nil
 }
 
 func (f *fleet) lookup(_ context.Context, name string) ([]string, error) {
@@ -67,7 +77,7 @@ func (f *fleet) lookup(_ context.Context, name string) ([]string, error) {
 // watch runs a monitor over a fleet within a bubble of synctest.
 func watch(t *testing.T, cfg Config) (*Monitor, *fleet) {
 	t.Helper()
-	f := &fleet{roles: map[string]Role{}, hung: map[string]bool{}, names: map[string][]string{}}
+	f := &fleet{roles: map[string]Role{}, terms: map[string]uint64{}, hung: map[string]bool{}, names: map[string][]string{}}
 	cfg.Probe, cfg.Lookup, cfg.Log = f.probe, f.lookup, slog.New(slog.DiscardHandler)
 	cfg.OnChange = func(old, now Endpoint) {
 		f.mu.Lock()
@@ -173,6 +183,30 @@ func TestMonitorForgivesOneSlowAnswer(t *testing.T) {
 	})
 }
 
+// A primary that hangs is not waited for when another one is known to be its successor.
+func TestMonitorDoesNotWaitForTheFormerPrimary(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m, f := watch(t, Config{Hosts: []string{"10.0.0.1:5", "10.0.0.2:5"}, Target: TargetReadWrite})
+		f.promote("10.0.0.1:5", 1)
+		f.set("10.0.0.2:5", RoleStandby)
+		run(t, m)
+		_ = current(t, m)
+		f.hang("10.0.0.1:5", true)
+		f.promote("10.0.0.2:5", 2)
+		m.Suspect()
+		time.Sleep(least + time.Millisecond)
+		if want := []string{"10.0.0.1:5>10.0.0.2:5"}; !slices.Equal(f.moved(), want) {
+			t.Errorf("%v later: %q, want %q", least, f.moved(), want)
+		}
+		f.hang("10.0.0.1:5", false) // and says that it is the primary still
+		time.Sleep(5 * time.Second)
+		if got := current(t, m); got != "10.0.0.2:5" {
+			t.Errorf("when the former primary is back: %s", got)
+		}
+	})
+}
+
 // A host whose probes come too late is not left while it answers others.
 func TestMonitorStaysWithAHostThatAnswers(t *testing.T) {
 	t.Parallel()
@@ -265,11 +299,11 @@ func TestMonitorAsksPatroni(t *testing.T) {
 		_, _ = w.Write([]byte(cluster))
 	}))
 	defer srv.Close()
-	dead, err := net.Listen("tcp", "127.0.0.1:0")
+	dead, err := net.Listen("tcp", "127.0.0.1:0") // takes connections, and never answers
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = dead.Close()
+	defer dead.Close()
 	m, f := watch(t, Config{Hosts: []string{"10.0.0.1:5"}, Target: TargetReadWrite, Patroni: []string{"http://" + dead.Addr().String(), srv.URL + "/"}})
 	f.set("10.0.0.1:5", RolePrimary) // it has not been told yet
 	f.set("10.0.0.2:5", RolePrimary)
@@ -281,6 +315,7 @@ func TestMonitorAsksPatroni(t *testing.T) {
 		t.Errorf("%d hosts, want the two that run", n)
 	}
 	answers = false
+	m.cfg.Timeout = 100 * time.Millisecond // that the silent one is waited for
 	m.look(t.Context(), true)
 	if got := current(t, m); got != "10.0.0.1:5" {
 		t.Errorf("without Patroni: %s", got)

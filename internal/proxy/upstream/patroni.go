@@ -22,24 +22,36 @@ type member struct {
 // maxCluster bounds Patroni's answer.
 const maxCluster = 1 << 20
 
-// askPatroni returns the members of the cluster, from the first of the URLs that
-// says them. The form of the answer is that of GET /cluster:
+// askPatroni returns the members of the cluster. All URLs are asked at once, for one of
+// them may be of the machine that has just died, and the first answer counts. Its form is
+// that of GET /cluster:
 // https://patroni.readthedocs.io/en/latest/rest_api.html#cluster-status-endpoints
 func askPatroni(ctx context.Context, urls []string, timeout time.Duration) ([]member, error) {
-	var errs []error
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	type answer struct {
+		members []member
+		err     error
+	}
+	answers := make(chan answer, len(urls))
 	for _, u := range urls {
-		members, err := askCluster(ctx, strings.TrimSuffix(u, "/")+"/cluster", timeout)
-		if err == nil {
-			return members, nil
+		go func() {
+			members, err := askCluster(ctx, strings.TrimSuffix(u, "/")+"/cluster")
+			answers <- answer{members, err}
+		}()
+	}
+	var errs []error
+	for range urls {
+		a := <-answers
+		if a.err == nil {
+			return a.members, nil
 		}
-		errs = append(errs, err)
+		errs = append(errs, a.err)
 	}
 	return nil, errors.Join(errs...)
 }
 
-func askCluster(ctx context.Context, url string, timeout time.Duration) ([]member, error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
+func askCluster(ctx context.Context, url string) ([]member, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, err
