@@ -440,6 +440,13 @@ func (f *proof) outdated(surely bool) {
 	})
 }
 
+// moved is called when connections go to another host, which may lack what the former one
+// had: the first backend there reads the catalogue, and statements wait for that.
+func (f *proof) moved() {
+	f.ready = false
+	f.outdated(false)
+}
+
 // forgets is called when a client leaves with its backend: what it made is looked
 // for by anyone who comes next.
 func (f *proof) forgets(c *client) {

@@ -126,8 +126,8 @@ func (p *pool) Moved(now upstream.Endpoint) {
 	p.l.srv.lookups.recent.forget()
 	p.forgetGreetings()
 	p.facts.known = false
-	p.proof.outdated(false) // a standby may lack what the primary had
 	p.Leave(now)
+	p.proof.moved()
 	for _, h := range slices.Clone(p.listeners.hubs) {
 		h.moved(now)
 	}
