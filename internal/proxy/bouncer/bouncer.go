@@ -53,8 +53,7 @@ type Bouncer struct {
 	srv   *postgres.Server
 	socks sockets
 
-	changing  sync.Mutex // one change of the configuration at a time
-	suspended atomic.Bool
+	changing sync.Mutex // one change of the configuration at a time
 
 	asking chan struct{}  // one for each question under way
 	waits  sync.WaitGroup // of PAUSE, by signal

@@ -219,9 +219,6 @@ func (c *console) control(ctx context.Context, verb, arg string) (core.Answer, e
 		return core.Answer{}, no("a database is required")
 	}
 	command := verb
-	if verb == "SUSPEND" {
-		command = "PAUSE" // there are no buffers of weir's that would have to be empty
-	}
 	if arg != "" {
 		command += ` "` + arg + `"`
 	}
@@ -229,7 +226,6 @@ func (c *console) control(ctx context.Context, verb, arg string) (core.Answer, e
 	var refused *core.Refusal
 	switch {
 	case err == nil, verb == "DISABLE", verb == "ENABLE": // which may be so already
-		b.suspended.Store(verb == "SUSPEND" || b.suspended.Load() && verb != "RESUME")
 		if verb == "RECONNECT" && b.door.state.Load().On("server_fast_close") {
 			return done, b.srv.Way.CloseFast(ctx, arg, "database configuration changed")
 		}

@@ -53,11 +53,11 @@ func (c *console) show(ctx context.Context, arg string) (t sight.Table, err erro
 		return t, nil
 	case "STATE":
 		t.Cols = []string{"key", "value"}
-		paused, suspended := core.AllPaused(&c.d.b.srv.Server), c.d.b.suspended.Load()
+		paused, suspended := core.AllPaused(&c.d.b.srv.Server), c.d.b.srv.Suspended()
 		for _, x := range []struct {
 			key string
 			on  bool
-		}{{"active", !paused}, {"paused", paused && !suspended}, {"suspended", paused && suspended}} {
+		}{{"active", !paused}, {"paused", paused && !suspended}, {"suspended", suspended}} {
 			t.Add(x.key, map[bool]string{true: "yes", false: "no"}[x.on])
 		}
 		return t, nil

@@ -252,7 +252,7 @@ func (s *Server[L]) stateTable() sight.Table {
 	for _, kv := range []struct {
 		key string
 		on  bool
-	}{{"active", !all}, {"paused", all}, {"suspended", false}} {
+	}{{"active", !all}, {"paused", all && !s.Suspended()}, {"suspended", s.Suspended()}} {
 		t.Add(kv.key, map[bool]string{true: "yes", false: "no"}[kv.on])
 	}
 	return t

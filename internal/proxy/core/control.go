@@ -38,6 +38,7 @@ type Gate struct {
 type gates struct {
 	mu      sync.Mutex
 	all     bool            // guarded by mu: every database is paused
+	frozen  bool            // guarded by mu: ... and nothing is read: SUSPEND
 	states  map[string]Gate // guarded by mu: without those that are open
 	changed chan struct{}   // guarded by mu: closed when something has changed
 }
@@ -64,7 +65,7 @@ func (g *gates) setAll(paused bool) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	differs := g.all != paused
-	g.all = paused
+	g.all, g.frozen = paused, g.frozen && paused
 	for name, s := range g.states {
 		if s.Paused && !paused {
 			differs = true
@@ -77,6 +78,26 @@ func (g *gates) setAll(paused bool) bool {
 	}
 	g.tell()
 	return differs
+}
+
+// suspend has everything held back, and nothing read. It reports whether that was not so
+// already.
+func (g *gates) suspend() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.all {
+		return false
+	}
+	g.all, g.frozen = true, true
+	g.tell()
+	return true
+}
+
+// suspended reports whether nothing is read.
+func (g *gates) suspended() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.frozen
 }
 
 // tell wakes those who wait for a change. g.mu is held.
@@ -118,6 +139,9 @@ func AllPaused[L EventLoop](s *Server[L]) bool {
 	_, all := s.gates.list()
 	return all
 }
+
+// Suspended reports whether nothing is read from clients and servers.
+func (c *Control[L]) Suspended() bool { return c.gates.suspended() }
 
 // GateOf returns the state of a database.
 func (c *Control[L]) GateOf(database string) Gate {
@@ -183,7 +207,7 @@ func (c *Control[L]) run(ctx context.Context, verb string, args []string, text s
 	case "RECONNECT":
 		return done, c.s.onLoops(ctx, func(l L) { l.Reconnect(database) })
 	case "WAIT_CLOSE":
-		return done, c.await(ctx, func(l L) int { return l.Retired(database) }, nil)
+		return done, c.await(ctx, serverConnections, func(l L) int { return l.Retired(database) }, nil)
 	case "KILL":
 		return done, c.kill(ctx, database)
 	case "KILL_CLIENT":
@@ -203,10 +227,10 @@ func (c *Control[L]) run(ctx context.Context, verb string, args []string, text s
 		}
 		return done, nil
 	case "SUSPEND":
-		return Answer{}, &Refusal{
-			Message: "weir does not suspend: a process that takes over needs no such preparation",
-			Hint:    "Start the new weir with the --takeover of this one, and sockets and sessions are handed over; PAUSE holds statements back until RESUME.",
+		if len(args) > 0 {
+			return Answer{}, refuse("SUSPEND is about everything: it takes no database")
 		}
+		return done, c.suspend(ctx)
 	case "SHUTDOWN":
 		return c.shutdown(args)
 	}
@@ -226,13 +250,31 @@ func (c *Control[L]) Hold(ctx context.Context, database string) (wait func(conte
 	}
 	c.s.side.LetGo()
 	return func(ctx context.Context) error {
-		return c.await(ctx, func(l L) int { return l.Backends(database) }, func() error {
+		return c.await(ctx, serverConnections, func(l L) int { return l.Backends(database) }, func() error {
 			if c.isPaused(database) {
 				return nil
 			}
 			return refuse("%s was resumed before all its server connections were closed", nameOf(database))
 		})
 	}, nil
+}
+
+// suspend has nothing read from clients and servers any more, and logins wait. It returns
+// when everything is written that was to be.
+func (c *Control[L]) suspend(ctx context.Context) error {
+	if !c.gates.suspend() {
+		return refuse("weir is paused already")
+	}
+	c.s.Log.Info("console: suspended")
+	if err := c.s.onLoops(ctx, func(l L) { l.Suspend(c.gates.suspended()) }); err != nil {
+		return err
+	}
+	return c.await(ctx, "connections have output that the other side has not taken", L.Unwritten, func() error {
+		if c.gates.suspended() {
+			return nil
+		}
+		return refuse("weir was resumed before everything was written")
+	})
 }
 
 // holdBack pauses a database on a loop, unless it was resumed before the loop came to
@@ -243,7 +285,7 @@ func holdBack[L EventLoop](c *Control[L], l L, database string) {
 	}
 }
 
-// resume ends PAUSE and KILL.
+// resume ends PAUSE, SUSPEND and KILL.
 func (c *Control[L]) resume(ctx context.Context, database string) error {
 	if !c.setPaused(database, false) {
 		return refuse("%s is not paused", nameOf(database))
@@ -254,6 +296,7 @@ func (c *Control[L]) resume(ctx context.Context, database string) error {
 	c.s.Log.Info("console: resumed", "database", cmp.Or(database, "all"))
 	return c.s.onLoops(ctx, func(l L) {
 		if !c.isPaused(database) { // again
+			l.Suspend(c.gates.suspended())
 			l.Resume(database)
 		}
 	})
@@ -321,9 +364,12 @@ func (c *Control[L]) killClient(ctx context.Context, args []string) error {
 // awaitEvery is how often the loops are asked about what a command waits for.
 const awaitEvery = 10 * time.Millisecond
 
+// serverConnections is what most commands wait for the end of.
+const serverConnections = "server connections are open"
+
 // await waits until nothing is left of what count counts. given, unless it is nil,
 // tells why the wait is over otherwise.
-func (c *Control[L]) await(ctx context.Context, count func(l L) int, given func() error) error {
+func (c *Control[L]) await(ctx context.Context, what string, count func(l L) int, given func() error) error {
 	tick := time.NewTicker(awaitEvery)
 	defer tick.Stop()
 	for {
@@ -342,7 +388,7 @@ func (c *Control[L]) await(ctx context.Context, count func(l L) int, given func(
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return refuse("given up while %d server connections are open", left)
+			return refuse("given up while %d %s", left, what)
 		}
 	}
 }

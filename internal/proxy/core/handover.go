@@ -48,7 +48,10 @@ func (h *Handing[L]) Listener() *netloop.Pausable {
 
 // Give implements handover.Side.
 func (h *Handing[L]) Give(ctx context.Context, give func(*handover.Parcel)) error {
-	return h.s.onLoops(ctx, func(l L) { l.Give(give) })
+	return h.s.onLoops(ctx, func(l L) {
+		l.Suspend(give == nil && h.s.Control.gates.suspended()) // for the one that takes over everything is paused
+		l.Give(give)
+	})
 }
 
 // Empty implements handover.Side. Consoles are no clients: they end with the process.
@@ -58,14 +61,12 @@ func (h *Handing[L]) Empty() bool {
 }
 
 // TakeIn tells why no client of another process is taken in for a database and user, nil
-// if one is, which is counted then.
+// if one is, which is counted then. That the database takes no logins (DISABLE) is about
+// those who come: sessions stay.
 func (h *Handing[L]) TakeIn(database, user string) error {
 	o := h.s.side.Options()
 	if h.s.Stopping() {
 		return netloop.ErrStopped
-	}
-	if h.s.GateOf(database).Disabled {
-		return fmt.Errorf("database %q takes no logins (DISABLE)", database)
 	}
 	if h.s.Sessions.Add(1) > int64(o.MaxClients) {
 		h.s.Sessions.Add(-1)

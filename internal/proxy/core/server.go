@@ -50,6 +50,10 @@ type EventLoop interface {
 	// that are to be closed.
 	Pause(database string)
 	Resume(database string)
+	// Suspend stops or resumes the reading from clients and servers; Unwritten counts
+	// those that have not taken what is for them.
+	Suspend(on bool)
+	Unwritten() int
 	Reconnect(database string)
 	Kill(database string)
 	KillClient(id uint32) bool

@@ -176,6 +176,56 @@ func (l *load) end(address, db string) {
 	}
 }
 
+// TestSuspendReadsNothing: from SUSPEND to RESUME nothing is read, connections and
+// transactions stay, logins wait, and the console works.
+func TestSuspendReadsNothing(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t, loadTables...), nil)
+	holder, reader := w.dial(nil), w.dial(nil)
+	reader.one("SELECT n FROM t WHERE k = 1")
+	holder.must("BEGIN")
+	holder.must("UPDATE t SET n = 1 WHERE k = 1")
+	console := w.console()
+	console.must("SUSPEND")
+	reading, ending := reader.begin("SELECT n FROM t WHERE k = 2"), holder.begin("COMMIT")
+	login := make(chan error, 1)
+	go func() {
+		_, err := w.tryDial(nil)
+		login <- err
+	}()
+	again := w.console()
+	rows, err := again.Query(ctxFor(t), "SHOW STATE")
+	if err != nil || len(rows) != 3 || rows[2][0].String != "suspended" || rows[2][1].String != "yes" {
+		t.Errorf("SHOW STATE: %v, %v", rows, err)
+	}
+	select {
+	case <-reading.done:
+		t.Error("a read was answered")
+	case <-ending.done:
+		t.Error("a transaction went on")
+	case err := <-login:
+		t.Errorf("a login did not wait: %v", err)
+	default:
+	}
+	again.must("RESUME")
+	for what, r := range map[string]*running{"read": reading, "transaction": ending} {
+		if err := r.wait(); err != nil {
+			t.Errorf("the %s that waited: %v", what, err)
+		}
+	}
+	if err := <-login; err != nil {
+		t.Errorf("the login that waited: %v", err)
+	}
+	l := w.load(t)
+	for range 5 {
+		l.goesOn()
+		w.command("SUSPEND")
+		w.command("RESUME")
+	}
+	l.stop.Store(true)
+	l.clients.Wait()
+}
+
 // TestPauseUnderLoad pauses, resumes and reconnects under load.
 func TestPauseUnderLoad(t *testing.T) {
 	t.Parallel()

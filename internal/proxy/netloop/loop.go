@@ -80,6 +80,8 @@ type Loop struct {
 	stopping bool
 	draining bool
 
+	suspended bool // see Suspend
+
 	stats Stats
 }
 
@@ -134,6 +136,28 @@ func (l *Loop) Stats() Stats { return l.stats }
 // what Start said; on the loop's thread only.
 func (l *Loop) SetPatience(d time.Duration) { l.patience = d }
 
+// Suspend stops or resumes the reading from clients and servers; what is to be written is
+// written all the while. On the loop's thread only, as Unwritten. A drain resumes it.
+func (l *Loop) Suspend(on bool) {
+	l.suspended = on
+	for _, s := range l.socks {
+		if s != nil {
+			s.repause()
+		}
+	}
+}
+
+// Unwritten counts the sockets, of those that are suspended, whose output has not been
+// written.
+func (l *Loop) Unwritten() (n int) {
+	for _, s := range l.socks {
+		if s != nil && s.suspends && s.Pending() > 0 {
+			n++
+		}
+	}
+	return n
+}
+
 // Draining tells whether Owner.Drain has been called.
 func (l *Loop) Draining() bool { return l.draining }
 
@@ -184,6 +208,7 @@ func (l *Loop) Run(ctx context.Context) error {
 			if !l.draining {
 				began = l.clock()
 				l.draining = true
+				l.Suspend(false)
 				l.owner.Drain()
 			}
 			if l.owner.Drained() || l.clock()-began >= l.patience {

@@ -51,6 +51,7 @@ type Sock struct {
 	paused    bool // EPOLLIN is not armed
 	full      bool // ... because the handler leaves too much unconsumed
 	throttled bool // ... because the reader of the bytes is slow
+	suspends  bool // ... while the loop is suspended
 	watched   bool // somebody is held back until the output is written
 	eof       bool // the peer has closed; In may still hold bytes
 }
@@ -67,10 +68,15 @@ func (l *Loop) Watch(fd int, h Handler) (*Sock, error) {
 	if err := unix.SetNonblock(fd, true); err != nil {
 		return nil, err
 	}
-	return l.WatchAccepted(fd, h)
+	s, err := l.WatchAccepted(fd, h)
+	if err == nil {
+		s.Suspends(true)
+	}
+	return s, err
 }
 
-// WatchAccepted is Watch for a connection of a Porch, which is non-blocking.
+// WatchAccepted is Watch for a connection of a Porch, which is non-blocking, and is read
+// from while the loop is suspended.
 func (l *Loop) WatchAccepted(fd int, h Handler) (*Sock, error) {
 	for fd >= len(l.socks) {
 		l.socks = append(l.socks, make([]*Sock, max(64, fd+1-len(l.socks)))...)
@@ -177,8 +183,14 @@ func (s *Sock) Throttle(on bool) {
 	s.repause()
 }
 
+// Suspends says whether the socket is not read from while the loop is suspended.
+func (s *Sock) Suspends(yes bool) {
+	s.suspends = yes
+	s.repause()
+}
+
 func (s *Sock) repause() {
-	if p := s.full || s.throttled; p != s.paused {
+	if p := s.full || s.throttled || s.suspends && s.l.suspended; p != s.paused {
 		s.paused = p
 		s.arm()
 	}

@@ -123,7 +123,7 @@ var settings = []setting{
 	{name: "so_reuseport", kind: switch_, def: "0", start: true},
 	{name: "stats_period", kind: number, def: "60", idle: "weir's averages are of its own periods"},
 	{name: "stats_users"},
-	{name: "suspend_timeout", kind: seconds, def: "10", idle: "SUSPEND waits for what is under way, not for buffers"},
+	{name: "suspend_timeout", kind: seconds, def: "10", idle: "SUSPEND waits for as long as its client does"},
 	{name: "syslog", kind: switch_, def: "0", fits: off("weir does not write to syslog: use logfile, or a service manager that collects standard error")},
 	{name: "syslog_facility", def: "daemon", idle: "see syslog"},
 	{name: "syslog_ident", def: "pgbouncer", idle: "see syslog"},

@@ -168,6 +168,7 @@ func (a *asker) lent(lk *lookup, fd int) {
 		_ = unix.Close(fd)
 		return
 	}
+	sock.Suspends(false) // who logs in to the console is asked for all the while
 	a.lk, a.sock, a.sent = lk, sock, a.l.Now
 	if !a.serves() || a.l.Draining() {
 		a.close()

@@ -382,7 +382,7 @@ func TestConsoleAsksTheProcess(t *testing.T) {
 		"RELOAD":             "no configuration",
 		"SHUTDOWN":           "not to be shut down",
 		"SHUTDOWN SOON":      "SHUTDOWN takes",
-		"SUSPEND":            "does not suspend",
+		"SUSPEND a":          "takes no database",
 		"PAUSE a b":          "takes one database",
 		"PAUSE weir":         "the console itself",
 		"DISABLE":            "needs the name",

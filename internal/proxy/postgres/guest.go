@@ -371,6 +371,7 @@ func (g *guest) comeIn() {
 	g.l.met++
 	c.s = g.sock
 	c.s.Handle(c)
+	c.s.Suspends(true)
 	g.l.seat(c, g.key, g.set, nil, g.st)
 }
 
