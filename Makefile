@@ -118,7 +118,8 @@ torture: setup ## Play for hours the rounds that make test plays a few of
 	WEIR_TORTURE_MUTANTS=1 go test -mod=readonly -race -count=1 -timeout 0 ./internal/outbox/torture
 	WEIR_DAMAGE=2000 go test -mod=readonly -race -count=1 -timeout 0 -run '^TestDamageIsFound$$' ./internal/backup/restore/...
 	WEIR_TEST_TABLES=2000 go test -mod=readonly -count=1 -timeout 0 -run '^TestManyTables$$' ./internal/backup/restore/postgres
-	WEIR_KILLS=500 go test -mod=readonly -count=1 -timeout 0 ./internal/proxy/killtest
+	@scripts/patroni || echo "going on without Patroni: it could not be installed"
+	WEIR_KILLS=500 WEIR_FAILOVERS=500 WEIR_PATRONI_ROUNDS=10 go test -mod=readonly -count=1 -timeout 0 ./internal/proxy/killtest
 
 .PHONY: fuzz
 fuzz: ## Run each fuzz target for FUZZTIME

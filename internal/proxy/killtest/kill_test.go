@@ -36,10 +36,17 @@ const (
 	killBoth   = "kills of both at once"
 	pauseBoth  = "pauses"
 	cut        = "cut connections"
+
+	promoteKilled = "kills of the primary, whose standby is promoted"
+	promoteHung   = "primaries that hang, and come back when the standby is promoted"
 )
 
-// bag is what happens in each period, shuffled, over and over. Five are kills.
-var bag = []string{killWeir, killWeir, killServer, killServer, killBoth, pauseBoth, cut, cut}
+// bag is what happens in each period, shuffled, over and over. Five are kills. heirs is
+// that where there is a standby: the server's kills are promotions.
+var (
+	bag   = []string{killWeir, killWeir, killServer, killServer, killBoth, pauseBoth, cut, cut}
+	heirs = []string{promoteKilled, killWeir, promoteKilled, promoteHung, killWeir, cut, cut}
+)
 
 const (
 	killsOfBag     = 5
@@ -85,7 +92,9 @@ type storm struct {
 	server  mortal
 	weir    *weir
 	front   *lab.Relay // from clients to weir
-	back    *lab.Relay // from weir to the server
+	back    *lab.Relay // from weir to the server; of the primary, where there is a standby
+	bag     []string
+	line    *succession // nil without a standby
 	faults  map[string]int
 	grounds []*ground
 	errs    census
@@ -94,7 +103,7 @@ type storm struct {
 
 func newStorm(t *testing.T, e *engine, seed uint64) *storm {
 	t.Helper()
-	s := &storm{t: t, engine: e, seed: seed, random: rand.New(rand.NewPCG(seed, 0)), faults: map[string]int{}}
+	s := &storm{t: t, engine: e, seed: seed, random: rand.New(rand.NewPCG(seed, 0)), faults: map[string]int{}, bag: bag}
 	s.server = e.start(t)
 	s.back = labtest.Relay(t, s.server.Addr())
 	addrs := labtest.Addrs(t, 2)
@@ -115,7 +124,12 @@ func (s *storm) must(err error) {
 	}
 }
 
-func (s *storm) kills() int { return s.faults[killWeir] + s.faults[killServer] + s.faults[killBoth] }
+func (s *storm) kills() (n int) {
+	for _, kind := range []string{killWeir, killServer, killBoth, promoteKilled, promoteHung} {
+		n += s.faults[kind]
+	}
+	return n
+}
 
 // direct opens a session past weir.
 func (s *storm) direct(ctx context.Context) session {
@@ -147,8 +161,8 @@ func (s *storm) period(kills int) {
 		defer writers.Wait()
 		defer close(stop)
 		for bags, before := 0, s.kills(); bags < bagsOfPeriod && s.kills()-before < kills; bags++ {
-			for _, i := range s.random.Perm(len(bag)) {
-				s.fault(bag[i])
+			for _, i := range s.random.Perm(len(s.bag)) {
+				s.fault(s.bag[i])
 			}
 		}
 		s.progress("the last fault")
@@ -189,6 +203,21 @@ func (s *storm) fault(kind string) {
 		both.Wait()
 		s.must(s.weir.launch())
 		s.restart()
+	case promoteKilled:
+		old := s.server
+		old.Kill()
+		s.rest()
+		s.promote()
+		s.bury(old)
+	case promoteHung:
+		old := s.server
+		old.Pause()
+		s.promote()
+		s.progress("a promotion beside a primary that hangs")
+		old.Resume()
+		s.progress("the return of the former primary")
+		old.Kill()
+		s.bury(old)
 	case pauseBoth:
 		s.must(s.weir.signal(syscall.SIGSTOP))
 		s.rest()
@@ -212,7 +241,7 @@ func (s *storm) fault(kind string) {
 // are lost: their statements have happened.
 func (s *storm) cut() {
 	relay, way := s.back, lab.ToClient
-	if s.random.IntN(3) == 0 {
+	if s.random.IntN(3) == 0 || relay == nil {
 		relay = s.front
 	}
 	if s.random.IntN(3) == 0 {
