@@ -43,6 +43,9 @@ type Config struct {
 	Log *slog.Logger
 }
 
+// searching is the pause between two looks while no host serves.
+const searching = 200 * time.Millisecond
+
 // least is the pause between two looks at the hosts, however often they are asked for.
 const least = 100 * time.Millisecond
 
@@ -212,7 +215,7 @@ func (m *Monitor) Run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		timer.Reset(m.cfg.Interval)
+		timer.Reset(m.pause())
 		select {
 		case <-ctx.Done():
 			return
@@ -229,6 +232,17 @@ func (m *Monitor) Run(ctx context.Context) {
 		case <-timer.C:
 		}
 	}
+}
+
+// pause is how long until the hosts are looked at again unasked. While connections go
+// nowhere that is not long: nobody can connect, and so nobody asks.
+func (m *Monitor) pause() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.err != nil {
+		return min(m.cfg.Interval, searching)
+	}
+	return m.cfg.Interval
 }
 
 // due reports whether the hosts are to be asked. Where any will do, they are only

@@ -139,7 +139,7 @@ func TestMonitorFollowsThePrimary(t *testing.T) {
 			}
 		}
 		f.set("10.0.0.2:5", RolePrimary)
-		time.Sleep(time.Second + time.Millisecond)
+		time.Sleep(searching + time.Millisecond)
 		if got := current(t, m); got != "10.0.0.2:5" {
 			t.Errorf("after the promotion: %s", got)
 		}
