@@ -16,6 +16,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
@@ -168,6 +169,7 @@ func (n *patroniNode) launch() {
 	cmd.Dir, cmd.Stdout, cmd.Stderr = n.dir, &n.log, &n.log
 	cmd.Env = append(os.Environ(), "HOME="+n.dir, "LC_ALL=C.UTF-8")
 	unprivileged(n.t, cmd)
+	cmd.WaitDelay = time.Second // it may have started a server again meanwhile
 	if err := cmd.Start(); err != nil {
 		n.t.Fatal(err)
 	}
@@ -206,8 +208,8 @@ func (n *patroniNode) killServer() {
 // kill kills Patroni first, which would start the server again.
 func (n *patroniNode) kill() {
 	_ = n.daemon.Process.Kill() // it may have ended
+	n.killServer()              // which has Patroni's standard output
 	<-n.ended
-	n.killServer()
 	if n.t.Failed() {
 		n.t.Logf("patroni %s:\n%s", n.name, n.log.String())
 	}
