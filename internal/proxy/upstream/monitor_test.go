@@ -183,6 +183,26 @@ func TestMonitorForgivesOneSlowAnswer(t *testing.T) {
 	})
 }
 
+// A write that was refused has the hosts asked at once, where a primary is wanted.
+func TestMonitorAsksWhenAWriteIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, target := range []Target{TargetReadWrite, TargetPreferStandby} {
+		synctest.Test(t, func(t *testing.T) {
+			m, f := watch(t, Config{Hosts: []string{"10.0.0.1:5", "10.0.0.2:5"}, Target: target, Interval: time.Hour})
+			f.set("10.0.0.1:5", RolePrimary)
+			run(t, m)
+			_ = current(t, m)
+			f.set("10.0.0.1:5", RoleStandby)
+			f.set("10.0.0.2:5", RolePrimary)
+			m.Refused()
+			time.Sleep(least + time.Millisecond)
+			if moved := len(f.moved()) > 0; moved != (target == TargetReadWrite) {
+				t.Errorf("%s: moved %v", target, moved)
+			}
+		})
+	}
+}
+
 // A primary that hangs is not waited for when another one is known to be its successor.
 func TestMonitorDoesNotWaitForTheFormerPrimary(t *testing.T) {
 	t.Parallel()
