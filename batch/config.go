@@ -54,11 +54,11 @@ type Config struct {
 	// off. Default: 0, the controller decides.
 	Lanes int
 
-	// NoHold forbids the only wait that the adaptive mode knows: with one
-	// lane, and only when measured to be better, a freed lane gives the
-	// clients of the group that just finished a moment (at most a quarter of
-	// a flush) to come back, so that they do not split into two alternating
-	// groups. Set it where no timer can be served. Default: false.
+	// NoHold forbids the only wait that the adaptive mode knows: only when
+	// measured to be better, a freed lane gives the clients of the groups that
+	// just finished a moment (at most a quarter of a flush) to come back, so
+	// that they do not split into groups that alternate. Set it where no timer
+	// can be served. Default: false.
 	NoHold bool
 
 	// Capacity is the most items that wait (those in flight not counted).

@@ -5,9 +5,24 @@ import (
 	"time"
 )
 
-// holdLevel is the controller's level below one lane: one lane that waits a
-// moment for returning clients (Config.NoHold).
+// The controller's levels. From 1 on, a level is so many lanes. From holdLevel
+// down, it is 1, 2, 3... lanes that wait a moment for returning clients
+// (Config.NoHold).
 const holdLevel = 0
+
+// lanesOf is how many lanes a level has.
+func lanesOf(level int) int {
+	if holds(level) {
+		return 1 + holdLevel - level
+	}
+	return level
+}
+
+// holds says whether a free lane waits at that level.
+func holds(level int) bool { return level <= holdLevel }
+
+// holding is the level of so many lanes that wait.
+func holding(lanes int) int { return 1 + holdLevel - lanes }
 
 // holdShare bounds the hold: a flush divided by this. A hold that gathers
 // nothing then costs at most 20 % of throughput, and only until the next
@@ -60,9 +75,9 @@ const (
 // does, so a second one may look useless where two that are spaced out would
 // help. Package sim's target test lists the cells where that costs latency.
 type controller struct {
-	min, max int // levels; min is holdLevel where the hold is allowed
-	floor    int // lanes at holdLevel
-	level    int // the level in force
+	min, max int  // lanes
+	hold     bool // levels that hold are allowed
+	level    int  // the level in force
 
 	flush time.Duration // smoothed flush time, weight 1/8
 
@@ -88,10 +103,8 @@ type controller struct {
 }
 
 func (c *controller) init(cfg Config) {
-	c.min, c.max, c.floor = cfg.MinLanes, cfg.MaxLanes, cfg.MinLanes
-	if c.min == 1 && c.max > 0 && !cfg.NoHold && cfg.Lanes == 0 {
-		c.min = holdLevel
-	}
+	c.min, c.max = cfg.MinLanes, cfg.MaxLanes
+	c.hold = c.min == 1 && !cfg.NoHold && cfg.Lanes == 0
 	c.level = cfg.MinLanes
 	c.base, c.rival = c.level, c.level
 	c.restFor, c.rest = 1, 1
@@ -99,7 +112,7 @@ func (c *controller) init(cfg Config) {
 }
 
 // lanes is the limit in force.
-func (c *controller) lanes() int { return max(c.level, c.floor) }
+func (c *controller) lanes() int { return lanesOf(c.level) }
 
 // pass accounts for a stretch of time with n items inside.
 func (c *controller) pass(d time.Duration, n int) {
@@ -120,7 +133,7 @@ func (c *controller) done(n int, took time.Duration) {
 		c.flush = took
 	}
 	c.flush += (took - c.flush) / 8
-	if c.min == c.max {
+	if c.min == c.max && !c.hold {
 		return
 	}
 	if c.skip > 0 {
@@ -150,7 +163,7 @@ func (c *controller) startEpoch(skip int) {
 func (c *controller) set(level int) {
 	skip := 0
 	if level != c.level {
-		skip = c.lanes() + max(level, c.floor)
+		skip = c.lanes() + lanesOf(level)
 	}
 	c.level = level
 	c.startEpoch(skip)
@@ -182,23 +195,31 @@ func (c *controller) resting(cost float64) {
 const (
 	lookUp   = iota // one lane more
 	lookDown        // one lane fewer
-	lookHold        // all the way down to the hold
+	lookTurn        // as many lanes that hold, or do not
+	lookHold        // all the way down to one lane that holds
 	lookAll
 )
 
-// neighbour is the level to look at next, if any is worth a look. The hold is a
-// neighbour of every level: clients that have split into as many groups as
+// neighbour is the level to look at next, if any is worth a look. The hold on one
+// lane is a neighbour of every level: clients that have split into as many groups as
 // there are lanes make each single step down look bad, though all the steps
 // together are the best that there is (2 ms per flush, two servers, 64 clients:
 // 1.6 times the throughput of two lanes).
 func (c *controller) neighbour() (int, bool) {
+	held, lanes := holds(c.base), lanesOf(c.base)
+	more, fewer, other := c.base+1, c.base-1, holding(lanes)
+	if held {
+		more, fewer, other = c.base-1, c.base+1, lanes
+	}
 	for range lookAll {
 		switch {
-		case c.look == lookUp && c.base < c.max && (c.felt || c.base == holdLevel):
-			return c.base + 1, true
-		case c.look == lookDown && c.base > max(c.min, 1) && c.peak >= c.lanes():
-			return c.base - 1, true
-		case c.look == lookHold && c.base > holdLevel && c.min == holdLevel && c.felt:
+		case c.look == lookUp && lanes < c.max && c.felt:
+			return more, true
+		case c.look == lookDown && lanes > c.min && c.peak >= lanes:
+			return fewer, true
+		case c.look == lookTurn && c.hold && (held || c.felt):
+			return other, true
+		case c.look == lookHold && c.hold && lanes > 1 && c.felt:
 			return holdLevel, true
 		}
 		c.look = (c.look + 1) % lookAll
@@ -236,7 +257,7 @@ func (c *controller) verdict(pairs int) (better, sure bool) {
 	n := float64(pairs)
 	mean := c.sum / n
 	line := lossDown
-	if c.base > holdLevel && (c.rival > c.base || c.rival == holdLevel) {
+	if lanesOf(c.rival) > lanesOf(c.base) || holds(c.rival) && !holds(c.base) {
 		line = -gainUp
 	}
 	better = mean < line

@@ -15,8 +15,8 @@ type gate struct {
 	lanes        int // groups in flight
 	flying       int // items in flight
 
-	// The hold: see Config.NoHold. After a Done at the controller's level 0,
-	// nothing goes before holdUntil unless holdFor items wait.
+	// The hold: see Config.NoHold. After a Done at a level of the controller that
+	// holds, nothing goes before holdUntil unless holdFor items wait.
 	holdUntil time.Duration
 	holdFor   int
 
@@ -121,7 +121,14 @@ func (g *gate) window() (time.Duration, Reason) {
 
 // holding says whether a free lane waits for clients to come back.
 func (g *gate) holding(now time.Duration) bool {
-	return g.ctl.level == holdLevel && now < g.holdUntil && g.waiting < g.holdFor
+	if !holds(g.ctl.level) || now >= g.holdUntil {
+		return false
+	}
+	wanted := g.holdFor
+	if g.lanes+1 < g.limit() { // those who are late have a lane of their own
+		wanted -= wanted / 8
+	}
+	return g.waiting < wanted
 }
 
 // deadline is when admit changes its mind by time alone.
@@ -146,6 +153,7 @@ func (g *gate) deadline(oldest time.Duration, full Reason) (time.Duration, bool)
 func (g *gate) depart(n, bytes int, why Reason) {
 	g.waiting -= n
 	g.waitingBytes -= bytes
+	g.holdFor = max(0, g.holdFor-n)
 	g.flying += n
 	g.lanes++
 	g.ctl.depart(g.lanes)
@@ -172,9 +180,12 @@ func (g *gate) done(now time.Duration, n int, took time.Duration) {
 		return
 	}
 	g.ctl.done(n, took)
-	if g.ctl.level == holdLevel {
+	if holds(g.ctl.level) {
+		if now >= g.holdUntil {
+			g.holdFor = g.waiting
+		}
+		g.holdFor += n // of lanes that end together, all clients come back
 		g.holdUntil = now + g.ctl.flush/holdShare
-		g.holdFor = g.waiting + n
 	}
 }
 
@@ -182,7 +193,7 @@ func (g *gate) snapshot() Stats {
 	s := g.stats
 	s.Waiting, s.WaitingBytes = g.waiting, g.waitingBytes
 	s.InFlight, s.Lanes = g.lanes, g.limit()
-	s.Holding = g.adaptive() && g.ctl.level == holdLevel
+	s.Holding = g.adaptive() && holds(g.ctl.level)
 	s.Probes, s.Moves = g.ctl.probes, g.ctl.moves
 	return s
 }

@@ -222,6 +222,67 @@ func TestHold(t *testing.T) {
 	take(3*flush, 1) // one alone expects nobody
 }
 
+// With several lanes that hold, a group that is full need not wait; of those that end
+// together all clients are waited for; and where another lane is free for the last of
+// them, not for those.
+func TestHoldOnLanes(t *testing.T) {
+	q := NewQueue[int](Config{MaxItems: 8})
+	q.gate.ctl.level = holding(2)
+	if got := q.Lanes(); got != 2 {
+		t.Fatalf("%d lanes", got)
+	}
+	flush := 100 * time.Microsecond
+	push := func(now time.Duration, n int) {
+		for range n {
+			if err := q.Push(now, 0, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	take := func(now time.Duration, want int) {
+		t.Helper()
+		if got, _ := q.Take(now, nil); len(got) != want {
+			t.Fatalf("at %v: took %d, want %d", now, len(got), want)
+		}
+	}
+	push(0, 16)
+	take(0, 8)
+	take(0, 8)
+	q.Done(flush, 8, flush)
+	q.Done(flush, 8, flush)
+	push(flush+1, 7)
+	take(flush+1, 0)
+	push(flush+2, 1)
+	take(flush+2, 8) // full
+	push(flush+3, 7)
+	take(flush+3, 0) // 8 are out, and no other lane is free
+	push(flush+4, 1)
+	take(flush+4, 8)
+	q.Done(2*flush, 8, flush)
+	q.Done(2*flush, 8, flush)
+	q.gate.cfg.MaxItems = 16
+	push(2*flush+1, 13)
+	take(2*flush+1, 0)
+	push(2*flush+2, 1)
+	take(2*flush+2, 14) // the last two have a lane of their own
+	push(2*flush+3, 1)
+	take(2*flush+3, 0)
+	push(2*flush+4, 1)
+	take(2*flush+4, 2)
+}
+
+// Levels, their lanes and whether they hold.
+func TestLevels(t *testing.T) {
+	for lanes := 1; lanes < 5; lanes++ {
+		if lanesOf(lanes) != lanes || holds(lanes) || lanesOf(holding(lanes)) != lanes || !holds(holding(lanes)) {
+			t.Errorf("%d lanes: level %d has %d, level %d has %d", lanes, lanes, lanesOf(lanes), holding(lanes), lanesOf(holding(lanes)))
+		}
+	}
+	if holding(1) != holdLevel {
+		t.Errorf("one lane that holds is level %d", holding(1))
+	}
+}
+
 func TestQueueDoesNotAllocateWarm(t *testing.T) {
 	q := NewQueue[int](Config{})
 	buf := make([]int, 0, 64)

@@ -49,8 +49,9 @@ type File interface {
 
 // syncWriter is a File that can write and flush with one call: what it has
 // written is durable when it returns, whatever else the file holds. It is called by
-// one goroutine at a time, and not with Close. If it shall happen aside, a thread of
-// the kernel does it and the goroutine is parked; the result tells whether it was so.
+// one goroutine at a time, and not with Close or WriteAt. If it shall happen aside, or
+// that costs nothing, the kernel does it and the goroutine is parked; the result tells
+// whether it was so.
 type syncWriter interface {
 	WriteSync(b []byte, off int64, aside bool) (bool, error)
 }
@@ -158,7 +159,7 @@ func (d dirDisk) Open(name string, write bool) (File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &dirFile{File: f}, nil
+	return &dirFile{File: f, writes: write}, nil
 }
 
 func (d dirDisk) Create(name string) (File, error) {
@@ -166,7 +167,7 @@ func (d dirDisk) Create(name string) (File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &dirFile{File: f}, nil
+	return &dirFile{File: f, writes: true}, nil
 }
 
 func (d dirDisk) Rename(from, to string) error { return os.Rename(d.path(from), d.path(to)) }
@@ -184,8 +185,11 @@ func (d dirDisk) SyncDir() error {
 // dirFile is a file of a directory.
 type dirFile struct {
 	*os.File
-	ring  *ring // for writes aside, from the first on
-	plain bool  // there is no ring to be had
+	writes bool    // it was opened for that
+	ring   *ring   // for writes aside, from the first on
+	plain  bool    // there is no ring to be had
+	direct *direct // for writes past the page cache, from the first on
+	cached bool    // there are none
 }
 
 func (f *dirFile) Size() (int64, error) {
@@ -211,12 +215,22 @@ func (f *dirFile) Sync() error {
 	}
 }
 
+// WriteAt writes through the page cache.
+func (f *dirFile) WriteAt(b []byte, off int64) (int, error) {
+	n, err := f.File.WriteAt(b, off)
+	if f.direct != nil {
+		f.direct.forget(off + int64(n))
+	}
+	return n, err
+}
+
 // WriteSync is a write with RWF_DSYNC. Beside a write and an fdatasync it saves a
 // call, and the search through the file for other pages to flush: a fifth of what
 // the two take of a processor. File systems that do not have it get the two.
 func (f *dirFile) WriteSync(b []byte, off int64, aside bool) (bool, error) {
+	done := aside && !f.plain
 	for len(b) > 0 {
-		n, err := f.writeSome(b, off, aside)
+		n, kernel, err := f.writeSome(b, off, aside)
 		switch {
 		case errors.Is(err, syscall.EINTR):
 			continue
@@ -231,30 +245,93 @@ func (f *dirFile) WriteSync(b []byte, off int64, aside bool) (bool, error) {
 		if err != nil {
 			return false, &fs.PathError{Op: "pwritev2", Path: f.Name(), Err: err}
 		}
-		b, off = b[n:], off+int64(n)
+		b, off, done = b[n:], off+int64(n), kernel
 	}
-	return aside && f.ring != nil, nil
+	return done, nil
 }
 
-// writeSome writes and flushes some of b. Where there is no ring for a write
-// aside, or it fails, that is a call that blocks.
-func (f *dirFile) writeSome(b []byte, off int64, aside bool) (int, error) {
-	if aside && f.ring == nil && !f.plain {
+// writeSome writes and flushes some of b, and reports whether that was aside.
+func (f *dirFile) writeSome(b []byte, off int64, aside bool) (int, bool, error) {
+	if f.isDirect(len(b), off) {
+		n, err := f.writeDirect(b, off, aside)
+		if !errors.Is(err, errNotDirect) {
+			return n, aside && f.ring != nil, err
+		}
+	}
+	if f.direct != nil {
+		f.direct.forget(off + int64(len(b)))
+	}
+	if aside {
+		if n, err := f.writeByRing(f.File, b, off, false, true); !errors.Is(err, errNoRing) {
+			return n, true, err
+		}
+	}
+	n, err := writeDurably(f.File, b, off)
+	return n, false, err
+}
+
+// errNotDirect says that a write has to go through the page cache.
+var errNotDirect = errors.New("not a direct write")
+
+// isDirect reports whether n bytes at off are to be written past the page cache.
+func (f *dirFile) isDirect(n int, off int64) bool {
+	if f.direct == nil && !f.cached {
+		size, err := f.Size()
+		if err == nil && f.writes {
+			f.direct, err = openDirect(f.Name(), size)
+		}
+		f.cached = err != nil || !f.writes
+	}
+	return f.direct != nil && f.direct.covers(n, off)
+}
+
+// writeDirect writes past the page cache: by the ring, or where there is none by a call
+// that blocks.
+func (f *dirFile) writeDirect(b []byte, off int64, aside bool) (int, error) {
+	d := f.direct
+	if err := d.block(f.File, b, off); err != nil {
+		d.forget(0)
+		return 0, err
+	}
+	n, err := f.writeByRing(d.file, d.buf, d.at, true, aside)
+	if errors.Is(err, errNoRing) {
+		n, err = writeDurably(d.file, d.buf, d.at)
+	}
+	switch {
+	case errors.Is(err, syscall.EINTR):
+		return 0, err
+	case errors.Is(err, syscall.EINVAL), errors.Is(err, syscall.ENOSYS), errors.Is(err, syscall.EOPNOTSUPP):
+		f.direct, f.cached = nil, true
+		return 0, errors.Join(errNotDirect, d.close())
+	case err != nil:
+		return 0, err
+	case n < len(d.buf):
+		return 0, errNotDirect // once more, as a whole
+	}
+	d.wrote()
+	return len(b), nil
+}
+
+// writeByRing has the ring write some of b. Where there is none, or it fails, the error
+// is an errNoRing.
+func (f *dirFile) writeByRing(to *os.File, b []byte, off int64, direct, aside bool) (int, error) {
+	if f.ring == nil && !f.plain {
 		var err error
 		if f.ring, err = newRing(); err != nil {
 			f.plain = true
 		}
 	}
-	if aside && f.ring != nil {
-		n, err := f.ring.writeSync(int(f.Fd()), b, off)
-		if !errors.Is(err, errNoRing) && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.ECANCELED) {
-			return n, err
-		}
+	if f.ring == nil {
+		return 0, errNoRing
+	}
+	n, err := f.ring.writeSync(int(to.Fd()), b, off, direct, aside)
+	if errors.Is(err, errNoRing) || errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ECANCELED) {
 		if err := f.unring(); err != nil {
 			return 0, err
 		}
+		return 0, errNoRing
 	}
-	return writeDurably(f.File, b, off)
+	return n, err
 }
 
 // unring does without a ring from here on.
@@ -267,7 +344,14 @@ func (f *dirFile) unring() error {
 	return r.close()
 }
 
-func (f *dirFile) Close() error { return errors.Join(f.unring(), f.File.Close()) }
+func (f *dirFile) Close() error {
+	err := f.unring()
+	if d := f.direct; d != nil {
+		f.direct, f.cached = nil, true
+		err = errors.Join(err, d.close())
+	}
+	return errors.Join(err, f.File.Close())
+}
 
 // errNoRing says that there is no ring to be had here: the kernel is too old, or
 // does not let this process have one.

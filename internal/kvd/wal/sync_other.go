@@ -3,6 +3,7 @@
 package wal
 
 import (
+	"io"
 	"os"
 	"syscall"
 )
@@ -17,6 +18,20 @@ func writeDurably(*os.File, []byte, int64) (int, error) { return 0, syscall.ENOS
 // A ring is Linux's alone.
 type ring struct{}
 
-func newRing() (*ring, error)                           { return nil, errNoRing }
-func (*ring) writeSync(int, []byte, int64) (int, error) { return 0, errNoRing }
-func (*ring) close() error                              { return nil }
+func newRing() (*ring, error)                                       { return nil, errNoRing }
+func (*ring) writeSync(int, []byte, int64, bool, bool) (int, error) { return 0, errNoRing }
+func (*ring) close() error                                          { return nil }
+
+// Neither are direct writes.
+type direct struct {
+	file *os.File
+	buf  []byte
+	at   int64
+}
+
+func openDirect(string, int64) (*direct, error)        { return nil, errNotDirect }
+func (*direct) covers(int, int64) bool                 { return false }
+func (*direct) block(io.ReaderAt, []byte, int64) error { return errNotDirect }
+func (*direct) wrote()                                 {}
+func (*direct) forget(int64)                           {}
+func (*direct) close() error                           { return nil }
