@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/kvd/wire"
+	"github.com/weirdb/weir/internal/wire/netwire"
 )
 
 // errSilent ends a connection on which nothing came, or nothing went, for too
@@ -81,6 +82,9 @@ func newLink(s *session, count *counters, cfg linkConfig) *link {
 	l.answers.grain = frameTarget
 	if t, ok := nc.(*tls.Conn); ok {
 		l.raw = t.NetConn()
+	} else if l.in != nil && l.in.src == nc {
+		l.nc = netwire.Quick(nc) // one goroutine reads, and one writes
+		l.in.src = l.nc
 	}
 	l.rtt.guess(s.trip + 2*cfg.latency)
 	l.busy.Store(true) // until run

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/weirdb/weir/internal/wire/netwire"
 )
 
 // Config is how a Server treats its clients.
@@ -150,6 +152,8 @@ func (s *Server) accept(ctx context.Context, sock net.Conn, running *sync.WaitGr
 	s.accepted.Add(1)
 	if s.cfg.TLS != nil {
 		sock = tls.Server(sock, s.cfg.TLS)
+	} else {
+		sock = netwire.Quick(sock) // the reader reads, and who holds conn.writing writes
 	}
 	c := s.newConn(sock)
 	if !s.enter(c) {

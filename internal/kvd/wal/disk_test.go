@@ -5,7 +5,9 @@ package wal
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"syscall"
 	"testing"
@@ -119,6 +121,73 @@ func TestRingFails(t *testing.T) {
 			got := make([]byte, 13)
 			if _, err := f.ReadAt(got, 0); err != nil || string(got) != "one two three" {
 				t.Errorf("read %q, %v", got, err)
+			}
+			if err := f.Close(); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// A file that holds the blocks of a write is written past the page cache, aside or not,
+// with a ring or without, and what is around the write stays: of blocks that were
+// written before, of others, and of what was written by other means in between.
+func TestDirectWrites(t *testing.T) {
+	for _, plain := range []bool{false, true} {
+		t.Run(fmt.Sprintf("plain %t", plain), func(t *testing.T) {
+			if !plain {
+				haveRing(t)
+			}
+			f := create(t, dirDisk{t.TempDir()})
+			f.plain = plain
+			want := make([]byte, 1<<20)
+			r := rand.New(rand.NewPCG(1, 2))
+			for i := range want {
+				want[i] = byte(r.Uint32())
+			}
+			if _, err := f.WriteAt(want, 0); err != nil {
+				t.Fatal(err)
+			}
+			if !f.isDirect(1, 0) {
+				t.Skip("this file system takes no direct writes")
+			}
+			off := int64(0)
+			for i := range 400 {
+				data := bytes.Repeat([]byte{byte(i)}, 1+r.IntN(1<<r.IntN(15)))
+				switch r.IntN(10) {
+				case 0:
+					off = r.Int64N(int64(len(want)) - 1<<16)
+				case 1:
+					off &^= directBlock - 1
+				case 2: // by other means, into a block that the last write has kept
+					if _, err := f.WriteAt(data[:1], off); err != nil {
+						t.Fatal(err)
+					}
+					want[off] = data[0]
+				}
+				if off+int64(len(data)) > int64(len(want))-directBlock {
+					off = 0
+				}
+				aside := r.IntN(2) == 0
+				if did, err := writeSync(f, data, off, aside); err != nil || did != (aside && !plain) {
+					t.Fatalf("write %d, aside %t: %t, %v", i, aside, did, err)
+				}
+				copy(want[off:], data)
+				off += int64(len(data)) - int64(r.IntN(len(data)))
+			}
+			if f.direct == nil || f.plain != plain {
+				t.Errorf("direct writes were given up: %+v", f)
+			}
+			got := make([]byte, len(want))
+			if _, err := f.ReadAt(got, 0); err != nil || !bytes.Equal(got, want) {
+				t.Errorf("the file is not what was written, %v", err)
+			}
+			// A write whose last block the file has not lengthens it by itself only.
+			if _, err := writeSync(f, []byte("end"), int64(len(want)), false); err != nil {
+				t.Fatal(err)
+			}
+			if size, err := f.Size(); err != nil || size != int64(len(want))+3 {
+				t.Errorf("%d bytes long, %v", size, err)
 			}
 			if err := f.Close(); err != nil {
 				t.Fatal(err)
