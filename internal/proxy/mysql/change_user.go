@@ -65,6 +65,9 @@ func (lg *login) leave(cu *mywire.ChangeUser) {
 			srv.Log.Error("cannot take a client off its loop", "client", again.addr, "error", err)
 			return
 		}
+		if err := srv.cfg().Keepalive.Accepted(conn.Conn); err != nil { // package net has set its own
+			srv.Log.Warn("a client's connection does not notice when it is dead", "client", again.addr, "error", err)
+		}
 		srv.loginFailed(again.addr, srv.changedUser(ctx, again, conn, unwritten, cu))
 	})
 }

@@ -19,6 +19,11 @@ func TestBothSidesNoticeDeadPeers(t *testing.T) {
 		c.Keepalive = netloop.Keepalive{Idle: 40 * time.Second, Interval: 5 * time.Second, Count: 4, UserTimeout: 33 * time.Second}
 	})
 	w.dial(nil).must("DO 1")
+	again := w.dial(nil)
+	if err := again.changeUser("root", "", w.db); err != nil {
+		t.Fatal(err)
+	}
+	again.must("DO 1")
 	here := w.Addr().String()
 	testkit.KeepaliveIs(t, map[string]func(local, peer string) bool{
 		"client": func(local, _ string) bool { return local == here },
