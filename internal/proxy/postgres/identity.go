@@ -36,6 +36,8 @@ func (have *identity) compare(p *pool, c *client, st *roleStanding) *pgwire.Erro
 		another, anew = false, before.server == ""
 	case another && before.heard.After(st.asked):
 		return errAnotherRole(p.key.user) // or the other way round; nobody knows
+	case before.heard.After(st.asked):
+		return nil // what has been heard since holds
 	}
 	*have = identity{st.server, st.id, st.begins, st.heard}
 	p.l.srv.lookups.recent.forget() // what was heard before is of another one

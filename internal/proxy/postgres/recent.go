@@ -37,11 +37,16 @@ func (r *recents) get(key poolKey, keep time.Duration) *roleStanding {
 	return st
 }
 
-// put keeps an answer, without what is stored of the password.
+// put keeps an answer, if it is a good one, without what is stored of the password. So
+// who asks in the name of others, or of nobody, keeps nothing here.
 func (r *recents) put(key poolKey, st *roleStanding) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !st.asked.After(r.forgot) {
+		return
+	}
+	if st.mark == "" || st.refusal(key, true) != nil {
+		delete(r.seen, key)
 		return
 	}
 	have, ok := r.seen[key]
@@ -75,7 +80,7 @@ func (r *recents) forget() {
 func (a *arrival) recall() *roleStanding {
 	s, cfg := a.s, a.s.cfg()
 	st := s.lookups.recent.get(a.key, cfg.LoginCheckInterval)
-	if st == nil || st.mark == "" || st.refusal(a.key, true) != nil {
+	if st == nil {
 		return nil
 	}
 	now := time.Now()

@@ -151,6 +151,7 @@ func (r *relay) forward(body []byte) (done bool, err error) {
 	case authSASLContinue:
 	default:
 		e := NewFatal(CodeFeatureNotSupported, "the server asks for %s, which weir does not speak", authKindName(kind))
+		e.Hint = "Have pg_hba.conf ask for scram-sha-256 where weir connects from, or connect to the server itself."
 		return false, r.refuse(e, nil)
 	}
 	if err := r.toClient(AppendMessage(nil, ServerAuth, body)); err != nil {
