@@ -65,10 +65,18 @@ release: ## Build what a release consists of, into out/release
 	@scripts/release
 
 .PHONY: lint
-lint: ## Check the code with vet, staticcheck and gofumpt
+lint: vet staticcheck ## Check the code with vet, staticcheck and gofumpt
+
+.PHONY: staticcheck
+staticcheck:
+	@scripts/setup lint
+	GOGC=400 GOMEMLIMIT=6GiB $(instrumented) bin/tools/staticcheck $(PKG)
+
+# It compiles what staticcheck and the tests begin with.
+.PHONY: vet
+vet:
 	@scripts/setup lint
 	$(frugal) $(instrumented) go vet $(PKG)
-	GOGC=400 GOMEMLIMIT=6GiB $(instrumented) bin/tools/staticcheck $(PKG)
 	@out=$$(bin/tools/gofumpt -l $(PKG:/...=)); \
 	if [ -n "$$out" ]; then echo "not formatted (bin/tools/gofumpt -w):"; echo "$$out"; exit 1; fi
 
@@ -77,22 +85,28 @@ lint: ## Check the code with vet, staticcheck and gofumpt
 check: lint ## Lint PKG and test it with the race detector: make check PKG=./internal/cli
 	$(gotest) $(PKG)
 
-# The linters work while servers are being installed: the one waits for the network, the
-# other for the processors. WITH names further targets, as .ci/run does.
+# Vet works, and compiles, while servers are being installed: the one waits for the
+# network, the other for the processors. WITH names further targets, as .ci/run does.
 .PHONY: ready
 ready:
 	@scripts/setup compiler
-	@$(MAKE) --no-print-directory -j --output-sync=recurse setup lint $(WITH)
+	@$(MAKE) --no-print-directory -j --output-sync=recurse setup vet $(WITH)
 
+# Staticcheck and the simulators have the processors while tests wait for their servers.
 .PHONY: test
 test: ready ## Lint and test everything with the race detector
-	$(gotest) -p $(TEST_JOBS) $(PKG)
-	@$(MAKE) --no-print-directory simulate
+	@$(MAKE) --no-print-directory -j staticcheck tested simulate
 
-# One thread: under the detector it plays few seeds and none of the deliberate bugs.
+.PHONY: tested
+tested:
+	$(gotest) -p $(TEST_JOBS) $(PKG)
+
+# What computes in one thread: under the detector it plays few seeds, and none of the
+# simulator's deliberate bugs.
 .PHONY: simulate
-simulate: ## Play the simulator of weir kv without the race detector
+simulate: ## Play the simulators without the race detector
 	scripts/in-memory go test -mod=readonly -vet=off -timeout $(TEST_TIMEOUT) ./internal/kvd/consensus/sim
+	go test -mod=readonly -vet=off -short -timeout $(TEST_TIMEOUT) ./batch/sim ./internal/kvd/wal ./internal/ruler/bench
 
 .PHONY: again
 again:
@@ -117,7 +131,7 @@ torture: setup ## Play for hours the rounds that make test plays a few of
 	go test -mod=readonly -race -count=1 -timeout 0 -run '^TestTorture$$' ./kv -torture 2m
 	WEIR_TORTURE_MUTANTS=1 go test -mod=readonly -race -count=1 -timeout 0 ./internal/outbox/torture
 	WEIR_DAMAGE=2000 go test -mod=readonly -race -count=1 -timeout 0 -run '^TestDamageIsFound$$' ./internal/backup/restore/...
-	WEIR_TEST_TABLES=2000 go test -mod=readonly -count=1 -timeout 0 -run '^TestManyTables$$' ./internal/backup/restore/postgres
+	WEIR_TEST_TABLES=2000 go test -mod=readonly -count=1 -timeout 0 -run '^(TestManyTables|TestEmptyAndMany)$$' ./internal/backup/restore/...
 	@scripts/patroni || echo "going on without Patroni: it could not be installed"
 	WEIR_KILLS=500 WEIR_FAILOVERS=500 WEIR_PATRONI_ROUNDS=10 go test -mod=readonly -count=1 -timeout 0 ./internal/proxy/killtest
 

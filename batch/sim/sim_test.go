@@ -48,17 +48,17 @@ func TestSimulateIsDeterministic(t *testing.T) {
 	}
 }
 
-// grid plays all cells; when short every third; under the race detector, which
-// is ten times slower and has nothing to find in a single goroutine, every
-// eleventh.
+// grid plays all cells; when short, as `make simulate` does, every eleventh; under the
+// race detector, which is ten times slower and has nothing to find in a single
+// goroutine, a few.
 func grid(loads []Load) []Cell {
 	var cells []Cell
 	i, every := 0, 1
 	switch {
 	case raceEnabled:
-		every = 11
+		every = 55
 	case testing.Short():
-		every = 3
+		every = 11
 	}
 	for _, cost := range Costs() {
 		for _, load := range loads {

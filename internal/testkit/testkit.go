@@ -24,6 +24,15 @@ func Await(tb testing.TB, holds func() bool, state func() string) {
 	await(tb, Patience, holds, state)
 }
 
+// Alone skips a test that computes in one thread, in which the race detector has nothing
+// to find and takes ten times as long: make simulate runs it without.
+func Alone(tb testing.TB) {
+	tb.Helper()
+	if raceEnabled {
+		tb.Skip("it computes in one thread: make simulate runs it without the race detector")
+	}
+}
+
 func await(tb testing.TB, patience time.Duration, holds func() bool, state func() string) {
 	tb.Helper()
 	end := time.Now().Add(patience)

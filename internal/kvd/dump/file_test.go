@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -70,8 +71,8 @@ func TestDumpRoundTrip(t *testing.T) {
 		}
 		got = append(got, *i)
 	}
-	if diff := cmp.Diff(items, got); diff != "" {
-		t.Errorf("written (-) and read (+):\n%s", diff)
+	if !reflect.DeepEqual(items, got) { // of which cmp alone would look at each byte for itself
+		t.Errorf("written (-) and read (+):\n%s", cmp.Diff(items, got))
 	}
 	again, err := Check(bytes.NewReader(dump))
 	if err != nil || again != sum || sum.Keys != len(items) || sum.Timed != 1 || sum.Leased != 1 || sum.Ageless {

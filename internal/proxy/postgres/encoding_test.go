@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weirdb/weir/internal/proxy/postgres"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
@@ -34,7 +35,7 @@ func TestTextsInEncodingsThatAreNotReadReachNobodyElse(t *testing.T) {
 			check := func(how string, w *weir) {
 				t.Helper()
 				var others []*wire
-				for range 6 { // the backends that are left: one is pinned, one is kept for reads
+				for range 2 { // the backends that are left: one is pinned, one is kept for reads
 					other := w.wire()
 					other.send(query("BEGIN"))
 					other.ready()
@@ -75,7 +76,7 @@ func TestTextsInEncodingsThatAreNotReadReachNobodyElse(t *testing.T) {
 				} {
 					for _, pipelined := range []bool{false, true} {
 						how := fmt.Sprintf("%s, %s, pipelined %v", way.name, form.name, pipelined)
-						w := start(t, db, nil)
+						w := start(t, db, func(c *postgres.Config) { c.PoolSize = 4 })
 						c := w.wire(way.params...)
 						n := 1
 						if form.name == "prepared" {

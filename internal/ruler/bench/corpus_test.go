@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/weirdb/weir/internal/measure"
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 // Tables that others have published, put into the form of a result. What their
@@ -133,6 +134,7 @@ func TestNoBestAmongInvalidCases(t *testing.T) {
 // Of levels that are all alike, seen through noise, hardly ever one is called better than
 // another: a sentence says no more than its interval.
 func TestLevelsThatAreAlikeAreNotRanked(t *testing.T) {
+	testkit.Alone(t)
 	rng := rand.New(rand.NewPCG(7, 11))
 	const sweeps = 80
 	ranked := 0

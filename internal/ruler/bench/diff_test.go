@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/ruler/report"
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 // runOf makes a result as of one run of ten rounds on a made-up machine.
@@ -185,6 +186,7 @@ func TestGate(t *testing.T) {
 }
 
 func TestSimulatedGate(t *testing.T) {
+	testkit.Alone(t)
 	fell, doubt, missed := 0, 0, 0
 	const trials = 150
 	for i := range uint64(trials) {

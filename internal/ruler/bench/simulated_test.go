@@ -5,6 +5,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 // The tests here check what verdicts are worth by machines that are made up: with
@@ -66,6 +68,7 @@ func verdictOf(a, b []float64) Verdict {
 }
 
 func TestSimulatedFalseAlarms(t *testing.T) {
+	testkit.Alone(t)
 	const trials = 2500
 	for _, pairs := range []int{5, 8, 9, 12, 20} {
 		alarms := 0
@@ -90,6 +93,7 @@ func TestSimulatedFalseAlarms(t *testing.T) {
 }
 
 func TestSimulatedRegressionIsFound(t *testing.T) {
+	testkit.Alone(t)
 	for _, tc := range []struct {
 		machine, pairs int
 		factor         float64
@@ -129,6 +133,7 @@ func TestSimulatedRegressionIsFound(t *testing.T) {
 // RoundsNeeded promises a number of rounds that would probably decide. Four in
 // five are meant, from a first look that is itself uncertain.
 func TestSimulatedRoundsNeededKeepsItsPromise(t *testing.T) {
+	testkit.Alone(t)
 	m := machines[1]
 	m.rng = rand.New(rand.NewPCG(5, 5))
 	asked, decided := 0, 0
@@ -155,6 +160,7 @@ func TestSimulatedRoundsNeededKeepsItsPromise(t *testing.T) {
 }
 
 func TestSimulatedRunsApart(t *testing.T) {
+	testkit.Alone(t)
 	// Two runs one after the other, ten rounds each, on a machine that does not
 	// wander: the test for samples that are not paired keeps its word, too.
 	m := machine{noise: 0.07, hits: 0.1, rng: rand.New(rand.NewPCG(8, 8))}

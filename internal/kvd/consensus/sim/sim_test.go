@@ -56,7 +56,9 @@ func TestSeeds(t *testing.T) {
 	n := *seeds
 	switch {
 	case n > 0:
-	case raceEnabled || testing.Short():
+	case raceEnabled: // a run is of one thread: `make simulate` plays all of them without the detector
+		n = 10
+	case testing.Short():
 		n = 40
 	default:
 		n = 1000 // `make torture` plays more

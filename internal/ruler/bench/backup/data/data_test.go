@@ -43,7 +43,7 @@ func packed(t *testing.T, b []byte) int {
 // The size is what was asked for, and what gzip makes of it what it makes of real
 // data of the kind. Hexadecimal text halves by itself.
 func TestShapesHaveSizeAndRatioOfTheirKind(t *testing.T) {
-	const size = 4 << 20
+	const size = 1 << 20
 	for name, want := range map[string][2]float64{
 		"shop": {2.4, 4.5}, "many": {2, 4.5}, "huge": {2.4, 4.5}, "text": {2.2, 3.2}, "binary": {1.9, 2.8}, "random": {1.6, 2.0},
 	} {
