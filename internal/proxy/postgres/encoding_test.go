@@ -35,7 +35,7 @@ func TestTextsInEncodingsThatAreNotReadReachNobodyElse(t *testing.T) {
 			check := func(how string, w *weir) {
 				t.Helper()
 				var others []*wire
-				for range 2 { // the backends that are left: one is pinned, one is kept for reads
+				for range 3 { // the backends that are left: one is pinned
 					other := w.wire()
 					other.send(query("BEGIN"))
 					other.ready()
