@@ -391,7 +391,7 @@ func patroniTable(rounds int, events []string, roads []*road, met map[string]map
 	var b strings.Builder
 	seconds := func(d time.Duration) string { return fmt.Sprintf("%.2f s", d.Seconds()) }
 	for _, event := range events {
-		fmt.Fprintf(&b, "### %s, %d times\n\n| way | clients | longest gap: median | worst | errors that clients got | attempts to connect that failed |\n|---|---|---:|---:|---|---:|\n", event, rounds)
+		fmt.Fprintf(&b, "## By a %s: %d rounds\n\n| way | clients | longest gap: median | worst | errors that clients got | attempts to connect that failed |\n|---|---|---:|---:|---|---:|\n", event, rounds)
 		for _, r := range roads {
 			for _, class := range []string{hinted, transactions, reads} {
 				a := met[event][r][class]
@@ -408,7 +408,7 @@ func patroniTable(rounds int, events []string, roads []*road, met map[string]map
 		}
 		b.WriteString("\n")
 	}
-	b.WriteString("### What was acknowledged\n\n| way | acknowledged | of them lost | twice | in halves | refused, and there | outcome unknown (and there) |\n|---|---:|---:|---:|---:|---:|---:|\n")
+	b.WriteString("## What was acknowledged\n\n| way | acknowledged | of them lost | twice | in halves | refused, and there | outcome unknown (and there) |\n|---|---:|---:|---:|---:|---:|---:|\n")
 	for _, r := range roads {
 		v := verdicts[r]
 		fmt.Fprintf(&b, "| %s | %d | %d | %d | %d | %d | %d (%d) |\n", r.name, v.acked, v.lost, v.doubled, v.halves, v.ghosts, v.unknown, v.happened)
