@@ -189,6 +189,22 @@ func (p *Base[B, C, U, L, N]) MayShareMore(readLanes int) bool {
 // long as the network takes anyway.
 const MaxPipeline = 64
 
+// deepest and deepTime bound what is sent to one pipeline before the next, where
+// processors are scarce: so many reads, which take the server so long.
+const (
+	deepest  = MaxPipeline / 2
+	deepTime = 500 * time.Microsecond
+)
+
+// Deep is how many reads that take the server so long may go to one pipeline before
+// the next where processors are scarce.
+func Deep(cost time.Duration) int {
+	if cost <= deepTime/deepest {
+		return deepest
+	}
+	return int(deepTime / cost)
+}
+
 // Pipelines are the backends that are shared by reads of several clients. Its Conns
 // are those of its backends, for what looks at all of them in every turn.
 type Pipelines[B Backend[U], U any] struct {

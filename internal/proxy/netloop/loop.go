@@ -77,6 +77,7 @@ type Loop struct {
 	running []func() // the batch of posted calls in progress
 
 	nextTick time.Duration
+	pressure pressure
 	stopping bool
 	draining bool
 
@@ -202,6 +203,8 @@ func (l *Loop) Run(ctx context.Context) error {
 	defer runtime.UnlockOSThread()
 	stop := context.AfterFunc(ctx, func() { l.Post(func() {}) })
 	defer stop()
+	l.pressure.watch(l.clock())
+	defer l.pressure.end()
 	var began time.Duration
 	for {
 		if ctx.Err() != nil {
@@ -263,6 +266,7 @@ func (l *Loop) turn() error {
 	if l.Now >= l.nextTick {
 		l.nextTick = l.Now + tickEvery
 		l.watchAgain()
+		l.pressure.look(l.Now)
 		l.owner.Tick()
 	}
 	l.endTurn()
@@ -337,8 +341,14 @@ func (l *Loop) untilNext() time.Duration {
 	return next - now
 }
 
+// shortWait is how long a loop waits without telling Go's scheduler. That would find
+// another thread for what else there is to do, look after this one every 20 us, and have
+// it queue up for a processor when it comes back, which costs more than a short wait is
+// long. Whoever stops the world, as the collector does, waits for it.
+const shortWait = 50 * time.Microsecond
+
 // wait polls once without giving up the processor, which is the common case
-// under load, and only then blocks.
+// under load, then waits for a short time, and only then blocks.
 func (l *Loop) wait(d time.Duration) (int, error) {
 	n, _, e := syscall.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(l.epfd), uintptr(unsafe.Pointer(&l.events[0])), uintptr(len(l.events)), 0, 0, 0)
 	if e == 0 && n > 0 {
@@ -349,6 +359,13 @@ func (l *Loop) wait(d time.Duration) (int, error) {
 	}
 	if d <= 0 {
 		return 0, nil
+	}
+	short := unix.NsecToTimespec(int64(min(d, shortWait)))
+	n, _, e = syscall.RawSyscall6(unix.SYS_EPOLL_PWAIT2, uintptr(l.epfd), uintptr(unsafe.Pointer(&l.events[0])), uintptr(len(l.events)), uintptr(unsafe.Pointer(&short)), 0, 0)
+	if e == 0 {
+		if d -= shortWait; n > 0 || d <= 0 {
+			return int(n), nil
+		}
 	}
 	ts := unix.NsecToTimespec(int64(d))
 	for {

@@ -3,6 +3,7 @@ package postgres
 import (
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/proxy/sight"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
@@ -25,7 +26,7 @@ func (s *sharing) run(u *unit) {
 		return
 	}
 	if len(p.Reads) == 0 {
-		if b := s.pipeline(c.set); b != nil {
+		if b := s.pipeline(c.set, u.shape); b != nil {
 			c.reader = b
 			b.send(u)
 			return
@@ -81,7 +82,7 @@ func (s *sharing) feed() {
 			done++
 			continue
 		}
-		b := s.pipeline(u.c.set)
+		b := s.pipeline(u.c.set, u.shape)
 		if b == nil {
 			break
 		}
@@ -95,9 +96,15 @@ func (s *sharing) feed() {
 
 // pipeline returns a backend on which a read in the given settings may be sent
 // now: the shared one with the shortest queue, or a free one that becomes
-// shared while there are fewer than the limit.
-func (s *sharing) pipeline(set *session.Set) *backend {
+// shared while there are fewer than the limit. Where processors are scarce it is the
+// first that is not yet deep in cheap reads: each write, wake-up and read is then
+// worth as many of them as there are.
+func (s *sharing) pipeline(set *session.Set, sh *sight.Shape) *backend {
 	p := s.p
+	deep := 0
+	if p.l.Pressed() && sh != nil {
+		deep = core.Deep(sh.Cost())
+	}
 	var best *backend
 	starving := p.Starving()
 	for i, b := range p.Shared.Backends {
@@ -106,6 +113,9 @@ func (s *sharing) pipeline(set *session.Set) *backend {
 		}
 		if b.set == set && b.bytewise && b.Depth() < core.MaxPipeline && b.Feedable() && (best == nil || b.Depth() < best.Depth()) {
 			best = b
+		}
+		if best != nil && best.Depth() < deep {
+			return best
 		}
 	}
 	if p.MayShareMore(p.ReadLanes) {

@@ -126,6 +126,9 @@ func (s *Shape) Observe(took time.Duration, bytes int) {
 	s.bytes += 0.1 * (float64(bytes) - s.bytes)
 }
 
+// Cost is what one of the shape takes the server, as learned so far.
+func (s *Shape) Cost() time.Duration { return s.cost }
+
 // Sharable tells whether a read of this shape may be pipelined with those of
 // other clients: it is known, cheap and short.
 func (s *Shape) Sharable() bool {
