@@ -99,6 +99,9 @@ func (in *interned) make(key string, tail []byte, as lexical) *stmt {
 	if s.route == routeWrite && s.info.Verb == sqlscan.VerbInsert && s.asRead == sql {
 		s.insert, s.rows = in.text.Insert()
 	}
+	if s.route == routeWrite && (s.info.Verb == sqlscan.VerbUpdate || s.info.Verb == sqlscan.VerbDelete) && s.asRead == sql && builtinParams(tail, end) {
+		s.serial, s.serialOK = in.text.Serial()
+	}
 	return s
 }
 

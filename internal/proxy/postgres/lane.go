@@ -236,6 +236,7 @@ func (ln *lane) start(b *backend) bool {
 		return true
 	}
 	ln.boundLocks(b, len(r.units))
+	r.units = ln.join(r.units)
 	for _, u := range r.units {
 		if u.kind == unitRows {
 			u.grp.send(b)
@@ -310,7 +311,7 @@ func (ln *lane) backendQuiet(b *backend) {
 	if !r.rows {
 		for _, u := range r.units {
 			if u.kind == unitRows {
-				u.grp.notices = append(u.grp.notices, r.notices...)
+				u.grp.note(r.notices)
 				u.grp.settle(r.flushed)
 			} else {
 				if !u.failed && u.c != nil && !u.c.s.Closed {

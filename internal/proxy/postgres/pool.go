@@ -33,8 +33,10 @@ type pool struct {
 	settings *session.Table
 	stmts    interned
 
-	lanes  lanes
-	tables tableCache
+	lanes    lanes
+	tables   tableCache
+	serials  serials
+	rowTexts rowTexts
 	greetings
 
 	identity identity
@@ -69,6 +71,7 @@ func (l *loop) pool(key poolKey) *pool {
 	p.stmts = interned{proof: p.proof, shapes: l.Shapes, text: &l.text, scans: &l.scans, byKey: make(map[string]*stmt)}
 	p.Frugal = l.cfg.Door != nil
 	p.guard = p.stmts.own(guardSQL)
+	p.serials.init(p)
 	p.marker = p.stmts.own(markerSQL)
 	l.Add(key, p, l.srv.GateOf(key.database))
 	return p
@@ -409,4 +412,5 @@ func (p *pool) forgetTexts() {
 		ln.forget()
 	}
 	p.tables.forget()
+	p.serials.forget()
 }

@@ -389,6 +389,9 @@ func (rt *router) query(n int, p []byte) int {
 		c.protocolError("malformed Query message")
 		return len(p)
 	}
+	if rt.knownRow(p[:n], text(sql)) {
+		return n
+	}
 	info := c.texts.scan(text(sql))
 	if c.inflight == 0 && c.texts.readable(text(sql)) {
 		c.texts.keep(text(sql), &info) // it may need a backend
@@ -440,13 +443,10 @@ func (rt *router) query(n int, p []byte) int {
 		if ln == nil {
 			break
 		}
-		c.stmts.unname("")
-		u := rt.unitOf(p[:n])
-		u.simple = true
-		u.shape = shape
-		u.row = row
-		u.follow(c, &info, text(sql))
-		ln.push(u)
+		if ln.rows != nil {
+			rt.remember(ln, text(sql), &info, shape, row)
+		}
+		rt.pushRow(ln, p[:n], text(sql), &info, shape, row)
 		return n
 	}
 	return rt.needBackend(info.Effects.Has(sqlscan.EffSequenceRead))
@@ -523,7 +523,11 @@ func (rt *router) laneForStmt(u *unit, raw []byte, st *stmt, window time.Duratio
 			}
 		}
 	}
-	return rt.soloLane(window)
+	ln := rt.soloLane(window)
+	if ln != nil && !p.l.cfg.NoRowsLane {
+		u.serial = p.serials.of(c.set, u, st)
+	}
+	return ln
 }
 
 // laneForText finds the lane for a simple query that was just scanned, or nil. row is

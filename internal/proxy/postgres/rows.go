@@ -420,6 +420,9 @@ func (ln *lane) pushGroup(g *group) {
 	}
 }
 
+// note implements together.
+func (g *group) note(notices []byte) { g.notices = append(g.notices, notices...) }
+
 // lost is called when the backend is gone before the group was answered.
 func (g *group) lost(u *unit, e *pgwire.Error) { g.abandon(e) }
 

@@ -55,9 +55,12 @@ type stmt struct {
 	route   route
 	shape   *sight.Shape
 	insert  sqlscan.InsertShape
-	rows    bool    // insert is valid: may become part of a multi-row statement
-	refs    int     // names of clients that point here
-	lex     lexical // how its text is read, where that makes a difference
+	rows    bool // insert is valid: may become part of a multi-row statement
+	serial  sqlscan.SerialShape
+	// serialOK: serial is valid: may run beside others in one transaction
+	serialOK bool
+	refs     int     // names of clients that point here
+	lex      lexical // how its text is read, where that makes a difference
 	// set and as are what it was parsed in, unless it belongs to one client.
 	set    *session.Set
 	as     lexical

@@ -84,7 +84,8 @@ type unit struct {
 	// parked answers of lanes, and weir's own queries.
 	park   bool
 	resp   []byte
-	grp    *group
+	serial *serialFacts // may be in a series: of its table
+	grp    together
 	done   func(u *unit) // weir's own: called when answered, or with u.err set
 	rows   [][][]byte
 	notice func(msg []byte) // weir's own: called with each NoticeResponse

@@ -1,0 +1,222 @@
+package postgres
+
+import (
+	"strings"
+
+	"github.com/weirdb/weir/internal/proxy/sight"
+	"github.com/weirdb/weir/internal/proxy/sqlscan"
+	"github.com/weirdb/weir/internal/wire/pgwire"
+)
+
+// This file knows again the texts of INSERTs that differ from an earlier one in the
+// constants of their row alone: a simple query with literals in it is read once for its
+// shape, not each time.
+
+// A rowText is what was read of such a text.
+type rowText struct {
+	info   reading
+	as     lexical
+	epoch  uint64 // of the index
+	shape  *sight.Shape
+	insert sqlscan.InsertShape
+	key    uint64
+}
+
+// rowTexts are a pool's, by what stands around the row and by the kinds of its constants.
+type rowTexts struct {
+	m     map[string]*rowText
+	bytes int // of the keys
+	key   []byte
+}
+
+// Bounds of what is known again.
+const (
+	maxRowTexts     = 1000
+	maxRowTextBytes = 1 << 20
+)
+
+// cut finds the row of a text and makes its key. It reports false for a text of another
+// form; that the row is what it looks like, a text in the table proves.
+func (rs *rowTexts) cut(sql string) (row span, ok bool) {
+	at := strings.Index(sql, "VALUES")
+	if at < 0 {
+		if at = strings.Index(sql, "values"); at < 0 {
+			return span{}, false
+		}
+	}
+	at = skipSpace(sql, at+len("VALUES"))
+	if at >= len(sql) || sql[at] != '(' {
+		return span{}, false
+	}
+	rs.key = append(append(rs.key[:0], sql[:at]...), 0)
+	end, ok := rs.constants(sql, at+1)
+	if !ok {
+		return span{}, false
+	}
+	rs.key = append(append(rs.key, 0), sql[end:]...)
+	return span{at, end}, true
+}
+
+// constants adds the kinds of the constants from i on to the key, to the parenthesis
+// behind the last one, and returns where that ends.
+func (rs *rowTexts) constants(sql string, i int) (end int, ok bool) {
+	for {
+		i = skipSpace(sql, i)
+		kind := byte('c')
+		if i < len(sql) && sql[i] == '-' {
+			kind = '-'
+			if i++; i >= len(sql) || !isDigit(sql[i]) {
+				return 0, false
+			}
+		}
+		switch {
+		case i >= len(sql):
+			return 0, false
+		case sql[i] == '\'':
+			if i, ok = quotedEnd(sql, i+1); !ok {
+				return 0, false
+			}
+		case isDigit(sql[i]):
+			for i < len(sql) && isDigit(sql[i]) {
+				i++
+			}
+			if i+1 < len(sql) && sql[i] == '.' && isDigit(sql[i+1]) {
+				for i++; i < len(sql) && isDigit(sql[i]); {
+					i++
+				}
+			}
+		default:
+			from := i
+			for i < len(sql) && isLetter(sql[i]) {
+				i++
+			}
+			switch word := sql[from:i]; {
+			case strings.EqualFold(word, "null"):
+				kind = 'n'
+			case strings.EqualFold(word, "true"):
+				kind = 't'
+			case strings.EqualFold(word, "false"):
+				kind = 'f'
+			case strings.EqualFold(word, "default"):
+				kind = 'd'
+			default:
+				return 0, false
+			}
+		}
+		rs.key = append(rs.key, kind)
+		if i = skipSpace(sql, i); i >= len(sql) {
+			return 0, false
+		}
+		switch sql[i] {
+		case ',':
+			i++
+		case ')':
+			return i + 1, true
+		default:
+			return 0, false
+		}
+	}
+}
+
+// quotedEnd is behind the quote that ends the literal whose text begins at i. One with a
+// backslash is left to who knows what that means.
+func quotedEnd(sql string, i int) (end int, ok bool) {
+	for {
+		n := strings.IndexByte(sql[i:], '\'')
+		if n < 0 || strings.IndexByte(sql[i:i+n], '\\') >= 0 {
+			return 0, false
+		}
+		if i += n + 1; i >= len(sql) || sql[i] != '\'' {
+			return i, true
+		}
+		i++
+	}
+}
+
+func skipSpace(sql string, i int) int {
+	for i < len(sql) && (sql[i] == ' ' || sql[i] == '\n' || sql[i] == '\t' || sql[i] == '\r') {
+		i++
+	}
+	return i
+}
+
+func isDigit(c byte) bool  { return '0' <= c && c <= '9' }
+func isLetter(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' }
+
+// find returns what is known of a text, nil if that is nothing.
+func (rs *rowTexts) find(sql string) (*rowText, span) {
+	if len(rs.m) == 0 {
+		return nil, span{}
+	}
+	row, ok := rs.cut(sql)
+	if !ok {
+		return nil, span{}
+	}
+	return rs.m[string(rs.key)], row
+}
+
+// keep remembers what was read of a text whose row was found at row. Hints that tell of
+// one statement alone are not remembered.
+func (rs *rowTexts) keep(sql string, row span, t *rowText) {
+	h := &t.info.Hints
+	if h.File != "" || h.Trace != "" || h.TTL != 0 || h.Bad != nil || t.info.Effects.Has(sqlscan.EffBackslash) {
+		return
+	}
+	if got, ok := rs.cut(sql); !ok || got != row {
+		return
+	}
+	if len(rs.m) >= maxRowTexts || rs.bytes+len(rs.key) > maxRowTextBytes {
+		clear(rs.m)
+		rs.bytes = 0
+	}
+	if rs.m == nil {
+		rs.m = make(map[string]*rowText)
+	}
+	if _, there := rs.m[string(rs.key)]; !there {
+		rs.bytes += len(rs.key)
+	}
+	rs.m[string(rs.key)] = t
+}
+
+// knownRow takes a simple query whose text is known again. It reports false if that has
+// to be read.
+func (rt *router) knownRow(p []byte, sql string) bool {
+	c := rt.c
+	pool := c.p
+	if c.inflight > 0 || !c.texts.bytewise || pool.facts.silent || !pool.facts.known {
+		return false
+	}
+	t, row := pool.rowTexts.find(sql)
+	if t == nil || t.epoch != pool.proof.epoch || t.as != c.texts.lexical() {
+		return false
+	}
+	window, ok := rt.batchWindow(&t.info.Statement)
+	if !ok || pool.tables.look(pool, c.set, t.insert.Table) != tablePlain {
+		return false
+	}
+	ln := pool.lanes.all[laneKey{set: c.set, shape: t.key, rows: true, window: window}]
+	if ln == nil || !ln.rows.insert.Compatible(t.insert) {
+		return false
+	}
+	pool.proof.used = true
+	rt.pushRow(ln, p, sql, &t.info, t.shape, span{row.at + pgwire.HeaderLen, row.end + pgwire.HeaderLen})
+	return true
+}
+
+// pushRow has a simple query join a lane.
+func (rt *router) pushRow(ln *lane, p []byte, sql string, info *reading, sh *sight.Shape, row span) {
+	rt.c.stmts.unname("")
+	u := rt.unitOf(p)
+	u.simple, u.shape, u.row = true, sh, row
+	u.follow(rt.c, info, sql)
+	ln.push(u)
+}
+
+// remember keeps what was read of a text that joined a lane of rows.
+func (rt *router) remember(ln *lane, sql string, info *reading, sh *sight.Shape, row span) {
+	c := rt.c
+	c.p.rowTexts.keep(sql, span{row.at - pgwire.HeaderLen, row.end - pgwire.HeaderLen}, &rowText{
+		info: reading{Statement: sqlscan.Statement{Verb: info.Verb, Effects: info.Effects, Count: info.Count, Hints: info.Hints}},
+		as:   c.texts.lexical(), epoch: c.p.proof.epoch, shape: sh, insert: ln.rows.insert, key: ln.key.shape,
+	})
+}

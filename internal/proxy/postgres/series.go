@@ -1,0 +1,371 @@
+package postgres
+
+import (
+	"encoding/binary"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weirdb/weir/internal/proxy/core"
+	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/proxy/sight"
+	"github.com/weirdb/weir/internal/proxy/sqlscan"
+	"github.com/weirdb/weir/internal/wire/pgwire"
+)
+
+// A together is members of a run that share a transaction; its unit is of kind
+// unitRows, in the backend's queue.
+type together interface {
+	// send appends its messages, which end with one Sync.
+	send(b *backend)
+	// message handles one message of the answer.
+	message(u *unit, typ byte, msg []byte)
+	// ready ends its transaction.
+	ready()
+	// note keeps what the server said of the flush.
+	note(notices []byte)
+	// settle answers the members, or has them run again apart.
+	settle(flushed bool)
+	// lost is called when the backend is gone before it was answered.
+	lost(u *unit, e *pgwire.Error)
+	// abandon answers every member with an error.
+	abandon(e *pgwire.Error)
+}
+
+// A series is UPDATEs and DELETEs of a solo lane that run one behind the other in one
+// transaction, each with its own answer: begun, flushed and ended once, they cost the
+// server half of what they do in a transaction each. sqlscan.Serial says which
+// statements, and serialFacts which tables, do the same either way.
+//
+// Any error rolls all of them back; then each is run again in a transaction of its own,
+// so that only the culprit fails, with its own error.
+type series struct {
+	ln    *lane
+	u     *unit
+	b     *backend
+	units []*unit
+
+	at      int // members answered
+	err     *pgwire.Error
+	notices []byte // of the commit, which is that of all members, and of the flush
+	settled bool
+}
+
+// maxSeries bounds a series, so that one whose every member waits for a lock as long as
+// laneLockTimeout lets it ends before the server looks for deadlocks: see serialSQL.
+const maxSeries = 128
+
+// join makes series of those members of a run that may be in one, where several stand
+// one behind the other.
+func (ln *lane) join(units []*unit) []*unit {
+	if ln.p.l.cfg.NoRowsLane {
+		return units
+	}
+	out := units[:0]
+	for len(units) > 0 {
+		n := 0
+		for n < len(units) && n < min(ln.Limit, maxSeries) && units[n].kind == unitClient && units[n].serial != nil && units[n].serial.state == tablePlain {
+			n++
+		}
+		if n < 2 {
+			out, units = append(out, units[0]), units[1:]
+			continue
+		}
+		g := &series{ln: ln, u: ln.p.l.newUnit(unitRows), units: slices.Clone(units[:n])}
+		g.u.grp = g
+		out, units = append(out, g.u), units[n:]
+	}
+	return out
+}
+
+// send implements together: the members' messages without their Syncs, a guard for
+// each table, one Sync.
+func (g *series) send(b *backend) {
+	g.b = b
+	b.Push(g.u, b.p.l.Now)
+	var tables []*serialFacts
+	for _, u := range g.units {
+		for i := range u.ops {
+			o := &u.ops[i]
+			msg := u.raw[o.off:o.end]
+			switch o.kind {
+			case pgwire.ClientBind:
+				b.need(g.u, o.st)
+				b.putBind(msg, int(o.name-o.off), int(o.rest-o.off), o.st.srvName)
+			case pgwire.ClientDescribe, pgwire.ClientExecute:
+				b.s.Out = append(b.s.OutBuf(), msg...)
+			}
+		}
+		if !slices.Contains(tables, u.serial) {
+			tables = append(tables, u.serial)
+		}
+	}
+	b.need(g.u, g.ln.p.serials.guard)
+	for _, f := range tables {
+		out := append(b.s.OutBuf(), f.guardBind...)
+		b.s.Out = pgwire.AppendExecute(out, "", 0)
+	}
+	b.s.Out = pgwire.AppendSync(b.s.OutBuf())
+	b.s.Touch()
+}
+
+// message implements together.
+func (g *series) message(u *unit, typ byte, msg []byte) {
+	var m *unit // nil: a guard's
+	if g.at < len(g.units) {
+		m = g.units[g.at]
+	}
+	switch typ {
+	case pgwire.ServerParseComplete, pgwire.ServerCloseComplete:
+		u.expAt++ // weir's own: a member's Parse is answered with its Bind
+	case pgwire.ServerBindComplete:
+		if m != nil {
+			if m.ops[0].kind == pgwire.ClientParse {
+				m.resp = append(m.resp, parseComplete...)
+			}
+			m.resp = append(m.resp, msg...)
+		}
+	case pgwire.ServerRowDescription, pgwire.ServerNoData, pgwire.ServerDataRow:
+		if m != nil {
+			m.resp = append(m.resp, msg...)
+		}
+	case pgwire.ServerNotice:
+		if m != nil {
+			m.resp = append(m.resp, msg...)
+		} else {
+			g.notices = append(g.notices, msg...)
+		}
+	case pgwire.ServerCommandComplete, pgwire.ServerPortalSuspended:
+		if m != nil {
+			m.resp = append(m.resp, msg...)
+			m.tuples = tagged(msg[pgwire.HeaderLen:])
+			g.at++
+		}
+	case pgwire.ServerError:
+		e, err := pgwire.ParseError(msg[pgwire.HeaderLen:])
+		if err != nil {
+			e = pgwire.NewError(pgwire.CodeInternalError, "unreadable error")
+		}
+		g.err = e
+		for _, x := range u.exp[u.expAt:] {
+			delete(g.b.prepared, x.st)
+		}
+	}
+}
+
+// ready implements together: the answers wait for the end of the run.
+func (g *series) ready() {}
+
+// note implements together.
+func (g *series) note(notices []byte) { g.notices = append(g.notices, notices...) }
+
+// settle implements together.
+func (g *series) settle(flushed bool) {
+	if g.settled {
+		return
+	}
+	g.settled = true
+	ln := g.ln
+	switch {
+	case g.err != nil:
+		g.apart()
+	case g.at != len(g.units):
+		g.abandon(pgwire.NewError(pgwire.CodeCompletionUnknown, "weir: the server did not answer each of %d statements; whether this one took effect is unknown", len(g.units)))
+	case !flushed:
+		g.abandon(pgwire.NewError(pgwire.CodeCompletionUnknown,
+			"weir: the statement was committed but could not be made durable; whether it survives a crash of the server is unknown"))
+	default:
+		if ln.Limit < core.MaxGroup {
+			ln.Limit = min(core.MaxGroup, ln.Limit+1+ln.Limit/16)
+		}
+		for _, u := range g.units {
+			g.answer(u)
+		}
+	}
+	ln.p.l.recycle(g.u)
+	g.u = nil
+}
+
+// answer gives a member what the server said of it.
+func (g *series) answer(u *unit) {
+	c := u.c
+	if c == nil || c.s.Closed {
+		g.ln.p.l.recycle(u)
+		return
+	}
+	out := append(c.s.OutBuf(), g.notices...)
+	out = append(out, u.resp...)
+	c.s.Out = append(out, readyIdle...)
+	c.s.Touch()
+	u.bytes = len(u.resp) + len(readyIdle)
+	c.back.grouped(u)
+}
+
+var readyIdle = pgwire.AppendReadyForQuery(nil, pgwire.StatusIdle)
+
+// apart has each member run again in a transaction of its own, after an error that
+// rolled all of them back.
+func (g *series) apart() {
+	ln := g.ln
+	ln.Fallbacks++
+	ln.Limit = max(smallGroup, min(ln.Limit, len(g.units))/2)
+	solo := ln.p.lanes.solo(ln.key.set, 0)
+	guarded := g.at == len(g.units) || g.err.Code == pgwire.CodeFeatureNotSupported || g.err.Code == pgwire.CodeUndefinedStatement
+	for _, u := range g.units {
+		if guarded {
+			ln.p.serials.drop(u.serial) // it is another table now, or a plan is out of date: look again
+		}
+		u.retries++
+		u.serial, u.resp, u.tuples = nil, u.resp[:0], 0
+		if u.c != nil && !u.c.s.Closed {
+			solo.push(u)
+		}
+	}
+}
+
+// lost implements together.
+func (g *series) lost(_ *unit, e *pgwire.Error) { g.abandon(e) }
+
+// abandon implements together.
+func (g *series) abandon(e *pgwire.Error) {
+	g.settled = true
+	for _, u := range g.units {
+		if u.c != nil && !u.c.s.Closed {
+			u.c.lost(u, e)
+		}
+		u.c = nil
+	}
+}
+
+// serialFacts is what weir knows of one table under one search path, as far as series
+// need it.
+type serialFacts struct {
+	key       tableKey
+	state     tableState
+	at        time.Duration
+	epoch     uint64   // of the catalogue
+	columns   []string // their names
+	guardBind []byte   // the guard's Bind message for this table
+}
+
+// serials are the tables of a pool.
+type serials struct {
+	p     *pool
+	guard *stmt
+	m     map[tableKey]*serialFacts
+}
+
+func (s *serials) init(p *pool) {
+	s.p, s.guard = p, p.stmts.own(serialGuardSQL)
+}
+
+func (s *serials) forget() { clear(s.m) }
+
+func (s *serials) drop(f *serialFacts) {
+	if f != nil && s.m[f.key] == f {
+		delete(s.m, f.key)
+		f.state = tableOther
+	}
+}
+
+// of returns what is known of the table of a unit that executes one write and nothing
+// else, nil if the unit is not for a series. Where nothing is known the server is asked.
+func (s *serials) of(set *session.Set, u *unit, st *stmt) *serialFacts {
+	if !st.serialOK || st.info.Effects != sqlscan.EffWrites || u.retries > 0 || u.limited && st.serial.Returning || !u.plainInsert() {
+		return nil
+	}
+	p := s.p
+	key := tableKey{set, st.serial.Table}
+	f := s.m[key]
+	if f == nil || f.epoch != p.proof.epoch || f.state == tableOther && p.l.Now-f.at > tableKeep {
+		s.look(key)
+		return nil
+	}
+	if f.state != tablePlain {
+		return nil
+	}
+	for _, name := range st.serial.Fields {
+		if !slices.Contains(f.columns, name) {
+			return nil // perhaps a function of the row
+		}
+	}
+	return f
+}
+
+// look has the server asked about a table.
+func (s *serials) look(key tableKey) {
+	p := s.p
+	if len(s.m) >= sight.MaxShapes {
+		clear(s.m)
+	}
+	if s.m == nil {
+		s.m = make(map[tableKey]*serialFacts)
+	}
+	key.name = strings.Clone(key.name)
+	f := &serialFacts{key: key, at: p.l.Now, epoch: p.proof.epoch}
+	s.m[key] = f
+	p.askIn(key.set, serialSQL(key.name), func(u *unit) { f.learn(p, u) })
+}
+
+func (f *serialFacts) learn(p *pool, u *unit) {
+	f.at = p.l.Now
+	if u.err != nil || len(u.rows) != 1 || len(u.rows[0]) != 4 || string(u.rows[0][2]) != "t" {
+		f.state = tableOther
+		return
+	}
+	f.state = tablePlain
+	f.columns = strings.Split(string(u.rows[0][3]), "\x01")
+	f.guardBind = pgwire.AppendBind(nil, "", p.serials.guard.srvName, &pgwire.BindArgs{
+		Values: [][]byte{[]byte(f.key.name), u.rows[0][0], u.rows[0][1]},
+	})
+}
+
+// quietTriggers are those of foreign keys that look, and change nothing, at the end of
+// each statement: RI_FKey_check_ins, check_upd, restrict_del, restrict_upd, noaction_del,
+// noaction_upd. Their numbers are the same in every PostgreSQL.
+const quietTriggers = `NOT EXISTS (SELECT FROM pg_catalog.pg_trigger t WHERE t.tgrelid = c.oid
+ AND (NOT t.tgisinternal OR t.tginitdeferred OR t.tgfoid NOT IN (1644, 1645, 1648, 1649, 1654, 1655)))`
+
+// serialSQL asks whether a table is fit: an ordinary table without children, row
+// security, rules, triggers that do anything, deferred constraints, and without
+// functions and types of users in its columns, defaults, checks and indexes; and whether
+// weir's short waits for locks end before the server looks for deadlocks.
+func serialSQL(name string) string {
+	var ops []string
+	for _, o := range sqlscan.QuietOperators() {
+		ops = append(ops, quoteLiteral(o))
+	}
+	const deps = ` d JOIN pg_catalog.pg_depend p ON p.refclassid = 'pg_catalog.pg_proc'::pg_catalog.regclass AND `
+	return `SELECT c.oid, c.xmin, c.relkind = 'r' AND c.relpersistence <> 't' AND NOT c.relispartition AND NOT c.relrowsecurity AND NOT c.relhasrules AND NOT c.relhassubclass
+ AND ` + quietTriggers + `
+ AND NOT EXISTS (SELECT FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.atttypid >= 16384)
+ AND NOT EXISTS (SELECT FROM pg_catalog.pg_attrdef` + deps + `p.classid = 'pg_catalog.pg_attrdef'::pg_catalog.regclass AND p.objid = d.oid WHERE d.adrelid = c.oid)
+ AND NOT EXISTS (SELECT FROM pg_catalog.pg_constraint` + deps + `p.classid = 'pg_catalog.pg_constraint'::pg_catalog.regclass AND p.objid = d.oid WHERE d.conrelid = c.oid)
+ AND NOT EXISTS (SELECT FROM pg_catalog.pg_index` + deps + `p.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND p.objid = d.indexrelid WHERE d.indrelid = c.oid)
+ AND NOT EXISTS (SELECT FROM pg_catalog.pg_operator o WHERE o.oid >= 16384 AND o.oprleft < 16384 AND o.oprright < 16384 AND o.oprname IN (` + strings.Join(ops, ", ") + `))
+ AND NOT EXISTS (SELECT FROM pg_catalog.pg_cast k WHERE k.oid >= 16384 AND k.castsource < 16384 AND k.casttarget < 16384)
+ AND (SELECT s.setting::int >= 500 FROM pg_catalog.pg_settings s WHERE s.name = 'deadlock_timeout'),
+ (SELECT pg_catalog.string_agg(a.attname, pg_catalog.chr(1)) FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped)
+ FROM pg_catalog.pg_class c WHERE c.oid = pg_catalog.to_regclass(` + quoteLiteral(name) + `)`
+}
+
+// serialGuardSQL fails, by a division by zero, unless the name still means the same
+// table in the same version and nobody gave it a trigger that does anything. It runs
+// behind the members, whose locks keep the table from changing.
+const serialGuardSQL = `SELECT 1 / pg_catalog.count(*) FROM pg_catalog.pg_class c
+ WHERE c.oid = pg_catalog.to_regclass($1) AND c.oid = $2::pg_catalog.oid AND c.xmin = $3::pg_catalog.xid AND ` + quietTriggers
+
+// builtinParams tells whether a Parse message's parameters, behind its text, are all of
+// types of the server's own, or of none yet.
+func builtinParams(tail []byte, text int) bool {
+	p := tail[min(text+1, len(tail)):]
+	if len(p) < 2 {
+		return false
+	}
+	for p = p[2:]; len(p) >= 4; p = p[4:] {
+		if binary.BigEndian.Uint32(p) >= 16384 {
+			return false
+		}
+	}
+	return true
+}
