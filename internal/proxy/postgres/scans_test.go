@@ -6,7 +6,8 @@ import (
 )
 
 // The text of an INSERT is read once, whichever way it takes; that of a prepared one
-// when it is first prepared, and never again.
+// when it is first prepared, and never again, and so that of one with a hint which differs
+// in the constants of its row alone.
 func TestAnInsertIsReadOnce(t *testing.T) {
 	t.Parallel()
 	w := start(t, database(t, "CREATE TABLE t (a int PRIMARY KEY)"), nil)
@@ -37,7 +38,11 @@ func TestAnInsertIsReadOnce(t *testing.T) {
 		}
 		t.Errorf("%d times %s: %d texts were read, want %d", times, what, got, want)
 	}
-	read("an INSERT with a hint", times, func() { insert("/* batch */") })
+	read("an INSERT with a hint, which differs in its constants from one before", 0, func() { insert("/* batch */") })
+	read("another INSERT with a hint", times, func() {
+		row++
+		c.want(fmt.Sprintf("/* batch */ INSERT INTO t VALUES (%d + 0)", row), `INSERT_0_1 I`)
+	})
 	read("an INSERT without one", times, func() { insert("") })
 	c.ask("BEGIN")
 	read("an INSERT in a transaction", times, func() {
