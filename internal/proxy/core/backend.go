@@ -45,6 +45,14 @@ type Conn[U any] struct {
 // Pooled returns the Conn itself: of a backend that embeds it.
 func (c *Conn[U]) Pooled() *Conn[U] { return c }
 
+// Info describes the connection, by the number that the server gave it.
+func (c *Conn[U]) Info(id uint32) ServerInfo {
+	return ServerInfo{
+		Address: c.Endpoint.Address, ID: id, Mode: c.Mode.String(), Free: c.Mode == ModeFree, Retired: c.Retired || c.Doomed,
+		InFlight: c.Depth(), Born: c.Born, Last: c.Answered,
+	}
+}
+
 // Feedable reports whether more may be sent behind what is in flight.
 func (c *Conn[U]) Feedable() bool { return c.Cancels == 0 && !c.Held && !c.Doomed && !c.Retired }
 

@@ -107,6 +107,15 @@ func (c *Credentials[S, K]) Learn(user string, k *K) {
 	c.known[user] = k
 }
 
+// Inherit keeps what another process has learned of users of whom nothing is known here.
+func (c *Credentials[S, K]) Inherit(known map[string]*K) {
+	for user, k := range known {
+		if c.Keys(user) == nil {
+			c.Learn(user, k)
+		}
+	}
+}
+
 // Refuted forgets keys that the server has refused: the password has changed.
 // Those that weir was given stay, for its operator to correct.
 func (c *Credentials[S, K]) Refuted(user string, k *K) {

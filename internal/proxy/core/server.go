@@ -34,8 +34,11 @@ type EventLoop interface {
 	Call(ctx context.Context, f func()) error
 	// Accept opens a porch, on the loop's thread.
 	Accept(p *netloop.Porch) error
-	// Weight is the number of clients that were given to the loop.
+	// Weight is the number of clients that were given to the loop: Given counts one,
+	// Taken ends that.
 	Weight() int64
+	Given()
+	Taken()
 
 	// The rest may be called on the loop's thread only.
 

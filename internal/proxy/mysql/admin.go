@@ -53,7 +53,7 @@ func (s *Server) Database() string { return s.cfg().MySQL.Database }
 // LetGo implements core.Side.
 func (s *Server) LetGo() {
 	s.asker.close()
-	s.lookups.letGo()
+	s.lookups.idle.LetGo()
 }
 
 // Options implements core.Side.
@@ -87,11 +87,8 @@ func (p *pool) Name() (database, user string) { return p.key.database, p.key.use
 func (p *pool) Servers() []core.ServerInfo {
 	list := make([]core.ServerInfo, 0, len(p.Backends))
 	for _, b := range p.Backends {
-		i := core.ServerInfo{
-			Address: b.Endpoint.Address,
-			ID:      b.id, Mode: b.Mode.String(), Free: b.Mode == core.ModeFree, Retired: b.Retired || b.Doomed,
-			InFlight: b.Depth(), Prepared: len(b.prepared), Settings: b.set.Len(), Born: b.Born, Last: b.Answered,
-		}
+		i := b.Info(b.id)
+		i.Prepared, i.Settings = len(b.prepared), b.set.Len()
 		if b.owner != nil {
 			i.Client = b.owner.id
 		}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/upstream"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
@@ -19,10 +20,6 @@ const (
 	// maxLookups bounds these connections. Anyone who can reach weir can have it ask,
 	// before having proved anything.
 	maxLookups = 4
-	// lookupKeep is how long a connection for lookups is kept after its last one, and
-	// lookupLife how long at all.
-	lookupKeep = 10 * time.Minute
-	lookupLife = time.Hour
 	// lookupPause is how long nobody is asked about where the server does not let weir
 	// ask.
 	lookupPause = time.Minute
@@ -32,66 +29,24 @@ const (
 type lookups struct {
 	srv   *Server
 	slots chan struct{} // one for each lookup under way
+	idle  *core.Lookups[*lookup]
 
 	mu      sync.Mutex
-	idle    []*lookup // guarded by mu: the last one used last
-	closed  bool      // guarded by mu
 	refused time.Time // guarded by mu: when the server last did not let weir ask
 }
 
 // A lookup is one connection on which weir asks about those who log in.
 type lookup struct {
 	*mywire.Server
-	endpoint    upstream.Endpoint
-	born, since time.Time // since: when it became idle
+	endpoint upstream.Endpoint
+	born     time.Time
 }
 
 func newLookups(srv *Server) *lookups {
-	return &lookups{srv: srv, slots: make(chan struct{}, maxLookups)}
-}
-
-// take returns an idle connection to where connections go, nil if there is none.
-func (l *lookups) take(goes func(upstream.Endpoint) bool) *lookup {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for len(l.idle) > 0 {
-		lk := l.idle[len(l.idle)-1]
-		l.idle = l.idle[:len(l.idle)-1]
-		if time.Since(lk.since) < lookupKeep && time.Since(lk.born) < lookupLife && goes(lk.endpoint) {
-			return lk
-		}
-		_ = lk.Close()
+	return &lookups{
+		srv: srv, slots: make(chan struct{}, maxLookups),
+		idle: core.NewLookups(func(lk *lookup) { _ = lk.Close() }),
 	}
-	return nil
-}
-
-func (l *lookups) keep(lk *lookup) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed {
-		_ = lk.Close()
-		return
-	}
-	lk.since = time.Now()
-	l.idle = append(l.idle, lk)
-}
-
-// letGo ends the idle connections.
-func (l *lookups) letGo() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, lk := range l.idle {
-		_ = lk.Close()
-	}
-	l.idle = nil
-}
-
-// close ends them; none is kept any more.
-func (l *lookups) close() {
-	l.mu.Lock()
-	l.closed = true
-	l.mu.Unlock()
-	l.letGo()
 }
 
 // barred tells whether the server did not let weir ask, not long ago.
@@ -120,7 +75,7 @@ func (l *lookups) ask(ctx context.Context, query, name string) ([][]sql.NullStri
 	}
 	// In hexadecimal digits no name can be read as SQL, whatever the sql_mode.
 	query = strings.ReplaceAll(query, "?", "_utf8mb4 X'"+hex.EncodeToString([]byte(name))+"'")
-	if lk := l.take(l.srv.Monitor.Goes); lk != nil {
+	if lk := l.idle.Take(l.srv.Monitor.Goes); lk != nil {
 		rows, err := l.askOn(ctx, lk, query)
 		if err == nil || mywire.CodeOf(err) != 0 || ctx.Err() != nil {
 			return rows, err
@@ -152,7 +107,7 @@ func (l *lookups) askOn(ctx context.Context, lk *lookup, query string) ([][]sql.
 		_ = lk.Close()
 		return nil, err
 	}
-	l.keep(lk)
+	l.idle.Keep(lk, lk.endpoint, lk.born)
 	return rows, err
 }
 

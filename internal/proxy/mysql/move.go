@@ -1,10 +1,7 @@
 package mysql
 
 import (
-	"bytes"
 	"context"
-	"encoding/gob"
-	"errors"
 	"fmt"
 	"time"
 
@@ -68,10 +65,6 @@ type moving struct {
 	stays bool // it cannot be
 }
 
-// maxMovedBytes bounds the bytes of a client that are on their way: of one that has more
-// the rest is waited for.
-const maxMovedBytes = 1 << 20
-
 // bare tells whether nothing of the client is anywhere but in this process.
 func (mv *moving) bare() bool {
 	c := mv.c
@@ -87,7 +80,7 @@ func (mv *moving) ready() bool { return mv.near() && mv.c.diag.known() }
 // near tells whether it can be but for its last id, which has to be asked for.
 func (mv *moving) near() bool {
 	c := mv.c
-	return mv.bare() && len(c.s.In) <= maxMovedBytes && c.s.Pending() <= maxMovedBytes && mv.may()
+	return mv.bare() && core.FewBytes(c.s) && mv.may()
 }
 
 // waits has a client that sends commands without a pause take none now, since it is
@@ -143,8 +136,7 @@ func (dg *diagnostics) known() bool {
 // bytes are being read.
 func (mv *moving) move() bool {
 	c := mv.c
-	give := c.l.Giving()
-	if give == nil || c.s.Closed || mv.stays {
+	if c.l.Giving() == nil || c.s.Closed || mv.stays {
 		return false
 	}
 	if c.diag.last.soft && c.link != nil && c.cur == nil && !c.state.asking() && len(c.s.In) == 0 {
@@ -154,28 +146,15 @@ func (mv *moving) move() bool {
 	if !mv.ready() {
 		return false
 	}
-	m := mv.pack()
-	l := c.l
-	fd, in, out := c.s.Depart()
-	m.In, m.Out = in, out
-	delete(l.Clients, c.id)
-	give(&handover.Parcel{
-		FD: fd, Session: m,
-		Delivered: func() {
-			_ = unix.Close(fd) // the other process has it
-			l.Post(func() { c.OnClosed(nil) })
-		},
-		Returned: func(stays bool) {
-			if !l.Post(func() { mv.comeBack(fd, m, stays) }) {
-				_ = unix.Close(fd)
-			}
-		},
+	c.l.Depart(core.Departure{
+		ID: c.id, Sock: c.s, Session: func(in, out []byte) any { return mv.pack(in, out) },
+		Gone: func() { c.OnClosed(nil) }, Back: mv.comeBack,
 	})
 	return true
 }
 
 // pack is the client as data.
-func (mv *moving) pack() *moved {
+func (mv *moving) pack(in, out []byte) *moved {
 	c := mv.c
 	d, last := &c.diag, &c.diag.last
 	m := &moved{
@@ -188,41 +167,29 @@ func (mv *moving) pack() *moved {
 		Age: c.l.Now - c.since, Idle: c.l.Now - c.idleSince,
 		Units: c.stats.units, Grouped: c.stats.grouped, Errors: c.stats.errors,
 	}
-	numbers := make(map[*session.Set]int)
-	number := func(set *session.Set) int {
-		n, ok := numbers[set]
-		if !ok {
-			n = len(m.Sets)
-			numbers[set] = n
-			m.Sets = append(m.Sets, set.List())
-		}
-		return n
-	}
-	m.Set, m.Start = number(c.set), number(c.settings.start)
+	var sets core.Numbering
+	m.Set, m.Start = sets.Of(c.set), sets.Of(c.settings.start)
 	for id, cs := range c.stmts.byID {
 		m.Statements = append(m.Statements, movedStatement{
-			ID: id, SQL: cs.st.sql, Set: number(cs.st.set), Mode: cs.st.mode, Private: cs.st.private, Params: cs.st.params, Types: cs.types,
+			ID: id, SQL: cs.st.sql, Set: sets.Of(cs.st.set), Mode: cs.st.mode, Private: cs.st.private, Params: cs.st.params, Types: cs.types,
 		})
 	}
 	if c.stmts.last != nil {
 		m.Last = c.stmts.last.id
 	}
+	m.Sets, m.In, m.Out = sets.Lists, in, out
 	return m
 }
 
 // comeBack goes on with a client that was not handed over after all.
-func (mv *moving) comeBack(fd int, m *moved, stays bool) {
+func (mv *moving) comeBack(fd int, in, out []byte, stays bool) {
 	c := mv.c
-	taken, written := c.s.Taken, c.s.Written
-	s, err := c.l.Watch(fd, c)
+	s, err := c.l.WatchAgain(fd, c, c.s, in, out)
 	if err != nil {
 		c.l.srv.Log.Error("cannot watch client socket", "error", err)
-		_ = unix.Close(fd)
 		c.OnClosed(err)
 		return
 	}
-	s.Taken, s.Written = taken, written
-	s.Return(m.In, m.Out)
 	c.s, mv.stays = s, mv.stays || stays
 	c.l.Clients[c.id] = c
 	if c.l.Draining() {
@@ -252,25 +219,19 @@ const idGap = 1 << 12
 
 // Legacy implements handover.Side.
 func (h *heritage) Legacy(context.Context) ([]byte, error) {
-	var b bytes.Buffer
-	err := gob.NewEncoder(&b).Encode(legacy{Gates: h.Gates(), Keys: h.srv.creds.All(), LastID: h.srv.lastID.Load()})
-	return b.Bytes(), err
+	return core.Encode(legacy{Gates: h.Gates(), Keys: h.srv.creds.All(), LastID: h.srv.lastID.Load()})
 }
 
 // Inherit implements handover.Side. What the configuration says goes before what the other
 // process had learned.
 func (h *heritage) Inherit(data []byte) error {
 	var from legacy
-	if err := gob.NewDecoder(bytes.NewReader(data)).Decode(&from); err != nil {
-		return fmt.Errorf("read what the process before has left: %w", err)
+	if err := core.DecodeLegacy(data, &from); err != nil {
+		return err
 	}
 	h.SetGates(from.Gates)
 	h.srv.lastID.Store(from.LastID + idGap)
-	for user, keys := range from.Keys {
-		if h.srv.creds.Keys(user) == nil {
-			h.srv.creds.Learn(user, keys)
-		}
-	}
+	h.srv.creds.Inherit(from.Keys)
 	return nil
 }
 
@@ -289,7 +250,7 @@ type (
 // Answer implements handover.Side.
 func (h *heritage) Answer(ctx context.Context, question []byte) []byte {
 	var q killQuestion
-	if gob.NewDecoder(bytes.NewReader(question)).Decode(&q) != nil {
+	if core.Decode(question, &q) != nil {
 		return nil
 	}
 	ended := make(chan *mywire.Error, 1)
@@ -300,26 +261,26 @@ func (h *heritage) Answer(ctx context.Context, question []byte) []byte {
 	case <-ctx.Done():
 		return nil
 	}
-	var b bytes.Buffer
-	if gob.NewEncoder(&b).Encode(a) != nil {
+	answer, err := core.Encode(a)
+	if err != nil {
 		return nil
 	}
-	return b.Bytes()
+	return answer
 }
 
 // before has the KILL carried out by the process before, which may have the client; ok is
 // false if there is none.
 func (k killing) before(srv *Server) (e *mywire.Error, ok bool) {
-	var b bytes.Buffer
-	if gob.NewEncoder(&b).Encode(killQuestion{k.id, k.query, k.user, k.admin}) != nil {
+	question, err := core.Encode(killQuestion{k.id, k.query, k.user, k.admin})
+	if err != nil {
 		return nil, false
 	}
-	data, ok := srv.Handing.Before(srv.DialCtx, b.Bytes())
+	data, ok := srv.Handing.Before(srv.DialCtx, question)
 	if !ok {
 		return nil, false
 	}
 	var a killAnswer
-	if gob.NewDecoder(bytes.NewReader(data)).Decode(&a) != nil {
+	if core.Decode(data, &a) != nil {
 		return nil, false
 	}
 	return a.Err, true
@@ -332,73 +293,49 @@ func (h *heritage) Receive(decode func(v any) error, fd int) (handover.Admission
 		_ = unix.Close(fd)
 		return handover.Admission{}, err
 	}
-	if err := h.mayEnter(m); err != nil {
-		return h.turnOut(m, fd, err), nil
-	}
-	l := h.srv.LeastLoaded()
-	if !h.srv.RegisterAs(l, m.ID) {
-		h.PutOut(m.Database, m.User)
-		return h.turnOut(m, fd, errors.New("its number is another session's by now")), nil
-	}
-	l.Given() // given back by OnClosed
-	drop := func() {
-		_ = unix.Close(fd)
-		l.Taken()
-		h.srv.Forget(m.ID)
-		h.PutOut(m.Database, m.User)
-	}
-	return handover.Admission{Drop: drop, Serve: func() {
-		if h.HandedOver(true); !l.Post(func() { l.takeIn(m, fd) }) {
-			drop()
-		}
-	}}, nil
+	return h.Admit(&core.Arrival[*loop]{
+		FD: fd, ID: m.ID, Database: m.Database, User: m.User,
+		Known:    m.Set < len(m.Sets) && m.Start < len(m.Sets),
+		MayEnter: func() error { return h.mayEnter(m) },
+		TurnOut:  m.turnOut,
+		TakeIn:   func(l *loop, drop func()) { l.takeIn(m, fd, drop) },
+	}), nil
 }
 
-// mayEnter tells why a client may not come in, nil if it may, which is counted then.
+// mayEnter tells what of the configuration keeps a client out.
 func (h *heritage) mayEnter(m *moved) error {
 	cfg := h.srv.cfg()
 	_, held := h.srv.creds.Secret(m.User)
 	switch {
-	case m.Set >= len(m.Sets) || m.Start >= len(m.Sets):
-		return errors.New("its settings are not known")
 	case cfg.Auth != AuthTrust && !cfg.relays() && cfg.AuthQuery == "" && !held:
 		return fmt.Errorf("user '%s' is no longer one of weir's", m.User)
 	case !h.srv.mayDial(poolKey{user: m.User, database: m.Database}):
 		return fmt.Errorf("weir cannot log in to the server as '%s'", m.User)
 	}
-	return h.TakeIn(m.Database, m.User)
+	return nil
 }
 
 // turnOut tells a client that its session ends, as the server does that stops: clients log
 // in again.
-func (h *heritage) turnOut(m *moved, fd int, why error) handover.Admission {
-	h.HandedOver(false)
+func (m *moved) turnOut(why error) (last []byte, said error) {
 	e := mywire.NewError(mywire.ErrServerShutdown, "weir was restarted, and the session cannot go on: %v", why)
-	_, _ = unix.Write(fd, mywire.AppendError(m.Out, 0, e)) // the client may be gone, or not read; why is what matters
-	_ = unix.Close(fd)
-	return handover.Admission{Refused: why}
+	return mywire.AppendError(m.Out, 0, e), why
 }
 
 // takeIn makes a client of another process one of the loop.
-func (l *loop) takeIn(m *moved, fd int) {
+func (l *loop) takeIn(m *moved, fd int, drop func()) {
 	c := newClient(l)
 	c.p = l.pool(poolKey{user: m.User, database: m.Database, caps: m.Class, charset: m.Charset})
 	c.id, c.addr, c.caps, c.status = m.ID, m.Addr, m.Caps, m.Status
 	c.login.salt, c.login.tls, c.login.borrows = m.Salt, m.TLS, m.Borrows
 	c.since, c.idleSince = l.Now-m.Age, l.Now-m.Idle
 	c.stats = clientStats{m.Units, m.Grouped, m.Errors}
-	sets := make([]*session.Set, len(m.Sets))
-	for i, list := range m.Sets {
-		sets[i] = l.Settings.Intern(list)
-	}
+	sets := core.Numbered(l.Settings, m.Sets)
 	c.set, c.settings.start, c.settings.owed = sets[m.Set], sets[m.Start], m.Owed
 	s, err := l.Watch(fd, c)
 	if err != nil {
 		l.srv.Log.Error("cannot watch client socket", "error", err)
-		_ = unix.Close(fd)
-		l.srv.Left(c.id)
-		l.srv.Crowd.Leave(m.Database, m.User)
-		l.Taken()
+		drop()
 		return
 	}
 	c.s = s

@@ -85,7 +85,7 @@ func (s *Server) cfg() *Config { return s.config.Load() }
 // under way finish for at most DrainTimeout, closes everything and returns.
 func (s *Server) Run(ctx context.Context) error {
 	defer s.asker.close()
-	defer s.lookups.close()
+	defer s.lookups.idle.Close()
 	defer s.roles.Close()
 	return s.Serve(ctx, s.login)
 }

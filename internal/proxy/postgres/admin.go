@@ -49,7 +49,7 @@ func (s *Server) Database() string { return s.cfg().Postgres.Database }
 
 // LetGo implements core.Side.
 func (s *Server) LetGo() {
-	s.lookups.letGo()
+	s.lookups.idle.LetGo()
 	for _, l := range s.Loops {
 		l.Post(l.asker.close)
 	}
@@ -129,11 +129,8 @@ func (p *pool) Name() (database, user string) { return p.key.database, p.key.use
 func (p *pool) Servers() []core.ServerInfo {
 	list := make([]core.ServerInfo, 0, len(p.Backends))
 	for _, b := range p.Backends {
-		i := core.ServerInfo{
-			Address: b.Endpoint.Address,
-			ID:      b.pid, Number: b.number, Mode: b.Mode.String(), Free: b.Mode == core.ModeFree, Retired: b.Retired || b.Doomed,
-			InFlight: b.Depth(), Prepared: len(b.prepared), Settings: b.set.Len(), App: b.app, Born: b.Born, Last: b.Answered,
-		}
+		i := b.Info(b.pid)
+		i.Number, i.Prepared, i.Settings, i.App = b.number, len(b.prepared), b.set.Len(), b.app
 		if b.owner != nil {
 			i.Client = b.owner.id
 		}

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/netloop"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
@@ -129,7 +130,7 @@ func (q *question) tell(g *guest) { g.then(func() { g.known(&q.answer) }) }
 // serves reports whether the connection is still to be asked on.
 func (a *asker) serves() bool {
 	cfg := a.l.srv.cfg()
-	return a.lk.query == cfg.AuthQuery && time.Since(a.lk.born) < lookupLife && a.l.srv.Monitor.Goes(a.lk.endpoint)
+	return a.lk.query == cfg.AuthQuery && time.Since(a.lk.born) < core.LookupLife && a.l.srv.Monitor.Goes(a.lk.endpoint)
 }
 
 // borrow gets a connection of the lookups' that is idle, soon.
@@ -140,7 +141,7 @@ func (a *asker) borrow() {
 	a.lending = true
 	s := a.l.srv
 	s.Background.Go(func() {
-		lk := s.lookups.take(s.Monitor.Goes)
+		lk := s.lookups.idle.Take(s.Monitor.Goes)
 		fd := -1
 		if lk != nil && lk.answers.Buffered() == 0 {
 			var err error
@@ -324,7 +325,7 @@ func (a *asker) close() {
 
 // tick ends a connection that does not answer, or has not been needed for long.
 func (a *asker) tick() {
-	patience := lookupKeep
+	patience := core.LookupKeep
 	if len(a.asked) > 0 {
 		patience = askerPatience
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/batch"
+	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/upstream"
 	"github.com/weirdb/weir/internal/wire/netwire"
 	"github.com/weirdb/weir/internal/wire/pgwire"
@@ -32,10 +33,6 @@ const (
 	lookupPatience = 15 * time.Second
 	// lookupHurry bounds them where the login can go on without.
 	lookupHurry = 5 * time.Second
-	// lookupKeep is how long a connection for lookups is kept after its last one, and
-	// lookupLife how long at all.
-	lookupKeep = 10 * time.Minute
-	lookupLife = time.Hour
 	// lookupPause is how long nobody is asked about where the server does not let
 	// weir in to ask.
 	lookupPause = time.Minute
@@ -46,10 +43,9 @@ type lookups struct {
 	srv       *Server
 	questions *batch.Batcher[struct{}, poolKey, roleStanding]
 	recent    recents
+	idle      *core.Lookups[*lookup]
 
 	mu      sync.Mutex
-	idle    []*lookup // guarded by mu: the last one used last
-	closed  bool      // guarded by mu
 	refused time.Time // guarded by mu: when the server last did not let weir in
 	why     error     // guarded by mu
 	server  string    // guarded by mu: when the server started that last answered
@@ -66,61 +62,20 @@ type lookup struct {
 	server   string // when the server started
 	query    string // the auth query
 	born     time.Time
-	since    time.Time // when it became idle
 }
 
 func (l *lookup) close() { _ = l.Conn.Close() }
 
 func newLookups(srv *Server) *lookups {
-	l := &lookups{srv: srv}
+	l := &lookups{srv: srv, idle: core.NewLookups((*lookup).close)}
 	l.questions = batch.New(batch.Options[poolKey]{Config: batch.Config{MaxItems: lookupGroup, MaxLanes: maxLookups, NoHold: true}}, l.askAll)
 	return l
 }
 
-// take returns an idle connection to where connections go, nil if there is none.
-func (l *lookups) take(goes func(upstream.Endpoint) bool) *lookup {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for len(l.idle) > 0 {
-		lk := l.idle[len(l.idle)-1]
-		l.idle = l.idle[:len(l.idle)-1]
-		if time.Since(lk.since) < lookupKeep && time.Since(lk.born) < lookupLife && goes(lk.endpoint) {
-			return lk
-		}
-		lk.close()
-	}
-	return nil
-}
-
-func (l *lookups) keep(lk *lookup) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed {
-		lk.close()
-		return
-	}
-	lk.since = time.Now()
-	l.idle = append(l.idle, lk)
-}
-
-// letGo ends the idle connections.
-func (l *lookups) letGo() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, lk := range l.idle {
-		lk.close()
-	}
-	l.idle = nil
-}
-
-// close ends the idle connections, when what is under way has ended; none is kept any
-// more.
+// close ends the connections, those in use when what is under way has ended.
 func (l *lookups) close() {
-	l.mu.Lock()
-	l.closed = true
-	l.mu.Unlock()
+	l.idle.Close()
 	_ = l.questions.Close() // what is refused from now on hears so from its own Submit
-	l.letGo()
 }
 
 // barred returns why the server did not let weir in to ask, if that is not long ago.
@@ -193,7 +148,7 @@ func (l *lookups) ask(ctx context.Context, key poolKey, patient bool) (*roleStan
 func (l *lookups) askAll(_ struct{}, keys []poolKey, results []batch.Result[roleStanding]) error {
 	ctx, cancel := context.WithTimeout(l.srv.DialCtx, lookupPatience)
 	defer cancel()
-	if lk := l.take(l.srv.Monitor.Goes); lk != nil && lk.query == l.srv.cfg().AuthQuery {
+	if lk := l.idle.Take(l.srv.Monitor.Goes); lk != nil && lk.query == l.srv.cfg().AuthQuery {
 		err := l.askOn(ctx, lk, keys, results)
 		if err == nil || ctx.Err() != nil {
 			return err
@@ -339,7 +294,7 @@ func (l *lookups) askOn(ctx context.Context, lk *lookup, keys []poolKey, results
 		case err != nil:
 			lk.close()
 		default:
-			l.keep(lk)
+			l.idle.Keep(lk, lk.endpoint, lk.born)
 		}
 	}()
 	var out []byte

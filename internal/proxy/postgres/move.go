@@ -1,9 +1,7 @@
 package postgres
 
 import (
-	"bytes"
 	"context"
-	"encoding/gob"
 	"fmt"
 	"time"
 
@@ -61,10 +59,6 @@ type moving struct {
 	stays bool // it cannot be
 }
 
-// maxMovedBytes bounds the bytes of a client that are on their way: of one that has more
-// the rest is waited for.
-const maxMovedBytes = 1 << 20
-
 // bare tells whether nothing of the client is anywhere but in this process.
 func (mv *moving) bare() bool {
 	c := mv.c
@@ -80,7 +74,7 @@ func (mv *moving) bare() bool {
 // ready tells whether the client can be handed over now.
 func (mv *moving) ready() bool {
 	c := mv.c
-	return mv.bare() && len(c.s.In) <= maxMovedBytes && c.s.Pending() <= maxMovedBytes && mv.may()
+	return mv.bare() && core.FewBytes(c.s) && mv.may()
 }
 
 // waits has a client that sends one unit behind another take none now, since it is
@@ -134,32 +128,18 @@ func (st *stmt) opaque() bool { return st.key == "" && st.sql == "" }
 // bytes are being read.
 func (mv *moving) move() bool {
 	c := mv.c
-	give := c.l.Giving()
-	if give == nil || !mv.ready() {
+	if c.l.Giving() == nil || !mv.ready() {
 		return false
 	}
-	m := mv.pack()
-	l := c.l
-	fd, in, out := c.s.Depart()
-	m.In, m.Out = in, out
-	delete(l.Clients, c.id)
-	give(&handover.Parcel{
-		FD: fd, Session: m,
-		Delivered: func() {
-			_ = unix.Close(fd) // the other process has it
-			l.Post(func() { c.OnClosed(nil) })
-		},
-		Returned: func(stays bool) {
-			if !l.Post(func() { mv.comeBack(fd, m, stays) }) {
-				_ = unix.Close(fd)
-			}
-		},
+	c.l.Depart(core.Departure{
+		ID: c.id, Sock: c.s, Session: func(in, out []byte) any { return mv.pack(in, out) },
+		Gone: func() { c.OnClosed(nil) }, Back: mv.comeBack,
 	})
 	return true
 }
 
 // pack is the client as data.
-func (mv *moving) pack() *moved {
+func (mv *moving) pack(in, out []byte) *moved {
 	c := mv.c
 	id := &c.p.identity
 	m := &moved{
@@ -170,42 +150,30 @@ func (mv *moving) pack() *moved {
 		Age: c.l.Now - c.since, Idle: c.l.Now - c.idleSince,
 		Units: c.stats.units, Grouped: c.stats.grouped, Errors: c.stats.errors,
 	}
-	numbers := make(map[*session.Set]int)
-	number := func(set *session.Set) int {
-		n, ok := numbers[set]
-		if !ok {
-			n = len(m.Sets)
-			numbers[set] = n
-			m.Sets = append(m.Sets, set.List())
-		}
-		return n
-	}
-	m.Set, m.Start = number(c.set), number(c.settings.start)
+	var sets core.Numbering
+	m.Set, m.Start = sets.Of(c.set), sets.Of(c.settings.start)
 	c.stmts.each(func(name string, st *stmt) {
 		s := movedStatement{Name: name, Opaque: st.opaque(), Tail: st.tail, As: movedLexical{st.as.encoding, st.as.conforming}}
 		if s.Opaque {
 			s.As = movedLexical{st.lex.encoding, st.lex.conforming}
 		} else {
-			s.Set = number(st.set)
+			s.Set = sets.Of(st.set)
 		}
 		m.Statements = append(m.Statements, s)
 	})
+	m.Sets, m.In, m.Out = sets.Lists, in, out
 	return m
 }
 
 // comeBack goes on with a client that was not handed over after all.
-func (mv *moving) comeBack(fd int, m *moved, stays bool) {
+func (mv *moving) comeBack(fd int, in, out []byte, stays bool) {
 	c := mv.c
-	taken, written := c.s.Taken, c.s.Written
-	s, err := c.l.Watch(fd, c)
+	s, err := c.l.WatchAgain(fd, c, c.s, in, out)
 	if err != nil {
 		c.l.srv.Log.Error("cannot watch client socket", "error", err)
-		_ = unix.Close(fd)
 		c.OnClosed(err)
 		return
 	}
-	s.Taken, s.Written = taken, written
-	s.Return(m.In, m.Out)
 	c.s, mv.stays = s, mv.stays || stays
 	c.l.Clients[c.id] = c
 	if c.l.Draining() {
@@ -232,24 +200,18 @@ type legacy struct {
 
 // Legacy implements handover.Side.
 func (h *heritage) Legacy(context.Context) ([]byte, error) {
-	var b bytes.Buffer
-	err := gob.NewEncoder(&b).Encode(legacy{Gates: h.Gates(), Keys: h.srv.creds.All(), Open: h.srv.creds.allOpen()})
-	return b.Bytes(), err
+	return core.Encode(legacy{Gates: h.Gates(), Keys: h.srv.creds.All(), Open: h.srv.creds.allOpen()})
 }
 
 // Inherit implements handover.Side. What the configuration says goes before what the other
 // process had learned.
 func (h *heritage) Inherit(data []byte) error {
 	var from legacy
-	if err := gob.NewDecoder(bytes.NewReader(data)).Decode(&from); err != nil {
-		return fmt.Errorf("read what the process before has left: %w", err)
+	if err := core.DecodeLegacy(data, &from); err != nil {
+		return err
 	}
 	h.SetGates(from.Gates)
-	for user, keys := range from.Keys {
-		if h.srv.creds.Keys(user) == nil {
-			h.srv.creds.Learn(user, keys)
-		}
-	}
+	h.srv.creds.Inherit(from.Keys)
 	for user, open := range from.Open {
 		h.srv.creds.learnOpen(user, open)
 	}
@@ -265,7 +227,7 @@ type cancelQuestion struct {
 // Answer implements handover.Side.
 func (h *heritage) Answer(_ context.Context, question []byte) []byte {
 	var q cancelQuestion
-	if gob.NewDecoder(bytes.NewReader(question)).Decode(&q) == nil {
+	if core.Decode(question, &q) == nil {
 		h.srv.cancel(q.ID|forwarded, q.Secret)
 	}
 	return nil // as to clients: whether the key was right or not
@@ -274,12 +236,12 @@ func (h *heritage) Answer(_ context.Context, question []byte) []byte {
 // askBefore passes a request to cancel to the process before, which may have the client.
 // It returns when the request can hit no later statement.
 func (h *heritage) cancel(id uint32, secret []byte) {
-	var b bytes.Buffer
-	if err := gob.NewEncoder(&b).Encode(cancelQuestion{id, secret}); err != nil {
+	question, err := core.Encode(cancelQuestion{id, secret})
+	if err != nil {
 		h.srv.Log.Warn("cancel request not passed on", "error", err)
 		return
 	}
-	h.Before(h.srv.DialCtx, b.Bytes())
+	h.Before(h.srv.DialCtx, question)
 }
 
 // Receive implements handover.Side.
@@ -289,75 +251,46 @@ func (h *heritage) Receive(decode func(v any) error, fd int) (handover.Admission
 		_ = unix.Close(fd)
 		return handover.Admission{}, err
 	}
-	if e := h.mayEnter(m); e != nil {
-		return h.turnOut(m, fd, e), nil
-	}
-	l := h.srv.LeastLoaded()
-	if !h.srv.RegisterAs(l, m.ID) {
-		h.PutOut(m.Database, m.User)
-		return h.turnOut(m, fd, errCannotGoOn("its number is another session's by now")), nil
-	}
-	l.Given() // given back by OnClosed
-	drop := func() {
-		_ = unix.Close(fd)
-		l.Taken()
-		h.srv.Forget(m.ID)
-		h.PutOut(m.Database, m.User)
-	}
-	return handover.Admission{Drop: drop, Serve: func() {
-		if h.HandedOver(true); !l.Post(func() { l.takeIn(m, fd) }) {
-			drop()
-		}
-	}}, nil
+	return h.Admit(&core.Arrival[*loop]{
+		FD: fd, ID: m.ID, Database: m.Database, User: m.User,
+		Known:    m.Set < len(m.Sets) && m.Start < len(m.Sets),
+		MayEnter: func() error { return h.mayEnter(m) },
+		TurnOut:  m.turnOut,
+		TakeIn:   func(l *loop, drop func()) { l.takeIn(m, fd, drop) },
+	}), nil
 }
 
-// errCannotGoOn is the end of a session that the new process does not go on with. Clients
-// take the code to mean that they are to log in again.
-func errCannotGoOn(why string) *pgwire.Error {
-	e := pgwire.NewFatal(pgwire.CodeAdminShutdown, "terminating connection because weir was restarted, and the session cannot go on: %s", why)
-	e.Hint = "Log in again."
-	return e
-}
-
-// mayEnter tells why a client may not come in, nil if it may, which is counted then.
-func (h *heritage) mayEnter(m *moved) *pgwire.Error {
+// mayEnter tells what of the configuration keeps a client out.
+func (h *heritage) mayEnter(m *moved) error {
 	cfg := h.srv.cfg()
 	_, held := h.srv.creds.Secret(m.User)
 	checks := cfg.Auth != string(pgwire.AuthTrust) && cfg.Auth != string(pgwire.AuthCert)
 	switch {
-	case m.Set >= len(m.Sets) || m.Start >= len(m.Sets):
-		return errCannotGoOn("its settings are not known")
 	case checks && !cfg.relays() && cfg.AuthQuery == "" && !held:
-		return errCannotGoOn(fmt.Sprintf("user %q is no longer one of weir's", m.User))
+		return fmt.Errorf("user %q is no longer one of weir's", m.User)
 	case !h.srv.mayDial(poolKey{m.Database, m.User}):
-		return errCannotGoOn(fmt.Sprintf("weir cannot log in to the server as %q", m.User))
-	}
-	if err := h.TakeIn(m.Database, m.User); err != nil {
-		return errCannotGoOn(err.Error())
+		return fmt.Errorf("weir cannot log in to the server as %q", m.User)
 	}
 	return nil
 }
 
-// turnOut tells a client that its session ends.
-func (h *heritage) turnOut(m *moved, fd int, e *pgwire.Error) handover.Admission {
-	h.HandedOver(false)
-	_, _ = unix.Write(fd, pgwire.AppendError(m.Out, e)) // the client may be gone, or not read; e is what matters
-	_ = unix.Close(fd)
-	return handover.Admission{Refused: e}
+// turnOut tells a client that its session ends. Clients take the code to mean that they
+// are to log in again.
+func (m *moved) turnOut(why error) (last []byte, said error) {
+	e := pgwire.NewFatal(pgwire.CodeAdminShutdown, "terminating connection because weir was restarted, and the session cannot go on: %v", why)
+	e.Hint = "Log in again."
+	return pgwire.AppendError(m.Out, e), e
 }
 
 // takeIn makes a client of another process one of the loop.
-func (l *loop) takeIn(m *moved, fd int) {
+func (l *loop) takeIn(m *moved, fd int, drop func()) {
 	c := newClient(l)
 	c.p = l.pool(poolKey{m.Database, m.User})
 	c.id, c.login.secret, c.addr, c.app, c.settings.startApp = m.ID, m.Secret, m.Addr, m.App, m.StartApp
 	c.login.greeted = true
 	c.since, c.idleSince = l.Now-m.Age, l.Now-m.Idle
 	c.stats = clientStats{m.Units, m.Grouped, m.Errors}
-	sets := make([]*session.Set, len(m.Sets))
-	for i, list := range m.Sets {
-		sets[i] = l.Settings.Intern(list)
-	}
+	sets := core.Numbered(l.Settings, m.Sets)
 	c.set, c.settings.start = sets[m.Set], sets[m.Start]
 	c.texts.told(encodingName, m.As.Encoding)
 	c.texts.told(conformingName, m.As.Conforming)
@@ -367,10 +300,7 @@ func (l *loop) takeIn(m *moved, fd int) {
 	s, err := l.Watch(fd, c)
 	if err != nil {
 		l.srv.Log.Error("cannot watch client socket", "error", err)
-		_ = unix.Close(fd)
-		l.srv.Left(c.id)
-		l.srv.Crowd.Leave(m.Database, m.User)
-		l.Taken()
+		drop()
 		return
 	}
 	c.s = s

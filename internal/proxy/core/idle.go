@@ -1,0 +1,79 @@
+package core
+
+import (
+	"sync"
+	"time"
+
+	"github.com/weirdb/weir/internal/proxy/upstream"
+)
+
+const (
+	// LookupKeep is how long a connection for lookups is kept after its last one, and
+	// LookupLife how long at all.
+	LookupKeep = 10 * time.Minute
+	LookupLife = time.Hour
+)
+
+// Lookups are connections on which weir asks about those who log in, between two
+// questions. Safe for concurrent use.
+type Lookups[C any] struct {
+	end func(c C)
+
+	mu     sync.Mutex
+	idle   []idleLookup[C] // guarded by mu: the last one used last
+	closed bool            // guarded by mu
+}
+
+type idleLookup[C any] struct {
+	conn        C
+	to          upstream.Endpoint
+	born, since time.Time
+}
+
+// NewLookups returns one without any; end ends a connection.
+func NewLookups[C any](end func(c C)) *Lookups[C] { return &Lookups[C]{end: end} }
+
+// Take returns an idle connection to where connections go, the zero value if there is none.
+func (l *Lookups[C]) Take(goes func(upstream.Endpoint) bool) (none C) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for len(l.idle) > 0 {
+		lk := l.idle[len(l.idle)-1]
+		l.idle = l.idle[:len(l.idle)-1]
+		if time.Since(lk.since) < LookupKeep && time.Since(lk.born) < LookupLife && goes(lk.to) {
+			return lk.conn
+		}
+		l.end(lk.conn)
+	}
+	return none
+}
+
+// Keep keeps a connection to an endpoint, which was opened some time ago, for the next
+// question.
+func (l *Lookups[C]) Keep(c C, to upstream.Endpoint, born time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		l.end(c)
+		return
+	}
+	l.idle = append(l.idle, idleLookup[C]{c, to, born, time.Now()})
+}
+
+// LetGo ends the idle connections.
+func (l *Lookups[C]) LetGo() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, lk := range l.idle {
+		l.end(lk.conn)
+	}
+	l.idle = nil
+}
+
+// Close ends them; none is kept any more.
+func (l *Lookups[C]) Close() {
+	l.mu.Lock()
+	l.closed = true
+	l.mu.Unlock()
+	l.LetGo()
+}
