@@ -86,6 +86,16 @@ func (f *Flight[U]) Head() (u U) {
 // Units are those in flight, the head first. They are valid until the next Push or Pop.
 func (f *Flight[U]) Units() []U { return f.units[f.first:] }
 
+// First is the first unit for which is is true, the zero value if there is none.
+func (f *Flight[U]) First(is func(u U) bool) (none U) {
+	for _, u := range f.Units() {
+		if is(u) {
+			return u
+		}
+	}
+	return none
+}
+
 // Push appends a unit that is sent now.
 func (f *Flight[U]) Push(u U, now time.Duration) {
 	switch {

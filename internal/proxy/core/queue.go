@@ -158,6 +158,25 @@ func (p *Base[B, C, U, L, N]) Expire(least time.Duration, refuse func(w Waiter[B
 	p.Reads.Drop(func(u U) bool { return expire(u, u.Queued()) })
 }
 
+// Waits returns the first unit that waits in the pool and for which is is true; ok is false
+// if there is none.
+func (p *Base[B, C, U, L, N]) Waits(is func(u U) bool) (u U, ok bool) {
+	for _, list := range []List[U]{p.Apart.Fresh, p.Apart.Patient, p.Reads} {
+		for _, u := range list {
+			if is(u) {
+				return u, true
+			}
+		}
+	}
+	var none U
+	for i := range p.Excl {
+		if u := p.Excl[i].Unit; u != none && is(u) {
+			return u, true
+		}
+	}
+	return none, false
+}
+
 // MaxOvertake is how long reads may keep a pipeline busy while somebody waits for
 // a backend of his own: some round trips, so that short waits cost nothing.
 const MaxOvertake = 5 * time.Millisecond

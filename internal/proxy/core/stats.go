@@ -99,12 +99,3 @@ func (st *PoolStats) AddTo(ps *sight.PoolStatus) {
 		}
 	}
 }
-
-// AddPins adds how often each cause has pinned a client; names has the causes.
-func AddPins(ps *sight.PoolStatus, names []string, counts []uint64) {
-	for i, n := range counts {
-		if n > 0 {
-			ps.Pins[names[i]] += n
-		}
-	}
-}

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/sight"
@@ -44,6 +45,16 @@ func (t *Teller) Tell(st *sight.Statement, slow bool) {
 	default:
 		t.dropped.Add(1)
 	}
+}
+
+// Report tells of a statement that has just ended, of a shape if it has one. It was slow if
+// it took so long, unless that is 0.
+func (t *Teller) Report(st *sight.Statement, shape *sight.Shape, slow time.Duration) {
+	st.End = time.Now()
+	if shape != nil {
+		st.Verb, st.Shape, st.Fingerprint = shape.Verb, shape.Shown(), shape.Fingerprint
+	}
+	t.Tell(st, slow > 0 && st.Run.Took >= slow)
 }
 
 // run writes the slow log and sends spans until ctx ends, and then what is left.

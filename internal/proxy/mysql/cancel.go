@@ -89,21 +89,10 @@ func (w underWay) unqueue() bool {
 	if c.inflight == 0 || c.link != nil {
 		return false
 	}
-	for _, list := range [][]*unit{p.Reads, p.Apart.Fresh, p.Apart.Patient} {
-		for _, u := range list {
-			if u.c == c && !u.dead {
-				u.dead = true
-				c.lost(u, errInterrupted())
-				return true
-			}
-		}
-	}
-	for _, w := range p.Excl {
-		if w.Unit != nil && w.Unit.c == c && !w.Unit.dead {
-			w.Unit.dead = true
-			c.lost(w.Unit, errInterrupted())
-			return true
-		}
+	if u, ok := p.Waits(func(u *unit) bool { return u.c == c && !u.dead }); ok {
+		u.dead = true
+		c.lost(u, errInterrupted())
+		return true
 	}
 	for _, b := range p.Backends {
 		if u := b.alone; u != nil && u.c == c && !u.dead {
@@ -119,22 +108,12 @@ func (w underWay) unqueue() bool {
 		}
 	}
 	for _, b := range p.Shared.Backends {
-		if u := b.first(c); u != nil && u != b.Head() {
+		if u := b.First(func(u *unit) bool { return u.kind == unitClient && u.c == c }); u != nil && u != b.Head() {
 			c.lost(p.sharing.moveOut(b, u), errInterrupted()) // its answer goes to nobody
 			return true
 		}
 	}
 	return false
-}
-
-// first returns the first unit of a client in the queue, or nil.
-func (b *backend) first(c *client) *unit {
-	for _, u := range b.Units() {
-		if u.kind == unitClient && u.c == c {
-			return u
-		}
-	}
-	return nil
 }
 
 // cancel ends the head of the backend's queue by the server's own KILL QUERY. What is

@@ -1,8 +1,7 @@
 package mysql
 
 import (
-	"strings"
-
+	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/sqlscan/myscan"
 )
 
@@ -47,18 +46,7 @@ var pinNames = [...]string{
 	"long_data", "cursor", "option", "gtid", "opaque", "untracked", "unknown", "session_mode",
 }
 
-func (p pin) String() string {
-	var names []string
-	for i, n := range pinNames {
-		if p&(1<<i) != 0 {
-			names = append(names, n)
-		}
-	}
-	if names == nil {
-		return "none"
-	}
-	return strings.Join(names, ",")
-}
+func (p pin) String() string { return core.PinText(uint64(p), pinNames[:]) }
 
 // pinHarmless are pins under which a statement means the same as elsewhere.
 const pinHarmless = pinUserVar | pinLock | pinHandler | pinConnection | pinDiag | pinSequence | pinLongData | pinCursor | pinGTID | pinMode
@@ -106,10 +94,8 @@ func (ps *pins) add(p pin) {
 	}
 	fresh := p &^ ps.held
 	ps.held |= p
-	for i := range pinNames {
-		if fresh&(1<<i) != 0 {
-			ps.c.p.pinned[i]++
-		}
+	if fresh != 0 {
+		core.CountPins(ps.c.p.pinned[:], uint64(fresh))
 	}
 }
 

@@ -2,7 +2,6 @@ package mysql
 
 import (
 	"strconv"
-	"time"
 
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/sight"
@@ -24,14 +23,10 @@ func (u *unit) report(r *sight.Run) {
 	p := u.c.p
 	st := sight.Statement{
 		Engine: Engine, Server: p.l.srv.Upstream(), Database: p.key.database, User: p.key.user, Client: u.c.addr,
-		Text: u.sql, Run: *r, End: time.Now(), Trace: u.trace,
-	}
-	if u.shape != nil {
-		st.Verb, st.Shape, st.Fingerprint = u.shape.Verb, u.shape.Shown(), u.shape.Fingerprint
+		Text: u.sql, Run: *r, Trace: u.trace,
 	}
 	if u.failed {
 		st.Code = strconv.Itoa(int(u.code))
 	}
-	slow := p.l.cfg.SlowLog
-	p.l.srv.Teller.Tell(&st, slow > 0 && r.Took >= slow)
+	p.l.srv.Teller.Report(&st, u.shape, p.l.cfg.SlowLog)
 }

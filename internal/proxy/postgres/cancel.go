@@ -91,28 +91,10 @@ func (c *client) cancel(done func()) bool {
 	if c.inflight == 0 {
 		return false
 	}
-	for _, list := range [][]*unit{c.p.Apart.Fresh, c.p.Apart.Patient} {
-		for _, u := range list {
-			if u.c == c && !u.dead {
-				u.dead = true
-				c.lost(u, errCancelled())
-				return false
-			}
-		}
-	}
-	for _, u := range c.p.Reads {
-		if u.c == c && !u.dead {
-			u.dead = true
-			c.lost(u, errCancelled())
-			return false
-		}
-	}
-	for _, w := range c.p.Excl {
-		if w.Unit != nil && w.Unit.c == c && !w.Unit.dead {
-			w.Unit.dead = true
-			c.lost(w.Unit, errCancelled())
-			return false
-		}
+	if u, ok := c.p.Waits(func(u *unit) bool { return u.c == c && !u.dead }); ok {
+		u.dead = true
+		c.lost(u, errCancelled())
+		return false
 	}
 	for _, ln := range c.p.lanes.all {
 		if ln.Q.Remove(func(u *unit) bool { return u.c == c && u.kind == unitClient }) > 0 {
@@ -127,22 +109,12 @@ func (c *client) cancel(done func()) bool {
 		}
 	}
 	for _, b := range c.p.Shared.Backends {
-		if u := b.first(c); u != nil {
+		if u := b.First(func(u *unit) bool { return u.kind == unitClient && u.c == c }); u != nil {
 			c.lost(c.l.moveOut(u), errCancelled()) // its answer goes to nobody
 			return false
 		}
 	}
 	return false
-}
-
-// first returns the first unit of a client in the queue, or nil.
-func (b *backend) first(c *client) *unit {
-	for _, u := range b.Units() {
-		if u.kind == unitClient && u.c == c {
-			return u
-		}
-	}
-	return nil
 }
 
 // endOverdue has the server end the head of the queue, which has run for longer than

@@ -1,8 +1,7 @@
 package postgres
 
 import (
-	"strings"
-
+	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/sqlscan"
 )
 
@@ -38,18 +37,7 @@ var pinNames = [...]string{
 	"set_config", "setseed", "function", "load", "sequence", "backup", "unknown", "session_mode", "encoding", "reading", "untracked",
 }
 
-func (p pin) String() string {
-	var names []string
-	for i, n := range pinNames {
-		if p&(1<<i) != 0 {
-			names = append(names, n)
-		}
-	}
-	if names == nil {
-		return "none"
-	}
-	return strings.Join(names, ",")
-}
+func (p pin) String() string { return core.PinText(uint64(p), pinNames[:]) }
 
 // pinsSeen are the pins whose cause the server can show, so that they end when
 // it is gone.
@@ -139,11 +127,7 @@ func (ps *pins) add(p pin) {
 	if fresh&pinsSeen != 0 {
 		ps.look = true
 	}
-	for i := range pinNames {
-		if fresh&(1<<i) != 0 {
-			ps.c.p.pinned[i]++
-		}
-	}
+	core.CountPins(ps.c.p.pinned[:], uint64(fresh))
 }
 
 // pins are the causes for which the client keeps its backend, and how weir learns that

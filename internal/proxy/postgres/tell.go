@@ -1,8 +1,6 @@
 package postgres
 
 import (
-	"time"
-
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/sight"
 )
@@ -23,14 +21,10 @@ func (u *unit) report(r *sight.Run) {
 	c := u.c
 	st := sight.Statement{
 		Engine: Engine, Server: p.l.srv.Upstream(), Database: p.key.database, User: p.key.user, Client: c.addr, App: c.app,
-		Text: u.sql, Run: *r, End: time.Now(), Trace: u.trace,
-	}
-	if u.shape != nil {
-		st.Verb, st.Shape, st.Fingerprint = u.shape.Verb, u.shape.Shown(), u.shape.Fingerprint
+		Text: u.sql, Run: *r, Trace: u.trace,
 	}
 	if u.err != nil {
 		st.Code = u.err.Code
 	}
-	slow := p.l.cfg.SlowLog
-	p.l.srv.Teller.Tell(&st, slow > 0 && r.Took >= slow)
+	p.l.srv.Teller.Report(&st, u.shape, p.l.cfg.SlowLog)
 }

@@ -1,0 +1,249 @@
+// Package proxytest is what the tests of both sides of the proxy share: a server of weir
+// that runs for a test, what its console and its counters say, and a load on it.
+package proxytest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/proxy/core"
+	"github.com/weirdb/weir/internal/proxy/sight"
+	"github.com/weirdb/weir/internal/testkit"
+)
+
+// Patience bounds every wait for something that must happen. It only keeps a
+// hang from eating the whole run; nothing is expected to come near it.
+const Patience = 4 * time.Minute
+
+// A Server is one of either side.
+type Server interface {
+	Run(ctx context.Context) error
+	Snapshot(ctx context.Context) (sight.Snapshot, error)
+	Command(ctx context.Context, text string) (core.Answer, error)
+}
+
+// A Database is a database server of the tests.
+type Database interface{ Stop(ctx context.Context) error }
+
+// RunAll runs the tests against one real server, which start starts, and then checks that
+// they left neither goroutines nor file descriptors behind. It returns the exit code.
+func RunAll[D Database](m *testing.M, start func(ctx context.Context) (D, error), put func(D, error)) int {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	server, err := start(ctx)
+	put(server, err)
+	held := testkit.HeldNow()
+	code := m.Run()
+	if err := held.Settle(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
+	}
+	if err == nil {
+		stopCtx, stop := context.WithTimeout(context.Background(), time.Minute)
+		defer stop()
+		if err := server.Stop(stopCtx); err != nil {
+			fmt.Fprintln(os.Stderr, "stop server:", err)
+			code = max(code, 1)
+		}
+	}
+	return code
+}
+
+// Need ends a test that needs a server of which err tells why there is none.
+func Need(tb testing.TB, err error) {
+	tb.Helper()
+	switch {
+	case err == nil:
+	case lab.NotInstalled(err) && os.Getenv("CI") != "true":
+		tb.Skip(err)
+	default:
+		tb.Fatal(err)
+	}
+}
+
+// Context bounds everything that a test does with its connections.
+func Context(tb testing.TB) context.Context {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	tb.Cleanup(cancel)
+	return ctx
+}
+
+// Log is where a proxy of tb writes its log.
+func Log(tb testing.TB) *slog.Logger {
+	if _, fuzzed := tb.(*testing.F); testing.Verbose() && !fuzzed { // F takes no log while it fuzzes
+		return slog.New(slog.NewTextHandler(testLog{tb}, nil))
+	}
+	return slog.New(slog.NewTextHandler(io.Discard, nil))
+}
+
+// testLog writes a proxy's log to its test. A proxy ends within its test.
+type testLog struct{ tb testing.TB }
+
+func (l testLog) Write(p []byte) (int, error) {
+	l.tb.Log(strings.TrimRight(string(p), "\n"))
+	return len(p), nil
+}
+
+// A Lines is a log that a test reads.
+type Lines struct {
+	mu   sync.Mutex
+	text bytes.Buffer // guarded by mu
+}
+
+func (l *Lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+// With returns the lines that hold what.
+func (l *Lines) With(what string) (found []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for line := range strings.Lines(l.text.String()) {
+		if strings.Contains(line, what) {
+			found = append(found, line)
+		}
+	}
+	return found
+}
+
+// Run runs a server for the length of tb. stop ends it and waits, and may be called
+// again; ended is closed when Run has returned.
+func Run(tb testing.TB, s Server) (stop func() error, ended chan struct{}) {
+	ctx, cancel := context.WithCancel(context.Background())
+	result := make(chan error, 1)
+	ended = make(chan struct{})
+	go func() {
+		result <- s.Run(ctx)
+		close(ended)
+	}()
+	var err error
+	done := false
+	stop = func() error {
+		if done {
+			return err
+		}
+		done = true
+		cancel()
+		select {
+		case err = <-result:
+		case <-time.After(Patience):
+			err = fmt.Errorf("the proxy did not end within %s", Patience)
+		}
+		return err
+	}
+	tb.Cleanup(func() {
+		if err := stop(); err != nil {
+			tb.Errorf("proxy: %v", err)
+		}
+	})
+	return stop, ended
+}
+
+// Snapshot is the server's state now.
+func Snapshot(tb testing.TB, s Server) sight.Snapshot {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	defer cancel()
+	snap, err := s.Snapshot(ctx)
+	if err != nil {
+		tb.Fatalf("snapshot: %v", err)
+	}
+	return snap
+}
+
+// Pool is the state of the pools of a database and a user.
+func Pool(tb testing.TB, s Server, database, user string) sight.PoolStatus {
+	tb.Helper()
+	for _, p := range Snapshot(tb, s).Pools {
+		if p.Database == database && p.User == user {
+			return p
+		}
+	}
+	return sight.PoolStatus{}
+}
+
+// Gathered counts the members beyond the first of each group that the lanes of
+// a kind ran: more than none means that there were groups of two and more.
+func Gathered(tb testing.TB, s Server, kind string) (extra uint64) {
+	tb.Helper()
+	for _, l := range Snapshot(tb, s).Lanes {
+		if l.Kind == kind {
+			extra += l.Members - min(l.Members, l.Groups)
+		}
+	}
+	return extra
+}
+
+// Command runs a command of the console, which must not be refused.
+func Command(tb testing.TB, s Server, text string) {
+	tb.Helper()
+	if _, err := s.Command(Context(tb), text); err != nil {
+		tb.Fatalf("%s: %v", text, err)
+	}
+}
+
+// A Load is clients that add to counters of their own and read in between. None of them
+// may get an error.
+type Load struct {
+	t       *testing.T
+	stop    atomic.Bool
+	done    atomic.Int64 // additions that were acknowledged
+	clients sync.WaitGroup
+}
+
+// NewLoad starts a load of 8 clients. step returns what the client with a number does for
+// the i-th time; added tells that it is an addition.
+func NewLoad(t *testing.T, client func(k int) (step func(i int) (added bool, err error))) *Load {
+	l := &Load{t: t}
+	for k := range 8 {
+		step := client(k)
+		l.clients.Go(func() {
+			for i := 0; !l.stop.Load(); i++ {
+				added, err := step(i)
+				if added {
+					l.done.Add(1)
+				}
+				if err != nil {
+					t.Errorf("client %d: %v", k, err)
+					return
+				}
+			}
+		})
+	}
+	return l
+}
+
+// GoesOn waits until the load has done something more.
+func (l *Load) GoesOn() {
+	l.t.Helper()
+	before := l.done.Load()
+	testkit.Eventually(l.t, "work goes on", func() bool { return l.done.Load() > before+20 || l.t.Failed() })
+}
+
+// End ends the load and holds the sum of the counters, which sum reads on the server
+// itself, against what was acknowledged.
+func (l *Load) End(sum func() (int64, error)) {
+	l.t.Helper()
+	l.stop.Store(true)
+	l.clients.Wait()
+	there, err := sum()
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	if there != l.done.Load() {
+		l.t.Errorf("%d additions were acknowledged, %d are there", l.done.Load(), there)
+	}
+}
