@@ -5,23 +5,20 @@ import (
 	"database/sql"
 	"fmt"
 	"strings"
-	gosync "sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/mysql"
+	"github.com/weirdb/weir/internal/proxy/proxytest"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
 // command runs a command of the console, which must not be refused.
 func (w *weir) command(text string) {
 	w.tb.Helper()
-	if _, err := w.Command(ctxFor(w.tb), text); err != nil {
-		w.tb.Fatalf("%s: %v", text, err)
-	}
+	proxytest.Command(w.tb, w, text)
 }
 
 // paused reports whether the statements of w's database wait on all loops.
@@ -98,43 +95,24 @@ var loadTables = []string{
 	"INSERT INTO t VALUES (0, 0), (1, 0), (2, 0), (3, 0), (4, 0), (5, 0), (6, 0), (7, 0)",
 }
 
-// A load is clients that add to counters of their own: in transactions, in groups, and
-// reading in between. None of them may get an error.
-type load struct {
-	t       *testing.T
-	stop    atomic.Bool
-	done    atomic.Int64 // additions that were acknowledged
-	clients gosync.WaitGroup
-}
-
-// load starts a load on w's database, which has counters.
-func (w *weir) load(t *testing.T) *load {
+// load starts a load on w's database, which has counters: in transactions, in groups, and
+// reading in between.
+func (w *weir) load(t *testing.T) *proxytest.Load {
 	t.Helper()
-	l := &load{t: t}
-	for k := range 8 {
+	return proxytest.NewLoad(t, func(k int) func(i int) (bool, error) {
 		conn, ctx := w.connect(nil), ctxFor(t)
-		l.clients.Go(func() {
-			for i := 0; !l.stop.Load(); i++ {
-				var err error
-				switch i % 3 {
-				case 0:
-					err = increment(ctx, conn, k)
-					l.done.Add(1)
-				case 1:
-					_, err = conn.ExecContext(ctx, fmt.Sprintf("/* batch */ UPDATE t SET n = n + 1 WHERE k = %d", k))
-					l.done.Add(1)
-				default:
-					var n int
-					err = conn.QueryRowContext(ctx, "SELECT n FROM t WHERE k = ?", k).Scan(&n)
-				}
-				if err != nil {
-					t.Errorf("client %d: %v", k, err)
-					return
-				}
+		return func(i int) (added bool, err error) {
+			switch i % 3 {
+			case 0:
+				return true, increment(ctx, conn, k)
+			case 1:
+				_, err = conn.ExecContext(ctx, fmt.Sprintf("/* batch */ UPDATE t SET n = n + 1 WHERE k = %d", k))
+				return true, err
 			}
-		})
-	}
-	return l
+			var n int
+			return false, conn.QueryRowContext(ctx, "SELECT n FROM t WHERE k = ?", k).Scan(&n)
+		}
+	})
 }
 
 // increment adds one to a counter, in a transaction that reads it first.
@@ -154,26 +132,13 @@ func increment(ctx context.Context, conn *sql.Conn, k int) error {
 	return tx.Commit()
 }
 
-// goesOn waits until the load has done something more.
-func (l *load) goesOn() {
-	l.t.Helper()
-	before := l.done.Load()
-	eventually(l.t, "work goes on", func() bool { return l.done.Load() > before+20 || l.t.Failed() })
-}
-
-// end ends the load and holds the counters, on the server itself, against what was
-// acknowledged.
-func (l *load) end(address, db string) {
-	l.t.Helper()
-	l.stop.Store(true)
-	l.clients.Wait()
-	var sum int64
-	if err := open(l.t, address, db, nil).QueryRowContext(ctxFor(l.t), "SELECT SUM(n) FROM t").Scan(&sum); err != nil {
-		l.t.Fatal(err)
-	}
-	if sum != l.done.Load() {
-		l.t.Errorf("%d additions were acknowledged, %d are there", l.done.Load(), sum)
-	}
+// end ends a load, whose counters are in a database of the server at an address.
+func end(t *testing.T, l *proxytest.Load, address, db string) {
+	t.Helper()
+	l.End(func() (sum int64, err error) {
+		err = open(t, address, db, nil).QueryRowContext(ctxFor(t), "SELECT SUM(n) FROM t").Scan(&sum)
+		return sum, err
+	})
 }
 
 // TestSuspendReadsNothing: from SUSPEND to RESUME nothing is read, connections and
@@ -218,12 +183,11 @@ func TestSuspendReadsNothing(t *testing.T) {
 	}
 	l := w.load(t)
 	for range 5 {
-		l.goesOn()
+		l.GoesOn()
 		w.command("SUSPEND")
 		w.command("RESUME")
 	}
-	l.stop.Store(true)
-	l.clients.Wait()
+	l.Stop()
 }
 
 // TestPauseUnderLoad pauses, resumes and reconnects under load.
@@ -232,7 +196,7 @@ func TestPauseUnderLoad(t *testing.T) {
 	w := start(t, database(t, loadTables...), func(c *mysql.Config) { c.Loops = 2 })
 	l := w.load(t)
 	for round := range 12 {
-		l.goesOn()
+		l.GoesOn()
 		switch round % 3 {
 		case 0:
 			w.command("PAUSE")
@@ -246,7 +210,7 @@ func TestPauseUnderLoad(t *testing.T) {
 			w.command("RESUME " + w.db)
 		}
 	}
-	l.end(server(t).Addr(), w.db)
+	end(t, l, server(t).Addr(), w.db)
 }
 
 // TestServerRestartsUnderPause: PAUSE, a restart of the server and RESUME cost a load
@@ -258,14 +222,14 @@ func TestServerRestartsUnderPause(t *testing.T) {
 	db := databaseOn(t, own, loadTables...)
 	w := startFor(t, own, db, nil)
 	l := w.load(t)
-	l.goesOn()
+	l.GoesOn()
 	w.command("PAUSE")
 	if err := own.Restart(ctxFor(t)); err != nil {
 		t.Fatal(err)
 	}
 	w.command("RESUME")
-	l.goesOn()
-	l.end(own.Addr(), db)
+	l.GoesOn()
+	end(t, l, own.Addr(), db)
 }
 
 func TestPausedForTooLong(t *testing.T) {
@@ -356,7 +320,7 @@ func TestReloadUnderLoad(t *testing.T) {
 	w := start(t, database(t, loadTables...), func(c *mysql.Config) { cfg = *c })
 	l := w.load(t)
 	for round := range 9 {
-		l.goesOn()
+		l.GoesOn()
 		next := cfg
 		next.PoolSize, next.NoSoloLane = []int{1, 12, 3}[round%3], round%2 == 0
 		next.Mode = "session" // which stays as it is
@@ -365,7 +329,7 @@ func TestReloadUnderLoad(t *testing.T) {
 		}
 	}
 	eventually(t, "the pools have their last size", func() bool { p := w.pool(); return p.Size%3 == 0 && p.Backends <= p.Size })
-	l.end(server(t).Addr(), w.db)
+	end(t, l, server(t).Addr(), w.db)
 	if o := w.Options(); o.Mode != "auto" || o.PoolSize != 3 {
 		t.Errorf("in force: mode %s and a pool of %d, want auto and 3", o.Mode, o.PoolSize)
 	}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -18,15 +17,14 @@ import (
 
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/proxy/mysql"
+	"github.com/weirdb/weir/internal/proxy/proxytest"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/sight"
 	"github.com/weirdb/weir/internal/testkit"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// patience bounds every wait for something that must happen. It only keeps a
-// hang from eating the whole run; nothing is expected to come near it.
-const patience = 4 * time.Minute
+const patience = proxytest.Patience
 
 // shared is the server of most tests; each has a database of its own in it.
 var shared struct {
@@ -38,31 +36,16 @@ var shared struct {
 // TestMain runs the tests against one real server and then checks that they
 // left neither goroutines nor file descriptors behind.
 func TestMain(m *testing.M) {
-	os.Exit(runAll(m))
-}
-
-func runAll(m *testing.M) int {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	defer cancel()
-	shared.server, shared.err = lab.StartMariaDB(ctx, serverConfig())
-	if shared.err == nil {
-		shared.err = makeUsers(ctx, shared.server)
-	}
-	held := testkit.HeldNow()
-	code := m.Run()
-	if err := held.Settle(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = max(code, 1)
-	}
-	if shared.server != nil {
-		stopCtx, stop := context.WithTimeout(context.Background(), time.Minute)
-		defer stop()
-		if err := shared.server.Stop(stopCtx); err != nil {
-			fmt.Fprintln(os.Stderr, "stop server:", err)
-			code = max(code, 1)
+	os.Exit(proxytest.RunAll(m, func(ctx context.Context) func(context.Context) error {
+		shared.server, shared.err = lab.StartMariaDB(ctx, serverConfig())
+		if shared.err == nil {
+			shared.err = makeUsers(ctx, shared.server)
 		}
-	}
-	return code
+		if shared.server == nil {
+			return nil
+		}
+		return shared.server.Stop
+	}))
 }
 
 // serverConfig is a server that does not flush, because the machine does not
@@ -100,13 +83,7 @@ func account(tb testing.TB) (name, password string) {
 // server returns the shared server.
 func server(tb testing.TB) *lab.MySQL {
 	tb.Helper()
-	switch {
-	case shared.err == nil:
-	case lab.NotInstalled(shared.err) && os.Getenv("CI") != "true":
-		tb.Skip(shared.err)
-	default:
-		tb.Fatal(shared.err)
-	}
+	proxytest.Need(tb, shared.err)
 	return shared.server
 }
 
@@ -185,11 +162,8 @@ func startFor(tb testing.TB, server *lab.MySQL, db string, change func(*mysql.Co
 			Loops:         1,
 			DrainTimeout:  time.Second,
 			TrustLoopback: true, // the lab's root has no password
-			Log:           slog.New(slog.NewTextHandler(io.Discard, nil)),
+			Log:           proxytest.Log(tb),
 		},
-	}
-	if _, fuzzed := tb.(*testing.F); testing.Verbose() && !fuzzed { // F takes no log while it fuzzes
-		cfg.Log = slog.New(slog.NewTextHandler(testLog{tb}, nil))
 	}
 	if change != nil {
 		change(&cfg)
@@ -198,42 +172,9 @@ func startFor(tb testing.TB, server *lab.MySQL, db string, change func(*mysql.Co
 	if err != nil {
 		tb.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	w := &weir{Server: s, tb: tb, db: db, ended: make(chan struct{})}
-	go func() {
-		ended <- s.Run(ctx)
-		close(w.ended)
-	}()
-	var result error
-	done := false
-	w.stop = func() error {
-		if done {
-			return result
-		}
-		done = true
-		cancel()
-		select {
-		case result = <-ended:
-		case <-time.After(patience):
-			result = fmt.Errorf("the proxy did not end within %s", patience)
-		}
-		return result
-	}
-	tb.Cleanup(func() {
-		if err := w.stop(); err != nil {
-			tb.Errorf("proxy: %v", err)
-		}
-	})
+	w := &weir{Server: s, tb: tb, db: db}
+	w.stop, w.ended = proxytest.Run(tb, s)
 	return w
-}
-
-// testLog writes a proxy's log to its test. A proxy ends within its test.
-type testLog struct{ tb testing.TB }
-
-func (l testLog) Write(p []byte) (int, error) {
-	l.tb.Log(strings.TrimRight(string(p), "\n"))
-	return len(p), nil
 }
 
 // within is w for a subtest.
@@ -374,13 +315,7 @@ func (c *wire) tryPacket() (seq byte, payload []byte, err error) {
 // snapshot is the proxy's state now.
 func (w *weir) snapshot() sight.Snapshot {
 	w.tb.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	snap, err := w.Snapshot(ctx)
-	if err != nil {
-		w.tb.Fatalf("snapshot: %v", err)
-	}
-	return snap
+	return proxytest.Snapshot(w.tb, w)
 }
 
 // pool is the state of the pools of w's database and root.
@@ -392,12 +327,7 @@ func (w *weir) pool() sight.PoolStatus {
 // poolOf is that of another user.
 func (w *weir) poolOf(user string) sight.PoolStatus {
 	w.tb.Helper()
-	for _, p := range w.snapshot().Pools {
-		if p.Database == w.db && p.User == user {
-			return p
-		}
-	}
-	return sight.PoolStatus{}
+	return proxytest.Pool(w.tb, w, w.db, user)
 }
 
 func eventually(tb testing.TB, what string, holds func() bool) {
@@ -408,9 +338,7 @@ func eventually(tb testing.TB, what string, holds func() bool) {
 // ctxFor bounds everything that a test does with its connections.
 func ctxFor(tb testing.TB) context.Context {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	tb.Cleanup(cancel)
-	return ctx
+	return proxytest.Context(tb)
 }
 
 // code is the number of the server's error that err is, 0 for none.

@@ -1,7 +1,6 @@
 package mysql_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"log/slog"
@@ -13,31 +12,8 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/proxy/mysql"
+	"github.com/weirdb/weir/internal/proxy/proxytest"
 )
-
-// A logLines is a log that a test reads.
-type logLines struct {
-	mu   sync.Mutex
-	text bytes.Buffer // guarded by mu
-}
-
-func (l *logLines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-// with returns the lines that hold what.
-func (l *logLines) with(what string) (found []string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for line := range strings.Lines(l.text.String()) {
-		if strings.Contains(line, what) {
-			found = append(found, line)
-		}
-	}
-	return found
-}
 
 // TestSlowLog: who, what and where the time went, without literals unless they are
 // asked for; nothing of quick statements.
@@ -45,7 +21,7 @@ func TestSlowLog(t *testing.T) {
 	t.Parallel()
 	for _, text := range []bool{false, true} {
 		db := database(t, "CREATE TABLE r (id int)")
-		log := new(logLines)
+		log := new(proxytest.Lines)
 		const slow = 200 * time.Millisecond
 		w := start(t, db, func(c *mysql.Config) {
 			c.SlowLog, c.TellText, c.PoolSize = slow, text, 1
@@ -83,13 +59,13 @@ func TestSlowLog(t *testing.T) {
 			`"statement":"insert into r select sleep(?) + ?"`: "INSERT INTO r SELECT SLEEP(?) + 4711",
 			`"statement":"insert into r values (?)"`:          "INSERT INTO r VALUES (4711)",
 		} {
-			eventually(t, "a line with "+what, func() bool { return len(log.with(what)) > 0 })
+			eventually(t, "a line with "+what, func() bool { return len(log.With(what)) > 0 })
 			var line struct {
 				Msg, Engine, User, Database, Client, Fingerprint, Path, Text string
 				Took, Wait, Server                                           time.Duration
 				Rows                                                         float64
 			}
-			found := log.with(what)
+			found := log.With(what)
 			if err := json.Unmarshal([]byte(found[0]), &line); err != nil || len(found) != 1 {
 				t.Fatalf("%d lines: %v\n%s", len(found), err, found)
 			}
@@ -104,10 +80,10 @@ func TestSlowLog(t *testing.T) {
 				t.Errorf("text %q", line.Text)
 			}
 		}
-		if leaked := append(log.with("secret"), log.with("4711")...); !text && len(leaked) > 0 {
+		if leaked := append(log.With("secret"), log.With("4711")...); !text && len(leaked) > 0 {
 			t.Errorf("literals in the log:\n%s", leaked)
 		}
-		if s := w.snapshot(); s.SlowLogged != uint64(len(log.with("slow statement"))) || s.SlowDropped != 0 {
+		if s := w.snapshot(); s.SlowLogged != uint64(len(log.With("slow statement"))) || s.SlowDropped != 0 {
 			t.Errorf("%d logged, %d dropped", s.SlowLogged, s.SlowDropped)
 		}
 	}

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	gosync "sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,15 +12,14 @@ import (
 	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/postgres"
+	"github.com/weirdb/weir/internal/proxy/proxytest"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
 // command runs a command of the console, which must not be refused.
 func (w *weir) command(text string) {
 	w.tb.Helper()
-	if _, err := w.Command(ctxFor(w.tb), text); err != nil {
-		w.tb.Fatalf("%s: %v", text, err)
-	}
+	proxytest.Command(w.tb, w, text)
 }
 
 // begin runs a command of the console in the background; the result is its end.
@@ -124,72 +121,39 @@ func TestPauseWaitsForTransactions(t *testing.T) {
 // loadTables are what a load counts in.
 var loadTables = []string{"CREATE TABLE t (k int PRIMARY KEY, n int)", "INSERT INTO t SELECT k, 0 FROM generate_series(0, 7) k"}
 
-// A load is clients that add to counters of their own: in transactions, in groups, and
-// reading in between. None of them may get an error.
-type load struct {
-	t       *testing.T
-	stop    atomic.Bool
-	done    atomic.Int64 // additions that were acknowledged
-	clients gosync.WaitGroup
-}
-
-// load starts a load on w's database, which has counters.
-func (w *weir) load(t *testing.T) *load {
+// load starts a load on w's database, which has counters: in transactions, in groups, and
+// reading in between.
+func (w *weir) load(t *testing.T) *proxytest.Load {
 	t.Helper()
-	l := &load{t: t}
-	for k := range 8 {
-		conn := connect(t, fmt.Sprintf("postgres://postgres@%s/%s?sslmode=disable", w.Addr(), w.db))
-		ctx := ctxFor(t)
-		l.clients.Go(func() {
-			for i := 0; !l.stop.Load(); i++ {
-				var n int
-				var err error
-				switch i % 3 {
-				case 0:
-					err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-						if err := tx.QueryRow(ctx, "SELECT n FROM t WHERE k = $1 FOR UPDATE", k).Scan(&n); err != nil {
-							return err
-						}
-						_, err := tx.Exec(ctx, "UPDATE t SET n = $2 WHERE k = $1", k, n+1)
+	return proxytest.NewLoad(t, func(k int) func(i int) (bool, error) {
+		conn, ctx := connect(t, fmt.Sprintf("postgres://postgres@%s/%s?sslmode=disable", w.Addr(), w.db)), ctxFor(t)
+		return func(i int) (added bool, err error) {
+			var n int
+			switch i % 3 {
+			case 0:
+				return true, pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+					if err := tx.QueryRow(ctx, "SELECT n FROM t WHERE k = $1 FOR UPDATE", k).Scan(&n); err != nil {
 						return err
-					})
-					l.done.Add(1)
-				case 1:
-					_, err = conn.Exec(ctx, "/* batch */ UPDATE t SET n = n + 1 WHERE k = $1", k)
-					l.done.Add(1)
-				default:
-					err = conn.QueryRow(ctx, "SELECT n FROM t WHERE k = $1", k).Scan(&n)
-				}
-				if err != nil {
-					t.Errorf("client %d: %v", k, err)
-					return
-				}
+					}
+					_, err := tx.Exec(ctx, "UPDATE t SET n = $2 WHERE k = $1", k, n+1)
+					return err
+				})
+			case 1:
+				_, err = conn.Exec(ctx, "/* batch */ UPDATE t SET n = n + 1 WHERE k = $1", k)
+				return true, err
 			}
-		})
-	}
-	return l
+			return false, conn.QueryRow(ctx, "SELECT n FROM t WHERE k = $1", k).Scan(&n)
+		}
+	})
 }
 
-// goesOn waits until the load has done something more.
-func (l *load) goesOn() {
-	l.t.Helper()
-	before := l.done.Load()
-	eventually(l.t, "work goes on", func() bool { return l.done.Load() > before+20 || l.t.Failed() })
-}
-
-// end ends the load and holds the counters, on the server itself, against what was
-// acknowledged.
-func (l *load) end(dsn string) {
-	l.t.Helper()
-	l.stop.Store(true)
-	l.clients.Wait()
-	var sum int64
-	if err := connect(l.t, dsn).QueryRow(ctxFor(l.t), "SELECT sum(n) FROM t").Scan(&sum); err != nil {
-		l.t.Fatal(err)
-	}
-	if sum != l.done.Load() {
-		l.t.Errorf("%d additions were acknowledged, %d are there", l.done.Load(), sum)
-	}
+// end ends a load, whose counters are in the database that dsn names.
+func end(t *testing.T, l *proxytest.Load, dsn string) {
+	t.Helper()
+	l.End(func() (sum int64, err error) {
+		err = connect(t, dsn).QueryRow(ctxFor(t), "SELECT sum(n) FROM t").Scan(&sum)
+		return sum, err
+	})
 }
 
 // TestPauseUnderLoad pauses, resumes and reconnects under load.
@@ -198,7 +162,7 @@ func TestPauseUnderLoad(t *testing.T) {
 	w := start(t, database(t, loadTables...), func(c *postgres.Config) { c.Loops = 2 })
 	l := w.load(t)
 	for round := range 12 {
-		l.goesOn()
+		l.GoesOn()
 		switch round % 3 {
 		case 0:
 			w.command("PAUSE")
@@ -212,7 +176,7 @@ func TestPauseUnderLoad(t *testing.T) {
 			w.command("RESUME")
 		}
 	}
-	l.end(server(t).DSN(w.db))
+	end(t, l, server(t).DSN(w.db))
 }
 
 // TestServerRestartsUnderPause: PAUSE, a restart of the server and RESUME cost a load
@@ -225,15 +189,15 @@ func TestServerRestartsUnderPause(t *testing.T) {
 	w := startFor(t, own, "postgres", nil)
 	l := w.load(t)
 	for range 2 {
-		l.goesOn()
+		l.GoesOn()
 		w.command("PAUSE")
 		if err := own.Restart(ctxFor(t)); err != nil {
 			t.Fatal(err)
 		}
 		w.command("RESUME")
 	}
-	l.goesOn()
-	l.end(own.DSN("postgres"))
+	l.GoesOn()
+	end(t, l, own.DSN("postgres"))
 }
 
 // TestPausedForTooLong: who waits longer than --queue-timeout is told why, a login
@@ -447,7 +411,7 @@ func TestReloadUnderLoad(t *testing.T) {
 	w := start(t, database(t, loadTables...), func(c *postgres.Config) { cfg = *c })
 	l := w.load(t)
 	for round := range 12 {
-		l.goesOn()
+		l.GoesOn()
 		next := cfg
 		next.PoolSize = []int{1, 12, 3}[round%3]
 		next.Users = []postgres.User{{Name: fmt.Sprintf("user%d", round), Secret: pgwire.Secret{}}}
@@ -462,7 +426,7 @@ func TestReloadUnderLoad(t *testing.T) {
 		}
 	}
 	eventually(t, "the pool has its last size", func() bool { p := w.pool(); return p.Size == 3 && p.Backends <= 3 })
-	l.end(server(t).DSN(w.db))
+	end(t, l, server(t).DSN(w.db))
 	if o := w.Options(); o.Mode != "auto" || o.PoolSize != 3 {
 		t.Errorf("in force: mode %s and a pool of %d, want auto and 3", o.Mode, o.PoolSize)
 	}

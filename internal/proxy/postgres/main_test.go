@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
 	"os"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -17,15 +14,14 @@ import (
 
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/proxy/postgres"
+	"github.com/weirdb/weir/internal/proxy/proxytest"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/sight"
 	"github.com/weirdb/weir/internal/testkit"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// patience bounds every wait for something that must happen. It only keeps a
-// hang from eating the whole run; nothing is expected to come near it.
-const patience = 4 * time.Minute
+const patience = proxytest.Patience
 
 // shared is the server of most tests; each has a database of its own in it.
 var shared struct {
@@ -37,31 +33,16 @@ var shared struct {
 // TestMain runs the tests against one real server and then checks that they
 // left neither goroutines nor file descriptors behind.
 func TestMain(m *testing.M) {
-	os.Exit(runAll(m))
-}
-
-func runAll(m *testing.M) int {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	defer cancel()
-	shared.server, shared.err = lab.StartPostgres(ctx, serverConfig())
-	if shared.err == nil {
-		shared.err = makeRoles(ctx)
-	}
-	held := testkit.HeldNow()
-	code := m.Run()
-	if err := held.Settle(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = max(code, 1)
-	}
-	if shared.server != nil {
-		stopCtx, stop := context.WithTimeout(context.Background(), time.Minute)
-		defer stop()
-		if err := shared.server.Stop(stopCtx); err != nil {
-			fmt.Fprintln(os.Stderr, "stop server:", err)
-			code = max(code, 1)
+	os.Exit(proxytest.RunAll(m, func(ctx context.Context) func(context.Context) error {
+		shared.server, shared.err = lab.StartPostgres(ctx, serverConfig())
+		if shared.err == nil {
+			shared.err = makeRoles(ctx)
 		}
-	}
-	return code
+		if shared.server == nil {
+			return nil
+		}
+		return shared.server.Stop
+	}))
 }
 
 // serverConfig is a server that does not flush, because the machine does not
@@ -93,13 +74,7 @@ func makeRoles(ctx context.Context) error {
 // server returns the shared server.
 func server(tb testing.TB) *lab.Postgres {
 	tb.Helper()
-	switch {
-	case shared.err == nil:
-	case lab.NotInstalled(shared.err) && os.Getenv("CI") != "true":
-		tb.Skip(shared.err)
-	default:
-		tb.Fatal(shared.err)
-	}
+	proxytest.Need(tb, shared.err)
 	return shared.server
 }
 
@@ -168,11 +143,8 @@ func startFor(tb testing.TB, server *lab.Postgres, db string, change func(*postg
 		Options: session.Options{
 			Limits: session.Limits{PoolSize: 8, QueueTimeout: patience}, Loops: 1, TrustLoopback: true, // the tests' server trusts this machine
 			DrainTimeout: time.Second,
-			Log:          slog.New(slog.NewTextHandler(io.Discard, nil)),
+			Log:          proxytest.Log(tb),
 		},
-	}
-	if _, fuzzed := tb.(*testing.F); testing.Verbose() && !fuzzed { // F takes no log while it fuzzes
-		cfg.Log = slog.New(slog.NewTextHandler(testLog{tb}, nil))
 	}
 	if change != nil {
 		change(&cfg)
@@ -181,42 +153,9 @@ func startFor(tb testing.TB, server *lab.Postgres, db string, change func(*postg
 	if err != nil {
 		tb.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	w := &weir{Server: s, tb: tb, db: db, ended: make(chan struct{})}
-	go func() {
-		ended <- s.Run(ctx)
-		close(w.ended)
-	}()
-	var result error
-	done := false
-	w.stop = func() error {
-		if done {
-			return result
-		}
-		done = true
-		cancel()
-		select {
-		case result = <-ended:
-		case <-time.After(patience):
-			result = fmt.Errorf("the proxy did not end within %s", patience)
-		}
-		return result
-	}
-	tb.Cleanup(func() {
-		if err := w.stop(); err != nil {
-			tb.Errorf("proxy: %v", err)
-		}
-	})
+	w := &weir{Server: s, tb: tb, db: db}
+	w.stop, w.ended = proxytest.Run(tb, s)
 	return w
-}
-
-// testLog writes a proxy's log to its test. A proxy ends within its test.
-type testLog struct{ tb testing.TB }
-
-func (l testLog) Write(p []byte) (int, error) {
-	l.tb.Log(strings.TrimRight(string(p), "\n"))
-	return len(p), nil
 }
 
 // within is w for a subtest.
@@ -242,36 +181,20 @@ func connect(tb testing.TB, dsn string) *pgx.Conn {
 // snapshot is the proxy's state now.
 func (w *weir) snapshot() sight.Snapshot {
 	w.tb.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	snap, err := w.Snapshot(ctx)
-	if err != nil {
-		w.tb.Fatalf("snapshot: %v", err)
-	}
-	return snap
+	return proxytest.Snapshot(w.tb, w)
 }
 
 // pool is the state of the pool of w's database and the superuser.
 func (w *weir) pool() sight.PoolStatus {
 	w.tb.Helper()
-	for _, p := range w.snapshot().Pools {
-		if p.Database == w.db && p.User == "postgres" {
-			return p
-		}
-	}
-	return sight.PoolStatus{}
+	return proxytest.Pool(w.tb, w, w.db, "postgres")
 }
 
 // gathered counts the members beyond the first of each group that the lanes of
 // a kind ran: more than none means that there were groups of two and more.
 func (w *weir) gathered(kind string) (extra uint64) {
 	w.tb.Helper()
-	for _, l := range w.snapshot().Lanes {
-		if l.Kind == kind {
-			extra += l.Members - min(l.Members, l.Groups)
-		}
-	}
-	return extra
+	return proxytest.Gathered(w.tb, w, kind)
 }
 
 func eventually(tb testing.TB, what string, holds func() bool) {
@@ -282,7 +205,5 @@ func eventually(tb testing.TB, what string, holds func() bool) {
 // ctxFor bounds everything that a test does with its connections.
 func ctxFor(tb testing.TB) context.Context {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	tb.Cleanup(cancel)
-	return ctx
+	return proxytest.Context(tb)
 }

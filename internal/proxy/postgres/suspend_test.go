@@ -124,11 +124,11 @@ func TestSuspendUnderLoad(t *testing.T) {
 	w := start(t, database(t, loadTables...), func(c *postgres.Config) { c.Loops = 2 })
 	l := w.load(t)
 	for range 10 {
-		l.goesOn()
+		l.GoesOn()
 		w.command("SUSPEND")
 		w.command("RESUME")
 	}
-	l.end(server(t).DSN(w.db))
+	end(t, l, server(t).DSN(w.db))
 }
 
 // TestDrainEndsSuspend: weir that is to stop serves what is under way.

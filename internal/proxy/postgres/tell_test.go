@@ -1,7 +1,6 @@
 package postgres_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"log/slog"
@@ -15,31 +14,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/weirdb/weir/internal/proxy/postgres"
+	"github.com/weirdb/weir/internal/proxy/proxytest"
 )
-
-// A logLines is a log that a test reads.
-type logLines struct {
-	mu   gosync.Mutex
-	text bytes.Buffer // guarded by mu
-}
-
-func (l *logLines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-// with returns the lines that hold what.
-func (l *logLines) with(what string) (found []string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for line := range strings.Lines(l.text.String()) {
-		if strings.Contains(line, what) {
-			found = append(found, line)
-		}
-	}
-	return found
-}
 
 // TestSlowLog: who, what and where the time went, without literals unless they are
 // asked for; nothing of quick statements.
@@ -47,7 +23,7 @@ func TestSlowLog(t *testing.T) {
 	t.Parallel()
 	for _, text := range []bool{false, true} {
 		db := database(t, "CREATE TABLE r (id int)")
-		log := new(logLines)
+		log := new(proxytest.Lines)
 		const slow = 200 * time.Millisecond
 		w := start(t, db, func(c *postgres.Config) {
 			c.SlowLog, c.TellText, c.PoolSize = slow, text, 1
@@ -93,13 +69,13 @@ func TestSlowLog(t *testing.T) {
 			`"statement":"select pg_sleep(?), ? from generate_series(?, ?)"`: {3, "SELECT pg_sleep($1), 'secret four' FROM generate_series(1, 3)"},
 			`"statement":"insert into r values (?)"`:                         {1, "INSERT INTO r VALUES (4711)"},
 		} {
-			eventually(t, "a line with "+what, func() bool { return len(log.with(what)) > 0 })
+			eventually(t, "a line with "+what, func() bool { return len(log.With(what)) > 0 })
 			var line struct {
 				Msg, Engine, User, Database, Client, Fingerprint, Path, Text string
 				Took, Wait, Server                                           time.Duration
 				Rows                                                         float64
 			}
-			found := log.with(what)
+			found := log.With(what)
 			if err := json.Unmarshal([]byte(found[0]), &line); err != nil || len(found) != 1 {
 				t.Fatalf("%d lines: %v\n%s", len(found), err, found)
 			}
@@ -114,10 +90,10 @@ func TestSlowLog(t *testing.T) {
 				t.Errorf("text %q", line.Text)
 			}
 		}
-		if n := len(log.with("slow statement")); n != 4 {
-			t.Errorf("%d lines, want 4:\n%s", n, log.with("slow"))
+		if n := len(log.With("slow statement")); n != 4 {
+			t.Errorf("%d lines, want 4:\n%s", n, log.With("slow"))
 		}
-		if leaked := append(log.with("secret"), log.with("4711")...); !text && len(leaked) > 0 {
+		if leaked := append(log.With("secret"), log.With("4711")...); !text && len(leaked) > 0 {
 			t.Errorf("literals in the log:\n%s", leaked)
 		}
 		if s := w.snapshot(); s.SlowLogged != 4 || s.SlowDropped != 0 {

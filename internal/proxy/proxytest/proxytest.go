@@ -32,29 +32,27 @@ type Server interface {
 	Command(ctx context.Context, text string) (core.Answer, error)
 }
 
-// A Database is a database server of the tests.
-type Database interface{ Stop(ctx context.Context) error }
-
-// RunAll runs the tests against one real server, which start starts, and then checks that
-// they left neither goroutines nor file descriptors behind. It returns the exit code.
-func RunAll[D Database](m *testing.M, start func(ctx context.Context) (D, error), put func(D, error)) int {
+// RunAll runs the tests and then checks that they left neither goroutines nor file
+// descriptors behind. start starts what they share, and returns what stops it, nil if there
+// is nothing. It returns the exit code.
+func RunAll(m *testing.M, start func(ctx context.Context) (stop func(context.Context) error)) int {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	server, err := start(ctx)
-	put(server, err)
+	stop := start(ctx)
 	held := testkit.HeldNow()
 	code := m.Run()
 	if err := held.Settle(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = max(code, 1)
 	}
-	if err == nil {
-		stopCtx, stop := context.WithTimeout(context.Background(), time.Minute)
-		defer stop()
-		if err := server.Stop(stopCtx); err != nil {
-			fmt.Fprintln(os.Stderr, "stop server:", err)
-			code = max(code, 1)
-		}
+	if stop == nil {
+		return code
+	}
+	stopCtx, done := context.WithTimeout(context.Background(), time.Minute)
+	defer done()
+	if err := stop(stopCtx); err != nil {
+		fmt.Fprintln(os.Stderr, "stop server:", err)
+		code = max(code, 1)
 	}
 	return code
 }
@@ -233,12 +231,17 @@ func (l *Load) GoesOn() {
 	testkit.Eventually(l.t, "work goes on", func() bool { return l.done.Load() > before+20 || l.t.Failed() })
 }
 
+// Stop ends the load.
+func (l *Load) Stop() {
+	l.stop.Store(true)
+	l.clients.Wait()
+}
+
 // End ends the load and holds the sum of the counters, which sum reads on the server
 // itself, against what was acknowledged.
 func (l *Load) End(sum func() (int64, error)) {
 	l.t.Helper()
-	l.stop.Store(true)
-	l.clients.Wait()
+	l.Stop()
 	there, err := sum()
 	if err != nil {
 		l.t.Fatal(err)
