@@ -521,7 +521,7 @@ func (c *client) forgetSession() {
 	c.pins.held &= pinMode | pinOption | pinTrack | pinUntracked
 	c.pins.locks, c.pins.named, c.pins.tableLocks, c.texts.namedEffects, c.texts.unjudged = nil, nil, 0, 0, nil
 	c.settings.choseVariables, c.settings.choseChanges, c.diag.wroteGTID, c.diag.draws = false, false, false, false
-	c.settings.owed = nil
+	c.settings.owed, c.settings.list = nil, list{}
 	c.diag.last = lastStatement{version: c.diag.last.version + 1}
 	c.status = mywire.StatusAutocommit
 }

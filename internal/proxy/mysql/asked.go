@@ -116,15 +116,28 @@ func (sg *settings) askValues(b *backend, names []string) {
 		sql += "CAST(@@SESSION." + n + " AS BINARY)" // whatever character set results have
 	}
 	b.ask(sql, func(u *unit) {
-		c.state.leave(stateAsking)
+		told := false
 		if rows := u.result(b.p.key.caps); len(rows) == 1 && len(rows[0]) == len(names) {
 			set := c.set
 			for i, n := range names {
+				if n == trackList {
+					told = sg.choose(string(rows[0][i]))
+					continue
+				}
 				set = sg.trackVariable(set, n, string(rows[0][i]))
 			}
 			sg.adopt(b, set)
 		} else {
 			c.pins.add(pinSet)
+		}
+		switch {
+		case b.shows && told:
+			sg.retrackList(b)
+		case b.shows:
+			sg.pinList(b)
+			fallthrough
+		default:
+			c.state.leave(stateAsking)
 		}
 		c.resume()
 	})
@@ -154,6 +167,10 @@ func (f *poolFacts) isGTID(name []byte) bool {
 // settledUntold asks for what the answer to a statement of the client's has not told.
 func (sg *settings) settledUntold(b *backend, u *unit) {
 	c := sg.c
+	if b.shows {
+		sg.hide(b, u)
+		return
+	}
 	if u.retrack {
 		b.retrack(c)
 	}

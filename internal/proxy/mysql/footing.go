@@ -14,6 +14,7 @@ type footing struct {
 	set       *session.Set // settings in force when the queue is empty
 	step      uint64       // auto_increment_increment of a session without an own one
 	maxPacket int          // max_allowed_packet, which lasts as long as the connection
+	shows     bool         // its owner's session_track_system_variables is in force: see tracklist.go
 }
 
 // introduce prepares a new or reset session: the server is to tell of all
@@ -183,7 +184,7 @@ func (f *footing) renewSession() {
 func (f *footing) afterReset() {
 	b := f.b
 	clear(b.prepared)
-	b.textBytes = 0
+	b.textBytes, f.shows = 0, false
 	db, other := f.set.Get(databaseSetting)
 	f.set = b.p.settings.Empty()
 	if other {

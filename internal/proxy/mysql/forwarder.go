@@ -112,6 +112,10 @@ func (fw *forwarder) passOn(cmd byte, msg []byte) int {
 		c.protocolError("malformed packet")
 		return len(msg)
 	}
+	if b.shows && cmd != mywire.ComQuery {
+		c.settings.unshow()
+		return 0
+	}
 	switch cmd {
 	case mywire.ComQuery:
 		return fw.query(msg, payload)
@@ -182,6 +186,14 @@ func (fw *forwarder) query(msg, payload []byte) int {
 	}
 	if c.diag.wantsSequences(&info) {
 		return c.router.needBackend()
+	}
+	if of := c.settings.ofList(sql, &info); of != c.link.shows {
+		if of {
+			c.settings.show()
+		} else {
+			c.settings.unshow()
+		}
+		return 0
 	}
 	judged := c.texts.reach(sql, &info)
 	generated := false
@@ -461,8 +473,12 @@ func (fw *forwarder) note(u *unit, sql string, info *myscan.Statement) {
 		fw.noteReads(sql, info)
 	}
 	if info.Effects.Has(myscan.EffSet) {
-		c.settings.noteSet(u, info)
-		c.settings.noteUntold(u, info)
+		if c.link.shows {
+			c.settings.noteList(u, info)
+		} else {
+			c.settings.noteSet(u, info)
+			c.settings.noteUntold(u, info)
+		}
 	}
 	if info.Effects.Has(myscan.EffUnknownFunc) && info.Effects.Has(myscan.EffUserVarRead) {
 		c.pins.add(pinUserVar) // perhaps it is for a result

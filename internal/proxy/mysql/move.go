@@ -32,6 +32,8 @@ type moved struct {
 	Set, Start int
 	Mode       myscan.Mode
 	Owed       []byte
+	List       string // of variables of which it is told, if it is chosen
+	ListChosen bool
 	Statements []movedStatement
 	Seq, Last  uint32 // the numbers that were given last, and to the statement prepared last
 
@@ -178,6 +180,7 @@ func (mv *moving) pack(in, out []byte) *moved {
 		m.Last = c.stmts.last.id
 	}
 	m.Sets, m.In, m.Out = sets.Lists, in, out
+	m.List, m.ListChosen = c.settings.list.text, c.settings.list.chosen
 	return m
 }
 
@@ -332,6 +335,9 @@ func (l *loop) takeIn(m *moved, fd int, drop func()) {
 	c.stats = clientStats{m.Units, m.Grouped, m.Errors}
 	sets := core.Numbered(l.Settings, m.Sets)
 	c.set, c.settings.start, c.settings.owed = sets[m.Set], sets[m.Start], m.Owed
+	if m.ListChosen {
+		c.settings.list = listOf(m.List)
+	}
 	s, err := l.Watch(fd, c)
 	if err != nil {
 		l.srv.Log.Error("cannot watch client socket", "error", err)

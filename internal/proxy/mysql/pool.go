@@ -73,7 +73,8 @@ type poolFacts struct {
 	confuses       bool            // it tells of variables under the names of others
 	galera         bool            // the step from id to id changes as nodes come and go
 	fixed          map[string]bool // session variables that change by themselves and that nobody can set
-	told           []string        // variables of which sessions are told by default, in lower case; see stateFor
+	trackList      string          // variables of which sessions are told by default
+	told           []string        // the same of which sessions are told by default, in lower case; see stateFor
 	tellsGTID      bool            // sessions are told the GTIDs of their transactions by default
 	// initConnect is what the server runs for a new session of the account, and not
 	// for one that is reset.
@@ -159,6 +160,7 @@ func (p *pool) release(b *backend) {
 	}
 	b.owner, b.lane, b.sequencer = nil, nil, nil
 	b.s.Throttle(false) // its last client may still have much to read
+	b.Doomed = b.Doomed || b.shows
 	if b.status&mywire.StatusInTrans != 0 {
 		// A text was not what weir took it for. Anyone who came next would be in
 		// the transaction that it began.

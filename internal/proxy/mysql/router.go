@@ -147,7 +147,7 @@ func (rt *router) query(msg []byte) int {
 		return len(msg)
 	}
 	own := info.Effects
-	if !c.texts.reach(sql, &info) {
+	if c.settings.ofList(sql, &info) || !c.texts.reach(sql, &info) {
 		return rt.needBackend()
 	}
 	switch routeOf(&info) {

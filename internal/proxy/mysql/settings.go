@@ -273,6 +273,8 @@ type settings struct {
 	// The client has chosen itself of which variables, or whether of changes of
 	// the session's state, it is told.
 	choseVariables, choseChanges bool
+	// list is of which variables the client is told, where weir itself knows that.
+	list list
 }
 
 // noteSet looks at what SET assigns for what the server's own report leaves

@@ -37,22 +37,12 @@ func (f *poolFacts) learnFixed(rows [][][]byte) {
 
 // learnTold keeps what the server's own settings have it tell clients.
 func (f *poolFacts) learnTold(variables, gtids string) {
-	f.told = nil
-	for name := range strings.SplitSeq(strings.ToLower(variables), ",") {
-		f.told = append(f.told, strings.TrimSpace(name))
-	}
+	f.trackList, f.told = variables, namesIn(variables)
 	f.tellsGTID = !strings.EqualFold(gtids, "OFF") || f.tells([]byte("last_gtid"))
 }
 
 // tells tells whether clients are told of a variable unless they say otherwise.
-func (f *poolFacts) tells(name []byte) bool {
-	for _, n := range f.told {
-		if n == "*" || len(n) == len(name) && strings.EqualFold(n, string(name)) {
-			return true
-		}
-	}
-	return false
-}
+func (f *poolFacts) tells(name []byte) bool { return listed(f.told, name) }
 
 // awaitsGTID tells whether the client is told the GTID of each of its transactions. The
 // members of a group share one, which is told only when the group has ended.

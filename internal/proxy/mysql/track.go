@@ -142,7 +142,10 @@ func (sg *settings) trackVariable(set *session.Set, name, value string) *session
 			c.diag.last.setID(uint64OrZero(value))
 			return set
 		}
-		sg.choseVariables = sg.choseVariables || name == "session_track_system_variables"
+		if name == trackList && c.link != nil && c.link.shows {
+			return set // weir asks for it
+		}
+		sg.choseVariables = sg.choseVariables || name == trackList
 		sg.choseChanges = sg.choseChanges || name == "session_track_state_change"
 		c.pins.add(cause)
 		if name == "session_track_schema" {
@@ -150,7 +153,7 @@ func (sg *settings) trackVariable(set *session.Set, name, value string) *session
 		}
 		return set
 	}
-	if name == "sql_auto_is_null" && value == "ON" {
+	if name == "sql_auto_is_null" && (value == "ON" || value == "1") {
 		c.pins.add(pinSet) // a comparison with NULL then asks for LAST_INSERT_ID()
 	}
 	if strings.HasPrefix(name, "wsrep_") || strings.HasPrefix(name, "pseudo_") {
@@ -197,7 +200,7 @@ func (sg *settings) stateFor(state []byte, grouped bool) []byte {
 		case mywire.TrackSchema:
 			told = true
 		case mywire.TrackSystemVariables:
-			told = sg.choseVariables || sg.c.p.facts.tells(ch.Name)
+			told = sg.tells(ch.Name)
 		case mywire.TrackStateChange:
 			told = sg.choseChanges
 		}
