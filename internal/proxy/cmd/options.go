@@ -268,7 +268,7 @@ func generalOptions() []cli.Option[proxyConfig] {
 		},
 		{
 			Group: groupLimits, Name: "login-check-interval", Arg: "DURATION", Default: "1s", Reload: true,
-			Help: "for how long what PostgreSQL has said of a role (whether it may log in, and how its sessions begin) serves its next logins, whose password weir checks by a file, or who need none; 0 asks at each login",
+			Help: "for how long what the server has said of a role or an account (whether it may log in, and how its sessions begin) serves its next logins, where they do not depend on it for the password; 0 asks at each login",
 			Set: func(c *proxyConfig, v string) error {
 				if v == "0" {
 					c.shared.LoginCheckInterval = -1

@@ -35,8 +35,9 @@ const (
 // accounts remember which account the server has taken for whom. Safe for concurrent
 // use.
 type accounts struct {
-	mu   sync.Mutex
-	seen map[string]account // guarded by mu: by the name at login
+	mu     sync.Mutex
+	seen   map[string]account // guarded by mu: by the name at login
+	forgot time.Duration      // guarded by mu: rows that were asked for before serve no login
 }
 
 type account struct {
@@ -49,6 +50,9 @@ type account struct {
 	// the fast path of caching_sha2_password takes what a full login has shown.
 	secret       mywire.Secret
 	read, usable bool
+
+	rows  [][]sql.NullString // the accounts that the name may be, when that was last asked
+	asked time.Duration
 }
 
 func (a *accounts) get(name string, hash uint64, now time.Duration) (account, bool) {
@@ -78,6 +82,35 @@ func (a *accounts) put(name string, is account) {
 		a.seen = make(map[string]account)
 	}
 	a.seen[strings.Clone(name)] = is
+}
+
+// recent returns the accounts that a name may be, if that was asked less than keep ago by
+// a login that weir itself has decided. Who proves that it knows the password by these
+// needs no new question: see Server.stored.
+func (a *accounts) recent(name string, keep, now time.Duration) [][]sql.NullString {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if have := a.seen[name]; have.asked > a.forgot && now-have.asked < keep {
+		return have.rows
+	}
+	return nil
+}
+
+// heard keeps the accounts that a name may be.
+func (a *accounts) heard(name string, rows [][]sql.NullString, asked time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if have, ok := a.seen[name]; ok && asked > have.asked {
+		have.rows, have.asked = rows, asked
+		a.seen[name] = have
+	}
+}
+
+// askAgain has everyone be asked about at the next login.
+func (a *accounts) askAgain(now time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.forgot = now
 }
 
 // forget forgets all: another server chooses by itself.

@@ -263,9 +263,9 @@ func (s *Server) authenticate(ctx context.Context, v *visitor) error {
 			return fmt.Errorf("look up secret of %q: %w", user, err)
 		}
 	case cfg.Auth == AuthAuto:
-		rows := s.lookups.accounts(ctx, user)
+		var rows [][]sql.NullString
 		var known bool
-		if secret, known = s.known.accounts.stored(user, rows, s.grants.hash(rows), s.Monotonic()); !known {
+		if secret, rows, known = s.stored(ctx, v); !known {
 			return s.relay(ctx, v, rows)
 		}
 		if _, seen := s.known.welcomes.get(v.key, s.Monotonic()); !seen && !secret.Teaches() {
@@ -281,6 +281,25 @@ func (s *Server) authenticate(ctx context.Context, v *visitor) error {
 	s.creds.Learn(user, keys)
 	v.keys = keys
 	return s.vouch(ctx, v, secret.Plugin())
+}
+
+// stored returns what the server checks a client's login by, and the accounts that its
+// name may be; known is false if the server has to do that itself. Accounts that were asked
+// for at a login not long ago serve a client who has proved itself by them. Anyone else may
+// have a newer password, and is asked about.
+func (s *Server) stored(ctx context.Context, v *visitor) (secret mywire.Secret, rows [][]sql.NullString, known bool) {
+	user, a := v.key.user, &s.known.accounts
+	now := s.Monotonic()
+	if rows = a.recent(user, s.cfg().LoginCheckInterval, now); rows != nil {
+		if secret, known = a.stored(user, rows, s.grants.hash(rows), now); known && v.wire.Proves(secret) {
+			return secret, rows, true
+		}
+	}
+	rows = s.lookups.accounts(ctx, user)
+	if secret, known = a.stored(user, rows, s.grants.hash(rows), s.Monotonic()); known {
+		a.heard(user, rows, now)
+	}
+	return secret, rows, known
 }
 
 // How a login was decided, in metrics.

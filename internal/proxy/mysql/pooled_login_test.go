@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/proxy/mysql"
@@ -98,7 +99,7 @@ func TestPooledLoginsSeeWhatHasChanged(t *testing.T) {
 				continue
 			}
 			t.Run(plugin, func(t *testing.T) {
-				w := startFor(t, server, "", func(c *mysql.Config) { c.ClientTLS = serverTLS(t) })
+				w := startFor(t, server, "", func(c *mysql.Config) { c.ClientTLS, c.LoginCheckInterval = serverTLS(t), -1 })
 				want := func(what, password string, number uint16) {
 					t.Helper()
 					c, err := w.tryDial(as(plugin, password, mywire.TLSRequired))
@@ -202,7 +203,7 @@ func TestPooledConnectionsAreOfTheAccount(t *testing.T) {
 			return fmt.Sprintf("CREATE USER two@'%s' IDENTIFIED BY '%s'", host, password)
 		}
 		admin.must(create("%", "any"))
-		w := startFor(t, server, "", func(c *mysql.Config) { c.ClientTLS, c.Loops = serverTLS(t), 1 })
+		w := startFor(t, server, "", func(c *mysql.Config) { c.ClientTLS, c.Loops, c.LoginCheckInterval = serverTLS(t), 1, -1 })
 		// see has several sessions hold connections at once.
 		see := func(what, password, want string) {
 			t.Helper()
@@ -234,5 +235,53 @@ func TestPooledConnectionsAreOfTheAccount(t *testing.T) {
 		admin.must("DROP USER two@'127.0.0.1', two@localhost")
 		see("the nearer one was dropped", "any", "two@%")
 		admin.must("DROP USER two@'%'")
+	})
+}
+
+// The accounts that one login has asked for serve others who prove themselves by them; a
+// new password holds at once, and so does what is changed over weir.
+func TestLoginsShareAnAnswerAboutAccounts(t *testing.T) {
+	t.Parallel()
+	eachServer(t, func(t *testing.T, server *lab.MySQL) {
+		admin := direct(t, server, "")
+		admin.must("CREATE USER shares@'%' IDENTIFIED BY 'first'")
+		admin.must("CREATE USER shares_admin@'%' IDENTIFIED BY 'admin'")
+		admin.must("GRANT CREATE USER ON *.* TO shares_admin@'%'")
+		defer admin.must("DROP USER shares@'%', shares_admin@'%'")
+		w := startFor(t, server, "", func(c *mysql.Config) { c.ClientTLS, c.LoginCheckInterval = serverTLS(t), time.Hour })
+		in := func(password string) uint16 {
+			c, err := w.tryDial(as("shares", password, mywire.TLSRequired))
+			if err != nil {
+				return code(err)
+			}
+			_ = c.Close()
+			return 0
+		}
+		want := func(what, password string, number uint16) {
+			t.Helper()
+			if got := in(password); got != number {
+				t.Errorf("%s: %d, want %d", what, got, number)
+			}
+		}
+		for range 5 {
+			want("the password", "first", 0)
+		}
+		want("a wrong password", "wrong", mywire.ErrAccessDenied)
+		want("the password, again", "first", 0)
+		admin.must("ALTER USER shares@'%' IDENTIFIED BY 'second'") // not over weir
+		want("a new password", "second", 0)
+		want("the one before", "first", mywire.ErrAccessDenied)
+		for range 3 {
+			want("the new password, again", "second", 0)
+		}
+		over := w.dial(as("shares_admin", "admin", mywire.TLSRequired))
+		over.must("ALTER USER shares@'%' IDENTIFIED BY 'third'")
+		want("a password that was changed over weir", "second", mywire.ErrAccessDenied)
+		want("the one that holds", "third", 0)
+		want("the one that holds, again", "third", 0)
+		over.must("DROP USER shares@'%'")
+		want("an account that was dropped over weir", "third", mywire.ErrAccessDenied)
+		admin.must("CREATE USER shares@'%' IDENTIFIED BY 'third'")
+		want("one that was made anew", "third", 0)
 	})
 }

@@ -39,6 +39,7 @@ func changesSessions(sql string, eff myscan.Effect) bool {
 // the server's sessions learned anew. It is called on a loop.
 func (s *Server) renew(on *loop) {
 	s.known.welcomes.forget()
+	s.known.accounts.askAgain(s.Monotonic())
 	s.eachPool(on, (*pool).renew)
 }
 

@@ -101,9 +101,9 @@ type Options struct {
 	FailoverTimeout time.Duration
 	// LoginTimeout bounds a client's login. Default: 60 s.
 	LoginTimeout time.Duration
-	// LoginCheckInterval is for how long what the server has said of a role at one login
-	// serves others, where nothing else of them depends on it. PostgreSQL only. Default:
-	// 1 s; less than 0: each login has the server asked.
+	// LoginCheckInterval is for how long what the server has said of a role or of accounts
+	// at one login serves others, where nothing else of them depends on it. Default: 1 s;
+	// less than 0: each login has the server asked.
 	LoginCheckInterval time.Duration
 	// ClientWriteTimeout disconnects a client that takes nothing of a long answer
 	// for this long while others wait for the backend that it holds by that.

@@ -41,6 +41,26 @@ func (c *Client) Authenticate(ctx context.Context, secret Secret) (*ClientKeys, 
 	return keys, nil
 }
 
+// Proves reports whether the client has shown in its first message that it knows the
+// password, of which secret is what a server stores. The client is asked and told
+// nothing: where it has not, Authenticate checks it.
+func (c *Client) Proves(secret Secret) bool {
+	a := &authenticator{Client: c, secret: secret, salt: c.Salt}
+	plugin := a.choose()
+	if plugin != c.Response.Plugin || plugin != c.plugin || len(c.Response.Auth) < 2 {
+		return false
+	}
+	switch plugin {
+	case PluginNative:
+		_, err := a.native(c.Response.Auth)
+		return err == nil
+	case PluginSHA2:
+		stage2, known := secret.sha2Stage2()
+		return known && sha2Stage1(c.Response.Auth, a.salt, stage2) != nil
+	}
+	return false
+}
+
 // ed25519SaltLen is the length of MariaDB's challenge for the plugin ed25519.
 const ed25519SaltLen = 32
 
