@@ -7,49 +7,33 @@ import (
 	"testing"
 
 	"github.com/weirdb/weir/internal/proxy/mysql"
+	"github.com/weirdb/weir/internal/proxy/proxytest"
 )
 
 // gateway stands before a server. If it is silent the server is not told that the
 // client understands reports of the session's state, although it has promised them.
 func gateway(t *testing.T, server string, silent bool) (addr string) {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = ln.Close() })
-	go func() {
-		for {
-			client, err := ln.Accept()
-			if err != nil {
+	return proxytest.Gateway(t, server, func(client, be net.Conn) {
+		go func() {
+			_, _ = io.Copy(client, be)
+			_ = client.Close()
+		}()
+		go func() {
+			defer be.Close()
+			const sessionTrack = 1 << 7 // of the third byte of the capabilities
+			head := make([]byte, 4+4)
+			if _, err := io.ReadFull(client, head); err != nil {
 				return
 			}
-			be, err := net.Dial("tcp", server)
-			if err != nil {
-				_ = client.Close()
-				continue
+			if silent {
+				head[4+2] &^= sessionTrack
 			}
-			go func() {
-				_, _ = io.Copy(client, be)
-				_ = client.Close()
-			}()
-			go func() {
-				defer be.Close()
-				const sessionTrack = 1 << 7 // of the third byte of the capabilities
-				head := make([]byte, 4+4)
-				if _, err := io.ReadFull(client, head); err != nil {
-					return
-				}
-				if silent {
-					head[4+2] &^= sessionTrack
-				}
-				if _, err := be.Write(head); err == nil {
-					_, _ = io.Copy(be, client)
-				}
-			}()
-		}
-	}()
-	return ln.Addr().String()
+			if _, err := be.Write(head); err == nil {
+				_, _ = io.Copy(be, client)
+			}
+		}()
+	})
 }
 
 // TestServerThatDoesNotReport: behind a gateway that reports no changes of sessions

@@ -6,20 +6,14 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/proxy/mysql"
+	"github.com/weirdb/weir/internal/proxy/proxytest"
 	"github.com/weirdb/weir/internal/proxy/sight"
 )
 
 // shape finds what w counts of the statements with the given text.
 func (w *weir) shape(text string) sight.ShapeStatus {
 	w.tb.Helper()
-	snap := w.snapshot()
-	for _, s := range snap.Shapes {
-		if s.Text == text {
-			return s
-		}
-	}
-	w.tb.Fatalf("no shape %q among %+v", text, snap.Shapes)
-	return sight.ShapeStatus{}
+	return proxytest.Shape(w.tb, w, text)
 }
 
 // TestShapesCountWhatRan: each path, rows, errors and waits, by shape; and the
@@ -90,13 +84,7 @@ func TestShapesCountWhatRan(t *testing.T) {
 	if s := w.shape("insert into r(id, v) values (?, ?)"); s.Runs != 20 || s.Rows != 20 || s.Grouped == 0 {
 		t.Errorf("grouped: %+v", s)
 	}
-	var failed sight.ShapeStatus
-	for _, s := range w.snapshot().Shapes {
-		if s.Errors > 0 {
-			failed = s
-		}
-	}
-	if failed.Runs != 4 || failed.Errors != 4 || failed.Rows != 0 {
+	if failed := proxytest.Failed(t, w); failed.Runs != 4 || failed.Errors != 4 || failed.Rows != 0 {
 		t.Errorf("failed: %+v", failed)
 	}
 	var all, latency, wait, server uint64

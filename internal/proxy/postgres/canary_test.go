@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/weirdb/weir/internal/proxy/postgres"
+	"github.com/weirdb/weir/internal/proxy/proxytest"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
@@ -16,33 +17,16 @@ import (
 // of settings once a session has begun.
 func gateway(t *testing.T, server string, silent bool) (addr string) {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = ln.Close() })
-	go func() {
-		for {
-			client, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			be, err := net.Dial("tcp", server)
-			if err != nil {
-				_ = client.Close()
-				continue
-			}
-			go func() {
-				_, _ = io.Copy(be, client)
-				_ = be.Close()
-			}()
-			go func() {
-				_ = passOn(client, be, silent)
-				_ = client.Close()
-			}()
-		}
-	}()
-	return ln.Addr().String()
+	return proxytest.Gateway(t, server, func(client, be net.Conn) {
+		go func() {
+			_, _ = io.Copy(be, client)
+			_ = be.Close()
+		}()
+		go func() {
+			_ = passOn(client, be, silent)
+			_ = client.Close()
+		}()
+	})
 }
 
 // passOn copies messages of the server.
