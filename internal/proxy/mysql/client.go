@@ -57,15 +57,14 @@ type client struct {
 	idleSince time.Duration
 	stats     clientStats
 
-	begunMark uint64 // what had been written to it at begunAt; see checkBegun
-	begunAt   time.Duration
+	begun begun
 }
 
 // newClient makes a client of a loop.
 func newClient(l *loop) *client {
 	c := &client{l: l}
 	c.login.c, c.transport.c, c.router.c, c.fwd.c, c.back.c = c, c, c, c, c
-	c.pins.c, c.stmts.c, c.texts.c, c.settings.c, c.diag.c, c.moving.c = c, c, c, c, c, c
+	c.pins.c, c.stmts.c, c.texts.c, c.settings.c, c.diag.c, c.moving.c, c.begun.c = c, c, c, c, c, c, c
 	return c
 }
 
@@ -181,7 +180,7 @@ func (c *client) Tick() {
 	if c.s.Closed {
 		return
 	}
-	c.checkBegun()
+	c.begun.check()
 	if c.inTx() && limits.TransactionTimeout > 0 && c.l.Now-c.txSince > limits.TransactionTimeout {
 		c.p.Stats.Limited[core.LimitTransaction]++
 		c.fatal(mywire.NewError(mywire.ErrInteractionTimeout,

@@ -23,15 +23,24 @@ const overdueSlack = time.Second
 
 var errNotReady = errors.New("the server has not answered what makes the connection ready for a client (--queue-timeout)")
 
-// checkBegun refuses a command that is not begun for longer than --queue-timeout,
+// begun is whether the client's last command was begun.
+type begun struct {
+	c *client
+
+	mark uint64 // what had been written to the client at ...
+	at   time.Duration
+}
+
+// check refuses a command that is not begun for longer than --queue-timeout,
 // though it waits in no queue.
-func (c *client) checkBegun() {
+func (bg *begun) check() {
+	c := bg.c
 	limit := c.p.Limits.QueueTimeout
-	if limit <= 0 || !c.awaitsBegin() || c.s.Written != c.begunMark {
-		c.begunMark, c.begunAt = c.s.Written, c.l.Now
+	if limit <= 0 || !bg.awaits() || c.s.Written != bg.mark {
+		bg.mark, bg.at = c.s.Written, c.l.Now
 		return
 	}
-	if c.l.Now-c.begunAt <= limit+overdueSlack {
+	if c.l.Now-bg.at <= limit+overdueSlack {
 		return
 	}
 	p := c.p
@@ -40,7 +49,7 @@ func (c *client) checkBegun() {
 		"waiting", c.state == stateWaiting, "probing", c.state.asking(), "linked", c.link != nil, "pins", c.pins.held.String(), "in_use", p.uses())
 	e := mywire.NewError(mywire.ErrTooManyConnections,
 		"weir: a backend of pool %s was not made ready for this statement within %s (--queue-timeout): %s", p.key, limit, p.uses())
-	c.begunAt = c.l.Now
+	bg.at = c.l.Now
 	if c.state == stateWaiting {
 		b := c.fwd.readying
 		c.giveUpWaiting(e)
@@ -52,8 +61,9 @@ func (c *client) checkBegun() {
 	c.fatal(e) // what its connection is in the middle of, nobody knows
 }
 
-// awaitsBegin tells whether the client has sent a command that nobody is at.
-func (c *client) awaitsBegin() bool {
+// awaits tells whether the client has sent a command that nobody is at.
+func (bg *begun) awaits() bool {
+	c := bg.c
 	if c.cur != nil || c.inflight > 0 || c.state.leaving() || c.state == stateSending || c.transport.pass > 0 || c.transport.streams || c.s.Closing || c.link != nil && c.link.Depth() > 0 {
 		return false
 	}
