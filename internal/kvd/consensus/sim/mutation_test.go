@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/kvd/consensus"
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 var budget = flag.Int("budget", 0, "how many seeds to try with each bug, instead of its own number")
@@ -253,8 +254,9 @@ func firstLine(s string) string {
 
 // TestScenesAreFaultlessByThemselves plays what shows the bugs, without them.
 func TestScenesAreFaultlessByThemselves(t *testing.T) {
+	testkit.Alone(t)
 	n := 10 // `make torture` plays more
-	if raceEnabled || testing.Short() {
+	if testing.Short() {
 		n = 1
 	}
 	if *budget > 0 {

@@ -8,6 +8,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 var (
@@ -148,6 +150,7 @@ func TestSeedsThatFoundSomething(t *testing.T) {
 
 // TestSameSeedSameRun plays seeds twice, the second time with a trace.
 func TestSameSeedSameRun(t *testing.T) {
+	testkit.Alone(t)
 	hashes := map[uint64]bool{}
 	for seed := uint64(1); seed <= 30; seed++ {
 		one, err := Run(Options{Seed: seed})
