@@ -92,7 +92,8 @@ type Options struct {
 	ClusterParallelism int
 
 	// ChunkBytes is about how much of a table's size on disk makes one chunk:
-	// tables of more than one and a half of it are split. Default: 128 MiB.
+	// tables of more than one and a half of it are split. Default: half of what
+	// each of the Jobs has to read, but 8 to 128 MiB: see [Options.ChunkFor].
 	ChunkBytes int64
 
 	// LockWait is how long to wait for a lock on a table before giving up.
@@ -113,8 +114,9 @@ type Options struct {
 
 // Defaults.
 const (
-	DefaultChunkBytes = 128 << 20
-	DefaultLockWait   = time.Minute
+	LeastChunkBytes = 8 << 20
+	MostChunkBytes  = 128 << 20
+	DefaultLockWait = time.Minute
 	// MinChunkBytes keeps a typing error from making millions of files.
 	MinChunkBytes = 64 << 10
 )
@@ -131,13 +133,20 @@ func (o Options) WithDefaults() Options {
 	if o.ClusterParallelism == 0 {
 		o.ClusterParallelism = max(1, o.Profile.Databases)
 	}
-	if o.ChunkBytes == 0 {
-		o.ChunkBytes = DefaultChunkBytes
-	}
 	if o.LockWait == 0 {
 		o.LockWait = DefaultLockWait
 	}
 	return o
+}
+
+// ChunkFor is about how much of a table makes one chunk where so many bytes on disk
+// are read in all. The workers would wait for the one that has the largest table,
+// were it not split; where there are many tables, none is larger than a share.
+func (o Options) ChunkFor(total int64) int64 {
+	if o.ChunkBytes != 0 {
+		return o.ChunkBytes
+	}
+	return min(max(total/int64(2*max(1, o.Jobs)), LeastChunkBytes), MostChunkBytes)
 }
 
 // Partial reports whether something of the database, or of the cluster, is left
@@ -157,7 +166,7 @@ func (o Options) Validate() error {
 		return o.Adapt.Validate()
 	case o.ClusterParallelism < 1:
 		return fmt.Errorf("--cluster-parallelism %d: at least 1 is needed", o.ClusterParallelism)
-	case o.ChunkBytes < MinChunkBytes:
+	case o.ChunkBytes != 0 && o.ChunkBytes < MinChunkBytes:
 		return fmt.Errorf("--chunk-size %d: at least %d bytes are needed", o.ChunkBytes, MinChunkBytes)
 	case len(o.Databases) > 0 && !o.Cluster:
 		return errors.New("--database: only a cluster has several; without --cluster the DSN names the database")

@@ -198,10 +198,7 @@ func (r *Reader) open(ctx context.Context, c *Chunk) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &plainReader{c: c, stored: stored}
-	if r.manifest.Encryption == nil {
-		p.hash = sha256.New()
-	}
+	p := &plainReader{c: c, stored: stored, sum: c.PlainSum()}
 	if err := p.assemble(r); err != nil {
 		return nil, errors.Join(p.blame(err), stored.Close())
 	}
@@ -213,7 +210,7 @@ type plainReader struct {
 	c       *Chunk
 	stored  *storedReader
 	decoder io.ReadCloser
-	hash    hash.Hash // nil where the manifest keeps no plain hash
+	sum     *PlainSum // nil where the manifest keeps none
 	n       int64
 	err     error
 }
@@ -258,8 +255,8 @@ func (p *plainReader) Read(b []byte) (int, error) {
 	}
 	n, err := p.decoder.Read(b)
 	p.n += int64(n)
-	if p.hash != nil {
-		p.hash.Write(b[:n])
+	if p.sum != nil {
+		_, _ = p.sum.Write(b[:n]) // never fails
 	}
 	switch {
 	case p.n > p.c.PlainBytes:
@@ -284,10 +281,8 @@ func (p *plainReader) end() error {
 	if p.n != p.c.PlainBytes {
 		return p.differs(count(p.c.PlainBytes), count(p.n))
 	}
-	if p.hash != nil && p.c.PlainSHA256 != "" {
-		if got := hex.EncodeToString(p.hash.Sum(nil)); got != p.c.PlainSHA256 {
-			return p.differs("SHA-256 "+p.c.PlainSHA256, got)
-		}
+	if p.sum != nil && !p.sum.Same() {
+		return p.differs(p.sum.name+" "+p.sum.want, p.sum.got())
 	}
 	return io.EOF
 }

@@ -225,6 +225,9 @@ func (c Chunk) check() error {
 	if !isSum(c.StoredSHA256) || c.PlainSHA256 != "" && !isSum(c.PlainSHA256) {
 		return fmt.Errorf("chunk %s: a SHA-256 has %d hexadecimal digits", c.Path, len(noDigest))
 	}
+	if _, err := hex.DecodeString(c.PlainXXH64); err != nil || c.PlainXXH64 != "" && len(c.PlainXXH64) != 16 || strings.ToLower(c.PlainXXH64) != c.PlainXXH64 {
+		return fmt.Errorf("chunk %s: an XXH64 has 16 hexadecimal digits", c.Path)
+	}
 	return nil
 }
 

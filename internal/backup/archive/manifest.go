@@ -235,7 +235,8 @@ type Chunk struct {
 
 	Rows         int64  `json:"rows,omitempty"`
 	PlainBytes   int64  `json:"plain_bytes"`
-	PlainSHA256  string `json:"plain_sha256,omitempty"`
+	PlainXXH64   string `json:"plain_xxh64,omitempty"`
+	PlainSHA256  string `json:"plain_sha256,omitempty"` // in its place, by earlier versions
 	StoredBytes  int64  `json:"stored_bytes"`
 	StoredSHA256 string `json:"stored_sha256"`
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"filippo.io/age"
+	"github.com/cespare/xxhash/v2"
 )
 
 // A ChunkWriter takes the plain bytes of one chunk. One goroutine uses it, except
@@ -48,7 +49,7 @@ type ChunkWriter struct {
 var errAborted = errors.New("chunk was aborted")
 
 // start runs the stages of a chunk whose lease and object are there.
-func (c *ChunkWriter) start(enc encoder, sink *chunkSink, plainHash hash.Hash) {
+func (c *ChunkWriter) start(enc encoder, sink *chunkSink) {
 	c.plain = make(chan []byte, cap(c.lease.plain.free))
 	c.stored = make(chan []byte, cap(c.lease.stored.free))
 	out := &ringWriter{ctx: c.ctx, ring: c.lease.stored, to: c.stored}
@@ -59,7 +60,7 @@ func (c *ChunkWriter) start(enc encoder, sink *chunkSink, plainHash hash.Hash) {
 		defer c.stages.Done()
 		defer close(c.stored)
 		defer since(&c.w.clocks.compress, time.Now())
-		if err := guarded(c.chunk.Path, func() error { return c.compress(enc, out, plainHash) }); err != nil {
+		if err := guarded(c.chunk.Path, func() error { return c.compress(enc, out) }); err != nil {
 			c.cancel(err)
 			if errors.As(err, new(*stagePanic)) {
 				return // nothing is known of the encoder
@@ -79,7 +80,13 @@ func (c *ChunkWriter) start(enc encoder, sink *chunkSink, plainHash hash.Hash) {
 }
 
 // compress runs until plain is closed or the chunk has failed.
-func (c *ChunkWriter) compress(enc encoder, out *ringWriter, plainHash hash.Hash) error {
+func (c *ChunkWriter) compress(enc encoder, out *ringWriter) error {
+	// The hash of what nobody but the holders of a key may know would let others
+	// test guesses; for them, encryption authenticates the plain bytes.
+	open := c.w.seal == nil
+	knows, known := enc.(summed)
+	var plain xxhash.Digest
+	plain.Reset()
 	for {
 		b, more, err := receive(c.ctx, c.plain, &c.w.clocks.compressInput)
 		switch {
@@ -89,16 +96,19 @@ func (c *ChunkWriter) compress(enc encoder, out *ringWriter, plainHash hash.Hash
 			if err := enc.Close(); err != nil {
 				return fmt.Errorf("compress chunk %s: %w", c.chunk.Path, err)
 			}
-			if plainHash != nil {
-				c.chunk.PlainSHA256 = hex.EncodeToString(plainHash.Sum(nil))
+			switch {
+			case open && known:
+				c.chunk.PlainXXH64 = plainXXH64(knows.Sum64())
+			case open:
+				c.chunk.PlainXXH64 = plainXXH64(plain.Sum64())
 			}
 			out.flush()
 			return nil
 		case c.ctx.Err() != nil:
 			return context.Cause(c.ctx)
 		}
-		if plainHash != nil {
-			plainHash.Write(b)
+		if open && !known {
+			_, _ = plain.Write(b) // never fails
 		}
 		if _, err := enc.Write(b); err != nil {
 			return fmt.Errorf("compress chunk %s: %w", c.chunk.Path, err)

@@ -116,7 +116,7 @@ func (v *backupVerb) flags(f *pflag.FlagSet) {
 	addAdapt(f, &o.Adapt)
 	f.IntVar(&v.dumpJobs, "dump-jobs", 0, "how many connections read tables (default --jobs)")
 	f.IntVar(&o.ClusterParallelism, "cluster-parallelism", 0, "how many databases to read side by side (default by the profile)")
-	f.StringVar(&v.chunk, "chunk-size", "128MB", "split tables that are larger on disk")
+	f.StringVar(&v.chunk, "chunk-size", "", "split tables that are larger on disk (default by what there is to read for each of --jobs, at most 128MB)")
 	f.DurationVar(&o.LockWait, "lock-wait-timeout", backup.DefaultLockWait, "how long to wait for a lock on a table; negative: for ever")
 	f.StringVar(&o.TempDir, "temp-dir", "", "directory for definitions while they are read")
 	v.archive.add(f)
@@ -149,14 +149,18 @@ func (v *backupVerb) complete() error {
 	if o.Profile, err = bulk.ProfileNamed(v.profile, bulk.ThisMachine()); err != nil {
 		return fmt.Errorf("--profile: %w", err)
 	}
-	size, err := cli.ParseSize(v.chunk)
-	if err != nil {
-		return fmt.Errorf("--chunk-size %q: %w", v.chunk, err)
+	if v.chunk != "" {
+		size, err := cli.ParseSize(v.chunk)
+		if err != nil {
+			return fmt.Errorf("--chunk-size %q: %w", v.chunk, err)
+		}
+		if o.ChunkBytes = int64(size); size == 0 {
+			o.ChunkBytes = -1 // which is judged with the other options
+		}
 	}
 	if v.jobs < 0 || v.dumpJobs < 0 {
 		return errors.New("--jobs and --dump-jobs: at least 1 is needed")
 	}
-	o.ChunkBytes = int64(size)
 	o.Jobs = cmp.Or(v.dumpJobs, v.jobs)
 	o.Progress = &bulk.Progress{}
 	o.NoLockTables = !v.lockTables

@@ -3,12 +3,8 @@ package mysql
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash"
-	"strings"
 	"time"
 
 	"github.com/weirdb/weir/internal/backup/archive"
@@ -27,12 +23,21 @@ func (r *runner) rows(ctx context.Context) error {
 	r.opts.Progress.Phase("data")
 	var jobs []bulk.Job
 	var locked []string
+	var total int64
+	for _, d := range r.databases {
+		for _, t := range d.tables {
+			if t.withRows {
+				total += t.bytes
+			}
+		}
+	}
+	chunk := r.opts.ChunkFor(total)
 	for _, d := range r.databases {
 		for _, t := range d.tables {
 			if !t.withRows {
 				continue
 			}
-			if err := (divider{r}).divide(ctx, t); err != nil {
+			if err := (divider{r, chunk}).divide(ctx, t); err != nil {
 				return err
 			}
 			for _, p := range t.parts {
@@ -178,18 +183,18 @@ const insertBytes = 512 << 10
 // be compressed, encrypted or sent. A position in the binary log that is the same
 // would prove less: not everything is logged.
 func (r *runner) holds(ctx context.Context, s *my.Session, t *table, p part, c archive.Chunk, sum *my.RowSum) (bool, error) {
-	if c.PlainSHA256 == "" || c.Content != r.content(t) {
+	same := c.PlainSum()
+	if same == nil || c.Content != r.content(t) {
 		return false, nil
 	}
-	var h hash.Hash = sha256.New()
 	rows, err := r.read(ctx, s, t, p, sum, func(b []byte) error {
-		_, err := h.Write(b)
+		_, err := same.Write(b)
 		return err
 	})
 	if err != nil {
 		return false, err
 	}
-	return rows == c.Rows && strings.EqualFold(hex.EncodeToString(h.Sum(nil)), c.PlainSHA256), nil
+	return rows == c.Rows && same.Same(), nil
 }
 
 // finish counts a part that is done.

@@ -36,13 +36,16 @@ var integers = []string{"tinyint", "smallint", "mediumint", "int", "bigint"}
 var ordered = append([]string{"decimal", "char", "varchar", "binary", "varbinary", "date", "datetime", "timestamp"}, integers...)
 
 // A divider splits tables into parts that are read side by side.
-type divider struct{ *runner }
+type divider struct {
+	*runner
+	chunk int64 // about how many bytes a part has
+}
 
 // divide decides in which parts a table is read. Tables of more than one and a
 // half chunks are split by their primary key, or a unique one.
 func (r divider) divide(ctx context.Context, t *table) error {
 	t.parts = []part{{number: 1}}
-	if t.bytes <= r.opts.ChunkBytes+r.opts.ChunkBytes/2 || t.rows < 2 {
+	if t.bytes <= r.chunk+r.chunk/2 || t.rows < 2 {
 		return nil
 	}
 	k, err := r.key(ctx, t)
@@ -50,7 +53,7 @@ func (r divider) divide(ctx context.Context, t *table) error {
 		return err
 	}
 	t.key = k.list()
-	target := max(1, int64(float64(t.rows)*float64(r.opts.ChunkBytes)/float64(t.bytes)))
+	target := max(1, int64(float64(t.rows)*float64(r.chunk)/float64(t.bytes)))
 	old := r.earlier(t, k)
 	var from []string
 	first := 1

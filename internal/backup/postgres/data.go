@@ -2,8 +2,6 @@ package postgres
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"strconv"
@@ -177,17 +175,17 @@ func (d *database) holds(ctx context.Context, w *worker, t *tableData, part int,
 	if !d.opts.Checksums && d.server.SystemID != "" && c.Attributes[attrSnapshot] == d.shows() {
 		return true, &sum, nil
 	}
-	if c.PlainSHA256 == "" {
+	same := c.PlainSum()
+	if same == nil {
 		return false, nil, nil
 	}
-	h := sha256.New()
 	rows, _, err := d.copy(ctx, w, t, part, func(p []byte) error {
 		if d.opts.Checksums {
 			if err := sum.Write(p); err != nil {
 				return err
 			}
 		}
-		_, err := h.Write(p)
+		_, err := same.Write(p)
 		return err
 	})
 	if err == nil && d.opts.Checksums {
@@ -196,7 +194,7 @@ func (d *database) holds(ctx context.Context, w *worker, t *tableData, part int,
 	if err != nil {
 		return false, nil, err
 	}
-	return rows == c.Rows && hex.EncodeToString(h.Sum(nil)) == c.PlainSHA256, &sum, nil
+	return rows == c.Rows && same.Same(), &sum, nil
 }
 
 // finish counts a part that is done.

@@ -167,6 +167,7 @@ func (d *database) plan(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	var total int64
 	for _, t := range d.tables {
 		if t.partitioned || without[t.oid] || t.unlogged && d.opts.NoUnlogged {
 			continue
@@ -177,16 +178,20 @@ func (d *database) plan(ctx context.Context) error {
 		}
 		td := &tableData{table: t, parts: 1, binary: d.opts.Binary && t.portable}
 		td.sum.Binary = td.binary
-		d.split(td)
 		d.content = append(d.content, td)
-		d.opts.Progress.Expect(t.bytes, int64(td.parts))
+		total += t.bytes
+	}
+	chunk := d.opts.ChunkFor(total)
+	for _, t := range d.content {
+		d.split(t, chunk)
+		d.opts.Progress.Expect(t.bytes, int64(t.parts))
 	}
 	return nil
 }
 
 // split divides a large table into ranges of pages. A resumed backup divides as
 // the interrupted one did, for its chunks to be of use.
-func (d *database) split(t *tableData) {
+func (d *database) split(t *tableData, chunk int64) {
 	if !t.heap || t.condition != "" || t.pages < 2 || d.server.Number < 140000 {
 		return // before PostgreSQL 14 a range of pages is found by reading all of them
 	}
@@ -196,11 +201,11 @@ func (d *database) split(t *tableData) {
 		}
 		return
 	}
-	if t.bytes <= d.opts.ChunkBytes+d.opts.ChunkBytes/2 {
+	if t.bytes <= chunk+chunk/2 {
 		return
 	}
 	// What is stored out of line counts in the size of a part.
-	t.divide(max(1, int64(float64(t.pages)*float64(d.opts.ChunkBytes)/float64(t.bytes))))
+	t.divide(max(1, int64(float64(t.pages)*float64(chunk)/float64(t.bytes))))
 }
 
 func (t *tableData) divide(perPart int64) {
