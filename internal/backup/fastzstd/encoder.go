@@ -24,8 +24,11 @@ const (
 	slack    = 16 // bytes behind buffers that may be read and written
 	tableLog = 14
 
-	// rebase is when positions, which have 32 bits, begin anew.
-	rebase = 1 << 30
+	// An entry of the table is a position, as much of it as tells those of a window
+	// apart, and a part of the hash: most that would not match are not looked at.
+	tagBits = 12
+	tagMask = 1<<tagBits - 1
+	posMask = 1<<(32-tagBits) - 1
 )
 
 // Encoder is an [io.WriteCloser] that compresses. Reset begins its stream.
@@ -37,7 +40,7 @@ type Encoder struct {
 	// buf[:n] is the history and what is to be compressed, from begin on.
 	buf      []byte
 	begin, n int
-	base     uint32 // position of buf[0], as the table has it; 0 is none
+	base     uint32 // position of buf[0] in the stream, modulo 2^32
 	table    [1 << tableLog]uint32
 	rep      [3]uint32
 
@@ -69,17 +72,8 @@ func (e *Encoder) Reset(w io.Writer) {
 	e.w, e.err, e.headed = w, nil, false
 	e.sum.Reset()
 	e.rep = [3]uint32{1, 4, 8}
-	// What the table has of the stream before lies before its base.
-	e.base += uint32(e.n) + 1
-	e.begin, e.n = 0, 0
-	if e.base > rebase {
-		e.restart()
-	}
-}
-
-func (e *Encoder) restart() {
+	e.begin, e.n, e.base = 0, 0, 0
 	clear(e.table[:])
-	e.base = 1
 }
 
 // Sum64 is the XXH64 of what came in. The frame has its lower half.
@@ -159,16 +153,14 @@ func (e *Encoder) slide() {
 	d := e.n - window
 	copy(e.buf, e.buf[d:e.n])
 	e.n, e.begin = window, window
-	if e.base += uint32(d); e.base > rebase {
-		e.restart()
-	}
+	e.base += uint32(d)
 }
 
 func load64(b []byte, i int) uint64 { return binary.LittleEndian.Uint64(b[i:]) }
 func load32(b []byte, i int) uint32 { return binary.LittleEndian.Uint32(b[i:]) }
 
 // hash is of the lower seven bytes: shorter matches cost more time than they save room.
-func hash(v uint64) uint64 { return (v << 8 * 58295818150454627) >> (64 - tableLog) }
+func hash(v uint64) uint64 { return (v << 8 * 58295818150454627) >> (64 - tableLog - tagBits) }
 
 // find divides buf[begin:n] into sequences and literals.
 func (e *Encoder) find() {
@@ -190,21 +182,28 @@ func (e *Encoder) find() {
 			}
 			v := load64(buf, ip)
 			h, h1 := hash(v), hash(v>>8)
-			cand, cand1 := int(table[h]-base), int(table[h1]-base)
-			table[h], table[h1] = base+uint32(ip), base+uint32(ip)+1
+			c, c1 := table[h>>tagBits], table[h1>>tagBits]
+			now := uint32(ip) + base
+			table[h>>tagBits], table[h1>>tagBits] = now<<tagBits|uint32(h)&tagMask, (now+1)<<tagBits|uint32(h1)&tagMask
 			if at := ip + 2 - rep1; at >= low && load32(buf, at) == uint32(v>>16) {
 				ip += 2
 				match, offset = at, 1
 				break
 			}
-			if cand >= low && cand < ip && load32(buf, cand) == uint32(v) {
-				match, offset = cand, uint32(ip-cand)+3
-				break
+			if (c^uint32(h))&tagMask == 0 {
+				d := int((now - c>>tagBits) & posMask)
+				if cand := ip - d; d != 0 && cand >= low && load32(buf, cand) == uint32(v) {
+					match, offset = cand, uint32(d)+3
+					break
+				}
 			}
-			if cand1 >= low && cand1 <= ip && load32(buf, cand1) == uint32(v>>8) {
-				ip++
-				match, offset = cand1, uint32(ip-cand1)+3
-				break
+			if (c1^uint32(h1))&tagMask == 0 {
+				d := int((now + 1 - c1>>tagBits) & posMask)
+				if cand := ip + 1 - d; d != 0 && cand >= low && load32(buf, cand) == uint32(v>>8) {
+					ip++
+					match, offset = cand, uint32(d)+3
+					break
+				}
 			}
 			ip += 2 + (ip-anchor)>>6
 		}
@@ -247,12 +246,15 @@ func (e *Encoder) find() {
 			break
 		}
 		v := load64(buf, inside)
-		table[hash(v)] = base + uint32(inside)
-		table[hash(load64(buf, ip-2))] = base + uint32(ip-2)
+		h := hash(v)
+		table[h>>tagBits] = (base+uint32(inside))<<tagBits | uint32(h)&tagMask
+		h = hash(load64(buf, ip-2))
+		table[h>>tagBits] = (base+uint32(ip-2))<<tagBits | uint32(h)&tagMask
 		// What follows may continue the match before.
 		for ip <= limit && ip-rep2 >= low && load32(buf, ip) == load32(buf, ip-rep2) {
 			length := 4 + extend(buf[:end], ip+4, ip-rep2+4)
-			table[hash(load64(buf, ip))] = base + uint32(ip)
+			h := hash(load64(buf, ip))
+			table[h>>tagBits] = (base+uint32(ip))<<tagBits | uint32(h)&tagMask
 			seqs[n] = sequence{0, 1, uint32(length - minMatch)}
 			n++
 			rep1, rep2 = rep2, rep1
