@@ -133,3 +133,31 @@ func TestFormsOfEnums(t *testing.T) {
 		t.Error("other types")
 	}
 }
+
+// TestEscaped compares values of all lengths, with each byte at each place, with what
+// one byte after the other says.
+func TestEscaped(t *testing.T) {
+	slow := func(v []byte) (out []byte) {
+		for _, c := range v {
+			if e := escapes[c]; e != 0 {
+				out = append(out, '\\', e)
+			} else {
+				out = append(out, c)
+			}
+		}
+		return out
+	}
+	for n := range 20 {
+		for at := range n {
+			for c := range 256 {
+				for _, others := range []byte{'x', 0x80, 1, '\t'} {
+					v := bytes.Repeat([]byte{others}, n)
+					v[at] = byte(c)
+					if got, want := appendEscaped(nil, v), slow(v); !bytes.Equal(got, want) {
+						t.Fatalf("%q: %q instead of %q", v, got, want)
+					}
+				}
+			}
+		}
+	}
+}
