@@ -37,7 +37,8 @@ func Mux(metrics prometheus.Gatherer) *http.ServeMux {
 // Guard sets the headers of every answer; policy is the Content-Security-Policy.
 // On a loopback address it answers only to requests for such an address, so that
 // a web site whose name is made to point here (DNS rebinding) cannot read it from
-// a browser of this machine.
+// a browser of this machine. A request that names no host, as HTTP/1.0 health checks
+// do, is from no browser.
 func Guard(h http.Handler, loopback bool, policy string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if loopback && !localName(r.Host) {
@@ -88,8 +89,8 @@ func IsLoopback(a net.Addr) bool {
 	return ok && tcp.IP.IsLoopback()
 }
 
-// localName tells whether the host of a request is this machine by address or by
-// the name that resolves nowhere else.
+// localName reports whether the host of a request is this machine, by address or by
+// the name that resolves nowhere else, or is not given at all.
 func localName(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -97,7 +98,7 @@ func localName(host string) bool {
 	if n := len(host); n > 2 && host[0] == '[' && host[n-1] == ']' {
 		host = host[1 : n-1]
 	}
-	return host == "localhost" || net.ParseIP(host) != nil
+	return host == "" || host == "localhost" || net.ParseIP(host) != nil
 }
 
 // Plain answers with a line of text.

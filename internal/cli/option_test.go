@@ -13,3 +13,13 @@ func TestParseSize(t *testing.T) {
 		}
 	}
 }
+
+func TestShellWord(t *testing.T) {
+	for word, want := range map[string]string{
+		"out/all": "out/all", "my results": "'my results'", "it's": `'it'\''s'`, "": "''", "$HOME": "'$HOME'", "größe": "'größe'",
+	} {
+		if got := ShellWord(word); got != want {
+			t.Errorf("%q: %s, want %s", word, got, want)
+		}
+	}
+}

@@ -6,6 +6,8 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"strings"
+	"unicode"
 
 	"golang.org/x/sys/unix"
 )
@@ -39,6 +41,17 @@ func PrintJSON(w io.Writer, v any) error {
 		return fmt.Errorf("print JSON: %w", err)
 	}
 	return nil
+}
+
+// ShellWord quotes a word of a command line for a shell, where it needs to be.
+func ShellWord(word string) string {
+	plain := func(r rune) bool {
+		return r < unicode.MaxASCII && (unicode.IsLetter(r) || unicode.IsDigit(r)) || strings.ContainsRune("/._-+:@%,=", r)
+	}
+	if word != "" && strings.IndexFunc(word, func(r rune) bool { return !plain(r) }) < 0 {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
 // ByteText writes a number of bytes for people.

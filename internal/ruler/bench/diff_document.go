@@ -42,7 +42,7 @@ func GateDocument(env *measure.Environment, gates ...*Gate) *report.Doc {
 				outcome += fmt.Sprintf(" (about %d rounds would)", r.Needed)
 			}
 			t.Rows = append(t.Rows, append(comparisonCells(r.Comparison),
-				report.Cell{Text: fmt.Sprintf("%+.1f %% [%s, %s]", 100*r.Loss, percent(r.LossLo), percent(r.LossHi))},
+				report.Cell{Text: lossText(r)},
 				report.Cell{Text: fmt.Sprintf("%.1f %%", 100*r.Allowed)},
 				report.Cell{Text: outcome, Strong: r.Outcome != GatePassed}))
 		}
@@ -73,6 +73,15 @@ func NoiseTable(r *Result, floors map[string]Floor) report.Table {
 	return t
 }
 
+// lossText writes a loss with its interval, where there is one.
+func lossText(g GateRow) string {
+	loss := fmt.Sprintf("%+.1f %%", 100*g.Loss)
+	if g.Ratio.N < 2 {
+		return loss
+	}
+	return fmt.Sprintf("%s [%s, %s]", loss, percent(g.LossLo), percent(g.LossHi))
+}
+
 func diffColumns(fifth string) []report.Column {
 	return []report.Column{
 		{Name: "case"},
@@ -85,7 +94,7 @@ func diffColumns(fifth string) []report.Column {
 
 func comparisonCells(c Comparison) []report.Cell {
 	m, _ := MetricByKey(c.Metric)
-	return report.Cells(c.B, m.Name, multiple(c.Ratio.Median)+"x", fmt.Sprintf("[%s, %s]", multiple(c.Ratio.Lo), multiple(c.Ratio.Hi)))
+	return report.Cells(c.B, m.Name, multiple(c.Ratio.Median)+"x", c.Ratio.Range(multiple))
 }
 
 // multiple writes a ratio so that differences of a percent show.

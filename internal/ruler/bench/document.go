@@ -128,7 +128,7 @@ func ComparisonTable(r *Result) report.Table {
 			verdict += fmt.Sprintf(" (about %d rounds would)", c.Needed)
 		}
 		t.Rows = append(t.Rows, report.Cells(c.B, m.Name, fmt.Sprintf("%.2fx", c.Ratio.Median),
-			fmt.Sprintf("[%.2f, %.2f]", c.Ratio.Lo, c.Ratio.Hi), strconv.Itoa(c.Ratio.N), verdict))
+			c.Ratio.Range(twoPlaces), strconv.Itoa(c.Ratio.N), verdict))
 	}
 	return t
 }

@@ -187,10 +187,7 @@ func (c *Case) Rate() float64 { return c.Summary["rate"].Median }
 // PerSecond is the case's rate in a unit, with its interval if it has one.
 func (c *Case) PerSecond(unit string) string {
 	s := c.Summary["rate"]
-	if s.N < 2 {
-		return fmt.Sprintf("%s: %s %s, one round", c.Name, Count(s.Median), unit)
-	}
-	return fmt.Sprintf("%s: %s %s [%s, %s], n=%d", c.Name, Count(s.Median), unit, Count(s.Lo), Count(s.Hi), s.N)
+	return fmt.Sprintf("%s: %s %s %s", c.Name, Count(s.Median), unit, s.rounds(Count))
 }
 
 // Ahead reports whether a is faster than b, by the rounds in which both took turns.

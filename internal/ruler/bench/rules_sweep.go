@@ -100,7 +100,7 @@ func sweetSpot(r *Result) []Finding {
 		name := func(l Level) string { return formatLevel(l.Value, r.Experiment.SweepUnit) }
 		evidence := make([]string, 0, len(g))
 		for _, l := range g {
-			evidence = append(evidence, fmt.Sprintf("%s: %s ops/s [%s, %s], n=%d", name(l), Count(l.rate.Median), Count(l.rate.Lo), Count(l.rate.Hi), l.rate.N))
+			evidence = append(evidence, fmt.Sprintf("%s: %s ops/s %s", name(l), Count(l.rate.Median), l.rate.rounds(Count)))
 		}
 		switch {
 		case best.rate.N < 2:
@@ -219,10 +219,10 @@ func broken(r *Result, c *Case) []string {
 			continue
 		}
 		if k.Max != nil && s.Lo > *k.Max {
-			out = append(out, fmt.Sprintf("%s: %s %s %s [%s, %s], at most %s allowed", c.Name, m.Name, Figure(s.Median), m.Unit, Figure(s.Lo), Figure(s.Hi), Figure(*k.Max)))
+			out = append(out, fmt.Sprintf("%s: %s %s %s %s, at most %s allowed", c.Name, m.Name, Figure(s.Median), m.Unit, s.Range(Figure), Figure(*k.Max)))
 		}
 		if k.Min != nil && s.Hi < *k.Min {
-			out = append(out, fmt.Sprintf("%s: %s %s %s [%s, %s], at least %s wanted", c.Name, m.Name, Figure(s.Median), m.Unit, Figure(s.Lo), Figure(s.Hi), Figure(*k.Min)))
+			out = append(out, fmt.Sprintf("%s: %s %s %s %s, at least %s wanted", c.Name, m.Name, Figure(s.Median), m.Unit, s.Range(Figure), Figure(*k.Min)))
 		}
 	}
 	return out

@@ -1,9 +1,11 @@
 package bench
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 )
 
 const (
@@ -31,6 +33,25 @@ type Interval struct {
 	// and Student's t below, or by the Mann-Whitney test if they are not paired.
 	P float64 `json:"p,omitempty"`
 }
+
+// Range writes the two ends, "[1.48, 1.57]", or says that one round has none.
+func (i Interval) Range(write func(float64) string) string {
+	if i.N < 2 {
+		return "(one round)"
+	}
+	return fmt.Sprintf("[%s, %s]", write(i.Lo), write(i.Hi))
+}
+
+// rounds writes the two ends and how many rounds they are of.
+func (i Interval) rounds(write func(float64) string) string {
+	if i.N < 2 {
+		return i.Range(write)
+	}
+	return fmt.Sprintf("%s, n=%d", i.Range(write), i.N)
+}
+
+// twoPlaces writes a ratio as tables have it.
+func twoPlaces(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }
 
 // Overlaps reports whether the two ranges have a value in common.
 func (i Interval) Overlaps(o Interval) bool { return i.Lo <= o.Hi && o.Lo <= i.Hi }

@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/ruler/bench"
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
@@ -209,7 +210,7 @@ func (r *Run) Parts(ctx context.Context) error {
 type StoppedError struct{ Part, Out string }
 
 func (e *StoppedError) Error() string {
-	return fmt.Sprintf("interrupted in %s; everything that was started has been stopped, and the pages are valid: go on with --resume --out %s", e.Part, e.Out)
+	return fmt.Sprintf("interrupted in %s; everything that was started has been stopped, and the pages are valid: go on with --resume --out %s", e.Part, cli.ShellWord(e.Out))
 }
 
 // one runs a part.
