@@ -32,7 +32,8 @@ func Checked(cmd *cobra.Command) *cobra.Command {
 func newConfigCommand() *cobra.Command {
 	config := &cobra.Command{Use: "config", Short: "Configuration files"}
 	var of string
-	var connect, asJSON bool
+	var connect bool
+	var asJSON JSON[[]check.Check]
 	checkCmd := &cobra.Command{
 		Use:   "check FILE",
 		Short: "Say what is wrong with a configuration file, and start nothing",
@@ -52,14 +53,20 @@ does not work.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if connect {
-				return Examine(cmd, args[0], of, asJSON)
-			}
-			if asJSON {
-				return UsageError(errors.New("--json is for --connect"))
+				return Examine(cmd, args[0], of, &asJSON)
 			}
 			verb, err := verbOf(cmd.Root(), args[0], of)
 			if err == nil {
 				err = checkFile(verb, args[0])
+			}
+			if asJSON.Given() {
+				c := check.Check{Name: "configuration", State: check.Yes, For: "starting with " + args[0]}
+				if err != nil {
+					c.State, c.Detail, err = check.No, err.Error(), UsageError(err)
+				} else {
+					c.Detail = "fine for " + verb.CommandPath()
+				}
+				return errors.Join(asJSON.Print(cmd.OutOrStdout(), []check.Check{c}), err)
 			}
 			if err != nil {
 				return UsageError(err)
@@ -70,7 +77,7 @@ does not work.`,
 	}
 	checkCmd.Flags().StringVar(&of, "of", "", "the `VERB` that the file is for, such as proxy or 'kv serve'")
 	checkCmd.Flags().BoolVar(&connect, "connect", false, "look at the servers that the file names, too")
-	checkCmd.Flags().BoolVar(&asJSON, "json", false, "with --connect: print JSON")
+	asJSON.Flag(checkCmd.Flags(), "print JSON: a check of the file, or with --connect all")
 	config.AddCommand(checkCmd)
 	return config
 }
@@ -95,7 +102,7 @@ func (*examiner) Set(string) error { return errors.New("weir config check --conn
 
 // Examine reads a configuration file as its verb would, looks at what it names, and
 // prints what it has found. It falls short where something does not work.
-func Examine(cmd *cobra.Command, file, of string, asJSON bool) error {
+func Examine(cmd *cobra.Command, file, of string, asJSON *JSON[[]check.Check]) error {
 	verb, err := verbOf(cmd.Root(), file, of)
 	if err == nil {
 		err = checkFile(verb, file)
@@ -108,8 +115,8 @@ func Examine(cmd *cobra.Command, file, of string, asJSON bool) error {
 		return UsageError(fmt.Errorf("%s is for %s; the servers of weir proxy alone are looked at: weir config check FILE reads this one", file, verb.CommandPath()))
 	}
 	checks := flag.Value.(*examiner).look(cmd.Context())
-	if asJSON {
-		err = PrintJSON(cmd.OutOrStdout(), checks)
+	if asJSON.Given() {
+		err = asJSON.Print(cmd.OutOrStdout(), checks)
 	} else {
 		err = check.Print(cmd.OutOrStdout(), checks)
 	}

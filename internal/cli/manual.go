@@ -121,6 +121,8 @@ func markdownIndex(commands []*cobra.Command) []byte {
 	} {
 		fmt.Fprintf(&b, "| %d | %s |\n", code, meaning)
 	}
+	b.WriteString("\n## Beside the commands\n\n")
+	b.WriteString("[What `--json` prints](json.md), [errors](errors.md), [hints](hints.md), [metrics](metrics.md), [tables of the console](console.md).\n")
 	return b.Bytes()
 }
 

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -11,14 +10,15 @@ import (
 
 // newVersionCommand is the one verb that is of no product.
 func newVersionCommand() *cobra.Command {
-	var asJSON, verbose bool
+	var asJSON JSON[version.Report]
+	var verbose bool
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version of weir",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if asJSON {
-				return json.NewEncoder(cmd.OutOrStdout()).Encode(version.Current())
+			if asJSON.Given() {
+				return asJSON.Line(cmd.OutOrStdout(), version.Current())
 			}
 			out := cmd.OutOrStdout()
 			if _, err := fmt.Fprintln(out, version.Line()); err != nil || !verbose {
@@ -37,6 +37,6 @@ func newVersionCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&verbose, "verbose", false, "also print the build's settings and the modules linked into it")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one line of JSON")
+	asJSON.Flag(cmd.Flags(), "print one line of JSON")
 	return cmd
 }

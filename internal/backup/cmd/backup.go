@@ -34,7 +34,7 @@ type backupVerb struct {
 	chunk      string
 	lockTables bool
 	hide       bool
-	json       bool
+	json       cli.JSON[backupOutcome]
 	quiet      bool
 	progress   string
 	watched
@@ -122,7 +122,7 @@ func (v *backupVerb) flags(f *pflag.FlagSet) {
 	v.archive.add(f)
 	f.BoolVar(&v.hide, "encrypt-manifest", false, "hide names, too; such a backup cannot be resumed")
 	addHooks(f, &v.hooks)
-	f.BoolVar(&v.json, "json", false, "print the outcome as JSON")
+	v.json.Flag(f, "print the outcome as JSON")
 	f.BoolVarP(&v.quiet, "quiet", "q", false, "print errors only")
 	f.StringVar(&v.progress, "progress", "auto", "auto (a bar on a terminal, else lines), bar, plain or none")
 }
@@ -169,7 +169,7 @@ func (v *backupVerb) complete() error {
 		return errors.New("--resume: a stream cannot be continued, only a directory or a bucket")
 	case v.resume != "" && v.id != "":
 		return errors.New("--id is for a new backup; --resume=ID continues one")
-	case v.json && v.to == "-":
+	case v.json.Given() && v.to == "-":
 		return errors.New("--json and --to -: both want standard output")
 	}
 	if err := v.hooks.Validate(); err != nil {
@@ -241,7 +241,7 @@ func (v *backupVerb) backup(ctx context.Context, out *notice.Outcome, stdout, st
 	}
 	stop := showProgress("backup", mode, v.options.Progress, stderr)
 	defer stop()
-	ended := v.watched.begin(v.json)
+	ended := v.watched.begin(v.json.Given())
 	result, err = runBackup(ctx, v.options, w)
 	b := w.Stats().Buffers
 	ended(int64(b.Allocated) * int64(b.Size))
@@ -313,20 +313,23 @@ func unfinished(ctx context.Context, repo *archive.Repository, label string) (st
 	return id, nil
 }
 
+// backupOutcome is what `weir backup --json` prints.
+type backupOutcome struct {
+	*notice.Outcome
+	Server   archive.Server      `json:"server"`
+	Position archive.Position    `json:"position"` // in the server's log, that the backup is of
+	Details  []backup.TableStats `json:"details,omitempty"`
+
+	Workers   []bulk.CrewStats `json:"workers,omitempty"`
+	Pipeline  archive.Pipeline `json:"pipeline"`
+	Shares    archive.Shares   `json:"limit"` // what the time was spent waiting for
+	Footprint *bulk.Footprint  `json:"footprint,omitempty"`
+}
+
 // report prints the outcome.
 func (v *backupVerb) report(out *notice.Outcome, r *backup.Result, stdout, stderr io.Writer) error {
-	if v.json {
-		return cli.PrintJSON(stdout, struct {
-			*notice.Outcome
-			Server   archive.Server      `json:"server"`
-			Position archive.Position    `json:"position"`
-			Details  []backup.TableStats `json:"details,omitempty"`
-
-			Workers   []bulk.CrewStats `json:"workers,omitempty"`
-			Pipeline  archive.Pipeline `json:"pipeline"`
-			Shares    archive.Shares   `json:"limit"`
-			Footprint *bulk.Footprint  `json:"footprint,omitempty"`
-		}{out, r.Manifest.Server, r.Manifest.Position, r.Tables, r.Workers, r.Pipeline, r.Pipeline.Shares(), v.footprint})
+	if v.json.Given() {
+		return v.json.Print(stdout, backupOutcome{out, r.Manifest.Server, r.Manifest.Position, r.Tables, r.Workers, r.Pipeline, r.Pipeline.Shares(), v.footprint})
 	}
 	if v.quiet {
 		return nil
@@ -341,9 +344,17 @@ func (v *backupVerb) report(out *notice.Outcome, r *backup.Result, stdout, stder
 	return err
 }
 
+// profileList is what `weir backup profiles --json` prints.
+type profileList struct {
+	CPUs        int            `json:"cpus"`
+	MemoryBytes int64          `json:"memory_bytes"` // free
+	Recommended string         `json:"recommended"`  // name of a profile
+	Profiles    []bulk.Profile `json:"profiles"`     // as they are on this machine
+}
+
 // newBackupProfilesCommand prints what --profile chooses between.
 func newBackupProfilesCommand() *cobra.Command {
-	var asJSON bool
+	var asJSON cli.JSON[profileList]
 	cmd := &cobra.Command{
 		Use:   "profiles",
 		Short: "Show the profiles, and which one fits this machine",
@@ -359,18 +370,13 @@ func newBackupProfilesCommand() *cobra.Command {
 				}
 				fitted = append(fitted, f)
 			}
-			if asJSON {
-				return cli.PrintJSON(cmd.OutOrStdout(), struct {
-					CPUs        int            `json:"cpus"`
-					MemoryBytes int64          `json:"memory_bytes"`
-					Recommended string         `json:"recommended"`
-					Profiles    []bulk.Profile `json:"profiles"`
-				}{machine.CPUs, machine.MemoryBytes, best.Name, fitted})
+			if asJSON.Given() {
+				return asJSON.Print(cmd.OutOrStdout(), profileList{machine.CPUs, machine.MemoryBytes, best.Name, fitted})
 			}
 			return printProfiles(cmd.OutOrStdout(), machine, best, fitted)
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	asJSON.Flag(cmd.Flags(), "print JSON")
 	return cmd
 }
 

@@ -29,7 +29,7 @@ type baseVerb struct {
 	id       string
 	label    string
 	maxRate  string
-	json     bool
+	json     cli.JSON[baseOutcome]
 	quiet    bool
 	progress string
 }
@@ -68,7 +68,7 @@ moment.`,
 	f.StringVar(&v.maxRate, "max-rate", "", "most bytes per second that the server sends, such as 50MB")
 	v.archive.add(f)
 	addHooks(f, &v.hooks)
-	f.BoolVar(&v.json, "json", false, "print the outcome as JSON")
+	v.json.Flag(cmd.Flags(), "print the outcome as JSON")
 	f.BoolVarP(&v.quiet, "quiet", "q", false, "print errors only")
 	f.StringVar(&v.progress, "progress", "auto", "auto (a bar on a terminal, else lines), bar, plain or none")
 	return cmd
@@ -101,7 +101,14 @@ func (v *baseVerb) complete() error {
 	return err
 }
 
-// run takes the backup and tells everybody who asked.
+// baseOutcome is what `weir backup base --json` prints.
+type baseOutcome struct {
+	*notice.Outcome
+	Server   archive.Server   `json:"server"`
+	Position archive.Position `json:"position"` // from which the log makes the backup consistent
+}
+
+// run takes the backup and reports its outcome.
 func (v *baseVerb) run(ctx context.Context, stdout, stderr io.Writer) error {
 	out := &notice.Outcome{Label: v.label, Location: placeText(v.to), Started: time.Now()}
 	if err := v.hooks.Start(ctx, out, stderr); err != nil {
@@ -116,14 +123,10 @@ func (v *baseVerb) run(ctx context.Context, stdout, stderr io.Writer) error {
 	}
 	err = errors.Join(err, v.hooks.Finish(ctx, out, stderr))
 	switch {
-	case m == nil || v.quiet && !v.json:
+	case m == nil || v.quiet && !v.json.Given():
 		return err
-	case v.json:
-		return errors.Join(err, cli.PrintJSON(stdout, struct {
-			*notice.Outcome
-			Server   archive.Server   `json:"server"`
-			Position archive.Position `json:"position"`
-		}{out, m.Server, m.Position}))
+	case v.json.Given():
+		return errors.Join(err, v.json.Print(stdout, baseOutcome{out, m.Server, m.Position}))
 	}
 	_, e := fmt.Fprintf(stdout, "base backup %s: %s in %s, %s (%s/s), consistent at %s on timeline %d\n", out.ID,
 		cli.ByteText(out.PlainBytes), cli.ByteText(out.StoredBytes), durationText(out.Elapsed),

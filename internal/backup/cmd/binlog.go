@@ -34,7 +34,7 @@ type binlogVerb struct {
 	start       string
 	metricsFile string
 	encrypt     [3]string // refused
-	json        bool
+	json        cli.JSON[binlogOutcome]
 	quiet       bool
 
 	mu     sync.Mutex // guards status: metrics are written by a goroutine of their own
@@ -97,7 +97,7 @@ Exit codes: 0 interrupted, or at the end with --until-end, 1 failed, 2 usage.`,
 	f.DurationVar(&o.Every, "flush-interval", 5*time.Second, "how much later than its commit a transaction is kept, at most")
 	f.BoolVar(&o.UntilEnd, "until-end", false, "end when all log that the server has now is kept")
 	f.StringVar(&v.metricsFile, "metrics-file", "", "file for node_exporter's textfile collector, written atomically")
-	f.BoolVar(&v.json, "json", false, "print the outcome as JSON")
+	v.json.Flag(cmd.Flags(), "print the outcome as JSON")
 	f.BoolVarP(&v.quiet, "quiet", "q", false, "print errors only")
 	for i, name := range encryptFlags {
 		f.StringVar(&v.encrypt[i], name, "", "")
@@ -186,8 +186,8 @@ func (v *binlogVerb) run(ctx context.Context, stdout, stderr io.Writer) (err err
 	}
 	s := v.now()
 	switch {
-	case v.json:
-		return cli.PrintJSON(stdout, binlogOutcome{v.log, placeText(v.to), s.position.String(), s.segments, s.reconnects})
+	case v.json.Given():
+		return v.json.Print(stdout, binlogOutcome{v.log, placeText(v.to), s.position.String(), s.segments, s.reconnects})
 	case v.quiet:
 		return nil
 	}

@@ -15,7 +15,8 @@ import (
 
 func newCatCommand() *cobra.Command {
 	var keys keyFlags
-	var list, asJSON, stored bool
+	var list, stored bool
+	var asJSON cli.JSON[[]archive.Chunk]
 	cmd := &cobra.Command{
 		Use:   "cat PLACE [ID] PATH",
 		Short: "Print an object of a backup, decrypted and decompressed",
@@ -49,14 +50,14 @@ is 3 and what was printed must be discarded. --list lists the objects instead.`,
 			}
 			defer func() { err = errors.Join(err, r.Close()) }()
 			if list {
-				return listChunks(r.Manifest(), asJSON, out)
+				return listChunks(r.Manifest(), &asJSON, out)
 			}
 			return catChunk(ctx, r, args[len(args)-1], stored, out)
 		},
 	}
 	f := cmd.Flags()
 	f.BoolVar(&list, "list", false, "list the objects of the backup")
-	f.BoolVar(&asJSON, "json", false, "with --list: print JSON")
+	asJSON.Flag(cmd.Flags(), "with --list: print JSON")
 	f.BoolVar(&stored, "stored", false, "print the bytes as they are stored")
 	keys.add(f)
 	return cmd
@@ -88,9 +89,9 @@ func catChunk(ctx context.Context, r *archive.Reader, name string, stored bool, 
 	return hinted(err)
 }
 
-func listChunks(m *archive.Manifest, asJSON bool, out io.Writer) error {
-	if asJSON {
-		return cli.PrintJSON(out, m.Chunks)
+func listChunks(m *archive.Manifest, asJSON *cli.JSON[[]archive.Chunk], out io.Writer) error {
+	if asJSON.Given() {
+		return asJSON.Print(out, m.Chunks)
 	}
 	for _, c := range m.Chunks {
 		note := ""

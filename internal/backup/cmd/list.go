@@ -24,7 +24,7 @@ type catalogue struct {
 }
 
 func newListCommand() *cobra.Command {
-	var asJSON bool
+	var asJSON cli.JSON[catalogue]
 	cmd := &cobra.Command{
 		Use:   "list PLACE",
 		Short: "List the backups in a place, and the log that is archived there",
@@ -55,13 +55,13 @@ the end are shown; weir backup verify --log finds gaps.`,
 			if c.Binlogs, err = dumpmy.Logs(ctx, repo.Storage()); err != nil {
 				return err
 			}
-			if asJSON {
-				return cli.PrintJSON(cmd.OutOrStdout(), c)
+			if asJSON.Given() {
+				return asJSON.Print(cmd.OutOrStdout(), c)
 			}
 			return printCatalogue(cmd.OutOrStdout(), c)
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	asJSON.Flag(cmd.Flags(), "print JSON")
 	return cmd
 }
 

@@ -24,7 +24,7 @@ type pruneVerb struct {
 	orphans time.Duration
 	keepLog bool
 	dryRun  bool
-	json    bool
+	json    cli.JSON[pruneReport]
 }
 
 // pruneReport is what `weir backup prune --json` prints.
@@ -66,7 +66,7 @@ look.`,
 	f.DurationVar(&v.orphans, "remove-unfinished", 7*24*time.Hour, "remove unfinished backups that nobody has worked on for this long; negative: never")
 	f.BoolVar(&v.keepLog, "keep-log", false, "remove no archived log")
 	f.BoolVar(&v.dryRun, "dry-run", false, "say what would go, and remove nothing")
-	f.BoolVar(&v.json, "json", false, "print JSON")
+	v.json.Flag(cmd.Flags(), "print JSON")
 	return cmd
 }
 
@@ -157,8 +157,8 @@ func (v *pruneVerb) log(ctx context.Context, repo *archive.Repository, plan []ar
 }
 
 func (v *pruneVerb) print(r pruneReport, w io.Writer) error {
-	if v.json {
-		return cli.PrintJSON(w, r)
+	if v.json.Given() {
+		return v.json.Print(w, r)
 	}
 	for _, d := range r.Plan {
 		verdict := "keep"

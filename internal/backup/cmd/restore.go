@@ -31,7 +31,7 @@ type restoreVerb struct {
 	verify       string
 	profile      string
 	memory       string
-	json         bool
+	json         cli.JSON[restored]
 	quiet        bool
 	progress     string
 
@@ -132,7 +132,7 @@ func (v *restoreVerb) flags(f *pflag.FlagSet) {
 	v.keys.add(f)
 	v.dir.add(f)
 	v.log.add(f)
-	f.BoolVar(&v.json, "json", false, "print the outcome as JSON")
+	v.json.Flag(f, "print the outcome as JSON")
 	f.BoolVarP(&v.quiet, "quiet", "q", false, "print errors only")
 	f.StringVar(&v.progress, "progress", "auto", "auto (a bar on a terminal, else lines), bar, plain or none")
 }
@@ -218,7 +218,7 @@ func (v *restoreVerb) run(ctx context.Context, args []string, stdout, stderr io.
 		mode = "none"
 	}
 	stop := showProgress("restore", mode, v.options.Progress, stderr)
-	end := v.watched.begin(v.json && !v.options.DryRun)
+	end := v.watched.begin(v.json.Given() && !v.options.DryRun)
 	result, err := runRestore(ctx, v.options, r)
 	end(0)
 	stop()
@@ -297,7 +297,7 @@ func (v *restoreVerb) restFile(id string) (*os.File, error) {
 // report prints the plan of a dry run, or the outcome.
 func (v *restoreVerb) report(m *archive.Manifest, r *restore.Result, log *replayOutcome, stdout io.Writer) error {
 	switch {
-	case v.json:
+	case v.json.Given():
 		out := restoreOutcome{
 			ID: m.ID, DryRun: v.options.DryRun, Tables: r.Tables, Rows: r.Rows, Bytes: r.Bytes,
 			Resumed: r.Resumed, Warnings: r.Warnings, Failed: failures(r.Failed), Phases: r.Phases, Workers: r.Workers, Footprint: v.footprint, ElapsedNs: r.Elapsed.Nanoseconds(),
@@ -306,7 +306,7 @@ func (v *restoreVerb) report(m *archive.Manifest, r *restore.Result, log *replay
 		if v.options.DryRun {
 			out.Plan = r.Plan
 		}
-		return cli.PrintJSON(stdout, out)
+		return v.json.Print(stdout, restored{ID: m.ID, restoreOutcome: &out})
 	case v.options.DryRun:
 		return printPlan(stdout, r.Plan)
 	case v.quiet:
@@ -325,7 +325,15 @@ func (v *restoreVerb) report(m *archive.Manifest, r *restore.Result, log *replay
 	return err
 }
 
-// restoreOutcome is what `weir restore --json` prints.
+// restored is what `weir restore --json` prints: an outcome, or, of a base backup,
+// the directory.
+type restored struct {
+	ID string `json:"id"` // of the backup
+	*restoreOutcome
+	*restoredDir
+}
+
+// restoreOutcome is what was restored into a server.
 type restoreOutcome struct {
 	ID       string          `json:"id"`
 	DryRun   bool            `json:"dry_run,omitempty"`

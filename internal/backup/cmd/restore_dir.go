@@ -233,13 +233,15 @@ func (d *restoreDir) command(ctx context.Context, place string, m *archive.Manif
 	return strings.ReplaceAll(schedule.ShellLine(args), "%", "%%") + ` "%f" "%p"`, nil
 }
 
+// restoredDir is a base backup in its directory.
+type restoredDir struct {
+	Dir            string `json:"dir"`
+	RestoreCommand string `json:"restore_command,omitempty"` // by which the server fetches log
+}
+
 func (d *restoreDir) report(m *archive.Manifest, opts wal.DirOptions, v *restoreVerb, stdout io.Writer) error {
-	if v.json {
-		return cli.PrintJSON(stdout, struct {
-			ID             string `json:"id"`
-			Dir            string `json:"dir"`
-			RestoreCommand string `json:"restore_command,omitempty"`
-		}{m.ID, d.to, opts.RestoreCommand})
+	if v.json.Given() {
+		return v.json.Print(stdout, restored{ID: m.ID, restoredDir: &restoredDir{d.to, opts.RestoreCommand}})
 	}
 	if v.quiet {
 		return nil

@@ -25,7 +25,7 @@ type verifyVerb struct {
 	log        bool
 	binDir     string
 	jobs       int
-	json       bool
+	json       cli.JSON[*verifyReport]
 	quiet      bool
 	progress   string
 }
@@ -75,7 +75,7 @@ Exit codes: 0 good, 1 it could not be verified, 2 usage, 3 damage was found.`,
 	f.BoolVar(&v.log, "log", false, "verify the archived log from this backup on")
 	f.StringVar(&v.binDir, "bin-dir", "", "with --restore: directory of the server's programs (default the newest installed)")
 	f.IntVarP(&v.jobs, "jobs", "j", 2, "how many objects to read side by side")
-	f.BoolVar(&v.json, "json", false, "print JSON")
+	v.json.Flag(cmd.Flags(), "print JSON")
 	f.BoolVarP(&v.quiet, "quiet", "q", false, "print errors only")
 	f.StringVar(&v.progress, "progress", "auto", "auto (a bar on a terminal, else lines), bar, plain or none")
 	return cmd
@@ -245,8 +245,8 @@ func (v *verifyVerb) restored(ctx context.Context, r *archive.Reader, report *ve
 }
 
 func (v *verifyVerb) print(r *verifyReport, w io.Writer) error {
-	if v.json {
-		return cli.PrintJSON(w, r)
+	if v.json.Given() {
+		return v.json.Print(w, r)
 	}
 	for _, bad := range r.Bad {
 		fmt.Fprintf(w, "bad: %v; %s\n", bad, bad.Hint())

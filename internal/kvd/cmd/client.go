@@ -3,7 +3,6 @@ package kvcmd
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -30,7 +29,6 @@ type kvClient struct {
 	tls        tlsFiles
 	timeout    time.Duration // for all of a command, or, of a patient one, for each answer
 	patient    bool
-	json       bool
 }
 
 // defaultEndpoints are those of the example in docs/kv-operating.md, three
@@ -49,7 +47,6 @@ func (k *kvClient) add(cmd *cobra.Command) {
 	f.StringVar(&k.tls.key, "tls-key", "", "FILE|its private key, PEM")
 	f.StringVar(&k.tls.ca, "tls-ca", "", "FILE|authority of the replicas' certificates, PEM")
 	f.DurationVar(&k.timeout, "timeout", 5*time.Second, "DURATION|give up after this long")
-	f.BoolVar(&k.json, "json", false, "print JSON")
 	shared := []string{"endpoints", "cluster", "secret-file", "tls-cert", "tls-key", "tls-ca", "timeout", "json", "help"}
 	cmd.SetUsageFunc(func(cmd *cobra.Command) error { return kvClientUsage(cmd, shared) })
 }
@@ -157,13 +154,35 @@ func firstOf(values ...string) string {
 
 // kvItem is an item in JSON. A key or a value that is not UTF-8 text is in base64.
 type kvItem struct {
-	Change   string `json:"change,omitempty"`
+	Change   string `json:"change,omitempty"` // of watch: put, delete or expire
 	Key      string `json:"key"`
-	KeyBytes []byte `json:"key_base64,omitempty"` // of a key that is not UTF-8 text
+	KeyBytes []byte `json:"key_base64,omitempty"` // a key that is not UTF-8 text
 	Value    string `json:"value,omitempty"`
-	Base64   []byte `json:"value_base64,omitempty"`
-	Revision uint64 `json:"revision,omitempty"`
-	Lease    uint64 `json:"lease,omitempty"`
+	Base64   []byte `json:"value_base64,omitempty"` // a value that is not UTF-8 text
+	Revision uint64 `json:"revision,omitempty"`     // at which the key was last written
+	Lease    uint64 `json:"lease,omitempty"`        // with which the key ends
+}
+
+// kvItems is what `weir kv range --json` prints.
+type kvItems struct {
+	Items    []kvItem `json:"items"`
+	More     bool     `json:"more"` // there are more keys than --limit
+	KeysOnly bool     `json:"keys_only,omitempty"`
+}
+
+// kvDeleted is what `weir kv del --json` prints.
+type kvDeleted struct {
+	Deleted int64 `json:"deleted"` // how many of the keys existed
+}
+
+// kvSum is what `weir kv incr --json` prints.
+type kvSum struct {
+	Value int64 `json:"value"` // the sum
+}
+
+// kvLease is what verbs of leases print with --json.
+type kvLease struct {
+	Lease uint64 `json:"lease"` // its id, a fencing token
 }
 
 func jsonItem(i kv.Item) kvItem {
@@ -181,6 +200,7 @@ func jsonItem(i kv.Item) kvItem {
 
 func newKVGet() *cobra.Command {
 	var k kvClient
+	var asJSON cli.JSON[kvItem]
 	var weak bool
 	cmd := &cobra.Command{
 		Use:   "get KEY",
@@ -195,8 +215,8 @@ func newKVGet() *cobra.Command {
 				switch {
 				case err != nil:
 					return err
-				case k.json:
-					return cli.PrintJSON(cmd.OutOrStdout(), jsonItem(item))
+				case asJSON.Given():
+					return asJSON.Print(cmd.OutOrStdout(), jsonItem(item))
 				}
 				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\n", item.Value)
 				return err
@@ -204,6 +224,7 @@ func newKVGet() *cobra.Command {
 		},
 	}
 	k.add(cmd)
+	asJSON.Flag(cmd.Flags(), "print JSON")
 	cmd.Flags().BoolVar(&weak, "weak", false, "ask the nearest replica, which may be behind")
 	return cmd
 }
@@ -217,6 +238,7 @@ func weakOption(weak bool) []kv.Option {
 
 func newKVPut() *cobra.Command {
 	var k kvClient
+	var asJSON cli.JSON[kvItem]
 	var weak, absent bool
 	var ttl time.Duration
 	var lease uint64
@@ -270,8 +292,8 @@ writes. VALUE - is standard input. A condition that does not hold is exit code 1
 					return fmt.Errorf("%w: there is no lease %d; nothing was written", err, lease)
 				case err != nil:
 					return err
-				case k.json:
-					return cli.PrintJSON(cmd.OutOrStdout(), kvItem{Key: args[0], Revision: rev})
+				case asJSON.Given():
+					return asJSON.Print(cmd.OutOrStdout(), kvItem{Key: args[0], Revision: rev})
 				case rev == 0:
 					_, err = fmt.Fprintln(cmd.OutOrStdout(), "ok")
 				default:
@@ -282,6 +304,7 @@ writes. VALUE - is standard input. A condition that does not hold is exit code 1
 		},
 	}
 	k.add(cmd)
+	asJSON.Flag(cmd.Flags(), "print JSON")
 	f := cmd.Flags()
 	f.BoolVar(&weak, "weak", false, "count as done as soon as the cluster's preset for weak writes says so")
 	f.BoolVar(&absent, "if-absent", false, "only if the key does not exist")
@@ -296,6 +319,7 @@ writes. VALUE - is standard input. A condition that does not hold is exit code 1
 
 func newKVDel() *cobra.Command {
 	var k kvClient
+	var asJSON cli.JSON[kvDeleted]
 	cmd := &cobra.Command{
 		Use:     "del KEY…",
 		Short:   "Delete keys",
@@ -308,8 +332,8 @@ func newKVDel() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if k.json {
-					return cli.PrintJSON(cmd.OutOrStdout(), map[string]int64{"deleted": r.Number()})
+				if asJSON.Given() {
+					return asJSON.Print(cmd.OutOrStdout(), kvDeleted{r.Number()})
 				}
 				_, err = fmt.Fprintln(cmd.OutOrStdout(), r.Number())
 				return err
@@ -317,11 +341,13 @@ func newKVDel() *cobra.Command {
 		},
 	}
 	k.add(cmd)
+	asJSON.Flag(cmd.Flags(), "print JSON")
 	return cmd
 }
 
 func newKVIncr() *cobra.Command {
 	var k kvClient
+	var asJSON cli.JSON[kvSum]
 	cmd := &cobra.Command{
 		Use:     "incr KEY [DELTA]",
 		Short:   "Add to an integer",
@@ -341,8 +367,8 @@ func newKVIncr() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if k.json {
-					return cli.PrintJSON(cmd.OutOrStdout(), map[string]int64{"value": sum})
+				if asJSON.Given() {
+					return asJSON.Print(cmd.OutOrStdout(), kvSum{sum})
 				}
 				_, err = fmt.Fprintln(cmd.OutOrStdout(), sum)
 				return err
@@ -350,6 +376,7 @@ func newKVIncr() *cobra.Command {
 		},
 	}
 	k.add(cmd)
+	asJSON.Flag(cmd.Flags(), "print JSON")
 	return cmd
 }
 
@@ -374,6 +401,7 @@ func (s *kvKeys) keys(args []string) (from, to string, err error) {
 
 func newKVRange() *cobra.Command {
 	var k kvClient
+	var asJSON cli.JSON[kvItems]
 	var s kvKeys
 	var weak, reverse, keys bool
 	var limit int
@@ -416,11 +444,12 @@ moment; --limit 0 asks again until there is no more.`,
 				if err != nil {
 					return err
 				}
-				return printItems(cmd, items, more, k.json, keys)
+				return printItems(cmd, items, more, &asJSON, keys)
 			})
 		},
 	}
 	k.add(cmd)
+	asJSON.Flag(cmd.Flags(), "print JSON")
 	f := cmd.Flags()
 	f.StringVar(&s.prefix, "prefix", "", "TEXT|the keys that begin with this")
 	f.IntVar(&limit, "limit", 1000, "N|at most so many; 0 for all")
@@ -430,18 +459,14 @@ moment; --limit 0 asks again until there is no more.`,
 	return cmd
 }
 
-func printItems(cmd *cobra.Command, items []kv.Item, more, asJSON, keysOnly bool) error {
+func printItems(cmd *cobra.Command, items []kv.Item, more bool, asJSON *cli.JSON[kvItems], keysOnly bool) error {
 	out := cmd.OutOrStdout()
-	if asJSON {
-		list := struct {
-			Items    []kvItem `json:"items"`
-			More     bool     `json:"more"`
-			KeysOnly bool     `json:"keys_only,omitempty"`
-		}{[]kvItem{}, more, keysOnly}
+	if asJSON.Given() {
+		list := kvItems{[]kvItem{}, more, keysOnly}
 		for _, i := range items {
 			list.Items = append(list.Items, jsonItem(i))
 		}
-		return cli.PrintJSON(out, list)
+		return asJSON.Print(out, list)
 	}
 	for _, i := range items {
 		var err error
@@ -463,6 +488,7 @@ func printItems(cmd *cobra.Command, items []kv.Item, more, asJSON, keysOnly bool
 
 func newKVWatch() *cobra.Command {
 	var k kvClient
+	var asJSON cli.JSON[kvItem]
 	var s kvKeys
 	var since uint64
 	cmd := &cobra.Command{
@@ -486,11 +512,12 @@ exit code 3. Interrupt it to end.`,
 				if err != nil {
 					return err
 				}
-				return errors.Join(followChanges(cmd, w, k.json), w.Close())
+				return errors.Join(followChanges(cmd, w, &asJSON), w.Close())
 			})
 		},
 	}
 	k.add(cmd)
+	asJSON.Flag(cmd.Flags(), "print a line of JSON for each change")
 	cmd.Flags().StringVar(&s.prefix, "prefix", "", "TEXT|the keys that begin with this")
 	cmd.Flags().Uint64Var(&since, "since", 0, "REVISION|begin with this revision; default: from now on")
 	cmd.Flags().Lookup("since").DefValue = ""
@@ -498,9 +525,8 @@ exit code 3. Interrupt it to end.`,
 }
 
 // followChanges prints changes until the context ends.
-func followChanges(cmd *cobra.Command, w *kv.Watcher, asJSON bool) error {
+func followChanges(cmd *cobra.Command, w *kv.Watcher, asJSON *cli.JSON[kvItem]) error {
 	names := map[kv.ChangeKind]string{kv.Changed: "put", kv.Deleted: "delete", kv.Expired: "expire"}
-	line := json.NewEncoder(cmd.OutOrStdout())
 	for {
 		changes, err := w.Next(cmd.Context())
 		switch {
@@ -512,10 +538,10 @@ func followChanges(cmd *cobra.Command, w *kv.Watcher, asJSON bool) error {
 			return err
 		}
 		for _, g := range changes {
-			if asJSON {
+			if asJSON.Given() {
 				j := jsonItem(g.Item)
 				j.Change = names[g.Kind]
-				err = line.Encode(j)
+				err = asJSON.Line(cmd.OutOrStdout(), j)
 			} else {
 				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%d\t%s\t%s\t%s\n", g.Revision, names[g.Kind], g.Key, g.Value)
 			}
@@ -542,6 +568,7 @@ later one has the larger id.`,
 
 func newKVLeaseGrant() *cobra.Command {
 	var k kvClient
+	var asJSON cli.JSON[kvLease]
 	cmd := &cobra.Command{
 		Use:     "grant TTL",
 		Short:   "Make a lease and print its id",
@@ -557,8 +584,8 @@ func newKVLeaseGrant() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if k.json {
-					return cli.PrintJSON(cmd.OutOrStdout(), map[string]uint64{"lease": id})
+				if asJSON.Given() {
+					return asJSON.Print(cmd.OutOrStdout(), kvLease{id})
 				}
 				_, err = fmt.Fprintln(cmd.OutOrStdout(), id)
 				return err
@@ -566,11 +593,13 @@ func newKVLeaseGrant() *cobra.Command {
 		},
 	}
 	k.add(cmd)
+	asJSON.Flag(cmd.Flags(), "print JSON")
 	return cmd
 }
 
 func newKVLeaseVerb(name, short string, do func(*kv.Session, context.Context, uint64) error) *cobra.Command {
 	var k kvClient
+	var asJSON cli.JSON[kvLease]
 	cmd := &cobra.Command{
 		Use:   name + " ID",
 		Short: short,
@@ -588,8 +617,8 @@ func newKVLeaseVerb(name, short string, do func(*kv.Session, context.Context, ui
 				if err != nil {
 					return fmt.Errorf("lease %d: %w", id, err)
 				}
-				if k.json {
-					return cli.PrintJSON(cmd.OutOrStdout(), map[string]uint64{"lease": id})
+				if asJSON.Given() {
+					return asJSON.Print(cmd.OutOrStdout(), kvLease{id})
 				}
 				_, err = fmt.Fprintln(cmd.OutOrStdout(), "ok")
 				return err
@@ -597,5 +626,6 @@ func newKVLeaseVerb(name, short string, do func(*kv.Session, context.Context, ui
 		},
 	}
 	k.add(cmd)
+	asJSON.Flag(cmd.Flags(), "print JSON")
 	return cmd
 }

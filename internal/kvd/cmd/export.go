@@ -27,6 +27,7 @@ func (k *kvClient) addPatient(cmd *cobra.Command) {
 
 func newKVExport() *cobra.Command {
 	var k kvClient
+	var asJSON cli.JSON[dump.Summary]
 	var weak bool
 	var data string
 	cmd := &cobra.Command{
@@ -57,34 +58,35 @@ on this disk is left out.`,
 				if _, err := fmt.Fprintf(cmd.ErrOrStderr(), "%s: the log up to entry %d\n", data, last); err != nil {
 					return err
 				}
-				return k.export(cmd, args, func(w io.Writer) (dump.Summary, error) { return dump.FromStore(store, head, w) })
+				return export(cmd, args, &asJSON, func(w io.Writer) (dump.Summary, error) { return dump.FromStore(store, head, w) })
 			}
 			return k.with(cmd, func(ctx context.Context, c *kv.Client) error {
 				e := dump.Export{Client: c, Patience: k.timeout, Head: head}
-				return k.export(cmd, args, func(w io.Writer) (dump.Summary, error) { return e.To(ctx, w) })
+				return export(cmd, args, &asJSON, func(w io.Writer) (dump.Summary, error) { return e.To(ctx, w) })
 			})
 		},
 	}
 	k.addPatient(cmd)
+	asJSON.Flag(cmd.Flags(), "print JSON")
 	cmd.Flags().BoolVar(&weak, "weak", false, "ask the nearest replica, which may be behind and needs no leader")
 	cmd.Flags().StringVar(&data, "data", "", "DIR|read a replica's data directory instead, offline")
 	return cmd
 }
 
 // export writes to where the arguments say, and says what it wrote.
-func (k *kvClient) export(cmd *cobra.Command, args []string, to func(io.Writer) (dump.Summary, error)) error {
+func export(cmd *cobra.Command, args []string, asJSON *cli.JSON[dump.Summary], to func(io.Writer) (dump.Summary, error)) error {
 	if len(args) == 0 || args[0] == "-" {
 		sum, err := to(cmd.OutOrStdout())
 		if err != nil {
 			return err
 		}
-		return k.exported(cmd.ErrOrStderr(), "standard output", sum)
+		return exported(cmd.ErrOrStderr(), "standard output", sum, asJSON)
 	}
 	sum, err := exportTo(args[0], to)
 	if err != nil {
 		return err
 	}
-	return k.exported(cmd.OutOrStdout(), args[0], sum)
+	return exported(cmd.OutOrStdout(), args[0], sum, asJSON)
 }
 
 // exportTo makes a file appear when it is whole.
@@ -110,9 +112,9 @@ func exportTo(name string, to func(io.Writer) (dump.Summary, error)) (sum dump.S
 	return sum, nil
 }
 
-func (k *kvClient) exported(w io.Writer, where string, sum dump.Summary) error {
-	if k.json {
-		return cli.PrintJSON(w, sum)
+func exported(w io.Writer, where string, sum dump.Summary, asJSON *cli.JSON[dump.Summary]) error {
+	if asJSON.Given() {
+		return asJSON.Print(w, sum)
 	}
 	_, err := fmt.Fprintf(w, "%d keys, %d bytes, to %s; %d have a time to live, %d a lease; digest of those that stay: %s\n", sum.Keys, sum.Bytes, where, sum.Timed, sum.Leased, sum.Digest)
 	return err
@@ -120,6 +122,7 @@ func (k *kvClient) exported(w io.Writer, where string, sum dump.Summary) error {
 
 func newKVImport() *cobra.Command {
 	var k kvClient
+	var asJSON cli.JSON[*dump.Report]
 	i := dump.Import{}
 	cmd := &cobra.Command{
 		Use:   "import FILE",
@@ -156,11 +159,12 @@ Exit code 3: the file is damaged, or the cluster holds something else afterwards
 				if err != nil {
 					return ofDump(args[0], err)
 				}
-				return k.imported(cmd, &r)
+				return imported(cmd, &r, &asJSON)
 			})
 		},
 	}
 	k.addPatient(cmd)
+	asJSON.Flag(cmd.Flags(), "print JSON")
 	cmd.Flags().BoolVar(&i.Overwrite, "overwrite", false, "take a cluster that is not empty: keys of the file get its values, others stay")
 	cmd.Flags().BoolVar(&i.KeepLeased, "keep-leased", false, "write keys of leases, too, as keys that stay")
 	return cmd
@@ -182,14 +186,14 @@ func ofDump(name string, err error) error {
 	return err
 }
 
-func (k *kvClient) imported(cmd *cobra.Command, r *dump.Report) error {
+func imported(cmd *cobra.Command, r *dump.Report, asJSON *cli.JSON[*dump.Report]) error {
 	if r.Ageless {
 		if _, err := fmt.Fprintln(cmd.ErrOrStderr(), "the file tells nothing of times to live and leases: all of its keys stay (weir kv export writes what does)"); err != nil {
 			return err
 		}
 	}
-	if k.json {
-		return cli.PrintJSON(cmd.OutOrStdout(), r)
+	if asJSON.Given() {
+		return asJSON.Print(cmd.OutOrStdout(), r)
 	}
 	text := fmt.Sprintf("%d keys, %d bytes: %d written, %d were there\n", r.Keys, r.Bytes, r.Written, r.Same)
 	if r.Timed > 0 {

@@ -5,7 +5,6 @@ package kvcmd
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -28,7 +27,7 @@ type labKV struct {
 	program, durability, preset, batchDelay string
 	replicas                                int
 	linkLatency                             time.Duration
-	json                                    bool
+	json                                    cli.JSON[labKVReport]
 }
 
 func newLabKVCommand() *cobra.Command {
@@ -60,7 +59,7 @@ with it.`,
 	f.StringVar(&c.preset, "preset", "raft-ht", strings.Join(consensus.PresetNames(), ", "))
 	f.StringVar(&c.batchDelay, "batch-delay", "auto", "auto, or a fixed wait of each round, to be compared with")
 	f.DurationVar(&c.linkLatency, "link-latency", 0, "artificial delay of messages between replicas, one way")
-	f.BoolVar(&c.json, "json", false, "print one line of JSON instead of text")
+	c.json.Flag(cmd.Flags(), "print one line of JSON instead of text")
 	cli.Words(cmd, "preset", consensus.PresetNames()...)
 	cli.Words(cmd, "durability", "disk", "memory")
 	return cmd
@@ -142,8 +141,8 @@ func (c *labKV) run(ctx context.Context, release func(), cfg lab.KVConfig, out i
 }
 
 func (c *labKV) print(out io.Writer, r labKVReport) error {
-	if c.json {
-		return json.NewEncoder(out).Encode(r)
+	if c.json.Given() {
+		return c.json.Line(out, r)
 	}
 	var b strings.Builder
 	var endpoints []string

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/spf13/pflag"
 
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
@@ -20,7 +21,12 @@ import (
 func TestLabKVRunsUntilItIsStopped(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), labtest.Patience)
 	defer cancel()
-	c := labKV{program: program.Path(t), durability: "disk", preset: "raft-ht", batchDelay: "auto", replicas: 3, json: true}
+	c := labKV{program: program.Path(t), durability: "disk", preset: "raft-ht", batchDelay: "auto", replicas: 3}
+	flags := pflag.NewFlagSet("lab kv", pflag.ContinueOnError)
+	c.json.Flag(flags, "")
+	if err := flags.Parse([]string{"--json"}); err != nil {
+		t.Fatal(err)
+	}
 	cfg, err := c.config()
 	if err != nil {
 		t.Fatal(err)

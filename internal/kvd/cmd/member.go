@@ -69,6 +69,7 @@ func memberVerb(verb kv.MemberVerb) func(args []string) (kv.MemberChange, error)
 
 func newKVMemberChange(use, short string, n int, parse func(args []string) (kv.MemberChange, error)) *cobra.Command {
 	var k kvClient
+	var asJSON cli.JSON[kvMemberID]
 	cmd := &cobra.Command{
 		Use:   use,
 		Short: short,
@@ -82,8 +83,8 @@ func newKVMemberChange(use, short string, n int, parse func(args []string) (kv.M
 				if err := c.Configure(ctx, g); err != nil {
 					return err
 				}
-				if k.json {
-					return cli.PrintJSON(cmd.OutOrStdout(), map[string]uint64{"id": g.Member.ID})
+				if asJSON.Given() {
+					return asJSON.Print(cmd.OutOrStdout(), kvMemberID{g.Member.ID})
 				}
 				_, err := fmt.Fprintln(cmd.OutOrStdout(), "ok")
 				return err
@@ -91,11 +92,13 @@ func newKVMemberChange(use, short string, n int, parse func(args []string) (kv.M
 		},
 	}
 	k.add(cmd)
+	asJSON.Flag(cmd.Flags(), "print JSON")
 	return cmd
 }
 
 func newKVMemberList() *cobra.Command {
 	var k kvClient
+	var asJSON cli.JSON[[]kvMember]
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the members",
@@ -110,8 +113,8 @@ func newKVMemberList() *cobra.Command {
 					return errors.New("no replica answers")
 				}
 				newest := slices.MaxFunc(list, func(a, b replica.Status) int { return cmp.Compare(a.Applied, b.Applied) })
-				if k.json {
-					return cli.PrintJSON(cmd.OutOrStdout(), jsonMembers(&newest))
+				if asJSON.Given() {
+					return asJSON.Print(cmd.OutOrStdout(), jsonMembers(&newest))
 				}
 				w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 				fmt.Fprintln(w, "ID\tADDRESS\tREDIS\tVOTES\tLEADS")
@@ -123,7 +126,13 @@ func newKVMemberList() *cobra.Command {
 		},
 	}
 	k.add(cmd)
+	asJSON.Flag(cmd.Flags(), "print JSON")
 	return cmd
+}
+
+// kvMemberID is what changes of members print.
+type kvMemberID struct {
+	ID uint64 `json:"id"` // of the member that was changed
 }
 
 // kvMember is a member in JSON.
@@ -151,7 +160,7 @@ func yes(b bool) string {
 }
 
 func newKVVerify() *cobra.Command {
-	var asJSON bool
+	var asJSON cli.JSON[kvVerified]
 	cmd := &cobra.Command{
 		Use:   "verify DIR",
 		Short: "Check a replica's data directory, offline",
@@ -166,7 +175,7 @@ Exit code 3 if something is damaged.`,
 			if err != nil {
 				return err
 			}
-			if err := printKVVerify(cmd, sum, found, asJSON); err != nil {
+			if err := printKVVerify(cmd, sum, found, &asJSON); err != nil {
 				return err
 			}
 			if sum.Problems > 0 {
@@ -175,17 +184,20 @@ Exit code 3 if something is damaged.`,
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	asJSON.Flag(cmd.Flags(), "print JSON")
 	return cmd
 }
 
-func printKVVerify(cmd *cobra.Command, sum wal.Summary, found []wal.Finding, asJSON bool) error {
+// kvVerified is what `weir kv verify --json` prints.
+type kvVerified struct {
+	Summary wal.Summary   `json:"summary"`
+	Files   []wal.Finding `json:"files"`
+}
+
+func printKVVerify(cmd *cobra.Command, sum wal.Summary, found []wal.Finding, asJSON *cli.JSON[kvVerified]) error {
 	out := cmd.OutOrStdout()
-	if asJSON {
-		return cli.PrintJSON(out, struct {
-			Summary wal.Summary   `json:"summary"`
-			Files   []wal.Finding `json:"files"`
-		}{sum, found})
+	if asJSON.Given() {
+		return asJSON.Print(out, kvVerified{sum, found})
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "FILE\tKIND\tENTRIES\tSTATE")

@@ -23,7 +23,14 @@ type simulation struct {
 	trace    bool
 	duration time.Duration
 	idle     time.Duration
-	json     bool
+	json     cli.JSON[simulated]
+}
+
+// simulated is what `weir kv simulate --json` prints: a result with --seed, totals
+// without.
+type simulated struct {
+	*sim.Result
+	*sim.Totals
 }
 
 func newKVSimulateCommand() *cobra.Command {
@@ -67,7 +74,7 @@ command with code 3 and the command line that plays it again. Profiles of faults
 	f.DurationVar(&s.idle, "session-idle", 0, "after how long, in virtual time, a session is forgotten (default drawn from the seed)")
 	f.IntVar(&s.campaign.Workers, "workers", runtime.GOMAXPROCS(0), "runs at once")
 	f.Lookup("workers").DefValue = "one per processor" // the help is the same on every machine
-	f.BoolVar(&s.json, "json", false, "print JSON")
+	s.json.Flag(cmd.Flags(), "print JSON")
 	return cmd
 }
 
@@ -117,8 +124,8 @@ func (s *simulation) one(out io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("seed %d: %w", s.seed, err)
 	}
-	if s.json {
-		if err := cli.PrintJSON(out, r); err != nil {
+	if s.json.Given() {
+		if err := s.json.Print(out, simulated{Result: &r}); err != nil {
 			return err
 		}
 	} else if err := printRun(out, &r); err != nil {
@@ -136,7 +143,7 @@ func (s *simulation) many(ctx context.Context, out, progress io.Writer) error {
 	}
 	started, shown := time.Now(), time.Now()
 	s.campaign.Report = func(t *sim.Totals) {
-		if now := time.Now(); now.Sub(shown) >= time.Second && !s.json {
+		if now := time.Now(); now.Sub(shown) >= time.Second && !s.json.Given() {
 			shown = now
 			fmt.Fprintf(progress, "\r%d seeds, %v of virtual time, %d operations ", t.Seeds, t.Stats.Virtual.Round(time.Second), t.Stats.Operations)
 		}
@@ -145,8 +152,8 @@ func (s *simulation) many(ctx context.Context, out, progress io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("simulate: %w", err)
 	}
-	if s.json {
-		if err := cli.PrintJSON(out, t); err != nil {
+	if s.json.Given() {
+		if err := s.json.Print(out, simulated{Totals: t}); err != nil {
 			return err
 		}
 		return verdict(t.Failures)

@@ -89,6 +89,7 @@ func settledReplicas(ctx context.Context, c *kv.Client) (up map[uint64]string, d
 
 func newKVStatus() *cobra.Command {
 	var k kvClient
+	var asJSON cli.JSON[kvReplicas]
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show the state of every replica",
@@ -103,7 +104,7 @@ leads.`,
 				if err != nil {
 					return err
 				}
-				if err := printKVStatus(cmd, list, down, k.json); err != nil {
+				if err := printKVStatus(cmd, list, down, &asJSON); err != nil {
 					return err
 				}
 				leads := slices.ContainsFunc(list, func(s replica.Status) bool { return s.Leader == s.ID && s.Open })
@@ -122,7 +123,14 @@ leads.`,
 		},
 	}
 	k.add(cmd)
+	asJSON.Flag(cmd.Flags(), "print JSON")
 	return cmd
+}
+
+// kvReplicas is what `weir kv status --json` prints.
+type kvReplicas struct {
+	Replicas []kvReplica       `json:"replicas"` // those that answer
+	Down     map[string]string `json:"down"`     // the address of each that does not, and why
 }
 
 // kvReplica is a replica in JSON.
@@ -174,20 +182,17 @@ func roleOf(s *replica.Status) string {
 	return "follower"
 }
 
-func printKVStatus(cmd *cobra.Command, list []replica.Status, down map[string]error, asJSON bool) error {
+func printKVStatus(cmd *cobra.Command, list []replica.Status, down map[string]error, asJSON *cli.JSON[kvReplicas]) error {
 	out := cmd.OutOrStdout()
-	if asJSON {
-		j := struct {
-			Replicas []kvReplica       `json:"replicas"`
-			Down     map[string]string `json:"down"`
-		}{[]kvReplica{}, map[string]string{}}
+	if asJSON.Given() {
+		j := kvReplicas{[]kvReplica{}, map[string]string{}}
 		for i := range list {
 			j.Replicas = append(j.Replicas, jsonReplica(&list[i]))
 		}
 		for a, err := range down {
 			j.Down[a] = fmt.Sprint(err)
 		}
-		return cli.PrintJSON(out, j)
+		return asJSON.Print(out, j)
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "ID\tROLE\tTERM\tAPPLIED\tDURABLE\tSNAPSHOT\tKEYS\tSESSIONS\tPRESET\tDURABILITY")

@@ -23,11 +23,13 @@ const (
 	engineRabbitMQ = "rabbitmq"
 	engineKafka    = "kafka"
 	engineS3       = "s3"
+	engineEtcd     = "etcd"
 )
 
 var (
 	databaseEngines = []string{enginePostgres, engineMariaDB, engineMySQL}
-	labEngines      = append(slices.Clone(databaseEngines), engineNATS, engineRedis, engineRabbitMQ, engineKafka, engineS3)
+	notEtcd         = append(slices.Clone(databaseEngines), engineNATS, engineRedis, engineRabbitMQ, engineKafka, engineS3)
+	labEngines      = append(slices.Clone(notEtcd), engineEtcd)
 )
 
 // engineFlags names the flags that mean something to some engines only.
@@ -41,6 +43,9 @@ var engineFlags = map[string][]string{
 	"max-connections":    databaseEngines,
 	"tls":                databaseEngines,
 	"bin-dir":            databaseEngines,
+	"port":               notEtcd,
+	"set":                notEtcd,
+	"auth":               notEtcd,
 }
 
 // labInstance is what the verb needs of a running server, whatever its engine.
@@ -145,6 +150,8 @@ func (c *labUp) start(ctx context.Context) (labRunning, error) {
 			return labRunning{}, err
 		}
 		return labRunning{labInstance: s, engine: c.engine, dsn: s.URL(), env: s.Environ()}, nil
+	case engineEtcd:
+		return startEtcdLab(ctx, c.durability)
 	}
 	p, err := lab.StartPostgres(ctx, c.postgresConfig())
 	if err != nil {

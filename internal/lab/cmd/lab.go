@@ -3,7 +3,6 @@ package labcmd
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -47,7 +46,7 @@ type labUp struct {
 	binlog            bool
 	performanceSchema bool
 	pgbouncer         bool
-	json              bool
+	json              cli.JSON[labReport]
 }
 
 func newLabUpCommand() *cobra.Command {
@@ -60,7 +59,8 @@ reach it, and run it until Ctrl-C or SIGTERM. Then everything is removed; if wei
 itself is killed, the server dies with it and the next start removes its files.
 
 --engine chooses the server: a database (postgres, mariadb, mysql), a broker
-(nats, redis, rabbitmq, kafka) or an object store (s3). It must be installed;
+(nats, redis, rabbitmq, kafka), an object store (s3), or etcd with three members.
+It must be installed;
 where it is not, the error names the command that installs it. A server in an
 unusual place is found by --bin-dir, or by a variable such as WEIR_PG_BIN in the
 environment: the manual lists them.
@@ -98,7 +98,7 @@ Without --auth, any user of this machine is superuser of the server.`,
 	f.StringToStringVar(&c.settings, "set", nil, "server parameters, as name=value")
 	f.StringVar(&c.binDir, "bin-dir", "", "directory of the server's programs (default: the newest installed)")
 	f.BoolVar(&c.pgbouncer, "pgbouncer", false, "start PgBouncer in front of PostgreSQL, pooling by transaction")
-	f.BoolVar(&c.json, "json", false, "print one line of JSON instead of text")
+	c.json.Flag(cmd.Flags(), "print one line of JSON instead of text")
 	cli.Words(cmd, "engine", labEngines...)
 	cli.Words(cmd, "durability", "prod", "fast")
 	cli.Words(cmd, "auth", "trust", "password", "md5", "scram-sha-256")
@@ -185,11 +185,8 @@ func (c *labUp) run(ctx context.Context, release func(), out io.Writer) (err err
 }
 
 func (c *labUp) print(out io.Writer, r labReport, clients []labClient) error {
-	if c.json {
-		if err := json.NewEncoder(out).Encode(r); err != nil {
-			return fmt.Errorf("print servers: %w", err)
-		}
-		return nil
+	if c.json.Given() {
+		return c.json.Line(out, r)
 	}
 	disk := r.Durability
 	if r.FsyncLatencyNs > 0 {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
@@ -130,11 +131,12 @@ func TestLabUpRefuses(t *testing.T) {
 		{[]string{"up", "--durability", "some"}, `--durability: durability "some": must be prod or fast`},
 		{[]string{"up", "--postgres=false"}, "nothing to start"},
 		{[]string{"up", "--postgres", "--engine", "mariadb"}, "name every server in --engine"},
-		{[]string{"up", "--engine", "oracle"}, `--engine "oracle": must be one of postgres, mariadb, mysql, nats, redis, rabbitmq, kafka, s3`},
+		{[]string{"up", "--engine", "oracle"}, `--engine "oracle": must be one of postgres, mariadb, mysql, nats, redis, rabbitmq, kafka, s3, etcd`},
 		{[]string{"up", "--engine", "nats,oracle"}, `--engine "oracle"`},
 		{[]string{"up", "--engine", "nats,redis,nats"}, "nats twice"},
 		{[]string{"up", "--engine", "nats,postgres", "--pgbouncer"}, "--pgbouncer is for --engine postgres, not nats"},
 		{[]string{"up", "--engine", "nats", "--fsync-latency", "1ms"}, "--fsync-latency is for --engine postgres or mariadb or mysql, not nats"},
+		{[]string{"up", "--engine", "etcd", "--port", "2379"}, "kafka or s3, not etcd"},
 		{[]string{"up", "--engine", "redis", "--auth", "md5"}, "--engine redis has trust and password"},
 		{[]string{"up", "--engine", "redis", "--set", "a b=c"}, `setting "a b"`},
 		{[]string{"up", "--engine", "mariadb", "--pgbouncer"}, "--pgbouncer is for --engine postgres, not mariadb"},
@@ -243,6 +245,37 @@ func TestLabUpSeveral(t *testing.T) {
 		if _, err := os.Stat(filepath.Dir(s.Data)); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("run directory of %s afterwards: %v, want it gone", s.Name, err)
 		}
+	}
+}
+
+func TestLabUpEtcd(t *testing.T) {
+	labtest.RequireEtcd(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	out, end := startLab(t, ctx, "up", "--engine", "etcd", "--json")
+	var r labReport
+	if err := json.NewDecoder(out).Decode(&r); err != nil {
+		t.Fatal(err, <-end)
+	}
+	members := strings.Split(r.Servers[0].DSN, ",")
+	if len(r.Servers) != 1 || r.Servers[0].Name != "etcd" || len(members) != 3 {
+		t.Fatalf("report: %+v", r)
+	}
+	for _, url := range members {
+		answer, err := http.Get(url + "/health")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if answer.Body.Close(); answer.StatusCode != http.StatusOK {
+			t.Errorf("%s: %s", url, answer.Status)
+		}
+	}
+	cancel()
+	if err := <-end; err != nil {
+		t.Errorf("ended with %v, want success", err)
+	}
+	if _, err := os.Stat(r.Servers[0].Data); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("data directory afterwards: %v, want it gone", err)
 	}
 }
 

@@ -117,6 +117,7 @@ func newOutboxInspect() *cobra.Command {
 	v := &outboxVerb{}
 	var q messageQuery
 	var payload bool
+	var asJSON cli.JSON[outboxctl.MessageReport]
 	states := []outbox.State{outbox.Pending, outbox.Scheduled, outbox.Dead, outbox.Delivered}
 	cmd := &cobra.Command{
 		Use:   "inspect --db DSN",
@@ -131,16 +132,16 @@ is a line of JSON.`,
 	f := cmd.Flags()
 	q.add(f, 50, states...)
 	f.BoolVar(&payload, "payload", false, "show payloads, too")
-	f.BoolVar(&v.json, "json", false, "print a line of JSON for each")
+	asJSON.Flag(cmd.Flags(), "print a line of JSON for each")
 	return v.command(cmd, func(ctx context.Context, out io.Writer) error {
 		return v.withStore(ctx, func(store outbox.Store) error {
 			found, err := store.List(ctx, q.parsed)
 			if err != nil {
 				return err
 			}
-			if v.json {
+			if asJSON.Given() {
 				for i := range found {
-					if err := writeJSON(out, outboxctl.ReportMessage(&found[i], payload)); err != nil {
+					if err := asJSON.Line(out, outboxctl.ReportMessage(&found[i], payload)); err != nil {
 						return err
 					}
 				}
@@ -227,7 +228,7 @@ that they are taken again; the id stays.`,
   weir outbox replay --db postgres://app@db.example.com/shop --topic orders --since 2h
   weir outbox replay --db mysql://app@db.example.com/shop --topic orders --new-identity
   weir outbox replay --db mysql://app@db.example.com/shop --state delivered --id 0199d1c2-7e8f-7a31-8a43-0d5f6f3c5a11`,
-	}, "requeued", func(ctx context.Context, s outbox.Store, q outbox.Query) (int64, error) { return s.Requeue(ctx, q) })
+	}, "requeued", func(n int64, state string) requeued { return requeued{n, state} }, func(ctx context.Context, s outbox.Store, q outbox.Query) (int64, error) { return s.Requeue(ctx, q) })
 }
 
 func newOutboxPurge() *cobra.Command {
@@ -238,7 +239,7 @@ func newOutboxPurge() *cobra.Command {
 delivered. What is pending or scheduled is never deleted.`,
 		Example: `  weir outbox purge --db sqlite:shop.db --before 30d
   weir outbox purge --db postgres://app@db.example.com/shop --state delivered --before 2026-01-31`,
-	}, "purged", func(ctx context.Context, s outbox.Store, q outbox.Query) (int64, error) { return s.Purge(ctx, q) })
+	}, "purged", func(n int64, state string) purged { return purged{n, state} }, func(ctx context.Context, s outbox.Store, q outbox.Query) (int64, error) { return s.Purge(ctx, q) })
 }
 
 // oldIDs says what a broker may make of messages that are delivered again.
@@ -249,11 +250,24 @@ const oldIDs = "They keep their ids: a broker that remembers ids drops those tha
 // newIDs says it of those that were given another identity.
 const newIDs = "Each has a new dedup key: brokers and inboxes take it for a message that they have not had."
 
+// requeued is what `weir outbox replay --json` prints.
+type requeued struct {
+	Requeued int64  `json:"requeued"` // messages
+	State    string `json:"state"`    // that they were in: dead or delivered
+}
+
+// purged is what `weir outbox purge --json` prints.
+type purged struct {
+	Purged int64  `json:"purged"` // messages
+	State  string `json:"state"`  // that they were in: dead or delivered
+}
+
 // newOutboxMove is a verb that does something to selected messages and says to
-// how many. done is the word for it.
-func newOutboxMove(cmd *cobra.Command, done string, move func(context.Context, outbox.Store, outbox.Query) (int64, error)) *cobra.Command {
+// how many, as outcome in JSON. done is the word for it.
+func newOutboxMove[T any](cmd *cobra.Command, done string, outcome func(n int64, state string) T, move func(context.Context, outbox.Store, outbox.Query) (int64, error)) *cobra.Command {
 	v := &outboxVerb{}
 	var q messageQuery
+	var asJSON cli.JSON[T]
 	states := []outbox.State{outbox.Dead, outbox.Delivered}
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if err := q.parse(time.Now(), states...); err != nil {
@@ -268,7 +282,7 @@ func newOutboxMove(cmd *cobra.Command, done string, move func(context.Context, o
 		f.BoolVar(&q.newIdentity, "new-identity", false, "give each message a dedup key of its own, for brokers and inboxes that remember what they have had")
 	}
 	f.BoolVar(&q.all, "all", false, "all messages of the state")
-	f.BoolVar(&v.json, "json", false, "print one object of JSON")
+	asJSON.Flag(cmd.Flags(), "print one line of JSON")
 	return v.command(cmd, func(ctx context.Context, out io.Writer) error {
 		return v.withStore(ctx, func(store outbox.Store) error {
 			n, err := move(ctx, store, q.parsed)
@@ -278,8 +292,8 @@ func newOutboxMove(cmd *cobra.Command, done string, move func(context.Context, o
 			if err != nil {
 				return err
 			}
-			if v.json {
-				return writeJSON(out, map[string]any{done: n, "state": q.state})
+			if asJSON.Given() {
+				return asJSON.Line(out, outcome(n, q.state))
 			}
 			fmt.Fprintf(out, "%s %d %s message%s\n", done, n, q.state, plural(n))
 			switch {

@@ -3,7 +3,6 @@ package outboxcmd
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -42,8 +41,6 @@ No password needs to be on the command line: PGPASSWORD, the password file
 // outboxVerb is a command on the outbox of one database.
 type outboxVerb struct {
 	cfg outboxConfig
-	// json prints for scripts.
-	json bool
 	// create lets a SQLite file come into being.
 	create bool
 }
@@ -81,14 +78,16 @@ func (v *outboxVerb) withStore(ctx context.Context, f func(store outbox.Store) e
 	return f(store)
 }
 
-func writeJSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	return enc.Encode(v)
+// migrated is what `weir outbox migrate --json` prints.
+type migrated struct {
+	Table      string   `json:"table"`
+	DryRun     bool     `json:"dry_run"`
+	Statements []string `json:"statements"` // that were executed, or would be
 }
 
 func newOutboxMigrate() *cobra.Command {
 	v := &outboxVerb{create: true}
+	var asJSON cli.JSON[migrated]
 	var layout, partition string
 	var plan outbox.Plan
 	var dry, notify bool
@@ -136,7 +135,7 @@ otherwise; --convert rebuilds one that has no partitions, or others.`,
 	f.BoolVar(&notify, "notify", false, "PostgreSQL: make a trigger that wakes relays at each insert; commits of producers then take turns")
 	f.BoolVar(&dry, "dry-run", false, "execute nothing and print what would be")
 	f.BoolVar(&dry, "print", false, "the same as --dry-run")
-	f.BoolVar(&v.json, "json", false, "print one object of JSON")
+	asJSON.Flag(cmd.Flags(), "print one line of JSON")
 	return v.command(cmd, func(ctx context.Context, out io.Writer) error {
 		plan.DryRun = dry
 		v.cfg.store.Notify = notify
@@ -155,25 +154,21 @@ otherwise; --convert rebuilds one that has no partitions, or others.`,
 				}
 			}
 			plan.Partition = outbox.PartitionSpec{Period: plan.Partition.Period, Ahead: v.cfg.partitions.Ahead, Lookback: v.cfg.partitions.Lookback}
-			return v.migrate(ctx, store, plan, out)
+			return migrate(ctx, store, plan, out, &asJSON)
 		})
 	})
 }
 
-func (v *outboxVerb) migrate(ctx context.Context, store outbox.Store, plan outbox.Plan, out io.Writer) error {
+func migrate(ctx context.Context, store outbox.Store, plan outbox.Plan, out io.Writer, asJSON *cli.JSON[migrated]) error {
 	done, err := store.Migrate(ctx, plan)
 	if err != nil {
 		return err
 	}
-	if v.json {
+	if asJSON.Given() {
 		if done == nil {
 			done = []string{}
 		}
-		return writeJSON(out, struct {
-			Table      string   `json:"table"`
-			DryRun     bool     `json:"dry_run"`
-			Statements []string `json:"statements"`
-		}{store.Name(), plan.DryRun, done})
+		return asJSON.Line(out, migrated{store.Name(), plan.DryRun, done})
 	}
 	if plan.DryRun {
 		for _, text := range done {
@@ -203,6 +198,7 @@ func plural[N int | int64](n N) string {
 
 func newOutboxStatus() *cobra.Command {
 	v := &outboxVerb{}
+	var asJSON cli.JSON[outboxctl.StatusReport]
 	var maxLag string
 	var lag time.Duration
 	maxPending, maxDead := int64(-1), int64(-1)
@@ -233,15 +229,15 @@ Counting reads the tables whole.`,
 		f.Lookup(name).DefValue = ""
 	}
 	f.BoolVar(&led, "led", false, "fall short if a shard has no leader")
-	f.BoolVar(&v.json, "json", false, "print one object of JSON")
+	asJSON.Flag(cmd.Flags(), "print one line of JSON")
 	return v.command(cmd, func(ctx context.Context, out io.Writer) error {
 		return v.withStore(ctx, func(store outbox.Store) error {
 			report, err := readStatus(ctx, store)
 			if err != nil {
 				return err
 			}
-			if v.json {
-				err = writeJSON(out, report)
+			if asJSON.Given() {
+				err = asJSON.Line(out, report)
 			} else {
 				err = printStatus(out, &report)
 			}

@@ -18,6 +18,7 @@ import (
 func newOutboxPartitions() *cobra.Command {
 	v := &outboxVerb{}
 	var maintain, strict bool
+	var asJSON cli.JSON[partitionsReport]
 	cmd := &cobra.Command{
 		Use:   "partitions --db DSN",
 		Short: "List the partitions of a history, or create and drop them",
@@ -30,7 +31,7 @@ Rows in the catch-all had no partition for their time; maintaining moves them.`,
 	f := cmd.Flags()
 	f.BoolVar(&maintain, "maintain", false, "create and drop partitions first")
 	f.BoolVar(&strict, "no-catch-all", false, "fall short if rows are in the catch-all")
-	f.BoolVar(&v.json, "json", false, "print one object of JSON")
+	asJSON.Flag(cmd.Flags(), "print one line of JSON")
 	return v.command(cmd, func(ctx context.Context, out io.Writer) error {
 		return v.withStore(ctx, func(store outbox.Store) error {
 			desc, err := store.Describe(ctx)
@@ -59,8 +60,8 @@ Rows in the catch-all had no partition for their time; maintaining moves them.`,
 				return err
 			}
 			rows, _ := outboxctl.Reach(parts)
-			if v.json {
-				err = writeJSON(out, partitionsJSON(store.Name(), desc, parts, report))
+			if asJSON.Given() {
+				err = asJSON.Line(out, partitionsJSON(store.Name(), desc, parts, report))
 			} else {
 				err = printPartitions(out, parts, report)
 			}

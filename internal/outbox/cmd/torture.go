@@ -26,7 +26,7 @@ type outboxTorture struct {
 	cfg     torture.Config
 	claim   string
 	layout  string
-	json    bool
+	json    cli.JSON[*torture.Result]
 	verbose bool
 }
 
@@ -81,7 +81,7 @@ servers, started for the run and read when it is over.`,
 	f.IntVar(&c.Producers, "producers", 6, "producers, `N`")
 	f.IntVar(&c.MaxInFlight, "max-in-flight", 1000, "most messages between being read and being noted, `N`")
 	f.BoolVar(&c.Quiet, "quiet", false, "keep the ledger's broker from misbehaving")
-	f.BoolVar(&v.json, "json", false, "print one object of JSON")
+	v.json.Flag(cmd.Flags(), "print one line of JSON")
 	f.BoolVarP(&v.verbose, "verbose", "v", false, "log what the run and its relays do")
 	cmd.AddCommand(newTortureWorker())
 	return cmd
@@ -143,8 +143,8 @@ func (v *outboxTorture) run(ctx context.Context, out, stderr io.Writer) error {
 // conclude prints the result. Broken promises are a check that fell short.
 func (v *outboxTorture) conclude(out io.Writer, res *torture.Result) error {
 	print := printTorture
-	if v.json {
-		print = func(out io.Writer, res *torture.Result) error { return writeJSON(out, res) }
+	if v.json.Given() {
+		print = v.json.Line
 	}
 	if err := print(out, res); err != nil {
 		return err

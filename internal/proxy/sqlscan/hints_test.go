@@ -101,3 +101,21 @@ func TestBadHintsAreBounded(t *testing.T) {
 		}
 	}
 }
+
+// The reference of hints is of those that are read.
+func TestHintKeys(t *testing.T) {
+	for _, k := range HintKeys() {
+		for _, v := range k.Values {
+			for _, text := range []string{"/* " + v.Example + " */ SELECT 1", "-- " + v.Example + "\nSELECT 1"} {
+				h := Scan(text).Hints
+				without := len(h.Bad) > 0 && strings.Contains(h.Bad[0], "no effect yet")
+				if len(h.Bad) > 0 && !without || without != (k.Effect == "") {
+					t.Errorf("%s: reported %q, effect %q", text, h.Bad, k.Effect)
+				}
+			}
+		}
+		if key, _, ok := cutHint(k.Key + ":x"); !ok || key != k.Key {
+			t.Errorf("%s is no hint", k.Key)
+		}
+	}
+}

@@ -24,7 +24,7 @@ import (
 type benchAA struct {
 	noise       noise.Config
 	slower, out string
-	json        bool
+	json        cli.JSON[aaReport]
 }
 
 func newBenchAACommand() *cobra.Command {
@@ -68,7 +68,7 @@ is not found.`,
 	f.StringVar(&c.slower, "slower", "0", "slowdown to plant in the second side, such as 5%")
 	f.StringVar(&c.noise.Dir, "dir", "", "directory of the disk to measure, for flush (default the temporary one)")
 	f.StringVar(&c.out, "out", "", "directory for the result (default out/aa-WORKLOAD-TIME)")
-	f.BoolVar(&c.json, "json", false, "print the floors and verdicts as JSON")
+	c.json.Flag(cmd.Flags(), "print the floors and verdicts as JSON")
 	return cmd
 }
 
@@ -105,8 +105,8 @@ func (c *benchAA) run(ctx context.Context, stdout, stderr io.Writer) error {
 			return err
 		}
 	}
-	if c.json {
-		err = cli.PrintJSON(stdout, out)
+	if c.json.Given() {
+		err = c.json.Print(stdout, out)
 	} else {
 		err = c.print(stdout, r, out)
 	}

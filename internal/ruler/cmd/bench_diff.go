@@ -18,7 +18,6 @@ import (
 type benchDiff struct {
 	options bench.DiffOptions
 	format  string
-	json    bool
 }
 
 func (c *benchDiff) flags(cmd *cobra.Command) {
@@ -28,11 +27,11 @@ func (c *benchDiff) flags(cmd *cobra.Command) {
 	f.StringSliceVar(&c.options.Cases, "case", nil, "cases to compare (default all)")
 	f.BoolVar(&c.options.Anyway, "anyway", false, "compare what is not comparable, and say why it is not")
 	f.StringVarP(&c.format, "format", "f", "text", "text, md, csv or html")
-	f.BoolVar(&c.json, "json", false, "print JSON")
 }
 
 func newBenchDiffCommand() *cobra.Command {
 	var c benchDiff
+	var asJSON cli.JSON[[]*bench.Diff]
 	cmd := &cobra.Command{
 		Use:   "diff FIRST SECOND",
 		Short: "Say what changed from one result to another",
@@ -48,13 +47,14 @@ with the reasons.`,
 			if err != nil {
 				return err
 			}
-			if c.json {
-				return cli.PrintJSON(cmd.OutOrStdout(), diffs)
+			if asJSON.Given() {
+				return asJSON.Print(cmd.OutOrStdout(), diffs)
 			}
 			return bench.DiffDocument(&second.Env, diffs...).Write(cmd.OutOrStdout(), report.Format(c.format))
 		},
 	}
 	c.flags(cmd)
+	asJSON.Flag(cmd.Flags(), "print JSON")
 	return cmd
 }
 

@@ -18,6 +18,7 @@ import (
 type benchGate struct {
 	benchDiff
 	maxRegress, noise, doubt string
+	json                     cli.JSON[[]*bench.Gate]
 }
 
 func newBenchGateCommand() *cobra.Command {
@@ -47,6 +48,7 @@ The exit code is 0 when all passed and 3 when not.`,
 		},
 	}
 	c.flags(cmd)
+	c.json.Flag(cmd.Flags(), "print JSON")
 	f := cmd.Flags()
 	f.StringVar(&c.maxRegress, "max-regress", "10%", "the largest loss that is allowed")
 	f.StringVar(&c.noise, "noise", "", "result of weir bench aa, whose noise floor is the least that counts")
@@ -83,8 +85,8 @@ func (c *benchGate) run(cmd *cobra.Command, base, changed string) ([]*bench.Gate
 	for _, d := range diffs {
 		gates = append(gates, d.Judge(allowed, floors))
 	}
-	if c.json {
-		return gates, cli.PrintJSON(cmd.OutOrStdout(), gates)
+	if c.json.Given() {
+		return gates, c.json.Print(cmd.OutOrStdout(), gates)
 	}
 	return gates, bench.GateDocument(&second.Env, gates...).Write(cmd.OutOrStdout(), report.Format(c.format))
 }

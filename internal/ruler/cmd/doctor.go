@@ -16,7 +16,7 @@ import (
 
 func newDoctorCommand() *cobra.Command {
 	var c doctor.Config
-	var asJSON bool
+	var asJSON cli.JSON[[]check.Check]
 	var file, of string
 	cmd := &cobra.Command{
 		Use:   "doctor",
@@ -34,15 +34,15 @@ connections and durability with what the file asks of them. So does weir config 
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if file != "" {
-				return cli.Examine(cmd, file, of, asJSON)
+				return cli.Examine(cmd, file, of, &asJSON)
 			}
 			checks, err := doctor.Examine(cmd.Context(), c)
 			if err != nil {
 				return err
 			}
 			checks = append(checks, findServers(cmd.Context())...)
-			if asJSON {
-				return cli.PrintJSON(cmd.OutOrStdout(), checks)
+			if asJSON.Given() {
+				return asJSON.Print(cmd.OutOrStdout(), checks)
 			}
 			return check.Print(cmd.OutOrStdout(), checks)
 		},
@@ -51,7 +51,7 @@ connections and durability with what the file asks of them. So does weir config 
 	f.StringVar(&c.Dir, "dir", "", "directory of the disk to measure (default the temporary one)")
 	f.StringVarP(&file, "config", "c", "", "look at what this configuration `FILE` names")
 	f.StringVar(&of, "of", "", "with -c: the `VERB` that the file is for")
-	f.BoolVar(&asJSON, "json", false, "print JSON")
+	asJSON.Flag(f, "print JSON")
 	return cmd
 }
 

@@ -76,7 +76,7 @@ processor time.`,
 			if out == nil {
 				return err
 			}
-			return file.Finish(o.Out, out, err, cmd.OutOrStdout())
+			return c.Finish(file, o.Out, out, err, cmd.OutOrStdout())
 		},
 	}
 	f := cmd.Flags()

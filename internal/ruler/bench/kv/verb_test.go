@@ -132,7 +132,7 @@ func TestBenchKVRunsReplicas(t *testing.T) {
 			t.Fatalf("%s: %v", client, err)
 		}
 		var stdout bytes.Buffer
-		if err := file.Finish(dir, out, nil, &stdout); err != nil {
+		if err := new(suite.Flags).Finish(file, dir, out, nil, &stdout); err != nil {
 			t.Fatal(err)
 		}
 		for _, want := range []string{"curp-ho", "0 were wrong", "report  " + dir} {

@@ -86,7 +86,7 @@ with weir_bench_ are made there and dropped.`,
 			if out == nil {
 				return err
 			}
-			return file.Finish(o.Out, out, err, cmd.OutOrStdout())
+			return c.Finish(file, o.Out, out, err, cmd.OutOrStdout())
 		},
 	}
 	c.flags(cmd.Flags())

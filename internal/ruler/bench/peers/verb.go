@@ -50,6 +50,7 @@ Plan mini takes about a quarter of an hour on two processors.`,
 	f.StringVar(&o.Plan, "plan", "mini", "how much to run: "+strings.Join(reference.Plans(), ", ")+" (smoke: a minute, whose figures say nothing)")
 	f.StringVar(&o.Out, "out", "", "directory for parts, samples and the page (default out/bench-peers-TIME)")
 	f.BoolVar(&o.Resume, "resume", false, "go on with the run in --out")
+	o.JSON.Flag(f, "print the summary as JSON")
 	f.StringVar(&programs.PgBouncer, "pgbouncer", "", "PgBouncer program to compare with (default: the installed one)")
 	f.StringSliceVar(&programs.Tools, "tools", nil, "directories to look for other backup tools in, before all others")
 	f.StringSliceVar(&experiments, "experiments", nil, "parts (kv) or experiments of one (proxy-mariadb/literals-1) to run, instead of all")

@@ -68,7 +68,7 @@ dropped; nothing is known of the server's processor time and disk.`,
 			if out == nil {
 				return err
 			}
-			return file.Finish(o.Out, out, err, cmd.OutOrStdout())
+			return c.Finish(file, o.Out, out, err, cmd.OutOrStdout())
 		},
 	}
 	f := cmd.Flags()

@@ -89,6 +89,8 @@ type Options struct {
 	Say    func(format string, args ...any)
 	// Output is where the parts tell how they go.
 	Output io.Writer
+	// JSON says how the summary is printed.
+	JSON cli.JSON[*report.Doc]
 
 	// sleeps measures what sleeps take. Default: sleepsHere.
 	sleeps func([]time.Duration) []bench.Slept

@@ -52,6 +52,7 @@ Plan mini takes less than ten minutes on two processors, full some hours.`,
 	f.StringVar(&o.Plan, "plan", "mini", "how much to run: "+strings.Join(Plans(), ", ")+" (smoke: a minute, whose figures say nothing)")
 	f.StringVar(&o.Out, "out", "", "directory for parts, samples and pages (default out/bench-all-TIME)")
 	f.BoolVar(&o.Resume, "resume", false, "go on with the run in --out")
+	o.JSON.Flag(f, "print the summary as JSON")
 	f.StringSliceVar(&experiments, "experiments", nil, "reports (000 to 004), parts (000-postgres) or experiments of one (001/delay) to run, instead of all")
 	return cmd
 }
@@ -77,6 +78,9 @@ func Conduct(cmd *cobra.Command, o Options, parts []Part, experiments []string) 
 		return err
 	}
 	err = run.Parts(cmd.Context())
+	if o.JSON.Given() {
+		return errors.Join(err, run.Brief().Write(cmd.OutOrStdout(), report.FormatJSON))
+	}
 	if werr := run.Brief().Write(cmd.OutOrStdout(), report.FormatText); werr != nil {
 		return errors.Join(err, werr)
 	}

@@ -3,6 +3,7 @@ package suite
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
 
 	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/measure"
@@ -144,11 +146,21 @@ func sold(t *testing.T) (string, *shop) {
 func TestASavedRunIsLoaded(t *testing.T) {
 	dir, run := sold(t)
 	var stdout bytes.Buffer
-	if err := shopFile.Finish(dir, run, nil, &stdout); err != nil {
+	if err := new(Flags).Finish(shopFile, dir, run, nil, &stdout); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(stdout.String(), "Sales up") || !strings.HasSuffix(stdout.String(), "report  "+filepath.Join(dir, "report.html")+"\n") {
 		t.Errorf("printed\n%s", stdout.String())
+	}
+	var asked Flags
+	set := pflag.NewFlagSet("bench", pflag.ContinueOnError)
+	asked.Add(set, "shop", "mini")
+	if err := set.Parse([]string{"--json"}); err != nil {
+		t.Fatal(err)
+	}
+	stdout.Reset()
+	if err := asked.Finish(shopFile, dir, run, nil, &stdout); err != nil || !json.Valid(stdout.Bytes()) || !strings.Contains(stdout.String(), "Sales up") {
+		t.Errorf("with --json: %v\n%s", err, stdout.String())
 	}
 	for name, want := range map[string]string{
 		"report.html": "b is ahead", "report.md": "## Targets", "report.csv": "Sales sales-1", "report.json": "weir.report/",

@@ -63,7 +63,7 @@ func reportCommand(benches []Bench) *cobra.Command {
 				return err
 			}
 			if format == "" {
-				return file.print(args[0], run, cmd.OutOrStdout())
+				return file.print(args[0], run, cmd.OutOrStdout(), false)
 			}
 			doc, err := Document(args[0], run)
 			if err != nil {
@@ -77,10 +77,13 @@ func reportCommand(benches []Bench) *cobra.Command {
 }
 
 // print saves a run and prints what fits a terminal.
-func (f *File) print(dir string, run Run, stdout io.Writer) error {
+func (f *File) print(dir string, run Run, stdout io.Writer, asJSON bool) error {
 	page, err := f.Save(dir, run)
 	if err != nil {
 		return err
+	}
+	if asJSON {
+		return run.Brief().Write(stdout, report.FormatJSON)
 	}
 	if err := run.Brief().Write(stdout, report.FormatText); err != nil {
 		return err
@@ -89,11 +92,11 @@ func (f *File) print(dir string, run Run, stdout io.Writer) error {
 	return err
 }
 
-// Finish saves and prints what a run has measured, if anything, and turns broken
-// promises into the exit code. err is that of the run.
-func (f *File) Finish(dir string, run Run, err error, stdout io.Writer) error {
+// Finish saves what a run of file has measured, if anything, prints its
+// summary, and turns broken promises into the exit code. err is that of the run.
+func (b *Flags) Finish(file *File, dir string, run Run, err error, stdout io.Writer) error {
 	if len(run.Common().Results) > 0 {
-		err = errors.Join(err, f.print(dir, run, stdout))
+		err = errors.Join(err, file.print(dir, run, stdout, b.JSON.Given()))
 	}
 	if err != nil {
 		return err
@@ -115,6 +118,7 @@ type Flags struct {
 	Out         string
 	Resume      bool
 	Experiments []string
+	JSON        cli.JSON[*report.Doc]
 }
 
 // Add defines the flags. name is that of the bench, plans what --plan takes.
@@ -123,6 +127,7 @@ func (b *Flags) Add(f *pflag.FlagSet, name, plans string) {
 	f.StringSliceVar(&b.Experiments, "experiments", nil, "experiments of the plan to run, or groups of them (default all; a wrong name lists them)")
 	f.StringVar(&b.Out, "out", "", "directory for samples, results and the report (default out/bench-"+name+"-TIME)")
 	f.BoolVar(&b.Resume, "resume", false, "go on from the samples in --out")
+	b.JSON.Flag(f, "print the summary as JSON")
 }
 
 // Alias defines an older name of --experiments.

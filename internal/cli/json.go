@@ -1,0 +1,64 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"reflect"
+	"strconv"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// JSON is the flag --json of a verb that prints a T with it. The reference of what
+// verbs print, docs/reference/json.md, is made of these types, so that it cannot
+// differ from what they print. Its zero value is a flag that was not given.
+type JSON[T any] struct{ given bool }
+
+// Flag adds --json to the flags of a verb.
+func (j *JSON[T]) Flag(f *pflag.FlagSet, usage string) {
+	f.AddFlag(&pflag.Flag{
+		Name: "json", Usage: usage, Value: &jsonFlag{&j.given, reflect.TypeFor[T]()}, DefValue: "false", NoOptDefVal: "true",
+	})
+}
+
+// Given reports whether --json was given.
+func (j *JSON[T]) Given() bool { return j.given }
+
+// Print prints v on indented lines.
+func (j *JSON[T]) Print(w io.Writer, v T) error { return PrintJSON(w, v) }
+
+// Line prints v on one line, with &, < and > as they are.
+func (j *JSON[T]) Line(w io.Writer, v T) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return fmt.Errorf("print JSON: %w", err)
+	}
+	return nil
+}
+
+// JSONOf returns the type that a verb prints with --json, nil where it has no such flag.
+func JSONOf(cmd *cobra.Command) reflect.Type {
+	if flag := cmd.Flags().Lookup("json"); flag != nil {
+		if j, ok := flag.Value.(*jsonFlag); ok {
+			return j.prints
+		}
+	}
+	return nil
+}
+
+// jsonFlag is a switch that knows what it makes a verb print.
+type jsonFlag struct {
+	given  *bool
+	prints reflect.Type
+}
+
+func (j *jsonFlag) String() string   { return strconv.FormatBool(*j.given) }
+func (j *jsonFlag) Type() string     { return "bool" }
+func (j *jsonFlag) IsBoolFlag() bool { return true }
+func (j *jsonFlag) Set(v string) (err error) {
+	*j.given, err = strconv.ParseBool(v)
+	return err
+}

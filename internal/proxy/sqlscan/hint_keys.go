@@ -1,0 +1,36 @@
+package sqlscan
+
+// A HintKey describes a hint, for the reference.
+type HintKey struct {
+	Key string
+	// Values are those that it takes, each with what it does. "N" stands for a number.
+	Values []HintValue
+	// Effect tells what it is for. Empty: it is read, and has no effect yet.
+	Effect string
+}
+
+// A HintValue is a value of a hint.
+type HintValue struct {
+	Value   string // as it is written, with N for a number
+	Means   string
+	Example string
+}
+
+// HintKeys are the hints that weir knows. Others in the form key='value' are of
+// SQLCommenter and are passed over.
+func HintKeys() []HintKey {
+	return []HintKey{
+		{Key: "batch", Effect: "lets a write join a group", Values: []HintValue{
+			{"", "join a group; weir finds how long to wait, usually not at all", "batch"},
+			{"auto", "the same", "batch:auto"},
+			{"N", "join a group, and wait up to N milliseconds for company, 1000 at most; 0 is off", "batch:10"},
+			{"off", "never join a group, whatever `--batch` and its rules say", "batch:off"},
+		}},
+		{Key: "traceparent", Effect: "makes a span of the statement, where `--otlp-endpoint` names a collector", Values: []HintValue{
+			{"W3C", "the trace that the span belongs to; one that is not sampled makes none", "traceparent:00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"},
+		}},
+		{Key: "file", Values: []HintValue{{"PATH", "the source file that the statement comes from", "file:orders.go"}}},
+		{Key: "line", Values: []HintValue{{"N", "the line in that file", "line:42"}}},
+		{Key: "ttl", Values: []HintValue{{"N", "for how many seconds an answer may be kept", "ttl:60"}}},
+	}
+}
