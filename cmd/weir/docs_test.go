@@ -26,6 +26,9 @@ func TestCommandsOfTheDocumentation(t *testing.T) {
 	}
 	commands := 0
 	for _, page := range pages {
+		if filepath.Base(page) == "errors.md" {
+			continue // what weir says, not what is said to it
+		}
 		text, err := os.ReadFile(page)
 		if os.IsNotExist(err) {
 			continue
