@@ -28,7 +28,7 @@ var errInterrupted = errors.New("interrupted; everything that was started has be
 func Root(verbs ...*cobra.Command) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "weir",
-		Short: "Group commit and one ruler for every boundary of a database",
+		Short: "A proxy, an outbox, backups, a store and benchmarks for the write path of databases",
 		Long: `weir makes the write path between applications and databases cheap, safe and
 visible. Each command below has its own --help.
 

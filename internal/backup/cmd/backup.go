@@ -108,7 +108,7 @@ func (v *backupVerb) flags(f *pflag.FlagSet) {
 	f.BoolVar(&o.NoGlobals, "no-globals", false, "with --cluster: no roles and tablespaces")
 	f.BoolVar(&o.NoRolePasswords, "no-role-passwords", false, "with --cluster: roles without passwords, which only a superuser reads")
 	f.BoolVar(&o.Binary, "binary", false, "rows in the server's binary format, for the same major version only")
-	f.BoolVar(&v.lockTables, "lock-tables", true, "MySQL, MariaDB: nobody writes to tables without transactions (MyISAM and the like) until they are copied")
+	f.BoolVar(&v.lockTables, "lock-tables", true, "MySQL, MariaDB: lock tables without transactions (MyISAM and the like) against writes until they are copied")
 	f.BoolVar(&o.Checksums, "checksums", true, "a checksum over the rows of each table, for restores to compare with")
 	f.BoolVar(&o.Deferrable, "serializable-deferrable", false, "wait for a moment without serialization anomalies")
 	f.StringVar(&v.profile, "profile", "auto", "auto, conservative, balanced, performance, max-performance or turbo")

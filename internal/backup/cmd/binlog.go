@@ -73,7 +73,7 @@ It runs until it is interrupted, and connects again by itself. Where it was kill
 it goes on behind the last transaction that is kept. The account needs REPLICATION
 SLAVE, and REPLICATION CLIENT (MariaDB: BINLOG MONITOR).
 
-The server must keep its log while nobody receives: binlog_expire_logs_seconds. Log
+The server must keep its log while weir does not receive it: binlog_expire_logs_seconds. Log
 that is gone all the same is a gap, and an error: take a backup, and begin another
 log by --log NAME. Archived logs are not encrypted.
 

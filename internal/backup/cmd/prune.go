@@ -45,8 +45,8 @@ func newPruneCommand() *cobra.Command {
 backup needs. Rules count within one label of one server, from the newest; what any
 rule keeps is kept. Whatever the rules say, the newest complete backup of each stays, and so does what others rest on.
 
-Unfinished backups stay until nobody has worked on them for --remove-unfinished.
-A backup that is damaged is never removed: the exit code is 3, and somebody should
+Unfinished backups stay until they have made no progress for --remove-unfinished.
+A backup that is damaged is never removed: the exit code is 3, and an operator should
 look.`,
 		Example: `  weir backup prune /backups --keep-last 3 --keep-daily 7 --keep-weekly 4 --keep-monthly 12 --dry-run
   weir backup prune /backups --keep-within 30d`,
@@ -63,7 +63,7 @@ look.`,
 	f.IntVar(&v.policy.Monthly, "keep-monthly", 0, "keep the newest of each of N months")
 	f.IntVar(&v.policy.Yearly, "keep-yearly", 0, "keep the newest of each of N years")
 	f.StringVar(&v.within, "keep-within", "", "keep all that is younger, such as 36h or 30d")
-	f.DurationVar(&v.orphans, "remove-unfinished", 7*24*time.Hour, "remove unfinished backups that nobody has worked on for this long; negative: never")
+	f.DurationVar(&v.orphans, "remove-unfinished", 7*24*time.Hour, "remove unfinished backups without progress for this long; negative: never")
 	f.BoolVar(&v.keepLog, "keep-log", false, "remove no archived log")
 	f.BoolVar(&v.dryRun, "dry-run", false, "say what would go, and remove nothing")
 	v.json.Flag(cmd.Flags(), "print JSON")
@@ -168,7 +168,7 @@ func (v *pruneVerb) print(r pruneReport, w io.Writer) error {
 		fmt.Fprintf(w, "%-7s %s  %s\n", verdict, d.Entry.ID, strings.Join(d.Reasons, ", "))
 	}
 	for _, id := range r.Orphans {
-		fmt.Fprintf(w, "%-7s %s  unfinished, and nobody works on it\n", "remove", id)
+		fmt.Fprintf(w, "%-7s %s  unfinished, without progress\n", "remove", id)
 	}
 	verb := "removed"
 	if r.DryRun {

@@ -556,7 +556,7 @@ func newKVLease() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "lease",
 		Short: "Grant, keep and end leases",
-		Long: `A lease ends when nobody keeps it for its time to live, and the keys attached to it
+		Long: `A lease ends when it is not kept for its time to live, and the keys attached to it
 (weir kv put --lease) go with it. Its id is a fencing token: of two leases, the
 later one has the larger id.`,
 	}

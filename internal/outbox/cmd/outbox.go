@@ -256,7 +256,7 @@ Counting reads the tables whole.`,
 			}
 			for _, l := range report.Leases {
 				if led && !l.Held {
-					short = append(short, fmt.Errorf("nobody leads shard %d", l.Shard))
+					short = append(short, fmt.Errorf("shard %d has no leader", l.Shard))
 				}
 			}
 			if len(short) > 0 {

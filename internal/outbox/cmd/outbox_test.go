@@ -143,7 +143,7 @@ func TestOutboxVerbs(t *testing.T) {
 		if out := r.weir("inspect", "--limit", "1"); !strings.HasSuffix(out, "(the first 1; --limit for more)\n") {
 			r.Errorf("inspect --limit 1:\n%s", out)
 		}
-		if out := r.weir("status", "--max-pending", "2", "--led"); !strings.HasSuffix(out, "2> weir: 3 messages are pending, more than 2\n2> nobody leads shard 0\nexit 3\n") {
+		if out := r.weir("status", "--max-pending", "2", "--led"); !strings.HasSuffix(out, "2> weir: 3 messages are pending, more than 2\n2> shard 0 has no leader\nexit 3\n") {
 			r.Errorf("status as a check: %s", out)
 		}
 

@@ -27,7 +27,7 @@ func limitOptions() []cli.Option[proxyConfig] {
 		},
 		{
 			Group: groupSharing, Name: "min-pool-size", Arg: "N", Default: "none", Reload: true,
-			Help: "server connections per user and database that stay open though nobody needs them, once somebody has logged in",
+			Help: "server connections per user and database that stay open although idle, after the first login",
 			Set:  numberOrNone(func(c *proxyConfig) *int { return &c.shared.MinPoolSize }),
 		},
 		{
@@ -92,7 +92,7 @@ func limitOptions() []cli.Option[proxyConfig] {
 		},
 		{
 			Group: groupLimits, Name: "server-idle-timeout", Arg: "DURATION", Default: "10m", Reload: true,
-			Help: "close server connections that nobody needed for this long",
+			Help: "close server connections that were idle for this long",
 			Set:  duration(func(c *proxyConfig) *time.Duration { return &c.shared.ServerIdleTimeout }),
 		},
 		{

@@ -81,7 +81,7 @@ func generalOptions() []cli.Option[proxyConfig] {
 		},
 		{
 			Group: groupServer, Name: "takeover", Arg: "SOCKET",
-			Help: "a Unix socket for restarts without an interruption: the weir that serves there hands its listening sockets and its idle clients over, and this one awaits the next there; the first one finds nobody",
+			Help: "a Unix socket for restarts without an interruption: the weir that serves there hands its listening sockets and its idle clients over, and this one awaits the next there; the first one finds none",
 			Set: func(c *proxyConfig, v string) error {
 				if c.takeover = v; v != "" && !filepath.IsAbs(v) {
 					return errors.New("want an absolute path")

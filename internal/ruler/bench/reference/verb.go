@@ -20,7 +20,7 @@ func Command(benches []suite.Bench) *cobra.Command {
 	var experiments []string
 	cmd := &cobra.Command{
 		Use:   "all",
-		Short: "The five reports that weir was asked for by: their tables beside ours, their claims judged",
+		Short: "Measure again what five published reports measured, and judge their claims",
 		Long: `Run the benchmarks that measure what the five reference reports did, on private
 servers, one after the other, and write a page for each report: its own tables in
 its own order, our figures beside, and a verdict on each of its claims (holds, does
