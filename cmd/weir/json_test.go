@@ -14,9 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weirdb/weir/internal/backup/archive"
 	"github.com/weirdb/weir/internal/cli"
-	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/ruler/report"
 )
 
@@ -174,10 +172,10 @@ func (d *jsonDoc) kind(of reflect.Type) (name string, inner reflect.Type, suffix
 	case implements(of, textMarshaler) && !implements(of, jsonMarshaler):
 		return "text", nil, ""
 	case implements(of, jsonMarshaler):
-		if jsonOther[of] == "" {
+		if jsonOther[of.String()] == "" {
 			d.t.Errorf("%v writes its own JSON: describe it in jsonOther", of)
 		}
-		return jsonOther[of], nil, ""
+		return jsonOther[of.String()], nil, ""
 	}
 	switch of.Kind() {
 	case reflect.Bool:
@@ -206,9 +204,9 @@ func (d *jsonDoc) kind(of reflect.Type) (name string, inner reflect.Type, suffix
 }
 
 // jsonOther is what types that write themselves write.
-var jsonOther = map[reflect.Type]string{
-	reflect.TypeFor[archive.ChunkError](): "object: `path`, `file`, `fault`, `cause`, `hint`",
-	reflect.TypeFor[measure.Hist]():       "object: a histogram as in schema.md",
+var jsonOther = map[string]string{
+	"archive.ChunkError": "object: `path`, `file`, `fault`, `cause`, `hint`",
+	"measure.Hist":       "object: a histogram as in schema.md",
 }
 
 // schema is a type in JSON Schema.
