@@ -204,7 +204,7 @@ func generalOptions() []cli.Option[proxyConfig] {
 		},
 		{
 			Group: groupWrites, Name: "no-rows-lane", Reload: true,
-			Help: "do not join INSERTs of one shape into one multi-row INSERT",
+			Help: "do not join INSERTs of one shape into one multi-row INSERT; for PostgreSQL, nor UPDATEs and DELETEs in one transaction",
 			Set:  boolean(func(c *proxyConfig) *bool { return &c.shared.NoRowsLane }),
 		},
 		{

@@ -558,10 +558,12 @@ func (t *tableCache) look(p *pool, set *session.Set, name string) tableState {
 
 // tableSQL asks whether a table is fit: an ordinary table, not a partition,
 // without row security, rules, triggers of users, and without defaults or
-// checks that call functions of users, which could read the table.
+// checks that call functions of users, which could read the table. A foreign key to
+// the table itself is looked at when the statement ends: rows of one statement may
+// refer to rows that come later, which one by one they may not.
 func tableSQL(name string) string {
 	return `SELECT c.oid, c.xmin, c.relkind = 'r' AND NOT c.relispartition AND NOT c.relrowsecurity AND NOT c.relhasrules
- AND NOT EXISTS (SELECT FROM pg_catalog.pg_trigger t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal)
+ AND NOT EXISTS (SELECT FROM pg_catalog.pg_trigger t WHERE t.tgrelid = c.oid AND (NOT t.tgisinternal OR t.tgconstrrelid = c.oid))
  AND NOT EXISTS (SELECT FROM pg_catalog.pg_attrdef d JOIN pg_catalog.pg_depend p ON p.classid = 'pg_catalog.pg_attrdef'::pg_catalog.regclass
   AND p.objid = d.oid AND p.refclassid = 'pg_catalog.pg_proc'::pg_catalog.regclass WHERE d.adrelid = c.oid)
  AND NOT EXISTS (SELECT FROM pg_catalog.pg_constraint k JOIN pg_catalog.pg_depend p ON p.classid = 'pg_catalog.pg_constraint'::pg_catalog.regclass
@@ -570,10 +572,10 @@ func tableSQL(name string) string {
 }
 
 // guardSQL fails, by a division by zero, unless the name still means the same
-// table in the same version and nobody gave it a trigger.
+// table in the same version, and it got no trigger and no foreign key to itself.
 const guardSQL = `SELECT 1 / pg_catalog.count(*) FROM pg_catalog.pg_class c
  WHERE c.oid = pg_catalog.to_regclass($1) AND c.oid = $2::pg_catalog.oid AND c.xmin = $3::pg_catalog.xid
- AND NOT EXISTS (SELECT FROM pg_catalog.pg_trigger t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal)`
+ AND NOT EXISTS (SELECT FROM pg_catalog.pg_trigger t WHERE t.tgrelid = c.oid AND (NOT t.tgisinternal OR t.tgconstrrelid = c.oid))`
 
 func (f *tableFacts) learn(p *pool, name string, u *unit) {
 	f.at = p.l.Now
