@@ -471,7 +471,7 @@ func (b *backend) asyncError(msg []byte) {
 		return
 	}
 	b.Doomed = true
-	if c := b.owner; c != nil {
+	if c := b.owner; c != nil && c.login.greeted {
 		// The client holds a transaction or session state here: it is lost.
 		c.fatal(e)
 	}
@@ -676,6 +676,9 @@ func (c *client) backendGone(fatal *pgwire.Error, busy bool, e *pgwire.Error) {
 		return
 	}
 	c.s.Throttle(false)
+	if !c.login.greeted && c.fwd.again() {
+		return
+	}
 	if c.tx != pgwire.StatusIdle || c.pins.held != 0 {
 		c.fatal(fatal)
 		return

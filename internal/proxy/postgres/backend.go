@@ -308,11 +308,13 @@ func (f *footing) ensureAs(set *session.Set, app string) *unit {
 		}
 		// The session's state is now unknown: nobody may use it.
 		b.Doomed = true
-		if c := b.owner; c != nil && !c.login.greeted {
+		switch c := b.owner; {
+		case c == nil, !c.login.greeted && b.died(u.err): // see backendGone
+		case !c.login.greeted:
 			f := *u.err // as the server would have refused the startup packet
 			f.Severity, f.SeverityRaw = "FATAL", "FATAL"
 			c.fatal(&f)
-		} else if c != nil {
+		default:
 			c.fatal(pgwire.NewFatal(pgwire.CodeConnectionFailure,
 				"weir could not restore the session settings on another backend: %s", u.err.Message))
 		}

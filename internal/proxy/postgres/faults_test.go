@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/internal/proxy/postgres"
 	"github.com/weirdb/weir/internal/wire/pgwire"
@@ -534,4 +535,28 @@ func FuzzClientBytes(f *testing.F) {
 		witness.tb = t
 		witness.want("SELECT 1 AS x", "[x] (1) SELECT_1 I")
 	})
+}
+
+// A connection that is lost while it is brought into a client's settings has had nothing
+// of the client's: that runs on another, as if the first had never been.
+func TestConnectionLostBeforeItIsUsed(t *testing.T) {
+	t.Parallel()
+	relay := labtest.Relay(t, server(t).Addr())
+	w := start(t, database(t), func(c *postgres.Config) {
+		c.Postgres.Address = relay.Addr()
+		c.ConnectPatience, c.PoolSize = patience, 1
+	})
+	c, other := w.wire(), w.wire()
+	c.want("SET work_mem = '111kB'", "SET I")
+	other.want("SELECT 1 AS x", "[x] (1) SELECT_1 I") // takes the connection back to its own settings
+	relay.Stall(lab.ToServer)
+	before := w.pool().Replays
+	c.send(query("BEGIN; SHOW work_mem"))
+	eventually(t, "the settings have been sent, or weir's own question is in the way", func() bool { return w.pool().Replays > before || w.pool().Waiting > 0 })
+	relay.Cut()
+	relay.Heal()
+	if got := render(c.ready()); got != "BEGIN [work_mem] (111kB) SHOW T" {
+		t.Errorf("the statement that had not been sent: %s", got)
+	}
+	c.want("COMMIT", "COMMIT I")
 }

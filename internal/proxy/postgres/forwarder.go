@@ -23,6 +23,9 @@ func (c *client) attach(b *backend) {
 		return
 	}
 	c.state.leave(stateWaiting)
+	if c.login.greeted {
+		c.fwd.lost = 0
+	}
 	c.link = b
 	c.p.Stats.Assignments++
 	c.fwd.linkSeq++
@@ -42,10 +45,23 @@ func (c *client) attach(b *backend) {
 	c.resume()
 }
 
+// died tells whether err, the answer to a query of weir's own, means that the server has
+// ended the connection.
+func (b *backend) died(err *pgwire.Error) bool {
+	switch err.Code {
+	case pgwire.CodeConnectionFailure, pgwire.CodeAdminShutdown, pgwire.CodeCrashShutdown:
+		return true
+	}
+	return b.s.Closed
+}
+
 // attachPrepared goes on with attach when the server has answered.
 func (c *client) attachPrepared(b *backend, err *pgwire.Error) {
 	gone := c.s.Closed || c.s.Closing || c.state != stateWaiting || c.link != nil
 	switch {
+	case !gone && err != nil && b.died(err) && c.fwd.again():
+		c.p.release(b)
+		return
 	case gone || err != nil:
 		c.p.release(b)
 	default:
@@ -485,7 +501,25 @@ type forwarder struct {
 
 	askedAt  time.Duration // when it asked for its backend; 0 if it has sent something since
 	linkSeq  uint64
+	lost     int // backends, one after the other, before they were in the client's settings
 	awaiting int // units under way for whose answers what is behind them waits
+}
+
+// mostLost bounds how many backends a client loses before it has sent anything on them:
+// its settings may be what ends them.
+const mostLost = 3
+
+// again has a client wait for another backend, since the one that it had is lost and
+// nothing of the client's was sent on it. It reports false if that was so too often.
+func (fw *forwarder) again() bool {
+	c := fw.c
+	if fw.lost >= mostLost || c.l.Draining() {
+		return false
+	}
+	fw.lost++
+	c.state = stateWaiting
+	c.p.Enqueue(waiter{Client: c})
+	return true
 }
 
 // note records what a statement will have done when its unit has succeeded.
