@@ -106,7 +106,7 @@ tested:
 .PHONY: simulate
 simulate: ## Play the simulators without the race detector
 	scripts/in-memory go test -mod=readonly -vet=off -timeout $(TEST_TIMEOUT) ./internal/kvd/consensus/sim
-	go test -mod=readonly -vet=off -short -timeout $(TEST_TIMEOUT) ./batch/sim ./internal/kvd/wal ./internal/ruler/bench
+	go test -mod=readonly -vet=off -short -timeout $(TEST_TIMEOUT) ./batch/sim ./internal/backup/fastzstd ./internal/kvd/wal ./internal/ruler/bench
 
 .PHONY: again
 again:

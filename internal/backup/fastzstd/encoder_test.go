@@ -12,6 +12,8 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 // inputs are streams of all kinds, those that a format's limits concern among them.
@@ -102,6 +104,7 @@ func checkDecoded(t testing.TB, frame, want []byte) {
 // TestRoundTrip uses one encoder for all, as a backup does: nothing of one stream may
 // be seen in the next.
 func TestRoundTrip(t *testing.T) {
+	testkit.Alone(t)
 	e := New(io.Discard)
 	for name, in := range inputs() {
 		for _, piece := range []int{1 << 30, 256 << 10, 999} {
@@ -116,6 +119,7 @@ func TestRoundTrip(t *testing.T) {
 
 // TestTool has the zstd program read what we write.
 func TestTool(t *testing.T) {
+	testkit.Alone(t)
 	tool, err := exec.LookPath("zstd")
 	if err != nil {
 		t.Skip("the zstd program is not installed: apt-get install zstd")
@@ -140,6 +144,7 @@ func TestTool(t *testing.T) {
 
 // TestSmall says that what can be made smaller is, about as the general encoder does.
 func TestSmall(t *testing.T) {
+	testkit.Alone(t)
 	in := inputs()
 	e := New(io.Discard)
 	for name, most := range map[string]float64{"zeros": 0.001, "rows": 1.05, "runs": 1.1, "hexadecimal": 1.02, "random": 1.001, "text": 1.5} {
@@ -190,6 +195,7 @@ func TestFailure(t *testing.T) {
 
 // TestRepeatable says that what an encoder did before makes no difference.
 func TestRepeatable(t *testing.T) {
+	testkit.Alone(t)
 	in := inputs()
 	e := New(io.Discard)
 	fresh := bytes.Clone(compress(t, e, in["rows"], 1<<20))

@@ -52,7 +52,6 @@ type road struct {
 // A tally is what the clients of one class met during one event.
 type tally struct {
 	mu      sync.Mutex
-	begun   bool
 	done    int           // operations that succeeded
 	at      time.Time     // of the last
 	gap     time.Duration // the longest time without one
