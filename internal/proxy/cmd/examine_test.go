@@ -69,7 +69,11 @@ func TestExamine(t *testing.T) {
 	if r.Code != cli.ExitShortfall || !strings.Contains(r.Stdout, addr+" answers") || strings.Contains(r.String(), "secret") {
 		t.Errorf("nobody there: %s", r)
 	}
-	program.Refuse(t, cli.ExitUsage, []string{"--connect"}, "config", "check", "--json", file)
+	// Without --connect the server that is not there is not asked.
+	only := clitest.Decode[[]check.Check](t, program.Must(t, "config", "check", "--json", file))
+	if len(only) != 1 || only[0].State != check.Yes || only[0].Name != "configuration" {
+		t.Errorf("without --connect: %+v", only)
+	}
 	clitest.Write(t, file, "pool_sise: 3\n")
 	program.Refuse(t, cli.ExitUsage, []string{"pool_size"}, "config", "check", "--connect", "--of", "proxy", file)
 }
