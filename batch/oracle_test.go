@@ -184,25 +184,32 @@ func FuzzQueueAgainstOracle(f *testing.F) {
 	})
 }
 
-// TestHold is the story in Config.NoHold: with the hold in force, a freed lane
-// waits for the group that left, but not for longer than a quarter of a flush.
-func TestHold(t *testing.T) {
-	q := NewQueue[int](Config{})
-	q.gate.ctl.level = holdLevel
-	flush := 100 * time.Microsecond
-	push := func(now time.Duration, n int) {
+// steps returns what puts items into a queue at a time, and what takes a group of a size.
+func steps(t *testing.T, q *Queue[int]) (push, take func(now time.Duration, n int)) {
+	push = func(now time.Duration, n int) {
+		t.Helper()
 		for range n {
 			if err := q.Push(now, 0, 0); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	take := func(now time.Duration, want int) {
+	take = func(now time.Duration, want int) {
 		t.Helper()
 		if got, _ := q.Take(now, nil); len(got) != want {
 			t.Fatalf("at %v: took %d, want %d", now, len(got), want)
 		}
 	}
+	return push, take
+}
+
+// TestHold is the story in Config.NoHold: with the hold in force, a freed lane
+// waits for the group that left, but not for longer than a quarter of a flush.
+func TestHold(t *testing.T) {
+	q := NewQueue[int](Config{})
+	q.gate.ctl.level = holdLevel
+	flush := 100 * time.Microsecond
+	push, take := steps(t, q)
 	push(0, 3)
 	take(0, 3) // idle: nothing to wait for
 	push(10, 1)
@@ -232,19 +239,7 @@ func TestHoldOnLanes(t *testing.T) {
 		t.Fatalf("%d lanes", got)
 	}
 	flush := 100 * time.Microsecond
-	push := func(now time.Duration, n int) {
-		for range n {
-			if err := q.Push(now, 0, 0); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	take := func(now time.Duration, want int) {
-		t.Helper()
-		if got, _ := q.Take(now, nil); len(got) != want {
-			t.Fatalf("at %v: took %d, want %d", now, len(got), want)
-		}
-	}
+	push, take := steps(t, q)
 	push(0, 16)
 	take(0, 8)
 	take(0, 8)

@@ -92,21 +92,19 @@ func (r *rowsPlan) current() bool {
 
 // A group is the members of one multi-row transaction.
 type group struct {
-	ln    *lane
-	u     *unit // of kind unitRows, in the backend's queue
-	b     *backend
-	units []*unit
+	ln *lane
+	u  *unit // of kind unitRows, in the backend's queue
+	b  *backend
+	members
 	guard []byte // the guard's Bind message, from when the table was last known to be fit
 
 	sizes    []int // tuples in each statement
 	at       int   // statements completed
 	desc     []byte
 	rows     []byte // DataRow messages
-	notices  []byte // NoticeResponse messages: of the commit, which is that of all members
 	ends     []int  // of each row in rows
 	err      *pgwire.Error
 	mismatch bool
-	settled  bool
 }
 
 // sendRows sends a whole run as multi-row groups, at most the lane's present
@@ -122,7 +120,7 @@ func (ln *lane) sendRows(b *backend, r *run) {
 }
 
 func (ln *lane) group(units []*unit) *group {
-	g := &group{ln: ln, units: units, guard: ln.rows.table.guardBind}
+	g := &group{ln: ln, members: members{units: units}, guard: ln.rows.table.guardBind}
 	g.u = ln.p.l.newUnit(unitRows)
 	g.u.grp = g
 	return g
@@ -417,23 +415,6 @@ func (ln *lane) pushGroup(g *group) {
 	g.u.c = g.units[0].c // not gone
 	if err := ln.Push(g.u, 0); err != nil {
 		g.abandon(pgwire.NewError(pgwire.CodeTooManyConnections, "weir: too many writes wait in one lane: %v", err))
-	}
-}
-
-// note implements together.
-func (g *group) note(notices []byte) { g.notices = append(g.notices, notices...) }
-
-// lost is called when the backend is gone before the group was answered.
-func (g *group) lost(u *unit, e *pgwire.Error) { g.abandon(e) }
-
-// abandon answers every member with an error.
-func (g *group) abandon(e *pgwire.Error) {
-	g.settled = true
-	for _, u := range g.units {
-		if u.c != nil && !u.c.s.Closed {
-			u.c.lost(u, e)
-		}
-		u.c = nil
 	}
 }
 

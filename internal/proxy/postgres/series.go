@@ -40,15 +40,37 @@ type together interface {
 // Any error rolls all of them back; then each is run again in a transaction of its own,
 // so that only the culprit fails, with its own error.
 type series struct {
-	ln    *lane
-	u     *unit
-	b     *backend
-	units []*unit
+	ln *lane
+	u  *unit
+	b  *backend
+	members
 
-	at      int // members answered
-	err     *pgwire.Error
-	notices []byte // of the commit, which is that of all members, and of the flush
+	at  int // members answered
+	err *pgwire.Error
+}
+
+// members are the units that share a transaction, and what becomes of all of them.
+type members struct {
+	units   []*unit
+	notices []byte // NoticeResponse messages: of the commit, which is that of all, and of the flush
 	settled bool
+}
+
+// note implements together.
+func (m *members) note(notices []byte) { m.notices = append(m.notices, notices...) }
+
+// lost implements together.
+func (m *members) lost(_ *unit, e *pgwire.Error) { m.abandon(e) }
+
+// abandon implements together.
+func (m *members) abandon(e *pgwire.Error) {
+	m.settled = true
+	for _, u := range m.units {
+		if u.c != nil && !u.c.s.Closed {
+			u.c.lost(u, e)
+		}
+		u.c = nil
+	}
 }
 
 // maxSeries bounds a series, so that one whose every member waits for a lock as long as
@@ -71,7 +93,7 @@ func (ln *lane) join(units []*unit) []*unit {
 			out, units = append(out, units[0]), units[1:]
 			continue
 		}
-		g := &series{ln: ln, u: ln.p.l.newUnit(unitRows), units: slices.Clone(units[:n])}
+		g := &series{ln: ln, u: ln.p.l.newUnit(unitRows), members: members{units: slices.Clone(units[:n])}}
 		g.u.grp = g
 		out, units = append(out, g.u), units[n:]
 	}
@@ -156,9 +178,6 @@ func (g *series) message(u *unit, typ byte, msg []byte) {
 // ready implements together: the answers wait for the end of the run.
 func (g *series) ready() {}
 
-// note implements together.
-func (g *series) note(notices []byte) { g.notices = append(g.notices, notices...) }
-
 // settle implements together.
 func (g *series) settle(flushed bool) {
 	if g.settled {
@@ -220,20 +239,6 @@ func (g *series) apart() {
 		if u.c != nil && !u.c.s.Closed {
 			solo.push(u)
 		}
-	}
-}
-
-// lost implements together.
-func (g *series) lost(_ *unit, e *pgwire.Error) { g.abandon(e) }
-
-// abandon implements together.
-func (g *series) abandon(e *pgwire.Error) {
-	g.settled = true
-	for _, u := range g.units {
-		if u.c != nil && !u.c.s.Closed {
-			u.c.lost(u, e)
-		}
-		u.c = nil
 	}
 }
 
