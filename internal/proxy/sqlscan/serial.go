@@ -92,6 +92,11 @@ func (s *scanner) quiet(shape *SerialShape) bool {
 		shape.Fields = append(shape.Fields, name)
 		return true
 	}
+	if s.isName() {
+		if name, _ := s.identifier(s.tok); systemColumns[strings.ToLower(name)] {
+			return false
+		}
+	}
 	switch s.tok.kind {
 	case tokWord:
 		if s.is(kwSelect, kwValues, kwTable, kwWith, kwFrom, kwUsing, kwCurrent) {
@@ -137,7 +142,11 @@ var (
 	// word is about.
 	quietBefore = set("and or not where set in between like ilike returning case when then else any all is default escape")
 	quietCalls  = set("now coalesce greatest least nullif")
-	quietTypes  = set("int int2 int4 int8 integer smallint bigint numeric decimal real float4 float8 text varchar " +
+	// systemColumns tell transactions and versions of rows apart: a client that keeps
+	// xmin to see whether the row was changed since would not see the next member's
+	// change, which is of the same transaction.
+	systemColumns = set("xmin xmax cmin cmax ctid")
+	quietTypes    = set("int int2 int4 int8 integer smallint bigint numeric decimal real float4 float8 text varchar " +
 		"bool boolean date timestamp timestamptz interval uuid json jsonb bytea")
 )
 

@@ -30,6 +30,7 @@ func TestSerial(t *testing.T) {
 		"UPDATE g SET n = k OPERATOR(public.+) 1", "UPDATE g SET n = ROW(1)", "UPDATE g", "DELETE g", "UPDATE SET n = 1", "INSERT INTO g VALUES (1)",
 		"UPDATE g SET n = 'x", "UPDATE g SET (a, b) = (SELECT 1, 2)", "UPDATE g SET v = 'x' COLLATE c WHERE EXISTS (TABLE h)", "",
 		"UPDATE g SET n = CAST(k AS mine)", "UPDATE g SET n = g.f(k)", "UPDATE g SET n = currval('s')", "SELECT 1", "UPDATE pg_temp.g SET n = 1",
+		"UPDATE g SET n = 1 WHERE k = 1 RETURNING xmin", `DELETE FROM g WHERE "xmin" = $1`, "UPDATE g SET n = 1 WHERE CTID = $1",
 	} {
 		if got, ok := Serial(sql); ok {
 			t.Errorf("%s: %+v", sql, got)
