@@ -37,6 +37,8 @@ func pages(m *reference.Measured, env *measure.Environment, plan string) map[str
 					{Name: "rounds", Numeric: true},
 					{Name: "goal"},
 					{Name: "verdict"},
+					{Name: "copying only", Numeric: true},
+					{Name: "what limits it"},
 				},
 			}
 		}
@@ -68,7 +70,9 @@ func pages(m *reference.Measured, env *measure.Environment, plan string) map[str
 	for i, area := range areas {
 		t := tables[area]
 		if i == 0 {
-			t.Note = "Medians of rounds in which the sides took turns; the ratio is of pairs of rounds. A goal is met when the whole interval is on its side, and not met when the whole interval is on the other."
+			t.Note = "Medians of rounds in which the sides took turns; the ratio is of pairs of rounds. A goal is met when the whole interval is on its side, and not met when the whole interval is on the other. " +
+				"Copying only is what a program reaches of direct that knows no protocol: one thread that reads and writes, with a server connection for each client. " +
+				"What limits a figure stands on the page of docs/results that is named."
 		}
 		doc.Sections = append(doc.Sections, report.Section{Title: area, Tables: []report.Table{*t}})
 	}
@@ -85,12 +89,19 @@ func (j *judged) cells() []report.Cell {
 		if j.Goal.Max > 0 {
 			sign = "<="
 		}
-		return append(out, report.Cells("-", "-", "-", sign+" "+bench.Figure(limit), "not measured")...)
+		return append(out, report.Cells("-", "-", "-", sign+" "+bench.Figure(limit), "not measured", "-", j.Limit)...)
 	}
 	got := j.Target.Got
 	ratio := bench.Figure(got.Median) + "x"
 	if j.Target.Unit != "x" {
 		ratio = "-"
+	}
+	copying, limited := "-", "-"
+	if j.Copying.N > 0 {
+		copying = bench.Figure(j.Copying.Median) + "x"
+	}
+	if j.Target.Verdict != suite.Met {
+		limited = j.Limit
 	}
 	return append(out,
 		report.Cell{Text: ratio, Strong: true},
@@ -98,5 +109,7 @@ func (j *judged) cells() []report.Cell {
 		report.Cell{Text: strconv.Itoa(got.N)},
 		report.Cell{Text: j.Target.Want},
 		report.Cell{Text: j.Target.Verdict, Strong: j.Target.Verdict != suite.Met},
+		report.Cell{Text: copying},
+		report.Cell{Text: limited},
 	)
 }

@@ -134,7 +134,7 @@ func TestPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := result("inserts-256", benchtest.Case("direct", "", 1000, 256), benchtest.Case("weir auto", "", 8000, 256))
+	r := result("inserts-256", benchtest.Case("direct", "", 1000, 256), benchtest.Case("copy", "", 600, 256), benchtest.Case("weir auto", "", 8000, 256))
 	m := reference.NewMeasured(parts, map[string][]*bench.Result{"proxy-postgres": {r}})
 	doc := pages(m, &r.Env, "mini")["index"]
 	var b bytes.Buffer
@@ -143,7 +143,7 @@ func TestPage(t *testing.T) {
 	}
 	for _, want := range []string{
 		"Of 1 goals that were measured 1 are met, 0 are not, and 0 cannot be told.",
-		"| hinted INSERTs, prepared, 256 clients | direct |", "experiment inserts-64 was not run", "weir bench proxy --engine postgres", "--pgbouncer /opt/pgbouncer", "--tools /a,/b",
+		"| hinted INSERTs, prepared, 256 clients | direct |", "| met | 0.600x | - |", "speed-backup.md", "experiment inserts-64 was not run", "weir bench proxy --engine postgres", "--pgbouncer /opt/pgbouncer", "--tools /a,/b",
 	} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("the page lacks %q", want)

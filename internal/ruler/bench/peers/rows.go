@@ -24,6 +24,9 @@ type Row struct {
 	Kind string
 	// Window compares with the best fixed window of the experiment instead of Against.
 	Window bool
+	// Limit is the page below docs/results that says what bounds the figure here, and
+	// how that was measured.
+	Limit string
 }
 
 // judged is a row with what the run says of it.
@@ -33,6 +36,9 @@ type judged struct {
 	// Theirs and Ours are medians of the two sides, as text with the unit; Name is what
 	// the other side is called.
 	Name, Theirs, Ours string
+	// Copying is what a program that only copies bytes reaches of direct; N is 0 where
+	// none was measured.
+	Copying bench.Interval
 	// Why says why there is no verdict.
 	Why string
 }
@@ -67,6 +73,7 @@ func (w Row) judge(m *reference.Measured) judged {
 		out.Theirs = w.figure(against)
 	}
 	out.Ours = w.figure(side)
+	out.Copying = copying(r)
 	var ok bool
 	if w.Kind != "" {
 		out.Target, ok = w.ofKind(against, side)
@@ -77,6 +84,20 @@ func (w Row) judge(m *reference.Measured) judged {
 		out.Why = fmt.Sprintf("%s of the two sides was not measured, or a round of one broke a promise", w.Goal.Metric)
 	}
 	return out
+}
+
+// copying compares a program that only copies bytes with direct connections.
+func copying(r *bench.Result) bench.Interval {
+	direct, plain := fastest(r, "direct"), fastest(r, "copy")
+	if direct == nil || plain == nil {
+		return bench.Interval{}
+	}
+	g := suite.AtLeast("", "direct", "copy", "rate", 1, "")
+	t, ok := g.JudgeCases(direct, plain)
+	if !ok {
+		return bench.Interval{}
+	}
+	return t.Got
 }
 
 // figure is the median of a side.
@@ -150,15 +171,15 @@ const (
 // Rows lists all goals.
 func Rows() []Row {
 	var out []Row
-	area, part := "", ""
+	area, part, limit := "", "", ""
 	least := func(work, experiment, against, side, metric string, least float64) {
-		out = append(out, Row{Area: area, Work: work, Part: part, Goal: suite.AtLeast(experiment, against, side, metric, least, work)})
+		out = append(out, Row{Area: area, Work: work, Part: part, Limit: limit, Goal: suite.AtLeast(experiment, against, side, metric, least, work)})
 	}
 	most := func(work, experiment, against, side, metric string, most float64) {
-		out = append(out, Row{Area: area, Work: work, Part: part, Goal: suite.AtMost(experiment, against, side, metric, most, work)})
+		out = append(out, Row{Area: area, Work: work, Part: part, Limit: limit, Goal: suite.AtMost(experiment, against, side, metric, most, work)})
 	}
 
-	area, part = areaProxyPG, "proxy-postgres"
+	area, part, limit = areaProxyPG, "proxy-postgres", "hop.md"
 	least("hinted INSERTs, prepared, 64 clients", "inserts-64", "direct", "weir auto", "rate", 4)
 	least("hinted INSERTs, prepared, 256 clients", "inserts-256", "direct", "weir auto", "rate", 7)
 	least("hinted INSERTs, prepared, 1000 clients", "inserts-1000", "direct", "weir auto", "rate", 10)
@@ -183,9 +204,9 @@ func Rows() []Row {
 	for _, g := range []struct{ method, text string }{{"trust", "without a password"}, {"md5", "by md5 and a file"}, {"auth-query", "by md5 and a query"}} {
 		least("pgbench -C, logins "+g.text+", 10 clients", "logins-"+g.method+"-10", "pgbouncer", "weir", "rate", 1)
 	}
-	out = append(out, Row{Area: area, Work: "no window against the best one, 2 ms for a flush, 256 clients", Part: part, Window: true, Goal: suite.AtLeast("inserts-256-fsync2ms", "", "weir auto", "rate", 0.97, "")})
+	out = append(out, Row{Area: area, Work: "no window against the best one, 2 ms for a flush, 256 clients", Part: part, Limit: limit, Window: true, Goal: suite.AtLeast("inserts-256-fsync2ms", "", "weir auto", "rate", 0.97, "")})
 
-	area, part = areaProxyMy, "proxy-mariadb"
+	area, part, limit = areaProxyMy, "proxy-mariadb", "hop.md"
 	least("hinted INSERTs as text, 1 client", "literals-1", "direct", "weir auto", "rate", 0.85)
 	for _, g := range []struct {
 		clients int
@@ -196,7 +217,7 @@ func Rows() []Row {
 	least("hinted INSERTs, prepared, 64 clients", "inserts-64", "direct", "weir auto", "rate", 2.5)
 	least("hinted INSERTs, prepared, 256 clients", "inserts-256", "direct", "weir auto", "rate", 5)
 
-	area, part = areaBackup, "backup-postgres"
+	area, part, limit = areaBackup, "backup-postgres", "speed-backup.md"
 	least("backup of a shop", "dump-shop", "pg_dump 1[678], zstd:1", "weir", "rate", 1)
 	most("its CPU time, the client's", "dump-shop", "pg_dump 1[678], zstd:1", "weir", "cpu_client", 1.2)
 	least("backup of one huge table", "dump-huge", "pg_dump 1[678], zstd:1", "weir", "rate", 1.3)
@@ -205,15 +226,15 @@ func Rows() []Row {
 	least("backup of a shop, MariaDB", "dump-shop", "mydumper*", "weir", "rate", 1.1)
 	least("restore of a shop, MariaDB", "restore-shop", "myloader*", "weir", "rate", 1.2)
 
-	area, part = areaKV, "kv"
+	area, part, limit = areaKV, "kv", "speed-kv-outbox.md"
 	least("report 2's mix, durable, the default preset", "presets", "", "raft-ht", "rate", 125_000)
 	most("one client, p50 of a put", "single-put", "", "weir, disk", "strong_write_p50", 0.25)
 	least("60 clients, half writes", "etcd-60", "etcd", "weir", "rate", 6)
 	most("60 clients, p99", "etcd-60", "etcd", "weir", "p99", 0.33)
 
-	area, part = areaOutbox, "outbox-mariadb"
+	area, part, limit = areaOutbox, "outbox-mariadb", "speed-kv-outbox.md"
 	least("a backlog by the log, against the customary design, MariaDB", "focus", "skip-locked*", "log", "rate", 20)
-	out = append(out, Row{Area: area, Work: "what 8 producers keep of their rate beside a relay, closed loop", Part: part, Kind: "enqueue", Goal: suite.AtLeast("mixed-8", "no relay", "log", "rate", 0.95, "")})
+	out = append(out, Row{Area: area, Work: "what 8 producers keep of their rate beside a relay, closed loop", Part: part, Limit: limit, Kind: "enqueue", Goal: suite.AtLeast("mixed-8", "no relay", "log", "rate", 0.95, "")})
 	return out
 }
 
@@ -244,7 +265,7 @@ func Parts(plan string, p Programs) ([]reference.Part, error) {
 			rounds, duration, size = "6", "4s", "1300MB"
 		}
 		proxy := func(engine string, experiments ...string) {
-			add("proxy-"+engine, "proxy", "--engine", engine, "--plan", "full", "--windows", "1", "--rounds", rounds, "--duration", duration, "--experiments", strings.Join(experiments, ","))
+			add("proxy-"+engine, "proxy", "--engine", engine, "--plan", "full", "--windows", "1", "--rounds", rounds, "--duration", duration, "--floor", "--experiments", strings.Join(experiments, ","))
 		}
 		proxy("postgres", "inserts-64", "inserts-256", "inserts-1000", "literals-64", "literals-256", "updates-64",
 			"transactions-16", "transactions-64", "transactions-256", "reads-prepared-16", "reads-prepared-64", "reads-prepared-256",

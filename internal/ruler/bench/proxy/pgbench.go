@@ -41,7 +41,10 @@ func (r *run) transactions(ctx context.Context, clients int) error {
 		return fmt.Errorf("make pgbench's tables: %w", err)
 	}
 	e := r.experiment("transactions", clients, fmt.Sprintf("pgbench -N -M prepared, transactions a second, %s", clientsName(clients)))
-	ways := []way{r.direct()}
+	ways, err := r.plain()
+	if err != nil {
+		return err
+	}
 	switch {
 	case r.bouncer == nil || !r.pooledStatements():
 	case clients > bouncerPool:

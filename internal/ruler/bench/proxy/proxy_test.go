@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -40,7 +41,7 @@ func endToEnd(t *testing.T, e suite.Engine, binary string) {
 		Reads: []int{8}, Failing: []int{8}, Crowd: []int{2, 40}, Idle: 50, Drivers: []int{4}, Leak: time.Second, Rounds: 1, Warmup: 50 * time.Millisecond, Duration: 200 * time.Millisecond,
 	}
 	got, err := Run(t.Context(), Options{
-		Options: suite.Options{Out: dir, Say: t.Logf}, Engine: e, Binary: binary,
+		Options: suite.Options{Out: dir, Say: t.Logf}, Engine: e, Binary: binary, Floor: runtime.GOOS == "linux",
 		Live: func(string, int64, time.Duration) { lived = true },
 		Plan: plan,
 	})
@@ -66,6 +67,12 @@ func endToEnd(t *testing.T, e suite.Engine, binary string) {
 	}
 	if got.Idle == nil || got.Idle.Clients != 50 || got.Idle.RSSBytes < 1<<20 {
 		t.Errorf("memory of idle clients: %+v", got.Idle)
+	}
+	if runtime.GOOS == "linux" {
+		plain := got.Results[0].Find("copy")
+		if plain == nil || plain.Samples[0].Ops == 0 || plain.Samples[0].Processes[bench.RoleProxy].RSSBytes == 0 {
+			t.Errorf("nothing was copied, or nothing is known of the process: %+v", plain)
+		}
 	}
 	auto := got.Results[0].Find("weir auto")
 	if auto == nil || auto.Samples[0].Groups == nil {

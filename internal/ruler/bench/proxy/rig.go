@@ -22,6 +22,7 @@ type rig struct {
 	latency time.Duration // of the server's flushes, added
 	db      server
 	bouncer *lab.PgBouncer // nil without one
+	floor   *floor         // nil without one
 	weir    *weirProcess
 	solo    *weirProcess // without the multi-row lane
 	meter   meter        // on the server itself
@@ -56,6 +57,11 @@ func startRig(ctx context.Context, o Options, latency time.Duration) (_ *rig, er
 	o.Say("%s %s%s", r.info.Name, version, latencyNote(latency))
 	if err := r.startBouncer(ctx, most+100); err != nil {
 		return nil, err
+	}
+	if o.Floor {
+		if r.floor, err = startFloor(ctx, o.Binary, r.direct().dsn); err != nil {
+			return nil, err
+		}
 	}
 	if r.weir, err = startWeir(ctx, o.Binary, r.engine, r.direct().dsn, o.Plan.always()...); err != nil {
 		return nil, err
@@ -148,6 +154,9 @@ func (r *rig) stop() error {
 		if w != nil {
 			errs = append(errs, w.stop())
 		}
+	}
+	if r.floor != nil {
+		errs = append(errs, r.floor.stop())
 	}
 	if r.bouncer != nil {
 		errs = append(errs, r.bouncer.Stop(ctx))

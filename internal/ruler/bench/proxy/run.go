@@ -32,6 +32,9 @@ type Options struct {
 	// PgBouncer is the program to compare with. Default: the installed one;
 	// none if there is none.
 	PgBouncer string
+	// Floor has a program that only copies bytes measured too, where every client has
+	// a server connection of its own direct. Linux only.
+	Floor bool
 	// Live is told, about four times a second, how many operations the side that
 	// runs has answered within its present round, and after how long. May be nil.
 	Live func(side string, ops int64, since time.Duration)
@@ -200,7 +203,10 @@ func experimentName(kind string, clients int, latency time.Duration) string {
 
 // inserts is reference report 1 for one number of clients.
 func (r *run) inserts(ctx context.Context, clients int) error {
-	ways := []way{r.direct()}
+	ways, err := r.plain()
+	if err != nil {
+		return err
+	}
 	if r.bouncer != nil && r.pooledStatements() {
 		ways = append(ways, r.pgbouncer())
 	}
@@ -277,7 +283,11 @@ func (r *run) settings(ctx context.Context, name, factor, flag, unit string, val
 func (r *run) literals(ctx context.Context, clients int) error {
 	e := r.experiment("literals", clients, fmt.Sprintf("Single-row INSERTs with literals, %s protocol, %s", textProtocol(r.o.Engine), clientsName(clients)))
 	e.Factors["protocol"] = textProtocol(r.o.Engine)
-	for _, w := range []way{r.direct(), weirWay(r.weir, "weir auto", "/* batch */", "auto")} {
+	ways, err := r.plain()
+	if err != nil {
+		return err
+	}
+	for _, w := range append(ways, weirWay(r.weir, "weir auto", "/* batch */", "auto")) {
 		e.Sides = append(e.Sides, r.side(w, clients, r.insert(w.hint), true))
 	}
 	return r.measure(ctx, e)
@@ -286,7 +296,11 @@ func (r *run) literals(ctx context.Context, clients int) error {
 // updates compares UPDATEs by key.
 func (r *run) updates(ctx context.Context, clients int) error {
 	e := r.experiment("updates", clients, fmt.Sprintf("UPDATEs by key, %s", clientsName(clients)))
-	for _, w := range []way{r.direct(), weirWay(r.weir, "weir auto", "/* batch */", "auto")} {
+	ways, err := r.plain()
+	if err != nil {
+		return err
+	}
+	for _, w := range append(ways, weirWay(r.weir, "weir auto", "/* batch */", "auto")) {
 		e.Sides = append(e.Sides, r.side(w, clients, r.update(w.hint), false))
 	}
 	return r.measure(ctx, e)
@@ -297,7 +311,10 @@ func (r *run) reads(ctx context.Context, clients int, protocol string) error {
 	text := protocol != prepared
 	e := r.experiment("reads-"+protocol, clients, fmt.Sprintf("Key lookups, %s protocol, %s", protocol, clientsName(clients)))
 	e.Factors["protocol"] = protocol
-	ways := []way{r.direct()}
+	ways, err := r.plain()
+	if err != nil {
+		return err
+	}
 	if r.bouncer != nil && (text || r.pooledStatements()) {
 		ways = append(ways, r.pgbouncer())
 	}

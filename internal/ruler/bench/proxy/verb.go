@@ -32,6 +32,7 @@ type command struct {
 	suite.Flags
 	suite.ServerFlags
 	pgbouncer string
+	floor     bool
 	mysql     bool
 	knobs
 }
@@ -79,6 +80,7 @@ dropped; nothing is known of the server's processor time and disk.`,
 	f.BoolVar(&c.mysql, "mysql", false, "the same as --engine mariadb")
 	f.Lookup("mysql").Hidden = true // it says one thing and means another
 	f.StringVar(&c.pgbouncer, "pgbouncer", "", "PgBouncer program to compare with (default: the installed one)")
+	f.BoolVar(&c.floor, "floor", false, "measure a program, too, that only copies bytes: the least that a proxy costs")
 	f.IntSliceVar(&c.clients, "clients", nil, "numbers of clients, instead of the plan's")
 	f.StringSliceVar(&c.windows, "windows", nil, "fixed windows to compare, in milliseconds, such as 0,1,10,100, instead of the plan's; 0 and auto are always among them")
 	f.IntSliceVar(&c.poolSizes, "pool-size", nil, "most server connections of weir; several are compared with each other (default 20)")
@@ -86,6 +88,7 @@ dropped; nothing is known of the server's processor time and disk.`,
 	f.IntVar(&c.rounds, "rounds", 0, "rounds of each experiment, instead of the plan's")
 	f.DurationVar(&c.leak, "leak", 0, "how long the leak check loads weir, instead of the plan's time")
 	f.DurationVar(&c.duration, "duration", 0, "measured time of each round, instead of the plan's")
+	cmd.AddCommand(copyCommand())
 	return cmd
 }
 
@@ -113,6 +116,7 @@ func (c *command) options(f *pflag.FlagSet) (o Options, err error) {
 		return o, err
 	}
 	o.Engine, o.DSN, o.PgBouncer = c.Engine, c.DSN, c.pgbouncer
+	o.Floor = c.floor
 	if o.Plan, err = o.Plan.with(c.knobs); err != nil {
 		return o, err
 	}
