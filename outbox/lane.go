@@ -75,6 +75,7 @@ func (n *lane) wake() { ring(n.bell) }
 // forget takes what this lane still holds out of the gauges. The lane has ended.
 func (n *lane) forget() {
 	n.courier.broker.forget(n.Relay)
+	n.dests.forget()
 	n.rec.parked.Add(-int64(len(n.due)))
 	for _, b := range n.due {
 		n.rec.deferred.Add(-int64(len(b.waits) - 1))

@@ -21,6 +21,7 @@ type Relay struct {
 	limit *limiter
 
 	circuits *circuits
+	dests    destinations
 	alone    solitude
 }
 
@@ -58,6 +59,7 @@ func (r *Relay) Resume() { r.gate.open(); r.bell.ring() }
 func (r *Relay) Stats() Stats {
 	s := r.rec.stats()
 	s.Blocked = r.circuits.waiting()
+	s.Destinations = r.dests.stats(r.circuits.isOpen, time.Now())
 	if k, ok := r.sink.(Repeater); ok {
 		s.Repeated = k.Repeats()
 	}

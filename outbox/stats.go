@@ -37,6 +37,9 @@ type Stats struct {
 	LogKept       int64  // bytes of its log that the server keeps for this relay
 	TailReason    string // why the log is not followed, if it was wanted
 
+	// Destinations are by name; see [DestinationStats].
+	Destinations []DestinationStats
+
 	// Delivery is the time from insert to confirmation in nanoseconds, by the
 	// database's and this machine's clock, and so as exact as they agree.
 	// Publish is the duration of Publish calls in nanoseconds, Batches their

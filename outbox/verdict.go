@@ -38,6 +38,7 @@ func (r *Relay) judge(ctx context.Context, rows []Row, errs []error) (verdict, e
 		return v, fmt.Errorf("outbox: the sink answered %d results for %d messages", len(errs), len(rows))
 	}
 	taken := r.noteTaken(rows, errs)
+	defer func() { r.dests.took(v.delivered, r.circuits.route, time.Now()) }()
 	if errs == nil {
 		v.delivered = rows
 		return v, nil
@@ -117,6 +118,7 @@ func (v *verdict) fail(r *Relay, row Row, err error, taken map[string]bool) bool
 			"table", r.store.Name(), "destination", d, "error", err)
 	}
 	if !spend {
+		r.dests.failed(r.circuits.route(&row.Message), &row, wait, err, time.Now())
 		v.held, v.holds = append(v.held, row), append(v.holds, hold{d, wait, err})
 		r.complain(row, d, "waits, and spends no attempt", wait, err)
 		return true
@@ -130,6 +132,7 @@ func (v *verdict) fail(r *Relay, row Row, err error, taken map[string]bool) bool
 	if !asked {
 		delay = r.cfg.Retry.delay(row.Attempts)
 	}
+	r.dests.failed(r.circuits.route(&row.Message), &row, delay, err, time.Now())
 	v.failed = append(v.failed, row)
 	v.delays = append(v.delays, delay)
 	v.parked = append(v.parked, Parking{row.Seq, row.ID, row.Attempts, delay, err.Error()})
@@ -142,7 +145,9 @@ func (v *verdict) fail(r *Relay, row Row, err error, taken map[string]bool) bool
 const wholeSink = "\x00"
 
 func (v *verdict) bury(r *Relay, row Row, reason string, err error) {
-	r.circuits.forget(r.circuits.route(&row.Message), row.Seq)
+	d := r.circuits.route(&row.Message)
+	r.dests.failed(d, &row, 0, err, time.Now())
+	r.circuits.forget(d, row.Seq)
 	r.circuits.forget(wholeSink, row.Seq)
 	v.buried = append(v.buried, Burial{row.Seq, row.ID, row.Attempts + 1, reason, err.Error()})
 	v.gone = append(v.gone, row)
@@ -239,6 +244,7 @@ func messages(to []Message, rows []Row) []Message {
 func (r *Relay) logBuried(log *slog.Logger, buried []Burial, rows []Row) {
 	for i, b := range buried {
 		r.rec.buriedRows(b.Reason, 1)
+		r.dests.buried(r.circuits.route(&rows[i].Message), rows[i].Seq)
 		if ok, silent := r.rec.failures.take(time.Now()); ok {
 			log.Warn("buried a message", "id", rows[i].ID, "topic", rows[i].Topic, "destination", r.circuits.route(&rows[i].Message),
 				"reason", b.Reason, "attempts", b.Attempts, "error", b.Error, "failures_not_shown", silent)

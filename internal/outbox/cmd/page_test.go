@@ -28,6 +28,8 @@ func TestPageShowsLoadThatNobodyWatched(t *testing.T) {
 	})
 	page := livetest.Open(t, b, admin, "outbox")
 	page.HasPoints("Messages", "Delivery", "Backlog", "Broker", "Batches", "CPU", "Memory")
+	page.HasRows("Destinations", "orders")
+	page.HasRows("Destinations", "takes messages")
 	page.HasRows("Shards", "yes")
 	page.HasRows("Since the start", "messages delivered")
 	page.Works()

@@ -1,6 +1,8 @@
 package outboxctl
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirdb/weir/batch"
@@ -22,6 +24,13 @@ type metric struct {
 	known func(s *Snapshot) bool
 }
 
+// destinationMetric is one gauge or counter of each destination.
+type destinationMetric struct {
+	desc  *prometheus.Desc
+	kind  prometheus.ValueType
+	value func(d *outbox.DestinationStats, at time.Time) float64
+}
+
 type histogram struct {
 	desc   *prometheus.Desc
 	bounds []float64
@@ -35,6 +44,7 @@ type collector struct {
 	service    *Service
 	metrics    []metric
 	histograms []histogram
+	byName     []destinationMetric
 	buried     *prometheus.Desc
 	info       *prometheus.Desc
 }
@@ -70,6 +80,9 @@ func (s *Service) Collector() prometheus.Collector {
 		func(s *outbox.Stats) *batch.Histogram { return &s.Batches })
 	histograms("ack_batch_rows", "Deliveries noted in the database with one statement.", sizeBounds, 1,
 		func(s *outbox.Stats) *batch.Histogram { return &s.Acks })
+	addDestinations(func(kind prometheus.ValueType, name, help string, value func(*outbox.DestinationStats, time.Time) float64) {
+		c.byName = append(c.byName, destinationMetric{desc("destination_"+name, help, "destination"), kind, value})
+	})
 	c.buried = desc("buried_total", "Messages moved to the dead letters, by reason: rejected, attempts or unreadable.", "reason")
 	c.info = desc("info", "Always 1; the labels say what the tables are and how they are read.", "server", "layout", "claim")
 	return c
@@ -132,8 +145,29 @@ func addTotals(count adder) {
 	count("status_errors_total", "Counts of the tables that failed.", func(s *Snapshot) float64 { return float64(s.StatusErrors) })
 }
 
+// addDestinations lists what is known of each destination. Beyond the first 64 they
+// are counted as one, so that a topic for each customer is no series for each.
+func addDestinations(add func(kind prometheus.ValueType, name, help string, value func(*outbox.DestinationStats, time.Time) float64)) {
+	type d = outbox.DestinationStats
+	add(prometheus.CounterValue, "delivered_messages_total", "Messages that the destination took.", func(d *d, _ time.Time) float64 { return float64(d.Delivered) })
+	add(prometheus.CounterValue, "delivered_bytes_total", "Their payloads.", func(d *d, _ time.Time) float64 { return float64(d.Bytes) })
+	add(prometheus.CounterValue, "failed_attempts_total", "Attempts that failed while the broker was there, whether they were spent or not.", func(d *d, _ time.Time) float64 { return float64(d.Failed) })
+	add(prometheus.CounterValue, "buried_messages_total", "Messages for the destination that became dead letters.", func(d *d, _ time.Time) float64 { return float64(d.Buried) })
+	add(prometheus.GaugeValue, "failing_messages", "Messages that have failed and wait for another attempt, counted up to 256.", func(d *d, _ time.Time) float64 { return float64(d.Failing) })
+	add(prometheus.GaugeValue, "lag_seconds", "Age of the oldest failing message; where none fails, from insert to confirmation of the message taken last.", func(d *d, at time.Time) float64 { return d.Lag(at).Seconds() })
+	add(prometheus.GaugeValue, "blocked", "1 while the destination takes no messages.", func(d *d, _ time.Time) float64 {
+		if d.Blocked {
+			return 1
+		}
+		return 0
+	})
+}
+
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, m := range c.byName {
+		ch <- m.desc
+	}
 	for _, m := range c.metrics {
 		ch <- m.desc
 	}
@@ -158,6 +192,12 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	for _, h := range c.histograms {
 		from := h.of(&s.Stats)
 		ch <- prometheus.MustNewConstHistogram(h.desc, from.Count(), float64(from.Sum())*h.unit, cumulate(from, h.bounds, h.unit))
+	}
+	for i := range s.Stats.Destinations {
+		d := &s.Stats.Destinations[i]
+		for _, m := range c.byName {
+			ch <- prometheus.MustNewConstMetric(m.desc, m.kind, m.value(d, s.At), destinationName(d))
+		}
 	}
 	for _, reason := range reasons {
 		ch <- prometheus.MustNewConstMetric(c.buried, prometheus.CounterValue, float64(s.Stats.Buried[reason]), reason)

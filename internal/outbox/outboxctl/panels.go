@@ -1,11 +1,13 @@
 package outboxctl
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/weirdb/weir/batch"
 	"github.com/weirdb/weir/internal/admin/live"
@@ -15,11 +17,11 @@ import (
 
 // page describes what the live page records and shows.
 func page() live.Page {
-	series := []live.Series{{Key: "delivery_p95", Peak: true}, {Key: "delivery_p99", Peak: true}, {Key: "oldest", Peak: true}, {Key: "pending", Peak: true}}
+	series := []live.Series{{Key: "delivery_p95", Peak: true}, {Key: "delivery_p99", Peak: true}, {Key: "oldest", Peak: true}, {Key: "pending", Peak: true}, {Key: "destination_lag", Peak: true}}
 	for _, key := range []string{
 		"delivered", "read", "acked", "repeated", "bytes", "delivery_p50", "publish_p50", "publish_p95", "batch", "ack_rows",
 		"in_flight", "in_flight_bytes", "waiting_keys", "deferred", "scheduled", "parked", "dead", "retries", "buried", "outages", "stray",
-		"blocked", "log_kept", "gaps", "leading", "tailing", "held", "shards",
+		"blocked", "failing", "log_kept", "gaps", "leading", "tailing", "held", "shards",
 	} {
 		series = append(series, live.Series{Key: key})
 	}
@@ -39,21 +41,32 @@ func page() live.Page {
 			{Title: "Messages", Unit: "per second", Format: live.Count, Lines: []live.Line{live.Draw("read", "read", 5), live.Draw("delivered", "delivered", 1), live.Draw("acked", "noted", 3)}},
 			{Title: "Delivery", Unit: "from insert to confirmation", Format: live.Seconds, Decades: true, Lines: []live.Line{live.Draw("delivery_p50", "p50", 1), live.Draw("delivery_p95", "p95", 4), live.Draw("delivery_p99", "p99", 2)}},
 			{Title: "Backlog", Unit: "messages", Format: live.Count, Lines: []live.Line{live.Draw("pending", "pending", 2), live.Draw("in_flight", "in flight", 1), live.Draw("scheduled", "scheduled", 5)}},
-			{Title: "Lag", Unit: "age of the oldest pending", Format: live.Seconds, Lines: []live.Line{live.Draw("oldest", "oldest", 2)}},
+			{Title: "Lag", Format: live.Seconds, Lines: []live.Line{live.Draw("oldest", "oldest pending", 2), live.Draw("destination_lag", "of the slowest destination", 1)}},
 			{Title: "Broker", Unit: "time for a batch", Format: live.Seconds, Decades: true, Lines: []live.Line{live.Draw("publish_p50", "p50", 1), live.Draw("publish_p95", "p95", 2)}},
 			{Title: "Batches", Unit: "mean, messages", Format: live.Count, Lines: []live.Line{live.Draw("batch", "to the broker", 2), live.Draw("ack_rows", "noted at once", 3)}},
 			{Title: "Failures", Unit: "per second", Format: live.Count, Lines: []live.Line{live.Draw("retries", "attempts repeated", 2), live.Draw("buried", "buried", 4), live.Draw("outages", "no broker", 1), live.Draw("repeated", "the broker had it", 5)}},
-			{Title: "Held back", Format: live.Count, Lines: []live.Line{live.Draw("waiting_keys", "keys wait", 2), live.Draw("deferred", "messages behind them", 4), live.Draw("blocked", "destinations blocked", 1), live.Draw("gaps", "open gaps", 5)}},
+			{Title: "Held back", Format: live.Count, Lines: []live.Line{live.Draw("waiting_keys", "keys wait", 2), live.Draw("deferred", "messages behind them", 4), live.Draw("failing", "messages that failed", 3), live.Draw("blocked", "destinations blocked", 1), live.Draw("gaps", "open gaps", 5)}},
 			{Title: "Kept for this relay", Format: live.Bytes, Lines: []live.Line{live.Draw("log_kept", "of the server's log", 2), live.Draw("in_flight_bytes", "payloads in flight", 1)}},
 		},
 	}
 }
 
-// panels shows a service on the live page.
-type panels struct{ s *Service }
+// panels shows a service on the live page. The page asks from one goroutine.
+type panels struct {
+	s      *Service
+	recent []Snapshot // that Detail has shown, the latest last, at most rateSnapshots
+}
+
+const (
+	// rateSnapshots is over how many snapshots the rate of a destination is taken:
+	// long enough to be read, short enough to follow.
+	rateSnapshots = 5
+	// stale is the age from which a snapshot says nothing of the present rate.
+	stale = 10 * time.Second
+)
 
 // Sample implements live.Source.
-func (p panels) Sample(_ context.Context, s *live.Sample) error {
+func (p *panels) Sample(_ context.Context, s *live.Sample) error {
 	snap := p.s.Snapshot()
 	st := &snap.Stats
 	s.Rate("delivered", float64(st.Delivered))
@@ -78,6 +91,10 @@ func (p panels) Sample(_ context.Context, s *live.Sample) error {
 	s.Level("waiting_keys", float64(st.Parked))
 	s.Level("deferred", float64(st.Deferred))
 	s.Level("blocked", float64(st.Blocked))
+	s.Level("failing", float64(failing(st.Destinations)))
+	for i := range st.Destinations {
+		s.Highest("destination_lag", st.Destinations[i].Lag(snap.At).Seconds())
+	}
 	s.Level("log_kept", float64(st.LogKept))
 	s.Level("gaps", float64(st.Gaps))
 	s.Level("leading", float64(st.Leading))
@@ -102,7 +119,7 @@ func seconds(h *batch.Histogram) iter.Seq2[float64, uint64] {
 }
 
 // Detail implements live.Source.
-func (p panels) Detail(context.Context) (live.Detail, error) {
+func (p *panels) Detail(context.Context) (live.Detail, error) {
 	snap := p.s.Snapshot()
 	st := &snap.Stats
 	out := live.Detail{Facts: []string{"table " + p.s.Table(), "claim " + p.s.Claim()}}
@@ -144,6 +161,60 @@ func (p panels) Detail(context.Context) (live.Detail, error) {
 	add("rows only the sweep found", live.Number(st.Stray))
 	add("rows outside the window", live.Number(st.Outside))
 	add("times the log was let go", live.Number(st.LogDrops).Alarm(st.LogDrops > 0))
-	out.Tables = []live.Table{shards, total}
+	p.recent = slices.DeleteFunc(p.recent, func(old Snapshot) bool { return snap.At.Sub(old.At) > stale })
+	earlier := &snap
+	if len(p.recent) > 0 {
+		earlier = &p.recent[0]
+	}
+	out.Tables = []live.Table{destinations(earlier, &snap), shards, total}
+	p.recent = append(p.recent, snap)
+	p.recent = p.recent[max(0, len(p.recent)-rateSnapshots):]
 	return out, nil
+}
+
+// destinations shows where messages go, with rates since an earlier snapshot.
+func destinations(earlier, now *Snapshot) live.Table {
+	t := live.Table{
+		Title: "Destinations", Wide: true, Empty: "No message yet, since this relay began.",
+		Columns: live.Columns(":Destination", "/s", "delivered", "payloads", "lag", "failing", "attempts failed", "dead letters made", ":State", ":Last error"),
+	}
+	before := make(map[string]uint64, len(earlier.Stats.Destinations))
+	for i := range earlier.Stats.Destinations {
+		before[earlier.Stats.Destinations[i].Name] = earlier.Stats.Destinations[i].Delivered
+	}
+	seconds := now.At.Sub(earlier.At).Seconds()
+	for i := range now.Stats.Destinations {
+		d := &now.Stats.Destinations[i]
+		rate := live.Cell{}
+		if seconds > 0 {
+			rate = live.Number(float64(d.Delivered-before[d.Name]) / seconds)
+		}
+		state := "takes messages"
+		switch {
+		case d.Blocked:
+			state = "takes none"
+		case d.Failing > 0:
+			state = "some fail"
+		}
+		lag := d.Lag(now.At)
+		t.Rows = append(t.Rows, []live.Cell{
+			live.Text(destinationName(d)), rate, live.Number(d.Delivered), live.Size(d.Bytes),
+			live.Duration(lag).Alarm(lag > time.Minute), live.Number(d.Failing).Alarm(d.Failing > 0), live.Number(d.Failed),
+			live.Number(d.Buried).Alarm(d.Buried > 0), live.Text(state).Alarm(d.Blocked), live.Text(d.LastError),
+		})
+	}
+	return t
+}
+
+// destinationName is what a destination is called where people and programs read it.
+func destinationName(d *outbox.DestinationStats) string {
+	return cmp.Or(d.Name, "(all others)")
+}
+
+// failing counts the messages that have failed and wait.
+func failing(all []outbox.DestinationStats) (n int) {
+	for i := range all {
+		n += all[i].Failing
+	}
+	return n
 }

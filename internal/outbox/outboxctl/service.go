@@ -90,7 +90,7 @@ func NewService(store outbox.Store, sink outbox.Sink, cfg Config) (*Service, err
 		return nil, err
 	}
 	s := &Service{store: store, relay: relay, cfg: cfg, began: time.Now()}
-	s.page = live.New(live.Config{Page: page(), Source: panels{s}, Journal: cfg.Journal, Words: s.inWords, Log: cfg.Log})
+	s.page = live.New(live.Config{Page: page(), Source: &panels{s: s}, Journal: cfg.Journal, Words: s.inWords, Log: cfg.Log})
 	return s, nil
 }
 
