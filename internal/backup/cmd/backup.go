@@ -37,6 +37,7 @@ type backupVerb struct {
 	json       cli.JSON[backupOutcome]
 	quiet      bool
 	progress   string
+	admin      adminFlag
 	watched
 }
 
@@ -122,6 +123,7 @@ func (v *backupVerb) flags(f *pflag.FlagSet) {
 	v.archive.add(f)
 	f.BoolVar(&v.hide, "encrypt-manifest", false, "hide names, too; such a backup cannot be resumed")
 	addHooks(f, &v.hooks)
+	v.admin.add(f)
 	v.json.Flag(f, "print the outcome as JSON")
 	f.BoolVarP(&v.quiet, "quiet", "q", false, "print errors only")
 	f.StringVar(&v.progress, "progress", "auto", "auto (a bar on a terminal, else lines), bar, plain or none")
@@ -225,6 +227,11 @@ func (v *backupVerb) run(ctx context.Context, stdout, stderr io.Writer) error {
 
 // backup does it.
 func (v *backupVerb) backup(ctx context.Context, out *notice.Outcome, stdout, stderr io.Writer) (result *backup.Result, err error) {
+	unserve, err := v.admin.serve(ctx, "backup", v.label+" → "+out.Location, v.options.Progress, stderr)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, unserve()) }()
 	w, end, err := v.open(ctx, stdout)
 	if err != nil {
 		return nil, hinted(err)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -206,6 +207,20 @@ func TestBackupThatNeverBeganLeavesNothing(t *testing.T) {
 		}
 	}
 	program.Refuse(t, cli.ExitUsage, []string{"unknown kind of database"}, "backup", "mysq://nobody@h/shop", "--to", t.TempDir())
+
+	// Nor does one whose page cannot be served.
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	for _, verb := range [][]string{{"backup", "postgres://nobody@127.0.0.1:1/shop"}, {"backup", "base", "postgres://nobody@127.0.0.1:1/"}} {
+		place := t.TempDir()
+		program.Refuse(t, cli.ExitFailed, []string{"listen for --admin"}, append(verb, "--to", place, "--admin", taken.Addr().String())...)
+		if left, err := os.ReadDir(place); err != nil || len(left) != 0 {
+			t.Errorf("%s: %v is left: %v", verb, left, err)
+		}
+	}
 }
 
 func TestBackupOfAClusterToS3Encrypted(t *testing.T) {

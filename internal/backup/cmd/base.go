@@ -32,6 +32,7 @@ type baseVerb struct {
 	json     cli.JSON[baseOutcome]
 	quiet    bool
 	progress string
+	admin    adminFlag
 }
 
 func newBackupBaseCommand() *cobra.Command {
@@ -68,6 +69,7 @@ moment.`,
 	f.StringVar(&v.maxRate, "max-rate", "", "most bytes per second that the server sends, such as 50MB")
 	v.archive.add(f)
 	addHooks(f, &v.hooks)
+	v.admin.add(f)
 	v.json.Flag(cmd.Flags(), "print the outcome as JSON")
 	f.BoolVarP(&v.quiet, "quiet", "q", false, "print errors only")
 	f.StringVar(&v.progress, "progress", "auto", "auto (a bar on a terminal, else lines), bar, plain or none")
@@ -134,7 +136,12 @@ func (v *baseVerb) run(ctx context.Context, stdout, stderr io.Writer) error {
 	return errors.Join(err, e)
 }
 
-func (v *baseVerb) take(ctx context.Context, out *notice.Outcome, stderr io.Writer) (*archive.Manifest, error) {
+func (v *baseVerb) take(ctx context.Context, out *notice.Outcome, stderr io.Writer) (_ *archive.Manifest, err error) {
+	unserve, err := v.admin.serve(ctx, "base backup", v.label+" → "+out.Location, v.options.Progress, stderr)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, unserve()) }()
 	opts, err := v.archive.options()
 	if err != nil {
 		return nil, err

@@ -2,11 +2,14 @@ package backupcmd
 
 import (
 	"io"
+	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/weirdb/weir/internal/backup/bulk"
 	"github.com/weirdb/weir/internal/backup/notice"
 	"github.com/weirdb/weir/internal/backup/wal"
 	"github.com/weirdb/weir/internal/cli/clitest"
@@ -27,6 +30,21 @@ func TestMetricsPage(t *testing.T) {
 	if err := writeBinlogMetrics(bin, "shop", binlogStatus{position: binlog.Position{File: "bin.000001", Pos: 4}, archivedAt: now}); err != nil {
 		t.Fatal(err)
 	}
-	clitest.MetricsPage(t, "backup", slices.Concat(
-		clitest.MetricsOfText(t, backup), clitest.MetricsOfText(t, log), clitest.MetricsOfText(t, bin)))
+	all := slices.Concat(
+		clitest.MetricsOfText(t, backup), clitest.MetricsOfText(t, log), clitest.MetricsOfText(t, bin),
+		clitest.MetricsOf(t, &runPage{verb: "backup", state: &bulk.Progress{}}))
+	clitest.MetricsPage(t, "backup", all)
+
+	// The dashboard for Grafana shows metrics that there are.
+	text, err := os.ReadFile("../../../contrib/grafana/weir-backup.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, expr := range clitest.DashboardQueries(t, text) {
+		for _, name := range regexp.MustCompile(`weir_[a-z_]+`).FindAllString(expr, -1) {
+			if !slices.ContainsFunc(all, func(m clitest.Metric) bool { return m.Name == name }) {
+				t.Errorf("the dashboard asks for %s, which there is not", name)
+			}
+		}
+	}
 }

@@ -34,6 +34,7 @@ type restoreVerb struct {
 	json         cli.JSON[restored]
 	quiet        bool
 	progress     string
+	admin        adminFlag
 
 	keepGoing bool
 	failedSQL string
@@ -135,6 +136,7 @@ func (v *restoreVerb) flags(f *pflag.FlagSet) {
 	v.json.Flag(f, "print the outcome as JSON")
 	f.BoolVarP(&v.quiet, "quiet", "q", false, "print errors only")
 	f.StringVar(&v.progress, "progress", "auto", "auto (a bar on a terminal, else lines), bar, plain or none")
+	v.admin.add(f)
 }
 
 // complete judges the flags.
@@ -217,6 +219,11 @@ func (v *restoreVerb) run(ctx context.Context, args []string, stdout, stderr io.
 	if v.quiet || v.options.DryRun {
 		mode = "none"
 	}
+	unserve, err := v.admin.serve(ctx, "restore", m.ID+" of "+placeText(args[0]), v.options.Progress, stderr)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, unserve()) }()
 	stop := showProgress("restore", mode, v.options.Progress, stderr)
 	end := v.watched.begin(v.json.Given() && !v.options.DryRun)
 	result, err := runRestore(ctx, v.options, r)

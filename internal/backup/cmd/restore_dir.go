@@ -179,6 +179,11 @@ func (d *restoreDir) run(ctx context.Context, args []string, v *restoreVerb, std
 	if v.quiet {
 		mode = "none"
 	}
+	unserve, err := v.admin.serve(ctx, "restore", r.Manifest().ID+" of "+placeText(args[0]), opts.Progress, stderr)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, unserve()) }()
 	stop := showProgress("restore", mode, opts.Progress, stderr)
 	err = wal.RestoreDir(ctx, r, opts)
 	stop()
