@@ -20,7 +20,7 @@ import (
 
 // withoutJSON are the verbs that have no --json, and why: a new verb says which it is.
 var withoutJSON = map[string]string{
-	"weir bench report":    "prints a report, with --format json",
+	"weir bench report":    "prints a report, with --output json",
 	"weir profile":         "prints a report, with --output json",
 	"weir profile diff":    "prints a report, with --output json",
 	"weir report":          "prints a report, with --output json",

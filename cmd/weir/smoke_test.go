@@ -32,7 +32,7 @@ func TestBenchBackupSmoke(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := program.Run(t, "bench", "report", dir, "--format", "md"); got != string(want) {
+	if got := program.Run(t, "bench", "report", dir, "--output", "md"); got != string(want) {
 		t.Errorf("made again, the report is another:\n%s", got)
 	}
 	for _, name := range []string{"cpu-weir-backup.pb.gz", "cpu-weir-restore.pb.gz"} {

@@ -14,14 +14,17 @@ import (
 
 // Renamed lets cmd take a flag by a name that it had before. The flag counts as given
 // by its own name, so that verbs need to look for that alone.
-func Renamed(cmd *cobra.Command, was, is string) {
+func Renamed(cmd *cobra.Command, was, is string) { RenamedP(cmd, was, "", is) }
+
+// RenamedP is Renamed of a flag that was also called by one letter.
+func RenamedP(cmd *cobra.Command, was, letter, is string) {
 	f := cmd.Flags()
 	flag := f.Lookup(is)
 	if flag == nil {
 		panic("cli: " + cmd.Name() + " has no flag --" + is)
 	}
 	f.AddFlag(&pflag.Flag{
-		Name: was, Usage: "the former name of --" + is, Value: &renamedFlag{cmd, was, flag},
+		Name: was, Shorthand: letter, Usage: "the former name of --" + is, Value: &renamedFlag{cmd, was, flag},
 		DefValue: flag.DefValue, NoOptDefVal: flag.NoOptDefVal, Hidden: true,
 	})
 }

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/weirdb/weir/internal/cli"
 )
 
 // Why a file is no result that can be used. Errors of ReadResult, ReadFile and
@@ -150,7 +152,7 @@ func ReadPath(path string) ([]*Result, error) {
 	case len(out) > 0:
 		return out, nil
 	case unfinished != "":
-		return nil, fmt.Errorf("%s: %w: there are samples, but no result; repeat the command with --resume --out %s", unfinished, ErrUnfinished, path)
+		return nil, fmt.Errorf("%s: %w: there are samples, but no result; repeat the command with --resume --out %s", unfinished, ErrUnfinished, cli.ShellWord(path))
 	default:
 		return nil, fmt.Errorf("%s: %w: no file in it is one", path, ErrNotResult)
 	}

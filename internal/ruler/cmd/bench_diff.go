@@ -26,7 +26,9 @@ func (c *benchDiff) flags(cmd *cobra.Command) {
 	f.StringSliceVar(&c.options.Metrics, "metric", nil, "metrics to compare (default rate,p50,p99,cpu,cpu_server)")
 	f.StringSliceVar(&c.options.Cases, "case", nil, "cases to compare (default all)")
 	f.BoolVar(&c.options.Anyway, "anyway", false, "compare what is not comparable, and say why it is not")
-	f.StringVarP(&c.format, "format", "f", "text", "text, md, csv or html")
+	f.StringVarP(&c.format, "output", "o", "text", "what to print: text, md, csv or html")
+	cli.RenamedP(cmd, "format", "f", "output")
+	cli.Words(cmd, "output", "text", "md", "csv", "html")
 }
 
 func newBenchDiffCommand() *cobra.Command {
@@ -62,7 +64,7 @@ with the reasons.`,
 // returns one of the second results, for its environment.
 func (c *benchDiff) compare(first, second string) ([]*bench.Diff, *bench.Result, error) {
 	if formats := []string{"text", "md", "csv", "html"}; !slices.Contains(formats, c.format) {
-		return nil, nil, cli.UsageError(fmt.Errorf("--format %q: want one of %s", c.format, strings.Join(formats, ", ")))
+		return nil, nil, cli.UsageError(fmt.Errorf("--output %q: want one of %s", c.format, strings.Join(formats, ", ")))
 	}
 	for _, key := range c.options.Metrics {
 		if _, ok := bench.MetricByKey(key); !ok {

@@ -140,7 +140,7 @@ func TestBenchKVRunsReplicas(t *testing.T) {
 				t.Errorf("%s: nothing of %q in\n%s", client, want, stdout.String())
 			}
 		}
-		if md := program.Run(t, "bench", "report", dir, "--format", "md"); !strings.Contains(md, "## Presets") {
+		if md := program.Run(t, "bench", "report", dir, "--output", "md"); !strings.Contains(md, "## Presets") {
 			t.Errorf("weir bench report: %s", md)
 		}
 		if _, err := os.Stat(filepath.Join(dir, "report.html")); err != nil {

@@ -106,7 +106,7 @@ func TestBenchOutboxOnSQLite(t *testing.T) {
 		}
 	}
 	stdout.Reset()
-	if code := program.Execute(t.Context(), []string{"bench", "report", dir, "--format", "md"}, &stdout, &stderr); code != cli.ExitFine || !strings.Contains(stdout.String(), "# weir outbox on SQLite") {
+	if code := program.Execute(t.Context(), []string{"bench", "report", dir, "--output", "md"}, &stdout, &stderr); code != cli.ExitFine || !strings.Contains(stdout.String(), "# weir outbox on SQLite") {
 		t.Errorf("report made again: exit %d, %s", code, stdout.String())
 	}
 }

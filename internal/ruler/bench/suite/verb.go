@@ -55,7 +55,7 @@ func reportCommand(benches []Bench) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "report DIR",
 		Short:   "Make the report of a finished run again",
-		Example: "  weir bench report out/bench-proxy --format md",
+		Example: "  weir bench report out/bench-proxy --output md",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			run, file, err := Load(args[0], benches)
@@ -72,7 +72,9 @@ func reportCommand(benches []Bench) *cobra.Command {
 			return doc.Write(cmd.OutOrStdout(), report.Format(format))
 		},
 	}
-	cmd.Flags().StringVarP(&format, "format", "f", "", "print text, md, csv, html or json, and write no files")
+	cmd.Flags().StringVarP(&format, "output", "o", "", "print text, md, csv, html or json, and write no files")
+	cli.RenamedP(cmd, "format", "f", "output")
+	cli.Words(cmd, "output", "text", "md", "csv", "html", "json")
 	return cmd
 }
 
