@@ -1,4 +1,4 @@
-// Package reference sets the five reports that weir was asked for by beside what it
+// Package reference sets the five reports that weir was built to answer beside what it
 // measures itself: their tables in their own order and columns, with this machine's
 // figures in columns of their own, and a verdict on each of their claims.
 //
