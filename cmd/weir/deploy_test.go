@@ -1,9 +1,13 @@
 package main
 
 import (
+	"bytes"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -151,5 +155,102 @@ func TestLicencesOfEveryModule(t *testing.T) {
 	}
 	for m := range listed {
 		t.Errorf("docs/licences.md names %s, which go.mod does not have", m)
+	}
+}
+
+// The units are what systemd takes, and leave a process little. Where systemd is not
+// installed, as in a container, nobody could start them either.
+func TestUnits(t *testing.T) {
+	analyze, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		t.Skip("systemd is not installed")
+	}
+	units, err := filepath.Glob("../../contrib/systemd/*")
+	if err != nil || len(units) < 5 {
+		t.Fatalf("units %v: %v", units, err)
+	}
+	dir := t.TempDir()
+	var paths []string
+	for _, unit := range units {
+		text, err := os.ReadFile(unit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(dir, filepath.Base(unit))
+		text = bytes.ReplaceAll(text, []byte("/usr/local/bin/weir"), []byte("/bin/true")) // which is installed
+		if err := os.WriteFile(path, text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		paths = append(paths, path)
+	}
+	if out, err := exec.CommandContext(t.Context(), analyze, append([]string{"verify"}, paths...)...).CombinedOutput(); err != nil || len(bytes.TrimSpace(out)) > 0 {
+		t.Errorf("systemd-analyze verify: %v\n%s", err, out)
+	}
+	for _, path := range paths {
+		if filepath.Ext(path) != ".service" {
+			continue
+		}
+		// In tenths: a unit without any sandbox has 96.
+		out, err := exec.CommandContext(t.Context(), analyze, "security", "--offline=true", "--no-pager", "--threshold=20", path).CombinedOutput()
+		if err != nil {
+			t.Errorf("systemd-analyze security: %v\n%s", err, out)
+		}
+	}
+}
+
+// Every combination of the chart's parts renders, where helm is installed, and helm
+// finds nothing to complain of.
+func TestChartRenders(t *testing.T) {
+	helm, err := exec.LookPath("helm")
+	if err != nil {
+		t.Skip("helm is not installed: go install helm.sh/helm/v3/cmd/helm@latest")
+	}
+	const chart = "../../deploy/helm/weir"
+	run := func(args ...string) string {
+		t.Helper()
+		var out, said bytes.Buffer
+		cmd := exec.CommandContext(t.Context(), helm, args...)
+		cmd.Stdout, cmd.Stderr = &out, &said
+		if err := cmd.Run(); err != nil {
+			t.Fatalf("helm %v: %v\n%s%s", args, err, out.String(), said.String())
+		}
+		return out.String()
+	}
+	run("lint", "--strict", chart)
+	parts := []string{"proxy.enabled", "relay.enabled", "kv.enabled", "serviceMonitor.enabled", "proxy.mysql.enabled", "proxy.tlsSecret"}
+	kinds := make(map[string]bool)
+	for chosen := range 1 << len(parts) {
+		args := []string{"template", "weir", chart, "--set", "kv.existingSecret=weir-kv,proxy.existingSecret=weir-db,relay.existingSecret=weir-outbox"}
+		for i, part := range parts {
+			value := strconv.FormatBool(chosen&(1<<i) != 0)
+			if part == "proxy.tlsSecret" {
+				value = map[string]string{"true": "weir-tls", "false": ""}[value]
+			}
+			args = append(args, "--set", part+"="+value)
+		}
+		dec := yaml.NewDecoder(strings.NewReader(run(args...)))
+		for {
+			var object struct {
+				APIVersion string `yaml:"apiVersion"`
+				Kind       string
+				Metadata   struct{ Name string }
+			}
+			if err := dec.Decode(&object); err == io.EOF {
+				break
+			} else if err != nil {
+				t.Fatalf("%v: %v", args, err)
+			}
+			if object.Kind == "" && object.Metadata.Name == "" {
+				continue // a file that is switched off
+			}
+			if kinds[object.Kind] = true; object.APIVersion == "" || object.Kind == "" || object.Metadata.Name == "" {
+				t.Errorf("%v: an object without a name or a kind: %+v", args, object)
+			}
+		}
+	}
+	for _, kind := range []string{"Deployment", "StatefulSet", "Service", "ConfigMap", "PodDisruptionBudget", "ServiceAccount", "ServiceMonitor"} {
+		if !kinds[kind] {
+			t.Errorf("no %s was rendered", kind)
+		}
 	}
 }
