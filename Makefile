@@ -48,10 +48,7 @@ peers: ## Build bin/weir-peers, the other outboxes of weir bench outbox
 
 .PHONY: run
 run: ## See weir at work against throwaway servers of both engines
-	@scripts/setup demo
-	@[ -x bin/weir ] || echo "building bin/weir: some minutes the first time, seconds afterwards"
-	@go build -mod=readonly -o bin/weir ./cmd/weir
-	bin/weir demo
+	@scripts/run
 
 .PHONY: cross
 cross: ## Compile what runs on macOS, and the libraries for Windows
@@ -66,6 +63,10 @@ release: ## Build what a release consists of, into out/release
 
 .PHONY: lint
 lint: vet staticcheck ## Check the code with vet, staticcheck and gofumpt
+
+.PHONY: vulncheck
+vulncheck: ## Look for known holes in what is linked in
+	@scripts/vulncheck
 
 .PHONY: staticcheck
 staticcheck:

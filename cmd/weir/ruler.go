@@ -1,4 +1,4 @@
-//go:build linux && !slim
+//go:build linux && !slim && !demo
 
 package main
 
@@ -15,10 +15,13 @@ import (
 	rulercmd "github.com/weirdb/weir/internal/ruler/cmd"
 )
 
+// stack is weir demo --stack.
+var stack = rulercmd.Stack()
+
 // rulerVerbs are the verbs that measure weir's products and start throwaway servers.
 func rulerVerbs() []*cobra.Command {
 	return slices.Concat(rulercmd.Verbs(
-		proxybench.Bench(),
+		proxybench.Bench(stack),
 		outboxbench.Bench(),
 		backupbench.Bench(newRoot),
 		kvbench.Bench(),

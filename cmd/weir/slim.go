@@ -1,4 +1,4 @@
-//go:build slim || !linux
+//go:build (slim || !linux) && !demo
 
 package main
 

@@ -45,7 +45,7 @@ func TestNothingElseKnowsAProduct(t *testing.T) {
 }
 
 // TestEachProductCanBeDeleted takes a product's folders and its benchmark out of
-// the build, and out of cmd/weir its imports and its lines, one in root.go and one in
+// the build, and out of cmd/weir its imports and its lines, one in products.go and one in
 // ruler.go: what is left compiles, the tests beside it too.
 func TestEachProductCanBeDeleted(t *testing.T) {
 	if testing.Short() {
@@ -66,7 +66,7 @@ func TestEachProductCanBeDeleted(t *testing.T) {
 				return path
 			}
 			replaced := make(map[string]string)
-			for _, file := range []string{"cmd/weir/root.go", "cmd/weir/ruler.go"} {
+			for _, file := range []string{"cmd/weir/products.go", "cmd/weir/ruler.go"} {
 				text, err := os.ReadFile(absolute(file))
 				if err != nil {
 					t.Fatal(err)
@@ -297,29 +297,47 @@ func TestCheckNeedsAReadableTree(t *testing.T) {
 	}
 }
 
+// The build that `make run` waits for has the proxy and the demo, and no package that
+// takes long to compile.
+func TestDemoBuildIsSmall(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compiles cmd/weir with the tag demo")
+	}
+	withTag(t, "demo",
+		"modernc.org/sqlite", "github.com/sijms/go-ora", "github.com/redis/go-redis", "github.com/twmb/franz-go", "github.com/nats-io",
+		"github.com/minio", "github.com/cilium/ebpf", "go.etcd.io", "google.golang.org/grpc", "github.com/rabbitmq",
+		"github.com/weirdb/weir/internal/backup", "github.com/weirdb/weir/internal/outbox", "github.com/weirdb/weir/internal/kvd")
+}
+
 // TestSlimBuildLeavesOutTheRuler compiles weir as servers and images have it, and
 // looks for what that build is to go without.
 func TestSlimBuildLeavesOutTheRuler(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles cmd/weir with the tag slim")
 	}
-	list := exec.CommandContext(t.Context(), "go", "list", "-tags", "slim", "-deps", "./cmd/weir")
+	withTag(t, "slim",
+		"github.com/weirdb/weir/internal/ruler", "github.com/sijms/go-ora", "github.com/cilium/ebpf",
+		"go.etcd.io/etcd/client", "github.com/lib/pq", "github.com/twmb/franz-go/pkg/kfake", "html/template")
+}
+
+// withTag compiles cmd/weir with a build tag, and looks for packages that it is to go
+// without.
+func withTag(t *testing.T, tag string, without ...string) {
+	t.Helper()
+	list := exec.CommandContext(t.Context(), "go", "list", "-tags", tag, "-deps", "./cmd/weir")
 	list.Dir = "../.."
 	out, err := list.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	for line := range strings.Lines(string(out)) {
-		for _, unwanted := range []string{
-			"github.com/weirdb/weir/internal/ruler", "github.com/sijms/go-ora", "github.com/cilium/ebpf",
-			"go.etcd.io/etcd/client", "github.com/lib/pq", "github.com/twmb/franz-go/pkg/kfake", "html/template",
-		} {
+		for _, unwanted := range without {
 			if strings.HasPrefix(line, unwanted) {
-				t.Errorf("the slim build has %s", line)
+				t.Errorf("the build with the tag %s has %s", tag, line)
 			}
 		}
 	}
-	vet := exec.CommandContext(t.Context(), "go", "vet", "-tags", "slim", "-printf", "./cmd/weir")
+	vet := exec.CommandContext(t.Context(), "go", "vet", "-tags", tag, "-printf", "./cmd/weir")
 	vet.Dir = "../.."
 	if out, err := vet.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)

@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/spf13/pflag"
+
 	"github.com/weirdb/weir/internal/lab"
 )
 
@@ -31,6 +33,21 @@ type Config struct {
 	Auto     bool // the demo kills by itself
 	Workers  int  // of the shop. Default: 8.
 	Stdout   io.Writer
+}
+
+// Flags adds the flags of weir demo --stack.
+func (c *Config) Flags(f *pflag.FlagSet) {
+	f.StringVar(&c.Listen, "listen", "127.0.0.1:9180", "with --stack: where the page is, on this machine")
+	f.DurationVar(&c.Duration, "duration", 0, "with --stack: end after this time (default Ctrl-C)")
+	f.BoolVar(&c.Auto, "auto", false, "with --stack: kill everything once without being asked, and end")
+}
+
+// Show runs the stack with the program weir. It reports whether every promise was held.
+func (c *Config) Show(ctx context.Context, weir, out string, stdout io.Writer) (held bool, err error) {
+	cfg := *c
+	cfg.Binary, cfg.Out, cfg.Stdout = weir, out, stdout
+	v, err := Run(ctx, cfg)
+	return err == nil && v.Held(), err
 }
 
 // The shop's database, and the stream that its events go to.

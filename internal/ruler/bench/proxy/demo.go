@@ -12,21 +12,31 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/ruler/bench"
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
-	stackdemo "github.com/weirdb/weir/internal/ruler/demo"
 )
 
 // demoEngines are what the demo shows, in order.
 var demoEngines = []suite.Engine{suite.PostgreSQL, suite.MariaDB}
 
-func newDemoCommand() *cobra.Command {
+// Stack is weir demo --stack.
+type Stack interface {
+	// Flags adds the flags that are for --stack alone.
+	Flags(f *pflag.FlagSet)
+	// Show runs it with the program weir, and leaves logs and a report in the
+	// directory out. It reports whether every promise was held.
+	Show(ctx context.Context, weir, out string, stdout io.Writer) (held bool, err error)
+}
+
+// newDemoCommand is weir demo; a stack of nil: --stack is not in this build.
+func newDemoCommand(stack Stack) *cobra.Command {
 	var out string
-	var c stackdemo.Config
 	var whole bool
+	own := pflag.NewFlagSet("stack", pflag.ContinueOnError)
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "See it work: one load, direct and through weir, on a private PostgreSQL and MariaDB",
@@ -53,15 +63,20 @@ its customer, the counter exact, the lock held by one at a time. It ends with Ct
 				return fmt.Errorf("find this program: %w", err)
 			}
 			if whole {
-				c.Binary, c.Out, c.Stdout = binary, cmp.Or(out, suite.Stamped("demo-stack")), cmd.OutOrStdout()
-				v, err := stackdemo.Run(cmd.Context(), c)
-				if err == nil && !v.Held() {
+				held, err := stack.Show(cmd.Context(), binary, cmp.Or(out, suite.Stamped("demo-stack")), cmd.OutOrStdout())
+				if err == nil && !held {
 					err = cli.Shortfall(errors.New("a promise was broken"))
 				}
 				return err
 			}
-			if c.Auto || c.Duration != 0 {
-				return cli.UsageError(errors.New("--auto and --duration are for --stack"))
+			alone := ""
+			own.VisitAll(func(f *pflag.Flag) {
+				if f.Changed {
+					alone = f.Name
+				}
+			})
+			if alone != "" {
+				return cli.UsageError(fmt.Errorf("--%s is for --stack", alone))
 			}
 			d := demo{binary: binary, out: cmp.Or(out, suite.Stamped("demo")), stdout: cmd.OutOrStdout(), measure: Run}
 			return d.run(cmd.Context())
@@ -69,10 +84,11 @@ its customer, the counter exact, the lock held by one at a time. It ends with Ct
 	}
 	f := cmd.Flags()
 	f.StringVar(&out, "out", "", "directory for samples, results and the reports (default out/demo-TIME)")
-	f.BoolVar(&whole, "stack", false, "all of weir at once, to be killed from a page")
-	f.StringVar(&c.Listen, "listen", "127.0.0.1:9180", "with --stack: where the page is, on this machine")
-	f.DurationVar(&c.Duration, "duration", 0, "with --stack: end after this time (default Ctrl-C)")
-	f.BoolVar(&c.Auto, "auto", false, "with --stack: kill everything once without being asked, and end")
+	if stack != nil {
+		f.BoolVar(&whole, "stack", false, "all of weir at once, to be killed from a page")
+		stack.Flags(own)
+		f.AddFlagSet(own)
+	}
 	return cmd
 }
 

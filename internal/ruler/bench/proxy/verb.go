@@ -19,10 +19,10 @@ var file = &suite.File{Name: "outcome.json", Scenario: "proxy"}
 // returns the path of the HTML page.
 func (o *Outcome) Save(dir string) (string, error) { return file.Save(dir, o) }
 
-// Bench is weir bench proxy, and weir demo.
-func Bench() suite.Bench {
+// Bench is weir bench proxy, and weir demo. Without a stack the demo has no --stack.
+func Bench(stack Stack) suite.Bench {
 	return suite.Bench{
-		Verb: newCommand(&command{}), Other: []*cobra.Command{newDemoCommand()},
+		Verb: newCommand(&command{}), Other: []*cobra.Command{newDemoCommand(stack)},
 		File: file, New: func() suite.Run { return &Outcome{} },
 	}
 }

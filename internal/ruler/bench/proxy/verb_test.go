@@ -14,7 +14,7 @@ import (
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
 )
 
-var program = &clitest.Program{Verbs: func() []*cobra.Command { return []*cobra.Command{suite.Command(Bench())} }}
+var program = &clitest.Program{Verbs: func() []*cobra.Command { return []*cobra.Command{suite.Command(Bench(nil))} }}
 
 func TestMain(m *testing.M) { program.Main(m) }
 

@@ -1,0 +1,27 @@
+//go:build !demo
+
+package main
+
+import (
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	backupcmd "github.com/weirdb/weir/internal/backup/cmd"
+	kvcmd "github.com/weirdb/weir/internal/kvd/cmd"
+	outboxcmd "github.com/weirdb/weir/internal/outbox/cmd"
+	proxycmd "github.com/weirdb/weir/internal/proxy/cmd"
+)
+
+// verbs are all that weir can do: its products and, but for the slim build, what
+// measures and tries them. To take a product away, delete its folders and its line
+// here and in ruler.go.
+func verbs() []*cobra.Command {
+	return slices.Concat(
+		proxycmd.Verbs(),
+		outboxcmd.Verbs(),
+		backupcmd.Verbs(),
+		kvcmd.Verbs(),
+		rulerVerbs(),
+	)
+}
