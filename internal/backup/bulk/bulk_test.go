@@ -124,7 +124,7 @@ func TestGraphKeepsItsPromises(t *testing.T) {
 	for range 50 {
 		var mu sync.Mutex
 		ended := map[string]bool{}
-		held := map[string]bool{}
+		held := map[string]int{} // how many share it; -1: one has it alone
 		running := 0
 		workers := 1 + rnd.IntN(4)
 		var jobs []Job
@@ -137,7 +137,11 @@ func TestGraphKeepsItsPromises(t *testing.T) {
 			}
 			for range rnd.IntN(3) {
 				l := fmt.Sprint("lock", rnd.IntN(4))
-				if !slices.Contains(j.Locks, l) {
+				switch {
+				case slices.Contains(j.Locks, l), slices.Contains(j.Shared, l):
+				case rnd.IntN(2) == 0:
+					j.Shared = append(j.Shared, l)
+				default:
 					j.Locks = append(j.Locks, l)
 				}
 			}
@@ -153,16 +157,24 @@ func TestGraphKeepsItsPromises(t *testing.T) {
 					}
 				}
 				for _, l := range j.Locks {
-					if held[l] {
+					if held[l] != 0 {
 						t.Errorf("job %s ran while %s was held", j.ID, l)
 					}
-					held[l] = true
+					held[l] = -1
+				}
+				for _, l := range j.Shared {
+					if held[l]++; held[l] <= 0 {
+						t.Errorf("job %s ran while another one had %s alone", j.ID, l)
+					}
 				}
 				mu.Unlock()
 				mu.Lock()
 				defer mu.Unlock()
 				for _, l := range j.Locks {
-					held[l] = false
+					held[l] = 0
+				}
+				for _, l := range j.Shared {
+					held[l]--
 				}
 				running--
 				ended[j.ID] = true
@@ -196,6 +208,62 @@ func TestGraphOfOneLock(t *testing.T) {
 	}
 	if ran != len(jobs) {
 		t.Errorf("%d of %d jobs ran", ran, len(jobs))
+	}
+}
+
+// TestGraphShares runs two jobs that share a lock side by side, and one that wants it
+// alone after both of them: none of them waits for what it need not wait for.
+func TestGraphShares(t *testing.T) {
+	both, alone := make(chan struct{}), 0
+	share := func(me, other chan struct{}) func(ctx context.Context, _ int) error {
+		return func(ctx context.Context, _ int) error {
+			close(me)
+			select {
+			case <-other:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	}
+	second := make(chan struct{})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var order []string
+	err := Run(ctx, 2, []Job{
+		{ID: "first", Locks: []string{"table"}, Size: 9, Do: func(context.Context, int) error { return nil }},
+		{ID: "a", Shared: []string{"table"}, Do: share(both, second)},
+		{ID: "b", Shared: []string{"table"}, Do: share(second, both)},
+		{ID: "alone", Locks: []string{"table"}, After: []string{"first"}, Do: func(context.Context, int) error {
+			alone++
+			return nil
+		}},
+		{ID: "last", After: []string{"a", "b", "alone"}, Do: func(context.Context, int) error {
+			order = append(order, "last")
+			return nil
+		}},
+	})
+	if err != nil || alone != 1 || len(order) != 1 {
+		t.Errorf("%v; the lock was held alone %d times", err, alone)
+	}
+}
+
+// TestGraphStartsTheLongestWayFirst has a small job go before larger ones, for most of
+// the work waits for it.
+func TestGraphStartsTheLongestWayFirst(t *testing.T) {
+	var order []string
+	job := func(id string, size int64, after ...string) Job {
+		return Job{ID: id, Size: size, After: after, Do: func(context.Context, int) error {
+			order = append(order, id)
+			return nil
+		}}
+	}
+	jobs := []Job{job("large", 10), job("key", 1), job("reference", 5, "key", "middle"), job("check", 7, "reference"), job("middle", 2)}
+	if err := Run(t.Context(), 1, jobs); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(order, " "); got != "middle key reference large check" {
+		t.Errorf("order: %s", got)
 	}
 }
 

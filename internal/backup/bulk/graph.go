@@ -20,14 +20,16 @@ type Job struct {
 	After []string
 
 	// Locks are things that no two jobs may hold at once, such as tables that
-	// both would lock against each other.
-	Locks []string
+	// both would lock against each other. Shared are ones that jobs may hold beside
+	// each other, but not beside one that has them among its Locks. No lock is in both.
+	Locks, Shared []string
 
 	// Rank orders jobs that could start: the lowest first.
 	Rank int
 
-	// Size orders jobs of one rank: the largest first, so that no worker is
-	// left alone with it at the end.
+	// Size orders jobs of one rank: the one with the longest way behind it first, so
+	// that no worker is left alone with that at the end. The way of a job is its size
+	// and the longest way of those that wait for it, in bytes of work.
 	Size int64
 
 	// Do does it, as the given worker, one of 0 to workers-1. An error ends the
@@ -48,6 +50,7 @@ type node struct {
 	*Job
 	waits  int // how many of After have not ended
 	before []*node
+	way    int64 // Size, and the longest way of before
 }
 
 // graph is the state of a Run.
@@ -55,20 +58,24 @@ type graph struct {
 	mu    sync.Mutex // guards what follows
 	wake  *sync.Cond
 	ready readyHeap
-	held  map[string]bool
+	held  map[string]int // how many share a lock; -1: one has it alone
 
 	// parked are jobs that found a lock held, by that lock. When a lock is
-	// released one of those that wait for it becomes ready again: all of them,
-	// each time, would make many jobs that share a lock cost the square of them.
-	parked map[string]*readyHeap
+	// released one of those that want it alone becomes ready again: all of them,
+	// each time, would make many jobs of one lock cost the square of them. Those
+	// that share it, of which there are few, become ready together.
+	parked map[string]*waiting
 	left   int
 	err    error
 
 	crew *crew
 }
 
+// waiting are the jobs that wait for one lock.
+type waiting struct{ alone, shared readyHeap }
+
 func newGraph(jobs []Job) (*graph, error) {
-	g := &graph{held: map[string]bool{}, parked: map[string]*readyHeap{}, left: len(jobs)}
+	g := &graph{held: map[string]int{}, parked: map[string]*waiting{}, left: len(jobs)}
 	g.wake = sync.NewCond(&g.mu)
 	byID := make(map[string]*node, len(jobs))
 	nodes := make([]*node, len(jobs))
@@ -88,8 +95,15 @@ func newGraph(jobs []Job) (*graph, error) {
 			}
 		}
 	}
-	if err := acyclic(nodes); err != nil {
+	order, err := acyclic(nodes)
+	if err != nil {
 		return nil, err
+	}
+	for _, n := range slices.Backward(order) {
+		for _, next := range n.before {
+			n.way = max(n.way, next.way)
+		}
+		n.way += n.Size
 	}
 	for _, n := range nodes {
 		if n.waits == 0 {
@@ -100,10 +114,11 @@ func newGraph(jobs []Job) (*graph, error) {
 	return g, nil
 }
 
-// acyclic counts how many jobs can ever start.
-func acyclic(nodes []*node) error {
+// acyclic returns the jobs in an order in which they could run one by one. It finds
+// those that can never start.
+func acyclic(nodes []*node) ([]*node, error) {
 	waits := make(map[*node]int, len(nodes))
-	var queue []*node
+	queue := make([]*node, 0, len(nodes))
 	for _, n := range nodes {
 		waits[n] = n.waits
 		if n.waits == 0 {
@@ -119,14 +134,14 @@ func acyclic(nodes []*node) error {
 		}
 	}
 	if reached == len(nodes) {
-		return nil
+		return queue, nil
 	}
 	for _, n := range nodes {
 		if waits[n] > 0 {
-			return fmt.Errorf("schedule: %q waits for itself by way of others", n.ID)
+			return nil, fmt.Errorf("schedule: %q waits for itself by way of others", n.ID)
 		}
 	}
-	return nil
+	return nil, nil // not reached: one of them waits
 }
 
 // take returns the best job that worker w can start, and waits for one. It returns
@@ -144,41 +159,65 @@ func (g *graph) take(ctx context.Context, w int) *node {
 			continue
 		}
 		n := heap.Pop(&g.ready).(*node)
-		if i := slices.IndexFunc(n.Locks, func(l string) bool { return g.held[l] }); i >= 0 {
-			g.park(n, n.Locks[i])
+		if g.blocked(n) {
 			continue
 		}
 		for _, l := range n.Locks {
-			g.held[l] = true
+			g.held[l] = -1
+		}
+		for _, l := range n.Shared {
+			g.held[l]++
 		}
 		g.crew.works(w)
 		return n
 	}
 }
 
-// park puts a job aside until a lock is released. Of its other locks those that
-// are free may be what it was woken for: another one gets its turn.
-func (g *graph) park(n *node, lock string) {
-	if g.parked[lock] == nil {
-		g.parked[lock] = &readyHeap{}
+// blocked puts a job aside until a lock is released, if there is one that it has to
+// wait for. Of its other locks those that are free may be what it was woken for:
+// another one gets its turn.
+func (g *graph) blocked(n *node) bool {
+	at := func(l string) *waiting {
+		if g.parked[l] == nil {
+			g.parked[l] = &waiting{}
+		}
+		return g.parked[l]
 	}
-	heap.Push(g.parked[lock], n)
-	for _, l := range n.Locks {
-		if !g.held[l] {
+	alone := slices.IndexFunc(n.Locks, func(l string) bool { return g.held[l] != 0 })
+	shared := slices.IndexFunc(n.Shared, func(l string) bool { return g.held[l] < 0 })
+	switch {
+	case alone >= 0:
+		heap.Push(&at(n.Locks[alone]).alone, n)
+	case shared >= 0:
+		heap.Push(&at(n.Shared[shared]).shared, n)
+	default:
+		return false
+	}
+	for _, l := range slices.Concat(n.Locks, n.Shared) {
+		if g.held[l] == 0 {
 			g.unpark(l)
 		}
 	}
+	return true
 }
 
-// unpark makes one of the jobs that wait for a lock ready, the best.
+// unpark makes those ready that share a lock which is free now, and the best of
+// those that want it alone.
 func (g *graph) unpark(lock string) {
-	waiting := g.parked[lock]
-	if waiting == nil {
+	w := g.parked[lock]
+	if w == nil {
 		return
 	}
-	heap.Push(&g.ready, heap.Pop(waiting))
-	g.wake.Signal()
-	if waiting.Len() == 0 {
+	for _, n := range w.shared {
+		heap.Push(&g.ready, n)
+		g.wake.Signal()
+	}
+	w.shared = nil
+	if w.alone.Len() > 0 {
+		heap.Push(&g.ready, heap.Pop(&w.alone))
+		g.wake.Signal()
+	}
+	if w.alone.Len() == 0 {
 		delete(g.parked, lock)
 	}
 }
@@ -194,8 +233,15 @@ func (g *graph) done(n *node, w int, err error) {
 	for _, l := range n.Locks {
 		delete(g.held, l)
 	}
-	for _, l := range n.Locks {
-		g.unpark(l)
+	for _, l := range n.Shared {
+		if g.held[l]--; g.held[l] == 0 {
+			delete(g.held, l)
+		}
+	}
+	for _, l := range slices.Concat(n.Locks, n.Shared) {
+		if g.held[l] == 0 {
+			g.unpark(l)
+		}
 	}
 	for _, next := range n.before {
 		if next.waits--; next.waits == 0 {
@@ -221,14 +267,14 @@ func (g *graph) result(ctx context.Context) error {
 	return nil
 }
 
-// readyHeap orders jobs by rank, then by size, then by name.
+// readyHeap orders jobs by rank, then by their way, then by name.
 type readyHeap []*node
 
 func (h readyHeap) Len() int      { return len(h) }
 func (h readyHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
 func (h readyHeap) Less(i, j int) bool {
 	a, b := h[i], h[j]
-	return cmp.Or(cmp.Compare(a.Rank, b.Rank), cmp.Compare(b.Size, a.Size), cmp.Compare(a.ID, b.ID)) < 0
+	return cmp.Or(cmp.Compare(a.Rank, b.Rank), cmp.Compare(b.way, a.way), cmp.Compare(a.ID, b.ID)) < 0
 }
 func (h *readyHeap) Push(x any) { *h = append(*h, x.(*node)) }
 func (h *readyHeap) Pop() any {
