@@ -1,12 +1,14 @@
 package archive
 
 import (
+	"bufio"
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"io/fs"
 	"maps"
@@ -22,62 +24,155 @@ var noDigest = strings.Repeat("0", sha256.Size*2)
 // last of several (an attribute may be called so, too) is it.
 var digestKey = []byte("\n  \"digest\": \"")
 
-// noChunks stands in the place of the chunks while everything else is encoded. No
+// noChunks stands in the place of the lists while everything else is encoded. No
 // string of the document can hold it, for the same reason as with digestKey, and
 // only fields of the document itself have this indentation.
 var noChunks = []byte("\n  \"chunks\": null")
 
-// encode returns the manifest as it is stored, and sets its digest. The chunks, of
-// which there may be hundreds of thousands, are encoded one by one into the place
-// where they belong: as one document all of them would be in memory three times.
+// encode returns the manifest as it is stored, and sets its digest. One of many chunks
+// is better written by sign and writeTo.
 func (m *Manifest) encode() ([]byte, error) {
-	m.Digest = noDigest
-	shell := *m
-	if len(m.Chunks) > 0 {
-		shell.Chunks = nil
-	}
-	rest, err := json.MarshalIndent(&shell, "", "  ")
-	if err != nil {
-		return nil, fmt.Errorf("write manifest: %w", err)
+	if _, err := m.sign(); err != nil {
+		return nil, err
 	}
 	var data bytes.Buffer
-	if len(m.Chunks) > 0 {
-		before, after, _ := bytes.Cut(rest, noChunks)
-		if err := m.encodeChunks(&data, before, len(after)); err != nil {
-			return nil, err
-		}
-		rest = after
+	if err := m.writeTo(&data); err != nil {
+		return nil, err
 	}
-	data.Write(rest)
-	doc := data.Bytes()
-	sum := sha256.Sum256(doc)
-	m.Digest = hex.EncodeToString(sum[:])
-	at := bytes.LastIndex(doc, digestKey) + len(digestKey)
-	copy(doc[at:], m.Digest)
-	data.WriteByte('\n')
 	return data.Bytes(), nil
 }
 
-// encodeChunks writes what comes before the chunks, and the chunks. So many more
-// bytes come after.
-func (m *Manifest) encodeChunks(data *bytes.Buffer, before []byte, after int) error {
-	for i, c := range m.Chunks {
-		line, err := json.MarshalIndent(c, "    ", "  ")
-		if err != nil {
-			return fmt.Errorf("write manifest: %w", err)
-		}
-		if i == 0 { // others are about as long
-			data.Grow(len(before) + len(m.Chunks)*(len(line)+len(line)/8+6) + after + 64)
-			data.Write(before)
-			data.WriteString("\n  \"chunks\": [")
-		} else {
-			data.WriteByte(',')
-		}
-		data.WriteString("\n    ")
-		data.Write(line)
+// sign sets the digest and returns the SHA-256, in hexadecimal, of the manifest as it is
+// stored. It encodes all of it and keeps nothing.
+func (m *Manifest) sign() (sum string, err error) {
+	m.Digest = noDigest
+	head, tail, err := m.shell()
+	if err != nil {
+		return "", err
 	}
-	data.WriteString("\n  ]")
+	doc := sha256.New()
+	out := bufio.NewWriterSize(doc, encodeBytes)
+	if err := m.writeLists(out, head); err != nil {
+		return "", err
+	}
+	_ = out.Flush() // a hash takes everything
+	whole, err := doc.(hash.Cloner).Clone()
+	if err != nil {
+		return "", fmt.Errorf("write manifest: %w", err)
+	}
+	doc.Write(tail)
+	m.Digest = hex.EncodeToString(doc.Sum(nil))
+	_, _ = whole.Write(m.signed(tail))
+	return hex.EncodeToString(whole.Sum(nil)), nil
+}
+
+// writeTo writes a manifest that is signed as it is stored. The lists, of which there
+// may be hundreds of thousands of lines, are encoded one by one: as one document all of
+// them would be in memory three times.
+func (m *Manifest) writeTo(w io.Writer) error {
+	out := bufio.NewWriterSize(w, encodeBytes)
+	head, tail, err := m.shell()
+	if err != nil {
+		return err
+	}
+	if err := m.writeLists(out, head); err != nil {
+		return err
+	}
+	_, _ = out.Write(m.signed(tail)) // Flush has the error
+	if err := out.Flush(); err != nil {
+		return fmt.Errorf("write manifest: %w", err)
+	}
 	return nil
+}
+
+// encodeBytes is how much of a manifest is written at once.
+const encodeBytes = 64 << 10
+
+// signed is the end of the document with the digest in its place, and the newline.
+func (m *Manifest) signed(tail []byte) []byte {
+	tail = append(bytes.Clone(tail), '\n')
+	at := bytes.LastIndex(tail, digestKey) + len(digestKey)
+	copy(tail[at:], m.Digest)
+	return tail
+}
+
+// shell returns what stands before and after the lists of databases and chunks.
+func (m *Manifest) shell() (head, tail []byte, err error) {
+	shell := *m
+	shell.Databases, shell.Chunks = nil, nil
+	doc, err := json.MarshalIndent(&shell, "", "  ")
+	if err != nil {
+		return nil, nil, fmt.Errorf("write manifest: %w", err)
+	}
+	head, tail, _ = bytes.Cut(doc, noChunks)
+	return head, tail, nil
+}
+
+// writeLists writes what comes before the lists, and the lists, as
+// [json.MarshalIndent] would.
+func (m *Manifest) writeLists(out *bufio.Writer, head []byte) error {
+	_, _ = out.Write(head) // Flush has the error, here and below
+	if len(m.Databases) > 0 {
+		_, _ = out.WriteString("\n  \"databases\": ")
+		err := writeList(out, "  ", len(m.Databases), func(i int) error { return m.Databases[i].writeTo(out) })
+		if err != nil {
+			return err
+		}
+		_ = out.WriteByte(',')
+	}
+	_, _ = out.WriteString("\n  \"chunks\": ")
+	if m.Chunks == nil {
+		_, _ = out.WriteString("null")
+		return nil
+	}
+	return writeList(out, "  ", len(m.Chunks), func(i int) error { return writeItem(out, "    ", &m.Chunks[i]) })
+}
+
+// writeTo writes a database as an item of the manifest's list.
+func (d *Database) writeTo(out *bufio.Writer) error {
+	shell := *d
+	shell.Tables = nil
+	doc, err := json.MarshalIndent(&shell, "    ", "  ")
+	if err != nil {
+		return fmt.Errorf("write manifest: %w", err)
+	}
+	end := []byte("\n    }")
+	if len(d.Tables) == 0 {
+		_, _ = out.Write(doc)
+		return nil
+	}
+	_, _ = out.Write(bytes.TrimSuffix(doc, end))
+	_, _ = out.WriteString(",\n      \"tables\": ")
+	err = writeList(out, "      ", len(d.Tables), func(i int) error { return writeItem(out, "        ", &d.Tables[i]) })
+	_, _ = out.Write(end)
+	return err
+}
+
+// writeList writes a list whose key has the given indentation.
+func writeList(out *bufio.Writer, indent string, n int, item func(i int) error) error {
+	_ = out.WriteByte('[')
+	for i := range n {
+		if i > 0 {
+			_ = out.WriteByte(',')
+		}
+		_, _ = out.WriteString("\n  " + indent)
+		if err := item(i); err != nil {
+			return err
+		}
+	}
+	if n > 0 {
+		_, _ = out.WriteString("\n" + indent)
+	}
+	return out.WriteByte(']')
+}
+
+func writeItem(out *bufio.Writer, indent string, item any) error {
+	doc, err := json.MarshalIndent(item, indent, "  ")
+	if err != nil {
+		return fmt.Errorf("write manifest: %w", err)
+	}
+	_, err = out.Write(doc)
+	return err
 }
 
 // ParseManifest reads a manifest and checks it: its version, its digest, and that

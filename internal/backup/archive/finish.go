@@ -1,10 +1,14 @@
 package archive
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -42,17 +46,17 @@ func (w *Writer) finish(ctx context.Context, content Manifest) (*Manifest, error
 			return nil, err
 		}
 	}
-	data, err := public.encode()
+	sum, err := public.sign()
 	if err != nil {
 		return nil, err
 	}
-	if err := w.storage.Put(ctx, w.dir+sumsName, sumsOf(public, sha256Hex(data))); err != nil {
+	if err := w.put(ctx, sumsName, func(out io.Writer) error { return writeSums(out, public, sum) }); err != nil {
 		return nil, err
 	}
 	if err := w.end(); err != nil {
 		return nil, err
 	}
-	if err := w.storage.Put(ctx, w.dir+manifestName, data); err != nil {
+	if err := w.put(ctx, manifestName, public.writeTo); err != nil {
 		w.reopen()
 		return nil, err
 	}
@@ -75,6 +79,29 @@ func (w *Writer) finish(ctx context.Context, content Manifest) (*Manifest, error
 		full.Warnings = append(full.Warnings, "tidy up after the backup: "+closing.Error())
 	}
 	return full, nil
+}
+
+// put stores a file of the backup that may be long, atomically. In a stream it must be
+// one piece, whose length comes first.
+func (w *Writer) put(ctx context.Context, name string, fill func(io.Writer) error) error {
+	if _, ok := w.storage.(*tarWriter); ok {
+		var data bytes.Buffer
+		if err := fill(&data); err != nil {
+			return err
+		}
+		return w.storage.Put(ctx, w.dir+name, data.Bytes())
+	}
+	object, err := w.storage.Create(ctx, w.dir+name)
+	if err != nil {
+		return err
+	}
+	if err := fill(object); err != nil {
+		return errors.Join(err, object.Abort())
+	}
+	if _, err := object.Commit(); err != nil {
+		return errors.Join(err, object.Abort())
+	}
+	return nil
 }
 
 // end makes the writer refuse further chunks.
@@ -159,11 +186,7 @@ func (m *Manifest) sum() error {
 // hide stores the full manifest as a chunk, encrypted like all others, and
 // returns what remains public: when, by what, how large; no names, no counts.
 func (w *Writer) hide(ctx context.Context, full *Manifest) (*Manifest, error) {
-	data, err := full.encode()
-	if err != nil {
-		return nil, err
-	}
-	if err := w.writeSealed(ctx, data); err != nil {
+	if err := w.writeSealed(ctx, full); err != nil {
 		return nil, err
 	}
 	public := &Manifest{Summary: full.Summary}
@@ -187,7 +210,10 @@ func (w *Writer) hide(ctx context.Context, full *Manifest) (*Manifest, error) {
 	return public, nil
 }
 
-func (w *Writer) writeSealed(ctx context.Context, data []byte) error {
+func (w *Writer) writeSealed(ctx context.Context, full *Manifest) error {
+	if _, err := full.sign(); err != nil {
+		return err
+	}
 	w.mu.Lock()
 	delete(w.done, sealedPath) // of a Finish that failed after it
 	w.mu.Unlock()
@@ -195,25 +221,36 @@ func (w *Writer) writeSealed(ctx context.Context, data []byte) error {
 	if err != nil {
 		return err
 	}
-	if _, err := c.Write(data); err != nil {
+	if err := full.writeTo(c); err != nil {
 		return errors.Join(err, c.Abort())
 	}
 	return c.Close()
 }
 
-// sumsOf returns the list of all files as sha256sum reads it.
-func sumsOf(m *Manifest, manifest string) []byte {
-	var b bytes.Buffer
-	for _, c := range m.Chunks {
-		if c.Segments <= 1 { // pieces of a stream have no hash of their own
-			fmt.Fprintf(&b, "%s  %s\n", c.StoredSHA256, c.File)
+// writeSums writes the list of all files as sha256sum reads it. manifest is the sum of
+// the manifest.
+func writeSums(w io.Writer, m *Manifest, manifest string) error {
+	out := bufio.NewWriterSize(w, encodeBytes)
+	for i := range m.Chunks {
+		if c := &m.Chunks[i]; c.Segments <= 1 { // pieces of a stream have no hash of their own
+			fmt.Fprintf(out, "%s  %s\n", c.StoredSHA256, c.File)
 		}
 	}
 	if m.Encryption != nil && m.Encryption.KeySHA256 != "" {
-		fmt.Fprintf(&b, "%s  %s\n", m.Encryption.KeySHA256, m.Encryption.KeyFile)
+		fmt.Fprintf(out, "%s  %s\n", m.Encryption.KeySHA256, m.Encryption.KeyFile)
 	}
-	fmt.Fprintf(&b, "%s  %s\n", manifest, manifestName)
-	return b.Bytes()
+	fmt.Fprintf(out, "%s  %s\n", manifest, manifestName)
+	if err := out.Flush(); err != nil {
+		return fmt.Errorf("write %s: %w", sumsName, err)
+	}
+	return nil
+}
+
+// sumsSum is the SHA-256, in hexadecimal, of what writeSums writes.
+func sumsSum(m *Manifest, manifest string) string {
+	h := sha256.New()
+	_ = writeSums(h, m, manifest) // a hash takes everything
+	return hex.EncodeToString(h.Sum(nil))
 }
 
 // removeRuns deletes what only an unfinished backup needs: journals first, and the

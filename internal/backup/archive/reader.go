@@ -134,7 +134,7 @@ func (r *Reader) load(ctx context.Context, opts ReadOptions) error {
 		return err
 	}
 	r.use(m)
-	r.sums = sha256Hex(sumsOf(m, sha256Hex(data)))
+	r.sums = sumsSum(m, sha256Hex(data))
 	if m.Sealed != "" && r.keys != nil {
 		return r.unseal(ctx)
 	}

@@ -10,6 +10,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -169,6 +170,9 @@ func (w *Writer) equip(c *ChunkWriter) error {
 
 // complete records a chunk that is in the storage.
 func (w *Writer) complete(c Chunk) error {
+	if strings.HasPrefix(c.File, c.Path) {
+		c.Path = c.File[:len(c.Path)] // there may be many, and one copy of it is enough
+	}
 	if w.journal != nil {
 		line, err := chunkLine(c)
 		if err == nil {

@@ -208,15 +208,7 @@ func (r *runner) prepare(ctx context.Context) (err error) {
 // sweep removes chunks that an earlier run left and that belong to this backup no
 // more, such as those of a table that has been dropped since.
 func (r *runner) sweep(ctx context.Context) error {
-	for _, c := range r.w.Resumed() {
-		if _, written := r.w.Done(c.Path); !written || r.paths[c.Path] {
-			continue
-		}
-		if err := r.w.Discard(ctx, c.Path); err != nil {
-			return fmt.Errorf("remove chunk %s of an earlier attempt: %w", c.Path, err)
-		}
-	}
-	return nil
+	return r.w.Sweep(ctx, nil, func(path string) bool { return r.paths[path] })
 }
 
 // Attributes of a manifest with the value "selected" where not all databases of a

@@ -240,20 +240,10 @@ func (r *runner) databases(ctx context.Context) error {
 // sweep removes chunks that an earlier run left and that belong to this backup no
 // more, such as those of a table that has been dropped since.
 func (r *runner) sweep(ctx context.Context) error {
-	paths := r.stale
-	for _, c := range r.w.Resumed() {
-		paths = append(paths, c.Path)
-	}
-	for _, path := range paths {
+	return r.w.Sweep(ctx, r.stale, func(path string) bool {
 		_, used := r.paths[path]
-		if _, written := r.w.Done(path); used || !written {
-			continue
-		}
-		if err := r.w.Discard(ctx, path); err != nil {
-			return fmt.Errorf("remove chunk %s of an earlier attempt: %w", path, err)
-		}
-	}
-	return nil
+		return used
+	})
 }
 
 // manifest describes what was backed up.

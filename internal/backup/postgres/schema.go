@@ -159,20 +159,5 @@ func (r *runner) writeTool(ctx context.Context, info archive.ChunkInfo, tool pg.
 // run may have left.
 func (r *runner) writeChunk(ctx context.Context, info archive.ChunkInfo, fill func(io.Writer) error) error {
 	r.claim(info.Database, info.Path)
-	if _, ok := r.w.Done(info.Path); ok {
-		if err := r.w.Discard(ctx, info.Path); err != nil {
-			return fmt.Errorf("write %s again: %w", info.Path, err)
-		}
-	}
-	chunk, err := r.w.Chunk(ctx, info)
-	if err != nil {
-		return fmt.Errorf("write %s: %w", info.Path, err)
-	}
-	if err := fill(chunk); err != nil {
-		return errors.Join(fmt.Errorf("write %s: %w", info.Path, err), chunk.Abort())
-	}
-	if err := chunk.Close(); err != nil {
-		return fmt.Errorf("write %s: %w", info.Path, err)
-	}
-	return nil
+	return r.w.Replace(ctx, info, fill)
 }
