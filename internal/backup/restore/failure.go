@@ -85,3 +85,18 @@ func (r *Result) WriteRest(w io.Writer, location, id string) error {
 }
 
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+
+// First returns the beginning of a text, on one line.
+func First(s string, n int) string {
+	s = oneLine(s)
+	if len(s) > n {
+		s = strings.ToValidUTF8(s[:n], "") + " …"
+	}
+	return s
+}
+
+// RowsError is an error about the rows of a chunk, which the statement load loads into
+// the table.
+func RowsError(database, table string, c *archive.Chunk, load string, err error) error {
+	return &ObjectError{Database: database, Object: "rows of table " + table + " (" + c.Path + ")", Rest: "-- " + oneLine(load), Chunk: c.Path, Err: err}
+}

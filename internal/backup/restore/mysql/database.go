@@ -25,7 +25,7 @@ type database struct {
 	tables []*table // that are meant
 	others []*my.Entry
 	main   *my.Session
-	books  *books
+	books  *restore.Books
 
 	moved atomic.Int64 // bytes of rows, for the workers' number
 }
@@ -86,6 +86,7 @@ func (d *database) choose() error {
 		return err
 	}
 	meant := map[string]bool{}
+	rows := d.rows()
 	for i := range d.toc.Entries {
 		e := &d.toc.Entries[i]
 		switch e.Kind {
@@ -95,7 +96,7 @@ func (d *database) choose() error {
 				continue
 			}
 			meant[e.Name] = true
-			t, err := d.table(e, m)
+			t, err := d.table(e, m, rows[e.Name])
 			if err != nil {
 				return err
 			}
@@ -123,8 +124,35 @@ func (d *database) choose() error {
 	return nil
 }
 
-// table takes a table's definition apart and finds its chunks.
-func (d *database) table(e *my.Entry, m *bulk.Matcher) (*table, error) {
+// tableRows is what the manifest has of a table.
+type tableRows struct {
+	data   *archive.Table // nil without rows
+	chunks []archive.Chunk
+}
+
+// rows finds what the manifest has of the tables of the database, by their names.
+func (d *database) rows() map[string]tableRows {
+	out := map[string]tableRows{}
+	for i := range d.manifest.Databases {
+		db := &d.manifest.Databases[i]
+		for j := range db.Tables {
+			if db.Name == d.source {
+				out[db.Tables[j].Name] = tableRows{data: &db.Tables[j]}
+			}
+		}
+	}
+	for i := range d.manifest.Chunks {
+		c := &d.manifest.Chunks[i]
+		if t, ok := out[c.Table]; ok && c.Kind == archive.KindData && c.Database == d.source {
+			t.chunks = append(t.chunks, *c)
+			out[c.Table] = t
+		}
+	}
+	return out
+}
+
+// table takes a table's definition apart.
+func (d *database) table(e *my.Entry, m *bulk.Matcher, rows tableRows) (*table, error) {
 	t := &table{entry: e}
 	// The server names what defaults call, such as sequences, with their database.
 	def, err := my.ParseDefinition(my.Requalify(e.Create, d.source, d.target))
@@ -135,14 +163,7 @@ func (d *database) table(e *my.Entry, m *bulk.Matcher) (*table, error) {
 	if d.opts.SchemaOnly || !m.Data(d.source, e.Name) {
 		return t, nil
 	}
-	for i := range d.manifest.Databases {
-		db := &d.manifest.Databases[i]
-		for j := range db.Tables {
-			if db.Name == d.source && db.Tables[j].Name == e.Name {
-				t.data = &db.Tables[j]
-			}
-		}
-	}
+	t.data, t.chunks = rows.data, rows.chunks
 	if t.data == nil {
 		return t, nil
 	}
@@ -153,11 +174,6 @@ func (d *database) table(e *my.Entry, m *bulk.Matcher) (*table, error) {
 	t.layout.Auto = def.Auto()
 	if t.layout.History() && d.noHistory != "" {
 		return nil, fmt.Errorf("the backup holds what the rows of table %s were before (SYSTEM VERSIONING), and %s", e.Name, d.noHistory)
-	}
-	for _, c := range d.manifest.Chunks {
-		if c.Kind == archive.KindData && c.Database == d.source && c.Table == e.Name {
-			t.chunks = append(t.chunks, c)
-		}
 	}
 	slices.SortFunc(t.chunks, func(a, b archive.Chunk) int { return a.Part - b.Part })
 	if len(t.chunks) != t.data.Parts {
@@ -181,10 +197,9 @@ func (d *database) kind(kinds ...my.Kind) []*my.Entry {
 
 // prepare makes the database, opens it and sees that it is fit: empty, cleaned, or
 // one whose restore was interrupted.
-func (d *database) prepare(ctx context.Context, exists bool) (*books, error) {
-	end := d.phase("prepare")
+func (d *database) prepare(ctx context.Context, exists bool) (*restore.Books, error) {
+	end := d.Phase("prepare")
 	defer end()
-	none := &books{}
 	fresh := !exists || d.create && d.opts.Clean
 	switch {
 	case d.create && exists && !d.opts.Clean && !d.opts.Resume:
@@ -192,7 +207,7 @@ func (d *database) prepare(ctx context.Context, exists bool) (*books, error) {
 	case !d.create && !exists:
 		return nil, errors.New("the database does not exist (--create makes it)")
 	case fresh && d.opts.DryRun:
-		return none, nil
+		return nil, nil //nolint:nilnil // there are none
 	case fresh:
 		if err := d.make(ctx, exists); err != nil {
 			return nil, err
@@ -203,7 +218,7 @@ func (d *database) prepare(ctx context.Context, exists bool) (*books, error) {
 		return nil, err
 	}
 	b, err := openBooks(ctx, d.main, d.manifest.ID, d.source, d.opts.Resume || d.opts.DryRun)
-	if err != nil || len(b.done) > 0 {
+	if err != nil || b.Begun() {
 		return b, err
 	}
 	if err := d.fit(ctx); err != nil || d.opts.DryRun {
@@ -310,7 +325,7 @@ func (d *database) fitRows(ctx context.Context) error {
 
 // clean drops what the backup brings, the last first.
 func (d *database) clean(ctx context.Context) error {
-	end := d.phase("clean")
+	end := d.Phase("clean")
 	defer end()
 	entries := d.kind(my.KindSequence)
 	for _, t := range d.tables {
@@ -341,20 +356,13 @@ func (d *database) clean(ctx context.Context) error {
 // describe writes the plan.
 func (d *database) describe() {
 	add := func(phase, object, step string, c *archive.Chunk) {
-		s := restore.Step{Database: d.target, Phase: phase, Object: object, Done: d.books.has(step)}
-		if c != nil {
-			s.Bytes, s.Rows = c.PlainBytes, c.Rows
-		}
-		d.plan(s)
-		if !s.Done {
-			d.opts.Progress.Expect(s.Bytes, 1)
-		}
+		d.Expect(restore.Step{Database: d.target, Phase: phase, Object: object, Done: d.books.Has(step)}, c)
 	}
 	if d.create {
-		d.plan(restore.Step{Database: d.target, Phase: "prepare", Object: "create database " + d.target})
+		d.Plan(restore.Step{Database: d.target, Phase: "prepare", Object: "create database " + d.target})
 	}
 	if d.opts.Clean && !d.create {
-		d.plan(restore.Step{Database: d.target, Phase: "prepare", Object: "drop what the backup brings"})
+		d.Plan(restore.Step{Database: d.target, Phase: "prepare", Object: "drop what the backup brings"})
 	}
 	for _, t := range d.tables {
 		if !d.opts.DataOnly {

@@ -13,7 +13,7 @@ import (
 
 // onTables runs f on all tables with rows, the largest first.
 func (d *database) onTables(ctx context.Context, workers []worker, phase string, f func(context.Context, *my.Session, *table) error) error {
-	end := d.phase(phase)
+	end := d.Phase(phase)
 	defer end()
 	var jobs []bulk.Job
 	for _, t := range d.tables {
@@ -64,10 +64,7 @@ func (d *database) verify(ctx context.Context, workers []worker) error {
 // verifyDefinitions compares all definitions with those of the backup, where none has
 // failed, which would be said twice. Servers of other versions word them otherwise.
 func (d *database) verifyDefinitions(ctx context.Context) error {
-	d.mu.Lock()
-	failed := slices.ContainsFunc(d.result.Failed, func(e *restore.ObjectError) bool { return e.Database == d.target })
-	d.mu.Unlock()
-	if failed || d.opts.DataOnly || d.maria != (d.manifest.Engine == archive.MariaDB) || d.main.Version()/100 != d.manifest.Server.Number/100 {
+	if d.FailedIn(d.target) || d.opts.DataOnly || d.maria != (d.manifest.Engine == archive.MariaDB) || d.main.Version()/100 != d.manifest.Server.Number/100 {
 		return nil
 	}
 	entries := slices.Clone(d.others)
@@ -110,14 +107,14 @@ func (d *database) verifyDefinitions(ctx context.Context) error {
 
 // finish makes all of it durable and closes the books, in this order.
 func (d *database) finish(ctx context.Context) error {
-	end := d.phase("finish")
+	end := d.Phase("finish")
 	defer end()
 	if d.flushMode != "1" {
 		// Commits have not waited for the disk. The log has an order: when its end
 		// is there, all of it is.
 		err := d.main.Exec(ctx, "FLUSH ENGINE LOGS")
 		if my.Denied(err) {
-			d.warn("what was restored is on the server's disk within about a second: innodb_flush_log_at_trx_commit is %s, and the account may not FLUSH", d.flushMode)
+			d.Warn("what was restored is on the server's disk within about a second: innodb_flush_log_at_trx_commit is %s, and the account may not FLUSH", d.flushMode)
 		} else if err != nil {
 			return fmt.Errorf("flush the log: %w", err)
 		}

@@ -48,13 +48,7 @@ func (l loader) chunk(ctx context.Context, s *my.Session, t *table, c archive.Ch
 
 func (l loader) loaded(c archive.Chunk) {
 	l.opts.Progress.Add(c.PlainBytes, c.Rows)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.result.Rows += c.Rows
-	l.result.Bytes += c.PlainBytes
-	if c.Part == 1 {
-		l.result.Tables++
-	}
+	l.Loaded(&c)
 }
 
 func (l loader) transact(ctx context.Context, s *my.Session, t *table, c archive.Chunk) error {
@@ -180,7 +174,7 @@ func (l loader) harmless(ctx context.Context, s *my.Session, t *table, lost int6
 	if bad != nil {
 		return fmt.Errorf("rows have not come in as they are: %w", bad)
 	}
-	l.warn("table %s: it holds the error value of an ENUM, of which the server warns (error %s)", t.name(), truncated)
+	l.Warn("table %s: it holds the error value of an ENUM, of which the server warns (error %s)", t.name(), truncated)
 	return nil
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirdb/weir/internal/backup/archive"
 	my "github.com/weirdb/weir/internal/backup/bulk/mysql"
+	"github.com/weirdb/weir/internal/backup/restore"
 	"github.com/weirdb/weir/internal/wire/binlog"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
@@ -343,7 +344,7 @@ func (p *replayer) query(ctx context.Context, e *binlog.Event, step binlog.Step)
 		err = nil // as on the source, where it had changed something before
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", first(q.SQL, 200), err)
+		return fmt.Errorf("%s: %w", restore.First(q.SQL, 200), err)
 	}
 	p.result.Statements++
 	return p.s.Exec(ctx, my.Unset+", timestamp = DEFAULT, foreign_key_checks = 1, unique_checks = 1, auto_increment_increment = 1, auto_increment_offset = 1")

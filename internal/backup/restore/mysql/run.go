@@ -22,12 +22,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"path"
-	"slices"
-	"strings"
-	"sync"
-	"time"
 
 	"github.com/weirdb/weir/internal/backup/archive"
 	my "github.com/weirdb/weir/internal/backup/bulk/mysql"
@@ -38,7 +33,6 @@ import (
 // Run restores what opts say of the backup that r reads. The result is not nil
 // when the restore came as far as to have one, even with an error.
 func Run(ctx context.Context, opts restore.Options, r *archive.Reader) (*restore.Result, error) {
-	started := time.Now()
 	opts = opts.WithDefaults()
 	if err := opts.Validate(); err != nil {
 		return nil, err
@@ -47,26 +41,16 @@ func Run(ctx context.Context, opts restore.Options, r *archive.Reader) (*restore
 	if err != nil {
 		return nil, err
 	}
-	m := r.Manifest()
-	if m.Engine != archive.MySQL && m.Engine != archive.MariaDB {
-		return nil, fmt.Errorf("the backup is one of %s, not of MySQL or MariaDB", m.Engine)
+	run := &runner{opts: opts, cfg: cfg, archive: r, manifest: r.Manifest()}
+	if run.Account, err = restore.Begin(ctx, &run.opts, r, "MySQL or MariaDB", archive.MySQL, archive.MariaDB); err != nil {
+		return nil, err
 	}
-	if !opts.NoCheck {
-		if err := r.CheckDefinitions(ctx); err != nil {
-			return nil, err
-		}
-	}
-	run := &runner{opts: opts, cfg: cfg, archive: r, manifest: m, result: &restore.Result{}}
-	err = run.all(ctx)
-	run.result.Elapsed = time.Since(started)
-	if run.result.Ended = err == nil; err == nil {
-		err = run.result.Err()
-	}
-	return run.result, err
+	return run.End(run.all(ctx))
 }
 
 // runner is one run over one or more databases.
 type runner struct {
+	*restore.Account
 	opts     restore.Options
 	cfg      mywire.ConnectConfig
 	archive  *archive.Reader
@@ -78,28 +62,12 @@ type runner struct {
 	flushMode string
 	noHistory string   // why the server does not take what rows were before
 	grants    []string // that wait for the tables that they are about
-
-	mu     sync.Mutex // guards what follows
-	result *restore.Result
-}
-
-func (r *runner) warn(format string, args ...any) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.result.Warnings = append(r.result.Warnings, fmt.Sprintf(format, args...))
 }
 
 // failed judges an error about an object: it is noted, unless it says that nothing
 // else will do any better.
 func (r *runner) failed(err error) error {
-	var object *restore.ObjectError
-	if err == nil || r.opts.Stop || !restore.Independent(err) || !errors.As(err, &object) || hopeless(my.ErrorCode(err)) {
-		return err
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.result.Failed = append(r.result.Failed, object)
-	return nil
+	return r.Failed(err, func(err error) bool { return hopeless(my.ErrorCode(err)) })
 }
 
 // hopeless are errors about the server, not the object.
@@ -110,17 +78,6 @@ func hopeless(code uint16) bool {
 		return true
 	}
 	return false
-}
-
-// phase begins a phase; the function that it returns ends it.
-func (r *runner) phase(name string) (end func()) {
-	r.opts.Progress.Phase(name)
-	started := time.Now()
-	return func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.result.AddPhase(name, time.Since(started))
-	}
 }
 
 // all restores all databases that are meant. What may look into other databases
@@ -134,7 +91,7 @@ func (r *runner) all(ctx context.Context) error {
 	if err = errors.Join(err, s.Close()); err != nil {
 		return err
 	}
-	names, err := r.names()
+	names, err := r.Names()
 	if err != nil {
 		return err
 	}
@@ -171,7 +128,7 @@ func (r *runner) restore(ctx context.Context, all []*database, existing map[stri
 			return fmt.Errorf("restore database %s: %w", d.target, err)
 		}
 	}
-	if r.manifest.Scope == "cluster" && r.opts.Database == "" && !r.opts.NoGlobals {
+	if r.Cluster() && !r.opts.NoGlobals {
 		if err := r.globals(ctx); err != nil {
 			return err
 		}
@@ -202,7 +159,7 @@ func (r *runner) restore(ctx context.Context, all []*database, existing map[stri
 	if err := r.grant(ctx); err != nil {
 		return err
 	}
-	return r.each(ctx, all, func(d *database, ctx context.Context) error { return d.main.Exec(ctx, note(stepRestored)) })
+	return r.each(ctx, all, func(d *database, ctx context.Context) error { return d.main.Exec(ctx, note(restore.StepRestored)) })
 }
 
 // each does a step in all databases, one after the other: the jobs of each fill the
@@ -227,7 +184,7 @@ func (r *runner) ending(ctx context.Context, all []*database, existing map[strin
 	err := last.with(ctx, func(d *database, ctx context.Context) error {
 		b, err := openBooks(ctx, d.main, d.manifest.ID, d.source, true)
 		if err == nil {
-			ending = b.has(stepRestored)
+			ending = b.Has(restore.StepRestored)
 		}
 		return err
 	})
@@ -282,31 +239,13 @@ func refusesHistory(ctx context.Context, s *my.Session) (string, error) {
 	return "", nil
 }
 
-// names returns the databases of the backup that are meant.
-func (r *runner) names() ([]string, error) {
-	var names []string
-	for _, d := range r.manifest.Databases {
-		names = append(names, d.Name)
-	}
-	if r.opts.Database != "" {
-		if !slices.Contains(names, r.opts.Database) {
-			return nil, fmt.Errorf("the backup holds no database %q, only %s", r.opts.Database, strings.Join(names, ", "))
-		}
-		return []string{r.opts.Database}, nil
-	}
-	if len(names) > 1 && r.opts.Target != "" {
-		return nil, fmt.Errorf("--target names one database, and the backup holds %d: --database says which one is meant", len(names))
-	}
-	return names, nil
-}
-
 // target says into which database one of the backup goes, and whether that is
 // made. Of a cluster all are.
 func (r *runner) target(name string) (target string, create bool, err error) {
 	switch {
 	case r.opts.Target != "":
 		return r.opts.Target, r.opts.Create, nil
-	case r.manifest.Scope == "cluster" && r.opts.Database == "", r.opts.Create && r.cfg.Database == "":
+	case r.Cluster(), r.opts.Create && r.cfg.Database == "":
 		return name, true, nil
 	case r.opts.Create:
 		return r.cfg.Database, true, nil
@@ -318,16 +257,16 @@ func (r *runner) target(name string) (target string, create bool, err error) {
 
 // globals makes accounts with their grants. Those that exist are left as they are.
 func (r *runner) globals(ctx context.Context) error {
-	end := r.phase("globals")
+	end := r.Phase("globals")
 	defer end()
-	if !r.has(my.GlobalsPath) {
+	if !r.Has(my.GlobalsPath) {
 		return nil
 	}
-	r.plan(restore.Step{Phase: "globals", Object: "accounts"})
+	r.Plan(restore.Step{Phase: "globals", Object: "accounts"})
 	if r.opts.DryRun {
 		return nil
 	}
-	text, err := r.text(ctx, my.GlobalsPath)
+	text, err := r.Text(ctx, my.GlobalsPath)
 	if err != nil {
 		return err
 	}
@@ -349,7 +288,7 @@ func (r *runner) accounts(ctx context.Context, s *my.Session, g my.Globals) erro
 			}
 			err := s.Exec(ctx, sql)
 			if my.ErrorCode(err) == cannotUser {
-				r.warn("account %s exists already and is left as it is", a.Name)
+				r.Warn("account %s exists already and is left as it is", a.Name)
 				break
 			}
 			if err != nil {
@@ -367,7 +306,7 @@ func (r *runner) grant(ctx context.Context) error {
 	if len(r.grants) == 0 || r.opts.NoPrivileges {
 		return nil
 	}
-	end := r.phase("grants")
+	end := r.Phase("grants")
 	defer end()
 	s, err := r.connect(ctx, "")
 	if err != nil {
@@ -375,7 +314,7 @@ func (r *runner) grant(ctx context.Context) error {
 	}
 	for _, sql := range r.grants {
 		if err := s.Exec(ctx, sql); err != nil {
-			if err := r.failed(&restore.ObjectError{Object: "grants", Statement: first(sql, 200), Err: err}); err != nil {
+			if err := r.failed(&restore.ObjectError{Object: "grants", Statement: restore.First(sql, 200), Err: err}); err != nil {
 				return errors.Join(err, s.Close())
 			}
 		}
@@ -383,28 +322,10 @@ func (r *runner) grant(ctx context.Context) error {
 	return s.Close()
 }
 
-// has tells whether the backup has a chunk.
-func (r *runner) has(chunk string) bool {
-	return slices.ContainsFunc(r.manifest.Chunks, func(c archive.Chunk) bool { return c.Path == chunk })
-}
-
-// text reads a chunk whole.
-func (r *runner) text(ctx context.Context, chunk string) (string, error) {
-	in, err := r.archive.Chunk(ctx, chunk)
-	if err != nil {
-		return "", err
-	}
-	text, err := io.ReadAll(in)
-	if err = errors.Join(err, in.Close()); err != nil {
-		return "", fmt.Errorf("read %s: %w", chunk, err)
-	}
-	return string(text), nil
-}
-
 // readTOC reads the table of contents of a database.
 func (r *runner) readTOC(ctx context.Context, database string) (*my.TOC, error) {
 	name := path.Dir(archive.SchemaPath(database, "x")) + "/toc.json"
-	text, err := r.text(ctx, name)
+	text, err := r.Text(ctx, name)
 	if err != nil {
 		return nil, fmt.Errorf("read definitions of database %s: %w", database, err)
 	}
@@ -439,23 +360,4 @@ func (r *runner) connect(ctx context.Context, database string) (*my.Session, err
 		return nil, errors.Join(fmt.Errorf("prepare session: %w", err), s.Close())
 	}
 	return s, nil
-}
-
-// plan notes a step.
-func (r *runner) plan(s restore.Step) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.result.Plan = append(r.result.Plan, s)
-	if s.Done {
-		r.result.Resumed++
-	}
-}
-
-// first returns the beginning of a text, on one line.
-func first(s string, n int) string {
-	s = strings.Join(strings.Fields(s), " ")
-	if len(s) > n {
-		s = strings.ToValidUTF8(s[:n], "") + " …"
-	}
-	return s
 }

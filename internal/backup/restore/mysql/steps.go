@@ -47,17 +47,7 @@ func (d *database) triggers(ctx context.Context) error {
 // load makes tables, their rows and their indexes.
 func (d *database) load(ctx context.Context) error {
 	return d.crew(ctx, func(workers []worker) error {
-		end := d.phase("data and indexes")
-		defer end()
-		stats := bulk.CrewStats{Name: d.target}
-		crew := d.opts.Adapt.Crew(d.opts.Jobs, 1)
-		crew.Moved, crew.Stats = d.moved.Load, &stats
-		crew.Rest = func(n int) error { return workers[n].close() }
-		err := crew.Run(ctx, d.graph(workers))
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		d.result.Workers = append(d.result.Workers, stats)
-		return err
+		return d.Load(ctx, d.target, d.moved.Load, func(n int) error { return workers[n].close() }, d.graph(workers))
 	})
 }
 
@@ -84,7 +74,7 @@ func (d *database) compare(ctx context.Context) error {
 
 // crew runs f with the workers, and ends their sessions.
 func (d *database) crew(_ context.Context, f func([]worker) error) error {
-	workers := make([]worker, max(1, d.opts.Adapt.Most(d.opts.Jobs)))
+	workers := make([]worker, d.Workers())
 	for i := range workers {
 		workers[i].d = d
 	}
@@ -115,7 +105,7 @@ const (
 func (d *database) graph(workers []worker) []bulk.Job {
 	var jobs []bulk.Job
 	add := func(t *table, id string, rank int, size int64, after []string, do func(context.Context, *my.Session) error) {
-		if d.books.has(id) {
+		if d.books.Has(id) {
 			return
 		}
 		jobs = append(jobs, bulk.Job{ID: id, Rank: rank, Size: size, After: after, Do: func(ctx context.Context, n int) error {
@@ -163,7 +153,7 @@ func (d *database) object(name, statement string, err error) error {
 	if statement != "" {
 		rest = "DELIMITER ;;\n" + statement + "\n;;\nDELIMITER ;"
 	}
-	return &restore.ObjectError{Database: d.target, Object: name, Statement: first(statement, 300), Rest: rest, Err: err}
+	return &restore.ObjectError{Database: d.target, Object: name, Statement: restore.First(statement, 300), Rest: rest, Err: err}
 }
 
 // makeTable makes a table. One that an interrupted run has made and not noted has
@@ -171,7 +161,7 @@ func (d *database) object(name, statement string, err error) error {
 func (d *database) makeTable(ctx context.Context, s *my.Session, t *table) error {
 	create := t.plain.String()
 	statements := []string{create, note(t.entry.String())}
-	if len(d.books.done) > 0 {
+	if d.books.Begun() {
 		statements = slices.Insert(statements, 0, t.entry.Drop(true))
 	}
 	for _, sql := range statements {
@@ -203,10 +193,7 @@ func (d *database) lose(t *table, err error) error {
 
 // rowsError is an error about the rows of a chunk.
 func (d *database) rowsError(t *table, c archive.Chunk, err error) error {
-	return &restore.ObjectError{
-		Database: d.target, Object: "rows of table " + t.name() + " (" + c.Path + ")",
-		Rest: "-- " + strings.Join(strings.Fields(t.data.Attributes["load"]), " "), Chunk: c.Path, Err: err,
-	}
+	return restore.RowsError(d.target, t.name(), &c, t.data.Attributes["load"], err)
 }
 
 // index makes all indexes of a table by as few statements as the server allows:
@@ -270,10 +257,10 @@ func (d *database) foreignKeys(ctx context.Context) error {
 	if d.opts.DataOnly {
 		return nil
 	}
-	end := d.phase("foreign keys")
+	end := d.Phase("foreign keys")
 	defer end()
 	for _, t := range d.tables {
-		if len(t.foreign) == 0 || t.lost.Load() || d.books.has(t.foreignStep()) {
+		if len(t.foreign) == 0 || t.lost.Load() || d.books.Has(t.foreignStep()) {
 			continue
 		}
 		step := d.opts.Progress.Begin(t.foreignStep())
@@ -300,7 +287,7 @@ func (d *database) foreignKeysOf(ctx context.Context, t *table) error {
 
 // define makes objects one after the other.
 func (d *database) define(ctx context.Context, phase string, kinds ...my.Kind) error {
-	end := d.phase(phase)
+	end := d.Phase(phase)
 	defer end()
 	for _, e := range d.kind(kinds...) {
 		if err := d.failed(d.entry(ctx, e)); err != nil {
@@ -312,7 +299,7 @@ func (d *database) define(ctx context.Context, phase string, kinds ...my.Kind) e
 
 // entry makes one object as its maker's session was.
 func (d *database) entry(ctx context.Context, e *my.Entry) error {
-	if d.books.has(e.String()) {
+	if d.books.Has(e.String()) {
 		return nil
 	}
 	end := d.opts.Progress.Begin(e.String())
@@ -325,7 +312,7 @@ func (d *database) entry(ctx context.Context, e *my.Entry) error {
 	if set := e.Setting(); set != "" {
 		err = d.main.Exec(ctx, set)
 	}
-	if err == nil && len(d.books.done) > 0 {
+	if err == nil && d.books.Begun() {
 		err = d.main.Exec(ctx, e.Drop(true)) // of packages, in their own sql_mode
 	}
 	if err == nil {
@@ -346,7 +333,7 @@ func (d *database) entry(ctx context.Context, e *my.Entry) error {
 // views makes the views of all databases. One that fails because it reads another
 // one that is not there yet comes again, as long as any view comes into being.
 func (r *runner) views(ctx context.Context, all []*database) error {
-	end := r.phase("views")
+	end := r.Phase("views")
 	defer end()
 	left := make(map[*database][]*my.Entry, len(all))
 	for _, d := range all {
@@ -407,10 +394,8 @@ func (d *database) unmade(e *my.Entry, err error) error {
 	if !e.Broken || !errors.As(err, &object) {
 		return d.failed(err)
 	}
-	d.warn("database %s: %s could not be read at the source, and is not made: %v", d.target, e, object.Err)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.result.Broken = append(d.result.Broken, object)
+	d.Warn("database %s: %s could not be read at the source, and is not made: %v", d.target, e, object.Err)
+	d.Broken(object)
 	return nil
 }
 
@@ -418,10 +403,10 @@ func (d *database) unmade(e *my.Entry, err error) error {
 func (d *database) sequences(ctx context.Context) error {
 	chunk := my.SequencesPath(d.source)
 	wanted := d.kind(my.KindSequence)
-	if d.opts.SchemaOnly || !d.has(chunk) || len(wanted) == 0 {
+	if d.opts.SchemaOnly || !d.Has(chunk) || len(wanted) == 0 {
 		return nil
 	}
-	text, err := d.text(ctx, chunk)
+	text, err := d.Text(ctx, chunk)
 	if err != nil {
 		return err
 	}

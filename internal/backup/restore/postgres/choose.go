@@ -181,20 +181,13 @@ func (d *database) of(section pg.Section, pass pg.Pass) []*pg.Entry {
 // describe writes the plan.
 func (d *database) describe() {
 	add := func(phase, object, step string, c *archive.Chunk) {
-		s := restore.Step{Database: d.target, Phase: phase, Object: object, Done: d.books.has(step)}
-		if c != nil {
-			s.Bytes, s.Rows = c.PlainBytes, c.Rows
-		}
-		d.plan(s)
-		if !s.Done {
-			d.opts.Progress.Expect(s.Bytes, 1)
-		}
+		d.Expect(restore.Step{Database: d.target, Phase: phase, Object: object, Done: d.books.Has(step)}, c)
 	}
 	if d.create {
-		d.plan(restore.Step{Database: d.target, Phase: "prepare", Object: "create database " + d.target})
+		d.Plan(restore.Step{Database: d.target, Phase: "prepare", Object: "create database " + d.target})
 	}
 	if d.opts.Clean && !d.create {
-		d.plan(restore.Step{Database: d.target, Phase: "prepare", Object: "drop what the backup brings"})
+		d.Plan(restore.Step{Database: d.target, Phase: "prepare", Object: "drop what the backup brings"})
 	}
 	for _, e := range d.of(pg.PreData, pg.PassMain) {
 		add("definitions", e.Name(), entryStep(e), nil)

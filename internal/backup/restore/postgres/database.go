@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 
 	"github.com/weirdb/weir/internal/backup/archive"
-	"github.com/weirdb/weir/internal/backup/bulk"
 	pg "github.com/weirdb/weir/internal/backup/bulk/postgres"
 	"github.com/weirdb/weir/internal/backup/restore"
 	"github.com/weirdb/weir/internal/wire/pgwire"
@@ -29,7 +28,7 @@ type database struct {
 	tables  []*target   // whose rows are meant
 	byTable map[[2]string]*target
 	main    *pg.Session
-	books   *ledger
+	books   *restore.Books
 
 	moved atomic.Int64 // bytes of rows, for the workers' number
 
@@ -56,6 +55,7 @@ type target struct {
 	entry  bool             // the definitions have it, and not an extension
 	ours   bool             // this restore, or the one that it resumes, has made it
 	root   string           // as SQL: the table by way of which the rows are loaded; "": itself
+	whole  bool             // all of its chunks are loaded by one transaction
 }
 
 func (t *target) sql() string  { return pg.Qualified(t.Schema, t.Name) }
@@ -86,24 +86,23 @@ func (d *database) restore(ctx context.Context, exists bool) (err error) {
 	defer func() { // until the end comes, only what is made at the end is kept
 		d.entries, d.toc, d.tables, d.byTable, d.books = d.of("", pg.PassLast), nil, nil, nil, nil
 	}()
-	if d.opts.DryRun || d.books.has(stepRestored) {
+	if d.opts.DryRun || d.books.Has(restore.StepRestored) {
 		return nil
 	}
 	if err := d.steps(ctx); err != nil {
 		return err
 	}
-	return d.main.Exec(ctx, note(stepRestored))
+	return d.main.Exec(ctx, note(restore.StepRestored))
 }
 
 // prepare makes the database, opens it and sees that it is fit: empty, cleaned,
 // or one whose restore was interrupted.
-func (d *database) prepare(ctx context.Context, exists bool) (*ledger, error) {
-	end := d.phase("prepare")
+func (d *database) prepare(ctx context.Context, exists bool) (*restore.Books, error) {
+	end := d.Phase("prepare")
 	defer end()
-	none := &ledger{}
 	if d.create && (!exists || d.opts.Clean) {
 		if d.opts.DryRun {
-			return none, nil
+			return nil, nil //nolint:nilnil // there are none
 		}
 		if err := d.make(ctx, exists); err != nil {
 			return nil, err
@@ -124,7 +123,7 @@ func (d *database) prepare(ctx context.Context, exists bool) (*ledger, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(books.done) > 0 {
+	if books.Begun() {
 		return books, nil
 	}
 	if err := d.fit(ctx); err != nil {
@@ -138,7 +137,7 @@ func (d *database) prepare(ctx context.Context, exists bool) (*ledger, error) {
 			return nil, err
 		}
 	}
-	if err := books.begin(ctx, d.main, id, d.source); err != nil || d.sandbox == nil {
+	if err := beginLedger(ctx, d.main, id, d.source); err != nil || d.sandbox == nil {
 		return books, err
 	}
 	return books, d.admit(ctx)
@@ -188,7 +187,7 @@ func (d *database) connectAs(ctx context.Context, cfg pgwire.ConnectConfig) (*pg
 		err := s.Exec(ctx, "SET session_replication_role = replica")
 		if pg.ErrorCode(err) == "42501" { // insufficient_privilege
 			d.guarded = true // by the main session, which is the first
-			d.warn("triggers and foreign keys of the target are in force while rows are loaded: only a superuser can put them off")
+			d.Warn("triggers and foreign keys of the target are in force while rows are loaded: only a superuser can put them off")
 		} else if err != nil {
 			return nil, errors.Join(err, s.Close())
 		}
@@ -215,7 +214,7 @@ func (d *database) make(ctx context.Context, exists bool) error {
 		if e := &d.toc.Entries[i]; e.Desc == "DATABASE" {
 			sql := renameDatabase(e.Create, d.target)
 			if err := s.Exec(ctx, sql); err != nil {
-				return &restore.ObjectError{Database: d.target, Object: e.Name(), Statement: first(sql, 200), Err: err}
+				return &restore.ObjectError{Database: d.target, Object: e.Name(), Statement: restore.First(sql, 200), Err: err}
 			}
 		}
 	}
@@ -247,7 +246,7 @@ func (d *database) properties(ctx context.Context) error {
 				continue
 			}
 			if err := d.exec(ctx, s, sql); err != nil {
-				err = d.failed(&restore.ObjectError{Database: d.target, Object: e.Name(), Statement: first(sql, 200), Rest: sql + ";", Err: err})
+				err = d.failed(&restore.ObjectError{Database: d.target, Object: e.Name(), Statement: restore.First(sql, 200), Rest: sql + ";", Err: err})
 				if err != nil {
 					return err
 				}
@@ -361,7 +360,7 @@ func (d *database) fitRows(ctx context.Context) error {
 
 // clean drops what the backup brings, the last first.
 func (d *database) clean(ctx context.Context) error {
-	end := d.phase("clean")
+	end := d.Phase("clean")
 	defer end()
 	for i := len(d.entries) - 1; i >= 0; i-- {
 		e := d.entries[i]
@@ -372,7 +371,7 @@ func (d *database) clean(ctx context.Context) error {
 		if err == nil || d.opts.IfExists && missing(err) {
 			continue
 		}
-		err = d.failed(&restore.ObjectError{Database: d.target, Object: e.Name(), Statement: first(e.Drop, 200), Err: err})
+		err = d.failed(&restore.ObjectError{Database: d.target, Object: e.Name(), Statement: restore.First(e.Drop, 200), Err: err})
 		if err != nil {
 			return err
 		}
@@ -394,7 +393,7 @@ func (d *database) steps(ctx context.Context) error {
 	if err := d.makeTables(ctx); err != nil {
 		return err
 	}
-	workers := make([]worker, max(1, d.opts.Adapt.Most(d.opts.Jobs)))
+	workers := make([]worker, d.Workers())
 	for i := range workers {
 		workers[i].d = d
 	}
@@ -410,16 +409,7 @@ func (d *database) parallel(ctx context.Context, workers []worker) error {
 	if err != nil {
 		return err
 	}
-	end := d.phase("data and indexes")
-	stats := bulk.CrewStats{Name: d.target}
-	crew := d.opts.Adapt.Crew(d.opts.Jobs, 1)
-	crew.Moved, crew.Stats = d.moved.Load, &stats
-	crew.Rest = func(n int) error { return workers[n].close() }
-	err = crew.Run(ctx, d.graph(workers, before))
-	end()
-	d.mu.Lock()
-	d.result.Workers = append(d.result.Workers, stats)
-	d.mu.Unlock()
+	err = d.Load(ctx, d.target, d.moved.Load, func(n int) error { return workers[n].close() }, d.graph(workers, before))
 	if err != nil {
 		return err
 	}
@@ -443,7 +433,7 @@ func (d *database) parallel(ctx context.Context, workers []worker) error {
 		}
 	}
 	if !d.opts.SchemaOnly && !d.opts.NoAnalyze {
-		if err := d.analyze(ctx, workers); err != nil {
+		if err := d.analyzeViews(ctx, workers); err != nil {
 			return err
 		}
 	}

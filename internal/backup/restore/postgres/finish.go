@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"slices"
 	"strings"
 
 	"github.com/weirdb/weir/internal/backup/archive"
@@ -14,41 +13,47 @@ import (
 	"github.com/weirdb/weir/internal/backup/restore"
 )
 
-// analyze gathers statistics, so that the first queries have good plans.
-func (d *database) analyze(ctx context.Context, workers []worker) error {
-	end := d.phase("analyze")
-	defer end()
-	var jobs []bulk.Job
-	add := func(name, sql string, size int64) {
-		jobs = append(jobs, bulk.Job{ID: sql, Size: size, Do: func(ctx context.Context, n int) error {
-			s, err := workers[n].session(ctx)
-			if err != nil {
-				return err
-			}
-			step := d.opts.Progress.Begin("statistics of " + name)
-			defer step()
-			if err := s.Exec(ctx, sql); err != nil {
-				return d.failed(&restore.ObjectError{Database: d.target, Object: "statistics of " + name, Statement: sql, Err: err})
-			}
-			return nil
-		}})
-	}
-	for _, t := range d.tables {
-		if t.Rows > 0 && len(t.chunks) > 0 {
-			add(t.name(), "ANALYZE "+t.sql(), t.PlainBytes)
+// statistics returns the job that gathers statistics of a table or a materialized view,
+// so that the first queries have good plans.
+func (d *database) statistics(workers []worker, name, sql string, size int64) bulk.Job {
+	return bulk.Job{ID: "statistics of " + name, Size: size, Do: func(ctx context.Context, n int) error {
+		s, err := workers[n].session(ctx)
+		if err != nil {
+			return err
 		}
-	}
+		step := d.opts.Progress.Begin("statistics of " + name)
+		defer step()
+		if err := s.Exec(ctx, "ANALYZE "+sql); err != nil {
+			return d.failed(&restore.ObjectError{Database: d.target, Object: "statistics of " + name, Statement: "ANALYZE " + sql, Err: err})
+		}
+		return nil
+	}}
+}
+
+// analyzes reports whether statistics of a table are gathered.
+func (d *database) analyzes(t *target) bool {
+	return !d.opts.NoAnalyze && t.Rows > 0 && len(t.chunks) > 0
+}
+
+// analyzeViews gathers statistics of materialized views. Those of tables have been, when
+// their indexes were there.
+func (d *database) analyzeViews(ctx context.Context, workers []worker) error {
+	var jobs []bulk.Job
 	for _, e := range d.entries {
 		if e.Desc == "MATERIALIZED VIEW" {
-			add(e.Namespace+"."+e.Tag, "ANALYZE "+pg.Qualified(e.Namespace, e.Tag), 0)
+			jobs = append(jobs, d.statistics(workers, e.Namespace+"."+e.Tag, pg.Qualified(e.Namespace, e.Tag), 0))
 		}
 	}
+	if len(jobs) == 0 {
+		return nil
+	}
+	defer d.Phase("analyze")()
 	return bulk.Run(ctx, d.opts.Jobs, jobs)
 }
 
 // verify reads the restored tables and compares them with the manifest.
 func (d *database) verify(ctx context.Context, workers []worker) error {
-	end := d.phase("verify")
+	end := d.Phase("verify")
 	defer end()
 	var jobs []bulk.Job
 	groups := map[string][]*target{}
@@ -95,15 +100,11 @@ const maxDifferences = 50
 // them were to be restored and none has failed, which would be said twice.
 func (d *database) verifyDefinitions(ctx context.Context) error {
 	chunk := path.Dir(path.Dir(archive.SchemaPath(d.source, "x"))) + "/state/catalogue.jsonl"
-	has := slices.ContainsFunc(d.manifest.Chunks, func(c archive.Chunk) bool { return c.Path == chunk })
-	d.mu.Lock()
-	failed := slices.ContainsFunc(d.result.Failed, func(e *restore.ObjectError) bool { return e.Database == d.target })
-	d.mu.Unlock()
-	if !has || failed || d.opts.DataOnly || !d.opts.Filter.Empty() {
+	if !d.Has(chunk) || d.FailedIn(d.target) || d.opts.DataOnly || !d.opts.Filter.Empty() {
 		return nil
 	}
 	if d.version/10000 != d.manifest.Server.Number/10000 {
-		d.warn("database %s: definitions are not compared, for servers of different major versions word them differently", d.target)
+		d.Warn("database %s: definitions are not compared, for servers of different major versions word them differently", d.target)
 		return nil
 	}
 	if err := d.main.Exec(ctx, pg.NoJIT); err != nil {
@@ -190,7 +191,7 @@ func (t *target) compare(ctx context.Context, s *pg.Session) error {
 // finish makes what would see the restore, closes the books, and makes all of it
 // durable, in one transaction.
 func (d *database) finish(ctx context.Context) (err error) {
-	end := d.phase("finish")
+	end := d.Phase("finish")
 	defer end()
 	if d.main, err = d.connect(ctx); err != nil {
 		return err

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"slices"
 	"strings"
 
 	"github.com/weirdb/weir/internal/backup/archive"
@@ -25,42 +27,75 @@ type loader struct {
 	workers []worker
 }
 
+// chooseWhole decides which tables of several chunks are loaded by one transaction each,
+// so that their rows are frozen and are written once. Chunks side by side would not be,
+// and wait for each other where their table grows. A table that is more than its worker's
+// share of all rows is still loaded side by side, or the others would wait for it.
+func (d *database) chooseWhole(workers int) {
+	var all int64
+	for _, t := range d.tables {
+		all += t.PlainBytes
+	}
+	for _, t := range d.tables {
+		begun := slices.ContainsFunc(t.chunks, func(c *archive.Chunk) bool { return d.books.Has(c.Path) })
+		t.whole = t.ours && t.root == "" && len(t.chunks) > 1 && len(t.chunks) == t.Parts && !begun && t.PlainBytes <= all/int64(workers)
+	}
+}
+
 // chunk returns the job that loads a chunk.
 func (l loader) chunk(t *target, c *archive.Chunk) bulk.Job {
-	return bulk.Job{ID: c.Path, Rank: rankData, Size: c.PlainBytes, Do: func(ctx context.Context, n int) error {
-		if l.books.has(c.Path) {
-			return nil
-		}
-		end := l.opts.Progress.Begin(t.name())
-		defer end()
-		open := l.workers[n].session
-		if !t.entry { // an extension's, which no function of the archive belongs to
-			open = l.workers[n].admin
-		}
-		s, err := open(ctx)
-		if err != nil {
+	return bulk.Job{ID: c.Path, Size: c.PlainBytes, Do: func(ctx context.Context, n int) error {
+		return l.load(ctx, n, t, c)
+	}}
+}
+
+// table returns the job that loads all chunks of a table. Where that fails, each chunk is
+// loaded by a transaction of its own, so that no more is lost than has to be.
+func (l loader) table(t *target) bulk.Job {
+	return bulk.Job{ID: t.loaded(), Size: t.PlainBytes, Do: func(ctx context.Context, n int) error {
+		err := l.load(ctx, n, t, t.chunks...)
+		if err == nil || ctx.Err() != nil || !restore.Independent(err) {
 			return err
 		}
-		if err := l.copyIn(ctx, s, t, c); err != nil {
-			return l.failed(l.rowsError(t, c, err))
+		for _, c := range t.chunks {
+			if err := l.load(ctx, n, t, c); err != nil {
+				return err
+			}
 		}
-		l.mu.Lock()
-		l.result.Rows += c.Rows
-		l.result.Bytes += c.PlainBytes
-		if c.Part <= 1 {
-			l.result.Tables++
-		}
-		l.mu.Unlock()
 		return nil
 	}}
 }
 
+// load loads chunks of a table by one transaction. An error about one chunk alone is
+// noted, and about several returned.
+func (l loader) load(ctx context.Context, n int, t *target, chunks ...*archive.Chunk) error {
+	chunks = slices.DeleteFunc(slices.Clone(chunks), func(c *archive.Chunk) bool { return l.books.Has(c.Path) })
+	if len(chunks) == 0 {
+		return nil
+	}
+	open := l.workers[n].session
+	if !t.entry { // an extension's, which no function of the archive belongs to
+		open = l.workers[n].admin
+	}
+	s, err := open(ctx)
+	if err != nil {
+		return err
+	}
+	if at, err := l.copyIn(ctx, s, t, chunks); err != nil {
+		if err = l.rowsError(t, at, err); len(chunks) > 1 && !l.opts.Stop {
+			return err
+		}
+		return l.failed(err)
+	}
+	for _, c := range chunks {
+		l.Loaded(c)
+	}
+	return nil
+}
+
 // rowsError is an error about the rows of a chunk.
 func (d *database) rowsError(t *target, c *archive.Chunk, err error) error {
-	return &restore.ObjectError{
-		Database: d.target, Object: "rows of table " + t.name() + " (" + c.Path + ")",
-		Rest: "-- " + strings.Join(strings.Fields(t.copySQL(c)), " "), Chunk: c.Path, Err: err,
-	}
+	return restore.RowsError(d.target, t.name(), c, t.copySQL(c), err)
 }
 
 // copySQL is the statement that loads a chunk.
@@ -79,53 +114,70 @@ func (t *target) copySQL(c *archive.Chunk, options ...string) string {
 	return sql
 }
 
-// copyIn loads a chunk in one transaction, which also notes it: whatever happens,
-// its rows are there once or not at all.
-func (l loader) copyIn(ctx context.Context, s *pg.Session, t *target, c *archive.Chunk) error {
-	in, err := l.archive.Chunk(ctx, c.Path)
-	if err != nil {
-		return err
-	}
-	rows, err := l.copyRows(ctx, s, t, c, in)
-	if err == nil && rows != c.Rows {
-		err = fmt.Errorf("the server took %d rows of %d", rows, c.Rows)
-	}
-	if err == nil {
-		err = s.Exec(ctx, note(c.Path)+"; COMMIT")
-	}
-	if err != nil && s.Broken() == nil {
-		err = errors.Join(err, s.Exec(ctx, "ROLLBACK"))
-	}
-	return errors.Join(err, in.Close())
-}
-
-func (l loader) copyRows(ctx context.Context, s *pg.Session, t *target, c *archive.Chunk, in interface{ Read([]byte) (int, error) }) (int64, error) {
+// copyIn loads chunks in one transaction, which also notes them: whatever happens,
+// their rows are there once or not at all. With an error it returns the chunk at which
+// that came.
+func (l loader) copyIn(ctx context.Context, s *pg.Session, t *target, chunks []*archive.Chunk) (at *archive.Chunk, err error) {
 	begin := "BEGIN"
 	var options []string
 	// Frozen rows are visible to everybody at once, which is right only if nobody
 	// can have seen the table before: it is one that this restore has made, and
 	// nothing refers to it yet. All its rows come in this transaction.
-	if t.ours && t.root == "" && t.Parts == 1 && c.PlainBytes >= freezeBytes {
+	if t.ours && t.root == "" && t.Parts == len(chunks) && t.PlainBytes >= freezeBytes {
 		begin += "; TRUNCATE ONLY " + t.sql()
 		options = append(options, "FREEZE")
 	}
-	if err := s.Exec(ctx, begin); err != nil {
+	at = chunks[0]
+	err = s.Exec(ctx, begin)
+	end := ""
+	var sent, rows int64
+	for _, c := range chunks {
+		if err == nil {
+			var n int64
+			at = c
+			n, err = l.copyRows(ctx, s, t, c, options, &sent)
+			rows += n
+			end += note(c.Path) + "; "
+		}
+	}
+	if err == nil {
+		err = s.Exec(ctx, end+"COMMIT")
+	}
+	if err != nil {
+		l.opts.Progress.Add(-sent, -rows)
+		if s.Broken() == nil {
+			err = errors.Join(err, s.Exec(ctx, "ROLLBACK"))
+		}
+	}
+	return at, err
+}
+
+func (l loader) copyRows(ctx context.Context, s *pg.Session, t *target, c *archive.Chunk, options []string, sent *int64) (int64, error) {
+	end := l.opts.Progress.Begin(t.name())
+	defer end()
+	in, err := l.archive.Chunk(ctx, c.Path)
+	if err != nil {
 		return 0, err
 	}
-	rows, err := s.CopyIn(ctx, t.copySQL(c, options...), &counted{in, l.database})
+	rows, err := s.CopyIn(ctx, t.copySQL(c, options...), &counted{in, l.database, sent})
 	l.opts.Progress.Add(0, rows)
-	return rows, err
+	if err == nil && rows != c.Rows {
+		err = fmt.Errorf("the server took %d rows of %d", rows, c.Rows)
+	}
+	return rows, errors.Join(err, in.Close())
 }
 
 // counted counts bytes that are read.
 type counted struct {
-	in interface{ Read([]byte) (int, error) }
-	d  *database
+	in   io.Reader
+	d    *database
+	sent *int64 // of this transaction
 }
 
 // Read reads and counts.
 func (c *counted) Read(p []byte) (int, error) {
 	n, err := c.in.Read(p)
+	*c.sent += int64(n)
 	c.d.opts.Progress.Add(int64(n), 0)
 	c.d.moved.Add(int64(n))
 	return n, err
@@ -134,8 +186,8 @@ func (c *counted) Read(p []byte) (int, error) {
 // blobs returns the job that makes the large objects of a chunk, in one
 // transaction.
 func (l loader) blobs(c archive.Chunk) bulk.Job {
-	return bulk.Job{ID: c.Path, Rank: rankData, Size: c.PlainBytes, Do: func(ctx context.Context, n int) error {
-		if l.books.has(c.Path) {
+	return bulk.Job{ID: c.Path, Size: c.PlainBytes, Do: func(ctx context.Context, n int) error {
+		if l.books.Has(c.Path) {
 			return nil
 		}
 		end := l.opts.Progress.Begin("large objects")
@@ -174,7 +226,7 @@ func (l loader) makeBlobs(ctx context.Context, s *pg.Session, c archive.Chunk) e
 			return nil
 		}
 		if err := s.Exec(ctx, sql); err != nil {
-			return &restore.ObjectError{Database: l.target, Object: "large objects (" + c.Path + ")", Statement: first(sql, 120), Chunk: c.Path, Err: err}
+			return &restore.ObjectError{Database: l.target, Object: "large objects (" + c.Path + ")", Statement: restore.First(sql, 120), Chunk: c.Path, Err: err}
 		}
 		return nil
 	})

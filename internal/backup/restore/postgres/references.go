@@ -37,7 +37,7 @@ WHERE c.contype = 'f' AND c.conrelid <> c.confrelid ORDER BY 1, 2, 3, 4`, func(r
 				visit(to)
 			}
 			if place[to] < 0 {
-				d.warn("tables %s and %s refer to each other, and foreign keys are in force: rows of one of them may be refused", t.name(), to.name())
+				d.Warn("tables %s and %s refer to each other, and foreign keys are in force: rows of one of them may be refused", t.name(), to.name())
 				continue
 			}
 			before[t] = append(before[t], to)

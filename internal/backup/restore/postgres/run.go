@@ -21,8 +21,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/weirdb/weir/internal/backup/archive"
 	"github.com/weirdb/weir/internal/backup/bulk"
@@ -34,7 +32,6 @@ import (
 // Run restores what opts say of the backup that r reads. The result is not nil
 // when the restore came as far as to have one, even with an error.
 func Run(ctx context.Context, opts restore.Options, r *archive.Reader) (*restore.Result, error) {
-	started := time.Now()
 	defer bulk.BoundMemory()()
 	opts = opts.WithDefaults()
 	if err := opts.Validate(); err != nil {
@@ -44,81 +41,43 @@ func Run(ctx context.Context, opts restore.Options, r *archive.Reader) (*restore
 	if err != nil {
 		return nil, err
 	}
-	m := r.Manifest()
-	if m.Engine != archive.PostgreSQL {
-		return nil, fmt.Errorf("the backup is one of %s, not of PostgreSQL", m.Engine)
+	run := &runner{opts: opts, cfg: cfg, archive: r, manifest: r.Manifest()}
+	if run.Account, err = restore.Begin(ctx, &run.opts, r, "PostgreSQL", archive.PostgreSQL); err != nil {
+		return nil, err
 	}
-	if !opts.NoCheck {
-		if err := r.CheckDefinitions(ctx); err != nil {
-			return nil, err
-		}
-	}
-	run := &runner{opts: opts, cfg: cfg, archive: r, manifest: m, result: &restore.Result{}}
 	if opts.Sandbox {
 		if run.sandbox, err = newSandbox(ctx, &run.cfg); err != nil {
 			return nil, err
 		}
 	}
 	err = run.all(ctx)
-	err = errors.Join(err, run.sandbox.close())
-	run.result.Elapsed = time.Since(started)
-	if run.result.Ended = err == nil; err == nil {
-		err = run.result.Err()
-	}
-	return run.result, err
+	return run.End(errors.Join(err, run.sandbox.close()))
 }
 
 // runner is one run over one or more databases.
 type runner struct {
+	*restore.Account
 	opts     restore.Options
 	cfg      pgwire.ConnectConfig
 	archive  *archive.Reader
 	manifest *archive.Manifest
 	sandbox  *sandbox // nil: none
-
-	mu     sync.Mutex // guards what follows
-	result *restore.Result
-}
-
-func (r *runner) warn(format string, args ...any) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.result.Warnings = append(r.result.Warnings, fmt.Sprintf(format, args...))
 }
 
 // failed judges an error about an object: it is noted, unless it says that nothing
 // else will do any better.
 func (r *runner) failed(err error) error {
-	var object *restore.ObjectError
-	var server *pgwire.Error
-	if err == nil || r.opts.Stop || !restore.Independent(err) || !errors.As(err, &object) {
-		return err
-	}
-	timeout := r.opts.IndexTimeout > 0 && pg.ErrorCode(err) == pgwire.CodeQueryCanceled // of this object alone
-	if errors.As(err, &server) && !timeout && (server.Fatal() || hopeless(server.Code)) {
-		return err
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.result.Failed = append(r.result.Failed, object)
-	return nil
+	return r.Failed(err, func(err error) bool {
+		var server *pgwire.Error
+		timeout := r.opts.IndexTimeout > 0 && pg.ErrorCode(err) == pgwire.CodeQueryCanceled // of this object alone
+		return errors.As(err, &server) && !timeout && (server.Fatal() || hopeless(server.Code))
+	})
 }
 
 // hopeless are errors about the server, not the object: insufficient resources,
 // operator intervention, system errors. A library that is not installed is none.
 func hopeless(code string) bool {
 	return strings.HasPrefix(code, "53") || strings.HasPrefix(code, "57") || code == "58000" || code == "58030"
-}
-
-// phase begins a phase; the function that it returns ends it.
-func (r *runner) phase(name string) (end func()) {
-	r.opts.Progress.Phase(name)
-	started := time.Now()
-	return func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.result.AddPhase(name, time.Since(started))
-	}
 }
 
 // all restores all databases that are meant, one after the other: the jobs of
@@ -140,11 +99,11 @@ func (r *runner) all(ctx context.Context) error {
 		return fmt.Errorf("the server is PostgreSQL %s and the backup one of PostgreSQL %s: an older server may not understand it (--force tries)",
 			text, r.manifest.Server.Version)
 	}
-	names, err := r.names()
+	names, err := r.Names()
 	if err != nil {
 		return err
 	}
-	cluster := r.manifest.Scope == "cluster" && r.opts.Database == ""
+	cluster := r.Cluster()
 	if cluster && !r.opts.NoGlobals {
 		if err := r.globals(ctx); err != nil {
 			return err
@@ -194,8 +153,7 @@ var maintenance = []string{"postgres", "template1"}
 // reach opens a session from which databases can be made. A DSN that names the
 // database to be made cannot be followed before it is there.
 func (r *runner) reach(ctx context.Context) (*pg.Session, error) {
-	cluster := r.manifest.Scope == "cluster" && r.opts.Database == ""
-	if !r.opts.Create || cluster {
+	if !r.opts.Create || r.Cluster() {
 		return pg.Connect(ctx, r.cfg, "")
 	}
 	params, err := pgwire.DSNParams(r.opts.DSN)
@@ -242,7 +200,7 @@ func (r *runner) ending(ctx context.Context, all []*database, existing map[strin
 	if err != nil {
 		return false, fmt.Errorf("restore database %s: %w", last.target, err)
 	}
-	return books.has(stepRestored), nil
+	return books.Has(restore.StepRestored), nil
 }
 
 // end closes the books of a database. An earlier run may have done that.
@@ -255,7 +213,7 @@ func (d *database) end(ctx context.Context, ending bool) error {
 		return err
 	}
 	books, err := openLedger(ctx, s, d.manifest.ID, d.source, true)
-	if err = errors.Join(err, s.Close()); err != nil || len(books.done) == 0 {
+	if err = errors.Join(err, s.Close()); err != nil || !books.Begun() {
 		return err
 	}
 	if d.toc, err = d.readTOC(ctx, d.source); err != nil {
@@ -265,24 +223,6 @@ func (d *database) end(ctx context.Context, ending bool) error {
 		return err
 	}
 	return d.finish(ctx)
-}
-
-// names returns the databases of the backup that are meant.
-func (r *runner) names() ([]string, error) {
-	var names []string
-	for _, d := range r.manifest.Databases {
-		names = append(names, d.Name)
-	}
-	if r.opts.Database != "" {
-		if !slices.Contains(names, r.opts.Database) {
-			return nil, fmt.Errorf("the backup holds no database %q, only %s", r.opts.Database, strings.Join(names, ", "))
-		}
-		return []string{r.opts.Database}, nil
-	}
-	if len(names) > 1 && r.opts.Target != "" {
-		return nil, fmt.Errorf("--target names one database, and the backup holds %d: --database says which one is meant", len(names))
-	}
-	return names, nil
 }
 
 // target says into which database one of the backup goes, and whether that is
@@ -302,13 +242,13 @@ func (r *runner) target(name, connected string, cluster bool) (target string, cr
 // globals runs the statements about roles and tablespaces. What exists already
 // is left as it is, but for what the statements set.
 func (r *runner) globals(ctx context.Context) (err error) {
-	end := r.phase("globals")
+	end := r.Phase("globals")
 	defer end()
 	const name = "globals.sql"
-	if !slices.ContainsFunc(r.manifest.Chunks, func(c archive.Chunk) bool { return c.Path == name }) {
+	if !r.Has(name) {
 		return nil
 	}
-	r.plan(restore.Step{Phase: "globals", Object: "roles and tablespaces"})
+	r.Plan(restore.Step{Phase: "globals", Object: "roles and tablespaces"})
 	if r.opts.DryRun {
 		return nil
 	}
@@ -328,11 +268,11 @@ func (r *runner) globals(ctx context.Context) (err error) {
 		}
 		err := r.exec(ctx, s, sql)
 		if code := pg.ErrorCode(err); code == "42710" && strings.HasPrefix(sql, "CREATE ") { // duplicate_object
-			r.warn("%s: it exists already", first(sql, 80))
+			r.Warn("%s: it exists already", restore.First(sql, 80))
 			return nil
 		}
 		if err != nil {
-			return r.failed(&restore.ObjectError{Object: "globals", Statement: hidePassword(first(sql, 200)), Rest: hidePassword(sql) + ";", Err: err})
+			return r.failed(&restore.ObjectError{Object: "globals", Statement: hidePassword(restore.First(sql, 200)), Rest: hidePassword(sql) + ";", Err: err})
 		}
 		return nil
 	})
@@ -371,25 +311,6 @@ func (r *runner) statements(ctx context.Context, chunk string, f func(string) er
 		}
 	}
 	return in.Close()
-}
-
-// plan notes a step.
-func (r *runner) plan(s restore.Step) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.result.Plan = append(r.result.Plan, s)
-	if s.Done {
-		r.result.Resumed++
-	}
-}
-
-// first returns the beginning of a text, on one line.
-func first(s string, n int) string {
-	s = strings.Join(strings.Fields(s), " ")
-	if len(s) > n {
-		s = strings.ToValidUTF8(s[:n], "") + " …"
-	}
-	return s
 }
 
 // readTOC reads the table of contents of a database.

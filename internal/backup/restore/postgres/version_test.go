@@ -8,24 +8,35 @@ import (
 	"github.com/weirdb/weir/internal/backup/restore"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
-	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
 // TestOlderServerIsRefused restores a backup of a server that is to come.
 func TestOlderServerIsRefused(t *testing.T) {
 	p := labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast})
-	cfg, err := pgwire.ParseDSN(p.DSN("postgres"))
+	ctx, dir := t.Context(), t.TempDir()
+	repo, err := archive.OpenRepository(ctx, dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &archive.Manifest{}
+	w, err := archive.Create(ctx, repo, archive.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := archive.Manifest{}
 	m.Engine, m.Server = archive.PostgreSQL, archive.Server{Version: "99.1", Number: 990001}
-	r := &runner{opts: restore.Options{Force: false}, cfg: cfg, manifest: m, result: &restore.Result{}}
-	if err := r.all(t.Context()); err == nil || !strings.Contains(err.Error(), "99.1") || !strings.Contains(err.Error(), "--force") {
+	if _, err := w.Finish(ctx, m); err != nil {
+		t.Fatal(err)
+	}
+	r, err := archive.Open(ctx, repo, archive.Latest, archive.ReadOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts := restore.Options{DSN: p.DSN("postgres")}
+	if _, err := Run(ctx, opts, r); err == nil || !strings.Contains(err.Error(), "99.1") || !strings.Contains(err.Error(), "--force") {
 		t.Errorf("error: %v", err)
 	}
-	r.opts.Force = true // of a backup of no database nothing is left to do
-	if err := r.all(t.Context()); err != nil {
+	opts.Force = true // of a backup of no database nothing is left to do
+	if _, err := Run(ctx, opts, r); err != nil {
 		t.Errorf("with --force: %v", err)
 	}
 }

@@ -1,0 +1,192 @@
+package restore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weirdb/weir/internal/backup/archive"
+	"github.com/weirdb/weir/internal/backup/bulk"
+)
+
+// An Account keeps what a restore of any engine reports: its plan, its phases, and
+// what failed. It also finds things in the archive. Its methods are safe for concurrent
+// use.
+type Account struct {
+	opts     *Options // of the engine's run, which may still fill in the Target
+	archive  *archive.Reader
+	manifest *archive.Manifest
+	begun    time.Time
+
+	mu     sync.Mutex // guards what follows
+	result Result
+}
+
+// Begin opens the account of a restore of the backup that r reads, which must be one
+// of the given engines; server is their name. Unless opts say otherwise it reads and
+// compares all that is not rows.
+func Begin(ctx context.Context, opts *Options, r *archive.Reader, server string, engines ...archive.Engine) (*Account, error) {
+	a := &Account{opts: opts, archive: r, manifest: r.Manifest(), begun: time.Now()}
+	if !slices.Contains(engines, a.manifest.Engine) {
+		return nil, fmt.Errorf("the backup is one of %s, not of %s", a.manifest.Engine, server)
+	}
+	if !opts.NoCheck {
+		if err := r.CheckDefinitions(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return a, nil
+}
+
+// End closes the account of a run that ended with err. Without an error of the run
+// itself, the error is about the objects that failed.
+func (a *Account) End(err error) (*Result, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.result.Elapsed = time.Since(a.begun)
+	if a.result.Ended = err == nil; err == nil {
+		err = a.result.Err()
+	}
+	return &a.result, err
+}
+
+// Warn notes what is worth knowing and no failure.
+func (a *Account) Warn(format string, args ...any) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.result.Warnings = append(a.result.Warnings, fmt.Sprintf(format, args...))
+}
+
+// Failed judges an error. One about an object is noted, and the restore goes on: nil
+// is returned. Any other is returned, as is one that hopeless says will meet the next
+// object just as well, and every one where the restore is to stop at the first.
+func (a *Account) Failed(err error, hopeless func(error) bool) error {
+	var object *ObjectError
+	if err == nil || a.opts.Stop || !Independent(err) || !errors.As(err, &object) || hopeless(err) {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.result.Failed = append(a.result.Failed, object)
+	return nil
+}
+
+// FailedIn reports whether an object of a database has failed.
+func (a *Account) FailedIn(database string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.ContainsFunc(a.result.Failed, func(e *ObjectError) bool { return e.Database == database })
+}
+
+// Broken notes an object that was of no use at the source, and is not made.
+func (a *Account) Broken(object *ObjectError) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.result.Broken = append(a.result.Broken, object)
+}
+
+// Phase begins a phase; the function that it returns ends it.
+func (a *Account) Phase(name string) (end func()) {
+	a.opts.Progress.Phase(name)
+	started := time.Now()
+	return func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.result.AddPhase(name, time.Since(started))
+	}
+}
+
+// Plan notes a step.
+func (a *Account) Plan(s Step) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.result.Plan = append(a.result.Plan, s)
+	if s.Done {
+		a.result.Resumed++
+	}
+}
+
+// Expect notes a step that is a part of what progress counts. c is the chunk that it
+// loads, nil for none.
+func (a *Account) Expect(s Step, c *archive.Chunk) {
+	if c != nil {
+		s.Bytes, s.Rows = c.PlainBytes, c.Rows
+	}
+	a.Plan(s)
+	if !s.Done {
+		a.opts.Progress.Expect(s.Bytes, 1)
+	}
+}
+
+// Loaded counts the rows of a chunk that are in the database.
+func (a *Account) Loaded(c *archive.Chunk) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.result.Rows += c.Rows
+	a.result.Bytes += c.PlainBytes
+	if c.Part <= 1 {
+		a.result.Tables++
+	}
+}
+
+// Load does the jobs of a database's rows, and of what each of them makes possible, as
+// one graph. moved counts bytes of rows, and rest lets go of what a worker holds: see
+// [bulk.Crew].
+func (a *Account) Load(ctx context.Context, database string, moved func() int64, rest func(worker int) error, jobs []bulk.Job) error {
+	defer a.Phase("data and indexes")()
+	stats := bulk.CrewStats{Name: database}
+	crew := a.opts.Adapt.Crew(a.opts.Jobs, 1)
+	crew.Moved, crew.Rest, crew.Stats = moved, rest, &stats
+	err := crew.Run(ctx, jobs)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.result.Workers = append(a.result.Workers, stats)
+	return err
+}
+
+// Workers is how many jobs there may be side by side.
+func (a *Account) Workers() int { return max(1, a.opts.Adapt.Most(a.opts.Jobs)) }
+
+// Names returns the databases of the backup that are meant.
+func (a *Account) Names() ([]string, error) {
+	var names []string
+	for _, d := range a.manifest.Databases {
+		names = append(names, d.Name)
+	}
+	if a.opts.Database != "" {
+		if !slices.Contains(names, a.opts.Database) {
+			return nil, fmt.Errorf("the backup holds no database %q, only %s", a.opts.Database, strings.Join(names, ", "))
+		}
+		return []string{a.opts.Database}, nil
+	}
+	if len(names) > 1 && a.opts.Target != "" {
+		return nil, fmt.Errorf("--target names one database, and the backup holds %d: --database says which one is meant", len(names))
+	}
+	return names, nil
+}
+
+// Cluster reports whether all of a cluster is meant.
+func (a *Account) Cluster() bool { return a.manifest.Scope == "cluster" && a.opts.Database == "" }
+
+// Has reports whether the backup has a chunk.
+func (a *Account) Has(chunk string) bool {
+	return slices.ContainsFunc(a.manifest.Chunks, func(c archive.Chunk) bool { return c.Path == chunk })
+}
+
+// Text reads a chunk whole.
+func (a *Account) Text(ctx context.Context, chunk string) (string, error) {
+	in, err := a.archive.Chunk(ctx, chunk)
+	if err != nil {
+		return "", err
+	}
+	text, err := io.ReadAll(in)
+	if err = errors.Join(err, in.Close()); err != nil {
+		return "", fmt.Errorf("read %s: %w", chunk, err)
+	}
+	return string(text), nil
+}

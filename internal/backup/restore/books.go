@@ -1,0 +1,42 @@
+package restore
+
+import "fmt"
+
+// Books are the steps that an earlier run of a restore has finished. They are in the
+// target itself while a restore runs: each step notes itself there, by the engine's own
+// means. Books are written before the jobs start and only read afterwards. Nil books
+// have no steps.
+type Books struct{ done map[string]bool }
+
+// StepRestored is the last step: what is left is to close the books.
+const StepRestored = "restored"
+
+// Identity is the step that says whose books these are.
+func Identity(backup, database string) string { return "backup " + backup + " database " + database }
+
+// Add notes a step that the target has.
+func (b *Books) Add(step string) {
+	if b.done == nil {
+		b.done = map[string]bool{}
+	}
+	b.done[step] = true
+}
+
+// Has reports whether a step is finished.
+func (b *Books) Has(step string) bool { return b != nil && b.done[step] }
+
+// Begun reports whether there is any step: the target is one whose restore was
+// interrupted.
+func (b *Books) Begun() bool { return b != nil && len(b.done) > 0 }
+
+// Check refuses books that were found in place, such as "schema weir_restore", unless
+// they are to be continued and are those of this database of this backup.
+func (b *Books) Check(place, backup, database string, resume bool) error {
+	if !resume {
+		return fmt.Errorf("an interrupted restore is in the database (%s): --resume continues it; or drop the database and begin anew", place)
+	}
+	if b.Begun() && !b.Has(Identity(backup, database)) {
+		return fmt.Errorf("the interrupted restore in the database is not one of database %s of backup %s", database, backup)
+	}
+	return nil
+}
