@@ -5,7 +5,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
-	"sync"
 	"testing"
 )
 
@@ -174,38 +173,6 @@ func FuzzHistJSON(f *testing.F) {
 	})
 }
 
-func TestRecorderMergesWhileWorkersRecord(t *testing.T) {
-	const workers, each = 4, 5000
-	r := NewRecorder(workers)
-	var wg sync.WaitGroup
-	for w := range workers {
-		wg.Go(func() {
-			s := r.Shard(w)
-			for i := range each {
-				s.Record(int64(i))
-			}
-		})
-	}
-	for range 20 {
-		m := r.Merged()
-		var sum uint64
-		for _, b := range m.Buckets() {
-			sum += b.Count
-		}
-		if sum != m.Count() {
-			t.Fatalf("torn snapshot: buckets hold %d, count is %d", sum, m.Count())
-		}
-	}
-	wg.Wait()
-	if got := r.Merged().Count(); got != workers*each {
-		t.Errorf("count = %d, want %d", got, workers*each)
-	}
-	r.Reset()
-	if got := r.Merged().Count(); got != 0 {
-		t.Errorf("count after reset = %d, want 0", got)
-	}
-}
-
 func equalHist(a, b *Hist) bool {
 	return a.Count() == b.Count() && a.Sum() == b.Sum() && a.Min() == b.Min() && a.Max() == b.Max() &&
 		slices.Equal(a.Buckets(), b.Buckets())
@@ -216,15 +183,6 @@ func BenchmarkHistRecord(b *testing.B) {
 	i := int64(0)
 	for b.Loop() {
 		h.Record(40_000 + i&0xfffff)
-		i += 7919
-	}
-}
-
-func BenchmarkShardRecord(b *testing.B) {
-	s := NewRecorder(1).Shard(0)
-	i := int64(0)
-	for b.Loop() {
-		s.Record(40_000 + i&0xfffff)
 		i += 7919
 	}
 }

@@ -86,11 +86,6 @@ func (s Switches) Encode() uint8 {
 	return b
 }
 
-// DecodeSwitches is the inverse of Encode.
-func DecodeSwitches(b uint8) Switches {
-	return Switches{Fast: b&1 != 0, WeakWrites: Level(b >> 1 & 3), WeakReads: Level(b >> 3 & 3)}
-}
-
 const (
 	maxRoundOps   = 4096
 	maxRoundBytes = 1 << 20

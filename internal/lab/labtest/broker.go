@@ -68,12 +68,6 @@ func RequireRabbitMQ(tb testing.TB) {
 	check(tb, err)
 }
 
-// RequireKafka does the same for Kafka, whose absence skips in CI too: see Kafka.
-func RequireKafka(tb testing.TB) {
-	tb.Helper()
-	kafkaOrSkip(tb)
-}
-
 // RequireS3 does the same for the S3 server.
 func RequireS3(tb testing.TB) {
 	tb.Helper()

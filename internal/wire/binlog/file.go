@@ -31,7 +31,7 @@ func (e *TruncatedError) Error() string {
 // Unwrap makes it an io.ErrUnexpectedEOF.
 func (e *TruncatedError) Unwrap() error { return io.ErrUnexpectedEOF }
 
-// File reads a binary log file: a server's own, or one that a Recorder wrote. It
+// File reads a binary log file: a server's own, or a copy of one. It
 // is a Source. One goroutine may use it at a time.
 type File struct {
 	name   string
@@ -81,7 +81,7 @@ func NewFile(r io.Reader, name string) (*File, error) {
 }
 
 // Offset is where the next event begins, in bytes from the beginning of what is
-// read. That is its position on the server too, unless a Recorder began inside
+// read. That is its position on the server too, unless a copy begins inside
 // the server's file.
 func (f *File) Offset() int64 { return f.framer.offset }
 

@@ -52,7 +52,7 @@ type ReaderConfig struct {
 	// row events of other tables cost a look into a map. Default: all tables.
 	Want func(schema, table string) bool
 	// Describe is called with each new table that is wanted, before its rows,
-	// and may fill in what the log does not hold of its columns; see Catalog.
+	// and may fill in what the log does not hold of its columns, by asking the server.
 	// Its error ends Next. Default: none.
 	Describe func(ctx context.Context, t *Table) error
 	// Executed is what the GTIDs of transactions are added to. Default: what

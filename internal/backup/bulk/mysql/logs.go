@@ -188,9 +188,6 @@ func (l *Logs) open(ctx context.Context) error {
 	return nil
 }
 
-// Position is behind the last event that was given out.
-func (l *Logs) Position() binlog.Position { return l.pos }
-
 // Close closes the segment that is open.
 func (l *Logs) Close() error {
 	if l.file == nil {
