@@ -98,7 +98,7 @@ func TestEachProductCanBeDeleted(t *testing.T) {
 			if err := os.WriteFile(file, overlay, 0o644); err != nil {
 				t.Fatal(err)
 			}
-			vet := exec.CommandContext(t.Context(), "go", "vet", "-overlay", file, "-printf", "./cmd/weir", "./internal/ruler/cmd")
+			vet := exec.CommandContext(t.Context(), "go", "vet", "-overlay", file, "./cmd/weir", "./internal/ruler/cmd")
 			vet.Dir = "../.."
 			if out, err := vet.CombinedOutput(); err != nil {
 				t.Errorf("without %v: %v\n%s", p.folders, err, out)
@@ -337,7 +337,7 @@ func withTag(t *testing.T, tag string, without ...string) {
 			}
 		}
 	}
-	vet := exec.CommandContext(t.Context(), "go", "vet", "-tags", tag, "-printf", "./cmd/weir")
+	vet := exec.CommandContext(t.Context(), "go", "vet", "-tags", tag, "./cmd/weir")
 	vet.Dir = "../.."
 	if out, err := vet.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
