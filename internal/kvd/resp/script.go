@@ -41,8 +41,9 @@ const (
 	remaining                       // how many milliseconds the key still lives if it holds ARGV[1], else 0
 )
 
-// programs are the known scripts in the form of canonical.
-var programs = func() map[string]program {
+// programs returns the known scripts in the form of canonical, which is made when a
+// client sends one: each start of weir, for whatever verb, would pay for it.
+var programs = sync.OnceValue(func() map[string]program {
 	all := map[string]program{}
 	for text, p := range map[string]program{
 		// As the documentation of SET and of Redlock has it; redlock, redsync,
@@ -76,7 +77,7 @@ var programs = func() map[string]program {
 		all[canonical(text)] = p
 	}
 	return all
-}()
+})
 
 var (
 	spaces = regexp.MustCompile(`\s+`)
@@ -127,7 +128,7 @@ func (s *scripts) add(text []byte) (program, string) {
 	if len(text) > maxInline {
 		return 0, sha
 	}
-	p := programs[canonical(string(text))]
+	p := programs()[canonical(string(text))]
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if p != 0 && len(s.bySHA) < maxScripts {

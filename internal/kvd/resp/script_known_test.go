@@ -30,7 +30,7 @@ func TestKnownScripts(t *testing.T) {
 		"if redis.call(\"get--\",KEYS[1])\n\",KEYS[1]) == ARGV[1] then return redis.call(\"del\",KEYS[1]) else return 0 end --":                          0,
 		"": 0,
 	} {
-		if got := programs[canonical(text)]; got != want {
+		if got := programs()[canonical(text)]; got != want {
 			t.Errorf("program %d, want %d: %s", got, want, text)
 		}
 	}
