@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirdb/weir/internal/testkit"
 	"github.com/weirdb/weir/outbox"
 	"github.com/weirdb/weir/outbox/sink/stdout"
 	"github.com/weirdb/weir/outbox/sqlite"
@@ -69,16 +70,13 @@ func relay(t *testing.T, store outbox.Store) string {
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(ctx) }()
-	for {
+	testkit.Eventually(t, "the table is empty", func() bool {
 		status, err := store.Status(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if status.Pending == 0 {
-			break
-		}
-		time.Sleep(time.Millisecond)
-	}
+		return status.Pending == 0
+	})
 	cancel()
 	if err := <-ended; err != nil {
 		t.Fatal(err)

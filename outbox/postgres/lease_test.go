@@ -27,15 +27,16 @@ func (r *rig) lost(l outbox.Lease) {
 // take leads as soon as the server lets go of the last leader's lock.
 func (r *rig) take(s *Store) outbox.Lease {
 	r.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+	var lease outbox.Lease
+	r.eventually("the last leader's lock is free", func() bool {
 		l, err := s.Lead(r.ctx(), 0)
-		if err == nil {
-			return l
-		}
-		if !errors.Is(err, outbox.ErrHeld) || time.Now().After(deadline) {
+		if err != nil && !errors.Is(err, outbox.ErrHeld) {
 			r.Fatal("lead:", err)
 		}
-	}
+		lease = l
+		return err == nil
+	})
+	return lease
 }
 
 func TestLeaseNoticesTheServersDeath(t *testing.T) {

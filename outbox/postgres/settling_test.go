@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"testing"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -116,7 +115,6 @@ func TestTailSaysWhatTheServerKeeps(t *testing.T) {
 	}
 	r.eventually("the log is kept no longer", func() bool {
 		r.exec("CHECKPOINT")
-		time.Sleep(10 * time.Millisecond)
 		return kept() < 1<<20
 	})
 }

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"filippo.io/age"
+
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 // copyRows returns about n bytes of COPY text: numbers, times, words and a few
@@ -407,9 +409,7 @@ func TestAbortFromElsewhere(t *testing.T) {
 		_, err := c.Write(make([]byte, 1<<20))
 		wrote <- err
 	}()
-	for w.Stats().Buffers.FillWaits == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	testkit.Eventually(t, "the write waits", func() bool { return w.Stats().Buffers.FillWaits > 0 })
 	aborted := make(chan error, 1)
 	go func() { aborted <- w.Abort(false) }()
 	if err := <-wrote; !errors.Is(err, errAborted) {

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/cli/clitest"
@@ -110,17 +109,14 @@ func TestKVServe(t *testing.T) {
 		defer stop()
 	}
 	for i, s := range all {
-		ready := false
-		for deadline := time.Now().Add(labtest.Patience); !ready && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		testkit.Await(t, func() bool {
 			res, err := http.Get("http://" + s.admin + "/readyz")
-			if err == nil {
-				ready = res.StatusCode == http.StatusOK
-				_ = res.Body.Close()
+			if err != nil {
+				return false
 			}
-		}
-		if !ready {
-			t.Fatalf("replica %d is not ready:\n%s", i+1, s)
-		}
+			_ = res.Body.Close()
+			return res.StatusCode == http.StatusOK
+		}, func() string { return fmt.Sprintf("replica %d is not ready:\n%s", i+1, s) })
 	}
 	for i, s := range all {
 		stranger := redisClient(s.redis, "")

@@ -12,6 +12,7 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wire"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 // relayed starts replicas 1 and 2, of which 2 reaches 1 through a bad network.
@@ -112,12 +113,12 @@ func TestHalfOpenConnectionIsGivenUpAndMadeAgain(t *testing.T) {
 			downs := seen(two.recorder, func() int { return len(two.downs[1]) })
 			r.Stall(ways...)
 			two.await(t, "the end of the connection", func() bool { return len(two.downs[1]) > downs })
-			poll(t, "a side that has noticed", func() bool { return one.Stats().Silent+two.Stats().Silent > 0 })
+			testkit.Eventually(t, "a side that has noticed", func() bool { return one.Stats().Silent+two.Stats().Silent > 0 })
 			ups := seen(one.recorder, func() int { return one.ups[2] })
 			r.Heal()
 			one.await(t, "up again", func() bool { _, is := one.up[2]; return is && one.ups[2] > ups })
 			two.awaitUp(t, 1)
-			poll(t, "a message", func() bool { // which may be lost with one more connection
+			testkit.Eventually(t, "a message", func() bool { // which may be lost with one more connection
 				_, _ = two.Send(1, numbered(1, 1))
 				return seen(one.recorder, func() bool { return len(one.got[2]) > 0 })
 			})
@@ -144,7 +145,7 @@ func TestFullQueueDropsWhatRaftRepairsAndRefusesTheRest(t *testing.T) {
 	rafts, weaks, dropped := 0, 0, uint64(0) // what was taken, and what was not
 	// Fill the kernel's buffers and the queue. While the writer still finds room in
 	// the former there is soon some in the latter.
-	poll(t, "a full queue", func() bool {
+	testkit.Eventually(t, "a full queue", func() bool {
 		if k, err := two.Send(1, []wire.Message{raft}); k != 1 || err != nil {
 			t.Fatalf("raft message: sent %d, %v", k, err)
 		}
@@ -168,7 +169,7 @@ func TestFullQueueDropsWhatRaftRepairsAndRefusesTheRest(t *testing.T) {
 		return k < 2000
 	})
 	r.Heal()
-	poll(t, "room", func() bool { return two.Stats().Peers[0].Queued == 0 })
+	testkit.Eventually(t, "room", func() bool { return two.Stats().Peers[0].Queued == 0 })
 	mustSend(t, two.to(1), numbered(200+weaks, 1))
 	next := uint64(200)
 	for _, m := range one.awaitCount(t, 2, rafts+weaks+1) {
@@ -218,7 +219,7 @@ func TestClientThatReadsLateIsHeldBack(t *testing.T) {
 		}
 	})
 	n.await(t, "questions", func() bool { return len(n.got[FirstClient]) > 100 })
-	poll(t, "the replica to stop reading", func() bool {
+	testkit.Eventually(t, "the replica to stop reading", func() bool {
 		n.Transport.mu.RLock()
 		defer n.Transport.mu.RUnlock()
 		l := n.links[FirstClient]

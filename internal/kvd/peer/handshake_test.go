@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/kvd/wire"
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 // authority issues certificates for a test.
@@ -157,7 +158,7 @@ func TestHandshakesThatFail(t *testing.T) {
 				t.Errorf("%+v, want %v, remote %v, %q", refused, tt.code, tt.remote, tt.words)
 			}
 			if tt.counts {
-				poll(t, "the count of a refusal", func() bool {
+				testkit.Eventually(t, "the count of a refusal", func() bool {
 					sum := uint64(0)
 					for _, n := range n.Stats().Refused {
 						sum += n

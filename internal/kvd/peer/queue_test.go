@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/kvd/wire"
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 // TestQueueOnItsOwnTime drives the queue by hand. Times are microseconds.
@@ -85,7 +86,7 @@ func TestArtificialLatency(t *testing.T) {
 	for i, n := range nodes {
 		for j := range nodes {
 			if i != j {
-				poll(t, "a round trip", func() bool { return n.RTT(Addr(j+1)).Min > 0 })
+				testkit.Eventually(t, "a round trip", func() bool { return n.RTT(Addr(j+1)).Min > 0 })
 				if got, least := n.RTT(Addr(j+1)).Min, far(uint64(i+1), uint64(j+1))+far(uint64(j+1), uint64(i+1)); got < least {
 					t.Errorf("round trip of %v from %d to %d, must be at least %v", got, i+1, j+1, least)
 				}
@@ -110,14 +111,14 @@ func TestArtificialLatency(t *testing.T) {
 	if took := time.Since(begin); took < 30*time.Millisecond {
 		t.Errorf("answer after %v", took)
 	}
-	poll(t, "a round trip", func() bool { return c.RTT().Min >= 30*time.Millisecond })
+	testkit.Eventually(t, "a round trip", func() bool { return c.RTT().Min >= 30*time.Millisecond })
 }
 
 // TestFixedDelay wants messages to gather for as long as asked.
 func TestFixedDelay(t *testing.T) {
 	const delay = 5 * time.Millisecond
 	nodes := mesh(t, 2, func(o *Options) { o.Delay = delay })
-	poll(t, "a round trip", func() bool { return nodes[0].RTT(2).Min > 0 })
+	testkit.Eventually(t, "a round trip", func() bool { return nodes[0].RTT(2).Min > 0 })
 	// The answer may go with what has been gathering there for a while.
 	if got := nodes[0].RTT(2).Min; got < delay {
 		t.Errorf("round trip of %v, must be at least %v", got, delay)
@@ -133,7 +134,7 @@ func TestFixedDelay(t *testing.T) {
 		nodes[1].recorder.lock.Lock()
 		nodes[1].got[1] = nil
 		nodes[1].recorder.lock.Unlock()
-		poll(t, "the count", func() bool { return nodes[0].Stats().Peers[0].Sent.Calls > before })
+		testkit.Eventually(t, "the count", func() bool { return nodes[0].Stats().Peers[0].Sent.Calls > before })
 		// Sent within the delay, they go together; a ping may go with its own.
 		if calls := nodes[0].Stats().Peers[0].Sent.Calls - before; took < delay && calls > 3 {
 			t.Errorf("%d calls for 10 messages sent within %v", calls, took)
@@ -184,7 +185,7 @@ func TestDelayIsChangedWhileItRuns(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	poll(t, "a round trip that is quicker than the delay that was taken away", func() bool { return trip() < delay })
+	testkit.Eventually(t, "a round trip that is quicker than the delay that was taken away", func() bool { return trip() < delay })
 }
 
 func TestPacerIsNeverEarly(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/weirdb/weir/internal/kvd/wire"
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 func TestMain(m *testing.M) { os.Exit(labtest.Main(m)) }
@@ -134,16 +135,6 @@ func (r *recorder) awaitCount(t testing.TB, from Addr, n int) []wire.Message {
 	r.lock.Lock()
 	defer r.lock.Unlock()
 	return slices.Clone(r.got[from])
-}
-
-// poll waits for what nobody signals, by looking often.
-func poll(t testing.TB, what string, cond func() bool) {
-	t.Helper()
-	for begin := time.Now(); !cond(); time.Sleep(time.Millisecond) {
-		if time.Since(begin) >= patience {
-			t.Fatalf("waited in vain: %s", what)
-		}
-	}
 }
 
 // node is a transport with its recorder.
@@ -278,7 +269,7 @@ func (n *node) to(a Addr) func([]wire.Message) (int, error) {
 func noGoroutines(t *testing.T) {
 	t.Helper()
 	var left string
-	for begin := time.Now(); time.Since(begin) < patience; time.Sleep(time.Millisecond) {
+	testkit.Await(t, func() bool {
 		buf := make([]byte, 1<<20)
 		left = ""
 		for _, g := range strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
@@ -286,11 +277,8 @@ func noGoroutines(t *testing.T) {
 				left += g + "\n\n"
 			}
 		}
-		if left == "" {
-			return
-		}
-	}
-	t.Errorf("goroutines are left:\n%s", left)
+		return left == ""
+	}, func() string { return "goroutines are left:\n" + left })
 }
 
 // on sets what the recorder calls first.

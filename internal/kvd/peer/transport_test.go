@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirdb/weir/internal/kvd/wire"
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 func TestReplicasKnowEachOtherWhenUp(t *testing.T) {
@@ -120,7 +121,7 @@ func TestClient(t *testing.T) {
 		mustSend(t, c.Send, numbered(1+10*i, 10))
 	}
 	checkNumbered(t, r.awaitCount(t, 0, 1000), 1000)
-	poll(t, "round trips of both sides", func() bool { return c.RTT().Min > 0 && n.RTT(FirstClient).Min > 0 })
+	testkit.Eventually(t, "round trips of both sides", func() bool { return c.RTT().Min > 0 && n.RTT(FirstClient).Min > 0 })
 	sent, received := c.Flows()
 	if sent.Messages != 1000 || received.Messages != 1000 {
 		t.Errorf("flows: %+v, %+v", sent, received)
@@ -172,7 +173,7 @@ func TestCloseDoesNotWaitForStrangers(t *testing.T) {
 		}
 		defer func() { _ = nc.Close() }()
 	}
-	poll(t, "their handshakes", func() bool { return len(n.greeting) == 3 })
+	testkit.Eventually(t, "their handshakes", func() bool { return len(n.greeting) == 3 })
 	two := open(t, 2, func(o *Options) { // and one that dials such a one
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -238,7 +239,7 @@ func TestPeersChangeAtRunTime(t *testing.T) {
 	nodes := mesh(t, 2, quick)
 	third := open(t, 3, quick)
 	third.SetPeers(map[uint64]string{1: nodes[0].Addr(), 2: nodes[1].Addr()})
-	poll(t, "a refusal", func() bool { return nodes[0].Stats().Refused[CodeUnknown] > 0 })
+	testkit.Eventually(t, "a refusal", func() bool { return nodes[0].Stats().Refused[CodeUnknown] > 0 })
 	all := map[uint64]string{
 		1: nodes[0].Addr(), 2: nodes[1].Addr(), 3: third.Addr(),
 	}
@@ -258,7 +259,7 @@ func TestPeersChangeAtRunTime(t *testing.T) {
 	}
 	third.await(t, "1 down", func() bool { return len(third.downs[1]) == 1 })
 	before := nodes[0].Stats().Refused[CodeUnknown]
-	poll(t, "another refusal", func() bool { return nodes[0].Stats().Refused[CodeUnknown] > before })
+	testkit.Eventually(t, "another refusal", func() bool { return nodes[0].Stats().Refused[CodeUnknown] > before })
 	if seen(nodes[0].recorder, func() bool { return nodes[0].ups[2] != 1 || len(nodes[0].downs[2]) != 0 }) {
 		t.Error("the connection with 2 has suffered")
 	}
@@ -292,7 +293,7 @@ func TestAllowPeerDecides(t *testing.T) {
 	two := open(t, 2, func(o *Options) {
 		o.Peers, o.RetryMax = map[uint64]string{1: n.Addr()}, 20*time.Millisecond
 	})
-	poll(t, "the reason", func() bool { return strings.Contains(two.Stats().Peers[0].LastErr, "not today") })
+	testkit.Eventually(t, "the reason", func() bool { return strings.Contains(two.Stats().Peers[0].LastErr, "not today") })
 	mu.Lock()
 	allow = true
 	mu.Unlock()
@@ -321,8 +322,8 @@ func TestAllowPeerIsAskedByWhoDials(t *testing.T) {
 		}
 	})
 	one.SetPeers(map[uint64]string{2: two.Addr()})
-	poll(t, "the reason", func() bool { return strings.Contains(two.Stats().Peers[0].LastErr, "it has forgotten") })
-	poll(t, "another attempt", func() bool { return two.Stats().Peers[0].Failures > 1 })
+	testkit.Eventually(t, "the reason", func() bool { return strings.Contains(two.Stats().Peers[0].LastErr, "it has forgotten") })
+	testkit.Eventually(t, "another attempt", func() bool { return two.Stats().Peers[0].Failures > 1 })
 	err := two.SendSnapshot(t.Context(), 1, nil, 0, nil)
 	var refused *HandshakeError
 	if !errors.As(err, &refused) || refused.Code != CodeUnknown || refused.Remote {
@@ -338,7 +339,7 @@ func TestIdIsTakenWhileItsHolderLives(t *testing.T) {
 	twin := open(t, 2, func(o *Options) {
 		o.Peers, o.RetryMax = map[uint64]string{1: nodes[0].Addr()}, 20*time.Millisecond
 	})
-	poll(t, "a refusal", func() bool { return strings.Contains(twin.Stats().Peers[0].LastErr, CodeTaken.String()) })
+	testkit.Eventually(t, "a refusal", func() bool { return strings.Contains(twin.Stats().Peers[0].LastErr, CodeTaken.String()) })
 	if seen(nodes[0].recorder, func() bool { return nodes[0].ups[2] != 1 || len(nodes[0].downs[2]) != 0 }) {
 		t.Error("the first holder has suffered")
 	}
@@ -359,7 +360,7 @@ func TestClientsAreBounded(t *testing.T) {
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
-	poll(t, "room", func() bool { return n.Stats().Clients.Open == 1 })
+	testkit.Eventually(t, "room", func() bool { return n.Stats().Clients.Open == 1 })
 	dialClient(t, n.Addr(), nil)
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/weirdb/weir/internal/kvd/replica"
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/testkit"
 	"github.com/weirdb/weir/kv"
 )
 
@@ -236,17 +237,11 @@ func (c *stormCluster) heal() {
 		n.resume()
 		n.ail(func() { n.hangs = false })
 	}
-	deadline := time.Now().Add(2 * labtest.Patience)
 	for _, n := range c.members() {
-		for {
-			if r, err := n.report(); err == nil && r.Ready {
-				break
-			}
-			if time.Now().After(deadline) {
-				c.t.Fatalf("replica %d is not ready\n%s", n.id(), c.describe())
-			}
-			time.Sleep(20 * time.Millisecond)
-		}
+		testkit.Await(c.t, func() bool {
+			r, err := n.report()
+			return err == nil && r.Ready
+		}, func() string { return fmt.Sprintf("replica %d is not ready\n%s", n.id(), c.describe()) })
 	}
 }
 

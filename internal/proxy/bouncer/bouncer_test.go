@@ -79,16 +79,13 @@ func (r *rig) run(takeOver bool) {
 	go func() {
 		ended <- Run(context.Background(), Options{Config: cfg, Signals: signals, TakeOver: takeOver, Verbose: 1})
 	}()
-	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+	testkit.Eventually(r.t, "the proxy listens", func() bool {
 		conn, err := net.Dial("tcp", "127.0.0.1:"+strconv.Itoa(r.port))
 		if err == nil {
 			_ = conn.Close()
-			return
 		}
-		if time.Now().After(deadline) {
-			r.t.Fatal("the proxy does not listen")
-		}
-	}
+		return err == nil
+	})
 }
 
 func (r *rig) awaitEnd() {

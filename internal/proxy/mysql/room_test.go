@@ -3,7 +3,6 @@ package mysql_test
 import (
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
@@ -56,17 +55,16 @@ func TestNoRoomToMake(t *testing.T) {
 	cfg.MaxConnections = 10
 	server := labtest.MariaDB(t, cfg)
 	w := startFor(t, server, "", nil)
-	for have := 0; have < cfg.MaxConnections+1; { // root is let in once more than others
-		conn, err := mywire.Connect(ctxFor(t), aroundWeir(server))
-		switch {
-		case err == nil:
-			have++
-			defer func() { _ = conn.Close() }()
-		case mywire.CodeOf(err) != mywire.ErrTooManyConnections:
-			t.Fatal(err)
-		default: // one of those that set the server up is still there
-			time.Sleep(5 * time.Millisecond) // between polls
-		}
+	for range cfg.MaxConnections + 1 { // root is let in once more than others
+		eventually(t, "those that set the server up have gone", func() bool {
+			conn, err := mywire.Connect(ctxFor(t), aroundWeir(server))
+			if err == nil {
+				t.Cleanup(func() { _ = conn.Close() })
+			} else if mywire.CodeOf(err) != mywire.ErrTooManyConnections {
+				t.Fatal(err)
+			}
+			return err == nil
+		})
 	}
 	if _, err := w.tryDial(nil); mywire.CodeOf(err) != mywire.ErrTooManyConnections {
 		t.Errorf("login: %v, want %d", err, mywire.ErrTooManyConnections)

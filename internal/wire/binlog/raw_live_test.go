@@ -10,12 +10,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/testkit"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
@@ -313,19 +313,16 @@ func TestEncryptedLogIsReadFromItsServerOnly(t *testing.T) {
 // recovery would need, servers leave where it is, and say so in a warning only.
 func (s target) purge(t *testing.T, c *mywire.Server, file string) {
 	t.Helper()
-	for deadline := time.Now().Add(labtest.Patience); ; time.Sleep(time.Millisecond) {
+	first := ""
+	testkit.Await(t, func() bool {
 		run(t, c, "PURGE BINARY LOGS TO '"+file+"'")
 		files, err := c.Query(t.Context(), "SHOW BINARY LOGS")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if files[0][0].String == file {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s is kept for ever", files[0][0].String)
-		}
-	}
+		first = files[0][0].String
+		return first == file
+	}, func() string { return first + " is kept for ever" })
 }
 
 func TestWhatStandsInTheWayIsNamed(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/testkit"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
@@ -105,25 +106,23 @@ func (s target) database(t testing.TB) (name string, c *mywire.Server) {
 // which moves the end of the log although nobody has changed anything.
 func (s target) quiet(t testing.TB, c *mywire.Server) {
 	t.Helper()
-	for deadline := time.Now().Add(labtest.Patience); s.maria(); time.Sleep(time.Millisecond) {
-		file := s.end(t, c).File
+	if !s.maria() {
+		return
+	}
+	var file, needed string
+	testkit.Await(t, func() bool {
+		file, needed = s.end(t, c).File, ""
 		events, err := c.Query(t.Context(), "SHOW BINLOG EVENTS IN '"+file+"'")
 		if err != nil {
 			t.Fatal(err)
 		}
-		needed := ""
 		for _, e := range events { // file, position, type, server, end, information
 			if e[2].String == "Binlog_checkpoint" {
 				needed = e[5].String
 			}
 		}
-		if needed == file {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s needs %q for ever", file, needed)
-		}
-	}
+		return needed == file
+	}, func() string { return fmt.Sprintf("%s needs %q for ever", file, needed) })
 }
 
 func run(t testing.TB, c *mywire.Server, statements ...string) {

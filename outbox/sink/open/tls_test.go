@@ -28,6 +28,7 @@ import (
 
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/testkit"
 	"github.com/weirdb/weir/outbox"
 	"github.com/weirdb/weir/outbox/sink/open"
 )
@@ -337,25 +338,22 @@ func TestBrokersThatAreNotToBeTrusted(t *testing.T) {
 			for _, c := range bad {
 				b.front.shows(c.cert)
 				// The first call may meet the connection's end, and nothing else.
-				for deadline := time.Now().Add(labtest.Patience); ; time.Sleep(10 * time.Millisecond) {
+				testkit.Await(t, func() bool {
 					err = offer(t.Context(), s)
-					if err == nil || outbox.IsUnavailable(err) && tells(err, c.says) || time.Now().After(deadline) {
-						break
+					if err == nil || outbox.IsUnavailable(err) && tells(err, c.says) {
+						return true
 					}
 					if !outbox.IsUnavailable(err) && !outbox.IsDoubtful(err) {
 						t.Fatalf("then a certificate %s: %v: that spends an attempt", c.name, err)
 					}
-				}
+					return false
+				}, func() string { return fmt.Sprintf("then a certificate %s: %v", c.name, err) })
 				refused("then a certificate "+c.name, c.says, err)
 				b.front.shows(good)
-				for deadline := time.Now().Add(labtest.Patience); ; time.Sleep(10 * time.Millisecond) {
-					if err = offer(t.Context(), s); err == nil {
-						break
-					}
-					if time.Now().After(deadline) {
-						t.Fatal("the certificate is right again:", err)
-					}
-				}
+				testkit.Await(t, func() bool {
+					err = offer(t.Context(), s)
+					return err == nil
+				}, func() string { return fmt.Sprintf("the certificate is right again: %v", err) })
 			}
 		})
 	}

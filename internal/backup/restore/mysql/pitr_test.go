@@ -198,17 +198,16 @@ func (r *rig) rotate() {
 		return
 	}
 	file, _, _ := strings.Cut(r.client("", "SHOW MASTER STATUS"), "\t")
-	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
-		events := r.client("", "SHOW BINLOG EVENTS IN '"+file+"'")
+	events := ""
+	testkit.Await(r.t, func() bool {
+		events = r.client("", "SHOW BINLOG EVENTS IN '"+file+"'")
 		for line := range strings.Lines(events) {
 			if e := strings.Split(strings.TrimSpace(line), "\t"); len(e) == 6 && e[2] == "Binlog_checkpoint" && e[5] == file {
-				return
+				return true
 			}
 		}
-		if time.Now().After(deadline) {
-			r.t.Fatalf("the server still needs logs before %s:\n%s", file, events)
-		}
-	}
+		return false
+	}, func() string { return fmt.Sprintf("the server still needs logs before %s:\n%s", file, events) })
 }
 
 // TestStreamPurged asks for what the server has thrown away.

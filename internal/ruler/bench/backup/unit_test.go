@@ -7,10 +7,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/weirdb/weir/internal/backup/archive"
 	backupdata "github.com/weirdb/weir/internal/ruler/bench/backup/data"
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 func TestPlansNameWhatIsThere(t *testing.T) {
@@ -207,12 +207,10 @@ func TestRunEndsWithItsContext(t *testing.T) {
 		_, err := run(ctx, command("sh", "-c", "touch "+marker+"; sleep 600"))
 		done <- err
 	}()
-	for {
-		if _, err := os.Stat(marker); err == nil {
-			break
-		}
-		time.Sleep(time.Millisecond)
-	}
+	testkit.Eventually(t, "the command runs", func() bool {
+		_, err := os.Stat(marker)
+		return err == nil
+	})
 	cancel()
 	if err := <-done; err == nil || !strings.Contains(err.Error(), context.Canceled.Error()) {
 		t.Errorf("said %v", err)
