@@ -1,6 +1,7 @@
 package lab_test
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -37,5 +38,19 @@ func TestFlushesCountsCommits(t *testing.T) {
 	}
 	if after-before < 50 {
 		t.Errorf("50 commits were counted as %d flushes", after-before)
+	}
+}
+
+// Without a C compiler servers start all the same, and nobody counts their flushes.
+// Neither does whoever has just installed the servers have one.
+func TestServersNeedNoCompiler(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	t.Setenv("PATH", t.TempDir())
+	if lab.WatchesDisks() {
+		t.Fatal("there is a compiler")
+	}
+	pg := labtest.Postgres(t, lab.PostgresConfig{})
+	if n, err := pg.Flushes(); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("%d flushes, %v", n, err)
 	}
 }

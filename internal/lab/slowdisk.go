@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -55,9 +56,13 @@ func watchDisk(ctx context.Context, dir string, watch diskWatch, owner *identity
 }
 
 // Flushes is how often the server has asked the disk to flush since it was
-// started, all its processes together. It needs CountFlushes.
+// started, all its processes together. It is errors.ErrUnsupported for a server that
+// was started without CountFlushes.
 func (s *server) Flushes() (uint64, error) {
 	b, err := os.ReadFile(filepath.Join(s.dir.path, flushCountFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, errors.ErrUnsupported
+	}
 	if err != nil {
 		return 0, fmt.Errorf("read flush count: %w", err)
 	}
@@ -67,16 +72,31 @@ func (s *server) Flushes() (uint64, error) {
 	return binary.NativeEndian.Uint64(b), nil
 }
 
+// WatchesDisks reports whether servers can be started with FsyncLatency and
+// CountFlushes here: the first time, a C compiler is needed.
+func WatchesDisks() bool {
+	if cache, err := cacheDir(); err == nil && isFile(shimFile(cache)) {
+		return true
+	}
+	_, err := findCompiler()
+	return err == nil
+}
+
+// shimFile is the shim's place in the cache.
+func shimFile(cache string) string {
+	sum := sha256.Sum256(shimSource)
+	return filepath.Join(cache, "fsyncdelay-"+hex.EncodeToString(sum[:6])+".so")
+}
+
 // buildShim compiles the shim once per source and keeps it in the cache; when
 // there is no cache, into dir.
 func buildShim(ctx context.Context, dir string) (string, error) {
-	sum := sha256.Sum256(shimSource)
 	cache, err := cacheDir()
 	if err != nil {
 		out := filepath.Join(dir, "fsyncdelay.so")
 		return out, compileShim(ctx, dir, out)
 	}
-	out := filepath.Join(cache, "fsyncdelay-"+hex.EncodeToString(sum[:6])+".so")
+	out := shimFile(cache)
 	if isFile(out) {
 		return out, nil
 	}

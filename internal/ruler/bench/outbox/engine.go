@@ -76,7 +76,7 @@ func (e engine) start(ctx context.Context, d lab.Durability, latency time.Durati
 	switch suite.Engine(e) {
 	case suite.PostgreSQL:
 		return lab.StartPostgres(ctx, lab.PostgresConfig{
-			Durability: d, FsyncLatency: latency, CountFlushes: count, SharedBuffers: "512MB",
+			Durability: d, FsyncLatency: latency, CountFlushes: count && lab.WatchesDisks(), SharedBuffers: "512MB",
 			Settings: map[string]string{"wal_level": "logical", "max_replication_slots": "10", "max_wal_senders": "10", "max_wal_size": "8GB"},
 		})
 	case suite.SQLite:
@@ -91,7 +91,7 @@ func (e engine) start(ctx context.Context, d lab.Durability, latency time.Durati
 		start = lab.StartMySQL
 	}
 	db, err := start(ctx, lab.MySQLConfig{
-		Durability: d, FsyncLatency: latency, CountFlushes: count, BufferPool: "1G",
+		Durability: d, FsyncLatency: latency, CountFlushes: count && lab.WatchesDisks(), BufferPool: "1G",
 		Settings: map[string]string{"innodb_io_capacity": "5000"},
 	})
 	if err != nil {

@@ -99,7 +99,7 @@ func postgres() *engine {
 	return &engine{
 		start: func(ctx context.Context, n needs) (server, error) {
 			return lab.StartPostgres(ctx, lab.PostgresConfig{
-				Durability: lab.Prod, FsyncLatency: n.latency, CountFlushes: true, MaxConnections: n.connections, SharedBuffers: "512MB",
+				Durability: lab.Prod, FsyncLatency: n.latency, CountFlushes: lab.WatchesDisks(), MaxConnections: n.connections, SharedBuffers: "512MB",
 				Settings: map[string]string{"max_wal_size": "8GB"},
 			})
 		},
@@ -123,7 +123,7 @@ func mysql(start func(context.Context, lab.MySQLConfig) (*lab.MySQL, error)) *en
 	return &engine{
 		start: func(ctx context.Context, n needs) (server, error) {
 			db, err := start(ctx, lab.MySQLConfig{
-				Durability: lab.Prod, FsyncLatency: n.latency, CountFlushes: true, MaxConnections: n.connections, BufferPool: "512M",
+				Durability: lab.Prod, FsyncLatency: n.latency, CountFlushes: lab.WatchesDisks(), MaxConnections: n.connections, BufferPool: "512M",
 			})
 			if err != nil {
 				return nil, err

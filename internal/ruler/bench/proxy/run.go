@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/ruler/bench"
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
@@ -75,6 +76,9 @@ func Run(ctx context.Context, o Options) (_ *Outcome, err error) {
 	defer func() { err = errors.Join(err, r.end()) }()
 	if o.DSN != "" && len(o.Plan.SlowFsync) > 0 && len(o.Experiments) == 0 {
 		r.Leave("a slow disk: it needs a server of our own")
+	}
+	if o.DSN == "" && !lab.WatchesDisks() {
+		r.Leave("flushes counted at the disk, in whose place stands the server's own count: that needs a C compiler (apt-get install gcc libc6-dev)")
 	}
 	return r.out, r.Run(ctx, r.steps())
 }
