@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,16 +26,19 @@ const (
 	groupServer  = "Server and clients"
 	groupSharing = "Sharing"
 	groupWrites  = "Writes in groups"
+	groupCache   = "Caching reads"
 	groupLimits  = "Limits"
 	groupAuth    = "Authentication"
 	groupTLS     = "TLS for clients"
 	groupSight   = "Slow statements, traces, audit"
 )
 
-var proxyGroups = []string{groupServer, groupSharing, groupWrites, groupLimits, groupAuth, groupTLS, groupSight, cli.GroupOperation}
+var proxyGroups = []string{groupServer, groupSharing, groupWrites, groupCache, groupLimits, groupAuth, groupTLS, groupSight, cli.GroupOperation}
 
 // proxyOptions lists every option of `weir proxy`.
-func proxyOptions() []cli.Option[proxyConfig] { return append(generalOptions(), limitOptions()...) }
+func proxyOptions() []cli.Option[proxyConfig] {
+	return slices.Concat(generalOptions(), cacheOptions(), limitOptions())
+}
 
 // generalOptions lists those that hold for all users and databases alike.
 func generalOptions() []cli.Option[proxyConfig] {

@@ -74,6 +74,8 @@ func (s *Server[L]) configTable() sight.Table {
 		Setting{Key: "group_limit", Value: o.GroupLimit, Default: d.GroupLimit, Fixed: true},
 		Setting{Key: "rows_lane", Value: !o.NoRowsLane, Default: true},
 		Setting{Key: "solo_lane", Value: !o.NoSoloLane, Default: true},
+		Setting{Key: "cache_size", Value: max(0, o.CacheSize), Default: d.CacheSize},
+		Setting{Key: "cache_max_answer", Value: o.CacheMaxAnswer, Default: d.CacheMaxAnswer},
 		Setting{Key: "loops", Value: o.Loops, Default: d.Loops, Fixed: true},
 		Setting{Key: "max_clients", Value: o.MaxClients, Default: d.MaxClients},
 		Setting{Key: "max_message", Value: o.MaxMessage, Default: d.MaxMessage},

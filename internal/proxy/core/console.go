@@ -202,6 +202,8 @@ func (s *Server[L]) show(ctx context.Context, what string) (sight.Table, error) 
 		return fromSnapshot((*sight.Snapshot).StatementsTable)
 	case "PINS":
 		return fromSnapshot((*sight.Snapshot).PinsTable)
+	case "CACHE":
+		return fromSnapshot((*sight.Snapshot).CacheTable)
 	case "CLIENTS":
 		return s.clientsTable(ctx)
 	case "SERVERS":
@@ -214,7 +216,7 @@ func (s *Server[L]) show(ctx context.Context, what string) (sight.Table, error) 
 		return sight.Table{Cols: []string{"version"}, Rows: [][]string{{"weir " + sight.Version}}}, nil
 	case "HELP":
 		t := sight.Table{Cols: []string{"command"}}
-		all := append(s.side.Shows(), "BATCHES", "CLIENTS", "CONFIG", "DATABASES", "HOSTS", "LISTS", "PINS", "POOLS", "POOL_STATS", "SERVERS", "STATE",
+		all := append(s.side.Shows(), "BATCHES", "CACHE", "CLIENTS", "CONFIG", "DATABASES", "HOSTS", "LISTS", "PINS", "POOLS", "POOL_STATS", "SERVERS", "STATE",
 			"STATEMENTS", "STATS", "STATS_AVERAGES", "STATS_TOTALS", "TOTALS", "USERS", "VERSION")
 		slices.Sort(all)
 		for _, c := range all {

@@ -196,6 +196,13 @@ func (c *Control[L]) run(ctx context.Context, verb string, args []string, text s
 		}
 	}
 	switch verb {
+	case "PAUSE", "RESUME", "RECONNECT", "KILL":
+		s := c.s
+		defer s.Cache.Purge(database) // the servers behind it may be others then
+	}
+	switch verb {
+	case "PURGE":
+		return done, c.purge(args)
 	case "PAUSE":
 		wait, err := c.Hold(ctx, database)
 		if err != nil {
@@ -235,6 +242,22 @@ func (c *Control[L]) run(ctx context.Context, verb string, args []string, text s
 		return c.shutdown(args)
 	}
 	return Answer{}, unknownCommand(text)
+}
+
+// purge empties the cache, or forgets the answers with a tag.
+func (c *Control[L]) purge(args []string) error {
+	switch {
+	case len(args) == 0 || !strings.EqualFold(args[0], "CACHE") || len(args) > 2:
+		return refuse("PURGE CACHE takes a tag, or nothing for all answers")
+	case len(args) == 2:
+		c.s.Cache.PurgeTag(args[1])
+		c.s.Log.Info("console: answers purged", "tag", args[1])
+	default:
+		c.s.Cache.Purge("")
+		c.s.Cache.Sweep()
+		c.s.Log.Info("console: all answers purged")
+	}
+	return nil
 }
 
 // Hold is the first half of PAUSE: it holds back the statements of a database, of all
@@ -395,7 +418,7 @@ func (c *Control[L]) await(ctx context.Context, what string, count func(l L) int
 
 // The commands in the order of HELP.
 var commands = []string{
-	"DISABLE db", "ENABLE db", "KILL [db]", "KILL_CLIENT id", "PAUSE [db]", "RECONNECT [db]", "RELOAD", "RESUME [db]",
+	"DISABLE db", "ENABLE db", "KILL [db]", "KILL_CLIENT id", "PAUSE [db]", "PURGE CACHE [tag]", "RECONNECT [db]", "RELOAD", "RESUME [db]",
 	"SHUTDOWN [WAIT_FOR_SERVERS|WAIT_FOR_CLIENTS]", "SUSPEND", "WAIT_CLOSE [db]",
 }
 

@@ -17,7 +17,10 @@ import (
 // moved has every loop leave the endpoint that connections went to.
 func (s *Server[L]) moved(_, now upstream.Endpoint) {
 	for _, l := range s.Loops {
-		l.Post(func() { l.Moved(now) })
+		l.Post(func() {
+			l.Moved(now)
+			s.Cache.Purge("") // behind what was under way elsewhere
+		})
 	}
 }
 

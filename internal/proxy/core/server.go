@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weirdb/weir/internal/proxy/cache"
 	"github.com/weirdb/weir/internal/proxy/handover"
 	"github.com/weirdb/weir/internal/proxy/netloop"
 	"github.com/weirdb/weir/internal/proxy/session"
@@ -108,6 +109,9 @@ type Server[L EventLoop] struct {
 	// Sockets are listened on in the place of Open's address. To be set before Open.
 	Sockets []Socket
 
+	// Cache has answers to reads that ask for it.
+	Cache *cache.Cache
+
 	// Meet begins the login of a client, whose connection it takes over, on the thread of
 	// a loop; until ends when no more clients are taken. CanMeet reports whether it can
 	// now. Default: nil, and Serve's login leads all. To be set before Serve.
@@ -172,6 +176,8 @@ func (s *Server[L]) Open(engine, listen string, side Side, newLoop func() (L, er
 	s.Handing.s, s.Control.s = s, s
 	s.Log, s.engine, s.side, s.began = o.Log, engine, side, time.Now()
 	s.Teller.init(o)
+	s.Cache = cache.New()
+	s.Cache.Configure(o.CacheSize, o.CacheMaxAnswer)
 	s.DialCtx, s.stopDials = context.WithCancel(context.Background())
 	s.serving, s.stop = context.WithCancel(context.Background())
 	s.accepting, s.stopAccepting = context.WithCancel(s.serving)
@@ -278,6 +284,8 @@ func (s *Server[L]) Serve(ctx context.Context, login func(context.Context, net.C
 func (s *Server[L]) Reloaded(set func(l L)) {
 	o := s.side.Options()
 	s.Places.Apply(o)
+	s.Cache.Purge("") // who may see what may be another matter now
+	s.Cache.Configure(o.CacheSize, o.CacheMaxAnswer)
 	for _, l := range s.Loops {
 		l.Post(func() {
 			set(l)
@@ -405,6 +413,7 @@ func Count[L EventLoop](ctx context.Context, s *Server[L], brief bool) (sight.Sn
 	})
 	s.Teller.counts(&out)
 	s.Forwards.counts(&out)
+	out.Caches = s.Cache.Stats()
 	out.Taken, out.TakenNot = s.Handing.taken.Load(), s.Handing.takenNot.Load()
 	return out, nil
 }

@@ -10,6 +10,7 @@ import (
 // PoolStats counts what a pool has done since the start; see sight.PoolStatus.
 type PoolStats struct {
 	Units, Reads, Grouped, Errors uint64
+	Cached                        uint64 // answered by the cache
 	Transactions                  uint64
 	Assignments                   uint64 // of a backend to a client, or to a statement of its
 	Parses, ServerParses, Binds   uint64 // of prepared statements
@@ -68,6 +69,7 @@ func (st *PoolStats) AddTo(ps *sight.PoolStatus) {
 	ps.Statements += st.Units
 	ps.Reads += st.Reads
 	ps.Grouped += st.Grouped
+	ps.Cached += st.Cached
 	ps.Errors += st.Errors
 	ps.Transactions += st.Transactions
 	ps.Assignments += st.Assignments

@@ -68,6 +68,11 @@ type Options struct {
 	// Batch lists which writes without a hint join a group; the first rule
 	// that fits decides. Default: none do.
 	Batch []BatchRule
+	// CacheSize bounds what is kept of answers to reads that ask for it, in bytes.
+	// Default: 64 MiB; less than 0 keeps none.
+	CacheSize int64
+	// CacheMaxAnswer bounds one of them. Default: 1 MiB, at most CacheSize.
+	CacheMaxAnswer int64
 	// Loops is the number of event loops, each on one thread with pools of its
 	// own. Default: one for each four processors, at least one.
 	Loops int
@@ -146,6 +151,8 @@ func (o Options) WithDefaults() Options {
 	}
 	o.WriteLanes = cmp.Or(o.WriteLanes, 2)
 	o.GroupLimit = cmp.Or(o.GroupLimit, MaxGroup)
+	o.CacheSize = cmp.Or(o.CacheSize, 64<<20)
+	o.CacheMaxAnswer = min(cmp.Or(o.CacheMaxAnswer, 1<<20), max(o.CacheSize, 1))
 	o.Loops = cmp.Or(o.Loops, max(1, runtime.NumCPU()/4))
 	o.MaxClients = cmp.Or(o.MaxClients, 10000)
 	o.MaxMessage = cmp.Or(o.MaxMessage, 1<<30)

@@ -20,17 +20,19 @@ type Source interface {
 type collector struct {
 	sources []Source
 
-	clients, backends, waiting, pinned                 *prometheus.Desc
-	statements, grouped, errors, waits, waitSeconds    *prometheus.Desc
-	timeouts, pins, logins, dials, reruns, replays     *prometheus.Desc
-	strays, stalls, moved, preempted                   *prometheus.Desc
-	latency, wait, server, login                       *prometheus.Desc
-	groups, members, fallbacks, lanes                  *prometheus.Desc
-	shapeRuns, shapeErrors, shapeCost                  *prometheus.Desc
-	shapeRows, shapeSeconds, shapeWait                 *prometheus.Desc
-	paused, disabled, limited                          *prometheus.Desc
-	hostUp, hostCurrent                                *prometheus.Desc
-	slow, spans, forwards                              *prometheus.Desc
+	clients, backends, waiting, pinned                                                                      *prometheus.Desc
+	statements, grouped, errors, waits, waitSeconds                                                         *prometheus.Desc
+	timeouts, pins, logins, dials, reruns, replays                                                          *prometheus.Desc
+	strays, stalls, moved, preempted                                                                        *prometheus.Desc
+	latency, wait, server, login                                                                            *prometheus.Desc
+	groups, members, fallbacks, lanes                                                                       *prometheus.Desc
+	shapeRuns, shapeErrors, shapeCost                                                                       *prometheus.Desc
+	shapeRows, shapeSeconds, shapeWait                                                                      *prometheus.Desc
+	paused, disabled, limited                                                                               *prometheus.Desc
+	hostUp, hostCurrent                                                                                     *prometheus.Desc
+	slow, spans, forwards                                                                                   *prometheus.Desc
+	cacheHits, cacheStale, cacheMisses, cacheShared, cacheSkipped, cacheEntries, cacheBytes, cacheEvictions *prometheus.Desc
+
 	loopBusy, loopTurns, loopSyscalls, bytes, badHints *prometheus.Desc
 	checks, handed                                     *prometheus.Desc
 	listeners, hubs, channels, notified, unheard       *prometheus.Desc
@@ -46,60 +48,68 @@ func Collector(sources ...Source) prometheus.Collector {
 	pool := []string{"database", "user"}
 	with := func(more ...string) []string { return append(append([]string(nil), pool...), more...) }
 	return &collector{
-		sources:      sources,
-		clients:      d("clients", "Client sessions by state.", with("state")...),
-		backends:     d("backends", "Server connections by mode.", with("mode")...),
-		waiting:      d("waiting_statements", "Statements that wait for a backend.", pool...),
-		pinned:       d("pinned_clients", "Clients that keep their backend because of session state.", pool...),
-		statements:   d("statements_total", "Units answered, by path.", with("path")...),
-		grouped:      d("grouped_statements_total", "Writes answered as members of a group.", pool...),
-		errors:       d("errors_total", "Units that the server answered with an error.", pool...),
-		waits:        d("waits_total", "Times that something waited for a backend.", pool...),
-		waitSeconds:  d("wait_seconds_total", "Time spent waiting for a backend.", pool...),
-		timeouts:     d("queue_timeouts_total", "Statements refused because no backend became free in time.", pool...),
-		limited:      d("limited_total", "What a limit has refused or ended, by limit.", with("limit")...),
-		pins:         d("pins_total", "Sessions pinned to a backend, by cause.", with("cause")...),
-		logins:       d("logins_total", "Client logins by outcome.", "outcome"),
-		checks:       d("login_checks_total", "Logins that were let in, by the method of their proof and by what they cost the server: pooled (no connection), dialed (one that weir opened to ask), relayed (one that the server checked them on).", "method", "way"),
-		dials:        d("backend_connections_total", "Server connections by outcome.", with("outcome")...),
-		strays:       d("strays_total", "Server connections that held state which nobody should have left there; closed.", pool...),
-		stalls:       d("stalled_reads_total", "Shared reads that held up those behind them, by a lock or because they are slow.", pool...),
-		moved:        d("moved_reads_total", "Shared reads behind a stalled one that were sent again elsewhere.", pool...),
-		preempted:    d("preempted_reads_total", "Reads that were ended so that others could run, and run again.", pool...),
-		reruns:       d("reruns_total", "Units run again after an error of weir's own making.", pool...),
-		replays:      d("settings_replays_total", "Times that session settings were replayed on a backend.", pool...),
-		latency:      d("latency_seconds", "From the complete message of a client to its answer.", pool...),
-		wait:         d("wait_seconds", "Of that: until the server began with it.", pool...),
-		server:       d("server_seconds", "Of that: from then on.", pool...),
-		login:        d("login_seconds", "From the accepted connection of a client to the end of its login.", "database"),
-		groups:       d("lane_groups_total", "Groups sent by write lanes.", with("kind", "statement")...),
-		members:      d("lane_statements_total", "Statements in those groups.", with("kind", "statement")...),
-		fallbacks:    d("lane_fallbacks_total", "Groups that failed and were run again apart.", with("kind", "statement")...),
-		lanes:        d("lane_concurrency", "Groups that the controller allows in flight now.", with("kind", "statement")...),
-		shapeRuns:    d("statement_runs_total", "Executions by statement shape, busiest hundred.", "verb", "statement"),
-		shapeErrors:  d("statement_errors_total", "Errors by statement shape.", "verb", "statement"),
-		shapeCost:    d("statement_cost_seconds", "Learned cost of a statement shape on the server.", "verb", "statement"),
-		shapeRows:    d("statement_rows_total", "Rows returned or changed, by statement shape.", "verb", "statement"),
-		shapeSeconds: d("statement_seconds_total", "Time from the complete message to the answer, by statement shape.", "verb", "statement"),
-		shapeWait:    d("statement_wait_seconds_total", "Of that: until the server began.", "verb", "statement"),
-		paused:       d("database_paused", "1 if the console has paused the database.", "database"),
-		disabled:     d("database_disabled", "1 if the console has it refuse logins.", "database"),
-		hostUp:       d("host_up", "1 if the host answered when it was last asked, by the role that it has.", "host", "address", "role"),
-		hostCurrent:  d("host_current", "1 if new connections go to the host.", "host", "address"),
-		loopBusy:     d("loop_busy_seconds_total", "Time in which an event loop did not sleep."),
-		loopTurns:    d("loop_turns_total", "Turns of the event loops."),
-		loopSyscalls: d("loop_syscalls_total", "System calls of the event loops on sockets.", "call"),
-		bytes:        d("bytes_total", "Bytes over all sockets.", "direction"),
-		slow:         d("slow_statements_total", "Statements slower than --slow-log: logged, or dropped because the log could not follow.", "outcome"),
-		spans:        d("spans_total", "Spans of traced statements: sent, dropped because too many waited, or failed to be delivered.", "outcome"),
-		forwards:     d("peer_requests_total", "Cancel and KILL of clients of other weirs: sent there, refused because too many were under way, or failed.", "outcome"),
-		handed:       d("sessions_handed_over_total", "Sessions that the process before has handed over: taken, or refused and so ended.", "outcome"),
-		listeners:    d("listeners", "Clients that listen and rest: one connection listens for all of a pool.", pool...),
-		hubs:         d("listen_connections", "Server connections that listen for them.", pool...),
-		channels:     d("listen_channels", "Channels that these connections listen on.", pool...),
-		notified:     d("notifications_total", "Notifications: received by these connections, and delivered to clients.", with("direction")...),
-		unheard:      d("listeners_ended_total", "Clients that were disconnected because the connection that listened for them was lost, or because they did not read their notifications.", pool...),
-		badHints:     d("bad_hints_total", "Hints that could not be used."),
+		sources:        sources,
+		clients:        d("clients", "Client sessions by state.", with("state")...),
+		backends:       d("backends", "Server connections by mode.", with("mode")...),
+		waiting:        d("waiting_statements", "Statements that wait for a backend.", pool...),
+		pinned:         d("pinned_clients", "Clients that keep their backend because of session state.", pool...),
+		statements:     d("statements_total", "Units answered, by path.", with("path")...),
+		grouped:        d("grouped_statements_total", "Writes answered as members of a group.", pool...),
+		errors:         d("errors_total", "Units that the server answered with an error.", pool...),
+		waits:          d("waits_total", "Times that something waited for a backend.", pool...),
+		waitSeconds:    d("wait_seconds_total", "Time spent waiting for a backend.", pool...),
+		timeouts:       d("queue_timeouts_total", "Statements refused because no backend became free in time.", pool...),
+		limited:        d("limited_total", "What a limit has refused or ended, by limit.", with("limit")...),
+		pins:           d("pins_total", "Sessions pinned to a backend, by cause.", with("cause")...),
+		logins:         d("logins_total", "Client logins by outcome.", "outcome"),
+		checks:         d("login_checks_total", "Logins that were let in, by the method of their proof and by what they cost the server: pooled (no connection), dialed (one that weir opened to ask), relayed (one that the server checked them on).", "method", "way"),
+		dials:          d("backend_connections_total", "Server connections by outcome.", with("outcome")...),
+		strays:         d("strays_total", "Server connections that held state which nobody should have left there; closed.", pool...),
+		stalls:         d("stalled_reads_total", "Shared reads that held up those behind them, by a lock or because they are slow.", pool...),
+		moved:          d("moved_reads_total", "Shared reads behind a stalled one that were sent again elsewhere.", pool...),
+		preempted:      d("preempted_reads_total", "Reads that were ended so that others could run, and run again.", pool...),
+		reruns:         d("reruns_total", "Units run again after an error of weir's own making.", pool...),
+		replays:        d("settings_replays_total", "Times that session settings were replayed on a backend.", pool...),
+		latency:        d("latency_seconds", "From the complete message of a client to its answer.", pool...),
+		wait:           d("wait_seconds", "Of that: until the server began with it.", pool...),
+		server:         d("server_seconds", "Of that: from then on.", pool...),
+		login:          d("login_seconds", "From the accepted connection of a client to the end of its login.", "database"),
+		groups:         d("lane_groups_total", "Groups sent by write lanes.", with("kind", "statement")...),
+		members:        d("lane_statements_total", "Statements in those groups.", with("kind", "statement")...),
+		fallbacks:      d("lane_fallbacks_total", "Groups that failed and were run again apart.", with("kind", "statement")...),
+		lanes:          d("lane_concurrency", "Groups that the controller allows in flight now.", with("kind", "statement")...),
+		shapeRuns:      d("statement_runs_total", "Executions by statement shape, busiest hundred.", "verb", "statement"),
+		shapeErrors:    d("statement_errors_total", "Errors by statement shape.", "verb", "statement"),
+		shapeCost:      d("statement_cost_seconds", "Learned cost of a statement shape on the server.", "verb", "statement"),
+		shapeRows:      d("statement_rows_total", "Rows returned or changed, by statement shape.", "verb", "statement"),
+		shapeSeconds:   d("statement_seconds_total", "Time from the complete message to the answer, by statement shape.", "verb", "statement"),
+		shapeWait:      d("statement_wait_seconds_total", "Of that: until the server began.", "verb", "statement"),
+		paused:         d("database_paused", "1 if the console has paused the database.", "database"),
+		disabled:       d("database_disabled", "1 if the console has it refuse logins.", "database"),
+		hostUp:         d("host_up", "1 if the host answered when it was last asked, by the role that it has.", "host", "address", "role"),
+		hostCurrent:    d("host_current", "1 if new connections go to the host.", "host", "address"),
+		loopBusy:       d("loop_busy_seconds_total", "Time in which an event loop did not sleep."),
+		loopTurns:      d("loop_turns_total", "Turns of the event loops."),
+		loopSyscalls:   d("loop_syscalls_total", "System calls of the event loops on sockets.", "call"),
+		bytes:          d("bytes_total", "Bytes over all sockets.", "direction"),
+		slow:           d("slow_statements_total", "Statements slower than --slow-log: logged, or dropped because the log could not follow.", "outcome"),
+		spans:          d("spans_total", "Spans of traced statements: sent, dropped because too many waited, or failed to be delivered.", "outcome"),
+		forwards:       d("peer_requests_total", "Cancel and KILL of clients of other weirs: sent there, refused because too many were under way, or failed.", "outcome"),
+		handed:         d("sessions_handed_over_total", "Sessions that the process before has handed over: taken, or refused and so ended.", "outcome"),
+		listeners:      d("listeners", "Clients that listen and rest: one connection listens for all of a pool.", pool...),
+		hubs:           d("listen_connections", "Server connections that listen for them.", pool...),
+		channels:       d("listen_channels", "Channels that these connections listen on.", pool...),
+		notified:       d("notifications_total", "Notifications: received by these connections, and delivered to clients.", with("direction")...),
+		unheard:        d("listeners_ended_total", "Clients that were disconnected because the connection that listened for them was lost, or because they did not read their notifications.", pool...),
+		cacheHits:      d("cache_hits_total", "Reads answered by the cache with what was no older than their ttl.", "database"),
+		cacheStale:     d("cache_stale_total", "Reads answered by the cache with what was older, up to twice their ttl, while it was fetched again.", "database"),
+		cacheMisses:    d("cache_misses_total", "Reads with a ttl that were fetched from the server.", "database"),
+		cacheShared:    d("cache_shared_total", "Reads with a ttl that waited for what another client fetched.", "database"),
+		cacheSkipped:   d("cache_skipped_total", "Statements with a ttl that are not cached, by reason.", "database", "reason"),
+		cacheEntries:   d("cache_entries", "Answers in the cache, with those that were purged and are not freed yet.", "database"),
+		cacheBytes:     d("cache_bytes", "What they take, with their keys.", "database"),
+		cacheEvictions: d("cache_evictions_total", "Answers that the cache gave up for others.", "database"),
+		badHints:       d("bad_hints_total", "Hints that could not be used."),
 	}
 }
 
@@ -165,7 +175,8 @@ func (c *collector) collect(ch chan<- prometheus.Metric, snap *Snapshot) {
 		gauge(c.backends, float64(p.Laned), db, user, "laned")
 		count(c.statements, float64(p.Reads), db, user, "shared")
 		count(c.statements, float64(p.Grouped), db, user, "grouped")
-		count(c.statements, float64(p.Statements-min(p.Statements, p.Reads+p.Grouped)), db, user, "alone")
+		count(c.statements, float64(p.Cached), db, user, "cached")
+		count(c.statements, float64(p.Statements-min(p.Statements, p.Reads+p.Grouped+p.Cached)), db, user, "alone")
 		count(c.grouped, float64(p.Grouped), db, user)
 		count(c.errors, float64(p.Errors), db, user)
 		count(c.waits, float64(p.Waits), db, user)
@@ -198,11 +209,28 @@ func (c *collector) collect(ch chan<- prometheus.Metric, snap *Snapshot) {
 		ch <- newHistogram(c.wait, p.Wait, snap.Engine, db, user)
 		ch <- newHistogram(c.server, p.Server, snap.Engine, db, user)
 	}
+	c.collectCache(snap, gauge, count)
 	for db, h := range snap.LoginTimes {
 		ch <- newHistogram(c.login, h, snap.Engine, db)
 	}
 	c.collectLanes(snap, gauge, count)
 	c.collectLoops(snap, gauge, count)
+}
+
+func (c *collector) collectCache(snap *Snapshot, gauge, count emitMetric) {
+	for i := range snap.Caches {
+		s := &snap.Caches[i]
+		count(c.cacheHits, float64(s.Hits), s.Database)
+		count(c.cacheStale, float64(s.Stale), s.Database)
+		count(c.cacheMisses, float64(s.Misses), s.Database)
+		count(c.cacheShared, float64(s.Shared), s.Database)
+		count(c.cacheEvictions, float64(s.Evicted), s.Database)
+		gauge(c.cacheEntries, float64(s.Entries), s.Database)
+		gauge(c.cacheBytes, float64(s.Bytes), s.Database)
+		for reason, n := range s.Skipped {
+			count(c.cacheSkipped, float64(n), s.Database, reason)
+		}
+	}
 }
 
 type emitMetric func(d *prometheus.Desc, v float64, labels ...string)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirdb/weir/internal/cli/clitest"
 	"github.com/weirdb/weir/internal/measure"
+	"github.com/weirdb/weir/internal/proxy/cache"
 )
 
 // The page of metrics has all of a proxy that has something to say of each.
@@ -22,6 +23,7 @@ func TestMetricsPage(t *testing.T) {
 		Lanes:      []LaneStatus{{Database: "d", User: "u", Kind: "rows", Text: "INSERT"}},
 		Shapes:     []ShapeStatus{{Verb: "SELECT", Text: "SELECT", Runs: 1, Cost: time.Millisecond}},
 		LoginTimes: map[string]*measure.Hist{"d": new(measure.Hist)},
+		Caches:     []cache.Stats{{Database: "d", Skipped: map[string]uint64{"transaction": 1}}},
 	}
 	p := s.PoolOf("d", "u")
 	p.Pins["listen"], p.Limited["pool_size"], p.Hubs = 1, 1, 1

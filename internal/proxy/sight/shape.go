@@ -51,9 +51,10 @@ const (
 	Alone   Path = iota // on a connection of its own for the time
 	Shared              // beside those of other clients
 	Grouped             // as a member of a group
+	Cached              // not at all: the cache had the answer
 )
 
-func (p Path) String() string { return [...]string{"alone", "shared", "grouped"}[p] }
+func (p Path) String() string { return [...]string{"alone", "shared", "grouped", "cached"}[p] }
 
 // A Run is one statement that was answered.
 type Run struct {
@@ -148,6 +149,9 @@ func (s *Shape) Stalled(now time.Duration) bool { return now < s.stalled }
 // KeepAlone has statements of this shape run on a connection of their client's
 // own, so that what they leave there can be asked for.
 func (s *Shape) KeepAlone() { s.alone, s.apart = true, true }
+
+// KeptAlone reports whether KeepAlone was called.
+func (s *Shape) KeptAlone() bool { return s.alone }
 
 // KeepApart has writes of this shape no longer made rows of one statement.
 func (s *Shape) KeepApart() { s.apart = true }

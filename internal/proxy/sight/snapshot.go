@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirdb/weir/batch"
 	"github.com/weirdb/weir/internal/measure"
+	"github.com/weirdb/weir/internal/proxy/cache"
 	"github.com/weirdb/weir/internal/proxy/netloop"
 )
 
@@ -43,6 +44,7 @@ type Snapshot struct {
 	// Taken are sessions taken over from another process, TakenNot those that were ended
 	// then.
 	Taken, TakenNot uint64
+	Caches          []cache.Stats            // by database
 	LoginTimes      map[string]*measure.Hist // ns, by database, of logins that came to a good end
 }
 
@@ -75,6 +77,7 @@ type PoolStatus struct {
 	Dialing        int
 
 	Statements, Reads, Grouped, Errors uint64
+	Cached                             uint64
 	Transactions                       uint64 // a statement outside of one counts as one
 	Assignments                        uint64 // of a backend to a client; 0 where that is not counted
 	Parses, ServerParses, Binds        uint64 // of prepared statements; 0 where they are not counted

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/weirdb/weir/internal/version"
@@ -86,6 +87,22 @@ func (s *Snapshot) StatementsTable() Table {
 		sh := &shapes[i]
 		t.Add(FingerprintText(sh.Fingerprint), sh.Verb, sh.Runs, sh.Shared, sh.Grouped, sh.Pinned, sh.Errors, sh.Rows,
 			sh.Total, sh.Mean(), sh.Max, sh.Waited(), sh.Cost, sh.MeanBytes, sh.Text)
+	}
+	return t
+}
+
+// CacheTable answers SHOW CACHE.
+func (s *Snapshot) CacheTable() Table {
+	t := Table{Cols: []string{"database", "entries", "bytes", "hits", "stale", "misses", "shared", "evictions", "skipped", "skipped_by_reason"}}
+	for i := range s.Caches {
+		c := &s.Caches[i]
+		var reasons []string
+		all := uint64(0)
+		for _, r := range slices.Sorted(maps.Keys(c.Skipped)) {
+			reasons = append(reasons, fmt.Sprintf("%s=%d", r, c.Skipped[r]))
+			all += c.Skipped[r]
+		}
+		t.Add(c.Database, c.Entries, c.Bytes, c.Hits, c.Stale, c.Misses, c.Shared, c.Evicted, all, strings.Join(reasons, " "))
 	}
 	return t
 }

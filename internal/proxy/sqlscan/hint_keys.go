@@ -31,6 +31,11 @@ func HintKeys() []HintKey {
 		}},
 		{Key: "file", Values: []HintValue{{"PATH", "the source file that the statement comes from", "file:orders.go"}}},
 		{Key: "line", Values: []HintValue{{"N", "the line in that file", "line:42"}}},
-		{Key: "ttl", Values: []HintValue{{"N", "for how many seconds an answer may be kept", "ttl:60"}}},
+		{Key: "ttl", Effect: "lets an answer to a read be kept, and given to others who ask the same", Values: []HintValue{
+			{"N", "an answer up to N seconds old will do, 31536000 at most, with a point if need be (0.5); one up to twice as old is given while a new one is fetched; 0 is none", "ttl:60"},
+		}},
+		{Key: "tag", Effect: "names a cached answer, for `PURGE CACHE`", Values: []HintValue{
+			{"NAME", "a name of up to 64 bytes; it is part of what tells answers apart", "tag:prices"},
+		}},
 	}
 }

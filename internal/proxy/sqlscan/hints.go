@@ -12,7 +12,7 @@ import (
 
 // This is the grammar of hints.
 //
-// A hint is a word "batch" or "key:value", where key is batch, file, line,
+// A hint is a word "batch" or "key:value", where key is batch, file, line, tag,
 // traceparent or ttl in lower case; a value ends at white space or a comma. Hints stand in comments
 // in front of the first token of the text, of either form, in any order. A
 // comment is read for hints if every word of it is a hint, or if it starts with
@@ -26,8 +26,8 @@ import (
 //
 // Of several values for a key the first that can be used counts.
 //
-// Only batch and traceparent have an effect so far: file, line and ttl are read, and
-// reported in Bad as what does nothing. A traceparent that is none, or that goes
+// file and line have no effect so far: they are read, and reported in Bad as what does
+// nothing. A traceparent that is none, or that goes
 // nowhere because no collector is configured, is not reported: the libraries that
 // write it do not address weir.
 
@@ -37,6 +37,9 @@ const maxWindow = time.Second
 
 // maxTTL bounds ttl:N at one year.
 const maxTTL = 365 * 24 * time.Hour
+
+// maxTag bounds tag:NAME.
+const maxTag = 64
 
 // leadingHints reads the comments in trivia, which holds nothing but comments
 // and white space.
@@ -106,7 +109,7 @@ func cutHint(word string) (key, value string, ok bool) {
 	}
 	key, value, ok = strings.Cut(word, ":")
 	switch key {
-	case "batch", "file", "line", "traceparent", "ttl":
+	case "batch", "file", "line", "tag", "traceparent", "ttl":
 		return key, value, ok
 	}
 	return "", "", false
@@ -127,7 +130,7 @@ func wordHints(h *Hints, body string) {
 	for word, rest := nextWord(body); word != ""; word, rest = nextWord(rest) {
 		key, value, ok := cutHint(word)
 		if !ok {
-			h.bad("%s is no hint: known are batch, batch:, file:, line:, traceparent: and ttl:", clip(word))
+			h.bad("%s is no hint: known are batch, batch:, file:, line:, tag:, traceparent: and ttl:", clip(word))
 			continue
 		}
 		h.apply(key, value)
@@ -143,7 +146,7 @@ func commenter(h *Hints, body string) bool {
 	}
 	return forPairs(body, func(key, value string) {
 		switch key {
-		case "batch", "file", "line", "ttl", "traceparent":
+		case "batch", "file", "line", "tag", "ttl", "traceparent":
 		default:
 			return
 		}
@@ -218,7 +221,12 @@ func (h *Hints) apply(key, value string) {
 			h.bad("ttl:%s is not a number of seconds from 0 to %d", clip(value), maxTTL/time.Second)
 		} else if h.TTL == 0 {
 			h.TTL = d
-			h.bad("ttl: has no effect yet: weir caches no reads")
+		}
+	case "tag":
+		if value == "" || len(value) > maxTag {
+			h.bad("tag:%s is not a name of 1 to %d bytes", clip(value), maxTag)
+		} else if h.Tag == "" {
+			h.Tag = value
 		}
 	case "traceparent":
 		if h.Trace == "" {

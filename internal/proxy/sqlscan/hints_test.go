@@ -14,7 +14,6 @@ func window(d time.Duration) BatchHint { return BatchHint{Kind: BatchWindow, Win
 const (
 	noFile = "file: has no effect yet: weir counts by fingerprint alone"
 	noLine = "line: has no effect yet: weir counts by fingerprint alone"
-	noTTL  = "ttl: has no effect yet: weir caches no reads"
 )
 
 func TestHints(t *testing.T) {
@@ -37,8 +36,11 @@ func TestHints(t *testing.T) {
 		{"/* batch:1000 */ select 1", Hints{Batch: window(time.Second)}},
 		// Any order: the reference proxy's defect B8.
 		{"/* batch:10 file:x line:3 */ select 1", Hints{Batch: window(10 * time.Millisecond), File: "x", Line: 3, Bad: []string{noFile, noLine}}},
-		{"/* line:3, file:a/b.go:7 ,ttl:60 batch */ select 1", Hints{Batch: auto, File: "a/b.go:7", Line: 3, TTL: time.Minute, Bad: []string{noLine, noFile, noTTL}}},
-		{"/* prose */ -- more prose\n /* ttl:0.5 */ -- batch\nselect 1", Hints{Batch: auto, TTL: time.Second / 2, Bad: []string{noTTL}}},
+		{"/* line:3, file:a/b.go:7 ,ttl:60 batch */ select 1", Hints{Batch: auto, File: "a/b.go:7", Line: 3, TTL: time.Minute, Bad: []string{noLine, noFile}}},
+		{"/* ttl:60 tag:prices */ select 1", Hints{TTL: time.Minute, Tag: "prices"}},
+		{"select 1 /*ttl='0',tag='a b'*/", Hints{Tag: "a b"}},
+		{"/* tag: ttl:1 */ select 1", Hints{TTL: time.Second, Bad: []string{"tag: is not a name of 1 to 64 bytes"}}},
+		{"/* prose */ -- more prose\n /* ttl:0.5 */ -- batch\nselect 1", Hints{Batch: auto, TTL: time.Second / 2}},
 		{"/* batch:1 */ /* batch:2 */ select 1", Hints{Batch: window(time.Millisecond)}},
 		{" ; /* batch:1 */ select 1", Hints{}}, // not in front of the first token
 
@@ -66,7 +68,7 @@ func TestHints(t *testing.T) {
 		{"/* batch:1e2 */ select 1", Hints{Bad: []string{"batch:1e2 is not auto, off or a number of milliseconds from 0 to 1000"}}},
 		{"/* batch:. */ select 1", Hints{Bad: []string{"batch:. is not auto, off or a number of milliseconds from 0 to 1000"}}},
 		{"/* batch:x batch:5 */ select 1", Hints{Batch: window(5 * time.Millisecond), Bad: []string{"batch:x is not auto, off or a number of milliseconds from 0 to 1000"}}},
-		{"/* batch:10 nightly */ select 1", Hints{Batch: window(10 * time.Millisecond), Bad: []string{"nightly is no hint: known are batch, batch:, file:, line:, traceparent: and ttl:"}}},
+		{"/* batch:10 nightly */ select 1", Hints{Batch: window(10 * time.Millisecond), Bad: []string{"nightly is no hint: known are batch, batch:, file:, line:, tag:, traceparent: and ttl:"}}},
 		{"/* line:x file: ttl:soon */ select 1", Hints{Bad: []string{
 			"line:x is not a line number", "file: has no value", "ttl:soon is not a number of seconds from 0 to 31536000",
 		}}},
@@ -78,7 +80,7 @@ func TestHints(t *testing.T) {
 		{"/*traceparent='" + trace + "'*/ select 1", Hints{Trace: trace}},
 		{"/* batch traceparent:" + trace + " */ select 1", Hints{Trace: trace, Batch: BatchHint{Kind: BatchAuto}}},
 		{"select 1 /* batch='5' , ttl='2' */;", Hints{}},
-		{"select 1; /* batch='5' , ttl='2' */", Hints{Batch: window(5 * time.Millisecond), TTL: 2 * time.Second, Bad: []string{noTTL}}},
+		{"select 1; /* batch='5' , ttl='2' */", Hints{Batch: window(5 * time.Millisecond), TTL: 2 * time.Second}},
 		{`select 1 /*file='it\'s'*/`, Hints{File: "it's", Bad: []string{noFile}}},
 		{"select 1 -- file='x'", Hints{}},
 		{"select 1 /*file='x*/", Hints{}},

@@ -56,6 +56,7 @@ type Hints struct {
 	File  string        // call site, from file:
 	Line  int           // call site, from line:
 	TTL   time.Duration // cache lifetime, from ttl: in seconds
+	Tag   string        // by which a cached answer is purged, from tag:
 	Trace string        // W3C traceparent, from SQLCommenter
 	// Bad has one sentence for each hint that cannot be used or has no effect; nil normally.
 	Bad []string

@@ -15,7 +15,6 @@ import (
 const (
 	noFile = "file: has no effect yet: weir counts by fingerprint alone"
 	noLine = "line: has no effect yet: weir counts by fingerprint alone"
-	noTTL  = "ttl: has no effect yet: weir caches no reads"
 )
 
 func TestHints(t *testing.T) {
@@ -27,7 +26,7 @@ func TestHints(t *testing.T) {
 		"# batch:10\ninsert into t values (1)":                     {Batch: ten},
 		"-- batch:10\ninsert into t values (1)":                    {Batch: ten},
 		"--\tbatch\ninsert into t values (1)":                      {Batch: auto},
-		"-- ttl:60\n# file:a.go\n/* line:7 */ select 1":            {TTL: time.Minute, File: "a.go", Line: 7, Bad: []string{noTTL, noFile, noLine}},
+		"-- ttl:60\n# file:a.go\n/* line:7 */ select 1":            {TTL: time.Minute, File: "a.go", Line: 7, Bad: []string{noFile, noLine}},
 		"/*batch='auto',file='a%2Fb'*/ select 1":                   {Batch: auto, File: "a/b", Bad: []string{noFile}},
 		"select 1 /*line='7'*/":                                    {Line: 7, Bad: []string{noLine}},
 		"select 1; /*line='7'*/ ":                                  {Line: 7, Bad: []string{noLine}},

@@ -1,0 +1,43 @@
+//go:build linux
+
+package proxycmd
+
+import (
+	"errors"
+
+	"github.com/weirdb/weir/internal/cli"
+)
+
+// cacheOptions lists those of the cache.
+func cacheOptions() []cli.Option[proxyConfig] {
+	return []cli.Option[proxyConfig]{
+		{
+			Group: groupCache, Name: "cache-size", Arg: "SIZE", Default: "64MB", Reload: true,
+			Help: "most that answers to reads with the hint ttl take, with unit B, kB, MB or GB (of 1024), for PostgreSQL and for MySQL each; 0 keeps none",
+			Set: func(c *proxyConfig, v string) error {
+				if v == "0" {
+					c.shared.CacheSize = -1
+					return nil
+				}
+				n, err := cli.ParseSize(v)
+				if err == nil && n < 1<<20 {
+					err = errors.New("want 0, or at least 1MB")
+				}
+				c.shared.CacheSize = int64(n)
+				return err
+			},
+		},
+		{
+			Group: groupCache, Name: "cache-max-answer", Arg: "SIZE", Default: "1MB", Reload: true,
+			Help: "longest answer that is kept; a longer one is passed on as it comes",
+			Set: func(c *proxyConfig, v string) error {
+				n, err := cli.ParseSize(v)
+				if err == nil && (n < 1 || n > 64<<20) {
+					err = errors.New("want 1B to 64MB")
+				}
+				c.shared.CacheMaxAnswer = int64(n)
+				return err
+			},
+		},
+	}
+}

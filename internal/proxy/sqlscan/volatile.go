@@ -1,0 +1,58 @@
+package sqlscan
+
+import "strings"
+
+// varyingNames are the functions that leave a session as it is, and so may run in any,
+// but whose result is another with each call, or that do something by themselves: an
+// answer with them is for its own client, at its own time. now() is none: it belongs to
+// the transaction. The list is of those that are volatile in harmlessNames, and of those
+// that look at the connection.
+var varyingNames = func() map[string]struct{} {
+	m := make(map[string]struct{})
+	for name := range strings.FieldsSeq(`
+		array_sample array_shuffle clock_timestamp current_query gen_random_uuid inet_client_addr inet_client_port
+		inet_server_addr inet_server_port pg_advisory_xact_lock pg_advisory_xact_lock_shared pg_backend_pid
+		pg_blocking_pids pg_current_xact_id pg_current_xact_id_if_assigned pg_notification_queue_usage pg_notify
+		pg_try_advisory_xact_lock pg_try_advisory_xact_lock_shared random random_normal timeofday txid_current
+		txid_current_if_assigned uuid_generate_v1 uuid_generate_v1mc uuid_generate_v4 uuidv4 uuidv7`) {
+		m[name] = struct{}{}
+	}
+	return m
+}()
+
+// Varies reports whether a text calls, by name, a function whose result is another with
+// each call, or takes a sample of a table. It errs towards more.
+func (t *Text) Varies() bool {
+	var r Reading
+	var buf [maxName]byte
+	lex := t.lexer()
+	called := false
+	for {
+		tok := lex.next()
+		switch tok.kind {
+		case tokEOF:
+			return r.Unreadable || lex.broken
+		case '(':
+			if called {
+				return true
+			}
+		case tokWord, tokQuoted:
+			if tok.kw == kwTablesample {
+				return true
+			}
+			n := r.name(lex.sql, tok, &buf)
+			_, called = varyingNames[string(buf[:n])]
+			continue
+		}
+		called = false
+	}
+}
+
+// Body is the text without white space and comments at its ends: all of it where it is
+// too long to be cut.
+func (t *Text) Body() string {
+	if n := len(t.tokens); t.cut && n > 0 {
+		return t.sql[t.tokens[0].start:t.tokens[n-1].end]
+	}
+	return t.sql
+}
