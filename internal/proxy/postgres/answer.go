@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"slices"
-	"strings"
 
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/session"
@@ -43,6 +42,12 @@ func (b *backend) OnData(p []byte) int {
 			// A long row is passed on as it comes, so that memory does
 			// not grow with it.
 			if (typ == pgwire.ServerDataRow || typ == pgwire.ServerCopyData) && u != nil && u.kind == unitClient && !u.park && !u.hold {
+				if u.flight != nil {
+					if n <= b.p.l.srv.Cache.MaxAnswer() {
+						break
+					}
+					b.spill(u)
+				}
 				b.pass = n - (len(p) - i)
 				b.emit(u, p[from:])
 				return len(p)
@@ -263,8 +268,11 @@ func (b *backend) emit(u *unit, p []byte) {
 		return
 	}
 	u.bytes += len(p)
-	if u.park || u.hold {
+	if u.park || u.held() {
 		u.resp = append(u.resp, p...)
+		if u.flight != nil && len(u.resp) > b.p.l.srv.Cache.MaxAnswer() {
+			b.spill(u)
+		}
 		return
 	}
 	c := u.c
@@ -349,7 +357,10 @@ func (b *backend) clientError(u *unit, msg []byte) {
 	if u.shape != nil {
 		u.shape.Errors++
 	}
-	if e.Fatal() && u.hold {
+	if e.Fatal() && u.held() {
+		if u.flight != nil {
+			u.drop()
+		}
 		u.hold = false
 		b.emit(u, u.resp)
 	}
@@ -366,72 +377,6 @@ func (b *backend) unlearn(u *unit) {
 			delete(b.prepared, x.st)
 		}
 	}
-}
-
-// shouldRetry tells whether an error is of weir's own making, so that the unit
-// is run again and the client never sees it. Only whole units of which nothing
-// has left can be; the server has rolled back what they did.
-func (b *backend) shouldRetry(u *unit, e *pgwire.Error) bool {
-	c := u.c
-	if c == nil || c.s.Closed || len(u.raw) == 0 || u.park || b.owner != nil || c.inflight != 1+len(c.again) {
-		return false
-	}
-	if again, turnOver := u.turnOver(e); turnOver {
-		return again
-	}
-	if u.retries >= 3 {
-		return false
-	}
-	if u.wrote && c.back.markSeq != c.s.Flushes {
-		return false
-	}
-	switch e.Code {
-	case pgwire.CodeUndefinedStatement:
-		// The statement was lost, for instance by DISCARD in a function.
-		if strings.Contains(e.Message, srvPrefix) {
-			clear(b.prepared)
-			b.Doomed = true
-			return true
-		}
-	case pgwire.CodeFeatureNotSupported:
-		if !strings.Contains(e.Message, "cached plan") {
-			return false
-		}
-		return u.renewStatements()
-	case pgwire.CodeQueryCanceled:
-		return b.hazard && c.back.cancelled != u
-	}
-	return false
-}
-
-// renewStatements replaces the statements that this unit itself parsed, after
-// the server refused a plan because the schema had changed. It reports false if
-// the client relies on a statement from before: then the error is the answer,
-// as it would be directly.
-func (u *unit) renewStatements() bool {
-	p := u.c.p
-	own := false
-	for i := range u.ops {
-		if o := &u.ops[i]; o.kind == pgwire.ClientParse {
-			own = true
-			old := o.st
-			fresh := p.stmts.renew(old)
-			for j := range u.ops {
-				if u.ops[j].st == old {
-					u.ops[j].st = fresh
-				}
-			}
-			u.c.stmts.replace(old, fresh)
-		}
-	}
-	if !own {
-		for i := range u.ops {
-			if st := u.ops[i].st; st != nil {
-				p.stmts.renew(st)
-			}
-		}
-	}
-	return own
 }
 
 // hiddenMessage handles the answer to weir's own query.
@@ -502,6 +447,9 @@ func (c *client) answered(b *backend, u *unit, status byte) {
 		c.back.settled(b, u, status)
 	} else {
 		c.inflight--
+		if !u.read {
+			c.cached.mark() // a write of a lane that has run apart
+		}
 		if status != pgwire.StatusIdle {
 			c.fatal(pgwire.NewFatal(pgwire.CodeInternalError, "weir did not see that a statement begins a transaction, which is rolled back"))
 		}
@@ -561,6 +509,7 @@ func (bk *back) settled(b *backend, u *unit, status byte) {
 	if c.texts.makes && status == pgwire.StatusIdle && b.Depth() == 0 && c.cur == nil {
 		c.p.proof.ended(c, c.l.Now)
 	}
+	c.cached.ran(u, status)
 	c.settings.restoreStart(b, u)
 	c.settings.settle(b, u, before)
 	if status == pgwire.StatusIdle && c.texts.bodies && b.Depth() == 0 && c.cur == nil {
@@ -581,6 +530,7 @@ func (bk *back) grouped(u *unit) {
 	c.inflight--
 	c.idleSince = c.l.Now
 	c.stats.grouped++
+	c.cached.mark()
 	if u.failed {
 		c.stats.errors++
 		c.stmts.unparse(u)

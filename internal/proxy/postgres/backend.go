@@ -365,12 +365,18 @@ func (b *backend) ready(u *unit, status byte) {
 		} else if u.park {
 			// answered when its group is complete
 		} else if u.c != nil && !u.c.s.Closed {
-			if u.hold {
+			if u.held() {
 				u.c.s.Write(u.resp)
+			}
+			if u.flight != nil {
+				u.land(status)
 			}
 			u.c.answered(b, u, status)
 			l.recycle(u)
 		} else {
+			if u.refresh {
+				b.p.refreshes.answered(u, status)
+			}
 			l.recycle(u)
 		}
 	}
@@ -471,6 +477,8 @@ func (b *backend) OnClosed(err error) {
 			u.grp.lost(u, e)
 		case u.park:
 			ln.lost(u, e)
+		case u.refresh:
+			p.refreshes.lost(u)
 		case u.c == nil || u.c.s.Closed || u.c == owner:
 		default:
 			u.c.lost(u, e)

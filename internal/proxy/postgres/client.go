@@ -5,6 +5,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/weirdb/weir/internal/proxy/cache"
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/netloop"
 	"github.com/weirdb/weir/internal/proxy/session"
@@ -30,6 +31,7 @@ type client struct {
 	settings  settings    // of the session
 	diag      diagnostics // its warnings
 	moving    moving      // to another process
+	cached    caching     // its reads with a ttl
 	listens   listening   // what it listens on, also where it has no backend and no pin: see elsewhere
 
 	id    uint32 // for cancel requests, with secret
@@ -61,7 +63,7 @@ type client struct {
 func newClient(l *loop) *client {
 	c := &client{l: l, tx: pgwire.StatusIdle}
 	c.login.c, c.transport.c, c.router.c, c.fwd.c, c.back.c = c, c, c, c, c
-	c.pins.c, c.stmts.c, c.texts.c, c.settings.c, c.diag.c, c.moving.c, c.listens.c = c, c, c, c, c, c, c
+	c.pins.c, c.stmts.c, c.texts.c, c.settings.c, c.diag.c, c.moving.c, c.listens.c, c.cached.c = c, c, c, c, c, c, c, c
 	return c
 }
 
@@ -108,6 +110,8 @@ func (c *client) lost(u *unit, e *pgwire.Error) {
 	c.inflight--
 	c.stats.errors++
 	c.stmts.unparse(u) // whatever the server made of it, the names are free
+	c.cached.mark()
+	c.cached.leave((*cache.Flight).Fail)
 	if u.wrote && u.bytes > 0 {
 		// Part of the answer has left: the session cannot be continued.
 		f := *e
@@ -162,6 +166,7 @@ func (c *client) OnClosed(err error) {
 	c.stmts.byName, c.stmts.unnamed = nil, nil
 	c.transport.freeSource()
 	c.listens.forget()
+	c.cached.leave((*cache.Flight).Leave)
 	if b := c.link; b != nil {
 		c.link = nil
 		b.orphaned()
@@ -207,6 +212,7 @@ func (c *client) Tick() {
 	limits := &c.p.Limits
 	c.transport.checkReading()
 	c.listens.Tick()
+	c.cached.tick()
 	if c.s.Closed {
 		return
 	}

@@ -221,6 +221,7 @@ func (fw *forwarder) query(n int, p []byte) int {
 	if info.Effects.Has(sqlscan.EffDDL) {
 		reached = c.reaching(c.texts.lexical().reads(text(sql)))
 	}
+	c.cached.linked(&info)
 	u := fw.open()
 	u.reached = reached
 	c.stmts.unname("") // as the server does
@@ -259,6 +260,9 @@ func (fw *forwarder) parse(n int, p []byte) int {
 		st = c.p.stmts.long(body[rest:], c.texts.lexical(), info)
 	} else {
 		st = c.p.stmts.of(c, body[rest:])
+	}
+	if why := c.cached.whyNot(&st.info); why != 0 {
+		c.cached.tell(why) // there is no telling in the middle of its answers
 	}
 	u := fw.open()
 	if c.stmts.borrows(&st.info.Statement) {
@@ -340,6 +344,9 @@ func (fw *forwarder) bind(n int, p []byte) int {
 	var reached []*reach
 	if st != nil && st.info.Effects.Has(sqlscan.EffDDL) {
 		reached = c.reaching(st.asRead)
+	}
+	if st != nil {
+		c.cached.linked(info)
 	}
 	u := fw.open()
 	u.statements++

@@ -20,6 +20,8 @@ type loop struct {
 	units  []*unit           // for reuse
 	text   sqlscan.Text      // the text that is being judged
 	scans  uint64            // texts that were read
+
+	cacheKey []byte // of the statement that the cache was asked about last
 }
 
 // Drain implements netloop.Owner. Who waits for a backend gets none any more.

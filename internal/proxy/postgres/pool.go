@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weirdb/weir/internal/proxy/cache"
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/sight"
@@ -32,6 +33,9 @@ type pool struct {
 
 	settings *session.Table
 	stmts    interned
+
+	answers   *cache.Database // the cache, for the database
+	refreshes refreshes
 
 	lanes    lanes
 	tables   tableCache
@@ -66,6 +70,7 @@ func (l *loop) pool(key poolKey) *pool {
 		proof:    l.proof(key.database),
 	}
 	p.greetings = greetings{p: p, greeting: make(map[*session.Set][]pgwire.Param)}
+	p.answers, p.refreshes.p = l.srv.Cache.Of(key.database), p
 	p.sharing.p, p.alone.p, p.probe.p, p.audits.p, p.lanes = p, p, p, p, lanes{p: p, all: make(core.Lanes[laneKey, *lane])}
 	p.Init(p, &l.srv.Places, &l.Loop.Loop, &l.Agenda, &l.srv.Background, l.srv.DialCtx)
 	p.stmts = interned{proof: p.proof, shapes: l.Shapes, text: &l.text, scans: &l.scans, byKey: make(map[string]*stmt)}

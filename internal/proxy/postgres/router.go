@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weirdb/weir/internal/proxy/cache"
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/sight"
@@ -23,12 +24,23 @@ func (rt *router) extended(p []byte) int {
 	used, verdict := rt.collect(u, p)
 	if verdict == collected {
 		rt.partialDue = false
+		if u.ttl > 0 {
+			switch c.cached.extended(u, p[:used]) {
+			case cachedWaits:
+				c.l.recycle(u)
+				return 0
+			case cachedDone:
+				c.l.recycle(u)
+				return used
+			}
+		}
 		if c.inflight > 0 && !(u.shared() && rt.mayFollow() && !u.stalled(c.l.Now)) {
 			verdict = collectMore
 		} else if rt.sendWhole(u, p[:used]) {
 			return used
 		} else {
 			verdict = collectAlone
+			c.cached.leave((*cache.Flight).Leave)
 		}
 	}
 	if verdict == collectBad {
@@ -160,6 +172,7 @@ func (rt *router) collect(u *unit, p []byte) (used int, v collectVerdict) {
 			o.name, o.rest = o.off+head+int32(at), o.off+head+int32(rest)
 			c.p.stmts.current(o.st)
 			u.effects |= o.st.info.Effects
+			u.ttl = max(u.ttl, o.st.info.Hints.TTL)
 		case pgwire.ClientDescribe, pgwire.ClientClose:
 			m, err := pgwire.ParseDescribe(body)
 			if err != nil {
@@ -408,11 +421,20 @@ func (rt *router) query(n int, p []byte) int {
 	switch routeOf(&info.Statement) {
 	case routeRead:
 		sh := c.texts.shape(text(sql), &info)
+		if info.Hints.TTL > 0 {
+			switch rt.cachedQuery(p[:n], text(sql), &info, sh) {
+			case cachedWaits:
+				return 0
+			case cachedDone:
+				return n
+			}
+		}
 		if !sh.Sharable() {
 			if c.inflight > 0 {
 				return 0
 			}
 			if c.crowded() {
+				c.cached.leave((*cache.Flight).Leave)
 				return rt.needBackend(false)
 			}
 			c.stmts.unname("")
@@ -452,11 +474,21 @@ func (rt *router) query(n int, p []byte) int {
 	return rt.needBackend(info.Effects.Has(sqlscan.EffSequenceRead))
 }
 
+// cachedQuery looks for the answer to a simple query, which is a read.
+func (rt *router) cachedQuery(raw []byte, sql string, info *reading, sh *sight.Shape) cached {
+	u := rt.c.l.newUnit(unitClient)
+	u.simple, u.shape = true, sh
+	u.follow(rt.c, info, sql)
+	did := rt.c.cached.query(u, raw, sql, info)
+	rt.c.l.recycle(u)
+	return did
+}
+
 // unitOf makes a unit of whole messages, which it copies.
 func (rt *router) unitOf(p []byte) *unit {
 	c := rt.c
 	u := c.l.newUnit(unitClient)
-	u.c = c
+	u.c, u.flight = c, c.cached.made()
 	u.raw = append(u.raw[:0], p...)
 	u.queuedAt = c.l.Now
 	c.inflight++

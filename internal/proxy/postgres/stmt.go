@@ -65,7 +65,11 @@ type stmt struct {
 	set    *session.Set
 	as     lexical
 	asRead string // its text as weir reads it: see lexical.reads
-	stale  bool   // the server refused its plan after a change of the schema
+	// body is its text without comments around it, and volatile whether it calls a function
+	// whose result changes by itself: for the cache, when it was first asked.
+	body     string
+	volatile bool
+	stale    bool // the server refused its plan after a change of the schema
 }
 
 // srvPrefix begins the name of every statement that weir prepares.

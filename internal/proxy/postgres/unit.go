@@ -3,6 +3,7 @@ package postgres
 import (
 	"time"
 
+	"github.com/weirdb/weir/internal/proxy/cache"
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/sight"
 	"github.com/weirdb/weir/internal/proxy/sqlscan"
@@ -26,7 +27,8 @@ type unit struct {
 	// limited: an Execute asks for so many rows. Drivers do so where they want none:
 	// pgJDBC's executeUpdate asks for one.
 	limited bool
-	row     span // ... of a text rows lane: the row within raw
+	ttl     time.Duration // that a statement of it asks for
+	row     span          // ... of a text rows lane: the row within raw
 	shape   *sight.Shape
 	trace   *sight.Trace // of a statement that is traced
 	sql     string       // the last statement's text, where it is to be told
@@ -58,6 +60,8 @@ type unit struct {
 	waited    time.Duration // for locks, in earlier turns
 	preempted bool          // weir has cancelled it, to run it again
 	hold      bool          // the answer is kept in resp until it is whole
+	flight    *cache.Flight // the answer is for the cache, too, and held
+	refresh   bool          // ... : for nobody else
 
 	// Effects that hold from the moment when the unit has succeeded.
 	sets    []sqlscan.SetClause

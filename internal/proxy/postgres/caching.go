@@ -1,0 +1,471 @@
+package postgres
+
+import (
+	"bytes"
+	"time"
+
+	"github.com/weirdb/weir/internal/proxy/cache"
+	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/proxy/sight"
+	"github.com/weirdb/weir/internal/proxy/sqlscan"
+	"github.com/weirdb/weir/internal/wire/pgwire"
+)
+
+// This file is reads with a ttl: those that package cache may answer.
+//
+// What may be kept is what may run in a shared pipeline, by the same proof: a client
+// that owns no backend and has nothing under way sends one read whose text and names
+// show no effect. Its answer can depend on the data, on the text and parameters, on the
+// user and database, and on the settings of the session, all of which the key holds.
+//
+//	router ── Ask ──► Hit ────────────────────────► the server's bytes, as they were
+//	                  Refresh ── as Hit, and a unit of nobody's runs the statement
+//	                  Lead ────► the unit runs as ever, its answer is held until it is whole
+//	                  Follow ──► its bytes stay in the socket's buffer until the leader's
+//	                             unit has ended, and are looked at again
+//
+// An answer that grows past --cache-max-answer is let go on as it comes (spill).
+
+// caching is what a client has to do with the cache.
+type caching struct {
+	c *client
+
+	wrote   uint64 // moment of the last write; see cache.Mark
+	writes  bool   // has written in the transaction under way
+	changes bool   // ... : the schema
+
+	lead   *cache.Flight // that its unit under way ends
+	next   *cache.Flight // the same, until that unit is made
+	follow *cache.Flight // that it waits for, in stateWaiting
+	// landed is what has become of the flight that it has waited for, got its answer.
+	// Both are for the statement that still is in the socket's buffer.
+	landed *cache.Flight
+	got    *cache.Answer
+}
+
+// A cached is what becomes of a statement with a ttl.
+type cached uint8
+
+const (
+	cachedNot   cached = iota // it runs; its unit ends a flight, if it has one
+	cachedWaits               // its bytes are looked at again
+	cachedDone                // it is answered
+)
+
+// query looks for the answer to a simple query, which is a read. raw is its message, u a
+// unit of nobody's yet, for what is counted.
+func (ca *caching) query(u *unit, raw []byte, sql string, info *reading) cached {
+	c := ca.c
+	if c.inflight > 0 {
+		return cachedWaits // until its earlier ones are answered
+	}
+	t := c.texts.asRead(sql)
+	if t.Varies() {
+		return ca.skip(cache.SkipVolatile)
+	}
+	body := sql
+	if t.String() == sql {
+		body = t.Body()
+	}
+	key := append(ca.key(&info.Hints), 'Q')
+	return ca.ask(u, raw, cache.AppendField(key, body), &info.Hints)
+}
+
+// extended looks for the answer to a whole unit of extended messages, which raw holds.
+func (ca *caching) extended(u *unit, raw []byte) cached {
+	c := ca.c
+	switch {
+	case c.inflight > 0:
+		return cachedWaits
+	case !c.texts.bytewise || c.p.facts.silent || !u.reads() || u.limited:
+		return cachedNot // and counted when it has a backend
+	case !u.plain(raw):
+		return ca.skip(cache.SkipMessages)
+	}
+	var bind *op
+	describe := byte('-')
+	for i := range u.ops {
+		switch o := &u.ops[i]; o.kind {
+		case pgwire.ClientBind:
+			bind = o
+		case pgwire.ClientDescribe:
+			describe = 'D'
+		}
+	}
+	st := bind.st
+	if st.learnBody(); st.volatile {
+		return ca.skip(cache.SkipVolatile)
+	}
+	u.shape = st.shape
+	u.follow(c, &st.info, st.sql)
+	h := &st.info.Hints
+	key := append(ca.key(h), 'E', describe)
+	key = cache.AppendField(key, st.body)
+	key = cache.AppendField(key, st.tail[len(st.sql)+1:]) // types of parameters
+	did := ca.ask(u, raw, append(key, raw[bind.rest:bind.end]...), h)
+	u.flight = ca.made()
+	return did
+}
+
+// plain tells whether the unit runs one statement in the unnamed portal and nothing else.
+func (u *unit) plain(raw []byte) bool {
+	if !u.plainInsert() {
+		return false
+	}
+	for i := range u.ops {
+		o := &u.ops[i]
+		body := raw[o.off+pgwire.HeaderLen : o.end]
+		switch o.kind {
+		case pgwire.ClientBind, pgwire.ClientExecute:
+			if body[0] != 0 {
+				return false
+			}
+		case pgwire.ClientDescribe:
+			if len(body) != 2 {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// learnBody reads, once, what the cache has to know of the statement.
+func (st *stmt) learnBody() {
+	if st.body != "" {
+		return
+	}
+	var t sqlscan.Text
+	t.Read(st.asRead)
+	st.volatile = t.Varies()
+	if st.body = st.sql; st.asRead == st.sql {
+		st.body = t.Body()
+	}
+}
+
+// key begins a key: all that an answer depends on but the statement itself.
+func (ca *caching) key(h *sqlscan.Hints) []byte {
+	c := ca.c
+	lex := c.texts.lexical()
+	key := c.l.cacheKey[:0]
+	for _, part := range [...]string{c.p.key.database, c.p.key.user, c.set.Key(), lex.encoding, lex.conforming, h.Tag} {
+		key = cache.AppendField(key, part)
+	}
+	return key
+}
+
+// ask asks the cache. With cachedNot the unit that runs the statement is to have the
+// flight of lead, if there is one.
+func (ca *caching) ask(u *unit, raw, key []byte, h *sqlscan.Hints) cached {
+	c := ca.c
+	c.l.cacheKey = key[:0]
+	landed, got := ca.landed, ca.got
+	ca.landed, ca.got = nil, nil
+	switch {
+	case len(key) > cache.MaxKey:
+		return ca.skip(cache.SkipKey)
+	case c.mode() != session.ModeAuto:
+		return ca.skip(cache.SkipMode)
+	case landed == nil || !landed.Is(key):
+	case got == nil:
+		return cachedNot // errors are not shared
+	default:
+		return ca.answer(u, got, c.queuedAt)
+	}
+	q := cache.Query{Key: key, Database: c.p.answers, TTL: h.TTL, Tag: h.Tag, After: ca.wrote, Now: c.l.Now}
+	for {
+		role, a, f := c.l.srv.Cache.Ask(&q)
+		switch role {
+		case cache.Hit:
+			return ca.answer(u, a, c.l.Now)
+		case cache.Refresh:
+			c.p.refreshes.run(u, raw, c.set, f)
+			return ca.answer(u, a, c.l.Now)
+		case cache.Lead:
+			ca.lead, ca.next = f, f
+			return cachedNot
+		case cache.Follow:
+			if ca.wait(f) {
+				return cachedWaits
+			}
+		default:
+			return ca.tell(q.Why)
+		}
+	}
+}
+
+// wait has the client wait for a flight. It reports false if that has ended.
+func (ca *caching) wait(f *cache.Flight) bool {
+	c := ca.c
+	if !f.Wait(func(how cache.Outcome, a *cache.Answer) {
+		c.l.Post(func() { ca.woken(f, how, a) })
+	}) {
+		return false
+	}
+	ca.follow = f
+	c.state, c.queuedAt = stateWaiting, c.l.Now
+	return true
+}
+
+// woken is called when the flight has ended.
+func (ca *caching) woken(f *cache.Flight, how cache.Outcome, a *cache.Answer) {
+	c := ca.c
+	if ca.follow != f || c.s.Closed {
+		return // it was cancelled, or has waited too long
+	}
+	ca.follow = nil
+	if how != cache.Abandoned {
+		ca.landed = f
+	}
+	if how == cache.Landed {
+		ca.got = a
+	}
+	c.state.leave(stateWaiting)
+	c.resume()
+}
+
+// tick bounds the wait for a flight. The statement runs by itself then.
+func (ca *caching) tick() {
+	c := ca.c
+	if limit := c.p.Limits.QueueTimeout; ca.follow != nil && limit > 0 && c.l.Now-c.queuedAt > limit {
+		ca.woken(ca.follow, cache.Failed, nil)
+	}
+}
+
+// answer gives the client what the cache has for a unit, which is not sent. The client
+// has waited for it since then.
+func (ca *caching) answer(u *unit, a *cache.Answer, since time.Duration) cached {
+	c := ca.c
+	if u.simple {
+		c.stmts.unname("") // as the server does
+	} else {
+		names := u.parsed
+		u.parsed = u.parsed[:0]
+		for _, n := range names {
+			c.stmts.rename(u, n)
+		}
+		if u.ops[0].kind == pgwire.ClientParse {
+			c.s.Write(parseComplete)
+		}
+	}
+	c.reply(a.Bytes)
+	c.stats.units++
+	c.p.Stats.Cached++
+	c.p.Stats.Transactions++
+	u.c, u.queuedAt, u.bytes, u.tuples = c, since, len(a.Bytes), a.Rows
+	c.p.count(u, sight.Cached)
+	return cachedDone
+}
+
+// skip counts a statement with a ttl that is not cached, and tells the client.
+func (ca *caching) skip(why cache.Skip) cached {
+	ca.c.p.answers.Skipped(why)
+	return ca.tell(why)
+}
+
+func (ca *caching) tell(why cache.Skip) cached {
+	ca.c.diag.complain(why.Told())
+	return cachedNot
+}
+
+// linked counts a statement that runs on a backend of the client's own.
+func (ca *caching) linked(info *reading) {
+	if why := ca.whyNot(info); why != 0 {
+		ca.skip(why)
+	}
+}
+
+// whyNot is why a statement on a backend of the client's own is not cached; 0 if it does
+// not ask for it.
+func (ca *caching) whyNot(info *reading) cache.Skip {
+	c := ca.c
+	switch {
+	case info.Hints.TTL == 0:
+		return 0
+	case c.tx != pgwire.StatusIdle:
+		return cache.SkipTransaction
+	case c.mode() != session.ModeAuto:
+		return cache.SkipMode
+	case info.unread != "" || info.Effects.Has(sqlscan.EffUnknown|sqlscan.EffEncoding) || !c.link.bytewise || c.p.facts.silent:
+		return cache.SkipUnread
+	case routeOf(&info.Statement) != routeRead:
+		return cache.SkipStatement
+	case c.pins.held != 0:
+		return cache.SkipSession
+	}
+	return cache.SkipMessages
+}
+
+// readEffects are the effects of statements that leave data as they are.
+const readEffects = sqlscan.EffBackslash | sqlscan.EffTx | sqlscan.EffSet | sqlscan.EffSessionRead | sqlscan.EffSleep
+
+// ran notes that a unit of the linked client has ended: whether it may have written, when
+// that may have become visible, and a change of the schema.
+func (ca *caching) ran(u *unit, status byte) {
+	c := ca.c
+	ca.writes = ca.writes || u.effects&^readEffects != 0 || c.pins.held != 0
+	if u.effects.Has(sqlscan.EffDDL) && (!u.effects.Has(sqlscan.EffTemp) || u.effects.Has(sqlscan.EffMulti)) {
+		ca.changes = true
+	}
+	if status != pgwire.StatusIdle {
+		return
+	}
+	if ca.changes {
+		ca.changes = false
+		c.l.srv.Cache.Purge(c.p.key.database)
+	}
+	if ca.writes {
+		ca.writes = false
+		ca.wrote = c.l.srv.Cache.Mark()
+	}
+}
+
+// mark notes that something was written, or may have been.
+func (ca *caching) mark() { ca.wrote = ca.c.l.srv.Cache.Mark() }
+
+// leave ends what the client has to do with flights, since its unit is gone; how is what
+// becomes of the one that it leads.
+func (ca *caching) leave(how func(*cache.Flight)) {
+	ca.follow, ca.next = nil, nil
+	if f := ca.lead; f != nil {
+		ca.lead = nil
+		how(f)
+	}
+}
+
+// made returns the flight of a unit that is made now, if it is the one that is to end it.
+func (ca *caching) made() *cache.Flight {
+	f := ca.next
+	ca.next = nil
+	return f
+}
+
+// land ends the flight of a unit that was answered.
+func (u *unit) land(status byte) {
+	f := u.flight
+	u.flight = nil
+	if u.c != nil {
+		u.c.cached.lead = nil
+	}
+	resp := u.resp
+	if !u.simple && u.ops[0].kind == pgwire.ClientParse {
+		resp = bytes.TrimPrefix(resp, parseComplete)
+	}
+	switch {
+	case u.failed, status != pgwire.StatusIdle:
+		f.Fail()
+	case !rowsOnly(resp):
+		f.Refuse(cache.SkipAnswer)
+	default:
+		f.Keep(resp, u.tuples, nil)
+	}
+}
+
+// rowsOnly reports whether an answer is whole, and holds nothing but what any client that
+// asks the same would get.
+func rowsOnly(p []byte) bool {
+	for {
+		typ, n, ok := pgwire.Peek(p)
+		if !ok || n > len(p) {
+			return false
+		}
+		switch typ {
+		case pgwire.ServerBindComplete, pgwire.ServerRowDescription, pgwire.ServerNoData, pgwire.ServerDataRow, pgwire.ServerCommandComplete:
+		case pgwire.ServerReady:
+			return n == len(p)
+		default:
+			return false
+		}
+		p = p[n:]
+	}
+}
+
+// drop ends the unit's flight, which fails.
+func (u *unit) drop() {
+	f := u.flight
+	u.flight = nil
+	if u.c != nil {
+		u.c.cached.lead = nil
+	}
+	f.Fail()
+}
+
+// spill lets the answer of a unit with a flight go on as it comes: it is too long to be
+// kept.
+func (b *backend) spill(u *unit) {
+	f := u.flight
+	u.flight = nil
+	if u.c != nil {
+		u.c.cached.lead = nil
+	}
+	f.Refuse(cache.SkipLarge)
+	resp := u.resp
+	u.resp = nil
+	if !u.hold {
+		u.bytes -= len(resp)
+		b.emit(u, resp)
+		return
+	}
+	u.resp = resp
+}
+
+// held tells whether the answer is kept until it is whole.
+func (u *unit) held() bool { return u.hold || u.flight != nil }
+
+// refreshes are statements of a pool that run again because their answers are old. Nobody
+// waits for them.
+type refreshes struct {
+	p       *pool
+	running int
+}
+
+// run runs what u would have, in the given settings, unless too many run already.
+func (r *refreshes) run(u *unit, raw []byte, set *session.Set, f *cache.Flight) {
+	p := r.p
+	if r.running >= p.Slots() {
+		f.Leave()
+		return
+	}
+	r.running++
+	n := p.l.newUnit(unitClient)
+	n.raw, n.ops, n.simple = append(n.raw[:0], raw...), append(n.ops[:0], u.ops...), u.simple
+	n.shape, n.queuedAt, n.flight, n.refresh = u.shape, p.l.Now, f, true
+	send := func(b *backend) {
+		if !b.bytewise || p.proof.outgrew(n) {
+			p.release(b)
+			r.lost(n)
+			return
+		}
+		b.send(n)
+	}
+	p.Enqueue(waiter{Ask: func(b *backend) {
+		if b.in(set, b.app) {
+			send(b)
+			return
+		}
+		b.prepare(set, b.app, func(err *pgwire.Error) {
+			if err != nil {
+				p.release(b)
+				r.lost(n)
+				return
+			}
+			send(b)
+		})
+	}})
+}
+
+// answered ends a refresh.
+func (r *refreshes) answered(u *unit, status byte) {
+	r.running--
+	if u.flight != nil { // else its answer was too long
+		u.land(status)
+	}
+}
+
+// lost ends a refresh that has no answer.
+func (r *refreshes) lost(u *unit) {
+	r.running--
+	if f := u.flight; f != nil {
+		u.flight = nil
+		f.Leave()
+	}
+}

@@ -1,0 +1,75 @@
+package postgres
+
+import (
+	"strings"
+
+	"github.com/weirdb/weir/internal/wire/pgwire"
+)
+
+// This file is answers that the client never sees, because the unit is run again.
+
+// shouldRetry tells whether an error is of weir's own making, so that the unit
+// is run again and the client never sees it. Only whole units of which nothing
+// has left can be; the server has rolled back what they did.
+func (b *backend) shouldRetry(u *unit, e *pgwire.Error) bool {
+	c := u.c
+	if c == nil || c.s.Closed || len(u.raw) == 0 || u.park || b.owner != nil || c.inflight != 1+len(c.again) {
+		return false
+	}
+	if again, turnOver := u.turnOver(e); turnOver {
+		return again
+	}
+	if u.retries >= 3 {
+		return false
+	}
+	if u.wrote && c.back.markSeq != c.s.Flushes {
+		return false
+	}
+	switch e.Code {
+	case pgwire.CodeUndefinedStatement:
+		// The statement was lost, for instance by DISCARD in a function.
+		if strings.Contains(e.Message, srvPrefix) {
+			clear(b.prepared)
+			b.Doomed = true
+			return true
+		}
+	case pgwire.CodeFeatureNotSupported:
+		if !strings.Contains(e.Message, "cached plan") {
+			return false
+		}
+		return u.renewStatements()
+	case pgwire.CodeQueryCanceled:
+		return b.hazard && c.back.cancelled != u
+	}
+	return false
+}
+
+// renewStatements replaces the statements that this unit itself parsed, after
+// the server refused a plan because the schema had changed. It reports false if
+// the client relies on a statement from before: then the error is the answer,
+// as it would be directly.
+func (u *unit) renewStatements() bool {
+	p := u.c.p
+	own := false
+	for i := range u.ops {
+		if o := &u.ops[i]; o.kind == pgwire.ClientParse {
+			own = true
+			old := o.st
+			fresh := p.stmts.renew(old)
+			for j := range u.ops {
+				if u.ops[j].st == old {
+					u.ops[j].st = fresh
+				}
+			}
+			u.c.stmts.replace(old, fresh)
+		}
+	}
+	if !own {
+		for i := range u.ops {
+			if st := u.ops[i].st; st != nil {
+				p.stmts.renew(st)
+			}
+		}
+	}
+	return own
+}
