@@ -3,6 +3,7 @@ package mysql
 import (
 	"errors"
 
+	"github.com/weirdb/weir/internal/proxy/cache"
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/sight"
@@ -117,8 +118,12 @@ func (b *backend) emit(u *unit, p []byte) {
 		return
 	}
 	u.bytes += len(p)
-	if u.park || u.hold {
+	if u.park || u.held() {
 		u.resp = append(u.resp, p...)
+		if u.flight != nil && len(u.resp) > b.p.l.srv.Cache.MaxAnswer() {
+			b.spill(u)
+			return
+		}
 		if u.preempted && b.Cancels > 0 && len(u.resp) > maxClientOut {
 			b.s.Throttle(true) // until the KILL has been answered: see signal
 		}
@@ -170,6 +175,7 @@ func (b *backend) resultEnded(u *unit, last bool) {
 		ok.Status |= mywire.StatusSessionState
 		changed = true
 	}
+	u.stateful = u.stateful || changed
 	if changed {
 		b.reword(u, &ok) // an EOF has the flag alone
 	}
@@ -185,7 +191,7 @@ func (b *backend) reword(u *unit, ok *mywire.OK) {
 		return
 	}
 	buf := &u.c.s.Out
-	if u.park || u.hold {
+	if u.park || u.held() {
 		buf = &u.resp
 	}
 	tail := b.answer.Tail()
@@ -209,7 +215,7 @@ func rewordOverdue(b *backend, u *unit) {
 		return
 	}
 	buf := &u.c.s.Out
-	if u.park || u.hold {
+	if u.park || u.held() {
 		buf = &u.resp
 	}
 	at := len(*buf) - b.answer.Tail()
@@ -235,6 +241,7 @@ func (bk *back) done() {
 func (bk *back) refuseHere(e *mywire.Error) {
 	c := bk.c
 	c.stats.errors++
+	c.cached.leave((*cache.Flight).Leave) // it was to be sent
 	if c.link != nil {
 		c.link.lastUser = nil // what is there is not this error
 	}
@@ -254,6 +261,9 @@ func (c *client) answered(b *backend, u *unit) {
 	if b.owner != c {
 		c.p.Stats.Transactions++
 		c.inflight--
+		if !u.read {
+			c.cached.mark() // a write of a lane that has run apart
+		}
 		c.transport.letRead()
 		if u.failed {
 			c.stats.errors++
@@ -313,6 +323,7 @@ func (bk *back) settled(b *backend, u *unit) {
 	} else {
 		bk.succeeded(u)
 	}
+	c.cached.ran(u)
 	c.texts.noteOutcome(u)
 	c.settings.settledUntold(b, u)
 	if u.refused() {
@@ -320,6 +331,9 @@ func (bk *back) settled(b *backend, u *unit) {
 	}
 	if u.effects.Has(myscan.EffDDL) {
 		c.l.srv.eachPool(c.l, (*pool).forgetSchema)
+		if !u.effects.Has(myscan.EffTemp) {
+			c.l.srv.Cache.Purge("")
+		}
 	}
 	switch {
 	case u.change&changeSessions == 0:
@@ -447,6 +461,8 @@ func (c *client) backendGone(e *mywire.Error) {
 		c.diag.last.loseID()
 	}
 	c.link = nil
+	c.cached.mark()
+	c.cached.leave((*cache.Flight).Fail)
 	c.s.Throttle(false) // what it sent need not be written any more
 	c.state.leave(stateAsking)
 	c.state.leave(stateSending)
@@ -481,6 +497,7 @@ func (bk *back) grouped(u *unit, id uint64, warnings uint16) {
 	c.inflight--
 	c.idleSince = c.l.Now
 	c.stats.grouped++
+	c.cached.mark()
 	c.diag.wroteGTID, c.diag.draws = c.diag.wroteGTID || !u.failed, true
 	if u.failed {
 		c.stats.errors++

@@ -123,10 +123,15 @@ func (b *backend) ended(u *unit) {
 			break
 		}
 		if u.c != nil && !u.c.s.Closed {
-			if u.hold {
+			if u.held() {
 				u.c.s.Write(u.resp)
 			}
+			if u.flight != nil {
+				u.land()
+			}
 			u.c.answered(b, u)
+		} else if u.refresh {
+			b.p.refreshes.answered(u)
 		}
 		l.recycle(u)
 	}
@@ -237,6 +242,8 @@ func (b *backend) OnClosed(err error) {
 			u.grp.lost(u, e)
 		case u.park && ln != nil:
 			ln.lost(u, e)
+		case u.refresh:
+			p.refreshes.lost(u)
 		case u.c == nil || u.c.s.Closed || u.c == owner:
 		default:
 			u.c.lost(u, e)

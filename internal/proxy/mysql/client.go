@@ -5,6 +5,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/weirdb/weir/internal/proxy/cache"
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/netloop"
 	"github.com/weirdb/weir/internal/proxy/session"
@@ -30,6 +31,7 @@ type client struct {
 	settings  settings    // of the session
 	diag      diagnostics // what its last statements left
 	moving    moving      // to another process
+	cached    caching     // its reads with a ttl
 
 	id    uint32 // the connection id that the client was told
 	addr  string
@@ -64,7 +66,7 @@ type client struct {
 func newClient(l *loop) *client {
 	c := &client{l: l}
 	c.login.c, c.transport.c, c.router.c, c.fwd.c, c.back.c = c, c, c, c, c
-	c.pins.c, c.stmts.c, c.texts.c, c.settings.c, c.diag.c, c.moving.c, c.begun.c = c, c, c, c, c, c, c
+	c.pins.c, c.stmts.c, c.texts.c, c.settings.c, c.diag.c, c.moving.c, c.begun.c, c.cached.c = c, c, c, c, c, c, c, c
 	return c
 }
 
@@ -102,6 +104,8 @@ func (c *client) refuse(e *mywire.Error) {
 func (c *client) lost(u *unit, e *mywire.Error) {
 	c.inflight--
 	c.stats.errors++
+	c.cached.mark()
+	c.cached.leave((*cache.Flight).Fail)
 	if u.wrote {
 		// Part of the answer has left: the session cannot be continued.
 		c.kick("the connection to the server was lost in the middle of an answer")
@@ -150,6 +154,7 @@ func (c *client) OnClosed(error) {
 	c.l.srv.Crowd.Leave(c.p.key.database, c.p.key.user)
 	c.l.Taken()
 	c.stmts.forget()
+	c.cached.leave((*cache.Flight).Leave)
 	c.transport.letRead()
 	if b := c.link; b != nil {
 		c.link = nil
@@ -181,6 +186,7 @@ func (c *client) Tick() {
 		return
 	}
 	c.begun.check()
+	c.cached.tick()
 	if c.inTx() && limits.TransactionTimeout > 0 && c.l.Now-c.txSince > limits.TransactionTimeout {
 		c.p.Stats.Limited[core.LimitTransaction]++
 		c.fatal(mywire.NewError(mywire.ErrInteractionTimeout,

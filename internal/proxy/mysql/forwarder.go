@@ -59,7 +59,7 @@ func (fw *forwarder) begin(cmd byte) *unit {
 	c := fw.c
 	u := c.l.newUnit(unitClient, cmd)
 	u.c = c
-	u.queuedAt, u.early = c.l.Now, fw.waited()
+	u.queuedAt, u.early, u.flight = c.l.Now, fw.waited(), c.cached.made(cmd)
 	c.link.Push(u, c.l.Now)
 	c.cur = u
 	c.stats.units++
@@ -217,6 +217,7 @@ func (fw *forwarder) query(msg, payload []byte) int {
 		u.shape = c.p.stmts.shape(asRead, c.texts.mode, info.Verb)
 	}
 	u.follow(c, &info.Hints, sql)
+	c.cached.linked(&info, u.shape, judged)
 	u.generated, u.murky = generated, murky
 	if !judged {
 		c.texts.judgeLater(u, sql)
@@ -330,7 +331,9 @@ func (fw *forwarder) run(cmd byte, cs *clientStmt) *unit {
 	u := fw.begin(cmd)
 	u.st, u.cs, u.shape = cs.st, cs, cs.st.shape
 	u.follow(fw.c, &cs.st.info.Hints, cs.st.sql)
-	if !cs.st.reach(fw.c) {
+	judged := cs.st.reach(fw.c)
+	fw.c.cached.linked(&cs.st.info, cs.st.shape, judged)
+	if !judged {
 		fw.c.texts.judgeLater(u, cs.st.sql)
 	}
 	fw.note(u, cs.st.sql, &cs.st.info)

@@ -18,6 +18,7 @@ type loop struct {
 	text     myscan.Text         // the text that was read last
 	scans    uint64              // texts that were read
 	gathers  int                 // maxGathered, or less in tests
+	cacheKey []byte              // of the statement that the cache was asked about last
 
 	// renewSoon: backends may be out of date, since something was done in part; see
 	// renewEvery. renewed is when that was last acted on.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/weirdb/weir/internal/proxy/cache"
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/sight"
@@ -51,6 +52,9 @@ type pool struct {
 	facts   poolFacts
 	catalog *catalog
 
+	answers   *cache.Database // the cache, for the database
+	refreshes refreshes
+
 	keepSequences bool // some client reads LASTVAL
 
 	pinned [len(pinNames)]uint64 // clients, by cause
@@ -92,6 +96,7 @@ func (l *loop) pool(key poolKey) *pool {
 		stmts:    interned{l: l, byKey: make(map[string]*stmt)},
 		catalog:  l.catalogFor(key.user),
 	}
+	p.answers, p.refreshes.p = l.srv.Cache.Of(key.database), p
 	p.soft.p, p.sharing.p, p.alone.p, p.probe.p, p.lanes = p, p, p, p, lanes{p: p, all: make(core.Lanes[laneKey, *lane])}
 	p.Init(p, &l.srv.Places, &l.Loop.Loop, &l.Agenda, &l.srv.Background, l.srv.DialCtx)
 	l.Add(key, p, l.srv.GateOf(key.database))

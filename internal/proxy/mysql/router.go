@@ -153,6 +153,14 @@ func (rt *router) query(msg []byte) int {
 	switch routeOf(&info) {
 	case routeRead:
 		sh := c.p.stmts.shape(c.texts.asRead(sql), c.texts.mode, info.Verb)
+		if info.Hints.TTL > 0 {
+			switch c.cached.query(msg, sql, &info, sh) {
+			case cachedWaits:
+				return 0
+			case cachedDone:
+				return len(msg)
+			}
+		}
 		if !rt.mayShare(sh.Sharable()) {
 			return rt.needBackend()
 		}
@@ -245,6 +253,14 @@ func (rt *router) execute(msg []byte) int {
 	}
 	switch st.route {
 	case routeRead:
+		if st.info.Hints.TTL > 0 {
+			switch c.cached.execute(msg, cs, &m) {
+			case cachedWaits:
+				return 0
+			case cachedDone:
+				return len(msg)
+			}
+		}
 		if !rt.mayShare(st.shape.Sharable()) {
 			break
 		}
@@ -345,7 +361,8 @@ func (rt *router) intercept(sql string, info *myscan.Statement) bool {
 func (rt *router) unitOf(cmd byte, msg []byte) *unit {
 	c := rt.c
 	u := c.l.newUnit(unitClient, cmd)
-	u.c, u.seq = c, answerSeq(msg)
+	u.c, u.seq, u.flight = c, answerSeq(msg), c.cached.made(cmd)
+	c.cached.counted = false
 	u.raw = append(u.raw[:0], msg...)
 	u.queuedAt = c.l.Now
 	c.inflight++

@@ -212,6 +212,7 @@ func (s *sharing) moveOut(b *backend, u *unit) *unit {
 	n.queuedAt, n.retries, n.Tries = u.queuedAt, u.retries, u.Tries
 	n.trace, n.sql = u.trace, u.sql
 	n.raw, u.raw, n.row, n.generated = u.raw, n.raw, u.row, u.generated
+	n.flight, u.flight = u.flight, nil
 	u.c, u.shape, u.cs = nil, nil, nil
 	return n
 }

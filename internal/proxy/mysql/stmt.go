@@ -28,6 +28,11 @@ type stmt struct {
 	target target
 	quiet  bool // ... and whose row gives no warnings by itself
 
+	// body is its text without comments around it, and volatile whether it calls a function
+	// whose result changes by itself: for the cache, when it was first asked.
+	body     string
+	volatile bool
+
 	params  int
 	answer  []byte        // the server's to COM_STMT_PREPARE, kept for others
 	at      time.Duration // when that was

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"time"
 
+	"github.com/weirdb/weir/internal/proxy/cache"
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/sight"
 	"github.com/weirdb/weir/internal/proxy/sqlscan/myscan"
@@ -73,6 +74,10 @@ type unit struct {
 	preempted bool // weir has killed it, to run it again
 	movable   bool // on its client's own backend, and could run apart; see locked.go
 	hold      bool // the answer is kept in resp until it is whole
+
+	flight   *cache.Flight // the answer is for the cache, too, and held
+	refresh  bool          // ... : for nobody else
+	stateful bool          // the answer tells of the session, too
 
 	grp  *group        // of a multi-row statement
 	done func(u *unit) // weir's own: called when answered, or with u.err set

@@ -1,0 +1,412 @@
+package mysql
+
+import (
+	"cmp"
+	"encoding/binary"
+	"slices"
+	"time"
+
+	"github.com/weirdb/weir/internal/proxy/cache"
+	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/proxy/sight"
+	"github.com/weirdb/weir/internal/proxy/sqlscan"
+	"github.com/weirdb/weir/internal/proxy/sqlscan/myscan"
+	"github.com/weirdb/weir/internal/wire/mywire"
+)
+
+// This file is reads with a ttl: those that package cache may answer.
+//
+// What may be kept is what may share a connection with the reads of others, by the same
+// proof: a client that owns no backend and has nothing under way sends one SELECT that
+// has no effect and reads nothing of the session. Its answer can depend on the data, on
+// the text and parameters, on the account, and on the settings of the session, all of
+// which the key holds, with what the client can read of the protocol.
+//
+//	router ── Ask ──► Hit ────────────────────────► the server's packets, as they were
+//	                  Refresh ── as Hit, and a unit of nobody's runs the statement
+//	                  Lead ────► the unit runs as ever, also on a backend of the client's
+//	                             own, and its answer is held until it is whole
+//	                  Follow ──► its bytes stay in the socket's buffer until the leader's
+//	                             unit has ended, and are looked at again
+//
+// An answer that grows past --cache-max-answer is let go on as it comes (spill).
+
+// caching is what a client has to do with the cache.
+type caching struct {
+	c *client
+
+	wrote  uint64 // moment of the last write; see cache.Mark
+	writes bool   // has written in the transaction under way
+
+	lead   *cache.Flight // that its unit ends
+	next   *cache.Flight // the same, until that unit is made: it may wait for a backend
+	follow *cache.Flight // that it waits for, in stateWaiting
+	// landed is what has become of the flight that it has waited for, got its answer.
+	// Both are for the command that still is in the socket's buffer.
+	landed *cache.Flight
+	got    *cache.Answer
+	// counted: the statement in hand is counted among those that are not cached.
+	counted bool
+}
+
+// A cached is what becomes of a statement with a ttl.
+type cached uint8
+
+const (
+	cachedNot   cached = iota // it runs; its unit ends a flight, if it has one
+	cachedWaits               // its bytes are looked at again
+	cachedDone                // it is answered
+)
+
+// query looks for the answer to a text, which is a read, in the message.
+func (ca *caching) query(msg []byte, sql string, info *myscan.Statement, sh *sight.Shape) cached {
+	c := ca.c
+	if c.inflight > 0 {
+		return cachedWaits // until its earlier ones are answered
+	}
+	if !ca.may(info, sh) {
+		return cachedNot // and counted when it has a backend
+	}
+	t := c.texts.asRead(sql)
+	if t.Varies() {
+		return ca.skip(cache.SkipVolatile)
+	}
+	u := c.l.newUnit(unitClient, mywire.ComQuery)
+	defer c.l.recycle(u)
+	u.shape, u.verb = sh, info.Verb
+	u.follow(c, &info.Hints, sql)
+	key := append(ca.key(&info.Hints), mywire.ComQuery)
+	return ca.ask(u, msg, cache.AppendField(key, t.Body()), &info.Hints)
+}
+
+// execute looks for the answer to the execution of a prepared statement.
+func (ca *caching) execute(msg []byte, cs *clientStmt, m *mywire.ExecuteMsg) cached {
+	c, st := ca.c, cs.st
+	if c.inflight > 0 {
+		return cachedWaits
+	}
+	if !ca.may(&st.info, st.shape) {
+		return cachedNot
+	}
+	if st.body == "" {
+		var t myscan.Text
+		t.Read(st.sql, st.mode)
+		st.body, st.volatile = t.Body(), t.Varies()
+	}
+	if st.volatile {
+		return ca.skip(cache.SkipVolatile)
+	}
+	cs.noteTypes(m)
+	if len(cs.types) != 2*st.params {
+		return ca.skip(cache.SkipMessages) // attributes of the query are among them
+	}
+	u := c.l.newUnit(unitClient, mywire.ComStmtExecute)
+	defer c.l.recycle(u)
+	u.st, u.cs, u.shape, u.verb = st, cs, st.shape, st.info.Verb
+	h := &st.info.Hints
+	u.follow(c, h, st.sql)
+	key := append(ca.key(h), mywire.ComStmtExecute)
+	key = cache.AppendField(key, st.set.Key()) // in which its names are read
+	key = cache.AppendField(key, st.body)
+	key = cache.AppendField(key, m.Nulls)
+	key = cache.AppendField(key, cs.types)
+	return ca.ask(u, msg, append(key, m.Values...), h)
+}
+
+// may tells whether the answer to a read may be given to others who ask the same. If not,
+// the read is counted here where it runs beside others, else when it has a backend.
+func (ca *caching) may(info *myscan.Statement, sh *sight.Shape) bool {
+	c := ca.c
+	why := ca.whyNot(info, sh, true)
+	if why != 0 && c.router.mayShare(sh.Sharable()) {
+		ca.skip(why)
+	}
+	return why == 0 && len(c.settings.owed) == 0
+}
+
+// key begins a key: all that an answer depends on but the statement itself.
+func (ca *caching) key(h *sqlscan.Hints) []byte {
+	c := ca.c
+	k := c.p.key
+	key := c.l.cacheKey[:0]
+	for _, part := range [...]string{k.database, k.user, c.set.Key(), h.Tag} {
+		key = cache.AppendField(key, part)
+	}
+	key = binary.LittleEndian.AppendUint64(key, uint64(c.caps))
+	return append(binary.LittleEndian.AppendUint16(key, uint16(c.status&keptStatus)), k.charset)
+}
+
+// ask asks the cache. With cachedNot the unit that runs the statement is to have the
+// flight of lead, if there is one.
+func (ca *caching) ask(u *unit, msg, key []byte, h *sqlscan.Hints) cached {
+	c := ca.c
+	c.l.cacheKey = key[:0]
+	landed, got := ca.landed, ca.got
+	ca.landed, ca.got = nil, nil
+	if ca.lead != nil {
+		if ca.lead.Is(key) {
+			return cachedNot // it was to have a backend, and is looked at again
+		}
+		ca.leave((*cache.Flight).Leave)
+	}
+	switch {
+	case len(key) > cache.MaxKey:
+		return ca.skip(cache.SkipKey)
+	case c.l.cfg.Mode != session.ModeAuto:
+		return ca.skip(cache.SkipMode)
+	case landed == nil || !landed.Is(key):
+	case got == nil:
+		return cachedNot // errors are not shared
+	default:
+		return ca.answer(u, msg, got, c.queuedAt)
+	}
+	q := cache.Query{Key: key, Database: c.p.answers, TTL: h.TTL, Tag: h.Tag, After: ca.wrote, Now: c.l.Now}
+	for {
+		role, a, f := c.l.srv.Cache.Ask(&q)
+		switch role {
+		case cache.Hit:
+			return ca.answer(u, msg, a, c.l.Now)
+		case cache.Refresh:
+			c.p.refreshes.run(u, msg, c.set, f)
+			return ca.answer(u, msg, a, c.l.Now)
+		case cache.Lead:
+			ca.lead, ca.next = f, f
+			return cachedNot
+		case cache.Follow:
+			if ca.wait(f) {
+				return cachedWaits
+			}
+		default:
+			return ca.tell(q.Why)
+		}
+	}
+}
+
+// wait has the client wait for a flight. It reports false if that has ended.
+func (ca *caching) wait(f *cache.Flight) bool {
+	c := ca.c
+	if !f.Wait(func(how cache.Outcome, a *cache.Answer) {
+		c.l.Post(func() { ca.woken(f, how, a) })
+	}) {
+		return false
+	}
+	ca.follow = f
+	c.state.enter(stateWaiting)
+	c.queuedAt = c.l.Now
+	return true
+}
+
+// woken is called when the flight has ended.
+func (ca *caching) woken(f *cache.Flight, how cache.Outcome, a *cache.Answer) {
+	c := ca.c
+	if ca.follow != f || c.s.Closed {
+		return // it was killed, or has waited too long
+	}
+	ca.follow = nil
+	if how != cache.Abandoned {
+		ca.landed = f
+	}
+	if how == cache.Landed {
+		ca.got = a
+	}
+	c.state.leave(stateWaiting)
+	c.resume()
+}
+
+// tick bounds the wait for a flight. The statement runs by itself then.
+func (ca *caching) tick() {
+	c := ca.c
+	if limit := c.p.Limits.QueueTimeout; ca.follow != nil && limit > 0 && c.l.Now-c.queuedAt > limit {
+		ca.woken(ca.follow, cache.Failed, nil)
+	}
+}
+
+// answer gives the client what the cache has for a unit, which is not sent. The client
+// has waited for it since then.
+func (ca *caching) answer(u *unit, msg []byte, a *cache.Answer, since time.Duration) cached {
+	c := ca.c
+	c.reply(a.Bytes)
+	c.stats.units++
+	c.p.Stats.Cached++
+	c.p.Stats.Transactions++
+	u.c, u.raw, u.queuedAt, u.bytes, u.rows, u.ok = c, append(u.raw[:0], msg...), since, len(a.Bytes), a.Rows, a.Info.(mywire.OK)
+	c.diag.last.shared(u)
+	c.p.count(u, sight.Cached)
+	return cachedDone
+}
+
+// skip counts a statement with a ttl that is not cached, and tells of it.
+func (ca *caching) skip(why cache.Skip) cached {
+	ca.c.p.answers.Skipped(why)
+	return ca.tell(why)
+}
+
+func (ca *caching) tell(why cache.Skip) cached {
+	ca.counted = true
+	ca.c.diag.complain(&sqlscan.Hints{Bad: why.Told()})
+	return cachedNot
+}
+
+// linked counts a statement that runs on a backend of the client's own, unless its answer
+// is for the cache all the same, or it was counted when that was asked. judged: it is
+// known what the names in it lead to.
+func (ca *caching) linked(info *myscan.Statement, sh *sight.Shape, judged bool) {
+	switch {
+	case info.Hints.TTL == 0:
+	case ca.counted:
+		ca.counted = false
+	case ca.lead != nil && ca.next == nil:
+	default:
+		ca.skip(cmp.Or(ca.whyNot(info, sh, judged), cache.SkipMessages))
+		ca.counted = false
+	}
+}
+
+// whyNot is why the answer to a statement is for nobody else; 0 if it may be.
+func (ca *caching) whyNot(info *myscan.Statement, sh *sight.Shape, judged bool) cache.Skip {
+	c := ca.c
+	f := &c.p.facts
+	switch {
+	case c.inTx() || !c.autocommit():
+		return cache.SkipTransaction
+	case c.l.cfg.Mode != session.ModeAuto || c.l.cfg.ReadLanes == 0:
+		return cache.SkipMode
+	case !judged || f.silent || !f.known || info.Effects.Has(myscan.EffUnknown|myscan.EffOpaque):
+		return cache.SkipUnread
+	case routeOf(info) != routeRead || info.Effects != 0 || info.Verb == myscan.VerbShow:
+		return cache.SkipStatement
+	case c.pins.held != 0 || c.link != nil && c.diag.last.leftOn(c.link):
+		return cache.SkipSession
+	case sh.KeptAlone():
+		return cache.SkipAnswer
+	}
+	return 0
+}
+
+// readEffects are the effects of statements that leave data as they are.
+const readEffects = myscan.EffTxBegin | myscan.EffTxEnd | myscan.EffSavepoint | myscan.EffSet | myscan.EffSetBare | myscan.EffUse | myscan.EffNextTx |
+	myscan.EffSysVar | myscan.EffSessionRead | myscan.EffDiag | myscan.EffLastID | myscan.EffCalcFoundRows | myscan.EffSleep | myscan.EffLockRows
+
+// ran notes that a command of the linked client has ended: whether it may have written,
+// and when that may have become visible.
+func (ca *caching) ran(u *unit) {
+	c := ca.c
+	ca.writes = ca.writes || u.effects&^readEffects != 0 || c.pins.held != 0
+	if ca.writes && (!c.inTx() || u.failed) {
+		ca.mark()
+		ca.writes = c.inTx()
+	}
+}
+
+// mark notes that something was written, or may have been.
+func (ca *caching) mark() { ca.wrote = ca.c.l.srv.Cache.Mark() }
+
+// leave ends what the client has to do with flights, since its unit is gone; how is what
+// becomes of the one that it leads.
+func (ca *caching) leave(how func(*cache.Flight)) {
+	ca.follow, ca.next = nil, nil
+	if f := ca.lead; f != nil {
+		ca.lead = nil
+		how(f)
+	}
+}
+
+// made returns the flight of a unit that is made now, if it is the one that is to end it.
+func (ca *caching) made(cmd byte) *cache.Flight {
+	if cmd != mywire.ComQuery && cmd != mywire.ComStmtExecute {
+		return nil
+	}
+	f := ca.next
+	ca.next = nil
+	return f
+}
+
+// off takes the flight off the unit.
+func (u *unit) off() *cache.Flight {
+	f := u.flight
+	u.flight = nil
+	if u.c != nil {
+		u.c.cached.lead = nil
+	}
+	return f
+}
+
+// land ends the flight of a unit that was answered.
+func (u *unit) land() {
+	f := u.off()
+	switch {
+	case u.failed, u.stateful, u.ok.Status&(mywire.StatusInTrans|mywire.StatusMoreResults) != 0:
+		f.Fail()
+	case u.ok.Warnings > 0:
+		f.Refuse(cache.SkipAnswer)
+	default:
+		f.Keep(u.resp, u.rows, u.ok)
+	}
+}
+
+// spill lets the answer of a unit with a flight go on as it comes: it is too long to be
+// kept.
+func (b *backend) spill(u *unit) {
+	u.off().Refuse(cache.SkipLarge)
+	if u.hold {
+		return
+	}
+	resp := u.resp
+	u.resp = nil
+	u.bytes -= len(resp)
+	b.emit(u, resp)
+}
+
+// held tells whether the answer is kept until it is whole.
+func (u *unit) held() bool { return u.hold || u.flight != nil }
+
+// refreshes are statements of a pool that run again because their answers are old. Nobody
+// waits for them.
+type refreshes struct {
+	p       *pool
+	running int
+}
+
+// run runs what u would have, in the given settings, unless too many run already.
+func (r *refreshes) run(u *unit, msg []byte, set *session.Set, f *cache.Flight) {
+	p := r.p
+	if r.running >= p.Slots() {
+		f.Leave()
+		return
+	}
+	r.running++
+	n := p.l.newUnit(unitClient, u.cmd)
+	n.raw, n.st, n.verb, n.shape = append(n.raw[:0], msg...), u.st, u.verb, u.shape
+	if u.cs != nil {
+		n.cs = &clientStmt{st: u.cs.st, types: slices.Clone(u.cs.types)}
+	}
+	n.queuedAt, n.flight, n.refresh = p.l.Now, f, true
+	p.Enqueue(waiter{Ask: func(b *backend) {
+		b.readied(set, n.st, func(b *backend, err *mywire.Error) {
+			if err != nil {
+				p.release(b)
+				r.lost(n)
+				return
+			}
+			b.lastUser = nil
+			b.yieldID(nil)
+			b.send(n)
+		})
+	}})
+}
+
+// answered ends a refresh.
+func (r *refreshes) answered(u *unit) {
+	r.running--
+	if u.flight != nil { // else its answer was too long
+		u.land()
+	}
+}
+
+// lost ends a refresh that has no answer.
+func (r *refreshes) lost(u *unit) {
+	r.running--
+	if u.flight != nil {
+		u.off().Leave()
+	}
+}
