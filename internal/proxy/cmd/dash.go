@@ -102,7 +102,8 @@ func addBrief(t *dash.Totals, snap *sight.Snapshot) {
 		t.Backends.Connecting += p.Dialing
 		t.Shared += p.Reads
 		t.Grouped += p.Grouped
-		t.Alone += p.Statements - min(p.Statements, p.Reads+p.Grouped)
+		t.Cached += p.Cached
+		t.Alone += p.Statements - min(p.Statements, p.Reads+p.Grouped+p.Cached)
 		t.Errors += p.Errors
 		t.Timeouts += p.Timeouts
 		for _, n := range p.Limited {
@@ -115,6 +116,7 @@ func addBrief(t *dash.Totals, snap *sight.Snapshot) {
 		t.Wait.Merge(p.Wait)
 		t.Server.Merge(p.Server)
 	}
+	addCaches(&t.Cache, snap)
 	for i := range snap.Lanes { // the same
 		l := &snap.Lanes[i]
 		t.Queued += l.Waiting
@@ -125,6 +127,23 @@ func addBrief(t *dash.Totals, snap *sight.Snapshot) {
 		t.Fallbacks += l.Fallbacks
 		for why, n := range reasonsOf(&l.Batch) {
 			t.Reasons[why] += n
+		}
+	}
+}
+
+// addCaches adds what the cache counts of all databases.
+func addCaches(t *dash.Cache, snap *sight.Snapshot) {
+	for i := range snap.Caches {
+		c := &snap.Caches[i]
+		t.Hits += c.Hits
+		t.Stale += c.Stale
+		t.Misses += c.Misses
+		t.Shared += c.Shared
+		t.Evicted += c.Evicted
+		t.Entries += c.Entries
+		t.Bytes += c.Bytes
+		for _, n := range c.Skipped {
+			t.Skipped += n
 		}
 	}
 }
@@ -186,6 +205,7 @@ func addSnapshot(out *dash.State, snap *sight.Snapshot) {
 		l.Engine = snap.Engine
 		out.Lanes = append(out.Lanes, l)
 	}
+	addCaches(&out.Cache, snap)
 	for _, h := range snap.Hosts {
 		out.Hosts = append(out.Hosts, dash.Host{
 			Engine: snap.Engine, Host: h.Host, Address: h.Address, Role: h.Role, Term: h.Term, Current: h.Current, Error: h.Err,
@@ -206,7 +226,7 @@ func dashPool(p *sight.PoolStatus) dash.Pool {
 		Database: p.Database, User: p.User, Size: p.Size,
 		Clients: p.Clients, Active: p.Active, Pinned: p.Pinned, Waiting: p.Waiting, OldestWaitNs: p.OldestWait.Nanoseconds(),
 		Backends: dash.Backends{Free: p.Free, Shared: p.Shared, Owned: p.Owned, Laned: p.Laned, Connecting: p.Dialing},
-		Shared:   p.Reads, Grouped: p.Grouped, Alone: p.Statements - min(p.Statements, p.Reads+p.Grouped),
+		Shared:   p.Reads, Grouped: p.Grouped, Alone: p.Statements - min(p.Statements, p.Reads+p.Grouped+p.Cached), Cached: p.Cached,
 		Errors: p.Errors, Timeouts: p.Timeouts, Reruns: p.Reruns, Replays: p.Replays,
 		Pins: p.Pins, Limited: p.Limited, Latency: p.Latency,
 	}

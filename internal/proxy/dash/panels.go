@@ -21,11 +21,13 @@ type Totals struct {
 	OldestWait              time.Duration
 	Backends                Backends
 
-	Shared, Grouped, Alone uint64 // statements answered, by path
-	Errors, Timeouts       uint64
-	Limited                uint64 // what limits have refused or ended
-	LoginsFailed           uint64
-	Pins                   uint64
+	Shared, Grouped, Alone, Cached uint64 // statements answered, by path
+	Errors, Timeouts               uint64
+	Limited                        uint64 // what limits have refused or ended
+	LoginsFailed                   uint64
+	Pins                           uint64
+
+	Cache Cache
 
 	Queued, InFlight, Allowed  int // of the write lanes: statements, groups, groups
 	Groups, Members, Fallbacks uint64
@@ -34,14 +36,26 @@ type Totals struct {
 	Latency, Wait, Server *measure.Hist // ns
 }
 
+// A Cache is what the cache counts.
+type Cache struct {
+	Hits    uint64 `json:"hits"`    // answered with what was fresh
+	Stale   uint64 `json:"stale"`   // ... with what was old, while it was fetched again
+	Misses  uint64 `json:"misses"`  // fetched
+	Shared  uint64 `json:"shared"`  // waited for what another client fetched
+	Skipped uint64 `json:"skipped"` // asked to be cached, and were not
+	Evicted uint64 `json:"evicted"` // given up for others
+	Entries int64  `json:"entries"`
+	Bytes   int64  `json:"bytes"`
+}
+
 // page describes what is recorded and shown.
 func page() live.Page {
 	series := []live.Series{{Key: "waiting", Peak: true}, {Key: "oldest_wait", Peak: true}, {Key: "p95", Peak: true}, {Key: "p99", Peak: true}}
 	for _, key := range []string{
-		"statements", "shared", "grouped", "alone", "errors", "timeouts", "limited", "logins_failed", "pins",
+		"statements", "shared", "grouped", "alone", "cached", "errors", "timeouts", "limited", "logins_failed", "pins",
 		"p50", "wait_p95", "server_p95", "clients", "active", "pinned",
 		"free", "shared_backends", "owned", "laned", "connecting",
-		"group_size", "in_flight", "allowed", "queued", "apart", "went_idle", "went_full", "went_time", "busy", "bytes_in", "bytes_out",
+		"cache_hits", "cache_stale", "cache_misses", "cache_shared", "cache_skipped", "cache_bytes", "cache_entries", "group_size", "in_flight", "allowed", "queued", "apart", "went_idle", "went_full", "went_time", "busy", "bytes_in", "bytes_out",
 	} {
 		series = append(series, live.Series{Key: key})
 	}
@@ -59,13 +73,15 @@ func page() live.Page {
 			{Label: "Event loops", Key: "busy", Format: live.Percent, Parts: []live.Part{{Key: "bytes_in", Format: live.Bytes, Label: "in/s"}}, Alarm: 0.95},
 		},
 		Charts: []live.Chart{
-			{Title: "Statements", Unit: "per second, by path", Format: live.Count, Lines: []live.Line{live.Draw("shared", "shared", 1), live.Draw("grouped", "grouped", 2), live.Draw("alone", "alone", 3)}},
+			{Title: "Statements", Unit: "per second, by path", Format: live.Count, Lines: []live.Line{live.Draw("shared", "shared", 1), live.Draw("grouped", "grouped", 2), live.Draw("alone", "alone", 3), live.Draw("cached", "cached", 4)}},
 			{Title: "Latency", Unit: "of each second", Format: live.Seconds, Decades: true, Lines: []live.Line{live.Draw("p50", "p50", 1), live.Draw("p95", "p95", 4), live.Draw("p99", "p99", 2)}},
 			{Title: "Where time goes", Unit: "p95", Format: live.Seconds, Decades: true, Lines: []live.Line{live.Draw("wait_p95", "waiting in weir", 2), live.Draw("server_p95", "at the server", 1)}},
 			{Title: "Clients", Format: live.Count, Lines: []live.Line{live.Draw("clients", "connected", 5), live.Draw("active", "active", 1), live.Draw("waiting", "waiting", 2), live.Draw("pinned", "pinned", 4)}},
 			{Title: "Server connections", Unit: "by what they do", Format: live.Count, Lines: []live.Line{live.Draw("free", "free", 5), live.Draw("shared_backends", "shared", 1), live.Draw("owned", "one client's", 3), live.Draw("laned", "groups", 2), live.Draw("connecting", "connecting", 4)}},
 			{Title: "Errors", Unit: "per second", Format: live.Count, Lines: []live.Line{live.Draw("errors", "of the server", 2), live.Draw("timeouts", "queue timeouts", 4), live.Draw("limited", "limits", 1), live.Draw("logins_failed", "logins failed", 5)}},
 			{Title: "Group size", Unit: "mean, statements", Format: live.Count, Lines: []live.Line{live.Draw("group_size", "per group", 2)}},
+			{Title: "Cache", Unit: "reads with a ttl, per second", Format: live.Count, Lines: []live.Line{live.Draw("cache_hits", "fresh", 1), live.Draw("cache_stale", "old, refreshed", 4), live.Draw("cache_misses", "fetched", 2), live.Draw("cache_shared", "waited for another's", 3), live.Draw("cache_skipped", "not cached", 5)}},
+			{Title: "Cache size", Format: live.Bytes, Lines: []live.Line{live.Draw("cache_bytes", "answers and their keys", 1)}},
 			{Title: "Write lanes", Format: live.Count, Lines: []live.Line{live.Draw("in_flight", "groups in flight", 2), live.Draw("allowed", "allowed", 5), live.Draw("queued", "statements queued", 4)}},
 			{Title: "Why groups went", Unit: "groups per second", Format: live.Count, Lines: []live.Line{live.Draw("went_idle", "a lane was free", 3), live.Draw("went_full", "full", 2), live.Draw("went_time", "time was over", 1), live.Draw("apart", "failed, run apart", 4)}},
 		},
@@ -84,10 +100,18 @@ func (p *panels) Sample(ctx context.Context, s *live.Sample) error {
 	if err != nil {
 		return err
 	}
-	s.Rate("statements", float64(t.Shared+t.Grouped+t.Alone))
+	s.Rate("statements", float64(t.Shared+t.Grouped+t.Alone+t.Cached))
 	s.Rate("shared", float64(t.Shared))
 	s.Rate("grouped", float64(t.Grouped))
 	s.Rate("alone", float64(t.Alone))
+	s.Rate("cached", float64(t.Cached))
+	s.Rate("cache_hits", float64(t.Cache.Hits))
+	s.Rate("cache_stale", float64(t.Cache.Stale))
+	s.Rate("cache_misses", float64(t.Cache.Misses))
+	s.Rate("cache_shared", float64(t.Cache.Shared))
+	s.Rate("cache_skipped", float64(t.Cache.Skipped))
+	s.Level("cache_bytes", float64(t.Cache.Bytes))
+	s.Level("cache_entries", float64(t.Cache.Entries))
 	s.Rate("errors", float64(t.Errors))
 	s.Rate("timeouts", float64(t.Timeouts))
 	s.Rate("limited", float64(t.Limited))

@@ -184,7 +184,7 @@ func TestPageShowsTheProxy(t *testing.T) {
 	for _, table := range e.Detail.Tables {
 		titles = append(titles, table.Title)
 	}
-	if got := strings.Join(titles, ", "); got != "Statements, Pools, Write lanes, Hosts, Pins by cause, Since the start" {
+	if got := strings.Join(titles, ", "); got != "Statements, Pools, Write lanes, Cache, Hosts, Pins by cause, Since the start" {
 		t.Errorf("tables: %s", got)
 	}
 	if got := e.Detail.Facts[0]; got != ":6432 → db:5432" {

@@ -26,6 +26,7 @@ type State struct {
 	BytesIn        uint64  `json:"bytes_in"`     // over all sockets, both sides
 	BytesOut       uint64  `json:"bytes_out"`
 
+	Cache      Cache       `json:"cache"`
 	Pools      []Pool      `json:"pools"`
 	Lanes      []Lane      `json:"lanes"`
 	Hosts      []Host      `json:"hosts,omitempty"`
@@ -67,6 +68,7 @@ type Pool struct {
 	Shared  uint64 `json:"shared"`
 	Grouped uint64 `json:"grouped"`
 	Alone   uint64 `json:"alone"`
+	Cached  uint64 `json:"cached"` // by the cache
 
 	Errors   uint64            `json:"errors"`
 	Timeouts uint64            `json:"timeouts"`

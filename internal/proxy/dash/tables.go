@@ -38,7 +38,7 @@ func (p *panels) Detail(ctx context.Context) (live.Detail, error) {
 	p.recent = p.recent[max(0, len(p.recent)-rateStates):]
 
 	v := view{state: &state, both: len(state.Sides) > 1}
-	out := live.Detail{Facts: v.facts(), Tables: []live.Table{v.statements(), v.pools(), v.lanes()}}
+	out := live.Detail{Facts: v.facts(), Tables: []live.Table{v.statements(), v.pools(), v.lanes(), v.cache()}}
 	if len(state.Hosts) > 0 {
 		out.Tables = append(out.Tables, v.hosts())
 	}
@@ -110,6 +110,19 @@ func (v view) statements() live.Table {
 			live.Duration(time.Duration(float64(st.TotalNs)/max(1, runs))), live.Duration(time.Duration(st.MaxNs)),
 			live.Percentage(float64(st.WaitNs), float64(st.TotalNs)), live.Percentage(float64(st.Shared), runs), live.Percentage(float64(st.Grouped), runs),
 			live.Number(st.Rows), live.Number(st.Errors).Alarm(st.Errors > 0), live.Code(st.Text)))
+	}
+	return t
+}
+
+// cache shows what the cache has and counts since the start.
+func (v view) cache() live.Table {
+	c := &v.state.Cache
+	t := live.Table{Title: "Cache", Empty: "No statement with the hint ttl yet.", Columns: live.Columns("answers", "size", "fresh", "old", "fetched", "waited", "hits", "not cached", "evicted")}
+	if asked := c.Hits + c.Stale + c.Misses + c.Shared; asked+c.Skipped > 0 {
+		t.Rows = [][]live.Cell{{
+			live.Number(uint64(max(0, c.Entries))), live.Size(uint64(max(0, c.Bytes))), live.Number(c.Hits), live.Number(c.Stale), live.Number(c.Misses), live.Number(c.Shared),
+			live.Percentage(float64(c.Hits+c.Stale), float64(max(1, asked))), live.Number(c.Skipped), live.Number(c.Evicted),
+		}}
 	}
 	return t
 }
@@ -243,6 +256,7 @@ func (v view) totals() live.Table {
 	add("statements shared", live.Number(sum(func(p *Pool) uint64 { return p.Shared })))
 	add("statements grouped", live.Number(sum(func(p *Pool) uint64 { return p.Grouped })))
 	add("statements alone", live.Number(sum(func(p *Pool) uint64 { return p.Alone })))
+	add("statements cached", live.Number(sum(func(p *Pool) uint64 { return p.Cached })))
 	add("errors of the server", live.Number(sum(func(p *Pool) uint64 { return p.Errors })))
 	add("queue timeouts", live.Number(sum(func(p *Pool) uint64 { return p.Timeouts })))
 	for _, limit := range slices.Sorted(maps.Keys(limits)) {

@@ -36,6 +36,9 @@ type Plan struct {
 	// Reads lists the numbers of clients of the key lookups, prepared and as
 	// text.
 	Reads []int
+	// Cached lists the numbers of clients of key lookups that weir's cache may answer,
+	// prepared and as text.
+	Cached []int
 	// Failing lists the numbers of clients with one failing insert in a hundred.
 	Failing []int
 	// Drivers lists the numbers of clients of the inserts through database/sql, by each
@@ -60,7 +63,7 @@ type Plan struct {
 
 // most returns the largest number of clients that connect to the server itself.
 func (p Plan) most() int {
-	most := slices.Max(append(slices.Concat(p.Inserts, p.Literals, p.Updates, p.Transactions, p.Slow, p.Reads, p.Drivers), 1))
+	most := slices.Max(append(slices.Concat(p.Inserts, p.Literals, p.Updates, p.Transactions, p.Slow, p.Reads, p.Cached, p.Drivers), 1))
 	for _, n := range p.PoolSizes { // each size has a weir of its own
 		most += n
 	}
@@ -99,12 +102,12 @@ func Plans() map[string]Plan {
 		"demo": {Inserts: []int{64}, Rounds: 3, Duration: 2 * time.Second, Warmup: 600 * time.Millisecond},
 		"mini": {
 			Inserts: []int{64, 256}, Windows: ms(1, 10), Rounds: 3,
-			Duration: 2 * time.Second, Warmup: 500 * time.Millisecond, Reads: []int{64}, Drivers: []int{64}, Leak: 10 * time.Second,
+			Duration: 2 * time.Second, Warmup: 500 * time.Millisecond, Reads: []int{64}, Cached: []int{64}, Drivers: []int{64}, Leak: 10 * time.Second,
 		},
 		"full": {
 			Inserts: []int{1, 16, 64, 256, 1000}, Windows: ms(1, 10, 100), Isolated: true, Literals: []int{1, 64, 256},
 			Updates: []int{64}, Transactions: []int{16, 64, 256},
-			SlowFsync: ms(2), Slow: []int{64, 256}, Reads: []int{16, 64, 256}, Failing: []int{64, 256},
+			SlowFsync: ms(2), Slow: []int{64, 256}, Reads: []int{16, 64, 256}, Cached: []int{64}, Failing: []int{64, 256},
 			Crowd: []int{64, 256, 2000}, Idle: 10000, Drivers: []int{64}, Leak: 5 * time.Minute, Logins: []int{10},
 			Rounds: 6, Duration: 2 * time.Second, Warmup: 600 * time.Millisecond,
 		},
@@ -149,7 +152,7 @@ func (p Plan) with(k knobs) (Plan, error) {
 		return p, errors.New("--rounds, --duration and --leak must not be negative")
 	}
 	if len(k.clients) > 0 {
-		for _, list := range []*[]int{&p.Inserts, &p.Literals, &p.Updates, &p.Transactions, &p.Slow, &p.Reads, &p.Failing, &p.Crowd, &p.Drivers, &p.Logins} {
+		for _, list := range []*[]int{&p.Inserts, &p.Literals, &p.Updates, &p.Transactions, &p.Slow, &p.Reads, &p.Cached, &p.Failing, &p.Crowd, &p.Drivers, &p.Logins} {
 			if len(*list) > 0 {
 				*list = k.clients
 			}

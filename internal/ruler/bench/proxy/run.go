@@ -138,6 +138,11 @@ func (r *run) steps() []suite.Step {
 			add("reads", experimentName("reads-"+protocol, n, 0), 0, func(ctx context.Context) error { return r.reads(ctx, n, protocol) })
 		}
 	}
+	for _, n := range p.Cached {
+		for _, protocol := range []string{prepared, textProtocol(r.o.Engine)} {
+			add("cached", experimentName("cached-"+protocol, n, 0), 0, func(ctx context.Context) error { return r.cached(ctx, n, protocol) })
+		}
+	}
 	for _, n := range p.Updates {
 		add("updates", experimentName("updates", n, 0), 0, func(ctx context.Context) error { return r.updates(ctx, n) })
 	}
@@ -325,6 +330,24 @@ func (r *run) reads(ctx context.Context, clients int, protocol string) error {
 	ways = append(ways, weirWay(r.weir, "weir", "", bench.NotApplicable))
 	for _, w := range ways {
 		e.Sides = append(e.Sides, r.side(w, clients, r.lookup(), text))
+	}
+	return r.measure(ctx, e)
+}
+
+// cachedKeys is how many keys the lookups of the cache choose from: all of them fit into
+// it, so that a round fetches each once.
+const cachedKeys = 10_000
+
+// cached compares key lookups that the cache may answer with those that it may not.
+func (r *run) cached(ctx context.Context, clients int, protocol string) error {
+	e := r.experiment("cached-"+protocol, clients, fmt.Sprintf("Key lookups that may be a minute old, %d keys, %s protocol, %s", cachedKeys, protocol, clientsName(clients)))
+	e.Factors["protocol"], e.Factors["keys"] = protocol, strconv.Itoa(cachedKeys)
+	for _, w := range []way{
+		r.direct(), weirWay(r.weir, "weir", "", bench.NotApplicable), weirWay(r.weir, "weir ttl", "/* ttl:60 */", bench.NotApplicable),
+	} {
+		work := r.lookup()
+		work.Keys, work.Hint = cachedKeys, w.hint
+		e.Sides = append(e.Sides, r.side(w, clients, work, protocol != prepared))
 	}
 	return r.measure(ctx, e)
 }
