@@ -52,7 +52,7 @@ func (t *Teller) Tell(st *sight.Statement, slow bool) {
 func (t *Teller) Report(st *sight.Statement, shape *sight.Shape, slow time.Duration) {
 	st.End = time.Now()
 	if shape != nil {
-		st.Verb, st.Shape, st.Fingerprint = shape.Verb, shape.Shown(), shape.Fingerprint
+		st.Verb, st.Shape, st.Fingerprint, st.Site = shape.Verb, shape.Shown(), shape.Fingerprint, shape.Site()
 	}
 	t.Tell(st, slow > 0 && st.Run.Took >= slow)
 }
@@ -95,7 +95,7 @@ func (t *Teller) write(st *sight.Statement) {
 		slog.Duration("took", r.Took), slog.Duration("wait", r.Wait()), slog.Duration("server", r.Server),
 		slog.Uint64("rows", r.Rows), slog.String("path", r.Path.String()), slog.Bool("pinned", r.Pinned),
 	}
-	for _, more := range []struct{ key, value string }{{"application", st.App}, {"error_code", st.Code}, {"text", st.Text}} {
+	for _, more := range []struct{ key, value string }{{"application", st.App}, {"error_code", st.Code}, {"site", st.Site}, {"text", st.Text}} {
 		if more.value != "" {
 			attrs = append(attrs, slog.String(more.key, more.value))
 		}

@@ -132,3 +132,18 @@ func TestLatencyCountsTheWaitForABackend(t *testing.T) {
 		t.Errorf("it took %v, of which it waited %v; want at least %v", s.Total, s.Waited(), wait)
 	}
 }
+
+// TestShapesSayWhereTheyComeFrom: by the hints file and line, the last one counts.
+func TestShapesSayWhereTheyComeFrom(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t, "CREATE TABLE r (id INT PRIMARY KEY)"), nil)
+	c := w.dial(nil)
+	for _, hint := range []string{"", "/* file:first.go line:1 */ ", "/*file='orders.go',line='42'*/ ", ""} {
+		if got := c.one(hint + "SELECT COUNT(*) FROM r"); got != "0" {
+			t.Errorf("with %s: %s", hint, got)
+		}
+	}
+	if got := w.shape("select count(*) from r").Site; got != "orders.go:42" {
+		t.Errorf("it is from %q", got)
+	}
+}

@@ -10,6 +10,7 @@ import (
 
 // follow notes what is to be told of the unit's statement: h are its hints.
 func (u *unit) follow(c *client, h *sqlscan.Hints, sql string) {
+	u.shape.From(h.File, h.Line)
 	if h.Trace != "" {
 		u.trace = c.l.srv.Teller.Spans.Trace(h.Trace)
 	}

@@ -133,3 +133,23 @@ func TestLatencyCountsTheWaitForABackend(t *testing.T) {
 		t.Errorf("longest wait %v", time.Duration(p.Wait.Max()))
 	}
 }
+
+// TestShapesSayWhereTheyComeFrom: by the hints file and line, the last one counts.
+func TestShapesSayWhereTheyComeFrom(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t, "CREATE TABLE r (id int PRIMARY KEY)"), nil)
+	c := w.wire()
+	for _, hint := range []string{"", "/* file:first.go line:1 */ ", "/*file='orders.go',line='42'*/ ", ""} {
+		c.send(query(hint + "SELECT id FROM r WHERE id = 1"))
+		if got := render(c.ready()); got != "[id] SELECT_0 I" {
+			t.Errorf("with %s: %s", hint, got)
+		}
+	}
+	c.send(run("/* file:insert.go */ INSERT INTO r VALUES ($1)", "7"))
+	c.ready()
+	for text, want := range map[string]string{"select id from r where id = ?": "orders.go:42", "insert into r values (?)": "insert.go"} {
+		if got := w.shape(text).Site; got != want {
+			t.Errorf("%s is from %q, want %q", text, got, want)
+		}
+	}
+}

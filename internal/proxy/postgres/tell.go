@@ -7,6 +7,7 @@ import (
 
 // follow notes what is to be told of a statement of the unit: h are its hints.
 func (u *unit) follow(c *client, info *reading, sql string) {
+	u.shape.From(info.Hints.File, info.Hints.Line)
 	if t := info.Hints.Trace; t != "" {
 		u.trace = c.l.srv.Teller.Spans.Trace(t)
 	}

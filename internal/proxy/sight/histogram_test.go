@@ -132,13 +132,16 @@ func TestShapesOfLoopsAddUp(t *testing.T) {
 			quick.Ran(&Run{Took: time.Millisecond, Server: time.Millisecond, Rows: 1, Path: Shared})
 		}
 		slow.Ran(&Run{Took: time.Second, Server: 300 * time.Millisecond, Rows: 2, Pinned: true, Failed: false})
+		slow.From("a.go", 0)
+		slow.From("b.go", 7)
+		slow.From("", 0)
 		s.AddShapes(table)
 	}
 	s.Sort()
 	got := s.StatementsTable()
 	want := [][]string{
-		{"0000000000000002", "select", "2", "0", "0", "2", "0", "4", "2000.000", "1000.000", "1000.000", "1400.000", "0.000", "0.00", "select pg_sleep(?)"},
-		{"0000000000000001", "select", "20", "20", "0", "0", "0", "20", "20.000", "1.000", "1.000", "0.000", "0.000", "0.00", "select ?"},
+		{"0000000000000002", "select", "2", "0", "0", "2", "0", "4", "2000.000", "1000.000", "1000.000", "1400.000", "0.000", "0.00", "b.go:7", "select pg_sleep(?)"},
+		{"0000000000000001", "select", "20", "20", "0", "0", "0", "20", "20.000", "1.000", "1.000", "0.000", "0.000", "0.00", "", "select ?"},
 	}
 	if len(got.Rows) != len(want) {
 		t.Fatalf("%d rows: %v", len(got.Rows), got.Rows)

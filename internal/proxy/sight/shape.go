@@ -1,6 +1,10 @@
 package sight
 
-import "time"
+import (
+	"strconv"
+	"strings"
+	"time"
+)
 
 // A Shape is what all statements of one fingerprint have in common: what weir
 // learned of their cost, and the counters that are reported for them.
@@ -9,6 +13,10 @@ type Shape struct {
 	Verb string
 
 	Fingerprint uint64
+	// File and Line are where in a program the statement came from last, by its hints;
+	// "" and 0 if it has none.
+	File string
+	Line int
 
 	Runs    uint64 // answered, by any path
 	Grouped uint64 // of Runs: those answered as members of a group
@@ -64,6 +72,27 @@ type Run struct {
 	Path   Path
 	Pinned bool // its session keeps its connection
 	Failed bool
+}
+
+// maxFile bounds the name of a file that is kept of a statement, in bytes.
+const maxFile = 200
+
+// From notes where in a program a statement of the shape came from, if its hints tell.
+func (s *Shape) From(file string, line int) {
+	if s == nil || file == "" && line == 0 || s.Text == "other" {
+		return
+	}
+	if file = file[:min(len(file), maxFile)]; s.File != file || s.Line != line {
+		s.File, s.Line = strings.Clone(file), line
+	}
+}
+
+// Site is where a statement of the shape came from last, as file:line; "" if no hint tells.
+func (s *Shape) Site() string {
+	if s.Line == 0 {
+		return s.File
+	}
+	return s.File + ":" + strconv.Itoa(s.Line)
 }
 
 // Wait is how long the server had not begun with it.

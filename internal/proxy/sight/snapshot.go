@@ -140,6 +140,7 @@ type ShapeStatus struct {
 	Text        string
 	Verb        string
 	Fingerprint uint64
+	Site        string // where in a program it came from last, as file:line; "" if no hint tells
 	Runs        uint64 // answered, by any path
 	Grouped     uint64 // of these
 	Errors      uint64
@@ -204,7 +205,7 @@ func (s *Snapshot) AddShapes(t *Shapes) {
 	}
 	for _, sh := range shapes {
 		s.Shapes = append(s.Shapes, ShapeStatus{
-			Text: sh.Shown(), Verb: sh.Verb, Fingerprint: sh.Fingerprint, Runs: sh.Runs, Grouped: sh.Grouped, Errors: sh.Errors,
+			Text: sh.Shown(), Verb: sh.Verb, Fingerprint: sh.Fingerprint, Site: sh.Site(), Runs: sh.Runs, Grouped: sh.Grouped, Errors: sh.Errors,
 			Cost: sh.cost, MeanBytes: sh.bytes, ShapeCounts: sh.ShapeCounts,
 		})
 	}
@@ -240,6 +241,7 @@ func (s *ShapeStatus) add(o *ShapeStatus) {
 	if runs := s.Runs + o.Runs; runs > 0 {
 		s.MeanBytes = (s.MeanBytes*float64(s.Runs) + o.MeanBytes*float64(o.Runs)) / float64(runs)
 	}
+	s.Site = cmp.Or(s.Site, o.Site)
 	s.Runs += o.Runs
 	s.Grouped += o.Grouped
 	s.Errors += o.Errors

@@ -79,14 +79,14 @@ func (s *Snapshot) BatchesTable() Table {
 func (s *Snapshot) StatementsTable() Table {
 	t := Table{Cols: []string{
 		"fingerprint", "verb", "runs", "shared", "grouped", "pinned", "errors", "rows", "total_ms", "mean_ms", "max_ms", "wait_ms",
-		"cost_ms", "mean_bytes", "statement",
+		"cost_ms", "mean_bytes", "site", "statement",
 	}}
 	shapes := slices.Clone(s.Shapes)
 	slices.SortStableFunc(shapes, func(a, b ShapeStatus) int { return cmp.Compare(b.Total, a.Total) })
 	for i := range shapes {
 		sh := &shapes[i]
 		t.Add(FingerprintText(sh.Fingerprint), sh.Verb, sh.Runs, sh.Shared, sh.Grouped, sh.Pinned, sh.Errors, sh.Rows,
-			sh.Total, sh.Mean(), sh.Max, sh.Waited(), sh.Cost, sh.MeanBytes, sh.Text)
+			sh.Total, sh.Mean(), sh.Max, sh.Waited(), sh.Cost, sh.MeanBytes, sh.Site, sh.Text)
 	}
 	return t
 }

@@ -58,6 +58,7 @@ type Statement struct {
 	Client, App    string
 	Verb, Shape    string // Shape is the text without literals
 	Fingerprint    uint64
+	Site           string // where in a program it came from, as file:line; "" if no hint tells
 	Text           string // as it was sent; "" unless that is to be told
 	Code           string // of the error, SQLSTATE or number; "" if there was none
 	Run            Run

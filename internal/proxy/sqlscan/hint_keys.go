@@ -29,8 +29,8 @@ func HintKeys() []HintKey {
 		{Key: "traceparent", Effect: "makes a span of the statement, where `--otlp-endpoint` names a collector", Values: []HintValue{
 			{"W3C", "the trace that the span belongs to; one that is not sampled makes none", "traceparent:00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"},
 		}},
-		{Key: "file", Values: []HintValue{{"PATH", "the source file that the statement comes from", "file:orders.go"}}},
-		{Key: "line", Values: []HintValue{{"N", "the line in that file", "line:42"}}},
+		{Key: "file", Effect: "is shown with statements of the same form: in `SHOW STATEMENTS` and in the slow log, of the one that came last", Values: []HintValue{{"PATH", "the source file that the statement comes from", "file:orders.go"}}},
+		{Key: "line", Effect: "the same", Values: []HintValue{{"N", "the line in that file", "line:42"}}},
 		{Key: "ttl", Effect: "lets an answer to a read be kept, and given to others who ask the same", Values: []HintValue{
 			{"N", "an answer up to N seconds old will do, 31536000 at most, with a point if need be (0.5); one up to twice as old is given while a new one is fetched; 0 is none", "ttl:60"},
 		}},

@@ -26,8 +26,7 @@ import (
 //
 // Of several values for a key the first that can be used counts.
 //
-// file and line have no effect so far: they are read, and reported in Bad as what does
-// nothing. A traceparent that is none, or that goes
+// A traceparent that is none, or that goes
 // nowhere because no collector is configured, is not reported: the libraries that
 // write it do not address weir.
 
@@ -205,7 +204,6 @@ func (h *Hints) apply(key, value string) {
 			h.bad("file: has no value")
 		} else if h.File == "" {
 			h.File = value
-			h.bad("file: has no effect yet: weir counts by fingerprint alone")
 		}
 	case "line":
 		n, err := strconv.Atoi(value)
@@ -213,7 +211,6 @@ func (h *Hints) apply(key, value string) {
 			h.bad("line:%s is not a line number", clip(value))
 		} else if h.Line == 0 {
 			h.Line = n
-			h.bad("line: has no effect yet: weir counts by fingerprint alone")
 		}
 	case "ttl":
 		d, ok := decimal(value, time.Second, maxTTL)

@@ -10,12 +10,6 @@ import (
 
 func window(d time.Duration) BatchHint { return BatchHint{Kind: BatchWindow, Window: d} }
 
-// What is said of hints that are read and have no effect.
-const (
-	noFile = "file: has no effect yet: weir counts by fingerprint alone"
-	noLine = "line: has no effect yet: weir counts by fingerprint alone"
-)
-
 func TestHints(t *testing.T) {
 	auto, off := BatchHint{Kind: BatchAuto}, BatchHint{Kind: BatchOff}
 	const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -35,8 +29,8 @@ func TestHints(t *testing.T) {
 		{"/* batch:2.5 */ select 1", Hints{Batch: window(2500 * time.Microsecond)}},
 		{"/* batch:1000 */ select 1", Hints{Batch: window(time.Second)}},
 		// Any order: the reference proxy's defect B8.
-		{"/* batch:10 file:x line:3 */ select 1", Hints{Batch: window(10 * time.Millisecond), File: "x", Line: 3, Bad: []string{noFile, noLine}}},
-		{"/* line:3, file:a/b.go:7 ,ttl:60 batch */ select 1", Hints{Batch: auto, File: "a/b.go:7", Line: 3, TTL: time.Minute, Bad: []string{noLine, noFile}}},
+		{"/* batch:10 file:x line:3 */ select 1", Hints{Batch: window(10 * time.Millisecond), File: "x", Line: 3}},
+		{"/* line:3, file:a/b.go:7 ,ttl:60 batch */ select 1", Hints{Batch: auto, File: "a/b.go:7", Line: 3, TTL: time.Minute}},
 		{"/* ttl:60 tag:prices */ select 1", Hints{TTL: time.Minute, Tag: "prices"}},
 		{"select 1 /*ttl='0',tag='a b'*/", Hints{Tag: "a b"}},
 		{"/* tag: ttl:1 */ select 1", Hints{TTL: time.Second, Bad: []string{"tag: is not a name of 1 to 64 bytes"}}},
@@ -74,14 +68,14 @@ func TestHints(t *testing.T) {
 		}}},
 
 		// SQLCommenter, in front and at the end.
-		{"/*batch='auto',file='a%2Fb.go',line='7'*/ select 1", Hints{Batch: auto, File: "a/b.go", Line: 7, Bad: []string{noFile, noLine}}},
+		{"/*batch='auto',file='a%2Fb.go',line='7'*/ select 1", Hints{Batch: auto, File: "a/b.go", Line: 7}},
 		{"select 1 /*application='x',traceparent='" + trace + "'*/", Hints{Trace: trace}},
 		{"/* traceparent:" + trace + " */ select 1", Hints{Trace: trace}},
 		{"/*traceparent='" + trace + "'*/ select 1", Hints{Trace: trace}},
 		{"/* batch traceparent:" + trace + " */ select 1", Hints{Trace: trace, Batch: BatchHint{Kind: BatchAuto}}},
 		{"select 1 /* batch='5' , ttl='2' */;", Hints{}},
 		{"select 1; /* batch='5' , ttl='2' */", Hints{Batch: window(5 * time.Millisecond), TTL: 2 * time.Second}},
-		{`select 1 /*file='it\'s'*/`, Hints{File: "it's", Bad: []string{noFile}}},
+		{`select 1 /*file='it\'s'*/`, Hints{File: "it's"}},
 		{"select 1 -- file='x'", Hints{}},
 		{"select 1 /*file='x*/", Hints{}},
 		{"/*file='%zz'*/ select 1", Hints{Bad: []string{"file='%zz' is not URL-encoded"}}},

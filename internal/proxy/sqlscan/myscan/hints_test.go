@@ -11,12 +11,6 @@ import (
 
 // The grammar of hints has its tests in package sqlscan; here is where they
 // stand in a text.
-// What is said of hints that are read and have no effect.
-const (
-	noFile = "file: has no effect yet: weir counts by fingerprint alone"
-	noLine = "line: has no effect yet: weir counts by fingerprint alone"
-)
-
 func TestHints(t *testing.T) {
 	ten := sqlscan.BatchHint{Kind: sqlscan.BatchWindow, Window: 10 * time.Millisecond}
 	auto := sqlscan.BatchHint{Kind: sqlscan.BatchAuto}
@@ -26,11 +20,11 @@ func TestHints(t *testing.T) {
 		"# batch:10\ninsert into t values (1)":                     {Batch: ten},
 		"-- batch:10\ninsert into t values (1)":                    {Batch: ten},
 		"--\tbatch\ninsert into t values (1)":                      {Batch: auto},
-		"-- ttl:60\n# file:a.go\n/* line:7 */ select 1":            {TTL: time.Minute, File: "a.go", Line: 7, Bad: []string{noFile, noLine}},
-		"/*batch='auto',file='a%2Fb'*/ select 1":                   {Batch: auto, File: "a/b", Bad: []string{noFile}},
-		"select 1 /*line='7'*/":                                    {Line: 7, Bad: []string{noLine}},
-		"select 1; /*line='7'*/ ":                                  {Line: 7, Bad: []string{noLine}},
-		"select 1 /*!99999 x */ /*line='7'*/":                      {Line: 7, Bad: []string{noLine}},
+		"-- ttl:60\n# file:a.go\n/* line:7 */ select 1":            {TTL: time.Minute, File: "a.go", Line: 7},
+		"/*batch='auto',file='a%2Fb'*/ select 1":                   {Batch: auto, File: "a/b"},
+		"select 1 /*line='7'*/":                                    {Line: 7},
+		"select 1; /*line='7'*/ ":                                  {Line: 7},
+		"select 1 /*!99999 x */ /*line='7'*/":                      {Line: 7},
 		"/*!99999 batch */ /* batch:10 */ insert into t values(1)": {Batch: ten},
 		"select 1 /* batch */":                                     {},
 		"select 1 -- line='7'":                                     {},
