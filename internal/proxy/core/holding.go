@@ -108,6 +108,9 @@ func (h *Holding[B, C, U, L, N]) open(want int) {
 func (h *Holding[B, C, U, L, N]) begin() bool {
 	if !h.p.Dials.Start(h.p.loop.Now, h.p.Size) {
 		h.seat.Back()
+		if h.p.DialErr != nil {
+			h.p.side.Awaits(h.p.DialErr)
+		}
 		return false
 	}
 	h.p.Dialing++

@@ -43,6 +43,8 @@ type Pool interface {
 	Pause()
 	Resume()
 	Reconnect()
+	// TryAgain ends the pool's wait after attempts to reach the server that failed.
+	TryAgain()
 	// Moved ends the connections to every other endpoint, and forgets what was
 	// learned of the server.
 	Moved(now upstream.Endpoint)

@@ -42,6 +42,9 @@ type Dialect[B, C, U, L, N any] interface {
 	Replaceable() bool
 	// DialFailed is told why there is no connection.
 	DialFailed(err error)
+	// Awaits is told that somebody waits until the server may be tried again, and why
+	// the last attempt has failed.
+	Awaits(err error)
 	// Left reports whether a waiter does not wait any more.
 	Left(w *Waiter[B, C, U, L]) bool
 	// Expires reports whether the wait of a unit for a slot ends with the queue

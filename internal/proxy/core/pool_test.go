@@ -58,6 +58,7 @@ type testPool struct {
 	irreplaceable bool
 	noSecret      bool
 	looks, turns  int
+	awaits        int
 	keepStalled   bool
 	stalled       []*testBackend
 	dial          func(ctx context.Context) (int, error)
@@ -87,6 +88,7 @@ func (p *testPool) MayDial() bool                         { return !p.noSecret }
 func (p *testPool) Dial(ctx context.Context) (int, error) { return p.dial(ctx) }
 func (p *testPool) Adopt(conn int)                        { p.adopted = append(p.adopted, conn) }
 func (p *testPool) Discard(conn int)                      { p.discarded = append(p.discarded, conn) }
+func (p *testPool) Awaits(error)                          { p.awaits++ }
 func (p *testPool) Replaceable() bool                     { return !p.irreplaceable }
 func (p *testPool) DialFailed(err error)                  { p.NotDialed(err); p.failed = append(p.failed, err) }
 func (p *testPool) Expires(u *testUnit) bool              { return u.name != "for ever" }
@@ -407,6 +409,17 @@ func TestGrow(t *testing.T) {
 		}
 		if p.Works(); p.DialErr != nil {
 			t.Error("the server works, and its last error stands")
+		}
+		for range 9 {
+			p.NotDialed(bad)
+		}
+		p.dial = func(context.Context) (int, error) { return 0, bad }
+		if p.Grow(4, refused); p.Dialing != 0 || p.awaits == 0 {
+			t.Errorf("after many failures %d are opened, and %d times somebody was told that it waits", p.Dialing, p.awaits)
+		}
+		p.TryAgain()
+		if p.Grow(4, refused); p.Dialing != 3 {
+			t.Errorf("%d are opened when the server is back, want 3", p.Dialing)
 		}
 	})
 }

@@ -70,6 +70,8 @@ type EventLoop interface {
 	// LastAnswer is how long ago the server answered somebody; ok is false if it
 	// has not answered anybody yet.
 	LastAnswer() (ago time.Duration, ok bool)
+	// TryAgain has pools that could not reach the server try again at once.
+	TryAgain()
 	// AddTo adds the loop's state to a snapshot.
 	AddTo(out *sight.Snapshot)
 	// Moved ends the connections to every other endpoint.
@@ -156,7 +158,8 @@ type Server[L EventLoop] struct {
 	// Places are the server connections that pools share.
 	Places Places
 
-	health health
+	health   health
+	comeback comeback
 }
 
 // Open starts the event loops and listens. engine is the side's name in metrics.

@@ -36,9 +36,11 @@ type fakePool struct {
 	answered        time.Duration
 	paused, retired bool
 	backends, size  int
+	tries           int
 }
 
 func (p *fakePool) Moved(now upstream.Endpoint) { p.at = now }
+func (p *fakePool) TryAgain()                   { p.tries++ }
 func (p *fakePool) Tick()                       {}
 func (p *fakePool) Pause()                      { p.paused = true }
 func (p *fakePool) Resume()                     { p.paused = false }

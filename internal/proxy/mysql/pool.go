@@ -334,6 +334,18 @@ func (p *pool) DialFailed(err error) {
 	}
 }
 
+// Awaits implements core.Dialect.
+func (p *pool) Awaits(err error) {
+	if code := mywire.CodeOf(err); code != 0 && code != mywire.ErrServerShutdown {
+		return // it answers
+	}
+	s := p.l.srv
+	s.AwaitComeback(func(ctx context.Context) error {
+		_, err := s.asker.ask(ctx, s)
+		return err
+	})
+}
+
 // dialProblem is the error for those who wait while no backend can be opened.
 // What the server said is passed on as it said it.
 func (p *pool) dialProblem() *mywire.Error {

@@ -249,6 +249,14 @@ func (p *pool) DialFailed(err error) {
 	}
 }
 
+// Awaits implements core.Dialect. Where a door says where connections go, there is no one
+// server to ask.
+func (p *pool) Awaits(err error) {
+	if s := p.l.srv; p.l.cfg.Door == nil && (pgwire.CodeOf(err) == "" || pgwire.Unavailable(err)) {
+		s.AwaitComeback(s.askHealth)
+	}
+}
+
 // dialProblem is the error for those who wait while no backend can be opened.
 // What the server said is passed on as it said it.
 func (p *pool) dialProblem() *pgwire.Error {
