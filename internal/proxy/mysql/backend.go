@@ -42,6 +42,7 @@ type backend struct {
 // those of every other unit for this backend. A prepared statement must be known
 // here.
 func (b *backend) send(u *unit) {
+	u.at = b.at()
 	b.Push(u, b.p.l.Now)
 	if u.cmd == mywire.ComStmtExecute {
 		b.s.Out = u.appendExecute(b.s.OutBuf(), b.use(u.st))
@@ -214,7 +215,7 @@ func (b *backend) OnDrained() {
 }
 
 // OnClosed reports to everybody who waits for this backend what is known of
-// their statements. None is run again here, because its outcome is unknown.
+// their statements. None is run again whose outcome is unknown.
 func (b *backend) OnClosed(err error) {
 	p := b.p
 	p.lose(b, err)
@@ -226,7 +227,6 @@ func (b *backend) OnClosed(err error) {
 	// MariaDB's library take such a number from a server for a malformed packet.
 	e := mywire.NewError(mywire.ErrNetRead, "weir: the connection to the server was lost%s; whether the statement took effect is unknown", why)
 	owner, ln := b.owner, b.lane
-	b.owner, b.lane = nil, nil
 	if c := b.inserter; c != nil {
 		b.inserter = nil
 		c.diag.last.loseID()
@@ -234,12 +234,20 @@ func (b *backend) OnClosed(err error) {
 	units := b.Lose()
 	for _, u := range units {
 		p.FreeSlot(&u.Turn)
+	}
+	units = b.goElsewhere(units)
+	b.owner, b.lane = nil, nil
+	for _, u := range units {
 		switch {
 		case u.kind == unitHidden:
 			u.err, u.failed = e, true
 			u.done(u)
+		case u.kind == unitRows && b.unsent(u):
+			u.grp.apart()
 		case u.kind == unitRows:
 			u.grp.lost(u, e)
+		case u.park && ln != nil && b.unsent(u):
+			ln.unsent(b, u)
 		case u.park && ln != nil:
 			ln.lost(u, e)
 		case u.refresh:

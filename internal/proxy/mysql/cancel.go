@@ -177,5 +177,5 @@ func (b *backend) runsAgain(u *unit) bool {
 	if u.turnOver(code, b.p.l.Now-b.Since) {
 		return true
 	}
-	return b.struck && u.read && code == mywire.ErrQueryInterrupted
+	return b.struck && u.read && code == mywire.ErrQueryInterrupted || b.ends(u, code)
 }

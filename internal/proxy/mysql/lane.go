@@ -394,6 +394,16 @@ func outOfTransaction(resp []byte, caps mywire.Caps) {
 	}
 }
 
+// unsent has a member run alone whose backend is gone before anything of it has left weir.
+func (ln *lane) unsent(b *backend, u *unit) {
+	if c := u.c; c != nil && !c.s.Closed {
+		n := ln.p.sharing.moveOut(b, u)
+		n.again()
+		ln.p.alone.queue(n)
+		ln.p.Apart.EndGhosts(&b.Conn) // the server has none of it
+	}
+}
+
 // lost answers a member whose outcome is not known.
 func (ln *lane) lost(u *unit, e *mywire.Error) {
 	if u.kind == unitRows {

@@ -123,6 +123,7 @@ func (g *group) send(b *backend, u *unit, tx bool) {
 	if s, own := g.ln.set.Get("auto_increment_increment"); own {
 		g.step = parseUint([]byte(s.Value))
 	}
+	u.at = b.at()
 	b.Push(u, b.p.l.Now)
 	if u.st != nil {
 		b.s.Out = g.appendExecute(b.s.OutBuf(), b.use(u.st))
@@ -293,6 +294,7 @@ func (g *group) apart() {
 			to.push(m)
 		}
 	}
+	g.units = nil
 }
 
 // minRows is how far failures may bring the size of a multi-row statement down.

@@ -39,6 +39,7 @@ type unit struct {
 	asks      []string // settings that it sets untold
 	retrack   bool     // it sets variables that the server confuses
 
+	at       uint64        // what was sent on its connection before it, in bytes
 	queuedAt time.Duration // when the client's message was complete
 	early    time.Duration // before that: its client waited for a backend
 	began    time.Duration // of a member of a group: when that was sent
