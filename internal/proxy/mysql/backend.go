@@ -42,7 +42,7 @@ type backend struct {
 // those of every other unit for this backend. A prepared statement must be known
 // here.
 func (b *backend) send(u *unit) {
-	u.at = b.at()
+	u.sendsAt(b)
 	b.Push(u, b.p.l.Now)
 	if u.cmd == mywire.ComStmtExecute {
 		b.s.Out = u.appendExecute(b.s.OutBuf(), b.use(u.st))
@@ -242,11 +242,11 @@ func (b *backend) OnClosed(err error) {
 		case u.kind == unitHidden:
 			u.err, u.failed = e, true
 			u.done(u)
-		case u.kind == unitRows && b.unsent(u):
+		case u.kind == unitRows && u.unsent(b):
 			u.grp.apart()
 		case u.kind == unitRows:
 			u.grp.lost(u, e)
-		case u.park && ln != nil && b.unsent(u):
+		case u.park && ln != nil && u.unsent(b):
 			ln.unsent(b, u)
 		case u.park && ln != nil:
 			ln.lost(u, e)

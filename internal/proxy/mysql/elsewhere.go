@@ -21,16 +21,17 @@ const (
 	killedAfter = time.Second
 )
 
-// at is where in what is sent to the server the next byte will be.
-func (b *backend) at() uint64 { return b.s.Written + uint64(b.s.Pending()) }
+// sendsAt notes where in what is sent to the server on b the unit begins: with the next
+// byte.
+func (u *unit) sendsAt(b *backend) { u.at = b.s.Written + uint64(b.s.Pending()) }
 
-// unsent reports whether nothing of a unit has left weir. It holds when the connection is
-// lost, too.
-func (b *backend) unsent(u *unit) bool { return u.at >= b.s.Written }
+// unsent reports whether nothing of a unit on b has left weir. It holds when the
+// connection is lost, too.
+func (u *unit) unsent(b *backend) bool { return u.at >= b.s.Written }
 
-// remains reports whether a unit is whole, and may run again as far as its client is
+// remains reports whether a unit on b is whole, and may run again as far as its client is
 // concerned.
-func (b *backend) remains(u *unit) bool {
+func (u *unit) remains(b *backend) bool {
 	c := u.c
 	return u.kind == unitClient && c != nil && c != b.owner && !c.s.Closed && !c.s.Closing && !u.dead && !u.wrote && len(u.raw) > 0 &&
 		u.retries < mostLost && !b.p.l.Draining()
@@ -58,7 +59,7 @@ func (b *backend) goElsewhere(units []*unit) (left []*unit) {
 			left = append(left, u)
 			continue
 		case moved[c]: // in order, behind the one before
-		case !b.remains(u) || !b.unsent(u) && !(u.read && i > 0):
+		case !u.remains(b) || !u.unsent(b) && !(u.read && i > 0):
 			waiting[c] = true
 			left = append(left, u)
 			continue

@@ -30,7 +30,7 @@ func (s *Server) authenticateAdmin(ctx context.Context, conn net.Conn, start *pg
 		login := *start
 		login.Database = s.cfg().Postgres.Database
 		be, err := s.relay(ctx, conn, &login, nil)
-		if err == nil {
+		if be != nil {
 			be.close()
 		}
 		return err

@@ -344,6 +344,11 @@ func (b *backend) clientError(u *unit, msg []byte) {
 		b.p.l.srv.Monitor.Refused()
 	}
 	b.unlearn(u)
+	if b.withholds(u, e) {
+		u.retry = true
+		b.s.Close(e) // as the server does
+		return
+	}
 	if u.flushAt > 0 && u.c != nil {
 		u.c.resume()
 	}
@@ -404,21 +409,6 @@ func (b *backend) hiddenMessage(u *unit, typ byte, msg []byte) {
 		} else {
 			b.fail(err)
 		}
-	}
-}
-
-// asyncError handles an ErrorResponse that answers nothing: the server is
-// ending the connection.
-func (b *backend) asyncError(msg []byte) {
-	e, err := pgwire.ParseError(msg[pgwire.HeaderLen:])
-	if err != nil {
-		b.fail(err)
-		return
-	}
-	b.Doomed = true
-	if c := b.owner; c != nil && c.login.greeted {
-		// The client holds a transaction or session state here: it is lost.
-		c.fatal(e)
 	}
 }
 
@@ -619,14 +609,14 @@ func (c *client) detach() {
 
 // backendGone is called when the linked backend's connection is lost. Between
 // transactions, with nothing of the session on it, the client can go on.
-func (c *client) backendGone(fatal *pgwire.Error, busy bool, e *pgwire.Error) {
+func (c *client) backendGone(b *backend, fatal *pgwire.Error, busy bool, e *pgwire.Error) {
 	c.link, c.cur, c.transport.pass, c.stmts.lent, c.fwd.awaiting = nil, nil, 0, nil, 0
 	c.state.leave(stateCopying)
 	if c.s.Closed || c.s.Closing {
 		return
 	}
 	c.s.Throttle(false)
-	if !c.login.greeted && c.fwd.again() {
+	if !c.login.greeted && c.fwd.again(b) {
 		return
 	}
 	if c.tx != pgwire.StatusIdle || c.pins.held != 0 {

@@ -77,16 +77,25 @@ func (a *alone) run(b *backend, u *unit) {
 		return
 	}
 	b.prepare(set, app, func(err *pgwire.Error) {
-		if err != nil || u.c != c || u.dead || c.s.Closed {
+		left := u.c != c || u.dead || c.s.Closed
+		if err != nil && !left && b.died(err) && u.retries < mostLost && !p.l.Draining() {
+			if b.Born > u.queuedAt {
+				u.retries++
+			}
+			p.release(b)
+			p.Enqueue(waiter{Unit: u}) // nothing was sent yet
+			return
+		}
+		if err != nil || left {
 			p.FreeSlot(&u.Turn)
 		}
 		switch {
 		case err != nil:
 			p.release(b)
-			if u.c == c && !u.dead && !c.s.Closed {
+			if !left {
 				c.lost(u, refused(err))
 			}
-		case u.c != c || u.dead || c.s.Closed:
+		case left:
 			p.release(b)
 		default:
 			a.send(b, u)

@@ -219,7 +219,7 @@ func (a *arrival) vouched() (bool, *pgwire.Error) {
 func (a *arrival) vouch(ctx context.Context, conn net.Conn) (*backendConn, error) {
 	s, key := a.s, a.key
 	if a.outdated() {
-		now, err := s.lookups.ask(ctx, key, !a.held)
+		now, err := s.lookups.ask(ctx, key, a.waitsFor(hasLeft))
 		if err == nil {
 			if e := a.heardAgain(now); e != nil {
 				err = e

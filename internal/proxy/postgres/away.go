@@ -3,7 +3,9 @@ package postgres
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -39,7 +41,18 @@ func (a *away) init() { a.slots = make(chan struct{}, awayTries) }
 // isAway tells whether an error says that the server takes no logins at present,
 // no matter who asks.
 func isAway(err error) bool {
-	return pgwire.CodeOf(err) == pgwire.CodeCannotConnectNow || errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, upstream.ErrNoHost) || errors.Is(err, syscall.ENOENT)
+	return pgwire.Unavailable(err) || isAny(err, upstream.ErrNoHost, syscall.ECONNREFUSED, syscall.ENOENT)
+}
+
+// hasLeft tells whether a connection to the server has failed in a way that says nothing
+// of what was asked on it: a server that stops resets those that it has not accepted.
+func hasLeft(err error) bool {
+	return isAway(err) || errors.Is(err, pgwire.ErrNoAnswer) ||
+		pgwire.CodeOf(err) == "" && isAny(err, syscall.ECONNRESET, syscall.EPIPE, io.EOF, io.ErrUnexpectedEOF)
+}
+
+func isAny(err error, of ...error) bool {
+	return slices.ContainsFunc(of, func(e error) bool { return errors.Is(err, e) })
 }
 
 // waiting returns what is closed when the server takes logins again, nil if it
@@ -72,13 +85,13 @@ func (a *away) returned(log *slog.Logger) {
 	}
 }
 
-// patiently tries to reach the server, again while it is away, and returns the
-// error of the last attempt.
-func (s *Server) patiently(ctx context.Context, try func() error) error {
+// patiently tries to reach the server, again while an error says that it is away, and
+// returns that of the last attempt.
+func (s *Server) patiently(ctx context.Context, away func(error) bool, try func() error) error {
 	a := &s.away
 	if back, _ := a.waiting(); back == nil {
 		err := try()
-		if !isAway(err) {
+		if !away(err) {
 			return err
 		}
 		a.left(err, s.Log)
@@ -88,7 +101,7 @@ func (s *Server) patiently(ctx context.Context, try func() error) error {
 	for {
 		back, err := a.waiting()
 		if back == nil {
-			if err = try(); !isAway(err) || patience.Err() != nil {
+			if err = try(); !away(err) || patience.Err() != nil {
 				return err
 			}
 			a.left(err, s.Log)
@@ -100,7 +113,7 @@ func (s *Server) patiently(ctx context.Context, try func() error) error {
 		case <-back:
 		case a.slots <- struct{}{}:
 			err := try()
-			if isAway(err) {
+			if away(err) {
 				a.left(err, s.Log)
 				select {
 				case <-time.After(awayPause):
@@ -110,7 +123,7 @@ func (s *Server) patiently(ctx context.Context, try func() error) error {
 				a.returned(s.Log)
 			}
 			<-a.slots
-			if !isAway(err) || patience.Err() != nil {
+			if !away(err) || patience.Err() != nil {
 				return err
 			}
 		}

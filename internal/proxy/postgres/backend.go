@@ -139,6 +139,7 @@ func (k *kept) need(u *unit, st *stmt) {
 // send translates and appends a whole unit. The bytes leave at the turn's end
 // together with those of every other unit for this backend.
 func (b *backend) send(u *unit) {
+	u.sendsAt(b)
 	b.Push(u, b.p.l.Now)
 	out := b.s.OutBuf()
 	if u.simple {
@@ -387,11 +388,7 @@ func (b *backend) ready(u *unit, status byte) {
 
 // rerun queues a unit again after an error that weir caused.
 func (b *backend) rerun(u *unit) {
-	u.retries++
-	u.exp, u.expAt = u.exp[:0], 0
-	u.wrote, u.failed, u.retry, u.err, u.bytes, u.tuples = false, false, false, nil, 0, 0
-	u.preempted, u.hold, u.resp = false, false, u.resp[:0]
-	b.p.Stats.Reruns++
+	u.again()
 	if u.read && u.Tries > 0 && u.shape != nil {
 		u.shape.Stall(b.p.l.Now + core.StallMark)
 	}
@@ -451,7 +448,7 @@ func (b *backend) OnDrained() {
 }
 
 // OnClosed reports to everybody who waits for this backend what is known of
-// their statements. None is run again here, because its outcome is unknown.
+// their statements. None is run again whose outcome is unknown.
 func (b *backend) OnClosed(err error) {
 	p := b.p
 	p.lose(b, err)
@@ -462,19 +459,27 @@ func (b *backend) OnClosed(err error) {
 	fatal.Severity, fatal.SeverityRaw = "FATAL", "FATAL"
 	fatal.Message = "the connection to the server was lost, and with it this session's transaction or state"
 	owner, ln := b.owner, b.lane
-	b.owner, b.lane = nil, nil
 	if u := b.Head(); u != nil && u.c != nil && u.c.transport.source == b {
 		u.c.transport.source = nil
 	}
 	units := b.Lose()
+	busy := len(units) > 0
 	for _, u := range units {
 		p.FreeSlot(&u.Turn)
+	}
+	units = b.goElsewhere(units)
+	b.owner, b.lane = nil, nil
+	for _, u := range units {
 		switch {
 		case u.kind == unitHidden:
 			u.err = e
 			u.done(u)
+		case u.kind == unitRows && u.unsent(b):
+			u.grp.unsent()
 		case u.kind == unitRows:
 			u.grp.lost(u, e)
+		case u.park && u.unsent(b):
+			ln.unsent(u)
 		case u.park:
 			ln.lost(u, e)
 		case u.refresh:
@@ -485,7 +490,7 @@ func (b *backend) OnClosed(err error) {
 		}
 	}
 	if owner != nil {
-		owner.backendGone(&fatal, len(units) > 0, e)
+		owner.backendGone(b, &fatal, busy, e)
 	}
 	if ln != nil {
 		ln.backendGone(b, e)

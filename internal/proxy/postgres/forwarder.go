@@ -24,7 +24,7 @@ func (c *client) attach(b *backend) {
 	}
 	c.state.leave(stateWaiting)
 	if c.login.greeted {
-		c.fwd.lost = 0
+		c.fwd.lost = losses{}
 	}
 	c.link = b
 	c.p.Stats.Assignments++
@@ -45,21 +45,11 @@ func (c *client) attach(b *backend) {
 	c.resume()
 }
 
-// died tells whether err, the answer to a query of weir's own, means that the server has
-// ended the connection.
-func (b *backend) died(err *pgwire.Error) bool {
-	switch err.Code {
-	case pgwire.CodeConnectionFailure, pgwire.CodeAdminShutdown, pgwire.CodeCrashShutdown:
-		return true
-	}
-	return b.s.Closed
-}
-
 // attachPrepared goes on with attach when the server has answered.
 func (c *client) attachPrepared(b *backend, err *pgwire.Error) {
 	gone := c.s.Closed || c.s.Closing || c.state != stateWaiting || c.link != nil
 	switch {
-	case !gone && err != nil && b.died(err) && c.fwd.again():
+	case !gone && err != nil && b.died(err) && c.fwd.again(b):
 		c.p.release(b)
 		return
 	case gone || err != nil:
@@ -508,22 +498,17 @@ type forwarder struct {
 
 	askedAt  time.Duration // when it asked for its backend; 0 if it has sent something since
 	linkSeq  uint64
-	lost     int // backends, one after the other, before they were in the client's settings
-	awaiting int // units under way for whose answers what is behind them waits
+	lost     losses // before it was in its settings on one
+	awaiting int    // units under way for whose answers what is behind them waits
 }
 
-// mostLost bounds how many backends a client loses before it has sent anything on them:
-// its settings may be what ends them.
-const mostLost = 3
-
-// again has a client wait for another backend, since the one that it had is lost and
-// nothing of the client's was sent on it. It reports false if that was so too often.
-func (fw *forwarder) again() bool {
+// again has a client wait for another backend, since b is lost and nothing of the
+// client's was sent on it. It reports false if that was so too often.
+func (fw *forwarder) again(b *backend) bool {
 	c := fw.c
-	if fw.lost >= mostLost || c.l.Draining() {
+	if c.l.Draining() || !fw.lost.again(c.l.Now, b.Born) {
 		return false
 	}
-	fw.lost++
 	c.state = stateWaiting
 	c.p.Enqueue(waiter{Client: c})
 	return true

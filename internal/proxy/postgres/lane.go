@@ -38,6 +38,7 @@ type lane struct {
 	// setNow is set with the lock_timeout for groups as large as the last one.
 	setNow *session.Set
 	name   func() string // for reports
+	losses losses        // before they were in the lane's settings
 	// async: its backends commit asynchronously, so each run needs a marker,
 	// whatever has been learned of the server since.
 	async bool
@@ -193,7 +194,14 @@ func (ln *lane) give(b *backend) bool {
 	b.Mode = core.ModeOwn
 	b.prepare(ln.set, b.app, func(err *pgwire.Error) {
 		ln.Queued = false
-		if err != nil {
+		switch {
+		case err == nil:
+			ln.losses = losses{}
+		case b.died(err) && !ln.p.l.Draining() && ln.losses.again(ln.p.l.Now, b.Born):
+			ln.p.release(b)
+			ln.Touch() // on another one: nothing was sent yet
+			return
+		default:
 			ln.p.release(b)
 			ln.failAll(refused(err))
 			return
@@ -376,6 +384,16 @@ func (ln *lane) again(u *unit) bool {
 // canceledElsewhere tells a cancel request from a statement timeout.
 func (u *unit) canceledElsewhere() bool {
 	return strings.Contains(u.err.Message, "user request")
+}
+
+// unsent has a member run alone whose backend is gone before anything of it has left weir.
+func (ln *lane) unsent(u *unit) {
+	if c := u.c; c == nil || c.s.Closed {
+		return
+	}
+	n := ln.p.l.moveOut(u)
+	n.again()
+	ln.p.alone.queue(n)
 }
 
 // lost answers a member whose backend is gone.

@@ -108,7 +108,7 @@ func (a *arrival) goOn(ctx context.Context, conn net.Conn, at step) (err error) 
 			var e *pgwire.Error
 			st, err := a.recall(), error(nil)
 			if st == nil {
-				st, err = s.lookups.ask(ctx, a.key, !a.held)
+				st, err = s.lookups.ask(ctx, a.key, a.waitsFor(a.s.askable()))
 			}
 			at, e, err = a.judge(st, err, ctx.Err() != nil, func() bool { return core.MayBorrow(conn, s.cfg().TrustLoopback) })
 			if e != nil {
@@ -132,7 +132,7 @@ func (a *arrival) goOn(ctx context.Context, conn net.Conn, at step) (err error) 
 			a.keys, a.welcome = keys, welcome
 		}
 		if at == stepHear {
-			if a.st, err = s.lookups.ask(ctx, a.key, false); err != nil && ctx.Err() != nil {
+			if a.st, err = s.lookups.ask(ctx, a.key, nil); err != nil && ctx.Err() != nil {
 				return err
 			} else if err != nil {
 				s.Log.Debug("login not looked up", "user", a.key.user, "error", err)
@@ -340,9 +340,9 @@ func (s *Server) relay(ctx context.Context, conn net.Conn, start *pgwire.Startup
 	var endpoint upstream.Endpoint
 	var server net.Conn
 	var res pgwire.RelayResult
-	opened := false
-	err := s.patiently(ctx, func() (err error) {
-		opened = false
+	var told error // to the client, and so the last
+	var left error // the host was left when it had authenticated the client
+	err := s.patiently(ctx, hasLeft, func() error {
 		cfg, e, err := s.toHost(ctx, base)
 		if err != nil {
 			return err
@@ -356,26 +356,26 @@ func (s *Server) relay(ctx context.Context, conn net.Conn, start *pgwire.Startup
 			s.suspect(err)
 			return err
 		}
-		opened = true
 		// Only the server's side is given up with the host: the client may wait for
 		// another one as long as it has been told nothing.
 		stop := context.AfterFunc(here, func() { _ = server.SetDeadline(time.Unix(1, 0)) })
 		res, err = pgwire.RelayAuth(ctx, conn, server, start.User, stored)
-		if err == nil && !stop() {
-			err = context.Cause(here)
-		}
 		if err == nil {
+			if !stop() {
+				left = context.Cause(here)
+			}
 			return nil
 		}
 		stop()
 		_ = server.Close()
-		if errors.Is(err, pgwire.ErrNoAnswer) {
-			opened = false
-			if here.Err() != nil {
-				return context.Cause(here)
-			}
-			s.suspect(err)
+		if !errors.Is(err, pgwire.ErrNoAnswer) {
+			told = err
+			return nil
 		}
+		if here.Err() != nil {
+			return context.Cause(here)
+		}
+		s.suspect(err)
 		return err
 	})
 	key := poolKey{start.Database, start.User}
@@ -383,14 +383,11 @@ func (s *Server) relay(ctx context.Context, conn net.Conn, start *pgwire.Startup
 		s.verdicts.note(key, st, res.Method, false, time.Now())
 	}
 	switch {
-	case err != nil && !opened:
+	case err != nil:
 		_, _ = conn.Write(pgwire.AppendError(nil, cannotReach(err)))
 		return nil, err
-	case isAway(err): // the one error that the client has not been told yet
-		_, _ = conn.Write(pgwire.AppendError(nil, fatalOf(err, "the server takes no logins")))
-		return nil, err
-	case err != nil:
-		return nil, err
+	case told != nil:
+		return nil, told
 	}
 	s.creds.learnOpen(start.User, res.Method == pgwire.AuthTrust)
 	if res.Version != 0 {
@@ -403,29 +400,41 @@ func (s *Server) relay(ctx context.Context, conn net.Conn, start *pgwire.Startup
 		return nil, e
 	}
 	s.creds.Learn(start.User, res.Keys)
-	be, err := pgwire.FinishLogin(ctx, server)
-	if err != nil {
+	var donated *backendConn
+	if err = left; err == nil {
+		donated, err = s.finish(ctx, server, endpoint)
+	} else {
 		_ = server.Close()
-		var e *pgwire.Error
-		if errors.As(err, &e) {
-			f := *e
-			f.Severity, f.SeverityRaw = "FATAL", "FATAL"
-			_, _ = conn.Write(pgwire.AppendError(nil, &f))
+	}
+	if err != nil && hasLeft(err) && s.mayDial(key) {
+		// The server has authenticated the client, and then gone. The client waits for
+		// a connection of weir's own.
+		donated, err = s.vouch(ctx, key, st, res.Method != pgwire.AuthTrust)
+		if err == nil && donated == nil {
+			return nil, nil
 		}
-		return nil, err
 	}
-	if err := s.checkRole(be, endpoint); err != nil {
-		_ = be.Conn.Close()
-		_, _ = conn.Write(pgwire.AppendError(nil, pgwire.NewFatal(pgwire.CodeCannotConnectNow, "%v", err)))
-		return nil, err
-	}
-	donated, err := s.handOver(be, endpoint)
 	if err != nil {
+		_, _ = conn.Write(pgwire.AppendError(nil, fatalOf(err, "the connection to the server was lost during the login: %v", err)))
 		return nil, err
 	}
 	s.Checks.Add(string(res.Method), loginRelayed)
 	s.granted(key, st, donated)
 	return donated, nil
+}
+
+// finish takes over a connection on which the server has authenticated a client.
+func (s *Server) finish(ctx context.Context, server net.Conn, endpoint upstream.Endpoint) (*backendConn, error) {
+	be, err := pgwire.FinishLogin(ctx, server)
+	if err != nil {
+		_ = server.Close()
+		return nil, err
+	}
+	if err := s.checkRole(be, endpoint); err != nil {
+		_ = be.Conn.Close()
+		return nil, err
+	}
+	return s.handOver(be, endpoint)
 }
 
 // login is what a client is known by since its login, and what it was told then.

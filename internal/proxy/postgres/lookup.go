@@ -113,10 +113,27 @@ func (l *lookups) nobody() error {
 	return nil
 }
 
-// ask asks the server about a role and a database. patient has it wait for a server
-// that takes no logins at present. The error is errNobodyToAsk where weir cannot ask at
-// all.
-func (l *lookups) ask(ctx context.Context, key poolKey, patient bool) (*roleStanding, error) {
+// askable tells by which errors a login waits for the server before it is asked about:
+// where the server itself can check it, that waits for it.
+func (s *Server) askable() func(error) bool {
+	if s.cfg().AuthQuery == "" {
+		return isAway
+	}
+	return hasLeft
+}
+
+// waitsFor is away where the login cannot go on without an answer, nil where it can.
+func (a *arrival) waitsFor(away func(error) bool) func(error) bool {
+	if a.held {
+		return nil
+	}
+	return away
+}
+
+// ask asks the server about a role and a database. It waits for the server, and asks
+// again, while away says that an error means that it is away, unless away is nil. The
+// error is errNobodyToAsk where weir cannot ask at all.
+func (l *lookups) ask(ctx context.Context, key poolKey, away func(error) bool) (*roleStanding, error) {
 	if err := l.nobody(); err != nil {
 		return nil, err
 	}
@@ -127,8 +144,8 @@ func (l *lookups) ask(ctx context.Context, key poolKey, patient bool) (*roleStan
 		return err
 	}
 	var err error
-	if patient {
-		err = l.srv.patiently(ctx, func() error { return try(ctx) })
+	if away != nil {
+		err = l.srv.patiently(ctx, away, func() error { return try(ctx) })
 	} else if back, why := l.srv.away.waiting(); back != nil {
 		err = why
 	} else {

@@ -130,6 +130,7 @@ func (ln *lane) group(units []*unit) *group {
 // All of it is one implicit transaction.
 func (g *group) send(b *backend) {
 	g.b = b
+	g.u.sendsAt(b)
 	plan := g.ln.rows
 	g.sizes, g.at, g.err, g.rows, g.ends, g.notices = g.sizes[:0], 0, nil, g.rows[:0], g.ends[:0], nil
 	g.u.exp, g.u.expAt = g.u.exp[:0], 0
@@ -368,6 +369,9 @@ var (
 	noData       = pgwire.AppendNoData(nil)
 	insertOne    = pgwire.AppendReadyForQuery(pgwire.AppendCommandComplete(nil, "INSERT 0 1"), pgwire.StatusIdle)
 )
+
+// unsent implements together.
+func (g *group) unsent() { g.goOn(g.ln) }
 
 // smallGroup is the size up to which a failed group's members are run one by
 // one; a larger group is first cut into about as many parts as a part has

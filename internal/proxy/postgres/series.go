@@ -26,6 +26,8 @@ type together interface {
 	note(notices []byte)
 	// settle answers the members, or has them run again apart.
 	settle(flushed bool)
+	// unsent is called when the backend is gone before anything has left weir.
+	unsent()
 	// lost is called when the backend is gone before it was answered.
 	lost(u *unit, e *pgwire.Error)
 	// abandon answers every member with an error.
@@ -73,6 +75,23 @@ func (m *members) abandon(e *pgwire.Error) {
 	}
 }
 
+// unsent implements together.
+func (g *series) unsent() { g.goOn(g.ln) }
+
+// goOn has each member run by itself: nothing of them has left weir.
+func (m *members) goOn(ln *lane) {
+	m.settled = true
+	solo := ln.p.lanes.solo(ln.key.set, 0)
+	for _, u := range m.units {
+		u.serial = nil
+		if u.c != nil && !u.c.s.Closed {
+			u.retries++
+			solo.push(u)
+		}
+	}
+	m.units = nil
+}
+
 // maxSeries bounds a series, so that one whose every member waits for a lock as long as
 // laneLockTimeout lets it ends before the server looks for deadlocks: see serialSQL.
 const maxSeries = 128
@@ -104,6 +123,7 @@ func (ln *lane) join(units []*unit) []*unit {
 // each table, one Sync.
 func (g *series) send(b *backend) {
 	g.b = b
+	g.u.sendsAt(b)
 	b.Push(g.u, b.p.l.Now)
 	var tables []*serialFacts
 	for _, u := range g.units {

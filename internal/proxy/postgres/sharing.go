@@ -8,7 +8,10 @@ import (
 )
 
 // sharing is how a pool's backends pipeline the reads of several clients.
-type sharing struct{ p *pool }
+type sharing struct {
+	p    *pool
+	lost map[*session.Set]losses // of backends before they were in these settings
+}
 
 // run sends a shared read on a pipeline, or queues it for one.
 func (s *sharing) run(u *unit) {
@@ -131,13 +134,31 @@ func (s *sharing) pipeline(set *session.Set, sh *sight.Shape) *backend {
 			}
 			b.prepare(set, b.app, func(err *pgwire.Error) {
 				p.release(b) // and taken again by the reads that wait, in their settings
-				if err != nil {
+				if err == nil {
+					delete(s.lost, set)
+				} else if !b.died(err) || !s.again(set, b) {
 					s.fail(set, refused(err))
 				}
 			})
 		}
 	}
 	return best
+}
+
+// again has the queued reads in the given settings wait for another backend, since b is
+// lost. It reports false if that was so too often.
+func (s *sharing) again(set *session.Set, b *backend) bool {
+	lost := s.lost[set]
+	if s.p.l.Draining() || !lost.again(s.p.l.Now, b.Born) {
+		delete(s.lost, set)
+		return false
+	}
+	if s.lost == nil {
+		s.lost = make(map[*session.Set]losses)
+	}
+	s.lost[set] = lost
+	s.p.Wake()
+	return true
 }
 
 // fail answers the queued reads in the given settings.
@@ -181,14 +202,14 @@ func (s *sharing) end(b *backend) {
 			continue
 		}
 		waiting[c] = true
-		s.again(n)
+		s.requeue(n)
 	}
 	p.Watch()
 	p.Wake()
 }
 
-// again queues a read that was moved.
-func (s *sharing) again(u *unit) {
+// requeue queues a read that was moved.
+func (s *sharing) requeue(u *unit) {
 	p := s.p
 	if u.shape != nil && u.shape.Stalled(p.l.Now) {
 		p.alone.queue(u)

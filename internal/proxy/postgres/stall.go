@@ -68,7 +68,7 @@ func (c *client) nextAgain() {
 	n := copy(c.again, c.again[1:])
 	c.again[n] = nil
 	c.again = c.again[:n]
-	c.p.sharing.again(u)
+	c.p.sharing.requeue(u)
 }
 
 // CheckTurns ends the turns of reads that have run apart for long while others

@@ -38,6 +38,7 @@ type unit struct {
 	expAt int
 
 	// Progress.
+	at       uint64        // what was sent on its connection before it, in bytes
 	queuedAt time.Duration // when the client's messages were complete
 	wrote    bool          // part of the answer is in the client's output
 	mark     int           // length of the client's output before that part

@@ -157,9 +157,9 @@ func (s *Server) askStanding(ctx context.Context, key poolKey) (conn *backendCon
 	}
 	row, asked, err := s.askWarm(ctx, key)
 	switch {
-	case err != nil:
+	case err != nil && !lostIn(err):
 		return nil, false, err
-	case !asked:
+	case err != nil, !asked:
 		return nil, false, nil
 	case len(row) != 3 || string(row[0]) == "f":
 		return nil, false, pgwire.NewFatal(pgwire.CodeInvalidAuthorization, "role %q is not permitted to log in", key.user)

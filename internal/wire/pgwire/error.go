@@ -118,6 +118,16 @@ func CodeOf(err error) string {
 	return ""
 }
 
+// Unavailable reports whether an error of the server's says that it ends connections, or
+// takes none, whoever asks: it starts, stops or has crashed.
+func Unavailable(err error) bool {
+	switch CodeOf(err) {
+	case CodeAdminShutdown, CodeCrashShutdown, CodeCannotConnectNow:
+		return true
+	}
+	return false
+}
+
 // AppendError appends an ErrorResponse. Fields that are empty are left out.
 func AppendError(dst []byte, e *Error) []byte { return appendFields(dst, ServerError, e) }
 

@@ -33,8 +33,8 @@ type RelayResult struct {
 // secret of the user. It ends with AuthenticationOk or ErrorResponse, which the
 // client has been sent in either case; the ErrorResponse is also returned, as
 // *Error. FinishLogin reads on from there. A server that takes no logins now
-// (CodeCannotConnectNow) says so before anything else; that is returned only, so
-// that the caller can try again.
+// (CodeCannotConnectNow), or is ended, says so before anything else; that is returned
+// only, as an ErrNoAnswer, so that the caller can try again.
 //
 // SCRAM-SHA-256-PLUS binds the exchange to the TLS connection that it runs over,
 // which proves that nobody stands in between, and weir does. Where both sides have
@@ -65,8 +65,8 @@ func RelayAuth(ctx context.Context, client, server net.Conn, user string, stored
 	return r.result, nil
 }
 
-// ErrNoAnswer is the error of RelayAuth where the server has said nothing, and the
-// client has been told nothing: another server may be asked.
+// ErrNoAnswer is the error of RelayAuth where the server has said nothing of this
+// login, and the client has been told nothing: another server may be asked.
 var ErrNoAnswer = errors.New("the server did not answer the login")
 
 type relay struct {
@@ -98,8 +98,8 @@ func (r *relay) run() error {
 				return err
 			}
 		case ServerError:
-			if err := serverError(body); first && CodeOf(err) == CodeCannotConnectNow {
-				return err
+			if err := serverError(body); first && Unavailable(err) {
+				return fmt.Errorf("%w: %w", ErrNoAnswer, err)
 			}
 			if err := r.toClient(AppendMessage(nil, typ, body)); err != nil {
 				return err

@@ -1,0 +1,148 @@
+package postgres
+
+import (
+	"time"
+
+	"github.com/weirdb/weir/internal/proxy/core"
+	"github.com/weirdb/weir/internal/wire/pgwire"
+)
+
+// This file is what goes on elsewhere when a connection to the server is lost: who got it
+// and has sent nothing on it yet; statements of which nothing has left weir; and reads,
+// which have no effects, unless their answer has begun. What the server was at work on
+// when the connection broke is not run again, not even a read: it may be what has broken
+// it. That the server itself says that it ends connections is no such doubt.
+
+// mostLost bounds how many connections somebody loses, one after the other, before
+// anything was done on them: what is to be done, or the settings for it, may be what ends
+// them.
+const mostLost = 3
+
+// terminatedAfter is from when on a read that is ended with its connection may be what
+// somebody meant to end: pg_terminate_backend says the same as a server that stops.
+const terminatedAfter = time.Second
+
+// losses counts them. Those that were there at the first loss do not count: a server that
+// stops ends all of them, one after the other.
+type losses struct {
+	count int
+	since time.Duration // the first of them
+}
+
+// again reports whether another connection may be tried, since one is lost now that was
+// born then.
+func (ls *losses) again(now, born time.Duration) bool {
+	if ls.count >= mostLost {
+		return false
+	}
+	if ls.since == 0 {
+		ls.since = now
+	}
+	if born > ls.since {
+		ls.count++
+	}
+	return true
+}
+
+// died tells whether err, the answer to a query of weir's own, means that the server has
+// ended the connection.
+func (b *backend) died(err *pgwire.Error) bool { return b.s.Closed || lostIn(err) }
+
+// lostIn reports whether the connection was lost on which a question of weir's own was
+// answered by err.
+func lostIn(err error) bool {
+	return pgwire.Unavailable(err) || pgwire.CodeOf(err) == pgwire.CodeConnectionFailure
+}
+
+// sendsAt notes where in what is sent to the server on b the unit begins: with the next
+// byte.
+func (u *unit) sendsAt(b *backend) { u.at = b.s.Written + uint64(b.s.Pending()) }
+
+// unsent reports whether nothing of a unit on b has left weir. It holds when the
+// connection is lost, too.
+func (u *unit) unsent(b *backend) bool { return u.at >= b.s.Written }
+
+// remains reports whether a unit on b is whole, and may run again as far as its client is
+// concerned.
+func (u *unit) remains(b *backend) bool {
+	c := u.c
+	return u.kind == unitClient && c != nil && c != b.owner && !c.s.Closed && !c.s.Closing && !u.dead && len(u.raw) > 0 &&
+		c.back.cancelled != u && u.retries < mostLost && !b.p.l.Draining()
+}
+
+// withholds reports whether the server ends the connection, whoever uses it, instead of
+// answering the read at the head, which is then run elsewhere.
+func (b *backend) withholds(u *unit, e *pgwire.Error) bool {
+	if !pgwire.Unavailable(e) || b.p.l.Now-b.Since > terminatedAfter || !e.Fatal() || !u.read || u.park || b.owner != nil || !u.remains(b) {
+		return false
+	}
+	if u.wrote {
+		if u.c.back.markSeq != u.c.s.Flushes {
+			return false
+		}
+		u.c.s.Out = u.c.s.Out[:u.mark]
+	}
+	return true
+}
+
+// asyncError handles an ErrorResponse that answers nothing: the server is
+// ending the connection.
+func (b *backend) asyncError(msg []byte) {
+	e, err := pgwire.ParseError(msg[pgwire.HeaderLen:])
+	if err != nil {
+		b.fail(err)
+		return
+	}
+	b.Doomed = true
+	if c := b.owner; c != nil && c.login.greeted {
+		// The client holds a transaction or session state here: it is lost.
+		c.fatal(e)
+	}
+	if e.Fatal() {
+		b.s.Close(e) // as the server does: nobody is to get it meanwhile
+	}
+}
+
+// goElsewhere moves those of the units under way on a connection that is lost that can
+// run on another, and reports which it has left. owner and lane are those of the
+// connection.
+func (b *backend) goElsewhere(units []*unit) (left []*unit) {
+	p := b.p
+	waiting := map[*client]bool{} // for the answer to an earlier one
+	moved := map[*client]bool{}
+	for i, u := range units {
+		c := u.c
+		switch {
+		case u.kind != unitClient || u.park:
+			left = append(left, u)
+			continue
+		case moved[c]: // in order, behind the one before
+		case !u.remains(b), !(u.retry || !u.wrote && (u.unsent(b) || u.read && i > 0)):
+			waiting[c] = true
+			left = append(left, u)
+			continue
+		}
+		moved[c] = true
+		u.again()
+		c.reader = nil
+		switch {
+		case waiting[c]:
+			c.again = append(c.again, u)
+		case b.Mode == core.ModeShared:
+			p.sharing.requeue(u)
+		default:
+			p.alone.queue(u)
+		}
+		waiting[c] = true
+	}
+	return left
+}
+
+// again prepares a unit to be sent once more.
+func (u *unit) again() {
+	u.retries++
+	u.exp, u.expAt = u.exp[:0], 0
+	u.wrote, u.failed, u.retry, u.err, u.bytes, u.tuples = false, false, false, nil, 0, 0
+	u.preempted, u.hold, u.park, u.resp = false, false, false, u.resp[:0]
+	u.c.p.Stats.Reruns++
+}

@@ -1,0 +1,236 @@
+package postgres_test
+
+import (
+	"fmt"
+	"net"
+	"sync/atomic"
+	"testing"
+
+	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/proxy/postgres"
+	"github.com/weirdb/weir/internal/wire/pgwire"
+)
+
+// through starts a proxy that reaches the shared server through a relay, by one
+// connection at most.
+func through(t *testing.T, db string, change func(*postgres.Config)) (*weir, *lab.Relay) {
+	relay := labtest.Relay(t, server(t).Addr())
+	return start(t, db, func(c *postgres.Config) {
+		c.Postgres.Address = relay.Addr()
+		c.ConnectPatience, c.PoolSize, c.ReadLanes = patience, 1, 1
+		if change != nil {
+			change(c)
+		}
+	}), relay
+}
+
+// A login that the server checks waits for another connection when the one that it had is
+// reset: before the server has said anything, and when it has let the client in.
+func TestRelayedLoginOutlivesItsConnection(t *testing.T) {
+	t.Parallel()
+	w, relay := through(t, database(t), func(c *postgres.Config) { c.Auth, c.Postgres.User = postgres.AuthRelay, "" })
+	w.wire().close()
+	for _, n := range []int64{0, 9, 40} { // nothing, AuthenticationOk, and a part of what follows
+		relay.CutAfter(lab.ToClient, n)
+		c, err := tryWireAs(t, w.Addr().String(), w.db, "postgres")
+		if err != nil {
+			t.Errorf("the server's answer was cut after %d bytes, and the login failed: %v", n, err)
+			continue
+		}
+		c.want("SELECT 1 AS x", "[x] (1) SELECT_1 I")
+		c.close()
+	}
+}
+
+// A server that cannot be connected to is asked about a client on a connection of the
+// pool. Where that is lost, nothing was said against the client.
+func TestLoginOutlivesTheQuestionAboutIt(t *testing.T) {
+	t.Parallel()
+	password, err := pgwire.ParseSecret("secret")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, relay := through(t, database(t), func(c *postgres.Config) {
+		c.Auth, c.Users = "scram-sha-256", []postgres.User{{Name: "postgres", Secret: password}}
+		c.LoginCheckInterval = 0
+	})
+	login := func() (*wire, error) {
+		be, err := pgwire.Connect(ctxFor(t), pgwire.ConnectConfig{
+			Address: w.Addr().String(), User: "postgres", Password: "secret", Database: w.db, TLSMode: pgwire.TLSDisable,
+		})
+		if err != nil {
+			return nil, err
+		}
+		return newWire(t, be), nil
+	}
+	first, err := login()
+	if err != nil {
+		t.Fatal(err)
+	}
+	first.want("SELECT 1 AS x", "[x] (1) SELECT_1 I")
+	eventually(t, "the connection is free", func() bool { return w.pool().Free == 1 })
+	if err := relay.Refuse(true); err != nil {
+		t.Fatal(err)
+	}
+	relay.Stall(lab.ToServer)
+	done := make(chan error, 1)
+	go func() {
+		c, err := login()
+		if err == nil {
+			c.want("SELECT 1 AS x", "[x] (1) SELECT_1 I")
+		}
+		done <- err
+	}()
+	eventually(t, "the server is asked on the connection that there is", func() bool { p := w.pool(); return p.Backends == 1 && p.Free == 0 })
+	relay.Cut()
+	relay.Heal()
+	if err := relay.Refuse(false); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Errorf("the login failed: %v", err)
+	}
+}
+
+// What waits for a connection that is lost while it is brought into settings waits for
+// another: a shared read, one that runs alone, a group of writes.
+func TestStatementsOutliveConnectionsThatWereNotReady(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ sql, want string }{
+		"shared read": {"SELECT k FROM d", "[k] (1) SELECT_1 I"},
+		"read alone":  {"SELECT k AS other FROM d", "[other] (1) SELECT_1 I"},
+		"group":       {"/* batch */ UPDATE d SET k = k", "UPDATE_1 I"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, relay := through(t, database(t, "CREATE TABLE d (k int)", "INSERT INTO d VALUES (1)"), nil)
+			warm(w, w.wire(), "SELECT k FROM d")
+			asked := w.wire(pgwire.Param{Name: "work_mem", Value: "111kB"})
+			other := w.wire()
+			other.want("BEGIN", "BEGIN T") // in its own settings
+			other.want("COMMIT", "COMMIT I")
+			relay.Stall(lab.ToServer)
+			before := w.pool().Replays
+			asked.send(query(c.sql))
+			eventually(t, "the settings have been sent", func() bool { return w.pool().Replays > before })
+			relay.Cut()
+			relay.Heal()
+			if got := render(asked.ready()); got != c.want {
+				t.Errorf("%s, of which nothing had been sent: %s", c.sql, got)
+			}
+		})
+	}
+}
+
+// Reads behind the one that the server was at work on when the connection broke are read
+// elsewhere, in their order; that one's client is told.
+func TestReadsGoOnElsewhere(t *testing.T) {
+	t.Parallel()
+	w, relay := through(t, database(t, "CREATE TABLE d (k int)", "INSERT INTO d VALUES (1)"), nil)
+	c := w.wire()
+	warm(w, c, "SELECT k AS a FROM d", "SELECT k AS b FROM d")
+	relay.CutAfter(lab.ToServer, 5)
+	c.send(append(query("SELECT k AS a FROM d"), append(query("SELECT k AS b FROM d"), query("SELECT k AS a FROM d")...)...))
+	for i, want := range []string{"ERROR:08006 I", "[b] (1) SELECT_1 I", "[a] (1) SELECT_1 I"} {
+		if got := render(c.ready()); got != want {
+			t.Errorf("read %d: %s, want %s", i, got, want)
+		}
+	}
+	c.want("SELECT 1 AS x", "[x] (1) SELECT_1 I")
+}
+
+// A statement that comes in the turn in which the connection is lost has not left weir.
+func TestUnsentReadGoesElsewhere(t *testing.T) {
+	t.Parallel()
+	w, relay := through(t, database(t, "CREATE TABLE d (k int)", "INSERT INTO d VALUES (1)"), nil)
+	c := w.wire()
+	warm(w, c, "SELECT k AS a FROM d")
+	for range 20 {
+		held, entered := make(chan struct{}), make(chan struct{})
+		go func() {
+			_ = w.Loops[0].Call(ctxFor(t), func() { close(entered); <-held })
+		}()
+		<-entered
+		c.send(query("SELECT k AS a FROM d"))
+		relay.Cut()
+		close(held)
+		if got := render(c.ready()); got != "[a] (1) SELECT_1 I" {
+			t.Fatalf("a read that was not sent: %s", got)
+		}
+	}
+}
+
+// endingServer passes connections on to the shared server. When it is told to, it
+// answers the next message on any of them as a server that stops.
+func endingServer(t *testing.T) (addr string, end *atomic.Bool) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ln.Close() })
+	end = new(atomic.Bool)
+	last := pgwire.AppendError(nil, pgwire.NewFatal(pgwire.CodeAdminShutdown, "terminating connection due to administrator command"))
+	go func() {
+		for {
+			near, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			far, err := net.Dial("tcp", server(t).Addr())
+			if err != nil {
+				_ = near.Close()
+				continue
+			}
+			pass := func(from, to net.Conn, ends bool) {
+				defer near.Close()
+				defer far.Close()
+				buf := make([]byte, 16<<10)
+				for {
+					n, err := from.Read(buf)
+					if ends && n > 0 && end.CompareAndSwap(true, false) {
+						_, _ = near.Write(last)
+						return
+					}
+					if _, werr := to.Write(buf[:n]); err != nil || werr != nil {
+						return
+					}
+				}
+			}
+			go pass(near, far, true)
+			go pass(far, near, false)
+		}
+	}()
+	return ln.Addr().String(), end
+}
+
+// A read that the server answers by ending the connection is read elsewhere; a write is
+// not sent again.
+func TestReadOnAServerThatStops(t *testing.T) {
+	t.Parallel()
+	addr, end := endingServer(t)
+	w := start(t, database(t, "CREATE TABLE d (k int)", "INSERT INTO d VALUES (1)"), func(c *postgres.Config) {
+		c.Postgres.Address, c.PoolSize, c.ReadLanes = addr, 1, 1
+	})
+	c := w.wire()
+	warm(w, c, "SELECT k AS a FROM d")
+	for _, reads := range []int{1, 3} {
+		end.Store(true)
+		var all []byte
+		for range reads {
+			all = append(all, query("SELECT k AS a FROM d")...)
+		}
+		c.send(all)
+		for i := range reads {
+			if got := render(c.ready()); got != "[a] (1) SELECT_1 I" {
+				t.Errorf("read %d of %d: %s", i, reads, got)
+			}
+		}
+	}
+	end.Store(true)
+	c.send(query("UPDATE d SET k = k + 1"))
+	got, err := c.until(pgwire.ServerReady)
+	if e := errorIn(got); e == nil || e.Code != pgwire.CodeAdminShutdown {
+		t.Errorf("a write: %v, %v; want 57P01", fmt.Sprint(e), err)
+	}
+	w.wire().want("SELECT k FROM d", "[k] (1) SELECT_1 I")
+}
