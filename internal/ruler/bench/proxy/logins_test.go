@@ -8,6 +8,28 @@ import (
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
 )
 
+// MariaDB is logged in at by each method, too.
+func TestLoginsAtMariaDBAreMeasured(t *testing.T) {
+	labtest.RequireMariaDB(t)
+	got, err := Run(t.Context(), Options{
+		Options: suite.Options{Out: t.TempDir(), Say: t.Logf, Experiments: []string{"logins-auto-2", "logins-file-2", "logins-trust-2"}},
+		Engine:  suite.MariaDB, Binary: labtest.Weir(t), Plan: Plan{Logins: []int{2}, Rounds: 1, Duration: 100 * time.Millisecond},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Results) != 3 {
+		t.Fatalf("%d experiments were run, want 3", len(got.Results))
+	}
+	for _, r := range got.Results {
+		for _, c := range r.Cases {
+			if s := c.Samples[0]; s.Ops == 0 {
+				t.Errorf("%s, %s: no logins in %v s", r.Experiment.Name, c.Name, s.Seconds)
+			}
+		}
+	}
+}
+
 // Each way is logged in by, by a method of each kind.
 func TestLoginsAreMeasured(t *testing.T) {
 	labtest.RequirePostgres(t)

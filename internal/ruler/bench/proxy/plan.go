@@ -53,7 +53,7 @@ type Plan struct {
 	// needs for them.
 	Idle int
 	// Logins lists the numbers of clients that log in anew for each statement, by each
-	// method (PostgreSQL, and a server of our own).
+	// method, on a server of our own.
 	Logins []int
 	// Rounds, Duration and Warmup are those of each experiment.
 	Rounds   int

@@ -170,12 +170,16 @@ func (r *run) steps() []suite.Step {
 	if p.Idle > 0 {
 		add("", "idle", 0, r.idle)
 	}
-	if r.o.DSN == "" && (r.o.Engine == suite.PostgreSQL || r.o.Engine == "") {
+	if r.o.DSN == "" {
+		methods, logins := loginMethods, r.logins
+		if r.o.Engine != suite.PostgreSQL && r.o.Engine != "" {
+			methods, logins = myLoginMethods, r.mysqlLogins
+		}
 		for _, n := range p.Logins {
-			for _, m := range loginMethods {
+			for _, m := range methods {
 				out = append(out, suite.Step{
 					Group: "logins", Names: []string{experimentName("logins-"+m.name, n, 0)},
-					Run: func(ctx context.Context) error { return r.logins(ctx, m, n) },
+					Run: func(ctx context.Context) error { return logins(ctx, m, n) },
 				})
 			}
 		}
