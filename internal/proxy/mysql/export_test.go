@@ -39,3 +39,11 @@ func (s *Server) GatherAtMost(ctx context.Context, n int) {
 		_ = l.Call(ctx, func() { l.gathers = n })
 	}
 }
+
+// MetOnLoops is how many logins came to their good end on an event loop alone.
+func (s *Server) MetOnLoops(ctx context.Context) (n uint64) {
+	for _, l := range s.Loops {
+		_ = l.Call(ctx, func() { n += l.met })
+	}
+	return n
+}

@@ -24,8 +24,8 @@ import (
 )
 
 // login leads one client through the handshake and hands it to an event loop. It
-// runs on a goroutine of its own with blocking reads, because logins are rare
-// and intricate; nothing of it is on the data path.
+// runs on a goroutine of its own with blocking reads. Where nothing has to be waited for
+// clients are met on the loop (guest.go), and come here where a login has to wait.
 func (s *Server) login(ctx context.Context, conn net.Conn) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg().LoginTimeout)
 	defer cancel()
@@ -53,9 +53,8 @@ func (s *Server) tryLogin(ctx context.Context, raw net.Conn) error {
 	if s.Stopping() {
 		return refuse(errShutdown())
 	}
-	full := mywire.NewError(mywire.ErrTooManyConnections, "Too many connections (--max-clients of weir is %d)", s.cfg().MaxClients)
 	if s.Sessions.Load() >= int64(s.cfg().MaxClients) {
-		return refuse(full)
+		return refuse(errFull(s.cfg()))
 	}
 	began := s.Monotonic()
 	leave := s.lobby.Enter(raw)
@@ -70,20 +69,37 @@ func (s *Server) tryLogin(ctx context.Context, raw net.Conn) error {
 		return err
 	}
 	leave()
-	if s.Sessions.Add(1) > int64(s.cfg().MaxClients) {
-		s.Left(c.id)
-		s.Refused.Add(1)
-		_ = wire.Refuse(ctx, full) // the client may be gone; full is what matters
-		_ = wire.Conn.Close()
-		return full
-	}
+	return s.answered(ctx, newVisitor(c, wire, began))
+}
+
+// errFull is what a client is told when there are as many as may be.
+func errFull(cfg *Config) *mywire.Error {
+	return mywire.NewError(mywire.ErrTooManyConnections, "Too many connections (--max-clients of weir is %d)", cfg.MaxClients)
+}
+
+// newVisitor is a client that has answered the greeting.
+func newVisitor(c *client, wire *mywire.Client, began time.Duration) *visitor {
+	s := c.l.srv
 	c.caps, c.login.salt, c.login.tls = wire.Caps, wire.Salt, wire.Secure()
 	c.login.packs = wire.Response.Caps.Has(mywire.CapCompress)
 	wire.Response.Charset = s.collation(uint16(wire.Response.Charset))
-	return s.enter(ctx, &visitor{c: c, wire: wire, began: began, key: poolKey{
+	return &visitor{c: c, wire: wire, began: began, key: poolKey{
 		user: wire.Response.User, database: wire.Response.Database,
 		caps: wire.Caps & classCaps, charset: wire.Response.Charset,
-	}})
+	}}
+}
+
+// answered goes on with a client that has answered the greeting.
+func (s *Server) answered(ctx context.Context, v *visitor) error {
+	if s.Sessions.Add(1) > int64(s.cfg().MaxClients) {
+		full := errFull(s.cfg())
+		s.Left(v.c.id)
+		s.Refused.Add(1)
+		_ = v.wire.Refuse(ctx, full) // the client may be gone; full is what matters
+		_ = v.wire.Conn.Close()
+		return full
+	}
+	return s.enter(ctx, v)
 }
 
 // firstAnswer is how long a client may take to answer the greeting, TLS included. It
@@ -176,6 +192,7 @@ func (s *Server) enter(ctx context.Context, v *visitor) (err error) {
 	if err := s.Crowd.Enter(s.Options(), database, user); err != nil {
 		return s.turnAway(ctx, v, mywire.NewError(mywire.ErrTooManyConnections, "weir: %v", err))
 	}
+	unread := netloop.Unread(v.wire.Conn)
 	fd, err := netloop.Detach(v.wire.Conn, &s.Background)
 	if err != nil {
 		s.Crowd.Leave(database, user)
@@ -186,7 +203,7 @@ func (s *Server) enter(ctx context.Context, v *visitor) (err error) {
 	welcomed()
 	l := v.c.l
 	l.Given() // given back by OnClosed
-	if !l.Post(func() { l.admit(v, fd) }) {
+	if !l.Post(func() { l.admit(v, fd, unread) }) {
 		_ = unix.Close(fd)
 		l.Taken()
 		s.Left(v.c.id)
@@ -198,14 +215,11 @@ func (s *Server) enter(ctx context.Context, v *visitor) (err error) {
 	return nil
 }
 
-// admit makes a logged-in client a client of the loop.
-func (l *loop) admit(v *visitor, fd int) {
+// admit makes a logged-in client, from whose socket some bytes may have been read, a
+// client of the loop.
+func (l *loop) admit(v *visitor, fd int, unread []byte) {
 	c := v.c
-	c.p = l.pool(v.key)
-	c.since, c.idleSince, c.login.salt = l.Now, l.Now, v.wire.Salt
-	c.set = l.Settings.Empty()
-	c.settings.start = c.set
-	c.status = v.ok.Status &^ (mywire.StatusSessionState | mywire.StatusMoreResults)
+	l.prepare(v)
 	s, err := l.Watch(fd, c)
 	if err != nil {
 		l.srv.Log.Error("cannot watch client socket", "error", err)
@@ -219,6 +233,24 @@ func (l *loop) admit(v *visitor, fd int) {
 		return
 	}
 	c.s = s
+	l.seat(v)
+	s.Return(unread, nil)
+	s.Consume()
+}
+
+// prepare gives a client its pool and the state that sessions begin with.
+func (l *loop) prepare(v *visitor) {
+	c := v.c
+	c.p = l.pool(v.key)
+	c.since, c.idleSince, c.login.salt = l.Now, l.Now, v.wire.Salt
+	c.set = l.Settings.Empty()
+	c.settings.start = c.set
+	c.status = v.ok.Status &^ (mywire.StatusSessionState | mywire.StatusMoreResults)
+}
+
+// seat is the rest of admit for a client whose socket is the loop's.
+func (l *loop) seat(v *visitor) {
+	c := v.c
 	l.Clients[c.id] = c
 	ok := v.ok
 	if v.again {

@@ -52,6 +52,7 @@ func New(cfg Config) (*Server, error) {
 	s.dialer.srv = s
 	s.creds, s.lookups = newCredentials(&cfg), newLookups(s)
 	s.grants.seed = maphash.MakeSeed()
+	s.Meet, s.CanMeet = s.meet, func() bool { return canMeet(s) }
 	if err := s.Open(Engine, cfg.Listen, s, func() (*loop, error) { return newLoop(s) }); err != nil {
 		return nil, err
 	}

@@ -168,27 +168,31 @@ type acceptor struct {
 	broken bool // the stream is in no state for an ERR packet
 }
 
-func (a *acceptor) run(ctx context.Context) error {
-	cfg, c := a.cfg, a.client
-	offered := cfg.Caps
-	if cfg.TLSMode != TLSDisabled && !isUnix(c.Conn) {
-		offered |= CapSSL
+// offered is what the client is told that it may ask for.
+func (a *acceptor) offered() Caps {
+	if a.cfg.TLSMode != TLSDisabled && !isUnix(a.client.Conn) {
+		return a.cfg.Caps | CapSSL
 	}
-	err := c.link.write(func(dst []byte, _ byte) []byte {
-		return AppendGreeting(dst, &Greeting{
-			Version: cfg.Version, ConnectionID: cfg.ConnectionID, Salt: cfg.Salt, Caps: offered,
-			Charset: cfg.Charset, Status: cfg.Status, Plugin: cfg.Plugin,
-		})
-	})
-	if err != nil {
+	return a.cfg.Caps
+}
+
+func (a *acceptor) run(ctx context.Context) error {
+	greeting := (&Greeter{a}).Greeting()
+	if err := a.client.link.write(func(dst []byte, _ byte) []byte { return append(dst, greeting...) }); err != nil {
 		return err
 	}
+	return a.hear(ctx)
+}
+
+// hear hears the client's answer to the greeting.
+func (a *acceptor) hear(ctx context.Context) error {
+	c := a.client
 	payload, err := c.link.read()
 	if err != nil {
 		return err
 	}
 	if IsSSLRequest(payload) {
-		if !offered.Has(CapSSL) {
+		if !a.offered().Has(CapSSL) {
 			return fmt.Errorf("the client asks for TLS, which was not offered: %w", ErrMalformed)
 		}
 		if err := a.handshake(ctx); err != nil {
@@ -199,14 +203,23 @@ func (a *acceptor) run(ctx context.Context) error {
 			return netwire.UnexpectedEOF(err)
 		}
 	}
+	if err := a.answered(payload); err != nil {
+		return err
+	}
+	return a.check()
+}
+
+// answered takes in what the client has said.
+func (a *acceptor) answered(payload []byte) (err error) {
+	c := a.client
 	if c.Response, err = ParseResponse(payload); err != nil {
 		return err
 	}
-	c.Caps = c.Response.Caps & offered
+	c.Caps = c.Response.Caps & a.offered()
 	if !c.Caps.Has(CapPluginAuth) {
 		c.plugin = PluginNative // the only one that such clients know
 	}
-	return a.check()
+	return nil
 }
 
 func (a *acceptor) handshake(ctx context.Context) error {

@@ -1,0 +1,312 @@
+package mysql
+
+import (
+	"context"
+	"errors"
+	"net"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weirdb/weir/internal/proxy/core"
+	"github.com/weirdb/weir/internal/proxy/netloop"
+	"github.com/weirdb/weir/internal/wire/mywire"
+)
+
+// This file is logins on the event loop: a client that connects for each transaction
+// costs no goroutine, and no thread has to wake up for it. That goes for clients who prove
+// in their first message what weir knows already, and for whom the server has said yes a
+// moment ago. All others, and whatever is unusual, go on elsewhere: see Server.tryLogin.
+
+// A guest is a client that logs in on a loop. What its socket brings is taken when the
+// turn is settled, so that it can leave the loop or become another's.
+type guest struct {
+	c        *client
+	l        *loop
+	sock     *netloop.Sock
+	from     net.Addr
+	began    time.Duration
+	until    context.Context // ends when no more clients are taken
+	deadline time.Duration
+	greeter  *mywire.Greeter
+	spoke    func() // takes it out of the lobby
+
+	taking  bool   // OnData is to take what there is
+	next    func() // what is to be done then, if anything
+	stirred bool   // is in loop.stirred
+	gone    bool   // it is no guest any more
+}
+
+// canMeet reports whether clients are met on loops: the server's greeting is known, and
+// no line of the log has to be waited for.
+func canMeet(s *Server) bool {
+	return s.cfg().Audit == nil && s.known.get() != nil && !s.known.stale(s.Monotonic())
+}
+
+// meet begins the login of a client on the loop with the fewest. l is the one that has
+// accepted it.
+func (s *Server) meet(l *loop, fd int, from net.Addr, until context.Context) {
+	s.Arriving.Add(1)
+	if _, local := from.(*net.UnixAddr); local || s.Stopping() || s.Sessions.Load() >= int64(s.cfg().MaxClients) {
+		s.Background.Go(func() {
+			defer s.Arriving.Add(-1)
+			conn, err := netloop.Connection(fd)
+			if err != nil {
+				s.Log.Error("cannot take a client off its loop", "client", from.String(), "error", err)
+				return
+			}
+			s.login(until, conn)
+		})
+		return
+	}
+	best := s.LeastLoaded()
+	best.Given()
+	if best == l {
+		l.meet(fd, from, until)
+	} else if !best.Post(func() { best.meet(fd, from, until) }) {
+		best.Taken()
+		s.Arriving.Add(-1)
+		_ = unix.Close(fd)
+	}
+}
+
+func (l *loop) meet(fd int, from net.Addr, until context.Context) {
+	s := l.srv
+	abandon := func() {
+		l.Taken()
+		s.Arriving.Add(-1)
+		_ = unix.Close(fd)
+	}
+	if l.Draining() {
+		abandon()
+		return
+	}
+	g := &guest{c: newClient(l), l: l, from: from, began: s.Monotonic(), until: until}
+	var err error
+	if g.sock, err = l.WatchAccepted(fd, g); err != nil {
+		abandon()
+		s.Log.Error("cannot watch client socket", "error", err)
+		return
+	}
+	cfg := s.cfg()
+	g.c.addr, g.c.login.borrows = from.String(), core.MayBorrowOn(fd, from, cfg.TrustLoopback)
+	g.c.id = s.register(l)
+	accept := s.accept(s.known.get(), g.c.id)
+	g.deadline = g.began + accept.Timeout
+	g.greeter = mywire.NewGreeter(accept)
+	g.spoke = s.lobby.Enter(closer{g})
+	l.guests[g] = struct{}{}
+	g.sock.Write(g.greeter.Greeting())
+}
+
+// A closer has a guest leave the lobby to make room; it may be called on any thread.
+type closer struct{ g *guest }
+
+func (c closer) Close() error {
+	c.g.l.Post(func() { c.g.end(errCrowdedOut) })
+	return nil
+}
+
+var errCrowdedOut = errors.New("it had not said who it is when the lobby was full")
+
+// OnData implements netloop.Handler.
+func (g *guest) OnData(p []byte) int {
+	switch {
+	case g.gone:
+		return len(p) // it is being closed
+	case !g.taking:
+		if !g.stirred {
+			g.stirred = true
+			g.l.stirred = append(g.l.stirred, g)
+		}
+		return 0
+	}
+	n, wire, err := g.greeter.Take(p)
+	switch {
+	case err != nil:
+		g.next = func() { g.goElsewhere(nil) }
+	case wire != nil:
+		g.next = func() { g.answered(wire) }
+	}
+	return n
+}
+
+// OnClosed implements netloop.Handler.
+func (g *guest) OnClosed(err error) {
+	if !g.gone {
+		g.left(true)
+		g.failed(err)
+	}
+}
+
+// failed notes how the login has ended. The loop does not wait for the log.
+func (g *guest) failed(err error) {
+	g.l.srv.Background.Go(func() { g.l.srv.loginFailed(g.c.addr, err) })
+}
+
+// OnDrained implements netloop.Handler.
+func (g *guest) OnDrained() {}
+
+// settleGuests lets guests go on by what the turn has brought.
+func (l *loop) settleGuests() {
+	for i, g := range l.stirred {
+		l.stirred[i] = nil
+		g.stirred = false
+		if g.gone {
+			continue
+		}
+		g.taking = true
+		g.sock.Consume()
+		g.taking = false
+		if next := g.next; next != nil && !g.gone {
+			g.next = nil
+			next()
+		}
+	}
+	l.stirred = l.stirred[:0]
+}
+
+// answered goes on with a guest that has answered the greeting.
+func (g *guest) answered(wire *mywire.Client) {
+	s := g.l.srv
+	g.spoke()
+	v := newVisitor(g.c, wire, g.began)
+	database, user := v.key.database, v.key.user
+	if core.IsAdminDatabase(database) || s.Stopping() || !v.proves() {
+		g.goElsewhere(v)
+		return
+	}
+	if gate := s.GateOf(database); gate.Paused || gate.Disabled {
+		g.goElsewhere(v)
+		return
+	}
+	if s.Sessions.Add(1) > int64(s.cfg().MaxClients) || s.Crowd.Enter(s.Options(), database, user) != nil {
+		s.Sessions.Add(-1)
+		g.goElsewhere(v) // which says why not
+		return
+	}
+	g.l.Given() // given back by OnClosed
+	g.left(false)
+	s.Logins.Add(1)
+	g.l.met++
+	c := g.c
+	g.l.prepare(v)
+	c.s = g.sock
+	c.s.Handle(c)
+	c.s.Suspends(true)
+	g.l.seat(v)
+	c.s.Consume()
+}
+
+// proves reports whether the client has proved in its first message that it is who it
+// says, by what weir knows, and the server has said yes to such a login a moment ago.
+func (v *visitor) proves() bool {
+	s := v.c.l.srv
+	cfg, now := s.cfg(), s.Monotonic()
+	ok, seen := s.known.welcomes.get(v.key, now)
+	if !seen {
+		return false
+	}
+	v.ok = ok
+	if v.wire.Response.Plugin != mywire.PluginNative && len(v.wire.Response.Auth) > 0 {
+		return false // who has sent another plugin's proof waits to hear what became of it
+	}
+	if cfg.Auth == AuthTrust {
+		s.Checks.Add(AuthTrust, loginPooled)
+		return true
+	}
+	secret, known := s.creds.Secret(v.key.user)
+	if !known && cfg.AuthQuery == "" && cfg.Auth == AuthAuto {
+		if rows := s.known.accounts.recent(v.key.user, cfg.LoginCheckInterval, now); rows != nil {
+			secret, known = s.known.accounts.stored(v.key.user, rows, s.grants.hash(rows), now)
+		}
+	}
+	if !known || s.creds.Keys(v.key.user) == nil || !v.wire.Proves(secret) {
+		return false
+	}
+	s.Checks.Add(secret.Plugin(), loginPooled)
+	return true
+}
+
+// end ends the login with err.
+func (g *guest) end(err error) {
+	if g.gone {
+		return
+	}
+	g.left(true)
+	g.failed(err)
+	g.sock.Close(err)
+}
+
+// left has the guest be none any more. The client's number is free again if it has gone.
+func (g *guest) left(gone bool) {
+	g.gone = true
+	delete(g.l.guests, g)
+	g.spoke()
+	g.l.Taken()
+	g.l.srv.Arriving.Add(-1)
+	if gone {
+		g.l.srv.Forget(g.c.id)
+	}
+}
+
+// goElsewhere takes the guest off the loop: v has answered the greeting; nil is one whose
+// answer is still to be read.
+func (g *guest) goElsewhere(v *visitor) {
+	s := g.l.srv
+	s.Arriving.Add(1)
+	g.left(false)
+	fd, unread, unwritten := g.sock.Depart()
+	ctx, cancel := context.WithTimeout(g.until, s.cfg().LoginTimeout-(s.Monotonic()-g.began))
+	s.Background.Go(func() {
+		defer s.Arriving.Add(-1)
+		defer cancel()
+		conn, err := netloop.Surface(fd, g.from, unread)
+		if err != nil {
+			s.Forget(g.c.id)
+			s.Log.Error("cannot take a client off its loop", "client", g.c.addr, "error", err)
+			return
+		}
+		if err := s.cfg().Keepalive.Accepted(conn.NetConn()); err != nil { // package net has set its own
+			s.Log.Warn("a client's connection does not notice when it is dead", "client", g.c.addr, "error", err)
+		}
+		if len(unwritten) > 0 {
+			_, _ = conn.Write(unwritten) // if the client has gone, reading tells
+		}
+		s.loginFailed(g.c.addr, g.goOn(ctx, v, conn))
+	})
+}
+
+// goOn is the rest of a guest's login, for who can wait.
+func (g *guest) goOn(ctx context.Context, v *visitor, conn net.Conn) error {
+	s := g.l.srv
+	if v != nil {
+		v.wire.Reached(conn)
+		return s.answered(ctx, v)
+	}
+	leave := s.lobby.Enter(conn)
+	wire, err := g.greeter.Accept(ctx, conn)
+	leave()
+	if err != nil {
+		s.Forget(g.c.id)
+		_ = conn.Close()
+		return err
+	}
+	return s.answered(ctx, newVisitor(g.c, wire, g.began))
+}
+
+// tickGuests ends logins whose time is over.
+func (l *loop) tickGuests() {
+	for g := range l.guests {
+		if l.Now >= g.deadline || g.until.Err() != nil {
+			g.end(context.DeadlineExceeded)
+		}
+	}
+}
+
+// dismissGuests ends all logins.
+func (l *loop) dismissGuests() {
+	for g := range l.guests {
+		g.end(netloop.ErrStopped)
+	}
+}

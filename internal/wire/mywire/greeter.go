@@ -1,0 +1,84 @@
+package mywire
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/weirdb/weir/internal/wire/netwire"
+)
+
+// A Greeter receives a client as Accept does, for who reads and writes by other means
+// and over TCP. It waits for nothing. What it does not take it leaves to Accept.
+type Greeter struct{ a *acceptor }
+
+// NewGreeter begins to receive a client. The configuration must be valid.
+func NewGreeter(cfg AcceptConfig) *Greeter {
+	cfg = cfg.withDefaults()
+	return &Greeter{a: &acceptor{cfg: cfg, client: &Client{
+		Conn: nowhere{}, Salt: cfg.Salt, plugin: cfg.Plugin, rsaKey: cfg.rsaKey,
+		link: link{max: maxClientPacket, seq: 1},
+	}}}
+}
+
+// nowhere is the connection of a client that is not reached by one.
+type nowhere struct{ net.Conn }
+
+func (nowhere) LocalAddr() net.Addr  { return nil }
+func (nowhere) RemoteAddr() net.Addr { return nil }
+
+// Greeting is what the client is to be sent first.
+func (g *Greeter) Greeting() []byte {
+	cfg := g.a.cfg
+	return AppendGreeting(nil, &Greeting{
+		Version: cfg.Version, ConnectionID: cfg.ConnectionID, Salt: cfg.Salt, Caps: g.a.offered(),
+		Charset: cfg.Charset, Status: cfg.Status, Plugin: cfg.Plugin,
+	})
+}
+
+// ErrNotPlain is the error of Take where the client asks for TLS, or its answer is not
+// what it should be: Accept goes on.
+var ErrNotPlain = errors.New("the client does not answer the greeting in plain text, as it should")
+
+// Take takes the client's answer to the greeting from p, the bytes that it has sent. n is
+// the answer's length, 0 if more bytes are needed; then c is nil.
+func (g *Greeter) Take(p []byte) (n int, c *Client, err error) {
+	size, seq, ok := Peek(p)
+	switch {
+	case !ok:
+		return 0, nil, nil
+	case size > maxClientPacket || seq != 1:
+		return 0, nil, ErrNotPlain
+	case len(p) < HeaderLen+size:
+		return 0, nil, nil
+	}
+	payload := bytes.Clone(p[HeaderLen : HeaderLen+size])
+	c = g.a.client
+	if IsSSLRequest(payload) || g.a.cfg.TLSMode.demanded() || g.a.answered(payload) != nil {
+		return 0, nil, ErrNotPlain
+	}
+	c.link.seq, c.link.heard = 2, true
+	return HeaderLen + size, c, nil
+}
+
+// Accept goes on as the function of that name, behind the greeting, with the connection
+// that leads to the client: nothing of its answer has been taken.
+func (g *Greeter) Accept(ctx context.Context, conn net.Conn) (*Client, error) {
+	g.a.client.Reached(conn)
+	g.a.client.link.seq = 1
+	release := netwire.Bound(ctx, conn, g.a.cfg.Timeout)
+	err := g.a.hear(ctx)
+	if err != nil {
+		g.a.refuse(err)
+	}
+	if err = release(err); err != nil {
+		return nil, fmt.Errorf("accept client: %w", err)
+	}
+	return g.a.client, nil
+}
+
+// Reached says by which connection a client that a Greeter has received is reached from
+// now on.
+func (c *Client) Reached(conn net.Conn) { c.Conn, c.link.conn = conn, conn }
