@@ -6,6 +6,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -268,5 +269,73 @@ func TestTakeoverKills(t *testing.T) {
 	must(stays, "DO 1")
 	if _, err := moves.Exec(ctx, "KILL QUERY 2000000000"); mywire.CodeOf(err) != mywire.ErrNoSuchThread {
 		t.Errorf("KILL of nobody: %v", err)
+	}
+}
+
+// TestTakeoverKeepsTheTrackingList: of which variables a client of MariaDB is told, as
+// Connector/J chooses in its first statement, goes with it into the next process; so does
+// that another has chosen nothing.
+func TestTakeoverKeepsTheTrackingList(t *testing.T) {
+	m := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast})
+	ctx, cancel := context.WithTimeout(t.Context(), labtest.Patience)
+	defer cancel()
+	s := newSuccession(t, "WEIR_MYSQL="+m.DSN("mysql"), "--listen-mysql")
+	connect := func(address string) *mywire.Server {
+		t.Helper()
+		conn, err := mywire.Connect(ctx, mywire.ConnectConfig{
+			Address: address, User: "root", Database: "mysql", Caps: mywire.WantedCaps | mywire.CapSessionTrack, TLSMode: mywire.TLSDisabled,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		return conn
+	}
+	// told runs statements, and tells what the client was told in their answers, and
+	// which list it is shown in the end.
+	told := func(conn *mywire.Server, texts ...string) (out []string) {
+		t.Helper()
+		for _, text := range texts {
+			ok, err := conn.Exec(ctx, text)
+			if err != nil {
+				t.Fatalf("%s: %v", text, err)
+			}
+			var changes []string // servers tell of several in any order
+			for rest := ok.State; len(rest) > 0; {
+				var c mywire.Change
+				if c, rest, err = mywire.ParseChange(rest); err != nil {
+					t.Fatal(err)
+				}
+				changes = append(changes, fmt.Sprintf("%d %s=%s", c.Kind, c.Name, c.Value))
+			}
+			slices.Sort(changes)
+			out = append(out, fmt.Sprintf("%s: %q", text, changes))
+		}
+		rows, err := conn.Query(ctx, "SELECT @@session_track_system_variables")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return append(out, rows[0][0].String)
+	}
+	before := []string{
+		"SET sql_mode=CONCAT(@@sql_mode,',STRICT_TRANS_TABLES'),session_track_system_variables = CONCAT(@@global.session_track_system_variables,',lc_time_names'),NAMES utf8mb4",
+		"SET lc_time_names = 'de_DE'", "SET max_join_size = 1000",
+	}
+	after := []string{"SET lc_time_names = 'fr_FR'", "SET max_join_size = 2000", "SET NAMES latin1", "SET time_zone = '+01:00'"}
+	chosen, directly := connect(s.address), connect(m.Addr())
+	other, otherDirectly := connect(s.address), connect(m.Addr())
+	if got, want := fmt.Sprint(told(chosen, before...)), fmt.Sprint(told(directly, before...)); got != want {
+		t.Errorf("before the hand-over a client is told\n%s, directly\n%s", got, want)
+	}
+	told(other, before[1:]...)
+	told(otherDirectly, before[1:]...)
+	for range 2 {
+		s.over(s.next())
+		for who, pair := range map[string][2]*mywire.Server{"chosen": {chosen, directly}, "nothing": {other, otherDirectly}} {
+			if got, want := fmt.Sprint(told(pair[0], after...)), fmt.Sprint(told(pair[1], after...)); got != want {
+				t.Errorf("a client that has %s is told\n%s, directly\n%s", who, got, want)
+			}
+		}
+		after = append(after, before[1:]...)
 	}
 }
