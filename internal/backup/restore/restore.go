@@ -1,6 +1,7 @@
-// Package restore says what a restore is asked for and what it reports, whatever
-// the engine. It does nothing itself: packages below it, one for each engine,
-// empty an archive into a server.
+// Package restore is what a restore is asked for, what it reports, and what those of
+// all engines do alike: an [Account] keeps the plan and the failures, [Books] the steps
+// that an interrupted one has finished. Packages below it, one for each engine, empty
+// an archive into a server.
 //
 //	postgres.Run(ctx, options, reader) (*Result, error)
 package restore

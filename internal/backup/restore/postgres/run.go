@@ -5,8 +5,11 @@
 // rows of its own table and for nothing else:
 //
 //	before    types, tables, functions, …        one after the other
-//	together  rows (largest first) -> indexes, keys -> foreign keys, triggers, rules
-//	after     sequences -> grants -> materialized views -> ANALYZE -> event triggers
+//	together  rows -> indexes, keys -> foreign keys, triggers, rules -> ANALYZE
+//	after     sequences -> grants -> materialized views, ANALYZE -> event triggers
+//
+// What the most work waits for goes first. Nothing starts that the server would have
+// wait for a lock of another job.
 //
 // Each step is a transaction that also notes itself in the target's own books
 // (schema weir_restore), so that a restore that was interrupted is resumed

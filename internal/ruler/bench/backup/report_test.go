@@ -126,15 +126,15 @@ func TestTargetsAreJudged(t *testing.T) {
 func TestNamedFindsACase(t *testing.T) {
 	r := finished("dump-shop", "t", nil, moved("pg_dump 15, gzip", "", 9, 1, 1, 1, 1), moved("pg_dump 16, zstd:1", "", 5, 1, 1, 1, 1),
 		moved("pg_dump 18, zstd:1", "", 4, 1, 1, 1, 1), moved("pg_dump 18, zstd:19", "", 1, 1, 1, 1, 1), moved("weir", "", 3, 1, 1, 1, 1),
-		moved("weir, none", "", 2, 1, 1, 1, 1), moved("mydumper 1.0.3, zstd", "", 3, 1, 1, 1, 1), moved("mydumper 0.10.0, gzip", "", 1, 1, 1, 1, 1))
+		moved("weir, none", "", 2, 1, 1, 1, 1), moved("mydumper 1.0.3, zstd", "", 3, 1, 1, 1, 1), moved("mydumper 1.0.3, none", "", 1, 1, 1, 1, 1), moved("mydumper 0.10.0, gzip", "", 1, 1, 1, 1, 1))
 	for pattern, want := range map[string]string{
-		"pg_dump 15, gzip": "pg_dump 15, gzip", "pg_dump 1[678], zstd:1": "pg_dump 18, zstd:1", "weir": "weir", "mydumper 1": "mydumper 1.0.3, zstd",
+		"pg_dump 15, gzip": "pg_dump 15, gzip", "pg_dump 1[678], zstd:1": "pg_dump 18, zstd:1", "weir": "weir", "mydumper 1*, zstd": "mydumper 1.0.3, zstd",
 	} {
 		if c := named(r, pattern); c == nil || c.Name != want {
 			t.Errorf("%q is %+v, want %s", pattern, c, want)
 		}
 	}
-	if c := named(r, "pg_restore"); c != nil {
+	if c := named(r, "pg_restore*"); c != nil {
 		t.Errorf("found %s", c.Name)
 	}
 }

@@ -223,7 +223,7 @@ func Rows() []Row {
 	least("backup of one huge table", "dump-huge", "pg_dump 1[678], zstd:1", "weir", "rate", 1.3)
 	least("restore of a shop", "restore-shop", "pg_restore*", "weir", "rate", 1.2)
 	part = "backup-mariadb"
-	least("backup of a shop, MariaDB", "dump-shop", "mydumper*", "weir", "rate", 1.1)
+	least("backup of a shop, MariaDB", "dump-shop", "mydumper*, zstd", "weir", "rate", 1.1)
 	least("restore of a shop, MariaDB", "restore-shop", "myloader*", "weir", "rate", 1.2)
 
 	area, part, limit = areaKV, "kv", "speed-kv-outbox.md"
