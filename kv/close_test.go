@@ -47,7 +47,7 @@ func sessions(ctx context.Context, t *testing.T, c *kv.Client, want func(int) bo
 
 // TestSessionClose opens and closes sessions, of which the cluster keeps nothing.
 func TestSessionClose(t *testing.T) {
-	cluster := labtest.KV(t, lab.KVConfig{Program: labtest.Weir(t), Preset: "curp-ho", Durability: lab.Fast})
+	cluster := labtest.KV(t, lab.KVConfig{Program: program.Path(t), Preset: "curp-ho", Durability: lab.Fast})
 	// A registration that is sent again on a busy machine makes a session that
 	// nobody uses: here nothing is sent again.
 	c := open(t, cluster, kv.Options{Retry: labtest.Patience})
@@ -92,7 +92,7 @@ func TestSessionClose(t *testing.T) {
 
 // TestSessionCloseWithoutACluster ends with its context, and with the client.
 func TestSessionCloseWithoutACluster(t *testing.T) {
-	cluster := labtest.KV(t, lab.KVConfig{Program: labtest.Weir(t), Durability: lab.Fast})
+	cluster := labtest.KV(t, lab.KVConfig{Program: program.Path(t), Durability: lab.Fast})
 	c := open(t, cluster, kv.Options{})
 	ctx := within(t)
 	_, err := c.Put(ctx, "a", nil)

@@ -46,10 +46,10 @@ func check(t *testing.T, err, want error) {
 }
 
 func TestOperations(t *testing.T) {
-	program := labtest.Weir(t)
+	weir := program.Path(t)
 	for _, preset := range []string{"raft", "raft-ht", "curp", "curp-ht", "curp-ho"} {
 		t.Run(preset, func(t *testing.T) {
-			cluster := labtest.KV(t, lab.KVConfig{Program: program, Preset: preset, Durability: lab.Fast})
+			cluster := labtest.KV(t, lab.KVConfig{Program: weir, Preset: preset, Durability: lab.Fast})
 			c := open(t, cluster, kv.Options{Path: kv.PathFast})
 			ctx := within(t)
 			operations(ctx, t, c)
@@ -224,7 +224,7 @@ func TestNobodyAnswers(t *testing.T) {
 }
 
 func TestWrongCluster(t *testing.T) {
-	cluster := labtest.KV(t, lab.KVConfig{Program: labtest.Weir(t), Replicas: 1, Durability: lab.Fast})
+	cluster := labtest.KV(t, lab.KVConfig{Program: program.Path(t), Replicas: 1, Durability: lab.Fast})
 	_, err := kv.Open(within(t), cluster.PeerAddrs(), kv.Options{Cluster: "another"})
 	if err == nil || errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("error %v: want a refusal at once", err)
@@ -232,7 +232,7 @@ func TestWrongCluster(t *testing.T) {
 }
 
 func TestContextEndsFirst(t *testing.T) {
-	cluster := labtest.KV(t, lab.KVConfig{Program: labtest.Weir(t), Preset: "curp-ho"})
+	cluster := labtest.KV(t, lab.KVConfig{Program: program.Path(t), Preset: "curp-ho"})
 	c := open(t, cluster, kv.Options{})
 	ctx := within(t)
 	_, err := c.Increment(ctx, "n", 1)

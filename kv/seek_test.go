@@ -10,7 +10,7 @@ import (
 
 // A client that is told one replica finds the one that leads.
 func TestOneEndpointIsEnough(t *testing.T) {
-	cluster := labtest.KV(t, lab.KVConfig{Program: labtest.Weir(t), Durability: lab.Fast})
+	cluster := labtest.KV(t, lab.KVConfig{Program: program.Path(t), Durability: lab.Fast})
 	for _, addr := range cluster.PeerAddrs() {
 		c, err := kv.Open(within(t), []string{addr}, kv.Options{})
 		check(t, err, nil)

@@ -24,10 +24,10 @@ var tortureFor = flag.Duration("torture", 3*time.Second, "how long TestTorture k
 // linearizable per key, counters count every increment that was acknowledged
 // and none twice, sessions see their own weak writes.
 func TestTorture(t *testing.T) {
-	program := labtest.Weir(t)
+	weir := program.Path(t)
 	for _, preset := range []string{"raft-ht", "curp-ho"} {
 		t.Run(preset, func(t *testing.T) {
-			r := &torture{t: t, cluster: labtest.KV(t, lab.KVConfig{Program: program, Preset: preset}), Record: kvtest.NewRecord(t)}
+			r := &torture{t: t, cluster: labtest.KV(t, lab.KVConfig{Program: weir, Preset: preset}), Record: kvtest.NewRecord(t)}
 			r.run(*tortureFor)
 		})
 	}

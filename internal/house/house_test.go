@@ -170,11 +170,14 @@ func TestCheckCatchesEachBreach(t *testing.T) {
 			"internal/measure/a.go":        `import "example.com/m/internal/lab/cmd"`,
 			"internal/kvd/cmd/a.go":        `import ("example.com/m/internal/kvd/replica"; "example.com/m/internal/lab/cmd")`,
 			"internal/proxy/cmd/a_test.go": `import "example.com/m/internal/proxy/cmd"`,
+			"kv/a_test.go":                 `import "example.com/m/internal/kvd/cmd"`,
+			"internal/proxy/a_test.go":     `import "example.com/m/internal/lab/cmd"`,
 		}, []string{
 			"cmd/weir/a.go: imports internal/proxy/postgres: cmd/weir imports the verbs of a product and its benchmark, and nothing else of it",
 			"cmd/weir/b.go: imports outbox: cmd/weir imports the verbs of a product and its benchmark, and nothing else of it",
 			"internal/kvd/cmd/a.go: imports internal/lab/cmd: only cmd/weir imports verbs",
 			"internal/measure/a.go: imports internal/lab/cmd: only cmd/weir imports verbs",
+			"internal/proxy/a_test.go: imports internal/lab/cmd: only cmd/weir imports verbs",
 			"internal/proxy/mysql/a.go: imports internal/proxy/cmd: only cmd/weir imports verbs",
 		}},
 		{"a benchmark imports its own product", map[string]string{

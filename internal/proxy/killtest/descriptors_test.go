@@ -29,7 +29,7 @@ func TestDescriptorsRunOut(t *testing.T) {
 			server := e.start(t)
 			addrs := labtest.Addrs(t, 2)
 			w := &weir{
-				path: labtest.Weir(t), lanes: map[string]int{},
+				path: program.Path(t), lanes: map[string]int{},
 				args: append([]string{"proxy", "--trust-loopback", "--admin", addrs[1], "--login-timeout", "2s"}, e.flags(server, server.Addr(), addrs[0])...),
 			}
 			if err := w.launch(); err != nil {

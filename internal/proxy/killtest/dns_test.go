@@ -178,7 +178,7 @@ func TestNameMoves(t *testing.T) {
 	}
 	w := &weir{path: "unshare", admin: ports[3], lanes: map[string]int{}, args: []string{
 		"--mount", "sh", "-c", `mount --bind "$0" /etc/resolv.conf && exec "$@"`, resolv,
-		labtest.Weir(t), "proxy", "--trust-loopback", "--pool-size", "8", "--failover-timeout", "2m", "--admin", ports[3],
+		program.Path(t), "proxy", "--trust-loopback", "--pool-size", "8", "--failover-timeout", "2m", "--admin", ports[3],
 		"--postgres", "postgres://postgres@db.weir.test:" + port(2) + "/postgres?sslmode=disable&target_session_attrs=read-write",
 		"--listen-postgres", ports[4],
 	}}

@@ -108,7 +108,7 @@ func newStorm(t *testing.T, e *engine, seed uint64) *storm {
 	s.back = labtest.Relay(t, s.server.Addr())
 	addrs := labtest.Addrs(t, 2)
 	s.weir = &weir{
-		path: labtest.Weir(t), admin: addrs[1], lanes: map[string]int{},
+		path: program.Path(t), admin: addrs[1], lanes: map[string]int{},
 		args: append([]string{"proxy", "--trust-loopback", "--pool-size", "8", "--admin", addrs[1]}, e.flags(s.server, s.back.Addr(), addrs[0])...),
 	}
 	s.front = labtest.Relay(t, addrs[0])

@@ -115,7 +115,7 @@ func TestPatroni(t *testing.T) {
 	startPrimaryBalancer(t, p, addrs[0])
 	startPgBouncer(t, addrs[0], addrs[1])
 	for i, more := range [][]string{nil, {"--patroni", "http://" + p.nodes[0].rest + ",http://" + p.nodes[1].rest}} {
-		w := &weir{path: labtest.Weir(t), admin: addrs[2+2*i], lanes: map[string]int{}}
+		w := &weir{path: program.Path(t), admin: addrs[2+2*i], lanes: map[string]int{}}
 		w.args = append([]string{
 			"proxy", "--trust-loopback", "--pool-size", "8", "--admin", w.admin, "--failover-timeout", "2m",
 			"--postgres", "postgres://postgres@" + p.hosts() + "/postgres?sslmode=disable", "--listen-postgres", addrs[3+2*i],

@@ -181,7 +181,7 @@ func rollingRestart(t *testing.T, e *engine) {
 	var weirs []*fleetWeir
 	for i, name := range []string{"a", "b"} {
 		w := &fleetWeir{name: name, address: addrs[2*i]}
-		w.path, w.admin, w.lanes = labtest.Weir(t), addrs[2*i+1], map[string]int{}
+		w.path, w.admin, w.lanes = program.Path(t), addrs[2*i+1], map[string]int{}
 		w.args = append([]string{
 			"proxy", "--trust-loopback", "--pool-size", "8", "--admin", w.admin,
 			"--proxy-protocol-from", balancerAddress, "--shutdown-delay", "10m",

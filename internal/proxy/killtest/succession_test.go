@@ -280,7 +280,7 @@ func newSuccession(t *testing.T, e *engine, seed uint64) *storm {
 	s.must(err)
 	s.server, s.line.next = first, next
 	s.weir = &weir{
-		path: labtest.Weir(t), admin: addrs[4], lanes: map[string]int{},
+		path: program.Path(t), admin: addrs[4], lanes: map[string]int{},
 		args: append([]string{"proxy", "--trust-loopback", "--pool-size", "8", "--failover-timeout", "2m", "--admin", addrs[4]},
 			s.line.flags(strings.Join(addrs[:3], ","), addrs[3])...),
 	}

@@ -44,7 +44,7 @@ func TestClientsThatNeverRead(t *testing.T) {
 			server := e.start(t)
 			addrs := labtest.Addrs(t, 2)
 			w := &weir{
-				path: labtest.Weir(t), lanes: map[string]int{},
+				path: program.Path(t), lanes: map[string]int{},
 				args: append([]string{"proxy", "--trust-loopback", "--admin", addrs[1], "--client-write-timeout", "1s", "--max-clients", strconv.Itoa(count + 100)}, e.flags(server, server.Addr(), addrs[0])...),
 			}
 			if err := w.launch(); err != nil {

@@ -42,7 +42,7 @@ func TestScenarioEndToEnd(t *testing.T) {
 
 func endToEnd(t *testing.T, e suite.Engine, want []string) {
 	dir := t.TempDir()
-	o := Options{Options: suite.Options{Out: dir, Say: t.Logf}, Engine: e, Binary: labtest.Weir(t), Plan: tiny()}
+	o := Options{Options: suite.Options{Out: dir, Say: t.Logf}, Engine: e, Binary: weir.Path(t), Plan: tiny()}
 	got, err := Run(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
@@ -150,7 +150,7 @@ func TestStorageIsCompared(t *testing.T) {
 	plan.Storage, plan.Shapes = storages(), plan.Shapes[:1]
 	o := Options{
 		Options: suite.Options{Out: t.TempDir(), Say: t.Logf, Experiments: []string{"storage-shop"}},
-		Engine:  suite.PostgreSQL, Binary: labtest.Weir(t), Plan: plan,
+		Engine:  suite.PostgreSQL, Binary: weir.Path(t), Plan: plan,
 	}
 	got, err := Run(t.Context(), o)
 	if err != nil {

@@ -7,13 +7,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	backupcmd "github.com/weirdb/weir/internal/backup/cmd"
 	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/cli/clitest"
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
 )
 
 var weir = &clitest.Program{Verbs: func() []*cobra.Command {
-	return []*cobra.Command{suite.Command(Bench(func() *cobra.Command { return cli.Root() }))}
+	return append(backupcmd.Verbs(), suite.Command(Bench(func() *cobra.Command { return cli.Root() })))
 }}
 
 func TestMain(m *testing.M) { weir.Main(m) }

@@ -12,13 +12,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirdb/weir/internal/cli/clitest"
-	"github.com/weirdb/weir/internal/lab/labtest"
+	kvcmd "github.com/weirdb/weir/internal/kvd/cmd"
 	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/ruler/bench"
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
 )
 
-var program = &clitest.Program{Verbs: func() []*cobra.Command { return []*cobra.Command{suite.Command(Bench())} }}
+var program = &clitest.Program{Verbs: func() []*cobra.Command { return append(kvcmd.Verbs(), suite.Command(Bench())) }}
 
 func TestMain(m *testing.M) { program.Main(m) }
 
@@ -119,7 +119,7 @@ func TestBenchKVRunsReplicas(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts clusters, which takes some seconds")
 	}
-	weir := labtest.Weir(t)
+	weir := program.Path(t)
 	for _, client := range Clients() {
 		dir := filepath.Join(t.TempDir(), "out")
 		o, err := optionsOf(t, "--plan smoke --experiments presets --client "+string(client)+" --out "+dir)

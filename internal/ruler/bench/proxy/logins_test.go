@@ -13,7 +13,7 @@ func TestLoginsAtMariaDBAreMeasured(t *testing.T) {
 	labtest.RequireMariaDB(t)
 	got, err := Run(t.Context(), Options{
 		Options: suite.Options{Out: t.TempDir(), Say: t.Logf, Experiments: []string{"logins-auto-2", "logins-file-2", "logins-trust-2"}},
-		Engine:  suite.MariaDB, Binary: labtest.Weir(t), Plan: Plan{Logins: []int{2}, Rounds: 1, Duration: 100 * time.Millisecond},
+		Engine:  suite.MariaDB, Binary: program.Path(t), Plan: Plan{Logins: []int{2}, Rounds: 1, Duration: 100 * time.Millisecond},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -35,7 +35,7 @@ func TestLoginsAreMeasured(t *testing.T) {
 	labtest.RequirePostgres(t)
 	got, err := Run(t.Context(), Options{
 		Options: suite.Options{Out: t.TempDir(), Say: t.Logf, Experiments: []string{"logins-trust-2", "logins-auth-query-2", "logins-scram-2"}},
-		Binary:  labtest.Weir(t), Plan: Plan{Logins: []int{2}, Rounds: 1, Duration: time.Second},
+		Binary:  program.Path(t), Plan: Plan{Logins: []int{2}, Rounds: 1, Duration: time.Second},
 	})
 	if err != nil {
 		t.Fatal(err)

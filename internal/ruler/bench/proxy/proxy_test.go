@@ -22,7 +22,7 @@ import (
 // program: each round checks its answers and its rows, so an error here is a
 // wrong answer, a lost row or a process that did not start or stop.
 func TestProxyScenarioEndToEnd(t *testing.T) {
-	binary := labtest.Weir(t)
+	binary := program.Path(t)
 	t.Run("PostgreSQL", func(t *testing.T) {
 		labtest.RequirePostgres(t)
 		endToEnd(t, suite.PostgreSQL, binary)

@@ -11,10 +11,11 @@ import (
 
 	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/cli/clitest"
+	proxycmd "github.com/weirdb/weir/internal/proxy/cmd"
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
 )
 
-var program = &clitest.Program{Verbs: func() []*cobra.Command { return []*cobra.Command{suite.Command(Bench(nil))} }}
+var program = &clitest.Program{Verbs: func() []*cobra.Command { return append(proxycmd.Verbs(), suite.Command(Bench(nil))) }}
 
 func TestMain(m *testing.M) { program.Main(m) }
 
