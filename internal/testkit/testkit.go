@@ -3,6 +3,7 @@
 package testkit
 
 import (
+	"os"
 	"testing"
 	"time"
 )
@@ -31,6 +32,19 @@ func Alone(tb testing.TB) {
 	if raceEnabled {
 		tb.Skip("it computes in one thread: make simulate runs it without the race detector")
 	}
+}
+
+// envTorture, when it is 1, has tests play all their rounds: see Rounds.
+const envTorture = "WEIR_TORTURE"
+
+// Rounds returns how many rounds a test plays of what it could repeat for ever: few of
+// them, or all with WEIR_TORTURE=1, as `make torture` sets it. What is asserted must not
+// depend on it.
+func Rounds(few, all int) int {
+	if os.Getenv(envTorture) == "1" {
+		return all
+	}
+	return few
 }
 
 func await(tb testing.TB, patience time.Duration, holds func() bool, state func() string) {

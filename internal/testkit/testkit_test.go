@@ -57,3 +57,12 @@ func TestWaitsEnd(t *testing.T) {
 		}
 	})
 }
+
+func TestRoundsAreAllUnderTorture(t *testing.T) {
+	for value, want := range map[string]int{"": 3, "0": 3, "1": 50} {
+		t.Setenv(envTorture, value)
+		if got := Rounds(3, 50); got != want {
+			t.Errorf("with %s=%q: %d rounds, want %d", envTorture, value, got, want)
+		}
+	}
+}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/outbox/outboxctl"
+	"github.com/weirdb/weir/internal/testkit"
 	"github.com/weirdb/weir/outbox"
 )
 
@@ -264,9 +265,13 @@ func heap() int64 {
 
 // A hundred thousand messages wait behind one that fails. They take no memory
 // worth the name, others go past them, and when it heals all come in order.
+// With MariaDB a tenth of them show the order: what holds them is the same.
 func TestBlockedKeyOfMany(t *testing.T) {
-	const many = 100_000
 	eachEngine(t, outbox.Plan{}, func(r *rig) {
+		many := 100_000
+		if strings.HasSuffix(r.Name(), "/mariadb") {
+			many = testkit.Rounds(10_000, many)
+		}
 		for n := 1; n <= many; n += 5000 {
 			r.enqueue("blocked", n, 5000)
 		}
@@ -278,7 +283,7 @@ func TestBlockedKeyOfMany(t *testing.T) {
 		}}
 		before := heap()
 		relay, _ := r.relay(sink, outbox.Config{MaxInFlight: 2000})
-		r.eventually("all wait behind the first", func() bool { return relay.Stats().Deferred == many-1 })
+		r.eventually("all wait behind the first", func() bool { return relay.Stats().Deferred == int64(many-1) })
 		r.enqueue("other", 1, 100)
 		r.eventually("others go past", func() bool { return r.ledger.Arrived() == 100 })
 		s := relay.Stats()

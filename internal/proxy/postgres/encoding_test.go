@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/weirdb/weir/internal/proxy/postgres"
+	"github.com/weirdb/weir/internal/testkit"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
@@ -224,7 +225,7 @@ func TestRandomTextsInEncodingsThatAreNotRead(t *testing.T) {
 			r := rand.New(rand.NewPCG(uint64(i), 1))
 			param := pgwire.Param{Name: "client_encoding", Value: enc.name}
 			other := w.wire()
-			for range 150 {
+			for range testkit.Rounds(40, 150) {
 				sql := "SELECT E'"
 				for range 1 + r.IntN(12) {
 					if r.IntN(4) == 0 {
