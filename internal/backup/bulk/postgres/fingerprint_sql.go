@@ -4,7 +4,9 @@ package postgres
 // catalogue, without what belongs to extensions. Lists of rights come in the order
 // of their text, as options of foreign servers do: that in which they were given means
 // nothing. Attributes are
-// numbered without those that were dropped.
+// numbered without those that were dropped. pg_attver is a stamp that servers from the
+// minor versions of November 2026 on keep among the options of each column: pg_dump
+// leaves it out, and no two tables share it.
 const fingerprintSQL = `WITH member AS MATERIALIZED (
   SELECT classid, objid FROM pg_depend WHERE deptype = 'e'
 )
@@ -23,7 +25,7 @@ UNION ALL (SELECT 'owner of relation', format('%I.%I', n.nspname, c.relname), pg
 UNION ALL (SELECT 'rights to relation', format('%I.%I', n.nspname, c.relname), (SELECT string_agg(x::text, ',' ORDER BY x::text COLLATE "C") FROM unnest(coalesce(c.relacl, acldefault(CASE c.relkind WHEN 'S' THEN 's'::"char" ELSE 'r' END, c.relowner))) x) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind IN ('r','p','v','m','f','S','c') AND n.nspname <> 'information_schema' AND n.nspname !~ '^pg_' AND n.nspname <> @BESIDES@ AND NOT EXISTS (SELECT FROM member m WHERE m.classid = 'pg_catalog.pg_class'::regclass AND m.objid = c.oid) AND c.relkind <> 'c')
 UNION ALL (SELECT 'column', format('%I.%I.%I', n.nspname, c.relname, a.attname), concat_ws('; ', (SELECT count(*) FROM pg_attribute b WHERE b.attrelid = c.oid AND b.attnum BETWEEN 1 AND a.attnum AND NOT b.attisdropped),
   format_type(a.atttypid, a.atttypmod), a.attnotnull::text, (SELECT collname::text FROM pg_collation WHERE oid = a.attcollation), a.attidentity::text, a.attgenerated::text,
-  a.attstorage::text, coalesce(a.attstattarget, -1)::text, array_to_string(a.attoptions, ','), (SELECT string_agg(o, ',' ORDER BY o COLLATE "C") FROM unnest(a.attfdwoptions) o), pg_get_expr(d.adbin, d.adrelid))
+  a.attstorage::text, coalesce(a.attstattarget, -1)::text, (SELECT string_agg(o, ',' ORDER BY i) FROM unnest(a.attoptions) WITH ORDINALITY u (o, i) WHERE o !~ '^pg_attver='), (SELECT string_agg(o, ',' ORDER BY o COLLATE "C") FROM unnest(a.attfdwoptions) o), pg_get_expr(d.adbin, d.adrelid))
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum WHERE c.relkind IN ('r','p','v','m','f','S','c') AND n.nspname <> 'information_schema' AND n.nspname !~ '^pg_' AND n.nspname <> @BESIDES@ AND NOT EXISTS (SELECT FROM member m WHERE m.classid = 'pg_catalog.pg_class'::regclass AND m.objid = c.oid) AND c.relkind <> 'S')
 UNION ALL (SELECT 'rights to column', format('%I.%I.%I', n.nspname, c.relname, a.attname), (SELECT string_agg(x::text, ',' ORDER BY x::text COLLATE "C") FROM unnest(a.attacl) x) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum WHERE c.relkind IN ('r','p','v','m','f','S','c') AND n.nspname <> 'information_schema' AND n.nspname !~ '^pg_' AND n.nspname <> @BESIDES@ AND NOT EXISTS (SELECT FROM member m WHERE m.classid = 'pg_catalog.pg_class'::regclass AND m.objid = c.oid) AND a.attacl IS NOT NULL AND a.attacl <> '{}')
 UNION ALL (SELECT 'index', format('%I.%I', n.nspname, c.relname), concat_ws('; ', pg_get_indexdef(c.oid), i.indisclustered::text, i.indisreplident::text,
