@@ -232,6 +232,9 @@ func (ca *caching) answer(u *unit, msg []byte, a *cache.Answer, since time.Durat
 	u.c, u.raw, u.queuedAt, u.bytes, u.rows, u.ok = c, append(u.raw[:0], msg...), since, len(a.Bytes), a.Rows, a.Info.(mywire.OK)
 	c.diag.last.shared(u)
 	c.p.count(u, sight.Cached)
+	if c.draining {
+		c.leaveIfIdle()
+	}
 	return cachedDone
 }
 

@@ -253,6 +253,9 @@ func (ca *caching) answer(u *unit, a *cache.Answer, since time.Duration) cached 
 	c.p.Stats.Transactions++
 	u.c, u.queuedAt, u.bytes, u.tuples = c, since, len(a.Bytes), a.Rows
 	c.p.count(u, sight.Cached)
+	if c.draining && c.login.entry == nil {
+		c.leaveIfIdle()
+	}
 	return cachedDone
 }
 
