@@ -27,10 +27,16 @@ type loader struct {
 	workers []worker
 }
 
+// wholeBytes is up to which size, in bytes of text, a table of several chunks is loaded
+// by one transaction: a minute or two of work, which a restore that is interrupted does
+// again.
+const wholeBytes = 8 << 30
+
 // chooseWhole decides which tables of several chunks are loaded by one transaction each,
 // so that their rows are frozen and are written once. Chunks side by side would not be,
 // and wait for each other where their table grows. A table that is more than its worker's
-// share of all rows is still loaded side by side, or the others would wait for it.
+// share of all rows is still loaded side by side, or the others would wait for it; so is one
+// of more than wholeBytes.
 func (d *database) chooseWhole(workers int) {
 	var all int64
 	for _, t := range d.tables {
@@ -38,7 +44,7 @@ func (d *database) chooseWhole(workers int) {
 	}
 	for _, t := range d.tables {
 		begun := slices.ContainsFunc(t.chunks, func(c *archive.Chunk) bool { return d.books.Has(c.Path) })
-		t.whole = t.ours && t.root == "" && len(t.chunks) > 1 && len(t.chunks) == t.Parts && !begun && t.PlainBytes <= all/int64(workers)
+		t.whole = t.ours && t.root == "" && len(t.chunks) > 1 && len(t.chunks) == t.Parts && !begun && t.PlainBytes <= min(all/int64(workers), wholeBytes)
 	}
 }
 
