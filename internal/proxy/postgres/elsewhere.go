@@ -104,8 +104,7 @@ func (b *backend) asyncError(msg []byte) {
 }
 
 // goElsewhere moves those of the units under way on a connection that is lost that can
-// run on another, and reports which it has left. owner and lane are those of the
-// connection.
+// run on another, and returns the others.
 func (b *backend) goElsewhere(units []*unit) (left []*unit) {
 	p := b.p
 	waiting := map[*client]bool{} // for the answer to an earlier one
