@@ -135,7 +135,7 @@ func TestHintsThatCannotBeUsedWarnAndTheStatementRuns(t *testing.T) {
 	w := start(t, database(t, "CREATE TABLE h (k int, v text)"), nil)
 	warm := w.wire()
 	warm.ask("/* batch */ INSERT INTO h VALUES (0, 'warm')")
-	for _, hint := range []string{"batch:x", "batch:-1", "batch:1e9", "batch:99999999999999999999", "batch:", "line:-3 batch:auto", "ttl:soon", "ttl:5", "file:a.go batch", "batch line:3"} {
+	for _, hint := range []string{"batch:x", "batch:-1", "batch:1e9", "batch:99999999999999999999", "batch:", "line:-3 batch:auto", "ttl:soon", "ttl:5", "tag: batch", "file: batch", "batch line:x"} {
 		for _, extended := range []bool{false, true} {
 			c := w.wire()
 			sql := "/* " + hint + " */ INSERT INTO h VALUES (1, 'x')"
