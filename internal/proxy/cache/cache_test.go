@@ -85,6 +85,27 @@ func TestOneFetchesForAll(t *testing.T) {
 	}
 }
 
+// What a statement brings may be as old as the statement.
+func TestNobodyWaitsForWhatIsTooOld(t *testing.T) {
+	s := newSide(t)
+	slow := s.ask(s.query("k"), cache.Lead, "")
+	s.now += 2 * time.Second
+	s.ask(s.query("k"), cache.Follow, "")
+	s.now++
+	f := s.ask(s.query("k"), cache.Lead, "")
+	s.ask(s.query("k"), cache.Follow, "")
+	f.Keep([]byte("new"), 1, nil)
+	slow.Keep([]byte("old"), 1, nil)
+	s.ask(s.query("k"), cache.Hit, "new")
+
+	s.now += time.Second + 1
+	lost := s.ask(s.query("k"), cache.Refresh, "new")
+	s.now += 2*time.Second + 1
+	s.ask(s.query("k"), cache.Lead, "").Keep([]byte("newer"), 1, nil)
+	lost.Leave()
+	s.ask(s.query("k"), cache.Hit, "newer")
+}
+
 func TestFailureIsNotShared(t *testing.T) {
 	s := newSide(t)
 	for name, end := range map[string]func(f *cache.Flight){

@@ -58,9 +58,10 @@ func (c *Cache) refresh(key string, q *Query) *Flight {
 	return c.begin(q)
 }
 
-// usable tells whether the flight will do for a query. c.mu is held.
+// usable tells whether the flight will do for a query: what it brings is as old as the
+// flight itself, or newer. c.mu is held.
 func (f *Flight) usable(q *Query) bool {
-	return !f.purged && f.began > q.After && f.epoch == q.Database.epoch.Load()
+	return !f.purged && f.began > q.After && f.epoch == q.Database.epoch.Load() && q.Now-f.at <= 2*q.TTL
 }
 
 // Wait has wake called when the flight has ended, on whatever goroutine ends it. It

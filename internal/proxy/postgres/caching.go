@@ -93,6 +93,9 @@ func (ca *caching) extended(u *unit, raw []byte) cached {
 		}
 	}
 	st := bind.st
+	if st.set == nil {
+		return ca.skip(cache.SkipKey) // too long to be anybody else's
+	}
 	if st.learnBody(); st.volatile {
 		return ca.skip(cache.SkipVolatile)
 	}
@@ -100,6 +103,9 @@ func (ca *caching) extended(u *unit, raw []byte) cached {
 	u.follow(c, &st.info, st.sql)
 	h := &st.info.Hints
 	key := append(ca.key(h), 'E', describe)
+	for _, part := range [...]string{st.set.Key(), st.as.encoding, st.as.conforming} {
+		key = cache.AppendField(key, part) // in which its constants and names were read
+	}
 	key = cache.AppendField(key, st.body)
 	key = cache.AppendField(key, st.tail[len(st.sql)+1:]) // types of parameters
 	did := ca.ask(u, raw, append(key, raw[bind.rest:bind.end]...), h)
