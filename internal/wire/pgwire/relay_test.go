@@ -176,6 +176,21 @@ func TestRelayAuthLeavesTheClientToAnother(t *testing.T) {
 	}
 }
 
+// So does one that says that it ends connections, or takes none; what it says is told
+// later, if it is the last word.
+func TestRelayAuthLeavesTheClientOfAServerThatStops(t *testing.T) {
+	for _, code := range []string{CodeAdminShutdown, CodeCrashShutdown, CodeCannotConnectNow} {
+		client, near := net.Pipe()
+		far, server := net.Pipe()
+		defer client.Close()
+		defer server.Close()
+		go func() { _, _ = server.Write(AppendError(nil, NewFatal(code, "not now"))) }()
+		if _, err := RelayAuth(t.Context(), near, far, "", nil); !errors.Is(err, ErrNoAnswer) || CodeOf(err) != code { // a word to client would block
+			t.Errorf("%v, want ErrNoAnswer with SQLSTATE %s", err, code)
+		}
+	}
+}
+
 // Notices pass to the client, version negotiation does not: it is between weir
 // and the server.
 func TestRelayAuthCarriesNotices(t *testing.T) {
