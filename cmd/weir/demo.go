@@ -13,7 +13,7 @@ import (
 )
 
 // verbs are the proxy and what shows it at work. `make run` builds this first: it
-// compiles in a third of the time of all of weir, so that somebody new sees a result
+// has a quarter of the code of all of weir, so that somebody new sees a result
 // before the rest is there.
 func verbs() []*cobra.Command {
 	verbs := slices.Concat(proxycmd.Verbs(), proxybench.Bench(nil).Other)

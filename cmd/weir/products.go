@@ -15,7 +15,7 @@ import (
 
 // verbs are all that weir can do: its products and, but for the slim build, what
 // measures and tries them. To take a product away, delete its folders and its line
-// here and in ruler.go.
+// here and in ruler.go (docs/ARCHITECTURE.md).
 func verbs() []*cobra.Command {
 	return slices.Concat(
 		proxycmd.Verbs(),
