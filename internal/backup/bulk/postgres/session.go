@@ -22,7 +22,8 @@ import (
 )
 
 const (
-	// bufferSize is the read and the write buffer of a session, in bytes.
+	// bufferSize is the read and the write buffer of a session, in bytes. Smaller reads
+	// cost a backup as much (docs/results/speed-backup.md).
 	bufferSize = 256 << 10
 
 	// maxMessage bounds a message of the server: PostgreSQL's own limit of
