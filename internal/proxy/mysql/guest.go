@@ -37,8 +37,8 @@ type guest struct {
 	gone    bool   // it is no guest any more
 }
 
-// canMeet reports whether clients are met on loops: the server's greeting is known, and
-// no line of the log has to be waited for.
+// canMeet reports whether clients are met on loops: the server's greeting is known and not
+// old, and no line of the audit log has to be waited for.
 func canMeet(s *Server) bool {
 	return s.cfg().Audit == nil && s.known.get() != nil && !s.known.stale(s.Monotonic())
 }
