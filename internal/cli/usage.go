@@ -104,6 +104,27 @@ var arguments = map[string]string{
 // zeroValues are defaults that pflag's own help does not show either.
 var zeroValues = map[string]bool{"0": true, "0s": true, "[]": true}
 
+// defaultText returns a default as the help shows it: a list without brackets, a minute
+// as 1m and not as 1m0s. It is empty for a default that is not shown.
+func defaultText(f *pflag.Flag) string {
+	text := f.DefValue
+	if text == "false" || zeroValues[text] && f.Value.Type() != "" {
+		return ""
+	}
+	if _, ok := f.Value.(pflag.SliceValue); ok {
+		text = strings.Trim(text, "[]")
+	}
+	if f.Value.Type() == "duration" {
+		if strings.HasSuffix(text, "m0s") {
+			text = strings.TrimSuffix(text, "0s")
+		}
+		if strings.HasSuffix(text, "h0m") {
+			text = strings.TrimSuffix(text, "0m")
+		}
+	}
+	return text
+}
+
 // argument returns what stands for the value of a flag in the help: the word in
 // backquotes in its help, or else a word for its type; and the help without
 // backquotes.
@@ -111,7 +132,7 @@ func argument(f *pflag.Flag) (arg, help string) {
 	name, help := pflag.UnquoteUsage(f)
 	if arg, ok := arguments[name]; ok && !strings.Contains(f.Usage, "`") {
 		switch {
-		case arg == "TEXT" && strings.HasSuffix(f.Name, "file"):
+		case arg == "TEXT" && strings.HasSuffix(f.Name, "-file"):
 			arg = ArgFile
 		case arg == "TEXT" && strings.HasSuffix(f.Name, "dir"):
 			arg = "DIR"
@@ -179,8 +200,8 @@ func FlagTable(set *pflag.FlagSet, args map[string]string) string {
 		if arg != "" {
 			name += " " + arg
 		}
-		if f.DefValue != "" && f.DefValue != "false" && !(zeroValues[f.DefValue] && f.Value.Type() != "") {
-			help += " (default " + f.DefValue + ")"
+		if text := defaultText(f); text != "" {
+			help += " (default " + text + ")"
 		}
 		b.WriteString(name)
 		column := len(name)

@@ -66,6 +66,7 @@ command with code 3 and the command line that plays it again. Profiles of faults
 	f.IntVar(&s.campaign.Seeds, "seeds", 1000, "how many seeds to play, 0: until --duration ends")
 	f.Uint64Var(&s.campaign.From, "from", 1, "first seed")
 	f.Int64Var(&s.seed, "seed", -1, "play this seed only")
+	f.Lookup("seed").DefValue = ""
 	f.BoolVar(&s.trace, "trace", false, "with --seed: print all that happens")
 	f.DurationVar(&s.duration, "duration", 0, "stop after this long (default when all seeds are played)")
 	f.IntSliceVar(&s.campaign.Replicas, "replicas", nil, "sizes of the clusters, taken in turn (default drawn from the seed)")

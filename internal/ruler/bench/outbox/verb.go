@@ -108,6 +108,7 @@ func (c *command) flags(f *pflag.FlagSet) {
 	f.Int64SliceVar(&c.records, "records", nil, "rows of a backlog, instead of the plan's; several are compared (experiment records), and the first is that of all others")
 	f.IntVar(&c.repeats, "repeats", 0, "rounds of each experiment, instead of the plan's")
 	f.IntVar(&c.warmup, "warmup", -1, "rounds before them that are thrown away (default the plan's)")
+	f.Lookup("warmup").DefValue = "" // the plan's is no number
 	f.StringSliceVar(&c.partitions, "partitions", nil, "tables of the partition experiment to compare: none, daily (default both)")
 	f.DurationSliceVar(&c.windows, "window", nil, "windows of the partition experiment to compare, the longest of which says how many rows are waited for; 0 is none (default the plan's and 0)")
 	f.StringVar(&c.durability, "durability", lab.Prod.String(), "of the private server: prod (flush at each commit) or fast (never flush)")
