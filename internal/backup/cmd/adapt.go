@@ -8,9 +8,9 @@ import (
 
 // addAdapt adds the flags of a number of jobs that follows what there is to gain.
 func addAdapt(f *pflag.FlagSet, a *bulk.Adapt) {
-	f.IntVar(&a.Max, "max-jobs", 0, "let the number of jobs follow what the server and the storage give, from --jobs on and up to this many (default no change)")
+	f.IntVar(&a.Max, "max-jobs", 0, "adapt the number of jobs to the throughput of server and storage, from --jobs up to this many (default a fixed number)")
 	f.IntVar(&a.Min, "min-jobs", 0, "with --max-jobs: at least this many jobs (default 1)")
-	f.DurationVar(&a.Idle, "idle-time", 0, "with --max-jobs: after which time without work a job's connection is let go of (default 5s)")
+	f.DurationVar(&a.Idle, "idle-time", 0, "with --max-jobs: close the connection of a job that has had no work for this long (default 5s)")
 }
 
 // watched is what --json adds: what a run took of the process.

@@ -50,7 +50,7 @@ func newBackupCommand() *cobra.Command {
 ordinary compressed SQL and rows that standard tools read (docs/archive-format.md).
 One snapshot shows one moment; tables are read in parallel, large ones in ranges.
 
-The DSN chooses the engine. Without one, PGHOST, PGUSER and their like say where
+The DSN chooses the engine. Without one, PGHOST, PGUSER and so on say where
 PostgreSQL is; passwords belong in PGPASSWORD or a password file, since
 everybody on the machine can read a command line.
 
@@ -93,7 +93,7 @@ func (v *backupVerb) flags(f *pflag.FlagSet) {
 	o := &v.options
 	f.StringVar(&v.to, "to", "", "where to: DIR, s3://BUCKET/PREFIX, FILE.tar or - (required)")
 	f.StringVar(&v.id, "id", "", "name of the backup (default the time and the label)")
-	f.StringVar(&v.label, "label", "", "what retention groups by (default the database's name, or cluster)")
+	f.StringVar(&v.label, "label", "", "name under which prune's rules count this backup (default the database's name, or cluster)")
 	f.StringVar(&v.resume, "resume", "", "continue an unfinished backup: the newest of the label, or --resume=ID")
 	f.Lookup("resume").NoOptDefVal = archive.Latest
 	f.BoolVar(&o.Cluster, "cluster", false, "all databases, roles and tablespaces")
@@ -111,13 +111,13 @@ func (v *backupVerb) flags(f *pflag.FlagSet) {
 	f.BoolVar(&o.Binary, "binary", false, "rows in the server's binary format, for the same major version only")
 	f.BoolVar(&v.lockTables, "lock-tables", true, "MySQL, MariaDB: lock tables without transactions (MyISAM and the like) against writes until they are copied")
 	f.BoolVar(&o.Checksums, "checksums", true, "a checksum over the rows of each table, for restores to compare with")
-	f.BoolVar(&o.Deferrable, "serializable-deferrable", false, "wait for a moment without serialization anomalies")
+	f.BoolVar(&o.Deferrable, "serializable-deferrable", false, "read a snapshot without serialization anomalies; may have to wait for one")
 	f.StringVar(&v.profile, "profile", "auto", "auto, conservative, balanced, performance, max-performance or turbo")
-	f.IntVarP(&v.jobs, "jobs", "j", 0, "how many things to do side by side (default by the profile)")
+	f.IntVarP(&v.jobs, "jobs", "j", 0, "how many jobs run at once (default by the profile)")
 	addAdapt(f, &o.Adapt)
 	f.IntVar(&v.dumpJobs, "dump-jobs", 0, "how many connections read tables (default --jobs)")
-	f.IntVar(&o.ClusterParallelism, "cluster-parallelism", 0, "how many databases to read side by side (default by the profile)")
-	f.StringVar(&v.chunk, "chunk-size", "", "split tables that are larger on disk (default by what there is to read for each of --jobs, at most 128MB)")
+	f.IntVar(&o.ClusterParallelism, "cluster-parallelism", 0, "how many databases to read at once (default by the profile)")
+	f.StringVar(&v.chunk, "chunk-size", "", "split tables that are larger than this on disk (default from 8MB to 128MB, by what there is to read for each of --jobs)")
 	f.DurationVar(&o.LockWait, "lock-wait-timeout", backup.DefaultLockWait, "how long to wait for a lock on a table; negative: for ever")
 	f.StringVar(&o.TempDir, "temp-dir", "", "directory for definitions while they are read")
 	v.archive.add(f)

@@ -41,7 +41,8 @@ func newBackupBaseCommand() *cobra.Command {
 		Use:   "base [DSN]",
 		Short: "Back up a whole PostgreSQL cluster byte for byte, as a base for its log",
 		Long: `Copy the files of a running PostgreSQL cluster over the replication protocol. The
-role needs the right to replicate, and pg_hba.conf a line for it.
+role needs the attribute REPLICATION, and pg_hba.conf a line for the database
+replication.
 
 The backup holds the log that is needed to start it. With log that weir backup wal
 has archived in the same place, weir restore --to-dir replays it up to any later

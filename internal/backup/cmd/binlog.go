@@ -64,18 +64,19 @@ func newBackupBinlogCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "binlog DSN",
 		Short: "Archive the binary log of a MySQL or MariaDB server, continuously",
-		Long: `Receive the binary log of a MySQL or MariaDB server as a replica does, and keep it
-beside the backups, in binlog/NAME/. A transaction is kept at most --flush-interval
-after its commit: that is how much the loss of the server can cost. weir restore
---target-time, and its like, replay the log on a backup.
+		Long: `Receive the binary log of a MySQL or MariaDB server as a replica does, and archive it
+beside the backups, in binlog/NAME/. A transaction is archived at most
+--flush-interval after its commit: a server that is lost takes no more than that with
+it. weir restore replays the log on a backup (--target-time and the other targets).
 
-It runs until it is interrupted, and connects again by itself. Where it was killed,
-it goes on behind the last transaction that is kept. The account needs REPLICATION
+It runs until it is interrupted, and connects again by itself. After it was killed,
+it goes on behind the last transaction that is archived. The account needs REPLICATION
 SLAVE, and REPLICATION CLIENT (MariaDB: BINLOG MONITOR).
 
-The server must keep its log while weir does not receive it: binlog_expire_logs_seconds. Log
-that is gone all the same is a gap, and an error: take a backup, and begin another
-log by --log NAME. Archived logs are not encrypted.
+The server must keep its log while weir does not receive it: see its setting
+binlog_expire_logs_seconds. Log that the server removed before it was archived is a
+gap, and an error: begin another log by --log NAME, and take a backup. Archived logs
+are not encrypted.
 
 Exit codes: 0 interrupted, or at the end with --until-end, 1 failed, 2 usage.`,
 		Example: `  weir backup binlog mysql://replicator@db/ --to /backups --metrics-file /var/lib/node_exporter/weir_binlog.prom
@@ -93,9 +94,9 @@ Exit codes: 0 interrupted, or at the end with --until-end, 1 failed, 2 usage.`,
 	f, o := cmd.Flags(), &v.options
 	f.StringVar(&v.to, "to", "", "where to: DIR or s3://BUCKET/PREFIX (required)")
 	f.StringVar(&v.log, "log", "", "name of the log in that place (default made of the server's id)")
-	f.StringVar(&v.start, "start", "", "FILE:POS to begin at while nothing is kept (default the oldest that the server has)")
-	f.DurationVar(&o.Every, "flush-interval", 5*time.Second, "how much later than its commit a transaction is kept, at most")
-	f.BoolVar(&o.UntilEnd, "until-end", false, "end when all log that the server has now is kept")
+	f.StringVar(&v.start, "start", "", "FILE:POS to begin at when nothing is archived yet (default the oldest log that the server has)")
+	f.DurationVar(&o.Every, "flush-interval", 5*time.Second, "longest time from a transaction's commit until it is archived")
+	f.BoolVar(&o.UntilEnd, "until-end", false, "end when all log that the server has now is archived")
 	f.StringVar(&v.metricsFile, "metrics-file", "", "file for node_exporter's textfile collector, written atomically")
 	v.json.Flag(cmd.Flags(), "print the outcome as JSON")
 	f.BoolVarP(&v.quiet, "quiet", "q", false, "print errors only")

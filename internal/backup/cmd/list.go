@@ -31,9 +31,9 @@ func newListCommand() *cobra.Command {
 		Long: `List the backups of a directory or S3 location, oldest first, with their state:
 complete, running, incomplete (--resume continues it) or damaged. Ranges of
 archived log follow; where one range of a timeline does not join the next, log is
-missing, and no backup before the gap can be replayed past it. Where there are
-backups of several servers, each names its own. Of binary logs the beginning and
-the end are shown; weir backup verify --log finds gaps.`,
+missing, and no backup before the gap can be replayed past it. If there are backups
+of several servers, each names its server. Of binary logs the beginning and the end
+are shown; weir backup verify --log finds gaps.`,
 		Example: `  weir backup list /backups
   weir backup list 's3://backups/db?region=eu-central-1' --json`,
 		Args: cobra.ExactArgs(1),

@@ -43,7 +43,8 @@ func newPruneCommand() *cobra.Command {
 		Short: "Remove old backups by rules",
 		Long: `Remove the backups that no rule keeps, and the archived log that no remaining
 backup needs. Rules count within one label of one server, from the newest; what any
-rule keeps is kept. Whatever the rules say, the newest complete backup of each stays, and so does what others rest on.
+rule keeps is kept. Whatever the rules say, the newest complete backup of each label
+of each server stays, and so do backups that others need.
 
 Unfinished backups stay until they have made no progress for --remove-unfinished.
 A backup that is damaged is never removed: the exit code is 3, and an operator should

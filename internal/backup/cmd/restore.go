@@ -52,9 +52,9 @@ location, the directory of one backup, a stream in a file, or - for standard inp
 With --to, a backup of databases goes into a running server: definitions, then
 rows in parallel, then indexes and constraints, each table's as soon as its rows
 are there. With --create, the database that --to names is made, or, if it names none
-or "postgres", the backup's own. A database that holds something already is refused unless --clean
-drops what is to be restored. What an interrupted restore finished is in the
-target's own books: --resume goes on from there.
+or "postgres", the backup's own. A database that is not empty is refused unless
+--clean drops what is to be restored. The target records which steps are done, so that
+--resume continues an interrupted restore.
 
 With --to-dir, a base backup becomes a data directory, with the settings by which
 the server replays the archived log up to a time, a position or a name.
@@ -68,9 +68,9 @@ can be reached is taken.
 Rows that the server took are counted and compared with the backup; --verify
 reads them again and compares checksums, too.
 
-An object that fails stops those that need it, and no others. What failed, and what
-was left out because of it, is listed at the end, and a file holds what is left to
-do as SQL; the exit code is 1.
+An object that fails stops the objects that need it, and no others. A list at the end
+says what failed, and what was left out because of it; a file holds as SQL what is
+left to do; the exit code is 1.
 
 Exit codes: 0 restored, 1 failed, 2 usage, 3 restored, and it differs.`,
 		Example: `  weir restore /backups --to postgres://postgres@db/ --create
@@ -102,8 +102,8 @@ func (v *restoreVerb) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.Target, "target", "", "name of the database to restore into")
 	f.StringVar(&v.rename, "rename", "", "restore database OLD of the backup as NEW, as OLD=NEW")
 	f.BoolVar(&o.Create, "create", false, "make the database first")
-	f.BoolVar(&o.Clean, "clean", false, "drop what is to be restored before")
-	f.BoolVar(&o.IfExists, "if-exists", false, "with --clean: what does not exist need not be dropped")
+	f.BoolVar(&o.Clean, "clean", false, "first drop what is to be restored")
+	f.BoolVar(&o.IfExists, "if-exists", false, "with --clean: do not fail where there is nothing to drop")
 	f.StringArrayVarP(&o.Filter.Schemas, "schema", "n", nil, "only schemas that match (repeatable)")
 	f.StringArrayVarP(&o.Filter.ExcludeSchemas, "exclude-schema", "N", nil, "no schemas that match (repeatable)")
 	f.StringArrayVarP(&o.Filter.Tables, "table", "t", nil, "only tables that match (repeatable)")
@@ -117,14 +117,14 @@ func (v *restoreVerb) flags(f *pflag.FlagSet) {
 	f.BoolVar(&o.DryRun, "dry-run", false, "print what would be done, and change nothing")
 	f.BoolVar(&o.Resume, "resume", false, "continue a restore that was interrupted")
 	f.BoolVar(&o.Force, "force", false, "restore into a server that is older than the source")
-	f.BoolVar(&v.keepGoing, "keep-going", true, "go on after an error in an object with all that does not need it, and report all at the end; =false stops at the first")
+	f.BoolVar(&v.keepGoing, "keep-going", true, "after an error in an object go on with all that does not need it, and report all errors at the end; =false stops at the first one")
 	f.StringVar(&v.failedSQL, "failed-sql", "", "file for what is left to do, as SQL (default weir-restore-ID.sql here, if objects fail)")
-	f.BoolVar(&o.NoCheck, "no-check", false, "do not compare all that is not rows with the manifest first: for a backup with damage in what is not needed")
+	f.BoolVar(&o.NoCheck, "no-check", false, "do not check everything but rows before the restore begins: for a backup whose damaged parts are not needed")
 	f.BoolVar(&o.NoAnalyze, "no-analyze", false, "leave the planner's statistics to the server")
 	f.StringVar(&v.verify, "verify", string(restore.VerifyCounts), "none, counts, or rows (--verify alone): read tables again and compare checksums")
 	f.Lookup("verify").NoOptDefVal = string(restore.VerifyRows)
 	f.StringVar(&v.profile, "profile", "auto", "auto, conservative, balanced, performance, max-performance or turbo")
-	f.IntVarP(&o.Jobs, "jobs", "j", 0, "how many things to do side by side (default by the profile)")
+	f.IntVarP(&o.Jobs, "jobs", "j", 0, "how many jobs run at once (default by the profile)")
 	addAdapt(f, &o.Adapt)
 	f.StringVar(&v.memory, "index-memory", "", "memory of each index build (default by the profile)")
 	f.IntVar(&v.indexWorkers, "index-workers", 0, "PostgreSQL: parallel workers of each index build (default the server's for a build that is alone, else none)")

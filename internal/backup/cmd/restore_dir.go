@@ -55,7 +55,7 @@ func (d *restoreDir) add(f *pflag.FlagSet) {
 	f.StringVar(&d.lsn, "target-lsn", "", "with --to-dir: replay up to this position")
 	f.StringVar(&d.target.Name, "target-name", "", "with --to-dir: replay up to this name of pg_create_restore_point")
 	f.BoolVar(&d.target.Immediate, "target-immediate", false, "with --to-dir: replay until the backup is consistent, no further")
-	f.BoolVar(&d.target.Exclusive, "target-exclusive", false, "with --to-dir: end before the target")
+	f.BoolVar(&d.target.Exclusive, "target-exclusive", false, "with --to-dir: stop just before the target")
 	f.StringVar(&d.target.Timeline, "target-timeline", "latest", "with --to-dir: latest, current or a number")
 	f.StringVar(&d.target.Action, "target-action", "promote", "with --to-dir: what the server does there: promote, pause or shutdown")
 	f.StringVar(&d.logFrom, "log-from", "", "place of the archived log (default PLACE)")

@@ -32,12 +32,13 @@ func newScheduleCommand() *cobra.Command {
 		Use:   "schedule [flags] -- [base|binlog] DSN --to PLACE [flags of weir backup]",
 		Short: "Print systemd units, and a line of crontab, for regular backups",
 		Long: `Print a systemd service and timer that run weir backup with the arguments after
---, and, with --keep, weir backup prune after it. Nothing is installed. Paths become whole
-ones, from the directory that this runs in. binlog is run up to the end of the log
-each time; weir backup wal runs all the time, by a unit in contrib/systemd.
+--, and, with --keep, weir backup prune after it; and the same as a line of crontab.
+Nothing is installed. Relative paths are made absolute. binlog runs up to the end of
+the log each time; for weir backup wal, which runs all the time, contrib/systemd has a
+unit.
 
 Secrets do not belong into units: --env-file names a file for PGPASSWORD and the
-credentials of S3, which systemd reads as root; crontab's line reads it, too.`,
+credentials of S3, which systemd reads as root; the line of crontab reads it, too.`,
 		Example: `  weir backup schedule --on-calendar 'hourly' -- binlog mysql://backup@db/ --to /backups
   weir backup schedule --on-calendar '*-*-* 02:30' --keep last=3,daily=7 -- postgres://backup@db/shop --to /backups`,
 		Args: func(cmd *cobra.Command, args []string) error {

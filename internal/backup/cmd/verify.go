@@ -52,7 +52,7 @@ an encrypted backup, the stored bytes alone are compared.
 --restore also restores it into a private server on this machine, which is removed
 afterwards, and compares the numbers of rows, their checksums and, of whole
 databases, all definitions. It needs a server that is not older than the source
-(--bin-dir). What the backup's functions and materialized views run there has no
+(--bin-dir). Functions and materialized views of the backup run there without a
 superuser's rights, and objects keep their owners.
 
 --log reads the log that is archived beside a base backup, or beside a backup of
@@ -74,7 +74,7 @@ Exit codes: 0 good, 1 it could not be verified, 2 usage, 3 damage was found.`,
 	f.BoolVar(&v.restore, "restore", false, "restore into a private server and compare")
 	f.BoolVar(&v.log, "log", false, "verify the archived log from this backup on")
 	f.StringVar(&v.binDir, "bin-dir", "", "with --restore: directory of the server's programs (default the newest installed)")
-	f.IntVarP(&v.jobs, "jobs", "j", 2, "how many objects to read side by side")
+	f.IntVarP(&v.jobs, "jobs", "j", 2, "how many objects to read at once")
 	v.json.Flag(cmd.Flags(), "print JSON")
 	f.BoolVarP(&v.quiet, "quiet", "q", false, "print errors only")
 	f.StringVar(&v.progress, "progress", "auto", "auto (a bar on a terminal, else lines), bar, plain or none")

@@ -34,17 +34,18 @@ func newBackupWALCommand() *cobra.Command {
 		Use:   "wal [DSN]",
 		Short: "Receive the log of a PostgreSQL cluster into the archive, continuously",
 		Long: `Receive the log (WAL) of a PostgreSQL cluster over the replication protocol, as a
-standby does, and keep it beside base backups: each segment as soon as it is full,
-and the newest every --flush-interval as far as it has come. That is how much the
-loss of the server can cost.
+standby does, and archive it beside base backups: each segment as soon as it is full,
+and the newest every --flush-interval, as far as it is written. A server that is lost
+takes no more than that with it.
 
-It runs until it is interrupted, and connects again by itself. Where it was killed,
-it goes on behind the last segment that is complete. A replication slot keeps the
-server from throwing log away meanwhile; a receiver that does not come back must be
-taken leave of by --drop-slot, or the server's disk fills up.
+It runs until it is interrupted, and connects again by itself. After it was killed,
+it goes on behind the last segment that is complete. A replication slot makes the
+server keep its log meanwhile; when a receiver is given up for good, remove the slot
+by --drop-slot, or the server's disk fills up.
 
-Log that is gone all the same is a gap: it is an error, and --allow-gap goes on
-behind it. No base backup from before a gap can be replayed past it.`,
+Log that the server removed before it was archived is a gap: it is an error, and
+--allow-gap goes on behind it. No base backup from before a gap can be replayed past
+it.`,
 		Example: `  weir backup wal postgres://replicator@db/ --to /backups --metrics-file /var/lib/node_exporter/weir_wal.prom
   weir backup wal postgres://replicator@db/ --to /backups --until-now
   weir backup wal postgres://replicator@db/ --drop-slot`,
@@ -68,9 +69,9 @@ behind it. No base backup from before a gap can be replayed past it.`,
 	f.StringVar(&o.Slot, "slot", wal.DefaultSlot, "replication slot, made if it does not exist")
 	f.BoolVar(&o.Temporary, "temporary-slot", false, "a slot that vanishes with the connection")
 	f.BoolVar(&v.dropSlot, "drop-slot", false, "remove the slot and end")
-	f.DurationVar(&o.FlushInterval, "flush-interval", wal.DefaultFlushInterval, "how often the newest segment is kept")
-	f.BoolVar(&o.AllowGap, "allow-gap", false, "go on behind log that is gone")
-	f.BoolVar(&o.UntilNow, "until-now", false, "end when all log that the server has now is kept")
+	f.DurationVar(&o.FlushInterval, "flush-interval", wal.DefaultFlushInterval, "how often the newest segment, which is not full yet, is archived")
+	f.BoolVar(&o.AllowGap, "allow-gap", false, "go on behind log that the server no longer has")
+	f.BoolVar(&o.UntilNow, "until-now", false, "end when all log that the server has now is archived")
 	f.StringVar(&o.SpoolDir, "spool-dir", "", "directory for the segment that is being received")
 	f.StringVar(&v.metricsFile, "metrics-file", "", "file for node_exporter's textfile collector, written atomically")
 	v.archive.add(f)

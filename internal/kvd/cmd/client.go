@@ -306,7 +306,7 @@ writes. VALUE - is standard input. A condition that does not hold is exit code 1
 	k.add(cmd)
 	asJSON.Flag(cmd.Flags(), "print JSON")
 	f := cmd.Flags()
-	f.BoolVar(&weak, "weak", false, "count as done as soon as the cluster's preset for weak writes says so")
+	f.BoolVar(&weak, "weak", false, "return as soon as the cluster's preset lets a weak write be acknowledged")
 	f.BoolVar(&absent, "if-absent", false, "only if the key does not exist")
 	f.Int64Var(&revision, "if-revision", -1, "N|only if the key was last written at revision N; 0: if it does not exist")
 	f.Lookup("if-revision").DefValue = ""
@@ -452,7 +452,7 @@ moment; --limit 0 asks again until there is no more.`,
 	asJSON.Flag(cmd.Flags(), "print JSON")
 	f := cmd.Flags()
 	f.StringVar(&s.prefix, "prefix", "", "TEXT|the keys that begin with this")
-	f.IntVar(&limit, "limit", 1000, "N|at most so many; 0 for all")
+	f.IntVar(&limit, "limit", 1000, "N|at most this many; 0 for all")
 	f.BoolVar(&reverse, "reverse", false, "from the end")
 	f.BoolVar(&keys, "keys-only", false, "without values")
 	f.BoolVar(&weak, "weak", false, "ask the nearest replica, which may be behind")
@@ -495,10 +495,10 @@ func newKVWatch() *cobra.Command {
 		Use:   "watch [FROM [TO]]",
 		Short: "Print changes as they are committed",
 		Long: `Print the changes of the keys from FROM on, before TO, as they are committed, a
-line each: revision, what happened (put, delete or expire), key, value. It goes on
-at another replica when the one that tells is lost, without gaps or repeats; when
-the replicas no longer know what was changed meanwhile, it says so and ends with
-exit code 3. Interrupt it to end.`,
+line each: revision, what happened (put, delete or expire), key, value. If its replica
+is lost, it goes on at another one, without gaps or repeats; if the replicas no longer
+remember what changed meanwhile, it says so and ends with exit code 3. Interrupt it to
+end.`,
 		Example: `  weir kv watch --prefix user:
   weir kv watch --since 1200 --json`,
 		Args: cobra.MaximumNArgs(2),
@@ -556,8 +556,8 @@ func newKVLease() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "lease",
 		Short: "Grant, keep and end leases",
-		Long: `A lease ends when it is not kept for its time to live, and the keys attached to it
-(weir kv put --lease) go with it. Its id is a fencing token: of two leases, the
+		Long: `A lease ends when it was not kept (weir kv lease keep) for as long as its time to live,
+and the keys that are attached to it (weir kv put --lease) go with it. Its id is a fencing token: of two leases, the
 later one has the larger id.`,
 	}
 	cmd.AddCommand(newKVLeaseGrant(),

@@ -38,10 +38,10 @@ digest at the end; to standard output without FILE or for -. A FILE appears when
 whole, and must not exist. Keys are read page by page while others write: a page of up to
 2000 keys is the state of one moment, the whole is not.
 
-With --data the keys are read from the directory of a replica that does not run: for the
-disk that is left when those of a majority are lost. All entries of its log count, also
-those of which it does not know that they were committed: no write that was answered and is
-on this disk is left out.`,
+With --data the keys are read from the directory of a replica that does not run, such as
+the one disk that is left when a majority of them is lost. All entries of its log count,
+also those that it does not know to be committed: no write that was answered and is on
+this disk is left out.`,
 		Example: `  weir kv export backup.kv
   weir kv export --data /rescue/weir rescued.kv`,
 		Args: cobra.MaximumNArgs(1),
@@ -137,8 +137,8 @@ the cluster has already are not written again.
 
 Times to live go on from what was left at the export. Keys of leases are left out, since
 their holders know nothing of the leases of another cluster; --keep-leased writes them as
-keys that stay. Revisions begin anew, and so do leases' numbers as fencing tokens: who
-remembers any of the old cluster must forget them.
+keys that stay. Revisions begin anew, and so do the ids of leases, which are fencing
+tokens: programs must forget those of the old cluster.
 
 Exit code 3: the file is damaged, or the cluster holds something else afterwards.`,
 		Example: `  weir kv import backup.kv

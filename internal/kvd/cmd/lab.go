@@ -57,7 +57,7 @@ with it.`,
 	f.IntVar(&c.replicas, "replicas", 3, "number of replicas: 1, 3, 5 or 7")
 	f.StringVar(&c.durability, "durability", "disk", "disk, or memory: nothing is written")
 	f.StringVar(&c.preset, "preset", "raft-ht", strings.Join(consensus.PresetNames(), ", "))
-	f.StringVar(&c.batchDelay, "batch-delay", "auto", "auto, or a fixed wait of each round, to be compared with")
+	f.StringVar(&c.batchDelay, "batch-delay", "auto", "auto, or a fixed delay of each round, for comparison")
 	f.DurationVar(&c.linkLatency, "link-latency", 0, "artificial delay of messages between replicas, one way")
 	c.json.Flag(cmd.Flags(), "print one line of JSON instead of text")
 	cli.Words(cmd, "preset", consensus.PresetNames()...)

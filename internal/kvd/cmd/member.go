@@ -30,8 +30,8 @@ Replace it:
   weir kv member replace 2 4                         4 votes and 2 leaves, in one step
 
 The number of a member that has left is never used again: the cluster remembers it and
-refuses it, since what that replica voted for, and its old disk, may still be about. Any
-other number will do; larger ones need no thought.`,
+refuses it, since that replica's votes and its old disk may still be around. Any number
+that was never used will do.`,
 	}
 	cmd.AddCommand(newKVMemberList(),
 		newKVMemberChange("add ID=HOST:PORT[/REDISPORT]", "Add a learner", 1, func(args []string) (kv.MemberChange, error) {

@@ -54,7 +54,7 @@ func kvReplicaOptions() []cli.Option[kvConfig] {
 		},
 		{
 			Group: groupReplica, Name: "peers", Arg: "LIST",
-			Help: "the replicas, this one included: 1=host:port,2=host:port,3=host:port, each with the port for Redis clients behind a slash if they shall find it: 1=host:port/6379",
+			Help: "the replicas, this one included: 1=host:port,2=host:port,3=host:port, each with the port of its Redis clients behind a slash, if other replicas are to tell them: 1=host:port/6379",
 			Set: func(c *kvConfig, v string) (err error) {
 				c.replica.Members, err = replica.ParseMembers(v)
 				return err
@@ -109,7 +109,7 @@ func kvReplicaOptions() []cli.Option[kvConfig] {
 			Set: cli.Span("", func(c *kvConfig) *time.Duration { return &c.replica.RequestTimeout }),
 		},
 		{
-			Group: groupServing, Name: "session-idle", Arg: "DURATION", Default: "1h", Help: "after how long without a write a session of a native client is forgotten",
+			Group: groupServing, Name: "session-idle", Arg: "DURATION", Default: "1h", Help: "forget the session of a native client that has written nothing for this long",
 			Set: cli.Span("", func(c *kvConfig) *time.Duration { return &c.replica.SessionIdle }),
 		},
 	}
@@ -118,7 +118,7 @@ func kvReplicaOptions() []cli.Option[kvConfig] {
 func kvProtocolOptions() []cli.Option[kvConfig] {
 	return []cli.Option[kvConfig]{
 		{
-			Group: groupProtocol, Name: "preset", Arg: "NAME", Default: "raft-ht", Words: consensus.PresetNames(), Help: "raft, raft-ht, curp, curp-ht or curp-ho: who acknowledges and who answers",
+			Group: groupProtocol, Name: "preset", Arg: "NAME", Default: "raft-ht", Words: consensus.PresetNames(), Help: "raft, raft-ht, curp, curp-ht or curp-ho: who acknowledges writes and who answers reads",
 			Set: func(c *kvConfig, v string) (err error) {
 				c.replica.Preset = v
 				c.replica.Switches, err = consensus.Preset(v)
@@ -136,7 +136,7 @@ func kvProtocolOptions() []cli.Option[kvConfig] {
 			},
 		},
 		{
-			Group: groupProtocol, Name: "batch-delay", Arg: "DURATION", Default: "auto", Help: "auto: a round goes when disk and network are free; a duration of at most 10ms makes it wait, to be compared with",
+			Group: groupProtocol, Name: "batch-delay", Arg: "DURATION", Default: "auto", Help: "auto: a round starts as soon as disk and network are free; a fixed delay of at most 10ms is for comparison",
 			Set: func(c *kvConfig, v string) error {
 				if d, err := time.ParseDuration(v); v == "auto" || err == nil && d == 0 {
 					c.replica.BatchDelay = 0
@@ -146,7 +146,7 @@ func kvProtocolOptions() []cli.Option[kvConfig] {
 			},
 		},
 		{
-			Group: groupProtocol, Name: "peer-delay", Arg: "DURATION", Default: "0", Help: "let messages to other replicas gather for so long before they are written, at most 10ms, to be compared with; PUT /peer-delay at --admin changes it while the replica runs",
+			Group: groupProtocol, Name: "peer-delay", Arg: "DURATION", Default: "0", Help: "let messages to other replicas gather for this long before they are written, at most 10ms, for comparison; PUT /peer-delay at --admin changes it while the replica runs",
 			Set: func(c *kvConfig, v string) (err error) {
 				if c.replica.PeerDelay, err = time.ParseDuration(v); err != nil {
 					return errors.New("want a duration such as 150us")
@@ -159,11 +159,11 @@ func kvProtocolOptions() []cli.Option[kvConfig] {
 			Set: cli.Span("", func(c *kvConfig) *time.Duration { return &c.replica.Election }),
 		},
 		{
-			Group: groupProtocol, Name: "disk-timeout", Arg: "DURATION", Help: "a disk that takes longer for a write hangs: the replica does not lead until it is done (default 1s, or twice the election timeout)",
+			Group: groupProtocol, Name: "disk-timeout", Arg: "DURATION", Help: "a write that takes longer means that the disk hangs: the replica does not lead until the write is done (default 1s, or twice the election timeout)",
 			Set: cli.Span("", func(c *kvConfig) *time.Duration { return &c.replica.DiskTimeout }),
 		},
 		{
-			Group: groupProtocol, Name: "snapshot-bytes", Arg: "SIZE", Default: "64MB", Help: "log that calls for a new snapshot",
+			Group: groupProtocol, Name: "snapshot-bytes", Arg: "SIZE", Default: "64MB", Help: "take a new snapshot after this much log",
 			Set: func(c *kvConfig, v string) error {
 				n, err := cli.ParseSize(v)
 				c.replica.SnapshotBytes = int64(n)
@@ -171,7 +171,7 @@ func kvProtocolOptions() []cli.Option[kvConfig] {
 			},
 		},
 		{
-			Group: groupProtocol, Name: "snapshot-rate", Arg: "SIZE", Default: "none", Help: "most bytes a second that sending a snapshot takes of the network",
+			Group: groupProtocol, Name: "snapshot-rate", Arg: "SIZE", Default: "none", Help: "most bytes a second at which a snapshot is sent to another replica",
 			Set: func(c *kvConfig, v string) error {
 				if v == "none" {
 					c.replica.SnapshotRate = 0
@@ -203,7 +203,7 @@ func kvProtocolOptions() []cli.Option[kvConfig] {
 func kvAccessOptions() []cli.Option[kvConfig] {
 	return []cli.Option[kvConfig]{
 		{
-			Group: groupTrust, Name: "secret-file", Arg: cli.ArgFile, Help: "secret that replicas and native clients must prove to know, the same on all",
+			Group: groupTrust, Name: "secret-file", Arg: cli.ArgFile, Help: "secret that replicas and native clients must prove to know; the same for all of them",
 			Set: func(c *kvConfig, v string) error { c.secretFile = v; return nil },
 		},
 		{
@@ -241,7 +241,7 @@ func kvAccessOptions() []cli.Option[kvConfig] {
 			},
 		},
 		{
-			Group: cli.GroupOperation, Name: "admin", Arg: "ADDRESS", Default: "127.0.0.1:9189", Help: "where the page, /metrics, /healthz, /readyz and /status.json are served; off for nowhere",
+			Group: cli.GroupOperation, Name: "admin", Arg: "ADDRESS", Default: "127.0.0.1:9189", Help: "where the live page, /metrics, /healthz, /readyz and /status.json are served; off for nowhere",
 			Set: func(c *kvConfig, v string) error {
 				if c.admin = v; v == "off" {
 					c.admin = ""

@@ -27,7 +27,7 @@ func newKVServe() *cobra.Command {
 		Use:   "serve --id N --peers LIST --data DIR",
 		Short: "Run a replica until stopped",
 		Long: `Run one replica of a cluster. The first start of all of --peers makes the cluster;
-later the log knows its members. Replicas and native clients connect to the address
+from then on the log records the members. Replicas and native clients connect to the address
 among the peers, Redis clients to that of --resp, at any replica: a follower
 forwards what its leader must decide.
 
@@ -37,8 +37,8 @@ copy: replace that member (weir kv member replace).
 
 SIGTERM and SIGINT hand leadership over, let requests end and exit with 0; a second
 one exits at once, which loses nothing that was acknowledged.`,
-		Example: `  weir kv serve --id 1 --peers 1=127.0.0.1:7001 --data /var/lib/weir --resp 127.0.0.1:6379
-  weir kv serve --id 2 --peers 1=10.0.0.1:7000/6379,2=10.0.0.2:7000/6379,3=10.0.0.3:7000/6379 \
+		Example: `  weir kv serve --id 1 --peers 1=127.0.0.1:7401 --data /var/lib/weir --resp 127.0.0.1:6379
+  weir kv serve --id 2 --peers 1=10.0.0.1:7401/6379,2=10.0.0.2:7401/6379,3=10.0.0.3:7401/6379 \
       --data /var/lib/weir --secret-file /etc/weir/secret --resp-password-file /etc/weir/redis
   weir kv serve -c /etc/weir/kv.yaml
   redis-cli -p 6379 SET greeting hello`,

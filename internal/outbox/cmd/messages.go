@@ -36,13 +36,13 @@ type messageQuery struct {
 // add defines the flags. states are those that the verb takes, its default first.
 func (q *messageQuery) add(f *pflag.FlagSet, limit int, states ...outbox.State) {
 	f.StringVar(&q.state, "state", string(states[0]), "STATE|of the messages: "+namesOf(states))
-	f.StringSliceVar(&q.ids, "id", nil, "ID|messages with this id, which may be given again")
+	f.StringSliceVar(&q.ids, "id", nil, "ID|messages with this id (repeatable)")
 	f.Lookup("id").DefValue = ""
 	f.StringVar(&q.topic, "topic", "", "TOPIC|messages of this topic")
 	f.StringVar(&q.key, "key", "", "KEY|messages of this key")
-	f.StringVar(&q.since, "since", "", "TIME|made, or dead, at or after: 2026-01-31, 2026-01-31T12:00:00Z, or 2h for two hours ago")
-	f.StringVar(&q.before, "before", "", "TIME|made, or dead, before")
-	f.IntVar(&q.limit, "limit", limit, "N|at most so many messages; 0 for all")
+	f.StringVar(&q.since, "since", "", "TIME|created, or of dead letters given up, at or after: 2026-01-31, 2026-01-31T12:00:00Z, or 2h for two hours ago")
+	f.StringVar(&q.before, "before", "", "TIME|created, or of dead letters given up, before this time")
+	f.IntVar(&q.limit, "limit", limit, "N|at most this many messages; 0 for all")
 }
 
 // namesOf lists states as a sentence does: scheduled, pending or dead.
@@ -221,9 +221,9 @@ func newOutboxReplay() *cobra.Command {
 		Long: `Put dead letters back to be delivered, with their old ids and all their attempts; or,
 with layout history and --state delivered, messages that were delivered. They come
 after everything that is pending, also of their own keys. A broker that remembers ids
-(NATS JetStream, within its stream's duplicate window) drops those that it has had, and
-so does a consumer with an inbox. --new-identity gives each a dedup key of its own, so
-that they are taken again; the id stays.`,
+(NATS JetStream, within its stream's duplicate window) drops those that it has seen, and
+so does a consumer with an inbox. --new-identity gives each a new dedup key, so that
+they are taken again; the id stays.`,
 		Example: `  weir outbox replay --db sqlite:shop.db --all
   weir outbox replay --db postgres://app@db.example.com/shop --topic orders --since 2h
   weir outbox replay --db mysql://app@db.example.com/shop --topic orders --new-identity

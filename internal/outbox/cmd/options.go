@@ -35,7 +35,7 @@ func outboxOptions() []cli.Option[outboxConfig] {
 		},
 		{
 			Group: groupOutbox, Name: "max-tx-age", Arg: "DURATION", Default: "5m",
-			Help:  "longest transaction of a producer, where the account lacks MySQL's privilege PROCESS",
+			Help:  "MySQL and MariaDB: how long a producer's transaction may take, where the account lacks the privilege PROCESS",
 			Verbs: relay, Set: cli.Span("", func(c *outboxConfig) *time.Duration { return &c.store.MaxTxAge }),
 		},
 		{
@@ -74,17 +74,17 @@ func outboxOptions() []cli.Option[outboxConfig] {
 		},
 		{
 			Group: groupDelivery, Name: "max-waiting", Arg: "N", Default: "500000",
-			Help:  "most messages that memory knows of while they wait for another attempt or a destination that takes none; more stay in the table",
+			Help:  "most messages that the relay remembers while they wait for another attempt, or for a destination that takes none; more stay in the table",
 			Verbs: relay, Set: cli.Number(1, func(c *outboxConfig) *int { return &c.relay.MaxWaiting }),
 		},
 		{
 			Group: groupDelivery, Name: "log-wait", Arg: "DURATION", Default: "30s",
-			Help:  "let the database's log go, and poll, when nothing could be taken from it for so long",
+			Help:  "stop following the database's log, and poll, when the relay could take nothing from it for this long",
 			Verbs: relay, Set: cli.Span("", func(c *outboxConfig) *time.Duration { return &c.relay.LogWait }),
 		},
 		{
 			Group: groupDelivery, Name: "log-keep", Arg: "SIZE", Default: "256MB",
-			Help:  "the same when the server keeps more of it than this for the relay",
+			Help:  "the same when the server keeps more log than this for the relay",
 			Verbs: relay, Set: func(c *outboxConfig, v string) (err error) {
 				c.relay.LogKeep, err = cli.ParseSize(v)
 				return err
@@ -109,7 +109,7 @@ func outboxOptions() []cli.Option[outboxConfig] {
 			},
 		},
 		{
-			Group: groupDelivery, Name: "min-poll", Arg: "DURATION", Default: "2ms", Help: "shortest pause between two reads that found nothing more",
+			Group: groupDelivery, Name: "min-poll", Arg: "DURATION", Default: "2ms", Help: "shortest pause before the next read when one found nothing more",
 			Verbs: relay, Set: cli.Span("", func(c *outboxConfig) *time.Duration { return &c.relay.MinPoll }),
 		},
 		{
@@ -162,15 +162,15 @@ func outboxOptions() []cli.Option[outboxConfig] {
 			},
 		},
 		{
-			Group: groupPartitions, Name: "partition-ahead", Arg: "DURATION", Default: "7d", Help: "partitions exist for this long ahead",
+			Group: groupPartitions, Name: "partition-ahead", Arg: "DURATION", Default: "7d", Help: "create partitions this far ahead",
 			Verbs: []string{"relay", "migrate", "partitions"}, Set: cli.Span("none", func(c *outboxConfig) *time.Duration { return &c.partitions.Ahead }),
 		},
 		{
-			Group: groupPartitions, Name: "partition-lookback", Arg: "DURATION", Default: "1d", Help: "and for this long back",
+			Group: groupPartitions, Name: "partition-lookback", Arg: "DURATION", Default: "1d", Help: "create partitions this far back",
 			Verbs: []string{"relay", "migrate", "partitions"}, Set: cli.Span("none", func(c *outboxConfig) *time.Duration { return &c.partitions.Lookback }),
 		},
 		{
-			Group: groupPartitions, Name: "partition-keep", Arg: "DURATION", Default: "forever", Help: "those that ended this long ago are dropped, unless messages in them are pending",
+			Group: groupPartitions, Name: "partition-keep", Arg: "DURATION", Default: "forever", Help: "drop partitions that ended this long ago, unless messages in them are pending",
 			Verbs: []string{"relay", "partitions"}, Set: cli.Span("forever", func(c *outboxConfig) *time.Duration { return &c.partitions.Keep }),
 		},
 		{
@@ -178,7 +178,7 @@ func outboxOptions() []cli.Option[outboxConfig] {
 			Verbs: relay, Set: cli.Span("never", func(c *outboxConfig) *time.Duration { return &c.maintenance.PurgeDelivered }),
 		},
 		{
-			Group: cli.GroupOperation, Name: "admin", Arg: "ADDRESS", Default: "127.0.0.1:9188", Help: "where /metrics, /healthz, /readyz and /status.json are served; off for nowhere",
+			Group: cli.GroupOperation, Name: "admin", Arg: "ADDRESS", Default: "127.0.0.1:9188", Help: "where the live page, /metrics, /healthz, /readyz and /status.json are served; off for nowhere",
 			Verbs: relay, Set: func(c *outboxConfig, v string) error {
 				if c.admin = v; v == "off" {
 					c.admin = ""
@@ -188,7 +188,7 @@ func outboxOptions() []cli.Option[outboxConfig] {
 			},
 		},
 		{
-			Group: cli.GroupOperation, Name: "status-every", Arg: "DURATION", Default: "5s", Help: "how often the tables are counted, at most a twentieth of the time",
+			Group: cli.GroupOperation, Name: "status-every", Arg: "DURATION", Default: "5s", Help: "how often the rows of the tables are counted; less often where counting takes long",
 			Verbs: relay, Set: cli.Span("", func(c *outboxConfig) *time.Duration { return &c.statusEvery }),
 		},
 		{

@@ -95,7 +95,7 @@ func newOutboxMigrate() *cobra.Command {
 		Use:   "migrate --db DSN",
 		Short: "Make the outbox tables, or bring them to the form of this version",
 		Long: `Make the tables of an outbox, or bring older ones to the form of this version. It
-may run again at any time, also after it was broken off, and while relays run.
+may run again at any time, also after it was interrupted, and while relays run.
 
 Layout queue deletes what was delivered. Layout history keeps it, for replay; with
 --partition the table is partitioned by time, so that old partitions can be
@@ -127,13 +127,13 @@ otherwise; --convert rebuilds one that has no partitions, or others.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&layout, "layout", "", "LAYOUT|what becomes of delivered messages: queue deletes, history keeps them (default as it is, or queue)")
-	f.StringVar(&partition, "partition", "", "PERIOD|of the partitions of layout history: none, day or month (default as it is, or none)")
-	f.IntVar(&plan.Shards, "shards", 0, "N|how many relays may deliver at a time, each the keys of its shard (default as it is, or 1)")
+	f.StringVar(&layout, "layout", "", "LAYOUT|what becomes of delivered messages: queue deletes, history keeps them (default the table's own, queue for a new one)")
+	f.StringVar(&partition, "partition", "", "PERIOD|period of the partitions of layout history: none, day or month (default the table's own, none for a new one)")
+	f.IntVar(&plan.Shards, "shards", 0, "N|how many relays may deliver at a time, each the keys of its shard (default the table's own, 1 for a new one)")
 	f.Lookup("shards").DefValue = ""
 	f.BoolVar(&plan.Convert, "convert", false, "rebuild the table when its partitions must change, which copies every row")
 	f.BoolVar(&notify, "notify", false, "PostgreSQL: make a trigger that wakes relays at each insert; commits of producers then take turns")
-	f.BoolVar(&dry, "dry-run", false, "execute nothing and print what would be")
+	f.BoolVar(&dry, "dry-run", false, "print what would be executed, and change nothing")
 	f.BoolVar(&dry, "print", false, "the same as --dry-run")
 	asJSON.Flag(cmd.Flags(), "print one line of JSON")
 	return v.command(cmd, func(ctx context.Context, out io.Writer) error {
@@ -222,13 +222,13 @@ Counting reads the tables whole.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&maxLag, "max-lag", "", "DURATION|fall short if the oldest pending message is older")
-	f.Int64Var(&maxPending, "max-pending", -1, "N|fall short if more messages are pending")
-	f.Int64Var(&maxDead, "max-dead", -1, "N|fall short if there are more dead letters")
+	f.StringVar(&maxLag, "max-lag", "", "DURATION|exit code 3 if the oldest pending message is older")
+	f.Int64Var(&maxPending, "max-pending", -1, "N|exit code 3 if more messages are pending")
+	f.Int64Var(&maxDead, "max-dead", -1, "N|exit code 3 if there are more dead letters")
 	for _, name := range []string{"max-pending", "max-dead"} {
 		f.Lookup(name).DefValue = ""
 	}
-	f.BoolVar(&led, "led", false, "fall short if a shard has no leader")
+	f.BoolVar(&led, "led", false, "exit code 3 if a shard has no leader")
 	asJSON.Flag(cmd.Flags(), "print one line of JSON")
 	return v.command(cmd, func(ctx context.Context, out io.Writer) error {
 		return v.withStore(ctx, func(store outbox.Store) error {

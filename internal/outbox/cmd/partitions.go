@@ -30,7 +30,7 @@ Rows in the catch-all had no partition for their time; maintaining moves them.`,
 	}
 	f := cmd.Flags()
 	f.BoolVar(&maintain, "maintain", false, "create and drop partitions first")
-	f.BoolVar(&strict, "no-catch-all", false, "fall short if rows are in the catch-all")
+	f.BoolVar(&strict, "no-catch-all", false, "exit code 3 if rows are in the catch-all")
 	asJSON.Flag(cmd.Flags(), "print one line of JSON")
 	return v.command(cmd, func(ctx context.Context, out io.Writer) error {
 		return v.withStore(ctx, func(store outbox.Store) error {

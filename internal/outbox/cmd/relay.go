@@ -32,12 +32,12 @@ func newOutboxRelay() *cobra.Command {
 		Short: "Deliver messages to a broker until stopped",
 		Long: `Deliver what is committed to the outbox to a broker, as soon as it is committed.
 Any number of relays may run: one leads each shard, the others stand by and take
-over when it ends, however it ends. A database or a broker that is away is waited
-for.
+over when it ends, however it ends. A relay waits for a database or a broker that is
+away.
 
-SIGTERM and SIGINT stop reading, wait for what the broker was given, note it as
-delivered and exit with 0; a second one exits at once, and what was in flight is
-delivered again.
+On SIGTERM and SIGINT a relay stops reading, waits until the broker has confirmed what
+it was given, notes that as delivered and exits with 0; a second signal ends it at
+once, and what was in flight is delivered again.
 
 On a terminal a line shows rates; elsewhere -v logs them.`,
 		Example: `  weir outbox relay --db sqlite:shop.db --sink stdout:

@@ -35,12 +35,11 @@ func newOutboxTorture() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "torture [--lab ENGINE | --db DSN]",
 		Short: "Kill relays, the database and the broker, and check that nothing is lost",
-		Long: `Commit messages while relay processes are killed with SIGKILL, stopped and let go
-on, and the database and the broker are killed and restarted. A ledger compares
-what the database holds as committed with what arrived: nothing may be lost, no key
-out of order, nothing delivered that was rolled back or that another session of the
-database could not see at that moment. Exit code 3 says that a
-promise was broken.
+		Long: `Commit messages while relay processes are killed with SIGKILL or paused, and the
+database and the broker are killed and restarted. A ledger compares what the database
+holds as committed with what arrived: nothing may be lost, no key out of order, nothing
+delivered that was rolled back or that another session of the database could not see at
+that moment. Exit code 3 says that a promise was broken.
 
 --lab starts a private server (postgres, mariadb, mysql or sqlite). --db takes a
 database that exists: it is not killed, and the run has tables of its own in it,
@@ -70,16 +69,16 @@ servers, started for the run and read when it is over.`,
 	f.StringVar(&c.Sink, "sink", "ledger", "`BROKER`: "+strings.Join(torture.Sinks, ", "))
 	f.StringVar(&v.claim, "claim", "poll", "`DESIGN`: auto, log, poll or skip-locked, which keeps no order")
 	f.StringVar(&v.layout, "layout", "queue", "`LAYOUT` of the table: queue or history, by day where there are partitions")
-	f.IntVar(&c.Plan.Shards, "shards", 1, "shards of the table, `N`")
+	f.IntVar(&c.Plan.Shards, "shards", 1, "shards of the table")
 	f.DurationVar(&c.Duration, "duration", 30*time.Second, "how long to commit and kill")
-	f.IntVar(&c.Kills, "kills", 300, "relays to kill, `N`; a slow machine may reach fewer")
+	f.IntVar(&c.Kills, "kills", 300, "relays to kill; a slow machine may reach fewer")
 	f.BoolVar(&c.Following, "following", false, "kill only while a relay follows the log, and wait for one")
-	f.IntVar(&c.DatabaseKills, "database-kills", 0, "times to kill and restart the database of --lab, `N`")
-	f.IntVar(&c.BrokerKills, "broker-kills", 0, "times to kill and restart the broker, `N`")
-	f.IntVar(&c.Pauses, "pauses", 0, "times to stop a relay for up to 3 s and let it go on, `N`")
-	f.IntVar(&c.Relays, "relays", 3, "relay processes, `N`")
-	f.IntVar(&c.Producers, "producers", 6, "producers, `N`")
-	f.IntVar(&c.MaxInFlight, "max-in-flight", 1000, "most messages between being read and being noted, `N`")
+	f.IntVar(&c.DatabaseKills, "database-kills", 0, "times to kill and restart the database of --lab")
+	f.IntVar(&c.BrokerKills, "broker-kills", 0, "times to kill and restart the broker")
+	f.IntVar(&c.Pauses, "pauses", 0, "times to stop a relay for up to 3 s and let it go on")
+	f.IntVar(&c.Relays, "relays", 3, "relay processes")
+	f.IntVar(&c.Producers, "producers", 6, "producers")
+	f.IntVar(&c.MaxInFlight, "max-in-flight", 1000, "most messages between being read and being noted")
 	f.BoolVar(&c.Quiet, "quiet", false, "keep the ledger's broker from misbehaving")
 	v.json.Flag(cmd.Flags(), "print one line of JSON")
 	f.BoolVarP(&v.verbose, "verbose", "v", false, "log what the run and its relays do")

@@ -13,7 +13,7 @@ func cacheOptions() []cli.Option[proxyConfig] {
 	return []cli.Option[proxyConfig]{
 		{
 			Group: groupCache, Name: "cache-size", Arg: "SIZE", Default: "64MB", Reload: true,
-			Help: "most that answers to reads with the hint ttl take, with unit B, kB, MB or GB (of 1024), for PostgreSQL and for MySQL each; 0 keeps none",
+			Help: "memory for answers to reads with the hint ttl, with unit B, kB, MB or GB (of 1024), for PostgreSQL and for MySQL each; 0 caches nothing",
 			Set: func(c *proxyConfig, v string) error {
 				if v == "0" {
 					c.shared.CacheSize = -1

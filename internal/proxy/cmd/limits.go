@@ -32,7 +32,7 @@ func limitOptions() []cli.Option[proxyConfig] {
 		},
 		{
 			Group: groupSharing, Name: "reserve-pool-size", Arg: "N", Default: "none", Reload: true,
-			Help: "how many more there may be while a statement has waited for --reserve-pool-timeout",
+			Help: "how many more server connections are opened for statements that have waited for --reserve-pool-timeout",
 			Set:  numberOrNone(func(c *proxyConfig) *int { return &c.shared.ReservePoolSize }),
 		},
 		{
@@ -42,7 +42,7 @@ func limitOptions() []cli.Option[proxyConfig] {
 		},
 		{
 			Group: groupLimits, Name: "max-db-connections", Arg: "N", Default: "none", Reload: true,
-			Help: "most server connections per database, of all users, who have equal shares of them while there are too few",
+			Help: "most server connections per database; while there are too few, its users have equal shares of them",
 			Set:  numberOrNone(func(c *proxyConfig) *int { return &c.shared.MaxDBConnections }),
 		},
 		{

@@ -118,7 +118,7 @@ func generalOptions() []cli.Option[proxyConfig] {
 		},
 		{
 			Group: groupServer, Name: "peer-secret", Arg: "TEXT", Secret: true, Reload: true,
-			Help: "what weirs prove themselves to each other by, for KILL; the same for all",
+			Help: "secret by which weirs know each other, for KILL; the same for all",
 			Set:  func(c *proxyConfig, v string) error { c.my.PeerSecret = v; return nil },
 		},
 		{
@@ -141,7 +141,7 @@ func generalOptions() []cli.Option[proxyConfig] {
 		},
 		{
 			Group: groupSharing, Name: "read-lanes", Arg: "N", Default: "auto", Reload: true,
-			Help: "most of them that pipeline reads of several clients; auto is 4, at most half of the pool; off shares no reads",
+			Help: "most server connections of a pool that pipeline reads of several clients; auto is 4, at most half of the pool; off shares no reads",
 			Set: func(c *proxyConfig, v string) error {
 				switch v {
 				case "auto":
@@ -186,7 +186,7 @@ func generalOptions() []cli.Option[proxyConfig] {
 
 		{
 			Group: groupWrites, Name: "batch", Arg: "off|auto|DURATION", Default: "off", SetList: listBatch, Reload: true,
-			Help: "whether writes without a hint join a group: off, auto, or the longest wait for company such as 2ms; in the file also a list of rules",
+			Help: "whether writes without a hint join a group: off, auto, or the longest wait for other writes, such as 2ms; in the file also a list of rules",
 			Set: func(c *proxyConfig, v string) error {
 				r, err := parseBatch(v)
 				c.shared.Batch = nil
@@ -252,7 +252,7 @@ func generalOptions() []cli.Option[proxyConfig] {
 		},
 		{
 			Group: groupLimits, Name: "connect-timeout", Arg: "DURATION", Default: "15s", Reload: true,
-			Help: "longest opening of a server connection",
+			Help: "how long opening a server connection may take",
 			Set:  duration(func(c *proxyConfig) *time.Duration { return &c.shared.ConnectTimeout }),
 		},
 		{
@@ -267,12 +267,12 @@ func generalOptions() []cli.Option[proxyConfig] {
 		},
 		{
 			Group: groupLimits, Name: "login-timeout", Arg: "DURATION", Default: "1m", Reload: true,
-			Help: "longest login of a client",
+			Help: "how long a client's login may take",
 			Set:  duration(func(c *proxyConfig) *time.Duration { return &c.shared.LoginTimeout }),
 		},
 		{
 			Group: groupLimits, Name: "login-check-interval", Arg: "DURATION", Default: "1s", Reload: true,
-			Help: "for how long what the server has said of a role or an account (whether it may log in, and how its sessions begin) serves its next logins, where they do not depend on it for the password; 0 asks at each login",
+			Help: "how long the server's word on a role or an account (whether it may log in, and how its sessions begin) serves further logins, unless their password is checked by it; 0 asks at each login",
 			Set: func(c *proxyConfig, v string) error {
 				if v == "0" {
 					c.shared.LoginCheckInterval = -1
@@ -325,7 +325,7 @@ func generalOptions() []cli.Option[proxyConfig] {
 		},
 		{
 			Group: groupLimits, Name: "shutdown-delay", Arg: "DURATION", Default: "none", Reload: true,
-			Help: "how long a stop goes on as before, but for /readyz, which says no, so that a balancer sends no more clients",
+			Help: "how long weir goes on serving before it stops, while /readyz says no, so that a balancer sends no more clients",
 			Set: func(c *proxyConfig, v string) error {
 				if v == "none" || v == "0" {
 					c.shutdownDelay = 0
@@ -358,7 +358,7 @@ func generalOptions() []cli.Option[proxyConfig] {
 		},
 		{
 			Group: groupAuth, Name: "auth-dbname", Arg: "NAME", Reload: true,
-			Help: "the database in which it asks; otherwise the DSN's",
+			Help: "the database in which weir asks about them; otherwise the DSN's",
 			Set:  func(c *proxyConfig, v string) error { c.pg.AuthDatabase = v; return nil },
 		},
 		{

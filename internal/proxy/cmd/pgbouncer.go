@@ -26,16 +26,16 @@ func newPgBouncerCommand() *cobra.Command {
 		Use:   "pgbouncer FILE.ini",
 		Short: "Run a PgBouncer configuration as it is",
 		Long: `Run the PostgreSQL proxy by a configuration of PgBouncer 1.25: the same file, ports,
-users, console and signals. What weir does not have it refuses, with the line of
-the file and what to do; what has no meaning for it it takes without an effect.
+users, console and signals. Settings that weir does not have are refused, with their
+line and what to do; settings that mean nothing to weir have no effect.
 "weir proxy convert" lists both.
 
 pool_mode transaction is weir's own rule: a connection goes to another client when
 nothing of the first is left on it, and a client whose session holds what cannot
 be moved keeps its connection. session and statement are as in PgBouncer.
 
-Signals: SIGTERM ends when all clients have left, SIGINT when their transactions
-have, a second one of either, and SIGQUIT, at once. SIGHUP reads the file again.
+Signals: SIGTERM ends weir when all clients have left, SIGINT when their transactions
+have ended; a second one of either, and SIGQUIT, end it at once. SIGHUP reads the file again.
 SIGUSR1 is PAUSE, SIGUSR2 is RESUME.`,
 		Example: `  weir pgbouncer /etc/pgbouncer/pgbouncer.ini
   weir pgbouncer -R /etc/pgbouncer/pgbouncer.ini   # in the place of the one that runs
@@ -77,10 +77,10 @@ func newConvertCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "convert FILE.ini",
 		Short: "Write a PgBouncer configuration as weir.yaml",
-		Long: `Write to standard output what a configuration of PgBouncer's is in weir.yaml. Settings
-without an effect are comments, with the reason. What weir.yaml cannot say, such as
-databases on several servers or under other names, is a comment as well, and the exit
-code is 1: "weir pgbouncer" runs such a file as it is.`,
+		Long: `Write a configuration of PgBouncer's to standard output as a weir.yaml. Settings
+without an effect become comments, with the reason. So does what weir.yaml cannot say,
+such as databases on several servers or under other names; the exit code is 1 then:
+"weir pgbouncer" runs such a file as it is.`,
 		Example: `  weir proxy convert /etc/pgbouncer/pgbouncer.ini > weir.yaml`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

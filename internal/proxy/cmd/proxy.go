@@ -54,7 +54,8 @@ SIGTERM and SIGINT turn /readyz false for --shutdown-delay, then stop taking cli
 let transactions end and exit with 0; a second one exits at once. SIGHUP, and RELOAD
 on the admin console, read the configuration again and apply what can change while
 weir runs: all but servers, addresses, --mode, --loops, --write-lanes, --group-limit,
-functions that are trusted and --log-format. A configuration with a mistake changes nothing.`,
+functions that are trusted and --log-format. A configuration with a mistake changes
+nothing.`,
 		Example: `  weir proxy --postgres postgres://app@db.example.com:5432/shop
   PGPASSWORD=... weir proxy --postgres 'host=/run/postgresql user=weir' --auth-query \
       'SELECT usename, passwd FROM pg_shadow WHERE usename = $1' --auth scram-sha-256

@@ -41,11 +41,11 @@ differs between them, so what they differ by is the noise floor, from which weir
 bench gate --noise takes its threshold. Workloads:
 
 ` + about.String() + `
-With --slower a slowdown is planted in the second side, to see what this machine
-can find.
+With --slower the second side is slowed down on purpose, to see which differences this
+machine can find.
 
-The exit code is 3 when a difference is found that is not there, or a planted one
-is not found.`,
+The exit code is 3 when a difference is found that is not there, or when the slowdown
+of --slower is not found.`,
 		Example: `  weir bench aa
   weir bench aa --workload update --clients 8
   weir bench aa --slower 5%`,

@@ -28,9 +28,9 @@ func newBenchGateCommand() *cobra.Command {
 		Short: "Fail when a result is worse than another by more than allowed",
 		Long: `Compare two results as diff does, and hold each figure against the largest loss
 that is allowed: of throughput the part that is lost, of times and costs the part
-that they grew by. A figure falls short when it is certainly worse and by more than
-that; it passes when no such loss is left in its interval. Whatever is in between
-cannot be told, and does not pass either unless --doubt pass says so.
+that they grew by. A figure fails when it is certainly worse and by more than that; it
+passes when its interval holds no such loss. In between nothing can be told: that
+fails, too, unless --doubt pass says otherwise.
 
 With --noise, the result of an A/A run on the same machine (weir bench aa), nothing
 is held against a change that the machine does by itself.

@@ -21,9 +21,9 @@ func newDoctorCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Say what this machine allows to measure, tool by tool",
-		Long: `Try each thing that weir and those who look into databases use: clocks, timers,
-the disk's flush, counters of the kernel, profilers, tracers, networks, and the
-servers that are installed. Nothing is changed; it takes a second or two.
+		Long: `Try each thing that weir and other tools for looking into databases use: clocks,
+timers, the disk's flush, counters of the kernel, profilers, tracers, networks, and
+the servers that are installed. Nothing is changed; it takes a second or two.
 
 With -c FILE it looks at a configuration of weir proxy instead: it logs in to each
 server that the file names, as weir would, and compares versions, roles, privileges,

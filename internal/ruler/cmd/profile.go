@@ -66,7 +66,7 @@ func newProfileCommand() *cobra.Command {
 		Long: `Run a workload over a pool and a driver as an application would, and take the time
 of each operation apart: waiting for a connection, opening and checking it,
 encoding, writing, network and server, waiting to be woken, decoding, releasing.
-The segments exclude each other and add up to the latency.
+The segments do not overlap and add up to the latency.
 
 Lists of pools, concurrencies, drivers, transports or modes are compared with each
 other, in turn; pools and concurrencies together give a "what if" table. Cases begin with
@@ -81,7 +81,7 @@ their own and remove it. With --sql, the file's statements are one operation.`,
   weir profile --lab --experiment pools               # 100 workers, pools of 100 and 5, cold and warm
   weir profile --lab --engine mariadb --workload update --concurrency 1,16,64 --pool-max 4,16,64
   weir profile --lab --workload point-select --driver pgx,pgx-sql,pq --transport tcp,unix,rtt:1ms
-  weir profile --lab --pool 5,100 --workers 100 --netem delay=1ms --netem delay=10ms,jitter=2ms,loss=1%
+  weir profile --lab --pool-max 5,100 --concurrency 100 --netem delay=1ms --netem delay=10ms,jitter=2ms,loss=1%
   weir profile --lab --concurrency 16 --strace --perf
   weir profile --db postgres://app@db.example/shop --sql checkout.sql --rate 200
   weir profile --db 'sleep://?latency=5ms&jitter=3ms' --mode threads,async --concurrency 100`,

@@ -15,7 +15,7 @@ func newProfileDiffCommand() *cobra.Command {
 	format := "text"
 	cmd := &cobra.Command{
 		Use:   "diff BEFORE AFTER",
-		Short: "Set two profiles against each other, segment by segment",
+		Short: "Compare two profiles, segment by segment",
 		Long: `Compare the cases that two results of weir profile have in common: throughput,
 latency, CPU, and the time in each segment, with an interval and a verdict for each.
 Each argument is a result file, or a directory that holds one.`,

@@ -57,9 +57,9 @@ Every archive is read back by its tool's own check, and every restored database 
 compared with its source. Tools that are not found are left out and named; --tools
 says where others are, such as a newer pg_dump.
 
---db has a server that is there already used. Databases called weir_bench_source
-and weir_bench_copy are made there and dropped; nothing is known of that server's
-processor time.`,
+With --db all of it runs on a server that exists. Databases called weir_bench_source
+and weir_bench_copy are made there and dropped; that server's processor time is not
+measured.`,
 		Example: `  weir bench backup --plan mini
   weir bench backup --plan full --size 766MB --tools /usr/lib/postgresql/17/bin --out out/backup --resume
   weir bench backup --jobs 1,2,4 --profiles balanced,turbo --block-size 256KB,1MB --compress-workers 1,2,8
@@ -86,10 +86,10 @@ processor time.`,
 	c.ServerFlags.Words(cmd)
 	f.StringVar(&c.binDir, "bin-dir", "", "directory of the private server's programs (default the newest installed)")
 	f.StringSliceVar(&c.tools, "tools", nil, "directories to look for other tools in, before all others")
-	f.StringVar(&c.size, "size", "", "size of the shop as text, others are parts of it (default by the plan: 1MB, 64MB, 766MB)")
+	f.StringVar(&c.size, "size", "", "size as text of the database shop, of which the others are parts (default by the plan: 1MB, 64MB, 766MB)")
 	f.StringSliceVar(&c.shapes, "shapes", nil, "of the plan's databases, only these: shop, many, huge, text, binary, random")
 	f.IntVar(&c.rounds, "rounds", 0, "rounds of each experiment with whole programs, instead of the plan's")
-	f.IntSliceVar(&c.jobs, "jobs", nil, "things that weir does side by side; several are compared (default the processors)")
+	f.IntSliceVar(&c.jobs, "jobs", nil, "jobs that weir runs at once; several numbers are compared (default the processors)")
 	f.StringSliceVar(&c.blocks, "block-size", nil, "sizes of gzip's blocks to compare, such as 256KB,1MB")
 	f.IntSliceVar(&c.workers, "compress-workers", nil, "numbers of gzip's workers to compare")
 	f.StringSliceVar(&c.profiles, "profiles", nil, "profiles of weir to compare, instead of the plan's: "+strings.Join(profileNames(), ", "))

@@ -49,8 +49,7 @@ func newCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "outbox",
 		Short: "Outboxes: weir's claims and the customary one, alone and beside producers",
-		Long: `Start a private server and run a benchmark of transactional
-outboxes on it:
+		Long: `Start a private server and run a benchmark of transactional outboxes on it:
 
   screen     a backlog, over workers x batch of each claim
   records    the best of them over the lengths of --records, if there are several
@@ -59,7 +58,7 @@ outboxes on it:
   enqueue    producers alone: with a transaction, without, in groups
   mixed      producers and relay at once, in a closed loop and at fixed rates
   grid       the same with the customary design, over workers x batch x producers
-  out-of-band  payloads in the outbox, and in a table of their own with references
+  out-of-band  payloads in the outbox, or in another table that it refers to
   partition  a backlog of 90 days, with and without window and partitions
   peers      other outboxes on the same server, by the program of --peers
 
@@ -67,8 +66,8 @@ The sides of each comparison take turns. Every round keeps a ledger of all
 messages. A round in which a message is lost, or the order of a key is broken by
 a relay that promises it, is invalid; the exit code is 3 then.
 
---db has it all run on a server that is there already. Tables whose names begin
-with weir_bench_ are made there and dropped.`,
+With --db all of it runs on a server that exists. Tables whose names begin with
+weir_bench_ are made there and dropped.`,
 		Example: `  weir bench outbox --plan mini
   weir bench outbox --plan full --engine mariadb --out out/outbox --resume
   weir bench outbox --engine postgres --fsync-latency 2ms --experiments focus,mixed
@@ -107,12 +106,12 @@ func (c *command) flags(f *pflag.FlagSet) {
 	f.IntSliceVar(&c.producers, "producers", nil, "numbers of producers to compare, instead of the plan's")
 	f.Int64SliceVar(&c.records, "records", nil, "rows of a backlog, instead of the plan's; several are compared (experiment records), and the first is that of all others")
 	f.IntVar(&c.repeats, "repeats", 0, "rounds of each experiment, instead of the plan's")
-	f.IntVar(&c.warmup, "warmup", -1, "rounds before them that are thrown away (default the plan's)")
+	f.IntVar(&c.warmup, "warmup", -1, "rounds before the measured ones, which are discarded (default the plan's)")
 	f.Lookup("warmup").DefValue = "" // the plan's is no number
 	f.StringSliceVar(&c.partitions, "partitions", nil, "tables of the partition experiment to compare: none, daily (default both)")
-	f.DurationSliceVar(&c.windows, "window", nil, "windows of the partition experiment to compare, the longest of which says how many rows are waited for; 0 is none (default the plan's and 0)")
+	f.DurationSliceVar(&c.windows, "window", nil, "windows of the partition experiment to compare, 0 for none; a round ends when as many rows are delivered as lie in the longest (default the plan's and 0)")
 	f.StringVar(&c.durability, "durability", lab.Prod.String(), "of the private server: prod (flush at each commit) or fast (never flush)")
-	f.DurationVar(&c.fsyncLatency, "fsync-latency", 0, "make every flush of the private server so much slower")
+	f.DurationVar(&c.fsyncLatency, "fsync-latency", 0, "make each flush of the private server take this much longer, such as 2ms")
 	f.StringVar(&c.peers, "peers", "", "program that runs other outboxes (default bin/weir-peers if it is there)")
 }
 

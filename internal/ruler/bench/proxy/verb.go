@@ -47,9 +47,9 @@ PostgreSQL, and weir proxy; send them the same load in turn (A B B A); check
 every answer, and after each round every row; report ratios with confidence
 intervals.
 
---db has the load run on a server that is there already, in the database that
-it names. Tables called weir_bench_test and weir_bench_keys are made there and
-dropped; nothing is known of the server's processor time and disk.`,
+With --db the load runs on a server that exists, in the database that the DSN names.
+Tables called weir_bench_test and weir_bench_keys are made there and dropped; that
+server's processor time and disk are not measured.`,
 		Example: `  weir bench proxy --plan mini
   weir bench proxy --experiments inserts-64
   weir bench proxy --experiments inserts,pool-sizes --clients 100 --windows 0,1,10,100 --pool-size 20,50,200
@@ -80,7 +80,7 @@ dropped; nothing is known of the server's processor time and disk.`,
 	f.BoolVar(&c.mysql, "mysql", false, "the same as --engine mariadb")
 	f.Lookup("mysql").Hidden = true // it says one thing and means another
 	f.StringVar(&c.pgbouncer, "pgbouncer", "", "PgBouncer program to compare with (default: the installed one)")
-	f.BoolVar(&c.floor, "floor", false, "measure a program, too, that only copies bytes: the least that a proxy costs")
+	f.BoolVar(&c.floor, "floor", false, "also measure a program that only copies bytes: the least that a proxy costs")
 	f.IntSliceVar(&c.clients, "clients", nil, "numbers of clients, instead of the plan's")
 	f.StringSliceVar(&c.windows, "windows", nil, "fixed windows to compare, in milliseconds, such as 0,1,10,100, instead of the plan's; 0 and auto are always among them")
 	f.IntSliceVar(&c.poolSizes, "pool-size", nil, "most server connections of weir; several are compared with each other (default 20)")
