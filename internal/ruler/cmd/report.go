@@ -33,7 +33,7 @@ func newReportCommand(benches []suite.Bench) *cobra.Command {
 		Short: "Make a page, a note, a table or charts of what was measured",
 		Long: `Lay out what was measured before. It reads
   - the result of an experiment (NAME.json), or all results in a directory
-  - the directory of weir bench proxy, with its targets and CPU profiles
+  - the directory of a run of weir bench, with its targets and CPU profiles
   - a report that was written as JSON
   - a CPU, heap or other profile of pprof (.pb.gz)
 
