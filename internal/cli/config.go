@@ -41,7 +41,7 @@ func newConfigCommand() *cobra.Command {
 it names, and report each unknown key with its line and what was probably meant, and
 each value that makes no sense. Nothing is started and nothing is connected to.
 
-Which verb the file is for is seen from its keys; --of says it where they fit several.
+The keys tell which verb the file is for; --of says it where they fit several verbs.
 Exit code 0: the verb would start with it; 2: it would not.
 
 --connect also looks at the servers that the file names, as weir doctor -c does:

@@ -120,7 +120,7 @@ func (v *restoreVerb) flags(f *pflag.FlagSet) {
 	f.BoolVar(&v.keepGoing, "keep-going", true, "after an error in an object go on with all that does not need it, and report all errors at the end; =false stops at the first one")
 	f.StringVar(&v.failedSQL, "failed-sql", "", "file for what is left to do, as SQL (default weir-restore-ID.sql here, if objects fail)")
 	f.BoolVar(&o.NoCheck, "no-check", false, "do not check everything but rows before the restore begins: for a backup whose damaged parts are not needed")
-	f.BoolVar(&o.NoAnalyze, "no-analyze", false, "leave the planner's statistics to the server")
+	f.BoolVar(&o.NoAnalyze, "no-analyze", false, "do not gather statistics for the planner, which the server does later")
 	f.StringVar(&v.verify, "verify", string(restore.VerifyCounts), "none, counts, or rows (--verify alone): read tables again and compare checksums")
 	f.Lookup("verify").NoOptDefVal = string(restore.VerifyRows)
 	f.StringVar(&v.profile, "profile", "auto", "auto, conservative, balanced, performance, max-performance or turbo")

@@ -208,7 +208,7 @@ func newOutboxStatus() *cobra.Command {
 		Short: "Count what is pending, scheduled and dead, and say who leads",
 		Long: `Count what lies in the tables, and say who leads and whether the database's log can
 be followed. With a limit it is a check: exit code 3 says that one is exceeded.
-Counting reads the tables whole.`,
+Counting reads every row of the tables.`,
 		Example: `  weir outbox status --db sqlite:shop.db
   weir outbox status --db postgres://app@db.example.com/shop --max-lag 30s --max-dead 0
   weir outbox status --db mysql://app@db.example.com/shop --json`,

@@ -39,11 +39,11 @@ func newProxyCommand() *cobra.Command {
 	var cfg proxyConfig
 	cmd := &cobra.Command{
 		Use:   "proxy [--postgres DSN] [--mysql DSN]",
-		Short: "PostgreSQL and MySQL proxy: shares connections, pipelines reads, groups writes",
+		Short: "PostgreSQL and MySQL proxy: shares connections, pipelines and caches reads, groups writes",
 		Long: `Stand between the clients of PostgreSQL, of MySQL or MariaDB, or of both, and their
 servers. Clients share few server connections, reads of many clients cross the
-wire together, and writes that ask for it (/* batch */ in front) share
-transactions and flushes of the log.
+wire together, reads with /* ttl:5 */ in front are answered from a cache, and writes
+with /* batch */ in front share transactions and flushes of the log.
 
 Every option can also be set in the environment (--pool-size as WEIR_POOL_SIZE)
 or in a YAML file (pool_size). A flag wins over the environment, that over the

@@ -36,9 +36,9 @@ func newBenchAACommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "aa",
 		Short: "Measure the same thing twice: what a difference is worth on this machine",
-		Long: `Run one workload as two sides that take turns, in an order drawn by lot. Nothing
-differs between them, so what they differ by is the noise floor, from which weir
-bench gate --noise takes its threshold. Workloads:
+		Long: `Run one workload as two sides that take turns, in an order drawn by lot. The two are
+the same, so any difference between them is noise: weir bench gate --noise takes its
+threshold from this noise floor. Workloads:
 
 ` + about.String() + `
 With --slower the second side is slowed down on purpose, to see which differences this

@@ -127,7 +127,7 @@ func (f *profileFlags) register(cmd *cobra.Command) {
 	s.Int64Var(&f.requests, "requests", 0, "operations of each round, instead of --duration")
 	s.DurationVar(&f.duration, "duration", 2*time.Second, "measured time of each round")
 	s.DurationVar(&f.warmup, "warmup", 3*time.Second, "longest wait for the rate to settle before each round")
-	s.Float64Var(&f.rate, "rate", 0, "start so many operations a second, whether others have ended or not (default: each worker starts its next one when its last has ended)")
+	s.Float64Var(&f.rate, "rate", 0, "start this many operations a second, whether others have ended or not (default: each worker starts its next one when its last has ended)")
 	s.IntVar(&f.rounds, "rounds", 3, "rounds of each case")
 	s.BoolVar(&f.cold, "cold", false, "add cases that begin with an empty pool and end after 20 operations for each worker (default: if there is only one other case)")
 	s.BoolVar(&f.deep, "deep", false, "look into the server from outside, as far as this machine allows; it costs throughput")

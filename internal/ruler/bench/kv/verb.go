@@ -67,7 +67,7 @@ benchmark on them:
 The sides of each comparison take turns. Every answer to a read is checked; a round
 with wrong answers is invalid, and the exit code is 3 then.
 
---reference places figures of another system beside, from a YAML file; they are
+--reference shows figures of another system beside, from a YAML file; they are
 labelled as not measured in this run.`,
 		Example: `  weir bench kv --plan mini
   weir bench kv --plan full --out out/kv --resume

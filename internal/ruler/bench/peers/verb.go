@@ -26,8 +26,8 @@ write one page: both sides, their ratio with its interval, the goal, and whether
 met.
 
 Each part is a command of its own, in a directory of its own below --out with its whole
-report. An interrupted run leaves a valid page, and --resume goes on. A peer that is not
-installed leaves its rows empty, says so, and keeps nothing else from running.
+report. An interrupted run leaves a valid page, and --resume goes on. If a peer is not
+installed, its rows stay empty and say so, and the others run.
 
 Plan mini takes about a quarter of an hour on two processors.`,
 		Example: `  weir bench peers --plan mini --out out/peers

@@ -24,14 +24,14 @@ func Command(benches []suite.Bench) *cobra.Command {
 		Long: `Run the benchmarks that measure what the five reference reports did, on private
 servers, one after the other, and write a page for each report: its own tables in
 its own order, our figures beside, and a verdict on each of its claims (holds, does
-not hold, cannot tell) with the evidence. index.html leads to them; what the
-documents' own figures say of themselves stands there, too.
+not hold, cannot tell) with the evidence. index.html links to them, and says what the
+published figures show by themselves.
 
 Each part is a command of its own (weir bench proxy, kv, backup, outbox, weir
 profile), in a directory of its own below --out with its whole report. Pages are
 brought up to date after every part: an interrupted run leaves valid ones, and
---resume goes on from the last sample. A server that is not installed leaves its
-tables empty, says so, and keeps nothing else from running.
+--resume goes on from the last sample. If a server is not installed, its tables stay
+empty and say so, and the other parts run.
 
 Plan mini takes less than ten minutes on two processors, full some hours.`,
 		Example: `  weir bench all --plan mini --out out/all
