@@ -85,7 +85,7 @@ func generalOptions() []cli.Option[proxyConfig] {
 		},
 		{
 			Group: groupServer, Name: "takeover", Arg: "SOCKET",
-			Help: "a Unix socket for restarts without an interruption: the weir that serves there hands its listening sockets and its idle clients over, and this one awaits the next there; the first one finds none",
+			Help: "a Unix socket for restarts without an interruption: a weir that serves there hands over its listening sockets and its idle clients; then this one serves there, for the next",
 			Set: func(c *proxyConfig, v string) error {
 				if c.takeover = v; v != "" && !filepath.IsAbs(v) {
 					return errors.New("want an absolute path")
@@ -95,7 +95,7 @@ func generalOptions() []cli.Option[proxyConfig] {
 		},
 		{
 			Group: groupServer, Name: "proxy-protocol-from", Arg: "NETWORKS", Reload: true,
-			Help: "balancers whose connections begin with a header of the PROXY protocol (version 1 or 2): addresses or networks such as 10.0.0.0/8, or unix, separated by commas; clients have the address that it names, and are not taken for local ones",
+			Help: "balancers whose connections begin with a header of the PROXY protocol (version 1 or 2): addresses or networks such as 10.0.0.0/8, or unix, separated by commas; weir takes the client's address from it, and never takes such clients for local ones",
 			Set: func(c *proxyConfig, v string) (err error) {
 				c.shared.ProxyProtocol, err = proxyproto.ParseTrusted(v)
 				return err
@@ -156,7 +156,7 @@ func generalOptions() []cli.Option[proxyConfig] {
 		},
 		{
 			Group: groupSharing, Name: "trust-functions", Arg: "NAMES",
-			Help: "functions of PostgreSQL, as name or schema.name and separated by commas, that leave the session as it is, whatever weir makes of them",
+			Help: "functions of PostgreSQL, as name or schema.name and separated by commas, that leave the session as it is, whatever weir finds in them",
 			Set: func(c *proxyConfig, v string) error {
 				c.pg.TrustFunctions = nil
 				for name := range strings.SplitSeq(v, ",") {
@@ -337,7 +337,7 @@ func generalOptions() []cli.Option[proxyConfig] {
 
 		{
 			Group: groupAuth, Name: "auth", Arg: "METHOD", Default: postgres.AuthAuto, Reload: true,
-			Help: "how clients of PostgreSQL prove who they are: auto (to weir as to the server, where the DSN's user may see what the server stores, else to the server), relay (to the server), scram-sha-256, md5, password, cert or trust",
+			Help: "how clients of PostgreSQL prove who they are: auto (to weir by the server's own rules, where the DSN's user may read what the server stores, else to the server), relay (to the server), scram-sha-256, md5, password, cert or trust",
 			Set: cli.OneOf(func(c *proxyConfig, v string) { c.pg.Auth = v }, postgres.AuthAuto, postgres.AuthRelay, string(pgwire.AuthSCRAM),
 				string(pgwire.AuthMD5), string(pgwire.AuthPassword), string(pgwire.AuthCert), string(pgwire.AuthTrust)),
 		},
@@ -353,7 +353,7 @@ func generalOptions() []cli.Option[proxyConfig] {
 		},
 		{
 			Group: groupAuth, Name: "auth-user", Arg: "NAME", Reload: true,
-			Help: "as whom weir asks PostgreSQL about those who log in, by --auth-query or by itself; the password is that of --auth-file; otherwise the DSN's user",
+			Help: "user as whom weir asks PostgreSQL about users who log in, with --auth-query or without, with the password in --auth-file; otherwise the DSN's user",
 			Set:  func(c *proxyConfig, v string) error { c.pg.AuthUser = v; return nil },
 		},
 		{
@@ -368,7 +368,7 @@ func generalOptions() []cli.Option[proxyConfig] {
 		},
 		{
 			Group: groupAuth, Name: "mysql-auth", Arg: "METHOD", Default: mysql.AuthAuto, Reload: true,
-			Help: "how clients of MySQL prove who they are: auto (to weir as to the server, where the DSN's user may see what the server stores, else to the server), relay (to the server), mysql_native_password, caching_sha2_password or trust",
+			Help: "how clients of MySQL prove who they are: auto (to weir by the server's own rules, where the DSN's user may read what the server stores, else to the server), relay (to the server), mysql_native_password, caching_sha2_password or trust",
 			Set: cli.OneOf(func(c *proxyConfig, v string) { c.my.Auth = v }, mysql.AuthAuto, mysql.AuthRelay, mywire.PluginNative,
 				mywire.PluginSHA2, mysql.AuthTrust),
 		},
@@ -384,7 +384,7 @@ func generalOptions() []cli.Option[proxyConfig] {
 		},
 		{
 			Group: groupSharing, Name: "mysql-trust-functions", Arg: "NAMES",
-			Help: "functions and procedures of MySQL, as name or schema.name and separated by commas, that leave nothing in a session, whatever weir makes of them; * for all, and for triggers",
+			Help: "functions and procedures of MySQL, as name or schema.name and separated by commas, that leave nothing in a session, whatever weir finds in them; * for all, and for triggers",
 			Set: func(c *proxyConfig, v string) error {
 				c.my.TrustFunctions = nil
 				for name := range strings.SplitSeq(v, ",") {
@@ -402,7 +402,7 @@ func generalOptions() []cli.Option[proxyConfig] {
 		},
 		{
 			Group: groupAuth, Name: "admin-users", Arg: "NAMES", SetList: listAdmins, Reload: true,
-			Help: "who may open the admin console beside the DSN's user, separated by commas",
+			Help: "users, beside the DSN's, who may open the admin console, separated by commas",
 			Set: func(c *proxyConfig, v string) error {
 				c.admins = nil
 				for name := range strings.SplitSeq(v, ",") {
@@ -427,7 +427,7 @@ func generalOptions() []cli.Option[proxyConfig] {
 		},
 		{
 			Group: groupTLS, Name: "client-tls-cert", Arg: cli.ArgFile, Reload: true,
-			Help: "weir's certificate, PEM, intermediates behind it",
+			Help: "weir's certificate, PEM, followed by intermediate ones",
 			Set:  func(c *proxyConfig, v string) error { c.tls.cert = v; return nil },
 		},
 		{
@@ -443,12 +443,12 @@ func generalOptions() []cli.Option[proxyConfig] {
 
 		{
 			Group: groupSight, Name: "slow-log", Arg: "DURATION", Default: "never", Reload: true,
-			Help: "log statements that took this long, waits included: who ran them, where they waited, their shape without literals",
+			Help: "log statements that took this long, waits included: with user, waits, and text without literals",
 			Set:  durationOrNever(func(c *proxyConfig) *time.Duration { return &c.shared.SlowLog }),
 		},
 		{
 			Group: groupSight, Name: "statement-text", Reload: true,
-			Help: "have the slow log and spans hold statements as they were sent, literals included, up to 4 kB each",
+			Help: "include statements as they were sent, with literals and up to 4 kB each, in the slow log and in spans",
 			Set:  boolean(func(c *proxyConfig) *bool { return &c.shared.TellText }),
 		},
 		{
