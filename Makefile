@@ -16,11 +16,13 @@ TEST_JOBS ?= $(shell expr $$(nproc) \* 2)
 export GORACE ?= atexit_sleep_ms=10
 
 # One build for the linters and the tests, with the race detector and without the
-# tables of debuggers (stacks have their lines all the same), which half of linking is.
-# A compiler or linter that may grow collects no garbage: a quarter of the work.
-instrumented := GOFLAGS="$(shell go env GOFLAGS) -mod=readonly -race -ldflags=-w"
+# tables of debuggers (stacks have their lines all the same), which half of linking is;
+# without the checkout's path, so that each checkout finds what another has compiled.
+# A compiler or linter that may grow collects no garbage: a quarter of the work. Tests
+# collect theirs less often; those that bound memory collect it themselves.
+instrumented := GOFLAGS="$(shell go env GOFLAGS) -mod=readonly -trimpath -race -ldflags=-w"
 frugal := GOGC=off GOMEMLIMIT=2GiB
-gotest := $(instrumented) scripts/in-memory go test -vet=off -timeout $(TEST_TIMEOUT)
+gotest := GOGC=300 $(instrumented) scripts/in-memory go test -vet=off -timeout $(TEST_TIMEOUT)
 
 .PHONY: help
 help: ## Show this list
