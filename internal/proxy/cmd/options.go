@@ -337,7 +337,7 @@ func generalOptions() []cli.Option[proxyConfig] {
 
 		{
 			Group: groupAuth, Name: "auth", Arg: "METHOD", Default: postgres.AuthAuto, Reload: true,
-			Help: "how clients of PostgreSQL prove who they are: auto (to weir by the server's own rules, where the DSN's user may read what the server stores, else to the server), relay (to the server), scram-sha-256, md5, password, cert or trust",
+			Help: "how clients of PostgreSQL prove who they are: auto (by the server's own rules, which weir applies where the DSN's user may read what the server stores, else the server), relay (to the server), scram-sha-256, md5, password, cert or trust",
 			Set: cli.OneOf(func(c *proxyConfig, v string) { c.pg.Auth = v }, postgres.AuthAuto, postgres.AuthRelay, string(pgwire.AuthSCRAM),
 				string(pgwire.AuthMD5), string(pgwire.AuthPassword), string(pgwire.AuthCert), string(pgwire.AuthTrust)),
 		},
@@ -368,7 +368,7 @@ func generalOptions() []cli.Option[proxyConfig] {
 		},
 		{
 			Group: groupAuth, Name: "mysql-auth", Arg: "METHOD", Default: mysql.AuthAuto, Reload: true,
-			Help: "how clients of MySQL prove who they are: auto (to weir by the server's own rules, where the DSN's user may read what the server stores, else to the server), relay (to the server), mysql_native_password, caching_sha2_password or trust",
+			Help: "how clients of MySQL prove who they are: auto (by the server's own rules, which weir applies where the DSN's user may read what the server stores, else the server), relay (to the server), mysql_native_password, caching_sha2_password or trust",
 			Set: cli.OneOf(func(c *proxyConfig, v string) { c.my.Auth = v }, mysql.AuthAuto, mysql.AuthRelay, mywire.PluginNative,
 				mywire.PluginSHA2, mysql.AuthTrust),
 		},
