@@ -42,7 +42,7 @@ func TestFlushesCountsCommits(t *testing.T) {
 }
 
 // Without a C compiler servers start all the same, and nobody counts their flushes.
-// Neither does whoever has just installed the servers have one.
+// Nor has a user one who has just installed the servers.
 func TestServersNeedNoCompiler(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	t.Setenv("PATH", t.TempDir())

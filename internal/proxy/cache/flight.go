@@ -8,7 +8,7 @@ import (
 	"github.com/maypok86/otter/v2"
 )
 
-// A Flight is a statement under way whose answer will be kept. Whoever has begun it ends
+// A Flight is a statement under way whose answer will be kept. The caller that began it ends
 // it by Keep, Refuse, Fail or Leave; only the first of them counts.
 type Flight struct {
 	c        *Cache

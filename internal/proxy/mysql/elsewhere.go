@@ -37,7 +37,7 @@ func (u *unit) remains(b *backend) bool {
 		u.retries < mostLost && !b.p.l.Draining()
 }
 
-// ends reports whether the server ends the connection, whoever uses it, instead of
+// ends reports whether the server ends the connection, no matter which client uses it, instead of
 // answering the read at the head.
 func (b *backend) ends(u *unit, code uint16) bool {
 	if !u.read || u.retries >= mostLost {

@@ -344,7 +344,7 @@ func (l *Loop) untilNext() time.Duration {
 // shortWait is how long a loop waits without telling Go's scheduler. That would find
 // another thread for what else there is to do, look after this one every 20 us, and have
 // it queue up for a processor when it comes back, which costs more than a short wait is
-// long. Whoever stops the world, as the collector does, waits for it.
+// long. What stops the world, as the collector does, waits for it.
 const shortWait = 50 * time.Microsecond
 
 // wait polls once without giving up the processor, which is the common case

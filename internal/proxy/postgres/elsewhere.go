@@ -70,7 +70,7 @@ func (u *unit) remains(b *backend) bool {
 		c.back.cancelled != u && u.retries < mostLost && !b.p.l.Draining()
 }
 
-// withholds reports whether the server ends the connection, whoever uses it, instead of
+// withholds reports whether the server ends the connection, no matter which client uses it, instead of
 // answering the read at the head, which is then run elsewhere.
 func (b *backend) withholds(u *unit, e *pgwire.Error) bool {
 	if !pgwire.Unavailable(e) || b.p.l.Now-b.Since > terminatedAfter || !e.Fatal() || !u.read || u.park || b.owner != nil || !u.remains(b) {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A server that stops ends its connections one after the other: whoever takes up one
+// A server that stops ends its connections one after the other: a client that takes up one
 // after the other goes on. Connections that are opened and lost at once are counted.
 func TestLossesOfOldConnectionsDoNotCount(t *testing.T) {
 	t.Parallel()

@@ -11,7 +11,7 @@ import (
 )
 
 // TestFloodOfLogins has many clients log in without end, by wrong passwords and unknown
-// names, while the configuration is reloaded again and again. Whoever knows a password is
+// names, while the configuration is reloaded again and again. A client that knows a password is
 // let in; the flood costs the server no more connections than weir may have for its
 // questions; and nobody is let in by a wrong password, whatever a reload has replaced in
 // the middle of a login.

@@ -45,7 +45,7 @@ func TestHalfDeadConnectionHoldsUpNoReaders(t *testing.T) {
 	}
 }
 
-// TestQueryTimeoutOnAHalfDeadConnection ends the wait of whoever has a statement there,
+// TestQueryTimeoutOnAHalfDeadConnection ends the wait of each client with a statement there,
 // though the server, which would end it when asked to, has another connection to hear
 // of it by.
 func TestQueryTimeoutOnAHalfDeadConnection(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// This file lets one answer of the server serve the logins of a moment. Whoever connects
+// This file lets one answer of the server serve the logins of a moment. A client that connects
 // for each transaction would otherwise have the server asked as often. What an
 // administrator changes is then seen by logins at most --login-check-interval later, as
 // by a session that began that much earlier; what is changed over weir, at once.

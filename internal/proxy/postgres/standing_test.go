@@ -155,7 +155,7 @@ func TestLookupsOfSecretsTakeFewConnections(t *testing.T) {
 
 // What the server grants weir for being where it is, or who it is, is not for
 // everybody who can reach weir: a balancer on weir's host passes on the world.
-func TestTrustInWeirIsNotLentToWhoeverComesOverTheLoopback(t *testing.T) {
+func TestTrustInWeirIsNotLentToClientsOnTheLoopback(t *testing.T) {
 	t.Parallel()
 	db := database(t)
 	strict := func(c *postgres.Config) { c.TrustLoopback = false }

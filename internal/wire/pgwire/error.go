@@ -119,7 +119,7 @@ func CodeOf(err error) string {
 }
 
 // Unavailable reports whether an error of the server's says that it ends connections, or
-// takes none, whoever asks: it starts, stops or has crashed.
+// takes none, no matter which client asks: it starts, stops or has crashed.
 func Unavailable(err error) bool {
 	switch CodeOf(err) {
 	case CodeAdminShutdown, CodeCrashShutdown, CodeCannotConnectNow:

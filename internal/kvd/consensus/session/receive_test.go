@@ -91,7 +91,7 @@ func (p *script) silentEnd(event int) {
 
 // The leader whose word came counts once, also when it is no longer known as the
 // leader by the time the last vote arrives.
-func TestTheLeadersVoteCountsOnceWhoeverLeads(t *testing.T) {
+func TestTheLeadersVoteCountsOnceWhicheverReplicaLeads(t *testing.T) {
 	p := play(t, 5, "curp", Config{Fast: Always})
 	p.strong(1, "a")
 	p.read(2, "b", false)
