@@ -154,6 +154,8 @@ const (
 	Lead
 	// Follow: another's statement is under way; see Flight.Wait.
 	Follow
+	// Shared: there is the answer that was waited for; see Client.Ask.
+	Shared
 	// Direct: the caller runs its statement, whose answer is not kept: the cache is off,
 	// or the last one could not be kept.
 	Direct

@@ -241,7 +241,7 @@ func (bk *back) done() {
 func (bk *back) refuseHere(e *mywire.Error) {
 	c := bk.c
 	c.stats.errors++
-	c.cached.leave((*cache.Flight).Leave) // it was to be sent
+	c.cached.Leave((*cache.Flight).Leave) // it was to be sent
 	if c.link != nil {
 		c.link.lastUser = nil // what is there is not this error
 	}
@@ -262,7 +262,7 @@ func (c *client) answered(b *backend, u *unit) {
 		c.p.Stats.Transactions++
 		c.inflight--
 		if !u.read {
-			c.cached.mark() // a write of a lane that has run apart
+			c.cached.Wrote() // a write of a lane that has run apart
 		}
 		c.transport.letRead()
 		if u.failed {
@@ -461,8 +461,8 @@ func (c *client) backendGone(e *mywire.Error) {
 		c.diag.last.loseID()
 	}
 	c.link = nil
-	c.cached.mark()
-	c.cached.leave((*cache.Flight).Fail)
+	c.cached.Wrote()
+	c.cached.Leave((*cache.Flight).Fail)
 	c.s.Throttle(false) // what it sent need not be written any more
 	c.state.leave(stateAsking)
 	c.state.leave(stateSending)
@@ -497,7 +497,7 @@ func (bk *back) grouped(u *unit, id uint64, warnings uint16) {
 	c.inflight--
 	c.idleSince = c.l.Now
 	c.stats.grouped++
-	c.cached.mark()
+	c.cached.Wrote()
 	c.diag.wroteGTID, c.diag.draws = c.diag.wroteGTID || !u.failed, true
 	if u.failed {
 		c.stats.errors++

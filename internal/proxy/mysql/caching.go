@@ -31,20 +31,12 @@ import (
 //
 // An answer that grows past --cache-max-answer is let go on as it comes (spill).
 
-// caching is what a client has to do with the cache.
+// caching is a client's side of the cache.
 type caching struct {
+	cache.Client
 	c *client
 
-	wrote  uint64 // moment of the last write; see cache.Mark
-	writes bool   // has written in the transaction under way
-
-	lead   *cache.Flight // that its unit ends
-	next   *cache.Flight // the same, until that unit is made: it may wait for a backend
-	follow *cache.Flight // that it waits for, in stateWaiting
-	// landed is what has become of the flight that it has waited for, got its answer.
-	// Both are for the command that still is in the socket's buffer.
-	landed *cache.Flight
-	got    *cache.Answer
+	writes bool // has written in the transaction under way
 	// counted: the statement in hand is counted among those that are not cached.
 	counted bool
 }
@@ -136,88 +128,53 @@ func (ca *caching) key(h *sqlscan.Hints) []byte {
 	return append(binary.LittleEndian.AppendUint16(key, uint16(c.status&keptStatus)), k.charset)
 }
 
-// ask asks the cache. With cachedNot the unit that runs the statement is to have the
-// flight of lead, if there is one.
+// ask asks the cache. With cachedNot the unit that runs the statement takes the flight of
+// Made, if there is one.
 func (ca *caching) ask(u *unit, msg, key []byte, h *sqlscan.Hints) cached {
 	c := ca.c
 	c.l.cacheKey = key[:0]
-	landed, got := ca.landed, ca.got
-	ca.landed, ca.got = nil, nil
-	if ca.lead != nil {
-		if ca.lead.Is(key) {
-			return cachedNot // it was to have a backend, and is looked at again
-		}
-		ca.leave((*cache.Flight).Leave)
+	q := cache.Query{Key: key, Database: c.p.answers, TTL: h.TTL, Tag: h.Tag, Now: c.l.Now}
+	switch role, a, f := ca.Ask(&q); role {
+	case cache.Hit:
+		return ca.answer(u, msg, a, c.l.Now)
+	case cache.Refresh:
+		c.p.refreshes.run(u, msg, c.set, f)
+		return ca.answer(u, msg, a, c.l.Now)
+	case cache.Shared:
+		return ca.answer(u, msg, a, c.queuedAt)
+	case cache.Follow:
+		return cachedWaits
 	}
-	switch {
-	case len(key) > cache.MaxKey:
-		return ca.skip(cache.SkipKey)
-	case c.l.cfg.Mode != session.ModeAuto:
-		return ca.skip(cache.SkipMode)
-	case landed == nil || !landed.Is(key):
-	case got == nil:
-		return cachedNot // errors are not shared
-	default:
-		return ca.answer(u, msg, got, c.queuedAt)
+	if q.Why != 0 {
+		return ca.tell(q.Why)
 	}
-	q := cache.Query{Key: key, Database: c.p.answers, TTL: h.TTL, Tag: h.Tag, After: ca.wrote, Now: c.l.Now}
-	for {
-		role, a, f := c.l.srv.Cache.Ask(&q)
-		switch role {
-		case cache.Hit:
-			return ca.answer(u, msg, a, c.l.Now)
-		case cache.Refresh:
-			c.p.refreshes.run(u, msg, c.set, f)
-			return ca.answer(u, msg, a, c.l.Now)
-		case cache.Lead:
-			ca.lead, ca.next = f, f
-			return cachedNot
-		case cache.Follow:
-			if ca.wait(f) {
-				return cachedWaits
-			}
-		default:
-			return ca.tell(q.Why)
-		}
-	}
+	return cachedNot
 }
 
-// wait has the client wait for a flight. It reports false if that has ended.
-func (ca *caching) wait(f *cache.Flight) bool {
+// Post implements cache.Session.
+func (ca *caching) Post(f func()) { ca.c.l.Post(f) }
+
+// Await implements cache.Session.
+func (ca *caching) Await() {
 	c := ca.c
-	if !f.Wait(func(how cache.Outcome, a *cache.Answer) {
-		c.l.Post(func() { ca.woken(f, how, a) })
-	}) {
-		return false
-	}
-	ca.follow = f
 	c.state.enter(stateWaiting)
 	c.queuedAt = c.l.Now
-	return true
 }
 
-// woken is called when the flight has ended.
-func (ca *caching) woken(f *cache.Flight, how cache.Outcome, a *cache.Answer) {
-	c := ca.c
-	if ca.follow != f || c.s.Closed {
-		return // it was killed, or has waited too long
-	}
-	ca.follow = nil
-	if how != cache.Abandoned {
-		ca.landed = f
-	}
-	if how == cache.Landed {
-		ca.got = a
-	}
-	c.state.leave(stateWaiting)
-	c.resume()
+// Resume implements cache.Session.
+func (ca *caching) Resume() {
+	ca.c.state.leave(stateWaiting)
+	ca.c.resume()
 }
 
-// tick bounds the wait for a flight. The statement runs by itself then.
+// Gone implements cache.Session.
+func (ca *caching) Gone() bool { return ca.c.s.Closed }
+
+// tick bounds the wait for a flight.
 func (ca *caching) tick() {
 	c := ca.c
-	if limit := c.p.Limits.QueueTimeout; ca.follow != nil && limit > 0 && c.l.Now-c.queuedAt > limit {
-		ca.woken(ca.follow, cache.Failed, nil)
+	if limit := c.p.Limits.QueueTimeout; limit > 0 && ca.Waits() && c.l.Now-c.queuedAt > limit {
+		ca.GiveUp()
 	}
 }
 
@@ -240,6 +197,7 @@ func (ca *caching) answer(u *unit, msg []byte, a *cache.Answer, since time.Durat
 
 // skip counts a statement with a ttl that is not cached, and tells of it.
 func (ca *caching) skip(why cache.Skip) cached {
+	ca.Forget()
 	ca.c.p.answers.Skipped(why)
 	return ca.tell(why)
 }
@@ -258,7 +216,7 @@ func (ca *caching) linked(info *myscan.Statement, sh *sight.Shape, judged bool) 
 	case info.Hints.TTL == 0:
 	case ca.counted:
 		ca.counted = false
-	case ca.lead != nil && ca.next == nil:
+	case ca.Leads():
 	default:
 		ca.skip(cmp.Or(ca.whyNot(info, sh, judged), cache.SkipMessages))
 		ca.counted = false
@@ -296,21 +254,8 @@ func (ca *caching) ran(u *unit) {
 	c := ca.c
 	ca.writes = ca.writes || u.effects&^readEffects != 0 || c.pins.held != 0
 	if ca.writes && (!c.inTx() || u.failed) {
-		ca.mark()
+		ca.Wrote()
 		ca.writes = c.inTx()
-	}
-}
-
-// mark notes that something was written, or may have been.
-func (ca *caching) mark() { ca.wrote = ca.c.l.srv.Cache.Mark() }
-
-// leave ends what the client has to do with flights, since its unit is gone; how is what
-// becomes of the one that it leads.
-func (ca *caching) leave(how func(*cache.Flight)) {
-	ca.follow, ca.next = nil, nil
-	if f := ca.lead; f != nil {
-		ca.lead = nil
-		how(f)
 	}
 }
 
@@ -319,9 +264,7 @@ func (ca *caching) made(cmd byte) *cache.Flight {
 	if cmd != mywire.ComQuery && cmd != mywire.ComStmtExecute {
 		return nil
 	}
-	f := ca.next
-	ca.next = nil
-	return f
+	return ca.Made()
 }
 
 // off takes the flight off the unit.
@@ -329,7 +272,7 @@ func (u *unit) off() *cache.Flight {
 	f := u.flight
 	u.flight = nil
 	if u.c != nil {
-		u.c.cached.lead = nil
+		u.c.cached.Ended()
 	}
 	return f
 }

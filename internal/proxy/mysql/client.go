@@ -67,6 +67,7 @@ func newClient(l *loop) *client {
 	c := &client{l: l}
 	c.login.c, c.transport.c, c.router.c, c.fwd.c, c.back.c = c, c, c, c, c
 	c.pins.c, c.stmts.c, c.texts.c, c.settings.c, c.diag.c, c.moving.c, c.begun.c, c.cached.c = c, c, c, c, c, c, c, c
+	c.cached.Client = cache.NewClient(l.srv.Cache, &c.cached)
 	return c
 }
 
@@ -104,8 +105,8 @@ func (c *client) refuse(e *mywire.Error) {
 func (c *client) lost(u *unit, e *mywire.Error) {
 	c.inflight--
 	c.stats.errors++
-	c.cached.mark()
-	c.cached.leave((*cache.Flight).Fail)
+	c.cached.Wrote()
+	c.cached.Leave((*cache.Flight).Fail)
 	if u.wrote {
 		// Part of the answer has left: the session cannot be continued.
 		c.kick("the connection to the server was lost in the middle of an answer")
@@ -154,7 +155,7 @@ func (c *client) OnClosed(error) {
 	c.l.srv.Crowd.Leave(c.p.key.database, c.p.key.user)
 	c.l.Taken()
 	c.stmts.forget()
-	c.cached.leave((*cache.Flight).Leave)
+	c.cached.Leave((*cache.Flight).Leave)
 	c.transport.letRead()
 	if b := c.link; b != nil {
 		c.link = nil

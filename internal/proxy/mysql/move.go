@@ -338,7 +338,7 @@ func (l *loop) takeIn(m *moved, fd int, drop func()) {
 	if m.ListChosen {
 		c.settings.list = listOf(m.List)
 	}
-	c.cached.mark() // what it wrote there must be seen here
+	c.cached.Wrote() // what it wrote there must be seen here
 	s, err := l.Watch(fd, c)
 	if err != nil {
 		l.srv.Log.Error("cannot watch client socket", "error", err)

@@ -79,7 +79,7 @@ func (bg *begun) awaits() bool {
 func (c *client) giveUpWaiting(e *mywire.Error) {
 	c.state.leave(stateWaiting)
 	c.fwd.attempt++
-	c.cached.follow = nil
+	c.cached.Cancel()
 	c.p.Excl = slices.DeleteFunc(c.p.Excl, func(w waiter) bool { return w.Client == c })
 	c.refuse(e)
 }

@@ -438,7 +438,7 @@ func (c *client) answered(b *backend, u *unit, status byte) {
 	} else {
 		c.inflight--
 		if !u.read {
-			c.cached.mark() // a write of a lane that has run apart
+			c.cached.Wrote() // a write of a lane that has run apart
 		}
 		if status != pgwire.StatusIdle {
 			c.fatal(pgwire.NewFatal(pgwire.CodeInternalError, "weir did not see that a statement begins a transaction, which is rolled back"))
@@ -520,7 +520,7 @@ func (bk *back) grouped(u *unit) {
 	c.inflight--
 	c.idleSince = c.l.Now
 	c.stats.grouped++
-	c.cached.mark()
+	c.cached.Wrote()
 	if u.failed {
 		c.stats.errors++
 		c.stmts.unparse(u)

@@ -26,21 +26,13 @@ import (
 //
 // An answer that grows past --cache-max-answer is let go on as it comes (spill).
 
-// caching is what a client has to do with the cache.
+// caching is a client's side of the cache.
 type caching struct {
+	cache.Client
 	c *client
 
-	wrote   uint64 // moment of the last write; see cache.Mark
-	writes  bool   // has written in the transaction under way
-	changes bool   // ... : the schema
-
-	lead   *cache.Flight // that its unit under way ends
-	next   *cache.Flight // the same, until that unit is made
-	follow *cache.Flight // that it waits for, in stateWaiting
-	// landed is what has become of the flight that it has waited for, got its answer.
-	// Both are for the statement that still is in the socket's buffer.
-	landed *cache.Flight
-	got    *cache.Answer
+	writes  bool // has written in the transaction under way
+	changes bool // ... : the schema
 }
 
 // A cached is what becomes of a statement with a ttl.
@@ -109,7 +101,7 @@ func (ca *caching) extended(u *unit, raw []byte) cached {
 	key = cache.AppendField(key, st.body)
 	key = cache.AppendField(key, st.tail[len(st.sql)+1:]) // types of parameters
 	did := ca.ask(u, raw, append(key, raw[bind.rest:bind.end]...), h)
-	u.flight = ca.made()
+	u.flight = ca.Made()
 	return did
 }
 
@@ -159,81 +151,56 @@ func (ca *caching) key(h *sqlscan.Hints) []byte {
 	return key
 }
 
-// ask asks the cache. With cachedNot the unit that runs the statement is to have the
-// flight of lead, if there is one.
+// ask asks the cache. With cachedNot the unit that runs the statement takes the flight of
+// Made, if there is one.
 func (ca *caching) ask(u *unit, raw, key []byte, h *sqlscan.Hints) cached {
 	c := ca.c
 	c.l.cacheKey = key[:0]
-	landed, got := ca.landed, ca.got
-	ca.landed, ca.got = nil, nil
-	switch {
-	case len(key) > cache.MaxKey:
-		return ca.skip(cache.SkipKey)
-	case c.mode() != session.ModeAuto:
+	if c.mode() != session.ModeAuto {
 		return ca.skip(cache.SkipMode)
-	case landed == nil || !landed.Is(key):
-	case got == nil:
-		return cachedNot // errors are not shared
-	default:
-		return ca.answer(u, got, c.queuedAt)
 	}
-	q := cache.Query{Key: key, Database: c.p.answers, TTL: h.TTL, Tag: h.Tag, After: ca.wrote, Now: c.l.Now}
-	for {
-		role, a, f := c.l.srv.Cache.Ask(&q)
-		switch role {
-		case cache.Hit:
-			return ca.answer(u, a, c.l.Now)
-		case cache.Refresh:
-			c.p.refreshes.run(u, raw, c.set, f)
-			return ca.answer(u, a, c.l.Now)
-		case cache.Lead:
-			ca.lead, ca.next = f, f
-			return cachedNot
-		case cache.Follow:
-			if ca.wait(f) {
-				return cachedWaits
-			}
-		default:
-			return ca.tell(q.Why)
-		}
+	q := cache.Query{Key: key, Database: c.p.answers, TTL: h.TTL, Tag: h.Tag, Now: c.l.Now}
+	switch role, a, f := ca.Ask(&q); role {
+	case cache.Hit:
+		return ca.answer(u, a, c.l.Now)
+	case cache.Refresh:
+		c.p.refreshes.run(u, raw, c.set, f)
+		return ca.answer(u, a, c.l.Now)
+	case cache.Shared:
+		return ca.answer(u, a, c.queuedAt)
+	case cache.Follow:
+		return cachedWaits
 	}
+	if q.Why != 0 {
+		return ca.tell(q.Why)
+	}
+	return cachedNot
 }
 
-// wait has the client wait for a flight. It reports false if that has ended.
-func (ca *caching) wait(f *cache.Flight) bool {
+// Post implements cache.Session.
+func (ca *caching) Post(f func()) { ca.c.l.Post(f) }
+
+// Await implements cache.Session.
+func (ca *caching) Await() {
 	c := ca.c
-	if !f.Wait(func(how cache.Outcome, a *cache.Answer) {
-		c.l.Post(func() { ca.woken(f, how, a) })
-	}) {
-		return false
-	}
-	ca.follow = f
-	c.state, c.queuedAt = stateWaiting, c.l.Now
-	return true
+	c.state = stateWaiting
+	c.queuedAt = c.l.Now
 }
 
-// woken is called when the flight has ended.
-func (ca *caching) woken(f *cache.Flight, how cache.Outcome, a *cache.Answer) {
-	c := ca.c
-	if ca.follow != f || c.s.Closed {
-		return // it was cancelled, or has waited too long
-	}
-	ca.follow = nil
-	if how != cache.Abandoned {
-		ca.landed = f
-	}
-	if how == cache.Landed {
-		ca.got = a
-	}
-	c.state.leave(stateWaiting)
-	c.resume()
+// Resume implements cache.Session.
+func (ca *caching) Resume() {
+	ca.c.state.leave(stateWaiting)
+	ca.c.resume()
 }
 
-// tick bounds the wait for a flight. The statement runs by itself then.
+// Gone implements cache.Session.
+func (ca *caching) Gone() bool { return ca.c.s.Closed }
+
+// tick bounds the wait for a flight.
 func (ca *caching) tick() {
 	c := ca.c
-	if limit := c.p.Limits.QueueTimeout; ca.follow != nil && limit > 0 && c.l.Now-c.queuedAt > limit {
-		ca.woken(ca.follow, cache.Failed, nil)
+	if limit := c.p.Limits.QueueTimeout; limit > 0 && ca.Waits() && c.l.Now-c.queuedAt > limit {
+		ca.GiveUp()
 	}
 }
 
@@ -267,6 +234,7 @@ func (ca *caching) answer(u *unit, a *cache.Answer, since time.Duration) cached 
 
 // skip counts a statement with a ttl that is not cached, and tells the client.
 func (ca *caching) skip(why cache.Skip) cached {
+	ca.Forget()
 	ca.c.p.answers.Skipped(why)
 	return ca.tell(why)
 }
@@ -324,38 +292,23 @@ func (ca *caching) ran(u *unit, status byte) {
 	}
 	if ca.writes {
 		ca.writes = false
-		ca.wrote = c.l.srv.Cache.Mark()
+		ca.Wrote()
 	}
 }
 
-// mark notes that something was written, or may have been.
-func (ca *caching) mark() { ca.wrote = ca.c.l.srv.Cache.Mark() }
-
-// leave ends what the client has to do with flights, since its unit is gone; how is what
-// becomes of the one that it leads.
-func (ca *caching) leave(how func(*cache.Flight)) {
-	ca.follow, ca.next = nil, nil
-	if f := ca.lead; f != nil {
-		ca.lead = nil
-		how(f)
+// off takes the flight off the unit.
+func (u *unit) off() *cache.Flight {
+	f := u.flight
+	u.flight = nil
+	if u.c != nil {
+		u.c.cached.Ended()
 	}
-}
-
-// made returns the flight of a unit that is made now, if it is the one that is to end it.
-func (ca *caching) made() *cache.Flight {
-	f := ca.next
-	ca.next = nil
 	return f
 }
 
 // land ends the flight of a unit that was answered.
 func (u *unit) land(status byte) {
-	f := u.flight
-	u.flight = nil
-	if u.c != nil {
-		u.c.cached.lead = nil
-	}
-	resp := u.resp
+	f, resp := u.off(), u.resp
 	if !u.simple && u.ops[0].kind == pgwire.ClientParse {
 		resp = bytes.TrimPrefix(resp, parseComplete)
 	}
@@ -389,24 +342,12 @@ func rowsOnly(p []byte) bool {
 }
 
 // drop ends the unit's flight, which fails.
-func (u *unit) drop() {
-	f := u.flight
-	u.flight = nil
-	if u.c != nil {
-		u.c.cached.lead = nil
-	}
-	f.Fail()
-}
+func (u *unit) drop() { u.off().Fail() }
 
 // spill lets the answer of a unit with a flight go on as it comes: it is too long to be
 // kept.
 func (b *backend) spill(u *unit) {
-	f := u.flight
-	u.flight = nil
-	if u.c != nil {
-		u.c.cached.lead = nil
-	}
-	f.Refuse(cache.SkipLarge)
+	u.off().Refuse(cache.SkipLarge)
 	resp := u.resp
 	u.resp = nil
 	if !u.hold {
@@ -473,8 +414,7 @@ func (r *refreshes) answered(u *unit, status byte) {
 // lost ends a refresh that has no answer.
 func (r *refreshes) lost(u *unit) {
 	r.running--
-	if f := u.flight; f != nil {
-		u.flight = nil
-		f.Leave()
+	if u.flight != nil {
+		u.off().Leave()
 	}
 }

@@ -77,7 +77,7 @@ func errCancelled() *pgwire.Error {
 func (c *client) cancel(done func()) bool {
 	if c.state == stateWaiting {
 		c.state.leave(stateWaiting)
-		c.cached.follow = nil
+		c.cached.Cancel()
 		c.p.Excl = slices.DeleteFunc(c.p.Excl, func(w waiter) bool { return w.Client == c })
 		c.refuse(errCancelled())
 		return false

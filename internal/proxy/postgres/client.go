@@ -64,6 +64,7 @@ func newClient(l *loop) *client {
 	c := &client{l: l, tx: pgwire.StatusIdle}
 	c.login.c, c.transport.c, c.router.c, c.fwd.c, c.back.c = c, c, c, c, c
 	c.pins.c, c.stmts.c, c.texts.c, c.settings.c, c.diag.c, c.moving.c, c.listens.c, c.cached.c = c, c, c, c, c, c, c, c
+	c.cached.Client = cache.NewClient(l.srv.Cache, &c.cached)
 	return c
 }
 
@@ -110,8 +111,8 @@ func (c *client) lost(u *unit, e *pgwire.Error) {
 	c.inflight--
 	c.stats.errors++
 	c.stmts.unparse(u) // whatever the server made of it, the names are free
-	c.cached.mark()
-	c.cached.leave((*cache.Flight).Fail)
+	c.cached.Wrote()
+	c.cached.Leave((*cache.Flight).Fail)
 	if u.wrote && u.bytes > 0 {
 		// Part of the answer has left: the session cannot be continued.
 		f := *e
@@ -166,7 +167,7 @@ func (c *client) OnClosed(err error) {
 	c.stmts.byName, c.stmts.unnamed = nil, nil
 	c.transport.freeSource()
 	c.listens.forget()
-	c.cached.leave((*cache.Flight).Leave)
+	c.cached.Leave((*cache.Flight).Leave)
 	if b := c.link; b != nil {
 		c.link = nil
 		b.orphaned()

@@ -40,7 +40,7 @@ func (rt *router) extended(p []byte) int {
 			return used
 		} else {
 			verdict = collectAlone
-			c.cached.leave((*cache.Flight).Leave)
+			c.cached.Leave((*cache.Flight).Leave)
 		}
 	}
 	if verdict == collectBad {
@@ -434,7 +434,7 @@ func (rt *router) query(n int, p []byte) int {
 				return 0
 			}
 			if c.crowded() {
-				c.cached.leave((*cache.Flight).Leave)
+				c.cached.Leave((*cache.Flight).Leave)
 				return rt.needBackend(false)
 			}
 			c.stmts.unname("")
@@ -488,7 +488,7 @@ func (rt *router) cachedQuery(raw []byte, sql string, info *reading, sh *sight.S
 func (rt *router) unitOf(p []byte) *unit {
 	c := rt.c
 	u := c.l.newUnit(unitClient)
-	u.c, u.flight = c, c.cached.made()
+	u.c, u.flight = c, c.cached.Made()
 	u.raw = append(u.raw[:0], p...)
 	u.queuedAt = c.l.Now
 	c.inflight++
