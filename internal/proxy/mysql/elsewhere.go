@@ -1,8 +1,6 @@
 package mysql
 
 import (
-	"time"
-
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
@@ -12,14 +10,6 @@ import (
 // has begun. What the server was at work on when the connection broke is not run again,
 // not even a read: it may be what has broken it. That the server itself says that it
 // ends connections is no such doubt.
-
-const (
-	// mostLost bounds how often a statement is run again for that.
-	mostLost = 3
-	// killedAfter is from when on a read that is ended with its connection may be what
-	// somebody meant to end, who has seen it in the server's list.
-	killedAfter = time.Second
-)
 
 // sendsAt notes where in what is sent to the server on b the unit begins: with the next
 // byte.
@@ -34,49 +24,37 @@ func (u *unit) unsent(b *backend) bool { return u.at >= b.s.Written }
 func (u *unit) remains(b *backend) bool {
 	c := u.c
 	return u.kind == unitClient && c != nil && c != b.owner && !c.s.Closed && !c.s.Closing && !u.dead && !u.wrote && len(u.raw) > 0 &&
-		u.retries < mostLost && !b.p.l.Draining()
+		u.retries < core.MostLost && !b.p.l.Draining()
 }
 
 // ends reports whether the server ends the connection, no matter which client uses it, instead of
 // answering the read at the head.
 func (b *backend) ends(u *unit, code uint16) bool {
-	if !u.read || u.retries >= mostLost {
+	if !u.read || u.retries >= core.MostLost {
 		return false
 	}
-	return code == mywire.ErrServerShutdown || code == mywire.ErrMariaConnectionKilled && b.p.l.Now-b.Since < killedAfter
+	return code == mywire.ErrServerShutdown || code == mywire.ErrMariaConnectionKilled && b.p.l.Now-b.Since < core.TerminatedAfter
 }
 
 // goElsewhere moves those of the units under way on a connection that is lost that can
 // run on another, and returns the others.
 func (b *backend) goElsewhere(units []*unit) (left []*unit) {
 	p := b.p
-	waiting := map[*client]bool{} // for the answer to an earlier one
-	moved := map[*client]bool{}
-	for i, u := range units {
-		c := u.c
-		switch {
-		case u.kind != unitClient || u.park:
-			left = append(left, u)
-			continue
-		case moved[c]: // in order, behind the one before
-		case !u.remains(b) || !u.unsent(b) && !(u.read && i > 0):
-			waiting[c] = true
-			left = append(left, u)
-			continue
-		}
-		moved[c] = true
+	return core.MoveElsewhere(units, func(u *unit) (*client, bool) {
+		return u.c, u.kind == unitClient && !u.park
+	}, func(u *unit, first bool) bool {
+		return u.remains(b) && (u.unsent(b) || u.read && !first)
+	}, func(u *unit, behind bool) {
 		u.again()
 		u.retry = false
-		c.reader = nil
+		u.c.reader = nil
 		switch {
-		case waiting[c]:
-			c.again = append(c.again, u)
+		case behind:
+			u.c.again = append(u.c.again, u)
 		case b.Mode == core.ModeShared:
 			p.sharing.again(u)
 		default:
 			p.alone.queue(u)
 		}
-		waiting[c] = true
-	}
-	return left
+	})
 }

@@ -78,7 +78,7 @@ func (a *alone) run(b *backend, u *unit) {
 	}
 	b.prepare(set, app, func(err *pgwire.Error) {
 		left := u.c != c || u.dead || c.s.Closed
-		if err != nil && !left && b.died(err) && u.retries < mostLost && !p.l.Draining() {
+		if err != nil && !left && b.died(err) && u.retries < core.MostLost && !p.l.Draining() {
 			if b.Born > u.queuedAt {
 				u.retries++
 			}

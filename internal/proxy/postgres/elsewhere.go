@@ -1,8 +1,6 @@
 package postgres
 
 import (
-	"time"
-
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
@@ -12,37 +10,6 @@ import (
 // which have no effects, unless their answer has begun. What the server was at work on
 // when the connection broke is not run again, not even a read: it may be what has broken
 // it. That the server itself says that it ends connections is no such doubt.
-
-// mostLost bounds how many connections somebody loses, one after the other, before
-// anything was done on them: what is to be done, or the settings for it, may be what ends
-// them.
-const mostLost = 3
-
-// terminatedAfter is from when on a read that is ended with its connection may be what
-// somebody meant to end: pg_terminate_backend says the same as a server that stops.
-const terminatedAfter = time.Second
-
-// losses counts them. Those that were there at the first loss do not count: a server that
-// stops ends all of them, one after the other.
-type losses struct {
-	count int
-	since time.Duration // the first of them
-}
-
-// again reports whether another connection may be tried, since one is lost now that was
-// born then.
-func (ls *losses) again(now, born time.Duration) bool {
-	if ls.count >= mostLost {
-		return false
-	}
-	if ls.since == 0 {
-		ls.since = now
-	}
-	if born > ls.since {
-		ls.count++
-	}
-	return true
-}
 
 // died tells whether err, the answer to a query of weir's own, means that the server has
 // ended the connection.
@@ -67,13 +34,13 @@ func (u *unit) unsent(b *backend) bool { return u.at >= b.s.Written }
 func (u *unit) remains(b *backend) bool {
 	c := u.c
 	return u.kind == unitClient && c != nil && c != b.owner && !c.s.Closed && !c.s.Closing && !u.dead && len(u.raw) > 0 &&
-		c.back.cancelled != u && u.retries < mostLost && !b.p.l.Draining()
+		c.back.cancelled != u && u.retries < core.MostLost && !b.p.l.Draining()
 }
 
 // withholds reports whether the server ends the connection, no matter which client uses it, instead of
 // answering the read at the head, which is then run elsewhere.
 func (b *backend) withholds(u *unit, e *pgwire.Error) bool {
-	if !pgwire.Unavailable(e) || b.p.l.Now-b.Since > terminatedAfter || !e.Fatal() || !u.read || u.park || b.owner != nil || !u.remains(b) {
+	if !pgwire.Unavailable(e) || b.p.l.Now-b.Since > core.TerminatedAfter || !e.Fatal() || !u.read || u.park || b.owner != nil || !u.remains(b) {
 		return false
 	}
 	if u.wrote {
@@ -107,34 +74,22 @@ func (b *backend) asyncError(msg []byte) {
 // run on another, and returns the others.
 func (b *backend) goElsewhere(units []*unit) (left []*unit) {
 	p := b.p
-	waiting := map[*client]bool{} // for the answer to an earlier one
-	moved := map[*client]bool{}
-	for i, u := range units {
-		c := u.c
-		switch {
-		case u.kind != unitClient || u.park:
-			left = append(left, u)
-			continue
-		case moved[c]: // in order, behind the one before
-		case !u.remains(b), !(u.retry || !u.wrote && (u.unsent(b) || u.read && i > 0)):
-			waiting[c] = true
-			left = append(left, u)
-			continue
-		}
-		moved[c] = true
+	return core.MoveElsewhere(units, func(u *unit) (*client, bool) {
+		return u.c, u.kind == unitClient && !u.park
+	}, func(u *unit, first bool) bool {
+		return u.remains(b) && (u.retry || !u.wrote && (u.unsent(b) || u.read && !first))
+	}, func(u *unit, behind bool) {
 		u.again()
-		c.reader = nil
+		u.c.reader = nil
 		switch {
-		case waiting[c]:
-			c.again = append(c.again, u)
+		case behind:
+			u.c.again = append(u.c.again, u)
 		case b.Mode == core.ModeShared:
 			p.sharing.requeue(u)
 		default:
 			p.alone.queue(u)
 		}
-		waiting[c] = true
-	}
-	return left
+	})
 }
 
 // again prepares a unit to be sent once more.

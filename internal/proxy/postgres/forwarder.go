@@ -24,7 +24,7 @@ func (c *client) attach(b *backend) {
 	}
 	c.state.leave(stateWaiting)
 	if c.login.greeted {
-		c.fwd.lost = losses{}
+		c.fwd.lost = core.Losses{}
 	}
 	c.link = b
 	c.p.Stats.Assignments++
@@ -498,15 +498,15 @@ type forwarder struct {
 
 	askedAt  time.Duration // when it asked for its backend; 0 if it has sent something since
 	linkSeq  uint64
-	lost     losses // before it was in its settings on one
-	awaiting int    // units under way for whose answers what is behind them waits
+	lost     core.Losses // before it was in its settings on one
+	awaiting int         // units under way for whose answers what is behind them waits
 }
 
 // again has a client wait for another backend, since b is lost and nothing of the
 // client's was sent on it. It reports false if that was so too often.
 func (fw *forwarder) again(b *backend) bool {
 	c := fw.c
-	if c.l.Draining() || !fw.lost.again(c.l.Now, b.Born) {
+	if c.l.Draining() || !fw.lost.Again(c.l.Now, b.Born) {
 		return false
 	}
 	c.state = stateWaiting

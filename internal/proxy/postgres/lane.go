@@ -38,7 +38,7 @@ type lane struct {
 	// setNow is set with the lock_timeout for groups as large as the last one.
 	setNow *session.Set
 	name   func() string // for reports
-	losses losses        // before they were in the lane's settings
+	losses core.Losses   // before they were in the lane's settings
 	// async: its backends commit asynchronously, so each run needs a marker,
 	// whatever has been learned of the server since.
 	async bool
@@ -196,8 +196,8 @@ func (ln *lane) give(b *backend) bool {
 		ln.Queued = false
 		switch {
 		case err == nil:
-			ln.losses = losses{}
-		case b.died(err) && !ln.p.l.Draining() && ln.losses.again(ln.p.l.Now, b.Born):
+			ln.losses = core.Losses{}
+		case b.died(err) && !ln.p.l.Draining() && ln.losses.Again(ln.p.l.Now, b.Born):
 			ln.p.release(b)
 			ln.Touch() // on another one: nothing was sent yet
 			return

@@ -10,7 +10,7 @@ import (
 // sharing is how a pool's backends pipeline the reads of several clients.
 type sharing struct {
 	p    *pool
-	lost map[*session.Set]losses // of backends before they were in these settings
+	lost map[*session.Set]core.Losses // of backends before they were in these settings
 }
 
 // run sends a shared read on a pipeline, or queues it for one.
@@ -149,12 +149,12 @@ func (s *sharing) pipeline(set *session.Set, sh *sight.Shape) *backend {
 // lost. It reports false if that was so too often.
 func (s *sharing) again(set *session.Set, b *backend) bool {
 	lost := s.lost[set]
-	if s.p.l.Draining() || !lost.again(s.p.l.Now, b.Born) {
+	if s.p.l.Draining() || !lost.Again(s.p.l.Now, b.Born) {
 		delete(s.lost, set)
 		return false
 	}
 	if s.lost == nil {
-		s.lost = make(map[*session.Set]losses)
+		s.lost = make(map[*session.Set]core.Losses)
 	}
 	s.lost[set] = lost
 	s.p.Wake()

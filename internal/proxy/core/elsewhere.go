@@ -1,0 +1,64 @@
+package core
+
+import "time"
+
+// MostLost bounds how many connections a statement or a waiting client loses, one after
+// the other, before anything was done on them: what is to be done, or the settings for
+// it, may be what ends them.
+const MostLost = 3
+
+// TerminatedAfter is the age from which on a connection may be ended by somebody who has
+// seen it in the server's list. For the server says the same when it stops.
+const TerminatedAfter = time.Second
+
+// Losses counts connections that were lost before anything was done on them. Those that
+// were there at the first loss do not count: a server that stops ends all of them, one
+// after the other.
+type Losses struct {
+	count int
+	since time.Duration // the first of them
+}
+
+// Again reports whether another connection may be tried, since one is lost now that was
+// opened at born.
+func (ls *Losses) Again(now, born time.Duration) bool {
+	if ls.count >= MostLost {
+		return false
+	}
+	if ls.since == 0 {
+		ls.since = now
+	}
+	if born > ls.since {
+		ls.count++
+	}
+	return true
+}
+
+// MoveElsewhere moves those of the units under way on a connection that is lost that can
+// run on another, in the order of each client, and returns the others. of is whose a unit
+// is; it is false for units that stay and say nothing about those behind. remains reports
+// whether a unit can run again; first is the one that the server was at work on. move
+// runs it elsewhere, behind an earlier one of its client's that is still to be answered
+// if there is one. What was sent behind a unit that moves, moves with it.
+func MoveElsewhere[C comparable, U any](
+	units []U, of func(u U) (C, bool), remains func(u U, first bool) bool, move func(u U, behind bool),
+) (left []U) {
+	waiting, moved := map[C]bool{}, map[C]bool{}
+	for i, u := range units {
+		c, ok := of(u)
+		switch {
+		case !ok:
+			left = append(left, u)
+			continue
+		case moved[c]:
+		case !remains(u, i == 0):
+			waiting[c] = true
+			left = append(left, u)
+			continue
+		}
+		moved[c] = true
+		move(u, waiting[c])
+		waiting[c] = true
+	}
+	return left
+}
