@@ -2,7 +2,6 @@ package mysql
 
 import (
 	"context"
-	"errors"
 	"net"
 	"time"
 
@@ -18,23 +17,13 @@ import (
 // in their first message what weir knows already, and for whom the server has said yes a
 // moment ago. All others, and whatever is unusual, go on elsewhere: see Server.tryLogin.
 
-// A guest is a client that logs in on a loop. What its socket brings is taken when the
-// turn is settled, so that it can leave the loop or become another's.
+// A guest is a client that logs in on a loop.
 type guest struct {
-	c        *client
-	l        *loop
-	sock     *netloop.Sock
-	from     net.Addr
-	began    time.Duration
-	until    context.Context // ends when no more clients are taken
-	deadline time.Duration
-	greeter  *mywire.Greeter
-	spoke    func() // takes it out of the lobby
-
-	taking  bool   // OnData is to take what there is
-	next    func() // what is to be done then, if anything
-	stirred bool   // is in loop.stirred
-	gone    bool   // it is no guest any more
+	core.Guest
+	c       *client
+	l       *loop
+	began   time.Duration
+	greeter *mywire.Greeter
 }
 
 // canMeet reports whether clients are met on loops: the server's greeting is known and not
@@ -81,9 +70,10 @@ func (l *loop) meet(fd int, from net.Addr, until context.Context) {
 		abandon()
 		return
 	}
-	g := &guest{c: newClient(l), l: l, from: from, began: s.Monotonic(), until: until}
+	g := &guest{c: newClient(l), l: l, began: s.Monotonic()}
+	g.From, g.Until = from, until
 	var err error
-	if g.sock, err = l.WatchAccepted(fd, g); err != nil {
+	if g.Sock, err = l.WatchAccepted(fd, g); err != nil {
 		abandon()
 		s.Log.Error("cannot watch client socket", "error", err)
 		return
@@ -92,51 +82,28 @@ func (l *loop) meet(fd int, from net.Addr, until context.Context) {
 	g.c.addr, g.c.login.borrows = from.String(), core.MayBorrowOn(fd, from, cfg.TrustLoopback)
 	g.c.id = s.register(l)
 	accept := s.accept(s.known.get(), g.c.id)
-	g.deadline = g.began + accept.Timeout
+	g.Deadline = g.began + accept.Timeout
 	g.greeter = mywire.NewGreeter(accept)
-	g.spoke = s.lobby.Enter(closer{g})
-	l.guests[g] = struct{}{}
-	g.sock.Write(g.greeter.Greeting())
+	l.guests.Welcome(&g.Guest, g, &l.Loop.Loop, &s.lobby)
+	g.Sock.Write(g.greeter.Greeting())
 }
 
-// A closer has a guest leave the lobby to make room; it may be called on any thread.
-type closer struct{ g *guest }
-
-func (c closer) Close() error {
-	c.g.l.Post(func() { c.g.end(errCrowdedOut) })
-	return nil
-}
-
-var errCrowdedOut = errors.New("it had not said who it is when the lobby was full")
-
-// OnData implements netloop.Handler.
-func (g *guest) OnData(p []byte) int {
-	switch {
-	case g.gone:
-		return len(p) // it is being closed
-	case !g.taking:
-		if !g.stirred {
-			g.stirred = true
-			g.l.stirred = append(g.l.stirred, g)
-		}
-		return 0
-	}
+// Take implements core.Login.
+func (g *guest) Take(p []byte) int {
 	n, wire, err := g.greeter.Take(p)
 	switch {
 	case err != nil:
-		g.next = func() { g.goElsewhere(nil) }
+		g.Then(func() { g.goElsewhere(nil) })
 	case wire != nil:
-		g.next = func() { g.answered(wire) }
+		g.Then(func() { g.answered(wire) })
 	}
 	return n
 }
 
-// OnClosed implements netloop.Handler.
-func (g *guest) OnClosed(err error) {
-	if !g.gone {
-		g.left(true)
-		g.failed(err)
-	}
+// Lost implements core.Login.
+func (g *guest) Lost(err error) {
+	g.left(true)
+	g.failed(err)
 }
 
 // failed notes how the login has ended. The loop does not wait for the log.
@@ -144,32 +111,10 @@ func (g *guest) failed(err error) {
 	g.l.srv.Background.Go(func() { g.l.srv.loginFailed(g.c.addr, err) })
 }
 
-// OnDrained implements netloop.Handler.
-func (g *guest) OnDrained() {}
-
-// settleGuests lets guests go on by what the turn has brought.
-func (l *loop) settleGuests() {
-	for i, g := range l.stirred {
-		l.stirred[i] = nil
-		g.stirred = false
-		if g.gone {
-			continue
-		}
-		g.taking = true
-		g.sock.Consume()
-		g.taking = false
-		if next := g.next; next != nil && !g.gone {
-			g.next = nil
-			next()
-		}
-	}
-	l.stirred = l.stirred[:0]
-}
-
 // answered goes on with a guest that has answered the greeting.
 func (g *guest) answered(wire *mywire.Client) {
 	s := g.l.srv
-	g.spoke()
+	g.Spoke()
 	v := newVisitor(g.c, wire, g.began)
 	database, user := v.key.database, v.key.user
 	if core.IsAdminDatabase(database) || s.Stopping() || !v.proves() {
@@ -191,7 +136,7 @@ func (g *guest) answered(wire *mywire.Client) {
 	g.l.met++
 	c := g.c
 	g.l.prepare(v)
-	c.s = g.sock
+	c.s = g.Sock
 	c.s.Handle(c)
 	c.s.Suspends(true)
 	g.l.seat(v)
@@ -228,21 +173,16 @@ func (v *visitor) proves() bool {
 	return true
 }
 
-// end ends the login with err.
-func (g *guest) end(err error) {
-	if g.gone {
-		return
-	}
+// End implements core.Login.
+func (g *guest) End(err error) {
 	g.left(true)
 	g.failed(err)
-	g.sock.Close(err)
+	g.Sock.Close(err)
 }
 
 // left has the guest be none any more. The client's number is free again if it has gone.
 func (g *guest) left(gone bool) {
-	g.gone = true
-	delete(g.l.guests, g)
-	g.spoke()
+	g.Guest.Leave()
 	g.l.Taken()
 	g.l.srv.Arriving.Add(-1)
 	if gone {
@@ -256,25 +196,9 @@ func (g *guest) goElsewhere(v *visitor) {
 	s := g.l.srv
 	s.Arriving.Add(1)
 	g.left(false)
-	fd, unread, unwritten := g.sock.Depart()
-	ctx, cancel := context.WithTimeout(g.until, s.cfg().LoginTimeout-(s.Monotonic()-g.began))
-	s.Background.Go(func() {
-		defer s.Arriving.Add(-1)
-		defer cancel()
-		conn, err := netloop.Surface(fd, g.from, unread)
-		if err != nil {
-			s.Forget(g.c.id)
-			s.Log.Error("cannot take a client off its loop", "client", g.c.addr, "error", err)
-			return
-		}
-		if err := s.cfg().Keepalive.Accepted(conn.NetConn()); err != nil { // package net has set its own
-			s.Log.Warn("a client's connection does not notice when it is dead", "client", g.c.addr, "error", err)
-		}
-		if len(unwritten) > 0 {
-			_, _ = conn.Write(unwritten) // if the client has gone, reading tells
-		}
+	s.Surface(&g.Guest, g.c.addr, func(ctx context.Context, conn net.Conn) {
 		s.loginFailed(g.c.addr, g.goOn(ctx, v, conn))
-	})
+	}, func() { s.Forget(g.c.id) })
 }
 
 // goOn is the rest of a guest's login, for who can wait.
@@ -293,20 +217,4 @@ func (g *guest) goOn(ctx context.Context, v *visitor, conn net.Conn) error {
 		return err
 	}
 	return s.answered(ctx, newVisitor(g.c, wire, g.began))
-}
-
-// tickGuests ends logins whose time is over.
-func (l *loop) tickGuests() {
-	for g := range l.guests {
-		if l.Now >= g.deadline || g.until.Err() != nil {
-			g.end(context.DeadlineExceeded)
-		}
-	}
-}
-
-// dismissGuests ends all logins.
-func (l *loop) dismissGuests() {
-	for g := range l.guests {
-		g.end(netloop.ErrStopped)
-	}
 }

@@ -13,9 +13,8 @@ type loop struct {
 	srv *Server
 	cfg *Config // in force on this loop
 
-	guests  map[*guest]struct{} // who log in
-	stirred []*guest            // of these: whose turn comes when this one is settled
-	met     uint64              // logins that came to their good end on the loop alone
+	guests core.Guests // who log in
+	met    uint64      // logins that came to their good end on the loop alone
 
 	catalogs map[string]*catalog // by account
 	units    []*unit             // for reuse
@@ -31,7 +30,7 @@ type loop struct {
 }
 
 func newLoop(srv *Server) (*loop, error) {
-	l := &loop{srv: srv, cfg: srv.cfg(), catalogs: make(map[string]*catalog), guests: make(map[*guest]struct{}), gathers: maxGathered}
+	l := &loop{srv: srv, cfg: srv.cfg(), catalogs: make(map[string]*catalog), gathers: maxGathered}
 	l.Init()
 	l.Move = func(c *client) bool { return c.moving.move() }
 	return l, l.Start(l, srv.Monotonic, l.cfg.DrainTimeout)
@@ -46,19 +45,19 @@ func (l *loop) read(sql string, mode myscan.Mode) *myscan.Text {
 
 // Drain implements netloop.Owner.
 func (l *loop) Drain() {
-	l.dismissGuests()
+	l.guests.Dismiss()
 	l.Loop.Drain()
 }
 
 // Settle implements netloop.Owner.
 func (l *loop) Settle() {
-	l.settleGuests()
+	l.guests.Settle()
 	l.Loop.Settle()
 }
 
 // Tick does the housekeeping.
 func (l *loop) Tick() {
-	l.tickGuests()
+	l.guests.Tick(l.Now)
 	if l.renewSoon && l.Now-l.renewed > renewEvery {
 		l.renewSoon, l.renewed = false, l.Now
 		l.srv.renew(l)

@@ -125,7 +125,7 @@ func (a *asker) about(key poolKey) *question {
 }
 
 // tell has a guest's turn come, with the answer.
-func (q *question) tell(g *guest) { g.then(func() { g.known(&q.answer) }) }
+func (q *question) tell(g *guest) { g.Then(func() { g.known(&q.answer) }) }
 
 // serves reports whether the connection is still to be asked on.
 func (a *asker) serves() bool {
@@ -285,7 +285,7 @@ func (a *asker) ready(q *question) {
 	q.answer.asked, q.answer.heard, q.done = q.asked, time.Now(), true
 	a.l.srv.lookups.recent.put(q.key, &q.answer)
 	for _, g := range q.guests {
-		if !g.gone {
+		if !g.Gone {
 			q.tell(g)
 		}
 	}
@@ -296,8 +296,8 @@ var errNoStanding = errors.New("the question for a role's standing was not answe
 // elsewhere has the guests of a question asked about elsewhere.
 func (q *question) elsewhere() {
 	for _, g := range q.guests {
-		if !g.gone {
-			g.then(g.notKnown)
+		if !g.Gone {
+			g.Then(g.notKnown)
 		}
 	}
 }

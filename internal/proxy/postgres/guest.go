@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weirdb/weir/internal/proxy/core"
-	"github.com/weirdb/weir/internal/proxy/netloop"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
@@ -18,14 +17,11 @@ import (
 // costs no goroutine, and no thread has to wake up for it. Whatever a loop must not wait
 // for goes on elsewhere, from the step on at which it is: see arrival.goOn.
 
-// A guest is a client that logs in on a loop. What its socket brings is taken when the
-// turn is settled, so that it can leave the loop or become another's.
+// A guest is a client that logs in on a loop.
 type guest struct {
 	*arrival
-	l        *loop
-	sock     *netloop.Sock
-	until    context.Context // ends when no more clients are taken
-	deadline time.Duration
+	core.Guest
+	l *loop
 
 	greeter  *pgwire.Greeter  // until it has said who it is
 	exchange *pgwire.Exchange // while it proves it
@@ -33,12 +29,6 @@ type guest struct {
 	early    *question        // about whom it is likely to log in as; nil if there is none
 	came     time.Duration    // when that was asked
 	again    bool             // it took its time to prove who it is, and is asked about again
-	next     func()           // what is to be done, if anything
-	spoke    func()           // takes it out of the lobby
-
-	taking  bool // OnData is to take what there is
-	stirred bool // is in loop.stirred
-	gone    bool // it is no guest any more
 }
 
 // An asking is where the question for a guest's standing is.
@@ -68,7 +58,8 @@ func (s *Server) meet(l *loop, fd int, from net.Addr, until context.Context) {
 func (l *loop) meet(fd int, from net.Addr, until context.Context) {
 	s := l.srv
 	_, local := from.(*net.UnixAddr)
-	g := &guest{arrival: newArrival(s, from), l: l, until: until, greeter: pgwire.NewGreeter(s.cfg().accept(), local)}
+	g := &guest{arrival: newArrival(s, from), l: l, greeter: pgwire.NewGreeter(s.cfg().accept(), local)}
+	g.From, g.Until, g.Deadline = from, until, g.began+s.cfg().LoginTimeout
 	if l.Draining() {
 		l.Taken()
 		s.Arriving.Add(-1)
@@ -76,42 +67,21 @@ func (l *loop) meet(fd int, from net.Addr, until context.Context) {
 		return
 	}
 	var err error
-	if g.sock, err = l.WatchAccepted(fd, g); err != nil {
+	if g.Sock, err = l.WatchAccepted(fd, g); err != nil {
 		l.Taken()
 		s.Arriving.Add(-1)
 		_ = unix.Close(fd)
 		s.Log.Error("cannot watch client socket", "error", err)
 		return
 	}
-	g.deadline = g.began + s.cfg().LoginTimeout
-	g.spoke = s.lobby.Enter(closer{g})
-	l.guests[g] = struct{}{}
+	l.guests.Welcome(&g.Guest, g, &l.Loop.Loop, &s.lobby)
 	l.asker.expect(g)
-	g.sock.Try()
+	g.Sock.Try()
 }
 
-// A closer has a guest leave the lobby to make room; it may be called on any thread.
-type closer struct{ g *guest }
-
-func (c closer) Close() error {
-	c.g.l.Post(func() {
-		if !c.g.gone {
-			c.g.end(errCrowdedOut)
-		}
-	})
-	return nil
-}
-
-var errCrowdedOut = errors.New("it had not said who it is when the lobby was full")
-
-// OnData implements netloop.Handler.
-func (g *guest) OnData(p []byte) int {
+// Take implements core.Login.
+func (g *guest) Take(p []byte) int {
 	switch {
-	case g.gone:
-		return len(p) // it is being closed
-	case !g.taking:
-		g.stir()
-		return 0
 	case g.greeter != nil:
 		return g.greet(p)
 	case g.exchange != nil:
@@ -120,76 +90,26 @@ func (g *guest) OnData(p []byte) int {
 	return 0
 }
 
-// OnClosed implements netloop.Handler.
-func (g *guest) OnClosed(err error) {
-	if !g.gone {
-		g.left()
-		g.failed(err)
-	}
-}
-
-// OnDrained implements netloop.Handler.
-func (g *guest) OnDrained() {}
-
-// stir has the guest's turn come when this turn of the loop is settled.
-func (g *guest) stir() {
-	if !g.stirred {
-		g.stirred = true
-		g.l.stirred = append(g.l.stirred, g)
-	}
-}
-
-// then has f done when the turn is settled. The guest may have sent something in the
-// same turn, which is taken behind it.
-func (g *guest) then(f func()) {
-	g.next = f
-	g.stir()
-}
-
-// settleGuests lets guests go on by what the turn has brought.
-func (l *loop) settleGuests() {
-	for i := 0; i < len(l.stirred); i++ {
-		g := l.stirred[i]
-		l.stirred[i] = nil
-		g.stirred = false
-		g.goAhead()
-	}
-	l.stirred = l.stirred[:0]
-}
-
-// goAhead does what is to be done, and takes what the guest has said, until it waits for
-// something.
-func (g *guest) goAhead() {
-	for !g.gone {
-		if next := g.next; next != nil {
-			g.next = nil
-			next()
-			continue
-		}
-		before := len(g.sock.In)
-		g.taking = true
-		g.sock.Consume()
-		g.taking = false
-		if g.next == nil && (g.sock.Closed || len(g.sock.In) == before) {
-			return
-		}
-	}
+// Lost implements core.Login.
+func (g *guest) Lost(err error) {
+	g.left()
+	g.failed(err)
 }
 
 // greet takes what the guest says before authentication.
 func (g *guest) greet(p []byte) int {
 	n, out, start, err := g.greeter.Take(p)
 	if out != nil {
-		g.sock.Write(out)
+		g.Sock.Write(out)
 	}
 	switch {
 	case errors.Is(err, pgwire.ErrWantsTLS):
-		g.next = func() { g.goElsewhere(stepAccept) }
+		g.Then(func() { g.goElsewhere(stepAccept) })
 	case err != nil:
-		g.next = func() { g.end(err) }
+		g.Then(func() { g.End(err) })
 	case start != nil:
 		g.start, g.greeter = start, nil
-		g.next = g.introduced
+		g.Then(g.introduced)
 	}
 	return n
 }
@@ -197,7 +117,7 @@ func (g *guest) greet(p []byte) int {
 // introduced goes on with a guest that has said who it is.
 func (g *guest) introduced() {
 	s := g.s
-	g.spoke()
+	g.Spoke()
 	if g.start.Kind == pgwire.StartupCancel {
 		g.goElsewhere(stepIntroduce)
 		return
@@ -278,8 +198,8 @@ func (g *guest) notKnown() {
 
 // judged goes on with a guest when it is known how it is to be checked.
 func (g *guest) judged(st *roleStanding, err error) {
-	next, e, err := g.judge(st, err, g.late() != nil, func() bool {
-		return core.MayBorrowOn(g.sock.FD(), g.addr, g.s.cfg().TrustLoopback)
+	next, e, err := g.judge(st, err, g.Late(g.l.Now) != nil, func() bool {
+		return core.MayBorrowOn(g.Sock.FD(), g.addr, g.s.cfg().TrustLoopback)
 	})
 	if err != nil {
 		g.refuse(e, err)
@@ -304,7 +224,7 @@ func (g *guest) judged(st *roleStanding, err error) {
 func (g *guest) answer(p []byte) int {
 	n, out, err := g.exchange.AnswerIn(p)
 	if n > 0 || err != nil {
-		g.next = func() { g.on(out, err) }
+		g.Then(func() { g.on(out, err) })
 	}
 	return n
 }
@@ -315,7 +235,7 @@ func (g *guest) on(out []byte, err error) {
 	case err != nil:
 		g.refuse(g.exchange.Refusal(err))
 	case out != nil:
-		g.sock.Write(out)
+		g.Sock.Write(out)
 	default:
 		g.keys, g.welcome = g.exchange.Proved()
 		g.exchange = nil
@@ -361,7 +281,7 @@ func (g *guest) comeIn() {
 	c, err := g.client(g.l)
 	if err != nil {
 		s.Crowd.Leave(g.key.database, g.key.user)
-		g.end(err)
+		g.End(err)
 		return
 	}
 	g.counted = false // the client is from now on
@@ -369,7 +289,7 @@ func (g *guest) comeIn() {
 	g.left()
 	g.cameIn()
 	g.l.met++
-	c.s = g.sock
+	c.s = g.Sock
 	c.s.Handle(c)
 	c.s.Suspends(true)
 	g.l.seat(c, g.key, g.set, nil, g.st)
@@ -378,16 +298,16 @@ func (g *guest) comeIn() {
 // refuse ends the login with err, which e tells the guest unless it is nil.
 func (g *guest) refuse(e *pgwire.Error, err error) {
 	if e != nil {
-		g.sock.Write(pgwire.AppendError(nil, e))
+		g.Sock.Write(pgwire.AppendError(nil, e))
 	}
-	g.end(err)
+	g.End(err)
 }
 
-// end ends the login with err, which the guest has been told as far as it is to be.
-func (g *guest) end(err error) {
+// End implements core.Login. err is what the guest has been told as far as it is to be.
+func (g *guest) End(err error) {
 	g.left()
 	g.failed(err)
-	g.sock.CloseAfterFlush()
+	g.Sock.CloseAfterFlush()
 }
 
 // failed notes how the login has ended. The loop does not wait for the log.
@@ -397,9 +317,7 @@ func (g *guest) failed(err error) {
 
 // left has the guest be none any more.
 func (g *guest) left() {
-	g.gone = true
-	delete(g.l.guests, g)
-	g.spoke()
+	g.Guest.Leave()
 	g.leave()
 	g.l.Taken()
 	g.s.Arriving.Add(-1)
@@ -413,54 +331,11 @@ func (g *guest) goElsewhere(at step) {
 	s.Arriving.Add(1)
 	g.left()
 	a.counted = counted
-	fd, unread, unwritten := g.sock.Depart()
-	ctx, cancel := context.WithTimeout(g.until, g.deadline-s.Monotonic())
-	s.Background.Go(func() {
-		defer s.Arriving.Add(-1)
-		defer cancel()
-		conn, err := netloop.Surface(fd, a.addr, unread)
-		if err != nil {
-			a.leave()
-			s.Log.Error("cannot take a client off its loop", "client", a.who.Client, "error", err)
-			return
-		}
-		if err := s.cfg().Keepalive.Accepted(conn.NetConn()); err != nil { // package net has set its own
-			s.Log.Warn("a client's connection does not notice when it is dead", "client", a.who.Client, "error", err)
-		}
-		if len(unwritten) > 0 {
-			_, _ = conn.Write(unwritten) // if the client has gone, reading tells
-		}
+	s.Surface(&g.Guest, a.who.Client, func(ctx context.Context, conn net.Conn) {
 		if at == stepAccept {
 			a.ended(ctx, a.accept(ctx, conn))
 			return
 		}
 		a.ended(ctx, a.goOn(ctx, conn, at))
-	})
-}
-
-// late is why the login is to end, nil while it may go on.
-func (g *guest) late() error {
-	switch {
-	case g.until.Err() != nil:
-		return g.until.Err()
-	case g.l.Now >= g.deadline:
-		return context.DeadlineExceeded
-	}
-	return nil
-}
-
-// tickGuests ends logins whose time is over.
-func (l *loop) tickGuests() {
-	for g := range l.guests {
-		if err := g.late(); err != nil {
-			g.end(err)
-		}
-	}
-}
-
-// dismissGuests ends all logins.
-func (l *loop) dismissGuests() {
-	for g := range l.guests {
-		g.end(netloop.ErrStopped)
-	}
+	}, a.leave)
 }

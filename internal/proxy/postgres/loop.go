@@ -11,10 +11,9 @@ type loop struct {
 	srv *Server
 	cfg *Config // in force on this loop
 
-	guests  map[*guest]struct{} // who log in
-	stirred []*guest            // of these: whose turn comes when this one is settled
-	asker   asker
-	met     uint64 // logins that came to their good end on the loop alone
+	guests core.Guests // who log in
+	asker  asker
+	met    uint64 // logins that came to their good end on the loop alone
 
 	proofs map[string]*proof // by database
 	units  []*unit           // for reuse
@@ -37,7 +36,7 @@ func (l *loop) Drain() {
 			p.failWaiting(0, l.errShutdown())
 		}
 	}
-	l.dismissGuests()
+	l.guests.Dismiss()
 	l.Loop.Drain()
 	for _, c := range waiting {
 		if c.inflight == 0 && c.link == nil {
@@ -48,14 +47,14 @@ func (l *loop) Drain() {
 
 // Settle implements netloop.Owner.
 func (l *loop) Settle() {
-	l.settleGuests()
+	l.guests.Settle()
 	l.asker.settle()
 	l.Loop.Settle()
 }
 
 // Tick implements netloop.Owner.
 func (l *loop) Tick() {
-	l.tickGuests()
+	l.guests.Tick(l.Now)
 	l.asker.tick()
 	l.Loop.Tick()
 }
@@ -75,7 +74,7 @@ func (l *loop) Drained() bool {
 }
 
 func newLoop(srv *Server) (*loop, error) {
-	l := &loop{srv: srv, cfg: srv.cfg(), proofs: make(map[string]*proof), guests: make(map[*guest]struct{})}
+	l := &loop{srv: srv, cfg: srv.cfg(), proofs: make(map[string]*proof)}
 	l.asker.l = l
 	l.Init()
 	l.Move = func(c *client) bool { return c.moving.move() }

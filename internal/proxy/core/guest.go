@@ -1,0 +1,208 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"net"
+	"time"
+
+	"github.com/weirdb/weir/internal/proxy/netloop"
+)
+
+// Guests are the clients that log in on a loop.
+type Guests struct {
+	all     map[*Guest]struct{}
+	stirred []*Guest // of these: whose turn comes when this one is settled
+}
+
+// A Guest is a client that logs in on an event loop, which costs no goroutine, and for
+// which no thread has to wake up. A protocol embeds it in its own. What its socket brings
+// is taken when the turn is settled, so that it can leave the loop or become another's.
+// Whatever a loop must not wait for goes on elsewhere; see Server.Surface. It is for the
+// loop's thread.
+type Guest struct {
+	Sock     *netloop.Sock
+	From     net.Addr
+	Until    context.Context // ends when no more clients are taken
+	Deadline time.Duration
+	Gone     bool // it is no guest any more
+
+	guests *Guests
+	login  Login
+	next   func() // what is to be done, if anything
+	spoke  func() // takes it out of the lobby
+
+	taking  bool // OnData is to take what there is
+	stirred bool // is in guests.stirred
+}
+
+// A Login is what a protocol does with a Guest.
+type Login interface {
+	// Take takes what the client says, as OnData of netloop.Handler does. What follows from
+	// it is for Then.
+	Take(p []byte) int
+	// End ends the login with err.
+	End(err error)
+	// Lost ends the login of a client whose connection has ended.
+	Lost(err error)
+}
+
+// ErrCrowdedOut ends the login of a client that makes room for others.
+var ErrCrowdedOut = errors.New("it had not said who it is when the lobby was full")
+
+// Welcome takes in a guest whose socket is on the loop, with the guest as its handler. It
+// is in the lobby until Spoke.
+func (gs *Guests) Welcome(g *Guest, login Login, loop *netloop.Loop, lobby *netloop.Lobby) {
+	if gs.all == nil {
+		gs.all = make(map[*Guest]struct{})
+	}
+	g.guests, g.login = gs, login
+	gs.all[g] = struct{}{}
+	g.spoke = lobby.Enter(crowdedOut(func() {
+		loop.Post(func() {
+			if !g.Gone {
+				login.End(ErrCrowdedOut)
+			}
+		})
+	}))
+}
+
+// A crowdedOut has a guest leave the lobby to make room; it may be called on any thread.
+type crowdedOut func()
+
+func (f crowdedOut) Close() error {
+	f()
+	return nil
+}
+
+// Settle lets guests go on by what the turn has brought.
+func (gs *Guests) Settle() {
+	for i := 0; i < len(gs.stirred); i++ {
+		g := gs.stirred[i]
+		gs.stirred[i] = nil
+		g.stirred = false
+		g.goAhead()
+	}
+	gs.stirred = gs.stirred[:0]
+}
+
+// Tick ends logins whose time is over.
+func (gs *Guests) Tick(now time.Duration) {
+	for g := range gs.all {
+		if err := g.Late(now); err != nil {
+			g.login.End(err)
+		}
+	}
+}
+
+// Dismiss ends all logins.
+func (gs *Guests) Dismiss() {
+	for g := range gs.all {
+		g.login.End(netloop.ErrStopped)
+	}
+}
+
+// OnData implements netloop.Handler.
+func (g *Guest) OnData(p []byte) int {
+	switch {
+	case g.Gone:
+		return len(p) // it is being closed
+	case !g.taking:
+		g.stir()
+		return 0
+	}
+	return g.login.Take(p)
+}
+
+// OnClosed implements netloop.Handler.
+func (g *Guest) OnClosed(err error) {
+	if !g.Gone {
+		g.login.Lost(err)
+	}
+}
+
+// OnDrained implements netloop.Handler.
+func (g *Guest) OnDrained() {}
+
+// stir has the guest's turn come when this turn of the loop is settled.
+func (g *Guest) stir() {
+	if !g.stirred {
+		g.stirred = true
+		g.guests.stirred = append(g.guests.stirred, g)
+	}
+}
+
+// Then has f done when the turn is settled. The guest may have sent something in the
+// same turn, which is taken behind it.
+func (g *Guest) Then(f func()) {
+	g.next = f
+	if !g.taking {
+		g.stir()
+	}
+}
+
+// goAhead does what is to be done, and takes what the guest has said, until it waits for
+// something.
+func (g *Guest) goAhead() {
+	for !g.Gone {
+		if next := g.next; next != nil {
+			g.next = nil
+			next()
+			continue
+		}
+		before := len(g.Sock.In)
+		g.taking = true
+		g.Sock.Consume()
+		g.taking = false
+		if g.next == nil && (g.Sock.Closed || len(g.Sock.In) == before) {
+			return
+		}
+	}
+}
+
+// Late is why the login is to end, nil while it may go on.
+func (g *Guest) Late(now time.Duration) error {
+	switch {
+	case g.Until.Err() != nil:
+		return g.Until.Err()
+	case now >= g.Deadline:
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+// Spoke takes the guest out of the lobby: it has said who it is.
+func (g *Guest) Spoke() { g.spoke() }
+
+// Leave has the guest be none any more.
+func (g *Guest) Leave() {
+	g.Gone = true
+	delete(g.guests.all, g)
+	g.spoke()
+}
+
+// Surface takes a guest that is none any more off its loop. then goes on with its login,
+// on a goroutine, within the time that is left of it; lost is called instead when the
+// connection cannot be had there. client names it in the log. The caller has counted the
+// guest once more in Arriving, before it left the guests; that ends with its login.
+func (s *Server[L]) Surface(g *Guest, client string, then func(ctx context.Context, conn net.Conn), lost func()) {
+	fd, unread, unwritten := g.Sock.Depart()
+	ctx, cancel := context.WithTimeout(g.Until, g.Deadline-s.Monotonic())
+	s.Background.Go(func() {
+		defer s.Arriving.Add(-1)
+		defer cancel()
+		conn, err := netloop.Surface(fd, g.From, unread)
+		if err != nil {
+			lost()
+			s.Log.Error("cannot take a client off its loop", "client", client, "error", err)
+			return
+		}
+		if err := s.side.Options().Keepalive.Accepted(conn.NetConn()); err != nil { // package net has set its own
+			s.Log.Warn("a client's connection does not notice when it is dead", "client", client, "error", err)
+		}
+		if len(unwritten) > 0 {
+			_, _ = conn.Write(unwritten) // if the client has gone, reading tells
+		}
+		then(ctx, conn)
+	})
+}
