@@ -10,6 +10,9 @@ PKG ?= ./...
 TEST_TIMEOUT ?= 15m
 # Packages that are tested at a time: by itself, one waits for its servers most of the time.
 TEST_JOBS ?= $(shell expr $$(nproc) \* 2)
+# The longest packages begin first: the last one would run alone for minutes.
+long := ./internal/proxy/postgres ./internal/proxy/mysql ./internal/backup/restore/... \
+	./cmd/weir ./internal/kvd/cmd ./internal/outbox/torture ./internal/ruler/bench/backup
 
 # By default a program with the race detector sleeps for a second before it ends,
 # and tests run hundreds of them.
@@ -102,7 +105,7 @@ test: ready ## Lint and test everything with the race detector
 
 .PHONY: tested
 tested:
-	$(gotest) -p $(TEST_JOBS) $(PKG)
+	$(gotest) -p $(TEST_JOBS) $(if $(filter ./...,$(PKG)),$(long)) $(PKG)
 
 # What computes in one thread: under the detector it plays few seeds, and none of the
 # simulator's deliberate bugs.
