@@ -80,7 +80,7 @@ func (c *proxyConfig) completePostgres() (err error) {
 		return fmt.Errorf("%s: %w", source, err)
 	}
 	c.pg.Postgres = c.pg.Hosts[0]
-	if c.pg.Target, err = hostTarget(target, len(c.pg.Hosts) > 1 || len(c.pg.Patroni) > 0); err != nil {
+	if c.pg.Target, err = hostTarget(target, c.severalPostgres()); err != nil {
 		return fmt.Errorf("%s: %w", source, err)
 	}
 	c.pgDSN.visible = c.pgDSN.source == "--postgres" && showsPassword(c.pgDSN.text, c.pg.Postgres.Password)
@@ -109,6 +109,11 @@ func (c *proxyConfig) completeMySQL() (err error) {
 	}
 	return c.my.Validate()
 }
+
+func (c *proxyConfig) severalPostgres() bool { return len(c.pg.Hosts) > 1 || len(c.pg.Patroni) > 0 }
+
+// several reports whether connections go to one of several hosts.
+func (c *proxyConfig) several() bool { return c.severalPostgres() || len(c.my.Hosts) > 1 }
 
 // hostTarget is which of the hosts is wanted. Of several it is the one that takes
 // writes, unless the connection string says otherwise: libpq's own default, any, would

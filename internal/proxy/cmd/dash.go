@@ -116,6 +116,12 @@ func addBrief(t *dash.Totals, snap *sight.Snapshot) {
 		t.Wait.Merge(p.Wait)
 		t.Server.Merge(p.Server)
 	}
+	for i := range snap.Hosts {
+		if h := &snap.Hosts[i]; h.LagKnown {
+			t.Replicas++
+			t.Lag = max(t.Lag, h.Lag)
+		}
+	}
 	addCaches(&t.Cache, snap)
 	for i := range snap.Lanes { // the same
 		l := &snap.Lanes[i]
@@ -206,10 +212,14 @@ func addSnapshot(out *dash.State, snap *sight.Snapshot) {
 		out.Lanes = append(out.Lanes, l)
 	}
 	addCaches(&out.Cache, snap)
-	for _, h := range snap.Hosts {
-		out.Hosts = append(out.Hosts, dash.Host{
-			Engine: snap.Engine, Host: h.Host, Address: h.Address, Role: h.Role, Term: h.Term, Current: h.Current, Error: h.Err,
-		})
+	for i := range snap.Hosts {
+		h := &snap.Hosts[i]
+		shown := dash.Host{Engine: snap.Engine, Host: h.Host, Address: h.Address, Role: h.Role, Term: h.Term, Current: h.Current, Error: h.Err}
+		if h.LagKnown {
+			ns := h.Lag.Nanoseconds()
+			shown.LagNs, shown.Behind = &ns, h.Behind
+		}
+		out.Hosts = append(out.Hosts, shown)
 	}
 	for i := range snap.Shapes {
 		sh := &snap.Shapes[i]

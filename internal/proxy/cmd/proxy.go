@@ -176,7 +176,7 @@ func (p *proxyProcess) run(ctx context.Context, stderr io.Writer) error {
 		return p.serve(gctx)
 	})
 	if adminLn != nil {
-		page := dash.New(dash.Config{Source: proxySource{p.sides, &p.stopping}, Metrics: proxyMetrics(p.sides), Journal: p.journal, Log: p.log})
+		page := dash.New(dash.Config{Source: proxySource{p.sides, &p.stopping}, Metrics: proxyMetrics(p.sides), Several: p.cfg.several(), Journal: p.journal, Log: p.log})
 		g.Go(func() error { return page.Run(adminCtx, adminLn) })
 	}
 	for _, s := range p.sides {

@@ -74,6 +74,7 @@ func (s *Server[L]) hosts() (list []sight.HostStatus) {
 	}
 	for _, h := range s.Monitor.Hosts() {
 		st := sight.HostStatus{Host: h.Host, Address: h.Address, Role: h.Role.String(), Term: h.Term, Leader: h.Leader, Current: h.Endpoint == now}
+		st.LagKnown, st.Lag, st.Behind = h.Lag.Known, h.Lag.For, h.Lag.Behind
 		if h.Err != nil {
 			st.Err = h.Err.Error()
 		}
@@ -84,9 +85,13 @@ func (s *Server[L]) hosts() (list []sight.HostStatus) {
 
 // hostTable is SHOW HOSTS.
 func (s *Server[L]) hostTable() sight.Table {
-	t := sight.Table{Cols: []string{"host", "address", "role", "term", "leader", "current", "error"}}
+	t := sight.Table{Cols: []string{"host", "address", "role", "term", "leader", "current", "behind", "lag_ms", "error"}}
 	for _, h := range s.hosts() {
-		t.Add(h.Host, h.Address, h.Role, h.Term, h.Leader, h.Current, h.Err)
+		var behind, lag any // NULL
+		if h.LagKnown {
+			behind, lag = h.Behind, h.Lag.Milliseconds()
+		}
+		t.Add(h.Host, h.Address, h.Role, h.Term, h.Leader, h.Current, behind, lag, h.Err)
 	}
 	return t
 }

@@ -385,7 +385,6 @@ func (s *Server[L]) Snapshot(ctx context.Context) (sight.Snapshot, error) {
 		return sight.Snapshot{}, err
 	}
 	out.Sort()
-	out.Hosts = s.hosts()
 	out.LoginTimes = s.LoginTimes.copies()
 	seen := make(map[string]bool)
 	for i := range out.Pools {
@@ -416,7 +415,7 @@ func Count[L EventLoop](ctx context.Context, s *Server[L], brief bool) (sight.Sn
 	})
 	s.Teller.counts(&out)
 	s.Forwards.counts(&out)
-	out.Caches = s.Cache.Stats()
+	out.Caches, out.Hosts = s.Cache.Stats(), s.hosts()
 	out.Taken, out.TakenNot = s.Handing.taken.Load(), s.Handing.takenNot.Load()
 	return out, nil
 }

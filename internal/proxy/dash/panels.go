@@ -33,6 +33,11 @@ type Totals struct {
 	Groups, Members, Fallbacks uint64
 	Reasons                    map[string]uint64 // groups by why they went
 
+	// Replicas are standbys of which it is known how far they are behind, and Lag is how
+	// far the one is that is furthest behind.
+	Replicas int
+	Lag      time.Duration
+
 	Latency, Wait, Server *measure.Hist // ns
 }
 
@@ -48,18 +53,19 @@ type Cache struct {
 	Bytes   int64  `json:"bytes"`
 }
 
-// page describes what is recorded and shown.
-func page() live.Page {
+// page describes what is recorded and shown, of standbys where there may be any.
+func page(several bool) live.Page {
 	series := []live.Series{{Key: "waiting", Peak: true}, {Key: "oldest_wait", Peak: true}, {Key: "p95", Peak: true}, {Key: "p99", Peak: true}}
 	for _, key := range []string{
 		"statements", "shared", "grouped", "alone", "cached", "errors", "timeouts", "limited", "logins_failed", "pins",
 		"p50", "wait_p95", "server_p95", "clients", "active", "pinned",
 		"free", "shared_backends", "owned", "laned", "connecting",
 		"cache_hits", "cache_stale", "cache_misses", "cache_shared", "cache_skipped", "cache_bytes", "cache_entries", "group_size", "in_flight", "allowed", "queued", "apart", "went_idle", "went_full", "went_time", "busy", "bytes_in", "bytes_out",
+		"replica_lag",
 	} {
 		series = append(series, live.Series{Key: key})
 	}
-	return live.Page{
+	p := live.Page{
 		Title: "weir proxy", Series: series, Links: []string{"snapshot.json", "shapes"},
 		Tiles: []live.Tile{
 			{Label: "Statements", Key: "statements", Format: live.Count, Per: "/s", Parts: []live.Part{{Key: "shared", Format: live.Share, Label: "shared"}, {Key: "grouped", Format: live.Share, Label: "grouped"}}},
@@ -86,6 +92,10 @@ func page() live.Page {
 			{Title: "Why groups went", Unit: "groups per second", Format: live.Count, Lines: []live.Line{live.Draw("went_idle", "a lane was free", 3), live.Draw("went_full", "full", 2), live.Draw("went_time", "time was over", 1), live.Draw("apart", "failed, run apart", 4)}},
 		},
 	}
+	if several {
+		p.Charts = append(p.Charts, live.Chart{Title: "Replicas", Unit: "how far the last one is behind the primary", Format: live.Seconds, Lines: []live.Line{live.Draw("replica_lag", "lag", 4)}})
+	}
+	return p
 }
 
 // panels shows a source on the live page.
@@ -141,6 +151,9 @@ func (p *panels) Sample(ctx context.Context, s *live.Sample) error {
 	s.Rate("busy", t.BusySeconds/float64(max(1, t.Loops)))
 	s.Rate("bytes_in", float64(t.BytesIn))
 	s.Rate("bytes_out", float64(t.BytesOut))
+	if t.Replicas > 0 {
+		s.Level("replica_lag", t.Lag.Seconds())
+	}
 	return nil
 }
 

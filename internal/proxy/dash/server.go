@@ -38,6 +38,8 @@ type Source interface {
 type Config struct {
 	Source  Source              // Required.
 	Metrics prometheus.Gatherer // Required.
+	// Several: connections go to one of several hosts.
+	Several bool
 	// Journal has the newest warnings. Default: none are shown.
 	Journal *live.Journal
 	// Log receives what goes wrong. Default: slog.Default().
@@ -60,7 +62,7 @@ func New(cfg Config) *Server {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
-	return &Server{cfg, live.New(live.Config{Page: page(), Source: &panels{source: cfg.Source}, Journal: cfg.Journal, Log: cfg.Log})}
+	return &Server{cfg, live.New(live.Config{Page: page(cfg.Several), Source: &panels{source: cfg.Source}, Journal: cfg.Journal, Log: cfg.Log})}
 }
 
 // Run records and serves on ln until ctx ends, and closes it.

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -36,7 +37,7 @@ func (f *fakeSource) State(context.Context) (State, error) {
 		Version: "1.2.3", Server: "db:5432", Loops: 1, Clients: 3,
 		Sides:      []Side{{Engine: "postgresql", Title: "PostgreSQL", Server: "db:5432", Listen: ":6432"}},
 		Pools:      []Pool{{Database: "shop", Shared: n, Latency: hist(1000)}},
-		Hosts:      []Host{{Host: "db"}},
+		Hosts:      []Host{{Engine: "postgresql", Host: "db"}, {Engine: "postgresql", Host: "standby", LagNs: nanoseconds(40 * time.Second), Behind: 1 << 20}},
 		Statements: []Statement{{Text: "select ?", Runs: n}},
 	}, nil
 }
@@ -48,7 +49,7 @@ func (f *fakeSource) Totals(context.Context) (Totals, error) {
 	n := uint64(f.looks.Add(1))
 	h := &measure.Hist{}
 	h.RecordN(1000, n)
-	return Totals{Loops: 1, Clients: 3, Shared: n, Latency: h}, nil
+	return Totals{Loops: 1, Clients: 3, Replicas: 1, Lag: 40 * time.Second, Shared: n, Latency: h}, nil
 }
 
 func (f *fakeSource) Ready(context.Context) error {
@@ -180,9 +181,18 @@ func TestPageShowsTheProxy(t *testing.T) {
 	if *e.V["shared"] <= 0 || *e.V["clients"] != 3 || *e.V["went_full"] < 0 || math.Abs(*e.V["p50"]-1e-6) > 1e-8 || *e.V["statements"] != *e.V["shared"] {
 		t.Errorf("values: shared %v, clients %v, p50 %v", *e.V["shared"], *e.V["clients"], *e.V["p50"])
 	}
+	if lag := e.V["replica_lag"]; lag == nil || *lag != 40 {
+		t.Errorf("lag of replicas %v", lag)
+	}
 	var titles []string
 	for _, table := range e.Detail.Tables {
 		titles = append(titles, table.Title)
+		if table.Title == "Hosts" {
+			out, err := json.Marshal(table.Rows)
+			if want := `"v":40,"f":"seconds","bad":true},{"v":1048576,"f":"bytes"`; err != nil || strings.Count(string(out), want) != 1 {
+				t.Errorf("hosts: %s: %v; want %s once", out, err, want)
+			}
+		}
 	}
 	if got := strings.Join(titles, ", "); got != "Statements, Pools, Write lanes, Cache, Hosts, Pins by cause, Since the start" {
 		t.Errorf("tables: %s", got)
@@ -218,5 +228,17 @@ func TestTablesSayWhatTheBatcherDecided(t *testing.T) {
 	}
 	if !found {
 		t.Errorf("totals: %+v", v.totals().Rows)
+	}
+}
+
+func nanoseconds(d time.Duration) *int64 { n := d.Nanoseconds(); return &n }
+
+// A chart of lag is there where there may be standbys.
+func TestChartOfReplicas(t *testing.T) {
+	for several, want := range map[bool]string{true: "Replicas", false: "Why groups went"} {
+		p := page(several)
+		if got := p.Charts[len(p.Charts)-1].Title; got != want {
+			t.Errorf("several hosts %v: the last chart is %q, want %q", several, got, want)
+		}
 	}
 }

@@ -147,7 +147,11 @@ type Host struct {
 	Role    string `json:"role"`
 	Term    uint64 `json:"term,omitempty"` // PostgreSQL's timeline
 	Current bool   `json:"current"`        // new connections go there
-	Error   string `json:"error,omitempty"`
+	// Of a standby, where it is known: how long it has lacked what the primary has, and
+	// how much, in bytes of PostgreSQL's log, in transactions of MySQL and MariaDB.
+	LagNs  *int64 `json:"lag_ns,omitempty"`
+	Behind uint64 `json:"behind,omitempty"`
+	Error  string `json:"error,omitempty"`
 }
 
 // Statement is one statement shape.

@@ -19,6 +19,8 @@ const (
 	// rateStates is over how many states the rate of a statement is taken: long
 	// enough to be read, short enough to follow.
 	rateStates = 4
+	// lagging is the lag from which a standby is red.
+	lagging = 30 * time.Second
 	// stale is the age from which a state says nothing of the present rate.
 	stale = 10 * time.Second
 )
@@ -201,7 +203,11 @@ func controller(l *Lane) string {
 }
 
 func (v view) hosts() live.Table {
-	t := live.Table{Title: "Hosts", Wide: true, Columns: v.columns(":Host", ":Address", ":Role", ":New connections", "timeline", ":Error")}
+	t := live.Table{Title: "Hosts", Wide: true, Columns: v.columns(":Host", ":Address", ":Role", ":New connections", "timeline", "lag", "behind", ":Error")}
+	n := len(t.Columns)
+	t.Columns[n-3].Help = "since when a standby has lacked something that the primary has"
+	t.Columns[n-2].Help = "bytes of PostgreSQL's log, transactions of MySQL and MariaDB"
+
 	for _, h := range v.state.Hosts {
 		current := ""
 		if h.Current {
@@ -211,7 +217,14 @@ func (v view) hosts() live.Table {
 		if h.Term > 0 {
 			timeline = live.Number(h.Term)
 		}
-		t.Rows = append(t.Rows, v.row(h.Engine, live.Text(h.Host), live.Text(h.Address), live.Text(h.Role), live.Text(current), timeline, live.Text(h.Error).Alarm(h.Error != "")))
+		lag, behind := live.Text(""), live.Text("")
+		if h.LagNs != nil {
+			lag = live.Cell{Value: time.Duration(*h.LagNs).Seconds(), Format: live.Seconds}.Alarm(*h.LagNs > int64(lagging))
+			if behind = live.Number(h.Behind); h.Engine == "postgresql" {
+				behind = live.Size(h.Behind)
+			}
+		}
+		t.Rows = append(t.Rows, v.row(h.Engine, live.Text(h.Host), live.Text(h.Address), live.Text(h.Role), live.Text(current), timeline, lag, behind, live.Text(h.Error).Alarm(h.Error != "")))
 	}
 	return t
 }

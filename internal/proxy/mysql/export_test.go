@@ -2,6 +2,9 @@ package mysql
 
 import "context"
 
+// Transactions counts those of a set of GTIDs.
+var Transactions = transactions
+
 // TextBytes is the length of all texts that are kept for prepared statements.
 func (s *Server) TextBytes(ctx context.Context) (n int) {
 	for _, l := range s.Loops {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net"
+	"strconv"
+	"strings"
 
 	"github.com/weirdb/weir/internal/proxy/upstream"
 	"github.com/weirdb/weir/internal/wire/mywire"
@@ -74,9 +76,13 @@ func (p *pool) Moved(now upstream.Endpoint) {
 	p.Leave(now)
 }
 
-// roleSQL asks whether the server takes writes. Where there is a super_read_only, it
-// implies this.
-const roleSQL = "SELECT @@GLOBAL.read_only"
+// What asks whether the server takes writes, and which transactions it has, where these
+// have numbers. Where there is a super_read_only, it implies read_only.
+const (
+	roleSQL          = "SELECT @@GLOBAL.read_only, ''"
+	roleOfMySQLSQL   = "SELECT @@GLOBAL.read_only, @@GLOBAL.gtid_executed"
+	roleOfMariaDBSQL = "SELECT @@GLOBAL.read_only, @@GLOBAL.gtid_current_pos"
+)
 
 // probe asks a host what it is, as the DSN's user.
 func (h *hosts) probe(ctx context.Context, e upstream.Endpoint) (upstream.Report, error) {
@@ -104,8 +110,15 @@ func (h *hosts) probe(ctx context.Context, e upstream.Endpoint) (upstream.Report
 
 // askRole asks on a connection, which it uses up or keeps.
 func (h *hosts) askRole(ctx context.Context, e upstream.Endpoint, conn *mywire.Server) (upstream.Report, error) {
-	rows, err := conn.Query(ctx, roleSQL)
-	if err == nil && (len(rows) != 1 || len(rows[0]) != 1) {
+	ask := roleOfMySQLSQL
+	if conn.IsMariaDB() {
+		ask = roleOfMariaDBSQL
+	}
+	rows, err := conn.Query(ctx, ask)
+	if mywire.CodeOf(err) == mywire.ErrUnknownVariable { // of a relative of theirs
+		rows, err = conn.Query(ctx, roleSQL)
+	}
+	if err == nil && (len(rows) != 1 || len(rows[0]) != 2) {
 		err = errors.New("no answer to the question for its role")
 	}
 	if err != nil {
@@ -115,12 +128,38 @@ func (h *hosts) askRole(ctx context.Context, e upstream.Endpoint, conn *mywire.S
 		}
 		return upstream.Report{}, err
 	}
-	r := upstream.Report{Role: upstream.RoleStandby}
+	r := upstream.Report{Role: upstream.RoleStandby, Position: transactions(rows[0][1].String)}
 	if rows[0][0].String == "0" {
 		r.Role, r.Follows = upstream.RolePrimary, follows(ctx, conn)
 	}
 	h.srv.roles.Put(e, conn)
 	return r, nil
+}
+
+// transactions counts those of a set of GTIDs: MariaDB's "0-1-77,1-2-5" is the last one
+// of each domain, MySQL's "uuid:1-77:99,uuid:tag:1-5" has the intervals of each server.
+// 0 of what is not understood.
+func transactions(set string) (n uint64) {
+	for _, of := range strings.Split(set, ",") {
+		domain := strings.Split(strings.TrimSpace(of), ":")
+		if len(domain) == 1 {
+			last, _ := strconv.ParseUint(domain[0][strings.LastIndexByte(domain[0], '-')+1:], 10, 64)
+			n += last
+			continue
+		}
+		for _, interval := range domain[1:] {
+			from, to, is := strings.Cut(interval, "-")
+			if !is {
+				to = from
+			}
+			first, err := strconv.ParseUint(from, 10, 64)
+			last, err2 := strconv.ParseUint(to, 10, 64)
+			if err == nil && err2 == nil && last >= first { // else a tag
+				n += last - first + 1
+			}
+		}
+	}
+	return n
 }
 
 // follows reports whether a server applies another one's writes, as far as the user may

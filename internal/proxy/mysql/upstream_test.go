@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/proxy/mysql"
+	"github.com/weirdb/weir/internal/proxy/sight"
 	"github.com/weirdb/weir/internal/proxy/upstream"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
@@ -129,7 +130,8 @@ func TestReplicaThatTakesWritesIsNotThePrimary(t *testing.T) {
 		}
 		c.Target = upstream.TargetReadWrite
 	})
-	w.dial(nil).must("INSERT INTO t VALUES (1)")
+	client := w.dial(nil)
+	client.must("INSERT INTO t VALUES (1)")
 	if got := count(primary); got != "1" {
 		t.Errorf("the primary has %s rows of one: it went to the replica", got)
 	}
@@ -138,6 +140,37 @@ func TestReplicaThatTakesWritesIsNotThePrimary(t *testing.T) {
 		defer mu.Unlock()
 		return strings.Contains(log.String(), upstream.ErrTwoPrimaries.Error())
 	})
+
+	// How far it is behind is seen once it is read-only.
+	sqlOn(t, replica, "SET GLOBAL read_only = 1", "STOP SLAVE SQL_THREAD")
+	client.must("INSERT INTO t VALUES (2)")
+	client.must("INSERT INTO t VALUES (3)")
+	lag := func() (h sight.HostStatus) {
+		for _, h = range w.snapshot().Hosts {
+			if h.Address == replica.Addr() {
+				break
+			}
+		}
+		return h
+	}
+	eventually(t, "the replica is behind", func() bool { h := lag(); return h.LagKnown && h.Behind == 2 && h.Lag > 0 })
+	sqlOn(t, replica, "START SLAVE SQL_THREAD")
+	eventually(t, "the replica has caught up", func() bool { h := lag(); return h.LagKnown && h.Behind == 0 && h.Lag == 0 })
+}
+
+func TestTransactionsOfGTIDs(t *testing.T) {
+	t.Parallel()
+	for set, want := range map[string]uint64{
+		"": 0, "0-1-77": 77, "0-1-77,1-2-5": 82,
+		"3E11FA47-71CA-11E1-9E33-C80AA9429562:1-77":                                                  77,
+		"3E11FA47-71CA-11E1-9E33-C80AA9429562:1-3:11:47-49,\n2174B383-5441-11E8-B90A-C80AA9429562:1": 8,
+		"3E11FA47-71CA-11E1-9E33-C80AA9429562:1-3:aix-tag_1:1-5":                                     8,
+		"what it is": 0, "9-9": 9, "u:5-3": 0,
+	} {
+		if got := mysql.Transactions(set); got != want {
+			t.Errorf("%q: %d, want %d", set, got, want)
+		}
+	}
 }
 
 type writer func(p []byte) (int, error)

@@ -133,10 +133,11 @@ func (p *pool) Moved(now upstream.Endpoint) {
 	}
 }
 
-// roleSQL asks whether the server takes writes, and for the timeline of one that does,
-// which each promotion raises.
+// roleSQL asks whether the server takes writes, for the timeline of one that does,
+// which each promotion raises, and how far its log goes: as it is written, or applied.
 const roleSQL = `SELECT pg_catalog.pg_is_in_recovery() OR pg_catalog.current_setting('default_transaction_read_only') = 'on',
- CASE WHEN NOT pg_catalog.pg_is_in_recovery() THEN pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8) END`
+ CASE WHEN NOT pg_catalog.pg_is_in_recovery() THEN pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8) END,
+ pg_catalog.pg_wal_lsn_diff(CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn() ELSE pg_catalog.pg_current_wal_lsn() END, '0/0')`
 
 // probe asks a host what it is, as the DSN's user.
 func (h *hosts) probe(ctx context.Context, e upstream.Endpoint) (upstream.Report, error) {
@@ -165,7 +166,7 @@ func (h *hosts) probe(ctx context.Context, e upstream.Endpoint) (upstream.Report
 // askRole asks on a connection, which it uses up or keeps.
 func (h *hosts) askRole(ctx context.Context, e upstream.Endpoint, be *pgwire.Backend) (upstream.Report, error) {
 	row, err := queryOne(ctx, be.Conn, roleSQL)
-	if err == nil && len(row) != 2 {
+	if err == nil && len(row) != 3 {
 		err = errors.New("no answer to the question for its role")
 	}
 	if err != nil {
@@ -177,6 +178,7 @@ func (h *hosts) askRole(ctx context.Context, e upstream.Endpoint, be *pgwire.Bac
 	}
 	h.srv.roles.Put(e, be)
 	r := upstream.Report{Role: upstream.RoleStandby}
+	r.Position, _ = strconv.ParseUint(string(row[2]), 10, 64) // NULL: it has applied nothing yet
 	if string(row[0]) == "f" {
 		r.Role = upstream.RolePrimary
 		// The timeline is a hexadecimal number; without it two primaries are in doubt.

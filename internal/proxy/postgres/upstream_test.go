@@ -16,6 +16,7 @@ import (
 
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/proxy/postgres"
+	"github.com/weirdb/weir/internal/proxy/sight"
 	"github.com/weirdb/weir/internal/proxy/upstream"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
@@ -44,6 +45,40 @@ func cluster(t *testing.T, target upstream.Target) (primary, standby *lab.Postgr
 		c.Target, c.FailoverTimeout = target, patience
 	})
 	return primary, standby, w
+}
+
+// A standby that stops to apply what it receives is seen to be behind, until it goes on.
+func TestLagOfAStandbyIsSeen(t *testing.T) {
+	t.Parallel()
+	primary, standby, w := cluster(t, upstream.TargetReadWrite)
+	lag := func() (h sight.HostStatus) {
+		for _, h = range w.snapshot().Hosts {
+			if h.Address == standby.Addr() {
+				break
+			}
+		}
+		return h
+	}
+	eventually(t, "the standby is not behind", func() bool { h := lag(); return h.LagKnown && h.Behind == 0 && h.Lag == 0 })
+	sqlOn(t, standby.DSN("postgres"), "SELECT pg_wal_replay_pause()")
+	sqlOn(t, primary.DSN("postgres"), "INSERT INTO t VALUES (1)")
+	eventually(t, "the standby is behind", func() bool { h := lag(); return h.LagKnown && h.Behind > 0 && h.Lag > 0 })
+	page := connect(t, "postgres://postgres@"+w.Addr().String()+"/weir?sslmode=disable&default_query_exec_mode=simple_protocol")
+	rows, err := page.Query(t.Context(), "SHOW HOSTS")
+	if err != nil {
+		t.Fatal(err)
+	}
+	hosts, err := pgx.CollectRows(rows, pgx.RowToMap)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range hosts {
+		if known := h["behind"] != nil && h["lag_ms"] != nil; known != (h["role"] == "standby") {
+			t.Errorf("SHOW HOSTS: %v", h)
+		}
+	}
+	sqlOn(t, standby.DSN("postgres"), "SELECT pg_wal_replay_resume()")
+	eventually(t, "the standby has caught up", func() bool { h := lag(); return h.LagKnown && h.Behind == 0 && h.Lag == 0 })
 }
 
 // The primary dies and the standby is promoted: writes wait and go on there, and what

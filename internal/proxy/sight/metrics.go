@@ -29,7 +29,7 @@ type collector struct {
 	shapeRuns, shapeErrors, shapeCost                                                                       *prometheus.Desc
 	shapeRows, shapeSeconds, shapeWait                                                                      *prometheus.Desc
 	paused, disabled, limited                                                                               *prometheus.Desc
-	hostUp, hostCurrent                                                                                     *prometheus.Desc
+	hostUp, hostCurrent, hostLag                                                                            *prometheus.Desc
 	slow, spans, forwards                                                                                   *prometheus.Desc
 	cacheHits, cacheStale, cacheMisses, cacheShared, cacheSkipped, cacheEntries, cacheBytes, cacheEvictions *prometheus.Desc
 
@@ -87,6 +87,7 @@ func Collector(sources ...Source) prometheus.Collector {
 		paused:         d("database_paused", "1 if the console has paused the database.", "database"),
 		disabled:       d("database_disabled", "1 if the console has it refuse logins.", "database"),
 		hostUp:         d("host_up", "1 if the host answered when it was last asked, by the role that it has.", "host", "address", "role"),
+		hostLag:        d("host_lag_seconds", "How far a standby is behind the primary among the hosts.", "host", "address"),
 		hostCurrent:    d("host_current", "1 if new connections go to the host.", "host", "address"),
 		loopBusy:       d("loop_busy_seconds_total", "Time in which an event loop did not sleep."),
 		loopTurns:      d("loop_turns_total", "Turns of the event loops."),
@@ -160,6 +161,9 @@ func (c *collector) collect(ch chan<- prometheus.Metric, snap *Snapshot) {
 	}
 	for _, h := range snap.Hosts {
 		gauge(c.hostUp, float64(bit(h.Err == "")), h.Host, h.Address, h.Role)
+		if h.LagKnown {
+			gauge(c.hostLag, h.Lag.Seconds(), h.Host, h.Address)
+		}
 		gauge(c.hostCurrent, float64(bit(h.Current)), h.Host, h.Address)
 	}
 	for i := range snap.Pools {

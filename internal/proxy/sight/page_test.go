@@ -18,7 +18,7 @@ func TestMetricsPage(t *testing.T) {
 	s := Snapshot{
 		Engine:     "postgresql",
 		Checks:     []CheckStatus{{Method: "scram-sha-256", Way: "pooled", Count: 1}},
-		Hosts:      []HostStatus{{Host: "h", Address: "a", Role: "primary"}},
+		Hosts:      []HostStatus{{Host: "h", Address: "a", Role: "standby", LagKnown: true}},
 		Databases:  []DatabaseStatus{{Name: "d"}},
 		Lanes:      []LaneStatus{{Database: "d", User: "u", Kind: "rows", Text: "INSERT"}},
 		Shapes:     []ShapeStatus{{Verb: "SELECT", Text: "SELECT", Runs: 1, Cost: time.Millisecond}},

@@ -115,6 +115,9 @@ type HostStatus struct {
 	Term          uint64 // PostgreSQL's timeline; 0 if not known
 	Leader        bool   // Patroni names it
 	Current       bool   // new connections go there
+	LagKnown      bool   // of a standby, beside a primary
+	Lag           time.Duration
+	Behind        uint64 // bytes of PostgreSQL's log, transactions of MySQL and MariaDB
 	Err           string // why the last question was not answered
 }
 

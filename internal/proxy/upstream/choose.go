@@ -87,6 +87,10 @@ type Report struct {
 	// Follows: it takes writes, and those of another host as well, as a replica of
 	// MySQL's does that nobody has made read-only.
 	Follows bool
+	// Position is how far its data go, as a number that grows with each change: of a
+	// primary what it has written, of a standby what it has applied. In bytes of the
+	// log of PostgreSQL, in transactions of MySQL and MariaDB. 0: unknown.
+	Position uint64
 }
 
 // A Status is what is known of one endpoint.
@@ -97,6 +101,8 @@ type Status struct {
 	Err error
 	// Leader: Patroni names it as the leader.
 	Leader bool
+	// Lag is of a standby.
+	Lag Lag
 
 	late bool // the last probe took too long, and the one before is believed
 }

@@ -66,6 +66,7 @@ type Monitor struct {
 	probes    sync.WaitGroup
 	doubt     string // the last one logged; only Run's goroutine
 	alone     bool   // Patroni did not answer last time; only Run's goroutine
+	trail     trail  // only Run's goroutine
 }
 
 // New returns a monitor; Run has it look. Where there is one host, with an address
@@ -279,6 +280,7 @@ func (m *Monitor) look(ctx context.Context, asked bool) {
 	m.mu.Lock()
 	old, before := m.now, m.err
 	next, doubt, err := choose(m.cfg.Target, found, old, patroni)
+	m.trail.measure(time.Now(), found, next)
 	m.hosts, m.now, m.err = found, next, err
 	if next != old {
 		m.left.end()

@@ -21,6 +21,7 @@ type fleet struct {
 	mu    sync.Mutex
 	roles map[string]Role // by address; none: connection refused
 	terms map[string]uint64
+	data  map[string]uint64
 	hung  map[string]bool
 	names map[string][]string
 	moves []string
@@ -40,6 +41,12 @@ func (f *fleet) promote(address string, term uint64) {
 	f.mu.Unlock()
 }
 
+func (f *fleet) reach(address string, position uint64) {
+	f.mu.Lock()
+	f.data[address] = position
+	f.mu.Unlock()
+}
+
 func (f *fleet) remove(address string) { f.mu.Lock(); delete(f.roles, address); f.mu.Unlock() }
 func (f *fleet) name(name string, addresses ...string) {
 	f.mu.Lock()
@@ -52,7 +59,7 @@ func (f *fleet) moved() []string { f.mu.Lock(); defer f.mu.Unlock(); return slic
 func (f *fleet) probe(ctx context.Context, e Endpoint) (Report, error) {
 	f.mu.Lock()
 	r, up := f.roles[e.Address]
-	term := f.terms[e.Address]
+	term, position := f.terms[e.Address], f.data[e.Address]
 	hung := f.hung[e.Address]
 	f.mu.Unlock()
 	if hung {
@@ -62,7 +69,7 @@ func (f *fleet) probe(ctx context.Context, e Endpoint) (Report, error) {
 	if !up {
 		return Report{}, errors.New("connection refused")
 	}
-	return Report{Role: r, Term: term}, nil
+	return Report{Role: r, Term: term, Position: position}, nil
 }
 
 func (f *fleet) lookup(_ context.Context, name string) ([]string, error) {
@@ -77,7 +84,7 @@ func (f *fleet) lookup(_ context.Context, name string) ([]string, error) {
 // watch runs a monitor over a fleet within a bubble of synctest.
 func watch(t *testing.T, cfg Config) (*Monitor, *fleet) {
 	t.Helper()
-	f := &fleet{roles: map[string]Role{}, terms: map[string]uint64{}, hung: map[string]bool{}, names: map[string][]string{}}
+	f := &fleet{roles: map[string]Role{}, terms: map[string]uint64{}, data: map[string]uint64{}, hung: map[string]bool{}, names: map[string][]string{}}
 	cfg.Probe, cfg.Lookup, cfg.Log = f.probe, f.lookup, slog.New(slog.DiscardHandler)
 	cfg.OnChange = func(old, now Endpoint) {
 		f.mu.Lock()

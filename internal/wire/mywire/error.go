@@ -31,6 +31,7 @@ const (
 	ErrNetReadInterrupted    = 1159
 	ErrNetWrite              = 1160
 	ErrNetWriteInterrupted   = 1161
+	ErrUnknownVariable       = 1193 // ER_UNKNOWN_SYSTEM_VARIABLE
 	ErrUserLimit             = 1203 // ER_TOO_MANY_USER_CONNECTIONS
 	ErrLockWaitTimeout       = 1205
 	ErrDeadlock              = 1213
