@@ -20,12 +20,7 @@ import (
 
 // withoutJSON are the verbs that have no --json, and why: a new verb says which it is.
 var withoutJSON = map[string]string{
-	"weir bench report":    "prints a report, with --output json",
-	"weir profile":         "prints a report, with --output json",
-	"weir profile diff":    "prints a report, with --output json",
-	"weir report":          "prints a report, with --output json",
 	"weir backup schedule": "prints files for systemd and cron",
-	"weir backup wal":      "runs until stopped; --metrics-file has its state",
 	"weir demo":            "is for people",
 	"weir kv serve":        "runs until stopped; /status.json has its state",
 	"weir outbox relay":    "runs until stopped; /status.json has its state",
@@ -69,7 +64,7 @@ func TestJSONReferenceIsCurrent(t *testing.T) {
 		fmt.Fprintf(&page, "\n## %s\n\n`--json`: %s.\n", strings.Join(names, ", "), verbs[of][0].Flags().Lookup("json").Usage)
 		doc.describe(&page, of)
 	}
-	page.WriteString("\n## A report\n\nWhat `weir report -o json`, `weir profile -o json`, `weir profile diff -o json` and `weir bench report -f json` print, and verbs of `weir bench` with `--json`.\n")
+	page.WriteString("\n## A report\n\nWhat `weir report`, `weir profile`, `weir profile diff`, `weir bench report` and the other verbs of `weir bench` print with `--json`.\n")
 	doc.fields(&page, reflect.TypeFor[report.Doc]())
 	text, err := json.MarshalIndent(map[string]any{
 		"$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -87,7 +82,7 @@ const jsonHead = `# What ` + "`--json`" + ` prints
 
 Written by ` + "`go test ./cmd/weir -run TestJSONReferenceIsCurrent -update`" + ` from the types that verbs print. Within a major version fields are only added; pass over those that you do not know. A field marked "optional" is left out when it is empty. ` + "`[]`" + ` is a list, ` + "`{}`" + ` an object with names that are not fixed. The same for programs, as JSON Schema: [json.schema.json](json.schema.json), an entry of ` + "`$defs`" + ` for each verb.
 
-Results go to standard output, progress and errors to standard error. Exit codes are those of the [reference](index.md#exit-codes). What ` + "`weir profile --json FILE`" + ` writes is a result as in [schema.md](../schema.md).
+Results go to standard output, progress and errors to standard error. Exit codes are those of the [reference](index.md#exit-codes). What ` + "`weir profile`" + ` and ` + "`weir bench`" + ` write into ` + "`--out`" + ` are results as in [schema.md](../schema.md).
 `
 
 // leaves lists the verbs that do something, in order.

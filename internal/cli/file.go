@@ -48,13 +48,17 @@ func readFile[C any](path string, text []byte, options []Option[C]) (map[string]
 
 // readSetting records the value of one option.
 func readSetting[C any](f *File, key, value *yaml.Node, options []Option[C], found map[string]setting[C]) {
-	i := slices.IndexFunc(options, func(o Option[C]) bool { return o.Key() == key.Value })
+	i := slices.IndexFunc(options, func(o Option[C]) bool { return o.called(key.Value) })
 	if i < 0 {
 		names := make([]string, len(options))
 		for i := range options {
 			names[i] = options[i].Key()
 		}
 		f.Fail(key, "unknown key %q%s", key.Value, Suggest(key.Value, names))
+		return
+	}
+	if found[options[i].Key()].Source != "" {
+		f.Fail(key, "%s is already set, by its other name", key.Value)
 		return
 	}
 	s := setting[C]{Given: Given{Source: fmt.Sprintf("%s:%d: %s", f.name, key.Line, key.Value)}}
@@ -72,7 +76,7 @@ func readSetting[C any](f *File, key, value *yaml.Node, options []Option[C], fou
 		f.Fail(key, "%s: want a single value", key.Value)
 		return
 	}
-	found[key.Value] = s
+	found[options[i].Key()] = s
 }
 
 // Fail notes a mistake in the line of n.

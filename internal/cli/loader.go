@@ -86,6 +86,12 @@ func (l *Loader[C]) find(o *Option[C], inFile map[string]setting[C]) (setting[C]
 	if v := l.getenv(l.variable(o)); v != "" && o.of(l.Verb) {
 		return setting[C]{Given: Given{v, l.variable(o)}}, true
 	}
+	if o.Was != "" && o.of(l.Verb) {
+		name := l.Prefix + strings.ToUpper(strings.ReplaceAll(o.Was, "-", "_"))
+		if v := l.getenv(name); v != "" {
+			return setting[C]{Given: Given{v, name}}, true
+		}
+	}
 	if s, ok := inFile[o.Key()]; ok {
 		return s, true
 	}

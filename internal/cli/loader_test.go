@@ -43,7 +43,7 @@ func pondLoader(verb string, env map[string]string) *Loader[pond] {
 				},
 			},
 			{Group: "Water", Name: "frozen", Help: "it is winter", Set: Switch(func(c *pond) *bool { return &c.Frozen })},
-			{Group: "Water", Name: "drained", Arg: "DURATION", Default: "never", Verbs: []string{"drain"}, Help: "for how long", Set: Span("never", func(c *pond) *time.Duration { return &c.Drained })},
+			{Group: "Water", Name: "drained", Was: "dry-for", Arg: "DURATION", Default: "none", Verbs: []string{"drain"}, Help: "for how long", Set: Span(None, func(c *pond) *time.Duration { return &c.Drained })},
 			{Group: GroupOperation, Name: "key", Arg: ArgFile, Secret: true, Help: "of the gate", Set: OneOf(func(c *pond, v string) { c.Key = v }, "brass", "iron")},
 			{Name: "tide", Hidden: true, Arg: "N", Help: "for measurements", Set: func(*pond, string) error { return nil }},
 		},
@@ -53,6 +53,10 @@ func pondLoader(verb string, env map[string]string) *Loader[pond] {
 func TestLoaderTakesTheFirstOfFlagEnvironmentFileAndDefault(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pond.yaml")
 	if err := os.WriteFile(file, []byte("max_depth: 5\nfish: [carp, tench]\ndrained: 2d\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	former := filepath.Join(t.TempDir(), "former.yaml")
+	if err := os.WriteFile(former, []byte("dry_for: 3d\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct {
@@ -69,6 +73,8 @@ func TestLoaderTakesTheFirstOfFlagEnvironmentFileAndDefault(t *testing.T) {
 		{"file by variable", "", nil, map[string]string{"POND_CONFIG": file}, "", pond{5, []string{"carp", "tench"}, false, 48 * time.Hour, ""}, Given{"5", "pond.yaml:1: max_depth"}},
 		{"variable", "", nil, map[string]string{"POND_MAX_DEPTH": "6", "POND_FISH": "eel"}, file, pond{6, []string{"eel"}, false, 48 * time.Hour, ""}, Given{"6", "POND_MAX_DEPTH"}},
 		{"flag", "", map[string]string{"max-depth": "7", "frozen": "true"}, map[string]string{"POND_MAX_DEPTH": "6"}, file, pond{7, []string{"carp", "tench"}, true, 48 * time.Hour, ""}, Given{"7", "--max-depth"}},
+		{"a former name in the file", "", nil, nil, former, pond{Depth: 3, Drained: 72 * time.Hour}, Given{"3", "default of --max-depth"}},
+		{"a variable of a former name", "drain", nil, map[string]string{"POND_DRY_FOR": "1h"}, "", pond{Depth: 3, Drained: time.Hour}, Given{"3", "default of --max-depth"}},
 		{"a variable of another verb", "fill", nil, map[string]string{"POND_DRAINED": "1h"}, "", pond{Depth: 3}, Given{"3", "default of --max-depth"}},
 		{"a variable of this verb", "drain", nil, map[string]string{"POND_DRAINED": "1h"}, "", pond{Depth: 3, Drained: time.Hour}, Given{"3", "default of --max-depth"}},
 	} {
@@ -99,7 +105,8 @@ func TestLoaderSaysWhatIsWrongAndWhere(t *testing.T) {
 		"frozen:":                            "pond.yaml:1: frozen has no value",
 		"fish: [[carp]]":                     "pond.yaml:1: fish: want names",
 		"fish: carp\nfish: eel":              "pond.yaml:2: fish is already set in line 1",
-		"drained: 0.5d":                      `pond.yaml:1: drained "0.5d": want a duration above zero such as 250ms, 30s, 12h or 7d, or never`,
+		"drained: 1d\ndry_for: 2d":           "pond.yaml:2: dry_for is already set, by its other name",
+		"drained: 0.5d":                      `pond.yaml:1: drained "0.5d": want a duration above zero such as 250ms, 30s, 12h or 7d, or none`,
 		"key: silver":                        "pond.yaml:1: key: want brass or iron",
 		"- fish":                             "pond.yaml:1: want lines of the form key: value",
 		"fish: carp\n---\nfish: eel":         "pond.yaml:2: a second document; want one",

@@ -21,6 +21,7 @@ import (
 type Option[C any] struct {
 	Group   string
 	Name    string // of the flag
+	Was     string // a former name, which goes on working
 	Arg     string // stands for the value in the help; "" is a switch
 	Default string // shown in the help; read by Set like any other value
 	Help    string
@@ -44,6 +45,11 @@ type Option[C any] struct {
 
 // Key is the option's name in a file.
 func (o *Option[C]) Key() string { return strings.ReplaceAll(o.Name, "-", "_") }
+
+// called reports whether a key in a file is the option's, by its name or a former one.
+func (o *Option[C]) called(key string) bool {
+	return key == o.Key() || o.Was != "" && key == strings.ReplaceAll(o.Was, "-", "_")
+}
 
 func (o *Option[C]) of(verb string) bool { return o.Verbs == nil || slices.Contains(o.Verbs, verb) }
 
@@ -110,11 +116,11 @@ func Switch[C any](field func(*C) *bool) func(*C, string) error {
 	}
 }
 
-// Span takes a duration above zero, also in days and weeks, or, where zero has a
-// word, that word.
+// Span takes a duration above zero, also in days and weeks, or, where zero is None and
+// not "", that word.
 func Span[C any](zero string, field func(*C) *time.Duration) func(*C, string) error {
 	return func(c *C, v string) error {
-		if zero != "" && (v == zero || v == "0") {
+		if zero != "" && IsNone(v) {
 			*field(c) = 0
 			return nil
 		}

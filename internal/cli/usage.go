@@ -39,6 +39,9 @@ func (l *Loader[C]) AddFlags(cmd *cobra.Command) {
 		if o.Arg == "" {
 			flag.NoOptDefVal = "true"
 		}
+		if o.Was != "" {
+			Renamed(cmd, o.Was, o.Name)
+		}
 		if o.Arg == ArgFile {
 			_ = cmd.MarkFlagFilename(o.Name) // for completion; the flag exists
 		} else if words := o.completions(); words != nil {

@@ -78,9 +78,9 @@ binlog_expire_logs_seconds. Log that the server removed before it was archived i
 gap, and an error: begin another log by --log NAME, and take a backup. Archived logs
 are not encrypted.
 
-Exit codes: 0 interrupted, or at the end with --until-end, 1 failed, 2 usage.`,
+Exit codes: 0 interrupted, or at the end with --until-now, 1 failed, 2 usage.`,
 		Example: `  weir backup binlog mysql://replicator@db/ --to /backups --metrics-file /var/lib/node_exporter/weir_binlog.prom
-  weir backup binlog mysql://replicator@db/ --to /backups --until-end
+  weir backup binlog mysql://replicator@db/ --to /backups --until-now
   weir backup binlog mysql://replicator@db/ --to /backups --log after-gap --start binlog.000042:4`,
 		Args: cobra.ExactArgs(1),
 		PreRunE: func(_ *cobra.Command, args []string) error {
@@ -96,10 +96,11 @@ Exit codes: 0 interrupted, or at the end with --until-end, 1 failed, 2 usage.`,
 	f.StringVar(&v.log, "log", "", "name of the log in that place (default made of the server's id)")
 	f.StringVar(&v.start, "start", "", "FILE:POS to begin at when nothing is archived yet (default the oldest log that the server has)")
 	f.DurationVar(&o.Every, "flush-interval", 5*time.Second, "longest time from a transaction's commit until it is archived")
-	f.BoolVar(&o.UntilEnd, "until-end", false, "end when all log that the server has now is archived")
+	f.BoolVar(&o.UntilEnd, "until-now", false, "end when all log that the server has now is archived")
 	f.StringVar(&v.metricsFile, "metrics-file", "", "file for node_exporter's textfile collector, written atomically")
 	v.json.Flag(cmd.Flags(), "print the outcome as JSON")
 	f.BoolVarP(&v.quiet, "quiet", "q", false, "print errors only")
+	cli.Renamed(cmd, "until-end", "until-now")
 	for i, name := range encryptFlags {
 		f.StringVar(&v.encrypt[i], name, "", "")
 		f.Lookup(name).Hidden = true // it is there to be refused by name

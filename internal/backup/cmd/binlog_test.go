@@ -138,7 +138,7 @@ func TestBinlogIsArchivedAndReplayed(t *testing.T) {
 	want3, moment3 := s.print(), s.tick()
 	s.sql("shop", "BEGIN; DELETE FROM orders WHERE id < 500; UPDATE orders SET note = 'neu'; COMMIT")
 	metrics := filepath.Join(t.TempDir(), "binlog.prom")
-	b := clitest.Decode[binlogOutcome](t, program.Must(t, "backup", "binlog", s.m.DSN(""), "--to", repo, "--until-end", "--json", "-q", "--metrics-file", metrics))
+	b := clitest.Decode[binlogOutcome](t, program.Must(t, "backup", "binlog", s.m.DSN(""), "--to", repo, "--until-now", "--json", "-q", "--metrics-file", metrics))
 	if now, _ := s.position(); b.Position != now || b.Segments == 0 || b.Log == "" {
 		t.Errorf("outcome %+v, and the server is at %s", b, now)
 	}
@@ -250,7 +250,7 @@ func TestPruneKeepsTheBinlogOfBackups(t *testing.T) {
 	s.stock()
 	repo := filepath.Join(t.TempDir(), "repo")
 	// One segment a run, however long it takes.
-	follow := []string{"backup", "binlog", s.m.DSN(""), "--to", repo, "--until-end", "--flush-interval", "1h"}
+	follow := []string{"backup", "binlog", s.m.DSN(""), "--to", repo, "--until-now", "--flush-interval", "1h"}
 	log := clitest.Decode[binlogOutcome](t, program.Must(t, append(follow, "--json")...)).Log
 	step := func(id int) {
 		program.Must(t, "backup", s.m.DSN("shop"), "--to", repo, "--id", fmt.Sprintf("b%d", id), "-q")
@@ -281,7 +281,7 @@ func TestBinlogGapIsAnError(t *testing.T) {
 	s.stock()
 	repo := filepath.Join(t.TempDir(), "repo")
 	follow := []string{"backup", "binlog", s.m.DSN(""), "--to", repo}
-	program.Must(t, append(follow, "--until-end")...)
+	program.Must(t, append(follow, "--until-now")...)
 	s.sql("shop", "INSERT INTO orders VALUES (0, ''); FLUSH BINARY LOGS; FLUSH BINARY LOGS")
 	now := strings.Fields(s.sql("", "SHOW MASTER STATUS"))[0]
 	// A log goes when the engine has written all of it down.
@@ -291,7 +291,7 @@ func TestBinlogGapIsAnError(t *testing.T) {
 	program.Refuse(t, cli.ExitFailed, []string{"a gap", "--log NAME"}, follow...)
 	program.Must(t, "backup", s.m.DSN("shop"), "--to", repo, "-q")
 	program.Refuse(t, cli.ExitFailed, []string{"gap"}, "restore", repo, "--to", s.m.DSN(""), "--create", "--clean", "--target-latest")
-	program.Must(t, append(follow, "--until-end", "--log", "later", "--start", now+":4")...)
+	program.Must(t, append(follow, "--until-now", "--log", "later", "--start", now+":4")...)
 	if v := clitest.Decode[verifyReport](t, program.Must(t, "backup", "verify", repo, "--log", "--json")); v.Binlog == nil || v.Binlog.Name != "later" {
 		t.Errorf("verification: %+v", v.Binlog)
 	}

@@ -159,10 +159,10 @@ func (v *scheduleVerb) whole(args []string) ([]string, error) {
 		}
 		out[at] = path
 	}
-	if backup, _, err := scheduled(args); err != nil || backup.Name() != "binlog" || slices.Contains(args, "--until-end") {
+	if backup, _, err := scheduled(args); err != nil || backup.Name() != "binlog" || slices.Contains(args, "--until-now") {
 		return out, err
 	}
-	return append(out, "--until-end"), nil
+	return append(out, "--until-now"), nil
 }
 
 // place is where the backups go.

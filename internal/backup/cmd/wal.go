@@ -13,6 +13,7 @@ import (
 	"github.com/weirdb/weir/internal/backup/archive"
 	"github.com/weirdb/weir/internal/backup/notice"
 	"github.com/weirdb/weir/internal/backup/wal"
+	"github.com/weirdb/weir/internal/cli"
 )
 
 // metricsInterval is how often the metrics of a receiver are written.
@@ -26,6 +27,17 @@ type walVerb struct {
 	metricsFile string
 	dropSlot    bool
 	quiet       bool
+	json        cli.JSON[walOutcome]
+}
+
+// walOutcome is what `weir backup wal --json` prints.
+type walOutcome struct {
+	System     string `json:"system"` // identifier of the cluster
+	Location   string `json:"location"`
+	Position   string `json:"position"` // up to which the log is archived
+	Timeline   uint32 `json:"timeline"`
+	Segments   int64  `json:"segments"` // completed since the start
+	Reconnects int64  `json:"reconnects"`
 }
 
 func newBackupWALCommand() *cobra.Command {
@@ -75,6 +87,7 @@ it.`,
 	f.StringVar(&o.SpoolDir, "spool-dir", "", "directory for the segment that is being received")
 	f.StringVar(&v.metricsFile, "metrics-file", "", "file for node_exporter's textfile collector, written atomically")
 	v.archive.add(f)
+	v.json.Flag(f, "print the outcome as JSON")
 	f.BoolVarP(&v.quiet, "quiet", "q", false, "print errors only")
 	return cmd
 }
@@ -143,8 +156,13 @@ func (v *walVerb) run(ctx context.Context, stdout, stderr io.Writer) (err error)
 	if v.metricsFile != "" {
 		err = errors.Join(err, writeWALMetrics(v.metricsFile, s))
 	}
-	if err != nil || v.quiet {
+	switch {
+	case err != nil:
 		return err
+	case v.json.Given():
+		return v.json.Print(stdout, walOutcome{s.SystemID, placeText(v.to), s.Flushed.String(), s.Timeline, s.Segments, s.Reconnects})
+	case v.quiet:
+		return nil
 	}
 	_, err = fmt.Fprintf(stdout, "log of cluster %s kept up to %s on timeline %d, %d segments completed\n", s.SystemID, s.Flushed, s.Timeline, s.Segments)
 	return err

@@ -26,7 +26,10 @@ func TestBaseBackupAndLogInS3(t *testing.T) {
 	}
 	place := strings.Replace(store.URL(), "?", "/pitr?", 1)
 	metrics := filepath.Join(t.TempDir(), "wal.prom")
-	program.Must(t, "backup", "wal", s.dsn("postgres"), "--to", place, "--until-now")
+	got := clitest.Decode[walOutcome](t, program.Must(t, "backup", "wal", s.dsn("postgres"), "--to", place, "--until-now", "--json"))
+	if got.System == "" || got.Timeline != 1 || !strings.Contains(got.Position, "/") || !strings.HasPrefix(got.Location, "s3://") {
+		t.Errorf("outcome of the log: %+v", got)
+	}
 	out := clitest.Decode[notice.Outcome](t, program.Must(t, "backup", "base", s.dsn("postgres"), "--to", place, "--json"))
 	if !out.OK || out.Label != "base" || out.PlainBytes < 10<<20 {
 		t.Errorf("outcome: %+v", out)

@@ -410,7 +410,7 @@ func newKVRange() *cobra.Command {
 		Short: "List keys in order",
 		Long: `List the keys from FROM (default: the first) on, before TO (default: to the end), a
 line each: key, tab, value. An answer holds 16 MB at most and is the state at one
-moment; --limit 0 asks again until there is no more.`,
+moment; --limit none asks again until there is no more.`,
 		Example: `  weir kv range --prefix user:
   weir kv range a m --limit 100 --json`,
 		Args: cobra.MaximumNArgs(2),
@@ -420,7 +420,7 @@ moment; --limit 0 asks again until there is no more.`,
 				return err
 			}
 			if limit < 0 {
-				return cli.UsageError(fmt.Errorf("--limit %d: want how many keys, or 0 for all", limit))
+				return cli.UsageError(fmt.Errorf("--limit %d: want how many keys, or none for all", limit))
 			}
 			options := append(weakOption(weak), kv.Limit(limit))
 			if reverse {
@@ -452,7 +452,8 @@ moment; --limit 0 asks again until there is no more.`,
 	asJSON.Flag(cmd.Flags(), "print JSON")
 	f := cmd.Flags()
 	f.StringVar(&s.prefix, "prefix", "", "TEXT|the keys that begin with this")
-	f.IntVar(&limit, "limit", 1000, "N|at most this many; 0 for all")
+	f.IntVar(&limit, "limit", 1000, "N|at most this many; none for all")
+	cli.OrNone(f, "limit", "0")
 	f.BoolVar(&reverse, "reverse", false, "from the end")
 	f.BoolVar(&keys, "keys-only", false, "without values")
 	f.BoolVar(&weak, "weak", false, "ask the nearest replica, which may be behind")
@@ -480,7 +481,7 @@ func printItems(cmd *cobra.Command, items []kv.Item, more bool, asJSON *cli.JSON
 		}
 	}
 	if more {
-		_, err := fmt.Fprintf(cmd.ErrOrStderr(), "there are more after %q; --limit 0 lists all\n", items[len(items)-1].Key)
+		_, err := fmt.Fprintf(cmd.ErrOrStderr(), "there are more after %q; --limit none lists all\n", items[len(items)-1].Key)
 		return err
 	}
 	return nil

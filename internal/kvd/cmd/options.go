@@ -171,9 +171,9 @@ func kvProtocolOptions() []cli.Option[kvConfig] {
 			},
 		},
 		{
-			Group: groupProtocol, Name: "snapshot-rate", Arg: "SIZE", Default: "none", Help: "most bytes a second at which a snapshot is sent to another replica",
+			Group: groupProtocol, Name: "snapshot-rate", Arg: "SIZE", Default: cli.None, Help: "most bytes a second at which a snapshot is sent to another replica",
 			Set: func(c *kvConfig, v string) error {
-				if v == "none" {
+				if cli.IsNone(v) {
 					c.replica.SnapshotRate = 0
 					return nil
 				}

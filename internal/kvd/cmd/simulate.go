@@ -63,7 +63,8 @@ command with code 3 and the command line that plays it again. Profiles of faults
 		},
 	}
 	f := cmd.Flags()
-	f.IntVar(&s.campaign.Seeds, "seeds", 1000, "how many seeds to play, 0: until --duration ends")
+	f.IntVar(&s.campaign.Seeds, "seeds", 1000, "how many seeds to play, none: until --duration ends")
+	cli.OrNone(f, "seeds", "0")
 	f.Uint64Var(&s.campaign.From, "from", 1, "first seed")
 	f.Int64Var(&s.seed, "seed", -1, "play this seed only")
 	f.Lookup("seed").DefValue = ""
@@ -84,7 +85,7 @@ func (s *simulation) check() error {
 		return errors.New("--trace needs --seed")
 	}
 	if s.campaign.Seeds == 0 && s.duration == 0 && s.seed < 0 {
-		return errors.New("--seeds 0 needs --duration")
+		return errors.New("--seeds none needs --duration")
 	}
 	for _, n := range s.campaign.Replicas {
 		if n < 1 || n > 9 {

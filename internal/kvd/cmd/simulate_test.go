@@ -46,12 +46,12 @@ func TestSimulateFailsWithTheSeed(t *testing.T) {
 
 func TestSimulateRefusesNonsense(t *testing.T) {
 	for want, s := range map[string]simulation{
-		"--trace needs --seed":         {seed: -1, trace: true},
-		"--seeds 0 needs --duration":   {seed: -1},
-		"--replicas 10":                {seed: 1, campaign: sim.Campaign{Replicas: []int{10}}},
-		`--profile: profile "x"`:       {seed: 1, campaign: sim.Campaign{Profiles: []string{"x"}}},
-		`--preset: preset "y"`:         {seed: 1, campaign: sim.Campaign{Options: sim.Options{Preset: "y"}}},
-		"--seed takes one --replicas ": {seed: 1, campaign: sim.Campaign{Replicas: []int{3, 5}}},
+		"--trace needs --seed":          {seed: -1, trace: true},
+		"--seeds none needs --duration": {seed: -1},
+		"--replicas 10":                 {seed: 1, campaign: sim.Campaign{Replicas: []int{10}}},
+		`--profile: profile "x"`:        {seed: 1, campaign: sim.Campaign{Profiles: []string{"x"}}},
+		`--preset: preset "y"`:          {seed: 1, campaign: sim.Campaign{Options: sim.Options{Preset: "y"}}},
+		"--seed takes one --replicas ":  {seed: 1, campaign: sim.Campaign{Replicas: []int{3, 5}}},
 	} {
 		if err := s.check(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)

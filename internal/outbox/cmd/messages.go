@@ -42,7 +42,8 @@ func (q *messageQuery) add(f *pflag.FlagSet, limit int, states ...outbox.State) 
 	f.StringVar(&q.key, "key", "", "KEY|messages of this key")
 	f.StringVar(&q.since, "since", "", "TIME|created, or of dead letters given up, at or after: 2026-01-31, 2026-01-31T12:00:00Z, or 2h for two hours ago")
 	f.StringVar(&q.before, "before", "", "TIME|created, or of dead letters given up, before this time")
-	f.IntVar(&q.limit, "limit", limit, "N|at most this many messages; 0 for all")
+	f.IntVar(&q.limit, "limit", limit, "N|at most this many messages; none for all")
+	cli.OrNone(f, "limit", "0")
 }
 
 // namesOf lists states as a sentence does: scheduled, pending or dead.

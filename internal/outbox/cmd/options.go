@@ -91,7 +91,7 @@ func outboxOptions() []cli.Option[outboxConfig] {
 			},
 		},
 		{
-			Group: groupDelivery, Name: "rate", Arg: "N", Default: "none", Help: "most messages a second",
+			Group: groupDelivery, Name: "rate", Arg: "N", Default: cli.None, Help: "most messages a second",
 			Verbs: relay, Set: putRate,
 		},
 		{
@@ -101,11 +101,11 @@ func outboxOptions() []cli.Option[outboxConfig] {
 		{
 			Group: groupDelivery, Name: "ack-delay", Arg: "DURATION", Default: "20ms", Help: "how long deliveries are gathered before they are noted with one statement; none for no wait",
 			Verbs: relay, Set: func(c *outboxConfig, v string) error {
-				if v == "none" || v == "0" {
+				if cli.IsNone(v) {
 					c.relay.AckDelay = -1
 					return nil
 				}
-				return cli.Span("none", func(c *outboxConfig) *time.Duration { return &c.relay.AckDelay })(c, v)
+				return cli.Span(cli.None, func(c *outboxConfig) *time.Duration { return &c.relay.AckDelay })(c, v)
 			},
 		},
 		{
@@ -117,15 +117,15 @@ func outboxOptions() []cli.Option[outboxConfig] {
 			Verbs: relay, Set: cli.Span("", func(c *outboxConfig) *time.Duration { return &c.relay.MaxPoll }),
 		},
 		{
-			Group: groupDelivery, Name: "window", Arg: "DURATION", Default: "none", Help: "with skip-locked and partitions: look for rows no older than this, and for others every --sweep-every",
-			Verbs: relay, Set: cli.Span("none", func(c *outboxConfig) *time.Duration { return &c.relay.Window }),
+			Group: groupDelivery, Name: "window", Arg: "DURATION", Default: cli.None, Help: "with skip-locked and partitions: look for rows no older than this, and for others every --sweep-every",
+			Verbs: relay, Set: cli.Span(cli.None, func(c *outboxConfig) *time.Duration { return &c.relay.Window }),
 		},
 		{
 			Group: groupDelivery, Name: "sweep-every", Arg: "DURATION", Default: "30s", Help: "how often the whole table is searched for rows that were missed",
 			Verbs: relay, Set: cli.Span("", func(c *outboxConfig) *time.Duration { return &c.relay.SweepEvery }),
 		},
 		{
-			Group: groupDelivery, Name: "take-over", Arg: "DURATION", Default: "250ms", Help: "how often a relay that stands by tries to lead",
+			Group: groupDelivery, Name: "lead-every", Was: "take-over", Arg: "DURATION", Default: "250ms", Help: "how often a relay that stands by tries to lead",
 			Verbs: relay, Set: cli.Span("", func(c *outboxConfig) *time.Duration { return &c.relay.TakeOver }),
 		},
 		{
@@ -145,8 +145,8 @@ func outboxOptions() []cli.Option[outboxConfig] {
 			Verbs: relay, Set: cli.Span("", func(c *outboxConfig) *time.Duration { return &c.relay.Retry.Max }),
 		},
 		{
-			Group: groupRetry, Name: "purge-dead-after", Arg: "DURATION", Default: "never", Help: "delete dead letters of this age",
-			Verbs: relay, Set: cli.Span("never", func(c *outboxConfig) *time.Duration { return &c.maintenance.PurgeDead }),
+			Group: groupRetry, Name: "purge-dead-after", Arg: "DURATION", Default: cli.None, Help: "delete dead letters of this age",
+			Verbs: relay, Set: cli.Span(cli.None, func(c *outboxConfig) *time.Duration { return &c.maintenance.PurgeDead }),
 		},
 		{
 			Group: groupPartitions, Name: "partition-period", Arg: "PERIOD", Default: "auto", Help: "what the table must be partitioned by: day or month; auto is whatever it is",
@@ -163,19 +163,19 @@ func outboxOptions() []cli.Option[outboxConfig] {
 		},
 		{
 			Group: groupPartitions, Name: "partition-ahead", Arg: "DURATION", Default: "7d", Help: "create partitions this far ahead",
-			Verbs: []string{"relay", "migrate", "partitions"}, Set: cli.Span("none", func(c *outboxConfig) *time.Duration { return &c.partitions.Ahead }),
+			Verbs: []string{"relay", "migrate", "partitions"}, Set: cli.Span(cli.None, func(c *outboxConfig) *time.Duration { return &c.partitions.Ahead }),
 		},
 		{
 			Group: groupPartitions, Name: "partition-lookback", Arg: "DURATION", Default: "1d", Help: "create partitions this far back",
-			Verbs: []string{"relay", "migrate", "partitions"}, Set: cli.Span("none", func(c *outboxConfig) *time.Duration { return &c.partitions.Lookback }),
+			Verbs: []string{"relay", "migrate", "partitions"}, Set: cli.Span(cli.None, func(c *outboxConfig) *time.Duration { return &c.partitions.Lookback }),
 		},
 		{
-			Group: groupPartitions, Name: "partition-keep", Arg: "DURATION", Default: "forever", Help: "drop partitions that ended this long ago, unless messages in them are pending",
-			Verbs: []string{"relay", "partitions"}, Set: cli.Span("forever", func(c *outboxConfig) *time.Duration { return &c.partitions.Keep }),
+			Group: groupPartitions, Name: "partition-keep", Arg: "DURATION", Default: cli.None, Help: "drop partitions that ended this long ago, unless messages in them are pending",
+			Verbs: []string{"relay", "partitions"}, Set: cli.Span(cli.None, func(c *outboxConfig) *time.Duration { return &c.partitions.Keep }),
 		},
 		{
-			Group: groupPartitions, Name: "purge-after", Arg: "DURATION", Default: "never", Help: "delete delivered messages of this age, which layout history keeps",
-			Verbs: relay, Set: cli.Span("never", func(c *outboxConfig) *time.Duration { return &c.maintenance.PurgeDelivered }),
+			Group: groupPartitions, Name: "purge-after", Arg: "DURATION", Default: cli.None, Help: "delete delivered messages of this age, which layout history keeps",
+			Verbs: relay, Set: cli.Span(cli.None, func(c *outboxConfig) *time.Duration { return &c.maintenance.PurgeDelivered }),
 		},
 		{
 			Group: cli.GroupOperation, Name: "admin", Arg: "ADDRESS", Default: "127.0.0.1:9188", Help: "where the live page, /metrics, /healthz, /readyz and /status.json are served; off for nowhere",
@@ -214,7 +214,7 @@ func outboxOptions() []cli.Option[outboxConfig] {
 }
 
 func putRate(c *outboxConfig, v string) error {
-	if v == "none" {
+	if cli.IsNone(v) {
 		c.relay.Rate = 0
 		return nil
 	}

@@ -17,23 +17,25 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirdb/weir/internal/cli"
+	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/outbox/torture"
 	"github.com/weirdb/weir/outbox"
 )
 
 // outboxTorture is `weir outbox torture`.
 type outboxTorture struct {
-	cfg     torture.Config
-	claim   string
-	layout  string
-	json    cli.JSON[*torture.Result]
-	verbose bool
+	cfg        torture.Config
+	claim      string
+	layout     string
+	durability string
+	json       cli.JSON[*torture.Result]
+	verbose    bool
 }
 
 func newOutboxTorture() *cobra.Command {
 	var v outboxTorture
 	cmd := &cobra.Command{
-		Use:   "torture [--lab ENGINE | --db DSN]",
+		Use:   "torture [--engine ENGINE | --db DSN]",
 		Short: "Kill relays, the database and the broker, and check that nothing is lost",
 		Long: `Commit messages while relay processes are killed with SIGKILL or paused, and the
 database and the broker are killed and restarted. A ledger compares what the database
@@ -41,7 +43,7 @@ holds as committed with what arrived: nothing may be lost, no key out of order, 
 delivered that was rolled back or that another session of the database could not see at
 that moment. Exit code 3 says that a promise was broken.
 
---lab starts a private server (postgres, mariadb, mysql or sqlite). --db takes a
+--engine starts a private server (postgres, mariadb, mysql or sqlite). --db takes a
 database that exists: it is not killed, and the run has tables of its own in it,
 which are removed if all was well.
 
@@ -49,9 +51,9 @@ which are removed if all was well.
 slow, refuses, closes connections in the middle of a request and has poison
 messages, unless --quiet. The others (redis, nats, rabbitmq, kafka) are real
 servers, started for the run and read when it is over.`,
-		Example: `  weir outbox torture --lab postgres --duration 1m --kills 600 --database-kills 5 --broker-kills 5
-  weir outbox torture --lab mariadb --claim log --sink redis --json
-  weir outbox torture --lab postgres --claim skip-locked   # exit code 3: out of order`,
+		Example: `  weir outbox torture --engine postgres --duration 1m --kills 600 --database-kills 5 --broker-kills 5
+  weir outbox torture --engine mariadb --claim log --sink redis --json
+  weir outbox torture --engine postgres --claim skip-locked   # exit code 3: out of order`,
 		Args: cobra.NoArgs,
 		PreRunE: func(*cobra.Command, []string) error {
 			return v.validate()
@@ -63,9 +65,9 @@ servers, started for the run and read when it is over.`,
 	f := cmd.Flags()
 	f.SortFlags = false
 	c := &v.cfg
-	f.StringVar(&c.Engine, "lab", "", "`ENGINE` to start: "+strings.Join(torture.Engines, ", ")+" (default postgres)")
+	f.StringVar(&c.Engine, "engine", "", "`ENGINE` of the private server: "+strings.Join(torture.Engines, ", ")+" (default postgres)")
 	f.StringVar(&c.DSN, "db", "", "`DSN` of a database that exists, instead")
-	f.BoolVar(&c.Prod, "prod", false, "let the database that is started flush at each commit")
+	f.StringVar(&v.durability, "durability", lab.Fast.String(), "of the private server: prod (flush at each commit) or fast (never flush)")
 	f.StringVar(&c.Sink, "sink", "ledger", "`BROKER`: "+strings.Join(torture.Sinks, ", "))
 	f.StringVar(&v.claim, "claim", "poll", "`DESIGN`: auto, log, poll or skip-locked, which keeps no order")
 	f.StringVar(&v.layout, "layout", "queue", "`LAYOUT` of the table: queue or history, by day where there are partitions")
@@ -73,7 +75,7 @@ servers, started for the run and read when it is over.`,
 	f.DurationVar(&c.Duration, "duration", 30*time.Second, "how long to commit and kill")
 	f.IntVar(&c.Kills, "kills", 300, "relays to kill; a slow machine may reach fewer")
 	f.BoolVar(&c.Following, "following", false, "kill only while a relay follows the log, and wait for one")
-	f.IntVar(&c.DatabaseKills, "database-kills", 0, "times to kill and restart the database of --lab")
+	f.IntVar(&c.DatabaseKills, "database-kills", 0, "times to kill and restart the private server")
 	f.IntVar(&c.BrokerKills, "broker-kills", 0, "times to kill and restart the broker")
 	f.IntVar(&c.Pauses, "pauses", 0, "times to stop a relay for up to 3 s and let it go on")
 	f.IntVar(&c.Relays, "relays", 3, "relay processes")
@@ -82,6 +84,12 @@ servers, started for the run and read when it is over.`,
 	f.BoolVar(&c.Quiet, "quiet", false, "keep the ledger's broker from misbehaving")
 	v.json.Flag(cmd.Flags(), "print one line of JSON")
 	f.BoolVarP(&v.verbose, "verbose", "v", false, "log what the run and its relays do")
+	cli.Renamed(cmd, "lab", "engine")
+	cli.Words(cmd, "engine", torture.Engines...)
+	cli.Words(cmd, "durability", "prod", "fast")
+	cli.Words(cmd, "sink", torture.Sinks...)
+	cli.Words(cmd, "claim", "auto", "log", "poll", "skip-locked")
+	cli.Words(cmd, "layout", "queue", "history")
 	cmd.AddCommand(newTortureWorker())
 	return cmd
 }
@@ -105,14 +113,17 @@ func (v *outboxTorture) validate() (err error) {
 	if c.Plan.Layout, err = outbox.ParseLayout(v.layout); err != nil {
 		return fmt.Errorf("--layout: %w", err)
 	}
+	if c.Durability, err = lab.ParseDurability(v.durability); err != nil {
+		return fmt.Errorf("--durability: %w", err)
+	}
 	switch {
 	case c.DSN != "" && c.Engine != "":
-		return errors.New("--db and --lab: want one of them")
+		return errors.New("--db and --engine: want one of them")
 	case c.DSN == "" && c.Engine == "":
 		c.Engine = torture.Engines[0]
 	}
 	if c.Engine != "" && !slices.Contains(torture.Engines, c.Engine) {
-		return fmt.Errorf("--lab %q: want one of %s", c.Engine, strings.Join(torture.Engines, ", "))
+		return fmt.Errorf("--engine %q: want one of %s", c.Engine, strings.Join(torture.Engines, ", "))
 	}
 	if !slices.Contains(torture.Sinks, c.Sink) {
 		return fmt.Errorf("--sink %q: want one of %s", c.Sink, strings.Join(torture.Sinks, ", "))

@@ -59,13 +59,9 @@ func (d *database) tx(e outbox.Execer) outbox.Tx {
 }
 
 // startDatabase starts a server of the engine, durable as far as its own crash
-// goes: what it has acknowledged is in the kernel's hands. With prod it is
+// goes: what it has acknowledged is in the kernel's hands. With lab.Prod it is
 // durable against a crash of the machine as well, which costs a flush per commit.
-func startDatabase(ctx context.Context, engine string, prod bool) (d *database, err error) {
-	durability := lab.Fast
-	if prod {
-		durability = lab.Prod
-	}
+func startDatabase(ctx context.Context, engine string, durability lab.Durability) (d *database, err error) {
 	d = &database{}
 	defer func() {
 		if err != nil {
@@ -87,7 +83,7 @@ func startDatabase(ctx context.Context, engine string, prod bool) (d *database, 
 		if engine == "mysql" {
 			start = lab.StartMySQL
 		}
-		if !prod {
+		if durability != lab.Prod {
 			cfg.Settings = map[string]string{"innodb_flush_log_at_trx_commit": "2"}
 		}
 		my, err := start(ctx, cfg)

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/outbox/outboxctl"
 	"github.com/weirdb/weir/internal/testkit"
 	"github.com/weirdb/weir/outbox"
@@ -409,7 +410,7 @@ func TestMigrationUnderKills(t *testing.T) {
 			if engine == "postgres" { // MariaDB's CREATE TABLE is atomic only without partitions
 				plan.Partition = outbox.PartitionSpec{Period: outbox.Daily, Ahead: 48 * time.Hour}
 			}
-			db, err := startDatabase(t.Context(), engine, false)
+			db, err := startDatabase(t.Context(), engine, lab.Fast)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/testkit"
 	"github.com/weirdb/weir/outbox"
 )
@@ -40,7 +41,7 @@ func newRig(t *testing.T, engine string, plan outbox.Plan) *rig {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	db, err := startDatabase(ctx, engine, false)
+	db, err := startDatabase(ctx, engine, lab.Fast)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,6 +25,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/outbox"
 )
 
@@ -38,8 +39,8 @@ type Config struct {
 	// that exists: it is not killed, and the run uses tables of its own in it.
 	// Default: postgres.
 	Engine, DSN string
-	// Prod makes a database that is started flush at each commit.
-	Prod bool
+	// Durability of a database that is started.
+	Durability lab.Durability
 	// Sink is one of [Sinks]. Default: ledger.
 	Sink string
 	// Claim is outbox.Config.Claim. Default: Auto. SkipLocked does not keep the
@@ -193,7 +194,7 @@ func (r *run) prepare(ctx context.Context) (err error) {
 	if r.DSN != "" {
 		r.db, err = openDatabase(ctx, r.DSN)
 	} else {
-		r.db, err = startDatabase(ctx, r.Engine, r.Prod)
+		r.db, err = startDatabase(ctx, r.Engine, r.Durability)
 	}
 	if err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/outbox"
 )
@@ -40,6 +41,7 @@ func tortured(t *testing.T, cfg Config) *Result {
 		cfg.Worker = []string{exe}
 	}
 	cfg.WorkerEnv = []string{envWorker + "=1"}
+	cfg.Durability = lab.Fast
 	if cfg.Patience == 0 {
 		cfg.Patience = time.Minute // only a defect takes it
 	}

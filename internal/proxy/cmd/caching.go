@@ -13,15 +13,15 @@ func cacheOptions() []cli.Option[proxyConfig] {
 	return []cli.Option[proxyConfig]{
 		{
 			Group: groupCache, Name: "cache-size", Arg: "SIZE", Default: "64MB", Reload: true,
-			Help: "memory for answers to reads with the hint ttl, with unit B, kB, MB or GB (of 1024), for PostgreSQL and for MySQL each; 0 caches nothing",
+			Help: "memory for answers to reads with the hint ttl, with unit B, kB, MB or GB (of 1024), for PostgreSQL and for MySQL each; none caches nothing",
 			Set: func(c *proxyConfig, v string) error {
-				if v == "0" {
+				if cli.IsNone(v) {
 					c.shared.CacheSize = -1
 					return nil
 				}
 				n, err := cli.ParseSize(v)
 				if err == nil && n < 1<<20 {
-					err = errors.New("want 0, or at least 1MB")
+					err = errors.New("want none, or at least 1MB")
 				}
 				c.shared.CacheSize = int64(n)
 				return err

@@ -26,12 +26,12 @@ func limitOptions() []cli.Option[proxyConfig] {
 			Set:  cli.Number(1, func(c *proxyConfig) *int { return &c.shared.PoolSize }),
 		},
 		{
-			Group: groupSharing, Name: "min-pool-size", Arg: "N", Default: "none", Reload: true,
+			Group: groupSharing, Name: "min-pool-size", Arg: "N", Default: cli.None, Reload: true,
 			Help: "server connections per user and database that stay open although idle, after the first login",
 			Set:  numberOrNone(func(c *proxyConfig) *int { return &c.shared.MinPoolSize }),
 		},
 		{
-			Group: groupSharing, Name: "reserve-pool-size", Arg: "N", Default: "none", Reload: true,
+			Group: groupSharing, Name: "reserve-pool-size", Arg: "N", Default: cli.None, Reload: true,
 			Help: "how many more server connections are opened for statements that have waited for --reserve-pool-timeout",
 			Set:  numberOrNone(func(c *proxyConfig) *int { return &c.shared.ReservePoolSize }),
 		},
@@ -41,27 +41,27 @@ func limitOptions() []cli.Option[proxyConfig] {
 			Set:  duration(func(c *proxyConfig) *time.Duration { return &c.shared.ReservePoolTimeout }),
 		},
 		{
-			Group: groupLimits, Name: "max-db-connections", Arg: "N", Default: "none", Reload: true,
+			Group: groupLimits, Name: "max-db-connections", Arg: "N", Default: cli.None, Reload: true,
 			Help: "most server connections per database; while there are too few, its users have equal shares of them",
 			Set:  numberOrNone(func(c *proxyConfig) *int { return &c.shared.MaxDBConnections }),
 		},
 		{
-			Group: groupLimits, Name: "max-user-connections", Arg: "N", Default: "none", Reload: true,
+			Group: groupLimits, Name: "max-user-connections", Arg: "N", Default: cli.None, Reload: true,
 			Help: "most server connections per user, in all databases",
 			Set:  numberOrNone(func(c *proxyConfig) *int { return &c.shared.MaxUserConnections }),
 		},
 		{
-			Group: groupLimits, Name: "max-db-client-connections", Arg: "N", Default: "none", Reload: true,
+			Group: groupLimits, Name: "max-db-client-connections", Arg: "N", Default: cli.None, Reload: true,
 			Help: "most client sessions per database",
 			Set:  numberOrNone(func(c *proxyConfig) *int { return &c.shared.MaxDBClients }),
 		},
 		{
-			Group: groupLimits, Name: "max-user-client-connections", Arg: "N", Default: "none", Reload: true,
+			Group: groupLimits, Name: "max-user-client-connections", Arg: "N", Default: cli.None, Reload: true,
 			Help: "most client sessions per user",
 			Set:  numberOrNone(func(c *proxyConfig) *int { return &c.shared.MaxUserClients }),
 		},
 		{
-			Group: groupLimits, Name: "max-waiting", Arg: "N", Default: "none", Reload: true,
+			Group: groupLimits, Name: "max-waiting", Arg: "N", Default: cli.None, Reload: true,
 			Help: "most statements that wait for a server connection in one pool; more are refused",
 			Set:  numberOrNone(func(c *proxyConfig) *int { return &c.shared.MaxWaiting }),
 		},
@@ -71,24 +71,24 @@ func limitOptions() []cli.Option[proxyConfig] {
 			Set:  duration(func(c *proxyConfig) *time.Duration { return &c.shared.QueueTimeout }),
 		},
 		{
-			Group: groupLimits, Name: "query-timeout", Arg: "DURATION", Default: "never", Reload: true,
+			Group: groupLimits, Name: "query-timeout", Arg: "DURATION", Default: cli.None, Reload: true,
 			Help: "end statements that run for longer on the server, and close its connection where it does not end them",
-			Set:  durationOrNever(func(c *proxyConfig) *time.Duration { return &c.shared.QueryTimeout }),
+			Set:  durationOrNone(func(c *proxyConfig) *time.Duration { return &c.shared.QueryTimeout }),
 		},
 		{
-			Group: groupLimits, Name: "transaction-timeout", Arg: "DURATION", Default: "never", Reload: true,
+			Group: groupLimits, Name: "transaction-timeout", Arg: "DURATION", Default: cli.None, Reload: true,
 			Help: "disconnect clients whose transaction takes longer than this",
-			Set:  durationOrNever(func(c *proxyConfig) *time.Duration { return &c.shared.TransactionTimeout }),
+			Set:  durationOrNone(func(c *proxyConfig) *time.Duration { return &c.shared.TransactionTimeout }),
 		},
 		{
-			Group: groupLimits, Name: "idle-in-transaction-timeout", Arg: "DURATION", Default: "never", Reload: true,
+			Group: groupLimits, Name: "idle-in-transaction-timeout", Arg: "DURATION", Default: cli.None, Reload: true,
 			Help: "disconnect clients that do nothing for this long within a transaction",
-			Set:  durationOrNever(func(c *proxyConfig) *time.Duration { return &c.shared.IdleInTransactionTimeout }),
+			Set:  durationOrNone(func(c *proxyConfig) *time.Duration { return &c.shared.IdleInTransactionTimeout }),
 		},
 		{
-			Group: groupLimits, Name: "client-idle-timeout", Arg: "DURATION", Default: "never", Reload: true,
+			Group: groupLimits, Name: "client-idle-timeout", Arg: "DURATION", Default: cli.None, Reload: true,
 			Help: "disconnect clients that do nothing for this long",
-			Set:  durationOrNever(func(c *proxyConfig) *time.Duration { return &c.shared.ClientIdleTimeout }),
+			Set:  durationOrNone(func(c *proxyConfig) *time.Duration { return &c.shared.ClientIdleTimeout }),
 		},
 		{
 			Group: groupLimits, Name: "server-idle-timeout", Arg: "DURATION", Default: "10m", Reload: true,
@@ -107,7 +107,7 @@ func limitOptions() []cli.Option[proxyConfig] {
 func numberOrNone(field func(*proxyConfig) *int) setter {
 	number := cli.Number(1, field)
 	return func(c *proxyConfig, v string) error {
-		if v == "none" || v == "0" {
+		if cli.IsNone(v) {
 			*field(c) = 0
 			return nil
 		}

@@ -272,9 +272,9 @@ func generalOptions() []cli.Option[proxyConfig] {
 		},
 		{
 			Group: groupLimits, Name: "login-check-interval", Arg: "DURATION", Default: "1s", Reload: true,
-			Help: "how long the server's word on a role or an account (whether it may log in, and how its sessions begin) serves further logins, unless their password is checked by it; 0 asks at each login",
+			Help: "how long the server's word on a role or an account (whether it may log in, and how its sessions begin) serves further logins, unless their password is checked by it; none asks at each login",
 			Set: func(c *proxyConfig, v string) error {
-				if v == "0" {
+				if cli.IsNone(v) {
 					c.shared.LoginCheckInterval = -1
 					return nil
 				}
@@ -314,9 +314,9 @@ func generalOptions() []cli.Option[proxyConfig] {
 			Set:  cli.Number(1, func(c *proxyConfig) *int { return &c.shared.Keepalive.Count }),
 		},
 		{
-			Group: groupLimits, Name: "tcp-user-timeout", Arg: "DURATION", Default: "never", Reload: true,
+			Group: groupLimits, Name: "tcp-user-timeout", Arg: "DURATION", Default: cli.None, Reload: true,
 			Help: "close TCP connections, of clients and to servers, whose peer has not acknowledged for this long what was sent to it; also one that is there and does not read",
-			Set:  durationOrNever(func(c *proxyConfig) *time.Duration { return &c.shared.Keepalive.UserTimeout }),
+			Set:  durationOrNone(func(c *proxyConfig) *time.Duration { return &c.shared.Keepalive.UserTimeout }),
 		},
 		{
 			Group: groupLimits, Name: "drain-timeout", Arg: "DURATION", Default: "10s", Reload: true,
@@ -324,10 +324,10 @@ func generalOptions() []cli.Option[proxyConfig] {
 			Set:  duration(func(c *proxyConfig) *time.Duration { return &c.shared.DrainTimeout }),
 		},
 		{
-			Group: groupLimits, Name: "shutdown-delay", Arg: "DURATION", Default: "none", Reload: true,
+			Group: groupLimits, Name: "shutdown-delay", Arg: "DURATION", Default: cli.None, Reload: true,
 			Help: "how long weir goes on serving before it stops, while /readyz says no, so that a balancer sends no more clients",
 			Set: func(c *proxyConfig, v string) error {
-				if v == "none" || v == "0" {
+				if cli.IsNone(v) {
 					c.shutdownDelay = 0
 					return nil
 				}
@@ -442,9 +442,9 @@ func generalOptions() []cli.Option[proxyConfig] {
 		},
 
 		{
-			Group: groupSight, Name: "slow-log", Arg: "DURATION", Default: "never", Reload: true,
+			Group: groupSight, Name: "slow-log", Arg: "DURATION", Default: cli.None, Reload: true,
 			Help: "log statements that took this long, waits included: with user, waits, and text without literals",
-			Set:  durationOrNever(func(c *proxyConfig) *time.Duration { return &c.shared.SlowLog }),
+			Set:  durationOrNone(func(c *proxyConfig) *time.Duration { return &c.shared.SlowLog }),
 		},
 		{
 			Group: groupSight, Name: "statement-text", Reload: true,
@@ -571,14 +571,14 @@ func duration(field func(*proxyConfig) *time.Duration) setter {
 	}
 }
 
-func durationOrNever(field func(*proxyConfig) *time.Duration) setter {
+func durationOrNone(field func(*proxyConfig) *time.Duration) setter {
 	return func(c *proxyConfig, v string) error {
-		if v == "never" || v == "off" || v == "0" {
+		if cli.IsNone(v) {
 			*field(c) = 0
 			return nil
 		}
 		if err := duration(field)(c, v); err != nil {
-			return fmt.Errorf("%w, or never", err)
+			return fmt.Errorf("%w, or none", err)
 		}
 		return nil
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -53,7 +52,8 @@ type profileFlags struct {
 	strace, perf         bool
 	passes               []study.Pass
 	overheadPairs        int
-	out, jsonFile        string
+	out                  string
+	json                 cli.JSON[*report.Doc]
 	resume               bool
 	format               string
 }
@@ -137,8 +137,8 @@ func (f *profileFlags) register(cmd *cobra.Command) {
 	s.IntVar(&f.overheadPairs, "overhead-pairs", 24, "pairs of slices by which the cost of tracing is measured; 0 leaves it out")
 	s.StringVar(&f.out, "out", "", "directory for samples, results and reports (default out/profile-TIME)")
 	s.BoolVar(&f.resume, "resume", false, "go on from the samples in --out")
-	s.StringVar(&f.jsonFile, "json", "", "write the result to this file, too")
 	s.StringVarP(&f.format, "output", "o", "text", "what to print: text, md, csv, html or json")
+	f.json.Flag(s, "print the report as JSON")
 	cli.Renamed(cmd, "dsn", "db")
 	cli.Words(cmd, "engine", study.LabEngines()...)
 	cli.Words(cmd, "durability", "prod", "fast")
@@ -160,6 +160,9 @@ func driverNames() string {
 // makes no sense.
 func (f *profileFlags) complete(cmd *cobra.Command) error {
 	changed := cmd.Flags().Changed
+	if f.json.Given() {
+		f.format = string(report.FormatJSON)
+	}
 	if f.experiment != "" {
 		e, err := study.Experiment(f.experiment)
 		if err != nil {
@@ -438,11 +441,6 @@ func (f *profileFlags) report(results []*bench.Result, stdout, stderr io.Writer)
 			return err
 		}
 	}
-	if f.jsonFile != "" {
-		if err := writeResults(f.jsonFile, results); err != nil {
-			return err
-		}
-	}
 	if err := doc.Write(stdout, report.Format(f.format)); err != nil {
 		return err
 	}
@@ -457,23 +455,4 @@ func writeReport(path string, d *report.Doc, format report.Format) (err error) {
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
 	return d.Write(file, format)
-}
-
-// writeResults writes one result as it is, and several as files of their own, with
-// the engine before the ending.
-func writeResults(path string, results []*bench.Result) error {
-	for _, r := range results {
-		b, err := json.MarshalIndent(r, "", " ")
-		if err != nil {
-			return fmt.Errorf("encode result: %w", err)
-		}
-		name := path
-		if ext := filepath.Ext(path); len(results) > 1 {
-			name = strings.TrimSuffix(path, ext) + "-" + r.Experiment.Factors["engine"] + ext
-		}
-		if err := os.WriteFile(name, append(b, '\n'), 0o644); err != nil {
-			return fmt.Errorf("write result: %w", err)
-		}
-	}
-	return nil
 }

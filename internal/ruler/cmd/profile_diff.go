@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/ruler/bench"
 	"github.com/weirdb/weir/internal/ruler/profile/study"
 	"github.com/weirdb/weir/internal/ruler/report"
@@ -13,6 +14,7 @@ import (
 
 func newProfileDiffCommand() *cobra.Command {
 	format := "text"
+	var asJSON cli.JSON[*report.Doc]
 	cmd := &cobra.Command{
 		Use:   "diff BEFORE AFTER",
 		Short: "Compare two profiles, segment by segment",
@@ -40,10 +42,15 @@ Each argument is a result file, or a directory that holds one.`,
 			if err != nil {
 				return err
 			}
+			if asJSON.Given() {
+				format = string(report.FormatJSON)
+			}
 			return doc.Write(cmd.OutOrStdout(), report.Format(format))
 		},
 	}
 	cmd.Flags().StringVarP(&format, "output", "o", format, "what to print: text, md, csv, html or json")
+	asJSON.Flag(cmd.Flags(), "print the comparison as JSON")
+	cli.Words(cmd, "output", "text", "md", "csv", "html", "json")
 	return cmd
 }
 

@@ -24,6 +24,7 @@ type reportVerb struct {
 	chart   string
 	env     string
 	title   string
+	json    cli.JSON[*report.Doc]
 }
 
 func newReportCommand(benches []suite.Bench) *cobra.Command {
@@ -69,6 +70,7 @@ same run with --env, or --env here if it was this machine.`,
 	f.StringVar(&v.chart, "chart", "", "only this chart, by its number or the beginning of its title")
 	f.StringVar(&v.env, "env", "", "where a profile was taken: a result of the same run, or here")
 	f.StringVar(&v.title, "title", "", "title, instead of the one that the source has")
+	v.json.Flag(f, "print the report as JSON")
 	for name, values := range map[string][]string{"output": strings.Split(formatNames(), ", "), "env": {"here"}} {
 		err := cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 		if err != nil {
@@ -90,6 +92,12 @@ func formatNames() string {
 // chosen returns the formats that were asked for.
 func (v *reportVerb) chosen() ([]report.Format, error) {
 	names := v.formats
+	if v.json.Given() {
+		if len(names) > 0 || v.to != "" {
+			return nil, errors.New("--json prints: want no --output and no --to beside it")
+		}
+		names = []string{string(report.FormatJSON)}
+	}
 	if len(names) == 0 {
 		name := string(report.FormatText)
 		if ext := strings.TrimPrefix(filepath.Ext(v.to), "."); ext != "" {

@@ -140,7 +140,7 @@ type knobs struct {
 	records                               []int64
 	windows                               []time.Duration
 	partitions                            []string
-	repeats, warmup                       int // warmup -1: the plan's
+	rounds, warmup                        int // warmup -1: the plan's
 }
 
 // periods are what --partitions takes.
@@ -173,8 +173,8 @@ func (p Plan) with(k knobs) (Plan, error) {
 	if len(k.records) > 1 {
 		p.Lengths = k.records
 	}
-	if k.repeats > 0 {
-		p.Rounds, p.FocusRounds, p.PartitionRounds = k.repeats, k.repeats, k.repeats
+	if k.rounds > 0 {
+		p.Rounds, p.FocusRounds, p.PartitionRounds = k.rounds, k.rounds, k.rounds
 	}
 	if k.warmup >= 0 {
 		p.Warmup = k.warmup
@@ -225,8 +225,8 @@ func (k knobs) validate() error {
 			return fmt.Errorf("--partitions %q: want none, daily or both", name)
 		}
 	}
-	if k.repeats < 0 || k.warmup < -1 {
-		return errors.New("--repeats and --warmup must not be negative")
+	if k.rounds < 0 || k.warmup < -1 {
+		return errors.New("--rounds and --warmup must not be negative")
 	}
 	return nil
 }

@@ -90,7 +90,7 @@ func TestCheckpointKeysTellSidesApart(t *testing.T) {
 func TestKnobsReplaceThePlan(t *testing.T) {
 	p, err := Plans()["mini"].with(knobs{
 		workers: []int{3}, batches: []int{7}, payloads: []int{128, 20_000}, producers: []int{5}, records: []int64{100, 1000},
-		windows: []time.Duration{time.Hour, 0, 24 * time.Hour}, partitions: []string{"daily"}, repeats: 4, warmup: 2,
+		windows: []time.Duration{time.Hour, 0, 24 * time.Hour}, partitions: []string{"daily"}, rounds: 4, warmup: 2,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -111,14 +111,14 @@ func TestKnobsReplaceThePlan(t *testing.T) {
 
 func TestKnobsThatMakeNoSense(t *testing.T) {
 	for want, k := range map[string]knobs{
-		"--workers 0: want at least 1":    {workers: []int{0}},
-		"--batch names 5 twice":           {batches: []int{5, 5}},
-		"--payloads 3: want at least":     {payloads: []int{3}},
-		"--records 0":                     {records: []int64{0}},
-		"--window 0 alone":                {windows: []time.Duration{0}},
-		"--window -1s":                    {windows: []time.Duration{-time.Second}},
-		`--partitions "hourly"`:           {partitions: []string{"hourly"}},
-		"--repeats and --warmup must not": {repeats: -1},
+		"--workers 0: want at least 1":   {workers: []int{0}},
+		"--batch names 5 twice":          {batches: []int{5, 5}},
+		"--payloads 3: want at least":    {payloads: []int{3}},
+		"--records 0":                    {records: []int64{0}},
+		"--window 0 alone":               {windows: []time.Duration{0}},
+		"--window -1s":                   {windows: []time.Duration{-time.Second}},
+		`--partitions "hourly"`:          {partitions: []string{"hourly"}},
+		"--rounds and --warmup must not": {rounds: -1},
 	} {
 		if _, err := Plans()["mini"].with(k); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want an error that says %q", k, err, want)

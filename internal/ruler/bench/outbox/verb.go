@@ -72,7 +72,7 @@ weir_bench_ are made there and dropped.`,
   weir bench outbox --plan full --engine mariadb --out out/outbox --resume
   weir bench outbox --engine postgres --fsync-latency 2ms --experiments focus,mixed
   weir bench outbox --engine mariadb --workers 4,16 --batch 50,200 --producers 8 --records 200000,2000000
-  weir bench outbox --experiments partition --window 1h,24h,0 --partitions none,daily --repeats 3
+  weir bench outbox --experiments partition --window 1h,24h,none --partitions none,daily --rounds 3
   weir bench outbox --engine sqlite --plan smoke`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -90,6 +90,7 @@ weir_bench_ are made there and dropped.`,
 	}
 	c.flags(cmd.Flags())
 	cli.Renamed(cmd, "profile", "durability")
+	cli.Renamed(cmd, "repeats", "rounds")
 	cli.Words(cmd, "durability", "prod", "fast")
 	c.ServerFlags.Words(cmd)
 	return cmd
@@ -105,11 +106,12 @@ func (c *command) flags(f *pflag.FlagSet) {
 	f.IntSliceVar(&c.payloads, "payloads", nil, "sizes of payloads to compare, in bytes, instead of the plan's; from 16384 on with fewer rows")
 	f.IntSliceVar(&c.producers, "producers", nil, "numbers of producers to compare, instead of the plan's")
 	f.Int64SliceVar(&c.records, "records", nil, "rows of a backlog, instead of the plan's; several are compared (experiment records), and the first is that of all others")
-	f.IntVar(&c.repeats, "repeats", 0, "rounds of each experiment, instead of the plan's")
+	f.IntVar(&c.rounds, "rounds", 0, "rounds of each experiment, instead of the plan's")
 	f.IntVar(&c.warmup, "warmup", -1, "rounds before the measured ones, which are discarded (default the plan's)")
 	f.Lookup("warmup").DefValue = "" // the plan's is no number
 	f.StringSliceVar(&c.partitions, "partitions", nil, "tables of the partition experiment to compare: none, daily (default both)")
-	f.DurationSliceVar(&c.windows, "window", nil, "windows of the partition experiment to compare, 0 for none; a round ends when as many rows are delivered as lie in the longest (default the plan's and 0)")
+	f.DurationSliceVar(&c.windows, "window", nil, "windows of the partition experiment to compare, none for all rows; a round ends when as many rows are delivered as lie in the longest (default the plan's and none)")
+	cli.OrNone(f, "window", "0s")
 	f.StringVar(&c.durability, "durability", lab.Prod.String(), "of the private server: prod (flush at each commit) or fast (never flush)")
 	f.DurationVar(&c.fsyncLatency, "fsync-latency", 0, "make each flush of the private server take this much longer, such as 2ms")
 	f.StringVar(&c.peers, "peers", "", "program that runs other outboxes (default bin/weir-peers if it is there)")

@@ -65,7 +65,7 @@ func PartsOf(plan string) ([]Part, error) {
 		add("002", "002", "backup", "--plan", "mini", "--size", "32MB", "--storage", "dir,s3", "--experiments", "buffers,compression,copy-memory,direct-io,dump-shop,restore-shop,storage-dump-shop,adaptive-dump-shop,settings-restore-shop")
 		add("003", "003", "", "profile", "--lab", "--experiment", "pools", "--engine", "postgres", "--rounds", "3", "--duration", "1500ms", "--overhead-pairs", "0", "--strace", "--perf")
 		add("004", "004", "outbox", "--plan", "mini", "--engine", "mariadb", "--workers", "4,8,16", "--batch", "100,200", "--records", "5000",
-			"--payloads", "512,4096,131072", "--producers", "8", "--experiments", "screen,payload,enqueue-8,mixed-8,grid-8,out-of-band,partition", "--repeats", "2")
+			"--payloads", "512,4096,131072", "--producers", "8", "--experiments", "screen,payload,enqueue-8,mixed-8,grid-8,out-of-band,partition", "--rounds", "2")
 	case "full":
 		for _, e := range []string{"postgres", "mariadb", "mysql"} {
 			add("000-"+e, "000", "proxy", "--engine", e, "--experiments", "inserts,leak", "--clients", "100,1000", "--windows", "0,1,10,100", "--rounds", "6", "--leak", "10m")
@@ -77,7 +77,7 @@ func PartsOf(plan string) ([]Part, error) {
 		for _, e := range []string{"mariadb", "mysql"} {
 			name := map[string]string{"mariadb": "004", "mysql": "004-mysql"}[e]
 			add(name, "004", "outbox", "--plan", "full", "--engine", e, "--workers", "4,8,16", "--batch", "100,200", "--records", "200000,2000000",
-				"--producers", "8", "--repeats", "3", "--experiments", "screen,records,payload,enqueue,mixed-8,grid-8,out-of-band,partition")
+				"--producers", "8", "--rounds", "3", "--experiments", "screen,records,payload,enqueue,mixed-8,grid-8,out-of-band,partition")
 		}
 	}
 	return out, nil

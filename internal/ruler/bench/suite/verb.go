@@ -52,6 +52,7 @@ func Command(benches ...Bench) *cobra.Command {
 
 func reportCommand(benches []Bench) *cobra.Command {
 	var format string
+	var asJSON cli.JSON[*report.Doc]
 	cmd := &cobra.Command{
 		Use:     "report DIR",
 		Short:   "Make the report of a finished run again",
@@ -61,6 +62,9 @@ func reportCommand(benches []Bench) *cobra.Command {
 			run, file, err := Load(args[0], benches)
 			if err != nil {
 				return err
+			}
+			if asJSON.Given() {
+				format = string(report.FormatJSON)
 			}
 			if format == "" {
 				return file.print(args[0], run, cmd.OutOrStdout(), false)
@@ -75,6 +79,7 @@ func reportCommand(benches []Bench) *cobra.Command {
 	cmd.Flags().StringVarP(&format, "output", "o", "", "print text, md, csv, html or json, and write no files")
 	cli.RenamedP(cmd, "format", "f", "output")
 	cli.Words(cmd, "output", "text", "md", "csv", "html", "json")
+	asJSON.Flag(cmd.Flags(), "print the report as JSON, and write no files")
 	return cmd
 }
 
