@@ -3,6 +3,7 @@
 package proxycmd
 
 import (
+	"context"
 	"fmt"
 	"testing"
 
@@ -12,11 +13,17 @@ import (
 	"github.com/weirdb/weir/internal/testkit/browser"
 )
 
-// Somebody opens the page after load that nobody watched, and finds it in the charts.
+// Somebody opens the page after load that nobody watched, and finds it in the charts;
+// also that a standby applies nothing.
 func TestPageShowsLoadThatNobodyWatched(t *testing.T) {
 	b := browser.Start(t)
 	pg := labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast})
-	log, stop := startProxy(t, "--postgres", pg.DSN("postgres"), "--slow-log", "1ms")
+	standby, err := lab.StartStandby(t.Context(), pg, lab.PostgresConfig{Durability: lab.Fast})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = standby.Stop(context.Background()) })
+	log, stop := startProxy(t, "--postgres", fmt.Sprintf("postgres://%s@%s,%s/postgres", pg.User(), pg.Addr(), standby.Addr()), "--slow-log", "1ms")
 	listens := log.Await("weir proxy listens")
 	address, admin := listens["address"].(string), listens["admin"].(string)
 	conn, err := dial(t, address, pg.User(), "", "postgres")
@@ -26,7 +33,14 @@ func TestPageShowsLoadThatNobodyWatched(t *testing.T) {
 	if _, err := conn.Exec(t.Context(), "CREATE TABLE orders (id int)"); err != nil {
 		t.Fatal(err)
 	}
-	livetest.Load(t, admin, "statements", func(i int) {
+	replica, err := dial(t, standby.Addr(), pg.User(), "", "postgres")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := replica.Exec(t.Context(), "SELECT pg_wal_replay_pause()"); err != nil {
+		t.Fatal(err)
+	}
+	livetest.Load(t, admin, "replica_lag", func(i int) {
 		for _, sql := range []string{fmt.Sprintf("/* batch */ INSERT INTO orders VALUES (%d)", i), "SELECT count(*) FROM orders", "SELECT pg_sleep(0.003)"} {
 			if _, err := conn.Exec(t.Context(), sql); err != nil {
 				t.Fatal(err)
@@ -34,9 +48,10 @@ func TestPageShowsLoadThatNobodyWatched(t *testing.T) {
 		}
 	})
 	p := livetest.Open(t, b, admin, "proxy")
-	p.HasPoints("Statements", "Latency", "Where time goes", "Clients", "Server connections", "Group size", "Why groups went", "CPU", "Memory")
+	p.HasPoints("Statements", "Latency", "Where time goes", "Clients", "Server connections", "Group size", "Why groups went", "Replicas", "CPU", "Memory")
 	p.HasRows("Statements", "insert into orders")
 	p.HasRows("Pools", "postgres")
+	p.HasRows("Hosts", "standby")
 	p.HasRows("Slow statements", "pg_sleep")
 	p.Await("the lane's decisions", `document.body.innerText.includes("a lane was free")`)
 	p.Works()
