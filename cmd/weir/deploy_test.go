@@ -133,6 +133,21 @@ func TestConfigurationOfTheChart(t *testing.T) {
 	}
 }
 
+// The image is built by the Go that releases are built by.
+func TestImageIsBuiltByTheGoOfReleases(t *testing.T) {
+	version, err := os.ReadFile("../../scripts/toolchain")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.ReadFile("../../deploy/Dockerfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "FROM golang:" + strings.TrimPrefix(strings.TrimSpace(string(version)), "go") + "-"; !strings.Contains(string(file), want) {
+		t.Errorf("deploy/Dockerfile has no %q, which scripts/toolchain asks for", want)
+	}
+}
+
 // docs/licences.md has every module of go.mod, and no other.
 func TestLicencesOfEveryModule(t *testing.T) {
 	mod, err := os.ReadFile("../../go.mod")

@@ -3,8 +3,12 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/spf13/pflag"
 
 	"github.com/weirdb/weir/internal/cli/clitest"
 )
@@ -62,6 +66,37 @@ func TestCompletionScripts(t *testing.T) {
 	}
 	if out := program.Run(t, "__complete", "proxy", "--pool"); !strings.Contains(out, "--pool-size\tmost server connections") {
 		t.Errorf("completion of --pool: %s", out)
+	}
+}
+
+// oneOf finds lists of words in the help of a flag: "a, b or c", "a, b, c", "a or b".
+var oneOf = regexp.MustCompile(`(?:^|: )((?:[a-z0-9-]+, )+[a-z0-9-]+(?: or [a-z0-9-]+)?|[a-z0-9-]+ or [a-z0-9-]+)(?:$|[;:(,]| \()`)
+
+// Shells complete the values of each flag whose help lists them.
+func TestValuesComplete(t *testing.T) {
+	found := 0
+	for _, verb := range leaves(newRoot()) {
+		verb.Flags().VisitAll(func(f *pflag.Flag) {
+			m := oneOf.FindStringSubmatch(f.Usage)
+			if m == nil || f.Hidden {
+				return
+			}
+			complete, ok := verb.GetFlagCompletionFunc(f.Name)
+			if !ok {
+				t.Errorf("%s --%s does not complete %q", verb.CommandPath(), f.Name, m[1])
+				return
+			}
+			found++
+			words, _ := complete(verb, nil, "")
+			for _, w := range strings.FieldsFunc(strings.ReplaceAll(m[1], " or ", ", "), func(r rune) bool { return r == ',' || r == ' ' }) {
+				if !slices.Contains(words, w) {
+					t.Errorf("%s --%s completes %q, without %s", verb.CommandPath(), f.Name, words, w)
+				}
+			}
+		})
+	}
+	if found < 50 {
+		t.Errorf("%d flags with words only", found)
 	}
 }
 

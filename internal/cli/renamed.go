@@ -80,6 +80,30 @@ func unknownFlag(cmd *cobra.Command, err error) error {
 	return fmt.Errorf("%w%s", err, Suggest("--"+missing.GetSpecifiedName(), names))
 }
 
+// taken is the annotation of a flag that has the words of Takes.
+const taken = "weir_words"
+
+// Takes is Words for who has the flags and not the verb.
+func Takes(f *pflag.FlagSet, flag string, words ...string) {
+	if err := f.SetAnnotation(flag, taken, words); err != nil {
+		panic(err) // a flag that does not exist
+	}
+}
+
+// complete has the flags of cmd, and of the verbs below it, completed by their words.
+func complete(cmd *cobra.Command) {
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if words := f.Annotations[taken]; words != nil {
+			if _, known := cmd.GetFlagCompletionFunc(f.Name); !known {
+				Words(cmd, f.Name, words...)
+			}
+		}
+	})
+	for _, verb := range cmd.Commands() {
+		complete(verb)
+	}
+}
+
 // Words gives a flag the words that shells complete for its value.
 func Words(cmd *cobra.Command, flag string, words ...string) {
 	err := cmd.RegisterFlagCompletionFunc(flag, func(_ *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {

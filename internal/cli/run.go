@@ -62,6 +62,7 @@ Exit codes: 0 fine, 1 failed, 2 usage, 3 a check fell short.`,
 			}
 		}
 	}
+	complete(root)
 	return root
 }
 

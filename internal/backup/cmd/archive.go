@@ -29,6 +29,7 @@ type archiveFlags struct {
 
 func (a *archiveFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&a.compress, "compress", "zstd:1", "zstd, gzip, lz4 or none, with :LEVEL")
+	cli.Takes(f, "compress", "zstd", "gzip", "lz4", "none")
 	f.StringArrayVar(&a.recipients, "encrypt-recipient", nil, "encrypt to this age or SSH public key (repeatable)")
 	f.StringArrayVar(&a.recipientFiles, "encrypt-recipients-file", nil, "encrypt to the public keys in this file, one a line (repeatable)")
 	f.StringVar(&a.passphraseFile, "encrypt-passphrase-file", "", "encrypt with the passphrase on the first line of this file")

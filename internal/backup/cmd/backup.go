@@ -81,7 +81,6 @@ Exit codes: 0 the backup is complete, 1 it is not, 2 usage.`,
 	v.flags(cmd.Flags())
 	cli.Words(cmd, "profile", "auto", "conservative", "balanced", "performance", "max-performance", "turbo")
 	cli.Words(cmd, "progress", "auto", "bar", "plain", "none")
-	cli.Words(cmd, "compress", "zstd", "gzip", "lz4", "none")
 	cmd.AddCommand(
 		newBackupProfilesCommand(), newBackupBaseCommand(), newBackupWALCommand(), newBackupBinlogCommand(),
 		newListCommand(), newVerifyCommand(), newPruneCommand(), newCatCommand(), newScheduleCommand(),

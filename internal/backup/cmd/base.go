@@ -74,6 +74,7 @@ moment.`,
 	v.json.Flag(cmd.Flags(), "print the outcome as JSON")
 	f.BoolVarP(&v.quiet, "quiet", "q", false, "print errors only")
 	f.StringVar(&v.progress, "progress", "auto", "auto (a bar on a terminal, else lines), bar, plain or none")
+	cli.Takes(f, "progress", "auto", "bar", "plain", "none")
 	return cmd
 }
 

@@ -122,8 +122,10 @@ func (v *restoreVerb) flags(f *pflag.FlagSet) {
 	f.BoolVar(&o.NoCheck, "no-check", false, "do not check everything but rows before the restore begins: for a backup whose damaged parts are not needed")
 	f.BoolVar(&o.NoAnalyze, "no-analyze", false, "do not gather statistics for the planner, which the server does later")
 	f.StringVar(&v.verify, "verify", string(restore.VerifyCounts), "none, counts, or rows (--verify alone): read tables again and compare checksums")
+	cli.Takes(f, "verify", "none", "counts", "rows")
 	f.Lookup("verify").NoOptDefVal = string(restore.VerifyRows)
 	f.StringVar(&v.profile, "profile", "auto", "auto, conservative, balanced, performance, max-performance or turbo")
+	cli.Takes(f, "profile", "auto", "conservative", "balanced", "performance", "max-performance", "turbo")
 	f.IntVarP(&o.Jobs, "jobs", "j", 0, "how many jobs run at once (default by the profile)")
 	addAdapt(f, &o.Adapt)
 	f.StringVar(&v.memory, "index-memory", "", "memory of each index build (default by the profile)")
@@ -136,6 +138,7 @@ func (v *restoreVerb) flags(f *pflag.FlagSet) {
 	v.json.Flag(f, "print the outcome as JSON")
 	f.BoolVarP(&v.quiet, "quiet", "q", false, "print errors only")
 	f.StringVar(&v.progress, "progress", "auto", "auto (a bar on a terminal, else lines), bar, plain or none")
+	cli.Takes(f, "progress", "auto", "bar", "plain", "none")
 	v.admin.add(f)
 }
 

@@ -78,6 +78,7 @@ Exit codes: 0 good, 1 it could not be verified, 2 usage, 3 damage was found.`,
 	v.json.Flag(cmd.Flags(), "print JSON")
 	f.BoolVarP(&v.quiet, "quiet", "q", false, "print errors only")
 	f.StringVar(&v.progress, "progress", "auto", "auto (a bar on a terminal, else lines), bar, plain or none")
+	cli.Takes(f, "progress", "auto", "bar", "plain", "none")
 	return cmd
 }
 

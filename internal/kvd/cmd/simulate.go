@@ -72,12 +72,21 @@ command with code 3 and the command line that plays it again. Profiles of faults
 	f.DurationVar(&s.duration, "duration", 0, "stop after this long (default when all seeds are played)")
 	f.IntSliceVar(&s.campaign.Replicas, "replicas", nil, "sizes of the clusters, taken in turn (default drawn from the seed)")
 	f.StringVar(&s.campaign.Options.Preset, "preset", "", "one of "+strings.Join(consensus.PresetNames(), ", ")+" (default drawn from the seed)")
+	cli.Takes(f, "preset", consensus.PresetNames()...)
 	f.StringSliceVar(&s.campaign.Profiles, "profile", nil, "profiles of faults, taken in turn (default drawn from the seed)")
+	cli.Takes(f, "profile", profileNames()...)
 	f.DurationVar(&s.idle, "session-idle", 0, "forget a session that has written nothing for this long, in virtual time (default drawn from the seed)")
 	f.IntVar(&s.campaign.Workers, "workers", runtime.GOMAXPROCS(0), "runs at once")
 	f.Lookup("workers").DefValue = "one per processor" // the help is the same on every machine
 	s.json.Flag(cmd.Flags(), "print JSON")
 	return cmd
+}
+
+func profileNames() (names []string) {
+	for _, p := range sim.Profiles() {
+		names = append(names, p.Name)
+	}
+	return names
 }
 
 func (s *simulation) check() error {

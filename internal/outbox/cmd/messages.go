@@ -36,6 +36,11 @@ type messageQuery struct {
 // add defines the flags. states are those that the verb takes, its default first.
 func (q *messageQuery) add(f *pflag.FlagSet, limit int, states ...outbox.State) {
 	f.StringVar(&q.state, "state", string(states[0]), "STATE|of the messages: "+namesOf(states))
+	names := make([]string, len(states))
+	for i, s := range states {
+		names[i] = string(s)
+	}
+	cli.Takes(f, "state", names...)
 	f.StringSliceVar(&q.ids, "id", nil, "ID|messages with this id (repeatable)")
 	f.Lookup("id").DefValue = ""
 	f.StringVar(&q.topic, "topic", "", "TOPIC|messages of this topic")

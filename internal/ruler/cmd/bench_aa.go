@@ -62,6 +62,7 @@ of --slower is not found.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&c.noise.Workload, "workload", "cpu", strings.Join(noise.Names(), ", "))
+	cli.Takes(f, "workload", noise.Names()...)
 	f.IntVar(&c.noise.Workers, "clients", 1, "operations under way at once")
 	f.IntVar(&c.noise.Pairs, "pairs", 80, "how often both sides take their turn")
 	f.DurationVar(&c.noise.Slice, "turn", 60*time.Millisecond, "how long each turn is")

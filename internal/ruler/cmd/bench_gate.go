@@ -53,6 +53,7 @@ The exit code is 0 when all passed and 3 when not.`,
 	f.StringVar(&c.maxRegress, "max-regress", "10%", "the largest loss that is allowed")
 	f.StringVar(&c.noise, "noise", "", "result of weir bench aa, whose noise floor is the least that counts")
 	f.StringVar(&c.doubt, "doubt", "fail", "what becomes of figures that cannot be told: fail or pass")
+	cli.Takes(f, "doubt", "fail", "pass")
 	return cmd
 }
 

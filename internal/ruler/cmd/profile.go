@@ -117,6 +117,7 @@ func (f *profileFlags) register(cmd *cobra.Command) {
 	s.IntSliceVar(&f.concurrency, "concurrency", []int{10}, "workers; a list compares them")
 	s.IntSliceVar(&f.poolMax, "pool-max", nil, "most connections of the pool; a list compares them (default: as many as workers)")
 	s.StringSliceVar(&f.drivers, "driver", nil, "drivers to compare (default: the engine's first): "+driverNames())
+	cli.Takes(s, "driver", slices.Concat(profile.Drivers(profile.EnginePostgres), profile.Drivers(profile.EngineMySQL), profile.Drivers(profile.EngineOracle))...)
 	s.StringArrayVar(&f.netem, "netem", nil, "a bad network in between, to a server on this machine: delay=10ms,jitter=2ms,loss=1% of round trips and pieces; several are compared, with what --transport names")
 	s.IntSliceVar(&f.poolMax, "pool", nil, "the same as --pool-max")
 	s.IntSliceVar(&f.concurrency, "workers", []int{10}, "the same as --concurrency")
@@ -124,6 +125,7 @@ func (f *profileFlags) register(cmd *cobra.Command) {
 		s.Lookup(name).Hidden = true
 	}
 	s.StringSliceVar(&f.transports, "transport", nil, "ways to a server on this machine to compare: tcp, unix, rtt:1ms (a relay that delays)")
+	cli.Takes(s, "transport", "tcp", "unix", "rtt:1ms")
 	s.Int64Var(&f.requests, "requests", 0, "operations of each round, instead of --duration")
 	s.DurationVar(&f.duration, "duration", 2*time.Second, "measured time of each round")
 	s.DurationVar(&f.warmup, "warmup", 3*time.Second, "longest wait for the rate to settle before each round")

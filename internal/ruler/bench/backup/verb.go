@@ -88,12 +88,15 @@ measured.`,
 	f.StringSliceVar(&c.tools, "tools", nil, "directories to look for other tools in, before all others")
 	f.StringVar(&c.size, "size", "", "size as text of the database shop, of which the others are parts (default by the plan: 1MB, 64MB, 766MB)")
 	f.StringSliceVar(&c.shapes, "shapes", nil, "of the plan's databases, only these: shop, many, huge, text, binary, random")
+	cli.Takes(f, "shapes", "shop", "many", "huge", "text", "binary", "random")
 	f.IntVar(&c.rounds, "rounds", 0, "rounds of each experiment with whole programs, instead of the plan's")
 	f.IntSliceVar(&c.jobs, "jobs", nil, "jobs that weir runs at once; several numbers are compared (default the processors)")
 	f.StringSliceVar(&c.blocks, "block-size", nil, "sizes of gzip's blocks to compare, such as 256KB,1MB")
 	f.IntSliceVar(&c.workers, "compress-workers", nil, "numbers of gzip's workers to compare")
 	f.StringSliceVar(&c.profiles, "profiles", nil, "profiles of weir to compare, instead of the plan's: "+strings.Join(profileNames(), ", "))
+	cli.Takes(f, "profiles", profileNames()...)
 	f.StringSliceVar(&c.storage, "storage", nil, "places of archives to compare: dir,s3 (an S3 server of our own, versitygw)")
+	cli.Takes(f, "storage", "dir", "s3")
 	f.Uint64Var(&c.seed, "seed", 1, "seed of the data")
 	return cmd
 }

@@ -110,6 +110,7 @@ func (c *command) flags(f *pflag.FlagSet) {
 	f.IntVar(&c.warmup, "warmup", -1, "rounds before the measured ones, which are discarded (default the plan's)")
 	f.Lookup("warmup").DefValue = "" // the plan's is no number
 	f.StringSliceVar(&c.partitions, "partitions", nil, "tables of the partition experiment to compare: none, daily (default both)")
+	cli.Takes(f, "partitions", "none", "daily")
 	f.DurationSliceVar(&c.windows, "window", nil, "windows of the partition experiment to compare, none for all rows; a round ends when as many rows are delivered as lie in the longest (default the plan's and none)")
 	cli.OrNone(f, "window", "0s")
 	f.StringVar(&c.durability, "durability", lab.Prod.String(), "of the private server: prod (flush at each commit) or fast (never flush)")

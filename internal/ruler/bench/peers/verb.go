@@ -48,6 +48,7 @@ Plan mini takes about a quarter of an hour on two processors.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.Plan, "plan", "mini", "how much to run: "+strings.Join(reference.Plans(), ", ")+" (smoke: a minute, whose figures say nothing)")
+	cli.Takes(f, "plan", reference.Plans()...)
 	f.StringVar(&o.Out, "out", "", "directory for parts, samples and the page (default out/bench-peers-TIME)")
 	f.BoolVar(&o.Resume, "resume", false, "go on with the run in --out")
 	o.JSON.Flag(f, "print the summary as JSON")

@@ -50,6 +50,7 @@ Plan mini takes less than ten minutes on two processors, full some hours.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.Plan, "plan", "mini", "how much to run: "+strings.Join(Plans(), ", ")+" (smoke: a minute, whose figures say nothing)")
+	cli.Takes(f, "plan", Plans()...)
 	f.StringVar(&o.Out, "out", "", "directory for parts, samples and pages (default out/bench-all-TIME)")
 	f.BoolVar(&o.Resume, "resume", false, "go on with the run in --out")
 	o.JSON.Flag(f, "print the summary as JSON")

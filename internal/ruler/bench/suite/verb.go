@@ -131,6 +131,8 @@ type Flags struct {
 // Add defines the flags. name is that of the bench, plans what --plan takes.
 func (b *Flags) Add(f *pflag.FlagSet, name, plans string) {
 	f.StringVar(&b.Plan, "plan", "mini", "how much to run: "+plans)
+	names, _, _ := strings.Cut(plans, " (")
+	cli.Takes(f, "plan", strings.Split(names, ", ")...)
 	f.StringSliceVar(&b.Experiments, "experiments", nil, "experiments of the plan to run, or groups of them (default all; a wrong name lists them)")
 	f.StringVar(&b.Out, "out", "", "directory for samples, results and the report (default out/bench-"+name+"-TIME)")
 	f.BoolVar(&b.Resume, "resume", false, "go on from the samples in --out")
