@@ -149,7 +149,7 @@ Water:
       --max-depth N                   how deep (default 3)
       --fish NAMES                    who lives there
       --frozen                        it is winter
-      --drained DURATION              for how long (default never)
+      --drained DURATION              for how long (default none)
 
 Operation:
       --key FILE                      of the gate

@@ -64,7 +64,7 @@ look.`,
 	f.IntVar(&v.policy.Monthly, "keep-monthly", 0, "keep the newest of each of N months")
 	f.IntVar(&v.policy.Yearly, "keep-yearly", 0, "keep the newest of each of N years")
 	f.StringVar(&v.within, "keep-within", "", "keep all that is younger, such as 36h or 30d")
-	f.DurationVar(&v.orphans, "remove-unfinished", 7*24*time.Hour, "remove unfinished backups without progress for this long, none for none")
+	f.DurationVar(&v.orphans, "remove-unfinished", 7*24*time.Hour, "remove unfinished backups without progress for this long; none keeps them")
 	cli.OrNone(f, "remove-unfinished", "-1ns")
 	f.BoolVar(&v.keepLog, "keep-log", false, "remove no archived log")
 	f.BoolVar(&v.dryRun, "dry-run", false, "say what would go, and remove nothing")
