@@ -60,6 +60,7 @@ with it.`,
 	f.StringVar(&c.batchDelay, "batch-delay", "auto", "auto, or a fixed delay of each round, for comparison")
 	f.DurationVar(&c.linkLatency, "link-latency", 0, "artificial delay of messages between replicas, one way")
 	c.json.Flag(cmd.Flags(), "print one line of JSON instead of text")
+	cli.Words(cmd, "replicas", "1", "3", "5", "7")
 	cli.Words(cmd, "preset", consensus.PresetNames()...)
 	cli.Words(cmd, "durability", "disk", "memory")
 	return cmd

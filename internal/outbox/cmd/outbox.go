@@ -129,6 +129,7 @@ otherwise; --convert rebuilds one that has no partitions, or others.`,
 	f := cmd.Flags()
 	f.StringVar(&layout, "layout", "", "LAYOUT|what becomes of delivered messages: queue deletes, history keeps them (default the table's own, queue for a new one)")
 	f.StringVar(&partition, "partition", "", "PERIOD|period of the partitions of layout history: none, day or month (default the table's own, none for a new one)")
+	cli.Takes(f, "partition", "none", "day", "month")
 	f.IntVar(&plan.Shards, "shards", 0, "N|how many relays may deliver at a time, each the keys of its shard (default the table's own, 1 for a new one)")
 	f.Lookup("shards").DefValue = ""
 	f.BoolVar(&plan.Convert, "convert", false, "rebuild the table when its partitions must change, which copies every row")

@@ -185,7 +185,7 @@ func generalOptions() []cli.Option[proxyConfig] {
 		},
 
 		{
-			Group: groupWrites, Name: "batch", Arg: "off|auto|DURATION", Default: "off", SetList: listBatch, Reload: true,
+			Group: groupWrites, Name: "batch", Arg: "off|auto|DURATION", Words: []string{"off", "auto"}, Default: "off", SetList: listBatch, Reload: true,
 			Help: "whether writes without a hint join a group: off, auto, or the longest wait for other writes, such as 2ms; in the file also a list of rules",
 			Set: func(c *proxyConfig, v string) error {
 				r, err := parseBatch(v)
@@ -416,7 +416,8 @@ func generalOptions() []cli.Option[proxyConfig] {
 
 		{
 			Group: groupTLS, Name: "client-tls-mode", Arg: "MODE", Reload: true,
-			Help: "what is demanded of clients: disable, allow, prefer, require, verify-ca or verify-full (default prefer with a certificate, else disable)",
+			Words: []string{"disable", "allow", "prefer", "require", "verify-ca", "verify-full"},
+			Help:  "what is demanded of clients: disable, allow, prefer, require, verify-ca or verify-full (default prefer with a certificate, else disable)",
 			Set: func(c *proxyConfig, v string) (err error) {
 				if c.pg.ClientTLSMode, err = pgwire.ParseTLSMode(v); err != nil {
 					return err

@@ -87,7 +87,7 @@ func (s *Server[L]) hosts() (list []sight.HostStatus) {
 func (s *Server[L]) hostTable() sight.Table {
 	t := sight.Table{Cols: []string{"host", "address", "role", "term", "leader", "current", "behind", "lag_ms", "error"}}
 	for _, h := range s.hosts() {
-		var behind, lag any // NULL
+		var behind, lag any = "", "" // not known
 		if h.LagKnown {
 			behind, lag = h.Behind, h.Lag.Milliseconds()
 		}

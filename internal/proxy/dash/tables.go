@@ -203,10 +203,10 @@ func controller(l *Lane) string {
 }
 
 func (v view) hosts() live.Table {
-	t := live.Table{Title: "Hosts", Wide: true, Columns: v.columns(":Host", ":Address", ":Role", ":New connections", "timeline", "lag", "behind", ":Error")}
+	t := live.Table{Title: "Hosts", Wide: true, Columns: v.columns(":Host", ":Address", ":Role", "lag", "behind", ":New connections", "timeline", ":Error")}
 	n := len(t.Columns)
-	t.Columns[n-3].Help = "since when a standby has lacked something that the primary has"
-	t.Columns[n-2].Help = "bytes of PostgreSQL's log, transactions of MySQL and MariaDB"
+	t.Columns[n-5].Help = "since when a standby has lacked something that the primary has"
+	t.Columns[n-4].Help = "bytes of PostgreSQL's log, transactions of MySQL and MariaDB"
 
 	for _, h := range v.state.Hosts {
 		current := ""
@@ -224,7 +224,7 @@ func (v view) hosts() live.Table {
 				behind = live.Size(h.Behind)
 			}
 		}
-		t.Rows = append(t.Rows, v.row(h.Engine, live.Text(h.Host), live.Text(h.Address), live.Text(h.Role), live.Text(current), timeline, lag, behind, live.Text(h.Error).Alarm(h.Error != "")))
+		t.Rows = append(t.Rows, v.row(h.Engine, live.Text(h.Host), live.Text(h.Address), live.Text(h.Role), lag, behind, live.Text(current), timeline, live.Text(h.Error).Alarm(h.Error != "")))
 	}
 	return t
 }

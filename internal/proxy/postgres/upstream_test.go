@@ -73,7 +73,7 @@ func TestLagOfAStandbyIsSeen(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, h := range hosts {
-		if known := h["behind"] != nil && h["lag_ms"] != nil; known != (h["role"] == "standby") {
+		if known := h["behind"] != "" && h["lag_ms"] != ""; known != (h["role"] == "standby") {
 			t.Errorf("SHOW HOSTS: %v", h)
 		}
 	}
