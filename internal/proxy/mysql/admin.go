@@ -22,7 +22,8 @@ func (s *Server) isAdmin(user string) bool {
 // authenticateAdmin lets in the DSN's user and those listed, by a secret that weir
 // holds, else as the server decides; without a password only who may have what weir
 // has: see core.MayBorrow.
-func (s *Server) authenticateAdmin(ctx context.Context, v *visitor) error {
+func (v *visitor) authenticateAdmin(ctx context.Context) error {
+	s := v.server()
 	secret, known := s.creds.Secret(v.key.user)
 	allowed := s.isAdmin(v.key.user)
 	switch {
@@ -36,7 +37,7 @@ func (s *Server) authenticateAdmin(ctx context.Context, v *visitor) error {
 	case allowed && !known && s.cfg().relays():
 		v.key.database = s.cfg().MySQL.Database
 		v.wire.Response.Database = v.key.database
-		return s.relay(ctx, v, nil)
+		return v.relay(ctx, nil)
 	case !allowed:
 		secret = mywire.Secret{} // fails as a wrong password does
 	}

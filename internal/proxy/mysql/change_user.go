@@ -86,9 +86,10 @@ func (s *Server) changedUser(ctx context.Context, c *client, conn *surfaced, unw
 	// first login: it is asked anew.
 	wire.Response.Plugin, wire.Response.Auth = nobodysPlugin, nil
 	wire.Response.Charset = s.collation(cu.Charset)
-	return s.enter(ctx, &visitor{c: c, wire: wire, began: s.Monotonic(), again: true, key: poolKey{
+	v := &visitor{c: c, wire: wire, began: s.Monotonic(), again: true, key: poolKey{
 		user: cu.User, database: cu.Database, caps: c.caps & classCaps, charset: wire.Response.Charset,
-	}})
+	}}
+	return v.enter(ctx)
 }
 
 // surfaced is a connection that has been on a loop. Its far end is the client

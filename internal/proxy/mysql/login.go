@@ -99,7 +99,7 @@ func (s *Server) answered(ctx context.Context, v *visitor) error {
 		_ = v.wire.Conn.Close()
 		return full
 	}
-	return s.enter(ctx, v)
+	return v.enter(ctx)
 }
 
 // firstAnswer is how long a client may take to answer the greeting, TLS included. It
@@ -146,9 +146,12 @@ type visitor struct {
 	donated *backendConn
 }
 
+func (v *visitor) server() *Server { return v.c.l.srv }
+
 // enter authenticates a client and posts it to its loop, or serves it the
 // console. On an error the client has been told why, and is gone.
-func (s *Server) enter(ctx context.Context, v *visitor) (err error) {
+func (v *visitor) enter(ctx context.Context) (err error) {
+	s := v.server()
 	who := sight.Login{Engine: Engine, User: v.key.user, Database: v.key.database, Client: v.c.addr, Again: v.again}
 	in := false
 	welcomed := func() {
@@ -173,7 +176,7 @@ func (s *Server) enter(ctx context.Context, v *visitor) (err error) {
 	}()
 	if core.IsAdminDatabase(v.key.database) {
 		name := v.key.database
-		if err := s.authenticateAdmin(ctx, v); err != nil {
+		if err := v.authenticateAdmin(ctx); err != nil {
 			return err
 		}
 		s.Logins.Add(1)
@@ -181,16 +184,16 @@ func (s *Server) enter(ctx context.Context, v *visitor) (err error) {
 		return s.serveConsole(ctx, v, name)
 	}
 	if open, err := s.Admit(ctx, v.key.database); err != nil {
-		return s.turnAway(ctx, v, mywire.NewError(mywire.ErrTooManyConnections, "weir: %v", err))
+		return v.turnAway(ctx, mywire.NewError(mywire.ErrTooManyConnections, "weir: %v", err))
 	} else if !open {
-		return s.turnAway(ctx, v, mywire.NewError(mywire.ErrDBAccessDenied, "weir: database '%s' takes no logins (DISABLE)", v.key.database))
+		return v.turnAway(ctx, mywire.NewError(mywire.ErrDBAccessDenied, "weir: database '%s' takes no logins (DISABLE)", v.key.database))
 	}
-	if err := s.authenticate(ctx, v); err != nil {
+	if err := v.authenticate(ctx); err != nil {
 		return err
 	}
 	database, user := v.key.database, v.key.user
 	if err := s.Crowd.Enter(s.Options(), database, user); err != nil {
-		return s.turnAway(ctx, v, mywire.NewError(mywire.ErrTooManyConnections, "weir: %v", err))
+		return v.turnAway(ctx, mywire.NewError(mywire.ErrTooManyConnections, "weir: %v", err))
 	}
 	unread := netloop.Unread(v.wire.Conn)
 	fd, err := netloop.Detach(v.wire.Conn, &s.Background)
@@ -277,13 +280,14 @@ func (l *loop) seat(v *visitor) {
 
 // authenticate checks the client, and that the server would have it. Where weir
 // cannot check as the server would, the server does.
-func (s *Server) authenticate(ctx context.Context, v *visitor) error {
+func (v *visitor) authenticate(ctx context.Context) error {
+	s := v.server()
 	cfg, user := s.cfg(), v.key.user
 	if cfg.Auth == AuthTrust {
 		if err := v.wire.Trust(ctx); err != nil {
 			return err
 		}
-		return s.vouch(ctx, v, AuthTrust)
+		return v.vouch(ctx, AuthTrust)
 	}
 	secret, listed := s.creds.Secret(user)
 	switch {
@@ -297,14 +301,14 @@ func (s *Server) authenticate(ctx context.Context, v *visitor) error {
 	case cfg.Auth == AuthAuto:
 		var rows [][]sql.NullString
 		var known bool
-		if secret, rows, known = s.stored(ctx, v); !known {
-			return s.relay(ctx, v, rows)
+		if secret, rows, known = v.stored(ctx); !known {
+			return v.relay(ctx, rows)
 		}
 		if _, seen := s.known.welcomes.get(v.key, s.Monotonic()); !seen && !secret.Teaches() {
-			return s.relay(ctx, v, rows) // weir could not ask the server by itself
+			return v.relay(ctx, rows) // weir could not ask the server by itself
 		}
 	case cfg.Auth == AuthRelay:
-		return s.relay(ctx, v, nil)
+		return v.relay(ctx, nil)
 	}
 	keys, err := v.wire.Authenticate(ctx, secret)
 	if err != nil {
@@ -312,14 +316,15 @@ func (s *Server) authenticate(ctx context.Context, v *visitor) error {
 	}
 	s.creds.Learn(user, keys)
 	v.keys = keys
-	return s.vouch(ctx, v, secret.Plugin())
+	return v.vouch(ctx, secret.Plugin())
 }
 
 // stored returns what the server checks a client's login by, and the accounts that its
 // name may be; known is false if the server has to do that itself. Accounts that were asked
 // for at a login not long ago serve a client who has proved itself by them. Anyone else may
 // have a newer password, and is asked about.
-func (s *Server) stored(ctx context.Context, v *visitor) (secret mywire.Secret, rows [][]sql.NullString, known bool) {
+func (v *visitor) stored(ctx context.Context) (secret mywire.Secret, rows [][]sql.NullString, known bool) {
+	s := v.server()
 	user, a := v.key.user, &s.known.accounts
 	now := s.Monotonic()
 	if rows = a.recent(user, s.cfg().LoginCheckInterval, now); rows != nil {
@@ -350,13 +355,14 @@ const nobodysPlugin = "weir_relay"
 // relay has the server authenticate the client. The connection is kept: it is
 // the only way in for users whose secrets weir does not hold. rows are the accounts
 // that the user may be, if weir knows.
-func (s *Server) relay(ctx context.Context, v *visitor, rows [][]sql.NullString) error {
+func (v *visitor) relay(ctx context.Context, rows [][]sql.NullString) error {
+	s := v.server()
 	cfg := s.connectConfig(v.key)
 	overUnix := cfg.Network == "unix" || cfg.Network == "" && (cfg.Address[0] == '/' || cfg.Address[0] == '@')
 	if overUnix && !v.c.login.borrows {
 		// A server may take who is at the other end of a Unix socket for the
 		// proof, even behind a wrong password. That is weir, not the client.
-		return s.turnAway(ctx, v, mywire.NewError(mywire.ErrAccessDenied,
+		return v.turnAway(ctx, mywire.NewError(mywire.ErrAccessDenied,
 			"weir reaches the server by a Unix socket, where the server may go by weir's own user and not by the password of '%s': have --mysql name a TCP address, give weir the user's password (--mysql-auth-file), connect to weir over a Unix socket as its own user, or trust all that reach a loopback address (--trust-loopback)", v.key.user))
 	}
 	var pending *mywire.Pending
@@ -394,7 +400,7 @@ func (s *Server) relay(ctx context.Context, v *visitor, rows [][]sql.NullString)
 	}
 	if !res.Proved && !v.c.login.borrows {
 		_ = res.Server.Close()
-		return s.turnAway(ctx, v, borrowed(v.key.user))
+		return v.turnAway(ctx, borrowed(v.key.user))
 	}
 	if !res.Proved && !overUnix {
 		res.Keys = mywire.PasswordKeys("")
@@ -403,14 +409,14 @@ func (s *Server) relay(ctx context.Context, v *visitor, rows [][]sql.NullString)
 	v.ok = res.Server.OK
 	if e := s.checkGrants(ctx, v.key.user, res.Server, s.known.accounts.changed(v.key.user, rows, s.grants.hash(rows))); e != nil {
 		_ = res.Server.Close()
-		return s.turnAway(ctx, v, e)
+		return v.turnAway(ctx, e)
 	}
 	if res.Proved {
 		s.known.accounts.learn(ctx, v.key.user, rows, res.Server, s.grants.hash(rows), s.Monotonic())
 	}
 	plugin := res.Server.Plugin
 	if v.donated, err = s.handOver(res.Server, v.key, endpoint); err != nil {
-		return s.turnAway(ctx, v, mywire.NewError(mywire.ErrUnknown, "weir: %v", err))
+		return v.turnAway(ctx, mywire.NewError(mywire.ErrUnknown, "weir: %v", err))
 	}
 	s.known.welcomes.put(v.key, v.ok, s.Monotonic())
 	s.Checks.Add(plugin, loginRelayed)
@@ -418,8 +424,8 @@ func (s *Server) relay(ctx context.Context, v *visitor, rows [][]sql.NullString)
 }
 
 // turnAway refuses a client for a reason of weir's own.
-func (s *Server) turnAway(ctx context.Context, v *visitor, e *mywire.Error) error {
-	s.Refused.Add(1)
+func (v *visitor) turnAway(ctx context.Context, e *mywire.Error) error {
+	v.server().Refused.Add(1)
 	_ = v.wire.Refuse(ctx, e) // the client may be gone; e is what matters
 	return e
 }
@@ -503,7 +509,8 @@ func (s *Server) hangs(login, wait context.Context, err error) *mywire.Error {
 // closed to this user. A server that cannot be reached at the moment has said
 // nothing against the client, whose statements wait for it then; one that takes
 // connections and says nothing has the client told so.
-func (s *Server) vouch(ctx context.Context, v *visitor, method string) error {
+func (v *visitor) vouch(ctx context.Context, method string) error {
+	s := v.server()
 	if ok, seen := s.known.welcomes.get(v.key, s.Monotonic()); seen {
 		v.ok = ok
 		s.Checks.Add(method, loginPooled)
@@ -527,7 +534,7 @@ func (s *Server) vouch(ctx context.Context, v *visitor, method string) error {
 		v.ok = conn.OK
 		if e := s.checkGrants(ctx, v.key.user, conn, false); e != nil {
 			_ = conn.Close()
-			return s.turnAway(ctx, v, e)
+			return v.turnAway(ctx, e)
 		}
 		s.known.welcomes.put(v.key, conn.OK, s.Monotonic())
 		v.donated, err = s.handOver(conn, v.key, endpoint)
@@ -536,7 +543,7 @@ func (s *Server) vouch(ctx context.Context, v *visitor, method string) error {
 	switch {
 	case err == nil:
 	case hangs != nil:
-		return s.turnAway(ctx, v, hangs)
+		return v.turnAway(ctx, hangs)
 	case errors.Is(err, errOtherServer):
 		e = mywire.NewError(mywire.ErrUnknown, "weir: %v", err)
 	case errors.As(err, &e) && !passes(e.Code):
