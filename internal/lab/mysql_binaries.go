@@ -204,8 +204,10 @@ func (b mysqlBinaries) cluster() cluster {
 func (b mysqlBinaries) initialiser() (program string, args []string) {
 	args = []string{"--no-defaults"}
 	if b.flavor == FlavorMariaDB {
+		// --force: otherwise it looks up the name of this machine, which nothing here needs
+		// and a container's DNS may not have.
 		return b.find("bin/mariadb-install-db", "scripts/mariadb-install-db", "bin/mysql_install_db"), append(args,
-			"--basedir="+b.base, "--auth-root-authentication-method=normal", "--skip-test-db",
+			"--basedir="+b.base, "--auth-root-authentication-method=normal", "--skip-test-db", "--force",
 			"--innodb-log-file-size=16M")
 	}
 	for _, option := range b.paths() {
