@@ -46,6 +46,14 @@ func S3(tb testing.TB, cfg lab.BrokerConfig) *lab.S3 {
 	return private(tb, cfg, lab.StartS3)
 }
 
+// LDAP starts an OpenLDAP server with users for the length of tb.
+func LDAP(tb testing.TB, users ...lab.LDAPUser) *lab.LDAP {
+	tb.Helper()
+	return private(tb, lab.BrokerConfig{}, func(ctx context.Context, cfg lab.BrokerConfig) (*lab.LDAP, error) {
+		return lab.StartLDAP(ctx, cfg, users...)
+	})
+}
+
 // RequireNATS skips tb when NATS is not installed, for tests that start their
 // servers themselves.
 func RequireNATS(tb testing.TB) {
