@@ -1,0 +1,10 @@
+package ldap_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/weirdb/weir/internal/lab/labtest"
+)
+
+func TestMain(m *testing.M) { os.Exit(labtest.Main(m)) }
