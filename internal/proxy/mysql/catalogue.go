@@ -2,6 +2,7 @@ package mysql
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -41,9 +42,9 @@ type catalog struct {
 	failures int    // readings that failed in a row
 	count    string // the counters
 
-	reads    map[string]myscan.Effect // views
-	writes   map[string]myscan.Effect // tables with triggers, and views over such
-	defaults map[string]myscan.Effect // tables with columns whose DEFAULT does more than to say a value
+	reads    places                   // views
+	writes   places                   // tables with triggers, and views over such
+	defaults places                   // tables with columns whose DEFAULT does more than to say a value
 	routines map[string]myscan.Effect // all that the account may see
 	blind    map[string]bool          // databases of which the account may not see triggers
 	unseen   map[string]bool          // tables with triggers that weir knows and the account does not see
@@ -94,13 +95,13 @@ const (
 
 	// What is cast to binary comes in UTF-8, whatever character set the session
 	// wants its results in.
-	viewsSQL    = "SELECT CAST(TABLE_NAME AS BINARY), CAST(VIEW_DEFINITION AS BINARY) FROM information_schema.VIEWS WHERE TABLE_SCHEMA NOT IN ('sys', 'information_schema', 'performance_schema')" + allRows
+	viewsSQL    = "SELECT CAST(TABLE_NAME AS BINARY), CAST(VIEW_DEFINITION AS BINARY), CAST(TABLE_SCHEMA AS BINARY) FROM information_schema.VIEWS WHERE TABLE_SCHEMA NOT IN ('sys', 'information_schema', 'performance_schema')" + allRows
 	routinesSQL = "SELECT CAST(ROUTINE_NAME AS BINARY), CASE WHEN ROUTINE_BODY = 'SQL' AND ROUTINE_TYPE IN ('FUNCTION', 'PROCEDURE') THEN CAST(ROUTINE_DEFINITION AS BINARY) END, CAST(SQL_MODE AS BINARY), CAST(ROUTINE_SCHEMA AS BINARY) FROM information_schema.ROUTINES WHERE ROUTINE_SCHEMA <> 'sys'" + allRows
-	triggersSQL = "SELECT CAST(EVENT_OBJECT_TABLE AS BINARY), CAST(ACTION_STATEMENT AS BINARY), CAST(SQL_MODE AS BINARY) FROM information_schema.TRIGGERS WHERE EVENT_OBJECT_SCHEMA <> 'sys'" + allRows
+	triggersSQL = "SELECT CAST(EVENT_OBJECT_TABLE AS BINARY), CAST(ACTION_STATEMENT AS BINARY), CAST(SQL_MODE AS BINARY), CAST(EVENT_OBJECT_SCHEMA AS BINARY) FROM information_schema.TRIGGERS WHERE EVENT_OBJECT_SCHEMA <> 'sys'" + allRows
 
 	// defaultsSQL lists what columns of MariaDB assign to variables by themselves. MySQL's
 	// may not. It costs about what viewsSQL costs: both look at every table.
-	defaultsSQL = "SELECT CAST(TABLE_NAME AS BINARY), CAST(COLUMN_DEFAULT AS BINARY) FROM information_schema.COLUMNS WHERE COLUMN_DEFAULT LIKE '%:=%' AND TABLE_SCHEMA NOT IN ('sys', 'information_schema', 'performance_schema', 'mysql')" + allRows
+	defaultsSQL = "SELECT CAST(TABLE_NAME AS BINARY), CAST(COLUMN_DEFAULT AS BINARY), CAST(TABLE_SCHEMA AS BINARY) FROM information_schema.COLUMNS WHERE COLUMN_DEFAULT LIKE '%:=%' AND TABLE_SCHEMA NOT IN ('sys', 'information_schema', 'performance_schema', 'mysql')" + allRows
 
 	// blindSQL lists the databases of which the account may not see triggers, and in
 	// a row without a name whether it sees all routines.
@@ -140,11 +141,11 @@ func (k *catalog) load(b *backend) {
 	}
 	read(countersSQL, 2, r.counter)
 	read(blindSQL, 2, r.blindness)
-	read(viewsSQL, 2, r.view)
+	read(viewsSQL, 3, r.view)
 	read(routinesSQL, 4, r.routine)
-	read(triggersSQL, 3, r.trigger)
+	read(triggersSQL, 4, r.trigger)
 	if b.p.facts.mariadb {
-		read(defaultsSQL, 2, r.assigns)
+		read(defaultsSQL, 3, r.assigns)
 	}
 	b.ask(noWarnings, func(u *unit) {
 		if u.err != nil && r.err == nil {
@@ -270,8 +271,44 @@ type catalogReader struct {
 
 // A catalogObject is a view, a routine, or the trigger of a table.
 type catalogObject struct {
-	name string
-	body myscan.Body
+	schema, name string
+	body         myscan.Body
+}
+
+// places are what tables and views lead to, by their names and schemas. Databases of one
+// layout, such as one for each customer, may have a trigger in some of them.
+type places map[string]map[string]myscan.Effect
+
+// raise adds effects to those of a table or view, and reports whether any is new.
+func (ps places) raise(schema, name string, e myscan.Effect) bool {
+	at := ps[name]
+	if at == nil {
+		at = make(map[string]myscan.Effect)
+		ps[name] = at
+	}
+	was, known := at[schema]
+	at[schema] = was | e
+	return !known || was|e != was
+}
+
+// of returns the effects of the tables and views of a name that can be meant where db is
+// the current database and names are all names of the text: another database has to be
+// among them. nil names are any.
+func (ps places) of(name, db string, names iter.Seq[string]) myscan.Effect {
+	at := ps[name]
+	e, here := at[db]
+	switch {
+	case len(at) == 0 || here && len(at) == 1:
+	case names == nil:
+		for _, more := range at {
+			e |= more
+		}
+	default:
+		for schema := range names {
+			e |= at[schema]
+		}
+	}
+	return e
 }
 
 func (r *catalogReader) counter(row [][]byte) {
@@ -285,7 +322,7 @@ func (r *catalogReader) counter(row [][]byte) {
 var opaque = myscan.Body{Effects: myscan.EffOpaque | myscan.EffUnknownFunc}
 
 func (r *catalogReader) view(row [][]byte) {
-	o := catalogObject{name: foldName(string(row[0])), body: opaque}
+	o := catalogObject{schema: foldName(string(row[2])), name: foldName(string(row[0])), body: opaque}
 	if len(row[1]) > 0 {
 		text := string(row[1])
 		o.body = myscan.ReadBody(text, r.mode)
@@ -301,7 +338,7 @@ func (r *catalogReader) view(row [][]byte) {
 }
 
 func (r *catalogReader) routine(row [][]byte) {
-	o := catalogObject{name: foldName(string(row[0])), body: r.read(row[1], string(row[2]))}
+	o := catalogObject{schema: foldName(string(row[3])), name: foldName(string(row[0])), body: r.read(row[1], string(row[2]))}
 	for _, t := range r.k.l.cfg.TrustFunctions {
 		if t = strings.ToLower(t); t == "*" || t == o.name || t == strings.ToLower(string(row[3]))+"."+o.name {
 			o.body = myscan.Body{}
@@ -311,11 +348,11 @@ func (r *catalogReader) routine(row [][]byte) {
 }
 
 func (r *catalogReader) trigger(row [][]byte) {
-	r.triggers = append(r.triggers, catalogObject{name: foldName(string(row[0])), body: r.read(row[1], string(row[2]))})
+	r.triggers = append(r.triggers, catalogObject{foldName(string(row[3])), foldName(string(row[0])), r.read(row[1], string(row[2]))})
 }
 
 func (r *catalogReader) assigns(row [][]byte) {
-	r.defaults = append(r.defaults, catalogObject{name: foldName(string(row[0])), body: myscan.ReadBody("RETURN "+string(row[1]), r.mode)})
+	r.defaults = append(r.defaults, catalogObject{foldName(string(row[2])), foldName(string(row[0])), myscan.ReadBody("RETURN "+string(row[1]), r.mode)})
 }
 
 func (r *catalogReader) read(body []byte, sqlMode string) myscan.Body {
@@ -331,8 +368,7 @@ func (r *catalogReader) read(body []byte, sqlMode string) myscan.Body {
 // it reaches.
 func (r *catalogReader) finish() {
 	k := r.k
-	k.reads, k.writes, k.routines = map[string]myscan.Effect{}, map[string]myscan.Effect{}, map[string]myscan.Effect{}
-	k.defaults = map[string]myscan.Effect{}
+	k.reads, k.writes, k.defaults, k.routines = places{}, places{}, places{}, map[string]myscan.Effect{}
 	k.blind, k.unseen = r.blind, r.unseen
 	if k.trusted() {
 		k.blind, k.nothing = nil, true
@@ -342,26 +378,22 @@ func (r *catalogReader) finish() {
 		k.routines[o.name] |= o.body.Effects
 	}
 	for _, o := range r.defaults {
-		k.defaults[o.name] |= o.body.Effects
-		k.writes[o.name] |= o.body.Effects
+		k.defaults.raise(o.schema, o.name, o.body.Effects)
+		k.writes.raise(o.schema, o.name, o.body.Effects)
 	}
 	for changed := true; changed; {
 		changed = false
-		raise := func(m map[string]myscan.Effect, name string, e myscan.Effect) {
-			if m[name]|e != m[name] {
-				m[name] |= e
-				changed = true
+		for _, o := range r.routines {
+			if e := k.routines[o.name] | r.reached(&o, true); e != k.routines[o.name] {
+				k.routines[o.name], changed = e, true
 			}
 		}
-		for _, o := range r.routines {
-			raise(k.routines, o.name, r.reached(&o.body, true))
-		}
 		for _, o := range r.triggers {
-			raise(k.writes, o.name, r.reached(&o.body, true))
+			changed = k.writes.raise(o.schema, o.name, r.reached(&o, true)) || changed
 		}
 		for _, o := range r.views {
-			raise(k.reads, o.name, r.reached(&o.body, false))
-			raise(k.writes, o.name, r.reached(&o.body, true))
+			changed = k.reads.raise(o.schema, o.name, r.reached(&o, false)) || changed
+			changed = k.writes.raise(o.schema, o.name, r.reached(&o, true)) || changed
 		}
 	}
 	k.nothing = len(k.reads) == 0 && len(k.writes) == 0 && len(k.blind) == 0
@@ -381,10 +413,11 @@ func foldName(name string) string {
 	return strings.ToLower(name)
 }
 
-// reached is what a body and all that it reaches may do.
-func (r *catalogReader) reached(body *myscan.Body, writing bool) myscan.Effect {
-	k, e := r.k, body.Effects
-	for _, name := range body.Calls {
+// reached is what an object's body and all that it reaches may do. What the body names
+// without a schema is in the object's own.
+func (r *catalogReader) reached(o *catalogObject, writing bool) myscan.Effect {
+	k, e := r.k, o.body.Effects
+	for _, name := range o.body.Calls {
 		name = foldName(name)
 		sub, seen := k.routines[name]
 		if !seen && !r.seesAll {
@@ -392,11 +425,18 @@ func (r *catalogReader) reached(body *myscan.Body, writing bool) myscan.Effect {
 		}
 		e |= sub
 	}
-	for _, name := range body.Names {
+	names := func(yield func(string) bool) {
+		for _, name := range o.body.Names {
+			if !yield(foldName(name)) {
+				return
+			}
+		}
+	}
+	for _, name := range o.body.Names {
 		name = foldName(name)
-		e |= k.reads[name]
+		e |= k.reads.of(name, o.schema, names)
 		if writing {
-			e |= k.writes[name]
+			e |= k.writes.of(name, o.schema, names)
 		}
 		if name == "sys" {
 			e |= myscan.EffUnknownFunc
@@ -423,6 +463,13 @@ func (k *catalog) reach(t *myscan.Text, info *myscan.Statement, db string) mysca
 	if k.nothing && !calls {
 		return e
 	}
+	db = foldName(db)
+	names := func(yield func(string) bool) {
+		t.Names(func(name string, _ bool) bool { return yield(foldName(name)) })
+	}
+	if info.Count != 1 {
+		names = nil // a USE may stand between
+	}
 	if writing && k.blind[strings.ToLower(db)] {
 		e |= opaque.Effects
 	}
@@ -430,12 +477,12 @@ func (k *catalog) reach(t *myscan.Text, info *myscan.Statement, db string) mysca
 	t.Names(func(name string, call bool) bool {
 		name = foldName(name)
 		if !k.nothing {
-			e |= k.reads[name]
+			e |= k.reads.of(name, db, names)
 			if asksDefault {
-				e |= k.defaults[name]
+				e |= k.defaults.of(name, db, names)
 			}
 			if writing {
-				e |= k.writes[name]
+				e |= k.writes.of(name, db, names)
 				if k.blind[name] {
 					e |= opaque.Effects
 				}

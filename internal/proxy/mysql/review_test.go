@@ -565,6 +565,56 @@ func TestLastInsertIDAcrossClasses(t *testing.T) {
 
 // A file that the server has had enough of, or whose client leaves, takes nothing
 // else with it.
+// A trigger of another database says nothing about a table of the same name here: no
+// session keeps its connection for it.
+func TestTriggersOfAnotherDatabase(t *testing.T) {
+	t.Parallel()
+	owner := server(t)
+	setup := []string{"CREATE TABLE same (a int)", "CREATE VIEW seen AS SELECT * FROM same"}
+	db := database(t, setup...)
+	other := database(t, append(setup, "CREATE TRIGGER tr BEFORE INSERT ON same FOR EACH ROW SET @fired = DATABASE()")...)
+	w := start(t, db, func(c *mysql.Config) { c.PoolSize, c.ReadLanes = 1, -1 })
+	writer, reader := w.dial(nil), w.dial(nil)
+	for _, x := range []struct {
+		statement string
+		pins      bool
+	}{
+		{"INSERT INTO same VALUES (1)", false},
+		{"INSERT INTO seen VALUES (1)", false},
+		{"INSERT INTO " + other + ".same VALUES (1)", true},
+		{"INSERT INTO " + other + ".seen VALUES (1)", true},
+	} {
+		writer := writer
+		if x.pins {
+			writer = w.dial(nil)
+		}
+		writer.must(x.statement)
+		if x.pins {
+			// The session is the trigger's, whose user variable it has.
+			if got := writer.one("SELECT @fired"); got != other {
+				t.Errorf("%s: the variable is %s", x.statement, got)
+			}
+			if p := w.pool(); p.Free != 0 {
+				t.Errorf("%s: the connection is free: %+v", x.statement, p)
+			}
+			_ = writer.Conn.Close()
+		}
+		if got := reader.one("SELECT @fired"); got != "NULL" {
+			t.Errorf("%s: another session reads %s", x.statement, got)
+		}
+		reader.must("COMMIT")
+	}
+	// And who goes to the other database is there.
+	writer.must("USE " + other)
+	writer.must("INSERT INTO same VALUES (1)")
+	if got := direct(t, owner, other).one("SELECT COUNT(*) FROM same"); got != "3" {
+		t.Errorf("%s rows", got)
+	}
+	if p := w.pool(); p.Free != 0 {
+		t.Errorf("the connection is free: %+v", p)
+	}
+}
+
 func TestLocalInfileThatEndsBadly(t *testing.T) {
 	t.Parallel()
 	owner := server(t)
