@@ -249,6 +249,9 @@ func (b *Bouncer) set(key, value string) error {
 		b.log.Warn("TLS settings could not be applied, still using old configuration", "error", err)
 		now := *b.door.state.Load()
 		now.Config = cfg
+		if err := now.loadLDAP(); err != nil {
+			return err
+		}
 		b.door.state.Store(&now)
 		return nil
 	}

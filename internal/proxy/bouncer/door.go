@@ -2,6 +2,7 @@ package bouncer
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"net"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/proxy/core"
+	"github.com/weirdb/weir/internal/proxy/ldap"
 	"github.com/weirdb/weir/internal/proxy/pgbouncer"
 	"github.com/weirdb/weir/internal/proxy/postgres"
 	"github.com/weirdb/weir/internal/proxy/userlist"
@@ -25,6 +27,8 @@ type state struct {
 	hashes map[string]string        // of these, the md5 hashes
 	client tlsSide
 	server tlsSide
+	ldap   *ldap.Directory                     // of auth_type ldap
+	ldaps  map[*pgbouncer.Rule]*ldap.Directory // of rules
 }
 
 // load reads the files that a configuration names.
@@ -43,11 +47,37 @@ func load(cfg *pgbouncer.Config) (*state, error) {
 	for _, u := range list {
 		st.users[u.Name] = u.Secret
 	}
+	if err := st.loadLDAP(); err != nil {
+		return nil, err
+	}
 	if st.client, err = loadTLS(cfg, "client"); err != nil {
 		return nil, err
 	}
 	st.server, err = loadTLS(cfg, "server")
 	return st, err
+}
+
+// loadLDAP makes the LDAP servers that the configuration names.
+func (st *state) loadLDAP() (err error) {
+	if st.LDAP != nil {
+		if st.ldap, err = ldap.New(st.LDAP, "", 0); err != nil {
+			return &fileError{"auth_ldap_options", err}
+		}
+	}
+	if st.HBA == nil {
+		return nil
+	}
+	st.ldaps = make(map[*pgbouncer.Rule]*ldap.Directory)
+	for i := range st.HBA.Rules {
+		r := &st.HBA.Rules[i]
+		if r.LDAP == nil {
+			continue
+		}
+		if st.ldaps[r], err = ldap.New(r.LDAP, "", 0); err != nil {
+			return &fileError{"auth_hba_file", fmt.Errorf("line %d: %w", r.Line, err)}
+		}
+	}
+	return nil
 }
 
 // fileError is a file of the configuration that cannot be used.

@@ -200,6 +200,10 @@ func (l *login) findUser(ctx context.Context, method string) error {
 	if l.secret, l.known = l.st.users[l.user]; l.known {
 		return nil
 	}
+	if method == "ldap" {
+		l.known = true // for the LDAP server to say
+		return nil
+	}
 	as := l.st.Text("auth_user")
 	if l.db != nil && l.db.AuthUser != "" {
 		as = l.db.AuthUser
@@ -290,6 +294,8 @@ func (l *login) authenticate(ctx context.Context, method string, rule *pgbouncer
 		if err := l.peer(rule); err != nil {
 			return err
 		}
+	case "ldap":
+		return l.ldap(ctx, rule)
 	default:
 		prove = methods[method]
 	}
@@ -301,6 +307,31 @@ func (l *login) authenticate(ctx context.Context, method string, rule *pgbouncer
 	})
 	if err != nil {
 		return &toldError{err}
+	}
+	l.d.b.srv.Way.Learn(l.user, keys)
+	return nil
+}
+
+// ldap has an LDAP server check the client's password, with which weir logs in to the
+// server then.
+func (l *login) ldap(ctx context.Context, rule *pgbouncer.Rule) error {
+	directory := l.st.ldap
+	if rule != nil {
+		directory = l.st.ldaps[rule]
+	}
+	keys, ok, err := pgwire.AskPassword(ctx, l.v.Conn, l.user, func(ctx context.Context, password string) error {
+		err := directory.Check(ctx, l.user, password)
+		if err == nil {
+			return nil
+		}
+		l.d.b.log.Warn("LDAP authentication failed", "user", l.user, "database", l.database, "error", err)
+		return refusal("LDAP authentication failed")
+	}, func(e *pgwire.Error) { l.failed(e.Message) })
+	if err != nil {
+		return &toldError{err}
+	}
+	if _, err := l.v.Conn.Write(ok); err != nil {
+		return err
 	}
 	l.d.b.srv.Way.Learn(l.user, keys)
 	return nil

@@ -44,6 +44,9 @@ func (c *console) show(ctx context.Context, arg string) (t sight.Table, err erro
 	case "CONFIG":
 		t.Cols = []string{"key", "value", "default", "changeable"}
 		st.Show(func(name, value, def string, changeable bool) {
+			if name == "auth_ldap_options" && strings.Contains(value, "ldapbindpasswd") {
+				value = "(it has a password)"
+			}
 			t.Add(name, value, def, map[bool]string{true: "yes", false: "no"}[changeable])
 		})
 		return t, nil

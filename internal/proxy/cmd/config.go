@@ -59,6 +59,10 @@ func (c *proxyConfig) complete(getenv func(string) string) error {
 	c.pg.Options, c.my.Options = c.shared, c.shared
 	c.pg.AdminUsers, c.my.AdminUsers = c.admins, c.admins
 	c.pg.ClientTLS, c.my.ClientTLS = cert, cert
+	if c.pg.LDAP, err = c.ldap.directory(); err != nil {
+		return err
+	}
+	c.my.LDAP = c.pg.LDAP
 	if c.pgDSN.wanted {
 		if err := c.completePostgres(); err != nil {
 			return err

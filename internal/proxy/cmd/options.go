@@ -337,8 +337,8 @@ func generalOptions() []cli.Option[proxyConfig] {
 
 		{
 			Group: groupAuth, Name: "auth", Arg: "METHOD", Default: postgres.AuthAuto, Reload: true,
-			Help: "how clients of PostgreSQL prove who they are: auto (by the server's own rules, which weir applies where the DSN's user may read what the server stores, else the server), relay (to the server), scram-sha-256, md5, password, cert or trust",
-			Set: cli.OneOf(func(c *proxyConfig, v string) { c.pg.Auth = v }, postgres.AuthAuto, postgres.AuthRelay, string(pgwire.AuthSCRAM),
+			Help: "how clients of PostgreSQL prove who they are: auto (by the server's own rules, which weir applies where the DSN's user may read what the server stores, else the server), relay (to the server), ldap (to an LDAP server), scram-sha-256, md5, password, cert or trust",
+			Set: cli.OneOf(func(c *proxyConfig, v string) { c.pg.Auth = v }, postgres.AuthAuto, postgres.AuthRelay, postgres.AuthLDAP, string(pgwire.AuthSCRAM),
 				string(pgwire.AuthMD5), string(pgwire.AuthPassword), string(pgwire.AuthCert), string(pgwire.AuthTrust)),
 		},
 		{
@@ -362,14 +362,29 @@ func generalOptions() []cli.Option[proxyConfig] {
 			Set:  func(c *proxyConfig, v string) error { c.pg.AuthDatabase = v; return nil },
 		},
 		{
+			Group: groupAuth, Name: "ldap", Arg: "OPTIONS", Secret: true, Reload: true,
+			Help: `the LDAP server of --auth ldap and --mysql-auth ldap, and how users are found there, as in pg_hba.conf: ldapserver=ldap.example.com ldaptls=1 ldapbasedn="ou=people,dc=example,dc=com"`,
+			Set:  func(c *proxyConfig, v string) error { c.ldap.options = v; return nil },
+		},
+		{
+			Group: groupAuth, Name: "ldap-ca", Arg: cli.ArgFile, Reload: true,
+			Help: "authorities by which the LDAP server's certificate is checked, PEM; otherwise those of OpenLDAP's ldap.conf, else the system's",
+			Set:  func(c *proxyConfig, v string) error { c.ldap.ca = v; return nil },
+		},
+		{
+			Group: groupAuth, Name: "ldap-timeout", Arg: "DURATION", Default: "5s", Reload: true,
+			Help: "how long an LDAP server is given to answer; of several, each",
+			Set:  duration(func(c *proxyConfig) *time.Duration { return &c.ldap.timeout }),
+		},
+		{
 			Group: groupAuth, Name: "trust-loopback", Reload: true,
 			Help: "where a server asks weir's host for no password, let in anyone who reaches weir over a loopback address or a Unix socket, the console included; otherwise only weir's own user and root over a Unix socket",
 			Set:  boolean(func(c *proxyConfig) *bool { return &c.shared.TrustLoopback }),
 		},
 		{
 			Group: groupAuth, Name: "mysql-auth", Arg: "METHOD", Default: mysql.AuthAuto, Reload: true,
-			Help: "how clients of MySQL prove who they are: auto (by the server's own rules, which weir applies where the DSN's user may read what the server stores, else the server), relay (to the server), mysql_native_password, caching_sha2_password or trust",
-			Set: cli.OneOf(func(c *proxyConfig, v string) { c.my.Auth = v }, mysql.AuthAuto, mysql.AuthRelay, mywire.PluginNative,
+			Help: "how clients of MySQL prove who they are: auto (by the server's own rules, which weir applies where the DSN's user may read what the server stores, else the server), relay (to the server), ldap (to an LDAP server; it takes TLS), mysql_native_password, caching_sha2_password or trust",
+			Set: cli.OneOf(func(c *proxyConfig, v string) { c.my.Auth = v }, mysql.AuthAuto, mysql.AuthRelay, mysql.AuthLDAP, mywire.PluginNative,
 				mywire.PluginSHA2, mysql.AuthTrust),
 		},
 		{
@@ -506,6 +521,7 @@ type proxyConfig struct {
 	admins           []string // who may open the console of either
 	admin            string   // address; "": no admin server
 	tls              tlsFiles
+	ldap             ldapSource
 	shutdownDelay    time.Duration
 	takeover         string // path of a Unix socket; "": none
 	// found is what the options were given, for reload to compare.

@@ -24,6 +24,10 @@ func TestConvertAndRefusals(t *testing.T) {
 	if out := program.Run(t, "proxy", "convert", ini); !strings.Contains(out, "weir.yaml cannot say all of it") || !strings.Contains(out, "exit 1") {
 		t.Errorf("what cannot be said: %s", out)
 	}
+	clitest.Write(t, ini, "[databases]\nshop = host=db.example.com\n[pgbouncer]\nauth_type = ldap\nauth_ldap_options = ldapurl=\"ldap://d.example.com/dc=x?uid?sub\"\n")
+	if out := program.Run(t, "proxy", "convert", ini); !strings.Contains(out, "auth: ldap\nldap: 'ldapurl=\"ldap://d.example.com/dc=x?uid?sub\"'\n") {
+		t.Errorf("LDAP: %s", out)
+	}
 	clitest.Write(t, ini, "[pgbouncer]\nauth_type = pam\n")
 	for _, args := range [][]string{{"pgbouncer", ini}, {"proxy", "convert", ini}} {
 		if out := program.Run(t, args...); !strings.Contains(out, "pgbouncer.ini:2: auth_type: weir has no pam") {

@@ -9,6 +9,9 @@ import (
 	"fmt"
 	"os"
 	"sync/atomic"
+	"time"
+
+	"github.com/weirdb/weir/internal/proxy/ldap"
 )
 
 // tlsFiles names the files of weir's own certificate and of the authorities
@@ -42,6 +45,28 @@ func (f tlsFiles) load() (*tls.Config, error) {
 		}
 	}
 	return cfg, nil
+}
+
+// ldapSource is what the options say of the LDAP server.
+type ldapSource struct {
+	options, ca string
+	timeout     time.Duration
+}
+
+// directory returns the LDAP server; nil where none is given.
+func (l ldapSource) directory() (*ldap.Directory, error) {
+	if l.options == "" {
+		return nil, nil
+	}
+	o, err := ldap.Parse(l.options)
+	if err != nil {
+		return nil, fmt.Errorf("--ldap: %w", err)
+	}
+	d, err := ldap.New(o, l.ca, l.timeout)
+	if err != nil {
+		return nil, fmt.Errorf("--ldap-ca: %w", err)
+	}
+	return d, nil
 }
 
 // liveTLS is a TLS configuration that can be replaced while connections are

@@ -20,7 +20,7 @@ func (s *Server) isAdmin(user string) bool {
 }
 
 // authenticateAdmin lets in the DSN's user and those listed, by a secret that weir
-// holds, else as the server decides; without a password only who may have what weir
+// holds, else as LDAP or the server decides; without a password only who may have what weir
 // has: see core.MayBorrow.
 func (v *visitor) authenticateAdmin(ctx context.Context) error {
 	s := v.server()
@@ -34,6 +34,9 @@ func (v *visitor) authenticateAdmin(ctx context.Context) error {
 		}
 	case allowed && !known && v.c.login.borrows:
 		return v.wire.Trust(ctx)
+	case allowed && !known && s.cfg().Auth == AuthLDAP:
+		_, err := v.askLDAP(ctx, s.cfg().LDAP)
+		return err
 	case allowed && !known && s.cfg().relays():
 		v.key.database = s.cfg().MySQL.Database
 		v.wire.Response.Database = v.key.database

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/weirdb/weir/internal/proxy/core"
+	"github.com/weirdb/weir/internal/proxy/ldap"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/upstream"
 	"github.com/weirdb/weir/internal/wire/mywire"
@@ -43,9 +44,12 @@ type Config struct {
 
 	// Auth is how clients are authenticated: "auto" (by weir as the server would, where
 	// it knows what the server stores, else as relay), "relay" (the server decides
-	// about those who are not in Users), or the name of a plugin of mywire, or "trust",
-	// against Users, the DSN's own user, or AuthQuery. Default: auto.
+	// about those who are not in Users), "ldap" (LDAP decides about all), or the name of
+	// a plugin of mywire, or "trust", against Users, the DSN's own user, or AuthQuery.
+	// Default: auto.
 	Auth string
+	// LDAP is who is asked where Auth is "ldap". Default: none.
+	LDAP *ldap.Directory
 	// Users are those whose secrets weir knows.
 	Users []User
 	// AuthQuery is run as the DSN's user to find the secret of another; ? stands
@@ -76,9 +80,10 @@ type Config struct {
 }
 
 // AuthAuto lets in as the server would, AuthRelay leaves authentication to the server,
-// AuthTrust asks for nothing.
+// AuthTrust asks for nothing, AuthLDAP asks an LDAP server about the password.
 const (
 	AuthAuto  = "auto"
+	AuthLDAP  = "ldap"
 	AuthRelay = "relay"
 	AuthTrust = "trust"
 )
@@ -123,8 +128,15 @@ func (c Config) validate() error {
 	}
 	switch c.Auth {
 	case AuthAuto, AuthRelay, AuthTrust, mywire.PluginNative, mywire.PluginSHA2:
+	case AuthLDAP:
+		if c.LDAP == nil {
+			return errors.New("--mysql-auth ldap: add --ldap, which says where the LDAP server is")
+		}
+		if c.AuthQuery != "" {
+			return errors.New("--mysql-auth ldap and --mysql-auth-query exclude each other: each says how passwords are checked")
+		}
 	default:
-		return fmt.Errorf("--mysql-auth %q: want auto, relay, trust, %s or %s", c.Auth, mywire.PluginNative, mywire.PluginSHA2)
+		return fmt.Errorf("--mysql-auth %q: want auto, relay, ldap, trust, %s or %s", c.Auth, mywire.PluginNative, mywire.PluginSHA2)
 	}
 	if c.AuthQuery != "" && c.MySQL.User == "" {
 		return errors.New("--mysql-auth-query needs a user in --mysql to run as")

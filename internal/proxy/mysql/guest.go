@@ -160,6 +160,9 @@ func (v *visitor) proves() bool {
 		s.Checks.Add(AuthTrust, loginPooled)
 		return true
 	}
+	if cfg.Auth == AuthLDAP {
+		return false // it is asked for its password
+	}
 	secret, known := s.creds.Secret(v.key.user)
 	if !known && cfg.AuthQuery == "" && cfg.Auth == AuthAuto {
 		if rows := s.known.accounts.recent(v.key.user, cfg.LoginCheckInterval, now); rows != nil {

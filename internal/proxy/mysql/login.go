@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weirdb/weir/internal/proxy/core"
+	"github.com/weirdb/weir/internal/proxy/ldap"
 	"github.com/weirdb/weir/internal/proxy/netloop"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/sight"
@@ -124,7 +125,7 @@ func (s *Server) accept(server *mywire.Greeting, id uint32) mywire.AcceptConfig 
 	cfg.Version, cfg.Charset, cfg.Status = server.Version, server.Charset, server.Status
 	cfg.Caps = server.Caps & carried
 	switch {
-	case !s.cfg().relays() && s.cfg().Auth != AuthTrust:
+	case !s.cfg().relays() && s.cfg().Auth != AuthTrust && s.cfg().Auth != AuthLDAP:
 		cfg.Plugin = s.cfg().Auth
 	case s.cfg().relays() && server.Plugin == mywire.PluginSHA2:
 		cfg.Plugin = server.Plugin
@@ -290,6 +291,17 @@ func (v *visitor) authenticate(ctx context.Context) error {
 		return v.vouch(ctx, AuthTrust)
 	}
 	secret, listed := s.creds.Secret(user)
+	if cfg.Auth == AuthLDAP {
+		keys, err := v.askLDAP(ctx, cfg.LDAP)
+		if err != nil {
+			return err
+		}
+		if !listed { // else weir logs in to the server with the password of the list
+			s.creds.Learn(user, keys)
+			v.keys = keys
+		}
+		return v.vouch(ctx, AuthLDAP)
+	}
 	switch {
 	case listed:
 	case cfg.AuthQuery != "":
@@ -317,6 +329,17 @@ func (v *visitor) authenticate(ctx context.Context) error {
 	s.creds.Learn(user, keys)
 	v.keys = keys
 	return v.vouch(ctx, secret.Plugin())
+}
+
+// askLDAP has the client say its password, and the LDAP server judge it.
+func (v *visitor) askLDAP(ctx context.Context, d *ldap.Directory) (*mywire.ClientKeys, error) {
+	return v.wire.AskPassword(ctx, func(ctx context.Context, password string) error {
+		err := d.Check(ctx, v.key.user, password)
+		if err == nil || errors.Is(err, ldap.ErrRefused) {
+			return err
+		}
+		return fmt.Errorf("%w: %w", mywire.NewError(mywire.ErrUnknown, "weir cannot ask the LDAP server about user '%s': its log has the reason", v.key.user), err)
+	})
 }
 
 // stored returns what the server checks a client's login by, and the accounts that its

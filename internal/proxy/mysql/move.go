@@ -310,7 +310,7 @@ func (h *heritage) mayEnter(m *moved) error {
 	cfg := h.srv.cfg()
 	_, held := h.srv.creds.Secret(m.User)
 	switch {
-	case cfg.Auth != AuthTrust && !cfg.relays() && cfg.AuthQuery == "" && !held:
+	case cfg.Auth != AuthTrust && cfg.Auth != AuthLDAP && !cfg.relays() && cfg.AuthQuery == "" && !held:
 		return fmt.Errorf("user '%s' is no longer one of weir's", m.User)
 	case !h.srv.mayDial(poolKey{user: m.User, database: m.Database}):
 		return fmt.Errorf("weir cannot log in to the server as '%s'", m.User)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirdb/weir/internal/proxy/ldap"
 	"github.com/weirdb/weir/internal/proxy/netloop"
 )
 
@@ -29,6 +30,7 @@ type Config struct {
 	places map[string]Place
 	HBA    *HBA // of auth_hba_file, nil without
 	Maps   IdentMaps
+	LDAP   *ldap.Options // of auth_ldap_options, nil with another auth_type than ldap
 }
 
 // A Note is a setting that weir takes without an effect.
@@ -179,8 +181,15 @@ func (c *Config) load() (err error) {
 	if c.Text("auth_dbname") == "pgbouncer" {
 		return fail("auth_dbname", errors.New(`cannot use the reserved "pgbouncer" database as an auth_dbname`))
 	}
-	c.HBA, c.Maps = nil, nil
-	if c.Text("auth_type") != "hba" {
+	c.HBA, c.Maps, c.LDAP = nil, nil, nil
+	switch c.Text("auth_type") {
+	case "hba":
+	case "ldap":
+		if c.LDAP, err = ldap.Parse(c.Text("auth_ldap_options")); err != nil {
+			return fail("auth_ldap_options", err)
+		}
+		return nil
+	default:
 		return nil
 	}
 	if c.Maps, err = readIdent(c.Text("auth_ident_file")); err != nil {

@@ -85,7 +85,8 @@ func TestUsersAndPeers(t *testing.T) {
 func TestRefused(t *testing.T) {
 	for _, x := range []struct{ text, want string }{
 		{"[pgbouncer]\nauth_type = pam", "a.ini:2: auth_type: weir has no pam: use"},
-		{"[pgbouncer]\nauth_type = ldap", "a.ini:2: auth_type: weir has no ldap: use"},
+		{"[pgbouncer]\nauth_type = ldap", "auth_ldap_options: no LDAP server"},
+		{"[pgbouncer]\nauth_type = ldap\nauth_ldap_options = ldapserver=x ldaptls=yes", "a.ini:3: auth_ldap_options: ldaptls: want 0 or 1"},
 		{"[pgbouncer]\nsyslog = 1", "a.ini:2: syslog: weir does not write to syslog: use logfile"},
 		{"[pgbouncer]\ndisable_pqexec=1", "a.ini:2: disable_pqexec: weir does not refuse simple queries: set it to 0"},
 		{"[pgbouncer]\nuser = postgres", "a.ini:2: user: weir does not change the user"},
@@ -291,10 +292,22 @@ host all bad all reject
 	}
 }
 
+func TestHBAOfLDAP(t *testing.T) {
+	h, err := parseHBA("h", `host all all all ldap ldapserver=a ldapprefix="uid=#" ldapsuffix=",dc=x" # of all`+"\n", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := h.Rules[0]; r.Method != "ldap" || r.LDAP == nil || r.LDAP.Prefix != "uid=#" || r.LDAP.Suffix != ",dc=x" {
+		t.Errorf("%+v", r)
+	}
+}
+
 // A line that cannot be read may be the one that rejects: it is never left out.
 func TestHBARefused(t *testing.T) {
 	for _, x := range []struct{ line, want string }{
-		{"host all all 1.2.3.4/32 ldap", `h:1: method "ldap"`},
+		{"host all all 1.2.3.4/32 pam", `h:1: method "pam"`},
+		{"host all all 1.2.3.4/32 ldap", "h:1: no LDAP server"},
+		{"host all all all ldap ldapserver=a ldapprefix=x map=m", "h:1: map: there is no such option of LDAP"},
 		{"host all all 1.2.3.4 md5", "h:1: mask"},
 		{"host all all 1.2.3.4 255.0.255.0 md5", "its bits are not together"},
 		{"host all all name.example.com md5", "h:1: address"},

@@ -179,14 +179,17 @@ func (v *converter) auth() {
 	case "plain":
 		method = "password"
 	case "any", "hba":
-		v.leave(v.c.places["auth_type"], "auth_type "+method, "choose relay, scram-sha-256, md5, password, cert or trust for all clients")
+		v.leave(v.c.places["auth_type"], "auth_type "+method, "choose relay, ldap, scram-sha-256, md5, password, cert or trust for all clients")
 		method = "scram-sha-256"
 	}
 	v.set("auth", method)
+	if v.c.LDAP != nil {
+		v.set("ldap", v.c.Text("auth_ldap_options"))
+	}
 	if f := v.c.Text("auth_file"); f != "" {
 		v.set("auth_file", f)
 	}
-	if v.c.Text("auth_user") != "" {
+	if v.c.Text("auth_user") != "" && method != "ldap" {
 		v.set("auth_query", v.c.Text("auth_query"))
 	}
 	if v.c.Text("auth_dbname") != "" {

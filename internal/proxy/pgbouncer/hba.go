@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/weirdb/weir/internal/proxy/ldap"
 )
 
 // An HBA is the rules of auth_hba_file: who may come from where, and how they prove
@@ -20,9 +22,10 @@ type Rule struct {
 	Kind   string // local, host, hostssl or hostnossl
 	DBs    Names
 	Users  Names
-	From   netip.Prefix // of host rules, unless they take all
-	Method string       // as auth_type has it: trust, reject, md5, plain, peer, cert, scram-sha-256
-	Map    string       // of auth_ident_file, "" for none
+	From   netip.Prefix  // of host rules, unless they take all
+	Method string        // as auth_type has it: trust, reject, md5, plain, peer, cert, ldap, scram-sha-256
+	Map    string        // of auth_ident_file, "" for none
+	LDAP   *ldap.Options // of method ldap
 }
 
 // Names are those that a rule is about.
@@ -73,6 +76,7 @@ type hbaToken struct {
 	text   string
 	quoted bool
 	comma  bool
+	rest   string // of the line
 }
 
 // hbaTokens cuts a line into words. ok is false if a quotation mark is not closed.
@@ -84,7 +88,7 @@ func hbaTokens(line string) (list []hbaToken, ok bool) {
 		}
 		switch line[0] {
 		case ',':
-			list, line = append(list, hbaToken{comma: true}), line[1:]
+			list, line = append(list, hbaToken{comma: true, rest: line[1:]}), line[1:]
 		case '"':
 			var b strings.Builder
 			i := 1
@@ -100,13 +104,13 @@ func hbaTokens(line string) (list []hbaToken, ok bool) {
 			if i == len(line) {
 				return nil, false
 			}
-			list, line = append(list, hbaToken{text: b.String(), quoted: true}), line[i+1:]
+			list, line = append(list, hbaToken{text: b.String(), quoted: true, rest: line[i+1:]}), line[i+1:]
 		default:
 			end := strings.IndexAny(line[1:], ",#\" \t\r\n\v\f") + 1
 			if end == 0 {
 				end = len(line)
 			}
-			list, line = append(list, hbaToken{text: line[:end]}), line[end:]
+			list, line = append(list, hbaToken{text: line[:end], rest: line[end:]}), line[end:]
 		}
 	}
 }
@@ -149,6 +153,7 @@ func parseHBA(file, text string, maps IdentMaps) (*HBA, error) {
 // hbaMethods are auth_type's names for the methods of the file.
 var hbaMethods = map[string]string{
 	"trust": "trust", "reject": "reject", "md5": "md5", "password": "plain", "peer": "peer", "cert": "cert", "scram-sha-256": "scram-sha-256",
+	"ldap": "ldap",
 }
 
 func parseRule(t []hbaToken, dir string) (r Rule, err error) {
@@ -172,9 +177,13 @@ func parseRule(t []hbaToken, dir string) (r Rule, err error) {
 	}
 	method, ok := hbaMethods[t[0].text]
 	if !ok || t[0].quoted {
-		return r, fmt.Errorf("method %q: weir has trust, reject, md5, password, peer, cert and scram-sha-256", t[0].text)
+		return r, fmt.Errorf("method %q: weir has trust, reject, md5, password, peer, cert, ldap and scram-sha-256", t[0].text)
 	}
 	r.Method = method
+	if method == "ldap" {
+		r.LDAP, err = ldap.Parse(uncommented(t[0].rest))
+		return r, err
+	}
 	if t = t[1:]; len(t) > 0 {
 		name, ok := strings.CutPrefix(t[0].text, "map=")
 		if !ok || name == "" || t[0].quoted {
@@ -186,6 +195,20 @@ func parseRule(t []hbaToken, dir string) (r Rule, err error) {
 		return r, fmt.Errorf("%q is one word too many", t[0].text)
 	}
 	return r, nil
+}
+
+// uncommented is the rest of a line without a comment at its end.
+func uncommented(rest string) string {
+	quoted := false
+	for i := range len(rest) {
+		switch {
+		case rest[i] == '"':
+			quoted = !quoted
+		case rest[i] == '#' && !quoted:
+			return rest[:i]
+		}
+	}
+	return rest
 }
 
 // parseNames reads a list of names; @FILE has more of them.

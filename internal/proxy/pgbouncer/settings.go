@@ -46,7 +46,7 @@ var settings = []setting{
 	{name: "auth_file", sticky: true},
 	{name: "auth_hba_file"},
 	{name: "auth_ident_file", sticky: true},
-	{name: "auth_ldap_options", sticky: true, fits: empty("weir has no LDAP")},
+	{name: "auth_ldap_options", sticky: true},
 	{name: "auth_query", def: "SELECT rolname, CASE WHEN rolvaliduntil < now() THEN NULL ELSE rolpassword END FROM pg_authid WHERE rolname=$1 AND rolcanlogin"},
 	{name: "auth_type", kind: authType, def: "md5"},
 	{name: "auth_user", sticky: true},
@@ -190,11 +190,10 @@ func word(value string, words ...string) error {
 }
 
 func checkAuthType(value string) error {
-	switch value {
-	case "ldap", "pam":
-		return fmt.Errorf("weir has no %s: use scram-sha-256, md5, cert, hba or auth_query", value)
+	if value == "pam" {
+		return errors.New("weir has no pam: use ldap, scram-sha-256, md5, cert, hba or auth_query")
 	}
-	return word(value, "any", "trust", "plain", "md5", "cert", "hba", "scram-sha-256")
+	return word(value, "any", "trust", "plain", "md5", "cert", "hba", "ldap", "scram-sha-256")
 }
 
 var (

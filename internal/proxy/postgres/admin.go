@@ -17,7 +17,7 @@ import (
 // This file is who may open the admin console, and what it shows of this side alone.
 
 // authenticateAdmin lets in the DSN's user and those listed, by a secret that
-// weir holds, else as the server decides; without a password only who may have
+// weir holds, else as LDAP or the server decides; without a password only who may have
 // what weir has: see core.MayBorrow.
 func (s *Server) authenticateAdmin(ctx context.Context, conn net.Conn, start *pgwire.Startup) error {
 	allowed := start.User == s.cfg().Postgres.User || slices.Contains(s.cfg().AdminUsers, start.User)
@@ -25,6 +25,12 @@ func (s *Server) authenticateAdmin(ctx context.Context, conn net.Conn, start *pg
 	switch {
 	case allowed && !known && core.MayBorrow(conn, s.cfg().TrustLoopback):
 		_, err := pgwire.Authenticate(ctx, conn, start.User, pgwire.AuthTrust, pgwire.Secret{})
+		return err
+	case allowed && !known && s.cfg().Auth == AuthLDAP:
+		_, ok, err := s.askLDAP(ctx, conn, start.User)
+		if err == nil {
+			_, err = conn.Write(ok)
+		}
 		return err
 	case allowed && !known && s.cfg().relays():
 		login := *start

@@ -111,7 +111,9 @@ func errDisabled(database string) *pgwire.Error {
 // it.
 func (a *arrival) asks() bool {
 	cfg := a.s.cfg()
-	a.secret, a.held = a.s.creds.Secret(a.key.user)
+	if cfg.Auth != AuthLDAP {
+		a.secret, a.held = a.s.creds.Secret(a.key.user)
+	}
 	return a.held || cfg.Auth != AuthRelay || cfg.AuthQuery != ""
 }
 
@@ -169,8 +171,10 @@ func (a *arrival) judge(st *roleStanding, err error, late bool, borrows func() b
 	return stepProve, nil, nil
 }
 
+// byPassword reports whether the client is checked by the role's own password. One that
+// LDAP has is another: VALID UNTIL says nothing about it.
 func (a *arrival) byPassword() bool {
-	return a.method != pgwire.AuthTrust && a.method != pgwire.AuthCert
+	return a.method != pgwire.AuthTrust && a.method != pgwire.AuthCert && a.method != AuthLDAP
 }
 
 // standingKeep is how long a client may take to prove itself before weir asks for its

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/proxy/core"
+	"github.com/weirdb/weir/internal/proxy/ldap"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/upstream"
 	"github.com/weirdb/weir/internal/wire/pgwire"
@@ -38,9 +39,11 @@ type Config struct {
 
 	// Auth is how clients are authenticated: "auto" (by weir as the server would, where
 	// it knows what the server stores, else as relay), "relay" (the server decides
-	// about those who are not in Users), or a method of pgwire against Users, the DSN's
-	// own user, or AuthQuery. Default: auto.
+	// about those who are not in Users), "ldap" (LDAP decides about all), or a method of
+	// pgwire against Users, the DSN's own user, or AuthQuery. Default: auto.
 	Auth string
+	// LDAP is who is asked where Auth is "ldap". Default: none.
+	LDAP *ldap.Directory
 	// Users are those whose secrets weir knows.
 	Users []User
 	// AuthQuery is run to find the secret of a user: $1 is the name; the result is name
@@ -91,15 +94,26 @@ type Config struct {
 	ClientTLSMode pgwire.TLSMode
 }
 
-// AuthAuto lets in as the server would, AuthRelay leaves authentication to the server.
+// AuthAuto lets in as the server would, AuthRelay leaves authentication to the server,
+// AuthLDAP asks an LDAP server about the password.
 const (
 	AuthAuto  = "auto"
 	AuthRelay = "relay"
+	AuthLDAP  = "ldap"
 )
 
 // relays tells whether users whose secrets weir does not know are for the server to
 // check.
 func (c *Config) relays() bool { return c.Auth == AuthAuto || c.Auth == AuthRelay }
+
+// checksSecrets tells whether weir checks clients by secrets that it holds or looks up.
+func (c *Config) checksSecrets() bool {
+	switch c.Auth {
+	case AuthLDAP, string(pgwire.AuthTrust), string(pgwire.AuthCert):
+		return false
+	}
+	return true
+}
 
 // authUser is as whom weir asks about those who log in.
 func (c *Config) authUser() string { return cmp.Or(c.AuthUser, c.Postgres.User) }
@@ -133,9 +147,16 @@ func (c Config) validate() error {
 	if err := c.Options.Validate(); err != nil {
 		return err
 	}
-	if !c.relays() {
+	switch {
+	case c.relays():
+	case c.Auth == AuthLDAP && c.LDAP == nil:
+		return errors.New("--auth ldap: add --ldap, which says where the LDAP server is")
+	case c.Auth == AuthLDAP && c.AuthQuery != "":
+		return errors.New("--auth ldap and --auth-query exclude each other: each says how passwords are checked")
+	case c.Auth == AuthLDAP:
+	default:
 		if _, err := pgwire.ParseAuthMethod(c.Auth); err != nil {
-			return fmt.Errorf("--auth: %w, auto or relay", err)
+			return fmt.Errorf("--auth: %w, auto, relay or ldap", err)
 		}
 	}
 	if err := c.Peers.Check(c.PeerID); err != nil {

@@ -209,6 +209,10 @@ func (g *guest) judged(st *roleStanding, err error) {
 		g.goElsewhere(next)
 		return
 	}
+	if g.method == AuthLDAP {
+		g.goElsewhere(stepProve)
+		return
+	}
 	g.exchange = pgwire.NewExchange(g.key.user, g.method, g.secret, nil)
 	if g.exchange.Slow() {
 		if g.held {

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weirdb/weir/internal/proxy/core"
+	"github.com/weirdb/weir/internal/proxy/ldap"
 	"github.com/weirdb/weir/internal/proxy/netloop"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/upstream"
@@ -125,11 +127,9 @@ func (a *arrival) goOn(ctx context.Context, conn net.Conn, at step) (err error) 
 		}
 	} else {
 		if at == stepProve {
-			keys, welcome, err := pgwire.Check(ctx, conn, a.key.user, a.method, a.secret)
-			if err != nil {
+			if err := a.prove(ctx, conn); err != nil {
 				return err
 			}
-			a.keys, a.welcome = keys, welcome
 		}
 		if at == stepHear {
 			if a.st, err = s.lookups.ask(ctx, a.key, nil); err != nil && ctx.Err() != nil {
@@ -171,6 +171,38 @@ func (a *arrival) goOn(ctx context.Context, conn net.Conn, at step) (err error) 
 		}
 	}
 	return nil
+}
+
+// prove has the client prove who it is.
+func (a *arrival) prove(ctx context.Context, conn net.Conn) (err error) {
+	if a.method != AuthLDAP {
+		a.keys, a.welcome, err = pgwire.Check(ctx, conn, a.key.user, a.method, a.secret)
+		return err
+	}
+	if a.keys, a.welcome, err = a.s.askLDAP(ctx, conn, a.key.user); err != nil {
+		return err
+	}
+	if _, listed := a.s.creds.Secret(a.key.user); listed {
+		a.keys = nil // weir logs in to the server with the password of the list
+	}
+	return nil
+}
+
+// askLDAP has the client say its password, and the LDAP server judge it. It returns what
+// pgwire.AskPassword does.
+func (s *Server) askLDAP(ctx context.Context, conn net.Conn, user string) (*pgwire.ClientKeys, []byte, error) {
+	return pgwire.AskPassword(ctx, conn, user, func(ctx context.Context, password string) error {
+		err := s.cfg().LDAP.Check(ctx, user, password)
+		switch {
+		case err == nil:
+			return nil
+		case errors.Is(err, ldap.ErrRefused):
+			return fmt.Errorf("%w: %w", pgwire.NewFatal(pgwire.CodeInvalidAuthorization, "LDAP authentication failed for user %q", user), err)
+		}
+		e := pgwire.NewFatal(pgwire.CodeConnectionFailure, "weir cannot ask the LDAP server about user %q", user)
+		e.Hint = "The log of weir has the reason."
+		return fmt.Errorf("%w: %w", e, err)
+	}, nil)
 }
 
 // console is a login to weir itself, and the session there.

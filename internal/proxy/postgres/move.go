@@ -264,9 +264,8 @@ func (h *heritage) Receive(decode func(v any) error, fd int) (handover.Admission
 func (h *heritage) mayEnter(m *moved) error {
 	cfg := h.srv.cfg()
 	_, held := h.srv.creds.Secret(m.User)
-	checks := cfg.Auth != string(pgwire.AuthTrust) && cfg.Auth != string(pgwire.AuthCert)
 	switch {
-	case checks && !cfg.relays() && cfg.AuthQuery == "" && !held:
+	case cfg.checksSecrets() && !cfg.relays() && cfg.AuthQuery == "" && !held:
 		return fmt.Errorf("user %q is no longer one of weir's", m.User)
 	case !h.srv.mayDial(poolKey{m.Database, m.User}):
 		return fmt.Errorf("weir cannot log in to the server as %q", m.User)

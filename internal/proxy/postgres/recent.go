@@ -88,7 +88,7 @@ func (a *arrival) recall() *roleStanding {
 		return nil
 	}
 	switch {
-	case a.held, cfg.Auth == string(pgwire.AuthTrust), cfg.Auth == string(pgwire.AuthCert):
+	case a.held, !cfg.checksSecrets():
 	case cfg.Auth == AuthAuto && cfg.AuthQuery == "" && s.verdicts.methodOf(a.key, st, now) == pgwire.AuthTrust:
 	default:
 		return nil

@@ -41,6 +41,54 @@ func (c *Client) Authenticate(ctx context.Context, secret Secret) (*ClientKeys, 
 	return keys, nil
 }
 
+// AskPassword has the client say its password in clear and verify judge it: an error is
+// told to the client as a wrong password, unless it is or wraps an *Error, which is told
+// as it is. A client whose connection others can listen to is asked nothing and refused.
+// Everything else is as with Authenticate.
+func (c *Client) AskPassword(ctx context.Context, verify func(ctx context.Context, password string) error) (*ClientKeys, error) {
+	release := netwire.Bound(ctx, c.Conn, 0)
+	a := &authenticator{Client: c, salt: c.Salt}
+	password, err := a.inClear()
+	if err == nil {
+		if err = verify(ctx, password); err != nil && CodeOf(err) == 0 {
+			err = fmt.Errorf("%w: %w", errProof, err)
+		}
+	}
+	if err != nil {
+		err = a.refuse(err)
+	}
+	if err = release(err); err != nil {
+		return nil, fmt.Errorf("authenticate %q: %w", c.Response.User, err)
+	}
+	return PasswordKeys(password), nil
+}
+
+// inClear asks the client for its password by mysql_clear_password.
+func (a *authenticator) inClear() (string, error) {
+	if !a.Secure() {
+		return "", NewError(ErrAccessDenied, "weir asks for the password in clear text (mysql_clear_password), and the connection has no TLS: connect with TLS")
+	}
+	answer := a.Response.Auth
+	if a.Response.Plugin != PluginClear || len(answer) == 0 {
+		if !a.Caps.Has(CapPluginAuth) {
+			return "", NewError(ErrOldAuth, "Client does not support authentication protocol requested by server; consider upgrading MySQL client")
+		}
+		err := a.link.write(func(dst []byte, seq byte) []byte { return AppendAuthSwitch(dst, seq, PluginClear, nil) })
+		if err != nil {
+			return "", err
+		}
+		if answer, err = a.read(); err != nil {
+			return "", err
+		}
+	}
+	password, err := clearPassword(answer)
+	a.answered = password != ""
+	if err == nil && password == "" {
+		err = fmt.Errorf("%w: it is empty", errProof)
+	}
+	return password, err
+}
+
 // Proves reports whether the client has shown in its first message that it knows the
 // password, of which secret is what a server stores. The client is asked and told
 // nothing: where it has not, Authenticate checks it.

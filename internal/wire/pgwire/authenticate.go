@@ -80,6 +80,36 @@ func (a *authenticator) check(ctx context.Context, method AuthMethod) (keys *Cli
 	return keys, ok, nil
 }
 
+// AskPassword has the client say its password in clear and verify judge it, with an error
+// that is or wraps the *Error for a client that fails. Everything else is as with
+// AuthenticateIn; ok is what is to be sent on success, as with Check.
+func AskPassword(ctx context.Context, conn net.Conn, user string, verify func(ctx context.Context, password string) error, word func(*Error)) (keys *ClientKeys, ok []byte, err error) {
+	a := &authenticator{link: link{conn: conn, max: maxAuthMessage}, user: user, word: word}
+	release := netwire.Bound(ctx, conn, 0)
+	password, err := a.askPassword()
+	if err == nil {
+		err = verify(ctx, password)
+	}
+	if err != nil {
+		err = a.refuse(err)
+	}
+	if err = release(err); err != nil {
+		return nil, nil, fmt.Errorf("authenticate %q by %s: %w", user, AuthPassword, err)
+	}
+	return &ClientKeys{Password: password}, AppendAuthOK(nil), nil
+}
+
+func (a *authenticator) askPassword() (string, error) {
+	if err := a.write(AppendAuthCleartext(nil)); err != nil {
+		return "", err
+	}
+	body, err := a.readResponse()
+	if err != nil {
+		return "", err
+	}
+	return passwordIn(body)
+}
+
 type authenticator struct {
 	link
 	user   string

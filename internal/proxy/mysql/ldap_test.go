@@ -1,0 +1,114 @@
+package mysql_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/proxy/ldap"
+	"github.com/weirdb/weir/internal/proxy/mysql"
+	"github.com/weirdb/weir/internal/wire/mywire"
+)
+
+func directoryAt(t *testing.T, server *lab.LDAP, patience time.Duration) *ldap.Directory {
+	t.Helper()
+	o, err := ldap.Parse(fmt.Sprintf(`ldapserver=%s ldapport=%d ldapprefix="uid=" ldapsuffix=",ou=people,%s"`, server.Host(), server.Port(), lab.LDAPBase))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := ldap.New(o, "", patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func TestLoginsByLDAP(t *testing.T) {
+	t.Parallel()
+	server(t)
+	own := labtest.MariaDB(t, serverConfig())
+	sqlOn(t, own, "CREATE USER bob@'%' IDENTIFIED BY 'secret'", "CREATE USER ann@'%' IDENTIFIED BY 'at the server'", "CREATE USER eve@'%' IDENTIFIED BY 'another'")
+	people := labtest.LDAP(t, lab.LDAPUser{UID: "bob", Password: "secret"}, lab.LDAPUser{UID: "ann", Password: "in the directory"}, lab.LDAPUser{UID: "eve", Password: "secret"})
+	listed, err := mywire.ParseSecret("at the server")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := startFor(t, own, "", func(c *mysql.Config) {
+		c.ClientTLS = serverTLS(t)
+		c.Auth, c.LDAP = mysql.AuthLDAP, directoryAt(t, people, labtest.Patience)
+		c.Users = []mysql.User{{Name: "ann", Secret: listed}}
+		c.AdminUsers = []string{"bob"}
+	})
+	for range 2 { // the second time the server need not be asked
+		for _, x := range []struct{ user, password, words string }{
+			{"bob", "secret", ""},
+			{"bob", "wrong", "Access denied"},
+			{"bob", "", "Access denied"},
+			{"nobody", "secret", "Access denied"},
+			// The server is logged in to by the list, whatever the directory's password is.
+			{"ann", "in the directory", ""},
+			{"ann", "at the server", "Access denied"},
+			// What the server says of users whom the directory knows is the server's to say.
+			{"eve", "secret", "Access denied"},
+		} {
+			c, err := w.tryDial(as(x.user, x.password, mywire.TLSRequired))
+			switch {
+			case x.words == "" && err != nil:
+				t.Errorf("%s: %v", x.user, err)
+			case x.words == "":
+				if got := c.one("SELECT SUBSTRING_INDEX(USER(), '@', 1)"); got != x.user {
+					t.Errorf("user %s, want %s", got, x.user)
+				}
+			case code(err) != mywire.ErrAccessDenied:
+				t.Errorf("%s with password %q: %v", x.user, x.password, err)
+			}
+		}
+		// The password would travel in clear.
+		if _, err := w.tryDial(as("bob", "secret", mywire.TLSDisabled)); code(err) != mywire.ErrAccessDenied || !strings.Contains(err.Error(), "connect with TLS") {
+			t.Errorf("without TLS: %v", err)
+		}
+		// Whoever knows the list's password, and not the directory's, is not let in by it.
+		if _, err := w.tryDial(as("ann", "at the server", mywire.TLSDisabled)); code(err) != mywire.ErrAccessDenied {
+			t.Errorf("the list's password without TLS: %v", err)
+		}
+	}
+	admin := as("bob", "secret", mywire.TLSRequired)
+	if _, err := w.tryDial(func(c *mywire.ConnectConfig) { admin(c); c.Database = "weir" }); err != nil {
+		t.Errorf("the console: %v", err)
+	}
+
+	people.Pause()
+	hasty := startFor(t, own, "", func(c *mysql.Config) {
+		c.ClientTLS = serverTLS(t)
+		c.Auth, c.LDAP = mysql.AuthLDAP, directoryAt(t, people, 100*time.Millisecond)
+	})
+	away := func(what string, w *weir) {
+		t.Helper()
+		_, err := w.tryDial(as("bob", "secret", mywire.TLSRequired))
+		var e *mywire.Error
+		if !errors.As(err, &e) || e.Code != mywire.ErrUnknown || !strings.Contains(e.Message, "cannot ask the LDAP server") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	away("it hangs", hasty)
+	people.Resume()
+	people.Kill()
+	away("it is down", w)
+}
+
+func TestLDAPConfig(t *testing.T) {
+	t.Parallel()
+	for want, c := range map[string]mysql.Config{
+		"add --ldap":         {},
+		"--mysql-auth-query": {LDAP: new(ldap.Directory), AuthQuery: "SELECT ?, ''"},
+	} {
+		c.MySQL.Address, c.Auth = "127.0.0.1:1", mysql.AuthLDAP
+		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
