@@ -289,10 +289,10 @@ func TestCells(t *testing.T) {
 	t.Parallel()
 	got, err := json.Marshal([]Cell{
 		Text("a"), Code("SELECT"), Number(0), Number(2.5).Alarm(true), Duration(0), Duration(time.Millisecond), Size(10), Bar(0.5),
-		Percentage(1, 4), Percentage(1, 0),
+		Percentage(1, 4), Percentage(1, 0), Link("http://127.0.0.1:9187/"), Link("javascript:alert(1)"), Link(""),
 	})
 	const want = `[{"s":"a"},{"s":"SELECT","code":true},{"v":0,"f":"count"},{"v":2.5,"f":"count","bad":true},{},` +
-		`{"v":0.001,"f":"seconds"},{"v":10,"f":"bytes"},{"v":0.5,"bar":true},{"v":0.25,"f":"percent"},{}]`
+		`{"v":0.001,"f":"seconds"},{"v":10,"f":"bytes"},{"v":0.5,"bar":true},{"v":0.25,"f":"percent"},{},{"s":"http://127.0.0.1:9187/","link":true},{"s":"javascript:alert(1)"},{}]`
 	if err != nil || string(got) != want {
 		t.Errorf("%s, %v\nwant %s", got, err, want)
 	}

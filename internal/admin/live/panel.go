@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 )
 
@@ -166,6 +167,7 @@ type Cell struct {
 	Code   bool   // Text is a statement
 	Bar    bool   // Value, 0 to 1, is drawn
 	Bad    bool   // in red
+	Link   bool   // Text is the URL of a page, by http
 }
 
 // MarshalJSON writes what there is.
@@ -177,7 +179,8 @@ func (c Cell) MarshalJSON() ([]byte, error) {
 		Code   bool     `json:"code,omitempty"`
 		Bar    bool     `json:"bar,omitempty"`
 		Bad    bool     `json:"bad,omitempty"`
-	}{Text: c.Text, Format: c.Format, Code: c.Code, Bar: c.Bar, Bad: c.Bad}
+		Link   bool     `json:"link,omitempty"`
+	}{Text: c.Text, Format: c.Format, Code: c.Code, Bar: c.Bar, Bad: c.Bad, Link: c.Link && strings.HasPrefix(c.Text, "http://")}
 	if (c.Format != "" || c.Bar) && !math.IsNaN(c.Value) && !math.IsInf(c.Value, 0) {
 		out.Value = &c.Value
 	}
@@ -189,6 +192,9 @@ func Text(s string) Cell { return Cell{Text: s} }
 
 // Code is a cell with a statement.
 func Code(s string) Cell { return Cell{Text: s, Code: true} }
+
+// Link is a cell with the URL of a page.
+func Link(url string) Cell { return Cell{Text: url, Link: true} }
 
 // Bar is a cell with a bar, 0 to 1.
 func Bar(v float64) Cell { return Cell{Value: v, Bar: true} }

@@ -94,7 +94,7 @@ func (s *stack) Detail(context.Context) (live.Detail, error) {
 		if starts > 0 {
 			began = live.Number(starts)
 		}
-		procs.Rows = append(procs.Rows, []live.Cell{live.Text(name), live.Text(runs).Alarm(!up), id, began, live.Text(page)})
+		procs.Rows = append(procs.Rows, []live.Cell{live.Text(name), live.Text(runs).Alarm(!up), id, began, live.Link(page)})
 	}
 	if p := s.primary.Load(); p != nil {
 		add("PostgreSQL, primary, "+p.Addr(), p.PID(), alive(p.Done()), 0, "")

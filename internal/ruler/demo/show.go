@@ -113,7 +113,7 @@ func (s *stack) verdict(ctx context.Context) (*Verdict, error) {
 	if err := s.readCounter(ctx); err != nil {
 		return nil, err
 	}
-	v := &Verdict{Promises: s.ledger.judge(rows), Seconds: time.Since(s.began).Seconds(), Profiles: s.profiled}
+	v := &Verdict{Promises: s.ledger.judge(rows), Seconds: time.Since(s.began).Seconds(), Profiles: s.profiled, before: s.before}
 	s.mu.Lock()
 	if s.backup != "" {
 		v.Promises = append(v.Promises, Promise{

@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/measure"
 )
 
 // Config says what to show.
@@ -61,6 +62,7 @@ type stack struct {
 	cfg    Config
 	ledger *ledger
 	began  time.Time
+	before measure.Pressure
 
 	pg       sync.Mutex // held while the primary changes
 	primary  atomic.Pointer[lab.Postgres]
@@ -108,7 +110,7 @@ func Run(ctx context.Context, cfg Config) (*Verdict, error) {
 	if err := os.MkdirAll(filepath.Join(cfg.Out, "logs"), 0o755); err != nil {
 		return nil, fmt.Errorf("make the demo's directory: %w", err)
 	}
-	s := &stack{cfg: cfg, ledger: newLedger(), began: time.Now()}
+	s := &stack{cfg: cfg, ledger: newLedger(), began: time.Now(), before: measure.ReadPressure()}
 	defer s.stop()
 	if err := s.installed(ctx); err != nil {
 		return nil, err

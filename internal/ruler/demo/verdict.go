@@ -21,6 +21,8 @@ type Verdict struct {
 	Seconds  float64   `json:"seconds"` // from the first start
 	Longest  float64   `json:"longest"` // seconds in which no order was acknowledged
 	Profiles []string  `json:"profiles"`
+
+	before measure.Pressure // what the machine did before
 }
 
 // Event is something that happened.
@@ -45,6 +47,7 @@ func page(out string) string { return filepath.Join(out, "report.html") }
 // save writes the report.
 func (v *Verdict) save(out string) (err error) {
 	env := measure.ReadEnvironment()
+	env.PressureBefore, env.PressureAfter = v.before, env.PressureBefore
 	doc := &report.Doc{Title: "weir demo --stack", Subtitle: fmt.Sprintf("%d orders in %.0f s, while processes were killed", v.Orders, v.Seconds), Env: &env}
 	promises := report.Table{Columns: []report.Column{{Name: "Promise"}, {Name: "Held"}, {Name: "Found"}, {Name: "Judged by"}}}
 	for _, p := range v.Promises {

@@ -74,6 +74,8 @@ function cell(tr, c, text) {
     add(tr, "td", { class: "sql" + bad, title: c.s ?? "", tabindex: "0" }).textContent = c.s ?? "";
   } else if (c.f) {
     add(tr, "td", { class: (text ? "text" : "") + bad }).textContent = c.v === undefined ? "" : formats[c.f](c.v);
+  } else if (c.link) {
+    add(add(tr, "td", { class: "text" }), "a", { href: c.s, target: "_blank", rel: "noopener" }).textContent = c.s;
   } else {
     add(tr, "td", { class: (text ? "text" : "") + bad }).textContent = c.s ?? "";
   }
