@@ -142,7 +142,7 @@ func (c Config) validate() error {
 		return errors.New("--mysql-auth-query needs a user in --mysql to run as")
 	}
 	if err := (mywire.AcceptConfig{TLS: c.ClientTLS, TLSMode: c.ClientTLSMode}).Validate(); err != nil {
-		return fmt.Errorf("--client-tls: %w", err)
+		return fmt.Errorf("--client-tls-mode: %w", err)
 	}
 	return nil
 }

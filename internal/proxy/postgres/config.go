@@ -166,7 +166,7 @@ func (c Config) validate() error {
 		return errors.New("--auth-query needs a user to run as, in --postgres or by --auth-user")
 	}
 	if err := c.accept().Validate(); err != nil {
-		return fmt.Errorf("--client-tls: %w", err)
+		return fmt.Errorf("--client-tls-mode: %w", err)
 	}
 	return nil
 }
