@@ -315,6 +315,18 @@ func (c *client) answered(b *backend, u *unit) {
 	}
 }
 
+// defined takes note of a unit that has defined something, or may have.
+func (l *loop) defined(u *unit) {
+	if !u.effects.Has(myscan.EffDDL) {
+		return
+	}
+	l.srv.eachPool(l, (*pool).forgetSchema)
+	if !u.effects.Has(myscan.EffTemp) || u.effects.Has(myscan.EffMulti) {
+		l.srv.Cache.Purge("")
+		l.srv.askAgain() // the database may be gone, or the password another
+	}
+}
+
 // settled takes note of the answer to a command of the linked client.
 func (bk *back) settled(b *backend, u *unit) {
 	c := bk.c
@@ -329,12 +341,7 @@ func (bk *back) settled(b *backend, u *unit) {
 	if u.refused() {
 		return
 	}
-	if u.effects.Has(myscan.EffDDL) {
-		c.l.srv.eachPool(c.l, (*pool).forgetSchema)
-		if !u.effects.Has(myscan.EffTemp) {
-			c.l.srv.Cache.Purge("")
-		}
-	}
+	c.l.defined(u)
 	switch {
 	case u.change&changeSessions == 0:
 	case u.failed:

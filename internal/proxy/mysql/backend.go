@@ -234,6 +234,8 @@ func (b *backend) OnClosed(err error) {
 	units := b.Lose()
 	for _, u := range units {
 		p.FreeSlot(&u.Turn)
+		p.l.defined(u)
+		p.l.renewSoon = p.l.renewSoon || u.change&changeSessions != 0
 	}
 	units = b.goElsewhere(units)
 	b.owner, b.lane = nil, nil

@@ -332,6 +332,10 @@ func TestCachePurges(t *testing.T) {
 		{"PURGE CACHE with a tag", func() { proxytest.Command(t, w, "PURGE CACHE prices") }, true},
 		{"PAUSE", func() { proxytest.Command(t, w, "PAUSE "+w.db); proxytest.Command(t, w, "RESUME "+w.db) }, false},
 		{"a change of the schema", func() { w.dial(nil).must("ALTER TABLE kept ADD COLUMN x INT"); w.warm() }, false},
+		{"a change of the schema behind a temporary table", func() {
+			w.speaker(nil).ask("CREATE TEMPORARY TABLE brief (a INT); ALTER TABLE kept ADD COLUMN y INT")
+			w.warm()
+		}, false},
 	} {
 		from, to := fmt.Sprint("v", i), fmt.Sprint("w", i)
 		proxytest.Command(t, w, "PURGE CACHE")
@@ -553,4 +557,35 @@ func TestCacheStorm(t *testing.T) {
 	if err != nil || !slices.ContainsFunc(table.Table.Rows, func(r []string) bool { return r[0] == db }) {
 		t.Errorf("SHOW CACHE: %v, %v", table.Table, err)
 	}
+}
+
+// A change of the schema of which nobody hears whether it took effect, since its client
+// has gone, purges as one that did.
+func TestCachePurgesWhereTheOutcomeIsUnknown(t *testing.T) {
+	w := startCache(t, nil)
+	c, other := w.dial(nil), w.dial(nil)
+	const read = "/* ttl:3600 */ SELECT v FROM kept WHERE k = 1"
+	before := c.one(read)
+	w.changes("new")
+	if got := c.one(read); got != before {
+		t.Fatalf("%s, want what is kept, %s", got, before)
+	}
+	lock, err := open(t, server(t).Addr(), w.db, nil).Conn(ctxFor(t))
+	if err == nil {
+		_, err = lock.ExecContext(ctxFor(t), "LOCK TABLES kept READ")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	other.send(mywire.AppendQuery(nil, other.Caps, "ALTER TABLE kept ADD COLUMN late INT"))
+	watch := direct(t, server(t), "")
+	eventually(t, "the change waits for the lock", func() bool {
+		return watch.one("SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE INFO LIKE 'ALTER TABLE kept%'") == "1"
+	})
+	_ = other.Conn.Close()
+	if _, err := lock.ExecContext(ctxFor(t), "UNLOCK TABLES"); err != nil {
+		t.Fatal(err)
+	}
+	_ = lock.Close()
+	eventually(t, "what was kept is gone", func() bool { return c.one(read) == "new" })
 }

@@ -6,8 +6,7 @@ import "github.com/weirdb/weir/internal/wire/mywire"
 
 // Pause implements core.Pool.
 func (p *pool) Pause() {
-	p.l.srv.known.welcomes.forget()
-	p.l.srv.known.accounts.askAgain(p.l.srv.Monotonic())
+	p.l.srv.askAgain()
 	p.facts.known = false
 	p.HoldBack()
 }
@@ -17,8 +16,7 @@ func (p *pool) Reconnect() {
 	if !p.Replaceable() {
 		p.l.srv.Log.Warn("connections are kept: weir has nothing to log in with as their user", "pool", p.key.String(), "connections", len(p.Backends))
 	}
-	p.l.srv.known.welcomes.forget()
-	p.l.srv.known.accounts.askAgain(p.l.srv.Monotonic())
+	p.l.srv.askAgain()
 	p.renew()
 }
 

@@ -389,6 +389,7 @@ func (v *visitor) relay(ctx context.Context, rows [][]sql.NullString) error {
 			"weir reaches the server by a Unix socket, where the server may go by weir's own user and not by the password of '%s': have --mysql name a TCP address, give weir the user's password (--mysql-auth-file), connect to weir over a Unix socket as its own user, or trust all that reach a loopback address (--trust-loopback)", v.key.user))
 	}
 	var pending *mywire.Pending
+	asked := s.Monotonic()
 	dialCtx, cancel := s.awaitServer(ctx)
 	var endpoint upstream.Endpoint
 	var err error
@@ -441,7 +442,7 @@ func (v *visitor) relay(ctx context.Context, rows [][]sql.NullString) error {
 	if v.donated, err = s.handOver(res.Server, v.key, endpoint); err != nil {
 		return v.turnAway(ctx, mywire.NewError(mywire.ErrUnknown, "weir: %v", err))
 	}
-	s.known.welcomes.put(v.key, v.ok, s.Monotonic())
+	s.known.welcomes.put(v.key, v.ok, asked, s.Monotonic())
 	s.Checks.Add(plugin, loginRelayed)
 	return nil
 }
@@ -468,6 +469,8 @@ func unreachable(err error) *mywire.Error {
 type welcomes struct {
 	mu   sync.Mutex
 	seen map[poolKey]welcome // guarded by mu
+	// forgot is when all was forgotten: what was asked before counts no more. Guarded by mu.
+	forgot time.Duration
 }
 
 type welcome struct {
@@ -491,9 +494,13 @@ func (w *welcomes) get(key poolKey, now time.Duration) (mywire.OK, bool) {
 	return have.ok, ok && now-have.at < welcomeKeep
 }
 
-func (w *welcomes) put(key poolKey, ok mywire.OK, now time.Duration) {
+// put keeps a yes of the server to a login that began at asked.
+func (w *welcomes) put(key poolKey, ok mywire.OK, asked, now time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if asked <= w.forgot {
+		return
+	}
 	if w.seen == nil || len(w.seen) >= maxWelcomes {
 		w.seen = make(map[poolKey]welcome)
 	}
@@ -501,10 +508,10 @@ func (w *welcomes) put(key poolKey, ok mywire.OK, now time.Duration) {
 	w.seen[key] = welcome{ok, now}
 }
 
-func (w *welcomes) forget() {
+func (w *welcomes) forget(now time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.seen = nil
+	w.seen, w.forgot = nil, now
 }
 
 // loginPatience is how long a login waits for the server. With the look at its
@@ -544,6 +551,7 @@ func (v *visitor) vouch(ctx context.Context, method string) error {
 		s.Checks.Add(method, loginPooled)
 		return nil
 	}
+	asked := s.Monotonic()
 	askCtx, cancel := s.awaitServer(ctx)
 	defer cancel()
 	conn, endpoint, err := s.connect(askCtx, v.key)
@@ -559,7 +567,7 @@ func (v *visitor) vouch(ctx context.Context, method string) error {
 			_ = conn.Close()
 			return v.turnAway(ctx, e)
 		}
-		s.known.welcomes.put(v.key, conn.OK, s.Monotonic())
+		s.known.welcomes.put(v.key, conn.OK, asked, s.Monotonic())
 		v.donated, err = s.handOver(conn, v.key, endpoint)
 	}
 	var e *mywire.Error

@@ -238,6 +238,41 @@ func TestPooledConnectionsAreOfTheAccount(t *testing.T) {
 	})
 }
 
+// A database that is dropped over weir takes no further login.
+func TestLoginsToADatabaseThatWasDropped(t *testing.T) {
+	t.Parallel()
+	secret, err := mywire.ParseSecret("own")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sqlOn(t, server(t), "CREATE USER dropper@'%' IDENTIFIED BY 'own'", "GRANT ALL ON *.* TO dropper@'%'")
+	t.Cleanup(func() { sqlOn(t, server(t), "DROP USER dropper@'%'") })
+	w := start(t, "", func(c *mysql.Config) { c.Users = []mysql.User{{Name: "dropper", Secret: secret}} })
+	login := func(db string) (*wire, error) {
+		return w.tryDial(func(c *mywire.ConnectConfig) {
+			as("dropper", "own", mywire.TLSDisabled)(c)
+			c.Database = db
+		})
+	}
+	admin, err := login("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 5 {
+		db := fmt.Sprintf("to_be_dropped_%d", i)
+		admin.must("CREATE DATABASE " + db)
+		for range 2 {
+			if _, err := login(db); err != nil {
+				t.Fatal(err)
+			}
+		}
+		admin.must("DROP DATABASE " + db)
+		if _, err := login(db); code(err) != mywire.ErrUnknownDatabase {
+			t.Errorf("a login to a database that was dropped: %v", err)
+		}
+	}
+}
+
 // The accounts that one login has asked for serve others who prove themselves by them; a
 // new password holds at once, and so does what is changed over weir.
 func TestLoginsShareAnAnswerAboutAccounts(t *testing.T) {
@@ -279,6 +314,18 @@ func TestLoginsShareAnAnswerAboutAccounts(t *testing.T) {
 		want("a password that was changed over weir", "second", mywire.ErrAccessDenied)
 		want("the one that holds", "third", 0)
 		want("the one that holds, again", "third", 0)
+		over.must("ALTER /* no blank */ USER shares@'%' IDENTIFIED BY 'fourth'")
+		want("one that was changed behind a comment", "third", mywire.ErrAccessDenied)
+		want("the fourth", "fourth", 0)
+		want("the fourth, again", "fourth", 0)
+		set := "SET PASSWORD = 'third'"
+		if server.Flavor() == lab.FlavorMariaDB {
+			set = "SET PASSWORD = PASSWORD('third')"
+		}
+		w.dial(as("shares", "fourth", mywire.TLSRequired)).must(set)
+		want("one that its user has changed", "fourth", mywire.ErrAccessDenied)
+		want("the new one", "third", 0)
+		want("the new one, again", "third", 0)
 		over.must("DROP USER shares@'%'")
 		want("an account that was dropped over weir", "third", mywire.ErrAccessDenied)
 		admin.must("CREATE USER shares@'%' IDENTIFIED BY 'third'")

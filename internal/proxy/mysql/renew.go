@@ -2,6 +2,7 @@ package mysql
 
 import (
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/weirdb/weir/internal/proxy/sqlscan/myscan"
@@ -16,7 +17,9 @@ import (
 // newSessions finds the statements about accounts and databases among those that
 // define things. It errs towards more: the worst that a wrong answer does is to
 // replace idle connections.
-var newSessions = regexp.MustCompile(`(?i)\b(grant|revoke|(create|alter|drop|rename|default)\s+(or\s+replace\s+)?(user|role)|flush\s+privileges|alter\s+(database|schema))\b`)
+var newSessions = regexp.MustCompile(strings.ReplaceAll(
+	`(?is)\b(grant|revoke|(create|alter|drop|rename|default) (or replace )?(user|role)|flush (local |no_write_to_binlog )?privileges|alter (database|schema))\b`,
+	" ", `(?:\s|/\*.*?\*/|(?:--|#)[^\n]*\n)+`))
 
 // renewEvery is the least time between two renewals for statements that failed: who
 // may not do such things must not have everybody's connections opened anew by
@@ -38,9 +41,15 @@ func changesSessions(sql string, eff myscan.Effect) bool {
 // renew has every backend replaced when it is next free, and what weir knows of
 // the server's sessions learned anew. It is called on a loop.
 func (s *Server) renew(on *loop) {
-	s.known.welcomes.forget()
-	s.known.accounts.askAgain(s.Monotonic())
+	s.askAgain()
 	s.eachPool(on, (*pool).renew)
+}
+
+// askAgain has the server be asked about everyone at the next login.
+func (s *Server) askAgain() {
+	now := s.Monotonic()
+	s.known.welcomes.forget(now)
+	s.known.accounts.askAgain(now)
 }
 
 // eachPool calls f for every pool: at once for those of the loop that it is called

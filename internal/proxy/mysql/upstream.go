@@ -69,7 +69,7 @@ func (h *hosts) suspect(err error) {
 
 // Moved implements core.Pool.
 func (p *pool) Moved(now upstream.Endpoint) {
-	p.l.srv.known.welcomes.forget()
+	p.l.srv.known.welcomes.forget(p.l.srv.Monotonic())
 	p.l.srv.known.accounts.forget()
 	p.facts.known, p.facts.text = false, "" // another server may be of another kind
 	p.catalog.known = false                 // another server counts its statements by itself

@@ -466,6 +466,7 @@ func (b *backend) OnClosed(err error) {
 	busy := len(units) > 0
 	for _, u := range units {
 		p.FreeSlot(&u.Turn)
+		p.unknown(u)
 	}
 	units = b.goElsewhere(units)
 	b.owner, b.lane = nil, nil

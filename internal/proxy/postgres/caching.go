@@ -280,9 +280,7 @@ const readEffects = sqlscan.EffBackslash | sqlscan.EffTx | sqlscan.EffSet | sqls
 func (ca *caching) ran(u *unit, status byte) {
 	c := ca.c
 	ca.writes = ca.writes || u.effects&^readEffects != 0 || c.pins.held != 0
-	if u.effects.Has(sqlscan.EffDDL) && (!u.effects.Has(sqlscan.EffTemp) || u.effects.Has(sqlscan.EffMulti)) {
-		ca.changes = true
-	}
+	ca.changes = ca.changes || u.changesSchema()
 	if status != pgwire.StatusIdle {
 		return
 	}
@@ -293,6 +291,20 @@ func (ca *caching) ran(u *unit, status byte) {
 	if ca.writes {
 		ca.writes = false
 		ca.Wrote()
+	}
+}
+
+// changesSchema reports whether the text of a unit changes what others see of the schema.
+func (u *unit) changesSchema() bool {
+	return u.effects.Has(sqlscan.EffDDL) && (!u.effects.Has(sqlscan.EffTemp) || u.effects.Has(sqlscan.EffMulti))
+}
+
+// unknown takes note of a unit of which nobody knows whether it has changed the schema, or
+// has committed what did.
+func (p *pool) unknown(u *unit) {
+	if u.changesSchema() || u.c != nil && u.c.cached.changes {
+		p.l.srv.Cache.Purge(p.key.database)
+		p.l.srv.lookups.recent.forget()
 	}
 }
 
