@@ -324,7 +324,7 @@ type Lease interface {
 	// the number given and up to the last, ascending.
 	Pending(ctx context.Context, after, last int64, limit int) ([]int64, error)
 
-	// Ack notes in one statement that the rows were delivered. Rows that are
+	// Ack notes that the rows were delivered, in few statements. Rows that are
 	// gone already are no error, and a row that has only the number of one of
 	// them is left alone.
 	Ack(ctx context.Context, rows []Ref) error

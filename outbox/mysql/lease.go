@@ -45,6 +45,8 @@ type lease struct {
 	// in microseconds since 1970: with it, their acknowledgement looks into one
 	// partition each instead of all. Nil where there are none.
 	made map[int64]int64
+	// seen are numbers of rows that were read: committed, or gone by now.
+	seen numbers
 }
 
 const (

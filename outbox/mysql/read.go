@@ -217,8 +217,11 @@ func (l *lease) Fetch(ctx context.Context, seqs []int64) ([]outbox.Row, error) {
 	return out, nil
 }
 
-// remember notes when rows were created, for Ack.
+// remember notes, for Ack, which rows there are and when they were created.
 func (l *lease) remember(rows []outbox.Row) {
+	if !l.hist {
+		l.see(rows)
+	}
 	if !l.parts {
 		return
 	}

@@ -19,6 +19,11 @@ import (
 // delete. Every row is looked for: what the log has in one order becomes visible in
 // another when the server is told so (binlog_order_commits).
 func (t *tail) settle(ctx context.Context, rows []outbox.Row) error {
+	if t.status < 0 { // where a number may be there once only
+		if all, err := t.visible(ctx, rows); all || err != nil {
+			return err
+		}
+	}
 	missing := make(map[int64]struct{}, len(rows))
 	for i := range rows {
 		missing[rows[i].Seq] = struct{}{}

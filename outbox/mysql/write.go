@@ -129,17 +129,9 @@ func (l *lease) Ack(ctx context.Context, rows []outbox.Ref) error {
 		return nil
 	}
 	err := l.s.logging(ctx, true, func(c *session) error {
-		from, fenced := l.fence()
-		var hit int64
-		for _, text := range l.ackTexts(from, fenced, rows) {
-			err := retry(ctx, func() error {
-				n, err := c.affected(ctx, text)
-				hit += n
-				return err
-			})
-			if err != nil {
-				return err
-			}
+		hit, err := l.ack(ctx, c, rows)
+		if err != nil {
+			return err
 		}
 		if hit < int64(len(rows)) { // they are gone, or l leads no more
 			if err := l.confirm(ctx, c); err != nil {
@@ -155,6 +147,30 @@ func (l *lease) Ack(ctx context.Context, rows []outbox.Ref) error {
 		return l.fail("acknowledge rows of", err)
 	}
 	return nil
+}
+
+// ack acknowledges rows and says how many it found.
+func (l *lease) ack(ctx context.Context, c *session, rows []outbox.Ref) (hit int64, err error) {
+	from, fenced := l.fence()
+	if !l.hist && len(rows) > fewRows {
+		if ranges, rest := l.ranges(slices.Clone(rows)); len(ranges) > 0 {
+			hit, err := l.ackRanges(ctx, c, from, fenced, ranges, rest)
+			if !isError(err, errDeadlock, errLockWait) {
+				return hit, err
+			}
+		}
+	}
+	for _, text := range l.ackTexts(from, fenced, rows) {
+		err := retry(ctx, func() error {
+			n, err := c.affected(ctx, text)
+			hit += n
+			return err
+		})
+		if err != nil {
+			return 0, err
+		}
+	}
+	return hit, nil
 }
 
 // ackTexts are the statements that acknowledge rows: one, but for rows of a

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -81,9 +82,10 @@ func TestAckLooksUp(t *testing.T) {
 	})
 }
 
-// TestAckOfRuns: a long run of numbers is looked up one by one as well. A range
-// would be about twice as fast and would wait: it locks the row after its end,
-// which may be that of a producer that has not committed.
+// TestAckOfRuns: a long run of numbers is deleted by a range, which does not wait for
+// a producer that has not committed: the run ends before that row, and the range one
+// row earlier, since it locks the one after its end. Rows that have only the number of
+// one that was delivered stay.
 func TestAckOfRuns(t *testing.T) {
 	servers(t, func(t *testing.T, m *lab.MySQL) {
 		db := database(t, m)
@@ -105,12 +107,87 @@ func TestAckOfRuns(t *testing.T) {
 			t.Errorf("no look-up by the primary key:\n%s", shown)
 		}
 		slices.Reverse(refs)
-		check(t, l.Ack(t.Context(), refs)) // would fail after 5 s if it waited for the producer
+		ranges, rest := l.ranges(slices.Clone(refs))
+		if len(ranges) != 1 || len(ranges[0]) != 299 || len(rest) != 201 {
+			t.Fatalf("%d ranges, %d look-ups: want one of 299 and 201", len(ranges), len(rest))
+		}
+		shown = explain(t, pool, l.rangeText(from, fenced, ranges[0]))
+		if !containsAny(shown, " range ", "Index range scan on o using PRIMARY") {
+			t.Errorf("no range of the primary key:\n%s", shown)
+		}
+		run(t, pool, "DELETE FROM weir_outbox WHERE seq IN (7, 400)",
+			"INSERT INTO weir_outbox (seq, topic, payload) VALUES (7, 'other', 'p'), (400, 'other', 'p')")
+		var waited, before int
+		waits := func(n *int) {
+			var name string
+			check(t, pool.QueryRowContext(t.Context(), "SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_waits'").Scan(&name, n))
+		}
+		waits(&before)
+		check(t, l.Ack(t.Context(), refs))
+		if waits(&waited); waited > before {
+			t.Errorf("it waited for a row %d times", waited-before)
+		}
 		run(t, producer, "COMMIT")
-		if left := pageOf(t, l, 0); len(left) != 1 {
-			t.Errorf("%d rows left, want the producer's", len(left))
+		var left []int64
+		for _, row := range pageOf(t, l, 0) {
+			left = append(left, row.Seq)
+		}
+		if !slices.Equal(left, []int64{7, 301, 400}) {
+			t.Errorf("rows %d are left, want those that are others' and the producer's", left)
 		}
 	})
+}
+
+// TestAckOfRunsThatIsHeldUp: when a range has to wait all the same, since somebody has
+// locked a row in it that was not delivered, the look-ups are made.
+func TestAckOfRunsThatIsHeldUp(t *testing.T) {
+	servers(t, func(t *testing.T, m *lab.MySQL) {
+		db := database(t, m)
+		s := migrated(t, m, db, Options{}, outbox.Plan{})
+		pool := producers(t, m, db)
+		l := leadIt(t, s)
+		run(t, pool, insertOne+strings.Repeat(", ('t', 'p')", 399))
+		refs := outbox.Refs(pageOf(t, l, 0))
+		other := connect(t, pool)
+		run(t, other, "START TRANSACTION", "UPDATE weir_outbox SET payload = 'q' WHERE seq = 9")
+		check(t, l.Ack(t.Context(), slices.Delete(slices.Clone(refs), 8, 9)))
+		run(t, other, "COMMIT")
+		if left := pageOf(t, l, 0); len(left) != 1 || left[0].Seq != 9 {
+			t.Errorf("%d rows left, want the one that was not delivered", len(left))
+		}
+	})
+}
+
+// TestNumbers holds the set of numbers to a map.
+func TestNumbers(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 200 {
+		var n numbers
+		want := map[int64]bool{}
+		for range rng.IntN(200) {
+			seq := rng.Int64N(150)
+			n.add(seq)
+			want[seq] = true
+		}
+		for i, r := range n {
+			if r.First > r.Last || i > 0 && r.First <= n[i-1].Last+1 {
+				t.Fatalf("ranges %v", n)
+			}
+		}
+		for seq := range int64(152) {
+			r, ok := n.around(seq)
+			if ok != want[seq] || ok && (seq < r.First || seq > r.Last) {
+				t.Fatalf("%d: in %v: %v, want %v", seq, r, ok, want[seq])
+			}
+		}
+	}
+	var n numbers
+	for seq := range int64(10 * maxSeen) {
+		n.add(3 * seq)
+	}
+	if _, ok := n.around(3 * (10*maxSeen - 1)); !ok || len(n) > maxSeen {
+		t.Errorf("%d ranges are kept, the latest among them: %v", len(n), ok)
+	}
 }
 
 // TestWindowPrunes: a claim with a window looks into no partition before it.

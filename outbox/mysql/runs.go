@@ -1,0 +1,192 @@
+package mysql
+
+import (
+	"cmp"
+	"context"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weirdb/weir/outbox"
+)
+
+// Rows that lie close together are hit by a range of the primary key in place of a
+// look-up for each, which takes the server a fraction of the time. A range that locks,
+// though, locks every row that it meets, and the one behind its end, and waits for
+// those of producers that have not committed. So it keeps to numbers whose rows this
+// lease has seen: they are committed or gone.
+//
+//	numbers     ... 17 18 19 20 21 22 23 ...
+//	seen         ---------------------         (23 is a producer's)
+//	delivered       18 19    21 22
+//	by a range      [18 ... 21]                22 is behind its end, and looked up
+const (
+	fewRows   = 256  // are looked up one by one: a range takes a transaction, of four statements
+	thinRange = 4    // the most numbers for each row of a range
+	maxSeen   = 1024 // ranges of numbers that a lease remembers, the highest
+	maxLooks  = 64   // ranges of one plain read
+)
+
+// numbers is a set of numbers: ascending ranges that do not touch.
+type numbers []outbox.Range
+
+// add adds a number, at little cost when it follows one that was added lately.
+func (n *numbers) add(seq int64) {
+	s := *n
+	i := len(s)
+	for i > 0 && s[i-1].First > seq {
+		i-- // late ones are few, and not late by much
+	}
+	switch {
+	case i > 0 && seq <= s[i-1].Last:
+	case i > 0 && seq == s[i-1].Last+1:
+		s[i-1].Last = seq
+		if i < len(s) && s[i].First == seq+1 {
+			s[i-1].Last = s[i].Last
+			s = slices.Delete(s, i, i+1)
+		}
+	case i < len(s) && s[i].First == seq+1:
+		s[i].First = seq
+	default:
+		if s = slices.Insert(s, i, outbox.Range{First: seq, Last: seq}); len(s) > maxSeen {
+			s = slices.Delete(s, 0, len(s)-maxSeen/2)
+		}
+	}
+	*n = s
+}
+
+// around is the range that a number lies in.
+func (n numbers) around(seq int64) (outbox.Range, bool) {
+	i, found := slices.BinarySearchFunc(n, seq, func(r outbox.Range, seq int64) int { return cmp.Compare(r.First, seq) })
+	if !found {
+		i--
+	}
+	if i < 0 || seq > n[i].Last {
+		return outbox.Range{}, false
+	}
+	return n[i], true
+}
+
+// see notes numbers of rows that were read.
+func (l *lease) see(rows []outbox.Row) {
+	l.state.Lock()
+	defer l.state.Unlock()
+	for i := range rows {
+		l.seen.add(rows[i].Seq)
+	}
+}
+
+// ranges parts rows, which it sorts by number, into those that a range hits and those
+// that are to be looked up.
+func (l *lease) ranges(rows []outbox.Ref) (ranges [][]outbox.Ref, rest []outbox.Ref) {
+	slices.SortFunc(rows, func(a, b outbox.Ref) int { return cmp.Compare(a.Seq, b.Seq) })
+	l.state.Lock()
+	defer l.state.Unlock()
+	for len(rows) > 0 {
+		n := 1
+		if seen, ok := l.seen.around(rows[0].Seq); ok {
+			for n < len(rows) && rows[n].Seq <= seen.Last && rows[n].Seq > rows[n-1].Seq && rows[n].Seq-rows[n-1].Seq <= 16*thinRange {
+				n++
+			}
+		}
+		// The last row stays behind the end of the range.
+		if m := n - 1; m >= fewRows && rows[m-1].Seq-rows[0].Seq < int64(m*thinRange) {
+			ranges, rest = append(ranges, rows[:m]), append(rest, rows[m])
+		} else {
+			rest = append(rest, rows[:n]...)
+		}
+		rows = rows[n:]
+	}
+	return ranges, rest
+}
+
+// rangeText deletes rows, ascending by number, by a range. What their ids must be
+// stands at the place that their number gives; other rows match none.
+func (l *lease) rangeText(from, fenced string, rows []outbox.Ref) string {
+	first, last := rows[0].Seq, rows[len(rows)-1].Seq
+	ids := make([]byte, int(last-first+1)*len(outbox.ID{}))
+	for i := range rows {
+		copy(ids[int(rows[i].Seq-first)*len(outbox.ID{}):], rows[i].ID[:])
+	}
+	b := make([]byte, 0, 256+2*len(ids))
+	b = append(b, "DELETE o FROM "...)
+	b = append(b, from...)
+	b = append(b, l.s.sql("{outbox} o FORCE INDEX (PRIMARY) WHERE o.seq BETWEEN ")...)
+	b = strconv.AppendInt(b, first, 10)
+	b = append(b, " AND "...)
+	b = strconv.AppendInt(b, last, 10)
+	b = append(b, " AND o.id = SUBSTR(X'"...)
+	b = hex.AppendEncode(b, ids)
+	b = append(b, "', (o.seq - "...)
+	b = strconv.AppendInt(b, first, 10)
+	b = append(b, ") * 16 + 1, 16) AND "...)
+	return string(append(b, fenced...))
+}
+
+// ackRanges deletes rows by ranges and the rest by look-ups, in one transaction. When
+// it has to wait for somebody all the same, nothing is done.
+func (l *lease) ackRanges(ctx context.Context, c *session, from, fenced string, ranges [][]outbox.Ref, rest []outbox.Ref) (hit int64, err error) {
+	texts := make([]string, 0, len(ranges)+1)
+	for _, rows := range ranges {
+		texts = append(texts, l.rangeText(from, fenced, rows))
+	}
+	texts = append(texts, l.ackTexts(from, fenced, rest)...)
+	if err := c.exec(ctx, "START TRANSACTION"); err != nil {
+		return 0, err
+	}
+	for _, text := range texts {
+		n, err := c.affected(ctx, text)
+		if err != nil {
+			return 0, rolledBack(c, err)
+		}
+		hit += n
+	}
+	if err := c.exec(ctx, "COMMIT"); err != nil {
+		return 0, rolledBack(c, err)
+	}
+	return hit, nil
+}
+
+// rolledBack ends a transaction that has failed.
+func rolledBack(c *session, err error) error {
+	if e := c.rollback(); e != nil {
+		return fmt.Errorf("%w (and to roll back: %w)", err, e)
+	}
+	return err
+}
+
+// visible reports whether a plain read shows all of the rows, by few ranges of their
+// numbers; false may also mean that there are too many.
+func (t *tail) visible(ctx context.Context, rows []outbox.Row) (all bool, err error) {
+	seqs := make([]int64, len(rows))
+	for i := range rows {
+		seqs[i] = rows[i].Seq
+	}
+	slices.Sort(seqs)
+	var runs []outbox.Range
+	for i, seq := range seqs {
+		if i > 0 && seq <= runs[len(runs)-1].Last+1 {
+			runs[len(runs)-1].Last = seq
+			continue
+		}
+		if len(runs) == maxLooks {
+			return false, nil
+		}
+		runs = append(runs, outbox.Range{First: seq, Last: seq})
+	}
+	var want int64
+	var b strings.Builder
+	b.WriteString(t.l.s.sql("SELECT COUNT(*) FROM {outbox} o FORCE INDEX (PRIMARY) WHERE "))
+	for i, r := range runs {
+		if i > 0 {
+			b.WriteString(" OR ")
+		}
+		fmt.Fprintf(&b, "o.seq BETWEEN %d AND %d", r.First, r.Last)
+		want += r.Last - r.First + 1
+	}
+	var got int64
+	err = t.l.s.with(ctx, func(c *session) error { return c.QueryRowContext(ctx, b.String()).Scan(&got) })
+	return got == want, err
+}
