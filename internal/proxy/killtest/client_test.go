@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/weirdb/weir/internal/lab/labtest"
@@ -19,7 +18,7 @@ type ground struct {
 	ledger *ledger
 	number int // of the period
 	errs   *census
-	done   *atomic.Int64 // acknowledged writes of all periods
+	done   *pulse // acknowledged writes of all periods
 }
 
 func (g *ground) doubles() string { return fmt.Sprintf("kt_doubles_%d", g.number) }
@@ -198,7 +197,7 @@ func (c *client) settle(id int64, table string, err error) outcome {
 	o := judge(err)
 	c.ledger.end(id, o)
 	if o == acked {
-		c.done.Add(1)
+		c.done.beat()
 		if table != "" && c.random.IntN(8) == 0 {
 			c.look(table, id)
 		}

@@ -162,8 +162,12 @@ func startMariaDB(tb testing.TB) mortal {
 }
 
 func dialMariaDB(ctx context.Context, address string, texts bool) (session, error) {
+	return dialMariaDBAs(ctx, "root", address, texts)
+}
+
+func dialMariaDBAs(ctx context.Context, user, address string, texts bool) (session, error) {
 	cfg := mysql.NewConfig()
-	cfg.User, cfg.Net, cfg.Addr, cfg.DBName, cfg.InterpolateParams = "root", "tcp", address, database, texts
+	cfg.User, cfg.Net, cfg.Addr, cfg.DBName, cfg.InterpolateParams = user, "tcp", address, database, texts
 	cfg.Logger = &mysql.NopLogger{} // every error is returned as well
 	connector, err := mysql.NewConnector(cfg)
 	if err != nil {

@@ -58,7 +58,8 @@ const (
 )
 
 // TestKills kills weir and the server while clients write, and compares what these
-// were told with what is there. WEIR_KILLS is how many kills each engine gets.
+// were told with what is there. WEIR_KILLS is how many kills each engine gets;
+// WEIR_KILLS_TABLE names a file for the table of results.
 func TestKills(t *testing.T) {
 	kills, seed := defaultKills, uint64(time.Now().UnixNano())
 	for name, into := range map[string]any{"WEIR_KILLS": &kills, "WEIR_KILLS_SEED": &seed} {
@@ -78,7 +79,9 @@ func TestKills(t *testing.T) {
 			for s.kills() < kills && !t.Failed() {
 				s.period(kills - s.kills())
 			}
-			s.judge()
+			r := newResult("kills", e.name)
+			s.judge(r)
+			publish(t, r)
 		})
 	}
 }
@@ -98,12 +101,14 @@ type storm struct {
 	faults  map[string]int
 	grounds []*ground
 	errs    census
-	done    atomic.Int64 // acknowledged writes
+	done    pulse                      // acknowledged writes
+	gaps    map[string][]time.Duration // without one, by what had happened before
+	last    string                     // what happened last
 }
 
 func newStorm(t *testing.T, e *engine, seed uint64) *storm {
 	t.Helper()
-	s := &storm{t: t, engine: e, seed: seed, random: rand.New(rand.NewPCG(seed, 0)), faults: map[string]int{}, bag: bag}
+	s := &storm{t: t, engine: e, seed: seed, random: rand.New(rand.NewPCG(seed, 0)), faults: map[string]int{}, gaps: map[string][]time.Duration{}, bag: bag}
 	s.server = e.start(t)
 	s.back = labtest.Relay(t, s.server.Addr())
 	addrs := labtest.Addrs(t, 2)
@@ -151,6 +156,7 @@ func (s *storm) period(kills int) {
 	s.must(g.make(ctx, d))
 	s.grounds = append(s.grounds, g)
 
+	s.done.rest()
 	stop := make(chan struct{})
 	var writers sync.WaitGroup
 	for i := range clients {
@@ -166,6 +172,7 @@ func (s *storm) period(kills int) {
 			}
 		}
 		s.progress("the last fault")
+		s.note("")
 		s.weir.scrape()
 	}()
 	v := s.check(g)
@@ -175,16 +182,30 @@ func (s *storm) period(kills int) {
 // progress waits until clients are answered, so that the next fault meets writes.
 func (s *storm) progress(after string) {
 	s.t.Helper()
-	goal := s.done.Load() + 10 + s.random.Int64N(200)
-	testkit.Eventually(s.t, "acknowledged writes after "+after, func() bool { return s.done.Load() >= goal })
+	goal := s.done.count() + 10 + s.random.Int64N(200)
+	testkit.Await(s.t, func() bool { return s.done.count() >= goal || s.weir.ended() != "" }, func() string {
+		return fmt.Sprintf("acknowledged writes after %s; errors: %s; weir:\n%s", after, &s.errs, s.weir.log.String())
+	})
+	if how := s.weir.ended(); how != "" {
+		s.t.Fatalf("weir ended by itself: %s\n%s", how, s.weir.log.String())
+	}
 }
 
 // rest is for anything to happen.
 func (s *storm) rest() { time.Sleep(time.Duration(s.random.IntN(restPauseMilli)) * time.Millisecond) }
 
+// note keeps how long no write was acknowledged because of what happened last.
+func (s *storm) note(next string) {
+	if gap := s.done.take(); s.last != "" {
+		s.gaps[s.last] = append(s.gaps[s.last], gap)
+	}
+	s.last = next
+}
+
 func (s *storm) fault(kind string) {
 	s.t.Helper()
 	s.progress("what was before " + kind)
+	s.note(kind)
 	s.faults[kind]++
 	switch kind {
 	case killWeir:
@@ -292,13 +313,14 @@ func (s *storm) check(g *ground) verdict {
 }
 
 // judge checks everything once more, after all kills, and sums up.
-func (s *storm) judge() {
+func (s *storm) judge(r *result) {
 	s.t.Helper()
 	var sum verdict
 	for _, g := range s.grounds {
 		v := s.check(g)
 		sum.add(&v)
 	}
+	r.add(s, &sum)
 	s.t.Logf("%s, seed %d: %v; %s; writes in lanes at least %v; errors: %s", s.engine.name, s.seed, s.faults, &sum, s.weir.lanes, &s.errs)
 	for _, lane := range s.engine.lanes {
 		if s.weir.lanes[lane] == 0 {
@@ -413,22 +435,26 @@ type census struct {
 	of map[string]int
 }
 
-func (c *census) count(err error) {
-	code := "lost"
+// errorCode is the server's or weir's code of an error, "lost" if there is none.
+func errorCode(err error) string {
 	var pg *pgconn.PgError
 	var my *mysql.MySQLError
 	switch {
 	case errors.As(err, &pg):
-		code = pg.Code
+		return pg.Code
 	case errors.As(err, &my):
-		code = strconv.Itoa(int(my.Number))
+		return strconv.Itoa(int(my.Number))
 	}
+	return "lost"
+}
+
+func (c *census) count(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.of == nil {
 		c.of = map[string]int{}
 	}
-	c.of[code]++
+	c.of[errorCode(err)]++
 }
 
 func (c *census) String() string {

@@ -9,7 +9,8 @@
 //	   +---------------- what was said ------> ledger <------------+
 //
 // A few kills are part of every `go test`; WEIR_KILLS=500 makes it 500 for each
-// engine, WEIR_KILLS_SEED repeats the order of the faults.
+// engine, WEIR_KILLS_SEED repeats the order of the faults, WEIR_KILLS_TABLE
+// names a file for the table of results.
 package killtest_test
 
 import (

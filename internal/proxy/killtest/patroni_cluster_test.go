@@ -49,7 +49,7 @@ type patroniNode struct {
 // absence skips the test in CI, too.
 func findPatroni(t *testing.T) string {
 	t.Helper()
-	names := []string{os.Getenv("WEIR_PATRONI"), "patroni"}
+	names := []string{os.Getenv("WEIR_PATRONI_PROGRAM"), "patroni"}
 	if root, err := filepath.Abs("../../.."); err == nil {
 		names = slices.Insert(names, 1, filepath.Join(root, "bin/tools/patroni/bin/patroni"))
 	}

@@ -2,7 +2,6 @@ package killtest_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -74,21 +73,11 @@ func (y *tally) succeeded() {
 	y.done, y.gap, y.at = y.done+1, max(y.gap, now.Sub(y.at)), now
 }
 
-func (y *tally) failed(err error) {
-	y.mu.Lock()
-	defer y.mu.Unlock()
-	y.errs[codeOf(err)]++
-}
+func (y *tally) failed(err error) { y.failedAs(errorCode(err)) }
+
+func (y *tally) failedAs(code string) { y.mu.Lock(); defer y.mu.Unlock(); y.errs[code]++ }
 
 func (y *tally) noConnection() { y.mu.Lock(); defer y.mu.Unlock(); y.refused++ }
-
-func codeOf(err error) string {
-	var e *pgconn.PgError
-	if errors.As(err, &e) {
-		return e.Code
-	}
-	return "lost"
-}
 
 // An affair is what one road's clients of one class met in all events of a kind.
 type affair struct {

@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -201,7 +200,7 @@ func rollingRestart(t *testing.T, e *engine) {
 		await("weir "+w.name+" being up", func() bool { return b.says(w.name, "UP") })
 	}
 
-	g := &ground{engine: e, ledger: &ledger{}, errs: &census{}, done: new(atomic.Int64)}
+	g := &ground{engine: e, ledger: &ledger{}, errs: &census{}, done: new(pulse)}
 	direct, err := e.dial(ctx, server.Addr(), false)
 	if err != nil {
 		t.Fatal(err)
@@ -218,8 +217,8 @@ func rollingRestart(t *testing.T, e *engine) {
 	}
 	progress := func() {
 		t.Helper()
-		goal := g.done.Load() + 50
-		await("acknowledged writes", func() bool { return g.done.Load() >= goal })
+		goal := g.done.count() + 50
+		await("acknowledged writes", func() bool { return g.done.count() >= goal })
 	}
 	for _, w := range weirs {
 		progress()

@@ -222,7 +222,8 @@ func promoteMariaDB(ctx context.Context, standby heir) error {
 const promotionsOfLine = 10
 
 // TestFailovers kills primaries, or stops them for a while, promotes their standbys, and
-// kills weir, while clients write. WEIR_FAILOVERS is how many kills each engine gets.
+// kills weir, while clients write. WEIR_FAILOVERS is how many kills each engine gets;
+// WEIR_KILLS_TABLE names a file for the table of results.
 func TestFailovers(t *testing.T) {
 	kills, seed := 3, uint64(time.Now().UnixNano())
 	for name, into := range map[string]any{"WEIR_FAILOVERS": &kills, "WEIR_KILLS_SEED": &seed} {
@@ -238,6 +239,7 @@ func TestFailovers(t *testing.T) {
 			if os.Getenv("WEIR_FAILOVERS") == "" {
 				t.Parallel()
 			}
+			r := newResult("failovers", e.name)
 			for done := 0; done < kills && !t.Failed(); {
 				t.Run("line", func(t *testing.T) {
 					s := newSuccession(t, e, seed+uint64(done))
@@ -246,7 +248,8 @@ func TestFailovers(t *testing.T) {
 						s.period(goal - s.kills())
 					}
 					done += s.kills()
-					s.judge()
+					s.judge(r)
+					publish(t, r)
 				})
 			}
 		})
@@ -264,7 +267,7 @@ func newSuccession(t *testing.T, e *engine, seed uint64) *storm {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), labtest.Patience)
 	defer cancel()
-	s := &storm{t: t, engine: e, seed: seed, random: rand.New(rand.NewPCG(seed, 0)), faults: map[string]int{}, bag: heirs}
+	s := &storm{t: t, engine: e, seed: seed, random: rand.New(rand.NewPCG(seed, 0)), faults: map[string]int{}, gaps: map[string][]time.Duration{}, bag: heirs}
 	addrs := labtest.Addrs(t, 5)
 	var ports []int
 	for _, a := range addrs[:3] {
@@ -281,7 +284,7 @@ func newSuccession(t *testing.T, e *engine, seed uint64) *storm {
 	s.server, s.line.next = first, next
 	s.weir = &weir{
 		path: program.Path(t), admin: addrs[4], lanes: map[string]int{},
-		args: append([]string{"proxy", "--trust-loopback", "--pool-size", "8", "--failover-timeout", "2m", "--admin", addrs[4]},
+		args: append([]string{"proxy", "--trust-loopback", "--pool-size", "8", "--failover-timeout", "2m", "--queue-timeout", "2m", "--admin", addrs[4]},
 			s.line.flags(strings.Join(addrs[:3], ","), addrs[3])...),
 	}
 	s.front = labtest.Relay(t, addrs[3])
