@@ -22,6 +22,7 @@ type dialer struct {
 	srv   *Server
 	known serverFacts
 	shut  shutDoor
+	tries chan struct{} // holds one for each login that tries again to reach a host
 }
 
 // serverFacts are what the server last said in its greeting: weir's own greeting

@@ -388,28 +388,9 @@ func (v *visitor) relay(ctx context.Context, rows [][]sql.NullString) error {
 		return v.turnAway(ctx, mywire.NewError(mywire.ErrAccessDenied,
 			"weir reaches the server by a Unix socket, where the server may go by weir's own user and not by the password of '%s': have --mysql name a TCP address, give weir the user's password (--mysql-auth-file), connect to weir over a Unix socket as its own user, or trust all that reach a loopback address (--trust-loopback)", v.key.user))
 	}
-	var pending *mywire.Pending
 	asked := s.Monotonic()
-	dialCtx, cancel := s.awaitServer(ctx)
-	var endpoint upstream.Endpoint
-	var err error
-	for again := true; again; {
-		if endpoint, err = s.AwaitHost(dialCtx); err != nil {
-			break
-		}
-		at := s.at(cfg, endpoint)
-		here, cancel := s.Monitor.While(dialCtx, endpoint)
-		err = s.withRoom(here, cfg.User, func() (err error) {
-			pending, err = mywire.Dial(here, at)
-			return err
-		})
-		again = err != nil && here.Err() != nil && dialCtx.Err() == nil // for another host
-		cancel()
-	}
-	hangs := s.hangs(ctx, dialCtx, err)
-	cancel()
+	pending, endpoint, hangs, err := s.dialForLogin(ctx, cfg)
 	if err != nil {
-		s.suspect(err)
 		e := cmp.Or(hangs, unreachable(err))
 		_ = v.wire.Refuse(ctx, e)
 		return err
@@ -445,6 +426,80 @@ func (v *visitor) relay(ctx context.Context, rows [][]sql.NullString) error {
 	s.known.welcomes.put(v.key, v.ok, asked, s.Monotonic())
 	s.Checks.Add(plugin, loginRelayed)
 	return nil
+}
+
+// dialForLogin opens the connection over which a login is relayed. Where there are several
+// hosts it tries again for as long as statements wait for one that takes writes. hangs is
+// what the client is told if the server has not answered in time; or nil.
+func (s *Server) dialForLogin(ctx context.Context, cfg mywire.ConnectConfig) (pending *mywire.Pending, endpoint upstream.Endpoint, hangs *mywire.Error, err error) {
+	patience := ctx
+	if !s.Monitor.Static() {
+		var cancel context.CancelFunc
+		patience, cancel = context.WithTimeout(ctx, s.Patience())
+		defer cancel()
+	}
+	for trying := false; ; {
+		once, cancel := s.awaitServer(patience)
+		if endpoint, err = s.AwaitHost(once); err == nil {
+			at := s.at(cfg, endpoint)
+			here, leave := s.Monitor.While(once, endpoint)
+			err = s.withRoom(here, cfg.User, func() (err error) {
+				pending, err = mywire.Dial(here, at)
+				return err
+			})
+			leave()
+		}
+		hangs = s.hangs(ctx, once, err)
+		cancel()
+		if err == nil {
+			return pending, endpoint, nil, nil
+		}
+		s.suspect(err)
+		if s.Monitor.Static() || !awaitsHost(err) {
+			return nil, endpoint, hangs, err
+		}
+		if !trying {
+			select {
+			case <-patience.Done():
+				return nil, endpoint, hangs, err
+			case s.tries <- struct{}{}:
+				trying = true
+				defer func() { <-s.tries }()
+				continue
+			}
+		}
+		select {
+		case <-patience.Done():
+			return nil, endpoint, hangs, err
+		case <-time.After(triesPause):
+		}
+	}
+}
+
+const (
+	// maxTries is how many logins at a time try again to reach a host: the others wait for
+	// them, so that a server that comes back is not stormed.
+	maxTries = 4
+	// triesPause is what each of them waits between two attempts.
+	triesPause = 50 * time.Millisecond
+)
+
+// awaitsHost reports whether another host may take a login that failed with err: no host
+// serves, or the connection failed in a way that says nothing of who logs in.
+func awaitsHost(err error) bool {
+	var e *mywire.Error
+	if errors.As(err, &e) {
+		return e.Code == mywire.ErrServerShutdown
+	}
+	for _, of := range []error{
+		upstream.ErrNoHost, context.DeadlineExceeded, io.EOF, io.ErrUnexpectedEOF,
+		syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.EPIPE, syscall.ENOENT, syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.ETIMEDOUT,
+	} {
+		if errors.Is(err, of) {
+			return true
+		}
+	}
+	return false
 }
 
 // turnAway refuses a client for a reason of weir's own.
@@ -525,9 +580,9 @@ func (s *Server) awaitServer(ctx context.Context) (context.Context, context.Canc
 }
 
 // hangs is what a client is told whose login the server has not answered in time,
-// neither with a yes nor with a no; nil if it was not so.
+// neither with a yes nor with a no; nil if it was not so, or if there is no host.
 func (s *Server) hangs(login, wait context.Context, err error) *mywire.Error {
-	if err == nil || wait.Err() == nil || login.Err() != nil {
+	if err == nil || wait.Err() == nil || login.Err() != nil || errors.Is(err, upstream.ErrNoHost) {
 		return nil
 	}
 	return mywire.NewError(mywire.ErrUnknown, "weir: the server %s has not answered the login within %s (--connect-timeout, %s at most): it hangs, is overloaded, or its packets are dropped",

@@ -400,8 +400,11 @@ func (p *pool) Tick() {
 		e := mywire.NewError(mywire.ErrTooManyConnections,
 			"weir: no backend of pool %s became free within %s: %s; %d statements wait; raise --pool-size, shorten transactions, or raise --queue-timeout",
 			p.key, limit, p.uses(), p.Waiting())
-		if p.Paused {
+		switch {
+		case p.Paused:
 			e = p.pausedError()
+		case p.DialErr != nil && len(p.Backends) == 0: // maybe one is tried just now
+			e = p.dialProblem()
 		}
 		p.failWaiting(limit, e)
 	}

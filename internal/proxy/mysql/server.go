@@ -49,7 +49,7 @@ func New(cfg Config) (*Server, error) {
 	s.config.Store(&cfg)
 	s.Process, s.Sockets = cfg.Process, cfg.Sockets
 	s.hosts = hosts{srv: s, roles: upstream.NewKept(func(conn *mywire.Server) { _ = conn.Close() })}
-	s.dialer.srv = s
+	s.dialer.srv, s.dialer.tries = s, make(chan struct{}, maxTries)
 	s.creds, s.lookups = newCredentials(&cfg), newLookups(s)
 	s.grants.seed = maphash.MakeSeed()
 	s.Meet, s.CanMeet = s.meet, func() bool { return canMeet(s) }

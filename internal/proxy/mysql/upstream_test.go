@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/proxy/mysql"
@@ -74,6 +75,84 @@ func TestHostThatTakesWritesIsFollowed(t *testing.T) {
 	rows, err := direct.Query(ctx, "SELECT GROUP_CONCAT(a ORDER BY a) FROM t")
 	if err = errors.Join(err, direct.Close()); err != nil || rows[0][0].String != "1,2" {
 		t.Errorf("the old primary has rows %v: %v; want 1,2", rows, err)
+	}
+}
+
+// Logins that the server has to decide wait for the next primary, as statements do, whether
+// the one before has died or takes no writes any more.
+func TestLoginsWaitForAPrimary(t *testing.T) {
+	t.Parallel()
+	server(t) // skips or fails where there is no server
+	for name, leave := range map[string]func(t *testing.T, old *lab.MySQL){
+		"dead":      func(_ *testing.T, old *lab.MySQL) { old.Kill() },
+		"read-only": func(t *testing.T, old *lab.MySQL) { sqlOn(t, old, "SET GLOBAL read_only = 1") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			var hosts []*lab.MySQL
+			for range 2 {
+				s, err := lab.StartMariaDB(ctx, serverConfig())
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = s.Stop(context.Background()) })
+				if err := makeUsers(ctx, s); err != nil {
+					t.Fatal(err)
+				}
+				hosts = append(hosts, s)
+			}
+			old, next := hosts[0], hosts[1]
+			sqlOn(t, next, "SET GLOBAL read_only = 1")
+			w := startFor(t, old, "", func(c *mysql.Config) {
+				for _, s := range hosts {
+					c.Hosts = append(c.Hosts, mywire.ConnectConfig{Address: s.Addr(), User: s.User(), Password: s.Password(), TLSMode: mywire.TLSDisabled})
+				}
+				c.Target, c.FailoverTimeout = upstream.TargetReadWrite, patience
+			})
+			asBob := func(c *mywire.ConnectConfig) { c.User, c.Password = bob, bobPassword }
+			w.dial(asBob)
+			leave(t, old)
+			eventually(t, "weir knows", func() bool { return w.Healthy(t.Context()) != nil })
+			const logins = 8 // more than try at a time
+			errs := make(chan error, logins)
+			for range logins {
+				go func() {
+					_, err := w.tryDial(asBob)
+					errs <- err
+				}()
+			}
+			eventually(t, "the logins wait", func() bool { return w.snapshot().LoginsFailed > 0 || w.Arriving.Load() >= logins })
+			sqlOn(t, next, "SET GLOBAL read_only = 0")
+			for range logins {
+				if err := <-errs; err != nil {
+					t.Errorf("a login while no host takes writes: %v", err)
+				}
+			}
+		})
+	}
+}
+
+// Who has waited for --queue-timeout while the server was away is told that.
+func TestQueueTimeoutWhileTheServerIsAway(t *testing.T) {
+	t.Parallel()
+	server(t) // skips or fails where there is no server
+	s, err := lab.StartMariaDB(ctxFor(t), serverConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Stop(context.Background()) })
+	w := startFor(t, s, "", func(c *mysql.Config) { c.QueueTimeout, c.ConnectPatience = 100*time.Millisecond, patience })
+	c := w.dial(nil)
+	c.must("DO 1")
+	s.Kill()
+	eventually(t, "the wait ends", func() bool {
+		_, err = c.Exec(ctxFor(t), "DO 1")
+		return code(err) == mywire.ErrTooManyConnections
+	})
+	if !strings.Contains(err.Error(), "weir cannot reach the server") {
+		t.Error(err)
 	}
 }
 

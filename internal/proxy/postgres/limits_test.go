@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/internal/proxy/postgres"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/wire/pgwire"
@@ -85,6 +87,23 @@ func TestQueueTimeoutNamesThePoolAndLeavesTheSession(t *testing.T) {
 			t.Errorf("afterwards: %s", got)
 		}
 		return got != "ERROR:53300 I"
+	})
+}
+
+// Who has waited for --queue-timeout while the server was away is told that.
+func TestQueueTimeoutWhileTheServerIsAway(t *testing.T) {
+	t.Parallel()
+	s := labtest.Postgres(t, lab.PostgresConfig{})
+	w := startFor(t, s, "postgres", func(c *postgres.Config) { c.QueueTimeout, c.ConnectPatience = 100*time.Millisecond, patience })
+	c := w.firstWire()
+	s.Kill()
+	eventually(t, "the wait ends", func() bool {
+		c.send(query("SELECT 1 AS x"))
+		e := errorIn(c.ready())
+		if e != nil && e.Code == pgwire.CodeTooManyConnections {
+			t.Errorf("a client that waits for a server that is away: %v", e)
+		}
+		return e != nil && (e.Code == pgwire.CodeConnectionUnable || e.Code == pgwire.CodeTooManyConnections)
 	})
 }
 

@@ -331,8 +331,11 @@ func (p *pool) Tick() {
 			"weir: no backend of pool %s became free within %s", p.key, limit)
 		e.Detail = fmt.Sprintf("%d of %d backends are in use, %d statements wait.", len(p.Backends)-len(p.Free), p.Size, p.Waiting())
 		e.Hint = "Raise --pool-size, shorten transactions, or raise --queue-timeout."
-		if p.Paused {
+		switch {
+		case p.Paused:
 			e = p.pausedError()
+		case p.DialErr != nil && len(p.Backends) == 0: // maybe one is tried just now
+			e = p.dialProblem()
 		}
 		p.failWaiting(limit, p.l.worded("query_wait_timeout", e))
 	}
