@@ -3,6 +3,9 @@ package postgres_test
 import (
 	"fmt"
 	"net"
+	"os"
+	"strings"
+	gosync "sync"
 	"sync/atomic"
 	"testing"
 
@@ -120,6 +123,65 @@ func TestStatementsOutliveConnectionsThatWereNotReady(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What waits for a connection that is lost right behind the answer that brought it into
+// settings waits for another, too: of it nothing was sent.
+func TestStatementsOutliveConnectionsThatWereJustReady(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ sql, want string }{
+		"shared read": {"SELECT k FROM d", "[k] (1) SELECT_1 I"},
+		"write alone": {"UPDATE d SET k = k", "UPDATE_1 I"},
+		"transaction": {"BEGIN", "BEGIN T"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, relay := through(t, database(t, "CREATE TABLE d (k int)", "INSERT INTO d VALUES (1)"), nil)
+			warm(w, w.wire(), "SELECT k FROM d")
+			asked := w.wire(pgwire.Param{Name: "work_mem", Value: "111kB"})
+			other := w.wire()
+			other.want(c.sql, c.want)     // in its own settings
+			other.send(query("ROLLBACK")) // of what may have begun
+			other.ready()
+			eventually(t, "the connection is free", func() bool { return w.pool().Free == 1 })
+			relay.Stall(lab.ToClient)
+			before := w.pool().Replays
+			asked.send(query(c.sql))
+			eventually(t, "the settings have been sent", func() bool { return w.pool().Replays > before })
+			direct := dialWire(t, server(t).Addr(), "postgres")
+			defer direct.close()
+			eventually(t, "the server has taken the settings, and ends the connection", func() bool {
+				return direct.ask("SELECT pg_terminate_backend(pid) AS t FROM pg_stat_activity WHERE datname = '"+w.db+"' AND state = 'idle' AND query LIKE '%work_mem%'") == "[t] (t) SELECT_1 I"
+			})
+			held, hold := make(chan struct{}), make(chan struct{})
+			release := gosync.OnceFunc(func() { close(hold) })
+			defer release()
+			w.Loops[0].Post(func() { close(held); <-hold }) // so that it reads both at once
+			<-held
+			relay.Heal()
+			eventually(t, "the end is there", func() bool { return halfClosed(t, relay.Port()) })
+			release()
+			if got := render(asked.ready()); got != c.want {
+				t.Errorf("%s, of which nothing had been sent: %s", c.sql, got)
+			}
+		})
+	}
+}
+
+// halfClosed reports whether a connection to a port of this machine has been ended by the
+// other side alone, and its end has arrived.
+func halfClosed(t *testing.T, port int) bool {
+	t.Helper()
+	text, err := os.ReadFile("/proc/net/tcp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const closeWait = "08"
+	for line := range strings.Lines(string(text)) {
+		if f := strings.Fields(line); strings.HasSuffix(f[2], fmt.Sprintf(":%04X", port)) && f[3] == closeWait {
+			return true
+		}
+	}
+	return false
 }
 
 // Reads behind the one that the server was at work on when the connection broke are read
