@@ -140,7 +140,8 @@ torture: setup ## Play for hours the rounds that make test plays a few of
 	WEIR_DAMAGE=2000 go test -mod=readonly -race -count=1 -timeout 0 -run '^TestDamageIsFound$$' ./internal/backup/restore/...
 	WEIR_TEST_TABLES=2000 go test -mod=readonly -count=1 -timeout 0 -run '^(TestManyTables|TestEmptyAndMany)$$' ./internal/backup/restore/...
 	@scripts/patroni || echo "going on without Patroni: it could not be installed"
-	WEIR_KILLS=500 WEIR_FAILOVERS=500 WEIR_PATRONI_ROUNDS=10 WEIR_UNREAD_CLIENTS=10000 go test -mod=readonly -count=1 -timeout 0 ./internal/proxy/killtest
+	@scripts/drivers || echo "going on without some drivers: they could not be installed"
+	WEIR_KILLS=500 WEIR_FAILOVERS=500 WEIR_PATRONI_ROUNDS=10 WEIR_DRIVERS_ROUNDS=10 WEIR_UNREAD_CLIENTS=10000 go test -mod=readonly -count=1 -timeout 0 ./internal/proxy/killtest
 
 .PHONY: fuzz
 fuzz: ## Run each fuzz target for FUZZTIME

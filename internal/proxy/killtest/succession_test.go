@@ -284,7 +284,7 @@ func newSuccession(t *testing.T, e *engine, seed uint64) *storm {
 	s.server, s.line.next = first, next
 	s.weir = &weir{
 		path: program.Path(t), admin: addrs[4], lanes: map[string]int{},
-		args: append([]string{"proxy", "--trust-loopback", "--pool-size", "8", "--failover-timeout", "2m", "--queue-timeout", "2m", "--admin", addrs[4]},
+		args: append([]string{"proxy", "--trust-loopback", "--pool-size", "8", "--failover-timeout", "10m", "--queue-timeout", "10m", "--login-timeout", "10m", "--admin", addrs[4]},
 			s.line.flags(strings.Join(addrs[:3], ","), addrs[3])...),
 	}
 	s.front = labtest.Relay(t, addrs[3])
