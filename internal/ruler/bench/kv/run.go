@@ -39,6 +39,9 @@ type Options struct {
 	// Etcd is the etcd program. Default: the one that is found; none if there is
 	// none.
 	Etcd string
+	// Floor adds the least that a durable store needs to the experiments of the
+	// presets, of etcd's load and of single operations.
+	Floor bool
 	// Reference holds figures of another system to be placed beside; may be nil.
 	Reference *Reference
 
@@ -96,8 +99,11 @@ func (o *Options) prepare(ctx context.Context, r *run) error {
 		return nil // by a test
 	}
 	o.start = func(ctx context.Context, c cluster) (store, error) {
-		if c.system == SystemEtcd {
+		switch c.system {
+		case SystemEtcd:
 			return startEtcd(ctx, o.Etcd, c)
+		case SystemFloor:
+			return startFloor(ctx, o.Binary, o.Out, c)
 		}
 		return startWeir(ctx, o.Binary, c)
 	}

@@ -310,6 +310,7 @@ func (r *run) presets(ctx context.Context) error {
 		c.preset = p
 		sides = append(sides, side{name: p, cluster: c, shape: r.reportShape()})
 	}
+	sides = append(sides, r.floors(r.reportShape())...)
 	_, err := r.do(ctx, r.experiment(Presets, "presets", "Presets side by side, "+reportLoad, r.o.Plan.Rounds, sides...))
 	return err
 }
@@ -338,8 +339,9 @@ func (r *run) besideEtcd(ctx context.Context, n int) error {
 		return nil
 	}
 	s := r.strongShape(n)
-	_, err := r.do(ctx, r.experiment(Etcd, fmt.Sprintf("etcd-%d", n), fmt.Sprintf("Strong operations of %s, half of them writes", clients(n)), r.o.Plan.Rounds,
-		side{name: string(SystemEtcd), cluster: r.etcd(), shape: s}, side{name: string(Weir), cluster: r.usual(), shape: s}))
+	sides := []side{{name: string(SystemEtcd), cluster: r.etcd(), shape: s}, {name: string(Weir), cluster: r.usual(), shape: s}}
+	sides = append(sides, r.floors(s)...)
+	_, err := r.do(ctx, r.experiment(Etcd, fmt.Sprintf("etcd-%d", n), fmt.Sprintf("Strong operations of %s, half of them writes", clients(n)), r.o.Plan.Rounds, sides...))
 	return err
 }
 
@@ -385,6 +387,7 @@ func (r *run) single(ctx context.Context, name string, write float64) error {
 	if r.o.etcd {
 		sides = append(sides, side{name: "etcd, disk", cluster: r.etcd(), shape: s})
 	}
+	sides = append(sides, r.floors(s)...)
 	_, err := r.do(ctx, r.experiment(Single, "single-"+name, "One client, one strong "+name+" at a time", r.o.Plan.Rounds, sides...))
 	return err
 }

@@ -38,6 +38,7 @@ type command struct {
 	presets, targets              []string
 	client, path, etcd, reference string
 	procs                         int
+	floor                         bool
 }
 
 func newCommand() *cobra.Command {
@@ -90,6 +91,7 @@ labelled as not measured in this run.`,
 		},
 	}
 	c.flags(cmd.Flags())
+	cmd.AddCommand(floorCommands()...)
 	return cmd
 }
 
@@ -112,6 +114,7 @@ func (c *command) flags(f *pflag.FlagSet) {
 	f.DurationVar(&c.duration, "duration", 0, "measured time of each round, instead of the plan's")
 	f.IntVar(&c.keys, "keys", 0, "number of keys, instead of the plan's")
 	f.IntVar(&c.procs, "procs", 0, "processors that the client and each replica may use at once, as GOMAXPROCS says (default those of this machine, shared out among four)")
+	f.BoolVar(&c.floor, "floor", false, "measure the least that a durable store needs, too: a table in memory with one log, and with three of which a majority is flushed")
 	f.StringVar(&c.etcd, "etcd", "", "etcd program to compare with (default: the one that is found)")
 	f.StringVar(&c.reference, "reference", "", "YAML file with figures of another system, to be placed beside")
 }
@@ -161,6 +164,7 @@ func (c *command) options() (o Options, err error) {
 			return o, fmt.Errorf("--reference: %w", err)
 		}
 	}
+	o.Floor = c.floor
 	o.Etcd, o.Version = c.etcd, version.Current().Version
 	if o.Binary, err = os.Executable(); err != nil {
 		return o, fmt.Errorf("find this program: %w", err)

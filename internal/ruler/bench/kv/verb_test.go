@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -126,7 +127,7 @@ func TestBenchKVRunsReplicas(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o.Binary = weir
+		o.Binary, o.Floor = weir, runtime.GOOS == "linux"
 		out, err := Run(t.Context(), o)
 		if err != nil {
 			t.Fatalf("%s: %v", client, err)

@@ -26,6 +26,9 @@ type Options struct {
 	Plan         Plan
 	// Peers is the program that runs other outboxes. Default: they are left out.
 	Peers string
+	// Floor adds a relay by the log that notes nothing to the experiments that compare
+	// the customary design at its best with weir's claims.
+	Floor bool
 }
 
 // Outcome is everything that the benchmark measured.

@@ -24,7 +24,7 @@ func smoke(t *testing.T, e suite.Engine, dir string, resume bool, experiments ..
 	}
 	var seen []bench.Progress
 	out, err := Run(t.Context(), Options{
-		Engine: e, Plan: plan,
+		Engine: e, Plan: plan, Floor: true,
 		Options: suite.Options{Out: dir, Resume: resume, Experiments: experiments, Progress: func(p bench.Progress) { seen = append(seen, p) }},
 	})
 	if lab.NotInstalled(err) && os.Getenv("CI") == "" {
@@ -128,6 +128,18 @@ func TestPhasesOnServers(t *testing.T) {
 					t.Errorf("%s: %d rows lie in the window, want 20", name, l.Delivered)
 				}
 			}
+			for _, r := range out.Results[:2] {
+				c := r.Find("log, floor")
+				if c == nil {
+					t.Errorf("%s has no floor", r.Experiment.Name)
+					continue
+				}
+				// What is left was delivered: nobody has noted it.
+				s := c.Samples[0]
+				if l := s.Outbox.Ledger; s.Outbox.Settings["notes"] != "none" || l.Delivered == 0 || l.Lost != 0 {
+					t.Errorf("%s: settings %v, ledger %+v", r.Experiment.Name, s.Outbox.Settings, l)
+				}
+			}
 			for _, c := range out.Results[0].Cases {
 				if s := c.Samples[0]; s.Server == nil || s.Processes[bench.RoleServer].RSSBytes == 0 || len(s.Outbox.Settings) < 5 {
 					t.Errorf("%s: server %+v, processes %v, settings %v", c.Name, s.Server, s.Processes, s.Outbox.Settings)
@@ -157,7 +169,7 @@ func TestGridAndPayloadsOutOfBand(t *testing.T) {
 					}
 				}
 			}
-			want := map[string]int{"grid-2": 3, "out-of-band-512": 3, "out-of-band-65536": 3, "out-of-band-enqueue-65536": 2, "payload-128": 3, "partition": 6}
+			want := map[string]int{"grid-2": 3, "out-of-band-512": 3, "out-of-band-65536": 3, "out-of-band-enqueue-65536": 2, "payload-128": 4, "partition": 6}
 			if !maps.Equal(cases, want) {
 				t.Errorf("cases %v, want %v", cases, want)
 			}

@@ -108,8 +108,14 @@ func (s *run) rivals(n int) (names []string, subjects []*subject) {
 		}
 	}
 	for _, claim := range []outbox.ClaimMode{outbox.Poll, outbox.Log} {
-		if s.has(claim) {
-			add(claim, Combination{})
+		if !s.has(claim) {
+			continue
+		}
+		add(claim, Combination{})
+		if s.o.Floor && claim == outbox.Log {
+			sub := s.subject(claim, Combination{})
+			sub.floor = true
+			names, subjects = append(names, floorSide(claim)), append(subjects, sub)
 		}
 	}
 	return names, subjects

@@ -58,6 +58,7 @@ type subject struct {
 	shape   shape
 	config  outbox.Config
 	enqueue string // one of the ways above
+	floor   bool   // the relay notes nothing: see forgetful
 	// made by open
 	store outbox.Store
 	group *outbox.Group
@@ -87,6 +88,9 @@ func (s *subject) open(ctx context.Context) error {
 		return err
 	}
 	s.store = store
+	if s.floor {
+		s.store = forgetful{store}
+	}
 	if s.enqueue == grouped {
 		s.group = outbox.NewGroup(s.tx(s.rig.producers))
 	}
@@ -177,6 +181,9 @@ func (s *subject) Settings() map[string]string {
 	}
 	if s.config.Window > 0 {
 		out["window"] = s.config.Window.String()
+	}
+	if s.floor {
+		out["notes"] = "none"
 	}
 	return out
 }

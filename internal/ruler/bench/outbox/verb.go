@@ -42,6 +42,7 @@ type command struct {
 	knobs
 	durability, peers string
 	fsyncLatency      time.Duration
+	floor             bool
 }
 
 func newCommand() *cobra.Command {
@@ -115,6 +116,7 @@ func (c *command) flags(f *pflag.FlagSet) {
 	cli.OrNone(f, "window", "0s")
 	f.StringVar(&c.durability, "durability", lab.Prod.String(), "of the private server: prod (flush at each commit) or fast (never flush)")
 	f.DurationVar(&c.fsyncLatency, "fsync-latency", 0, "make each flush of the private server take this much longer, such as 2ms")
+	f.BoolVar(&c.floor, "floor", false, "measure a relay by the log that notes nothing, too: the most that any way of noting deliveries could reach")
 	f.StringVar(&c.peers, "peers", "", "program that runs other outboxes (default bin/weir-peers if it is there)")
 }
 
@@ -138,7 +140,7 @@ func (c *command) options(changed func(string) bool) (o Options, err error) {
 	if c.fsyncLatency < 0 {
 		return o, errors.New("--fsync-latency: want 0 or more")
 	}
-	o.Engine, o.DSN, o.FsyncLatency = c.Engine, strings.TrimPrefix(c.DSN, "file:"), c.fsyncLatency
+	o.Engine, o.DSN, o.FsyncLatency, o.Floor = c.Engine, strings.TrimPrefix(c.DSN, "file:"), c.fsyncLatency, c.floor
 	if o.Options, err = c.Options("outbox", Steps(o)); err != nil {
 		return o, err
 	}

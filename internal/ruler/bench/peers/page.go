@@ -37,7 +37,7 @@ func pages(m *reference.Measured, env *measure.Environment, plan string) map[str
 					{Name: "rounds", Numeric: true},
 					{Name: "goal"},
 					{Name: "verdict"},
-					{Name: "copying only", Numeric: true},
+					{Name: "floor", Numeric: true},
 					{Name: "what limits it"},
 				},
 			}
@@ -71,8 +71,11 @@ func pages(m *reference.Measured, env *measure.Environment, plan string) map[str
 		t := tables[area]
 		if i == 0 {
 			t.Note = "Medians of rounds in which the sides took turns; the ratio is of pairs of rounds. A goal is met when the whole interval is on its side, and not met when the whole interval is on the other. " +
-				"Copying only is what a program reaches of direct that knows no protocol: one thread that reads and writes, with a server connection for each client. " +
-				"What limits a figure stands on the page of docs/results that is named."
+				"The floor is what the least that does the same work reaches of the other side, here. " +
+				"What limits a figure stands on the page of docs/results that is named. "
+		}
+		if least := leasts[area]; least != "" {
+			t.Note += "The floor: " + least + "."
 		}
 		doc.Sections = append(doc.Sections, report.Section{Title: area, Tables: []report.Table{*t}})
 	}
@@ -96,10 +99,7 @@ func (j *judged) cells() []report.Cell {
 	if j.Target.Unit != "x" {
 		ratio = "-"
 	}
-	copying, limited := "-", "-"
-	if j.Copying.N > 0 {
-		copying = bench.Figure(j.Copying.Median) + "x"
-	}
+	limited := "-"
 	if j.Target.Verdict != suite.Met {
 		limited = j.Limit
 	}
@@ -109,7 +109,7 @@ func (j *judged) cells() []report.Cell {
 		report.Cell{Text: strconv.Itoa(got.N)},
 		report.Cell{Text: j.Target.Want},
 		report.Cell{Text: j.Target.Verdict, Strong: j.Target.Verdict != suite.Met},
-		report.Cell{Text: copying},
+		report.Cell{Text: cmp.Or(j.Floor, "-")},
 		report.Cell{Text: limited},
 	)
 }

@@ -34,7 +34,7 @@ func TestEveryRowIsMeasured(t *testing.T) {
 			if !slices.Contains(asked[w.Part], w.Goal.Experiment) {
 				t.Errorf("plan %s does not run %s, of %q", plan, at, w.Work)
 			}
-			for _, pattern := range []string{w.Goal.Side, w.Goal.Against} {
+			for _, pattern := range []string{w.Goal.Side, w.Goal.Against, w.Floor} {
 				if _, err := path.Match(pattern, ""); err != nil {
 					t.Errorf("%q: %v", pattern, err)
 				}
@@ -135,15 +135,23 @@ func TestPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := result("inserts-256", benchtest.Case("direct", "", 1000, 256), benchtest.Case("copy", "", 600, 256), benchtest.Case("weir auto", "", 8000, 256))
-	m := reference.NewMeasured(parts, map[string][]*bench.Result{"proxy-postgres": {r}})
+	enqueued := func(rate float64) func(*bench.Sample) {
+		return func(s *bench.Sample) { s.Rates = map[string]float64{"enqueue": rate, "consume": 1} }
+	}
+	mix := result("presets", benchtest.Case("raft-ht", "", 130_000, 60), benchtest.Case("floor, three logs", "", 200_000, 60))
+	m := reference.NewMeasured(parts, map[string][]*bench.Result{
+		"proxy-postgres": {r},
+		"kv":             {mix},
+		"outbox-mariadb": {result("mixed-8", benchtest.Case("no relay", "", 9, 1, enqueued(1000)), benchtest.Case("log", "", 9, 1, enqueued(990)), benchtest.Case("log, floor", "", 9, 1, enqueued(950)))},
+	})
 	doc := pages(m, &r.Env, "mini")["index"]
 	var b bytes.Buffer
 	if err := doc.Write(&b, report.FormatMarkdown); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"Of 1 goals that were measured 1 are met, 0 are not, and 0 cannot be told.",
-		"| hinted INSERTs, prepared, 256 clients | direct |", "| met | 0.600x | - |", "speed-backup.md", "experiment inserts-64 was not run", "weir bench proxy --engine postgres", "--pgbouncer /opt/pgbouncer", "--tools /a,/b",
+		"Of 3 goals that were measured 3 are met, 0 are not, and 0 cannot be told.",
+		"| hinted INSERTs, prepared, 256 clients | direct |", "| met | 0.600x | - |", bench.Figure(mix.Find("floor, three logs").Summary["rate"].Median) + " ops/s", "0.950x", "The floor: a relay by the log that notes no delivery", "speed-backup.md", "experiment inserts-64 was not run", "weir bench proxy --engine postgres", "--pgbouncer /opt/pgbouncer", "--tools /a,/b",
 	} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("the page lacks %q", want)
