@@ -97,7 +97,8 @@ type Config struct {
 	AckDelay time.Duration
 
 	// MinPoll and MaxPoll bound the pause between two reads that found nothing
-	// more: MinPoll while messages come, up to MaxPoll when none do.
+	// more: MinPoll while messages come, up to MaxPoll when none do. MinPoll is also
+	// the pause between two reads of the log while more than one message comes in it.
 	// Default: 2 ms and 100 ms.
 	MinPoll, MaxPoll time.Duration
 

@@ -17,6 +17,37 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
+// rhythm says how long a tail waits before it reads on. Each read has a cost of its
+// own, most of it the look whether its rows can be seen, and a relay is faster than
+// its producers: read at once, each of their messages would bear all of it, on
+// processors and connections that the producers want. While two messages and more come
+// in a pause, the tail lets them gather; a message that comes seldom is read at once.
+type rhythm struct {
+	pause        time.Duration
+	window       time.Time // when the rows began to be counted
+	rows, before int       // of this window and the one before
+}
+
+const (
+	rhythmWindow = 100 * time.Millisecond
+	rhythmCrowd  = 256 // rows of one read that are enough
+)
+
+// next takes note of a read, and returns the pause before the next one.
+func (r *rhythm) next(now time.Time, rows int) time.Duration {
+	switch age := now.Sub(r.window); {
+	case age >= 2*rhythmWindow:
+		r.window, r.before, r.rows = now, 0, 0
+	case age >= rhythmWindow:
+		r.window, r.before, r.rows = r.window.Add(rhythmWindow), r.rows, 0
+	}
+	r.rows += rows
+	if rows >= rhythmCrowd || time.Duration(r.before)*r.pause < 2*rhythmWindow {
+		return 0
+	}
+	return r.pause
+}
+
 // backoff doubles a wait each time, up to a bound, less a random part of up to
 // half.
 type backoff struct {

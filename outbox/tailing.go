@@ -162,10 +162,14 @@ func (l *lead) startTail(tail Tail) *tailing {
 	go func() {
 		defer close(t.ended)
 		defer cancel(nil)
+		rhythm := rhythm{pause: l.cfg.MinPoll}
 		for {
 			rows, err := tail.Next(ctx)
 			if err == nil {
 				err = l.offer(ctx, t, rows)
+			}
+			if pause := rhythm.next(time.Now(), len(rows)); pause > 0 && err == nil {
+				sleep(ctx, pause)
 			}
 			if err != nil {
 				if cause := context.Cause(ctx); cause != nil {

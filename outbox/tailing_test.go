@@ -154,3 +154,75 @@ func TestTheTableIsReadWhileTheLogIsOpened(t *testing.T) {
 		}
 	})
 }
+
+// While messages come often the log is read in groups, so that each read is shared;
+// one that comes seldom is delivered at once.
+func TestTheLogIsReadInGroups(t *testing.T) {
+	for _, tc := range []struct {
+		every time.Duration
+		least int           // messages of a Publish call, on average
+		late  time.Duration // the longest that one may take
+	}{
+		{250 * time.Microsecond, 7, 3 * time.Millisecond},
+		{5 * time.Millisecond, 1, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			store, sink := newMemStore(), &memSink{}
+			store.noTail = nil
+			cfg := fast()
+			cfg.Claim, cfg.MinPoll = Log, 2*time.Millisecond
+			r, stop := running(t, store, sink, cfg)
+			defer stop()
+			until(t, "the log is followed", func() bool { return r.Stats().Tailing == 1 })
+			n, late := 0, time.Duration(0)
+			send := func(d time.Duration) {
+				for began := time.Now(); time.Since(began) < d; n++ {
+					store.put(Message{Topic: "t", Key: "k"})
+					put := time.Now()
+					time.Sleep(tc.every)
+					for len(sink.topics()) <= n && tc.every >= time.Millisecond {
+						time.Sleep(50 * time.Microsecond)
+					}
+					if tc.every >= time.Millisecond {
+						late = max(late, time.Since(put)-tc.every)
+					}
+				}
+			}
+			send(300 * time.Millisecond) // to find the rhythm
+			before := r.Stats()
+			send(time.Second)
+			until(t, "all is delivered", func() bool { return len(sink.topics()) == n })
+			after := r.Stats()
+			calls := after.Batches.Count() - before.Batches.Count()
+			if mean := float64(after.Delivered-before.Delivered) / float64(calls); mean < float64(tc.least) || late > tc.late {
+				t.Errorf("a message each %v: %.2f in each of %d Publish calls, %v late; want at least %d and at most %v", tc.every, mean, calls, late, tc.least, tc.late)
+			}
+		})
+	}
+}
+
+func TestRhythm(t *testing.T) {
+	r := rhythm{pause: 2 * time.Millisecond}
+	now := time.Now()
+	read := func(rows int, after time.Duration) time.Duration {
+		now = now.Add(after)
+		return r.next(now, rows)
+	}
+	for range 500 { // 500 a second
+		if got := read(1, 2*time.Millisecond); got != 0 {
+			t.Fatalf("a message each 2 ms: a pause of %v", got)
+		}
+	}
+	for range 300 { // 2000 a second
+		read(1, 500*time.Microsecond)
+	}
+	if got := read(1, 500*time.Microsecond); got != r.pause {
+		t.Errorf("a message each 0.5 ms: a pause of %v, want %v", got, r.pause)
+	}
+	if got := read(rhythmCrowd, 500*time.Microsecond); got != 0 {
+		t.Errorf("after a long read: a pause of %v", got)
+	}
+	if got := read(1, 3*rhythmWindow); got != 0 {
+		t.Errorf("after some quiet: a pause of %v", got)
+	}
+}

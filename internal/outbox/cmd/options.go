@@ -109,7 +109,7 @@ func outboxOptions() []cli.Option[outboxConfig] {
 			},
 		},
 		{
-			Group: groupDelivery, Name: "min-poll", Arg: "DURATION", Default: "2ms", Help: "shortest pause before the next read when one found nothing more",
+			Group: groupDelivery, Name: "min-poll", Arg: "DURATION", Default: "2ms", Help: "shortest pause before the next read when one found nothing more, and between two of the log while messages come more often",
 			Verbs: relay, Set: cli.Span("", func(c *outboxConfig) *time.Duration { return &c.relay.MinPoll }),
 		},
 		{
