@@ -201,13 +201,21 @@ func (sg *settings) hide(b *backend, u *unit) {
 	})
 }
 
+// aliased are variables that have their place in memory under another name as well, by
+// which a server that confuses variables tells of them where all are in its list.
+var aliased = map[string]bool{
+	"tx_isolation": true, "tx_read_only": true, "collation_connection": true, "collation_database": true, "collation_server": true,
+}
+
 // choose notes the list that the client has set. It reports false if a variable in it is
-// one that each connection has for itself: then the client keeps the connection.
+// one that each connection has for itself, or that the server would not tell of under that
+// name: then the client keeps the connection.
 func (sg *settings) choose(text string) bool {
+	f := &sg.c.p.facts
 	l := listOf(text)
 	for _, name := range l.names {
 		_, own := unreplayed[name]
-		if name == "*" || own && name != trackList || sg.c.p.facts.isFixed(name) {
+		if name == "*" || own && name != trackList || f.isFixed(name) || f.confuses && aliased[name] {
 			return false
 		}
 	}
