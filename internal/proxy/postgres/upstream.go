@@ -17,7 +17,7 @@ import (
 // Hosts implements core.Side.
 func (s *Server) Hosts() upstream.Config {
 	cfg := s.cfg()
-	u := upstream.Config{Target: cfg.Target, Patroni: cfg.Patroni, Probe: s.probe}
+	u := upstream.Config{Target: cfg.Target, Patroni: cfg.Patroni, Probe: s.probe, OnHosts: s.roles.Only}
 	for _, h := range cfg.Hosts {
 		u.Hosts = append(u.Hosts, h.Address)
 	}

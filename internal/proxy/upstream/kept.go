@@ -1,6 +1,9 @@
 package upstream
 
-import "sync"
+import (
+	"slices"
+	"sync"
+)
 
 // Kept holds a connection to each endpoint for the next question, when nobody asks on
 // it. Safe for concurrent use, for different endpoints.
@@ -9,6 +12,7 @@ type Kept[C any] struct {
 
 	mu    sync.Mutex
 	conns map[Endpoint]C // guarded by mu; nil when closed
+	only  []Endpoint     // guarded by mu: of others none is kept; nil for all
 }
 
 // NewKept returns one that holds nothing; close ends a connection.
@@ -25,11 +29,26 @@ func (k *Kept[C]) Take(e Endpoint) (c C, ok bool) {
 	return c, ok
 }
 
-// Put keeps a connection, or ends it where Close has been called.
+// Only ends the connections to endpoints that are not in the list, and keeps none to such
+// any more.
+func (k *Kept[C]) Only(list []Endpoint) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.only = list
+	for e, c := range k.conns {
+		if !slices.Contains(list, e) {
+			delete(k.conns, e)
+			k.close(c)
+		}
+	}
+}
+
+// Put keeps a connection, or ends it where that endpoint is not wanted any more or Close
+// has been called.
 func (k *Kept[C]) Put(e Endpoint, c C) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.conns == nil {
+	if k.conns == nil || k.only != nil && !slices.Contains(k.only, e) {
 		k.close(c)
 		return
 	}

@@ -1,6 +1,9 @@
 package upstream
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 func TestKept(t *testing.T) {
 	t.Parallel()
@@ -18,10 +21,16 @@ func TestKept(t *testing.T) {
 	if _, ok := k.Take(a); ok {
 		t.Error("it was taken twice")
 	}
+	k.Put(a, "third")
+	k.Only([]Endpoint{b}) // a's name has another address now
+	k.Put(a, "too late")
+	if _, ok := k.Take(a); ok {
+		t.Error("one to an endpoint that is gone was kept")
+	}
 	k.Close()
-	k.Put(a, "late")
+	k.Put(b, "late")
 	k.Close()
-	if len(closed) != 2 || closed[0] != "second" || closed[1] != "late" {
+	if !slices.Equal(closed, []string{"third", "too late", "second", "late"}) {
 		t.Errorf("closed %q", closed)
 	}
 }

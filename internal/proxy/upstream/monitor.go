@@ -35,6 +35,10 @@ type Config struct {
 	// Alive reports whether the host that connections go to has answered anybody just
 	// now. Such a host is not left because its probe comes too late. Default: it has not.
 	Alive func(ctx context.Context) bool
+	// OnHosts is called, from Run's goroutine, before hosts are asked: with the endpoints
+	// that there are now, where they are others than before. What is kept to others is to
+	// be closed.
+	OnHosts func(list []Endpoint)
 	// OnChange is called, from Run's goroutine, when new connections go to another
 	// endpoint than before: connections to old are to be closed. now has no
 	// address while there is no such host.
@@ -261,6 +265,19 @@ func (m *Monitor) due(found []Status, asked bool) bool {
 	return false
 }
 
+// tell tells which endpoints there are, where they are others than before.
+func (m *Monitor) tell(found []Status) {
+	same := func(a, b Status) bool { return a.Endpoint == b.Endpoint }
+	if m.cfg.OnHosts == nil || slices.EqualFunc(found, m.hosts, same) { // only this goroutine changes m.hosts
+		return
+	}
+	list := make([]Endpoint, len(found))
+	for i := range found {
+		list[i] = found[i].Endpoint
+	}
+	m.cfg.OnHosts(list)
+}
+
 // look asks every host what it is, if that is due or asked for, and moves where
 // another one serves the target.
 func (m *Monitor) look(ctx context.Context, asked bool) {
@@ -268,6 +285,7 @@ func (m *Monitor) look(ctx context.Context, asked bool) {
 	if !m.due(found, asked) { // only this goroutine changes m.hosts
 		return
 	}
+	m.tell(found)
 	if len(found) > 1 || m.cfg.Target != TargetAny { // else there is nothing to choose: whether it answers is seen by those who connect
 		m.probe(ctx, found, patroni)
 	}

@@ -264,7 +264,12 @@ func TestMonitorStaysWithAHostThatAnswers(t *testing.T) {
 func TestMonitorFollowsNames(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		m, f := watch(t, Config{Hosts: []string{"db.example:5"}})
+		var told []string
+		m, f := watch(t, Config{Hosts: []string{"db.example:5"}, OnHosts: func(list []Endpoint) {
+			for _, e := range list {
+				told = append(told, e.Address)
+			}
+		}})
 		f.name("db.example", "10.0.0.1")
 		f.set("10.0.0.1:5", RoleUnknown)
 		f.set("10.0.0.2:5", RoleUnknown)
@@ -278,6 +283,9 @@ func TestMonitorFollowsNames(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		if want := []string{"10.0.0.1:5>10.0.0.2:5"}; !slices.Equal(f.moved(), want) {
 			t.Errorf("moves %q, want %q", f.moved(), want)
+		}
+		if want := []string{"10.0.0.1:5", "10.0.0.2:5"}; !slices.Equal(told, want) {
+			t.Errorf("told of %q, want %q", told, want)
 		}
 		if e, _ := m.Current(t.Context()); e.Host != "db.example:5" {
 			t.Errorf("the host is %q: its certificate is made out for the name", e.Host)
