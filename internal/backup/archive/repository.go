@@ -2,6 +2,7 @@ package archive
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"strings"
 )
@@ -58,7 +59,13 @@ func OpenStorage(ctx context.Context, location string) (Storage, error) {
 	if strings.HasPrefix(location, "s3://") {
 		return openS3(ctx, location, os.Getenv)
 	}
-	return NewLocal(strings.TrimPrefix(location, "file://"))
+	path, isFile := strings.CutPrefix(location, "file://")
+	if scheme, _, ok := strings.Cut(path, "://"); ok && !isFile && !strings.ContainsRune(scheme, '/') {
+		// As a directory it would be made here, and who named a bucket would believe
+		// the backup to be there.
+		return nil, fmt.Errorf("open %s://...: weir keeps backups in a directory or in s3://BUCKET/PREFIX, and knows no %s://", scheme, scheme)
+	}
+	return NewLocal(path)
 }
 
 // The names that a backup uses beside its chunks.

@@ -279,3 +279,20 @@ func TestEscapedNamesAreUnambiguous(t *testing.T) {
 		t.Errorf("path is %s, want %s", got, want)
 	}
 }
+
+// A place of a kind that weir does not know is refused, and not taken for a directory.
+func TestUnknownKindOfPlaceIsRefused(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for location, fine := range map[string]bool{
+		"gs://bucket/prefix": false, "S3://bucket": false, "postgres://app:secret@db/shop": false,
+		"backups": true, "file://backups": true, "./odd://name": true,
+	} {
+		s, err := OpenStorage(t.Context(), location)
+		if (err == nil) != fine {
+			t.Errorf("%s: %v, %v", location, s, err)
+		}
+		if err != nil && (!strings.Contains(err.Error(), "s3://BUCKET/PREFIX") || strings.Contains(err.Error(), "secret")) {
+			t.Errorf("%s: %v", location, err)
+		}
+	}
+}
