@@ -40,6 +40,8 @@ func TestRenamed(t *testing.T) {
 		"backup check --dbb x": `2||weir: unknown flag: --dbb; did you mean --db? Run 'weir backup check --help' for usage.`,
 		"backup check --away":  `2||weir: unknown flag: --away Run 'weir backup check --help' for usage.`,
 		"backup chek":          `2||weir: unknown command "chek" for "weir backup"; did you mean check? Run 'weir backup --help' for usage.`,
+		"help bakup":           `2||weir: unknown command "bakup" for "weir"; did you mean backup? Run 'weir help --help' for usage.`,
+		"help backup chek":     `2||weir: unknown command "chek" for "weir backup"; did you mean check? Run 'weir help --help' for usage.`,
 	} {
 		var stdout, stderr bytes.Buffer
 		code := Execute(context.Background(), renamedRoot(), strings.Fields(line), &stdout, &stderr)

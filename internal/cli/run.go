@@ -101,6 +101,9 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, stdout, st
 	root.InitDefaultCompletionCmd(args...) // which remembers the output
 	var began bool
 	prepare(root, &began)
+	if help, _, err := root.Find([]string{"help"}); err == nil && help != root {
+		help.Args = knownTopic
+	}
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return ExitFine
@@ -137,6 +140,16 @@ func prepare(cmd *cobra.Command, began *bool) {
 			return inner(cmd, args)
 		}
 	}
+}
+
+// knownTopic accepts the names of commands: cobra prints help of what it found so far
+// for others, and reports success.
+func knownTopic(help *cobra.Command, args []string) error {
+	cmd, rest, err := help.Root().Find(args)
+	if err != nil {
+		return err
+	}
+	return unknownCommand(cmd, rest)
 }
 
 // unknownCommand accepts no arguments: all that are known were commands.

@@ -67,7 +67,14 @@ Exit codes: 0 the backup is complete, 1 it is not, 2 usage.`,
   weir backup base postgres://postgres@db/ --to /backups
   weir backup wal postgres://postgres@db/ --to /backups
   weir backup binlog mysql://replicator@db/ --to /backups`,
-		Args: cobra.MaximumNArgs(1),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				if err := misspeltVerb(cmd, args[0]); err != nil {
+					return err
+				}
+			}
+			return cobra.MaximumNArgs(1)(cmd, args)
+		},
 		PreRunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				v.options.DSN = args[0]
@@ -86,6 +93,20 @@ Exit codes: 0 the backup is complete, 1 it is not, 2 usage.`,
 		newListCommand(), newVerifyCommand(), newPruneCommand(), newCatCommand(), newScheduleCommand(),
 	)
 	return cmd
+}
+
+// misspeltVerb is an error if the word in a DSN's place is no DSN and nearly the name of
+// a verb below cmd.
+func misspeltVerb(cmd *cobra.Command, word string) error {
+	if strings.ContainsAny(word, ":=") {
+		return nil
+	}
+	cmd.SuggestionsMinimumDistance = 2
+	like := cmd.SuggestionsFor(word)
+	if len(like) == 0 {
+		return nil
+	}
+	return fmt.Errorf("unknown command %q for %q; did you mean %s?", word, cmd.CommandPath(), strings.Join(like, " or "))
 }
 
 func (v *backupVerb) flags(f *pflag.FlagSet) {
