@@ -2,10 +2,12 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"strconv"
 	"strings"
@@ -130,6 +132,102 @@ func TestConfigurationOfTheChart(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "values.yaml")
 		clitest.Write(t, path, string(out))
 		program.Must(t, "config", "check", "--of", verb, path)
+	}
+}
+
+// The schema of the chart's values has the values that there are, and no others: a
+// misspelt one is refused.
+func TestSchemaOfTheChartHasItsValues(t *testing.T) {
+	text, err := os.ReadFile("../../deploy/helm/weir/values.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var values map[string]any
+	if err := yaml.Unmarshal(text, &values); err != nil {
+		t.Fatal(err)
+	}
+	text, err = os.ReadFile("../../deploy/helm/weir/values.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var schema valuesSchema
+	if err := json.Unmarshal(text, &schema); err != nil {
+		t.Fatal(err)
+	}
+	delete(schema.Properties, "global") // which Helm passes to every chart
+	schema.check(t, "", values)
+}
+
+// valuesSchema is what the test reads of a JSON Schema.
+type valuesSchema struct {
+	Properties           map[string]valuesSchema
+	AdditionalProperties *bool
+	Enum                 []any
+}
+
+func (s valuesSchema) check(t *testing.T, name string, value any) {
+	t.Helper()
+	values, _ := value.(map[string]any)
+	if s.Properties == nil { // a leaf, or an object of the user's own
+		found := s.Enum == nil
+		for _, one := range s.Enum {
+			found = found || reflect.DeepEqual(one, value) || one == any(number(value))
+		}
+		if !found {
+			t.Errorf("%s: the default %v is none of %v", name, value, s.Enum)
+		}
+		return
+	}
+	if s.AdditionalProperties == nil || *s.AdditionalProperties {
+		t.Errorf("values.schema.json: %s takes any name", name)
+	}
+	for key, below := range s.Properties {
+		if _, ok := values[key]; !ok {
+			t.Errorf("values.yaml has no %s.%s, which the schema has", name, key)
+			continue
+		}
+		below.check(t, name+"."+key, values[key])
+	}
+	for key := range values {
+		if _, ok := s.Properties[key]; !ok {
+			t.Errorf("values.schema.json has no %s.%s", name, key)
+		}
+	}
+}
+
+// number is a whole number of YAML as JSON has it.
+func number(value any) float64 {
+	n, _ := value.(int)
+	return float64(n)
+}
+
+// The chart says what is wrong with values, rather than start what cannot work.
+func TestChartRefusesValues(t *testing.T) {
+	helm, err := exec.LookPath("helm")
+	if err != nil {
+		t.Skip("helm is not installed")
+	}
+	for values, want := range map[string]string{
+		"proxy.replicas=3":                               "",
+		"relay.enabled=true":                             "",
+		"proxy.drainTimeout=1.5s":                        "",
+		"kv.enabled=true,kv.insecure=true,kv.replicas=5": "",
+		"proxy.shutdownDelay=1m,proxy.drainTimeout=2m30s,proxy.terminationGracePeriodSeconds=240": "",
+		"proxy.shutdownDelay=1m,proxy.drainTimeout=2m30s,proxy.terminationGracePeriodSeconds=210": "proxy.terminationGracePeriodSeconds: 210 s",
+		"proxy.shutdownDelay=0.5m":                 "proxy.terminationGracePeriodSeconds: 60 s",
+		"proxy.shutdownDelay=soon":                 "/proxy/shutdownDelay",
+		"proxy.replicaz=3":                         "replicaz",
+		"proxy.postgres.enabled=false":             "proxy.postgres.enabled, proxy.mysql.enabled",
+		"proxy.postgres.port=99999":                "/proxy/postgres/port",
+		"relay.enabled=true,relay.drainTimeout=5m": "relay.terminationGracePeriodSeconds: 30 s",
+		"relay.strategy=Recreated":                 "/relay/strategy",
+		"kv.replicas=2":                            "/kv/replicas",
+		"kv.preset=paxos":                          "/kv/preset",
+	} {
+		out, err := exec.Command(helm, "template", "shop", "../../deploy/helm/weir", "--kube-version", "1.30.0", "--set", values).CombinedOutput()
+		if (err != nil) != (want != "") || !strings.Contains(string(out), want) {
+			t.Errorf("--set %s: %v, want %q:\n%.300s", values, err, want, out)
+		}
 	}
 }
 

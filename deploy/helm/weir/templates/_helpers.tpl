@@ -99,3 +99,14 @@ affinity:
               {{- include "weir.selector" . | nindent 14 }}
 {{- end }}
 {{- end -}}
+
+{{/* Seconds of a duration such as 90s, 1.5m or 1m30s. */}}
+{{- define "weir.seconds" -}}
+{{- $units := dict "h" 3600.0 "m" 60.0 "s" 1.0 "ms" 0.001 -}}
+{{- $sum := 0.0 -}}
+{{- range regexFindAll "[0-9.]+(h|ms|m|s)" (toString .) -1 -}}
+{{- $number := regexFind "[0-9.]+" . -}}
+{{- $sum = addf $sum (mulf (float64 $number) (get $units (trimPrefix $number .))) -}}
+{{- end -}}
+{{- $sum -}}
+{{- end -}}
