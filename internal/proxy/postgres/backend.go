@@ -249,7 +249,7 @@ func (f *footing) prepare(set *session.Set, app string, then func(err *pgwire.Er
 		l.Post(func() { // when the answer has been dealt with
 			b.Held = false
 			if err == nil && b.s.Closed { // right behind the answer
-				err = pgwire.NewError(pgwire.CodeConnectionFailure, "the connection to the server was lost")
+				err = pgwire.NewError(pgwire.CodeConnectionFailure, "weir: the connection to the server was lost")
 			}
 			then(err)
 		})
