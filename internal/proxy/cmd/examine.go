@@ -78,7 +78,11 @@ func (e *examination) fits(c *proxyConfig, free int, detail string) {
 	case free < 2*pool && c.shared.MaxDBConnections == 0:
 		state, hint = check.Limited, "--pool-size is for each user and database: with two of them it is too many; --max-db-connections bounds the sum over users"
 	}
-	e.add(state, "connections", fmt.Sprintf("%s; a pool may take %d", detail, pool), "pools of each user and database, of every weir before this server", hint)
+	takes := fmt.Sprintf("a pool may take %d", pool)
+	if c.shared.AutoPool {
+		takes = fmt.Sprintf("a pool begins with %d, and pools grow until three quarters are taken", pool)
+	}
+	e.add(state, "connections", detail+"; "+takes, "pools of each user and database, of every weir before this server", hint)
 }
 
 func examinePostgres(ctx context.Context, c *proxyConfig, address string) []check.Check {

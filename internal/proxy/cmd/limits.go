@@ -21,9 +21,9 @@ import (
 func limitOptions() []cli.Option[proxyConfig] {
 	return []cli.Option[proxyConfig]{
 		{
-			Group: groupSharing, Name: "pool-size", Arg: "N", Default: "20", Reload: true,
-			Help: "most server connections per user and database",
-			Set:  cli.Number(1, func(c *proxyConfig) *int { return &c.shared.PoolSize }),
+			Group: groupSharing, Name: "pool-size", Arg: "N|auto", Default: "20", Reload: true,
+			Help: "most server connections per user and database; auto: 20 at first, and more while the server answers more for that",
+			Set:  poolSize,
 		},
 		{
 			Group: groupSharing, Name: "min-pool-size", Arg: "N", Default: cli.None, Reload: true,
@@ -101,6 +101,19 @@ func limitOptions() []cli.Option[proxyConfig] {
 			Set:  duration(func(c *proxyConfig) *time.Duration { return &c.shared.ServerLifetime }),
 		},
 	}
+}
+
+// poolSize takes a number of connections, or auto.
+func poolSize(c *proxyConfig, v string) error {
+	if v == "auto" {
+		c.shared.PoolSize, c.shared.AutoPool = session.DefaultPoolSize, true
+		return nil
+	}
+	c.shared.AutoPool = false
+	if err := cli.Number(1, func(c *proxyConfig) *int { return &c.shared.PoolSize })(c, v); err != nil {
+		return fmt.Errorf("%w, or auto", err)
+	}
+	return nil
 }
 
 // numberOrNone takes a whole number; none is 0.

@@ -286,7 +286,7 @@ func (p *proxyProcess) announce(admin *netloop.Pausable) {
 	for _, s := range p.sides {
 		attrs := []any{
 			"engine", s.engine, "address", s.srv.Addr().String(), "server", s.server, "mode", string(c.Mode),
-			"pool_size", c.PoolSize, "auth", s.auth, "version", sight.Version,
+			"pool_size", c.SizeOfPool(), "auth", s.auth, "version", sight.Version,
 		}
 		if admin != nil {
 			attrs = append(attrs, "admin", "http://"+admin.Addr().String()+"/")

@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/weirdb/weir/internal/proxy/session"
@@ -9,6 +10,13 @@ import (
 
 // askAgain is how soon a pool asks anew for a place that there was none of.
 const askAgain = 10 * time.Millisecond
+
+const (
+	// growAtOnce is how many connections a pool opens at a time that grows by itself.
+	growAtOnce = 4
+	// surplusKeep is how long such a pool keeps connections that it does not use any more.
+	surplusKeep = 5 * time.Second
+)
 
 // A Holding is a pool as what holds connections to the server: how many they may be, which
 // of them are opened and closed, and what it owes to pools that it shares places with
@@ -22,6 +30,9 @@ type Holding[B Backend[U], C any, U Unit, L any, N any] struct {
 	owed   int           // backends that are to be given up
 	turn   uint64        // ... when so many statements have been answered
 	epoch  uint64        // counts the times when all backends were to be renewed
+
+	sizer   sizer // says how many there may be, where nobody else does
+	account int   // connections that the server allows the pool's user; 0: any number
 }
 
 // Holding is the pool as one.
@@ -49,14 +60,86 @@ func share(n int, o *session.Options) int { return (n + max(1, o.Loops) - 1) / m
 func (h *Holding[B, C, U, L, N]) limit(o *session.Options) {
 	database, user := h.p.side.Name()
 	h.p.Limits = o.LimitsOf(database, user)
-	size := h.p.Limits.PoolSize
+	size, bound := h.p.Limits.PoolSize, math.MaxInt32
 	for _, most := range []int{o.LimitsOfDatabase(database).MaxDBConnections, o.LimitsOfUser(user).MaxUserConnections} {
 		if most > 0 {
-			size = min(size, most)
+			size, bound = min(size, most), min(bound, most)
 		}
 	}
 	h.p.ReadLanes = o.ReadLanesOf(size)
-	h.p.Size = share(size, o)
+	if h.account > 0 {
+		bound = min(bound, part(h.account))
+	}
+	h.sizer.limit(h.p.Limits.AutoPool, share(size, o), share(bound, o))
+	h.p.Size = h.sizer.size
+}
+
+// Allowed says how many connections the server takes of anybody, and how many of the
+// pool's user, 0 for as many. So many other weirs stand before it.
+func (h *Holding[B, C, U, L, N]) Allowed(server, user, others int) {
+	if h.seat != nil {
+		h.seat.places.allow(server, others)
+	}
+	if h.account != user {
+		h.account = user
+		h.limit(h.p.side.Options())
+	}
+}
+
+// Refused tells that the server has had no connection left. What pools have grown by is
+// given back.
+func (h *Holding[B, C, U, L, N]) Refused() {
+	if h.seat != nil {
+		h.seat.places.Cramp(h.p.loop.Now)
+	}
+}
+
+// spare is how many more connections the server can take.
+func (h *Holding[B, C, U, L, N]) spare() int {
+	if h.seat == nil {
+		return 0
+	}
+	return h.seat.spare(h.p.loop.Now)
+}
+
+// Answered tells of an answer to a statement, which the server has given.
+func (h *Holding[B, C, U, L, N]) Answered() {
+	if h.sizer.on && h.sizer.answered(h.p.loop.Now, len(h.p.Backends)-len(h.p.Free), len(h.p.Excl), len(h.p.Backends)) {
+		h.resize()
+	}
+}
+
+// Spent reports whether no backend may be taken: none is free, or as many as may are in
+// use, and the others are kept only because a pool that sizes itself may use them again.
+func (h *Holding[B, C, U, L, N]) Spent() bool {
+	return len(h.p.Free) == 0 || h.sizer.on && len(h.p.Backends)-len(h.p.Free) >= h.most()
+}
+
+// resize puts the sizer's size in force.
+func (h *Holding[B, C, U, L, N]) resize() {
+	h.p.Size = h.sizer.size
+	h.p.Wake()
+}
+
+// shrink gives up connections that are free and that the pool does not use any more.
+func (h *Holding[B, C, U, L, N]) shrink() {
+	z := &h.sizer
+	if !z.on {
+		return
+	}
+	if z.tick(h.p.loop.Now, len(h.p.Backends)-len(h.p.Free), len(h.p.Excl)) {
+		h.resize()
+	}
+	crowded := z.size > z.base && h.spare() < 0
+	if crowded {
+		z.yield()
+		h.resize()
+	}
+	if crowded || z.rested(h.p.loop.Now, surplusKeep) {
+		for len(h.p.Free) > 0 && len(h.p.Backends) > h.most() && h.p.side.Replaceable() {
+			h.p.Free[0].Goodbye() // leaves h.p.Free
+		}
+	}
 }
 
 // apply puts options in force.
@@ -85,8 +168,12 @@ func (h *Holding[B, C, U, L, N]) room() int {
 	return h.p.Size
 }
 
-// open has so many backends being opened, as far as that may be.
+// open has so many backends being opened, as far as that may be. Those that a pool grows
+// by are opened a few at a time, beside the statements that the others run.
 func (h *Holding[B, C, U, L, N]) open(want int) {
+	if h.sizer.on {
+		want = min(want, max(h.sizer.base-len(h.p.Backends), growAtOnce))
+	}
 	if h.denied && h.p.loop.Now < h.askAt {
 		return
 	}
@@ -165,6 +252,7 @@ func (h *Holding[B, C, U, L, N]) keep() {
 			i--
 		}
 	}
+	h.shrink()
 	h.pay()
 	if h.p.Waiting() == 0 {
 		h.withdraw()

@@ -38,6 +38,44 @@ type Places struct {
 	mu               sync.Mutex
 	databases, users map[string]*account // guarded by mu
 	clock            uint64              // guarded by mu: counts what was given
+
+	held         int           // guarded by mu: by all pools
+	allowed      int           // guarded by mu: up to which pools may grow by themselves
+	crampedUntil time.Duration // guarded by mu: they may not until then
+}
+
+// part is how much of the connections that a server has may be taken by pools that grow
+// by themselves: the rest is for others.
+func part(n int) int { return n * 3 / 4 }
+
+// crampedFor is for how long pools do not grow when the server has had no connection left.
+const crampedFor = time.Minute
+
+// allow says how many connections the server has for all, among them so many other weirs.
+func (p *Places) allow(server, others int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.allowed = part(server) / (1 + others)
+}
+
+// Cramp tells that the server has no connection left. For a while pools that have grown by
+// themselves are as large as at first.
+func (p *Places) Cramp(now time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.crampedUntil = now + crampedFor
+}
+
+// spare is how many more connections may be opened by a pool that grows by itself, less
+// than 0 if it is to be as large as at first.
+func (s *Seat) spare(now time.Duration) int {
+	p := s.places
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if now < p.crampedUntil {
+		return -1
+	}
+	return p.allowed - p.held
 }
 
 // An account is the places of one database, or of one user.
@@ -242,6 +280,7 @@ func (s *Seat) set(n int) {
 		return
 	}
 	s.held = n
+	s.places.held -= less
 	s.expect(max(0, min(s.called-max(0, less), n)))
 	for _, a := range s.accounts {
 		a.held -= less

@@ -105,6 +105,7 @@ func (p *Base[B, C, U, L, N]) Init(side Dialect[B, C, U, L, N], places *Places, 
 	o := side.Options()
 	p.Stalls.p, p.holding.p = p, p
 	h := &p.holding
+	h.sizer.spare = h.spare
 	h.limit(o)
 	database, user := side.Name()
 	h.seat = places.Seat(o, database, user, h.posted(h.offered), func(afterTurn bool) {

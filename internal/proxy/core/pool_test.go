@@ -423,3 +423,111 @@ func TestGrow(t *testing.T) {
 		}
 	})
 }
+
+// grown has a pool that sizes itself answer statements of many clients for so long, by a
+// server that commits in groups. It returns the mean size in the second half of that.
+func (p *testPool) grown(d time.Duration, clients int) int {
+	p.Excl = p.Excl[:0]
+	for range clients {
+		p.Enqueue(waiter{Client: &testClient{}})
+	}
+	var sum, n int
+	reaped, half := p.loop.Now, p.loop.Now+d/2
+	for until := p.loop.Now + d; p.loop.Now < until; {
+		for len(p.Backends) < p.Size {
+			p.free()
+		}
+		var busy []*testBackend
+		for !p.Holding().Spent() {
+			busy = append(busy, p.Pick(0))
+		}
+		p.loop.Now += time.Millisecond + time.Duration(len(busy))*20*time.Microsecond
+		for _, b := range busy {
+			p.Holding().Answered()
+			p.Release(b, &b.Conn)
+		}
+		if p.loop.Now > half {
+			sum, n = sum+p.Size, n+1
+		}
+		if p.loop.Now-reaped > 100*time.Millisecond {
+			reaped = p.loop.Now
+			p.Reap()
+		}
+	}
+	return sum / n
+}
+
+func TestPoolGrowsWhileTheServerGains(t *testing.T) {
+	t.Parallel()
+	places := new(core.Places)
+	p := newSharingPool(t, places, "d", "u", session.Limits{PoolSize: 20, AutoPool: true, ReservePoolTimeout: time.Second})
+	other := newSharingPool(t, places, "d", "v", session.Limits{PoolSize: 20, AutoPool: true})
+	if size := p.grown(3*time.Second, 500); size != 20 {
+		t.Errorf("nobody has said what the server allows, and the size is %d", size)
+	}
+	for range 10 {
+		other.free()
+	}
+	p.Holding().Allowed(120, 0, 0)
+	if size := p.grown(10*time.Second, 500); size < 70 || len(p.Backends) > 80 {
+		t.Errorf("90 may be open, and 10 are others': size %d, %d open", size, len(p.Backends))
+	}
+	p.Holding().Allowed(120, 40, 0)
+	if size := p.grown(30*time.Second, 500); size < 27 || size > 30 || len(p.Backends) != 30 {
+		t.Errorf("the user may have 30: size %d, %d open", size, len(p.Backends))
+	}
+	p.Holding().Allowed(120, 0, 2)
+	if size := p.grown(5*time.Second, 500); size != 20 || len(p.Backends) != 20 {
+		t.Errorf("three weirs share 90, and the size is %d, %d open", size, len(p.Backends))
+	}
+	p.Holding().Allowed(120, 0, 0)
+	p.grown(time.Minute, 500) // in which the pool does not grow again
+	if size := p.grown(10*time.Second, 500); size < 70 {
+		t.Errorf("90 may be open again: size %d", size)
+	}
+
+	p.Holding().Refused()
+	p.Reap()
+	if p.Size != 20 || len(p.Backends) != 20 {
+		t.Errorf("the server has no connection left: size %d, %d open, want 20", p.Size, len(p.Backends))
+	}
+	if size := p.grown(50*time.Second, 500); size != 20 {
+		t.Errorf("within a minute: size %d, want 20", size)
+	}
+	p.grown(10*time.Second, 500)
+	if size := p.grown(10*time.Second, 500); size < 70 {
+		t.Errorf("after the minute: size %d", size)
+	}
+
+	p.Excl = nil // the clients leave
+	for range 300 {
+		p.loop.Now += 100 * time.Millisecond
+		p.Reap()
+	}
+	if p.Size != 20 || len(p.Backends) != 20 {
+		t.Errorf("nobody is there: size %d, %d open, want 20", p.Size, len(p.Backends))
+	}
+	p.options.Limits = session.Limits{PoolSize: 7}
+	p.Apply(&p.options)
+	if size := p.grown(3*time.Second, 500); size != 7 || len(p.Backends) != 7 {
+		t.Errorf("7 by a reload: size %d, %d open", size, len(p.Backends))
+	}
+}
+
+// Backends beyond the size that is in force are not used, but by what weir itself asks.
+func TestSpent(t *testing.T) {
+	t.Parallel()
+	p := newSharingPool(t, new(core.Places), "d", "u", session.Limits{PoolSize: 2, AutoPool: true, ReservePoolSize: 1})
+	for i, want := range []bool{true, false, false, false, false} {
+		if got := p.Holding().Spent(); got != want {
+			t.Errorf("%d are free: spent %v", i, got)
+		}
+		p.free()
+	}
+	for i, want := range []bool{false, false, false, true, true} {
+		if got := p.Holding().Spent(); got != want {
+			t.Errorf("%d of %d are used, size 2 and a reserve of 1: spent %v", i, len(p.Backends), got)
+		}
+		p.Pick(0)
+	}
+}

@@ -127,7 +127,7 @@ func (p *pool) Discard(conn *backendConn) { conn.close() }
 // that on which the client's last statement ran, and nothing since; then one in
 // the same settings, and among those one to which nobody is likely to return.
 func (p *pool) take(set *session.Set, c *client) *backend {
-	if c != nil && p.lastForShared() {
+	if p.Holding().Spent() || c != nil && p.lastForShared() {
 		return nil
 	}
 	best, rank := -1, -1
@@ -225,6 +225,7 @@ func factsSQL(mariadb bool) string {
 	if mariadb {
 		sql = "SELECT @@wsrep_on, @@global.session_track_system_variables, 'OFF'"
 	}
+	sql += ", @@global.max_connections, @@max_user_connections" // of the session: the account's own
 	// For who has one of these, it is not run.
 	sql += ", IF(EXISTS (SELECT 1 FROM information_schema.USER_PRIVILEGES u WHERE u.GRANTEE = " + granteeSQL +
 		" AND u.PRIVILEGE_TYPE IN ('SUPER', 'CONNECTION ADMIN', 'CONNECTION_ADMIN')), '', CAST(@@global.init_connect AS BINARY))"
@@ -238,7 +239,7 @@ func factsSQL(mariadb bool) string {
 }
 
 // factsBefore is the number of columns before those of baseNames.
-const factsBefore = 4
+const factsBefore = 6
 
 // resetNames are those of baseNames that MariaDB's COM_RESET_CONNECTION brings to the
 // global values, whatever the login has made of them: a client that wants IGNORE_SPACE
@@ -260,6 +261,7 @@ func (p *pool) learn(u *unit) {
 	}
 	p.facts.galera = string(rows[0][0]) == "1"
 	p.facts.learnTold(string(rows[0][1]), string(rows[0][2]))
+	p.Holding().Allowed(int(parseUint(rows[0][3])), int(parseUint(rows[0][4])), p.l.cfg.Peers.Others(p.l.cfg.PeerID))
 	p.facts.base = make(map[string]string, len(baseNames))
 	for i, n := range baseNames {
 		p.facts.base[n] = string(rows[0][factsBefore+i])
@@ -325,6 +327,9 @@ var errNoSecret = errors.New("weir has nothing to log in with as this user: each
 // DialFailed tells those who wait, at once if the server refuses this user or
 // database, and otherwise when they have waited long enough: servers restart.
 func (p *pool) DialFailed(err error) {
+	if full, _ := lacksRoom(err); full {
+		p.Holding().Refused()
+	}
 	if !p.NotDialed(err) {
 		return
 	}
@@ -444,6 +449,9 @@ func (p *pool) count(u *unit, path sight.Path) {
 		u.shape.Errors++
 	}
 	p.Stats.Count(u.shape, &r)
+	if path != sight.Cached {
+		p.Holding().Answered()
+	}
 	if slow := p.l.cfg.SlowLog; u.trace != nil || slow > 0 && r.Took >= slow {
 		u.report(&r)
 	}

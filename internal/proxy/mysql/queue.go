@@ -60,7 +60,7 @@ func (p *pool) dispatch() {
 		if w.Unit == nil || !p.lastForShared() {
 			b = p.take(p.setOf(&w), w.Client)
 		}
-		if b == nil && len(p.Free) > 0 {
+		if b == nil && !p.Holding().Spent() {
 			// The last backend is for what shares, but may be for those behind.
 			pass.Keep()
 			continue

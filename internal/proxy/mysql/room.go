@@ -39,6 +39,7 @@ func (d *dialer) withRoom(ctx context.Context, user string, dial func() error) e
 		case anyones:
 			user = ""
 		}
+		s.Places.Cramp(s.Monotonic())
 		s.makeRoom(ctx, user)
 		select {
 		case <-ctx.Done():

@@ -17,6 +17,9 @@ type facts struct {
 	syncDefault string        // synchronous_commit by default
 	lockDefault time.Duration // lock_timeout by default; 0 for none
 	canFlush    bool          // may call pg_logical_emit_message
+
+	connections    int // that the server has for anybody
+	ownConnections int // ... for the user, or in the database; 0: any number
 }
 
 // factsSQL asks for the facts. The function that flushes the log is looked for
@@ -29,7 +32,11 @@ const factsSQL = `SELECT (SELECT setting FROM pg_catalog.pg_settings WHERE name 
   AND p.pronargs - p.pronargdefaults <= 3 AND p.pronargs >= 3
   AND p.proargtypes[0] = 'pg_catalog.bool'::pg_catalog.regtype AND p.proargtypes[1] = 'pg_catalog.text'::pg_catalog.regtype
   AND p.proargtypes[2] = 'pg_catalog.text'::pg_catalog.regtype
-  AND pg_catalog.has_function_privilege(p.oid, 'EXECUTE'))`
+  AND pg_catalog.has_function_privilege(p.oid, 'EXECUTE')),
+ pg_catalog.current_setting('max_connections')::pg_catalog.int4 - pg_catalog.current_setting('superuser_reserved_connections')::pg_catalog.int4
+  - coalesce(pg_catalog.current_setting('reserved_connections', true)::pg_catalog.int4, 0),
+ (SELECT coalesce(pg_catalog.min(l.n), 0) FROM (SELECT rolconnlimit FROM pg_catalog.pg_roles WHERE rolname = session_user
+  UNION ALL SELECT datconnlimit FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()) AS l(n) WHERE l.n > 0)`
 
 // factsKeep is how old the facts may be while there are lanes: a reload of the
 // server's configuration may have changed what a commit promises by default.
@@ -39,13 +46,15 @@ const factsKeep = 5 * time.Second
 // answered: the lane that needs these facts stays off.
 func (f *facts) learn(u *unit, now time.Duration) bool {
 	f.known = true
-	if u.err != nil || len(u.rows) != 1 || len(u.rows[0]) != 3 {
+	if u.err != nil || len(u.rows) != 1 || len(u.rows[0]) != 5 {
 		return false
 	}
 	f.at = now
 	f.lockDefault, _ = readTimeout(string(u.rows[0][0]))
 	f.syncDefault = string(u.rows[0][1])
 	f.canFlush = string(u.rows[0][2]) == "t"
+	f.connections, _ = strconv.Atoi(string(u.rows[0][3]))
+	f.ownConnections, _ = strconv.Atoi(string(u.rows[0][4]))
 	return true
 }
 

@@ -139,6 +139,11 @@ func TestPeersAreChecked(t *testing.T) {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}
 	}
+	for own, want := range map[int]int{0: 2, 1: 2, 2: 1} {
+		if n := (session.Peers{2: "a:1", 3: "a:2"}).Others(own); n != want {
+			t.Errorf("number %d has %d peers, want %d", own, n, want)
+		}
+	}
 	if err := (session.Peers{2: "a:1"}).Check(0); err == nil || !strings.Contains(err.Error(), "--peer-id") {
 		t.Error(err)
 	}

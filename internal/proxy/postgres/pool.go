@@ -106,7 +106,7 @@ func (p *pool) Discard(conn *backendConn) { conn.close() }
 // if there is none. For a client that reads its sequences' values it is the one
 // where it last wrote, if that is free.
 func (p *pool) take(set *session.Set, c *client) *backend {
-	if c != nil && p.lastForShared() {
+	if p.Holding().Spent() && len(p.Free) > 0 || c != nil && p.lastForShared() {
 		return nil
 	}
 	best, bestFit := -1, 0
@@ -231,7 +231,9 @@ func (p *pool) learn(u *unit) {
 	}
 	if !p.facts.learn(u, p.l.Now) {
 		p.l.srv.Log.Warn("server facts not known; the solo-commit lane is off", "pool", p.key.String(), "error", fmt.Sprint(u.err))
+		return
 	}
+	p.Holding().Allowed(p.facts.connections, p.facts.ownConnections, p.l.cfg.Peers.Others(p.l.cfg.PeerID))
 }
 
 // errNoSecret is why weir cannot open a backend by itself.
@@ -240,6 +242,9 @@ var errNoSecret = errors.New("weir has nothing to log in with as this user: each
 // DialFailed tells those who wait, at once if the server refuses this user or
 // database, and otherwise when they have waited long enough: servers restart.
 func (p *pool) DialFailed(err error) {
+	if pgwire.CodeOf(err) == pgwire.CodeTooManyConnections {
+		p.Holding().Refused()
+	}
 	if none := p.NotDialed(err); !none && p.l.cfg.Door == nil {
 		return // those that there are may serve them
 	}
@@ -414,6 +419,9 @@ func (p *pool) count(u *unit, path sight.Path) {
 		Pinned: u.c.pins.held != 0, Failed: u.failed,
 	}
 	p.Stats.Count(u.shape, &r)
+	if path != sight.Cached {
+		p.Holding().Answered()
+	}
 	if slow := p.l.cfg.SlowLog; u.trace != nil || slow > 0 && r.Took >= slow {
 		u.report(&r)
 	}

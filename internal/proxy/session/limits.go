@@ -7,6 +7,9 @@ import (
 	"time"
 )
 
+// DefaultPoolSize is the default of PoolSize, and where pools begin that size themselves.
+const DefaultPoolSize = 20
+
 // Limits are those of the options that may be others for a user or a database. The
 // zero value of a field means its default.
 type Limits struct {
@@ -15,6 +18,9 @@ type Limits struct {
 	// and the preparing of statements go on behind long transactions.
 	// Default: 20.
 	PoolSize int
+	// AutoPool has a pool begin with PoolSize, or MinPoolSize if that is more, and grow
+	// beyond it while the server answers more for that. Default: not.
+	AutoPool bool
 	// MinPoolSize is how many of them stay open though nobody needs them, once
 	// somebody has logged in. Default: 0.
 	MinPoolSize int
@@ -50,12 +56,23 @@ type Limits struct {
 }
 
 func (l Limits) withDefaults() Limits {
-	l.PoolSize = cmp.Or(l.PoolSize, 20)
+	l.PoolSize = cmp.Or(l.PoolSize, DefaultPoolSize)
+	if l.AutoPool {
+		l.PoolSize = max(l.PoolSize, l.MinPoolSize)
+	}
 	l.ReservePoolTimeout = cmp.Or(l.ReservePoolTimeout, 5*time.Second)
 	l.QueueTimeout = cmp.Or(l.QueueTimeout, 30*time.Second)
 	l.ServerIdleTimeout = cmp.Or(l.ServerIdleTimeout, 10*time.Minute)
 	l.ServerLifetime = cmp.Or(l.ServerLifetime, time.Hour)
 	return l
+}
+
+// SizeOfPool is the size of pools as it is set: PoolSize, or "auto".
+func (l *Limits) SizeOfPool() any {
+	if l.AutoPool {
+		return "auto"
+	}
+	return l.PoolSize
 }
 
 // validate names the first flag that makes no sense.

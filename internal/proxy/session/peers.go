@@ -37,6 +37,14 @@ func ParsePeers(text string) (Peers, error) {
 	return peers, nil
 }
 
+// Others counts the peers other than weir number own.
+func (p Peers) Others(own int) int {
+	if p[own] != "" {
+		return len(p) - 1
+	}
+	return len(p)
+}
+
 // Check reports what is wrong with the peers of weir number own.
 func (p Peers) Check(own int) error {
 	if own < 0 || own > MaxPeer {

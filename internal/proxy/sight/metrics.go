@@ -20,7 +20,7 @@ type Source interface {
 type collector struct {
 	sources []Source
 
-	clients, backends, waiting, pinned                                                                      *prometheus.Desc
+	clients, backends, poolSize, waiting, pinned                                                            *prometheus.Desc
 	statements, grouped, errors, waits, waitSeconds                                                         *prometheus.Desc
 	timeouts, pins, logins, dials, reruns, replays                                                          *prometheus.Desc
 	strays, stalls, moved, preempted                                                                        *prometheus.Desc
@@ -51,6 +51,7 @@ func Collector(sources ...Source) prometheus.Collector {
 		sources:        sources,
 		clients:        d("clients", "Client sessions by state.", with("state")...),
 		backends:       d("backends", "Server connections by mode.", with("mode")...),
+		poolSize:       d("pool_size", "Most server connections that the pool may use at present.", pool...),
 		waiting:        d("waiting_statements", "Statements that wait for a backend.", pool...),
 		pinned:         d("pinned_clients", "Clients that keep their backend because of session state.", pool...),
 		statements:     d("statements_total", "Units answered, by path.", with("path")...),
@@ -177,6 +178,7 @@ func (c *collector) collect(ch chan<- prometheus.Metric, snap *Snapshot) {
 		gauge(c.backends, float64(p.Shared), db, user, "shared")
 		gauge(c.backends, float64(p.Owned), db, user, "owned")
 		gauge(c.backends, float64(p.Laned), db, user, "laned")
+		gauge(c.poolSize, float64(p.Size), db, user)
 		count(c.statements, float64(p.Reads), db, user, "shared")
 		count(c.statements, float64(p.Grouped), db, user, "grouped")
 		count(c.statements, float64(p.Cached), db, user, "cached")

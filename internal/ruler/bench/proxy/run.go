@@ -130,6 +130,11 @@ func (r *run) steps() []suite.Step {
 			return r.settings(ctx, "group-limits", "group_limit", "--group-limit", "in a group", p.GroupLimits)
 		})
 	}
+	if len(p.PoolSizes) > 1 {
+		for _, n := range p.Inserts {
+			add("pools", experimentName("pools", n, 0), 0, func(ctx context.Context) error { return r.pools(ctx, n) })
+		}
+	}
 	for _, n := range p.Literals {
 		add("literals", experimentName("literals", n, 0), 0, func(ctx context.Context) error { return r.literals(ctx, n) })
 	}
@@ -288,6 +293,29 @@ func (r *run) settings(ctx context.Context, name, factor, flag, unit string, val
 		s := r.side(weirWay(w, fmt.Sprintf("%d %s", n, unit), "/* batch */", "auto"), clients, r.insert("/* batch */"), false)
 		s.Factors = map[string]string{factor: strconv.Itoa(n)}
 		e.Sides = append(e.Sides, s)
+	}
+	return r.measure(ctx, e)
+}
+
+// pools compares inserts without a hint by the size of weir's pool, and by the size that it
+// finds by itself.
+func (r *run) pools(ctx context.Context, clients int) (err error) {
+	e := r.experiment("pools", clients, fmt.Sprintf("INSERTs without a hint of %s by weir's --pool-size", clientsName(clients)))
+	ways := []way{r.direct()}
+	sizes := []string{"auto"}
+	for _, n := range r.o.Plan.PoolSizes {
+		sizes = append(sizes, strconv.Itoa(n))
+	}
+	for _, size := range sizes {
+		var w *weirProcess
+		if w, err = startWeir(ctx, r.o.Binary, r.engine, r.direct().dsn, "--pool-size", size); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, w.stop()) }()
+		ways = append(ways, weirWay(w, "pool "+size, "", bench.NotApplicable))
+	}
+	for _, w := range ways {
+		e.Sides = append(e.Sides, r.side(w, clients, r.insert(""), false))
 	}
 	return r.measure(ctx, e)
 }

@@ -1,0 +1,353 @@
+package core
+
+import (
+	"math"
+	"time"
+)
+
+// Constants of the sizer. Its tests run it against servers that are simulated.
+const (
+	// sizerTurns is how many statements each connection answers in a window: a server that
+	// commits in groups answers as many at a time, and a window is to be some groups long.
+	sizerTurns = 16
+	// sizerFew is the same where that would take longer than sizerLong.
+	sizerFew  = 4
+	sizerLong = time.Second
+	// sizerShort is the shortest window.
+	sizerShort = 20 * time.Millisecond
+
+	sizerMinPairs = 2    // pairs of windows before a verdict, unless it is blatant
+	sizerMaxPairs = 8    // pairs after which the verdict is what it is
+	sizerBlatant  = 0.15 // a log ratio, so far from the line, that needs no second pair
+
+	gainFar  = 0.03 // what twice as many connections must gain
+	gainNear = 0.02 // what 1.4 times as many must gain
+	lossDown = 0.01 // what 0.7 times as many may cost
+
+	sizerFirstRest = 100 * time.Millisecond // between a comparison in vain and the next
+	sizerLastRest  = time.Minute            // what that grows to, by doubling
+	sizerRestless  = 0.5                    // a log ratio of costs that ends the rest
+
+	// sizerPatience bounds the opening of the connections that a size asks for.
+	sizerPatience = 2 * time.Second
+	// sizerPause is a pause between two answers that voids a window, if they come more
+	// often as a rule.
+	sizerPause = 100 * time.Millisecond
+	// sizerLull is without an answer for how long a comparison is given up.
+	sizerLull = 5 * time.Second
+)
+
+// A sizer finds how many connections a pool should use, where nobody has said so
+// (--pool-size auto).
+//
+// More of them mean that the server does more at a time: it commits more transactions in
+// one flush, or waits for more clients that think in a transaction. Fewer mean less to
+// switch between. What it looks for is the most statements answered per second, with the
+// fewest connections. It looks only while clients wait for one: then the throughput is the
+// server's, and not what the clients ask for.
+//
+// The rule is hill climbing by paired comparison, as in batch's controller: the size in
+// force plays against another one in windows a b, b a, a b..., so that a drift of the load
+// cancels out, and the mean of the log ratios decides. More connections must gain
+// something, fewer may cost a little: of equals the fewer win. A comparison in vain doubles
+// the rest before the next.
+//
+//	clients wait ─► size × 2 ─► gains: that, and on
+//	                            does not: × 1.4; the limit is reached: × 0.7; rest
+//	nobody waits ─► what is in use, and at least base
+//
+// A sizer is told of each answer, and reads no clock.
+type sizer struct {
+	on         bool
+	base, most int        // least and most connections
+	spare      func() int // how many more the server can take now; nil: any number
+
+	size  int // in force
+	held  int // the best that is known, to which a comparison that is lost returns
+	rival int // what it is compared with; 0 at rest
+
+	// The window. It begins and ends between two turns of the loop.
+	last    time.Duration // the turn of the last answer
+	began   time.Duration
+	settles bool          // it has not begun: what left under another size is under way
+	skip    int           // answers to let pass until then
+	answers int           // in the window
+	felt    int           // answers while somebody waited for a connection
+	peak    int           // most connections in use
+	wants   int           // most that could have been in use
+	ticked  int           // answers at the last tick
+	quiet   time.Duration // when the answers at a tick were last others than before
+
+	// The comparison.
+	turn       int        // windows done
+	cost       [2]float64 // of held and rival in the present pair: nanoseconds for each answer
+	sum, sumSq float64    // of ln(cost of rival / cost of held) over the pairs
+
+	restUntil time.Duration
+	restSince time.Duration
+	restFor   time.Duration // after the next comparison in vain
+	restCost  float64       // at rest, smoothed; 0 unknown
+	restWants int           // most that could have been in use at rest
+	look      int           // where to look next
+
+	moves, probes uint64
+}
+
+// The directions in which a sizer looks, in turn.
+const (
+	lookFar  = iota // twice as many
+	lookNear        // 1.4 times as many
+	lookDown        // 0.7 times as many
+	lookAll
+)
+
+// limit sets the bounds. What was learned stays in force as far as they allow it.
+func (z *sizer) limit(on bool, base, most int) {
+	z.most = max(base, most)
+	if !on || !z.on || base != z.base {
+		z.on, z.base = on, base
+		z.held = base
+	}
+	z.rest(min(max(z.held, z.base), z.most), 0)
+	z.restFor, z.look = sizerFirstRest, lookFar
+}
+
+// answered tells of an answer to a statement, in the turn of the loop at the given time:
+// how many connections are in use and how many are open, and how many statements wait for
+// one. It reports whether the size has changed.
+func (z *sizer) answered(now time.Duration, busy, waiting, open int) bool {
+	if !z.on {
+		return false
+	}
+	before := z.size
+	if now != z.last {
+		z.turned(waiting, open)
+		if z.paused(now) {
+			z.last = now
+			z.window()
+		}
+		z.last = now
+	}
+	z.answers++
+	if waiting > 0 {
+		z.felt++
+	}
+	z.peak, z.wants = max(z.peak, busy), max(z.wants, busy+waiting)
+	return z.size != before
+}
+
+// paused reports whether there was a pause before this turn that says nothing of the size
+// in force: the clients had nothing to ask, or the server was busy with something else.
+func (z *sizer) paused(now time.Duration) bool {
+	gap := now - z.last
+	return gap > sizerPause && z.answers >= z.size && gap > 8*(z.last-z.began)/time.Duration(z.answers)*time.Duration(z.size)
+}
+
+// turned looks at the window when a turn has ended.
+func (z *sizer) turned(waiting, open int) {
+	took := z.last - z.began
+	if z.settles {
+		opening := open < z.size && waiting > 0
+		switch {
+		case opening && took > sizerPatience:
+			z.settle(false) // there are no more to be had
+		case !opening && z.answers >= z.skip:
+			z.settles = false
+			z.window()
+		}
+		return
+	}
+	if (z.answers < sizerTurns*z.size || took < sizerShort) && (z.answers < sizerFew*z.size || took < sizerLong) {
+		return
+	}
+	cost := float64(took) / float64(z.answers)
+	if z.rival == 0 {
+		z.resting(cost)
+	} else {
+		z.compare(cost)
+	}
+}
+
+// tick is called about ten times a second, with as many connections in use. It reports
+// whether the size has changed.
+func (z *sizer) tick(now time.Duration, busy, waiting int) bool {
+	if !z.on {
+		return false
+	}
+	before := z.size
+	if z.answers != z.ticked {
+		z.ticked, z.quiet = z.answers, now
+		return false
+	}
+	if now-z.quiet < sizerLull {
+		return false
+	}
+	z.quiet, z.last = now, now
+	if z.rival != 0 {
+		z.rest(z.held, sizerFirstRest)
+	}
+	if waiting == 0 {
+		z.trim(busy)
+	}
+	z.window()
+	return z.size != before
+}
+
+// window begins a new window.
+func (z *sizer) window() {
+	z.began, z.answers, z.ticked = z.last, 0, 0
+	z.felt, z.peak, z.wants = 0, 0, 0
+}
+
+// use puts a size in force and lets pass what left under another one.
+func (z *sizer) use(size int) {
+	z.settles = size != z.size
+	z.skip = 2 * max(size, z.size)
+	z.size = size
+	z.window()
+}
+
+// rest ends a comparison with a size, and begins none for so long.
+func (z *sizer) rest(size int, d time.Duration) {
+	z.held, z.rival = size, 0
+	z.restSince, z.restUntil = z.last, z.last+d
+	z.restCost, z.restWants = 0, 0
+	z.use(size)
+}
+
+// yield gives up what was gained, for want of connections.
+func (z *sizer) yield() { z.rest(z.base, sizerLastRest) }
+
+// rested reports whether the sizer has not compared anything for so long.
+func (z *sizer) rested(now, least time.Duration) bool {
+	return z.rival == 0 && now-z.restSince >= least
+}
+
+// trim gives up what is not in use.
+func (z *sizer) trim(used int) {
+	if size := max(z.base, used+used/8+1); z.rival == 0 && size < z.size {
+		z.held, z.size = size, size
+	}
+}
+
+// waited reports whether somebody waited for a connection for most of the window.
+func (z *sizer) waited() bool { return 2*z.felt > z.answers }
+
+// resting is the end of a window without a comparison.
+func (z *sizer) resting(cost float64) {
+	if z.restCost == 0 {
+		z.restCost, z.restWants = cost, z.wants
+	}
+	if 5*z.wants < 4*z.restWants {
+		z.restWants = z.wants
+	}
+	if 4*z.wants > 5*z.restWants || math.Abs(math.Log(cost/z.restCost)) > sizerRestless { // it is another load
+		z.restCost, z.restWants = cost, z.wants
+		z.restFor, z.restUntil = sizerFirstRest, z.last
+	}
+	z.restCost += (cost - z.restCost) / 8
+	if z.felt == 0 {
+		z.trim(z.peak)
+	}
+	rival := 0
+	if z.last >= z.restUntil {
+		rival = z.neighbour()
+	}
+	if rival == 0 {
+		z.window()
+		return
+	}
+	z.probes++
+	z.rival = rival
+	z.turn, z.sum, z.sumSq = 1, 0, 0 // this window is the first
+	z.cost[0] = cost
+	z.use(rival)
+}
+
+// neighbour is the size to compare with next, 0 if none is worth a look.
+func (z *sizer) neighbour() int {
+	top := min(z.most, z.wants)
+	if z.spare != nil {
+		top = min(top, z.size+z.spare())
+	}
+	for range lookAll {
+		switch rival := z.size * 2; {
+		case z.look == lookDown:
+			if rival = max(z.base, z.size*5/7); rival < z.size && 10*z.peak >= 9*z.size {
+				return rival
+			}
+		default:
+			if z.look == lookNear {
+				rival = z.size * 7 / 5
+			}
+			if rival = min(rival, top); z.waited() && rival >= z.size+max(2, z.size/8) {
+				return rival
+			}
+		}
+		z.look = (z.look + 1) % lookAll
+	}
+	return 0
+}
+
+// plays says who plays in a window of a comparison: a b, b a, a b...
+func (z *sizer) plays() int { return (z.turn + z.turn/2) & 1 }
+
+// compare is the end of a window of a comparison.
+func (z *sizer) compare(cost float64) {
+	if z.size == min(z.held, z.rival) && !z.waited() {
+		z.rest(z.held, 0) // the load has gone: fewer are enough for it
+		return
+	}
+	z.cost[z.plays()] = cost
+	z.turn++
+	if z.turn&1 == 0 {
+		d := math.Log(z.cost[1] / z.cost[0])
+		z.sum += d
+		z.sumSq += d * d
+		if better, sure := z.verdict(); sure {
+			z.settle(better)
+			return
+		}
+	}
+	if z.plays() == 1 {
+		z.use(z.rival)
+	} else {
+		z.use(z.held)
+	}
+}
+
+// verdict says whether the rival wins, and whether that is certain enough: twice the
+// standard error away from the line, blatant, or no more patience.
+func (z *sizer) verdict() (better, sure bool) {
+	n := float64(z.turn / 2)
+	mean := z.sum / n
+	line := lossDown
+	switch {
+	case z.rival >= z.held*5/3:
+		line = -gainFar
+	case z.rival > z.held:
+		line = -gainNear
+	}
+	better = mean < line
+	if n >= sizerMaxPairs || math.Abs(mean-line) > sizerBlatant {
+		return better, true
+	}
+	if n < sizerMinPairs {
+		return better, false
+	}
+	se := math.Sqrt(max(z.sumSq/n-mean*mean, 0) / (n - 1))
+	return better, math.Abs(mean-line) > 2*se
+}
+
+// settle ends a comparison.
+func (z *sizer) settle(won bool) {
+	if won {
+		z.moves++
+		z.restFor = sizerFirstRest
+		z.rest(z.rival, 0)
+		return
+	}
+	z.look = (z.look + 1) % lookAll
+	z.rest(z.held, z.restFor)
+	z.restFor = min(2*z.restFor, sizerLastRest)
+}
