@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -145,9 +146,18 @@ func (c *Client) firstUp(ctx context.Context) error {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return fmt.Errorf("kv: no replica answers: %w", errors.Join(append(why, ctx.Err())...))
+			return noAnswer(append(why, ctx.Err()))
 		}
 	}
+}
+
+// noAnswer is the error of a client that no replica has answered, for these reasons.
+func noAnswer(why []error) error {
+	args := make([]any, len(why))
+	for i, err := range why {
+		args[i] = err
+	}
+	return fmt.Errorf("kv: no replica answers: %w"+strings.Repeat("; %w", len(why)-1), args...)
 }
 
 // Close ends all connections. Operations under way fail with ErrClosed or an

@@ -228,7 +228,7 @@ func (r *kvRig) stateTest(t *testing.T) {
 		t.Errorf("status of one endpoint: %+v", one)
 	}
 	t.Setenv("WEIR_KV_ENDPOINTS", "127.0.0.1:1")
-	refuseInTime(t, cli.ExitFailed, []string{"no replica answers", "127.0.0.1:1"}, "kv", "get", "greeting")
+	refuseInTime(t, cli.ExitFailed, []string{"no replica answers: dial 127.0.0.1:1: connect: connection refused; context deadline exceeded\n"}, "kv", "get", "greeting")
 	refuseInTime(t, cli.ExitShortfall, []string{"no replica answers"}, "kv", "status")
 	t.Setenv("WEIR_KV_SECRET_FILE", filepath.Join(t.TempDir(), "none"))
 	program.Refuse(t, cli.ExitFailed, []string{"read the secret"}, "kv", "get", "greeting")

@@ -136,7 +136,9 @@ type dialer struct {
 func (d *dialer) open(ctx context.Context, addr string) (*session, error) {
 	nd := net.Dialer{Timeout: d.connect, KeepAlive: -1}
 	nc, err := nd.DialContext(ctx, "tcp", addr)
-	if err != nil {
+	if op := (*net.OpError)(nil); errors.As(err, &op) {
+		return nil, op.Err // the caller names the address
+	} else if err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
 	raw := nc
