@@ -50,7 +50,7 @@ SIGUSR1 is PAUSE, SIGUSR2 is RESUME.`,
 				return errors.New("--user: weir does not change the user that it runs as: start it as that one")
 			}
 			if o.Config, err = pgbouncer.Read(args[0]); err != nil {
-				return err
+				return cli.UsageError(err)
 			}
 			if !quiet {
 				o.Stderr = cmd.ErrOrStderr()
@@ -86,7 +86,7 @@ such as databases on several servers or under other names; the exit code is 1 th
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg, err := pgbouncer.Read(args[0])
 			if err != nil {
-				return err
+				return cli.UsageError(err)
 			}
 			c := cfg.Convert()
 			if _, err := io.WriteString(cmd.OutOrStdout(), c.YAML); err != nil {
