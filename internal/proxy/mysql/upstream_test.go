@@ -221,6 +221,7 @@ func TestReplicaThatTakesWritesIsNotThePrimary(t *testing.T) {
 	})
 
 	// How far it is behind is seen once it is read-only.
+	eventually(t, "the replica has the row", func() bool { return count(replica) == "1" })
 	sqlOn(t, replica, "SET GLOBAL read_only = 1", "STOP SLAVE SQL_THREAD")
 	client.must("INSERT INTO t VALUES (2)")
 	client.must("INSERT INTO t VALUES (3)")
