@@ -38,6 +38,8 @@ type lease struct {
 	rows    []outbox.Row
 	watcher watcher // of transactions, for Mark and Settled
 
+	holdUp holdUp // of ranges
+
 	state  sync.Mutex // guards what follows
 	ended  bool       // lost or given up
 	parked map[int64]struct{}

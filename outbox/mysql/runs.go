@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"github.com/weirdb/weir/outbox"
 )
@@ -27,6 +29,10 @@ const (
 	thinRange = 4    // the most numbers for each row of a range
 	maxSeen   = 1024 // ranges of numbers that a lease remembers, the highest
 	maxLooks  = 64   // ranges of one plain read
+
+	// heldUpFor is for how long rows are looked up one by one when a range had to wait for
+	// somebody who has locked a row in it: it waits with all that it has locked itself.
+	heldUpFor = 30 * time.Second
 )
 
 // numbers is a set of numbers: ascending ranges that do not touch.
@@ -102,13 +108,17 @@ func (l *lease) ranges(rows []outbox.Ref) (ranges [][]outbox.Ref, rest []outbox.
 	return ranges, rest
 }
 
-// rangeText deletes rows, ascending by number, by a range. What their ids must be
-// stands at the place that their number gives; other rows match none.
+// rangeText deletes rows, ascending by number, by a range. At the place that a row's
+// number gives stand a 1 and what its id must be; 0 at the places of others, which no
+// row matches, whatever its id.
 func (l *lease) rangeText(from, fenced string, rows []outbox.Ref) string {
 	first, last := rows[0].Seq, rows[len(rows)-1].Seq
-	ids := make([]byte, int(last-first+1)*len(outbox.ID{}))
+	const place = 1 + len(outbox.ID{})
+	ids := make([]byte, int(last-first+1)*place)
 	for i := range rows {
-		copy(ids[int(rows[i].Seq-first)*len(outbox.ID{}):], rows[i].ID[:])
+		at := int(rows[i].Seq-first) * place
+		ids[at] = 1
+		copy(ids[at+1:], rows[i].ID[:])
 	}
 	b := make([]byte, 0, 256+2*len(ids))
 	b = append(b, "DELETE o FROM "...)
@@ -117,13 +127,22 @@ func (l *lease) rangeText(from, fenced string, rows []outbox.Ref) string {
 	b = strconv.AppendInt(b, first, 10)
 	b = append(b, " AND "...)
 	b = strconv.AppendInt(b, last, 10)
-	b = append(b, " AND o.id = SUBSTR(X'"...)
+	b = append(b, " AND CONCAT(X'01', o.id) = SUBSTR(X'"...)
 	b = hex.AppendEncode(b, ids)
 	b = append(b, "', (o.seq - "...)
 	b = strconv.AppendInt(b, first, 10)
-	b = append(b, ") * 16 + 1, 16) AND "...)
+	b = append(b, ") * 17 + 1, 17) AND "...)
 	return string(append(b, fenced...))
 }
+
+// A holdUp says whether ranges may be tried. Safe for concurrent use.
+type holdUp struct{ until atomic.Int64 } // nanoseconds since 1970
+
+// note notes that a range had to wait.
+func (h *holdUp) note() { h.until.Store(time.Now().Add(heldUpFor).UnixNano()) }
+
+// over reports whether none has had to wait lately.
+func (h *holdUp) over() bool { return time.Now().UnixNano() > h.until.Load() }
 
 // ackRanges deletes rows by ranges and the rest by look-ups, in one transaction. When
 // it has to wait for somebody all the same, nothing is done.

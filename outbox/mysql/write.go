@@ -152,12 +152,13 @@ func (l *lease) Ack(ctx context.Context, rows []outbox.Ref) error {
 // ack acknowledges rows and says how many it found.
 func (l *lease) ack(ctx context.Context, c *session, rows []outbox.Ref) (hit int64, err error) {
 	from, fenced := l.fence()
-	if !l.hist && len(rows) > fewRows {
+	if !l.hist && len(rows) > fewRows && l.holdUp.over() {
 		if ranges, rest := l.ranges(slices.Clone(rows)); len(ranges) > 0 {
 			hit, err := l.ackRanges(ctx, c, from, fenced, ranges, rest)
 			if !isError(err, errDeadlock, errLockWait) {
 				return hit, err
 			}
+			l.holdUp.note()
 		}
 	}
 	for _, text := range l.ackTexts(from, fenced, rows) {

@@ -115,6 +115,9 @@ func TestAckOfRuns(t *testing.T) {
 		if !containsAny(shown, " range ", "Index range scan on o using PRIMARY") {
 			t.Errorf("no range of the primary key:\n%s", shown)
 		}
+		// One that was not delivered, and has the id of nothing.
+		run(t, pool, "UPDATE weir_outbox SET id = REPEAT(X'00', 16) WHERE seq = 50")
+		refs = slices.DeleteFunc(refs, func(r outbox.Ref) bool { return r.Seq == 50 })
 		run(t, pool, "DELETE FROM weir_outbox WHERE seq IN (7, 400)",
 			"INSERT INTO weir_outbox (seq, topic, payload) VALUES (7, 'other', 'p'), (400, 'other', 'p')")
 		var waited, before int
@@ -132,7 +135,7 @@ func TestAckOfRuns(t *testing.T) {
 		for _, row := range pageOf(t, l, 0) {
 			left = append(left, row.Seq)
 		}
-		if !slices.Equal(left, []int64{7, 301, 400}) {
+		if !slices.Equal(left, []int64{7, 50, 301, 400}) {
 			t.Errorf("rows %d are left, want those that are others' and the producer's", left)
 		}
 	})
@@ -150,7 +153,14 @@ func TestAckOfRunsThatIsHeldUp(t *testing.T) {
 		refs := outbox.Refs(pageOf(t, l, 0))
 		other := connect(t, pool)
 		run(t, other, "START TRANSACTION", "UPDATE weir_outbox SET payload = 'q' WHERE seq = 9")
-		check(t, l.Ack(t.Context(), slices.Delete(slices.Clone(refs), 8, 9)))
+		delivered := slices.Delete(slices.Clone(refs), 8, 9)
+		if ranges, _ := l.ranges(slices.Clone(delivered)); len(ranges) != 1 {
+			t.Fatalf("%d ranges, want one that meets the locked row", len(ranges))
+		}
+		check(t, l.Ack(t.Context(), delivered))
+		if l.holdUp.over() {
+			t.Error("the range did not wait for the locked row, or is tried again at once")
+		}
 		run(t, other, "COMMIT")
 		if left := pageOf(t, l, 0); len(left) != 1 || left[0].Seq != 9 {
 			t.Errorf("%d rows left, want the one that was not delivered", len(left))
