@@ -60,8 +60,8 @@ type floorStore struct {
 	dir  string
 }
 
-// startFloor starts the processes with the last log's first. Logs lie in a directory
-// below dir.
+// startFloor starts the followers, then the store that connects to them. Logs lie in a
+// directory below dir.
 func startFloor(ctx context.Context, binary, dir string, c cluster) (_ store, err error) {
 	f := &floorStore{}
 	f.pids = func() []int {
@@ -93,7 +93,8 @@ func startFloor(ctx context.Context, binary, dir string, c cluster) (_ store, er
 
 func (f *floorStore) log(i int) string { return filepath.Join(f.dir, "log"+strconv.Itoa(i)) }
 
-// start starts a process, which says where it listens and ends when its input does.
+// start starts a process, which says where it listens. The store ends when its input
+// does, a follower when the store has gone.
 func (f *floorStore) start(ctx context.Context, binary string, args ...string) (addr string, err error) {
 	cmd := exec.Command(binary, append([]string{"bench", "kv"}, args...)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // as replicas, it ends when we say so

@@ -169,13 +169,14 @@ func appendLog(name string, out io.Writer) error {
 			}
 			have += n
 		}
-		if err := log.flush(buf, have); err != nil { // the leader sends one group at a time
+		size := 4 + int(binary.LittleEndian.Uint32(buf))
+		if err := log.flush(buf, size); err != nil {
 			return err
 		}
 		if !rawWrite(leader, []byte{1}) {
 			return nil
 		}
-		have = 0
+		have = copy(buf, buf[size:have]) // of the next group, which does not wait for both followers
 	}
 }
 
@@ -442,8 +443,9 @@ func (t *table) serve(c *tableClient) {
 	}
 	n := rawRead(c.fd, c.in[c.have:])
 	if n == 0 {
-		delete(t.clients, int32(c.fd)) // what of it is on its way is answered into nothing
+		delete(t.clients, int32(c.fd))
 		_ = unix.Close(c.fd)
+		c.fd = -1 // so that what of it is on its way is answered into nothing
 		return
 	}
 	c.have += n

@@ -7,7 +7,7 @@ import (
 )
 
 // forgetful is a store whose leases note no delivery: the rows stay. What a relay
-// reaches with it is the most that any way of noting could, whole partitions dropped
+// reaches with it is about the most that any way of noting could, whole partitions dropped
 // at no cost included; what producers keep beside it is what reading and delivering
 // alone leave them.
 type forgetful struct{ outbox.Store }

@@ -116,7 +116,7 @@ func (c *command) flags(f *pflag.FlagSet) {
 	cli.OrNone(f, "window", "0s")
 	f.StringVar(&c.durability, "durability", lab.Prod.String(), "of the private server: prod (flush at each commit) or fast (never flush)")
 	f.DurationVar(&c.fsyncLatency, "fsync-latency", 0, "make each flush of the private server take this much longer, such as 2ms")
-	f.BoolVar(&c.floor, "floor", false, "measure a relay by the log that notes nothing, too: the most that any way of noting deliveries could reach")
+	f.BoolVar(&c.floor, "floor", false, "measure a relay by the log that notes no delivery, too")
 	f.StringVar(&c.peers, "peers", "", "program that runs other outboxes (default bin/weir-peers if it is there)")
 }
 

@@ -163,7 +163,7 @@ var leasts = map[string]string{
 	areaProxyPG: "a program that knows no protocol and only copies: one thread that reads and writes, with a server connection for each client",
 	areaProxyMy: "the same program that only copies",
 	areaKV:      "a table in memory behind one thread, whose writes are answered when its log and that of one of two other processes are flushed: no elections, no checks, nothing to recover",
-	areaOutbox:  "a relay by the log that notes no delivery, so that the rows stay: any other way of noting costs more",
+	areaOutbox:  "a relay by the log that notes no delivery, so that the rows stay and the table grows",
 }
 
 // The headings of the page.
