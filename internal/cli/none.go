@@ -41,7 +41,11 @@ func (n *noneFlag) Set(v string) error {
 		parts = strings.Split(v, ",")
 	}
 	for i := range parts {
-		if IsNone(parts[i]) {
+		word := strings.TrimSpace(parts[i])
+		if word == "0" && strings.HasPrefix(n.zero, "-") {
+			continue // where less than 0 is none, 0 is a time like others
+		}
+		if IsNone(word) {
 			parts[i] = n.zero
 		}
 	}

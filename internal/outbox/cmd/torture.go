@@ -67,7 +67,7 @@ servers, started for the run and read when it is over.`,
 	c := &v.cfg
 	f.StringVar(&c.Engine, "engine", "", "`ENGINE` of the private server: "+strings.Join(torture.Engines, ", ")+" (default postgres)")
 	f.StringVar(&c.DSN, "db", "", "`DSN` of a database that exists, instead")
-	f.StringVar(&v.durability, "durability", lab.Fast.String(), "of the private server: prod (flush at each commit) or fast (never flush)")
+	f.StringVar(&v.durability, "durability", lab.Fast.String(), "of the private server: prod (flush at each commit) or fast (what is acknowledged survives kill -9, and no crash of the machine)")
 	f.StringVar(&c.Sink, "sink", "ledger", "`BROKER`: "+strings.Join(torture.Sinks, ", "))
 	f.StringVar(&v.claim, "claim", "poll", "`DESIGN`: auto, log, poll or skip-locked, which keeps no order")
 	f.StringVar(&v.layout, "layout", "queue", "`LAYOUT` of the table: queue or history, by day where there are partitions")
