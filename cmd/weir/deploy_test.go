@@ -216,6 +216,8 @@ func TestChartRefusesValues(t *testing.T) {
 		"proxy.shutdownDelay=1m,proxy.drainTimeout=2m30s,proxy.terminationGracePeriodSeconds=210": "proxy.terminationGracePeriodSeconds: 210 s",
 		"proxy.shutdownDelay=0.5m":                 "proxy.terminationGracePeriodSeconds: 60 s",
 		"proxy.shutdownDelay=soon":                 "/proxy/shutdownDelay",
+		"proxy.drainTimeout=none":                  "/proxy/drainTimeout",
+		"relay.drainTimeout=none":                  "/relay/drainTimeout",
 		"proxy.replicaz=3":                         "replicaz",
 		"proxy.postgres.enabled=false":             "proxy.postgres.enabled, proxy.mysql.enabled",
 		"proxy.postgres.port=99999":                "/proxy/postgres/port",
