@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/ldap"
@@ -74,6 +75,10 @@ type Config struct {
 	// and the console says so.
 	Process core.Process
 
+	// firstAnswer is how long a client may take to answer the greeting, TLS included.
+	// Default: 10 s, as servers do (connect_timeout).
+	firstAnswer time.Duration
+
 	// ClientTLS, ClientTLSMode: see mywire.AcceptConfig.
 	ClientTLS     *tls.Config
 	ClientTLSMode mywire.TLSMode
@@ -104,6 +109,7 @@ func (c Config) withDefaults() Config {
 	}
 	c.Target = cmp.Or(c.Target, upstream.TargetAny)
 	c.Listen = cmp.Or(c.Listen, "127.0.0.1:3307")
+	c.firstAnswer = cmp.Or(c.firstAnswer, 10*time.Second)
 	c.Options = c.Options.WithDefaults()
 	if c.MySQL.Dial == nil {
 		c.MySQL.Dial = c.Keepalive.Dial

@@ -1,6 +1,12 @@
 package mysql
 
-import "context"
+import (
+	"context"
+	"time"
+)
+
+// AnswerWithin sets how long a client may take to answer the greeting.
+func AnswerWithin(c *Config, d time.Duration) { c.firstAnswer = d }
 
 // Transactions counts those of a set of GTIDs.
 var Transactions = transactions

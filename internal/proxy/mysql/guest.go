@@ -198,6 +198,7 @@ func (g *guest) left(gone bool) {
 func (g *guest) goElsewhere(v *visitor) {
 	s := g.l.srv
 	s.Arriving.Add(1)
+	g.Deadline = g.began + s.cfg().LoginTimeout // it was that of the first answer
 	g.left(false)
 	s.Surface(&g.Guest, g.c.addr, func(ctx context.Context, conn net.Conn) {
 		s.loginFailed(g.c.addr, g.goOn(ctx, v, conn))

@@ -2,6 +2,7 @@ package mysql_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/weirdb/weir/internal/proxy/mysql"
 	"github.com/weirdb/weir/internal/wire/mywire"
@@ -66,5 +67,26 @@ func TestLoginsOnTheLoop(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A login that began on the loop, and has to wait elsewhere, has as much time as others:
+// not only what a client is given to answer the greeting.
+func TestLoginsThatLeaveTheLoopKeepTheirTime(t *testing.T) {
+	t.Parallel()
+	const first = 2 * time.Second
+	w := start(t, database(t), func(c *mysql.Config) { mysql.AnswerWithin(c, first) })
+	w.dial(nil) // so that the server's greeting is known
+	w.command("PAUSE " + w.db)
+	began, done := time.Now(), make(chan error, 1)
+	go func() {
+		_, err := w.tryDial(nil)
+		done <- err
+	}()
+	eventually(t, "the login waits", func() bool { return w.Arriving.Load() > 0 })
+	eventually(t, "the time for the first answer is over", func() bool { return time.Since(began) > first+first/4 })
+	w.command("RESUME " + w.db)
+	if err := <-done; err != nil {
+		t.Errorf("a login that waited while its database was paused: %v", err)
 	}
 }
