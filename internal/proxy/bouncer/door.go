@@ -59,6 +59,7 @@ func load(cfg *pgbouncer.Config) (*state, error) {
 
 // loadLDAP makes the LDAP servers that the configuration names.
 func (st *state) loadLDAP() (err error) {
+	st.ldap, st.ldaps = nil, nil // of the configuration before
 	if st.LDAP != nil {
 		if st.ldap, err = ldap.New(st.LDAP, "", 0); err != nil {
 			return &fileError{"auth_ldap_options", err}

@@ -19,8 +19,8 @@ import (
 	goldap "github.com/go-ldap/ldap/v3"
 )
 
-// ErrRefused says that the LDAP server does not know the user by that password. Any
-// other error of Check says that the server could not be asked.
+// ErrRefused means that the LDAP server has rejected the name or the password. Any
+// other error of Check means that no server gave an answer.
 var ErrRefused = errors.New("the LDAP server refuses the login")
 
 const (
@@ -174,7 +174,8 @@ func (d *Directory) connect(ctx context.Context, server string) (*goldap.Conn, e
 	host, _, _ := net.SplitHostPort(server)
 	config := &tls.Config{ServerName: host, RootCAs: d.roots, MinVersion: tls.VersionTLS12}
 	// The library knows no context: what is under way ends with the connection.
-	context.AfterFunc(ctx, func() { _ = raw.SetDeadline(time.Unix(1, 0)) })
+	tcp := raw // which raw is not with TLS
+	context.AfterFunc(ctx, func() { _ = tcp.SetDeadline(time.Unix(1, 0)) })
 	if d.o.TLS {
 		secure := tls.Client(raw, config)
 		if err := secure.HandshakeContext(ctx); err != nil {

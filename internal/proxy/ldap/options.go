@@ -49,9 +49,12 @@ func Parse(text string) (*Options, error) {
 	for _, w := range words {
 		name, value, ok := strings.Cut(w, "=")
 		if !ok {
-			return nil, fmt.Errorf("%q: want NAME=VALUE", w)
+			// The word may be the rest of a password that has a space in it.
+			return nil, errors.New("a word without \"=\": want NAME=VALUE, and quotation marks around a value with spaces or commas")
 		}
-		if err := p.take(name, value); err != nil {
+		if err := p.take(name, value); errors.Is(err, errNoOption) {
+			return nil, err // what stands before the "=" may be of a password, too
+		} else if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 	}
@@ -98,6 +101,8 @@ type parser struct {
 	attribute string
 }
 
+var errNoOption = errors.New("an option that LDAP does not have, or a value with spaces or commas that is not in quotation marks")
+
 func (p *parser) take(name, value string) (err error) {
 	switch name {
 	case "ldapserver":
@@ -128,7 +133,7 @@ func (p *parser) take(name, value string) (err error) {
 	case "ldapurl":
 		err = p.takeURL(value)
 	default:
-		err = errors.New("there is no such option of LDAP")
+		err = errNoOption
 	}
 	return err
 }

@@ -53,7 +53,7 @@ func TestParseRefuses(t *testing.T) {
 		"ldapserver=a ldapscheme=http":                                                  "ldapscheme: want ldap or ldaps",
 		"ldapserver=a ldaptls=on":                                                       "ldaptls: want 0 or 1",
 		"ldapserver=a ldapscheme=ldaps ldaptls=1 ldapprefix=x":                          "TLS already",
-		"ldapserver=a ldapfoo=1":                                                        "ldapfoo: there is no such option",
+		"ldapserver=a ldapfoo=1":                                                        "an option that LDAP does not have",
 		"ldapserver":                                                                    "want NAME=VALUE",
 		`ldapprefix="x`:                                                                 "not closed",
 		"ldapurl=a":                                                                     "ldapurl: want ldap://",

@@ -307,7 +307,7 @@ func TestHBARefused(t *testing.T) {
 	for _, x := range []struct{ line, want string }{
 		{"host all all 1.2.3.4/32 pam", `h:1: method "pam"`},
 		{"host all all 1.2.3.4/32 ldap", "h:1: no LDAP server"},
-		{"host all all all ldap ldapserver=a ldapprefix=x map=m", "h:1: map: there is no such option of LDAP"},
+		{"host all all all ldap ldapserver=a ldapprefix=x map=m", "h:1: an option that LDAP does not have"},
 		{"host all all 1.2.3.4 md5", "h:1: mask"},
 		{"host all all 1.2.3.4 255.0.255.0 md5", "its bits are not together"},
 		{"host all all name.example.com md5", "h:1: address"},
