@@ -7,8 +7,9 @@ import "time"
 // it, may be what ends them.
 const MostLost = 3
 
-// TerminatedAfter is the age from which on a connection may be ended by somebody who has
-// seen it in the server's list. For the server says the same when it stops.
+// TerminatedAfter bounds for how long an error by which the server ends a connection is
+// taken for a shutdown. An administrator's pg_terminate_backend or KILL sends the same: what
+// has run for longer may be what that was meant for.
 const TerminatedAfter = time.Second
 
 // Losses counts connections that were lost before anything was done on them. Those that
@@ -35,8 +36,8 @@ func (ls *Losses) Again(now, born time.Duration) bool {
 }
 
 // MoveElsewhere moves those of the units under way on a connection that is lost that can
-// run on another, in the order of each client, and returns the others. of is whose a unit
-// is; it is false for units that stay and say nothing about those behind. remains reports
+// run on another, in the order of each client, and returns the others. of returns a unit's
+// client; false means that the unit stays and does not hold up later ones. remains reports
 // whether a unit can run again; first is the one that the server was at work on. move
 // runs it elsewhere, behind an earlier one of its client's that is still to be answered
 // if there is one. What was sent behind a unit that moves, moves with it.

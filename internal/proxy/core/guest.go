@@ -174,17 +174,17 @@ func (g *Guest) Late(now time.Duration) error {
 // Spoke takes the guest out of the lobby: it has said who it is.
 func (g *Guest) Spoke() { g.spoke() }
 
-// Leave has the guest be none any more.
+// Leave removes the guest from its Guests and from the lobby. Its socket stays open.
 func (g *Guest) Leave() {
 	g.Gone = true
 	delete(g.guests.all, g)
 	g.spoke()
 }
 
-// Surface takes a guest that is none any more off its loop. then goes on with its login,
-// on a goroutine, within the time that is left of it; lost is called instead when the
-// connection cannot be had there. client names it in the log. The caller has counted the
-// guest once more in Arriving, before it left the guests; that ends with its login.
+// Surface moves the connection of a guest that has left its Guests to a goroutine, where
+// then continues the login until its deadline. If the connection cannot be moved, lost is
+// called instead. client names it in the log. The caller must have added one to Arriving
+// before Leave; Surface takes it back when the login ends.
 func (s *Server[L]) Surface(g *Guest, client string, then func(ctx context.Context, conn net.Conn), lost func()) {
 	fd, unread, unwritten := g.Sock.Depart()
 	ctx, cancel := context.WithTimeout(g.Until, g.Deadline-s.Monotonic())

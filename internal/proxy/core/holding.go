@@ -31,7 +31,7 @@ type Holding[B Backend[U], C any, U Unit, L any, N any] struct {
 	turn   uint64        // ... when so many statements have been answered
 	epoch  uint64        // counts the times when all backends were to be renewed
 
-	sizer   sizer // says how many there may be, where nobody else does
+	sizer   sizer // whose size is the pool's: it changes by itself with --pool-size auto
 	account int   // connections that the server allows the pool's user; 0: any number
 }
 
@@ -74,8 +74,9 @@ func (h *Holding[B, C, U, L, N]) limit(o *session.Options) {
 	h.p.Size = h.sizer.size
 }
 
-// Allowed says how many connections the server takes of anybody, and how many of the
-// pool's user, 0 for as many. So many other weirs stand before it.
+// Allowed tells the pool how many connections the server permits in all, and how many
+// for the pool's user (0: no limit of its own). others is the number of other weir
+// processes that share the server.
 func (h *Holding[B, C, U, L, N]) Allowed(server, user, others int) {
 	if h.seat != nil {
 		h.seat.places.allow(server, others)
@@ -86,8 +87,8 @@ func (h *Holding[B, C, U, L, N]) Allowed(server, user, others int) {
 	}
 }
 
-// Refused tells that the server has had no connection left. What pools have grown by is
-// given back.
+// Refused is called when the server has refused a connection because it has none left.
+// Pools that have grown return to their first size for a minute.
 func (h *Holding[B, C, U, L, N]) Refused() {
 	if h.seat != nil {
 		h.seat.places.Cramp(h.p.loop.Now)
@@ -112,7 +113,7 @@ func (h *Holding[B, C, U, L, N]) Answered() {
 // Spent reports whether no backend may be taken: none is free, or as many as may are in
 // use, and the others are kept only because a pool that sizes itself may use them again.
 func (h *Holding[B, C, U, L, N]) Spent() bool {
-	return len(h.p.Free) == 0 || h.sizer.on && len(h.p.Backends)-len(h.p.Free) >= h.most()
+	return len(h.p.Free) == 0 || h.sizer.on && len(h.p.Backends)-len(h.p.Free) >= h.room()
 }
 
 // resize puts the sizer's size in force.
@@ -178,6 +179,9 @@ func (h *Holding[B, C, U, L, N]) open(want int) {
 		return
 	}
 	for h.p.Dialing < want {
+		if h.sizer.on && len(h.p.Backends)+h.p.Dialing >= h.sizer.base && h.spare() <= 0 {
+			break // others have grown meanwhile
+		}
 		if !h.seat.Ask(want-h.p.Dialing, h.p.loop.Now) {
 			h.denied, h.askAt = true, h.p.loop.Now+askAgain
 			return

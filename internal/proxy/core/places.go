@@ -51,7 +51,8 @@ func part(n int) int { return n * 3 / 4 }
 // crampedFor is for how long pools do not grow when the server has had no connection left.
 const crampedFor = time.Minute
 
-// allow says how many connections the server has for all, among them so many other weirs.
+// allow sets up to how many connections pools may grow: three quarters of the server's,
+// divided among this weir and as many others.
 func (p *Places) allow(server, others int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -66,8 +67,8 @@ func (p *Places) Cramp(now time.Duration) {
 	p.crampedUntil = now + crampedFor
 }
 
-// spare is how many more connections may be opened by a pool that grows by itself, less
-// than 0 if it is to be as large as at first.
+// spare returns how many connections pools may still open by growing; it is negative
+// when they must return to their first size.
 func (s *Seat) spare(now time.Duration) int {
 	p := s.places
 	p.mu.Lock()

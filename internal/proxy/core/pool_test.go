@@ -524,9 +524,9 @@ func TestSpent(t *testing.T) {
 		}
 		p.free()
 	}
-	for i, want := range []bool{false, false, false, true, true} {
+	for i, want := range []bool{false, false, true, true, true} {
 		if got := p.Holding().Spent(); got != want {
-			t.Errorf("%d of %d are used, size 2 and a reserve of 1: spent %v", i, len(p.Backends), got)
+			t.Errorf("%d of %d are used, size 2 and a reserve that nobody has waited for: spent %v", i, len(p.Backends), got)
 		}
 		p.Pick(0)
 	}

@@ -327,7 +327,7 @@ var errNoSecret = errors.New("weir has nothing to log in with as this user: each
 // DialFailed tells those who wait, at once if the server refuses this user or
 // database, and otherwise when they have waited long enough: servers restart.
 func (p *pool) DialFailed(err error) {
-	if full, _ := lacksRoom(err); full {
+	if _, anyones := lacksRoom(err); anyones {
 		p.Holding().Refused()
 	}
 	if !p.NotDialed(err) {

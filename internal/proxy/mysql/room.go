@@ -38,8 +38,8 @@ func (d *dialer) withRoom(ctx context.Context, user string, dial func() error) e
 			return err
 		case anyones:
 			user = ""
+			s.Places.Cramp(s.Monotonic())
 		}
-		s.Places.Cramp(s.Monotonic())
 		s.makeRoom(ctx, user)
 		select {
 		case <-ctx.Done():

@@ -33,7 +33,8 @@ const factsSQL = `SELECT (SELECT setting FROM pg_catalog.pg_settings WHERE name 
   AND p.proargtypes[0] = 'pg_catalog.bool'::pg_catalog.regtype AND p.proargtypes[1] = 'pg_catalog.text'::pg_catalog.regtype
   AND p.proargtypes[2] = 'pg_catalog.text'::pg_catalog.regtype
   AND pg_catalog.has_function_privilege(p.oid, 'EXECUTE')),
- pg_catalog.current_setting('max_connections')::pg_catalog.int4 - pg_catalog.current_setting('superuser_reserved_connections')::pg_catalog.int4
+ coalesce(pg_catalog.current_setting('max_connections', true)::pg_catalog.int4, 0)
+  - coalesce(pg_catalog.current_setting('superuser_reserved_connections', true)::pg_catalog.int4, 0)
   - coalesce(pg_catalog.current_setting('reserved_connections', true)::pg_catalog.int4, 0),
  (SELECT coalesce(pg_catalog.min(l.n), 0) FROM (SELECT rolconnlimit FROM pg_catalog.pg_roles WHERE rolname = session_user
   UNION ALL SELECT datconnlimit FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()) AS l(n) WHERE l.n > 0)`

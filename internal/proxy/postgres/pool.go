@@ -242,7 +242,7 @@ var errNoSecret = errors.New("weir has nothing to log in with as this user: each
 // DialFailed tells those who wait, at once if the server refuses this user or
 // database, and otherwise when they have waited long enough: servers restart.
 func (p *pool) DialFailed(err error) {
-	if pgwire.CodeOf(err) == pgwire.CodeTooManyConnections {
+	if pgwire.CodeOf(err) == pgwire.CodeTooManyConnections && p.facts.ownConnections == 0 { // else it may be that limit
 		p.Holding().Refused()
 	}
 	if none := p.NotDialed(err); !none && p.l.cfg.Door == nil {

@@ -162,6 +162,9 @@ func (o *Options) LimitsOf(database, user string) Limits {
 			r.Set(&l)
 		}
 	}
+	if l.AutoPool {
+		l.PoolSize = max(l.PoolSize, l.MinPoolSize)
+	}
 	l.MinPoolSize = min(l.MinPoolSize, l.PoolSize)
 	return l
 }
