@@ -294,7 +294,7 @@ func (ps places) raise(schema, name string, e myscan.Effect) bool {
 // of returns the effects of the tables and views of a name that can be meant where db is
 // the current database and names are all names of the text: another database has to be
 // among them. nil names are any.
-func (ps places) of(name, db string, names iter.Seq[string]) myscan.Effect {
+func (ps places) of(name, db string, names *nameSet) myscan.Effect {
 	at := ps[name]
 	e, here := at[db]
 	switch {
@@ -304,8 +304,35 @@ func (ps places) of(name, db string, names iter.Seq[string]) myscan.Effect {
 			e |= more
 		}
 	default:
-		for schema := range names {
-			e |= at[schema]
+		e |= names.among(at)
+	}
+	return e
+}
+
+// A nameSet is all names of a text, as a catalog has them. They are read when the first
+// one is asked for.
+type nameSet struct {
+	each iter.Seq[string]
+	set  map[string]struct{}
+}
+
+// among returns the effects in those schemas that the text names.
+func (n *nameSet) among(schemas map[string]myscan.Effect) (e myscan.Effect) {
+	if n.set == nil {
+		n.set = make(map[string]struct{})
+		for name := range n.each {
+			n.set[name] = struct{}{}
+		}
+	}
+	if len(n.set) < len(schemas) {
+		for name := range n.set {
+			e |= schemas[name]
+		}
+		return e
+	}
+	for schema, more := range schemas {
+		if _, named := n.set[schema]; named {
+			e |= more
 		}
 	}
 	return e
@@ -425,13 +452,13 @@ func (r *catalogReader) reached(o *catalogObject, writing bool) myscan.Effect {
 		}
 		e |= sub
 	}
-	names := func(yield func(string) bool) {
+	names := &nameSet{each: func(yield func(string) bool) {
 		for _, name := range o.body.Names {
 			if !yield(foldName(name)) {
 				return
 			}
 		}
-	}
+	}}
 	for _, name := range o.body.Names {
 		name = foldName(name)
 		e |= k.reads.of(name, o.schema, names)
@@ -464,9 +491,9 @@ func (k *catalog) reach(t *myscan.Text, info *myscan.Statement, db string) mysca
 		return e
 	}
 	db = foldName(db)
-	names := func(yield func(string) bool) {
+	names := &nameSet{each: func(yield func(string) bool) {
 		t.Names(func(name string, _ bool) bool { return yield(foldName(name)) })
-	}
+	}}
 	if info.Count != 1 {
 		names = nil // a USE may stand between
 	}

@@ -1,6 +1,9 @@
 package mysql_test
 
 import (
+	"fmt"
+	"os"
+	"strings"
 	"testing"
 
 	"github.com/weirdb/weir/internal/lab"
@@ -58,9 +61,27 @@ func TestUnsentReadGoesElsewhere(t *testing.T) {
 		<-entered
 		c.send(c.query(read))
 		relay.Cut()
+		eventually(t, "the reset has arrived", func() bool { return !connectedTo(t, relay.Port()) })
 		close(held)
 		if r, _ := c.hear(mywire.ComQuery); r.err != nil || r.lost != nil {
 			t.Fatalf("a read that was not sent: %v, %v", r.err, r.lost)
 		}
 	}
+}
+
+// connectedTo reports whether a connection to a port of this machine is open, as far as
+// the side that has opened it knows.
+func connectedTo(t *testing.T, port int) bool {
+	t.Helper()
+	text, err := os.ReadFile("/proc/net/tcp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const established = "01"
+	for line := range strings.Lines(string(text)) {
+		if f := strings.Fields(line); strings.HasSuffix(f[2], fmt.Sprintf(":%04X", port)) && f[3] == established {
+			return true
+		}
+	}
+	return false
 }

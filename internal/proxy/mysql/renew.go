@@ -18,8 +18,8 @@ import (
 // define things. It errs towards more: the worst that a wrong answer does is to
 // replace idle connections.
 var newSessions = regexp.MustCompile(strings.ReplaceAll(
-	`(?is)\b(grant|revoke|(create|alter|drop|rename|default) (or replace )?(user|role)|flush (local |no_write_to_binlog )?privileges|alter (database|schema))\b`,
-	" ", `(?:\s|/\*.*?\*/|(?:--|#)[^\n]*\n)+`))
+	`(?is)\b(grant|revoke|(create|alter|drop|rename|default) (or replace )?(user|role)|flush\b[^;]*\bprivileges|alter (database|schema))\b`,
+	" ", `(?:\s|/\*M?!\d*|/\*.*?\*/|(?:--|#)[^\n]*\n)+`)) // a comment that the server runs is only begun
 
 // renewEvery is the least time between two renewals for statements that failed: who
 // may not do such things must not have everybody's connections opened anew by

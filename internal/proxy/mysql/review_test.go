@@ -563,8 +563,6 @@ func TestLastInsertIDAcrossClasses(t *testing.T) {
 	}
 }
 
-// A file that the server has had enough of, or whose client leaves, takes nothing
-// else with it.
 // A trigger of another database says nothing about a table of the same name here: no
 // session keeps its connection for it.
 func TestTriggersOfAnotherDatabase(t *testing.T) {
@@ -615,6 +613,8 @@ func TestTriggersOfAnotherDatabase(t *testing.T) {
 	}
 }
 
+// A file that the server has had enough of, or whose client leaves, takes nothing
+// else with it.
 func TestLocalInfileThatEndsBadly(t *testing.T) {
 	t.Parallel()
 	owner := server(t)

@@ -303,6 +303,7 @@ func (u *unit) changesSchema() bool {
 // has committed what did.
 func (p *pool) unknown(u *unit) {
 	if u.changesSchema() || u.c != nil && u.c.cached.changes {
+		p.forgetTexts()
 		p.l.srv.Cache.Purge(p.key.database)
 		p.l.srv.lookups.recent.forget()
 	}

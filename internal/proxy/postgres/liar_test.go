@@ -2,9 +2,9 @@ package postgres_test
 
 import (
 	"bufio"
+	"bytes"
 	"io"
 	"net"
-	"slices"
 	"strconv"
 	gosync "sync"
 	"sync/atomic"
@@ -76,9 +76,9 @@ func lie(m message) []byte {
 			return []byte("in_hot_standby\x00off\x00")
 		}
 	case pgwire.ServerDataRow:
-		// The answer to the question for its role: true, and no timeline.
-		if slices.Equal(m.body, []byte("\x00\x02\x00\x00\x00\x01t\xff\xff\xff\xff")) {
-			return []byte("\x00\x02\x00\x00\x00\x01f\x00\x00\x00\x0800000001")
+		// The answer to the question for its role: true, no timeline, and a position.
+		if position, ok := bytes.CutPrefix(m.body, []byte("\x00\x03\x00\x00\x00\x01t\xff\xff\xff\xff")); ok {
+			return append([]byte("\x00\x03\x00\x00\x00\x01f\x00\x00\x00\x0800000001"), position...)
 		}
 	}
 	return m.body

@@ -15,8 +15,8 @@ type Lag struct {
 	// Report.Position. The hosts are asked one after the other, so that a standby of a
 	// busy primary is always behind a little.
 	Behind uint64
-	// For is since when the standby has lacked the oldest of that, 0 if it was not there
-	// at the look before. It counts from the monitor's start, and is as exact as the
+	// For is how long ago the primary was first seen to have a change that the standby has
+	// not applied; 0 if that was at this look. It counts from the monitor's start, and is as exact as the
 	// interval between two looks. No host's clock takes part in it.
 	For time.Duration
 }
