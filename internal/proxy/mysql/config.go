@@ -75,8 +75,7 @@ type Config struct {
 	// and the console says so.
 	Process core.Process
 
-	// firstAnswer is how long a client may take to answer the greeting, TLS included.
-	// Default: 10 s, as servers do (connect_timeout).
+	// firstAnswer is how long a client may take to answer the greeting; 0: see there.
 	firstAnswer time.Duration
 
 	// ClientTLS, ClientTLSMode: see mywire.AcceptConfig.
@@ -109,7 +108,6 @@ func (c Config) withDefaults() Config {
 	}
 	c.Target = cmp.Or(c.Target, upstream.TargetAny)
 	c.Listen = cmp.Or(c.Listen, "127.0.0.1:3307")
-	c.firstAnswer = cmp.Or(c.firstAnswer, 10*time.Second)
 	c.Options = c.Options.WithDefaults()
 	if c.MySQL.Dial == nil {
 		c.MySQL.Dial = c.Keepalive.Dial

@@ -103,12 +103,16 @@ func (s *Server) answered(ctx context.Context, v *visitor) error {
 	return v.enter(ctx)
 }
 
+// firstAnswer is how long a client may take to answer the greeting, TLS included. It
+// is what servers allow (connect_timeout).
+const firstAnswer = 10 * time.Second
+
 // accept is how weir receives a client: as the server would, as far as weir
 // carries it on.
 func (s *Server) accept(server *mywire.Greeting, id uint32) mywire.AcceptConfig {
 	cfg := mywire.AcceptConfig{
 		ConnectionID: id, TLS: s.cfg().ClientTLS, TLSMode: s.cfg().ClientTLSMode,
-		Timeout: min(s.cfg().LoginTimeout, s.cfg().firstAnswer), Plugin: mywire.PluginNative,
+		Timeout: min(s.cfg().LoginTimeout, cmp.Or(s.cfg().firstAnswer, firstAnswer)), Plugin: mywire.PluginNative,
 	}
 	carried := mywire.OfferedCaps | mywire.CapExtendedMetadata | mywire.CapBulkOperations | mywire.CapBulkUnitResults
 	if s.cfg().LocalInfile {
