@@ -30,7 +30,7 @@ const (
 func (b *backend) OnData(p []byte) int {
 	for rest := p; len(rest) > 0 && !b.s.Closed; {
 		u := b.Head()
-		if u == nil {
+		if u == nil || u.unsent(b) {
 			b.unasked(rest)
 			return len(p)
 		}
@@ -251,7 +251,7 @@ func (bk *back) refuseHere(e *mywire.Error) {
 
 // answered is called when a unit of this client has been answered.
 func (c *client) answered(b *backend, u *unit) {
-	c.served = b
+	c.served, c.fwd.lost = b, core.Losses{}
 	c.idleSince = c.l.Now
 	path := sight.Alone
 	if b.Mode == core.ModeShared {
@@ -418,6 +418,8 @@ func (bk *back) probe(b *backend) {
 		c.state.leave(stateAsking)
 		if u.err == nil {
 			c.status = u.ok.Status & keptStatus
+		} else {
+			c.pins.add(pinUnknown) // a transaction, perhaps
 		}
 		c.resume()
 	})
@@ -429,6 +431,10 @@ func (bk *back) probe(b *backend) {
 // was sent has been answered.
 func (c *client) backendQuiet() {
 	b := c.link
+	if c.texts.lost {
+		c.resume()
+		return
+	}
 	if c.cur != nil || c.state.asking() || c.state == stateSending || c.transport.pass > 0 || c.transport.streams || b.s.Closed {
 		return
 	}
@@ -462,9 +468,10 @@ func (c *client) quietSoon() {
 }
 
 // backendGone tells the client that its backend is gone, and with it the
-// session's state.
-func (c *client) backendGone(e *mywire.Error) {
-	if c.diag.last.where == c.link {
+// session's state. Between transactions, with nothing of the session on it, the client
+// goes on; with its command, too, if that has not left weir.
+func (c *client) backendGone(b *backend, e *mywire.Error) {
+	if c.diag.last.where == b {
 		c.diag.last.loseID()
 	}
 	c.link = nil
@@ -478,24 +485,38 @@ func (c *client) backendGone(e *mywire.Error) {
 	if c.s.Closed || c.s.Closing {
 		return
 	}
-	if cur != nil && !cur.wrote && c.pins.held == 0 && !c.inTx() && c.transport.pass == 0 {
-		// Nothing of the session is lost but the answer.
-		c.texts.unjudged = nil
-		c.stats.errors++
-		for _, cs := range c.stmts.byID {
-			cs.own, cs.long, cs.cursor = 0, false, false
-		}
-		c.reply(mywire.AppendError(nil, cur.firstSeq(), e))
-		c.resume()
-		return
+	unsent := cur != nil && cur.unsent(b)
+	if unsent {
+		e = errLostUnsent()
 	}
-	if cur != nil && cur.wrote {
+	free := c.pins.held == 0 && !c.inTx() && c.transport.pass == 0
+	switch {
+	case unsent && c.fwd.takeBack(b, cur):
+	case cur == nil && free && (len(c.s.In) == 0 || c.fwd.again(b)):
+		// It was kept for the warnings of the last statement, for one that is to be
+		// judged, or for a question of weir's before the next.
+		c.texts.lost = len(c.texts.unjudged) > 0
+		c.stmts.leave()
+		c.diag.lost(b)
+	case cur != nil && !cur.wrote && free:
+		// Nothing of the session is lost but the answer.
+		c.texts.unjudged, c.texts.lost = nil, false
+		c.stats.errors++
+		c.stmts.leave()
+		c.reply(mywire.AppendError(nil, cur.firstSeq(), e))
+	case cur != nil && cur.wrote:
 		c.kick("the connection to the server was lost in the middle of an answer")
 		return
+	default:
+		c.cur = cur
+		c.fatal(e)
+		c.cur = nil
+		return
 	}
-	c.cur = cur
-	c.fatal(e)
-	c.cur = nil
+	c.resume()
+	if c.draining {
+		c.leaveIfIdle()
+	}
 }
 
 // grouped ends a unit that a lane has answered.
@@ -543,7 +564,7 @@ func (c *client) resetSession() {
 func (c *client) forgetSession() {
 	c.stmts.forget()
 	c.pins.held &= pinMode | pinOption | pinTrack | pinUntracked
-	c.pins.locks, c.pins.named, c.pins.tableLocks, c.texts.namedEffects, c.texts.unjudged = nil, nil, 0, 0, nil
+	c.pins.locks, c.pins.named, c.pins.tableLocks, c.texts.namedEffects, c.texts.unjudged, c.texts.lost = nil, nil, 0, 0, nil, false
 	c.settings.choseVariables, c.settings.choseChanges, c.diag.wroteGTID, c.diag.draws = false, false, false, false
 	c.settings.owed, c.settings.list = nil, list{}
 	c.diag.last = lastStatement{version: c.diag.last.version + 1}

@@ -260,7 +260,7 @@ func (b *backend) OnClosed(err error) {
 		}
 	}
 	if owner != nil {
-		owner.backendGone(e)
+		owner.backendGone(b, e)
 	}
 	if ln != nil {
 		ln.backendGone(b, e)

@@ -221,6 +221,13 @@ func (dg *diagnostics) forget() {
 	dg.last.failed, dg.last.spread, dg.last.on = true, true, nil
 }
 
+// lost is for a backend that is gone with what the last statement has left there.
+func (dg *diagnostics) lost(b *backend) {
+	if l := &dg.last; l.on == b {
+		l.on, l.found, l.spread, l.soft = nil, nil, true, false
+	}
+}
+
 // keepID leaves the client's id on a backend that it gives back, if that
 // alone knows it.
 func (dg *diagnostics) keepID(b *backend) {

@@ -5,7 +5,7 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// This file is what goes on elsewhere when a connection to the server is lost: statements
+// This file is what goes on elsewhere when a connection to the server is lost: commands
 // of which nothing has left weir, and reads, which have no effects, unless their answer
 // has begun. What the server was at work on when the connection broke is not run again,
 // not even a read: it may be what has broken it. That the server itself says that it
@@ -57,4 +57,44 @@ func (b *backend) goElsewhere(units []*unit) (left []*unit) {
 			p.alone.queue(u)
 		}
 	})
+}
+
+// keep keeps the message of a command that is about to be passed on, for it may have to
+// be taken back.
+func (fw *forwarder) keep(u *unit, msg []byte) {
+	c := fw.c
+	held := c.pins.held
+	fw.whole = 0 < len(msg) && len(msg) <= maxWhole && !c.inTx() && (held == 0 || fw.fresh && held&^(pinMode|pinUntracked) == 0)
+	fw.held, fw.unjudged, fw.fresh = held, len(c.texts.unjudged), false
+	if fw.whole {
+		u.raw = append(u.raw[:0], msg...)
+	}
+}
+
+// takeBack makes the command that was to be passed on to b, and has not left weir, the
+// client's next once more. It reports false if it cannot be, or was so too often.
+func (fw *forwarder) takeBack(b *backend, u *unit) bool {
+	c := fw.c
+	if !fw.whole || u.dead || b.Cancels > 0 || !fw.again(b) {
+		return false
+	}
+	c.pins.held = fw.held &^ pinUntracked
+	c.texts.unjudged = c.texts.unjudged[:fw.unjudged]
+	c.texts.lost = len(c.texts.unjudged) > 0
+	c.stmts.leave()
+	c.diag.lost(b)
+	c.p.Stats.Reruns++
+	c.s.Unread(u.raw)
+	return true
+}
+
+// again reports whether the client's command may go to another backend, since b is lost
+// and nothing was sent there: not if that was so too often.
+func (fw *forwarder) again(b *backend) bool {
+	return !fw.c.l.Draining() && fw.lost.Again(fw.c.l.Now, b.Born)
+}
+
+// errLostUnsent is for a command that was not sent.
+func errLostUnsent() *mywire.Error {
+	return mywire.NewError(mywire.ErrNetRead, "weir: the connection to the server was lost")
 }

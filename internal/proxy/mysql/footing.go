@@ -93,7 +93,7 @@ func (f *footing) prepare(set *session.Set, then func(err *mywire.Error)) {
 func (f *footing) readied(set *session.Set, st *stmt, then func(b *backend, err *mywire.Error)) {
 	b := f.b
 	if b.s.Closed { // right behind the answer that made it ready
-		then(b, mywire.NewError(mywire.ErrNetRead, "weir: the connection to the server was lost"))
+		then(b, errLostUnsent())
 		return
 	}
 	if f.set != set {

@@ -32,8 +32,11 @@ func (c *client) attach(b *backend) {
 			b.p.release(b) // the client may have changed its class meanwhile
 			switch {
 			case gone:
-			case lost:
+			case lost && c.fwd.again(b):
 				c.p.queueClient(c) // nothing was sent yet
+			case lost:
+				c.state.leave(stateWaiting)
+				c.refuse(errLostUnsent())
 			default:
 				c.state.leave(stateWaiting)
 				c.refuse(err)
@@ -44,7 +47,7 @@ func (c *client) attach(b *backend) {
 		if c.p.facts.silent {
 			c.pins.add(pinUntracked)
 		}
-		c.link = b
+		c.link, c.fwd.fresh = b, true
 		b.Mode, b.owner = core.ModeOwned, c
 		if b.lastUser != c {
 			b.warned = nil
@@ -54,11 +57,14 @@ func (c *client) attach(b *backend) {
 	})
 }
 
-// begin makes the unit of a command that is about to be passed on.
-func (fw *forwarder) begin(cmd byte) *unit {
+// begin makes the unit of a command that is about to be passed on. msg is the whole
+// message; nil if that is not here.
+func (fw *forwarder) begin(cmd byte, msg []byte) *unit {
 	c := fw.c
 	u := c.l.newUnit(unitClient, cmd)
 	u.c = c
+	u.sendsAt(c.link)
+	fw.keep(u, msg)
 	u.queuedAt, u.early, u.flight = c.l.Now, fw.waited(), c.cached.made(cmd)
 	c.link.Push(u, c.l.Now)
 	c.cur = u
@@ -77,7 +83,7 @@ func (fw *forwarder) waited() (d time.Duration) {
 
 // forward passes a command on as it is.
 func (fw *forwarder) forward(cmd byte, msg []byte) *unit {
-	u := fw.begin(cmd)
+	u := fw.begin(cmd, msg)
 	u.seq = answerSeq(msg)
 	fw.c.transport.toServer(msg)
 	return u
@@ -212,7 +218,7 @@ func (fw *forwarder) query(msg, payload []byte) int {
 	if !c.diag.prepare(&info, murky) {
 		return 0
 	}
-	u := fw.begin(mywire.ComQuery)
+	u := fw.begin(mywire.ComQuery, msg)
 	if u.shape = c.l.Shapes.Other(); !long {
 		u.shape = c.p.stmts.shape(asRead, c.texts.mode, info.Verb)
 	}
@@ -223,9 +229,7 @@ func (fw *forwarder) query(msg, payload []byte) int {
 		c.texts.judgeLater(u, sql)
 	}
 	fw.note(u, sql, &info)
-	if judged && !long && fw.mayMove(u, &info) {
-		u.keep(msg)
-	}
+	u.movable = judged && !long && len(u.raw) > 0 && fw.mayMove(u, &info)
 	u.seq = answerSeq(msg)
 	c.transport.toServer(msg)
 	return len(msg)
@@ -241,7 +245,7 @@ func (fw *forwarder) prepare(msg, payload []byte) {
 	if st.info.Hints.Bad != nil {
 		c.diag.complain(&st.info.Hints)
 	}
-	u := fw.begin(mywire.ComStmtPrepare)
+	u := fw.begin(mywire.ComStmtPrepare, msg)
 	u.seq = answerSeq(msg)
 	u.st, u.park = st, true // the number in it is not the client's
 	c.stmts.last = nil      // until it is prepared
@@ -275,7 +279,7 @@ func (fw *forwarder) execute(cmd byte, msg, payload []byte) int {
 		if !c.diag.prepare(&cs.st.info, true) {
 			return 0
 		}
-		u := fw.run(cmd, cs)
+		u := fw.run(cmd, cs, msg)
 		u.murky = true
 		if m.Flags&mywire.BulkSendTypes != 0 {
 			cs.types = append(cs.types[:0], m.Types...)
@@ -309,16 +313,14 @@ func (fw *forwarder) execute(cmd byte, msg, payload []byte) int {
 		return 0
 	}
 	cs.noteTypes(&m)
+	id := c.stmts.instanceOf(cs)
+	u := fw.run(cmd, cs, msg)
 	if m.Cursor() {
 		cs.cursor = true
 		c.pins.held |= pinCursor
 	}
-	id := c.stmts.instanceOf(cs)
-	u := fw.run(cmd, cs)
 	u.generated, u.murky = generated, murky
-	if judged && cs.own == 0 && !cs.st.private && fw.mayMove(u, &cs.st.info) {
-		u.keep(msg)
-	}
+	u.movable = judged && cs.own == 0 && !cs.st.private && len(u.raw) > 0 && fw.mayMove(u, &cs.st.info)
 	at := len(b.s.OutBuf())
 	b.s.Out = appendExecute(b.s.OutBuf(), msg, cs, id)
 	u.seq = answerSeq(b.s.Out[at:])
@@ -327,8 +329,8 @@ func (fw *forwarder) execute(cmd byte, msg, payload []byte) int {
 }
 
 // run makes the unit of an execution.
-func (fw *forwarder) run(cmd byte, cs *clientStmt) *unit {
-	u := fw.begin(cmd)
+func (fw *forwarder) run(cmd byte, cs *clientStmt, msg []byte) *unit {
+	u := fw.begin(cmd, msg)
 	u.st, u.cs, u.shape = cs.st, cs, cs.st.shape
 	u.follow(fw.c, &cs.st.info.Hints, cs.st.sql)
 	judged := cs.st.reach(fw.c)
@@ -390,7 +392,7 @@ func (fw *forwarder) cursor(cmd byte, msg, payload []byte) {
 		}
 		return
 	}
-	u := fw.begin(cmd)
+	u := fw.begin(cmd, msg)
 	u.cs = cs
 	at := len(c.link.s.OutBuf())
 	c.transport.toServer(msg)
@@ -404,7 +406,7 @@ func (fw *forwarder) stream(cmd byte, p []byte) int {
 	switch cmd {
 	case mywire.ComQuery:
 		c.pins.held |= pinUnknown
-		fw.begin(cmd).effects = myscan.EffUnknown
+		fw.begin(cmd, nil).effects = myscan.EffUnknown
 	case mywire.ComStmtExecute, mywire.ComStmtSendLongData:
 		if len(p) < mywire.HeaderLen+10 {
 			return 0
@@ -440,7 +442,7 @@ func (fw *forwarder) streamExecute(cmd byte, p []byte) int {
 			c.s.CloseAfterFlush()
 			return len(p)
 		}
-		fw.run(cmd, cs)
+		fw.run(cmd, cs, nil)
 	} else {
 		cs.long = true
 		c.pins.held |= pinLongData
@@ -460,6 +462,13 @@ type forwarder struct {
 
 	attempt  uint64   // at getting a backend; an earlier one is given up
 	readying *backend // is being made ready for it
+
+	// The command under way, and what the session was before it: see elsewhere.go.
+	fresh    bool // none has been passed on yet on the backend
+	whole    bool // it is kept, and the session holds nothing on the backend but what it does
+	held     pin
+	unjudged int         // how many statements were still to be judged
+	lost     core.Losses // of backends on which nothing was sent
 }
 
 // note records what a statement that is about to be sent may do.

@@ -166,6 +166,25 @@ func (tx *texts) judged() bool {
 	return false
 }
 
+// settlesLost judges what ran on a connection that is lost, before the client's next
+// command: what it left there is lost, too. It reports false if the command has to wait or
+// the client is disconnected.
+func (tx *texts) settlesLost() bool {
+	c := tx.c
+	switch {
+	case c.link == nil && !c.p.catalog.ready():
+		c.router.needBackend() // over which the catalog is read
+	case c.pins.held&^(pinMode|pinUntracked) == 0 && !tx.judged():
+	case c.pins.held&^(pinMode|pinUntracked) != 0:
+		c.back.refuseHere(errLostUnsent())
+		c.s.CloseAfterFlush()
+	default:
+		tx.lost = false
+		return true
+	}
+	return false
+}
+
 // noteReached takes note of locks that a statement takes out of sight: of no known
 // name, until all are released.
 func (ps *pins) noteReached(e myscan.Effect, sql string) {

@@ -46,13 +46,6 @@ func (fw *forwarder) mayMove(u *unit, info *myscan.Statement) bool {
 		!c.p.facts.silent && c.l.cfg.Mode != session.ModeSession && u.change == 0 && len(u.asks) == 0 && !u.murky
 }
 
-// keep copies the message of a unit that may run elsewhere.
-func (u *unit) keep(msg []byte) {
-	if len(msg) <= maxWhole {
-		u.movable, u.raw = true, append(u.raw[:0], msg...)
-	}
-}
-
 // lockable returns what the backend runs if that is a read that may go on apart, and
 // has taken at least so long.
 func (b *backend) lockable(took time.Duration) *unit {

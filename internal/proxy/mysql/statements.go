@@ -163,8 +163,9 @@ func (ss *statements) prepared(b *backend, u *unit) {
 func (ss *statements) learn(st *stmt) {
 	c := ss.c
 	c.state.enter(stateAsking)
-	c.link.learn(st, func(err *mywire.Error) {
-		if c.s.Closed || c.link == nil {
+	b := c.link
+	b.learn(st, func(err *mywire.Error) {
+		if c.s.Closed || c.link == nil || b.s.Closed { // see backendGone
 			return
 		}
 		if err != nil {
@@ -198,7 +199,7 @@ func (ss *statements) ownInstance(cs *clientStmt) {
 	b := c.link
 	c.state.enter(stateAsking)
 	b.prepareAway(cs.st, func(u *unit) {
-		if c.s.Closed || c.link == nil {
+		if c.s.Closed || c.link == nil || b.s.Closed { // see backendGone
 			return
 		}
 		if u.err != nil {
@@ -289,4 +290,11 @@ func (cs *clientStmt) typesIn(payload []byte) (known, here bool) {
 
 func tooManyStatements() *mywire.Error {
 	return mywire.NewError(mywire.ErrTooManyStatements, "Can't create more than %d prepared statements in one session of weir", maxClientStmts)
+}
+
+// leave forgets what the statements had on a backend that the client has lost.
+func (ss *statements) leave() {
+	for _, cs := range ss.byID {
+		cs.own, cs.long, cs.cursor = 0, false, false
+	}
 }

@@ -18,6 +18,7 @@ type texts struct {
 	// catalog was not known to say what they do.
 	namedEffects myscan.Effect
 	unjudged     []unjudged
+	lost         bool // ... on a connection that is lost by now
 
 	// last is the text that the router has read last of the bytes that OnData has in
 	// hand, lastInfo what it says by lastMode: the forwarder need not read it again.

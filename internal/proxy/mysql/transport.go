@@ -116,6 +116,9 @@ func (c *client) feed(p []byte) int {
 		return 0
 	}
 	cmd := p[mywire.HeaderLen]
+	if c.texts.lost && cmd != mywire.ComQuit && !c.texts.settlesLost() {
+		return 0
+	}
 	if !whole && c.link == nil {
 		return c.router.needBackend()
 	}

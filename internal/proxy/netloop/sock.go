@@ -2,6 +2,7 @@ package netloop
 
 import (
 	"io"
+	"slices"
 	"syscall"
 	"unsafe"
 
@@ -165,6 +166,16 @@ func (s *Sock) Consume() {
 	case used > 0:
 		s.In = s.In[:copy(s.In, s.In[used:])]
 	}
+	s.hold()
+}
+
+// Unread puts bytes that the handler has consumed back in front of what is held. Not to be
+// called within the handler's OnData.
+func (s *Sock) Unread(p []byte) {
+	if s.Closed {
+		return
+	}
+	s.In = slices.Insert(append(s.l.bufs.get(), p...), len(p), s.In...)
 	s.hold()
 }
 
