@@ -130,9 +130,10 @@ func (c *Client) firstUp(ctx context.Context) error {
 			return nil
 		}
 		var why []error
+		down := map[string]error{}
 		for _, l := range c.linked() {
 			l.mu.Lock()
-			if l.err != nil {
+			if down[l.addr] = l.err; l.err != nil {
 				why = append(why, l.err)
 			}
 			l.mu.Unlock()
@@ -140,16 +141,28 @@ func (c *Client) firstUp(ctx context.Context) error {
 		for _, err := range why {
 			var refused *peer.HandshakeError
 			if errors.As(err, &refused) && len(why) == len(c.linked()) {
-				return fmt.Errorf("kv: connect: %w", errors.Join(why...)) // trying again will not help
+				return &UnreachableError{down, fmt.Errorf("kv: connect: %w", errors.Join(why...))} // trying again will not help
 			}
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return noAnswer(append(why, ctx.Err()))
+			return &UnreachableError{down, noAnswer(append(why, ctx.Err()))}
 		}
 	}
 }
+
+// UnreachableError is why [Open] has connected to no replica.
+type UnreachableError struct {
+	Down map[string]error // by address: why it is not connected, nil where it did not answer yet
+	Err  error            // all of it, with the end of the context where that came first
+}
+
+// Error says why each replica is not connected.
+func (e *UnreachableError) Error() string { return e.Err.Error() }
+
+// Unwrap returns Err.
+func (e *UnreachableError) Unwrap() error { return e.Err }
 
 // noAnswer is the error of a client that no replica has answered, for these reasons.
 func noAnswer(why []error) error {

@@ -39,7 +39,22 @@ func TestConfigCheck(t *testing.T) {
 		`bad.yaml:4: queue_timeout "soon": want a duration`,
 	}, "config", "check", bad)
 	program.Refuse(t, 2, []string{"no sink"}, "config", "check", file("half.yaml", "db: sqlite:shop.db\n"))
-	program.Refuse(t, 2, []string{"syntax.yaml:1: "}, "config", "check", file("syntax.yaml", "pool_size: [\n"))
+	for text, want := range map[string]string{
+		"postgres: x\nmode: [auto\npool_size: 3\n":   "bad.yaml:2: did not find expected ',' or ']'",
+		"postgres: \"x\n":                            "bad.yaml:2: found unexpected end of stream",
+		"postgres: x\npool_size: 5\n\tmode: auto\n":  "bad.yaml:3: a tab before the first character: indent with spaces",
+		"\tpostgres: x\n":                            "bad.yaml:1: a tab before the first character: indent with spaces",
+		"limits:\n  - user: a\n\t    pool_size: 1\n": "bad.yaml:3: a tab before the first character: indent with spaces",
+		"postgres: x\nmode: \x00\n":                  "bad.yaml:2: control characters are not allowed: is this a text file, in UTF-8?",
+		"postgres: x\nmode: caf\xe9\n":               "bad.yaml:2: incomplete UTF-8 octet sequence: is this a text file",
+		"@postgres: x\n":                             "bad.yaml:1: found character that cannot start any token",
+		"postgress: x\n":                             "bad.yaml:1: unknown key \"postgress\"; did you mean postgres?",
+		"proxy:\n  postgres: x\n":                    "bad.yaml:1: unknown key \"proxy\": a file is for one verb, whose keys stand in the first column",
+		"listen: x\npostgres: x\npool_size: 3\n":     "bad.yaml:1: unknown key \"listen\"; did you mean listen_postgres or listen_mysql?",
+		"# nothing\n":                                "it has no lines of the form key: value",
+	} {
+		program.Refuse(t, 2, []string{want}, "config", "check", file("bad.yaml", text))
+	}
 	program.Refuse(t, 2, []string{"give --of", "kv serve"}, "config", "check", file("any.yaml", "log_level: debug\n"))
 	program.Refuse(t, 2, []string{"did you mean proxy?"}, "config", "check", "--of", "proxi", bad)
 	program.Refuse(t, 2, []string{"no such file"}, "config", "check", filepath.Join(dir, "gone.yaml"))

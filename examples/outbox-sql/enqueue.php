@@ -31,10 +31,11 @@ function placeOrder(PDO $db, int $number, string $customer, bool $fail = false):
 
 $db = new PDO($argv[1], $argv[2] ?? null, getenv('DB_PASSWORD') ?: null, [PDO::ATTR_ERRMODE => PDO::ERRMODE_EXCEPTION]);
 $db->exec('CREATE TABLE IF NOT EXISTS orders (number INTEGER PRIMARY KEY, customer VARCHAR(50) NOT NULL)');
-placeOrder($db, 1, 'ada');
+$last = (int) $db->query('SELECT COALESCE(MAX(number), 0) FROM orders')->fetchColumn();
+placeOrder($db, $last + 1, 'ada');
 try {
-    placeOrder($db, 2, 'bob', fail: true);
+    placeOrder($db, $last + 2, 'bob', fail: true);
 } catch (RuntimeException $error) {
-    echo 'order 2 was rolled back with its message: ', $error->getMessage(), "\n";
+    echo 'order ', $last + 2, ' was rolled back with its message: ', $error->getMessage(), "\n";
 }
-placeOrder($db, 3, 'ada');
+placeOrder($db, $last + 3, 'ada');

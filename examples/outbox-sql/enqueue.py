@@ -32,12 +32,13 @@ def place_order(db, number, customer, fail=False):
 def main():
     db = sqlite3.connect(sys.argv[1], timeout=10)
     db.execute("CREATE TABLE IF NOT EXISTS orders (number INTEGER PRIMARY KEY, customer TEXT NOT NULL)")
-    place_order(db, 1, "ada")
+    (last,) = db.execute("SELECT COALESCE(MAX(number), 0) FROM orders").fetchone()
+    place_order(db, last + 1, "ada")
     try:
-        place_order(db, 2, "bob", fail=True)
+        place_order(db, last + 2, "bob", fail=True)
     except RuntimeError as error:
-        print("order 2 was rolled back with its message:", error)
-    place_order(db, 3, "ada")
+        print(f"order {last + 2} was rolled back with its message:", error)
+    place_order(db, last + 3, "ada")
     db.close()
 
 

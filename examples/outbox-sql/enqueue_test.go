@@ -5,9 +5,11 @@ package outboxsql
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -38,17 +40,21 @@ func TestProducersInOtherLanguages(t *testing.T) {
 			if _, err := store.Migrate(t.Context(), outbox.Plan{}); err != nil {
 				t.Fatal(err)
 			}
-			cmd := exec.CommandContext(t.Context(), tt.program, tt.script, tt.prefix+path)
-			cmd.Stderr = os.Stderr
-			said, err := cmd.Output()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if want := "order 2 was rolled back with its message: the card was declined\n"; string(said) != want {
-				t.Errorf("said %q, want %q", said, want)
-			}
-			if got, want := relay(t, store), "{\"number\": 1}\n{\"number\": 3}\n"; got != want && got != "{\"number\":1}\n{\"number\":3}\n" {
-				t.Errorf("delivered %q, want %q", got, want)
+			for i := range 2 { // whoever tries an example tries it again
+				first := 3 * i
+				cmd := exec.CommandContext(t.Context(), tt.program, tt.script, tt.prefix+path)
+				cmd.Stderr = os.Stderr
+				said, err := cmd.Output()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if want := fmt.Sprintf("order %d was rolled back with its message: the card was declined\n", first+2); string(said) != want {
+					t.Errorf("said %q, want %q", said, want)
+				}
+				want := fmt.Sprintf("{\"number\":%d}\n{\"number\":%d}\n", first+1, first+3)
+				if got := strings.ReplaceAll(relay(t, store), ": ", ":"); got != want {
+					t.Errorf("delivered %q, want %q", got, want)
+				}
 			}
 		})
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -166,7 +167,7 @@ func verbOf(root *cobra.Command, file, named string) (*cobra.Command, error) {
 	for _, v := range verbs {
 		known := 0
 		for _, key := range keys {
-			if v.Flags().Lookup(strings.ReplaceAll(key, "_", "-")) != nil {
+			if takes(v, key.Value) {
 				known++
 			}
 		}
@@ -176,26 +177,58 @@ func verbOf(root *cobra.Command, file, named string) (*cobra.Command, error) {
 			tie = true
 		}
 	}
-	if best == nil || tie {
-		return nil, fmt.Errorf("%s: its keys do not say which verb it is for: give --of %s", file, strings.Join(names, ", "))
+	if best != nil && !tie {
+		return best, nil
 	}
-	return best, nil
+	err = fmt.Errorf("%s: its keys do not say which verb it is for: give --of %s", file, strings.Join(names, ", "))
+	if len(keys) == 0 {
+		err = fmt.Errorf("%s: it has no lines of the form key: value", file)
+	}
+	return nil, errors.Join(append(strangers(filepath.Base(file), keys, verbs), err)...)
+}
+
+// takes reports whether a file of verb may have key.
+func takes(verb *cobra.Command, key string) bool {
+	return verb.Flags().Lookup(strings.ReplaceAll(key, "_", "-")) != nil
+}
+
+// strangers names each key that none of the verbs takes, and what was probably meant.
+func strangers(file string, keys []*yaml.Node, verbs []*cobra.Command) []error {
+	var all []string
+	for _, v := range verbs {
+		v.Flags().VisitAll(func(f *pflag.Flag) {
+			if key := strings.ReplaceAll(f.Name, "-", "_"); !f.Hidden && !slices.Contains(all, key) {
+				all = append(all, key)
+			}
+		})
+	}
+	f := &File{name: file}
+	for _, key := range keys {
+		switch {
+		case slices.ContainsFunc(verbs, func(v *cobra.Command) bool { return takes(v, key.Value) }):
+		case slices.ContainsFunc(verbs, func(v *cobra.Command) bool { return slices.Contains(strings.Fields(v.CommandPath()), key.Value) }):
+			f.Fail(key, "unknown key %q: a file is for one verb, whose keys stand in the first column", key.Value)
+		default:
+			f.Fail(key, "unknown key %q%s", key.Value, Suggest(key.Value, all))
+		}
+	}
+	return f.mistakes
 }
 
 // keysOf returns the keys of a file, none where it is no mapping.
-func keysOf(path string) ([]string, error) {
+func keysOf(path string) ([]*yaml.Node, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("read configuration: %w", err)
 	}
 	var doc yaml.Node
 	if err := yaml.NewDecoder(bytes.NewReader(text)).Decode(&doc); err != nil && !errors.Is(err, io.EOF) {
-		return nil, (&File{name: filepath.Base(path)}).syntax(err)
+		return nil, (&File{name: filepath.Base(path)}).syntax(text, err)
 	}
-	var keys []string
+	var keys []*yaml.Node
 	if len(doc.Content) > 0 && doc.Content[0].Kind == yaml.MappingNode {
 		for i := 0; i < len(doc.Content[0].Content); i += 2 {
-			keys = append(keys, doc.Content[0].Content[i].Value)
+			keys = append(keys, doc.Content[0].Content[i])
 		}
 	}
 	return keys, nil

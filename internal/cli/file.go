@@ -8,7 +8,10 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -30,13 +33,13 @@ func readFile[C any](path string, text []byte, options []Option[C]) (map[string]
 	case errors.Is(err, io.EOF):
 		return found, nil
 	case err != nil:
-		return nil, f.syntax(err)
+		return nil, f.syntax(text, err)
 	}
 	var more yaml.Node
 	if err := dec.Decode(&more); err == nil {
 		f.Fail(&more, "a second document; want one")
 	} else if !errors.Is(err, io.EOF) {
-		return nil, f.syntax(err)
+		return nil, f.syntax(text, err)
 	}
 	if root := Resolve(doc.Content[0]); root.Kind == yaml.MappingNode {
 		f.Pairs(root, func(key, value *yaml.Node) { readSetting(f, key, value, options, found) })
@@ -106,32 +109,66 @@ func Resolve(n *yaml.Node) *yaml.Node {
 	return n
 }
 
-var yamlLine = regexp.MustCompile(`^yaml: line (\d+): `)
+var (
+	yamlLine   = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
+	yamlParser = regexp.MustCompile(`^(did not find expected (<|node content|'-' indicator|key|',')|found (undefined tag handle|duplicate %|incompatible))`)
+	yamlReader = regexp.MustCompile(`^(control characters|invalid|incomplete|unexpected low|expected low) `)
+	indentTab  = regexp.MustCompile(`(?m)^ *\t`)
+)
 
-// syntax rewrites an error of the YAML library to the form of all others.
-func (f *File) syntax(err error) error {
-	if m := yamlLine.FindStringSubmatch(err.Error()); m != nil {
-		what := err.Error()[len(m[0]):]
-		if what == "mapping values are not allowed in this context" {
-			what += " (a value such as \"stdout:\", in which a colon ends it or precedes a space, needs quotes)"
-		}
-		return fmt.Errorf("%s:%s: %s", f.name, m[1], what)
+// syntax rewrites an error of the YAML library to the form of all others. The library
+// names no line where that is the first, nor of a character that it cannot read; for
+// errors of its parser, as opposed to its scanner, it names the line before; and where a
+// tab begins a line, it blames what it looked for instead.
+func (f *File) syntax(text []byte, err error) error {
+	m := yamlLine.FindStringSubmatch(err.Error())
+	what := strings.TrimPrefix(err.Error(), m[0])
+	line, _ := strconv.Atoi(m[1]) // 0 without one
+	if line == 0 || yamlParser.MatchString(what) {
+		line++
 	}
-	return fmt.Errorf("%s: %s", f.name, strings.TrimPrefix(err.Error(), "yaml: "))
+	tab := indentTab.FindIndex(text)
+	switch {
+	case yamlReader.MatchString(what):
+		line = lineOf(text, strings.IndexFunc(string(text), unreadable))
+		what += ": is this a text file, in UTF-8?"
+	case tab != nil && (strings.Contains(what, " tab ") || strings.Contains(what, "cannot start any token")):
+		line, what = lineOf(text, tab[0]), "a tab before the first character: indent with spaces"
+	case what == "mapping values are not allowed in this context":
+		what += " (a value such as \"stdout:\", in which a colon ends it or precedes a space, needs quotes)"
+	}
+	return fmt.Errorf("%s:%d: %s", f.name, line, what)
 }
 
-// Suggest names what was probably meant, behind a semicolon, or is empty.
+// unreadable reports whether YAML has no such character. It takes what is no UTF-8 for
+// unreadable, and with it a replacement character.
+func unreadable(r rune) bool {
+	return r == utf8.RuneError || unicode.IsControl(r) && !strings.ContainsRune("\t\n\r\u0085", r)
+}
+
+// lineOf is the number of the line in which byte i is, the first for none.
+func lineOf(text []byte, i int) int { return 1 + bytes.Count(text[:max(i, 0)], []byte("\n")) }
+
+// Suggest names what was probably meant, behind a semicolon, or is empty: the name that
+// differs least, else those that begin with the word, such as listen_mysql for listen.
 func Suggest(word string, names []string) string {
 	best, least := "", 3
+	var longer []string
 	for _, n := range names {
 		if d := editDistance(word, n); d < least {
 			best, least = n, d
 		}
+		if len(word) > 2 && (strings.HasPrefix(n, word+"_") || strings.HasPrefix(n, word+"-")) {
+			longer = append(longer, n)
+		}
 	}
-	if best == "" {
-		return ""
+	switch {
+	case best != "":
+		return fmt.Sprintf("; did you mean %s?", best)
+	case len(longer) > 0 && len(longer) <= 3:
+		return fmt.Sprintf("; did you mean %s?", strings.Join(longer, " or "))
 	}
-	return fmt.Sprintf("; did you mean %s?", best)
+	return ""
 }
 
 // editDistance is Levenshtein's: insertions, deletions and replacements of one

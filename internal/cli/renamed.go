@@ -63,8 +63,13 @@ func Moved(verb *cobra.Command, path string) *cobra.Command {
 	return verb
 }
 
-// unknownFlag adds to the error of a flag that does not exist what was probably meant.
-func unknownFlag(cmd *cobra.Command, err error) error {
+// wrongFlag adds to the error of a flag that does not exist what was probably meant, and
+// says of a value that cannot be read what is wanted.
+func wrongFlag(cmd *cobra.Command, err error) error {
+	var invalid *pflag.InvalidValueError
+	if errors.As(err, &invalid) {
+		return wrongValue(invalid)
+	}
 	var missing *pflag.NotExistError
 	if !errors.As(err, &missing) || missing.GetSpecifiedShortnames() != "" {
 		return err
@@ -78,6 +83,30 @@ func unknownFlag(cmd *cobra.Command, err error) error {
 	cmd.Flags().VisitAll(note)
 	cmd.InheritedFlags().VisitAll(note)
 	return fmt.Errorf("%w%s", err, Suggest("--"+missing.GetSpecifiedName(), names))
+}
+
+// wrongValue is the error of a value in the form of those of options that files have, too:
+// pflag tells which of Go's functions could not read it.
+func wrongValue(e *pflag.InvalidValueError) error {
+	flag, want := e.GetFlag(), ""
+	switch kind := flag.Value.Type(); {
+	case strings.HasPrefix(kind, "int"), kind == "count":
+		want = "want a whole number"
+	case strings.HasPrefix(kind, "uint"):
+		want = "want a whole number, at least 0"
+	case strings.HasPrefix(kind, "float"):
+		want = "want a number"
+	case strings.HasPrefix(kind, "duration"):
+		want = "want a duration such as 250ms, 30s or 1h30m"
+	case kind == "bool":
+		want = "want true or false"
+	default:
+		return fmt.Errorf("--%s %q: %w", flag.Name, e.GetValue(), e.Unwrap())
+	}
+	if _, ok := flag.Value.(*noneFlag); ok {
+		want += ", or none"
+	}
+	return fmt.Errorf("--%s %q: %s", flag.Name, e.GetValue(), want)
 }
 
 // taken is the annotation of a flag that has the words of Takes.

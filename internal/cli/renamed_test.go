@@ -96,3 +96,35 @@ func TestCompletionsOfOptions(t *testing.T) {
 		}
 	}
 }
+
+// TestWrongValueOfAFlag: what is wanted is said, and no function of Go's.
+func TestWrongValueOfAFlag(t *testing.T) {
+	for arg, want := range map[string]string{
+		"--count=x":       `--count "x": want a whole number`,
+		"--count=2.5":     `--count "2.5": want a whole number`,
+		"--limit=many":    `--limit "many": want a whole number, or none`,
+		"--size=-1":       `--size "-1": want a whole number, at least 0`,
+		"--share=half":    `--share "half": want a number`,
+		"--wait=5":        `--wait "5": want a duration such as 250ms, 30s or 1h30m`,
+		"--waits=1s,soon": `--waits "1s,soon": want a duration such as`,
+		"--fast=perhaps":  `--fast "perhaps": want true or false`,
+		"--json=perhaps":  `--json "perhaps": want true or false`,
+		"-n=x":            `--count "x": want a whole number`,
+	} {
+		verb := &cobra.Command{Use: "verb", RunE: func(*cobra.Command, []string) error { return nil }}
+		f := verb.Flags()
+		f.IntP("count", "n", 1, "")
+		f.Int64("limit", 0, "")
+		OrNone(f, "limit", "0")
+		f.Uint64("size", 0, "")
+		f.Float64("share", 0, "")
+		f.Duration("wait", 0, "")
+		f.DurationSlice("waits", nil, "")
+		f.Bool("fast", false, "")
+		new(JSON[int]).Flag(f, "")
+		var stderr bytes.Buffer
+		if code := Execute(t.Context(), Root(verb), []string{"verb", arg}, &stderr, &stderr); code != ExitUsage || !strings.HasPrefix(stderr.String(), "weir: "+want) {
+			t.Errorf("%s: exit code %d, %s", arg, code, stderr.String())
+		}
+	}
+}

@@ -41,7 +41,7 @@ Exit codes: 0 fine, 1 failed, 2 usage, 3 a check fell short.`,
 	// every exported method of the program.
 	root.Flags().BoolP("version", "v", false, "version for weir")
 	root.SetUsageFunc(PlainUsage)
-	root.SetFlagErrorFunc(unknownFlag) // of all verbs below, too
+	root.SetFlagErrorFunc(wrongFlag) // of all verbs below, too
 	root.RunE = func(cmd *cobra.Command, _ []string) error {
 		if asked, err := cmd.Flags().GetBool("version"); err != nil || !asked {
 			return errors.Join(err, cmd.Help())
@@ -104,7 +104,17 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, stdout, st
 	if help, _, err := root.Find([]string{"help"}); err == nil && help != root {
 		help.Args = knownTopic
 	}
+	var helpless error // why there was no help to give
+	show := root.HelpFunc()
+	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		if helpless = knownVerb(cmd); helpless == nil {
+			show(cmd, args)
+		}
+	})
 	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		err = helpless
+	}
 	if err == nil {
 		return ExitFine
 	}
@@ -129,10 +139,14 @@ func prepare(cmd *cobra.Command, began *bool) {
 	for _, sub := range cmd.Commands() {
 		prepare(sub, began)
 	}
+	cmd.InitDefaultHelpFlag() // or, of weir --help kv, cobra would take kv for the value of a flag
 	if cmd.HasSubCommands() && !cmd.Runnable() {
 		cmd.Args = unknownCommand
 		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 		return
+	}
+	if inner := cmd.Args; inner != nil {
+		cmd.Args = func(cmd *cobra.Command, args []string) error { return namedArgs(cmd, args, inner(cmd, args)) }
 	}
 	if inner := cmd.RunE; inner != nil {
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -140,6 +154,30 @@ func prepare(cmd *cobra.Command, began *bool) {
 			return inner(cmd, args)
 		}
 	}
+}
+
+// namedArgs names the arguments that a command wants: cobra counts them.
+func namedArgs(cmd *cobra.Command, args []string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case strings.HasPrefix(err.Error(), "accepts "), strings.HasPrefix(err.Error(), "requires at least "):
+		_, want, _ := strings.Cut(cmd.Use, " ")
+		return fmt.Errorf("want %s after %q, got %d of them", want, cmd.CommandPath(), len(args))
+	case strings.HasPrefix(err.Error(), "unknown command ") && !cmd.HasSubCommands():
+		return fmt.Errorf("want no argument after %q, got %q", cmd.CommandPath(), args[0])
+	}
+	return err
+}
+
+// knownVerb refuses the help of a verb that cmd does not have: cobra prints that of cmd,
+// and reports success. What may be an argument of cmd is none of its verbs.
+func knownVerb(cmd *cobra.Command) error {
+	args := cmd.Flags().Args()
+	if !cmd.HasSubCommands() || len(args) == 0 || cmd.Args == nil {
+		return nil
+	}
+	return cmd.Args(cmd, args)
 }
 
 // knownTopic accepts the names of commands: cobra prints help of what it found so far

@@ -64,3 +64,36 @@ func TestInterruptionIsSaidInOneWord(t *testing.T) {
 		t.Errorf("said %q, want %q", got, want)
 	}
 }
+
+// TestHelpOfNoVerb: cobra would print the help of what it knew, and report success.
+func TestHelpOfNoVerb(t *testing.T) {
+	for line, want := range map[string]string{
+		"nosuch --help":            `unknown command "nosuch" for "weir"`,
+		"boat sial --help":         `unknown command "sial" for "weir boat"; did you mean sail?`,
+		"boat sail --help extra":   "",
+		"boat --help":              "",
+		"ferry nosuch -h":          `unknown command "nosuch" for "weir ferry"`,
+		"ferry --help":             "",
+		"ferry --help load":        "",
+		"boat sail north --help":   "",
+		"--help boat nosuch":       `unknown command "nosuch" for "weir boat"`,
+		"boat sail":                `want COURSE [SPEED] after "weir boat sail", got 0 of them`,
+		"boat sail one 2 three":    `want COURSE [SPEED] after "weir boat sail", got 3 of them`,
+		"ferry load cargo":         `want no argument after "weir ferry load", got "cargo"`,
+		"boat sail north --nosuch": "unknown flag: --nosuch",
+	} {
+		boat := &cobra.Command{Use: "boat"}
+		run := func(*cobra.Command, []string) error { return errors.New("it ran") }
+		boat.AddCommand(&cobra.Command{Use: "sail COURSE [SPEED]", Args: cobra.RangeArgs(1, 2), RunE: run})
+		ferry := &cobra.Command{Use: "ferry", Args: cobra.NoArgs, RunE: run}
+		ferry.AddCommand(&cobra.Command{Use: "load", Args: cobra.NoArgs, RunE: run})
+		var stdout, stderr bytes.Buffer
+		code := Execute(t.Context(), Root(boat, ferry), strings.Fields(line), &stdout, &stderr)
+		switch helped := strings.Contains(stdout.String(), "Usage:"); {
+		case want == "" && (code != ExitFine || !helped):
+			t.Errorf("%s: exit code %d, %s%s", line, code, stdout.String(), stderr.String())
+		case want != "" && (code != ExitUsage || helped || !strings.HasPrefix(stderr.String(), "weir: "+want)):
+			t.Errorf("%s: exit code %d, %s%s; want %q", line, code, stdout.String(), stderr.String(), want)
+		}
+	}
+}

@@ -34,6 +34,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -104,6 +106,23 @@ var (
 	_ outbox.Checker     = (*Store)(nil)
 )
 
+// oneLine is an error of pgx in one line, in which each address that was tried stands
+// once.
+type oneLine struct{ error }
+
+func (e oneLine) Error() string {
+	first, rest, _ := strings.Cut(e.error.Error(), "\n")
+	var tried []string
+	for line := range strings.Lines(rest) {
+		if line = strings.TrimSpace(line); line != "" && !slices.Contains(tried, line) {
+			tried = append(tried, line)
+		}
+	}
+	return strings.TrimSpace(first + " " + strings.Join(tried, "; "))
+}
+
+func (e oneLine) Unwrap() error { return e.error }
+
 // Open connects to a database. dsn is what pgxpool takes: a URL or keywords,
 // with pool_max_conns and its kin. Each lease and each tail opens connections
 // of its own besides.
@@ -125,7 +144,7 @@ func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 	}
 	if err := pool.Ping(ctx); err != nil {
 		pool.Close()
-		return nil, fmt.Errorf("outbox: connect: %w", err)
+		return nil, fmt.Errorf("outbox: connect: %w", oneLine{err})
 	}
 	s, err := New(pool, opts)
 	if err != nil {

@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 
@@ -189,6 +191,12 @@ func TestOpenRefuses(t *testing.T) {
 	check(t, os.WriteFile(text, []byte("this is no database, as anybody can see who looks at its first bytes"), 0o600))
 	if _, err := Open(t.Context(), text, Options{}); err == nil {
 		t.Error("a text file can be opened")
+	}
+	dir := t.TempDir()
+	for path, want := range map[string]error{filepath.Join(dir, "gone", "app.db"): fs.ErrNotExist, dir: syscall.EISDIR} {
+		if _, err := Open(t.Context(), path, Options{}); !errors.Is(err, want) {
+			t.Errorf("open %s: %v, want %v", path, err, want)
+		}
 	}
 }
 

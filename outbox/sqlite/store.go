@@ -84,9 +84,25 @@ func Open(ctx context.Context, path string, opts Options) (*Store, error) {
 	}
 	s.replacer = strings.NewReplacer(pairs...)
 	if err := s.connect(ctx); err != nil {
-		return nil, errors.Join(s.fail("open", err), s.Close())
+		return nil, errors.Join(s.fail("open", s.unopened(err)), s.Close())
 	}
 	return s, nil
+}
+
+// unopened says why a file cannot be opened, where SQLite says that it cannot.
+func (s *Store) unopened(err error) error {
+	var e *driver.Error
+	if !errors.As(err, &e) || e.Code()&0xff != lib.SQLITE_CANTOPEN {
+		return err
+	}
+	if _, missing := os.Stat(filepath.Dir(s.path)); missing != nil {
+		return fmt.Errorf("%w: %w", err, missing)
+	}
+	f, why := os.OpenFile(s.path, os.O_RDWR, 0)
+	if why == nil {
+		return errors.Join(err, f.Close())
+	}
+	return fmt.Errorf("%w: %w", err, why)
 }
 
 // suffixes of the tables beside the outbox table.

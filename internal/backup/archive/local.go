@@ -27,6 +27,7 @@ type Local struct {
 
 	mu      sync.Mutex
 	durable map[string]bool // directories whose own names are flushed
+	kept    string          // what was there before, at or above the root: empty until the root is made
 }
 
 // NewLocal returns the storage in directory dir, which need not exist yet.
@@ -87,6 +88,9 @@ func (l *Local) mkdir(dir string) error {
 	if known {
 		return nil
 	}
+	if err := l.noteKept(); err != nil {
+		return err
+	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
@@ -106,6 +110,28 @@ func (l *Local) mkdir(dir string) error {
 		if done || d == parent {
 			return nil
 		}
+	}
+}
+
+// noteKept notes, before anything is made, which directory is not this storage's to
+// remove: the root if it is there, else the first above it that is.
+func (l *Local) noteKept() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.kept != "" {
+		return nil
+	}
+	dir := l.root
+	for {
+		_, err := os.Lstat(dir)
+		if err == nil {
+			l.kept = dir
+			return nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) || dir == filepath.Dir(dir) {
+			return err
+		}
+		dir = filepath.Dir(dir)
 	}
 }
 
@@ -356,9 +382,16 @@ func (l *Local) Delete(ctx context.Context, names ...string) error {
 }
 
 // removeEmpty removes dir and the directories above it as long as they are empty,
-// and returns the first that is not. The root stays.
+// and returns the first that is not. What was there before this storage stays: a backup
+// that failed leaves no empty place behind.
 func (l *Local) removeEmpty(dir string) (string, error) {
-	for dir != l.root {
+	l.mu.Lock()
+	kept := l.kept
+	l.mu.Unlock()
+	if kept == "" {
+		kept = l.root
+	}
+	for dir != kept {
 		l.mu.Lock()
 		err := os.Remove(dir)
 		if err == nil || errors.Is(err, fs.ErrNotExist) {

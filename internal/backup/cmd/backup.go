@@ -138,7 +138,8 @@ func (v *backupVerb) flags(f *pflag.FlagSet) {
 	f.IntVar(&v.dumpJobs, "dump-jobs", 0, "how many connections read tables (default --jobs)")
 	f.IntVar(&o.ClusterParallelism, "cluster-parallelism", 0, "how many databases to read at once (default by the profile)")
 	f.StringVar(&v.chunk, "chunk-size", "", "split tables that are larger than this on disk (default from 8MB to 128MB, by what there is to read for each of --jobs)")
-	f.DurationVar(&o.LockWait, "lock-wait-timeout", backup.DefaultLockWait, "how long to wait for a lock on a table; negative: for ever")
+	f.DurationVar(&o.LockWait, "lock-wait-timeout", backup.DefaultLockWait, "how long to wait for a lock on a table, or none")
+	cli.OrNone(f, "lock-wait-timeout", "0s")
 	f.StringVar(&o.TempDir, "temp-dir", "", "directory for definitions while they are read")
 	v.archive.add(f)
 	f.BoolVar(&v.hide, "encrypt-manifest", false, "hide names, too; such a backup cannot be resumed")
@@ -184,6 +185,7 @@ func (v *backupVerb) complete() error {
 		return errors.New("--jobs and --dump-jobs: at least 1 is needed")
 	}
 	o.Jobs = cmp.Or(v.dumpJobs, v.jobs)
+	o.LockWait = cmp.Or(o.LockWait, -1) // none is no limit, not the default
 	o.Progress = &bulk.Progress{}
 	o.NoLockTables = !v.lockTables
 	switch {

@@ -2,11 +2,15 @@ package backupcmd
 
 import (
 	"bytes"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
 
 	"github.com/weirdb/weir/internal/backup/notice"
 	"github.com/weirdb/weir/internal/cli"
@@ -123,6 +127,58 @@ func TestPlacesThatAreNotThere(t *testing.T) {
 	program.Must(t, "backup", "prune", empty, "--keep-last", "1")
 	if left, err := filepath.Glob(filepath.Join(empty, "*")); err != nil || len(left) > 0 {
 		t.Errorf("looking has made %v, %v", left, err)
+	}
+}
+
+// TestBackupThatCannotConnectLeavesNothing: an empty place would look like one that
+// has lost its backups. A directory that was there stays.
+func TestBackupThatCannotConnectLeavesNothing(t *testing.T) {
+	clitest.ClearEnvironment(t)
+	top := t.TempDir()
+	kept := filepath.Join(top, "kept")
+	if err := os.Mkdir(kept, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, place := range []string{kept, filepath.Join(kept, "new"), filepath.Join(top, "a", "b", "c")} {
+		for _, cmd := range [][]string{
+			{"backup", "postgres://nobody@127.0.0.1:1/x"},
+			{"backup", "postgres://nobody@127.0.0.1:1/", "--cluster"},
+			{"backup", "mysql://nobody@127.0.0.1:1/x"},
+			{"backup", "base", "postgres://nobody@127.0.0.1:1/"},
+		} {
+			program.Refuse(t, cli.ExitFailed, []string{"127.0.0.1:1", "refused"}, append(cmd, "--to", place)...)
+		}
+	}
+	for _, dir := range []string{top, kept} {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			if e.Name() != "kept" {
+				t.Errorf("left in %s: %s", dir, e.Name())
+			}
+		}
+	}
+}
+
+// TestLockWaitTimeout: none is as no limit, and not as the default.
+func TestLockWaitTimeout(t *testing.T) {
+	for value, want := range map[string]time.Duration{"": time.Minute, "none": -1, "0": -1, "-1s": -time.Second, "5s": 5 * time.Second} {
+		var v backupVerb
+		f := pflag.NewFlagSet("backup", pflag.ContinueOnError)
+		v.flags(f)
+		args := []string{"--to", t.TempDir()}
+		if value != "" {
+			args = append(args, "--lock-wait-timeout="+value)
+		}
+		v.options.DSN = "postgres://nobody@127.0.0.1:1/x"
+		if err := f.Parse(args); err != nil {
+			t.Fatal(err)
+		}
+		if err := v.complete(); err != nil || v.options.LockWait != want {
+			t.Errorf("--lock-wait-timeout=%s: %v, %v; want %v", value, v.options.LockWait, err, want)
+		}
 	}
 }
 

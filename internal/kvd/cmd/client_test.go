@@ -230,6 +230,10 @@ func (r *kvRig) stateTest(t *testing.T) {
 	t.Setenv("WEIR_KV_ENDPOINTS", "127.0.0.1:1")
 	refuseInTime(t, cli.ExitFailed, []string{"no replica answers: dial 127.0.0.1:1: connect: connection refused; context deadline exceeded\n"}, "kv", "get", "greeting")
 	refuseInTime(t, cli.ExitShortfall, []string{"no replica answers"}, "kv", "status")
+	nobody := program.Call(t.Context(), "kv", "status", "--json", "--timeout", "50ms")
+	if s := clitest.Decode[status](t, nobody.Stdout); nobody.Code != cli.ExitShortfall || s.Replicas == nil || len(s.Replicas) > 0 || !strings.Contains(s.Down["127.0.0.1:1"], "refused") {
+		t.Errorf("status --json where nobody answers: exit code %d, %s", nobody.Code, nobody.Stdout)
+	}
 	t.Setenv("WEIR_KV_SECRET_FILE", filepath.Join(t.TempDir(), "none"))
 	program.Refuse(t, cli.ExitFailed, []string{"read the secret"}, "kv", "get", "greeting")
 }

@@ -55,7 +55,7 @@ func inspect(ctx context.Context, c *kv.Client) ([]replica.Status, map[string]er
 
 // errNoConnection is why a replica is down that neither took nor refused a
 // connection.
-var errNoConnection = errors.New("no connection in half of --timeout")
+var errNoConnection = errors.New("no connection within --timeout")
 
 // settledReplicas waits until each endpoint is either connected or has failed, for
 // half of the time that is left at most.
@@ -116,6 +116,15 @@ none leads.`,
 				}
 				return nil
 			})
+			var none *kv.UnreachableError
+			if errors.As(err, &none) && asJSON.Given() {
+				for a, why := range none.Down {
+					none.Down[a] = cmp.Or(why, errNoConnection)
+				}
+				if failed := printKVStatus(cmd, nil, none.Down, &asJSON); failed != nil {
+					return failed
+				}
+			}
 			if errors.Is(err, context.DeadlineExceeded) { // nobody answers
 				err = cli.Shortfall(err)
 			}

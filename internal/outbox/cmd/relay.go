@@ -2,16 +2,19 @@ package outboxcmd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"runtime"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
@@ -82,6 +85,9 @@ func (r *relayVerb) run(ctx context.Context, stderr io.Writer) (err error) {
 	var admin net.Listener
 	if r.cfg.admin != "" {
 		if admin, err = net.Listen("tcp", r.cfg.admin); err != nil {
+			if !errors.Is(err, syscall.EADDRINUSE) {
+				return fmt.Errorf("listen for --admin: %w", err)
+			}
 			return fmt.Errorf("listen for --admin: %w (another relay or program has it: give each relay of a machine an address of its own, or --admin off)", err)
 		}
 	}
@@ -160,8 +166,14 @@ func (r *relayVerb) openSink(ctx context.Context) (open.Sink, error) {
 		o.To = r.stdout
 		return stdout.New(ctx, o)
 	}
+	redis.SetLogger(unsaid{}) // it would write each failure beside the relay's own log
 	return open.Open(ctx, r.cfg.sink)
 }
+
+// unsaid is a logger of package redis.
+type unsaid struct{}
+
+func (unsaid) Printf(context.Context, string, ...any) {}
 
 func (r *relayVerb) announce(sink fmt.Stringer, admin net.Listener) {
 	attrs := []any{

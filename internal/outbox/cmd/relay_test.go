@@ -44,6 +44,45 @@ func TestOutboxRelayRefuses(t *testing.T) {
 	if out := r.weir("relay", "--sink", "stdout:", "--admin", ln.Listener.Addr().String()); !strings.Contains(out, "listen for --admin") {
 		t.Errorf("a taken address: %s", out)
 	}
+	if out := r.weir("relay", "--sink", "stdout:", "--admin", "192.0.2.1:9188"); strings.Contains(out, "another relay") || !strings.Contains(out, "cannot assign requested address") {
+		t.Errorf("an address of another machine: %s", out)
+	}
+	away := program.Call(t.Context(), "outbox", "status", "--db", "postgres://nobody@127.0.0.1:1/shop")
+	if n := strings.Count(away.Stderr, "connection refused"); n != 1 || strings.Count(away.Stderr, "\n") != 1 {
+		t.Errorf("a server that is not there: %s", away.Stderr)
+	}
+}
+
+// TestOutboxRelayLogsInOneForm: a client of a broker writes nothing beside the log.
+func TestOutboxRelayLogsInOneForm(t *testing.T) {
+	clitest.ClearEnvironment(t)
+	r := sqliteRig(t)
+	r.weir("migrate")
+	cmd := program.Command(t.Context(), "outbox", "relay", "--db", r.dsn, "--sink", "redis://127.0.0.1:1", "--admin", "off", "--log-format", "json")
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(stderr)
+	for tries := 0; tries < 2 && lines.Scan(); {
+		if !strings.HasPrefix(lines.Text(), "{") {
+			t.Errorf("a line of the log in another form: %s", lines.Text())
+		}
+		if strings.Contains(lines.Text(), "waiting for the broker") {
+			tries++
+		}
+	}
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	for lines.Scan() {
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
 }
 
 type relayProcess struct {

@@ -154,18 +154,48 @@ func (s *Service) count(ctx context.Context, empty func()) error {
 		s.mu.Lock()
 		s.last = snap
 		s.mu.Unlock()
-		pause := s.cfg.StatusEvery
+		rest := countShare * time.Since(began)
 		if s.cfg.UntilEmpty && snap.StatusErr == nil {
 			if snap.Status.Pending == 0 && s.relay.Stats().InFlight == 0 {
 				empty()
 				return nil
 			}
-			pause = emptyPoll
+			if !s.untilIdle(ctx, doneWith(&snap.Stats), max(emptyPoll, rest)) {
+				return nil
+			}
+			continue
 		}
-		if !sleep(ctx, max(pause, countShare*time.Since(began))) {
+		if !sleep(ctx, max(s.cfg.StatusEvery, rest)) {
 			return nil
 		}
 	}
+}
+
+// untilIdle waits until the relay has been done with more messages than done and then
+// with none for a while: that may have been all, which the next count shows. Without
+// that it waits for most. It reports whether ctx has not ended.
+func (s *Service) untilIdle(ctx context.Context, done uint64, most time.Duration) bool {
+	end := time.Now().Add(most)
+	for last := done; time.Now().Before(end); {
+		if !sleep(ctx, emptyPoll) {
+			return false
+		}
+		now := s.relay.Stats()
+		if now.InFlight == 0 && doneWith(&now) > done && doneWith(&now) == last {
+			return true
+		}
+		last = doneWith(&now)
+	}
+	return true
+}
+
+// doneWith counts the messages that are noted as delivered or given up.
+func doneWith(s *outbox.Stats) uint64 {
+	n := s.Acked
+	for _, buried := range s.Buried {
+		n += buried
+	}
+	return n
 }
 
 // look fills in what the database says.

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -107,6 +108,40 @@ func TestServiceUntilEmptyAndItsMetrics(t *testing.T) {
 
 // Names of metrics follow the conventions of Prometheus.
 // The example of alerts and the documentation name metrics that there are.
+// TestServiceEndsSoonAfterTheLastMessage: a count that took long is repeated seldom, but
+// once the relay has nothing more to do.
+func TestServiceEndsSoonAfterTheLastMessage(t *testing.T) {
+	store := &slowlyCounted{Store: fileStore(t, outbox.Plan{}, outbox.Message{Topic: "t", Payload: []byte("x")})}
+	s, err := NewService(store, lines(t, io.Discard), Config{UntilEmpty: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if err := s.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(began); took > countShare*slowCount {
+		t.Errorf("it ended after %v, as if it had waited for the second count", took)
+	}
+}
+
+const slowCount = 500 * time.Millisecond
+
+// slowlyCounted is a store whose first count takes long.
+type slowlyCounted struct {
+	*sqlite.Store
+	counted atomic.Bool
+}
+
+func (s *slowlyCounted) Status(ctx context.Context) (outbox.Status, error) {
+	status, err := s.Store.Status(ctx)
+	if !s.counted.Swap(true) {
+		status.Pending = 1 // it was not delivered yet
+		sleep(ctx, slowCount)
+	}
+	return status, err
+}
+
 // Maintenance happens while relaying: what is old goes.
 func TestServicePurgesWhatIsOld(t *testing.T) {
 	store := fileStore(t, outbox.Plan{Layout: outbox.History}, outbox.Message{Topic: "t", Payload: []byte("x")},

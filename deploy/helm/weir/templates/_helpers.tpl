@@ -110,3 +110,17 @@ affinity:
 {{- end -}}
 {{- $sum -}}
 {{- end -}}
+
+{{/* Nothing, where .value is a duration, or with .none no duration: else the error, by .name.
+The schema could refuse a value too, but only by showing a regular expression. */}}
+{{- define "weir.duration" -}}
+{{- $want := "want a duration such as 250ms, 10s or 1m30s" -}}
+{{- $like := "^([0-9]+(\\.[0-9]+)?(ms|s|m|h))+$" -}}
+{{- if .none -}}
+{{- $want = printf "%s, or none" $want -}}
+{{- $like = "^(none|0|([0-9]+(\\.[0-9]+)?(ms|s|m|h))+)$" -}}
+{{- end -}}
+{{- if not (regexMatch $like (toString .value)) -}}
+{{- fail (printf "%s: %s: %s" .name (toString .value) $want) -}}
+{{- end -}}
+{{- end -}}
