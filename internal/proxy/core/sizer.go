@@ -17,7 +17,7 @@ const (
 	sizerShort = 20 * time.Millisecond
 
 	sizerMinPairs = 2    // pairs of windows before a verdict, unless it is blatant
-	sizerMaxPairs = 8    // pairs after which the verdict is what it is
+	sizerMaxPairs = 8    // pairs after which it stays as it is
 	sizerBlatant  = 0.15 // a log ratio, so far from the line, that needs no second pair
 
 	gainFar  = 0.03 // what twice as many connections must gain
@@ -55,6 +55,7 @@ const (
 //	clients wait ─► size × 2 ─► gains: that, and on
 //	                            does not: × 1.4; the limit is reached: × 0.7; rest
 //	nobody waits ─► what is in use, and at least base
+//	they are back ─► what it had grown to before, then × 0.7
 //
 // A sizer is told of each answer, and reads no clock.
 type sizer struct {
@@ -89,6 +90,7 @@ type sizer struct {
 	restCost  float64       // at rest, smoothed; 0 unknown
 	restWants int           // most that could have been in use at rest
 	look      int           // where to look next
+	grown     int           // what it gave up for want of clients; 0 nothing
 
 	moves, probes uint64
 }
@@ -106,7 +108,7 @@ func (z *sizer) limit(on bool, base, most int) {
 	z.most = max(base, most)
 	if !on || !z.on || base != z.base {
 		z.on, z.base = on, base
-		z.held = base
+		z.held, z.grown = base, 0
 	}
 	z.rest(min(max(z.held, z.base), z.most), 0)
 	z.restFor, z.look = sizerFirstRest, lookFar
@@ -216,7 +218,10 @@ func (z *sizer) rest(size int, d time.Duration) {
 }
 
 // yield gives up what was gained, for want of connections.
-func (z *sizer) yield() { z.rest(z.base, sizerLastRest) }
+func (z *sizer) yield() {
+	z.grown = 0
+	z.rest(z.base, sizerLastRest)
+}
 
 // rested reports whether the sizer has not compared anything for so long.
 func (z *sizer) rested(now, least time.Duration) bool {
@@ -226,8 +231,22 @@ func (z *sizer) rested(now, least time.Duration) bool {
 // trim gives up what is not in use.
 func (z *sizer) trim(used int) {
 	if size := max(z.base, used+used/8+1); z.rival == 0 && size < z.size {
+		z.grown = max(z.grown, z.size)
 		z.held, z.size = size, size
 	}
+}
+
+// regain puts in force again what was given up for want of clients, when they are back. If
+// that is too much for what they ask now, the comparison with fewer that follows says so.
+func (z *sizer) regain() bool {
+	size := min(z.grown, z.top())
+	if !z.waited() || !z.worth(size) {
+		return false
+	}
+	z.grown = 0
+	z.restFor, z.look = sizerFirstRest, lookDown
+	z.rest(size, 0)
+	return true
 }
 
 // waited reports whether somebody waited for a connection for most of the window.
@@ -249,6 +268,9 @@ func (z *sizer) resting(cost float64) {
 	if z.felt == 0 {
 		z.trim(z.peak)
 	}
+	if z.regain() {
+		return
+	}
 	rival := 0
 	if z.last >= z.restUntil {
 		rival = z.neighbour()
@@ -266,10 +288,7 @@ func (z *sizer) resting(cost float64) {
 
 // neighbour is the size to compare with next, 0 if none is worth a look.
 func (z *sizer) neighbour() int {
-	top := min(z.most, z.wants)
-	if z.spare != nil {
-		top = min(top, z.size+z.spare())
-	}
+	top := z.top()
 	for range lookAll {
 		switch rival := z.size * 2; {
 		case z.look == lookDown:
@@ -280,7 +299,7 @@ func (z *sizer) neighbour() int {
 			if z.look == lookNear {
 				rival = z.size * 7 / 5
 			}
-			if rival = min(rival, top); z.waited() && rival >= z.size+max(2, z.size/8) {
+			if rival = min(rival, top); z.waited() && z.worth(rival) {
 				return rival
 			}
 		}
@@ -288,6 +307,18 @@ func (z *sizer) neighbour() int {
 	}
 	return 0
 }
+
+// top is how many connections could be in use.
+func (z *sizer) top() int {
+	top := min(z.most, z.wants)
+	if z.spare != nil {
+		top = min(top, z.size+z.spare())
+	}
+	return top
+}
+
+// worth reports whether a size is enough more than the one in force to be looked at.
+func (z *sizer) worth(size int) bool { return size >= z.size+max(2, z.size/8) }
 
 // plays says who plays in a window of a comparison: a b, b a, a b...
 func (z *sizer) plays() int { return (z.turn + z.turn/2) & 1 }
@@ -316,8 +347,12 @@ func (z *sizer) compare(cost float64) {
 	}
 }
 
-// verdict says whether the rival wins, and whether that is certain enough: twice the
-// standard error away from the line, blatant, or no more patience.
+// sizerSure is how many standard errors from the line the mean of so many pairs must be to
+// count: the 97.5 % quantiles of Student's t.
+var sizerSure = [sizerMaxPairs + 1]float64{2: 12.7, 3: 4.3, 4: 3.2, 5: 2.8, 6: 2.6, 7: 2.4, 8: 2.4}
+
+// verdict says whether the rival wins, and whether that is certain enough: so many standard
+// errors away from the line, or blatant. What is not certain after all pairs stays as it is.
 func (z *sizer) verdict() (better, sure bool) {
 	n := float64(z.turn / 2)
 	mean := z.sum / n
@@ -329,20 +364,26 @@ func (z *sizer) verdict() (better, sure bool) {
 		line = -gainNear
 	}
 	better = mean < line
-	if n >= sizerMaxPairs || math.Abs(mean-line) > sizerBlatant {
+	if math.Abs(mean-line) > sizerBlatant {
 		return better, true
 	}
 	if n < sizerMinPairs {
 		return better, false
 	}
 	se := math.Sqrt(max(z.sumSq/n-mean*mean, 0) / (n - 1))
-	return better, math.Abs(mean-line) > 2*se
+	if math.Abs(mean-line) > sizerSure[int(n)]*se {
+		return better, true
+	}
+	return false, n >= sizerMaxPairs
 }
 
 // settle ends a comparison.
 func (z *sizer) settle(won bool) {
 	if won {
 		z.moves++
+		if z.rival < z.held {
+			z.grown = 0
+		}
 		z.restFor = sizerFirstRest
 		z.rest(z.rival, 0)
 		return

@@ -111,6 +111,9 @@ func TestSizerFindsTheBestSize(t *testing.T) {
 			size, best := s.best(20, 256)
 			t.Logf("%s, noise %.1f: %.3f of the best, that of %d; size %d, %.3f in the first 2 s; %d comparisons, %d moves, %d opened, largest %d, mean %.0f", c.name, noise,
 				rate/best, size, s.z.held, early/best, s.z.probes, s.z.moves, s.opened, s.largest, s.sized/s.now.Seconds())
+			if s.z.moves > 12 { // by chance
+				t.Errorf("%s, noise %.1f: %d moves", c.name, noise, s.z.moves)
+			}
 			if rate < c.least*best {
 				t.Errorf("%s, noise %.1f: %.3f of the best rate", c.name, noise, rate/best)
 			}
@@ -142,6 +145,48 @@ func TestSizerWithoutLoad(t *testing.T) {
 		if s.z.held < 128 {
 			t.Errorf("the load is back, and the size is %d", s.z.held)
 		}
+	}
+}
+
+// A load that comes back gets what it had at once; one that is served by fewer, fewer again.
+func TestSizerRegains(t *testing.T) {
+	t.Parallel()
+	s := newSizedServer(256, 20, 256, 0, groupCommit)
+	s.run(20 * time.Second)
+	learned := s.z.held
+	for range 3 {
+		s.clients = 0
+		s.run(10 * time.Second)
+		if s.z.size != 20 {
+			t.Fatalf("without a load: size %d", s.z.size)
+		}
+		probes := s.z.probes
+		s.clients = 256
+		s.run(60 * time.Millisecond)
+		if s.z.held != learned || s.z.probes != probes {
+			t.Errorf("the load is back: size %d after %d comparisons, before it was %d", s.z.held, s.z.probes-probes, learned)
+		}
+		s.run(20 * time.Second)
+		learned = s.z.held
+	}
+	s.clients = 0
+	s.run(10 * time.Second)
+	s.clients, s.took = 256, func(busy int) time.Duration { // of which fewer answer much more
+		return time.Duration(busy*busy) * time.Microsecond
+	}
+	s.run(5 * time.Second)
+	if s.z.held > 30 {
+		t.Errorf("another load that wants few: size %d", s.z.held)
+	}
+	s.took = groupCommit
+	s.run(20 * time.Second)
+	s.clients = 0
+	s.run(10 * time.Second)
+	s.z.yield()
+	s.clients = 256
+	s.run(60 * time.Millisecond)
+	if s.z.held != 20 {
+		t.Errorf("the server has refused a connection meanwhile: size %d", s.z.held)
 	}
 }
 
