@@ -18,6 +18,9 @@ import (
 // copyVerb is the hidden verb that runs a copier.
 const copyVerb = "copy"
 
+// groupFlag has it join the load's INSERTs.
+const groupFlag = "group"
+
 // floor is a copier in a process of its own: what is measured through it is the least
 // that a proxy with a server connection for each client costs here.
 type floor struct {
@@ -25,13 +28,17 @@ type floor struct {
 	addr string
 }
 
-// startFloor runs a copier before the server of a DSN.
-func startFloor(ctx context.Context, binary, serverDSN string) (_ *floor, err error) {
+// startFloor runs a copier before the server of a DSN, or one that joins INSERTs.
+func startFloor(ctx context.Context, binary, serverDSN string, group bool) (_ *floor, err error) {
 	u, err := url.Parse(serverDSN)
 	if err != nil || u.Host == "" {
 		return nil, fmt.Errorf("start a copier: it needs the server's host and port")
 	}
-	f := &floor{cmd: exec.Command(binary, "bench", "proxy", copyVerb, u.Host)}
+	args := []string{"bench", "proxy", copyVerb, u.Host}
+	if group {
+		args = append(args, "--"+groupFlag)
+	}
+	f := &floor{cmd: exec.Command(binary, args...)}
 	// As weir, it ends when we say so, not at Ctrl-C.
 	f.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	// No garbage is made, and nothing else is to run on its thread.
@@ -70,12 +77,12 @@ func (f *floor) stop() error {
 	return nil
 }
 
-// copied is the way through the copier.
-func (r *rig) copied() (way, error) {
-	dsn, err := through(r.direct().dsn, r.floor.addr)
+// way is the one through the process.
+func (f *floor) way(name, direct string) (way, error) {
+	dsn, err := through(direct, f.addr)
 	return way{
-		name: "copy", dsn: dsn, window: bench.NotApplicable, via: "copy",
-		proxy: func() (measure.Usage, error) { return measure.Process(r.floor.cmd.Process.Pid) },
+		name: name, dsn: dsn, window: bench.NotApplicable, via: name,
+		proxy: func() (measure.Usage, error) { return measure.Process(f.cmd.Process.Pid) },
 	}, err
 }
 
@@ -84,16 +91,29 @@ func (r *rig) plain() ([]way, error) {
 	if r.floor == nil {
 		return []way{r.direct()}, nil
 	}
-	w, err := r.copied()
+	w, err := r.floor.way("copy", r.direct().dsn)
 	return []way{r.direct(), w}, err
 }
 
+// plainInserts are plain for INSERTs, with the least that joins them.
+func (r *rig) plainInserts() ([]way, error) {
+	ways, err := r.plain()
+	if err != nil || r.joins == nil {
+		return ways, err
+	}
+	w, err := r.joins.way("group", r.direct().dsn)
+	return append(ways, w), err
+}
+
 func copyCommand() *cobra.Command {
-	return &cobra.Command{
+	group := false
+	cmd := &cobra.Command{
 		Use:    copyVerb + " ADDRESS",
 		Short:  "Copy bytes between clients and a server, and do nothing else",
 		Hidden: true, // a part of weir bench proxy --floor
 		Args:   cobra.ExactArgs(1),
-		RunE:   func(cmd *cobra.Command, args []string) error { return copyBytes(args[0], cmd.OutOrStdout()) },
+		RunE:   func(cmd *cobra.Command, args []string) error { return copyBytes(args[0], group, cmd.OutOrStdout()) },
 	}
+	cmd.Flags().BoolVar(&group, groupFlag, false, "join the INSERTs of the load into groups")
+	return cmd
 }

@@ -23,11 +23,16 @@ type copier struct {
 	accept int           // the socket that listens
 	others map[int32]int // of each connection the one that its bytes go to
 	buf    []byte
+
+	clients map[int32]bool
+	out     []byte                          // a grouper's
+	seen    func(from int32, b []byte) bool // takes what is not to be copied; may be nil
+	turned  func() error                    // when a turn's events are done; may be nil
 }
 
 // copyBytes copies between the clients that connect and the server at address, until
-// standard input ends. The address that it listens on goes to out.
-func copyBytes(address string, out io.Writer) error {
+// standard input ends, or joins their INSERTs. The address that it listens on goes to out.
+func copyBytes(address string, group bool, out io.Writer) error {
 	runtime.LockOSThread()
 	debug.SetGCPercent(-1)
 	server, family, err := sockaddr(address)
@@ -44,7 +49,10 @@ func copyBytes(address string, out io.Writer) error {
 		return fmt.Errorf("copy bytes: %w", err)
 	}
 	defer file.Close()
-	c := &copier{server: server, family: family, accept: int(file.Fd()), others: make(map[int32]int), buf: make([]byte, 64<<10)}
+	c := &copier{server: server, family: family, accept: int(file.Fd()), others: make(map[int32]int), buf: make([]byte, 64<<10), clients: make(map[int32]bool)}
+	if group {
+		newGrouper(c)
+	}
 	if c.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return fmt.Errorf("copy bytes: epoll: %w", err)
 	}
@@ -101,6 +109,11 @@ func (c *copier) run(input int32) error {
 				c.move(ev.Fd)
 			}
 		}
+		if c.turned != nil {
+			if err := c.turned(); err != nil {
+				return err
+			}
+		}
 	}
 }
 
@@ -129,6 +142,7 @@ func (c *copier) take() error {
 		}
 	}
 	c.others[int32(client)], c.others[int32(server)] = server, client
+	c.clients[int32(client)] = true
 	return nil
 }
 
@@ -144,6 +158,9 @@ func (c *copier) move(from int32) {
 	}
 	if e != 0 || n == 0 {
 		c.end(from, int32(to))
+		return
+	}
+	if c.seen != nil && c.seen(from, c.buf[:n]) {
 		return
 	}
 	for done := uintptr(0); done < n; {
@@ -163,6 +180,7 @@ func (c *copier) move(from int32) {
 func (c *copier) end(fds ...int32) {
 	for _, fd := range fds {
 		delete(c.others, fd)
+		delete(c.clients, fd)
 		_ = unix.Close(int(fd))
 	}
 }

@@ -7,6 +7,6 @@ import (
 	"io"
 )
 
-func copyBytes(string, io.Writer) error {
+func copyBytes(string, bool, io.Writer) error {
 	return errors.New("copy bytes: the copier is written for Linux's epoll")
 }

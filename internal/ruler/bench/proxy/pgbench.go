@@ -26,19 +26,9 @@ const bouncerPool = 20
 // the client because its users know what it does; of its answers the rate is known and
 // that none failed, not the latency of each.
 func (r *run) transactions(ctx context.Context, clients int) error {
-	db, ok := r.db.(*lab.Postgres)
-	if !ok {
-		r.Leave("pgbench's transactions: they need a server of our own")
-		return nil
-	}
-	bin, err := pgbenchPath(ctx)
-	if err != nil {
-		r.Leave("pgbench's transactions: %v", err)
-		return nil
-	}
-	// Each experiment has its tables anew, so that none begins with the bloat of another.
-	if _, err := pgbench(ctx, bin, nil, "-i", "-q", "-s", strconv.Itoa(pgbenchScale), r.direct().dsn); err != nil {
-		return fmt.Errorf("make pgbench's tables: %w", err)
+	side, err := r.pgbenchSide(ctx, clients)
+	if side == nil {
+		return err
 	}
 	e := r.experiment("transactions", clients, fmt.Sprintf("pgbench -N -M prepared, transactions a second, %s", clientsName(clients)))
 	ways, err := r.plain()
@@ -57,14 +47,36 @@ func (r *run) transactions(ctx context.Context, clients int) error {
 	}
 	ways = append(ways, weirWay(r.weir, "weir", "", bench.NotApplicable))
 	for _, w := range ways {
-		e.Sides = append(e.Sides, bench.Side{
+		e.Sides = append(e.Sides, side(w))
+	}
+	return r.measure(ctx, e)
+}
+
+// pgbenchSide makes pgbench's tables, and returns what runs it over a way to the server;
+// nil where that is not possible, of which the report tells.
+func (r *run) pgbenchSide(ctx context.Context, clients int) (func(way) bench.Side, error) {
+	db, ok := r.db.(*lab.Postgres)
+	if !ok {
+		r.Leave("pgbench's transactions: they need a server of our own")
+		return nil, nil
+	}
+	bin, err := pgbenchPath(ctx)
+	if err != nil {
+		r.Leave("pgbench's transactions: %v", err)
+		return nil, nil
+	}
+	// Each experiment has its tables anew, so that none begins with the bloat of another.
+	if _, err := pgbench(ctx, bin, nil, "-i", "-q", "-s", strconv.Itoa(pgbenchScale), r.direct().dsn); err != nil {
+		return nil, fmt.Errorf("make pgbench's tables: %w", err)
+	}
+	return func(w way) bench.Side {
+		return bench.Side{
 			Name: w.name, Factors: map[string]string{"via": w.via},
 			Run: func(ctx context.Context, _ int) (bench.Sample, error) {
 				return pgbenchRound(ctx, bin, w, clients, r.o.Plan.Duration, db.PID())
 			},
-		})
-	}
-	return r.measure(ctx, e)
+		}
+	}, nil
 }
 
 // pgbenchPath finds pgbench beside the server's programs, or in the PATH.

@@ -64,8 +64,8 @@ type Plan struct {
 // most returns the largest number of clients that connect to the server itself.
 func (p Plan) most() int {
 	most := slices.Max(append(slices.Concat(p.Inserts, p.Literals, p.Updates, p.Transactions, p.Slow, p.Reads, p.Cached, p.Drivers), 1))
-	if len(p.PoolSizes) > 1 {
-		most *= 2 // the pool that sizes itself has as many as there are clients
+	if len(p.PoolSizes) != 1 {
+		most *= 2 // a pool that sizes itself has as many as there are clients
 	}
 	for _, n := range p.PoolSizes { // each size has a weir of its own
 		most += n

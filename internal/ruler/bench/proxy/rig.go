@@ -23,6 +23,7 @@ type rig struct {
 	db      server
 	bouncer *lab.PgBouncer // nil without one
 	floor   *floor         // nil without one
+	joins   *floor         // the same that joins INSERTs; nil without one, or before MariaDB
 	weir    *weirProcess
 	solo    *weirProcess // without the multi-row lane
 	meter   meter        // on the server itself
@@ -59,8 +60,13 @@ func startRig(ctx context.Context, o Options, latency time.Duration) (_ *rig, er
 		return nil, err
 	}
 	if o.Floor {
-		if r.floor, err = startFloor(ctx, o.Binary, r.direct().dsn); err != nil {
+		if r.floor, err = startFloor(ctx, o.Binary, r.direct().dsn, false); err != nil {
 			return nil, err
+		}
+		if _, ok := r.db.(*lab.Postgres); ok {
+			if r.joins, err = startFloor(ctx, o.Binary, r.direct().dsn, true); err != nil {
+				return nil, err
+			}
 		}
 	}
 	if r.weir, err = startWeir(ctx, o.Binary, r.engine, r.direct().dsn, o.Plan.always()...); err != nil {
@@ -155,8 +161,10 @@ func (r *rig) stop() error {
 			errs = append(errs, w.stop())
 		}
 	}
-	if r.floor != nil {
-		errs = append(errs, r.floor.stop())
+	for _, f := range []*floor{r.floor, r.joins} {
+		if f != nil {
+			errs = append(errs, f.stop())
+		}
 	}
 	if r.bouncer != nil {
 		errs = append(errs, r.bouncer.Stop(ctx))

@@ -132,7 +132,15 @@ func (r *run) steps() []suite.Step {
 	}
 	if len(p.PoolSizes) > 1 {
 		for _, n := range p.Inserts {
-			add("pools", experimentName("pools", n, 0), 0, func(ctx context.Context) error { return r.pools(ctx, n) })
+			add("pools", experimentName("pools", n, 0), 0, func(ctx context.Context) error { return r.poolsInserts(ctx, n) })
+		}
+		for _, n := range p.Reads {
+			add("pools", experimentName("pools-reads", n, 0), 0, func(ctx context.Context) error { return r.poolsReads(ctx, n) })
+		}
+		for _, n := range p.Transactions {
+			if r.o.Engine == suite.PostgreSQL || r.o.Engine == "" {
+				add("pools", experimentName("pools-transactions", n, 0), 0, func(ctx context.Context) error { return r.poolsTransactions(ctx, n) })
+			}
 		}
 	}
 	for _, n := range p.Literals {
@@ -221,7 +229,7 @@ func experimentName(kind string, clients int, latency time.Duration) string {
 
 // inserts is reference report 1 for one number of clients.
 func (r *run) inserts(ctx context.Context, clients int) error {
-	ways, err := r.plain()
+	ways, err := r.plainInserts()
 	if err != nil {
 		return err
 	}
@@ -276,55 +284,11 @@ func (r *run) hinted() []way {
 	return append(ways, weirWay(r.weir, "weir auto", "/* batch */", "auto"))
 }
 
-// settings compares weir with itself at values of one setting, inserts that ask for a
-// group at the first number of clients. Each value has a weir of its own, all of them
-// before the same server.
-func (r *run) settings(ctx context.Context, name, factor, flag, unit string, values []int) (err error) {
-	clients := r.o.Plan.Inserts[0]
-	e := r.experiment(name, clients, fmt.Sprintf("Grouped INSERTs of %s by weir's %s", clientsName(clients), flag))
-	e.Name, e.Baseline, e.Sweep = name, "", factor
-	for _, n := range values {
-		args := append(slices.Clone(r.o.Plan.always()), flag, strconv.Itoa(n))
-		w, err := startWeir(ctx, r.o.Binary, r.engine, r.direct().dsn, args...)
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, w.stop()) }()
-		s := r.side(weirWay(w, fmt.Sprintf("%d %s", n, unit), "/* batch */", "auto"), clients, r.insert("/* batch */"), false)
-		s.Factors = map[string]string{factor: strconv.Itoa(n)}
-		e.Sides = append(e.Sides, s)
-	}
-	return r.measure(ctx, e)
-}
-
-// pools compares inserts without a hint by the size of weir's pool, and by the size that it
-// finds by itself.
-func (r *run) pools(ctx context.Context, clients int) (err error) {
-	e := r.experiment("pools", clients, fmt.Sprintf("INSERTs without a hint of %s by weir's --pool-size", clientsName(clients)))
-	ways := []way{r.direct()}
-	sizes := []string{"auto"}
-	for _, n := range r.o.Plan.PoolSizes {
-		sizes = append(sizes, strconv.Itoa(n))
-	}
-	for _, size := range sizes {
-		var w *weirProcess
-		if w, err = startWeir(ctx, r.o.Binary, r.engine, r.direct().dsn, "--pool-size", size); err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, w.stop()) }()
-		ways = append(ways, weirWay(w, "pool "+size, "", bench.NotApplicable))
-	}
-	for _, w := range ways {
-		e.Sides = append(e.Sides, r.side(w, clients, r.insert(""), false))
-	}
-	return r.measure(ctx, e)
-}
-
 // literals compares inserts that are not prepared.
 func (r *run) literals(ctx context.Context, clients int) error {
 	e := r.experiment("literals", clients, fmt.Sprintf("Single-row INSERTs with literals, %s protocol, %s", textProtocol(r.o.Engine), clientsName(clients)))
 	e.Factors["protocol"] = textProtocol(r.o.Engine)
-	ways, err := r.plain()
+	ways, err := r.plainInserts()
 	if err != nil {
 		return err
 	}
