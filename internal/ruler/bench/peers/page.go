@@ -20,7 +20,7 @@ func pages(m *reference.Measured, env *measure.Environment, plan string) map[str
 		Env:      env,
 	}
 	count := make(map[string]int)
-	var missed, missing []string
+	var missed, missing, beyond []string
 	var areas []string
 	tables := make(map[string]*report.Table)
 	for _, w := range Rows() {
@@ -49,6 +49,9 @@ func pages(m *reference.Measured, env *measure.Environment, plan string) map[str
 			continue
 		}
 		count[j.Target.Verdict]++
+		if j.Beyond > 0 {
+			beyond = append(beyond, fmt.Sprintf("%s: the floor %s, weir %.0f %% of that, goal %s", w.Work, j.Floor, 100*j.Beyond, j.Target.Want))
+		}
 		if j.Target.Verdict == suite.NotMet {
 			missed = append(missed, fmt.Sprintf("%s: %s %s instead of %s", w.Work, bench.Figure(j.Target.Got.Median), j.Target.Unit, j.Target.Want))
 		}
@@ -59,6 +62,12 @@ func pages(m *reference.Measured, env *measure.Environment, plan string) map[str
 		Claim:    fmt.Sprintf("Of %d goals that were measured %d are met, %d are not, and %d cannot be told.", all, count[suite.Met], count[suite.NotMet], count[suite.Undecided]),
 		Evidence: missed,
 	})
+	if len(beyond) > 0 {
+		doc.Findings = append(doc.Findings, report.Finding{
+			Claim:    fmt.Sprintf("%d of the goals that are not shown are out of the floor's reach, too: the least that does the same work does not meet them on this machine.", len(beyond)),
+			Evidence: beyond,
+		})
+	}
 	if len(missing) > 0 {
 		doc.Findings = append(doc.Findings, report.Finding{Warn: true, Claim: fmt.Sprintf("%d goals were not measured.", len(missing)), Evidence: missing})
 	}
@@ -102,6 +111,9 @@ func (j *judged) cells() []report.Cell {
 	limited := "-"
 	if j.Target.Verdict != suite.Met {
 		limited = j.Limit
+		if j.Beyond > 0 {
+			limited = fmt.Sprintf("the floor misses the goal, too; weir reaches %.0f %% of it; %s", 100*j.Beyond, j.Limit)
+		}
 	}
 	return append(out,
 		report.Cell{Text: ratio, Strong: true},

@@ -129,12 +129,45 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// A floor bounds a row only where it misses the goal and weir does nothing that it does not.
+func TestBeyondTheFloor(t *testing.T) {
+	for _, tc := range []struct {
+		work        string
+		ours, floor float64
+		want        float64
+	}{
+		{"pgbench -N, prepared, 16 clients", 0.73, 0.80, 0.9125},                     // goal 0.9
+		{"pgbench -N, prepared, 16 clients", 0.73, 0.95, 0},                          // the floor meets it
+		{"pgbench -N, prepared, 256 clients", 0.9, 0.62, 0},                          // weir is better
+		{"weir's CPU time for a hinted INSERT, 64 clients", 6.8, 5.1, 0.75},          // goal 4, less is better
+		{"weir's CPU time for a hinted INSERT, 64 clients", 6.8, 3.9, 0},             // the floor meets it
+		{"one client, p50 of a put", 0.3, 0.6, 0},                                    // weir is better
+		{"report 2's mix, durable, the default preset", 80_000, 250_000, 0},          // the floor meets it
+		{"what 8 producers keep of their rate beside a relay, closed loop", 0, 0, 0}, // nothing is known
+	} {
+		if got := row(t, tc.work).beyond(tc.ours, tc.floor); got < tc.want-0.001 || got > tc.want+0.001 {
+			t.Errorf("%s, %g with a floor of %g: %g, want %g", tc.work, tc.ours, tc.floor, got, tc.want)
+		}
+	}
+	r := result("transactions-16", benchtest.Case("direct", "", 1000, 16), benchtest.Case("copy", "", 800, 16), benchtest.Case("weir", "", 720, 16))
+	m := reference.NewMeasured(nil, map[string][]*bench.Result{"proxy-postgres": {r}})
+	var b bytes.Buffer
+	if err := pages(m, &r.Env, "mini")["index"].Write(&b, report.FormatMarkdown); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"1 of the goals that are not shown are out of the floor's reach", "the floor misses the goal, too; weir reaches 90 % of it; hop.md"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+}
+
 func TestPage(t *testing.T) {
 	parts, err := Parts("mini", Programs{PgBouncer: "/opt/pgbouncer", Tools: []string{"/a", "/b"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := result("inserts-256", benchtest.Case("direct", "", 1000, 256), benchtest.Case("copy", "", 600, 256), benchtest.Case("weir auto", "", 8000, 256))
+	r := result("inserts-256", benchtest.Case("direct", "", 1000, 256), benchtest.Case("group", "", 600, 256), benchtest.Case("weir auto", "", 8000, 256))
 	enqueued := func(rate float64) func(*bench.Sample) {
 		return func(s *bench.Sample) { s.Rates = map[string]float64{"enqueue": rate, "consume": 1} }
 	}
