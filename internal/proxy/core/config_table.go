@@ -42,7 +42,7 @@ func limitSettings(o, d *session.Options) []Setting {
 		rules = append(rules, o.LimitRules[i].Text)
 	}
 	return []Setting{
-		{Key: "pool_size", Value: o.SizeOfPool(), Default: d.SizeOfPool()},
+		{Key: "pool_size", Value: o.SizeOfPool(), Default: "auto"},
 		{Key: "min_pool_size", Value: o.MinPoolSize, Default: d.MinPoolSize},
 		{Key: "reserve_pool_size", Value: o.ReservePoolSize, Default: d.ReservePoolSize},
 		{Key: "reserve_pool_timeout", Value: o.ReservePoolTimeout.String(), Default: d.ReservePoolTimeout.String()},

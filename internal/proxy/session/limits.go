@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// DefaultPoolSize is the default of PoolSize, and where pools begin that size themselves.
+// DefaultPoolSize is the default of PoolSize, and where pools begin that size themselves,
+// as those of the commands do by default.
 const DefaultPoolSize = 20
 
 // Limits are those of the options that may be others for a user or a database. The
