@@ -46,6 +46,7 @@ func TestDefaultsAreTheProxys(t *testing.T) {
 	for _, o := range []*session.Options{&pg.Options, &my.Options} {
 		o.Log = nil
 		o.ReadLanes, o.Loops = 0, 0 // auto: derived from others and from the machine
+		o.AutoPool = true           // of the commands; who embeds a proxy gives a number
 	}
 	pg.Postgres, my.MySQL = got.pg.Postgres, got.my.MySQL
 	pg.Hosts, my.Hosts = []pgwire.ConnectConfig{pg.Postgres}, []mywire.ConnectConfig{my.MySQL}
