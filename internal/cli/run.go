@@ -121,6 +121,10 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, stdout, st
 	code := ExitCode(err)
 	if !began && !errors.As(err, new(*exitError)) {
 		code = ExitUsage
+		if names, missing := strings.CutPrefix(err.Error(), "required flag(s) "); missing {
+			names = strings.NewReplacer(`"`, "", ", ", ", --", " not set", "").Replace(names)
+			err = fmt.Errorf("want --%s, which %q needs", names, cmd.CommandPath())
+		}
 	}
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		err = errInterrupted // whatever step it was that noticed

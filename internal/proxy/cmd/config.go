@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"os"
 	"slices"
@@ -84,6 +85,11 @@ func (c *proxyConfig) completePostgres() (err error) {
 		return fmt.Errorf("%s: %w", source, err)
 	}
 	c.pg.Postgres = c.pg.Hosts[0]
+	for _, host := range c.pg.Hosts {
+		if isSelf(host.Address, c.pg.Listen) {
+			return fmt.Errorf("%s: at %s weir itself is to listen (--listen-postgres %s), so that it would connect to itself", source, host.Address, c.pg.Listen)
+		}
+	}
 	if c.pg.Target, err = hostTarget(target, c.severalPostgres()); err != nil {
 		return fmt.Errorf("%s: %w", source, err)
 	}
@@ -104,6 +110,11 @@ func (c *proxyConfig) completeMySQL() (err error) {
 		return fmt.Errorf("%s: %w", source, err)
 	}
 	c.my.MySQL = c.my.Hosts[0]
+	for _, host := range c.my.Hosts {
+		if isSelf(host.Address, c.my.Listen) {
+			return fmt.Errorf("%s: at %s weir itself is to listen (--listen-mysql %s), so that it would connect to itself", source, host.Address, c.my.Listen)
+		}
+	}
 	if c.my.Target, err = hostTarget(target, len(c.my.Hosts) > 1); err != nil {
 		return fmt.Errorf("%s: %w", source, err)
 	}
@@ -112,6 +123,19 @@ func (c *proxyConfig) completeMySQL() (err error) {
 		return fmt.Errorf("--mysql-auth-file: %w", err)
 	}
 	return c.my.Validate()
+}
+
+// isSelf reports whether a server's address is the one of a listener, as far as their
+// texts show.
+func isSelf(server, listener string) bool {
+	host, port, err := net.SplitHostPort(server)
+	at, same, failed := net.SplitHostPort(listener)
+	if err != nil || failed != nil || port != same || port == "0" {
+		return false
+	}
+	here := []string{"localhost", "127.0.0.1", "::1"}
+	every := at == "" || at == "0.0.0.0" || at == "::"
+	return host == at || slices.Contains(here, host) && (every || slices.Contains(here[:2], at) && host != "::1")
 }
 
 func (c *proxyConfig) severalPostgres() bool { return len(c.pg.Hosts) > 1 || len(c.pg.Patroni) > 0 }

@@ -266,3 +266,22 @@ func TestHostsOfTheConnectionStrings(t *testing.T) {
 		t.Errorf("with Patroni: %v, %v", got.pg.Target, got.pg.Patroni)
 	}
 }
+
+// TestProxyIsNotItsOwnServer: it would connect to itself until it has no more sockets.
+func TestProxyIsNotItsOwnServer(t *testing.T) {
+	for listener, servers := range map[string]map[string]bool{
+		"127.0.0.1:6432": {"127.0.0.1:6432": true, "localhost:6432": true, "127.0.0.1:5432": false, "127.0.0.2:6432": false, "db:6432": false, "[::1]:6432": false, "/run/weir/.s.PGSQL.6432": false},
+		":6432":          {"127.0.0.1:6432": true, "[::1]:6432": true, "localhost:6432": true, "db:6432": false},
+		"db:6432":        {"db:6432": true, "127.0.0.1:6432": false},
+		"127.0.0.1:0":    {"127.0.0.1:0": false},
+		"/run/weir":      {"127.0.0.1:6432": false},
+	} {
+		for server, want := range servers {
+			if got := isSelf(server, listener); got != want {
+				t.Errorf("server %s, listener %s: %v", server, listener, got)
+			}
+		}
+	}
+	program.Refuse(t, cli.ExitUsage, []string{"--postgres: at 127.0.0.1:6432 weir itself is to listen"}, "proxy", "--postgres", "postgres://app@127.0.0.1:6432/app")
+	program.Refuse(t, cli.ExitUsage, []string{"--mysql: at 127.0.0.1:3307 weir itself is to listen"}, "proxy", "--mysql", "mysql://app@127.0.0.1:3307/app")
+}

@@ -4,6 +4,7 @@ package demo
 
 import (
 	"bytes"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -40,6 +41,29 @@ func (o *transcript) String() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.text.String()
+}
+
+// A second demo says at once that the first has the page's address: it starts nothing.
+func TestStackRefusesATakenAddress(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	for listen, want := range map[string]string{
+		taken.Addr().String(): "--listen 127.0.0.1:0 takes a free port",
+		"nowhere":             "missing port",
+		"0.0.0.0:0":           "not of this machine alone",
+	} {
+		out := &transcript{page: make(chan string, 1)}
+		dir := filepath.Join(t.TempDir(), "out")
+		if _, err := Run(t.Context(), Config{Binary: "none", Out: dir, Listen: listen, Stdout: out}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("--listen %s: %v, want %q", listen, err, want)
+		}
+		if _, err := os.Stat(dir); err == nil || out.String() != "" {
+			t.Errorf("--listen %s: it began: %v %s", listen, err, out)
+		}
+	}
 }
 
 // Everything is killed once, and every promise holds.

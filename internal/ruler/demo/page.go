@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"slices"
 	"time"
@@ -149,16 +148,7 @@ func alive(done <-chan struct{}) bool {
 }
 
 // serve serves the page until ctx ends; then the channel is closed.
-func (s *stack) serve(ctx context.Context) (<-chan struct{}, error) {
-	ln, err := net.Listen("tcp", s.cfg.Listen)
-	if err != nil {
-		return nil, fmt.Errorf("listen for the page: %w", err)
-	}
-	if !admin.IsLoopback(ln.Addr()) {
-		_ = ln.Close()
-		return nil, fmt.Errorf("listen for the page: %s is not of this machine alone, and the page kills processes", s.cfg.Listen)
-	}
-	s.cfg.Listen = ln.Addr().String()
+func (s *stack) serve(ctx context.Context) <-chan struct{} {
 	quiet := slog.New(slog.DiscardHandler)
 	shown := live.New(live.Config{Page: panelsOf(), Source: s, Log: quiet})
 	mux := admin.Mux(prometheus.NewRegistry())
@@ -188,8 +178,8 @@ func (s *stack) serve(ctx context.Context) (<-chan struct{}, error) {
 			defer close(recorded)
 			shown.Run(ctx)
 		}()
-		_ = admin.Serve(ctx, ln, admin.Guard(mux, true, live.Policy), quiet) // it fails with the listener alone
+		_ = admin.Serve(ctx, s.page, admin.Guard(mux, true, live.Policy), quiet) // it fails with the listener alone
 		<-recorded
 	}()
-	return done, nil
+	return done
 }

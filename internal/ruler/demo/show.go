@@ -16,10 +16,7 @@ import (
 func (s *stack) show(ctx context.Context) (*Verdict, error) {
 	pageCtx, closePage := context.WithCancel(context.WithoutCancel(ctx))
 	defer closePage()
-	shut, err := s.serve(pageCtx)
-	if err != nil {
-		return nil, err
-	}
+	shut := s.serve(pageCtx)
 	defer func() {
 		closePage()
 		<-shut
@@ -41,7 +38,7 @@ func (s *stack) show(ctx context.Context) (*Verdict, error) {
 		workers.Go(func() { s.count(load, i) })
 	}
 	s.say("the shop sells; the page: http://%s/", s.cfg.Listen)
-	err = s.progress(load)
+	err := s.progress(load)
 	if err == nil && s.cfg.Auto {
 		err = s.auto(load)
 	} else if err == nil {

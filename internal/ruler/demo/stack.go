@@ -19,6 +19,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/weirdb/weir/internal/admin"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/measure"
 )
@@ -60,6 +61,7 @@ const (
 // stack is all that runs.
 type stack struct {
 	cfg    Config
+	page   net.Listener
 	ledger *ledger
 	began  time.Time
 	before measure.Pressure
@@ -107,10 +109,15 @@ func Run(ctx context.Context, cfg Config) (*Verdict, error) {
 	if cfg.Workers == 0 {
 		cfg.Workers = 8
 	}
+	ln, err := listen(&cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = ln.Close() }() // the page's server has closed it, if there was one
 	if err := os.MkdirAll(filepath.Join(cfg.Out, "logs"), 0o755); err != nil {
 		return nil, fmt.Errorf("make the demo's directory: %w", err)
 	}
-	s := &stack{cfg: cfg, ledger: newLedger(), began: time.Now(), before: measure.ReadPressure()}
+	s := &stack{cfg: cfg, page: ln, ledger: newLedger(), began: time.Now(), before: measure.ReadPressure()}
 	defer s.stop()
 	if err := s.installed(ctx); err != nil {
 		return nil, err
@@ -119,6 +126,23 @@ func Run(ctx context.Context, cfg Config) (*Verdict, error) {
 		return nil, err
 	}
 	return s.show(ctx)
+}
+
+// listen takes the page's address before anything is started, and has cfg name it.
+func listen(cfg *Config) (net.Listener, error) {
+	ln, err := net.Listen("tcp", cfg.Listen)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("listen for the page: %w (another demo runs? --listen 127.0.0.1:0 takes a free port)", err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listen for the page: %w", err)
+	}
+	if !admin.IsLoopback(ln.Addr()) {
+		_ = ln.Close()
+		return nil, fmt.Errorf("listen for the page: %s is not of this machine alone, and the page kills processes", cfg.Listen)
+	}
+	cfg.Listen = ln.Addr().String()
+	return ln, nil
 }
 
 // installed says in one error what is missing.

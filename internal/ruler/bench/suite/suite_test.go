@@ -251,3 +251,10 @@ func TestReplaceLeavesNothingHalf(t *testing.T) {
 		t.Errorf("%q, %v", b, err)
 	}
 }
+
+// TestStampedNamesOneRun: two that start in the same second do not share a directory.
+func TestStampedNamesOneRun(t *testing.T) {
+	if name := Stamped("demo"); !strings.HasSuffix(name, fmt.Sprint("-", os.Getpid())) || !strings.HasPrefix(name, filepath.Join("out", "demo-2")) {
+		t.Errorf("%s does not name this process", name)
+	}
+}

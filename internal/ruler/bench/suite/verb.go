@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -170,9 +171,10 @@ func (b *Flags) Options(name string, steps []Step) (Options, error) {
 	return Options{Out: cmp.Or(b.Out, Stamped("bench-"+name)), Resume: b.Resume, Experiments: b.Experiments}, nil
 }
 
-// Stamped names a directory for the results of a run that starts now.
+// Stamped names a directory for the results of a run of this process that starts now. Of
+// two that start in one second each has its own.
 func Stamped(kind string) string {
-	return filepath.Join("out", kind+"-"+time.Now().Format("20060102-150405"))
+	return filepath.Join("out", fmt.Sprintf("%s-%s-%d", kind, time.Now().Format("20060102-150405"), os.Getpid()))
 }
 
 // Tell has a run write how it goes: what it says, and a line for each sample with
