@@ -21,7 +21,7 @@ type Idle struct {
 // crowd compares numbers of clients, all of them through weir.
 func (r *run) crowd(ctx context.Context) error {
 	counts := r.o.Plan.Crowd
-	e := r.experiment("crowd", counts[len(counts)-1], "Key lookups through weir by number of clients, 20 server connections")
+	e := r.experiment("crowd", counts[len(counts)-1], "Key lookups through weir by number of clients, on one pool")
 	e.Baseline = clientsName(counts[0])
 	delete(e.Factors, "clients")
 	for _, n := range counts {
@@ -93,7 +93,7 @@ func crowdTarget(r *bench.Result) (suite.Target, bool) {
 		}
 	}
 	crowd := r.Cases[last].Name
-	goal := suite.AtLeast(r.Experiment.Name, best.Name, crowd, "rate", 0.9, "lookups by "+crowd+" on 20 connections, against the peak")
+	goal := suite.AtLeast(r.Experiment.Name, best.Name, crowd, "rate", 0.9, "lookups by "+crowd+" on one pool, against the peak")
 	return goal.Judge(r)
 }
 
