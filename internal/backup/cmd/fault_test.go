@@ -261,8 +261,11 @@ func TestWhatIsDamagedIsNamed(t *testing.T) {
 			defer change(chunks[0], c.change)()
 			program.Refuse(t, cli.ExitShortfall, []string{chunk, c.says}, "backup", "verify", repo, "b")
 			program.Refuse(t, cli.ExitShortfall, []string{chunk, c.says}, "backup", "cat", repo, "b", chunk)
-			program.Refuse(t, cli.ExitFailed, []string{chunk, c.says}, "restore", repo, "b", "--to", s.dsn("postgres"), "--create", "--rename", "shop=x_"+c.name,
+			r := program.Call(t.Context(), "restore", repo, "b", "--to", s.dsn("postgres"), "--create", "--rename", "shop=x_"+c.name,
 				"--failed-sql", filepath.Join(t.TempDir(), "left.sql"))
+			if r.Code != cli.ExitFailed || !strings.Contains(r.Stderr, c.says) || strings.Count(r.Stderr, "chunk "+chunk) != 1 {
+				t.Errorf("restore, which has to name the chunk once: %s", r)
+			}
 		})
 	}
 	t.Run("missing", func(t *testing.T) {

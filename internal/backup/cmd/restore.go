@@ -241,7 +241,7 @@ func (v *restoreVerb) run(ctx context.Context, args []string, stdout, stderr io.
 	if !v.quiet {
 		printWarnings(stderr, result.Warnings)
 	}
-	if e := v.leave(result, args[0], m.ID, stderr); e != nil {
+	if e := v.leave(result, args[0], m.ID, err, stderr); e != nil {
 		err = errors.Join(err, e)
 	}
 	if err != nil && result.Ended {
@@ -265,8 +265,9 @@ func (v *restoreVerb) run(ctx context.Context, args []string, stdout, stderr io.
 	return v.report(m, result, replayed, stdout)
 }
 
-// leave writes what is left to do into a file, and lists it.
-func (v *restoreVerb) leave(r *restore.Result, place, id string, stderr io.Writer) error {
+// leave writes what is left to do into a file, and lists it, but for what the
+// error names with which the restore ends.
+func (v *restoreVerb) leave(r *restore.Result, place, id string, failed error, stderr io.Writer) error {
 	if len(r.Failed)+len(r.Broken) == 0 || v.options.DryRun {
 		return nil
 	}
@@ -278,7 +279,9 @@ func (v *restoreVerb) leave(r *restore.Result, place, id string, stderr io.Write
 		return err
 	}
 	for _, o := range r.Failed {
-		fmt.Fprintln(stderr, "failed:", o)
+		if text := fmt.Sprint(o); failed == nil || !strings.Contains(failed.Error(), text) {
+			fmt.Fprintln(stderr, "failed:", text)
+		}
 	}
 	switch {
 	case len(r.Failed) == 0:

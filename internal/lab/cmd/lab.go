@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"os/signal"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -151,9 +153,31 @@ type labReport struct {
 	Servers        []labServer       `json:"servers"`
 }
 
+// portIsFree refuses a port that another program listens on, in fewer words than a
+// server's log has for it.
+func (c *labUp) portIsFree() error {
+	if c.port == 0 {
+		return nil
+	}
+	ln, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(c.port)))
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("--port %d: another program listens there: choose another, or leave --port out for a free one", c.port)
+	}
+	if err == nil {
+		err = ln.Close()
+	}
+	if err != nil {
+		return fmt.Errorf("--port %d: %w", c.port, err)
+	}
+	return nil
+}
+
 // run starts the servers, reports them, and stops them when ctx ends. After
 // that, release gives the signals back: a second Ctrl-C ends weir at once.
 func (c *labUp) run(ctx context.Context, release func(), out io.Writer) (err error) {
+	if err := c.portIsFree(); err != nil {
+		return err
+	}
 	fleet := newLabFleet()
 	defer func() { err = errors.Join(err, fleet.stop()) }()
 	for _, one := range c.each() {

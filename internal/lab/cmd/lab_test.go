@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -154,6 +155,20 @@ func TestLabUpRefuses(t *testing.T) {
 		if err := <-end; err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("weir lab %s: %v, want %q", strings.Join(tt.args, " "), err, tt.want)
 		}
+	}
+}
+
+// TestLabUpRefusesATakenPort: in its own words, not by a server's log.
+func TestLabUpRefusesATakenPort(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	_, port, _ := net.SplitHostPort(taken.Addr().String())
+	_, end := startLab(t, t.Context(), "up", "--port", port)
+	if err := <-end; err == nil || err.Error() != "--port "+port+": another program listens there: choose another, or leave --port out for a free one" {
+		t.Errorf("weir lab up --port %s: %v", port, err)
 	}
 }
 
