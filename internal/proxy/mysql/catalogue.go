@@ -42,13 +42,13 @@ type catalog struct {
 	failures int    // readings that failed in a row
 	count    string // the counters
 
-	reads    places                   // views
-	writes   places                   // tables with triggers, and views over such
-	defaults places                   // tables with columns whose DEFAULT does more than to say a value
-	routines map[string]myscan.Effect // all that the account may see
-	blind    map[string]bool          // databases of which the account may not see triggers
-	unseen   map[string]bool          // tables with triggers that weir knows and the account does not see
-	nothing  bool                     // no name is of consequence
+	reads    places          // views
+	writes   places          // tables with triggers, and views over such
+	defaults places          // tables with columns whose DEFAULT does more than to say a value
+	routines places          // all that the account may see
+	blind    map[string]bool // databases of which the account may not see triggers
+	unseen   map[string]bool // tables with triggers that weir knows and the account does not see
+	nothing  bool            // no name is of consequence
 
 	waiting []*client // whose statements are to be judged
 }
@@ -275,11 +275,11 @@ type catalogObject struct {
 	body         myscan.Body
 }
 
-// places are what tables and views lead to, by their names and schemas. Databases of one
+// places are what tables, views and routines lead to, by their names and schemas. Databases of one
 // layout, such as one for each customer, may have a trigger in some of them.
 type places map[string]map[string]myscan.Effect
 
-// raise adds effects to those of a table or view, and reports whether any is new.
+// raise adds effects to those of one of them, and reports whether any is new.
 func (ps places) raise(schema, name string, e myscan.Effect) bool {
 	at := ps[name]
 	if at == nil {
@@ -291,7 +291,7 @@ func (ps places) raise(schema, name string, e myscan.Effect) bool {
 	return !known || was|e != was
 }
 
-// of returns the effects of the tables and views of a name that can be meant where db is
+// of returns the effects of those of a name that can be meant where db is
 // the current database and names are all names of the text: another database has to be
 // among them. nil names are any.
 func (ps places) of(name, db string, names *nameSet) myscan.Effect {
@@ -309,6 +309,20 @@ func (ps places) of(name, db string, names *nameSet) myscan.Effect {
 	return e
 }
 
+// has reports whether any is known that of would return the effects of.
+func (ps places) has(name, db string, names *nameSet) bool {
+	at := ps[name]
+	if _, here := at[db]; here {
+		return true
+	}
+	for schema := range at {
+		if names.has(schema) {
+			return true
+		}
+	}
+	return false
+}
+
 // A nameSet is all names of a text, as a catalog has them. They are read when the first
 // one is asked for.
 type nameSet struct {
@@ -316,14 +330,26 @@ type nameSet struct {
 	set  map[string]struct{}
 }
 
-// among returns the effects in those schemas that the text names.
-func (n *nameSet) among(schemas map[string]myscan.Effect) (e myscan.Effect) {
+// read reads the names, if they have not been read.
+func (n *nameSet) read() {
 	if n.set == nil {
 		n.set = make(map[string]struct{})
 		for name := range n.each {
 			n.set[name] = struct{}{}
 		}
 	}
+}
+
+// has reports whether the text has the name.
+func (n *nameSet) has(name string) bool {
+	n.read()
+	_, named := n.set[name]
+	return named
+}
+
+// among returns the effects in those schemas that the text names.
+func (n *nameSet) among(schemas map[string]myscan.Effect) (e myscan.Effect) {
+	n.read()
 	if len(n.set) < len(schemas) {
 		for name := range n.set {
 			e |= schemas[name]
@@ -395,14 +421,14 @@ func (r *catalogReader) read(body []byte, sqlMode string) myscan.Body {
 // it reaches.
 func (r *catalogReader) finish() {
 	k := r.k
-	k.reads, k.writes, k.defaults, k.routines = places{}, places{}, places{}, map[string]myscan.Effect{}
+	k.reads, k.writes, k.defaults, k.routines = places{}, places{}, places{}, places{}
 	k.blind, k.unseen = r.blind, r.unseen
 	if k.trusted() {
 		k.blind, k.nothing = nil, true
 		return
 	}
 	for _, o := range r.routines {
-		k.routines[o.name] |= o.body.Effects
+		k.routines.raise(o.schema, o.name, o.body.Effects)
 	}
 	for _, o := range r.defaults {
 		k.defaults.raise(o.schema, o.name, o.body.Effects)
@@ -411,9 +437,7 @@ func (r *catalogReader) finish() {
 	for changed := true; changed; {
 		changed = false
 		for _, o := range r.routines {
-			if e := k.routines[o.name] | r.reached(&o, true); e != k.routines[o.name] {
-				k.routines[o.name], changed = e, true
-			}
+			changed = k.routines.raise(o.schema, o.name, r.reached(&o, true)) || changed
 		}
 		for _, o := range r.triggers {
 			changed = k.writes.raise(o.schema, o.name, r.reached(&o, true)) || changed
@@ -424,8 +448,10 @@ func (r *catalogReader) finish() {
 		}
 	}
 	k.nothing = len(k.reads) == 0 && len(k.writes) == 0 && len(k.blind) == 0
-	for _, e := range k.routines {
-		k.nothing = k.nothing && e == 0
+	for _, at := range k.routines {
+		for _, e := range at {
+			k.nothing = k.nothing && e == 0
+		}
 	}
 }
 
@@ -444,14 +470,6 @@ func foldName(name string) string {
 // without a schema is in the object's own.
 func (r *catalogReader) reached(o *catalogObject, writing bool) myscan.Effect {
 	k, e := r.k, o.body.Effects
-	for _, name := range o.body.Calls {
-		name = foldName(name)
-		sub, seen := k.routines[name]
-		if !seen && !r.seesAll {
-			sub = opaque.Effects
-		}
-		e |= sub
-	}
 	names := &nameSet{each: func(yield func(string) bool) {
 		for _, name := range o.body.Names {
 			if !yield(foldName(name)) {
@@ -459,6 +477,13 @@ func (r *catalogReader) reached(o *catalogObject, writing bool) myscan.Effect {
 			}
 		}
 	}}
+	for _, name := range o.body.Calls {
+		name = foldName(name)
+		e |= k.routines.of(name, o.schema, names)
+		if !r.seesAll && !k.routines.has(name, o.schema, names) {
+			e |= opaque.Effects
+		}
+	}
 	for _, name := range o.body.Names {
 		name = foldName(name)
 		e |= k.reads.of(name, o.schema, names)
@@ -515,7 +540,7 @@ func (k *catalog) reach(t *myscan.Text, info *myscan.Statement, db string) mysca
 				}
 			}
 			if call {
-				e |= k.routines[name]
+				e |= k.routines.of(name, db, names)
 			}
 		}
 		if name == "sys" && calls && !k.trusted() {

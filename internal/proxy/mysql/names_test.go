@@ -3,6 +3,8 @@ package mysql_test
 import (
 	"strings"
 	"testing"
+
+	"github.com/weirdb/weir/internal/proxy/mysql"
 )
 
 // TestNamesOfLanesShowWhenTheServerKnewThem: what stands where a name belongs may be
@@ -39,5 +41,43 @@ func TestNamesOfLanesShowWhenTheServerKnewThem(t *testing.T) {
 	}
 	if lanes, shapes := shown("hunter2"); lanes || shapes || unproven != 1 {
 		t.Errorf("a name that the server does not know is shown by lanes: %v, by shapes: %v; %d lanes without a text, want 1", lanes, shapes, unproven)
+	}
+}
+
+// A routine of another database says nothing about one of the same name here: no session
+// keeps its connection for it.
+func TestRoutinesOfAnotherDatabase(t *testing.T) {
+	t.Parallel()
+	const sets = "CREATE FUNCTION same() RETURNS INT DETERMINISTIC BEGIN SET @called = DATABASE(); RETURN 1; END"
+	db := database(t, "CREATE FUNCTION same() RETURNS INT DETERMINISTIC RETURN 2", "CREATE FUNCTION outer_one() RETURNS INT DETERMINISTIC RETURN same() + 1")
+	other := database(t, sets, "CREATE FUNCTION outer_one() RETURNS INT DETERMINISTIC RETURN same() + 1")
+	w := start(t, db, func(c *mysql.Config) { c.PoolSize, c.ReadLanes = 1, -1 })
+	reader := w.dial(nil)
+	for _, x := range []struct {
+		statement string
+		pins      bool
+	}{
+		{"SELECT same()", false},
+		{"SELECT outer_one()", false},
+		{"SELECT " + other + ".same()", true},
+		{"SELECT " + other + ".outer_one()", true},
+	} {
+		c := w.dial(nil)
+		c.one(x.statement)
+		if x.pins {
+			if got := c.one("SELECT @called"); got != other {
+				t.Errorf("%s: the variable is %s", x.statement, got)
+			}
+			if p := w.pool(); p.Free != 0 {
+				t.Errorf("%s: the connection is free: %+v", x.statement, p)
+			}
+		} else {
+			eventually(t, x.statement+" leaves the connection", func() bool { return w.pool().Free == 1 })
+		}
+		_ = c.Close()
+		if got := reader.one("SELECT @called"); got != "NULL" {
+			t.Errorf("%s: another session reads %s", x.statement, got)
+		}
+		reader.must("COMMIT")
 	}
 }
