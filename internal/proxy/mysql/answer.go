@@ -317,6 +317,9 @@ func (c *client) answered(b *backend, u *unit) {
 
 // defined takes note of a unit that has defined something, or may have.
 func (l *loop) defined(u *unit) {
+	if u.hidesAccounts() {
+		l.srv.askAgain()
+	}
 	if !u.effects.Has(myscan.EffDDL) {
 		return
 	}

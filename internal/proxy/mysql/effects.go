@@ -127,6 +127,18 @@ func plainVerb(u *unit) bool {
 	return u.cmd == mywire.ComQuery || u.cmd == mywire.ComStmtExecute || u.cmd == mywire.ComStmtPrepare
 }
 
+// hidesAccounts tells whether a unit may have changed accounts without its text showing
+// that: what is prepared in SQL and the bodies of procedures may hold anything, such as a
+// SET PASSWORD. Functions and triggers may not do such things.
+func (u *unit) hidesAccounts() bool {
+	const unseen = myscan.EffOpaque | myscan.EffUnknown | myscan.EffAdmin | myscan.EffPrepare | myscan.EffSetGlobal
+	switch u.verb {
+	case myscan.VerbCall, myscan.VerbExecute:
+		return u.effects.Has(unseen) || u.unjudged > 0
+	}
+	return u.effects.Has(myscan.EffUnknown)
+}
+
 // forgetSchema forgets what was known of tables and statements.
 func (p *pool) forgetSchema() {
 	p.tables.forget()

@@ -326,6 +326,35 @@ func TestLoginsShareAnAnswerAboutAccounts(t *testing.T) {
 		want("one that its user has changed", "fourth", mywire.ErrAccessDenied)
 		want("the new one", "third", 0)
 		want("the new one, again", "third", 0)
+		// What the text of a statement does not show.
+		admin.must("CREATE DATABASE hides_accounts")
+		defer admin.must("DROP DATABASE hides_accounts")
+		sets := strings.ReplaceAll(strings.Replace(set, "PASSWORD =", "PASSWORD FOR shares@'%' =", 1), "third", "sixth")
+		admin.must("CREATE PROCEDURE hides_accounts.alters() ALTER USER shares@'%' IDENTIFIED BY 'fifth'")
+		admin.must("CREATE PROCEDURE hides_accounts.sets() " + sets)
+		admin.must("GRANT EXECUTE ON hides_accounts.* TO shares_admin@'%'")
+		is := "third"
+		for _, change := range []struct{ password, prepare, does string }{
+			{"fifth", "", "CALL hides_accounts.alters()"},
+			{"sixth", "", "CALL hides_accounts.sets()"},
+			{"seventh", "PREPARE p FROM 'ALTER USER shares@''%'' IDENTIFIED BY ''seventh'''", "EXECUTE p"},
+			{"eighth", "SET @x = 'ALTER USER shares@''%'' IDENTIFIED BY ''eighth'''", "EXECUTE IMMEDIATE @x"},
+		} {
+			if strings.Contains(change.does, "IMMEDIATE") && server.Flavor() != lab.FlavorMariaDB {
+				continue
+			}
+			want("before "+change.does, is, 0)
+			if change.prepare != "" {
+				over.must(change.prepare)
+			}
+			over.must(change.does)
+			want(change.does+" over weir", is, mywire.ErrAccessDenied)
+			is = change.password
+			want("the password of "+change.does, is, 0)
+			want("the password of "+change.does+", again", is, 0)
+		}
+		admin.must("ALTER USER shares@'%' IDENTIFIED BY 'third'")
+		want("the third", "third", 0)
 		over.must("DROP USER shares@'%'")
 		want("an account that was dropped over weir", "third", mywire.ErrAccessDenied)
 		admin.must("CREATE USER shares@'%' IDENTIFIED BY 'third'")

@@ -492,6 +492,7 @@ func (bk *back) settled(b *backend, u *unit, status byte) {
 		c.p.forgetTexts()
 		bk.changes = true
 	}
+	bk.changes = bk.changes || u.hides
 	if bk.changes && status == pgwire.StatusIdle {
 		bk.changes = false
 		c.l.srv.lookups.recent.forget()

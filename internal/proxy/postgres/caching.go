@@ -306,6 +306,8 @@ func (p *pool) unknown(u *unit) {
 		p.forgetTexts()
 		p.l.srv.Cache.Purge(p.key.database)
 		p.l.srv.lookups.recent.forget()
+	} else if u.hides {
+		p.l.srv.lookups.recent.forget()
 	}
 }
 

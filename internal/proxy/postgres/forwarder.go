@@ -531,6 +531,7 @@ func (fw *forwarder) note(u *unit, info *reading) {
 		pins = pinsOf(e&^sqlscan.EffUnknownFunc) | pinUnread
 	}
 	u.effects |= e
+	u.hides = u.hides || info.Verb == sqlscan.VerbDo || info.Verb == sqlscan.VerbCall
 	u.unsettles = u.unsettles || c.texts.unsettles(&info.Statement)
 	if info.hidden || info.runs {
 		c.texts.bodies, c.texts.makesSurely = true, c.texts.makesSurely || info.hidden

@@ -86,11 +86,16 @@ func TestLoginsShareAnAnswer(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = over.Close(ctxFor(t)) }()
+			sqlOn(t, admin, "CREATE PROCEDURE unlocks() LANGUAGE sql AS 'ALTER ROLE bob LOGIN'", "CREATE PROCEDURE locks() LANGUAGE sql AS 'ALTER ROLE bob NOLOGIN'")
 			for _, change := range []struct{ does, state string }{
 				{"ALTER ROLE bob NOLOGIN", "28000"},
 				{"ALTER ROLE bob LOGIN", ""},
 				{"ALTER ROLE bob NOLOGIN", "28000"},
 				{"DO $$ BEGIN ALTER ROLE bob LOGIN; END $$", ""}, // a refusal serves nobody else
+				{"DO $$ BEGIN ALTER ROLE bob NOLOGIN; END $$", "28000"},
+				{"CALL unlocks()", ""},
+				{"CALL locks()", "28000"},
+				{"ALTER ROLE bob LOGIN", ""},
 			} {
 				for _, sql := range []string{"BEGIN", change.does, "COMMIT"} {
 					if _, err := over.Exec(ctxFor(t), sql).ReadAll(); err != nil {

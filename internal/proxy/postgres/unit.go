@@ -74,6 +74,7 @@ type unit struct {
 	frees   string // the statement that a DEALLOCATE names
 	freed   bool   // ... which was answered
 	numbers bool   // it has a DISCARD SEQUENCES or DISCARD ALL
+	hides   bool   // it has a DO or a CALL, which may change roles out of sight
 	// statements counts those of a linked client's unit that were sent.
 	statements int
 	// awaited: what the client sends behind its statements waits for their answers.
