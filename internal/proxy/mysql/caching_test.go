@@ -587,5 +587,9 @@ func TestCachePurgesWhereTheOutcomeIsUnknown(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = lock.Close()
-	eventually(t, "what was kept is gone", func() bool { return c.one(read) == "new" })
+	// Until the catalogue has been read again reads are not asked of the cache.
+	eventually(t, "what was kept is gone, and what is new is kept", func() bool {
+		hits := w.cached().Hits
+		return c.one(read) == "new" && w.cached().Hits > hits
+	})
 }
