@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	goldap "github.com/go-ldap/ldap/v3"
+
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/internal/proxy/ldap"
@@ -114,4 +116,55 @@ func TestLDAPConfig(t *testing.T) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
+}
+
+// setPassword changes a person's password at an LDAP server.
+func setPassword(t *testing.T, people *lab.LDAP, uid, password string) {
+	t.Helper()
+	conn, err := goldap.DialURL("ldap://" + people.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	change := goldap.NewModifyRequest("uid="+uid+",ou=people,"+lab.LDAPBase, nil)
+	change.Replace("userPassword", []string{password})
+	if err := errors.Join(conn.Bind(lab.LDAPManager, "weir"), conn.Modify(change)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A password that LDAP takes and the server does not is none to open connections with: the
+// one that is known serves on. One that both take is learned.
+func TestPasswordThatOnlyLDAPTakes(t *testing.T) {
+	t.Parallel()
+	server(t)
+	own := labtest.MariaDB(t, serverConfig())
+	sqlOn(t, own, "CREATE USER bob@'%' IDENTIFIED BY 'secret'")
+	people := labtest.LDAP(t, lab.LDAPUser{UID: "bob", Password: "secret"})
+	w := startFor(t, own, "", func(c *mysql.Config) {
+		c.ClientTLS = serverTLS(t)
+		c.Auth, c.LDAP = mysql.AuthLDAP, directoryAt(t, people, labtest.Patience)
+	})
+	kept, admin := w.dial(as("bob", "secret", mywire.TLSRequired)), dialAt(t, own.Addr(), "", nil)
+	works := func(what string) {
+		t.Helper()
+		closed := w.poolOf("bob").Closed
+		for id := range strings.SplitSeq(admin.one("SELECT GROUP_CONCAT(id) FROM information_schema.processlist WHERE user = 'bob'"), ",") {
+			_ = admin.try(admin.query("KILL " + id)) // it may have ended by itself
+		}
+		eventually(t, "weir has seen it", func() bool { return w.poolOf("bob").Closed > closed })
+		if got := kept.one("SELECT SUBSTRING_INDEX(USER(), '@', 1)"); got != "bob" {
+			t.Errorf("%s: user %s on a new connection", what, got)
+		}
+	}
+	kept.one("SELECT 1")
+	works("at first")
+	setPassword(t, people, "bob", "newer")
+	if _, err := w.tryDial(as("bob", "newer", mywire.TLSRequired)); code(err) != mywire.ErrAccessDenied {
+		t.Errorf("a password that the server does not take: %v", err)
+	}
+	works("behind a password that the server does not take")
+	sqlOn(t, own, "SET PASSWORD FOR bob@'%' = PASSWORD('newer')")
+	w.dial(as("bob", "newer", mywire.TLSRequired))
+	works("by the newer password")
 }

@@ -297,8 +297,9 @@ func (v *visitor) authenticate(ctx context.Context) error {
 			return err
 		}
 		if !listed { // else weir logs in to the server with the password of the list
-			s.creds.Learn(user, keys)
-			v.keys = keys
+			if err := v.confirm(ctx, keys); err != nil {
+				return err
+			}
 		}
 		return v.vouch(ctx, AuthLDAP)
 	}
@@ -329,6 +330,35 @@ func (v *visitor) authenticate(ctx context.Context) error {
 	s.creds.Learn(user, keys)
 	v.keys = keys
 	return v.vouch(ctx, secret.Plugin())
+}
+
+// confirm learns the password that LDAP has taken, for weir to log in to the server with.
+// One that is to take the place of another is learned when the server has taken it, too:
+// until then connections are opened with the other.
+func (v *visitor) confirm(ctx context.Context, keys *mywire.ClientKeys) error {
+	s := v.server()
+	if known := s.creds.Keys(v.key.user); known != nil && !(known.HasPassword && known.Password == keys.Password) {
+		askCtx, cancel := s.awaitServer(ctx)
+		defer cancel()
+		cfg, _, err := s.toHost(askCtx, s.connectConfig(v.key))
+		if err == nil {
+			cfg.Keys = keys
+			var conn *mywire.Server
+			if conn, err = s.connectTo(askCtx, v.key, cfg); err == nil {
+				_ = conn.Close()
+			}
+		}
+		if e := new(mywire.Error); mywire.CodeOf(err) == mywire.ErrAccessDenied && errors.As(err, &e) {
+			_ = v.wire.Refuse(ctx, e)
+			return fmt.Errorf("the server refuses %s: %w", v.key, e)
+		}
+		if err != nil {
+			return nil // of the password it has said nothing
+		}
+	}
+	s.creds.Learn(v.key.user, keys)
+	v.keys = keys
+	return nil
 }
 
 // askLDAP has the client say its password, and the LDAP server judge it.

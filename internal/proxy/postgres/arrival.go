@@ -40,8 +40,10 @@ type arrival struct {
 	st, seen *roleStanding
 	recalled bool // st is what the server said at a login before
 
-	keys    *pgwire.ClientKeys // what its proof has revealed
-	welcome []byte             // what it is to be told before its parameters
+	keys *pgwire.ClientKeys // what its proof has revealed
+	// replaces: that takes the place of another password, and only LDAP has taken it yet.
+	replaces bool
+	welcome  []byte // what it is to be told before its parameters
 }
 
 func newArrival(s *Server, addr net.Addr) *arrival {
@@ -204,7 +206,7 @@ func (a *arrival) heardAgain(now *roleStanding) *pgwire.Error {
 // vouched reports whether the client may come in without the server being asked once
 // more. It has proved who it is. The error is for the client.
 func (a *arrival) vouched() (bool, *pgwire.Error) {
-	if a.outdated() {
+	if a.outdated() || a.replaces {
 		return false, nil
 	}
 	a.s.creds.Learn(a.key.user, a.keys)
@@ -234,6 +236,12 @@ func (a *arrival) vouch(ctx context.Context, conn net.Conn) (*backendConn, error
 			return nil, fmt.Errorf("look up %q again: %w", key.user, err)
 		}
 	}
+	if a.replaces {
+		if err := a.confirm(ctx); err != nil {
+			_, _ = conn.Write(pgwire.AppendError(nil, fatalOf(err, "weir could not ask the server whether %q may log in", key.user)))
+			return nil, fmt.Errorf("ask the server about %q: %w", key.user, err)
+		}
+	}
 	s.creds.Learn(key.user, a.keys)
 	donated, err := s.vouch(ctx, key, a.st, a.byPassword())
 	if pgwire.CodeOf(err) == pgwire.CodeInvalidPassword && a.keys != nil && s.creds.Keys(key.user) == nil {
@@ -251,6 +259,27 @@ func (a *arrival) vouch(ctx context.Context, conn net.Conn) (*backendConn, error
 	}
 	s.Checks.Add(string(a.method), way)
 	return donated, nil
+}
+
+// confirm asks the server about a password that LDAP has taken, and that is to take the
+// place of the one that weir opens connections with. The error is for the client, if the
+// server does not take it. Where it has said nothing of it, the other stays.
+func (a *arrival) confirm(ctx context.Context) error {
+	s := a.s
+	ctx, cancel := context.WithTimeout(ctx, s.cfg().ConnectTimeout)
+	defer cancel()
+	cfg := s.backendConfig(a.key)
+	cfg.Password, cfg.Keys = a.keys.Password, a.keys
+	be, _, err := s.connect(ctx, cfg)
+	switch {
+	case err == nil:
+		_ = be.Conn.Close()
+	case pgwire.CodeOf(err) == pgwire.CodeInvalidPassword || pgwire.CodeOf(err) == pgwire.CodeInvalidAuthorization:
+		return err
+	default:
+		a.keys = nil
+	}
+	return nil
 }
 
 // client makes a client of a loop of one that may come in.

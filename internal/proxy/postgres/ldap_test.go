@@ -3,11 +3,13 @@ package postgres_test
 import (
 	"bytes"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	goldap "github.com/go-ldap/ldap/v3"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/weirdb/weir/internal/lab"
@@ -189,4 +191,60 @@ func TestLDAPConfig(t *testing.T) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
+}
+
+// setPassword changes a person's password at an LDAP server.
+func setPassword(t *testing.T, people *lab.LDAP, uid, password string) {
+	t.Helper()
+	conn, err := goldap.DialURL("ldap://" + people.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	change := goldap.NewModifyRequest("uid="+uid+",ou=people,"+lab.LDAPBase, nil)
+	change.Replace("userPassword", []string{password})
+	if err := errors.Join(conn.Bind(lab.LDAPManager, "weir"), conn.Modify(change)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A password that LDAP takes and the server does not is none to open connections with: the
+// one that is known serves on. One that both take is learned.
+func TestPasswordThatOnlyLDAPTakes(t *testing.T) {
+	t.Parallel()
+	server := authServer(t, lab.SCRAM, lab.TLSOff)
+	sqlOn(t, server.DSN("postgres"), "ALTER ROLE bob PASSWORD 'secret'")
+	people := labtest.LDAP(t, lab.LDAPUser{UID: "bob", Password: "secret"})
+	w := startFor(t, server, "postgres", func(c *postgres.Config) {
+		c.Auth, c.LDAP = postgres.AuthLDAP, directoryAt(t, people, labtest.Patience)
+	})
+	addr := w.Addr().String()
+	kept, err := pgconn.Connect(ctxFor(t), fmt.Sprintf("postgres://bob:secret@%s/postgres?sslmode=disable", addr))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = kept.Close(ctxFor(t)) }()
+	works := func(what string) {
+		t.Helper()
+		closed := w.closedBackends("bob")
+		sqlOn(t, server.DSN("postgres"), "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE usename = 'bob'")
+		eventually(t, "weir has seen it", func() bool { return w.closedBackends("bob") > closed })
+		if _, err := kept.Exec(ctxFor(t), "SELECT 1").ReadAll(); err != nil {
+			t.Fatalf("%s: on a new connection: %v", what, err)
+		}
+	}
+	if _, err := kept.Exec(ctxFor(t), "SELECT 1").ReadAll(); err != nil {
+		t.Fatal(err)
+	}
+	works("at first")
+	setPassword(t, people, "bob", "newer")
+	if got := sqlState(login(addr, "bob", "newer", "")); got != pgwire.CodeInvalidPassword {
+		t.Errorf("a password that the server does not take: %s", got)
+	}
+	works("behind a password that the server does not take")
+	sqlOn(t, server.DSN("postgres"), "ALTER ROLE bob PASSWORD 'newer'")
+	if err := login(addr, "bob", "newer", ""); err != nil {
+		t.Fatal(err)
+	}
+	works("by the newer password")
 }

@@ -184,6 +184,8 @@ func (a *arrival) prove(ctx context.Context, conn net.Conn) (err error) {
 	}
 	if _, listed := a.s.creds.Secret(a.key.user); listed {
 		a.keys = nil // weir logs in to the server with the password of the list
+	} else if known := a.s.creds.Keys(a.key.user); known != nil && known.Password != a.keys.Password {
+		a.replaces = true
 	}
 	return nil
 }
