@@ -38,7 +38,7 @@ func loadProxy(l *cli.Loader[proxyConfig]) (c proxyConfig, err error) {
 	if c.found, err = l.Load(&c); err != nil {
 		return proxyConfig{}, err
 	}
-	c.pgDSN.source, c.myDSN.source = c.found["postgres"].Source, c.found["mysql"].Source
+	c.pgDSN.source, c.myDSN.source, c.ldap.source = c.found["postgres"].Source, c.found["mysql"].Source, c.found["ldap"].Source
 	return c, c.complete(l.Getenv)
 }
 

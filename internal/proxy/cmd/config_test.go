@@ -285,3 +285,24 @@ func TestProxyIsNotItsOwnServer(t *testing.T) {
 	program.Refuse(t, cli.ExitUsage, []string{"--postgres: at 127.0.0.1:6432 weir itself is to listen"}, "proxy", "--postgres", "postgres://app@127.0.0.1:6432/app")
 	program.Refuse(t, cli.ExitUsage, []string{"--mysql: at 127.0.0.1:3307 weir itself is to listen"}, "proxy", "--mysql", "mysql://app@127.0.0.1:3307/app")
 }
+
+func TestLDAPPasswordOnTheCommandLineIsSeen(t *testing.T) {
+	const with, without = `ldapserver=a ldapbasedn="dc=a" ldapbinddn="cn=b" ldapbindpasswd=secret`, `ldapserver=a ldapbasedn="dc=a"`
+	for _, tt := range []struct {
+		flag, env string
+		want      bool
+	}{
+		{with, "", true},
+		{without, "", false},
+		{"", with, false},
+	} {
+		flags := map[string]string{"postgres": "postgres://app@db/x"}
+		if tt.flag != "" {
+			flags["ldap"] = tt.flag
+		}
+		c := loadWith(t, "", map[string]string{"WEIR_LDAP": tt.env}, flags)
+		if c.pg.LDAP == nil || c.ldap.visible != tt.want {
+			t.Errorf("flag %q, environment %q: visible %v, want %v", tt.flag, tt.env, c.ldap.visible, tt.want)
+		}
+	}
+}

@@ -135,6 +135,9 @@ func (p *proxyProcess) run(ctx context.Context, stderr io.Writer) error {
 	if p.cfg.myDSN.visible {
 		p.log.Warn("the password in --mysql can be read by every user of this machine; use MYSQL_PWD, WEIR_MYSQL or --config")
 	}
+	if p.cfg.ldap.visible {
+		p.log.Warn("the password in --ldap can be read by every user of this machine; use WEIR_LDAP or --config")
+	}
 	if err := p.findBefore(); err != nil {
 		return err
 	}

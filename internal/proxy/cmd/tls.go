@@ -51,10 +51,14 @@ func (f tlsFiles) load() (*tls.Config, error) {
 type ldapSource struct {
 	options, ca string
 	timeout     time.Duration
+	// source is where options were found, "" if they were not.
+	source string
+	// visible: the password of the search is on the command line, for all to see.
+	visible bool
 }
 
 // directory returns the LDAP server; nil where none is given.
-func (l ldapSource) directory() (*ldap.Directory, error) {
+func (l *ldapSource) directory() (*ldap.Directory, error) {
 	if l.options == "" {
 		return nil, nil
 	}
@@ -62,6 +66,7 @@ func (l ldapSource) directory() (*ldap.Directory, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--ldap: %w", err)
 	}
+	l.visible = l.source == "--ldap" && o.BindPassword != ""
 	d, err := ldap.New(o, l.ca, l.timeout)
 	if err != nil {
 		return nil, fmt.Errorf("--ldap-ca: %w", err)
