@@ -392,7 +392,11 @@ func TestTakeoverRefusesSessions(t *testing.T) {
 	}
 	clitest.Write(t, users, fmt.Sprintf("%q \"own\"\n", pg.User()))
 	s.args = append(s.args, "--auth", "scram-sha-256")
-	s.over(s.next()) // until then the former process may serve it
+	before := s.next()
+	s.over(before) // until then it may serve it
+	if text := before.log.Seen.String(); !strings.Contains(text, `"ended":2`) {
+		t.Errorf("two sessions have ended with the process before: %s", text)
+	}
 	var e *pgconn.PgError
 	if _, err := gone.Exec(t.Context(), "SELECT 1"); !errors.As(err, &e) || e.Code != "57P01" || !strings.Contains(e.Message, "no longer one of weir's") {
 		t.Errorf("the session of a user who is listed no more: %v", err)

@@ -54,10 +54,10 @@ func (h *Handing[L]) Give(ctx context.Context, give func(*handover.Parcel)) erro
 	})
 }
 
-// Empty implements handover.Side. Consoles are no clients: they end with the process.
-func (h *Handing[L]) Empty() bool {
+// Left implements handover.Side. Consoles are no clients: they end with the process.
+func (h *Handing[L]) Left() int {
 	consoles := h.s.Consoles.Load()
-	return h.s.Sessions.Load() <= consoles && h.s.Arriving.Load() <= consoles
+	return int(max(0, h.s.Sessions.Load()-consoles, h.s.Arriving.Load()-consoles))
 }
 
 // TakeIn tells why no client of another process is taken in for a database and user, nil

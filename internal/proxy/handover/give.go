@@ -134,7 +134,7 @@ func (g *Giver) serve(ctx context.Context, conn *net.UnixConn) {
 		return
 	}
 	d.mu.Lock()
-	delivered, ended := d.delivered, d.ended
+	delivered, ended := d.delivered, d.ended+d.left() // those go with this process
 	d.mu.Unlock()
 	g.Log.Info("weir proxy has handed its clients over, and ends", "pid", pid, "sessions", delivered, "ended", ended)
 	g.End()
@@ -271,7 +271,7 @@ func (d *delivery) run(ctx context.Context) error {
 		case err != nil:
 			return err
 		}
-		if (over || d.empty()) && d.settled() {
+		if (over || d.left() == 0) && d.settled() {
 			return d.w.send(kindDone, -1)
 		}
 	}
@@ -303,13 +303,12 @@ func (d *delivery) putBack(list []*Parcel, stay bool) {
 	}
 }
 
-func (d *delivery) empty() bool {
+// left is how many clients have not gone.
+func (d *delivery) left() (n int) {
 	for _, s := range d.g.Sides {
-		if !s.Empty() {
-			return false
-		}
+		n += s.Left()
 	}
-	return true
+	return n
 }
 
 // settled reports whether nothing is on its way.

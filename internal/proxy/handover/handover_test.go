@@ -113,10 +113,10 @@ func (s *fakeSide) Give(_ context.Context, give func(*Parcel)) error {
 	return nil
 }
 
-func (s *fakeSide) Empty() bool {
+func (s *fakeSide) Left() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.clients)+s.leaving == 0
+	return len(s.clients) + s.leaving
 }
 
 func (s *fakeSide) Answer(_ context.Context, question []byte) []byte {

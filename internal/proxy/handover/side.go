@@ -18,8 +18,8 @@ type Side interface {
 	// Give has each client handed to give that can be, when it can be: on the loops'
 	// threads, where give must not wait. With nil all stay.
 	Give(ctx context.Context, give func(*Parcel)) error
-	// Empty reports whether no client is left.
-	Empty() bool
+	// Left is how many clients are left, those included that are logging in.
+	Left() int
 	// Answer answers a question of the next process about a client that is here.
 	Answer(ctx context.Context, question []byte) []byte
 

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weirdb/weir/internal/proxy/cache"
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/handover"
 	"github.com/weirdb/weir/internal/proxy/session"
@@ -15,7 +16,8 @@ import (
 )
 
 // This file hands clients over to another process: those of which all that there is is
-// data, because they have no backend and nothing under way. See package handover.
+// data, because they have no backend, and nothing under way or nothing of it sent. See
+// package handover.
 
 // A moved is a client as one process hands it to the next.
 type moved struct {
@@ -70,10 +72,53 @@ type moving struct {
 // bare tells whether nothing of the client is anywhere but in this process.
 func (mv *moving) bare() bool {
 	c := mv.c
-	return c.state == stateOpen && !c.inTx() && c.link == nil && c.cur == nil && c.inflight == 0 && len(c.again) == 0 &&
+	return (c.state == stateOpen || c.state == stateWaiting) && !c.inTx() && c.link == nil && c.cur == nil && len(c.again) == 0 &&
 		c.transport.drop == 0 && c.transport.pass == 0 && !c.transport.streams && c.transport.apartOn == nil &&
 		(c.pins.held&^pinMode == 0 || c.l.cfg.Mode == session.ModeTransaction) && len(c.texts.unjudged) == 0 &&
 		!c.login.packs && !c.draining && !c.s.Closing && !c.s.Closed
+}
+
+// still tells whether nothing of the client's commands has been sent that is not answered.
+func (mv *moving) still() bool { return mv.c.inflight == 0 || mv.queued() != nil }
+
+// queued returns the one command of the client that is under way, if that waits in weir.
+func (mv *moving) queued() (u *unit) {
+	c := mv.c
+	if c.inflight != 1 {
+		return nil
+	}
+	is := func(u *unit) bool { return u.c == c && u.kind == unitClient && !u.dead && len(u.raw) > 0 }
+	if u, ok := c.p.Waits(is); ok {
+		return u
+	}
+	for _, ln := range c.p.lanes.all {
+		ln.Q.Remove(func(x *unit) bool {
+			if is(x) {
+				u = x
+			}
+			return false
+		})
+	}
+	return u
+}
+
+// recall makes the command that waits in weir the client's next once more.
+func (mv *moving) recall() {
+	c := mv.c
+	if c.state == stateWaiting {
+		c.state.leave(stateWaiting)
+		c.fwd.attempt++ // what is made ready for it is for others
+	}
+	if u := mv.queued(); u != nil {
+		u.dead = true
+		for _, ln := range c.p.lanes.all {
+			ln.Q.Remove(func(x *unit) bool { return x == u })
+		}
+		c.cached.Leave((*cache.Flight).Fail)
+		c.inflight--
+		c.stats.units--
+		c.s.Unread(u.raw)
+	}
 }
 
 // ready tells whether the client can be handed over now.
@@ -82,7 +127,7 @@ func (mv *moving) ready() bool { return mv.near() && mv.c.diag.known() }
 // near tells whether it can be but for its last id, which has to be asked for.
 func (mv *moving) near() bool {
 	c := mv.c
-	return mv.bare() && core.FewBytes(c.s) && mv.may()
+	return mv.bare() && core.FewBytes(c.s) && mv.may() && mv.still()
 }
 
 // waits has a client that sends commands without a pause take none now, since it is
@@ -148,6 +193,7 @@ func (mv *moving) move() bool {
 	if !mv.ready() {
 		return false
 	}
+	mv.recall()
 	c.l.Depart(core.Departure{
 		ID: c.id, Sock: c.s, Session: func(in, out []byte) any { return mv.pack(in, out) },
 		Gone: func() { c.OnClosed(nil) }, Back: mv.comeBack,

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weirdb/weir/internal/proxy/cache"
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/handover"
 	"github.com/weirdb/weir/internal/proxy/session"
@@ -14,7 +15,8 @@ import (
 )
 
 // This file hands clients over to another process: those of which all that there is is
-// data, because they have no backend and nothing under way. See package handover.
+// data, because they have no backend, and nothing under way or nothing of it sent. See
+// package handover.
 
 // A moved is a client as one process hands it to the next.
 type moved struct {
@@ -62,8 +64,8 @@ type moving struct {
 // bare tells whether nothing of the client is anywhere but in this process.
 func (mv *moving) bare() bool {
 	c := mv.c
-	return c.login.greeted && c.state == stateOpen && c.tx == pgwire.StatusIdle &&
-		c.link == nil && c.cur == nil && c.inflight == 0 && len(c.again) == 0 &&
+	return c.login.greeted && (c.state == stateOpen || c.state == stateWaiting) && c.tx == pgwire.StatusIdle &&
+		c.link == nil && c.cur == nil && len(c.again) == 0 &&
 		c.transport.drop == 0 && c.transport.pass == 0 && c.transport.source == nil &&
 		(c.pins.held&^pinMode == 0 || c.mode() == session.ModeTransaction) &&
 		!c.listens.elsewhere() && c.listens.move == nil && // its channels cannot go along
@@ -71,10 +73,55 @@ func (mv *moving) bare() bool {
 		!c.draining && !c.s.Closing && !c.s.Closed
 }
 
+// still tells whether nothing of the client's units has been sent that is not answered.
+func (mv *moving) still() bool { return mv.c.inflight == 0 || mv.queued() != nil }
+
+// queued returns the one unit of the client that is under way, if that waits in weir.
+func (mv *moving) queued() (u *unit) {
+	c := mv.c
+	if c.inflight != 1 {
+		return nil
+	}
+	is := func(u *unit) bool { return u.c == c && u.kind == unitClient && !u.dead && len(u.raw) > 0 }
+	if u, ok := c.p.Waits(is); ok {
+		return u
+	}
+	for _, ln := range c.p.lanes.all {
+		ln.Q.Remove(func(x *unit) bool {
+			if is(x) {
+				u = x
+			}
+			return false
+		})
+	}
+	return u
+}
+
+// recall makes the messages of a unit that waits in weir the client's next once more.
+func (mv *moving) recall() {
+	c := mv.c
+	if c.state == stateWaiting {
+		c.state.leave(stateWaiting)
+		c.cached.Cancel()
+	}
+	if u := mv.queued(); u != nil {
+		u.dead = true
+		for _, ln := range c.p.lanes.all {
+			ln.Q.Remove(func(x *unit) bool { return x == u })
+		}
+		c.cached.Leave((*cache.Flight).Fail)
+		u.exp, u.expAt = u.exp[:0], 0
+		c.stmts.unparse(u) // it is parsed again
+		c.inflight--
+		c.stats.units--
+		c.s.Unread(u.raw)
+	}
+}
+
 // ready tells whether the client can be handed over now.
 func (mv *moving) ready() bool {
 	c := mv.c
-	return mv.bare() && core.FewBytes(c.s) && mv.may()
+	return mv.bare() && core.FewBytes(c.s) && mv.may() && mv.still()
 }
 
 // waits has a client that sends one unit behind another take none now, since it is
@@ -131,6 +178,7 @@ func (mv *moving) move() bool {
 	if c.l.Giving() == nil || !mv.ready() {
 		return false
 	}
+	mv.recall()
 	c.l.Depart(core.Departure{
 		ID: c.id, Sock: c.s, Session: func(in, out []byte) any { return mv.pack(in, out) },
 		Gone: func() { c.OnClosed(nil) }, Back: mv.comeBack,
