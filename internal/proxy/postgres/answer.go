@@ -297,6 +297,9 @@ const (
 	// maxClientOut is how much of a result waits in weir for a client that
 	// owns its backend, before weir stops reading from that backend.
 	maxClientOut = 1 << 20
+	// maxUnread is how much waits for a client that gets nothing more run until it has
+	// read that: there may be many such clients.
+	maxUnread = 32 << 10
 	// maxSharedOut is how much waits for a client whose backend is shared:
 	// there, to stop reading would hold up others, so the client is
 	// disconnected.

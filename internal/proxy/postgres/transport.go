@@ -51,7 +51,7 @@ func (tr *transport) take(p []byte) int {
 		if c.state == stateWaiting || !c.login.greeted {
 			return i
 		}
-		if c.cur == nil && c.transport.pass == 0 && c.s.Pending() > maxClientOut {
+		if c.cur == nil && c.transport.pass == 0 && c.s.Pending() > maxUnread {
 			c.s.NotifyDrained() // it asks faster than it reads, and holds no backend meanwhile
 			return i
 		}
@@ -182,8 +182,11 @@ func (tr *transport) freeSource() {
 // weir keeps.
 func (tr *transport) checkReading() {
 	c := tr.c
-	limit := c.l.cfg.ClientWriteTimeout
-	if limit <= 0 || (c.link == nil && tr.source == nil && !c.listens.elsewhere()) || c.s.Pending() <= maxClientOut || c.s.Written != tr.taken {
+	limit, most := c.l.cfg.ClientWriteTimeout, maxClientOut
+	if c.link != nil && c.link.Depth() == 0 {
+		most = maxUnread // its next statement waits for it to read
+	}
+	if limit <= 0 || (c.link == nil && tr.source == nil && !c.listens.elsewhere()) || c.s.Pending() <= most || c.s.Written != tr.taken {
 		tr.taken, tr.takenAt = c.s.Written, c.l.Now
 		return
 	}
