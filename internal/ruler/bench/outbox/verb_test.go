@@ -75,7 +75,7 @@ func TestBenchOutboxRefusesWhatMakesNoSense(t *testing.T) {
 		"--fsync-latency -1ms":                           "--fsync-latency",
 		"--resume":                                       "--out",
 		"--peers /no/such/program":                       "--peers",
-		"more":                                           "unknown command",
+		"more":                                           "want no argument",
 	} {
 		for _, verb := range [][]string{{"bench", "outbox"}, {"outbox", "bench"}} {
 			var stdout, stderr bytes.Buffer
