@@ -60,11 +60,23 @@ type Option func(*Op)
 // return nothing may be weak: put, delete, expire.
 func Weak() Option { return func(o *Op) { o.weak = true } }
 
-// TTL makes a put key disappear after d, rounded up to milliseconds.
+// TTL makes a put key disappear after d, rounded up to milliseconds. With a d that is not
+// positive the operation fails.
 func TTL(d time.Duration) Option {
 	return func(o *Op) {
-		o.command.TTL = int64((d + time.Millisecond - 1) / time.Millisecond)
+		if o.command.TTL = milliseconds(d); d <= 0 {
+			o.command.TTL = -1 // refused: 0 would mean for ever
+		}
 	}
+}
+
+// milliseconds rounds up.
+func milliseconds(d time.Duration) int64 {
+	ms := d.Milliseconds()
+	if d > time.Duration(ms)*time.Millisecond {
+		ms++
+	}
+	return ms
 }
 
 // WithLease attaches a put key to a lease: it disappears with it.
@@ -232,7 +244,7 @@ func (s *Session) Wait(ctx context.Context) error {
 // Grant makes a lease that ends when it was not kept for ttl. Its id is also a
 // fencing token: later leases have larger ones.
 func (s *Session) Grant(ctx context.Context, ttl time.Duration) (id uint64, err error) {
-	r, err := s.Do(ctx, Op{command: wire.Command{Verb: wire.LeaseGrant, TTL: ttl.Milliseconds()}})
+	r, err := s.Do(ctx, Op{command: wire.Command{Verb: wire.LeaseGrant, TTL: milliseconds(ttl)}})
 	return uint64(r.Number()), err
 }
 

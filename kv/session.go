@@ -53,6 +53,9 @@ func (c *Client) newSession() *Session {
 	c.opened++
 	s := &Session{c: c, number: c.opened, calls: map[uint64]call{}, room: make(chan struct{})}
 	s.pure = s.fresh()
+	if c.closed {
+		s.dead = ErrClosed
+	}
 	c.sessions[s.number] = s
 	c.mu.Unlock()
 	s.event(func(p *session.Session, now int64) { s.greet(p, now) })
@@ -335,6 +338,9 @@ func (s *Session) Do(ctx context.Context, o Op) (Result, error) {
 
 // begin issues an operation, and before that waits for room if need be.
 func (s *Session) begin(ctx context.Context, o Op, done func(Result, error)) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("kv: %s %q was not sent: %w", o.name(), o.key(), err)
+	}
 	for {
 		s.mu.Lock()
 		room := s.room

@@ -215,7 +215,7 @@ func sentErrors(t *testing.T, dir string, constants map[string]string) map[strin
 // respErrors are the first words of errors of Redis; other words in capitals are options
 // of commands.
 var respErrors = map[string]bool{
-	"CLUSTERDOWN": true, "TRYAGAIN": true, "BUSY": true, "LOADING": true, "MOVED": true, "ASK": true, "READONLY": true, "NOLEASE": true,
+	"CLUSTERDOWN": true, "UNCERTAIN": true, "TRYAGAIN": true, "BUSY": true, "LOADING": true, "MOVED": true, "ASK": true, "READONLY": true, "NOLEASE": true,
 	"NOAUTH": true, "WRONGPASS": true, "NOPERM": true, "NOPROTO": true, "EXECABORT": true, "NOSCRIPT": true, "WRONGTYPE": true, "ERR": true,
 	"CROSSSLOT": true, "MISCONF": true, "OOM": true, "UNKILLABLE": true, "NOREPLICAS": true, "MASTERDOWN": true,
 }

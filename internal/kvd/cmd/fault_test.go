@@ -233,7 +233,7 @@ func (r *kvRig) redisTest(id int) {
 		if err == nil {
 			r.t.Error("SET was acknowledged without a majority")
 		}
-		return err == nil || strings.HasPrefix(err.Error(), "CLUSTERDOWN")
+		return err == nil || strings.HasPrefix(err.Error(), "CLUSTERDOWN") || strings.HasPrefix(err.Error(), "UNCERTAIN")
 	})
 	if err := c.Get(r.t.Context(), "k").Err(); err == nil || !strings.HasPrefix(err.Error(), "CLUSTERDOWN") {
 		r.t.Errorf("GET without a majority: %v", err)

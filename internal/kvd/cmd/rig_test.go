@@ -364,7 +364,7 @@ func answered(t *testing.T, what string, ask func() error) {
 	t.Helper()
 	testkit.Eventually(t, what+" is answered", func() bool {
 		err := ask()
-		if err != nil && !strings.HasPrefix(err.Error(), "CLUSTERDOWN") {
+		if err != nil && !strings.HasPrefix(err.Error(), "CLUSTERDOWN") && !strings.HasPrefix(err.Error(), "UNCERTAIN") {
 			t.Fatalf("%s: %v", what, err)
 		}
 		return err == nil

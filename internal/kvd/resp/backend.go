@@ -91,7 +91,7 @@ var (
 	// ErrNoQuorum: no leader can be reached, and nothing has happened.
 	ErrNoQuorum = errors.New("no leader is reachable")
 	// ErrUncertain: a write may or may not happen, its outcome cannot be known in time.
-	ErrUncertain = errors.New("no leader is reachable, the write may still happen")
+	ErrUncertain = errors.New("no answer came in time: the write may have happened, or may still")
 	// ErrExpired: the session was given up by the cluster. Nothing has happened;
 	// the backend opens a new one for the requests that follow.
 	ErrExpired = errors.New("the session has expired, nothing was done")

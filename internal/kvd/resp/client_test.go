@@ -115,7 +115,7 @@ func TestBackendErrors(t *testing.T) {
 		want string
 	}{
 		{resp.ErrNoQuorum, "-CLUSTERDOWN The cluster is down: no leader is reachable\r\n"},
-		{resp.ErrUncertain, "-CLUSTERDOWN The cluster is down: no leader is reachable, the write may still happen\r\n"},
+		{resp.ErrUncertain, "-UNCERTAIN no answer came in time: the write may have happened, or may still\r\n"},
 		{fmt.Errorf("step: %w", resp.ErrExpired), "-TRYAGAIN step: the session has expired, nothing was done\r\n"},
 		{resp.ErrBusy, "-BUSY too many requests in flight\r\n"},
 		{resp.ErrLoading, "-LOADING weir is loading the store\r\n"},

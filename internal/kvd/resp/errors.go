@@ -7,10 +7,13 @@ import (
 )
 
 // errorText is what a client reads of an error of the backend. Its first word is
-// what client libraries decide by: with CLUSTERDOWN and TRYAGAIN they try again.
+// what client libraries decide by: with CLUSTERDOWN and TRYAGAIN they try again, which
+// nobody may do for a program whose write may have happened.
 func errorText(err error) string {
 	switch {
-	case errors.Is(err, ErrUncertain), errors.Is(err, ErrNoQuorum):
+	case errors.Is(err, ErrUncertain):
+		return "UNCERTAIN " + err.Error()
+	case errors.Is(err, ErrNoQuorum):
 		return "CLUSTERDOWN The cluster is down: " + err.Error()
 	case errors.Is(err, ErrExpired):
 		return "TRYAGAIN " + err.Error()

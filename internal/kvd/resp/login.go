@@ -94,6 +94,7 @@ func hello(k *call) {
 	}
 	if proto == 2 {
 		c.stopTracking()
+		c.srv.tracker.set(&c.listener, func() { c.listener.watched = nil }) // as it cannot be told of in RESP2
 	}
 	c.proto, k.proto, k.reply.proto = uint8(proto), uint8(proto), uint8(proto)
 	st := c.srv.backend.Status()

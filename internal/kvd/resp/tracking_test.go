@@ -268,3 +268,18 @@ func TestChangedAll(t *testing.T) {
 	}
 	testkit.Eventually(t, "nobody is interested", func() bool { return !f.server.Interested() })
 }
+
+// TestHelloTwoEndsWatches: RESP2 has no form for what a watch tells.
+func TestHelloTwoEndsWatches(t *testing.T) {
+	f, addr := serveFake(t, resp.Config{})
+	p := dial(t, addr).resp3()
+	p.want("+OK\r\n", "WEIR.WATCH", "k")
+	if got := p.do("HELLO", "2"); !strings.HasPrefix(got, "*14\r\n") {
+		t.Fatalf("HELLO 2: %q", got)
+	}
+	if f.server.Interested() {
+		t.Error("the watch has outlived RESP3")
+	}
+	f.server.ChangedAll()
+	p.want("+PONG\r\n", "PING")
+}
