@@ -185,7 +185,7 @@ func (d *Directory) connect(ctx context.Context, server string) (*goldap.Conn, e
 		raw = secure
 	}
 	conn := goldap.NewConn(raw, d.o.TLS)
-	conn.SetTimeout(d.timeout)
+	conn.SetTimeout(2 * d.timeout) // ctx ends what is under way before, and says why
 	conn.Start()
 	if d.o.StartTLS {
 		if err := conn.StartTLS(config); err != nil {
