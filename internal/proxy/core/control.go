@@ -212,6 +212,7 @@ func (c *Control[L]) run(ctx context.Context, verb string, args []string, text s
 	case "RESUME":
 		return done, c.resume(ctx, database)
 	case "RECONNECT":
+		c.s.Monitor.Forget()
 		return done, c.s.onLoops(ctx, func(l L) { l.Reconnect(database) })
 	case "WAIT_CLOSE":
 		return done, c.await(ctx, serverConnections, func(l L) int { return l.Retired(database) }, nil)

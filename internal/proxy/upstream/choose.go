@@ -107,10 +107,19 @@ type Status struct {
 	late bool // the last probe took too long, and the one before is believed
 }
 
-// say describes a status in an error.
-func (s *Status) say() string {
+// before reports whether it is the primary of a term that another one has ended: one
+// that was replaced, and came back without knowing.
+func (s *Status) before(term uint64) bool {
+	return s.Err == nil && s.Role == RolePrimary && s.Term > 0 && s.Term < term
+}
+
+// say describes a status in an error; term is the last one that was seen.
+func (s *Status) say(term uint64) string {
 	if s.Err != nil {
 		return s.Host + ": " + s.Err.Error()
+	}
+	if s.before(term) {
+		return fmt.Sprintf("%s says that it is the primary, but of timeline %d, and one of timeline %d has been seen (if it was restored on purpose, give RECONNECT on the admin console)", s.Host, s.Term, term)
 	}
 	return s.Host + " is a " + s.Role.String()
 }
@@ -123,8 +132,13 @@ var ErrNoHost = errors.New("no host serves")
 var ErrTwoPrimaries = errors.New("several hosts say that they are the primary")
 
 // choose picks the endpoint for new connections. now is the present one, its
-// address "" if there is none. doubt is not nil where the choice may be wrong.
-func choose(target Target, hosts []Status, now Endpoint, patroni bool) (next Endpoint, doubt, err error) {
+// address "" if there is none. term is the highest of the primaries so far: where
+// Patroni does not decide, and there is another host, one of an earlier term is not
+// chosen again. doubt is not nil where the choice may be wrong.
+func choose(target Target, hosts []Status, now Endpoint, patroni bool, term uint64) (next Endpoint, doubt, err error) {
+	if patroni || !target.wantsPrimary() || len(hosts) < 2 {
+		term = 0
+	}
 	best, bestRank := -1, 0
 	current := -1
 	var rivals []string
@@ -140,7 +154,7 @@ func choose(target Target, hosts []Status, now Endpoint, patroni bool) (next End
 		if patroni && target.wantsPrimary() && !h.Leader {
 			rank = 0
 		}
-		if rank == 0 {
+		if rank == 0 || h.before(term) {
 			continue
 		}
 		if target.wantsPrimary() {
@@ -163,7 +177,7 @@ func choose(target Target, hosts []Status, now Endpoint, patroni bool) (next End
 	}
 	said := make([]string, len(hosts))
 	for i := range hosts {
-		said[i] = hosts[i].say()
+		said[i] = hosts[i].say(term)
 	}
 	return Endpoint{}, nil, fmt.Errorf("%w as %s: %s", ErrNoHost, target, strings.Join(said, "; "))
 }

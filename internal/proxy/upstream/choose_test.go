@@ -23,6 +23,7 @@ func TestChoose(t *testing.T) {
 		hosts   []Status
 		now     Endpoint
 		patroni bool
+		term    uint64
 		want    Endpoint
 		doubt   bool
 		err     string
@@ -46,13 +47,20 @@ func TestChoose(t *testing.T) {
 		{name: "two that follow each other", target: TargetPrimary, hosts: []Status{follows(a), follows(b)}, want: a, doubt: true},
 		{name: "Patroni decides", target: TargetPrimary, hosts: []Status{term(a, 9), leads(term(b, 4))}, now: a, patroni: true, want: b},
 		{name: "Patroni's leader is not promoted yet", target: TargetPrimary, hosts: []Status{is(a, primary), leads(is(b, standby))}, now: a, patroni: true, err: "b:1 is a standby"},
+		{name: "Patroni's leader was restored", target: TargetPrimary, hosts: []Status{leads(term(a, 3)), is(b, standby)}, now: a, patroni: true, term: 4, want: a},
+		{name: "the former one is back", target: TargetPrimary, hosts: []Status{term(a, 3), down(b)}, term: 4, err: "a:1 says that it is the primary, but of timeline 3, and one of timeline 4 has been seen (if it was restored on purpose, give RECONNECT on the admin console); b:1: connection refused"},
+		{name: "the former one is back, and the present one restarts", target: TargetPrimary, hosts: []Status{term(a, 3), down(b)}, now: b, term: 4, want: b},
+		{name: "the former one is back, and the present one is demoted", target: TargetPrimary, hosts: []Status{term(a, 3), is(b, standby)}, now: b, term: 4, err: "b:1 is a standby"},
+		{name: "its timeline is not known", target: TargetPrimary, hosts: []Status{term(a, 0), down(b)}, term: 4, want: a},
+		{name: "the only host was restored", target: TargetPrimary, hosts: []Status{term(a, 3)}, now: a, term: 4, want: a},
+		{name: "an earlier primary serves where any does", target: TargetAny, hosts: []Status{term(a, 3), down(b)}, term: 4, want: a},
 		{name: "a standby", target: TargetStandby, hosts: []Status{is(a, primary), is(b, standby)}, want: b},
 		{name: "rather a standby", target: TargetPreferStandby, hosts: []Status{is(a, primary), is(b, standby)}, now: a, want: b},
 		{name: "else the primary", target: TargetPreferStandby, hosts: []Status{is(a, primary), down(b)}, now: b, want: a},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			got, doubt, err := choose(tt.target, tt.hosts, tt.now, tt.patroni)
+			got, doubt, err := choose(tt.target, tt.hosts, tt.now, tt.patroni, tt.term)
 			if got != tt.want || (doubt != nil) != tt.doubt {
 				t.Errorf("chose %q, doubt %v, want %q, %v", got.Host, doubt, tt.want.Host, tt.doubt)
 			}

@@ -64,6 +64,7 @@ type Monitor struct {
 	now    Endpoint      // guarded by mu
 	err    error         // guarded by mu: why there is none
 	left   leaving       // guarded by mu
+	term   uint64        // guarded by mu: the last one of a primary that was chosen
 	looked chan struct{} // closed after the first look
 	// addresses were the last ones of each name, for when the resolver fails.
 	addresses map[string][]string // only Run's goroutine
@@ -297,7 +298,8 @@ func (m *Monitor) look(ctx context.Context, asked bool) {
 	}
 	m.mu.Lock()
 	old, before := m.now, m.err
-	next, doubt, err := choose(m.cfg.Target, found, old, patroni)
+	next, doubt, err := choose(m.cfg.Target, found, old, patroni, m.term)
+	m.remember(found, next, patroni)
 	m.trail.measure(time.Now(), found, next)
 	m.hosts, m.now, m.err = found, next, err
 	if next != old {
@@ -328,6 +330,25 @@ func (m *Monitor) look(ctx context.Context, asked bool) {
 	if next != old && !first && m.cfg.OnChange != nil {
 		m.cfg.OnChange(old, next)
 	}
+}
+
+// remember keeps the term of the primary that was chosen; m.mu is held. Terms only grow,
+// unless Patroni names a leader of an earlier one: a cluster that was restored.
+func (m *Monitor) remember(found []Status, next Endpoint, patroni bool) {
+	for i := range found {
+		if h := &found[i]; h.Endpoint == next && h.Err == nil && h.Role == RolePrimary && h.Term > 0 && (patroni || h.Term > m.term) {
+			m.term = h.Term
+		}
+	}
+}
+
+// Forget has the hosts looked at soon, and a primary of an earlier term chosen if there is
+// no other: an operator has restored it.
+func (m *Monitor) Forget() {
+	m.mu.Lock()
+	m.term = 0
+	m.mu.Unlock()
+	m.Suspect()
 }
 
 // errNotYet is of a host whose answer is not waited for, since another has taken its place.

@@ -190,6 +190,40 @@ func TestMonitorForgivesOneSlowAnswer(t *testing.T) {
 	})
 }
 
+// A primary that was replaced, and comes back while its successor is away, gets no
+// connections until an operator says so.
+func TestMonitorGoesBackToNoEarlierTerm(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m, f := watch(t, Config{Hosts: []string{"10.0.0.1:5", "10.0.0.2:5"}, Target: TargetReadWrite})
+		f.promote("10.0.0.1:5", 3)
+		run(t, m)
+		_ = current(t, m)
+		f.remove("10.0.0.1:5")
+		f.promote("10.0.0.2:5", 4)
+		time.Sleep(2 * time.Second)
+		if got := current(t, m); got != "10.0.0.2:5" {
+			t.Fatalf("after the failover %s", got)
+		}
+		f.remove("10.0.0.2:5") // restarts
+		f.promote("10.0.0.1:5", 3)
+		time.Sleep(3 * time.Second)
+		if got := current(t, m); got != "10.0.0.2:5" {
+			t.Errorf("while the primary restarts and the former one is back: %s", got)
+		}
+		f.set("10.0.0.2:5", RoleStandby)
+		time.Sleep(3 * time.Second)
+		if got := current(t, m); !strings.Contains(got, "of timeline 3, and one of timeline 4 has been seen") {
+			t.Errorf("with only the former primary: %s", got)
+		}
+		m.Forget()
+		time.Sleep(time.Second)
+		if got := current(t, m); got != "10.0.0.1:5" {
+			t.Errorf("after RECONNECT: %s", got)
+		}
+	})
+}
+
 // A write that was refused has the hosts asked at once, where a primary is wanted.
 func TestMonitorAsksWhenAWriteIsRefused(t *testing.T) {
 	t.Parallel()
