@@ -86,8 +86,7 @@ func quit(k *call) {
 func reset(k *call) {
 	c := k.c
 	c.multi, c.watched, c.level, c.proto, c.user = nil, nil, Strong, 2, c.srv.newcomer()
-	c.stopTracking()
-	c.srv.tracker.set(&c.listener, func() { c.listener.watched = nil })
+	c.stopListening()
 	c.setIdentity(func(i *identity) { i.name = "" })
 	c.in.trust = c.user != nil
 	k.proto = 2

@@ -107,6 +107,12 @@ func overlap(existing, asked []string) string {
 	return ""
 }
 
+// stopListening ends what the client hears of keys: tracking, and WEIR.WATCH.
+func (c *conn) stopListening() {
+	c.stopTracking()
+	c.srv.tracker.set(&c.listener, func() { c.listener.watched = nil })
+}
+
 // stopTracking is what CLIENT TRACKING OFF does.
 func (c *conn) stopTracking() {
 	l := &c.listener

@@ -93,8 +93,7 @@ func hello(k *call) {
 		c.setIdentity(func(i *identity) { i.name = *name })
 	}
 	if proto == 2 {
-		c.stopTracking()
-		c.srv.tracker.set(&c.listener, func() { c.listener.watched = nil }) // as it cannot be told of in RESP2
+		c.stopListening() // RESP2 has no form for it
 	}
 	c.proto, k.proto, k.reply.proto = uint8(proto), uint8(proto), uint8(proto)
 	st := c.srv.backend.Status()
