@@ -190,6 +190,18 @@ func (ln *Lane[B, U, R]) Status() sight.LaneStatus {
 	}
 }
 
+// Find returns the unit that waits in the lane and for which is is true, the last of several;
+// ok is false if there is none.
+func (ln *Lane[B, U, R]) Find(is func(u U) bool) (found U, ok bool) {
+	ln.Q.Remove(func(u U) bool {
+		if is(u) {
+			found, ok = u, true
+		}
+		return false
+	})
+	return found, ok
+}
+
 // Lanes are a pool's, by what their writes have in common.
 type Lanes[K comparable, L interface {
 	IdleFor(now time.Duration) time.Duration

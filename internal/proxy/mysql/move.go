@@ -82,7 +82,7 @@ func (mv *moving) bare() bool {
 func (mv *moving) still() bool { return mv.c.inflight == 0 || mv.queued() != nil }
 
 // queued returns the one command of the client that is under way, if that waits in weir.
-func (mv *moving) queued() (u *unit) {
+func (mv *moving) queued() *unit {
 	c := mv.c
 	if c.inflight != 1 {
 		return nil
@@ -92,14 +92,11 @@ func (mv *moving) queued() (u *unit) {
 		return u
 	}
 	for _, ln := range c.p.lanes.all {
-		ln.Q.Remove(func(x *unit) bool {
-			if is(x) {
-				u = x
-			}
-			return false
-		})
+		if u, ok := ln.Find(is); ok {
+			return u
+		}
 	}
-	return u
+	return nil
 }
 
 // recall makes the command that waits in weir the client's next once more.

@@ -2,7 +2,6 @@ package netloop
 
 import (
 	"io"
-	"slices"
 	"syscall"
 	"unsafe"
 
@@ -175,7 +174,7 @@ func (s *Sock) Unread(p []byte) {
 	if s.Closed {
 		return
 	}
-	s.In = slices.Insert(append(s.l.bufs.get(), p...), len(p), s.In...)
+	s.In = append(append(s.l.bufs.get(), p...), s.In...)
 	s.hold()
 }
 
