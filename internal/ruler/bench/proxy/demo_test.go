@@ -129,3 +129,15 @@ func TestDemoShowsWhatItHasWhenItFails(t *testing.T) {
 		}
 	}
 }
+
+func TestReportNamesTheWaysThatRan(t *testing.T) {
+	o := demoOutcome(suite.PostgreSQL, 1000, 3000)
+	if got := o.Report().Subtitle; strings.Contains(got, "PgBouncer") {
+		t.Errorf("nothing ran through PgBouncer: %s", got)
+	}
+	r := o.Results[0]
+	r.Cases = append(r.Cases, bench.Case{Name: "pgbouncer", Samples: r.Cases[0].Samples})
+	if got := o.Report().Subtitle; !strings.Contains(got, "through PgBouncer and through weir") {
+		t.Errorf("it ran through PgBouncer, too: %s", got)
+	}
+}

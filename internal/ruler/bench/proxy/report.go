@@ -14,10 +14,14 @@ import (
 // Report lays the outcome out as a document: the targets, then the experiments,
 // then where the CPU time went.
 func (o *Outcome) Report() *report.Doc {
-	subtitle := "The same load direct, through PgBouncer and through weir, in turn; every answer checked, every row counted."
-	if o.Engine != suite.PostgreSQL {
-		subtitle = "The same load direct and through weir, in turn; every answer checked, every row counted, every insert id compared."
+	ways, checks := "direct and through weir", "every answer checked, every row counted"
+	if o.ran("pgbouncer") {
+		ways = "direct, through PgBouncer and through weir"
 	}
+	if o.Engine != suite.PostgreSQL {
+		checks += ", every insert id compared"
+	}
+	subtitle := "The same load " + ways + ", in turn; " + checks + "."
 	first := suite.TargetSection(o.Targets())
 	if s, ok := scalingSection(o.Results); ok {
 		first = append(first, s)
@@ -36,6 +40,13 @@ func (o *Outcome) Report() *report.Doc {
 		d.Sections = append(d.Sections, o.Leak.Section())
 	}
 	return d
+}
+
+// ran tells whether an experiment had a case of that name.
+func (o *Outcome) ran(name string) bool {
+	return slices.ContainsFunc(o.Results, func(r *bench.Result) bool {
+		return slices.ContainsFunc(r.Cases, func(c bench.Case) bool { return c.Name == name })
+	})
 }
 
 // Brief is the part of the report that fits a terminal: targets, and of each

@@ -177,9 +177,20 @@ func FunctionTable(profiles []CPUProfile) report.Table {
 				if i == functionsShown || f.Cumulative < leastShown {
 					break
 				}
-				t.Rows = append(t.Rows, report.Cells(p.Case+", "+p.Role, c.Name, strings.TrimPrefix(f.Function, "github.com/weirdb/weir/"), fmt.Sprintf("%.1f", 100*f.Flat), fmt.Sprintf("%.1f", 100*f.Cumulative)))
+				t.Rows = append(t.Rows, report.Cells(p.Case+", "+p.Role, c.Name, functionName(f.Function), fmt.Sprintf("%.1f", 100*f.Flat), fmt.Sprintf("%.1f", 100*f.Cumulative)))
 			}
 		}
 	}
 	return t
+}
+
+// functionName writes a function as a table has room for it: without weir's own path, and
+// as in Go's stack traces with "[...]" for type arguments.
+func functionName(symbol string) string {
+	symbol = strings.TrimPrefix(symbol, "github.com/weirdb/weir/")
+	open, end := strings.IndexByte(symbol, '['), strings.LastIndexByte(symbol, ']')
+	if open < 0 || end < open {
+		return symbol
+	}
+	return symbol[:open] + "[...]" + symbol[end+1:]
 }

@@ -32,3 +32,16 @@ func TestFewSamplesTellNoShares(t *testing.T) {
 		t.Errorf("of too few alone: %+v", none)
 	}
 }
+
+func TestFunctionNamesFitATable(t *testing.T) {
+	for symbol, want := range map[string]string{
+		"syscall.RawSyscall6": "syscall.RawSyscall6",
+		"github.com/weirdb/weir/internal/proxy/netloop.(*Loop).turn":                                                                               "internal/proxy/netloop.(*Loop).turn",
+		"github.com/weirdb/weir/internal/proxy/core.(*Server[go.shape.*github.com/weirdb/weir/internal/proxy/mysql.bind,go.shape.[]uint8]).OnData": "internal/proxy/core.(*Server[...]).OnData",
+		"odd]name[": "odd]name[",
+	} {
+		if got := functionName(symbol); got != want {
+			t.Errorf("%s: %s, want %s", symbol, got, want)
+		}
+	}
+}
