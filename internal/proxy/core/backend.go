@@ -1,6 +1,7 @@
 package core
 
 import (
+	"slices"
 	"time"
 
 	"github.com/weirdb/weir/internal/proxy/upstream"
@@ -120,6 +121,11 @@ func (f *Flight[U]) Pop(now time.Duration) (took time.Duration) {
 	took = now - f.Since
 	f.Since, f.Answered = now, now
 	return took
+}
+
+// Withdraw removes the unit that stands i behind the head: its answer is that of another.
+func (f *Flight[U]) Withdraw(i int) {
+	f.units = slices.Delete(f.units, f.first+i, f.first+i+1)
 }
 
 // Lose empties the flight and returns what was in it: the connection is gone.

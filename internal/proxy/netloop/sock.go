@@ -54,6 +54,7 @@ type Sock struct {
 	suspends  bool // ... while the loop is suspended
 	watched   bool // somebody is held back until the output is written
 	eof       bool // the peer has closed; In may still hold bytes
+	lingers   bool // ... and the handler has not ended with them: not watched for reading
 }
 
 // maxHeld is how much a handler may leave unconsumed before the socket stops
@@ -90,6 +91,10 @@ func (l *Loop) WatchAccepted(fd int, h Handler) (*Sock, error) {
 }
 
 func (s *Sock) arm() {
+	if s.lingers {
+		s.armLingering()
+		return
+	}
 	var ev uint32
 	if !s.paused && !s.eof {
 		ev |= unix.EPOLLIN
@@ -101,6 +106,21 @@ func (s *Sock) arm() {
 		s.Close(err)
 	}
 }
+
+// armLingering watches a socket whose peer has closed only while there is something to
+// write: that the peer is gone would be told again and again.
+func (s *Sock) armLingering() {
+	_ = unix.EpollCtl(s.l.epfd, unix.EPOLL_CTL_DEL, s.fd, nil) // it may not be watched
+	if !s.wantWrite {
+		return
+	}
+	if err := unix.EpollCtl(s.l.epfd, unix.EPOLL_CTL_ADD, s.fd, &unix.EpollEvent{Events: unix.EPOLLOUT, Fd: int32(s.fd)}); err != nil {
+		s.Close(err)
+	}
+}
+
+// Ended reports whether the peer has closed.
+func (s *Sock) Ended() bool { return s.eof }
 
 // readable reads once and offers the bytes to the handler. Level-triggered
 // epoll brings the socket back if there is more.
@@ -122,9 +142,15 @@ func (s *Sock) readable() {
 		if len(s.In) > 0 {
 			s.Consume()
 		}
-		if !s.Closed {
-			s.Close(io.EOF)
+		if s.Closed {
+			return
 		}
+		if h, ok := s.h.(interface{ Lingers() bool }); ok && h.Lingers() {
+			s.lingers = true // until the handler closes it
+			s.arm()
+			return
+		}
+		s.Close(io.EOF)
 		return
 	}
 	s.l.stats.Reads++

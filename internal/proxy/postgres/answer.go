@@ -197,8 +197,8 @@ func (b *backend) clientMessage(u *unit, typ byte, p []byte, from, at, after int
 			u.expAt++
 		}
 	case pgwire.ServerCopyInResponse:
-		if u.c != nil {
-			u.c.state = stateCopying
+		if c := u.c; c != nil && c == b.owner {
+			c.fwd.copies(u)
 		}
 	}
 	if u.flushAt > 0 && u.expAt >= u.flushAt && u.c != nil {
@@ -345,6 +345,9 @@ func (b *backend) clientError(u *unit, msg []byte) {
 	u.failed, u.err = true, e
 	if e.Code == pgwire.CodeReadOnly {
 		b.p.l.srv.Monitor.Refused()
+	}
+	if c := u.c; c != nil && c == b.owner && u.expAt < len(u.exp) {
+		c.fwd.skips(u)
 	}
 	b.unlearn(u)
 	if b.withholds(u, e) {

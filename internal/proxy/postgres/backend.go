@@ -363,6 +363,7 @@ func (b *backend) ready(u *unit, status byte) {
 		}
 		if u.c != nil {
 			u.c.state.leave(stateCopying) // also where it ended with an error
+			u.c.fwd.concluded(b, u)
 		}
 		if u.retry {
 			b.rerun(u)

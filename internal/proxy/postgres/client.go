@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"errors"
+	"io"
 	"time"
 	"unsafe"
 
@@ -214,6 +215,9 @@ func (c *client) Tick() {
 	c.transport.checkReading()
 	c.listens.Tick()
 	c.cached.tick()
+	if c.s.Ended() && !c.transport.unfinished() {
+		c.s.Close(io.EOF)
+	}
 	if c.s.Closed {
 		return
 	}

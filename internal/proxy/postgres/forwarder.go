@@ -114,14 +114,19 @@ func (fw *forwarder) feed(typ byte, n int, p []byte) int {
 			c.transport.drop = n // left over from a COPY that has ended with an error
 			return c.transport.takeDrop(len(p))
 		}
+		if typ != pgwire.ClientCopyData {
+			fw.endsData()
+		}
 		return c.transport.stream(n, p)
 	case pgwire.ClientTerminate:
-		c.s.Close(io.EOF)
-		return n
+		return c.transport.terminate()
 	case pgwire.ClientFlush:
 		c.transport.toServer(p[:n])
 		b.giveOwn()
 		return n
+	}
+	if fw.skipped(typ) {
+		return c.transport.stream(n, p)
 	}
 	if !whole && (typ == pgwire.ClientBind && len(p) < maxWhole || typ != pgwire.ClientBind && n <= maxGathered) {
 		return 0
@@ -140,10 +145,15 @@ func (fw *forwarder) feed(typ byte, n int, p []byte) int {
 		return fw.query(n, p)
 	case pgwire.ClientFunction:
 		u := fw.open()
+		u.byQuery = true
 		fw.close(u)
 		c.pins.add(pinUnknown)
 		return c.transport.stream(n, p)
 	case pgwire.ClientSync:
+		if fw.ignoresSync() {
+			c.transport.toServer(p[:n])
+			return n
+		}
 		u := fw.open()
 		fw.close(u)
 		c.transport.toServer(p[:n])
@@ -179,6 +189,7 @@ func (fw *forwarder) query(n int, p []byte) int {
 	c := fw.c
 	if n > len(p) {
 		u := fw.open()
+		u.byQuery = true
 		fw.close(u)
 		c.pins.add(pinUnknown)
 		return c.transport.stream(n, p)
@@ -215,7 +226,7 @@ func (fw *forwarder) query(n int, p []byte) int {
 	u := fw.open()
 	u.reached = reached
 	c.stmts.unname("") // as the server does
-	u.simple, u.statements = true, info.Count
+	u.simple, u.byQuery, u.statements = true, true, info.Count
 	u.shape = c.texts.shape(text(sql), &info)
 	u.follow(c, &info, text(sql))
 	fw.note(u, &info)
@@ -500,6 +511,8 @@ type forwarder struct {
 	linkSeq  uint64
 	lost     core.Losses // before it was in its settings on one
 	awaiting int         // units under way for whose answers what is behind them waits
+
+	dataEnded bool // while copying: a CopyDone or CopyFail was passed on
 }
 
 // again has a client wait for another backend, since b is lost and nothing of the

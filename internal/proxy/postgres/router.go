@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"bytes"
-	"io"
 	"slices"
 	"time"
 
@@ -331,8 +330,7 @@ type router struct {
 func (rt *router) feed(typ byte, n int, p []byte) int {
 	c := rt.c
 	if typ == pgwire.ClientTerminate {
-		c.s.Close(io.EOF)
-		return n
+		return c.transport.terminate()
 	}
 	if c.state == stateSkipping && typ != pgwire.ClientSync {
 		c.transport.drop = n

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"bytes"
 	"time"
 
 	"github.com/weirdb/weir/internal/wire/pgwire"
@@ -105,6 +106,35 @@ func (tr *transport) take(p []byte) int {
 	}
 	return i
 }
+
+// terminate takes the client's Terminate when all that it has sent before is answered, as
+// the server does.
+func (tr *transport) terminate() int {
+	if tr.unfinished() {
+		return 0 // looked at again when an answer has come
+	}
+	tr.c.s.CloseAfterFlush()
+	return pgwire.HeaderLen
+}
+
+// unfinished reports whether the server is still to answer something of what the client
+// has sent.
+func (tr *transport) unfinished() bool {
+	c := tr.c
+	b := c.link
+	if b == nil {
+		return c.inflight > 0 || c.state == stateWaiting
+	}
+	return b.Depth() > 0 && b.Head() != c.cur && (c.state != stateCopying || c.fwd.dataEnded)
+}
+
+// Lingers reports whether what the client has sent before it said goodbye and closed its
+// connection is still to be run.
+func (c *client) Lingers() bool {
+	return bytes.HasSuffix(c.s.In, terminate) && c.transport.unfinished()
+}
+
+var terminate = pgwire.AppendTerminate(nil)
 
 // reads tells whether a message has, or runs, a text that weir judges.
 func reads(typ byte) bool {

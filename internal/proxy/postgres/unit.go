@@ -19,6 +19,12 @@ type unit struct {
 	c    *client // who asked; nil for weir's own and when the client is gone
 	open bool    // of a linked client: more messages may follow before its Sync
 
+	// Of a linked client, and where it ends: see extent.go.
+	byQuery    bool // with a Query, or a function call
+	dataWithin bool // a CopyDone or CopyFail was sent before its end
+	dataBehind bool // ... right behind its end
+	ignored    bool // the server has been sent a Sync that it ignores while it takes CopyData
+
 	// The client's messages, for units that are built whole (shared reads,
 	// members of lanes). A linked client's messages are not kept.
 	raw    []byte

@@ -1,0 +1,127 @@
+package postgres
+
+import (
+	"errors"
+
+	"github.com/weirdb/weir/internal/wire/pgwire"
+)
+
+// This file is where a unit of a client with a backend of its own ends, where that is not
+// at its first Sync or Query:
+//
+//   - A server that takes CopyData ignores Sync and Flush. A client that runs COPY FROM
+//     STDIN by extended messages may have sent the Sync before it knew that this was a
+//     COPY, and sends another one behind its data: only that one is answered.
+//   - Behind an extended message that failed the server skips everything up to the next
+//     Sync, a Query too.
+//
+// In both cases one ReadyForQuery answers what weir first took for the ends of several units.
+
+// ignoresSync reports whether the server ignores a Sync that is passed on now: it takes
+// CopyData, and the client has not ended that.
+func (fw *forwarder) ignoresSync() bool {
+	u := fw.c.link.Head()
+	return fw.c.state == stateCopying && !fw.dataEnded && u != nil && !u.failed
+}
+
+// endsData notes a CopyDone or CopyFail that is passed on.
+func (fw *forwarder) endsData() {
+	c := fw.c
+	units := c.link.Units()
+	switch {
+	case c.state == stateCopying:
+		fw.dataEnded = true
+	case c.cur != nil: // sent before the server has asked for it
+		c.cur.dataWithin = true
+	case len(units) > 0:
+		units[len(units)-1].dataBehind = true
+	}
+}
+
+// copies notes that the server takes CopyData for u, which is at the head.
+func (fw *forwarder) copies(u *unit) {
+	fw.c.state = stateCopying
+	defer fw.c.resume() // a Terminate may wait
+	fw.dataEnded = u.dataWithin || u.dataBehind
+	if u.open || u.byQuery || u.dataWithin {
+		return
+	}
+	u.ignored = true
+	for ended := false; !u.open && !ended; {
+		ended = u.dataBehind
+		if more, ok := fw.rejoin(u); more || !ok {
+			break
+		}
+		fw.dataEnded = fw.dataEnded || u.dataBehind
+	}
+}
+
+// skips notes that u, at the head, has failed in one of its extended messages: the server
+// skips the Query that was to end it.
+func (fw *forwarder) skips(u *unit) {
+	for u.byQuery && !u.open {
+		if _, ok := fw.rejoin(u); !ok {
+			return
+		}
+	}
+}
+
+// rejoin takes the unit behind u, which is at the head and was ended, for the rest of u:
+// what was to end u did not. Without one u is open again. It reports whether the unit had
+// messages besides its Sync, and whether it could be done.
+func (fw *forwarder) rejoin(u *unit) (more, ok bool) {
+	c := fw.c
+	b := c.link
+	u.byQuery, u.dataBehind = false, false
+	if b.Depth() == 1 {
+		u.open, c.cur = true, u
+		return false, true
+	}
+	v := b.Units()[1]
+	if v.kind != unitClient || v.c != c {
+		b.fail(errors.New("a question of weir's own met a COPY, or a message that the server skips"))
+		return false, false
+	}
+	b.Withdraw(1)
+	more = v.byQuery || v.statements > 0 || len(v.exp) > 0
+	if v.flushAt > 0 {
+		u.flushAt = len(u.exp) + v.flushAt
+	}
+	u.exp, u.parsed, u.sets, u.reached = append(u.exp, v.exp...), append(u.parsed, v.parsed...), append(u.sets, v.sets...), append(u.reached, v.reached...)
+	u.effects |= v.effects
+	u.statements += v.statements
+	u.ends, u.resets, u.numbers, u.hides = u.ends || v.ends, u.resets || v.resets, u.numbers || v.numbers, u.hides || v.hides
+	u.unsettles, u.probe = u.unsettles || v.unsettles, u.probe || v.probe
+	if v.frees != "" {
+		u.frees = v.frees
+	}
+	if v.awaited && u.awaited {
+		fw.awaiting--
+	}
+	u.awaited = u.awaited || v.awaited
+	u.byQuery, u.dataBehind, u.open = v.byQuery, v.dataBehind, v.open
+	if c.cur == v {
+		c.cur = u
+	}
+	c.stats.units--
+	c.l.recycle(v)
+	return more, true
+}
+
+// concluded notes that the server has answered u, whether or not its client has ended it.
+func (fw *forwarder) concluded(b *backend, u *unit) {
+	if fw.c.cur == u {
+		u.open, fw.c.cur = false, nil // a COPY that failed before the Sync that was to be ignored
+	} else if u.ignored && u.failed {
+		// Whether the COPY failed before the server came to that Sync, and answers
+		// another one still, nobody can tell.
+		b.Doomed = true
+	}
+}
+
+// skipped passes on what the server skips: everything behind a message that failed, up to
+// the Sync.
+func (fw *forwarder) skipped(typ byte) bool {
+	u := fw.c.cur
+	return u != nil && u.failed && (typ == pgwire.ClientQuery || typ == pgwire.ClientFunction)
+}
