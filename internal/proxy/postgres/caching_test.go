@@ -228,7 +228,7 @@ func TestCacheLeavesAlone(t *testing.T) {
 		"a setting":            {"statement", "", query("/* ttl:3600 */ SELECT v, current_setting('work_mem') FROM kept WHERE k = 1")},
 		"random":               {"volatile", "", query("/* ttl:3600 */ SELECT v, random() < 2 FROM kept WHERE k = 1")},
 		"prepared, random":     {"volatile", "", run("/* ttl:3600 */ SELECT v, pg_catalog.\"random\"() < 2 FROM kept WHERE k = $1", "1")},
-		"a notification":       {"volatile", "", query("/* ttl:3600 */ SELECT v, pg_notify('x', 'y') FROM kept WHERE k = 1")},
+		"a notification":       {"statement", "", query("/* ttl:3600 */ SELECT v, pg_notify('x', 'y') FROM kept WHERE k = 1")},
 		"a sample":             {"volatile", "", query("/* ttl:3600 */ SELECT v FROM kept TABLESAMPLE system (100) WHERE k = 1")},
 		"a row limit":          {"messages", "", all(parse("", "/* ttl:3600 */ SELECT v FROM kept ORDER BY k"), bind("", ""), execute("", 1), sync())},
 		"a named portal":       {"messages", "", all(parse("", "/* ttl:3600 */ SELECT v FROM kept WHERE k = 1"), bind("p", ""), execute("p", 0), sync())},

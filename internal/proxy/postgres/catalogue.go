@@ -236,6 +236,10 @@ func (r *reader) function(oid, name, schema, lang, kind, rest string) {
 	case strings.HasSuffix(kind, "a"): // an aggregate: its functions are edges
 		return
 	case (lang == "c" || lang == "internal") && slices.Contains(vettedExtensions, ext):
+		r.grow(f, vettedFunctions[name], nil)
+		if setting, ok := vettedSettings[name]; ok {
+			r.touch(f, []sqlscan.Touched{{Name: setting}})
+		}
 		return
 	default:
 		r.grow(f, sqlscan.EffUnknownFunc, nil)
@@ -285,7 +289,7 @@ func (r *reader) settleNames() {
 			from := r.facts[src]
 			for _, dst := range list {
 				f := r.facts[dst]
-				if r.grow(f, carried(from.eff, dst.kind), from.touches) {
+				if r.grow(f, from.eff, from.touches) {
 					again = true
 				}
 			}
@@ -304,15 +308,6 @@ func (r *reader) settleNames() {
 			}
 		}
 	}
-}
-
-// carried is what of an object's effects those who reach it have.
-func carried(e sqlscan.Effect, to nodeKind) sqlscan.Effect {
-	if to == nodeWrite {
-		// Where it runs, a write is alone or in its own client's settings.
-		e &^= sqlscan.EffSessionRead
-	}
-	return e
 }
 
 // names is the index as far as it is known.

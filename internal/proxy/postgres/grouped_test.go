@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/weirdb/weir/internal/proxy/postgres"
+	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
 // lanes are the two ways of grouping writes, each with the other switched off.
@@ -314,4 +315,60 @@ func TestExecutesThatAskForSoManyRowsJoinGroups(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A guard sees a trigger that was made a moment ago in a transaction of READ COMMITTED
+// alone: in others inserts are not grouped.
+func TestRowsAreNotGroupedAboveReadCommitted(t *testing.T) {
+	t.Parallel()
+	for _, level := range []string{"repeatable read", "serializable"} {
+		t.Run(level, func(t *testing.T) {
+			t.Parallel()
+			w := start(t, database(t, "CREATE TABLE lv (k int)"), oneLane(lanes[0].change))
+			var all []*wire
+			for range 12 {
+				c := w.wire()
+				c.ask("SET default_transaction_isolation = '" + level + "'")
+				all = append(all, c)
+			}
+			for range 20 {
+				var messages [][]byte
+				for i := range all {
+					messages = append(messages, run("/* batch */ INSERT INTO lv VALUES ($1)", strconv.Itoa(i)))
+				}
+				for _, got := range together(all, messages) {
+					if want := "parsed bound nodata INSERT_0_1 I"; render(got) != want {
+						t.Errorf("an insert is answered with %s, want %s", render(got), want)
+					}
+				}
+			}
+			if n := w.gathered("rows"); n > 0 {
+				t.Errorf("%d inserts joined those of others", n)
+			}
+			all[0].want("SELECT count(*) AS n FROM lv", "[n] (240) SELECT_1 I")
+		})
+	}
+}
+
+// A trigger that reads application_name reads that of its own client.
+func TestTriggersSeeTheirOwnApplicationName(t *testing.T) {
+	t.Parallel()
+	db := database(t, "CREATE TABLE named (who text, said text)",
+		"CREATE FUNCTION stamp() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NEW.said := current_setting('application_name'); RETURN NEW; END $$",
+		"CREATE TRIGGER stamp BEFORE INSERT ON named FOR EACH ROW EXECUTE FUNCTION stamp()")
+	for _, lane := range lanes {
+		w := start(t, db, oneLane(lane.change))
+		for round := range 3 {
+			for _, who := range []string{"one", "two", "three"} {
+				c := w.wire(pgwire.Param{Name: "application_name", Value: who})
+				sql := fmt.Sprintf("/* batch */ INSERT INTO named VALUES ('%s')", who)
+				c.want(sql, "INSERT_0_1 I")
+				c.send(run(sql))
+				if got := render(c.ready()); got != "parsed bound nodata INSERT_0_1 I" {
+					t.Errorf("round %d: %s", round, got)
+				}
+			}
+		}
+	}
+	dialWire(t, server(t).Addr(), db).want("SELECT count(*) AS n FROM named WHERE who <> said", "[n] (0) SELECT_1 I")
 }

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/weirdb/weir/internal/proxy/sqlscan"
@@ -25,6 +26,28 @@ func BenchmarkJudge(b *testing.B) {
 				x.judge(scan(c.sql, &t), &t)
 			}
 		})
+	}
+}
+
+// What does something each time that it is called is no read that may run twice, share
+// a connection with others or be answered from a cache.
+func TestFunctionsThatDoSomethingAreNoReads(t *testing.T) {
+	t.Parallel()
+	for _, call := range []string{
+		"pg_notify('a', 'b')", "nextval('s')", "setval('s', 1)", "lo_creat(1)", "lo_get(1)", "lo_unlink(1)", "lowrite(0, '')",
+		"pg_advisory_lock(1)", "pg_advisory_unlock(1)", "pg_advisory_xact_lock(1)", "pg_try_advisory_xact_lock_shared(1)",
+		"pg_logical_emit_message(true, 'a', 'b')", "pg_terminate_backend(1)", "pg_cancel_backend(1)", "pg_reload_conf()", "pg_switch_wal()",
+		"pg_create_restore_point('a')", "pg_rotate_logfile()", "pg_promote()", "pg_stat_reset()", "pg_sleep(1)", "set_config('a.b', 'c', true)", "setseed(0)",
+	} {
+		name, _, _ := strings.Cut(call, "(")
+		e := builtinEffects(name)
+		x := &index{names: map[string]consequence{name: {read: e, write: e}}}
+		var text sqlscan.Text
+		sql := "SELECT " + call
+		text.Read(sql)
+		if got := x.judge(scan(sql, &text), &text); routeOf(&got.Statement) != routeAlone {
+			t.Errorf("%s is taken for a read: effects %v", sql, got.Effects)
+		}
 	}
 }
 

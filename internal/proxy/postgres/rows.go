@@ -547,7 +547,7 @@ func (t *tableCache) look(p *pool, set *session.Set, name string) tableState {
 // the table itself is looked at when the statement ends: rows of one statement may
 // refer to rows that come later, which one by one they may not.
 func tableSQL(name string) string {
-	return `SELECT c.oid, c.xmin, c.relkind = 'r' AND NOT c.relispartition AND NOT c.relrowsecurity AND NOT c.relhasrules
+	return `SELECT c.oid, c.xmin, ` + committedReads + ` AND c.relkind = 'r' AND NOT c.relispartition AND NOT c.relrowsecurity AND NOT c.relhasrules
  AND NOT EXISTS (SELECT FROM pg_catalog.pg_trigger t WHERE t.tgrelid = c.oid AND (NOT t.tgisinternal OR t.tgconstrrelid = c.oid))
  AND NOT EXISTS (SELECT FROM pg_catalog.pg_attrdef d JOIN pg_catalog.pg_depend p ON p.classid = 'pg_catalog.pg_attrdef'::pg_catalog.regclass
   AND p.objid = d.oid AND p.refclassid = 'pg_catalog.pg_proc'::pg_catalog.regclass WHERE d.adrelid = c.oid)
@@ -556,10 +556,15 @@ func tableSQL(name string) string {
  FROM pg_catalog.pg_class c WHERE c.oid = pg_catalog.to_regclass(` + quoteLiteral(name) + `)`
 }
 
+// committedReads holds in a transaction each of whose statements sees what was committed
+// before it. In any other a guard sees the catalogue as it was when the transaction began,
+// and misses a trigger that was made while the first statement waited for the table.
+const committedReads = `pg_catalog.current_setting('transaction_isolation') IN ('read committed', 'read uncommitted')`
+
 // guardSQL fails, by a division by zero, unless the name still means the same
 // table in the same version, and it got no trigger and no foreign key to itself.
 const guardSQL = `SELECT 1 / pg_catalog.count(*) FROM pg_catalog.pg_class c
- WHERE c.oid = pg_catalog.to_regclass($1) AND c.oid = $2::pg_catalog.oid AND c.xmin = $3::pg_catalog.xid
+ WHERE ` + committedReads + ` AND c.oid = pg_catalog.to_regclass($1) AND c.oid = $2::pg_catalog.oid AND c.xmin = $3::pg_catalog.xid
  AND NOT EXISTS (SELECT FROM pg_catalog.pg_trigger t WHERE t.tgrelid = c.oid AND (NOT t.tgisinternal OR t.tgconstrrelid = c.oid))`
 
 func (f *tableFacts) learn(p *pool, name string, u *unit) {

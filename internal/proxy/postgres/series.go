@@ -361,7 +361,7 @@ func serialSQL(name string) string {
 		ops = append(ops, quoteLiteral(o))
 	}
 	const deps = ` d JOIN pg_catalog.pg_depend p ON p.refclassid = 'pg_catalog.pg_proc'::pg_catalog.regclass AND `
-	return `SELECT c.oid, c.xmin, c.relkind = 'r' AND c.relpersistence <> 't' AND NOT c.relispartition AND NOT c.relrowsecurity AND NOT c.relhasrules AND NOT c.relhassubclass
+	return `SELECT c.oid, c.xmin, ` + committedReads + ` AND c.relkind = 'r' AND c.relpersistence <> 't' AND NOT c.relispartition AND NOT c.relrowsecurity AND NOT c.relhasrules AND NOT c.relhassubclass
  AND ` + quietTriggers + `
  AND NOT EXISTS (SELECT FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.atttypid >= 16384)
  AND NOT EXISTS (SELECT FROM pg_catalog.pg_attrdef` + deps + `p.classid = 'pg_catalog.pg_attrdef'::pg_catalog.regclass AND p.objid = d.oid WHERE d.adrelid = c.oid)
@@ -378,7 +378,7 @@ func serialSQL(name string) string {
 // table in the same version and nobody gave it a trigger that does anything. It runs
 // behind the members, whose locks keep the table from changing.
 const serialGuardSQL = `SELECT 1 / pg_catalog.count(*) FROM pg_catalog.pg_class c
- WHERE c.oid = pg_catalog.to_regclass($1) AND c.oid = $2::pg_catalog.oid AND c.xmin = $3::pg_catalog.xid AND ` + quietTriggers
+ WHERE ` + committedReads + ` AND c.oid = pg_catalog.to_regclass($1) AND c.oid = $2::pg_catalog.oid AND c.xmin = $3::pg_catalog.xid AND ` + quietTriggers
 
 // builtinParams tells whether a Parse message's parameters, behind its text, are all of
 // types of the server's own, or of none yet.

@@ -35,9 +35,13 @@ var seriesCases = []struct {
 	{name: "user's operator", setup: []string{"CREATE FUNCTION f(int, text) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT 1'", "CREATE OPERATOR + (LEFTARG = int, RIGHTARG = text, FUNCTION = f)"}, sql: "UPDATE g SET n = n + 1 WHERE k = $1", apart: true},
 	{name: "function of the row", setup: []string{"CREATE FUNCTION twice(g) RETURNS int LANGUAGE sql STABLE AS 'SELECT $1.k * 2'"}, sql: "UPDATE g SET n = g.twice WHERE k = $1", apart: true},
 	{name: "subquery", sql: "UPDATE g SET n = (SELECT count(*) FROM log) WHERE k = $1", apart: true},
+	{name: "repeatable read", setup: []string{repeatableRead}, sql: "UPDATE g SET n = n + 1 WHERE k = $1", apart: true},
 	{name: "number of the transaction", sql: "UPDATE g SET n = txid_current() * 0 WHERE k = $1", apart: true},
 	{name: "default of a user's function", setup: []string{"CREATE FUNCTION two() RETURNS int LANGUAGE sql AS 'SELECT 2'", "ALTER TABLE g ALTER n SET DEFAULT two()"}, sql: "UPDATE g SET n = DEFAULT WHERE k = $1", apart: true},
 }
+
+// repeatableRead is the default of a database's transactions from then on.
+const repeatableRead = "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_isolation = %L', current_database(), 'repeatable read'); END $$"
 
 const seriesTable = "CREATE TABLE g (k int PRIMARY KEY, n int DEFAULT 0, u int, t timestamptz)"
 

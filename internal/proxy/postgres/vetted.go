@@ -11,24 +11,58 @@ import (
 // server itself and those in C.
 
 // vettedExtensions are extensions whose functions in C compute from their
-// arguments, or read and reset statistics: none changes a setting, takes a lock
-// that outlives the statement, or runs SQL that it is given. Their functions in
-// SQL and PL/pgSQL are read like any other's. Not here, because they run texts
-// or hold connections: dblink, tablefunc (crosstab, connectby), xml2
-// (xpath_table), postgres_fdw, pg_background, pg_cron, plv8 and their kin.
+// arguments, or read and reset statistics: none but those of vettedFunctions changes
+// a setting, takes a lock that outlives the statement, or runs SQL that it is given.
+// Their functions in SQL and PL/pgSQL are read like any other's. Not here, because
+// they run texts, hold connections or keep something in the session: dblink, tablefunc
+// (crosstab, connectby), xml2 (xpath_table), postgres_fdw, hypopg (indexes of the
+// session), pldbgapi, pg_background, pg_cron, plv8 and their kin.
 var vettedExtensions = strings.Fields(`
 	address_standardizer amcheck autoinc bloom btree_gin btree_gist citext cube
-	dict_int dict_xsyn earthdistance fuzzystrmatch h3 hll hstore hypopg insert_username
+	dict_int dict_xsyn earthdistance fuzzystrmatch h3 hll hstore insert_username
 	intarray isn lo ltree moddatetime pageinspect pg_buffercache pg_freespacemap
 	pg_hashids pg_prewarm pg_stat_kcache pg_stat_statements pg_trgm pg_uuidv7
 	pg_visibility pg_walinspect pgcrypto pgrowlocks pgstattuple postgis
 	postgis_raster postgis_sfcgal prefix refint rum seg semver sslinfo
 	tcn tsm_system_rows tsm_system_time unaccent unit uuid-ossp vector`)
 
+// vettedFunctions are the functions in C of vettedExtensions that do more.
+var vettedFunctions = func() map[string]sqlscan.Effect {
+	m := make(map[string]sqlscan.Effect)
+	for names, e := range map[string]sqlscan.Effect{
+		// State of the session that the server does not show: isn's weak mode, the
+		// defaults of hll, the units that were read from their tables.
+		"isn_weak hll_set_defaults hll_set_max_sparse hll_set_output_version unit_reset": sqlscan.EffUnknownFunc,
+		// SQL, functions and tables that their arguments name: those of the raster
+		// algebra, refint's cascades, the lookup tables of addresses, and the
+		// temporary table of PostGIS' long locks.
+		`_st_mapalgebra st_mapalgebra st_mapalgebraexpr st_mapalgebrafct st_mapalgebrafctngb
+		check_primary_key check_foreign_key standardize_address checkauthtrigger`: sqlscan.EffUnknownFunc,
+		"autoinc": sqlscan.EffSequence, // nextval of its argument
+		// They write, or take long locks, but leave the session as it is.
+		`autoprewarm_dump_now autoprewarm_start_worker bt_index_check bt_index_parent_check
+		gin_index_check pg_buffercache_evict pg_buffercache_evict_all pg_buffercache_evict_relation
+		pg_buffercache_mark_dirty pg_buffercache_mark_dirty_all pg_buffercache_mark_dirty_relation
+		pg_prewarm pg_stat_kcache_reset pg_stat_statements_reset pg_truncate_visibility_map
+		verify_heapam`: sqlscan.EffRoutine,
+	} {
+		for name := range strings.FieldsSeq(names) {
+			m[name] = e
+		}
+	}
+	return m
+}()
+
+// vettedSettings are the settings that a function in C of a vetted extension changes
+// for its session.
+var vettedSettings = map[string]string{"set_limit": "pg_trgm.similarity_threshold"}
+
 // aloneBuiltins are functions of pg_catalog that leave the session as it is when
-// their transaction has ended, but write, signal or look at the server as a whole:
-// they run alone and pin nothing.
+// their transaction has ended, but write, notify, signal, wait for other sessions or
+// look at the server as a whole: they run alone, once, and pin nothing.
 var aloneBuiltins = strings.Fields(`
+	pg_advisory_xact_lock pg_advisory_xact_lock_shared pg_notify
+	pg_try_advisory_xact_lock pg_try_advisory_xact_lock_shared
 	amvalidate currtid2 lo_close lo_creat lo_create lo_export lo_from_bytea lo_get
 	lo_import lo_lseek lo_lseek64 lo_open lo_put lo_tell lo_tell64 lo_truncate
 	lo_truncate64 lo_unlink loread lowrite pg_cancel_backend pg_config
@@ -81,11 +115,11 @@ func builtinEffects(name string) sqlscan.Effect {
 		return 0 // of tracked settings it is the client's own value anywhere; see appNameBytes
 	}
 	e, harmless := sqlscan.HarmlessFunction(name)
+	if (harmless || e == sqlscan.EffUnknownFunc) && slices.Contains(aloneBuiltins, name) {
+		return sqlscan.EffRoutine
+	}
 	if harmless {
 		return 0
-	}
-	if e == sqlscan.EffUnknownFunc && slices.Contains(aloneBuiltins, name) {
-		return sqlscan.EffRoutine
 	}
 	return e &^ sqlscan.EffRelease
 }

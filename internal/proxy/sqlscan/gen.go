@@ -27,7 +27,8 @@ import (
 // harmlessVolatile are volatile functions that touch nothing beyond their own
 // statement: they read clocks, entropy, statistics, sizes or the log's position.
 // pg_notify is the function form of NOTIFY; the transaction-level advisory
-// locks end with the transaction.
+// locks end with the transaction. Neither is for a read that may run twice, which
+// package postgres sees to (aloneBuiltins).
 const harmlessVolatile = `
 clock_timestamp current_query gen_random_uuid pg_advisory_xact_lock
 pg_advisory_xact_lock_shared pg_blocking_pids pg_collation_actual_version

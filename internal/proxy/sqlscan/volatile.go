@@ -5,16 +5,17 @@ import "strings"
 // varyingNames are the functions that leave a session as it is, and so may run in any,
 // but whose result is another with each call, or that do something by themselves: an
 // answer with them is for its own client, at its own time. now() is none: it belongs to
-// the transaction. The list is of those that are volatile in harmlessNames, and of those
-// that look at the connection.
+// the transaction. The list is of those that are volatile in harmlessNames and in
+// extensions, and of those that look at the connection.
 var varyingNames = func() map[string]struct{} {
 	m := make(map[string]struct{})
 	for name := range strings.FieldsSeq(`
-		array_sample array_shuffle clock_timestamp current_query gen_random_uuid inet_client_addr inet_client_port
+		array_sample array_shuffle clock_timestamp current_query gen_random_bytes gen_random_uuid gen_salt inet_client_addr inet_client_port
 		inet_server_addr inet_server_port pg_advisory_xact_lock pg_advisory_xact_lock_shared pg_backend_pid
 		pg_blocking_pids pg_current_xact_id pg_current_xact_id_if_assigned pg_notification_queue_usage pg_notify
-		pg_try_advisory_xact_lock pg_try_advisory_xact_lock_shared random random_normal timeofday txid_current
-		txid_current_if_assigned uuid_generate_v1 uuid_generate_v1mc uuid_generate_v4 uuidv4 uuidv7`) {
+		pg_try_advisory_xact_lock pg_try_advisory_xact_lock_shared pgp_pub_encrypt pgp_pub_encrypt_bytea pgp_sym_encrypt
+		pgp_sym_encrypt_bytea random random_normal timeofday txid_current
+		txid_current_if_assigned uuid_generate_v1 uuid_generate_v1mc uuid_generate_v4 uuid_generate_v7 uuidv4 uuidv7`) {
 		m[name] = struct{}{}
 	}
 	return m
