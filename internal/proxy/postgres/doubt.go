@@ -33,6 +33,15 @@ func (sg *settings) doubtCustom(sets []sqlscan.SetClause) {
 	}
 }
 
+// makesUp tells whether the transaction under way has made up a setting that stays in
+// b's session, empty, when it is rolled back.
+func (sg *settings) makesUp(b *backend) bool {
+	return slices.ContainsFunc(sg.txSets, func(s sqlscan.SetClause) bool {
+		_, has := b.set.Get(s.Name)
+		return !has && sqlscan.Custom(s.Name)
+	})
+}
+
 // doubtSets has the server asked for the settings that clauses are about.
 func (sg *settings) doubtSets(b *backend, sets []sqlscan.SetClause) {
 	for i := range sets {

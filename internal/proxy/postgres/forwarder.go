@@ -470,7 +470,7 @@ func (b *backend) orphaned() {
 		return
 	}
 	if b.Depth() > 0 || c.cur != nil || c.transport.pass > 0 || c.state == stateCopying || b.Held || c.pins.held&pinsSpoil != 0 || len(c.settings.unsure) > 0 ||
-		(c.pins.held != 0 || c.stmts.leftovers) && madeUp(b.set) {
+		c.settings.makesUp(b) || (c.pins.held != 0 || c.stmts.leftovers) && madeUp(b.set) {
 		// In the middle of a statement: what the server would see directly is a
 		// closed connection. Or the session holds what DISCARD ALL leaves.
 		b.s.Close(io.EOF)
@@ -584,6 +584,9 @@ func (fw *forwarder) note(u *unit, info *reading) {
 	}
 	if info.Verb == sqlscan.VerbRollbackTo {
 		c.settings.txUnclear = true
+	}
+	if info.Verb == sqlscan.VerbCommitPrepared {
+		u.effects |= sqlscan.EffWrites // those of the transaction, of whatever session that was
 	}
 	switch info.Verb {
 	case sqlscan.VerbCommit, sqlscan.VerbRollback, sqlscan.VerbPrepareTx:

@@ -42,15 +42,49 @@ func TestFunctionsThatAStatementDoesNotReachPinNobody(t *testing.T) {
 	eventually(t, "who calls it is pinned", func() bool { return w.pool().Pinned == 1 })
 }
 
+// Functions of extensions in C that keep something in the session, or reach tables and
+// sequences that no text shows, are known as such.
+func TestFunctionsOfExtensionsThatDoMore(t *testing.T) {
+	t.Parallel()
+	db := database(t, "CREATE EXTENSION pg_trgm", "CREATE EXTENSION isn", "CREATE EXTENSION autoinc", "CREATE EXTENSION refint", "CREATE EXTENSION pg_stat_statements",
+		"CREATE SEQUENCE drawn", "CREATE TABLE numbered (id int, v int)",
+		"CREATE TRIGGER draw BEFORE INSERT ON numbered FOR EACH ROW EXECUTE FUNCTION autoinc(id, drawn)",
+		"CREATE TABLE parent (id int)", "CREATE TABLE child (id int)",
+		"CREATE TRIGGER cascade BEFORE DELETE ON parent FOR EACH ROW EXECUTE FUNCTION check_foreign_key(1, 'cascade', 'id', 'child', 'id')")
+	w := start(t, db, func(c *postgres.Config) { c.PoolSize = 4 })
+	a, b := w.wire(), w.wire()
+	a.want("SELECT set_limit(0.875)", "[set_limit] (0.875) SELECT_1 I")
+	b.want("SELECT show_limit()", "[show_limit] (0.3) SELECT_1 I")
+	held([]*wire{b}, func(*wire) { // a is elsewhere
+		a.want("SELECT show_limit()", "[show_limit] (0.875) SELECT_1 I")
+	})
+	a.want("SELECT isn_weak(true)", "[isn_weak] (t) SELECT_1 I")
+	for range 3 {
+		b.want("SELECT isn_weak()", "[isn_weak] (f) SELECT_1 I")
+	}
+	c := w.wire()
+	c.want("INSERT INTO numbered VALUES (0, 1)", "INSERT_0_1 I")
+	c.want("SELECT currval('drawn')", "[currval] (1) SELECT_1 I")
+	before := w.pool().Pins["function"]
+	d := w.wire()
+	d.want("DELETE FROM parent", "DELETE_0 I")
+	if n := w.pool().Pins["function"] - before; n != 1 {
+		t.Errorf("%d sessions are pinned by a trigger that deletes from tables by their names, want 1", n)
+	}
+}
+
 func TestMadeUpSettingsReachNobodyElse(t *testing.T) {
 	t.Parallel()
 	w := start(t, database(t), func(c *postgres.Config) { c.PoolSize = 1 })
 	for i, set := range []string{
 		"SET app.tenant%d = '1'", "BEGIN; SET LOCAL app.tenant%d = '1'; COMMIT", "BEGIN; SET app.tenant%d = '1'; ROLLBACK",
 		"SELECT set_config('app.tenant%d', '1', true)", "SET app.tenant%d = '1'; RESET app.tenant%[1]d", "SET app.tenant%d = '1'; DISCARD ALL",
+		"BEGIN/SET app.tenant%d = '1'", "BEGIN/SAVEPOINT s/SET LOCAL app.tenant%d = '1'", "BEGIN/SELECT set_config('app.tenant%d', '1', true)",
 	} {
 		a := w.wire()
-		a.ask(fmt.Sprintf(set, i))
+		for sql := range strings.SplitSeq(fmt.Sprintf(set, i), "/") {
+			a.ask(sql)
+		}
 		a.close()
 		null := fmt.Sprintf("SELECT current_setting('app.tenant%d', true) IS NULL AS u", i)
 		w.wire().want(null, "[u] (t) SELECT_1 I")

@@ -247,6 +247,30 @@ func TestBackslashesWhereTheyEscape(t *testing.T) {
 	other.want("SELECT count(*)::text AS n FROM r", "[n] (12) SELECT_1 I")
 }
 
+// A value that was written where backslashes escape is the same on another connection,
+// where they do not, and the other way round.
+func TestSettingsAreReplayedWhateverBackslashesMean(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t), func(c *postgres.Config) { c.PoolSize = 2 })
+	mine, first, second := w.wire(), w.wire(), w.wire()
+	mine.want("SET escape_string_warning = off", "SET I")
+	first.want("SET standard_conforming_strings = off", "SET I") // and leaves its connection so
+	for _, c := range []struct{ conforming, written, value string }{
+		{"off", `'a\\b'`, `a\b`}, {"off", `'it\'s'`, `it's`}, {"on", `'a\\b'`, `a\\b`}, {"on", `U&'\0061\005Cb'`, `a\b`},
+	} {
+		for _, then := range []string{"on", "off"} {
+			first.want("BEGIN", "BEGIN T")
+			mine.want("SET standard_conforming_strings = "+c.conforming, "SET I")
+			mine.want("SET road.x = "+c.written, "SET I")
+			mine.want("SET standard_conforming_strings = "+then, "SET I")
+			second.want("BEGIN", "BEGIN T") // where mine was
+			first.want("ROLLBACK", "ROLLBACK I")
+			mine.want("SHOW road.x", "[road.x] ("+c.value+") SHOW I")
+			second.want("ROLLBACK", "ROLLBACK I")
+		}
+	}
+}
+
 // What has left a queue by a cancel request is not answered again when the wait
 // would have been too long.
 func TestCancelledReadIsAnsweredOnce(t *testing.T) {

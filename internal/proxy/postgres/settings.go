@@ -191,6 +191,9 @@ func (sg *settings) apply(b *backend, s sqlscan.SetClause) {
 		v := session.Setting{Name: s.Name, Value: s.Value}
 		if told, ok := b.told(s.Name); ok && ascii(told) {
 			v.Value, v.Literal = told, true // the whole of it, where SET gives a part, as of datestyle
+		} else if strings.ContainsAny(s.Value, `\&`) {
+			sg.doubt(s.Name) // what it means depends on standard_conforming_strings
+			return
 		} else if !ascii(v.Name) || !ascii(v.Value) {
 			v.Encoding = b.params[encodingName]
 		}
