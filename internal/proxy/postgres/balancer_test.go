@@ -2,10 +2,12 @@ package postgres_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -14,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/proxy/postgres"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 	"github.com/weirdb/weir/internal/wire/proxyproto"
@@ -83,6 +86,52 @@ func TestClientsBehindABalancerHaveTheirOwnAddress(t *testing.T) {
 	}
 	if shown := fmt.Sprintf("%q", results[0].Rows); !strings.Contains(shown, "127.0.0.1:56324") {
 		t.Errorf("clients are %s, want the address that the balancer named", shown)
+	}
+}
+
+// A balancer that reaches weir over a Unix socket passes on clients from elsewhere: they
+// need TLS where it is demanded, and can have it.
+func TestClientsBehindALocalBalancerNeedTLS(t *testing.T) {
+	t.Parallel()
+	server := authServer(t, lab.SCRAM, lab.TLSRequired)
+	pair, err := tls.LoadX509KeyPair(server.ServerCert().Cert, server.ServerCert().Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	trusted, err := proxyproto.ParseTrusted("unix")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), ".s.PGSQL.6432")
+	startFor(t, server, "postgres", func(c *postgres.Config) {
+		c.Postgres.TLSMode = pgwire.TLSRequire
+		c.Listen, c.ProxyProtocol = path, trusted
+		c.ClientTLS, c.ClientTLSMode = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}, pgwire.TLSRequire
+	})
+	for _, c := range []struct {
+		header string
+		mode   pgwire.TLSMode
+		code   string
+	}{
+		{"PROXY TCP4 192.0.2.1 192.0.2.2 56324 5432\r\n", pgwire.TLSDisable, pgwire.CodeInvalidAuthorization},
+		{"PROXY TCP4 127.0.0.1 127.0.0.1 56324 5432\r\n", pgwire.TLSDisable, pgwire.CodeInvalidAuthorization},
+		{"PROXY TCP4 127.0.0.1 127.0.0.1 56324 5432\r\n", pgwire.TLSRequire, ""},
+		{"PROXY UNKNOWN\r\n", pgwire.TLSDisable, ""}, // the balancer's own
+	} {
+		// By a name that is no path: over a Unix socket, a client asks for no TLS.
+		dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return announced(c.header)(ctx, "unix", path)
+		}
+		be, err := pgwire.Connect(t.Context(), pgwire.ConnectConfig{
+			Address: "balancer:5432", User: "bob", Password: "secret", Database: "postgres", Timeout: patience, Dial: dial,
+			TLSMode: c.mode, TLSConfig: &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12},
+		})
+		if got := pgwire.CodeOf(err); got != c.code || err != nil && c.code == "" {
+			t.Errorf("%q with sslmode=%s: %v, want SQLSTATE %q", c.header, c.mode, err, c.code)
+		}
+		if err == nil {
+			newWire(t, be).want("SELECT 1 AS n", "[n] (1) SELECT_1 I")
+		}
 	}
 }
 

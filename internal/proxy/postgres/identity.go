@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"sync"
 	"time"
 
 	"github.com/weirdb/weir/internal/wire/pgwire"
@@ -41,6 +42,9 @@ func (have *identity) compare(p *pool, c *client, st *roleStanding) *pgwire.Erro
 	}
 	*have = identity{st.server, st.id, st.begins, st.heard}
 	p.l.srv.lookups.recent.forget() // what was heard before is of another one
+	if p.l.srv.identities.learn(p.key, st) || before.server != "" {
+		p.l.srv.Cache.Purge(p.key.database) // it answers by the role's name
+	}
 	switch {
 	case !another && !anew, before.server == "" && len(p.Backends)+p.Dialing == 0: // the first login
 		return nil
@@ -66,4 +70,32 @@ func errAnotherRole(user string) *pgwire.Error {
 	e.Detail = "It was renamed, or dropped and made again. weir finds connections by the role's name."
 	e.Hint = "Log in again."
 	return e
+}
+
+// identities are those of the roles whose answers the cache may have, of the pools of all
+// loops. Safe for concurrent use.
+type identities struct {
+	mu sync.Mutex
+	of map[poolKey][2]string // guarded by mu: id and begins
+}
+
+// maxIdentities bounds what is remembered of users and databases.
+const maxIdentities = 10000
+
+// learn takes note of what a login has shown, and reports whether another one has shown
+// something else before.
+func (ids *identities) learn(key poolKey, st *roleStanding) (changed bool) {
+	ids.mu.Lock()
+	defer ids.mu.Unlock()
+	now := [2]string{st.id, st.begins}
+	before, known := ids.of[key]
+	if known && before == now {
+		return false
+	}
+	full := !known && len(ids.of) >= maxIdentities
+	if ids.of == nil || full {
+		ids.of = make(map[poolKey][2]string)
+	}
+	ids.of[key] = now
+	return known || full
 }

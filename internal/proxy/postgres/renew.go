@@ -353,6 +353,7 @@ func (s *Server) renew(r reach) {
 					p.renewBackends()
 				}
 			}
+			s.Cache.Purge(r.database) // behind the last loop nothing is read as before
 		})
 	}
 }

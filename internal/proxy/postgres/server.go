@@ -46,6 +46,8 @@ type Server struct {
 	vouchers vouchers
 	away     away
 	hubs     hubs
+
+	identities identities
 	hosts
 }
 
