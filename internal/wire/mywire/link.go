@@ -70,7 +70,8 @@ func (l *link) send(payload []byte) error {
 }
 
 // isUnix tells whether conn never leaves the machine: MySQL counts a Unix
-// socket as secure as TLS.
+// socket as secure as TLS. The client of a balancer at the other end of one has an
+// address of its own.
 func isUnix(conn net.Conn) bool {
-	return conn.LocalAddr() != nil && conn.LocalAddr().Network() == "unix"
+	return conn.RemoteAddr() != nil && conn.RemoteAddr().Network() == "unix"
 }

@@ -85,7 +85,7 @@ func Accept(ctx context.Context, conn net.Conn, cfg AcceptConfig) (net.Conn, *St
 	if err := cfg.Validate(); err != nil {
 		return nil, nil, fmt.Errorf("accept client: %w", err)
 	}
-	a := &acceptor{cfg: cfg, raw: conn, conn: conn, local: conn.LocalAddr().Network() == "unix"}
+	a := &acceptor{cfg: cfg, raw: conn, conn: conn, local: conn.RemoteAddr().Network() == "unix"}
 	release := netwire.Bound(ctx, conn, cfg.Timeout)
 	s, err := a.run(ctx)
 	if err != nil {
@@ -103,7 +103,7 @@ type acceptor struct {
 	raw   net.Conn
 	conn  net.Conn // raw or TLS over it
 	tls   *tls.ConnectionState
-	local bool // a Unix socket
+	local bool // at the other end of a Unix socket, and not of a balancer's
 }
 
 func (a *acceptor) run(ctx context.Context) (*Startup, error) {
