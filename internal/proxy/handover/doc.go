@@ -22,4 +22,7 @@
 // written. If the next process ends, whatever it has read or not, the first reads all
 // receipts, goes on with the clients that it has none for, and accepts again. Until the
 // first has ended it keeps the sockets that it listens on: they are never without anyone.
+// The same happens if the next process hangs: the first closes the connection in both
+// directions, so that no receipt can be written that it does not read, and when the next
+// one finds that out, it ends.
 package handover

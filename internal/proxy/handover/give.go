@@ -1,6 +1,7 @@
 package handover
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,6 +29,9 @@ type Giver struct {
 	End func()
 	// Busy tells why nothing can be handed over now: "" if it can.
 	Busy func() string
+	// Hung is how long the next process may leave what it was sent unread, or without a
+	// receipt, until its hand-over has failed. Default: 10 s.
+	Hung time.Duration
 
 	mu    sync.Mutex
 	place *place // guarded by mu
@@ -75,6 +79,10 @@ func (g *Giver) Run(ctx context.Context) error {
 	}
 }
 
+// takePatience bounds how long the next process may take to get ready. This one serves
+// meanwhile, but refuses others.
+const takePatience = 2 * time.Minute
+
 // turnPatience is how long a process waits for the end of another one's hand-over.
 const turnPatience = time.Second
 
@@ -114,9 +122,13 @@ func (g *Giver) serve(ctx context.Context, conn *net.UnixConn) {
 		_ = w.send(kindRefused, -1, refused{why}) // it sees the end of the connection otherwise
 		return
 	}
+	w.patience = cmp.Or(g.Hung, 10*time.Second)
+	_ = conn.SetReadDeadline(time.Now().Add(takePatience))
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
 	t, err := g.offer(ctx, w)
-	stop()
+	if stop() {
+		_ = conn.SetReadDeadline(time.Time{})
+	}
 	if err != nil {
 		g.Log.Warn("nothing was handed over: this process goes on", "pid", pid, "error", err)
 		return
@@ -181,6 +193,7 @@ type delivery struct {
 	w *wire
 
 	mu        sync.Mutex
+	heard     time.Time          // guarded by mu: since when it has owed a receipt, or had the last
 	queue     []addressed        // guarded by mu: to be sent
 	sent      map[uint64]*Parcel // guarded by mu: without a receipt
 	delivered int                // guarded by mu
@@ -234,12 +247,16 @@ func (d *delivery) give(p addressed) {
 // emptyEvery is how often a hand-over looks whether anyone is left.
 const emptyEvery = 20 * time.Millisecond
 
-// errHungUp is the end of a hand-over whose next process has ended.
-var errHungUp = errors.New("the next process has ended")
+// errHungUp is the end of a hand-over whose next process has ended, errHangs of one that
+// does nothing.
+var (
+	errHungUp = errors.New("the next process has ended")
+	errHangs  = errors.New("the next process hangs: it has taken in none of the clients that it was sent")
+)
 
 // run sends what is to be sent. It returns nil when no client is left that can be handed
 // over in time, and an error when this process is to go on: that is only where the next
-// one has hung up.
+// one has hung up, or hangs.
 func (d *delivery) run(ctx context.Context) error {
 	patience := time.NewTimer(d.g.Patience())
 	defer patience.Stop()
@@ -250,6 +267,9 @@ func (d *delivery) run(ctx context.Context) error {
 		select {
 		case <-d.wake:
 		case <-tick.C:
+			if d.hangs() {
+				return errHangs
+			}
 		case <-patience.C:
 			over = true
 			d.stay(ctx)
@@ -275,6 +295,13 @@ func (d *delivery) run(ctx context.Context) error {
 			return d.w.send(kindDone, -1)
 		}
 	}
+}
+
+// hangs reports whether the next process has owed receipts for too long.
+func (d *delivery) hangs() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.sent) > 0 && time.Since(d.heard) > d.w.patience
 }
 
 // stay has no more clients handed over.
@@ -328,6 +355,9 @@ func (d *delivery) sendAll() error {
 		p := d.queue[0]
 		d.queue[0] = addressed{}
 		d.queue = d.queue[1:]
+		if len(d.sent) == 0 {
+			d.heard = time.Now()
+		}
 		d.seq++
 		seq := d.seq
 		d.sent[seq] = p.Parcel // before it is sent: the receipt may come at once
@@ -403,6 +433,7 @@ func (d *delivery) receipted() error {
 	d.mu.Lock()
 	p := d.sent[r.Seq]
 	delete(d.sent, r.Seq)
+	d.heard = time.Now()
 	switch {
 	case p == nil || r.Kept != "":
 	case r.Ended == "":
@@ -426,9 +457,11 @@ func (d *delivery) receipted() error {
 }
 
 // takeBack goes on as if there had been no hand-over, but for the clients that were
-// delivered. It waits until all receipts have been read.
+// delivered. It waits until all receipts have been read. The next process cannot write
+// another one, and so serves none of the others, if it is only late.
 func (d *delivery) takeBack(why error) {
 	_ = d.w.conn.CloseWrite() // if it has not hung up yet, it does now
+	_ = d.w.conn.CloseRead()
 	<-d.broken
 	g := d.g
 	d.stay(context.Background())

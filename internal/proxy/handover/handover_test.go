@@ -163,7 +163,7 @@ type giving struct {
 	ended chan struct{}
 }
 
-func newGiving(t *testing.T) *giving {
+func newGiving(t *testing.T, change ...func(*Giver)) *giving {
 	t.Helper()
 	g := &giving{side: newFakeSide(t), ended: make(chan struct{})}
 	g.Giver = &Giver{
@@ -171,6 +171,9 @@ func newGiving(t *testing.T) *giving {
 		Sides: map[string]Side{"fake": g.side}, Patience: func() time.Duration { return time.Minute },
 		Sockets: []Socket{{"fake", "here", g.side.ln}}, Busy: func() string { return "" },
 		End: func() { close(g.ended) },
+	}
+	for _, change := range change {
+		change(g.Giver)
 	}
 	if err := g.Listen(); err != nil {
 		t.Fatal(err)
@@ -301,6 +304,35 @@ func TestWithoutReceipt(t *testing.T) {
 	accepts(t, g.side.ln)
 	again := dialed(t, g.Path) // and the next one is awaited
 	again.Close()
+}
+
+// TestNextHangs: a process that does nothing more while clients are sent to it gets none
+// of those for which it has written no receipt, also when it goes on later.
+func TestNextHangs(t *testing.T) {
+	for _, clients := range []int{20, 2000} { // which the connection holds, and not
+		t.Run(fmt.Sprint(clients), func(t *testing.T) {
+			g := newGiving(t, func(g *Giver) { g.Hung = 200 * time.Millisecond })
+			for i := range clients {
+				g.side.client(t, fmt.Sprintf("client %d", i))
+			}
+			next := dialed(t, g.Path)
+			if err := next.Take(); err != nil {
+				t.Fatal(err)
+			}
+			next.patience = time.Millisecond // both are this process
+			testkit.Eventually(t, "the return of clients", func() bool { return len(g.side.has()) == clients })
+			accepts(t, g.side.ln)
+			late := newFakeSide(t)
+			if n, err := next.Run(t.Context(), map[string]Side{"fake": late}, slog.New(slog.DiscardHandler)); !errors.Is(err, errGoesOn) || n.Taken > 0 {
+				t.Errorf("the process that goes on late: %+v, %v, want %v", n, err, errGoesOn)
+			}
+			if n := len(late.has()); n > 0 {
+				t.Errorf("%d clients are served by both", n)
+			}
+			again := dialed(t, g.Path) // and the next one is awaited
+			again.Close()
+		})
+	}
 }
 
 // TestBeforeTake: who hangs up before it has taken over changes nothing, whatever it sends.

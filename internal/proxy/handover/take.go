@@ -23,7 +23,8 @@ const agreePatience = 30 * time.Second
 type Taker struct {
 	w        *wire
 	pid      int
-	process  int // a descriptor of it; -1 if there is none
+	process  int           // a descriptor of it; -1 if there is none
+	patience time.Duration // for its end
 	version  string
 	sockets  map[socket]*netloop.Pausable
 	taken    []Socket
@@ -45,7 +46,7 @@ func Dial(path string) (*Taker, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Taker{w: newWire(conn), process: -1, sockets: make(map[socket]*netloop.Pausable), legacies: make(map[string][]byte), awaiting: make(map[uint64]chan []byte)}
+	t := &Taker{w: newWire(conn), process: -1, patience: endPatience, sockets: make(map[socket]*netloop.Pausable), legacies: make(map[string][]byte), awaiting: make(map[uint64]chan []byte)}
 	if err := t.hear(); err != nil {
 		t.Close()
 		if hangsUp(err) {
@@ -172,7 +173,7 @@ func (t *Taker) hasEnded() bool {
 	}
 	poll := []unix.PollFd{{Fd: int32(t.process), Events: unix.POLLIN}}
 	for {
-		n, err := unix.Poll(poll, int(endPatience.Milliseconds()))
+		n, err := unix.Poll(poll, int(t.patience.Milliseconds()))
 		if !errors.Is(err, unix.EINTR) {
 			return err == nil && n > 0
 		}
@@ -201,8 +202,12 @@ func (t *Taker) Close() {
 // Counts are what came of a hand-over.
 type Counts struct{ Taken, Refused int }
 
+// errGoesOn is the end of a hand-over that the other process has given up.
+var errGoesOn = errors.New("it has waited too long for this process and goes on serving: this one ends")
+
 // Run takes clients in until the other process has none left, or ctx ends, which sends
-// those that have not arrived back. sides are by role.
+// those that have not arrived back. sides are by role. Its error is for a process that is
+// to end, because the other one goes on.
 func (t *Taker) Run(ctx context.Context, sides map[string]Side, log *slog.Logger) (Counts, error) {
 	stop := context.AfterFunc(ctx, func() { _ = t.w.conn.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
@@ -220,8 +225,11 @@ func (t *Taker) Run(ctx context.Context, sides map[string]Side, log *slog.Logger
 	for {
 		k, err := t.w.receive()
 		if err != nil {
-			if ctx.Err() != nil || hangsUp(err) {
+			switch {
+			case ctx.Err() != nil, hangsUp(err) && (t.process < 0 || t.hasEnded()):
 				err = nil
+			case hangsUp(err):
+				err = errGoesOn
 			}
 			return n, err
 		}
@@ -234,6 +242,9 @@ func (t *Taker) Run(ctx context.Context, sides map[string]Side, log *slog.Logger
 			return n, nil
 		default:
 			err = unexpected(k)
+		}
+		if hangsUp(err) && !t.hasEnded() {
+			err = errGoesOn
 		}
 		if err != nil {
 			return n, err

@@ -87,6 +87,8 @@ const headerLen = 5
 // A wire is the connection of two processes. One goroutine may receive while others send.
 type wire struct {
 	conn *net.UnixConn
+	// patience bounds each send. Default: 0, for as long as it takes.
+	patience time.Duration
 
 	sending sync.Mutex
 	out     bytes.Buffer // guarded by sending
@@ -171,6 +173,9 @@ func (w *wire) send(k kind, fd int, values ...any) error {
 		if err := w.enc.Encode(v); err != nil {
 			return fmt.Errorf("%w: %T: %w", errEncode, v, err)
 		}
+	}
+	if w.patience > 0 {
+		_ = w.conn.SetWriteDeadline(time.Now().Add(w.patience))
 	}
 	var head [headerLen]byte
 	head[0] = byte(k)
