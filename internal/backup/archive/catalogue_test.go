@@ -357,7 +357,11 @@ func TestLockOutlivesStorage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := s.PutNew(t.Context(), runName("x/", 1), []byte("{}")); err != nil {
+		t.Fatal(err)
+	}
 	l := &lock{storage: &awayOnce{Storage: s}, dir: "x/", number: 1, stop: func() {}}
+	l.gone, l.lose = context.WithCancelCause(context.Background())
 	ctx, stop := context.WithCancel(t.Context())
 	tick := make(chan time.Time)
 	l.done.Go(func() { l.renew(ctx, tick) })

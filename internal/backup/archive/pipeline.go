@@ -229,6 +229,10 @@ func (c *ChunkWriter) Close() error {
 	if c.ctx.Err() != nil {
 		return errors.Join(context.Cause(c.ctx), c.giveUp())
 	}
+	if err := c.w.held(c.ctx); err != nil {
+		c.cancel(err)
+		return errors.Join(fmt.Errorf("store chunk %s: %w", c.chunk.Path, err), c.giveUp())
+	}
 	committing := time.Now()
 	info, err := c.object.Commit()
 	since(&c.w.clocks.commit, committing)
@@ -259,6 +263,7 @@ func (c *ChunkWriter) Abort() error {
 
 // giveUp takes back what a chunk without stages occupies.
 func (c *ChunkWriter) giveUp() error {
+	c.cancel(errAborted)
 	err := c.object.Abort()
 	c.lease.release()
 	c.w.forget(c)

@@ -154,8 +154,12 @@ type lock struct {
 	stop    context.CancelFunc
 	done    sync.WaitGroup
 
-	mu   sync.Mutex
-	lost error
+	// gone ends with ErrLocked as its cause when another run has taken over.
+	gone context.Context
+	lose context.CancelCauseFunc
+
+	mu      sync.Mutex
+	checked time.Time // when nobody had taken over, by the clock on the wall
 }
 
 // takeLock makes the lock of the number-th run. It returns ErrExist when somebody
@@ -169,7 +173,8 @@ func takeLock(ctx context.Context, s Storage, dir string, number int, r run) (*l
 		return nil, err
 	}
 	alive, stop := context.WithCancel(context.WithoutCancel(ctx))
-	l := &lock{storage: s, dir: dir, number: number, run: r, stop: stop}
+	l := &lock{storage: s, dir: dir, number: number, run: r, stop: stop, checked: time.Now().Round(0)}
+	l.gone, l.lose = context.WithCancelCause(context.Background())
 	l.done.Go(func() {
 		tick := time.NewTicker(runRenewal)
 		defer tick.Stop()
@@ -202,22 +207,51 @@ func (l *lock) renew(ctx context.Context, tick <-chan time.Time) {
 	}
 }
 
-// check returns ErrLocked when another run has taken over.
+// held returns ErrLocked when another run is known to have taken over. It looks where
+// the last look is so long ago that one may have: a process that was stopped for a
+// while writes no more when it goes on.
+func (l *lock) held(ctx context.Context) error {
+	if l.gone.Err() != nil {
+		return context.Cause(l.gone)
+	}
+	l.mu.Lock()
+	fresh := time.Now().Round(0).Sub(l.checked) < runPatience/2
+	l.mu.Unlock()
+	if fresh {
+		return nil
+	}
+	return l.check(ctx)
+}
+
+// check returns ErrLocked when another run has taken over. Its lock is there, or, if
+// it has finished the backup, this one's is there no more.
 func (l *lock) check(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.lost != nil {
-		return l.lost
+	if l.gone.Err() != nil {
+		return context.Cause(l.gone)
 	}
-	_, err := l.storage.Stat(ctx, runName(l.dir, l.number+1))
-	switch {
-	case errors.Is(err, ErrNotExist):
-		return nil
-	case err == nil:
-		l.lost = fmt.Errorf("keep lock of %s: %w: it took over because this one seemed dead", strings.TrimSuffix(l.dir, "/"), ErrLocked)
-		return l.lost
+	_, other := l.storage.Stat(ctx, runName(l.dir, l.number+1))
+	if other == nil {
+		return l.end()
 	}
-	return fmt.Errorf("check lock: %w", err)
+	if !errors.Is(other, ErrNotExist) {
+		return fmt.Errorf("check lock: %w", other)
+	}
+	switch _, own := l.storage.Stat(ctx, runName(l.dir, l.number)); {
+	case errors.Is(own, ErrNotExist):
+		return l.end()
+	case own != nil:
+		return fmt.Errorf("check lock: %w", own)
+	}
+	l.checked = time.Now().Round(0)
+	return nil
+}
+
+// end notes that the lock is lost.
+func (l *lock) end() error {
+	l.lose(fmt.Errorf("keep lock of %s: %w: it took over because this one seemed dead", strings.TrimSuffix(l.dir, "/"), ErrLocked))
+	return context.Cause(l.gone)
 }
 
 // release ends the renewal and leaves the lock as that of a run that has ended.

@@ -133,6 +133,9 @@ func (w *Writer) unclaim(path string) {
 
 // begin collects what a chunk needs and starts its stages.
 func (w *Writer) begin(ctx context.Context, info ChunkInfo) (*ChunkWriter, error) {
+	if err := w.held(ctx); err != nil {
+		return nil, err
+	}
 	lease, err := w.buffers.lease(ctx)
 	if err != nil {
 		return nil, err
@@ -141,6 +144,11 @@ func (w *Writer) begin(ctx context.Context, info ChunkInfo) (*ChunkWriter, error
 		ChunkInfo: info, File: w.fileName(info.Path), Codec: w.opts.Compression.Codec,
 	}}
 	c.ctx, c.cancel = context.WithCancelCause(ctx)
+	if w.lock != nil {
+		end := c.cancel
+		stop := context.AfterFunc(w.lock.gone, func() { end(context.Cause(w.lock.gone)) })
+		c.cancel = func(cause error) { stop(); end(cause) }
+	}
 	if err := w.equip(c); err != nil {
 		c.cancel(err)
 		lease.release()
@@ -166,6 +174,14 @@ func (w *Writer) equip(c *ChunkWriter) error {
 	}
 	c.start(enc, sink)
 	return nil
+}
+
+// held returns ErrLocked when the backup is another run's by now.
+func (w *Writer) held(ctx context.Context) error {
+	if w.lock == nil {
+		return nil
+	}
+	return w.lock.held(ctx)
 }
 
 // complete records a chunk that is in the storage.
@@ -318,6 +334,8 @@ func (w *Writer) leave(ctx context.Context, keep bool) error {
 	}
 	switch {
 	case w.lock == nil:
+	case w.lock.gone.Err() != nil:
+		w.lock.halt() // what there is belongs to the run that took over
 	case keep:
 		errs = append(errs, w.lock.release(ctx))
 	default:

@@ -1,0 +1,98 @@
+package archive
+
+import (
+	"errors"
+	"testing"
+	"time"
+)
+
+// staleWriter has written one chunk and keeps another one open. Then it has stood still
+// for so long that others took it for dead.
+func staleWriter(t *testing.T) (*Repository, *Writer, *ChunkWriter) {
+	t.Helper()
+	repo := localRepo(t)
+	w, err := Create(t.Context(), repo, Options{ID: "b"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := writeChunk(t.Context(), w, ChunkInfo{Path: "db/first"}, []byte("first")); err != nil {
+		t.Fatal(err)
+	}
+	open, err := w.Chunk(t.Context(), ChunkInfo{Path: "db/open"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := open.Write([]byte("open")); err != nil {
+		t.Fatal(err)
+	}
+	w.lock.mu.Lock()
+	w.lock.checked = time.Now().Add(-time.Hour)
+	w.lock.mu.Unlock()
+	return repo, w, open
+}
+
+// TestWriterThatLostItsLock writes nothing into a backup that another run continues,
+// and leaves to that one what there is.
+func TestWriterThatLostItsLock(t *testing.T) {
+	t.Parallel()
+	repo, w, open := staleWriter(t)
+	s := repo.Storage()
+	if err := s.PutNew(t.Context(), runName(w.dir, 2), []byte("{}")); err != nil {
+		t.Fatal(err)
+	}
+	if err := open.Close(); !errors.Is(err, ErrLocked) {
+		t.Errorf("a chunk that was open is stored: %v", err)
+	}
+	if _, err := w.Chunk(t.Context(), ChunkInfo{Path: "db/next"}); !errors.Is(err, ErrLocked) {
+		t.Errorf("a chunk is begun: %v", err)
+	}
+	if err := w.Abort(false); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{runName(w.dir, 1), runName(w.dir, 2), w.dir + w.fileName("db/first")} {
+		if _, err := s.Stat(t.Context(), name); err != nil {
+			t.Errorf("of the other run's backup: %v", err)
+		}
+	}
+	if _, err := s.Stat(t.Context(), w.dir+w.fileName("db/open")); !errors.Is(err, ErrNotExist) {
+		t.Errorf("the chunk that was open: %v", err)
+	}
+}
+
+// TestLostLockEndsOpenChunks does not wait for their end.
+func TestLostLockEndsOpenChunks(t *testing.T) {
+	t.Parallel()
+	repo, w, open := staleWriter(t)
+	if err := repo.Storage().PutNew(t.Context(), runName(w.dir, 2), []byte("{}")); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.lock.check(t.Context()); !errors.Is(err, ErrLocked) {
+		t.Fatal(err)
+	}
+	<-open.ctx.Done()
+	if err := w.Abort(true); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestLockOfAFinishedBackup: the run that took over has finished the backup, and has
+// removed all locks.
+func TestLockOfAFinishedBackup(t *testing.T) {
+	t.Parallel()
+	repo, w, open := staleWriter(t)
+	if err := repo.Storage().Delete(t.Context(), runName(w.dir, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := open.Close(); !errors.Is(err, ErrLocked) {
+		t.Errorf("a chunk is stored: %v", err)
+	}
+	if _, err := w.Finish(t.Context(), Manifest{}); !errors.Is(err, ErrLocked) {
+		t.Errorf("a manifest is written: %v", err)
+	}
+	if err := w.Abort(false); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := repo.Storage().Stat(t.Context(), w.dir+w.fileName("db/first")); err != nil {
+		t.Errorf("of the other run's backup: %v", err)
+	}
+}
