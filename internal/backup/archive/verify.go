@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -134,7 +135,7 @@ func (r *Reader) CheckDefinitions(ctx context.Context) error {
 // checkSums compares the list of sums with the manifest.
 func (r *Reader) checkSums(ctx context.Context) error {
 	_, err := wanted(ctx, r.storage, r.dir, sumsName, r.sums, maxManifest)
-	return err
+	return unreadable(sumsName, sumsName, err)
 }
 
 // checkKey compares the file with the key that a passphrase opens.
@@ -144,7 +145,7 @@ func (r *Reader) checkKey(ctx context.Context) error {
 		return nil
 	}
 	_, err := e.keyFile(ctx, r.storage, r.dir)
-	return err
+	return unreadable(e.KeyFile, e.KeyFile, err)
 }
 
 // verifyChunk reads a chunk to its end and returns how many plain bytes it has.
@@ -155,13 +156,23 @@ func (r *Reader) verifyChunk(ctx context.Context, c *Chunk, storedOnly bool) (in
 	}
 	in, err := open(ctx, c)
 	if err != nil {
-		return 0, err
+		return 0, unreadable(c.Path, c.File, err)
 	}
 	n, err := io.CopyBuffer(io.Discard, onlyReader{in}, make([]byte, 128<<10))
 	if storedOnly {
 		n = 0
 	}
-	return n, errors.Join(err, in.Close())
+	return n, unreadable(c.Path, c.File, errors.Join(err, in.Close()))
+}
+
+// unreadable makes damage of what a disk says of a file whose bytes it has lost. What
+// keeps anybody from reading any file, such as a storage that is away, stays what it is.
+func unreadable(path, file string, err error) error {
+	var bad *ChunkError
+	if errors.As(err, &bad) || !errors.Is(err, syscall.EIO) && !errors.Is(err, syscall.EBADMSG) {
+		return err
+	}
+	return &ChunkError{Path: path, File: file, Fault: ErrCorrupt, Err: err}
 }
 
 // onlyReader hides WriteTo, which some decoders have and which would hide where

@@ -1,0 +1,55 @@
+package archive
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/iotest"
+)
+
+// badSectors is a disk that has lost bytes of some files.
+type badSectors struct {
+	Storage
+	lost func(name string) bool
+}
+
+func (s *badSectors) Open(ctx context.Context, name string, offset int64) (io.ReadCloser, error) {
+	in, err := s.Storage.Open(ctx, name, offset)
+	if err == nil && s.lost(name) {
+		err = in.Close()
+		in = io.NopCloser(iotest.ErrReader(&Error{Op: "read", Place: name, Err: syscall.EIO}))
+	}
+	return in, err
+}
+
+// TestVerifyGoesOnBehindBadSectors: each file that the disk cannot read is named, and
+// the others are verified.
+func TestVerifyGoesOnBehindBadSectors(t *testing.T) {
+	t.Parallel()
+	repo, _, m := backupFiles(t, Options{})
+	bad := m.Chunks[0].File
+	for _, storedOnly := range []bool{false, true} {
+		disk := &badSectors{Storage: repo.Storage(), lost: func(name string) bool {
+			return strings.HasSuffix(name, "/"+bad) || strings.HasSuffix(name, "/"+sumsName)
+		}}
+		r, err := Open(t.Context(), NewRepository(disk), "b", ReadOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, err := r.Verify(t.Context(), VerifyOptions{StoredOnly: storedOnly, Parallel: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v.Chunks != len(m.Chunks)+1 || len(v.Bad) != 2 {
+			t.Errorf("%d of %d files are verified; bad: %v", v.Chunks, len(m.Chunks)+1, v.Bad)
+		}
+		for _, e := range v.Bad {
+			if e.File != bad && e.File != sumsName || !errors.Is(e, ErrCorrupt) || !errors.Is(e, syscall.EIO) {
+				t.Errorf("%+v", e)
+			}
+		}
+	}
+}
