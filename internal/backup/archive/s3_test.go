@@ -202,6 +202,37 @@ func TestS3UploadThatIsCut(t *testing.T) {
 	}
 }
 
+// TestS3CompletionWhoseAnswerIsLost ends uploads in the bucket and says nothing of it:
+// the object is there, whatever a second request is told.
+func TestS3CompletionWhoseAnswerIsLost(t *testing.T) {
+	t.Parallel()
+	var lost atomic.Int32
+	s := openTestS3(t, s3Proxy(t, nil, func(r *http.Response) error {
+		if q := r.Request.URL.Query(); r.Request.Method == http.MethodPost && q.Has("uploadId") && r.StatusCode == http.StatusOK {
+			if _, err := io.Copy(io.Discard, r.Body); err != nil { // the server has done it by then
+				return err
+			}
+			lost.Add(1)
+			return errors.New("the answer is lost")
+		}
+		return nil
+	}))
+	data := noise(4, 11<<20)
+	w, err := s.Create(t.Context(), "victim")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write(data); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := w.Commit(); err != nil || info.Size != int64(len(data)) {
+		t.Fatalf("%+v, %v", info, err)
+	}
+	if got := readFrom(t, s, "victim", 0); !bytes.Equal(got, data) || lost.Load() == 0 {
+		t.Errorf("%d bytes came back, not the %d sent; %d answers were lost", len(got), len(data), lost.Load())
+	}
+}
+
 // TestS3ListingThatIsCut breaks off every other listing in its middle.
 func TestS3ListingThatIsCut(t *testing.T) {
 	t.Parallel()

@@ -182,7 +182,17 @@ func (w *s3Writer) complete() error {
 		parts[p.PartNumber-1] = p
 	}
 	_, err := w.s.core.CompleteMultipartUpload(w.ctx, w.s.bucket, w.s.key(w.name), w.upload, parts, minio.PutObjectOptions{})
+	if err != nil && w.there() {
+		return nil // the answer was lost, or it is that to a second request: the first one has ended the upload
+	}
 	return w.s.fail("complete upload of", w.name, err)
+}
+
+// there reports whether the object is in the bucket as it was written. One of the same
+// length may be an older one: all of it is compared.
+func (w *s3Writer) there() bool {
+	info, err := w.s.Stat(w.ctx, w.name)
+	return err == nil && info.Size == w.size && w.s.compare(w.ctx, w.name, w.size, w.sum) == nil
 }
 
 // Abort gives up the upload. The context of the object has often ended by now.
