@@ -181,14 +181,14 @@ func (l *restoreLog) choose(ctx context.Context, place string) (string, error) {
 		return "", err
 	}
 	var fit []archive.Entry
-	labels := map[string]bool{}
+	labels, servers := map[string]bool{}, map[string]bool{}
 	reason := ""
 	for _, e := range entries {
 		m := e.Summary
 		if e.State != archive.Complete || m.Engine == archive.PostgreSQL || m.Position.Binlog == "" || l.label != "" && m.Label != l.label {
 			continue
 		}
-		labels[m.Label] = true
+		labels[m.Label], servers[m.Server.SystemID] = true, true
 		why, err := l.past(m)
 		if err != nil {
 			return "", err
@@ -200,6 +200,9 @@ func (l *restoreLog) choose(ctx context.Context, place string) (string, error) {
 		fit = append(fit, e)
 	}
 	switch {
+	case len(servers) > 1:
+		// Positions and GTIDs of one server mean nothing on another.
+		return "", fmt.Errorf("%s holds backups of %d servers: name a backup by its ID", repo, len(servers))
 	case len(labels) > 1:
 		return "", fmt.Errorf("%s holds backups of %d labels: name one by --label, or a backup by its ID", repo, len(labels))
 	case len(fit) == 0:

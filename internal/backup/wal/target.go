@@ -114,7 +114,8 @@ func (t Target) before(s archive.Summary) (string, error) {
 }
 
 // ChooseBase returns the id of the newest base backup of a repository from which a
-// target can be reached. label restricts the choice where it is not empty.
+// target can be reached. label restricts the choice where it is not empty; backups of
+// two clusters may have one.
 func ChooseBase(ctx context.Context, repo *archive.Repository, label string, t Target) (string, error) {
 	entries, err := archive.List(ctx, repo, time.Now())
 	if err != nil {
@@ -139,7 +140,7 @@ func ChooseBase(ctx context.Context, repo *archive.Repository, label string, t T
 		id = e.ID
 	}
 	switch {
-	case len(systems) > 1 && label == "":
+	case len(systems) > 1:
 		return "", fmt.Errorf("%s holds base backups of %d clusters: name one by its ID", repo, len(systems))
 	case id == "":
 		return "", fmt.Errorf("%s holds no complete base backup from which that can be reached%s; weir backup list shows what there is", repo, reason)
