@@ -221,7 +221,8 @@ func (v *backupVerb) stream() bool {
 func (v *backupVerb) run(ctx context.Context, stdout, stderr io.Writer) error {
 	out := &notice.Outcome{Label: v.label, Location: placeText(v.to), Started: time.Now()}
 	if err := v.hooks.Start(ctx, out, stderr); err != nil {
-		return err
+		out.Error, out.Elapsed = err.Error(), time.Since(out.Started)
+		return errors.Join(err, v.hooks.Finish(ctx, out, stderr))
 	}
 	v.options = v.options.WithDefaults()
 	if !v.quiet {

@@ -321,7 +321,11 @@ func TestBackupTellsOfItsOutcome(t *testing.T) {
 		t.Errorf("hooks told %q, want %q", text, want)
 	}
 
-	program.Refuse(t, cli.ExitFailed, []string{"nothing was backed up"}, "backup", s.dsn("shop"), "--to", repo, "--id", "two", "--hook-before", "exit 4")
+	program.Refuse(t, cli.ExitFailed, []string{"nothing was backed up"}, "backup", s.dsn("shop"), "--to", repo, "--id", "two", "--hook-before", "exit 4",
+		"--hook-after", `echo "$WEIR_BACKUP_STATUS $WEIR_BACKUP_ERROR" >`+told, "--metrics-file", metrics)
+	if text, err := os.ReadFile(told); err != nil || !strings.HasPrefix(string(text), "failed ") || !strings.Contains(string(text), "--hook-before") {
+		t.Errorf("of a hook that failed, others were told %q, %v", text, err)
+	}
 	program.Refuse(t, cli.ExitFailed, []string{"--hook-after", "complete all the same"}, "backup", s.dsn("shop"), "--to", repo, "--id", "three", "--hook-after", "exit 4")
 	if r := program.Call(t.Context(), "backup", s.dsn("shop"), "--to", repo, "--id", "four", "--webhook", hook.URL+"/angry?secret=1"); r.Code != cli.ExitFine ||
 		!strings.Contains(r.Stderr, "teapot") || strings.Contains(r.Stderr, "secret") {

@@ -116,7 +116,8 @@ type baseOutcome struct {
 func (v *baseVerb) run(ctx context.Context, stdout, stderr io.Writer) error {
 	out := &notice.Outcome{Label: v.label, Location: placeText(v.to), Started: time.Now()}
 	if err := v.hooks.Start(ctx, out, stderr); err != nil {
-		return err
+		out.Error, out.Elapsed = err.Error(), time.Since(out.Started)
+		return errors.Join(err, v.hooks.Finish(ctx, out, stderr))
 	}
 	m, err := v.take(ctx, out, stderr)
 	out.Elapsed = time.Since(out.Started)
