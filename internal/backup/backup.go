@@ -152,7 +152,7 @@ func (o Options) ChunkFor(total int64) int64 {
 // Partial reports whether something of the database, or of the cluster, is left
 // out, so that the backup does not stand in for a whole one.
 func (o Options) Partial() bool {
-	return !o.Filter.Empty() || o.SchemaOnly || o.NoLargeObjects || len(o.Databases) > 0
+	return !o.Filter.Empty() || o.SchemaOnly || o.NoUnlogged || o.NoLargeObjects || len(o.Databases) > 0 || o.NoGlobals && o.Cluster
 }
 
 // Validate names the flag that is wrong.
