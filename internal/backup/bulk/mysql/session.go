@@ -264,13 +264,15 @@ func (s *Session) run(ctx context.Context, sql string, names func(string), rows 
 	}
 }
 
-// fail marks the session as broken.
+// fail marks the session as broken, and ends its connection: a server that waits for
+// more of it keeps what its transaction has locked.
 func (s *Session) fail(err error) error {
 	if errors.Is(err, io.EOF) {
 		err = fmt.Errorf("the server closed the connection: %w", io.ErrUnexpectedEOF)
 	}
 	if s.broken == nil {
 		s.broken = err
+		_ = s.conn.Close() // err says more
 	}
 	return err
 }
