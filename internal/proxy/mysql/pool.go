@@ -77,6 +77,7 @@ type poolFacts struct {
 	confuses       bool            // it tells of variables under the names of others
 	galera         bool            // the step from id to id changes as nodes come and go
 	fixed          map[string]bool // session variables that change by themselves and that nobody can set
+	renamed        map[string]bool // the new names of variables that it has under two
 	trackList      string          // variables of which sessions are told by default
 	told           []string        // the same of which sessions are told by default, in lower case; see stateFor
 	tellsGTID      bool            // sessions are told the GTIDs of their transactions by default

@@ -10,8 +10,9 @@ import (
 // without anybody setting them, and variables of which clients are told unless they
 // say otherwise.
 
-// fixedSQL asks MariaDB for the session variables that nobody can set.
-const fixedSQL = "SELECT LOWER(VARIABLE_NAME) FROM information_schema.SYSTEM_VARIABLES WHERE VARIABLE_SCOPE<>'GLOBAL' AND READ_ONLY='YES'"
+// fixedSQL asks MariaDB for the session variables that nobody can set, and for the new
+// names of others.
+const fixedSQL = "SELECT LOWER(VARIABLE_NAME) FROM information_schema.SYSTEM_VARIABLES WHERE VARIABLE_SCOPE<>'GLOBAL' AND (READ_ONLY='YES' OR VARIABLE_NAME IN ('TRANSACTION_ISOLATION','TRANSACTION_READ_ONLY'))"
 
 // alwaysFixed are such variables of all servers: the state of replication, and what
 // a server counts. MySQL has no table that tells.
@@ -29,10 +30,42 @@ func (f *poolFacts) isFixed(name string) bool {
 }
 
 func (f *poolFacts) learnFixed(rows [][][]byte) {
-	f.fixed = make(map[string]bool, len(rows))
+	f.fixed, f.renamed = make(map[string]bool, len(rows)), make(map[string]bool)
 	for _, r := range rows {
-		f.fixed[string(r[0])] = true
+		switch name := string(r[0]); name {
+		case "transaction_isolation", "transaction_read_only":
+			f.renamed[name] = true
+		default:
+			f.fixed[name] = true
+		}
 	}
+}
+
+// newNames are the names that variables of MariaDB have since 11.1, beside their old ones.
+var newNames = map[string]string{"tx_isolation": "transaction_isolation", "tx_read_only": "transaction_read_only"}
+
+// oneName is the name by which a variable is kept that the server has under two. It tells
+// of it by that which was set first on the connection.
+func (f *poolFacts) oneName(name string) string {
+	if n := newNames[name]; f.renamed[n] {
+		return n
+	}
+	return name
+}
+
+// otherName is the other name of a variable that the server has under two; "" if it has
+// one.
+func (f *poolFacts) otherName(name string) string {
+	for old, n := range newNames {
+		switch {
+		case !f.renamed[n]:
+		case strings.EqualFold(name, old):
+			return n
+		case strings.EqualFold(name, n):
+			return old
+		}
+	}
+	return ""
 }
 
 // learnTold keeps what the server's own settings have it tell clients.

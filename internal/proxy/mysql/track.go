@@ -133,7 +133,7 @@ func (sg *settings) adopt(b *backend, set *session.Set) {
 
 func (sg *settings) trackVariable(set *session.Set, name, value string) *session.Set {
 	c := sg.c
-	name = strings.ToLower(name)
+	name = c.p.facts.oneName(strings.ToLower(name))
 	if c.p.facts.isFixed(name) {
 		return set
 	}
@@ -196,16 +196,23 @@ func (sg *settings) stateFor(state []byte, grouped bool) []byte {
 			return nil // track has reported it
 		}
 		told := !grouped // what weir does not switch on or off is told as the server does
+		change := state[:len(state)-len(rest)]
 		switch ch.Kind {
 		case mywire.TrackSchema:
 			told = true
 		case mywire.TrackSystemVariables:
-			told = sg.tells(ch.Name)
+			if told = sg.tells(ch.Name); told {
+				break
+			}
+			if other := sg.c.p.facts.otherName(string(ch.Name)); other != "" && sg.tells([]byte(other)) {
+				// All are in weir's list, and it tells of it by the name that was set.
+				told, change = true, mywire.AppendChange(nil, mywire.Change{Kind: ch.Kind, Name: []byte(other), Value: ch.Value})
+			}
 		case mywire.TrackStateChange:
 			told = sg.choseChanges
 		}
 		if told {
-			out = append(out, state[:len(state)-len(rest)]...)
+			out = append(out, change...)
 		}
 		state = rest
 	}
