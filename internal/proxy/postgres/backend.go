@@ -238,21 +238,53 @@ func (f *footing) in(set *session.Set, app string) bool { return f.set == set &&
 // answered: if the server refuses the settings, a statement would run in those of
 // another client. On an error the backend is used up.
 func (f *footing) prepare(set *session.Set, app string, then func(err *pgwire.Error)) {
+	from, had := f.set, f.app
+	f.try(0, from, had, set, app, then)
+}
+
+// mostReplays is how often a replay is tried that a statement_timeout ends.
+const mostReplays = 10
+
+// try is prepare for the nth time. A replay begins under the statement_timeout that it
+// finds: of another client, which it lifts first, or the role's, of which weir does not
+// know. Where that ends it, it is lifted by a query of its own.
+func (f *footing) try(n int, from *session.Set, had string, set *session.Set, app string, then func(err *pgwire.Error)) {
 	b := f.b
 	b.Held = true
 	l := b.p.l
-	f.ensureAs(set, app).done = func(u *unit) {
+	f.set, f.app = from, had
+	f.replayErr = nil
+	if n > 0 {
+		b.ask(liftTimeout, f.part)
+	}
+	u := f.ensure(set, app, n > 0)
+	if u == nil { // another set that says the same
+		u = b.ask("", nil)
+	}
+	u.done = func(u *unit) {
 		err := cmp.Or(f.replayErr, u.err)
-		if err != nil {
+		again := err != nil && err.Code == pgwire.CodeQueryCanceled && n < mostReplays && !b.s.Closed
+		if err != nil && !again {
 			b.Doomed = true
 		}
 		l.Post(func() { // when the answer has been dealt with
+			if again && !b.s.Closed {
+				f.try(n+1, from, had, set, app, then)
+				return
+			}
 			b.Held = false
 			if err == nil && b.s.Closed { // right behind the answer
 				err = pgwire.NewError(pgwire.CodeConnectionFailure, "weir: the connection to the server was lost")
 			}
 			then(err)
 		})
+	}
+}
+
+// part notes the error of a query of a replay that is not its last.
+func (f *footing) part(u *unit) {
+	if f.replayErr == nil {
+		f.replayErr = u.err
 	}
 }
 
@@ -280,28 +312,34 @@ func (f *footing) appFor(name string) string {
 
 // ensureAs returns the query that it sent, nil if none was needed.
 func (f *footing) ensureAs(set *session.Set, app string) *unit {
+	f.replayErr = nil
+	return f.ensure(set, app, false)
+}
+
+// ensure is ensureAs where a statement_timeout may have been lifted.
+func (f *footing) ensure(set *session.Set, app string, lifted bool) *unit {
 	b := f.b
 	queries := []string{""}
-	if f.set != set {
-		queries = replay(f.set, set)
+	from := f.set
+	if from != set {
+		queries = replay(from, set)
 		f.set = set
 	}
 	last := len(queries) - 1
 	if app != f.app {
-		queries[last] += "SELECT pg_catalog.set_config('application_name', " + anyLiteral(app) + ", false)"
+		queries[last] += "SELECT pg_catalog.set_config('application_name', " + anyLiteral(app) + ", false); "
 		f.app = app
 	}
+	if _, has := from.Get(timeoutName); has && !lifted && queries[0] != "" {
+		queries[0], lifted = liftTimeout+"; "+queries[0], true
+	}
+	queries[last] += timeout(from, set, lifted)
 	if queries[last] == "" {
 		return nil
 	}
 	b.p.Stats.Replays++
-	f.replayErr = nil
 	for _, sql := range queries[:last] {
-		b.ask(sql, func(u *unit) {
-			if f.replayErr == nil {
-				f.replayErr = u.err
-			}
-		})
+		b.ask(sql, f.part)
 	}
 	return b.ask(queries[last], func(u *unit) {
 		if f.replayErr != nil {

@@ -417,3 +417,38 @@ func TestModeSessionKeepsTheFirstBackend(t *testing.T) {
 		eventually(t, "the backend is free again", func() bool { return w.pool().Owned == 0 })
 	}
 }
+
+// A replay of settings is weir's own: no statement_timeout that it finds on a connection
+// ends it, neither another client's nor that of the role.
+func TestReplaysRunWithoutATimeout(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ name, setup, other string }{
+		{"of another client", "SELECT 1", "SET statement_timeout = '500ms'"},
+		{"of the database", "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET statement_timeout = %L', current_database(), '500ms'); END $$", "SET statement_timeout = DEFAULT"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			w := start(t, database(t, c.setup), func(c *postgres.Config) { c.PoolSize = 2 })
+			other, mine, third := w.wire(), w.wire(), w.wire()
+			other.want(c.other, "SET I")
+			other.want("BEGIN", "BEGIN T")
+			mine.want("SET statement_timeout = '50s'", "SET I")
+			mine.want("SET default_table_access_method = heap", "SET I") // which looks into pg_am
+			third.want("BEGIN", "BEGIN T")                               // where mine was
+			other.want("COMMIT", "COMMIT I")
+			direct, lock := dialWire(t, server(t).Addr(), w.db), dialWire(t, server(t).Addr(), w.db)
+			direct.ask("SET statement_timeout = 0")
+			lock.ask("SET statement_timeout = 0")
+			lock.want("BEGIN", "BEGIN T")
+			lock.want("LOCK TABLE pg_catalog.pg_am IN ACCESS EXCLUSIVE MODE", "LOCK_TABLE T")
+			mine.send(query("SHOW statement_timeout"))
+			eventually(t, "the replay takes longer than the timeout", func() bool {
+				return direct.ask("SELECT count(*) AS n FROM pg_locks WHERE NOT granted AND relation = 'pg_am'::regclass AND clock_timestamp() - waitstart > '1s'") == "[n] (1) SELECT_1 I"
+			})
+			lock.want("ROLLBACK", "ROLLBACK I")
+			if got := render(mine.ready()); got != "[statement_timeout] (50s) SHOW I" {
+				t.Errorf("behind the replay: %s", got)
+			}
+		})
+	}
+}

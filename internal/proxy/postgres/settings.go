@@ -10,20 +10,23 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// transition returns the SQL that brings a session from one set to another.
-// A parameter that only from has goes back to its session default by RESET,
-// which is what it had when the connection began.
+// timeoutName is the setting that ends statements, a replay among them.
+const timeoutName = "statement_timeout"
+
+const liftTimeout = "SET " + timeoutName + " TO 0"
+
+// transition returns the SQL that brings a session from one set to another, but for
+// statement_timeout, which comes last. A parameter that only from has goes back to its
+// session default by RESET, which is what it had when the connection began.
 func transition(from, to *session.Set) string {
 	var b strings.Builder
 	for _, old := range from.List() {
-		if _, ok := to.Get(old.Name); !ok {
-			b.WriteString("RESET ")
-			b.WriteString(quoteGUC(old.Name))
-			b.WriteString("; ")
+		if _, ok := to.Get(old.Name); !ok && old.Name != timeoutName {
+			b.WriteString(reset(old.Name))
 		}
 	}
 	for _, s := range to.List() {
-		if have, ok := from.Get(s.Name); ok && have == s {
+		if have, ok := from.Get(s.Name); ok && have == s || s.Name == timeoutName {
 			continue
 		}
 		if s.Encoding == "" { // else see replay
@@ -32,6 +35,21 @@ func transition(from, to *session.Set) string {
 	}
 	return b.String()
 }
+
+// timeout is the SQL that brings statement_timeout from one set to another; lifted: it is
+// 0, whatever from says.
+func timeout(from, to *session.Set, lifted bool) string {
+	have, had := from.Get(timeoutName)
+	switch want, ok := to.Get(timeoutName); {
+	case ok && (lifted || want != have):
+		return set(want)
+	case !ok && (lifted || had):
+		return reset(timeoutName)
+	}
+	return ""
+}
+
+func reset(name string) string { return "RESET " + quoteGUC(name) + "; " }
 
 // set is the SQL that applies one setting.
 func set(s session.Setting) string {
