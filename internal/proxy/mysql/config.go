@@ -75,6 +75,7 @@ type Config struct {
 	// and the console says so.
 	Process core.Process
 
+	ownDial bool // MySQL.Dial is Keepalive's
 	// firstAnswer is how long a client may take to answer the greeting; 0: see there.
 	firstAnswer time.Duration
 
@@ -110,7 +111,7 @@ func (c Config) withDefaults() Config {
 	c.Listen = cmp.Or(c.Listen, "127.0.0.1:3307")
 	c.Options = c.Options.WithDefaults()
 	if c.MySQL.Dial == nil {
-		c.MySQL.Dial = c.Keepalive.Dial
+		c.MySQL.Dial, c.ownDial = c.Keepalive.Dial, true
 	}
 	c.Auth = cmp.Or(c.Auth, AuthAuto)
 	return c

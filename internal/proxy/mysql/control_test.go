@@ -313,6 +313,23 @@ func TestShutdownWaits(t *testing.T) {
 	}
 }
 
+// A reload changes how later connections to the server notice that it is gone.
+func TestReloadedKeepalive(t *testing.T) {
+	t.Parallel()
+	var cfg mysql.Config
+	w := start(t, database(t), func(c *mysql.Config) { cfg = *c })
+	for _, off := range []bool{false, true, false} {
+		next := cfg
+		next.Keepalive.Off = off
+		if err := w.Reload(next); err != nil {
+			t.Fatal(err)
+		}
+		if on := proxytest.Keepalive(t, w.Dial); on == off {
+			t.Errorf("with keepalive off %v, new connections have it %v", off, on)
+		}
+	}
+}
+
 // TestReloadUnderLoad changes limits under load; in the end the last ones hold.
 func TestReloadUnderLoad(t *testing.T) {
 	t.Parallel()

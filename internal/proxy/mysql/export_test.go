@@ -2,6 +2,7 @@ package mysql
 
 import (
 	"context"
+	"net"
 	"time"
 )
 
@@ -55,4 +56,9 @@ func (s *Server) MetOnLoops(ctx context.Context) (n uint64) {
 		_ = l.Call(ctx, func() { n += l.met })
 	}
 	return n
+}
+
+// Dial connects as to the server.
+func (s *Server) Dial(ctx context.Context, address string) (net.Conn, error) {
+	return s.cfg().MySQL.Dial(ctx, "tcp", address)
 }

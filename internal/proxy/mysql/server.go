@@ -70,6 +70,9 @@ func (s *Server) Reload(cfg Config) error {
 	cfg.MySQL, cfg.Listen, cfg.TrustFunctions = now.MySQL, now.Listen, now.TrustFunctions
 	cfg.Hosts, cfg.Target = now.Hosts, now.Target
 	cfg.ClientTLS, cfg.Process = now.ClientTLS, now.Process
+	if cfg.ownDial = now.ownDial; cfg.ownDial {
+		cfg.MySQL.Dial = cfg.Keepalive.Dial
+	}
 	if err := cfg.validate(); err != nil {
 		return err
 	}

@@ -89,6 +89,8 @@ type Config struct {
 	// said of that here. Default: none.
 	Door Door
 
+	ownDial bool // Postgres.Dial is Keepalive's
+
 	// ClientTLS, ClientTLSMode: see pgwire.AcceptConfig.
 	ClientTLS     *tls.Config
 	ClientTLSMode pgwire.TLSMode
@@ -132,7 +134,7 @@ func (c Config) withDefaults() Config {
 	c.Listen = cmp.Or(c.Listen, "127.0.0.1:6432")
 	c.Options = c.Options.WithDefaults()
 	if c.Postgres.Dial == nil {
-		c.Postgres.Dial = c.Keepalive.Dial
+		c.Postgres.Dial, c.ownDial = c.Keepalive.Dial, true
 	}
 	c.Auth = cmp.Or(c.Auth, AuthAuto)
 	c.FlushPrefix = cmp.Or(c.FlushPrefix, "weir")

@@ -336,6 +336,22 @@ type process struct {
 	ended  chan core.Ending
 }
 
+// A reload changes how later connections to the server notice that it is gone.
+func TestReloadedKeepalive(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t), nil)
+	for _, off := range []bool{false, true, false} {
+		next := postgres.Config{Postgres: pgwire.ConnectConfig{Address: server(t).Addr(), User: "postgres", TLSMode: pgwire.TLSDisable}}
+		next.Keepalive.Off, next.TrustLoopback = off, true
+		if err := w.Reload(next); err != nil {
+			t.Fatal(err)
+		}
+		if on := proxytest.Keepalive(t, w.Dial); on == off {
+			t.Errorf("with keepalive off %v, new connections have it %v", off, on)
+		}
+	}
+}
+
 func (p *process) Reload() error       { return p.reload }
 func (p *process) End(how core.Ending) { p.ended <- how }
 

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"net"
 
 	"github.com/weirdb/weir/internal/proxy/upstream"
 )
@@ -42,3 +43,8 @@ func (s *Server) MetOnLoops(ctx context.Context) (n uint64) {
 
 // Restless has the channels of clients that listen move after each statement.
 func (c *Config) Restless() { c.restless = true }
+
+// Dial connects as to the server.
+func (s *Server) Dial(ctx context.Context, address string) (net.Conn, error) {
+	return s.cfg().Postgres.Dial(ctx, "tcp", address)
+}

@@ -87,6 +87,9 @@ func (s *Server) Reload(cfg Config) error {
 	if cfg.Process = now.Process; cfg.Door == nil {
 		cfg.ClientTLS = now.ClientTLS
 	}
+	if cfg.ownDial = now.ownDial; cfg.ownDial {
+		cfg.Postgres.Dial = cfg.Keepalive.Dial
+	}
 	if err := cfg.validate(); err != nil {
 		return err
 	}

@@ -5,15 +5,20 @@ package proxytest
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/proxy/core"
@@ -249,4 +254,31 @@ func (l *Load) End(sum func() (int64, error)) {
 	if there != l.done.Load() {
 		l.t.Errorf("%d additions were acknowledged, %d are there", l.done.Load(), there)
 	}
+}
+
+// Keepalive reports whether a connection that dial makes is probed while it is idle.
+func Keepalive(tb testing.TB, dial func(ctx context.Context, address string) (net.Conn, error)) (on bool) {
+	tb.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer func() { _ = ln.Close() }()
+	conn, err := dial(tb.Context(), ln.Addr().String())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	raw, err := conn.(syscall.Conn).SyscallConn()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var value int
+	var optErr error
+	if err := errors.Join(raw.Control(func(fd uintptr) {
+		value, optErr = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_KEEPALIVE)
+	}), optErr); err != nil {
+		tb.Fatal(err)
+	}
+	return value != 0
 }
