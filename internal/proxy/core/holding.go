@@ -333,3 +333,17 @@ func (h *Holding[B, C, U, L, N]) lend() {
 		h.p.Free[0].Goodbye()
 	}
 }
+
+// Idlest is the backend that has been free for longest, if there is one that may be
+// closed.
+func (h *Holding[B, C, U, L, N]) Idlest() (idlest B, since time.Duration, ok bool) {
+	if !h.p.side.Replaceable() {
+		return idlest, 0, false
+	}
+	for _, b := range h.p.Free {
+		if at := b.Pooled().FreeSince; !ok || at < since {
+			idlest, since, ok = b, at, true
+		}
+	}
+	return idlest, since, ok
+}

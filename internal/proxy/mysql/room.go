@@ -84,13 +84,11 @@ func (d *dialer) makeRoom(ctx context.Context, user string) {
 func (l *loop) closeIdlest(user string) bool {
 	var idlest *backend
 	for _, p := range l.PoolList {
-		if user != "" && p.key.user != user || !p.Replaceable() {
+		if user != "" && p.key.user != user {
 			continue
 		}
-		for _, b := range p.Free {
-			if idlest == nil || b.FreeSince < idlest.FreeSince {
-				idlest = b
-			}
+		if b, since, ok := p.Holding().Idlest(); ok && (idlest == nil || since < idlest.FreeSince) {
+			idlest = b
 		}
 	}
 	if idlest == nil {

@@ -47,6 +47,9 @@ func isAway(err error) bool {
 // hasLeft tells whether a connection to the server has failed in a way that says nothing
 // of what was asked on it: a server that stops resets those that it has not accepted.
 func hasLeft(err error) bool {
+	if pgwire.CodeOf(err) == pgwire.CodeTooManyConnections {
+		return false // it is there
+	}
 	return isAway(err) || errors.Is(err, pgwire.ErrNoAnswer) ||
 		pgwire.CodeOf(err) == "" && isAny(err, syscall.ECONNRESET, syscall.EPIPE, io.EOF, io.ErrUnexpectedEOF)
 }

@@ -376,7 +376,8 @@ func (s *Server) relay(ctx context.Context, conn net.Conn, start *pgwire.Startup
 	var res pgwire.RelayResult
 	var told error // to the client, and so the last
 	var left error // the host was left when it had authenticated the client
-	err := s.patiently(ctx, hasLeft, func() error {
+	key := poolKey{start.Database, start.User}
+	once := func() error {
 		cfg, e, err := s.toHost(ctx, base)
 		if err != nil {
 			return err
@@ -411,8 +412,8 @@ func (s *Server) relay(ctx context.Context, conn net.Conn, start *pgwire.Startup
 		}
 		s.suspect(err)
 		return err
-	})
-	key := poolKey{start.Database, start.User}
+	}
+	err := s.patiently(ctx, hasLeft, func() error { return s.withRoom(ctx, key, once) })
 	if st != nil && res.Asked {
 		s.verdicts.note(key, st, res.Method, false, time.Now())
 	}
@@ -440,9 +441,11 @@ func (s *Server) relay(ctx context.Context, conn net.Conn, start *pgwire.Startup
 	} else {
 		_ = server.Close()
 	}
-	if err != nil && hasLeft(err) && s.mayDial(key) {
-		// The server has authenticated the client, and then gone. The client waits for
-		// a connection of weir's own.
+	if whose, full := lacksRoom(err, key); full && !s.mayDial(key) {
+		s.makeRoom(ctx, key, whose) // for the next login
+	} else if (full || hasLeft(err)) && s.mayDial(key) {
+		// The server has authenticated the client, and then it has gone, or has no
+		// connection left. The client waits for one of weir's own.
 		donated, err = s.vouch(ctx, key, st, res.Method != pgwire.AuthTrust)
 		if err == nil && donated == nil {
 			return nil, nil

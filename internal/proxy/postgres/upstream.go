@@ -39,7 +39,11 @@ func (h *hosts) connect(ctx context.Context, cfg pgwire.ConnectConfig) (*pgwire.
 	}
 	ctx, cancel := s.Monitor.While(ctx, e)
 	defer cancel()
-	be, err := pgwire.Connect(ctx, cfg)
+	var be *pgwire.Backend
+	err = s.withRoom(ctx, poolKey{cfg.Database, cfg.User}, func() (err error) {
+		be, err = pgwire.Connect(ctx, cfg)
+		return err
+	})
 	if err != nil {
 		s.suspect(err)
 		return nil, e, err

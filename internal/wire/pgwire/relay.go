@@ -33,8 +33,9 @@ type RelayResult struct {
 // secret of the user. It ends with AuthenticationOk or ErrorResponse, which the
 // client has been sent in either case; the ErrorResponse is also returned, as
 // *Error. FinishLogin reads on from there. A server that takes no logins now
-// (CodeCannotConnectNow), or is ended, says so before anything else; that is returned
-// only, as an ErrNoAnswer, so that the caller can try again.
+// (CodeCannotConnectNow), is ended, or has no connection left (CodeTooManyConnections)
+// says so before anything else; that is returned only, as an ErrNoAnswer, so that the
+// caller can try again.
 //
 // SCRAM-SHA-256-PLUS binds the exchange to the TLS connection that it runs over,
 // which proves that nobody stands in between, and weir does. Where both sides have
@@ -98,7 +99,7 @@ func (r *relay) run() error {
 				return err
 			}
 		case ServerError:
-			if err := serverError(body); first && Unavailable(err) {
+			if err := serverError(body); first && (Unavailable(err) || CodeOf(err) == CodeTooManyConnections) {
 				return fmt.Errorf("%w: %w", ErrNoAnswer, err)
 			}
 			if err := r.toClient(AppendMessage(nil, typ, body)); err != nil {

@@ -127,7 +127,7 @@ func TestRelayAuthRefuses(t *testing.T) {
 		{"client names PLUS all the same", AppendAuthSASL(nil, mechSCRAMPlus, mechSCRAM), AppendSASLInitial(nil, mechSCRAMPlus, []byte("p=x,,n=,r=a")), CodeInvalidAuthorization},
 		{"client would have bound", AppendAuthSASL(nil, mechSCRAMPlus, mechSCRAM), AppendSASLInitial(nil, mechSCRAM, []byte("y,,n=,r=a")), CodeInvalidAuthorization},
 		{"client sends nonsense", AppendAuthSASL(nil, mechSCRAM), AppendMessage(nil, ClientPassword, []byte("x")), CodeProtocolViolation},
-		{"refused", AppendError(nil, NewFatal(CodeTooManyConnections, "sorry, too many clients already")), nil, CodeTooManyConnections},
+		{"refused", AppendError(nil, NewFatal(CodeInvalidAuthorization, "no pg_hba.conf entry")), nil, CodeInvalidAuthorization},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -179,7 +179,7 @@ func TestRelayAuthLeavesTheClientToAnother(t *testing.T) {
 // So does one that says that it ends connections, or takes none; what it says is told
 // later, if it is the last word.
 func TestRelayAuthLeavesTheClientOfAServerThatStops(t *testing.T) {
-	for _, code := range []string{CodeAdminShutdown, CodeCrashShutdown, CodeCannotConnectNow} {
+	for _, code := range []string{CodeAdminShutdown, CodeCrashShutdown, CodeCannotConnectNow, CodeTooManyConnections} {
 		client, near := net.Pipe()
 		far, server := net.Pipe()
 		defer client.Close()
