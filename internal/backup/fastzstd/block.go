@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"unsafe"
 
 	"github.com/klauspost/compress/huff0"
 )
@@ -116,8 +117,8 @@ func appendPlainHeader(out []byte, kind, n int) []byte {
 var (
 	codesLL = codes(64, extraLL[:])
 	codesML = codes(128, extraML[:])
-	extraLL = [maxLL + 1]uint8{16: 1, 1, 1, 1, 2, 2, 3, 3, 4, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}
-	extraML = [maxML + 1]uint8{32: 1, 1, 1, 1, 2, 2, 3, 3, 4, 4, 5, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}
+	extraLL = [64]uint8{16: 1, 1, 1, 1, 2, 2, 3, 3, 4, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}
+	extraML = [64]uint8{32: 1, 1, 1, 1, 2, 2, 3, 3, 4, 4, 5, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}
 )
 
 func codes(n int, extra []uint8) []uint8 {
@@ -216,8 +217,9 @@ func (e *Encoder) appendBits(out []byte, ll, of, ml *fseTable) []byte {
 		acc |= uint64(v&(1<<width-1)) << have
 		have += width
 	}
+	to := unsafe.Pointer(&out[0])
 	flush := func() {
-		binary.LittleEndian.PutUint64(out[at:], acc)
+		store64(to, at, acc)
 		at += int(have >> 3)
 		acc >>= have &^ 7
 		have &= 7
@@ -245,7 +247,7 @@ func (e *Encoder) appendBits(out []byte, ll, of, ml *fseTable) []byte {
 		acc |= uint64(stateLL&(1<<w-1)) << (have & 63)
 		have += w
 		stateLL = uint32(ll.next[(int32(stateLL>>w)+d.deltaState)&(1<<logLL-1)])
-		xl, xm := uint(extraLL[cl%(maxLL+1)]), uint(extraML[cm%(maxML+1)])
+		xl, xm := uint(extraLL[cl]), uint(extraML[cm])
 		if xl+xm+uint(co) > 31 { // 26 bits of states and 7 are there
 			flush()
 			add(s.literals, xl)
