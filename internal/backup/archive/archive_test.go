@@ -346,9 +346,9 @@ func TestMemoryIsBounded(t *testing.T) {
 
 func TestAbortedChunkLeavesNothing(t *testing.T) {
 	t.Parallel()
-	for _, codec := range Codecs() {
+	eachCodec(func(codec Codec, inline bool) {
 		repo := localRepo(t)
-		w, err := Create(t.Context(), repo, Options{ID: "b", Compression: Compression{Codec: codec}, Parallel: 1, Buffers: 4, BufferBytes: 4 << 10})
+		w, err := Create(t.Context(), repo, Options{ID: "b", Inline: inline, Compression: Compression{Codec: codec}, Parallel: 1, Buffers: 4, BufferBytes: 4 << 10})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -388,6 +388,54 @@ func TestAbortedChunkLeavesNothing(t *testing.T) {
 		}
 		checkContent(t, r, map[string][]byte{"x/y": want})
 		mustVerify(t, r)
+	})
+}
+
+// eachCodec calls f for each codec, with and without a goroutine that compresses.
+func eachCodec(f func(codec Codec, inline bool)) {
+	for _, codec := range Codecs() {
+		f(codec, false)
+		f(codec, true)
+	}
+}
+
+// TestInline writes what the stages write, from where it lies, and without their buffers.
+func TestInline(t *testing.T) {
+	t.Parallel()
+	want := copyRows(7, 1<<20)
+	sums := map[bool]Chunk{}
+	for _, inline := range []bool{false, true} {
+		repo := localRepo(t)
+		w, err := Create(t.Context(), repo, Options{ID: "b", Inline: inline, Parallel: 1, Compression: Compression{Codec: Zstd, Level: 1}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := w.Chunk(t.Context(), ChunkInfo{Path: "x/y"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Write(want); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if s := w.Stats(); inline && s.Buffers.Allocated > s.Buffers.Total/2 || s.Pipeline.Compress.Busy == 0 || s.Pipeline.Read.Output == 0 {
+			t.Errorf("inline %v: %+v", inline, s)
+		}
+		m, err := w.Finish(t.Context(), Manifest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sums[inline] = m.Chunks[0]
+		r, err := Open(t.Context(), repo, "b", ReadOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkContent(t, r, map[string][]byte{"x/y": want})
+	}
+	if a, b := sums[false], sums[true]; a.StoredSHA256 != b.StoredSHA256 || a.PlainXXH64 != b.PlainXXH64 || a.PlainBytes != b.PlainBytes {
+		t.Errorf("%+v is not %+v", a, b)
 	}
 }
 
@@ -395,8 +443,15 @@ func TestAbortedChunkLeavesNothing(t *testing.T) {
 // anything.
 func TestAbortFromElsewhere(t *testing.T) {
 	t.Parallel()
+	for _, inline := range []bool{false, true} {
+		abortFromElsewhere(t, inline)
+	}
+}
+
+func abortFromElsewhere(t *testing.T, inline bool) {
+	t.Helper()
 	s := &stuckStorage{Storage: localRepo(t).Storage(), release: make(chan struct{})}
-	w, err := Create(t.Context(), NewRepository(s), Options{Buffers: 4, BufferBytes: 4 << 10, Compression: Compression{Codec: None}})
+	w, err := Create(t.Context(), NewRepository(s), Options{Inline: inline, Buffers: 4, BufferBytes: 4 << 10, Compression: Compression{Codec: None}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -409,7 +464,7 @@ func TestAbortFromElsewhere(t *testing.T) {
 		_, err := c.Write(make([]byte, 1<<20))
 		wrote <- err
 	}()
-	testkit.Eventually(t, "the write waits", func() bool { return w.Stats().Buffers.FillWaits > 0 })
+	testkit.Eventually(t, "the write waits", func() bool { return w.Stats().Buffers.FillWaits > 0 || inline && w.Stats().Buffers.StoreWaits > 0 })
 	aborted := make(chan error, 1)
 	go func() { aborted <- w.Abort(false) }()
 	if err := <-wrote; !errors.Is(err, errAborted) {

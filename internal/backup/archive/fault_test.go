@@ -402,10 +402,10 @@ func TestPermissionDenied(t *testing.T) {
 // and nothing hangs or leaks.
 func TestFailingStorage(t *testing.T) {
 	t.Parallel()
-	for _, codec := range Codecs() {
+	eachCodec(func(codec Codec, inline bool) {
 		boom := errors.New("boom")
 		s := &failingStorage{Storage: localRepo(t).Storage(), after: 40 << 10, err: boom}
-		w, err := Create(t.Context(), NewRepository(s), Options{Compression: Compression{Codec: codec}, Buffers: 4, BufferBytes: 4 << 10})
+		w, err := Create(t.Context(), NewRepository(s), Options{Inline: inline, Compression: Compression{Codec: codec}, Buffers: 4, BufferBytes: 4 << 10})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -420,7 +420,7 @@ func TestFailingStorage(t *testing.T) {
 		if err := w.Abort(false); err != nil {
 			t.Error(err)
 		}
-	}
+	})
 }
 
 type failingStorage struct {

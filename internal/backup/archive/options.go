@@ -29,6 +29,11 @@ type Options struct {
 	// for one of them to close. Default: 2.
 	Parallel int
 
+	// Inline compresses in the goroutine that writes a chunk, and not in one of its own.
+	// It is for as many chunks side by side as there are processors, whose handing over
+	// from one to another it saves; fewer would leave some of them idle. Default: false.
+	Inline bool
+
 	// BufferBytes and Buffers are the size and the number of the buffers that
 	// each open chunk owns; the pool holds Parallel x Buffers of them and no
 	// more. Default: 256 KiB and 8.

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"filippo.io/age"
-	"github.com/cespare/xxhash/v2"
 )
 
 // A ChunkWriter takes the plain bytes of one chunk. One goroutine uses it, except
@@ -25,10 +24,13 @@ import (
 //
 //	Write  ->  plain  ->  compress  ->  stored  ->  encrypt, hash, store
 //	       <- buffers <-            <- buffers  <-
+//
+// With [Options.Inline] Write compresses, and only the last stage has a goroutine.
 type ChunkWriter struct {
 	w     *Writer
 	chunk Chunk
 	lease *lease
+	enc   *chunkEncoder
 
 	ctx    context.Context // ends with the first error, which is its cause
 	cancel context.CancelCauseFunc
@@ -52,24 +54,26 @@ var errAborted = errors.New("chunk was aborted")
 func (c *ChunkWriter) start(enc encoder, sink *chunkSink) {
 	c.plain = make(chan []byte, cap(c.lease.plain.free))
 	c.stored = make(chan []byte, cap(c.lease.stored.free))
-	out := &ringWriter{ctx: c.ctx, ring: c.lease.stored, to: c.stored}
-	enc.Reset(out)
-	c.stages.Add(2)
+	c.enc = newChunkEncoder(c, enc)
 	c.began = time.Now()
-	go func() {
-		defer c.stages.Done()
-		defer close(c.stored)
-		defer since(&c.w.clocks.compress, time.Now())
-		if err := guarded(c.chunk.Path, func() error { return c.compress(enc, out) }); err != nil {
-			c.cancel(err)
-			if errors.As(err, new(*stagePanic)) {
-				return // nothing is known of the encoder
+	if !c.w.opts.Inline {
+		c.stages.Add(1)
+		go func() {
+			defer c.stages.Done()
+			defer close(c.stored)
+			defer since(&c.w.clocks.compress, time.Now())
+			if err := guarded(c.chunk.Path, c.compress); err != nil {
+				c.cancel(err)
+				if errors.As(err, new(*stagePanic)) {
+					return // nothing is known of the encoder
+				}
 			}
-		}
-		// An encoder with goroutines of its own must have ended them before
-		// the buffers go to another chunk.
-		c.w.encoders.put(enc)
-	}()
+			// An encoder with goroutines of its own must have ended them before
+			// the buffers go to another chunk.
+			c.w.encoders.put(enc)
+		}()
+	}
+	c.stages.Add(1)
 	go func() {
 		defer c.stages.Done()
 		defer since(&c.w.clocks.store, time.Now())
@@ -80,38 +84,19 @@ func (c *ChunkWriter) start(enc encoder, sink *chunkSink) {
 }
 
 // compress runs until plain is closed or the chunk has failed.
-func (c *ChunkWriter) compress(enc encoder, out *ringWriter) error {
-	// The hash of what nobody but the holders of a key may know would let others
-	// test guesses; for them, encryption authenticates the plain bytes.
-	open := c.w.seal == nil
-	knows, known := enc.(summed)
-	var plain xxhash.Digest
-	plain.Reset()
+func (c *ChunkWriter) compress() error {
 	for {
 		b, more, err := receive(c.ctx, c.plain, &c.w.clocks.compressInput)
 		switch {
 		case err != nil:
 			return err
 		case !more:
-			if err := enc.Close(); err != nil {
-				return fmt.Errorf("compress chunk %s: %w", c.chunk.Path, err)
-			}
-			switch {
-			case open && known:
-				c.chunk.PlainXXH64 = plainXXH64(knows.Sum64())
-			case open:
-				c.chunk.PlainXXH64 = plainXXH64(plain.Sum64())
-			}
-			out.flush()
-			return nil
+			return c.enc.end()
 		case c.ctx.Err() != nil:
 			return context.Cause(c.ctx)
 		}
-		if open && !known {
-			_, _ = plain.Write(b) // never fails
-		}
-		if _, err := enc.Write(b); err != nil {
-			return fmt.Errorf("compress chunk %s: %w", c.chunk.Path, err)
+		if err := c.enc.write(b); err != nil {
+			return err
 		}
 		c.lease.plain.put(b)
 	}
@@ -159,6 +144,13 @@ func (c *ChunkWriter) Write(p []byte) (int, error) {
 	}
 	done := 0
 	for done < len(p) {
+		if c.w.opts.Inline && len(c.cur) == 0 && len(p)-done >= directBytes {
+			if err := c.inline(p[done:]); err != nil {
+				return done, err
+			}
+			done = len(p)
+			break
+		}
 		if c.cur == nil {
 			b, err := c.lease.plain.get(c.ctx)
 			if err != nil {
@@ -184,6 +176,13 @@ func (c *ChunkWriter) Write(p []byte) (int, error) {
 func (c *ChunkWriter) send() error {
 	if c.ctx.Err() != nil {
 		return context.Cause(c.ctx)
+	}
+	if c.w.opts.Inline {
+		if err := c.inline(c.cur); err != nil {
+			return err
+		}
+		c.cur = c.cur[:0]
+		return nil
 	}
 	c.plain <- c.cur // has room for all buffers of the ring
 	c.cur = nil
@@ -216,10 +215,13 @@ func (c *ChunkWriter) Close() error {
 		}
 	}
 	c.ended = true
+	closing := time.Now()
+	if c.w.opts.Inline {
+		c.endInline()
+	}
 	close(c.plain)
 	c.mu.Unlock()
 
-	closing := time.Now()
 	defer func() {
 		c.w.clocks.chunks.Add(1)
 		since(&c.w.clocks.finish, closing)
@@ -256,6 +258,9 @@ func (c *ChunkWriter) Abort() error {
 		return nil
 	}
 	c.ended = true
+	if c.w.opts.Inline {
+		c.endInline()
+	}
 	c.mu.Unlock()
 	c.stages.Wait()
 	return c.giveUp()

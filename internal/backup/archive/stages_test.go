@@ -54,6 +54,12 @@ func (w *slowWriter) Commit() (ObjectInfo, error) {
 // TestPipelineTellsWhoWaits makes one stage slow at a time. Time is that of the
 // test's own bubble: what is slow takes exactly so long, and all else none.
 func TestPipelineTellsWhoWaits(t *testing.T) {
+	pipelineTells(t, false)
+	pipelineTells(t, true)
+}
+
+func pipelineTells(t *testing.T, inline bool) {
+	t.Helper()
 	for _, c := range []struct {
 		name                       string
 		source, write, commit, own time.Duration
@@ -80,7 +86,7 @@ func TestPipelineTellsWhoWaits(t *testing.T) {
 				t.Fatal(err)
 			}
 			w, err := Create(t.Context(), NewRepository(&slowStorage{Storage: local, write: c.write, commit: c.commit}), Options{
-				ID: "x", Compression: Compression{Codec: None}, Buffers: 4, BufferBytes: 64 << 10,
+				ID: "x", Inline: inline, Compression: Compression{Codec: None}, Buffers: 4, BufferBytes: 64 << 10,
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -146,7 +152,13 @@ func TestPipelineTellsOfASlowCompressor(t *testing.T) {
 
 // TestStageThatPanicsFailsItsChunk has the storage panic in the goroutine of a stage.
 func TestStageThatPanicsFailsItsChunk(t *testing.T) {
-	w, err := Create(t.Context(), NewRepository(&slowStorage{Storage: mustOpen(t, t.TempDir()).Storage(), panics: "write"}), Options{ID: "x"})
+	stagePanics(t, false)
+	stagePanics(t, true)
+}
+
+func stagePanics(t *testing.T, inline bool) {
+	t.Helper()
+	w, err := Create(t.Context(), NewRepository(&slowStorage{Storage: mustOpen(t, t.TempDir()).Storage(), panics: "write"}), Options{ID: "x", Inline: inline})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -43,6 +43,14 @@ func (a Adapt) Start(jobs int) int {
 	return jobs
 }
 
+// Least is how few there can be, where jobs are asked for at the beginning.
+func (a Adapt) Least(jobs int) int {
+	if a.Max > 0 {
+		return max(1, a.Min)
+	}
+	return jobs
+}
+
 // Most is how many there can be, where jobs are asked for at the beginning.
 func (a Adapt) Most(jobs int) int {
 	if a.Max > 0 {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"strings"
 	"time"
 
@@ -294,6 +295,7 @@ func (v *backupVerb) open(ctx context.Context, stdout io.Writer) (_ *archive.Wri
 	}
 	opts.ID, opts.Label = v.id, v.label
 	opts.Parallel = max(v.jobs, v.options.Adapt.Most(v.options.Jobs)) + 2 // beside rows, definitions
+	opts.Inline = v.options.Adapt.Least(v.options.Jobs) >= runtime.GOMAXPROCS(0)
 	opts.Encryption.HideNames = v.hide
 	none := func(bool) error { return nil }
 	switch {

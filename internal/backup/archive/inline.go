@@ -1,0 +1,94 @@
+package archive
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// chunkEncoder compresses one chunk and knows the sum of what it took.
+type chunkEncoder struct {
+	c   *ChunkWriter
+	enc encoder
+	out *ringWriter
+
+	// open says that the hash of the plain bytes is stored. Of what nobody but the
+	// holders of a key may know it would let others test guesses; for them, encryption
+	// authenticates the plain bytes.
+	open  bool
+	knows summed // nil: plain is the sum
+	plain xxhash.Digest
+}
+
+func newChunkEncoder(c *ChunkWriter, enc encoder) *chunkEncoder {
+	e := &chunkEncoder{c: c, enc: enc, out: &ringWriter{ctx: c.ctx, ring: c.lease.stored, to: c.stored}, open: c.w.seal == nil}
+	e.knows, _ = enc.(summed)
+	e.plain.Reset()
+	enc.Reset(e.out)
+	return e
+}
+
+func (e *chunkEncoder) write(b []byte) error {
+	if e.open && e.knows == nil {
+		_, _ = e.plain.Write(b) // never fails
+	}
+	if _, err := e.enc.Write(b); err != nil {
+		return fmt.Errorf("compress chunk %s: %w", e.c.chunk.Path, err)
+	}
+	return nil
+}
+
+// end ends the stream, hands on what is left of it and notes the sum.
+func (e *chunkEncoder) end() error {
+	if err := e.enc.Close(); err != nil {
+		return fmt.Errorf("compress chunk %s: %w", e.c.chunk.Path, err)
+	}
+	switch {
+	case e.open && e.knows != nil:
+		e.c.chunk.PlainXXH64 = plainXXH64(e.knows.Sum64())
+	case e.open:
+		e.c.chunk.PlainXXH64 = plainXXH64(e.plain.Sum64())
+	}
+	e.out.flush()
+	return nil
+}
+
+// directBytes is how many bytes that come at once are compressed from where they lie.
+// Fewer are gathered before.
+const directBytes = 64 << 10
+
+// inline compresses in the goroutine that writes. Its source waits for the compressor for as
+// long, which is how it is counted.
+func (c *ChunkWriter) inline(b []byte) error {
+	if c.ctx.Err() != nil {
+		return context.Cause(c.ctx)
+	}
+	began := time.Now()
+	err := guarded(c.chunk.Path, func() error { return c.enc.write(b) })
+	since(&c.w.clocks.readFull, began)
+	since(&c.w.clocks.compress, began)
+	if err != nil {
+		c.cancel(err)
+		return context.Cause(c.ctx) // that of the stage behind, if it failed first
+	}
+	return nil
+}
+
+// endInline ends the stream of a chunk that is compressed inline, unless it has failed, and
+// with it the stage behind. c.mu is held.
+func (c *ChunkWriter) endInline() {
+	if c.ctx.Err() == nil {
+		began := time.Now()
+		if err := guarded(c.chunk.Path, c.enc.end); err != nil {
+			c.cancel(err)
+		}
+		since(&c.w.clocks.compress, began)
+	}
+	if !errors.As(context.Cause(c.ctx), new(*stagePanic)) { // after which nothing is known of the encoder
+		c.w.encoders.put(c.enc.enc) // ends its goroutines, which may still hand on
+	}
+	close(c.stored)
+}
