@@ -159,7 +159,11 @@ func (d *restoreDir) run(ctx context.Context, args []string, v *restoreVerb, std
 		if err != nil {
 			return err
 		}
-		id, err := wal.ChooseBase(ctx, repo, d.label, d.target)
+		keys, err := v.keys.options()
+		if err != nil {
+			return cli.UsageError(err)
+		}
+		id, err := wal.ChooseBase(ctx, repo, d.label, d.target, keys)
 		if err != nil {
 			return err
 		}

@@ -190,7 +190,37 @@ func (s *store) chain(ctx context.Context, b baseInfo, keys archive.ReadOptions)
 		return nil, err
 	}
 	c := &chain{store: s, base: b, line: []pgrepl.Ancestor{{Timeline: b.StopTimeline}}, present: map[string]bool{}}
-	for _, f := range histories { // in order, so that the newest wins
+	known, err := s.ancestors(ctx, histories, keys)
+	if err != nil {
+		return nil, err
+	}
+	for _, h := range known { // in order, so that the newest wins
+		if from := leaves(h.line, b.StopTimeline, b.Stop); from >= 0 {
+			c.line = append(slices.Clone(h.line[from:]), pgrepl.Ancestor{Timeline: h.timeline})
+		}
+	}
+	for _, f := range segments {
+		c.present[f.name] = true
+		// What an old primary wrote behind the place where its timeline was left is of none.
+		if slices.ContainsFunc(c.line, func(a pgrepl.Ancestor) bool {
+			return a.Timeline == f.segment.Timeline && (a.End == 0 || a.End > f.segment.Start())
+		}) {
+			c.last = max(c.last, f.segment.Number)
+		}
+	}
+	return c, nil
+}
+
+// history is what a timeline comes from.
+type history struct {
+	timeline uint32
+	line     []pgrepl.Ancestor
+}
+
+// ancestors reads histories, in their order.
+func (s *store) ancestors(ctx context.Context, histories []file, keys archive.ReadOptions) ([]history, error) {
+	var all []history
+	for _, f := range histories {
 		var text bytes.Buffer
 		if _, err := s.get(ctx, f.name, keys, &text); err != nil {
 			return nil, err
@@ -199,23 +229,19 @@ func (s *store) chain(ctx context.Context, b baseInfo, keys archive.ReadOptions)
 		if err != nil {
 			return nil, err
 		}
-		ancestors, err := pgrepl.History{Timeline: id.Timeline, Name: f.name, Content: text.Bytes()}.Ancestors()
+		line, err := pgrepl.History{Timeline: id.Timeline, Name: f.name, Content: text.Bytes()}.Ancestors()
 		if err != nil {
 			return nil, fmt.Errorf("read %s: %w", f.name, err)
 		}
-		// A timeline that left before the backup ended leads elsewhere.
-		from := slices.IndexFunc(ancestors, func(a pgrepl.Ancestor) bool { return a.Timeline == b.StopTimeline && a.End >= b.Stop })
-		if from >= 0 {
-			c.line = append(slices.Clone(ancestors[from:]), pgrepl.Ancestor{Timeline: id.Timeline})
-		}
+		all = append(all, history{id.Timeline, line})
 	}
-	for _, f := range segments {
-		c.present[f.name] = true
-		if slices.ContainsFunc(c.line, func(a pgrepl.Ancestor) bool { return a.Timeline == f.segment.Timeline }) {
-			c.last = max(c.last, f.segment.Number)
-		}
-	}
-	return c, nil
+	return all, nil
+}
+
+// leaves returns where in a line a backup's timeline is, -1 where the backup is on none of
+// it: a timeline that was left before the backup ended leads elsewhere.
+func leaves(line []pgrepl.Ancestor, timeline uint32, stop pgrepl.LSN) int {
+	return slices.IndexFunc(line, func(a pgrepl.Ancestor) bool { return a.Timeline == timeline && a.End >= stop })
 }
 
 // candidates are the names of the files that can hold a segment, the best first:

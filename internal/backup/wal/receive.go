@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -222,7 +223,7 @@ func (r *receiver) once(ctx context.Context) (err error) {
 	if r.opts.UntilNow && r.until == 0 {
 		r.until = system.Flushed
 	}
-	start, timeline, err := r.begin(ctx, s)
+	start, timeline, err := r.begin(ctx, conn, system.Timeline, s)
 	if err != nil {
 		return err
 	}
@@ -259,8 +260,11 @@ func (r *receiver) ensureSlot(ctx context.Context, conn *pgrepl.Conn) error {
 }
 
 // begin says where to go on: behind the last segment that is complete, or where
-// the last one begins that is not; 0 where there is none.
-func (r *receiver) begin(ctx context.Context, s *store) (pgrepl.LSN, uint32, error) {
+// the last one begins that is not; 0 where there is none. The server may have been
+// promoted since: then it is the last of those that its history goes through, and
+// where more of an old timeline is kept than the server has of it, the beginning of
+// the next one.
+func (r *receiver) begin(ctx context.Context, conn *pgrepl.Conn, current uint32, s *store) (pgrepl.LSN, uint32, error) {
 	segments, _, err := s.list(ctx)
 	if err != nil {
 		return 0, 0, err
@@ -284,10 +288,41 @@ func (r *receiver) begin(ctx context.Context, s *store) (pgrepl.LSN, uint32, err
 	switch {
 	case len(segments) == 0 || r.skip:
 		return 0, 0, nil
-	case last.partial:
-		return last.segment.Start(), last.segment.Timeline, nil
+	case last.segment.Timeline >= current:
+		start, timeline := goOn(last)
+		return start, timeline, nil
 	}
-	return last.segment.End(), last.segment.Timeline, nil
+	h, err := conn.TimelineHistory(ctx, current)
+	if err != nil {
+		return 0, 0, err
+	}
+	line, err := h.Ancestors()
+	if err != nil {
+		return 0, 0, err
+	}
+	line = append(line, pgrepl.Ancestor{Timeline: current})
+	for i := len(line) - 1; i >= 0; i-- {
+		left := line[i].End
+		for _, f := range slices.Backward(segments) {
+			if f.segment.Timeline != line[i].Timeline || left != 0 && f.segment.Start() >= left {
+				continue
+			}
+			start, timeline := goOn(f)
+			if left != 0 && start > left {
+				start, timeline = pgrepl.SegmentAt(line[i+1].Timeline, left, s.cluster.SegmentBytes).Start(), line[i+1].Timeline
+			}
+			return start, timeline, nil
+		}
+	}
+	return 0, 0, fmt.Errorf("timeline %d of the server does not come from any whose log is kept, up to timeline %d: begin another archive", current, last.segment.Timeline)
+}
+
+// goOn is what follows a file.
+func goOn(f file) (pgrepl.LSN, uint32) {
+	if f.partial {
+		return f.segment.Start(), f.segment.Timeline
+	}
+	return f.segment.End(), f.segment.Timeline
 }
 
 // stream receives from a position on.

@@ -113,23 +113,68 @@ func (t Target) before(s archive.Summary) (string, error) {
 	return "", nil
 }
 
+// on reports why the target's timeline cannot be reached from a base backup, "" if it
+// can. known are the histories of its cluster.
+func (t Target) on(s archive.Summary, known []history) (string, error) {
+	stop, err := pgrepl.ParseLSN(s.Position.LSN)
+	if err != nil {
+		return "", fmt.Errorf("read manifest of %s: %w", s.ID, err)
+	}
+	own := uint32(s.Position.Timeline)
+	wanted := own
+	switch t.Timeline {
+	case "current":
+	case "", "latest": // as the server looks for it: one number after the other
+		for _, h := range known {
+			if h.timeline == wanted+1 {
+				wanted = h.timeline
+			}
+		}
+	default:
+		n, err := strconv.ParseUint(t.Timeline, 10, 32)
+		if err != nil {
+			return "", err
+		}
+		wanted = uint32(n)
+	}
+	if wanted == own || slices.ContainsFunc(known, func(h history) bool { return h.timeline == wanted && leaves(h.line, own, stop) >= 0 }) {
+		return "", nil
+	}
+	return fmt.Sprintf("backup %s, of timeline %d, is not on the way to timeline %d", s.ID, own, wanted), nil
+}
+
 // ChooseBase returns the id of the newest base backup of a repository from which a
 // target can be reached. label restricts the choice where it is not empty; backups of
-// two clusters may have one.
-func ChooseBase(ctx context.Context, repo *archive.Repository, label string, t Target) (string, error) {
+// two clusters may have one. Nothing tells when the name of a target was given: of
+// several backups the caller has to choose. keys open the histories of timelines.
+func ChooseBase(ctx context.Context, repo *archive.Repository, label string, t Target, keys archive.ReadOptions) (string, error) {
 	entries, err := archive.List(ctx, repo, time.Now())
 	if err != nil {
 		return "", err
 	}
-	reason := ""
+	entries = slices.DeleteFunc(entries, func(e archive.Entry) bool {
+		return e.State != archive.Complete || e.Summary.Scope != ScopeBase || label != "" && e.Summary.Label != label
+	})
 	systems := map[string]bool{}
-	id := ""
 	for _, e := range entries {
-		if e.State != archive.Complete || e.Summary.Scope != ScopeBase || label != "" && e.Summary.Label != label {
-			continue
-		}
 		systems[e.Summary.Server.SystemID] = true
+	}
+	if len(systems) > 1 {
+		return "", fmt.Errorf("%s holds base backups of %d clusters: name one by its ID", repo, len(systems))
+	}
+	var known []history
+	for system := range systems {
+		if known, err = histories(ctx, repo.Storage(), system, keys); err != nil {
+			return "", err
+		}
+	}
+	reason := ""
+	var fit []archive.Summary
+	for _, e := range entries {
 		why, err := t.before(e.Summary)
+		if err == nil && why == "" {
+			why, err = t.on(e.Summary, known)
+		}
 		if err != nil {
 			return "", err
 		}
@@ -137,13 +182,34 @@ func ChooseBase(ctx context.Context, repo *archive.Repository, label string, t T
 			reason = "; " + why
 			continue
 		}
-		id = e.ID
+		fit = append(fit, e.Summary)
 	}
 	switch {
-	case len(systems) > 1:
-		return "", fmt.Errorf("%s holds base backups of %d clusters: name one by its ID", repo, len(systems))
-	case id == "":
+	case len(fit) == 0:
 		return "", fmt.Errorf("%s holds no complete base backup from which that can be reached%s; weir backup list shows what there is", repo, reason)
+	case t.Name != "" && len(fit) > 1:
+		newest := fit[len(fit)-1]
+		return "", fmt.Errorf("%s holds %d base backups, and nothing tells which of them is older than the name %q: name the newest that is by its ID, which is %s if the name was given after %s",
+			repo, len(fit), t.Name, newest.ID, newest.Position.Time.Format(time.RFC3339))
 	}
-	return id, nil
+	return fit[len(fit)-1].ID, nil
+}
+
+// histories are those of a cluster's timelines, in order.
+func histories(ctx context.Context, storage archive.Storage, system string, keys archive.ReadOptions) ([]history, error) {
+	s, err := openStore(ctx, storage, system)
+	if errors.Is(err, errNoLog) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	_, files, err := s.list(ctx)
+	if err != nil || len(files) == 0 {
+		return nil, err
+	}
+	if keys, err = s.keys(ctx, keys); err != nil {
+		return nil, err
+	}
+	return s.ancestors(ctx, files, keys)
 }

@@ -58,7 +58,7 @@ func TestPointInTime(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			r := *r
 			r.t = t
-			id, err := ChooseBase(t.Context(), r.repo, "", tt.target)
+			id, err := ChooseBase(t.Context(), r.repo, "", tt.target, keys)
 			if err != nil || id != base.ID {
 				t.Fatalf("chosen %q, %v", id, err)
 			}
@@ -75,7 +75,7 @@ func TestPointInTime(t *testing.T) {
 		})
 	}
 	t.Run("before the backup", func(t *testing.T) {
-		_, err := ChooseBase(t.Context(), r.repo, "", Target{LSN: 1})
+		_, err := ChooseBase(t.Context(), r.repo, "", Target{LSN: 1}, keys)
 		if err == nil || !strings.Contains(err.Error(), "consistent from") {
 			t.Errorf("chosen for a position before: %v", err)
 		}
@@ -135,6 +135,52 @@ func TestTimelines(t *testing.T) {
 		if got := psql(t, p, "SELECT string_agg(i::text, ',' ORDER BY i) FROM marks"); got != want {
 			t.Errorf("timeline %s: marks %s, want %s", timeline, got, want)
 		}
+	}
+}
+
+// TestForkInAnEarlierSegment has log archived that a server does not have which is
+// promoted then: its timeline leaves the old one segments before the end of what is kept.
+func TestForkInAnEarlierSegment(t *testing.T) {
+	r := newRig(t)
+	r.mustCatchUp(ReceiveOptions{})
+	base := r.base(BaseOptions{}, archive.Options{})
+	r.psql("INSERT INTO marks VALUES (1); SELECT pg_switch_wal()")
+	r.psql("INSERT INTO marks VALUES (2); SELECT pg_create_restore_point('here')")
+	for i := range 3 {
+		r.psql(fmt.Sprintf("SELECT pg_switch_wal(); INSERT INTO marks VALUES (%d)", 10+i))
+	}
+	r.mustCatchUp(ReceiveOptions{})
+	abandoned := r.base(BaseOptions{}, archive.Options{})
+	p, err := r.restored(base.ID, Target{Name: "here"}, archive.ReadOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := *r
+	second.p = p
+	second.psql("INSERT INTO marks VALUES (3)")
+	second.mustCatchUp(ReceiveOptions{Slot: "second"})
+	second.psql("INSERT INTO marks VALUES (4)")
+	second.mustCatchUp(ReceiveOptions{Slot: "second"})
+	v, err := Verify(t.Context(), r.storage, base, archive.ReadOptions{})
+	if err != nil || !v.OK() || v.Timeline != 2 {
+		t.Errorf("%+v, %v", v, err)
+	}
+	// The younger base is on no way to timeline 2.
+	for timeline, want := range map[string]string{"": base.ID, "2": base.ID, "1": abandoned.ID, "current": abandoned.ID} {
+		id, err := ChooseBase(t.Context(), r.repo, "", Target{Timeline: timeline}, archive.ReadOptions{})
+		if err != nil || id != want {
+			t.Errorf("timeline %q: chosen %q, %v, want %q", timeline, id, err, want)
+		}
+	}
+	if _, err := ChooseBase(t.Context(), r.repo, "", Target{Name: "here", Timeline: "1"}, archive.ReadOptions{}); err == nil || !strings.Contains(err.Error(), "older than the name") {
+		t.Errorf("chosen for a name: %v", err)
+	}
+	p, err = r.restored(base.ID, Target{}, archive.ReadOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := psql(t, p, "SELECT string_agg(i::text, ',' ORDER BY i) FROM marks"); got != "0,1,2,3,4" {
+		t.Errorf("marks %s", got)
 	}
 }
 
