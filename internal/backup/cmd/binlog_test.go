@@ -203,6 +203,21 @@ func TestBinlogIsArchivedAndReplayed(t *testing.T) {
 	program.Must(t, restore("--target-latest", "-q")...) // on the older one, which is whole
 	program.Must(t, "backup", s.m.DSN("shop"), "--to", repo, "--id", "all", "-q")
 	program.Refuse(t, cli.ExitUsage, []string{"under the same name"}, "restore", repo, "all", "--to", target.m.DSN("other"), "--target-latest")
+	all := s.segments(repo, b.Log)
+	last := all[len(all)-1]
+	if err := os.Rename(last, last+".away"); err != nil {
+		t.Fatal(err)
+	}
+	program.Refuse(t, cli.ExitFailed, []string{"gap", "archived up to " + b.Position, "nothing was restored"},
+		"restore", repo, out.ID, "--to", target.m.DSN(""), "--create", "--clean", "--target-latest")
+	program.Refuse(t, cli.ExitShortfall, []string{"archived up to " + b.Position}, "backup", "verify", repo, out.ID, "--log")
+	program.Must(t, "restore", repo, out.ID, "--to", target.m.DSN(""), "--create", "--clean", "--target-position", positionOf2)
+	if got := target.print(); got != want2 {
+		t.Error("to a target before what is lost: the copy is not what the source was")
+	}
+	if err := os.Rename(last+".away", last); err != nil {
+		t.Fatal(err)
+	}
 	s.loseSegment(repo, b.Log)
 	program.Refuse(t, cli.ExitFailed, []string{"gap", "nothing was restored"}, "restore", repo, out.ID, "--to", target.m.DSN(""), "--create", "--clean", "--target-latest")
 	program.Refuse(t, cli.ExitShortfall, []string{"gap"}, "backup", "verify", repo, out.ID, "--log")

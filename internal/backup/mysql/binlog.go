@@ -34,7 +34,8 @@ type BinlogOptions struct {
 	Start binlog.Position
 
 	// Every is how much later than its commit a transaction is archived, at most.
-	// Default: 5 seconds.
+	// Default: 5 seconds. When the connection is lost, all whole transactions that
+	// have come are archived at once.
 	Every time.Duration
 
 	// SegmentBytes is about how long a segment may grow, in bytes of the log.
@@ -89,15 +90,25 @@ func StreamBinlog(ctx context.Context, o BinlogOptions) (binlog.Position, error)
 	return a.pos, errors.Join(err, stream.Close())
 }
 
-// logArchive is one run of StreamBinlog.
+// logArchive is one run of StreamBinlog. A segment can be ended at any time: it holds
+// whole transactions, and the events of the one that is coming wait beside it. Only of
+// a transaction too long for that they go into a segment of their own.
 type logArchive struct {
 	o       BinlogOptions
 	pos     binlog.Position // up to which the log is archived
 	at      binlog.Position // behind the last event
+	end     binlog.Position // behind the last one that is in the segment, or else archived
 	tracker binlog.Tracker
 	format  []byte // the format description of the file
 	segment *logSegment
+
+	waiting []byte // events from end to at that are not in the segment
+	heads   bool   // the first of them is the format description of the file
+	torn    bool   // the segment ends inside a transaction
 }
+
+// waitingBytes bounds the events of one transaction that wait in memory.
+const waitingBytes = 8 << 20
 
 // logSegment is the segment that is written.
 type logSegment struct {
@@ -141,18 +152,15 @@ func (a *logArchive) run(ctx, storing context.Context, stream *binlog.Stream) (e
 		e, err := a.next(ctx, stream)
 		switch {
 		case ctx.Err() != nil || errors.Is(err, io.EOF):
-			// What is in the middle of a transaction comes again some day.
-			if a.tracker.InTransaction() {
-				return nil
-			}
-			return a.cut()
+			return a.settle()
 		case errors.Is(err, context.DeadlineExceeded):
 			if err := a.overdue(); err != nil {
 				return err
 			}
 			continue
 		case err != nil:
-			return fmt.Errorf("archive the binary log behind %s: %w", a.at, err)
+			// This may be all that is left of the server's log.
+			return errors.Join(fmt.Errorf("archive the binary log behind %s: %w", a.at, err), a.settle())
 		}
 		if err := a.take(storing, e); err != nil {
 			return err
@@ -162,7 +170,7 @@ func (a *logArchive) run(ctx, storing context.Context, stream *binlog.Stream) (e
 
 // next waits for an event until the segment is due.
 func (a *logArchive) next(ctx context.Context, stream *binlog.Stream) (*binlog.Event, error) {
-	if a.segment == nil || a.tracker.InTransaction() {
+	if a.segment == nil || a.torn {
 		return stream.Next(ctx)
 	}
 	waiting, cancel := context.WithDeadline(ctx, a.segment.due)
@@ -172,7 +180,16 @@ func (a *logArchive) next(ctx context.Context, stream *binlog.Stream) (*binlog.E
 
 // overdue ends the segment when it is due.
 func (a *logArchive) overdue() error {
-	if a.segment == nil || a.tracker.InTransaction() {
+	if a.segment == nil || a.torn {
+		return nil
+	}
+	return a.cut()
+}
+
+// settle archives what is whole. What is in the middle of a transaction comes again
+// some day.
+func (a *logArchive) settle() error {
+	if a.torn {
 		return nil
 	}
 	return a.cut()
@@ -185,13 +202,18 @@ func (a *logArchive) take(ctx context.Context, e *binlog.Event) error {
 	}
 	if e.File != a.at.File {
 		// Its server has begun another file, perhaps without ending the last one.
-		if err := a.cut(); err != nil {
+		err := a.write(ctx)
+		if err == nil {
+			err = a.cut()
+		}
+		if err != nil {
 			return err
 		}
 		a.at = binlog.Position{File: e.File, Pos: uint64(len(binlog.Magic))}
 		if a.pos.File == e.File {
 			a.at.Pos = max(a.at.Pos, a.pos.Pos)
 		}
+		a.end = a.at
 	}
 	if _, err := a.tracker.Observe(e); err != nil {
 		return fmt.Errorf("archive the binary log: %w", err)
@@ -202,28 +224,57 @@ func (a *logArchive) take(ctx context.Context, e *binlog.Event) error {
 	case e.Start() != a.at.Pos:
 		return fmt.Errorf("archive the binary log: %w: what follows %s is missing, and the server goes on at %d", my.ErrLogGap, a.at, e.Start())
 	}
-	if a.segment == nil {
-		if err := a.begin(ctx, e); err != nil {
-			return err
-		}
+	if a.at == a.end {
+		a.heads = e.Type == binlog.FormatDescriptionEvent
 	}
 	// Servers send events in plain, and a file that says otherwise could not be read.
 	if e.Type != binlog.StartEncryptionEvent {
-		if _, err := a.segment.encoder.Write(e.Raw); err != nil {
-			return fmt.Errorf("archive the binary log: %w", err)
-		}
+		a.waiting = append(a.waiting, e.Raw...)
 	}
 	a.at.Pos = e.End
+	if a.tracker.InTransaction() {
+		if len(a.waiting) < waitingBytes {
+			return nil
+		}
+		if !a.torn {
+			if err := a.cut(); err != nil {
+				return err
+			}
+		}
+		a.torn = true
+		return a.write(ctx)
+	}
+	if err := a.write(ctx); err != nil {
+		return err
+	}
+	a.torn = false
 	full := a.at.Pos-a.segment.Start >= a.o.SegmentBytes || !time.Now().Before(a.segment.due)
-	if full && !a.tracker.InTransaction() || e.Type == binlog.RotateEvent {
+	if full || e.Type == binlog.RotateEvent {
 		return a.cut()
 	}
 	return nil
 }
 
-// begin begins a segment with an event.
-func (a *logArchive) begin(ctx context.Context, e *binlog.Event) error {
-	s := &logSegment{LogSegment: my.LogSegment{Name: my.LogName(e.File, e.Start()), File: e.File, Start: e.Start()}, due: time.Now().Add(a.o.Every)}
+// write brings the events that wait into the segment.
+func (a *logArchive) write(ctx context.Context) error {
+	if a.at == a.end {
+		return nil
+	}
+	if a.segment == nil {
+		if err := a.begin(ctx); err != nil {
+			return err
+		}
+	}
+	if _, err := a.segment.encoder.Write(a.waiting); err != nil {
+		return fmt.Errorf("archive the binary log: %w", err)
+	}
+	a.end, a.waiting = a.at, a.waiting[:0]
+	return nil
+}
+
+// begin begins a segment with the events that wait.
+func (a *logArchive) begin(ctx context.Context) error {
+	s := &logSegment{LogSegment: my.LogSegment{Name: my.LogName(a.end.File, a.end.Pos), File: a.end.File, Start: a.end.Pos}, due: time.Now().Add(a.o.Every)}
 	var err error
 	if s.object, err = a.o.Storage.Create(ctx, a.o.Dir+s.Name); err != nil {
 		return fmt.Errorf("archive the binary log: %w", err)
@@ -233,7 +284,7 @@ func (a *logArchive) begin(ctx context.Context, e *binlog.Event) error {
 		return fmt.Errorf("archive the binary log: %w", err)
 	}
 	head := []byte(binlog.Magic)
-	if e.Type != binlog.FormatDescriptionEvent {
+	if !a.heads {
 		head = append(head, a.format...)
 	}
 	if _, err := s.encoder.Write(head); err != nil {
@@ -254,7 +305,10 @@ func (a *logArchive) cut() error {
 	if _, err := s.object.Commit(); err != nil {
 		return fmt.Errorf("archive the binary log: %w", err)
 	}
-	a.segment, a.pos = nil, a.at
+	a.segment, a.pos = nil, a.end
+	if err := my.NoteLogEnd(context.Background(), a.o.Storage, a.o.Dir, a.pos); err != nil {
+		return err
+	}
 	if a.o.Archived != nil {
 		a.o.Archived(a.pos)
 	}

@@ -59,6 +59,7 @@ func CheckLog(ctx context.Context, s archive.Storage, log Log, from binlog.Posit
 	defer func() { err = errors.Join(err, logs.Close()) }()
 	var tracker binlog.Tracker
 	reached := t.Position.IsZero() && t.GTID.IsZero() || t.Position == from
+	passed := reached && !t.Position.IsZero() // what is behind the target is not needed
 	for {
 		e, err := logs.Next(ctx)
 		if ctx.Err() != nil {
@@ -72,6 +73,9 @@ func CheckLog(ctx context.Context, s archive.Storage, log Log, from binlog.Posit
 			step, err = tracker.Observe(e)
 		}
 		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil && passed {
 			break
 		}
 		if err != nil {
@@ -92,6 +96,8 @@ func CheckLog(ctx context.Context, s archive.Storage, log Log, from binlog.Posit
 		if step != binlog.StepNone && !t.Position.IsZero() && compare(at, t.Position) <= 0 {
 			c.Until = at
 		}
+		passed = passed || reached && (!t.Position.IsZero() || !t.GTID.IsZero()) ||
+			step == binlog.StepCommit && !t.Time.IsZero() && tracker.CommitTime().After(t.Time)
 	}
 	if !reached {
 		c.Problems = append(c.Problems, c.missed(from, t))

@@ -3,6 +3,7 @@ package mysql
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -77,8 +78,9 @@ var ErrLogGap = errors.New("the archived binary log has a gap")
 type Logs struct {
 	storage  archive.Storage
 	dir      string
-	segments []LogSegment // the one that is open, and those to come
-	from     uint64       // events of the first file that end here or before are passed over
+	segments []LogSegment    // the one that is open, and those to come
+	until    binlog.Position // how far the log was archived; zero if nobody has noted it
+	from     uint64          // events of the first file that end here or before are passed over
 	pos      binlog.Position
 
 	in      io.ReadCloser
@@ -102,7 +104,62 @@ func OpenLogs(ctx context.Context, s archive.Storage, dir string, from binlog.Po
 	if first < 0 {
 		return nil, fmt.Errorf("open binary logs at %s: %w: nothing there begins at or before it", from, ErrLogGap)
 	}
-	return &Logs{storage: s, dir: dir, segments: all[first:], from: from.Pos}, nil
+	until, err := notedEnd(ctx, s, dir)
+	if err != nil {
+		return nil, err
+	}
+	return &Logs{storage: s, dir: dir, segments: all[first:], from: from.Pos, until: until}, nil
+}
+
+// endName is a note beside the segments of a log of where the last one ends: that it is
+// lost shows in nothing else.
+const endName = "end.json"
+
+// logEnd is the content of the note.
+type logEnd struct {
+	File string `json:"file"`
+	Pos  uint64 `json:"position"`
+}
+
+// NoteLogEnd notes that a log is archived up to a position.
+func NoteLogEnd(ctx context.Context, s archive.Storage, dir string, end binlog.Position) error {
+	note, err := json.Marshal(logEnd{end.File, end.Pos})
+	if err == nil {
+		err = s.Put(ctx, dir+endName, note)
+	}
+	if err != nil {
+		return fmt.Errorf("note the end of the archived log: %w", err)
+	}
+	return nil
+}
+
+// notedEnd reads the note; zero if there is none, as in logs of earlier versions.
+func notedEnd(ctx context.Context, s archive.Storage, dir string) (binlog.Position, error) {
+	in, err := s.Open(ctx, dir+endName, 0)
+	if errors.Is(err, archive.ErrNotExist) {
+		return binlog.Position{}, nil
+	}
+	if err != nil {
+		return binlog.Position{}, fmt.Errorf("read the end of the archived log: %w", err)
+	}
+	text, err := io.ReadAll(io.LimitReader(in, 64<<10))
+	var end logEnd
+	if err = errors.Join(err, in.Close()); err == nil {
+		err = json.Unmarshal(text, &end)
+	}
+	if err != nil {
+		return binlog.Position{}, fmt.Errorf("read %s: %w", dir+endName, err)
+	}
+	return binlog.Position{File: end.File, Pos: end.Pos}, nil
+}
+
+// whole sees that the log goes as far as it was archived.
+func (l *Logs) whole() error {
+	a, b := logNumber(l.pos.File), logNumber(l.until.File)
+	if l.until.IsZero() || a > b || a == b && l.pos.Pos >= l.until.Pos {
+		return io.EOF
+	}
+	return fmt.Errorf("%w: it was archived up to %s, and what is there ends at %s", ErrLogGap, l.until, l.pos)
 }
 
 // LogEnd returns the position at which what is archived ends, zero if nothing is.
@@ -158,7 +215,7 @@ func (l *Logs) Next(ctx context.Context) (*binlog.Event, error) {
 // open opens the next segment, and sees that it is the next one.
 func (l *Logs) open(ctx context.Context) error {
 	if len(l.segments) == 0 {
-		return io.EOF
+		return l.whole()
 	}
 	next := l.segments[0]
 	magic := uint64(len(binlog.Magic))

@@ -210,6 +210,65 @@ func (r *rig) rotate() {
 	}, func() string { return fmt.Sprintf("the server still needs logs before %s:\n%s", file, events) })
 }
 
+// TestStreamKeepsWhatHasCome loses its connection: all whole transactions that have come
+// are archived, before and behind one that is too long to wait in memory.
+func TestStreamKeepsWhatHasCome(t *testing.T) {
+	eachServer(t, func(t *testing.T, m *lab.MySQL) {
+		r := newRig(t, other(t, m), "CREATE TABLE x (id int PRIMARY KEY, b longblob)")
+		storage := r.logs()
+		from := start(r.backup(backup.Options{}, archive.Options{}).Manifest)
+		s := r.session(r.db)
+		r.exec(s, "INSERT INTO x VALUES (1, NULL)", "START TRANSACTION")
+		for i := range 10 {
+			r.exec(s, fmt.Sprintf("INSERT INTO x VALUES (%d, repeat('x', 1000000))", 10+i))
+		}
+		r.exec(s, "COMMIT", "INSERT INTO x VALUES (2, NULL)")
+		want := strings.Join(strings.Fields(r.client("", "SHOW MASTER STATUS"))[:2], ":")
+		done := begin(func() error {
+			_, err := dump.StreamBinlog(t.Context(), dump.BinlogOptions{DSN: r.m.DSN(""), Storage: storage, Start: from, Every: time.Hour})
+			return err
+		})
+		id := ""
+		testkit.Await(t, func() bool {
+			id = r.client("", "SELECT id FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%' AND state LIKE '%has sent all binlog%'")
+			return id != ""
+		}, func() string { return "the server never sends all: " + r.client("", "SHOW PROCESSLIST") })
+		r.client("", "KILL "+id)
+		if err := finished(t, done); err == nil {
+			t.Fatal("a connection that is killed is no error")
+		}
+		end, err := my.LogEnd(t.Context(), storage, "")
+		if err != nil || end.String() != want {
+			t.Errorf("archived up to %s, and the server had sent all up to %s: %v", end, want, err)
+		}
+		logs, err := my.OpenLogs(t.Context(), storage, "", from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var tracker binlog.Tracker
+		transactions := 0
+		for {
+			e, err := logs.Next(t.Context())
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			step, err := tracker.Observe(e)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if step == binlog.StepCommit {
+				transactions++
+			}
+		}
+		if transactions != 3 {
+			t.Errorf("%d transactions are archived, not 3", transactions)
+		}
+	})
+}
+
 // TestStreamPurged asks for what the server has thrown away.
 func TestStreamPurged(t *testing.T) {
 	m := server(t, lab.FlavorMariaDB)
