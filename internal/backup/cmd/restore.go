@@ -218,6 +218,13 @@ func (v *restoreVerb) run(ctx context.Context, args []string, stdout, stderr io.
 			return err
 		}
 	}
+	if log != nil {
+		release, e := log.hold(ctx, v.options.DSN, v.quiet, stderr)
+		if e != nil {
+			return e
+		}
+		defer func() { err = errors.Join(err, release()) }()
+	}
 	mode := v.progress
 	if v.quiet || v.options.DryRun {
 		mode = "none"

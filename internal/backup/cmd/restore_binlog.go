@@ -294,6 +294,18 @@ func (l *restoreLog) databases(m *archive.Manifest, v *restoreVerb) ([]string, e
 	return names, nil
 }
 
+// hold keeps events from running until release is called.
+func (p *replay) hold(ctx context.Context, dsn string, quiet bool, stderr io.Writer) (release func() error, err error) {
+	held, again, err := loadmy.HoldEvents(ctx, dsn)
+	if err != nil {
+		return nil, fmt.Errorf("nothing was restored: %w", err)
+	}
+	if held && !quiet {
+		fmt.Fprintln(stderr, "events of the server do not run until the log is replayed (event_scheduler is OFF)")
+	}
+	return func() error { return again(context.WithoutCancel(ctx)) }, nil
+}
+
 // run replays.
 func (p *replay) run(ctx context.Context, l *restoreLog, quiet bool, stderr io.Writer) (*replayOutcome, error) {
 	if end := p.check.EndTime; !quiet && l.target.Time.After(end) && !end.IsZero() {

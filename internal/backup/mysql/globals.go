@@ -35,6 +35,9 @@ func (r *runner) globals(ctx context.Context) error {
 		return fmt.Errorf("list accounts: %w", err)
 	}
 	var g my.Globals
+	if g.Accounts, err = r.linked(ctx); err != nil {
+		return err
+	}
 	for _, a := range accounts {
 		entry, err := r.account(ctx, a)
 		if unknown := uint16(1133); my.ErrorCode(err) == unknown {
@@ -45,6 +48,11 @@ func (r *runner) globals(ctx context.Context) error {
 			return fmt.Errorf("read account %s: %w", a.sql(), err)
 		}
 		g.Accounts = append(g.Accounts, entry)
+	}
+	if public, err := r.public(ctx); err != nil {
+		return err
+	} else if len(public.Statements) > 0 {
+		g.Accounts = append(g.Accounts, public)
 	}
 	return r.writeChunk(ctx, archive.ChunkInfo{Path: my.GlobalsPath, Kind: archive.KindGlobals, Content: "sql"}, func(w io.Writer) error {
 		_, err := io.WriteString(w, g.String())
@@ -88,6 +96,10 @@ func (r *runner) account(ctx context.Context, a account) (my.Account, error) {
 			return out, err
 		}
 	}
+	var roles string
+	if len(out.Statements) == 1 {
+		out.Statements[0], roles = defaultRoles(out.Statements[0])
+	}
 	if r.opts.NoRolePasswords {
 		out.Statements = withoutSecret(out.Statements)
 	}
@@ -104,7 +116,114 @@ func (r *runner) account(ctx context.Context, a account) (my.Account, error) {
 			out.Statements[made+i] = before
 		}
 	}
+	if roles != "" {
+		out.Statements = append(out.Statements, "SET DEFAULT ROLE "+roles+" TO "+a.sql())
+	}
 	return out, nil
+}
+
+// defaultRoles takes the clause of roles out of what MySQL says of an account: they need
+// not be there when the account is made, and must be granted before they are a default.
+func defaultRoles(create string) (without, roles string) {
+	const word, next = " DEFAULT ROLE ", " REQUIRE "
+	for i := 0; i < len(create); {
+		if strings.HasPrefix(create[i:], word) {
+			roles = create[i+len(word):]
+			end := 0
+			for end < len(roles) && !strings.HasPrefix(roles[end:], next) {
+				end = behind(roles, end)
+			}
+			return create[:i] + roles[end:], roles[:end]
+		}
+		i = behind(create, i)
+	}
+	return create, ""
+}
+
+// behind is where the character, or the quoted name or text, at i ends.
+func behind(sql string, i int) int {
+	q := sql[i]
+	if q != '\'' && q != '`' {
+		return i + 1
+	}
+	for i++; i < len(sql); i++ {
+		switch {
+		case sql[i] == '\\' && q == '\'':
+			i++
+		case sql[i] != q:
+		case i+1 < len(sql) && sql[i+1] == q:
+			i++
+		default:
+			return i + 1
+		}
+	}
+	return len(sql)
+}
+
+// public reads what MariaDB grants to everybody, which is nothing at first.
+func (r *runner) public(ctx context.Context) (my.Account, error) {
+	out := my.Account{Name: my.Public}
+	if !r.maria || r.main.Version() < 101100 {
+		return out, nil
+	}
+	err := r.main.Query(ctx, "SHOW GRANTS FOR PUBLIC", func(row []string) error {
+		if !strings.HasPrefix(row[0], "GRANT USAGE ON *.* TO ") || strings.HasSuffix(row[0], " WITH GRANT OPTION") {
+			out.Statements = append(out.Statements, row[0])
+		}
+		return nil
+	})
+	if none := uint16(1141); my.ErrorCode(err) == none {
+		return out, nil
+	}
+	if err != nil {
+		return out, fmt.Errorf("read grants to PUBLIC: %w", err)
+	}
+	return out, nil
+}
+
+// linked reads the servers that tables are linked to, and functions of libraries.
+func (r *runner) linked(ctx context.Context) ([]my.Account, error) {
+	var out []my.Account
+	err := r.main.QueryNamed(ctx, "SELECT * FROM mysql.servers ORDER BY server_name", func(row map[string]string) error {
+		out = append(out, my.Account{Name: my.ServerMark + my.Ident(row["server_name"]), Statements: []string{r.linkedServer(row)}})
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list servers that tables are linked to: %w", err)
+	}
+	returns := map[string]string{"0": "STRING", "1": "REAL", "2": "INTEGER", "4": "DECIMAL"}
+	err = r.main.Query(ctx, "SELECT name, ret, dl, type FROM mysql.func ORDER BY name", func(row []string) error {
+		kind := "FUNCTION "
+		if row[3] == "aggregate" {
+			kind = "AGGREGATE FUNCTION "
+		}
+		out = append(out, my.Account{
+			Name:       my.LibraryMark + my.Ident(row[0]),
+			Statements: []string{"CREATE " + kind + my.Ident(row[0]) + " RETURNS " + returns[row[1]] + " SONAME " + my.Literal(row[2])},
+		})
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list functions of libraries: %w", err)
+	}
+	return out, nil
+}
+
+// linkedServer is the statement that makes a row of mysql.servers.
+func (r *runner) linkedServer(row map[string]string) string {
+	var options []string
+	for _, o := range [][2]string{{"HOST", "host"}, {"DATABASE", "db"}, {"USER", "username"}, {"PASSWORD", "password"}, {"SOCKET", "socket"}, {"OWNER", "owner"}} {
+		if v := row[o[1]]; v != "" && (o[0] != "PASSWORD" || !r.opts.NoRolePasswords) {
+			options = append(options, o[0]+" "+my.Literal(v))
+		}
+	}
+	if port := row["port"]; port != "" && port != "0" {
+		options = append(options, "PORT "+port)
+	}
+	if len(options) == 0 {
+		options = []string{"HOST ''"} // one is needed
+	}
+	return "CREATE SERVER " + my.Ident(row["server_name"]) + " FOREIGN DATA WRAPPER " + my.Ident(row["wrapper"]) + " OPTIONS (" + strings.Join(options, ", ") + ")"
 }
 
 // withoutSecret leaves out how accounts prove who they are.

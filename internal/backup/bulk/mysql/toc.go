@@ -147,10 +147,27 @@ func SequencesPath(database string) string {
 // GlobalsPath is the chunk with accounts and grants.
 const GlobalsPath = "globals.sql"
 
-// Account is a user or role: the statement that makes it, and its grants.
+// Account is a user or role: the statement that makes it, and its grants. Of Public
+// there are grants only. A server that tables are linked to, and a function of a shared
+// library, are kept like one, with names that begin with ServerMark and LibraryMark.
 type Account struct {
 	Name       string // 'user'@'host', quoted
 	Statements []string
+}
+
+// Names of what is kept among accounts and is none.
+const (
+	Public      = "PUBLIC"
+	ServerMark  = "server "
+	LibraryMark = "function "
+)
+
+// Title is what people call it.
+func (a Account) Title() string {
+	if strings.HasPrefix(a.Name, ServerMark) || strings.HasPrefix(a.Name, LibraryMark) {
+		return a.Name
+	}
+	return "account " + a.Name
 }
 
 // Globals are the accounts of a server.

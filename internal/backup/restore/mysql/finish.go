@@ -3,7 +3,6 @@ package mysql
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/weirdb/weir/internal/backup/archive"
 	"github.com/weirdb/weir/internal/backup/bulk"
@@ -61,18 +60,11 @@ func (d *database) verify(ctx context.Context, workers []worker) error {
 	})
 }
 
-// verifyDefinitions compares all definitions with those of the backup, where none has
+// verifyDefinitions compares definitions with those of the backup, where none has
 // failed, which would be said twice. Servers of other versions word them otherwise.
-func (d *database) verifyDefinitions(ctx context.Context) error {
+func (d *database) verifyDefinitions(ctx context.Context, entries []*my.Entry) error {
 	if d.FailedIn(d.target) || d.opts.DataOnly || d.maria != (d.manifest.Engine == archive.MariaDB) || d.main.Version()/100 != d.manifest.Server.Number/100 {
 		return nil
-	}
-	entries := slices.Clone(d.others)
-	if d.create {
-		entries = append(entries, d.toc.Of(my.KindDatabase)...)
-	}
-	for _, t := range d.tables {
-		entries = append(entries, t.entry)
 	}
 	for _, e := range entries {
 		if e.Broken {

@@ -133,6 +133,42 @@ func CheckReplay(ctx context.Context, dsn string) error {
 	return errors.Join(err, s.Close())
 }
 
+// HoldEvents keeps the server's events from running until release is called: those
+// that a backup or a replay brings would change what is replayed, where the log holds
+// what they did at the source. held reports whether any would have run.
+func HoldEvents(ctx context.Context, dsn string) (held bool, release func(context.Context) error, err error) {
+	release = func(context.Context) error { return nil }
+	cfg, err := mywire.ParseClientDSN(dsn)
+	if err != nil {
+		return false, release, err
+	}
+	set := func(ctx context.Context, to string) error {
+		s, err := my.Connect(ctx, cfg, "")
+		if err != nil {
+			return err
+		}
+		row, err := s.Row(ctx, "SELECT @@GLOBAL.event_scheduler")
+		if err == nil && row[0] != to && row[0] != "DISABLED" {
+			held = true
+			err = s.Exec(ctx, "SET GLOBAL event_scheduler = "+to)
+		}
+		return errors.Join(err, s.Close())
+	}
+	cfg.Database = ""
+	if err := set(ctx, "OFF"); err != nil {
+		return false, release, fmt.Errorf("keep events from running while log is replayed: %w (SET GLOBAL event_scheduler = OFF on the server first)", err)
+	}
+	if held {
+		release = func(ctx context.Context) error {
+			if err := set(ctx, "ON"); err != nil {
+				return fmt.Errorf("let events run again: %w (SET GLOBAL event_scheduler = ON does)", err)
+			}
+			return nil
+		}
+	}
+	return held, release, nil
+}
+
 // replayer is one run of Replay.
 type replayer struct {
 	o       ReplayOptions

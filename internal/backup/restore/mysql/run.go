@@ -6,7 +6,7 @@
 //
 //	before    databases, sequences, tables without secondary indexes
 //	together  rows (largest first) -> all indexes of a table at once
-//	after     foreign keys -> routines -> views -> triggers -> events -> statistics
+//	after     foreign keys -> routines -> views -> triggers -> statistics, comparison -> grants -> events
 //
 // Of a cluster, each of the steps after rows is done in all databases before the
 // next one begins: keys, views and triggers may look into other databases.
@@ -128,10 +128,9 @@ func (r *runner) restore(ctx context.Context, all []*database, existing map[stri
 			return fmt.Errorf("restore database %s: %w", d.target, err)
 		}
 	}
-	if r.Cluster() && !r.opts.NoGlobals {
-		if err := r.globals(ctx); err != nil {
-			return err
-		}
+	globals, err := r.globals(ctx)
+	if err != nil {
+		return err
 	}
 	for _, d := range all {
 		if err := d.begin(ctx, existing[d.target]); err != nil {
@@ -140,6 +139,9 @@ func (r *runner) restore(ctx context.Context, all []*database, existing map[stri
 	}
 	if r.opts.DryRun {
 		return nil
+	}
+	if err := r.accounts(ctx, all, globals); err != nil {
+		return err
 	}
 	for _, step := range []func(*database, context.Context) error{
 		(*database).makeSequences, (*database).load, (*database).foreignKeys, (*database).sequences, (*database).routines,
@@ -159,6 +161,10 @@ func (r *runner) restore(ctx context.Context, all []*database, existing map[stri
 	if err := r.grant(ctx); err != nil {
 		return err
 	}
+	// Events run as soon as they are there, and change what nothing looks at any more.
+	if err := r.each(ctx, all, (*database).events); err != nil {
+		return err
+	}
 	return r.each(ctx, all, func(d *database, ctx context.Context) error { return d.main.Exec(ctx, note(restore.StepRestored)) })
 }
 
@@ -176,8 +182,11 @@ func (r *runner) each(ctx context.Context, all []*database, step func(*database,
 // ending reports whether an interrupted restore had come to close its books, which
 // it does in their order: those of the last database say so.
 func (r *runner) ending(ctx context.Context, all []*database, existing map[string]bool) (bool, error) {
+	if !r.opts.Resume || len(all) == 0 {
+		return false, nil
+	}
 	last := all[len(all)-1]
-	if !r.opts.Resume || !existing[last.target] {
+	if !existing[last.target] {
 		return false, nil
 	}
 	ending := false
@@ -253,73 +262,6 @@ func (r *runner) target(name string) (target string, create bool, err error) {
 		return "", false, errors.New("the DSN names no database (--create makes the one of the backup, --target names one)")
 	}
 	return r.cfg.Database, false, nil
-}
-
-// globals makes accounts with their grants. Those that exist are left as they are.
-func (r *runner) globals(ctx context.Context) error {
-	end := r.Phase("globals")
-	defer end()
-	if !r.Has(my.GlobalsPath) {
-		return nil
-	}
-	r.Plan(restore.Step{Phase: "globals", Object: "accounts"})
-	if r.opts.DryRun {
-		return nil
-	}
-	text, err := r.Text(ctx, my.GlobalsPath)
-	if err != nil {
-		return err
-	}
-	s, err := r.connect(ctx, "")
-	if err != nil {
-		return err
-	}
-	err = r.accounts(ctx, s, my.ParseGlobals(text))
-	return errors.Join(err, s.Close())
-}
-
-func (r *runner) accounts(ctx context.Context, s *my.Session, g my.Globals) error {
-	const cannotUser = 1396 // it exists already
-	for _, a := range g.Accounts {
-		for i, sql := range a.Statements {
-			if i > 0 {
-				r.grants = append(r.grants, sql)
-				continue
-			}
-			err := s.Exec(ctx, sql)
-			if my.ErrorCode(err) == cannotUser {
-				r.Warn("account %s exists already and is left as it is", a.Name)
-				break
-			}
-			if err != nil {
-				if err := r.failed(&restore.ObjectError{Object: "account " + a.Name, Err: err}); err != nil {
-					return err
-				}
-			}
-		}
-	}
-	return nil
-}
-
-// grant runs what comes after accounts and tables.
-func (r *runner) grant(ctx context.Context) error {
-	if len(r.grants) == 0 || r.opts.NoPrivileges {
-		return nil
-	}
-	end := r.Phase("grants")
-	defer end()
-	s, err := r.connect(ctx, "")
-	if err != nil {
-		return err
-	}
-	for _, sql := range r.grants {
-		if err := s.Exec(ctx, sql); err != nil {
-			if err := r.failed(&restore.ObjectError{Object: "grants", Statement: restore.First(sql, 200), Err: err}); err != nil {
-				return errors.Join(err, s.Close())
-			}
-		}
-	}
-	return s.Close()
 }
 
 // readTOC reads the table of contents of a database.

@@ -41,7 +41,18 @@ func (d *database) routines(ctx context.Context) error {
 }
 
 func (d *database) triggers(ctx context.Context) error {
-	return d.define(ctx, "triggers and events", my.KindTrigger, my.KindEvent)
+	return d.define(ctx, "triggers", my.KindTrigger)
+}
+
+// events makes them, and compares them with the backup.
+func (d *database) events(ctx context.Context) error {
+	if err := d.define(ctx, "events", my.KindEvent); err != nil {
+		return err
+	}
+	if d.opts.SchemaOnly || d.opts.Verify != restore.VerifyRows {
+		return nil
+	}
+	return d.verifyDefinitions(ctx, d.kind(my.KindEvent))
 }
 
 // load makes tables, their rows and their indexes.
@@ -68,7 +79,14 @@ func (d *database) compare(ctx context.Context) error {
 		if err := d.verify(ctx, workers); err != nil {
 			return err
 		}
-		return d.verifyDefinitions(ctx)
+		entries := slices.DeleteFunc(slices.Clone(d.others), func(e *my.Entry) bool { return e.Kind == my.KindEvent })
+		if d.create {
+			entries = append(entries, d.toc.Of(my.KindDatabase)...)
+		}
+		for _, t := range d.tables {
+			entries = append(entries, t.entry)
+		}
+		return d.verifyDefinitions(ctx, entries)
 	})
 }
 

@@ -1,0 +1,116 @@
+package mysql
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	my "github.com/weirdb/weir/internal/backup/bulk/mysql"
+	"github.com/weirdb/weir/internal/backup/restore"
+)
+
+// globals reads what belongs to no database: accounts with their grants, and what the
+// server calls or connects to by name. None are restored with a part of a cluster.
+func (r *runner) globals(ctx context.Context) (my.Globals, error) {
+	if !r.Cluster() || r.opts.NoGlobals || !r.Has(my.GlobalsPath) {
+		return my.Globals{}, nil
+	}
+	r.Plan(restore.Step{Phase: "globals", Object: "accounts"})
+	if r.opts.DryRun {
+		return my.Globals{}, nil
+	}
+	text, err := r.Text(ctx, my.GlobalsPath)
+	return my.ParseGlobals(text), err
+}
+
+// accounts makes them; their grants come last. Those that exist are left as they are,
+// but for those that an interrupted run had made: the books of the first database say
+// which these are. They are written first, so that no account is without its grants.
+func (r *runner) accounts(ctx context.Context, all []*database, g my.Globals) error {
+	if len(g.Accounts) == 0 {
+		return nil
+	}
+	end := r.Phase("globals")
+	defer end()
+	m := accountMaker{runner: r}
+	in := ""
+	if len(all) > 0 {
+		in, m.books = all[0].target, all[0].books
+	}
+	m.noted = in != ""
+	var err error
+	if m.s, err = r.connect(ctx, in); err != nil {
+		return err
+	}
+	for _, a := range g.Accounts {
+		if err = m.account(ctx, a); err != nil {
+			break
+		}
+	}
+	return errors.Join(err, m.s.Close())
+}
+
+// accountMaker makes accounts over one session.
+type accountMaker struct {
+	*runner
+	s     *my.Session
+	books *restore.Books
+	noted bool // there are books to write
+}
+
+// taken are the server's errors about names that are taken: of accounts, functions
+// of libraries, servers.
+var taken = []uint16{1396, 1125, 1476}
+
+func (m accountMaker) account(ctx context.Context, a my.Account) error {
+	if a.Name == my.Public {
+		m.grants = append(m.grants, a.Statements...)
+		return nil
+	}
+	making, foreign := "making "+a.Name, "not making "+a.Name
+	begun := m.books.Has(making)
+	if err := m.note(ctx, making); err != nil {
+		return err
+	}
+	err := m.s.Exec(ctx, a.Statements[0])
+	switch there := slices.Contains(taken, my.ErrorCode(err)); {
+	case there && (!begun || m.books.Has(foreign)):
+		m.Warn("%s exists already and is left as it is", a.Title())
+		return m.note(ctx, foreign)
+	case err != nil && !there:
+		if err := m.failed(&restore.ObjectError{Object: a.Title(), Err: err}); err != nil {
+			return err
+		}
+	}
+	m.grants = append(m.grants, a.Statements[1:]...)
+	return nil
+}
+
+// note writes a step into the books.
+func (m accountMaker) note(ctx context.Context, step string) error {
+	if !m.noted || m.books.Has(step) {
+		return nil
+	}
+	return m.s.Exec(ctx, note(step))
+}
+
+// grant runs what comes after accounts and tables.
+func (r *runner) grant(ctx context.Context) error {
+	if len(r.grants) == 0 || r.opts.NoPrivileges {
+		return nil
+	}
+	end := r.Phase("grants")
+	defer end()
+	s, err := r.connect(ctx, "")
+	if err != nil {
+		return err
+	}
+	for _, sql := range r.grants {
+		if err := s.Exec(ctx, sql); err != nil {
+			if err := r.failed(&restore.ObjectError{Object: "grants", Statement: restore.First(sql, 200), Err: err}); err != nil {
+				return errors.Join(err, s.Close())
+			}
+		}
+	}
+	return s.Close()
+}
