@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"path/filepath"
 	"testing"
 
 	"github.com/weirdb/weir/internal/proxy/mysql"
@@ -62,6 +63,46 @@ func TestClientsBehindABalancerHaveTheirOwnAddress(t *testing.T) {
 	}
 	if !bytes.Contains(shown, []byte("127.0.0.1:56324")) {
 		t.Errorf("clients are %q, want the address that the balancer named", shown)
+	}
+}
+
+// A balancer that reaches weir over a Unix socket passes on clients from elsewhere: they
+// need TLS where it is demanded, and can have it.
+func TestClientsBehindALocalBalancerNeedTLS(t *testing.T) {
+	t.Parallel()
+	trusted, err := proxyproto.ParseTrusted("unix")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "weir.sock")
+	w := start(t, "", func(c *mysql.Config) {
+		c.Listen, c.ProxyProtocol = path, trusted
+		c.ClientTLS, c.ClientTLSMode = serverTLS(t), mywire.TLSRequired
+	})
+	for _, c := range []struct {
+		header string
+		mode   mywire.TLSMode
+		code   uint16
+	}{
+		{"PROXY TCP4 192.0.2.1 192.0.2.2 56324 3306\r\n", mywire.TLSDisabled, mywire.ErrSecureTransport},
+		{"PROXY TCP4 127.0.0.1 127.0.0.1 56324 3306\r\n", mywire.TLSDisabled, mywire.ErrSecureTransport},
+		{"PROXY TCP4 127.0.0.1 127.0.0.1 56324 3306\r\n", mywire.TLSRequired, 0},
+		{"PROXY UNKNOWN\r\n", mywire.TLSDisabled, 0}, // the balancer's own
+	} {
+		conn, err := w.tryDial(func(cfg *mywire.ConnectConfig) {
+			cfg.Network, cfg.Address, cfg.TLSMode = "tcp", "balancer:3306", c.mode
+			cfg.Dial = func(ctx context.Context, _, _ string) (net.Conn, error) {
+				return announced(c.header)(ctx, "unix", path)
+			}
+		})
+		if c.code == 0 && err != nil || c.code != 0 && code(err) != c.code {
+			t.Errorf("%q with TLS mode %s: %v, want error %d", c.header, c.mode, err, c.code)
+		}
+		if err == nil {
+			if got := conn.one("SELECT 1"); got != "1" {
+				t.Errorf("SELECT 1 answers %s", got)
+			}
+		}
 	}
 }
 
