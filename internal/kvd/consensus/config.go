@@ -41,6 +41,9 @@ type Config struct {
 	// KeepBytes of log stay in memory for slow replicas after a snapshot.
 	// Default: 16 MiB.
 	KeepBytes int64
+	// ShipBytes of log stay in memory while a replica receives and installs a
+	// snapshot, so that it can go on from there. Default: 8 times SnapshotBytes.
+	ShipBytes int64
 
 	// SessionIdle is after how long without a write a session is forgotten; the
 	// leader's counts, and goes through the log. Default: 1 h.
@@ -118,6 +121,7 @@ func (c *Config) fill() error {
 	defaultTo(&c.Knows, Format)
 	defaultTo(&c.SnapshotBytes, 64<<20)
 	defaultTo(&c.KeepBytes, 16<<20)
+	defaultTo(&c.ShipBytes, 8*c.SnapshotBytes)
 	defaultTo(&c.SessionIdle, time.Hour)
 	if c.ElectionTicks < 2*c.HeartbeatTicks {
 		return fmt.Errorf("election timeout of %d ticks: want at least twice the heartbeat's %d", c.ElectionTicks, c.HeartbeatTicks)

@@ -158,6 +158,9 @@ func (en *engine) transmit(m *pb.Message) {
 	}
 	w := wire.Message{Kind: wire.Raft, Data: data}
 	if m.GetType() == pb.MsgSnap {
+		if en.lead != nil {
+			en.lead.holds.sent(m.GetTo(), m.GetSnapshot().GetMetadata().GetIndex())
+		}
 		en.out.effects.Ships = append(en.out.effects.Ships, Ship{To: Addr(m.GetTo()), Index: m.GetSnapshot().GetMetadata().GetIndex(), Message: w})
 		return
 	}

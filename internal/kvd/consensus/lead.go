@@ -21,6 +21,7 @@ type leadership struct {
 	lease   lease
 	view    viewChange
 	changes changes
+	holds   holds
 
 	queue   *batch.Queue[*leadOp]
 	group   []*leadOp // scratch
@@ -118,7 +119,7 @@ func newLeadership(c *Core) *leadership {
 	l := &leadership{
 		c: c, queue: batch.NewQueue[*leadOp](queue), time: c.state.logTime,
 		next: map[uint64]uint64{}, weaks: map[uint64]int{}, byOp: map[opID]*leadOp{}, held: map[uint64][]heldWrite{},
-		uncommitted: newTouches(), knowing: map[uint64]uint64{}, verdicts: map[uint64]verdict{}, fed: map[uint64]uint64{}, waits: map[query]bool{},
+		uncommitted: newTouches(), knowing: map[uint64]uint64{}, verdicts: map[uint64]verdict{}, fed: map[uint64]uint64{}, waits: map[query]bool{}, holds: holds{},
 	}
 	l.assemble()
 	c.trace(Event{Kind: EventElected, View: c.engine.term})

@@ -120,6 +120,7 @@ func (l *leadership) tick() {
 	if l.changes.candidate != nil {
 		l.changes.candidate.look(l)
 	}
+	l.holds.tick(c.engine.node, installTime*c.cfg.ElectionTicks)
 	if due := c.state.machine.Due(); l.open && due != 0 && due <= l.lease.time() && l.queue.Len() == 0 && len(l.rounds) == 0 && l.refused == nil {
 		l.propose(nil) // only the clock: so that what is due expires, everywhere at the same entry
 	}

@@ -192,7 +192,7 @@ func (c *Core) SnapshotSaved(now Clock, index uint64, err error) {
 	}
 	c.counters.Snapshots++
 	c.engine.log.saved = c.snapshots.savingMark
-	c.engine.log.compact(c.engine.log.keepIndex(index, c.cfg.KeepBytes))
+	c.snapshots.forget(index)
 }
 
 // Shipped says whether a replica has received this replica's snapshot.
@@ -201,6 +201,9 @@ func (c *Core) Shipped(now Clock, to Addr, ok bool) {
 	status := raft.SnapshotFinish
 	if !ok {
 		status = raft.SnapshotFailure
+	}
+	if c.lead != nil {
+		c.lead.holds.shipped(uint64(to), ok)
 	}
 	c.engine.node.ReportSnapshot(uint64(to), status)
 	c.engine.observe()

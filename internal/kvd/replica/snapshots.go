@@ -34,7 +34,7 @@ type snapshots struct {
 	feed *feed
 
 	mu    sync.Mutex                     // guards ships
-	ships map[uint64]*context.CancelFunc // under way, by receiver
+	ships map[uint64]*context.CancelFunc // under way, the last of each receiver
 }
 
 // snapshotStats are read by metrics.
@@ -95,7 +95,8 @@ func (s *stoppable) Write(p []byte) (int, error) {
 }
 
 // ship sends the snapshot that the core names; the core hears of the end. One
-// that is on its way to the same replica is given up.
+// that is on its way to the same replica is given up, and the core does not hear of
+// its end: the engine would take it for that of the new one, and order a third.
 func (s *snapshots) ship(order *consensus.Ship) {
 	to, index, message := uint64(order.To), order.Index, order.Message
 	ctx, cancel := context.WithCancel(s.ctx)
@@ -109,11 +110,14 @@ func (s *snapshots) ship(order *consensus.Ship) {
 		err := s.send(ctx, to, index, &message)
 		cancel()
 		s.mu.Lock()
-		if s.ships[to] == &cancel {
+		last := s.ships[to] == &cancel
+		if last {
 			delete(s.ships, to)
 		}
 		s.mu.Unlock()
 		switch {
+		case !last:
+			return
 		case err == nil:
 			s.stats.shipped.Add(1)
 			s.log.Info("snapshot sent", "to", to, "index", index)
