@@ -53,6 +53,7 @@ type queued struct {
 	command []byte
 	query   bool
 	weak    bool
+	wait    bool // no command: a WAIT
 }
 
 // wait is a WAIT of a client.
@@ -127,7 +128,7 @@ func (l *line) issue(now int64, r *resp.Request, hopeless bool) error {
 		if len(l.queue) >= maxQueued {
 			return resp.ErrBusy
 		}
-		l.queue = append(l.queue, queued{tag, c.Append(nil), query, weak})
+		l.queue = append(l.queue, queued{tag: tag, command: c.Append(nil), query: query, weak: weak})
 		err = nil
 	}
 	if err != nil {
@@ -231,10 +232,7 @@ func (l *line) drain() bool {
 	n := 0
 	for ; n < len(l.queue); n++ {
 		q := &l.queue[n]
-		c, err := wire.ParseCommand(q.command)
-		if err == nil {
-			err = l.hand(now, q.tag, &c, q.query, q.weak)
-		}
+		err := l.handQueued(now, q)
 		if errors.Is(err, session.ErrFull) {
 			break
 		}
@@ -248,6 +246,17 @@ func (l *line) drain() bool {
 		l.queue = nil
 	}
 	return n > 0
+}
+
+func (l *line) handQueued(now int64, q *queued) error {
+	if q.wait {
+		return l.s.Wait(now, q.tag)
+	}
+	c, err := wire.ParseCommand(q.command)
+	if err != nil {
+		return err
+	}
+	return l.hand(now, q.tag, &c, q.query, q.weak)
 }
 
 // complete ends one request, and reports whether somebody was told.
@@ -366,7 +375,15 @@ func (l *line) Wait(replicas int, timeout time.Duration, reply *resp.Reply) {
 		w.deadline = now + int64(timeout)
 	}
 	tag := l.first + uint64(len(l.entries))
-	if err := l.s.Wait(now, tag); err != nil {
+	err := session.ErrFull
+	if len(l.queue) == 0 { // else it would not wait for what has not been sent yet
+		err = l.s.Wait(now, tag)
+	}
+	if errors.Is(err, session.ErrFull) && len(l.queue) < maxQueued {
+		l.queue = append(l.queue, queued{tag: tag, wait: true})
+		err = nil
+	}
+	if err != nil {
 		reply.Done(wire.Result{}, l.explain(session.Outcome{Err: err}))
 		return
 	}

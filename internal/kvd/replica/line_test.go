@@ -91,3 +91,38 @@ func TestLineRestsWhenItsWritesAreCommitted(t *testing.T) {
 		t.Fatal("the line does not rest")
 	}
 }
+
+// A WAIT comes after the writes before it, also after those that the session has not
+// taken yet.
+func TestWaitBehindQueuedWrites(t *testing.T) {
+	r := startRig(t, 1, "raft-ht", nil)
+	l := &line{g: r.nodes[r.leader()].gateway, s: session.New(session.Config{ID: 7})}
+	var read, written, waited resp.Reply
+	l.Do([]resp.Request{
+		{Command: wire.Command{Verb: wire.Get, Key: "k"}, Reply: &read},
+		{Command: set("k", "v"), Reply: &written}, // behind the read, which must not see it
+	})
+	if len(l.queue) != 1 {
+		t.Fatalf("%d requests are queued, want the write", len(l.queue))
+	}
+	l.Wait(0, 0, &waited)
+	if _, done, err := waited.Outcome(); done {
+		t.Fatalf("WAIT is answered (%v) before the write is sent", err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.s.Receive(1, 1, &wire.Message{Kind: wire.ReadDone, Request: 1, Data: (&wire.Result{Code: wire.NotFound}).Append(nil)})
+	l.settle()
+	if _, done, _ := read.Outcome(); !done {
+		t.Fatal("the read is not answered")
+	}
+	if _, done, _ := waited.Outcome(); done {
+		t.Fatal("WAIT is answered before the write is committed")
+	}
+	l.s.Receive(1, 1, &wire.Message{Kind: wire.Done, Session: 7, Seq: 1, Index: 9, Stable: 1, Data: new(wire.Result).Append(nil)})
+	l.s.Receive(1, 1, &wire.Message{Kind: wire.ReadDone, Session: 7, Request: 2, Index: 9, Stable: 1})
+	l.settle()
+	if _, done, err := waited.Outcome(); !done || err != nil {
+		t.Fatalf("WAIT after the commit: answered %v, %v", done, err)
+	}
+}
