@@ -77,6 +77,13 @@ func TestFootprint(t *testing.T) {
 		{"silent increment", Command{Verb: Increment, Key: "n", Options: NoReply}, keys("n"), nil, write + blind + fixed},
 		{"expire", Command{Verb: Expire, Key: "n", Options: NoReply}, keys("n"), nil, write + blind + fixed + timed},
 		{"set many", Command{Verb: SetMany, Pairs: []Pair{{Key: "a"}, {Key: "b"}}}, keys("a", "b"), nil, write + blind + fixed},
+		{"set until a moment", Command{Verb: Set, Key: "k", TTL: 5, Options: Absolute}, keys("k"), nil, write + blind + fixed + timed},
+		{"set until a moment, then append", Command{Verb: Transaction, Commands: []Command{
+			{Verb: Set, Key: "k", TTL: 5, Options: Absolute}, {Verb: Append, Key: "k"},
+		}}, keys("k", "k"), nil, write + timed},
+		{"set for a while, then append", Command{Verb: Transaction, Commands: []Command{
+			{Verb: Set, Key: "k", TTL: 5}, {Verb: Append, Key: "k"},
+		}}, keys("k", "k"), nil, write + fixed + timed},
 		{"set none or all", Command{Verb: SetMany, Cond: IfAbsent, Pairs: []Pair{{Key: "a"}}}, keys("a"), nil, write + fixed},
 		{"delete range", Command{Verb: DeleteRange, Key: "a", End: "b"}, nil, []Span{{"a", "b"}}, write + fixed},
 		{"grant", Command{Verb: LeaseGrant, TTL: 1}, nil, nil, write},

@@ -91,7 +91,8 @@ func (c *Command) fixed() bool {
 		return true
 	case Transaction:
 		for i := range c.Commands {
-			if !c.Commands[i].fixed() {
+			// Whether a moment has passed decides what the commands after it find.
+			if m := &c.Commands[i]; !m.fixed() || m.Options&Absolute != 0 && len(c.Commands) > 1 {
 				return false
 			}
 		}
