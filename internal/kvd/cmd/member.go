@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -70,6 +71,7 @@ func memberVerb(verb kv.MemberVerb) func(args []string) (kv.MemberChange, error)
 func newKVMemberChange(use, short string, n int, parse func(args []string) (kv.MemberChange, error)) *cobra.Command {
 	var k kvClient
 	var asJSON cli.JSON[kvMemberID]
+	var force bool
 	cmd := &cobra.Command{
 		Use:   use,
 		Short: short,
@@ -79,6 +81,7 @@ func newKVMemberChange(use, short string, n int, parse func(args []string) (kv.M
 			if err != nil {
 				return cli.UsageError(err)
 			}
+			g.Force = force
 			return k.with(cmd, func(ctx context.Context, c *kv.Client) error {
 				if err := c.Configure(ctx, g); err != nil {
 					return err
@@ -92,6 +95,9 @@ func newKVMemberChange(use, short string, n int, parse func(args []string) (kv.M
 		},
 	}
 	k.add(cmd)
+	if strings.HasPrefix(use, "remove ") || strings.HasPrefix(use, "replace ") {
+		cmd.Flags().BoolVar(&force, "force", false, "also if the leader does not reach a majority of the voters that stay: the cluster then stops until they are back")
+	}
 	asJSON.Flag(cmd.Flags(), "print JSON")
 	return cmd
 }

@@ -1,6 +1,13 @@
 package consensus
 
-import "github.com/weirdb/weir/internal/kvd/wire"
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weirdb/weir/internal/kvd/wire"
+)
 
 // changes are those of the members, as the leader makes them.
 type changes struct {
@@ -20,6 +27,8 @@ func (ch *changes) configure(from Addr, m *wire.Message) {
 		c.refuse(from, m, wire.CodeInvalid, err.Error())
 		return
 	}
+	force := g.Force
+	g.Force = false // the log says what changes, not how it was asked for
 	if ch.underWay || ch.ask != nil || c.state.members.joint() {
 		if a := ch.ask; a != nil && a.change == g {
 			a.from, a.request = from, m.Request
@@ -42,6 +51,9 @@ func (ch *changes) configure(from Addr, m *wire.Message) {
 		c.refuse(from, m, wire.CodeInvalid, err.Error())
 		return
 	}
+	if !force && !ch.leaves(from, m, g) {
+		return
+	}
 	switch g.Kind {
 	case Transfer:
 		ch.transfer(from, m, g.Member.ID)
@@ -50,6 +62,41 @@ func (ch *changes) configure(from Addr, m *wire.Message) {
 	default:
 		ch.propose(from, m.Request, g)
 	}
+}
+
+// leaves reports that a voter may leave: the leader reaches a majority of those that
+// stay. Otherwise it refuses the change, which would end the quorum.
+func (ch *changes) leaves(from Addr, m *wire.Message, g Change) bool {
+	c := ch.c
+	who := g.Member.ID
+	if g.Kind == Replace {
+		who = g.Old
+	}
+	if g.Kind != Remove && g.Kind != Replace || !c.state.members.votes(who) {
+		return true
+	}
+	stay := slices.DeleteFunc(slices.Clone(c.state.members.voters()), func(id uint64) bool { return id == who })
+	if g.Kind == Replace {
+		stay = append(stay, g.Member.ID)
+	}
+	var silent []string
+	since := c.now.Mono - c.standing.electionNanos()
+	for _, id := range stay {
+		if echo, ok := ch.lease.echoes[id]; id != c.cfg.ID && (!ok || echo < since) {
+			silent = append(silent, strconv.FormatUint(id, 10))
+		}
+	}
+	switch {
+	case len(stay)-len(silent) >= majority(len(stay)):
+		return true
+	case ch.ticks < c.cfg.ElectionTicks: // a new leader has not heard of all yet
+		c.refuse(from, m, wire.CodeBusy, "the leader has not heard of a majority yet; try again")
+	default:
+		c.refuse(from, m, wire.CodeInvalid, fmt.Sprintf("without replica %d no majority of the voters would be left: %d of %d answer the leader, replica %s does not. "+
+			"Start them, or remove a silent one first; --force removes replica %d nevertheless, and the cluster then stops until they are back",
+			who, len(stay)-len(silent), len(stay), strings.Join(silent, ", "), who))
+	}
+	return false
 }
 
 // transfer asks a voter to lead.

@@ -213,3 +213,41 @@ func TestChangeIsAnsweredWhenAMajorityKnows(t *testing.T) {
 		t.Errorf("answered: %v", got)
 	}
 }
+
+// A voter that leaves must not take the quorum with it: the leader refuses that, and
+// does it when it is told to.
+func TestRemovalThatWouldEndTheQuorum(t *testing.T) {
+	r := newRig(t, 3, "raft")
+	lead := r.leader()
+	r.tick(40)
+	alive, dead := lead%3+1, (lead+1)%3+1
+	r.nodes[dead].down = true
+	r.tick(60)
+	for _, who := range []uint64{alive, lead} {
+		why := r.change(Change{Kind: Remove, Member: Member{ID: who}})
+		if !strings.Contains(why, "no majority of the voters would be left: 1 of 2 answer") || !strings.Contains(why, "--force") {
+			t.Errorf("removing replica %d: %q", who, why)
+		}
+	}
+	r.joins(4)
+	if why := r.change(Change{Kind: Replace, Member: Member{ID: 4}, Old: alive}); why != "" {
+		t.Errorf("two of three are reached: %q", why)
+	}
+	if why := r.change(Change{Kind: Remove, Member: Member{ID: dead}}); why != "" {
+		t.Errorf("removing the one that is down: %q", why)
+	}
+}
+
+func TestForcedRemoval(t *testing.T) {
+	r := newRig(t, 3, "raft")
+	lead := r.leader()
+	r.tick(40)
+	alive, dead := lead%3+1, (lead+1)%3+1
+	r.nodes[dead].down = true
+	r.tick(60)
+	r.deliver(lead, wire.Message{Kind: wire.Configure, Request: 77, Data: Change{Kind: Remove, Member: Member{ID: alive}, Force: true}.Append(nil)})
+	r.settle()
+	if got := r.nodes[lead].core.state.members.voters(); len(got) != 2 || r.nodes[lead].core.state.members.votes(alive) {
+		t.Errorf("voters after a forced removal: %v", got)
+	}
+}

@@ -30,14 +30,24 @@ type MemberChange struct {
 	Kind   MemberVerb
 	Member Member
 	Old    uint64
+	// Force lets a member leave (Remove, Replace) though the leader cannot reach a
+	// majority of the voters that stay: the cluster then serves nobody until enough
+	// of them are back.
+	Force bool
 }
+
+const forced = 0x80 // in the byte of the verb
 
 // maxReplica is the largest id of a replica: above are clients.
 const maxReplica = 1<<32 - 1
 
 // Append encodes the change for a Configure message.
 func (g MemberChange) Append(b []byte) []byte {
-	b = append(b, byte(g.Kind))
+	verb := byte(g.Kind)
+	if g.Force {
+		verb |= forced
+	}
+	b = append(b, verb)
 	b = appendUint(b, g.Old)
 	b = appendUint(b, g.Member.ID)
 	b = appendString(b, g.Member.Addr)
@@ -47,12 +57,13 @@ func (g MemberChange) Append(b []byte) []byte {
 // ParseMemberChange is the inverse of MemberChange.Append.
 func ParseMemberChange(b []byte) (MemberChange, error) {
 	r := reader{b: b}
-	g := MemberChange{Kind: MemberVerb(r.byte()), Old: r.uint()}
+	verb := r.byte()
+	g := MemberChange{Kind: MemberVerb(verb &^ forced), Force: verb&forced != 0, Old: r.uint()}
 	g.Member = Member{ID: r.uint(), Addr: r.string(), Client: r.string()}
 	if err := r.end(); err != nil {
 		return MemberChange{}, fmt.Errorf("change of members: %w", err)
 	}
-	if g.Kind < AddLearner || g.Kind > Transfer {
+	if g.Kind < AddLearner || g.Kind > Transfer || g.Force && g.Kind != Remove && g.Kind != Replace {
 		return MemberChange{}, errors.New("change of members: unknown verb")
 	}
 	if g.Member.ID == 0 || g.Member.ID > maxReplica {

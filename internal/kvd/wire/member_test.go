@@ -13,6 +13,8 @@ var someMemberChanges = []MemberChange{
 	{Kind: Remove, Member: Member{ID: 1}},
 	{Kind: Replace, Member: Member{ID: 4}, Old: 3},
 	{Kind: Transfer, Member: Member{ID: 2}},
+	{Kind: Remove, Member: Member{ID: 1}, Force: true},
+	{Kind: Replace, Member: Member{ID: 4}, Old: 3, Force: true},
 }
 
 func TestMemberChangeRoundTrip(t *testing.T) {
@@ -39,6 +41,7 @@ func TestMemberChangeRefusals(t *testing.T) {
 	}{
 		{MemberChange{Member: Member{ID: 1}}, "unknown verb"},
 		{MemberChange{Kind: Transfer + 1, Member: Member{ID: 1}}, "unknown verb"},
+		{MemberChange{Kind: Promote, Member: Member{ID: 1}, Force: true}, "unknown verb"},
 		{MemberChange{Kind: Remove}, "replica id 0"},
 		{MemberChange{Kind: Remove, Member: Member{ID: maxReplica + 1}}, "replica id 4294967296"},
 	} {
