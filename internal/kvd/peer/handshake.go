@@ -275,7 +275,7 @@ func isRemoteTLS(err error) bool {
 }
 
 func remote(s self, nc net.Conn) Remote {
-	r := Remote{ID: s.ID, Address: s.Address, Instance: s.Instance, Term: s.Term, Index: s.Index, From: nc.RemoteAddr()}
+	r := Remote{ID: s.ID, Address: s.Address, Instance: s.Instance, LogID: logOf(s.Instance), Term: s.Term, Index: s.Index, From: nc.RemoteAddr()}
 	if t, ok := nc.(*tls.Conn); ok {
 		state := t.ConnectionState()
 		r.TLS = &state

@@ -66,11 +66,14 @@ type SnapshotSink interface {
 type Remote struct {
 	ID       uint64   // replica id; 0 of a client
 	Address  string   // where it listens for replicas; "" of a client
-	Instance [16]byte // random, the same for the life of a process
-	Term     uint64   // last durable position of its log, by Options.Position
-	Index    uint64
-	From     net.Addr             // the connection's other end
-	TLS      *tls.ConnectionState // nil without TLS
+	Instance [16]byte // the same for the life of a process, and no other's
+	// LogID is that of the other end; zero if it has none, or is of a version
+	// that does not tell it.
+	LogID [8]byte
+	Term  uint64 // last durable position of its log, by Options.Position
+	Index uint64
+	From  net.Addr             // the connection's other end
+	TLS   *tls.ConnectionState // nil without TLS
 }
 
 // Options configures a Transport. ID, Cluster and Listen are required.
@@ -114,6 +117,8 @@ type Options struct {
 	// neither Secret nor TLS. Default: false, then only loopback addresses.
 	Insecure bool
 
+	// LogID names the log of this replica, for handshakes; zero: it has none.
+	LogID [8]byte
 	// Position tells the last durable position of the log, for handshakes.
 	// Default: nil, 0 and 0.
 	Position func() (term, index uint64)

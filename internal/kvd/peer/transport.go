@@ -2,7 +2,6 @@ package peer
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"maps"
@@ -105,7 +104,7 @@ func Open(opts Options, h Handler) (*Transport, error) {
 		refused:    map[Code]uint64{},
 		lastClient: FirstClient - 1,
 	}
-	_, _ = rand.Read(t.instance[:]) // never fails
+	t.instance = newInstance(opts.LogID)
 	if t.opts.Advertise == "" {
 		t.opts.Advertise = ln.Addr().String()
 	}

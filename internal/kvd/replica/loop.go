@@ -204,6 +204,7 @@ func (l *loop) ticked() error {
 	l.rounds(&status.Counters)
 	l.peers.whoLeads(status)
 	l.peers.members(status)
+	l.peers.meetPromoted(status)
 	if !status.Removed {
 		return nil
 	}

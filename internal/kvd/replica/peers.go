@@ -33,6 +33,9 @@ type peers struct {
 	clients map[peer.Addr]struct{}
 	told    map[uint64]string   // members that others have told of, while no leader is known
 	lives   map[uint64][16]byte // without a disk: the process in which a replica was met first
+	logs    map[uint64][8]byte  // of the replicas that are connected, where they tell it
+	meeting map[uint64]bool     // those of which the log is being noted
+	meets   sync.WaitGroup      // who notes them
 	acked   map[uint64]uint64   // committed entries that a replica is known to have had on its disk
 }
 
@@ -40,6 +43,7 @@ func newPeers(r *Replica) *peers {
 	return &peers{
 		Replica: r, seen: map[uint64]bool{}, leaving: map[uint64]int{},
 		linked: map[uint64]bool{}, refused: map[uint64]bool{}, clients: map[peer.Addr]struct{}{}, lives: map[uint64][16]byte{}, acked: map[uint64]uint64{},
+		logs: map[uint64][8]byte{}, meeting: map[uint64]bool{},
 	}
 }
 
@@ -51,6 +55,9 @@ func (p *peers) options() peer.Options {
 		Secret: c.Secret, TLS: c.TLS, Insecure: c.Insecure,
 		Position: p.position, AllowPeer: p.allow,
 		SnapshotRate: c.SnapshotRate, Delay: c.PeerDelay, Latency: c.Latency, Log: c.Log.With("part", "peer"),
+	}
+	if !c.Memory {
+		o.LogID = p.disk.log.Identity().Log.Tag()
 	}
 	for _, m := range c.Members {
 		if m.ID == c.ID {
@@ -104,6 +111,9 @@ func (p *peers) forgot(who peer.Remote) error {
 	if acked := p.acked[who.ID]; who.Index < acked {
 		return &ForgotError{Replica: who.ID, Had: acked, Has: who.Index}
 	}
+	if p.otherLog(who) {
+		return &ForgotError{Replica: who.ID, Other: true}
+	}
 	return nil
 }
 
@@ -113,11 +123,16 @@ type ForgotError struct {
 	Replica  uint64
 	Had, Has uint64 // entries of the log
 	Memory   bool   // it has no disk, and was met in another process
+	Other    bool   // it has another log than it was met with
 }
 
 func (e *ForgotError) Error() string {
 	if e.Memory {
 		return fmt.Sprintf("replica %d was started again and keeps nothing on a disk: it has forgotten what it acknowledged and whom it voted for; "+
+			"replace this member (weir kv member replace)", e.Replica)
+	}
+	if e.Other {
+		return fmt.Sprintf("replica %d has another log than it was met with: its directory was lost, and with it what it acknowledged and whom it voted for; "+
 			"replace this member (weir kv member replace)", e.Replica)
 	}
 	return fmt.Sprintf("replica %d acknowledged the log up to entry %d, but has it up to %d only: its disk was lost or is an older copy; "+
@@ -289,10 +304,17 @@ func (p *peers) toClients(ms []wire.Message) {
 func (p *peers) Up(from peer.Addr, who peer.Remote) {
 	if !from.Client() {
 		p.mu.Lock()
-		p.linked[uint64(from)] = true
+		p.linked[uint64(from)], p.logs[uint64(from)] = true, who.LogID
 		p.mu.Unlock()
 		if err := p.forgot(who); err != nil {
 			p.refuse(from, err)
+			return
+		}
+		if err := p.meet(who.ID, who.LogID); err != nil {
+			p.mu.Lock()
+			p.refused[uint64(from)] = true // what comes meanwhile is not heard
+			p.mu.Unlock()
+			p.transport.Disconnect(from, fmt.Errorf("note its log: %w", err)) // it connects again
 			return
 		}
 		p.cfg.Log.Info("replica connected", "peer", uint64(from), "address", who.Address, "index", who.Index)
@@ -320,6 +342,7 @@ func (p *peers) Down(from peer.Addr, why error) {
 		}
 		p.mu.Lock()
 		delete(p.linked, uint64(from))
+		delete(p.logs, uint64(from))
 		delete(p.refused, uint64(from))
 		p.mu.Unlock()
 		p.cfg.Log.Log(p.ctx, level, "replica disconnected", "peer", uint64(from), "reason", why.Error())
@@ -329,7 +352,7 @@ func (p *peers) Down(from peer.Addr, why error) {
 	p.mu.Lock()
 	delete(p.clients, from)
 	p.mu.Unlock()
-	p.feed.gone(from)
+	p.inbox.call(func(consensus.Clock) { p.feed.gone(from) })
 	p.cfg.Log.Debug("client disconnected", "client", from.String(), "reason", why.Error())
 }
 

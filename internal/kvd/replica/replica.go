@@ -261,6 +261,7 @@ func (r *Replica) Run(ctx context.Context) error {
 	g.closeFront()
 	<-g.front
 	g.below.Wait()
+	r.peers.meets.Wait()
 	r.snapshots.stop()
 	g.closeAbove()
 	g.above.Wait()

@@ -81,6 +81,7 @@ type Log struct {
 
 	spares    *spares
 	snapshots *Snapshots
+	peers     *peers
 	stats     Stats
 }
 

@@ -129,7 +129,7 @@ func list(disk Disk) (listing, error) {
 func isTemp(name string) bool {
 	of, ok := strings.CutSuffix(name, tempSuffix)
 	_, spare := parseSpareName(of)
-	return ok && (of == identityName || spare || isSnapshot(of))
+	return ok && (of == identityName || of == peersName || spare || isSnapshot(of))
 }
 
 // recover reads the directory and makes the log ready to be written.
@@ -154,6 +154,9 @@ func (l *Log) recover() (*Recovered, error) {
 		return nil, err
 	}
 	l.id = id
+	if l.peers, err = readPeers(l.disk); err != nil {
+		return nil, err
+	}
 	if err := l.readSegments(r, files.segments); err != nil {
 		return nil, err
 	}

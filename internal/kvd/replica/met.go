@@ -1,0 +1,66 @@
+package replica
+
+import (
+	"github.com/weirdb/weir/internal/kvd/peer"
+	"github.com/weirdb/weir/internal/kvd/wal"
+)
+
+// A replica whose directory was lost begins an empty log under its old number. While
+// others run they know what it had acknowledged; for when all have been restarted,
+// each keeps on its disk with which log it has met each voter. That is noted before
+// anything that the voter says is heard, so that no vote and no acknowledgement
+// counts here of which a restart would not know whose it was.
+
+// otherLog reports that a replica comes with another log than it was met with.
+func (p *peers) otherLog(who peer.Remote) bool {
+	if p.cfg.Memory || who.LogID == ([8]byte{}) {
+		return false
+	}
+	log, met := p.disk.log.Met(who.ID)
+	return met && log != wal.LogTag(who.LogID)
+}
+
+// meet notes with which log a voter was met.
+func (p *peers) meet(id uint64, log [8]byte) error {
+	if p.cfg.Memory || log == ([8]byte{}) {
+		return nil
+	}
+	if _, met := p.disk.log.Met(id); met {
+		return nil
+	}
+	s := p.Status()
+	voter, keep := false, []uint64{}
+	for _, m := range s.Members {
+		keep = append(keep, m.ID)
+		voter = voter || m.ID == id && !m.Learner
+	}
+	if !voter {
+		return nil
+	}
+	return p.disk.log.Meet(id, wal.LogTag(log), append(keep, s.Leaves...))
+}
+
+// meetPromoted notes the logs of those that have become voters while they are
+// connected. The core goroutine calls it at each tick.
+func (p *peers) meetPromoted(s *Status) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, m := range s.Members {
+		log, linked := p.logs[m.ID]
+		if m.Learner || !linked || p.meeting[m.ID] || p.stopping.Load() {
+			continue
+		}
+		if _, met := p.disk.log.Met(m.ID); met {
+			continue
+		}
+		p.meeting[m.ID] = true
+		p.meets.Go(func() { // the disk may take its time
+			if err := p.meet(m.ID, log); err != nil {
+				p.cfg.Log.Warn("the log of a new voter is not noted", "peer", m.ID, "error", err)
+			}
+			p.mu.Lock()
+			delete(p.meeting, m.ID)
+			p.mu.Unlock()
+		})
+	}
+}
