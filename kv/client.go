@@ -417,6 +417,9 @@ func (c *Client) direct(from uint64, m *wire.Message) {
 		c.mu.Unlock()
 		if w != nil {
 			w.receive(from, m)
+		} else if conn := c.to(from); conn != nil {
+			// It was ended, and the replica has not heard of it.
+			_, _ = conn.Send([]wire.Message{{Kind: wire.Unwatch, Request: m.Request}})
 		}
 	case m.Kind == wire.NewView:
 		c.viewed(m)
@@ -429,9 +432,13 @@ func (c *Client) direct(from uint64, m *wire.Message) {
 		c.mu.Lock()
 		ch := c.asks[m.Request]
 		delete(c.asks, m.Request)
+		w := c.watches[m.Request]
 		c.mu.Unlock()
-		if ch != nil {
+		switch {
+		case ch != nil:
 			ch <- *m
+		case w != nil && m.Kind == wire.Refused:
+			w.refused(from, m)
 		}
 	}
 }
@@ -569,6 +576,7 @@ func (c *Client) tick(ctx context.Context) {
 		case <-t.C:
 		}
 		c.seekAgain()
+		c.rewatch(0)
 		for _, s := range c.all() {
 			s.event(func(p *session.Session, now int64) {
 				for _, l := range c.linked() {

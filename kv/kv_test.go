@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -254,5 +255,22 @@ func TestContextEndsFirst(t *testing.T) {
 	check(t, err, nil)
 	if got != 3 {
 		t.Fatalf("n = %d after three increments", got)
+	}
+}
+
+// A watch that the cluster refuses says so: nobody would ever tell it anything.
+func TestRefusedWatch(t *testing.T) {
+	cluster := labtest.KV(t, lab.KVConfig{Program: program.Path(t), Replicas: 1, Durability: lab.Fast})
+	c := open(t, cluster, kv.Options{})
+	ctx := within(t)
+	const most = 4096
+	var last *kv.Watcher
+	for range most + 1 {
+		w, err := c.Watch("k", "", 0)
+		check(t, err, nil)
+		last = w
+	}
+	if _, err := last.Next(ctx); err == nil || !strings.Contains(err.Error(), "too many watches") {
+		t.Errorf("the watch that is one too many: %v", err)
 	}
 }

@@ -65,3 +65,43 @@ func TestWatchIsAskedForOnce(t *testing.T) {
 		t.Errorf("replica 2 asked %v, missed %v, replica %d tells", ok, w.missed, w.replica)
 	}
 }
+
+// Large values fill memory sooner than many changes.
+func TestUntakenBytesAreBounded(t *testing.T) {
+	w := &Watcher{replica: 1, ready: make(chan struct{}, 1)}
+	value := make([]byte, 8<<20)
+	tell := func(revision uint64) {
+		change := []wire.Change{{Kind: wire.ChangePut, Key: "a", Value: value, Revision: revision}}
+		w.receive(1, &wire.Message{Kind: wire.WatchEvent, Revision: revision, Data: wire.AppendChanges(nil, change)})
+	}
+	for revision := uint64(1); revision <= 8; revision++ {
+		tell(revision)
+	}
+	if len(w.queue) != 0 || w.bytes != 0 {
+		t.Fatalf("%d changes of %d bytes wait", len(w.queue), w.bytes)
+	}
+	if _, err := w.Next(t.Context()); !errors.Is(err, ErrMissed) {
+		t.Fatalf("next: %v, want ErrMissed", err)
+	}
+	tell(10)
+	if got, err := w.Next(t.Context()); err != nil || len(got) != 1 {
+		t.Fatalf("next: %d changes, %v", len(got), err)
+	}
+}
+
+// A request that could not be sent was not made: nothing was missed by it.
+func TestWatchThatCouldNotBeSent(t *testing.T) {
+	w := &Watcher{ready: make(chan struct{}, 1)}
+	w.ask(1)
+	w.unasked(1)
+	if _, ok := w.ask(1); !ok || w.missed {
+		t.Errorf("asked again %v, missed %v", ok, w.missed)
+	}
+	w.replica = 0 // now the connection is lost
+	w.ask(2)
+	w.unasked(2)
+	w.missed = false // the program was told
+	if _, ok := w.ask(3); !ok || !w.missed {
+		t.Errorf("asked a third one %v, missed %v", ok, w.missed)
+	}
+}

@@ -35,8 +35,10 @@ type Watcher struct {
 	mu      sync.Mutex
 	replica uint64 // 0 while nobody tells
 	asked   bool   // some replica was asked to tell
+	before  bool   // asked, before the last one was
 	next    uint64 // the first revision that was not told
 	queue   []Change
+	bytes   int // of queue
 	missed  bool
 	err     error
 	ready   chan struct{} // has one token when there is something to take
@@ -66,7 +68,7 @@ func (w *Watcher) Next(ctx context.Context) ([]Change, error) {
 		w.mu.Lock()
 		queue, missed, err := w.queue, w.missed, w.err
 		if len(queue) > 0 {
-			w.queue = nil
+			w.queue, w.bytes = nil, 0
 		} else {
 			w.missed = false
 		}
@@ -122,6 +124,20 @@ func (w *Watcher) wake() {
 // not fill its memory with them: it is told that it missed some.
 const maxUntaken = 64 << 10
 
+// maxUntakenBytes is how many bytes of keys and values they may have. Those of one
+// event wait whatever their size.
+const maxUntakenBytes = 64 << 20
+
+// refused ends a watch that a replica does not take.
+func (w *Watcher) refused(from uint64, m *wire.Message) {
+	w.mu.Lock()
+	defer w.wake()
+	defer w.mu.Unlock()
+	if from == w.replica && w.err == nil {
+		w.err = fmt.Errorf("kv: watch: replica %d refuses it: %s", from, m.Data)
+	}
+}
+
 // receive takes in what the replica tells.
 func (w *Watcher) receive(from uint64, m *wire.Message) {
 	changes, err := wire.ParseChanges(m.Data)
@@ -138,14 +154,16 @@ func (w *Watcher) receive(from uint64, m *wire.Message) {
 	if m.Code == wire.CodeMissed {
 		w.missed = true
 	}
+	waited := w.bytes
 	for _, g := range changes {
 		if g.Revision >= w.next {
 			w.queue = append(w.queue, Change{Kind: g.Kind, Item: Item{Key: g.Key, Value: g.Value, Revision: g.Revision, Lease: g.Lease}})
+			w.bytes += len(g.Key) + len(g.Value)
 		}
 	}
 	w.next = max(w.next, m.Revision+1)
-	if len(w.queue) > maxUntaken {
-		w.queue, w.missed = nil, true
+	if len(w.queue) > maxUntaken || waited > 0 && w.bytes > maxUntakenBytes {
+		w.queue, w.bytes, w.missed = nil, 0, true
 	}
 }
 
@@ -154,7 +172,7 @@ func (w *Watcher) receive(from uint64, m *wire.Message) {
 func (w *Watcher) ask(id uint64) (m wire.Message, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.replica != 0 {
+	if w.replica != 0 || w.err != nil {
 		return m, false
 	}
 	w.replica = id
@@ -162,9 +180,18 @@ func (w *Watcher) ask(id uint64) (m wire.Message, ok bool) {
 		w.missed = true // the one before has not said where "from now on" began
 		w.wake()
 	}
-	w.asked = true
+	w.before, w.asked = w.asked, true
 	command := wire.Command{Verb: wire.Range, Key: w.from, End: w.to}
 	return wire.Message{Kind: wire.Watch, Request: w.request, Revision: w.next, Data: command.Append(nil)}, true
+}
+
+// unasked takes back that a replica was asked.
+func (w *Watcher) unasked(id uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.replica == id {
+		w.replica, w.asked = 0, w.before
+	}
 }
 
 // rewatch finds a replica for each watch that has none; just is one that has
@@ -194,7 +221,7 @@ func (c *Client) rewatch(just uint64) {
 			continue
 		}
 		if _, err := conn.Send([]wire.Message{m}); err != nil {
-			c.unwatched(id) // the connection is ending; the next one takes over
+			w.unasked(id) // the connection is full, or ending: soon again, by the clock
 		}
 	}
 }

@@ -2,6 +2,7 @@ package replica
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,6 +17,8 @@ const (
 	// feedChanges is how many changes may wait to be told to watchers; beyond it
 	// they are told that they missed some.
 	feedChanges = 1 << 17
+	// feedWaiting is how many bytes of them may.
+	feedWaiting = 64 << 20
 	// feedBytes is about how much one event tells.
 	feedBytes = 1 << 20
 	// missedPause is how often a watcher that does not read is tried again.
@@ -42,6 +45,7 @@ type feed struct {
 	mu      sync.Mutex // guards what follows
 	pending []feedStep
 	waiting int // changes in pending
+	bytes   int // of their keys and values
 	wake    chan struct{}
 }
 
@@ -115,11 +119,20 @@ func allExported(changes []state.Change) []wire.Change {
 }
 
 func (f *feed) push(s feedStep) {
+	bytes := 0
+	for i := range s.changes {
+		bytes += sizeOfChange(&s.changes[i])
+	}
 	f.mu.Lock()
-	if f.waiting+len(s.changes) > feedChanges && len(s.changes) > 0 {
-		s.changes, s.missed = nil, true
+	// One step is always taken, however large: the store holds its values anyway.
+	if full := f.waiting+len(s.changes) > feedChanges || f.waiting > 0 && f.bytes+bytes > feedWaiting; full && len(s.changes) > 0 {
+		s.changes, s.missed, bytes = nil, true, 0
+		if s.add != nil {
+			s.add.missed = s.last // what it was to begin with is lost
+		}
 	}
 	f.waiting += len(s.changes)
+	f.bytes += bytes
 	f.pending = append(f.pending, s)
 	f.mu.Unlock()
 	select {
@@ -127,6 +140,8 @@ func (f *feed) push(s feedStep) {
 	default:
 	}
 }
+
+func sizeOfChange(c *wire.Change) int { return len(c.Key) + len(c.Value) + 16 }
 
 // watch begins a watch. The core goroutine calls it: what was applied before is
 // in the store's history, what comes after will be drained.
@@ -150,11 +165,13 @@ func (f *feed) watch(store *state.Store, from peer.Addr, m *wire.Message) error 
 	return nil
 }
 
+// unwatch ends a watch. The core goroutine calls it, as watch, so that none that the
+// client has asked for before begins after it.
 func (f *feed) unwatch(from peer.Addr, request uint64) {
 	f.push(feedStep{drop: &watchID{from, request}})
 }
 
-// gone forgets a client.
+// gone forgets a client. The core goroutine calls it, for the same reason.
 func (f *feed) gone(from peer.Addr) {
 	if f.watching.Load() > 0 {
 		f.push(feedStep{drop: &watchID{client: from}})
@@ -177,7 +194,7 @@ func (f *feed) run(ctx context.Context) {
 		}
 		f.mu.Lock()
 		steps := f.pending
-		f.pending, f.waiting = nil, 0
+		f.pending, f.waiting, f.bytes = nil, 0, 0
 		f.mu.Unlock()
 		for i := range steps {
 			t.step(&steps[i])
@@ -279,7 +296,7 @@ func (t *teller) remove(w *watch) {
 func without(list []*watch, w *watch) []*watch {
 	for i := range list {
 		if list[i] == w {
-			return append(list[:i], list[i+1:]...)
+			return slices.Delete(list, i, i+1)
 		}
 	}
 	return list
@@ -313,7 +330,7 @@ func (t *teller) tell(w *watch, changes []wire.Change, last uint64) {
 	for len(changes) > 0 {
 		n, size := 0, 0
 		for n < len(changes) && size < feedBytes || n > 0 && n < len(changes) && changes[n].Revision == changes[n-1].Revision {
-			size += len(changes[n].Key) + len(changes[n].Value) + 16
+			size += sizeOfChange(&changes[n])
 			n++
 		}
 		m := wire.Message{Kind: wire.WatchEvent, Request: w.request, Revision: changes[n-1].Revision, Data: wire.AppendChanges(nil, changes[:n])}

@@ -454,7 +454,7 @@ func (p *peers) requests(from peer.Addr, ms []wire.Message) []wire.Message {
 		case wire.Watch:
 			p.inbox.call(func(consensus.Clock) { p.watch(from, &m) })
 		case wire.Unwatch:
-			p.feed.unwatch(from, m.Request)
+			p.inbox.call(func(consensus.Clock) { p.feed.unwatch(from, m.Request) })
 		case wire.Inspect:
 			p.inspect(from, m.Request)
 		default:

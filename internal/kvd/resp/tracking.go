@@ -10,7 +10,8 @@ import (
 )
 
 // maxPushBytes is how many bytes of pushes are kept for a client that does not
-// read. Beyond it they are replaced by one that says to forget everything.
+// read. Beyond it they are replaced by one that says to forget everything. A push
+// that nothing waits before is kept whatever its size: a value may be larger.
 const maxPushBytes = 1 << 20
 
 // pushQueue holds messages for a client that answer none of its commands.
@@ -44,7 +45,7 @@ func (q *pushQueue) take() []byte {
 
 // add returns false when there is no room.
 func (q *pushQueue) add(body []byte) bool {
-	if q.bytes+len(body) > maxPushBytes {
+	if q.bytes > 0 && q.bytes+len(body) > maxPushBytes {
 		return false
 	}
 	q.queue = append(q.queue, push{after: q.after, body: body})
