@@ -148,7 +148,7 @@ func TestKVExportImport(t *testing.T) {
 	// Something else is there.
 	program.Must(t, "kv", "put", to.at(), "other", "stays")
 	program.Must(t, "kv", "put", to.at(), "plain", "y")
-	program.Refuse(t, cli.ExitFailed, []string{"1 keys that the dump does not have, and 1 with other values", `"other"`, "nothing was written", "--overwrite"}, "kv", "import", to.at(), file)
+	program.Refuse(t, cli.ExitFailed, []string{"1 keys that the dump does not have, and 1 with other values or times to live", `"other"`, "nothing was written", "--overwrite"}, "kv", "import", to.at(), file)
 	if out := program.Must(t, "kv", "get", to.at(), "plain"); out != "y\n" {
 		t.Errorf("a refused import has written %q", out)
 	}
@@ -226,6 +226,47 @@ func TestKVImportGoesOn(t *testing.T) {
 	after := clitest.Decode[dump.Summary](t, program.Must(t, "kv", "export", to.at(), "--json", filepath.Join(t.TempDir(), "after.kv")))
 	if after.Digest != sum.Digest || after.Keys != keys {
 		t.Errorf("the second cluster holds %+v, the first %+v", after, sum)
+	}
+}
+
+// A key that is to stay must not go with the time to live, or the lease, that the
+// cluster has it with, and the other way round, though it has the same value.
+func TestKVImportComparesTimes(t *testing.T) {
+	r := newKVRig(t, lab.KVConfig{Replicas: 1, Durability: lab.Fast})
+	ctx, c := r.client()
+	put := func(key string, options ...kv.Option) {
+		t.Helper()
+		if _, err := c.Put(ctx, key, []byte("same"), options...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("held")
+	put("hour", kv.TTL(time.Hour))
+	put("stays")
+	file := filepath.Join(t.TempDir(), "backup.kv")
+	program.Must(t, "kv", "export", file)
+	lease, err := c.Grant(ctx, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	put("held", kv.WithLease(lease))
+	put("hour")
+	put("stays", kv.TTL(time.Hour))
+	program.Refuse(t, cli.ExitFailed, []string{"3 with other values or times to live"}, "kv", "import", file)
+	if report := clitest.Decode[dump.Report](t, program.Must(t, "kv", "import", "--overwrite", "--json", file)); report.Written != 3 {
+		t.Errorf("import: %+v, want 3 keys written", report)
+	}
+	items, _, err := c.Inventory(ctx, "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range items {
+		if x := &items[i]; x.Lease != 0 || (x.TTL != 0) != (x.Key == "hour") {
+			t.Errorf("%s has a time to live of %v and lease %d", x.Key, x.TTL, x.Lease)
+		}
+	}
+	if report := clitest.Decode[dump.Report](t, program.Must(t, "kv", "import", "--json", file)); report.Same != 3 {
+		t.Errorf("import again: %+v, want 3 keys the same", report)
 	}
 }
 
