@@ -23,8 +23,9 @@ var (
 	ErrClosed = errors.New("kv: client is closed")
 	// ErrMissed says that a watch has lost changes and must read again.
 	ErrMissed = errors.New("kv: changes were missed")
-	// ErrExpired says that the cluster has forgotten an idle session, before
-	// the operation was sent. The client uses a new one from then on.
+	// ErrExpired says that the cluster has forgotten an idle session, and that the
+	// operation has changed nothing. The session goes on under a new number as soon
+	// as nothing of the old one is under way.
 	ErrExpired = errors.New("kv: session has expired")
 )
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/weirdb/weir/internal/kvd/consensus/session"
 	"github.com/weirdb/weir/internal/kvd/wire"
@@ -28,6 +29,9 @@ type Session struct {
 	room  chan struct{} // closed and replaced when there may be room and somebody waits for it
 	wants int
 	dead  error // why nothing more is issued
+
+	used int64             // when the last write was issued
+	kept []session.Outcome // of sessions before this one, to be reported
 
 	stable uint64 // what pure had when room was last made
 
@@ -111,6 +115,9 @@ func (s *Session) after() {
 			s.makeRoom()
 		}
 		sends, outcomes := s.pure.Take()
+		if len(s.kept) > 0 {
+			outcomes, s.kept = append(s.kept, outcomes...), nil
+		}
 		if len(sends) == 0 && len(outcomes) == 0 {
 			break
 		}
@@ -277,14 +284,16 @@ func (s *Session) Issue(o Op, done func(Result, error)) error {
 		s.mu.Unlock()
 		return s.dead
 	}
+	now := s.c.now()
+	if write := o.command.Verb.IsWrite(); write {
+		if s.used != 0 && now-s.used > int64(idleForLong) && s.pure.Open() == 0 && s.pure.Unstable() == 0 {
+			s.renew(now) // the cluster may have forgotten the old one
+		}
+		s.used = now
+	}
 	err := s.issue(o, done)
 	if errors.Is(err, session.ErrExpired) && s.pure.Open() == 0 {
-		// Nothing of the old session is under way: go on with a new one, which
-		// sees at least as much.
-		token := s.pure.Token()
-		s.pure = s.fresh()
-		s.pure.Join(token)
-		s.greet(s.pure, s.c.now())
+		s.renew(now)
 		err = s.issue(o, done)
 	}
 	s.after()
@@ -295,6 +304,21 @@ func (s *Session) Issue(o Op, done func(Result, error)) error {
 		return fmt.Errorf("kv: %s %q: %w", o.name(), o.key(), err)
 	}
 	return nil
+}
+
+// idleForLong is after how long without a write a session is replaced before the next:
+// a cluster forgets one after an hour, unless it was told otherwise.
+const idleForLong = 30 * time.Minute
+
+// renew goes on with a new session, which sees at least as much as the old one, of which
+// nothing is under way. What has ended of that and was not reported yet, will be.
+func (s *Session) renew(now int64) {
+	_, ended := s.pure.Take()
+	s.kept = append(s.kept, ended...)
+	token := s.pure.Token()
+	s.pure = s.fresh()
+	s.pure.Join(token)
+	s.greet(s.pure, now)
 }
 
 func (s *Session) issue(o Op, done func(Result, error)) error {

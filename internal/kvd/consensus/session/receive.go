@@ -3,6 +3,7 @@ package session
 import (
 	"cmp"
 	"errors"
+	"math"
 	"slices"
 
 	"github.com/weirdb/weir/internal/kvd/wire"
@@ -234,7 +235,7 @@ func (s answers) refused(m *wire.Message) {
 	switch m.Code {
 	case wire.CodeExpired:
 		if m.Session == s.id && s.id != 0 {
-			s.fail(ErrExpired)
+			s.fail(ErrExpired, s.neverFrom(o))
 		}
 	case wire.CodeUnkept:
 		if o != nil && o.kind == strongWrite {
@@ -251,6 +252,18 @@ func (s answers) refused(m *wire.Message) {
 		}
 	}
 	// Busy: the retry comes later, in order.
+}
+
+// neverFrom is the first write that cannot have happened, now that the refusal of o has
+// told that the session has expired. One that was sent a moment ago, once, is refused
+// because the session had expired before, and none is executed without those before it.
+// Of one that was sent again, or is under way for long, the first copy may have arrived
+// while the session lived.
+func (s answers) neverFrom(o *op) uint64 {
+	if o != nil && (o.kind == strongWrite || o.kind == weakWrite) && o.tries == 1 && s.now-o.issued < int64(s.cfg.Retry) {
+		return o.seq
+	}
+	return math.MaxUint64
 }
 
 // nothing is a write that changes nothing.

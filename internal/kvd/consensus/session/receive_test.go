@@ -270,6 +270,27 @@ func TestRefusals(t *testing.T) {
 	})
 }
 
+// A write that is refused where it was sent, once, did not happen: the session had
+// expired before, as after an hour without a write; nor did those after it. One that was
+// sent again may have happened, and so may those before the refused one.
+func TestExpiredBeforeItWasSent(t *testing.T) {
+	for _, preset := range []string{"raft", "raft-ht", "curp", "curp-ht", "curp-ho"} {
+		p := play(t, 3, preset, Config{})
+		p.strong(1, "a")
+		p.strong(2, "b")
+		p.strong(3, "c")
+		p.sent()
+		p.receive(1, wire.Message{Kind: wire.Refused, Code: wire.CodeExpired, Seq: 2})
+		p.ended("1 expired unknown", "2 expired", "3 expired")
+	}
+	p := play(t, 3, "raft", Config{})
+	p.strong(1, "a")
+	p.after(3e8) // it is sent again
+	p.sent()
+	p.receive(1, wire.Message{Kind: wire.Refused, Code: wire.CodeExpired, Seq: 1})
+	p.ended("1 expired unknown")
+}
+
 // What was sent may have happened; what nobody was told of has not. Reads and
 // waits change nothing either way.
 func TestExpiredEndsEverything(t *testing.T) {
@@ -284,6 +305,7 @@ func TestExpiredEndsEverything(t *testing.T) {
 	p.s.Disconnected(p.now, 1)
 	p.strong(6, "c")
 	p.weak(7, "d")
+	p.after(3e8)
 	p.sent()
 	p.receive(1, wire.Message{Kind: wire.Refused, Code: wire.CodeExpired, Seq: 1})
 	p.ended("1 expired unknown", "2 expired unknown", "3 expired", "4 expired", "5 expired", "6 expired", "7 expired")

@@ -470,14 +470,15 @@ func (s *Session) end(o *op, out Outcome) {
 	s.outcomes = append(s.outcomes, out)
 }
 
-// fail ends the whole session.
-func (s *Session) fail(err error) {
+// fail ends the whole session. Writes from the number never on did not happen, and will
+// not.
+func (s *Session) fail(err error, never uint64) {
 	s.expired = true
 	for s.ops.first != nil {
 		if o := s.ops.first; o.final {
 			s.end(o, Outcome{}) // it is gone, as was asked for
 		} else {
-			s.end(o, Outcome{Err: err, Unknown: o.sent != 0 && (o.kind == strongWrite || o.kind == weakWrite)})
+			s.end(o, Outcome{Err: err, Unknown: o.sent != 0 && (o.kind == strongWrite || o.kind == weakWrite) && o.seq < never})
 		}
 	}
 	s.unstable, s.bytes = nil, 0
