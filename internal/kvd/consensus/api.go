@@ -20,7 +20,7 @@ const (
 // Clock is the time of an event, in nanoseconds.
 type Clock struct {
 	Mono int64 // since any origin; goes on while the machine sleeps; never backwards. Leases are measured by it
-	Wall int64 // Unix time; may jump. What expires, expires by it, through the log
+	Wall int64 // Unix time; may jump. Only the first time of a new cluster is one: from there on what expires goes by Mono
 }
 
 // Machine is the replicated state. All its methods are deterministic and are

@@ -32,7 +32,7 @@ func textOf(r *wire.Result) string {
 	case wire.WrongType:
 		return "ERR value is not an integer or out of range"
 	case wire.TooLarge:
-		return "ERR string exceeds maximum allowed size (proto-max-bulk-len)"
+		return "ERR the value would be larger than this replica takes, or the answer larger than 16 MB; nothing was changed"
 	case wire.NotFound:
 		return "NOLEASE the lease is gone"
 	default:

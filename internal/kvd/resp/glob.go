@@ -5,6 +5,9 @@ package resp
 // product of both lengths at most, whatever the pattern: of several stars only
 // the last one is tried again.
 func matchGlob(pattern, s string) bool {
+	if s == "" { // of the patterns of stars Redis takes only the shortest
+		return pattern == "" || pattern == "*"
+	}
 	star, again := -1, 0 // where the last star was, and what it has eaten up to
 	p, i := 0, 0
 	for i < len(s) {

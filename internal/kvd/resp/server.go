@@ -276,5 +276,5 @@ func (s *Server) Interested() bool { return s.tracker.interested.Load() > 0 }
 func (s *Server) Changed(changes []Change) { s.tracker.changed(changes) }
 
 // ChangedAll tells connections that anything may have changed: the replica has
-// taken a snapshot of another one, or follows a new leader.
+// taken a snapshot of another one.
 func (s *Server) ChangedAll() { s.tracker.changedAll() }

@@ -14,7 +14,7 @@ const (
 	Read                     // strong read: linearizable answer of the query Data, by Request; Session's writes <= Seq, Bundle among them, come first
 	WeakRead                 // read at this replica: Data over Bundle, not older than the token (View, Index); by Request
 	Register                 // to the leader: grant Count session ids; by Request
-	Stable                   // to the leader: answer Done with an empty result when Session's writes <= Seq are committed (WAIT)
+	Stable                   // to any replica: answer ReadDone, by Request, when it has applied Session's writes <= Seq (WAIT)
 
 	// Replica to client.
 
