@@ -75,6 +75,21 @@ func TestLostLockEndsOpenChunks(t *testing.T) {
 	}
 }
 
+// TestAbortAfterALostLock: it is the first that looks.
+func TestAbortAfterALostLock(t *testing.T) {
+	t.Parallel()
+	repo, w, _ := staleWriter(t)
+	if err := repo.Storage().PutNew(t.Context(), runName(w.dir, 2), []byte("{}")); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Abort(false); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := repo.Storage().Stat(t.Context(), w.dir+w.fileName("db/first")); err != nil {
+		t.Errorf("of the other run's backup: %v", err)
+	}
+}
+
 // TestLockOfAFinishedBackup: the run that took over has finished the backup, and has
 // removed all locks.
 func TestLockOfAFinishedBackup(t *testing.T) {

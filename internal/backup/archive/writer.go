@@ -334,7 +334,7 @@ func (w *Writer) leave(ctx context.Context, keep bool) error {
 	}
 	switch {
 	case w.lock == nil:
-	case w.lock.gone.Err() != nil:
+	case errors.Is(w.lock.held(ctx), ErrLocked):
 		w.lock.halt() // what there is belongs to the run that took over
 	case keep:
 		errs = append(errs, w.lock.release(ctx))
