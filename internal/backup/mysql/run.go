@@ -92,6 +92,7 @@ type runner struct {
 	main      *my.Session
 	workers   []*my.Session
 	tables    *tableLocks // of tables without transactions
+	hidden    bool        // the account may not see all
 
 	moved atomic.Int64 // bytes of rows, for the workers' number
 
@@ -128,6 +129,9 @@ func (r *runner) claim(path string) {
 func (r *runner) all(ctx context.Context) error {
 	r.opts.Progress.Phase("connect")
 	if err := r.prepare(ctx); err != nil {
+		return err
+	}
+	if err := r.look(ctx); err != nil {
 		return err
 	}
 	r.opts.Progress.Phase("snapshot")
@@ -222,7 +226,7 @@ const (
 // manifest describes what was backed up.
 func (r *runner) manifest() archive.Manifest {
 	m := archive.Manifest{
-		Summary:  archive.Summary{Engine: archive.MySQL, Server: r.server, Scope: "database", Partial: r.opts.Partial(), Position: r.position},
+		Summary:  archive.Summary{Engine: archive.MySQL, Server: r.server, Scope: "database", Partial: r.opts.Partial() || r.hidden, Position: r.position},
 		Options:  r.opts.Settings,
 		Warnings: r.warnings,
 		Attributes: map[string]string{

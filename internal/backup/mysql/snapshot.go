@@ -77,7 +77,9 @@ func (r *runner) attempt(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := r.each(ctx, func(ctx context.Context, s *my.Session) error { return r.pin(ctx, s, before) }); err != nil {
+	if err := r.each(ctx, func(ctx context.Context, s *my.Session) error {
+		return r.pin(ctx, s, before, "START TRANSACTION READ ONLY")
+	}); err != nil {
 		return err
 	}
 	if err := r.snap(ctx, before); err != nil {
@@ -103,7 +105,7 @@ func (r *runner) each(ctx context.Context, f func(context.Context, *my.Session) 
 }
 
 // pin begins a transaction and keeps the definitions of tables in it.
-func (r *runner) pin(ctx context.Context, s *my.Session, tables []*table) error {
+func (r *runner) pin(ctx context.Context, s *my.Session, tables []*table, begin string) error {
 	wait := int64(365 * 24 * time.Hour / time.Second)
 	if r.opts.LockWait > 0 {
 		wait = max(1, int64(r.opts.LockWait/time.Second))
@@ -111,7 +113,7 @@ func (r *runner) pin(ctx context.Context, s *my.Session, tables []*table) error 
 	for _, sql := range []string{
 		fmt.Sprintf("SET SESSION lock_wait_timeout = %d", wait),
 		"SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
-		"START TRANSACTION READ ONLY",
+		begin,
 	} {
 		if err := s.Exec(ctx, sql); err != nil {
 			return fmt.Errorf("begin: %w", err)
@@ -152,6 +154,15 @@ func (r *runner) snap(ctx context.Context, tables []*table) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, lock.release()) }()
+	if lock.name == noLock && r.maria {
+		// This view, and only one that is made like this, comes with its position.
+		if err := r.workers[0].Exec(ctx, "ROLLBACK"); err != nil {
+			return fmt.Errorf("take the snapshot: %w", err)
+		}
+		if err := r.pin(ctx, r.workers[0], tables, "START TRANSACTION READ ONLY, WITH CONSISTENT SNAPSHOT"); err != nil {
+			return err
+		}
+	}
 	if plain := unsafeTables(tables); len(plain) > 0 && !r.opts.SchemaOnly && !r.opts.NoLockTables {
 		if r.tables, err = lockTables(ctx, r, plain); err != nil {
 			return err
@@ -163,7 +174,12 @@ func (r *runner) snap(ctx context.Context, tables []*table) (err error) {
 			return fmt.Errorf("take the snapshot: %w", err)
 		}
 	}
-	if err := r.where(ctx, lock.s); err != nil {
+	if lock.name == noLock {
+		err = r.whereAlone(ctx, r.workers[0])
+	} else {
+		err = r.where(ctx, lock.s)
+	}
+	if err != nil {
 		return err
 	}
 	if err := lock.s.Exec(ctx, lock.unlock); err != nil {
@@ -175,16 +191,9 @@ func (r *runner) snap(ctx context.Context, tables []*table) (err error) {
 
 // where notes the position in the binary log that the views show.
 func (r *runner) where(ctx context.Context, s *my.Session) error {
-	row, err := s.Row(ctx, "SELECT DATE_FORMAT(UTC_TIMESTAMP(6), '%Y-%m-%dT%H:%i:%s.%fZ'), @@log_bin")
-	if err != nil {
-		return fmt.Errorf("ask for the time: %w", err)
-	}
-	r.position = archive.Position{}
-	if r.position.Time, err = time.Parse(time.RFC3339Nano, row[0]); err != nil {
-		return fmt.Errorf("ask for the time: %w", err)
-	}
-	if row[1] == "0" {
-		return nil
+	logged, err := r.when(ctx, s)
+	if err != nil || !logged {
+		return err
 	}
 	status, gtid := "SHOW MASTER STATUS", "SELECT @@GLOBAL.gtid_executed"
 	if r.maria {
@@ -204,10 +213,59 @@ func (r *runner) where(ctx context.Context, s *my.Session) error {
 	if err != nil {
 		return fmt.Errorf("ask for the position in the binary log: %w", err)
 	}
-	if row, err = s.Row(ctx, gtid); err != nil {
+	row, err := s.Row(ctx, gtid)
+	if err != nil {
 		return fmt.Errorf("ask for the GTIDs: %w", err)
 	}
 	r.position.GTID = strings.Join(strings.Fields(row[0]), "")
+	return nil
+}
+
+// when notes the server's time, and reports whether it keeps a binary log.
+func (r *runner) when(ctx context.Context, s *my.Session) (logged bool, err error) {
+	row, err := s.Row(ctx, "SELECT DATE_FORMAT(UTC_TIMESTAMP(6), '%Y-%m-%dT%H:%i:%s.%fZ'), @@log_bin")
+	if err != nil {
+		return false, fmt.Errorf("ask for the time: %w", err)
+	}
+	r.position = archive.Position{}
+	if r.position.Time, err = time.Parse(time.RFC3339Nano, row[0]); err != nil {
+		return false, fmt.Errorf("ask for the time: %w", err)
+	}
+	return row[1] != "0", nil
+}
+
+// whereAlone notes the position that the view of a session shows while others commit.
+// MariaDB says it. What any other server says is of a moment before the view, or behind
+// it, and transactions between the two would be replayed twice, or lost.
+func (r *runner) whereAlone(ctx context.Context, s *my.Session) error {
+	logged, err := r.when(ctx, s)
+	if err != nil || !logged {
+		return err
+	}
+	status := map[string]string{}
+	if r.maria {
+		err = s.Query(ctx, "SHOW SESSION STATUS LIKE 'binlog_snapshot_%'", func(row []string) error {
+			status[strings.ToLower(row[0])] = row[1]
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("ask for the position in the binary log: %w", err)
+		}
+	}
+	file := status["binlog_snapshot_file"]
+	if file == "" {
+		r.warn("the account may not lock tables: the position of the rows in the binary log is unknown, and no log can be replayed on this backup")
+		return nil
+	}
+	if _, err := fmt.Sscan(status["binlog_snapshot_position"], &r.position.Offset); err != nil {
+		return fmt.Errorf("ask for the position in the binary log: %w", err)
+	}
+	r.position.Binlog = file
+	row, err := s.Row(ctx, fmt.Sprintf("SELECT BINLOG_GTID_POS(%s, %d)", my.Literal(file), r.position.Offset))
+	if err != nil {
+		return fmt.Errorf("ask for the GTIDs: %w", err)
+	}
+	r.position.GTID = row[0]
 	return nil
 }
 
@@ -279,11 +337,13 @@ func (r *runner) take(ctx context.Context, h *hold, tables []*table) error {
 	return fmt.Errorf("hold back writes for a moment, so that all sessions see the same: %w (the account needs RELOAD or LOCK TABLES; --jobs 1 does without)", denied)
 }
 
+// noLock is the name of a hold that is none.
+const noLock = "none"
+
 // alone does without a lock: a single session sees one moment anyway, and the
 // others read nothing but definitions.
 func (r *runner) alone(h *hold) error {
-	h.name, h.unlock = "none", "DO 0"
-	r.warn("the account may not lock tables: the position in the binary log is not exactly that of the rows")
+	h.name, h.unlock = noLock, "DO 0"
 	return nil
 }
 
