@@ -24,6 +24,7 @@ import (
 //
 //	binlog/6f0a2c.../                        a name, by default made of the server's id
 //	    source.json                          the server's id
+//	    end.json                             up to where it is archived
 //	    binlog.000007/000000000004.zst       a segment: see bulk/mysql.LogSegment
 const (
 	logRoot    = "binlog/"

@@ -210,6 +210,45 @@ func (r *rig) rotate() {
 	}, func() string { return fmt.Sprintf("the server still needs logs before %s:\n%s", file, events) })
 }
 
+// TestReplayOfOneDatabase takes what changes that database, whatever the default database
+// was, and nothing that changes others.
+func TestReplayOfOneDatabase(t *testing.T) {
+	eachServer(t, func(t *testing.T, m *lab.MySQL) {
+		r := newRig(t, m, "CREATE TABLE x (id int PRIMARY KEY); CREATE TABLE old (id int);")
+		beside := r.db + "_b"
+		r.createDB(beside)
+		const victim = "CREATE TABLE victim (id int PRIMARY KEY); INSERT INTO victim VALUES (1)"
+		r.client(beside, victim)
+		from := start(r.backup(backup.Options{}, archive.Options{}).Manifest)
+		a, b := my.Ident(r.db), my.Ident(beside)
+		r.client(beside, "CREATE TABLE "+a+".made (id int PRIMARY KEY, n int); INSERT INTO "+a+".made VALUES (1, 2); CREATE INDEX n ON "+a+".made (n); DROP TABLE "+a+".old; CREATE TABLE own (id int)")
+		r.client(r.db, "CREATE TABLE "+b+".other (id int); INSERT INTO "+b+".other VALUES (1); DROP TABLE "+b+".victim; CREATE VIEW v AS SELECT * FROM x; INSERT INTO x VALUES (7); CREATE USER replayed_nowhere; DROP USER replayed_nowhere")
+		want := r.native(r.db)
+		logs := r.logs()
+		r.stream(logs, from)
+		to := r.into(other(t, m))
+		to.createDB(beside)
+		to.client(beside, victim)
+		o := load.ReplayOptions{DSN: to.m.DSN(""), Storage: logs, From: from, Databases: []string{r.db}}
+		if _, err := load.Replay(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+		if got := to.native(r.db); got != want {
+			t.Errorf("the copy:\n%s\nthe source:\n%s", got, want)
+		}
+		if got := to.client("", "SELECT table_name FROM information_schema.tables WHERE table_schema = '"+beside+"'"); got != "victim" {
+			t.Errorf("another database has %q", got)
+		}
+		// What changes both cannot be done for one.
+		r.client(beside, "RENAME TABLE "+a+".made TO "+b+".moved")
+		r.stream(logs, from)
+		r.into(to.m)
+		if _, err := load.Replay(t.Context(), o); err == nil || !strings.Contains(err.Error(), "changes database "+beside+", too") {
+			t.Errorf("a table that moves to another database: %v", err)
+		}
+	})
+}
+
 // TestStreamKeepsWhatHasCome loses its connection: all whole transactions that have come
 // are archived, before and behind one that is too long to wait in memory.
 func TestStreamKeepsWhatHasCome(t *testing.T) {
@@ -267,6 +306,61 @@ func TestStreamKeepsWhatHasCome(t *testing.T) {
 			t.Errorf("%d transactions are archived, not 3", transactions)
 		}
 	})
+}
+
+// TestPositionWithoutLock backs up with one job by an account that may lock nothing, while
+// others commit: the position is that of the rows.
+func TestPositionWithoutLock(t *testing.T) {
+	m := other(t, server(t, lab.FlavorMariaDB))
+	r := newRig(t, m, "CREATE TABLE x (id int PRIMARY KEY AUTO_INCREMENT); CREATE TABLE more (id int PRIMARY KEY); INSERT INTO more VALUES (1); CREATE TRIGGER tr BEFORE INSERT ON more FOR EACH ROW SET NEW.id = 1;")
+	r.client("", "CREATE USER reader IDENTIFIED BY 'r'; GRANT SELECT ON "+r.db+".* TO reader")
+	seq := func(text string) int64 {
+		var d, s, n int64
+		if _, err := fmt.Sscanf(text, "%d-%d-%d", &d, &s, &n); err != nil {
+			t.Fatalf("%q: %v", text, err)
+		}
+		return n
+	}
+	s := r.session(r.db)
+	base := seq(r.client("", "SELECT @@gtid_binlog_pos"))
+	stop, inserted := make(chan struct{}), make(chan struct{}, 1)
+	writing := begin(func() error {
+		for {
+			select {
+			case <-stop:
+				return nil
+			default:
+			}
+			if err := s.Exec(t.Context(), "INSERT INTO x VALUES ()"); err != nil {
+				return err
+			}
+			select {
+			case inserted <- struct{}{}:
+			default:
+			}
+		}
+	})
+	for range 5 {
+		<-inserted
+		res := r.backup(backup.Options{DSN: strings.Replace(m.DSN(r.db), "root@", "reader:r@", 1), Jobs: 1}, archive.Options{})
+		p := res.Manifest.Position
+		for _, table := range res.Tables {
+			if want := seq(p.GTID) - base; table.Table == "x" && table.Rows != want {
+				t.Errorf("%d rows at %s, where there are %d", table.Rows, p.GTID, want)
+			}
+		}
+		if p.Binlog == "" || p.Offset == 0 {
+			t.Errorf("position %+v", p)
+		}
+		// What it may not see is said to be missing.
+		if text := strings.Join(res.Manifest.Warnings, "\n"); !res.Manifest.Partial || !strings.Contains(text, "triggers, events, routines") {
+			t.Errorf("partial %v, warnings %q", res.Manifest.Partial, text)
+		}
+	}
+	close(stop)
+	if err := finished(t, writing); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // TestStreamPurged asks for what the server has thrown away.

@@ -40,9 +40,10 @@ type ReplayOptions struct {
 	UntilPosition binlog.Position
 	UntilGTID     binlog.GTID
 
-	// Databases restricts it to these: rows by their table's database, statements
-	// by the default database of the client that ran them. Default: all but the server's
-	// own.
+	// Databases restricts it to what changes these, whatever was the default database
+	// of the client that changed it. A statement that changes one of them and another
+	// one, too, is an error. Default: all but the server's own, and what belongs to
+	// none, such as accounts.
 	Databases []string
 
 	// NoBinlog keeps what is replayed out of the server's own log. Default: false.
@@ -343,6 +344,40 @@ func (p *replayer) wanted(database string) bool {
 	return !slices.Contains(ownDatabases, strings.ToLower(database))
 }
 
+// meant reports whether a statement changes what is replayed.
+func (p *replayer) meant(sql, database string, ansi bool) (bool, error) {
+	r := reachOf(sql, database, ansi)
+	all := len(p.o.Databases) == 0
+	switch {
+	case r.control:
+		return true, nil // whatever the default database was
+	case r.rows && all:
+		return p.wanted(database), nil
+	case r.rows:
+		// Of rows that are changed by text, the tables are not known.
+		for _, t := range append(tokens(sql, ansi), sqlToken{wordToken, database}) {
+			if t.kind != otherToken && p.wanted(t.text) {
+				return false, fmt.Errorf("changes are logged as statements, and only all databases can be replayed: %s", restore.First(sql, 200))
+			}
+		}
+		return false, nil
+	case len(r.databases) == 0 && r.known:
+		return all, nil
+	}
+	do, other := false, ""
+	for _, name := range r.databases {
+		if p.wanted(name) {
+			do = true
+		} else {
+			other = name
+		}
+	}
+	if do && other != "" {
+		return false, fmt.Errorf("it changes database %s, too, which is not replayed (restore all databases, or up to there): %s", other, restore.First(sql, 200))
+	}
+	return do, nil
+}
+
 // query runs a statement as its session was.
 func (p *replayer) query(ctx context.Context, e *binlog.Event, step binlog.Step) error {
 	q, err := binlog.ParseQuery(e)
@@ -353,8 +388,9 @@ func (p *replayer) query(ctx context.Context, e *binlog.Event, step binlog.Step)
 	case "BEGIN", "COMMIT", "ROLLBACK":
 		return nil
 	}
-	if !p.wanted(q.Schema) {
-		return nil
+	settings, failed, mode := sessionOf(e)
+	if do, err := p.meant(q.SQL, q.Schema, mode&ansiQuotes != 0); err != nil || !do {
+		return err
 	}
 	if err := p.flush(ctx); err != nil {
 		return err
@@ -365,7 +401,6 @@ func (p *replayer) query(ctx context.Context, e *binlog.Event, step binlog.Step)
 		}
 	}
 	p.written = true
-	settings, failed := sessionOf(e)
 	if q.Schema != "" {
 		err := p.s.Exec(ctx, "USE "+my.Ident(q.Schema))
 		if err != nil && my.ErrorCode(err) != mywire.ErrUnknownDatabase { // CREATE DATABASE is logged inside itself

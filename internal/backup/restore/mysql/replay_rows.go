@@ -169,10 +169,13 @@ const (
 	relaxedUnique      = 1 << 27
 )
 
-// sessionOf returns the statement that makes a session what the one of a QUERY was,
-// and the number of the error that it had there, 0 for none. What it does not know
+// ansiQuotes is a bit of sql_mode.
+const ansiQuotes = 4
+
+// sessionOf returns the statement that makes a session what the one of a QUERY was, the
+// number of the error that it had there, 0 for none, and its sql_mode. What it does not know
 // ends the list, as in the servers: what matters comes first.
-func sessionOf(e *binlog.Event) (set string, failed uint16) {
+func sessionOf(e *binlog.Event) (set string, failed uint16, mode uint64) {
 	body := e.Body()
 	const fixed = 4 + 4 + 1 + 2 + 2 // thread, seconds, length of the database, error, length of the variables
 	parts := []string{""}
@@ -184,7 +187,8 @@ func sessionOf(e *binlog.Event) (set string, failed uint16) {
 			f := v.number(4)
 			parts = append(parts, "foreign_key_checks = "+bit(f&noForeignKeyChecks == 0), "unique_checks = "+bit(f&relaxedUnique == 0))
 		case varMode:
-			parts = append(parts, fmt.Sprintf("sql_mode = %d", v.number(8)))
+			mode = v.number(8)
+			parts = append(parts, fmt.Sprintf("sql_mode = %d", mode))
 		case varCatalog:
 			v.text()
 			v.number(1)
@@ -218,7 +222,7 @@ func sessionOf(e *binlog.Event) (set string, failed uint16) {
 		}
 	}
 	parts[0] = "SET timestamp = " + strconv.FormatUint(uint64(e.Timestamp), 10) + fmt.Sprintf(".%06d", micro)
-	return strings.Join(parts, ", "), binary.LittleEndian.Uint16(body[9:])
+	return strings.Join(parts, ", "), binary.LittleEndian.Uint16(body[9:]), mode
 }
 
 func bit(on bool) string {

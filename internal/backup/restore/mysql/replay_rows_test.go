@@ -26,10 +26,10 @@ func TestSessionOf(t *testing.T) {
 	vars := "\x00\x00\x00\x00\x04" + // foreign keys are not checked
 		"\x01\x08\x00\x00\x00\x00\x00\x00\x00" + "\x06\x03std" + "\x03\x02\x00\x01\x00" + "\x04\x2d\x00\x2d\x00\x08\x00" +
 		"\x05\x06+05:00" + "\x0c\x02a\x00b\x00" + "\x80\x40\xe2\x01" + "\xf0rest"
-	set, failed := sessionOf(queryEvent(vars, "db", "SELECT 1"))
+	set, failed, mode := sessionOf(queryEvent(vars, "db", "SELECT 1"))
 	const want = "SET timestamp = 1700000000.123456, foreign_key_checks = 0, unique_checks = 1, sql_mode = 8, auto_increment_increment = 2, " +
 		"auto_increment_offset = 1, character_set_client = 45, collation_connection = 45, collation_server = 8, time_zone = '+05:00'"
-	if set != want || failed != 1051 {
+	if set != want || failed != 1051 || mode != 8 {
 		t.Errorf("%d, %s", failed, set)
 	}
 }
