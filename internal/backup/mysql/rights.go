@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	my "github.com/weirdb/weir/internal/backup/bulk/mysql"
+	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
 // Servers leave out of their lists what an account may not see, without a word. rights
@@ -133,7 +134,13 @@ func (all rights) unseen(database string, selective bool) (kinds, privileges []s
 // look notes what is left out because the account may not see it.
 func (r *runner) look(ctx context.Context) error {
 	all, err := r.rights(ctx)
-	if err != nil {
+	switch {
+	case my.ErrorCode(err) == mywire.ErrOptionPrevents:
+		return nil // with skip_grant_tables, everybody sees everything
+	case my.ErrorCode(err) != 0:
+		r.warn("whether the account sees all that is to be backed up is unknown: %v", err)
+		return nil
+	case err != nil:
 		return err
 	}
 	for _, d := range r.databases {
