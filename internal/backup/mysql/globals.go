@@ -185,7 +185,7 @@ func (r *runner) public(ctx context.Context) (my.Account, error) {
 func (r *runner) linked(ctx context.Context) ([]my.Account, error) {
 	var out []my.Account
 	err := r.main.QueryNamed(ctx, "SELECT * FROM mysql.servers ORDER BY server_name", func(row map[string]string) error {
-		out = append(out, my.Account{Name: my.ServerMark + my.Ident(row["server_name"]), Statements: []string{r.linkedServer(row)}})
+		out = append(out, my.Account{Name: my.ServerMark + my.Ident(row["server_name"]), Statements: []string{linkedServer(row, !r.opts.NoRolePasswords)}})
 		return nil
 	})
 	if err != nil {
@@ -209,11 +209,12 @@ func (r *runner) linked(ctx context.Context) ([]my.Account, error) {
 	return out, nil
 }
 
-// linkedServer is the statement that makes a row of mysql.servers.
-func (r *runner) linkedServer(row map[string]string) string {
+// linkedServer is the statement that makes a row of mysql.servers, with its password or
+// without.
+func linkedServer(row map[string]string, secrets bool) string {
 	var options []string
 	for _, o := range [][2]string{{"HOST", "host"}, {"DATABASE", "db"}, {"USER", "username"}, {"PASSWORD", "password"}, {"SOCKET", "socket"}, {"OWNER", "owner"}} {
-		if v := row[o[1]]; v != "" && (o[0] != "PASSWORD" || !r.opts.NoRolePasswords) {
+		if v := row[o[1]]; v != "" && (o[0] != "PASSWORD" || secrets) {
 			options = append(options, o[0]+" "+my.Literal(v))
 		}
 	}

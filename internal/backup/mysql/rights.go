@@ -83,11 +83,11 @@ func (all rights) have(database, table string, privileges ...string) bool {
 	return false
 }
 
-// rights asks what the account may do, with the roles that it has.
-func (r *runner) rights(ctx context.Context) (rights, error) {
+// rightsOf asks what the account of a session may do, with the roles that it has.
+func rightsOf(ctx context.Context, s *my.Session) (rights, error) {
 	sql := "SHOW GRANTS"
-	if !r.maria && r.main.Version() >= 80000 {
-		row, err := r.main.Row(ctx, "SELECT CURRENT_ROLE()")
+	if !s.IsMariaDB() && s.Version() >= 80000 {
+		row, err := s.Row(ctx, "SELECT CURRENT_ROLE()")
 		if err != nil {
 			return nil, fmt.Errorf("ask for the account's rights: %w", err)
 		}
@@ -96,7 +96,7 @@ func (r *runner) rights(ctx context.Context) (rights, error) {
 		}
 	}
 	var all rights
-	err := r.main.Query(ctx, sql, func(row []string) error {
+	err := s.Query(ctx, sql, func(row []string) error {
 		if one, ok := parseRight(row[0]); ok {
 			all = append(all, one)
 		}
@@ -133,7 +133,7 @@ func (all rights) unseen(database string, selective bool) (kinds, privileges []s
 
 // look notes what is left out because the account may not see it.
 func (r *runner) look(ctx context.Context) error {
-	all, err := r.rights(ctx)
+	all, err := rightsOf(ctx, r.main)
 	switch {
 	case my.ErrorCode(err) == mywire.ErrOptionPrevents:
 		return nil // with skip_grant_tables, everybody sees everything
