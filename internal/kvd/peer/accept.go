@@ -27,13 +27,11 @@ func (t *Transport) accept() {
 			}
 			continue
 		}
-		select {
-		case t.greeting <- struct{}{}:
-			t.wg.Go(func() { t.receive(nc) })
-		default:
-			_ = nc.Close() // too many at once: there is no time to say so
+		if old := t.greeting.begin(nc); old != nil {
+			_ = old.Close() // too many at once: there is no time to say so
 			t.countRefusal(CodeBusy)
 		}
+		t.wg.Go(func() { t.receive(nc) })
 	}
 }
 
@@ -42,7 +40,7 @@ func (t *Transport) receive(nc net.Conn) {
 	ctx, cancel := context.WithTimeout(t.ctx, t.opts.HandshakeTimeout)
 	stop := context.AfterFunc(ctx, func() { _ = nc.Close() })
 	g, err := t.greet(ctx, nc)
-	<-t.greeting
+	t.greeting.end(nc)
 	if err == nil {
 		switch g.hello.Role {
 		case roleReplica:

@@ -36,7 +36,7 @@ type Transport struct {
 	ctx      context.Context // ends with Close
 	cancel   context.CancelFunc
 	wg       sync.WaitGroup
-	greeting chan struct{} // bounds handshakes under way
+	greeting greeting // handshakes under way
 
 	clients counters
 	corrupt atomic.Uint64
@@ -97,7 +97,7 @@ func Open(opts Options, h Handler) (*Transport, error) {
 	}
 	t := &Transport{
 		opts: opts, h: h, ln: ln,
-		greeting:   make(chan struct{}, handshakesAtOnce),
+		greeting:   greeting{most: handshakesAtOnce},
 		known:      map[uint64]*replica{},
 		links:      map[Addr]*link{},
 		seats:      map[seat]*holder{},

@@ -173,7 +173,7 @@ func TestCloseDoesNotWaitForStrangers(t *testing.T) {
 		}
 		defer func() { _ = nc.Close() }()
 	}
-	testkit.Eventually(t, "their handshakes", func() bool { return len(n.greeting) == 3 })
+	testkit.Eventually(t, "their handshakes", func() bool { return n.greeting.count() == 3 })
 	two := open(t, 2, func(o *Options) { // and one that dials such a one
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -185,6 +185,21 @@ func TestCloseDoesNotWaitForStrangers(t *testing.T) {
 	n.shut(t)
 	two.shut(t)
 	noGoroutines(t)
+}
+
+// Connections that never say a word do not keep out those that do.
+func TestStrangersDoNotHoldHandshakes(t *testing.T) {
+	n := open(t, 1, func(o *Options) { o.HandshakeTimeout = time.Hour })
+	for range handshakesAtOnce {
+		nc, err := net.Dial("tcp", n.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = nc.Close() }()
+	}
+	testkit.Eventually(t, "their handshakes", func() bool { return n.greeting.count() == handshakesAtOnce })
+	dialClient(t, n.Addr(), nil)
+	n.awaitUp(t, FirstClient)
 }
 
 func TestDisconnect(t *testing.T) {
