@@ -60,6 +60,8 @@ type disk struct {
 	retry   time.Time // not to be asked for before
 	scratch []wal.Record
 	spare   sync.WaitGroup // makes a segment in advance
+
+	preparing atomic.Bool // it does
 }
 
 // position is a place in the log.
@@ -164,7 +166,11 @@ func (d *disk) carryOut(orders []order) error {
 		}
 		d.inbox.persisted(ticket)
 	}
-	if !d.asked && d.log.Full() && time.Now().After(d.retry) {
+	if d.log.HalfFull() && d.log.Stats().Spares == 0 && !d.asked && !d.preparing.Load() && time.Now().After(d.retry) {
+		d.prepare()
+	}
+	// While a segment is being made the old one grows: to wait would hold up everybody.
+	if !d.asked && d.log.Full() && !d.preparing.Load() && time.Now().After(d.retry) {
 		d.asked = true
 		d.wants.Add(1)
 		d.inbox.poke() // the next turn hands over what the new segment begins with
@@ -276,13 +282,19 @@ func (d *disk) roll(carry []consensus.Record) error {
 		return nil
 	}
 	d.stats.rolls.Add(1)
-	d.spare.Wait()
+	return nil
+}
+
+// prepare makes the next segment of the log, beside the disk goroutine: a whole one of
+// zeros takes its time.
+func (d *disk) prepare() {
+	d.preparing.Store(true)
 	d.spare.Go(func() {
+		defer d.preparing.Store(false)
 		if err := d.log.Prepare(); err != nil {
 			d.out.Warn("no segment of the log could be made in advance", "error", err)
 		}
 	})
-	return nil
 }
 
 // tidy drops old snapshots, and log that is older than those that stay.

@@ -276,6 +276,11 @@ func (l *Log) Full() bool {
 	return l.now.end+int64(len(l.buf)) > l.opts.SegmentBytes-l.opts.SegmentBytes/16
 }
 
+// HalfFull reports whether it is time to Prepare.
+func (l *Log) HalfFull() bool {
+	return l.now.end+int64(len(l.buf)) > l.opts.SegmentBytes/2
+}
+
 // Release says that entries up to index are not needed any more: a snapshot
 // covers them, and nobody asks for them. Segments without any other become
 // spares. It never touches the segment that is written.
