@@ -225,11 +225,11 @@ type ObjectError struct {
 	Err error
 }
 
-// Error names the object, the server's message and the statement.
+// Error names the object, the server's message and the statement, whose secrets it hides.
 func (e *ObjectError) Error() string {
 	s := e.Object + ": " + e.Err.Error()
 	if e.Statement != "" {
-		s += "; the statement was: " + e.Statement
+		s += "; the statement was: " + HideSecrets(e.Statement)
 	}
 	return s
 }

@@ -275,7 +275,7 @@ func (r *runner) globals(ctx context.Context) (err error) {
 			return nil
 		}
 		if err != nil {
-			return r.failed(&restore.ObjectError{Object: "globals", Statement: hidePassword(restore.First(sql, 200)), Rest: hidePassword(sql) + ";", Err: err})
+			return r.failed(&restore.ObjectError{Object: "globals", Statement: restore.First(sql, 200), Rest: hidePassword(sql) + ";", Err: err})
 		}
 		return nil
 	})
