@@ -10,6 +10,7 @@ import (
 	"github.com/weirdb/weir/internal/backup/archive"
 	"github.com/weirdb/weir/internal/backup/bulk"
 	pg "github.com/weirdb/weir/internal/backup/bulk/postgres"
+	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
 // Attributes of chunks of rows.
@@ -37,7 +38,9 @@ func (d *database) dataJobs(workers []worker) []bulk.Job {
 				Do: func(ctx context.Context, n int) error {
 					end := d.opts.Progress.Begin(t.name())
 					defer end()
-					if err := d.readPart(ctx, &workers[n], t, part); err != nil {
+					err := d.readPart(ctx, &workers[n], t, part)
+					err = workers[n].again(err, func() error { return d.readPart(ctx, &workers[n], t, part) })
+					if err != nil {
 						return fmt.Errorf("read table %s: %w", t.name(), err)
 					}
 					return nil
@@ -140,9 +143,15 @@ func (d *database) readPart(ctx context.Context, w *worker, t *tableData, part i
 // the server.
 func (d *database) copy(ctx context.Context, w *worker, t *tableData, part int, sink func([]byte) error) (rows int64, waited time.Duration, err error) {
 	err = w.read(ctx, func(s *pg.Session) (err error) {
-		before := s.Waited
-		rows, err = s.CopyOut(ctx, d.copySQL(t, part), sink)
+		before, begun := s.Waited, false
+		rows, err = s.CopyOut(ctx, d.copySQL(t, part), func(p []byte) error {
+			begun = true
+			return sink(p)
+		})
 		waited += s.Waited - before
+		if begun && pg.ErrorCode(err) == pgwire.CodeLockNotAvailable {
+			return begunError{err}
+		}
 		return err
 	})
 	return rows, waited, err

@@ -30,6 +30,7 @@ type database struct {
 
 	main     *pg.Session
 	mainMu   sync.Mutex // held by the goroutine that reads on main
+	noPublic bool       // it has no schema public
 	snapshot string     // as SET TRANSACTION SNAPSHOT takes it
 	position archive.Position
 	tables   []*table
@@ -220,6 +221,10 @@ func (d *database) describe() archive.Database {
 		"lsn":      d.position.LSN,
 		"time":     d.position.Time.Format(time.RFC3339Nano),
 	}}
+	out.Attributes[pg.AttrCatalogue] = pg.CatalogueEdition
+	if d.noPublic {
+		out.Attributes[pg.AttrNoPublic] = "true"
+	}
 	for _, t := range d.content {
 		m := archive.Table{Schema: t.schema, Name: t.relname, Columns: t.columns}
 		if d.opts.Checksums {

@@ -120,12 +120,14 @@ func (d *database) lockAndSnap(ctx context.Context, tables []*table) error {
 	}
 	row, err := d.main.Row(ctx, `SELECT pg_catalog.pg_export_snapshot(), pg_catalog.txid_current_snapshot(),
 		CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn() ELSE pg_catalog.pg_current_wal_insert_lsn() END,
-		pg_catalog.to_char(pg_catalog.clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')`)
+		pg_catalog.to_char(pg_catalog.clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
+		EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = 'public')`)
 	if err != nil {
 		return fmt.Errorf("export snapshot: %w", err)
 	}
 	d.snapshot = row[0]
 	d.position = archive.Position{Snapshot: row[1], LSN: row[2]}
+	d.noPublic = row[4] == "f"
 	d.same = map[string]string{attrSnapshot: d.shows()}
 	if d.position.Time, err = time.Parse(time.RFC3339Nano, row[3]); err != nil {
 		return fmt.Errorf("export snapshot: time of the server: %w", err)
@@ -159,6 +161,23 @@ func (d *database) lock(ctx context.Context, tables []*table) error {
 type worker struct {
 	d *database
 	s *pg.Session
+
+	// yields has the main session read in its stead.
+	yields bool
+}
+
+// begunError is a lock that ended a reading which had had an effect: that has to be undone
+// before it is done again.
+type begunError struct{ error }
+
+// again reads once more after a begunError, by the main session.
+func (w *worker) again(err error, f func() error) error {
+	if !errors.As(err, new(begunError)) {
+		return err
+	}
+	w.yields = true
+	defer func() { w.yields = false }()
+	return f()
 }
 
 // open connects, unless that is done, and takes the snapshot over.
@@ -191,13 +210,18 @@ func (w *worker) begin(ctx context.Context) error {
 }
 
 // read runs f on the worker's session, or on the main session if a lock keeps the
-// worker from reading. f must have had no effect when it fails with that.
+// worker from reading. Where f has had an effect when a lock ends it, as a COPY may that
+// comes to the index of a TOAST table after thousands of rows, it returns a begunError.
 func (w *worker) read(ctx context.Context, f func(*pg.Session) error) error {
+	if w.yields {
+		return w.readMain(f)
+	}
 	if err := w.open(ctx); err != nil {
 		return err
 	}
 	err := f(w.s)
-	if pg.ErrorCode(err) != pgwire.CodeLockNotAvailable || w.s.Broken() != nil {
+	begun := errors.As(err, new(begunError))
+	if !begun && pg.ErrorCode(err) != pgwire.CodeLockNotAvailable || w.s.Broken() != nil {
 		return err
 	}
 	if err := w.s.Exec(ctx, "ROLLBACK"); err != nil {
@@ -206,6 +230,13 @@ func (w *worker) read(ctx context.Context, f func(*pg.Session) error) error {
 	if err := w.begin(ctx); err != nil {
 		return err
 	}
+	if begun {
+		return err
+	}
+	return w.readMain(f)
+}
+
+func (w *worker) readMain(f func(*pg.Session) error) error {
 	w.d.mainMu.Lock()
 	defer w.d.mainMu.Unlock()
 	return f(w.d.main)

@@ -23,6 +23,47 @@ type Aspect struct {
 func (a Aspect) OfOwner() bool  { return strings.HasPrefix(a.Kind, "owner of ") }
 func (a Aspect) OfRights() bool { return strings.HasPrefix(a.Kind, "rights ") }
 
+// AttrCatalogue of a database in a manifest is the edition of its aspects.
+const (
+	AttrCatalogue    = "catalogue"
+	CatalogueEdition = "2"
+)
+
+// AttrNoPublic of a database in a manifest says that it has no schema public, which a new
+// one has.
+const AttrNoPublic = "no_schema_public"
+
+// later are the kinds of aspects that the first edition does not have.
+var later = map[string]bool{
+	"locale of collation":                true,
+	"column of sequence":                 true,
+	"rights to large object":             true,
+	"owner of publication":               true,
+	"owner of foreign data wrapper":      true,
+	"rights to foreign data wrapper":     true,
+	"owner of server":                    true,
+	"rights to server":                   true,
+	"user mapping":                       true,
+	"language":                           true,
+	"owner of language":                  true,
+	"rights to language":                 true,
+	"conversion":                         true,
+	"owner of conversion":                true,
+	"owner of collation":                 true,
+	"owner of operator":                  true,
+	"owner of operator class":            true,
+	"owner of operator family":           true,
+	"owner of text search configuration": true,
+	"owner of text search dictionary":    true,
+	"access method":                      true,
+	"transform":                          true,
+	"compression of column":              true,
+}
+
+// Later reports whether the aspect is of a kind that a backup without AttrCatalogue says
+// nothing about.
+func (a Aspect) Later() bool { return later[a.Kind] }
+
 // before orders aspects as the server does.
 func (a Aspect) before(b Aspect) bool {
 	if a.Kind != b.Kind {
@@ -78,6 +119,12 @@ func (d Difference) Object() string {
 		a = d.Got
 	}
 	return a.Kind + " " + a.Name
+}
+
+// OfPublic reports whether it is about the schema public itself.
+func (d Difference) OfPublic() bool {
+	o := d.Object()
+	return o == "owner of schema public" || o == "rights to schema public" || o == "comment schema public"
 }
 
 func shorten(s string) string {

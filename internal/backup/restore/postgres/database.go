@@ -137,10 +137,28 @@ func (d *database) prepare(ctx context.Context, exists bool) (*restore.Books, er
 			return nil, err
 		}
 	}
+	if d.create && attributes(d)[pg.AttrNoPublic] != "" && !d.opts.Filter.Selective() {
+		err := d.main.Exec(ctx, "DROP SCHEMA IF EXISTS public")
+		if pg.ErrorCode(err) == "42501" { // insufficient_privilege
+			d.Warn("database %s: the schema public, which it does not have at the source, stays: only its owner can drop it", d.target)
+		} else if err != nil {
+			return nil, fmt.Errorf("drop schema public, as at the source: %w", err)
+		}
+	}
 	if err := beginLedger(ctx, d.main, id, d.source); err != nil || d.sandbox == nil {
 		return books, err
 	}
 	return books, d.admit(ctx)
+}
+
+// attributes are the database's in the manifest.
+func attributes(d *database) map[string]string {
+	for _, m := range d.manifest.Databases {
+		if m.Name == d.source {
+			return m.Attributes
+		}
+	}
+	return nil
 }
 
 // admit lets a sandbox's login note its steps, and make indexes in schemas of the
@@ -213,6 +231,9 @@ func (d *database) make(ctx context.Context, exists bool) error {
 	for i := range d.toc.Entries {
 		if e := &d.toc.Entries[i]; e.Desc == "DATABASE" {
 			sql := renameDatabase(e.Create, d.target)
+			if d.sandbox != nil { // where there are no tablespaces
+				sql = inDefaultTablespace(sql)
+			}
 			if err := s.Exec(ctx, sql); err != nil {
 				return &restore.ObjectError{Database: d.target, Object: e.Name(), Statement: restore.First(sql, 200), Err: err}
 			}
@@ -284,6 +305,16 @@ func renameDatabase(script, name string) string {
 	return strings.Join(out, ";\n")
 }
 
+// inDefaultTablespace leaves the tablespace out of a statement that makes a database.
+func inDefaultTablespace(sql string) string {
+	const option = " TABLESPACE = "
+	i := strings.LastIndex(sql, option)
+	if i < 0 || !strings.HasPrefix(sql, "CREATE DATABASE ") || strings.Count(sql[i:], `"`)%2 != 0 || strings.Count(sql[i:], "'") > 0 {
+		return sql
+	}
+	return sql[:i] + skipIdent(sql[i+len(option):])
+}
+
 // skipIdent returns what follows a name, be it quoted.
 func skipIdent(s string) string {
 	if !strings.HasPrefix(s, `"`) {
@@ -316,6 +347,10 @@ func (d *database) fit(ctx context.Context) error {
 	if d.opts.Filter.Selective() {
 		return nil // beside what is there; what is in the way is an error of its own
 	}
+	blobs := ""
+	if len(d.blobs()) > 0 {
+		blobs = "UNION ALL SELECT 'large object ' || oid FROM pg_catalog.pg_largeobject_metadata"
+	}
 	row, err := d.main.Row(ctx, `
 WITH own AS (
   SELECT oid, nspname FROM pg_catalog.pg_namespace n
@@ -327,6 +362,7 @@ WITH own AS (
   UNION ALL SELECT nspname || '.' || proname FROM pg_catalog.pg_proc p JOIN own ON own.oid = pronamespace WHERE p.oid NOT IN (SELECT objid FROM member)
   UNION ALL SELECT nspname || '.' || typname FROM pg_catalog.pg_type t JOIN own ON own.oid = typnamespace
     WHERE typrelid = 0 AND typelem = 0 AND t.oid NOT IN (SELECT objid FROM member)
+  `+blobs+`
   UNION ALL SELECT 'schema ' || nspname FROM own WHERE nspname <> 'public' AND oid NOT IN (SELECT objid FROM member)
 )
 SELECT count(*), coalesce(min(name), '') FROM things`)
@@ -376,7 +412,7 @@ func (d *database) clean(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
+	return cleanBlobs(ctx, d)
 }
 
 // missing reports whether an error says that an object does not exist.

@@ -114,13 +114,17 @@ func (d *database) verifyDefinitions(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	of := attributes(d)
 	skip := func(a pg.Aspect) bool {
-		return a.OfOwner() && d.opts.NoOwner || a.OfRights() && (d.opts.NoPrivileges || d.opts.NoOwner)
+		return a.Later() && of[pg.AttrCatalogue] == "" || a.OfOwner() && d.opts.NoOwner || a.OfRights() && (d.opts.NoPrivileges || d.opts.NoOwner)
 	}
 	n := 0
 	err = d.main.CompareAspects(ctx, in, ledgerSchema, skip, func(diff pg.Difference) error {
 		if d.sandbox != nil && standsIn(diff) {
 			return nil
+		}
+		if diff.Want == nil && !d.create && of[pg.AttrNoPublic] != "" && diff.OfPublic() {
+			return nil // it was there before
 		}
 		if n++; n > maxDifferences {
 			return nil

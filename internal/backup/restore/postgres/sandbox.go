@@ -92,7 +92,7 @@ var noRole = regexp.MustCompile(`^role "(.*)" does not exist$`)
 // failed can then be done again.
 func (b *sandbox) provide(ctx context.Context, err error) bool {
 	var server *pgwire.Error
-	if b == nil || !errors.As(err, &server) || server.Code != "42704" {
+	if b == nil || !errors.As(err, &server) || server.Code != "42704" && server.Code != "22023" {
 		return false
 	}
 	name := noRole.FindStringSubmatch(server.Message)
