@@ -363,11 +363,22 @@ func (p *pool) dialProblem() *mywire.Error {
 	return mywire.NewError(mywire.ErrTooManyConnections, "weir cannot reach the server: %v (check that it runs and that weir's --mysql names it)", p.DialErr)
 }
 
-// failWaiting answers everything that has waited at least as long as min.
+// failWaiting answers everything that has waited at least as long as min. Where only a
+// login could bring a backend the sessions end: drivers keep what answers a ping, and
+// would not log in again.
 func (p *pool) failWaiting(minWait time.Duration, e *mywire.Error) {
-	lose := func(u *unit) { u.c.lost(u, e) }
+	ends := p.Unreachable() && errors.Is(p.DialErr, errNoSecret)
+	lose := func(u *unit) {
+		c := u.c
+		if c.lost(u, e); ends && !c.s.Closed {
+			c.s.CloseAfterFlush()
+		}
+	}
 	p.Expire(minWait, func(w waiter) {
 		switch {
+		case w.Client != nil && ends:
+			w.Client.fatal(e)
+			w.Client.state.leave(stateWaiting)
 		case w.Client != nil:
 			w.Client.state.leave(stateWaiting)
 			w.Client.refuse(e)
