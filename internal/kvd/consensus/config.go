@@ -94,6 +94,9 @@ const (
 	maxRoundBytes = 1 << 20
 	maxHeld       = 1024 // operations of one session that wait for a gap to fill
 	maxWaiting    = 64 << 10
+	// Bytes of writes that wait for a round, or of requests for the view, at a leader;
+	// the last of them may exceed it.
+	maxWaitingBytes = 256 << 20
 	// Answers that are kept for one session, in bytes. From mostOwed on, its leader
 	// takes in no writes that a client has not acknowledged answers for; what was
 	// under way then adds to them, up to mostKept, the same on all replicas.

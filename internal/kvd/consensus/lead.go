@@ -40,6 +40,7 @@ type leadership struct {
 	done        uint64 // of the last operation applied
 
 	delayed []delayedRequest // came before the view was open
+	delays  int              // bytes of their commands
 	reads   []heldRead       // strong reads that wait for the lease, for a commit, or behind large answers
 	waits   map[query]bool   // those of reads that an earlier Take has left there
 
@@ -155,7 +156,8 @@ func (l *leadership) resign() {
 
 // later keeps a request until the view is open.
 func (l *leadership) later(from Addr, m *wire.Message, do func(*leadership, Addr, *wire.Message)) {
-	if len(l.delayed) >= maxWaiting {
+	if l.delays += len(m.Data); len(l.delayed) >= maxWaiting || l.delays > maxWaitingBytes && len(l.delayed) > 0 {
+		l.delays -= len(m.Data)
 		l.c.refuse(from, m, wire.CodeBusy, "too many requests wait for the new leader")
 		return
 	}
@@ -335,7 +337,7 @@ func (l *leadership) again(s *session, from Addr, m *wire.Message) {
 // write, if it came alone.
 func (l *leadership) admit(s *session, o *leadOp, m *wire.Message) {
 	c := l.c
-	if l.open && l.queue.Len() >= c.cfg.Batch.Capacity {
+	if l.open && (l.queue.Len() >= c.cfg.Batch.Capacity || l.queue.Bytes() >= maxWaitingBytes) {
 		if o.from != 0 {
 			c.refuse(o.from, &wire.Message{Session: s.id, Seq: o.seq}, wire.CodeBusy, "too much waits for the log")
 		}
