@@ -44,3 +44,63 @@ func TestFingerprintWithoutStamps(t *testing.T) {
 		t.Errorf("a stamp alone: %q", got)
 	}
 }
+
+// What the words of a definition do not say is an aspect of its own.
+func TestFingerprintOfWhatIsRare(t *testing.T) {
+	s := connect(t, labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast}))
+	all := func() map[string]string {
+		out := map[string]string{}
+		err := s.Fingerprint(t.Context(), "", func(a pg.Aspect) error {
+			if _, twice := out[a.Kind+" "+a.Name]; twice {
+				t.Errorf("twice: %+v", a)
+			}
+			out[a.Kind+" "+a.Name] = a.Text
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	err := s.Exec(t.Context(), pg.NoJIT+`; SET search_path = public; CREATE ROLE other SUPERUSER; SELECT lo_create(42); CREATE PUBLICATION p; CREATE FOREIGN DATA WRAPPER w; CREATE SERVER v FOREIGN DATA WRAPPER w;
+CREATE TABLE t (v text); CREATE SEQUENCE q; CREATE CONVERSION c FOR 'LATIN1' TO 'UTF8' FROM iso8859_1_to_utf8; CREATE COLLATION k FROM "C";
+CREATE FUNCTION same(int, int) RETURNS bool IMMUTABLE LANGUAGE sql AS 'SELECT $1 = $2'; CREATE OPERATOR === (LEFTARG = int, RIGHTARG = int, FUNCTION = same);
+CREATE OPERATOR FAMILY f USING btree; CREATE TEXT SEARCH CONFIGURATION ts (COPY = simple); CREATE TEXT SEARCH DICTIONARY d (TEMPLATE = simple); SET search_path = ''`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := all()
+	for _, c := range []struct{ sql, changes string }{
+		{"GRANT SELECT ON LARGE OBJECT 42 TO PUBLIC", "rights to large object 42"},
+		{"ALTER PUBLICATION p OWNER TO other", "owner of publication p"},
+		{"ALTER FOREIGN DATA WRAPPER w OWNER TO other", "owner of foreign data wrapper w"},
+		{"GRANT USAGE ON FOREIGN DATA WRAPPER w TO PUBLIC", "rights to foreign data wrapper w"},
+		{"ALTER SERVER v OWNER TO other", "owner of server v"},
+		{"GRANT USAGE ON FOREIGN SERVER v TO PUBLIC", "rights to server v"},
+		{"CREATE USER MAPPING FOR other SERVER v", "user mapping v other"},
+		{"ALTER CONVERSION c OWNER TO other", "owner of conversion public.c"},
+		{"DROP CONVERSION c", "conversion public.c"},
+		{"ALTER COLLATION k OWNER TO other", "owner of collation public.k"},
+		{"ALTER OPERATOR === (int, int) OWNER TO other", "owner of operator public.===(integer,integer)"},
+		{"ALTER OPERATOR FAMILY f USING btree OWNER TO other", "owner of operator family operator family public.f for access method btree"},
+		{"ALTER TEXT SEARCH CONFIGURATION ts OWNER TO other", "owner of text search configuration public.ts"},
+		{"ALTER TEXT SEARCH DICTIONARY d OWNER TO other", "owner of text search dictionary public.d"},
+		{"CREATE ACCESS METHOD m TYPE TABLE HANDLER heap_tableam_handler", "access method m"},
+		{"CREATE TRANSFORM FOR text LANGUAGE plpgsql (FROM SQL WITH FUNCTION pg_catalog.varchar_support(internal))", "transform text plpgsql"},
+		{"DROP COLLATION k; CREATE COLLATION k (PROVIDER = icu, LOCALE = 'de')", "locale of collation public.k"},
+		{"ALTER SEQUENCE q OWNED BY t.v", "column of sequence public.q"},
+		{"ALTER TABLE t ALTER v SET COMPRESSION pglz", "compression of column public.t.v"},
+	} {
+		if err := s.Exec(t.Context(), "SET search_path = public; "+c.sql+"; SET search_path = ''"); err != nil {
+			t.Errorf("%s: %v", c.sql, err)
+			continue
+		}
+		after := all()
+		was, had := before[c.changes]
+		is, has := after[c.changes]
+		if had == has && was == is {
+			t.Errorf("%s: %s stays %q", c.sql, c.changes, is)
+		}
+		before = after
+	}
+}
