@@ -162,6 +162,7 @@ func FuzzClientBytes(f *testing.F) {
 		mywire.AppendFetch(nil, 1, 2), mywire.AppendStmtReset(nil, 1), mywire.AppendStmtClose(nil, 1), mywire.AppendSetOption(nil, 0), mywire.AppendResetConnection(nil), mywire.AppendInitDB(nil, "x"),
 		mywire.AppendCommand(nil, mywire.ComFieldList, "t\x00"), mywire.AppendCommand(nil, mywire.ComStmtBulkExecute, "\x01\x00\x00\x00\x80\x00"), mywire.AppendCommand(nil, mywire.ComChangeUser, "root\x00\x00\x00"),
 		mywire.AppendCommand(nil, mywire.ComQuery, "LOAD DATA LOCAL INFILE 'f' INTO TABLE t"), mywire.AppendHeader(nil, mywire.MaxPayload, 0), mywire.AppendProcessKill(nil, 1<<30|1<<29), mywire.AppendCommand(nil, mywire.ComStatistics, ""),
+		query("SELECT /* \xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff */ get_lock('fuzz', 0)"), query("ȺȺȺȺȺȺȺȺȺȺȺȺȺȺȺȺ get_lock"),
 		append(mywire.AppendCommand(nil, mywire.ComQuery, "BEGIN"), mywire.AppendCommand(nil, mywire.ComStmtPrepare, "SELECT * FROM t FOR UPDATE")...),
 	} {
 		f.Add(seed)

@@ -188,7 +188,7 @@ func (tx *texts) settlesLost() bool {
 // noteReached takes note of locks that a statement takes out of sight: of no known
 // name, until all are released.
 func (ps *pins) noteReached(e myscan.Effect, sql string) {
-	if e.Has(myscan.EffLock) && !strings.Contains(strings.ToLower(sql), "get_lock") && len(ps.locks) < maxLocks {
+	if e.Has(myscan.EffLock) && !strings.Contains(upper(sql), getLock) && len(ps.locks) < maxLocks {
 		ps.locks = append(ps.locks, "")
 	}
 	if e.Has(myscan.EffTableLock) && ps.tableLocks == 0 {

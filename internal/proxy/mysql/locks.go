@@ -1,6 +1,7 @@
 package mysql
 
 import (
+	"iter"
 	"strings"
 
 	"github.com/weirdb/weir/internal/proxy/sqlscan/myscan"
@@ -10,30 +11,46 @@ import (
 // locks matter only for finding out whether one is still held: where one is no
 // plain literal, the pin lasts until RELEASE_ALL_LOCKS.
 func (ps *pins) noteLocks(u *unit, sql string) {
-	const unnamed = ""
-	lower := strings.ToLower(sql)
-	switch takes := strings.Contains(lower, "get_lock"); {
-	case strings.Contains(lower, "release_all_locks") && !takes:
+	folded := upper(sql)
+	switch takes := strings.Contains(folded, getLock); {
+	case strings.Contains(folded, "RELEASE_ALL_LOCKS") && !takes:
 		u.change |= changeReleaseAll
-	case strings.Contains(lower, "release_lock"), strings.Contains(lower, "release_all_locks"):
+	case strings.Contains(folded, "RELEASE_LOCK"), strings.Contains(folded, "RELEASE_ALL_LOCKS"):
 		u.change |= changeReleaseOne
 	}
-	for rest := lower; ; {
-		i := strings.Index(rest, "get_lock")
-		if i < 0 {
+	for name := range lockNames(sql, folded) {
+		if len(ps.locks) >= maxLocks {
 			return
 		}
-		at := len(lower) - len(rest) + i + len("get_lock")
-		rest = lower[at:]
-		name := unnamed
-		arg := strings.TrimLeft(sql[at:], " \t\r\n(")
-		if len(arg) > 1 && arg[0] == '\'' {
-			if end := strings.IndexByte(arg[1:], '\''); end >= 0 && !strings.ContainsRune(arg[1:1+end], '\\') && strings.HasPrefix(strings.TrimLeft(arg[2+end:], " \t\r\n"), ",") {
-				name = arg[1 : 1+end]
+		ps.locks = append(ps.locks, strings.Clone(name))
+	}
+}
+
+const getLock = "GET_LOCK"
+
+// lockNames yields the first argument of each GET_LOCK in a text, "" for one that
+// is no plain literal. folded is upper of the text: the same bytes but for the case
+// of ASCII letters, so that a place in one is the same place in the other. That does
+// not hold for strings.ToLower, after which other letters, and bytes that are no
+// UTF-8, take another number of bytes.
+func lockNames(sql, folded string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for at := 0; ; {
+			i := strings.Index(folded[at:], getLock)
+			if i < 0 {
+				return
 			}
-		}
-		if len(ps.locks) < maxLocks {
-			ps.locks = append(ps.locks, strings.Clone(name))
+			at += i + len(getLock)
+			name := ""
+			arg := strings.TrimLeft(sql[at:], " \t\r\n(")
+			if len(arg) > 1 && arg[0] == '\'' {
+				if end := strings.IndexByte(arg[1:], '\''); end >= 0 && !strings.ContainsRune(arg[1:1+end], '\\') && strings.HasPrefix(strings.TrimLeft(arg[2+end:], " \t\r\n"), ",") {
+					name = arg[1 : 1+end]
+				}
+			}
+			if !yield(name) {
+				return
+			}
 		}
 	}
 }
