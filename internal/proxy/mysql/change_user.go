@@ -21,8 +21,9 @@ import (
 func (lg *login) changeUser(msg []byte) {
 	c := lg.c
 	payload, _, err := mywire.Payload(msg)
-	if err != nil {
-		panic("a message that was found whole is not") // see client.feed
+	if err != nil { // a packet of it is out of order
+		c.protocolError("malformed packet")
+		return
 	}
 	cu, err := mywire.ParseChangeUser(payload, c.caps)
 	if err != nil {
