@@ -258,14 +258,16 @@ func (b *Batcher[K, T, R]) run() {
 		items   []T
 		results []Result[R]
 	)
+	// Nothing is deferred: a panic of a flush or a callback comes while the lock is
+	// free, and to unlock it then would be a fatal error in the panic's place.
 	b.mu.Lock()
-	defer b.mu.Unlock()
 	for {
 		var l *line[K, *call[T, R]]
 		calls, l = b.q.take(b.now(), calls[:0])
 		if l == nil {
 			if b.q.gate.closed && b.q.gate.waiting == 0 {
 				b.workers--
+				b.mu.Unlock()
 				return
 			}
 			b.expectNoWake()

@@ -301,7 +301,7 @@ func TestBatcherPanicEndsTheProgram(t *testing.T) {
 	cmd := exec.Command(os.Args[0], "-test.run=^TestBatcherPanicEndsTheProgram$")
 	cmd.Env = append(os.Environ(), "BATCH_TEST_PANIC=1")
 	out, err := cmd.CombinedOutput()
-	if err == nil || !strings.Contains(string(out), "panic: flush went wrong") {
+	if err == nil || !strings.Contains(string(out), "panic: flush went wrong") || strings.Contains(string(out), "unlocked mutex") {
 		t.Errorf("error %v, output %s", err, out)
 	}
 }
