@@ -40,8 +40,9 @@ type Repeater interface {
 	Repeats() uint64
 }
 
-// ErrHeldBack is a sink's answer for a message that it did not send because an
-// earlier one of the same key failed in the same call.
+// ErrHeldBack is a sink's answer for a message that it did not send: an earlier
+// one of the same key failed in the same call, or so many others did that the sink
+// gave the call up.
 var ErrHeldBack = errors.New("outbox: held back behind an earlier message of its key")
 
 type rejection struct{ err error }

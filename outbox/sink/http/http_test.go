@@ -247,6 +247,35 @@ func TestKindsOfAnswer(t *testing.T) {
 	}
 }
 
+// A call that is given up lays nothing to the messages that it has not sent.
+func TestWhatWasNotSentIsHeldBack(t *testing.T) {
+	e := newEndpoint(t)
+	e.answer = func(w http.ResponseWriter) bool {
+		http.Error(w, "too much", http.StatusServiceUnavailable)
+		return true
+	}
+	s := open("http://" + e.addr + "/in/x?concurrency=4")(t)
+	defer s.Close()
+	var msgs []outbox.Message
+	for n := range 200 {
+		msgs = append(msgs, one("x", fmt.Sprint("k", n)))
+	}
+	doubtful := 0
+	for i, err := range s.Publish(t.Context(), msgs) {
+		switch {
+		case outbox.IsDoubtful(err):
+			doubtful++
+		case err != outbox.ErrHeldBack:
+			t.Errorf("message %d: %v, want it doubtful or held back", i, err)
+		}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if doubtful != e.begun || e.begun >= len(msgs) {
+		t.Errorf("%d requests of %d messages came, %d messages are in doubt; want the call given up, and as many in doubt as came", e.begun, len(msgs), doubtful)
+	}
+}
+
 // TestSignature compares with the example of the specification of Standard
 // Webhooks.
 func TestSignature(t *testing.T) {
