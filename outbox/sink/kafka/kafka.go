@@ -197,7 +197,7 @@ func (s *Sink) depart() {
 // wrong with it, or with one message in it: it does not say which.
 func isOfBatch(err error) bool {
 	for _, code := range []*kerr.Error{
-		kerr.MessageTooLarge, kerr.RecordListTooLarge, kerr.InvalidRecord, kerr.InvalidTimestamp, kerr.PolicyViolation,
+		kerr.MessageTooLarge, kerr.RecordListTooLarge, kerr.InvalidRecord, kerr.PolicyViolation,
 	} {
 		if errors.Is(err, code) {
 			return true
@@ -320,11 +320,13 @@ func (s *Sink) classify(ctx context.Context, err error) error {
 		return outbox.Unavailable(s.topics.explain(wrapped)) // connections, time-outs, the end of the client
 	}
 	switch code {
-	case kerr.UnknownTopicOrPartition, kerr.InvalidTopicException, kerr.TopicAuthorizationFailed, kerr.MessageTooLarge,
-		kerr.RecordListTooLarge, kerr.InvalidRecord, kerr.InvalidTimestamp, kerr.PolicyViolation, kerr.UnsupportedForMessageFormat:
+	case kerr.InvalidTopicException, kerr.MessageTooLarge, kerr.RecordListTooLarge, kerr.InvalidRecord, kerr.PolicyViolation,
+		kerr.UnsupportedForMessageFormat:
 		return outbox.Reject(wrapped)
+	case kerr.TopicAuthorizationFailed, kerr.InvalidTimestamp: // a list of access, a clock: rather not the message
+		return outbox.Doubtful(wrapped)
 	case kerr.ClusterAuthorizationFailed, kerr.SaslAuthenticationFailed, kerr.UnsupportedSaslMechanism, kerr.IllegalSaslState:
 		return outbox.Unavailable(wrapped)
 	}
-	return wrapped
+	return wrapped // also that there is no such topic: somebody may still make it
 }

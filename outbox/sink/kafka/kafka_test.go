@@ -160,7 +160,9 @@ func TestKindsOfRefusal(t *testing.T) {
 		name string
 	}{
 		{kerr.MessageTooLarge, outbox.IsRejected, "rejected"},
-		{kerr.TopicAuthorizationFailed, outbox.IsRejected, "rejected"},
+		{kerr.TopicAuthorizationFailed, outbox.IsDoubtful, "doubtful"},
+		{kerr.InvalidTimestamp, outbox.IsDoubtful, "doubtful"},
+		{kerr.UnknownTopicOrPartition, attempt, "a plain error"},
 		{kerr.InvalidRecord, outbox.IsRejected, "rejected"},
 		{kerr.ClusterAuthorizationFailed, outbox.IsUnavailable, "unavailable"},
 		{kerr.NotEnoughReplicas, outbox.IsUnavailable, "unavailable"},

@@ -93,7 +93,9 @@ func (t *topics) exists(ctx context.Context, name string) error {
 			return outbox.Unavailable(fmt.Errorf("kafka: look for topic %q: %w", name, t.explain(err)))
 		case errors.Is(err, kerr.UnknownTopicOrPartition) && time.Since(began) > newTopic:
 			return fmt.Errorf("kafka: there is no topic %q", name)
-		case errors.Is(err, kerr.InvalidTopicException), errors.Is(err, kerr.TopicAuthorizationFailed):
+		case errors.Is(err, kerr.TopicAuthorizationFailed):
+			return outbox.Doubtful(fmt.Errorf("kafka: topic %q: %w", name, err))
+		case errors.Is(err, kerr.InvalidTopicException):
 			return outbox.Reject(fmt.Errorf("kafka: topic %q: %w", name, err))
 		case !kerr.IsRetriable(err):
 			return outbox.Unavailable(fmt.Errorf("kafka: look for topic %q: %w", name, t.explain(err)))
