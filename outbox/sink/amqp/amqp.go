@@ -154,6 +154,13 @@ func isMissing(refusal error) bool {
 	return errors.As(refusal, &e) && e.Code == amqp.NotFound
 }
 
+// isForbidden reports a refusal because the login may not write there: that is
+// rather the permissions than the message.
+func isForbidden(refusal error) bool {
+	var e *amqp.Error
+	return errors.As(refusal, &e) && e.Code == amqp.AccessRefused
+}
+
 // remedy says what helps against a refusal, where that is known.
 func remedy(refusal error) string {
 	if isMissing(refusal) {
@@ -173,7 +180,11 @@ func (s *Sink) round(ctx context.Context, msgs []outbox.Message, part []int, err
 		case errs[i] != errAlone:
 		case len(part) == 1:
 			errs[i] = fmt.Errorf("amqp: %w%s", refusal, remedy(refusal))
-			if !isMissing(refusal) {
+			switch {
+			case isMissing(refusal):
+			case isForbidden(refusal):
+				errs[i] = outbox.Doubtful(errs[i])
+			default:
 				errs[i] = outbox.Reject(errs[i])
 			}
 		case ctx.Err() != nil:

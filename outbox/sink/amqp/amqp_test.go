@@ -266,6 +266,21 @@ func TestMalformedIsRejected(t *testing.T) {
 	}
 }
 
+// Who may write where is a matter of permissions, not of a message.
+func TestForbiddenIsDoubtful(t *testing.T) {
+	b := start(t)
+	forbidden, allowed := b.fresh(), b.topic(t)
+	if err := b.admin(t).ExchangeDeclare(forbidden, "fanout", true, false, true, false, nil); err != nil { // for other exchanges only
+		t.Fatal(err)
+	}
+	s := open(b.URL())(t)
+	defer s.Close()
+	errs := s.Publish(t.Context(), []outbox.Message{one(forbidden, "a"), one(allowed, "b")})
+	if len(errs) != 2 || !outbox.IsDoubtful(errs[0]) || errs[1] != nil {
+		t.Errorf("publish to a forbidden and an allowed exchange: %v, want the first doubtful", errs)
+	}
+}
+
 func TestLogin(t *testing.T) {
 	b := start(t)
 	_, err := amqp.Open(t.Context(), strings.Replace(b.URL(), "weir:weir@", "weir:s3cr3t@", 1))

@@ -261,7 +261,7 @@ func checkSubject(subject string) error {
 func (s *Sink) await(ctx context.Context, ack jetstream.PubAckFuture, before int, alarm *<-chan struct{}) error {
 	for {
 		if subject := ack.Msg().Subject; s.isDenied(subject, before) {
-			return outbox.Reject(fmt.Errorf("nats: publishing to %q is not allowed", subject))
+			return outbox.Doubtful(fmt.Errorf("nats: publishing to %q is not allowed", subject))
 		}
 		select {
 		case stored := <-ack.Ok():

@@ -188,9 +188,17 @@ func classify(err error) error {
 		}
 		return outbox.Unavailable(wrapped) // there was none
 	}
-	switch word, _, _ := strings.Cut(strings.TrimPrefix(refused.Error(), "-"), " "); word {
-	case "WRONGTYPE", "NOPERM":
+	text := refused.Error()
+	if strings.HasPrefix(text, "@user_script") { // a script of a server before 7: "@user_script: 17: -OOM ..."
+		if _, said, ok := strings.Cut(text, ": -"); ok {
+			text = said
+		}
+	}
+	switch word, _, _ := strings.Cut(strings.TrimPrefix(text, "-"), " "); word {
+	case "WRONGTYPE":
 		return outbox.Reject(wrapped)
+	case "NOPERM": // a list of access: rather not the message
+		return outbox.Doubtful(wrapped)
 	case "NOAUTH", "WRONGPASS", "OOM", "LOADING", "MASTERDOWN", "READONLY", "MISCONF", "BUSY", "NOREPLICAS",
 		"CLUSTERDOWN", "TRYAGAIN", "UNKILLABLE":
 		return outbox.Unavailable(wrapped)
