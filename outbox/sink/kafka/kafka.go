@@ -18,6 +18,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -157,6 +159,12 @@ func (c *call) publish(ctx context.Context, round []int) {
 	timer := time.NewTimer(c.sink.opts.Timeout + time.Second) // the producer's own comes first
 	defer timer.Stop()
 	var refused []int
+	remade := map[string]bool{} // topics
+	defer func() {
+		// The producer fails all that it is given for a topic that was deleted and
+		// made again, until it is told to forget the old one.
+		c.sink.client.PurgeTopicsFromProducing(slices.Collect(maps.Keys(remade))...)
+	}()
 	for len(open) > 0 {
 		var err error
 		select {
@@ -164,6 +172,9 @@ func (c *call) publish(ctx context.Context, round []int) {
 			delete(open, a.i)
 			if isOfBatch(a.err) {
 				refused = append(refused, a.i)
+			}
+			if errors.Is(a.err, kerr.UnknownTopicID) {
+				remade[c.sink.opts.TopicPrefix+c.msgs[a.i].Topic] = true
 			}
 			if a.err != nil {
 				c.fail(a.i, c.sink.classify(ctx, a.err))
@@ -316,6 +327,9 @@ func (s *Sink) classify(ctx context.Context, err error) error {
 		return ctx.Err()
 	}
 	var code *kerr.Error
+	if errors.Is(err, kerr.UnknownTopicID) { // it was made again: publish lets go of the old one
+		return outbox.Doubtful(wrapped)
+	}
 	if !errors.As(err, &code) || code.Retriable && code != kerr.UnknownTopicOrPartition {
 		return outbox.Unavailable(s.topics.explain(wrapped)) // connections, time-outs, the end of the client
 	}

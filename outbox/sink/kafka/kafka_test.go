@@ -16,6 +16,7 @@ import (
 
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/testkit"
 	"github.com/weirdb/weir/outbox"
 	"github.com/weirdb/weir/outbox/sink/kafka"
 	"github.com/weirdb/weir/outbox/sink/sinktest"
@@ -189,6 +190,42 @@ func TestKindsOfRefusal(t *testing.T) {
 // attempt reports an error that spends an attempt.
 func attempt(err error) bool {
 	return err != nil && !outbox.IsRejected(err) && !outbox.IsUnavailable(err)
+}
+
+// A topic that is deleted and made again takes messages again.
+func TestTopicMadeAgain(t *testing.T) {
+	_, a, url := fake(t)
+	topic := a.topic(t)
+	s := open(url + "?topic-prefix=shop.")(t)
+	defer s.Close()
+	if errs := s.Publish(t.Context(), []outbox.Message{one(topic, "a")}); errs != nil {
+		t.Fatal(errs)
+	}
+	req := kmsg.NewPtrDeleteTopicsRequest()
+	gone := kmsg.NewDeleteTopicsRequestTopic()
+	gone.Topic = kmsg.StringPtr("shop." + topic)
+	req.Topics, req.TopicNames = append(req.Topics, gone), append(req.TopicNames, "shop."+topic)
+	resp, err := req.RequestWith(t.Context(), a.client)
+	if err == nil {
+		err = kerr.ErrorForCode(resp.Topics[0].ErrorCode)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.topics.Add(-1)
+	if again := a.topic(t); again != topic {
+		t.Fatalf("made topic %s again as %s", topic, again)
+	}
+	var errs []error
+	testkit.Await(t, func() bool {
+		errs = s.Publish(t.Context(), []outbox.Message{one(topic, "a"), one(topic, "b")})
+		for _, err := range errs {
+			if err != nil && !attempt(err) {
+				t.Errorf("publish to a topic that was made again: %v, want it doubtful", err)
+			}
+		}
+		return errs == nil
+	}, func() string { return fmt.Sprint(errs) })
 }
 
 func TestTopics(t *testing.T) {
