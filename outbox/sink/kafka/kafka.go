@@ -226,9 +226,12 @@ func (c *call) alone(ctx context.Context, refused []int) {
 		delete(c.failed, c.msgs[i].Key)
 	}
 	for i := range c.msgs { // in the order of keys
-		if again[i] {
+		switch {
+		case again[i]:
 			c.errs[i] = nil
 			c.publish(ctx, []int{i})
+		case c.errs[i] != nil: // for another reason: it stays before those behind it
+			c.failed[c.msgs[i].Key] = true
 		}
 	}
 }

@@ -330,3 +330,48 @@ func TestOnlyTheMessageToBlameIsRejected(t *testing.T) {
 		t.Errorf("publish the third again: %v", errs)
 	}
 }
+
+// A message that failed for itself holds back those behind it, also when they are
+// sent alone because their batches were refused.
+func TestSentAloneStaysInOrder(t *testing.T) {
+	cluster, a, url := fake(t)
+	topic := a.topic(t, "max.message.bytes=1000") // each message is a batch
+	s := open(url + "?topic-prefix=shop.&timeout=30s&compression=none")(t)
+	defer s.Close()
+	refused := map[int32]bool{} // by size: the batches that were
+	cluster.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		p := req.(*kmsg.ProduceRequest)
+		resp := p.ResponseKind().(*kmsg.ProduceResponse)
+		refuses := false
+		for _, t := range p.Topics {
+			rt := kmsg.NewProduceResponseTopic()
+			rt.Topic, rt.TopicID = t.Topic, t.TopicID
+			for _, part := range t.Partitions {
+				rp := kmsg.NewProduceResponseTopicPartition()
+				rp.Partition = part.Partition
+				size := int32(len(part.Records))
+				switch {
+				case bytes.Contains(part.Records, []byte("fails")):
+					rp.ErrorCode = kerr.UnknownServerError.Code
+				case !refused[size]:
+					rp.ErrorCode = kerr.InvalidRecord.Code
+				}
+				refused[size] = true
+				refuses = refuses || rp.ErrorCode != 0
+				rt.Partitions = append(rt.Partitions, rp)
+			}
+			resp.Topics = append(resp.Topics, rt)
+		}
+		return resp, nil, refuses
+	})
+	msgs := []outbox.Message{one(topic, "a"), one(topic, "a"), one(topic, "a")}
+	for i := range msgs {
+		msgs[i].Payload = bytes.Repeat([]byte("x"), 600+i)
+	}
+	copy(msgs[1].Payload, "fails")
+	errs := s.Publish(t.Context(), msgs)
+	if len(errs) != 3 || errs[0] != nil || !attempt(errs[1]) || !errors.Is(errs[2], outbox.ErrHeldBack) {
+		t.Fatalf("publish: %v, want the second failed and the third held back", errs)
+	}
+}
