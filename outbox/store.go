@@ -106,8 +106,8 @@ type Store interface {
 
 	// Promote moves scheduled rows whose moment has come, by the database's
 	// clock, into the outbox table, at most limit, earliest first, and says how
-	// many it moved and how long until the next (negative: none is left). Two
-	// at once do no harm.
+	// many it moved and how long until the next: at most a day, negative when
+	// none is left. Two at once do no harm.
 	Promote(ctx context.Context, limit int) (moved int, next time.Duration, err error)
 
 	// Status counts what is pending, scheduled, parked and dead.

@@ -49,7 +49,7 @@ func (s *Store) nextDue(ctx context.Context) (time.Duration, error) {
 			return err
 		}
 		if micros != nil {
-			next = time.Duration(max(0, *micros)) * time.Microsecond
+			next = time.Duration(min(max(0, *micros), 24*time.Hour.Microseconds())) * time.Microsecond
 		}
 		return nil
 	})

@@ -30,12 +30,17 @@ func (s *Store) Promote(ctx context.Context, limit int) (moved int, next time.Du
 		" WHERE available_at <= clock_timestamp() ORDER BY available_at, seq LIMIT $1 FOR UPDATE SKIP LOCKED)"+
 		" RETURNING seq AS was, available_at, "+messageColumns+"), put AS (INSERT INTO "+n.q("")+" ("+messageColumns+
 		") SELECT "+messageColumns+" FROM due ORDER BY available_at, was) SELECT count(*) FROM due", limit)
-	b.Queue("SELECT (extract(epoch FROM min(available_at) - clock_timestamp()) * 1000000)::bigint FROM " + scheduled)
+	// At most a day, which also is what is said of infinity: an error here would undo
+	// the move, and what lies centuries ahead is no time.Duration.
+	b.Queue("SELECT (extract(epoch FROM least(greatest(min(available_at), now()), now() + interval '1 day') - clock_timestamp()) * 1000000)::bigint FROM " +
+		scheduled + " HAVING count(*) > 0")
 	results := s.pool.SendBatch(ctx, &b)
 	var micros *int64
 	err = results.QueryRow().Scan(&moved)
 	if err == nil {
-		err = results.QueryRow().Scan(&micros)
+		if err = results.QueryRow().Scan(&micros); errors.Is(err, pgx.ErrNoRows) {
+			err = nil
+		}
 	}
 	if closing := results.Close(); err == nil {
 		err = closing

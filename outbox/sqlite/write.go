@@ -163,7 +163,7 @@ func (s *Store) Promote(ctx context.Context, limit int) (moved int, next time.Du
 			return err
 		}
 		if next = -1; micros.Valid {
-			next = time.Duration(max(0, micros.Int64)) * time.Microsecond
+			next = time.Duration(min(max(0, micros.Int64), 24*time.Hour.Microseconds())) * time.Microsecond
 		}
 		return nil
 	})

@@ -50,6 +50,18 @@ func promote(s *suite) {
 	}
 }
 
+// promoteFarAhead leaves a message that is scheduled for when no duration reaches.
+func promoteFarAhead(s *suite) {
+	store := s.migrated(outbox.Plan{})
+	msgs := messages(2)
+	msgs[0].AvailableAt = time.Now().Add(-time.Minute)
+	msgs[1].AvailableAt = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
+	s.enqueue(msgs...)
+	if moved, next, err := store.Promote(s.ctx(), 10); err != nil || moved != 1 || next < 23*time.Hour || next > 24*time.Hour {
+		s.Errorf("promoted %d, next in %v, %v; want 1 and a day", moved, next, err)
+	}
+}
+
 func promoteTwoAtOnce(s *suite) {
 	store, other := s.migrated(outbox.Plan{}), s.Open(s.T, "")
 	l := s.lead(store, 0)

@@ -97,6 +97,7 @@ func Run(t *testing.T, fresh func(t *testing.T) Harness) {
 		{"ParkedOutlivesLease", parkedOutlivesLease},
 		{"BuryAndRequeue", buryAndRequeue},
 		{"Promote", promote},
+		{"PromoteFarAhead", promoteFarAhead},
 		{"PromoteTwoAtOnce", promoteTwoAtOnce},
 		{"LeadIsExclusive", leadIsExclusive},
 		{"LeadAfterCut", leadAfterCut},
