@@ -153,6 +153,9 @@ func (m *migration) run(ctx context.Context) error {
 	if err := m.check(old); err != nil {
 		return err
 	}
+	if err := m.complete(ctx); err != nil {
+		return err
+	}
 	if err := m.within(ctx, func() error { return m.adapt(ctx, old) }); err != nil {
 		return err
 	}
@@ -172,6 +175,21 @@ func (m *migration) check(old meta) error {
 	if period != outbox.Unpartitioned && period != old.period && !m.plan.Convert {
 		return fmt.Errorf("the table has partitions by %v, not by %v: a conversion, which copies every row, must be asked for (Convert, --convert)",
 			old.period, period)
+	}
+	return nil
+}
+
+// complete refuses to call tables migrated of which one was dropped.
+func (m *migration) complete(ctx context.Context) error {
+	for _, suffix := range []string{"", outbox.ScheduledSuffix, "_parked", "_dead", "_lease"} {
+		var there bool
+		if err := m.conn.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", m.names.q(suffix)).Scan(&there); err != nil {
+			return fmt.Errorf("look for the tables: %w", err)
+		}
+		if !there {
+			return fmt.Errorf("table %s is gone: restore it, or drop the others, %s among them, and migrate again",
+				m.names.q(suffix), m.names.q("_meta"))
+		}
 	}
 	return nil
 }
