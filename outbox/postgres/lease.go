@@ -115,7 +115,7 @@ func (l *lease) take(ctx context.Context) error {
 		return fmt.Errorf("look which table it is: %w", err)
 	}
 	err = l.lock.QueryRow(ctx, "UPDATE "+l.names.q("_lease")+
-		" SET epoch = epoch + 1, owner = $2, taken_at = clock_timestamp() WHERE shard = $1 RETURNING epoch",
+		" SET epoch = epoch + 1, owner = $2, taken_at = clock_timestamp() WHERE shard = $1 AND "+durably+" RETURNING epoch",
 		l.shard, clean(l.store.opts.Owner)).Scan(&l.epoch)
 	if err != nil {
 		return fmt.Errorf("count the epoch up: %w", err)
@@ -129,6 +129,11 @@ func (l *lease) take(ctx context.Context) error {
 	}
 	return err
 }
+
+// durably is true, and has the transaction's commit wait for the disk: an epoch
+// that a crash undoes would be given to two leaders. It does not wait for a
+// standby, which may be away.
+const durably = "set_config('synchronous_commit', 'local', true) <> ''"
 
 // longestSilence is when the server takes a leader for dead that says nothing
 // although its connection stands: a process that is stopped, a machine that

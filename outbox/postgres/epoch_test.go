@@ -1,0 +1,75 @@
+package postgres
+
+import (
+	"testing"
+	"time"
+
+	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/outbox"
+)
+
+// An epoch that was handed out is not handed out again, whatever else a crash of
+// the server undoes.
+func TestEpochSurvivesACrash(t *testing.T) {
+	s := labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast, Settings: map[string]string{"wal_writer_delay": "10s"}})
+	r := newRig(t, s)
+	store := r.open(t, Options{})
+	_, err := store.Migrate(r.ctx(), outbox.Plan{})
+	r.check(err)
+	r.exec("CHECKPOINT") // the lab's fast servers forget in a crash what they have not written
+	lead := func() int64 {
+		l, err := store.Lead(r.ctx(), 0)
+		for err != nil { // connections of before the crash
+			if r.ctx().Err() != nil {
+				t.Fatal(err)
+			}
+			l, err = store.Lead(r.ctx(), 0)
+		}
+		t.Cleanup(func() { l.Close() })
+		return l.(*lease).epoch
+	}
+	first := lead()
+	s.Kill()
+	r.check(s.Restart(r.ctx()))
+	if second := lead(); second <= first {
+		t.Errorf("epoch %d after the crash, %d before", second, first)
+	}
+}
+
+// The last due messages move although what is left is due never.
+func TestPromoteWithInfinity(t *testing.T) {
+	r := newRig(t, server(t))
+	store := r.open(t, Options{})
+	_, err := store.Migrate(r.ctx(), outbox.Plan{})
+	r.check(err)
+	never, due := message(), message()
+	never.AvailableAt, due.AvailableAt = time.Now().Add(time.Hour), time.Now().Add(time.Hour)
+	r.check(outbox.Enqueue(r.ctx(), outbox.Postgres(r.db), never))
+	r.exec("UPDATE weir_outbox_scheduled SET available_at = 'infinity'")
+	r.check(outbox.Enqueue(r.ctx(), outbox.Postgres(r.db), due))
+	r.exec("UPDATE weir_outbox_scheduled SET available_at = '-infinity' WHERE available_at <> 'infinity'")
+	if moved, next, err := store.Promote(r.ctx(), 10); err != nil || moved != 1 || next < 23*time.Hour {
+		t.Errorf("promoted %d, next in %v, %v; want 1 and a day", moved, next, err)
+	}
+	r.exec("DELETE FROM weir_outbox_scheduled")
+	if moved, next, err := store.Promote(r.ctx(), 10); err != nil || moved != 0 || next >= 0 {
+		t.Errorf("promoted %d, next in %v, %v; want nothing, and no next", moved, next, err)
+	}
+}
+
+// What lost a table is not ready.
+func TestMigrateMissesATable(t *testing.T) {
+	r := newRig(t, server(t))
+	store := r.open(t, Options{})
+	_, err := store.Migrate(r.ctx(), outbox.Plan{})
+	r.check(err)
+	r.exec("DROP TABLE weir_outbox")
+	if _, err := store.Migrate(r.ctx(), outbox.Plan{}); err == nil {
+		t.Error("migrate without the outbox table: no error")
+	}
+}
+
+func message() outbox.Message {
+	return outbox.Message{ID: outbox.NewID(), Topic: "t", Payload: []byte("x")}
+}
