@@ -418,7 +418,8 @@ type Query struct {
 	State         State
 	IDs           []ID
 	Topic, Key    string
-	Since, Before time.Time // by creation; of the dead, by death
+	Since, Before time.Time     // by creation; of the dead, by death
+	OlderThan     time.Duration // as Before, by the database's clock; to the microsecond
 	Limit         int
 
 	// NewIdentity has Requeue give each message another DedupKey, for brokers and

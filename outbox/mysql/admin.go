@@ -143,6 +143,9 @@ func conditions(q outbox.Query, alias, created string) (where string, args []any
 	if !q.Before.IsZero() {
 		add(alias+"."+created+" < ?", moment(q.Before))
 	}
+	if q.OlderThan > 0 {
+		add(alias+"."+created+" < UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND", q.OlderThan.Microseconds())
+	}
 	return strings.Join(parts, " AND "), args
 }
 

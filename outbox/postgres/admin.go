@@ -166,6 +166,9 @@ func selects(n names, m meta, q outbox.Query) (selection, error) {
 	if !q.Before.IsZero() {
 		and(sel.since+" < $%d", q.Before.UTC())
 	}
+	if q.OlderThan > 0 {
+		and(sel.since+" < statement_timestamp() - $%d::bigint * interval '1 microsecond'", q.OlderThan.Microseconds())
+	}
 	return sel, nil
 }
 

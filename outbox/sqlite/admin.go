@@ -113,6 +113,9 @@ func conditions(q outbox.Query, created string) (where string, args []any) {
 	if !q.Before.IsZero() {
 		add("o."+created+" < ?", q.Before.UnixMicro())
 	}
+	if q.OlderThan > 0 {
+		add("o."+created+" < "+nowMicros+" - ?", q.OlderThan.Microseconds())
+	}
 	return strings.Join(parts, " AND "), args
 }
 

@@ -119,10 +119,16 @@ func purge(s *suite) {
 		}
 	}
 	want(outbox.Query{State: outbox.Dead, Before: time.Now().Add(-time.Hour)}, 0)
+	want(outbox.Query{State: outbox.Dead, OlderThan: time.Hour}, 0)
+	for old := int64(0); old == 0; { // as soon as the database's clock has moved on
+		var err error
+		old, err = store.Purge(s.ctx(), outbox.Query{State: outbox.Dead, OlderThan: time.Microsecond, Key: "key-6"})
+		s.check(err)
+	}
 	want(outbox.Query{State: outbox.Dead, Limit: 4}, 4)
 	want(outbox.Query{State: outbox.Dead, Key: "key-7"}, 1)
 	want(outbox.Query{State: outbox.Dead, IDs: []outbox.ID{rows[8].ID, rows[28].ID}}, 1)
-	want(outbox.Query{State: outbox.Dead}, 19)
+	want(outbox.Query{State: outbox.Dead}, 18)
 	want(outbox.Query{State: outbox.Delivered}, 0)
 	for _, state := range []outbox.State{outbox.Pending, outbox.Scheduled, "", "lost"} {
 		if n, err := store.Purge(s.ctx(), outbox.Query{State: state}); err == nil || n != 0 {

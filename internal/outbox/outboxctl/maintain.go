@@ -99,7 +99,7 @@ func (s *Service) turn(ctx context.Context, m Maintenance) error {
 		if kind.age == 0 {
 			continue
 		}
-		n, err := s.store.Purge(ctx, outbox.Query{State: kind.state, Before: time.Now().Add(-kind.age)})
+		n, err := s.store.Purge(ctx, outbox.Query{State: kind.state, OlderThan: kind.age})
 		errs = append(errs, err)
 		if n > 0 {
 			s.cfg.Log.Info("purged messages", "table", s.store.Name(), "state", string(kind.state), "messages", n)
