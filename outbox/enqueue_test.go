@@ -20,9 +20,13 @@ type script struct {
 	gate    chan struct{} // when set, every call waits for one token
 }
 
-func (s *script) ExecContext(_ context.Context, query string, args ...any) (sql.Result, error) {
+func (s *script) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
 	if s.gate != nil {
-		<-s.gate
+		select {
+		case <-s.gate:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -208,6 +212,55 @@ func TestGroupSharesInserts(t *testing.T) {
 	}
 	if err := g.Close(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A caller whose context has ended may use its memory again while the insert of the
+// group goes on.
+func TestGroupKeepsNoMemoryOfItsCallers(t *testing.T) {
+	s := &script{gate: make(chan struct{})}
+	g := NewGroup(Postgres(s))
+	first := make(chan error, 1)
+	go func() { first <- g.Enqueue(t.Context(), Message{Topic: "a"}) }()
+	for g.b.Stats().Groups < 1 {
+		time.Sleep(time.Millisecond)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	second := make(chan error, 1)
+	payload, headers := []byte("before"), map[string]string{"h": "before"}
+	go func() { second <- g.Enqueue(ctx, Message{Topic: "b", Payload: payload, Headers: headers}) }()
+	for g.b.Stats().Pushed < 2 {
+		time.Sleep(time.Millisecond)
+	}
+	s.gate <- struct{}{}
+	if err := <-first; err != nil {
+		t.Fatal(err)
+	}
+	for g.b.Stats().Groups < 2 {
+		time.Sleep(time.Millisecond)
+	}
+	cancel()
+	if err := <-second; !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	copy(payload, "after!")
+	headers["h"] = "after"
+	close(s.gate)
+	if err := g.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if args := fmt.Sprintf("%s", s.args[1]); !strings.Contains(args, "before") || strings.Contains(args, "after") {
+		t.Errorf("inserted %s", args)
+	}
+}
+
+// An insert that hangs ends, and those behind it go.
+func TestGroupGivesUpAnInsertThatHangs(t *testing.T) {
+	s := &script{gate: make(chan struct{})}
+	g := NewGroupWith(Postgres(s), GroupOptions{Timeout: time.Millisecond})
+	defer g.Close()
+	if err := g.Enqueue(t.Context(), Message{Topic: "a"}); !errors.Is(err, context.DeadlineExceeded) || t.Context().Err() != nil {
+		t.Errorf("enqueue behind a connection that hangs: %v, want %v", err, context.DeadlineExceeded)
 	}
 }
 

@@ -1,7 +1,12 @@
 package outbox
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"maps"
+	"slices"
+	"time"
 
 	"github.com/weirdb/weir/batch"
 )
@@ -14,9 +19,20 @@ type Group struct {
 	b *batch.Batcher[struct{}, []Message, struct{}]
 }
 
-// NewGroup enqueues through db, a handle for which every statement is its own
+// GroupOptions are those of a [Group].
+type GroupOptions struct {
+	// Timeout is how long an INSERT may take, with the wait for its connection:
+	// those who come meanwhile wait behind it. Default: 1 min.
+	Timeout time.Duration
+}
+
+// NewGroup is [NewGroupWith] with all options at their defaults.
+func NewGroup(db Tx) *Group { return NewGroupWith(db, GroupOptions{}) }
+
+// NewGroupWith enqueues through db, a handle for which every statement is its own
 // transaction: Postgres(*sql.DB), Pgx(*pgxpool.Pool) and the like.
-func NewGroup(db Tx) *Group {
+func NewGroupWith(db Tx, o GroupOptions) *Group {
+	timeout := cmp.Or(o.Timeout, time.Minute)
 	return &Group{batch.New(batch.Options[[]Message]{
 		Config:  batch.Config{MaxBytes: maxInsert},
 		Size:    func(msgs []Message) int { return len(msgs) },
@@ -31,7 +47,9 @@ func NewGroup(db Tx) *Group {
 		}
 		// The members' own contexts bound only their waiting: the insert is not
 		// theirs alone.
-		return Enqueue(context.Background(), db, all...)
+		ctx, cancel := context.WithTimeout(context.Background(), timeout)
+		defer cancel()
+		return Enqueue(ctx, db, all...)
 	})}
 }
 
@@ -39,12 +57,17 @@ func NewGroup(db Tx) *Group {
 // alone; an error of the database is that of everyone in the group, and as
 // after every commit that errs the outcome may be unknown. When ctx ends while
 // the insert is on its way, so is the outcome. More than 256 messages take
-// several statements, each committed by itself.
+// several statements, each committed by itself. The messages are copied: what
+// becomes of them after Enqueue has returned changes nothing.
 func (g *Group) Enqueue(ctx context.Context, msgs ...Message) error {
 	if err := prepare(msgs); err != nil {
 		return err
 	}
-	_, err := g.b.Submit(ctx, struct{}{}, msgs)
+	own := slices.Clone(msgs)
+	for i := range own {
+		own[i].Payload, own[i].Headers = bytes.Clone(own[i].Payload), maps.Clone(own[i].Headers)
+	}
+	_, err := g.b.Submit(ctx, struct{}{}, own)
 	return err
 }
 
