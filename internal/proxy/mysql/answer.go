@@ -560,6 +560,7 @@ func (c *client) resetSession() {
 		c.set = c.p.settings.With(c.set, session.Setting{Name: name, Value: value, Literal: true})
 	}
 	c.settings.readMode()
+	c.status = c.settings.status()
 }
 
 // forgetSession forgets what the client has made of its session but its

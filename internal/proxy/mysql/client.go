@@ -80,7 +80,11 @@ func text(p []byte) string { return unsafe.String(unsafe.SliceData(p), len(p)) }
 // inTx tells whether the session is in a transaction, as far as is known.
 func (c *client) inTx() bool { return c.status&mywire.StatusInTrans != 0 }
 
-func (c *client) autocommit() bool { return c.status&mywire.StatusAutocommit != 0 }
+// autocommit tells whether each statement outside a transaction commits. A login that
+// the server has not answered leaves its status open.
+func (c *client) autocommit() bool {
+	return c.status&mywire.StatusAutocommit != 0 && !c.settings.manual
+}
 
 // reply sends weir's own answer.
 func (c *client) reply(p []byte) {

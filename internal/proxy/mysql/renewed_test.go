@@ -1,6 +1,7 @@
 package mysql_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/weirdb/weir/internal/lab"
@@ -73,6 +74,53 @@ func TestResetForgetsTheModeOfTheLogin(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A session that is reset is as the server's begin, also where these have autocommit off
+// and another sql_mode: no write counts as committed that its connection rolls back.
+func TestResetWhereSessionsBeginWithoutAutocommit(t *testing.T) {
+	t.Parallel()
+	cfg := serverConfig()
+	cfg.Settings = map[string]string{"autocommit": "0", "sql_mode": "NO_BACKSLASH_ESCAPES,ANSI_QUOTES"}
+	for flavor, start := range map[string]func(testing.TB, lab.MySQLConfig) *lab.MySQL{"mariadb": labtest.MariaDB, "mysql": labtest.MySQL} {
+		t.Run(flavor, func(t *testing.T) {
+			t.Parallel()
+			server := start(t, cfg)
+			db := databaseOn(t, server, "CREATE TABLE t (who INT, a INT)", "COMMIT")
+			w := startFor(t, server, db, nil)
+			for _, first := range []string{"", "DO 0", "SET autocommit = 1", "SET sql_mode = ''"} { // before the reset
+				var got [2]string
+				for who, addr := range []string{server.Addr(), w.Addr().String()} {
+					c := dialAt(t, addr, db, nil)
+					if first != "" {
+						c.must(first)
+						c.must("COMMIT")
+					}
+					told := func(ok mywire.OK) {
+						const flags = mywire.StatusAutocommit | mywire.StatusInTrans | mywire.StatusNoBackslashEscapes | mywire.StatusANSIQuotes
+						got[who] += fmt.Sprintf(" %#x", uint16(ok.Status&flags))
+					}
+					c.send(mywire.AppendResetConnection(nil))
+					_, answer := c.packet()
+					ok, err := mywire.ParseOK(answer, c.Caps)
+					if err != nil {
+						t.Fatalf("reset: %q, %v", answer, err)
+					}
+					told(ok)
+					for a := range 4 { // in a group, and alone
+						hint := []string{"/* batch */ ", ""}[a/2]
+						told(c.must(fmt.Sprintf("%sINSERT INTO t (who, a) VALUES (%d, %d)", hint, who, a)))
+						told(c.must([]string{"COMMIT", "ROLLBACK"}[a%2]))
+					}
+					got[who] += c.one(fmt.Sprintf("SELECT GROUP_CONCAT(a ORDER BY a) FROM t WHERE who = %d", who))
+				}
+				if got[0] != got[1] {
+					t.Errorf("%q before: through weir\n%s\ndirect\n%s", first, got[1], got[0])
+				}
+				sqlOn(t, server, "DELETE FROM "+db+".t", "COMMIT")
+			}
+		})
+	}
 }
 
 // LASTVAL never tells of a value that another client was given, even where a sequence

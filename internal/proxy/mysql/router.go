@@ -83,6 +83,9 @@ func (rt *router) feed(cmd byte, msg []byte) int {
 			c.back.done()
 		}
 	case mywire.ComResetConnection:
+		if c.p.facts.base == nil {
+			return rt.needBackend() // how sessions begin is not known
+		}
 		c.resetSession()
 		c.back.done()
 	case mywire.ComChangeUser:

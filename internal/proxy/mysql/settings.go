@@ -235,6 +235,23 @@ func (sg *settings) readMode() {
 	if hasWord(sqlMode, "ORACLE") {
 		c.pins.add(pinUnknown) // another grammar
 	}
+	autocommit := value("autocommit")
+	sg.manual = autocommit == "0" || strings.EqualFold(autocommit, "OFF")
+}
+
+// status returns the flags of a session in these settings outside a transaction.
+func (sg *settings) status() (s mywire.Status) {
+	mode := &sg.c.texts.mode
+	if !sg.manual {
+		s |= mywire.StatusAutocommit
+	}
+	if mode.NoBackslashEscapes {
+		s |= mywire.StatusNoBackslashEscapes
+	}
+	if mode.AnsiQuotes && mode.MariaDB {
+		s |= mywire.StatusANSIQuotes
+	}
+	return s
 }
 
 // hasWord tells whether a comma-separated list has the word.
@@ -267,6 +284,9 @@ type settings struct {
 	// strict: a value that does not fit is an error. Without it a statement of
 	// several rows is more lenient than several statements.
 	strict bool
+	// manual: autocommit is off, as far as is known: the client has set it so, or
+	// sessions begin so.
+	manual bool
 	// owed is what the server has told weir of this session in the answer to a
 	// question of weir's own: the client's next OK has it.
 	owed []byte
@@ -295,8 +315,10 @@ func (sg *settings) noteSet(u *unit, info *myscan.Statement) {
 			sg.choseChanges = sg.choseChanges || a.Name == "session_track_state_change"
 			sg.c.pins.add(pinTrack)
 			sg.c.link.Doomed = true
-		case a.Name == "timestamp" && a.Kind == myscan.ValueDefault:
+		case a.Scope == myscan.ScopeSession && a.Name == "timestamp" && a.Kind == myscan.ValueDefault:
 			u.change |= changeTimestampDefault
+		case a.Scope == myscan.ScopeSession && a.Name == "timestamp", a.Name == "":
+			u.change &^= changeTimestampDefault // the last of several holds; one that cannot be read may be any
 		}
 	}
 }

@@ -35,6 +35,7 @@ var pinCases = []struct {
 	{"XA", "xa", []string{"XA START '{db}'", "INSERT INTO plain VALUES (1, 1)"}, "SELECT COUNT(*) FROM plain", "1", "1", []string{"XA END '{db}'", "XA ROLLBACK '{db}'"}, ""},
 	{"random seed", "set", []string{"SET rand_seed1 = 1, rand_seed2 = 2"}, "SELECT RAND() < 2", "1", "", nil, ""},
 	{"timestamp", "timestamp", []string{"SET timestamp = 1234"}, "SELECT UNIX_TIMESTAMP(NOW())", "1234", "1234", []string{"SET timestamp = DEFAULT"}, ""},
+	{"timestamp, at once free and set", "timestamp", []string{"SET timestamp = DEFAULT, timestamp = 1234"}, "SELECT UNIX_TIMESTAMP(NOW())", "1234", "1234", []string{"SET timestamp = 1, timestamp = DEFAULT"}, ""},
 	{"session tracking", "session_track", []string{"SET session_track_schema = OFF"}, "SELECT @@session_track_schema", "0", "0", nil, ""},
 	{"role", "role", []string{"SET ROLE NONE"}, "SELECT COALESCE(CURRENT_ROLE(), 'NONE')", "NONE", "", nil, ""},
 	{"dropped database", "database", []string{"CREATE DATABASE {db}_gone", "USE {db}_gone", "DROP DATABASE {db}_gone"}, "SELECT DATABASE()", "NULL", "NULL", []string{"USE {db}"}, ""},
