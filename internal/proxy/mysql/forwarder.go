@@ -501,9 +501,7 @@ func (fw *forwarder) note(u *unit, sql string, info *myscan.Statement) {
 			u.change |= changeXAEnd
 		}
 	case myscan.VerbPrepare:
-		if name := strings.ToLower(info.Name); !slices.Contains(c.pins.named, name) {
-			c.pins.named = append(c.pins.named, strings.Clone(name))
-		}
+		c.pins.notePrepared(info.Name)
 	case myscan.VerbDeallocate:
 		u.change |= changeDeallocate
 		name := strings.ToLower(info.Name)
@@ -518,12 +516,35 @@ func (fw *forwarder) note(u *unit, sql string, info *myscan.Statement) {
 			c.pins.noteTableLocks(info)
 		}
 	}
+	if info.Effects.Has(myscan.EffMulti) && info.Effects.Has(myscan.EffSet|myscan.EffPrepare) {
+		fw.noteLater(u, sql, info)
+	}
 	c.pins.noteReached(info.Effects, sql)
 	if info.Effects.Has(myscan.EffQuit) || info.Effects.Has(myscan.EffTxEnd) && c.settings.releases(sql, info) {
 		u.change |= changeQuit
 	}
 	if info.Effects.Has(myscan.EffLock | myscan.EffRelease) {
 		c.pins.noteLocks(u, sql)
+	}
+}
+
+// noteLater does for the statements of a text behind the first what note does for that one.
+// Some of them may not run, where one before them fails: what they would have undone counts
+// as still there.
+func (fw *forwarder) noteLater(u *unit, sql string, info *myscan.Statement) {
+	c := fw.c
+	if len(sql) > maxScanned {
+		c.pins.add(pinSet | pinIf(info.Effects.Has(myscan.EffPrepare), pinPrepare))
+		c.pins.notePrepared("") // the names in it
+		return
+	}
+	for st := range myscan.Later(sql, c.texts.mode) {
+		if st.Effects.Has(myscan.EffSet) {
+			c.settings.noteLaterSet(u, &st)
+		}
+		if st.Verb == myscan.VerbPrepare {
+			c.pins.notePrepared(st.Name)
+		}
 	}
 }
 

@@ -1,6 +1,9 @@
 package mysql
 
 import (
+	"slices"
+	"strings"
+
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/sqlscan/myscan"
 )
@@ -108,4 +111,12 @@ type pins struct {
 	locks      []string  // names of locks asked for by GET_LOCK with a literal
 	named      []string  // statements prepared in SQL
 	tableLocks tableLock // as far as weir knows
+}
+
+// notePrepared takes note of a statement that is prepared in SQL. Without a name, the pin
+// lasts until the session is reset.
+func (ps *pins) notePrepared(name string) {
+	if name = strings.ToLower(name); !slices.Contains(ps.named, name) {
+		ps.named = append(ps.named, strings.Clone(name))
+	}
 }

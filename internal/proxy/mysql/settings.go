@@ -300,7 +300,9 @@ type settings struct {
 // noteSet looks at what SET assigns for what the server's own report leaves
 // open.
 func (sg *settings) noteSet(u *unit, info *myscan.Statement) {
+	known := info.Verb != myscan.VerbSet
 	for a := range info.Set.All() {
+		known = a.Name != ""
 		switch {
 		case a.Name == "names" || a.Name == "character set":
 			u.change |= changeNames
@@ -320,6 +322,23 @@ func (sg *settings) noteSet(u *unit, info *myscan.Statement) {
 		case a.Scope == myscan.ScopeSession && a.Name == "timestamp", a.Name == "":
 			u.change &^= changeTimestampDefault // the last of several holds; one that cannot be read may be any
 		}
+	}
+	if !known { // SET RESOURCE GROUP, and what else assigns no variable
+		sg.c.pins.add(pinSet)
+		sg.c.link.Doomed = true
+	}
+}
+
+// noteLaterSet is noteSet for a SET that is not the first statement of its text.
+func (sg *settings) noteLaterSet(u *unit, info *myscan.Statement) {
+	if sg.c.link.shows {
+		sg.noteList(u, info)
+		return
+	}
+	collation := u.collation
+	sg.noteSet(u, info)
+	if u.change&changeNames != 0 && (collation != "" || u.collation != "") {
+		sg.c.pins.add(pinSet) // which of them is in force depends on how far the server comes
 	}
 }
 

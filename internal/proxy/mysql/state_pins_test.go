@@ -31,6 +31,7 @@ var pinCases = []struct {
 	{"locked tables, left by BEGIN", "table_lock", []string{"LOCK TABLES t READ"}, "INSERT INTO t (v) VALUES ('no')", "ERROR 1099", "", []string{"BEGIN", "COMMIT"}, ""},
 	{"prepared by SQL", "prepare", []string{"PREPARE p FROM 'SELECT 8'"}, "EXECUTE p", "8", "8", []string{"DEALLOCATE PREPARE p"}, ""},
 	{"prepared by SQL, twice", "prepare", []string{"PREPARE p FROM 'SELECT 8'", "PREPARE q FROM 'SELECT 9'", "DEALLOCATE PREPARE q"}, "EXECUTE p", "8", "8", []string{"DROP PREPARE P"}, ""},
+	{"prepared by SQL, in a text of several", "prepare", []string{"SELECT 1; PREPARE p FROM 'SELECT 8'", "PREPARE q FROM 'SELECT 9'", "DEALLOCATE PREPARE q"}, "EXECUTE p", "8", "8", []string{"DROP PREPARE P"}, ""},
 	{"handler", "handler", []string{"HANDLER plain OPEN"}, "HANDLER plain READ FIRST", "none", "none", nil, ""},
 	{"XA", "xa", []string{"XA START '{db}'", "INSERT INTO plain VALUES (1, 1)"}, "SELECT COUNT(*) FROM plain", "1", "1", []string{"XA END '{db}'", "XA ROLLBACK '{db}'"}, ""},
 	{"random seed", "set", []string{"SET rand_seed1 = 1, rand_seed2 = 2"}, "SELECT RAND() < 2", "1", "", nil, ""},
@@ -61,7 +62,7 @@ func pinsAppearHoldAndEnd(t *testing.T, server *lab.MySQL) {
 			w := startFor(t, server, databaseOn(t, server, stateSetup...), twoBackends)
 			named := func(sql string) string { return strings.ReplaceAll(sql, "{db}", w.db) }
 			churn := newChurner(w, nil)
-			mine := w.speaker(nil)
+			mine := w.speaker(func(c *mywire.ConnectConfig) { c.Caps = mywire.WantedCaps | mywire.CapMultiStatements })
 			for _, sql := range c.enter {
 				if got := mine.ask(named(sql)); strings.Contains(got, "ERROR") && c.cause != "next_transaction" {
 					t.Fatalf("%s: %s", sql, got)

@@ -1,6 +1,7 @@
 package myscan
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -522,5 +523,26 @@ func TestNamesOfEffectsAndVerbs(t *testing.T) {
 	}
 	if got := (EffTxBegin | EffUnknown).String(); got != "tx-begin|unknown" {
 		t.Error(got)
+	}
+}
+
+func TestLaterStatements(t *testing.T) {
+	var got []string
+	for st := range Later("SET a = 1; /* c */ SET NAMES latin1 COLLATE latin1_german2_ci, b = ';'; PREPARE `P` FROM 'SELECT 1'; SELECT 1; SET RESOURCE GROUP g;", Mode{Multi: true}) {
+		text := st.Verb.String() + " " + st.Name
+		for a := range st.Set.All() {
+			text += " " + a.Name + "/" + a.Collate
+		}
+		if st.Effects.Has(EffSet) {
+			text += " sets"
+		}
+		got = append(got, text)
+	}
+	want := []string{"SET  names/latin1_german2_ci b/ sets", "PREPARE P", "SELECT ", "SET  sets"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	for st := range Later("SELECT 1", Mode{Multi: true}) {
+		t.Errorf("behind the only one: %v", st)
 	}
 }

@@ -1,6 +1,7 @@
 package myscan
 
 import (
+	"iter"
 	"strings"
 
 	"github.com/weirdb/weir/internal/proxy/sqlscan/lexicon"
@@ -81,6 +82,26 @@ func scan(lex lexer) Statement {
 	}
 	out.Effects = s.outcome(out.Count)
 	return out
+}
+
+// Later yields the statements of a text behind the first, each by itself: its verb, its
+// name, what it sets, and its effects.
+func Later(sql string, mode Mode) iter.Seq[Statement] {
+	return func(yield func(Statement) bool) {
+		s := scanner{observer: observer{lex: newLexer(sql, mode)}}
+		s.reset()
+		s.next()
+		for n := 0; s.tok.kind != tokEOF; n++ {
+			s.set, s.name, s.effects = SetList{}, "", 0
+			s.statement()
+			if n > 0 && !yield(Statement{Verb: s.verb, Effects: s.effects, First: s.effects, Set: s.set, Name: s.name, Count: 1}) {
+				return
+			}
+			if s.tok.kind == ';' {
+				s.semicolon()
+			}
+		}
+	}
 }
 
 // outcome returns the effects of the text, which has count statements.

@@ -1,0 +1,48 @@
+package mysql_test
+
+import (
+	"testing"
+
+	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/wire/mywire"
+)
+
+// What a statement in the middle of a text sets or prepares is its client's alone, as what
+// the first does is.
+func TestLaterStatementsOfAText(t *testing.T) {
+	t.Parallel()
+	onFlavors(t, func(t *testing.T, server *lab.MySQL) {
+		db := databaseOn(t, server)
+		for _, steps := range [][]string{
+			{"SELECT 1; SET SESSION session_track_system_variables = ''", "SET SESSION time_zone = '+09:00'"},
+			{"SELECT 1; SET @@session.session_track_state_change = OFF, @@session.session_track_system_variables = 'time_zone'", "SET SESSION sql_mode = ''"},
+			{"SELECT 1; SET NAMES latin1 COLLATE latin1_german2_ci", "SELECT 2"},
+			{"SET NAMES latin1 COLLATE latin1_german2_ci; SET NAMES utf8mb4; SELECT 1", "SELECT 2"},
+			{"SET NAMES latin1 COLLATE latin1_german2_ci; SELEKT; SET NAMES utf8mb4", "SELECT 2"},
+			{"SELECT 1; PREPARE leak FROM 'SELECT 42'", "PREPARE b FROM 'SELECT 2'", "DEALLOCATE PREPARE b"},
+			{"DEALLOCATE PREPARE b; PREPARE leak FROM 'SELECT 42'", "PREPARE b FROM 'SELECT 2'", "DEALLOCATE PREPARE b; PREPARE leak FROM 'SELECT 43'", "PREPARE c FROM 'SELECT 3'", "DEALLOCATE PREPARE c"},
+		} {
+			w := startFor(t, server, db, twoBackends)
+			multi := func(c *mywire.ConnectConfig) {
+				c.Caps = mywire.WantedCaps | mywire.CapMultiStatements
+			}
+			through, past, other, fresh := w.speaker(multi), speakerTo(t, server.Addr(), db, multi), w.speaker(multi), speakerTo(t, server.Addr(), db, multi)
+			for _, text := range steps {
+				if got, want := through.ask(text), past.ask(text); got != want {
+					t.Errorf("%s: %s, direct %s", text, got, want)
+				}
+			}
+			probes := []string{"SELECT @@time_zone, @@sql_mode, @@character_set_client, @@collation_connection", "EXECUTE leak"}
+			for range 3 { // on whichever connection
+				for _, q := range probes {
+					if got, want := other.ask(q), fresh.ask(q); got != want {
+						t.Errorf("another client after %q: %s: %s, direct %s", steps, q, got, want)
+					}
+					if got, want := through.ask(q), past.ask(q); got != want {
+						t.Errorf("after %q: %s: %s, direct %s", steps, q, got, want)
+					}
+				}
+			}
+		}
+	})
+}
