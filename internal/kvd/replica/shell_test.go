@@ -171,6 +171,9 @@ func TestDiskWritesInPieces(t *testing.T) {
 		return log, found
 	}
 	log, _ := open()
+	if err := log.Prepare(); err != nil { // or the log grows until a segment is made
+		t.Fatal(err)
+	}
 	in := newInbox()
 	d := newDisk(log, in, slog.New(slog.DiscardHandler))
 	var records []consensus.Record

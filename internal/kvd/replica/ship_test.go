@@ -1,7 +1,6 @@
 package replica
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
@@ -20,7 +19,7 @@ func TestShipThatGaveWayIsNotReported(t *testing.T) {
 	leader := r.leader()
 	n := r.nodes[leader]
 	testkit.Eventually(t, "a snapshot", func() bool {
-		r.set(r.leader(), fmt.Sprint("k"), strings.Repeat("v", 8000))
+		r.set(r.leader(), "k", strings.Repeat("v", 8000))
 		return len(n.snapshots.files.List()) > 0
 	})
 	index := n.snapshots.files.List()[0].Index
