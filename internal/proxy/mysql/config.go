@@ -97,8 +97,13 @@ const (
 // check.
 func (c *Config) relays() bool { return c.Auth == AuthAuto || c.Auth == AuthRelay }
 
-// Defaults returns the zero Config with every default filled in.
-func Defaults() Config { return Config{}.withDefaults() }
+// Defaults returns the zero Config with every default filled in but MySQL.Dial, which
+// follows Keepalive.
+func Defaults() Config {
+	c := Config{}.withDefaults()
+	c.MySQL.Dial, c.ownDial = nil, false
+	return c
+}
 
 // Validate names the first flag that makes no sense; New checks the same.
 func (c Config) Validate() error { return c.withDefaults().validate() }

@@ -120,8 +120,13 @@ func (c *Config) checksSecrets() bool {
 // authUser is as whom weir asks about those who log in.
 func (c *Config) authUser() string { return cmp.Or(c.AuthUser, c.Postgres.User) }
 
-// Defaults returns the zero Config with every default filled in.
-func Defaults() Config { return Config{}.withDefaults() }
+// Defaults returns the zero Config with every default filled in but Postgres.Dial, which
+// follows Keepalive.
+func Defaults() Config {
+	c := Config{}.withDefaults()
+	c.Postgres.Dial, c.ownDial = nil, false
+	return c
+}
 
 // Validate names the first flag that makes no sense; New checks the same.
 func (c Config) Validate() error { return c.withDefaults().validate() }
