@@ -478,6 +478,9 @@ func (fw *forwarder) note(u *unit, sql string, info *myscan.Statement) {
 	c.diag.draws = c.diag.draws || info.Effects.Has(drawing)
 	c.pins.held &^= pinFoundRows
 	c.pins.add(pinsOf(info.Effects))
+	if info.Effects.Has(myscan.EffRole) {
+		c.link.Doomed = true // no reset ends a role
+	}
 	if info.Effects.Has(myscan.EffSetGlobal|myscan.EffDDL|myscan.EffAdmin) && changesSessions(sql, info.Effects) {
 		u.change |= changeSessions
 	}

@@ -1,9 +1,11 @@
 package mysql_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/proxy/mysql"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
@@ -43,6 +45,25 @@ func TestLaterStatementsOfAText(t *testing.T) {
 					}
 				}
 			}
+		}
+	})
+}
+
+// COM_RESET_CONNECTION leaves a session's role as it is.
+func TestRolesEndWithTheirSession(t *testing.T) {
+	t.Parallel()
+	onFlavors(t, func(t *testing.T, server *lab.MySQL) {
+		db := databaseOn(t, server)
+		role := db + "_role"
+		w := startFor(t, server, db, func(c *mysql.Config) { c.PoolSize = 1 })
+		mine := w.speaker(nil)
+		user := strings.ReplaceAll(mine.value("SELECT CURRENT_USER()"), "@", "'@'")
+		sqlOn(t, server, "CREATE ROLE "+role, "GRANT "+role+" TO '"+user+"'")
+		t.Cleanup(func() { sqlOn(t, server, "DROP ROLE "+role) })
+		mine.must("SET ROLE " + role)
+		_ = mine.Close()
+		if got := w.speaker(nil).value("SELECT COALESCE(CURRENT_ROLE(), 'NONE')"); got != "NULL" && got != "NONE" {
+			t.Errorf("another client has the role %s", got)
 		}
 	})
 }
