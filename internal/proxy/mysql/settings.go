@@ -335,11 +335,13 @@ func (sg *settings) noteLaterSet(u *unit, info *myscan.Statement) {
 		sg.noteList(u, info)
 		return
 	}
-	collation := u.collation
+	names, collation := u.change&changeNames, u.collation
+	u.change &^= changeNames
 	sg.noteSet(u, info)
-	if u.change&changeNames != 0 && (collation != "" || u.collation != "") {
-		sg.c.pins.add(pinSet) // which of them is in force depends on how far the server comes
+	if u.change&changeNames != 0 {
+		sg.c.pins.add(pinSet) // which is in force depends on how far the server comes
 	}
+	u.change, u.collation = u.change&^changeNames|names, collation
 }
 
 // releases tells whether the end of a transaction ends the connection as well,
