@@ -77,8 +77,8 @@ func TestLimitsOfRolesAndDatabasesMakeRoom(t *testing.T) {
 		w.leavesIdle("few", user, 2)
 	}
 	for _, p := range w.snapshot().Pools {
-		if p.User == "u0" && p.Backends != 2 {
-			t.Errorf("the pool of a role without limit has %d connections, want 2", p.Backends)
+		if p.User == "u0" && p.Backends < 2 {
+			t.Errorf("the pool of a role without limit has %d connections left of 2", p.Backends)
 		}
 	}
 }
