@@ -7,7 +7,7 @@ SHELL := /bin/sh
 FUZZTIME ?= 10s
 COUNT ?= 10
 PKG ?= ./...
-TEST_TIMEOUT ?= 15m
+TEST_TIMEOUT ?= 30m
 # Packages that are tested at a time: by itself, one waits for its servers most of the time.
 TEST_JOBS ?= $(shell expr $$(nproc) \* 2)
 # The longest packages begin first: the last one would run alone for minutes.
