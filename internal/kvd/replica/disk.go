@@ -61,7 +61,8 @@ type disk struct {
 	scratch []wal.Record
 	spare   sync.WaitGroup // makes a segment in advance
 
-	preparing atomic.Bool // it does
+	preparing  atomic.Bool // it does
+	unprepared atomic.Bool // it could not: the next roll makes its segment itself
 }
 
 // position is a place in the log.
@@ -166,7 +167,7 @@ func (d *disk) carryOut(orders []order) error {
 		}
 		d.inbox.persisted(ticket)
 	}
-	if d.log.HalfFull() && d.log.Stats().Spares == 0 && !d.asked && !d.preparing.Load() && time.Now().After(d.retry) {
+	if d.log.HalfFull() && d.log.Stats().Spares == 0 && !d.asked && !d.preparing.Load() && !d.unprepared.Load() {
 		d.prepare()
 	}
 	// While a segment is being made the old one grows: to wait would hold up everybody.
@@ -282,6 +283,7 @@ func (d *disk) roll(carry []consensus.Record) error {
 		return nil
 	}
 	d.stats.rolls.Add(1)
+	d.unprepared.Store(false)
 	return nil
 }
 
@@ -292,6 +294,7 @@ func (d *disk) prepare() {
 	d.spare.Go(func() {
 		defer d.preparing.Store(false)
 		if err := d.log.Prepare(); err != nil {
+			d.unprepared.Store(true) // before it is said that none is being made
 			d.out.Warn("no segment of the log could be made in advance", "error", err)
 		}
 	})

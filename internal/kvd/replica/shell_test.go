@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -196,6 +198,46 @@ func TestDiskWritesInPieces(t *testing.T) {
 	log, found := open()
 	if found.Last != 30 {
 		t.Errorf("the last entry is %d", found.Last)
+	}
+	if err := log.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// crampedDisk has no room for a segment in advance.
+type crampedDisk struct {
+	*memoryDisk
+	full  atomic.Bool
+	tries atomic.Int32
+}
+
+func (d *crampedDisk) Create(name string) (wal.File, error) {
+	if d.full.Load() && strings.HasPrefix(name, "spare-") {
+		d.tries.Add(1)
+		return nil, syscall.ENOSPC
+	}
+	return d.memoryDisk.Create(name)
+}
+
+// Without room for a segment in advance the log asks for a roll as it did, and does not fill
+// the disk again and again.
+func TestDiskWithoutRoomForASpare(t *testing.T) {
+	files := &crampedDisk{memoryDisk: newMemoryDisk()}
+	log, _, err := wal.Open("", wal.Identity{Cluster: "c", Replica: 1}, wal.Options{SegmentBytes: 1 << 20, Disk: files})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := newDisk(log, newInbox(), slog.New(slog.DiscardHandler))
+	files.full.Store(true)
+	for index := uint64(1); index <= 20; index++ {
+		records := []consensus.Record{{Kind: consensus.RecordEntry, Term: 1, Index: index, Data: make([]byte, 64<<10)}}
+		if err := d.carryOut([]order{{records: records, ticket: index, sync: true}}); err != nil {
+			t.Fatal(err)
+		}
+		d.spare.Wait()
+	}
+	if n := files.tries.Load(); n != 1 || d.wants.Load() != 1 {
+		t.Errorf("a segment was tried %d times, and a roll asked for %d times", n, d.wants.Load())
 	}
 	if err := log.Close(); err != nil {
 		t.Error(err)

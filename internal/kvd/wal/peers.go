@@ -22,6 +22,8 @@ const (
 type peers struct {
 	disk Disk
 
+	writing sync.Mutex // of the file; taken before mu
+
 	mu   sync.Mutex
 	logs map[uint64]LogTag
 }
@@ -109,12 +111,12 @@ func (l *Log) Met(replica uint64) (LogTag, bool) {
 // call it, but for Close's.
 func (l *Log) Meet(replica uint64, tag LogTag, keep []uint64) error {
 	p := l.peers
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if _, met := p.logs[replica]; met {
+	p.writing.Lock()
+	defer p.writing.Unlock()
+	if _, met := l.Met(replica); met {
 		return nil
 	}
-	logs := maps.Clone(p.logs)
+	logs := maps.Clone(p.logs) // which only Meet replaces
 	maps.DeleteFunc(logs, func(id uint64, _ LogTag) bool { return !slices.Contains(keep, id) })
 	logs[replica] = tag
 	b, err := peersFile{Format: formatVersion, Logs: logs}.encode()
@@ -130,6 +132,8 @@ func (l *Log) Meet(replica uint64, tag LogTag, keep []uint64) error {
 	if err := p.disk.SyncDir(); err != nil {
 		return fmt.Errorf("flush directory: %w", err)
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.logs = logs
 	return nil
 }
