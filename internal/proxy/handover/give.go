@@ -251,7 +251,7 @@ const emptyEvery = 20 * time.Millisecond
 // does nothing.
 var (
 	errHungUp = errors.New("the next process has ended")
-	errHangs  = errors.New("the next process hangs: it has taken in none of the clients that it was sent")
+	errHangs  = errors.New("the next process hangs: it has acknowledged no client for too long")
 )
 
 // run sends what is to be sent. It returns nil when no client is left that can be handed

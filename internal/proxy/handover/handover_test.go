@@ -433,3 +433,28 @@ func TestQuestions(t *testing.T) {
 		t.Error("answered by a process that has ended")
 	}
 }
+
+// Whether the next process was reading or writing when the first one ended is all the same.
+func TestOutcomeOfALostConnection(t *testing.T) {
+	self, err := unix.PidfdOpen(os.Getpid(), 0)
+	if err != nil {
+		t.Skip("no descriptor of a process: ", err)
+	}
+	defer unix.Close(self)
+	broken := errors.New("broken")
+	for _, c := range []struct {
+		process   int
+		err, want error
+	}{
+		{-1, io.EOF, nil},
+		{-1, unix.EPIPE, nil},
+		{-1, broken, broken},
+		{self, io.EOF, errGoesOn},
+		{self, unix.EPIPE, errGoesOn},
+		{self, broken, broken},
+	} {
+		if got := (&Taker{process: c.process}).outcome(c.err); got != c.want {
+			t.Errorf("process %d, %v: %v, want %v", c.process, c.err, got, c.want)
+		}
+	}
+}

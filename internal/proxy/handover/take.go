@@ -225,13 +225,10 @@ func (t *Taker) Run(ctx context.Context, sides map[string]Side, log *slog.Logger
 	for {
 		k, err := t.w.receive()
 		if err != nil {
-			switch {
-			case ctx.Err() != nil, hangsUp(err) && (t.process < 0 || t.hasEnded()):
-				err = nil
-			case hangsUp(err):
-				err = errGoesOn
+			if ctx.Err() != nil {
+				return n, nil
 			}
-			return n, err
+			return n, t.outcome(err)
 		}
 		switch k {
 		case kindClient:
@@ -243,13 +240,22 @@ func (t *Taker) Run(ctx context.Context, sides map[string]Side, log *slog.Logger
 		default:
 			err = unexpected(k)
 		}
-		if hangsUp(err) && !t.hasEnded() {
-			err = errGoesOn
-		}
 		if err != nil {
-			return n, err
+			return n, t.outcome(err)
 		}
 	}
+}
+
+// outcome tells how a hand-over ends with an error of its connection: well, if the other
+// process is no more, whether this one was reading or writing.
+func (t *Taker) outcome(err error) error {
+	switch {
+	case !hangsUp(err):
+		return err
+	case t.process < 0 || t.hasEnded():
+		return nil
+	}
+	return errGoesOn
 }
 
 // errNoSide is why a client stays with the other process.
