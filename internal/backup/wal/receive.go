@@ -271,24 +271,26 @@ func (r *receiver) begin(ctx context.Context, conn *pgrepl.Conn, current uint32,
 	}
 	// A receiver that was killed between completing a segment and removing the
 	// part of it has left both: the whole is listed first.
-	var last file
 	var stale []string
+	kept := segments[:0]
 	for _, f := range segments {
-		if f.partial && f.segment == last.segment {
+		if n := len(kept); f.partial && n > 0 && f.segment == kept[n-1].segment {
 			stale = append(stale, s.dir()+f.name+suffix)
 			continue
 		}
-		last = f
+		kept = append(kept, f)
 	}
+	segments = kept
 	if len(stale) > 0 {
 		if err := s.storage.Delete(ctx, stale...); err != nil {
 			return 0, 0, fmt.Errorf("remove parts of segments that are complete: %w", err)
 		}
 	}
-	switch {
-	case len(segments) == 0 || r.skip:
+	if len(segments) == 0 || r.skip {
 		return 0, 0, nil
-	case last.segment.Timeline >= current:
+	}
+	last := segments[len(segments)-1]
+	if last.segment.Timeline >= current {
 		start, timeline := goOn(last)
 		return start, timeline, nil
 	}

@@ -91,6 +91,11 @@ type Logs struct {
 // OpenLogs opens the logs below dir from a position on, which must be in them or at
 // their end.
 func OpenLogs(ctx context.Context, s archive.Storage, dir string, from binlog.Position) (*Logs, error) {
+	// In this order: of what is archived meanwhile there may be more than was noted, not less.
+	until, err := notedEnd(ctx, s, dir)
+	if err != nil {
+		return nil, err
+	}
 	all, err := ListLogs(ctx, s, dir)
 	if err != nil {
 		return nil, err
@@ -103,10 +108,6 @@ func OpenLogs(ctx context.Context, s archive.Storage, dir string, from binlog.Po
 	}
 	if first < 0 {
 		return nil, fmt.Errorf("open binary logs at %s: %w: nothing there begins at or before it", from, ErrLogGap)
-	}
-	until, err := notedEnd(ctx, s, dir)
-	if err != nil {
-		return nil, err
 	}
 	return &Logs{storage: s, dir: dir, segments: all[first:], from: from.Pos, until: until}, nil
 }

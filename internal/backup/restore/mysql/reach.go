@@ -25,7 +25,10 @@ func reachOf(sql, database string, ansi bool) reach {
 	case "SAVEPOINT", "ROLLBACK", "RELEASE", "COMMIT", "BEGIN", "START", "XA":
 		return reach{control: true, known: true}
 	case "SET": // SET STATEMENT x = 1 FOR CREATE TABLE ...
-		for statement := s.skip("STATEMENT"); statement && s.next < len(s.tokens); s.next++ {
+		if !s.skip("STATEMENT") {
+			return reach{known: true}
+		}
+		for ; s.next < len(s.tokens); s.next++ {
 			if s.skip("FOR") {
 				return s.reach(s.word())
 			}
