@@ -1,6 +1,7 @@
 package amqp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +23,7 @@ type round struct {
 
 	answers []*amqp.DeferredConfirmation // of part; nil for those not sent
 	open    bool                         // not every answer has come
+	failed  error                        // why a message could not be written
 }
 
 // send puts all messages on their way. A write that does not end is ended, with
@@ -43,7 +45,8 @@ func (r *round) send(ctx context.Context) {
 		r.answers[n], err = r.channel.PublishWithDeferredConfirm(
 			r.sink.exchange(m), r.sink.opts.RoutingKey.Expand(m), !r.sink.opts.Unroutable, false, p)
 		if err != nil {
-			// The channel is closed: finish looks why, and at the others.
+			// The channel is closed, or will be: finish looks why, and at the others.
+			r.failed = err
 			for _, i := range r.part[n:] {
 				r.errs[i] = errAlone
 			}
@@ -136,6 +139,10 @@ func (r *round) finish() (refusal error) {
 		break
 	}
 	switch {
+	case !r.channel.IsClosed() && r.failed != nil:
+		// The connection has ended, and the library has not told the channel yet.
+		r.link.discard(r.channel)
+		r.lost(r.failed)
 	case !r.channel.IsClosed() && r.open:
 		r.link.discard(r.channel)
 	case !r.channel.IsClosed():
@@ -171,14 +178,19 @@ func (r *round) whyClosed() error {
 	if why != nil && why.Server && !r.link.conn.IsClosed() {
 		return why
 	}
-	err := errors.New("amqp: the connection was lost")
 	if why != nil {
-		err = fmt.Errorf("amqp: the connection was lost: %w", why)
-	}
-	for _, i := range r.part {
-		if r.errs[i] == errAlone {
-			r.errs[i] = outbox.Broken(err)
-		}
+		r.lost(why)
+	} else {
+		r.lost(cmp.Or(r.failed, error(amqp.ErrClosed)))
 	}
 	return nil
+}
+
+// lost gives those that are left open the end of their connection.
+func (r *round) lost(why error) {
+	for _, i := range r.part {
+		if r.errs[i] == errAlone {
+			r.errs[i] = outbox.Broken(fmt.Errorf("amqp: the connection was lost: %w", why))
+		}
+	}
 }
