@@ -3,6 +3,7 @@ package postgres
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/weirdb/weir/internal/proxy/core"
@@ -34,7 +35,7 @@ func (b *backend) OnData(p []byte) int {
 			break
 		}
 		if n < pgwire.HeaderLen {
-			b.fail(errors.New("server sent a malformed message"))
+			b.fail(fmt.Errorf("server sent a message of type %q and length %d", typ, n-1))
 			return len(p)
 		}
 		u := b.Head()
@@ -67,6 +68,10 @@ func (b *backend) OnData(p []byte) int {
 		case pgwire.ServerReady:
 			if u == nil {
 				b.fail(errors.New("server sent ReadyForQuery that nothing asked for"))
+				return len(p)
+			}
+			if n != pgwire.HeaderLen+1 {
+				b.malformed("ReadyForQuery")
 				return len(p)
 			}
 			if u.kind == unitClient {
@@ -311,7 +316,7 @@ const (
 func (b *backend) parameter(u *unit, msg []byte) bool {
 	name, value, err := pgwire.ParseParameterStatus(msg[pgwire.HeaderLen:])
 	if err != nil {
-		b.fail(err)
+		b.malformed("ParameterStatus")
 		return false
 	}
 	b.reportedBy(string(name), string(value))
@@ -339,7 +344,7 @@ func (b *backend) parameter(u *unit, msg []byte) bool {
 func (b *backend) clientError(u *unit, msg []byte) {
 	e, err := pgwire.ParseError(msg[pgwire.HeaderLen:])
 	if err != nil {
-		b.fail(err)
+		b.malformed("ErrorResponse")
 		return
 	}
 	u.failed, u.err = true, e
@@ -398,9 +403,16 @@ func (b *backend) hiddenMessage(u *unit, typ byte, msg []byte) {
 			u.notice(msg)
 		}
 	case pgwire.ServerDataRow:
+		if u.columns == 0 {
+			return
+		}
 		vals, err := pgwire.ParseDataRow(msg[pgwire.HeaderLen:], nil)
 		if err != nil {
-			b.fail(err)
+			b.malformed("DataRow")
+			return
+		}
+		if len(vals) != u.columns {
+			b.fail(fmt.Errorf("server sent a DataRow of %d columns where weir had asked for %d", len(vals), u.columns))
 			return
 		}
 		for i, v := range vals {
@@ -413,7 +425,7 @@ func (b *backend) hiddenMessage(u *unit, typ byte, msg []byte) {
 		if e, err := pgwire.ParseError(msg[pgwire.HeaderLen:]); err == nil {
 			u.err = e
 		} else {
-			b.fail(err)
+			b.malformed("ErrorResponse")
 		}
 	}
 }
@@ -574,7 +586,7 @@ func (c *client) backendQuiet() {
 	if c.pins.look {
 		c.pins.look = false
 		c.pins.asking, c.pins.asked = true, 0
-		b.ask(stateSQL, c.pins.update)
+		b.ask(stateSQL, c.pins.update).columns = 5
 		return
 	}
 	if len(c.settings.unsure) > 0 {

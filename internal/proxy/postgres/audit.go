@@ -56,7 +56,7 @@ func (a *audits) next() {
 			b.Doomed = true
 			p.l.srv.Log.Error("a server connection held state that nobody should have left there; closed", "pool", p.key.String(), "pid", b.pid, "state", stray)
 		}
-	})
+	}).columns = 2
 }
 
 // notStray are settings that weir sets past what it replays, and those of one
@@ -67,9 +67,6 @@ var notStray = []string{"application_name", "transaction_isolation", "transactio
 // is none. What a reload or a role's own defaults set has another source.
 func (b *backend) stray(rows [][][]byte) string {
 	for _, row := range rows {
-		if len(row) != 2 {
-			continue
-		}
 		kind, name := string(row[0]), string(row[1])
 		if kind == "setting" {
 			if _, ours := b.set.Get(name); ours || slices.Contains(notStray, name) {

@@ -3,6 +3,7 @@ package postgres
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"io"
 	"time"
 
@@ -480,6 +481,11 @@ func (b *backend) Cut(err error) { b.s.Close(err) }
 
 // fail closes the connection because it cannot be trusted any more.
 func (b *backend) fail(err error) { b.s.Close(err) }
+
+// malformed is fail for a message that cannot be read.
+func (b *backend) malformed(message string) {
+	b.fail(fmt.Errorf("server sent a malformed %s message", message))
+}
 
 func (b *backend) WantsMore() bool { return true }
 

@@ -103,6 +103,23 @@ func (r *reader) next() string {
 	return quietly + fmt.Sprintf(edgeSQL, strings.Join(kinds, ","), strings.Join(oids, ","))
 }
 
+const (
+	builtinColumns = 2
+	scanColumns    = 7
+	edgeColumns    = 6
+)
+
+// columns is how many columns the query has that next gave.
+func (r *reader) columns() int {
+	switch {
+	case r.effects == nil:
+		return builtinColumns
+	case r.step == 0:
+		return scanColumns
+	}
+	return edgeColumns
+}
+
 // feed takes the rows of the query that next gave.
 func (r *reader) feed(rows [][][]byte) {
 	if r.effects == nil {
@@ -111,9 +128,13 @@ func (r *reader) feed(rows [][][]byte) {
 	}
 	r.step++
 	for _, row := range rows {
-		f := make([]string, 7)
+		f := make([]string, scanColumns)
 		for i := range min(len(f), len(row)) {
 			f[i] = string(row[i])
+		}
+		if kinds := f[0] == "edge"; (kinds || f[0] == "tree") && f[1] == "" || kinds && f[3] == "" {
+			r.err = fmt.Errorf("the catalogue has a %s of no kind", f[0])
+			return
 		}
 		switch f[0] {
 		case "stamp":
@@ -147,7 +168,7 @@ func (r *reader) learnBuiltins(rows [][][]byte) {
 	r.effects, r.named = make(map[string]sqlscan.Effect), make(map[string]sqlscan.Effect)
 	var oids []string
 	for _, row := range rows {
-		if len(row) == 2 {
+		if len(row) == builtinColumns {
 			if e := builtinEffects(string(row[1])); e != 0 && isOID(string(row[0])) {
 				oid := string(row[0])
 				r.effects[oid], r.named[string(row[1])] = e, e

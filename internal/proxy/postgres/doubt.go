@@ -72,7 +72,7 @@ func (sg *settings) learn() {
 		sql.WriteString(" pg_catalog.current_setting(" + quoteLiteral(n) + ", true)")
 	}
 	b.ask(sql.String(), func(u *unit) {
-		if u.err != nil || len(u.rows) != 1 || len(u.rows[0]) != len(names) {
+		if u.err != nil || len(u.rows) != 1 {
 			c.pins.add(pinSetConfig) // not for this user to see
 			return
 		}
@@ -88,7 +88,7 @@ func (sg *settings) learn() {
 				c.set, b.set = t.With(c.set, s), t.With(b.set, s)
 			}
 		}
-	})
+	}).columns = len(names)
 }
 
 // told returns what the server last reported of a setting, if it reports it.

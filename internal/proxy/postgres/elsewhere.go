@@ -57,7 +57,7 @@ func (b *backend) withholds(u *unit, e *pgwire.Error) bool {
 func (b *backend) asyncError(msg []byte) {
 	e, err := pgwire.ParseError(msg[pgwire.HeaderLen:])
 	if err != nil {
-		b.fail(err)
+		b.malformed("ErrorResponse")
 		return
 	}
 	b.Doomed = true

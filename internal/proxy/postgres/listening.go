@@ -162,7 +162,7 @@ func (ls *listening) leave() bool {
 			e := c.p.listeners.of(c.p)
 			e.want(channels, func(err error) { ls.heard(b, m, e, channels, err) })
 		}
-	})
+	}).columns = 1
 	return true
 }
 

@@ -59,7 +59,7 @@ func (q *lockProbe) ask() {
 				q.waits(uint32(pid))
 			}
 		}
-	})
+	}).columns = 1
 }
 
 // suspect takes the read that has run alone for longest for one that waits for

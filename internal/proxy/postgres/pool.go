@@ -221,7 +221,7 @@ func (p *pool) Adopt(conn *backendConn) {
 		if !p.proof.ready && !b.s.Closed {
 			p.proof.begin(b)
 		}
-	})
+	}).columns = factsColumns
 }
 
 // learn keeps what a backend says of the server.
@@ -355,7 +355,7 @@ func (p *pool) Tick() {
 	}
 	if p.facts.known && len(p.lanes.all) > 0 && p.l.Now-p.facts.at > factsKeep {
 		p.facts.at = p.l.Now
-		p.askIn(p.settings.Empty(), factsSQL, p.learn)
+		p.askIn(p.settings.Empty(), factsSQL, factsColumns, p.learn)
 	}
 	p.lanes.all.Tick(p.l.Now, p.Slots())
 	for _, h := range slices.Clone(p.listeners.hubs) {

@@ -126,6 +126,7 @@ func (f *proof) read(b *backend) {
 			return
 		}
 		b.Held = true
+		columns := r.columns()
 		b.ask(sql, func(u *unit) {
 			if u.err != nil {
 				f.failed(b, u.err)
@@ -139,7 +140,7 @@ func (f *proof) read(b *backend) {
 				<-done
 				f.l.Post(func() { step(next) })
 			})
-		})
+		}).columns = columns
 	}
 	step(r.next())
 }
@@ -283,7 +284,7 @@ func (f *proof) confirm(b *backend) {
 		}
 		f.believe(x)
 		b.Held = false
-	})
+	}).columns = 1
 }
 
 // unread tells whether a client has done something that was not judged.
@@ -379,7 +380,7 @@ func (f *proof) look(p *pool) {
 			default:
 				f.read(b)
 			}
-		})
+		}).columns = 1
 	}})
 }
 
@@ -414,7 +415,7 @@ func (f *proof) changed(b *backend, surely bool) bool {
 			b.Held = false
 			f.settled()
 		}
-	})
+	}).columns = 1
 	return true
 }
 

@@ -136,11 +136,11 @@ func (p *pool) setOf(w *waiter) *session.Set {
 }
 
 // askIn runs weir's own query in the given settings on a backend that becomes
-// free. done is called with the rows, or with u.err.
-func (p *pool) askIn(set *session.Set, sql string, done func(u *unit)) {
+// free. done is called with the rows, of so many columns, or with u.err.
+func (p *pool) askIn(set *session.Set, sql string, columns int, done func(u *unit)) {
 	p.Enqueue(waiter{Ask: func(b *backend) {
 		if b.in(set, b.app) {
-			b.ask(sql, done)
+			b.ask(sql, done).columns = columns
 			return
 		}
 		b.prepare(set, b.app, func(err *pgwire.Error) {
@@ -149,7 +149,7 @@ func (p *pool) askIn(set *session.Set, sql string, done func(u *unit)) {
 				done(&unit{err: err})
 				return
 			}
-			b.ask(sql, done)
+			b.ask(sql, done).columns = columns
 		})
 	}})
 }

@@ -245,7 +245,7 @@ func (c *client) reaching(sql string) []*reach {
 				if u.err == nil && len(u.rows) == 1 {
 					r.user = string(u.rows[0][0])
 				}
-			})
+			}).columns = 1
 		case r.current:
 			r.user = c.p.key.user
 		case r.alone:
@@ -268,9 +268,9 @@ func (c *client) vacate(r *reach) {
 	switch {
 	case c.tx != pgwire.StatusIdle: // the server refuses it in a transaction
 	case c.cur == nil:
-		c.link.ask(r.permission(), done)
+		c.link.ask(r.permission(), done).columns = 1
 	default: // within a pipeline nothing can be asked here
-		c.p.askIn(c.set, r.permission(), done)
+		c.p.askIn(c.set, r.permission(), 1, done)
 	}
 }
 

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"bytes"
 	"encoding/binary"
 	"math/bits"
 	"strings"
@@ -262,7 +263,7 @@ func (g *group) message(u *unit, typ byte, msg []byte) {
 		g.notices = append(g.notices, msg...)
 	case pgwire.ServerCommandComplete:
 		if g.at < len(g.sizes) {
-			n, ok := pgwire.RowsAffected(msg[pgwire.HeaderLen : len(msg)-1])
+			n, ok := pgwire.RowsAffected(bytes.TrimSuffix(msg[pgwire.HeaderLen:], []byte{0}))
 			if !ok || n != uint64(g.sizes[g.at]) {
 				g.mismatch = true
 			}
@@ -537,7 +538,7 @@ func (t *tableCache) look(p *pool, set *session.Set, name string) tableState {
 	name = strings.Clone(name)
 	f = &tableFacts{at: p.l.Now}
 	t.m[tableKey{set, name}] = f
-	p.askIn(set, tableSQL(name), func(u *unit) { f.learn(p, name, u) })
+	p.askIn(set, tableSQL(name), 3, func(u *unit) { f.learn(p, name, u) })
 	return tableUnknown
 }
 

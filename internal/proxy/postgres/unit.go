@@ -99,9 +99,12 @@ type unit struct {
 	serial *serialFacts // may be in a series: of its table
 	grp    together
 	done   func(u *unit) // weir's own: called when answered, or with u.err set
-	rows   [][][]byte
-	notice func(msg []byte) // weir's own: called with each NoticeResponse
-	tell   bool             // weir's own: the owner learns of settings that it changes
+	// rows are weir's own question's, each of so many columns; of a question without
+	// columns none are kept.
+	rows    [][][]byte
+	columns int
+	notice  func(msg []byte) // weir's own: called with each NoticeResponse
+	tell    bool             // weir's own: the owner learns of settings that it changes
 }
 
 // Left reports whether nobody waits for the answer any more.

@@ -209,7 +209,7 @@ func (s *Server) askWarm(ctx context.Context, key poolKey) (row [][]byte, asked 
 				return
 			}
 			asked = true
-			p.askIn(l.Settings.Empty(), askedSQL, func(u *unit) {
+			p.askIn(l.Settings.Empty(), askedSQL, 3, func(u *unit) {
 				answers <- &unit{err: u.err, rows: u.rows}
 			})
 		}); err != nil {
