@@ -153,7 +153,10 @@ func (s *memStore) Purge(context.Context, Query) (int64, error)     { return 0, 
 func (s *memStore) Close() error                                    { return nil }
 
 func (s *memStore) Describe(context.Context) (Description, error) {
-	return Description{Version: 1, Shards: s.shards, SkipLocks: true, Server: "model"}, s.inject("describe")
+	err := s.inject("describe")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return Description{Version: 1, Shards: s.shards, SkipLocks: true, Server: "model"}, err
 }
 
 func (s *memStore) Promote(_ context.Context, limit int) (int, time.Duration, error) {

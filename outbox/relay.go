@@ -107,13 +107,7 @@ func (r *Relay) Run(ctx context.Context) error {
 			})
 		}
 	} else {
-		for shard := range desc.Shards {
-			group.Go(func() {
-				if err := r.contend(ctx, shard); err != nil {
-					cancel(err)
-				}
-			})
-		}
+		group.Go(func() { r.contendForAll(ctx, desc.Shards, cancel) })
 	}
 	<-ctx.Done()
 	group.Wait()
@@ -151,6 +145,45 @@ func (r *Relay) check(desc Description) error {
 		return ErrWindowNeedsPartitions
 	}
 	return nil
+}
+
+// describeEvery is how often a relay asks for the number of shards: migrate changes
+// it while relays merely stand by.
+const describeEvery = time.Minute
+
+// contendForAll contends for each shard that there is, until ctx ends.
+func (r *Relay) contendForAll(ctx context.Context, shards int, end context.CancelCauseFunc) {
+	var group sync.WaitGroup
+	defer group.Wait()
+	var running []context.CancelFunc // by shard
+	defer func() {
+		for _, stop := range running {
+			stop()
+		}
+	}()
+	for {
+		for shard := len(running); shard < shards; shard++ {
+			inner, stop := context.WithCancel(ctx)
+			running = append(running, stop)
+			group.Go(func() {
+				if err := r.contend(inner, shard); err != nil {
+					end(err)
+				}
+			})
+		}
+		for len(running) > shards {
+			running[len(running)-1]()
+			running = running[:len(running)-1]
+		}
+		if sleep(ctx, describeEvery); ctx.Err() != nil {
+			return
+		}
+		desc, err := r.store.Describe(ctx)
+		if err == nil && desc.Shards != shards {
+			r.cfg.Logger.Info("the number of shards has changed", "table", r.store.Name(), "before", shards, "now", desc.Shards)
+			shards = desc.Shards
+		} // an error is that of those who contend, too, and they tell
+	}
 }
 
 // contend tries to lead a shard, and leads it, until ctx ends. It returns an error
