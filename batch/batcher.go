@@ -40,7 +40,7 @@ type Options[T any] struct {
 }
 
 // call is one item on its way. Its fields are guarded by the batcher's lock,
-// except that item is constant and res belongs to the goroutine that received from done.
+// except that item is constant until it is dead and res belongs to the goroutine that received from done.
 type call[T, R any] struct {
 	item      T
 	res       Result[R]
@@ -48,6 +48,9 @@ type call[T, R any] struct {
 	then      func(R, error)
 	finished  bool
 	abandoned bool // the submitter went away; the worker recycles
+	waiting   bool // in the queue
+	dead      bool // abandoned while it waited; nobody recycles
+	size      int
 }
 
 // Batcher gathers items that goroutines submit, and flushes them in groups of
@@ -87,6 +90,7 @@ func New[K comparable, T, R any](opts Options[T], flush Flush[K, T, R]) *Batcher
 	b.work.L = &b.mu
 	b.q.gate.init(b.opts.Config)
 	b.q.ordered = opts.Ordered
+	b.q.isDead = func(c *call[T, R]) bool { return c.dead }
 	b.q.lines = make(map[K]*line[K, *call[T, R]])
 	b.pool.New = func() any { return &call[T, R]{done: make(chan struct{}, 1)} }
 	return b
@@ -146,14 +150,14 @@ func (b *Batcher[K, T, R]) enqueue(ctx context.Context, key K, c *call[T, R]) er
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	size := 0
 	if b.opts.Size != nil {
-		size = b.opts.Size(c.item)
+		c.size = b.opts.Size(c.item)
 	}
 	b.mu.Lock()
 	for {
-		l, err := b.q.push(b.now(), key, c, size)
+		l, err := b.q.push(b.now(), key, c, c.size)
 		if err == nil {
+			c.waiting = true
 			at, ok := b.q.deadlineOf(l)
 			b.expect(at, ok)
 			b.mu.Unlock()
@@ -185,11 +189,13 @@ func (b *Batcher[K, T, R]) cancel(key K, c *call[T, R]) (finished bool) {
 	if c.finished {
 		return true
 	}
-	if b.q.remove(key, func(o *call[T, R]) bool { return o == c }) == 0 {
+	if !c.waiting {
 		c.abandoned = true
 		return false
 	}
-	b.recycle(c)
+	var none T
+	c.item, c.dead = none, true
+	b.q.giveUp(key, c.size)
 	b.makeRoom()
 	if b.q.gate.closed {
 		b.wakeAll() // perhaps that was the last item
@@ -279,6 +285,7 @@ func (b *Batcher[K, T, R]) run() {
 		b.expect(b.q.deadline()) // a second lane may be free
 		items = items[:0]
 		for _, c := range calls {
+			c.waiting = false
 			items = append(items, c.item)
 		}
 		results = results[:0]

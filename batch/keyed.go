@@ -19,6 +19,7 @@ type keyed[K comparable, T any] struct {
 	lines   map[K]*line[K, T]
 	ready   ring[*line[K, T]] // keys that may send, in turn
 	free    []*line[K, T]
+	isDead  func(T) bool // of an item that was given up
 }
 
 // push appends an item to its key's line.
@@ -87,6 +88,7 @@ func (q *keyed[K, T]) take(now time.Duration, into []T) ([]T, *line[K, T]) {
 			q.gate.stats.Wait.Record(int64(now - e.at))
 			bytes += e.size
 			n++
+			l.trim(q.isDead)
 		}
 		l.flying++
 		q.gate.depart(n, bytes, why)
@@ -104,17 +106,14 @@ func (q *keyed[K, T]) done(now time.Duration, l *line[K, T], n int, took time.Du
 	q.drop(l)
 }
 
-// remove drops the items of one key that match.
-func (q *keyed[K, T]) remove(key K, match func(T) bool) int {
+// giveUp takes an item of so many bytes out that waits and is dead now. It walks
+// through the line only when half of that is dead: when all who wait give up, each
+// costs the same.
+func (q *keyed[K, T]) giveUp(key K, size int) {
 	l := q.lines[key]
-	if l == nil {
-		return 0
-	}
-	before := l.bytes
-	n := l.remove(match)
-	q.gate.remove(n, before-l.bytes)
+	l.bury(size, q.isDead)
+	q.gate.remove(1, size)
 	q.drop(l)
-	return n
 }
 
 // deadlineOf is when a group of l may go by time alone.

@@ -16,6 +16,9 @@ type ring[T any] struct {
 	head  int // index of the oldest
 	n     int // how many wait
 	bytes int // sum of their sizes
+
+	// Of these, given up: they count no more, and go when their turn comes.
+	dead, deadBytes int
 }
 
 func (r *ring[T]) at(i int) *entry[T] { return &r.buf[(r.head+i)&(len(r.buf)-1)] }
@@ -67,12 +70,33 @@ func (r *ring[T]) remove(match func(T) bool) int {
 	return removed
 }
 
+// bury notes that an item of so many bytes was given up, and drops what is dead from
+// the head; everything dead as soon as that is most of what there is.
+func (r *ring[T]) bury(size int, isDead func(T) bool) {
+	r.dead++
+	r.deadBytes += size
+	if r.dead > 16 && r.dead > r.n/2 {
+		r.remove(isDead)
+		r.dead, r.deadBytes = 0, 0
+		return
+	}
+	r.trim(isDead)
+}
+
+// trim drops what is dead from the head.
+func (r *ring[T]) trim(isDead func(T) bool) {
+	for r.dead > 0 && isDead(r.at(0).item) {
+		r.deadBytes -= r.pop().size
+		r.dead--
+	}
+}
+
 // full says whether a whole group waits, and by which measure.
 func (r *ring[T]) full(maxItems, maxBytes int) Reason {
 	switch {
-	case r.n >= maxItems:
+	case r.n-r.dead >= maxItems:
 		return ReasonItems
-	case maxBytes > 0 && r.bytes >= maxBytes:
+	case maxBytes > 0 && r.bytes-r.deadBytes >= maxBytes:
 		return ReasonBytes
 	}
 	return ReasonNone
