@@ -70,6 +70,35 @@ func TestMigrateMissesATable(t *testing.T) {
 	}
 }
 
+// Dead letters stay when the outbox is emptied and its numbers begin again: they are
+// in nobody's way.
+func TestBuryANumberThatIsTaken(t *testing.T) {
+	r := newRig(t, server(t))
+	store := r.open(t, Options{})
+	_, err := store.Migrate(r.ctx(), outbox.Plan{})
+	r.check(err)
+	l, err := store.Lead(r.ctx(), 0)
+	r.check(err)
+	defer l.Close()
+	for range 3 {
+		r.exec("TRUNCATE weir_outbox RESTART IDENTITY")
+		first, second := message(), message()
+		r.check(outbox.Enqueue(r.ctx(), outbox.Postgres(r.db), first, second))
+		r.check(l.Bury(r.ctx(), []outbox.Burial{
+			{Seq: 1, ID: first.ID, Attempts: 1, Reason: "rejected", Error: "x"},
+			{Seq: 2, ID: second.ID, Attempts: 1, Reason: "rejected", Error: "x"},
+		}))
+	}
+	dead, err := store.List(r.ctx(), outbox.Query{State: outbox.Dead})
+	r.check(err)
+	if len(dead) != 6 {
+		t.Errorf("%d dead letters, want 6: %+v", len(dead), dead)
+	}
+	if n, err := store.Requeue(r.ctx(), outbox.Query{State: outbox.Dead}); err != nil || n != 6 {
+		t.Errorf("replayed %d, %v; want 6", n, err)
+	}
+}
+
 func message() outbox.Message {
 	return outbox.Message{ID: outbox.NewID(), Topic: "t", Payload: []byte("x")}
 }

@@ -100,13 +100,17 @@ func parkText(n names, m meta, fenced bool) string {
 		" SELECT " + result
 }
 
+// buryText gives a dead letter another number, below zero, when one of before the
+// table was emptied has its own.
 func buryText(n names, m meta, fenced bool) string {
 	with, and, result := fence(n, fenced)
 	return "WITH " + with + "gone AS (DELETE FROM " + n.q("") + " AS t USING " + named + " AND " + m.pending() + and +
 		" RETURNING t.seq, " + messageColumnsOf("t") + ", t.created_at), " +
 		"unparked AS (DELETE FROM " + n.q("_parked") + " WHERE seq = ANY($1)" + and + "), " +
 		"buried AS (INSERT INTO " + n.q("_dead") + " (seq, " + messageColumns + ", created_at, attempts, reason, error)" +
-		" SELECT seq, " + messageColumns + ", created_at, attempts, reason, error FROM gone" +
+		" SELECT CASE WHEN EXISTS (SELECT FROM " + n.q("_dead") + " AS o WHERE o.seq = gone.seq)" +
+		" THEN (SELECT least(min(o.seq), 0) FROM " + n.q("_dead") + " AS o) - row_number() OVER (ORDER BY gone.seq) ELSE gone.seq END, " +
+		messageColumns + ", created_at, attempts, reason, error FROM gone" +
 		" JOIN unnest($1::bigint[], $3::integer[], $4::text[], $5::text[]) AS b(seq, attempts, reason, error) USING (seq))" +
 		" SELECT " + result
 }
