@@ -312,8 +312,8 @@ func (ps places) of(name, db string, names *nameSet) myscan.Effect {
 // has reports whether any is known that of would return the effects of.
 func (ps places) has(name, db string, names *nameSet) bool {
 	at := ps[name]
-	if _, here := at[db]; here {
-		return true
+	if _, here := at[db]; here || names == nil {
+		return len(at) > 0
 	}
 	for schema := range at {
 		if names.has(schema) {
@@ -480,7 +480,7 @@ func (r *catalogReader) reached(o *catalogObject, writing bool) myscan.Effect {
 	for _, name := range o.body.Calls {
 		name = foldName(name)
 		e |= k.routines.of(name, o.schema, names)
-		if !r.seesAll && !k.routines.has(name, o.schema, names) {
+		if builtIn := r.seesAll && myscan.IsBuiltIn(name, r.mode); !builtIn && !k.knows(name, o.schema, names) {
 			e |= opaque.Effects
 		}
 	}
@@ -495,6 +495,14 @@ func (r *catalogReader) reached(o *catalogObject, writing bool) myscan.Effect {
 		}
 	}
 	return e
+}
+
+// knows reports whether what a call of a name does is known: as that of a routine, which
+// reach looks up, or because it is trusted. Else it may be a function of a library
+// (CREATE FUNCTION ... SONAME, or a plugin's), such as those of MySQL's locking service,
+// whose locks last as long as the connection.
+func (k *catalog) knows(name, db string, names *nameSet) bool {
+	return k.routines.has(name, db, names) || slices.ContainsFunc(k.l.cfg.TrustFunctions, func(t string) bool { return strings.EqualFold(t, name) })
 }
 
 // reach is what a statement may do beyond what its text shows. db is the database
@@ -524,6 +532,14 @@ func (k *catalog) reach(t *myscan.Text, info *myscan.Statement, db string) mysca
 	}
 	if writing && k.blind[strings.ToLower(db)] {
 		e |= opaque.Effects
+	}
+	if info.Effects.Has(myscan.EffUnknownFunc) && !k.trusted() {
+		for i, name := range t.Calls() {
+			procedure := i == 0 && info.Verb == myscan.VerbCall // the catalog has each that the account may call
+			if !procedure && !k.knows(foldName(name), db, names) {
+				e |= opaque.Effects
+			}
+		}
 	}
 	asksDefault := len(k.defaults) > 0 && strings.Contains(strings.ToLower(t.String()), "default") // DEFAULT(column) in a SELECT
 	t.Names(func(name string, call bool) bool {

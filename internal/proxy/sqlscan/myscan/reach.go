@@ -1,6 +1,11 @@
 package myscan
 
-import "strings"
+import (
+	"slices"
+	"strings"
+
+	"github.com/weirdb/weir/internal/proxy/sqlscan/lexicon"
+)
 
 // Names calls yield with each identifier of a text, in lower case and without
 // quotes: names of tables, views and routines are among them, and so may be
@@ -76,6 +81,21 @@ type bodyReader struct {
 	locals      map[string]bool
 	body        Body
 	seen, calls map[string]bool
+}
+
+// Calls returns the names of routines that a text calls, in their order and in lower
+// case, of which no built-in function of the server is one.
+func (t *Text) Calls() []string {
+	r := bodyReader{lex: t.lexer()}
+	r.run()
+	return slices.DeleteFunc(r.body.Calls, func(name string) bool { return IsBuiltIn(name, r.lex.mode) })
+}
+
+// IsBuiltIn reports whether the server that mode tells of has a built-in function of this
+// name, if only in some of its versions or ways to write it: there the name may be that
+// of a stored function as well.
+func IsBuiltIn(name string, mode Mode) bool {
+	return lateNames[name] || lookupKeyword(name, lexicon.Hash(name)).isFunction(mode)
 }
 
 func (r *bodyReader) run() {
