@@ -39,11 +39,27 @@ func (h Held) settle(patience time.Duration) error {
 		if time.Now().After(deadline) {
 			var b strings.Builder
 			_ = pprof.Lookup("goroutine").WriteTo(&b, 1)
-			return fmt.Errorf("leak: %+v before the tests, %+v after them\n%s", h, now, b.String())
+			return fmt.Errorf("leak: %+v before the tests, %+v after them\n%s\n%s", h, now, files(), b.String())
 		}
 		// The pipes that package net splices through are closed when the second
 		// collection finds them unused; by itself that takes minutes.
 		runtime.GC()
 		time.Sleep(5 * time.Millisecond) // between polls
 	}
+}
+
+// files lists the open descriptors, a line each.
+func files() string {
+	const dir = "/proc/self/fd/"
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err.Error()
+	}
+	var b strings.Builder
+	for _, e := range entries {
+		if to, err := os.Readlink(dir + e.Name()); err == nil {
+			fmt.Fprintf(&b, "%s -> %s\n", e.Name(), to)
+		}
+	}
+	return b.String()
 }
