@@ -145,6 +145,19 @@ func (p *Page) Works() {
 	p.Press("/", "z", "q", "z", "q")
 	p.Await("filtered tables", `document.getElementById("tables").textContent.includes("Nothing here matches the filter")`)
 	p.Press("Escape")
+	// A statement that has the focus keeps it while new values arrive.
+	if browser.Eval[bool](p.Page, `(() => {
+  const statement = document.querySelector("#tables td.sql");
+  statement?.focus();
+  window.ticks = 0;
+  new EventSource("events").addEventListener("tick", () => window.ticks++);
+  return statement !== null;
+})()`) {
+		p.Await("new values", `window.ticks >= 3`)
+		if !browser.Eval[bool](p.Page, `document.activeElement.matches("td.sql")`) {
+			p.t.Error("a statement lost the focus when new values arrived")
+		}
+	}
 	// What can be used has a name for those who do not see it, and comes in the order of the page.
 	if got := browser.Eval[[]string](p.Page, `[...document.querySelectorAll("button, a[href], input, [tabindex='0']")].filter((e) =>
   !(e.textContent.trim() || e.getAttribute("aria-label") || e.getAttribute("aria-labelledby") || e.labels?.length || e.title)).map((e) => e.outerHTML.slice(0, 80))`); len(got) > 0 {

@@ -18,7 +18,7 @@ export class Table {
 
   show(t, filter) {
     this.last = [t, filter];
-    if (this.body.matches(":hover") && this.shown === filter + t.columns.length) return; // it is being read
+    if (this.body.matches(":hover, :focus-within") && this.shown === filter + t.columns.length) return; // it is being read
     this.shown = filter + t.columns.length;
     this.drawHead(t);
     let rows = t.rows ?? [];
