@@ -26,7 +26,7 @@ func (a Aspect) OfRights() bool { return strings.HasPrefix(a.Kind, "rights ") }
 // AttrCatalogue of a database in a manifest is the edition of its aspects.
 const (
 	AttrCatalogue    = "catalogue"
-	CatalogueEdition = "2"
+	CatalogueEdition = "3"
 )
 
 // AttrNoPublic of a database in a manifest says that it has no schema public, which a new
@@ -78,7 +78,17 @@ func (a Aspect) before(b Aspect) bool {
 // definitions are in the words of the server. Event triggers are left out, since a
 // restore makes them last of all.
 func (s *Session) Fingerprint(ctx context.Context, besides string, yield func(Aspect) error) error {
-	sql := strings.ReplaceAll(fingerprintSQL, "@BESIDES@", Literal(besides))
+	return s.fingerprint(ctx, besides, CatalogueEdition, yield)
+}
+
+// fingerprint is Fingerprint in the words of an edition.
+func (s *Session) fingerprint(ctx context.Context, besides, edition string, yield func(Aspect) error) error {
+	words := orderOfColumns
+	if edition != CatalogueEdition { // "" and "2"
+		words = formerOrderOfColumns
+	}
+	sql := words.Replace(fingerprintSQL)
+	sql = strings.ReplaceAll(sql, "@BESIDES@", Literal(besides))
 	if s.version >= 130000 {
 		sql = strings.ReplaceAll(sql, "@CLONES@", " OR t.tgparentid <> 0 AND t.tgconstraint = 0")
 	}
@@ -136,8 +146,9 @@ func shorten(s string) string {
 }
 
 // CompareAspects compares the database that the session is in with what WriteAspects
-// has written. differ gets each difference; skip says what is not compared.
-func (s *Session) CompareAspects(ctx context.Context, want io.Reader, besides string, skip func(Aspect) bool, differ func(Difference) error) error {
+// has written, in an edition of AttrCatalogue. differ gets each difference; skip says
+// what is not compared.
+func (s *Session) CompareAspects(ctx context.Context, want io.Reader, edition, besides string, skip func(Aspect) bool, differ func(Difference) error) error {
 	dec := json.NewDecoder(want)
 	next := func() (*Aspect, error) {
 		for {
@@ -169,7 +180,7 @@ func (s *Session) CompareAspects(ctx context.Context, want io.Reader, besides st
 		}
 		return nil
 	}
-	err = s.Fingerprint(ctx, besides, func(got Aspect) error {
+	err = s.fingerprint(ctx, besides, edition, func(got Aspect) error {
 		if skip(got) {
 			return nil
 		}

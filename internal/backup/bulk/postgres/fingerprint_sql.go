@@ -1,5 +1,31 @@
 package postgres
 
+import "strings"
+
+// inherits is true of a relation that has columns of parents. In a restored copy they come
+// first, as CREATE TABLE ... INHERITS makes them, whereas one that a parent got later is
+// the last one of the source. Partitions are made alone, with their columns in order, and
+// attached.
+const inherits = "(SELECT NOT r.relispartition AND EXISTS (SELECT FROM pg_attribute b WHERE b.attrelid = r.oid AND b.attinhcount > 0 AND NOT b.attisdropped) FROM pg_class r WHERE r.oid = @RELATION@)"
+
+// orderOfColumns fills in what depends on the order of columns: of a relation that
+// inherits some only the others are numbered, and lists of columns come in alphabetical order.
+var orderOfColumns = strings.NewReplacer(
+	"@NUMBER@", "CASE WHEN c.relispartition THEN "+attributesBefore+" WHEN a.attinhcount = 0 THEN "+attributesBefore[:len(attributesBefore)-1]+" AND b.attinhcount = 0) END",
+	"@PUBLISHED@", "CASE WHEN "+strings.ReplaceAll(inherits, "@RELATION@", "(SELECT q.oid FROM pg_class q JOIN pg_namespace w ON w.oid = q.relnamespace WHERE w.nspname = p.schemaname AND q.relname = p.tablename)")+` THEN to_jsonb(p) - 'attnames' || jsonb_build_object('attnames',
+    (SELECT jsonb_agg(x ORDER BY x COLLATE "C") FROM jsonb_array_elements_text(to_jsonb(p) -> 'attnames') x)) ELSE to_jsonb(p) END`,
+	"@STATISTICS@", "CASE WHEN "+strings.ReplaceAll(inherits, "@RELATION@", "s.stxrelid")+` THEN
+    (SELECT string_agg(x, ',' ORDER BY x COLLATE "C") FROM regexp_split_to_table(pg_get_statisticsobjdef(s.oid), ' ON |, | FROM ') x) ELSE pg_get_statisticsobjdef(s.oid) END`,
+)
+
+// formerOrderOfColumns is that of the editions before 3, which had columns of copies
+// differ that a parent got later.
+var formerOrderOfColumns = strings.NewReplacer(
+	"@NUMBER@", attributesBefore, "@PUBLISHED@", "to_jsonb(p)", "@STATISTICS@", "pg_get_statisticsobjdef(s.oid)",
+)
+
+const attributesBefore = "(SELECT count(*) FROM pg_attribute b WHERE b.attrelid = c.oid AND b.attnum BETWEEN 1 AND a.attnum AND NOT b.attisdropped)"
+
 // fingerprintSQL asks for all aspects of a database. Each part looks at one
 // catalogue, without what belongs to extensions. Lists of rights come in the order
 // of their text, as options of foreign servers do: that in which they were given means
@@ -23,7 +49,7 @@ UNION ALL (SELECT 'relation', format('%I.%I', n.nspname, c.relname), concat_ws('
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind IN ('r','p','v','m','f','S','c') AND n.nspname <> 'information_schema' AND n.nspname !~ '^pg_' AND n.nspname <> @BESIDES@ AND NOT EXISTS (SELECT FROM member m WHERE m.classid = 'pg_catalog.pg_class'::regclass AND m.objid = c.oid))
 UNION ALL (SELECT 'owner of relation', format('%I.%I', n.nspname, c.relname), pg_get_userbyid(c.relowner)::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind IN ('r','p','v','m','f','S','c') AND n.nspname <> 'information_schema' AND n.nspname !~ '^pg_' AND n.nspname <> @BESIDES@ AND NOT EXISTS (SELECT FROM member m WHERE m.classid = 'pg_catalog.pg_class'::regclass AND m.objid = c.oid))
 UNION ALL (SELECT 'rights to relation', format('%I.%I', n.nspname, c.relname), (SELECT string_agg(x::text, ',' ORDER BY x::text COLLATE "C") FROM unnest(coalesce(c.relacl, acldefault(CASE c.relkind WHEN 'S' THEN 's'::"char" ELSE 'r' END, c.relowner))) x) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind IN ('r','p','v','m','f','S','c') AND n.nspname <> 'information_schema' AND n.nspname !~ '^pg_' AND n.nspname <> @BESIDES@ AND NOT EXISTS (SELECT FROM member m WHERE m.classid = 'pg_catalog.pg_class'::regclass AND m.objid = c.oid) AND c.relkind <> 'c')
-UNION ALL (SELECT 'column', format('%I.%I.%I', n.nspname, c.relname, a.attname), concat_ws('; ', (SELECT count(*) FROM pg_attribute b WHERE b.attrelid = c.oid AND b.attnum BETWEEN 1 AND a.attnum AND NOT b.attisdropped),
+UNION ALL (SELECT 'column', format('%I.%I.%I', n.nspname, c.relname, a.attname), concat_ws('; ', @NUMBER@,
   format_type(a.atttypid, a.atttypmod), a.attnotnull::text, (SELECT collname::text FROM pg_collation WHERE oid = a.attcollation), a.attidentity::text, a.attgenerated::text,
   a.attstorage::text, coalesce(a.attstattarget, -1)::text, (SELECT string_agg(o, ',' ORDER BY i) FROM unnest(a.attoptions) WITH ORDINALITY u (o, i) WHERE o !~ '^pg_attver='), (SELECT string_agg(o, ',' ORDER BY o COLLATE "C") FROM unnest(a.attfdwoptions) o), pg_get_expr(d.adbin, d.adrelid))
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum WHERE c.relkind IN ('r','p','v','m','f','S','c') AND n.nspname <> 'information_schema' AND n.nspname !~ '^pg_' AND n.nspname <> @BESIDES@ AND NOT EXISTS (SELECT FROM member m WHERE m.classid = 'pg_catalog.pg_class'::regclass AND m.objid = c.oid) AND c.relkind <> 'S')
@@ -66,8 +92,8 @@ UNION ALL (SELECT 'extension', quote_ident(e.extname), n.nspname::text FROM pg_e
 UNION ALL (SELECT 'foreign data wrapper', quote_ident(w.fdwname), concat_ws('; ', w.fdwhandler::regproc, w.fdwvalidator::regproc, (SELECT string_agg(o, ',' ORDER BY o COLLATE "C") FROM unnest(w.fdwoptions) o)) FROM pg_foreign_data_wrapper w WHERE NOT EXISTS (SELECT FROM member m WHERE m.classid = 'pg_catalog.pg_foreign_data_wrapper'::regclass AND m.objid = w.oid))
 UNION ALL (SELECT 'server', quote_ident(v.srvname), concat_ws('; ', v.srvtype, v.srvversion, (SELECT fdwname::text FROM pg_foreign_data_wrapper WHERE oid = v.srvfdw), (SELECT string_agg(o, ',' ORDER BY o COLLATE "C") FROM unnest(v.srvoptions) o)) FROM pg_foreign_server v WHERE NOT EXISTS (SELECT FROM member m WHERE m.classid = 'pg_catalog.pg_foreign_server'::regclass AND m.objid = v.oid))
 UNION ALL (SELECT 'publication', quote_ident(p.pubname), (to_jsonb(p) - 'oid' - 'pubowner')::text FROM pg_publication p)
-UNION ALL (SELECT 'publication table', concat_ws(' ', quote_ident(p.pubname), format('%I.%I', p.schemaname, p.tablename)), to_jsonb(p)::text FROM pg_publication_tables p WHERE p.schemaname <> @BESIDES@)
-UNION ALL (SELECT 'statistics', format('%I.%I', n.nspname, s.stxname), concat_ws('; ', pg_get_statisticsobjdef(s.oid), (to_jsonb(s) ->> 'stxstattarget'), pg_get_userbyid(s.stxowner)) FROM pg_statistic_ext s JOIN pg_namespace n ON n.oid = s.stxnamespace WHERE n.nspname <> 'information_schema' AND n.nspname !~ '^pg_' AND n.nspname <> @BESIDES@)
+UNION ALL (SELECT 'publication table', concat_ws(' ', quote_ident(p.pubname), format('%I.%I', p.schemaname, p.tablename)), @PUBLISHED@::text FROM pg_publication_tables p WHERE p.schemaname <> @BESIDES@)
+UNION ALL (SELECT 'statistics', format('%I.%I', n.nspname, s.stxname), concat_ws('; ', @STATISTICS@, (to_jsonb(s) ->> 'stxstattarget'), pg_get_userbyid(s.stxowner)) FROM pg_statistic_ext s JOIN pg_namespace n ON n.oid = s.stxnamespace WHERE n.nspname <> 'information_schema' AND n.nspname !~ '^pg_' AND n.nspname <> @BESIDES@)
 UNION ALL (SELECT 'rights by default', concat_ws(' ', pg_get_userbyid(d.defaclrole), (SELECT nspname FROM pg_namespace WHERE oid = d.defaclnamespace), d.defaclobjtype), (SELECT string_agg(x::text, ',' ORDER BY x::text COLLATE "C") FROM unnest(d.defaclacl) x) FROM pg_default_acl d)
 UNION ALL (SELECT 'large object', l.oid::text, '' FROM pg_largeobject_metadata l)
 UNION ALL (SELECT 'owner of large object', l.oid::text, pg_get_userbyid(l.lomowner)::text FROM pg_largeobject_metadata l)

@@ -90,6 +90,10 @@ CREATE OPERATOR FAMILY f USING btree; CREATE TEXT SEARCH CONFIGURATION ts (COPY 
 		{"DROP COLLATION k; CREATE COLLATION k (PROVIDER = icu, LOCALE = 'de')", "locale of collation public.k"},
 		{"ALTER SEQUENCE q OWNED BY t.v", "column of sequence public.q"},
 		{"ALTER TABLE t ALTER v SET COMPRESSION pglz", "compression of column public.t.v"},
+		{"ALTER TABLE t ADD w int; ALTER TABLE t DROP v; ALTER TABLE t ADD v text", "column public.t.w"},
+		{"CREATE TABLE u (a int, b int) INHERITS (t); ALTER TABLE u DROP a", "column public.u.b"},
+		{"ALTER TABLE u ADD a int", "column public.u.a"},
+		{"ALTER TABLE u DROP b; ALTER TABLE u ADD b int", "column public.u.b"},
 	} {
 		if err := s.Exec(t.Context(), "SET search_path = public; "+c.sql+"; SET search_path = ''"); err != nil {
 			t.Errorf("%s: %v", c.sql, err)

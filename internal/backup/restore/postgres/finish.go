@@ -119,7 +119,7 @@ func (d *database) verifyDefinitions(ctx context.Context) error {
 		return a.Later() && of[pg.AttrCatalogue] == "" || a.OfOwner() && d.opts.NoOwner || a.OfRights() && (d.opts.NoPrivileges || d.opts.NoOwner)
 	}
 	n := 0
-	err = d.main.CompareAspects(ctx, in, ledgerSchema, skip, func(diff pg.Difference) error {
+	err = d.main.CompareAspects(ctx, in, of[pg.AttrCatalogue], ledgerSchema, skip, func(diff pg.Difference) error {
 		if d.sandbox != nil && standsIn(diff) {
 			return nil
 		}

@@ -36,3 +36,40 @@ func TestEmptyDatabaseComesBack(t *testing.T) {
 	r.mustBackup(backup.Options{})
 	r.same(r.db, r.restored(restore.Options{}))
 }
+
+// A child's columns are made with those of its parents first, whenever the parents got
+// theirs: the copy of such a table is as good, and the order of all others counts.
+func TestInheritedColumnsComeBack(t *testing.T) {
+	r := newRig(t, server(t), `
+CREATE TABLE parent (a int, gone int, b text);
+CREATE TABLE child (c int DEFAULT 3, d text) INHERITS (parent);
+CREATE TABLE second (x int);
+CREATE TABLE two (z int) INHERITS (child, second);
+ALTER TABLE parent DROP COLUMN gone, ADD COLUMN late int DEFAULT 7;
+ALTER TABLE child ADD COLUMN e int, DROP COLUMN c;
+ALTER TABLE child ADD COLUMN c int;
+ALTER TABLE second ADD COLUMN y int;
+CREATE TABLE joined (own int, y int, x int);
+ALTER TABLE joined INHERIT second;
+CREATE STATISTICS of_child (ndistinct) ON d, late, a FROM child;
+CREATE PUBLICATION news FOR TABLE child (a, late, d), ONLY parent;
+CREATE TABLE log (day int, v text) PARTITION BY RANGE (day);
+CREATE TABLE log1 (v text, day int);
+ALTER TABLE log ATTACH PARTITION log1 FOR VALUES FROM (1) TO (10);
+INSERT INTO child (a, b, d, late, e, c) VALUES (1, 'b', 'd', 2, 3, 4);
+INSERT INTO two VALUES (1), (2);
+INSERT INTO joined VALUES (1, 2, 3);
+INSERT INTO log VALUES (1, 'v');
+`)
+	r.mustBackup(backup.Options{Checksums: true})
+	copied := r.restored(restore.Options{Verify: restore.VerifyRows})
+	order := func(table string) string {
+		return r.psql(copied, "SELECT string_agg(attname, ' ' ORDER BY attnum) FROM pg_attribute WHERE attrelid = '"+table+"'::regclass AND attnum > 0 AND NOT attisdropped")
+	}
+	if got := order("child"); got != "a b late d e c" {
+		t.Errorf("the columns of the copy are %s: the test tests nothing", got)
+	}
+	if got := order("log1"); got != "v day" {
+		t.Errorf("the columns of the partition are %s", got)
+	}
+}
