@@ -61,7 +61,7 @@ func TestBaseOfAnotherServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if id, err := wal.ChooseBase(t.Context(), repo, "shop", wal.Target{}, archive.ReadOptions{}); err == nil || !strings.Contains(err.Error(), "2 clusters") {
+	if id, err := wal.ChooseBase(t.Context(), repo, repo.Storage(), "shop", wal.Target{}, archive.ReadOptions{}); err == nil || !strings.Contains(err.Error(), "2 clusters") {
 		t.Errorf("of two clusters: %q, %v", id, err)
 	}
 }

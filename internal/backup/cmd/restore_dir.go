@@ -163,7 +163,13 @@ func (d *restoreDir) run(ctx context.Context, args []string, v *restoreVerb, std
 		if err != nil {
 			return cli.UsageError(err)
 		}
-		id, err := wal.ChooseBase(ctx, repo, d.label, d.target, keys)
+		log := repo.Storage()
+		if d.logFrom != "" {
+			if log, err = archive.OpenStorage(ctx, d.logFrom); err != nil {
+				return err
+			}
+		}
+		id, err := wal.ChooseBase(ctx, repo, log, d.label, d.target, keys)
 		if err != nil {
 			return err
 		}

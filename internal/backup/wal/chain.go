@@ -189,13 +189,24 @@ func (s *store) chain(ctx context.Context, b baseInfo, keys archive.ReadOptions)
 	if err != nil {
 		return nil, err
 	}
-	c := &chain{store: s, base: b, line: []pgrepl.Ancestor{{Timeline: b.StopTimeline}}, present: map[string]bool{}}
 	known, err := s.ancestors(ctx, histories, keys)
 	if err != nil {
 		return nil, err
 	}
+	wanted := b.StopTimeline
 	for _, h := range known { // in order, so that the newest wins
-		if from := leaves(h.line, b.StopTimeline, b.Stop); from >= 0 {
+		if leaves(h.line, b.StopTimeline, b.Stop) >= 0 {
+			wanted = h.timeline
+		}
+	}
+	return s.chainTo(b, wanted, segments, known), nil
+}
+
+// chainTo is the chain that leads to a timeline that comes from the base's.
+func (s *store) chainTo(b baseInfo, wanted uint32, segments []file, known []history) *chain {
+	c := &chain{store: s, base: b, line: []pgrepl.Ancestor{{Timeline: b.StopTimeline}}, present: map[string]bool{}}
+	for _, h := range known {
+		if from := leaves(h.line, b.StopTimeline, b.Stop); from >= 0 && h.timeline == wanted {
 			c.line = append(slices.Clone(h.line[from:]), pgrepl.Ancestor{Timeline: h.timeline})
 		}
 	}
@@ -208,7 +219,7 @@ func (s *store) chain(ctx context.Context, b baseInfo, keys archive.ReadOptions)
 			c.last = max(c.last, f.segment.Number)
 		}
 	}
-	return c, nil
+	return c
 }
 
 // history is what a timeline comes from.
@@ -259,6 +270,16 @@ func (c *chain) candidates(number uint64) []string {
 	return names
 }
 
+// object is the best file that holds a segment, "" if there is none.
+func (c *chain) object(number uint64) string {
+	for _, n := range c.candidates(number) {
+		if c.present[n] {
+			return n
+		}
+	}
+	return ""
+}
+
 // verify reads the chain.
 func (c *chain) verify(ctx context.Context, v *Verification, keys archive.ReadOptions) error {
 	size := c.store.cluster.SegmentBytes
@@ -269,13 +290,7 @@ func (c *chain) verify(ctx context.Context, v *Verification, keys archive.ReadOp
 	reached := pgrepl.LSN(number * uint64(size))
 	missing := uint64(0)
 	for ; number <= c.last; number++ {
-		name := ""
-		for _, n := range c.candidates(number) {
-			if c.present[n] {
-				name = n
-				break
-			}
-		}
+		name := c.object(number)
 		if name == "" {
 			missing++
 			continue
@@ -334,12 +349,12 @@ func (c *chain) gap(v *Verification, from, to pgrepl.LSN) {
 func Prune(ctx context.Context, repo *archive.Repository, bases []archive.Entry, dry bool) (int, error) {
 	oldest := map[string]pgrepl.LSN{}
 	for _, e := range bases {
-		start, err := startOf(ctx, repo, e.ID)
+		b, err := baseOf(ctx, repo, e.ID, archive.ReadOptions{})
 		if err != nil {
 			return 0, fmt.Errorf("prune log: %w", err)
 		}
-		if at, ok := oldest[e.Summary.Server.SystemID]; !ok || start < at {
-			oldest[e.Summary.Server.SystemID] = start
+		if at, ok := oldest[e.Summary.Server.SystemID]; !ok || b.Start < at {
+			oldest[e.Summary.Server.SystemID] = b.Start
 		}
 	}
 	count := 0
@@ -371,13 +386,12 @@ func Prune(ctx context.Context, repo *archive.Repository, bases []archive.Entry,
 	return count, nil
 }
 
-// startOf is where the log that a base backup needs begins.
-func startOf(ctx context.Context, repo *archive.Repository, id string) (_ pgrepl.LSN, err error) {
-	r, err := archive.Open(ctx, repo, id, archive.ReadOptions{})
+// baseOf reads what the manifest of a base backup says of it.
+func baseOf(ctx context.Context, repo *archive.Repository, id string, keys archive.ReadOptions) (_ baseInfo, err error) {
+	r, err := archive.Open(ctx, repo, id, keys)
 	if err != nil {
-		return 0, err
+		return baseInfo{}, err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
-	b, err := readBase(r.Manifest())
-	return b.Start, err
+	return readBase(r.Manifest())
 }

@@ -121,7 +121,19 @@ func (t Target) on(s archive.Summary, known []history) (string, error) {
 		return "", fmt.Errorf("read manifest of %s: %w", s.ID, err)
 	}
 	own := uint32(s.Position.Timeline)
-	wanted := own
+	wanted, err := t.timeline(s, known)
+	if err != nil {
+		return "", err
+	}
+	if wanted == own || slices.ContainsFunc(known, func(h history) bool { return h.timeline == wanted && leaves(h.line, own, stop) >= 0 }) {
+		return "", nil
+	}
+	return fmt.Sprintf("backup %s, of timeline %d, is not on the way to timeline %d", s.ID, own, wanted), nil
+}
+
+// timeline is the one that the replay of a base backup is to reach.
+func (t Target) timeline(s archive.Summary, known []history) (uint32, error) {
+	wanted := uint32(s.Position.Timeline)
 	switch t.Timeline {
 	case "current":
 	case "", "latest": // as the server looks for it: one number after the other
@@ -132,22 +144,16 @@ func (t Target) on(s archive.Summary, known []history) (string, error) {
 		}
 	default:
 		n, err := strconv.ParseUint(t.Timeline, 10, 32)
-		if err != nil {
-			return "", err
-		}
-		wanted = uint32(n)
+		return uint32(n), err
 	}
-	if wanted == own || slices.ContainsFunc(known, func(h history) bool { return h.timeline == wanted && leaves(h.line, own, stop) >= 0 }) {
-		return "", nil
-	}
-	return fmt.Sprintf("backup %s, of timeline %d, is not on the way to timeline %d", s.ID, own, wanted), nil
+	return wanted, nil
 }
 
 // ChooseBase returns the id of the newest base backup of a repository from which a
 // target can be reached. label restricts the choice where it is not empty; backups of
-// two clusters may have one. Nothing tells when the name of a target was given: of
-// several backups the caller has to choose. keys open the histories of timelines.
-func ChooseBase(ctx context.Context, repo *archive.Repository, label string, t Target, keys archive.ReadOptions) (string, error) {
+// two clusters may have one. The archived log is in log; it is read where the target is
+// a name, as nothing else tells when that was given. keys open the log.
+func ChooseBase(ctx context.Context, repo *archive.Repository, log archive.Storage, label string, t Target, keys archive.ReadOptions) (string, error) {
 	entries, err := archive.List(ctx, repo, time.Now())
 	if err != nil {
 		return "", err
@@ -164,7 +170,7 @@ func ChooseBase(ctx context.Context, repo *archive.Repository, label string, t T
 	}
 	var known []history
 	for system := range systems {
-		if known, err = histories(ctx, repo.Storage(), system, keys); err != nil {
+		if known, err = histories(ctx, log, system, keys); err != nil {
 			return "", err
 		}
 	}
@@ -187,10 +193,8 @@ func ChooseBase(ctx context.Context, repo *archive.Repository, label string, t T
 	switch {
 	case len(fit) == 0:
 		return "", fmt.Errorf("%s holds no complete base backup from which that can be reached%s; weir backup list shows what there is", repo, reason)
-	case t.Name != "" && len(fit) > 1:
-		newest := fit[len(fit)-1]
-		return "", fmt.Errorf("%s holds %d base backups, and nothing tells which of them is older than the name %q: name the newest that is by its ID, which is %s if the name was given after %s",
-			repo, len(fit), t.Name, newest.ID, newest.Position.Time.Format(time.RFC3339))
+	case t.Name != "":
+		return t.named(ctx, repo, log, fit, known, keys)
 	}
 	return fit[len(fit)-1].ID, nil
 }

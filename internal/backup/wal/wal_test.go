@@ -58,7 +58,7 @@ func TestPointInTime(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			r := *r
 			r.t = t
-			id, err := ChooseBase(t.Context(), r.repo, "", tt.target, keys)
+			id, err := ChooseBase(t.Context(), r.repo, r.storage, "", tt.target, keys)
 			if err != nil || id != base.ID {
 				t.Fatalf("chosen %q, %v", id, err)
 			}
@@ -75,7 +75,7 @@ func TestPointInTime(t *testing.T) {
 		})
 	}
 	t.Run("before the backup", func(t *testing.T) {
-		_, err := ChooseBase(t.Context(), r.repo, "", Target{LSN: 1}, keys)
+		_, err := ChooseBase(t.Context(), r.repo, r.storage, "", Target{LSN: 1}, keys)
 		if err == nil || !strings.Contains(err.Error(), "consistent from") {
 			t.Errorf("chosen for a position before: %v", err)
 		}
@@ -167,13 +167,16 @@ func TestForkInAnEarlierSegment(t *testing.T) {
 	}
 	// The younger base is on no way to timeline 2.
 	for timeline, want := range map[string]string{"": base.ID, "2": base.ID, "1": abandoned.ID, "current": abandoned.ID} {
-		id, err := ChooseBase(t.Context(), r.repo, "", Target{Timeline: timeline}, archive.ReadOptions{})
+		id, err := ChooseBase(t.Context(), r.repo, r.storage, "", Target{Timeline: timeline}, archive.ReadOptions{})
 		if err != nil || id != want {
 			t.Errorf("timeline %q: chosen %q, %v, want %q", timeline, id, err, want)
 		}
 	}
-	if _, err := ChooseBase(t.Context(), r.repo, "", Target{Name: "here", Timeline: "1"}, archive.ReadOptions{}); err == nil || !strings.Contains(err.Error(), "older than the name") {
-		t.Errorf("chosen for a name: %v", err)
+	for _, timeline := range []string{"", "2", "1", "current"} {
+		id, err := ChooseBase(t.Context(), r.repo, r.storage, "", Target{Name: "here", Timeline: timeline}, archive.ReadOptions{})
+		if err != nil || id != base.ID {
+			t.Errorf("for a name on timeline %q: chosen %q, %v", timeline, id, err)
+		}
 	}
 	p, err = r.restored(base.ID, Target{}, archive.ReadOptions{})
 	if err != nil {
@@ -181,6 +184,63 @@ func TestForkInAnEarlierSegment(t *testing.T) {
 	}
 	if got := psql(t, p, "SELECT string_agg(i::text, ',' ORDER BY i) FROM marks"); got != "0,1,2,3,4" {
 		t.Errorf("marks %s", got)
+	}
+}
+
+// TestNameFindsItsBase has names given between base backups, and looks for the backup
+// from which each can be reached.
+func TestNameFindsItsBase(t *testing.T) {
+	r := newRig(t)
+	var keys archive.ReadOptions
+	r.mustCatchUp(ReceiveOptions{})
+	r.psql("SELECT pg_create_restore_point('too early')")
+	var bases []string
+	at := map[string]string{}
+	point := func(name string) { at[name] = r.psql("SELECT pg_create_restore_point('" + name + "')") }
+	for i := range 3 {
+		bases = append(bases, r.base(BaseOptions{}, archive.Options{}).ID)
+		point(fmt.Sprint("after ", i))
+		r.psql("INSERT INTO marks SELECT g FROM generate_series(" + fmt.Sprint(1+i*20000) + ", " + fmt.Sprint(i*20000+10000) + ") g; SELECT pg_switch_wal()")
+		point(fmt.Sprint("again ", i%2))
+	}
+	r.psql("SELECT pg_create_restore_point('twice')")
+	r.psql("INSERT INTO marks VALUES (-1); SELECT pg_create_restore_point('twice')")
+	// Records of each length, so that some points lie across pages. The server flushes
+	// them with the next commit.
+	r.psql("DO $$ BEGIN FOR i IN 1..300 LOOP PERFORM pg_logical_emit_message(false, 'x', repeat('x', i * 31)), pg_create_restore_point('many'); END LOOP; END $$; INSERT INTO marks VALUES (-2)")
+	r.mustCatchUp(ReceiveOptions{})
+	choose := func(name string) (string, error) {
+		return ChooseBase(t.Context(), r.repo, r.storage, "", Target{Name: name}, keys)
+	}
+	for name, want := range map[string]int{"after 0": 0, "after 1": 1, "after 2": 2, "again 1": 1, "again 0": 2} {
+		if id, err := choose(name); err != nil || id != bases[want] {
+			t.Errorf("%s: chosen %q, %v, want %q", name, id, err, bases[want])
+		}
+	}
+	for name, want := range map[string]string{"too early": "no restore point", "never": "no restore point", "twice": "given 2 times", "many": "given 300 times"} {
+		if _, err := choose(name); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	p, err := r.restored(bases[1], Target{Name: "again 1"}, keys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := psql(t, p, "SELECT count(*) FROM marks"); got != "20001" {
+		t.Errorf("%s rows", got)
+	}
+	// The log from the second backup on is not whole: a point behind the hole is out of reach.
+	segment := func(name string) string {
+		return r.dir + "/wal/" + r.psql("SELECT system_identifier FROM pg_control_system()") + "/" + r.psql("SELECT pg_walfile_name('"+at[name]+"')") + ".tar"
+	}
+	if err := os.Remove(segment("again 1")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := choose("again 1"); err == nil || !strings.Contains(err.Error(), "no restore point") {
+		t.Errorf("behind a hole: %v", err)
+	}
+	if id, err := choose("after 1"); err != nil || id != bases[1] {
+		t.Errorf("before a hole: chosen %q, %v", id, err)
 	}
 }
 
