@@ -214,7 +214,7 @@ func (v *restoreVerb) run(ctx context.Context, args []string, stdout, stderr io.
 	}
 	var log *replay
 	if v.log.on && familyOfBackup(m) == familyMySQL {
-		if log, err = v.log.prepare(ctx, args[0], m, v); err != nil {
+		if log, err = v.log.prepare(ctx, args[0], m, v, stderr); err != nil {
 			return err
 		}
 	}

@@ -226,7 +226,7 @@ type replay struct {
 
 // prepare finds the log of a backup and reads it, so that what is wrong with it is
 // said before anything is restored.
-func (l *restoreLog) prepare(ctx context.Context, place string, m *archive.Manifest, v *restoreVerb) (*replay, error) {
+func (l *restoreLog) prepare(ctx context.Context, place string, m *archive.Manifest, v *restoreVerb, stderr io.Writer) (*replay, error) {
 	if l.place != "" {
 		place = l.place
 	}
@@ -264,6 +264,13 @@ func (l *restoreLog) prepare(ctx context.Context, place string, m *archive.Manif
 	}
 	if l.position != "" {
 		p.options.UntilPosition = p.check.Until
+	}
+	warnings, err := loadmy.PlanReplay(ctx, p.options)
+	if err != nil {
+		return nil, fmt.Errorf("nothing was restored: %w", err)
+	}
+	if !v.quiet {
+		printWarnings(stderr, warnings)
 	}
 	return p, nil
 }

@@ -230,6 +230,9 @@ func TestReplayOfOneDatabase(t *testing.T) {
 		to.createDB(beside)
 		to.client(beside, victim)
 		o := load.ReplayOptions{DSN: to.m.DSN(""), Storage: logs, From: from, Databases: []string{r.db}}
+		if _, err := load.PlanReplay(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
 		if _, err := load.Replay(t.Context(), o); err != nil {
 			t.Fatal(err)
 		}
@@ -242,9 +245,69 @@ func TestReplayOfOneDatabase(t *testing.T) {
 		// What changes both cannot be done for one.
 		r.client(beside, "RENAME TABLE "+a+".made TO "+b+".moved")
 		r.stream(logs, from)
+		if _, err := load.PlanReplay(t.Context(), o); err == nil || !strings.Contains(err.Error(), "changes database "+beside+", too") || !strings.Contains(err.Error(), "RENAME TABLE") {
+			t.Errorf("a plan with a table that moves to another database: %v", err)
+		}
+		if got := to.native(r.db); got != want {
+			t.Errorf("the plan changed the database:\n%s", got)
+		}
 		r.into(to.m)
 		if _, err := load.Replay(t.Context(), o); err == nil || !strings.Contains(err.Error(), "changes database "+beside+", too") {
 			t.Errorf("a table that moves to another database: %v", err)
+		}
+	})
+}
+
+// TestReplayTwice recovers twice into one server: accounts that the log makes are there the
+// second time. Those of the same definition stay, any other ends it before it begins.
+func TestReplayTwice(t *testing.T) {
+	eachServer(t, func(t *testing.T, m *lab.MySQL) {
+		r := newRig(t, other(t, m), "CREATE TABLE x (id int PRIMARY KEY);")
+		from := start(r.backup(backup.Options{}, archive.Options{}).Manifest)
+		r.client("", "CREATE USER one@'%' IDENTIFIED BY 'Sesame-1', `tw'o`@localhost IDENTIFIED BY 'Sesame-2' REQUIRE SSL; CREATE ROLE reader; CREATE USER IF NOT EXISTS three; "+
+			"GRANT SELECT ON *.* TO one@'%'; CREATE USER gone; DROP USER gone; CREATE USER gone; RENAME USER gone TO found; INSERT INTO "+r.db+".x VALUES (1)")
+		logs := r.logs()
+		r.stream(logs, from)
+		target := other(t, m)
+		o := load.ReplayOptions{DSN: target.DSN(""), Storage: logs, From: from}
+		to := r.into(target)
+		const who = "SELECT concat(user, '@', host) FROM mysql.user WHERE user IN ('one', 'reader', 'three', 'gone', 'found') OR user LIKE 'tw%' OR user LIKE 'weir%' ORDER BY 1"
+		plan := func() ([]string, error) { return load.PlanReplay(t.Context(), o) }
+		if warnings, err := plan(); err != nil || len(warnings) > 0 {
+			t.Fatal(warnings, err)
+		}
+		if _, err := load.Replay(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+		want := to.client("", who)
+		to.client("", "DROP USER found")
+		warnings, err := plan()
+		if err != nil || len(warnings) != 3 {
+			t.Fatalf("the same once more: %q, %v", warnings, err)
+		}
+		r.into(target)
+		if _, err := load.Replay(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+		if got := to.client("", who); got != want {
+			t.Errorf("accounts %q, after the first time %q", got, want)
+		}
+		password := "'Sesame-3'"
+		if r.maria() {
+			password = "PASSWORD('Sesame-3')"
+		}
+		for _, change := range []string{
+			"DROP USER found; CREATE USER found",
+			"DROP USER found; ALTER USER `tw'o`@localhost REQUIRE NONE",
+			"ALTER USER `tw'o`@localhost REQUIRE SSL; SET PASSWORD FOR one@'%' = " + password,
+		} {
+			to.client("", change)
+			if _, err := plan(); err == nil || !strings.Contains(err.Error(), "exists on the server") || strings.Contains(err.Error(), "Sesame") {
+				t.Errorf("after %s: %v", change, err)
+			}
+		}
+		if got := to.client("", "SELECT count(*) FROM mysql.user WHERE user LIKE 'weir%'"); got != "0" {
+			t.Errorf("%s accounts are left from the comparison", got)
 		}
 	})
 }

@@ -290,8 +290,10 @@ func (s *statement) others() {
 
 // sqlToken is a piece of a statement.
 type sqlToken struct {
-	kind tokenKind
-	text string // of a quoted name without its quotes
+	kind    tokenKind
+	text    string // of a quoted name without its quotes
+	literal string // what a text in quotes holds
+	at, end int    // where it stands in the statement
 }
 
 type tokenKind int
@@ -324,21 +326,21 @@ func tokens(sql string, ansi bool) []sqlToken {
 			i++
 		case c == '`' || c == '"' || c == '\'':
 			text, end := quoted(sql, i)
-			kind := nameToken
+			t := sqlToken{kind: nameToken, text: text, at: i, end: end}
 			if c == '\'' || c == '"' && !ansi {
-				kind, text = otherToken, "'"
+				t.kind, t.text, t.literal = otherToken, "'", text
 			}
-			out = append(out, sqlToken{kind, text})
+			out = append(out, t)
 			i = end
 		case inWord(c):
 			end := i
 			for end < len(sql) && inWord(sql[end]) {
 				end++
 			}
-			out = append(out, sqlToken{wordToken, sql[i:end]})
+			out = append(out, sqlToken{kind: wordToken, text: sql[i:end], at: i, end: end})
 			i = end
 		default:
-			out = append(out, sqlToken{otherToken, sql[i : i+1]})
+			out = append(out, sqlToken{kind: otherToken, text: sql[i : i+1], at: i, end: i + 1})
 			i++
 		}
 	}

@@ -70,3 +70,41 @@ func FuzzReach(f *testing.F) {
 	}
 	f.Fuzz(func(_ *testing.T, sql string) { reachOf(sql, "d", false) })
 }
+
+// TestAccountsOf reads which accounts a statement makes, drops or renames.
+func TestAccountsOf(t *testing.T) {
+	for sql, want := range map[string]string{
+		"CREATE USER a": "CREATE 'a'@'%'",
+		"create user 'a'@'h', b@localhost identified by 'x,y'":                                                                 "CREATE 'a'@'h' 'b'@'localhost'",
+		"CREATE USER `a b`@`1.2.%` IDENTIFIED VIA x USING 'y' OR z, \"c\"@'d' REQUIRE SUBJECT 'e' WITH MAX_USER_CONNECTIONS 1": "CREATE 'a b'@'1.2.%' 'c'@'d'",
+		"CREATE USER 'a'@'h' IDENTIFIED WITH 'x' AS 'y' DEFAULT ROLE `r`@`%`,`s`@`%` REQUIRE NONE":                             "CREATE 'a'@'h'",
+		"CREATE USER IF NOT EXISTS a":  "CREATE lenient 'a'@'%'",
+		"CREATE OR REPLACE USER a":     "CREATE lenient 'a'@'%'",
+		"/*x*/ CREATE ROLE r, s":       "CREATE 'r'@'%' 's'@'%'",
+		"DROP USER IF EXISTS a@b, c":   "DROP lenient 'a'@'b' 'c'@'%'",
+		"DROP ROLE r":                  "DROP 'r'@'%'",
+		"RENAME USER a TO b, c@d TO e": "RENAME 'a'@'%' 'b'@'%' 'c'@'d' 'e'@'%'",
+		"RENAME TABLE a TO b":          "",
+		"CREATE TABLE user (a int)":    "",
+		"CREATE USER":                  "",
+		"CREATE USER a,":               "CREATE 'a'@'%'",
+		"CREATE USER a@":               "",
+		"GRANT x TO y":                 "",
+	} {
+		c := accountsOf(sql, false)
+		got := c.verb
+		if c.lenient {
+			got += " lenient"
+		}
+		for _, a := range c.accounts {
+			got += " " + a.String()
+		}
+		if got != want {
+			t.Errorf("%s: %s, want %s", sql, got, want)
+		}
+	}
+	const sql = "create /* new */ user a@b, c"
+	if got := accountsOf(sql, false).ifNotExists(sql); got != "create /* new */ user IF NOT EXISTS a@b, c" {
+		t.Error(got)
+	}
+}

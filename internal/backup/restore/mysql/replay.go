@@ -100,7 +100,7 @@ func Replay(ctx context.Context, o ReplayOptions) (*ReplayResult, error) {
 	if err != nil {
 		return nil, fmt.Errorf("replay: %w", err)
 	}
-	p := &replayer{o: o, result: &ReplayResult{Position: o.From}, maps: map[uint64]tableMap{}}
+	p := newReplayer(o)
 	if o.UntilPosition == o.From {
 		return p.result, logs.Close()
 	}
@@ -113,6 +113,10 @@ func Replay(ctx context.Context, o ReplayOptions) (*ReplayResult, error) {
 		err = fmt.Errorf("replay behind %s: %w", p.result.Position, err)
 	}
 	return p.result, err
+}
+
+func newReplayer(o ReplayOptions) *replayer {
+	return &replayer{o: o, result: &ReplayResult{Position: o.From}, maps: map[uint64]tableMap{}}
 }
 
 // CheckReplay says why a server would not take a replay, before anything is changed:
@@ -183,6 +187,23 @@ type replayer struct {
 	group   rowGroup
 	begun   bool // BEGIN has been sent
 	written bool // the transaction has had an effect
+
+	// statement, if not nil, gets statements instead of the server, which gets nothing.
+	statement func(replayed)
+}
+
+// replayed is a statement of the log that is to be replayed.
+type replayed struct {
+	sql, settings string // settings are those of its session
+	ansi          bool
+}
+
+// exec runs a statement on the target.
+func (p *replayer) exec(ctx context.Context, sql string) error {
+	if p.s == nil {
+		return nil
+	}
+	return p.s.Exec(ctx, sql)
 }
 
 // errEnd says that the end that was asked for is reached.
@@ -288,7 +309,7 @@ func (p *replayer) end(ctx context.Context, e *binlog.Event, verb string) error 
 		return err
 	}
 	if p.begun {
-		if err := p.s.Exec(ctx, verb); err != nil {
+		if err := p.exec(ctx, verb); err != nil {
 			return err
 		}
 	}
@@ -314,7 +335,7 @@ func (p *replayer) begin(ctx context.Context) error {
 		return err
 	}
 	p.begun = true
-	return p.s.Exec(ctx, "BEGIN")
+	return p.exec(ctx, "BEGIN")
 }
 
 // tell tells the session what format events have, which MySQL wants to hear
@@ -325,13 +346,13 @@ func (p *replayer) tell(ctx context.Context) error {
 		return nil
 	}
 	p.told = true
-	if err := p.s.Exec(ctx, "BINLOG '"+base64.StdEncoding.EncodeToString(p.format)+"'"); err != nil {
+	if err := p.exec(ctx, "BINLOG '"+base64.StdEncoding.EncodeToString(p.format)+"'"); err != nil {
 		return fmt.Errorf("describe the format: %w", err)
 	}
-	if p.s.IsMariaDB() {
+	if p.s == nil || p.s.IsMariaDB() {
 		return nil
 	}
-	return p.s.Exec(ctx, "SET SESSION gtid_next = 'AUTOMATIC'")
+	return p.exec(ctx, "SET SESSION gtid_next = 'AUTOMATIC'")
 }
 
 // ownDatabases belong to the server: what was done in them was done to it.
@@ -355,7 +376,7 @@ func (p *replayer) meant(sql, database string, ansi bool) (bool, error) {
 		return p.wanted(database), nil
 	case r.rows:
 		// Of rows that are changed by text, the tables are not known.
-		for _, t := range append(tokens(sql, ansi), sqlToken{wordToken, database}) {
+		for _, t := range append(tokens(sql, ansi), sqlToken{kind: wordToken, text: database}) {
 			if t.kind != otherToken && p.wanted(t.text) {
 				return false, fmt.Errorf("changes are logged as statements, and only all databases can be replayed: %s", restore.First(sql, 200))
 			}
@@ -401,16 +422,24 @@ func (p *replayer) query(ctx context.Context, e *binlog.Event, step binlog.Step)
 		}
 	}
 	p.written = true
+	if p.statement != nil {
+		p.statement(replayed{q.SQL, settings, mode&ansiQuotes != 0})
+		return nil
+	}
+	sql := q.SQL
+	if c := accountsOf(sql, mode&ansiQuotes != 0); c.verb == "CREATE" {
+		sql = c.ifNotExists(sql) // those that are there are the same: see PlanReplay
+	}
 	if q.Schema != "" {
-		err := p.s.Exec(ctx, "USE "+my.Ident(q.Schema))
+		err := p.exec(ctx, "USE "+my.Ident(q.Schema))
 		if err != nil && my.ErrorCode(err) != mywire.ErrUnknownDatabase { // CREATE DATABASE is logged inside itself
 			return err
 		}
 	}
-	if err := p.s.Exec(ctx, settings); err != nil {
+	if err := p.exec(ctx, settings); err != nil {
 		return fmt.Errorf("settings of the session: %w", err)
 	}
-	err = p.s.Exec(ctx, q.SQL)
+	err = p.exec(ctx, sql)
 	if code := my.ErrorCode(err); code != 0 && code == failed {
 		err = nil // as on the source, where it had changed something before
 	}
@@ -418,5 +447,5 @@ func (p *replayer) query(ctx context.Context, e *binlog.Event, step binlog.Step)
 		return fmt.Errorf("%s: %w", restore.First(q.SQL, 200), err)
 	}
 	p.result.Statements++
-	return p.s.Exec(ctx, my.Unset+", timestamp = DEFAULT, foreign_key_checks = 1, unique_checks = 1, auto_increment_increment = 1, auto_increment_offset = 1")
+	return p.exec(ctx, my.Unset+", timestamp = DEFAULT, foreign_key_checks = 1, unique_checks = 1, auto_increment_increment = 1, auto_increment_offset = 1")
 }

@@ -132,8 +132,12 @@ func (p *replayer) flush(ctx context.Context) error {
 	if g.rows == 0 {
 		return nil
 	}
+	if p.s == nil { // only what could not be replayed is looked for
+		p.group = rowGroup{events: g.events[:0]}
+		return nil
+	}
 	setEnd(g.events[g.last:], g.summed)
-	if err := p.s.Exec(ctx, "BINLOG '"+base64.StdEncoding.EncodeToString(g.events)+"'"); err != nil {
+	if err := p.exec(ctx, "BINLOG '"+base64.StdEncoding.EncodeToString(g.events)+"'"); err != nil {
 		return fmt.Errorf("apply %d row events: %w", g.rows, err)
 	}
 	p.result.Rows += g.rows
