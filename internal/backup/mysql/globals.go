@@ -209,13 +209,16 @@ func (r *runner) linked(ctx context.Context) ([]my.Account, error) {
 	return out, nil
 }
 
+// optionText escapes a text as options of a server take it, which is in no other notation.
+var optionText = strings.NewReplacer("'", "''", `\`, `\\`, "\n", `\n`, "\r", `\r`, "\x00", `\0`)
+
 // linkedServer is the statement that makes a row of mysql.servers, with its password or
 // without.
 func linkedServer(row map[string]string, secrets bool) string {
 	var options []string
 	for _, o := range [][2]string{{"HOST", "host"}, {"DATABASE", "db"}, {"USER", "username"}, {"PASSWORD", "password"}, {"SOCKET", "socket"}, {"OWNER", "owner"}} {
 		if v := row[o[1]]; v != "" && (o[0] != "PASSWORD" || secrets) {
-			options = append(options, o[0]+" "+my.Literal(v))
+			options = append(options, o[0]+" '"+optionText.Replace(v)+"'")
 		}
 	}
 	if port := row["port"]; port != "" && port != "0" {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -158,6 +159,19 @@ func TestEscaped(t *testing.T) {
 					}
 				}
 			}
+		}
+	}
+}
+
+// TestGlobalsKeepLines: a line's end in a name or a text is none of the script.
+func TestGlobalsKeepLines(t *testing.T) {
+	for _, g := range []Globals{
+		{},
+		{Accounts: []Account{{Name: "'a'@'%'", Statements: []string{"CREATE USER 'a'@'%'", "GRANT SELECT ON `x;\n-- account y`.* TO a", "GRANT y TO a"}}, {Name: "b", Statements: []string{"CREATE ROLE 'b'"}}}},
+		{Accounts: []Account{{Name: "c", Statements: []string{"CREATE ROLE 'c\n;\n\n-- lines of the next statement: 7\n'", "x"}}}},
+	} {
+		if got := ParseGlobals(g.String()); !reflect.DeepEqual(got, g) {
+			t.Errorf("%q\n%q\nof %s", got, g, g)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package mysql
 
 import (
 	"path"
+	"strconv"
 	"strings"
 
 	"github.com/weirdb/weir/internal/backup/archive"
@@ -173,16 +174,23 @@ func (a Account) Title() string {
 // Globals are the accounts of a server.
 type Globals struct{ Accounts []Account }
 
-const accountMark = "-- account "
+const (
+	accountMark = "-- account "
+	linesMark   = "-- lines of the next statement: "
+)
 
-// String writes a script of one statement a line, with a line before each account.
+// String writes a script: a comment before the statements of each account, and one
+// statement a line, but for those with a line's end in a name or a text, before which a
+// comment says how many lines they have.
 func (g Globals) String() string {
 	var b strings.Builder
 	for _, a := range g.Accounts {
-		b.WriteString(accountMark + a.Name + "\n")
+		b.WriteString(accountMark + strings.ReplaceAll(a.Name, "\n", " ") + "\n")
 		for _, s := range a.Statements {
-			// A line's end stands in names only, which accounts do not have.
-			b.WriteString(strings.ReplaceAll(s, "\n", " ") + ";\n")
+			if n := strings.Count(s, "\n"); n > 0 {
+				b.WriteString(linesMark + strconv.Itoa(n+1) + "\n")
+			}
+			b.WriteString(s + ";\n")
 		}
 	}
 	return b.String()
@@ -191,12 +199,25 @@ func (g Globals) String() string {
 // ParseGlobals reads what Globals.String has written.
 func ParseGlobals(text string) Globals {
 	var g Globals
-	for line := range strings.SplitSeq(text, "\n") {
+	lines := strings.Split(text, "\n")
+	for len(lines) > 0 {
+		line, count := lines[0], 1
 		if name, ok := strings.CutPrefix(line, accountMark); ok {
 			g.Accounts = append(g.Accounts, Account{Name: name})
-		} else if n := len(g.Accounts); n > 0 && line != "" {
+			lines = lines[1:]
+			continue
+		}
+		if number, ok := strings.CutPrefix(line, linesMark); ok {
+			n, err := strconv.Atoi(number)
+			if err == nil && n > 0 && n < len(lines) {
+				lines, count = lines[1:], n
+			}
+		}
+		statement := strings.TrimSuffix(strings.Join(lines[:count], "\n"), ";")
+		lines = lines[count:]
+		if n := len(g.Accounts); n > 0 && statement != "" {
 			a := &g.Accounts[n-1]
-			a.Statements = append(a.Statements, strings.TrimSuffix(line, ";"))
+			a.Statements = append(a.Statements, statement)
 		}
 	}
 	return g

@@ -24,8 +24,8 @@ SELECT concat(server_name, ' ', host, ' ', port, ' ', username, ' ', password, '
 func TestGlobalsComeBack(t *testing.T) {
 	r := newRig(t, other(t, server(t, lab.FlavorMariaDB)), `CREATE TABLE orders (id int PRIMARY KEY, x int); INSERT INTO orders VALUES (1, 1);
 CREATE ROLE desk; CREATE USER clerk IDENTIFIED BY 'its secret'; GRANT SELECT, INSERT ON orders TO desk; GRANT desk TO clerk; SET DEFAULT ROLE desk FOR clerk;
-GRANT SELECT ON orders TO PUBLIC; GRANT UPDATE (x) ON orders TO clerk;
-CREATE SERVER shop FOREIGN DATA WRAPPER mysql OPTIONS (HOST '127.0.0.1', USER 'it''s', PASSWORD 'p', PORT 3307, DATABASE 'far');`)
+GRANT SELECT ON orders TO PUBLIC; GRANT UPDATE (x) ON orders TO clerk; CREATE TABLE `+"`two;\nlines` (id int); GRANT DELETE ON `two;\nlines` TO clerk;"+`
+CREATE SERVER shop FOREIGN DATA WRAPPER mysql OPTIONS (HOST '127.0.0.1', USER 'it''s', PASSWORD 'p;\nq\\r;', PORT 3307, DATABASE 'far');`)
 	want := r.client("", whoMay)
 	r.backup(backup.Options{DSN: r.m.DSN(""), Cluster: true}, archive.Options{})
 
