@@ -67,6 +67,15 @@ func TestCompletionScripts(t *testing.T) {
 	if out := program.Run(t, "__complete", "proxy", "--pool"); !strings.Contains(out, "--pool-size\tmost server connections") {
 		t.Errorf("completion of --pool: %s", out)
 	}
+	// 0: files; 4: nothing but the words; 16: directories.
+	for flag, want := range map[string]string{"--pool-size": "auto\n:4\n", "--min-pool-size": ":4\n", "--client-tls-key": ":0\n"} {
+		if out := program.Run(t, "__complete", "proxy", flag, ""); !strings.HasPrefix(out, want) {
+			t.Errorf("completion of the value of %s: %s", flag, out)
+		}
+	}
+	if out := program.Run(t, "__complete", "kv", "serve", "--data", ""); !strings.HasPrefix(out, ":16\n") {
+		t.Errorf("completion of the value of --data: %s", out)
+	}
 }
 
 // oneOf finds lists of words in the help of a flag: "a, b or c", "a, b, c", "a or b".

@@ -42,10 +42,13 @@ func (l *Loader[C]) AddFlags(cmd *cobra.Command) {
 		if o.Was != "" {
 			Renamed(cmd, o.Was, o.Name)
 		}
-		if o.Arg == ArgFile {
-			_ = cmd.MarkFlagFilename(o.Name) // for completion; the flag exists
-		} else if words := o.completions(); words != nil {
-			Words(cmd, o.Name, words...)
+		switch {
+		case o.Arg == "DIR":
+			_ = cmd.MarkFlagDirname(o.Name) // for completion; the flag exists
+		case strings.HasPrefix(o.Arg, ArgFile), o.Arg == "SOCKET":
+			_ = cmd.MarkFlagFilename(o.Name)
+		case o.Arg != "":
+			Words(cmd, o.Name, o.completions()...) // if none: no names of files either
 		}
 	}
 	f.StringVarP(&l.File, "config", "c", "", l.FileHelp)

@@ -21,7 +21,7 @@ import (
 func limitOptions() []cli.Option[proxyConfig] {
 	return []cli.Option[proxyConfig]{
 		{
-			Group: groupSharing, Name: "pool-size", Arg: "N|auto", Default: "auto", Reload: true,
+			Group: groupSharing, Name: "pool-size", Arg: "N|auto", Default: "auto", Words: []string{"auto"}, Reload: true,
 			Help: "most server connections per user and database; auto: 20 at first, and more while the server answers more for that",
 			Set:  poolSize,
 		},
