@@ -254,7 +254,7 @@ func (d *dialer) handOver(conn *mywire.Server, key poolKey, e upstream.Endpoint)
 		s.known.note(conn.Greeting, s.Monotonic())
 		return nil, fmt.Errorf("open backend: %w (%#x)", errOtherServer, uint64(lacks))
 	}
-	fd, err := netloop.Detach(conn.Conn, &s.Background)
+	fd, err := netloop.Detach(s.DialCtx, conn.Conn, &s.Background)
 	if err != nil {
 		_ = conn.Conn.Close()
 		return nil, err

@@ -197,7 +197,7 @@ func (v *visitor) enter(ctx context.Context) (err error) {
 		return v.turnAway(ctx, mywire.NewError(mywire.ErrTooManyConnections, "weir: %v", err))
 	}
 	unread := netloop.Unread(v.wire.Conn)
-	fd, err := netloop.Detach(v.wire.Conn, &s.Background)
+	fd, err := netloop.Detach(s.DialCtx, v.wire.Conn, &s.Background)
 	if err != nil {
 		s.Crowd.Leave(database, user)
 		return err

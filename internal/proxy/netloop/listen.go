@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -154,51 +153,4 @@ func acceptHint(err error) string {
 		return "raise the system's limit on open files (sysctl fs.file-max)"
 	}
 	return "see the error; weir tries again ten times a second"
-}
-
-// Detach takes the file descriptor out of a connection that is logged in. A
-// TLS connection cannot be handed to an event loop: it stays with two
-// goroutines that copy between it and a socket pair, whose other end is
-// returned; background waits for them. The connection is used up unless Detach
-// fails.
-func Detach(conn net.Conn, background *sync.WaitGroup) (int, error) {
-	if sc, ok := conn.(syscall.Conn); ok {
-		rc, err := sc.SyscallConn()
-		if err != nil {
-			return -1, fmt.Errorf("detach connection: %w", err)
-		}
-		fd := -1
-		var dupErr error
-		if err := rc.Control(func(p uintptr) { fd, dupErr = unix.FcntlInt(p, unix.F_DUPFD_CLOEXEC, 0) }); err != nil {
-			return -1, fmt.Errorf("detach connection: %w", err)
-		}
-		if dupErr != nil {
-			return -1, fmt.Errorf("detach connection: %w", dupErr)
-		}
-		return fd, conn.Close()
-	}
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	if err != nil {
-		return -1, fmt.Errorf("bridge TLS connection: %w", err)
-	}
-	f := os.NewFile(uintptr(fds[1]), "tls-bridge")
-	inner, err := net.FileConn(f)
-	_ = f.Close()
-	if err != nil {
-		_ = unix.Close(fds[0])
-		return -1, fmt.Errorf("bridge TLS connection: %w", err)
-	}
-	background.Go(func() { copyAndClose(inner, conn) })
-	background.Go(func() { copyAndClose(conn, inner) })
-	return fds[0], nil
-}
-
-// copyAndClose copies until either side ends, then closes both, which ends the
-// copy in the other direction. Whose fault it was is seen by the loop as a
-// closed connection; there is nothing more to say.
-func copyAndClose(dst, src net.Conn) {
-	buf := make([]byte, 16<<10)
-	_, _ = io.CopyBuffer(struct{ io.Writer }{dst}, struct{ io.Reader }{src}, buf)
-	_ = dst.Close()
-	_ = src.Close()
 }

@@ -145,7 +145,7 @@ func (a *asker) borrow() {
 		fd := -1
 		if lk != nil && lk.answers.Buffered() == 0 {
 			var err error
-			if fd, err = netloop.Detach(lk.Conn, &s.Background); err != nil {
+			if fd, err = netloop.Detach(s.DialCtx, lk.Conn, &s.Background); err != nil {
 				fd = -1
 			}
 		}

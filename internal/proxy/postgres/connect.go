@@ -52,7 +52,7 @@ func upstreamEndpoint(host string, conn net.Conn) upstream.Endpoint {
 }
 
 func (s *Server) handOver(be *pgwire.Backend, e upstream.Endpoint) (*backendConn, error) {
-	fd, err := netloop.Detach(be.Conn, &s.Background)
+	fd, err := netloop.Detach(s.DialCtx, be.Conn, &s.Background)
 	if err != nil {
 		_ = be.Conn.Close()
 		return nil, err

@@ -103,7 +103,7 @@ func (w *Doorway) enter(ctx context.Context, conn net.Conn, addr net.Addr, start
 	if entry.Serve != nil {
 		return entry.Serve(s.DialCtx)
 	}
-	fd, err := netloop.Detach(conn, &s.Background)
+	fd, err := netloop.Detach(s.DialCtx, conn, &s.Background)
 	if err != nil {
 		return err
 	}

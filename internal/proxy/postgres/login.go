@@ -153,7 +153,7 @@ func (a *arrival) goOn(ctx context.Context, conn net.Conn, at step) (err error) 
 		return err
 	}
 	unread := netloop.Unread(conn)
-	fd, err := netloop.Detach(conn, &s.Background)
+	fd, err := netloop.Detach(s.DialCtx, conn, &s.Background)
 	if err != nil {
 		s.Crowd.Leave(a.key.database, a.key.user)
 		s.Forget(c.id)
