@@ -42,8 +42,7 @@ type backend struct {
 // those of every other unit for this backend. A prepared statement must be known
 // here.
 func (b *backend) send(u *unit) {
-	u.sendsAt(b)
-	b.Push(u, b.p.l.Now)
+	b.push(u)
 	if u.cmd == mywire.ComStmtExecute {
 		b.s.Out = u.appendExecute(b.s.OutBuf(), b.use(u.st))
 	} else {
@@ -52,12 +51,29 @@ func (b *backend) send(u *unit) {
 	b.s.Touch()
 }
 
+// push puts a unit in flight, whose bytes the caller appends next.
+func (b *backend) push(u *unit) {
+	u.sendsAt(b)
+	b.Push(u, b.p.l.Now)
+	b.pace()
+}
+
+// pace has commands wait in weir until those before them are answered, where the server
+// may not be sent several at once.
+func (b *backend) pace() {
+	at := uint64(0)
+	if units := b.Units(); len(units) > 1 && !b.p.facts.pipelines {
+		at = units[1].at
+	}
+	b.s.WriteUntil(at)
+}
+
 // hidden makes and queues a unit for a command of weir's own; the caller appends
 // the bytes.
 func (b *backend) hidden(cmd byte, done func(u *unit)) *unit {
 	u := b.p.l.newUnit(unitHidden, cmd)
 	u.done, u.park = done, true
-	b.Push(u, b.p.l.Now)
+	b.push(u)
 	b.s.Touch()
 	return u
 }
@@ -89,6 +105,7 @@ func refused(err *mywire.Error) *mywire.Error {
 func (b *backend) ended(u *unit) {
 	l := b.p.l
 	took := b.Pop(l.Now)
+	b.pace()
 	u.took = took
 	if !u.failed && u.tellsStatus() {
 		b.status = u.ok.Status

@@ -63,10 +63,9 @@ func (fw *forwarder) begin(cmd byte, msg []byte) *unit {
 	c := fw.c
 	u := c.l.newUnit(unitClient, cmd)
 	u.c = c
-	u.sendsAt(c.link)
 	fw.keep(u, msg)
 	u.queuedAt, u.early, u.flight = c.l.Now, fw.waited(), c.cached.made(cmd)
-	c.link.Push(u, c.l.Now)
+	c.link.push(u)
 	c.cur = u
 	c.stats.units++
 	return u

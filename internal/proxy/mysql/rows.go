@@ -123,8 +123,7 @@ func (g *group) send(b *backend, u *unit, tx bool) {
 	if s, own := g.ln.set.Get("auto_increment_increment"); own {
 		g.step = parseUint([]byte(s.Value))
 	}
-	u.sendsAt(b)
-	b.Push(u, b.p.l.Now)
+	b.push(u)
 	if u.st != nil {
 		b.s.Out = g.appendExecute(b.s.OutBuf(), b.use(u.st))
 	} else {

@@ -46,15 +46,16 @@ type Sock struct {
 	Closing, Closed bool
 
 	outOff    int
-	dirty     bool // is in loop.dirty
-	wantWrite bool // the kernel's buffer is full: EPOLLOUT is armed
-	paused    bool // EPOLLIN is not armed
-	full      bool // ... because the handler leaves too much unconsumed
-	throttled bool // ... because the reader of the bytes is slow
-	suspends  bool // ... while the loop is suspended
-	watched   bool // somebody is held back until the output is written
-	eof       bool // the peer has closed; In may still hold bytes
-	lingers   bool // ... and the handler has not ended with them: not watched for reading
+	until     uint64 // see WriteUntil
+	dirty     bool   // is in loop.dirty
+	wantWrite bool   // the kernel's buffer is full: EPOLLOUT is armed
+	paused    bool   // EPOLLIN is not armed
+	full      bool   // ... because the handler leaves too much unconsumed
+	throttled bool   // ... because the reader of the bytes is slow
+	suspends  bool   // ... while the loop is suspended
+	watched   bool   // somebody is held back until the output is written
+	eof       bool   // the peer has closed; In may still hold bytes
+	lingers   bool   // ... and the handler has not ended with them: not watched for reading
 }
 
 // maxHeld is how much a handler may leave unconsumed before the socket stops
@@ -272,8 +273,12 @@ func (s *Sock) Write(p []byte) {
 func (s *Sock) Flush() {
 	held := s.wantWrite
 	s.Flushes++
-	for s.outOff < len(s.Out) {
-		p := s.Out[s.outOff:]
+	end := len(s.Out)
+	if s.until > 0 {
+		end = min(end, s.outOff+int(s.until-s.Written))
+	}
+	for s.outOff < end {
+		p := s.Out[s.outOff:end]
 		n, _, e := syscall.RawSyscall(unix.SYS_WRITE, uintptr(s.fd), uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)))
 		if e != 0 {
 			if e == unix.EINTR {
@@ -298,19 +303,31 @@ func (s *Sock) Flush() {
 		s.outOff += int(n)
 		s.Written += uint64(n)
 	}
+	if held {
+		s.wantWrite = false
+		s.arm()
+	}
+	if end < len(s.Out) {
+		return // see WriteUntil
+	}
 	s.l.bufs.put(s.Out)
 	s.Out, s.outOff = nil, 0
 	if s.Closing {
 		s.Close(io.EOF)
 		return
 	}
-	if held {
-		s.wantWrite = false
-		s.arm()
-	}
 	if s.watched && !s.Closed {
 		s.watched = false
 		s.h.OnDrained()
+	}
+}
+
+// WriteUntil has output kept that comes behind so many bytes in all, until it is called
+// anew; 0 ends that. at is not below Written.
+func (s *Sock) WriteUntil(at uint64) {
+	if at != s.until {
+		s.until = at
+		s.Touch()
 	}
 }
 
