@@ -14,7 +14,11 @@ import (
 // This file is the way back: what a backend says, given to whom it answers.
 
 // back is the way back of a client: what the answers to its commands mean for its session.
-type back struct{ c *client }
+type back struct {
+	c *client
+
+	seq byte // of the first packet of weir's own answer to the present command
+}
 
 const (
 	// maxClientOut is how much of a result waits in weir for a client that
@@ -232,7 +236,7 @@ func rewordOverdue(b *backend, u *unit) {
 // done answers a command with an OK of weir's own.
 func (bk *back) done() {
 	c := bk.c
-	c.s.Out = mywire.AppendOK(c.s.OutBuf(), 1, c.caps, &mywire.OK{Status: c.status})
+	c.s.Out = mywire.AppendOK(c.s.OutBuf(), bk.seq, c.caps, &mywire.OK{Status: c.status})
 	c.s.Touch()
 	c.idleSince = c.l.Now
 }
@@ -245,7 +249,7 @@ func (bk *back) refuseHere(e *mywire.Error) {
 	if c.link != nil {
 		c.link.lastUser = nil // what is there is not this error
 	}
-	c.reply(mywire.AppendError(nil, 1, e))
+	c.reply(mywire.AppendError(nil, bk.seq, e))
 	c.diag.forget()
 }
 

@@ -96,9 +96,10 @@ func (c *client) reply(p []byte) {
 func (c *client) refuse(e *mywire.Error) {
 	if n, ok := mywire.Message(c.s.In); ok {
 		c.transport.drop = n
+		c.back.seq = seqBehind(n)
 	} else if len(c.s.In) > 0 {
-		c.back.refuseHere(e) // the rest of a long message would have to be waited for
-		c.s.CloseAfterFlush()
+		c.transport.refusal, c.transport.streams = &refusal{err: e}, true
+		c.resume()
 		return
 	}
 	c.back.refuseHere(e)
@@ -132,7 +133,7 @@ func (c *client) fatal(e *mywire.Error) {
 		case c.cur != nil:
 			seq = c.cur.firstSeq()
 		case c.inflight > 0 || c.state == stateWaiting:
-			seq = 1
+			seq = c.back.seq
 		}
 		c.s.Write(mywire.AppendError(nil, seq, e))
 	}

@@ -90,8 +90,11 @@ func (fw *forwarder) forward(cmd byte, msg []byte) *unit {
 
 // answerSeq is the sequence number of the first packet of the answer to a whole
 // message.
-func answerSeq(msg []byte) byte {
-	return byte((len(msg)-mywire.HeaderLen)/(mywire.MaxPayload+mywire.HeaderLen)) + 1
+func answerSeq(msg []byte) byte { return seqBehind(len(msg)) }
+
+// seqBehind is that of a message of so many bytes.
+func seqBehind(n int) byte {
+	return byte((n-mywire.HeaderLen)/(mywire.MaxPayload+mywire.HeaderLen)) + 1
 }
 
 // feed passes one command on. It returns how much of msg it consumed: 0
@@ -392,7 +395,7 @@ func (fw *forwarder) cursor(cmd byte, msg, payload []byte) {
 		return
 	}
 	u := fw.begin(cmd, msg)
-	u.cs = cs
+	u.cs, u.seq = cs, answerSeq(msg)
 	at := len(c.link.s.OutBuf())
 	c.transport.toServer(msg)
 	mywire.SetStmtID(c.link.s.Out[at:], cs.own)
@@ -412,9 +415,7 @@ func (fw *forwarder) stream(cmd byte, p []byte) int {
 		}
 		return fw.streamExecute(cmd, p)
 	default:
-		c.back.refuseHere(mywire.NewError(mywire.ErrPacketTooLarge, "Got a packet bigger than weir takes for this command"))
-		c.s.CloseAfterFlush()
-		return len(p)
+		return c.transport.refuse(p, mywire.NewError(mywire.ErrPacketTooLarge, "Got a packet bigger than weir takes for this command"), true)
 	}
 	return c.transport.nextPacket(p)
 }
@@ -437,9 +438,7 @@ func (fw *forwarder) streamExecute(cmd byte, p []byte) int {
 		case !here:
 			return 0
 		case !known:
-			c.back.refuseHere(mywire.NewError(mywire.ErrPacketTooLarge, "weir: an execution of more than %d bytes must carry the types of its parameters", maxGathered))
-			c.s.CloseAfterFlush()
-			return len(p)
+			return c.transport.refuse(p, mywire.NewError(mywire.ErrPacketTooLarge, "weir: an execution of more than %d bytes must carry the types of its parameters", maxGathered), true)
 		}
 		fw.run(cmd, cs, nil)
 	} else {

@@ -129,8 +129,11 @@ func (c *client) disconnect(done func(*mywire.Error)) {
 	}
 	if c.cur == nil || !c.cur.wrote {
 		seq := byte(0)
-		if c.cur != nil || c.inflight > 0 || c.state == stateWaiting {
-			seq = 1
+		switch {
+		case c.cur != nil:
+			seq = c.cur.firstSeq()
+		case c.inflight > 0 || c.state == stateWaiting:
+			seq = c.back.seq
 		}
 		c.s.Write(mywire.AppendError(nil, seq, srv.errKilled()))
 		c.s.Flush()

@@ -15,8 +15,33 @@ type transport struct {
 	pass    int      // bytes of the present packet that are still to be passed on
 	streams bool     // ... and another packet of the same message follows
 	drop    int      // bytes of the present message that go nowhere
+	refusal *refusal // of a message that is passed on to nobody; nil if there is none
 	taken   uint64   // bytes that it had read at takenAt; see checkReading
 	takenAt time.Duration
+}
+
+// A refusal is weir's answer to a message that it does not take, and of which it has not
+// all: only its last packet says which sequence number the answer has.
+type refusal struct {
+	err    *mywire.Error
+	closes bool // the session ends with it
+}
+
+// refuse answers the message that begins in p when it is here whole. It returns how much
+// of p it consumed.
+func (tr *transport) refuse(p []byte, e *mywire.Error, closes bool) int {
+	tr.refusal = &refusal{e, closes}
+	return tr.nextPacket(p)
+}
+
+// refused answers a message whose refusal was decided before.
+func (tr *transport) refused() {
+	r := tr.refusal
+	tr.refusal = nil
+	tr.c.back.refuseHere(r.err)
+	if r.closes {
+		tr.c.s.CloseAfterFlush()
+	}
 }
 
 // WantsMore: a message is never larger than the configured limit, which OnData
@@ -107,11 +132,13 @@ func (c *client) feed(p []byte) int {
 		return 0
 	}
 	if n > c.l.cfg.MaxMessage {
-		c.back.refuseHere(mywire.NewError(mywire.ErrPacketTooLarge, "Got a packet bigger than weir's limit of %d bytes (--max-message)", c.l.cfg.MaxMessage))
-		c.s.CloseAfterFlush()
-		return len(p)
+		return c.transport.refuse(p, mywire.NewError(mywire.ErrPacketTooLarge, "Got a packet bigger than weir's limit of %d bytes (--max-message)", c.l.cfg.MaxMessage), true)
 	}
 	whole = whole && n <= len(p)
+	c.back.seq = 1
+	if whole {
+		c.back.seq = answerSeq(p[:n])
+	}
 	if !whole && (c.link != nil || n <= maxWhole) && n <= c.l.gathers {
 		return 0
 	}
@@ -170,6 +197,9 @@ func (tr *transport) through(p []byte) int {
 	n := min(tr.pass, len(p))
 	tr.pass -= n
 	tr.toServer(p[:n])
+	if tr.refusal != nil && tr.pass == 0 && !tr.streams {
+		tr.refused()
+	}
 	return n
 }
 
@@ -188,13 +218,19 @@ func (tr *transport) nextPacket(p []byte) int {
 	have := min(size, len(p))
 	tr.toServer(p[:have])
 	tr.pass = size - have
+	if tr.refusal != nil {
+		tr.c.back.seq = seq + 1
+		if tr.pass == 0 && !tr.streams {
+			tr.refused()
+		}
+	}
 	return have
 }
 
 // toServer appends bytes for the linked backend.
 func (tr *transport) toServer(p []byte) {
 	b := tr.c.link
-	if b == nil {
+	if b == nil || tr.refusal != nil {
 		return
 	}
 	b.s.Write(p)
