@@ -342,6 +342,7 @@ func (bk *back) settled(b *backend, u *unit) {
 	} else {
 		bk.succeeded(u)
 	}
+	bk.refusesTransaction()
 	c.cached.ran(u)
 	c.texts.noteOutcome(u)
 	c.settings.settledUntold(b, u)
@@ -416,6 +417,15 @@ func (bk *back) failed(b *backend, u *unit) {
 	}
 }
 
+// refusesTransaction disconnects a client that is in a transaction though there are to be
+// none, which rolls it back. The text of what began it did not show that, and it has been
+// answered.
+func (bk *back) refusesTransaction() {
+	if c := bk.c; c.l.cfg.Mode == session.ModeStatement && c.inTx() {
+		c.fatal(errTransaction())
+	}
+}
+
 // probe asks the server for the state of the transaction.
 func (bk *back) probe(b *backend) {
 	c := bk.c
@@ -425,6 +435,7 @@ func (bk *back) probe(b *backend) {
 		c.state.leave(stateAsking)
 		if u.err == nil {
 			c.status = u.ok.Status & keptStatus
+			bk.refusesTransaction()
 		} else {
 			c.pins.add(pinUnknown) // a transaction, perhaps
 		}

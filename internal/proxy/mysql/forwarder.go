@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/proxy/core"
+	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/sqlscan/myscan"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
@@ -302,6 +303,10 @@ func (fw *forwarder) execute(cmd byte, msg, payload []byte) int {
 		return 0
 	}
 	if c.diag.refuses(cmd, cs.st.sql, &cs.st.info) {
+		return len(msg)
+	}
+	if c.l.cfg.Mode == session.ModeStatement && beginsTransactions(&cs.st.info) {
+		c.back.refuseHere(errTransaction())
 		return len(msg)
 	}
 	generated := cs.st.rows && c.pins.held&pinTemp == 0 && c.diag.generatesID(&cs.st.insert)

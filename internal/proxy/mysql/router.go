@@ -2,6 +2,7 @@ package mysql
 
 import (
 	"io"
+	"strings"
 	"time"
 
 	"github.com/weirdb/weir/internal/proxy/core"
@@ -352,12 +353,33 @@ func (rt *router) intercept(sql string, info *myscan.Statement) bool {
 		c.reply(mywire.AppendTextResult(nil, c.caps, c.status, t.Cols, rows))
 	case info.Verb == myscan.VerbKill && info.Count == 1 && !info.Kill.QueryID && isOurs(info.Kill.ID):
 		c.kill(uint32(info.Kill.ID), info.Kill.Query)
-	case c.l.cfg.Mode == session.ModeStatement && info.Effects.Has(myscan.EffTxBegin):
-		c.back.refuseHere(mywire.NewError(mywire.ErrNotSupportedYet, "weir: transactions are refused in mode statement (--mode)"))
+	case c.l.cfg.Mode == session.ModeStatement && beginsTransactions(info):
+		c.back.refuseHere(errTransaction())
 	default:
 		return false
 	}
 	return true
+}
+
+// beginsTransactions tells whether a statement begins a transaction, or has those after it
+// begin one. What else does so shows in its answer: see back.refusesTransaction.
+func beginsTransactions(info *myscan.Statement) bool {
+	if info.Effects.Has(myscan.EffTxBegin) {
+		return true
+	}
+	for a := range info.Set.All() {
+		if a.Name == "autocommit" && a.Scope == myscan.ScopeSession {
+			switch strings.ToLower(strings.Trim(a.Value, "'\"")) {
+			case "0", "off", "false":
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func errTransaction() *mywire.Error {
+	return mywire.NewError(mywire.ErrNotSupportedYet, "weir: transactions are refused in mode statement (--mode)")
 }
 
 // unitOf makes a unit of a whole message, which it copies.
