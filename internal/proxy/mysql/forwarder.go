@@ -156,12 +156,23 @@ func (fw *forwarder) passOn(cmd byte, msg []byte) int {
 		fw.forward(cmd, msg)
 	default:
 		u := fw.forward(cmd, msg)
-		if cmd == mywire.ComInitDB {
+		switch {
+		case cmd == mywire.ComInitDB:
 			u.effects = myscan.EffUse
+		case cmd == mywire.ComCreateDB, cmd == mywire.ComDropDB:
+			u.effects = myscan.EffDDL
+		case cmd == mywire.ComRefresh:
+			u.effects = myscan.EffAdmin
+			if len(payload) > 1 && payload[1]&refreshGrant != 0 {
+				u.change |= changeSessions // as FLUSH PRIVILEGES
+			}
 		}
 	}
 	return len(msg)
 }
+
+// refreshGrant is the option of COM_REFRESH that has the server read the accounts anew.
+const refreshGrant = 1
 
 // option takes note of an option that the client sets where it is. No reset
 // takes that back, so the backend is for nobody else afterwards.
