@@ -37,14 +37,23 @@ type circuits struct {
 	changed bell // rung when a destination takes messages again
 	closes  atomic.Uint64
 
-	mu sync.Mutex
-	by map[string]*circuit // those that have something to remember
+	mu     sync.Mutex
+	by     map[string]*circuit // those that have something to remember
+	count  uint64              // of confirmations: one for each call that had some
+	latest [2]confirmation     // of two destinations, the last first
+}
+
+// confirmation is of the last call in which a destination took messages.
+type confirmation struct {
+	destination string
+	at          uint64 // by circuits.count
 }
 
 // circuit is what is known of one destination.
 type circuit struct {
 	taken    uint64             // messages that it has taken
 	failing  map[int64]struct{} // that failed since it took the last one, up to crowd
+	since    uint64             // circuits.count when the first of them did
 	suspects map[int64]suspect  // that fail, by number
 	open     bool
 	until    time.Time // open: nobody is sent before
@@ -127,6 +136,51 @@ func (c *circuits) took(destination string, seqs []int64) (again bool) {
 	return again
 }
 
+// now is the number of confirmations so far, for confirmed and takesOthers.
+func (c *circuits) now() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.count
+}
+
+// confirmed notes that a call had messages taken by the destinations given: one, or
+// two different ones of several.
+func (c *circuits) confirmed(destinations []string) {
+	if len(destinations) == 0 {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.count++
+	for _, d := range destinations {
+		if c.latest[0].destination != d {
+			c.latest[1] = c.latest[0]
+		}
+		c.latest[0] = confirmation{d, c.count}
+	}
+}
+
+// takesOthers tells whether the broker takes messages while this one, sent after so
+// many confirmations, met none: of another destination since the call began or since
+// its own failed first, or of its own since the message failed first.
+func (c *circuits) takesOthers(destination string, seq int64, before uint64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if k := c.by[destination]; k != nil {
+		if s, known := k.suspects[seq]; known && k.taken > s.taken {
+			return true
+		}
+		if len(k.failing) > 0 {
+			before = min(before, k.since)
+		}
+	}
+	other := c.latest[0]
+	if other.destination == destination {
+		other = c.latest[1]
+	}
+	return other.at > before
+}
+
 // failure is what a failed message brings.
 type failure struct {
 	destination string
@@ -134,6 +188,7 @@ type failure struct {
 	kind        failureKind
 	others      bool          // of the same call, the destination has taken some
 	named       time.Duration // that the destination asked for
+	took        time.Duration // the call
 }
 
 type failureKind int
@@ -142,7 +197,23 @@ const (
 	faulty   failureKind = iota // likely the message's
 	doubtful                    // the message's or the destination's
 	busy                        // the destination's
+	absent                      // the same, and to find out may take the sink's time-out
 )
+
+// Who is away is tried seldom if that takes long: for a call of ten seconds, in which
+// its lane does nothing else, forty seconds are between two.
+const (
+	awayFactor  = 4
+	awayLongest = time.Minute
+)
+
+// patience is how long at least one waits after a failure.
+func (f *failure) patience() time.Duration {
+	if f.kind != absent {
+		return 0
+	}
+	return min(awayFactor*f.took, awayLongest)
+}
 
 // failed notes a failure and decides whether it spends an attempt, and how long
 // the message waits if not. opened reports that from now on all wait.
@@ -164,6 +235,9 @@ func (c *circuits) failed(f failure, policy RetryPolicy, now time.Time) (spend b
 	}
 	k.suspects[f.seq] = s
 	if !f.others && len(k.failing) < crowd {
+		if len(k.failing) == 0 {
+			k.since = c.count
+		}
 		k.failing[f.seq] = struct{}{}
 	}
 	if !f.others && len(k.failing) >= crowd {
@@ -172,6 +246,9 @@ func (c *circuits) failed(f failure, policy RetryPolicy, now time.Time) (spend b
 	switch proven := f.others || k.taken > s.taken; {
 	case f.kind == faulty, f.kind == doubtful && proven:
 		return true, 0, false
+	case f.kind == absent:
+		wait = min(policy.delay(s.tries), awayLongest/2)
+		return false, max(wait, f.patience(), min(f.named, longestNamed)), false
 	}
 	return false, max(policy.delay(s.tries), min(f.named, longestNamed)), false
 }
@@ -184,7 +261,7 @@ func (k *circuit) refuse(f failure, now time.Time, nOpen *atomic.Int64, opened *
 		k.until = time.Time{}
 	}
 	if !now.Before(k.until) {
-		k.until = now.Add(k.wait.take())
+		k.until = now.Add(max(k.wait.take(), f.patience()))
 		k.left = probes
 	}
 	if asked := now.Add(min(f.named, longestNamed)); asked.After(k.until) {

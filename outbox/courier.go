@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"time"
 )
 
 // courier gives messages to the sink for one publisher.
@@ -45,7 +46,8 @@ func suspectsOf(errs []error) []int {
 
 // isolate sends the suspects again with nothing beside them, by halves, and puts
 // the answers into errs. A broker that is away is waited for: only what breaks a
-// connection that could be made stays a suspect.
+// connection that could be made stays a suspect. After a minute it may be the
+// destination of a part that is away: all go back then, and others have their turn.
 //
 //	breaks:  1 2 3 4 5 6 7 8
 //	         1 2 3 4 | 5 6 7 8       1-4 are taken, 5-8 break it again
@@ -56,6 +58,7 @@ func (c *courier) isolate(work, live context.Context, rows []Row, errs []error, 
 	defer c.alone.release()
 	failed := map[string]bool{} // keys whose message has broken it, alone
 	parts := [][]int{suspects}
+	met := time.Now()
 	for len(parts) > 0 {
 		part := slices.DeleteFunc(slices.Clone(parts[0]), func(i int) bool {
 			held := rows[i].Key != "" && !c.cfg.Unordered && failed[rows[i].Key]
@@ -69,6 +72,17 @@ func (c *courier) isolate(work, live context.Context, rows []Row, errs []error, 
 			continue
 		}
 		answers, away := c.again(work, rows, part)
+		if away == nil {
+			met = time.Now()
+		} else if live.Err() == nil && time.Since(met) > awayLongest {
+			for n, i := range part {
+				errs[i] = answers[n]
+			}
+			for _, i := range slices.Concat(parts[1:]...) {
+				errs[i] = ErrHeldBack
+			}
+			return
+		}
 		if away != nil && live.Err() == nil {
 			c.broker.note(c.Relay, c.log, away)
 			c.broker.pause(live, away)

@@ -20,6 +20,7 @@ type lane struct {
 	blocked map[string]*blockade
 	due     blockades // all blockades that wait, by moment
 	courier courier
+	away    away
 	opened  uint64 // closes of the circuits that were taken note of
 	retried bool   // the last call was for blockades
 
@@ -157,6 +158,7 @@ func (n *lane) unhold() {
 // blocked go behind the blockade, those whose destination takes nothing wait for
 // it, and rows that cannot be read are buried.
 func (n *lane) next(now time.Time) ([]Row, error) {
+	n.mix()
 	most := n.limit.most(n.cfg.Batch)
 	batch := make([]Row, 0, min(most, len(n.queue)))
 	taken := 0
@@ -376,12 +378,13 @@ func (n *lane) publish(rows []Row, bs []*blockade) error {
 	if n.limit.wait(n.live, len(rows)) != nil {
 		return nil // abandoned: they stay pending
 	}
-	began := time.Now()
+	began, before := time.Now(), n.circuits.now()
 	errs := n.courier.publish(n.work, n.live, rows)
-	v, err := n.judge(n.work, rows, errs)
+	v, err := n.judge(call{n.work, before, time.Since(began), n.stuck(rows)}, rows, errs)
 	if err != nil {
 		return err
 	}
+	n.noteAway(&v)
 	n.rec.published(time.Since(began), len(rows), v.delivered)
 	if err := n.apply(v, rows, bs); err != nil {
 		return err

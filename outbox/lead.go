@@ -425,10 +425,7 @@ func (l *lead) laneOf(m *Message) int {
 // a few rows would waste the crossing. It gives up when over is closed.
 func (l *lead) waitRoom(over <-chan struct{}) (rows, bytes int, ok bool) {
 	for {
-		l.mu.Lock()
-		rows, bytes = l.cfg.MaxInFlight-l.rows, l.cfg.MaxInFlightBytes-l.bytes
-		l.mu.Unlock()
-		if rows >= min(l.cfg.MaxInFlight, max(1, min(l.cfg.MaxInFlight/8, readLimit))) && bytes > l.cfg.MaxInFlightBytes/8 {
+		if rows, bytes, ok = l.freeRoom(); ok {
 			return rows, bytes, true
 		}
 		select {
@@ -439,6 +436,19 @@ func (l *lead) waitRoom(over <-chan struct{}) (rows, bytes int, ok bool) {
 			return 0, 0, false
 		}
 	}
+}
+
+// freeRoom is what is free, and whether that is worth a page.
+func (l *lead) freeRoom() (rows, bytes int, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	rows, bytes = l.cfg.MaxInFlight-l.rows, l.cfg.MaxInFlightBytes-l.bytes
+	return rows, bytes, rows >= min(l.cfg.MaxInFlight, max(1, min(l.cfg.MaxInFlight/8, readLimit))) && bytes > l.cfg.MaxInFlightBytes/8
+}
+
+func (l *lead) hasRoom() bool {
+	_, _, ok := l.freeRoom()
+	return ok
 }
 
 // release gives back the room of rows whose payload is dropped, and, when they

@@ -17,8 +17,10 @@ type Sink interface {
 	// confirmed (for the ones held back by this it returns ErrHeldBack).
 	//
 	// An error is of one of six kinds: [Reject] (this message will never be
-	// taken: it goes to the dead letters), [Unavailable] (the broker cannot be
-	// reached: no message is to blame, all wait), [Busy] (the destination of
+	// taken: it goes to the dead letters), [Unavailable] (the broker, or the part
+	// of it that has the destination, cannot be reached: no message is to blame;
+	// all wait, or those of the destination if others are taken; what was not sent
+	// for that is held back), [Busy] (the destination of
 	// the message takes none: only its messages wait), [Doubtful] and [Broken]
 	// (message or destination: an attempt is spent if the destination is seen to
 	// take others), and any other (an attempt is spent unless the destination is
@@ -67,7 +69,8 @@ func (e *unavailability) Unwrap() error { return e.err }
 
 // Unavailable marks an error as the broker's: it cannot be reached, refuses
 // logins, is full or asks to slow down. The relay waits and tries again, and no
-// message spends an attempt.
+// message spends an attempt. Where the broker confirms other messages, it is that
+// of the message's destination, as with [Busy].
 func Unavailable(err error) error { return &unavailability{err} }
 
 // IsUnavailable reports whether err was marked by Unavailable.
@@ -113,7 +116,10 @@ func IsDoubtful(err error) bool { return kindOf(err) == doubtful }
 
 func kindOf(err error) failureKind {
 	var e *condition
-	if errors.As(err, &e) {
+	switch {
+	case IsUnavailable(err):
+		return absent
+	case errors.As(err, &e):
 		return e.kind
 	}
 	return faulty

@@ -31,14 +31,24 @@ type hold struct {
 	err         error
 }
 
-// judge sorts rows by the sink's answers. ctx is the one that Publish had.
-func (r *Relay) judge(ctx context.Context, rows []Row, errs []error) (verdict, error) {
+// call is what judge needs to know of a Publish call besides its answers.
+type call struct {
+	ctx    context.Context // the one that Publish had
+	before uint64          // confirmations of the relay when it began, by circuits.confirmed
+	took   time.Duration
+	stuck  bool // what met no broker keeps everything else from being read
+}
+
+// judge sorts rows by the sink's answers.
+func (r *Relay) judge(c call, rows []Row, errs []error) (verdict, error) {
 	var v verdict
 	if errs != nil && len(errs) != len(rows) {
 		return v, fmt.Errorf("outbox: the sink answered %d results for %d messages", len(errs), len(rows))
 	}
 	taken := r.noteTaken(rows, errs)
-	defer func() { r.dests.took(v.delivered, r.circuits.route, time.Now()) }()
+	defer func() {
+		r.circuits.confirmed(r.dests.took(v.delivered, r.circuits.route, time.Now()))
+	}()
 	if errs == nil {
 		v.delivered = rows
 		return v, nil
@@ -46,31 +56,35 @@ func (r *Relay) judge(ctx context.Context, rows []Row, errs []error) (verdict, e
 	// A message that stays first of its key settles nothing for those behind it:
 	// whatever the sink says of them, they wait for it.
 	failing := map[string]bool{}
+	some := slices.Contains(errs, nil)
 	for i, row := range rows {
 		err := errs[i]
 		ordered := row.Key != "" && !r.cfg.Unordered
+		// Of a broker that takes others, it is the destination that is away.
+		away, alone := IsUnavailable(err), false
+		if away && c.ctx.Err() == nil {
+			if d := r.circuits.route(&row.Message); some || r.circuits.takesOthers(d, row.Seq, c.before) {
+				alone = true
+			} else {
+				v.outage = err
+				alone = c.stuck || r.circuits.isOpen(d)
+			}
+		}
 		switch {
 		case err == nil:
 			v.delivered = append(v.delivered, row)
-		case ordered && failing[row.Key], errors.Is(err, ErrHeldBack), ctx.Err() != nil:
+		case ordered && failing[row.Key], errors.Is(err, ErrHeldBack), c.ctx.Err() != nil, away && !alone:
 			v.back = append(v.back, row)
 			failing[row.Key] = ordered
-			if IsUnavailable(err) {
-				v.outage = err
-			}
-		case IsUnavailable(err):
-			v.back = append(v.back, row)
-			failing[row.Key] = ordered
-			v.outage = err
 		case IsRejected(err):
 			v.bury(r, row, "rejected", err)
 		default:
-			if v.fail(r, row, err, taken) {
+			if v.fail(r, row, err, taken, c.took) {
 				failing[row.Key] = ordered
 			}
 		}
 	}
-	if len(v.back) == len(rows) && v.outage == nil && ctx.Err() == nil {
+	if len(v.back) == len(rows) && v.outage == nil && c.ctx.Err() == nil {
 		v.outage = errors.New("outbox: the sink held every message back")
 	}
 	return v, nil
@@ -103,16 +117,16 @@ func (r *Relay) noteTaken(rows []Row, errs []error) map[string]bool {
 	return taken
 }
 
-// fail sorts a row whose failure is nobody's for certain. It reports whether the
-// row stays first of its key.
-func (v *verdict) fail(r *Relay, row Row, err error, taken map[string]bool) bool {
+// fail sorts a row whose failure is nobody's for certain, after a call that took so
+// long. It reports whether the row stays first of its key.
+func (v *verdict) fail(r *Relay, row Row, err error, taken map[string]bool, took time.Duration) bool {
 	named, asked := retryDelay(err)
 	named = min(named, longestNamed)
 	d := r.circuits.route(&row.Message)
 	if IsBroken(err) {
 		d = wholeSink
 	}
-	spend, wait, opened := r.circuits.failed(failure{d, row.Seq, kindOf(err), taken[d], named}, r.cfg.Retry, time.Now())
+	spend, wait, opened := r.circuits.failed(failure{d, row.Seq, kindOf(err), taken[d], named, took}, r.cfg.Retry, time.Now())
 	if opened {
 		r.cfg.Logger.Warn("a destination takes no messages: its own wait and spend no attempt, others go on",
 			"table", r.store.Name(), "destination", d, "error", err)

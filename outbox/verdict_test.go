@@ -20,7 +20,7 @@ func TestJudgeLetsNothingPassAMessageThatStays(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		v, err := r.judge(context.Background(), rows, errs)
+		v, err := r.judge(call{ctx: context.Background()}, rows, errs)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -140,9 +140,9 @@ func (w *workers) once(stop, work context.Context, c *courier) (n int, outage, e
 
 	var v verdict
 	if len(rows) > 0 {
-		began := time.Now()
+		began, before := time.Now(), w.circuits.now()
 		errs := c.publish(work, stop, rows)
-		if v, err = w.judge(work, rows, errs); err != nil {
+		if v, err = w.judge(call{ctx: work, before: before, took: time.Since(began)}, rows, errs); err != nil {
 			return 0, nil, err
 		}
 		w.rec.published(time.Since(began), len(rows), v.delivered)

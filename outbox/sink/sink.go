@@ -37,8 +37,8 @@ type Send func(ctx context.Context, wave []int, errs []error)
 //	none:  x               wave 3: a3
 //
 // When a message fails those behind it are held back. When the broker turns out
-// to be unavailable, or ctx ends, no further round begins. The result is what
-// [outbox.Sink] wants.
+// to be unavailable, or ctx ends, no further round begins, and its messages get
+// [Unsent]. The result is what [outbox.Sink] wants.
 func Waves(ctx context.Context, msgs []outbox.Message, send Send) []error {
 	errs := make([]error, len(msgs))
 	failed := map[string]bool{}
@@ -48,7 +48,7 @@ func Waves(ctx context.Context, msgs []outbox.Message, send Send) []error {
 		for _, i := range wave {
 			switch key := msgs[i].Key; {
 			case stop != nil:
-				errs[i] = stop
+				errs[i] = Unsent(stop)
 			case key != "" && failed[key]:
 				errs[i] = outbox.ErrHeldBack
 			default:
@@ -60,7 +60,7 @@ func Waves(ctx context.Context, msgs []outbox.Message, send Send) []error {
 		}
 		if stop != nil {
 			for _, i := range ready {
-				errs[i] = stop
+				errs[i] = Unsent(stop)
 			}
 			continue
 		}
@@ -82,6 +82,16 @@ func Waves(ctx context.Context, msgs []outbox.Message, send Send) []error {
 		}
 	}
 	return Result(errs)
+}
+
+// Unsent is the error of a message that was not sent because of stop, the error of
+// another one or of the context. That one met no broker says nothing of this one, which
+// may have another destination.
+func Unsent(stop error) error {
+	if outbox.IsUnavailable(stop) {
+		return outbox.ErrHeldBack
+	}
+	return stop
 }
 
 // waves lists the indexes of each round.

@@ -130,7 +130,7 @@ func (s *Sink) Publish(ctx context.Context, msgs []outbox.Message) []error {
 		for part := range slices.Chunk(wave, maxRound) {
 			if stop != nil {
 				for _, i := range part {
-					errs[i] = stop
+					errs[i] = sink.Unsent(stop)
 				}
 				continue
 			}
@@ -190,7 +190,7 @@ func (s *Sink) round(ctx context.Context, msgs []outbox.Message, part []int, err
 		case ctx.Err() != nil:
 			errs[i] = ctx.Err()
 		case stop != nil:
-			errs[i] = stop
+			errs[i] = sink.Unsent(stop)
 		default:
 			errs[i] = nil
 			s.round(ctx, msgs, []int{i}, errs)

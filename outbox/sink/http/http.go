@@ -152,15 +152,12 @@ func (s *Sink) Destination(m *outbox.Message) string {
 // the endpoint unavailable.
 func (s *Sink) chain(ctx context.Context, msgs []outbox.Message, chain []int, errs []error, stop *atomic.Pointer[error], score *tally) {
 	for n, i := range chain {
-		switch gone := stop.Load(); {
-		case gone == nil:
+		if stop.Load() == nil {
 			errs[i] = s.post(ctx, &msgs[i])
 			if score.count(errs[i]) {
 				stop.CompareAndSwap(nil, &errs[i])
 			}
-		case outbox.IsUnavailable(*gone):
-			errs[i] = *gone
-		default: // what was not sent has no part in the doubt
+		} else { // what was not sent has no part in it
 			errs[i] = outbox.ErrHeldBack
 		}
 		if errs[i] == nil {

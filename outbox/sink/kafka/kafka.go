@@ -243,7 +243,7 @@ func (c *call) sendable(ctx context.Context, round []int) []int {
 		m := &c.msgs[i]
 		switch {
 		case c.stop != nil:
-			c.errs[i] = c.stop
+			c.errs[i] = sink.Unsent(c.stop)
 			continue
 		case m.Key != "" && c.failed[m.Key]:
 			c.errs[i] = outbox.ErrHeldBack

@@ -150,7 +150,7 @@ func (s *Sink) Publish(ctx context.Context, msgs []outbox.Message) []error {
 		}
 	})
 	for i := b.next; i < len(msgs); i++ {
-		b.errs[i] = b.stop
+		b.errs[i] = sink.Unsent(b.stop)
 	}
 	return sink.Result(b.errs)
 }
