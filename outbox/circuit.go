@@ -198,6 +198,7 @@ const (
 	doubtful                    // the message's or the destination's
 	busy                        // the destination's
 	absent                      // the same, and to find out may take the sink's time-out
+	refused                     // the message's, unless all are refused
 )
 
 // Who is away is tried seldom if that takes long: for a call of ten seconds, in which
@@ -240,11 +241,16 @@ func (c *circuits) failed(f failure, policy RetryPolicy, now time.Time) (spend b
 		}
 		k.failing[f.seq] = struct{}{}
 	}
-	if !f.others && len(k.failing) >= crowd {
-		return false, k.refuse(f, now, &c.nOpen, &opened), opened
+	proven := f.others || k.taken > s.taken
+	if !f.others && len(k.failing) >= crowd && (f.kind != refused || !proven) {
+		wait = k.refuse(f, now, &c.nOpen, &opened)
+		if f.kind == refused { // perhaps it is the message: others are tried before it
+			wait = max(wait, policy.delay(s.tries))
+		}
+		return false, wait, opened
 	}
-	switch proven := f.others || k.taken > s.taken; {
-	case f.kind == faulty, f.kind == doubtful && proven:
+	switch {
+	case f.kind == faulty, f.kind == refused, f.kind == doubtful && proven:
 		return true, 0, false
 	case f.kind == absent:
 		wait = min(policy.delay(s.tries), awayLongest/2)

@@ -160,6 +160,79 @@ func TestAnEndpointThatFailsForAllBuriesNone(t *testing.T) {
 	})
 }
 
+// A destination that rejects every message, for a slip in its settings, is not emptied
+// into the dead letters; messages that are invalid in themselves are no sign of one.
+func TestADestinationThatRejectsAllIsNotEmptied(t *testing.T) {
+	bothModes(t, func(t *testing.T, cfg Config) {
+		store := newMemStore()
+		var slip atomic.Bool
+		slip.Store(true)
+		sink := &memSink{decide: func(m *Message) error {
+			switch {
+			case m.Topic == "huge":
+				return Invalid(errors.New("too large"))
+			case m.Topic == "t" && slip.Load(), string(m.Payload) == "500":
+				return Reject(errors.New("400 Bad Request"))
+			}
+			return nil
+		}}
+		for i := range 2000 {
+			store.put(Message{Topic: "t", Key: fmt.Sprint(i % 300), Payload: fmt.Append(nil, i+1)})
+		}
+		for range 20 {
+			store.put(Message{Topic: "huge", Payload: []byte("1")})
+		}
+		r, stop := running(t, store, sink, cfg)
+		defer stop()
+		time.Sleep(time.Minute)
+		if n := store.buried() - 20; n > 2 {
+			t.Errorf("%d messages were buried", n)
+		}
+		if store.pending() > 2000 || r.Stats().Blocked != 1 {
+			t.Errorf("%d pending, %d destinations blocked", store.pending(), r.Stats().Blocked)
+		}
+		slip.Store(false)
+		until(t, "the table is empty", func() bool { return store.pending() == 0 })
+		if n := store.buried() - 20; n > 3 {
+			t.Errorf("%d messages were buried, want two and the one that is rejected among others", n)
+		}
+		if cfg.Claim != SkipLocked {
+			inOrderOfKeys(t, sink.got)
+		}
+	})
+}
+
+// Messages that are rejected one after the other while others are taken are dead
+// letters, all of them.
+func TestRejectedMessagesAmongOthersAreBuried(t *testing.T) {
+	bothModes(t, func(t *testing.T, cfg Config) {
+		store := newMemStore()
+		sink := &memSink{decide: func(m *Message) error {
+			if strings.HasPrefix(m.Key, "bad") {
+				return Reject(errors.New("400 Bad Request"))
+			}
+			return nil
+		}}
+		for i := range 50 {
+			store.put(Message{Topic: "t", Key: fmt.Sprint("bad", i), Payload: fmt.Append(nil, i+1)})
+		}
+		_, stop := running(t, store, sink, cfg)
+		defer stop()
+		time.Sleep(time.Minute)
+		for i := range 100 {
+			store.put(Message{Topic: "t", Key: "good", Payload: fmt.Append(nil, i+1)})
+			time.Sleep(time.Second)
+		}
+		time.Sleep(5 * time.Minute)
+		if store.pending() > 0 {
+			t.Fatalf("%d of 50 are left", store.pending())
+		}
+		if n := store.buried(); n != 50 || len(sink.topics()) != 100 {
+			t.Errorf("%d buried, %d delivered, want 50 and 100", n, len(sink.topics()))
+		}
+	})
+}
+
 // A message that is refused with a doubtful answer while others are taken spends
 // its attempts, and its key goes on.
 func TestADoubtfulAnswerForOneMessageSpendsItsAttempts(t *testing.T) {

@@ -16,8 +16,9 @@ type Sink interface {
 	// broker when an earlier one of its key and the same call has not been
 	// confirmed (for the ones held back by this it returns ErrHeldBack).
 	//
-	// An error is of one of six kinds: [Reject] (this message will never be
-	// taken: it goes to the dead letters), [Unavailable] (the broker, or the part
+	// An error is of one of seven kinds: [Invalid] (this message can never be
+	// taken, by its size or form: it goes to the dead letters), [Reject] (it was
+	// refused for good: the same, unless its destination refuses all), [Unavailable] (the broker, or the part
 	// of it that has the destination, cannot be reached: no message is to blame;
 	// all wait, or those of the destination if others are taken; what was not sent
 	// for that is held back), [Busy] (the destination of
@@ -47,19 +48,34 @@ type Repeater interface {
 // gave the call up.
 var ErrHeldBack = errors.New("outbox: held back behind an earlier message of its key")
 
-type rejection struct{ err error }
+type rejection struct {
+	err    error
+	proven bool // whatever the destination is like
+}
 
 func (e *rejection) Error() string { return e.err.Error() }
 func (e *rejection) Unwrap() error { return e.err }
 
-// Reject marks an error as final for its message: too large, malformed, topic
-// refused. The message goes to the dead letters at once.
-func Reject(err error) error { return &rejection{err} }
+// Reject marks a refusal that is final for its message. The message goes to the dead
+// letters at once; but when three were refused and the destination has taken none
+// since, it may be the destination, where somebody has made a mistake: the third and
+// later ones wait for it and spend no attempt.
+func Reject(err error) error { return &rejection{err, false} }
 
-// IsRejected reports whether err was marked by Reject.
+// Invalid is Reject for a message that is found to be too large or malformed in
+// itself, whatever its destination takes. It goes to the dead letters at once.
+func Invalid(err error) error { return &rejection{err, true} }
+
+// IsRejected reports whether err was marked by Reject or Invalid.
 func IsRejected(err error) bool {
 	var e *rejection
 	return errors.As(err, &e)
+}
+
+// IsInvalid reports whether err was marked by Invalid.
+func IsInvalid(err error) bool {
+	var e *rejection
+	return errors.As(err, &e) && e.proven
 }
 
 type unavailability struct{ err error }
@@ -119,6 +135,8 @@ func kindOf(err error) failureKind {
 	switch {
 	case IsUnavailable(err):
 		return absent
+	case IsRejected(err):
+		return refused
 	case errors.As(err, &e):
 		return e.kind
 	}

@@ -76,7 +76,7 @@ func (r *Relay) judge(c call, rows []Row, errs []error) (verdict, error) {
 		case ordered && failing[row.Key], errors.Is(err, ErrHeldBack), c.ctx.Err() != nil, away && !alone:
 			v.back = append(v.back, row)
 			failing[row.Key] = ordered
-		case IsRejected(err):
+		case IsInvalid(err):
 			v.bury(r, row, "rejected", err)
 		default:
 			if v.fail(r, row, err, taken, c.took) {
@@ -136,6 +136,10 @@ func (v *verdict) fail(r *Relay, row Row, err error, taken map[string]bool, took
 		v.held, v.holds = append(v.held, row), append(v.holds, hold{d, wait, err})
 		r.complain(row, d, "waits, and spends no attempt", wait, err)
 		return true
+	}
+	if IsRejected(err) {
+		v.bury(r, row, "rejected", err)
+		return false
 	}
 	if row.Attempts+1 >= r.cfg.Retry.MaxAttempts {
 		v.bury(r, row, "attempts", err)

@@ -14,7 +14,7 @@ func TestJudgeLetsNothingPassAMessageThatStays(t *testing.T) {
 	failed := errors.New("failed")
 	errs := []error{Unavailable(errors.New("gone")), failed, Reject(errors.New("too large")), failed, nil}
 	cfg := Config{}.withDefaults()
-	check := func(cfg Config, back, failed, buried, delivered int) {
+	check := func(cfg Config, back, held, failed, buried, delivered int) {
 		t.Helper()
 		r, err := NewRelay(newMemStore(), &memSink{}, cfg)
 		if err != nil {
@@ -24,12 +24,16 @@ func TestJudgeLetsNothingPassAMessageThatStays(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(v.back) != back || len(v.failed) != failed || len(v.buried) != buried || len(v.delivered) != delivered || v.outage == nil {
-			t.Errorf("unordered %v: %d go back, %d failed, %d buried, %d delivered, outage %v", cfg.Unordered,
-				len(v.back), len(v.failed), len(v.buried), len(v.delivered), v.outage)
+		if len(v.back) != back || len(v.held) != held || len(v.failed) != failed || len(v.buried) != buried || len(v.delivered) != delivered || (v.outage == nil) != (delivered > 0) {
+			t.Errorf("unordered %v: %d go back, %d are held, %d failed, %d buried, %d delivered, outage %v", cfg.Unordered,
+				len(v.back), len(v.held), len(v.failed), len(v.buried), len(v.delivered), v.outage)
 		}
 	}
-	check(cfg, 3, 1, 0, 1)
+	check(cfg, 2, 1, 1, 0, 1) // as others are taken, the first one's destination is away
 	cfg.Unordered = true
-	check(cfg, 1, 2, 1, 1)
+	check(cfg, 0, 1, 2, 1, 1)
+	errs[4] = ErrHeldBack
+	check(cfg, 2, 1, 1, 1, 0) // the third that fails, with none taken, waits
+	cfg.Unordered = false
+	check(cfg, 4, 0, 1, 0, 0)
 }

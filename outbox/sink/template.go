@@ -39,10 +39,10 @@ func (t Template) Expand(m *outbox.Message) string {
 // no line ends. The error is marked by [outbox.Reject].
 func CheckHeader(name, value string) error {
 	if !isToken(name) {
-		return outbox.Reject(fmt.Errorf("header %q: its name has characters that this broker's headers cannot carry", name))
+		return outbox.Invalid(fmt.Errorf("header %q: its name has characters that this broker's headers cannot carry", name))
 	}
 	if strings.ContainsAny(value, "\r\n\x00") {
-		return outbox.Reject(fmt.Errorf("header %q: its value has line ends", name))
+		return outbox.Invalid(fmt.Errorf("header %q: its value has line ends", name))
 	}
 	return nil
 }

@@ -302,7 +302,7 @@ func (s *bookSink) Publish(ctx context.Context, msgs []outbox.Message) []error {
 		case failed:
 			errs[i] = cause
 		case rejected:
-			errs[i] = outbox.Reject(cause)
+			errs[i] = outbox.Invalid(cause)
 		case away:
 			errs[i] = outbox.Unavailable(cause)
 		case heldBack:

@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -161,6 +162,12 @@ func isForbidden(refusal error) bool {
 	return errors.As(refusal, &e) && e.Code == amqp.AccessRefused
 }
 
+// isTooLarge reports a refusal for the size of the message (max_message_size).
+func isTooLarge(refusal error) bool {
+	var e *amqp.Error
+	return errors.As(refusal, &e) && e.Code == amqp.PreconditionFailed && strings.Contains(e.Reason, "message size")
+}
+
 // remedy says what helps against a refusal, where that is known.
 func remedy(refusal error) string {
 	if isMissing(refusal) {
@@ -184,6 +191,8 @@ func (s *Sink) round(ctx context.Context, msgs []outbox.Message, part []int, err
 			case isMissing(refusal):
 			case isForbidden(refusal):
 				errs[i] = outbox.Doubtful(errs[i])
+			case isTooLarge(refusal):
+				errs[i] = outbox.Invalid(errs[i])
 			default:
 				errs[i] = outbox.Reject(errs[i])
 			}
@@ -303,7 +312,7 @@ func (s *Sink) properties(m *outbox.Message) (amqp.Publishing, error) {
 			continue
 		}
 		if len(name) > maxShort {
-			return p, outbox.Reject(fmt.Errorf("amqp: the header %.20q… has a name of %d bytes, at most %d are possible", name, len(name), maxShort))
+			return p, outbox.Invalid(fmt.Errorf("amqp: the header %.20q… has a name of %d bytes, at most %d are possible", name, len(name), maxShort))
 		}
 		p.Headers[name] = value
 	}
@@ -318,7 +327,7 @@ func (s *Sink) properties(m *outbox.Message) (amqp.Publishing, error) {
 		{"type", p.Type},
 	} {
 		if len(f.value) > maxShort {
-			return p, outbox.Reject(fmt.Errorf("amqp: the %s has %d bytes, at most %d are possible", f.name, len(f.value), maxShort))
+			return p, outbox.Invalid(fmt.Errorf("amqp: the %s has %d bytes, at most %d are possible", f.name, len(f.value), maxShort))
 		}
 	}
 	return p, nil

@@ -65,7 +65,7 @@ func checkFrame(p amqp.Publishing, most int) error {
 		size += 1 + len(name) + 1 + 4 + len(text)
 	}
 	if most > 0 && size > most {
-		return outbox.Reject(fmt.Errorf("amqp: the headers take %d bytes, the broker takes %d (frame_max)", size, most))
+		return outbox.Invalid(fmt.Errorf("amqp: the headers take %d bytes, the broker takes %d (frame_max)", size, most))
 	}
 	return nil
 }

@@ -59,6 +59,8 @@ func (s *Sink) classify(resp *http.Response, said []byte) error {
 		return outbox.Doubtful(err)
 	case code == http.StatusRequestTimeout, code == http.StatusTooEarly, code >= 500:
 		return err
+	case code == http.StatusRequestEntityTooLarge, code == http.StatusRequestHeaderFieldsTooLarge:
+		return outbox.Invalid(err)
 	}
 	return outbox.Reject(err)
 }

@@ -225,13 +225,13 @@ func (s *Sink) request(ctx context.Context, m *outbox.Message) (*http.Request, e
 	if s.opts.Structured {
 		var err error
 		if body, err = event.JSON(); err != nil {
-			return nil, outbox.Reject(err)
+			return nil, outbox.Invalid(err)
 		}
 		contentType = sink.StructuredType
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.address(m).String(), bytes.NewReader(body))
 	if err != nil {
-		return nil, outbox.Reject(errors.New("http: topic or key make no URL"))
+		return nil, outbox.Invalid(errors.New("http: topic or key make no URL"))
 	}
 	for name, value := range event.Headers {
 		if err := checkHeader(name, value); err != nil {
@@ -265,7 +265,7 @@ func checkHeader(name, value string) error {
 	switch lower {
 	case "host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer", "keep-alive",
 		"proxy-authorization", "proxy-connection", "expect", "content-encoding", "authorization":
-		return outbox.Reject(fmt.Errorf("http: the header %q is not for messages to set", name))
+		return outbox.Invalid(fmt.Errorf("http: the header %q is not for messages to set", name))
 	}
 	return sink.CheckHeader(name, value)
 }

@@ -277,7 +277,7 @@ func (s *Sink) check(ctx context.Context, m *outbox.Message) error {
 	case err != nil:
 		return err
 	case size > int(t.limit):
-		return outbox.Reject(fmt.Errorf("kafka: the message takes %d bytes, topic %q takes %d", size, name, t.limit))
+		return outbox.Invalid(fmt.Errorf("kafka: the message takes %d bytes, topic %q takes %d", size, name, t.limit))
 	case t.compact && m.Key == "":
 		return outbox.Reject(fmt.Errorf("kafka: topic %q is compacted and takes no message without a key", name))
 	}
@@ -337,8 +337,9 @@ func (s *Sink) classify(ctx context.Context, err error) error {
 		return outbox.Unavailable(s.topics.explain(wrapped)) // connections, time-outs, the end of the client
 	}
 	switch code {
-	case kerr.InvalidTopicException, kerr.MessageTooLarge, kerr.RecordListTooLarge, kerr.InvalidRecord, kerr.PolicyViolation,
-		kerr.UnsupportedForMessageFormat:
+	case kerr.InvalidTopicException, kerr.MessageTooLarge, kerr.RecordListTooLarge:
+		return outbox.Invalid(wrapped)
+	case kerr.InvalidRecord, kerr.PolicyViolation, kerr.UnsupportedForMessageFormat:
 		return outbox.Reject(wrapped)
 	case kerr.TopicAuthorizationFailed, kerr.InvalidTimestamp: // a list of access, a clock: rather not the message
 		return outbox.Doubtful(wrapped)

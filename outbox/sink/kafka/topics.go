@@ -96,7 +96,7 @@ func (t *topics) exists(ctx context.Context, name string) error {
 		case errors.Is(err, kerr.TopicAuthorizationFailed):
 			return outbox.Doubtful(fmt.Errorf("kafka: topic %q: %w", name, err))
 		case errors.Is(err, kerr.InvalidTopicException):
-			return outbox.Reject(fmt.Errorf("kafka: topic %q: %w", name, err))
+			return outbox.Invalid(fmt.Errorf("kafka: topic %q: %w", name, err))
 		case !kerr.IsRetriable(err):
 			return outbox.Unavailable(fmt.Errorf("kafka: look for topic %q: %w", name, t.explain(err)))
 		}

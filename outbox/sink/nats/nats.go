@@ -243,14 +243,14 @@ const maxSubject = 3500
 // place to store a message.
 func checkSubject(subject string) error {
 	if len(subject) > maxSubject {
-		return outbox.Reject(fmt.Errorf("nats: the subject has %d bytes, at most %d are possible", len(subject), maxSubject))
+		return outbox.Invalid(fmt.Errorf("nats: the subject has %d bytes, at most %d are possible", len(subject), maxSubject))
 	}
 	valid := subject != "" && subject[0] != '$' && !strings.ContainsAny(subject, " \t\r\n\x00")
 	for token := range strings.SplitSeq(subject, ".") {
 		valid = valid && token != "" && token != "*" && token != ">"
 	}
 	if !valid {
-		return outbox.Reject(fmt.Errorf("nats: %q cannot be a subject of a message", subject))
+		return outbox.Invalid(fmt.Errorf("nats: %q cannot be a subject of a message", subject))
 	}
 	return nil
 }
@@ -298,14 +298,19 @@ func (s *Sink) classify(err error) error {
 		return wrapped // see explain
 	case errors.Is(err, nats.ErrMaxPayload), errors.Is(err, nats.ErrBadSubject), errors.Is(err, nats.ErrInvalidMsg),
 		errors.Is(err, nats.ErrBadHeaderMsg):
-		return outbox.Reject(fmt.Errorf("%w (the server takes %d bytes)", wrapped, s.conn.MaxPayload()))
+		return outbox.Invalid(fmt.Errorf("%w (the server takes %d bytes)", wrapped, s.conn.MaxPayload()))
 	case errors.As(err, &api) && full[api.ErrorCode]:
 		return outbox.Busy(wrapped)
+	case errors.As(err, &api) && api.ErrorCode == messageTooLarge:
+		return outbox.Invalid(wrapped)
 	case errors.As(err, &api) && api.Code >= 400 && api.Code < 500:
 		return outbox.Reject(wrapped)
 	}
 	return outbox.Unavailable(wrapped)
 }
+
+// messageTooLarge is more than a stream takes (max_msg_size).
+const messageTooLarge jetstream.ErrorCode = 10054
 
 // full are the refusals of a stream that has no room, which are no fault of the
 // message although the server answers them with the code of a bad request.

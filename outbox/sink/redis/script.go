@@ -159,9 +159,9 @@ func (b *batch) fail(i int, err error) {
 func (s *Sink) check(m *outbox.Message) error {
 	switch most := s.bulk.Load(); {
 	case int64(len(m.Payload)) > most:
-		return outbox.Reject(fmt.Errorf("redis: the payload has %d bytes, the server takes %d", len(m.Payload), most))
+		return outbox.Invalid(fmt.Errorf("redis: the payload has %d bytes, the server takes %d", len(m.Payload), most))
 	case len(m.Headers) > maxHeaders:
-		return outbox.Reject(fmt.Errorf("redis: the message has %d headers, at most %d are possible", len(m.Headers), maxHeaders))
+		return outbox.Invalid(fmt.Errorf("redis: the message has %d headers, at most %d are possible", len(m.Headers), maxHeaders))
 	}
 	return nil
 }

@@ -168,8 +168,8 @@ func tooLarge(t *testing.T, s Subject) {
 	errs := answers(t, snk, msgs...)
 	for i, err := range errs {
 		if i == 1 {
-			if !outbox.IsRejected(err) {
-				t.Errorf("too large a message: %v, want it rejected", err)
+			if !outbox.IsInvalid(err) {
+				t.Errorf("too large a message: %v, want it Invalid", err)
 			}
 		} else if err != nil {
 			t.Errorf("message %d: %v", i, err)
@@ -196,7 +196,7 @@ func heldBack(t *testing.T, s Subject) {
 	for i, err := range errs {
 		switch {
 		case i == 2:
-			if err == nil || outbox.IsUnavailable(err) || s.TooLarge > 0 && !outbox.IsRejected(err) {
+			if err == nil || outbox.IsUnavailable(err) || s.TooLarge > 0 && !outbox.IsInvalid(err) {
 				t.Errorf("message that cannot be taken: %v", err)
 			}
 		case msgs[i].Key == "a" && i > 2:

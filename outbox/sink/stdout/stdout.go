@@ -143,7 +143,7 @@ type line struct {
 func (s *Sink) line(m *outbox.Message) ([]byte, error) {
 	if s.payload {
 		if bytes.ContainsAny(m.Payload, "\r\n") {
-			return nil, outbox.Reject(errors.New("stdout: the payload has line ends: want format=json"))
+			return nil, outbox.Invalid(errors.New("stdout: the payload has line ends: want format=json"))
 		}
 		return append(bytes.Clone(m.Payload), '\n'), nil
 	}
@@ -161,7 +161,7 @@ func (s *Sink) line(m *outbox.Message) ([]byte, error) {
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	if err := e.Encode(l); err != nil {
-		return nil, outbox.Reject(fmt.Errorf("stdout: encode: %w", err))
+		return nil, outbox.Invalid(fmt.Errorf("stdout: encode: %w", err))
 	}
 	return b.Bytes(), nil
 }
