@@ -28,6 +28,7 @@ const (
 	sweepPage  = 10_000                 // numbers of one page of the sweep
 	strayPage  = 100                    // rows that a sweep found, read at once
 	quietTail  = 200 * time.Millisecond // without rows, before looking what else falls due
+	quietLog   = time.Second            // without rows: what the table has then, the log may not show
 )
 
 // lead is the leadership of one shard: one goroutine reads, lanes publish, the
@@ -59,6 +60,9 @@ type lead struct {
 	sweepAt   time.Time
 	renewAt   time.Time
 	tail      *tailing
+	roundAt   time.Time // while the log is followed: not before this is the table read
+	heardAt   time.Time // when the log had something last
+	silent    bool      // it had nothing for a while, and the table had
 	opening   *opening  // of a tail
 	joining   *tailing  // opened, and not followed yet
 	tailAt    time.Time // not before this is the log tried again

@@ -27,6 +27,7 @@ type memStore struct {
 	held      map[string]chan struct{} // operations that wait until it is closed
 	longest   int                      // page
 	kept      int64                    // bytes of the log, for every tail
+	mute      bool                     // the log shows nothing
 }
 
 type memRow struct {
@@ -95,6 +96,9 @@ func (tx *memTx) end(commit bool) {
 		}
 	}
 	for t := range tx.s.tails {
+		if tx.s.mute {
+			continue
+		}
 		if rows := byShard[t.shard]; len(rows) > 0 {
 			t.queue = append(t.queue, rows...)
 			ring(t.bell)

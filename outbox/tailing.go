@@ -28,6 +28,12 @@ type keeper interface {
 	Kept(ctx context.Context) (bytes int64, err error)
 }
 
+// prober is a tail that may follow a log into which nothing is written any more.
+type prober interface {
+	// Probe returns an error if it does.
+	Probe() error
+}
+
 // joiner is a tail that begins a moment before the table shows all that had been
 // committed by then.
 type joiner interface {
@@ -40,7 +46,8 @@ type joiner interface {
 // was committed before, one more full read takes that, so it reports caughtUp only
 // after it. Until then the table is read as ever.
 func (l *lead) beginTail() (caughtUp bool, err error) {
-	if l.cfg.Claim != Auto && l.cfg.Claim != Log || l.joining == nil && time.Now().Before(l.tailAt) {
+	soon := time.Now().Before(l.tailAt) || l.rec.brokersDown.Load() > 0 // it would be let go
+	if l.cfg.Claim != Auto && l.cfg.Claim != Log || l.joining == nil && l.opening == nil && soon {
 		return false, nil
 	}
 	if l.joining == nil {
@@ -76,6 +83,7 @@ func (l *lead) beginTail() (caughtUp bool, err error) {
 	l.rec.setTailReason("")
 	l.rec.tailing.Add(1)
 	t.began = time.Now()
+	l.roundAt, l.heardAt, l.silent = t.began.Add(l.cfg.SweepEvery), t.began, false
 	l.log.Info("following the log")
 	return true, nil
 }
@@ -216,10 +224,12 @@ func (l *lead) offer(ctx context.Context, t *tailing, rows []Row) error {
 	}
 }
 
-// watchLog ends the tail when the server keeps too much of its log for it.
+// watchLog ends the tail when the server keeps too much of its log for it, or writes
+// into it no more.
 func (l *lead) watchLog(ctx context.Context, tail Tail, end context.CancelCauseFunc) {
-	k, ok := tail.(keeper)
-	if !ok {
+	k, keeps := tail.(keeper)
+	p, probes := tail.(prober)
+	if !keeps && !probes {
 		return
 	}
 	tick := time.NewTicker(keptEvery)
@@ -229,6 +239,15 @@ func (l *lead) watchLog(ctx context.Context, tail Tail, end context.CancelCauseF
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+		}
+		if probes {
+			if err := p.Probe(); err != nil {
+				end(err)
+				return
+			}
+		}
+		if !keeps {
+			continue
 		}
 		bytes, err := k.Kept(ctx)
 		if err != nil {
@@ -281,8 +300,8 @@ func (l *lead) follow(rows, bytes int) error {
 	if err := l.prove(tailProof); err != nil {
 		return err
 	}
-	if l.proven >= 0 {
-		if _, _, err := l.round(rows, bytes); err != nil {
+	if l.proven >= 0 || !time.Now().Before(l.roundAt) {
+		if err := l.look(rows, bytes); err != nil {
 			return err
 		}
 		return l.sweep()
@@ -299,11 +318,30 @@ func (l *lead) follow(rows, bytes int) error {
 		}
 	}
 	if n := fit(t.left, rows, bytes); n > 0 {
+		l.heardAt = time.Now()
 		l.accept(t.left[:n])
 		t.left = t.left[n:]
 		l.rec.gaps.Store(int64(len(l.front.gaps)))
 	}
 	return l.sweep()
+}
+
+// look reads the table while the log is followed: a log may fall silent, of a server
+// that has become a replica, say, or of a publication that was dropped, and shows
+// nothing of that. While it is silent and the table is not, the table is polled.
+func (l *lead) look(rows, bytes int) error {
+	more, fresh, err := l.round(rows, bytes)
+	if err != nil {
+		return err
+	}
+	wait := l.cfg.SweepEvery
+	if l.silent = (l.silent || fresh > 0) && time.Since(l.heardAt) > quietLog; l.silent {
+		wait = min(wait, l.cfg.MaxPoll)
+	}
+	if !more {
+		l.roundAt = time.Now().Add(wait)
+	}
+	return nil
 }
 
 // fit is how many of the rows there is room for: one at least, if there are any.

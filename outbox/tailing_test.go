@@ -226,3 +226,52 @@ func TestRhythm(t *testing.T) {
 		t.Errorf("after some quiet: a pause of %v", got)
 	}
 }
+
+// A log that shows nothing of what is committed, of a server that has become a replica,
+// say, hides no message.
+func TestALogThatFallsSilentHidesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, sink := newMemStore(), &memSink{}
+		store.noTail = nil
+		cfg := fast()
+		cfg.Claim = Log
+		r, stop := running(t, store, sink, cfg)
+		defer stop()
+		store.put(Message{Topic: "before"})
+		until(t, "the log is followed", func() bool { return r.Stats().Tailing == 1 && store.pending() == 0 })
+		mute := func(v bool) {
+			store.mu.Lock()
+			defer store.mu.Unlock()
+			store.mute = v
+		}
+		mute(true)
+		for range 3000 {
+			store.put(Message{Topic: "hidden"})
+		}
+		time.Sleep(40 * time.Second)
+		if n := store.pending(); n > 0 {
+			t.Errorf("%d messages wait that the log has not shown", n)
+		}
+		for range 20 { // the table is read while it shows what the log does not
+			store.put(Message{Topic: "hidden"})
+			time.Sleep(time.Second)
+			if n := store.pending(); n > 0 {
+				t.Errorf("%d messages wait", n)
+			}
+		}
+		mute(false)
+		time.Sleep(time.Minute)
+		before := r.Stats().Rounds
+		for range 600 {
+			store.put(Message{Topic: "shown"})
+			time.Sleep(100 * time.Millisecond)
+		}
+		if n := r.Stats().Rounds - before; n > 5 {
+			t.Errorf("the table was read %d times in a minute of a log that shows everything", n)
+		}
+		until(t, "the table is empty", func() bool { return store.pending() == 0 })
+		if s := r.Stats(); s.Stray > 0 || s.LogDrops > 0 {
+			t.Errorf("%+v", s)
+		}
+	})
+}

@@ -5,7 +5,9 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirdb/weir/outbox"
@@ -39,6 +41,8 @@ type lease struct {
 	watcher watcher // of transactions, for Mark and Settled
 
 	holdUp holdUp // of ranges
+
+	readOnly atomic.Bool // the server was, at the last heartbeat
 
 	state  sync.Mutex // guards what follows
 	ended  bool       // lost or given up
@@ -227,7 +231,9 @@ func (l *lease) confirm(ctx context.Context, c *session) error {
 		return err
 	}
 	var epoch int64
-	err := c.QueryRowContext(ctx, l.s.sql(fmt.Sprintf("SELECT epoch FROM {lease} WHERE shard = %d", l.shard))).Scan(&epoch)
+	var readOnly string
+	err := c.QueryRowContext(ctx, l.s.sql(fmt.Sprintf("SELECT epoch, @@global.read_only FROM {lease} WHERE shard = %d", l.shard))).Scan(&epoch, &readOnly)
+	l.readOnly.Store(err == nil && isOn(readOnly))
 	switch {
 	case err != nil && c == l.c:
 		return l.lose(fmt.Errorf("its session has ended: %w", err))
@@ -238,6 +244,9 @@ func (l *lease) confirm(ctx context.Context, c *session) error {
 	}
 	return nil
 }
+
+// isOn reads a variable of the server that is a switch, or was one once.
+func isOn(value string) bool { return value != "" && value != "0" && !strings.EqualFold(value, "OFF") }
 
 // led is the error of a lease that is over.
 func (l *lease) led() error {

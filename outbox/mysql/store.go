@@ -58,6 +58,8 @@ type Store struct {
 	// patience is leasePatience. Tests have more, so that a slow machine is not
 	// taken for a server that has gone.
 	patience time.Duration
+	// meeting is how long what the relay has written may take to be in the log.
+	meeting  time.Duration
 	schema   string // as named in Options.Table; "" is the session's database
 	base     string
 	replacer *strings.Replacer
@@ -112,7 +114,7 @@ func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 // be followed through it: that takes Open.
 func New(db *sql.DB, opts Options) (*Store, error) {
 	opts = opts.withDefaults()
-	s := &Store{db: db, opts: opts, patience: leasePatience}
+	s := &Store{db: db, opts: opts, patience: leasePatience, meeting: meetPatience}
 	s.schema, s.base = splitTable(opts.Table)
 	if n := len([]rune(s.base)); n == 0 || n > maxTable {
 		return nil, fmt.Errorf("outbox: table %q: its name has %d characters, want 1 to %d", opts.Table, n, maxTable)

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/weirdb/weir/internal/wire/binlog"
 	"github.com/weirdb/weir/outbox"
@@ -41,6 +42,7 @@ type tail struct {
 	held    []outbox.Row
 	bytes   int // payload of those held
 	ready   []outbox.Row
+	met     bool // what meet has written was read
 }
 
 const (
@@ -49,6 +51,8 @@ const (
 	maxTransaction = 64 << 20
 	// maxReady is how many rows are handed over at a time.
 	maxReady = 4096
+	// meetPatience is Store.meeting; tests have less of it.
+	meetPatience = 15 * time.Second
 )
 
 // Tail implements [outbox.Lease].
@@ -69,7 +73,7 @@ func (l *lease) Tail(ctx context.Context) (outbox.Tail, error) {
 	}
 	t.stream = stream
 	t.reader = binlog.NewReader(stream, binlog.ReaderConfig{Want: func(schema, table string) bool {
-		return strings.EqualFold(table, l.s.base) && strings.EqualFold(schema, l.v.database)
+		return (strings.EqualFold(table, l.s.base) || t.isLease(table)) && strings.EqualFold(schema, l.v.database)
 	}})
 	if err := t.meet(ctx); err != nil {
 		return nil, errors.Join(l.fail("follow the log of", err), t.Close())
@@ -92,7 +96,50 @@ func (t *tail) prepare(ctx context.Context, c *session) error {
 		}
 	}
 	t.status = slices.Index(found.columns, "status")
+	vars := map[string]string{}
+	err = c.scan(ctx, "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('read_only', 'binlog_order_commits')", func(values []driver.Value) (bool, error) {
+		name, err := text(values[0])
+		if err != nil {
+			return false, err
+		}
+		value, err := text(values[1])
+		vars[strings.ToLower(string(name))] = string(value)
+		return true, err
+	})
+	if err == nil {
+		err = usable(vars)
+	}
+	if err != nil {
+		return err
+	}
 	return t.filters(ctx, c)
+}
+
+// readOnly is why a log is not followed, or no longer.
+const readOnly = "the server is read-only, as replicas are: its log need not show what others write"
+
+// usable refuses a server whose log does not show what is committed, or not in the
+// order in which that can be seen: see meet.
+func usable(vars map[string]string) error {
+	if isOn(vars["read_only"]) {
+		return &outbox.TailError{Reason: readOnly}
+	}
+	if order, ok := vars["binlog_order_commits"]; ok && !isOn(order) {
+		return &outbox.TailError{Reason: "binlog_order_commits is OFF: what the log has in one order can be seen in another: SET GLOBAL binlog_order_commits = ON"}
+	}
+	return nil
+}
+
+// isLease tells whether a table of the database is that of the leases.
+func (t *tail) isLease(table string) bool { return strings.EqualFold(table, t.l.s.base+"_lease") }
+
+// Probe tells whether the server is read-only now. Its log shows nothing then of what
+// it replicates, unless it is told to.
+func (t *tail) Probe() error {
+	if t.l.readOnly.Load() {
+		return errors.New(readOnly)
+	}
+	return nil
 }
 
 // filters refuses a server that leaves databases out of its log.
@@ -127,13 +174,39 @@ func (t *tail) filters(ctx context.Context, c *session) error {
 // meet makes sure that what stands in the log before the tail's beginning can be
 // read in the table. A transaction is in the log a moment before it is visible,
 // but in the same order: when one that was committed after the beginning is done,
-// all before are.
+// all before are. And what it wrote must come out of the log: an address may lead to
+// another server now than when the leadership began.
 func (t *tail) meet(ctx context.Context) error {
-	return t.l.s.with(ctx, func(c *session) error {
+	err := t.l.s.with(ctx, func(c *session) error {
 		return retry(ctx, func() error {
 			return c.exec(ctx, t.l.s.sql(fmt.Sprintf("UPDATE {lease} SET taken_at = UTC_TIMESTAMP(6) WHERE shard = %d AND epoch = %d", t.l.shard, t.l.epoch)))
 		})
 	})
+	patience, cancel := context.WithTimeout(ctx, t.l.s.meeting)
+	defer cancel()
+	for err == nil && !t.met {
+		var record *binlog.Record
+		if record, err = t.reader.Next(patience); err == nil {
+			err = t.take(record)
+		}
+	}
+	if err != nil && ctx.Err() == nil && patience.Err() != nil {
+		return &outbox.TailError{Reason: fmt.Sprintf("the log does not show within %v what this relay writes: it is another server's, or leaves that out", t.l.s.meeting)}
+	}
+	return err
+}
+
+// meets looks for what meet has written among changes of leases.
+func (t *tail) meets(rows *binlog.Rows) error {
+	for rows.Next() {
+		// What the row was before: all of it is there, whatever binlog_row_image says of
+		// what it became.
+		old := rows.Before
+		if rows.Action == binlog.Update && len(old) > 2 && old[0].Int64() == int64(t.l.shard) && old[2].Int64() == t.l.epoch {
+			t.met = true
+		}
+	}
+	return rows.Err()
 }
 
 // ended is a context that has ended: what is at hand is read, nothing awaited.
@@ -213,6 +286,9 @@ func (t *tail) drop() { t.held, t.bytes = t.held[:0], 0 }
 
 // changes takes the rows of one event.
 func (t *tail) changes(rows *binlog.Rows) error {
+	if t.isLease(rows.Table.Name) {
+		return t.meets(rows)
+	}
 	if rows.Action != binlog.Insert {
 		return nil
 	}

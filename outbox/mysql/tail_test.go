@@ -1,0 +1,93 @@
+package mysql
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/testkit"
+	"github.com/weirdb/weir/outbox"
+)
+
+// refuses wants that the log cannot be followed, for a reason.
+func refuses(t *testing.T, l *lease, reason string) {
+	t.Helper()
+	tail, err := l.Tail(t.Context())
+	if err == nil {
+		check(t, tail.Close())
+	}
+	var why *outbox.TailError
+	if !errors.As(err, &why) || !strings.Contains(why.Reason, reason) {
+		t.Errorf("follow the log: %v, want a TailError that says %q", err, reason)
+	}
+}
+
+// A server that is read-only may be a replica, whose log shows nothing of what it
+// replicates: its log is not followed, or no longer.
+func TestTailLeavesAServerThatBecomesReadOnly(t *testing.T) {
+	servers(t, func(t *testing.T, m *lab.MySQL) {
+		db := database(t, m)
+		l := leadIt(t, migrated(t, m, db, Options{}, outbox.Plan{}))
+		tail, err := l.Tail(t.Context())
+		check(t, err)
+		defer tail.Close()
+		writable := tail.(interface{ Probe() error })
+		check(t, writable.Probe())
+		check(t, m.Exec(t.Context(), "SET GLOBAL read_only = 1"))
+		defer func() { check(t, m.Exec(context.WithoutCancel(t.Context()), "SET GLOBAL read_only = 0")) }()
+		testkit.Eventually(t, "the tail says so", func() bool { return writable.Probe() != nil })
+		refuses(t, l, "read-only")
+		check(t, m.Exec(t.Context(), "SET GLOBAL read_only = 0"))
+		testkit.Eventually(t, "it can be written to", func() bool { return writable.Probe() == nil })
+		other, err := l.Tail(t.Context())
+		check(t, err)
+		check(t, other.Close())
+	})
+}
+
+// An address may lead to another server for the log than for the leadership.
+func TestTailIsOfTheLeasesServer(t *testing.T) {
+	labtest.RequireMariaDB(t)
+	m := mariadb.get(t)
+	db := database(t, m)
+	ctx, cancel := context.WithTimeout(t.Context(), labtest.Patience)
+	defer cancel()
+	another, err := lab.StartMariaDB(ctx, config)
+	check(t, err)
+	defer func() { check(t, another.Stop(ctx)) }()
+	check(t, another.Exec(ctx, "CREATE DATABASE "+db))
+	wire := migrated(t, another, db, Options{}, outbox.Plan{}).wire
+	s := migrated(t, m, db, Options{}, outbox.Plan{})
+	l := leadIt(t, s)
+	own := s.wire
+	s.wire, s.meeting = wire, time.Second
+	refuses(t, l, "another server")
+	s.wire, s.meeting = own, meetPatience
+	tail, err := l.Tail(t.Context())
+	check(t, err)
+	check(t, tail.Close())
+}
+
+// Where commits can be seen in another order than the log has them in, one that is
+// visible does not stand for those before it.
+func TestTailNeedsCommitsInTheOrderOfTheLog(t *testing.T) {
+	for name, c := range map[string]struct {
+		vars map[string]string
+		says string
+	}{
+		"MySQL":      {map[string]string{"read_only": "OFF", "binlog_order_commits": "ON"}, ""},
+		"out of it":  {map[string]string{"read_only": "OFF", "binlog_order_commits": "OFF"}, "binlog_order_commits"},
+		"MariaDB":    {map[string]string{"read_only": "OFF"}, ""},
+		"MariaDB 12": {map[string]string{"read_only": "NO_LOCK"}, "read-only"},
+		"replica":    {map[string]string{"read_only": "1"}, "read-only"},
+	} {
+		err := usable(c.vars)
+		if c.says == "" && err != nil || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
+			t.Errorf("%s: %v, want %q", name, err, c.says)
+		}
+	}
+}
