@@ -14,7 +14,10 @@ import (
 )
 
 // shape is what statements need to know of the tables.
-type shape struct{ history, parts bool }
+type shape struct {
+	history, parts bool
+	noteIDs        bool // notes of attempts have the id of their row
+}
 
 // shape reads it, and refuses tables that this code must not touch.
 func (s *Store) shape(ctx context.Context, c *session, v *server) (shape, error) {
@@ -25,7 +28,7 @@ func (s *Store) shape(ctx context.Context, c *session, v *server) (shape, error)
 	if err != nil {
 		return shape{}, err
 	}
-	return shape{t.meta.layout == outbox.History, len(t.partitions) > 0}, nil
+	return shape{t.meta.layout == outbox.History, len(t.partitions) > 0, t.noteIDs}, nil
 }
 
 // shaped runs f with a session and the shape of the tables.

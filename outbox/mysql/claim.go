@@ -17,6 +17,7 @@ type claim struct {
 	c       *session // nil: finished or released
 	history bool
 	parts   bool
+	ids     bool // notes of attempts have the id of their row
 	rows    []outbox.Row
 }
 
@@ -44,7 +45,7 @@ func (k *claim) take(ctx context.Context, req outbox.ClaimRequest) error {
 	if err != nil {
 		return err
 	}
-	if k.history, k.parts = t.history, t.parts; req.Window > 0 && !k.parts {
+	if k.history, k.parts, k.ids = t.history, t.parts, t.noteIDs; req.Window > 0 && !k.parts {
 		return outbox.ErrWindowNeedsPartitions
 	}
 	if err := k.c.exec(ctx, "START TRANSACTION"); err != nil {
@@ -67,8 +68,8 @@ func (k *claim) text(req outbox.ClaimRequest) string {
 	if req.Window > 0 {
 		where += fmt.Sprintf("o.created_at > UTC_TIMESTAMP(6) - INTERVAL %d MICROSECOND AND ", req.Window.Microseconds())
 	}
-	return k.s.sql("SELECT "+rowColumns("o")+", (SELECT p.attempts FROM {parked} p WHERE p.seq = o.seq) FROM {outbox} o FORCE INDEX ("+index+") WHERE ") + where +
-		k.s.sql("NOT EXISTS (SELECT 1 FROM {parked} p WHERE p.seq = o.seq AND p.due_at > UTC_TIMESTAMP(6)) ") +
+	return k.s.sql("SELECT "+rowColumns("o")+", (SELECT p.attempts FROM {parked} p WHERE "+noteOf(k.ids)+") FROM {outbox} o FORCE INDEX ("+index+") WHERE ") + where +
+		k.s.sql("NOT EXISTS (SELECT 1 FROM {parked} p WHERE ") + noteOf(k.ids) + k.s.sql(" AND p.due_at > UTC_TIMESTAMP(6)) ") +
 		fmt.Sprintf("ORDER BY o.seq LIMIT %d FOR UPDATE SKIP LOCKED", req.Limit)
 }
 
@@ -124,7 +125,7 @@ func (k *claim) finish(ctx context.Context, acked []int64, parked []outbox.Parki
 		}
 	}
 	if len(parked) > 0 {
-		text, err := k.s.parkText("", "TRUE", k.history, parked)
+		text, err := k.s.parkText("", "TRUE", k.history, k.ids, parked)
 		if err != nil {
 			return err
 		}

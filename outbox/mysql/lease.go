@@ -27,6 +27,7 @@ type lease struct {
 	last  int  // bucket
 	hist  bool // layout History
 	parts bool // and partitioned
+	ids   bool // notes of attempts have the id of their row
 	// Which table it is; of the goroutine that reads.
 	identity identity
 
@@ -114,6 +115,7 @@ func (l *lease) take(ctx context.Context) error {
 		return fmt.Errorf("there are %d shards", t.meta.shards)
 	}
 	l.hist, l.parts = t.meta.layout == outbox.History, len(t.partitions) > 0
+	l.ids = t.noteIDs
 	if l.parts {
 		l.made = map[int64]int64{}
 	}

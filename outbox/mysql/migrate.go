@@ -18,6 +18,7 @@ type tables struct {
 	meta       *meta           // nil: nothing is noted
 	columns    []string        // of the outbox table; nil: there is none
 	others     map[string]bool // of the further tables, by suffix
+	noteIDs    bool            // notes of attempts have the id of their row
 	leases     int
 	partitions []outbox.Partition
 	now        time.Time // the server's
@@ -213,6 +214,7 @@ func (s migration) inspect(ctx context.Context, c *session, v *server) (*tables,
 		}
 		if suffix, _ := strings.CutPrefix(table, s.base); suffix != "" {
 			t.others[suffix] = true
+			t.noteIDs = t.noteIDs || suffix == "_parked" && column == "id"
 		} else {
 			t.columns = append(t.columns, column)
 		}
@@ -314,6 +316,9 @@ func (s migration) steps(t *tables, plan outbox.Plan) ([]string, error) {
 		if !t.others[suffixes[i]] {
 			add(text)
 		}
+	}
+	if t.others["_parked"] && !t.noteIDs {
+		add(addNoteIDs)
 	}
 	shards := max(1, cmp.Or(plan.Shards, m.shards))
 	if t.leases < shards {

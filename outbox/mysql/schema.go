@@ -54,7 +54,11 @@ const (
   attempts INT NOT NULL,
   due_at DATETIME(6) NOT NULL,
   error TEXT NOT NULL,
+  id BINARY(16) NULL,
   PRIMARY KEY (seq)` + engine
+
+	// addNoteIDs is for tables of an older weir, whose relays go on with the column there.
+	addNoteIDs = "ALTER TABLE {parked} ADD COLUMN id BINARY(16) NULL"
 
 	createDead = "CREATE TABLE IF NOT EXISTS {dead} (\n  dead_seq BIGINT NOT NULL AUTO_INCREMENT,\n  seq BIGINT NOT NULL," + message + `
   attempts INT NOT NULL,

@@ -261,16 +261,29 @@ func pendingOf(history bool) string {
 // named joins rows of the outbox table by number and id with a list of those.
 const named = " STRAIGHT_JOIN {outbox} o ON o.seq = d.s AND o.id = UNHEX(d.i)"
 
+// noteOf is the condition that a note p of attempts is of a row o. Those of an older
+// weir, and in tables that were not migrated since, have the number only.
+func noteOf(ids bool) string {
+	if !ids {
+		return "o.seq = p.seq"
+	}
+	return "o.seq = p.seq AND (p.id IS NULL OR p.id = o.id)"
+}
+
 // parkText notes attempts of rows that are there.
-func (s *Store) parkText(from, where string, history bool, p []outbox.Parking) (string, error) {
+func (s *Store) parkText(from, where string, history, ids bool, p []outbox.Parking) (string, error) {
 	list, err := notesTable(parkingNotes(p))
 	if err != nil {
 		return "", err
 	}
-	return s.sql("INSERT INTO {parked} (seq, attempts, due_at, error) "+
-		"SELECT d.s, d.a, UTC_TIMESTAMP(6) + INTERVAL d.d MICROSECOND, d.e FROM ") + from + list +
+	column, value, update := "", "", ""
+	if ids {
+		column, value, update = ", id", ", o.id", ", id = VALUES(id)"
+	}
+	return s.sql("INSERT INTO {parked} (seq, attempts, due_at, error"+column+") "+
+		"SELECT d.s, d.a, UTC_TIMESTAMP(6) + INTERVAL d.d MICROSECOND, d.e"+value+" FROM ") + from + list +
 		s.sql(named) + pendingOf(history) + " WHERE " + where +
-		" ON DUPLICATE KEY UPDATE attempts = VALUES(attempts), due_at = VALUES(due_at), error = VALUES(error)", nil
+		" ON DUPLICATE KEY UPDATE attempts = VALUES(attempts), due_at = VALUES(due_at), error = VALUES(error)" + update, nil
 }
 
 // Park implements [outbox.Lease].
@@ -282,7 +295,7 @@ func (l *lease) Park(ctx context.Context, p []outbox.Parking) error {
 		return nil
 	}
 	from, fenced := l.fence()
-	text, err := l.s.parkText(from, fenced, l.hist, p)
+	text, err := l.s.parkText(from, fenced, l.hist, l.ids, p)
 	if err != nil {
 		return l.fail("park rows of", err)
 	}
@@ -311,12 +324,12 @@ func (l *lease) Parked(ctx context.Context) ([]outbox.Parking, error) {
 	var out []outbox.Parking
 	err := l.s.with(ctx, func(c *session) error {
 		// Those of rows that are done, which the one before had no time to delete.
-		stale := l.s.sql("DELETE p FROM {parked} p LEFT JOIN {outbox} o ON o.seq = p.seq") + pendingOf(l.hist) + " WHERE o.seq IS NULL"
+		stale := l.s.sql("DELETE p FROM {parked} p LEFT JOIN {outbox} o ON "+noteOf(l.ids)) + pendingOf(l.hist) + " WHERE o.seq IS NULL"
 		if err := retry(ctx, func() error { return c.exec(ctx, stale) }); err != nil {
 			return err
 		}
 		rows, err := c.QueryContext(ctx, l.s.sql("SELECT p.seq, p.attempts, TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), p.due_at), p.error, o.bucket, o.msg_key, o.id "+
-			"FROM {parked} p STRAIGHT_JOIN {outbox} o ON o.seq = p.seq")+pendingOf(l.hist)+" ORDER BY p.seq")
+			"FROM {parked} p STRAIGHT_JOIN {outbox} o ON "+noteOf(l.ids))+pendingOf(l.hist)+" ORDER BY p.seq")
 		if err != nil {
 			return err
 		}

@@ -69,9 +69,9 @@ func (s *Store) Status(ctx context.Context) (outbox.Status, error) {
 	err = s.pool.QueryRow(ctx, fmt.Sprintf(`SELECT
 		count(*) FILTER (WHERE %[1]s), %[2]s,
 		coalesce(extract(epoch FROM clock_timestamp() - min(created_at) FILTER (WHERE %[1]s)) * 1000000, 0)::bigint,
-		(SELECT count(*) FROM %[4]s), (SELECT count(*) FROM %[5]s AS p WHERE EXISTS (SELECT FROM %[3]s AS t WHERE t.seq = p.seq AND %[1]s)),
+		(SELECT count(*) FROM %[4]s), (SELECT count(*) FROM %[5]s AS p WHERE EXISTS (SELECT FROM %[3]s AS t WHERE %[7]s AND %[1]s)),
 		(SELECT count(*) FROM %[6]s) FROM %[3]s`,
-		m.pending(), delivered, n.q(""), n.q(outbox.ScheduledSuffix), n.q("_parked"), n.q("_dead"))).
+		m.pending(), delivered, n.q(""), n.q(outbox.ScheduledSuffix), n.q("_parked"), n.q("_dead"), m.noteOf())).
 		Scan(&st.Pending, &st.Delivered, &oldest, &st.Scheduled, &st.Parked, &st.Dead)
 	if err != nil {
 		return st, s.wrap("count the messages of", err)
@@ -188,7 +188,7 @@ func (s *Store) List(ctx context.Context, q outbox.Query) ([]outbox.Listed, erro
 	switch {
 	case q.State == outbox.Pending:
 		facts = "p.next_at, NULL::timestamptz, coalesce(p.attempts, 0), '', coalesce(p.error, '')"
-		from += " LEFT JOIN " + n.q("_parked") + " AS p ON p.seq = t.seq"
+		from += " LEFT JOIN " + n.q("_parked") + " AS p ON " + m.noteOf()
 	case q.State == outbox.Scheduled:
 		facts = "t.available_at, NULL::timestamptz, 0, '', ''"
 		order = "t.available_at, t.seq"

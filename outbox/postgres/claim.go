@@ -66,13 +66,15 @@ func (s *Store) Claim(ctx context.Context, req outbox.ClaimRequest) (outbox.Clai
 }
 
 // claimText finds rows to claim. now() is the beginning of the transaction, and
-// known before the plan is run: partitions outside the window are not opened.
+// known before the plan is run: partitions outside the window are not opened. A row
+// that has the number of one of before the table was emptied waits for that one's
+// delay, but does not take over its attempts.
 func claimText(n names, m meta, window bool) string {
 	where := m.pending() + " AND seq NOT IN (SELECT p.seq FROM " + n.q("_parked") + " AS p WHERE p.next_at > now())"
 	if window {
 		where += " AND created_at >= now() - $2 * interval '1 microsecond'"
 	}
-	return "SELECT " + rowColumns + ", coalesce((SELECT p.attempts FROM " + n.q("_parked") + " AS p WHERE p.seq = t.seq), 0) FROM " +
+	return "SELECT " + rowColumns + ", coalesce((SELECT p.attempts FROM " + n.q("_parked") + " AS p WHERE " + m.noteOf() + "), 0) FROM " +
 		n.q("") + " AS t WHERE " + where + " ORDER BY seq LIMIT $1 FOR UPDATE OF t SKIP LOCKED"
 }
 

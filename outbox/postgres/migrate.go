@@ -235,7 +235,8 @@ func (m *migration) create(ctx context.Context) error {
 	return nil
 }
 
-// adapt changes the number of shards and adds the trigger that notifies.
+// adapt changes the number of shards and adds what is missing: the trigger that
+// notifies, and the column of ids in notes of an older weir.
 func (m *migration) adapt(ctx context.Context, old meta) error {
 	n := m.names
 	if m.store.opts.Notify {
@@ -251,6 +252,11 @@ func (m *migration) adapt(ctx context.Context, old meta) error {
 					return err
 				}
 			}
+		}
+	}
+	if !old.noteIDs {
+		if err := m.exec(ctx, addNoteIDs(n)); err != nil {
+			return err
 		}
 	}
 	shards := m.plan.Shards

@@ -104,7 +104,8 @@ func sideTables(n names) []string {
 	seq bigint PRIMARY KEY,
 	attempts integer NOT NULL,
 	next_at timestamptz NOT NULL,
-	error text NOT NULL
+	error text NOT NULL,
+	id uuid
 )` + hotStorage,
 		"CREATE TABLE " + n.q("_dead") + " (\n\tseq bigint PRIMARY KEY," + messageDefinition + `,
 	attempts integer NOT NULL,
@@ -151,6 +152,21 @@ type meta struct {
 	shards     int
 	period     outbox.Period
 	converting outbox.Period // of a conversion that was begun and not ended
+	noteIDs    bool          // notes of attempts have the id of their row
+}
+
+// noteOf is the condition that a note p of attempts is of a row t. Those of an older
+// weir, and in tables that were not migrated since, have the number only.
+func (m meta) noteOf() string {
+	if !m.noteIDs {
+		return "t.seq = p.seq"
+	}
+	return "t.seq = p.seq AND (p.id IS NULL OR p.id = t.id)"
+}
+
+// addNoteIDs is for tables of an older weir, whose relays go on with the column there.
+func addNoteIDs(n names) string {
+	return "ALTER TABLE " + n.q("_parked") + " ADD COLUMN IF NOT EXISTS id uuid"
 }
 
 // partitioned tells whether the outbox table has partitions.
@@ -168,8 +184,9 @@ func readMeta(ctx context.Context, q querier, n names) (meta, error) {
 	var m meta
 	var layout, period string
 	var converting *string
-	err := q.QueryRow(ctx, "SELECT version, layout, shards, period, converting FROM "+n.q("_meta")).
-		Scan(&m.version, &layout, &m.shards, &period, &converting)
+	err := q.QueryRow(ctx, "SELECT version, layout, shards, period, converting, EXISTS (SELECT FROM pg_catalog.pg_attribute"+
+		" WHERE attrelid = to_regclass("+literal(n.q("_parked"))+") AND attname = 'id' AND NOT attisdropped) FROM "+n.q("_meta")).
+		Scan(&m.version, &layout, &m.shards, &period, &converting, &m.noteIDs)
 	var pe *pgconn.PgError
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):

@@ -48,8 +48,8 @@ func newStatements(n names, m meta, shard int) statements {
 		unpark: "DELETE FROM " + n.q("_parked") + " WHERE seq = ANY($1)",
 		park:   parkText(n, m, true), bury: buryText(n, m, true),
 		parked: "SELECT p.seq, t.id, p.attempts, (extract(epoch FROM p.next_at - clock_timestamp()) * 1000000)::bigint, p.error FROM " +
-			n.q("_parked") + " AS p JOIN " + t + " AS t ON t.seq = p.seq WHERE " + where + " ORDER BY p.seq",
-		forget: "DELETE FROM " + n.q("_parked") + " AS p WHERE NOT EXISTS (SELECT FROM " + t + " AS t WHERE t.seq = p.seq AND " + m.pending() + ")",
+			n.q("_parked") + " AS p JOIN " + t + " AS t ON " + m.noteOf() + " WHERE " + where + " ORDER BY p.seq",
+		forget: "DELETE FROM " + n.q("_parked") + " AS p WHERE NOT EXISTS (SELECT FROM " + t + " AS t WHERE " + m.noteOf() + " AND " + m.pending() + ")",
 		fetch:  "SELECT " + rowColumns + " FROM " + t + " WHERE seq = ANY($1) AND " + m.pending() + " ORDER BY seq",
 		pending: "SELECT seq FROM " + t + " WHERE seq > $1 AND seq <= $2 AND " + where +
 			" ORDER BY seq LIMIT $3",
@@ -92,11 +92,15 @@ func fence(n names, fenced bool) (with, and, result string) {
 
 func parkText(n names, m meta, fenced bool) string {
 	with, and, result := fence(n, fenced)
-	return "WITH " + with + "alive AS (SELECT t.seq FROM " + n.q("") + " AS t, " + named + " AND " + m.pending() + and + "), " +
-		"noted AS (INSERT INTO " + n.q("_parked") + " (seq, attempts, next_at, error)" +
-		" SELECT seq, attempts, clock_timestamp() + delay * interval '1 microsecond', error" +
+	id, update := "", ""
+	if m.noteIDs {
+		id, update = ", id", ", id = EXCLUDED.id"
+	}
+	return "WITH " + with + "alive AS (SELECT t.seq, t.id FROM " + n.q("") + " AS t, " + named + " AND " + m.pending() + and + "), " +
+		"noted AS (INSERT INTO " + n.q("_parked") + " (seq, attempts, next_at, error" + id + ")" +
+		" SELECT seq, attempts, clock_timestamp() + delay * interval '1 microsecond', error" + id +
 		" FROM unnest($1::bigint[], $3::integer[], $4::bigint[], $5::text[]) AS p(seq, attempts, delay, error) JOIN alive USING (seq)" +
-		" ON CONFLICT (seq) DO UPDATE SET attempts = EXCLUDED.attempts, next_at = EXCLUDED.next_at, error = EXCLUDED.error)" +
+		" ON CONFLICT (seq) DO UPDATE SET attempts = EXCLUDED.attempts, next_at = EXCLUDED.next_at, error = EXCLUDED.error" + update + ")" +
 		" SELECT " + result
 }
 

@@ -20,6 +20,7 @@ type lease struct {
 	shard int
 	epoch int64
 	hist  bool
+	ids   bool // notes of attempts have the id of their row
 	shares
 	lock *fileLock
 
@@ -76,7 +77,7 @@ func (l *lease) raise(ctx context.Context) error {
 		if l.shard >= t.meta.shards {
 			return fmt.Errorf("there are %d shards", t.meta.shards)
 		}
-		l.hist = t.history()
+		l.hist, l.ids = t.history(), t.noteIDs
 		l.all = t.meta.shards == 1
 		l.first, l.last = outbox.ShardBuckets(l.shard, t.meta.shards)
 		return tx.QueryRowContext(ctx, l.s.sql("UPDATE {lease} SET epoch = epoch + 1, owner = ?, taken_at = "+nowMicros+" WHERE shard = ? RETURNING epoch"),

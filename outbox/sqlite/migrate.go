@@ -54,8 +54,11 @@ const (
   seq INTEGER PRIMARY KEY,
   attempts INTEGER NOT NULL,
   due_at INTEGER NOT NULL,
-  error TEXT NOT NULL
+  error TEXT NOT NULL,
+  id BLOB
 )`
+	// addNoteIDs is for tables of an older weir, whose relays go on with the column there.
+	addNoteIDs = "ALTER TABLE {parked} ADD COLUMN id BLOB"
 	createDead = "CREATE TABLE {dead} (\n  dead_seq" + autoincrement + "\n  seq INTEGER NOT NULL," + message + `,
   attempts INTEGER NOT NULL,
   reason TEXT NOT NULL,
@@ -74,6 +77,7 @@ type tables struct {
 	meta    *meta // nil: nothing is noted
 	columns []string
 	leases  int
+	noteIDs bool // notes of attempts have the id of their row
 }
 
 // meta is the one row of the meta table.
@@ -120,7 +124,8 @@ func (s *Store) inspect(ctx context.Context, tx *sql.Tx) (*tables, error) {
 	}
 	var m meta
 	var layout string
-	err = tx.QueryRowContext(ctx, s.sql("SELECT version, layout, shards, (SELECT COUNT(*) FROM {lease}) FROM {meta}")).Scan(&m.version, &layout, &m.shards, &t.leases)
+	err = tx.QueryRowContext(ctx, s.sql("SELECT version, layout, shards, (SELECT COUNT(*) FROM {lease}), "+
+		"EXISTS (SELECT 1 FROM pragma_table_info(?) WHERE name = 'id') FROM {meta}"), s.base+"_parked").Scan(&m.version, &layout, &m.shards, &t.leases, &t.noteIDs)
 	if err != nil {
 		return nil, fmt.Errorf("read the meta table: %w", err)
 	}
@@ -215,6 +220,8 @@ func (s *Store) steps(t *tables, plan outbox.Plan) ([]string, error) {
 			add(createQueue)
 		}
 		add(createScheduled, indexScheduled, createParked, createDead, createLease)
+	} else if !t.noteIDs {
+		add(addNoteIDs)
 	}
 	shards := max(1, cmp.Or(plan.Shards, m.shards))
 	if t.leases < shards {

@@ -72,13 +72,26 @@ func (l *lease) Ack(ctx context.Context, rows []outbox.Ref) error {
 	})
 }
 
+// noteOf is the condition that a note p of attempts is of a row o. Those of an older
+// weir, and in tables that were not migrated since, have the number only.
+func (l *lease) noteOf() string {
+	if !l.ids {
+		return "o.seq = p.seq"
+	}
+	return "o.seq = p.seq AND (p.id IS NULL OR p.id = CAST(o.id AS BLOB))"
+}
+
 // Park implements [outbox.Lease].
 func (l *lease) Park(ctx context.Context, p []outbox.Parking) error {
 	return l.writing(ctx, "park rows of", func(tx *sql.Tx) error {
 		for _, n := range p {
-			err := l.s.exec(ctx, tx, "INSERT INTO {parked} (seq, attempts, due_at, error) "+
-				"SELECT o.seq, ?, "+nowMicros+" + ?, ? FROM {outbox} o WHERE "+l.pending()+"o.seq = ? AND "+sameID+
-				" ON CONFLICT (seq) DO UPDATE SET attempts = excluded.attempts, due_at = excluded.due_at, error = excluded.error",
+			column, value, update := "", "", ""
+			if l.ids {
+				column, value, update = ", id", ", CAST(o.id AS BLOB)", ", id = excluded.id"
+			}
+			err := l.s.exec(ctx, tx, "INSERT INTO {parked} (seq, attempts, due_at, error"+column+") "+
+				"SELECT o.seq, ?, "+nowMicros+" + ?, ?"+value+" FROM {outbox} o WHERE "+l.pending()+"o.seq = ? AND "+sameID+
+				" ON CONFLICT (seq) DO UPDATE SET attempts = excluded.attempts, due_at = excluded.due_at, error = excluded.error"+update,
 				n.Attempts, n.Delay.Microseconds(), shorten(n.Error), n.Seq, n.ID[:])
 			if err != nil {
 				return err
@@ -93,7 +106,7 @@ func (l *lease) Parked(ctx context.Context) (out []outbox.Parking, err error) {
 	err = l.reading(ctx, "read notes of", func(tx *sql.Tx) error {
 		out = nil
 		rows, err := tx.QueryContext(ctx, l.s.sql("SELECT p.seq, p.attempts, p.due_at - "+nowMicros+", p.error, o.bucket, o.msg_key, o.id "+
-			"FROM {parked} p CROSS JOIN {outbox} o WHERE "+l.pending()+"o.seq = p.seq ORDER BY p.seq"))
+			"FROM {parked} p CROSS JOIN {outbox} o WHERE "+l.pending()+l.noteOf()+" ORDER BY p.seq"))
 		if err != nil {
 			return err
 		}

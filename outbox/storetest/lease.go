@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -94,6 +95,66 @@ func notesNameRows(layout outbox.Layout) func(s *suite) {
 		if left, want := seqsOf(s.read(l, 0)), []int64{rows[0].Seq, rows[2].Seq}; !slices.Equal(left, want) {
 			s.Errorf("rows %v are left, want %v", left, want)
 		}
+	}
+}
+
+// A row that has the number of one that failed does not take over its attempts.
+func notesAreOfRowsNotNumbers(s *suite) {
+	store := s.migrated(outbox.Plan{})
+	l := s.lead(store, 0)
+	s.enqueue(messages(3)...)
+	rows := s.read(l, 0)
+	for _, row := range rows[:2] {
+		s.check(l.Park(s.ctx(), []outbox.Parking{{Seq: row.Seq, ID: row.ID, Attempts: 9, Delay: time.Hour, Error: "its own"}}))
+	}
+	table := s.Quote(outbox.DefaultTable)
+	s.exec(fmt.Sprintf("DELETE FROM %s WHERE seq = %d", table, rows[0].Seq))
+	s.exec(fmt.Sprintf("INSERT INTO %s (seq, topic, payload) VALUES (%d, 't', 'p')", table, rows[0].Seq))
+	notes, err := l.Parked(s.ctx())
+	s.check(err)
+	if len(notes) != 1 || notes[0].ID != rows[1].ID || notes[0].Attempts != 9 {
+		s.Errorf("notes %+v, want one of message %v", notes, rows[1].ID)
+	}
+	now := s.read(l, 0)[0]
+	s.check(l.Park(s.ctx(), []outbox.Parking{{Seq: now.Seq, ID: now.ID, Attempts: 1, Error: "the other's"}}))
+	if notes, err = l.Parked(s.ctx()); err != nil || len(notes) != 2 || notes[0].ID != now.ID || notes[0].Attempts != 1 {
+		s.Errorf("notes %+v, %v, want another of message %v", notes, err, now.ID)
+	}
+}
+
+// Tables of an older weir, whose notes have the number alone, will do until they are
+// migrated, and a relay that has begun before goes on after that.
+func notesInOlderTables(s *suite) {
+	store := s.migrated(outbox.Plan{})
+	s.exec("ALTER TABLE " + s.Quote(outbox.DefaultTable+"_parked") + " DROP COLUMN id")
+	s.enqueue(messages(6)...)
+	l := s.lead(store, 0)
+	rows := s.read(l, 0)
+	try := func(step string, l outbox.Lease, rows []outbox.Row, want int) {
+		s.Helper()
+		for i := range rows[:2] {
+			s.check(l.Park(s.ctx(), []outbox.Parking{{Seq: rows[i].Seq, ID: rows[i].ID, Attempts: 1, Error: step}}))
+		}
+		if notes, err := l.Parked(s.ctx()); err != nil || len(notes) != want {
+			s.Errorf("%s: notes %+v, %v, want %d", step, notes, err, want)
+		}
+		s.check(l.Ack(s.ctx(), outbox.Refs(rows[:1])))
+		if notes, err := l.Parked(s.ctx()); err != nil || len(notes) != want-1 {
+			s.Errorf("%s: notes %+v, %v, want %d", step, notes, err, want-1)
+		}
+	}
+	try("before", l, rows, 2)
+	other := s.Open(s.T, "")
+	done, err := other.Migrate(s.ctx(), outbox.Plan{})
+	s.check(err)
+	if len(done) != 1 || !strings.Contains(done[0], "_parked") {
+		s.Errorf("migrate did %q", done)
+	}
+	try("while it is migrated", l, rows[2:], 3)
+	s.check(l.Close())
+	try("after", s.lead(other, 0), rows[4:], 4)
+	if done, err = other.Migrate(s.ctx(), outbox.Plan{}); err != nil || len(done) > 0 {
+		s.Errorf("migrate did %q, %v the second time", done, err)
 	}
 }
 

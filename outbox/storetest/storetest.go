@@ -95,6 +95,8 @@ func Run(t *testing.T, fresh func(t *testing.T) Harness) {
 		{"NotesNameRowsOfHistory", notesNameRows(outbox.History)},
 		{"FetchAndPending", fetchAndPending},
 		{"ParkedOutlivesLease", parkedOutlivesLease},
+		{"NotesAreOfRowsNotNumbers", notesAreOfRowsNotNumbers},
+		{"NotesInOlderTables", notesInOlderTables},
 		{"BuryAndRequeue", buryAndRequeue},
 		{"Promote", promote},
 		{"PromoteFarAhead", promoteFarAhead},
