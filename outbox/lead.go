@@ -569,15 +569,20 @@ func (o *owed) add(rows []Ref) {
 	o.rows = append(o.rows, rows...)
 }
 
+// settlePage is how many rows one statement names: a server refuses one that is too
+// large for it (max_allowed_packet), and would again.
+const settlePage = 5000
+
 // settle notes them.
 func (o *owed) settle(ctx context.Context, lease Lease) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if len(o.rows) == 0 {
-		return nil
-	}
-	if err := lease.Ack(ctx, o.rows); err != nil {
-		return fmt.Errorf("note %d earlier deliveries: %w", len(o.rows), err)
+	for len(o.rows) > 0 {
+		page := o.rows[:min(len(o.rows), settlePage)]
+		if err := lease.Ack(ctx, page); err != nil {
+			return fmt.Errorf("note %d of %d earlier deliveries: %w", len(page), len(o.rows), err)
+		}
+		o.rows = o.rows[len(page):]
 	}
 	o.rows = nil
 	return nil

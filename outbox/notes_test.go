@@ -135,3 +135,40 @@ func TestFailedAttemptsAreLogged(t *testing.T) {
 		}
 	})
 }
+
+// pages is a lease that refuses more than a number of rows in one statement, and fails
+// once.
+type pages struct {
+	Lease
+	most  int
+	fail  bool
+	noted []Ref
+}
+
+func (p *pages) Ack(_ context.Context, rows []Ref) error {
+	switch {
+	case len(rows) > p.most:
+		return errors.New("packet for query is too large")
+	case p.fail && len(p.noted) > 0:
+		p.fail = false
+		return errors.New("deadlock")
+	}
+	p.noted = append(p.noted, rows...)
+	return nil
+}
+
+// However many deliveries are owed, statements that note them stay of a size that a
+// server takes, and what one has noted is owed no more.
+func TestSettleNotesInPages(t *testing.T) {
+	var o owed
+	for i := range 2*settlePage + 10 {
+		o.add([]Ref{{Seq: int64(i + 1)}})
+	}
+	l := &pages{most: settlePage, fail: true}
+	if err := o.settle(t.Context(), l); err == nil || len(o.rows) != settlePage+10 {
+		t.Errorf("%v, %d are owed after one page of %d", err, len(o.rows), settlePage)
+	}
+	if err := o.settle(t.Context(), l); err != nil || len(o.rows) != 0 || len(l.noted) != 2*settlePage+10 {
+		t.Errorf("%v, %d are owed, %d noted", err, len(o.rows), len(l.noted))
+	}
+}
