@@ -1,6 +1,7 @@
 package batch
 
 import (
+	"container/list"
 	"context"
 	"fmt"
 	"sync"
@@ -73,7 +74,7 @@ type Batcher[K comparable, T, R any] struct {
 	q       keyed[K, *call[T, R]]
 	workers int
 	idle    int           // workers in work.Wait that nobody has signalled
-	room    chan struct{} // closed when room appears; nil if nobody waits
+	line    list.List     // *guest: submitters that wait for room, in order
 	alarm   *alarm        // nil until something is due by time
 	armed   time.Duration // deadline that the alarm knows; 0 none
 	precise bool          // false under a virtual clock
@@ -154,31 +155,51 @@ func (b *Batcher[K, T, R]) enqueue(ctx context.Context, key K, c *call[T, R]) er
 		c.size = b.opts.Size(c.item)
 	}
 	b.mu.Lock()
-	for {
-		l, err := b.q.push(b.now(), key, c, c.size)
-		if err == nil {
-			c.waiting = true
-			at, ok := b.q.deadlineOf(l)
-			b.expect(at, ok)
-			b.mu.Unlock()
-			return nil
-		}
-		if err != ErrFull || b.opts.Refuse {
-			b.mu.Unlock()
-			return err
-		}
-		if b.room == nil {
-			b.room = make(chan struct{})
-		}
-		room := b.room
-		b.mu.Unlock()
-		select {
-		case <-room:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		b.mu.Lock()
+	err := ErrFull
+	if b.line.Len() == 0 || b.q.gate.closed {
+		err = b.push(key, c)
 	}
+	if err != ErrFull || b.opts.Refuse {
+		b.mu.Unlock()
+		return err
+	}
+	g := &guest[K, T, R]{key: key, c: c, answer: make(chan error, 1)}
+	place := b.line.PushBack(g)
+	b.mu.Unlock()
+	select {
+	case err := <-g.answer:
+		return err
+	case <-ctx.Done():
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	select {
+	case err := <-g.answer: // it came first
+		return err
+	default:
+	}
+	b.line.Remove(place)
+	b.makeRoom() // perhaps it was the first, and the next is smaller
+	return ctx.Err()
+}
+
+// guest is a submitter that waits for room.
+type guest[K comparable, T, R any] struct {
+	key    K
+	c      *call[T, R]
+	answer chan error // gets nil when the call was let in
+}
+
+// push puts the call into the queue.
+func (b *Batcher[K, T, R]) push(key K, c *call[T, R]) error {
+	l, err := b.q.push(b.now(), key, c, c.size)
+	if err != nil {
+		return err
+	}
+	c.waiting = true
+	at, ok := b.q.deadlineOf(l)
+	b.expect(at, ok)
+	return nil
 }
 
 // cancel takes a waiting call out and reports whether its result is there
@@ -203,11 +224,17 @@ func (b *Batcher[K, T, R]) cancel(key K, c *call[T, R]) (finished bool) {
 	return false
 }
 
-// makeRoom wakes the submitters that wait for room.
+// makeRoom lets in submitters that wait, in their order: if those came first for whom
+// there is room, a large item would wait for as long as small ones come.
 func (b *Batcher[K, T, R]) makeRoom() {
-	if b.room != nil {
-		close(b.room)
-		b.room = nil
+	for first := b.line.Front(); first != nil; first = b.line.Front() {
+		g := first.Value.(*guest[K, T, R])
+		err := b.push(g.key, g.c)
+		if err == ErrFull {
+			return
+		}
+		b.line.Remove(first)
+		g.answer <- err
 	}
 }
 

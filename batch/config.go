@@ -66,7 +66,8 @@ type Config struct {
 	Capacity int
 
 	// CapacityBytes bounds the sum of the sizes that wait. One item larger
-	// than it is accepted by an empty queue. Default: 0, no bound.
+	// than it is accepted by an empty queue. Those who wait for room get it in
+	// their order. Default: 0, no bound.
 	CapacityBytes int
 }
 
