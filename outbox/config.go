@@ -80,7 +80,8 @@ type Config struct {
 
 	// MaxInFlight is the most messages between being read and being noted as
 	// delivered: the most that a crash repeats. MaxInFlightBytes bounds their
-	// payloads. Default: 10,000 and 64 MiB.
+	// payloads. Each shard of the table has an equal part of both, and of
+	// MaxWaiting, whoever leads the others. Default: 10,000 and 64 MiB.
 	MaxInFlight      int
 	MaxInFlightBytes int
 
@@ -165,6 +166,15 @@ func (c Config) withDefaults() Config {
 	setTime(&c.TakeOver, 250*time.Millisecond)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+// shared is the configuration of one lead of so many: what a relay that leads all has
+// in flight is bounded as if it led one.
+func (c Config) shared(shards int) Config {
+	for _, bound := range []*int{&c.MaxInFlight, &c.MaxInFlightBytes, &c.MaxWaiting} {
+		*bound = max(1, *bound/shards)
 	}
 	return c
 }

@@ -35,6 +35,7 @@ const (
 // batcher of acknowledgements notes what was delivered.
 type lead struct {
 	*Relay
+	cfg   Config // with the part of its bounds that one shard has
 	lease Lease
 	owed  *owed
 	log   *slog.Logger
@@ -100,7 +101,7 @@ func (r *Relay) lead(stop context.Context, lease Lease, shard int, owed *owed, l
 	defer leave()
 	defer context.AfterFunc(work, leave)()
 	l := &lead{
-		Relay: r, lease: lease, owed: owed, log: log, stop: stop, work: work, live: live, fail: fail,
+		Relay: r, cfg: r.cfg.shared(int(max(1, r.shards.Load()))), lease: lease, owed: owed, log: log, stop: stop, work: work, live: live, fail: fail,
 		stuck: 1, markRound: -1, proven: -1, sweepAt: time.Now().Add(r.cfg.SweepEvery),
 		renewAt:  time.Now().Add(renewEvery),
 		closes:   r.circuits.closes.Load(),
@@ -122,7 +123,7 @@ func (r *Relay) lead(stop context.Context, lease Lease, shard int, owed *owed, l
 	defer l.forget()
 
 	l.acks = batch.New(batch.Options[ack]{
-		Config: ackConfig(r.cfg),
+		Config: ackConfig(l.cfg),
 		Size:   func(a ack) int { return len(a.rows) },
 	}, l.acknowledge)
 	var group sync.WaitGroup

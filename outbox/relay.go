@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -20,6 +21,7 @@ type Relay struct {
 	gate  gate
 	limit *limiter
 
+	shards   atomic.Int64 // that the table has
 	circuits *circuits
 	dests    destinations
 	alone    solitude
@@ -81,6 +83,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	if err := r.check(desc); err != nil {
 		return err
 	}
+	r.shards.Store(int64(desc.Shards))
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var group sync.WaitGroup
@@ -182,6 +185,7 @@ func (r *Relay) contendForAll(ctx context.Context, shards int, end context.Cance
 		if err == nil && desc.Shards != shards {
 			r.cfg.Logger.Info("the number of shards has changed", "table", r.store.Name(), "before", shards, "now", desc.Shards)
 			shards = desc.Shards
+			r.shards.Store(int64(shards))
 		} // an error is that of those who contend, too, and they tell
 	}
 }

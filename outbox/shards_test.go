@@ -1,6 +1,8 @@
 package outbox
 
 import (
+	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,5 +32,32 @@ func TestRelayFollowsTheNumberOfShards(t *testing.T) {
 			store.put(Message{Topic: "t", Key: key})
 		}
 		until(t, "all is delivered", func() bool { return store.pending() == 0 })
+	})
+}
+
+// A relay that leads several shards has no more in flight than one that leads one.
+func TestWhatIsInFlightIsBoundedForAllShards(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newMemStore()
+		store.shards = 4
+		held := make(chan struct{})
+		inner := &memSink{}
+		sink := sinkFunc(func(ctx context.Context, msgs []Message) []error {
+			<-held
+			return inner.Publish(ctx, msgs)
+		})
+		for i := range 2000 {
+			store.put(Message{Topic: "t", Key: fmt.Sprint("k", i), Payload: make([]byte, 10)})
+		}
+		cfg := fast()
+		cfg.MaxInFlight = 400
+		r, stop := running(t, store, sink, cfg)
+		defer stop()
+		time.Sleep(time.Minute)
+		if s := r.Stats(); s.Leading != 4 || s.InFlight > 400 || s.InFlight < 200 {
+			t.Errorf("%d messages of %d shards are in flight, want at most 400 of 4", s.InFlight, s.Leading)
+		}
+		close(held)
+		until(t, "the table is empty", func() bool { return store.pending() == 0 })
 	})
 }

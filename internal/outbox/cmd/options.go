@@ -62,7 +62,7 @@ func outboxOptions() []cli.Option[outboxConfig] {
 			Verbs: relay, Set: cli.Number(1, func(c *outboxConfig) *int { return &c.relay.Batch }),
 		},
 		{
-			Group: groupDelivery, Name: "max-in-flight", Arg: "N", Default: "10000", Help: "most messages read and not yet noted as delivered: what a crash may repeat",
+			Group: groupDelivery, Name: "max-in-flight", Arg: "N", Default: "10000", Help: "most messages read and not yet noted as delivered, an equal part for each shard: what a crash may repeat",
 			Verbs: relay, Set: cli.Number(1, func(c *outboxConfig) *int { return &c.relay.MaxInFlight }),
 		},
 		{
