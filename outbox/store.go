@@ -384,12 +384,14 @@ type Burial struct {
 	Error    string
 }
 
-// ClaimRequest asks for up to Limit rows. With a Window only rows that were
+// ClaimRequest asks for up to Limit rows with up to MaxBytes of payload, if that is not
+// zero; one row may exceed it. With a Window only rows that were
 // created less than it ago are taken, which needs a partitioned table
 // (ErrWindowNeedsPartitions).
 type ClaimRequest struct {
-	Limit  int
-	Window time.Duration
+	Limit    int
+	MaxBytes int
+	Window   time.Duration
 }
 
 // Claim holds the locks of its rows until Finish or Release.

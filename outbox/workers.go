@@ -116,7 +116,9 @@ func (w *workers) run(stop context.Context) error {
 // once claims, publishes and finishes one batch and returns its size.
 func (w *workers) once(stop, work context.Context, c *courier) (n int, outage, err error) {
 	window, asked := w.window(), time.Now()
-	claim, err := w.store.Claim(stop, ClaimRequest{Limit: w.limit.most(w.cfg.Batch), Window: window})
+	claim, err := w.store.Claim(stop, ClaimRequest{
+		Limit: w.limit.most(w.cfg.Batch), MaxBytes: max(1, w.cfg.MaxInFlightBytes/w.cfg.Publishers), Window: window,
+	})
 	if err != nil {
 		return 0, nil, err
 	}

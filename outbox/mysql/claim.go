@@ -76,6 +76,7 @@ func (k *claim) text(req outbox.ClaimRequest) string {
 func (k *claim) lock(ctx context.Context, req outbox.ClaimRequest) error {
 	k.rows = nil
 	d := decoder{all: true}
+	bytes := 0
 	return k.c.scan(ctx, k.text(req), func(values []driver.Value) (bool, error) {
 		row, _, err := d.row(values)
 		if err != nil {
@@ -84,7 +85,8 @@ func (k *claim) lock(ctx context.Context, req outbox.ClaimRequest) error {
 		attempts, _, err := integer(values[rowWidth])
 		row.Attempts = int(attempts)
 		k.rows = append(k.rows, row)
-		return true, err
+		bytes += len(row.Payload)
+		return req.MaxBytes == 0 || bytes < req.MaxBytes, err
 	})
 }
 

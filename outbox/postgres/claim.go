@@ -69,13 +69,23 @@ func (s *Store) Claim(ctx context.Context, req outbox.ClaimRequest) (outbox.Clai
 // known before the plan is run: partitions outside the window are not opened. A row
 // that has the number of one of before the table was emptied waits for that one's
 // delay, but does not take over its attempts.
-func claimText(n names, m meta, window bool) string {
+// What lies behind the bytes of a claim, the last parameter, stays locked with it.
+func claimText(n names, m meta, req outbox.ClaimRequest) string {
 	where := m.pending() + " AND seq NOT IN (SELECT p.seq FROM " + n.q("_parked") + " AS p WHERE p.next_at > now())"
-	if window {
+	if req.Window > 0 {
 		where += " AND created_at >= now() - $2 * interval '1 microsecond'"
 	}
-	return "SELECT " + rowColumns + ", coalesce((SELECT p.attempts FROM " + n.q("_parked") + " AS p WHERE " + m.noteOf() + "), 0) FROM " +
+	text := "SELECT " + rowColumns + ", coalesce((SELECT p.attempts FROM " + n.q("_parked") + " AS p WHERE " + m.noteOf() + "), 0) AS attempts FROM " +
 		n.q("") + " AS t WHERE " + where + " ORDER BY seq LIMIT $1 FOR UPDATE OF t SKIP LOCKED"
+	if req.MaxBytes == 0 {
+		return text
+	}
+	p := 2
+	if req.Window > 0 {
+		p = 3
+	}
+	return fmt.Sprintf("SELECT %s, attempts FROM (SELECT r.*, sum(octet_length(payload)::bigint) OVER (ORDER BY seq ROWS UNBOUNDED PRECEDING)"+
+		" - octet_length(payload) AS before FROM (%s) AS r) AS r WHERE before < $%d ORDER BY seq", rowColumns, text, p)
 }
 
 func (c *claim) begin(ctx context.Context, req outbox.ClaimRequest) error {
@@ -83,10 +93,13 @@ func (c *claim) begin(ctx context.Context, req outbox.ClaimRequest) error {
 	if req.Window > 0 {
 		args = append(args, int64(req.Window/time.Microsecond))
 	}
+	if req.MaxBytes > 0 {
+		args = append(args, int64(req.MaxBytes))
+	}
 	var b pgx.Batch
 	b.Queue("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
 	b.Queue(claimSettings)
-	b.Queue(claimText(c.names, c.meta, req.Window > 0), args...)
+	b.Queue(claimText(c.names, c.meta, req), args...)
 	results := c.conn.SendBatch(ctx, &b)
 	for range 2 {
 		if _, err := results.Exec(); err != nil {

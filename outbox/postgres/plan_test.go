@@ -168,7 +168,7 @@ func TestStatementsUseTheIndex(t *testing.T) {
 				r.check(err)
 				_, err = tx.Exec(r.ctx(), claimSettings)
 				r.check(err)
-				byIndex(t, state+" table: claim", plan.Layout == outbox.History, r.explainOn(tx, claimText(names{"public", outbox.DefaultTable}, m, false), 100))
+				byIndex(t, state+" table: claim", plan.Layout == outbox.History, r.explainOn(tx, claimText(names{"public", outbox.DefaultTable}, m, outbox.ClaimRequest{MaxBytes: 1 << 20}), 100, 1<<20))
 				closeConn(tx)
 			}
 		})
@@ -194,12 +194,12 @@ func TestWindowsAndAcksPrune(t *testing.T) {
 		slices.Sort(tables)
 		return slices.Compact(tables), removed
 	}
-	all, _ := opened(r.explain(s, claimText(n, m, false), 100))
+	all, _ := opened(r.explain(s, claimText(n, m, outbox.ClaimRequest{MaxBytes: 1 << 20}), 100, 1<<20))
 	if len(all) < 22 {
 		t.Fatalf("without a window %d partitions are opened: %v", len(all), all)
 	}
 	// Today, tomorrow, maybe yesterday, and the catch-all.
-	if some, removed := opened(r.explain(s, claimText(n, m, true), 100, time.Hour.Microseconds())); len(some) > 4 || removed < 18 {
+	if some, removed := opened(r.explain(s, claimText(n, m, outbox.ClaimRequest{Window: time.Hour, MaxBytes: 1 << 20}), 100, time.Hour.Microseconds(), 1<<20)); len(some) > 4 || removed < 18 {
 		t.Errorf("a window of an hour opens %v, and %d are pruned", some, removed)
 	}
 	sql := newStatements(n, m, 0)

@@ -94,3 +94,30 @@ func sessionsStay(s *suite) {
 		s.check(c.Check(s.ctx()))
 	}
 }
+
+// claimsKeepToBytes has a claim end with the message that reaches its bytes, and one
+// that is larger than they are claimed alone.
+func claimsKeepToBytes(s *suite) {
+	if !s.SkipLocked {
+		return
+	}
+	store := s.migrated(outbox.Plan{})
+	msgs := make([]outbox.Message, 10)
+	for i := range msgs {
+		msgs[i] = outbox.Message{Topic: "t", Payload: make([]byte, 1000)}
+	}
+	msgs[7].Payload = make([]byte, 100_000)
+	s.enqueue(msgs...)
+	for _, want := range []int{3, 3, 2, 2} { // 3000 bytes, 3000, 101,000 and the rest
+		claim, err := store.Claim(s.ctx(), outbox.ClaimRequest{Limit: 100, MaxBytes: 2500})
+		s.check(err)
+		if n := len(claim.Rows()); n != want {
+			s.Errorf("%d rows, want %d", n, want)
+		}
+		var seqs []int64
+		for _, row := range claim.Rows() {
+			seqs = append(seqs, row.Seq)
+		}
+		s.check(claim.Finish(s.ctx(), seqs, nil, nil))
+	}
+}

@@ -97,6 +97,7 @@ func Run(t *testing.T, fresh func(t *testing.T) Harness) {
 		{"ParkedOutlivesLease", parkedOutlivesLease},
 		{"NotesAreOfRowsNotNumbers", notesAreOfRowsNotNumbers},
 		{"NotesInOlderTables", notesInOlderTables},
+		{"ClaimsKeepToBytes", claimsKeepToBytes},
 		{"BuryAndRequeue", buryAndRequeue},
 		{"Promote", promote},
 		{"PromoteFarAhead", promoteFarAhead},
