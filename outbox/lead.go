@@ -51,7 +51,9 @@ type lead struct {
 
 	// Of the reading goroutine.
 	front     frontier
-	stuck     int // factor on the limits while full pages hold nothing new
+	stuck     bool          // the last page was full and held nothing new
+	dense     bool          // nor did one with more ranges: see leap
+	rest      time.Duration // after a leap
 	mark      Mark
 	markRound int // round that mark covers; -1 none
 	proven    int // round whose gaps the next full read may bury; -1 none
@@ -102,7 +104,7 @@ func (r *Relay) lead(stop context.Context, lease Lease, shard int, owed *owed, l
 	defer context.AfterFunc(work, leave)()
 	l := &lead{
 		Relay: r, cfg: r.cfg.shared(int(max(1, r.shards.Load()))), lease: lease, owed: owed, log: log, stop: stop, work: work, live: live, fail: fail,
-		stuck: 1, markRound: -1, proven: -1, sweepAt: time.Now().Add(r.cfg.SweepEvery),
+		markRound: -1, proven: -1, sweepAt: time.Now().Add(r.cfg.SweepEvery),
 		renewAt:  time.Now().Add(renewEvery),
 		closes:   r.circuits.closes.Load(),
 		tailWait: backoff{least: tailSoon, most: tailLate},
@@ -315,7 +317,7 @@ func (l *lead) read() error {
 		if fresh > 0 {
 			pause = l.cfg.MinPoll
 		}
-		timer := time.NewTimer(pause)
+		timer := time.NewTimer(max(pause, l.rest))
 		select {
 		case <-rings:
 			pause = l.cfg.MinPoll
@@ -331,13 +333,16 @@ func (l *lead) read() error {
 // that the page had no place for.
 func (l *lead) round(rows, bytes int) (more bool, fresh int, err error) {
 	l.front.begin()
+	if l.dense {
+		return l.leap(rows)
+	}
 	ranges := maxRanges
-	if l.stuck > 1 {
+	if l.stuck {
 		ranges = manyRanges
 	}
 	page, err := l.lease.Read(l.work, ReadRequest{
 		After: l.front.after, Gaps: l.front.ranges(ranges),
-		Limit: min(rows, readLimit) * l.stuck, MaxBytes: min(bytes, readBytes) * l.stuck,
+		Limit: min(rows, readLimit), MaxBytes: min(bytes, readBytes),
 	})
 	l.rec.rounds.Add(1)
 	if err != nil {
@@ -351,17 +356,21 @@ func (l *lead) round(rows, bytes int) (more bool, fresh int, err error) {
 		}
 	}
 	fresh = l.accept(page.Rows)
-	if l.stuck *= 2; !page.More || fresh > 0 {
-		l.stuck = 1
-	}
+	full := page.More && fresh == 0
+	l.dense, l.stuck = l.stuck && full, full
+	l.learn(covered, page.More)
+	return page.More, fresh, nil
+}
+
+// learn takes in that everything up to a number was read that is there.
+func (l *lead) learn(covered int64, more bool) {
 	if l.proven >= 0 {
 		l.front.bury(l.proven, covered)
-		if !page.More {
+		if !more {
 			l.proven = -1
 		}
 	}
 	l.rec.gaps.Store(int64(len(l.front.gaps)))
-	return page.More, fresh, nil
 }
 
 // accept hands the rows that are new to the lanes, in their order.

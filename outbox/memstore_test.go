@@ -28,6 +28,7 @@ type memStore struct {
 	longest   int                      // page
 	kept      int64                    // bytes of the log, for every tail
 	mute      bool                     // the log shows nothing
+	join      bool                     // a read takes all gaps for one
 }
 
 type memRow struct {
@@ -232,6 +233,9 @@ func (l *memLease) Read(_ context.Context, req ReadRequest) (Page, error) {
 	}
 	l.s.mu.Lock()
 	defer l.s.mu.Unlock()
+	if n := len(req.Gaps); l.s.join && n > 0 {
+		req.Gaps = []Range{{req.Gaps[0].First, req.Gaps[n-1].Last}}
+	}
 	var rows []Row
 	for _, r := range l.s.rows {
 		in := r.Seq > req.After || slices.ContainsFunc(req.Gaps, func(g Range) bool { return g.First <= r.Seq && r.Seq <= g.Last })

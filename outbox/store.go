@@ -321,7 +321,7 @@ type Lease interface {
 	Fetch(ctx context.Context, seqs []int64) ([]Row, error)
 
 	// Pending lists up to limit numbers of pending rows of this shard after
-	// the number given and up to the last, ascending.
+	// the number given and up to the last, ascending, out of one snapshot.
 	Pending(ctx context.Context, after, last int64, limit int) ([]int64, error)
 
 	// Ack notes that the rows were delivered, in few statements. Rows that are

@@ -141,7 +141,11 @@ func (l *lease) Pending(ctx context.Context, after, last int64, limit int) ([]in
 	}
 	var out []int64
 	d := decoder{first: l.first, last: l.last, all: l.all}
-	err := l.s.with(ctx, func(c *session) error {
+	within := l.s.with
+	if !l.all { // other shards' rows count, too: there may be several statements
+		within = l.s.inSnapshot
+	}
+	err := within(ctx, func(c *session) error {
 		for more := true; more && len(out) < limit; {
 			n := 0
 			text := fmt.Sprintf("SELECT o.seq, o.bucket, o.msg_key, o.id %so.seq > %d AND o.seq <= %d ORDER BY o.seq LIMIT %d", l.source(), after, last, limit)

@@ -230,6 +230,22 @@ func (s *Store) inTx(ctx context.Context, f func(c *session) error) error {
 	})
 }
 
+// inSnapshot runs f in a borrowed session in which all reads show the same moment.
+func (s *Store) inSnapshot(ctx context.Context, f func(c *session) error) error {
+	return s.with(ctx, func(c *session) error {
+		for _, text := range []string{"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ", "START TRANSACTION READ ONLY"} {
+			if err := c.exec(ctx, text); err != nil {
+				return err
+			}
+		}
+		err := f(c)
+		if !c.gone {
+			err = errors.Join(err, c.rollback())
+		}
+		return err
+	})
+}
+
 // rollback ends a transaction, also when its context has ended. The session is
 // gone when that fails, and with it the transaction.
 func (c *session) rollback() error {
