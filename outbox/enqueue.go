@@ -103,7 +103,11 @@ func Enqueue(ctx context.Context, tx Tx, msgs ...Message) error {
 		index     []int
 	}{{tx.table, false, now}, {tx.table + ScheduledSuffix, true, later}} {
 		for rest := part.index; len(rest) > 0; {
-			n := min(len(rest), maxInsert)
+			n, bytes := 0, 0
+			for n < min(len(rest), maxInsert) && (n == 0 || bytes+msgs[rest[n]].size() <= maxInsertBytes) {
+				bytes += msgs[rest[n]].size()
+				n++
+			}
 			if err := insert(ctx, tx, part.table, part.scheduled, rows, rest[:n]); err != nil {
 				return fmt.Errorf("outbox: insert %d messages into %s: %w", n, part.table, err)
 			}
@@ -128,8 +132,21 @@ func prepare(msgs []Message) error {
 	return nil
 }
 
-// maxInsert is the most rows of one INSERT.
-const maxInsert = 256
+// maxInsert is the most rows of one INSERT, and maxInsertBytes what they may take if
+// there are several: servers refuse statements that are too large for them.
+const (
+	maxInsert      = 256
+	maxInsertBytes = 1 << 20
+)
+
+// size is about what the message takes in an INSERT.
+func (m *Message) size() int {
+	size := len(m.Topic) + len(m.Key) + len(m.Payload) + len(m.DedupKey) + 100
+	for name, value := range m.Headers {
+		size += len(name) + len(value) + 10
+	}
+	return size
+}
 
 // ScheduledSuffix makes the name of the table of messages whose moment has not
 // come from that of the outbox table.

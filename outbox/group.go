@@ -34,8 +34,8 @@ func NewGroup(db Tx) *Group { return NewGroupWith(db, GroupOptions{}) }
 func NewGroupWith(db Tx, o GroupOptions) *Group {
 	timeout := cmp.Or(o.Timeout, time.Minute)
 	return &Group{batch.New(batch.Options[[]Message]{
-		Config:  batch.Config{MaxBytes: maxInsert},
-		Size:    func(msgs []Message) int { return len(msgs) },
+		Config:  batch.Config{MaxBytes: maxInsertBytes},
+		Size:    groupSize,
 		Ordered: true,
 	}, func(_ struct{}, items [][]Message, _ []batch.Result[struct{}]) error {
 		all := items[0]
@@ -53,11 +53,23 @@ func NewGroupWith(db Tx, o GroupOptions) *Group {
 	})}
 }
 
+// groupSize is a member's part of a group, which is as many messages and bytes as one
+// INSERT: each message counts as its bytes, or as an even part of them all if it has
+// less.
+func groupSize(msgs []Message) (size int) {
+	for i := range msgs {
+		size += max(msgs[i].size(), maxInsertBytes/maxInsert)
+	}
+	return size
+}
+
 // Enqueue returns when the messages are committed. Invalid ones are refused
 // alone; an error of the database is that of everyone in the group, and as
 // after every commit that errs the outcome may be unknown. When ctx ends while
-// the insert is on its way, so is the outcome. More than 256 messages take
-// several statements, each committed by itself. The messages are copied: what
+// the insert is on its way, so is the outcome. A group has at most 256 messages and
+// 1 MiB, so that nobody's INSERT is refused for the size of others'; one who brings
+// more is alone, and more than that takes several statements, each committed by
+// itself. The messages are copied: what
 // becomes of them after Enqueue has returned changes nothing.
 func (g *Group) Enqueue(ctx context.Context, msgs ...Message) error {
 	if err := prepare(msgs); err != nil {
