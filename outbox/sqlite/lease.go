@@ -20,7 +20,8 @@ type lease struct {
 	shard int
 	epoch int64
 	hist  bool
-	ids   bool // notes of attempts have the id of their row
+	ids   bool  // notes of attempts have the id of their row
+	next  int64 // number that the table gave out last; of the goroutine that reads
 	shares
 	lock *fileLock
 
@@ -80,9 +81,29 @@ func (l *lease) raise(ctx context.Context) error {
 		l.hist, l.ids = t.history(), t.noteIDs
 		l.all = t.meta.shards == 1
 		l.first, l.last = outbox.ShardBuckets(l.shard, t.meta.shards)
+		if l.next, err = l.given(ctx, tx); err != nil {
+			return err
+		}
 		return tx.QueryRowContext(ctx, l.s.sql("UPDATE {lease} SET epoch = epoch + 1, owner = ?, taken_at = "+nowMicros+" WHERE shard = ? RETURNING epoch"),
 			l.s.opts.Owner, l.shard).Scan(&l.epoch)
 	})
+}
+
+// given is the number that the table gave out last.
+func (l *lease) given(ctx context.Context, tx *sql.Tx) (n int64, err error) {
+	err = tx.QueryRowContext(ctx, "SELECT COALESCE(MAX(seq), 0) FROM sqlite_sequence WHERE name = ?", l.s.base).Scan(&n)
+	return n, err
+}
+
+// Renewed implements [outbox.Renewer]: the numbers of a table that was emptied begin
+// again when somebody resets them. For tables that are made anew the epoch does.
+func (l *lease) Renewed(ctx context.Context) (anew bool, err error) {
+	err = l.reading(ctx, "look for", func(tx *sql.Tx) error {
+		now, err := l.given(ctx, tx)
+		anew, l.next = err == nil && now < l.next, now
+		return err
+	})
+	return anew, err
 }
 
 // watch looks, at every heartbeat, whether the lock and the epoch are still ours.

@@ -231,3 +231,37 @@ func TestAnotherFileIsFollowed(t *testing.T) {
 		t.Errorf("rows %+v, want that of the other file", page.Rows)
 	}
 }
+
+// Numbers that begin again in the same file are noticed, so that nobody waits for the
+// sweep to find them.
+func TestNumbersThatBeginAgainAreNoticed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "app.db")
+	s := migrated(t, path)
+	db := producers(t, path)
+	fill := func(n int) {
+		for range n {
+			_, err := db.Exec("INSERT INTO weir_outbox (topic, payload) VALUES ('t', x'01')")
+			check(t, err)
+		}
+	}
+	fill(5)
+	l := leadIt(t, s)
+	renewed := func(want bool) {
+		t.Helper()
+		anew, err := l.(outbox.Renewer).Renewed(t.Context())
+		check(t, err)
+		if anew != want {
+			t.Errorf("renewed: %v, want %v", anew, want)
+		}
+	}
+	renewed(false)
+	_, err := db.Exec("DELETE FROM weir_outbox")
+	check(t, err)
+	renewed(false) // what comes next goes on behind them
+	fill(2)
+	renewed(false)
+	_, err = db.Exec("DELETE FROM weir_outbox; DELETE FROM sqlite_sequence WHERE name = 'weir_outbox'")
+	check(t, err)
+	fill(1)
+	renewed(true)
+}
