@@ -6,26 +6,38 @@ SHELL := /bin/sh
 
 FUZZTIME ?= 10s
 COUNT ?= 10
+KILLS ?= 500
 PKG ?= ./...
 TEST_TIMEOUT ?= 30m
 # Packages that are tested at a time: by itself, one waits for its servers most of the time.
 TEST_JOBS ?= $(shell expr $$(nproc) \* 2)
-# The longest packages begin first: the last one would run alone for minutes.
-long := ./internal/proxy/postgres ./internal/proxy/mysql ./internal/backup/restore/... \
-	./cmd/weir ./internal/kvd/cmd ./internal/outbox/torture ./internal/ruler/bench/backup
+RACE_JOBS ?= $(shell nproc)
+# What `make test` tests without the race detector: packages whose work is done by servers
+# and other processes, and what computes in one thread. All others have it, and `make race`
+# is for all. The longest packages begin first: the last one would run alone for minutes.
+plain := ./internal/proxy/postgres ./internal/proxy/mysql ./internal/backup/restore/... \
+	./cmd/weir ./internal/kvd/cmd ./internal/outbox/torture ./internal/ruler/bench/backup \
+	./internal/proxy/killtest ./internal/kvd/consensus/sim ./outbox/postgres ./internal/lab/... \
+	./batch/sim ./examples/... ./internal/backup/... ./internal/house ./internal/kvd/storm \
+	./internal/kvd/wal/... ./internal/outbox/... ./internal/proxy/bouncer ./internal/proxy/cmd \
+	./internal/proxy/ldap ./internal/proxy/sqlscan/... ./internal/ruler/... \
+	./internal/wire/binlog ./internal/wire/mywire ./internal/wire/pgrepl ./internal/wire/pgwire \
+	./outbox/inbox ./outbox/mysql ./outbox/sink/... ./outbox/sqlite
 
 # By default a program with the race detector sleeps for a second before it ends,
 # and tests run hundreds of them.
 export GORACE ?= atexit_sleep_ms=10
 
-# One build for the linters and the tests, with the race detector and without the
-# tables of debuggers (stacks have their lines all the same), which half of linking is;
-# without the checkout's path, so that each checkout finds what another has compiled.
-# A compiler or linter that may grow collects no garbage: a quarter of the work. Tests
-# collect theirs less often; those that bound memory collect it themselves.
-instrumented := GOFLAGS="$(shell go env GOFLAGS) -mod=readonly -trimpath -race -ldflags=-w"
+# One build for the linters and the tests without the race detector, and one for those
+# with it, both without the tables of debuggers (stacks have their lines all the same), which
+# half of linking is, and without the checkout's path, so that each checkout finds what
+# another has compiled. A compiler or linter that may grow collects no garbage: a quarter of
+# the work. Tests collect theirs less often; those that bound memory collect it themselves.
+lean := $(shell go env GOFLAGS) -mod=readonly -trimpath -ldflags=-w
+flags := GOFLAGS="$(lean)"
+instrumented := GOFLAGS="$(lean) -race"
 frugal := GOGC=off GOMEMLIMIT=2GiB
-gotest := GOGC=300 $(instrumented) scripts/in-memory go test -vet=off -timeout $(TEST_TIMEOUT)
+gotest := scripts/in-memory go test -vet=off -timeout $(TEST_TIMEOUT)
 
 .PHONY: help
 help: ## Show this list
@@ -76,20 +88,20 @@ vulncheck: ## Look for known holes in what is linked in
 .PHONY: staticcheck
 staticcheck:
 	@scripts/setup lint
-	GOGC=400 GOMEMLIMIT=6GiB $(instrumented) bin/tools/staticcheck $(PKG)
+	GOGC=400 GOMEMLIMIT=6GiB $(flags) bin/tools/staticcheck $(PKG)
 
 # It compiles what staticcheck and the tests begin with.
 .PHONY: vet
 vet:
 	@scripts/setup lint
-	$(frugal) $(instrumented) go vet $(PKG)
+	$(frugal) $(flags) go vet $(PKG)
 	@out=$$(bin/tools/gofumpt -l $(PKG:/...=)); \
 	if [ -n "$$out" ]; then echo "not formatted (bin/tools/gofumpt -w):"; echo "$$out"; exit 1; fi
 
 # Its packages are vetted by then: go test would vet them once more, as it builds them.
 .PHONY: check
 check: lint ## Lint PKG and test it with the race detector: make check PKG=./internal/cli
-	$(gotest) $(PKG)
+	GOGC=300 $(instrumented) $(gotest) $(PKG)
 
 # Vet works, and compiles, while servers are being installed: the one waits for the
 # network, the other for the processors. WITH names further targets, as .ci/run does.
@@ -98,33 +110,35 @@ ready:
 	@scripts/setup compiler
 	@$(MAKE) --no-print-directory -j --output-sync=recurse setup vet $(WITH)
 
-# Staticcheck and the simulators have the processors while tests wait for their servers.
+# Staticcheck has the processors while tests wait for their servers.
 .PHONY: test
-test: ready ## Lint and test everything with the race detector
-	@$(MAKE) --no-print-directory -j staticcheck tested simulate
+test: ready ## Lint and test everything, the race detector where it finds most
+	@$(MAKE) --no-print-directory -j staticcheck test-plain test-raced
 
-.PHONY: tested
-tested:
-	$(gotest) -p $(TEST_JOBS) $(if $(filter ./...,$(PKG)),$(long)) $(PKG)
+# A target that has ended says so, for scripts/again: what it had not come to would not be missed.
+ended = code=$$?; echo "$@: ended with $$code"; exit $$code
 
-# What computes in one thread: under the detector it plays few seeds, and none of the
-# simulator's deliberate bugs.
-.PHONY: simulate
-simulate: ## Play the simulators without the race detector
-	scripts/in-memory go test -mod=readonly -vet=off -timeout $(TEST_TIMEOUT) ./internal/kvd/consensus/sim
-	go test -mod=readonly -vet=off -short -timeout $(TEST_TIMEOUT) ./batch/sim ./internal/backup/fastzstd ./internal/kvd/wal ./internal/ruler/bench
+.PHONY: test-plain
+test-plain:
+	@GOGC=300 $(flags) $(gotest) -p $(TEST_JOBS) $(plain); $(ended)
+
+.PHONY: test-raced
+test-raced:
+	@GOGC=300 $(instrumented) $(gotest) -p $(RACE_JOBS) $$(scripts/raced $(plain)); $(ended)
 
 .PHONY: again
 again:
-	$(gotest) -count=1 -run '$(TESTS)' $(PKG)
+	@raced=$$(scripts/raced $(plain)) || exit 1; race=; \
+	! echo "$$raced" | grep -qxF '$(PKG)' || race=-race; \
+	GOGC=300 GOFLAGS="$(lean) $$race" $(gotest) -count=1 -run '$(TESTS)' $(PKG)
 
 .PHONY: test-matrix
 test-matrix: setup ## Run the suites on other versions and settings of the servers
 	scripts/test-matrix
 
 .PHONY: race
-race: setup ## Repeat the tests COUNT times with the race detector
-	$(instrumented) scripts/in-memory go test -count=$(COUNT) -timeout 60m $(PKG)
+race: setup ## Repeat all tests COUNT times with the race detector
+	GOGC=300 $(instrumented) scripts/in-memory go test -vet=off -count=$(COUNT) -timeout 5h $(PKG)
 
 # What `make test` plays a few rounds of: seeds of the simulator and of the log's
 # disks, kills, storms, damaged archives, many tables, deliberate bugs.
@@ -132,16 +146,18 @@ race: setup ## Repeat the tests COUNT times with the race detector
 torture: setup ## Play for hours the rounds that make test plays a few of
 	go test -mod=readonly -count=1 -timeout 0 -run '^TestSeeds$$' ./internal/kvd/consensus/sim -seeds 20000
 	go test -mod=readonly -count=1 -timeout 0 -run '^TestScenesAreFaultlessByThemselves$$' ./internal/kvd/consensus/sim -budget 200
+	WEIR_TORTURE=1 go test -mod=readonly -count=1 -timeout 0 ./batch/sim
 	go test -mod=readonly -count=1 -timeout 0 -run '^TestWhatWasFlushedSurvivesAnyCrash$$' ./internal/kvd/wal -seeds 20000
 	go test -mod=readonly -race -count=1 -timeout 0 -run '^TestStorm$$' ./internal/kvd/storm -storm 20m
 	go test -mod=readonly -race -count=1 -timeout 0 -run '^TestTorture$$' ./kv -torture 2m
 	WEIR_TORTURE=1 WEIR_TORTURE_MUTANTS=1 go test -mod=readonly -race -count=1 -timeout 0 ./internal/outbox/torture
-	WEIR_TORTURE=1 go test -mod=readonly -race -count=1 -timeout 0 -run '^TestRandomTextsInEncodingsThatAreNotRead$$' ./internal/proxy/postgres
+	WEIR_TORTURE=1 go test -mod=readonly -race -count=1 -timeout 0 -run '^Test(Random)?TextsInEncodingsThatAreNotRead' ./internal/proxy/postgres
+	WEIR_TORTURE=1 go test -mod=readonly -race -count=1 -timeout 0 -run '^(TestBenchBackupSmoke|TestScenarioEndToEnd)$$' ./cmd/weir ./internal/ruler/bench/backup
 	WEIR_DAMAGE=2000 go test -mod=readonly -race -count=1 -timeout 0 -run '^TestDamageIsFound$$' ./internal/backup/restore/...
 	WEIR_TEST_TABLES=2000 go test -mod=readonly -count=1 -timeout 0 -run '^(TestManyTables|TestEmptyAndMany)$$' ./internal/backup/restore/...
 	@scripts/patroni || echo "going on without Patroni: it could not be installed"
 	@scripts/drivers || echo "going on without some drivers: they could not be installed"
-	WEIR_KILLS=500 WEIR_FAILOVERS=500 WEIR_PATRONI_ROUNDS=10 WEIR_DRIVERS_ROUNDS=10 WEIR_UNREAD_CLIENTS=10000 go test -mod=readonly -count=1 -timeout 0 ./internal/proxy/killtest
+	WEIR_KILLS=$(KILLS) WEIR_FAILOVERS=$(KILLS) WEIR_PATRONI_ROUNDS=10 WEIR_DRIVERS_ROUNDS=10 WEIR_UNREAD_CLIENTS=10000 go test -mod=readonly -count=1 -timeout 0 ./internal/proxy/killtest
 
 .PHONY: fuzz
 fuzz: ## Run each fuzz target for FUZZTIME

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"math"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -48,17 +49,16 @@ func TestSimulateIsDeterministic(t *testing.T) {
 	}
 }
 
-// grid plays all cells; when short, as `make simulate` does, every eleventh; under the
-// race detector, which is ten times slower and has nothing to find in a single
-// goroutine, a few.
+// grid plays every eleventh cell, and all in `make torture`; under the race detector, which
+// is ten times slower and has nothing to find in a single goroutine, a few.
 func grid(loads []Load) []Cell {
 	var cells []Cell
-	i, every := 0, 1
+	i, every := 0, 11
 	switch {
 	case raceEnabled:
 		every = 55
-	case testing.Short():
-		every = 11
+	case os.Getenv("WEIR_TORTURE") == "1":
+		every = 1
 	}
 	for _, cost := range Costs() {
 		for _, load := range loads {

@@ -346,3 +346,39 @@ func withTag(t *testing.T, tag string, without ...string) {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
+
+// What the race detector has tests leave out is tested without it by make test.
+func TestWhatRunsAloneIsPlain(t *testing.T) {
+	makefile, err := os.ReadFile("../../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, list, ok := strings.Cut(string(makefile), "\nplain := ")
+	if !ok {
+		t.Fatal("no list of plain packages in the Makefile")
+	}
+	list, _, _ = strings.Cut(strings.ReplaceAll(list, "\\\n", " "), "\n")
+	patterns := strings.Fields(list)
+	seen := 0
+	err = eachFile(os.DirFS("../.."), func(name string) error {
+		text, err := os.ReadFile("../../" + name)
+		if err != nil || !strings.HasSuffix(name, "_test.go") || !strings.Contains(string(text), "\ttestkit.Alone(") {
+			return err
+		}
+		seen++
+		dir := "./" + path.Dir(name)
+		if !slices.ContainsFunc(patterns, func(p string) bool {
+			parent, all := strings.CutSuffix(p, "/...")
+			return p == dir || all && (parent == dir || strings.HasPrefix(dir, parent+"/"))
+		}) {
+			t.Errorf("%s calls testkit.Alone: %s must be one of the plain packages of the Makefile", name, dir)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if seen == 0 {
+		t.Error("no file calls testkit.Alone")
+	}
+}

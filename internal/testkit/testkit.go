@@ -26,11 +26,12 @@ func Await(tb testing.TB, holds func() bool, state func() string) {
 }
 
 // Alone skips a test that computes in one thread, in which the race detector has nothing
-// to find and takes ten times as long: make simulate runs it without.
+// to find and takes ten times as long: its package is one of those that make test tests
+// without.
 func Alone(tb testing.TB) {
 	tb.Helper()
 	if raceEnabled {
-		tb.Skip("it computes in one thread: make simulate runs it without the race detector")
+		tb.Skip("it computes in one thread: make test runs it without the race detector")
 	}
 }
 
@@ -41,11 +42,14 @@ const envTorture = "WEIR_TORTURE"
 // them, or all with WEIR_TORTURE=1, as `make torture` sets it. What is asserted must not
 // depend on it.
 func Rounds(few, all int) int {
-	if os.Getenv(envTorture) == "1" {
+	if All() {
 		return all
 	}
 	return few
 }
+
+// All tells whether all rounds are played.
+func All() bool { return os.Getenv(envTorture) == "1" }
 
 func await(tb testing.TB, patience time.Duration, holds func() bool, state func() string) {
 	tb.Helper()

@@ -460,17 +460,14 @@ func run(seed uint64, lives int, prepare func(*waltest.Disk), tell bool) error {
 const livesPerSeed = 50
 
 var (
-	seeds     = flag.Int("seeds", 2000, "disks that TestWhatWasFlushedSurvivesAnyCrash crashes 50 times each")
+	seeds     = flag.Int("seeds", 200, "disks that TestWhatWasFlushedSurvivesAnyCrash crashes 50 times each")
 	firstSeed = flag.Int("first-seed", 0, "the first of them")
 )
 
 func TestWhatWasFlushedSurvivesAnyCrash(t *testing.T) {
 	t.Parallel()
 	n := *seeds
-	switch {
-	case raceEnabled: // a crash is of one thread: `make simulate` plays more without the detector
-		n /= 100
-	case testing.Short():
+	if raceEnabled { // a crash is of one thread: `make test` plays more without the detector
 		n /= 10
 	}
 	for seed := range n {

@@ -255,7 +255,7 @@ func firstLine(s string) string {
 // TestScenesAreFaultlessByThemselves plays what shows the bugs, without them.
 func TestScenesAreFaultlessByThemselves(t *testing.T) {
 	testkit.Alone(t)
-	n := 10 // `make torture` plays more
+	n := 3 // `make torture` plays more
 	if testing.Short() {
 		n = 1
 	}

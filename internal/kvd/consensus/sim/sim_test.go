@@ -58,12 +58,12 @@ func TestSeeds(t *testing.T) {
 	n := *seeds
 	switch {
 	case n > 0:
-	case raceEnabled: // a run is of one thread: `make simulate` plays all of them without the detector
+	case raceEnabled: // a run is of one thread: `make test` plays more without the detector
 		n = 10
 	case testing.Short():
 		n = 40
 	default:
-		n = 1000 // `make torture` plays more
+		n = 300 // `make torture` plays more
 	}
 	c := Campaign{Options: chosen(), From: *from, Seeds: n, Workers: runtime.GOMAXPROCS(0), Failures: 3}
 	totals, err := c.Run(t.Context())
@@ -78,7 +78,7 @@ func TestSeeds(t *testing.T) {
 	if s.Undecided*20 > s.Keys && s.Keys > 100 {
 		t.Errorf("the linearizability checker gave up %d of %d histories: make them smaller", s.Undecided, s.Keys)
 	}
-	if n >= 1000 {
+	if n >= 300 {
 		everyFaultHappened(t, s)
 	}
 }
