@@ -11,13 +11,14 @@ import (
 //
 //	1  entries without a format
 //	2  entries that carry the format, snapshots of version 3, compare-and-extend
+//	3  answers to increments tell a sum that does not fit from a value that is no integer
 //
 // A cluster's format is part of the replicated state. It rises, through an entry,
 // when every member has said that it knows a newer one, and never falls. So no
 // replica is given an entry, a snapshot or a command that another cannot read, and
 // all execute a command in the same way, or not at all. A replica that is older than
 // its cluster stops at the first entry of a form that it does not know.
-const Format = 2
+const Format = 3
 
 // formatKnown is the newest form that this replica knows.
 func (st *state) formatKnown() uint64 { return st.cfg.Knows }

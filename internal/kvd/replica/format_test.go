@@ -27,6 +27,16 @@ func TestMixedVersions(t *testing.T) {
 			t.Errorf("a command that replica 3 does not know: %v", err)
 		}
 	}
+	overflow := func(want string) {
+		t.Helper()
+		r.set(r.leader(), "n", "9223372036854775807")
+		for _, id := range []uint64{1, 2, 3} {
+			if err := r.nodes[id].client.Incr(t.Context(), "n").Err(); err == nil || err.Error() != want {
+				t.Errorf("replica %d: a sum that does not fit: %v, want %s", id, err, want)
+			}
+		}
+	}
+	overflow("ERR value is not an integer or out of range")
 	if r.nodes[1].Status().Format != 1 {
 		t.Fatalf("format %d beside an older version", r.nodes[1].Status().Format)
 	}
@@ -48,6 +58,7 @@ func TestMixedVersions(t *testing.T) {
 	if n, err := r.nodes[3].client.Eval(t.Context(), script, []string{"lock"}, "me", 60_000).Int(); err != nil || n != 1 {
 		t.Errorf("compare and extend: %d, %v", n, err)
 	}
+	overflow("ERR increment or decrement would overflow")
 	r.converged()
 
 	c.Knows = 1

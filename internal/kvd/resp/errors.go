@@ -30,6 +30,9 @@ func errorText(err error) string {
 func textOf(r *wire.Result) string {
 	switch r.Code {
 	case wire.WrongType:
+		if r.Found {
+			return "ERR increment or decrement would overflow"
+		}
 		return "ERR value is not an integer or out of range"
 	case wire.TooLarge:
 		return "ERR the value would be larger than this replica takes, or the answer larger than 16 MB; nothing was changed"

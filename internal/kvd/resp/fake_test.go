@@ -65,6 +65,7 @@ func newFakeStore() *fakeStore {
 		clock:    func() int64 { return time.Now().UnixNano() },
 		replicas: 2,
 	}
+	f.store.SetFormat(wire.FormatOverflow)
 	f.status.Store(&resp.Status{
 		ID: 1, Leader: 1, Term: 3, View: 3, Preset: "raft-ht", Version: "test",
 		Members: []resp.Member{

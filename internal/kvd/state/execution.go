@@ -38,11 +38,12 @@ type execution struct {
 	space    space
 	clock    int64
 	revision uint64 // 0: not known yet
+	format   uint64 // of the cluster
 	left     int    // bytes that the answer may still hold
 }
 
-func (e *execution) begin(s space, clock int64, revision uint64) {
-	*e = execution{space: s, clock: clock, revision: revision, left: wire.MaxResult}
+func (e *execution) begin(s space, clock int64, revision, format uint64) {
+	*e = execution{space: s, clock: clock, revision: revision, format: format, left: wire.MaxResult}
 }
 
 // overhead is what a result takes at most beyond keys and values: bitmap,
@@ -204,8 +205,11 @@ func (e *execution) increment(c *wire.Command) wire.Result {
 	sum := c.Delta
 	if old := e.space.get(c.Key); old != nil {
 		n, ok := parseInteger(old.value)
-		if !ok || n > 0 && c.Delta > math.MaxInt64-n || n < 0 && c.Delta < math.MinInt64-n {
+		if !ok {
 			return wire.Result{Code: wire.WrongType}
+		}
+		if n > 0 && c.Delta > math.MaxInt64-n || n < 0 && c.Delta < math.MinInt64-n {
+			return wire.Result{Code: wire.WrongType, Found: e.format >= wire.FormatOverflow}
 		}
 		sum += n
 		it.deadline, it.lease = old.deadline, old.lease

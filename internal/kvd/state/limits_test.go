@@ -43,10 +43,10 @@ func TestIncrementBounds(t *testing.T) {
 	}{
 		{"5", -6, wire.Result{Number: -1}},
 		{"9223372036854775806", 1, wire.Result{Number: math.MaxInt64}},
-		{"9223372036854775807", 1, wire.Result{Code: wire.WrongType}},
+		{"9223372036854775807", 1, wire.Result{Code: wire.WrongType, Found: true}},
 		{"-9223372036854775808", 0, wire.Result{Number: math.MinInt64}},
-		{"-9223372036854775808", -1, wire.Result{Code: wire.WrongType}},
-		{"-1", math.MinInt64, wire.Result{Code: wire.WrongType}},
+		{"-9223372036854775808", -1, wire.Result{Code: wire.WrongType, Found: true}},
+		{"-1", math.MinInt64, wire.Result{Code: wire.WrongType, Found: true}},
 		{"-1", math.MaxInt64, wire.Result{Number: math.MaxInt64 - 1}},
 		{"9223372036854775808", 0, wire.Result{Code: wire.WrongType}},
 		{"", 1, wire.Result{Code: wire.WrongType}},
@@ -59,6 +59,7 @@ func TestIncrementBounds(t *testing.T) {
 		{"1.0", 1, wire.Result{Code: wire.WrongType}},
 	} {
 		s := New(Config{})
+		s.SetFormat(wire.FormatOverflow)
 		apply(s, wire.Command{Verb: wire.Set, Key: "n", Value: []byte(c.value)})
 		got := apply(s, wire.Command{Verb: wire.Increment, Key: "n", Delta: c.delta})
 		if !reflect.DeepEqual(got, c.want) {
@@ -66,6 +67,33 @@ func TestIncrementBounds(t *testing.T) {
 		}
 		if it, _ := s.Get("n"); c.want.Code != wire.OK && string(it.Value) != c.value {
 			t.Errorf("%q + %d leaves %q", c.value, c.delta, it.Value)
+		}
+	}
+}
+
+// A sum that does not fit is told from a value that is no integer only when all replicas
+// do, and no answer is told before its place in the log that may become another one.
+func TestOverflowInOlderFormats(t *testing.T) {
+	s := New(Config{})
+	apply(s, wire.Command{Verb: wire.Set, Key: "n", Value: []byte("9223372036854775807")})
+	add := wire.Command{Verb: wire.Increment, Key: "n", Delta: 1}
+	both := wire.Command{Verb: wire.Transaction, Commands: []wire.Command{add}}
+	for format := uint64(1); format <= wire.FormatOverflow; format++ {
+		s.SetFormat(format)
+		newest := format == wire.FormatOverflow
+		if got := apply(s, add); got.Code != wire.WrongType || got.Found != newest {
+			t.Errorf("format %d: %+v", format, got)
+		}
+		if got, err := wire.ParseResult(s.Evaluate(0, nil, add.Append(nil))); err != nil || got.Found != newest {
+			t.Errorf("format %d, evaluated: %+v, %v", format, got, err)
+		}
+		var f wire.Footprint
+		if err := s.Footprint(add.Append(nil), &f); err != nil || f.Fixed != newest {
+			t.Errorf("format %d: %+v, %v", format, f, err)
+		}
+		f = wire.Footprint{}
+		if err := s.Footprint(both.Append(nil), &f); err != nil || f.Fixed && !newest {
+			t.Errorf("format %d, in a transaction: %+v, %v", format, f, err)
 		}
 	}
 }

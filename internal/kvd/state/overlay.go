@@ -24,7 +24,7 @@ func (s *Store) Evaluate(now int64, writes [][]byte, command []byte) (result []b
 	defer o.end()
 	for _, write := range writes {
 		if len(write) > 0 && s.parse(write) {
-			s.direct.begin(o, o.now, 0)
+			s.direct.begin(o, o.now, 0, s.format)
 			s.direct.run(&s.command)
 		}
 	}
@@ -32,7 +32,7 @@ func (s *Store) Evaluate(now int64, writes [][]byte, command []byte) (result []b
 		return encode(&malformed)
 	}
 	o.last = s.command.Verb != wire.Transaction
-	s.direct.begin(o, o.now, 0)
+	s.direct.begin(o, o.now, 0, s.format)
 	r := s.direct.run(&s.command)
 	return encode(&r)
 }

@@ -122,7 +122,7 @@ func (s *Store) Apply(revision uint64, now int64, command []byte) (result []byte
 	if !s.parse(command) {
 		return encode(&malformed)
 	}
-	s.direct.begin(s, s.clock, revision)
+	s.direct.begin(s, s.clock, revision, s.format)
 	r := s.direct.run(&s.command)
 	return encode(&r)
 }
@@ -139,8 +139,8 @@ func (s *Store) parse(command []byte) bool {
 func (s *Store) SetFormat(format uint64) { s.format = format }
 
 // Footprint adds what command touches to f, see [wire.Command.Footprint]. The answer
-// to a command that needs a newer format than the cluster has is not fixed: the format
-// may rise before its place in the log.
+// to a command is not fixed where it is another one in a newer format than the cluster
+// has: the format may rise before its place in the log.
 func (s *Store) Footprint(command []byte, f *wire.Footprint) error {
 	c, err := wire.ParseCommand(command)
 	if err != nil {
@@ -150,7 +150,7 @@ func (s *Store) Footprint(command []byte, f *wire.Footprint) error {
 		return err
 	}
 	c.Footprint(f)
-	f.Fixed = f.Fixed && c.Needs() <= s.format
+	f.Fixed = f.Fixed && c.Settled() <= s.format
 	return nil
 }
 

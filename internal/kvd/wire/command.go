@@ -91,7 +91,7 @@ const (
 	OK        = iota
 	NotFound  // no such key or lease; nothing was changed
 	NotMet    // the condition does not hold; nothing was changed
-	WrongType // the value is not an integer, or the sum does not fit 64 bits
+	WrongType // the value is not an integer, or, with Found, the sum does not fit 64 bits
 	TooLarge  // the value would exceed MaxValue, or the answer MaxResult; nothing was changed
 	Malformed // the command's bytes make no sense to this version
 )
@@ -99,7 +99,7 @@ const (
 // Result is the answer to a Command.
 type Result struct {
 	Code     uint8
-	Found    bool // the key exists: Value is what it holds or held (Get, ReturnOld)
+	Found    bool // the key exists: Value is what it holds or held (Get, ReturnOld); see WrongType
 	More     bool // Range stopped at Limit
 	Value    []byte
 	Number   int64

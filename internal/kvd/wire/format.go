@@ -12,3 +12,19 @@ func (c *Command) Needs() uint64 {
 	}
 	return need
 }
+
+// FormatOverflow is the format of the cluster from which on the answer to an Increment
+// whose sum does not fit 64 bits has Found set beside WrongType.
+const FormatOverflow = 3
+
+// Settled is the format from which on all versions answer a command in the same way.
+func (c *Command) Settled() uint64 {
+	from := c.Needs()
+	if c.Verb == Increment {
+		from = max(from, FormatOverflow)
+	}
+	for i := range c.Commands {
+		from = max(from, c.Commands[i].Settled())
+	}
+	return from
+}
