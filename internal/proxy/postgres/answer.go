@@ -23,6 +23,7 @@ func (b *backend) OnData(p []byte) int {
 		b.pass -= i
 		if u := b.Head(); u != nil {
 			b.emit(u, p[:i])
+			u.passing(b.pass > 0)
 		}
 	}
 	from := i // start of what is to be forwarded to the head's client as it is
@@ -51,6 +52,7 @@ func (b *backend) OnData(p []byte) int {
 				}
 				b.pass = n - (len(p) - i)
 				b.emit(u, p[from:])
+				u.passing(true)
 				return len(p)
 			}
 			break
@@ -76,7 +78,11 @@ func (b *backend) OnData(p []byte) int {
 			}
 			if u.kind == unitClient {
 				from = b.ownAnswers(u, p, from, i-n)
-				b.emit(u, p[from:i])
+				if c := u.c; c != nil && c == b.owner && c.settings.delays(b, u, msg[pgwire.HeaderLen]) {
+					b.emit(u, p[from:i-n])
+				} else {
+					b.emit(u, p[from:i])
+				}
 			}
 			from = i
 			b.ready(u, msg[pgwire.HeaderLen])
@@ -295,6 +301,14 @@ func (b *backend) emit(u *unit, p []byte) {
 	s.Touch()
 	if b.owner == nil && s.Pending() > maxSharedOut {
 		c.kick("it reads its answers too slowly")
+	}
+}
+
+// passing tells whether the client that the unit answers has a part of a message only, to
+// which nothing but the rest of it may be added.
+func (u *unit) passing(part bool) {
+	if u.c != nil {
+		u.c.transport.part = part
 	}
 }
 

@@ -126,13 +126,16 @@ func (c *client) lost(u *unit, e *pgwire.Error) {
 	c.resume()
 }
 
-// fatal tells the client why and disconnects it.
+// fatal tells the client why and disconnects it. Within a message there is nothing to say:
+// the client would take the error for the rest of a row.
 func (c *client) fatal(e *pgwire.Error) {
 	if c.s.Closed || c.s.Closing {
 		return
 	}
 	c.l.srv.Log.Debug("client closed", "client", c.addr, "user", c.p.key.user, "database", c.p.key.database, "because", e.Message)
-	c.s.Write(pgwire.AppendError(nil, e))
+	if !c.transport.part {
+		c.s.Write(pgwire.AppendError(nil, e))
+	}
 	c.s.CloseAfterFlush()
 }
 
@@ -223,8 +226,8 @@ func (c *client) Tick() {
 	}
 	if c.tx != pgwire.StatusIdle && limits.TransactionTimeout > 0 && c.l.Now-c.txSince > limits.TransactionTimeout {
 		c.p.Stats.Limited[core.LimitTransaction]++
-		if c.link != nil && c.link.pass > 0 {
-			c.kick("its transaction took longer than --transaction-timeout") // in the middle of a row
+		if c.transport.part {
+			c.kick("its transaction took longer than --transaction-timeout")
 			return
 		}
 		c.fatal(c.l.worded("transaction timeout",

@@ -37,7 +37,9 @@ func (c *client) Kill() {
 	if c.s.Closed {
 		return
 	}
-	c.s.Write(pgwire.AppendError(nil, pgwire.NewFatal(pgwire.CodeAdminShutdown, "terminating connection due to administrator command")))
+	if !c.transport.part {
+		c.s.Write(pgwire.AppendError(nil, pgwire.NewFatal(pgwire.CodeAdminShutdown, "terminating connection due to administrator command")))
+	}
 	c.s.Flush()
 	c.s.Close(errors.New("ended from the console"))
 }

@@ -139,6 +139,7 @@ type settings struct {
 	start     *session.Set // from its startup message: what RESET goes back to
 	unsure    []string     // settings that the server is to be asked for, when quiet
 	txSets    []sqlscan.SetClause
+	late      byte // of a ReadyForQuery that waits until start is in force again, 0 for none
 	txUnclear bool // a savepoint was rolled back: txSets may not all hold
 }
 
@@ -219,16 +220,10 @@ func (sg *settings) apply(b *backend, s sqlscan.SetClause) {
 	}
 }
 
-// restoreStart follows a unit that resets parameters: the backend's defaults are
-// the pool's, the client's include what it asked for at startup. Behind the unit, in
-// its transaction if there is one, those are set again, and the client learns what
-// it has.
-func (sg *settings) restoreStart(b *backend, u *unit) {
-	c := sg.c
-	if !u.resets || c.tx == pgwire.StatusFailed {
-		return
-	}
-	t := c.l.Settings
+// again are the settings of the startup message that a unit has reset. The backend's
+// defaults are the pool's, the client's include what it asked for at startup.
+func (sg *settings) again(u *unit) []session.Setting {
+	t := sg.c.l.Settings
 	again, app := t.Empty(), false
 	for i := range u.sets {
 		switch s := &u.sets[i]; {
@@ -250,6 +245,30 @@ func (sg *settings) restoreStart(b *backend, u *unit) {
 	if app && sg.startApp != "" {
 		list = append(slices.Clone(list), session.Setting{Name: "application_name", Value: sg.startApp, Literal: true})
 	}
+	return list
+}
+
+// delays tells whether the ReadyForQuery that ends a unit waits until restoreStart has
+// been answered. A client builds its next text by what it has been told: with
+// client_encoding, and the meaning of a backslash, as they were in between the server
+// would read another one.
+func (sg *settings) delays(b *backend, u *unit, status byte) bool {
+	sg.late = 0
+	if u.resets && status != pgwire.StatusFailed && b.Depth() == 1 && len(sg.again(u)) > 0 {
+		sg.late = status
+	}
+	return sg.late != 0
+}
+
+// restoreStart follows a unit that resets parameters. Behind it, in its transaction if
+// there is one, those of the startup message are set again, and the client learns what
+// it has.
+func (sg *settings) restoreStart(b *backend, u *unit) {
+	c := sg.c
+	if !u.resets || c.tx == pgwire.StatusFailed {
+		return
+	}
+	list := sg.again(u)
 	if len(list) == 0 {
 		return
 	}
@@ -261,10 +280,20 @@ func (sg *settings) restoreStart(b *backend, u *unit) {
 			sql.WriteString(set(s))
 		}
 	}
+	late := sg.late
+	if late != 0 {
+		c.fwd.awaiting++
+	}
 	b.ask(sql.String(), func(u *unit) {
 		if u.err != nil {
 			b.Doomed = true
 			c.fatal(pgwire.NewFatal(pgwire.CodeConnectionFailure, "weir could not restore the settings of the startup message: %s", u.err.Message))
+			return
+		}
+		if late != 0 && !c.s.Closed {
+			c.fwd.awaiting--
+			c.s.Write(pgwire.AppendReadyForQuery(nil, late))
+			c.resume()
 		}
 	}).tell = true
 }

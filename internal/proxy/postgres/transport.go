@@ -14,6 +14,7 @@ type transport struct {
 
 	source  *backend      // runs a read of the client's apart, held back until its output is written
 	drop    int           // bytes of the present message that go nowhere
+	part    bool          // the client has been given a part of a message of the server's, and lacks the rest
 	pass    int           // linked: bytes of the present message that are still to be passed on
 	taken   uint64        // bytes of its output that it had taken
 	takenAt time.Duration // ... when that was last looked at and had changed
