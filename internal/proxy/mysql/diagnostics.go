@@ -317,7 +317,7 @@ func (dg *diagnostics) withoutID(to target) bool {
 	if c.pins.held&pinTemp != 0 || !to.one {
 		return false
 	}
-	f := c.p.tables.look(c.p, c.set, to.schema, to.table)
+	f := c.p.tables.look(c.p, to.in, to.schema, to.table)
 	return f.state == tablePlain && f.auto == ""
 }
 
@@ -548,10 +548,10 @@ func (dg *diagnostics) complain(h *sqlscan.Hints) {
 	}
 }
 
-// generatesID tells whether an INSERT of the client certainly has its id
-// generated.
-func (dg *diagnostics) generatesID(ins *myscan.InsertShape) bool {
+// generatesID tells whether an INSERT of the client, which is read in the given
+// settings, certainly has its id generated.
+func (dg *diagnostics) generatesID(in *session.Set, ins *myscan.InsertShape) bool {
 	c := dg.c
-	f := c.p.tables.look(c.p, c.set, ins.Schema, ins.Table)
+	f := c.p.tables.look(c.p, in, ins.Schema, ins.Table)
 	return f.state == tablePlain && f.auto != "" && f.generates(ins) && !ins.Returning // whose answer does not tell it
 }

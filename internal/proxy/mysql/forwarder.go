@@ -221,11 +221,11 @@ func (fw *forwarder) query(msg, payload []byte) int {
 	asRead := c.texts.asRead(sql)
 	if info.Verb == myscan.VerbInsert && c.pins.held&pinTemp == 0 && !long {
 		if ins, ok := asRead.Insert(); ok {
-			generated = c.diag.generatesID(&ins)
+			generated = c.diag.generatesID(c.set, &ins)
 		}
 	}
 	murky := !showsDiagnostics(&info) &&
-		(!judged && !plainQuestion(sql, &info) || c.diag.murky(info.Verb, info.Effects, targetOf(asRead), generated))
+		(!judged && !plainQuestion(sql, &info) || c.diag.murky(info.Verb, info.Effects, targetOf(c.set, asRead), generated))
 	if c.diag.overwrites(sql, &info, murky) {
 		return len(msg)
 	}
@@ -320,7 +320,7 @@ func (fw *forwarder) execute(cmd byte, msg, payload []byte) int {
 		c.back.refuseHere(errTransaction())
 		return len(msg)
 	}
-	generated := cs.st.rows && c.pins.held&pinTemp == 0 && c.diag.generatesID(&cs.st.insert)
+	generated := cs.st.rows && c.pins.held&pinTemp == 0 && c.diag.generatesID(cs.st.set, &cs.st.insert)
 	sql, info := cs.st.sql, &cs.st.info
 	murky := !showsDiagnostics(info) &&
 		(!judged && !plainQuestion(sql, info) || c.diag.murky(info.Verb, info.Effects, cs.st.target, generated))

@@ -296,7 +296,7 @@ func (rt *router) execute(msg []byte) int {
 		u := rt.unitOf(mywire.ComStmtExecute, msg)
 		u.st, u.cs, u.shape, u.verb, u.effects = st, cs, st.shape, st.info.Verb, st.info.Effects
 		u.follow(c, &st.info.Hints, st.sql)
-		u.generated = ln.rows != nil || st.rows && c.diag.generatesID(&st.insert)
+		u.generated = ln.rows != nil || st.rows && c.diag.generatesID(st.set, &st.insert)
 		ln.push(u)
 		return len(msg)
 	}
@@ -411,7 +411,7 @@ func (rt *router) laneForStmt(cs *clientStmt, window time.Duration) *lane {
 	c := rt.c
 	p, st := c.p, cs.st
 	if st.rows && c.settings.strict && !p.l.cfg.NoRowsLane && st.insert.Params > 0 && !st.insert.Returning && st.quiet {
-		f := p.tables.look(p, c.set, st.insert.Schema, st.insert.Table)
+		f := p.tables.look(p, st.set, st.insert.Schema, st.insert.Table) // it stays with the database in which it was prepared
 		if f.state == tableUnknown {
 			return nil
 		}
@@ -452,9 +452,9 @@ func (rt *router) laneForText(t *myscan.Text, verb myscan.Verb, own myscan.Effec
 				}
 			}
 		}
-		way.generated = ok && c.diag.generatesID(&ins)
+		way.generated = ok && c.diag.generatesID(c.set, &ins)
 	}
-	if way.ln = rt.transactionLane(verb, own, targetOf(t), window); way.ln != nil && way.shape == nil {
+	if way.ln = rt.transactionLane(verb, own, targetOf(c.set, t), window); way.ln != nil && way.shape == nil {
 		way.shape = p.stmts.shape(t, mode, verb)
 	}
 	return way
@@ -468,7 +468,7 @@ func (rt *router) transactionLane(verb myscan.Verb, own myscan.Effect, to target
 	if p.l.cfg.NoSoloLane || !to.one || c.diag.keepsIDs && c.diag.murky(verb, own, to, false) {
 		return nil
 	}
-	if p.tables.look(p, c.set, to.schema, to.table).state != tablePlain {
+	if p.tables.look(p, to.in, to.schema, to.table).state != tablePlain {
 		return nil
 	}
 	return p.lanes.transaction(c.set, window)

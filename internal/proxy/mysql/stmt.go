@@ -44,11 +44,14 @@ type stmt struct {
 
 // A target is the table that a write goes to, if it is one.
 type target struct {
+	in            *session.Set // whose database a table without a schema is in
 	schema, table string
 	one           bool
 }
 
-func targetOf(t *myscan.Text) (to target) {
+// targetOf is the target of a text that is read in the given settings.
+func targetOf(in *session.Set, t *myscan.Text) target {
+	to := target{in: in}
 	to.schema, to.table, to.one = t.Target()
 	return to
 }
@@ -107,7 +110,7 @@ func (in *interned) intern(set *session.Set, sql []byte, mode myscan.Mode, priva
 	asRead := in.l.read(st.sql, mode)
 	st.info = asRead.Scan()
 	st.shape = in.shape(asRead, mode, st.info.Verb)
-	st.own, st.mode, st.target = st.info.Effects, mode, targetOf(asRead)
+	st.own, st.mode, st.target = st.info.Effects, mode, targetOf(set, asRead)
 	st.route = routeOf(&st.info)
 	if st.info.Verb == myscan.VerbInsert {
 		st.insert, st.rows = asRead.Insert()
