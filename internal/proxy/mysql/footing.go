@@ -15,6 +15,33 @@ type footing struct {
 	step      uint64       // auto_increment_increment of a session without an own one
 	maxPacket int          // max_allowed_packet, which lasts as long as the connection
 	shows     bool         // its owner's session_track_system_variables is in force: see tracklist.go
+
+	began   mywire.Status // of the login
+	renewed bool          // the session has been reset since
+}
+
+// accord is for a session that began with another autocommit than the pool knows of: the
+// server's global value has changed. So its settings are others, too.
+func (f *footing) accord() {
+	base, known := f.b.p.facts.base["autocommit"]
+	_, own := f.set.Get("autocommit")
+	if !known || own || f.renewed {
+		return
+	}
+	if autocommits(f.began) == isOff(base) {
+		f.set = f.b.p.settings.With(f.set, autocommitOf(f.began))
+	}
+}
+
+func autocommits(s mywire.Status) bool { return s&mywire.StatusAutocommit != 0 }
+
+// autocommitOf is the setting of a session in the given status.
+func autocommitOf(s mywire.Status) session.Setting {
+	value := "0"
+	if autocommits(s) {
+		value = "1"
+	}
+	return session.Setting{Name: "autocommit", Value: value, Literal: true}
 }
 
 // introduce prepares a new or reset session: the server is to tell of all
@@ -184,7 +211,7 @@ func (f *footing) renewSession() {
 func (f *footing) afterReset() {
 	b := f.b
 	clear(b.prepared)
-	b.textBytes, f.shows = 0, false
+	b.textBytes, f.shows, f.renewed = 0, false, true
 	db, other := f.set.Get(databaseSetting)
 	f.set = b.p.settings.Empty()
 	if other {

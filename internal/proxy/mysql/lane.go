@@ -54,6 +54,7 @@ type run struct {
 	failed *mywire.Error // a statement could not be prepared
 	tx     bool          // sent between BEGIN and COMMIT
 	open   bool          // the server said BEGIN was fine
+	late   bool          // COMMIT was sent when the answer had told of a transaction
 	intact bool          // the transaction was still the same before COMMIT
 	unsure bool          // the server did not say whether it was
 	commit *mywire.Error // COMMIT failed
@@ -279,6 +280,10 @@ func (ln *lane) backendQuiet(b *backend) {
 			ln.again(u)
 		}
 	} else {
+		if r.leftOpen() {
+			ln.commit(b, r)
+			return
+		}
 		for _, u := range r.units {
 			ln.conclude(r, u)
 		}
@@ -289,10 +294,28 @@ func (ln *lane) backendQuiet(b *backend) {
 	ln.Touch()
 }
 
+// leftOpen tells whether a statement that was sent without BEGIN has left a transaction
+// open, which the server would roll back with the connection: its sessions do not begin
+// as weir knows.
+func (r *run) leftOpen() bool {
+	if r.tx || r.late {
+		return false
+	}
+	u := r.units[0]
+	return !u.failed && u.ok.Status&mywire.StatusInTrans != 0
+}
+
+// commit sends the COMMIT of a transaction that one statement has left open.
+func (ln *lane) commit(b *backend, r *run) {
+	r.late = true
+	b.hidden(mywire.ComQuery, func(u *unit) { r.commit = u.err })
+	b.s.Out = mywire.AppendCommand(b.s.OutBuf(), mywire.ComQuery, "COMMIT")
+}
+
 // conclude decides what became of one member, or of one multi-row statement.
 func (ln *lane) conclude(r *run, u *unit) {
 	switch {
-	case !r.tx || !r.open:
+	case !r.tx && !r.late || !r.open:
 		// It was a transaction of its own.
 	case r.unsure && !u.failed && u.ok.Status&mywire.StatusInTrans != 0:
 		ln.lost(u, mywire.NewError(mywire.ErrUnknown, "weir: whether the group of this statement was committed is unknown"))

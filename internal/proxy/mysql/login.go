@@ -266,10 +266,12 @@ func (l *loop) seat(v *visitor) {
 		c.pins.add(pinMode)
 	}
 	if v.donated != nil {
-		if base := c.p.facts.base["autocommit"]; base != "" && (base != "0") != (v.donated.status&mywire.StatusAutocommit != 0) {
+		if base := c.p.facts.base["autocommit"]; base != "" && isOff(base) == autocommits(v.donated.status) {
 			// The client was told how sessions begin now. One that takes its writes for
 			// committed must not run where they are not.
 			l.srv.renew(l)
+			c.set = c.p.settings.With(c.set, autocommitOf(v.donated.status)) // the connections of before may stay
+			c.settings.start = c.set
 		}
 		c.p.Holding().TakeIn(v.donated)
 	}

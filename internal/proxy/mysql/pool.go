@@ -194,7 +194,7 @@ func (p *pool) Adopt(conn *backendConn) {
 	b := &backend{
 		p: p, id: conn.id, caps: conn.caps, status: conn.status,
 	}
-	b.footing = footing{b: b, set: p.settings.Empty()}
+	b.footing = footing{b: b, set: p.settings.Empty(), began: conn.status}
 	b.kept = kept{b: b, prepared: make(map[*stmt]*instance)}
 	b.left.b = b
 	s, err := p.l.Watch(conn.fd, b)
@@ -208,6 +208,7 @@ func (p *pool) Adopt(conn *backendConn) {
 	if p.facts.text != conn.version {
 		p.facts = poolFacts{text: conn.version, mariadb: conn.mariadb, version: versionID(conn.version), pipelines: mayPipeline(conn.version, conn.mariadb)}
 	}
+	b.accord()
 	b.introduce()
 }
 
@@ -266,6 +267,9 @@ func (p *pool) learn(u *unit) {
 	p.facts.base = make(map[string]string, len(baseNames))
 	for i, n := range baseNames {
 		p.facts.base[n] = string(rows[0][factsBefore+i])
+	}
+	for _, b := range p.Backends {
+		b.accord()
 	}
 	p.facts.reset = make(map[string]string)
 	for i, n := range resetNames {

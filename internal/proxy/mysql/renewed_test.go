@@ -123,6 +123,52 @@ func TestResetWhereSessionsBeginWithoutAutocommit(t *testing.T) {
 	}
 }
 
+// Where connections stay that were opened before the server's autocommit changed, each
+// session goes on as it began, on whichever connection: what one has written is committed,
+// what another has taken back is not.
+func TestAutocommitOfSessionsBeforeAndAfterAChange(t *testing.T) {
+	t.Parallel()
+	server := labtest.MariaDB(t, serverConfig())
+	proxytest.Need(t, makeUsers(ctxFor(t), server))
+	db := databaseOn(t, server, "CREATE TABLE t (k INT PRIMARY KEY)")
+	w := startFor(t, server, db, func(c *mysql.Config) { c.Auth = mysql.AuthRelay })
+	login := as(bob, bobPassword, mywire.TLSDisabled)
+	root := dialAt(t, server.Addr(), db, nil)
+	const ids = "SELECT GROUP_CONCAT(ID) FROM information_schema.PROCESSLIST WHERE USER = 'bob'"
+	before := w.dial(login)
+	k := 0
+	write := func(hint string) {
+		k++
+		before.must(fmt.Sprintf("%sINSERT INTO t VALUES (%d)", hint, k))
+		if got := root.one(fmt.Sprintf("SELECT COUNT(*) FROM t WHERE k = %d", k)); got != "1" {
+			t.Fatalf("an acknowledged write is not there: %sINSERT of %d", hint, k)
+		}
+	}
+	eventually(t, "a write joins a group", func() bool {
+		write("/* batch */ ")
+		return w.poolOf(bob).Grouped > 0
+	})
+	old := root.one(ids)
+	root.must("SET GLOBAL autocommit = 0")
+	after := w.dial(login)
+	eventually(t, "the new connection is known", func() bool { return w.poolOf(bob).Free == 2 })
+	root.must("KILL " + old) // where only logins bring connections, the new one serves both now
+	eventually(t, "the old connection is gone", func() bool { return w.poolOf(bob).Backends == 1 })
+	for range 3 {
+		write("/* batch */ ")
+		write("")
+		for _, end := range []string{"ROLLBACK", "COMMIT"} {
+			k++
+			after.must(fmt.Sprintf("INSERT INTO t VALUES (%d)", k))
+			after.must(end)
+			want := map[string]string{"ROLLBACK": "0", "COMMIT": "1"}[end]
+			if got := root.one(fmt.Sprintf("SELECT COUNT(*) FROM t WHERE k = %d", k)); got != want {
+				t.Errorf("%s rows of a session without autocommit after %s", got, end)
+			}
+		}
+	}
+}
+
 // LASTVAL never tells of a value that another client was given, even where a sequence
 // is used by a column's DEFAULT, of which a text shows nothing.
 func TestSequencesInDefaultsAreNeverAnothers(t *testing.T) {

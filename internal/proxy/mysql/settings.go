@@ -235,9 +235,11 @@ func (sg *settings) readMode() {
 	if hasWord(sqlMode, "ORACLE") {
 		c.pins.add(pinUnknown) // another grammar
 	}
-	autocommit := value("autocommit")
-	sg.manual = autocommit == "0" || strings.EqualFold(autocommit, "OFF")
+	sg.manual = isOff(value("autocommit"))
 }
+
+// isOff reads the value of a setting that is on or off, for which servers have two forms.
+func isOff(value string) bool { return value == "0" || strings.EqualFold(value, "OFF") }
 
 // status returns the flags of a session in these settings outside a transaction.
 func (sg *settings) status() (s mywire.Status) {

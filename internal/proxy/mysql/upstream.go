@@ -129,7 +129,7 @@ func (h *hosts) askRole(ctx context.Context, e upstream.Endpoint, conn *mywire.S
 		return upstream.Report{}, err
 	}
 	r := upstream.Report{Role: upstream.RoleStandby, Position: transactions(rows[0][1].String)}
-	if rows[0][0].String == "0" {
+	if isOff(rows[0][0].String) { // MariaDB has words for it from 12.0.1 on
 		r.Role, r.Follows = upstream.RolePrimary, follows(ctx, conn)
 	}
 	h.srv.roles.Put(e, conn)
