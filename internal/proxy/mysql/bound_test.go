@@ -1,9 +1,15 @@
 package mysql_test
 
 import (
+	"encoding/binary"
+	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/proxy/mysql"
+	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
 // A prepared write goes to the table of the database in which it was prepared, whatever
@@ -72,4 +78,49 @@ func TestIDsOfPreparedWritesFollowTheirOwnTable(t *testing.T) {
 			}
 		}
 	})
+}
+
+// An execution that goes to another connection has the types that its client gave it, not
+// those of a later one that was sent behind it.
+func TestExecutionsKeepTheirTypesElsewhere(t *testing.T) {
+	t.Parallel()
+	relay := labtest.Relay(t, server(t).Addr())
+	w := start(t, database(t, "CREATE TABLE d (k INT)", "INSERT INTO d VALUES (7)"), func(c *mysql.Config) {
+		c.MySQL.Address, c.PoolSize, c.ReadLanes = relay.Addr(), 1, 1
+	})
+	c := w.dial(nil)
+	p := c.prepare("SELECT k, ? FROM d")
+	const (
+		bigint  = 8
+		varchar = 253
+	)
+	one := binary.LittleEndian.AppendUint64(nil, 0x3131313131313107) // seven ones, as a string
+	execute := func(kind byte) []byte {
+		return mywire.AppendExecute(nil, c.Caps, p.id, 0, []byte{0}, []byte{kind, 0}, one)
+	}
+	untyped := mywire.AppendExecute(nil, c.Caps, p.id, 0, nil, nil, append([]byte{0, 0}, one...))
+	var want [2]string
+	eventually(t, "executions share", func() bool {
+		before := w.pool().Reads
+		want[1], want[0] = c.try(execute(varchar)).text, c.try(execute(bigint)).text
+		return w.pool().Reads == before+2
+	})
+	if want[0] == want[1] {
+		t.Fatalf("both types are answered alike: %s", want[0])
+	}
+	for range 5 {
+		relay.CutAfter(lab.ToServer, 5)
+		c.send(slices.Concat(untyped, untyped, execute(varchar)))
+		for i := range 3 {
+			r, _ := c.hear(mywire.ComStmtExecute)
+			if i == 0 {
+				if r.code() != mywire.ErrNetRead {
+					t.Fatalf("the first execution: %s %v, want error %d", r.text, r.lost, mywire.ErrNetRead)
+				}
+				continue
+			}
+			r.mustBe(t, fmt.Sprintf("execution %d", i), want[i-1])
+		}
+		c.try(execute(bigint)).mustBe(t, "afterwards", want[0])
+	}
 }

@@ -3,7 +3,6 @@ package mysql
 import (
 	"cmp"
 	"encoding/binary"
-	"slices"
 	"time"
 
 	"github.com/weirdb/weir/internal/proxy/cache"
@@ -94,7 +93,7 @@ func (ca *caching) execute(msg []byte, cs *clientStmt, m *mywire.ExecuteMsg) cac
 	}
 	u := c.l.newUnit(unitClient, mywire.ComStmtExecute)
 	defer c.l.recycle(u)
-	u.st, u.cs, u.shape, u.verb = st, cs, st.shape, st.info.Verb
+	u.st, u.cs, u.types, u.shape, u.verb = st, cs, cs.types, st.shape, st.info.Verb
 	h := &st.info.Hints
 	u.follow(c, h, st.sql)
 	key := append(ca.key(h), mywire.ComStmtExecute)
@@ -322,10 +321,7 @@ func (r *refreshes) run(u *unit, msg []byte, set *session.Set, f *cache.Flight) 
 	}
 	r.running++
 	n := p.l.newUnit(unitClient, u.cmd)
-	n.raw, n.st, n.verb, n.shape = append(n.raw[:0], msg...), u.st, u.verb, u.shape
-	if u.cs != nil {
-		n.cs = &clientStmt{st: u.cs.st, types: slices.Clone(u.cs.types)}
-	}
+	n.raw, n.st, n.types, n.verb, n.shape = append(n.raw[:0], msg...), u.st, u.types, u.verb, u.shape
 	n.queuedAt, n.flight, n.refresh = p.l.Now, f, true
 	p.Enqueue(waiter{Ask: func(b *backend) {
 		b.readied(set, n.st, func(b *backend, err *mywire.Error) {

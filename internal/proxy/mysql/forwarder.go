@@ -1,6 +1,7 @@
 package mysql
 
 import (
+	"bytes"
 	"slices"
 	"strings"
 	"time"
@@ -296,7 +297,7 @@ func (fw *forwarder) execute(cmd byte, msg, payload []byte) int {
 		u := fw.run(cmd, cs, msg)
 		u.murky = true
 		if m.Flags&mywire.BulkSendTypes != 0 {
-			cs.types = append(cs.types[:0], m.Types...)
+			cs.types = bytes.Clone(m.Types)
 		}
 		at := len(b.s.OutBuf())
 		b.s.Out = appendBulk(b.s.OutBuf(), msg, payload, &m, cs, c.stmts.instanceOf(cs))
@@ -340,7 +341,7 @@ func (fw *forwarder) execute(cmd byte, msg, payload []byte) int {
 	u.generated, u.murky = generated, murky
 	u.movable = judged && cs.own == 0 && !cs.st.private && len(u.raw) > 0 && fw.mayMove(u, &cs.st.info)
 	at := len(b.s.OutBuf())
-	b.s.Out = appendExecute(b.s.OutBuf(), msg, cs, id)
+	b.s.Out = appendExecute(b.s.OutBuf(), msg, cs.st.params, cs.types, id)
 	u.seq = answerSeq(b.s.Out[at:])
 	b.s.Touch()
 	return len(msg)
@@ -349,7 +350,7 @@ func (fw *forwarder) execute(cmd byte, msg, payload []byte) int {
 // run makes the unit of an execution.
 func (fw *forwarder) run(cmd byte, cs *clientStmt, msg []byte) *unit {
 	u := fw.begin(cmd, msg)
-	u.st, u.cs, u.shape = cs.st, cs, cs.st.shape
+	u.st, u.cs, u.types, u.shape = cs.st, cs, cs.types, cs.st.shape
 	u.follow(fw.c, &cs.st.info.Hints, cs.st.sql)
 	judged := cs.st.reach(fw.c)
 	fw.c.cached.linked(&cs.st.info, cs.st.shape, judged)

@@ -273,7 +273,7 @@ func (rt *router) execute(msg []byte) int {
 		}
 		cs.noteTypes(&m)
 		u := rt.unitOf(mywire.ComStmtExecute, msg)
-		u.st, u.cs, u.shape, u.verb = st, cs, st.shape, st.info.Verb
+		u.st, u.cs, u.types, u.shape, u.verb = st, cs, cs.types, st.shape, st.info.Verb
 		u.follow(c, &st.info.Hints, st.sql)
 		c.p.sharing.run(u)
 		return len(msg)
@@ -294,7 +294,7 @@ func (rt *router) execute(msg []byte) int {
 			break
 		}
 		u := rt.unitOf(mywire.ComStmtExecute, msg)
-		u.st, u.cs, u.shape, u.verb, u.effects = st, cs, st.shape, st.info.Verb, st.info.Effects
+		u.st, u.cs, u.types, u.shape, u.verb, u.effects = st, cs, cs.types, st.shape, st.info.Verb, st.info.Effects
 		u.follow(c, &st.info.Hints, st.sql)
 		u.generated = ln.rows != nil || st.rows && c.diag.generatesID(st.set, &st.insert)
 		ln.push(u)

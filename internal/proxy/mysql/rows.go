@@ -169,7 +169,7 @@ func (g *group) appendExecute(out []byte, id uint32) []byte {
 	}
 	out = append(out, 1)
 	for _, m := range g.units {
-		out = append(out, m.cs.types...)
+		out = append(out, m.types...)
 	}
 	for _, m := range g.units {
 		out = append(out, m.values().Values...)
@@ -181,7 +181,7 @@ func (g *group) appendExecute(out []byte, id uint32) []byte {
 
 // values reads the unit's COM_STMT_EXECUTE.
 func (u *unit) values() mywire.ExecuteMsg {
-	m, err := mywire.ParseExecute(u.raw[mywire.HeaderLen:], u.cs.st.params, 0)
+	m, err := mywire.ParseExecute(u.raw[mywire.HeaderLen:], u.st.params, 0)
 	if err != nil {
 		panic("an execution that was read before cannot be read") // see freeExecute
 	}

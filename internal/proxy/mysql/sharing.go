@@ -208,6 +208,7 @@ func (s *sharing) moveOut(b *backend, u *unit) *unit {
 	p := s.p
 	p.Apart.Haunt(&b.Conn)
 	n := p.l.newUnit(unitClient, u.cmd)
+	n.types = u.types
 	n.c, n.seq, n.cs, n.st, n.verb, n.shape, n.effects, n.read = u.c, u.seq, u.cs, u.st, u.verb, u.shape, u.effects, u.read
 	n.queuedAt, n.retries, n.Tries = u.queuedAt, u.retries, u.Tries
 	n.trace, n.sql = u.trace, u.sql

@@ -1,6 +1,7 @@
 package mysql
 
 import (
+	"bytes"
 	"encoding/binary"
 
 	"github.com/weirdb/weir/internal/wire/mywire"
@@ -38,7 +39,7 @@ func (ss *statements) name(st *stmt) *clientStmt {
 type clientStmt struct {
 	id    uint32
 	st    *stmt
-	types []byte // of the parameters, as the client sent them last
+	types []byte // of the parameters, as the client sent them last; those of executions under way stay
 	long  bool   // the client has sent long data for the next execution
 	// own is an instance on the client's present backend that nobody shares: one
 	// with a cursor or with long data. 0: none.
@@ -265,8 +266,8 @@ func (ss *statements) repin() {
 
 // noteTypes keeps the types that an execution carries, for those that carry none.
 func (cs *clientStmt) noteTypes(m *mywire.ExecuteMsg) {
-	if m.NewTypes {
-		cs.types = append(cs.types[:0], m.Types...)
+	if m.NewTypes && !bytes.Equal(m.Types, cs.types) {
+		cs.types = bytes.Clone(m.Types)
 	}
 }
 
@@ -284,7 +285,7 @@ func (cs *clientStmt) typesIn(payload []byte) (known, here bool) {
 	if payload[at] != 1 || len(types) < 2*cs.st.params {
 		return false, payload[at] != 1
 	}
-	cs.types = append(cs.types[:0], types[:2*cs.st.params]...)
+	cs.types = bytes.Clone(types[:2*cs.st.params])
 	return true, true
 }
 

@@ -277,7 +277,7 @@ func (k *kept) needed(st *stmt) bool { return k.b.lane != nil && k.b.lane.needs(
 // with types in any case: the backend's statement may have been executed by
 // somebody else before.
 func (u *unit) appendExecute(out []byte, id uint32) []byte {
-	return appendExecute(out, u.raw, u.cs, id)
+	return appendExecute(out, u.raw, u.st.params, u.types, id)
 }
 
 // appendBulk is appendExecute for MariaDB's COM_STMT_BULK_EXECUTE.
@@ -295,29 +295,29 @@ func appendBulk(out, raw, payload []byte, m *mywire.BulkMsg, cs *clientStmt, id 
 	return out
 }
 
-func appendExecute(out, raw []byte, cs *clientStmt, id uint32) []byte {
+func appendExecute(out, raw []byte, params int, types []byte, id uint32) []byte {
 	payload, _, err := mywire.Payload(raw)
 	if err != nil {
 		panic("a message that was found whole is not") // see client.feed
 	}
-	nulls := mywire.NullsLen(cs.st.params)
-	if cs.st.params == 0 || (len(payload) > 10+nulls && payload[10+nulls] == 1) || len(cs.types) != 2*cs.st.params {
+	nulls := mywire.NullsLen(params)
+	if params == 0 || (len(payload) > 10+nulls && payload[10+nulls] == 1) || len(types) != 2*params {
 		at := len(out)
 		out = append(out, raw...)
 		mywire.SetStmtID(out[at:], id)
 		return out
 	}
-	n := len(payload) + len(cs.types)
+	n := len(payload) + len(types)
 	if n >= mywire.MaxPayload {
-		m, err := mywire.ParseExecute(payload, cs.st.params, 0)
+		m, err := mywire.ParseExecute(payload, params, 0)
 		if err != nil {
 			return mywire.AppendPacket(out, 0, payload) // the server says what is wrong with it
 		}
-		return mywire.AppendExecute(out, 0, id, m.Flags, m.Nulls, cs.types, m.Values)
+		return mywire.AppendExecute(out, 0, id, m.Flags, m.Nulls, types, m.Values)
 	}
 	out = append(mywire.AppendHeader(out, n, 0), payload[0])
 	out = binary.LittleEndian.AppendUint32(out, id)
 	out = append(out, payload[5:10+nulls]...)
-	out = append(append(out, 1), cs.types...)
+	out = append(append(out, 1), types...)
 	return append(out, payload[11+nulls:]...)
 }

@@ -24,7 +24,8 @@ type unit struct {
 	// kept whole (shared reads, members of lanes). Others are not kept.
 	raw   []byte
 	row   span        // where raw has the row of an INSERT, in a rows lane
-	cs    *clientStmt // of COM_STMT_EXECUTE, for its types
+	cs    *clientStmt // of COM_STMT_EXECUTE
+	types []byte      // ... of its parameters
 	st    *stmt       // of COM_STMT_EXECUTE and COM_STMT_PREPARE
 	verb  myscan.Verb
 	shape *sight.Shape
@@ -146,11 +147,7 @@ func (u *unit) tellsStatus() bool {
 
 // size is that of the unit's message at most, with types added to it.
 func (u *unit) size() int {
-	n := len(u.raw)
-	if u.cs != nil {
-		n += len(u.cs.types)
-	}
-	return n
+	return len(u.raw) + len(u.types)
 }
 
 // result reads the rows of a parked answer to COM_QUERY, as text; nil is NULL.
