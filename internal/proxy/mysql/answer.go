@@ -498,6 +498,7 @@ func (c *client) backendGone(b *backend, e *mywire.Error) {
 	c.s.Throttle(false) // what it sent need not be written any more
 	c.state.leave(stateAsking)
 	c.state.leave(stateSending)
+	c.texts.forgetScan()
 	cur := c.cur
 	c.cur = nil
 	if c.s.Closed || c.s.Closing {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/weirdb/weir/internal/lab"
@@ -122,5 +123,39 @@ func TestExecutionsKeepTheirTypesElsewhere(t *testing.T) {
 			r.mustBe(t, fmt.Sprintf("execution %d", i), want[i-1])
 		}
 		c.try(execute(bigint)).mustBe(t, "afterwards", want[0])
+	}
+}
+
+// A long text is judged by what it says itself, though a reading of the one before it ends
+// late, on a connection that its client has lost by then.
+func TestALateReadingOfALongTextIsForgotten(t *testing.T) {
+	t.Parallel()
+	relay := labtest.Relay(t, server(t).Addr())
+	w := start(t, database(t), func(c *mysql.Config) { c.MySQL.Address, c.PoolSize = relay.Addr(), 1 })
+	pad := "/* " + strings.Repeat("x", 8<<20) + " */"
+	for round := range 3 {
+		var c *wire
+		for lost := true; lost; {
+			c = w.dial(nil)
+			before := w.Scans(ctxFor(t))
+			c.send(c.query("SELECT 7 " + pad))
+			eventually(t, "the text is being read", func() bool { return w.Scans(ctxFor(t)) > before })
+			relay.Cut()
+			r, _ := c.hear(mywire.ComQuery)
+			if r.lost != nil {
+				t.Fatal(r.lost)
+			}
+			if lost = r.err != nil; lost { // it was read, and sent, before the connection was lost
+				_ = c.Close()
+			}
+		}
+		c.must(fmt.Sprintf("SET @v = %d %s", round, pad))
+		if w.pool().Pinned != 1 {
+			t.Fatal("a session with a user variable does not keep its connection")
+		}
+		if got := c.one("SELECT @v"); got != fmt.Sprint(round) {
+			t.Fatalf("the client's variable is %s, want %d", got, round)
+		}
+		_ = c.Close()
 	}
 }

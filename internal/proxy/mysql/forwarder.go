@@ -365,8 +365,9 @@ func (fw *forwarder) run(cmd byte, cs *clientStmt, msg []byte) *unit {
 // ready. Until then the client keeps that backend.
 func (fw *forwarder) goOn() {
 	c := fw.c
+	b := c.link
 	c.l.Post(func() { // when the answer has been dealt with
-		if c.s.Closed || c.link == nil {
+		if c.s.Closed || c.link == nil || c.link != b {
 			return
 		}
 		c.state.leave(stateAsking)

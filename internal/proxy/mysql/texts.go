@@ -14,6 +14,7 @@ type texts struct {
 
 	mode    myscan.Mode       // how its texts are to be read
 	scanned *myscan.Statement // of the long text that is to be passed on next
+	scans   uint64            // counts the readings of long texts; the last one counts
 	// namedEffects are what those may do; unjudged are texts that ran while the
 	// catalog was not known to say what they do.
 	namedEffects myscan.Effect
@@ -64,17 +65,25 @@ func (tx *texts) scan(sql string) (info myscan.Statement, ready bool) {
 		return info, true
 	}
 	c.state.enter(stateAsking)
-	l, mode, own := c.l, tx.mode, strings.Clone(sql)
+	tx.scans++
+	c.l.scans++
+	l, mode, own, scan := c.l, tx.mode, strings.Clone(sql), tx.scans
 	l.srv.Background.Go(func() {
 		info := myscan.Scan(own, mode)
 		l.Post(func() {
-			if !c.s.Closed && c.link != nil {
+			if !c.s.Closed && c.link != nil && scan == tx.scans {
 				tx.scanned = &info
 				c.fwd.goOn()
 			}
 		})
 	})
 	return info, false
+}
+
+// forgetScan is for a client whose connection is lost: its next text may be another.
+func (tx *texts) forgetScan() {
+	tx.scans++
+	tx.scanned = nil
 }
 
 // maxScanned is the length of a text from which on it is read away from the loop:
