@@ -423,10 +423,24 @@ func (fw *forwarder) cursor(cmd byte, msg, payload []byte) {
 // is too long to be read whole.
 func (fw *forwarder) stream(cmd byte, p []byte) int {
 	c := fw.c
+	if c.link.Cancels > 0 {
+		return 0 // as in feed
+	}
+	c.diag.last.soft = false
+	if c.link.shows {
+		c.settings.unshow()
+		return 0
+	}
 	switch cmd {
 	case mywire.ComQuery:
+		unread := myscan.Statement{Verb: myscan.VerbOther, Effects: myscan.EffUnknown | myscan.EffMulti | myscan.EffWrites | myscan.EffDDL}
+		if !c.diag.prepare(&unread, true) {
+			return 0
+		}
+		u := fw.begin(cmd, nil)
+		u.verb, u.effects, u.murky = unread.Verb, unread.Effects, true
+		c.diag.draws = true
 		c.pins.held |= pinUnknown
-		fw.begin(cmd, nil).effects = myscan.EffUnknown
 	case mywire.ComStmtExecute, mywire.ComStmtSendLongData:
 		if len(p) < mywire.HeaderLen+10 {
 			return 0
@@ -458,7 +472,16 @@ func (fw *forwarder) streamExecute(cmd byte, p []byte) int {
 		case !known:
 			return c.transport.refuse(p, mywire.NewError(mywire.ErrPacketTooLarge, "weir: an execution of more than %d bytes must carry the types of its parameters", maxGathered), true)
 		}
-		fw.run(cmd, cs, nil)
+		info, judged := &cs.st.info, cs.st.reach(c)
+		if info.Effects.Has(myscan.EffLastID) && c.diag.last.unknown {
+			c.diag.keepsIDs = true
+			return c.transport.refuse(p, gone("LAST_INSERT_ID()"), false)
+		}
+		murky := !judged || c.diag.murky(info.Verb, info.Effects, cs.st.target, false)
+		if !c.diag.prepare(info, murky) {
+			return 0
+		}
+		fw.run(cmd, cs, nil).murky = murky
 	} else {
 		cs.long = true
 		c.pins.held |= pinLongData
