@@ -31,7 +31,8 @@ func TestLocksBehindOtherLetters(t *testing.T) {
 }
 
 // A COM_CHANGE_USER of several packets, one of them out of order, ends its session
-// alone, also where it was read whole before weir looked at it: behind a KILL under way.
+// alone, also where it came behind a KILL under way. Until that has ended no more of it is
+// read than of anything else that waits.
 func TestLongChangeUserBehindAKill(t *testing.T) {
 	t.Parallel()
 	var shut atomic.Pointer[chan struct{}] // keeps weir's next connections waiting
@@ -58,9 +59,24 @@ func TestLongChangeUserBehindAKill(t *testing.T) {
 	long := append(mywire.AppendHeader(nil, mywire.MaxPayload, 0), mywire.ComChangeUser)
 	long = append(long, bytes.Repeat([]byte{'u'}, mywire.MaxPayload-1)...)
 	long = mywire.AppendPacket(long, 7, []byte("ser")) // 1 is the one in order
-	killer.send(long)
-	eventually(t, "the message is here", func() bool { return w.snapshot().Loops[0].BytesIn >= before+uint64(len(long)) })
+	sent := make(chan error, 1)
+	go func() {
+		_, err := killer.Conn.Write(long)
+		sent <- err
+	}()
+	var read uint64
+	eventually(t, "as much is read as waits", func() bool {
+		last := read
+		read = w.snapshot().Loops[0].BytesIn - before
+		return read >= 256<<10 && read == last
+	})
+	if read > 1<<20 {
+		t.Errorf("%d bytes are read for a client that waits", read)
+	}
 	close(gate)
+	if err := <-sent; err != nil {
+		t.Errorf("send: %v", err)
+	}
 	if _, payload := killer.packet(); !mywire.IsOK(payload) {
 		t.Errorf("KILL QUERY: %q", payload)
 	}

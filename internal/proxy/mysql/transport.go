@@ -47,7 +47,7 @@ func (tr *transport) refused() {
 // WantsMore: a message is never larger than the configured limit, which OnData
 // checks; until then reading goes on.
 func (c *client) WantsMore() bool {
-	if c.state == stateWaiting || c.inflight > 0 || c.cur != nil {
+	if c.state != stateOpen && c.state != stateSending || c.inflight > 0 || c.cur != nil {
 		return false // its bytes are held until then
 	}
 	n, ok := mywire.Message(c.s.In)
