@@ -142,6 +142,10 @@ func commandScripts() []commandScript {
 			fileStep("LOAD DATA LOCAL INFILE 'f' INTO TABLE t", []byte("11\televen\n12\t"), []byte("twelve\n")), fileStep("LOAD DATA LOCAL INFILE 'f' INTO TABLE t"), fileStep("LOAD DATA LOCAL INFILE 'f' INTO TABLE t", []byte("1\tone\nnonsense\n")),
 			fileStep("LOAD DATA LOCAL INFILE 'f' INTO TABLE missing", []byte("1\n")), diffTexts("SHOW WARNINGS")[0], diffTexts("SELECT * FROM t ORDER BY a")[0],
 		}},
+		{name: "files of prepared statements", mariadb: true, setup: table, steps: []diffStep{
+			prepareStep(1, "LOAD DATA LOCAL INFILE 'f' INTO TABLE t"), fileOf(1, []byte("31\tone\n32\t"), []byte("two\n")), fileOf(1), fileOf(1, []byte("31\tagain\nnonsense\n")),
+			diffTexts("SHOW WARNINGS")[0], diffTexts("SELECT * FROM t ORDER BY a")[0],
+		}},
 		{name: "files refused", noFiles: true, setup: table, steps: append(diffTexts("LOAD DATA LOCAL INFILE 'f' INTO TABLE t"), diffTexts("SELECT COUNT(*) FROM t")...)},
 		{name: "bulk", mariadb: true, caps: mywire.CapBulkOperations | mywire.CapExtendedMetadata, setup: table, steps: []diffStep{
 			prepareStep(1, "INSERT INTO t VALUES (?, ?)"), bulkStep(1, "21", "a", "22", "", "23", "c"), bulkStep(1, "24", "a", "21", "dup", "25", "c"), diffTexts("SELECT a, b FROM t ORDER BY a")[0],
@@ -159,6 +163,13 @@ func commandScripts() []commandScript {
 
 func fileStep(sql string, packets ...[]byte) diffStep {
 	return diffCommand(sql, diffPart{cmd: mywire.ComQuery, file: packets, message: func(*diffSession) []byte { return mywire.AppendCommand(nil, mywire.ComQuery, sql) }})
+}
+
+// fileOf executes a LOAD DATA LOCAL.
+func fileOf(slot int, packets ...[]byte) diffStep {
+	part := executeStep(slot, 0).parts[0]
+	part.file = packets
+	return diffCommand("file of a prepared statement", part)
 }
 
 func atOnce(sql string) diffStep {

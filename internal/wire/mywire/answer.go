@@ -312,7 +312,7 @@ func (a *Answer) first(payload []byte) (Event, error) {
 	case headerOK:
 		return a.end(payload)
 	case headerInfile:
-		if a.command != ComQuery {
+		if a.command != ComQuery && a.command != ComStmtExecute { // MariaDB prepares LOAD DATA from 10.6.2 on
 			break
 		}
 		// What comes after the file is an OK or an ERR, and may be followed by

@@ -188,7 +188,7 @@ func (o *oracle) results() error {
 		switch {
 		case o.failed(payload):
 			return nil
-		case payload[0] == headerInfile && o.command == ComQuery:
+		case payload[0] == headerInfile && (o.command == ComQuery || o.command == ComStmtExecute):
 			o.tell(EventInfile, 0, string(payload))
 			if len(o.left) > 0 {
 				o.seq = o.left[min(3, len(o.left)-1)]
