@@ -235,7 +235,8 @@ func (e *examination) mysql(ctx context.Context, c *proxyConfig, host mywire.Con
 	}
 	defer conn.Close()
 	var version string
-	var limit, userLimit, flush, readOnly int
+	var limit, userLimit, flush int
+	var readOnly string
 	err = conn.QueryRowContext(ctx, "SELECT VERSION(), @@GLOBAL.max_connections, @@GLOBAL.max_user_connections, @@GLOBAL.innodb_flush_log_at_trx_commit, @@GLOBAL.read_only").
 		Scan(&version, &limit, &userLimit, &flush, &readOnly)
 	if err != nil {
@@ -243,7 +244,7 @@ func (e *examination) mysql(ctx context.Context, c *proxyConfig, host mywire.Con
 	}
 	e.add(check.Yes, "answers", version+", as "+host.User, "everything", "")
 	role := "takes writes"
-	if readOnly != 0 {
+	if readOnly != "0" && !strings.EqualFold(readOnly, "OFF") { // MariaDB has words for it from 12.0.1 on
 		role = "read_only"
 	}
 	e.add(check.Yes, "role", role, "which host connections go to (target_session_attrs)", "")
