@@ -375,10 +375,10 @@ func (bk *back) succeeded(u *unit) {
 		c.pins.held &^= pinTimestamp
 	case u.change&changeUnlock != 0:
 		c.pins.tablesUnlocked(lockedTables | lockedServer)
-	case u.change&changeReleaseAll != 0:
+	case u.change&changeReleaseAll != 0 && (u.rows > 0 || u.verb == myscan.VerbDo):
 		c.pins.held &^= pinLock
 		c.pins.locks = c.pins.locks[:0]
-	case u.change&changeReleaseOne != 0:
+	case u.change&(changeReleaseAll|changeReleaseOne) != 0:
 		c.pins.askLocks()
 	}
 	if u.verb == myscan.VerbBegin {

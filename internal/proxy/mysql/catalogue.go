@@ -567,5 +567,8 @@ func (k *catalog) reach(t *myscan.Text, info *myscan.Statement, db string) mysca
 		}
 		return true
 	})
+	if e.Has(myscan.EffLock) {
+		e |= myscan.EffLockUnseen
+	}
 	return e
 }

@@ -42,8 +42,8 @@ const (
 	changeNames                               // SET NAMES, SET CHARACTER SET
 	changeTimestampDefault                    // SET timestamp = DEFAULT
 	changeUnlock                              // UNLOCK TABLES and the like
-	changeReleaseAll                          // RELEASE_ALL_LOCKS()
-	changeReleaseOne                          // RELEASE_LOCK()
+	changeReleaseAll                          // RELEASE_ALL_LOCKS() and nothing else
+	changeReleaseOne                          // RELEASE_LOCK(), or what may be one of these
 	changeDeallocate                          // DEALLOCATE PREPARE
 	changeXAEnd                               // XA COMMIT, XA ROLLBACK
 	changeQuit                                // the server hangs up afterwards

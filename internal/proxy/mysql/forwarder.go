@@ -549,7 +549,7 @@ func (fw *forwarder) note(u *unit, sql string, info *myscan.Statement) {
 		name := strings.ToLower(info.Name)
 		c.pins.named = slices.DeleteFunc(c.pins.named, func(have string) bool { return have == name })
 	case myscan.VerbUnlock:
-		if strings.Contains(strings.ToLower(sql), "table") { // not INSTANCE, not a BACKUP lock
+		if info.Effects.Has(myscan.EffImplicitCommit) { // TABLES, not INSTANCE, not a BACKUP lock
 			u.change |= changeUnlock
 		}
 	}
@@ -561,7 +561,7 @@ func (fw *forwarder) note(u *unit, sql string, info *myscan.Statement) {
 	if info.Effects.Has(myscan.EffMulti) && info.Effects.Has(myscan.EffSet|myscan.EffPrepare) {
 		fw.noteLater(u, sql, info)
 	}
-	c.pins.noteReached(info.Effects, sql)
+	c.pins.noteReached(info.Effects)
 	if info.Effects.Has(myscan.EffQuit) || info.Effects.Has(myscan.EffTxEnd) && c.settings.releases(sql, info) {
 		u.change |= changeQuit
 	}

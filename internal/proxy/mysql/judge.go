@@ -13,7 +13,7 @@ import (
 // names in it.
 
 // reachMask are the effects of what is prepared that hold for its execution.
-const reachMask = pinEffects | myscan.EffSet | myscan.EffSetBare | myscan.EffUnknownFunc | myscan.EffSetLastID | myscan.EffDDL | myscan.EffLock
+const reachMask = pinEffects | myscan.EffSet | myscan.EffSetBare | myscan.EffUnknownFunc | myscan.EffSetLastID | myscan.EffDDL | myscan.EffLockUnseen
 
 // databaseOf is the database of a session in the given settings.
 func (k poolKey) databaseOf(set *session.Set) string {
@@ -39,7 +39,7 @@ func (tx *texts) reach(sql string, info *myscan.Statement) (ready bool) {
 		info.Effects |= k.reach(tx.asRead(sql), info, c.p.key.databaseOf(c.set))
 		return true
 	}
-	return plainText(sql) == "" // weir has to know what it says
+	return plainText(sql) == "" && !strings.Contains(sql, "!") // else weir has to know what it says
 }
 
 // reachPrepared follows statements that are prepared in SQL: what their text does,
@@ -57,6 +57,9 @@ func (tx *texts) reachPrepared(sql string, info *myscan.Statement) {
 		if k := c.p.catalog; k.ready() {
 			inner.Effects |= k.reach(&t, &inner, c.p.key.databaseOf(c.set))
 		}
+	}
+	if inner.Effects.Has(myscan.EffLock) {
+		inner.Effects |= myscan.EffLockUnseen
 	}
 	switch {
 	case info.Verb == myscan.VerbPrepare:
@@ -148,7 +151,7 @@ func (tx *texts) judged() bool {
 			info := t.Scan()
 			e := k.reach(&t, &info, o.db)
 			c.pins.add(pinsOf(e))
-			c.pins.noteReached(e, "")
+			c.pins.noteReached(e)
 			if e.Has(myscan.EffUnknownFunc) && (o.failed || o.changed || o.rows && !c.p.facts.tellsInResults) {
 				c.pins.add(pinFunction)
 			}
@@ -187,8 +190,8 @@ func (tx *texts) settlesLost() bool {
 
 // noteReached takes note of locks that a statement takes out of sight: of no known
 // name, until all are released.
-func (ps *pins) noteReached(e myscan.Effect, sql string) {
-	if e.Has(myscan.EffLock) && !strings.Contains(upper(sql), getLock) && len(ps.locks) < maxLocks {
+func (ps *pins) noteReached(e myscan.Effect) {
+	if e.Has(myscan.EffLockUnseen) && len(ps.locks) < maxLocks {
 		ps.locks = append(ps.locks, "")
 	}
 	if e.Has(myscan.EffTableLock) && ps.tableLocks == 0 {

@@ -12,11 +12,11 @@ import (
 // plain literal, the pin lasts until RELEASE_ALL_LOCKS.
 func (ps *pins) noteLocks(u *unit, sql string) {
 	folded := upper(sql)
-	switch takes := strings.Contains(folded, getLock); {
-	case strings.Contains(folded, "RELEASE_ALL_LOCKS") && !takes:
+	switch {
+	case releasesAll(folded):
 		u.change |= changeReleaseAll
 	case strings.Contains(folded, "RELEASE_LOCK"), strings.Contains(folded, "RELEASE_ALL_LOCKS"):
-		u.change |= changeReleaseOne
+		u.change |= changeReleaseOne // if it is called at all
 	}
 	for name := range lockNames(sql, folded) {
 		if len(ps.locks) >= maxLocks {
@@ -27,6 +27,16 @@ func (ps *pins) noteLocks(u *unit, sql string) {
 }
 
 const getLock = "GET_LOCK"
+
+// releasesAll tells whether a text does nothing but call RELEASE_ALL_LOCKS. In any other it
+// may stand where it is not called.
+func releasesAll(folded string) bool {
+	switch strings.Join(strings.Fields(strings.TrimRight(folded, "; \t\r\n")), "") {
+	case "SELECTRELEASE_ALL_LOCKS()", "DORELEASE_ALL_LOCKS()":
+		return true
+	}
+	return false
+}
 
 // lockNames yields the first argument of each GET_LOCK in a text, "" for one that
 // is no plain literal. folded is upper of the text: the same bytes but for the case

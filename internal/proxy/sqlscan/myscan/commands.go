@@ -7,7 +7,7 @@ var verbEffects = [verbCount]Effect{
 	VerbInsert: EffWrites, VerbReplace: EffWrites, VerbUpdate: EffWrites, VerbDelete: EffWrites,
 	VerbBegin: EffTxBegin | EffImplicitCommit, VerbCommit: EffTxEnd, VerbRollback: EffTxEnd,
 	VerbSavepoint: EffSavepoint, VerbRelease: EffSavepoint, VerbXA: EffXA,
-	VerbUse: EffUse, VerbUnlock: EffRelease | EffImplicitCommit,
+	VerbUse: EffUse, VerbUnlock: EffRelease,
 	VerbPrepare: EffPrepare, VerbExecute: EffPrepare | EffUnknownFunc, VerbDeallocate: EffRelease,
 	VerbCall: EffUnknownFunc, VerbHandler: EffHandler, VerbLoad: EffLoad | EffWrites, VerbKill: EffAdmin,
 	VerbDDL: EffDDL | EffImplicitCommit, VerbMaintain: EffAdmin | EffImplicitCommit,
@@ -45,6 +45,10 @@ func (s *scanner) command() {
 		s.explain()
 	case VerbLock:
 		s.lock()
+	case VerbUnlock:
+		if s.next(); s.is(kwTables, kwTable) {
+			s.effects |= EffImplicitCommit
+		}
 	case VerbHandler:
 		s.handler()
 	case VerbLoad:

@@ -112,6 +112,9 @@ const (
 	EffMulti
 	// EffWeirShow: SHOW WEIR STATUS.
 	EffWeirShow
+	// EffLockUnseen: EffLock, of a lock whose name the text does not show: in the body of
+	// a routine, view or trigger, or in what was prepared. Scan never finds it.
+	EffLockUnseen
 	// EffOpaque: reaches something whose text cannot be read or is not known before
 	// it runs: the body of a routine that is not shown, dynamic SQL in one. Scan
 	// never finds it: it is for what is known beyond the text.
@@ -130,7 +133,7 @@ var effectNames = [...]string{
 	"role", "use", "temp", "release", "uservar-read", "uservar-write", "lock", "table-lock", "prepare", "last-id",
 	"set-last-id", "diag", "calc-found-rows", "sequence", "sequence-read", "session-read", "sysvar", "sleep",
 	"lock-rows", "writes", "file", "unknown-func", "xa", "handler", "load", "local", "ddl", "admin",
-	"statement-set", "multi", "weir-show", "opaque", "unknown",
+	"statement-set", "multi", "weir-show", "lock-unseen", "opaque", "unknown",
 }
 
 // Has reports whether e and set have an effect in common.

@@ -1,0 +1,75 @@
+package mysql_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/weirdb/weir/internal/lab"
+)
+
+// A session keeps its connection as long as it holds a lock, whatever a text that has not
+// released it says.
+func TestLocksThatOnlySeemReleased(t *testing.T) {
+	t.Parallel()
+	onFlavors(t, func(t *testing.T, server *lab.MySQL) {
+		db := databaseOn(t, server, "CREATE TABLE t (a INT)", "INSERT INTO t VALUES (1)",
+			"CREATE FUNCTION takes() RETURNS INT NOT DETERMINISTIC READS SQL DATA RETURN GET_LOCK(CONCAT(DATABASE(), '_lock'), 0)",
+			"CREATE VIEW v AS SELECT GET_LOCK(CONCAT(DATABASE(), '_lock'), 0) AS got")
+		lock := db + "_lock"
+		w := startFor(t, server, db, nil)
+		direct := dialAt(t, server.Addr(), db, nil)
+		named := strings.NewReplacer("{lock}", lock)
+		const take = "DO GET_LOCK('{lock}', 0)"
+		for _, steps := range [][]string{
+			{take, "SELECT RELEASE_ALL_LOCKS() FROM t WHERE 0"},
+			{take, "SELECT IF(0, RELEASE_ALL_LOCKS(), 1)"},
+			{take, "SELECT 0 AND RELEASE_ALL_LOCKS()"},
+			{take, "DO RELEASE_LOCK('another') /* RELEASE_ALL_LOCKS() */"},
+			{take, "SELECT 'RELEASE_ALL_LOCKS()', RELEASE_LOCK('another')"},
+			{take, "SET sql_select_limit = 0", "SELECT RELEASE_ALL_LOCKS()"},
+			{"SELECT GET_LOCK('{lock}2', 0), takes()", "DO RELEASE_LOCK('{lock}2')"},
+			{"SELECT GET_LOCK('{lock}2', 0), got FROM v", "DO RELEASE_LOCK('{lock}2')"},
+			{"PREPARE p FROM 'DO GET_LOCK(''{lock}'', 0)'", "EXECUTE p /* GET_LOCK('{lock}2', 0) */", "DEALLOCATE PREPARE p", "DO RELEASE_LOCK('{lock}2')"},
+		} {
+			c := w.dial(nil)
+			for _, sql := range steps {
+				if _, err := c.Query(ctxFor(t), named.Replace(sql)); err != nil {
+					t.Fatalf("%s: %v", sql, err)
+				}
+			}
+			if got := direct.one("SELECT IS_FREE_LOCK('" + lock + "')"); got != "0" {
+				t.Fatalf("%q: the lock is free", steps)
+			}
+			if p := w.pool(); p.Pinned != 1 {
+				t.Errorf("%q: the session does not keep the connection that holds its lock", steps)
+			}
+			for _, sql := range []string{"SET sql_select_limit = DEFAULT", "SELECT RELEASE_ALL_LOCKS()"} {
+				if _, err := c.Query(ctxFor(t), sql); err != nil {
+					t.Fatalf("%s: %v", sql, err)
+				}
+			}
+			eventually(t, "the session has released its locks", func() bool { return w.pool().Pinned == 0 })
+			_ = c.Close()
+		}
+	})
+}
+
+// LOCK TABLES ends with UNLOCK TABLES and not with another UNLOCK.
+func TestTablesStayLocked(t *testing.T) {
+	t.Parallel()
+	onFlavors(t, func(t *testing.T, server *lab.MySQL) {
+		w := startFor(t, server, databaseOn(t, server, "CREATE TABLE t (a INT)"), nil)
+		unlock := "UNLOCK INSTANCE /* tables */"
+		if isMaria(server) {
+			unlock = "BACKUP UNLOCK /* tables */"
+		}
+		c := w.dial(nil)
+		c.must("LOCK TABLES t WRITE")
+		_, err := c.Query(ctxFor(t), unlock)
+		if p := w.pool(); p.Pinned != 1 {
+			t.Errorf("%s (%v): the session does not keep the connection that holds its lock", unlock, err)
+		}
+		c.must("UNLOCK TABLES")
+		eventually(t, "the session has released its lock", func() bool { return w.pool().Pinned == 0 })
+	})
+}
