@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/weirdb/weir/internal/lab"
@@ -52,35 +51,6 @@ func TestPreparedWritesAreJudgedByTheirOwnTable(t *testing.T) {
 	})
 }
 
-// So is what LAST_INSERT_ID() is afterwards.
-func TestIDsOfPreparedWritesFollowTheirOwnTable(t *testing.T) {
-	t.Parallel()
-	perFlavor(t, func(t *testing.T, server *lab.MySQL) {
-		ids := databaseOn(t, server, "CREATE TABLE t (id BIGINT AUTO_INCREMENT PRIMARY KEY, k BIGINT)")
-		none := databaseOn(t, server, "CREATE TABLE t (id BIGINT, k BIGINT)")
-		w := startFor(t, server, none, nil)
-		through, past := w.dial(nil), dialAt(t, server.Addr(), none, nil)
-		through.must("USE " + ids)
-		past.must("USE " + ids)
-		const sql = "INSERT INTO t (id, k) VALUES (?, ?)"
-		p, q := through.prepare(sql), past.prepare(sql)
-		through.must("USE " + none)
-		past.must("USE " + none)
-		for i := range int64(20) { // weir gets to know the tables
-			through.must("INSERT INTO t (id, k) VALUES (1, 1)")
-			for _, r := range []reply{through.try(p.execute(1000 + 2*i)), past.try(q.execute(1001 + 2*i))} {
-				if r.err != nil || r.lost != nil {
-					t.Fatalf("%s %v", r.text, r.lost)
-				}
-			}
-			const ask = "SELECT LAST_INSERT_ID()"
-			if got, want := through.one(ask), past.one(ask); got != want {
-				t.Fatalf("LAST_INSERT_ID() is %s, direct %s", got, want)
-			}
-		}
-	})
-}
-
 // An execution that goes to another connection has the types that its client gave it, not
 // those of a later one that was sent behind it.
 func TestExecutionsKeepTheirTypesElsewhere(t *testing.T) {
@@ -123,39 +93,5 @@ func TestExecutionsKeepTheirTypesElsewhere(t *testing.T) {
 			r.mustBe(t, fmt.Sprintf("execution %d", i), want[i-1])
 		}
 		c.try(execute(bigint)).mustBe(t, "afterwards", want[0])
-	}
-}
-
-// A long text is judged by what it says itself, though a reading of the one before it ends
-// late, on a connection that its client has lost by then.
-func TestALateReadingOfALongTextIsForgotten(t *testing.T) {
-	t.Parallel()
-	relay := labtest.Relay(t, server(t).Addr())
-	w := start(t, database(t), func(c *mysql.Config) { c.MySQL.Address, c.PoolSize = relay.Addr(), 1 })
-	pad := "/* " + strings.Repeat("x", 8<<20) + " */"
-	for round := range 3 {
-		var c *wire
-		for lost := true; lost; {
-			c = w.dial(nil)
-			before := w.Scans(ctxFor(t))
-			c.send(c.query("SELECT 7 " + pad))
-			eventually(t, "the text is being read", func() bool { return w.Scans(ctxFor(t)) > before })
-			relay.Cut()
-			r, _ := c.hear(mywire.ComQuery)
-			if r.lost != nil {
-				t.Fatal(r.lost)
-			}
-			if lost = r.err != nil; lost { // it was read, and sent, before the connection was lost
-				_ = c.Close()
-			}
-		}
-		c.must(fmt.Sprintf("SET @v = %d %s", round, pad))
-		if w.pool().Pinned != 1 {
-			t.Fatal("a session with a user variable does not keep its connection")
-		}
-		if got := c.one("SELECT @v"); got != fmt.Sprint(round) {
-			t.Fatalf("the client's variable is %s, want %d", got, round)
-		}
-		_ = c.Close()
 	}
 }
