@@ -10,17 +10,24 @@ import (
 	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/cli/clitest"
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/testkit"
 )
 
-// TestBenchBackupSmoke runs the whole scenario on next to nothing, weir's sides as
-// processes of this test binary, and makes the report again.
+// TestBenchBackupSmoke runs a plan on next to nothing, weir's sides as processes of this
+// test binary, and makes the report again. `make torture` has it whole; what is left out
+// otherwise, the tests of internal/ruler/bench/backup run.
 func TestBenchBackupSmoke(t *testing.T) {
 	labtest.RequirePostgres(t)
+	all := testkit.All()
 	clitest.ClearEnvironment(t)
 	clitest.AsWeir(t)
 	dir := filepath.Join(t.TempDir(), "out")
+	args := []string{"bench", "backup", "--plan", "smoke", "--size", "300kB", "--out", dir}
+	if !all {
+		args = append(args, "--experiments", "compression,copy,shop,cpu,memory-shop")
+	}
 	var stdout, stderr bytes.Buffer
-	if code := program.Execute(t.Context(), []string{"bench", "backup", "--plan", "smoke", "--size", "300kB", "--out", dir}, &stdout, &stderr); code != cli.ExitFine {
+	if code := program.Execute(t.Context(), args, &stdout, &stderr); code != cli.ExitFine {
 		t.Fatalf("exit %d\n%s", code, stderr.String())
 	}
 	for _, part := range []string{"Compression of shop", "Copy of 1 MB to a file", "Backup of shop", "Restore of shop", "Peak memory of weir", "Environment", "report.html"} {
@@ -41,7 +48,7 @@ func TestBenchBackupSmoke(t *testing.T) {
 		}
 	}
 	var again, said bytes.Buffer
-	if code := program.Execute(t.Context(), []string{"bench", "backup", "--plan", "smoke", "--size", "300kB", "--out", dir}, &again, &said); code != cli.ExitFailed || !strings.Contains(said.String(), "already holds results") {
+	if code := program.Execute(t.Context(), args, &again, &said); code != cli.ExitFailed || !strings.Contains(said.String(), "already holds results") {
 		t.Errorf("over an old result: exit %d, %s", code, said.String())
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/internal/outbox/outboxctl"
+	"github.com/weirdb/weir/internal/testkit"
 	"github.com/weirdb/weir/outbox"
 	"github.com/weirdb/weir/outbox/sink/open"
 )
@@ -30,7 +31,8 @@ func TestTortureOfBrokers(t *testing.T) {
 			labtest.RequirePostgres(t)
 			require(t)
 			res := tortured(t, Config{
-				Engine: "postgres", Sink: sink, Claim: outbox.Poll, Duration: 4 * time.Second, Kills: 10, BrokerKills: 3,
+				Engine: "postgres", Sink: sink, Claim: outbox.Poll, Duration: time.Duration(testkit.Rounds(2, 4)) * time.Second,
+				Kills: testkit.Rounds(5, 10), BrokerKills: testkit.Rounds(2, 3),
 			})
 			for _, v := range res.Violations {
 				t.Error(v)

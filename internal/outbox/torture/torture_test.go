@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/testkit"
 	"github.com/weirdb/weir/outbox"
 )
 
@@ -83,9 +84,9 @@ func TestTorture(t *testing.T) {
 	} {
 		t.Run(c.Engine+"/"+c.Claim.String(), func(t *testing.T) {
 			requireEngine(t, c.Engine)
-			c.Duration, c.Pauses = 3*time.Second, 1
+			c.Duration, c.Pauses = time.Duration(testkit.Rounds(3, 6))*time.Second/2, 1
 			if c.Kills == 0 {
-				c.Kills = 15
+				c.Kills = testkit.Rounds(8, 15)
 			}
 			res := tortured(t, c)
 			for _, v := range res.Violations {

@@ -257,6 +257,7 @@ func TestKilledRestoreResumes(t *testing.T) {
 	r := newRig(t, server(t, lab.FlavorMariaDB), zoo(t, server(t, lab.FlavorMariaDB))+three+"CREATE TABLE isam (id int, KEY (id)) ENGINE=MyISAM; INSERT INTO isam VALUES (1);")
 	r.repo = openRepo(t, dir)
 	r.backup(backup.Options{ChunkBytes: backup.MinChunkBytes, Checksums: true}, archive.Options{})
+	want := r.native(r.db)
 	for _, c := range []struct {
 		part string
 		n    int
@@ -280,7 +281,7 @@ func TestKilledRestoreResumes(t *testing.T) {
 			if res.Resumed == 0 {
 				t.Error("nothing was done before")
 			}
-			r.compare(r.native(r.db), target)
+			r.compare(want, target)
 		})
 	}
 }
