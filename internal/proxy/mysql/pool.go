@@ -264,6 +264,7 @@ func (p *pool) learn(u *unit) {
 	p.facts.galera = string(rows[0][0]) == "1"
 	p.facts.learnTold(string(rows[0][1]), string(rows[0][2]))
 	p.Holding().Allowed(int(parseUint(rows[0][3])), int(parseUint(rows[0][4])), p.l.cfg.Peers.Others(p.l.cfg.PeerID))
+	before := p.facts.base["autocommit"]
 	p.facts.base = make(map[string]string, len(baseNames))
 	for i, n := range baseNames {
 		p.facts.base[n] = string(rows[0][factsBefore+i])
@@ -278,10 +279,16 @@ func (p *pool) learn(u *unit) {
 		}
 	}
 	p.facts.initConnect = string(rows[0][factsBefore-1])
+	flipped := before != "" && isOff(before) != isOff(p.facts.base["autocommit"])
 	for _, c := range p.l.Clients {
-		if c.p == p {
-			c.settings.readMode()
+		if c.p != p {
+			continue
 		}
+		if _, own := c.set.Get("autocommit"); flipped && !own {
+			// It takes its writes for committed, or not, as it was told.
+			c.set = p.settings.With(c.set, session.Setting{Name: "autocommit", Value: before, Literal: true})
+		}
+		c.settings.readMode()
 	}
 }
 

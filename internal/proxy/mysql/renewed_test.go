@@ -170,6 +170,42 @@ func TestAutocommitOfSessionsBeforeAndAfterAChange(t *testing.T) {
 	}
 }
 
+// Where connections are replaced after such a change, the sessions of before go on as they
+// began all the same.
+func TestAutocommitOfSessionsThatOutliveTheirConnections(t *testing.T) {
+	t.Parallel()
+	server := labtest.MariaDB(t, serverConfig())
+	db := databaseOn(t, server, "CREATE TABLE t (k INT PRIMARY KEY)")
+	w := startFor(t, server, db, nil)
+	root := dialAt(t, server.Addr(), db, nil)
+	before := w.dial(nil)
+	before.must("INSERT INTO t VALUES (0)")
+	root.must("SET GLOBAL autocommit = 0")
+	opened := w.pool().Opened
+	eventually(t, "the change is noticed", func() bool {
+		c := w.dial(nil)
+		defer func() { _ = c.Close() }()
+		c.must("DO 0")
+		return c.OK.Status&mywire.StatusAutocommit == 0 && w.pool().Opened > opened
+	})
+	for k := range 6 {
+		hint := []string{"", "/* batch */ "}[k%2]
+		before.must(fmt.Sprintf("%sINSERT INTO t VALUES (%d)", hint, k+1))
+		if got := root.one(fmt.Sprintf("SELECT COUNT(*) FROM t WHERE k = %d", k+1)); got != "1" {
+			t.Fatalf("%sINSERT %d, acknowledged to a session with autocommit, is not committed", hint, k+1)
+		}
+	}
+	after := w.dial(nil)
+	after.must("INSERT INTO t VALUES (-1)")
+	after.must("ROLLBACK")
+	if got := root.one("SELECT COUNT(*) FROM t WHERE k < 0"); got != "0" {
+		t.Error("a session without autocommit has committed what it took back")
+	}
+	if got := before.one("SELECT @@autocommit"); got != "1" {
+		t.Errorf("autocommit of a session of before: %s", got)
+	}
+}
+
 // LASTVAL never tells of a value that another client was given, even where a sequence
 // is used by a column's DEFAULT, of which a text shows nothing.
 func TestSequencesInDefaultsAreNeverAnothers(t *testing.T) {
