@@ -583,7 +583,7 @@ func (c *client) resetSession() {
 // settings.
 func (c *client) forgetSession() {
 	c.stmts.forget()
-	c.pins.held &= pinMode | pinOption | pinTrack | pinUntracked
+	c.pins.held &= pinMode | pinOption | pinTrack | pinUntracked | pinRole // what a reset leaves
 	c.pins.locks, c.pins.named, c.pins.tableLocks, c.texts.namedEffects, c.texts.unjudged, c.texts.lost = nil, nil, 0, 0, nil, false
 	c.settings.choseVariables, c.settings.choseChanges, c.diag.wroteGTID, c.diag.draws = false, false, false, false
 	c.settings.owed, c.settings.list = nil, list{}

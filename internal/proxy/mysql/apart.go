@@ -101,6 +101,9 @@ func (a *alone) learnLocks(u *unit) {
 // wait at all.
 func (f *poolFacts) nowait() bool { return f.mariadb && f.version >= 100300 }
 
+// hasRoles tells whether the server knows roles.
+func (f *poolFacts) hasRoles() bool { return f.mariadb || f.version >= 80000 }
+
 // lockWait is the client's own.
 func (a *alone) lockWait(set *session.Set) lockWait {
 	w := a.lockDefault

@@ -17,6 +17,7 @@ type footing struct {
 	shows     bool         // its owner's session_track_system_variables is in force: see tracklist.go
 
 	began   mywire.Status // of the login
+	role    string        // the one in force after the login
 	renewed bool          // the session has been reset since
 }
 
@@ -50,12 +51,25 @@ func (f *footing) introduce() {
 	b := f.b
 	p := b.p
 	b.ask(trackSQL, b.tracked)
-	b.ask("SELECT @@auto_increment_increment, @@max_allowed_packet", func(u *unit) {
+	role := "''"
+	if p.facts.hasRoles() {
+		role = "CURRENT_ROLE()"
+	}
+	again := f.renewed
+	b.ask("SELECT @@auto_increment_increment, @@max_allowed_packet, "+role, func(u *unit) {
 		if !p.facts.mariadb {
 			b.tellsInResults(u)
 		}
-		if rows := u.result(p.key.caps); len(rows) == 1 && len(rows[0]) == 2 {
+		if rows := u.result(p.key.caps); len(rows) == 1 && len(rows[0]) == 3 {
 			f.step, f.maxPacket = parseUint(rows[0][0]), int(min(parseUint(rows[0][1]), 1<<30))
+			if !again {
+				f.role = string(rows[0][2])
+			} else if f.role != string(rows[0][2]) {
+				b.Doomed = true // a client has set one, perhaps out of sight, and no reset ends it
+				if c := b.owner; c != nil {
+					c.pins.add(pinRole)
+				}
+			}
 			b.greeted = true
 			p.Works()
 			return
