@@ -51,6 +51,7 @@ var stateScripts = []struct {
 	{"a SET that fails midway", []string{"SET time_zone = '+03:00', sql_mode = 'NO_SUCH_MODE'", "SELECT @@time_zone, @@sql_mode"}},
 	{"names", []string{"SET NAMES latin1", "SELECT @@character_set_client, @@character_set_results, @@character_set_connection, @@collation_connection", "SELECT CHARSET('x'), COLLATION('x')"}},
 	{"names with a collation", []string{"SET NAMES utf8mb4 COLLATE utf8mb4_bin", "SELECT @@collation_connection, 'a' = 'A', COLLATION('x')"}},
+	{"names with the collation of the character set", []string{"mariadb:SET NAMES latin1 COLLATE DEFAULT", "SELECT @@character_set_client, @@collation_connection", "prepared:SELECT @@character_set_client, @@collation_connection"}},
 	{"names, default", []string{"SET NAMES latin1", "SET NAMES DEFAULT", "SELECT @@character_set_client, @@character_set_results, @@character_set_connection, @@collation_connection"}},
 	{"character set", []string{"SET CHARACTER SET latin1", "SELECT @@character_set_client, @@character_set_results, @@character_set_connection, @@collation_connection"}},
 	{"collation alone", []string{"SET collation_connection = utf8mb4_bin", "SELECT @@character_set_connection, @@collation_connection, 'a' = 'A'", "SET collation_connection = latin1_swedish_ci", "SELECT @@character_set_connection, @@collation_connection"}},

@@ -310,7 +310,9 @@ func (w *setWalker) names() (Assignment, bool) {
 		if w.tok.kind != tokWord && w.tok.kind != tokQuoted && w.tok.kind != tokString {
 			return a, false
 		}
-		a.Collate = w.text(w.tok)
+		if w.kindOf(w.tok) != ValueDefault { // which MariaDB takes for the character set's own
+			a.Collate = w.text(w.tok)
+		}
 		w.next()
 	}
 	return a, ok

@@ -40,6 +40,13 @@ func TestSetList(t *testing.T) {
 			},
 		},
 		{
+			"set names utf8mb4 collate default, names latin1 collate 'default'",
+			[]Assignment{
+				{Name: "names", Value: "utf8mb4", Kind: ValueWord},
+				{Name: "names", Value: "latin1", Kind: ValueWord, Collate: "'default'"},
+			},
+		},
+		{
 			"set names utf8mb4 collate 'utf8mb4_bin', character set default, charset 'latin1', char set binary",
 			[]Assignment{
 				{Name: "names", Value: "utf8mb4", Kind: ValueWord, Collate: "'utf8mb4_bin'"},
