@@ -108,6 +108,9 @@ func (b *backend) forward(u *unit, p []byte, event mywire.Event) {
 		b.hold = append(b.hold, p...)
 		return
 	}
+	if len(u.resp) > maxClientOut {
+		u.goesOn(b) // not the packet that ends it, which may come now
+	}
 	if len(b.hold) > 0 {
 		b.emit(u, b.hold)
 		b.hold = b.hold[:0]
@@ -144,10 +147,35 @@ func (b *backend) emit(u *unit, p []byte) {
 	switch {
 	case b.owner == c && s.Pending() > maxClientOut:
 		s.HoldBack(b.s)
-	case b.Mode == core.ModeOwn && u.read && b.Depth() == 1 && s.Pending() > maxClientOut:
+	case b.Mode == core.ModeOwn && b.Depth() == 1 && s.Pending() > maxClientOut:
 		c.transport.apartOn = b
 		s.HoldBack(b.s)
 	case b.owner == nil && s.Pending() > maxSharedOut:
+		c.kick("it reads its answers too slowly")
+	}
+}
+
+// goesOn gives the client what is here of an answer that was to be kept until it is
+// whole: it is too long for that. From here on the unit cannot be run again. Of a member
+// of a group these are rows; the end of its answer, which says that they are all, is kept
+// until the group has committed.
+func (u *unit) goesOn(b *backend) {
+	member := u.park && b.Mode == core.ModeLaned
+	if u.kind != unitClient || u.flight != nil || u.park && !member || u.hold && b.Cancels > 0 {
+		return
+	}
+	resp := u.resp
+	u.resp, u.hold = nil, false
+	c := u.c
+	if c == nil || c.s.Closed {
+		return
+	}
+	if member && !u.wrote {
+		outOfTransaction(resp, c.caps, false)
+	}
+	u.wrote = true
+	c.s.Write(resp)
+	if member && c.s.Pending() > maxSharedOut {
 		c.kick("it reads its answers too slowly")
 	}
 }
@@ -167,6 +195,7 @@ func (b *backend) resultEnded(u *unit, last bool) {
 		return
 	}
 	ok := a.OK()
+	u.end = len(u.resp) - a.Tail()
 	changed := ok.Status&mywire.StatusSessionState != 0
 	switch {
 	case changed && len(ok.State) > 0:

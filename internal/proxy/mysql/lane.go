@@ -336,7 +336,7 @@ func (ln *lane) conclude(r *run, u *unit) {
 		u.grp.conclude(u)
 		return
 	}
-	if u.failed && ln.ownMaking(u) {
+	if u.failed && !u.wrote && ln.ownMaking(u) {
 		ln.again(u)
 		return
 	}
@@ -374,6 +374,11 @@ func (ln *lane) again(u *unit) {
 		ln.p.l.recycle(u)
 		return
 	}
+	if u.wrote {
+		c.kick("its write was taken back with its group, and a part of its answer has left") // it begins anew
+		ln.p.l.recycle(u)
+		return
+	}
 	if u.dead { // killed meanwhile
 		c.lost(u, errInterrupted())
 		return
@@ -393,15 +398,21 @@ func (ln *lane) acknowledge(u *unit) {
 		ln.p.l.recycle(u)
 		return
 	}
-	outOfTransaction(u.resp, c.caps)
+	switch {
+	case !u.wrote:
+		outOfTransaction(u.resp, c.caps, true)
+	case !u.failed:
+		mywire.ClearStatus(u.resp[u.end+mywire.HeaderLen:], c.caps, mywire.StatusInTrans)
+	}
 	c.s.Write(u.resp)
 	c.back.grouped(u, u.ok.LastInsertID, u.ok.Warnings)
 }
 
 // outOfTransaction takes the flag of the group's transaction out of an answer:
 // out of its first packet if that is an OK, out of its last, and out of the EOF
-// between columns and rows. All others are definitions and rows.
-func outOfTransaction(resp []byte, caps mywire.Caps) {
+// between columns and rows. All others are definitions and rows. Not whole, it is the
+// beginning of an answer.
+func outOfTransaction(resp []byte, caps mywire.Caps, whole bool) {
 	first := true
 	for p := resp; len(p) > mywire.HeaderLen; first = false {
 		n, _, _ := mywire.Peek(p)
@@ -410,7 +421,7 @@ func outOfTransaction(resp []byte, caps mywire.Caps) {
 			return
 		}
 		payload := p[mywire.HeaderLen:end]
-		if first || end == len(p) || (mywire.IsEOF(payload) && !caps.Has(mywire.CapDeprecateEOF)) {
+		if first || whole && end == len(p) || (mywire.IsEOF(payload) && !caps.Has(mywire.CapDeprecateEOF)) {
 			mywire.ClearStatus(payload, caps, mywire.StatusInTrans)
 		}
 		p = p[end:]
@@ -434,7 +445,6 @@ func (ln *lane) lost(u *unit, e *mywire.Error) {
 		return
 	}
 	if c := u.c; c != nil && !c.s.Closed {
-		u.wrote = false // what was gathered has gone nowhere
 		c.lost(u, e)
 		u.c = nil
 	}

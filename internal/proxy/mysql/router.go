@@ -419,6 +419,9 @@ func (rt *router) laneForStmt(cs *clientStmt, window time.Duration) *lane {
 			return p.lanes.of(laneKey{set: c.set, st: st, rows: true, window: window}, st.shape.Shown, func() *rowsPlan { return newRowsPlan(p, st) })
 		}
 	}
+	if st.shape.Long() {
+		return nil
+	}
 	return rt.transactionLane(st.info.Verb, st.own, st.target, window)
 }
 
@@ -456,6 +459,9 @@ func (rt *router) laneForText(t *myscan.Text, verb myscan.Verb, own myscan.Effec
 	}
 	if way.ln = rt.transactionLane(verb, own, targetOf(c.set, t), window); way.ln != nil && way.shape == nil {
 		way.shape = p.stmts.shape(t, mode, verb)
+	}
+	if way.ln != nil && way.shape.Long() {
+		way.ln = nil
 	}
 	return way
 }

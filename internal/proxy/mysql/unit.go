@@ -48,7 +48,8 @@ type unit struct {
 	bytes    int           // of the answer so far
 	wrote    bool          // part of the answer is in the client's output
 	park     bool          // the answer is gathered in resp
-	resp     []byte        // whole packets
+	resp     []byte        // whole packets, or what has come behind those that have left
+	end      int           // where in resp the packet begins that ended the last result
 	ok       mywire.OK     // of the last result; its slices are gone
 	rows     uint64        // in all results together
 	failed   bool          // the answer ended with an ERR
@@ -133,7 +134,7 @@ func (l *loop) recycle(u *unit) {
 
 // again forgets the answer, for a unit that is to be run once more.
 func (u *unit) again() {
-	u.resp, u.ok, u.failed, u.code, u.err, u.bytes, u.rows = u.resp[:0], mywire.OK{}, false, 0, nil, 0, 0
+	u.resp, u.end, u.ok, u.failed, u.code, u.err, u.bytes, u.rows = u.resp[:0], 0, mywire.OK{}, false, 0, nil, 0, 0
 	u.park, u.hold, u.preempted = false, false, false
 	u.retries++
 	u.c.p.Stats.Reruns++

@@ -165,6 +165,10 @@ func (s *Shape) Sharable() bool {
 	return !s.alone && s.seen > 0 && s.cost < slowCost && s.bytes < bigResult
 }
 
+// Long reports whether answers of the shape are so long that they are not kept until
+// those of a group are given.
+func (s *Shape) Long() bool { return s.seen > 0 && s.bytes >= bigResult }
+
 // Stall keeps the shape out of shared pipelines until the given moment, because
 // one of it holds up those behind it.
 func (s *Shape) Stall(until time.Duration) { s.stalled = max(s.stalled, until) }

@@ -1,0 +1,81 @@
+package mysql_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/weirdb/weir/internal/proxy/mysql"
+	"github.com/weirdb/weir/internal/wire/mywire"
+)
+
+// longRows fills a table k with numbers.
+const longRows = "INSERT INTO %s WITH RECURSIVE s (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM s WHERE x < %d) SELECT x FROM s"
+
+// TestLongAnswersOfGroups: the rows that a member of a group returns are not kept until
+// the group has committed where they are many, and arrive as directly. The next
+// statements like it run alone.
+func TestLongAnswersOfGroups(t *testing.T) {
+	t.Parallel()
+	const rows = 30
+	for name, without := range map[string]mywire.Caps{"": 0, "in the older form": mywire.CapDeprecateEOF} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := database(t, "CREATE TABLE big (k INT PRIMARY KEY)", "CREATE TABLE gib (k INT PRIMARY KEY)", "CREATE TABLE g (k INT)")
+			w := start(t, db, oneGroupAtATime(nil))
+			change := func(c *mywire.ConnectConfig) { c.Caps = (mywire.WantedCaps | mywire.CapDeprecateEOF) &^ without }
+			all, messages := make([]*wire, 8), make([][]byte, 8)
+			for i := range all {
+				all[i] = w.dial(change)
+			}
+			direct := w.dial(func(c *mywire.ConnectConfig) { change(c); c.Address = server(t).Addr() })
+			for round := range 4 {
+				for _, table := range []string{"big", "gib"} {
+					sqlOn(t, server(t), "USE "+db, fmt.Sprintf(longRows, table, rows))
+				}
+				remove := fmt.Sprintf("DELETE FROM %%s RETURNING k, REPEAT('x', 100000) AS a%d", round) // each is a shape of its own
+				want := direct.try(direct.query(fmt.Sprintf(remove, "gib")))
+				for i := range all {
+					messages[i] = all[i].query("/* batch */ INSERT INTO g (k) SELECT 1")
+				}
+				messages[round] = all[round].query("/* batch */ " + fmt.Sprintf(remove, "big"))
+				for i, r := range together(all, messages) {
+					switch {
+					case r.lost != nil || r.err != nil:
+						t.Fatalf("client %d: %v %v", i, r.err, r.lost)
+					case i == round && r.text != strings.ReplaceAll(want.text, "gib", "big"):
+						t.Fatalf("the answer differs from the server's own: %.300q ... %q, directly %.300q ... %q", r.text, r.text[max(0, len(r.text)-90):], want.text, want.text[max(0, len(want.text)-90):])
+					}
+				}
+			}
+			if w.extras(txLane) == 0 {
+				t.Error("nothing was grouped")
+			}
+			sqlOn(t, server(t), "USE "+db, fmt.Sprintf(longRows, "big", rows))
+			before := w.pool().Grouped
+			if r := all[0].try(all[0].query("/* batch */ DELETE FROM big RETURNING k, REPEAT('x', 100000) AS a0")); r.err != nil || r.lost != nil {
+				t.Fatal(r.err, r.lost)
+			}
+			if after := w.pool().Grouped; after != before {
+				t.Error("a statement whose answers are known to be long was grouped")
+			}
+		})
+	}
+}
+
+// TestLongAnswersOfGroupsThatNobodyReads: a client that reads nothing of what a member of
+// a group returns is disconnected. The group goes on.
+func TestLongAnswersOfGroupsThatNobodyReads(t *testing.T) {
+	t.Parallel()
+	db := database(t, "CREATE TABLE big (k INT PRIMARY KEY)", fmt.Sprintf(longRows, "big", 120))
+	w := start(t, db, func(c *mysql.Config) { c.NoRowsLane = true })
+	c := w.dial(nil)
+	eventually(t, "writes are grouped", func() bool {
+		c.must("/* batch */ DELETE FROM big WHERE k = 0")
+		return w.pool().Grouped > 0
+	})
+	c.send(c.query("/* batch */ DELETE FROM big RETURNING REPEAT('x', 1000000)"))
+	eventually(t, "the client is disconnected", func() bool { return w.snapshot().Clients == 0 })
+	direct := directTo(t, server(t), db)
+	eventually(t, "the rows are deleted", func() bool { return direct.one("SELECT COUNT(*) FROM big") == "0" })
+}
