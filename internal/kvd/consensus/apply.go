@@ -120,7 +120,7 @@ func (st *state) applyRound(e *pb.Entry) {
 func (st *state) forgotten(id uint64) {
 	st.weak.settled.expired(st.Core, id)
 	if st.lead != nil {
-		delete(st.lead.held, id)
+		st.lead.early.drop(id)
 	}
 	st.witness.pool.drop(func(r *record) bool { return r.id.session == id })
 }

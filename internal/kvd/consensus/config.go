@@ -92,10 +92,11 @@ func (s Switches) Encode() uint8 {
 const (
 	maxRoundOps   = 4096
 	maxRoundBytes = 1 << 20
-	maxHeld       = 1024 // operations of one session that wait for a gap to fill
+	maxHeld       = 1024     // operations of one session that wait for a gap to fill,
+	maxHeldBytes  = 32 << 20 // and their bytes, which the last of them may exceed
 	maxWaiting    = 64 << 10
-	// Bytes of writes that wait for a round, or of requests for the view, at a leader;
-	// the last of them may exceed it.
+	// Bytes of writes that wait for a round, of requests for the view, or of writes of all
+	// sessions that wait for an earlier one, at a leader; the last of them may exceed it.
 	maxWaitingBytes = 256 << 20
 	// Answers that are kept for one session, in bytes. From mostOwed on, its leader
 	// takes in no writes that a client has not acknowledged answers for; what was

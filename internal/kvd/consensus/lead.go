@@ -31,10 +31,10 @@ type leadership struct {
 	refused []*leadOp // a round that the engine would not take; it goes first
 	time    int64     // of the last round
 
-	next        map[uint64]uint64      // per session with uncommitted writes: the number after the last of them
-	weaks       map[uint64]int         // per session: its uncommitted weak writes, where the fast path is on
-	byOp        map[opID]*leadOp       // not committed yet
-	held        map[uint64][]heldWrite // writes that came before one of their session with a lower number
+	next        map[uint64]uint64 // per session with uncommitted writes: the number after the last of them
+	weaks       map[uint64]int    // per session: its uncommitted weak writes, where the fast path is on
+	byOp        map[opID]*leadOp  // not committed yet
+	early       early             // writes that came before one of their session with a lower number
 	uncommitted touches
 	ordinal     uint64 // of the last operation taken in
 	done        uint64 // of the last operation applied
@@ -85,11 +85,6 @@ type asked struct {
 	index   uint64 // of the change, once it is in force here
 }
 
-type heldWrite struct {
-	from Addr
-	m    *wire.Message
-}
-
 // heldRead is a query that cannot be answered yet.
 type heldRead struct {
 	from  Addr
@@ -119,7 +114,7 @@ func newLeadership(c *Core) *leadership {
 	queue.Capacity = math.MaxInt // admit looks, because what is recovered must have room
 	l := &leadership{
 		c: c, queue: batch.NewQueue[*leadOp](queue), time: c.state.logTime,
-		next: map[uint64]uint64{}, weaks: map[uint64]int{}, byOp: map[opID]*leadOp{}, held: map[uint64][]heldWrite{},
+		next: map[uint64]uint64{}, weaks: map[uint64]int{}, byOp: map[opID]*leadOp{}, early: early{of: map[uint64]*earlyWrites{}},
 		uncommitted: newTouches(), knowing: map[uint64]uint64{}, verdicts: map[uint64]verdict{}, fed: map[uint64]uint64{}, waits: map[query]bool{}, holds: holds{},
 	}
 	l.assemble()
@@ -248,28 +243,6 @@ func (l *leadership) inOrder(s *session, from Addr, m *wire.Message) {
 	}
 }
 
-// hold keeps a write until those of its session with lower numbers are here
-// (S14: however long that takes; the client sends them again).
-func (l *leadership) hold(s *session, from Addr, m *wire.Message) {
-	held := l.held[s.id]
-	at, found := slices.BinarySearchFunc(held, m.Seq, func(h heldWrite, seq uint64) int {
-		return compare(h.m.Seq, seq)
-	})
-	if found {
-		if from != 0 && m.Flags&wire.FlagForward == 0 {
-			held[at] = heldWrite{from, m}
-		}
-		return
-	}
-	if len(held) >= maxHeld {
-		if m.Flags&wire.FlagForward == 0 {
-			l.c.refuse(from, m, wire.CodeBusy, "too many writes of the session wait for an earlier one")
-		}
-		return
-	}
-	l.held[s.id] = slices.Insert(held, at, heldWrite{from, m})
-}
-
 func compare(a, b uint64) int {
 	switch {
 	case a < b:
@@ -278,23 +251,6 @@ func compare(a, b uint64) int {
 		return 1
 	}
 	return 0
-}
-
-// unhold takes in what no longer comes too early.
-func (l *leadership) unhold(s *session) {
-	held := l.held[s.id]
-	n := 0
-	for n < len(held) && held[n].m.Seq <= l.after(s) {
-		l.inOrder(s, held[n].from, held[n].m)
-		n++
-	}
-	switch {
-	case n == 0:
-	case n == len(held):
-		delete(l.held, s.id)
-	default:
-		l.held[s.id] = slices.Delete(held, 0, n)
-	}
 }
 
 // again answers a write that is already in the log.

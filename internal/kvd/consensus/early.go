@@ -1,0 +1,117 @@
+package consensus
+
+import (
+	"slices"
+
+	"github.com/weirdb/weir/internal/kvd/wire"
+)
+
+// early is the writes that came before one of their session with a lower number. Clients
+// keep what is refused and send it again.
+type early struct {
+	of    map[uint64]*earlyWrites // by session
+	bytes int                     // of all of them
+}
+
+// earlyWrites are those of one session, in the order of their numbers.
+type earlyWrites struct {
+	writes []earlyWrite
+	bytes  int
+}
+
+type earlyWrite struct {
+	from Addr
+	m    *wire.Message
+}
+
+// weight is about what a message takes in memory.
+func weight(m *wire.Message) int {
+	const own = 200
+	n := own + len(m.Data)
+	for i := range m.Bundle {
+		n += own + len(m.Bundle[i].Command)
+	}
+	return n
+}
+
+// full reports whether a session's next write would be too much: of the session, or of all
+// of them. The last write may exceed either bound.
+func (e *early) full(session uint64) bool {
+	s := e.of[session]
+	return s != nil && (len(s.writes) >= maxHeld || s.bytes >= maxHeldBytes) || e.bytes >= maxWaitingBytes
+}
+
+func (e *early) add(session uint64, at int, w earlyWrite) {
+	s := e.of[session]
+	if s == nil {
+		s = &earlyWrites{}
+		e.of[session] = s
+	}
+	s.writes = slices.Insert(s.writes, at, w)
+	s.bytes += weight(w.m)
+	e.bytes += weight(w.m)
+}
+
+// take returns the session's first write if it has a number of at most seq.
+func (e *early) take(session, seq uint64) (earlyWrite, bool) {
+	s := e.of[session]
+	if s == nil || s.writes[0].m.Seq > seq {
+		return earlyWrite{}, false
+	}
+	w := s.writes[0]
+	s.writes[0] = earlyWrite{}
+	s.writes = s.writes[1:]
+	s.bytes -= weight(w.m)
+	e.bytes -= weight(w.m)
+	if len(s.writes) == 0 {
+		delete(e.of, session)
+	}
+	return w, true
+}
+
+// drop forgets a session.
+func (e *early) drop(session uint64) {
+	if s := e.of[session]; s != nil {
+		e.bytes -= s.bytes
+		delete(e.of, session)
+	}
+}
+
+// hold keeps a write until those of its session with lower numbers are here
+// (S14: however long that takes; the client sends them again).
+func (l *leadership) hold(s *session, from Addr, m *wire.Message) {
+	at := 0
+	if held := l.early.of[s.id]; held != nil {
+		var found bool
+		at, found = slices.BinarySearchFunc(held.writes, m.Seq, func(h earlyWrite, seq uint64) int {
+			return compare(h.m.Seq, seq)
+		})
+		if found {
+			if from != 0 && m.Flags&wire.FlagForward == 0 {
+				more := weight(m) - weight(held.writes[at].m)
+				held.writes[at] = earlyWrite{from, m}
+				held.bytes += more
+				l.early.bytes += more
+			}
+			return
+		}
+	}
+	if l.early.full(s.id) {
+		if m.Flags&wire.FlagForward == 0 {
+			l.c.refuse(from, m, wire.CodeBusy, "too many writes of the session wait for an earlier one")
+		}
+		return
+	}
+	l.early.add(s.id, at, earlyWrite{from, m})
+}
+
+// unhold takes in what no longer comes too early.
+func (l *leadership) unhold(s *session) {
+	for {
+		w, ok := l.early.take(s.id, l.after(s))
+		if !ok {
+			return
+		}
+		l.inOrder(s, w.from, w.m)
+	}
+}
