@@ -23,6 +23,10 @@ var (
 	ErrClosed = errors.New("kv: client is closed")
 	// ErrMissed says that a watch has lost changes and must read again.
 	ErrMissed = errors.New("kv: changes were missed")
+	// ErrCutOff says that a watch has ended: all replicas that could be asked have known
+	// no leader for 30 s (ten election timeouts if that is more), as where the network
+	// separates them from the others, and would not hear of changes.
+	ErrCutOff = errors.New("kv: cut off from the cluster")
 	// ErrExpired says that the cluster has forgotten an idle session, and that the
 	// operation has changed nothing. The session goes on under a new number as soon
 	// as nothing of the old one is under way.

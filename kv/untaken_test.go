@@ -105,3 +105,24 @@ func TestWatchThatCouldNotBeSent(t *testing.T) {
 		t.Errorf("asked a third one %v, missed %v", ok, w.missed)
 	}
 }
+
+// A watch that all replicas refuse because they are cut off ends; a word of the cluster
+// between makes each of them one to be asked again.
+func TestWatchThatIsCutOff(t *testing.T) {
+	w := &Watcher{c: &Client{}, ready: make(chan struct{}, 1)}
+	refusal := wire.Message{Kind: wire.Refused, Code: wire.CodeCutOff, Data: []byte("no leader")}
+	w.ask(1)
+	w.refused(2, &refusal) // an old answer
+	if w.err != nil || w.replica != 1 {
+		t.Fatalf("ended by another replica: %v", w.err)
+	}
+	w.cut = []uint64{3}
+	w.receive(1, &wire.Message{Kind: wire.WatchEvent, Revision: 5})
+	if len(w.cut) != 0 {
+		t.Errorf("cut off: %d", w.cut)
+	}
+	w.refused(1, &refusal)
+	if _, err := w.Next(t.Context()); !errors.Is(err, ErrCutOff) {
+		t.Errorf("next: %v, want ErrCutOff", err)
+	}
+}

@@ -3,6 +3,7 @@ package kv
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/weirdb/weir/internal/kvd/wire"
@@ -25,7 +26,8 @@ const (
 )
 
 // Watcher tells of the changes of a span of keys, in their order, each once. It
-// holds to one replica and goes on at another when that one is lost.
+// holds to one replica and goes on at another when that one is lost, or cut off from the
+// others; Next returns ErrCutOff if all are.
 type Watcher struct {
 	c       *Client
 	request uint64
@@ -40,6 +42,7 @@ type Watcher struct {
 	queue   []Change
 	bytes   int // of queue
 	missed  bool
+	cut     []uint64 // replicas that are cut off from the others, since something was told
 	err     error
 	ready   chan struct{} // has one token when there is something to take
 }
@@ -128,14 +131,37 @@ const maxUntaken = 64 << 10
 // event wait whatever their size.
 const maxUntakenBytes = 64 << 20
 
-// refused ends a watch that a replica does not take.
+// refused ends a watch that a replica does not take. One that is cut off from the others
+// is left for another one, if there is any.
 func (w *Watcher) refused(from uint64, m *wire.Message) {
+	if m.Code == wire.CodeCutOff {
+		w.move(from, string(m.Data))
+		return
+	}
 	w.mu.Lock()
 	defer w.wake()
 	defer w.mu.Unlock()
 	if from == w.replica && w.err == nil {
 		w.err = fmt.Errorf("kv: watch: replica %d refuses it: %s", from, m.Data)
 	}
+}
+
+// move goes on at another replica.
+func (w *Watcher) move(from uint64, why string) {
+	w.mu.Lock()
+	if from != w.replica || w.err != nil {
+		w.mu.Unlock()
+		return
+	}
+	w.cut = append(w.cut, from)
+	cut := slices.Clone(w.cut)
+	w.replica = 0
+	w.mu.Unlock()
+	if other := w.c.nearestBut(cut); other != 0 {
+		w.c.rewatch(other)
+		return
+	}
+	w.end(fmt.Errorf("%w: watch: %s", ErrCutOff, why))
 }
 
 // receive takes in what the replica tells.
@@ -154,6 +180,7 @@ func (w *Watcher) receive(from uint64, m *wire.Message) {
 	if m.Code == wire.CodeMissed {
 		w.missed = true
 	}
+	w.cut = nil
 	waited := w.bytes
 	for _, g := range changes {
 		if g.Revision >= w.next {
@@ -244,11 +271,14 @@ func (c *Client) unwatched(id uint64) {
 }
 
 // nearest is the connected replica with the shortest round trip, 0 if none is.
-func (c *Client) nearest() (id uint64) {
+func (c *Client) nearest() uint64 { return c.nearestBut(nil) }
+
+// nearestBut is nearest without some replicas.
+func (c *Client) nearestBut(these []uint64) (id uint64) {
 	best := int64(-1)
 	for _, l := range c.linked() {
 		l.mu.Lock()
-		if l.conn != nil {
+		if l.conn != nil && !slices.Contains(these, l.id) {
 			if rtt := int64(l.conn.RTT().Smoothed); best < 0 || rtt < best {
 				best, id = rtt, l.id
 			}

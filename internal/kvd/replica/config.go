@@ -95,6 +95,9 @@ type Config struct {
 	// RequestTimeout is how long a request of a Redis client may take. Default:
 	// 10 s.
 	RequestTimeout time.Duration
+	// CutOff is how long a replica may know no leader that serves before it ends the
+	// watches of its clients. Default: 30 s, or ten times Election if that is more.
+	CutOff time.Duration
 	// SnapshotRate bounds what sending a snapshot takes of the network, in bytes
 	// per second. Default: 0, no bound.
 	SnapshotRate int64
@@ -115,6 +118,7 @@ const (
 	tickEvery      = 10 * time.Millisecond
 	minElection    = 100 * time.Millisecond
 	maxElection    = time.Minute
+	leastCutOff    = 30 * time.Second
 	maxBatchDelay  = 10 * time.Millisecond
 	heartbeatShare = 6 // heartbeats in an election timeout
 )
@@ -123,6 +127,7 @@ func (c Config) withDefaults() Config {
 	c.Cluster = cmp.Or(c.Cluster, "weir")
 	c.Election = cmp.Or(c.Election, 300*time.Millisecond)
 	c.DiskTimeout = cmp.Or(c.DiskTimeout, max(leastDiskTimeout, 2*c.Election))
+	c.CutOff = cmp.Or(c.CutOff, max(leastCutOff, 10*c.Election))
 	c.MaxValue = cmp.Or(c.MaxValue, wire.MaxValue)
 	c.RequestTimeout = cmp.Or(c.RequestTimeout, 10*time.Second)
 	if c.Clock == nil {

@@ -2,6 +2,7 @@ package replica
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -39,6 +40,7 @@ type feed struct {
 	hangUp func(to peer.Addr, why error)
 
 	scratch []resp.Change // of the core goroutine
+	cut     string        // of it, too: why this replica tells nobody of changes; "" while it does
 
 	watching atomic.Int64 // watches, so that nobody gathers for none
 
@@ -59,6 +61,7 @@ type feedStep struct {
 
 	add  *watch
 	drop *watchID // request 0: all of the client
+	cut  string   // all watches end for this reason
 }
 
 // watchID names a watch.
@@ -146,6 +149,9 @@ func sizeOfChange(c *wire.Change) int { return len(c.Key) + len(c.Value) + 16 }
 // watch begins a watch. The core goroutine calls it: what was applied before is
 // in the store's history, what comes after will be drained.
 func (f *feed) watch(store *state.Store, from peer.Addr, m *wire.Message) error {
+	if f.cut != "" {
+		return errCutOff
+	}
 	command, err := wire.ParseCommand(m.Data)
 	if err != nil {
 		return err
@@ -170,6 +176,23 @@ func (f *feed) watch(store *state.Store, from peer.Addr, m *wire.Message) error 
 func (f *feed) unwatch(from peer.Addr, request uint64) {
 	f.push(feedStep{drop: &watchID{from, request}})
 }
+
+// errCutOff says that no watch begins; the feed's cut is the reason.
+var errCutOff = errors.New("the replica is cut off")
+
+// cutOff ends all watches, and refuses new ones until joined is called. Redis clients are
+// told that they may have missed something. The core goroutine calls it.
+func (f *feed) cutOff(why string) {
+	f.cut = why
+	if f.front != nil {
+		f.front.ChangedAll()
+	}
+	if f.watching.Load() > 0 {
+		f.push(feedStep{cut: why})
+	}
+}
+
+func (f *feed) joined() { f.cut = "" }
 
 // gone forgets a client. The core goroutine calls it, for the same reason.
 func (f *feed) gone(from peer.Addr) {
@@ -232,6 +255,8 @@ func (t *teller) step(s *feedStep) {
 				t.remove(w)
 			}
 		}
+	case s.cut != "":
+		t.end(s.cut)
 	case s.missed:
 		for _, of := range t.byClient {
 			for _, w := range of {
@@ -241,6 +266,22 @@ func (t *teller) step(s *feedStep) {
 	default:
 		t.changes(s.changes, s.last)
 	}
+}
+
+// end ends all watches.
+func (t *teller) end(why string) {
+	for client, of := range t.byClient {
+		for request, w := range of {
+			t.remove(w)
+			if err := t.send(client, []wire.Message{cutOff(request, why)}); err != nil {
+				t.hangUp(client, err)
+			}
+		}
+	}
+}
+
+func cutOff(request uint64, why string) wire.Message {
+	return wire.Message{Kind: wire.Refused, Request: request, Code: wire.CodeCutOff, Data: []byte(why)}
 }
 
 // single returns the key if the span holds no other.

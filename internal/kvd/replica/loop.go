@@ -3,6 +3,7 @@ package replica
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/weirdb/weir/internal/kvd/consensus"
 	"github.com/weirdb/weir/internal/kvd/peer"
@@ -25,6 +26,7 @@ type loop struct {
 	counted consensus.Counters
 	removed int // ticks since this replica is no member any more
 
+	served   int64 // Clock.Mono when a leader that serves was last known; 0: at no time yet
 	watchdog watchdog
 	hangs    bool // the disk does, as was logged
 
@@ -202,6 +204,7 @@ func (l *loop) ticked() error {
 		}
 	}
 	l.rounds(&status.Counters)
+	l.watchLeader(status, l.cfg.Clock().Mono)
 	l.peers.whoLeads(status)
 	l.peers.members(status)
 	l.peers.meetPromoted(status)
@@ -212,6 +215,21 @@ func (l *loop) ticked() error {
 		return &RemovedError{l.cfg.ID}
 	}
 	return nil
+}
+
+// watchLeader ends the watches of a replica that has known no leader that serves for long,
+// as in a minority: it would tell nothing of what the others change.
+func (l *loop) watchLeader(s *Status, now int64) {
+	if s.Leader != 0 && s.Open && s.Doubt == "" || l.served == 0 {
+		l.served = now
+		l.feed.joined()
+		return
+	}
+	if away := time.Duration(now - l.served); away > l.cfg.CutOff && l.feed.cut == "" {
+		why := fmt.Sprintf("replica %d has known no leader that serves for %v", l.cfg.ID, l.cfg.CutOff)
+		l.cfg.Log.Warn("watches end", "reason", why)
+		l.feed.cutOff(why)
+	}
 }
 
 // rounds notes how many operations the rounds since the last tick had: each of

@@ -468,7 +468,12 @@ func (p *peers) requests(from peer.Addr, ms []wire.Message) []wire.Message {
 var errNotAClient = errors.New("a client sent what only replicas may say")
 
 func (p *peers) watch(from peer.Addr, m *wire.Message) {
-	if err := p.feed.watch(p.store, from, m); err != nil {
+	err := p.feed.watch(p.store, from, m)
+	if errors.Is(err, errCutOff) {
+		p.send(from, []wire.Message{cutOff(m.Request, p.feed.cut)})
+		return
+	}
+	if err != nil {
 		p.send(from, []wire.Message{{Kind: wire.Refused, Request: m.Request, Code: wire.CodeInvalid, Data: []byte(err.Error())}})
 	}
 }

@@ -69,6 +69,7 @@ const (
 	CodeUnkept              // the write is committed; its answer is not kept
 	CodeDiverged            // replica to replica: the receiver's state is not that of a majority; it must stop. Data says so
 	CodeDoubt               // replicas hold different states, and no majority says which is right; nothing happened
+	CodeCutOff              // of a Watch: the replica has long heard of no leader, and ends it. Data says so
 )
 
 // Message is one message of the store. One flat shape serves all kinds: a
