@@ -1,6 +1,8 @@
 package replica
 
 import (
+	"maps"
+
 	"github.com/weirdb/weir/internal/kvd/peer"
 	"github.com/weirdb/weir/internal/kvd/wal"
 )
@@ -38,6 +40,49 @@ func (p *peers) meet(id uint64, log [8]byte) error {
 		return nil
 	}
 	return p.disk.log.Meet(id, wal.LogTag(log), append(keep, s.Leaves...))
+}
+
+// noteEvery is after how many ticks what other replicas have acknowledged is noted again
+// on the disk, if that is more than before: an older copy of a directory is told by it
+// when all replicas have been restarted.
+const noteEvery = 500
+
+// noteAcked notes it beside the replica's work. The core goroutine calls it at each tick.
+func (p *peers) noteAcked() {
+	if p.untilNote++; p.untilNote < noteEvery || p.cfg.Memory || p.stopping.Load() {
+		return
+	}
+	p.untilNote = 0
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.noting || maps.Equal(p.acked, p.noted) {
+		return
+	}
+	p.noting = true
+	p.meets.Go(func() { // the disk may take its time
+		p.writeAcked()
+		p.mu.Lock()
+		p.noting = false
+		p.mu.Unlock()
+	})
+}
+
+// writeAcked notes it now. That it fails costs a safeguard, and nothing else.
+func (p *peers) writeAcked() {
+	p.mu.Lock()
+	acked := maps.Clone(p.acked)
+	same := p.cfg.Memory || maps.Equal(acked, p.noted)
+	p.mu.Unlock()
+	if same {
+		return
+	}
+	if err := p.disk.log.NoteAcked(acked); err != nil {
+		p.cfg.Log.Warn("what other replicas have acknowledged is not noted", "error", err)
+		return
+	}
+	p.mu.Lock()
+	p.noted = acked
+	p.mu.Unlock()
 }
 
 // meetPromoted notes the logs of those that have become voters while they are

@@ -2,6 +2,7 @@ package replica
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -40,6 +41,80 @@ func TestEmptiedFounderAfterARestartOfAll(t *testing.T) {
 	}
 	r.start(stays)
 	r.want(r.leader(), "k", "v")
+}
+
+// A replica whose directory was put back from an older copy is refused, too, when all
+// others have been restarted: they note what it had acknowledged.
+func TestOlderCopyAfterARestartOfAll(t *testing.T) {
+	r := startRig(t, 3, "raft-ht", nil)
+	id := r.follower()
+	r.set(r.leader(), "k", "v")
+	if err := r.halt(id); err != nil {
+		t.Fatal(err)
+	}
+	dir, old := r.cfg[id].Dir, filepath.Join(t.TempDir(), "old")
+	if err := os.CopyFS(old, os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	r.start(id)
+	for range 20 {
+		r.set(r.leader(), "k", "w")
+	}
+	r.remembered(id)
+	for _, each := range []uint64{1, 2, 3} {
+		if err := r.halt(each); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(dir, os.DirFS(old)); err != nil {
+		t.Fatal(err)
+	}
+	other := id%3 + 1
+	r.start(other)
+	r.start(id)
+	if err := r.ended(id); err == nil || !strings.Contains(err.Error(), "older copy") || !strings.Contains(err.Error(), "weir kv member replace") {
+		t.Errorf("the older copy ended with %v", err)
+	}
+	r.start(6 - id - other)
+	r.want(r.leader(), "k", "w")
+}
+
+// What others have acknowledged is noted while a replica runs, too: it may be killed.
+func TestAckedIsNotedMeanwhile(t *testing.T) {
+	r := startRig(t, 3, "raft-ht", nil)
+	r.set(r.leader(), "k", "v")
+	lead := r.nodes[r.leader()]
+	testkit.Eventually(t, "the leader's disk says what another replica has", func() bool {
+		acked, err := lead.disk.log.Acked()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for id := range r.nodes {
+			if id != lead.cfg.ID && acked[id] >= 2 {
+				return true
+			}
+		}
+		return false
+	})
+	id := lead.cfg.ID
+	if err := r.halt(id); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(r.cfg[id].Dir, "acked")
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[len(b)/2] ^= 1
+	if err := os.WriteFile(file, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.tryStart(id); err == nil || !strings.Contains(err.Error(), "acked") {
+		t.Errorf("with a damaged file: %v", err)
+	}
 }
 
 // So it is with one that joined: its log is noted when it becomes a voter.

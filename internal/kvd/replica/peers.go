@@ -27,6 +27,8 @@ type peers struct {
 	seen    map[uint64]bool   // replicas that were members since the start
 	leaving map[uint64]int    // ticks until a replica that was removed is disconnected
 
+	untilNote int // ticks since acked was noted
+
 	mu      sync.Mutex      // guards what follows
 	linked  map[uint64]bool // replicas that are connected
 	refused map[uint64]bool // those of them that must stop
@@ -37,6 +39,8 @@ type peers struct {
 	meeting map[uint64]bool     // those of which the log is being noted
 	meets   sync.WaitGroup      // who notes them
 	acked   map[uint64]uint64   // committed entries that a replica is known to have had on its disk
+	noted   map[uint64]uint64   // acked, as it is on this replica's own disk
+	noting  bool
 }
 
 func newPeers(r *Replica) *peers {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -81,6 +82,10 @@ func (r *Replica) open() error {
 	r.snapshots = newSnapshots(r)
 	r.gateway = newGateway(r)
 	r.peers = newPeers(r)
+	if r.peers.noted, err = r.disk.log.Acked(); err != nil {
+		return err
+	}
+	maps.Copy(r.peers.acked, r.peers.noted)
 	r.feed.send, r.feed.hangUp = r.peers.trySend, func(to peer.Addr, why error) { r.peers.transport.Disconnect(to, why) }
 	r.publish()
 	if r.cfg.Redis != "" {
@@ -262,6 +267,7 @@ func (r *Replica) Run(ctx context.Context) error {
 	<-g.front
 	g.below.Wait()
 	r.peers.meets.Wait()
+	r.peers.writeAcked()
 	r.snapshots.stop()
 	g.closeAbove()
 	g.above.Wait()
