@@ -377,6 +377,10 @@ func (b *backend) clientError(u *unit, msg []byte) {
 	if u.flushAt > 0 && u.c != nil {
 		u.c.resume()
 	}
+	if b.owner == nil && missing(e) {
+		b.kept.forget()
+		b.Doomed = true
+	}
 	if b.shouldRetry(u, e) {
 		u.retry = true
 		if u.wrote {
@@ -397,15 +401,6 @@ func (b *backend) clientError(u *unit, msg []byte) {
 	b.emit(u, restoreNames(msg, e, u))
 	if e.Fatal() && !u.park && u.c != nil {
 		u.c.s.CloseAfterFlush() // the server closes the connection, and so do we: there is no more to say
-	}
-}
-
-// unlearn forgets the statements whose Parse the server skipped or refused.
-func (b *backend) unlearn(u *unit) {
-	for _, x := range u.exp[min(u.expAt, len(u.exp)):] {
-		if x.code == expParse || x.code == expHiddenParse {
-			delete(b.prepared, x.st)
-		}
 	}
 }
 
@@ -615,7 +610,7 @@ func (c *client) backendQuiet() {
 	}
 	if c.stmts.leftovers {
 		c.stmts.leftovers, c.stmts.lent = false, nil
-		clear(b.prepared)
+		b.kept.forget()
 		b.ask("DEALLOCATE ALL", func(*unit) {})
 		return
 	}

@@ -46,109 +46,18 @@ type backend struct {
 	hazard      bool          // a cancel request may have hit another statement than was meant
 }
 
-// maxPrepared bounds the statements prepared on one backend; the server keeps
-// a plan for each.
-const maxPrepared = 1000
-
-// maxPreparedBytes bounds their texts; only those longer than longText are worth
-// counting.
-const (
-	maxPreparedBytes = 4 << 20
-	longText         = 4 << 10
-)
-
-// kept are the statements that are prepared on a backend.
-type kept struct {
-	b        *backend
-	prepared map[*stmt]uint64 // and when each was used last
-	useSeq   uint64
-}
-
-// knows tells whether a statement is prepared here, or its Parse is on the way.
-func (k *kept) knows(st *stmt) bool {
-	if _, ok := k.prepared[st]; !ok {
-		return false
-	}
-	k.useSeq++
-	k.prepared[st] = k.useSeq
-	return true
-}
-
-// learn records that a Parse of st was sent, and makes room for it.
-func (k *kept) learn(u *unit, st *stmt) {
-	b := k.b
-	counted(b.p, &b.p.Stats.ServerParses)
-	most := maxPrepared
-	if n := b.p.l.cfg.MaxPrepared; n > 0 {
-		most = n
-	}
-	for len(k.prepared) >= most {
-		k.evict(u)
-	}
-	if len(st.tail) > longText {
-		bytes := len(st.tail)
-		for old := range k.prepared {
-			bytes += len(old.tail)
-		}
-		for bytes > maxPreparedBytes && len(k.prepared) > 0 {
-			bytes -= k.evict(u)
-		}
-	}
-	k.useSeq++
-	k.prepared[st] = k.useSeq
-}
-
-// evict closes the least recently used of a few statements.
-func (k *kept) evict(u *unit) (bytes int) {
-	var victim *stmt
-	oldest, seen := ^uint64(0), 0
-	for st, used := range k.prepared {
-		if used < oldest {
-			victim, oldest = st, used
-		}
-		if seen++; seen == 16 {
-			break
-		}
-	}
-	delete(k.prepared, victim)
-	k.b.s.Out = pgwire.AppendClose(k.b.s.OutBuf(), pgwire.KindStatement, victim.srvName)
-	u.exp = append(u.exp, expect{code: expHiddenClose})
-	return len(victim.tail)
-}
-
-// putParse sends the client's Parse of st, unless the statement is here.
-func (k *kept) putParse(u *unit, st *stmt) {
-	if k.knows(st) {
-		u.exp = append(u.exp, expect{code: expOwnParse})
-		return
-	}
-	k.learn(u, st)
-	k.b.s.Out = pgwire.AppendParseRaw(k.b.s.OutBuf(), st.srvName, st.tail)
-	u.exp = append(u.exp, expect{code: expParse, st: st})
-}
-
-// need makes sure that st is prepared, by a Parse of our own.
-func (k *kept) need(u *unit, st *stmt) {
-	if k.knows(st) {
-		return
-	}
-	k.learn(u, st)
-	k.b.s.Out = pgwire.AppendParseRaw(k.b.s.OutBuf(), st.srvName, st.tail)
-	u.exp = append(u.exp, expect{code: expHiddenParse, st: st})
-}
-
 // send translates and appends a whole unit. The bytes leave at the turn's end
 // together with those of every other unit for this backend.
 func (b *backend) send(u *unit) {
 	u.sendsAt(b)
 	b.Push(u, b.p.l.Now)
-	out := b.s.OutBuf()
 	if u.simple {
-		b.s.Out = append(out, u.raw...)
+		b.s.Out = append(b.s.OutBuf(), u.raw...)
 		b.s.Touch()
 		return
 	}
-	special := false
+	b.begin(u)
+	special := len(u.exp) > 0
 	for i := range u.ops {
 		o := &u.ops[i]
 		msg := u.raw[o.off:o.end]
@@ -369,6 +278,7 @@ func (b *backend) ready(u *unit, status byte) {
 	l := b.p.l
 	took := b.Pop(l.Now)
 	u.took = took
+	b.ended(u)
 	b.status = status
 	if !b.served {
 		b.served = true

@@ -90,6 +90,7 @@ func (fw *forwarder) rejoin(u *unit) (more, ok bool) {
 	u.exp, u.parsed, u.sets, u.reached = append(u.exp, v.exp...), append(u.parsed, v.parsed...), append(u.sets, v.sets...), append(u.reached, v.reached...)
 	u.effects |= v.effects
 	u.statements += v.statements
+	u.lastNum = max(u.lastNum, v.lastNum)
 	u.ends, u.resets, u.numbers, u.hides = u.ends || v.ends, u.resets || v.resets, u.numbers || v.numbers, u.hides || v.hides
 	u.unsettles, u.probe = u.unsettles || v.unsettles, u.probe || v.probe
 	if v.frees != "" {

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"io"
 	"strings"
 	"time"
@@ -92,6 +93,16 @@ func (fw *forwarder) open() *unit {
 		c.stats.units++
 	}
 	return c.cur
+}
+
+// openExtended is open for a message of the extended protocol.
+func (fw *forwarder) openExtended() *unit {
+	started := fw.c.cur == nil
+	u := fw.open()
+	if started {
+		fw.c.link.begin(u)
+	}
+	return u
 }
 
 // waited is for how long the next unit, and nothing before it, has waited for the
@@ -262,10 +273,13 @@ func (fw *forwarder) parse(n int, p []byte) int {
 	} else {
 		st = c.p.stmts.of(c, body[rest:])
 	}
+	if len(m.Name) > 0 && b.pending(c, cmp.Or(c.stmts.byName[text(cutName(m.Name))], st)) {
+		return 0
+	}
 	if why := c.cached.whyNot(&st.info); why != 0 {
 		c.cached.tell(why) // there is no telling in the middle of its answers
 	}
-	u := fw.open()
+	u := fw.openExtended()
 	if c.stmts.borrows(&st.info.Statement) {
 		c.stmts.lent = append(c.stmts.lent, strings.Clone(st.info.Name))
 		c.stmts.leftovers = true
@@ -349,7 +363,7 @@ func (fw *forwarder) bind(n int, p []byte) int {
 	if st != nil {
 		c.cached.linked(info)
 	}
-	u := fw.open()
+	u := fw.openExtended()
 	u.statements++
 	u.reached = append(u.reached, reached...)
 	srv := ""
@@ -401,7 +415,7 @@ func (fw *forwarder) other(typ byte, n int, p []byte) int {
 			}
 		}
 	}
-	u := fw.open()
+	u := fw.openExtended()
 	if typ == pgwire.ClientExecute {
 		if _, err := pgwire.ParseExecute(body); err != nil {
 			c.protocolError("malformed Execute message")
@@ -482,7 +496,7 @@ func (b *backend) orphaned() {
 		sql = "ROLLBACK"
 	}
 	if c.pins.held != 0 || c.stmts.leftovers {
-		clear(b.prepared)
+		b.kept.forget()
 		b.set, b.app, b.lastWriter, b.mixed = b.p.l.Settings.Empty(), b.startApp, nil, false
 		if sql != "" {
 			b.ask(sql, func(*unit) {})

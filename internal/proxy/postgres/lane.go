@@ -280,6 +280,7 @@ func (ln *lane) sendMarker(b *backend, r *run) {
 		b.Doomed = b.Doomed || u.err != nil // it may have lost the statement
 	}
 	b.Push(u, b.p.l.Now)
+	b.begin(u)
 	st := ln.p.marker
 	u.notice = func(msg []byte) { r.notices = append(r.notices, msg...) }
 	if !b.knows(st) {
@@ -371,8 +372,8 @@ func (ln *lane) again(u *unit) bool {
 		d, ours := ln.p.facts.lockBound(ln.key.set, laneLockTimeout(1), 0) // the longest there is
 		u.waited += d
 		return ours
-	case pgwire.CodeUndefinedStatement:
-		return strings.Contains(u.err.Message, srvPrefix)
+	case pgwire.CodeUndefinedStatement, pgwire.CodeDuplicateStatement:
+		return missing(u.err)
 	case pgwire.CodeFeatureNotSupported:
 		return strings.Contains(u.err.Message, "cached plan")
 	case pgwire.CodeQueryCanceled:

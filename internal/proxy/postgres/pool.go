@@ -184,7 +184,7 @@ func (p *pool) Adopt(conn *backendConn) {
 		p: p, pid: conn.pid, secret: conn.secret, params: conn.params,
 		status: pgwire.StatusIdle,
 	}
-	b.kept = kept{b: b, prepared: make(map[*stmt]uint64)}
+	b.kept = kept{b: b, prepared: make(map[*stmt]prepared)}
 	app := conn.params["application_name"]
 	b.footing = footing{b: b, set: p.settings.Empty(), app: app, startApp: app}
 	if d := p.l.cfg.Door; d != nil {

@@ -26,13 +26,8 @@ func (b *backend) shouldRetry(u *unit, e *pgwire.Error) bool {
 		return false
 	}
 	switch e.Code {
-	case pgwire.CodeUndefinedStatement:
-		// The statement was lost, for instance by DISCARD in a function.
-		if strings.Contains(e.Message, srvPrefix) {
-			clear(b.prepared)
-			b.Doomed = true
-			return true
-		}
+	case pgwire.CodeUndefinedStatement, pgwire.CodeDuplicateStatement:
+		return missing(e)
 	case pgwire.CodeFeatureNotSupported:
 		if !strings.Contains(e.Message, "cached plan") {
 			return false
@@ -42,6 +37,12 @@ func (b *backend) shouldRetry(u *unit, e *pgwire.Error) bool {
 		return b.hazard && c.back.cancelled != u
 	}
 	return false
+}
+
+// missing reports whether an error is that a statement of weir's naming was lost, for
+// instance by DISCARD in a function, or is there still.
+func missing(e *pgwire.Error) bool {
+	return (e.Code == pgwire.CodeUndefinedStatement || e.Code == pgwire.CodeDuplicateStatement) && strings.Contains(e.Message, srvPrefix)
 }
 
 // renewStatements replaces the statements that this unit itself parsed, after

@@ -136,6 +136,7 @@ func (g *group) send(b *backend) {
 	g.sizes, g.at, g.err, g.rows, g.ends, g.notices = g.sizes[:0], 0, nil, g.rows[:0], g.ends[:0], nil
 	g.u.exp, g.u.expAt = g.u.exp[:0], 0
 	b.Push(g.u, b.p.l.Now)
+	b.begin(g.u)
 	describe := plan.insert.Returning
 	for rest := g.units; len(rest) > 0; {
 		if plan.st == nil {
@@ -275,11 +276,7 @@ func (g *group) message(u *unit, typ byte, msg []byte) {
 			e = pgwire.NewError(pgwire.CodeInternalError, "unreadable error")
 		}
 		g.err = e
-		for _, x := range u.exp[u.expAt:] {
-			if x.st != nil {
-				delete(g.b.prepared, x.st)
-			}
-		}
+		g.b.unlearn(u)
 	}
 }
 

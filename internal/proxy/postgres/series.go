@@ -125,6 +125,7 @@ func (g *series) send(b *backend) {
 	g.b = b
 	g.u.sendsAt(b)
 	b.Push(g.u, b.p.l.Now)
+	b.begin(g.u)
 	var tables []*serialFacts
 	for _, u := range g.units {
 		for i := range u.ops {
@@ -189,9 +190,7 @@ func (g *series) message(u *unit, typ byte, msg []byte) {
 			e = pgwire.NewError(pgwire.CodeInternalError, "unreadable error")
 		}
 		g.err = e
-		for _, x := range u.exp[u.expAt:] {
-			delete(g.b.prepared, x.st)
-		}
+		g.b.unlearn(u)
 	}
 }
 

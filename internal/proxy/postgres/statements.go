@@ -159,25 +159,27 @@ func (ss *statements) mustWait(st *stmt) bool {
 	if st.lex.encoding == "" || c.link.Depth() == 0 {
 		return false
 	}
-	_, there := c.link.prepared[st]
-	return !there && c.texts.unsettled()
+	return !c.link.has(st) && c.texts.unsettled()
 }
 
 // reparse makes sure that a statement which is to be parsed again on the linked
 // backend is parsed as it was, and returns what is known of it then: nothing, if it
 // cannot be made sure. It reports false if what is under way must be answered first.
+// A Parse of it in an earlier unit is that, too: see kept.
 func (ss *statements) reparse(st *stmt, unnamed bool) (info *reading, ok bool) {
 	c := ss.c
 	switch {
 	case st == nil:
 		return nil, true
+	case c.link.pending(c, st) && !(unnamed && ss.unnamedAt == c.fwd.linkSeq):
+		return nil, false
 	case st.lex.encoding == "" || unnamed && ss.unnamedAt == c.fwd.linkSeq: // as it is, or there already
 	case c.cur == nil && ss.mustWait(st):
 		return nil, false
 	case c.cur == nil && st.elsewhere(c):
 		ss.needAs(st)
 	case ss.mustWait(st), st.elsewhere(c):
-		if _, there := c.link.prepared[st]; !there {
+		if !c.link.has(st) {
 			return &opaque, true
 		}
 	}
@@ -189,7 +191,7 @@ func (ss *statements) reparse(st *stmt, unnamed bool) (info *reading, ok bool) {
 func (ss *statements) needAs(st *stmt) {
 	c := ss.c
 	b := c.link
-	if _, there := b.prepared[st]; there || c.tx == pgwire.StatusFailed {
+	if b.has(st) || c.tx == pgwire.StatusFailed {
 		return
 	}
 	read := func(as lexical) {
@@ -198,9 +200,16 @@ func (ss *statements) needAs(st *stmt) {
 	now := b.lexical()
 	read(st.lex)
 	u := c.l.newUnit(unitHidden)
-	u.done = func(*unit) {}
+	u.done = func(u *unit) {
+		if u.err != nil {
+			b.unlearn(u)
+		}
+	}
 	b.Push(u, b.p.l.Now)
+	b.begin(u)
 	b.learn(u, st)
+	b.sure(st) // only what has failed before it could
+	u.exp = append(u.exp, expect{code: expHiddenParse, st: st})
 	b.s.Out = pgwire.AppendSync(pgwire.AppendParseRaw(b.s.OutBuf(), st.srvName, st.tail))
 	b.s.Touch()
 	read(now)
@@ -238,7 +247,7 @@ func (ss *statements) lend(name string) *stmt {
 func (ss *statements) forgotten(all bool) {
 	c := ss.c
 	b := c.link
-	clear(b.prepared)
+	b.kept.forget()
 	for name := range ss.byName {
 		ss.unname(name)
 	}

@@ -42,6 +42,10 @@ type unit struct {
 	// What is still to come, in order. Empty for simple queries.
 	exp   []expect
 	expAt int
+	// Its number on its backend, up to that of the last unit that joined it, and how much
+	// of exp an error has been applied to: see kept.
+	num, lastNum uint64
+	unlearned    int
 
 	// Progress.
 	at       uint64        // what was sent on its connection before it, in bytes

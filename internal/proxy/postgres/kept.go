@@ -1,0 +1,210 @@
+package postgres
+
+import "github.com/weirdb/weir/internal/wire/pgwire"
+
+// maxPrepared bounds the statements prepared on one backend; the server keeps
+// a plan for each.
+const maxPrepared = 1000
+
+// maxPreparedBytes bounds their texts.
+const maxPreparedBytes = 4 << 20
+
+// kept are the statements that are prepared on a backend.
+//
+// Behind a message that fails the server skips the rest of the unit, a Parse or Close of
+// weir's own included, while weir may have sent more units already. Therefore statements
+// are closed, to make room, at the start of a unit only, where a Close is never skipped.
+// And nothing is sent that relies on a Parse which an earlier unit may still skip: a client
+// that owns the backend waits for the answer to that unit; for others the statement is
+// closed and parsed once more, which is right whether or not the server has it.
+type kept struct {
+	b        *backend
+	prepared map[*stmt]prepared
+	bytes    int // of their texts
+	useSeq   uint64
+
+	begun    uint64 // units that may have Parse messages, numbered from 1
+	answered uint64 // up to this number
+	parsing  uint64 // the last one with a Parse that may be skipped
+	front    uint64 // where in what is sent that unit begins, behind the Closes for room
+}
+
+// prepared is what is known of a statement on a backend.
+type prepared struct {
+	used  uint64 // when it was used last
+	unit  uint64 // the unit that has its Parse; 0 if that cannot be skipped
+	again bool   // there was a Parse in another unit, too
+	doubt bool   // it may be there or not: to be closed before it is parsed
+}
+
+// begin starts a unit that has been pushed: the place to make room.
+func (k *kept) begin(u *unit) {
+	k.begun++
+	u.num, u.lastNum, u.unlearned = k.begun, k.begun, 0
+	most := k.most()
+	for len(k.prepared) > most || k.bytes > maxPreparedBytes {
+		k.evict(u)
+	}
+	k.front = k.position()
+}
+
+// ended notes that a unit has been answered.
+func (k *kept) ended(u *unit) {
+	if u.lastNum > 0 {
+		k.answered = u.lastNum
+	}
+}
+
+// position is how much has been sent, in bytes.
+func (k *kept) position() uint64 { return k.b.s.Written + uint64(k.b.s.Pending()) }
+
+func (k *kept) most() int {
+	if n := k.b.p.l.cfg.MaxPrepared; n > 0 {
+		return n
+	}
+	return maxPrepared
+}
+
+// has reports whether a statement is prepared here, or its Parse is on the way.
+func (k *kept) has(st *stmt) bool {
+	was, ok := k.prepared[st]
+	return ok && !was.doubt
+}
+
+// knows reports whether the unit begun last can rely on a statement, and notes the use.
+func (k *kept) knows(st *stmt) bool {
+	was, ok := k.prepared[st]
+	if !ok || was.doubt || was.unit > k.answered && was.unit != k.begun {
+		return false
+	}
+	k.useSeq++
+	was.used = k.useSeq
+	k.prepared[st] = was
+	return true
+}
+
+// pending reports whether the client that owns the backend must wait before it uses a
+// statement: an earlier unit of its own, to be answered still, has the Parse.
+func (k *kept) pending(c *client, st *stmt) bool {
+	if k.parsing <= k.answered || st == nil || c.state == stateCopying {
+		return false
+	}
+	earlier := k.b.Depth()
+	if c.cur != nil {
+		earlier--
+	}
+	was := k.prepared[st]
+	return earlier > 0 && !was.doubt && was.unit > k.answered && (c.cur == nil || was.unit < c.cur.num)
+}
+
+// learn records that a Parse of st is about to be sent, and makes room for it.
+func (k *kept) learn(u *unit, st *stmt) {
+	b := k.b
+	counted(b.p, &b.p.Stats.ServerParses)
+	front := k.position() == k.front
+	was, there := k.prepared[st]
+	if !there {
+		most := k.most()
+		for front && len(k.prepared) > 0 && (len(k.prepared) >= most || k.bytes+len(st.tail) > maxPreparedBytes) {
+			k.evict(u)
+		}
+		k.bytes += len(st.tail)
+	} else {
+		k.close(u, st)
+	}
+	k.useSeq++
+	now := prepared{used: k.useSeq, unit: u.num, again: there}
+	switch {
+	case b.owner == nil && front:
+		now.unit = 0 // no failure and no aborted transaction is before it
+	case there && !was.doubt:
+		now.unit = was.unit
+	}
+	k.prepared[st] = now
+	k.parsing = max(k.parsing, now.unit)
+}
+
+// sure notes that what was learned last is not going to be skipped.
+func (k *kept) sure(st *stmt) {
+	was := k.prepared[st]
+	was.unit = 0
+	k.prepared[st] = was
+}
+
+// unlearn notes what became of the Parse messages of a failed unit: the server refused
+// the one at which it failed, and skipped those behind it.
+func (k *kept) unlearn(u *unit) {
+	at := min(u.expAt, len(u.exp))
+	for i := max(at, u.unlearned); i < len(u.exp); i++ {
+		x := u.exp[i]
+		if x.st == nil || x.code != expParse && x.code != expHiddenParse {
+			continue
+		}
+		was, there := k.prepared[x.st]
+		switch {
+		case !there, i > at && was.unit < u.num: // skipped, and there from before
+		case was.again:
+			was.doubt = true
+			k.prepared[x.st] = was
+		default:
+			k.drop(x.st)
+		}
+	}
+	u.unlearned = len(u.exp)
+}
+
+// drop forgets a statement.
+func (k *kept) drop(st *stmt) {
+	delete(k.prepared, st)
+	k.bytes -= len(st.tail)
+}
+
+// forget follows what ends all statements, as DISCARD ALL does.
+func (k *kept) forget() {
+	clear(k.prepared)
+	k.bytes = 0
+}
+
+// evict closes the least recently used of a few statements. The unit must have sent
+// nothing yet but a Close.
+func (k *kept) evict(u *unit) {
+	var victim *stmt
+	oldest, seen := ^uint64(0), 0
+	for st, was := range k.prepared {
+		if was.used < oldest {
+			victim, oldest = st, was.used
+		}
+		if seen++; seen == 16 {
+			break
+		}
+	}
+	k.drop(victim)
+	k.close(u, victim)
+}
+
+// close closes a statement on the server.
+func (k *kept) close(u *unit, st *stmt) {
+	k.b.s.Out = pgwire.AppendClose(k.b.s.OutBuf(), pgwire.KindStatement, st.srvName)
+	u.exp = append(u.exp, expect{code: expHiddenClose})
+}
+
+// putParse sends the client's Parse of st, unless the statement is here.
+func (k *kept) putParse(u *unit, st *stmt) {
+	if k.knows(st) {
+		u.exp = append(u.exp, expect{code: expOwnParse})
+		return
+	}
+	k.learn(u, st)
+	k.b.s.Out = pgwire.AppendParseRaw(k.b.s.OutBuf(), st.srvName, st.tail)
+	u.exp = append(u.exp, expect{code: expParse, st: st})
+}
+
+// need makes sure that st is prepared, by a Parse of our own.
+func (k *kept) need(u *unit, st *stmt) {
+	if k.knows(st) {
+		return
+	}
+	k.learn(u, st)
+	k.b.s.Out = pgwire.AppendParseRaw(k.b.s.OutBuf(), st.srvName, st.tail)
+	u.exp = append(u.exp, expect{code: expHiddenParse, st: st})
+}
