@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/proxy/core"
-	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/sqlscan"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
@@ -75,9 +74,7 @@ func (c *client) attachPrepared(b *backend, err *pgwire.Error) {
 func (lg *login) introduce() {
 	c := lg.c
 	params := greetingOf(c.link.params, c.link.startApp)
-	if len(c.p.greeting) < session.MaxSets {
-		c.p.greeting[c.set] = params
-	}
+	c.p.remember(c.set, params)
 	lg.greet(params)
 }
 

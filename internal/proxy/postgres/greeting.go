@@ -73,6 +73,18 @@ func (g *greetings) fresh(params map[string]string) {
 	}
 }
 
+// maxGreetings bounds those that are kept.
+const maxGreetings = 1000
+
+// remember keeps what clients with certain settings are told. Past maxGreetings the others
+// are forgotten, but that of sessions without settings: see fresh.
+func (g *greetings) remember(set *session.Set, params []pgwire.Param) {
+	if len(g.greeting) >= maxGreetings {
+		maps.DeleteFunc(g.greeting, func(old *session.Set, _ []pgwire.Param) bool { return old.Len() > 0 })
+	}
+	g.greeting[set] = params
+}
+
 // greetingOf returns what a client is told at login, by name, from what the server told
 // the connection.
 func greetingOf(params map[string]string, app string) []pgwire.Param {

@@ -6,6 +6,7 @@ package session
 import (
 	"slices"
 	"strings"
+	"weak"
 )
 
 // A Setting is one session parameter that a client changed.
@@ -29,23 +30,39 @@ type Set struct {
 	list []Setting // sorted by name
 }
 
-// A Table interns sets. One per event loop. Past MaxSets new sets are no longer
-// interned: a client with such a set finds no backend in the same settings, and
-// pays for a replay with each statement.
+// A Table interns sets. One per event loop. A set stays for as long as something refers
+// to it: a client, a backend, a statement. The table itself keeps none alive, so that what
+// one client makes of its settings takes nothing from others.
 type Table struct {
-	byKey map[string]*Set
+	empty *Set
+	byKey map[string]weak.Pointer[Set]
+	// sweepAt is how many entries the table has when those are removed whose sets are gone.
+	sweepAt int
 }
 
-// MaxSets bounds a table.
-const MaxSets = 4096
+// sweepMin is the least of them.
+const sweepMin = 256
 
 // NewTable returns a table with the empty set.
 func NewTable() *Table {
-	return &Table{byKey: map[string]*Set{"": {}}}
+	return &Table{empty: &Set{}, byKey: make(map[string]weak.Pointer[Set]), sweepAt: sweepMin}
 }
 
 // Empty is the set without settings.
-func (t *Table) Empty() *Set { return t.byKey[""] }
+func (t *Table) Empty() *Set { return t.empty }
+
+// keep has the table know a new set.
+func (t *Table) keep(set *Set) {
+	if len(t.byKey) >= t.sweepAt {
+		for key, there := range t.byKey {
+			if there.Value() == nil {
+				delete(t.byKey, key)
+			}
+		}
+		t.sweepAt = max(sweepMin, 2*len(t.byKey)) // entries are gone through once for each new one, on average
+	}
+	t.byKey[set.key] = weak.Make(set)
+}
 
 // Intern returns the canonical set for list, which it takes over and sorts.
 func (t *Table) Intern(list []Setting) *Set {
@@ -65,13 +82,14 @@ func (t *Table) Intern(list []Setting) *Set {
 		}
 		b.WriteByte(0)
 	}
-	if got := t.byKey[b.String()]; got != nil {
+	if b.Len() == 0 {
+		return t.empty
+	}
+	if got := t.byKey[b.String()].Value(); got != nil {
 		return got
 	}
 	set := &Set{key: b.String(), list: list}
-	if len(t.byKey) < MaxSets {
-		t.byKey[set.key] = set
-	}
+	t.keep(set)
 	return set
 }
 
