@@ -50,6 +50,9 @@ func (b *backend) OnData(p []byte) int {
 					}
 					b.spill(u)
 				}
+				if len(u.exp) > 0 {
+					from = b.ownAnswers(u, p, from, i)
+				}
 				b.pass = n - (len(p) - i)
 				b.emit(u, p[from:])
 				u.passing(true)

@@ -388,7 +388,7 @@ func counted(p *pool, n *uint64) {
 // notify tells those who have waited for some time that they wait, once.
 func notify(p *pool, after time.Duration) {
 	tell := func(c *client, since time.Duration) {
-		if c == nil || c.s.Closed || !c.login.greeted || p.l.Now-since < after || c.login.notified == since {
+		if c == nil || c.s.Closed || !c.login.greeted || c.transport.part || p.l.Now-since < after || c.login.notified == since {
 			return
 		}
 		c.login.notified = since
