@@ -253,8 +253,8 @@ func (fw *forwarder) query(msg, payload []byte) int {
 func (fw *forwarder) prepare(msg, payload []byte) {
 	c := fw.c
 	st := c.p.stmts.intern(c.set, payload[1:], c.texts.mode, c.pins.held&pinTemp != 0)
-	if len(c.stmts.byID) >= maxClientStmts {
-		c.back.refuseHere(tooManyStatements())
+	if e := c.stmts.tooMany(st); e != nil {
+		c.back.refuseHere(e)
 		return
 	}
 	if st.info.Hints.Bad != nil {

@@ -423,7 +423,7 @@ func (ss *statements) takeIn(m *moved, sets []*session.Set) {
 		}
 		st := p.stmts.intern(sets[s.Set], []byte(s.SQL), s.Mode, s.Private)
 		st.params = s.Params
-		st.refs++
+		ss.use(st)
 		cs := &clientStmt{id: s.ID, st: st, types: s.Types}
 		ss.byID[s.ID] = cs
 		if s.ID == m.Last {

@@ -216,8 +216,8 @@ func (rt *router) prepare(msg []byte) int {
 	if !c.stmts.described(st) {
 		return rt.needBackend()
 	}
-	if len(c.stmts.byID) >= maxClientStmts {
-		c.back.refuseHere(tooManyStatements())
+	if e := c.stmts.tooMany(st); e != nil {
+		c.back.refuseHere(e)
 		return len(msg)
 	}
 	if st.info.Hints.Bad != nil {

@@ -15,6 +15,8 @@ type statements struct {
 	byID map[uint32]*clientStmt
 	last *clientStmt // prepared last: MariaDB's clients call it -1
 	seq  uint32
+	// bytes are those of their texts.
+	bytes int
 }
 
 // name gives the client a statement of its own.
@@ -31,7 +33,7 @@ func (ss *statements) name(st *stmt) *clientStmt {
 	}
 	ss.byID[cs.id] = cs
 	ss.last = cs
-	st.refs++
+	ss.use(st)
 	return cs
 }
 
@@ -93,6 +95,7 @@ func (ss *statements) noCursor(id uint32) *mywire.Error {
 func (ss *statements) unname(cs *clientStmt) {
 	ss.dropOwn(cs)
 	cs.st.refs--
+	ss.bytes -= len(cs.st.sql)
 	delete(ss.byID, cs.id)
 	if ss.last == cs {
 		ss.last = nil
@@ -104,7 +107,7 @@ func (ss *statements) forget() {
 	for _, cs := range ss.byID {
 		cs.st.refs--
 	}
-	ss.byID, ss.last = nil, nil
+	ss.byID, ss.last, ss.bytes = nil, nil, 0
 }
 
 // onMariaDB tells what the server is, also while the pool has met none yet.
@@ -289,8 +292,21 @@ func (cs *clientStmt) typesIn(payload []byte) (known, here bool) {
 	return true, true
 }
 
-func tooManyStatements() *mywire.Error {
-	return mywire.NewError(mywire.ErrTooManyStatements, "Can't create more than %d prepared statements in one session of weir", maxClientStmts)
+// use counts one more statement of the client.
+func (ss *statements) use(st *stmt) {
+	st.refs++
+	ss.bytes += len(st.sql)
+}
+
+// tooMany is why the client cannot have one more statement, nil if it can.
+func (ss *statements) tooMany(st *stmt) *mywire.Error {
+	switch {
+	case len(ss.byID) >= maxClientStmts:
+		return mywire.NewError(mywire.ErrTooManyStatements, "Can't create more than %d prepared statements in one session of weir", maxClientStmts)
+	case len(ss.byID) > 0 && ss.bytes+len(st.sql) > maxClientTexts:
+		return mywire.NewError(mywire.ErrTooManyStatements, "Can't create prepared statements with more than %d MB of text in one session of weir", maxClientTexts>>20)
+	}
+	return nil
 }
 
 // leave forgets what the statements had on a backend that the client has lost.

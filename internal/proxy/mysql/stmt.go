@@ -65,6 +65,8 @@ const (
 	maxPrepared = 500
 	// maxClientStmts bounds those of one client.
 	maxClientStmts = 16382
+	// maxClientTexts bounds the texts of the statements of one client.
+	maxClientTexts = 32 << 20
 	// maxStmtBytes bounds the texts of a pool's statements that no client holds, and
 	// maxPreparedBytes those prepared on one backend.
 	maxStmtBytes     = 16 << 20

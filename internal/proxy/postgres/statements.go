@@ -16,6 +16,7 @@ type statements struct {
 
 	byName  map[string]*stmt
 	unnamed *stmt
+	bytes   int // of their texts
 	// unnamedAt is the link during which the unnamed statement was parsed on
 	// the backend itself, unnamed there too; 0 if it was not.
 	unnamedAt uint64
@@ -23,18 +24,44 @@ type statements struct {
 	lent      []string // protocol-level statements that the backend has under the client's names
 }
 
+// maxClientTexts bounds the texts of one client's statements.
+const maxClientTexts = 32 << 20
+
+// fits reports whether the client may have one more statement. Otherwise it is told why
+// not, and disconnected.
+func (ss *statements) fits(st *stmt) bool {
+	if ss.bytes+len(st.tail) <= maxClientTexts {
+		return true
+	}
+	e := pgwire.NewFatal(pgwire.CodeProgramLimit, "weir: the prepared statements of this session have more than %d MB of text", maxClientTexts>>20)
+	e.Hint = "Close those that are not needed any more; most drivers have a setting for how many they keep."
+	ss.c.fatal(e)
+	return false
+}
+
+// use and leave count the client's names for a statement.
+func (ss *statements) use(st *stmt) {
+	st.refs++
+	ss.bytes += len(st.tail)
+}
+
+func (ss *statements) leave(st *stmt) {
+	st.refs--
+	ss.bytes -= len(st.tail)
+}
+
 // name makes a client's name point to a statement.
 func (ss *statements) name(name string, st *stmt) {
-	st.refs++
+	ss.use(st)
 	if name == "" {
 		if ss.unnamed != nil {
-			ss.unnamed.refs--
+			ss.leave(ss.unnamed)
 		}
 		ss.unnamed, ss.unnamedAt = st, 0
 		return
 	}
 	if old := ss.byName[name]; old != nil {
-		old.refs--
+		ss.leave(old)
 	}
 	if ss.byName == nil {
 		ss.byName = make(map[string]*stmt)
@@ -45,13 +72,13 @@ func (ss *statements) name(name string, st *stmt) {
 func (ss *statements) unname(name string) {
 	if name == "" {
 		if ss.unnamed != nil {
-			ss.unnamed.refs--
+			ss.leave(ss.unnamed)
 			ss.unnamed = nil
 		}
 		return
 	}
 	if st := ss.byName[name]; st != nil {
-		st.refs--
+		ss.leave(st)
 		delete(ss.byName, name)
 	}
 }

@@ -1,0 +1,44 @@
+package postgres_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weirdb/weir/internal/wire/pgwire"
+)
+
+// A client that prepares without end is told so, and disconnected. One that closes what
+// it has prepared is not.
+func TestTextsOfOneClientAreBounded(t *testing.T) {
+	t.Parallel()
+	db := database(t)
+	w := start(t, db, nil)
+	text := func(i int) string { return fmt.Sprintf("SELECT %d /* %s */", i, strings.Repeat("x", 2<<20)) }
+	for _, pinned := range []bool{false, true} {
+		c := w.wire()
+		if pinned {
+			c.ask("LISTEN x")
+		}
+		for i := range 40 {
+			c.send(slices.Concat(parse("s", text(i)), closing('S', "s"), parse("", text(i)), sync()))
+			if e := errorIn(c.ready()); e != nil {
+				t.Fatalf("pinned %v, statement %d: %v", pinned, i, e)
+			}
+		}
+		c.ask("SELECT 1")
+		for i := range 40 {
+			c.send(slices.Concat(parse(fmt.Sprint("s", i), text(i)), sync()))
+			ms, err := c.until(pgwire.ServerReady)
+			if err == nil {
+				continue
+			}
+			if e := errorIn(ms); i != 15 || e == nil || e.Code != pgwire.CodeProgramLimit || !e.Fatal() || !strings.Contains(e.Message, "more than 32 MB of text") {
+				t.Errorf("pinned %v, statement %d: %v, %v", pinned, i, e, err)
+			}
+			break
+		}
+		eventually(t, "it is disconnected", func() bool { return w.pool().Clients == 0 })
+	}
+}
