@@ -138,7 +138,11 @@ func (l *lookups) accounts(ctx context.Context, name string) [][]sql.NullString 
 	if err == nil {
 		return rows
 	}
-	if mywire.CodeOf(err) != 0 && l.bar() { // it may not log in, or not read the table
+	switch code := mywire.CodeOf(err); {
+	case code == 0 || !l.bar():
+	case code == mywire.ErrAccessDenied:
+		s.Log.Warn("the server refuses weir's own login: check the user and the password that weir was given", "user", s.cfg().MySQL.User, "error", err)
+	default: // it may not read the table
 		s.Log.Info("logins are relayed to the server: weir's user may not read there what is stored of accounts", "user", s.cfg().MySQL.User, "error", err)
 	}
 	return nil

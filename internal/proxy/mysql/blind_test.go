@@ -109,3 +109,20 @@ func (l *safeLog) String() string {
 	defer l.mu.Unlock()
 	return l.buf.String()
 }
+
+// TestWarnsOfARefusedLoginOfItsOwn: clients with the right password of their own log in
+// nevertheless.
+func TestWarnsOfARefusedLoginOfItsOwn(t *testing.T) {
+	t.Parallel()
+	db := database(t)
+	name, password := account(t)
+	var log safeLog
+	w := start(t, db, func(c *mysql.Config) {
+		c.MySQL.User, c.MySQL.Password = name, "wrong"
+		c.Log = slog.New(slog.NewTextHandler(&log, nil))
+	})
+	w.dial(func(cfg *mywire.ConnectConfig) { cfg.User, cfg.Password, cfg.Database = name, password, "" }).must("DO 1")
+	eventually(t, "a warning", func() bool {
+		return strings.Count(log.String(), `level=WARN msg="the server refuses weir's own login`) == 1
+	})
+}

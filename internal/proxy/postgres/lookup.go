@@ -199,7 +199,11 @@ func (l *lookups) openLookup(ctx context.Context) (*lookup, error) {
 	switch {
 	case refuses(err) || errors.Is(err, pgwire.ErrNoPassword):
 		err = fmt.Errorf("%w, as %q: %w", errNobodyToAsk, to.User, err)
-		if l.bar(err) && cfg.AuthQuery == "" {
+		refused := pgwire.CodeOf(err) == pgwire.CodeInvalidPassword
+		switch first := l.bar(err); {
+		case first && refused:
+			l.srv.Log.Warn("the server refuses weir's own login: check the user and the password that weir was given", "user", to.User, "error", err)
+		case first && cfg.AuthQuery == "":
 			l.srv.Log.Info("logins are relayed to the server: weir has no user there whom it could ask about others", "error", err)
 		}
 		return nil, err

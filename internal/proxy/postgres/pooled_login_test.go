@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -19,6 +20,7 @@ import (
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/internal/proxy/postgres"
+	"github.com/weirdb/weir/internal/proxy/proxytest"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
@@ -528,4 +530,20 @@ func TestPooledLoginsAfterAReload(t *testing.T) {
 	if n := w.checked()["scram-sha-256 pooled"] - before; n < 70 {
 		t.Errorf("of 80 logins after a reload %d were pooled: %v", n, w.checked())
 	}
+}
+
+// A password of weir's own that the server refuses is a warning; clients with the right
+// one of their own log in nevertheless.
+func TestWarnsOfARefusedLoginOfItsOwn(t *testing.T) {
+	t.Parallel()
+	own, _ := loggedServer(t, lab.SCRAM, lab.TLSOff)
+	log := new(proxytest.Lines)
+	w := startFor(t, own, "postgres", func(c *postgres.Config) {
+		c.Postgres.Password = "wrong"
+		c.Log = slog.New(slog.NewTextHandler(log, nil))
+	})
+	if err := login(w.Addr().String(), "bob", "secret", ""); err != nil {
+		t.Errorf("a client's login: %v", err)
+	}
+	eventually(t, "a warning", func() bool { return len(log.With(`level=WARN msg="the server refuses weir's own login`)) == 1 })
 }
