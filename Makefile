@@ -22,7 +22,9 @@ plain := ./internal/proxy/postgres ./internal/proxy/mysql ./internal/backup/rest
 	./internal/kvd/wal/... ./internal/outbox/... ./internal/proxy/bouncer ./internal/proxy/cmd \
 	./internal/proxy/ldap ./internal/proxy/sqlscan/... ./internal/ruler/... \
 	./internal/wire/binlog ./internal/wire/mywire ./internal/wire/pgrepl ./internal/wire/pgwire \
-	./outbox/inbox ./outbox/mysql ./outbox/sink/... ./outbox/sqlite
+	./internal/wire/proxyproto ./internal/admin ./internal/cli/... ./internal/kvd/dump ./internal/kvd/wire \
+	./internal/measure/doctor ./internal/measure/loop ./internal/measure/outside \
+	./internal/proxy/dash ./internal/proxy/pgbouncer ./internal/proxy/userlist ./outbox/inbox ./outbox/mysql ./outbox/sink/... ./outbox/sqlite
 
 # By default a program with the race detector sleeps for a second before it ends,
 # and tests run hundreds of them.

@@ -56,7 +56,7 @@ func TestLoginsOnTheLoop(t *testing.T) {
 				}
 				cfg.LoginCheckInterval = -1
 			})
-			const logins = 20
+			const logins = 5
 			wait := gosync.WaitGroup{}
 			for range 4 {
 				wait.Go(func() {
