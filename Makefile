@@ -152,6 +152,7 @@ torture: setup ## Play for hours the rounds that make test plays a few of
 	go test -mod=readonly -count=1 -timeout 0 -run '^TestWhatWasFlushedSurvivesAnyCrash$$' ./internal/kvd/wal -seeds 20000
 	go test -mod=readonly -race -count=1 -timeout 0 -run '^TestStorm$$' ./internal/kvd/storm -storm 20m
 	go test -mod=readonly -race -count=1 -timeout 0 -run '^TestTorture$$' ./kv -torture 2m
+	WEIR_TORTURE=1 go test -mod=readonly -race -count=1 -timeout 0 -run '^TestPostWhileLoopEnds$$' ./internal/proxy/netloop
 	WEIR_TORTURE=1 WEIR_TORTURE_MUTANTS=1 go test -mod=readonly -race -count=1 -timeout 0 ./internal/outbox/torture
 	WEIR_TORTURE=1 go test -mod=readonly -race -count=1 -timeout 0 -run '^Test(Random)?TextsInEncodingsThatAreNotRead' ./internal/proxy/postgres
 	WEIR_TORTURE=1 go test -mod=readonly -race -count=1 -timeout 0 -run '^(TestBenchBackupSmoke|TestScenarioEndToEnd)$$' ./cmd/weir ./internal/ruler/bench/backup
