@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -231,36 +232,63 @@ func TestTLSOnBothSidesCarriesCopies(t *testing.T) {
 	}
 }
 
+// A session for which there is no connection, and none to come but by another login, ends:
+// a driver's pool would keep one that answers, if with errors, and never log in again.
 func TestUserThatWeirCannotLogInAsIsToldSo(t *testing.T) {
 	t.Parallel()
-	server := authServer(t, lab.MD5, lab.TLSOff)
-	w := startFor(t, server, "postgres", func(c *postgres.Config) {
-		c.Postgres.Password = "" // only the clients' own logins bring backends
-		c.ConnectPatience = 50 * time.Millisecond
-	})
-	ctx := ctxFor(t)
-	bob, err := pgconn.Connect(ctx, fmt.Sprintf("postgres://bob:secret@%s/postgres?sslmode=disable", w.Addr()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = bob.Close(ctx) }()
-	sqlOn(t, server.DSN("postgres"), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'bob'")
-	eventually(t, "the backend is gone", func() bool {
-		for _, p := range w.snapshot().Pools {
-			if p.User == "bob" {
-				return p.Backends == 0
+	for _, c := range []struct {
+		name     string
+		auth     lab.Auth
+		password string // that bob has meanwhile
+		code     string
+	}{
+		{"relayed login", lab.MD5, "secret", pgwire.CodeConnectionUnable},
+		{"another SCRAM secret", lab.SCRAM, "another", pgwire.CodeInvalidPassword},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			auth := c.auth
+			server := authServer(t, auth, lab.TLSOff)
+			w := startFor(t, server, "postgres", func(c *postgres.Config) {
+				if auth == lab.MD5 {
+					c.Postgres.Password = "" // only the clients' own logins bring backends
+				}
+				c.ConnectPatience = 50 * time.Millisecond
+			})
+			ctx := ctxFor(t)
+			open := func(password string) *pgconn.PgConn {
+				conn, err := pgconn.Connect(ctx, fmt.Sprintf("postgres://bob:%s@%s/postgres?sslmode=disable", password, w.Addr()))
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = conn.Close(context.Background()) })
+				return conn
 			}
-		}
-		return false
-	})
-	if _, err := bob.Exec(ctx, "SELECT 1").ReadAll(); sqlState(err) != pgwire.CodeConnectionUnable {
-		t.Errorf("without a backend and without a secret: %v", err)
+			sessions := map[string]*pgconn.PgConn{
+				"SELECT 1": open("secret"), "BEGIN": open("secret"), "/* batch */ DELETE FROM pg_class WHERE false": open("secret"),
+			}
+			sqlOn(t, server.DSN("postgres"), "ALTER ROLE bob PASSWORD '"+c.password+"'", "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'bob'")
+			eventually(t, "the backends are gone", func() bool {
+				for _, p := range w.snapshot().Pools {
+					if p.User == "bob" {
+						return p.Backends == 0
+					}
+				}
+				return false
+			})
+			for sql, conn := range sessions {
+				_, err := conn.Exec(ctx, sql).ReadAll()
+				var e *pgconn.PgError
+				if !errors.As(err, &e) || e.Code != c.code || e.SeverityUnlocalized != "FATAL" {
+					t.Errorf("%s without a backend and without a secret: %+v", sql, err)
+				}
+				if _, err := conn.Exec(ctx, sql).ReadAll(); err == nil || errors.As(err, &e) && e.Code != c.code {
+					t.Errorf("%s: a session for which there is no connection goes on: %v", sql, err)
+				}
+			}
+			if _, err := open(c.password).Exec(ctx, "SELECT 1").ReadAll(); err != nil {
+				t.Errorf("after another login: %v", err)
+			}
+		})
 	}
-	if err := login(w.Addr().String(), "bob", "secret", ""); err != nil {
-		t.Errorf("another login: %v", err)
-	}
-	eventually(t, "an answer with the backend of another login", func() bool { // which the pool has a moment after the login
-		_, err := bob.Exec(ctx, "SELECT 1").ReadAll()
-		return err == nil
-	})
 }

@@ -107,18 +107,16 @@ func (c *client) refuse(e *pgwire.Error) {
 	c.resume()
 }
 
-// lost answers a unit whose backend is gone.
+// lost answers a unit whose backend is gone. A FATAL error ends the session.
 func (c *client) lost(u *unit, e *pgwire.Error) {
 	c.inflight--
 	c.stats.errors++
 	c.stmts.unparse(u) // whatever the server made of it, the names are free
 	c.cached.Wrote()
 	c.cached.Leave((*cache.Flight).Fail)
-	if u.wrote && u.bytes > 0 {
+	if u.wrote && u.bytes > 0 || e.Fatal() {
 		// Part of the answer has left: the session cannot be continued.
-		f := *e
-		f.Severity, f.SeverityRaw = "FATAL", "FATAL"
-		c.fatal(&f)
+		c.fatal(ending(e))
 		return
 	}
 	c.reply(pgwire.AppendReadyForQuery(pgwire.AppendError(nil, e), pgwire.StatusIdle))

@@ -31,8 +31,12 @@ func (s *Server) dialBackend(ctx context.Context, key poolKey) (*backendConn, er
 	if s.cfg().Door != nil {
 		return s.Way.dialRoute(ctx, key)
 	}
-	be, e, err := s.connect(ctx, s.backendConfig(key))
+	cfg := s.backendConfig(key)
+	be, e, err := s.connect(ctx, cfg)
 	if err != nil {
+		if pgwire.CodeOf(err) == pgwire.CodeInvalidPassword {
+			s.creds.Refuted(key.user, cfg.Keys)
+		}
 		return nil, err
 	}
 	return s.handOver(be, e)

@@ -142,7 +142,7 @@ func (ls *lanes) solo(set *session.Set, window time.Duration) *lane {
 
 // push adds a unit and has the lane looked at when the turn's reads are done.
 func (ln *lane) push(u *unit) {
-	u.park, u.c.reader = true, nil
+	u.park, u.c.reader, u.lanedAt = true, nil, ln.p.l.Now
 	if err := ln.Push(u, len(u.raw)); err != nil {
 		u.park = false
 		u.c.lost(u, pgwire.NewError(pgwire.CodeTooManyConnections, "weir: too many writes wait in one lane: %v", err))
@@ -437,8 +437,25 @@ func (ln *lane) backendGone(b *backend, e *pgwire.Error) {
 }
 
 // failAll answers everything that waits in the lane with an error.
-func (ln *lane) failAll(e *pgwire.Error) {
+func (ln *lane) failAll(e *pgwire.Error) { ln.fail(e, func(*unit) bool { return true }) }
+
+// expire answers with an error what has waited in the lane at least as long as min, beyond
+// the window that it was to wait for others.
+func (ln *lane) expire(minWait time.Duration, e *pgwire.Error) {
+	ln.fail(e, func(u *unit) bool {
+		overdue := ln.p.l.Now-u.lanedAt >= minWait+ln.key.window
+		if overdue && !u.Left() {
+			ln.p.Stats.Timeouts++
+		}
+		return overdue
+	})
+}
+
+func (ln *lane) fail(e *pgwire.Error, which func(u *unit) bool) {
 	ln.Q.Remove(func(u *unit) bool {
+		if !which(u) {
+			return false
+		}
 		if u.kind == unitRows {
 			u.grp.abandon(e)
 		} else if u.c != nil && !u.c.s.Closed {

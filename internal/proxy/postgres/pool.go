@@ -237,7 +237,7 @@ func (p *pool) learn(u *unit) {
 }
 
 // errNoSecret is why weir cannot open a backend by itself.
-var errNoSecret = errors.New("weir has nothing to log in with as this user: each login of a client brings one connection, and there is none left (list the user's password, or SCRAM secret, to let weir open more)")
+var errNoSecret = errors.New("weir has nothing to log in with as this user, and no login has left a connection")
 
 // DialFailed tells those who wait, at once if the server refuses this user or
 // database, and otherwise when they have waited long enough: servers restart.
@@ -270,28 +270,48 @@ func (p *pool) dialProblem() *pgwire.Error {
 		out := *e
 		return &out
 	}
+	if errors.Is(p.DialErr, errNoSecret) {
+		out := pgwire.NewError(pgwire.CodeConnectionUnable, "weir has no connection to the server left for user %q, and nothing to log in with", p.key.user)
+		out.Detail = "Each login of a client brings one connection."
+		out.Hint = "Log in again. List the user's password, or SCRAM secret, to let weir open connections by itself."
+		return out
+	}
 	out := pgwire.NewError(pgwire.CodeConnectionUnable, "weir cannot reach the server: %v", p.DialErr)
 	out.Hint = "Check that the server runs and that weir's --postgres names it."
 	return out
 }
 
-// failWaiting answers everything that has waited at least as long as min.
+// failWaiting answers everything that has waited at least as long as min. Where only a
+// login could bring a backend the sessions end: drivers would keep them, and not log in
+// again.
 func (p *pool) failWaiting(minWait time.Duration, e *pgwire.Error) {
-	lose := func(u *unit) { u.c.lost(u, plain(e)) }
+	told := plain(e)
+	if len(p.Backends) == 0 && p.DialErr != nil && !p.MayDial() {
+		told = ending(e)
+	}
+	lose := func(u *unit) { u.c.lost(u, told) }
+	for _, ln := range p.lanes.all {
+		ln.expire(minWait, told)
+	}
 	p.Expire(minWait, func(w waiter) {
 		switch {
 		case w.Client != nil:
 			w.Client.state.leave(stateWaiting)
-			if !w.Client.login.greeted {
-				f := *e
-				f.Severity, f.SeverityRaw = "FATAL", "FATAL"
-				w.Client.fatal(&f)
-			} else {
-				w.Client.refuse(plain(e))
+			switch {
+			case !w.Client.login.greeted:
+				w.Client.fatal(ending(e))
+			case told.Fatal():
+				w.Client.fatal(told)
+			default:
+				w.Client.refuse(told)
 			}
 		case w.Lane != nil:
-			w.Lane.Queued = false
-			w.Lane.failAll(plain(e))
+			p.Stats.Timeouts-- // each of its members counts by itself
+			if w.Lane.Q.Len() > 0 {
+				p.Excl = append(p.Excl, w)
+			} else {
+				w.Lane.Queued = false
+			}
 		case w.Unit != nil:
 			p.FreeSlot(&w.Unit.Turn)
 			lose(w.Unit)
@@ -306,6 +326,13 @@ func (p *pool) Expires(*unit) bool { return true }
 func plain(e *pgwire.Error) *pgwire.Error {
 	out := *e
 	out.Severity, out.SeverityRaw = "ERROR", "ERROR"
+	return &out
+}
+
+// ending is the error as one with which the session ends.
+func ending(e *pgwire.Error) *pgwire.Error {
+	out := *e
+	out.Severity, out.SeverityRaw = "FATAL", "FATAL"
 	return &out
 }
 

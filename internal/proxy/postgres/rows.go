@@ -414,7 +414,7 @@ func (g *group) fallBack() {
 }
 
 func (ln *lane) pushGroup(g *group) {
-	g.u.c = g.units[0].c // not gone
+	g.u.c, g.u.lanedAt = g.units[0].c, ln.p.l.Now // not gone
 	if err := ln.Push(g.u, 0); err != nil {
 		g.abandon(pgwire.NewError(pgwire.CodeTooManyConnections, "weir: too many writes wait in one lane: %v", err))
 	}

@@ -53,6 +53,7 @@ type unit struct {
 	wrote    bool          // part of the answer is in the client's output
 	mark     int           // length of the client's output before that part
 	early    time.Duration // before that: its client waited for a backend
+	lanedAt  time.Duration // of a member of a lane: when it came there
 	began    time.Duration // of a member of a group: when that was sent
 	took     time.Duration // from when the server began with it to its answer
 	bytes    int           // of the answer so far
