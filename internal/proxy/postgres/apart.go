@@ -116,11 +116,17 @@ func (a *alone) send(b *backend, u *unit) {
 	u.c.lost(u, misread())
 }
 
+// lockTimedOut reports whether an error is the lock_timeout that weir has set for the unit.
+// What refuses to wait at all, by NOWAIT, has the same code and another routine.
+func (u *unit) lockTimedOut(e *pgwire.Error) bool {
+	return e.Code == pgwire.CodeLockNotAvailable && u.bound > 0 && (e.Routine == "" || e.Routine == "ProcessInterrupts")
+}
+
 // turnOver reports whether an error is the end of a turn, set by weir and not by
 // the client, and then whether the unit is to run again.
 func (u *unit) turnOver(e *pgwire.Error) (again, over bool) {
 	switch {
-	case e.Code == pgwire.CodeLockNotAvailable && u.bound > 0:
+	case u.lockTimedOut(e):
 		u.waited += u.bound
 	case e.Code == pgwire.CodeQueryCanceled && u.preempted && u.c.back.cancelled != u:
 	case e.Code == pgwire.CodeQueryCanceled && u.bound > 0 && u.c.back.cancelled != u && u.retries < 3 &&

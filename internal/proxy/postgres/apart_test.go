@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/weirdb/weir/internal/proxy/postgres"
 	"github.com/weirdb/weir/internal/wire/pgwire"
@@ -84,6 +85,39 @@ func TestGroupedWriteKeepsTheClientsLockTimeout(t *testing.T) {
 		t.Errorf("when the lock is gone: %s", got)
 	}
 	c.want("SHOW lock_timeout", "[lock_timeout] (0) SHOW I")
+}
+
+// TestGroupsEndNoWaitBeforeTheClientsOwnLockTimeout: a large group waits for locks less
+// long than its members would.
+func TestGroupsEndNoWaitBeforeTheClientsOwnLockTimeout(t *testing.T) {
+	t.Parallel()
+	const own = 20 * time.Millisecond
+	db := database(t, "CREATE TABLE a (k int PRIMARY KEY, n int)", "INSERT INTO a SELECT generate_series(0, 39), 0", readCommitted)
+	w := start(t, db, oneLane(lanes[1].change))
+	var all []*wire
+	var messages [][]byte
+	for i := range 40 {
+		all = append(all, w.wire(pgwire.Param{Name: "options", Value: "-c lock_timeout=20"}))
+		messages = append(messages, query(fmt.Sprintf("/* batch */ UPDATE a SET n = n + 1 WHERE k = %d", i)))
+		all[i].ask("/* batch */ UPDATE a SET n = n + 1 WHERE k < 0")
+	}
+	holder := dialWire(t, server(t).Addr(), db)
+	holder.want("BEGIN", "BEGIN T")
+	holder.want("UPDATE a SET n = 0 WHERE k = 39", "UPDATE_1 T")
+	w.mustGather("solo", func(int) {
+		sent := time.Now()
+		for i, c := range all {
+			c.send(messages[i])
+		}
+		if got := render(all[39].ready()); got != "ERROR:55P03 I" || time.Since(sent) < own {
+			t.Errorf("with a lock_timeout of %v, after %v: %s", own, time.Since(sent), got)
+		}
+		for _, c := range all[:39] {
+			if got := render(c.ready()); got != "UPDATE_1 I" && got != "ERROR:55P03 I" { // of a row that another one's series has
+				t.Errorf("a row that nobody holds: %s", got)
+			}
+		}
+	})
 }
 
 // TestSlowGroupedWriteHoldsUpNoOther: a lane's runs that are slow by themselves

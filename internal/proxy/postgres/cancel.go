@@ -98,8 +98,9 @@ func (c *client) cancel(done func()) bool {
 		return false
 	}
 	for _, ln := range c.p.lanes.all {
-		if ln.Q.Remove(func(u *unit) bool { return u.c == c && u.kind == unitClient }) > 0 {
-			c.lost(&unit{}, errCancelled())
+		if u, ok := ln.Find(func(u *unit) bool { return u.c == c && u.kind == unitClient }); ok {
+			ln.Q.Remove(func(x *unit) bool { return x == u })
+			c.lost(u, errCancelled())
 			return false
 		}
 	}

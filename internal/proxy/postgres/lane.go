@@ -243,7 +243,10 @@ func (ln *lane) start(b *backend) bool {
 		ln.sendRows(b, r)
 		return true
 	}
-	ln.boundLocks(b, len(r.units))
+	bound := ln.boundLocks(b, len(r.units))
+	for _, u := range r.units {
+		u.bound = bound
+	}
 	r.units = ln.join(r.units)
 	for _, u := range r.units {
 		if u.kind == unitRows {
@@ -260,14 +263,20 @@ func (ln *lane) start(b *backend) bool {
 }
 
 // boundLocks puts a lock_timeout for so many members in front of a group, unless
-// it is in force. No answer is waited for: at worst the one before holds.
-func (ln *lane) boundLocks(b *backend, members int) {
+// it is in force, and returns it: 0 if the client's own holds. No answer is waited for: at
+// worst the one before holds.
+func (ln *lane) boundLocks(b *backend, members int) time.Duration {
 	ln.setNow = ln.p.lanes.set(ln.key, members, ln.async)
 	if b.set != ln.setNow {
 		sql := transition(b.set, ln.setNow)
 		b.set = ln.setNow
 		b.ask(sql, func(u *unit) { b.Doomed = b.Doomed || u.err != nil })
 	}
+	d, ours := ln.p.facts.lockBound(ln.key.set, laneLockTimeout(members), 0)
+	if !ours {
+		return 0
+	}
+	return d
 }
 
 const markerSQL = `SELECT pg_catalog.set_config('synchronous_commit', $1, true), pg_catalog.pg_logical_emit_message(true, $2, '')`
@@ -364,14 +373,16 @@ func (ln *lane) ack(u *unit, flushed bool) {
 // lost, a plan that the server refused. Run alone, the statement gets its own
 // answer.
 func (ln *lane) again(u *unit) bool {
-	if u.retries >= 3 || u.err == nil {
+	switch {
+	case u.err == nil:
+		return false
+	case u.lockTimedOut(u.err): // not the client's to see, however often it was tried
+		u.waited += u.bound
+		return true
+	case u.retries >= 3:
 		return false
 	}
 	switch u.err.Code {
-	case pgwire.CodeLockNotAvailable:
-		d, ours := ln.p.facts.lockBound(ln.key.set, laneLockTimeout(1), 0) // the longest there is
-		u.waited += d
-		return ours
 	case pgwire.CodeUndefinedStatement, pgwire.CodeDuplicateStatement:
 		return missing(u.err)
 	case pgwire.CodeFeatureNotSupported:
