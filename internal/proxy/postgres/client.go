@@ -239,10 +239,20 @@ func (c *client) Tick() {
 			"terminating connection due to idle-in-transaction timeout (%s, set in weir)", limits.IdleInTransactionTimeout)))
 		return
 	}
-	if limits.ClientIdleTimeout > 0 && c.tx == pgwire.StatusIdle && c.inflight == 0 && c.link == nil && !c.listens.elsewhere() && c.state != stateWaiting &&
-		c.l.Now-c.idleSince > limits.ClientIdleTimeout {
+	if limits.ClientIdleTimeout > 0 && c.idle() && c.l.Now-c.idleSince > limits.ClientIdleTimeout {
 		c.p.Stats.Limited[core.LimitIdle]++
 		c.fatal(c.l.worded("client_idle_timeout",
 			pgwire.NewFatal(pgwire.CodeIdleSessionTimeout, "terminating connection due to idle-session timeout (%s, set in weir)", limits.ClientIdleTimeout)))
 	}
+}
+
+// idle reports whether the client does nothing, outside a transaction, that its session
+// should last for: what listens is there to wait. PgBouncer leaves those alone that hold a
+// connection.
+func (c *client) idle() bool {
+	if c.tx != pgwire.StatusIdle || c.inflight > 0 || c.state == stateWaiting || c.listens.elsewhere() {
+		return false
+	}
+	b := c.link
+	return b == nil || c.login.entry == nil && c.login.greeted && b.Depth() == 0 && !b.Held && c.transport.pass == 0 && !c.resuming && c.pins.held&pinListen == 0
 }

@@ -126,6 +126,43 @@ func TestIdleTransactionIsEndedAndRolledBack(t *testing.T) {
 	}
 }
 
+// A client that does nothing is idle with a connection of its own, too, unless it listens.
+func TestIdleClientsAreEnded(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, sql, want string
+		mode            session.Mode
+	}{
+		{"without a connection", "SELECT 1 AS x", "[x] (1) SELECT_1 I", session.ModeAuto},
+		{"pinned", "CREATE TEMP TABLE i (k int)", "CREATE_TABLE I", session.ModeAuto},
+		{"session mode", "SELECT 1 AS x", "[x] (1) SELECT_1 I", session.ModeSession},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			w := start(t, database(t), func(cfg *postgres.Config) {
+				cfg.ClientIdleTimeout, cfg.Mode = 300*time.Millisecond, c.mode
+			})
+			var listens *wire
+			eventually(t, "one listens", func() bool { // which a busy machine could find idle before
+				listens = w.wire()
+				listens.send(query("LISTEN a; SELECT pg_advisory_lock(1)")) // which keeps the connection
+				got, _ := listens.until('Z')
+				return render(got) == "LISTEN [pg_advisory_lock] () SELECT_1 I"
+			})
+			eventually(t, "an idle client ends", func() bool {
+				idle := w.wire()
+				idle.send(query(c.sql))
+				got := render(idle.end())
+				if got != c.want+" FATAL:57P05" && got != "FATAL:57P05" {
+					t.Errorf("the idle one was told %s", got)
+				}
+				return got != "FATAL:57P05"
+			})
+			listens.want("SELECT pg_advisory_unlock(1) AS x", "[x] (t) SELECT_1 I")
+		})
+	}
+}
+
 func TestStopLetsTransactionsFinish(t *testing.T) {
 	t.Parallel()
 	w := start(t, database(t, "CREATE TABLE s (k int)"), func(c *postgres.Config) { c.DrainTimeout = patience })
