@@ -494,6 +494,7 @@ func (c *client) answered(b *backend, u *unit, status byte) {
 func (bk *back) settled(b *backend, u *unit, status byte) {
 	c := bk.c
 	before := c.tx
+	c.fwd.first, c.fwd.takeBack = nil, core.Losses{}
 	c.enter(status, u)
 	if u.awaited {
 		c.fwd.awaiting--
@@ -640,7 +641,8 @@ func (c *client) detach() {
 
 // backendGone is called when the linked backend's connection is lost. Between
 // transactions, with nothing of the session on it, the client can go on.
-func (c *client) backendGone(b *backend, fatal *pgwire.Error, busy bool, e *pgwire.Error) {
+// units are what was under way on it.
+func (c *client) backendGone(b *backend, fatal *pgwire.Error, units []*unit, e *pgwire.Error) {
 	c.link, c.cur, c.transport.pass, c.stmts.lent, c.fwd.awaiting = nil, nil, 0, nil, 0
 	c.state.leave(stateCopying)
 	if c.s.Closed || c.s.Closing {
@@ -650,11 +652,15 @@ func (c *client) backendGone(b *backend, fatal *pgwire.Error, busy bool, e *pgwi
 	if !c.login.greeted && c.fwd.again(b) {
 		return
 	}
+	if c.fwd.takesBack(b, units) {
+		c.resume()
+		return
+	}
 	if c.tx != pgwire.StatusIdle || c.pins.held != 0 {
 		c.fatal(fatal)
 		return
 	}
-	if !busy {
+	if len(units) == 0 {
 		c.resume()
 		return
 	}
@@ -662,7 +668,5 @@ func (c *client) backendGone(b *backend, fatal *pgwire.Error, busy bool, e *pgwi
 	// unknown; the session has lost nothing else. The protocol would allow to
 	// go on, but clients take this class of error to mean that the connection
 	// is gone, so it is closed, as the server itself would have done.
-	f := *e
-	f.Severity, f.SeverityRaw = "FATAL", "FATAL"
-	c.fatal(&f)
+	c.fatal(ending(e))
 }

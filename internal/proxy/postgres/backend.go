@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/weirdb/weir/internal/proxy/core"
@@ -421,7 +422,7 @@ func (b *backend) OnClosed(err error) {
 		u.c.transport.source = nil
 	}
 	units := b.Lose()
-	busy := len(units) > 0
+	all := slices.Clone(units)
 	for _, u := range units {
 		p.FreeSlot(&u.Turn)
 		p.unknown(u)
@@ -449,7 +450,7 @@ func (b *backend) OnClosed(err error) {
 		}
 	}
 	if owner != nil {
-		owner.backendGone(b, &fatal, busy, e)
+		owner.backendGone(b, &fatal, all, e)
 	}
 	if ln != nil {
 		ln.backendGone(b, e)

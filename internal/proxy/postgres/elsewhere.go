@@ -1,6 +1,8 @@
 package postgres
 
 import (
+	"slices"
+
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
@@ -90,6 +92,54 @@ func (b *backend) goElsewhere(units []*unit) (left []*unit) {
 			p.alone.queue(u)
 		}
 	})
+}
+
+// begins has what the client passes on to the backend that it got kept at first.
+func (fw *forwarder) begins() {
+	c := fw.c
+	fw.first, fw.held = nil, c.pins.held
+	fw.fresh = c.login.greeted && c.tx == pgwire.StatusIdle && !c.listens.elsewhere()
+}
+
+// keep keeps bytes that were passed on, as long as nothing has left weir.
+func (fw *forwarder) keep(p []byte) {
+	u := fw.first
+	if u == nil {
+		return
+	}
+	if b := fw.c.link; b == nil || !u.unsent(b) || len(u.raw)+len(p) > maxWhole {
+		u.raw, fw.first = u.raw[:0], nil
+		return
+	}
+	u.raw = append(u.raw, p...)
+}
+
+// takesBack makes what was passed on to b, and has not left weir, the client's next once
+// more. units are those of the connection. It reports false if that cannot be, for more
+// than names of statements has changed with it, or was so too often.
+func (fw *forwarder) takesBack(b *backend, units []*unit) bool {
+	c, u := fw.c, fw.first
+	fw.first = nil
+	switch {
+	case u == nil, !u.unsent(b), u.wrote, len(u.raw) == 0, b.Cancels > 0, c.back.cancelled != nil:
+		return false
+	case c.tx != pgwire.StatusIdle, c.transport.drop > 0, c.pins.held&^pinUntracked != fw.held&^pinUntracked:
+		return false
+	case len(c.settings.unsure) > 0, c.settings.txUnclear, c.texts.bodies, c.texts.madeBodies, c.texts.makes, c.texts.prepares != 0, c.stmts.leftovers:
+		return false
+	case c.l.Draining(), !fw.takeBack.Again(c.l.Now, b.Born):
+		return false
+	}
+	c.pins.held = fw.held
+	for _, x := range slices.Backward(units) {
+		if x.c == c {
+			c.stmts.unparse(x)
+			c.stats.units--
+		}
+	}
+	c.p.Stats.Reruns++
+	c.s.Unread(u.raw)
+	return true
 }
 
 // again prepares a unit to be sent once more.

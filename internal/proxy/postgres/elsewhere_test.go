@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	gosync "sync"
 	"sync/atomic"
@@ -236,6 +237,49 @@ func TestUnsentReadGoesElsewhere(t *testing.T) {
 			t.Fatalf("a read that was not sent: %s", got)
 		}
 	}
+}
+
+// What a client has sent on a connection of its own, of which nothing has left weir when
+// that is lost, is sent on another, once.
+func TestUnsentStatementsOfOwnConnectionsGoElsewhere(t *testing.T) {
+	t.Parallel()
+	w, relay := through(t, database(t, "CREATE TABLE d (k int)"), nil)
+	c := w.wire()
+	warm(w, c, "SELECT k FROM d")
+	rows := 0
+	for _, s := range []struct {
+		name     string
+		messages []byte
+		want     []string
+	}{
+		{"a write", query("INSERT INTO d VALUES (1)"), []string{"INSERT_0_1 I"}},
+		{"an unnamed statement", run("INSERT INTO d VALUES ($1::int)", "2"), []string{"parsed bound nodata INSERT_0_1 I"}},
+		{"a named one", slices.Concat(parse("s", "INSERT INTO d VALUES ($1::int)"), bind("", "s", "3"), execute("", 0), closing('S', "s"), sync()), []string{"parsed bound INSERT_0_1 closed I"}},
+		{"a transaction", slices.Concat(query("BEGIN"), query("INSERT INTO d VALUES (4)"), query("COMMIT")), []string{"BEGIN T", "INSERT_0_1 T", "COMMIT I"}},
+		{"the beginning of a transaction", query("BEGIN"), []string{"BEGIN T"}},
+	} {
+		for range 5 {
+			held, entered := make(chan struct{}), make(chan struct{})
+			go func() {
+				_ = w.Loops[0].Call(ctxFor(t), func() { close(entered); <-held })
+			}()
+			<-entered
+			c.send(s.messages)
+			relay.Cut()
+			close(held)
+			for _, want := range s.want {
+				if got := render(c.ready()); got != want {
+					t.Fatalf("%s that was not sent: %s, want %s", s.name, got, want)
+				}
+			}
+			if len(s.want) == 1 && s.want[0] == "BEGIN T" {
+				c.want("ROLLBACK", "ROLLBACK I")
+				continue
+			}
+			rows++
+		}
+	}
+	c.want("SELECT count(*) AS n FROM d", fmt.Sprintf("[n] (%d) SELECT_1 I", rows))
 }
 
 // endingServer passes connections on to the shared server. When it is told to, it

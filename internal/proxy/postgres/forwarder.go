@@ -29,6 +29,7 @@ func (c *client) attach(b *backend) {
 	c.link = b
 	c.p.Stats.Assignments++
 	c.fwd.linkSeq++
+	c.fwd.begins()
 	b.Mode, b.owner = core.ModeOwned, c
 	if c.p.facts.silent {
 		c.pins.add(pinUntracked)
@@ -85,6 +86,10 @@ func (fw *forwarder) open() *unit {
 		u := c.l.newUnit(unitClient)
 		u.c, u.open = c, true
 		u.queuedAt, u.early = c.l.Now, fw.waited()
+		if fw.fresh {
+			fw.fresh, fw.first = false, u
+			u.sendsAt(c.link)
+		}
 		c.link.Push(u, c.l.Now)
 		c.cur = u
 		c.stats.units++
@@ -527,6 +532,12 @@ type forwarder struct {
 	awaiting int         // units under way for whose answers what is behind them waits
 
 	dataEnded bool // while copying: a CopyDone or CopyFail was passed on
+
+	// What may have to be taken back: see elsewhere.go.
+	fresh    bool  // nothing was passed on yet to the backend that it got
+	first    *unit // there, as long as nothing of it has left weir; its raw is what was passed on
+	held     pin   // before it got the backend
+	takeBack core.Losses
 }
 
 // again has a client wait for another backend, since b is lost and nothing of the

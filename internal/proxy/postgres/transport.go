@@ -61,6 +61,7 @@ func (tr *transport) take(p []byte) int {
 			n := min(c.transport.pass, len(p)-i)
 			c.transport.pass -= n
 			c.transport.toServer(p[i : i+n])
+			c.fwd.keep(p[i : i+n])
 			i += n
 			continue
 		}
@@ -97,6 +98,7 @@ func (tr *transport) take(p []byte) int {
 		var used int
 		if linked {
 			used = c.fwd.feed(typ, n, p[i:])
+			c.fwd.keep(p[i : i+used])
 		} else {
 			used = c.router.feed(typ, n, p[i:])
 		}
