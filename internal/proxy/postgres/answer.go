@@ -205,6 +205,7 @@ func (b *backend) clientMessage(u *unit, typ byte, p []byte, from, at, after int
 		if tracked && code == expExecute {
 			u.expAt++
 		}
+		u.tagged = true
 		u.sawTag(p[at+pgwire.HeaderLen : after])
 	case pgwire.ServerEmptyQuery, pgwire.ServerPortalSuspended:
 		if tracked && code == expExecute {
@@ -282,6 +283,9 @@ func (b *backend) emit(u *unit, p []byte) {
 		return
 	}
 	u.bytes += len(p)
+	if len(u.resp) > maxClientOut && u.flight == nil && !u.tagged && (b.Cancels == 0 || !u.hold) {
+		u.goesOn()
+	}
 	if u.park || u.held() {
 		u.resp = append(u.resp, p...)
 		if u.flight != nil && len(u.resp) > b.p.l.srv.Cache.MaxAnswer() {
@@ -312,6 +316,25 @@ func (b *backend) emit(u *unit, p []byte) {
 func (u *unit) passing(part bool) {
 	if u.c != nil {
 		u.c.transport.part = part
+	}
+}
+
+// goesOn gives the client what is here of an answer that was to be kept until it is
+// whole: it is too long for that. From here on the unit cannot be run again. Of a member
+// of a group these are rows; what says that they are all is kept until the group is
+// flushed.
+func (u *unit) goesOn() {
+	resp := u.resp
+	u.resp, u.hold, u.bound, u.preempted = nil, false, 0, false
+	c := u.c
+	if c == nil || c.s.Closed {
+		return
+	}
+	u.wrote = true
+	c.back.markSeq = c.s.Flushes - 1 // as if it had left
+	c.s.Write(resp)
+	if c.s.Pending() > maxSharedOut {
+		c.kick("it reads its answers too slowly")
 	}
 }
 

@@ -350,7 +350,7 @@ func (ln *lane) ack(u *unit, flushed bool) {
 		ln.p.l.recycle(u)
 		return
 	}
-	if u.failed && ln.again(u) {
+	if u.failed && !u.wrote && ln.again(u) {
 		ln.Retried++
 		u.park = false
 		u.resp = u.resp[:0]

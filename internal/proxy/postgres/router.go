@@ -556,6 +556,9 @@ func (rt *router) laneForStmt(u *unit, raw []byte, st *stmt, window time.Duratio
 			}
 		}
 	}
+	if st.shape.Long() {
+		return nil
+	}
 	ln := rt.soloLane(window)
 	if ln != nil && !p.l.cfg.NoRowsLane {
 		u.serial = p.serials.of(c.set, u, st)
@@ -589,6 +592,9 @@ func (rt *router) laneForText(sql string, info *sqlscan.Statement, window time.D
 				}
 			}
 		}
+	}
+	if sh.Long() {
+		return nil, nil, span{}
 	}
 	return rt.soloLane(window), sh, span{}
 }

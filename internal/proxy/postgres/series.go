@@ -170,7 +170,10 @@ func (g *series) message(u *unit, typ byte, msg []byte) {
 		}
 	case pgwire.ServerRowDescription, pgwire.ServerNoData, pgwire.ServerDataRow:
 		if m != nil {
-			m.resp = append(m.resp, msg...)
+			if m.resp = append(m.resp, msg...); len(m.resp) > maxClientOut {
+				m.bytes += len(m.resp)
+				m.goesOn()
+			}
 		}
 	case pgwire.ServerNotice:
 		if m != nil {
@@ -235,7 +238,10 @@ func (g *series) answer(u *unit) {
 	out = append(out, u.resp...)
 	c.s.Out = append(out, readyIdle...)
 	c.s.Touch()
-	u.bytes = len(u.resp) + len(readyIdle)
+	u.bytes += len(u.resp) + len(readyIdle)
+	if u.shape != nil {
+		u.shape.Observe(u.shape.Cost(), u.bytes)
+	}
 	c.back.grouped(u)
 }
 
@@ -254,7 +260,10 @@ func (g *series) apart() {
 			ln.p.serials.drop(u.serial) // it is another table now, or a plan is out of date: look again
 		}
 		u.retries++
-		u.serial, u.resp, u.tuples = nil, u.resp[:0], 0
+		if u.wrote && u.c != nil && !u.c.s.Closed {
+			u.c.kick("its write was taken back with its group, and a part of its answer has left") // it begins anew
+		}
+		u.serial, u.resp, u.bytes, u.tuples = nil, u.resp[:0], 0, 0
 		if u.c != nil && !u.c.s.Closed {
 			solo.push(u)
 		}

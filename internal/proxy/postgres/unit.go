@@ -58,6 +58,7 @@ type unit struct {
 	took     time.Duration // from when the server began with it to its answer
 	bytes    int           // of the answer so far
 	tuples   uint64        // that its statements have returned, or changed
+	tagged   bool          // a CommandComplete came
 	failed   bool          // an ErrorResponse came; only ReadyForQuery follows
 	retry    bool          // the answer is withheld: run again
 	retries  uint8

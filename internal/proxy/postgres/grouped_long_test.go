@@ -1,0 +1,91 @@
+package postgres_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/weirdb/weir/internal/proxy/postgres"
+)
+
+// TestLongAnswersOfGroups: the rows that a member of a group returns are not kept until
+// the group is flushed where they are many, and arrive as directly. The next statements
+// like it run alone.
+func TestLongAnswersOfGroups(t *testing.T) {
+	t.Parallel()
+	fill := func(table string) string {
+		return "INSERT INTO " + table + " SELECT i, repeat('x', 100000) FROM generate_series(1, 60) i"
+	}
+	for _, simple := range []bool{true, false} {
+		t.Run(fmt.Sprintf("simple %v", simple), func(t *testing.T) {
+			t.Parallel()
+			db := database(t, "CREATE TABLE big (k int PRIMARY KEY, v text)", "CREATE TABLE gib (k int PRIMARY KEY, v text)")
+			w := start(t, db, oneLane(nil))
+			warm := "/* batch */ DELETE FROM big WHERE k = 0"
+			all := w.clients(8, warm)
+			w.mustGather("solo", func(int) {
+				messages := make([][]byte, len(all))
+				for i := range all {
+					messages[i] = run("/* batch */ DELETE FROM big WHERE k = $1", "0")
+				}
+				together(all, messages)
+			})
+			direct := dialWire(t, server(t).Addr(), db)
+			message := func(sql, key string) []byte {
+				if simple {
+					return query(strings.ReplaceAll(sql, "$1", key))
+				}
+				return run(sql, key)
+			}
+			gathered := w.gathered("solo")
+			for round := range 3 {
+				sqlOn(t, server(t).DSN(db), fill("big"), fill("gib"))
+				remove := fmt.Sprintf("DELETE FROM %%s WHERE k > $1 RETURNING k, v AS a%d", round) // each is a shape of its own
+				messages := make([][]byte, len(all))
+				for i := range all {
+					messages[i] = run("/* batch */ DELETE FROM big WHERE k = $1", "0")
+				}
+				messages[round] = message("/* batch */ "+fmt.Sprintf(remove, "big"), "20")
+				direct.send(message(fmt.Sprintf(remove, "gib"), "20"))
+				want := render(direct.ready())
+				for i, ms := range together(all, messages) {
+					if got := render(ms); i == round && got != want {
+						t.Fatalf("the answer differs from the server's own: %.200s ... %s, directly %.200s ... %s", got, got[max(0, len(got)-90):], want, want[max(0, len(want)-90):])
+					} else if i != round && !strings.HasSuffix(got, "DELETE_0 I") {
+						t.Fatalf("client %d: %s", i, got)
+					}
+				}
+				sqlOn(t, server(t).DSN(db), "TRUNCATE gib", "DELETE FROM big")
+			}
+			if w.gathered("solo") == gathered {
+				t.Error("nothing was grouped")
+			}
+			sqlOn(t, server(t).DSN(db), fill("big"))
+			before := w.pool().Grouped
+			all[0].send(message("/* batch */ DELETE FROM big WHERE k > $1 RETURNING k, v AS a0", "20"))
+			if got := render(all[0].ready()); !strings.HasSuffix(got, "DELETE_40 I") {
+				t.Fatal(got[max(0, len(got)-90):])
+			}
+			if after := w.pool().Grouped; after != before {
+				t.Error("a statement whose answers are known to be long was grouped")
+			}
+		})
+	}
+}
+
+// TestLongAnswersOfGroupsThatNobodyReads: a client that reads nothing of what a member of
+// a group returns is disconnected. The group goes on.
+func TestLongAnswersOfGroupsThatNobodyReads(t *testing.T) {
+	t.Parallel()
+	db := database(t, "CREATE TABLE big (k int PRIMARY KEY)", "INSERT INTO big SELECT generate_series(1, 120)")
+	w := start(t, db, func(c *postgres.Config) { c.NoRowsLane = true })
+	c := w.wire()
+	eventually(t, "writes are grouped", func() bool {
+		c.ask("/* batch */ DELETE FROM big WHERE k = 0")
+		return w.pool().Grouped > 0
+	})
+	c.send(query("/* batch */ DELETE FROM big RETURNING repeat('x', 1000000)"))
+	eventually(t, "the client is disconnected", func() bool { return w.snapshot().Clients == 0 })
+	direct := dialWire(t, server(t).Addr(), db)
+	eventually(t, "the rows are deleted", func() bool { return strings.Contains(direct.ask("SELECT count(*) AS n FROM big"), "(0)") })
+}
