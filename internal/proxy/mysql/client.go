@@ -188,7 +188,7 @@ func (c *client) Shutdown() { c.fatal(errShutdown()) }
 func (c *client) Tick() {
 	limits := &c.p.Limits
 	c.transport.checkReading()
-	if c.s.Closed {
+	if c.s.Closed || c.s.Closing {
 		return
 	}
 	c.begun.check()

@@ -70,6 +70,8 @@ type Loop struct {
 	events []unix.EpollEvent
 	bufs   buffers
 
+	closing []closing
+
 	porches []*Porch
 
 	mu      sync.Mutex
@@ -267,6 +269,7 @@ func (l *Loop) turn() error {
 		l.nextTick = l.Now + tickEvery
 		l.watchAgain()
 		l.pressure.look(l.Now)
+		l.closeUnread()
 		l.owner.Tick()
 	}
 	l.endTurn()

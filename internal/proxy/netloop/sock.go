@@ -1,8 +1,10 @@
 package netloop
 
 import (
+	"errors"
 	"io"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -344,13 +346,51 @@ func (s *Sock) NotifyDrained() {
 	s.Touch()
 }
 
-// CloseAfterFlush closes the socket when its output is written.
+// CloseAfterFlush closes the socket when its output is written, or when its peer does not
+// take it.
 func (s *Sock) CloseAfterFlush() {
 	if s.Closed || s.Closing {
 		return
 	}
 	s.Closing = true
 	s.Touch()
+	s.l.closing = append(s.l.closing, closing{s, s.Written, s.l.Now, s.l.Now})
+}
+
+// A closing is a socket that is closed when its output is written.
+type closing struct {
+	s       *Sock
+	written uint64        // when that was looked at last
+	at      time.Duration // since when no more was
+	since   time.Duration
+}
+
+// A socket that is to be closed has unreadFor to write more, and unreadInAll to write all.
+const (
+	unreadFor   = 5 * time.Second
+	unreadInAll = time.Minute
+)
+
+// errUnread ends a socket whose peer does not read what comes before the end.
+var errUnread = errors.New("the peer does not read")
+
+// closeUnread closes sockets that are to be closed and whose peers do not read.
+func (l *Loop) closeUnread() {
+	keep := l.closing[:0]
+	for _, c := range l.closing {
+		if c.written != c.s.Written {
+			c.written, c.at = c.s.Written, l.Now
+		}
+		switch {
+		case c.s.Closed:
+		case l.Now-c.at > unreadFor, l.Now-c.since > unreadInAll:
+			c.s.Close(errUnread)
+		default:
+			keep = append(keep, c)
+		}
+	}
+	clear(l.closing[len(keep):])
+	l.closing = keep
 }
 
 // Close closes the socket at once and tells the handler; what was not written is

@@ -219,7 +219,7 @@ func (c *client) Tick() {
 	if c.s.Ended() && !c.transport.unfinished() {
 		c.s.Close(io.EOF)
 	}
-	if c.s.Closed {
+	if c.s.Closed || c.s.Closing {
 		return
 	}
 	if c.tx != pgwire.StatusIdle && limits.TransactionTimeout > 0 && c.l.Now-c.txSince > limits.TransactionTimeout {
