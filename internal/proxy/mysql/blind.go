@@ -56,6 +56,17 @@ func (s *Server) allTriggers(ctx context.Context) ([][][]byte, error) {
 	} else if len(all) == 0 {
 		return nil, fmt.Errorf("user %q has no privilege TRIGGER on all databases", s.cfg().MySQL.User)
 	}
+	if f := (&poolFacts{mariadb: conn.IsMariaDB(), version: versionID(conn.Greeting.Version)}); f.revokesPartly() {
+		grants, err := conn.Query(ctx, grantsSQL)
+		if err != nil {
+			return nil, fmt.Errorf("ask what is revoked: %w", err)
+		}
+		for _, row := range grants {
+			if g, ok := parseRevoke(row[0].String); ok && g.has("TRIGGER") {
+				return nil, fmt.Errorf("user %q has no privilege TRIGGER on database %s", s.cfg().MySQL.User, g.database)
+			}
+		}
+	}
 	rows, err := conn.Query(ctx, triggersSQL)
 	if err != nil {
 		return nil, fmt.Errorf("read triggers: %w", err)
@@ -85,6 +96,61 @@ func (r *catalogReader) blindness(row [][]byte) {
 	r.blind[foldName(string(row[0]))] = true
 	r.account = string(row[1])
 	r.names = append(r.names, string(row[0]))
+}
+
+// grantsSQL tells which of an account's privileges on all databases are revoked on some:
+// MySQL's information_schema shows them as if they were not.
+const grantsSQL = "SHOW GRANTS"
+
+// revokesPartly tells whether the server may revoke on one database what it grants on all
+// (partial_revokes, from MySQL 8.0.16 on).
+func (f *poolFacts) revokesPartly() bool { return !f.mariadb && f.version >= 80016 }
+
+// A partialRevoke is a line of SHOW GRANTS that begins with REVOKE.
+type partialRevoke struct {
+	privileges []string
+	database   string
+	account    string // as CURRENT_USER() has it
+}
+
+func (g *partialRevoke) has(privilege string) bool {
+	return slices.Contains(g.privileges, privilege) || slices.Contains(g.privileges, "ALL PRIVILEGES")
+}
+
+// parseRevoke reads a line of SHOW GRANTS; ok is false if it grants. Names are quoted by
+// the session's sql_mode and sql_quote_show_create.
+func parseRevoke(line string) (g partialRevoke, ok bool) {
+	line, ok = strings.CutPrefix(line, "REVOKE ")
+	privileges, line, on := strings.Cut(line, " ON ")
+	if !ok || !on {
+		return partialRevoke{}, false
+	}
+	g.privileges = strings.Split(privileges, ", ")
+	for _, quote := range []string{"`", `"`, ""} {
+		name, account, from := strings.Cut(line, quote+".* FROM ")
+		if from && strings.HasPrefix(name, quote) {
+			unquote := func(s string) string { return strings.ReplaceAll(s, quote+quote, quote) }
+			if quote == "" {
+				unquote = func(s string) string { return s }
+			}
+			g.database = unquote(name[len(quote):])
+			g.account = strings.NewReplacer("`", "", `"`, "").Replace(account)
+			return g, true
+		}
+	}
+	return g, true
+}
+
+// revoked takes note of what a line of SHOW GRANTS takes away.
+func (r *catalogReader) revoked(line string) {
+	g, ok := parseRevoke(line)
+	if !ok {
+		return
+	}
+	r.seesAll = r.seesAll && !g.has("SELECT")
+	if g.has("TRIGGER") {
+		r.blindness([][]byte{[]byte(g.database), []byte(g.account)})
+	}
 }
 
 // maxNamed is how many databases the log names.

@@ -141,6 +141,9 @@ func (k *catalog) load(b *backend) {
 	}
 	read(countersSQL, 2, r.counter)
 	read(blindSQL, 2, r.blindness)
+	if b.p.facts.revokesPartly() {
+		read(grantsSQL, 1, func(row [][]byte) { r.revoked(string(row[0])) })
+	}
 	read(viewsSQL, 3, r.view)
 	read(routinesSQL, 4, r.routine)
 	read(triggersSQL, 4, r.trigger)
