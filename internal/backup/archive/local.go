@@ -290,7 +290,7 @@ func (l *Local) walk(ctx context.Context, top, name string, deep bool, yield fun
 				continue // gone since ReadDir
 			}
 			if err != nil {
-				return yield(ObjectInfo{}, localError("list", top, err)) && false
+				return yield(ObjectInfo{}, localError("look at", filepath.Join(top, e.Name()), err)) && false
 			}
 			if !yield(ObjectInfo{Name: at, Size: info.Size(), Modified: info.ModTime()}, nil) {
 				return false
@@ -418,8 +418,9 @@ func (l *Local) Clean(ctx context.Context, dir string, before time.Time) (int, e
 			return 0, err
 		}
 	}
-	removed := 0
+	removed, at := 0, top
 	err := filepath.WalkDir(top, func(name string, e fs.DirEntry, err error) error {
+		at = name
 		if err == nil {
 			err = ctx.Err()
 		}
@@ -442,7 +443,7 @@ func (l *Local) Clean(ctx context.Context, dir string, before time.Time) (int, e
 		return err
 	})
 	if err != nil {
-		return removed, localError("clean", top, err)
+		return removed, localError("clean", at, err)
 	}
 	return removed, nil
 }

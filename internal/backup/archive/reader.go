@@ -77,7 +77,11 @@ func newestOf(ctx context.Context, repo *Repository, label string, one bool) (st
 		return "", err
 	}
 	id, sources := "", map[string]string{}
-	for _, e := range slices.Backward(entries) {
+	var unread *Entry // the newest one that cannot be read, if none that can is newer
+	for i, e := range slices.Backward(entries) {
+		if e.State == Damaged && id == "" && unread == nil && mayBeOf(e.ID, label) {
+			unread = &entries[i]
+		}
 		if e.State != Complete || label != "" && e.Summary.Label != label {
 			continue
 		}
@@ -87,6 +91,13 @@ func newestOf(ctx context.Context, repo *Repository, label string, one bool) (st
 		source := e.Summary.Label + "\x00" + string(e.Summary.Engine) + e.Summary.Server.SystemID
 		if sources[source] == "" {
 			sources[source] = e.ID
+		}
+	}
+	if unread != nil {
+		// Whoever asks for the newest must not get an older one without a word.
+		return "", &Error{
+			Op: "choose a backup of", Place: repo.String(), Err: fmt.Errorf("the newest, %s, cannot be read: %s", unread.ID, unread.Reason),
+			Hint: "weir backup list shows the others: name the one that you mean by its ID",
 		}
 	}
 	switch {
@@ -102,6 +113,16 @@ func newestOf(ctx context.Context, repo *Repository, label string, one bool) (st
 		}
 	}
 	return id, nil
+}
+
+// mayBeOf reports whether a backup that does not tell its label may have this one: an ID
+// that weir has made ends with it.
+func mayBeOf(id, label string) bool {
+	when, of, made := strings.Cut(id, "-")
+	if _, err := time.Parse("20060102T150405Z", when); !made || err != nil {
+		return true
+	}
+	return label == "" || of == label || strings.HasPrefix(of, label+"-")
 }
 
 // openDir opens the backup in a directory of a storage, "" for its root.

@@ -53,3 +53,45 @@ func TestVerifyGoesOnBehindBadSectors(t *testing.T) {
 		}
 	}
 }
+
+// TestNewestThatCannotBeRead: whoever asks for the newest backup does not get an older one
+// where a disk has lost the manifest of the newest.
+func TestNewestThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	repo, _, _ := backupFiles(t, Options{})
+	lost := ""
+	disk := NewRepository(&badSectors{Storage: repo.Storage(), lost: func(name string) bool { return lost != "" && name == lost+"/"+manifestName }})
+	var ids []string
+	for _, label := range []string{"shop", "shop", "other"} {
+		w, err := Create(t.Context(), repo, Options{Label: label})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := w.Finish(t.Context(), Manifest{Summary: Summary{Engine: PostgreSQL, Scope: "database"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, m.ID)
+	}
+	open := func(id string) (string, error) {
+		r, err := Open(t.Context(), disk, id, ReadOptions{})
+		if err != nil {
+			return "", err
+		}
+		return r.Manifest().ID, r.Close()
+	}
+	for _, c := range []struct{ lost, ask, want string }{
+		{"", "latest:shop", ids[1]},
+		{ids[1], "latest:shop", ""},
+		{ids[0], "latest:shop", ids[1]},
+		{ids[2], "latest:shop", ids[1]}, // of another label
+		{ids[2], "latest", ""},
+		{ids[2], ids[1], ids[1]},
+	} {
+		lost = c.lost
+		got, err := open(c.ask)
+		if got != c.want || c.want == "" && (err == nil || !strings.Contains(err.Error(), c.lost) || !errors.Is(err, syscall.EIO) && !strings.Contains(err.Error(), "input/output error")) {
+			t.Errorf("%s with %q lost: %q, %v", c.ask, c.lost, got, err)
+		}
+	}
+}

@@ -3,11 +3,17 @@ package wal
 import (
 	"archive/tar"
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"testing/iotest"
 
 	"github.com/weirdb/weir/internal/backup/archive"
 	"github.com/weirdb/weir/internal/wire/pgrepl"
@@ -140,5 +146,48 @@ func TestPiecesAreInOrder(t *testing.T) {
 	}
 	if got, err := os.ReadFile(filepath.Join(dir, controlFile)); err != nil || string(got) != content {
 		t.Errorf("%d bytes, %v", len(got), err)
+	}
+}
+
+// badDisk cannot read objects.
+type badDisk struct{ archive.Storage }
+
+func (d badDisk) Open(ctx context.Context, name string, offset int64) (io.ReadCloser, error) {
+	in, err := d.Storage.Open(ctx, name, offset)
+	if err != nil {
+		return nil, err
+	}
+	return io.NopCloser(iotest.ErrReader(&fs.PathError{Op: "read", Path: name, Err: syscall.EIO})), in.Close()
+}
+
+// TestPartThatCannotBeRead: a receiver must not take it for nothing, and write less over it;
+// what is damaged is written anew.
+func TestPartThatCannotBeRead(t *testing.T) {
+	dir := t.TempDir()
+	local, err := archive.NewLocal(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := cluster{SystemID: "7", SegmentBytes: 16 << 20}
+	s, err := createStore(t.Context(), local, c, archive.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const name = "000000010000000000000001.partial"
+	if err := s.put(t.Context(), name, strings.NewReader("log"), archive.Position{}); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := s.length(t.Context(), name); n != 3 || err != nil {
+		t.Errorf("length %d, %v", n, err)
+	}
+	bad := &store{storage: badDisk{local}, cluster: c}
+	if n, err := bad.length(t.Context(), name); !errors.Is(err, syscall.EIO) || !strings.Contains(err.Error(), name) {
+		t.Errorf("of what the disk cannot read: %d, %v", n, err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "wal", "7", name+".tar"), []byte("no tar file"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := s.length(t.Context(), name); n != 0 || err != nil {
+		t.Errorf("of what is damaged: %d, %v", n, err)
 	}
 }

@@ -121,6 +121,11 @@ func (d *dirRestore) unpack(ctx context.Context, name, dir string, chunks []arch
 		return err
 	}
 	defer func() { err = errors.Join(err, rt.Close()) }()
+	disk, err := openDisk(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, disk.Close()) }()
 	in := &chunkChain{ctx: ctx, d: d, chunks: chunks}
 	defer func() { err = errors.Join(err, in.close()) }()
 	t := tar.NewReader(in)
@@ -141,7 +146,7 @@ func (d *dirRestore) unpack(ctx context.Context, name, dir string, chunks []arch
 	if _, err := io.Copy(io.Discard, in); err != nil {
 		return err
 	}
-	return d.sync(dir)
+	return disk.sync()
 }
 
 // emptyDir opens a directory that is empty, and makes it if need be.
@@ -238,6 +243,11 @@ func (d *dirRestore) finish(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, rt.Close()) }()
+	disk, err := openDisk(d.Dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, disk.Close()) }()
 	if err := d.serverManifest(ctx, rt); err != nil {
 		return err
 	}
@@ -249,13 +259,13 @@ func (d *dirRestore) finish(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if err := d.sync(d.Dir); err != nil {
+	if err := disk.sync(); err != nil {
 		return err
 	}
 	if err := rt.Rename(controlWithheld, controlFile); err != nil {
 		return fmt.Errorf("the backup holds no %s: %w", controlFile, err)
 	}
-	return d.sync(d.Dir)
+	return disk.sync()
 }
 
 // serverManifest writes backup_manifest, which servers before 13 do not have.
@@ -289,15 +299,20 @@ func (d *dirRestore) settings(rt *os.Root) (err error) {
 	return d.own(rt, name)
 }
 
-// sync makes durable what is in the file system of a directory.
-func (d *dirRestore) sync(dir string) (err error) {
+// disk is the file system of a directory.
+type disk struct{ *os.File }
+
+// openDisk opens it before anything is written there: Linux tells of writes that have
+// failed since.
+func openDisk(dir string) (disk, error) {
 	f, err := os.Open(filepath.Clean(dir))
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	if err := syncFileSystem(f); err != nil {
-		return fmt.Errorf("flush %s: %w", dir, err)
+	return disk{f}, err
+}
+
+// sync makes durable what is in it.
+func (d disk) sync() error {
+	if err := syncFileSystem(d.File); err != nil {
+		return fmt.Errorf("flush %s: %w", d.Name(), err)
 	}
 	return nil
 }

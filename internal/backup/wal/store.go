@@ -20,12 +20,14 @@
 package wal
 
 import (
+	"archive/tar"
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"slices"
 	"strings"
 
@@ -266,7 +268,7 @@ func (s *store) read(ctx context.Context, in io.Reader, name string, keys archiv
 }
 
 // length returns how many bytes of log a file holds, which needs no key: 0 for one
-// that is not there, or that cannot be read and is to be written anew.
+// that is not there, or that is damaged and is to be written anew.
 func (s *store) length(ctx context.Context, name string) (_ int64, err error) {
 	in, err := s.storage.Open(ctx, s.dir()+name+suffix, 0)
 	if errors.Is(err, archive.ErrNotExist) {
@@ -277,8 +279,11 @@ func (s *store) length(ctx context.Context, name string) (_ int64, err error) {
 	}
 	defer func() { err = errors.Join(err, in.Close()) }()
 	r, err := archive.OpenStream(ctx, in, archive.ReadOptions{})
+	if err != nil && (ctx.Err() != nil || unread(err)) {
+		return 0, fmt.Errorf("read %s: %w", name, err)
+	}
 	if err != nil {
-		return 0, context.Cause(ctx)
+		return 0, nil
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
 	for _, c := range r.Manifest().Chunks {
@@ -287,6 +292,19 @@ func (s *store) length(ctx context.Context, name string) (_ int64, err error) {
 		}
 	}
 	return 0, nil
+}
+
+// unread reports whether an error is that of a storage that could not be read, and tells
+// nothing of what it holds.
+func unread(err error) bool {
+	var file *fs.PathError
+	var place *archive.Error
+	if !errors.As(err, &file) && !errors.As(err, &place) {
+		return false
+	}
+	return !slices.ContainsFunc([]error{archive.ErrNotExist, archive.ErrIncomplete, io.ErrUnexpectedEOF, io.EOF, tar.ErrHeader}, func(damage error) bool {
+		return errors.Is(err, damage)
+	})
 }
 
 // keys adds the key that a passphrase opens.
