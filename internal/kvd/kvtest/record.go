@@ -161,3 +161,28 @@ func (r *Record) Check(get func(key string) (item kv.Item, found bool)) (histori
 	}
 	return histories, undecided
 }
+
+// Write notes a strong write of a key by other means than package kv. do reports whether
+// the write was answered, or else whether it may have happened all the same.
+func (r *Record) Write(client int, key, value string, do func() (answered, unknown bool)) {
+	call := r.now()
+	answered, unknown := do()
+	end := r.now()
+	switch {
+	case answered:
+	case unknown:
+		end = 1 << 62
+	default:
+		return
+	}
+	r.note(key, porcupine.Operation{ClientId: client, Input: registerOp{true, value}, Call: call, Output: "", Return: end})
+}
+
+// Read notes a strong read of a key by other means; "" is a key that does not exist.
+func (r *Record) Read(client int, key string, do func() (value string, answered bool)) {
+	call := r.now()
+	value, answered := do()
+	if answered {
+		r.note(key, porcupine.Operation{ClientId: client, Input: registerOp{}, Call: call, Output: value, Return: r.now()})
+	}
+}
