@@ -24,6 +24,10 @@ const (
 	// maxClientOut is how much of a result waits in weir for a client that
 	// owns its backend, before weir stops reading from that backend.
 	maxClientOut = 1 << 20
+	// maxHeld is how much of an answer is kept until it is whole. It is more than what
+	// lies in sockets when weir kills a statement whose answer begins just then: that one
+	// can still be run again.
+	maxHeld = 16 << 20
 	// maxSharedOut is how much waits for a client whose backend is shared:
 	// there, to stop reading would hold up others, so the client is
 	// disconnected.
@@ -108,7 +112,7 @@ func (b *backend) forward(u *unit, p []byte, event mywire.Event) {
 		b.hold = append(b.hold, p...)
 		return
 	}
-	if len(u.resp) > maxClientOut {
+	if len(u.resp) > maxHeld {
 		u.goesOn(b) // not the packet that ends it, which may come now
 	}
 	if len(b.hold) > 0 {

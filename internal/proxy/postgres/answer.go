@@ -283,7 +283,7 @@ func (b *backend) emit(u *unit, p []byte) {
 		return
 	}
 	u.bytes += len(p)
-	if len(u.resp) > maxClientOut && u.flight == nil && !u.tagged && (b.Cancels == 0 || !u.hold) {
+	if len(u.resp) > maxHeld && u.flight == nil && !u.tagged && (b.Cancels == 0 || !u.hold) {
 		u.goesOn()
 	}
 	if u.park || u.held() {
@@ -342,6 +342,10 @@ const (
 	// maxClientOut is how much of a result waits in weir for a client that
 	// owns its backend, before weir stops reading from that backend.
 	maxClientOut = 1 << 20
+	// maxHeld is how much of an answer is kept until it is whole. It is more than what
+	// lies in sockets when weir cancels a statement whose answer begins just then: that one
+	// can still be run again.
+	maxHeld = 16 << 20
 	// maxUnread is how much waits for a client that gets nothing more run until it has
 	// read that: there may be many such clients.
 	maxUnread = 32 << 10

@@ -170,7 +170,7 @@ func (g *series) message(u *unit, typ byte, msg []byte) {
 		}
 	case pgwire.ServerRowDescription, pgwire.ServerNoData, pgwire.ServerDataRow:
 		if m != nil {
-			if m.resp = append(m.resp, msg...); len(m.resp) > maxClientOut {
+			if m.resp = append(m.resp, msg...); len(m.resp) > maxHeld {
 				m.bytes += len(m.resp)
 				m.goesOn()
 			}
