@@ -116,9 +116,10 @@ func TestWarnsOfARefusedLoginOfItsOwn(t *testing.T) {
 	t.Parallel()
 	db := database(t)
 	name, password := account(t)
+	weirs, _ := account(t)
 	var log safeLog
 	w := start(t, db, func(c *mysql.Config) {
-		c.MySQL.User, c.MySQL.Password = name, "wrong"
+		c.MySQL.User, c.MySQL.Password = weirs, "wrong"
 		c.Log = slog.New(slog.NewTextHandler(&log, nil))
 	})
 	w.dial(func(cfg *mywire.ConnectConfig) { cfg.User, cfg.Password, cfg.Database = name, password, "" }).must("DO 1")

@@ -13,7 +13,7 @@ import (
 // the transaction that it begins is one message, and passes, as in PgBouncer.
 func TestModeStatementRefusesTransactions(t *testing.T) {
 	t.Parallel()
-	w := start(t, database(t, "CREATE TABLE n (i int)"), func(c *postgres.Config) { c.Mode, c.PoolSize = session.ModeStatement, 1 })
+	w := start(t, database(t, "CREATE TABLE n (i int)"), func(c *postgres.Config) { c.Mode = session.ModeStatement })
 	c := w.wire()
 	for _, whole := range []string{"BEGIN; INSERT INTO n VALUES (1); COMMIT", "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE", "DO $$ BEGIN INSERT INTO n VALUES (1); END $$"} {
 		if got := c.ask(whole); !strings.HasSuffix(got, " I") {
