@@ -78,6 +78,9 @@ func (k *claim) lock(ctx context.Context, req outbox.ClaimRequest) error {
 	d := decoder{all: true}
 	bytes := 0
 	return k.c.scan(ctx, k.text(req), func(values []driver.Value) (bool, error) {
+		if req.MaxBytes > 0 && bytes >= req.MaxBytes {
+			return true, nil // read and dropped: to end the statement takes another session, which the pool may lack
+		}
 		row, _, err := d.row(values)
 		if err != nil {
 			return false, err
@@ -86,7 +89,7 @@ func (k *claim) lock(ctx context.Context, req outbox.ClaimRequest) error {
 		row.Attempts = int(attempts)
 		k.rows = append(k.rows, row)
 		bytes += len(row.Payload)
-		return req.MaxBytes == 0 || bytes < req.MaxBytes, err
+		return true, err
 	})
 }
 
