@@ -277,7 +277,7 @@ func (s *Sock) Flush() {
 	s.Flushes++
 	end := len(s.Out)
 	if s.until > 0 {
-		end = min(end, s.outOff+int(s.until-s.Written))
+		end = min(end, s.outOff+int(s.until-min(s.until, s.Written)))
 	}
 	for s.outOff < end {
 		p := s.Out[s.outOff:end]

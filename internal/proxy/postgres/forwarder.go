@@ -275,7 +275,7 @@ func (fw *forwarder) parse(n int, p []byte) int {
 	} else {
 		st = c.p.stmts.of(c, body[rest:])
 	}
-	if !c.stmts.fits(st) {
+	if !c.stmts.fits(m.Name, st) {
 		return len(p)
 	}
 	if len(m.Name) > 0 && b.pending(c, cmp.Or(c.stmts.byName[text(cutName(m.Name))], st)) {

@@ -142,7 +142,7 @@ func (k *kept) unlearn(u *unit) {
 		}
 		was, there := k.prepared[x.st]
 		switch {
-		case !there, i > at && was.unit < u.num: // skipped, and there from before
+		case !there, was.unit > u.num, i > at && was.unit < u.num: // skipped, and there from before or parsed by a later unit
 		case was.again:
 			was.doubt = true
 			k.prepared[x.st] = was

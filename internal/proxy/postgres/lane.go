@@ -451,10 +451,13 @@ func (ln *lane) backendGone(b *backend, e *pgwire.Error) {
 func (ln *lane) failAll(e *pgwire.Error) { ln.fail(e, func(*unit) bool { return true }) }
 
 // expire answers with an error what has waited in the lane at least as long as min, beyond
-// the window that it was to wait for others.
+// the window that it was to wait for others; with 0 it is everything.
 func (ln *lane) expire(minWait time.Duration, e *pgwire.Error) {
+	if minWait > 0 {
+		minWait += ln.key.window
+	}
 	ln.fail(e, func(u *unit) bool {
-		overdue := ln.p.l.Now-u.lanedAt >= minWait+ln.key.window
+		overdue := ln.p.l.Now-u.lanedAt >= minWait
 		if overdue && !u.Left() {
 			ln.p.Stats.Timeouts++
 		}

@@ -147,7 +147,7 @@ func (rt *router) collect(u *unit, p []byte) (used int, v collectVerdict) {
 				return 0, collectAlone
 			}
 			o.st = c.p.stmts.of(c, body[rest:])
-			if !c.stmts.fits(o.st) {
+			if !c.stmts.fits(name, o.st) {
 				return 0, collectBad
 			}
 			u.parsed = append(u.parsed, parsedName{name: string(cutName(name)), st: o.st})

@@ -27,10 +27,14 @@ type statements struct {
 // maxClientTexts bounds the texts of one client's statements.
 const maxClientTexts = 32 << 20
 
-// fits reports whether the client may have one more statement. Otherwise it is told why
-// not, and disconnected.
-func (ss *statements) fits(st *stmt) bool {
-	if ss.bytes+len(st.tail) <= maxClientTexts {
+// fits reports whether the client may have one more statement, of that name. Otherwise it
+// is told why not, and disconnected.
+func (ss *statements) fits(name []byte, st *stmt) bool {
+	size := ss.bytes + len(st.tail)
+	if len(name) == 0 && ss.unnamed != nil {
+		size -= len(ss.unnamed.tail) // which it replaces
+	}
+	if size <= maxClientTexts {
 		return true
 	}
 	e := pgwire.NewFatal(pgwire.CodeProgramLimit, "weir: the prepared statements of this session have more than %d MB of text", maxClientTexts>>20)
