@@ -54,11 +54,26 @@ func TestPausable(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		conn, err := other.Accept()
+		got := make(chan error)
+		go func() {
+			conn, err := other.Accept()
+			if err == nil {
+				_ = conn.Close()
+			}
+			got <- err
+		}()
+		select {
+		case err = <-got:
+		case err = <-accepted: // a call that was under way when it was paused has had this one
+			if err != nil {
+				t.Fatal(err)
+			}
+			dial()
+			err = <-got
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = conn.Close()
 		select {
 		case err := <-accepted:
 			t.Errorf("%s: accepted while paused: %v", network, err)
