@@ -117,16 +117,15 @@ ready:
 test: ready ## Lint and test everything, the race detector where it finds most
 	@$(MAKE) --no-print-directory -j staticcheck test-plain test-raced
 
-# A target that has ended says so, for scripts/again: what it had not come to would not be missed.
-ended = code=$$?; echo "$@: ended with $$code"; exit $$code
-
+# Each target has a log of its own, for scripts/again.
 .PHONY: test-plain
 test-plain:
-	@GOGC=300 $(flags) $(gotest) -p $(TEST_JOBS) $(plain); $(ended)
+	@GOGC=300 $(flags) scripts/logged out/$@.log $(gotest) -p $(TEST_JOBS) $(plain)
 
 .PHONY: test-raced
 test-raced:
-	@GOGC=300 $(instrumented) $(gotest) -p $(RACE_JOBS) $$(scripts/raced $(plain)); $(ended)
+	@raced=$$(scripts/raced $(plain)) || exit 1; \
+	GOGC=300 $(instrumented) scripts/logged out/$@.log $(gotest) -p $(RACE_JOBS) $$raced
 
 .PHONY: again
 again:
