@@ -16,8 +16,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Every relative link of the documentation leads to a file of the repository, and
-// its anchor to a heading there.
+// Every link of the documentation into the repository leads to a file of it, and its
+// anchor to a heading there. docs/ is a site as well, on which what lies outside of it is
+// not: its pages link to that by its address.
 func TestLinksOfTheDocumentationLeadSomewhere(t *testing.T) {
 	tree := os.DirFS("../..")
 	pages, err := markdownFiles(tree)
@@ -69,7 +70,8 @@ func TestBrokenLinks(t *testing.T) {
 		"README.md": {Data: []byte("# A thing\n\n[a](docs/a.md) [b](docs/a.md#two-words) [c](#a-thing) [d](docs) ![e](docs/e.svg)\n" +
 			"[web](https://example.com/x) [mail](mailto:a@b)\n`[code](nowhere.md)`\n```\n[code](nowhere.md)\n```\n" +
 			"[gone](docs/gone.md) [lost](docs/a.md#three) [own](#lost) [out](../x.md)\n<a href=\"docs/h.md\">h</a>\n\n[r]: docs/r.md\n")},
-		"docs/a.md":  {Data: []byte("# `A`: head\n## Two words\n## Two words\n[up](../README.md#a-thing) [self](#a-head) [second](#two-words-1) <a id=\"x\"></a>[x](#x)\n```\n# no heading\n```\n[no](#no-heading)\n")},
+		"docs/a.md": {Data: []byte("# `A`: head\n## Two words\n## Two words\n[up](" + blob + "README.md#a-thing) [self](#a-head) [second](#two-words-1) <a id=\"x\"></a>[x](#x)\n```\n# no heading\n```\n[no](#no-heading)\n" +
+			"[out](../README.md) [gone](" + blob + "x.md) [dir](" + strings.Replace(blob, "blob", "tree", 1) + "docs)\n")},
 		"docs/e.svg": {},
 	}
 	got, links, err := brokenLinks(tree, []string{"README.md", "docs/a.md"})
@@ -84,12 +86,14 @@ func TestBrokenLinks(t *testing.T) {
 		"README.md:10: docs/h.md: no such file",
 		"README.md:12: docs/r.md: no such file",
 		"docs/a.md:8: #no-heading: docs/a.md has no such heading",
+		"docs/a.md:9: ../README.md: it is not part of the site: write " + blob + "README.md",
+		"docs/a.md:9: " + blob + "x.md: no such file",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("broken (-want +got):\n%s", diff)
 	}
-	if links != 16 {
-		t.Errorf("%d links, want 16", links)
+	if links != 19 {
+		t.Errorf("%d links, want 19", links)
 	}
 }
 
@@ -121,6 +125,12 @@ var (
 	linkText    = regexp.MustCompile(`!?\[([^\]]*)\]\([^)]*\)`)
 )
 
+// blob is where the repository's host shows its files, and with tree in the place of
+// blob its directories.
+const blob = "https://github.com/weirdb/weir/blob/main/"
+
+var ownAddress = regexp.MustCompile(`^https://github\.com/weirdb/weir/(?:blob|tree)/main/(.+)$`)
+
 // brokenLinks returns each link of the pages that leads nowhere, and how many links
 // within the tree there are. Links to other hosts are not followed.
 func brokenLinks(tree fs.FS, pages []string) (broken []string, links int, err error) {
@@ -134,12 +144,16 @@ func brokenLinks(tree fs.FS, pages []string) (broken []string, links int, err er
 			line = inlineCode.ReplaceAllString(line, "")
 			for _, form := range linkForms {
 				for _, m := range form.FindAllStringSubmatch(line, -1) {
-					u, err := url.Parse(m[1])
+					from, link := page, m[1]
+					if own := ownAddress.FindStringSubmatch(link); own != nil {
+						from, link = "README.md", own[1]
+					}
+					u, err := url.Parse(link)
 					if err != nil || u.Scheme != "" || u.Host != "" {
 						continue
 					}
 					links++
-					why, err := follow(tree, page, u, anchors)
+					why, err := follow(tree, from, u, anchors)
 					if err != nil {
 						return err
 					}
@@ -168,6 +182,9 @@ func follow(tree fs.FS, page string, u *url.URL, anchors map[string]map[string]b
 		if _, err := fs.Stat(tree, target); err != nil {
 			return "no such file", nil
 		}
+		if inSite(page) && !inSite(target) {
+			return "it is not part of the site: write " + blob + target, nil
+		}
 	}
 	if u.Fragment == "" || !strings.HasSuffix(target, ".md") {
 		return "", nil
@@ -184,6 +201,8 @@ func follow(tree fs.FS, page string, u *url.URL, anchors map[string]map[string]b
 	}
 	return "", nil
 }
+
+func inSite(name string) bool { return strings.HasPrefix(name, "docs/") || name == "docs" }
 
 // headings returns the anchors of a page as GitHub makes them.
 func headings(text string) map[string]bool {
