@@ -31,7 +31,7 @@ func Checked(cmd *cobra.Command) *cobra.Command {
 }
 
 func newConfigCommand() *cobra.Command {
-	config := &cobra.Command{Use: "config", Short: "Configuration files"}
+	config := &cobra.Command{Use: "config", Short: "Check configuration files"}
 	var of string
 	var connect bool
 	var asJSON JSON[[]check.Check]

@@ -102,7 +102,7 @@ func (f *textFlag) Type() string       { return "" }
 
 // arguments stand for the values of flags in the help, by the types of pflag.
 var arguments = map[string]string{
-	"string": "TEXT", "strings": "TEXT,...", "stringArray": "TEXT", "duration": "DURATION",
+	"string": "TEXT", "strings": "TEXT,...", "stringArray": "TEXT", "stringToString": "NAME=VALUE", "duration": "DURATION",
 	"durationSlice": "DURATION,...", "int": "N", "uint": "N", "ints": "N,...", "float": "NUMBER",
 	"count": "", "float64Slice": "NUMBER,...", "int64Slice": "N,...",
 }

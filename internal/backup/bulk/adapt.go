@@ -27,7 +27,7 @@ func (a Adapt) Validate() error {
 	case a.Idle < 0:
 		return fmt.Errorf("--idle-time %v: a time of more than 0 is needed", a.Idle)
 	case a.Max == 0 && (a.Min > 0 || a.Idle > 0):
-		return errors.New("--min-jobs and --idle-time are about a number of jobs that changes: --max-jobs says up to how many")
+		return errors.New("--min-jobs and --idle-time need --max-jobs")
 	case a.Min > a.Max:
 		return fmt.Errorf("--min-jobs %d is more than --max-jobs %d", a.Min, a.Max)
 	}

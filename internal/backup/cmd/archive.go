@@ -93,7 +93,7 @@ type keyFlags struct {
 }
 
 func (k *keyFlags) add(f *pflag.FlagSet) {
-	f.StringArrayVarP(&k.identities, "identity", "i", nil, "file with an age identity or SSH private key (repeatable)")
+	f.StringArrayVarP(&k.identities, "identity", "i", nil, "`FILE` with an age identity or SSH private key (repeatable)")
 	f.StringVar(&k.passphraseFile, "passphrase-file", "", "file with the passphrase on its first line")
 }
 
@@ -127,7 +127,7 @@ func (k *keyFlags) arguments() []string {
 func addHooks(f *pflag.FlagSet, h *notice.Hooks) {
 	f.StringVar(&h.Before, "hook-before", "", "shell command to run first; if it fails, nothing is backed up")
 	f.StringVar(&h.After, "hook-after", "", "shell command to run at the end, with WEIR_BACKUP_* in its environment")
-	f.StringVar(&h.Webhook, "webhook", "", "URL to which the outcome is posted as JSON")
+	f.StringVar(&h.Webhook, "webhook", "", "`URL` to which the outcome is posted as JSON")
 	f.StringVar(&h.MetricsFile, "metrics-file", "", "file for node_exporter's textfile collector, written atomically")
 }
 

@@ -155,7 +155,7 @@ func (v *backupVerb) flags(f *pflag.FlagSet) {
 func (v *backupVerb) complete() error {
 	o := &v.options
 	if v.to == "" {
-		return errors.New("--to: where is the backup to go?")
+		return errors.New("no place for the backup: give --to a directory, s3://BUCKET/PREFIX, FILE.tar or -")
 	}
 	if o.DSN == "" {
 		o.DSN = "postgres://"
@@ -208,7 +208,7 @@ func (v *backupVerb) complete() error {
 		return err
 	}
 	if v.hide && !a.Encryption.Enabled() {
-		return errors.New("--encrypt-manifest: to whom? --encrypt-recipient or --encrypt-passphrase-file says so")
+		return errors.New("--encrypt-manifest needs a key: give --encrypt-recipient, --encrypt-recipients-file or --encrypt-passphrase-file")
 	}
 	return o.WithDefaults().Validate()
 }

@@ -81,7 +81,7 @@ moment.`,
 func (v *baseVerb) complete() error {
 	switch {
 	case v.to == "":
-		return errors.New("--to: where is the backup to go?")
+		return errors.New("no place for the backup: give --to a directory or s3://BUCKET/PREFIX")
 	case v.to == "-" || strings.HasSuffix(v.to, ".tar"):
 		return errors.New("--to: a base backup goes into a directory or a bucket, beside its log")
 	case familyOf(v.options.DSN) != familyPostgres:

@@ -94,7 +94,7 @@ Exit codes: 0 interrupted, or at the end with --until-now, 1 failed, 2 usage.`,
 	f, o := cmd.Flags(), &v.options
 	f.StringVar(&v.to, "to", "", "where to: DIR or s3://BUCKET/PREFIX (required)")
 	f.StringVar(&v.log, "log", "", "name of the log in that place (default made of the server's id)")
-	f.StringVar(&v.start, "start", "", "FILE:POS to begin at when nothing is archived yet (default the oldest log that the server has)")
+	f.StringVar(&v.start, "start", "", "`FILE:POS` to begin at when nothing is archived yet (default the oldest log that the server has)")
 	f.DurationVar(&o.Every, "flush-interval", 5*time.Second, "longest time from a transaction's commit until it is archived")
 	f.BoolVar(&o.UntilEnd, "until-now", false, "end when all log that the server has now is archived")
 	f.StringVar(&v.metricsFile, "metrics-file", "", "file for node_exporter's textfile collector, written atomically")
@@ -122,7 +122,7 @@ func (v *binlogVerb) complete() (err error) {
 	case familyOf(v.options.DSN) != familyMySQL:
 		return fmt.Errorf("binary logs are of MySQL and MariaDB, and the DSN names a server of %s", familyOf(v.options.DSN))
 	case v.to == "":
-		return errors.New("--to: where is the log to go?")
+		return errors.New("no place for the log: give --to a directory or s3://BUCKET/PREFIX")
 	case v.to == "-" || strings.HasSuffix(v.to, ".tar"):
 		return errors.New("--to: a log goes into a directory or a bucket, beside backups")
 	case v.options.Every <= 0:

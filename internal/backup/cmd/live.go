@@ -26,7 +26,7 @@ import (
 type adminFlag struct{ address string }
 
 func (a *adminFlag) add(f *pflag.FlagSet) {
-	f.StringVar(&a.address, "admin", "", "`ADDRESS` of a live page and metrics while it runs, such as 127.0.0.1:9190; no login, so keep it on loopback")
+	f.StringVar(&a.address, "admin", "", "serve a live page and metrics at `ADDRESS` while it runs, such as 127.0.0.1:9190; no login, so keep it on loopback")
 }
 
 // serve shows state until end is called, which may be called twice, and says on stderr

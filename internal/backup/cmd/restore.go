@@ -97,10 +97,10 @@ Exit codes: 0 restored, 1 failed, 2 usage, 3 restored, and it differs.`,
 
 func (v *restoreVerb) flags(f *pflag.FlagSet) {
 	o := &v.options
-	f.StringVar(&o.DSN, "to", "", "the server and database to restore into")
+	f.StringVar(&o.DSN, "to", "", "`DSN` of the server and database to restore into")
 	f.StringVar(&o.Database, "database", "", "which database of the backup (default the only one, or all of a cluster)")
 	f.StringVar(&o.Target, "target", "", "name of the database to restore into")
-	f.StringVar(&v.rename, "rename", "", "restore database OLD of the backup as NEW, as OLD=NEW")
+	f.StringVar(&v.rename, "rename", "", "restore database OLD of the backup as NEW, as `OLD=NEW`")
 	f.BoolVar(&o.Create, "create", false, "make the database first")
 	f.BoolVar(&o.Clean, "clean", false, "first drop what is to be restored")
 	f.BoolVar(&o.IfExists, "if-exists", false, "with --clean: do not fail where there is nothing to drop")
@@ -118,7 +118,7 @@ func (v *restoreVerb) flags(f *pflag.FlagSet) {
 	f.BoolVar(&o.Resume, "resume", false, "continue a restore that was interrupted")
 	f.BoolVar(&o.Force, "force", false, "restore into a server that is older than the source")
 	f.BoolVar(&v.keepGoing, "keep-going", true, "after an error in an object go on with all that does not need it, and report all errors at the end; =false stops at the first one")
-	f.StringVar(&v.failedSQL, "failed-sql", "", "file for what is left to do, as SQL (default weir-restore-ID.sql here, if objects fail)")
+	f.StringVar(&v.failedSQL, "failed-sql", "", "`FILE` for what is left to do, as SQL (default weir-restore-ID.sql here, if objects fail)")
 	f.BoolVar(&o.NoCheck, "no-check", false, "do not check everything but rows before the restore begins: for a backup whose damaged parts are not needed")
 	f.BoolVar(&o.NoAnalyze, "no-analyze", false, "do not gather statistics for the planner, which the server does later")
 	f.StringVar(&v.verify, "verify", string(restore.VerifyCounts), "none, counts, or rows (--verify alone): read tables again and compare checksums")
@@ -147,7 +147,7 @@ func (v *restoreVerb) complete(f *pflag.FlagSet) (err error) {
 	o := &v.options
 	switch {
 	case o.DSN == "" && v.dir.to == "":
-		return errors.New("--to says into which server, --to-dir into which data directory")
+		return errors.New("no target: give --to a server, or --to-dir a data directory")
 	case o.DSN != "" && v.dir.to != "":
 		return errors.New("--to is a server and --to-dir a data directory: one of them")
 	case v.dir.to != "":

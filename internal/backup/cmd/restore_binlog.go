@@ -48,7 +48,7 @@ type replayOutcome struct {
 func (l *restoreLog) add(f *pflag.FlagSet) {
 	f.BoolVar(&l.latest, "target-latest", false, "MySQL and MariaDB: replay all archived log")
 	f.StringVar(&l.gtid, "target-gtid", "", "MySQL and MariaDB: replay log up to this transaction, inclusive")
-	f.StringVar(&l.position, "target-position", "", "MySQL and MariaDB: replay log up to FILE:POS, the end of a transaction")
+	f.StringVar(&l.position, "target-position", "", "MySQL and MariaDB: replay log up to `FILE:POS`, the end of a transaction")
 	f.StringVar(&l.name, "log", "", "MySQL and MariaDB: which archived log (default the one that fits the backup)")
 }
 

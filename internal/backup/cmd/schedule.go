@@ -112,7 +112,7 @@ func (v *scheduleVerb) complete(args []string) error {
 		return fmt.Errorf("weir %s: %w", backup.CommandPath(), err)
 	}
 	if to := backup.Flag("to").Value.String(); to == "-" {
-		return errors.New("--to -: nobody would read the stream")
+		return errors.New("--to -: a service has no reader for standard output; give a directory or s3://BUCKET/PREFIX")
 	}
 	return nil
 }

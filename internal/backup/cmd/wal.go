@@ -101,7 +101,7 @@ func (v *walVerb) complete() (err error) {
 	case v.dropSlot:
 		return nil
 	case v.to == "":
-		return errors.New("--to: where is the log to go?")
+		return errors.New("no place for the log: give --to a directory or s3://BUCKET/PREFIX")
 	}
 	v.options.Archive, err = v.archive.options()
 	return err

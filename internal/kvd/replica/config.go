@@ -162,15 +162,15 @@ func (c *Config) Validate() error {
 	}
 	switch {
 	case d.ID == 0:
-		return errors.New("no id: give this replica the number that it has among peers")
+		return errors.New("no id: give --id the number that this replica has in --peers")
 	case len(d.Members) == 0:
-		return errors.New("no peers: list the replicas of the cluster, this one included, as 1=host:port,2=host:port,3=host:port")
+		return errors.New("no peers: give --peers the replicas of the cluster, this one included, as 1=host:port,2=host:port,3=host:port")
 	case !seen[d.ID] && (!d.Join || d.Listen == ""):
 		return fmt.Errorf("replica %d is not among peers", d.ID)
 	case len(d.Members) == 2 && !d.Join:
 		return errors.New("peers: two replicas do not survive the loss of one; use 1, 3 or 5")
 	case d.Dir == "" && d.Disk == nil && !d.Memory:
-		return errors.New("no data directory: give one, or durability memory")
+		return errors.New("no data directory: give --data, or --durability memory")
 	case d.Dir != "" && d.Memory:
 		return errors.New("durability memory writes nothing: give no data directory")
 	case d.Election < minElection || d.Election > maxElection:

@@ -111,7 +111,7 @@ func (f *profileFlags) register(cmd *cobra.Command) {
 	s.DurationVar(&f.fsyncLatency, "fsync-latency", 0, "of --lab: make each flush take this much longer, such as 2ms")
 	s.StringVar(&f.experiment, "experiment", "", "a set of cases: "+strings.Join(study.Experiments(), ", "))
 	s.StringVar(&f.workload, "workload", "ping", "what an operation does: "+strings.Join(names, ", "))
-	s.StringVar(&f.sql, "sql", "", "file of statements that make an operation, instead of --workload")
+	s.StringVar(&f.sql, "sql", "", "`FILE` of statements that make an operation, instead of --workload")
 	s.IntVar(&f.rows, "rows", 10_000, "rows of the workload's main table")
 	s.StringSliceVar(&f.mode, "mode", []string{"async"}, "how workers run: sequential, threads, async; a list compares them")
 	s.IntSliceVar(&f.concurrency, "concurrency", []int{10}, "workers; a list compares them")

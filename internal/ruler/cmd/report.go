@@ -66,7 +66,7 @@ same run with --env, or --env here if it was this machine.`,
 	}
 	f := cmd.Flags()
 	f.StringSliceVarP(&v.formats, "output", "o", nil, "formats: "+formatNames()+" (default by the ending of --to, otherwise text)")
-	f.StringVar(&v.to, "to", "", "file to write, or directory when there are several formats; charts as SVG get a file each")
+	f.StringVar(&v.to, "to", "", "`FILE` to write, or directory when there are several formats; charts as SVG get a file each")
 	f.StringVar(&v.chart, "chart", "", "only this chart, by its number or the beginning of its title")
 	f.StringVar(&v.env, "env", "", "where a profile was taken: a result of the same run, or here")
 	f.StringVar(&v.title, "title", "", "title, instead of the one that the source has")

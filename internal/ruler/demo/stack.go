@@ -39,7 +39,7 @@ type Config struct {
 
 // Flags adds the flags of weir demo --stack.
 func (c *Config) Flags(f *pflag.FlagSet) {
-	f.StringVar(&c.Listen, "listen", "127.0.0.1:9180", "with --stack: where the page is, on this machine")
+	f.StringVar(&c.Listen, "listen", "127.0.0.1:9180", "with --stack: loopback `ADDRESS` of the page")
 	f.DurationVar(&c.Duration, "duration", 0, "with --stack: end after this time (default Ctrl-C)")
 	f.BoolVar(&c.Auto, "auto", false, "with --stack: kill everything once without being asked, and end")
 }

@@ -47,7 +47,7 @@ func newCommand(c *flags) *cobra.Command {
 	c.ServerFlags = suite.ServerFlags{Engines: Engines(), Flag: "db"}
 	cmd := &cobra.Command{
 		Use:   "backup",
-		Short: "weir's backup and restore beside the server's own tools and mydumper",
+		Short: "Compare weir's backup and restore with the server's own tools and mydumper",
 		Long: `Measure, from the inside out: what buffers, compressions and copies cost in this
 process; whole backups and restores by weir, pg_dump and pg_restore, or mydumper,
 myloader and mariadb-dump, each a program of its own, in turn (A B B A), on data

@@ -45,7 +45,7 @@ func newCommand() *cobra.Command {
 	var c command
 	cmd := &cobra.Command{
 		Use:   "kv",
-		Short: "The replicated store: delays of batches, protocols, distance, etcd beside it",
+		Short: "Measure the replicated store: delays of batches, protocols, distance; and etcd",
 		Long: `Start clusters of weir kv, each replica a process, and run the experiments of a
 benchmark on them:
 
@@ -116,7 +116,7 @@ func (c *command) flags(f *pflag.FlagSet) {
 	f.IntVar(&c.procs, "procs", 0, "processors that the client and each replica may use at once, as GOMAXPROCS says (default those of this machine, shared out among four)")
 	f.BoolVar(&c.floor, "floor", false, "measure the least that a durable store needs, too: a table in memory with one log, and with three of which a majority is flushed")
 	f.StringVar(&c.etcd, "etcd", "", "etcd program to compare with (default: the one that is found)")
-	f.StringVar(&c.reference, "reference", "", "YAML file with figures of another system, to be placed beside")
+	f.StringVar(&c.reference, "reference", "", "YAML `FILE` with figures of another system, to be placed beside")
 }
 
 // options makes the flags agree.

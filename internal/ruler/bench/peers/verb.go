@@ -19,7 +19,7 @@ func Command(benches []suite.Bench) *cobra.Command {
 	var programs Programs
 	cmd := &cobra.Command{
 		Use:   "peers",
-		Short: "Every goal of the design on one page: weir beside what people run today",
+		Short: "Compare weir with what people run today, goal by goal, on one page",
 		Long: `Run the benchmarks that compare weir with direct connections, PgBouncer, pg_dump,
 mydumper, etcd and the customary outbox, on private servers, one after the other, and
 write one page: both sides, their ratio with its interval, the goal, and whether it is

@@ -41,7 +41,7 @@ func newCommand(c *command) *cobra.Command {
 	c.ServerFlags = suite.ServerFlags{Engines: Engines(), Flag: "db"}
 	cmd := &cobra.Command{
 		Use:   "proxy",
-		Short: "A database direct and through weir, side by side",
+		Short: "Compare a database direct and through weir",
 		Long: `Start a private server, PgBouncer if it is installed and the server is
 PostgreSQL, and weir proxy; send them the same load in turn (A B B A); check
 every answer, and after each round every row; report ratios with confidence
