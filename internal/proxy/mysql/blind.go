@@ -46,7 +46,7 @@ func (k *catalog) seeByDSN(r *catalogReader) {
 
 // allTriggers reads the triggers of all databases as the DSN's user.
 func (s *Server) allTriggers(ctx context.Context) ([][][]byte, error) {
-	conn, err := s.visit(ctx)
+	conn, _, err := s.visit(ctx)
 	if err != nil {
 		return nil, err
 	}

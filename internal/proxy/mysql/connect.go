@@ -125,7 +125,7 @@ func (d *dialer) collation(number uint16) byte {
 // who only looks at the greeting and goes is counted by servers, and after
 // max_connect_errors of them they block the host.
 func (d *dialer) reach(ctx context.Context) error {
-	conn, err := d.srv.visit(ctx)
+	conn, _, err := d.srv.visit(ctx)
 	switch {
 	case err == nil:
 		return conn.Close()
@@ -137,23 +137,24 @@ func (d *dialer) reach(ctx context.Context) error {
 
 // visit logs in as the DSN's user, whose name may be empty, and takes note of the
 // greeting.
-func (d *dialer) visit(ctx context.Context) (*mywire.Server, error) {
+func (d *dialer) visit(ctx context.Context) (*mywire.Server, upstream.Endpoint, error) {
 	s := d.srv
 	cfg := s.cfg().MySQL
 	cfg.Timeout = s.cfg().ConnectTimeout
 	if cfg.Password == "" {
 		cfg.Keys = s.creds.Keys(cfg.User)
 	}
-	cfg, _, err := s.toHost(ctx, cfg)
+	cfg, e, err := s.toHost(ctx, cfg)
 	if err != nil {
-		return nil, err
+		return nil, e, err
 	}
 	pending, err := mywire.Dial(ctx, cfg)
 	if err != nil {
-		return nil, err
+		return nil, e, err
 	}
 	s.known.note(pending.Greeting, s.Monotonic())
-	return pending.Login(ctx)
+	conn, err := pending.Login(ctx)
+	return conn, e, err
 }
 
 // refusesUser tells whether an error number concerns who wants to log in, or to

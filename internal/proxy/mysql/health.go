@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weirdb/weir/internal/proxy/upstream"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
@@ -25,8 +26,9 @@ func (p *pool) LastAnswer() (last time.Duration) {
 
 // An asker asks the server whether it works, on a connection that is kept.
 type asker struct {
-	mu   sync.Mutex
-	conn *mywire.Server // guarded by mu: the last question's; or nil
+	mu       sync.Mutex
+	conn     *mywire.Server    // guarded by mu: the last question's; or nil
+	endpoint upstream.Endpoint // guarded by mu: of conn
 }
 
 // ask asks the server, on the connection of the last question if that still
@@ -34,6 +36,9 @@ type asker struct {
 func (h *asker) ask(ctx context.Context, s *Server) (refused bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if !s.Monitor.Goes(h.endpoint) {
+		h.drop() // that server works, perhaps, but is not the one any more
+	}
 	if h.conn != nil {
 		_, err := h.conn.Exec(ctx, "DO 0")
 		if err == nil {
@@ -44,10 +49,10 @@ func (h *asker) ask(ctx context.Context, s *Server) (refused bool, err error) {
 			return false, context.Cause(ctx)
 		}
 	}
-	conn, err := s.visit(ctx)
+	conn, e, err := s.visit(ctx)
 	switch code := mywire.CodeOf(err); {
 	case err == nil:
-		h.conn = conn
+		h.conn, h.endpoint = conn, e
 	case refusesUser(code):
 		return true, nil // alive enough to say so
 	case ctx.Err() != nil && errors.Is(err, context.DeadlineExceeded):

@@ -78,6 +78,39 @@ func TestHostThatTakesWritesIsFollowed(t *testing.T) {
 	}
 }
 
+// Whether weir can serve is asked of the host that connections go to: a former primary
+// still answers.
+func TestHealthIsThatOfThePresentHost(t *testing.T) {
+	t.Parallel()
+	server(t) // skips or fails where there is no server
+	var hosts []*lab.MySQL
+	for range 2 {
+		s, err := lab.StartMariaDB(ctxFor(t), serverConfig())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Stop(context.Background()) })
+		hosts = append(hosts, s)
+	}
+	old, next := hosts[0], hosts[1]
+	sqlOn(t, next, "SET GLOBAL read_only = 1")
+	w := startFor(t, old, "", func(c *mysql.Config) {
+		for _, s := range hosts {
+			c.Hosts = append(c.Hosts, mywire.ConnectConfig{Address: s.Addr(), User: s.User(), Password: s.Password(), TLSMode: mywire.TLSDisabled})
+		}
+		c.Target = upstream.TargetReadWrite
+	})
+	if err := w.Healthy(ctxFor(t)); err != nil { // asks: no client has been answered
+		t.Fatal(err)
+	}
+	sqlOn(t, old, "SET GLOBAL read_only = 1")
+	eventually(t, "no host takes writes", func() bool { return w.Healthy(ctxFor(t)) != nil })
+	sqlOn(t, next, "SET GLOBAL read_only = 0")
+	eventually(t, "another host takes writes", func() bool { return w.Healthy(ctxFor(t)) == nil })
+	next.Kill()
+	eventually(t, "that host is dead", func() bool { return w.Healthy(ctxFor(t)) != nil })
+}
+
 // Logins that the server has to decide wait for the next primary, as statements do, whether
 // the one before has died or takes no writes any more.
 func TestLoginsWaitForAPrimary(t *testing.T) {
