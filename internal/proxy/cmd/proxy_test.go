@@ -336,7 +336,7 @@ func TestProxyReportsWhatItCannotListenOn(t *testing.T) {
 	clitest.ClearEnvironment(t)
 	for _, tt := range []struct{ flag, other, want string }{
 		{"--listen-postgres", "--admin=off", "listen for clients"},
-		{"--admin", "--listen-postgres=127.0.0.1:0", "listen for --admin"},
+		{"--admin", "--listen-postgres=127.0.0.1:0", "an address of its own, or --admin off"},
 	} {
 		out := program.Run(t, "proxy", "--postgres", "host=127.0.0.1 port=1", tt.flag, ln.Addr().String(), tt.other)
 		if !strings.Contains(out, tt.want) || !strings.Contains(out, "address already in use") || !strings.HasSuffix(out, "exit 1\n") {

@@ -4,8 +4,10 @@ package proxycmd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
+	"syscall"
 	"time"
 
 	"github.com/weirdb/weir/internal/proxy/core"
@@ -57,7 +59,9 @@ func (p *proxyProcess) listenAdmin() (*netloop.Pausable, error) {
 		}
 	}
 	ln, err := net.Listen("tcp", p.cfg.admin)
-	if err != nil {
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("listen for --admin: %w (another weir or program has it: give each weir of a machine an address of its own, or --admin off)", err)
+	} else if err != nil {
 		return nil, fmt.Errorf("listen for --admin: %w", err)
 	}
 	return netloop.NewPausable(ln), nil

@@ -192,7 +192,7 @@ func (f *profileFlags) complete(cmd *cobra.Command) error {
 	case f.lab && f.dsn != "":
 		return errors.New("--lab starts servers of its own: leave --db out")
 	case !f.lab && f.dsn == "":
-		return errors.New("which database? --db DSN, WEIR_DSN, or --lab for a private one")
+		return errors.New("no database: give --db (or WEIR_DSN) a DSN, or --lab for a private server")
 	case !f.lab && changed("engine"):
 		return errors.New("--engine is for --lab: the DSN's scheme names the engine")
 	case f.sql != "" && changed("workload"):

@@ -269,7 +269,7 @@ func (d *dsnParser) pairs(s string) error {
 		key = strings.TrimRight(key, space)
 		if !ok || key == "" || strings.ContainsAny(key, space) {
 			// What stands here may be half of a password with a space in it.
-			return errors.New("want a URL or key=value pairs (a value with spaces must be quoted)")
+			return errors.New("want a URL such as postgres://user@host:5432/database, or key=value pairs (a value with spaces must be quoted)")
 		}
 		rest = strings.TrimLeft(rest, space)
 		d.doubtful = d.doubtful || key == "password" && !strings.HasPrefix(rest, "'")
