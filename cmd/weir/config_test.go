@@ -1,7 +1,9 @@
 package main
 
 import (
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/weirdb/weir/internal/cli/clitest"
@@ -63,7 +65,20 @@ func TestConfigCheck(t *testing.T) {
 // The examples that come with weir are fine.
 func TestConfigCheckOfTheExamples(t *testing.T) {
 	clitest.ClearEnvironment(t)
-	for _, name := range []string{"weir.yaml", "outbox.yaml"} {
-		program.Must(t, "config", "check", filepath.Join("../../contrib", name))
+	examples, err := filepath.Glob("../../contrib/*.yaml")
+	if err != nil || len(examples) < 3 {
+		t.Fatalf("%q: %v", examples, err)
+	}
+	secrets := t.TempDir() // in the place of /etc/weir
+	clitest.Write(t, filepath.Join(secrets, "secret"), strings.Repeat("5", 64))
+	clitest.Write(t, filepath.Join(secrets, "redis"), "a password\n")
+	for _, path := range examples {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		path = filepath.Join(t.TempDir(), filepath.Base(path))
+		clitest.Write(t, path, strings.ReplaceAll(string(text), "/etc/weir", secrets))
+		program.Must(t, "config", "check", path)
 	}
 }

@@ -251,6 +251,42 @@ func TestImageIsBuiltByTheGoOfReleases(t *testing.T) {
 	}
 }
 
+// A package has every unit, an example of the configuration that each unit reads, and
+// nothing of what it names is missing.
+func TestPackageHasWhatUnitsRead(t *testing.T) {
+	text, err := os.ReadFile("../../contrib/packaging/nfpm.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile(`(?:src|postinstall|preremove): ((?:contrib/|LICENSE)\S*)`).FindAllStringSubmatch(string(text), -1) {
+		if _, err := os.Stat(filepath.Join("../..", m[1])); err != nil {
+			t.Errorf("nfpm.yaml: %v", err)
+		}
+	}
+	scripts, err := os.ReadFile("../../contrib/packaging/preremove.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	units, err := filepath.Glob("../../contrib/systemd/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, unit := range units {
+		if !strings.Contains(string(scripts), " "+filepath.Base(unit)) {
+			t.Errorf("preremove.sh does not stop %s", filepath.Base(unit))
+		}
+		unitText, err := os.ReadFile(unit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`--config /etc/weir/(\S+)`).FindAllStringSubmatch(string(unitText), -1) {
+			if !strings.Contains(string(text), "src: contrib/"+m[1]+"\n") {
+				t.Errorf("nfpm.yaml has no example of %s, which %s reads", m[1], filepath.Base(unit))
+			}
+		}
+	}
+}
+
 // docs/licences.md has every module of go.mod, and no other.
 func TestLicencesOfEveryModule(t *testing.T) {
 	mod, err := os.ReadFile("../../go.mod")

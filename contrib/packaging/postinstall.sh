@@ -7,3 +7,5 @@ if ! getent passwd weir >/dev/null; then
 	useradd --system --gid weir --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin weir
 fi
 [ -d /etc/weir ] || install -d -m 0750 -o root -g weir /etc/weir
+# An upgrade may have changed units.
+[ ! -d /run/systemd/system ] || systemctl daemon-reload || true
