@@ -66,6 +66,7 @@ type client struct {
 func newClient(l *loop) *client {
 	c := &client{l: l}
 	c.login.c, c.transport.c, c.router.c, c.fwd.c, c.back.c = c, c, c, c, c
+	c.transport.rest.tr = &c.transport
 	c.pins.c, c.stmts.c, c.texts.c, c.settings.c, c.diag.c, c.moving.c, c.begun.c, c.cached.c = c, c, c, c, c, c, c, c
 	c.cached.Client = cache.NewClient(l.srv.Cache, &c.cached)
 	return c
@@ -188,6 +189,7 @@ func (c *client) Shutdown() { c.fatal(errShutdown()) }
 func (c *client) Tick() {
 	limits := &c.p.Limits
 	c.transport.checkReading()
+	c.transport.rest.check()
 	if c.s.Closed || c.s.Closing {
 		return
 	}
@@ -199,16 +201,25 @@ func (c *client) Tick() {
 			"The client was disconnected because its transaction took longer than %s (--transaction-timeout of weir).", limits.TransactionTimeout))
 		return
 	}
-	idle := c.cur == nil && c.inflight == 0 && c.state != stateWaiting
 	switch {
-	case !idle || c.state.leaving():
+	case c.cur != nil || c.inflight > 0 || c.state == stateWaiting || c.state.leaving():
 	case c.inTx() && limits.IdleInTransactionTimeout > 0 && c.l.Now-c.idleSince > limits.IdleInTransactionTimeout:
 		c.p.Stats.Limited[core.LimitIdleTransaction]++
 		c.fatal(mywire.NewError(mywire.ErrInteractionTimeout,
 			"The client was disconnected because it sat in a transaction for longer than %s (--idle-in-transaction-timeout of weir).", limits.IdleInTransactionTimeout))
-	case !c.inTx() && c.link == nil && limits.ClientIdleTimeout > 0 && c.l.Now-c.idleSince > limits.ClientIdleTimeout:
+	case c.idle() && limits.ClientIdleTimeout > 0 && c.l.Now-c.idleSince > limits.ClientIdleTimeout:
 		c.p.Stats.Limited[core.LimitIdle]++
 		c.fatal(mywire.NewError(mywire.ErrInteractionTimeout,
 			"The client was disconnected by weir because of inactivity (--client-idle-timeout %s).", limits.ClientIdleTimeout))
 	}
+}
+
+// idle reports whether the client does nothing outside a transaction, nor weir for it,
+// where no command is under way. It may keep a backend.
+func (c *client) idle() bool {
+	if c.inTx() {
+		return false
+	}
+	tr := &c.transport
+	return c.link == nil || c.state == stateOpen && c.link.Depth() == 0 && tr.pass == 0 && !tr.streams && tr.drop == 0 && !c.resuming
 }

@@ -50,6 +50,38 @@ func (s *Server) GatherAtMost(ctx context.Context, n int) {
 	}
 }
 
+// RestWithin bounds the pauses in messages that are refused.
+func (s *Server) RestWithin(ctx context.Context, d time.Duration) {
+	for _, l := range s.Loops {
+		_ = l.Call(ctx, func() { l.restWithin = d })
+	}
+}
+
+// AgeMembers has the first member of each lane wait for d longer than it does. It
+// returns how many members wait.
+func (s *Server) AgeMembers(ctx context.Context, d time.Duration) (waiting int) {
+	for _, l := range s.Loops {
+		_ = l.Call(ctx, func() {
+			for _, p := range l.PoolList {
+				for i := range p.Excl {
+					if ln := p.Excl[i].Lane; ln != nil {
+						p.Excl[i].Since -= d
+						aged := false
+						ln.Find(func(u *unit) bool {
+							if !aged {
+								u.lanedAt -= d
+							}
+							waiting, aged = waiting+1, true
+							return false
+						})
+					}
+				}
+			}
+		})
+	}
+	return waiting
+}
+
 // MetOnLoops is how many logins came to their good end on an event loop alone.
 func (s *Server) MetOnLoops(ctx context.Context) (n uint64) {
 	for _, l := range s.Loops {

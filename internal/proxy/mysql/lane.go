@@ -106,7 +106,7 @@ func (ls *lanes) transaction(set *session.Set, window time.Duration) *lane {
 
 // push adds a unit and has the lane looked at when the turn's reads are done.
 func (ln *lane) push(u *unit) {
-	u.park, u.c.reader = true, nil
+	u.park, u.c.reader, u.lanedAt = true, nil, ln.p.l.Now
 	if err := ln.Push(u, len(u.raw)); err != nil {
 		u.park = false
 		u.c.lost(u, mywire.NewError(mywire.ErrTooManyConnections, "weir: too many writes wait in one lane: %v", err))
@@ -469,9 +469,21 @@ func (ln *lane) backendGone(b *backend, e *mywire.Error) {
 
 // failAll answers everything that waits in the lane with an error.
 func (ln *lane) failAll(e *mywire.Error) {
+	ln.expire(0, func(u *unit) { u.c.lost(u, e) })
+}
+
+// expire calls lose for what has waited in the lane at least as long as min, beyond the
+// window that it was to wait for others; with 0 it is everything.
+func (ln *lane) expire(minWait time.Duration, lose func(u *unit)) {
+	if minWait > 0 {
+		minWait += ln.key.window
+	}
 	ln.Q.Remove(func(u *unit) bool {
-		if u.c != nil && !u.c.s.Closed {
-			u.c.lost(u, e)
+		if ln.p.l.Now-u.lanedAt < minWait {
+			return false
+		}
+		if !u.Left() {
+			lose(u)
 		}
 		return true
 	})

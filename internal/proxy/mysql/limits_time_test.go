@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/proxy/mysql"
+	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
@@ -61,5 +62,74 @@ func TestLongTransactionIsEndedAndRolledBack(t *testing.T) {
 	eventually(t, "its backend is free", func() bool { return w.pool().Owned == 0 })
 	if got := speakerTo(t, server(t).Addr(), w.db, nil).value("SELECT COUNT(*) FROM t"); got != "0" {
 		t.Errorf("the transaction was not rolled back: %s rows", got)
+	}
+}
+
+// A client that does nothing is idle with a connection of its own, too.
+func TestIdleClientsAreEnded(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		sql  string
+		mode session.Mode
+	}{
+		"without a connection": {"DO 1", session.ModeAuto},
+		"pinned":               {"CREATE TEMPORARY TABLE i (k INT)", session.ModeAuto},
+		"session mode":         {"DO 1", session.ModeSession},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := start(t, database(t), func(cfg *mysql.Config) { cfg.ClientIdleTimeout, cfg.Mode = 300*time.Millisecond, c.mode })
+			busy := w.dial(nil)
+			busy.send(busy.query("SELECT GET_LOCK('busy', 0), SLEEP(1)"))
+			eventually(t, "an idle client is ended", func() bool { // which a busy machine could find idle before
+				idle := w.dial(nil)
+				if _, err := idle.Exec(ctxFor(t), c.sql); err != nil {
+					return false
+				}
+				_, payload, err := idle.tryPacket()
+				if err != nil {
+					t.Fatal(err)
+				}
+				e, err := mywire.ParseError(payload)
+				if err != nil || e.Code != mywire.ErrInteractionTimeout || !strings.Contains(e.Message, "--client-idle-timeout") {
+					t.Errorf("the idle one was told %v, %v", e, err)
+				}
+				return true
+			})
+			if r, _ := busy.hear(mywire.ComQuery); r.err != nil || r.lost != nil {
+				t.Errorf("who waits for an answer: %s %v", r.text, r.lost)
+			}
+			eventually(t, "none is left", func() bool { return w.snapshot().Clients == 0 && w.pool().Owned == 0 })
+		})
+	}
+}
+
+// Members of a lane that have waited long enough for a backend are refused, and those that
+// came after them wait on.
+func TestMembersOfALaneExpireEachByItsOwnTime(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t, "CREATE TABLE t (k INT PRIMARY KEY)", "INSERT INTO t VALUES (1), (2)"), func(c *mysql.Config) {
+		c.PoolSize, c.QueueTimeout, c.NoRowsLane = 1, patience/2, true
+	})
+	long, fresh, holder := w.dial(nil), w.dial(nil), w.dial(nil)
+	eventually(t, "writes go through a lane", func() bool { // when the table is known
+		long.must("/* batch */ DELETE FROM t WHERE k = 0")
+		return w.pool().Grouped > 0
+	})
+	holder.must("BEGIN")
+	long.send(long.query("/* batch */ DELETE FROM t WHERE k = 1"))
+	eventually(t, "it waits", func() bool { return w.AgeMembers(ctxFor(t), 0) == 1 })
+	fresh.send(fresh.query("/* batch */ DELETE FROM t WHERE k = 2"))
+	eventually(t, "so does another", func() bool { return w.AgeMembers(ctxFor(t), 0) == 2 })
+	w.AgeMembers(ctxFor(t), patience)
+	if r, _ := long.hear(mywire.ComQuery); r.code() != mywire.ErrTooManyConnections {
+		t.Errorf("who has waited for too long: %s %v", r.text, r.lost)
+	}
+	holder.must("COMMIT")
+	if r, _ := fresh.hear(mywire.ComQuery); r.err != nil || r.lost != nil {
+		t.Errorf("who has just come: %s %v", r.text, r.lost)
+	}
+	if n := w.pool().Timeouts; n != 1 {
+		t.Errorf("%d timeouts are counted", n)
 	}
 }

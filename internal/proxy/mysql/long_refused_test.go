@@ -41,3 +41,29 @@ func TestErrorsBehindLongMessages(t *testing.T) {
 		t.Error("the connection goes on")
 	}
 }
+
+// TestClientsThatStopInARefusedMessageAreEnded: whoever sends nothing more in the middle
+// of a message that is refused when it is here keeps no place.
+func TestClientsThatStopInARefusedMessageAreEnded(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t), func(c *mysql.Config) { c.PoolSize, c.QueueTimeout, c.MaxMessage = 1, 300*time.Millisecond, 1<<20 })
+	w.RestWithin(ctxFor(t), 300*time.Millisecond)
+	holder := w.dial(nil)
+	holder.must("BEGIN")
+	for what, size := range map[string]int{"too long": 2 << 20, "no backend is free": 1<<20 - 100} {
+		c := w.dial(nil)
+		message := c.query("SELECT /*" + strings.Repeat("x", size) + "*/ 1")
+		c.send(message[:len(message)-1])
+		for {
+			_, payload, err := c.tryPacket()
+			if err != nil {
+				break
+			}
+			if e, err := mywire.ParseError(payload); what != "no backend is free" || err != nil || e.Code != mywire.ErrTooManyConnections {
+				t.Errorf("%s: %.80q", what, payload)
+			}
+		}
+	}
+	eventually(t, "no other session is left", func() bool { return w.snapshot().Clients == 1 })
+	holder.must("ROLLBACK")
+}

@@ -16,12 +16,13 @@ type loop struct {
 	guests core.Guests // who log in
 	met    uint64      // logins that came to their good end on the loop alone
 
-	catalogs map[string]*catalog // by account
-	units    []*unit             // for reuse
-	text     myscan.Text         // the text that was read last
-	scans    uint64              // texts that were read
-	gathers  int                 // maxGathered, or less in tests
-	cacheKey []byte              // of the statement that the cache was asked about last
+	catalogs   map[string]*catalog // by account
+	units      []*unit             // for reuse
+	text       myscan.Text         // the text that was read last
+	scans      uint64              // texts that were read
+	gathers    int                 // maxGathered, or less in tests
+	restWithin time.Duration       // the constant, or less in tests
+	cacheKey   []byte              // of the statement that the cache was asked about last
 
 	// renewSoon: backends may be out of date, since something was done in part; see
 	// renewEvery. renewed is when that was last acted on.
@@ -30,7 +31,7 @@ type loop struct {
 }
 
 func newLoop(srv *Server) (*loop, error) {
-	l := &loop{srv: srv, cfg: srv.cfg(), catalogs: make(map[string]*catalog), gathers: maxGathered}
+	l := &loop{srv: srv, cfg: srv.cfg(), catalogs: make(map[string]*catalog), gathers: maxGathered, restWithin: restWithin}
 	l.Init()
 	l.Move = func(c *client) bool { return c.moving.move() }
 	return l, l.Start(l, srv.Monotonic, l.cfg.DrainTimeout)

@@ -385,6 +385,12 @@ func (p *pool) failWaiting(minWait time.Duration, e *mywire.Error) {
 			c.s.CloseAfterFlush()
 		}
 	}
+	for _, ln := range p.lanes.all {
+		ln.expire(minWait, func(u *unit) {
+			p.Stats.Timeouts++
+			lose(u)
+		})
+	}
 	p.Expire(minWait, func(w waiter) {
 		switch {
 		case w.Client != nil && ends:
@@ -394,8 +400,12 @@ func (p *pool) failWaiting(minWait time.Duration, e *mywire.Error) {
 			w.Client.state.leave(stateWaiting)
 			w.Client.refuse(e)
 		case w.Lane != nil:
-			w.Lane.Queued = false
-			w.Lane.failAll(e)
+			p.Stats.Timeouts-- // each of its members counts by itself
+			if w.Lane.Q.Len() > 0 {
+				p.Excl = append(p.Excl, w)
+			} else {
+				w.Lane.Queued = false
+			}
 		case w.Unit != nil:
 			p.FreeSlot(&w.Unit.Turn)
 			lose(w.Unit)

@@ -16,6 +16,7 @@ type transport struct {
 	streams bool     // ... and another packet of the same message follows
 	drop    int      // bytes of the present message that go nowhere
 	refusal *refusal // of a message that is passed on to nobody; nil if there is none
+	rest    rest     // of the message that goes nowhere
 	taken   uint64   // bytes that it had read at takenAt; see checkReading
 	takenAt time.Duration
 }
@@ -32,6 +33,31 @@ type refusal struct {
 func (tr *transport) refuse(p []byte, e *mywire.Error, closes bool) int {
 	tr.refusal = &refusal{e, closes}
 	return tr.nextPacket(p)
+}
+
+// A rest is that of a message that goes nowhere.
+type rest struct {
+	tr *transport
+
+	since, at time.Duration // when it was first waited for, and when something of it last came
+	taken     uint64        // the bytes that had come from the client by then
+}
+
+// check disconnects a client that does not send the rest of a message that weir has
+// refused, or will when it is here, as the server does where it waits for one.
+func (r *rest) check() {
+	tr := r.tr
+	c := tr.c
+	if tr.refusal == nil && tr.drop == 0 {
+		r.since, r.at, r.taken = c.l.Now, c.l.Now, c.s.Taken
+		return
+	}
+	if r.taken != c.s.Taken {
+		r.taken, r.at = c.s.Taken, c.l.Now
+	}
+	if c.l.Now-r.at > c.l.restWithin || tr.refusal != nil && tr.refusal.closes && c.l.Now-r.since > refusedInAll {
+		c.kick("it does not send the rest of a message that was refused")
+	}
 }
 
 // refused answers a message whose refusal was decided before.
@@ -295,6 +321,12 @@ func (tr *transport) checkReading() {
 }
 
 const (
+	// restWithin is how long a client may send nothing in the middle of a message that
+	// weir refuses: the server's net_read_timeout by default. refusedInAll bounds such a
+	// message where the session ends with it.
+	restWithin   = 30 * time.Second
+	refusedInAll = 5 * time.Minute
+
 	// maxWhole bounds what weir gathers of a message before it decides: a
 	// longer one gets a backend of its own.
 	maxWhole = 256 << 10

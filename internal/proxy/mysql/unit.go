@@ -43,6 +43,7 @@ type unit struct {
 	at       uint64        // what was sent on its connection before it, in bytes
 	queuedAt time.Duration // when the client's message was complete
 	early    time.Duration // before that: its client waited for a backend
+	lanedAt  time.Duration // of a member of a lane: when it came there
 	began    time.Duration // of a member of a group: when that was sent
 	took     time.Duration // from when the server began with it to its answer
 	bytes    int           // of the answer so far
