@@ -4,9 +4,10 @@ import "time"
 
 // away is what a lane knows while its calls meet no broker. Perhaps there is none, and
 // perhaps it is only the part of it that has one destination, a partition without a
-// leader, say, or a queue that has lost its quorum: the lane finds out by mixing.
+// leader, say, or a queue that has lost its quorum: it finds out by mixing. So does a
+// worker of claims.
 type away struct {
-	destinations map[string]bool // that met none; nil: the last call met one
+	destinations map[string]bool // that met none themselves; nil: the last call met one
 	since        time.Time
 }
 
@@ -14,49 +15,63 @@ type away struct {
 // room, as if its destination alone were away.
 const awayPatience = 10 * time.Second
 
-// noteAway takes in whether a call met the broker.
-func (n *lane) noteAway(v *verdict) {
+// note takes in whether a call met the broker.
+func (a *away) note(v *verdict) {
 	if v.outage == nil || len(v.delivered) > 0 {
-		n.away = away{}
+		*a = away{}
 		return
 	}
-	if n.away.destinations == nil {
-		n.away = away{map[string]bool{}, time.Now()}
+	if a.destinations == nil {
+		*a = away{map[string]bool{}, time.Now()}
 	}
-	for i := range v.back {
-		n.away.destinations[n.circuits.route(&v.back[i].Message)] = true
+	for d := range v.absent {
+		a.destinations[d] = true
 	}
 }
 
-// mix puts a few messages of destinations that met no broker at the head of the
-// queue, behind them all others, and then the rest. If some of the others are taken,
-// it is those destinations. Messages of one key keep their order.
-func (n *lane) mix() {
-	if n.away.destinations == nil || len(n.queue) == 0 {
-		return
+// awayLast puts messages of destinations that met no broker behind all others: if
+// some of these are taken, it is those destinations. A sink may send nothing behind
+// the first message whose destination it cannot reach, so they must not come first.
+// Those beyond the first few are last. Messages of one key keep their order.
+func awayLast[T any](r *Relay, a *away, rows []T, row func(*T) *Row, few int) []T {
+	if len(a.destinations) == 0 {
+		return rows
 	}
-	ready := make([]item, 0, len(n.queue))
-	var rest []item
-	behind := map[string]bool{} // keys of the rest
-	tried := 0
-	for _, it := range n.queue {
-		ordered := it.Key != "" && !n.cfg.Unordered
-		out := ordered && behind[it.Key]
-		if !out && n.away.destinations[n.circuits.route(&it.Message)] {
-			tried++
-			out = tried > probes
+	sorted := make([]T, 0, len(rows))
+	var probes, rest []T
+	const isProbe, isRest = 1, 2
+	behind := map[string]int{} // keys of the two
+	for i := range rows {
+		it := row(&rows[i])
+		ordered := it.Key != "" && !r.cfg.Unordered
+		place := 0
+		if ordered {
+			place = behind[it.Key]
 		}
-		if !out {
-			ready = append(ready, it)
+		if place == 0 && a.destinations[r.circuits.route(&it.Message)] {
+			place = isProbe
+		}
+		if place == isProbe && len(probes) >= few {
+			place = isRest
+		}
+		switch place {
+		case isProbe:
+			probes = append(probes, rows[i])
+		case isRest:
+			rest = append(rest, rows[i])
+		default:
+			sorted = append(sorted, rows[i])
 			continue
 		}
-		rest = append(rest, it)
 		if ordered {
-			behind[it.Key] = true
+			behind[it.Key] = place
 		}
 	}
-	n.queue = append(ready, rest...)
+	return append(append(sorted, probes...), rest...)
 }
+
+// theRow is for awayLast.
+func theRow(row *Row) *Row { return row }
 
 // stuck tells whether nothing else can be read, and has not been for a while, because
 // of messages whose destination meets no broker. rows are those of a call.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -222,4 +223,84 @@ func TestFindingWhoBreaksAConnectionEnds(t *testing.T) {
 			t.Errorf("%d of 3 are delivered, of which at most one waits with the other", n)
 		}
 	})
+}
+
+// cautious is a sink that gives a call up at the first message whose destination it
+// cannot reach, and holds back all behind it.
+type cautious struct {
+	*memSink
+	away func(*Message) bool
+}
+
+func (s *cautious) Publish(ctx context.Context, msgs []Message) []error {
+	at := slices.IndexFunc(msgs, func(m Message) bool { return s.away(&m) })
+	if at < 0 {
+		return s.memSink.Publish(ctx, msgs)
+	}
+	sleep(ctx, time.Second)
+	errs := make([]error, len(msgs))
+	copy(errs, s.memSink.Publish(ctx, msgs[:at]))
+	errs[at] = Unavailable(errors.New("no leader"))
+	for i := at + 1; i < len(msgs); i++ {
+		errs[i] = ErrHeldBack
+	}
+	return errs
+}
+
+// Who stands behind a message whose destination is away, in each call that a lane or
+// a worker makes, is sent first the next time.
+func TestWhoIsHeldBackBehindADestinationThatIsAwayIsSent(t *testing.T) {
+	bothModes(t, func(t *testing.T, cfg Config) {
+		store := newMemStore()
+		var away atomic.Bool
+		away.Store(true)
+		sink := &cautious{&memSink{}, func(m *Message) bool { return away.Load() && strings.HasPrefix(m.Topic, "away") }}
+		for i := range 20 {
+			store.put(Message{Topic: fmt.Sprint("away", i%2), Key: fmt.Sprint("k", i), Payload: fmt.Append(nil, i+1)})
+		}
+		for i := range 20 {
+			store.put(Message{Topic: "free", Key: fmt.Sprint("f", i%3), Payload: fmt.Append(nil, i+1)})
+		}
+		cfg.Publishers = 1
+		_, stop := running(t, store, sink, cfg)
+		defer stop()
+		time.Sleep(time.Minute)
+		if n := len(sink.topics()); n != 20 {
+			t.Fatalf("%d of 20 are delivered behind a destination that is away", n)
+		}
+		away.Store(false)
+		until(t, "the table is empty", func() bool { return store.pending() == 0 })
+		if len(store.dead) > 0 {
+			t.Errorf("%d dead letters", len(store.dead))
+		}
+		inOrderOfKeys(t, sink.got)
+	})
+}
+
+// The same where both have waited for another attempt.
+func TestWhoIsTriedAgainWithADestinationThatIsAwayIsSent(t *testing.T) {
+	for range 20 { // who is due first is chance
+		synctest.Test(t, func(t *testing.T) {
+			store := newMemStore()
+			var away atomic.Bool
+			sink := &cautious{&memSink{}, func(m *Message) bool { return away.Load() && m.Topic == "away" }}
+			sink.decide = func(*Message) error {
+				if away.Load() {
+					return nil
+				}
+				return Busy(errors.New("full"))
+			}
+			store.put(Message{Topic: "away", Key: "a", Payload: []byte("1")}, Message{Topic: "free", Key: "f", Payload: []byte("1")})
+			cfg := fast()
+			cfg.Publishers = 1
+			r, stop := running(t, store, sink, cfg)
+			defer stop()
+			until(t, "both wait", func() bool { return r.Stats().Parked == 2 })
+			away.Store(true)
+			time.Sleep(time.Minute)
+			if n := len(sink.topics()); n != 1 {
+				t.Fatalf("%d of 1 are delivered beside a destination that is away", n)
+			}
+		})
+	}
 }

@@ -158,7 +158,7 @@ func (n *lane) unhold() {
 // blocked go behind the blockade, those whose destination takes nothing wait for
 // it, and rows that cannot be read are buried.
 func (n *lane) next(now time.Time) ([]Row, error) {
-	n.mix()
+	n.queue = awayLast(n.Relay, &n.away, n.queue, func(it *item) *Row { return &it.Row }, probes)
 	most := n.limit.most(n.cfg.Batch)
 	batch := make([]Row, 0, min(most, len(n.queue)))
 	taken := 0
@@ -317,7 +317,7 @@ func (n *lane) retry(now time.Time) error {
 	if err := n.bury(buried, unread); err != nil {
 		return err
 	}
-	return n.publish(rows, bs)
+	return n.publish(awayLast(n.Relay, &n.away, rows, theRow, len(rows)), bs)
 }
 
 // delay puts off the first blockade of the heap.
@@ -384,7 +384,7 @@ func (n *lane) publish(rows []Row, bs []*blockade) error {
 	if err != nil {
 		return err
 	}
-	n.noteAway(&v)
+	n.away.note(&v)
 	n.rec.published(time.Since(began), len(rows), v.delivered)
 	if err := n.apply(v, rows, bs); err != nil {
 		return err

@@ -22,6 +22,7 @@ type verdict struct {
 	gone      []Row // the rows of buried
 	back      []Row // not sent, or met no broker: next in line again
 	outage    error
+	absent    map[string]bool // with outage: destinations that were sent to in vain
 }
 
 // hold is why and how long a row waits that has spent no attempt.
@@ -67,6 +68,10 @@ func (r *Relay) judge(c call, rows []Row, errs []error) (verdict, error) {
 				alone = true
 			} else {
 				v.outage = err
+				if v.absent == nil {
+					v.absent = map[string]bool{}
+				}
+				v.absent[d] = true
 				alone = c.stuck || r.circuits.isOpen(d)
 			}
 		}

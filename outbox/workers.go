@@ -76,10 +76,11 @@ func (w *workers) run(stop context.Context) error {
 	defer leave()
 	c := &courier{Relay: w.Relay, log: w.cfg.Logger, broker: newBroker()}
 	broker := &c.broker
+	var missed away
 	defer broker.forget(w.Relay)
 	pause, trouble := w.cfg.MinPoll, backoff{least: 10 * time.Millisecond, most: 5 * time.Second}
 	for w.gate.wait(stop) == nil {
-		n, outage, err := w.once(stop, work, c)
+		n, outage, err := w.once(stop, work, c, &missed)
 		switch {
 		case stop.Err() != nil:
 			return nil
@@ -114,7 +115,7 @@ func (w *workers) run(stop context.Context) error {
 }
 
 // once claims, publishes and finishes one batch and returns its size.
-func (w *workers) once(stop, work context.Context, c *courier) (n int, outage, err error) {
+func (w *workers) once(stop, work context.Context, c *courier, missed *away) (n int, outage, err error) {
 	window, asked := w.window(), time.Now()
 	claim, err := w.store.Claim(stop, ClaimRequest{
 		Limit: w.limit.most(w.cfg.Batch), MaxBytes: max(1, w.cfg.MaxInFlightBytes/w.cfg.Publishers), Window: window,
@@ -142,11 +143,13 @@ func (w *workers) once(stop, work context.Context, c *courier) (n int, outage, e
 
 	var v verdict
 	if len(rows) > 0 {
+		rows = awayLast(w.Relay, missed, rows, theRow, len(rows))
 		began, before := time.Now(), w.circuits.now()
 		errs := c.publish(work, stop, rows)
 		if v, err = w.judge(call{ctx: work, before: before, took: time.Since(began)}, rows, errs); err != nil {
 			return 0, nil, err
 		}
+		missed.note(&v)
 		w.rec.published(time.Since(began), len(rows), v.delivered)
 	}
 	v.buried, v.gone = append(v.buried, buried...), append(v.gone, gone...)
