@@ -72,7 +72,7 @@ func (s *Store) Status(ctx context.Context) (outbox.Status, error) {
 		}{
 			{&st.Scheduled, "{scheduled}"},
 			{&st.Dead, "{dead}"},
-			{&st.Parked, "{parked} p STRAIGHT_JOIN {outbox} o ON o.seq = p.seq" + pendingOf(t.history)},
+			{&st.Parked, "{parked} p STRAIGHT_JOIN {outbox} o ON " + noteOf(t.noteIDs) + pendingOf(t.history)},
 		}
 		if t.history {
 			counts = append(counts, struct {
@@ -156,12 +156,12 @@ func conditions(q outbox.Query, alias, created string) (where string, args []any
 // due and ended (microseconds since 1970), attempts, reason and error.
 type listing struct{ extra, from, alias, created, order string }
 
-func listingOf(state outbox.State, history bool) (listing, bool) {
+func listingOf(state outbox.State, history, noteIDs bool) (listing, bool) {
 	switch state {
 	case outbox.Pending:
 		return listing{
 			micros1970("p.due_at") + ", NULL, COALESCE(p.attempts, 0), '', COALESCE(p.error, '')",
-			"{outbox} o LEFT JOIN {parked} p ON p.seq = o.seq WHERE " + statusIs(history, "0"), "o", "created_at", "o.seq",
+			"{outbox} o LEFT JOIN {parked} p ON " + noteOf(noteIDs) + " WHERE " + statusIs(history, "0"), "o", "created_at", "o.seq",
 		}, true
 	case outbox.Scheduled:
 		return listing{micros1970("o.available_at") + ", NULL, 0, '', ''", "{scheduled} o WHERE TRUE", "o", "created_at", "o.available_at, o.seq"}, true
@@ -219,7 +219,7 @@ func (s *Store) List(ctx context.Context, q outbox.Query) ([]outbox.Listed, erro
 }
 
 func (s *Store) list(ctx context.Context, c *session, t shape, state outbox.State, q outbox.Query) ([]outbox.Listed, error) {
-	l, ok := listingOf(state, t.history)
+	l, ok := listingOf(state, t.history, t.noteIDs)
 	if !ok {
 		return nil, fmt.Errorf("unknown state %q", state)
 	}

@@ -31,7 +31,7 @@ func (s *Store) Status(ctx context.Context) (st outbox.Status, err error) {
 		}{
 			{&st.Scheduled, "{scheduled}"},
 			{&st.Dead, "{dead}"},
-			{&st.Parked, "{parked} p CROSS JOIN {outbox} o WHERE o.seq = p.seq AND " + statusIs(t.history(), "0")},
+			{&st.Parked, "{parked} p CROSS JOIN {outbox} o WHERE " + noteOf(t.noteIDs) + " AND " + statusIs(t.history(), "0")},
 			{&st.Delivered, "{outbox} o WHERE " + statusIs(t.history(), "1")},
 		} {
 			if err := tx.QueryRowContext(ctx, s.sql("SELECT COUNT(*) FROM "+k.from)).Scan(k.n); err != nil {
@@ -123,12 +123,12 @@ func conditions(q outbox.Query, created string) (where string, args []any) {
 // reason and error.
 type listing struct{ extra, from, created, order string }
 
-func listingOf(state outbox.State, history bool) (listing, bool) {
+func listingOf(state outbox.State, history, noteIDs bool) (listing, bool) {
 	switch state {
 	case outbox.Pending:
 		return listing{
 			"p.due_at, NULL, COALESCE(p.attempts, 0), '', COALESCE(p.error, '')",
-			"{outbox} o LEFT JOIN {parked} p ON p.seq = o.seq WHERE " + statusIs(history, "0"), "created_at", "o.seq",
+			"{outbox} o LEFT JOIN {parked} p ON " + noteOf(noteIDs) + " WHERE " + statusIs(history, "0"), "created_at", "o.seq",
 		}, true
 	case outbox.Scheduled:
 		return listing{"o.available_at, NULL, 0, '', ''", "{scheduled} o WHERE TRUE", "created_at", "o.available_at, o.seq"}, true
@@ -175,7 +175,7 @@ func (s *Store) List(ctx context.Context, q outbox.Query) (out []outbox.Listed, 
 }
 
 func (s *Store) list(ctx context.Context, tx *sql.Tx, t *tables, state outbox.State, q outbox.Query) (out []outbox.Listed, err error) {
-	l, ok := listingOf(state, t.history())
+	l, ok := listingOf(state, t.history(), t.noteIDs)
 	if !ok {
 		return nil, fmt.Errorf("unknown state %q", state)
 	}

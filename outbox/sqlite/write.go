@@ -74,8 +74,8 @@ func (l *lease) Ack(ctx context.Context, rows []outbox.Ref) error {
 
 // noteOf is the condition that a note p of attempts is of a row o. Those of an older
 // weir, and in tables that were not migrated since, have the number only.
-func (l *lease) noteOf() string {
-	if !l.ids {
+func noteOf(ids bool) string {
+	if !ids {
 		return "o.seq = p.seq"
 	}
 	return "o.seq = p.seq AND (p.id IS NULL OR p.id = CAST(o.id AS BLOB))"
@@ -106,7 +106,7 @@ func (l *lease) Parked(ctx context.Context) (out []outbox.Parking, err error) {
 	err = l.reading(ctx, "read notes of", func(tx *sql.Tx) error {
 		out = nil
 		rows, err := tx.QueryContext(ctx, l.s.sql("SELECT p.seq, p.attempts, p.due_at - "+nowMicros+", p.error, o.bucket, o.msg_key, o.id "+
-			"FROM {parked} p CROSS JOIN {outbox} o WHERE "+l.pending()+l.noteOf()+" ORDER BY p.seq"))
+			"FROM {parked} p CROSS JOIN {outbox} o WHERE "+l.pending()+noteOf(l.ids)+" ORDER BY p.seq"))
 		if err != nil {
 			return err
 		}

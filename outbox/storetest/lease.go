@@ -115,6 +115,13 @@ func notesAreOfRowsNotNumbers(s *suite) {
 	if len(notes) != 1 || notes[0].ID != rows[1].ID || notes[0].Attempts != 9 {
 		s.Errorf("notes %+v, want one of message %v", notes, rows[1].ID)
 	}
+	status, err := store.Status(s.ctx())
+	s.check(err)
+	listed, err := store.List(s.ctx(), outbox.Query{State: outbox.Pending})
+	s.check(err)
+	if status.Parked != 1 || len(listed) != 3 || listed[0].Attempts != 0 || listed[0].Error != "" || listed[1].Attempts != 9 {
+		s.Errorf("%d parked, listed %+v: want the attempts of message %v alone", status.Parked, listed, rows[1].ID)
+	}
 	now := s.read(l, 0)[0]
 	s.check(l.Park(s.ctx(), []outbox.Parking{{Seq: now.Seq, ID: now.ID, Attempts: 1, Error: "the other's"}}))
 	if notes, err = l.Parked(s.ctx()); err != nil || len(notes) != 2 || notes[0].ID != now.ID || notes[0].Attempts != 1 {
