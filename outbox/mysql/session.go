@@ -21,6 +21,7 @@ type session struct {
 	used  time.Time
 	gone  bool // discarded
 	lean  bool // the binary log gets the keys of changed rows alone
+	era   int  // Store.era when it began
 }
 
 // settings make a session independent of the server's and the pool's: reads
@@ -47,12 +48,16 @@ func (s *Store) session(ctx context.Context) (*session, error) {
 		if n > 0 {
 			c, s.idle = s.idle[n-1], s.idle[:n-1]
 		}
+		era := s.era
 		s.mu.Unlock()
 		switch {
 		case closed:
 			return nil, errClosed
 		case c == nil:
-			return s.newSession(ctx)
+			return s.newSession(ctx, era)
+		case c.era != era:
+			c.discard()
+			continue
 		case time.Since(c.used) < time.Second:
 			return c, nil
 		}
@@ -67,12 +72,20 @@ func (s *Store) session(ctx context.Context) (*session, error) {
 	}
 }
 
-func (s *Store) newSession(ctx context.Context) (*session, error) {
+// renew ends the sessions that are kept, and those at work when they are released:
+// one has the server's settings of when it began.
+func renew(s *Store) {
+	s.mu.Lock()
+	s.era++
+	s.mu.Unlock()
+}
+
+func (s *Store) newSession(ctx context.Context, era int) (*session, error) {
 	conn, err := s.db.Conn(ctx)
 	if err != nil {
 		return nil, err
 	}
-	c := &session{Conn: conn, store: s}
+	c := &session{Conn: conn, store: s, era: era}
 	for _, text := range settings {
 		if err := c.exec(ctx, text); err != nil {
 			c.discard()

@@ -68,6 +68,7 @@ type Store struct {
 
 	mu     sync.Mutex
 	idle   []*session
+	era    int // of sessions: see renew
 	closed bool
 	server *server // nil until first asked
 }

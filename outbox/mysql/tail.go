@@ -63,6 +63,9 @@ func (l *lease) Tail(ctx context.Context) (outbox.Tail, error) {
 	if err := l.s.canTail(ctx); err != nil {
 		return nil, err
 	}
+	// A session logs its changes as the server was set to when it began, perhaps as
+	// statements, or as parts of rows.
+	renew(l.s)
 	t := &tail{l: l, status: -1, decoder: decoder{first: l.first, last: l.last, all: l.all}}
 	if err := l.s.with(ctx, func(c *session) error { return t.prepare(ctx, c) }); err != nil {
 		return nil, l.fail("follow the log of", err)
@@ -199,8 +202,8 @@ func (t *tail) meet(ctx context.Context) error {
 // meets looks for what meet has written among changes of leases.
 func (t *tail) meets(rows *binlog.Rows) error {
 	for rows.Next() {
-		// What the row was before: all of it is there, whatever binlog_row_image says of
-		// what it became.
+		// What the row was before: all of it is there even where binlog_row_image is
+		// FULL_NODUP.
 		old := rows.Before
 		if rows.Action == binlog.Update && len(old) > 2 && old[0].Int64() == int64(t.l.shard) && old[2].Int64() == t.l.epoch {
 			t.met = true
@@ -330,6 +333,8 @@ func (t *tail) row(image binlog.Row) (outbox.Row, bool, error) {
 				return outbox.Row{}, false, errors.New("created_at is no date")
 			}
 			values[i] = made.UnixMicro()
+		case binlog.KindAbsent:
+			return outbox.Row{}, false, fmt.Errorf("%w: its session logs parts of rows alone, as one does that began before binlog_row_image was FULL, or has set it: such sessions must connect anew", errDetour)
 		default:
 			return outbox.Row{}, false, fmt.Errorf("column %d of the log has a value of kind %d", at+1, v.Kind())
 		}

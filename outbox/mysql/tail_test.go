@@ -91,3 +91,64 @@ func TestTailNeedsCommitsInTheOrderOfTheLog(t *testing.T) {
 		}
 	}
 }
+
+// A session logs as the server was set to when it began: the relay's own are renewed
+// before the log is followed.
+func TestTailAfterTheServerWasSetToLogWholeRows(t *testing.T) {
+	servers(t, func(t *testing.T, m *lab.MySQL) {
+		db := database(t, m)
+		ctx := t.Context()
+		check(t, m.Exec(ctx, "SET GLOBAL binlog_row_image = MINIMAL"))
+		defer func() { check(t, m.Exec(context.WithoutCancel(ctx), "SET GLOBAL binlog_row_image = FULL")) }()
+		s := migrated(t, m, db, Options{}, outbox.Plan{})
+		l := leadIt(t, s)
+		s.meeting = 2 * time.Second
+		held, err := s.session(ctx) // one that is at work meanwhile
+		check(t, err)
+		refuses(t, l, "binlog_row_image is MINIMAL")
+		check(t, m.Exec(ctx, "SET GLOBAL binlog_row_image = FULL"))
+		tail, err := l.Tail(ctx)
+		if err != nil {
+			t.Fatalf("follow the log of a server that logs whole rows now: %v", err)
+		}
+		defer tail.Close()
+		held.release(nil)
+		check(t, s.with(ctx, func(c *session) error {
+			return c.exec(ctx, s.sql("INSERT INTO {outbox} (topic, payload) VALUES ('t', 'p')"))
+		}))
+		rows, err := tail.Next(ctx)
+		check(t, err)
+		if len(rows) != 1 || rows[0].Topic != "t" {
+			t.Errorf("the log shows %+v", rows)
+		}
+	})
+}
+
+// A producer's session that logs parts of rows sends the relay to the table, and the
+// reason says what to do.
+func TestTailMeetsASessionThatLogsPartsOfRows(t *testing.T) {
+	servers(t, func(t *testing.T, m *lab.MySQL) {
+		db := database(t, m)
+		ctx := t.Context()
+		s := migrated(t, m, db, Options{}, outbox.Plan{})
+		l := leadIt(t, s)
+		tail, err := l.Tail(ctx)
+		check(t, err)
+		defer tail.Close()
+		check(t, s.with(ctx, func(c *session) error {
+			for _, text := range []string{"SET SESSION binlog_row_image = MINIMAL", "INSERT INTO {outbox} (topic, payload) VALUES ('t', 'p')", "SET SESSION binlog_row_image = FULL"} {
+				if err := c.exec(ctx, s.sql(text)); err != nil {
+					return err
+				}
+			}
+			return nil
+		}))
+		rows, err := tail.Next(ctx)
+		if len(rows) == 0 && (!errors.Is(err, errDetour) || !strings.Contains(err.Error(), "connect anew")) {
+			t.Errorf("the log shows %+v, %v", rows, err)
+		}
+		if len(rows) > 0 && (rows[0].ID == outbox.ID{} || rows[0].CreatedAt.IsZero()) {
+			t.Errorf("the log shows %+v", rows)
+		}
+	})
+}

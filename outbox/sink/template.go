@@ -36,7 +36,7 @@ func (t Template) Expand(m *outbox.Message) string {
 
 // CheckHeader refuses a header that cannot travel as a line of text, as NATS
 // and HTTP send them: the name must be a token of RFC 9110, the value must have
-// no line ends. The error is marked by [outbox.Reject].
+// no line ends. The error is marked by [outbox.Invalid].
 func CheckHeader(name, value string) error {
 	if !isToken(name) {
 		return outbox.Invalid(fmt.Errorf("header %q: its name has characters that this broker's headers cannot carry", name))
