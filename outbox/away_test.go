@@ -304,3 +304,78 @@ func TestWhoIsTriedAgainWithADestinationThatIsAwayIsSent(t *testing.T) {
 		})
 	}
 }
+
+// A broker that is gone for two seconds, which takes some calls their whole time-out,
+// does not leave destinations alone for much longer.
+func TestADestinationThatWasGoneForAMomentGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, inner := newMemStore(), &memSink{}
+		began := time.Now()
+		sink := sinkFunc(func(ctx context.Context, msgs []Message) []error {
+			gone := time.Since(began) < 2*time.Second
+			switch {
+			case gone && slices.ContainsFunc(msgs, func(m Message) bool { return m.Topic == "slow" }):
+				sleep(ctx, 10*time.Second)
+				errs := make([]error, len(msgs))
+				for i := range errs {
+					errs[i] = Unavailable(errors.New("no answer within 10s"))
+				}
+				return errs
+			case gone: // a client that tries again itself
+				sleep(ctx, 2*time.Second)
+			}
+			return inner.Publish(ctx, msgs)
+		})
+		for i := range 8 {
+			store.put(Message{Topic: "slow", Key: fmt.Sprint("s", i), Payload: []byte("1")})
+		}
+		_, stop := running(t, store, sink, fast())
+		defer stop()
+		for i := range 100 {
+			store.put(Message{Topic: "quick", Key: fmt.Sprint("q", i%8), Payload: fmt.Append(nil, i+1)})
+			time.Sleep(100 * time.Millisecond)
+		}
+		until(t, "the table is empty", func() bool { return store.pending() == 0 })
+		if took := time.Since(began); took > 15*time.Second {
+			t.Errorf("messages waited %v for a broker that was gone for 2s", took)
+		}
+	})
+}
+
+// What was tried in vain is tried at once when the broker takes other messages again
+// after it took none.
+func TestDestinationsAreTriedWhenTheBrokerIsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, inner := newMemStore(), &memSink{}
+		began := time.Now()
+		sink := sinkFunc(func(ctx context.Context, msgs []Message) []error {
+			gone := time.Since(began)
+			slow := slices.ContainsFunc(msgs, func(m Message) bool { return m.Topic == "slow" })
+			if gone < 15*time.Second && (slow || gone > time.Second) {
+				sleep(ctx, 10*time.Second)
+				errs := make([]error, len(msgs))
+				for i := range errs {
+					errs[i] = Unavailable(errors.New("no answer within 10s"))
+				}
+				return errs
+			}
+			return inner.Publish(ctx, msgs)
+		})
+		for i := range 8 {
+			store.put(Message{Topic: "slow", Key: fmt.Sprint("s", i), Payload: []byte("1")})
+		}
+		_, stop := running(t, store, sink, fast())
+		defer stop()
+		for i := range 300 {
+			store.put(Message{Topic: "quick", Key: fmt.Sprint("q", i%8), Payload: fmt.Append(nil, i+1)})
+			time.Sleep(100 * time.Millisecond)
+		}
+		until(t, "the table is empty", func() bool { return store.pending() == 0 })
+		if took := time.Since(began); took > 35*time.Second {
+			t.Errorf("messages waited %v for a broker that was gone for 15s", took)
+		}
+		if len(store.dead)+len(store.parked) > 0 {
+			t.Errorf("%d dead letters, %d parked", len(store.dead), len(store.parked))
+		}
+	})
+}

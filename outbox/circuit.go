@@ -41,6 +41,8 @@ type circuits struct {
 	by     map[string]*circuit // those that have something to remember
 	count  uint64              // of confirmations: one for each call that had some
 	latest [2]confirmation     // of two destinations, the last first
+	dark   bool                // a call met no broker, and nothing was confirmed since
+	lit    atomic.Uint64       // how often that has ended
 }
 
 // confirmation is of the last call in which a destination took messages.
@@ -60,6 +62,9 @@ type circuit struct {
 	left     int       // open: how many more it is tried with then
 	tried    time.Time // the first of them
 	wait     backoff
+	away     bool      // open: for it was not met
+	missed   time.Time // when it was seen first that it is not met
+	missing  time.Time // and last
 }
 
 // suspect is a message that has failed.
@@ -152,12 +157,35 @@ func (c *circuits) confirmed(destinations []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.count++
+	if c.dark {
+		c.relight(time.Now())
+	}
 	for _, d := range destinations {
 		if c.latest[0].destination != d {
 			c.latest[1] = c.latest[0]
 		}
 		c.latest[0] = confirmation{d, c.count}
 	}
+}
+
+// missed notes that a call met no broker.
+func (c *circuits) missed() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.dark = true
+}
+
+// relight has destinations that were not met tried at once: the broker is back that
+// took nothing, and perhaps they are. c.mu is held.
+func (c *circuits) relight(now time.Time) {
+	c.dark = false
+	for _, k := range c.by {
+		if k.open && k.away {
+			k.until, k.left = now, probes
+		}
+	}
+	c.lit.Add(1)
+	c.changed.ring()
 }
 
 // takesOthers tells whether the broker takes messages while this one, sent after so
@@ -208,9 +236,18 @@ const (
 	awayLongest = time.Minute
 )
 
-// patience is how long at least one waits after a failure.
-func (f *failure) patience() time.Duration {
+// patience is how long at least one waits after a failure. A call that began before
+// the first one was known to have failed says little: it may have taken its time-out
+// for a broker that was gone for a moment.
+func (k *circuit) patience(f failure, now time.Time) time.Duration {
 	if f.kind != absent {
+		return 0
+	}
+	if now.Sub(k.missing) > 2*awayLongest {
+		k.missed = now
+	}
+	k.missing = now
+	if !now.Add(-f.took).After(k.missed) {
 		return 0
 	}
 	return min(awayFactor*f.took, awayLongest)
@@ -242,8 +279,9 @@ func (c *circuits) failed(f failure, policy RetryPolicy, now time.Time) (spend b
 		k.failing[f.seq] = struct{}{}
 	}
 	proven := f.others || k.taken > s.taken
+	patience := k.patience(f, now)
 	if !f.others && len(k.failing) >= crowd && (f.kind != refused || !proven) {
-		wait = k.refuse(f, now, &c.nOpen, &opened)
+		wait = k.refuse(f, now, patience, &c.nOpen, &opened)
 		if f.kind == refused { // perhaps it is the message: others are tried before it
 			wait = max(wait, policy.delay(s.tries))
 		}
@@ -254,20 +292,21 @@ func (c *circuits) failed(f failure, policy RetryPolicy, now time.Time) (spend b
 		return true, 0, false
 	case f.kind == absent:
 		wait = min(policy.delay(s.tries), awayLongest/2)
-		return false, max(wait, f.patience(), min(f.named, longestNamed)), false
+		return false, max(wait, patience, min(f.named, longestNamed)), false
 	}
 	return false, max(policy.delay(s.tries), min(f.named, longestNamed)), false
 }
 
 // refuse opens the circuit, or renews its time when it was tried in vain.
-func (k *circuit) refuse(f failure, now time.Time, nOpen *atomic.Int64, opened *bool) time.Duration {
+func (k *circuit) refuse(f failure, now time.Time, patience time.Duration, nOpen *atomic.Int64, opened *bool) time.Duration {
 	if !k.open {
 		k.open, *opened = true, true
 		nOpen.Add(1)
 		k.until = time.Time{}
 	}
+	k.away = f.kind == absent
 	if !now.Before(k.until) {
-		k.until = now.Add(max(k.wait.take(), f.patience()))
+		k.until = now.Add(max(k.wait.take(), patience))
 		k.left = probes
 	}
 	if asked := now.Add(min(f.named, longestNamed)); asked.After(k.until) {

@@ -22,6 +22,7 @@ type lane struct {
 	courier courier
 	away    away
 	opened  uint64 // closes of the circuits that were taken note of
+	lit     uint64 // and returns of the broker
 	retried bool   // the last call was for blockades
 
 	spilled *[spillBuckets]bool // keys by hash of which rows were dropped; nil: none
@@ -43,6 +44,7 @@ type blockade struct {
 	attempts int // of the first
 	due      time.Time
 	held     bool   // the destination takes nothing
+	away     bool   // it was not met
 	dest     string // of the first, when it is known
 	alone    bool   // the first breaks connections: nothing is sent beside it
 	head     int64  // without a key: its one message
@@ -138,17 +140,22 @@ func (n *lane) step(changed <-chan struct{}) error {
 	return nil
 }
 
-// unhold makes blockades due whose destination takes messages again.
+// unhold makes blockades due whose destination takes messages again, or may do so
+// since the broker does.
 func (n *lane) unhold() {
-	closes := n.circuits.closes.Load()
-	if closes == n.opened {
+	closes, lit := n.circuits.closes.Load(), n.circuits.lit.Load()
+	if closes == n.opened && lit == n.lit {
 		return
 	}
-	n.opened = closes
+	back := lit != n.lit
+	n.opened, n.lit = closes, lit
 	now := time.Now()
 	for _, b := range n.due {
-		if b.held && !n.circuits.isOpen(b.dest) {
+		switch {
+		case b.held && !n.circuits.isOpen(b.dest):
 			b.held, b.due = false, now
+		case back && (b.held || b.away): // retry asks the circuit
+			b.due = now
 		}
 	}
 	heap.Init(&n.due)
@@ -240,9 +247,9 @@ func (n *lane) block(row Row, d time.Duration, h *hold) {
 
 // heldFor notes what a blockade waits for.
 func (b *blockade) heldFor(n *lane, h *hold) {
-	b.held, b.alone = false, false
+	b.held, b.away, b.alone = false, false, false
 	if h != nil {
-		b.dest, b.alone = h.destination, IsBroken(h.err)
+		b.dest, b.away, b.alone = h.destination, IsUnavailable(h.err), IsBroken(h.err)
 		b.held = n.circuits.isOpen(h.destination)
 	}
 }

@@ -89,6 +89,9 @@ func (r *Relay) judge(c call, rows []Row, errs []error) (verdict, error) {
 			}
 		}
 	}
+	if v.outage != nil && len(v.delivered) == 0 {
+		r.circuits.missed()
+	}
 	if len(v.back) == len(rows) && v.outage == nil && c.ctx.Err() == nil {
 		v.outage = errors.New("outbox: the sink held every message back")
 	}
