@@ -30,6 +30,9 @@ const (
 //	   ^                                            ^---all failed----'      |
 //	   '-------------------one was taken--------------------------------------'
 //
+// Where all that may be sent is refused for good, each first of its key, say, nothing
+// would ever be taken: one is given up now and then, so that what is behind it is sent.
+//
 // It is safe for concurrent use.
 type circuits struct {
 	route   func(*Message) string
@@ -65,12 +68,14 @@ type circuit struct {
 	away     bool      // open: for it was not met
 	missed   time.Time // when it was seen first that it is not met
 	missing  time.Time // and last
+	lose     time.Time // open: from then on one message that is refused is given up
 }
 
 // suspect is a message that has failed.
 type suspect struct {
-	taken uint64 // what its destination had taken when it failed first
-	tries int
+	taken   uint64 // what its destination had taken when it failed first
+	tries   int
+	refused int // of tries, those that were refusals for good
 }
 
 func newCircuits(s Sink) *circuits {
@@ -268,6 +273,9 @@ func (c *circuits) failed(f failure, policy RetryPolicy, now time.Time) (spend b
 		s.taken = k.taken
 	}
 	s.tries++
+	if f.kind == refused {
+		s.refused++
+	}
 	if len(k.suspects) >= mostSuspects && !known {
 		clear(k.suspects) // some of them may be others' by now
 	}
@@ -281,6 +289,13 @@ func (c *circuits) failed(f failure, policy RetryPolicy, now time.Time) (spend b
 	proven := f.others || k.taken > s.taken
 	patience := k.patience(f, now)
 	if !f.others && len(k.failing) >= crowd && (f.kind != refused || !proven) {
+		if f.kind == refused && k.open && s.refused >= crowd && !now.Before(k.lose) {
+			k.lose = now.Add(policy.givesUpAfter())
+			return true, 0, false
+		}
+		if !k.open {
+			k.lose = now.Add(policy.givesUpAfter())
+		}
 		wait = k.refuse(f, now, patience, &c.nOpen, &opened)
 		if f.kind == refused { // perhaps it is the message: others are tried before it
 			wait = max(wait, policy.delay(s.tries))
@@ -295,6 +310,13 @@ func (c *circuits) failed(f failure, policy RetryPolicy, now time.Time) (spend b
 		return false, max(wait, patience, min(f.named, longestNamed)), false
 	}
 	return false, max(policy.delay(s.tries), min(f.named, longestNamed)), false
+}
+
+// givesUpAfter is how long a destination has taken nothing when a message that it
+// refuses for good is given up, and how long after that the next one is.
+func (p RetryPolicy) givesUpAfter() time.Duration {
+	const least = 10 * time.Minute
+	return max(least, min(time.Duration(p.MaxAttempts), 1000)*min(p.Max, 24*time.Hour))
 }
 
 // refuse opens the circuit, or renews its time when it was tried in vain.

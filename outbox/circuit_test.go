@@ -202,6 +202,55 @@ func TestADestinationThatRejectsAllIsNotEmptied(t *testing.T) {
 	})
 }
 
+// A destination of which each first of its key is refused for good does not stand for
+// ever: those are given up one by one, each after as long as a message's attempts last
+// at most, until it takes one. A destination that refuses all loses no more than that.
+func TestWhatStandsBehindRefusalsIsSentInTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newMemStore()
+		sink := &memSink{decide: func(m *Message) error {
+			if m.Topic == "slip" || strings.HasPrefix(m.Key, "bad") && m.Headers["ok"] == "" {
+				return Reject(errors.New("400 Bad Request"))
+			}
+			return nil
+		}}
+		for i := range 6 { // three in each of two keys
+			store.put(Message{Topic: "t", Key: fmt.Sprint("bad", i%2), Payload: fmt.Append(nil, i+1)})
+		}
+		for i := range 20 {
+			store.put(Message{Topic: "t", Key: fmt.Sprint("bad", i%2), Headers: map[string]string{"ok": "1"}, Payload: fmt.Append(nil, i+7)})
+		}
+		for i := range 2000 {
+			store.put(Message{Topic: "slip", Key: fmt.Sprint(i % 7), Payload: fmt.Append(nil, i+1)})
+		}
+		cfg := fast() // ten attempts, up to five minutes apart
+		cfg.MaxPoll = time.Second
+		r, stop := running(t, store, sink, cfg)
+		defer stop()
+		time.Sleep(45 * time.Minute)
+		if n := store.buried(); n != 4 {
+			t.Errorf("%d were buried at once, want two of each destination", n)
+		}
+		time.Sleep(4 * time.Hour)
+		if n := len(sink.topics()); n != 20 {
+			t.Errorf("%d of 20 that stood behind refusals were delivered", n)
+		}
+		buried := map[string]int{}
+		store.mu.Lock()
+		for _, row := range store.deadRows {
+			buried[row.Topic]++
+		}
+		store.mu.Unlock()
+		if buried["t"] != 6 || buried["slip"] < 4 || buried["slip"] > 8 {
+			t.Errorf("buried %v: want the 6 of t that are bad, and of the other two and one each hour", buried)
+		}
+		if r.Stats().Blocked != 1 {
+			t.Errorf("%d destinations are blocked", r.Stats().Blocked)
+		}
+		inOrderOfKeys(t, sink.got)
+	})
+}
+
 // Messages that are rejected one after the other while others are taken are dead
 // letters, all of them.
 func TestRejectedMessagesAmongOthersAreBuried(t *testing.T) {
