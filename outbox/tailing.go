@@ -308,7 +308,7 @@ func (l *lead) follow(rows, bytes int) error {
 	}
 	t := l.tail
 	if len(t.left) == 0 {
-		timer := time.NewTimer(quietTail)
+		timer := time.NewTimer(min(quietTail, time.Until(l.roundAt)))
 		defer timer.Stop()
 		select {
 		case t.left = <-t.rows:

@@ -259,6 +259,14 @@ func TestALogThatFallsSilentHidesNothing(t *testing.T) {
 				t.Errorf("%d messages wait", n)
 			}
 		}
+		for i := range 20 { // as often as in polling
+			time.Sleep(time.Second + time.Duration(i)*17*time.Millisecond)
+			store.put(Message{Topic: "hidden"})
+			time.Sleep(r.cfg.MaxPoll + 10*time.Millisecond)
+			if n := store.pending(); n > 0 {
+				t.Errorf("%d messages wait for longer than %v", n, r.cfg.MaxPoll)
+			}
+		}
 		mute(false)
 		time.Sleep(time.Minute)
 		before := r.Stats().Rounds
