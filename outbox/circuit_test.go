@@ -224,7 +224,7 @@ func TestWhatStandsBehindRefusalsIsSentInTheEnd(t *testing.T) {
 			store.put(Message{Topic: "slip", Key: fmt.Sprint(i % 7), Payload: fmt.Append(nil, i+1)})
 		}
 		cfg := fast() // ten attempts, up to five minutes apart
-		cfg.MaxPoll = time.Second
+		cfg.MaxPoll = time.Minute
 		r, stop := running(t, store, sink, cfg)
 		defer stop()
 		time.Sleep(45 * time.Minute)
