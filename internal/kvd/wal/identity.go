@@ -2,10 +2,7 @@ package wal
 
 import (
 	"encoding/hex"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"strconv"
 )
 
@@ -40,89 +37,28 @@ type Identity struct {
 
 const (
 	identityName = "identity"
-	tempSuffix   = ".tmp"
+	maxIdentity  = 64 << 10 // bytes of the file
 )
 
-// identityFile is how an Identity is kept: a line that a person can read.
+// identityFile is how an Identity is kept.
 type identityFile struct {
 	Format uint32 `json:"format"`
 	Identity
-	Checksum uint32 `json:"checksum"` // CRC-32C of the same line with checksum 0
+	Checksum uint32 `json:"checksum"`
 }
 
-func (f identityFile) sum() (uint32, error) {
-	f.Checksum = 0
-	b, err := json.Marshal(f)
-	return checksum(0, b), err
-}
+func (f *identityFile) seal() (format, checksum *uint32) { return &f.Format, &f.Checksum }
 
 // writeIdentity makes the identity durable. It is the last thing that is
 // written into a new directory: who finds it knows that the log was there.
 func writeIdentity(disk Disk, id Identity) error {
-	f := identityFile{Format: formatVersion, Identity: id}
-	var err error
-	if f.Checksum, err = f.sum(); err != nil {
-		return fmt.Errorf("encode identity: %w", err)
-	}
-	b, err := json.Marshal(f)
-	if err != nil {
-		return fmt.Errorf("encode identity: %w", err)
-	}
-	if err := writeFile(disk, identityName+tempSuffix, append(b, '\n')); err != nil {
-		return fmt.Errorf("write identity: %w", err)
-	}
-	if err := disk.Rename(identityName+tempSuffix, identityName); err != nil {
-		return fmt.Errorf("name identity: %w", err)
-	}
-	if err := disk.SyncDir(); err != nil {
-		return fmt.Errorf("flush directory: %w", err)
-	}
-	return nil
+	return writeSmall(disk, identityName, &identityFile{Identity: id})
 }
-
-// writeFile makes a durable file of b.
-func writeFile(disk Disk, name string, b []byte) error {
-	f, err := disk.Create(name)
-	if err != nil {
-		return err
-	}
-	if _, err := f.WriteAt(b, 0); err != nil {
-		return errors.Join(withSpaceHint(err), f.Close())
-	}
-	return errors.Join(f.Sync(), f.Close())
-}
-
-// maxIdentity bounds the size of an identity file.
-const maxIdentity = 64 << 10
 
 func readIdentity(disk Disk) (Identity, error) {
-	f, err := disk.Open(identityName, false)
-	if err != nil {
-		return Identity{}, fmt.Errorf("open identity: %w", err)
-	}
-	b, err := io.ReadAll(io.NewSectionReader(f, 0, maxIdentity))
-	if err := errors.Join(err, f.Close()); err != nil {
-		return Identity{}, fmt.Errorf("read identity: %w", err)
-	}
-	return decodeIdentity(b)
-}
-
-func decodeIdentity(b []byte) (Identity, error) {
-	var file identityFile
-	if err := json.Unmarshal(b, &file); err != nil {
-		return Identity{}, corrupt(identityName, 0, "it cannot be read: %v", err)
-	}
-	if file.Format != formatVersion {
-		return Identity{}, &VersionError{File: identityName, Version: file.Format}
-	}
-	sum, err := file.sum()
-	if err != nil {
-		return Identity{}, fmt.Errorf("encode identity: %w", err)
-	}
-	if sum != file.Checksum {
-		return Identity{}, corrupt(identityName, 0, "its checksum does not match")
-	}
-	return file.Identity, nil
+	var f identityFile
+	err := readSmall(disk, identityName, maxIdentity, &f)
+	return f.Identity, err
 }
 
 // match reports whether the directory of have is want's.

@@ -1,10 +1,8 @@
 package wal
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"slices"
@@ -50,49 +48,27 @@ func (t *LogTag) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// peersFile is how peers are kept: a line that a person can read.
+// peersFile is how peers are kept.
 type peersFile struct {
 	Format   uint32            `json:"format"`
 	Logs     map[uint64]LogTag `json:"logs"`
-	Checksum uint32            `json:"checksum"` // CRC-32C of the same line with checksum 0
+	Checksum uint32            `json:"checksum"`
 }
 
-func (f peersFile) encode() ([]byte, error) {
-	f.Checksum = 0
-	b, err := json.Marshal(f)
-	if err != nil {
-		return nil, err
-	}
-	f.Checksum = checksum(0, b)
-	b, err = json.Marshal(f)
-	return append(b, '\n'), err
-}
+func (f *peersFile) seal() (format, checksum *uint32) { return &f.Format, &f.Checksum }
 
 func readPeers(disk Disk) (*peers, error) {
 	p := &peers{disk: disk, logs: map[uint64]LogTag{}}
-	f, err := disk.Open(peersName, false)
+	var f peersFile
+	err := readSmall(disk, peersName, maxPeers, &f)
 	if errors.Is(err, fs.ErrNotExist) {
 		return p, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", peersName, err)
+		return nil, err
 	}
-	b, err := io.ReadAll(io.NewSectionReader(f, 0, maxPeers))
-	if err := errors.Join(err, f.Close()); err != nil {
-		return nil, fmt.Errorf("read %s: %w", peersName, err)
-	}
-	var file peersFile
-	if err := json.Unmarshal(b, &file); err != nil {
-		return nil, corrupt(peersName, 0, "it cannot be read: %v", err)
-	}
-	if file.Format != formatVersion {
-		return nil, &VersionError{File: peersName, Version: file.Format}
-	}
-	if again, err := file.encode(); err != nil || string(again) != string(b) {
-		return nil, corrupt(peersName, 0, "its checksum does not match")
-	}
-	if file.Logs != nil {
-		p.logs = file.Logs
+	if f.Logs != nil {
+		p.logs = f.Logs
 	}
 	return p, nil
 }
@@ -119,18 +95,8 @@ func (l *Log) Meet(replica uint64, tag LogTag, keep []uint64) error {
 	logs := maps.Clone(p.logs) // which only Meet replaces
 	maps.DeleteFunc(logs, func(id uint64, _ LogTag) bool { return !slices.Contains(keep, id) })
 	logs[replica] = tag
-	b, err := peersFile{Format: formatVersion, Logs: logs}.encode()
-	if err != nil {
-		return fmt.Errorf("encode %s: %w", peersName, err)
-	}
-	if err := writeFile(p.disk, peersName+tempSuffix, b); err != nil {
-		return fmt.Errorf("write %s: %w", peersName, err)
-	}
-	if err := p.disk.Rename(peersName+tempSuffix, peersName); err != nil {
-		return fmt.Errorf("name %s: %w", peersName, err)
-	}
-	if err := p.disk.SyncDir(); err != nil {
-		return fmt.Errorf("flush directory: %w", err)
+	if err := writeSmall(p.disk, peersName, &peersFile{Logs: logs}); err != nil {
+		return err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

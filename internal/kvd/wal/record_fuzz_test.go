@@ -56,14 +56,30 @@ func FuzzDecodeIdentity(f *testing.F) {
 	f.Add([]byte(`{"format":1,"cluster":"a","replica":1,"log":"00000000000000000000000000000000","checksum":1}`))
 	f.Add([]byte("{}"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		id, err := decodeIdentity(b)
-		if err != nil {
+		var file identityFile
+		if err := decodeSmall(identityName, b, &file); err != nil {
 			return
 		}
-		if sum, err := (identityFile{Format: formatVersion, Identity: id}).sum(); err != nil || sum == 0 {
-			t.Fatalf("%+v has checksum %d, %v", id, sum, err)
+		if again, err := encodeSmall(&file); err != nil || !bytes.Equal(again, b) {
+			t.Fatalf("%s became %s, %v", b, again, err)
 		}
 	})
+}
+
+// TestSmallFilesStay: directories of older versions are read, and read by them.
+func TestSmallFilesStay(t *testing.T) {
+	for line, f := range map[string]smallFile{
+		`{"format":1,"acked":{"2":5,"3":70},"checksum":2423377637}`:                                                         &ackedFile{Acked: map[uint64]uint64{3: 70, 2: 5}},
+		`{"format":1,"logs":{"2":"0102030000000000"},"checksum":2780563213}`:                                                &peersFile{Logs: map[uint64]LogTag{2: {1, 2, 3}}},
+		`{"format":1,"cluster":"c","replica":2,"log":"00000000000000000000000000000001","first":"f","checksum":2897562757}`: &identityFile{Identity: Identity{Cluster: "c", Replica: 2, Log: LogID{15: 1}, First: "f"}},
+	} {
+		if b, err := encodeSmall(f); err != nil || string(b) != line+"\n" {
+			t.Errorf("got %s, %v, want %s", b, err, line)
+		}
+		if err := decodeSmall("x", []byte(line+"\n"), f); err != nil {
+			t.Errorf("%s: %v", line, err)
+		}
+	}
 }
 
 func TestOtherVersionsAreNamed(t *testing.T) {
