@@ -1,8 +1,11 @@
 package replica
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -112,9 +115,89 @@ func TestAckedIsNotedMeanwhile(t *testing.T) {
 	if err := os.WriteFile(file, b, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.tryStart(id); err == nil || !strings.Contains(err.Error(), "acked") {
-		t.Errorf("with a damaged file: %v", err)
+	other := strings.Replace(string(b), `"format":1`, `"format":2`, 1)
+	for _, text := range []string{string(b), other} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := r.tryStart(id)
+		for _, want := range []string{r.cfg[id].Dir, "acked", "remove this file", "docs/kv-operating.md"} {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("with a file of other content: %v, and not %s", err, want)
+			}
+		}
 	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	r.start(id)
+	r.want(r.leader(), "k", "v")
+}
+
+// Directories put back from copies of different moments refuse each other, and come up without
+// the files acked, the newest first: with all that was written up to the newest.
+func TestCopiesOfDifferentMoments(t *testing.T) {
+	r := startRig(t, 3, "raft-ht", nil)
+	newest := r.leader()
+	older := []uint64{newest%3 + 1, (newest+1)%3 + 1}
+	saved := t.TempDir()
+	save := func(id uint64) {
+		t.Helper()
+		if err := r.halt(id); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.CopyFS(filepath.Join(saved, strconv.FormatUint(id, 10)), os.DirFS(r.cfg[id].Dir)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, id := range older { // one after the other, with writes between
+		r.set(r.leader(), "k", "v")
+		save(id)
+		r.start(id)
+	}
+	testkit.Eventually(t, "the newest has led and knows what the others have", func() bool {
+		if lead := r.leader(); lead != newest {
+			r.configure(consensus.Change{Kind: consensus.Transfer, Member: consensus.Member{ID: newest}})
+			return false
+		}
+		r.set(newest, "k", "last")
+		n := r.nodes[newest]
+		n.peers.mu.Lock()
+		defer n.peers.mu.Unlock()
+		return n.peers.acked[older[0]] >= n.Status().Last && n.peers.acked[older[1]] >= n.Status().Last
+	})
+	save(newest)
+	for _, id := range older {
+		if err := r.halt(id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for id := range r.cfg {
+		if err := os.RemoveAll(r.cfg[id].Dir); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.CopyFS(r.cfg[id].Dir, os.DirFS(filepath.Join(saved, strconv.FormatUint(id, 10)))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.start(newest)
+	r.start(older[0])
+	if err := r.ended(older[0]); err == nil || !strings.Contains(err.Error(), "Directories are put back from copies") {
+		t.Errorf("the older copy ended with %v", err)
+	}
+	if err := r.halt(newest); err != nil {
+		t.Fatal(err)
+	}
+	for id := range r.cfg {
+		if err := os.Remove(filepath.Join(r.cfg[id].Dir, "acked")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err)
+		}
+	}
+	r.start(newest)
+	r.start(older[0])
+	r.want(r.leader(), "k", "last")
+	r.start(older[1])
+	r.want(r.leader(), "k", "last")
 }
 
 // So it is with one that joined: its log is noted when it becomes a voter.

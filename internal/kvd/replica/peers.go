@@ -140,7 +140,8 @@ func (e *ForgotError) Error() string {
 			"replace this member (weir kv member replace)", e.Replica)
 	}
 	return fmt.Sprintf("replica %d acknowledged the log up to entry %d, but has it up to %d only: its disk was lost or is an older copy; "+
-		"replace this member (weir kv member replace)", e.Replica, e.Had, e.Has)
+		"replace this member (weir kv member replace); only if the directories of all replicas were put back from copies of different moments, "+
+		"see docs/kv-operating.md, Directories are put back from copies", e.Replica, e.Had, e.Has)
 }
 
 // refuse tells a replica that it must stop, and listens to it no more.

@@ -83,7 +83,7 @@ func (r *Replica) open() error {
 	r.gateway = newGateway(r)
 	r.peers = newPeers(r)
 	if r.peers.noted, err = r.disk.log.Acked(); err != nil {
-		return err
+		return fmt.Errorf("directory %s: %w", r.cfg.Dir, err)
 	}
 	maps.Copy(r.peers.acked, r.peers.noted)
 	r.feed.send, r.feed.hangUp = r.peers.trySend, func(to peer.Addr, why error) { r.peers.transport.Disconnect(to, why) }

@@ -2,10 +2,14 @@ package wal
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 )
 
 const ackedName = "acked"
+
+// ackedHint is what an operator does about a file that cannot be read.
+const ackedHint = "remove this file, which is only a safeguard: the replica starts, and does not notice an older copy of another replica's directory that it meets before it has led again (docs/kv-operating.md, A disk is lost or damaged)"
 
 // ackedFile says up to which entry other replicas were known to have the log on their disks.
 type ackedFile struct {
@@ -22,6 +26,14 @@ func (l *Log) Acked() (map[uint64]uint64, error) {
 	err := readSmall(l.disk, ackedName, maxPeers, &f)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
+	}
+	var bad *CorruptError
+	var other *VersionError
+	switch {
+	case errors.As(err, &bad):
+		bad.Hint = ackedHint
+	case errors.As(err, &other):
+		return nil, fmt.Errorf("%w, or %s", err, ackedHint)
 	}
 	return f.Acked, err
 }
