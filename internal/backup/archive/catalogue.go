@@ -39,8 +39,8 @@ type Entry struct {
 	// manifest, otherwise by looking.
 	Bytes int64 `json:"bytes"`
 
-	// Time is when the backup started, or, where nothing tells, when its youngest
-	// object was written.
+	// Time is when the backup started, as its manifest or its lock tells, or, to the second,
+	// an ID that weir has made. Where nothing tells, it is when its youngest object was written.
 	Time time.Time `json:"time"`
 
 	// Touched is when an unfinished backup was last worked on; zero for a complete one.
@@ -100,11 +100,29 @@ func describe(ctx context.Context, s Storage, id string, now time.Time) (Entry, 
 			return e, false, err
 		}
 		info, statErr := s.Stat(ctx, dir+manifestName)
-		e.State, e.Reason, e.Bytes, e.Time = Damaged, err.Error(), info.Size, info.Modified
+		e.State, e.Reason, e.Bytes, e.Time = Damaged, err.Error(), info.Size, startOf(id, info.Modified)
 		return e, true, statErr
 	}
 	e.State, e.Summary, e.Bytes, e.Time = Complete, sum, sum.Totals.StoredBytes, sum.Started
 	return e, true, nil
+}
+
+// startOf returns when a backup started that does not tell, one of whose objects was written
+// at a time: that is another one after the repository was copied. The ID has seconds; within
+// one it goes by the object, and so by the latest where the object tells nothing.
+func startOf(id string, written time.Time) time.Time {
+	begin, _, ok := parseID(id)
+	if !ok {
+		return written
+	}
+	end := begin.Add(time.Second - 1)
+	switch {
+	case written.Before(begin):
+		return begin
+	case written.After(end):
+		return end
+	}
+	return written
 }
 
 // describeUnfinished looks at a backup without a manifest. A directory with
@@ -139,7 +157,7 @@ func describeUnfinished(ctx context.Context, s Storage, e Entry, now time.Time) 
 			return e, false, err
 		}
 	}
-	e.State, e.Label, e.Time = Incomplete, r.Label, e.Touched
+	e.State, e.Label, e.Time = Incomplete, r.Label, startOf(e.ID, e.Touched)
 	if !r.Begun.IsZero() {
 		e.Time = r.Begun
 	}

@@ -12,9 +12,19 @@ import (
 // maxID bounds an id, which is the name of a directory.
 const maxID = 128
 
+// idTime is how the usual id begins.
+const idTime = "20060102T150405Z"
+
 // newID returns the usual id: "20261121T163528Z-shop".
 func newID(now time.Time, label string) string {
-	return now.UTC().Format("20060102T150405Z") + "-" + label
+	return now.UTC().Format(idTime) + "-" + label
+}
+
+// parseID reads an id that newID has made; a number may follow the label.
+func parseID(id string) (at time.Time, label string, ok bool) {
+	when, label, made := strings.Cut(id, "-")
+	at, err := time.Parse(idTime, when)
+	return at, label, made && err == nil
 }
 
 // checkID returns why an id or label cannot be part of a file's name.

@@ -118,11 +118,8 @@ func newestOf(ctx context.Context, repo *Repository, label string, one bool) (st
 // mayBeOf reports whether a backup that does not tell its label may have this one: an ID
 // that weir has made ends with it.
 func mayBeOf(id, label string) bool {
-	when, of, made := strings.Cut(id, "-")
-	if _, err := time.Parse("20060102T150405Z", when); !made || err != nil {
-		return true
-	}
-	return label == "" || of == label || strings.HasPrefix(of, label+"-")
+	_, of, made := parseID(id)
+	return !made || label == "" || of == label || strings.HasPrefix(of, label+"-")
 }
 
 // openDir opens the backup in a directory of a storage, "" for its root.

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"testing/iotest"
+	"time"
 )
 
 // badSectors is a disk that has lost bytes of some files.
@@ -92,6 +95,52 @@ func TestNewestThatCannotBeRead(t *testing.T) {
 		got, err := open(c.ask)
 		if got != c.want || c.want == "" && (err == nil || !strings.Contains(err.Error(), c.lost) || !errors.Is(err, syscall.EIO) && !strings.Contains(err.Error(), "input/output error")) {
 			t.Errorf("%s with %q lost: %q, %v", c.ask, c.lost, got, err)
+		}
+	}
+}
+
+// TestDamagedBackupInACopiedRepository: what a copy has made of the time at which the manifest
+// was written makes an old backup no newer one.
+func TestDamagedBackupInACopiedRepository(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	repo, err := OpenRepository(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now().Add(-time.Hour)
+	var ids []string
+	for i := range 3 {
+		w, err := Create(t.Context(), repo, Options{Label: "shop", Now: func() time.Time { return now.Add(time.Duration(i) * time.Minute) }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := w.Finish(t.Context(), Manifest{Summary: Summary{Engine: PostgreSQL, Scope: "database"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, m.ID)
+	}
+	if err := os.WriteFile(filepath.Join(dir, ids[1], manifestName), []byte("{]"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, written := range []time.Time{time.Now(), now.Add(-time.Hour)} {
+		if err := os.Chtimes(filepath.Join(dir, ids[1], manifestName), written, written); err != nil {
+			t.Fatal(err)
+		}
+		entries, err := List(t.Context(), repo, time.Now())
+		if err != nil || len(entries) != 3 || entries[1].ID != ids[1] || entries[1].State != Damaged {
+			t.Fatalf("%+v, %v", entries, err)
+		}
+		r, err := Open(t.Context(), repo, Latest, ReadOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := r.Manifest().ID; got != ids[2] {
+			t.Errorf("the latest is %s, want %s", got, ids[2])
+		}
+		if err := r.Close(); err != nil {
+			t.Error(err)
 		}
 	}
 }
