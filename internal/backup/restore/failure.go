@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"regexp"
 	"strings"
 
 	"github.com/weirdb/weir/internal/backup/archive"
@@ -86,29 +85,6 @@ func (r *Result) WriteRest(w io.Writer, location, id string) error {
 }
 
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
-
-// secrets are the values of statements that nobody is to read on a screen or in a log:
-// passwords and keys, as options are named, what a subscription connects with, and how an
-// account proves itself. A text may have been cut within one.
-var secrets = []*regexp.Regexp{
-	regexp.MustCompile(`(?is)(\w*(?:passw|passphrase|passcode|secret|token|credential|api_?key)\w*"?\s*(?:=\s*|\s))e?'(?:[^'\\]|''|\\.)*(?:'|\\?$)`),
-	regexp.MustCompile(`(?is)(\bSUBSCRIPTION\b.*?\sCONNECTION\s+)e?'(?:[^'\\]|''|\\.)*(?:'|\\?$)`),
-	regexp.MustCompile(`(?is)(\bIDENTIFIED\s+(?:BY|(?:WITH|VIA)\s+\S+\s+(?:AS|USING|BY))\s+(?:PASSWORD\s*\(?)?)'(?:[^'\\]|''|\\.)*(?:'|\\?$)`),
-	regexp.MustCompile(`(?i)(\bpassw(?:or)?d\s*=\s*)[^\s'"]+`),
-	regexp.MustCompile(`(?i)(://[^\s:/@']*:)[^\s@'/]+`),
-}
-
-// HideSecrets returns a statement without the secrets in it.
-func HideSecrets(sql string) string {
-	for i, s := range secrets {
-		hidden := "'…'"
-		if i >= 3 { // within a string
-			hidden = "…"
-		}
-		sql = s.ReplaceAllString(sql, "${1}"+hidden)
-	}
-	return sql
-}
 
 // First returns the beginning of a statement, on one line and without secrets.
 func First(s string, n int) string {

@@ -227,7 +227,7 @@ type ObjectError struct {
 
 // Error names the object, the server's message and the statement, whose secrets it hides.
 func (e *ObjectError) Error() string {
-	s := e.Object + ": " + e.Err.Error()
+	s := e.Object + ": " + serverText(e.Err, e.Statement)
 	if e.Statement != "" {
 		s += "; the statement was: " + HideSecrets(e.Statement)
 	}

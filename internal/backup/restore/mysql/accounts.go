@@ -78,7 +78,7 @@ func (m accountMaker) account(ctx context.Context, a my.Account) error {
 		m.Warn("%s exists already and is left as it is", a.Title())
 		return m.note(ctx, foreign)
 	case err != nil && !there:
-		if err := m.failed(&restore.ObjectError{Object: a.Title(), Err: err}); err != nil {
+		if err := m.failed(&restore.ObjectError{Object: a.Title(), Statement: restore.First(a.Statements[0], 200), Err: err}); err != nil {
 			return err
 		}
 	}

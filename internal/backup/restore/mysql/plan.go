@@ -203,7 +203,7 @@ func (c accountChange) same(ctx context.Context, s *my.Session, i int) (err erro
 	}
 	differs := func(why any) error {
 		return fmt.Errorf("the log makes account %s, which exists on the server, and %v: drop it there (DROP USER %s), or restore into another server; the log has %s",
-			a, why, a, restore.First(c.withoutSecrets(), 200))
+			a, why, a, restore.First(c.sql[:c.spans[len(c.spans)-1][1]]+" ...", 200))
 	}
 	have, err := s.Row(ctx, "SHOW CREATE USER "+a.String())
 	if err != nil {
@@ -235,7 +235,7 @@ func (c accountChange) same(ctx context.Context, s *my.Session, i int) (err erro
 		return fmt.Errorf("settings of the session: %w", err)
 	}
 	if err := s.Exec(ctx, sql); err != nil {
-		return differs(fmt.Errorf("the two cannot be compared: %w", err))
+		return differs(restore.StatementError(sql, fmt.Errorf("the two cannot be compared: %w", err)))
 	}
 	want, err := s.Row(ctx, "SHOW CREATE USER "+probe.String())
 	if err != nil {
@@ -251,13 +251,4 @@ func (c accountChange) same(ctx context.Context, s *my.Session, i int) (err erro
 		return differs("it has another definition there")
 	}
 	return nil
-}
-
-// withoutSecrets is the beginning of the statement.
-func (c accountChange) withoutSecrets() string {
-	sql := c.sql[:c.spans[len(c.spans)-1][1]]
-	if before, _, ok := strings.Cut(sql, " IDENTIFIED "); ok {
-		return before + " ..."
-	}
-	return sql + " ..."
 }

@@ -444,7 +444,7 @@ func (p *replayer) query(ctx context.Context, e *binlog.Event, step binlog.Step)
 		err = nil // as on the source, where it had changed something before
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", restore.First(q.SQL, 200), err)
+		return restore.StatementError(q.SQL, err)
 	}
 	p.result.Statements++
 	return p.exec(ctx, my.Unset+", timestamp = DEFAULT, foreign_key_checks = 1, unique_checks = 1, auto_increment_increment = 1, auto_increment_offset = 1")

@@ -275,7 +275,7 @@ func (r *runner) globals(ctx context.Context) (err error) {
 			return nil
 		}
 		if err != nil {
-			return r.failed(&restore.ObjectError{Object: "globals", Statement: restore.First(sql, 200), Rest: hidePassword(sql) + ";", Err: err})
+			return r.failed(&restore.ObjectError{Object: "globals", Statement: restore.First(sql, 200), Rest: restore.Unsecret(sql) + ";", Err: err})
 		}
 		return nil
 	})
@@ -289,14 +289,6 @@ func (r *runner) exec(ctx context.Context, s *pg.Session, sql string) error {
 		err = s.Exec(ctx, sql)
 	}
 	return err
-}
-
-// hidePassword keeps a role's secret out of an error.
-func hidePassword(sql string) string {
-	if i := strings.Index(sql, " PASSWORD "); i >= 0 {
-		return sql[:i] + " PASSWORD …"
-	}
-	return sql
 }
 
 // statements runs f on each statement of a chunk.
