@@ -147,7 +147,7 @@ type Verification struct {
 func (v *Verification) OK() bool { return len(v.Problems) == 0 }
 
 // Verify reads the log that follows a base backup, along the newest timeline that
-// comes from the backup's, and tells what is bad or missing.
+// comes from the backup's, and tells what is bad or missing, up to where it was archived.
 func Verify(ctx context.Context, storage archive.Storage, base *archive.Manifest, keys archive.ReadOptions) (*Verification, error) {
 	b, err := readBase(base)
 	if err != nil {
@@ -180,7 +180,8 @@ type chain struct {
 	base    baseInfo
 	line    []pgrepl.Ancestor // timelines, and where each was left; 0 for the last
 	present map[string]bool
-	last    uint64 // the highest number there is on these timelines
+	known   map[uint32]bool // timelines whose history is there
+	last    uint64          // the highest number there is on these timelines
 }
 
 // chain finds the newest timeline that comes from the base's.
@@ -204,8 +205,9 @@ func (s *store) chain(ctx context.Context, b baseInfo, keys archive.ReadOptions)
 
 // chainTo is the chain that leads to a timeline that comes from the base's.
 func (s *store) chainTo(b baseInfo, wanted uint32, segments []file, known []history) *chain {
-	c := &chain{store: s, base: b, line: []pgrepl.Ancestor{{Timeline: b.StopTimeline}}, present: map[string]bool{}}
+	c := &chain{store: s, base: b, line: []pgrepl.Ancestor{{Timeline: b.StopTimeline}}, present: map[string]bool{}, known: map[uint32]bool{}}
 	for _, h := range known {
+		c.known[h.timeline] = true
 		if from := leaves(h.line, b.StopTimeline, b.Stop); from >= 0 && h.timeline == wanted {
 			c.line = append(slices.Clone(h.line[from:]), pgrepl.Ancestor{Timeline: h.timeline})
 		}
@@ -325,9 +327,13 @@ func (c *chain) verify(ctx context.Context, v *Verification, keys archive.ReadOp
 			}
 		}
 	}
-	if !c.base.withLog && len(v.Problems) == 0 && reached < c.base.Stop {
+	switch {
+	case len(v.Problems) > 0: // it is not replayed to the end anyway
+	case !c.base.withLog && reached < c.base.Stop:
 		v.End = reached.String()
 		c.gap(v, reached, c.base.Stop)
+	default:
+		return c.whole(ctx, v, reached)
 	}
 	return nil
 }

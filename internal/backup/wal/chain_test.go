@@ -29,7 +29,8 @@ func TestVerifyFindsHoles(t *testing.T) {
 	for name, test := range map[string]struct {
 		log     map[int]int // bytes by segment; fewer than a segment are the part of one
 		withLog bool
-		want    string // the problem, "" for none
+		noted   map[uint32]pgrepl.LSN // up to where it was archived
+		want    string                // the problem, "" for none
 		end     int
 	}{
 		"whole":                           {log: map[int]int{5: size, 6: size, 7: 100}, end: 7*size + 100},
@@ -44,6 +45,14 @@ func TestVerifyFindsHoles(t *testing.T) {
 		"a segment that the backup needs": {log: map[int]int{5: size, 7: size}, want: "cannot be started", end: 6 * size},
 		"the rest of a segment":           {log: map[int]int{5: size, 6: size, 7: 4096, 8: size}, want: "replayed up to 0/701000 only", end: 7*size + 4096},
 		"the rest, beside its own log":    {log: map[int]int{7: 4096, 8: size}, withLog: true, want: "replayed up to 0/701000 only", end: 7*size + 4096},
+		"whole, as noted":                 {log: map[int]int{5: size, 6: size, 7: 100}, noted: map[uint32]pgrepl.LSN{1: 7*size + 100}, end: 7*size + 100},
+		"more than noted":                 {log: map[int]int{5: size, 6: size, 7: 200}, noted: map[uint32]pgrepl.LSN{1: 7*size + 100}, end: 7*size + 200},
+		"its own log, older noted":        {withLog: true, noted: map[uint32]pgrepl.LSN{1: 5 * size}, end: stop},
+		"the newest part":                 {log: map[int]int{5: size, 6: size}, noted: map[uint32]pgrepl.LSN{1: 7*size + 100}, want: "log is missing from 0/700000 to 0/700064, 1 segments: the backup can be replayed up to 0/700000 only", end: 7 * size},
+		"the newest segments":             {log: map[int]int{5: size, 6: size}, noted: map[uint32]pgrepl.LSN{1: 9 * size}, want: "2 segments: the backup can be replayed up to 0/700000 only", end: 7 * size},
+		"all, beside its own log":         {withLog: true, noted: map[uint32]pgrepl.LSN{1: 9 * size}, want: "log is missing from 0/700000 to 0/900000", end: stop},
+		"an older part":                   {log: map[int]int{5: size, 6: size, 7: 100}, noted: map[uint32]pgrepl.LSN{1: 7*size + 200}, want: "log is missing from 0/700064", end: 7*size + 100},
+		"a timeline":                      {log: map[int]int{5: size, 6: size, 7: 100}, noted: map[uint32]pgrepl.LSN{1: 7*size + 100, 2: 8 * size}, want: "timeline 2 was archived up to 0/800000, and its history is missing", end: 7*size + 100},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -61,6 +70,11 @@ func TestVerifyFindsHoles(t *testing.T) {
 					file += partialMark
 				}
 				if err := s.put(t.Context(), file, bytes.NewReader(make([]byte, n)), archive.Position{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for timeline, at := range test.noted {
+				if err := s.noteEnd(t.Context(), timeline, at); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -227,10 +227,14 @@ func (r *receiver) once(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	ends, _, err := s.ends(ctx)
+	if err != nil {
+		return err
+	}
 	if start != 0 && r.until != 0 && start >= r.until {
 		return nil
 	}
-	return r.stream(ctx, conn, s, start, timeline)
+	return r.stream(ctx, conn, &sink{receiver: r, store: s, ends: ends}, start, timeline)
 }
 
 // ignoreBroken leaves out the error of closing a connection that has failed.
@@ -328,9 +332,11 @@ func goOn(f file) (pgrepl.LSN, uint32) {
 }
 
 // stream receives from a position on.
-func (r *receiver) stream(ctx context.Context, conn *pgrepl.Conn, s *store, start pgrepl.LSN, timeline uint32) error {
+func (r *receiver) stream(ctx context.Context, conn *pgrepl.Conn, to *sink, start pgrepl.LSN, timeline uint32) error {
+	s := to.store
 	keep, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
+	to.ctx = keep
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(lastWords, cancel) })()
 
 	watch, stop := context.WithCancel(ctx)
@@ -359,7 +365,7 @@ func (r *receiver) stream(ctx context.Context, conn *pgrepl.Conn, s *store, star
 				st.Flushed = flushed
 			})
 		},
-	}, &sink{ctx: keep, receiver: r, store: s})
+	}, to)
 	var server *pgwire.Error
 	if errors.As(err, &server) && thrownAway(server) {
 		return &GapError{From: start, Err: server}

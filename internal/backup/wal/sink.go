@@ -18,6 +18,20 @@ type sink struct {
 	ctx      context.Context
 	receiver *receiver
 	store    *store
+	ends     map[uint32]pgrepl.LSN // as noted
+}
+
+// noteEnd notes how far a timeline is archived. That never becomes less: where a receiver
+// begins a segment again, the note goes on saying that there was more.
+func (s *sink) noteEnd(timeline uint32, at pgrepl.LSN) error {
+	if at <= s.ends[timeline] {
+		return nil
+	}
+	if err := s.store.noteEnd(s.ctx, timeline, at); err != nil {
+		return err
+	}
+	s.ends[timeline] = at
+	return nil
 }
 
 // OpenSegment begins a segment in a spool file.
@@ -77,8 +91,13 @@ func (w *segment) Sync() error {
 		}
 		name += partialMark
 	}
-	position := archive.Position{LSN: (w.segment.Start() + pgrepl.LSN(w.written)).String(), Timeline: int(w.segment.Timeline)}
-	if err := w.sink.store.put(w.sink.ctx, name, io.NewSectionReader(w.spool, 0, w.written), position); err != nil {
+	at := w.segment.Start() + pgrepl.LSN(w.written)
+	position := archive.Position{LSN: at.String(), Timeline: int(w.segment.Timeline)}
+	err := w.sink.store.put(w.sink.ctx, name, io.NewSectionReader(w.spool, 0, w.written), position)
+	if err == nil {
+		err = w.sink.noteEnd(w.segment.Timeline, at)
+	}
+	if err != nil {
 		return keepError{err}
 	}
 	w.kept = w.written

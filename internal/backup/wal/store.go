@@ -12,6 +12,7 @@
 //	    00000001000000000000002B.tar
 //	    00000001000000000000002C.partial.tar   the newest, as far as it has come
 //	    00000002.history.tar             where timeline 2 comes from
+//	    00000001.end.json                up to where timeline 1 is archived
 //	    identity.age                     only with a passphrase
 //
 // An object appears whole or not at all, which makes a receiver that is killed

@@ -1,0 +1,77 @@
+package wal
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/weirdb/weir/internal/wire/pgrepl"
+)
+
+// endMark ends the names of the notes beside the segments of a log, one for each timeline,
+// of where the last one ends: that it is lost shows in nothing else.
+const endMark = ".end.json"
+
+// logEnd is the content of a note.
+type logEnd struct {
+	Timeline uint32 `json:"timeline"`
+	LSN      string `json:"lsn"`
+}
+
+// noteEnd notes that a timeline is archived up to a position.
+func (s *store) noteEnd(ctx context.Context, timeline uint32, at pgrepl.LSN) error {
+	note, err := json.Marshal(logEnd{timeline, at.String()})
+	if err == nil {
+		err = s.storage.Put(ctx, fmt.Sprintf("%s%08X%s", s.dir(), timeline, endMark), append(note, '\n'))
+	}
+	if err != nil {
+		return fmt.Errorf("note the end of the archived log: %w", err)
+	}
+	return nil
+}
+
+// ends reads the notes; logs of earlier versions have none. problems say which are damaged.
+func (s *store) ends(ctx context.Context) (ends map[uint32]pgrepl.LSN, problems []string, err error) {
+	ends = map[uint32]pgrepl.LSN{}
+	for o, err := range s.storage.List(ctx, s.dir(), false) {
+		if err != nil {
+			return nil, nil, fmt.Errorf("list log: %w", err)
+		}
+		if !strings.HasSuffix(o.Name, endMark) {
+			continue
+		}
+		text, err := readSmall(ctx, s.storage, o.Name)
+		if err != nil {
+			return nil, nil, fmt.Errorf("read the end of the archived log: %w", err)
+		}
+		var end logEnd
+		err = json.Unmarshal(text, &end)
+		at, lsnErr := pgrepl.ParseLSN(end.LSN)
+		if err != nil || lsnErr != nil || end.Timeline == 0 {
+			problems = append(problems, fmt.Sprintf("%s, which says how far the log was archived, is damaged: remove it, the receiver writes it anew", o.Name))
+			continue
+		}
+		ends[end.Timeline] = at
+	}
+	return ends, problems, nil
+}
+
+// whole compares the end of a chain, which was read up to a position, with what was archived.
+func (c *chain) whole(ctx context.Context, v *Verification, reached pgrepl.LSN) error {
+	ends, problems, err := c.store.ends(ctx)
+	if err != nil {
+		return err
+	}
+	v.Problems = append(v.Problems, problems...)
+	last := c.line[len(c.line)-1].Timeline
+	if ends[last] > reached {
+		c.gap(v, reached, ends[last])
+	}
+	for timeline, at := range ends {
+		if timeline > last && !c.known[timeline] {
+			v.Problems = append(v.Problems, fmt.Sprintf("timeline %d was archived up to %s, and its history is missing: nothing leads there", timeline, at))
+		}
+	}
+	return nil
+}
