@@ -154,6 +154,7 @@ func (d *restoreDir) ids() (uid, gid int, err error) {
 
 // run makes the data directory.
 func (d *restoreDir) run(ctx context.Context, args []string, v *restoreVerb, stdout, stderr io.Writer) (err error) {
+	checked := d.target
 	if len(args) == 1 && args[0] != "-" && !strings.HasSuffix(args[0], ".tar") {
 		repo, err := archive.OpenRepository(ctx, args[0])
 		if err != nil {
@@ -174,6 +175,7 @@ func (d *restoreDir) run(ctx context.Context, args []string, v *restoreVerb, std
 			return err
 		}
 		args = append(args, id)
+		checked.Name = "" // which was looked for
 	}
 	r, err := openBackup(ctx, args, &v.keys)
 	if err != nil {
@@ -186,6 +188,11 @@ func (d *restoreDir) run(ctx context.Context, args []string, v *restoreVerb, std
 	}
 	if opts.RestoreCommand, err = d.command(ctx, args[0], r.Manifest(), &v.keys); err != nil {
 		return err
+	}
+	if opts.RestoreCommand != "" {
+		if err := d.check(ctx, args[0], r.Manifest(), checked, &v.keys); err != nil {
+			return hinted(err)
+		}
 	}
 	mode := v.progress
 	if v.quiet {
@@ -203,6 +210,22 @@ func (d *restoreDir) run(ctx context.Context, args []string, v *restoreVerb, std
 		return hinted(err)
 	}
 	return d.report(r.Manifest(), opts, v, stdout)
+}
+
+// check sees that the log leads to a target.
+func (d *restoreDir) check(ctx context.Context, place string, m *archive.Manifest, t wal.Target, keys *keyFlags) error {
+	if d.logFrom != "" {
+		place = d.logFrom
+	}
+	storage, err := archive.OpenStorage(ctx, place)
+	if err != nil {
+		return err
+	}
+	options, err := keys.options()
+	if err != nil {
+		return cli.UsageError(err)
+	}
+	return t.Check(ctx, storage, m, options)
 }
 
 // command is what the server runs for each file of the log: "" where there is no

@@ -52,7 +52,14 @@ func TestBaseBackupAndLogInS3(t *testing.T) {
 	program.Refuse(t, cli.ExitUsage, []string{"--to-dir"}, "restore", place, "--to", s.dsn("postgres"))
 
 	data := filepath.Join(t.TempDir(), "data")
-	if text := program.Must(t, "restore", place, "--to-dir", data, "--target-lsn", v.Log.End, "--program", "/opt/we ir"); !strings.Contains(text, out.ID) {
+	program.Refuse(t, cli.ExitFailed, []string{"cannot be reached", "ends at " + v.Log.End}, "restore", place, "--to-dir", data, "--target-lsn", v.Log.End)
+	program.Refuse(t, cli.ExitFailed, []string{"cannot be reached", "its last transaction ended at"}, "restore", place, "--to-dir", data, "--target-time", "2999-01-01 00:00:00+00")
+	program.Refuse(t, cli.ExitFailed, []string{"cannot be reached", `restore point "x" is not in it`}, "restore", place, out.ID, "--to-dir", data, "--target-name", "x")
+	if _, err := os.Stat(data); err == nil {
+		t.Error("a directory was made for a target that cannot be reached")
+	}
+	last := s.psql("shop", "SELECT '"+v.Log.End+"'::pg_lsn - 1")
+	if text := program.Must(t, "restore", place, "--to-dir", data, "--target-lsn", last, "--program", "/opt/we ir"); !strings.Contains(text, out.ID) {
 		t.Errorf("it says %s", text)
 	}
 	conf, err := os.ReadFile(filepath.Join(data, "postgresql.auto.conf"))
@@ -61,7 +68,7 @@ func TestBaseBackupAndLogInS3(t *testing.T) {
 	}
 	for _, want := range []string{
 		`restore_command = '''/opt/we ir'' wal-fetch --system ` + c.Logs[0].SystemID, `http%%3A%%2F%%2F`, `"%f" "%p"'`,
-		"recovery_target_lsn = '" + v.Log.End + "'", "recovery_target_action = 'promote'",
+		"recovery_target_lsn = '" + last + "'", "recovery_target_action = 'promote'",
 	} {
 		if !strings.Contains(string(conf), want) {
 			t.Errorf("settings lack %s:\n%s", want, conf)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"slices"
 	"strings"
 	"time"
 
@@ -32,6 +33,8 @@ func (p point) String() string {
 //	         manager, 2 bytes, CRC-32C of what follows and of the header before it. Records
 //	         begin at multiples of 8.
 //	point    after 2 bytes that say how long it is: microseconds since 2000, name[64]
+//	commit   or abort, of a prepared transaction, too: microseconds since 2000 first. Its
+//	         length has 1 byte or 4; the origin and the transaction around it may be before.
 const (
 	shortPageHeader = 24
 	longPageHeader  = 40
@@ -41,10 +44,17 @@ const (
 	pageGoesOn      = 1 // its first bytes belong to the record of the page before,
 	pageGivesUp     = 8 // that record was never finished
 	infoPoint       = 0x70
+
+	managerLog, managerTransaction = 0, 1
 )
 
-// pointReader looks for restore points of one name in segments that are written to it,
-// one behind the other.
+// since2000 is a time of the log.
+func since2000(microseconds uint64) time.Time {
+	return time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).Add(time.Duration(microseconds) * time.Microsecond)
+}
+
+// pointReader looks for restore points of one name, and for ends of transactions, in
+// segments that are written to it, one behind the other.
 type pointReader struct {
 	name    string
 	order   binary.ByteOrder
@@ -59,7 +69,8 @@ type pointReader struct {
 	length int64      // of the record; 0 before that is known
 	come   int64      // how much of it has come
 
-	found []point
+	found  []point
+	newest time.Time // at which a transaction ended
 }
 
 // begin begins a segment.
@@ -169,10 +180,14 @@ func (r *pointReader) end() {
 	r.ended = true
 }
 
-// judge notes a record if it is a point of the name.
+// judge notes a record if it is a point of the name, or the end of a transaction.
 func (r *pointReader) judge() {
 	b := r.record
-	if r.length != pointRecord || len(b) != pointRecord || b[17] != 0 || b[16]&0xf0 != infoPoint || b[recordHeader] != 255 || b[recordHeader+1] != 72 {
+	if len(b) > recordHeader && len(b) <= pointRecord && b[17] == managerTransaction {
+		r.transaction(b[16]&0x70, b[recordHeader:])
+		return
+	}
+	if r.length != pointRecord || len(b) != pointRecord || b[17] != managerLog || b[16]&0xf0 != infoPoint || b[recordHeader] != 255 || b[recordHeader+1] != 72 {
 		return
 	}
 	name, _, _ := bytes.Cut(b[recordHeader+10:], []byte{0})
@@ -181,8 +196,41 @@ func (r *pointReader) judge() {
 	if string(name) != r.name || sum != r.order.Uint32(b[20:]) {
 		return
 	}
-	us := int64(r.order.Uint64(b[recordHeader+2:]))
-	r.found = append(r.found, point{r.at, time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).Add(time.Duration(us) * time.Microsecond)})
+	r.found = append(r.found, point{r.at, since2000(r.order.Uint64(b[recordHeader+2:]))})
+}
+
+// transaction notes when one ended.
+func (r *pointReader) transaction(what byte, b []byte) {
+	switch what {
+	case 0x00, 0x20, 0x30, 0x40: // commit, abort, and those of a prepared one
+	default:
+		return
+	}
+	for len(b) > 0 {
+		skip := 0
+		switch b[0] {
+		case 253: // origin
+			skip = 1 + 2
+		case 252: // transaction around it
+			skip = 1 + 4
+		case 254, 255: // data, of a length in 4 bytes or in 1
+			from := 2
+			if b[0] == 254 {
+				from = 5
+			}
+			if len(b) < from+8 {
+				return
+			}
+			if at := since2000(r.order.Uint64(b[from:])); at.After(r.newest) {
+				r.newest = at
+			}
+			return
+		}
+		if skip == 0 || skip > len(b) {
+			return
+		}
+		b = b[skip:]
+	}
 }
 
 // named returns the newest of base backups, which come oldest first, from which the
@@ -218,10 +266,7 @@ func (t Target) named(ctx context.Context, repo *archive.Repository, log archive
 		}
 		c := s.chainTo(b, w.timeline, segments, known)
 		size := uint64(s.cluster.SegmentBytes)
-		w.first = uint64(b.Start) / size
-		if b.withLog && c.object(w.first) == "" { // what it holds itself was not archived
-			w.first = uint64(b.Stop-1)/size + 1
-		}
+		w.first = c.first()
 		if w.timeline == later.timeline {
 			w.end = later.first
 		}
@@ -234,23 +279,24 @@ func (t Target) named(ctx context.Context, repo *archive.Repository, log archive
 		if i == len(bases)-1 {
 			why = fmt.Sprintf("; the log behind the newest, %s, was read up to %s", newest.ID, w.reached)
 		}
-		// A server ends its replay at the first point of the name, also where the backup
-		// is not consistent yet.
+		// A server ends its replay, which begins at the backup's start, at the first point of
+		// the name, also where the backup is not consistent yet.
+		found := w.from(b.Start)
 		switch {
-		case len(w.found) > 0 && w.found[0].at < b.Stop:
-			why = fmt.Sprintf("; the point at %s was made while backup %s was taken", w.found[0], bases[i].ID)
-		case len(w.found) > 1:
+		case len(found) > 0 && found[0].at < b.Stop:
+			why = fmt.Sprintf("; the point at %s was made while backup %s was taken", found[0], bases[i].ID)
+		case len(found) > 1:
 			const shown = 5
 			var all []string
-			for _, p := range w.found[:min(len(w.found), shown)] {
+			for _, p := range found[:min(len(found), shown)] {
 				all = append(all, p.String())
 			}
-			if len(w.found) > shown {
+			if len(found) > shown {
 				all = append(all, "...")
 			}
 			return "", fmt.Errorf("the name %q was given %d times after base backup %s, at %s: name one of these positions by --target-lsn, or the backup by its ID, which leads to the first of them",
-				t.Name, len(w.found), bases[i].ID, strings.Join(all, ", "))
-		case len(w.found) == 1:
+				t.Name, len(found), bases[i].ID, strings.Join(all, ", "))
+		case len(found) == 1:
 			return bases[i].ID, nil
 		}
 		later = w
@@ -265,6 +311,15 @@ type window struct {
 	first, end uint64
 	found      []point
 	reached    pgrepl.LSN // where the log ends that can be replayed without a gap
+}
+
+// from returns the points from a position on, in the first segment mostly.
+func (w *window) from(start pgrepl.LSN) []point {
+	i := slices.IndexFunc(w.found, func(p point) bool { return p.at >= start })
+	if i < 0 {
+		return nil
+	}
+	return w.found[i:]
 }
 
 // read reads the segments of a chain.

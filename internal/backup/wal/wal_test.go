@@ -14,6 +14,7 @@ import (
 	"filippo.io/age"
 
 	"github.com/weirdb/weir/internal/backup/archive"
+	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/internal/testkit"
 	"github.com/weirdb/weir/internal/wire/pgrepl"
@@ -44,6 +45,14 @@ func TestPointInTime(t *testing.T) {
 	r.psql("INSERT INTO marks VALUES (3); SELECT pg_create_restore_point('here')")
 	r.psql("INSERT INTO marks VALUES (4)")
 	r.mustCatchUp(ReceiveOptions{Archive: c})
+	v, err := Verify(t.Context(), r.storage, base, keys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end, err := pgrepl.ParseLSN(v.End)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, tt := range []struct {
 		name   string
 		target Target
@@ -62,6 +71,9 @@ func TestPointInTime(t *testing.T) {
 			if err != nil || id != base.ID {
 				t.Fatalf("chosen %q, %v", id, err)
 			}
+			if err := tt.target.Check(t.Context(), r.storage, base, keys); err != nil {
+				t.Error(err)
+			}
 			p, err := r.restored(id, tt.target, keys)
 			if err != nil {
 				t.Fatal(err)
@@ -73,6 +85,21 @@ func TestPointInTime(t *testing.T) {
 				t.Error("no timeline")
 			}
 		})
+	}
+	// A target is reachable if a server ends its recovery there, and not at the end of the log.
+	for name, target := range map[string]Target{
+		"the end of the log":    {LSN: end},
+		"behind it":             {LSN: end + 1<<40},
+		"a later time":          {Time: time.Now().Add(time.Hour)},
+		"a name that is nobody": {Name: "nowhere"},
+		"another timeline":      {LSN: lsn, Timeline: "7"},
+	} {
+		if err := target.Check(t.Context(), r.storage, base, keys); err == nil || !strings.Contains(err.Error(), "cannot be reached") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if p, err := r.restored(base.ID, Target{LSN: end}, keys); err == nil {
+		t.Errorf("a server ends at the end of the log: %s", psql(t, p, "SELECT max(i) FROM marks"))
 	}
 	t.Run("before the backup", func(t *testing.T) {
 		_, err := ChooseBase(t.Context(), r.repo, r.storage, "", Target{LSN: 1}, keys)
@@ -241,6 +268,45 @@ func TestNameFindsItsBase(t *testing.T) {
 	}
 	if id, err := choose("after 1"); err != nil || id != bases[1] {
 		t.Errorf("before a hole: chosen %q, %v", id, err)
+	}
+}
+
+// TestNamesBeforeABackupOfAStandby: a backup of a standby begins within a segment, and a point
+// before that belongs to the backups before it.
+func TestNamesBeforeABackupOfAStandby(t *testing.T) {
+	r := newRig(t)
+	r.psql("ALTER SYSTEM SET full_page_writes = on") // as backups of standbys need it
+	r.psql("SELECT pg_reload_conf(); CHECKPOINT")
+	r.mustCatchUp(ReceiveOptions{})
+	first := r.base(BaseOptions{}, archive.Options{})
+	standby := labtest.Standby(t, r.p, lab.PostgresConfig{
+		Durability: lab.Fast, SharedBuffers: "16MB", Preload: []string{},
+		Settings: map[string]string{"wal_level": "replica", "max_wal_senders": "8", "max_replication_slots": "5"},
+	})
+	r.psql("SELECT pg_switch_wal(); SELECT pg_create_restore_point('both'); SELECT pg_create_restore_point('before'); CHECKPOINT")
+	at := r.psql("SELECT pg_current_wal_flush_lsn()")
+	testkit.Eventually(t, "the standby is there", func() bool {
+		return psql(t, standby, "SELECT pg_last_wal_replay_lsn() >= '"+at+"'") == "t"
+	})
+	psql(t, standby, "CHECKPOINT")
+	of := *r
+	of.p = standby
+	second := of.base(BaseOptions{}, archive.Options{})
+	r.psql("INSERT INTO marks VALUES (1); SELECT pg_create_restore_point('both')")
+	r.psql("INSERT INTO marks VALUES (2)")
+	r.mustCatchUp(ReceiveOptions{})
+	for name, want := range map[string]string{"both": second.ID, "before": first.ID} {
+		id, err := ChooseBase(t.Context(), r.repo, r.storage, "", Target{Name: name}, archive.ReadOptions{})
+		if err != nil || id != want {
+			t.Errorf("%s: chosen %q, %v, want %q", name, id, err, want)
+		}
+	}
+	p, err := r.restored(second.ID, Target{Name: "both"}, archive.ReadOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := psql(t, p, "SELECT string_agg(i::text, ',' ORDER BY i) FROM marks"); got != "0,1" {
+		t.Errorf("marks %s", got)
 	}
 }
 

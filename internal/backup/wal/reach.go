@@ -1,0 +1,162 @@
+package wal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/weirdb/weir/internal/backup/archive"
+	"github.com/weirdb/weir/internal/wire/pgrepl"
+)
+
+// Check returns an error if the archived log does not lead from a base backup to a
+// target: a server would find that out at the end of its recovery. For a time it reads the
+// log, the newest first, until it finds a transaction that ended after it.
+func (t Target) Check(ctx context.Context, storage archive.Storage, m *archive.Manifest, keys archive.ReadOptions) error {
+	if t.LSN == 0 && t.Time.IsZero() && t.Name == "" {
+		return nil
+	}
+	b, err := readBase(m)
+	if err != nil {
+		return err
+	}
+	s, err := openStore(ctx, storage, m.Server.SystemID)
+	if errors.Is(err, errNoLog) {
+		return nil // which RestoreDir says
+	}
+	if err != nil {
+		return err
+	}
+	if keys, err = s.keys(ctx, keys); err != nil {
+		return err
+	}
+	segments, files, err := s.list(ctx)
+	if err != nil {
+		return err
+	}
+	known, err := s.ancestors(ctx, files, keys)
+	if err != nil {
+		return err
+	}
+	if why, err := t.on(m.Summary, known); err != nil || why != "" {
+		return errors.Join(err, fmt.Errorf("the target cannot be reached: %s", why))
+	}
+	timeline, err := t.timeline(m.Summary, known)
+	if err != nil {
+		return err
+	}
+	c := s.chainTo(b, timeline, segments, known)
+	first, reached, err := c.reach(ctx)
+	if err != nil {
+		return err
+	}
+	end := fmt.Sprintf("the log that is archived behind backup %s ends at %s on timeline %d", m.ID, reached, timeline)
+	switch {
+	case t.LSN >= reached: // a server ends at the first record that begins there
+		return fmt.Errorf("the target cannot be reached: %s, and nothing at or behind %s is in it; without a target all of it is replayed", end, t.LSN)
+	case t.LSN != 0:
+		return nil
+	case t.Name != "":
+		return c.named(ctx, first, t.Name, end, keys)
+	}
+	return c.timed(ctx, first, reached, t, end, keys)
+}
+
+// first is the first segment that a server asks for, and finds.
+func (c *chain) first() uint64 {
+	size := uint64(c.store.cluster.SegmentBytes)
+	first := uint64(c.base.Start) / size
+	if c.base.withLog && c.object(first) == "" { // what it holds itself was not archived
+		first = uint64(c.base.Stop-1)/size + 1
+	}
+	return first
+}
+
+// reach returns the first segment of a chain, and where its log ends that can be replayed
+// without a gap.
+func (c *chain) reach(ctx context.Context) (first uint64, reached pgrepl.LSN, err error) {
+	size := c.store.cluster.SegmentBytes
+	first = c.first()
+	reached = pgrepl.LSN(first * uint64(size))
+	for number := first; number <= c.last; number++ {
+		object := c.object(number)
+		if object == "" {
+			break
+		}
+		n, err := c.held(ctx, object)
+		if err != nil {
+			return 0, 0, err
+		}
+		reached = pgrepl.LSN(number*uint64(size)) + pgrepl.LSN(n)
+		if n < size {
+			break
+		}
+	}
+	return first, max(reached, c.base.Stop), nil
+}
+
+// held is how much log an object holds, as its name and its manifest say.
+func (c *chain) held(ctx context.Context, object string) (int64, error) {
+	f, ok := c.store.parse(object + suffix)
+	if ok && !f.partial {
+		return c.store.cluster.SegmentBytes, nil
+	}
+	return c.store.length(ctx, object)
+}
+
+// named looks for a restore point behind a base backup.
+func (c *chain) named(ctx context.Context, first uint64, name, end string, keys archive.ReadOptions) error {
+	w := window{first: first, end: ^uint64(0)}
+	if err := w.read(ctx, c, name, keys); err != nil {
+		return err
+	}
+	found := w.from(c.base.Start)
+	switch {
+	case len(found) == 0:
+		return fmt.Errorf("the target cannot be reached: %s, and restore point %q is not in it", end, name)
+	case found[0].at < c.base.Stop:
+		return fmt.Errorf("the target cannot be reached: restore point %q, at %s, was made while the backup was taken, which is consistent from %s on only", name, found[0], c.base.Stop)
+	}
+	return nil
+}
+
+// timed looks for the end of a transaction behind a time.
+func (c *chain) timed(ctx context.Context, first uint64, reached pgrepl.LSN, t Target, end string, keys archive.ReadOptions) error {
+	size := uint64(c.store.cluster.SegmentBytes)
+	past := func(r *pointReader) bool {
+		return r.newest.After(t.Time) || t.Exclusive && r.newest.Equal(t.Time)
+	}
+	read := func(r *pointReader, number uint64) error {
+		r.begin(pgrepl.LSN(number * size))
+		if _, err := c.store.get(ctx, c.object(number), keys, r); err != nil {
+			return fmt.Errorf("look for %s in the log: %w", t.Time.Format(time.RFC3339), err)
+		}
+		return nil
+	}
+	last := (uint64(reached) - 1) / size
+	for number := last; number >= first && number <= last; number-- {
+		r := &pointReader{}
+		if err := read(r, number); err != nil {
+			return err
+		}
+		if past(r) {
+			return nil
+		}
+	}
+	// The record may lie across the end of a segment, if anywhere.
+	r := &pointReader{}
+	for number := first; number <= last; number++ {
+		if err := read(r, number); err != nil {
+			return err
+		}
+	}
+	if past(r) {
+		return nil
+	}
+	newest := "no transaction ends in it"
+	if !r.newest.IsZero() {
+		newest = "its last transaction ended at " + r.newest.UTC().Format("2006-01-02 15:04:05.999999Z07")
+	}
+	return fmt.Errorf("the target cannot be reached: %s, and %s; without a target all of it is replayed", end, newest)
+}
