@@ -4,6 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -308,6 +311,86 @@ func TestReplayTwice(t *testing.T) {
 		}
 		if got := to.client("", "SELECT count(*) FROM mysql.user WHERE user LIKE 'weir%'"); got != "0" {
 			t.Errorf("%s accounts are left from the comparison", got)
+		}
+	})
+}
+
+// TestReplayOfTheServersOwnTwice: so with functions of libraries, with accounts that the log
+// drops, and rights that it takes away.
+func TestReplayOfTheServersOwnTwice(t *testing.T) {
+	r := newRig(t, other(t, server(t, lab.FlavorMariaDB)), "CREATE TABLE x (id int PRIMARY KEY); CREATE USER old; CREATE USER older; GRANT SELECT ON *.* TO old; CREATE ROLE desk; GRANT desk TO old")
+	from := start(r.backup(backup.Options{Cluster: true, DSN: r.m.DSN("")}, archive.Options{}).Manifest)
+	r.client("", "REVOKE SELECT ON *.* FROM old; REVOKE desk FROM old; GRANT SELECT ON "+r.db+".x TO old; REVOKE SELECT ON "+r.db+".x FROM old; DROP USER older; CREATE USER gone; DROP USER gone")
+	// A library of MariaDB's own packages has functions.
+	const library = "ha_sphinx.so"
+	if _, err := os.Stat(filepath.Join(r.client("", "SELECT @@plugin_dir"), library)); err != nil {
+		t.Fatal(err)
+	}
+	r.client("", "CREATE FUNCTION sphinx_snippets RETURNS STRING SONAME '"+library+"'; INSERT INTO "+r.db+".x VALUES (1)")
+	logs := r.logs()
+	r.stream(logs, from)
+	target := other(t, r.m)
+	o := load.ReplayOptions{DSN: target.DSN(""), Storage: logs, From: from}
+	to := &rig{t: t, m: target, db: r.db, repo: r.repo}
+	const what = "SELECT concat(name, ' ', dl) FROM mysql.func; SHOW GRANTS FOR old; SELECT count(*) FROM mysql.user WHERE user = 'older'"
+	want := r.client("", what)
+	var warnings []string
+	for round := range 3 {
+		switch round {
+		case 1:
+			to.client("", "DROP DATABASE "+r.db)
+		case 2: // of the database alone, where nothing of the server's own comes with the backup
+			to.client("", "DROP DATABASE "+r.db+"; CREATE DATABASE "+r.db)
+		}
+		var err error
+		if warnings, err = load.PlanReplay(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := to.restoreCtx(t.Context(), restore.Options{NoGlobals: round == 2, Clean: round == 2}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := load.Replay(t.Context(), o); err != nil {
+			t.Fatalf("round %d: %v", round, err)
+		}
+		if got := to.client("", what); got != want {
+			t.Errorf("round %d:\n%s\nthe source has\n%s", round, got, want)
+		}
+	}
+	if !slices.ContainsFunc(warnings, func(w string) bool { return strings.Contains(w, "function sphinx_snippets of library "+library) }) {
+		t.Errorf("warnings: %q", warnings)
+	}
+	to.client("", "UPDATE mysql.func SET dl = 'another.so'")
+	if _, err := load.PlanReplay(t.Context(), o); err == nil || !strings.Contains(err.Error(), "DROP FUNCTION `sphinx_snippets`") {
+		t.Errorf("a function of another library: %v", err)
+	}
+}
+
+// TestReplayWithoutABinlogOfItsOwn keeps what is replayed out of the target's log.
+func TestReplayWithoutABinlogOfItsOwn(t *testing.T) {
+	eachServer(t, func(t *testing.T, m *lab.MySQL) {
+		r := newRig(t, m, "CREATE TABLE x (id int PRIMARY KEY);")
+		from := start(r.backup(backup.Options{}, archive.Options{}).Manifest)
+		r.exec(r.session(r.db), "INSERT INTO x VALUES (1)")
+		logs := r.logs()
+		r.stream(logs, from)
+		to := r.into(other(t, m))
+		position := "SELECT @@gtid_executed"
+		if to.maria() {
+			position = "SELECT @@gtid_binlog_pos"
+		}
+		before := to.client("", position)
+		o := load.ReplayOptions{DSN: to.m.DSN(""), Storage: logs, From: from, NoBinlog: true}
+		if _, err := load.PlanReplay(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := load.Replay(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+		if got := to.number("SELECT count(*) FROM " + to.db + ".x"); got != 1 {
+			t.Errorf("%d rows", got)
+		}
+		if after := to.client("", position); after != before {
+			t.Errorf("the target's log went from %s to %s", before, after)
 		}
 	})
 }

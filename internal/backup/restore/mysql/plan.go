@@ -16,8 +16,9 @@ import (
 // PlanReplay reads the log that Replay is to read, and says what of it cannot be replayed,
 // before anything is changed: statements that change a database beside those that are
 // replayed, changes that are logged as statements, XA transactions, and accounts that the
-// log makes and the server has with another definition. Accounts that it has with the same
-// one, as after an earlier replay, keep what they have been granted; the warnings name them.
+// log makes and the server has with another definition; so with functions of libraries.
+// Accounts that it has with the same one, as after an earlier replay, keep what they have
+// been granted; the warnings name what is there.
 func PlanReplay(ctx context.Context, o ReplayOptions) (warnings []string, err error) {
 	if err := o.validate(); err != nil {
 		return nil, fmt.Errorf("replay: %w", err)
@@ -28,10 +29,14 @@ func PlanReplay(ctx context.Context, o ReplayOptions) (warnings []string, err er
 	}
 	p := newReplayer(o)
 	var changes []accountChange
+	var loadables []loadable
 	p.statement = func(r replayed) {
 		if c := accountsOf(r.sql, r.ansi); c.verb != "" {
 			c.replayed = r
 			changes = append(changes, c)
+		}
+		if l := loadableOf(r.sql, r.ansi); l.name != "" {
+			loadables = append(loadables, l)
 		}
 	}
 	if o.UntilPosition != o.From {
@@ -40,7 +45,7 @@ func PlanReplay(ctx context.Context, o ReplayOptions) (warnings []string, err er
 	if err := errors.Join(err, logs.Close()); err != nil {
 		return nil, fmt.Errorf("the log cannot be replayed behind %s: %w", p.result.Position, err)
 	}
-	if len(changes) == 0 {
+	if len(changes)+len(loadables) == 0 {
 		return nil, nil
 	}
 	cfg, err := mywire.ParseClientDSN(o.DSN)
@@ -53,11 +58,19 @@ func PlanReplay(ctx context.Context, o ReplayOptions) (warnings []string, err er
 		return nil, err
 	}
 	warnings, err = planAccounts(ctx, s, changes)
+	if err == nil {
+		var more []string
+		more, err = planLoadables(ctx, s, loadables)
+		warnings = append(warnings, more...)
+	}
 	return warnings, errors.Join(err, s.Close())
 }
 
 // planAccounts follows which accounts there are through the changes of a log.
 func planAccounts(ctx context.Context, s *my.Session, changes []accountChange) (warnings []string, err error) {
+	if len(changes) == 0 {
+		return nil, nil
+	}
 	there := map[string]bool{} // of those that the server has now
 	err = s.Query(ctx, "SELECT user, host FROM mysql.user", func(row []string) error {
 		there[accountName{row[0], row[1]}.key(false)] = true
@@ -186,12 +199,13 @@ func (c *accountChange) account(s *statement) bool {
 	return true
 }
 
-// ifNotExists is the statement for accounts that may be there.
-func (c accountChange) ifNotExists(sql string) string {
-	if c.lenient {
+// again is the statement for accounts that may be there, or gone, already.
+func (c accountChange) again(sql string) string {
+	exists := map[string]string{"CREATE": " IF NOT EXISTS", "DROP": " IF EXISTS"}[c.verb]
+	if c.lenient || exists == "" {
 		return sql
 	}
-	return sql[:c.behind] + " IF NOT EXISTS" + sql[c.behind:]
+	return sql[:c.behind] + exists + sql[c.behind:]
 }
 
 // same compares an account of the server with the one that the statement makes: the

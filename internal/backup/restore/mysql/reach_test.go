@@ -104,7 +104,25 @@ func TestAccountsOf(t *testing.T) {
 		}
 	}
 	const sql = "create /* new */ user a@b, c"
-	if got := accountsOf(sql, false).ifNotExists(sql); got != "create /* new */ user IF NOT EXISTS a@b, c" {
+	if got := accountsOf(sql, false).again(sql); got != "create /* new */ user IF NOT EXISTS a@b, c" {
 		t.Error(got)
+	}
+}
+
+// TestLoadableOf reads which functions of libraries a statement makes.
+func TestLoadableOf(t *testing.T) {
+	for sql, want := range map[string]loadable{
+		"CREATE FUNCTION f RETURNS STRING SONAME 'x.so'":                              {name: "f", library: "x.so"},
+		"create or replace function `F g` returns integer soname 'x.so'":              {name: "F g", library: "x.so", lenient: true},
+		"/**/create aggregate function if not exists f returns real soname \"x.so\";": {name: "f", library: "x.so", lenient: true},
+	} {
+		if got := loadableOf(sql, false); got != want {
+			t.Errorf("%s: %+v", sql, got)
+		}
+	}
+	for _, sql := range []string{"CREATE FUNCTION f() RETURNS int RETURN 1", "CREATE FUNCTION a.f() RETURNS text RETURN 'SONAME'", "CREATE FUNCTION", "CREATE TABLE function (a int)", "DROP FUNCTION f"} {
+		if got := loadableOf(sql, false); got.name != "" {
+			t.Errorf("%s: %+v", sql, got)
+		}
 	}
 }

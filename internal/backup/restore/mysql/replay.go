@@ -211,7 +211,7 @@ var errEnd = errors.New("end")
 
 func (p *replayer) all(ctx context.Context, logs *my.Logs) error {
 	if p.o.NoBinlog {
-		if err := p.s.Exec(ctx, "SET sql_log_bin = 0"); err != nil {
+		if err := p.exec(ctx, "SET sql_log_bin = 0"); err != nil {
 			return err
 		}
 	}
@@ -427,8 +427,8 @@ func (p *replayer) query(ctx context.Context, e *binlog.Event, step binlog.Step)
 		return nil
 	}
 	sql := q.SQL
-	if c := accountsOf(sql, mode&ansiQuotes != 0); c.verb == "CREATE" {
-		sql = c.ifNotExists(sql) // those that are there are the same: see PlanReplay
+	if c := accountsOf(sql, mode&ansiQuotes != 0); c.verb != "" {
+		sql = c.again(sql) // PlanReplay has compared those that were there before the restore
 	}
 	if q.Schema != "" {
 		err := p.exec(ctx, "USE "+my.Ident(q.Schema))
@@ -440,7 +440,7 @@ func (p *replayer) query(ctx context.Context, e *binlog.Event, step binlog.Step)
 		return fmt.Errorf("settings of the session: %w", err)
 	}
 	err = p.exec(ctx, sql)
-	if code := my.ErrorCode(err); code != 0 && code == failed {
+	if code := my.ErrorCode(err); code != 0 && (code == failed || hasBeen(sql, mode&ansiQuotes != 0, code)) {
 		err = nil // as on the source, where it had changed something before
 	}
 	if err != nil {

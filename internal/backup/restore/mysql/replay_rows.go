@@ -199,7 +199,7 @@ func sessionOf(e *binlog.Event) (set string, failed uint16, mode uint64) {
 		case varAutoIncrement:
 			parts = append(parts, fmt.Sprintf("auto_increment_increment = %d, auto_increment_offset = %d", v.number(2), v.number(2)))
 		case varCharset:
-			parts = append(parts, fmt.Sprintf("character_set_client = %d, collation_connection = %d, collation_server = %d", v.number(2), v.number(2), v.number(2)))
+			parts = append(parts, fmt.Sprintf("character_set_client = %s, collation_connection = %d, collation_server = %d", clientCharset(v.number(2)), v.number(2), v.number(2)))
 		case varZone:
 			parts = append(parts, "time_zone = "+my.Literal(v.text()))
 		case varCatalogNZ:
@@ -227,6 +227,16 @@ func sessionOf(e *binlog.Event) (set string, failed uint16, mode uint64) {
 	}
 	parts[0] = "SET timestamp = " + strconv.FormatUint(uint64(e.Timestamp), 10) + fmt.Sprintf(".%06d", micro)
 	return strings.Join(parts, ", "), binary.LittleEndian.Uint16(body[9:]), mode
+}
+
+// clientCharset is a client's character set by the number of its collation. Numbers of
+// MariaDB's UCA 14.0 collations, 256 for each character set, are not taken for one.
+func clientCharset(collation uint64) string {
+	const first = 2048
+	if names := []string{"utf8mb3", "utf8mb4", "ucs2", "utf16", "utf32"}; collation >= first && collation-first < uint64(len(names))<<8 {
+		return names[(collation-first)>>8]
+	}
+	return strconv.FormatUint(collation, 10)
 }
 
 func bit(on bool) string {

@@ -1,0 +1,94 @@
+package mysql
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	my "github.com/weirdb/weir/internal/backup/bulk/mysql"
+)
+
+// A loadable is a function of a library, as a statement of the log makes it. Of what else
+// belongs to no database, servers log accounts only, and neither plugins nor linked servers.
+type loadable struct {
+	name, library string
+	lenient       bool // IF NOT EXISTS, OR REPLACE
+}
+
+// loadableOf reads a statement of the log; its name is empty if it makes no such function.
+func loadableOf(sql string, ansi bool) loadable {
+	s := &statement{tokens: tokens(sql, ansi)}
+	l := loadable{}
+	if s.word() != "CREATE" {
+		return l
+	}
+	if s.skip("OR") {
+		l.lenient = s.skip("REPLACE")
+	}
+	s.skip("AGGREGATE")
+	if s.word() != "FUNCTION" {
+		return l
+	}
+	if s.peek().kind == wordToken && strings.EqualFold(s.peek().text, "IF") {
+		s.exists()
+		l.lenient = true
+	}
+	name := s.peek().text
+	s.next++
+	if !s.skip("RETURNS") {
+		return l
+	}
+	s.word()
+	if s.skip("SONAME") {
+		l.name, l.library = name, s.peek().literal
+	}
+	return l
+}
+
+// planLoadables says what is wrong with functions of libraries that a log makes, and which of
+// them the server has from the same library.
+func planLoadables(ctx context.Context, s *my.Session, made []loadable) (warnings []string, err error) {
+	if len(made) == 0 {
+		return nil, nil
+	}
+	there := map[string]string{} // library by name
+	err = s.Query(ctx, "SELECT name, dl FROM mysql.func", func(row []string) error {
+		there[strings.ToLower(row[0])] = row[1]
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("the log makes functions of libraries; list those of the server: %w", err)
+	}
+	for _, l := range made {
+		library, is := there[strings.ToLower(l.name)]
+		switch {
+		case !is || l.lenient:
+		case library != l.library:
+			return nil, fmt.Errorf("the log makes function %s of library %s, and the server has one of %s: drop it there (DROP FUNCTION %s), or restore into another server",
+				l.name, l.library, library, my.Ident(l.name))
+		default:
+			warnings = append(warnings, fmt.Sprintf("function %s of library %s, which the log makes, exists already", l.name, library))
+		}
+		delete(there, strings.ToLower(l.name)) // it is looked at once
+	}
+	return warnings, nil
+}
+
+// The server's errors of a statement whose effect is there already, as when a log is replayed
+// for the second time: of rights on all and databases, on tables, on routines, and of roles.
+// PlanReplay has compared functions that exist.
+const functionExists = 1125
+
+var noSuchGrant = []uint16{1141, 1147, 1403, 1962}
+
+// hasBeen reports whether an error of the server says that the effect of a statement is there.
+func hasBeen(sql string, ansi bool, code uint16) bool {
+	switch {
+	case code == functionExists:
+		return loadableOf(sql, ansi).name != ""
+	case slices.Contains(noSuchGrant, code):
+		return (&statement{tokens: tokens(sql, ansi)}).word() == "REVOKE"
+	}
+	return false
+}
