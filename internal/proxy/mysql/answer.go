@@ -556,6 +556,7 @@ func (c *client) backendGone(b *backend, e *mywire.Error) {
 		c.stats.errors++
 		c.stmts.leave()
 		c.reply(mywire.AppendError(nil, cur.firstSeq(), e))
+		c.transport.voids = len(c.s.In) > 0 && (cur.effects.Has(leading) || cur.cmd == mywire.ComResetConnection)
 	case cur != nil && cur.wrote:
 		c.kick("the connection to the server was lost in the middle of an answer")
 		return

@@ -98,6 +98,7 @@ func (c *client) refuse(e *mywire.Error) {
 	if n, ok := mywire.Message(c.s.In); ok {
 		c.transport.drop = n
 		c.back.seq = seqBehind(n)
+		c.transport.voids = n < len(c.s.In) && c.router.leads(c.s.In[:n])
 	} else if len(c.s.In) > 0 {
 		c.transport.refusal, c.transport.streams = &refusal{err: e}, true
 		c.resume()

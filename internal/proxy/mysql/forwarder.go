@@ -319,6 +319,7 @@ func (fw *forwarder) execute(cmd byte, msg, payload []byte) int {
 	}
 	if c.l.cfg.Mode == session.ModeStatement && beginsTransactions(&cs.st.info) {
 		c.back.refuseHere(errTransaction())
+		c.transport.voids = true
 		return len(msg)
 	}
 	generated := cs.st.rows && c.pins.held&pinTemp == 0 && c.diag.generatesID(cs.st.set, &cs.st.insert)

@@ -355,10 +355,37 @@ func (rt *router) intercept(sql string, info *myscan.Statement) bool {
 		c.kill(uint32(info.Kill.ID), info.Kill.Query)
 	case c.l.cfg.Mode == session.ModeStatement && beginsTransactions(info):
 		c.back.refuseHere(errTransaction())
+		c.transport.voids = true
 	default:
 		return false
 	}
 	return true
+}
+
+// leading are the effects of statements that those behind them rely on.
+const leading = myscan.EffTxBegin | myscan.EffNextTx | myscan.EffSet | myscan.EffUse | myscan.EffTableLock | myscan.EffTemp
+
+// leads tells whether the commands that a client has sent behind this one, without waiting
+// for its answer, rely on it: they would run outside the transaction that it was to begin,
+// or in the wrong database. Of the server they can expect that it runs such a command.
+func (rt *router) leads(msg []byte) bool {
+	c := rt.c
+	payload, _, err := mywire.Payload(msg)
+	if err != nil || len(payload) > maxScanned {
+		return false
+	}
+	switch payload[0] {
+	case mywire.ComInitDB, mywire.ComResetConnection, mywire.ComSetOption:
+		return true
+	case mywire.ComQuery:
+		info := c.l.read(text(payload[1:]), c.texts.mode).Scan()
+		return info.Effects.Has(leading)
+	case mywire.ComStmtExecute:
+		id, err := mywire.ParseStmtID(payload)
+		cs := c.stmts.get(id)
+		return err == nil && cs != nil && cs.st.info.Effects.Has(leading)
+	}
+	return false
 }
 
 // beginsTransactions tells whether a statement begins a transaction, or has those after it

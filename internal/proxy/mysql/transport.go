@@ -17,6 +17,7 @@ type transport struct {
 	drop    int      // bytes of the present message that go nowhere
 	refusal *refusal // of a message that is passed on to nobody; nil if there is none
 	rest    rest     // of the message that goes nowhere
+	voids   bool     // weir has answered with an error what the commands that are here already rely on; see leads
 	taken   uint64   // bytes that it had read at takenAt; see checkReading
 	takenAt time.Duration
 }
@@ -92,6 +93,12 @@ func (tr *transport) take(p []byte) int {
 	c := tr.c
 	i := 0
 	for i < len(p) && !c.s.Closed {
+		if c.transport.voids && c.transport.drop == 0 {
+			c.transport.voids = false
+			c.l.srv.Log.Warn("client disconnected", "client", c.addr, "user", c.p.key.user, "database", c.p.key.database,
+				"reason", "it has sent commands behind one that was to begin a transaction, or set its session, and could not be run")
+			c.s.CloseAfterFlush()
+		}
 		if c.s.Closing {
 			return len(p)
 		}
@@ -128,6 +135,7 @@ func (tr *transport) take(p []byte) int {
 		}
 		i += used // nothing if a backend was linked just now, the first or another: it gets the same bytes
 	}
+	tr.voids = false // who has sent nothing more reads the error first
 	return i
 }
 
