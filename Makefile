@@ -24,7 +24,8 @@ plain := ./internal/proxy/postgres ./internal/proxy/mysql ./internal/backup/rest
 	./internal/wire/binlog ./internal/wire/mywire ./internal/wire/pgrepl ./internal/wire/pgwire \
 	./internal/wire/proxyproto ./internal/admin ./internal/cli/... ./internal/kvd/dump ./internal/kvd/wire \
 	./internal/measure/doctor ./internal/measure/loop ./internal/measure/outside \
-	./internal/proxy/dash ./internal/proxy/pgbouncer ./internal/proxy/userlist ./outbox/inbox ./outbox/mysql ./outbox/sink/... ./outbox/sqlite
+	./internal/proxy/dash ./internal/proxy/pgbouncer ./internal/proxy/userlist ./outbox/inbox \
+	./outbox/sink ./outbox/sink/amqp ./outbox/sink/kafka ./outbox/sink/nats ./outbox/sink/open ./outbox/sink/redis ./outbox/sink/stdout
 
 # By default a program with the race detector sleeps for a second before it ends,
 # and tests run hundreds of them.
@@ -151,6 +152,7 @@ torture: setup ## Play for hours the rounds that make test plays a few of
 	go test -mod=readonly -count=1 -timeout 0 -run '^TestWhatWasFlushedSurvivesAnyCrash$$' ./internal/kvd/wal -seeds 20000
 	go test -mod=readonly -race -count=1 -timeout 0 -run '^TestStorm$$' ./internal/kvd/storm -storm 20m
 	go test -mod=readonly -race -count=1 -timeout 0 -run '^TestTorture$$' ./kv -torture 2m
+	go test -mod=readonly -race -count=1 -timeout 0 -run '^TestPartitions$$' ./kv -partitions 2m
 	WEIR_TORTURE=1 go test -mod=readonly -race -count=1 -timeout 0 -run '^TestPostWhileLoopEnds$$' ./internal/proxy/netloop
 	WEIR_TORTURE=1 WEIR_TORTURE_MUTANTS=1 go test -mod=readonly -race -count=1 -timeout 0 ./internal/outbox/torture
 	WEIR_TORTURE=1 go test -mod=readonly -race -count=1 -timeout 0 -run '^Test(Random)?TextsInEncodingsThatAreNotRead' ./internal/proxy/postgres
