@@ -24,7 +24,7 @@ CREATE TABLE u (a int REFERENCES t); CREATE SEQUENCE s; SELECT nextval('s'); CRE
 			return err
 		}
 		target := r.db + "_damaged"
-		defer r.psql("postgres", "DROP DATABASE IF EXISTS "+target+" WITH (FORCE)")
+		defer r.admin("DROP DATABASE IF EXISTS " + target + " WITH (FORCE)")
 		_, err = load.Run(t.Context(), restore.Options{DSN: r.p.DSN("postgres"), Database: r.db, Target: target, Create: true, NoAnalyze: true}, reader)
 		return err
 	})

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/weirdb/weir/internal/backup"
 	"github.com/weirdb/weir/internal/backup/archive"
 	pg "github.com/weirdb/weir/internal/backup/bulk/postgres"
@@ -112,13 +114,29 @@ func connect(t *testing.T, dsn string) *pg.Session {
 // createDB makes a database that is gone after the test.
 func (r *rig) createDB(name string) {
 	r.t.Helper()
-	r.exec("postgres", "DROP DATABASE IF EXISTS "+pg.Ident(name)+" WITH (FORCE)")
-	r.exec("postgres", "CREATE DATABASE "+pg.Ident(name)+" TEMPLATE template0")
+	r.admin("DROP DATABASE IF EXISTS "+pg.Ident(name)+" WITH (FORCE)", "CREATE DATABASE "+pg.Ident(name)+" TEMPLATE template0")
 	r.dropAfter(name)
 }
 
 func (r *rig) dropAfter(name string) {
-	r.t.Cleanup(func() { r.psql("postgres", "DROP DATABASE IF EXISTS "+pg.Ident(name)+" WITH (FORCE)") })
+	r.t.Cleanup(func() { r.admin("DROP DATABASE IF EXISTS " + pg.Ident(name) + " WITH (FORCE)") })
+}
+
+// admin runs statements in the database postgres, on a connection of their own: psql for
+// each would be much of what these tests cost.
+func (r *rig) admin(statements ...string) {
+	r.t.Helper()
+	ctx := context.Background() // a cleanup's, too
+	conn, err := pgconn.Connect(ctx, r.p.DSN("postgres"))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer conn.Close(ctx)
+	for _, sql := range statements {
+		if err := conn.Exec(ctx, sql).Close(); err != nil {
+			r.t.Fatalf("%s: %v", sql, err)
+		}
+	}
 }
 
 // exec runs a statement, or several as one transaction.
@@ -241,7 +259,7 @@ func (r *rig) restore(opts restore.Options) (*restore.Result, error) {
 func (r *rig) restored(opts restore.Options) string {
 	r.t.Helper()
 	target := r.db + "_copy"
-	r.psql("postgres", "DROP DATABASE IF EXISTS "+pg.Ident(target)+" WITH (FORCE)")
+	r.admin("DROP DATABASE IF EXISTS " + pg.Ident(target) + " WITH (FORCE)")
 	r.dropAfter(target)
 	opts.Create, opts.Target = true, target
 	res, err := r.restore(opts)
