@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -325,5 +326,26 @@ func TestActionsAreOfThePageAlone(t *testing.T) {
 		if w.Code != tt.code {
 			t.Errorf("%q, %v: %d, want %d", tt.header, tt.fails, w.Code, tt.code)
 		}
+	}
+}
+
+// The page can write every format that a cell may have.
+func TestPageKnowsEveryFormat(t *testing.T) {
+	source, err := files.ReadFile("page/format.js")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile(`export const formats = \{ (.*) \};`).FindSubmatch(source)
+	if m == nil {
+		t.Fatal("format.js exports no formats")
+	}
+	known := strings.Split(string(m[1]), ", ")
+	for _, cell := range []Cell{Number(12345), Whole(12345), Duration(time.Second), Size(1), Percentage(1, 2)} {
+		if !slices.Contains(known, string(cell.Format)) {
+			t.Errorf("the page knows %q, and not %q", known, cell.Format)
+		}
+	}
+	if out, err := json.Marshal(Whole(12345)); err != nil || string(out) != `{"v":12345,"f":"exact"}` {
+		t.Errorf("%s, %v", out, err)
 	}
 }

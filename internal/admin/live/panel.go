@@ -33,6 +33,7 @@ type Format string
 // The formats.
 const (
 	Count   Format = "count"
+	Exact   Format = "exact" // every digit, as of positions and process numbers
 	Seconds Format = "seconds"
 	Bytes   Format = "bytes"
 	Percent Format = "percent" // of 0 to 1
@@ -203,6 +204,10 @@ func Bar(v float64) Cell { return Cell{Value: v, Bar: true} }
 func Number[N ~int | ~int64 | ~uint64 | ~float64](v N) Cell {
 	return Cell{Value: float64(v), Format: Count}
 }
+
+// Whole is a cell with a number that is compared with others digit by digit: a position,
+// a process.
+func Whole[N ~int | ~int64 | ~uint64](v N) Cell { return Cell{Value: float64(v), Format: Exact} }
 
 // Duration is a cell with a time; 0 is left empty.
 func Duration(d time.Duration) Cell {

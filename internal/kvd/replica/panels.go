@@ -159,13 +159,13 @@ func (p panels) Detail(context.Context) (live.Detail, error) {
 	}
 	log := live.Table{Title: "Log and state", Columns: live.Columns(":", "")}
 	add := func(what string, c live.Cell) { log.Rows = append(log.Rows, []live.Cell{live.Text(what), c}) }
-	add("newest entry", live.Number(s.Last))
-	add("committed", live.Number(s.Commit))
-	add("applied here", live.Number(s.Applied))
-	add("on this disk", live.Number(s.Durable))
-	add("snapshot ends at", live.Number(s.Snapshot))
-	add("revision", live.Number(s.Revision))
-	add("view", live.Number(s.View))
+	add("newest entry", live.Whole(s.Last))
+	add("committed", live.Whole(s.Commit))
+	add("applied here", live.Whole(s.Applied))
+	add("on this disk", live.Whole(s.Durable))
+	add("snapshot ends at", live.Whole(s.Snapshot))
+	add("revision", live.Whole(s.Revision))
+	add("view", live.Whole(s.View))
 	add("format", live.Number(s.Format))
 	c := p.r.Status().Counters
 	total := live.Table{Title: "Since the start", Columns: live.Columns(":", "")}

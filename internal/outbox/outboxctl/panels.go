@@ -143,7 +143,7 @@ func (p *panels) Detail(context.Context) (live.Detail, error) {
 		if !l.Held {
 			held = "no"
 		}
-		shards.Rows = append(shards.Rows, []live.Cell{live.Number(l.Shard), live.Text(l.Owner), live.Number(l.Epoch), live.Text(held).Alarm(!l.Held)})
+		shards.Rows = append(shards.Rows, []live.Cell{live.Number(l.Shard), live.Text(l.Owner), live.Whole(l.Epoch), live.Text(held).Alarm(!l.Held)})
 	}
 	total := live.Table{Title: "Since the start", Columns: live.Columns(":", "")}
 	add := func(what string, c live.Cell) { total.Rows = append(total.Rows, []live.Cell{live.Text(what), c}) }

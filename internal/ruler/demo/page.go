@@ -83,9 +83,9 @@ func (s *stack) Sample(_ context.Context, v *live.Sample) error {
 // Detail implements live.Source.
 func (s *stack) Detail(context.Context) (live.Detail, error) {
 	out := live.Detail{Facts: []string{"up " + live.Age(time.Since(s.began)), "logs and the report: " + s.cfg.Out}}
-	procs := live.Table{Title: "Processes", Wide: true, Columns: live.Columns(":Name", ":Runs", "process", "starts", ":Its live page")}
+	procs := live.Table{Title: "Processes", Wide: true, Columns: live.Columns(":Name", ":Runs", "PID", "starts", ":Its live page")}
 	add := func(name string, pid int, up bool, starts int, page string) {
-		runs, id := "yes", live.Number(pid)
+		runs, id := "yes", live.Whole(pid)
 		if !up {
 			runs, id = "no", live.Text("")
 		}

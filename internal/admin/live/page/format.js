@@ -30,7 +30,9 @@ bytes.unit = 1024;
 
 export const percent = (v) => Math.round(v * 100) + " %";
 
-export const formats = { count, seconds, bytes, percent };
+const exact = (v) => String(Math.round(v));
+
+export const formats = { count, exact, seconds, bytes, percent };
 
 function digits(v, round = false) {
   if (round) return String(Number(v.toPrecision(3)));
