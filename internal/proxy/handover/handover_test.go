@@ -388,6 +388,59 @@ func TestAnotherVersion(t *testing.T) {
 }
 
 // TestOneAtATime: while one process takes over, another is told so.
+// TestServingProcessHangs: the next process does not wait for ever for one that has
+// stopped, at whatever point that was.
+func TestServingProcessHangs(t *testing.T) {
+	const hung = 100 * time.Millisecond
+	for _, c := range []struct {
+		name string
+		says func(w *wire) error // before it hangs
+	}{
+		{"at once", func(*wire) error { return nil }},
+		{"behind its preamble", func(w *wire) error { return w.agree(time.Minute) }},
+		{"amid its offer", func(w *wire) error {
+			return errors.Join(w.agree(time.Minute), w.send(kindLegacy, -1, legacy{"a", nil}))
+		}},
+		{"behind its offer", func(w *wire) error {
+			return errors.Join(w.agree(time.Minute), w.send(kindOffered, -1, offered{1, "1"}))
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "s")
+			ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = ln.Close() }()
+			said := make(chan *wire, 1)
+			go func() {
+				defer close(said)
+				conn, err := ln.AcceptUnix()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				w := newWire(conn)
+				if err := c.says(w); err != nil {
+					t.Error(err)
+				}
+				said <- w
+			}()
+			taker, err := dial(path, hung)
+			if w := <-said; w != nil {
+				defer w.close()
+			}
+			if taker != nil {
+				err = taker.Take()
+				taker.Close()
+			}
+			if err == nil || !strings.Contains(err.Error(), "has not answered within 100ms") {
+				t.Errorf("the next process: %v", err)
+			}
+		})
+	}
+}
+
 func TestOneAtATime(t *testing.T) {
 	g := newGiving(t)
 	g.side.client(t, "somebody")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"reflect"
 	"sync"
 	"time"
@@ -15,8 +16,8 @@ import (
 	"github.com/weirdb/weir/internal/proxy/netloop"
 )
 
-// agreePatience bounds the exchange of preambles: the other process does nothing else
-// then.
+// agreePatience bounds the exchange of preambles, and each answer of the process that
+// serves until it accepts no clients any more: it does nothing else then.
 const agreePatience = 30 * time.Second
 
 // A Taker is the next process's end of a hand-over.
@@ -25,6 +26,7 @@ type Taker struct {
 	pid      int
 	process  int           // a descriptor of it; -1 if there is none
 	patience time.Duration // for its end
+	hung     time.Duration // for its answers until Run
 	version  string
 	sockets  map[socket]*netloop.Pausable
 	taken    []Socket
@@ -38,7 +40,10 @@ type Taker struct {
 
 // Dial has the process that serves at path offer what it has: nil, without an error, if
 // there is none.
-func Dial(path string) (*Taker, error) {
+func Dial(path string) (*Taker, error) { return dial(path, agreePatience) }
+
+// dial is Dial with a patience for each answer.
+func dial(path string, hung time.Duration) (*Taker, error) {
 	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
 	if nobody(err) {
 		return nil, nil
@@ -46,15 +51,23 @@ func Dial(path string) (*Taker, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Taker{w: newWire(conn), process: -1, patience: endPatience, sockets: make(map[socket]*netloop.Pausable), legacies: make(map[string][]byte), awaiting: make(map[uint64]chan []byte)}
+	t := &Taker{w: newWire(conn), process: -1, patience: endPatience, hung: hung, sockets: make(map[socket]*netloop.Pausable), legacies: make(map[string][]byte), awaiting: make(map[uint64]chan []byte)}
 	if err := t.hear(); err != nil {
 		t.Close()
-		if hangsUp(err) {
+		switch {
+		case hangsUp(err):
 			err = errors.New("the process at the other end has hung up: it ends, or its log says why")
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			err = t.hangs()
 		}
 		return nil, err
 	}
 	return t, nil
+}
+
+// hangs is the end of a hand-over by a process that does not answer.
+func (t *Taker) hangs() error {
+	return fmt.Errorf("process %d, which serves, has not answered within %v: it hangs (end it, then start this one again)", t.pid, t.hung)
 }
 
 // hear reads the offer.
@@ -65,10 +78,12 @@ func (t *Taker) hear() (err error) {
 	if fd, err := unix.PidfdOpen(t.pid, 0); err == nil {
 		t.process = fd
 	}
-	if err := t.w.agree(agreePatience); err != nil {
+	if err := t.w.agree(t.hung); err != nil {
 		return err
 	}
+	defer func() { _ = t.w.conn.SetReadDeadline(time.Time{}) }()
 	for {
+		_ = t.w.conn.SetReadDeadline(time.Now().Add(t.hung))
 		k, err := t.w.receive()
 		if err != nil {
 			return err
@@ -146,11 +161,15 @@ func (t *Taker) Take() error {
 	for i := range t.taken {
 		roles[i] = t.taken[i].Role
 	}
+	_ = t.w.conn.SetDeadline(time.Now().Add(t.hung))
+	defer func() { _ = t.w.conn.SetDeadline(time.Time{}) }()
 	if err := t.w.send(kindTake, -1, take{roles}); err != nil {
 		return err
 	}
 	k, err := t.w.receive()
 	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return t.hangs()
 	case err == nil && k != kindGo:
 		return unexpected(k)
 	case hangsUp(err) && t.hasEnded(): // killed: nobody else accepts clients
@@ -209,7 +228,7 @@ var errGoesOn = errors.New("it has waited too long for this process and goes on 
 // those that have not arrived back. sides are by role. Its error is for a process that is
 // to end, because the other one goes on.
 func (t *Taker) Run(ctx context.Context, sides map[string]Side, log *slog.Logger) (Counts, error) {
-	stop := context.AfterFunc(ctx, func() { _ = t.w.conn.SetReadDeadline(time.Unix(1, 0)) })
+	stop := context.AfterFunc(ctx, func() { _ = t.w.conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	for role, s := range sides {
 		s.AskBefore(func(ctx context.Context, q []byte) ([]byte, bool) { return t.ask(ctx, role, q) })
@@ -239,6 +258,9 @@ func (t *Taker) Run(ctx context.Context, sides map[string]Side, log *slog.Logger
 			return n, nil
 		default:
 			err = unexpected(k)
+		}
+		if err != nil && ctx.Err() != nil {
+			return n, nil // what could not be acknowledged is the other one's
 		}
 		if err != nil {
 			return n, t.outcome(err)

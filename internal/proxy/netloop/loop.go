@@ -221,6 +221,7 @@ func (l *Loop) Run(ctx context.Context) error {
 			}
 		}
 		if err := l.turn(); err != nil {
+			l.shutdown() // who is connected is told, and hears the end
 			return err
 		}
 	}

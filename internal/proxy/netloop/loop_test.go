@@ -70,3 +70,55 @@ func TestPostWhileLoopEnds(t *testing.T) {
 		}
 	}
 }
+
+// shutting notes that its loop has had it end.
+type shutting struct {
+	nobody
+	shut bool
+}
+
+func (s *shutting) Shutdown() { s.shut = true }
+
+// An endNote is a handler that notes that its socket is gone.
+type endNote struct{ err error }
+
+func (e *endNote) OnData(p []byte) int { return len(p) }
+func (e *endNote) OnClosed(err error)  { e.err = err }
+func (e *endNote) OnDrained()          {}
+
+// A loop that fails ends what it has, as one that is stopped does.
+func TestLoopThatFailsShutsDown(t *testing.T) {
+	t.Parallel()
+	origin := time.Now()
+	l, owner, h := &Loop{}, &shutting{}, &endNote{}
+	if err := l.Start(owner, func() time.Duration { return time.Since(origin) }, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(pair[1]) }()
+	null, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(null) }()
+	l.Post(func() {
+		if _, err := l.Watch(pair[0], h); err != nil {
+			t.Error(err)
+		}
+		if err := unix.Dup3(null, l.epfd, unix.O_CLOEXEC); err != nil { // which cannot be waited for
+			t.Error(err)
+		}
+	})
+	if err := l.Run(t.Context()); err == nil {
+		t.Error("the loop has not failed")
+	}
+	if !owner.shut || !errors.Is(h.err, ErrStopped) {
+		t.Errorf("the owner was shut down: %v; the socket ended with %v", owner.shut, h.err)
+	}
+	if l.Post(func() {}) {
+		t.Error("something was posted that nobody will run")
+	}
+}
