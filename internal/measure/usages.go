@@ -5,23 +5,34 @@ import (
 	"maps"
 )
 
-// ReadUsages reads what several processes have used so far, by role. Unless watch
-// says otherwise, the role self is this process.
-func ReadUsages(watch map[string]func() (Usage, error), self string) (map[string]Usage, error) {
-	all := maps.Clone(watch)
-	if all == nil {
-		all = make(map[string]func() (Usage, error))
-	}
-	if all[self] == nil {
-		all[self] = Self
-	}
-	out := make(map[string]Usage)
-	for role, read := range all {
-		u, err := read()
-		if err != nil {
-			return nil, fmt.Errorf("read usage of %s: %w", role, err)
+// ClientRole is the role of this process among those that are watched.
+const ClientRole = "client"
+
+// Usages notes what several processes have used so far, by role, and returns what reads
+// how much they have used since. Unless watch says otherwise, ClientRole is this process.
+func Usages(watch map[string]func() (Usage, error)) (since func() (map[string]Usage, error), _ error) {
+	all := map[string]func() (Usage, error){ClientRole: Self}
+	maps.Copy(all, watch)
+	read := func() (map[string]Usage, error) {
+		out := make(map[string]Usage)
+		for role, of := range all {
+			u, err := of()
+			if err != nil {
+				return nil, fmt.Errorf("read usage of %s: %w", role, err)
+			}
+			out[role] = u
 		}
-		out[role] = u
+		return out, nil
 	}
-	return out, nil
+	before, err := read()
+	if err != nil {
+		return nil, err
+	}
+	return func() (map[string]Usage, error) {
+		after, err := read()
+		for role, u := range after {
+			after[role] = u.Since(before[role])
+		}
+		return after, err
+	}, nil
 }

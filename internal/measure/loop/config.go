@@ -45,7 +45,7 @@ type Config struct {
 	// Classify names the class of an error. Default: "error".
 	Classify func(error) string
 	// Watch reads the usage of processes by role at both ends of the window.
-	// ClientRole need not be given: it is this process.
+	// measure.ClientRole need not be given: it is this process.
 	Watch map[string]func() (measure.Usage, error)
 	// Window, if not nil, is called when the window opens, before any operation
 	// belongs to it, as to reset what operations record by themselves.
@@ -71,9 +71,6 @@ type Ended struct {
 	Cold                       bool // it belongs to the phase before the window
 	Intended, Began, Completed int64
 }
-
-// ClientRole is the role of this process in Outcome.Processes.
-const ClientRole = "client"
 
 func (c Config) withDefaults() Config {
 	c.Drain = cmp.Or(c.Drain, 10*time.Second)

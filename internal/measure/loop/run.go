@@ -224,7 +224,7 @@ func (r *run) warmUp(ctx context.Context) *Cold {
 // openWindow reads all counters and opens the window. What it returns fills in the
 // differences when the window has closed, and at which time of the run it did.
 func (r *run) openWindow() (*Outcome, func(o *Outcome, to int64) error, error) {
-	before, err := measure.ReadUsages(r.config.Watch, ClientRole)
+	used, err := measure.Usages(r.config.Watch)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -239,16 +239,11 @@ func (r *run) openWindow() (*Outcome, func(o *Outcome, to int64) error, error) {
 		o.Seconds = float64(to-from) / 1e9
 		o.MeanInFlight = float64(r.recorder.inFlightNs(to)-inFlight) / float64(max(to-from, 1))
 		o.Machine = measure.ReadMachine().Since(machine)
-		after, err := measure.ReadUsages(r.config.Watch, ClientRole)
-		if err != nil {
+		if o.Processes, err = used(); err != nil {
 			return err
 		}
-		o.Processes = make(map[string]measure.Usage)
-		for role, u := range after {
-			o.Processes[role] = u.Since(before[role])
-		}
 		cores := min(runtime.GOMAXPROCS(0), runtime.NumCPU())
-		o.Generator.CPUShare = o.Processes[ClientRole].CPUSeconds() / max(o.Seconds, 1e-9) / float64(cores)
+		o.Generator.CPUShare = o.Processes[measure.ClientRole].CPUSeconds() / max(o.Seconds, 1e-9) / float64(cores)
 		o.Generator.PauseShare, o.Generator.PauseMaxNs = readPauses().since(pauses, o.Seconds)
 		return nil
 	}, nil

@@ -71,7 +71,7 @@ func TestClosedLoopKeepsItsWorkersBusy(t *testing.T) {
 	if n := len(o.Series.Intervals); n != 10 || o.Series.Intervals[5].Ops != 250 {
 		t.Errorf("series %+v", o.Series)
 	}
-	if o.Processes[ClientRole].Threads == 0 {
+	if o.Processes[measure.ClientRole].Threads == 0 {
 		t.Error("the usage of this process is missing")
 	}
 }

@@ -15,7 +15,7 @@ const Schema = "weir.bench/1"
 
 // Roles of the processes whose CPU time a sample tells apart.
 const (
-	RoleClient  = "client"
+	RoleClient  = measure.ClientRole
 	RoleProxy   = "proxy"
 	RoleServer  = "server"
 	RoleReplica = "replicas" // in profiles: those of a key-value store, together

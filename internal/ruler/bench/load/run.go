@@ -221,7 +221,7 @@ func (w *crew) conduct(ctx context.Context, c Config) (bench.Sample, error) {
 			return s, err
 		}
 	}
-	before, err := measure.ReadUsages(c.Watch, bench.RoleClient)
+	used, err := measure.Usages(c.Watch)
 	if err != nil {
 		return s, err
 	}
@@ -242,13 +242,8 @@ func (w *crew) conduct(ctx context.Context, c Config) (bench.Sample, error) {
 	s.Seconds = float64(w.control.clock.Now()-start) / 1e9
 	activity := measure.ReadMachine().Since(machine)
 	s.Machine = &activity
-	after, err := measure.ReadUsages(c.Watch, bench.RoleClient)
-	if err != nil {
+	if s.Processes, err = used(); err != nil {
 		return s, err
-	}
-	s.Processes = make(map[string]measure.Usage)
-	for role, u := range after {
-		s.Processes[role] = u.Since(before[role])
 	}
 	return s, pause(ctx, c.Drain, w.done)
 }

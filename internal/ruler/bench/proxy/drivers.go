@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/ruler/bench"
 	"github.com/weirdb/weir/internal/ruler/bench/load"
 	"github.com/weirdb/weir/internal/ruler/bench/load/sqlload"
@@ -59,7 +58,6 @@ func (r *run) driverProfile(ctx context.Context, w way, d sqlload.Driver, client
 	return r.profiled(ctx, w, bench.RoleClient, clients, leastProfile, func() error {
 		_, err := sqlload.Run(ctx, d, load.Config{
 			DSN: w.dsn, Workload: work, Connections: clients, Duration: leastProfile,
-			Watch: make(map[string]func() (measure.Usage, error)),
 		})
 		return err
 	})

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -19,7 +18,6 @@ import (
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/ruler/bench"
-	pgload "github.com/weirdb/weir/internal/ruler/bench/load/postgres"
 )
 
 // This file compares how fast clients log in: pgbench connects anew for each
@@ -107,15 +105,20 @@ func (r *run) logins(ctx context.Context, m loginMethod, clients int) (err error
 		return err
 	}
 	ways = append(ways, weirWay(w, "weir", "", bench.NotApplicable))
-	e := r.o.experiment("logins-"+m.name, clients, fmt.Sprintf("A login for each SELECT by %s, %s of pgbench -C", m.name, clientsName(clients)))
-	e.Factors["method"] = m.name
-	for _, v := range ways {
-		e.Sides = append(e.Sides, bench.Side{
-			Name: v.name, Factors: map[string]string{"via": v.via, "window": bench.NotApplicable},
-			Run: func(ctx context.Context, _ int) (bench.Sample, error) { return l.sample(ctx, v) },
+	x := r.o.experiment("logins-"+m.name, clients, fmt.Sprintf("A login for each SELECT by %s, %s of pgbench -C", m.name, clientsName(clients)))
+	return r.compareLogins(ctx, x, m, postgres(), server.DSN("postgres"), ways, l.sample)
+}
+
+// compareLogins measures logins by each way at a server of our own.
+func (r *run) compareLogins(ctx context.Context, x bench.Experiment, m loginMethod, e *engine, dsn string, ways []way, sample func(context.Context, way) (bench.Sample, error)) error {
+	x.Factors["method"] = m.name
+	for _, w := range ways {
+		x.Sides = append(x.Sides, bench.Side{
+			Name: w.name, Factors: map[string]string{"via": w.via, "window": bench.NotApplicable},
+			Run: func(ctx context.Context, _ int) (bench.Sample, error) { return sample(ctx, w) },
 		})
 	}
-	meter, err := pgload.OpenMeter(ctx, server.DSN("postgres"))
+	meter, err := e.meter(ctx, dsn)
 	if err != nil {
 		return err
 	}
@@ -125,7 +128,7 @@ func (r *run) logins(ctx context.Context, m loginMethod, clients int) (err error
 	}
 	env := measure.ReadEnvironment()
 	env.Durability, env.Servers = "prod", []measure.Server{info}
-	_, err = r.Measure(ctx, e, env, r.o.Out)
+	_, err = r.Measure(ctx, x, env, r.o.Out)
 	return err
 }
 
@@ -181,8 +184,6 @@ func (l *loginLoad) stored(ctx context.Context) (map[string]string, error) {
 	return map[string]string{l.m.user: secret}, err
 }
 
-var processed = regexp.MustCompile(`number of transactions actually processed: (\d+)`)
-
 // sample has pgbench log in by one way for as long as the plan says.
 func (l *loginLoad) sample(ctx context.Context, w way) (bench.Sample, error) {
 	if _, err := l.bench(ctx, w, "--transactions", "20"); err != nil { // the first logins open connections
@@ -205,11 +206,7 @@ func (l *loginLoad) bench(ctx context.Context, w way, until ...string) (s bench.
 	cmd.Env = append(os.Environ(), "PGPASSWORD="+l.password(), "PGSSLMODE=disable")
 	var out, failed bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &failed
-	watch := map[string]func() (measure.Usage, error){bench.RoleServer: func() (measure.Usage, error) { return measure.Tree(l.server.PID()) }}
-	if w.proxy != nil {
-		watch[bench.RoleProxy] = w.proxy
-	}
-	before, err := measure.ReadUsages(watch, bench.RoleClient)
+	used, err := measure.Usages(w.watch(l.server.PID()))
 	if err != nil {
 		return s, err
 	}
@@ -218,15 +215,10 @@ func (l *loginLoad) bench(ctx context.Context, w way, until ...string) (s bench.
 		return s, fmt.Errorf("pgbench by way of %s: %w: %s", w.name, err, strings.TrimSpace(failed.String()))
 	}
 	s.Seconds = time.Since(s.Started).Seconds()
-	after, err := measure.ReadUsages(watch, bench.RoleClient)
-	if err != nil {
+	if s.Processes, err = used(); err != nil {
 		return s, err
 	}
-	s.Processes = make(map[string]measure.Usage)
-	for role, u := range after {
-		s.Processes[role] = u.Since(before[role])
-	}
-	found := processed.FindSubmatch(out.Bytes())
+	found := pgbenchDone.FindSubmatch(out.Bytes())
 	if found == nil {
 		return s, fmt.Errorf("pgbench by way of %s says no number of transactions: %s", w.name, out.String())
 	}

@@ -6,12 +6,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/weirdb/weir/internal/lab"
-	"github.com/weirdb/weir/internal/measure"
+	"github.com/weirdb/weir/internal/measure/loop"
 	"github.com/weirdb/weir/internal/ruler/bench"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
@@ -65,91 +62,39 @@ func (r *run) mysqlLogins(ctx context.Context, m loginMethod, clients int) (err 
 		return err
 	}
 	x := r.o.experiment("logins-"+m.name, clients, fmt.Sprintf("A login for each SELECT, %s by %s", clientsName(clients), m.name))
-	x.Factors["method"] = m.name
-	for _, v := range []way{
+	ways := []way{
 		{name: "direct", dsn: server.Addr(), via: "direct"},
 		{name: "weir", dsn: through.Address, via: "weir", proxy: w.usage},
-	} {
-		l := &myLogin{address: v.dsn, user: m.user, clients: clients, server: server, proxy: v.proxy}
-		x.Sides = append(x.Sides, bench.Side{
-			Name: v.name, Factors: map[string]string{"via": v.via, "window": bench.NotApplicable},
-			Run: func(ctx context.Context, _ int) (bench.Sample, error) { return l.sample(ctx, r.o.Plan.Duration) },
-		})
 	}
-	meter, err := e.meter(ctx, server.DSN(""))
-	if err != nil {
+	return r.compareLogins(ctx, x, m, e, server.DSN(""), ways, func(ctx context.Context, w way) (bench.Sample, error) {
+		return r.mysqlLogin(ctx, w, m.user, clients, server.PID())
+	})
+}
+
+// mysqlLogin has clients log in by one way for as long as the plan says.
+func (r *run) mysqlLogin(ctx context.Context, w way, user string, clients, server int) (bench.Sample, error) {
+	once := func(ctx context.Context, _ int) error {
+		conn, err := mywire.Connect(ctx, mywire.ConnectConfig{Address: w.dsn, User: user, Password: loginPassword, TLSMode: mywire.TLSDisabled})
+		if err != nil {
+			return fmt.Errorf("log in at %s: %w", w.dsn, err)
+		}
+		_, err = conn.Query(ctx, "SELECT 1")
+		return errors.Join(err, conn.Close())
+	}
+	if err := once(ctx, 0); err != nil { // the first login opens connections
+		return bench.Sample{}, err
+	}
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	o, err := loop.Run(ctx, loop.Config{Workers: clients, Duration: r.o.Plan.Duration, Watch: w.watch(server)}, func(ctx context.Context, client int) error {
+		err := once(ctx, client)
+		if err != nil {
+			fail(err) // one that fails ends the round
+		}
 		return err
-	}
-	info, err := meter.Server(ctx)
-	if err = errors.Join(err, meter.Close(ctx)); err != nil {
-		return err
-	}
-	env := measure.ReadEnvironment()
-	env.Durability, env.Servers = "prod", []measure.Server{info}
-	_, err = r.Measure(ctx, x, env, r.o.Out)
-	return err
-}
-
-// A myLogin has clients log in at an address.
-type myLogin struct {
-	address, user string
-	clients       int
-	server        *lab.MySQL
-	proxy         func() (measure.Usage, error)
-}
-
-// once is one login, one statement and the end of the session.
-func (l *myLogin) once(ctx context.Context) error {
-	conn, err := mywire.Connect(ctx, mywire.ConnectConfig{Address: l.address, User: l.user, Password: loginPassword, TLSMode: mywire.TLSDisabled})
+	})
 	if err != nil {
-		return fmt.Errorf("log in at %s: %w", l.address, err)
+		return bench.Sample{}, err
 	}
-	_, err = conn.Query(ctx, "SELECT 1")
-	return errors.Join(err, conn.Close())
-}
-
-// sample has all clients log in for so long.
-func (l *myLogin) sample(ctx context.Context, d time.Duration) (s bench.Sample, err error) {
-	if err := l.once(ctx); err != nil { // the first login opens connections
-		return s, err
-	}
-	watch := map[string]func() (measure.Usage, error){bench.RoleServer: func() (measure.Usage, error) { return measure.Tree(l.server.PID()) }}
-	if l.proxy != nil {
-		watch[bench.RoleProxy] = l.proxy
-	}
-	before, err := measure.ReadUsages(watch, bench.RoleClient)
-	if err != nil {
-		return s, err
-	}
-	s.Started, s.InFlight = time.Now(), l.clients
-	var done atomic.Int64
-	failed := make(chan error, l.clients)
-	var all sync.WaitGroup
-	for range l.clients {
-		all.Go(func() {
-			for time.Since(s.Started) < d {
-				if err := l.once(ctx); err != nil {
-					failed <- err
-					return
-				}
-				done.Add(1)
-			}
-		})
-	}
-	all.Wait()
-	s.Seconds, s.Ops = time.Since(s.Started).Seconds(), done.Load()
-	after, err := measure.ReadUsages(watch, bench.RoleClient)
-	if err != nil {
-		return s, err
-	}
-	s.Processes = make(map[string]measure.Usage)
-	for role, u := range after {
-		s.Processes[role] = u.Since(before[role])
-	}
-	select {
-	case err := <-failed:
-		return s, err
-	default:
-		return s, nil
-	}
+	return bench.Sample{Started: o.Started, Seconds: o.Seconds, Ops: o.Ops, InFlight: clients, Processes: o.Processes}, nil
 }

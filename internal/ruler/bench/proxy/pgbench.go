@@ -97,16 +97,11 @@ func pgbenchPath(ctx context.Context) (string, error) {
 
 // pgbenchRound runs pgbench once over a way to the server, of the process server.
 func pgbenchRound(ctx context.Context, bin string, w way, clients int, d time.Duration, server int) (bench.Sample, error) {
-	s := bench.Sample{InFlight: clients, Processes: make(map[string]measure.Usage)}
+	s := bench.Sample{InFlight: clients}
 	var client measure.Usage // known when it has ended
-	watch := map[string]func() (measure.Usage, error){
-		bench.RoleClient: func() (measure.Usage, error) { return client, nil },
-		bench.RoleServer: func() (measure.Usage, error) { return measure.Tree(server) },
-	}
-	if w.proxy != nil {
-		watch[bench.RoleProxy] = w.proxy
-	}
-	before, err := measure.ReadUsages(watch, bench.RoleClient)
+	watch := w.watch(server)
+	watch[bench.RoleClient] = func() (measure.Usage, error) { return client, nil }
+	since, err := measure.Usages(watch)
 	if err != nil {
 		return s, err
 	}
@@ -123,12 +118,8 @@ func pgbenchRound(ctx context.Context, bin string, w way, clients int, d time.Du
 	}
 	activity := measure.ReadMachine().Since(machine)
 	s.Machine, s.Started = &activity, start.UTC()
-	after, err := measure.ReadUsages(watch, bench.RoleClient)
-	if err != nil {
+	if s.Processes, err = since(); err != nil {
 		return s, err
-	}
-	for role, u := range after {
-		s.Processes[role] = u.Since(before[role])
 	}
 	tps, done, err := parsePgbench(said)
 	if err != nil {

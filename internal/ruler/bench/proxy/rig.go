@@ -186,6 +186,18 @@ type way struct {
 	via    string
 }
 
+// watch reads what the processes of a way use, whose server is a process of ours or 0.
+func (w way) watch(server int) map[string]func() (measure.Usage, error) {
+	watch := make(map[string]func() (measure.Usage, error))
+	if server != 0 {
+		watch[bench.RoleServer] = func() (measure.Usage, error) { return measure.Tree(server) }
+	}
+	if w.proxy != nil {
+		watch[bench.RoleProxy] = w.proxy
+	}
+	return watch
+}
+
 func (r *rig) direct() way {
 	return way{name: "direct", dsn: r.db.DSN(r.engine.database), window: bench.NotApplicable, via: "direct"}
 }

@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/ruler/bench"
 	"github.com/weirdb/weir/internal/ruler/bench/load"
 )
@@ -37,13 +36,7 @@ func (r *rig) sample(ctx context.Context, w way, clients int, work load.Workload
 	cfg := load.Config{
 		DSN: w.dsn, Workload: work, Connections: clients, Text: text,
 		Warmup: r.o.Plan.Warmup, Duration: r.o.Plan.Duration,
-		Watch: make(map[string]func() (measure.Usage, error)),
-	}
-	if pid := r.db.PID(); pid != 0 {
-		cfg.Watch[bench.RoleServer] = func() (measure.Usage, error) { return measure.Tree(pid) }
-	}
-	if w.proxy != nil {
-		cfg.Watch[bench.RoleProxy] = w.proxy
+		Watch: w.watch(r.db.PID()),
 	}
 	got, err := r.watched(ctx, w.name, cfg, drive)
 	if err != nil {

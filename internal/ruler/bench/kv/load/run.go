@@ -178,7 +178,7 @@ func (r *running) conduct(ctx context.Context) (s bench.Sample, err error) {
 			return s, err
 		}
 	}
-	before, err := measure.ReadUsages(c.Watch, bench.RoleClient)
+	used, err := measure.Usages(c.Watch)
 	if err != nil {
 		return s, err
 	}
@@ -202,13 +202,8 @@ func (r *running) conduct(ctx context.Context) (s bench.Sample, err error) {
 	s.Seconds = float64(to-from) / 1e9
 	activity := measure.ReadMachine().Since(machine)
 	s.Machine = &activity
-	after, err := measure.ReadUsages(c.Watch, bench.RoleClient)
-	if err != nil {
+	if s.Processes, err = used(); err != nil {
 		return s, err
-	}
-	s.Processes = make(map[string]measure.Usage)
-	for role, u := range after {
-		s.Processes[role] = u.Since(before[role])
 	}
 	cores := min(runtime.GOMAXPROCS(0), runtime.NumCPU())
 	s.Generator = &measure.Generator{CPUShare: s.Processes[bench.RoleClient].CPUSeconds() / max(s.Seconds, 1e-9) / float64(cores)}

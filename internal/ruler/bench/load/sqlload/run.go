@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/url"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -19,7 +18,7 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib" // registers the driver "pgx"
 	_ "github.com/lib/pq"              // registers the driver "postgres"
 
-	"github.com/weirdb/weir/internal/measure"
+	"github.com/weirdb/weir/internal/measure/loop"
 	"github.com/weirdb/weir/internal/ruler/bench"
 	"github.com/weirdb/weir/internal/ruler/bench/load"
 )
@@ -70,23 +69,13 @@ func mysqlDSN(dsn string) (string, error) {
 	return c.FormatDSN(), nil
 }
 
-// The phases of a run.
-const (
-	warming int32 = iota
-	measuring
-	ending
-)
-
-// client is a goroutine that sends one operation after the other.
+// client is one of those that send one operation after the other.
 type client struct {
-	id      int
-	ops     int64 // answered within the window
-	total   int64
+	text    []byte // of the operation, for reuse
+	total   int64  // answered
 	sent    int64
 	unknown []int64
-	latency measure.Hist
-	errors  map[string]int64
-	wrong   []string
+	wrong   string // the first answer that was not as expected
 }
 
 // Run is load.Run through database/sql: as many goroutines as connections, each with one
@@ -110,11 +99,23 @@ func Run(ctx context.Context, d Driver, c load.Config) (_ *load.Outcome, err err
 		return nil, err
 	}
 	r := &runner{db: db, statement: work.Statement(), live: c.Live, clients: make([]client, n)}
-	s, err := r.conduct(ctx, c)
+	o, err := loop.Run(ctx, loop.Config{
+		Workers: n, Warmup: c.Warmup, FixedWarmup: true, Duration: c.Duration, Watch: c.Watch, Classify: class,
+	}, r.once)
 	if err != nil {
 		return nil, err
 	}
+	s := bench.Sample{InFlight: n, Seconds: o.Seconds, Ops: o.Ops, Latency: o.Latency, Processes: o.Processes, Machine: &o.Machine}
+	if len(o.Errors) > 0 {
+		s.Errors = o.Errors
+	}
 	return r.collect(s), nil
+}
+
+// class names an error by its first words.
+func class(err error) string {
+	text := err.Error()
+	return text[:min(len(text), 60)]
 }
 
 // fill opens all connections, so that none is opened while it is measured.
@@ -138,152 +139,49 @@ func fill(ctx context.Context, db *sql.DB, n int) error {
 type runner struct {
 	db        *sql.DB
 	statement load.Template
-	phase     atomic.Int32
 	live      *atomic.Int64
 	clients   []client
 }
 
-// conduct moves the clients through the phases.
-func (r *runner) conduct(ctx context.Context, c load.Config) (bench.Sample, error) {
-	s := bench.Sample{InFlight: len(r.clients)}
-	if c.Warmup == 0 {
-		r.phase.Store(measuring)
-	}
-	// An operation under way is answered, or its time is over.
-	working, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var all sync.WaitGroup
-	defer all.Wait()
-	defer r.phase.Store(ending)
-	before, machine, start := map[string]measure.Usage(nil), measure.ReadMachine(), time.Now()
-	begin := func() (err error) {
-		if before, err = measure.ReadUsages(c.Watch, bench.RoleClient); err != nil {
-			return err
-		}
-		machine, start = measure.ReadMachine(), time.Now()
-		r.phase.Store(measuring)
-		return nil
-	}
-	if c.Warmup == 0 {
-		if err := begin(); err != nil {
-			return s, err
-		}
-	}
-	for i := range r.clients {
-		r.clients[i].id = i
-		all.Go(func() { r.drive(working, &r.clients[i]) })
-	}
-	if c.Warmup > 0 {
-		if err := pause(ctx, c.Warmup); err != nil {
-			return s, err
-		}
-		if err := begin(); err != nil {
-			return s, err
-		}
-	}
-	if err := pause(ctx, c.Duration); err != nil {
-		return s, err
-	}
-	r.phase.Store(ending)
-	s.Seconds = time.Since(start).Seconds()
-	activity := measure.ReadMachine().Since(machine)
-	s.Machine = &activity
-	after, err := measure.ReadUsages(c.Watch, bench.RoleClient)
+// once is one operation of a client.
+func (r *runner) once(ctx context.Context, worker int) error {
+	c := &r.clients[worker]
+	n := c.sent
+	c.text = r.statement.Append(c.text[:0], int64(worker), n)
+	c.sent++
+	result, err := r.db.ExecContext(ctx, string(c.text))
 	if err != nil {
-		return s, err
+		c.unknown = append(c.unknown, n) // a lost connection says neither
+		rest(ctx)
+		return err
 	}
-	s.Processes = make(map[string]measure.Usage)
-	for role, u := range after {
-		s.Processes[role] = u.Since(before[role])
+	if rows, err := result.RowsAffected(); (err != nil || rows != 1) && c.wrong == "" {
+		c.wrong = fmt.Sprintf("client %d, operation %d: %d rows, %v", worker, n, rows, err)
 	}
-	late := time.AfterFunc(drain, cancel)
-	defer late.Stop()
-	all.Wait()
-	return s, ctx.Err()
+	c.total++
+	if r.live != nil {
+		r.live.Add(1)
+	}
+	return nil
 }
 
-// drain is how long answers are waited for after the window.
-const drain = 10 * time.Second
-
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
+// rest keeps a client that meets errors from doing nothing but that.
+func rest(ctx context.Context) {
 	select {
-	case <-t.C:
-		return nil
+	case <-time.After(10 * time.Millisecond):
 	case <-ctx.Done():
-		return ctx.Err()
 	}
-}
-
-// drive is the loop of a client.
-func (r *runner) drive(ctx context.Context, c *client) {
-	var text []byte
-	for n := int64(0); r.phase.Load() < ending && ctx.Err() == nil; n++ {
-		text = r.statement.Append(text[:0], int64(c.id), n)
-		before := r.phase.Load()
-		start := time.Now()
-		result, err := r.db.ExecContext(ctx, string(text))
-		took := time.Since(start)
-		c.sent = n + 1
-		if err != nil {
-			c.unknown = append(c.unknown, n) // a lost connection says neither
-			if before == measuring && r.phase.Load() == measuring {
-				c.fail(err)
-			}
-			if !rest(ctx) {
-				return
-			}
-			continue
-		}
-		if rows, err := result.RowsAffected(); err != nil || rows != 1 {
-			if len(c.wrong) < 1 {
-				c.wrong = append(c.wrong, fmt.Sprintf("client %d, operation %d: %d rows, %v", c.id, n, rows, err))
-			}
-		}
-		c.total++
-		if r.live != nil {
-			r.live.Add(1)
-		}
-		if before == measuring && r.phase.Load() == measuring {
-			c.ops++
-			c.latency.Record(int64(took))
-		}
-	}
-}
-
-// rest keeps a client that meets errors from doing nothing but that. It is false when
-// the run has ended.
-func rest(ctx context.Context) bool { return pause(ctx, 10*time.Millisecond) == nil }
-
-// fail counts an error by its first words.
-func (c *client) fail(err error) {
-	if c.errors == nil {
-		c.errors = make(map[string]int64)
-	}
-	text := err.Error()
-	if len(text) > 60 {
-		text = text[:60]
-	}
-	c.errors[text]++
 }
 
 // collect adds up what the clients counted.
 func (r *runner) collect(s bench.Sample) *load.Outcome {
 	o := &load.Outcome{Sample: s, Clients: make([]load.Client, len(r.clients))}
-	o.Sample.Latency = &measure.Hist{}
 	sent := make([]load.Sent, len(r.clients))
 	for i := range r.clients {
 		c := &r.clients[i]
-		o.Sample.Ops += c.ops
 		o.TotalOps += c.total
-		o.Sample.Latency.Merge(&c.latency)
-		o.WrongExamples = append(o.WrongExamples, c.wrong...)
-		for class, n := range c.errors {
-			if o.Sample.Errors == nil {
-				o.Sample.Errors = make(map[string]int64)
-			}
-			o.Sample.Errors[class] += n
+		if c.wrong != "" {
+			o.WrongExamples = append(o.WrongExamples, c.wrong)
 		}
 		sent[i] = load.Sent{Count: c.sent, Unknown: c.unknown}
 	}
