@@ -1,20 +1,17 @@
 package kvbench
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"github.com/weirdb/weir/internal/measure"
+	"github.com/weirdb/weir/internal/ruler/bench/floor"
 	kvload "github.com/weirdb/weir/internal/ruler/bench/kv/load"
 )
 
@@ -55,7 +52,7 @@ func (r *run) floors(s shape) []side {
 // floorStore is a floor that runs.
 type floorStore struct {
 	processes
-	all  []*exec.Cmd
+	all  []*floor.Process
 	addr string
 	dir  string
 }
@@ -66,8 +63,8 @@ func startFloor(ctx context.Context, binary, dir string, c cluster) (_ store, er
 	f := &floorStore{}
 	f.pids = func() []int {
 		var out []int
-		for _, cmd := range f.all {
-			out = append(out, cmd.Process.Pid)
+		for _, p := range f.all {
+			out = append(out, p.PID())
 		}
 		return out
 	}
@@ -79,46 +76,29 @@ func startFloor(ctx context.Context, binary, dir string, c cluster) (_ store, er
 			err = errors.Join(err, f.stop(ctx))
 		}
 	}()
+	// start starts a process. The store ends when its input does, a follower when the
+	// store has gone.
+	start := func(args ...string) (addr string, err error) {
+		p, err := floor.Start(ctx, binary, append([]string{"bench", "kv"}, args...)...)
+		if err != nil {
+			return "", err
+		}
+		f.all = append(f.all, p)
+		return p.Addr, nil
+	}
 	var followers []string
 	for i := range c.replicas - 1 {
-		addr, err := f.start(ctx, binary, appendVerb, f.log(i+1))
+		addr, err := start(appendVerb, f.log(i+1))
 		if err != nil {
 			return nil, err
 		}
 		followers = append(followers, addr)
 	}
-	f.addr, err = f.start(ctx, binary, append([]string{storeVerb, f.log(0)}, followers...)...)
+	f.addr, err = start(append([]string{storeVerb, f.log(0)}, followers...)...)
 	return f, err
 }
 
 func (f *floorStore) log(i int) string { return filepath.Join(f.dir, "log"+strconv.Itoa(i)) }
-
-// start starts a process, which says where it listens. The store ends when its input
-// does, a follower when the store has gone.
-func (f *floorStore) start(ctx context.Context, binary string, args ...string) (addr string, err error) {
-	cmd := exec.Command(binary, append([]string{"bench", "kv"}, args...)...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // as replicas, it ends when we say so
-	// No garbage is made, and nothing else is to run on its threads.
-	cmd.Env = append(cmd.Environ(), "GODEBUG=asyncpreemptoff=1")
-	_, err = cmd.StdinPipe()
-	out, outErr := cmd.StdoutPipe()
-	if err := errors.Join(err, outErr); err != nil {
-		return "", fmt.Errorf("start the floor: %w", err)
-	}
-	var said strings.Builder
-	cmd.Stderr = &said
-	if err := cmd.Start(); err != nil {
-		return "", fmt.Errorf("start the floor: %w", err)
-	}
-	f.all = append(f.all, cmd)
-	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })
-	defer stop()
-	addr, err = bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		return "", fmt.Errorf("start the floor: %w: %s", err, strings.TrimSpace(said.String()))
-	}
-	return strings.TrimSpace(addr), nil
-}
 
 func (f *floorStore) driver(shape) kvload.Driver { return &kvload.Plain{Addr: f.addr} }
 
@@ -128,11 +108,9 @@ func (f *floorStore) describe() measure.Server {
 	return measure.Server{Name: "floor", Version: "this program", Settings: map[string]string{"logs": strconv.Itoa(len(f.all)), "fsync": "true"}}
 }
 
-// stop ends the processes, which have nothing to put in order.
 func (f *floorStore) stop(context.Context) error {
-	for _, cmd := range f.all {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait() // says that it was killed
+	for _, p := range f.all {
+		_ = p.Stop() // a follower may have ended with the store
 	}
 	f.all = nil
 	return os.RemoveAll(f.dir)

@@ -2,6 +2,7 @@ package kvbench
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -12,11 +13,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weirdb/weir/internal/ruler/bench/floor"
 	kvload "github.com/weirdb/weir/internal/ruler/bench/kv/load"
 )
-
-// Calls go past Go's scheduler and memory is never collected, so that the floor costs
-// what the kernel does.
 
 // floorLog is a log of a fixed size that is written over and over, past the page
 // cache, in whole blocks that the file has.
@@ -79,67 +78,6 @@ func alignedBytes() ([]byte, error) {
 	return b, nil
 }
 
-// rawRead reads at least one byte and waits for it; 0 is the end.
-func rawRead(fd int, b []byte) int {
-	for {
-		n, _, e := unix.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))
-		switch {
-		case e == unix.EINTR:
-		case e != 0:
-			return 0
-		default:
-			return int(n)
-		}
-	}
-}
-
-// rawWrite writes all; false says that the other side has gone.
-func rawWrite(fd int, b []byte) bool {
-	for len(b) > 0 {
-		n, _, e := unix.RawSyscall(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))
-		switch {
-		case e == unix.EINTR:
-		case e != 0:
-			return false
-		default:
-			b = b[n:]
-		}
-	}
-	return true
-}
-
-// listening is a socket that blocks, and its address to out.
-func listening(out io.Writer) (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer l.Close()
-	file, err := l.(*net.TCPListener).File()
-	if err != nil {
-		return 0, err
-	}
-	defer file.Close()
-	fd, err := unix.Dup(int(file.Fd()))
-	if err != nil {
-		return 0, err
-	}
-	if err := unix.SetNonblock(fd, false); err != nil {
-		return 0, err
-	}
-	_, err = fmt.Fprintln(out, l.Addr())
-	return fd, err
-}
-
-// accepted takes a connection.
-func accepted(listener int) (int, error) {
-	fd, _, err := unix.Accept4(listener, unix.SOCK_CLOEXEC)
-	if err == nil {
-		err = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
-	}
-	return fd, err
-}
-
 // appendLog is a follower: it takes groups from one leader, each behind its length in
 // four bytes, and answers each with a byte when it is on the disk.
 func appendLog(name string, out io.Writer) error {
@@ -153,17 +91,17 @@ func appendLog(name string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	listener, err := listening(out)
+	listener, err := floor.Listen(out)
 	if err != nil {
-		return fmt.Errorf("listen: %w", err)
+		return err
 	}
-	leader, err := accepted(listener)
-	if err != nil {
-		return fmt.Errorf("accept the leader: %w", err)
+	leader, e := floor.Accept(listener)
+	if e != 0 {
+		return fmt.Errorf("accept the leader: %w", e)
 	}
 	for have := 0; ; {
 		for have < 4 || have < 4+int(binary.LittleEndian.Uint32(buf)) {
-			n := rawRead(leader, buf[have:])
+			n := floor.Read(leader, buf[have:])
 			if n == 0 {
 				return nil
 			}
@@ -173,7 +111,7 @@ func appendLog(name string, out io.Writer) error {
 		if err := log.flush(buf, size); err != nil {
 			return err
 		}
-		if !rawWrite(leader, []byte{1}) {
+		if !floor.Write(leader, []byte{1}) {
 			return nil
 		}
 		have = copy(buf, buf[size:have]) // of the next group, which does not wait for both followers
@@ -184,8 +122,7 @@ func appendLog(name string, out io.Writer) error {
 // flushes its log meanwhile.
 type table struct {
 	log       *floorLog
-	epoll     int
-	listener  int
+	loop      *floor.Loop
 	clients   map[int32]*tableClient
 	followers map[int32]int // how many groups each has flushed
 	data      map[string][]byte
@@ -195,6 +132,7 @@ type table struct {
 	groups              int  // sent to the followers
 	flushed             bool // our own log has the last of them
 	wake, done          int  // eventfds: to the flusher, and from it
+	failed              chan error
 	dirty               []*tableClient
 }
 
@@ -215,10 +153,11 @@ type tableClient struct {
 
 // serveTable serves until standard input ends.
 func serveTable(name string, followers []string, out io.Writer) (err error) {
-	runtime.LockOSThread()
-	debug.SetGCPercent(-1)
 	runtime.GOMAXPROCS(2) // the flusher's thread blocks in its calls, and so does this one
-	t := &table{clients: map[int32]*tableClient{}, followers: map[int32]int{}, data: map[string][]byte{}}
+	t := &table{clients: map[int32]*tableClient{}, followers: map[int32]int{}, data: map[string][]byte{}, failed: make(chan error, 1)}
+	if t.loop, err = floor.NewLoop(); err != nil {
+		return err
+	}
 	if t.log, err = openFloorLog(name); err != nil {
 		return err
 	}
@@ -227,9 +166,6 @@ func serveTable(name string, followers []string, out io.Writer) (err error) {
 		if g.buf, err = alignedBytes(); err != nil {
 			return err
 		}
-	}
-	if t.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
-		return fmt.Errorf("epoll: %w", err)
 	}
 	for _, fd := range []*int{&t.wake, &t.done} {
 		if *fd, err = unix.Eventfd(0, unix.EFD_CLOEXEC); err != nil {
@@ -241,107 +177,72 @@ func serveTable(name string, followers []string, out io.Writer) (err error) {
 			return err
 		}
 	}
-	if t.listener, err = listening(out); err != nil {
-		return fmt.Errorf("listen: %w", err)
+	if err := t.loop.Listen(out); err != nil {
+		return err
 	}
-	for _, fd := range []int{t.listener, t.done, int(os.Stdin.Fd())} {
-		if err := t.watch(fd); err != nil {
-			return err
-		}
+	if err := t.loop.Watch(t.done); err != nil {
+		return err
 	}
-	failed := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
-		failed <- t.flusher()
+		t.failed <- t.flusher()
 	}()
-	return t.run(int32(os.Stdin.Fd()), failed)
-}
-
-func (t *table) watch(fd int) error {
-	if err := unix.EpollCtl(t.epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)}); err != nil {
-		return fmt.Errorf("watch a connection: %w", err)
-	}
-	return nil
+	return t.loop.Run(t.accept, t.ready, t.turn)
 }
 
 func (t *table) follow(addr string) error {
-	a, err := net.ResolveTCPAddr("tcp4", addr)
+	a, err := net.ResolveTCPAddr("tcp", addr)
 	if err != nil {
 		return fmt.Errorf("find a follower: %w", err)
 	}
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err == nil {
-		err = unix.Connect(fd, &unix.SockaddrInet4{Port: a.Port, Addr: [4]byte(a.IP.To4())})
-	}
-	if err == nil {
-		err = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
-	}
+	fd, err := floor.Connect(a)
 	if err != nil {
-		return fmt.Errorf("connect to a follower: %w", err)
+		return fmt.Errorf("follower: %w", err)
 	}
 	t.followers[int32(fd)] = 0
-	return t.watch(fd)
+	return t.loop.Watch(fd)
 }
 
 // flusher flushes the group that flushing is each time that it is woken.
 func (t *table) flusher() error {
 	var b [8]byte
 	for {
-		rawRead(t.wake, b[:])
+		floor.Read(t.wake, b[:])
 		if err := t.log.flush(t.flushing.buf, t.flushing.n); err != nil {
 			return err
 		}
 		binary.NativeEndian.PutUint64(b[:], 1)
-		rawWrite(t.done, b[:])
+		floor.Write(t.done, b[:])
 	}
 }
 
-func (t *table) run(input int32, failed <-chan error) error {
-	events := make([]unix.EpollEvent, 256)
+// ready takes what there is to read.
+func (t *table) ready(fd int) error {
 	var b [64]byte
-	for {
-		n, _, e := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(t.epoll), uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)), ^uintptr(0), 0, 0)
-		if e == unix.EINTR {
-			continue
-		}
-		if e != 0 {
-			return fmt.Errorf("epoll: %w", e)
-		}
-		for _, ev := range events[:n] {
-			switch {
-			case ev.Fd == input:
-				return nil
-			case ev.Fd == int32(t.listener):
-				if err := t.accept(); err != nil {
-					return err
-				}
-			case ev.Fd == int32(t.done):
-				rawRead(t.done, b[:8])
-				t.flushed = true
-			case t.clients[ev.Fd] != nil:
-				t.serve(t.clients[ev.Fd])
-			default:
-				got := rawRead(int(ev.Fd), b[:])
-				if got == 0 {
-					return fmt.Errorf("a follower has gone")
-				}
-				t.followers[ev.Fd] += got
-			}
-		}
-		select {
-		case err := <-failed:
-			return err
-		default:
-		}
-		if err := t.turn(); err != nil {
-			return err
-		}
+	if c := t.clients[int32(fd)]; c != nil {
+		t.serve(c)
+		return nil
 	}
+	got := floor.Read(fd, b[:])
+	switch {
+	case fd == t.done:
+		t.flushed = true
+	case got == 0:
+		return errors.New("a follower has gone")
+	default:
+		t.followers[int32(fd)] += got
+	}
+	return nil
 }
 
 // turn ends the group that is durable, begins the next, and sends what there is to
 // send.
 func (t *table) turn() error {
+	select {
+	case err := <-t.failed:
+		return err
+	default:
+	}
 	for {
 		if t.durable() {
 			t.apply()
@@ -356,14 +257,14 @@ func (t *table) turn() error {
 		t.groups++
 		t.flushed = false
 		for fd := range t.followers {
-			if !rawWrite(int(fd), g.buf[:g.n]) {
-				return fmt.Errorf("a follower has gone")
+			if !floor.Write(int(fd), g.buf[:g.n]) {
+				return errors.New("a follower has gone")
 			}
 		}
 		if len(t.clients) > 1 {
 			var b [8]byte
 			binary.NativeEndian.PutUint64(b[:], 1)
-			rawWrite(t.wake, b[:])
+			floor.Write(t.wake, b[:])
 			return nil
 		}
 		// Nobody else has anything to do meanwhile.
@@ -420,19 +321,15 @@ func (t *table) answer(c *tableClient, slot, value []byte, found bool) {
 
 func (t *table) send() {
 	for _, c := range t.dirty {
-		rawWrite(c.fd, c.out) // of one that has gone, epoll tells
+		floor.Write(c.fd, c.out) // of one that has gone, epoll tells
 		c.out = c.out[:0]
 	}
 	t.dirty = t.dirty[:0]
 }
 
-func (t *table) accept() error {
-	fd, err := accepted(t.listener)
-	if err != nil {
-		return nil //nolint:nilerr // it has left again
-	}
+func (t *table) accept(fd int) error {
 	t.clients[int32(fd)] = &tableClient{fd: fd, in: make([]byte, 64<<10)}
-	return t.watch(fd)
+	return t.loop.Watch(fd)
 }
 
 // serve takes what a client has sent. What would not fit the group waits in its
@@ -441,7 +338,7 @@ func (t *table) serve(c *tableClient) {
 	if t.gathering.n+len(c.in) > groupBytes {
 		return
 	}
-	n := rawRead(c.fd, c.in[c.have:])
+	n := floor.Read(c.fd, c.in[c.have:])
 	if n == 0 {
 		delete(t.clients, int32(c.fd))
 		_ = unix.Close(c.fd)

@@ -1,18 +1,15 @@
 package proxybench
 
 import (
-	"bufio"
 	"context"
-	"fmt"
+	"errors"
 	"net/url"
-	"os/exec"
-	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/floor"
 )
 
 // copyVerb is the hidden verb that runs a copier.
@@ -21,68 +18,27 @@ const copyVerb = "copy"
 // groupFlag has it join the load's INSERTs.
 const groupFlag = "group"
 
-// floor is a copier in a process of its own: what is measured through it is the least
-// that a proxy with a server connection for each client costs here.
-type floor struct {
-	cmd  *exec.Cmd
-	addr string
-}
-
-// startFloor runs a copier before the server of a DSN, or one that joins INSERTs.
-func startFloor(ctx context.Context, binary, serverDSN string, group bool) (_ *floor, err error) {
+// startFloor runs a copier before the server of a DSN, or one that joins INSERTs: what is
+// measured through it is the least that a proxy with a server connection for each client
+// costs here.
+func startFloor(ctx context.Context, binary, serverDSN string, group bool) (*floor.Process, error) {
 	u, err := url.Parse(serverDSN)
 	if err != nil || u.Host == "" {
-		return nil, fmt.Errorf("start a copier: it needs the server's host and port")
+		return nil, errors.New("start a copier: it needs the server's host and port")
 	}
 	args := []string{"bench", "proxy", copyVerb, u.Host}
 	if group {
 		args = append(args, "--"+groupFlag)
 	}
-	f := &floor{cmd: exec.Command(binary, args...)}
-	// As weir, it ends when we say so, not at Ctrl-C.
-	f.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	// No garbage is made, and nothing else is to run on its thread.
-	f.cmd.Env = append(f.cmd.Environ(), "GODEBUG=asyncpreemptoff=1")
-	// It ends when its input does, and so with us in any case.
-	if _, err := f.cmd.StdinPipe(); err != nil {
-		return nil, fmt.Errorf("start a copier: %w", err)
-	}
-	out, err := f.cmd.StdoutPipe()
-	if err != nil {
-		return nil, fmt.Errorf("start a copier: %w", err)
-	}
-	var said strings.Builder
-	f.cmd.Stderr = &said
-	if err := f.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start a copier: %w", err)
-	}
-	stop := context.AfterFunc(ctx, func() { _ = f.cmd.Process.Kill() })
-	defer stop()
-	f.addr, err = bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		_ = f.stop()
-		return nil, fmt.Errorf("start a copier: %w: %s", err, said.String())
-	}
-	f.addr = strings.TrimSpace(f.addr)
-	return f, nil
+	return floor.Start(ctx, binary, args...)
 }
 
-// stop ends the copier. It has nothing to put in order.
-func (f *floor) stop() error {
-	if err := f.cmd.Process.Kill(); err != nil {
-		_ = f.cmd.Wait()
-		return fmt.Errorf("stop the copier: it ended by itself: %w", err)
-	}
-	_ = f.cmd.Wait() // says that it was killed
-	return nil
-}
-
-// way is the one through the process.
-func (f *floor) way(name, direct string) (way, error) {
-	dsn, err := through(direct, f.addr)
+// floorWay is the one through a floor.
+func floorWay(f *floor.Process, name, direct string) (way, error) {
+	dsn, err := through(direct, f.Addr)
 	return way{
 		name: name, dsn: dsn, window: bench.NotApplicable, via: name,
-		proxy: func() (measure.Usage, error) { return measure.Process(f.cmd.Process.Pid) },
+		proxy: func() (measure.Usage, error) { return measure.Process(f.PID()) },
 	}, err
 }
 
@@ -91,7 +47,7 @@ func (r *rig) plain() ([]way, error) {
 	if r.floor == nil {
 		return []way{r.direct()}, nil
 	}
-	w, err := r.floor.way("copy", r.direct().dsn)
+	w, err := floorWay(r.floor, "copy", r.direct().dsn)
 	return []way{r.direct(), w}, err
 }
 
@@ -101,7 +57,7 @@ func (r *rig) plainInserts() ([]way, error) {
 	if err != nil || r.joins == nil {
 		return ways, err
 	}
-	w, err := r.joins.way("group", r.direct().dsn)
+	w, err := floorWay(r.joins, "group", r.direct().dsn)
 	return append(ways, w), err
 }
 

@@ -3,10 +3,11 @@ package proxybench
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"strconv"
 
-	"golang.org/x/sys/unix"
+	"github.com/weirdb/weir/internal/ruler/bench/floor"
 )
 
 // A grouper is what is left of a proxy that joins INSERTs into groups: a copier that, once
@@ -167,12 +168,8 @@ func (g *grouper) start(l *groupLane, t *groupTexts) error {
 		out = t.bind(out, l, n, rows)
 	}
 	g.out = out
-	for len(out) > 0 {
-		wrote, err := unix.Write(int(l.fd), out)
-		if err != nil {
-			return fmt.Errorf("copy bytes: send a group: %w", err)
-		}
-		out = out[wrote:]
+	if !floor.Write(int(l.fd), out) {
+		return errors.New("send a group: the server has gone")
 	}
 	l.busy, l.members = true, append(l.members[:0], t.clients[:n]...)
 	t.clients = append(t.clients[:0], t.clients[n:]...)
@@ -230,11 +227,7 @@ func (g *grouper) answered(l *groupLane, b []byte) {
 		answer = g.text.answer
 	}
 	for _, m := range l.members {
-		if !ok {
-			g.end(m)
-			continue
-		}
-		if _, err := unix.Write(int(m), answer); err != nil {
+		if !ok || !floor.Write(int(m), answer) {
 			g.end(m)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/floor"
 	"github.com/weirdb/weir/internal/ruler/bench/load"
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
 )
@@ -22,8 +23,8 @@ type rig struct {
 	latency time.Duration // of the server's flushes, added
 	db      server
 	bouncer *lab.PgBouncer // nil without one
-	floor   *floor         // nil without one
-	joins   *floor         // the same that joins INSERTs; nil without one, or before MariaDB
+	floor   *floor.Process // nil without one
+	joins   *floor.Process // the same that joins INSERTs; nil without one, or before MariaDB
 	weir    *weirProcess
 	solo    *weirProcess // without the multi-row lane
 	meter   meter        // on the server itself
@@ -161,9 +162,9 @@ func (r *rig) stop() error {
 			errs = append(errs, w.stop())
 		}
 	}
-	for _, f := range []*floor{r.floor, r.joins} {
+	for _, f := range []*floor.Process{r.floor, r.joins} {
 		if f != nil {
-			errs = append(errs, f.stop())
+			errs = append(errs, f.Stop())
 		}
 	}
 	if r.bouncer != nil {
