@@ -9,8 +9,8 @@ import (
 
 // rounds cuts the samples of every case to the first n, and evaluates again.
 func rounds(r *Result, n int) *Result {
-	for i := range r.Cases {
-		r.Cases[i].Samples = r.Cases[i].Samples[:n]
+	for _, c := range r.Cases {
+		c.Samples = c.Samples[:n]
 	}
 	r.Evaluate()
 	return r
@@ -55,7 +55,7 @@ func TestOneRoundDecidesNothing(t *testing.T) {
 	if got := claims(r, "ratio"); got != "" {
 		t.Errorf("ratio of one round: %q", got)
 	}
-	c, err := Compare(&r.Cases[0], &r.Cases[1], "rate")
+	c, err := Compare(r.Cases[0], r.Cases[1], "rate")
 	if err != nil || c.Verdict != CannotTell || RatioText(c.Ratio) != "2.00x (one pair: cannot tell)" {
 		t.Errorf("one pair: %s, %s, %v", RatioText(c.Ratio), c.Verdict, err)
 	}

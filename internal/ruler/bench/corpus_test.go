@@ -15,7 +15,7 @@ import (
 
 // published makes a case of a published row: a rate, a mean latency in
 // milliseconds and the number in flight that follows from both.
-func published(name, window string, rate int64, latencyMs float64) Case {
+func published(name, window string, rate int64, latencyMs float64) *Case {
 	return testCase(name, window, rate, int(float64(rate)*latencyMs/1e3+0.5), func(s *Sample) {
 		s.Latency = &measure.Hist{}
 		s.Latency.RecordN(int64(latencyMs*1e6), uint64(s.Ops))
@@ -67,7 +67,7 @@ func TestPublishedProfileOfASmallPool(t *testing.T) {
 // An outbox relay: 32 000 messages a second alone and 207 beside producers that
 // enqueue 195. The relay did not collapse; nobody gave it more.
 func TestPublishedCollapseIsStarvation(t *testing.T) {
-	kinds := func(name string, rates map[string]float64) Case {
+	kinds := func(name string, rates map[string]float64) *Case {
 		return testCase(name, "-", 1000, 8, func(s *Sample) { s.Rates = rates })
 	}
 	r := result(kinds("relay", map[string]float64{"relay": 32_000}), kinds("mixed", map[string]float64{"relay": 207, "enqueue": 195}))
@@ -83,8 +83,8 @@ func TestPublishedCollapseIsStarvation(t *testing.T) {
 // three runs inside the spread of the author's own five at 150 us. The single runs
 // are made up to fit the means and spreads that are published.
 func TestPublishedDegradationCannotBeTold(t *testing.T) {
-	delay := func(name, us string, rates ...int64) Case {
-		c := Case{Name: name, Factors: map[string]string{"window": us}}
+	delay := func(name, us string, rates ...int64) *Case {
+		c := &Case{Name: name, Factors: map[string]string{"window": us}}
 		for round, rate := range rates {
 			s := fixed(rate, 8)
 			s.Round = round
@@ -139,9 +139,9 @@ func TestLevelsThatAreAlikeAreNotRanked(t *testing.T) {
 	const sweeps = 80
 	ranked := 0
 	for range sweeps {
-		var cases []Case
+		var cases []*Case
 		for _, us := range []string{"0", "25", "50", "75", "100", "150"} {
-			c := Case{Name: us + " us", Factors: map[string]string{"window": us}}
+			c := &Case{Name: us + " us", Factors: map[string]string{"window": us}}
 			for round := range 6 {
 				s := fixed(int64(20_000*math.Exp(.08*rng.NormFloat64())), 60)
 				s.Round = round
@@ -164,7 +164,7 @@ func TestLevelsThatAreAlikeAreNotRanked(t *testing.T) {
 
 // One round a level has no interval: however far levels lie apart, no sentence ranks them.
 func TestOneRoundRanksNothing(t *testing.T) {
-	once := func(name, ms string, rate int64) Case {
+	once := func(name, ms string, rate int64) *Case {
 		c := testCase(name, ms, rate, 8)
 		c.Samples = c.Samples[:1]
 		return c

@@ -17,7 +17,7 @@ import (
 // runOf makes a result as of one run of ten rounds on a made-up machine.
 func runOf(seed uint64, factor float64, change ...func(*Result)) *Result {
 	m := machine{rng: rand.New(rand.NewPCG(seed, 1)), wander: 0.01, noise: 0.03}
-	c := Case{Name: "weir", Factors: map[string]string{"window": "0"}}
+	c := &Case{Name: "weir", Factors: map[string]string{"window": "0"}}
 	for round := range 10 {
 		s := fixed(int64(m.sample(factor)), 8)
 		s.Round, s.Started = round, time.Unix(int64(round), 0)
@@ -113,7 +113,7 @@ func TestDiffWarns(t *testing.T) {
 		r.Env.FsyncBefore = &measure.Flush{P50Ns: 3_000_000}
 		r.Env.Kernel, r.Partial = "7", true
 		r.Cases[0].Samples[3].Machine = &measure.Activity{Seconds: 1, StealSeconds: 1, CPUKnown: true}
-		r.Cases = append(r.Cases, Case{Name: "new", Samples: r.Cases[0].Samples})
+		r.Cases = append(r.Cases, &Case{Name: "new", Samples: r.Cases[0].Samples})
 	})
 	d, err := CompareResults(a, b, DiffOptions{})
 	if err != nil {
@@ -176,7 +176,7 @@ func TestGate(t *testing.T) {
 			t.Errorf("%s: %v", tc.name, err)
 		}
 	}
-	missing, err := CompareResults(runOf(1, 1, func(r *Result) { r.Cases = append(r.Cases, Case{Name: "gone", Samples: r.Cases[0].Samples}) }), runOf(2, 1), DiffOptions{})
+	missing, err := CompareResults(runOf(1, 1, func(r *Result) { r.Cases = append(r.Cases, &Case{Name: "gone", Samples: r.Cases[0].Samples}) }), runOf(2, 1), DiffOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,9 +213,9 @@ func TestSimulatedGate(t *testing.T) {
 
 func TestNoiseFloor(t *testing.T) {
 	m := machine{rng: rand.New(rand.NewPCG(1, 1)), wander: 0.05, noise: 0.02}
-	a, b := Case{Name: "a"}, Case{Name: "b"}
+	a, b := &Case{Name: "a"}, &Case{Name: "b"}
 	for round := range 40 {
-		for i, c := range []*Case{&a, &b} {
+		for i, c := range []*Case{a, b} {
 			s := fixed(int64(m.sample(1)), 8)
 			s.Round, s.Started = round, time.Unix(int64(2*round+i), 0)
 			c.Samples = append(c.Samples, s)

@@ -31,8 +31,7 @@ const (
 // round does not favour a side.
 func markDisturbed(r *Result) {
 	usual := usualFlush(r)
-	for i := range r.Cases {
-		c := &r.Cases[i]
+	for _, c := range r.Cases {
 		var waits []float64
 		for j := range c.Samples {
 			if m := c.Samples[j].Machine; m != nil && m.PressureKnown {
@@ -87,9 +86,9 @@ func foreignShare(s *Sample, have float64) (float64, bool) {
 // and 0 when there are too few to call anything usual.
 func usualFlush(r *Result) float64 {
 	var all []float64
-	for i := range r.Cases {
-		for j := range r.Cases[i].Samples {
-			s := &r.Cases[i].Samples[j]
+	for _, c := range r.Cases {
+		for j := range c.Samples {
+			s := &c.Samples[j]
 			for _, f := range []*measure.Flush{s.FsyncBefore, s.FsyncAfter} {
 				if f != nil {
 					all = append(all, float64(f.P50Ns))

@@ -29,19 +29,11 @@ func Document(title string, results ...*Result) *report.Doc {
 		if r.Experiment.Loop == "open" {
 			s.Text = append(s.Text, "Latency counts from the intended start of each operation, service time from its actual one.")
 		}
-		if t, ok := ColdTable(r); ok {
-			s.Tables = append(s.Tables, t)
-		}
+		s.Tables = append(s.Tables, ColdTable(r)...)
 		if len(r.Comparisons) > 0 {
 			s.Tables = append(s.Tables, ComparisonTable(r))
 		}
-		s.Charts = append(s.Charts, RateChart(r))
-		if c, ok := LatencyChart(r); ok {
-			s.Charts = append(s.Charts, c)
-		}
-		if c, ok := SeriesChart(r); ok {
-			s.Charts = append(s.Charts, c)
-		}
+		s.Charts = slices.Concat([]report.Chart{RateChart(r)}, LatencyChart(r), SeriesChart(r))
 		s.Findings = append(s.Findings, WarningFindings(r)...)
 		s.Findings = append(s.Findings, ReportFindings(r.Findings)...)
 		d.Sections = append(d.Sections, s)
@@ -71,8 +63,7 @@ func CaseTable(r *Result, keys ...string) report.Table {
 		}
 	}
 	best := Fastest(r)
-	for i := range r.Cases {
-		c := &r.Cases[i]
+	for _, c := range r.Cases {
 		row := report.Cells(c.Name, inFlight(c))
 		for _, m := range shown {
 			s, ok := c.Summary[m.Key]
@@ -88,6 +79,33 @@ func CaseTable(r *Result, keys ...string) report.Table {
 		t.Rows = append(t.Rows, row)
 	}
 	return t
+}
+
+// MetricTable lists the metrics of the given keys that a case has, of the cases that have
+// one; none when there are none.
+func MetricTable(r *Result, title string, keys ...string) []report.Table {
+	t := report.Table{Title: title, Columns: []report.Column{{Name: "case"}}}
+	keys = slices.DeleteFunc(slices.Clone(keys), func(key string) bool {
+		return !slices.ContainsFunc(r.Cases, func(c *Case) bool { _, ok := c.Summary[key]; return ok })
+	})
+	for _, key := range keys {
+		m := MustMetric(key)
+		t.Columns = append(t.Columns, report.Column{Name: strings.TrimPrefix(m.Name, "readers "), Unit: m.Unit, Numeric: true})
+	}
+	for _, c := range r.Cases {
+		row, some := report.Cells(c.Name), false
+		for _, key := range keys {
+			text := "-"
+			if s, ok := c.Summary[key]; ok {
+				text, some = Figure(s.Median), true
+			}
+			row = append(row, report.Cell{Text: text})
+		}
+		if some {
+			t.Rows = append(t.Rows, row)
+		}
+	}
+	return t.When(len(keys) > 0)
 }
 
 // against is a case's throughput as a multiple of the baseline's.
@@ -145,15 +163,15 @@ func RateChart(r *Result) report.Chart {
 }
 
 // LatencyChart shows the latency distribution of all cases, the histograms of
-// their rounds merged; false when there are none.
-func LatencyChart(r *Result) (report.Chart, bool) {
+// their rounds merged; none when there are none.
+func LatencyChart(r *Result) []report.Chart {
 	c := report.Chart{Title: "Latency by percentile", Kind: report.Percentiles, LogY: true, XLabel: "percentile of operations", YLabel: "ms"}
-	for i := range r.Cases {
-		h := r.Cases[i].Latency()
+	for _, k := range r.Cases {
+		h := k.Latency()
 		if h.Count() == 0 {
 			continue
 		}
-		s := report.Series{Name: r.Cases[i].Name}
+		s := report.Series{Name: k.Name}
 		// Ten points for each nine, down to the last that ten values stand behind.
 		for n := 0; ; n++ {
 			q := 1 - math.Pow(10, -float64(n)/10)
@@ -164,7 +182,7 @@ func LatencyChart(r *Result) (report.Chart, bool) {
 		}
 		c.Series = append(c.Series, s)
 	}
-	return c, len(c.Series) > 0
+	return c.When(len(c.Series) > 0)
 }
 
 // ReportFindings turns findings into those of a report.
@@ -198,9 +216,9 @@ func Figure(v float64) string {
 	}
 }
 
-// ColdTable sets what came before the windows beside what was in them; false when
+// ColdTable sets what came before the windows beside what was in them; none when
 // no case was measured cold.
-func ColdTable(r *Result) (report.Table, bool) {
+func ColdTable(r *Result) []report.Table {
 	t := report.Table{
 		Title: "Before the window",
 		Columns: []report.Column{
@@ -213,8 +231,7 @@ func ColdTable(r *Result) (report.Table, bool) {
 		},
 		Note: "Cold is what opens connections and fills caches. None of it is in any other figure.",
 	}
-	for i := range r.Cases {
-		c := &r.Cases[i]
+	for _, c := range r.Cases {
 		cold := &measure.Hist{}
 		var seconds []float64
 		for j := range c.Samples {
@@ -233,19 +250,18 @@ func ColdTable(r *Result) (report.Table, bool) {
 		}
 		t.Rows = append(t.Rows, report.Cells(row...))
 	}
-	return t, len(t.Rows) > 0
+	return t.When(len(t.Rows) > 0)
 }
 
 // minSeries is how many intervals a series needs to be worth a picture.
 const minSeries = 5
 
 // SeriesChart shows throughput over the time of a round: the median over the
-// rounds, with a band from the slowest to the fastest. False when the rounds are
+// rounds, with a band from the slowest to the fastest. None when the rounds are
 // too short.
-func SeriesChart(r *Result) (report.Chart, bool) {
+func SeriesChart(r *Result) []report.Chart {
 	c := report.Chart{Title: "Throughput over time", Kind: report.TimeSeries, XLabel: "since the window opened", YLabel: "operations per second"}
-	for i := range r.Cases {
-		k := &r.Cases[i]
+	for _, k := range r.Cases {
 		s := report.Series{Name: k.Name}
 		for at := 0; ; at++ {
 			var rates []float64
@@ -266,5 +282,5 @@ func SeriesChart(r *Result) (report.Chart, bool) {
 			c.Series = append(c.Series, s)
 		}
 	}
-	return c, len(c.Series) > 0
+	return c.When(len(c.Series) > 0)
 }

@@ -104,7 +104,7 @@ func Run(ctx context.Context, e Experiment, o Options) (_ *Result, err error) {
 		return nil, err
 	}
 	for _, s := range e.Sides {
-		r.Cases = append(r.Cases, Case{Name: s.Name, Factors: s.Factors})
+		r.Cases = append(r.Cases, &Case{Name: s.Name, Factors: s.Factors})
 	}
 	run := &runner{experiment: e, options: o, result: r, ready: make([]bool, len(e.Sides))}
 	err = run.rounds(ctx)
@@ -118,7 +118,7 @@ func Run(ctx context.Context, e Experiment, o Options) (_ *Result, err error) {
 	if err != nil {
 		r.Partial = true
 		r.Warnings = append(r.Warnings, "the run ended early: "+err.Error())
-		r.Cases = slices.DeleteFunc(r.Cases, func(c Case) bool { return len(c.Samples) == 0 })
+		r.Cases = slices.DeleteFunc(r.Cases, func(c *Case) bool { return len(c.Samples) == 0 })
 		if len(r.Cases) == 0 {
 			return nil, err
 		}

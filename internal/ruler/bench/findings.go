@@ -3,7 +3,6 @@ package bench
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -25,6 +24,15 @@ type Finding struct {
 	Claim    string   `json:"claim"`
 	Evidence []string `json:"evidence,omitempty"`
 	Advice   string   `json:"advice,omitempty"`
+}
+
+// found is a finding with its evidence, if there is any.
+func found(evidence []string, f Finding) []Finding {
+	if len(evidence) == 0 {
+		return nil
+	}
+	f.Evidence = evidence
+	return []Finding{f}
 }
 
 // Findings applies all rules to an evaluated result. Each rule is a pure
@@ -72,26 +80,6 @@ func baselineRatio(r *Result) []Finding {
 		out = append(out, f)
 	}
 	return out
-}
-
-func sortedKeys(m map[string]int64) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
-}
-
-func compareFloat(a, b float64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	default:
-		return 0
-	}
 }
 
 func formatLevel(v float64, unit string) string {

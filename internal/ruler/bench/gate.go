@@ -109,7 +109,7 @@ func NoiseFloor(r *Result) (map[string]Floor, error) {
 	if len(r.Cases) != 2 || !maps.Equal(r.Cases[0].Factors, r.Cases[1].Factors) {
 		return nil, fmt.Errorf("noise floor of %s: want two cases that are the same, as weir bench aa measures", r.ID)
 	}
-	a, b := &r.Cases[0], &r.Cases[1]
+	a, b := r.Cases[0], r.Cases[1]
 	out := make(map[string]Floor)
 	for _, m := range Metrics() {
 		c, err := Compare(a, b, m.Key)

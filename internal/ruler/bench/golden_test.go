@@ -72,7 +72,7 @@ func full(t *testing.T) *Result {
 	}
 	for i, name := range []string{"a", "b", "broken"} { // the last one broke a promise
 
-		c := Case{Name: name, Factors: map[string]string{"window": name}}
+		c := &Case{Name: name, Factors: map[string]string{"window": name}}
 		for round := range 2 {
 			c.Samples = append(c.Samples, Sample{
 				Round: round, Started: time.Date(2026, 1, 2, 3, 4, 10*round+i, 0, time.UTC), Seconds: 1, Ops: 2,

@@ -3,6 +3,7 @@ package bench
 import (
 	"math"
 	"slices"
+	"sync"
 
 	"github.com/weirdb/weir/internal/measure"
 )
@@ -28,8 +29,10 @@ func (m Metric) Of(s *Sample) (float64, bool) {
 	return v, ok && !math.IsNaN(v) && !math.IsInf(v, 0)
 }
 
-// Metrics lists all metrics in the order of reports.
-func Metrics() []Metric {
+// Metrics lists all metrics in the order of reports. The list is not to be changed.
+var Metrics = sync.OnceValue(metrics)
+
+func metrics() []Metric {
 	quantileOf := func(q float64, of func(*Sample) *measure.Hist) func(*Sample) (float64, bool) {
 		return func(s *Sample) (float64, bool) {
 			h := of(s)

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"math"
 	"slices"
 )
@@ -75,7 +76,7 @@ func signedRankP(xs []float64) float64 {
 	if n == 0 {
 		return 1
 	}
-	slices.SortFunc(xs, func(a, b float64) int { return compareFloat(math.Abs(a), math.Abs(b)) })
+	slices.SortFunc(xs, func(a, b float64) int { return cmp.Compare(math.Abs(a), math.Abs(b)) })
 	ranks := doubledRanks(n, func(i int) bool { return math.Abs(xs[i]) == math.Abs(xs[i-1]) })
 	total, positive := 0, 0
 	for i, r := range ranks {

@@ -33,7 +33,7 @@ type Result struct {
 	Finished    time.Time           `json:"finished"`
 	Env         measure.Environment `json:"env"`
 	Experiment  Description         `json:"experiment"`
-	Cases       []Case              `json:"cases"`
+	Cases       []*Case             `json:"cases"`
 	Comparisons []Comparison        `json:"comparisons,omitempty"`
 	Findings    []Finding           `json:"findings,omitempty"`
 	Warnings    []string            `json:"warnings,omitempty"`
@@ -104,23 +104,32 @@ func (c *Case) Latency() *measure.Hist {
 func (c *Case) summarise() {
 	c.Summary = make(map[string]Summary)
 	for _, m := range Metrics() {
-		var xs []float64
-		for i := range c.Samples {
-			if v, ok := m.Of(&c.Samples[i]); ok {
-				xs = append(xs, v)
-			}
-		}
-		if len(xs) > 0 {
+		if xs := c.values(m); len(xs) > 0 {
 			c.Summary[m.Key] = Summary{MedianInterval(xs, defaultConfidence), m.Unit}
 		}
 	}
 }
 
+// Values is a metric of each round that has it.
+func (c *Case) Values(key string) []float64 {
+	return c.values(MustMetric(key))
+}
+
+func (c *Case) values(m Metric) []float64 {
+	var out []float64
+	for i := range c.Samples {
+		if v, ok := m.Of(&c.Samples[i]); ok {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
 // Find returns the case of a name, and nil when there is none.
 func (r *Result) Find(name string) *Case {
-	for i := range r.Cases {
-		if r.Cases[i].Name == name {
-			return &r.Cases[i]
+	for _, c := range r.Cases {
+		if c.Name == name {
+			return c
 		}
 	}
 	return nil
@@ -131,17 +140,17 @@ func (r *Result) Find(name string) *Case {
 func (r *Result) Evaluate() {
 	r.Comparisons, r.Findings = nil, nil
 	markDisturbed(r)
-	for i := range r.Cases {
-		r.Cases[i].summarise()
+	for _, c := range r.Cases {
+		c.summarise()
 	}
 	// What does not do what it is to do is compared with nothing.
 	if base := r.Find(r.Experiment.Baseline); base != nil && !base.Invalid() {
-		for i := range r.Cases {
-			if r.Cases[i].Name == base.Name || r.Cases[i].Invalid() {
+		for _, k := range r.Cases {
+			if k.Name == base.Name || k.Invalid() {
 				continue
 			}
 			for _, m := range comparedMetrics {
-				c, err := Compare(base, &r.Cases[i], m)
+				c, err := Compare(base, k, m)
 				if err == nil && c.Ratio.N > 0 && c.Ratio.Method != "none" {
 					r.Comparisons = append(r.Comparisons, c)
 				}
@@ -159,6 +168,9 @@ func (r *Result) Validate() error {
 	}
 	if err := r.Env.Validate(); err != nil {
 		return fmt.Errorf("result %s: %w", r.ID, err)
+	}
+	if slices.Contains(r.Cases, nil) {
+		return fmt.Errorf("result %s: a case is null", r.ID)
 	}
 	var empty []string
 	for _, c := range r.Cases {

@@ -110,8 +110,7 @@ func dominantSegment(r *Result) []Finding {
 	at := make(map[string]int)
 	most := make(map[string]float64)
 	names := make(map[string][]string)
-	for i := range r.Cases {
-		c := &r.Cases[i]
+	for _, c := range r.Cases {
 		b := boundaryOf(c)
 		if b == nil {
 			continue
@@ -154,8 +153,7 @@ func dominantSegment(r *Result) []Finding {
 func coldPool(r *Result) []Finding {
 	var evidence []string
 	worst := 0.0
-	for i := range r.Cases {
-		c := &r.Cases[i]
+	for _, c := range r.Cases {
 		b := boundaryOf(c)
 		if text, share := queuedForNobody(c, b); text != "" {
 			evidence, worst = append(evidence, text), max(worst, share)
@@ -179,14 +177,11 @@ func coldPool(r *Result) []Finding {
 		}
 		evidence = append(evidence, text)
 	}
-	if len(evidence) == 0 {
-		return nil
-	}
-	return []Finding{{
-		ID: "cold-pool", Severity: Warn, Evidence: evidence,
+	return found(evidence, Finding{
+		ID: "cold-pool", Severity: Warn,
 		Claim:  fmt.Sprintf("Connections were opened while it was measured: up to %.0f %% of the time is the price of a cold pool, which a warm one pays once.", 100*worst),
 		Advice: "Quote warm figures for a service that runs; fill the pool before the first request.",
-	}}
+	})
 }
 
 // queuedForNobody finds a wait for the pool where it has a connection for everybody:
@@ -234,8 +229,7 @@ func likeBut(r *Result, c *Case, factor string) []*Case {
 		return f
 	}
 	var out []*Case
-	for i := range r.Cases {
-		o := &r.Cases[i]
+	for _, o := range r.Cases {
 		if o != c && maps.Equal(without(o.Factors), without(c.Factors)) {
 			out = append(out, o)
 		}
@@ -249,8 +243,7 @@ func likeBut(r *Result, c *Case, factor string) []*Case {
 // must wait somewhere.
 func poolSize(r *Result) []Finding {
 	var out []Finding
-	for i := range r.Cases {
-		c := &r.Cases[i]
+	for _, c := range r.Cases {
 		b := boundaryOf(c)
 		if b == nil || b.PoolMax == 0 {
 			continue
@@ -332,8 +325,7 @@ func poolTooLarge(r *Result, c *Case, b *Boundary) Finding {
 func insideServer(r *Result) []Finding {
 	var locks, network []string
 	worstLock, worstNetwork := 0.0, 0.0
-	for i := range r.Cases {
-		c := &r.Cases[i]
+	for _, c := range r.Cases {
 		b := boundaryOf(c)
 		mean := c.Latency().Mean()
 		if b == nil || mean == 0 {

@@ -89,14 +89,11 @@ func windows(r *Result) []Finding {
 			}
 		}
 	}
-	if len(evidence) == 0 {
-		return nil
-	}
-	return []Finding{{
-		ID: "no-batching", Severity: Warn, Evidence: evidence,
+	return found(evidence, Finding{
+		ID: "no-batching", Severity: Warn,
 		Claim:  fmt.Sprintf("At %s nothing is batched by a window: the figures are not those of operations that wait for each other.", strings.Join(at, " and ")),
 		Advice: "Count the groups: operations divided by what was sent.",
-	}}
+	})
 }
 
 // ungathered says why a level with a window does not gather operations, "" if it may.
@@ -138,8 +135,7 @@ const (
 func tooShort(r *Result) []Finding {
 	var evidence []string
 	longest := 0.0
-	for i := range r.Cases {
-		c := &r.Cases[i]
+	for _, c := range r.Cases {
 		total, most, cold := 0.0, 0.0, len(c.Samples) > 0
 		for j := range c.Samples {
 			s := &c.Samples[j]
@@ -152,14 +148,11 @@ func tooShort(r *Result) []Finding {
 		longest = max(longest, most)
 		evidence = append(evidence, fmt.Sprintf("%s: %d rounds of at most %.2g s", c.Name, len(c.Samples), most))
 	}
-	if len(evidence) == 0 {
-		return nil
-	}
-	return []Finding{{
-		ID: "too-short", Severity: Warn, Evidence: evidence,
+	return found(evidence, Finding{
+		ID: "too-short", Severity: Warn,
 		Claim:  fmt.Sprintf("Rounds of %.2g s without a warm-up are too short to mean anything: they are over before caches, garbage collection and the disk have come to their usual pace.", longest),
 		Advice: "Measure seconds, after a warm-up, and once ten times as long to see whether the rate holds.",
-	}}
+	})
 }
 
 // Share is a part of a whole as somebody has stated it, in percent.
@@ -236,8 +229,7 @@ const (
 // hidingData finds data that is compressed as no rows of a database are.
 func hidingData(r *Result) []Finding {
 	var evidence []string
-	for i := range r.Cases {
-		c := &r.Cases[i]
+	for _, c := range r.Cases {
 		if s, ok := c.Summary["squeeze"]; ok && s.Median >= hiding {
 			evidence = append(evidence, fmt.Sprintf("%s: %s times smaller", c.Name, Figure(s.Median)))
 			continue
@@ -247,14 +239,11 @@ func hidingData(r *Result) []Finding {
 			evidence = append(evidence, fmt.Sprintf("%s: %s MB/s on one processor", c.Name, Figure(rate)))
 		}
 	}
-	if len(evidence) == 0 {
-		return nil
-	}
-	return []Finding{{
-		ID: "hiding-data", Severity: Warn, Evidence: evidence,
+	return found(evidence, Finding{
+		ID: "hiding-data", Severity: Warn,
 		Claim:  "The data hides what compression costs: it is compressed faster, or becomes smaller, than rows of a database do.",
 		Advice: "Measure on text and numbers as applications write them, and state how many times they shrink.",
-	}}
+	})
 }
 
 // workersOf is the factor workers of a case, 0 if it has none.
@@ -273,8 +262,7 @@ func crowdedWorkers(r *Result) []Finding {
 	if jobs, err := strconv.Atoi(r.Experiment.Factors["jobs"]); err == nil && r.Env.Cores > 0 && jobs > r.Env.Cores {
 		evidence = append(evidence, fmt.Sprintf("%d jobs on %d processors", jobs, r.Env.Cores))
 	}
-	for i := range r.Cases {
-		c := &r.Cases[i]
+	for _, c := range r.Cases {
 		n := workersOf(c)
 		switch {
 		case n < 2:
@@ -291,14 +279,11 @@ func crowdedWorkers(r *Result) []Finding {
 			}
 		}
 	}
-	if len(evidence) == 0 {
-		return nil
-	}
-	return []Finding{{
-		ID: "crowded-workers", Severity: Warn, Evidence: evidence,
+	return found(evidence, Finding{
+		ID: "crowded-workers", Severity: Warn,
 		Claim:  "There are more workers than processors for them: their number says nothing of what a processor does.",
 		Advice: "State processors beside workers, and the rate of one.",
-	}}
+	})
 }
 
 // hiddenRows finds relays that take no row outside of a window: what is older is never
@@ -306,8 +291,7 @@ func crowdedWorkers(r *Result) []Finding {
 func hiddenRows(r *Result) []Finding {
 	var evidence []string
 	worst := 0.0
-	for i := range r.Cases {
-		c := &r.Cases[i]
+	for _, c := range r.Cases {
 		for j := range c.Samples {
 			o := c.Samples[j].Outbox
 			if o == nil || slices.Contains([]string{"", "0s"}, o.Settings["window"]) || o.Ledger.Committed == 0 {
@@ -322,12 +306,9 @@ func hiddenRows(r *Result) []Finding {
 			break
 		}
 	}
-	if len(evidence) == 0 {
-		return nil
-	}
-	return []Finding{{
-		ID: "hidden-rows", Severity: Warn, Evidence: evidence,
+	return found(evidence, Finding{
+		ID: "hidden-rows", Severity: Warn,
 		Claim:  fmt.Sprintf("A window hides rows: up to %.1f %% of those that were committed lie outside of it and are never delivered. The rate is that of the rest.", 100*worst),
 		Advice: "A window is safe only where older rows are known to be delivered.",
-	}}
+	})
 }

@@ -17,8 +17,7 @@ const (
 // saturation names the processes that fill the machine.
 func saturation(r *Result) []Finding {
 	var full, client []string
-	for i := range r.Cases {
-		c := &r.Cases[i]
+	for _, c := range r.Cases {
 		var seconds float64
 		used := make(map[string]float64)
 		var total float64
@@ -68,8 +67,7 @@ func saturation(r *Result) []Finding {
 // grouping states how large groups got and what they cost in flushes.
 func grouping(r *Result) []Finding {
 	var evidence []string
-	for i := range r.Cases {
-		c := &r.Cases[i]
+	for _, c := range r.Cases {
 		f, flushed := c.Summary["fsyncs"]
 		g, grouped := c.Summary["group"]
 		switch {
@@ -81,10 +79,7 @@ func grouping(r *Result) []Finding {
 			evidence = append(evidence, fmt.Sprintf("%s: %.3g operations a group", c.Name, g.Median))
 		}
 	}
-	if len(evidence) == 0 {
-		return nil
-	}
-	return []Finding{{ID: "grouping", Severity: Info, Evidence: evidence, Claim: "What the disk was asked to flush, and how large groups were."}}
+	return found(evidence, Finding{ID: "grouping", Severity: Info, Claim: "What the disk was asked to flush, and how large groups were."})
 }
 
 // serverBusy is the share of all processors from which a server counts as bound
@@ -94,8 +89,7 @@ const serverBusy = 0.60
 // serverCPU finds servers that are limited by their own CPU time.
 func serverCPU(r *Result) []Finding {
 	var evidence []string
-	for i := range r.Cases {
-		c := &r.Cases[i]
+	for _, c := range r.Cases {
 		var seconds, server, all float64
 		var ops int64
 		for j := range c.Samples {
@@ -115,14 +109,11 @@ func serverCPU(r *Result) []Finding {
 			evidence = append(evidence, fmt.Sprintf("%s: the server uses %.0f %% of %d cores, %.3g us an operation", c.Name, 100*server/have, r.Env.Cores, server/float64(ops)*1e6))
 		}
 	}
-	if len(evidence) == 0 {
-		return nil
-	}
-	return []Finding{{
-		ID: "server-cpu-bound", Severity: Info, Evidence: evidence,
+	return found(evidence, Finding{
+		ID: "server-cpu-bound", Severity: Info,
 		Claim:  "The processors are full, and most of their time is the server's own: it does as much as it can at its CPU time per operation.",
 		Advice: "Only less work per operation helps: prepared statements, fewer round trips, grouped writes.",
-	}}
+	})
 }
 
 // commitShare is the part of the time in which the log is being flushed from
@@ -134,8 +125,7 @@ const commitShare = 0.50
 func commitBound(r *Result) []Finding {
 	slower, _ := time.ParseDuration(r.Experiment.Factors["fsync_latency"])
 	var evidence []string
-	for i := range r.Cases {
-		c := &r.Cases[i]
+	for _, c := range r.Cases {
 		var shares, costs, rates []float64
 		for j := range c.Samples {
 			s := &c.Samples[j]
@@ -156,14 +146,11 @@ func commitBound(r *Result) []Finding {
 		}
 		evidence = append(evidence, fmt.Sprintf("%s: %s flushes a second of %s each, %.0f %% of the time", c.Name, Count(Median(rates)), Micros(Median(costs)), 100*min(Median(shares), 1)))
 	}
-	if len(evidence) == 0 {
-		return nil
-	}
-	return []Finding{{
-		ID: "commit-bound", Severity: Info, Evidence: evidence,
+	return found(evidence, Finding{
+		ID: "commit-bound", Severity: Info,
 		Claim:  "The log is being flushed during most of the time: throughput is the number of operations that share a flush times the flushes a second.",
 		Advice: "Let more operations share a flush (group commit), or use a faster disk; more processors change nothing.",
-	}}
+	})
 }
 
 // flushesInside looks at the parts of the server's time: flushing, and waiting for

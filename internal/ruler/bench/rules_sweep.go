@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -20,8 +21,7 @@ type Level struct {
 // group in ascending order of level. The first return value orders the groups.
 func Sweeps(r *Result) (order []string, groups map[string][]Level) {
 	groups = make(map[string][]Level)
-	for i := range r.Cases {
-		c := &r.Cases[i]
+	for _, c := range r.Cases {
 		v, err := strconv.ParseFloat(c.Factors[r.Experiment.Sweep], 64)
 		rate, ok := c.Summary["rate"]
 		if r.Experiment.Sweep == "" || err != nil || !ok {
@@ -34,7 +34,7 @@ func Sweeps(r *Result) (order []string, groups map[string][]Level) {
 		groups[key] = append(groups[key], Level{c, v, rate.Interval})
 	}
 	for _, g := range groups {
-		slices.SortFunc(g, func(a, b Level) int { return compareFloat(a.Value, b.Value) })
+		slices.SortFunc(g, func(a, b Level) int { return cmp.Compare(a.Value, b.Value) })
 	}
 	return order, groups
 }
@@ -86,7 +86,7 @@ func sweetSpot(r *Result) []Finding {
 			})
 			continue
 		}
-		best := slices.MaxFunc(g, func(a, b Level) int { return compareFloat(a.rate.Median, b.rate.Median) })
+		best := slices.MaxFunc(g, func(a, b Level) int { return cmp.Compare(a.rate.Median, b.rate.Median) })
 		var plateau []Level
 		for _, l := range g {
 			if l.rate.Overlaps(best.rate) {
@@ -145,8 +145,7 @@ func sweetSpot(r *Result) []Finding {
 func adaptive(r *Result) []Finding {
 	var out []Finding
 	order, groups := Sweeps(r)
-	for i := range r.Cases {
-		c := &r.Cases[i]
+	for _, c := range r.Cases {
 		if r.Experiment.Adaptive == "" || c.Factors[r.Experiment.Sweep] != r.Experiment.Adaptive || c.Invalid() {
 			continue
 		}
@@ -158,7 +157,7 @@ func adaptive(r *Result) []Finding {
 		if len(fixed) == 0 {
 			continue
 		}
-		best := slices.MaxFunc(fixed, func(a, b Level) int { return compareFloat(a.rate.Median, b.rate.Median) })
+		best := slices.MaxFunc(fixed, func(a, b Level) int { return cmp.Compare(a.rate.Median, b.rate.Median) })
 		rate, errRate := Compare(best.Case, c, "rate")
 		p50, errP50 := Compare(best.Case, c, "p50")
 		if errRate != nil || errP50 != nil || rate.Ratio.N < 2 {
@@ -187,10 +186,10 @@ func windowCap(r *Result) []Finding {
 	}
 	var out []Finding
 	_, groups := Sweeps(r)
-	for i := range r.Cases {
+	for _, c := range r.Cases {
 		for _, g := range groups {
 			for _, l := range g {
-				if l.Case != &r.Cases[i] || l.Value <= 0 || l.Samples[0].InFlight == 0 {
+				if l.Case != c || l.Value <= 0 || l.Samples[0].InFlight == 0 {
 					continue
 				}
 				limit := float64(l.Samples[0].InFlight) / (l.Value * unit)
@@ -232,18 +231,15 @@ func broken(r *Result, c *Case) []string {
 func constraints(r *Result) []Finding {
 	var evidence []string
 	cases := 0
-	for i := range r.Cases {
-		b := broken(r, &r.Cases[i])
+	for _, c := range r.Cases {
+		b := broken(r, c)
 		evidence = append(evidence, b...)
 		cases += min(len(b), 1)
 	}
-	if len(evidence) == 0 {
-		return nil
-	}
-	return []Finding{{
-		ID: "constraint", Severity: Warn, Evidence: evidence,
+	return found(evidence, Finding{
+		ID: "constraint", Severity: Warn,
 		Claim: fmt.Sprintf("%d of %d cases break a limit that was set beforehand; they are not recommended, however fast they are.", cases, len(r.Cases)),
-	}}
+	})
 }
 
 const (
@@ -305,8 +301,7 @@ const (
 // it from work that is merely fed by the other and has no more to do.
 func mixed(r *Result) []Finding {
 	var out []Finding
-	for i := range r.Cases {
-		c := &r.Cases[i]
+	for _, c := range r.Cases {
 		rates := KindRates(c)
 		if len(rates) < 2 {
 			continue
@@ -357,10 +352,10 @@ func KindRates(c *Case) map[string]float64 {
 
 // aloneRate returns the highest rate of the cases that do one kind of work only.
 func aloneRate(r *Result, kind string) (rate float64, where string) {
-	for i := range r.Cases {
-		rates := KindRates(&r.Cases[i])
+	for _, c := range r.Cases {
+		rates := KindRates(c)
 		if v, ok := rates[kind]; ok && len(rates) == 1 && v > rate {
-			rate, where = v, r.Cases[i].Name
+			rate, where = v, c.Name
 		}
 	}
 	return rate, where

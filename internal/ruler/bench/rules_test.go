@@ -28,7 +28,7 @@ func split(pool int, parts map[string]float64, change ...func(*Boundary)) func(*
 }
 
 // withPool is a case of a sweep over the size of a pool.
-func withPool(name string, pool int, rate int64, change ...func(*Sample)) Case {
+func withPool(name string, pool int, rate int64, change ...func(*Sample)) *Case {
 	c := testCase(name, "-", rate, 100, change...)
 	c.Factors = map[string]string{"pool": fmt.Sprint(pool), "clients": "100"}
 	return c
@@ -66,11 +66,11 @@ func TestRulesOfBoundariesForAndAgainst(t *testing.T) {
 	connects := func(n int64, cold bool) func(*Boundary) {
 		return func(b *Boundary) { b.Connects, b.Cold = n, cold }
 	}
-	withStart := func(start string, c Case) Case {
+	withStart := func(start string, c *Case) *Case {
 		c.Factors["start"] = start
 		return c
 	}
-	rtt := func(c Case, text string) Case {
+	rtt := func(c *Case, text string) *Case {
 		c.Factors["transport"] = text
 		return c
 	}
@@ -105,7 +105,7 @@ func TestRulesOfBoundariesForAndAgainst(t *testing.T) {
 		{"pool-wait", "a larger one is not", result(withPool("p5", 5, 1000, split(5, waits)), withPool("p50", 50, 1000, split(50, even))), "No larger pool is shown to be faster: the queue only stands in another place."},
 		{"pool-wait", "no other pool", result(withPool("p5", 5, 1000, split(5, waits))), "95 % of the time is the wait for one of 5 connections"},
 		{"pool-wait", "no wait", result(withPool("p5", 5, 1000, split(5, even))), ""},
-		{"pool-small", "the other differs in more than its pool", result(withPool("p5", 5, 1000, split(5, waits)), func() Case {
+		{"pool-small", "the other differs in more than its pool", result(withPool("p5", 5, 1000, split(5, waits)), func() *Case {
 			c := withPool("p50", 50, 2000, split(50, even))
 			c.Factors["clients"] = "200"
 			return c
@@ -253,13 +253,13 @@ func TestRulesOfResourcesForAndAgainst(t *testing.T) {
 }
 
 func TestRulesOfSweepsForAndAgainst(t *testing.T) {
-	limited := func(max float64, cases ...Case) *Result {
+	limited := func(max float64, cases ...*Case) *Result {
 		r := result(cases...)
 		r.Experiment.Constraints = []Constraint{{Metric: "p50", Max: &max}}
 		r.Evaluate()
 		return r
 	}
-	kinds := func(name string, rates map[string]float64) Case {
+	kinds := func(name string, rates map[string]float64) *Case {
 		return testCase(name, "-", 1000, 8, func(s *Sample) { s.Rates = maps.Clone(rates) })
 	}
 	enqueue, consume := kinds("enqueue alone", map[string]float64{"enqueue": 2000}), kinds("consume alone", map[string]float64{"consume": 32000})

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -30,7 +31,7 @@ func transferFindings(r *Result) []Finding {
 
 // ofSeveralSizes reports whether the cases move different amounts of data.
 func ofSeveralSizes(r *Result) bool {
-	return slices.ContainsFunc(r.Cases, func(c Case) bool {
+	return slices.ContainsFunc(r.Cases, func(c *Case) bool {
 		return c.Factors["bytes"] != r.Cases[0].Factors["bytes"]
 	})
 }
@@ -42,8 +43,7 @@ func fastestMove(r *Result) []Finding {
 		return nil
 	}
 	var best *Case
-	for i := range r.Cases {
-		c := &r.Cases[i]
+	for _, c := range r.Cases {
 		if c.Invalid() {
 			continue
 		}
@@ -55,8 +55,7 @@ func fastestMove(r *Result) []Finding {
 		return nil
 	}
 	var alike []string
-	for i := range r.Cases {
-		c := &r.Cases[i]
+	for _, c := range r.Cases {
 		if c.Name == best.Name {
 			continue
 		}
@@ -89,8 +88,7 @@ func bargains(r *Result) []Finding {
 		wall, stored float64
 	}
 	var all []deal
-	for i := range r.Cases {
-		c := &r.Cases[i]
+	for _, c := range r.Cases {
 		if s, ok := c.Summary["stored"]; ok {
 			all = append(all, deal{c.Name, c.Summary["wall"].Median, s.Median})
 		}
@@ -128,8 +126,7 @@ func growth(r *Result) []Finding {
 	}
 	byWay := make(map[string][]point)
 	var ways []string
-	for i := range r.Cases {
-		c := &r.Cases[i]
+	for _, c := range r.Cases {
 		n, err := strconv.ParseFloat(c.Factors["bytes"], 64)
 		if err != nil || n <= 0 {
 			continue
@@ -143,7 +140,7 @@ func growth(r *Result) []Finding {
 	var out []Finding
 	for _, way := range ways {
 		pts := byWay[way]
-		slices.SortFunc(pts, func(a, b point) int { return compareFloat(a.bytes, b.bytes) })
+		slices.SortFunc(pts, func(a, b point) int { return cmp.Compare(a.bytes, b.bytes) })
 		small, large := pts[0], pts[len(pts)-1]
 		if large.bytes < 2*small.bytes {
 			continue
@@ -179,8 +176,7 @@ const boundShare = 0.5
 // time, the server's, or waiting for neither.
 func moveBound(r *Result) []Finding {
 	by := make(map[string][]string)
-	for i := range r.Cases {
-		c := &r.Cases[i]
+	for _, c := range r.Cases {
 		var seconds, client, server float64
 		var cores int
 		for j := range c.Samples {
@@ -236,8 +232,7 @@ func stageBound(r *Result) []Finding {
 		{InsideStorage, "limit-storage", "The storage is the limit: those who read wait for it most of their time, or for its durability.", "A faster storage, or a compression that leaves less to store."},
 	}
 	by := make(map[string][]string)
-	for i := range r.Cases {
-		c := &r.Cases[i]
+	for _, c := range r.Cases {
 		var parts []string
 		most := ""
 		for _, k := range causes {
@@ -269,22 +264,19 @@ func stageBound(r *Result) []Finding {
 // unverified warns of cases whose outcome nobody compared with its source.
 func unverified(r *Result) []Finding {
 	var evidence []string
-	for i := range r.Cases {
+	for _, c := range r.Cases {
 		n := 0
-		for j := range r.Cases[i].Samples {
-			if t := r.Cases[i].Samples[j].Transfer; t != nil && t.Verified == "" {
+		for j := range c.Samples {
+			if t := c.Samples[j].Transfer; t != nil && t.Verified == "" {
 				n++
 			}
 		}
 		if n > 0 {
-			evidence = append(evidence, fmt.Sprintf("%s: %d of %d rounds", r.Cases[i].Name, n, len(r.Cases[i].Samples)))
+			evidence = append(evidence, fmt.Sprintf("%s: %d of %d rounds", c.Name, n, len(c.Samples)))
 		}
 	}
-	if len(evidence) == 0 {
-		return nil
-	}
-	return []Finding{{
-		ID: "unverified", Severity: Warn, Evidence: evidence,
+	return found(evidence, Finding{
+		ID: "unverified", Severity: Warn,
 		Claim: "The outcome of these rounds was not compared with its source: they may be fast and wrong.",
-	}}
+	})
 }

@@ -9,8 +9,8 @@ import (
 
 // move makes a case of six rounds of data that was moved: seconds each, stored
 // and peak in MB, CPU seconds of both sides.
-func move(name string, seconds, stored, peak, client, server float64, change ...func(*Sample)) Case {
-	c := Case{Name: name, Factors: map[string]string{"way": name}}
+func move(name string, seconds, stored, peak, client, server float64, change ...func(*Sample)) *Case {
+	c := &Case{Name: name, Factors: map[string]string{"way": name}}
 	for round := range 6 {
 		s := Sample{
 			Round: round, Ops: 1, Seconds: seconds * (1 + float64(round%3)/100),
@@ -28,7 +28,7 @@ func move(name string, seconds, stored, peak, client, server float64, change ...
 }
 
 // sized is a case of one way at a size.
-func sized(name, way, bytes string, peak float64) Case {
+func sized(name, way, bytes string, peak float64) *Case {
 	c := move(name, 1, 30, peak, 0.5, 0.5)
 	c.Factors = map[string]string{"way": way, "bytes": bytes}
 	return c

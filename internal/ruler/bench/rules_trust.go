@@ -3,6 +3,7 @@ package bench
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -22,8 +23,7 @@ const littleTolerance = 0.05
 func littlesLaw(r *Result) []Finding {
 	var off []string
 	more, fewer := false, false
-	for i := range r.Cases {
-		c := &r.Cases[i]
+	for _, c := range r.Cases {
 		for j := range c.Samples {
 			s := &c.Samples[j]
 			want := float64(s.InFlight)
@@ -86,9 +86,9 @@ func confounded(r *Result) []Finding {
 	}
 	// Within a sweep the number of clients is not always a factor of the case.
 	_, groups := Sweeps(r)
-	for i := range r.Cases {
+	for _, c := range r.Cases {
 		for _, g := range groups {
-			if g[0].Case != &r.Cases[i] {
+			if g[0].Case != c {
 				continue
 			}
 			for _, l := range g[1:] {
@@ -105,37 +105,30 @@ func confounded(r *Result) []Finding {
 			}
 		}
 	}
-	if len(evidence) == 0 {
-		return nil
-	}
-	return []Finding{{
-		ID: "confounded", Severity: Warn, Evidence: evidence,
+	return found(evidence, Finding{
+		ID: "confounded", Severity: Warn,
 		Claim:  "Some cases differ in more than one factor; their difference has no single cause.",
 		Advice: "Change one factor at a time.",
-	}}
+	})
 }
 
 // failures reports operations that did not end as expected.
 func failures(r *Result) []Finding {
 	var evidence []string
-	for i := range r.Cases {
-		c := &r.Cases[i]
+	for _, c := range r.Cases {
 		by := make(map[string]int64)
 		for j := range c.Samples {
 			for class, n := range c.Samples[j].Errors {
 				by[class] += n
 			}
 		}
-		for _, class := range sortedKeys(by) {
+		for _, class := range slices.Sorted(maps.Keys(by)) {
 			if by[class] > 0 {
 				evidence = append(evidence, fmt.Sprintf("%s: %d x %s", c.Name, by[class], class))
 			}
 		}
 	}
-	if len(evidence) == 0 {
-		return nil
-	}
-	return []Finding{{ID: "errors", Severity: Warn, Evidence: evidence, Claim: "Operations ended otherwise than expected."}}
+	return found(evidence, Finding{ID: "errors", Severity: Warn, Claim: "Operations ended otherwise than expected."})
 }
 
 // noiseLimit is the relative width of a throughput interval above which rounds
@@ -144,28 +137,23 @@ const noiseLimit = 0.25
 
 func noise(r *Result) []Finding {
 	var evidence []string
-	for i := range r.Cases {
-		c := &r.Cases[i]
+	for _, c := range r.Cases {
 		s, ok := c.Summary["rate"]
 		if ok && s.N > 1 && (s.Hi-s.Lo)/s.Median > noiseLimit {
 			evidence = append(evidence, fmt.Sprintf("%s: %s [%s, %s] ops/s over %d rounds", c.Name, Count(s.Median), Count(s.Lo), Count(s.Hi), s.N))
 		}
 	}
-	if len(evidence) == 0 {
-		return nil
-	}
-	return []Finding{{
-		ID: "noise", Severity: Warn, Evidence: evidence,
+	return found(evidence, Finding{
+		ID: "noise", Severity: Warn,
 		Claim: fmt.Sprintf("Throughput moved by more than %.0f %% between rounds; trust the paired ratios, not the absolute figures.", 100*noiseLimit),
-	}}
+	})
 }
 
 // disturbed names the rounds in which something foreign was at work.
 func disturbed(r *Result) []Finding {
 	var evidence []string
 	rounds, leftOut, all := 0, 0, 0
-	for i := range r.Cases {
-		c := &r.Cases[i]
+	for _, c := range r.Cases {
 		for j := range c.Samples {
 			all++
 			if s := &c.Samples[j]; len(s.Disturbed) > 0 {
@@ -194,10 +182,10 @@ func disturbed(r *Result) []Finding {
 
 func disturbedRounds(results []*Result) (rounds, hurt int) {
 	for _, r := range results {
-		for i := range r.Cases {
-			for j := range r.Cases[i].Samples {
+		for _, c := range r.Cases {
+			for j := range c.Samples {
 				rounds++
-				if len(r.Cases[i].Samples[j].Disturbed) > 0 {
+				if len(c.Samples[j].Disturbed) > 0 {
 					hurt++
 				}
 			}
@@ -217,8 +205,8 @@ func Quotable(results ...*Result) bool {
 // nil where there is none: a median that is the highest may be so by chance.
 func Fastest(r *Result) *Case {
 	var best *Case
-	for i := range r.Cases {
-		if c := &r.Cases[i]; !c.Invalid() && (best == nil || c.Summary["rate"].Median > best.Summary["rate"].Median) {
+	for _, c := range r.Cases {
+		if !c.Invalid() && (best == nil || c.Summary["rate"].Median > best.Summary["rate"].Median) {
 			best = c
 		}
 	}
@@ -226,7 +214,7 @@ func Fastest(r *Result) *Case {
 		return nil
 	}
 	for i := range r.Cases {
-		if c := &r.Cases[i]; c != best && !c.Invalid() {
+		if c := r.Cases[i]; c != best && !c.Invalid() {
 			if k, err := Compare(c, best, "rate"); err != nil || k.Verdict != Better {
 				return nil
 			}
@@ -242,7 +230,7 @@ func Cautions(results ...*Result) []report.Finding {
 	rounds, hurt := disturbedRounds(results)
 	var single []string
 	for _, r := range results {
-		if len(r.Cases) > 1 && !slices.ContainsFunc(r.Cases, func(c Case) bool { return len(c.Samples) > 1 }) {
+		if len(r.Cases) > 1 && !slices.ContainsFunc(r.Cases, func(c *Case) bool { return len(c.Samples) > 1 }) {
 			single = append(single, cmp.Or(r.Experiment.Title, r.Experiment.Name))
 		}
 	}
@@ -274,8 +262,7 @@ const (
 // generator checks whether the load generator did what it was asked to.
 func generator(r *Result) []Finding {
 	var evidence []string
-	for i := range r.Cases {
-		c := &r.Cases[i]
+	for _, c := range r.Cases {
 		seen := make(map[string]bool) // one line of each kind for a case
 		for j := range c.Samples {
 			for kind, text := range generatorFaults(&c.Samples[j]) {
@@ -330,22 +317,18 @@ func generatorFaults(s *Sample) map[string]string {
 // unsettled finds windows that opened before the run had settled.
 func unsettled(r *Result) []Finding {
 	var evidence []string
-	for i := range r.Cases {
-		c := &r.Cases[i]
+	for _, c := range r.Cases {
 		for j := range c.Samples {
 			if s := &c.Samples[j]; s.Cold != nil && !s.Cold.Steady {
 				evidence = append(evidence, fmt.Sprintf("%s, round %d: still moving after %.1f s", c.Name, s.Round, s.Cold.Seconds))
 			}
 		}
 	}
-	if len(evidence) == 0 {
-		return nil
-	}
-	return []Finding{{
-		ID: "unsettled", Severity: Warn, Evidence: evidence,
+	return found(evidence, Finding{
+		ID: "unsettled", Severity: Warn,
 		Claim:  "The warm-up ended by its limit and not because rate and latency had settled.",
 		Advice: "Allow a longer warm-up.",
-	}}
+	})
 }
 
 // stallShare is the part of its usual rate below which an interval is a stall.
@@ -355,8 +338,7 @@ const stallShare = 0.10
 // hides them: each worker records one slow operation, however long it took.
 func stalls(r *Result) []Finding {
 	var evidence []string
-	for i := range r.Cases {
-		c := &r.Cases[i]
+	for _, c := range r.Cases {
 		for j := range c.Samples {
 			s := &c.Samples[j]
 			if s.Series == nil || len(s.Series.Intervals) < 5 {
@@ -393,8 +375,8 @@ func partial(r *Result) []Finding {
 		return nil
 	}
 	var evidence []string
-	for i := range r.Cases {
-		evidence = append(evidence, fmt.Sprintf("%s: %d of %d rounds", r.Cases[i].Name, len(r.Cases[i].Samples), r.Experiment.Rounds))
+	for _, c := range r.Cases {
+		evidence = append(evidence, fmt.Sprintf("%s: %d of %d rounds", c.Name, len(c.Samples), r.Experiment.Rounds))
 	}
 	return []Finding{{
 		ID: "partial", Severity: Warn, Evidence: evidence,
@@ -407,8 +389,7 @@ func partial(r *Result) []Finding {
 // did to it.
 func ledgers(r *Result) []Finding {
 	var invalid, disorder, repeated []string
-	for i := range r.Cases {
-		c := &r.Cases[i]
+	for _, c := range r.Cases {
 		var disordered, duplicates, delivered int64
 		for j := range c.Samples {
 			s := &c.Samples[j]

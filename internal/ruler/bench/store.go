@@ -192,8 +192,7 @@ func WriteCSV(w io.Writer, r *Result) error {
 	c := csv.NewWriter(w)
 	num := func(v float64) string { return strconv.FormatFloat(v, 'g', 8, 64) }
 	rows := [][]string{{"experiment", "case", "metric", "unit", "round", "value", "lo", "hi"}}
-	for i := range r.Cases {
-		k := &r.Cases[i]
+	for _, k := range r.Cases {
 		for _, m := range Metrics() {
 			for j := range k.Samples {
 				if v, ok := m.Of(&k.Samples[j]); ok {

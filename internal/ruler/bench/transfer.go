@@ -110,7 +110,7 @@ func transferMetrics() []Metric {
 // transfers reports whether the result is of data that was moved as a whole. The
 // rules about clients, pools and commits say nothing of such.
 func (r *Result) transfers() bool {
-	return slices.ContainsFunc(r.Cases, func(c Case) bool {
+	return slices.ContainsFunc(r.Cases, func(c *Case) bool {
 		return slices.ContainsFunc(c.Samples, func(s Sample) bool { return s.Transfer != nil })
 	})
 }

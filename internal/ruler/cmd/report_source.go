@@ -107,7 +107,7 @@ func document(results []*bench.Result) *report.Doc {
 
 // isProfile tells whether a result splits its operations at their boundaries.
 func isProfile(r *bench.Result) bool {
-	return slices.ContainsFunc(r.Cases, func(c bench.Case) bool {
+	return slices.ContainsFunc(r.Cases, func(c *bench.Case) bool {
 		return slices.ContainsFunc(c.Samples, func(s bench.Sample) bool { return s.Boundary != nil })
 	})
 }

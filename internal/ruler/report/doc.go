@@ -65,6 +65,14 @@ type Table struct {
 	Note    string   `json:"note,omitempty"`
 }
 
+// When is the table alone, or none.
+func (t Table) When(ok bool) []Table {
+	if !ok {
+		return nil
+	}
+	return []Table{t}
+}
+
 // Column heads a column. Numbers are set flush right.
 type Column struct {
 	Name    string `json:"name"`

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -234,7 +235,7 @@ func (c *Chart) digest(t *Table) {
 			continue
 		}
 		first, last := all[0], all[len(all)-1]
-		slices.SortStableFunc(all, func(a, b place) int { return compare(a.y, b.y) })
+		slices.SortStableFunc(all, func(a, b place) int { return cmp.Compare(a.y, b.y) })
 		lowest, highest := all[0], all[len(all)-1]
 		t.Rows = append(t.Rows, Cells(s.Name, strconv.Itoa(len(all)), figure(first.y), figure(lowest.y), lowest.at,
 			figure(all[len(all)/2].y), figure(highest.y), highest.at, figure(last.y)))
@@ -270,7 +271,7 @@ func (c *Chart) frameTable(most int) Table {
 		all = append(all, s)
 	}
 	slices.SortFunc(all, func(a, b *site) int {
-		if d := compare(b.self, a.self); d != 0 {
+		if d := cmp.Compare(b.self, a.self); d != 0 {
 			return d
 		}
 		return strings.Compare(a.name, b.name)

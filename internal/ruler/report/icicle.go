@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"html"
 	"slices"
@@ -126,7 +127,7 @@ func (f *Frame) categories() []string {
 		out = append(out, name)
 	}
 	slices.SortFunc(out, func(a, b string) int {
-		if c := compare(self[b], self[a]); c != 0 {
+		if c := cmp.Compare(self[b], self[a]); c != 0 {
 			return c
 		}
 		if a < b {

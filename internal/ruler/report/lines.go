@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -160,7 +161,7 @@ func nameEnds(b *canvas, c *Chart, x, y *scale, in area) {
 			}
 		}
 	}
-	slices.SortStableFunc(ends, func(p, q end) int { return compare(p.y, q.y) })
+	slices.SortStableFunc(ends, func(p, q end) int { return cmp.Compare(p.y, q.y) })
 	at := make([]float64, len(ends))
 	for i, e := range ends {
 		at[i] = e.y
@@ -211,16 +212,6 @@ func spread(at []float64, gap, lo, hi float64) []float64 {
 		out[i] = max(out[i], lo+float64(i)*gap)
 	}
 	return out
-}
-
-func compare(a, b float64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }
 
 const markRow = 15.0

@@ -130,6 +130,14 @@ func (f *Frame) Self() float64 {
 	return max(self, 0)
 }
 
+// When is the chart alone, or none.
+func (c Chart) When(ok bool) []Chart {
+	if !ok {
+		return nil
+	}
+	return []Chart{c}
+}
+
 // validate returns why the chart cannot be drawn.
 func (c *Chart) validate() error {
 	if c.Kind == Flame {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/weirdb/weir/internal/backup/archive"
@@ -66,35 +65,6 @@ func listening(p pipeline) (pipeline, *bytes.Buffer) {
 // insideTables say who waited for whom and what the memory was for, of the cases that
 // told it.
 func insideTables(r *bench.Result) []report.Table {
-	table := func(title string, keys ...string) (report.Table, bool) {
-		t := report.Table{Title: title, Columns: []report.Column{{Name: "case"}}}
-		var shown []string
-		for _, key := range keys {
-			for i := range r.Cases {
-				if _, ok := r.Cases[i].Summary[key]; ok {
-					m := bench.MustMetric(key)
-					shown = append(shown, key)
-					t.Columns = append(t.Columns, report.Column{Name: strings.TrimPrefix(m.Name, "readers "), Unit: m.Unit, Numeric: true})
-					break
-				}
-			}
-		}
-		for i := range r.Cases {
-			row := []report.Cell{{Text: r.Cases[i].Name}}
-			some := false
-			for _, key := range shown {
-				text := "-"
-				if s, ok := r.Cases[i].Summary[key]; ok {
-					text, some = bench.Figure(s.Median), true
-				}
-				row = append(row, report.Cell{Text: text})
-			}
-			if some {
-				t.Rows = append(t.Rows, row)
-			}
-		}
-		return t, len(shown) > 0
-	}
 	var out []report.Table
 	for _, of := range []struct {
 		title string
@@ -110,9 +80,7 @@ func insideTables(r *bench.Result) []report.Table {
 		}},
 		{"Page cache", []string{"cached"}},
 	} {
-		if t, ok := table(of.title, of.keys...); ok {
-			out = append(out, t)
-		}
+		out = append(out, bench.MetricTable(r, of.title, of.keys...)...)
 	}
 	return out
 }

@@ -2,6 +2,7 @@ package backupbench
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/weirdb/weir/internal/ruler/bench"
@@ -60,10 +61,7 @@ func section(r *bench.Result) report.Section {
 		Tables: []report.Table{caseTable(r)},
 		Charts: charts(r),
 	}
-	s.Tables = append(s.Tables, insideTables(r)...)
-	if t, ok := commandTable(r); ok {
-		s.Tables = append(s.Tables, t)
-	}
+	s.Tables = slices.Concat(s.Tables, insideTables(r), commandTable(r))
 	s.Findings = append(bench.WarningFindings(r), bench.ReportFindings(r.Findings)...)
 	return s
 }
@@ -143,8 +141,8 @@ func caseTable(r *bench.Result) report.Table {
 		if micro(r) && (col.head.Name == "CPU, client" || col.head.Name == "time") {
 			continue // of many moves, and the same as the wall time of one
 		}
-		for i := range r.Cases {
-			if col.cell(r, &r.Cases[i]) != "" {
+		for _, c := range r.Cases {
+			if col.cell(r, c) != "" {
 				shown = append(shown, col)
 				t.Columns = append(t.Columns, col.head)
 				break
@@ -155,8 +153,7 @@ func caseTable(r *bench.Result) report.Table {
 	if aboutMemory(r) {
 		best = nil
 	}
-	for i := range r.Cases {
-		c := &r.Cases[i]
+	for _, c := range r.Cases {
 		row := []report.Cell{{Text: c.Name, Strong: c == best}}
 		for _, col := range shown {
 			text := col.cell(r, c)
@@ -180,14 +177,14 @@ func micro(r *bench.Result) bool {
 }
 
 // commandTable says what was run, of experiments with whole programs.
-func commandTable(r *bench.Result) (report.Table, bool) {
+func commandTable(r *bench.Result) []report.Table {
 	t := report.Table{Title: "What was run", Columns: []report.Column{{Name: "case"}, {Name: "command"}}}
 	for _, c := range r.Cases {
 		if way := c.Factors["way"]; strings.Contains(way, "DSN") || strings.Contains(way, "DIR") {
 			t.Rows = append(t.Rows, report.Cells(c.Name, way))
 		}
 	}
-	return t, len(t.Rows) > 0
+	return t.When(len(t.Rows) > 0)
 }
 
 // charts draws speeds against the baseline, and size against time.

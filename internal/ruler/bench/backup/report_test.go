@@ -18,8 +18,8 @@ import (
 
 // moved makes a case of six rounds: seconds, MB stored and held, CPU seconds of
 // the program and of the server.
-func moved(name, way string, seconds, stored, peak, client, server float64) bench.Case {
-	c := bench.Case{Name: name, Factors: map[string]string{"way": way}}
+func moved(name, way string, seconds, stored, peak, client, server float64) *bench.Case {
+	c := &bench.Case{Name: name, Factors: map[string]string{"way": way}}
 	for round := range 6 {
 		c.Samples = append(c.Samples, bench.Sample{
 			Round: round, Ops: 1, Seconds: seconds * (1 + float64(round%3)/50),
@@ -31,7 +31,7 @@ func moved(name, way string, seconds, stored, peak, client, server float64) benc
 }
 
 // finished makes a result of cases.
-func finished(name, title string, factors map[string]string, cases ...bench.Case) *bench.Result {
+func finished(name, title string, factors map[string]string, cases ...*bench.Case) *bench.Result {
 	r := &bench.Result{
 		Schema: bench.Schema, ID: name,
 		Env: measure.Environment{

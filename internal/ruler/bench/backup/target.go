@@ -46,8 +46,7 @@ func (o *Outcome) Targets() []suite.Target {
 		}
 	}
 	for _, r := range o.Results {
-		for i := range r.Cases {
-			c := &r.Cases[i]
+		for _, c := range r.Cases {
 			g := suite.AtMost(r.Experiment.Name, "", c.Name, "peak", mostMemory, "memory of weir, "+c.Name)
 			if t, ok := g.Judge(r); ok && aboutMemory(r) {
 				out = append(out, t)
@@ -61,8 +60,7 @@ func (o *Outcome) Targets() []suite.Target {
 // fit, it is the fastest.
 func named(r *bench.Result, pattern string) *bench.Case {
 	var best *bench.Case
-	for i := range r.Cases {
-		c := &r.Cases[i]
+	for _, c := range r.Cases {
 		fits, err := path.Match(pattern, c.Name)
 		if err == nil && fits && (best == nil || c.Summary["rate"].Median > best.Summary["rate"].Median) {
 			best = c

@@ -20,8 +20,8 @@ func Factors(text string) map[string]string {
 }
 
 // Case is a case of six rounds of one second whose rates differ by up to 2 %.
-func Case(name, factors string, rate int64, clients int, change ...func(*bench.Sample)) bench.Case {
-	c := bench.Case{Name: name, Factors: Factors(factors)}
+func Case(name, factors string, rate int64, clients int, change ...func(*bench.Sample)) *bench.Case {
+	c := &bench.Case{Name: name, Factors: Factors(factors)}
 	for round := range 6 {
 		n := rate + rate*int64(round%3)/100
 		s := bench.Sample{Round: round, Seconds: 1, Ops: n, InFlight: clients, Latency: &measure.Hist{}}
@@ -35,7 +35,7 @@ func Case(name, factors string, rate int64, clients int, change ...func(*bench.S
 }
 
 // Result is a result of cases, the first of which is the baseline.
-func Result(factors string, cases ...bench.Case) *bench.Result {
+func Result(factors string, cases ...*bench.Case) *bench.Result {
 	r := &bench.Result{
 		Schema: bench.Schema, ID: "x",
 		Env:        measure.Environment{Time: time.Unix(1, 0), CPU: "c", Cores: 2, Kernel: "6", Command: []string{"weir"}},

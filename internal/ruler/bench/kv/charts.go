@@ -10,12 +10,11 @@ import (
 )
 
 // delayChart draws throughput over the fixed delays, and beside them that without.
-func delayChart(r *bench.Result) (report.Chart, bool) {
+func delayChart(r *bench.Result) []report.Chart {
 	fixed, none := report.Series{Name: "fixed delay"}, report.Series{Name: "auto, no delay"}
 	most := 0.0
 	var self *bench.Case
-	for i := range r.Cases {
-		c := &r.Cases[i]
+	for _, c := range r.Cases {
 		us, err := strconv.ParseFloat(c.Factors["delay"], 64)
 		if err != nil {
 			self = c
@@ -25,7 +24,7 @@ func delayChart(r *bench.Result) (report.Chart, bool) {
 		fixed.Points = append(fixed.Points, point(c, "rate", us))
 	}
 	if len(fixed.Points) < 2 {
-		return report.Chart{}, false
+		return nil
 	}
 	slices.SortFunc(fixed.Points, func(a, b report.Point) int { return int(a.X - b.X) })
 	ch := report.Chart{Title: "Throughput by delay of batches", Kind: report.Lines, XLabel: "delay in microseconds", YLabel: "operations per second", Series: []report.Series{fixed}}
@@ -33,85 +32,82 @@ func delayChart(r *bench.Result) (report.Chart, bool) {
 		none.Points = []report.Point{point(self, "rate", 0), point(self, "rate", most)}
 		ch.Series = append(ch.Series, none)
 	}
-	return ch, true
+	return []report.Chart{ch}
 }
 
 func point(c *bench.Case, metric string, x float64) report.Point {
-	s := c.Summary[metric]
-	return report.Point{X: x, Y: s.Median, Lo: s.Lo, Hi: s.Hi}
+	p, _ := c.Point(metric, x)
+	return p
 }
 
 // sweepCharts draw throughput and latencies over a factor whose levels are numbers.
-func sweepCharts(r *bench.Result, factor, label string) []report.Chart {
-	rate := report.Chart{Title: r.Experiment.Title + ": throughput", Kind: report.Lines, XLabel: label, YLabel: "operations per second", Series: []report.Series{{Name: "throughput"}}}
-	lat := report.Chart{Title: r.Experiment.Title + ": latency", Kind: report.Lines, XLabel: label, YLabel: "ms"}
-	keys := []struct{ key, name string }{{"strong_p50", "strong median"}, {"strong_p99", "strong p99"}, {"weak_p50", "weak median"}, {"weak_p99", "weak p99"}}
-	series := make([]report.Series, len(keys))
-	for i := range r.Cases {
-		c := &r.Cases[i]
-		x, err := strconv.ParseFloat(c.Factors[factor], 64)
-		if err != nil {
-			continue
-		}
-		rate.Series[0].Points = append(rate.Series[0].Points, point(c, "rate", x))
-		for k, m := range keys {
-			if _, ok := c.Summary[m.key]; ok {
-				series[k].Name = m.name
-				series[k].Points = append(series[k].Points, point(c, m.key, x))
+func sweepCharts(factor, label string) func(*bench.Result) []report.Chart {
+	return func(r *bench.Result) []report.Chart {
+		rate := report.Chart{Title: r.Experiment.Title + ": throughput", Kind: report.Lines, XLabel: label, YLabel: "operations per second", Series: []report.Series{{Name: "throughput"}}}
+		lat := report.Chart{Title: r.Experiment.Title + ": latency", Kind: report.Lines, XLabel: label, YLabel: "ms"}
+		keys := []struct{ key, name string }{{"strong_p50", "strong median"}, {"strong_p99", "strong p99"}, {"weak_p50", "weak median"}, {"weak_p99", "weak p99"}}
+		series := make([]report.Series, len(keys))
+		for _, c := range r.Cases {
+			x, err := strconv.ParseFloat(c.Factors[factor], 64)
+			if err != nil {
+				continue
+			}
+			rate.Series[0].Points = append(rate.Series[0].Points, point(c, "rate", x))
+			for k, m := range keys {
+				if _, ok := c.Summary[m.key]; ok {
+					series[k].Name = m.name
+					series[k].Points = append(series[k].Points, point(c, m.key, x))
+				}
 			}
 		}
-	}
-	for _, s := range series {
-		if len(s.Points) > 0 {
-			lat.Series = append(lat.Series, s)
+		for _, s := range series {
+			if len(s.Points) > 0 {
+				lat.Series = append(lat.Series, s)
+			}
 		}
+		if len(rate.Series[0].Points) < 2 || len(lat.Series) == 0 {
+			return nil
+		}
+		return []report.Chart{rate, lat}
 	}
-	if len(rate.Series[0].Points) < 2 || len(lat.Series) == 0 {
-		return nil
-	}
-	return []report.Chart{rate, lat}
 }
 
 // bars draws metrics of the cases of a result.
-func bars(r *bench.Result, title, label string, metrics ...string) (report.Chart, bool) {
-	ch := report.Chart{Title: title, Kind: report.Bars, YLabel: label}
-	for _, key := range metrics {
-		m, _ := bench.MetricByKey(key)
-		s := report.Series{Name: m.Name}
-		for i := range r.Cases {
-			s.Points = append(s.Points, point(&r.Cases[i], key, 0))
+func bars(title, label string, metrics ...string) func(*bench.Result) []report.Chart {
+	return func(r *bench.Result) []report.Chart {
+		ch := report.Chart{Title: title, Kind: report.Bars, YLabel: label}
+		for _, key := range metrics {
+			m, _ := bench.MetricByKey(key)
+			s := report.Series{Name: m.Name}
+			for _, c := range r.Cases {
+				s.Points = append(s.Points, point(c, key, 0))
+			}
+			ch.Series = append(ch.Series, s)
 		}
-		ch.Series = append(ch.Series, s)
+		for _, c := range r.Cases {
+			ch.Categories = append(ch.Categories, c.Name)
+		}
+		return ch.When(len(ch.Categories) > 0)
 	}
-	for _, c := range r.Cases {
-		ch.Categories = append(ch.Categories, c.Name)
-	}
-	return ch, len(ch.Categories) > 0
 }
 
 // overResults draws a metric of every case over a factor of the experiments: a
 // line for each case.
-func overResults(results []*bench.Result, title, xLabel, yLabel, metric string, x func(*bench.Result) (float64, bool), logX bool) (report.Chart, bool) {
-	ch := report.Chart{Title: title, Kind: report.Lines, XLabel: xLabel, YLabel: yLabel, LogX: logX, LogY: true}
+func overResults(results []*bench.Result, title, xLabel, yLabel, metric string, x func(*bench.Result) (float64, bool), logX bool) []report.Chart {
+	var lines bench.Lines
 	for _, r := range results {
 		at, ok := x(r)
 		if !ok {
 			continue
 		}
-		for i := range r.Cases {
-			c := &r.Cases[i]
-			if _, ok := c.Summary[metric]; !ok {
-				continue
+		for _, c := range r.Cases {
+			if p, ok := c.Point(metric, at); ok {
+				lines.Add(c.Name, p)
 			}
-			k := slices.IndexFunc(ch.Series, func(s report.Series) bool { return s.Name == c.Name })
-			if k < 0 {
-				k = len(ch.Series)
-				ch.Series = append(ch.Series, report.Series{Name: c.Name})
-			}
-			ch.Series[k].Points = append(ch.Series[k].Points, point(c, metric, at))
 		}
 	}
-	return ch, len(ch.Series) > 0 && len(ch.Series[0].Points) > 1
+	ch := report.Chart{Title: title, Kind: report.Lines, XLabel: xLabel, YLabel: yLabel, LogX: logX, LogY: true, Series: lines.Series()}
+	return ch.When(len(ch.Series) > 0 && len(ch.Series[0].Points) > 1)
 }
 
 // numberOf reads a factor of an experiment as a number, or as milliseconds.
@@ -128,7 +124,7 @@ func numberOf(factor string) func(*bench.Result) (float64, bool) {
 
 // cellChart draws, for each distance and number of clients, what is reached
 // without a delay of what the best fixed one reaches.
-func cellChart(results []*bench.Result) (report.Chart, bool) {
+func cellChart(results []*bench.Result) []report.Chart {
 	ch := report.Chart{
 		Title: "Throughput without a delay, in percent of that with the best fixed one", Kind: report.Heat,
 		XLabel: "clients", SeriesLabel: "durability and round trip", YLabel: "percent", Unit: "%",
@@ -156,21 +152,20 @@ func cellChart(results []*bench.Result) (report.Chart, bool) {
 			ch.Series[i].Points = append(ch.Series[i].Points, report.Point{Y: v, None: !ok})
 		}
 	}
-	return ch, len(cells) > 1
+	return ch.When(len(cells) > 1)
 }
 
 // gridChart shows throughput over operations under way and delays.
-func gridChart(r *bench.Result) (report.Chart, bool) {
+func gridChart(r *bench.Result) []report.Chart {
 	ch := report.Chart{
 		Title: "Throughput by operations under way and delay", Kind: report.Heat, XLabel: "delay in microseconds", SeriesLabel: "operations under way in each session",
 		YLabel: "operations per second", Unit: "ops/s",
 	}
 	best := bench.Fastest(r)
-	for i := range r.Cases {
-		c := &r.Cases[i]
+	for _, c := range r.Cases {
 		delay, pendings := c.Factors["delay"], c.Factors["pendings"]
 		if delay == "" || pendings == "" {
-			return ch, false
+			return nil
 		}
 		if !slices.Contains(ch.Categories, delay) {
 			ch.Categories = append(ch.Categories, delay)
@@ -185,5 +180,5 @@ func gridChart(r *bench.Result) (report.Chart, bool) {
 		ch.Series[at].Points = append(ch.Series[at].Points, p)
 	}
 	whole := !slices.ContainsFunc(ch.Series, func(s report.Series) bool { return len(s.Points) != len(ch.Categories) })
-	return ch, whole && len(ch.Series) > 1 && len(ch.Categories) > 1
+	return ch.When(whole && len(ch.Series) > 1 && len(ch.Categories) > 1)
 }

@@ -31,9 +31,9 @@ func findings(results []*bench.Result) []bench.Finding {
 func validCases(results []*bench.Result) []*bench.Result {
 	out := slices.Clone(results)
 	for i, r := range out {
-		if slices.ContainsFunc(r.Cases, func(c bench.Case) bool { return c.Invalid() }) {
+		if slices.ContainsFunc(r.Cases, func(c *bench.Case) bool { return c.Invalid() }) {
 			k := *r
-			k.Cases = slices.DeleteFunc(slices.Clone(r.Cases), func(c bench.Case) bool { return c.Invalid() })
+			k.Cases = slices.DeleteFunc(slices.Clone(r.Cases), func(c *bench.Case) bool { return c.Invalid() })
 			out[i] = &k
 		}
 	}
@@ -47,13 +47,12 @@ func kvSpread(results []*bench.Result) []bench.Finding {
 	for _, r := range bench.Where(results, "scenario", "validate") {
 		f := bench.Finding{ID: "kv-spread", Severity: bench.Info}
 		worst := 0.0
-		for i := range r.Cases {
-			c := &r.Cases[i]
+		for _, c := range r.Cases {
 			s := c.Summary["rate"]
 			if s.N < 3 {
 				continue
 			}
-			rates := rates(c)
+			rates := c.Values("rate")
 			low, high := slices.Min(rates), slices.Max(rates)
 			spread := (high - low) / (sum(rates) / float64(len(rates)))
 			worst = max(worst, spread)
@@ -64,17 +63,6 @@ func kvSpread(results []*bench.Result) []bench.Finding {
 		}
 		f.Claim = fmt.Sprintf("Rounds of one and the same setting lie up to %.0f %% apart: a smaller difference between single rounds of two settings says nothing.", 100*worst)
 		out = append(out, f)
-	}
-	return out
-}
-
-func rates(c *bench.Case) []float64 {
-	m, _ := bench.MetricByKey("rate")
-	var out []float64
-	for i := range c.Samples {
-		if v, ok := m.Of(&c.Samples[i]); ok {
-			out = append(out, v)
-		}
 	}
 	return out
 }
@@ -93,12 +81,12 @@ func kvSame(results []*bench.Result) []bench.Finding {
 	var out []bench.Finding
 	for _, r := range bench.Where(results, "scenario", "delay") {
 		var zero, none *bench.Case
-		for i := range r.Cases {
-			switch r.Cases[i].Factors["delay"] {
+		for _, c := range r.Cases {
+			switch c.Factors["delay"] {
 			case "0":
-				zero = &r.Cases[i]
+				zero = c
 			case r.Experiment.Adaptive:
-				none = &r.Cases[i]
+				none = c
 			}
 		}
 		if zero == nil || none == nil {
@@ -162,7 +150,7 @@ func kvLength(results []*bench.Result) []bench.Finding {
 		if len(r.Cases) != 2 {
 			continue
 		}
-		a, b := &r.Cases[0], &r.Cases[1]
+		a, b := r.Cases[0], r.Cases[1]
 		c, err := bench.Compare(a, b, "rate")
 		if err != nil || c.Ratio.N == 0 {
 			continue
@@ -189,11 +177,10 @@ func kvPresets(results []*bench.Result) []bench.Finding {
 		if len(r.Cases) < 2 {
 			continue
 		}
-		best := slices.MaxFunc(pointers(r.Cases), func(a, b *bench.Case) int { return cmp.Compare(a.Rate(), b.Rate()) })
+		best := slices.MaxFunc(r.Cases, func(a, b *bench.Case) int { return cmp.Compare(a.Rate(), b.Rate()) })
 		f := bench.Finding{ID: "kv-presets", Severity: bench.Info}
 		var same []string
-		for i := range r.Cases {
-			c := &r.Cases[i]
+		for _, c := range r.Cases {
 			f.Evidence = append(f.Evidence, fmt.Sprintf("%s; strong p50 %s ms, weak p50 %s ms", c.PerSecond("ops/s"), bench.Figure(c.Summary["strong_p50"].Median), bench.Figure(c.Summary["weak_p50"].Median)))
 			if c.Name != best.Name && !bench.Ahead(best, c) {
 				same = append(same, c.Name)
@@ -204,14 +191,6 @@ func kvPresets(results []*bench.Result) []bench.Finding {
 			f.Claim = fmt.Sprintf("Cannot tell which is fastest on one machine: %s has the highest rate, %s ops/s, and cannot be told from %s.", best.Name, bench.Count(best.Rate()), strings.Join(same, ", "))
 		}
 		out = append(out, f)
-	}
-	return out
-}
-
-func pointers(cases []bench.Case) []*bench.Case {
-	out := make([]*bench.Case, len(cases))
-	for i := range cases {
-		out[i] = &cases[i]
 	}
 	return out
 }
@@ -275,8 +254,7 @@ func kvConflicts(results []*bench.Result) []bench.Finding {
 	for _, r := range bench.Where(results, "scenario", "conflicts") {
 		var none, most *bench.Case
 		top := 0.0
-		for i := range r.Cases {
-			c := &r.Cases[i]
+		for _, c := range r.Cases {
 			v, err := strconv.ParseFloat(c.Factors["conflicts"], 64)
 			switch {
 			case err != nil:
@@ -341,8 +319,7 @@ func kvCells(results []*bench.Result) []bench.Finding {
 	for _, r := range bench.Where(results, "scenario", "cells") {
 		self := r.Find(r.Experiment.Adaptive)
 		var best *bench.Case
-		for i := range r.Cases {
-			c := &r.Cases[i]
+		for _, c := range r.Cases {
 			if c.Factors["delay"] != r.Experiment.Adaptive && (best == nil || c.Rate() > best.Rate()) {
 				best = c
 			}
@@ -379,8 +356,7 @@ func kvDurability(results []*bench.Result) []bench.Finding {
 	var out []bench.Finding
 	for _, r := range bench.Where(results, "scenario", "single") {
 		var disk, memory *bench.Case
-		for i := range r.Cases {
-			c := &r.Cases[i]
+		for _, c := range r.Cases {
 			switch system := c.Factors["system"]; {
 			case system != "" && system != "weir":
 			case c.Factors["durability"] == "disk" && disk == nil: // the one that is driven as the others are comes first
@@ -408,9 +384,9 @@ func kvDurability(results []*bench.Result) []bench.Finding {
 func kvChecked(results []*bench.Result) []bench.Finding {
 	var checked, wrong, missed, reads int64
 	for _, r := range results {
-		for i := range r.Cases {
-			for j := range r.Cases[i].Samples {
-				if k := r.Cases[i].Samples[j].KV; k != nil {
+		for _, c := range r.Cases {
+			for j := range c.Samples {
+				if k := c.Samples[j].KV; k != nil {
 					checked, wrong, missed = checked+k.Checked, wrong+k.Wrong, missed+k.Missed
 					reads += int64(bench.Merged(k.StrongRead, k.WeakRead).Count())
 				}

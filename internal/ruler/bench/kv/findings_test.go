@@ -11,7 +11,7 @@ import (
 )
 
 // kvCase is a case of a store whose operations take so long, all alike.
-func kvCase(name, factors string, rate int64, takes time.Duration, change ...func(*bench.Sample)) bench.Case {
+func kvCase(name, factors string, rate int64, takes time.Duration, change ...func(*bench.Sample)) *bench.Case {
 	with := []func(*bench.Sample){func(s *bench.Sample) {
 		h := &measure.Hist{}
 		h.RecordN(int64(takes), uint64(s.Ops))
@@ -22,7 +22,7 @@ func kvCase(name, factors string, rate int64, takes time.Duration, change ...fun
 }
 
 // kvResult is a result of a group with factors such as "rtt=10ms".
-func kvResult(group, factors string, cases ...bench.Case) *bench.Result {
+func kvResult(group, factors string, cases ...*bench.Case) *bench.Result {
 	r := benchtest.Result("scenario="+group+" "+factors, cases...)
 	switch group {
 	case "pendings":
@@ -36,7 +36,7 @@ func kvResult(group, factors string, cases ...bench.Case) *bench.Result {
 
 func TestKVFindingsForAndAgainst(t *testing.T) {
 	const ms = time.Millisecond
-	one := func(scenario, factors string, cases ...bench.Case) []*bench.Result {
+	one := func(scenario, factors string, cases ...*bench.Case) []*bench.Result {
 		return []*bench.Result{kvResult(scenario, factors, cases...)}
 	}
 	wan := func(rtt string, slow, quick time.Duration) *bench.Result {

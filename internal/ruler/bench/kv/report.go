@@ -65,23 +65,27 @@ func (o *Outcome) sections() []report.Section {
 	for _, s := range []struct {
 		group       string
 		title, text string
-		fill        func(*report.Section, []*bench.Result)
+		fill        fill
 	}{
 		{Delay, "Delay of batches", "The load of reference report 2. A fixed delay makes every round wait; auto sends one when disk and network are free.", o.fillDelay},
 		{Validate, "Validation", "The best fixed delay of the sweep and none, round by round.", o.fillValidation},
-		{Tunings, "Tunings", "The settings that reference report 2 names, and its steps towards them: operations under way in each session, and the delay of batches.", fillTunings},
-		{Grid, "Operations under way by delay", "Every number of operations under way with every delay of batches, in turn.", fillGrid},
-		{Writer, "Delay at the writers between replicas", "Messages to other replicas gather for so long before they are written; rounds are cut as always. The delay was changed while one cluster ran, by its admin server.", fillWriter},
+		{Tunings, "Tunings", "The settings that reference report 2 names, and its steps towards them: operations under way in each session, and the delay of batches.", cases(columns, bars("Throughput by setting", "operations per second", "rate"))},
+		{Grid, "Operations under way by delay", "Every number of operations under way with every delay of batches, in turn.", cases(columns, gridChart)},
+		{Writer, "Delay at the writers between replicas", "Messages to other replicas gather for so long before they are written; rounds are cut as always. The delay was changed while one cluster ran, by its admin server.", cases(writerColumns,
+			bars("Messages in a write to a replica, by delay", "messages", "peer_messages_per_write"),
+			bars("Throughput by delay at the writers", "operations per second", "rate"))},
 		{CPU, "CPU time of the replicas", "Profiles of all replicas together, taken while the round was measured; a profile interrupts a replica a hundred times in a second of its CPU time.", o.fillCPU},
-		{Pendings, "Pending operations", "How many operations each session has under way.", fillSweep("pendings", "operations under way in each session")},
-		{Threads, "Sessions", "How many sessions there are, each on a connection of its own.", fillSweep("streams", "sessions")},
-		{Conflicts, "Conflicts and skew", "Half of the operations are writes. A conflict is an operation on the one key that all sessions use.", fillConflicts},
-		{Length, "Long runs", "Ten times as many operations, each on a cluster that has just started.", fillLength},
-		{Presets, "Presets", "The protocols at the load of reference report 2, on one machine.", fillPresets},
+		{Pendings, "Pending operations", "How many operations each session has under way.", cases(columns, sweepCharts("pendings", "operations under way in each session"))},
+		{Threads, "Sessions", "How many sessions there are, each on a connection of its own.", cases(columns, sweepCharts("streams", "sessions"))},
+		{Conflicts, "Conflicts and skew", "Half of the operations are writes. A conflict is an operation on the one key that all sessions use.", cases(columns,
+			sweepCharts("conflicts", "percent of operations on one key"), sweepCharts("skew", "exponent of Zipf's law"))},
+		{Length, "Long runs", "Ten times as many operations, each on a cluster that has just started.", cases(columns, bench.SeriesChart)},
+		{Presets, "Presets", "The protocols at the load of reference report 2, on one machine.", cases(columns,
+			bars("Throughput by preset", "operations per second", "rate"), bars("Median latency by preset", "ms", "strong_p50", "weak_p50"))},
 		{WAN, "Distance", "Messages between replicas take half a round trip longer. A session sits beside each replica, as where clients are served by the nearest one.", fillWAN},
 		{Etcd, "Beside etcd", "Strong operations alone, half of them writes, one under way in each client; both connected to the leader.", fillEtcd},
 		{Cells, "No delay against fixed ones", "By distance, clients and durability; strong operations, half of them writes.", fillCells},
-		{Single, "One client", "One strong operation at a time.", fillSingle},
+		{Single, "One client", "One strong operation at a time.", cases(columns)},
 	} {
 		results := o.Of("scenario", s.group)
 		if len(results) == 0 {
@@ -89,25 +93,33 @@ func (o *Outcome) sections() []report.Section {
 		}
 		section := report.Section{Title: s.title, Text: []string{s.text}}
 		s.fill(&section, results)
-		if t, ok := referenceTable(o.Reference, s.group); ok && s.group != Delay && s.group != Validate {
-			section.Tables = append(section.Tables, t)
+		if s.group != Delay && s.group != Validate {
+			section.Tables = append(section.Tables, referenceTable(o.Reference, s.group)...)
 		}
 		out = append(out, section)
 	}
 	return out
 }
 
-func add(s *report.Section, ch report.Chart, ok bool) {
-	if ok {
-		s.Charts = append(s.Charts, ch)
+// fill shows the results of a group.
+type fill func(*report.Section, []*bench.Result)
+
+// cases shows the cases of all results in a table of some columns, and charts of each.
+func cases(columns []string, charts ...func(*bench.Result) []report.Chart) fill {
+	return func(s *report.Section, results []*bench.Result) {
+		s.Tables = append(s.Tables, caseTable(results, columns))
+		for _, r := range results {
+			for _, chart := range charts {
+				s.Charts = append(s.Charts, chart(r)...)
+			}
+		}
 	}
 }
 
 func (o *Outcome) fillDelay(s *report.Section, results []*bench.Result) {
 	for _, r := range results {
 		s.Tables = append(s.Tables, delayTable(r, o.Reference))
-		ch, ok := delayChart(r)
-		add(s, ch, ok)
+		s.Charts = append(s.Charts, delayChart(r)...)
 	}
 }
 
@@ -117,74 +129,12 @@ func (o *Outcome) fillValidation(s *report.Section, results []*bench.Result) {
 	}
 }
 
-func fillSweep(factor, label string) func(*report.Section, []*bench.Result) {
-	return func(s *report.Section, results []*bench.Result) {
-		s.Tables = append(s.Tables, caseTable(results, columns))
-		for _, r := range results {
-			s.Charts = append(s.Charts, sweepCharts(r, factor, label)...)
-		}
-	}
-}
-
-func fillGrid(s *report.Section, results []*bench.Result) {
-	s.Tables = append(s.Tables, caseTable(results, columns))
-	for _, r := range results {
-		ch, ok := gridChart(r)
-		add(s, ch, ok)
-	}
-}
-
-func fillWriter(s *report.Section, results []*bench.Result) {
-	s.Tables = append(s.Tables, caseTable(results, writerColumns))
-	for _, r := range results {
-		ch, ok := bars(r, "Messages in a write to a replica, by delay", "messages", "peer_messages_per_write")
-		add(s, ch, ok)
-		ch, ok = bars(r, "Throughput by delay at the writers", "operations per second", "rate")
-		add(s, ch, ok)
-	}
-}
-
 func (o *Outcome) fillCPU(s *report.Section, results []*bench.Result) {
 	s.Tables = append(s.Tables, caseTable(results, writerColumns))
 	if len(o.Profiles) > 0 {
 		of := suite.ProfileSection(o.Profiles)
 		s.Text = append(s.Text, of.Text...)
 		s.Tables, s.Charts = append(s.Tables, of.Tables...), append(s.Charts, of.Charts...)
-	}
-}
-
-func fillConflicts(s *report.Section, results []*bench.Result) {
-	s.Tables = append(s.Tables, caseTable(results, columns))
-	for _, r := range results {
-		for _, factor := range []string{"conflicts", "skew"} {
-			s.Charts = append(s.Charts, sweepCharts(r, factor, map[string]string{"conflicts": "percent of operations on one key", "skew": "exponent of Zipf's law"}[factor])...)
-		}
-	}
-}
-
-func fillTunings(s *report.Section, results []*bench.Result) {
-	s.Tables = append(s.Tables, caseTable(results, columns))
-	for _, r := range results {
-		ch, ok := bars(r, "Throughput by setting", "operations per second", "rate")
-		add(s, ch, ok)
-	}
-}
-
-func fillLength(s *report.Section, results []*bench.Result) {
-	s.Tables = append(s.Tables, caseTable(results, columns))
-	for _, r := range results {
-		ch, ok := bench.SeriesChart(r)
-		add(s, ch, ok)
-	}
-}
-
-func fillPresets(s *report.Section, results []*bench.Result) {
-	s.Tables = append(s.Tables, caseTable(results, columns))
-	for _, r := range results {
-		ch, ok := bars(r, "Throughput by preset", "operations per second", "rate")
-		add(s, ch, ok)
-		ch, ok = bars(r, "Median latency by preset", "ms", "strong_p50", "weak_p50")
-		add(s, ch, ok)
 	}
 }
 
@@ -201,26 +151,18 @@ func fillWAN(s *report.Section, results []*bench.Result) {
 	}
 	for _, n := range sizes {
 		for _, m := range []struct{ key, name string }{{"strong_write_p50", "median strong write"}, {"weak_write_p50", "median weak write"}} {
-			ch, ok := overResults(bySize[n], fmt.Sprintf("%s replicas: %s by distance", n, m.name), "round trip in ms", "ms", m.key, numberOf("rtt"), false)
-			add(s, ch, ok)
+			s.Charts = append(s.Charts, overResults(bySize[n], fmt.Sprintf("%s replicas: %s by distance", n, m.name), "round trip in ms", "ms", m.key, numberOf("rtt"), false)...)
 		}
 	}
 }
 
 func fillEtcd(s *report.Section, results []*bench.Result) {
 	s.Tables = append(s.Tables, caseTable(results, columns))
-	ch, ok := overResults(results, "Throughput by clients", "clients", "operations per second", "rate", numberOf("streams"), true)
-	add(s, ch, ok)
-	ch, ok = overResults(results, "p99 by clients", "clients", "ms", "strong_p99", numberOf("streams"), true)
-	add(s, ch, ok)
+	s.Charts = append(s.Charts, overResults(results, "Throughput by clients", "clients", "operations per second", "rate", numberOf("streams"), true)...)
+	s.Charts = append(s.Charts, overResults(results, "p99 by clients", "clients", "ms", "strong_p99", numberOf("streams"), true)...)
 }
 
 func fillCells(s *report.Section, results []*bench.Result) {
 	s.Tables = append(s.Tables, caseTable(results, columns))
-	ch, ok := cellChart(results)
-	add(s, ch, ok)
-}
-
-func fillSingle(s *report.Section, results []*bench.Result) {
-	s.Tables = append(s.Tables, caseTable(results, columns))
+	s.Charts = append(s.Charts, cellChart(results)...)
 }

@@ -150,8 +150,7 @@ func TestEveryScenarioIsRunSavedAndReadBack(t *testing.T) {
 		if err := r.Validate(); err != nil {
 			t.Error(err)
 		}
-		for i := range r.Cases {
-			c := &r.Cases[i]
+		for _, c := range r.Cases {
 			if factor(r, c, "durability") == "-" {
 				t.Errorf("%s, %s: the durability is not said", r.Experiment.Name, c.Name)
 			}
@@ -271,9 +270,12 @@ func TestGridIsDrawn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ch, ok := gridChart(out.Find(Grid))
-	if !ok || len(ch.Series) != 2 || !slices.Equal(ch.Categories, []string{"0", "150"}) || len(ch.Series[1].Points) != 2 || ch.Series[1].Points[1].Y <= 0 {
-		t.Errorf("%v: %+v", ok, ch)
+	charts := gridChart(out.Find(Grid))
+	if len(charts) != 1 {
+		t.Fatalf("%d charts", len(charts))
+	}
+	if ch := charts[0]; len(ch.Series) != 2 || !slices.Equal(ch.Categories, []string{"0", "150"}) || len(ch.Series[1].Points) != 2 || ch.Series[1].Points[1].Y <= 0 {
+		t.Errorf("%+v", ch)
 	}
 }
 

@@ -129,9 +129,9 @@ func (r *run) delay(ctx context.Context, name, preset string, best *int) error {
 		return err
 	}
 	most := math.Inf(-1)
-	for i := range res.Cases {
-		us, err := strconv.Atoi(res.Cases[i].Factors["delay"])
-		if rate := res.Cases[i].Summary["rate"].Median; err == nil && us > 0 && rate > most {
+	for _, c := range res.Cases {
+		us, err := strconv.Atoi(c.Factors["delay"])
+		if rate := c.Summary["rate"].Median; err == nil && us > 0 && rate > most {
 			*best, most = us, rate
 		}
 	}

@@ -33,8 +33,7 @@ func caseTable(results []*bench.Result, columns []string) report.Table {
 	t.Columns = append(t.Columns, report.Column{Name: "status"})
 	for _, r := range results {
 		best := bench.Fastest(r)
-		for i := range r.Cases {
-			c := &r.Cases[i]
+		for _, c := range r.Cases {
 			name := c.Name
 			if len(results) > 1 {
 				name = r.Experiment.Name + ": " + name
@@ -55,7 +54,7 @@ func caseTable(results []*bench.Result, columns []string) report.Table {
 }
 
 func hasMetric(r *bench.Result, m bench.Metric) bool {
-	return slices.ContainsFunc(r.Cases, func(c bench.Case) bool {
+	return slices.ContainsFunc(r.Cases, func(c *bench.Case) bool {
 		s, ok := c.Summary[m.Key]
 		return ok && (m.Key != "errors" || s.Hi > 0)
 	})
@@ -98,9 +97,8 @@ func delayTable(r *bench.Result, ref *Reference) report.Table {
 		Note: "In weir kv a delay of 0 is the same as auto: what these two differ by is what the machine does by itself.",
 	}
 	best := bestByMean(r)
-	for i := range r.Cases {
-		c := &r.Cases[i]
-		rates := perRound(c, "rate")
+	for _, c := range r.Cases {
+		rates := c.Values("rate")
 		t.Rows = append(t.Rows, []report.Cell{
 			{Text: c.Name, Strong: c == best},
 			{Text: factor(r, c, "durability")},
@@ -122,9 +120,8 @@ const notMeasured = "not measured in this run"
 
 func bestByMean(r *bench.Result) *bench.Case {
 	var best *bench.Case
-	for i := range r.Cases {
-		c := &r.Cases[i]
-		if status(r, c).Text == "valid" && (best == nil || mean(perRound(c, "rate")) > mean(perRound(best, "rate"))) {
+	for _, c := range r.Cases {
+		if status(r, c).Text == "valid" && (best == nil || mean(c.Values("rate")) > mean(best.Values("rate"))) {
 			best = c
 		}
 	}
@@ -141,10 +138,9 @@ func validationTable(r *bench.Result, ref *Reference) report.Table {
 	}
 	var rates, weak [][]float64
 	rounds := 0
-	for i := range r.Cases {
-		c := &r.Cases[i]
+	for _, c := range r.Cases {
 		t.Columns = append(t.Columns, report.Column{Name: c.Name, Unit: "ops/s", Numeric: true}, report.Column{Name: "weak median", Unit: "ms", Numeric: true})
-		rates, weak = append(rates, perRound(c, "rate")), append(weak, perRound(c, "weak_p50"))
+		rates, weak = append(rates, c.Values("rate")), append(weak, c.Values("weak_p50"))
 		rounds = max(rounds, len(c.Samples))
 	}
 	at := func(xs []float64, i int) string {
@@ -198,9 +194,9 @@ func validationTable(r *bench.Result, ref *Reference) report.Table {
 	return t
 }
 
-// referenceTable lists figures of another system for a group; false when there
+// referenceTable lists figures of another system for a group; none when there
 // are none.
-func referenceTable(ref *Reference, group string) (report.Table, bool) {
+func referenceTable(ref *Reference, group string) []report.Table {
 	t := report.Table{
 		Columns: []report.Column{
 			{Name: "case"},
@@ -217,7 +213,7 @@ func referenceTable(ref *Reference, group string) (report.Table, bool) {
 		t.Note = "From " + ref.Source + ". " + ref.Note
 		t.Rows = append(t.Rows, report.Cells(g.Case, g.System, ref.Durability, known(g.Rate), known(g.StrongP50), known(g.StrongP99), known(g.WeakP50)))
 	}
-	return t, len(t.Rows) > 0
+	return t.When(len(t.Rows) > 0)
 }
 
 func known(v float64) string {
@@ -225,18 +221,6 @@ func known(v float64) string {
 		return "-"
 	}
 	return bench.Figure(v)
-}
-
-// perRound is a metric of each round that has it.
-func perRound(c *bench.Case, key string) []float64 {
-	m, _ := bench.MetricByKey(key)
-	var out []float64
-	for i := range c.Samples {
-		if v, ok := m.Of(&c.Samples[i]); ok {
-			out = append(out, v)
-		}
-	}
-	return out
 }
 
 // median is the summary of a metric as text.
@@ -247,13 +231,7 @@ func median(c *bench.Case, key string) string {
 	return "-"
 }
 
-func mean(xs []float64) float64 {
-	sum := 0.0
-	for _, x := range xs {
-		sum += x
-	}
-	return sum / float64(len(xs))
-}
+func mean(xs []float64) float64 { return sum(xs) / float64(len(xs)) }
 
 // variance is that of a sample, 0 for one alone.
 func variance(xs []float64) float64 {

@@ -66,8 +66,7 @@ func (o *Outcome) Targets() []suite.Target {
 // bestFixed returns the case with a delay that has the highest rate.
 func bestFixed(r *bench.Result) *bench.Case {
 	var best *bench.Case
-	for i := range r.Cases {
-		c := &r.Cases[i]
+	for _, c := range r.Cases {
 		if d := c.Factors["delay"]; d == "" || d == auto || d == "0" || d == bench.NotApplicable {
 			continue
 		}

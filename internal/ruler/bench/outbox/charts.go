@@ -2,6 +2,8 @@ package outboxbench
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 
 	"github.com/weirdb/weir/internal/ruler/bench"
@@ -13,33 +15,26 @@ import (
 func (o *Outcome) screenCharts(results []*bench.Result) []report.Chart {
 	var out []report.Chart
 	for _, r := range results {
-		if ch, ok := heat(r, "rate", report.Chart{Title: "The customary design by workers and batch", YLabel: "messages per second", Unit: "msg/s"}); ok {
-			out = append(out, ch)
-		}
-		if ch, ok := bars(r, "Backlog by claim, workers and batch", "messages per second", "rate"); ok {
-			out = append(out, ch)
-		}
+		out = append(out, heat(r, "rate", report.Chart{Title: "The customary design by workers and batch", YLabel: "messages per second", Unit: "msg/s"})...)
+		out = append(out, bars(r, "Backlog by claim, workers and batch", "messages per second", "rate")...)
 	}
 	for _, r := range o.Of(FactorPhase, Focus) {
-		if ch, ok := bars(r, "The best of the customary design, and weir's claims", "messages per second", "rate"); ok {
-			out = append(out, ch)
-		}
+		out = append(out, bars(r, "The best of the customary design, and weir's claims", "messages per second", "rate")...)
 	}
 	return out
 }
 
 // heat draws a metric of the customary design as a map of workers and batch. What is
 // best is strong.
-func heat(r *bench.Result, metric string, ch report.Chart) (report.Chart, bool) {
+func heat(r *bench.Result, metric string, ch report.Chart) []report.Chart {
 	ch.Kind, ch.XLabel, ch.SeriesLabel = report.Heat, "batch", "workers"
 	m, _ := bench.MetricByKey(metric)
 	points := make(map[Combination]report.Point)
 	workers, batches := make(map[int]bool), make(map[int]bool)
 	best := Combination{}
-	for i := range r.Cases {
-		c := &r.Cases[i]
+	for _, c := range r.Cases {
 		k, ok := combinationOf(c)
-		p, measured := point(c, metric, 0)
+		p, measured := c.Point(metric, 0)
 		if !ok || !measured {
 			continue
 		}
@@ -49,19 +44,19 @@ func heat(r *bench.Result, metric string, ch report.Chart) (report.Chart, bool) 
 			best = k
 		}
 	}
-	for _, b := range sortedNumbers(batches) {
+	for _, b := range slices.Sorted(maps.Keys(batches)) {
 		ch.Categories = append(ch.Categories, strconv.Itoa(b))
 	}
-	for _, w := range sortedNumbers(workers) {
+	for _, w := range slices.Sorted(maps.Keys(workers)) {
 		s := report.Series{Name: strconv.Itoa(w)}
-		for _, b := range sortedNumbers(batches) {
+		for _, b := range slices.Sorted(maps.Keys(batches)) {
 			p, ok := points[Combination{w, b}]
 			p.None, p.Strong = !ok, best == Combination{w, b}
 			s.Points = append(s.Points, p)
 		}
 		ch.Series = append(ch.Series, s)
 	}
-	return ch, len(points) > 1
+	return ch.When(len(points) > 1)
 }
 
 // gridCharts draw what producers and relay reach together by workers and batch, and
@@ -77,9 +72,7 @@ func (o *Outcome) gridCharts(results []*bench.Result) []report.Chart {
 			{"rate", report.Chart{Title: "Enqueued" + who, YLabel: "messages per second", Unit: "msg/s"}},
 			{"deliver_p95", report.Chart{Title: "Commit to delivery" + who, YLabel: "p95 in ms", Unit: "ms"}},
 		} {
-			if ch, ok := heat(r, c.metric, c.chart); ok {
-				out = append(out, ch)
-			}
+			out = append(out, heat(r, c.metric, c.chart)...)
 		}
 	}
 	return out
@@ -87,27 +80,25 @@ func (o *Outcome) gridCharts(results []*bench.Result) []report.Chart {
 
 // outOfBandCharts draw messages a second with payloads in the outbox and beside it.
 func (o *Outcome) outOfBandCharts(results []*bench.Result) []report.Chart {
-	var rates lines
+	var rates bench.Lines
 	var out []report.Chart
 	for _, r := range results {
 		size, err := strconv.ParseFloat(r.Experiment.Factors["payload"], 64)
 		if _, producers := r.Experiment.Factors["producers"]; producers || err != nil {
-			if ch, ok := bars(r, r.Experiment.Title, "messages per second", "rate"); ok {
-				out = append(out, ch)
-			}
+			out = append(out, bars(r, r.Experiment.Title, "messages per second", "rate")...)
 			continue
 		}
-		for i := range r.Cases {
-			if p, ok := point(&r.Cases[i], "rate", size); ok {
-				rates.add(r.Cases[i].Name, p)
+		for _, c := range r.Cases {
+			if p, ok := c.Point("rate", size); ok {
+				rates.Add(c.Name, p)
 			}
 		}
 	}
-	if len(rates.order) == 0 {
+	if len(rates.Series()) == 0 {
 		return out
 	}
 	return append([]report.Chart{{
-		Title: "A backlog by where its payloads lie", Kind: report.Lines, XLabel: "payload in bytes", YLabel: "messages per second", LogX: true, LogY: true, Series: rates.series(),
+		Title: "A backlog by where its payloads lie", Kind: report.Lines, XLabel: "payload in bytes", YLabel: "messages per second", LogX: true, LogY: true, Series: rates.Series(),
 	}}, out...)
 }
 
@@ -123,52 +114,50 @@ func combinationOf(c *bench.Case) (Combination, bool) {
 
 // payloadCharts draw messages and megabytes a second over the size of payloads.
 func (o *Outcome) payloadCharts(results []*bench.Result) []report.Chart {
-	var messages, bytes lines
+	var messages, bytes bench.Lines
 	for _, r := range results {
 		size, err := strconv.ParseFloat(r.Experiment.Factors["payload"], 64)
 		if err != nil {
 			continue
 		}
-		for i := range r.Cases {
-			c := &r.Cases[i]
-			if p, ok := point(c, "rate", size); ok {
+		for _, c := range r.Cases {
+			if p, ok := c.Point("rate", size); ok {
 				p.None = p.Y <= 0 // who delivered nothing has no place on a log axis
-				messages.add(c.Name, p)
+				messages.Add(c.Name, p)
 			}
-			if p, ok := point(c, "payload_rate", size); ok {
+			if p, ok := c.Point("payload_rate", size); ok {
 				p.None = p.Y <= 0
-				bytes.add(c.Name, p)
+				bytes.Add(c.Name, p)
 			}
 		}
 	}
 	note := "Large payloads are measured with fewer rows."
 	return []report.Chart{
-		{Title: "Messages by size of payload", Kind: report.Lines, XLabel: "payload in bytes", YLabel: "messages per second", LogX: true, LogY: true, Series: messages.series(), Note: note},
-		{Title: "Bytes by size of payload", Kind: report.Lines, XLabel: "payload in bytes", YLabel: "MB per second", LogX: true, LogY: true, Series: bytes.series(), Note: note},
+		{Title: "Messages by size of payload", Kind: report.Lines, XLabel: "payload in bytes", YLabel: "messages per second", LogX: true, LogY: true, Series: messages.Series(), Note: note},
+		{Title: "Bytes by size of payload", Kind: report.Lines, XLabel: "payload in bytes", YLabel: "MB per second", LogX: true, LogY: true, Series: bytes.Series(), Note: note},
 	}
 }
 
 // enqueueCharts draw the rate of producers by their number.
 func (o *Outcome) enqueueCharts(results []*bench.Result) []report.Chart {
-	var rates, flushes lines
+	var rates, flushes bench.Lines
 	for _, r := range results {
 		n, err := strconv.ParseFloat(r.Experiment.Factors["producers"], 64)
 		if err != nil {
 			continue
 		}
-		for i := range r.Cases {
-			c := &r.Cases[i]
-			if p, ok := point(c, "rate", n); ok {
-				rates.add(c.Name, p)
+		for _, c := range r.Cases {
+			if p, ok := c.Point("rate", n); ok {
+				rates.Add(c.Name, p)
 			}
-			if p, ok := point(c, "fsyncs", n); ok {
-				flushes.add(c.Name, p)
+			if p, ok := c.Point("fsyncs", n); ok {
+				flushes.Add(c.Name, p)
 			}
 		}
 	}
-	out := []report.Chart{{Title: "Enqueuing by number of producers", Kind: report.Lines, XLabel: "producers", YLabel: "messages per second", LogX: true, Series: rates.series()}}
-	if len(flushes.order) > 0 {
-		out = append(out, report.Chart{Title: "Flushes by number of producers", Kind: report.Lines, XLabel: "producers", YLabel: "flushes for 1000 messages", LogX: true, Series: flushes.series()})
+	out := []report.Chart{{Title: "Enqueuing by number of producers", Kind: report.Lines, XLabel: "producers", YLabel: "messages per second", LogX: true, Series: rates.Series()}}
+	if len(flushes.Series()) > 0 {
+		out = append(out, report.Chart{Title: "Flushes by number of producers", Kind: report.Lines, XLabel: "producers", YLabel: "flushes for 1000 messages", LogX: true, Series: flushes.Series()})
 	}
 	return out
 }
@@ -176,40 +165,37 @@ func (o *Outcome) enqueueCharts(results []*bench.Result) []report.Chart {
 // mixedCharts draw latency against throughput, latency against the offered rate,
 // and the lag over time.
 func (o *Outcome) mixedCharts(results []*bench.Result) []report.Chart {
-	var reached, offered lines
+	var reached, offered bench.Lines
 	var out []report.Chart
 	for _, r := range results {
 		rate, err := strconv.ParseFloat(r.Experiment.Factors["rate"], 64)
 		open := err == nil
-		for i := range r.Cases {
-			c := &r.Cases[i]
-			p, ok := point(c, "deliver_p95", 0)
+		for _, c := range r.Cases {
+			p, ok := c.Point("deliver_p95", 0)
 			if !ok {
 				continue
 			}
 			p = atLeast(p, leastDelay)
 			if p.X = c.Summary["rate"].Median; !open {
-				reached.add(c.Name, p)
+				reached.Add(c.Name, p)
 			} else {
 				p.X = rate
-				offered.add(c.Name, p)
+				offered.Add(c.Name, p)
 			}
 		}
-		if ch, ok := bars(r, r.Experiment.Title+": what is enqueued", "messages per second", "rate"); ok && !open {
-			out = append(out, ch)
+		if !open {
+			out = append(out, bars(r, r.Experiment.Title+": what is enqueued", "messages per second", "rate")...)
 		}
-		if ch, ok := lagChart(r); ok {
-			out = append(out, ch)
-		}
+		out = append(out, lagChart(r)...)
 	}
-	if len(offered.order) > 0 {
+	if len(offered.Series()) > 0 {
 		out = append([]report.Chart{{
-			Title: "Commit to delivery by offered rate", Kind: report.Lines, XLabel: "messages per second offered", YLabel: "p95 in ms", LogX: true, LogY: true, Series: offered.series(),
+			Title: "Commit to delivery by offered rate", Kind: report.Lines, XLabel: "messages per second offered", YLabel: "p95 in ms", LogX: true, LogY: true, Series: offered.Series(),
 		}}, out...)
 	}
-	if len(reached.order) > 0 {
+	if len(reached.Series()) > 0 {
 		out = append([]report.Chart{{
-			Title: "Commit to delivery by throughput, closed loop", Kind: report.Lines, XLabel: "messages per second", YLabel: "p95 in ms", LogY: true, Series: reached.series(),
+			Title: "Commit to delivery by throughput, closed loop", Kind: report.Lines, XLabel: "messages per second", YLabel: "p95 in ms", LogY: true, Series: reached.Series(),
 		}}, out...)
 	}
 	return out
@@ -230,10 +216,9 @@ func atLeast(p report.Point, least float64) report.Point {
 
 // lagChart draws how many messages were committed and not delivered over the time
 // of the last round.
-func lagChart(r *bench.Result) (report.Chart, bool) {
+func lagChart(r *bench.Result) []report.Chart {
 	ch := report.Chart{Title: r.Experiment.Title + ": lag", Kind: report.TimeSeries, XLabel: "since the window opened", YLabel: "messages committed and not delivered"}
-	for i := range r.Cases {
-		c := &r.Cases[i]
+	for _, c := range r.Cases {
 		if len(c.Samples) == 0 || c.Samples[len(c.Samples)-1].Outbox == nil {
 			continue
 		}
@@ -245,16 +230,14 @@ func lagChart(r *bench.Result) (report.Chart, bool) {
 			ch.Series = append(ch.Series, s)
 		}
 	}
-	return ch, len(ch.Series) > 0
+	return ch.When(len(ch.Series) > 0)
 }
 
 // partitionCharts draw what window and partitions do.
 func (o *Outcome) partitionCharts(results []*bench.Result) []report.Chart {
 	var out []report.Chart
 	for _, r := range results {
-		if ch, ok := bars(r, r.Experiment.Title, "messages per second", "rate"); ok {
-			out = append(out, ch)
-		}
+		out = append(out, bars(r, r.Experiment.Title, "messages per second", "rate")...)
 	}
 	return out
 }
@@ -263,18 +246,14 @@ func (o *Outcome) partitionCharts(results []*bench.Result) []report.Chart {
 func (o *Outcome) peerCharts(results []*bench.Result) []report.Chart {
 	var out []report.Chart
 	for _, r := range results {
-		if ch, ok := bars(r, r.Experiment.Title, "messages per second", "rate"); ok {
-			out = append(out, ch)
-		}
-		if ch, ok := bars(r, r.Experiment.Title+": commit to delivery", "p95 in ms", "deliver_p95"); ok {
-			out = append(out, ch)
-		}
+		out = append(out, bars(r, r.Experiment.Title, "messages per second", "rate")...)
+		out = append(out, bars(r, r.Experiment.Title+": commit to delivery", "p95 in ms", "deliver_p95")...)
 	}
 	return out
 }
 
 // resourceChart draws the largest part of the processors that each experiment took.
-func (o *Outcome) resourceChart() (report.Chart, bool) {
+func (o *Outcome) resourceChart() []report.Chart {
 	ch := report.Chart{Title: "Largest use of the processors", Kind: report.Bars, YLabel: "percent of all processors", Unit: "%"}
 	roles := []struct{ role, name string }{{bench.RoleServer, "server"}, {bench.RoleClient, "producers, relay and ledger"}}
 	for _, role := range roles {
@@ -283,8 +262,8 @@ func (o *Outcome) resourceChart() (report.Chart, bool) {
 	for _, r := range o.Results {
 		shares := make([]float64, len(roles))
 		known := false
-		for i := range r.Cases {
-			for _, s := range r.Cases[i].Samples {
+		for _, c := range r.Cases {
+			for _, s := range c.Samples {
 				if s.Seconds < 0.2 || r.Env.Cores == 0 { // the kernel counts in ticks of 10 ms
 					continue
 				}
@@ -303,5 +282,5 @@ func (o *Outcome) resourceChart() (report.Chart, bool) {
 			ch.Series[k].Points = append(ch.Series[k].Points, report.Point{Y: shares[k]})
 		}
 	}
-	return ch, len(ch.Categories) > 0
+	return ch.When(len(ch.Categories) > 0)
 }

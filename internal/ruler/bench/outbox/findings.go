@@ -42,8 +42,8 @@ func number(c *bench.Case, name string) int {
 // claiming returns the cases of a claim, the fastest first.
 func claiming(r *bench.Result, claim string) []*bench.Case {
 	var out []*bench.Case
-	for i := range r.Cases {
-		if c := &r.Cases[i]; setting(c, "claim") == claim && c.Rate() > 0 && !c.Invalid() {
+	for _, c := range r.Cases {
+		if setting(c, "claim") == claim && c.Rate() > 0 && !c.Invalid() {
 			out = append(out, c)
 		}
 	}
@@ -163,8 +163,7 @@ func claimRatios(results []*bench.Result) []bench.Finding {
 func ratiosOf(results []*bench.Result, id string, want func(*bench.Case) bool) []bench.Finding {
 	var out []bench.Finding
 	for _, r := range results {
-		for i := range r.Cases {
-			c := &r.Cases[i]
+		for _, c := range r.Cases {
 			text, _ := compared(r, c.Name, "rate")
 			if text == "" || !want(c) || c.Invalid() {
 				continue
@@ -188,13 +187,12 @@ func peerRatios(results []*bench.Result) []bench.Finding {
 	var out []bench.Finding
 	for _, r := range bench.Where(results, FactorPhase, "peers") {
 		var own *bench.Case
-		for i := range r.Cases {
-			if c := &r.Cases[i]; setting(c, "outbox") == "weir" && setting(c, "claim") != "skip-locked" && !c.Invalid() && (own == nil || c.Rate() > own.Rate()) {
+		for _, c := range r.Cases {
+			if setting(c, "outbox") == "weir" && setting(c, "claim") != "skip-locked" && !c.Invalid() && (own == nil || c.Rate() > own.Rate()) {
 				own = c
 			}
 		}
-		for i := range r.Cases {
-			c := &r.Cases[i]
+		for _, c := range r.Cases {
 			if own == nil || setting(c, "outbox") == "weir" || c.Invalid() {
 				continue
 			}
@@ -226,8 +224,8 @@ func payloadKnee(results []*bench.Result) []bench.Finding {
 		if err != nil {
 			continue
 		}
-		for i := range r.Cases {
-			if c := &r.Cases[i]; c.Rate() > 0 {
+		for _, c := range r.Cases {
+			if c.Rate() > 0 {
 				key := fmt.Sprintf("%s, %s rows", c.Name, r.Experiment.Factors["records"])
 				relays[key] = append(relays[key], payloadPoint{size, c.Rate(), c.Summary["rate"].Interval})
 			}
@@ -280,8 +278,7 @@ func enqueueWays(results []*bench.Result) []bench.Finding {
 	}
 	r := slices.MaxFunc(all, func(a, b *bench.Result) int { return cmp.Compare(producersOf(a), producersOf(b)) })
 	var parts, evidence []string
-	for i := range r.Cases {
-		c := &r.Cases[i]
+	for _, c := range r.Cases {
 		line := c.PerSecond("msg/s")
 		if s, ok := c.Summary["fsyncs"]; ok {
 			line += fmt.Sprintf(", %s flushes for 1000 messages", bench.Figure(s.Median))
@@ -320,8 +317,8 @@ func partitionEffect(results []*bench.Result) []bench.Finding {
 			continue
 		}
 		f := bench.Finding{ID: "partition-effect", Severity: bench.Info}
-		for i := range r.Cases {
-			f.Evidence = append(f.Evidence, r.Cases[i].PerSecond("msg/s"))
+		for _, c := range r.Cases {
+			f.Evidence = append(f.Evidence, c.PerSecond("msg/s"))
 		}
 		if slices.ContainsFunc(four, func(c *bench.Case) bool { return c.Summary["rate"].N < 2 }) {
 			f.Claim = "Cannot tell what a window and partitions are worth to each other: a case had one round."
@@ -360,9 +357,9 @@ func whoSaturates(results []*bench.Result) []bench.Finding {
 	hurt, rounds := 0, 0
 	for _, r := range results {
 		cores = r.Env.Cores
-		for i := range r.Cases {
-			for j := range r.Cases[i].Samples {
-				s := &r.Cases[i].Samples[j]
+		for _, c := range r.Cases {
+			for j := range c.Samples {
+				s := &c.Samples[j]
 				if rounds++; len(s.Disturbed) > 0 {
 					hurt++
 				}
@@ -373,7 +370,7 @@ func whoSaturates(results []*bench.Result) []bench.Finding {
 				for role, u := range s.Processes {
 					all += u.CPUSeconds() / s.Seconds / float64(cores)
 					if share := u.CPUSeconds() / s.Seconds / float64(cores); share > peaks[role].share {
-						peaks[role] = peak{share, r.Experiment.Name + ", " + r.Cases[i].Name}
+						peaks[role] = peak{share, r.Experiment.Name + ", " + c.Name}
 					}
 				}
 				used = max(used, all)

@@ -20,8 +20,7 @@ const relayBehind = 0.95
 func mixedBound(results []*bench.Result) []bench.Finding {
 	var out []bench.Finding
 	for _, r := range bench.Where(results, FactorPhase, "mixed") {
-		for i := range r.Cases {
-			c := &r.Cases[i]
+		for _, c := range r.Cases {
 			rates := bench.KindRates(c)
 			h := c.Latency()
 			if r.Experiment.Loop != "closed" || rates["consume"] == 0 || h.Count() == 0 {
@@ -85,8 +84,7 @@ func flushLine(r *bench.Result, c *bench.Case) (string, bool) {
 func relayCost(results []*bench.Result) []bench.Finding {
 	var out []bench.Finding
 	for _, r := range bench.Where(results, FactorPhase, "mixed") {
-		for i := range r.Cases {
-			c := &r.Cases[i]
+		for _, c := range r.Cases {
 			_, k := compared(r, c.Name, "rate")
 			if r.Experiment.Loop != "closed" || k.Ratio.N == 0 {
 				continue
@@ -121,9 +119,9 @@ func offeredRates(results []*bench.Result) []bench.Finding {
 		if err != nil {
 			continue
 		}
-		for i := range r.Cases {
-			if s, ok := r.Cases[i].Summary["deliver_p95"]; ok {
-				relays[r.Cases[i].Name] = append(relays[r.Cases[i].Name], point{rate, s.Median})
+		for _, c := range r.Cases {
+			if s, ok := c.Summary["deliver_p95"]; ok {
+				relays[c.Name] = append(relays[c.Name], point{rate, s.Median})
 			}
 		}
 	}

@@ -19,8 +19,8 @@ func pagesOfClaims(results []*bench.Result) []bench.Finding {
 	var out []bench.Finding
 	for _, r := range bench.Where(results, FactorPhase, Partition) {
 		var cases []*bench.Case
-		for i := range r.Cases {
-			if c := &r.Cases[i]; c.Summary["claim_pages"].N > 0 {
+		for _, c := range r.Cases {
+			if c.Summary["claim_pages"].N > 0 {
 				cases = append(cases, c)
 			}
 		}
@@ -59,8 +59,7 @@ func pageScatter(results []*bench.Result) []bench.Finding {
 		if err != nil {
 			continue
 		}
-		for i := range r.Cases {
-			c := &r.Cases[i]
+		for _, c := range r.Cases {
 			q, ok := c.Summary["page_requests"]
 			if !ok || setting(c, "claim") != "skip-locked" {
 				continue
@@ -134,8 +133,7 @@ func outOfBandPays(results []*bench.Result) []bench.Finding {
 		if _, producers := r.Experiment.Factors["producers"]; producers {
 			size += " enqueued"
 		}
-		for i := range r.Cases {
-			c := &r.Cases[i]
+		for _, c := range r.Cases {
 			text, k := compared(r, c.Name, "rate")
 			if text == "" || c.Invalid() {
 				continue

@@ -16,7 +16,7 @@ func counted(requests, reads int64, claim float64) func(*bench.Sample) {
 }
 
 func TestFindingsOfPagesGridsAndPlaces(t *testing.T) {
-	skip := func(name string, rate int64, change ...func(*bench.Sample)) bench.Case {
+	skip := func(name string, rate int64, change ...func(*bench.Sample)) *bench.Case {
 		return outboxCase(name, "claim=skip-locked", rate, change...)
 	}
 	at := func(size string, in, read int64) *bench.Result {

@@ -11,7 +11,7 @@ import (
 )
 
 // outboxCase is a case of an outbox with settings such as "claim=poll batch=200".
-func outboxCase(name, settings string, rate int64, change ...func(*bench.Sample)) bench.Case {
+func outboxCase(name, settings string, rate int64, change ...func(*bench.Sample)) *bench.Case {
 	with := []func(*bench.Sample){func(s *bench.Sample) {
 		s.Outbox = &bench.Outbox{PayloadBytes: 512, Settings: benchtest.Factors(settings), Ledger: bench.Ledger{Delivered: s.Ops, Committed: s.Ops, Handed: s.Ops}}
 		s.Rates = map[string]float64{"consume": float64(s.Ops)}
@@ -22,7 +22,7 @@ func outboxCase(name, settings string, rate int64, change ...func(*bench.Sample)
 }
 
 // outboxResult is a result of a group with factors such as "payload=512".
-func outboxResult(group, factors string, cases ...bench.Case) *bench.Result {
+func outboxResult(group, factors string, cases ...*bench.Case) *bench.Result {
 	return benchtest.Result(FactorPhase+"="+group+" "+factors, cases...)
 }
 
@@ -39,15 +39,15 @@ func deliveredAfter(after time.Duration) func(*bench.Sample) {
 }
 
 func TestOutboxFindingsForAndAgainst(t *testing.T) {
-	grid := func(name string, rate int64, workers, batch string) bench.Case {
+	grid := func(name string, rate int64, workers, batch string) *bench.Case {
 		return outboxCase(name, "claim=skip-locked publishers="+workers+" batch="+batch, rate)
 	}
 	payload := func(size string, rate int64) *bench.Result {
 		return outboxResult("payload", "records=1000 payload="+size, outboxCase("poll", "claim=poll", rate))
 	}
-	mixedOf := func(cases ...bench.Case) []*bench.Result {
+	mixedOf := func(cases ...*bench.Case) []*bench.Result {
 		alone := outboxCase("no relay", "outbox=weir", 1000, func(s *bench.Sample) { s.Rates = map[string]float64{"enqueue": 1000} })
-		return []*bench.Result{outboxResult("mixed", "producers=8", append([]bench.Case{alone}, cases...)...)}
+		return []*bench.Result{outboxResult("mixed", "producers=8", append([]*bench.Case{alone}, cases...)...)}
 	}
 	rateOf := func(rate string, p95 time.Duration) *bench.Result {
 		return outboxResult("mixed", "rate="+rate, outboxCase("log", "claim=log", 500, deliveredAfter(p95)))
@@ -129,7 +129,7 @@ func TestLedgersForAndAgainst(t *testing.T) {
 	change := func(f func(*bench.Sample)) func(*bench.Sample) { return f }
 	for _, tc := range []struct {
 		id   string
-		in   bench.Case
+		in   *bench.Case
 		want string
 	}{
 		{"invalid", outboxCase("poll", "", 100, change(func(s *bench.Sample) { s.Invalid = []string{"2 of 9 committed messages were lost"} })), "6 rounds are invalid: a promise was broken. Their figures are those of something that does not work. | poll, round 0: 2 of 9"},

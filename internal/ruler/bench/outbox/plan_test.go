@@ -49,9 +49,9 @@ func TestBestCombinationsAreThoseOfTheGrid(t *testing.T) {
 	for i, rate := range []float64{100, 300, 200} {
 		c := Combination{i + 1, 50}
 		grid[c.String()] = c
-		r.Cases = append(r.Cases, bench.Case{Name: c.String(), Summary: map[string]bench.Summary{"rate": {Interval: bench.Interval{Median: rate}}}})
+		r.Cases = append(r.Cases, &bench.Case{Name: c.String(), Summary: map[string]bench.Summary{"rate": {Interval: bench.Interval{Median: rate}}}})
 	}
-	r.Cases = append(r.Cases, bench.Case{Name: "poll", Summary: map[string]bench.Summary{"rate": {Interval: bench.Interval{Median: 999}}}})
+	r.Cases = append(r.Cases, &bench.Case{Name: "poll", Summary: map[string]bench.Summary{"rate": {Interval: bench.Interval{Median: 999}}}})
 	if got := fmt.Sprint(best(r, grid, 2)); got != "[2x50 3x50]" {
 		t.Errorf("best are %s", got)
 	}

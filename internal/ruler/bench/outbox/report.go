@@ -1,9 +1,6 @@
 package outboxbench
 
 import (
-	"maps"
-	"slices"
-
 	"github.com/weirdb/weir/internal/ruler/bench"
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
 	"github.com/weirdb/weir/internal/ruler/report"
@@ -27,8 +24,8 @@ func (o *Outcome) Report() *report.Doc {
 			first = append(first, s)
 		}
 	}
-	if c, ok := o.resourceChart(); ok {
-		first = append(first, report.Section{Title: "Resources", Charts: []report.Chart{c}})
+	if charts := o.resourceChart(); len(charts) > 0 {
+		first = append(first, report.Section{Title: "Resources", Charts: charts})
 	}
 	return o.Lay("weir outbox on "+o.ServerName(), "Claims compared in turn on one server; a ledger of every message in every round.", findings(o.Results), first...)
 }
@@ -50,59 +47,14 @@ func (o *Outcome) Brief() *report.Doc {
 	return suite.Shorten(o.Report(), o.Tables(briefMetrics...), o.LeftOut())
 }
 
-// lines gathers points by the name of a line, which keeps the order of its first
-// point.
-type lines struct {
-	order  []string
-	points map[string][]report.Point
-}
-
-func (l *lines) add(name string, p report.Point) {
-	if l.points == nil {
-		l.points = make(map[string][]report.Point)
-	}
-	if l.points[name] == nil {
-		l.order = append(l.order, name)
-	}
-	l.points[name] = append(l.points[name], p)
-}
-
-// series returns the lines, each by ascending X.
-func (l *lines) series() []report.Series {
-	var out []report.Series
-	for _, name := range l.order {
-		pts := slices.Clone(l.points[name])
-		slices.SortStableFunc(pts, func(a, b report.Point) int {
-			switch {
-			case a.X < b.X:
-				return -1
-			case a.X > b.X:
-				return 1
-			}
-			return 0
-		})
-		out = append(out, report.Series{Name: name, Points: pts})
-	}
-	return out
-}
-
-// point is a metric of a case, and false where it was not measured.
-func point(c *bench.Case, metric string, x float64) (report.Point, bool) {
-	s, ok := c.Summary[metric]
-	return report.Point{X: x, Y: s.Median, Lo: s.Lo, Hi: s.Hi}, ok
-}
-
 // bars draws a metric of all cases of a result.
-func bars(r *bench.Result, title, label, metric string) (report.Chart, bool) {
+func bars(r *bench.Result, title, label, metric string) []report.Chart {
 	c := report.Chart{Title: title, Kind: report.Bars, YLabel: label, Series: []report.Series{{Name: label}}}
-	for i := range r.Cases {
-		if p, ok := point(&r.Cases[i], metric, 0); ok {
-			c.Categories = append(c.Categories, r.Cases[i].Name)
+	for _, k := range r.Cases {
+		if p, ok := k.Point(metric, 0); ok {
+			c.Categories = append(c.Categories, k.Name)
 			c.Series[0].Points = append(c.Series[0].Points, p)
 		}
 	}
-	return c, len(c.Categories) > 0
+	return c.When(len(c.Categories) > 0)
 }
-
-// sortedNumbers are the keys of a set of numbers.
-func sortedNumbers(set map[int]bool) []int { return slices.Sorted(maps.Keys(set)) }

@@ -18,7 +18,7 @@ import (
 // madeUp is a run whose figures are made up: every phase, three rounds each.
 func madeUp() *Outcome {
 	o := &Outcome{suite.Outcome{Engine: suite.PostgreSQL, Left: []string{"other outboxes: there is no program that runs them (make peers)"}}}
-	add := func(group, name, loop string, factors map[string]string, cases ...bench.Case) {
+	add := func(group, name, loop string, factors map[string]string, cases ...*bench.Case) {
 		r := &bench.Result{
 			Schema: bench.Schema, ID: name, Cases: cases,
 			Env: measure.Environment{
@@ -56,8 +56,8 @@ func madeUp() *Outcome {
 	return o
 }
 
-func madeUpCase(name, claim, publishers, batch string, rate int64) bench.Case {
-	c := bench.Case{Name: name, Factors: map[string]string{FactorRelay: name}}
+func madeUpCase(name, claim, publishers, batch string, rate int64) *bench.Case {
+	c := &bench.Case{Name: name, Factors: map[string]string{FactorRelay: name}}
 	for round := range 3 {
 		n := rate + rate*int64(round)/100
 		c.Samples = append(c.Samples, bench.Sample{
@@ -74,7 +74,7 @@ func madeUpCase(name, claim, publishers, batch string, rate int64) bench.Case {
 
 // madeUpMixed is a case with producers, whose messages are delivered so many
 // milliseconds after their commit.
-func madeUpMixed(name, claim string, rate, ms int64) bench.Case {
+func madeUpMixed(name, claim string, rate, ms int64) *bench.Case {
 	c := madeUpCase(name, claim, "default", "default", rate)
 	for i := range c.Samples {
 		s := &c.Samples[i]
@@ -132,9 +132,9 @@ func TestEveryFormatOfAReportCanBeWritten(t *testing.T) {
 func TestZeroesCanBeDrawn(t *testing.T) {
 	o := madeUp()
 	for _, r := range o.Results {
-		for i := range r.Cases {
-			for j := range r.Cases[i].Samples {
-				s := &r.Cases[i].Samples[j]
+		for _, c := range r.Cases {
+			for j := range c.Samples {
+				s := &c.Samples[j]
 				if s.Outbox.FromCommit != nil {
 					s.Outbox.FromCommit = &measure.Hist{}
 					s.Outbox.FromCommit.RecordN(0, uint64(s.Ops))

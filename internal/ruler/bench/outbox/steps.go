@@ -81,9 +81,9 @@ func (s *run) screen(ctx context.Context) error {
 // the names of their cases.
 func best(r *bench.Result, grid map[string]Combination, n int) []Combination {
 	var cases []*bench.Case
-	for i := range r.Cases {
-		if _, ok := grid[r.Cases[i].Name]; ok {
-			cases = append(cases, &r.Cases[i])
+	for _, c := range r.Cases {
+		if _, ok := grid[c.Name]; ok {
+			cases = append(cases, c)
 		}
 	}
 	slices.SortStableFunc(cases, func(a, b *bench.Case) int {

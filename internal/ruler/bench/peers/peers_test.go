@@ -67,7 +67,7 @@ func row(t *testing.T, work string) Row {
 }
 
 // result is a result of an experiment.
-func result(experiment string, cases ...bench.Case) *bench.Result {
+func result(experiment string, cases ...*bench.Case) *bench.Result {
 	r := benchtest.Result("", cases...)
 	r.Experiment.Name = experiment
 	return r

@@ -171,8 +171,7 @@ func bestWindow(r *bench.Result) *bench.Case {
 
 func fastestOf(r *bench.Result, fits func(*bench.Case) bool) *bench.Case {
 	var best *bench.Case
-	for i := range r.Cases {
-		c := &r.Cases[i]
+	for _, c := range r.Cases {
 		if fits(c) && (best == nil || c.Summary["rate"].Median > best.Summary["rate"].Median) {
 			best = c
 		}

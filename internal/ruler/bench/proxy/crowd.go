@@ -86,10 +86,10 @@ func crowdTarget(r *bench.Result) (suite.Target, bool) {
 	if last < 1 {
 		return suite.Target{}, false
 	}
-	best := &r.Cases[0]
+	best := r.Cases[0]
 	for i := range r.Cases[:last] {
 		if r.Cases[i].Summary["rate"].Median > best.Summary["rate"].Median {
-			best = &r.Cases[i]
+			best = r.Cases[i]
 		}
 	}
 	crowd := r.Cases[last].Name

@@ -170,8 +170,7 @@ func printDemo(w io.Writer, outcomes []*Outcome) {
 		for _, r := range o.Results {
 			engine, direct := o.Engine.Title(), r.Find("direct")
 			rounds = r.Experiment.Rounds
-			for i := range r.Cases {
-				c := &r.Cases[i]
+			for _, c := range r.Cases {
 				against := ""
 				if c != direct && direct != nil {
 					if ratio, err := bench.Compare(direct, c, "rate"); err == nil {

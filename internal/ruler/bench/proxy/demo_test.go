@@ -17,8 +17,8 @@ import (
 
 // demoOutcome is one of two rounds on each side.
 func demoOutcome(e suite.Engine, direct, weir int64) *Outcome {
-	side := func(name string, ops int64) bench.Case {
-		c := bench.Case{Name: name}
+	side := func(name string, ops int64) *bench.Case {
+		c := &bench.Case{Name: name}
 		for round := range 2 {
 			h := new(measure.Hist)
 			h.Record(2_000_000)
@@ -34,7 +34,7 @@ func demoOutcome(e suite.Engine, direct, weir int64) *Outcome {
 	r := &bench.Result{
 		Env:        env,
 		Experiment: bench.Description{Name: "inserts-64", Baseline: "direct", Rounds: 2},
-		Cases:      []bench.Case{side("direct", direct), side("weir auto", weir)},
+		Cases:      []*bench.Case{side("direct", direct), side("weir auto", weir)},
 	}
 	r.Evaluate()
 	return &Outcome{Outcome: suite.Outcome{Engine: e, Results: []*bench.Result{r}}}
@@ -65,9 +65,9 @@ func TestDemoSaysWhatItCannotTell(t *testing.T) {
 	r := o.Results[0]
 	r.Cases[1].Samples[1].Ops = 100
 	r.Evaluate()
-	for i := range r.Cases {
-		for j := range r.Cases[i].Samples {
-			r.Cases[i].Samples[j].Disturbed = []string{"other processes used 90 % of the processors"}
+	for _, c := range r.Cases {
+		for j := range c.Samples {
+			c.Samples[j].Disturbed = []string{"other processes used 90 % of the processors"}
 		}
 	}
 	var b bytes.Buffer
@@ -136,7 +136,7 @@ func TestReportNamesTheWaysThatRan(t *testing.T) {
 		t.Errorf("nothing ran through PgBouncer: %s", got)
 	}
 	r := o.Results[0]
-	r.Cases = append(r.Cases, bench.Case{Name: "pgbouncer", Samples: r.Cases[0].Samples})
+	r.Cases = append(r.Cases, &bench.Case{Name: "pgbouncer", Samples: r.Cases[0].Samples})
 	if got := o.Report().Subtitle; !strings.Contains(got, "through PgBouncer and through weir") {
 		t.Errorf("it ran through PgBouncer, too: %s", got)
 	}

@@ -156,8 +156,8 @@ func sampleAt(round int, rate float64, p50 time.Duration) bench.Sample {
 }
 
 // caseAt repeats a rate over eight rounds with a little noise.
-func caseAt(name, window string, rate float64, p50 time.Duration) bench.Case {
-	c := bench.Case{Name: name, Factors: map[string]string{"window": window}}
+func caseAt(name, window string, rate float64, p50 time.Duration) *bench.Case {
+	c := &bench.Case{Name: name, Factors: map[string]string{"window": window}}
 	for i := range 8 {
 		c.Samples = append(c.Samples, sampleAt(i, rate*(1+0.01*float64(i%3)), p50))
 	}
@@ -176,7 +176,7 @@ func TestTargetsAreJudgedByTheirIntervals(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := &bench.Result{Experiment: bench.Description{Name: "inserts-64", Baseline: "direct", Factors: map[string]string{"clients": "64"}}}
-			r.Cases = []bench.Case{caseAt("direct", bench.NotApplicable, 10000, 4*time.Millisecond), caseAt("weir auto", "auto", 10000, time.Millisecond)}
+			r.Cases = []*bench.Case{caseAt("direct", bench.NotApplicable, 10000, 4*time.Millisecond), caseAt("weir auto", "auto", 10000, time.Millisecond)}
 			for i := range r.Cases[1].Samples {
 				// Noise of its own, so that the ratio has a width.
 				r.Cases[1].Samples[i].Ops = int64(float64(r.Cases[0].Samples[i].Ops) * tt.factor * (1 + 0.02*float64(i%2*2-1)))
@@ -192,7 +192,7 @@ func TestTargetsAreJudgedByTheirIntervals(t *testing.T) {
 
 func TestAdaptiveIsHeldAgainstTheBestWindow(t *testing.T) {
 	r := &bench.Result{Experiment: bench.Description{Name: "inserts-64", Baseline: "direct", Factors: map[string]string{"clients": "64"}}}
-	r.Cases = []bench.Case{
+	r.Cases = []*bench.Case{
 		caseAt("direct", bench.NotApplicable, 10000, 4*time.Millisecond),
 		caseAt("weir 0", "0", 90000, time.Microsecond), // no window: not a candidate
 		caseAt("weir 1", "1", 20000, 3*time.Millisecond),

@@ -1,7 +1,6 @@
 package proxybench
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -45,7 +44,7 @@ func (o *Outcome) Report() *report.Doc {
 // ran tells whether an experiment had a case of that name.
 func (o *Outcome) ran(name string) bool {
 	return slices.ContainsFunc(o.Results, func(r *bench.Result) bool {
-		return slices.ContainsFunc(r.Cases, func(c bench.Case) bool { return c.Name == name })
+		return slices.ContainsFunc(r.Cases, func(c *bench.Case) bool { return c.Name == name })
 	})
 }
 
@@ -58,12 +57,7 @@ func (o *Outcome) Brief() *report.Doc {
 
 // scalingSection draws throughput over the number of clients.
 func scalingSection(results []*bench.Result) (report.Section, bool) {
-	type point struct {
-		clients float64
-		sum     bench.Summary
-	}
-	lines := make(map[string][]point)
-	var order []string
+	var lines bench.Lines
 	for _, r := range results {
 		if !strings.HasPrefix(r.Experiment.Name, "inserts-") || r.Experiment.Factors["fsync_latency"] != "0s" {
 			continue
@@ -73,24 +67,10 @@ func scalingSection(results []*bench.Result) (report.Section, bool) {
 			continue
 		}
 		for _, c := range r.Cases {
-			if lines[c.Name] == nil {
-				order = append(order, c.Name)
-			}
-			lines[c.Name] = append(lines[c.Name], point{n, c.Summary["rate"]})
+			p, _ := c.Point("rate", n)
+			lines.Add(c.Name, p)
 		}
 	}
-	if len(order) == 0 || len(lines[order[0]]) < 3 {
-		return report.Section{}, false
-	}
-	ch := report.Chart{Title: "Inserts per second by number of clients", Kind: report.Lines, XLabel: "clients", YLabel: "inserts/s", LogX: true, LogY: true}
-	for _, name := range order {
-		pts := lines[name]
-		slices.SortFunc(pts, func(a, b point) int { return cmp.Compare(a.clients, b.clients) })
-		s := report.Series{Name: name}
-		for _, p := range pts {
-			s.Points = append(s.Points, report.Point{X: p.clients, Y: p.sum.Median, Lo: p.sum.Lo, Hi: p.sum.Hi})
-		}
-		ch.Series = append(ch.Series, s)
-	}
-	return report.Section{Title: "Scaling", Charts: []report.Chart{ch}}, true
+	ch := report.Chart{Title: "Inserts per second by number of clients", Kind: report.Lines, XLabel: "clients", YLabel: "inserts/s", LogX: true, LogY: true, Series: lines.Series()}
+	return report.Section{Title: "Scaling", Charts: []report.Chart{ch}}, len(ch.Series) > 0 && len(ch.Series[0].Points) >= 3
 }

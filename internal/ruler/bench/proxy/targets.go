@@ -100,8 +100,7 @@ func (o *Outcome) Targets() []suite.Target {
 func adaptiveGoals(r *bench.Result) []suite.Goal {
 	auto := r.Find("weir auto")
 	var best *bench.Case
-	for i := range r.Cases {
-		c := &r.Cases[i]
+	for _, c := range r.Cases {
 		if w := c.Factors["window"]; w == "" || w == bench.NotApplicable || w == "0" || w == "auto" {
 			continue
 		}

@@ -125,18 +125,12 @@ func extreme(at At, metric string, pick func([]float64) float64) Measure {
 		if c == nil {
 			return Got{}, why
 		}
-		var xs []float64
-		key, _ := bench.MetricByKey(metric)
-		for i := range c.Samples {
-			if v, ok := key.Of(&c.Samples[i]); ok {
-				xs = append(xs, v)
-			}
-		}
+		xs := c.Values(metric)
 		if len(xs) == 0 {
 			return Got{}, metric + " was not measured"
 		}
 		v := pick(xs)
-		return Got{Interval: bench.Interval{Median: v, Lo: v, Hi: v, N: 1}, Unit: key.Unit}, ""
+		return Got{Interval: bench.Interval{Median: v, Lo: v, Hi: v, N: 1}, Unit: bench.MustMetric(metric).Unit}, ""
 	}
 }
 

@@ -278,8 +278,8 @@ func peakCPU(role string, ofAll bool) Measure {
 		}
 		peak := 0.0
 		for _, r := range t.Results {
-			for i := range r.Cases {
-				for _, s := range r.Cases[i].Samples {
+			for _, c := range r.Cases {
+				for _, s := range c.Samples {
 					u, ok := s.Processes[role]
 					if !ok || s.Seconds < leastSeconds || r.Env.Cores == 0 {
 						continue
@@ -329,16 +329,7 @@ func apart(at, base At, metric string) Measure {
 		if b == nil {
 			return Got{}, why
 		}
-		key, _ := bench.MetricByKey(metric)
-		values := func(c *bench.Case) (out []float64) {
-			for i := range c.Samples {
-				if v, ok := key.Of(&c.Samples[i]); ok {
-					out = append(out, v)
-				}
-			}
-			return out
-		}
-		ratio := bench.UnpairedRatio(values(a), values(b), 0.95)
+		ratio := bench.UnpairedRatio(a.Values(metric), b.Values(metric), 0.95)
 		if ratio.N == 0 || math.IsNaN(ratio.Median) {
 			return Got{}, metric + " was not measured"
 		}

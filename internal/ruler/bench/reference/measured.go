@@ -189,9 +189,9 @@ func caseOf(r *bench.Result, name string) *bench.Case {
 	if !open {
 		return r.Find(name)
 	}
-	for i := range r.Cases {
-		if n := r.Cases[i].Name; strings.HasPrefix(n, before) && strings.HasSuffix(n, after) {
-			return &r.Cases[i]
+	for _, c := range r.Cases {
+		if n := c.Name; strings.HasPrefix(n, before) && strings.HasSuffix(n, after) {
+			return c
 		}
 	}
 	return nil

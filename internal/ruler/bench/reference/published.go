@@ -19,7 +19,7 @@ func spread(d time.Duration) *measure.Hist {
 	return h
 }
 
-func published(name, title string, cases ...bench.Case) *bench.Result {
+func published(name, title string, cases ...*bench.Case) *bench.Result {
 	r := &bench.Result{Experiment: bench.Description{Name: name, Title: title, Rounds: 1, Loop: "closed"}, Cases: cases}
 	if len(cases) > 0 {
 		r.Experiment.Baseline = cases[0].Name
@@ -27,8 +27,8 @@ func published(name, title string, cases ...bench.Case) *bench.Result {
 	return r
 }
 
-func oneRound(name string, factors map[string]string, s bench.Sample) bench.Case {
-	return bench.Case{Name: name, Factors: factors, Samples: []bench.Sample{s}}
+func oneRound(name string, factors map[string]string, s bench.Sample) *bench.Case {
+	return &bench.Case{Name: name, Factors: factors, Samples: []bench.Sample{s}}
 }
 
 func millis(v float64) time.Duration { return time.Duration(v * float64(time.Millisecond)) }
@@ -96,11 +96,11 @@ func publishedNetworkBatching() []*bench.Result {
 	sweep.Experiment.Constraints = []bench.Constraint{{Metric: "weak_p50", Max: &limit}}
 
 	validation := published("published-validation", "Validation Test")
-	c := bench.Case{Name: "150 us"}
+	c := &bench.Case{Name: "150 us"}
 	for i, rate := range []float64{20_469, 22_984, 21_488, 18_828, 20_561} {
 		c.Samples = append(c.Samples, bench.Sample{Round: i, Seconds: publishedOps / rate, Ops: publishedOps, InFlight: 60})
 	}
-	validation.Cases, validation.Experiment.Rounds, validation.Experiment.Baseline = []bench.Case{c}, 5, c.Name
+	validation.Cases, validation.Experiment.Rounds, validation.Experiment.Baseline = []*bench.Case{c}, 5, c.Name
 	return []*bench.Result{sweep, validation}
 }
 
@@ -154,7 +154,7 @@ func publishedProfiler() []*bench.Result {
 // publishedOutbox are mixed work beside each kind alone, and the partition effect, of
 // report 004.
 func publishedOutbox() []*bench.Result {
-	kinds := func(name string, rates map[string]float64) bench.Case {
+	kinds := func(name string, rates map[string]float64) *bench.Case {
 		ops := max(rates["consume"], rates["enqueue"])
 		return oneRound(name, nil, bench.Sample{Seconds: 10, Ops: int64(10 * ops), Rates: rates})
 	}

@@ -126,8 +126,8 @@ func TestChoose(t *testing.T) {
 }
 
 // steady is a case whose rounds lie within a percent of a rate.
-func steady(name string, rate, latencyMs float64, rounds int, factors map[string]string) bench.Case {
-	c := bench.Case{Name: name, Factors: factors}
+func steady(name string, rate, latencyMs float64, rounds int, factors map[string]string) *bench.Case {
+	c := &bench.Case{Name: name, Factors: factors}
 	for i := range rounds {
 		r := rate * (1 + float64(i%3)/100)
 		s := bench.Sample{Round: i, Seconds: 2, Ops: int64(2 * r), InFlight: 100, Latency: spread(millis(latencyMs)), Groups: &bench.Groups{Flushes: 10, Items: 500}}
@@ -136,7 +136,7 @@ func steady(name string, rate, latencyMs float64, rounds int, factors map[string
 	return c
 }
 
-func resultOf(name string, cases ...bench.Case) *bench.Result {
+func resultOf(name string, cases ...*bench.Case) *bench.Result {
 	r := &bench.Result{
 		Schema: bench.Schema, ID: name, Env: measure.ReadEnvironment(), Cases: cases,
 		Experiment: bench.Description{Name: name, Title: name, Rounds: len(cases[0].Samples), Loop: "closed", Baseline: cases[0].Name, Factors: map[string]string{}},
@@ -205,8 +205,8 @@ func TestDisturbedFiguresDecideNothing(t *testing.T) {
 		}
 	}
 	a, b := steady("a", 100, 1, 6, map[string]string{"way": "a"}), steady("b", 300, 1, 6, map[string]string{"way": "b"})
-	restless(&a)
-	restless(&b)
+	restless(a)
+	restless(b)
 	r := resultOf("dump-shop", a, b)
 	m := &Measured{parts: map[string]*Taken{"002": {Results: []*bench.Result{r}, State: State{Status: Complete}}}}
 	at := At{"002", "dump-shop", "b"}

@@ -229,8 +229,7 @@ func (f *File) summary(o *Outcome) ([]byte, error) {
 	columns := append([]string{f.Group, "experiment", "case"}, f.Factors...)
 	rows := [][]string{append(columns, "metric", "unit", "median", "lo", "hi", "rounds", "invalid")}
 	for _, r := range o.Results {
-		for i := range r.Cases {
-			c := &r.Cases[i]
+		for _, c := range r.Cases {
 			line := []string{r.Experiment.Factors[f.Group], r.Experiment.Name, c.Name}
 			for _, name := range f.Factors {
 				line = append(line, factor(r, c, name))

@@ -125,10 +125,10 @@ func (o *Outcome) Of(factor, value string) []*bench.Result {
 func (o *Outcome) Invalid() []string {
 	var out []string
 	for _, r := range o.Results {
-		for i := range r.Cases {
-			for _, s := range r.Cases[i].Samples {
+		for _, c := range r.Cases {
+			for _, s := range c.Samples {
 				for _, text := range s.Invalid {
-					out = append(out, fmt.Sprintf("%s, %s, round %d: %s", r.Experiment.Name, r.Cases[i].Name, s.Round, text))
+					out = append(out, fmt.Sprintf("%s, %s, round %d: %s", r.Experiment.Name, c.Name, s.Round, text))
 				}
 			}
 		}

@@ -215,7 +215,7 @@ func TestLoadRefusesWhatIsNotWhole(t *testing.T) {
 func TestBrokenPromisesFallShort(t *testing.T) {
 	o := &Outcome{Results: []*bench.Result{{
 		Experiment: bench.Description{Name: "focus"},
-		Cases:      []bench.Case{{Name: "poll", Samples: []bench.Sample{{}, {Round: 1, Invalid: []string{"1 of 9 messages were lost"}}}}},
+		Cases:      []*bench.Case{{Name: "poll", Samples: []bench.Sample{{}, {Round: 1, Invalid: []string{"1 of 9 messages were lost"}}}}},
 	}}}
 	err := Judge(o)
 	if cli.ExitCode(err) != cli.ExitShortfall || !strings.Contains(err.Error(), "focus, poll, round 1: 1 of 9 messages were lost") {

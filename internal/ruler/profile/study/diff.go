@@ -26,17 +26,12 @@ func Diff(a, b *bench.Result) (*report.Doc, error) {
 		return nil, err
 	}
 	d := &report.Doc{Title: "weir profile diff", Subtitle: a.ID + " against " + b.ID, Env: &b.Env}
-	for i := range b.Cases {
-		after := &b.Cases[i]
+	for _, after := range b.Cases {
 		before := a.Find(after.Name)
 		if before == nil {
 			continue
 		}
-		s := report.Section{Title: after.Name, Tables: []report.Table{diffTable(before, after)}}
-		if chart, ok := diffChart(before, after); ok {
-			s.Charts = append(s.Charts, chart)
-		}
-		d.Sections = append(d.Sections, s)
+		d.Sections = append(d.Sections, report.Section{Title: after.Name, Tables: []report.Table{diffTable(before, after)}, Charts: diffChart(before, after)})
 	}
 	if notes := differences(a, b); len(notes) > 0 {
 		d.Sections[0].Text = append(d.Sections[0].Text, "The environments differ: "+strings.Join(notes, "; ")+".")
@@ -105,7 +100,7 @@ func diffTable(before, after *bench.Case) report.Table {
 		Note: "Medians over the rounds; ratios with 95 % intervals. Differences below 3 % count as none.",
 	}
 	for _, m := range bench.Metrics() {
-		x, y := values(before, m), values(after, m)
+		x, y := before.Values(m.Key), after.Values(m.Key)
 		if len(x) == 0 || len(y) == 0 || bench.Median(x) == 0 && bench.Median(y) == 0 {
 			continue
 		}
@@ -125,23 +120,13 @@ func diffTable(before, after *bench.Case) report.Table {
 	return t
 }
 
-func values(c *bench.Case, m bench.Metric) []float64 {
-	var out []float64
-	for i := range c.Samples {
-		if v, ok := m.Of(&c.Samples[i]); ok {
-			out = append(out, v)
-		}
-	}
-	return out
-}
-
 // diffChart shows the segments of both.
-func diffChart(before, after *bench.Case) (report.Chart, bool) {
+func diffChart(before, after *bench.Case) []report.Chart {
 	x, y := *before, *after
 	x.Name, y.Name = "before", "after"
-	list := totals(&bench.Result{Cases: []bench.Case{x, y}})
+	list := totals(&bench.Result{Cases: []*bench.Case{&x, &y}})
 	if len(list) != 2 {
-		return report.Chart{}, false
+		return nil
 	}
-	return lengthChart(list), true
+	return []report.Chart{lengthChart(list)}
 }

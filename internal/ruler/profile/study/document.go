@@ -45,8 +45,8 @@ type caseTotals struct {
 
 func totals(r *bench.Result) []caseTotals {
 	var out []caseTotals
-	for i := range r.Cases {
-		c := caseTotals{Case: &r.Cases[i], latency: r.Cases[i].Latency(), boundary: &bench.Boundary{ArrivalKnown: true}}
+	for _, k := range r.Cases {
+		c := caseTotals{Case: k, latency: k.Latency(), boundary: &bench.Boundary{ArrivalKnown: true}}
 		for j := range c.Samples {
 			s := &c.Samples[j]
 			c.rounds++
@@ -121,15 +121,10 @@ func sections(r *bench.Result) []report.Section {
 	first.Text = append(first.Text, limits(list)...)
 	first.Tables = append(first.Tables, bench.CaseTable(r, "rate", "p50", "p95", "p99", "errors"))
 	if len(list) > 0 {
-		if t, ok := sidesTable(r); ok {
-			first.Tables = append(first.Tables, t)
-		}
-		first.Tables = append(first.Tables, segmentTable(list))
+		first.Tables = append(append(first.Tables, sidesTable(r)...), segmentTable(list))
 		first.Charts = append(first.Charts, shareChart(list), lengthChart(list))
 	}
-	for _, f := range r.Findings {
-		first.Findings = append(first.Findings, report.Finding{Warn: f.Severity == bench.Warn, Claim: f.Claim, Evidence: f.Evidence, Advice: f.Advice})
-	}
+	first.Findings = bench.ReportFindings(r.Findings)
 	out := []report.Section{first}
 	if t, c, ok := whatIf(r); ok {
 		out = append(out, report.Section{Title: title + ": pools and workers", Tables: []report.Table{t}, Charts: []report.Chart{c}})
@@ -140,15 +135,9 @@ func sections(r *bench.Result) []report.Section {
 			latency.Tables = append(latency.Tables, detailTable(c))
 		}
 	}
-	if c, ok := bench.LatencyChart(r); ok {
-		latency.Charts = append(latency.Charts, c)
-	}
+	latency.Charts = bench.LatencyChart(r)
 	inside := report.Section{Title: title + ": server and processes"}
-	for _, t := range []func([]caseTotals) (report.Table, bool){insideTable, processTable, coldTable} {
-		if table, ok := t(list); ok {
-			inside.Tables = append(inside.Tables, table)
-		}
-	}
+	inside.Tables = slices.Concat(insideTable(list), processTable(list), coldTable(list))
 	against := report.Section{Title: title + ": throughput", Charts: []report.Chart{bench.RateChart(r)}}
 	if len(r.Comparisons) > 0 {
 		against.Tables = append(against.Tables, bench.ComparisonTable(r))

@@ -117,7 +117,7 @@ func TestStudyReport(t *testing.T) {
 func TestWhatIfTakesTheSmallestOfEqualPools(t *testing.T) {
 	r := &bench.Result{Schema: bench.Schema}
 	add := func(pool, workers string, rate ...float64) {
-		c := bench.Case{Name: pool + "/" + workers, Factors: map[string]string{FactorPool: pool, FactorConcurrency: workers}}
+		c := &bench.Case{Name: pool + "/" + workers, Factors: map[string]string{FactorPool: pool, FactorConcurrency: workers}}
 		for i, v := range rate {
 			c.Samples = append(c.Samples, bench.Sample{Round: i, Seconds: 1, Ops: int64(v)})
 		}
@@ -190,7 +190,7 @@ func made(took time.Duration) *bench.Result {
 	r := &bench.Result{
 		Schema: bench.Schema, ID: "made", Env: measure.ReadEnvironment(),
 		Experiment: bench.Description{Name: "profile-sleep", Loop: "closed", Factors: map[string]string{"engine": "sleep", "workload": "ping"}},
-		Cases:      []bench.Case{{Name: "profile"}},
+		Cases:      []*bench.Case{{Name: "profile"}},
 	}
 	for i := range 6 {
 		ns := int64(took) + int64(i)*int64(took)/100

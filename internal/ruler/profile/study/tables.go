@@ -32,37 +32,17 @@ func detailTable(c caseTotals) report.Table {
 }
 
 // sidesTable shows acquire and query as reference report 4 has them, percentiles over
-// operations; false when nobody recorded them.
-func sidesTable(r *bench.Result) (report.Table, bool) {
-	t := report.Table{
-		Title: "Acquire and query", Columns: []report.Column{{Name: "case"}},
-		Note: "Acquire is queue, connect and check; query is encode to decode. Percentiles of operations, medians over the rounds.",
+// operations; none when nobody recorded them.
+func sidesTable(r *bench.Result) []report.Table {
+	tables := bench.MetricTable(r, "Acquire and query", "acquire_p50", "acquire_p95", "acquire_p99", "query_p50", "query_p95", "query_p99")
+	for i := range tables {
+		tables[i].Note = "Acquire is queue, connect and check; query is encode to decode. Percentiles of operations, medians over the rounds."
 	}
-	var keys []string
-	for _, side := range []string{"acquire", "query"} {
-		for _, q := range []string{"p50", "p95", "p99"} {
-			keys = append(keys, side+"_"+q)
-			t.Columns = append(t.Columns, report.Column{Name: side + " " + q, Unit: "ms", Numeric: true})
-		}
-	}
-	for i := range r.Cases {
-		row, found := report.Cells(r.Cases[i].Name), false
-		for _, key := range keys {
-			text := "-"
-			if s, ok := r.Cases[i].Summary[key]; ok {
-				text, found = bench.Figure(s.Median), true
-			}
-			row = append(row, report.Cell{Text: text})
-		}
-		if found {
-			t.Rows = append(t.Rows, row)
-		}
-	}
-	return t, len(t.Rows) > 0
+	return tables
 }
 
 // insideTable divides the segment server as far as the server tells.
-func insideTable(list []caseTotals) (report.Table, bool) {
+func insideTable(list []caseTotals) []report.Table {
 	t := report.Table{
 		Title: "Inside the server",
 		Columns: []report.Column{
@@ -76,13 +56,11 @@ func insideTable(list []caseTotals) (report.Table, bool) {
 			"Parts in parentheses lie inside others. What no source explains is not attributable: the network, the kernel, the wait for a processor, the protocol. " +
 			"What eBPF sees can come to a little more than the whole, since a server begins before the client's write is done.",
 	}
-	any := false
 	for _, c := range list {
 		whole := (c.boundary.Segment(bench.SegmentSend).Mean() + c.boundary.Segment(bench.SegmentServer).Mean()) / 1e3
 		if whole == 0 || len(c.boundary.Inside) == 0 {
 			continue
 		}
-		any = true
 		rest := whole
 		for _, p := range c.boundary.Inside {
 			name := p.Name
@@ -95,11 +73,11 @@ func insideTable(list []caseTotals) (report.Table, bool) {
 		}
 		t.Rows = append(t.Rows, report.Cells(c.Name, "not attributable", number(max(rest, 0)), fmt.Sprintf("%.1f %%", max(rest, 0)/whole*100), "what is left"))
 	}
-	return t, any
+	return t.When(len(t.Rows) > 0)
 }
 
 // coldTable shows what came before the windows.
-func coldTable(list []caseTotals) (report.Table, bool) {
+func coldTable(list []caseTotals) []report.Table {
 	t := report.Table{
 		Title: "Before the window: until the rate had settled",
 		Columns: []report.Column{
@@ -124,11 +102,11 @@ func coldTable(list []caseTotals) (report.Table, bool) {
 		t.Rows = append(t.Rows, report.Cells(c.Name, number(c.coldSecs), strconv.FormatInt(c.coldOps, 10), strconv.FormatInt(c.cold.Connects, 10), number(mean),
 			fmt.Sprintf("%.0f %%", 100*c.cold.Share(bench.SegmentConnect)), fmt.Sprintf("%.0f %%", 100*c.cold.Share(bench.SegmentQueue))))
 	}
-	return t, len(t.Rows) > 0
+	return t.When(len(t.Rows) > 0)
 }
 
 // processTable shows what an operation cost client and server.
-func processTable(list []caseTotals) (report.Table, bool) {
+func processTable(list []caseTotals) []report.Table {
 	t := report.Table{
 		Title: "Processes",
 		Columns: []report.Column{
@@ -167,5 +145,5 @@ func processTable(list []caseTotals) (report.Table, bool) {
 				number(float64(u.RSSBytes)/1e6), per(float64(u.Voluntary)), per(float64(u.Involuntary))))
 		}
 	}
-	return t, len(t.Rows) > 0
+	return t.When(len(t.Rows) > 0)
 }

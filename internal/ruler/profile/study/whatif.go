@@ -19,8 +19,7 @@ type grid struct {
 // choice and nothing else has, but for the start, of which the warm one counts.
 func gridOf(r *bench.Result) (grid, bool) {
 	g := grid{cells: make(map[[2]int]*bench.Case)}
-	for i := range r.Cases {
-		c := &r.Cases[i]
+	for _, c := range r.Cases {
 		if c.Factors[FactorStart] == StartCold {
 			continue
 		}

@@ -1,0 +1,36 @@
+package bench
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/weirdb/weir/internal/ruler/report"
+)
+
+// Lines gathers points by the name of a line. Lines keep the order of their first
+// points.
+type Lines struct{ all []report.Series }
+
+// Add adds a point to a line.
+func (l *Lines) Add(name string, p report.Point) {
+	at := slices.IndexFunc(l.all, func(s report.Series) bool { return s.Name == name })
+	if at < 0 {
+		at = len(l.all)
+		l.all = append(l.all, report.Series{Name: name})
+	}
+	l.all[at].Points = append(l.all[at].Points, p)
+}
+
+// Series returns the lines, each by ascending X.
+func (l *Lines) Series() []report.Series {
+	for _, s := range l.all {
+		slices.SortStableFunc(s.Points, func(a, b report.Point) int { return cmp.Compare(a.X, b.X) })
+	}
+	return l.all
+}
+
+// Point is a metric of a case at x, and false where it was not measured.
+func (c *Case) Point(metric string, x float64) (report.Point, bool) {
+	s, ok := c.Summary[metric]
+	return report.Point{X: x, Y: s.Median, Lo: s.Lo, Hi: s.Hi}, ok
+}
