@@ -47,8 +47,15 @@ func TestShapesCountWhatRan(t *testing.T) {
 		}
 	}
 	const text, prepared = pgx.QueryExecModeSimpleProtocol, pgx.QueryExecModeCacheStatement
-	run(c, 20, "SELECT v FROM r WHERE id <= 3", text)
-	run(c, 20, "SELECT v, id FROM r WHERE id <= $1", prepared, 5)
+	// What takes long, as it may on a busy machine, is not shared.
+	eventually(t, "texts are shared", func() bool {
+		run(c, 20, "SELECT v FROM r WHERE id <= 3", text)
+		return w.shape("select v from r where id <= ?").Shared > 0
+	})
+	eventually(t, "prepared statements are shared", func() bool {
+		run(c, 20, "SELECT v, id FROM r WHERE id <= $1", prepared, 5)
+		return w.shape("select v, id from r where id <= ?").Shared > 0
+	})
 	run(c, 3, "UPDATE r SET v = 'y' WHERE id <= 7", text)
 	run(c, 4, "INSERT INTO r VALUES (1, 'again')", text)
 	run(c, 1, "CREATE TEMPORARY TABLE mine (a int)", text)
@@ -71,10 +78,10 @@ func TestShapesCountWhatRan(t *testing.T) {
 		}
 	}
 
-	if s := w.shape("select v from r where id <= ?"); s.Runs != 20 || s.Rows != 60 || s.Shared == 0 || s.Shared > 20 || s.Errors != 0 || s.Pinned != 0 {
+	if s := w.shape("select v from r where id <= ?"); s.Runs%20 != 0 || s.Rows != 3*s.Runs || s.Shared > s.Runs || s.Errors != 0 || s.Pinned != 0 {
 		t.Errorf("texts: %+v", s)
 	}
-	if s := w.shape("select v, id from r where id <= ?"); s.Rows != 100 || s.Shared == 0 || s.Total < s.Max || s.Total < s.Server || s.Server <= 0 {
+	if s := w.shape("select v, id from r where id <= ?"); s.Runs == 0 || s.Rows%100 != 0 || s.Total < s.Max || s.Total < s.Server || s.Server <= 0 {
 		t.Errorf("prepared: %+v", s)
 	}
 	if s := w.shape("update r set v = ? where id <= ?"); s.Runs != 3 || s.Rows != 21 || s.Shared != 0 {
