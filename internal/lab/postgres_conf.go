@@ -118,6 +118,9 @@ func (p *Postgres) settings() [][2]string {
 		// A real slow disk does not charge for clean files; the shim would.
 		s = append(s, [2]string{"recovery_init_sync_method", "syncfs"})
 	}
+	if !roomForSegments(sharedMemoryDir) {
+		s = append(s, [2]string{"dynamic_shared_memory_type", "mmap"}) // files in the data directory
+	}
 	if p.tls != nil {
 		s = append(s, [][2]string{
 			{"ssl", "on"},

@@ -115,4 +115,20 @@ func removeDynamic(control, uid uint32) {
 	}
 }
 
-func dynamicPath(handle uint32) string { return fmt.Sprintf("/dev/shm/PostgreSQL.%d", handle) }
+// sharedMemoryDir is where shm_open makes its files.
+const sharedMemoryDir = "/dev/shm"
+
+func dynamicPath(handle uint32) string {
+	return fmt.Sprintf("%s/PostgreSQL.%d", sharedMemoryDir, handle)
+}
+
+// roomForSegments reports whether a server can make its segments in dir: some containers
+// have no such directory, one that is read-only, or one of 64 KiB. A parallel query wants
+// some megabytes.
+func roomForSegments(dir string) bool {
+	var fs unix.Statfs_t
+	if unix.Access(dir, unix.W_OK) != nil || unix.Statfs(dir, &fs) != nil {
+		return false
+	}
+	return fs.Bavail*uint64(fs.Bsize) >= 16<<20
+}

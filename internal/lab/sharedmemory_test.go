@@ -107,3 +107,15 @@ func FuzzSharedMemory(f *testing.F) {
 		}
 	})
 }
+
+// Where shared memory has no room, the server keeps its segments among its files.
+func TestRoomForSegments(t *testing.T) {
+	if !roomForSegments(t.TempDir()) {
+		t.Error("there is no room in a directory for temporary files")
+	}
+	for _, dir := range []string{"/proc", t.TempDir() + "/none"} {
+		if roomForSegments(dir) {
+			t.Errorf("there is room in %s", dir)
+		}
+	}
+}
