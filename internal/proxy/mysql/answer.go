@@ -198,6 +198,11 @@ func (b *backend) resultEnded(u *unit, last bool) {
 		}
 		return
 	}
+	if u.chooses > 0 && u.c != nil {
+		if u.results++; u.results >= u.chooses {
+			u.c.settings.choseVariables, u.chooses = true, 0
+		}
+	}
 	ok := a.OK()
 	u.end = len(u.resp) - a.Tail()
 	changed := ok.Status&mywire.StatusSessionState != 0

@@ -581,9 +581,11 @@ func (fw *forwarder) noteLater(u *unit, sql string, info *myscan.Statement) {
 		c.pins.notePrepared("") // the names in it
 		return
 	}
+	n := 1
 	for st := range myscan.Later(sql, c.texts.mode) {
+		n++
 		if st.Effects.Has(myscan.EffSet) {
-			c.settings.noteLaterSet(u, &st)
+			c.settings.noteLaterSet(u, &st, n)
 		}
 		if st.Verb == myscan.VerbPrepare {
 			c.pins.notePrepared(st.Name)

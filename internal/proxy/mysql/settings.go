@@ -331,15 +331,21 @@ func (sg *settings) noteSet(u *unit, info *myscan.Statement) {
 	}
 }
 
-// noteLaterSet is noteSet for a SET that is not the first statement of its text.
-func (sg *settings) noteLaterSet(u *unit, info *myscan.Statement) {
+// noteLaterSet is noteSet for a SET that is the nth statement of its text, from the second on.
+func (sg *settings) noteLaterSet(u *unit, info *myscan.Statement, n int) {
 	if sg.c.link.shows {
 		sg.noteList(u, info)
 		return
 	}
-	names, collation := u.change&changeNames, u.collation
+	names, collation, chose := u.change&changeNames, u.collation, sg.choseVariables
 	u.change &^= changeNames
 	sg.noteSet(u, info)
+	if sg.choseVariables && !chose && u.kind == unitClient {
+		sg.choseVariables = false // weir's own list is in force until then
+		if u.chooses == 0 {
+			u.chooses = n
+		}
+	}
 	if u.change&changeNames != 0 {
 		sg.c.pins.add(pinSet) // which is in force depends on how far the server comes
 	}

@@ -75,7 +75,7 @@ func (sg *settings) ofList(sql string, info *myscan.Statement) bool {
 		return false
 	}
 	c := sg.c
-	if !c.p.facts.mariadb || !c.p.facts.known || c.p.facts.silent || sg.choseVariables || info.Count != 1 {
+	if !c.p.facts.known || c.p.facts.silent || sg.choseVariables || info.Count != 1 {
 		return false
 	}
 	const most = 4 << 10

@@ -53,6 +53,8 @@ type unit struct {
 	end      int           // where in resp the packet begins that ended the last result
 	ok       mywire.OK     // of the last result; its slices are gone
 	rows     uint64        // in all results together
+	results  int           // ended so far, while the next counts
+	chooses  int           // the result with which the client's choice of variables is in force; 0: none
 	failed   bool          // the answer ended with an ERR
 	code     uint16        // ... with this number
 	err      *mywire.Error
