@@ -611,11 +611,19 @@ func (c *client) resetSession() {
 	if db, ok := was.Get(databaseSetting); ok {
 		c.set = c.p.settings.With(c.set, db) // the reset leaves the database
 	}
+	if !c.p.facts.mariadb {
+		for _, name := range charsetNames { // whatever it has chosen with COM_CHANGE_USER
+			c.set = c.p.settings.Without(c.set, name)
+		}
+	}
 	for name, value := range c.p.facts.reset {
 		c.set = c.p.settings.With(c.set, session.Setting{Name: name, Value: value, Literal: true})
 	}
 	c.settings.readMode()
 	c.status = c.settings.status()
+	if !c.p.facts.mariadb {
+		c.status |= mywire.StatusAutocommit // as MySQL answers, whatever the setting is
+	}
 }
 
 // forgetSession forgets what the client has made of its session but its

@@ -16,7 +16,8 @@ type footing struct {
 	maxPacket int          // max_allowed_packet, which lasts as long as the connection
 	shows     bool         // its owner's session_track_system_variables is in force: see tracklist.go
 
-	began   mywire.Status // of the login
+	began   mywire.Status // of the login; of MySQL, autocommit is what the server has said when asked
+	asked   bool          // that is so
 	role    string        // the one in force after the login
 	renewed bool          // the session has been reset since
 }
@@ -26,12 +27,31 @@ type footing struct {
 func (f *footing) accord() {
 	base, known := f.b.p.facts.base["autocommit"]
 	_, own := f.set.Get("autocommit")
-	if !known || own || f.renewed {
+	if !known || own || f.renewed || !f.b.p.facts.mariadb && !f.asked {
 		return
 	}
 	if autocommits(f.began) == isOff(base) {
 		f.set = f.b.p.settings.With(f.set, autocommitOf(f.began))
 	}
+}
+
+// noteAutocommit notes with which autocommit the session began, where the login did not
+// say so: MySQL's answers to logins and resets have the flag whatever the setting is.
+func (f *footing) noteAutocommit(value string) {
+	b := f.b
+	f.asked, f.began = true, f.began&^mywire.StatusAutocommit
+	if !isOff(value) {
+		f.began |= mywire.StatusAutocommit
+	}
+	base, known := b.p.facts.base["autocommit"]
+	if !known || isOff(base) == isOff(value) {
+		return
+	}
+	if b.owner != nil {
+		b.Doomed = true // it runs in settings that are not those of its client
+	}
+	f.accord()
+	b.p.l.srv.renew(b.p.l)
 }
 
 func autocommits(s mywire.Status) bool { return s&mywire.StatusAutocommit != 0 }
@@ -56,15 +76,18 @@ func (f *footing) introduce() {
 		role = "CURRENT_ROLE()"
 	}
 	again := f.renewed
-	b.ask("SELECT @@auto_increment_increment, @@max_allowed_packet, "+role, func(u *unit) {
+	b.ask("SELECT @@auto_increment_increment, @@max_allowed_packet, @@autocommit, "+role, func(u *unit) {
 		if !p.facts.mariadb {
 			b.tellsInResults(u)
 		}
-		if rows := u.result(p.key.caps); len(rows) == 1 && len(rows[0]) == 3 {
+		if rows := u.result(p.key.caps); len(rows) == 1 && len(rows[0]) == 4 {
 			f.step, f.maxPacket = parseUint(rows[0][0]), int(min(parseUint(rows[0][1]), 1<<30))
+			if !again && !p.facts.mariadb {
+				f.noteAutocommit(string(rows[0][2]))
+			}
 			if !again {
-				f.role = string(rows[0][2])
-			} else if f.role != string(rows[0][2]) {
+				f.role = string(rows[0][3])
+			} else if f.role != string(rows[0][3]) {
 				b.Doomed = true // a client has set one, perhaps out of sight, and no reset ends it
 				if c := b.owner; c != nil {
 					c.pins.add(pinRole)

@@ -266,7 +266,8 @@ func (l *loop) seat(v *visitor) {
 		c.pins.add(pinMode)
 	}
 	if v.donated != nil {
-		if base := c.p.facts.base["autocommit"]; base != "" && isOff(base) == autocommits(v.donated.status) {
+		base := c.p.facts.base["autocommit"]
+		if base != "" && c.p.facts.mariadb && isOff(base) == autocommits(v.donated.status) { // MySQL does not tell it
 			// The client was told how sessions begin now. One that takes its writes for
 			// committed must not run where they are not.
 			l.srv.renew(l)

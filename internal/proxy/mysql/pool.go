@@ -243,10 +243,14 @@ func factsSQL(mariadb bool) string {
 // factsBefore is the number of columns before those of baseNames.
 const factsBefore = 6
 
-// resetNames are those of baseNames that MariaDB's COM_RESET_CONNECTION brings to the
-// global values, whatever the login has made of them: a client that wants IGNORE_SPACE
-// has it until then. MySQL leaves it.
-var resetNames = []string{"sql_mode", "time_zone", "autocommit"}
+// resetNames are those of baseNames that COM_RESET_CONNECTION brings to the global values,
+// whatever the login has made of them: of MariaDB the first ones, so that a client that
+// wants IGNORE_SPACE has it until then; of MySQL the character sets, so that a client
+// has that of its login until then.
+var resetNames = []string{
+	"sql_mode", "time_zone", "autocommit",
+	"character_set_client", "character_set_results", "character_set_connection", "collation_connection",
+}
 
 // learn keeps what the server says of its sessions.
 func (p *pool) learn(u *unit) {
@@ -274,7 +278,7 @@ func (p *pool) learn(u *unit) {
 	}
 	p.facts.reset = make(map[string]string)
 	for i, n := range resetNames {
-		if value := string(rows[0][factsBefore+len(baseNames)+i]); p.facts.mariadb && value != p.facts.base[n] {
+		if value := string(rows[0][factsBefore+len(baseNames)+i]); p.facts.mariadb != isCharset(n) && value != p.facts.base[n] {
 			p.facts.reset[n] = value
 		}
 	}

@@ -77,6 +77,37 @@ func TestResetForgetsTheModeOfTheLogin(t *testing.T) {
 	})
 }
 
+// So it does with the character sets: MySQL's are the server's then, MariaDB's those of
+// the login.
+func TestResetAndTheCharacterSetOfTheLogin(t *testing.T) {
+	t.Parallel()
+	perFlavor(t, func(t *testing.T, server *lab.MySQL) {
+		w := startFor(t, server, databaseOn(t, server), nil)
+		const ask = "SELECT CONCAT_WS(' ', @@character_set_client, @@character_set_results, @@character_set_connection, @@collation_connection)"
+		for _, charset := range []byte{8, 33, mywire.CharsetUTF8MB4, 47} {
+			for _, first := range []string{"", "DO 0", "SET NAMES cp1251", "SET @a = 1"} {
+				var got [2]string
+				for i, addr := range []string{server.Addr(), w.Addr().String()} {
+					c := dialAt(t, addr, w.db, func(c *mywire.ConnectConfig) { c.Charset = charset })
+					if first != "" {
+						c.must(first)
+					}
+					c.send(mywire.AppendResetConnection(nil))
+					if _, answer := c.packet(); !mywire.IsOK(answer) {
+						t.Fatalf("reset: %q", answer)
+					}
+					for range 3 {
+						got[i] += " " + c.one(ask)
+					}
+				}
+				if got[0] != got[1] {
+					t.Errorf("login with %d, %q: through weir%s, direct%s", charset, first, got[1], got[0])
+				}
+			}
+		}
+	})
+}
+
 // A session that is reset is as the server's begin, also where these have autocommit off
 // and another sql_mode: no write counts as committed that its connection rolls back.
 func TestResetWhereSessionsBeginWithoutAutocommit(t *testing.T) {
@@ -98,7 +129,10 @@ func TestResetWhereSessionsBeginWithoutAutocommit(t *testing.T) {
 						c.must("COMMIT")
 					}
 					told := func(ok mywire.OK) {
-						const flags = mywire.StatusAutocommit | mywire.StatusInTrans | mywire.StatusNoBackslashEscapes | mywire.StatusANSIQuotes
+						flags := mywire.StatusAutocommit | mywire.StatusInTrans | mywire.StatusNoBackslashEscapes | mywire.StatusANSIQuotes
+						if flavor == "mysql" {
+							flags &^= mywire.StatusAutocommit // set by a login or reset, though it is off, until a session sets it
+						}
 						got[who] += fmt.Sprintf(" %#x", uint16(ok.Status&flags))
 					}
 					c.send(mywire.AppendResetConnection(nil))
