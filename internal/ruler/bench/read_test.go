@@ -104,3 +104,28 @@ func FuzzReadResult(f *testing.F) {
 		}
 	})
 }
+
+// A file that cannot be written leaves what was there, and nothing beside it.
+func TestReplaceLeavesNothingHalf(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "report.html")
+	if err := ReplaceFile(path, []byte("first")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(dir, "taken", "below"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := ReplaceFile(filepath.Join(dir, "taken"), []byte("second")); err == nil {
+		t.Error("a directory was replaced by a file")
+	}
+	if err := ReplaceFile(filepath.Join(dir, "none", "x"), nil); err == nil {
+		t.Error("a file was written into a directory that is not there")
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 2 {
+		t.Errorf("%v in the directory, %v; want report.html and taken", entries, err)
+	}
+	if b, err := os.ReadFile(path); err != nil || string(b) != "first" {
+		t.Errorf("%q, %v", b, err)
+	}
+}

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -123,6 +124,33 @@ func (c *Case) values(m Metric) []float64 {
 		}
 	}
 	return out
+}
+
+// Best returns the case with the highest throughput of those that want takes; nil if
+// there is none.
+func (r *Result) Best(want func(*Case) bool) *Case {
+	var best *Case
+	for _, c := range r.Cases {
+		if want(c) && (best == nil || c.Summary["rate"].Median > best.Summary["rate"].Median) {
+			best = c
+		}
+	}
+	return best
+}
+
+// Match is the best case whose name fits a pattern, as [path.Match] has them.
+func (r *Result) Match(pattern string) *Case {
+	return r.Best(func(c *Case) bool {
+		fits, err := path.Match(pattern, c.Name)
+		return err == nil && fits
+	})
+}
+
+// BestWindow is the best case with a fixed window.
+func (r *Result) BestWindow() *Case {
+	return r.Best(func(c *Case) bool {
+		return !slices.Contains([]string{"", NotApplicable, "0", "auto"}, c.Factors["window"])
+	})
 }
 
 // Find returns the case of a name, and nil when there is none.

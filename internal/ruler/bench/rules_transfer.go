@@ -42,15 +42,7 @@ func fastestMove(r *Result) []Finding {
 	if len(r.Cases) < 2 {
 		return nil
 	}
-	var best *Case
-	for _, c := range r.Cases {
-		if c.Invalid() {
-			continue
-		}
-		if best == nil || c.Summary["rate"].Median > best.Summary["rate"].Median {
-			best = c
-		}
-	}
+	best := r.Best(func(c *Case) bool { return !c.Invalid() })
 	if best == nil {
 		return nil
 	}

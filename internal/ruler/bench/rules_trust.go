@@ -204,17 +204,12 @@ func Quotable(results ...*Result) bool {
 // Fastest is the case whose throughput is told apart from that of every other case,
 // nil where there is none: a median that is the highest may be so by chance.
 func Fastest(r *Result) *Case {
-	var best *Case
-	for _, c := range r.Cases {
-		if !c.Invalid() && (best == nil || c.Summary["rate"].Median > best.Summary["rate"].Median) {
-			best = c
-		}
-	}
+	best := r.Best(func(c *Case) bool { return !c.Invalid() })
 	if len(r.Cases) < 2 || best == nil || len(broken(r, best)) > 0 {
 		return nil
 	}
-	for i := range r.Cases {
-		if c := r.Cases[i]; c != best && !c.Invalid() {
+	for _, c := range r.Cases {
+		if c != best && !c.Invalid() {
 			if k, err := Compare(c, best, "rate"); err != nil || k.Verdict != Better {
 				return nil
 			}

@@ -99,6 +99,22 @@ type ServerCounters struct {
 	PageReads    int64 `json:"page_reads,omitempty"`
 }
 
+// Since returns the difference to an earlier reading, for a number of operations.
+func (c ServerCounters) Since(before ServerCounters, ops int64) *ServerCounters {
+	return &ServerCounters{
+		Ops:        ops,
+		Fsyncs:     c.Fsyncs - before.Fsyncs,
+		LogWrites:  c.LogWrites - before.LogWrites,
+		LogBytes:   c.LogBytes - before.LogBytes,
+		LogRecords: c.LogRecords - before.LogRecords,
+		Commits:    c.Commits - before.Commits,
+		Rollbacks:  c.Rollbacks - before.Rollbacks,
+
+		PageRequests: c.PageRequests - before.PageRequests,
+		PageReads:    c.PageReads - before.PageReads,
+	}
+}
+
 // Groups tells how operations were gathered.
 type Groups struct {
 	Flushes int64 `json:"flushes"`

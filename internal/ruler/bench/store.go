@@ -152,22 +152,23 @@ func (r *Result) WriteFiles(dir string) error {
 		return fmt.Errorf("encode result: %w", err)
 	}
 	base := filepath.Join(dir, r.Experiment.Name)
-	if err := replaceFile(base+".json", append(b, '\n')); err != nil {
+	if err := ReplaceFile(base+".json", append(b, '\n')); err != nil {
 		return fmt.Errorf("write result: %w", err)
 	}
 	var c bytes.Buffer
 	if err := WriteCSV(&c, r); err != nil {
 		return err
 	}
-	if err := replaceFile(base+".csv", c.Bytes()); err != nil {
+	if err := ReplaceFile(base+".csv", c.Bytes()); err != nil {
 		return fmt.Errorf("write table: %w", err)
 	}
 	return nil
 }
 
-// replaceFile writes a file in one step, so that anyone who reads it meanwhile, or
-// after a crash, finds the old one or the new one and never a part.
-func replaceFile(path string, content []byte) error {
+// ReplaceFile writes a file in one step, so that anyone who reads it meanwhile, or
+// after a crash, finds the old one or the new one and never a part. Of a write that fails,
+// as on a disk that is full, nothing stays.
+func ReplaceFile(path string, content []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
 	if err != nil {
 		return err

@@ -1,18 +1,16 @@
-//go:build linux
-
 package demo
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/weirdb/weir/internal/admin"
 )
 
 // process is a weir that runs beside the demo. It is started again after a kill, with
@@ -102,19 +100,11 @@ func (p *process) ready(ctx context.Context) error {
 func healthy(ctx context.Context, url string) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	body, err := admin.Get(ctx, url)
 	if err != nil {
 		return err
 	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return errors.New(resp.Status)
-	}
-	return nil
+	return body.Close()
 }
 
 // await repeats a check until it passes.

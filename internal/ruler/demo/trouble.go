@@ -1,5 +1,3 @@
-//go:build linux
-
 package demo
 
 import (
@@ -8,13 +6,14 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/weirdb/weir/internal/admin"
 )
 
 // trouble is what can be done to the stack.
@@ -230,22 +229,15 @@ func (s *stack) admins() map[string]string {
 }
 
 func fetch(ctx context.Context, url, path string) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	body, err := admin.Get(ctx, url)
 	if err != nil {
 		return err
 	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return errors.New(resp.Status)
-	}
+	defer body.Close()
 	f, err := os.Create(path)
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(f, resp.Body)
+	_, err = io.Copy(f, body)
 	return errors.Join(err, f.Close())
 }

@@ -191,8 +191,8 @@ func (t *Target) locateMySQL(variables map[string]string) {
 }
 
 // namedValues reads rows of a name and a value.
-func (t *Target) namedValues(ctx context.Context, query string) (map[string]string, error) {
-	rows, err := t.admin.QueryContext(ctx, query)
+func (t *Target) namedValues(ctx context.Context, query string, args ...any) (map[string]string, error) {
+	rows, err := t.admin.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, err
 	}

@@ -3,11 +3,11 @@ package profile
 import (
 	"context"
 	"fmt"
-	"sync"
 	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/errgroup"
 )
 
 // pgxPool is pgx's own pool. Its hooks tell connecting and checking apart from
@@ -84,29 +84,14 @@ func (p *pgxPool) fill(ctx context.Context, n int) error {
 // many as a server forks in the time of one login, and no stampede.
 const fillLanes = 8
 
-// inParallel calls f(0) to f(n-1), a few at a time, and returns one of the errors.
+// inParallel calls f(0) to f(n-1), a few at a time, until one fails.
 func inParallel(n int, f func(int) error) error {
-	var wg sync.WaitGroup
-	var next atomic.Int64
-	errs := make(chan error, fillLanes)
-	for range min(n, fillLanes) {
-		wg.Go(func() {
-			for {
-				i := int(next.Add(1)) - 1
-				if i >= n {
-					return
-				}
-				if err := f(i); err != nil {
-					next.Store(int64(n))
-					errs <- err
-					return
-				}
-			}
-		})
+	g, ctx := errgroup.WithContext(context.Background())
+	g.SetLimit(fillLanes)
+	for i := 0; i < n && ctx.Err() == nil; i++ {
+		g.Go(func() error { return f(i) })
 	}
-	wg.Wait()
-	close(errs)
-	return <-errs
+	return g.Wait()
 }
 
 // pgxClient is a user of the pool.

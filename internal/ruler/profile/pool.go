@@ -3,6 +3,7 @@ package profile
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -113,10 +114,8 @@ func (t *Target) openPool(ctx context.Context, c poolConfig) (pool, error) {
 // checkDriver returns why a driver cannot be used for an engine.
 func checkDriver(engine, driver string) error {
 	known := Drivers(engine)
-	for _, d := range known {
-		if d == driver {
-			return nil
-		}
+	if slices.Contains(known, driver) {
+		return nil
 	}
 	return fmt.Errorf("driver %q: %s has %s", driver, engine, strings.Join(known, ", "))
 }

@@ -48,24 +48,13 @@ var postgresSettings = []string{
 }
 
 func (t *Target) lookPostgres(ctx context.Context) error {
-	t.server = measure.Server{Name: "PostgreSQL", Settings: map[string]string{}}
-	settings := t.server.Settings
-	rows, err := t.admin.QueryContext(ctx, "SELECT name, current_setting(name) FROM pg_settings WHERE name = ANY($1)",
+	t.server = measure.Server{Name: "PostgreSQL"}
+	settings, err := t.namedValues(ctx, "SELECT name, current_setting(name) FROM pg_settings WHERE name = ANY($1)",
 		append([]string{"server_version", "port", "superuser_reserved_connections", "unix_socket_directories"}, postgresSettings...))
 	if err != nil {
 		return err
 	}
-	defer rows.Close()
-	for rows.Next() {
-		var name, value string
-		if err := rows.Scan(&name, &value); err != nil {
-			return err
-		}
-		settings[name] = value
-	}
-	if err := rows.Err(); err != nil {
-		return err
-	}
+	t.server.Settings = settings
 	t.server.Version = settings["server_version"]
 	limit, _ := strconv.Atoi(settings["max_connections"])
 	reserved, _ := strconv.Atoi(settings["superuser_reserved_connections"])

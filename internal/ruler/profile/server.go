@@ -117,8 +117,7 @@ func (w *serverWatch) report(s *bench.Sample, all int64) {
 		if err != nil {
 			w.miss("counters of the log", err)
 		} else {
-			s.Server = difference(w.before, after)
-			s.Server.Ops = all
+			s.Server = after.Since(w.before, all)
 		}
 	}
 	if w.timed {
@@ -166,17 +165,6 @@ func (w *serverWatch) close() error {
 		return w.deep.close()
 	}
 	return nil
-}
-
-func difference(before, after bench.ServerCounters) *bench.ServerCounters {
-	return &bench.ServerCounters{
-		Fsyncs:     after.Fsyncs - before.Fsyncs,
-		LogWrites:  after.LogWrites - before.LogWrites,
-		LogBytes:   after.LogBytes - before.LogBytes,
-		LogRecords: after.LogRecords - before.LogRecords,
-		Commits:    after.Commits - before.Commits,
-		Rollbacks:  after.Rollbacks - before.Rollbacks,
-	}
 }
 
 var errNotSeen = errors.New("processes that begin within the window are not watched, and a cold run is made of those")

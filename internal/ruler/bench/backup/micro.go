@@ -242,20 +242,13 @@ func (r *rig) compressions(ctx context.Context, shape string) error {
 	down := r.microExperiment("compress-"+shape, "Compression of "+shape, factors)
 	up := r.microExperiment("decompress-"+shape, "Decompression of "+shape, factors)
 	for _, c := range all {
-		packed := &bytes.Buffer{}
-		if err := pack(packed, c, text); err != nil {
+		side, packed, err := r.packing(c, text)
+		if err != nil {
 			return err
 		}
-		if err := sameText(c, packed.Bytes(), text); err != nil {
-			return err
-		}
-		down.Sides = append(down.Sides, r.repeated(c.name, plain, func(context.Context) (int64, error) {
-			var n counter
-			err := pack(&n, c, text)
-			return int64(n), errors.Join(err, sizeIs(int64(n), int64(packed.Len())))
-		}))
+		down.Sides = append(down.Sides, side)
 		up.Sides = append(up.Sides, r.repeated(c.name, plain, func(context.Context) (int64, error) {
-			return int64(packed.Len()), unpack(c, packed.Bytes(), plain)
+			return int64(len(packed)), unpack(c, packed, plain)
 		}))
 	}
 	for _, e := range []bench.Experiment{down, up} {
@@ -318,23 +311,31 @@ func (r *rig) gzips(ctx context.Context, name, title, shape string, all []encodi
 	}
 	e := r.microExperiment(name, title, map[string]string{"shape": shape, "bytes": strconv.Itoa(len(text)), "seed": strconv.FormatUint(r.o.Seed, 10)})
 	for i, c := range all {
-		packed := &bytes.Buffer{}
-		if err := pack(packed, c, text); err != nil {
+		side, _, err := r.packing(c, text)
+		if err != nil {
 			return err
 		}
-		if err := sameText(c, packed.Bytes(), text); err != nil {
-			return err
-		}
-		side := r.repeated(c.name, int64(len(text)), func(context.Context) (int64, error) {
-			var n counter
-			err := pack(&n, c, text)
-			return int64(n), errors.Join(err, sizeIs(int64(n), int64(packed.Len())))
-		})
 		side.Factors = factors[i]
 		e.Sides = append(e.Sides, side)
 	}
 	_, err = r.Measure(ctx, e, r.env, "")
 	return err
+}
+
+// packing is a side that compresses text, which it has done once and read back.
+func (r *rig) packing(c encoding, text []byte) (_ bench.Side, packed []byte, err error) {
+	var once bytes.Buffer
+	if err := pack(&once, c, text); err != nil {
+		return bench.Side{}, nil, err
+	}
+	if err := sameText(c, once.Bytes(), text); err != nil {
+		return bench.Side{}, nil, err
+	}
+	return r.repeated(c.name, int64(len(text)), func(context.Context) (int64, error) {
+		var n counter
+		err := pack(&n, c, text)
+		return int64(n), errors.Join(err, sizeIs(int64(n), int64(once.Len())))
+	}), once.Bytes(), nil
 }
 
 func pack(w io.Writer, c encoding, text []byte) error {

@@ -130,11 +130,11 @@ func TestNamedFindsACase(t *testing.T) {
 	for pattern, want := range map[string]string{
 		"pg_dump 15, gzip": "pg_dump 15, gzip", "pg_dump 1[678], zstd:1": "pg_dump 18, zstd:1", "weir": "weir", "mydumper 1*, zstd": "mydumper 1.0.3, zstd",
 	} {
-		if c := named(r, pattern); c == nil || c.Name != want {
+		if c := r.Match(pattern); c == nil || c.Name != want {
 			t.Errorf("%q is %+v, want %s", pattern, c, want)
 		}
 	}
-	if c := named(r, "pg_restore*"); c != nil {
+	if c := r.Match("pg_restore*"); c != nil {
 		t.Errorf("found %s", c.Name)
 	}
 }

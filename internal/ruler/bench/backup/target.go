@@ -1,15 +1,13 @@
 package backupbench
 
 import (
-	"path"
 	"strconv"
 
-	"github.com/weirdb/weir/internal/ruler/bench"
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
 )
 
 // goals are the targets of the design, and of the reference report. Cases are
-// those that named finds.
+// those that [bench.Result.Match] finds.
 func goals() []suite.Goal {
 	return []suite.Goal{
 		suite.AtLeast("dump-shop", "pg_dump 15, gzip", "weir", "rate", 5, "backup of a shop, against pg_dump 15 at its defaults"),
@@ -39,8 +37,8 @@ func (o *Outcome) Targets() []suite.Target {
 		if n, err := strconv.ParseInt(r.Experiment.Factors["bytes"], 10, 64); err == nil {
 			g.Claim += ", " + sizeText(n)
 		}
-		if against := named(r, g.Against); against != nil {
-			if t, ok := g.JudgeCases(against, named(r, g.Side)); ok {
+		if against := r.Match(g.Against); against != nil {
+			if t, ok := g.JudgeCases(against, r.Match(g.Side)); ok {
 				out = append(out, t)
 			}
 		}
@@ -54,17 +52,4 @@ func (o *Outcome) Targets() []suite.Target {
 		}
 	}
 	return out
-}
-
-// named finds a case by a pattern of its name, as [path.Match] has them. Where several
-// fit, it is the fastest.
-func named(r *bench.Result, pattern string) *bench.Case {
-	var best *bench.Case
-	for _, c := range r.Cases {
-		fits, err := path.Match(pattern, c.Name)
-		if err == nil && fits && (best == nil || c.Summary["rate"].Median > best.Summary["rate"].Median) {
-			best = c
-		}
-	}
-	return best
 }

@@ -318,12 +318,7 @@ func kvCells(results []*bench.Result) []bench.Finding {
 	cells := 0
 	for _, r := range bench.Where(results, "scenario", "cells") {
 		self := r.Find(r.Experiment.Adaptive)
-		var best *bench.Case
-		for _, c := range r.Cases {
-			if c.Factors["delay"] != r.Experiment.Adaptive && (best == nil || c.Rate() > best.Rate()) {
-				best = c
-			}
-		}
+		best := r.Best(func(c *bench.Case) bool { return c.Factors["delay"] != r.Experiment.Adaptive })
 		if self == nil || best == nil {
 			continue
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/suite"
 )
 
 // The groups of experiments, in the order in which they are run.
@@ -168,22 +169,14 @@ func (k knobs) validate() error {
 	if k.rounds < 0 || k.duration < 0 || k.keys < 0 {
 		return errors.New("--rounds, --duration and --keys must not be negative")
 	}
-	for _, list := range []struct {
-		flag    string
-		numbers []int
-		least   int
-		most    int // 0: any
-	}{{"--delays", k.delays, 0, mostDelay}, {"--peer-delays", k.peerDelays, 1, mostDelay}, {"--pendings", k.pendings, 1, 0}, {"--sessions", k.sessions, 1, 0}} {
-		for i, n := range list.numbers {
-			if n < list.least {
-				return fmt.Errorf("%s %d: want at least %d", list.flag, n, list.least)
-			}
-			if list.most > 0 && n > list.most {
-				return fmt.Errorf("%s %d: want at most %d, which are 10 ms: weir kv waits no longer", list.flag, n, list.most)
-			}
-			if slices.Contains(list.numbers[:i], n) {
-				return fmt.Errorf("%s names %d twice", list.flag, n)
-			}
+	err := cmp.Or(suite.Numbers("--delays", k.delays, 0), suite.Numbers("--peer-delays", k.peerDelays, 1),
+		suite.Numbers("--pendings", k.pendings, 1), suite.Numbers("--sessions", k.sessions, 1))
+	if err != nil {
+		return err
+	}
+	for flag, delays := range map[string][]int{"--delays": k.delays, "--peer-delays": k.peerDelays} {
+		if len(delays) > 0 && slices.Max(delays) > mostDelay {
+			return fmt.Errorf("%s %d: want at most %d, which are 10 ms: weir kv waits no longer", flag, slices.Max(delays), mostDelay)
 		}
 	}
 	switch {

@@ -1,6 +1,7 @@
 package kvbench
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/weirdb/weir/internal/ruler/bench"
@@ -65,14 +66,7 @@ func (o *Outcome) Targets() []suite.Target {
 
 // bestFixed returns the case with a delay that has the highest rate.
 func bestFixed(r *bench.Result) *bench.Case {
-	var best *bench.Case
-	for _, c := range r.Cases {
-		if d := c.Factors["delay"]; d == "" || d == auto || d == "0" || d == bench.NotApplicable {
-			continue
-		}
-		if best == nil || c.Summary["rate"].Median > best.Summary["rate"].Median {
-			best = c
-		}
-	}
-	return best
+	return r.Best(func(c *bench.Case) bool {
+		return !slices.Contains([]string{"", auto, "0", bench.NotApplicable}, c.Factors["delay"])
+	})
 }

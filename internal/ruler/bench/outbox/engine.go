@@ -15,8 +15,6 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib" // registers the driver "pgx"
 
 	"github.com/weirdb/weir/internal/lab"
-	"github.com/weirdb/weir/internal/measure"
-	"github.com/weirdb/weir/internal/ruler/bench"
 	myload "github.com/weirdb/weir/internal/ruler/bench/load/mysql"
 	pgload "github.com/weirdb/weir/internal/ruler/bench/load/postgres"
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
@@ -43,16 +41,6 @@ func (e engine) claims() []outbox.ClaimMode {
 	return []outbox.ClaimMode{outbox.SkipLocked, outbox.Poll, outbox.Log}
 }
 
-// server is one that was started, or that was there before.
-type server interface {
-	DSN(database string) string
-	PID() int // 0: nothing is known of its process
-	// Flushes counts what the disk was asked to flush; errors.ErrUnsupported where
-	// nobody counts.
-	Flushes() (uint64, error)
-	Stop(ctx context.Context) error
-}
-
 // sqliteFile is a SQLite database in a directory that goes with it.
 type sqliteFile struct{ dir string }
 
@@ -61,17 +49,10 @@ func (*sqliteFile) PID() int                     { return 0 }
 func (*sqliteFile) Flushes() (uint64, error)     { return 0, errors.ErrUnsupported }
 func (f *sqliteFile) Stop(context.Context) error { return os.RemoveAll(f.dir) }
 
-// meter reads what a server says of itself.
-type meter interface {
-	Server(ctx context.Context) (measure.Server, error)
-	Counters(ctx context.Context) (bench.ServerCounters, error)
-	Close(ctx context.Context) error
-}
-
 const database = "bench" // of a server of the MySQL family of our own
 
 // start starts a server as production has it: with a log that can be followed.
-func (e engine) start(ctx context.Context, d lab.Durability, latency time.Duration) (server, error) {
+func (e engine) start(ctx context.Context, d lab.Durability, latency time.Duration) (suite.Server, error) {
 	count := d == lab.Prod
 	switch suite.Engine(e) {
 	case suite.PostgreSQL:
@@ -112,7 +93,7 @@ func (e engine) database() string {
 }
 
 // openMeter returns nil for an engine that has nothing to say.
-func (e engine) openMeter(ctx context.Context, dsn string) (meter, error) {
+func (e engine) openMeter(ctx context.Context, dsn string) (suite.Meter, error) {
 	switch suite.Engine(e) {
 	case suite.PostgreSQL:
 		return pgload.OpenMeter(ctx, dsn)

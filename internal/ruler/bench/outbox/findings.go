@@ -186,12 +186,9 @@ func ratiosOf(results []*bench.Result, id string, want func(*bench.Case) bool) [
 func peerRatios(results []*bench.Result) []bench.Finding {
 	var out []bench.Finding
 	for _, r := range bench.Where(results, FactorPhase, "peers") {
-		var own *bench.Case
-		for _, c := range r.Cases {
-			if setting(c, "outbox") == "weir" && setting(c, "claim") != "skip-locked" && !c.Invalid() && (own == nil || c.Rate() > own.Rate()) {
-				own = c
-			}
-		}
+		own := r.Best(func(c *bench.Case) bool {
+			return setting(c, "outbox") == "weir" && setting(c, "claim") != "skip-locked" && !c.Invalid()
+		})
 		for _, c := range r.Cases {
 			if own == nil || setting(c, "outbox") == "weir" || c.Invalid() {
 				continue

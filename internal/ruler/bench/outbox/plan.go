@@ -1,12 +1,14 @@
 package outboxbench
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	outboxload "github.com/weirdb/weir/internal/ruler/bench/outbox/load"
+	"github.com/weirdb/weir/internal/ruler/bench/suite"
 	"github.com/weirdb/weir/outbox"
 )
 
@@ -193,19 +195,10 @@ func (p Plan) with(k knobs) (Plan, error) {
 }
 
 func (k knobs) validate() error {
-	for _, list := range []struct {
-		flag    string
-		numbers []int
-		least   int
-	}{{"--workers", k.workers, 1}, {"--batch", k.batches, 1}, {"--payloads", k.payloads, outboxload.MinPayload}, {"--producers", k.producers, 1}} {
-		for i, n := range list.numbers {
-			if n < list.least {
-				return fmt.Errorf("%s %d: want at least %d", list.flag, n, list.least)
-			}
-			if slices.Contains(list.numbers[:i], n) {
-				return fmt.Errorf("%s names %d twice", list.flag, n)
-			}
-		}
+	err := cmp.Or(suite.Numbers("--workers", k.workers, 1), suite.Numbers("--batch", k.batches, 1),
+		suite.Numbers("--payloads", k.payloads, outboxload.MinPayload), suite.Numbers("--producers", k.producers, 1))
+	if err != nil {
+		return err
 	}
 	for i, n := range k.records {
 		if n < 1 || slices.Contains(k.records[:i], n) {

@@ -12,7 +12,6 @@ import (
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/ruler/bench"
-	"github.com/weirdb/weir/internal/ruler/bench/load"
 	outboxload "github.com/weirdb/weir/internal/ruler/bench/outbox/load"
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
 	"github.com/weirdb/weir/outbox"
@@ -21,10 +20,10 @@ import (
 // rig is a server with all that the experiments need of it.
 type rig struct {
 	o         Options
-	db        server
+	db        suite.Server
 	dsn       string
 	producers *sql.DB
-	meter     meter // nil: the engine has nothing to say
+	meter     suite.Meter // nil: the engine has nothing to say
 	info      measure.Server
 	stores    map[shape]outbox.Store
 
@@ -154,33 +153,19 @@ func (r *rig) watch() outboxload.Watch {
 // counting reads the server's counters before and after a run.
 type counting struct {
 	rig           *rig
-	before, after counters
+	before, after suite.Counters
 }
 
-type counters struct {
-	server  bench.ServerCounters
-	flushes uint64
-	counted bool // flushes were
-}
-
-func (r *rig) counters(ctx context.Context) (c counters, err error) {
-	if r.meter != nil {
-		if c.server, err = r.meter.Counters(ctx); err != nil {
-			return c, err
-		}
-	}
-	if r.o.Engine == suite.PostgreSQL {
+func (r *rig) counters(ctx context.Context) (suite.Counters, error) {
+	c, err := suite.ReadCounters(ctx, r.meter, r.db)
+	if err == nil && r.o.Engine == suite.PostgreSQL {
 		// Sessions report to pg_stat_wal late; the log itself knows how long it is.
-		err := r.producers.QueryRowContext(ctx, "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint").Scan(&c.server.LogBytes)
+		err := r.producers.QueryRowContext(ctx, "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint").Scan(&c.Server.LogBytes)
 		if err != nil {
 			return c, fmt.Errorf("read the length of the log: %w", err)
 		}
 	}
-	c.flushes, err = r.db.Flushes()
-	if c.counted = err == nil; !c.counted && !errors.Is(err, errors.ErrUnsupported) && r.o.Durability == lab.Prod {
-		return c, err
-	}
-	return c, nil
+	return c, err
 }
 
 func (c *counting) begin(ctx context.Context) (err error) {
@@ -201,12 +186,8 @@ func (c *counting) end(ctx context.Context) (err error) {
 
 // into enters the difference into a sample.
 func (c *counting) into(s *bench.Sample, ops int64) {
-	if c.rig.meter == nil {
-		return
-	}
-	s.Server = load.CountersSince(c.after.server, c.before.server, ops)
-	if c.after.counted {
-		s.Server.Fsyncs = int64(c.after.flushes - c.before.flushes)
+	if c.rig.meter != nil {
+		s.Server = c.after.Since(c.before, ops)
 	}
 }
 

@@ -121,38 +121,33 @@ func (s *run) rivals(n int) (names []string, subjects []*subject) {
 	return names, subjects
 }
 
+// consumedByRivals has the n best combinations and weir's claims consume a backlog.
+func (s *run) consumedByRivals(ctx context.Context, e bench.Experiment, n int, c outboxload.ConsumeConfig) error {
+	names, subjects := s.rivals(n)
+	for i, name := range names {
+		e.Sides = append(e.Sides, s.consumeSide(name, subjects[i], c))
+	}
+	_, err := s.measure(ctx, e)
+	return err
+}
+
 // focus compares the two best combinations with weir's own claims.
 func (s *run) focus(ctx context.Context) error {
 	p := s.o.Plan
 	e := s.backlog(Focus, "focus", "A backlog: the customary design at its best, and weir's claims", p.FocusRounds, p.FocusRecords, payloadBytes)
-	names, subjects := s.rivals(2)
-	for i, name := range names {
-		e.Sides = append(e.Sides, s.consumeSide(name, subjects[i], outboxload.ConsumeConfig{Records: p.FocusRecords, Payload: payloadBytes}))
-	}
-	_, err := s.measure(ctx, e)
-	return err
+	return s.consumedByRivals(ctx, e, 2, outboxload.ConsumeConfig{Records: p.FocusRecords, Payload: payloadBytes})
 }
 
 // length has the best combination and weir's claims consume a backlog of a length.
 func (s *run) length(ctx context.Context, name string, records int64) error {
 	e := s.backlog(Records, name, fmt.Sprintf("A backlog of %d rows", records), s.o.Plan.Rounds, records, payloadBytes)
-	names, subjects := s.rivals(1)
-	for i, side := range names {
-		e.Sides = append(e.Sides, s.consumeSide(side, subjects[i], outboxload.ConsumeConfig{Records: records, Payload: payloadBytes}))
-	}
-	_, err := s.measure(ctx, e)
-	return err
+	return s.consumedByRivals(ctx, e, 1, outboxload.ConsumeConfig{Records: records, Payload: payloadBytes})
 }
 
 // payload compares claims at a size of payloads, large ones with fewer rows.
 func (s *run) payload(ctx context.Context, name string, size int, records int64) error {
 	e := s.backlog(Payload, name, fmt.Sprintf("A backlog of %d payloads of %d bytes", records, size), s.o.Plan.Rounds, records, size)
-	names, subjects := s.rivals(1)
-	for i, name := range names {
-		e.Sides = append(e.Sides, s.consumeSide(name, subjects[i], outboxload.ConsumeConfig{Records: records, Payload: size}))
-	}
-	_, err := s.measure(ctx, e)
-	return err
+	return s.consumedByRivals(ctx, e, 1, outboxload.ConsumeConfig{Records: records, Payload: size})
 }
 
 // enqueue compares ways of enqueuing, without a relay.

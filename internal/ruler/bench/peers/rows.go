@@ -2,7 +2,6 @@ package peers
 
 import (
 	"fmt"
-	"path"
 	"strings"
 
 	"github.com/weirdb/weir/internal/ruler/bench"
@@ -57,7 +56,7 @@ func (w Row) judge(m *reference.Measured) judged {
 		out.Why = why
 		return out
 	}
-	side := fastest(r, w.Goal.Side)
+	side := r.Match(w.Goal.Side)
 	if side == nil {
 		out.Why = fmt.Sprintf("%s had no case %q", w.Goal.Experiment, w.Goal.Side)
 		return out
@@ -65,10 +64,10 @@ func (w Row) judge(m *reference.Measured) judged {
 	var against *bench.Case
 	switch {
 	case w.Window:
-		against = bestWindow(r)
+		against = r.BestWindow()
 		out.Name = "best fixed window"
 	case w.Goal.Against != "":
-		against = fastest(r, w.Goal.Against)
+		against = r.Match(w.Goal.Against)
 	}
 	if against == nil && (w.Window || w.Goal.Against != "") {
 		out.Why = fmt.Sprintf("%s had no case %q", w.Goal.Experiment, out.Name)
@@ -79,7 +78,7 @@ func (w Row) judge(m *reference.Measured) judged {
 		out.Theirs = w.figure(against)
 	}
 	out.Ours = w.figure(side)
-	floor, ok := w.hold(against, fastest(r, w.Floor))
+	floor, ok := w.hold(against, r.Match(w.Floor))
 	if ok {
 		out.Floor = bench.Figure(floor.Got.Median)
 		if floor.Unit == "x" {
@@ -150,33 +149,6 @@ func (w Row) ofKind(against, side *bench.Case) (suite.Target, bool) {
 	t := suite.Target{Claim: w.Work, Got: bench.MedianInterval(ratios, 0.95), Unit: "x"}
 	t.Want, t.Verdict = suite.Decide(t.Got, w.Goal.Min, w.Goal.Max, t.Unit)
 	return t, true
-}
-
-// fastest finds the case of a pattern that has the highest rate.
-func fastest(r *bench.Result, pattern string) *bench.Case {
-	return fastestOf(r, func(c *bench.Case) bool {
-		// A pattern of ours that is malformed fits nothing, and the page says so.
-		fits, err := path.Match(pattern, c.Name)
-		return err == nil && fits
-	})
-}
-
-// bestWindow finds the case with a fixed window that has the highest rate.
-func bestWindow(r *bench.Result) *bench.Case {
-	return fastestOf(r, func(c *bench.Case) bool {
-		w := c.Factors["window"]
-		return w != "" && w != bench.NotApplicable && w != "0" && w != "auto"
-	})
-}
-
-func fastestOf(r *bench.Result, fits func(*bench.Case) bool) *bench.Case {
-	var best *bench.Case
-	for _, c := range r.Cases {
-		if fits(c) && (best == nil || c.Summary["rate"].Median > best.Summary["rate"].Median) {
-			best = c
-		}
-	}
-	return best
 }
 
 // leasts says of each heading what its floor is, where there is one.

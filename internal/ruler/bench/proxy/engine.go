@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/lab"
-	"github.com/weirdb/weir/internal/measure"
-	"github.com/weirdb/weir/internal/ruler/bench"
 	"github.com/weirdb/weir/internal/ruler/bench/load"
 	myload "github.com/weirdb/weir/internal/ruler/bench/load/mysql"
 	pgload "github.com/weirdb/weir/internal/ruler/bench/load/postgres"
@@ -25,7 +23,7 @@ func Engines() []suite.Engine {
 // engine is what differs between database systems. What its functions return
 // is nothing when there is an error.
 type engine struct {
-	start    func(ctx context.Context, n needs) (server, error)
+	start    func(ctx context.Context, n needs) (suite.Server, error)
 	database string // that the load runs in, on a server of our own
 	// serverEnv is the variable in which weir proxy finds the server's DSN,
 	// listenFlag says where it listens for clients.
@@ -39,7 +37,7 @@ type engine struct {
 	run    func(ctx context.Context, c load.Config) (*load.Outcome, error)
 	verify func(ctx context.Context, dsn string, w load.Insert, o *load.Outcome) (*load.Audit, error)
 	count  func(ctx context.Context, dsn string, w load.Update) (int64, error)
-	meter  func(ctx context.Context, dsn string) (meter, error)
+	meter  func(ctx context.Context, dsn string) (suite.Meter, error)
 	idle   func(ctx context.Context, dsn string) (session, error)
 }
 
@@ -47,23 +45,6 @@ type engine struct {
 type needs struct {
 	connections int
 	latency     time.Duration // of its flushes, added
-}
-
-// server is one that the scenario has started, or was told of.
-type server interface {
-	DSN(db string) string
-	PID() int // 0 when it is not known
-	// Flushes counts what the disk was asked to flush since the start. It is
-	// errors.ErrUnsupported where nobody counts.
-	Flushes() (uint64, error)
-	Stop(ctx context.Context) error
-}
-
-// meter reads what a server says of itself.
-type meter interface {
-	session
-	Server(ctx context.Context) (measure.Server, error)
-	Counters(ctx context.Context) (bench.ServerCounters, error)
 }
 
 // session is one that can be ended.
@@ -97,7 +78,7 @@ func through(dsn, addr string) (string, error) {
 
 func postgres() *engine {
 	return &engine{
-		start: func(ctx context.Context, n needs) (server, error) {
+		start: func(ctx context.Context, n needs) (suite.Server, error) {
 			return lab.StartPostgres(ctx, lab.PostgresConfig{
 				Durability: lab.Prod, FsyncLatency: n.latency, CountFlushes: lab.WatchesDisks(), MaxConnections: n.connections, SharedBuffers: "512MB",
 				Settings: map[string]string{"max_wal_size": "8GB"},
@@ -112,7 +93,7 @@ func postgres() *engine {
 		run:        pgload.Run,
 		verify:     pgload.Verify,
 		count:      pgload.Count,
-		meter:      func(ctx context.Context, dsn string) (meter, error) { return pgload.OpenMeter(ctx, dsn) },
+		meter:      func(ctx context.Context, dsn string) (suite.Meter, error) { return pgload.OpenMeter(ctx, dsn) },
 		idle:       func(ctx context.Context, dsn string) (session, error) { return pgload.OpenIdle(ctx, dsn) },
 	}
 }
@@ -121,7 +102,7 @@ func postgres() *engine {
 func mysql(start func(context.Context, lab.MySQLConfig) (*lab.MySQL, error)) *engine {
 	const database = "bench"
 	return &engine{
-		start: func(ctx context.Context, n needs) (server, error) {
+		start: func(ctx context.Context, n needs) (suite.Server, error) {
 			db, err := start(ctx, lab.MySQLConfig{
 				Durability: lab.Prod, FsyncLatency: n.latency, CountFlushes: lab.WatchesDisks(), MaxConnections: n.connections, BufferPool: "512M",
 			})
@@ -142,7 +123,7 @@ func mysql(start func(context.Context, lab.MySQLConfig) (*lab.MySQL, error)) *en
 		run:        myload.Run,
 		verify:     myload.Verify,
 		count:      myload.Count,
-		meter:      func(ctx context.Context, dsn string) (meter, error) { return myload.OpenMeter(ctx, dsn) },
+		meter:      func(ctx context.Context, dsn string) (suite.Meter, error) { return myload.OpenMeter(ctx, dsn) },
 		idle:       func(ctx context.Context, dsn string) (session, error) { return myload.OpenIdle(ctx, dsn) },
 	}
 }

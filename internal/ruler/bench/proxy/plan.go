@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/weirdb/weir/internal/ruler/bench/suite"
 )
 
 // Plan says how much of the benchmark is run.
@@ -135,18 +137,9 @@ const maxWindow = 10_000
 // with returns the plan with other numbers where they are given. Its error names the
 // flag.
 func (p Plan) with(k knobs) (Plan, error) {
-	for _, list := range []struct {
-		flag    string
-		numbers []int
-	}{{"--clients", k.clients}, {"--pool-size", k.poolSizes}, {"--group-limit", k.groupLimits}} {
-		for i, n := range list.numbers {
-			if n < 1 {
-				return p, fmt.Errorf("%s %d: want at least 1", list.flag, n)
-			}
-			if slices.Contains(list.numbers[:i], n) {
-				return p, fmt.Errorf("%s names %d twice", list.flag, n)
-			}
-		}
+	err := cmp.Or(suite.Numbers("--clients", k.clients, 1), suite.Numbers("--pool-size", k.poolSizes, 1), suite.Numbers("--group-limit", k.groupLimits, 1))
+	if err != nil {
+		return p, err
 	}
 	if i := slices.IndexFunc(k.groupLimits, func(n int) bool { return n > mostInGroup }); i >= 0 {
 		return p, fmt.Errorf("--group-limit %d: weir joins %d at most", k.groupLimits[i], mostInGroup)

@@ -21,13 +21,13 @@ type rig struct {
 	o       Options
 	engine  *engine
 	latency time.Duration // of the server's flushes, added
-	db      server
+	db      suite.Server
 	bouncer *lab.PgBouncer // nil without one
 	floor   *floor.Process // nil without one
 	joins   *floor.Process // the same that joins INSERTs; nil without one, or before MariaDB
 	weir    *weirProcess
 	solo    *weirProcess // without the multi-row lane
-	meter   meter        // on the server itself
+	meter   suite.Meter  // on the server itself
 	info    measure.Server
 }
 
@@ -80,7 +80,7 @@ func startRig(ctx context.Context, o Options, latency time.Duration) (_ *rig, er
 }
 
 // startServer starts a server of our own, unless one was named.
-func (r *rig) startServer(ctx context.Context, n needs) (server, error) {
+func (r *rig) startServer(ctx context.Context, n needs) (suite.Server, error) {
 	if r.o.DSN != "" {
 		return suite.Foreign(r.o.DSN), nil
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirdb/weir/internal/ruler/bench"
 	"github.com/weirdb/weir/internal/ruler/bench/load"
+	"github.com/weirdb/weir/internal/ruler/bench/suite"
 )
 
 // side measures one way with one workload. The tables are made anew before each
@@ -81,35 +82,21 @@ func (r *rig) audit(ctx context.Context, w way, work load.Workload, got *load.Ou
 
 // reading is what server and proxy have counted so far.
 type reading struct {
-	server  bench.ServerCounters
-	flushes uint64
-	counted bool // flushes were
-	groups  bench.Groups
+	suite.Counters
+	groups bench.Groups
 }
 
 func (r *rig) read(ctx context.Context, w way) (g reading, err error) {
-	if g.server, err = r.meter.Counters(ctx); err != nil {
+	if g.Counters, err = suite.ReadCounters(ctx, r.meter, r.db); err != nil || w.weir == nil {
 		return g, err
 	}
-	g.flushes, err = r.db.Flushes()
-	if g.counted = err == nil; !g.counted && !errors.Is(err, errors.ErrUnsupported) {
-		return g, err
-	}
-	if w.weir != nil {
-		g.groups, err = w.weir.groups(ctx)
-		return g, err
-	}
-	return g, nil
+	g.groups, err = w.weir.groups(ctx)
+	return g, err
 }
 
 // since enters the difference of two readings into a sample.
 func (g reading) since(before reading, ops int64, s *bench.Sample) {
-	s.Server = load.CountersSince(g.server, before.server, ops)
-	if g.counted {
-		// The server's own count comes late from sessions that a proxy keeps,
-		// and MariaDB's holds flushes of data files.
-		s.Server.Fsyncs = int64(g.flushes - before.flushes)
-	}
+	s.Server = g.Since(before.Counters, ops)
 	if n := g.groups.Flushes - before.groups.Flushes; n > 0 {
 		s.Groups = &bench.Groups{Flushes: n, Items: g.groups.Items - before.groups.Items}
 	}

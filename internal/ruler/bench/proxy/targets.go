@@ -98,17 +98,8 @@ func (o *Outcome) Targets() []suite.Target {
 // adaptiveGoals compare the adaptive lane with the fixed window that had the
 // highest median rate.
 func adaptiveGoals(r *bench.Result) []suite.Goal {
-	auto := r.Find("weir auto")
-	var best *bench.Case
-	for _, c := range r.Cases {
-		if w := c.Factors["window"]; w == "" || w == bench.NotApplicable || w == "0" || w == "auto" {
-			continue
-		}
-		if best == nil || c.Summary["rate"].Median > best.Summary["rate"].Median {
-			best = c
-		}
-	}
-	if auto == nil || best == nil {
+	best := r.BestWindow()
+	if best == nil || r.Find("weir auto") == nil {
 		return nil
 	}
 	where := r.Experiment.Factors["clients"] + " clients"

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"slices"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/google/pprof/profile"
 
+	"github.com/weirdb/weir/internal/admin"
 	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/ruler/bench"
 )
@@ -142,19 +142,7 @@ func (w *weirProcess) ready(ctx context.Context, serverDSN string, listens <-cha
 }
 
 func (w *weirProcess) get(ctx context.Context, path string) (io.ReadCloser, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.admin+path, nil)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	if resp.StatusCode != http.StatusOK {
-		_ = resp.Body.Close()
-		return nil, fmt.Errorf("GET %s: %s", path, resp.Status)
-	}
-	return resp.Body, nil
+	return admin.Get(ctx, w.admin+path)
 }
 
 // groups reads what the write lanes have done since the start.

@@ -345,7 +345,10 @@ func (r *Run) keep() error {
 	if err != nil {
 		return fmt.Errorf("encode what was run: %w", err)
 	}
-	return replace(filepath.Join(r.o.Out, bookFile), append(b, '\n'))
+	if err := bench.ReplaceFile(filepath.Join(r.o.Out, bookFile), append(b, '\n')); err != nil {
+		return fmt.Errorf("write %s: %w", bookFile, err)
+	}
+	return nil
 }
 
 // environment is that of the run, with the servers of all parts.
@@ -389,8 +392,9 @@ func (r *Run) Write() error {
 			if err := page.Write(&b, format); err != nil {
 				return fmt.Errorf("write page %s: %w", name, err)
 			}
-			if err := replace(filepath.Join(r.o.Out, name+"."+string(format)), b.Bytes()); err != nil {
-				return err
+			file := name + "." + string(format)
+			if err := bench.ReplaceFile(filepath.Join(r.o.Out, file), b.Bytes()); err != nil {
+				return fmt.Errorf("write %s: %w", file, err)
 			}
 		}
 	}
@@ -402,20 +406,4 @@ func (r *Run) Brief() *report.Doc {
 	full := r.pages()["index"]
 	full.Findings = full.Findings[:min(1, len(full.Findings))]
 	return full
-}
-
-// replace writes a file in one step, so that a reader finds the old one or the new one.
-func replace(path string, content []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
-	if err != nil {
-		return fmt.Errorf("write %s: %w", filepath.Base(path), err)
-	}
-	_, err = f.Write(content)
-	if err = errors.Join(err, f.Chmod(0o644), f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return fmt.Errorf("write %s: %w", filepath.Base(path), errors.Join(err, os.Remove(f.Name())))
-	}
-	return nil
 }

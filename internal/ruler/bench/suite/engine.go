@@ -11,6 +11,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/weirdb/weir/internal/cli"
+	"github.com/weirdb/weir/internal/measure"
+	"github.com/weirdb/weir/internal/ruler/bench"
 )
 
 // Engine names a database system that a suite can be run on.
@@ -52,6 +54,55 @@ func EngineOfDSN(dsn string, engines []Engine) Engine {
 		return engines[i]
 	}
 	return ""
+}
+
+// Server is a database server that a suite has started, or that was there before.
+type Server interface {
+	DSN(database string) string
+	PID() int // 0: nothing is known of its process
+	// Flushes counts what the disk was asked to flush since the start;
+	// errors.ErrUnsupported where nobody counts.
+	Flushes() (uint64, error)
+	Stop(ctx context.Context) error
+}
+
+// Meter reads what a server says of itself, over a session of its own.
+type Meter interface {
+	Server(ctx context.Context) (measure.Server, error)
+	Counters(ctx context.Context) (bench.ServerCounters, error)
+	Close(ctx context.Context) error
+}
+
+// Counters is what a server and the disk below it have counted so far.
+type Counters struct {
+	Server  bench.ServerCounters
+	flushes uint64
+	counted bool // flushes were
+}
+
+// ReadCounters reads what a server has counted; m is nil for one that says nothing.
+func ReadCounters(ctx context.Context, m Meter, s Server) (c Counters, err error) {
+	if m != nil {
+		if c.Server, err = m.Counters(ctx); err != nil {
+			return c, err
+		}
+	}
+	c.flushes, err = s.Flushes()
+	if c.counted = err == nil; errors.Is(err, errors.ErrUnsupported) {
+		err = nil
+	}
+	return c, err
+}
+
+// Since returns the difference to an earlier reading, for a number of operations. Where
+// flushes are counted at the disk, the server's own count is not asked: it comes late from
+// sessions that a proxy keeps, and MariaDB's holds flushes of data files.
+func (c Counters) Since(before Counters, ops int64) *bench.ServerCounters {
+	out := c.Server.Since(before.Server, ops)
+	if c.counted {
+		out.Fsyncs = int64(c.flushes - before.flushes)
+	}
+	return out
 }
 
 // Foreign is a server that was there before. Nothing is known of its process.

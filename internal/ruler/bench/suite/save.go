@@ -104,28 +104,11 @@ func (f *File) Save(dir string, run Run) (string, error) {
 		files["report."+string(format)] = b.Bytes()
 	}
 	for name, content := range files {
-		if err := replace(filepath.Join(dir, name), content); err != nil {
+		if err := bench.ReplaceFile(filepath.Join(dir, name), content); err != nil {
 			return "", fmt.Errorf("save %s: %w", name, err)
 		}
 	}
 	return filepath.Join(dir, "report.html"), nil
-}
-
-// replace writes a file in one step: a disk that is full leaves what was there, and
-// nothing that is cut short.
-func replace(path string, content []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(content)
-	if err = errors.Join(err, f.Chmod(0o644), f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return nil
 }
 
 // Document is the report of a run with the CPU profiles in its directory.

@@ -171,6 +171,19 @@ func (b *Flags) Options(name string, steps []Step) (Options, error) {
 	return Options{Out: cmp.Or(b.Out, Stamped("bench-"+name)), Resume: b.Resume, Experiments: b.Experiments}, nil
 }
 
+// Numbers says which number of a flag's list is too small, or there twice.
+func Numbers(flag string, list []int, least int) error {
+	for i, n := range list {
+		if n < least {
+			return fmt.Errorf("%s %d: want at least %d", flag, n, least)
+		}
+		if slices.Contains(list[:i], n) {
+			return fmt.Errorf("%s names %d twice", flag, n)
+		}
+	}
+	return nil
+}
+
 // Stamped names a directory for the results of a run of this process that starts now. Of
 // two that start in one second each has its own.
 func Stamped(kind string) string {

@@ -89,28 +89,13 @@ func (d *Etcd) Load(ctx context.Context, values iter.Seq2[string, []byte]) error
 		return err
 	}
 	defer client.Close()
-	const batch = 100
 	var puts []clientv3.Op
-	flush := func() error {
-		if len(puts) == 0 {
-			return nil
-		}
+	add := func(key string, value []byte) { puts = append(puts, clientv3.OpPut(key, string(value))) }
+	return inBatches(values, add, func() error {
 		_, err := client.Txn(ctx).Then(puts...).Commit()
 		puts = puts[:0]
 		return err
-	}
-	for key, value := range values {
-		puts = append(puts, clientv3.OpPut(key, string(value)))
-		if len(puts) == batch {
-			if err := flush(); err != nil {
-				return fmt.Errorf("load values: %w", err)
-			}
-		}
-	}
-	if err := flush(); err != nil {
-		return fmt.Errorf("load values: %w", err)
-	}
-	return nil
+	})
 }
 
 // etcdClient is one client with a goroutine for each operation under way, since

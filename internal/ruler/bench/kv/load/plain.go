@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"net"
-	"sync/atomic"
 )
 
 // Plain drives the floor of weir bench kv: a table of values behind a connection for
@@ -32,11 +30,11 @@ func (*Plain) Promises() Promises { return Promises{OwnWrites: true} }
 
 // Open implements Driver.
 func (d *Plain) Open(ctx context.Context, _, _ int) (Client, error) {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", d.Addr)
+	conn, err := dial(ctx, d.Addr)
 	if err != nil {
-		return nil, fmt.Errorf("connect: %w", err)
+		return nil, err
 	}
-	return &plainClient{conn: conn, in: make([]byte, 64<<10)}, nil
+	return &plainClient{line: line{conn: conn}, in: make([]byte, 64<<10)}, nil
 }
 
 // Load implements Driver.
@@ -71,11 +69,10 @@ func (d *Plain) Load(ctx context.Context, values iter.Seq2[string, []byte]) erro
 }
 
 type plainClient struct {
-	conn   net.Conn
-	closed atomic.Bool
-	out    []byte
-	in     []byte
-	have   int // bytes of in that were read and not handed out
+	line
+	out  []byte
+	in   []byte
+	have int // bytes of in that were read and not handed out
 }
 
 // Issue implements Client.
@@ -118,19 +115,4 @@ func (c *plainClient) Poll(ended func(slot int, a Answer)) error {
 		c.have = copy(c.in, c.in[at:c.have])
 	}
 	return nil
-}
-
-func (c *plainClient) lost(err error) error {
-	if c.closed.Load() {
-		return ErrClosed
-	}
-	return fmt.Errorf("connection lost: %w", err)
-}
-
-// Close implements Client.
-func (c *plainClient) Close() error {
-	if c.closed.Swap(true) {
-		return nil
-	}
-	return c.conn.Close()
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"net"
 	"sync/atomic"
 	"time"
 )
@@ -135,36 +134,22 @@ func (d *RESP) Load(ctx context.Context, values iter.Seq2[string, []byte]) error
 	defer c.Close()
 	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
 	defer stop()
-	const batch = 100
 	n, body := 0, []byte(nil)
-	flush := func() error {
-		if n == 0 {
-			return nil
-		}
-		c.out = appendBulk(appendHead(c.out, 1+2*n), "MSET")
-		c.out = append(c.out, body...)
+	add := func(key string, value []byte) {
+		n++
+		body = appendBulk(appendBulk(body, key), value)
+	}
+	return inBatches(values, add, func() error {
+		c.out = append(appendBulk(appendHead(c.out, 1+2*n), "MSET"), body...)
 		n, body = 0, body[:0]
 		_, err := c.answer()
 		return err
-	}
-	for key, value := range values {
-		body = appendBulk(appendBulk(body, key), value)
-		if n++; n == batch {
-			if err := flush(); err != nil {
-				return fmt.Errorf("load values: %w", err)
-			}
-		}
-	}
-	if err := flush(); err != nil {
-		return fmt.Errorf("load values: %w", err)
-	}
-	return nil
+	})
 }
 
 // respClient is one connection.
 type respClient struct {
-	conn    net.Conn
-	closed  atomic.Bool
+	line
 	out     []byte
 	in      []byte // holds what was read and not parsed in in[at:]
 	at      int
@@ -175,11 +160,11 @@ type respClient struct {
 }
 
 func dialRESP(ctx context.Context, addr string) (*respClient, error) {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+	conn, err := dial(ctx, addr)
 	if err != nil {
-		return nil, fmt.Errorf("connect: %w", err)
+		return nil, err
 	}
-	return &respClient{conn: conn, in: make([]byte, 0, 16<<10)}, nil
+	return &respClient{line: line{conn: conn}, in: make([]byte, 0, 16<<10)}, nil
 }
 
 // level is the slot of a reply that no operation waits for.
@@ -292,17 +277,6 @@ func (c *respClient) fill() error {
 	return c.lost(err)
 }
 
-func (c *respClient) lost(err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case c.closed.Load():
-		return ErrClosed
-	default:
-		return fmt.Errorf("connection lost: %w", err)
-	}
-}
-
 // ask sends a command and returns its answer, of which nothing else may be under
 // way.
 func (c *respClient) ask(args ...string) (reply, error) {
@@ -331,12 +305,4 @@ func (c *respClient) answer() (reply, error) {
 			return reply{}, err
 		}
 	}
-}
-
-// Close implements Client.
-func (c *respClient) Close() error {
-	if c.closed.Swap(true) {
-		return nil
-	}
-	return c.conn.Close()
 }

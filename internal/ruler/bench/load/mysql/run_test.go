@@ -264,7 +264,7 @@ func TestMeterSeesCommitsAndFlushes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := load.CountersSince(after, before, o.TotalOps)
+	d := after.Since(before, o.TotalOps)
 	if d.Commits < 100 || d.Fsyncs == 0 || d.LogWrites == 0 || d.LogBytes == 0 || d.LogRecords == 0 {
 		t.Errorf("counters = %+v", *d)
 	}

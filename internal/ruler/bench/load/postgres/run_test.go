@@ -169,7 +169,7 @@ func TestCountersSeeCommitsAndFlushes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d := load.CountersSince(after, before, o.TotalOps)
+		d := after.Since(before, o.TotalOps)
 		if d.Commits >= 100 && d.Fsyncs > 0 && d.LogBytes > 0 {
 			break
 		}

@@ -1,6 +1,0 @@
-//go:build !linux
-
-package outside
-
-// permitTracing has nothing to do: strace is a tool of Linux.
-func permitTracing() {}

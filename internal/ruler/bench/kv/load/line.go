@@ -1,0 +1,63 @@
+package kvload
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"net"
+	"sync/atomic"
+)
+
+// line is the connection of a stream.
+type line struct {
+	conn   net.Conn
+	closed atomic.Bool
+}
+
+func dial(ctx context.Context, addr string) (net.Conn, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("connect: %w", err)
+	}
+	return conn, nil
+}
+
+// lost is an error of the connection, as a stream is told of it.
+func (l *line) lost(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case l.closed.Load():
+		return ErrClosed
+	default:
+		return fmt.Errorf("connection lost: %w", err)
+	}
+}
+
+// Close implements Client.
+func (l *line) Close() error {
+	if l.closed.Swap(true) {
+		return nil
+	}
+	return l.conn.Close()
+}
+
+// inBatches hands values out, a hundred at a time.
+func inBatches(values iter.Seq2[string, []byte], add func(key string, value []byte), flush func() error) error {
+	const batch = 100
+	n := 0
+	for key, value := range values {
+		add(key, value)
+		if n++; n%batch == 0 {
+			if err := flush(); err != nil {
+				return fmt.Errorf("load values: %w", err)
+			}
+		}
+	}
+	if n%batch > 0 {
+		if err := flush(); err != nil {
+			return fmt.Errorf("load values: %w", err)
+		}
+	}
+	return nil
+}
