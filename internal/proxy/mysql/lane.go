@@ -89,13 +89,15 @@ func (ls *lanes) of(key laneKey, name func() string, plan func() *rowsPlan) *lan
 // write for rows and tables that somebody else has locked, so that it does not
 // hold up its group; it is then run again alone, with the client's own patience.
 // MariaDB knows 0, which is not to wait at all; elsewhere 1 s is the least. And
-// the server keeps all warnings, to tell whose they are.
+// the server keeps all warnings, to tell whose they are, and a COMMIT neither begins
+// another transaction nor ends the connection.
 func (ls *lanes) set(set *session.Set) *session.Set {
 	p := ls.p
 	wait := lockWait{time.Second, time.Second}
 	if p.facts.nowait() {
 		wait = lockWait{}
 	}
+	set = p.settings.With(set, session.Setting{Name: "completion_type", Value: "NO_CHAIN", Literal: true})
 	return p.settings.With(p.alone.withLockWait(set, wait), session.Setting{Name: "max_error_count", Value: "65535", Literal: true})
 }
 

@@ -12,7 +12,7 @@ import (
 
 // fixedSQL asks MariaDB for the session variables that nobody can set, and for the new
 // names of others.
-const fixedSQL = "SELECT LOWER(VARIABLE_NAME) FROM information_schema.SYSTEM_VARIABLES WHERE VARIABLE_SCOPE<>'GLOBAL' AND (READ_ONLY='YES' OR VARIABLE_NAME IN ('TRANSACTION_ISOLATION','TRANSACTION_READ_ONLY'))"
+const fixedSQL = "SELECT LOWER(VARIABLE_NAME) FROM information_schema.SYSTEM_VARIABLES WHERE VARIABLE_SCOPE<>'GLOBAL' AND (READ_ONLY='YES' OR VARIABLE_NAME IN ('TRANSACTION_ISOLATION','TRANSACTION_READ_ONLY'))" + allRows
 
 // alwaysFixed are such variables of all servers: the state of replication, and what
 // a server counts. MySQL has no table that tells.
