@@ -118,6 +118,11 @@ func (d *database) prepare(ctx context.Context, exists bool) (*restore.Books, er
 	if d.main, err = d.connect(ctx); err != nil {
 		return nil, err
 	}
+	if d.opts.Resume && !d.opts.DryRun {
+		if err := takeOver(ctx, d.main); err != nil {
+			return nil, err
+		}
+	}
 	id := d.manifest.ID
 	books, err := openLedger(ctx, d.main, id, d.source, d.opts.Resume || d.opts.DryRun)
 	if err != nil {
@@ -185,7 +190,7 @@ func (d *database) connectAs(ctx context.Context, cfg pgwire.ConnectConfig) (*pg
 	}
 	settings := "SET synchronous_commit = off; SET check_function_bodies = off; SET default_transaction_read_only = off; " +
 		"SET default_transaction_isolation = 'read committed'; SET default_tablespace = ''; " +
-		fmt.Sprintf("SET maintenance_work_mem = '%dkB'", d.opts.MaintenanceBytes>>10)
+		fmt.Sprintf("SET maintenance_work_mem = '%dkB'; ", d.opts.MaintenanceBytes>>10) + holdLock
 	if d.manifest.Attributes[pg.AttrMoney] != "" {
 		settings += "; " + pg.MoneySetting
 	}

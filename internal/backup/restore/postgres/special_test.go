@@ -129,6 +129,36 @@ func TestInterruptedClusterResumes(t *testing.T) {
 	}
 }
 
+// TestResumeEndsTheSessionsOfAKilledRun: the server has not noticed yet that their client is
+// gone, and goes on with what they do.
+func TestResumeEndsTheSessionsOfAKilledRun(t *testing.T) {
+	r := newRig(t, server(t), three)
+	r.mustBackup(backup.Options{})
+	into := r.db + "_copy"
+	r.createDB(into)
+	repo, g := archivetest.NewGate(t, r.repo, "data/", 0)
+	ctx, stop := context.WithCancelCause(t.Context())
+	done := start(func() error { return restoreFrom(ctx, repo, restore.Options{DSN: r.p.DSN(into)}) })
+	g.Wait(t)
+	stop(errors.New("interrupted"))
+	if err := finished(t, done); err == nil {
+		t.Fatal("an interrupted restore succeeded")
+	}
+	killed := connect(t, r.p.DSN(into))
+	if err := killed.Exec(t.Context(), load.HoldLock+"; BEGIN; CREATE INDEX b_x_idx ON public.b (x); INSERT INTO weir_restore.done VALUES ('it will not end')"); err != nil {
+		t.Fatal(err)
+	}
+	done = start(func() error {
+		return restoreFrom(t.Context(), r.repo, restore.Options{DSN: r.p.DSN(into), Resume: true, Verify: restore.VerifyRows})
+	})
+	if err := finished(t, done); err != nil {
+		t.Fatal(err)
+	}
+	if a, b := r.native(r.db), r.native(into); a != b {
+		t.Errorf("the copy differs:\n%s\n%s", a, b)
+	}
+}
+
 // TestKilledWhileItEnds resumes a restore of two databases that closed the books of
 // the first one only.
 func TestKilledWhileItEnds(t *testing.T) {

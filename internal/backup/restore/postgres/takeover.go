@@ -1,0 +1,32 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+
+	pg "github.com/weirdb/weir/internal/backup/bulk/postgres"
+)
+
+// restoreLock is an advisory lock that each session of a restore shares, in the database
+// that it restores. A server goes on with the statement of a session whose client was killed,
+// and waits for hours for the rest of one whose client's machine is gone: whoever resumes
+// such a restore ends them.
+const restoreLock = 7305116340286
+
+// holdLock is the statement by which a session says that it belongs to a restore.
+var holdLock = fmt.Sprintf("SELECT pg_catalog.pg_advisory_lock_shared(%d)", restoreLock)
+
+// takeOver ends the sessions of the restore that is resumed, and waits until they are gone:
+// then the books say all that it has done. s holds the lock, too.
+func takeOver(ctx context.Context, s *pg.Session) error {
+	err := s.Exec(ctx, fmt.Sprintf(`SELECT pg_catalog.pg_terminate_backend(pid) FROM pg_catalog.pg_locks
+		WHERE locktype = 'advisory' AND classid = %d AND objid = %d AND objsubid = 1 AND pid <> pg_catalog.pg_backend_pid()
+		AND database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())`, restoreLock>>32, uint32(restoreLock&0xffffffff)))
+	if err != nil && pg.ErrorCode(err) != "42501" { // insufficient_privilege: they are of another role, and end by themselves
+		return fmt.Errorf("end the sessions of the interrupted restore: %w", err)
+	}
+	if err := s.Exec(ctx, fmt.Sprintf("SELECT pg_catalog.pg_advisory_lock(%d), pg_catalog.pg_advisory_unlock(%[1]d)", restoreLock)); err != nil {
+		return fmt.Errorf("wait for the sessions of the interrupted restore: %w", err)
+	}
+	return nil
+}
