@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 )
 
@@ -115,11 +116,22 @@ type Difference struct{ Want, Got *Aspect }
 func (d Difference) String() string {
 	switch {
 	case d.Got == nil:
-		return "it is missing: " + shorten(d.Want.Text)
+		return "it is missing: " + d.Want.shown()
 	case d.Want == nil:
-		return "it is not in the backup: " + shorten(d.Got.Text)
+		return "it is not in the backup: " + d.Got.shown()
 	}
-	return "the backup has " + shorten(d.Want.Text) + ", the copy " + shorten(d.Got.Text)
+	return "the backup has " + d.Want.shown() + ", the copy " + d.Got.shown()
+}
+
+// optionSecret is an option of a foreign server that nobody is to read in an error.
+var optionSecret = regexp.MustCompile(`(?i)(\w*(?:passw|secret|token|credential|api_?key)\w*=)[^,;]*`)
+
+// shown is the text, cut if it is long, without secrets.
+func (a Aspect) shown() string {
+	if a.Kind == "server" {
+		return shorten(optionSecret.ReplaceAllString(a.Text, "${1}…"))
+	}
+	return shorten(a.Text)
 }
 
 // Object is what differs.

@@ -385,3 +385,15 @@ func TestHalfAStatementIsNone(t *testing.T) {
 		t.Errorf("%q, %v", got, failed)
 	}
 }
+
+// TestDifferencesShowNoSecrets: options of a foreign server may hold a password.
+func TestDifferencesShowNoSecrets(t *testing.T) {
+	t.Parallel()
+	want := &Aspect{Kind: "server", Name: "far", Text: "w; Password=S3CRET,host=h"}
+	got := &Aspect{Kind: "server", Name: "far", Text: "w; connstr=host=h password=S3CRET,port=1"}
+	for _, d := range []Difference{{Want: want}, {Got: got}, {Want: want, Got: got}} {
+		if s := d.String(); strings.Contains(s, "S3CRET") || d.Want != nil && !strings.Contains(s, "host=h") {
+			t.Errorf("%s", s)
+		}
+	}
+}

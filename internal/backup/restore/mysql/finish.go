@@ -88,7 +88,7 @@ func (d *database) verifyDefinitions(ctx context.Context, entries []*my.Entry) e
 		case err != nil:
 			err = fmt.Errorf("%w: %w", ErrDiffers, err)
 		case !want.Same(&got):
-			err = fmt.Errorf("%w: the backup has %.300q, the copy %.300q", ErrDiffers, want.Create, got.Create)
+			err = fmt.Errorf("%w: the backup has %q, the copy %q", ErrDiffers, restore.First(want.Create, 300), restore.First(got.Create, 300))
 		}
 		if err := d.failed(d.object(e.String(), "", err)); err != nil {
 			return err
