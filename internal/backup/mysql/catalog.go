@@ -41,8 +41,17 @@ type table struct {
 type column struct {
 	name, dataType, charset string
 	columnType              string // the type with all that belongs to it
+	fallback                string // its default, as the server shows it
 	generated, auto         bool
 	row                     string // "ROW START" or "ROW END" of a system-versioned table
+}
+
+// mayHide reports whether the server may show a column other than it is: it describes the
+// values of ENUM and SET, and defaults that are texts, in three bytes of UTF-8, with a question
+// mark for what has four.
+func (c column) mayHide() bool {
+	wide := slices.ContainsFunc([]string{"utf8mb4", "utf16", "utf32", "gb18030"}, func(s string) bool { return strings.HasPrefix(c.charset, s) })
+	return wide && ((c.dataType == "enum" || c.dataType == "set") && strings.Contains(c.columnType, "?") || strings.Contains(c.fallback, "?"))
 }
 
 func (t *table) sql() string      { return my.Qualified(t.db, t.name) }
@@ -143,6 +152,12 @@ func (r *runner) adopt(ctx context.Context, tables []*table) error {
 				t.remember()
 			}
 			t.arrange(r.opts.Checksums)
+			for _, c := range t.columns {
+				if c.mayHide() {
+					r.warn("table %s: the server shows a value or the default of column %s with a question mark; if it is another character there, one beyond U+FFFF, the copy has the question mark in its place, for the server shows no such character in a definition",
+						t.fullName(), my.Ident(c.name))
+				}
+			}
 			switch {
 			case t.elsewhere():
 				r.warn("table %s: its rows are not on this server (%s), and only its definition is backed up", t.fullName(), t.engine)
@@ -156,12 +171,12 @@ func (r *runner) adopt(ctx context.Context, tables []*table) error {
 
 func (r *runner) columns(ctx context.Context, d *database, tables map[string]*table) error {
 	err := r.main.QueryNamed(ctx, `SELECT table_name AS t, column_name AS c, data_type AS type, column_type AS whole, extra AS extra,
-		character_set_name AS charset, generation_expression AS expression
+		character_set_name AS charset, generation_expression AS expression, column_default AS fallback
 		FROM information_schema.columns WHERE table_schema = `+my.Literal(d.name)+` ORDER BY table_name, ordinal_position`, func(row map[string]string) error {
 		if t := tables[row["t"]]; t != nil {
 			extra := strings.ToUpper(row["extra"])
 			c := column{
-				name: row["c"], dataType: strings.ToLower(row["type"]), charset: row["charset"], columnType: row["whole"],
+				name: row["c"], dataType: strings.ToLower(row["type"]), charset: row["charset"], columnType: row["whole"], fallback: row["fallback"],
 				// DEFAULT_GENERATED is a default, not a generated column.
 				generated: strings.Contains(extra, "VIRTUAL GENERATED") || strings.Contains(extra, "STORED GENERATED") || strings.Contains(extra, "PERSISTENT"),
 				auto:      strings.Contains(extra, "AUTO_INCREMENT"),

@@ -62,6 +62,9 @@ type accountMaker struct {
 // of libraries, servers.
 var taken = []uint16{1396, 1125, 1476}
 
+// notInForce is the server's error about an account that is in its table only.
+const notInForce = 1133
+
 func (m accountMaker) account(ctx context.Context, a my.Account) error {
 	if a.Name == my.Public {
 		m.grants = append(m.grants, a.Statements...)
@@ -73,14 +76,17 @@ func (m accountMaker) account(ctx context.Context, a my.Account) error {
 		return err
 	}
 	err := m.s.Exec(ctx, a.Statements[0])
+	if my.ErrorCode(err) == notInForce {
+		// An account by a host's name, on a server that resolves none.
+		m.Warn("%s is in the server's table and not in force (skip_name_resolve?): it is left out", a.Title())
+		return m.note(ctx, foreign)
+	}
 	switch there := slices.Contains(taken, my.ErrorCode(err)); {
 	case there && (!begun || m.books.Has(foreign)):
 		m.Warn("%s exists already and is left as it is", a.Title())
 		return m.note(ctx, foreign)
 	case err != nil && !there:
-		if err := m.failed(&restore.ObjectError{Object: a.Title(), Statement: restore.First(a.Statements[0], 200), Err: err}); err != nil {
-			return err
-		}
+		return m.failed(&restore.ObjectError{Object: a.Title(), Statement: restore.First(a.Statements[0], 200), Err: err})
 	}
 	m.grants = append(m.grants, a.Statements[1:]...)
 	return nil

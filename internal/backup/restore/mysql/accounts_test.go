@@ -2,6 +2,7 @@ package mysql_test
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/weirdb/weir/internal/backup/restore"
 	load "github.com/weirdb/weir/internal/backup/restore/mysql"
 	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/lab/labtest"
 )
 
 // whoMay is what accounts of a MariaDB server may do, without those of the server's own.
@@ -65,6 +67,33 @@ CREATE SERVER shop FOREIGN DATA WRAPPER mysql OPTIONS (HOST '127.0.0.1', USER 'i
 	}
 	if got := to.client("", "SHOW GRANTS FOR clerk"); strings.Contains(got, "UPDATE") || !slices.Contains(res.Warnings, "account 'clerk'@'%' exists already and is left as it is") {
 		t.Errorf("an account that was there: %s, %q", got, res.Warnings)
+	}
+}
+
+// TestAccountsByHostName: a server that resolves no names has accounts by a host's name in its
+// table alone, such as the root@HOST that MariaDB makes with each server. Others come back.
+func TestAccountsByHostName(t *testing.T) {
+	cfg := config(lab.FlavorMariaDB)
+	cfg.Settings = maps.Clone(cfg.Settings)
+	if cfg.Settings == nil {
+		cfg.Settings = map[string]string{}
+	}
+	cfg.Settings["skip_name_resolve"] = "OFF"
+	r := newRig(t, labtest.MariaDB(t, cfg), "CREATE TABLE x (id int); CREATE USER clerk; GRANT SELECT ON x TO clerk; CREATE USER root@'far.example' IDENTIFIED BY 'x'; GRANT ALL ON *.* TO root@'far.example' WITH GRANT OPTION")
+	r.backup(backup.Options{DSN: r.m.DSN(""), Cluster: true}, archive.Options{})
+	to := &rig{t: t, m: other(t, server(t, lab.FlavorMariaDB)), db: r.db, repo: r.repo}
+	to.client("", "CREATE USER root@'far.example'; FLUSH PRIVILEGES")
+	res, err := to.restoreCtx(t.Context(), restore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(res.Warnings, func(w string) bool {
+		return strings.Contains(w, "'far.example' is in the server's table and not in force")
+	}) {
+		t.Errorf("warnings: %q", res.Warnings)
+	}
+	if got := to.client("", "SHOW GRANTS FOR clerk"); !strings.Contains(got, "SELECT") {
+		t.Errorf("grants: %s", got)
 	}
 }
 
