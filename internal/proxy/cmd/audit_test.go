@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -70,10 +71,12 @@ func TestAuditLog(t *testing.T) {
 		return events
 	}
 	want := []string{
-		"login accepted postgres", "login failed postgres", "login failed nowhere", "login accepted weir",
+		"login accepted postgres", "login accepted weir", "login failed nowhere", "login failed postgres",
 		"command accepted PAUSE", "command accepted RESUME", "command failed PAWS",
 	}
-	if got := read(path + ".1"); strings.Join(got, "\n") != strings.Join(want, "\n") {
+	got := read(path + ".1")
+	slices.Sort(got[:min(4, len(got))]) // a client hears of its refusal before the log does
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 	if got := read(path); len(got) != 1 || got[0] != "login accepted postgres" {

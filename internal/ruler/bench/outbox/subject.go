@@ -251,13 +251,11 @@ func (r *relay) Ready(ctx context.Context) error {
 }
 
 // Pause implements [outboxload.Relay]. The relay does not tell when it has come to
-// rest: it has when it has not read for twice the longest pause between two reads.
+// rest: it has when it has not read for half a second, and twice the longest pause between
+// two reads. A wait for the log lasts 200 ms, and is not counted as a read.
 func (r *relay) Pause(ctx context.Context) error {
 	r.Relay.Pause()
-	rest := 2 * r.maxPoll
-	if r.claim == outbox.Log {
-		rest = 500 * time.Millisecond // a wait for the log lasts 200 ms, and is not counted as a read
-	}
+	rest := max(500*time.Millisecond, 2*r.maxPoll)
 	last, since := r.Stats().Rounds, time.Now()
 	for time.Since(since) < rest {
 		if err := wait(ctx, look); err != nil {
