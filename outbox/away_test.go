@@ -410,3 +410,19 @@ func TestDestinationsAreTriedWhenTheBrokerIsBack(t *testing.T) {
 		}
 	})
 }
+
+// Destinations are tried for a broker that is back once a minute: perhaps only a part
+// of it was away, or still is.
+func TestABrokerIsBackOnceAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCircuits(&memSink{})
+		for i, want := range []uint64{1, 1, 2} { // after no time, 40 s and 80 s
+			c.missed()
+			c.confirmed([]string{"t"})
+			if n := c.lit.Load(); n != want {
+				t.Errorf("the broker was back %d times after %d s, want %d", n, 40*i, want)
+			}
+			time.Sleep(40 * time.Second)
+		}
+	})
+}

@@ -45,7 +45,8 @@ type circuits struct {
 	count  uint64              // of confirmations: one for each call that had some
 	latest [2]confirmation     // of two destinations, the last first
 	dark   bool                // a call met no broker, and nothing was confirmed since
-	lit    atomic.Uint64       // how often that has ended
+	lit    atomic.Uint64       // how often that has ended, so far as that is taken note of
+	litAt  time.Time           // and when last
 }
 
 // confirmation is of the last call in which a destination took messages.
@@ -181,9 +182,14 @@ func (c *circuits) missed() {
 }
 
 // relight has destinations that were not met tried at once: the broker is back that
-// took nothing, and perhaps they are. c.mu is held.
+// took nothing, and perhaps they are. It does so now and then only: a call that meets
+// none may have had messages of one part alone. c.mu is held.
 func (c *circuits) relight(now time.Time) {
 	c.dark = false
+	if now.Sub(c.litAt) < awayLongest {
+		return
+	}
+	c.litAt = now
 	for _, k := range c.by {
 		if k.open && k.away {
 			k.until, k.left = now, probes
