@@ -3,6 +3,7 @@
 package proxycmd
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -17,6 +18,7 @@ import (
 	"github.com/weirdb/weir/internal/cli/clitest"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 // TestAuditLog: logins, good and bad, and what was done at the console; and after
@@ -29,15 +31,27 @@ func TestAuditLog(t *testing.T) {
 	log, stop := startProxy(t, "--postgres", pg.DSN("postgres"), "--auth", "scram-sha-256", "--auth-file", users, "--audit-log", path)
 	address := log.Await("weir proxy listens")["address"].(string)
 
+	// Logins are told of on goroutines of their own: one must be there before the next begins.
+	events := 0
+	written := func() {
+		t.Helper()
+		events++
+		testkit.Eventually(t, "the login is in the audit log", func() bool {
+			text, err := os.ReadFile(path)
+			return err == nil && bytes.Count(text, []byte("\n")) >= events
+		})
+	}
 	for _, login := range []struct{ password, database string }{{"right", "postgres"}, {"wrong", "postgres"}, {"right", "nowhere"}} {
 		if _, err := dial(t, address, pg.User(), login.password, login.database); (err == nil) != (login == struct{ password, database string }{"right", "postgres"}) {
 			t.Fatalf("%v: %v", login, err)
 		}
+		written()
 	}
 	console, err := dial(t, address, pg.User(), "right", "weir")
 	if err != nil {
 		t.Fatal(err)
 	}
+	written()
 	for _, command := range []string{"SHOW POOLS", "PAUSE", "RESUME", "PAWS"} {
 		if _, err := console.Exec(t.Context(), command, pgx.QueryExecModeSimpleProtocol); (err != nil) != (command == "PAWS") {
 			t.Fatalf("%s: %v", command, err)
