@@ -270,14 +270,18 @@ func TestReadsShareAgainWhenALockIsGone(t *testing.T) {
 
 // TestCancelThatCameTooEarlyIsSentAgain has weir end reads that the server has not
 // begun with: the server's processes are stopped, and find the cancel request
-// before the statement.
+// before the statement. Each read is a statement of its own: of one that is known to be held
+// up no other is sent, so that it depended on time how many are.
 func TestCancelThatCameTooEarlyIsSentAgain(t *testing.T) {
 	t.Parallel()
 	w, lock, unlock := locked(t, func(c *postgres.Config) { c.PoolSize, c.ReadLanes = 4, 2 })
 	var blocked []*wire
-	for range 12 {
+	var reads []string
+	for i := range 12 {
 		blocked = append(blocked, w.wire())
+		reads = append(reads, fmt.Sprintf("SELECT x AS x%d FROM a", i))
 	}
+	warm(w, blocked[0], reads...)
 	other := w.wire()
 	for _, b := range blocked[:4] { // weir has all its connections
 		b.want("BEGIN", "BEGIN T")
@@ -307,8 +311,8 @@ func TestCancelThatCameTooEarlyIsSentAgain(t *testing.T) {
 	}
 	signal(syscall.SIGSTOP)
 	defer signal(syscall.SIGCONT)
-	for _, b := range blocked {
-		b.send(query(readA))
+	for i, b := range blocked {
+		b.send(query(reads[i]))
 	}
 	eventually(t, "all but one have a cancel request waiting for them", func() bool {
 		n := 0
@@ -326,9 +330,9 @@ func TestCancelThatCameTooEarlyIsSentAgain(t *testing.T) {
 		other.want("COMMIT", "COMMIT I")
 	}
 	unlock()
-	for _, b := range blocked {
-		if got := render(b.ready()); got != "[x] SELECT_0 I" {
-			t.Errorf("when the lock is gone: %s", got)
+	for i, b := range blocked {
+		if got, want := render(b.ready()), fmt.Sprintf("[x%d] SELECT_0 I", i); got != want {
+			t.Errorf("when the lock is gone: %s, want %s", got, want)
 		}
 	}
 }
