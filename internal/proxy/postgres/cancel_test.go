@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	gosync "sync"
 	"sync/atomic"
@@ -61,7 +62,7 @@ func TestCancelEndsAWaitInTheQueue(t *testing.T) {
 	holder := w.wire()
 	queued := []*wire{w.wire(), w.wire(), w.wire()}
 	holder.want("BEGIN", "BEGIN T")
-	messages := [][]byte{query("SELECT pg_sleep(0)"), run("SELECT pg_sleep($1::int)", "0"), append(query("BEGIN"), query("SELECT 1 AS x")...)}
+	messages := [][]byte{query("SELECT pg_sleep(0)"), run("SELECT pg_sleep($1::int)", "0"), append(query("SET LOCAL work_mem = '5MB'"), query("SELECT 1 AS x")...)}
 	for i, c := range queued {
 		c.send(messages[i])
 	}
@@ -79,6 +80,38 @@ func TestCancelEndsAWaitInTheQueue(t *testing.T) {
 	}
 	for _, c := range queued {
 		c.want("SELECT 1 AS x", "[x] (1) SELECT_1 I")
+	}
+}
+
+// TestRefusedBeginEndsTheSession: what a client has sent behind a BEGIN that weir refuses is
+// not carried out without a transaction.
+func TestRefusedBeginEndsTheSession(t *testing.T) {
+	t.Parallel()
+	insert := query("INSERT INTO r VALUES (1)")
+	for name, messages := range map[string][]byte{
+		"simple":           slices.Concat(query("BEGIN"), insert, query("COMMIT")),
+		"extended":         slices.Concat(run("BEGIN"), insert, run("COMMIT")),
+		"behind a text":    slices.Concat(query("SELECT pg_sleep(0); BEGIN"), insert, query("COMMIT")),
+		"behind a failure": slices.Concat(parse("", "SELECT pg_sleep(0)"), bind("", ""), execute("", 0), run("START TRANSACTION"), insert, query("COMMIT")),
+		"by its name":      slices.Concat(bind("", "b"), execute("", 0), sync(), insert, query("COMMIT")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := start(t, database(t, "CREATE TABLE r (x int)"), func(c *postgres.Config) { c.PoolSize = 1 })
+			holder, c := w.wire(), w.wire()
+			c.send(parse("b", "BEGIN"), sync())
+			c.ready()
+			holder.want("BEGIN", "BEGIN T")
+			c.send(messages)
+			eventually(t, "it waits", func() bool { return w.pool().Waiting == 1 })
+			cancel(t, w, c)
+			got, err := c.until(0)
+			if e := errorIn(got); err == nil || e == nil || e.Code != pgwire.CodeQueryCanceled || !strings.Contains(string(got[len(got)-1].body), "FATAL") {
+				t.Errorf("a BEGIN that is refused: %s, %v", render(got), err)
+			}
+			holder.want("COMMIT", "COMMIT I")
+			w.wire().want("SELECT count(*) AS n FROM r", "[n] (0) SELECT_1 I")
+		})
 	}
 }
 

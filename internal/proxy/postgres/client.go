@@ -90,11 +90,18 @@ func (c *client) reply(p []byte) {
 }
 
 // refuse answers the client's present unit with an error of weir's own.
-// ReadyForQuery follows at once for a simple query, after the Sync otherwise.
+// ReadyForQuery follows at once for a simple query, after the Sync otherwise. Where a
+// transaction was to begin the session ends: what the client has sent behind that
+// would be carried out without one.
 func (c *client) refuse(e *pgwire.Error) {
 	c.stats.errors++
-	out := pgwire.AppendError(nil, e)
 	typ, n, ok := pgwire.Peek(c.s.In)
+	if ok && c.router.begins(typ, n, c.s.In) {
+		c.fatal(ending(e))
+		return
+	}
+	c.router.refusal = e
+	out := pgwire.AppendError(nil, e)
 	if ok && typ != pgwire.ClientQuery && typ != pgwire.ClientFunction {
 		c.state = stateSkipping
 	} else {

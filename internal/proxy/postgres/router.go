@@ -326,6 +326,7 @@ type router struct {
 	wantOwn    bool          // for the backend where it wrote last, if that is free
 	partialAt  time.Duration // since when messages without a Sync wait; 0 if none do
 	partialDue bool          // they have waited long enough
+	refusal    *pgwire.Error // what the client was told last of what is refused
 }
 
 // feed takes the next unit of a client without a backend. It returns how
@@ -336,6 +337,13 @@ func (rt *router) feed(typ byte, n int, p []byte) int {
 		return c.transport.terminate()
 	}
 	if c.state == stateSkipping && typ != pgwire.ClientSync {
+		switch {
+		case typ == pgwire.ClientParse && n > len(p) && n <= maxScanned:
+			return 0
+		case rt.begins(typ, n, p):
+			c.fatal(ending(rt.refusal))
+			return len(p)
+		}
 		c.transport.drop = n
 		return c.transport.takeDrop(len(p))
 	}
