@@ -51,6 +51,56 @@ func TestWarningOfTheCommitReachesGroupedWrites(t *testing.T) {
 	}
 }
 
+// TestCancelledWaitForAStandby: a client whose write waits in a group for a standby that there is
+// none of cancels it. It is told what it would be directly; the other members go on waiting.
+func TestCancelledWaitForAStandby(t *testing.T) {
+	t.Parallel()
+	cfg := serverConfig()
+	cfg.Settings["synchronous_standby_names"] = "nobody"
+	srv, err := lab.StartPostgres(ctxFor(t), cfg)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer func() { _ = srv.Stop(context.Background()) }()
+	local := dialWire(t, srv.Addr(), "postgres", pgwire.Param{Name: "options", Value: "-c synchronous_commit=local"})
+	local.want("CREATE TABLE w (x int)", "CREATE_TABLE I")
+	w := startFor(t, srv, "postgres", func(c *postgres.Config) { c.NoRowsLane = true })
+	members := []*wire{w.wire(), w.wire()}
+	answers := make([]chan []message, len(members))
+	for i, c := range members {
+		c.want("SELECT 1 AS x", "[x] (1) SELECT_1 I")
+		c.send(query(fmt.Sprintf("/* batch:100 */ INSERT INTO w VALUES (%d)", i)))
+		answers[i] = make(chan []message, 1)
+		go func() { answers[i] <- c.ready() }()
+	}
+	eventually(t, "both are carried out", func() bool {
+		return local.ask("SELECT count(*) AS n FROM w") == "[n] (2) SELECT_1 I"
+	})
+	answered := func(i int, cancels func()) {
+		var got []message
+		eventually(t, "the write is answered", func() bool {
+			cancels()
+			select {
+			case got = <-answers[i]:
+				return true
+			default:
+				return false
+			}
+		})
+		if e := noticeIn(got); e == nil || e.Code != "01000" || !strings.Contains(render(got), "INSERT_0_1 I") {
+			t.Errorf("member %d, whose commit no standby has: %s", i, render(got))
+		}
+		members[i].want("SELECT 1 AS x", "[x] (1) SELECT_1 I")
+	}
+	answered(0, func() { cancel(t, w, members[0]) })
+	if got := local.ask("SELECT count(*) >= 1 AS waits FROM pg_stat_activity WHERE wait_event = 'SyncRep'"); got != "[waits] (t) SELECT_1 I" || len(answers[1]) > 0 {
+		t.Errorf("the other member does not wait any more: %s", got)
+	}
+	answered(1, func() {
+		local.ask("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
+	})
+}
+
 // TestHungServerIsNotHealthy stops the server's processes.
 func TestHungServerIsNotHealthy(t *testing.T) {
 	t.Parallel()
