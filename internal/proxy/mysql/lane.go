@@ -98,7 +98,11 @@ func (ls *lanes) set(set *session.Set) *session.Set {
 		wait = lockWait{}
 	}
 	set = p.settings.With(set, session.Setting{Name: "completion_type", Value: "NO_CHAIN", Literal: true})
-	return p.settings.With(p.alone.withLockWait(set, wait), session.Setting{Name: "max_error_count", Value: "65535", Literal: true})
+	set = p.alone.withLockWait(set, wait)
+	if !p.facts.mariadb {
+		return set
+	}
+	return p.settings.With(set, session.Setting{Name: "max_error_count", Value: "65535", Literal: true})
 }
 
 func (ls *lanes) transaction(set *session.Set, window time.Duration) *lane {
