@@ -193,8 +193,11 @@ func (b *backend) resultEnded(u *unit, last bool) {
 		if u.kind != unitClient || u.park || b.owner == u.c {
 			u.err = a.Err()
 		}
-		if u.overdue && code == mywire.ErrQueryInterrupted {
-			rewordOverdue(b, u)
+		switch {
+		case u.overdue && code == mywire.ErrQueryInterrupted:
+			b.rewordError(u, b.overdueError())
+		case u.wrote && code == mywire.ErrLockWaitTimeout && (u.park && b.Mode == core.ModeLaned || u.bounded && b.p.l.Now-b.Since >= u.owned):
+			b.rewordError(u, mywire.NewError(code, "Lock wait timeout exceeded; try restarting transaction (of weir, which does not wait for a lock within a group, and had sent more than %d MB of rows: else it would have run the statement again; nothing of it has taken effect)", maxHeld>>20))
 		}
 		return
 	}
@@ -251,8 +254,8 @@ func (b *backend) reword(u *unit, ok *mywire.OK) {
 	}
 }
 
-// rewordOverdue puts the error of a statement that weir has ended for its length.
-func rewordOverdue(b *backend, u *unit) {
+// rewordError puts another error in the place of the one that has just come.
+func (b *backend) rewordError(u *unit, e *mywire.Error) {
 	if u.c == nil || u.c.s.Closed {
 		return
 	}
@@ -264,11 +267,15 @@ func rewordOverdue(b *backend, u *unit) {
 	if b.answer.Tail() < mywire.HeaderLen || at < 0 {
 		return
 	}
-	e := mywire.NewError(mywire.ErrQueryTimeout, "Query execution was interrupted, maximum statement execution time exceeded (--query-timeout %s of weir)", b.p.Limits.QueryTimeout)
-	if b.p.facts.mariadb {
-		e = mywire.NewError(mywire.ErrMariaStatementTimeout, "Query execution was interrupted (--query-timeout %s of weir)", b.p.Limits.QueryTimeout)
-	}
 	*buf = mywire.AppendError((*buf)[:at], (*buf)[at+3], e)
+}
+
+// overdueError is that of a statement that weir has ended for its length.
+func (b *backend) overdueError() *mywire.Error {
+	if b.p.facts.mariadb {
+		return mywire.NewError(mywire.ErrMariaStatementTimeout, "Query execution was interrupted (--query-timeout %s of weir)", b.p.Limits.QueryTimeout)
+	}
+	return mywire.NewError(mywire.ErrQueryTimeout, "Query execution was interrupted, maximum statement execution time exceeded (--query-timeout %s of weir)", b.p.Limits.QueryTimeout)
 }
 
 // done answers a command with an OK of weir's own.

@@ -79,3 +79,28 @@ func TestLongAnswersOfGroupsThatNobodyReads(t *testing.T) {
 	direct := directTo(t, server(t), db)
 	eventually(t, "the rows are deleted", func() bool { return direct.one("SELECT COUNT(*) FROM big") == "0" })
 }
+
+// TestLongAnswersThatEndAtALock: a client whose statement could not be run again, since
+// its rows were too many to be kept, is told that it was weir that has not waited.
+func TestLongAnswersThatEndAtALock(t *testing.T) {
+	t.Parallel()
+	const rows = 40
+	db := database(t, "CREATE TABLE big (k INT PRIMARY KEY)", fmt.Sprintf(longRows, "big", rows))
+	w := start(t, db, func(c *mysql.Config) { c.NoRowsLane = true })
+	c := w.dial(nil)
+	eventually(t, "writes are grouped", func() bool {
+		c.must("/* batch */ DELETE FROM big WHERE k = 0")
+		return w.pool().Grouped > 0
+	})
+	holder := directTo(t, server(t), db)
+	holder.must("BEGIN")
+	holder.must(fmt.Sprintf("UPDATE big SET k = k WHERE k = %d", rows))
+	r := c.try(c.query("/* batch */ DELETE FROM big RETURNING REPEAT('x', 1000000)"))
+	if r.code() != mywire.ErrLockWaitTimeout || !strings.Contains(r.err.Message, "of weir") {
+		t.Errorf("the client is told %v, %v", r.err, r.lost)
+	}
+	holder.must("ROLLBACK")
+	if got := c.one("SELECT COUNT(*) FROM big"); got != fmt.Sprint(rows) {
+		t.Errorf("%s of %d rows are left", got, rows)
+	}
+}
