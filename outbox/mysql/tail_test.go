@@ -102,7 +102,6 @@ func TestTailAfterTheServerWasSetToLogWholeRows(t *testing.T) {
 		defer func() { check(t, m.Exec(context.WithoutCancel(ctx), "SET GLOBAL binlog_row_image = FULL")) }()
 		s := migrated(t, m, db, Options{}, outbox.Plan{})
 		l := leadIt(t, s)
-		s.meeting = 2 * time.Second
 		held, err := s.session(ctx) // one that is at work meanwhile
 		check(t, err)
 		refuses(t, l, "binlog_row_image is MINIMAL")

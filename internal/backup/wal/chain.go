@@ -167,10 +167,17 @@ func Verify(ctx context.Context, storage archive.Storage, base *archive.Manifest
 	if keys, err = s.keys(ctx, keys); err != nil {
 		return nil, err
 	}
+	// Before the segments are listed: a receiver archives a segment, and then notes it.
+	ends, problems, err := s.ends(ctx)
+	if err != nil {
+		return nil, err
+	}
+	v.Problems = append(v.Problems, problems...)
 	c, err := s.chain(ctx, b, keys)
 	if err != nil {
 		return nil, err
 	}
+	c.ends = ends
 	return v, c.verify(ctx, v, keys)
 }
 
@@ -182,6 +189,8 @@ type chain struct {
 	present map[string]bool
 	known   map[uint32]bool // timelines whose history is there
 	last    uint64          // the highest number there is on these timelines
+
+	ends map[uint32]pgrepl.LSN // for Verify: how far timelines are archived, as noted
 }
 
 // chain finds the newest timeline that comes from the base's.
@@ -333,7 +342,8 @@ func (c *chain) verify(ctx context.Context, v *Verification, keys archive.ReadOp
 		v.End = reached.String()
 		c.gap(v, reached, c.base.Stop)
 	default:
-		return c.whole(ctx, v, reached)
+		c.whole(v, reached)
+		return nil
 	}
 	return nil
 }

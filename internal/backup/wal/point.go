@@ -337,11 +337,11 @@ func (w *window) read(ctx context.Context, c *chain, name string, keys archive.R
 		if err != nil {
 			return fmt.Errorf("look for restore point %q: %w", name, err)
 		}
+		w.found = r.found
 		w.reached = r.segment + pgrepl.LSN(n)
 		if n < size {
 			break
 		}
 	}
-	w.found = r.found
 	return nil
 }

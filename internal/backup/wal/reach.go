@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -108,11 +109,11 @@ func (c *chain) held(ctx context.Context, object string) (int64, error) {
 // named looks for a restore point behind a base backup.
 func (c *chain) named(ctx context.Context, first uint64, name, end string, keys archive.ReadOptions) error {
 	w := window{first: first, end: ^uint64(0)}
-	if err := w.read(ctx, c, name, keys); err != nil {
-		return err
-	}
+	err := w.read(ctx, c, name, keys)
 	found := w.from(c.base.Start)
 	switch {
+	case err != nil && (len(found) == 0 || ctx.Err() != nil):
+		return err // of what is behind it a server asks for nothing
 	case len(found) == 0:
 		return fmt.Errorf("the target cannot be reached: %s, and restore point %q is not in it", end, name)
 	case found[0].at < c.base.Stop:
@@ -121,7 +122,8 @@ func (c *chain) named(ctx context.Context, first uint64, name, end string, keys 
 	return nil
 }
 
-// timed looks for the end of a transaction behind a time.
+// timed looks for the end of a transaction behind a time. A segment that cannot be read is
+// no error where an older one has such a transaction: a server does not ask for it.
 func (c *chain) timed(ctx context.Context, first uint64, reached pgrepl.LSN, t Target, end string, keys archive.ReadOptions) error {
 	size := uint64(c.store.cluster.SegmentBytes)
 	past := func(r *pointReader) bool {
@@ -139,14 +141,22 @@ func (c *chain) timed(ctx context.Context, first uint64, reached pgrepl.LSN, t T
 		return nil
 	}
 	last := (uint64(reached) - 1) / size
+	var damaged error
 	for number := last; number >= first && number <= last; number-- {
 		r := &pointReader{}
 		if err := read(r, number); err != nil {
-			return err
+			if ctx.Err() != nil {
+				return err
+			}
+			damaged = cmp.Or(damaged, err)
+			continue
 		}
 		if past(r) {
 			return nil
 		}
+	}
+	if damaged != nil {
+		return damaged
 	}
 	// The record may lie across the end of a segment, if anywhere.
 	r := &pointReader{}

@@ -387,7 +387,6 @@ func TestAnotherVersion(t *testing.T) {
 	}
 }
 
-// TestOneAtATime: while one process takes over, another is told so.
 // TestServingProcessHangs: the next process does not wait for ever for one that has
 // stopped, at whatever point that was.
 func TestServingProcessHangs(t *testing.T) {
@@ -441,6 +440,7 @@ func TestServingProcessHangs(t *testing.T) {
 	}
 }
 
+// TestOneAtATime: while one process takes over, another is told so.
 func TestOneAtATime(t *testing.T) {
 	g := newGiving(t)
 	g.side.client(t, "somebody")

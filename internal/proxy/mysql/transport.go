@@ -53,7 +53,10 @@ func (r *rest) check() {
 		r.since, r.at, r.taken = c.l.Now, c.l.Now, c.s.Taken
 		return
 	}
-	if r.taken != c.s.Taken {
+	if r.at == 0 { // its first message is such a one
+		r.since = c.l.Now
+	}
+	if r.taken != c.s.Taken || r.at == 0 {
 		r.taken, r.at = c.s.Taken, c.l.Now
 	}
 	if c.l.Now-r.at > c.l.restWithin || tr.refusal != nil && tr.refusal.closes && c.l.Now-r.since > refusedInAll {

@@ -338,8 +338,8 @@ func (rt *router) feed(typ byte, n int, p []byte) int {
 	}
 	if c.state == stateSkipping && typ != pgwire.ClientSync {
 		switch {
-		case typ == pgwire.ClientParse && n > len(p) && n <= maxScanned:
-			return 0
+		case n > len(p) && n <= maxScanned && (typ == pgwire.ClientParse || typ == pgwire.ClientBind || typ == pgwire.ClientQuery):
+			return 0 // it may begin a transaction
 		case rt.begins(typ, n, p):
 			c.fatal(ending(rt.refusal))
 			return len(p)

@@ -60,7 +60,10 @@ func planLoadables(ctx context.Context, s *my.Session, made []loadable) (warning
 	if err != nil {
 		return nil, fmt.Errorf("the log makes functions of libraries; list those of the server: %w", err)
 	}
-	for _, l := range made {
+	for i, l := range made {
+		if slices.ContainsFunc(made[i+1:], func(later loadable) bool { return strings.EqualFold(later.name, l.name) }) {
+			continue // the log drops it, and makes another
+		}
 		library, is := there[strings.ToLower(l.name)]
 		switch {
 		case !is || l.lenient:
@@ -70,7 +73,6 @@ func planLoadables(ctx context.Context, s *my.Session, made []loadable) (warning
 		default:
 			warnings = append(warnings, fmt.Sprintf("function %s of library %s, which the log makes, exists already", l.name, library))
 		}
-		delete(there, strings.ToLower(l.name)) // it is looked at once
 	}
 	return warnings, nil
 }

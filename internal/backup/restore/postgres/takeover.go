@@ -3,6 +3,8 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"strings"
+	"time"
 
 	pg "github.com/weirdb/weir/internal/backup/bulk/postgres"
 )
@@ -16,16 +18,35 @@ const restoreLock = 7305116340286
 // holdLock is the statement by which a session says that it belongs to a restore.
 var holdLock = fmt.Sprintf("SELECT pg_catalog.pg_advisory_lock_shared(%d)", restoreLock)
 
+// takeOverPatience is how long the sessions of the restore that is resumed may take to end.
+const takeOverPatience = 5 * time.Minute
+
 // takeOver ends the sessions of the restore that is resumed, and waits until they are gone:
 // then the books say all that it has done. s holds the lock, too.
 func takeOver(ctx context.Context, s *pg.Session) error {
-	err := s.Exec(ctx, fmt.Sprintf(`SELECT pg_catalog.pg_terminate_backend(pid) FROM pg_catalog.pg_locks
+	var pids []string
+	err := s.Query(ctx, fmt.Sprintf(`SELECT pid::text FROM pg_catalog.pg_locks
 		WHERE locktype = 'advisory' AND classid = %d AND objid = %d AND objsubid = 1 AND pid <> pg_catalog.pg_backend_pid()
-		AND database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())`, restoreLock>>32, uint32(restoreLock&0xffffffff)))
-	if err != nil && pg.ErrorCode(err) != "42501" { // insufficient_privilege: they are of another role, and end by themselves
+		AND database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())`, restoreLock>>32, uint32(restoreLock&0xffffffff)),
+		func(row []string) error {
+			pids = append(pids, row[0])
+			return nil
+		})
+	for _, pid := range pids {
+		if err == nil {
+			err = s.Exec(ctx, "SELECT pg_catalog.pg_terminate_backend("+pid+")")
+		}
+		if pg.ErrorCode(err) == "42501" { // insufficient_privilege: it is of another role, and ends by itself
+			err = nil
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("end the sessions of the interrupted restore: %w", err)
 	}
-	if err := s.Exec(ctx, fmt.Sprintf("SELECT pg_catalog.pg_advisory_lock(%d), pg_catalog.pg_advisory_unlock(%[1]d)", restoreLock)); err != nil {
+	wait := fmt.Sprintf("SET lock_timeout = %d; SELECT pg_catalog.pg_advisory_lock(%d), pg_catalog.pg_advisory_unlock(%[2]d); RESET lock_timeout", takeOverPatience.Milliseconds(), restoreLock)
+	if err := s.Exec(ctx, wait); pg.ErrorCode(err) == "55P03" {
+		return fmt.Errorf("sessions of the interrupted restore go on after %s, those with process ids %s at its begin: end them, and resume again", takeOverPatience, strings.Join(pids, ", "))
+	} else if err != nil {
 		return fmt.Errorf("wait for the sessions of the interrupted restore: %w", err)
 	}
 	return nil

@@ -169,7 +169,6 @@ func printDemo(w io.Writer, outcomes []*Outcome) {
 		all = append(all, o.Results...)
 		for _, r := range o.Results {
 			engine, direct := o.Engine.Title(), r.Find("direct")
-			rounds = r.Experiment.Rounds
 			for _, c := range r.Cases {
 				against := ""
 				if c != direct && direct != nil {
@@ -180,6 +179,7 @@ func printDemo(w io.Writer, outcomes []*Outcome) {
 						}
 					}
 				}
+				rounds = max(rounds, len(c.Samples)) // fewer than were planned if it was interrupted
 				for j := range c.Samples {
 					if s := c.Samples[j].Server; s != nil {
 						rows += s.Ops
