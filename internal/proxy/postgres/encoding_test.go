@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/weirdb/weir/internal/proxy/postgres"
 	"github.com/weirdb/weir/internal/testkit"
 	"github.com/weirdb/weir/internal/wire/pgwire"
@@ -251,5 +253,56 @@ func TestRandomTextsInEncodingsThatAreNotRead(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestQueuedReadsOfAnotherEncoding: reads that wait for a backend while the database's
+// default becomes an encoding in which weir would misread their texts are refused, and weir
+// goes on.
+func TestQueuedReadsOfAnotherEncoding(t *testing.T) {
+	t.Parallel()
+	db := database(t, "CREATE TABLE r (id int PRIMARY KEY, v text); INSERT INTO r VALUES (1, 'x')")
+	w := start(t, db, func(c *postgres.Config) { c.PoolSize = 1 })
+	ctx := ctxFor(t)
+	reader := connect(t, w.dsn("postgres"))
+	read := func() (v string, err error) {
+		err = reader.QueryRow(ctx, "SELECT v FROM r WHERE id = 1", pgx.QueryExecModeSimpleProtocol).Scan(&v)
+		return v, err
+	}
+	eventually(t, "the read is shared", func() bool {
+		if _, err := read(); err != nil {
+			t.Fatal(err)
+		}
+		return w.shape("select v from r where id = ?").Shared > 0
+	})
+	holder := connect(t, w.dsn("postgres"))
+	if _, err := holder.Exec(ctx, "BEGIN"); err != nil {
+		t.Fatal(err)
+	}
+	result := make(chan error, 1)
+	go func() {
+		_, err := read()
+		result <- err
+	}()
+	eventually(t, "the read waits", func() bool { return w.pool().Waiting > 0 })
+	direct := connect(t, fmt.Sprintf("postgres://postgres@%s/postgres?sslmode=disable", server(t).Addr()))
+	for _, sql := range []string{
+		"ALTER DATABASE " + db + " SET client_encoding = 'SJIS'",
+		"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '" + db + "'",
+	} {
+		if _, err := direct.Exec(ctx, sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	select {
+	case err := <-result:
+		if state := sqlState(err); state != "08006" {
+			t.Errorf("the read that waited: %v", err)
+		}
+	case <-ctx.Done():
+		t.Fatal("the read that waited has no answer")
+	}
+	if _, err := connect(t, w.dsn("postgres")).Exec(ctx, "SELECT 1"); err != nil {
+		t.Errorf("then: %v", err)
 	}
 }
