@@ -195,9 +195,9 @@ func (b *backend) resultEnded(u *unit, last bool) {
 		}
 		switch {
 		case u.overdue && code == mywire.ErrQueryInterrupted:
-			b.rewordError(u, b.overdueError())
+			rewordError(b, u, overdueError(b.p))
 		case u.wrote && code == mywire.ErrLockWaitTimeout && (u.park && b.Mode == core.ModeLaned || u.bounded && b.p.l.Now-b.Since >= u.owned):
-			b.rewordError(u, mywire.NewError(code, "Lock wait timeout exceeded; try restarting transaction (of weir, which does not wait for a lock within a group, and had sent more than %d MB of rows: else it would have run the statement again; nothing of it has taken effect)", maxHeld>>20))
+			rewordError(b, u, mywire.NewError(code, "Lock wait timeout exceeded; try restarting transaction (of weir, which does not wait for a lock within a group, and had sent more than %d MB of rows: else it would have run the statement again; nothing of it has taken effect)", maxHeld>>20))
 		}
 		return
 	}
@@ -255,7 +255,7 @@ func (b *backend) reword(u *unit, ok *mywire.OK) {
 }
 
 // rewordError puts another error in the place of the one that has just come.
-func (b *backend) rewordError(u *unit, e *mywire.Error) {
+func rewordError(b *backend, u *unit, e *mywire.Error) {
 	if u.c == nil || u.c.s.Closed {
 		return
 	}
@@ -271,11 +271,11 @@ func (b *backend) rewordError(u *unit, e *mywire.Error) {
 }
 
 // overdueError is that of a statement that weir has ended for its length.
-func (b *backend) overdueError() *mywire.Error {
-	if b.p.facts.mariadb {
-		return mywire.NewError(mywire.ErrMariaStatementTimeout, "Query execution was interrupted (--query-timeout %s of weir)", b.p.Limits.QueryTimeout)
+func overdueError(p *pool) *mywire.Error {
+	if p.facts.mariadb {
+		return mywire.NewError(mywire.ErrMariaStatementTimeout, "Query execution was interrupted (--query-timeout %s of weir)", p.Limits.QueryTimeout)
 	}
-	return mywire.NewError(mywire.ErrQueryTimeout, "Query execution was interrupted, maximum statement execution time exceeded (--query-timeout %s of weir)", b.p.Limits.QueryTimeout)
+	return mywire.NewError(mywire.ErrQueryTimeout, "Query execution was interrupted, maximum statement execution time exceeded (--query-timeout %s of weir)", p.Limits.QueryTimeout)
 }
 
 // done answers a command with an OK of weir's own.
