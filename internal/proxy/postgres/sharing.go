@@ -11,6 +11,10 @@ import (
 type sharing struct {
 	p    *pool
 	lost map[*session.Set]core.Losses // of backends before they were in these settings
+
+	// unread are the settings in which a backend was not wanted, since weir would misread
+	// texts in its client_encoding; nil if there are none.
+	unread *session.Set
 }
 
 // run sends a shared read on a pipeline, or queues it for one.
@@ -34,6 +38,7 @@ func (s *sharing) run(u *unit) {
 			b.send(u)
 			return
 		}
+		s.unread = nil // it is answered by feed
 	}
 	if crowded(p) {
 		p.Stats.Limited[core.LimitWaiting]++
@@ -95,6 +100,10 @@ func (s *sharing) feed() {
 		done++
 	}
 	p.Reads.Skip(done)
+	if set := s.unread; set != nil {
+		s.unread = nil
+		s.fail(set, misread()) // at once: they would be looked at again, and for ever
+	}
 }
 
 // pipeline returns a backend on which a read in the given settings may be sent
@@ -129,7 +138,7 @@ func (s *sharing) pipeline(set *session.Set, sh *sight.Shape) *backend {
 					return b
 				}
 				p.release(b)
-				p.l.Post(func() { s.fail(set, misread()) })
+				s.unread = set
 				return nil
 			}
 			b.prepare(set, b.app, func(err *pgwire.Error) {
