@@ -314,14 +314,20 @@ func TestCancelThatCameTooEarlyIsSentAgain(t *testing.T) {
 	for i, b := range blocked {
 		b.send(query(reads[i]))
 	}
-	eventually(t, "all but one have a cancel request waiting for them", func() bool {
-		n := 0
+	n := 0
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("%d of %d had a cancel request waiting for them", n, len(stopped))
+		}
+	})
+	eventually(t, "all but one, at least, have a cancel request waiting for them", func() bool {
+		n = 0
 		for _, pid := range stopped {
 			if pending(t, pid, syscall.SIGINT) {
 				n++
 			}
 		}
-		return n == len(stopped)-1
+		return n >= len(stopped)-1
 	})
 	signal(syscall.SIGCONT)
 	for range 10 {
