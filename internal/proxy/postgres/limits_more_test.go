@@ -12,22 +12,29 @@ import (
 
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/proxy/postgres"
+	"github.com/weirdb/weir/internal/proxy/proxytest"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
+
+// withoutStandby starts a server whose commits wait for a standby that there is none of. local
+// is a session that does not wait; it has made the table w of a column x.
+func withoutStandby(t *testing.T) (srv *lab.Postgres, local *wire) {
+	t.Helper()
+	cfg := serverConfig()
+	cfg.Settings["synchronous_standby_names"] = "nobody"
+	srv, err := lab.StartPostgres(ctxFor(t), cfg)
+	proxytest.Need(t, err)
+	t.Cleanup(func() { _ = srv.Stop(context.Background()) })
+	local = dialWire(t, srv.Addr(), "postgres", pgwire.Param{Name: "options", Value: "-c synchronous_commit=local"})
+	local.want("CREATE TABLE w (x int)", "CREATE_TABLE I")
+	return srv, local
+}
 
 // TestWarningOfTheCommitReachesGroupedWrites cancels the wait for a standby that
 // there is none of: every member of a group is told, as it would be directly.
 func TestWarningOfTheCommitReachesGroupedWrites(t *testing.T) {
 	t.Parallel()
-	cfg := serverConfig()
-	cfg.Settings["synchronous_standby_names"] = "nobody"
-	srv, err := lab.StartPostgres(ctxFor(t), cfg)
-	if err != nil {
-		t.Skip(err)
-	}
-	defer func() { _ = srv.Stop(context.Background()) }()
-	local := dialWire(t, srv.Addr(), "postgres", pgwire.Param{Name: "options", Value: "-c synchronous_commit=local"})
-	local.want("CREATE TABLE w (x int)", "CREATE_TABLE I")
+	srv, local := withoutStandby(t)
 	local.want("INSERT INTO w VALUES (0)", "INSERT_0_1 I")
 	w := startFor(t, srv, "postgres", nil)
 	for _, sql := range []string{"/* batch */ UPDATE w SET x = 1", "/* batch */ INSERT INTO w VALUES (7)", "/* batch */ INSERT INTO w VALUES (8)"} {
@@ -55,15 +62,7 @@ func TestWarningOfTheCommitReachesGroupedWrites(t *testing.T) {
 // none of cancels it. It is told what it would be directly; the other members go on waiting.
 func TestCancelledWaitForAStandby(t *testing.T) {
 	t.Parallel()
-	cfg := serverConfig()
-	cfg.Settings["synchronous_standby_names"] = "nobody"
-	srv, err := lab.StartPostgres(ctxFor(t), cfg)
-	if err != nil {
-		t.Skip(err)
-	}
-	defer func() { _ = srv.Stop(context.Background()) }()
-	local := dialWire(t, srv.Addr(), "postgres", pgwire.Param{Name: "options", Value: "-c synchronous_commit=local"})
-	local.want("CREATE TABLE w (x int)", "CREATE_TABLE I")
+	srv, local := withoutStandby(t)
 	w := startFor(t, srv, "postgres", func(c *postgres.Config) { c.NoRowsLane = true })
 	members := []*wire{w.wire(), w.wire()}
 	answers := make([]chan []message, len(members))
@@ -99,15 +98,16 @@ func TestCancelledWaitForAStandby(t *testing.T) {
 	answered(1, func() {
 		local.ask("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
 	})
+	if n := w.pool().Grouped; n != 2 {
+		t.Errorf("%d writes were grouped: alone, the server itself cancels the wait", n)
+	}
 }
 
 // TestHungServerIsNotHealthy stops the server's processes.
 func TestHungServerIsNotHealthy(t *testing.T) {
 	t.Parallel()
 	srv, err := lab.StartPostgres(ctxFor(t), serverConfig())
-	if err != nil {
-		t.Skip(err)
-	}
+	proxytest.Need(t, err)
 	defer func() { _ = srv.Stop(context.Background()) }()
 	w := startFor(t, srv, "postgres", nil)
 	w.wire().want("SELECT 1 AS x", "[x] (1) SELECT_1 I")
@@ -181,9 +181,7 @@ func TestTextsOfOneClientAreBoundedInMemory(t *testing.T) {
 func TestNameOfALostParseIsFree(t *testing.T) {
 	t.Parallel()
 	srv, err := lab.StartPostgres(ctxFor(t), serverConfig()) // which restarts when one of its processes is killed
-	if err != nil {
-		t.Skip(err)
-	}
+	proxytest.Need(t, err)
 	defer func() { _ = srv.Stop(context.Background()) }()
 	sqlOn(t, srv.DSN("postgres"), "CREATE TABLE a (x int)")
 	w := startFor(t, srv, "postgres", nil)

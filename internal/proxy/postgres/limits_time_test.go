@@ -9,6 +9,7 @@ import (
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/postgres"
+	"github.com/weirdb/weir/internal/proxy/proxytest"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
@@ -50,9 +51,7 @@ func TestQueryTimeoutEndsTheStatementAlone(t *testing.T) {
 func TestQueryTimeoutAtAServerThatHangs(t *testing.T) {
 	t.Parallel()
 	srv, err := lab.StartPostgres(ctxFor(t), serverConfig())
-	if err != nil {
-		t.Skip(err)
-	}
+	proxytest.Need(t, err)
 	defer func() { _ = srv.Stop(context.Background()) }()
 	w := startFor(t, srv, "postgres", func(c *postgres.Config) { c.QueryTimeout = 100 * time.Millisecond })
 	c := w.wire()
