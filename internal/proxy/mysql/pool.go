@@ -156,8 +156,11 @@ func (p *pool) take(set *session.Set, c *client) *backend {
 	return p.Pick(best)
 }
 
-// lastForShared reports whether no further client may have a backend of its own.
-func (p *pool) lastForShared() bool { return p.LastForShared(p.ReadLanes) }
+// lastForShared reports whether no further client may have a backend of its own. Where each
+// session keeps one nothing is shared, and every backend may have a client.
+func (p *pool) lastForShared() bool {
+	return p.l.cfg.Mode != session.ModeSession && !p.facts.silent && p.LastForShared(p.ReadLanes)
+}
 
 // release takes a backend back.
 func (p *pool) release(b *backend) {

@@ -106,7 +106,7 @@ func (p *pool) Discard(conn *backendConn) { conn.close() }
 // if there is none. For a client that reads its sequences' values it is the one
 // where it last wrote, if that is free.
 func (p *pool) take(set *session.Set, c *client) *backend {
-	if p.Holding().Spent() && len(p.Free) > 0 || c != nil && p.lastForShared() {
+	if p.Holding().Spent() && len(p.Free) > 0 || c != nil && shares(c) && p.lastForShared() {
 		return nil
 	}
 	best, bestFit := -1, 0
@@ -142,6 +142,12 @@ func (p *pool) take(set *session.Set, c *client) *backend {
 		return nil
 	}
 	return p.Pick(best)
+}
+
+// shares reports whether a client's statements may run beside those of others: not where
+// each session keeps a backend. There every backend may have a client.
+func shares(c *client) bool {
+	return c.mode() != session.ModeSession && !c.p.facts.silent
 }
 
 // exchange makes room for a new backend where all that are free hold settings

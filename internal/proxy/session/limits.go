@@ -14,9 +14,10 @@ const DefaultPoolSize = 20
 // Limits are those of the options that may be others for a user or a database. The
 // zero value of a field means its default.
 type Limits struct {
-	// PoolSize is the most backends per user and database. From 8 on, and unless
-	// ReadLanes is off, clients hold at most all but one of them, so that reads
-	// and the preparing of statements go on behind long transactions.
+	// PoolSize is the most backends per user and database. From 8 on, clients hold at
+	// most all but one of them, so that reads and the preparing of statements go on
+	// behind long transactions; unless ReadLanes is off, or each session keeps a
+	// backend (ModeSession, and servers that do not report changes of sessions).
 	// Default: 20.
 	PoolSize int
 	// AutoPool has a pool begin with PoolSize, or MinPoolSize if that is more, and grow
