@@ -326,6 +326,21 @@ func (p *proxyProcess) Reload() error {
 	return err
 }
 
+// renews reports whether an option names the same servers as at the start, with another
+// password or other certificates at most: those are applied.
+func (p *proxyProcess) renews(option string, now *proxyConfig) (same bool) {
+	was := &p.cfg
+	switch option {
+	case "postgres":
+		_, same = core.Renewed(was.pg.Hosts, now.pg.Hosts)
+		return same && was.pg.Target == now.pg.Target
+	case "mysql":
+		_, same = core.Renewed(was.my.Hosts, now.my.Hosts)
+		return same && was.my.Target == now.my.Target
+	}
+	return false
+}
+
 func (p *proxyProcess) reload() error {
 	now, err := loadProxy(p.loader)
 	if err != nil {
@@ -333,7 +348,7 @@ func (p *proxyProcess) reload() error {
 	}
 	var later []string
 	for i := range p.loader.Options {
-		if o := &p.loader.Options[i]; !o.Reload && now.found[o.Name].Text != p.cfg.found[o.Name].Text {
+		if o := &p.loader.Options[i]; !o.Reload && now.found[o.Name].Text != p.cfg.found[o.Name].Text && !p.renews(o.Name, &now) {
 			later = append(later, o.Key())
 		}
 	}

@@ -122,3 +122,19 @@ func (p *Base[B, C, U, L, N]) Leave(now upstream.Endpoint) {
 	p.Works()
 	p.Wake()
 }
+
+// Renewed returns the hosts of now with the passwords and certificates that they have in
+// next. It returns false, and now, if next has other hosts, or wants anything else of them.
+func Renewed[C interface{ Renewed(next C) (C, bool) }](now, next []C) ([]C, bool) {
+	if len(now) != len(next) {
+		return now, false
+	}
+	out := make([]C, len(now))
+	for i := range now {
+		var same bool
+		if out[i], same = now[i].Renewed(next[i]); !same {
+			return now, false
+		}
+	}
+	return out, true
+}

@@ -60,15 +60,17 @@ func New(cfg Config) (*Server, error) {
 }
 
 // Reload puts another configuration in force. What can only be chosen at the start
-// stays as it was: the server, where clients connect, the certificate (whose owner
-// replaces it), and what Options.Reload and the command's help say. Sessions stay.
+// stays as it was: the server (but for the password and the certificates by which weir logs
+// in there), where clients connect, the certificate (whose owner replaces it), and what
+// Options.Reload and the command's help say. Sessions stay.
 // Safe for concurrent use, but for other calls of Reload.
 func (s *Server) Reload(cfg Config) error {
 	now := s.cfg()
 	cfg = cfg.withDefaults()
 	cfg.Options = cfg.Options.Reload(now.Options)
-	cfg.MySQL, cfg.Listen, cfg.TrustFunctions = now.MySQL, now.Listen, now.TrustFunctions
-	cfg.Hosts, cfg.Target = now.Hosts, now.Target
+	cfg.MySQL, _ = now.MySQL.Renewed(cfg.MySQL)
+	cfg.Hosts, _ = core.Renewed(now.Hosts, cfg.Hosts)
+	cfg.Listen, cfg.TrustFunctions, cfg.Target = now.Listen, now.TrustFunctions, now.Target
 	cfg.ClientTLS, cfg.Process = now.ClientTLS, now.Process
 	if cfg.ownDial = now.ownDial; cfg.ownDial {
 		cfg.MySQL.Dial = cfg.Keepalive.Dial

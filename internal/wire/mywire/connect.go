@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"reflect"
 	"strings"
 	"time"
 
@@ -69,6 +70,19 @@ type ConnectConfig struct {
 // WantedCaps is what weir asks servers for unless told otherwise.
 const WantedCaps = CapLongFlag | CapIgnoreSigpipe | CapTransactions | CapReserved | CapMultiStatements | CapMultiResults |
 	CapPSMultiResults | CapPluginAuth | CapConnectAttrs | CapPluginAuthLenenc | CapSessionTrack | CapDeprecateEOF | CapLongPassword | CapsRequired
+
+// Renewed returns c with the password, the certificate and the authorities of next. It
+// returns false, and c, if next leads elsewhere or differs in anything else but Dial.
+func (c ConnectConfig) Renewed(next ConnectConfig) (ConnectConfig, bool) {
+	renewed := c
+	renewed.Password, renewed.TLSConfig = next.Password, next.TLSConfig
+	a, b := renewed, next
+	a.Dial, b.Dial = nil, nil // functions cannot be compared
+	if !reflect.DeepEqual(a, b) {
+		return c, false
+	}
+	return renewed, true
+}
 
 // String names address, user and database.
 func (c ConnectConfig) String() string {

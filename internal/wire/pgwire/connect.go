@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"reflect"
 	"strings"
 	"syscall"
 	"time"
@@ -61,6 +62,19 @@ type ConnectConfig struct {
 	// ProtocolVersion to ask for; the server may choose less. Default:
 	// Version30.
 	ProtocolVersion uint32
+}
+
+// Renewed returns c with the password, the certificate and the authorities of next. It
+// returns false, and c, if next leads elsewhere or differs in anything else but Dial.
+func (c ConnectConfig) Renewed(next ConnectConfig) (ConnectConfig, bool) {
+	renewed := c
+	renewed.Password, renewed.TLSConfig = next.Password, next.TLSConfig
+	a, b := renewed, next
+	a.Dial, b.Dial = nil, nil // functions cannot be compared
+	if !reflect.DeepEqual(a, b) {
+		return c, false
+	}
+	return renewed, true
 }
 
 // String names address, user and database.
