@@ -10,6 +10,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"database/sql"
 	"encoding/pem"
 	"fmt"
 	"math/big"
@@ -20,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/weirdb/weir/internal/cli/clitest"
@@ -76,27 +78,11 @@ func (a *authority) sign(name string, holds time.Duration, isAuthority bool) tls
 }
 
 // TestClientCertificates logs in by certificates that hold, that have expired, of an
-// authority that weir does not know, and of one that was replaced by a reload.
+// authority that weir does not know, and of one that was replaced by a reload, as is weir's
+// own certificate.
 func TestClientCertificates(t *testing.T) {
 	pg := labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast})
-	old, fresh := newAuthority(t), newAuthority(t)
-	dir := t.TempDir()
-	file := func(name string, content []byte) string {
-		path := filepath.Join(dir, name)
-		clitest.Write(t, path, string(content))
-		return path
-	}
-	own := old.sign("weir", time.Hour, false)
-	key, err := x509.MarshalECPrivateKey(own.PrivateKey.(*ecdsa.PrivateKey))
-	if err != nil {
-		t.Fatal(err)
-	}
-	log, stop := startProxy(t, "--postgres", pg.DSN("postgres"), "--auth", "cert", "--client-tls-mode", "require",
-		"--client-tls-cert", file("weir.crt", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: own.Certificate[0]})),
-		"--client-tls-key", file("weir.key", pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: key})),
-		"--client-tls-ca", file("ca.crt", old.pem))
-	address := log.Await("weir proxy listens")["address"].(string)
-	login := func(pair tls.Certificate) error {
+	testClientCertificates(t, pg.User(), func(address string, pair tls.Certificate) (string, error) {
 		cfg, err := pgx.ParseConfig(fmt.Sprintf("postgres://%s@%s/postgres?sslmode=require", pg.User(), address))
 		if err != nil {
 			t.Fatal(err)
@@ -104,36 +90,90 @@ func TestClientCertificates(t *testing.T) {
 		cfg.TLSConfig.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
 		conn, err := pgx.ConnectConfig(t.Context(), cfg)
 		if err != nil {
-			return err
+			return "", err
 		}
 		defer conn.Close(context.Background())
 		_, err = conn.Exec(t.Context(), "SELECT 1")
-		return err
+		return conn.PgConn().Conn().(*tls.Conn).ConnectionState().PeerCertificates[0].Subject.CommonName, err
+	}, "--postgres", pg.DSN("postgres"), "--auth", "cert", "--client-tls-mode", "require")
+}
+
+// TestClientCertificatesOfMySQL does the same there, where a certificate is demanded beside
+// the password.
+func TestClientCertificatesOfMySQL(t *testing.T) {
+	my := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, BufferPool: "16M"})
+	if err := my.CreateUser(t.Context(), lab.MySQLUser{Name: "app", Password: "right"}); err != nil {
+		t.Fatal(err)
 	}
-	valid := old.sign(pg.User(), time.Hour, false)
-	if err := login(valid); err != nil {
-		t.Errorf("by a certificate that holds: %v", err)
+	testClientCertificates(t, "app", func(address string, pair tls.Certificate) (peer string, err error) {
+		cfg := mysql.NewConfig()
+		cfg.User, cfg.Passwd, cfg.Net, cfg.Addr, cfg.Logger = "app", "right", "tcp", address, &mysql.NopLogger{}
+		cfg.TLS = &tls.Config{
+			InsecureSkipVerify:   true, // which certificate it is, is looked at
+			GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil },
+			VerifyConnection: func(s tls.ConnectionState) error {
+				peer = s.PeerCertificates[0].Subject.CommonName
+				return nil
+			},
+		}
+		connector, err := mysql.NewConnector(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		db := sql.OpenDB(connector)
+		defer db.Close()
+		err = db.PingContext(t.Context())
+		return peer, err
+	}, "--mysql", my.DSN(""), "--client-tls-mode", "verify-full")
+}
+
+// testClientCertificates runs weir with further options and logs in as a user. login returns
+// whose certificate weir has shown.
+func testClientCertificates(t *testing.T, user string, login func(address string, pair tls.Certificate) (string, error), options ...string) {
+	old, fresh := newAuthority(t), newAuthority(t)
+	dir := t.TempDir()
+	file := func(name string, content []byte) string {
+		path := filepath.Join(dir, name)
+		clitest.Write(t, path, string(content))
+		return path
+	}
+	install := func(own tls.Certificate) {
+		key, err := x509.MarshalECPrivateKey(own.PrivateKey.(*ecdsa.PrivateKey))
+		if err != nil {
+			t.Fatal(err)
+		}
+		file("weir.crt", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: own.Certificate[0]}))
+		file("weir.key", pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: key}))
+	}
+	install(old.sign("weir", time.Hour, false))
+	log, stop := startProxy(t, append(options, "--client-tls-cert", filepath.Join(dir, "weir.crt"), "--client-tls-key", filepath.Join(dir, "weir.key"),
+		"--client-tls-ca", file("ca.crt", old.pem))...)
+	address := log.Await("weir proxy listens")["address"].(string)
+	valid := old.sign(user, time.Hour, false)
+	if name, err := login(address, valid); err != nil || name != "weir" {
+		t.Errorf("by a certificate that holds: %v; weir's is of %q", err, name)
 	}
 	for name, pair := range map[string]tls.Certificate{
-		"that has expired":                    old.sign(pg.User(), -time.Hour, false),
+		"that has expired":                    old.sign(user, -time.Hour, false),
 		"of somebody else":                    old.sign("somebody", time.Hour, false),
-		"of an authority that nobody trusts":  fresh.sign(pg.User(), time.Hour, false),
+		"of an authority that nobody trusts":  fresh.sign(user, time.Hour, false),
 		"of the authority, that is no user's": {Certificate: [][]byte{old.cert.Raw}, PrivateKey: old.key},
 	} {
-		if err := login(pair); err == nil {
+		if _, err := login(address, pair); err == nil {
 			t.Errorf("by a certificate %s somebody was let in", name)
 		}
 	}
 	file("ca.crt", fresh.pem)
+	install(old.sign("weir renewed", time.Hour, false))
 	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
 	log.Await("configuration reloaded")
-	if err := login(valid); err == nil {
+	if _, err := login(address, valid); err == nil {
 		t.Error("by a certificate of an authority that was replaced somebody was let in")
 	}
-	if err := login(fresh.sign(pg.User(), time.Hour, false)); err != nil {
-		t.Errorf("by a certificate of the new authority: %v", err)
+	if name, err := login(address, fresh.sign(user, time.Hour, false)); err != nil || name != "weir renewed" {
+		t.Errorf("by a certificate of the new authority: %v; weir's is of %q", err, name)
 	}
 	stop()
 }

@@ -111,6 +111,40 @@ func TestHealthIsThatOfThePresentHost(t *testing.T) {
 	eventually(t, "that host is dead", func() bool { return w.Healthy(ctxFor(t)) != nil })
 }
 
+// Readers that want a host that takes no writes get it, and weir is not healthy where there
+// is none.
+func TestStandbyIsChosenWhereItIsWanted(t *testing.T) {
+	t.Parallel()
+	server(t) // skips or fails where there is no server
+	var hosts []*lab.MySQL
+	for range 2 {
+		s, err := lab.StartMariaDB(ctxFor(t), serverConfig())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Stop(context.Background()) })
+		hosts = append(hosts, s)
+	}
+	sqlOn(t, hosts[1], "SET GLOBAL read_only = 1")
+	w := startFor(t, hosts[0], "", func(c *mysql.Config) {
+		for _, s := range hosts {
+			c.Hosts = append(c.Hosts, mywire.ConnectConfig{Address: s.Addr(), User: s.User(), Password: s.Password(), TLSMode: mywire.TLSDisabled})
+		}
+		c.Target, c.FailoverTimeout = upstream.TargetStandby, patience
+	})
+	port := func(s *lab.MySQL) string { _, p, _ := net.SplitHostPort(s.Addr()); return p }
+	reader := w.dial(nil)
+	if got, want := reader.one("SELECT @@port"), port(hosts[1]); got != want {
+		t.Errorf("reads go to port %s, want %s", got, want)
+	}
+	sqlOn(t, hosts[1], "SET GLOBAL read_only = 0")
+	eventually(t, "no standby is left", func() bool { return w.Healthy(t.Context()) != nil })
+	sqlOn(t, hosts[0], "SET GLOBAL read_only = 1")
+	if got, want := reader.one("SELECT @@port"), port(hosts[0]); got != want {
+		t.Errorf("reads go to port %s when the hosts have changed places, want %s", got, want)
+	}
+}
+
 // Logins that the server has to decide wait for the next primary, as statements do, whether
 // the one before has died or takes no writes any more.
 func TestLoginsWaitForAPrimary(t *testing.T) {
