@@ -37,6 +37,8 @@ const (
 	pauseBoth  = "pauses"
 	cut        = "cut connections"
 
+	rollWeir = "restarts of weir, one after the other behind a balancer"
+
 	promoteKilled = "kills of the primary, whose standby is promoted"
 	promoteHung   = "primaries that hang, and come back when the standby is promoted"
 )

@@ -54,6 +54,7 @@ type result struct {
 	faults       map[string]int
 	gaps         map[string][]time.Duration // without an acknowledgement, by what happened before
 	lanes, errs  map[string]int
+	sessions     int64 // logins that succeeded, where they are counted
 	verdict      verdict
 }
 
@@ -117,10 +118,13 @@ func resultTable(all []*result) string {
 	}
 	row("", func(r *result) string { return r.test + ", " + r.engine })
 	b.WriteString("|---|" + strings.Repeat("---:|", len(all)) + "\n")
-	for _, kind := range []string{killWeir, killServer, killBoth, promoteKilled, promoteHung, pauseBoth, cut} {
+	for _, kind := range []string{killWeir, killServer, killBoth, promoteKilled, promoteHung, pauseBoth, cut, rollWeir} {
 		if slices.ContainsFunc(all, func(r *result) bool { return r.faults[kind] > 0 }) {
 			row(kind, func(r *result) string { return fmt.Sprint(r.faults[kind]) })
 		}
+	}
+	if slices.ContainsFunc(all, func(r *result) bool { return r.sessions > 0 }) {
+		row("sessions", func(r *result) string { return fmt.Sprint(r.sessions) })
 	}
 	for _, n := range []struct {
 		name string
@@ -141,7 +145,7 @@ func resultTable(all []*result) string {
 	}
 	row("writes in lanes, at least", func(r *result) string { return counts(r.lanes) })
 	row("errors by code", func(r *result) string { return counts(r.errs) })
-	for _, kind := range []string{killWeir, killServer, killBoth, promoteKilled, promoteHung, pauseBoth, cut} {
+	for _, kind := range []string{killWeir, killServer, killBoth, promoteKilled, promoteHung, pauseBoth, cut, rollWeir} {
 		if !slices.ContainsFunc(all, func(r *result) bool { return len(r.gaps[kind]) > 0 }) {
 			continue
 		}

@@ -6,14 +6,17 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -162,18 +165,28 @@ func (w *fleetWeir) shutDown(ctx context.Context, engine string) error {
 
 // TestRollingRestart restarts two weirs behind HAProxy one after the other, while clients
 // with short sessions write. Nobody gets an error, and nothing acknowledged is lost.
+// WEIR_ROLLS is how often each is restarted; WEIR_KILLS_TABLE names a file for the table of
+// results.
 func TestRollingRestart(t *testing.T) {
+	rolls := 1
+	if text := os.Getenv("WEIR_ROLLS"); text != "" {
+		if _, err := fmt.Sscan(text, &rolls); err != nil {
+			t.Fatalf("WEIR_ROLLS=%s: %v", text, err)
+		}
+	}
 	for i := range engines {
 		e := &engines[i]
 		t.Run(e.name, func(t *testing.T) {
-			t.Parallel()
-			rollingRestart(t, e)
+			if os.Getenv("WEIR_ROLLS") == "" {
+				t.Parallel()
+			}
+			rollingRestart(t, e, rolls)
 		})
 	}
 }
 
-func rollingRestart(t *testing.T, e *engine) {
-	ctx, cancel := context.WithTimeout(t.Context(), labtest.Patience)
+func rollingRestart(t *testing.T, e *engine, rolls int) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rolls)*labtest.Patience)
 	defer cancel()
 	server := e.start(t)
 	addrs := labtest.Addrs(t, 5)
@@ -210,18 +223,21 @@ func rollingRestart(t *testing.T, e *engine) {
 		t.Fatal(err)
 	}
 	stop := make(chan struct{})
+	result := newResult("rolling restarts", e.name)
 	var writers sync.WaitGroup
+	var sessions atomic.Int64
 	for i := range clients {
 		c := &client{ground: g, address: b.address, random: rand.New(rand.NewPCG(uint64(i), 1))}
-		writers.Go(func() { c.shortSessions(stop) })
+		writers.Go(func() { c.shortSessions(stop, &sessions) })
 	}
 	progress := func() {
 		t.Helper()
 		goal := g.done.count() + 50
 		await("acknowledged writes", func() bool { return g.done.count() >= goal })
 	}
-	for _, w := range weirs {
+	for _, w := range slices.Repeat(weirs, rolls) {
 		progress()
+		g.done.take()
 		if err := w.signal(syscall.SIGTERM); err != nil {
 			t.Fatal(err)
 		}
@@ -242,8 +258,10 @@ func rollingRestart(t *testing.T, e *engine) {
 			t.Fatal(err)
 		}
 		await("weir "+w.name+" being up again", func() bool { return b.says(w.name, "UP") })
+		progress()
+		result.faults[rollWeir]++
+		result.gaps[rollWeir] = append(result.gaps[rollWeir], g.done.take())
 	}
-	progress()
 	close(stop)
 	writers.Wait()
 
@@ -259,11 +277,16 @@ func rollingRestart(t *testing.T, e *engine) {
 		t.Errorf("%s; errors: %s\n%s", &v, g.errs, strings.Join(v.examples, "\n"))
 	}
 	t.Logf("%s: %s", e.name, &v)
+	result.verdict, result.sessions = v, sessions.Load()
+	g.errs.mu.Lock()
+	maps.Copy(result.errs, g.errs.of)
+	g.errs.mu.Unlock()
+	publish(t, result)
 }
 
 // shortSessions writes what cannot fail until stop is closed, in sessions of a few
-// writes each.
-func (c *client) shortSessions(stop <-chan struct{}) {
+// writes each, which are counted.
+func (c *client) shortSessions(stop <-chan struct{}, sessions *atomic.Int64) {
 	defer c.hangUp()
 	for {
 		select {
@@ -271,9 +294,12 @@ func (c *client) shortSessions(stop <-chan struct{}) {
 			return
 		case <-time.After(time.Duration(c.random.IntN(5000)) * time.Microsecond):
 		}
-		if c.session == nil && !c.dial() {
-			c.ledger.complain("a client could not connect")
-			continue
+		if c.session == nil {
+			if !c.dial() {
+				c.ledger.complain("a client could not connect")
+				continue
+			}
+			sessions.Add(1)
 		}
 		switch c.random.IntN(4) {
 		case 0:
