@@ -89,6 +89,7 @@ func (r *run) logins(ctx context.Context, m loginMethod, clients int) (err error
 	}
 	defer func() { err = errors.Join(err, w.stop()) }()
 	ways := []way{{name: "direct", dsn: server.DSN("postgres"), via: "direct"}}
+	var beside []measure.Server
 	cfg := lab.PgBouncerConfig{Binary: r.o.PgBouncer, Settings: m.pgbouncer}
 	if m.listed {
 		if cfg.Users, err = l.stored(ctx); err != nil {
@@ -100,17 +101,19 @@ func (r *run) logins(ctx context.Context, m loginMethod, clients int) (err error
 	case err == nil:
 		defer func() { err = errors.Join(err, b.Stop(context.WithoutCancel(ctx))) }()
 		r.o.Say("PgBouncer %s", b.Version())
+		beside = append(beside, bouncerInfo(b))
 		ways = append(ways, way{name: "pgbouncer", dsn: b.DSN("postgres"), via: "pgbouncer", proxy: func() (measure.Usage, error) { return measure.Process(b.PID()) }})
 	case !lab.NotInstalled(err):
 		return err
 	}
 	ways = append(ways, weirWay(w, "weir", "", bench.NotApplicable))
 	x := r.o.experiment("logins-"+m.name, clients, fmt.Sprintf("A login for each SELECT by %s, %s of pgbench -C", m.name, clientsName(clients)))
-	return r.compareLogins(ctx, x, m, postgres(), server.DSN("postgres"), ways, l.sample)
+	return r.compareLogins(ctx, x, m, postgres(), server.DSN("postgres"), ways, beside, l.sample)
 }
 
-// compareLogins measures logins by each way at a server of our own.
-func (r *run) compareLogins(ctx context.Context, x bench.Experiment, m loginMethod, e *engine, dsn string, ways []way, sample func(context.Context, way) (bench.Sample, error)) error {
+// compareLogins measures logins by each way at a server of our own. beside are the other
+// programs that the report names.
+func (r *run) compareLogins(ctx context.Context, x bench.Experiment, m loginMethod, e *engine, dsn string, ways []way, beside []measure.Server, sample func(context.Context, way) (bench.Sample, error)) error {
 	x.Factors["method"] = m.name
 	for _, w := range ways {
 		x.Sides = append(x.Sides, bench.Side{
@@ -127,7 +130,7 @@ func (r *run) compareLogins(ctx context.Context, x bench.Experiment, m loginMeth
 		return err
 	}
 	env := measure.ReadEnvironment()
-	env.Durability, env.Servers = "prod", []measure.Server{info}
+	env.Durability, env.Servers = "prod", append([]measure.Server{info}, beside...)
 	_, err = r.Measure(ctx, x, env, r.o.Out)
 	return err
 }

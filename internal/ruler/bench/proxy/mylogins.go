@@ -66,7 +66,7 @@ func (r *run) mysqlLogins(ctx context.Context, m loginMethod, clients int) (err 
 		{name: "direct", dsn: server.Addr(), via: "direct"},
 		{name: "weir", dsn: through.Address, via: "weir", proxy: w.usage},
 	}
-	return r.compareLogins(ctx, x, m, e, server.DSN(""), ways, func(ctx context.Context, w way) (bench.Sample, error) {
+	return r.compareLogins(ctx, x, m, e, server.DSN(""), ways, nil, func(ctx context.Context, w way) (bench.Sample, error) {
 		return r.mysqlLogin(ctx, w, m.user, clients, server.PID())
 	})
 }

@@ -203,6 +203,11 @@ func (r *rig) direct() way {
 	return way{name: "direct", dsn: r.db.DSN(r.engine.database), window: bench.NotApplicable, via: "direct"}
 }
 
+// bouncerInfo is PgBouncer as one of the servers that a report names.
+func bouncerInfo(b *lab.PgBouncer) measure.Server {
+	return measure.Server{Name: "PgBouncer", Version: b.Version()}
+}
+
 func (r *rig) pgbouncer() way {
 	return way{
 		name: "pgbouncer", dsn: r.bouncer.DSN(r.engine.database), window: bench.NotApplicable, via: "pgbouncer",

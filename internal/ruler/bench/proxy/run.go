@@ -370,6 +370,9 @@ func (r *run) measure(ctx context.Context, e bench.Experiment) error {
 	env := measure.ReadEnvironment()
 	env.Durability = r.durability()
 	env.Servers = []measure.Server{r.info}
+	if slices.ContainsFunc(e.Sides, func(s bench.Side) bool { return s.Factors["via"] == "pgbouncer" }) {
+		env.Servers = append(env.Servers, bouncerInfo(r.bouncer))
+	}
 	_, err := r.Measure(ctx, e, env, r.o.Out)
 	return err
 }
