@@ -6,6 +6,7 @@ REASONS has a line for each test that differs: its name, a tab, and why. Without
 COMMIT only the tests that did not pass are printed, with their errors.
 """
 
+import datetime
 import sys
 import xml.etree.ElementTree as xml
 
@@ -42,8 +43,9 @@ def main():
     count = {w: sum(1 for t in tests.values() if t[0] == w) for w in ("passes", "differs", "cannot run")}
     can = count["passes"] + count["differs"]
     print("# PgBouncer's test suite, with weir in its place\n")
-    print(f"Written by `scripts/pgbouncer-suite`. The suite is PgBouncer's at commit {sys.argv[3]}, "
-          "run by `weir pgbouncer` as PgBouncer's own binary would be, with the same files.\n")
+    today = datetime.date.today()
+    print(f"Written by `scripts/pgbouncer-suite CHECKOUT` on {today.day} {today:%B %Y}; the script says what it needs. The suite is "
+          f"PgBouncer's at commit {sys.argv[3]}, run by `weir pgbouncer` as PgBouncer's own binary would be, with the same files.\n")
     print("| collected | can run on this machine | pass | differ | rate |")
     print("|---|---|---|---|---|")
     print(f"| {len(tests)} | {can} | {count['passes']} | {count['differs']} | {100 * count['passes'] / max(can, 1):.1f} % |\n")
