@@ -2,18 +2,17 @@
 // over few shared connections to the server, reads pipelined across clients,
 // writes that ask for it in groups.
 //
-// It differs from the PostgreSQL side in what the protocols differ in. A client
-// has one command under way at a time. The server tells of the session's state
-// itself: of the transaction in the status flags of each OK, of settings and the
-// database in the session tracking that weir switches on for all its
-// connections. An ERR tells nothing, so where it may have ended a transaction,
-// weir asks.
+// It differs from the PostgreSQL side where the protocols differ. A client has one
+// command under way at a time. The server reports the session's state itself: the
+// transaction in the status flags of each OK, settings and the database by session
+// tracking, which weir switches on for all its connections. An ERR reports nothing, so
+// weir asks where it may have ended a transaction.
 //
 // # The walk of an INSERT
 //
-// What a statement passes on its way to the server and back, file and function.
-// What is only asked on the way (texts.go, pins.go, diagnostics.go, settings.go,
-// statements.go) is not in it.
+// The functions that a statement passes on its way to the server and back, with their
+// files. Files that are only consulted on the way (texts.go, pins.go, diagnostics.go,
+// settings.go, statements.go) are left out.
 //
 // Plain, outside a transaction and without a hint:
 //

@@ -4,9 +4,9 @@
 //
 // # The walk of an INSERT
 //
-// What a statement passes on its way to the server and back, file and function.
-// What is only asked on the way (texts.go, pins.go, settings.go, statements.go) is
-// not in it.
+// The functions that a statement passes on its way to the server and back, with their
+// files. Files that are only consulted on the way (texts.go, rowtext.go, pins.go,
+// settings.go, statements.go) are left out.
 //
 // Plain, outside a transaction and without a hint:
 //
@@ -29,7 +29,9 @@
 //
 //	transport.go  client.OnData                     as above
 //	router.go     router.feed, router.query         it may join a group
-//	router.go     router.laneForText, router.unitOf copy it into a unit
+//	router.go     router.laneForText                finds the lane of a new text,
+//	router.go     router.knownRow                   of one that differs in its constants alone
+//	router.go     router.pushRow, router.unitOf     copy it into a unit
 //	lane.go       lane.push                         queues the unit
 //	lane.go       lane.Look, lane.pump, lane.start  take a group and a backend
 //	rows.go       lane.sendRows, group.send         a rows lane: one statement of several rows

@@ -483,6 +483,40 @@ func (rt *router) query(n int, p []byte) int {
 	return rt.needBackend(info.Effects.Has(sqlscan.EffSequenceRead))
 }
 
+// knownRow takes a simple query whose text is known again. It reports false if that has
+// to be read.
+func (rt *router) knownRow(p []byte, sql string) bool {
+	c := rt.c
+	pool := c.p
+	if c.inflight > 0 || !c.texts.bytewise || pool.facts.silent || !pool.facts.known {
+		return false
+	}
+	t, row := pool.rowTexts.find(sql)
+	if t == nil || t.epoch != pool.proof.epoch || t.as != c.texts.lexical() {
+		return false
+	}
+	window, ok := rt.batchWindow(&t.info.Statement)
+	if !ok || pool.tables.look(pool, c.set, t.insert.Table) != tablePlain {
+		return false
+	}
+	ln := pool.lanes.all[laneKey{set: c.set, shape: t.key, rows: true, window: window}]
+	if ln == nil || !ln.rows.insert.Compatible(t.insert) {
+		return false
+	}
+	pool.proof.used = true
+	rt.pushRow(ln, p, sql, &t.info, t.shape, span{row.at + pgwire.HeaderLen, row.end + pgwire.HeaderLen})
+	return true
+}
+
+// pushRow has a simple query join a lane.
+func (rt *router) pushRow(ln *lane, p []byte, sql string, info *reading, sh *sight.Shape, row span) {
+	rt.c.stmts.unname("")
+	u := rt.unitOf(p)
+	u.simple, u.shape, u.row = true, sh, row
+	u.follow(rt.c, info, sql)
+	ln.push(u)
+}
+
 // cachedQuery looks for the answer to a simple query, which is a read.
 func (rt *router) cachedQuery(raw []byte, sql string, info *reading, sh *sight.Shape) cached {
 	u := rt.c.l.newUnit(unitClient)
