@@ -1,7 +1,7 @@
 // Package kv is the Go client of weir's replicated key-value store (weir kv
 // serve). Strong operations are linearizable; weak ones are served by the
-// nearest replica and promise a causal view per session: what they may and may
-// not show is told in docs/kv.md.
+// nearest replica and promise a causal view per session: docs/kv.md says
+// what they may and may not show.
 //
 //	c, err := kv.Open(ctx, []string{"10.0.0.1:7401", "10.0.0.2:7401", "10.0.0.3:7401"}, kv.Options{})
 //	…

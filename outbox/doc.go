@@ -8,8 +8,8 @@
 //     the table of dead letters with the reason. No cursor, time window or
 //     clean-up hides one that is pending.
 //   - Order. For two messages of one key: when the transaction of A had
-//     committed before B was inserted, A is delivered first before B is, across
-//     retries, crashes and a change of the relay that leads. [SkipLocked], the
+//     committed before B was inserted, A is delivered before B is for the first time,
+//     across retries, crashes and a change of the relay that leads. [SkipLocked], the
 //     customary design, gives this up and is never the default.
 //   - Bounded duplicates. After a crash at most [Config.MaxInFlight] messages
 //     are sent again, with the same id, in the same order.

@@ -7,8 +7,8 @@
 // or from clients that think and come back (closed loop). A flush of n items is
 // Fixed + n×PerItem of work. Flushes in flight share Servers equally (processor
 // sharing): with unlimited servers lanes do not disturb each other, with two
-// they are two cores, with one they are one disk. Nothing here is a measurement
-// of a real server; it is where a policy must not fail before it meets one.
+// they are two cores, with one they are one disk. Nothing here measures a
+// real server: it weeds out policies before they are tried on one.
 package sim
 
 import (

@@ -1,6 +1,5 @@
-// Command outbox-shop takes orders and tells others of them through an outbox:
-// the order and its message are one transaction, so neither is there without the
-// other.
+// Command outbox-shop takes orders and publishes them through an outbox: an order and its
+// message are written in one transaction, so either both exist or neither.
 //
 //	go run ./examples/outbox-shop        SQLite in a temporary file, messages to standard output
 //	go run ./examples/outbox-shop -lab   a private PostgreSQL and NATS, and shipping as a consumer

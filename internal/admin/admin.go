@@ -1,6 +1,6 @@
-// Package admin is the HTTP server beside the work of a weir process: metrics,
-// health and profiles, and what a part adds. It has no log-in, and so is served
-// on loopback by default and guards that address against other web sites.
+// Package admin is the HTTP server beside the work of a weir process: metrics, health and
+// profiles, and the handlers that a product adds. It has no login, so it listens on
+// loopback by default, and refuses requests that name another host there.
 package admin
 
 import (

@@ -1,6 +1,5 @@
-// Package backup says what a backup of a database is asked for and what it
-// reports, whatever the engine. It does nothing itself: packages below it, one
-// for each engine, fill an archive.
+// Package backup holds the options and the result of a backup, for every engine. The
+// packages below it, one for each engine, write the archive.
 //
 //	postgres.Run(ctx, options, writer) (*Result, error)
 //

@@ -1,8 +1,7 @@
-// Package house holds the rules of the house: which package may import which,
-// how long a file may be and how a package may not be called. DESIGN calls for
-// them; the test beside this file checks them on the whole tree, so that a
-// breach fails like any other mistake. It reads import clauses only, with the
-// standard library: what compiles is the compiler's business.
+// Package house checks the structure of the repository: which package may import which,
+// how long a file may be and which package names say nothing. Its tests run the checks on
+// the whole tree, and count the methods of each type besides. The package reads import
+// clauses only, with the standard library; the compiler checks the rest.
 package house
 
 import (

@@ -1,5 +1,5 @@
-// Package testkit waits for what something else brings about: another goroutine,
-// process or server. Tests of all packages use it.
+// Package testkit waits in tests for what another goroutine, process or server brings
+// about.
 package testkit
 
 import (

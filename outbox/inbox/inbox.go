@@ -1,7 +1,7 @@
 // Package inbox makes the effects of messages happen once at a consumer. Brokers
 // deliver at least once: after a crash of the relay, of the broker or of the
-// consumer the same message comes again. The consumer notes in its own
-// transaction that it has had the message:
+// consumer the same message comes again. The consumer records in its
+// own transaction that it has received the message:
 //
 //	tx, err := db.BeginTx(ctx, nil)
 //	// ...
@@ -15,8 +15,8 @@
 // streams apart whose identities could meet.
 //
 // Two consumers that have the same message at once are told apart by the primary
-// key: the second waits for the first to end. If that committed it hears that it
-// is not the first; if it rolled back it is the first.
+// key: the second waits for the first to end. [Once] then returns false to it if
+// the first committed, and true if that was rolled back.
 package inbox
 
 import (

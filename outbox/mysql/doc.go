@@ -39,7 +39,7 @@
 // Prepared XA transactions belong to no session; those that appear while a
 // statement is waited for are waited for, too.
 //
-// INNODB_TRX is a copy that the server renews only when nobody has read it for
+// INNODB_TRX is a copy that the server renews only when it has not been read for
 // 100 ms. A look proves that its copy is new by finding itself in it: it runs in
 // a transaction of its own, and the copy must hold the very text of its
 // statement, which has a number in it that is never used again.

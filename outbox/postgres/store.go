@@ -3,9 +3,9 @@
 // # Tables
 //
 // Beside the outbox table itself (weir_outbox, unless [Options] say otherwise)
-// lie its kin: _scheduled holds what is not due, _parked notes of failed
-// attempts, _dead the dead letters, _lease who leads which shard, _meta how all
-// of this was migrated. Producers need INSERT on the first two and nothing else:
+// are these: _scheduled holds what is not due, _parked the failed attempts,
+// _dead the dead letters, _lease who leads which shard, _meta the version and
+// options of the last migration. Producers need INSERT on the first two and nothing else:
 //
 //	GRANT INSERT ON weir_outbox, weir_outbox_scheduled TO app;
 //
@@ -24,8 +24,8 @@
 // before nextval until after its commit is visible. So [lease.Mark] is the list
 // of transactions that hold that lock, and it is settled when none of them does
 // any longer. This rests on the sequence handing out its numbers one by one
-// (CACHE 1), which Lead verifies, and on nobody calling nextval on it apart
-// from the INSERT.
+// (CACHE 1), which Lead verifies, and on nothing but the INSERT calling nextval
+// on it.
 package postgres
 
 import (

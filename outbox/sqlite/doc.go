@@ -12,7 +12,7 @@
 // The file is kept in WAL mode, in which readers and the writer do not wait for
 // each other. The store writes through one connection of its own, in short
 // transactions that take the right to write when they begin, and tries again
-// while somebody else has it. It never waits for a producer while it holds it,
+// while another writer has it. It never waits for a producer while it holds it,
 // so that both may live in one program.
 //
 // Such a program must open the file with one driver only. POSIX drops a

@@ -1,7 +1,7 @@
 // Package live is the page on which an operator watches a weir process: charts of
-// the last ten minutes and six hours, tiles and tables. It records whether anybody
-// watches or not, so that the page shows an incident to one who opens it in the
-// middle; what it keeps is of a fixed size (see [Ring]).
+// the last ten minutes and six hours, tiles and tables. It records all the
+// time, so that a page that is opened in the middle of an incident shows how it
+// began; what it keeps is of a fixed size (see [Ring]).
 //
 // It knows no part of weir. A product describes its page (a [Page]) and hands in a
 // [Source]: values once a second, and tables while somebody looks. Everything that

@@ -1,5 +1,5 @@
-// Package notice tells others of a backup: shell commands before and after it, a
-// webhook, and metrics in a file for node_exporter.
+// Package notice reports a backup: by shell commands before and after it, a webhook, and
+// metrics in a file for node_exporter.
 package notice
 
 import (

@@ -9,11 +9,11 @@
 //	pg_dump  ........... on main: definitions ...........
 //
 // Locks come before the snapshot, and all of them at the start: a table that
-// could be rewritten between the two would look empty. A session that has to wait
-// for a lock of its own, behind somebody who waits for ours, leaves its work to the
-// main one. Rows are read by weir,
-// definitions by the server's own pg_dump on the main session, whose table of contents is kept beside
-// plain SQL so that a restore can run it object by object.
+// could be rewritten between the two would look empty. A worker whose lock would
+// have to wait, behind a session that waits for one of ours, leaves its table to the
+// main session. weir reads the rows itself; the server's own pg_dump reads the
+// definitions, on the main session. Its table of contents is kept beside plain SQL, so
+// that a restore can run it object by object.
 package postgres
 
 import (

@@ -1,7 +1,7 @@
-// Package restore is what a restore is asked for, what it reports, and what those of
-// all engines do alike: an [Account] keeps the plan and the failures, [Books] the steps
-// that an interrupted one has finished. Packages below it, one for each engine, empty
-// an archive into a server.
+// Package restore holds the options and the result of a restore, and what all engines
+// share: an [Account] keeps the plan and the failures, [Books] the steps that an
+// interrupted restore had finished. The packages below it, one for each engine, read an
+// archive into a server.
 //
 //	postgres.Run(ctx, options, reader) (*Result, error)
 package restore

@@ -1,5 +1,5 @@
-// Package schedule writes what runs backups regularly: systemd units, and a line
-// of crontab.
+// Package schedule writes the systemd units, and the line of crontab, that run backups
+// regularly.
 package schedule
 
 import (

@@ -15,9 +15,9 @@
 //	    00000001.end.json                up to where timeline 1 is archived
 //	    identity.age                     only with a passphrase
 //
-// An object appears whole or not at all, which makes a receiver that is killed
-// safe at any moment: it goes on behind the last segment that is complete, and the
-// server's slot keeps what comes after that.
+// An object appears whole or not at all, so a receiver may be killed at any moment: the
+// next one continues behind the last complete segment, and the server's slot keeps what
+// comes after that.
 package wal
 
 import (

@@ -11,5 +11,5 @@
 //	{"end":true,"keys":2,"sha256":"…"}
 //
 // Keys and values that are no UTF-8 text are in key_base64 and value_base64. What weir kv
-// range --limit 0 --json prints is read, too; it knows no times to live.
+// range --limit none --json prints is read, too; it has no times to live.
 package dump

@@ -1,5 +1,5 @@
-// Package kvtest is a load on a cluster whose every answer is judged, for tests that
-// kill, stop and mistreat its replicas meanwhile.
+// Package kvtest loads a cluster and checks every answer, for tests that kill, pause and
+// cut off its replicas meanwhile.
 package kvtest
 
 import (

@@ -4,14 +4,13 @@
 // nothing of logs, leaders or sessions. [Transport] is a replica's side, [Conn]
 // a client's.
 //
-// What it promises. Between Up and Down of one address, messages arrive in the
-// order in which Send took them, each once, without gaps, up to some point; only
-// large answers of queries (wire.ReadDone) go beside everything else where the other side is a replica, so that what replicas say to each other
-// does not wait behind them, and those that are too many are dropped. What
-// lies behind that point when the connection ends is lost, and nobody is told
-// which point it was. Raft sends again what it misses, and sessions number
-// their operations for the same reason. A message that Send does not take has
-// not left.
+// Between Up and Down of one address, messages arrive in the order in which Send took
+// them, each once and without gaps, up to some point. What lies behind that point when
+// the connection ends is lost, and neither side learns where it was: Raft sends again
+// what it misses, and sessions number their operations. Large answers to queries
+// (wire.ReadDone) to another replica travel beside everything else, so that messages
+// between replicas do not wait behind them; when there are too many, they are dropped. A
+// message that Send refuses has not left.
 //
 // Two replicas share one connection, which the one with the larger id dials, so
 // that two dials never meet and acknowledgements of TCP ride on the answers.
@@ -26,6 +25,5 @@
 // A frame is a length (u32, little endian, of the payload), a CRC-32C of the
 // payload and the payload: a byte that says what it holds, and for messages each
 // of them behind its length (uvarint). A checksum or length that is wrong ends
-// the connection. What a shared secret proves, and what it does not, is said at
-// [Options.Secret].
+// the connection. [Options.Secret] says what a shared secret proves, and what it does not.
 package peer

@@ -1,5 +1,5 @@
 // Package replica runs one replica of the key-value store: it drives the pure
-// core of internal/kvd/consensus with messages, disk and time, and lets programs in.
+// core of internal/kvd/consensus with messages, disk and time, and serves clients.
 //
 //	Redis clients ─► resp ─► gateway ─┐                     ┌─► peer ─► other replicas
 //	native clients, replicas ─► peer ─┼─► inbox ─► core ────┼─► peer, gateway ─► clients

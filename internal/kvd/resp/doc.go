@@ -14,16 +14,16 @@
 // kept for a client that does not read is bounded. The writer waits for
 // completions; where the backend completes at once the reader writes instead.
 //
-// weir holds strings only. Commands of Redis' other types are refused in words.
-// What it has answers as Redis 7.0 does to the byte, which tests compare, but for
-// this:
+// weir holds strings only, and answers commands of other types with an error that
+// says so. Its own commands answer as Redis 7.0 does, byte for byte, which tests
+// compare, except that:
 //
 //   - Keys are ordered: KEYS and SCAN answer in their order. A cursor of SCAN is
 //     known to the replica that gave it. RANDOMKEY chooses among the first keys.
 //   - WATCH compares revisions at EXEC. A key that was absent and is absent again
 //     has not changed, whatever came between.
-//   - A sum that does not fit 64 bits is refused in the same words as a value that
-//     is no integer.
+//   - Until all replicas know format 3 of the log, a sum that does not fit 64 bits is
+//     refused in the same words as a value that is no integer.
 //   - A key has 64 KiB at most, a value 8 MiB, and a time to live ends before 2262.
 //   - EXPIRE does not know XX together with LT.
 //   - At the levels session and local, DEL and EXPIRE are weak: they answer how

@@ -5,7 +5,7 @@
 //	identity                                  whose directory this is, written once
 //	LOCK                                      held while a process uses the directory
 //	00000000000000000007.wal                  segments of the log, in order; the last one is written
-//	spare-00000000000000000004                a segment that nobody needs, to be written again
+//	spare-00000000000000000004                a segment that is free, to be written again
 //	snapshot-00000000000000004711-…0005       the state after entry 4711, which is of term 5
 //	snapshot-…-…-1048688.part                 a snapshot of so many bytes that is being received
 //
@@ -35,7 +35,7 @@
 // # Torn or corrupt
 //
 // A power failure in the middle of a write leaves any subset of that write's
-// sectors. That is normal, and what was being written was promised to nobody.
+// sectors. That is normal: what was being written had not been acknowledged.
 // Damage to what was flushed earlier is another matter: a replica that forgets
 // a vote or an entry that it acknowledged can undo what the cluster decided. The
 // log tells both apart by this rule:

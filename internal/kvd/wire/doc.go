@@ -7,6 +7,6 @@
 // of internal/kvd/consensus (replicas) and internal/kvd/consensus/session (clients).
 //
 // All integers are unsigned varints unless noted, byte strings are preceded by
-// their length. Decoders take bytes from strangers: they never panic, never
-// allocate more than the input's length warrants, and refuse what is left over.
+// their length. Decoders take untrusted input: they never panic, never
+// allocate more than the input's length warrants, and refuse trailing bytes.
 package wire

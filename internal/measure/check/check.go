@@ -1,4 +1,4 @@
-// Package check is what an examination says: of a machine (package doctor), or of the
+// Package check holds what an examination found: of a machine (package doctor), or of the
 // servers that a configuration names.
 package check
 

@@ -3,8 +3,8 @@
 // is there and not permitted, or a counter that a hypervisor does not pass on, is
 // what makes measurements fail.
 //
-// It changes nothing. What it starts ends at once, and what it needs a network
-// for gets a network of its own.
+// It changes nothing. What it starts ends at once, and probes of networks run
+// in a private one.
 package doctor
 
 import (

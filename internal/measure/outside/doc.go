@@ -1,8 +1,8 @@
-// Package outside looks at processes by programs that are made for it: perf, which says
-// in which functions they spend their CPU time, whatever they are written in, and
-// strace, which counts their system calls. Both are optional: a machine that lacks one,
-// or that does not let this user run it, is told by an error that matches ErrMissing,
-// and what else is measured does not depend on them.
+// Package outside looks at processes with programs that are made for it: perf, which says
+// in which functions they spend their CPU time, whatever they are written in, and strace,
+// which counts their system calls. Both are optional: where one is missing, or not
+// permitted to this user, functions return an error that matches ErrMissing, and the
+// other measurements go on without it.
 package outside
 
 import (

@@ -1,6 +1,6 @@
 // Package pooled finds out whether a pooler gives the sessions of a database other
-// connections between their transactions. The leadership of a relay is a lock of a
-// session, which such a pooler would hand to somebody else.
+// connections between their transactions. A relay leads by a lock of its session, which
+// such a pooler would give to another client.
 package pooled
 
 import (

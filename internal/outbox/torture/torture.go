@@ -9,8 +9,7 @@
 //	    |                    x                      x     x     x                  x
 //	    +------ what was committed ----> ledger <---- what arrived, in order ------+
 //
-// A run that finds nothing shows that nothing was found. What a defect looks like
-// is in mutant_test.go, which breaks relays on purpose.
+// That a run finds defects is shown by mutant_test.go, which breaks relays on purpose.
 package torture
 
 import (

@@ -1,9 +1,8 @@
 // Package bouncer runs the PostgreSQL side of the proxy by a configuration of
-// PgBouncer's: its databases, its rules about who may come in, its console and the
-// lines of its log. What shares connections is package postgres; package pgbouncer has
-// read the file.
+// PgBouncer's: its databases, its rules about logins, its console and the lines of its
+// log. Package postgres shares the connections; package pgbouncer reads the file.
 //
-//	door.go     who comes in (postgres.Door), and where connections go
+//	door.go     who may log in (postgres.Door), and where connections go
 //	login.go    one login, step by step
 //	lookup.go   auth_query
 //	tunnel.go   replication connections

@@ -11,8 +11,8 @@
 //	          answered       answered, and     fetched again:
 //	          from here      one refresh runs   one statement for all that ask
 //
-// Nothing here waits or starts a goroutine on its own account; the store's library does
-// its housekeeping on goroutines that end by themselves.
+// Nothing here waits or starts a goroutine. The library that stores the answers (otter)
+// runs its maintenance on goroutines of its own, which end by themselves.
 package cache
 
 import (

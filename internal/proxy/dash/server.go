@@ -3,8 +3,8 @@
 // default on loopback only, because it shows the text of statements and has no
 // log-in.
 //
-// It knows no part of the proxy: internal/proxy/cmd hands in a Source. What the page
-// is made of is internal/admin/live.
+// It knows no part of the proxy: internal/proxy/cmd hands in a Source, and
+// internal/admin/live draws the page.
 package dash
 
 import (

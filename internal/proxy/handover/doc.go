@@ -20,8 +20,8 @@
 // A client belongs to one process at any time. The first has it until it has read the
 // receipt, and does nothing with it meanwhile; the next serves it only when the receipt is
 // written. If the next process ends, whatever it has read or not, the first reads all
-// receipts, goes on with the clients that it has none for, and accepts again. Until the
-// first has ended it keeps the sockets that it listens on: they are never without anyone.
+// receipts, goes on with the clients that it has none for, and accepts again. The
+// first keeps the sockets that it listens on until it ends, so no connection is refused.
 // The same happens if the next process hangs: the first closes the connection in both
 // directions, so that no receipt can be written that it does not read, and when the next
 // one finds that out, it ends.

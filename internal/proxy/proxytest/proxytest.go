@@ -1,4 +1,4 @@
-// Package proxytest is what the tests of both sides of the proxy share: a server of weir
+// Package proxytest has what the tests of both sides of the proxy share: a server of weir
 // that runs for a test, what its console and its counters say, and a load on it.
 package proxytest
 

@@ -1,6 +1,6 @@
-// Package sight is what a proxy shows of itself, whatever its protocol: snapshots
-// of its state, the console's tables, Prometheus metrics, and what is learned of
-// statements by their shape.
+// Package sight has what a proxy of either protocol shows of itself: snapshots of its
+// state, the tables of the console, Prometheus metrics, and statistics of statements by
+// their shape.
 package sight
 
 import (

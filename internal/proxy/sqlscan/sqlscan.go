@@ -1,4 +1,4 @@
-// Package sqlscan reads of a PostgreSQL statement the little that weir must
+// Package sqlscan finds in the text of a PostgreSQL statement what weir must
 // know: its command, what it may do to the session, the hints in its comments,
 // and whether it is an INSERT that can share a multi-row statement with others.
 //
@@ -6,7 +6,7 @@
 // lexical rules of PostgreSQL (scan.l) exactly, because everything else rests
 // on never mistaking a literal for code; above that it errs on the side of
 // caution: what it does not recognise, it reports as an effect. It never
-// rejects a statement (that is the server's office), never edits one, and
+// rejects a statement (the server does that), never edits one, and
 // allocates nothing for an ordinary statement.
 //
 // Every string that this package returns may alias the text that was scanned.

@@ -1,6 +1,5 @@
-// Package browser drives a headless Chromium in tests, over the DevTools protocol on
-// a pair of pipes: only a browser knows what a page looks like, and what becomes of a
-// key that is pressed.
+// Package browser drives a headless Chromium in tests, over the DevTools protocol on a
+// pair of pipes, to see how a page is laid out and how it reacts to keys.
 package browser
 
 import (

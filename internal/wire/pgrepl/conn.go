@@ -6,8 +6,8 @@
 //
 // It holds no policy: it neither reconnects nor remembers positions. A position
 // is confirmed to the server only when the caller says so, because the server
-// throws away what is confirmed. Anyone who reconnects begins where it has
-// confirmed, and may see again what it did not.
+// throws away what is confirmed. A caller that reconnects continues from
+// the last position that it confirmed, and may see again what came after that.
 //
 // Bytes that a function returns belong to the connection's buffer and are valid
 // until the next call, unless the function says otherwise.

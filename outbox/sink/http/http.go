@@ -16,8 +16,8 @@
 //	                                     key in it, otherwise as the second
 //	other 4xx                            rejected
 //
-// Retry-After is heeded. An endpoint that fails for all that it is sent is left
-// alone but for a few tries, and nobody spends an attempt: see [outbox.Doubtful].
+// Retry-After is honoured. An endpoint that fails for every message is sent only a few
+// until it takes one, and no message spends an attempt: see [outbox.Doubtful].
 //
 // Requests of one key follow each other; those of different keys are under way
 // at once. A redirect is never followed.

@@ -7,9 +7,9 @@
 // there twice, and consumers tell by weir-id.
 //
 // All messages of a call are on their way at once: the producer is idempotent,
-// so that those of one partition are taken in their order or not at all. What
-// could make the broker take a later one and not an earlier is looked at before:
-// size, and a topic that wants keys. Where a topic's settings must not be read,
+// so that those of one partition are taken in their order or not at all. The sink
+// checks beforehand what could make the broker take a later message and refuse an
+// earlier one: size, and a topic that requires keys. Where a topic's settings must not be read,
 // [Options.MaxBytes] has to be right. Messages of one key for different topics
 // wait for each other.
 package kafka

@@ -1,5 +1,5 @@
-// Package open makes a sink of an address, by its scheme. It brings every broker
-// that weir knows with it; a program that needs one imports that sink's package.
+// Package open makes a sink from an address, by its scheme. It links the client of every
+// broker that weir knows; a program that needs one of them imports that sink's package.
 package open
 
 import (

@@ -1,4 +1,4 @@
-// Package livetest is how the tests of products look at their live pages.
+// Package livetest lets the tests of products read their live pages.
 package livetest
 
 import (

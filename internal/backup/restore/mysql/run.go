@@ -11,10 +11,10 @@
 // Of a cluster, each of the steps after rows is done in all databases before the
 // next one begins: keys, views and triggers may look into other databases.
 //
-// A chunk is loaded by a transaction that also notes it in the target's own books
-// (table weir_restore), so that a restore that was interrupted is resumed without
-// doing anything twice. Definitions are no transactions on these servers: one that
-// is not noted is looked for before it is made again.
+// A chunk is loaded by a transaction that also records it in the target (table
+// weir_restore), so that a restore that was interrupted is resumed without doing
+// anything twice. These servers do not run definitions in transactions: where one is
+// not recorded, weir looks for the object before it makes it.
 package mysql
 
 import (

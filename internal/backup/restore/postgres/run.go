@@ -8,12 +8,12 @@
 //	together  rows -> indexes, keys -> foreign keys, triggers, rules -> ANALYZE
 //	after     sequences -> grants -> materialized views, ANALYZE -> event triggers
 //
-// What the most work waits for goes first. Nothing starts that the server would have
-// wait for a lock of another job.
+// The job with the most work behind it starts first. A job that would wait on the server
+// for another job's lock does not start before that has ended.
 //
-// Each step is a transaction that also notes itself in the target's own books
-// (schema weir_restore), so that a restore that was interrupted is resumed
-// without doing anything twice. Commits on the way are asynchronous; the last one
+// Each step is a transaction that also records itself in the target (schema
+// weir_restore), so that a restore that was interrupted is resumed without doing
+// anything twice. Commits on the way are asynchronous; the last one
 // is not, and PostgreSQL's log has an order: when it is durable, all are.
 package postgres
 

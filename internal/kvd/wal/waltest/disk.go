@@ -1,8 +1,8 @@
 // Package waltest has a disk that forgets. [Disk] keeps files in memory and
 // takes the rules of a disk literally: a byte is durable when its file was
 // flushed, a name when its directory was, and of everything else a power
-// failure leaves any part. It fails on demand, too. Whatever survives it
-// survives a real disk, as long as that one tells the truth about its flushes.
+// failure leaves any part. It fails on demand, too. A log that survives it
+// survives a real disk that reports its flushes truthfully.
 package waltest
 
 import (

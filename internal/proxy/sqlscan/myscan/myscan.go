@@ -1,4 +1,4 @@
-// Package myscan reads of a MySQL or MariaDB statement the little that weir must
+// Package myscan finds in the text of a MySQL or MariaDB statement what weir must
 // know: its command, what it may do to the session, the settings that it
 // changes, the hints in its comments, and whether it is an INSERT that can share
 // a multi-row statement with others.
@@ -8,7 +8,7 @@
 // rules of the servers (sql_lex.cc) exactly, because everything else rests on
 // never mistaking a literal for code; above that it errs on the side of caution:
 // what it does not recognise, it reports as an effect. It never rejects a
-// statement (that is the server's office), never edits one, and allocates
+// statement (the server does that), never edits one, and allocates
 // nothing for an ordinary statement.
 //
 // Every string that this package returns may alias the text that was scanned.

@@ -1,4 +1,4 @@
-// Package benchtest makes results up, for tests of what is said about them.
+// Package benchtest makes up results, for tests of rules and reports.
 package benchtest
 
 import (

@@ -1,8 +1,8 @@
-// Package floor is what the floors of benchmarks are made of: programs that do the least
-// that the work needs, to tell what nothing on this machine can go below. Each is a
-// hidden verb of weir in a process of its own with one thread that waits, reads and
-// writes. Its calls go past Go's scheduler and its memory is never collected, so that it
-// costs what the kernel does.
+// Package floor has what benchmarks use to measure a lower bound: programs that do only
+// what the work needs, so that nothing on this machine can cost less. Each is a hidden
+// verb of weir in a process of its own, with one thread that waits, reads and writes. It
+// calls the kernel past Go's scheduler and never collects its memory, so that it costs
+// what the kernel does.
 package floor
 
 import (

@@ -8,8 +8,7 @@ import (
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
 )
 
-// goals are those of DESIGN section 5 for an engine that one run of the
-// scenario can decide.
+// goals are the design's goals for an engine, as far as one run can decide them.
 func goals(e suite.Engine) []suite.Goal {
 	all := []suite.Goal{
 		suite.AtLeast("inserts-16", "direct", "weir auto", "rate", 0.95, "hinted inserts are never slower than direct, 16 clients"),
@@ -52,8 +51,8 @@ func postgresReadTargets() (all []suite.Goal) {
 	}...)
 }
 
-// mysqlReadTargets are what the survey of other proxies set as the goal for
-// MySQL's point selects: DESIGN names none.
+// mysqlReadTargets are goals for MySQL's point selects, taken from a survey of other
+// proxies.
 func mysqlReadTargets() []suite.Goal {
 	return []suite.Goal{
 		suite.AtLeast("reads-prepared-64", "direct", "weir", "rate", 0.9, "prepared key lookups, 64 clients, against direct"),

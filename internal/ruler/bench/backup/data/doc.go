@@ -1,5 +1,5 @@
-// Package backupdata makes up databases to back up: tables of rows that look
-// real, by a seed and up to a size.
+// Package backupdata generates databases to back up: tables of realistic rows, from a
+// seed and up to a size.
 //
 // What a backup costs depends on its data. The filler of pgbench shrinks 35
 // times and hides what compression costs; random bytes do not shrink and hide

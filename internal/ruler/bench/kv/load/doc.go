@@ -3,8 +3,8 @@
 // under way, over a Driver for the store's own protocol.
 //
 // Operations are strong or weak, reads or writes, in shares that are set; keys
-// are drawn with a skew that is set. What a store does not have it does as it can:
-// a store without weak writes takes them as ordinary ones, and says so.
+// are drawn with a skew that is set. What a store lacks is replaced:
+// one without weak writes takes them as ordinary ones, and says so.
 //
 // Every answer to a read is checked: it must be a value of the key that was asked
 // for. A small part of the operations goes to a key that only the one stream
