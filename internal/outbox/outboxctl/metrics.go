@@ -20,7 +20,7 @@ type metric struct {
 	desc  *prometheus.Desc
 	kind  prometheus.ValueType
 	value func(s *Snapshot) float64
-	// known tells whether there is a value; nil: always.
+	// known reports whether there is a value; nil: always.
 	known func(s *Snapshot) bool
 }
 
@@ -112,14 +112,14 @@ func addPartitions(gauge adder) {
 // addLevels lists what the relay is doing.
 func addLevels(gauge adder) {
 	gauge("in_flight_messages", "Messages read and not yet noted as delivered: what a crash would repeat.", func(s *Snapshot) float64 { return float64(s.Stats.InFlight) })
-	gauge("in_flight_bytes", "Their payloads.", func(s *Snapshot) float64 { return float64(s.Stats.InFlightBytes) })
+	gauge("in_flight_bytes", "Payloads of the messages in flight.", func(s *Snapshot) float64 { return float64(s.Stats.InFlightBytes) })
 	gauge("waiting_keys", "Keys, and messages without one, that wait for another attempt of this relay.", func(s *Snapshot) float64 { return float64(s.Stats.Parked) })
 	gauge("deferred_messages", "Messages that wait behind an earlier one of their key.", func(s *Snapshot) float64 { return float64(s.Stats.Deferred) })
 	gauge("blocked_destinations", "Destinations that take no messages now, while the broker can be reached.", func(s *Snapshot) float64 { return float64(s.Stats.Blocked) })
 	gauge("log_kept_bytes", "What the server keeps of its log for this relay.", func(s *Snapshot) float64 { return float64(s.Stats.LogKept) })
 	gauge("gaps", "Ranges of missing numbers for which rows may still be committed.", func(s *Snapshot) float64 { return float64(s.Stats.Gaps) })
 	gauge("leading_shards", "Shards that this relay leads.", func(s *Snapshot) float64 { return float64(s.Stats.Leading) })
-	gauge("tailing_shards", "Of those, shards that it reads from the database's log.", func(s *Snapshot) float64 { return float64(s.Stats.Tailing) })
+	gauge("tailing_shards", "Shards that this relay leads and reads from the database's log.", func(s *Snapshot) float64 { return float64(s.Stats.Tailing) })
 	gauge("broker_up", "0 while the broker takes no messages.", func(s *Snapshot) float64 {
 		if s.Stats.BrokerDown {
 			return 0
@@ -132,8 +132,8 @@ func addLevels(gauge adder) {
 func addTotals(count adder) {
 	count("read_messages_total", "Rows taken from the table or the log.", func(s *Snapshot) float64 { return float64(s.Stats.Read) })
 	count("delivered_messages_total", "Messages that the broker confirmed.", func(s *Snapshot) float64 { return float64(s.Stats.Delivered) })
-	count("repeated_messages_total", "Of the delivered, those that the broker had had before and dropped.", func(s *Snapshot) float64 { return float64(s.Stats.Repeated) })
-	count("delivered_bytes_total", "Their payloads.", func(s *Snapshot) float64 { return float64(s.Stats.Bytes) })
+	count("repeated_messages_total", "Delivered messages that the broker already had, and dropped.", func(s *Snapshot) float64 { return float64(s.Stats.Repeated) })
+	count("delivered_bytes_total", "Payloads of the messages that the broker confirmed.", func(s *Snapshot) float64 { return float64(s.Stats.Bytes) })
 	count("acked_messages_total", "Deliveries noted in the database.", func(s *Snapshot) float64 { return float64(s.Stats.Acked) })
 	count("retries_total", "Attempts that failed and are repeated.", func(s *Snapshot) float64 { return float64(s.Stats.Retries) })
 	count("log_drops_total", "Times that the log was let go, so that the server need not keep it.", func(s *Snapshot) float64 { return float64(s.Stats.LogDrops) })
@@ -150,7 +150,7 @@ func addTotals(count adder) {
 func addDestinations(add func(kind prometheus.ValueType, name, help string, value func(*outbox.DestinationStats, time.Time) float64)) {
 	type d = outbox.DestinationStats
 	add(prometheus.CounterValue, "delivered_messages_total", "Messages that the destination took.", func(d *d, _ time.Time) float64 { return float64(d.Delivered) })
-	add(prometheus.CounterValue, "delivered_bytes_total", "Their payloads.", func(d *d, _ time.Time) float64 { return float64(d.Bytes) })
+	add(prometheus.CounterValue, "delivered_bytes_total", "Payloads of the messages that the destination took.", func(d *d, _ time.Time) float64 { return float64(d.Bytes) })
 	add(prometheus.CounterValue, "failed_attempts_total", "Attempts that failed while the broker was there, whether they were spent or not.", func(d *d, _ time.Time) float64 { return float64(d.Failed) })
 	add(prometheus.CounterValue, "buried_messages_total", "Messages for the destination that became dead letters.", func(d *d, _ time.Time) float64 { return float64(d.Buried) })
 	add(prometheus.GaugeValue, "failing_messages", "Messages that have failed and wait for another attempt, counted up to 256.", func(d *d, _ time.Time) float64 { return float64(d.Failing) })
