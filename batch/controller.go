@@ -18,7 +18,7 @@ func lanesOf(level int) int {
 	return level
 }
 
-// holds says whether a free lane waits at that level.
+// holds reports whether a free lane waits at that level.
 func holds(level int) bool { return level <= holdLevel }
 
 // holding is the level of so many lanes that wait.
@@ -250,7 +250,7 @@ func (c *controller) compare(cost float64) {
 	}
 }
 
-// verdict says whether the rival wins after so many pairs, and whether that is
+// verdict reports whether the rival wins after so many pairs, and whether that is
 // certain enough: twice the standard error away from the line, a blatant
 // difference, or no more patience.
 func (c *controller) verdict(pairs int) (better, sure bool) {

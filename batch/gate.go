@@ -29,7 +29,7 @@ func (g *gate) init(cfg Config) {
 	g.ctl.init(cfg)
 }
 
-// adaptive says whether there is no window.
+// adaptive reports whether there is no window.
 func (g *gate) adaptive() bool { return g.cfg.Window == 0 }
 
 // limit is how many lanes may be in use now.
@@ -75,13 +75,13 @@ func (g *gate) remove(n, bytes int) {
 	g.stats.Removed += uint64(n)
 }
 
-// fits says whether an item of that size may join a group of n items and so
+// fits reports whether an item of that size may join a group of n items and so
 // many bytes. The first one always may.
 func (g *gate) fits(n, bytes, size int) bool {
 	return n == 0 || g.cfg.MaxBytes == 0 || bytes+size <= g.cfg.MaxBytes
 }
 
-// admit says whether a group may go whose oldest item was pushed at oldest, and
+// admit reports whether a group may go whose oldest item was pushed at oldest, and
 // why. full is ReasonNone while the group is not yet full.
 func (g *gate) admit(now, oldest time.Duration, full Reason) Reason {
 	if g.lanes < g.limit() {
@@ -119,7 +119,7 @@ func (g *gate) window() (time.Duration, Reason) {
 	return 0, ReasonNone
 }
 
-// holding says whether a free lane waits for clients to come back.
+// holding reports whether a free lane waits for clients to come back.
 func (g *gate) holding(now time.Duration) bool {
 	if !holds(g.ctl.level) || now >= g.holdUntil {
 		return false

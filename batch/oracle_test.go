@@ -59,7 +59,7 @@ func (s *slowQueue) group() (ids []int) {
 	return ids
 }
 
-// may says whether a group must go (given that many lanes), and why.
+// may reports whether a group must go (given that many lanes), and why.
 func (s *slowQueue) may(now time.Duration, lanes int) Reason {
 	if len(s.waiting) == 0 || len(s.flying) >= s.cfg.MaxLanes {
 		return ReasonNone

@@ -91,7 +91,7 @@ func (r *ring[T]) trim(isDead func(T) bool) {
 	}
 }
 
-// full says whether a whole group waits, and by which measure.
+// full reports whether a whole group waits, and by which measure.
 func (r *ring[T]) full(maxItems, maxBytes int) Reason {
 	switch {
 	case r.n-r.dead >= maxItems:

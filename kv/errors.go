@@ -33,8 +33,8 @@ var (
 	ErrExpired = errors.New("kv: session has expired")
 )
 
-// UnknownError says that nobody knows whether a write happened: it was sent,
-// and no answer came. Unwrap gives the reason.
+// UnknownError says that the outcome of a write is unknown: it was sent, and no
+// answer came. Unwrap gives the reason.
 type UnknownError struct {
 	Op  string // "put", "delete" …
 	Key string

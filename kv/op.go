@@ -206,7 +206,7 @@ func (s *Session) Get(ctx context.Context, key string, options ...Option) (Item,
 }
 
 // Delete removes key. Deleting what does not exist is no error; a strong delete
-// tells whether it existed.
+// reports whether it existed.
 func (s *Session) Delete(ctx context.Context, key string, options ...Option) (existed bool, err error) {
 	r, err := s.Do(ctx, Delete([]string{key}, options...))
 	return r.Number() > 0, err

@@ -35,9 +35,9 @@ type Session struct {
 
 	stable uint64 // what pure had when room was last made
 
-	corked bool           // somebody sends and reports; what comes up meanwhile is his, too
-	ended  []ended        // his scratch
-	batch  []wire.Message // his, too
+	corked bool           // a goroutine sends and reports, also what comes up meanwhile
+	ended  []ended        // its scratch
+	batch  []wire.Message // its scratch, too
 }
 
 type call struct {

@@ -73,7 +73,7 @@ func awayLast[T any](r *Relay, a *away, rows []T, row func(*T) *Row, few int) []
 // theRow is for awayLast.
 func theRow(row *Row) *Row { return row }
 
-// stuck tells whether nothing else can be read, and has not been for a while, because
+// stuck reports whether nothing else can be read, and has not been for a while, because
 // of messages whose destination meets no broker. rows are those of a call.
 func (n *lane) stuck(rows []Row) bool {
 	if n.away.destinations == nil || time.Since(n.away.since) < awayPatience || n.hasRoom() {

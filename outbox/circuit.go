@@ -12,7 +12,7 @@ type Router interface {
 	Destination(m *Message) string
 }
 
-// How circuits work that nobody needs to tune.
+// Constants of circuits, which need no tuning.
 const (
 	crowd         = 3    // messages that fail without one being taken: it is not the message
 	probes        = 8    // messages that a destination is tried with
@@ -87,7 +87,7 @@ func newCircuits(s Sink) *circuits {
 	return c
 }
 
-// admit tells whether a message may be sent to the destination now, and if not
+// admit reports whether a message may be sent to the destination now, and if not
 // until when it shall wait.
 func (c *circuits) admit(destination string, now time.Time) (ok bool, until time.Time) {
 	if c.nOpen.Load() == 0 {
@@ -112,7 +112,7 @@ func (c *circuits) admit(destination string, now time.Time) (ok bool, until time
 	return true, now
 }
 
-// isOpen tells whether messages wait for the destination.
+// isOpen reports whether messages wait for the destination.
 func (c *circuits) isOpen(destination string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -199,7 +199,7 @@ func (c *circuits) relight(now time.Time) {
 	c.changed.ring()
 }
 
-// takesOthers tells whether the broker takes messages while this one, sent after so
+// takesOthers reports whether the broker takes messages while this one, sent after so
 // many confirmations, met none: of another destination since the call began or since
 // its own failed first, or of its own since the message failed first.
 func (c *circuits) takesOthers(destination string, seq int64, before uint64) bool {

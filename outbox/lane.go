@@ -540,10 +540,10 @@ const retryPause = 5 * time.Millisecond
 // spillBuckets parts the keys whose rows were dropped from memory.
 const spillBuckets = 1 << 14
 
-// crowded tells whether as many messages wait as memory may know of.
+// crowded reports whether as many messages wait as memory may know of.
 func (n *lane) crowded() bool { return n.waits.Load() >= int64(n.cfg.MaxWaiting) }
 
-// hasSpilled tells whether a row of the same key was dropped: it must not overtake
+// hasSpilled reports whether a row of the same key was dropped: it must not overtake
 // that.
 func (n *lane) hasSpilled(row *Row) bool {
 	return n.spilled != nil && row.Key != "" && !n.cfg.Unordered && n.spilled[Bucket(row.Key, row.ID)%spillBuckets]

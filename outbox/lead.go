@@ -12,7 +12,7 @@ import (
 	"github.com/weirdb/weir/batch"
 )
 
-// How a leader works that nobody needs to tune.
+// Constants of a leader, which need no tuning.
 const (
 	readLimit  = 2000                   // rows of one page
 	readBytes  = 8 << 20                // payload of one page: while it is published, the next is read

@@ -57,7 +57,7 @@ func (l *lead) leap(room int) (more bool, fresh int, err error) {
 	return more, fresh, nil
 }
 
-// hasBytes tells whether payloads may be read.
+// hasBytes reports whether payloads may be read.
 func (l *lead) hasBytes() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

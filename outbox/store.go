@@ -352,7 +352,7 @@ type Lease interface {
 // Renewer is a lease that can tell that its table was made anew, so that a relay
 // need not wait for its sweep to find numbers below those that it has seen.
 type Renewer interface {
-	// Renewed tells whether the table is another one than when the leadership
+	// Renewed reports whether the table is another one than when the leadership
 	// began, or gives out its numbers from the beginning again.
 	Renewed(ctx context.Context) (bool, error)
 }

@@ -37,7 +37,7 @@ type prober interface {
 // joiner is a tail that begins a moment before the table shows all that had been
 // committed by then.
 type joiner interface {
-	// Joined tells whether the table shows that now.
+	// Joined reports whether the table shows that now.
 	Joined(ctx context.Context) (bool, error)
 }
 

@@ -43,7 +43,7 @@ type Cell struct {
 	Fixed    []Result // one per window
 }
 
-// Compare plays one cell with so many lanes for everybody. The length is chosen
+// Compare plays one cell with so many lanes for each policy. The length is chosen
 // so that each policy makes some thousand flushes and sees some ten thousand
 // items where it can.
 func Compare(cost Cost, load Load, lanes int, seed uint64) Cell {
@@ -109,7 +109,7 @@ const tie = 0.01
 
 // Best is the index of the best fixed window: the highest throughput, and among
 // those within 1 % of it the one with the least median response, which is what
-// somebody who tunes by hand would choose.
+// one would choose by hand.
 func (c *Cell) Best() int {
 	top := 0.0
 	for _, r := range c.Fixed {
@@ -124,7 +124,7 @@ func (c *Cell) Best() int {
 	return best
 }
 
-// Overloaded says whether even the best window had to refuse arrivals. The
+// Overloaded reports whether even the best window had to refuse arrivals. The
 // wait is then the capacity divided by the throughput, whatever the policy
 // (Little's law).
 func (c *Cell) Overloaded() bool { return c.Fixed[c.Best()].Full > 0.01 }

@@ -28,8 +28,7 @@ type Ports struct {
 // the kernel's own choice (/proc/sys/net/ipv4/ip_local_port_range).
 const lowestPort, endOfPorts = 12000, 32000
 
-// ReservePorts finds n ports that nobody listens on and keeps them for this
-// process. They are free again after Release, and when the process ends.
+// ReservePorts finds n free ports and keeps them for this process. They are free again after Release, and when the process ends.
 func ReservePorts(n int) (*Ports, error) {
 	return reservePorts(n, lowestPort, endOfPorts)
 }

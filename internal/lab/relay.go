@@ -172,13 +172,6 @@ func (r *Relay) Addr() string { return loopback(r.Port()) }
 // Port is the TCP port that the relay listens on.
 func (r *Relay) Port() int { return r.ports.numbers[0] }
 
-// Conns is how many connections are open.
-func (r *Relay) Conns() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.conns)
-}
-
 // Bytes is how many bytes have been delivered in a direction, over all
 // connections since the start.
 func (r *Relay) Bytes(d Direction) int64 { return r.links[d].delivered.Load() }

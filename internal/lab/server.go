@@ -272,7 +272,7 @@ func (s *server) Restart(ctx context.Context) error {
 	return nil
 }
 
-// Pause stops every process of the server: connections stay open, nobody
+// Pause stops every process of the server: connections stay open and get no
 // answers. Sessions that connect meanwhile hang too.
 func (s *server) Pause() {
 	s.mu.Lock()

@@ -48,7 +48,7 @@ func Rounds(few, all int) int {
 	return few
 }
 
-// All tells whether all rounds are played.
+// All reports whether all rounds are played.
 func All() bool { return os.Getenv(envTorture) == "1" }
 
 func await(tb testing.TB, patience time.Duration, holds func() bool, state func() string) {

@@ -205,8 +205,8 @@ func (s *Store) hasPending(ctx context.Context, c *session, partition string) (f
 
 // MaintainPartitions implements [outbox.Partitioner]. Partitions come out of the
 // one that covers their period by REORGANIZE, which moves the rows that it holds.
-// One is dropped in a lock that nobody else can read or write the table in, and
-// which is not granted before every transaction that used it has ended: what is
+// One is dropped in a lock that keeps all other sessions from reading or writing the
+// table, and which is not granted before every transaction that used it has ended: what is
 // looked for and not found inside cannot come any more.
 func (s *Store) MaintainPartitions(ctx context.Context, spec outbox.PartitionSpec) (outbox.PartitionReport, error) {
 	v, err := s.describeServer(ctx)

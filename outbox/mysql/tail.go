@@ -133,10 +133,10 @@ func usable(vars map[string]string) error {
 	return nil
 }
 
-// isLease tells whether a table of the database is that of the leases.
+// isLease reports whether a table of the database is that of the leases.
 func (t *tail) isLease(table string) bool { return strings.EqualFold(table, t.l.s.base+"_lease") }
 
-// Probe tells whether the server is read-only now. Its log shows nothing then of what
+// Probe reports whether the server is read-only now. Its log shows nothing then of what
 // it replicates, unless it is told to.
 func (t *tail) Probe() error {
 	if t.l.readOnly.Load() {

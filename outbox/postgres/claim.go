@@ -35,8 +35,8 @@ const claimSettings = `SELECT set_config('enable_seqscan', 'off', true), set_con
 	set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true),
 	set_config('synchronous_commit', 'off', true), set_config('jit', 'off', true)`
 
-// Claim locks rows that nobody else has locked, in a transaction on a connection
-// of the pool. Begin, settings and rows are one round trip, and so is the end.
+// Claim locks rows that are not locked, in a transaction on a connection of the
+// pool. Begin, settings and rows are one round trip, and so is the end.
 func (s *Store) Claim(ctx context.Context, req outbox.ClaimRequest) (outbox.Claim, error) {
 	if req.Limit < 1 {
 		return nil, fmt.Errorf("outbox: claim from %s: a limit of %d rows: want at least 1", s.Name(), req.Limit)

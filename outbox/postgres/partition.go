@@ -370,14 +370,14 @@ func patiently(ctx context.Context, c *pgx.Conn, f func(pgx.Tx) error) error {
 	}
 }
 
-// isBusy tells whether a lock was not to be had in time.
+// isBusy reports whether a lock was not to be had in time.
 func isBusy(err error) bool {
 	var pe *pgconn.PgError
 	var h *hindrance
 	return errors.As(err, &h) || errors.As(err, &pe) && (pe.Code == "55P03" || pe.Code == "40P01")
 }
 
-// isUndefined tells whether a table or schema does not exist.
+// isUndefined reports whether a table or schema does not exist.
 func isUndefined(err error) bool {
 	var pe *pgconn.PgError
 	return errors.As(err, &pe) && (pe.Code == "42P01" || pe.Code == "3F000")

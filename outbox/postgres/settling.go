@@ -52,7 +52,7 @@ func parseSnapshot(text string) (s snapshot, err error) {
 	return s, err
 }
 
-// sees tells whether what the transaction did is visible. The log has the lower
+// sees reports whether what the transaction did is visible. The log has the lower
 // half of its number; the upper one is that which puts it next to the snapshot.
 func (s *snapshot) sees(xid uint32) bool {
 	const epoch = 1 << 32

@@ -124,7 +124,7 @@ func (e oneLine) Error() string {
 func (e oneLine) Unwrap() error { return e.error }
 
 // Open connects to a database. dsn is what pgxpool takes: a URL or keywords,
-// with pool_max_conns and its kin. Each lease and each tail opens connections
+// with pool_max_conns and the like. Each lease and each tail opens connections
 // of its own besides.
 func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 	cfg, err := pgxpool.ParseConfig(dsn)

@@ -174,7 +174,7 @@ func (l *lease) startTailAt(ctx context.Context, cfg pgwire.ConnectConfig) (*tai
 	return t, nil
 }
 
-// Joined tells whether all that stands in the log before the slot's beginning can
+// Joined reports whether all that stands in the log before the slot's beginning can
 // be read in the table. A transaction is in the log a moment before it is visible:
 // one that had committed just before the beginning would be in neither, and come
 // behind what its producer did next. All who wrote to the table then are waited

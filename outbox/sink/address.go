@@ -133,7 +133,7 @@ func ReadSecret(file string) (string, error) {
 }
 
 // Params are the parameters of an address. Each method takes one by its name;
-// Err then tells the first mistake, or a parameter that nobody took.
+// Err then tells the first mistake, or a parameter that no method has taken.
 type Params struct {
 	left url.Values
 	err  error

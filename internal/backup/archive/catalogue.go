@@ -216,7 +216,7 @@ func Remove(ctx context.Context, repo *Repository, id string) error {
 	return nil
 }
 
-// RemoveOrphans deletes unfinished backups that nobody has worked on for grace,
+// RemoveOrphans deletes unfinished backups that have made no progress for grace,
 // and what dead writers left elsewhere. It returns the ids of the backups, also
 // beside an error.
 func RemoveOrphans(ctx context.Context, repo *Repository, grace time.Duration, now time.Time) ([]string, error) {

@@ -57,7 +57,7 @@ func (c column) mayHide() bool {
 func (t *table) sql() string      { return my.Qualified(t.db, t.name) }
 func (t *table) fullName() string { return t.db + "." + t.name }
 
-// versioned tells whether the table's rows obey a view.
+// versioned reports whether the table's rows obey a view.
 func (t *table) versioned() bool { return strings.EqualFold(t.engine, "InnoDB") }
 
 // foreign are engines whose rows are not here.

@@ -91,8 +91,8 @@ func (h *Hooks) Start(ctx context.Context, o *Outcome, stderr io.Writer) error {
 	return nil
 }
 
-// Finish tells everybody of the outcome. Only the command after and the metrics
-// are part of the run: an inbox that does not answer is a warning.
+// Finish reports the outcome. Only the command after and the metrics are part of the
+// run: a webhook that does not answer is a warning.
 func (h *Hooks) Finish(ctx context.Context, o *Outcome, stderr io.Writer) error {
 	ctx = context.WithoutCancel(ctx) // an interruption is an outcome, too
 	var errs []error

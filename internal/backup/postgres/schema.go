@@ -109,8 +109,8 @@ func readable(e *pg.Entry) error {
 
 // runDump runs pg_dump on the main session, whose locks and snapshot are those of
 // the rows. With a session of its own it would have to queue for its locks behind
-// anyone who waits to truncate or alter a table: he waits for ours, and a program that
-// truncates a table again and again would keep every backup from ending.
+// a session that waits to truncate or alter a table, which waits for ours; and a program
+// that truncates a table again and again would keep every backup from ending.
 func (d *database) runDump(ctx context.Context, out io.Writer) error {
 	socket, err := pg.ListenFor(ctx, d.main, &d.mainMu, d.opts.TempDir)
 	if err != nil {

@@ -188,9 +188,9 @@ func (w *worker) open(ctx context.Context) (err error) {
 	if w.s, err = w.d.connect(ctx); err != nil {
 		return err
 	}
-	// A lock that the main session holds is granted at once, unless somebody
-	// waits for a stronger one and we would have to queue behind him, while he
-	// waits for the main session: then that one does the reading itself.
+	// A lock that the main session holds is granted at once, unless another
+	// session waits for a stronger one: we would queue behind that session, which
+	// waits for the main one. Then the main session does the reading itself.
 	if err := w.s.Exec(ctx, "SET lock_timeout = "+strconv.Itoa(int(queuePatience.Milliseconds()))); err != nil {
 		return err
 	}
@@ -251,6 +251,6 @@ func (w *worker) close() error {
 	return s.Close()
 }
 
-// errMoved says that somebody alters what no lock of ours protects. Beginning
-// anew shows what he has made of it.
+// errMoved says that another session alters what no lock of ours protects. Beginning
+// anew reads what it has made.
 var errMoved = errors.New("definitions change while they are read")

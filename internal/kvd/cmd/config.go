@@ -104,7 +104,7 @@ type tlsFiles struct{ cert, key, ca string }
 // minSecret is the least length of a shared secret, in bytes.
 const minSecret = 16
 
-// isLoopback tells whether only this machine reaches an address.
+// isLoopback reports whether only this machine reaches an address.
 func isLoopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {

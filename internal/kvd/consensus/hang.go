@@ -13,7 +13,7 @@ import (
 // another. While its disk hangs a replica does not stand for election, and takes
 // leadership from nobody.
 
-// Hang says whether this replica's disk hangs. Call it before Tick.
+// Hang reports whether this replica's disk hangs. Call it before Tick.
 func (c *Core) Hang(now Clock, hangs bool) {
 	c.now = now
 	if hangs && !c.out.hangs {

@@ -195,7 +195,7 @@ func (c *Core) SnapshotSaved(now Clock, index uint64, err error) {
 	c.snapshots.forget(index)
 }
 
-// Shipped says whether a replica has received this replica's snapshot.
+// Shipped reports whether a replica has received this replica's snapshot.
 func (c *Core) Shipped(now Clock, to Addr, ok bool) {
 	c.now = now
 	status := raft.SnapshotFinish

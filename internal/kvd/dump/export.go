@@ -51,7 +51,7 @@ func (e *Export) To(ctx context.Context, w io.Writer) (Summary, error) {
 	return out.Close()
 }
 
-// FromStore writes what a store holds that nobody uses: a replica's, offline.
+// FromStore writes what the store of a stopped replica holds.
 func FromStore(s *state.Store, h Head, w io.Writer) (Summary, error) {
 	out, err := NewWriter(w, h)
 	if err != nil {

@@ -84,7 +84,7 @@ func (i *Import) Run(ctx context.Context) (r Report, err error) {
 	return r, nil
 }
 
-// DifferError says that the cluster does not hold what was written: somebody else writes,
+// DifferError says that the cluster does not hold what was written: another client writes,
 // too.
 type DifferError struct {
 	Differ, Absent, Others int

@@ -26,7 +26,7 @@ type Certificates struct {
 	loaded loadedFiles
 }
 
-// fileStamp tells whether a file is another one than before.
+// fileStamp reports whether a file is another one than before.
 type fileStamp struct {
 	modified time.Time
 	size     int64

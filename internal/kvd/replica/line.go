@@ -138,7 +138,7 @@ func (l *line) issue(now int64, r *resp.Request, hopeless bool) error {
 	return nil
 }
 
-// natureOf tells whether a command only asks, and if not, whether its answer can
+// natureOf reports whether a command only asks, and if not, whether its answer can
 // be done without.
 func natureOf(c *wire.Command) (query, blind bool) {
 	if c.Verb >= wire.Get {

@@ -19,7 +19,7 @@ type memoryDisk struct {
 
 func newMemoryDisk() *memoryDisk { return &memoryDisk{files: map[string]*memoryFile{}} }
 
-// Lock implements wal.Disk: nobody else knows this disk.
+// Lock implements wal.Disk: no other process can use this disk.
 func (d *memoryDisk) Lock(bool) (io.Closer, error) { return io.NopCloser(nil), nil }
 
 // List implements wal.Disk.

@@ -156,7 +156,7 @@ func (p *peers) refuse(from peer.Addr, why error) {
 	}
 }
 
-// deaf tells whether a replica is refused.
+// deaf reports whether a replica is refused.
 func (p *peers) deaf(id uint64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -285,7 +285,7 @@ func (p *peers) trySend(to peer.Addr, ms []wire.Message) error {
 	return err
 }
 
-// up tells whether a replica is connected.
+// up reports whether a replica is connected.
 func (p *peers) up(id uint64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

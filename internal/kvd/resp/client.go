@@ -103,7 +103,7 @@ func (c *conn) setIdentity(change func(*identity)) {
 
 const badName = "ERR Client names cannot contain spaces, newlines or special characters."
 
-// printable tells whether a name can be shown in a list.
+// printable reports whether a name can be shown in a list.
 func printable(name []byte) bool {
 	for _, c := range name {
 		if c < '!' || c > '~' {

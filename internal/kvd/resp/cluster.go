@@ -43,7 +43,7 @@ func (st *Status) member(id uint64) *Member {
 	return nil
 }
 
-// leads tells whether this replica is the leader.
+// leads reports whether this replica is the leader.
 func (st *Status) leads() bool { return st.Leader != 0 && st.Leader == st.ID }
 
 func (st *Status) helloRole() string {

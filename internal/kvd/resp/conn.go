@@ -87,7 +87,7 @@ func (r *ring) add(reply *Reply) {
 	r.tail++
 }
 
-// ready tells whether the oldest reply is complete.
+// ready reports whether the oldest reply is complete.
 func (r *ring) ready() bool {
 	return r.head < r.tail && r.replies[r.head&uint64(len(r.replies)-1)].done.Load()
 }
@@ -169,7 +169,7 @@ func (c *conn) linger() {
 // lingerQuiet is how long a client may send nothing before it has heard.
 const lingerQuiet = 200 * time.Millisecond
 
-// busy tells whether the client waits for something, which is no idleness.
+// busy reports whether the client waits for something, which is no idleness.
 func (c *conn) busy() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -262,7 +262,7 @@ func TestMaxClients(t *testing.T) {
 	})
 }
 
-// ended tells whether the server has hung up by now; nothing was received before.
+// ended reports whether the server has hung up by now; nothing was received before.
 func (p *peer) ended() bool {
 	p.tb.Helper()
 	if err := p.sock.SetReadDeadline(time.Now().Add(time.Millisecond)); err != nil {

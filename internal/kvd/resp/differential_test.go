@@ -63,7 +63,7 @@ func TestSameAsRedis(t *testing.T) {
 	}
 }
 
-// unordered tells whether Redis answers in the order of its hash table.
+// unordered reports whether Redis answers in the order of its hash table.
 func unordered(name string) bool { return name == "KEYS" || name == "SCAN" }
 
 func sorted(reply string) string {

@@ -1,6 +1,6 @@
 package resp
 
-// matchGlob tells whether s matches a pattern of Redis: * ? [a-z] [^a] and
+// matchGlob reports whether s matches a pattern of Redis: * ? [a-z] [^a] and
 // backslashes. Unlike a recursive matcher it takes time in proportion to the
 // product of both lengths at most, whatever the pattern: of several stars only
 // the last one is tried again.

@@ -33,7 +33,7 @@ func keyCommands() []command {
 	}
 }
 
-// weak tells whether writes of the connection are weak: then those whose answers
+// weak reports whether writes of the connection are weak: then those whose answers
 // would be a surprise to nobody are sent without asking for one.
 func (k *call) weak() bool { return k.c.level != Strong && k.txn == nil }
 

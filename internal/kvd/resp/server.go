@@ -221,7 +221,7 @@ func (s *Server) leave(c *conn) {
 	delete(s.conns, c)
 }
 
-// ending tells whether the server takes no more commands.
+// ending reports whether the server takes no more commands.
 func (s *Server) ending() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -265,7 +265,7 @@ func (s *Server) Counts() Counts {
 	}
 }
 
-// Interested tells whether any connection wants to know of changes: if not,
+// Interested reports whether any connection wants to know of changes: if not,
 // Changed needs no calls.
 func (s *Server) Interested() bool { return s.tracker.interested.Load() > 0 }
 

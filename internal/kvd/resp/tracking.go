@@ -227,7 +227,7 @@ func (t *tracker) changedTracked(ch *Change) {
 	}
 }
 
-// wants tells whether a change concerns a listener by prefix.
+// wants reports whether a change concerns a listener by prefix.
 func (l *listener) wants(ch *Change, prefixes []string) bool {
 	if l.noLoop && ch.Origin != nil && ch.Origin == l.c.session {
 		return false

@@ -42,7 +42,7 @@ func (e *LockedError) Error() string {
 	return fmt.Sprintf("lock %s: %s uses it; stop that one or use another directory", e.Dir, holder)
 }
 
-// IdentityError says that the directory belongs to somebody else.
+// IdentityError says that the directory belongs to another cluster or replica.
 type IdentityError struct {
 	Field string // "cluster" or "replica"
 	Want  string // what the caller is

@@ -169,7 +169,7 @@ func (l *Log) Pending() int { return len(l.buf) }
 // it, with one call where the system can. When it returns nil, the records come back after
 // any crash. It does nothing when nothing was appended.
 //
-// After an error nobody knows what the disk holds: the kernel drops the pages
+// After an error it is unknown what the disk holds: the kernel drops the pages
 // that it could not write and calls them clean, so that a second flush would
 // succeed without them. Therefore the error is final.
 func (l *Log) Sync() error { return l.sync(false) }

@@ -11,8 +11,7 @@ import (
 	"strings"
 )
 
-// Torn is the end of a write that a crash cut short. Nobody was promised
-// anything about it.
+// Torn is the end of a write that a crash cut short, and that was not acknowledged.
 type Torn struct {
 	File   string `json:"file"`
 	Offset int64  `json:"offset"` // where it was cut off, in bytes

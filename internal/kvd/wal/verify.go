@@ -37,7 +37,7 @@ type Summary struct {
 	Problems  int               `json:"problems"`
 }
 
-// Verify reads all files of a log that nobody uses, reports on each, and changes
+// Verify reads all files of a log that is not in use, reports on each, and changes
 // nothing. It goes on after problems, which are counted in the summary; its error
 // says that it could not look, as with a *LockedError when a replica runs.
 func Verify(dir string, report func(Finding)) (Summary, error) {

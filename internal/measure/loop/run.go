@@ -148,7 +148,7 @@ func (r *run) closedWorker(ctx context.Context, w int) {
 	}
 }
 
-// ticket says whether one more operation may be started.
+// ticket reports whether one more operation may be started.
 func (r *run) ticket() bool {
 	if r.config.Count == 0 || r.recorder.from.Load() == never {
 		return true

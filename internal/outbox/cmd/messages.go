@@ -87,7 +87,7 @@ func (q *messageQuery) parse(now time.Time, states ...outbox.State) (err error) 
 	return nil
 }
 
-// selects tells whether something besides state and limit narrows the selection.
+// selects reports whether something besides state and limit narrows the selection.
 func (q *messageQuery) selects() bool {
 	return len(q.ids) > 0 || q.topic != "" || q.key != "" || q.since != "" || q.before != ""
 }

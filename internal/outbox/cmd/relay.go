@@ -141,7 +141,7 @@ func (r *relayVerb) run(ctx context.Context, stderr io.Writer) (err error) {
 	return nil
 }
 
-// stopped tells whether the relay was told to stop while it waited: nothing was in
+// stopped reports whether the relay was told to stop while it waited: nothing was in
 // flight, so nothing went wrong.
 func (r *relayVerb) stopped(ctx context.Context, err error) bool {
 	if err == nil || ctx.Err() == nil {

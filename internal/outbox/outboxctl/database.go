@@ -50,7 +50,7 @@ type Database struct {
 	Text string
 	// Address is the same for people: no user, no password.
 	Address string
-	// ShowsPassword tells whether Text itself holds the password, rather than
+	// ShowsPassword reports whether Text itself holds the password, rather than
 	// the environment or a password file.
 	ShowsPassword bool
 }
@@ -188,7 +188,7 @@ var (
 	passingMySQL    = []uint16{1040, 1053, 1203, 1205, 1213, 1317, 1926, 1927, 3169, 4031}
 )
 
-// IsAway tells whether an error of Open says that the server cannot be reached,
+// IsAway reports whether an error of Open says that the server cannot be reached,
 // or goes down, which waiting may mend, rather than that it refuses: a login, a
 // database or tables that are not there, settings that make no sense.
 func IsAway(err error) bool {

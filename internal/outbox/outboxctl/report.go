@@ -26,7 +26,7 @@ type StatusReport struct {
 	Delivered int64   `json:"delivered"` // kept by layout history
 
 	Leases []LeaseReport `json:"leases"`
-	// CanTail tells whether the log can be followed, TailReason why not.
+	// CanTail reports whether the log can be followed, TailReason why not.
 	CanTail    bool   `json:"can_tail"`
 	TailReason string `json:"cannot_tail_because,omitempty"`
 	// CatchAllRows lie in the catch-all partition, counted up to 1000.

@@ -232,7 +232,7 @@ func (d *door) Cancel(ctx context.Context, id uint32, secret []byte) {
 // peerShift is where the id of a peer begins in those of its clients.
 const peerShift = 16
 
-// local tells whether a client is a process of weir's own user on a Unix socket.
+// local reports whether a client is a process of weir's own user on a Unix socket.
 func local(conn net.Conn) bool {
 	uid, ok := core.PeerUID(conn)
 	return ok && uid == uint32(os.Geteuid())

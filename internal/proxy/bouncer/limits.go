@@ -8,9 +8,9 @@ import (
 	"github.com/weirdb/weir/internal/proxy/session"
 )
 
-// limit sets the limits of pools, and of clients by the pool that they are in. What a
-// user has of his own goes before what the database has, as in PgBouncer. How many
-// clients there may be is the door's business, which counts the console as well.
+// limit sets the limits of pools, and of clients by the pool that they are in. A
+// user's own limits go before the database's, as in PgBouncer. The door limits the number
+// of clients, since it counts the console as well.
 func (st *state) limit(o *session.Options) {
 	l := &o.Limits
 	l.PoolSize = max(1, st.Number("default_pool_size"))

@@ -9,9 +9,8 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// This file is replication connections. They are nobody's but their client's: each has
-// a connection of its own to the server, which ends with it, and whatever passes is
-// passed on unread.
+// This file is replication connections. They are not shared: each has a connection of
+// its own to the server, which ends with it, and bytes are passed on unread.
 
 // tunnel connects a replication client to the server, when there is room.
 func (l *login) tunnel(ctx context.Context, user string) error {

@@ -58,7 +58,7 @@ func (c *Cache) refresh(key string, q *Query) *Flight {
 	return c.begin(q)
 }
 
-// usable tells whether the flight will do for a query: what it brings is as old as the
+// usable reports whether the flight will do for a query: what it brings is as old as the
 // flight itself, or newer. c.mu is held.
 func (f *Flight) usable(q *Query) bool {
 	return !f.purged && f.began > q.After && f.epoch == q.Database.epoch.Load() && q.Now-f.at <= 2*q.TTL
@@ -95,7 +95,7 @@ func (f *Flight) Refuse(why Skip) {
 // Fail ends the flight because its statement has failed.
 func (f *Flight) Fail() { f.end(Failed, nil) }
 
-// Leave ends the flight because nobody runs its statement any more.
+// Leave ends the flight because its statement is not run any more.
 func (f *Flight) Leave() { f.end(Abandoned, nil) }
 
 func (f *Flight) end(how Outcome, a *Answer) {

@@ -153,13 +153,13 @@ func hostTarget(attrs string, several bool) (upstream.Target, error) {
 	return upstream.ParseTarget(attrs)
 }
 
-// hasScheme tells whether a DSN is a URL of one of the given schemes.
+// hasScheme reports whether a DSN is a URL of one of the given schemes.
 func hasScheme(dsn string, schemes ...string) bool {
 	scheme, _, found := strings.Cut(dsn, "://")
 	return found && slices.Contains(schemes, strings.ToLower(scheme))
 }
 
-// showsPassword tells whether the password stands in the DSN, rather than in
+// showsPassword reports whether the password stands in the DSN, rather than in
 // the environment or the password file.
 func showsPassword(dsn, password string) bool {
 	return password != "" && (strings.Contains(dsn, password) || strings.Contains(dsn, url.PathEscape(password)) ||

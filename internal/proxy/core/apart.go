@@ -152,7 +152,7 @@ func (p *Base[B, C, U, L, N]) freeSlot(t *Turn) {
 }
 
 // Haunt notes that a backend runs reads whose clients are served elsewhere,
-// EndGhosts that it runs nobody's reads any more.
+// EndGhosts that it runs no such reads any more.
 func (a *Apart[U]) Haunt(c *Conn[U]) {
 	if !c.Ghosts {
 		c.Ghosts = true

@@ -31,7 +31,7 @@ type comeback struct {
 
 // AwaitComeback has ask called, on a goroutine of its own, until it returns nil; then
 // every pool that waits to try the server again does so. Calls of ask do not overlap.
-// AwaitComeback may be called as often as somebody waits, on any thread.
+// AwaitComeback may be called for each wait, on any thread.
 func (s *Server[L]) AwaitComeback(ask func(context.Context) error) {
 	c := &s.comeback
 	c.mu.Lock()

@@ -423,7 +423,7 @@ var commands = []string{
 	"SHUTDOWN [WAIT_FOR_SERVERS|WAIT_FOR_CLIENTS]", "SUSPEND", "WAIT_CLOSE [db]",
 }
 
-// of tells whether a database is the one that a command is about.
+// of reports whether a database is the one that a command is about.
 func of(database, about string) bool { return about == "" || database == about }
 
 // Pause holds back the statements of a database, of all for "".

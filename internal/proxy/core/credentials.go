@@ -29,9 +29,8 @@ type Credentials[S Secret, K any] struct {
 	secrets map[string]S  // guarded by mu: from the user list and the DSN
 }
 
-// NewCredentials returns credentials of a dialect that knows nobody: keys makes what
-// a login takes from a password, plain tells whether that has the password, parse
-// reads a secret.
+// NewCredentials returns credentials without users: keys makes what a login takes from
+// a password, plain reports whether that has the password, parse reads a secret.
 func NewCredentials[S Secret, K any](keys func(password string) *K, plain func(*K) bool, parse func(string) (S, error)) *Credentials[S, K] {
 	return &Credentials[S, K]{keys: keys, plain: plain, parse: parse, known: make(map[string]*K)}
 }

@@ -104,7 +104,7 @@ func (h *Handing[L]) Before(ctx context.Context, question []byte) (answer []byte
 	return (*ask)(ctx, question)
 }
 
-// HasBefore tells whether there is a process to ask.
+// HasBefore reports whether there is a process to ask.
 func (h *Handing[L]) HasBefore() bool { return h.before.Load() != nil }
 
 // HandedOver counts a client that came from another process.

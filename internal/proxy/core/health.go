@@ -63,7 +63,7 @@ func (s *Server[L]) CheckHealth(ctx context.Context, address string, ask func(co
 	return err
 }
 
-// answersNow tells whether a statement has been answered within the last moment.
+// answersNow reports whether a statement has been answered within the last moment.
 func (s *Server[L]) answersNow(ctx context.Context) (alive bool, err error) {
 	for _, l := range s.Loops {
 		if err := l.Call(ctx, func() {

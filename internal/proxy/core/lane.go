@@ -132,7 +132,7 @@ func (ln *Lane[B, U, R]) Take() bool {
 	return reason != batch.ReasonNone
 }
 
-// None gives up the place of a group of which nobody is left.
+// None gives up the place of a group whose members have all left.
 func (ln *Lane[B, U, R]) None() {
 	ln.Q.Done(ln.loop.Now, 0, 0)
 	ln.Touch() // more may wait behind those that are gone

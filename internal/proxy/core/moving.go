@@ -20,7 +20,7 @@ import (
 // the rest is waited for.
 const maxMovedBytes = 1 << 20
 
-// FewBytes tells whether no more of a client's bytes are on their way than go along when
+// FewBytes reports whether no more of a client's bytes are on their way than go along when
 // it is handed over.
 func FewBytes(s *netloop.Sock) bool {
 	return len(s.In) <= maxMovedBytes && s.Pending() <= maxMovedBytes

@@ -9,7 +9,7 @@ import (
 	"github.com/weirdb/weir/internal/proxy/netloop"
 )
 
-// MayBorrow tells whether a client may have what the server grants weir itself
+// MayBorrow reports whether a client may have what the server grants weir itself
 // without a password. That is a process of weir's own user, or of root, at the other
 // end of a Unix socket: the kernel says who it is, and it could do whatever weir
 // does. Others only where the operator trusts loopback addresses. That a connection
@@ -56,7 +56,7 @@ func PeerUID(conn net.Conn) (uid uint32, ok bool) {
 	return cred.Uid, true
 }
 
-// isLocal tells whether an address is of the loopback or of a Unix socket.
+// isLocal reports whether an address is of the loopback or of a Unix socket.
 func isLocal(a net.Addr) bool {
 	switch a := a.(type) {
 	case *net.TCPAddr:

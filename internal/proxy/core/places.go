@@ -17,8 +17,8 @@ import (
 //	           a 3 ─► 2                                     b 1 ─► 2
 //
 // So the wait of b is bounded by the statements that are under way, and not by those
-// that wait. Where there are more who want a place than there are places, each keeps
-// his for so many statements as a turn has, and then it goes to the one who has been
+// that wait. Where more users want a place than there are places, each keeps its
+// place for the statements of one turn, and then it goes to the user that has been
 // without for longest.
 
 // turnStatements is how many statements a pool may run on the place that it has to give

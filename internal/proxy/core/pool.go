@@ -295,8 +295,8 @@ func (p *Base[B, C, U, L, N]) Resume() {
 // Connections counts the backends, also those being opened.
 func (p *Base[B, C, U, L, N]) Connections() int { return len(p.Backends) + p.Dialing }
 
-// Reap looks after the backends once in a while: those that nobody needed for long, that
-// are old, or that are owed are closed, and the least number of them is kept open.
+// Reap looks after the backends once in a while: it closes those that were idle for long,
+// that are old, or that are owed, and keeps the least number of them open.
 func (p *Base[B, C, U, L, N]) Reap() { p.holding.keep() }
 
 // CloseAll ends every backend.

@@ -106,7 +106,7 @@ func (l *List[U]) Skip(n int) {
 	}
 }
 
-// Enqueue has somebody wait for a backend.
+// Enqueue adds a waiter for a backend.
 func (p *Base[B, C, U, L, N]) Enqueue(w Waiter[B, C, U, L]) {
 	w.Since = p.loop.Now
 	p.Excl = append(p.Excl, w)
@@ -177,11 +177,11 @@ func (p *Base[B, C, U, L, N]) Waits(is func(u U) bool) (u U, ok bool) {
 	return none, false
 }
 
-// MaxOvertake is how long reads may keep a pipeline busy while somebody waits for
-// a backend of his own: some round trips, so that short waits cost nothing.
+// MaxOvertake is how long reads may keep a pipeline busy while a client waits for
+// a backend of its own: some round trips, so that short waits cost nothing.
 const MaxOvertake = 5 * time.Millisecond
 
-// Starving reports whether somebody who needs a backend alone has waited too long
+// Starving reports whether a client that needs a backend alone has waited too long
 // while none becomes free by itself.
 func (p *Base[B, C, U, L, N]) Starving() bool {
 	return len(p.Excl) > 0 && p.holding.Spent() && (len(p.Backends) >= p.Size || p.holding.denied) && p.loop.Now-p.Excl[0].Since > MaxOvertake

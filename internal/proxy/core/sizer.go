@@ -351,7 +351,7 @@ func (z *sizer) compare(cost float64) {
 // count: the 97.5 % quantiles of Student's t.
 var sizerSure = [sizerMaxPairs + 1]float64{2: 12.7, 3: 4.3, 4: 3.2, 5: 2.8, 6: 2.6, 7: 2.4, 8: 2.4}
 
-// verdict says whether the rival wins, and whether that is certain enough: so many standard
+// verdict reports whether the rival wins, and whether that is certain enough: so many standard
 // errors away from the line, or blatant. What is not certain after all pairs stays as it is.
 func (z *sizer) verdict() (better, sure bool) {
 	n := float64(z.turn / 2)

@@ -86,7 +86,7 @@ const takePatience = 2 * time.Minute
 // turnPatience is how long a process waits for the end of another one's hand-over.
 const turnPatience = time.Second
 
-// replaced tells whether a place is no longer this process's.
+// replaced reports whether a place is no longer this process's.
 func (g *Giver) replaced(p *place) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

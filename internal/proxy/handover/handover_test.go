@@ -190,7 +190,7 @@ func newGiving(t *testing.T, change ...func(*Giver)) *giving {
 	return g
 }
 
-// accepts tells whether a process accepts connections of a listener.
+// accepts reports whether a process accepts connections of a listener.
 func accepts(t *testing.T, ln net.Listener) {
 	t.Helper()
 	conn, err := net.Dial("tcp", ln.Addr().String())

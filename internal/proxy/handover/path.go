@@ -60,7 +60,7 @@ func (p *place) leave() {
 	}
 }
 
-// nobody tells whether an error of dialing means that no process listens there.
+// nobody reports whether an error of dialing means that no process listens there.
 func nobody(err error) bool {
 	return errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED)
 }

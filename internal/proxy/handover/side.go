@@ -68,7 +68,7 @@ type Socket struct {
 	Listener *netloop.Pausable
 }
 
-// keepsPath says whether the path of a Unix socket is the next process's to remove.
+// keepsPath reports whether the path of a Unix socket is the next process's to remove.
 func (s *Socket) keepsPath(keeps bool) {
 	if strings.HasPrefix(s.Address, "/") {
 		s.Listener.KeepsPath(keeps)

@@ -185,7 +185,7 @@ func (t *Taker) Take() error {
 // endPatience is how long a process may take to end that has hung up.
 const endPatience = 5 * time.Second
 
-// hasEnded tells whether the other process has ended, or is about to: not only hung up.
+// hasEnded reports whether the other process has ended, or is about to: not only hung up.
 func (t *Taker) hasEnded() bool {
 	if t.process < 0 {
 		return false

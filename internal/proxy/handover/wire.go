@@ -261,7 +261,7 @@ func (w *wire) takeFD() (int, error) {
 // errEncode is a value's that cannot be sent. Nothing that has one can be sent afterwards.
 var errEncode = errors.New("encode")
 
-// hangsUp tells whether an error is that the other process has ended, or hung up.
+// hangsUp reports whether an error is that the other process has ended, or hung up.
 func hangsUp(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE)
 }

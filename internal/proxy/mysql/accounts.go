@@ -62,7 +62,7 @@ func (a *accounts) get(name string, hash uint64, now time.Duration) (account, bo
 	return have, ok && have.hash == hash && now-have.at < accountKeep
 }
 
-// changed tells whether the accounts that a name may be are not those of its last login;
+// changed reports whether the accounts that a name may be are not those of its last login;
 // once.
 func (a *accounts) changed(name string, rows [][]sql.NullString, hash uint64) bool {
 	a.mu.Lock()

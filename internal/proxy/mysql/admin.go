@@ -117,7 +117,7 @@ func (c *client) Info() core.ClientInfo {
 	return i
 }
 
-// busy tells whether a command of the client is under way or waits.
+// busy reports whether a command of the client is under way or waits.
 func (c *client) busy() bool { return c.inflight > 0 || c.state == stateWaiting || c.cur != nil }
 
 // state names what the client is doing.

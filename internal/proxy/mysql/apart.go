@@ -97,11 +97,11 @@ func (a *alone) learnLocks(u *unit) {
 	}
 }
 
-// nowait tells whether the server knows 0 for a lock wait timeout, which is not to
+// nowait reports whether the server knows 0 for a lock wait timeout, which is not to
 // wait at all.
 func (f *poolFacts) nowait() bool { return f.mariadb && f.version >= 100300 }
 
-// hasRoles tells whether the server knows roles.
+// hasRoles reports whether the server knows roles.
 func (f *poolFacts) hasRoles() bool { return f.mariadb || f.version >= 80000 }
 
 // lockWait is the client's own.

@@ -85,7 +85,7 @@ func pinIf(cond bool, p pin) pin {
 	return 0
 }
 
-// plainName tells whether a variable's name can stand in a text as it is.
+// plainName reports whether a variable's name can stand in a text as it is.
 func plainName(name string) bool {
 	for i := range len(name) {
 		if c := name[i]; c != '_' && (c < 'a' || c > 'z') && (c < '0' || c > '9') {
@@ -159,7 +159,7 @@ func (b *backend) setLastID(id string) {
 	b.ask(sql, func(u *unit) { b.Doomed = b.Doomed || u.err != nil })
 }
 
-// isGTID tells whether a variable told of may be last_gtid.
+// isGTID reports whether a variable told of may be last_gtid.
 func (f *poolFacts) isGTID(name []byte) bool {
 	return string(name) == "last_gtid" || f.confuses && confusable(string(name))
 }

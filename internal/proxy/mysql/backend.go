@@ -231,7 +231,7 @@ func (b *backend) OnDrained() {
 	}
 }
 
-// OnClosed reports to everybody who waits for this backend what is known of
+// OnClosed reports to the clients that wait for this backend what is known of
 // their statements. None is run again whose outcome is unknown.
 func (b *backend) OnClosed(err error) {
 	p := b.p

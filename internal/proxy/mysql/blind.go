@@ -12,10 +12,10 @@ import (
 // the triggers of all databases: then that one looks. Otherwise any write may fire
 // anything, and the log says what to grant.
 
-// seesAllSQL tells whether an account sees the triggers of all databases.
+// seesAllSQL reports whether an account sees the triggers of all databases.
 const seesAllSQL = "SELECT 1 FROM information_schema.USER_PRIVILEGES u WHERE u.GRANTEE = " + granteeSQL + " AND u.PRIVILEGE_TYPE = 'TRIGGER'"
 
-// asksDSN tells whether the DSN's user may know more than the account does.
+// asksDSN reports whether the DSN's user may know more than the account does.
 func (r *catalogReader) asksDSN() bool {
 	dsn := r.k.l.cfg.MySQL.User
 	return r.err == nil && len(r.blind) > 0 && dsn != "" && dsn != r.k.user && !r.k.trusted()
@@ -102,7 +102,7 @@ func (r *catalogReader) blindness(row [][]byte) {
 // MySQL's information_schema shows them as if they were not.
 const grantsSQL = "SHOW GRANTS"
 
-// revokesPartly tells whether the server may revoke on one database what it grants on all
+// revokesPartly reports whether the server may revoke on one database what it grants on all
 // (partial_revokes, from MySQL 8.0.16 on).
 func (f *poolFacts) revokesPartly() bool { return !f.mariadb && f.version >= 80016 }
 

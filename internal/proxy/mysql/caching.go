@@ -104,7 +104,7 @@ func (ca *caching) execute(msg []byte, cs *clientStmt, m *mywire.ExecuteMsg) cac
 	return ca.ask(u, msg, append(key, m.Values...), h)
 }
 
-// may tells whether the answer to a read may be given to others who ask the same. If not,
+// may reports whether the answer to a read may be given to others who ask the same. If not,
 // the read is counted here where it runs beside others, else when it has a backend.
 func (ca *caching) may(info *myscan.Statement, sh *sight.Shape) bool {
 	c := ca.c
@@ -302,7 +302,7 @@ func (b *backend) spill(u *unit) {
 	b.emit(u, resp)
 }
 
-// held tells whether the answer is kept until it is whole.
+// held reports whether the answer is kept until it is whole.
 func (u *unit) held() bool { return u.hold || u.flight != nil }
 
 // refreshes are statements of a pool that run again because their answers are old. Nobody

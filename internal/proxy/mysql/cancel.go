@@ -164,7 +164,7 @@ func (b *backend) signal(done func(*mywire.Error)) {
 	}}.send()
 }
 
-// runsAgain tells whether the unit whose ERR has just come is to be run again: its
+// runsAgain reports whether the unit whose ERR has just come is to be run again: its
 // turn apart is over, or it was hit by a KILL that was meant for another. It has
 // changed nothing: it is a read, or the server has taken it back. But not if its
 // client has others in flight behind it, whose answers would come before.

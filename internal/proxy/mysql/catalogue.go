@@ -80,13 +80,13 @@ func (l *loop) catalogFor(user string) *catalog {
 	return k
 }
 
-// ready tells whether the catalog says how things are. While a stale one is read, it
+// ready reports whether the catalog says how things are. While a stale one is read, it
 // still says how things were.
 func (k *catalog) ready() bool {
 	return k.known && !k.stale && k.have >= k.needs && k.l.Now-k.seen < catalogOld
 }
 
-// trusted tells whether the configuration declares all that is not seen harmless.
+// trusted reports whether the configuration declares all that is not seen harmless.
 func (k *catalog) trusted() bool { return slices.Contains(k.l.cfg.TrustFunctions, "*") }
 
 const (

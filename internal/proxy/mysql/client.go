@@ -78,10 +78,10 @@ type clientStats struct {
 
 func text(p []byte) string { return unsafe.String(unsafe.SliceData(p), len(p)) }
 
-// inTx tells whether the session is in a transaction, as far as is known.
+// inTx reports whether the session is in a transaction, as far as is known.
 func (c *client) inTx() bool { return c.status&mywire.StatusInTrans != 0 }
 
-// autocommit tells whether each statement outside a transaction commits. A login that
+// autocommit reports whether each statement outside a transaction commits. A login that
 // the server has not answered leaves its status open.
 func (c *client) autocommit() bool {
 	return c.status&mywire.StatusAutocommit != 0 && !c.settings.manual

@@ -93,7 +93,7 @@ const (
 	AuthTrust = "trust"
 )
 
-// relays tells whether users whose secrets weir does not know are for the server to
+// relays reports whether users whose secrets weir does not know are for the server to
 // check.
 func (c *Config) relays() bool { return c.Auth == AuthAuto || c.Auth == AuthRelay }
 

@@ -51,7 +51,7 @@ func (f *serverFacts) note(g *mywire.Greeting, now time.Duration) {
 	f.greeting, f.noted = g, now
 }
 
-// stale tells whether the server may greet otherwise by now: another one may have
+// stale reports whether the server may greet otherwise by now: another one may have
 // taken its place, or its settings have changed.
 func (f *serverFacts) stale(now time.Duration) bool {
 	f.mu.Lock()
@@ -121,7 +121,7 @@ func (d *dialer) collation(number uint16) byte {
 	return mywire.CharsetUTF8MB4
 }
 
-// reach tells whether the server takes connections. It logs in, or is refused:
+// reach reports whether the server takes connections. It logs in, or is refused:
 // who only looks at the greeting and goes is counted by servers, and after
 // max_connect_errors of them they block the host.
 func (d *dialer) reach(ctx context.Context) error {
@@ -157,7 +157,7 @@ func (d *dialer) visit(ctx context.Context) (*mywire.Server, upstream.Endpoint, 
 	return conn, e, err
 }
 
-// refusesUser tells whether an error number concerns who wants to log in, or to
+// refusesUser reports whether an error number concerns who wants to log in, or to
 // what, and not the state of the server.
 func refusesUser(code uint16) bool {
 	switch code {

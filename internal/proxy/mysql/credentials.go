@@ -17,7 +17,7 @@ func (s *Server) SetUsers(users []User) {
 	s.creds.List(users, s.cfg().MySQL.User, s.cfg().MySQL.Password)
 }
 
-// mayDial tells whether weir can open backends for a pool by itself. It cannot
+// mayDial reports whether weir can open backends for a pool by itself. It cannot
 // for users whose logins it only relays, unless these gave the password away:
 // their pools are fed by the logins.
 func (s *Server) mayDial(key poolKey) bool {

@@ -122,7 +122,7 @@ func (lt *left) holdsFor(c *client) {
 	}
 }
 
-// holdsIDOf tells whether it is.
+// holdsIDOf reports whether the connection's own LAST_INSERT_ID() is c's.
 func (lt *left) holdsIDOf(c *client) bool { return lt.holder == c && lt.holds == c.diag.last.version }
 
 // ran takes note of a statement of the client that has ended on its backend, before
@@ -180,7 +180,7 @@ func (l *lastStatement) shared(u *unit) {
 	}
 }
 
-// keepsDiagnostics tells whether a read left what the statement before it had left,
+// keepsDiagnostics reports whether a read left what the statement before it had left,
 // as MariaDB does where no table is read.
 func (u *unit) keepsDiagnostics() bool {
 	if u.failed || u.ok.Warnings > 0 || u.verb != myscan.VerbSelect || !u.c.p.facts.mariadb {
@@ -270,7 +270,7 @@ func (lt *left) yieldID(to *client) {
 // telling, or ask for it out of sight.
 const murkyEffects = myscan.EffSetLastID | myscan.EffUnknownFunc | myscan.EffUnknown | myscan.EffMulti | myscan.EffLoad
 
-// murky tells whether a statement that is about to run may leave another
+// murky reports whether a statement that is about to run may leave another
 // LAST_INSERT_ID() than it answers with: one that changes it out of sight, and an
 // INSERT with an id of the client's own. Only a connection that has the client's
 // id before has it afterwards.
@@ -284,13 +284,13 @@ func (dg *diagnostics) murky(verb myscan.Verb, effects myscan.Effect, to target,
 	return !dg.withoutID(to)
 }
 
-// showsDiagnostics tells whether a statement does nothing but show what the one
+// showsDiagnostics reports whether a statement does nothing but show what the one
 // before has left. Nothing may be sent in front of it.
 func showsDiagnostics(info *myscan.Statement) bool {
 	return info.Verb == myscan.VerbShow && info.Count == 1 && info.Effects.Has(myscan.EffDiag) && !info.Effects.Has(myscan.EffUnknown)
 }
 
-// plainQuestion tells whether a text asks for what the statement before has left, and of
+// plainQuestion reports whether a text asks for what the statement before has left, and of
 // no table and no function of the user's: whatever the catalog says, it does nothing else.
 func plainQuestion(sql string, info *myscan.Statement) bool {
 	return info.Verb == myscan.VerbSelect && info.Count == 1 && info.Effects.Has(myscan.EffDiag) &&
@@ -311,7 +311,7 @@ func (dg *diagnostics) overwrites(sql string, info *myscan.Statement, murky bool
 	return true
 }
 
-// withoutID tells whether a write goes to a table that certainly generates no ids.
+// withoutID reports whether a write goes to a table that certainly generates no ids.
 func (dg *diagnostics) withoutID(to target) bool {
 	c := dg.c
 	if c.pins.held&pinTemp != 0 || !to.one {
@@ -407,7 +407,7 @@ func gone(what string) *mywire.Error {
 		"weir: %s was not kept, for its connection has served others since; from now on such sessions keep their connection: run both statements again, or use --mode session", what)
 }
 
-// asksItself tells whether a question is about a statement of the same text.
+// asksItself reports whether a question is about a statement of the same text.
 func asksItself(sql string, info *myscan.Statement) bool {
 	if info.Count < 2 || info.First.Has(myscan.EffDiag) {
 		return false
@@ -421,7 +421,7 @@ func asksItself(sql string, info *myscan.Statement) bool {
 	return false
 }
 
-// asksForWarnings tells whether a question about the last statement is about its
+// asksForWarnings reports whether a question about the last statement is about its
 // warnings alone.
 func asksForWarnings(sql string, info *myscan.Statement) bool {
 	if info.Verb == myscan.VerbShow {
@@ -435,7 +435,7 @@ func isShowWarnings(sql string) bool {
 	return strings.EqualFold(strings.Join(strings.Fields(strings.TrimRight(strings.TrimSpace(sql), ";")), " "), "show warnings")
 }
 
-// keepsBackend tells whether the client keeps its backend only because it
+// keepsBackend reports whether the client keeps its backend only because it
 // may ask why its last statement failed.
 func (dg *diagnostics) keepsBackend() bool {
 	c := dg.c
@@ -482,7 +482,7 @@ func (so *soft) add(c *client) {
 	so.clients = append(so.clients, c)
 }
 
-// leftOn tells whether the last statement has left diagnostics on a connection.
+// leftOn reports whether the last statement has left diagnostics on a connection.
 func (l *lastStatement) leftOn(b *backend) bool {
 	return (l.warnings > 0 || l.failed) && !l.spread && l.on == b
 }
@@ -548,7 +548,7 @@ func (dg *diagnostics) complain(h *sqlscan.Hints) {
 	}
 }
 
-// generatesID tells whether an INSERT of the client, which is read in the given
+// generatesID reports whether an INSERT of the client, which is read in the given
 // settings, certainly has its id generated.
 func (dg *diagnostics) generatesID(in *session.Set, ins *myscan.InsertShape) bool {
 	c := dg.c

@@ -363,7 +363,7 @@ func (s *diffSession) statusOf(eof []byte) mywire.Status {
 	return status
 }
 
-// diffExcused tells whether weir has refused what it cannot answer, as
+// diffExcused reports whether weir has refused what it cannot answer, as
 // documented: what the statement before left on a connection that has served
 // others since. SELECT and SHOW can be refused without further consequences.
 func diffExcused(through diffAnswer) bool {

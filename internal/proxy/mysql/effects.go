@@ -50,7 +50,7 @@ const (
 	changeSessions                            // new sessions may be otherwise
 )
 
-// refused tells whether the server has done nothing of a statement: it could not
+// refused reports whether the server has done nothing of a statement: it could not
 // read it, or the user may not do that. What did fail otherwise may have been done
 // in part, such as a GRANT to several accounts.
 func (u *unit) refused() bool {
@@ -84,7 +84,7 @@ const (
 const keptStatus = mywire.StatusInTrans | mywire.StatusAutocommit | mywire.StatusInTransReadOnly |
 	mywire.StatusNoBackslashEscapes | mywire.StatusANSIQuotes
 
-// answersWithRows tells whether an answer may have been one of rows.
+// answersWithRows reports whether an answer may have been one of rows.
 func (u *unit) answersWithRows() bool {
 	switch u.verb {
 	case myscan.VerbInsert, myscan.VerbReplace, myscan.VerbUpdate, myscan.VerbDelete, myscan.VerbDo, myscan.VerbSet:
@@ -95,7 +95,7 @@ func (u *unit) answersWithRows() bool {
 	return true
 }
 
-// wasTransaction tells whether a statement that has left no transaction certainly
+// wasTransaction reports whether a statement that has left no transaction certainly
 // was one, or ended one. One that reads only constants is none.
 func (u *unit) wasTransaction() bool {
 	switch u.verb {
@@ -107,7 +107,7 @@ func (u *unit) wasTransaction() bool {
 	return false
 }
 
-// neverRan tells whether a statement failed before anything of it was done.
+// neverRan reports whether a statement failed before anything of it was done.
 func neverRan(u *unit) bool {
 	if u.effects.Has(myscan.EffMulti) || u.verb == myscan.VerbCall || u.verb == myscan.VerbExecute {
 		return false
@@ -118,7 +118,7 @@ func neverRan(u *unit) bool {
 // errNoSuchRoutine is ER_SP_DOES_NOT_EXIST.
 const errNoSuchRoutine = 1305
 
-// plainVerb tells whether a failed statement outside a transaction certainly
+// plainVerb reports whether a failed statement outside a transaction certainly
 // leaves none.
 func plainVerb(u *unit) bool {
 	if u.effects.Has(myscan.EffUnknown | myscan.EffMulti | myscan.EffUnknownFunc | myscan.EffTxBegin | myscan.EffSet | myscan.EffXA) {
@@ -127,7 +127,7 @@ func plainVerb(u *unit) bool {
 	return u.cmd == mywire.ComQuery || u.cmd == mywire.ComStmtExecute || u.cmd == mywire.ComStmtPrepare
 }
 
-// hidesAccounts tells whether a unit may have changed accounts without its text showing
+// hidesAccounts reports whether a unit may have changed accounts without its text showing
 // that: what is prepared in SQL and the bodies of procedures may hold anything, such as a
 // SET PASSWORD. Functions and triggers may not do such things.
 func (u *unit) hidesAccounts() bool {

@@ -135,7 +135,7 @@ func (tx *texts) noteOutcome(u *unit) {
 	o.rows = o.rows || u.answersWithRows()
 }
 
-// judged tells whether what the client ran is known for what it did. If not, the
+// judged reports whether what the client ran is known for what it did. If not, the
 // catalog is read, over the client's own backend if nobody else is at it, and
 // backendQuiet called again then.
 func (tx *texts) judged() bool {
@@ -217,7 +217,7 @@ func (b *backend) untold(u *unit) {
 	}
 }
 
-// looksIntoSchema tells whether a read may have had the server open databases, which
+// looksIntoSchema reports whether a read may have had the server open databases, which
 // it tells of as a change.
 func looksIntoSchema(u *unit) bool {
 	sql := text(u.raw)

@@ -256,7 +256,7 @@ func (ln *lane) send(b *backend, r *run) {
 	r.Sent = true
 }
 
-// needs tells whether the lane is about to use a statement on some backend.
+// needs reports whether the lane is about to use a statement on some backend.
 func (ln *lane) needs(st *stmt) bool {
 	if ln.rows != nil && ln.rows.has(st) {
 		return true
@@ -300,7 +300,7 @@ func (ln *lane) backendQuiet(b *backend) {
 	ln.Touch()
 }
 
-// leftOpen tells whether a statement that was sent without BEGIN has left a transaction
+// leftOpen reports whether a statement that was sent without BEGIN has left a transaction
 // open, which the server would roll back with the connection: its sessions do not begin
 // as weir knows.
 func (r *run) leftOpen() bool {
@@ -349,13 +349,13 @@ func (ln *lane) conclude(r *run, u *unit) {
 	ln.acknowledge(u)
 }
 
-// rolledBack tells whether a COMMIT that failed with this number certainly took
+// rolledBack reports whether a COMMIT that failed with this number certainly took
 // everything back.
 func rolledBack(code uint16) bool {
 	return code == mywire.ErrDeadlock || code == mywire.ErrLockWaitTimeout
 }
 
-// ownMaking tells whether an error came from running in a group: a lock that was
+// ownMaking reports whether an error came from running in a group: a lock that was
 // not waited for as long as the client would have, a deadlock with other members'
 // locks, a statement that this backend had lost.
 func (ln *lane) ownMaking(u *unit) bool {

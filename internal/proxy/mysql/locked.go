@@ -38,7 +38,7 @@ type lockProbe struct {
 	wait   time.Duration // that it began with
 }
 
-// mayMove tells whether a read on the client's own connection, with nothing of the
+// mayMove reports whether a read on the client's own connection, with nothing of the
 // session there that the next statement needs, could run on any other as well.
 func (fw *forwarder) mayMove(u *unit, info *myscan.Statement) bool {
 	c := fw.c

@@ -28,7 +28,7 @@ func (ps *pins) noteLocks(u *unit, sql string) {
 
 const getLock = "GET_LOCK"
 
-// releasesAll tells whether a text does nothing but call RELEASE_ALL_LOCKS. In any other it
+// releasesAll reports whether a text does nothing but call RELEASE_ALL_LOCKS. In any other it
 // may stand where it is not called.
 func releasesAll(folded string) bool {
 	switch strings.Join(strings.Fields(strings.TrimRight(folded, "; \t\r\n")), "") {

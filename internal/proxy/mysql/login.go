@@ -679,7 +679,7 @@ func (v *visitor) vouch(ctx context.Context, method string) error {
 	return nil
 }
 
-// passes tells whether a server that refuses a connection with such an error is
+// passes reports whether a server that refuses a connection with such an error is
 // only too busy for it.
 func passes(code uint16) bool {
 	switch code {

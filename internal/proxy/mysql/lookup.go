@@ -49,7 +49,7 @@ func newLookups(srv *Server) *lookups {
 	}
 }
 
-// barred tells whether the server did not let weir ask, not long ago.
+// barred reports whether the server did not let weir ask, not long ago.
 func (l *lookups) barred() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -69,7 +69,7 @@ type moving struct {
 	stays bool // it cannot be
 }
 
-// bare tells whether nothing of the client is anywhere but in this process.
+// bare reports whether nothing of the client is anywhere but in this process.
 func (mv *moving) bare() bool {
 	c := mv.c
 	return (c.state == stateOpen || c.state == stateWaiting) && !c.inTx() && c.link == nil && c.cur == nil && len(c.again) == 0 &&
@@ -78,7 +78,7 @@ func (mv *moving) bare() bool {
 		!c.login.packs && !c.draining && !c.s.Closing && !c.s.Closed
 }
 
-// still tells whether nothing of the client's commands has been sent that is not answered.
+// still reports whether nothing of the client's commands has been sent that is not answered.
 func (mv *moving) still() bool { return mv.c.inflight == 0 || mv.queued() != nil }
 
 // queued returns the one command of the client that is under way, if that waits in weir.
@@ -118,10 +118,10 @@ func (mv *moving) recall() {
 	}
 }
 
-// ready tells whether the client can be handed over now.
+// ready reports whether the client can be handed over now.
 func (mv *moving) ready() bool { return mv.near() && mv.c.diag.known() }
 
-// near tells whether it can be but for its last id, which has to be asked for.
+// near reports whether it can be but for its last id, which has to be asked for.
 func (mv *moving) near() bool {
 	c := mv.c
 	return mv.bare() && core.FewBytes(c.s) && mv.may() && mv.still()
@@ -146,7 +146,7 @@ func (mv *moving) waits() bool {
 	return c.pins.held == 0 && c.inflight > 0
 }
 
-// may tells whether another process could serve the client. The one that takes it in
+// may reports whether another process could serve the client. The one that takes it in
 // must be able to log in as its user; and what is known of a TLS connection stays here.
 func (mv *moving) may() bool {
 	c := mv.c

@@ -61,7 +61,7 @@ func (bg *begun) check() {
 	c.fatal(e) // what its connection is in the middle of, nobody knows
 }
 
-// awaits tells whether the client has sent a command that nobody is at.
+// awaits reports whether the client has sent a command that nobody is at.
 func (bg *begun) awaits() bool {
 	c := bg.c
 	if c.cur != nil || c.inflight > 0 || c.state.leaving() || c.state == stateSending || c.transport.pass > 0 || c.transport.streams || c.s.Closing || c.link != nil && c.link.Depth() > 0 {

@@ -330,7 +330,7 @@ func versionID(text string) uint32 {
 	return parts[0]*10000 + parts[1]*100 + parts[2]
 }
 
-// mayPipeline tells whether a server takes commands before it has answered the
+// mayPipeline reports whether a server takes commands before it has answered the
 // ones before. Forks of MySQL before 8 are known that hang
 // (mysql-net/MySqlConnector#486).
 func mayPipeline(version string, mariadb bool) bool {

@@ -6,7 +6,7 @@ import (
 	"github.com/weirdb/weir/internal/proxy/sqlscan/myscan"
 )
 
-// quiet tells whether the values of a row can give no warnings by themselves,
+// quiet reports whether the values of a row can give no warnings by themselves,
 // so that all warnings are the columns', which say which row they are of: constants
 // without a character set of their own, parameters, DEFAULT, and the time. The
 // warnings of other expressions could not be told apart among several rows. row is

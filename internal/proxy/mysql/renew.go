@@ -29,7 +29,7 @@ const renewEvery = 10 * time.Second
 // maxReachText is how much of such a text is looked at; they are short.
 const maxReachText = 4 << 10
 
-// changesSessions tells whether a statement may change what new sessions are
+// changesSessions reports whether a statement may change what new sessions are
 // like.
 func changesSessions(sql string, eff myscan.Effect) bool {
 	if eff.Has(myscan.EffSetGlobal) {

@@ -49,7 +49,7 @@ func (d *dialer) withRoom(ctx context.Context, user string, dial func() error) e
 	}
 }
 
-// lacksRoom tells whether the server refuses a connection because there are too
+// lacksRoom reports whether the server refuses a connection because there are too
 // many; of any users, or of this one. Other limits of an account have the same
 // number, such as that of logins per hour.
 func lacksRoom(err error) (full, anyones bool) {

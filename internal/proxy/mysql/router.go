@@ -303,14 +303,14 @@ func (rt *router) execute(msg []byte) int {
 	return rt.needBackend()
 }
 
-// mayShare tells whether a read may run beside those of other clients.
+// mayShare reports whether a read may run beside those of other clients.
 func (rt *router) mayShare(sharable bool) bool {
 	c := rt.c
 	return sharable && c.pins.held == 0 && !c.p.facts.silent && c.autocommit() && c.p.facts.known &&
 		c.l.cfg.ReadLanes > 0 && c.l.cfg.Mode != session.ModeSession
 }
 
-// mayFollow tells whether one more shared read may be sent behind the client's
+// mayFollow reports whether one more shared read may be sent behind the client's
 // earlier ones, on the same backend, so that their answers come in order.
 func (rt *router) mayFollow(st *stmt) bool {
 	c := rt.c
@@ -319,7 +319,7 @@ func (rt *router) mayFollow(st *stmt) bool {
 		c.p.facts.pipelines && len(c.p.Reads) == 0 && len(c.again) == 0 && (st == nil || b.prepared[st] != nil)
 }
 
-// batchWindow tells whether a write is to join a group, and the most it may
+// batchWindow reports whether a write is to join a group, and the most it may
 // wait for others: 0 is adaptive.
 func (rt *router) batchWindow(h *sqlscan.Hints) (time.Duration, bool) {
 	c := rt.c
@@ -365,7 +365,7 @@ func (rt *router) intercept(sql string, info *myscan.Statement) bool {
 // leading are the effects of statements that those behind them rely on.
 const leading = myscan.EffTxBegin | myscan.EffXA | myscan.EffNextTx | myscan.EffSet | myscan.EffUse | myscan.EffTableLock | myscan.EffTemp
 
-// leads tells whether the commands that a client has sent behind this one, without waiting
+// leads reports whether the commands that a client has sent behind this one, without waiting
 // for its answer, rely on it: they would run outside the transaction that it was to begin,
 // or in the wrong database. Of the server they can expect that it runs such a command.
 func (rt *router) leads(msg []byte) bool {
@@ -388,7 +388,7 @@ func (rt *router) leads(msg []byte) bool {
 	return false
 }
 
-// beginsTransactions tells whether a statement begins a transaction, or has those after it
+// beginsTransactions reports whether a statement begins a transaction, or has those after it
 // begin one. What else does so shows in its answer: see back.refusesTransaction.
 func beginsTransactions(info *myscan.Statement) bool {
 	if info.Effects.Has(myscan.EffTxBegin) {

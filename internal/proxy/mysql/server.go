@@ -102,7 +102,7 @@ func (s *Server) Run(ctx context.Context) error {
 // signed one, and could kill nothing.
 const firstID = 1 << 30
 
-// isOurs tells whether a number is one that weir gives to clients.
+// isOurs reports whether a number is one that weir gives to clients.
 func isOurs(id uint64) bool { return id >= firstID && id < 2*firstID }
 
 // A number is firstID, the weir's own number among several, and a serial.

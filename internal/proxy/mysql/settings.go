@@ -23,7 +23,7 @@ type step struct {
 	arg string
 }
 
-// reachable tells whether a transition exists: nothing but a new login leads
+// reachable reports whether a transition exists: nothing but a new login leads
 // back to having no database.
 func reachable(from, to *session.Set, home string) bool {
 	if home != "" {
@@ -194,7 +194,7 @@ func render(value string) string {
 	return "'" + value + "'"
 }
 
-// isNumber tells whether a value is a plain decimal number, which some variables
+// isNumber reports whether a value is a plain decimal number, which some variables
 // take only without quotes.
 func isNumber(v string) bool {
 	digits, dots := 0, 0
@@ -256,7 +256,7 @@ func (sg *settings) status() (s mywire.Status) {
 	return s
 }
 
-// hasWord tells whether a comma-separated list has the word.
+// hasWord reports whether a comma-separated list has the word.
 func hasWord(list, word string) bool {
 	for s := range strings.SplitSeq(list, ",") {
 		if s == word {
@@ -352,7 +352,7 @@ func (sg *settings) noteLaterSet(u *unit, info *myscan.Statement, n int) {
 	u.change, u.collation = u.change&^changeNames|names, collation
 }
 
-// releases tells whether the end of a transaction ends the connection as well,
+// releases reports whether the end of a transaction ends the connection as well,
 // because the client has set completion_type so.
 func (sg *settings) releases(sql string, info *myscan.Statement) bool {
 	s, _ := sg.c.set.Get("completion_type")

@@ -127,7 +127,7 @@ func (p *pool) CheckTurns() {
 	}
 }
 
-// exhausted tells whether somebody waits for a backend and none can be had.
+// exhausted reports whether somebody waits for a backend and none can be had.
 func (p *pool) exhausted() bool {
 	return (len(p.Excl) > 0 || len(p.Reads) > 0) && p.Holding().Spent() && p.Holding().Full()
 }

@@ -41,8 +41,8 @@ func (s *state) leave(from state) {
 	}
 }
 
-// asking tells whether weir's own question is to be answered.
+// asking reports whether weir's own question is to be answered.
 func (s state) asking() bool { return s == stateAsking || s == stateLeavingAsking }
 
-// leaving tells whether the client takes no commands any more, or not before its KILL has ended.
+// leaving reports whether the client takes no commands any more, or not before its KILL has ended.
 func (s state) leaving() bool { return s == stateLeaving || s == stateLeavingAsking }

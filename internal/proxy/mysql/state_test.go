@@ -241,7 +241,7 @@ func (ch *churner) disturb(c *wire) {
 	c.must("DO CAST('no number' AS SIGNED)")
 }
 
-// confuses tells whether a server tells of a variable under the name of another, as
+// confuses reports whether a server tells of a variable under the name of another, as
 // some versions of MariaDB do: what a direct client is told there is no news.
 func confuses(server *lab.MySQL) bool {
 	ask, _ := confusing.LoadOrStore(server, sync.OnceValue(func() bool { return confusesNow(server) }))

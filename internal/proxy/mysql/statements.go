@@ -120,7 +120,7 @@ func (ss *statements) onMariaDB() bool {
 	return g != nil && g.IsMariaDB()
 }
 
-// described tells whether describe can answer.
+// described reports whether describe can answer.
 func (ss *statements) described(st *stmt) bool {
 	return len(st.answer) > 0 && ss.c.l.Now-st.at < answerKeep && ss.c.pins.held&^pinHarmless == 0
 }

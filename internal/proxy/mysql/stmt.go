@@ -198,7 +198,7 @@ func saysHowToRead(name string) bool {
 	return name == databaseSetting || name == "sql_mode" || isCharset(name)
 }
 
-// readsOtherwise tells whether a text may mean one thing in one set of settings
+// readsOtherwise reports whether a text may mean one thing in one set of settings
 // and another in the other.
 func readsOtherwise(a, b *session.Set) bool {
 	if a == b {
@@ -272,7 +272,7 @@ func (k *kept) evict() {
 	k.textBytes -= len(victim.sql)
 }
 
-// needed tells whether a lane is about to send the statement here.
+// needed reports whether a lane is about to send the statement here.
 func (k *kept) needed(st *stmt) bool { return k.b.lane != nil && k.b.lane.needs(st) }
 
 // appendExecute appends the unit's COM_STMT_EXECUTE for a backend's statement,

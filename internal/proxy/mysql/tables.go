@@ -116,7 +116,7 @@ func (f *tableFacts) learn(p *pool, u *unit) {
 	f.state, f.auto = tablePlain, strings.ToLower(string(rows[0][3]))
 }
 
-// generates tells whether each row of an INSERT gets its AUTO_INCREMENT value
+// generates reports whether each row of an INSERT gets its AUTO_INCREMENT value
 // from the server, so that the ids of several rows follow from the first one's.
 // It is true of a table without such a column.
 func (f *tableFacts) generates(ins *myscan.InsertShape) bool {

@@ -22,7 +22,7 @@ var alwaysFixed = map[string]bool{
 	"error_count": true, "warning_count": true, "proxy_user": true, "external_user": true,
 }
 
-// isFixed tells whether a session variable is one that only the server changes. It
+// isFixed reports whether a session variable is one that only the server changes. It
 // says nothing of what a client has set, and cannot be brought to another connection.
 func (f *poolFacts) isFixed(name string) bool {
 	lower := strings.ToLower(name)
@@ -74,10 +74,10 @@ func (f *poolFacts) learnTold(variables, gtids string) {
 	f.tellsGTID = !strings.EqualFold(gtids, "OFF") || f.tells([]byte("last_gtid"))
 }
 
-// tells tells whether clients are told of a variable unless they say otherwise.
+// tells reports whether clients are told of a variable unless they say otherwise.
 func (f *poolFacts) tells(name []byte) bool { return listed(f.told, name) }
 
-// awaitsGTID tells whether the client is told the GTID of each of its transactions. The
+// awaitsGTID reports whether the client is told the GTID of each of its transactions. The
 // members of a group share one, which is told only when the group has ended.
 func (sg *settings) awaitsGTID() bool {
 	return sg.c.p.facts.tellsGTID && sg.c.caps.Has(mywire.CapSessionTrack)

@@ -99,7 +99,7 @@ func (b *backend) trackFor(c *client, u *unit, state []byte) {
 	c.settings.adopt(b, set)
 }
 
-// changes tells whether session state, or what cannot be read as such, says that
+// changes reports whether session state, or what cannot be read as such, says that
 // the session is not as it was. That it is in a transaction is in the status. A
 // look into information_schema has the server name the database that it is in.
 func (b *backend) changes(state []byte) bool {

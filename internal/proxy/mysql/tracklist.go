@@ -38,7 +38,7 @@ func namesIn(text string) (names []string) {
 	return names
 }
 
-// listed tells whether a list has a variable.
+// listed reports whether a list has a variable.
 func listed(names []string, name []byte) bool {
 	for _, n := range names {
 		if n == "*" || len(n) == len(name) && strings.EqualFold(n, string(name)) {
@@ -48,7 +48,7 @@ func listed(names []string, name []byte) bool {
 	return false
 }
 
-// tells tells whether the client is told of a variable. Where its own list is in force
+// tells reports whether the client is told of a variable. Where its own list is in force
 // the server decides.
 func (sg *settings) tells(name []byte) bool {
 	switch b := sg.c.link; {
@@ -69,7 +69,7 @@ const (
 // pinsMaySet are pins of sessions whose list may be another one than weir knows.
 const pinsMaySet = pinTrack | pinFunction | pinOpaque | pinUnknown | pinPrepare
 
-// ofList tells whether a statement needs the client's list in force.
+// ofList reports whether a statement needs the client's list in force.
 func (sg *settings) ofList(sql string, info *myscan.Statement) bool {
 	if !info.Effects.Has(myscan.EffSet | myscan.EffSysVar) {
 		return false

@@ -199,7 +199,7 @@ func (c *client) feed(p []byte) int {
 	return c.router.feed(cmd, msg)
 }
 
-// mayFollowOthers tells whether a command of a client that has others under way
+// mayFollowOthers reports whether a command of a client that has others under way
 // is looked at before those are answered.
 func mayFollowOthers(cmd byte) bool {
 	return cmd == mywire.ComQuery || cmd == mywire.ComStmtExecute || cmd == mywire.ComStmtClose

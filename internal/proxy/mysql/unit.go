@@ -95,7 +95,7 @@ type unit struct {
 // A span is a part of a unit's raw.
 type span struct{ at, end int }
 
-// Left reports whether nobody waits for the answer any more.
+// Left reports whether the client that waited for the answer has left.
 func (u *unit) Left() bool { return u.c == nil || u.c.s.Closed || u.dead }
 
 // Queued is when the client's message was complete.
@@ -143,7 +143,7 @@ func (u *unit) again() {
 	u.c.p.Stats.Reruns++
 }
 
-// tellsStatus tells whether the answer, if it is no error, has the status flags
+// tellsStatus reports whether the answer, if it is no error, has the status flags
 // in it.
 func (u *unit) tellsStatus() bool {
 	return u.cmd != mywire.ComStmtPrepare && u.cmd != mywire.ComStatistics

@@ -73,7 +73,7 @@ func (a *Agenda) due(now time.Duration) {
 	a.spare = list[:0]
 }
 
-// Alarm is the next moment that somebody waits for.
+// Alarm is the earliest deadline, if there is one.
 func (a *Agenda) Alarm() (next time.Duration, ok bool) {
 	for _, t := range a.timed {
 		if at, open := t.Deadline(); open && (!ok || at < next) {

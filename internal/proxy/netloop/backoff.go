@@ -24,7 +24,7 @@ const (
 	leastRate = 20
 )
 
-// Start tells whether an attempt may begin now, and counts it if so. In the long
+// Start reports whether an attempt may begin now, and counts it if so. In the long
 // run there are at most perSecond of them, at least leastRate; twice as many may
 // come at once.
 func (b *Backoff) Start(now time.Duration, perSecond int) bool {

@@ -14,12 +14,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Keepalive says how a TCP connection notices that its peer is gone without a word:
-// its machine lost power, or something in between forgot the connection. The zero
+// A Keepalive says how a TCP connection notices that its peer has vanished: its
+// machine lost power, or something in between forgot the connection. The zero
 // value of a field means its default.
 //
-// Probes notice it while a connection is idle. Where bytes are under way that nobody
-// acknowledges, the kernel sends no probes but the bytes again, for about a quarter of
+// Probes notice it while a connection is idle. Where bytes are under way that the peer
+// does not acknowledge, the kernel sends no probes but the bytes again, for about a quarter of
 // an hour (tcp_retries2): UserTimeout bounds that. It also ends a peer that is alive
 // and reads nothing for so long, such as a server whose COPY waits for a lock, which
 // is why it has no default.

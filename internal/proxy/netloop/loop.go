@@ -33,7 +33,7 @@ type Owner interface {
 	Alarm() (at time.Duration, ok bool)
 	// Drain tells, once, that the loop is to end: every session is to leave.
 	Drain()
-	// Drained tells whether all have left.
+	// Drained reports whether all have left.
 	Drained() bool
 	// Shutdown ends what is left when all have left or the patience is over.
 	// Output of it is still written where the peer takes it at once.
@@ -161,7 +161,7 @@ func (l *Loop) Unwritten() (n int) {
 	return n
 }
 
-// Draining tells whether Owner.Drain has been called.
+// Draining reports whether Owner.Drain has been called.
 func (l *Loop) Draining() bool { return l.draining }
 
 // Post runs f on the loop's thread, soon. Safe from any goroutine. It reports

@@ -80,7 +80,7 @@ func (p *Pausable) bare() error {
 	return err
 }
 
-// Pause has nobody accepted from now on.
+// Pause accepts no connections from now on.
 func (p *Pausable) Pause() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -96,7 +96,7 @@ func (p *Pausable) Pause() error {
 	return nil
 }
 
-// Paused tells whether nobody is to be accepted.
+// Paused reports whether no connections are to be accepted.
 func (p *Pausable) Paused() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -162,7 +162,7 @@ func (p *Pausable) close() error {
 	return err
 }
 
-// KeepsPath says whether the path of a Unix socket outlives the listener, since another
+// KeepsPath reports whether the path of a Unix socket outlives the listener, since another
 // process listens there, too.
 func (p *Pausable) KeepsPath(keeps bool) {
 	p.mu.Lock()
@@ -236,7 +236,7 @@ func (s *Sock) Return(in, out []byte) {
 	}
 }
 
-// Bridged tells whether the socket is the inner end of a TLS connection: see Detach. All
+// Bridged reports whether the socket is the inner end of a TLS connection: see Detach. All
 // that this process knows of such a connection is not in the socket.
 func (s *Sock) Bridged() bool {
 	at, err := unix.Getsockname(s.fd)

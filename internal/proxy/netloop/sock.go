@@ -222,7 +222,7 @@ func (s *Sock) Throttle(on bool) {
 	s.repause()
 }
 
-// Suspends says whether the socket is not read from while the loop is suspended.
+// Suspends reports whether the socket is not read from while the loop is suspended.
 func (s *Sock) Suspends(yes bool) {
 	s.suspends = yes
 	s.repause()
@@ -421,7 +421,7 @@ func (s *Sock) FD() int { return s.fd }
 
 // Release takes the socket off the loop without closing it and returns its
 // descriptor and the output that was not written, which are the caller's then.
-// The handler is told nothing; to everybody else the socket is closed. Not to be
+// The handler is not called; for all other code the socket is closed. Not to be
 // called within the handler's OnData.
 func (s *Sock) Release() (fd int, unwritten []byte) {
 	s.Closed = true

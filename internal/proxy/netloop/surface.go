@@ -57,8 +57,8 @@ func (s *Surfaced) SyscallConn() (syscall.RawConn, error) {
 	return s.Conn.(syscall.Conn).SyscallConn() // as every connection of net
 }
 
-// Unread is what a connection that goes back to a loop has been read of and nobody has
-// taken; nil of others.
+// Unread is what was read from a connection that goes back to a loop and not taken;
+// nil of others.
 func Unread(conn net.Conn) []byte {
 	if s, ok := conn.(*Surfaced); ok {
 		return s.unread

@@ -251,7 +251,7 @@ func (c *Config) Number(name string) int {
 	return n
 }
 
-// On tells whether a switch is on.
+// On reports whether a switch is on.
 func (c *Config) On(name string) bool { return c.Number(name) != 0 }
 
 // Time is the same of a setting that is a time.

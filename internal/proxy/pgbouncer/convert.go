@@ -67,7 +67,7 @@ func (v *converter) leave(at Place, what, todo string) {
 	v.left = append(v.left, fmt.Sprintf("%s: %s: %s", at, what, todo))
 }
 
-// given tells whether the file has a setting, with another value than its default.
+// given reports whether the file has a setting, with another value than its default.
 func (v *converter) given(name string) bool {
 	return v.c.Text(name) != find(name).def && v.c.Text(name) != ""
 }

@@ -167,7 +167,7 @@ func (c *client) Info() core.ClientInfo {
 	return i
 }
 
-// busy tells whether a statement of the client is under way or waits.
+// busy reports whether a statement of the client is under way or waits.
 func (c *client) busy() bool {
 	return c.inflight > 0 || c.state == stateWaiting || c.link != nil && c.link.Depth() > 0
 }

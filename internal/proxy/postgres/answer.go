@@ -228,7 +228,7 @@ func (b *backend) clientMessage(u *unit, typ byte, p []byte, from, at, after int
 	return from
 }
 
-// ownNext tells whether the answer that comes next is one that weir gives.
+// ownNext reports whether the answer that comes next is one that weir gives.
 func (u *unit) ownNext() bool {
 	return u.expAt < len(u.exp) && u.exp[u.expAt].code.own() && !u.failed
 }
@@ -311,7 +311,7 @@ func (b *backend) emit(u *unit, p []byte) {
 	}
 }
 
-// passing tells whether the client that the unit answers has a part of a message only, to
+// passing reports whether the client that the unit answers has a part of a message only, to
 // which nothing but the rest of it may be added.
 func (u *unit) passing(part bool) {
 	if u.c != nil {

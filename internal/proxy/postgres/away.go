@@ -38,13 +38,13 @@ type away struct {
 
 func (a *away) init() { a.slots = make(chan struct{}, awayTries) }
 
-// isAway tells whether an error says that the server takes no logins at present,
+// isAway reports whether an error says that the server takes no logins at present,
 // no matter who asks.
 func isAway(err error) bool {
 	return pgwire.Unavailable(err) || isAny(err, upstream.ErrNoHost, syscall.ECONNREFUSED, syscall.ENOENT)
 }
 
-// hasLeft tells whether a connection to the server has failed in a way that says nothing
+// hasLeft reports whether a connection to the server has failed in a way that says nothing
 // of what was asked on it: a server that stops resets those that it has not accepted.
 func hasLeft(err error) bool {
 	if pgwire.CodeOf(err) == pgwire.CodeTooManyConnections {

@@ -140,7 +140,7 @@ type footing struct {
 	replayErr *pgwire.Error // why a query of a replay failed that was not its last
 }
 
-// in tells whether the session is in these settings and shows this application
+// in reports whether the session is in these settings and shows this application
 // name.
 func (f *footing) in(set *session.Set, app string) bool { return f.set == set && f.app == app }
 
@@ -406,7 +406,7 @@ func (b *backend) OnDrained() {
 	}
 }
 
-// OnClosed reports to everybody who waits for this backend what is known of
+// OnClosed reports to the clients that wait for this backend what is known of
 // their statements. None is run again whose outcome is unknown.
 func (b *backend) OnClosed(err error) {
 	p := b.p

@@ -105,7 +105,7 @@ func (ca *caching) extended(u *unit, raw []byte) cached {
 	return did
 }
 
-// plain tells whether the unit runs one statement in the unnamed portal and nothing else.
+// plain reports whether the unit runs one statement in the unnamed portal and nothing else.
 func (u *unit) plain(raw []byte) bool {
 	if !u.plainInsert() {
 		return false
@@ -373,7 +373,7 @@ func (b *backend) spill(u *unit) {
 	u.resp = resp
 }
 
-// held tells whether the answer is kept until it is whole.
+// held reports whether the answer is kept until it is whole.
 func (u *unit) held() bool { return u.hold || u.flight != nil }
 
 // refreshes are statements of a pool that run again because their answers are old. Nobody

@@ -104,11 +104,11 @@ const (
 	AuthLDAP  = "ldap"
 )
 
-// relays tells whether users whose secrets weir does not know are for the server to
+// relays reports whether users whose secrets weir does not know are for the server to
 // check.
 func (c *Config) relays() bool { return c.Auth == AuthAuto || c.Auth == AuthRelay }
 
-// checksSecrets tells whether weir checks clients by secrets that it holds or looks up.
+// checksSecrets reports whether weir checks clients by secrets that it holds or looks up.
 func (c *Config) checksSecrets() bool {
 	switch c.Auth {
 	case AuthLDAP, string(pgwire.AuthTrust), string(pgwire.AuthCert):

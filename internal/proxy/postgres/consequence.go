@@ -239,7 +239,7 @@ var bodyWords = map[string]bool{
 	"type": true, "domain": true, "conversion": true, "access": true, "search": true,
 }
 
-// changesTable tells whether a single statement makes or changes a table, or makes an
+// changesTable reports whether a single statement makes or changes a table, or makes an
 // index: then words such as "type" are names of columns.
 func changesTable(sql string) bool {
 	t := words{rest: sql[:min(len(sql), maxReachText)]}
@@ -251,7 +251,7 @@ func changesTable(sql string) bool {
 	return verb.is("create") && (kind.is("table") || kind.is("index")) || verb.is("alter") && kind.is("table")
 }
 
-// hidesBody tells whether a change of the catalogue may make functions, or give
+// hidesBody reports whether a change of the catalogue may make functions, or give
 // objects to what has no name in it. It errs towards yes.
 func hidesBody(sql string) bool {
 	found := false

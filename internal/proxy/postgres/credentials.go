@@ -52,7 +52,7 @@ func (c *credentials) allOpen() map[string]bool {
 	return maps.Clone(c.open)
 }
 
-// mayDial tells whether weir can open backends for a pool by itself. It cannot
+// mayDial reports whether weir can open backends for a pool by itself. It cannot
 // for users whose logins it only relays by SCRAM or md5: their pools are fed by
 // the logins.
 func (s *Server) mayDial(key poolKey) bool {

@@ -33,7 +33,7 @@ func (sg *settings) doubtCustom(sets []sqlscan.SetClause) {
 	}
 }
 
-// makesUp tells whether the transaction under way has made up a setting that stays in
+// makesUp reports whether the transaction under way has made up a setting that stays in
 // b's session, empty, when it is rolled back.
 func (sg *settings) makesUp(b *backend) bool {
 	return slices.ContainsFunc(sg.txSets, func(s sqlscan.SetClause) bool {
@@ -101,7 +101,7 @@ func (b *backend) told(name string) (string, bool) {
 	return "", false
 }
 
-// madeUp tells whether a session in these settings has some that it made up.
+// madeUp reports whether a session in these settings has some that it made up.
 func madeUp(set *session.Set) bool {
 	for _, s := range set.List() {
 		if sqlscan.Custom(s.Name) {
@@ -111,7 +111,7 @@ func madeUp(set *session.Set) bool {
 	return false
 }
 
-// serves tells whether the backend can be brought into the given settings: not
+// serves reports whether the backend can be brought into the given settings: not
 // where it has one that was made up and is not among them.
 func (b *backend) serves(set *session.Set) bool {
 	if b.set == set {

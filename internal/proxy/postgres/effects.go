@@ -42,7 +42,7 @@ func (c *client) forgetSequences(done *backend) {
 	}
 }
 
-// resets tells whether a clause goes back to a session's own default.
+// resets reports whether a clause goes back to a session's own default.
 func resets(s *sqlscan.SetClause) bool {
 	return s.All || s.Reset || s.Default || strings.EqualFold(s.Value, "default")
 }

@@ -13,7 +13,7 @@ import (
 // when the connection broke is not run again, not even a read: it may be what has broken
 // it. That the server itself says that it ends connections is no such doubt.
 
-// died tells whether err, the answer to a query of weir's own, means that the server has
+// died reports whether err, the answer to a query of weir's own, means that the server has
 // ended the connection.
 func (b *backend) died(err *pgwire.Error) bool { return b.s.Closed || lostIn(err) }
 

@@ -34,7 +34,7 @@ var bytewise = func() map[string]bool {
 	return set
 }()
 
-// ascii tells whether a text has ASCII bytes only.
+// ascii reports whether a text has ASCII bytes only.
 func ascii(s string) bool {
 	for len(s) >= 8 {
 		if (s[0]|s[1]|s[2]|s[3]|s[4]|s[5]|s[6]|s[7])&0x80 != 0 {
@@ -96,7 +96,7 @@ func (b *backend) reportedBy(name, value string) {
 // A statement's text is read when it is parsed. On another backend it must be
 // parsed again as it was, however the session's texts are read by then.
 
-// elsewhere tells whether the statement's text reads differently in the session as
+// elsewhere reports whether the statement's text reads differently in the session as
 // it is now than when it was parsed.
 func (st *stmt) elsewhere(c *client) bool {
 	return st.lex.encoding != "" && st.lex != c.texts.lexical()

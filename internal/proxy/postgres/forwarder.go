@@ -647,7 +647,7 @@ func (fw *forwarder) awaits(u *unit) {
 	}
 }
 
-// waits tells whether a message must wait for the answer to what is under way: a
+// waits reports whether a message must wait for the answer to what is under way: a
 // statement that ends all prepared statements, so that names mean something else
 // behind it, or one that resets settings, which are then to be restored.
 func (fw *forwarder) waits(typ byte) bool {

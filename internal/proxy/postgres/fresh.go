@@ -122,7 +122,7 @@ func (x *index) relation(sql string, c consequence) (name string, b brings) {
 	return name, bringsName
 }
 
-// draws tells whether a text itself makes something draw numbers, and not only names
+// draws reports whether a text itself makes something draw numbers, and not only names
 // a table that does.
 func (x *index) draws(sql string) (yes bool) {
 	sqlscan.Names(sql, drawWords, func(string, bool) { yes = true })
@@ -130,7 +130,7 @@ func (x *index) draws(sql string) (yes bool) {
 	return yes
 }
 
-// attaches tells whether an ALTER, of which the first word has been read, is ATTACH
+// attaches reports whether an ALTER, of which the first word has been read, is ATTACH
 // PARTITION.
 func attaches(t words) bool {
 	for w, ok := t.next(); ok; w, ok = t.next() {
@@ -141,7 +141,7 @@ func attaches(t words) bool {
 	return false
 }
 
-// more tells whether a consequence is more than that numbers are drawn.
+// more reports whether a consequence is more than that numbers are drawn.
 func (c consequence) more() bool { return (c.read|c.write)&^sqlscan.EffSequence != 0 }
 
 // renamed returns the name that an ALTER TABLE or VIEW gives a relation, "" if it
@@ -183,7 +183,7 @@ func (b *bodyNames) add(body string) {
 	b.foreign, b.any = b.foreign || r.Foreign, b.any || r.Unreadable
 }
 
-// has tells whether a function may name the relation.
+// has reports whether a function may name the relation.
 func (b *bodyNames) has(name string) bool {
 	_, ok := b.names[name]
 	return ok || b.any || b.foreign && !ascii(name)

@@ -18,7 +18,7 @@ import (
 // said, and a greeting that has to be asked for comes from a connection that has
 // just answered.
 
-// liveParameter tells whether the server changes a parameter in sessions that
+// liveParameter reports whether the server changes a parameter in sessions that
 // there are, so that they need not be replaced for it.
 func liveParameter(name string) bool { return name == "in_hot_standby" }
 
@@ -130,7 +130,7 @@ func (sg *settings) pay() {
 	sg.owed = nil
 }
 
-// outdated tells whether a report that a backend sends with the answer to u comes
+// outdated reports whether a report that a backend sends with the answer to u comes
 // from outside: nothing that weir sent was to change settings.
 func (b *backend) outdated(u *unit, name string) bool {
 	return u == nil || liveParameter(name) || u.kind == unitClient && b.owner == nil

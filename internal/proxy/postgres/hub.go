@@ -297,7 +297,7 @@ func (h *hub) drop(e *ear, channels []string) {
 	}
 }
 
-// unused tells whether nobody needs the hub.
+// unused reports whether nobody needs the hub.
 func (h *hub) unused() bool { return len(h.channels) == 0 && len(h.waiting) == 0 }
 
 // leaveUnused closes it if nobody does.
@@ -310,7 +310,7 @@ func (h *hub) leaveUnused() {
 	}
 }
 
-// Tick closes a hub that nobody has needed for some time.
+// Tick closes a hub that has been unused for some time.
 func (h *hub) Tick() {
 	if h.unused() && (h.gone.Load() || h.p.Paused || h.l.Now-h.unusedAt > keepUnused) {
 		h.leaveUnused()

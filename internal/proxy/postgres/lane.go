@@ -121,7 +121,7 @@ func (ls *lanes) set(key laneKey, members int, async bool) *session.Set {
 	return set
 }
 
-// flushable tells whether writes in these settings may be acknowledged by a
+// flushable reports whether writes in these settings may be acknowledged by a
 // group flush.
 func (ls *lanes) flushable(set *session.Set) bool {
 	p := ls.p
@@ -368,7 +368,7 @@ func (ln *lane) ack(u *unit, flushed bool) {
 	c.back.grouped(u)
 }
 
-// again tells whether an error came from running in a group: a lock that was
+// again reports whether an error came from running in a group: a lock that was
 // waited for no longer than the lane allows, a statement that this backend had
 // lost, a plan that the server refused. Run alone, the statement gets its own
 // answer.
@@ -487,7 +487,7 @@ func (ln *lane) forget() {
 	}
 }
 
-// plainInsert tells whether a unit is [Parse] Bind [Describe] Execute Sync on
+// plainInsert reports whether a unit is [Parse] Bind [Describe] Execute Sync on
 // the unnamed portal: what a client sends to run one prepared statement. Only
 // such a unit's answer can be given from a multi-row statement.
 func (u *unit) plainInsert() bool {

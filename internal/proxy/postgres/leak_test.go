@@ -300,7 +300,7 @@ func leakRound(t *testing.T, seed uint64) {
 	}
 }
 
-// gone tells whether a session of the server has ended.
+// gone reports whether a session of the server has ended.
 func gone(tb testing.TB, db string, pid uint32) bool {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

@@ -81,7 +81,7 @@ const unbounded = `SET LOCAL transaction_isolation = 'read committed'; SET LOCAL
 // looks idle and free of state, but whatever takes it elsewhere must take those along.
 func (ls *listening) elsewhere() bool { return ls.ear != nil }
 
-// needsBackend tells whether a message, of a client without a backend, needs one because
+// needsBackend reports whether a message, of a client without a backend, needs one because
 // others hear for it.
 func (ls *listening) needsBackend(typ byte) bool {
 	if ls.ear == nil || ls.c.state == stateSkipping {
@@ -94,7 +94,7 @@ func (ls *listening) needsBackend(typ byte) bool {
 	return reads(typ)
 }
 
-// rests tells whether the client does nothing, and keeps its backend for what it listens
+// rests reports whether the client does nothing, and keeps its backend for what it listens
 // on alone.
 func (ls *listening) rests() bool {
 	c := ls.c
@@ -105,7 +105,7 @@ func (ls *listening) rests() bool {
 		!c.pins.look && len(c.settings.unsure) == 0 && !c.stmts.leftovers && !c.texts.madeBodies && !c.p.proof.stale
 }
 
-// mayMove tells whether the client's channels may be on the hub at all.
+// mayMove reports whether the client's channels may be on the hub at all.
 func (ls *listening) mayMove() bool {
 	c := ls.c
 	cfg := c.l.cfg

@@ -61,7 +61,7 @@ type moving struct {
 	stays bool // it cannot be
 }
 
-// bare tells whether nothing of the client is anywhere but in this process.
+// bare reports whether nothing of the client is anywhere but in this process.
 func (mv *moving) bare() bool {
 	c := mv.c
 	return c.login.greeted && (c.state == stateOpen || c.state == stateWaiting) && c.tx == pgwire.StatusIdle &&
@@ -73,7 +73,7 @@ func (mv *moving) bare() bool {
 		!c.draining && !c.s.Closing && !c.s.Closed
 }
 
-// still tells whether nothing of the client's units has been sent that is not answered.
+// still reports whether nothing of the client's units has been sent that is not answered.
 func (mv *moving) still() bool { return mv.c.inflight == 0 || mv.queued() != nil }
 
 // queued returns the one unit of the client that is under way, if that waits in weir.
@@ -115,7 +115,7 @@ func (mv *moving) recall() {
 	}
 }
 
-// ready tells whether the client can be handed over now.
+// ready reports whether the client can be handed over now.
 func (mv *moving) ready() bool {
 	c := mv.c
 	return mv.bare() && core.FewBytes(c.s) && mv.may() && mv.still()
@@ -138,7 +138,7 @@ func (mv *moving) waits() bool {
 	return c.pins.held == 0 && (c.inflight > 0 || c.link != nil && c.link.Depth() > 0)
 }
 
-// may tells whether another process could serve the client. The one that takes it in
+// may reports whether another process could serve the client. The one that takes it in
 // must be able to log in as its user; and what is known of a TLS connection stays here.
 func (mv *moving) may() bool {
 	c := mv.c
@@ -165,7 +165,7 @@ func (ss *statements) each(f func(name string, st *stmt)) {
 	}
 }
 
-// opaque tells whether weir does not read the statement's text.
+// opaque reports whether weir does not read the statement's text.
 func (st *stmt) opaque() bool { return st.key == "" && st.sql == "" }
 
 // move hands the client over, and reports whether it has gone. Not to be called while its

@@ -287,7 +287,7 @@ func (f *proof) confirm(b *backend) {
 	}).columns = 1
 }
 
-// unread tells whether a client has done something that was not judged.
+// unread reports whether a client has done something that was not judged.
 func (f *proof) unread() bool {
 	for _, c := range f.l.Clients {
 		if c.p.proof == f && c.pins.held&pinUnread != 0 {
@@ -339,7 +339,7 @@ func (f *proof) readSoon(p *pool) {
 	}})
 }
 
-// outgrew tells whether a unit was judged before something was made that its
+// outgrew reports whether a unit was judged before something was made that its
 // statements may reach. It runs alone then, and nothing runs behind it.
 func (f *proof) outgrew(u *unit) bool { return u.queuedAt <= f.grewAt && f.grewAt > 0 }
 
@@ -459,7 +459,7 @@ func (f *proof) forgets(c *client) {
 	}
 }
 
-// within tells whether x has nothing that old has not.
+// within reports whether x has nothing that old has not.
 func (x *index) within(old *index) bool {
 	if !x.any.within(old.any) || !x.ddl.within(old.ddl) {
 		return false

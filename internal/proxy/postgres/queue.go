@@ -100,7 +100,7 @@ func (p *pool) dispatch() {
 	p.Grow(p.ReadLanes, errNoSecret)
 }
 
-// keptWaiting tells whether clients wait for a backend that does not become free
+// keptWaiting reports whether clients wait for a backend that does not become free
 // in a moment. What weir itself asks waits without hurry.
 func (p *pool) keptWaiting() bool {
 	for i := range p.Excl {

@@ -8,7 +8,7 @@ import (
 
 // This file is answers that the client never sees, because the unit is run again.
 
-// shouldRetry tells whether an error is of weir's own making, so that the unit
+// shouldRetry reports whether an error is of weir's own making, so that the unit
 // is run again and the client never sees it. Only whole units of which nothing
 // has left can be; the server has rolled back what they did.
 func (b *backend) shouldRetry(u *unit, e *pgwire.Error) bool {

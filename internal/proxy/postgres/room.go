@@ -46,7 +46,7 @@ func (h *hosts) withRoom(ctx context.Context, key poolKey, dial func() error) er
 	}
 }
 
-// lacksRoom tells whether the server refuses a connection because there are too many, and
+// lacksRoom reports whether the server refuses a connection because there are too many, and
 // whose: those of a user or of a database, or, if both are empty, of anybody.
 func lacksRoom(err error, key poolKey) (whose poolKey, full bool) {
 	var e *pgwire.Error

@@ -220,7 +220,7 @@ func (u *unit) lookup(c *client, name []byte) *stmt {
 	return c.stmts.byName[text(name)]
 }
 
-// shared tells whether every statement that the unit executes is a read that
+// shared reports whether every statement that the unit executes is a read that
 // may share a pipeline. A unit that executes nothing (Parse, Describe, Close)
 // may too.
 func (u *unit) shared() bool {
@@ -243,7 +243,7 @@ func (u *unit) stalled(now time.Duration) bool {
 	return u.shape != nil && u.shape.Stalled(now)
 }
 
-// reads tells whether every statement that the unit executes is a read.
+// reads reports whether every statement that the unit executes is a read.
 func (u *unit) reads() bool {
 	for i := range u.ops {
 		if o := &u.ops[i]; o.kind == pgwire.ClientBind && o.st.route != routeRead {
@@ -539,7 +539,7 @@ func (rt *router) unitOf(p []byte) *unit {
 	return u
 }
 
-// mayFollow tells whether one more shared read may be sent behind the client's
+// mayFollow reports whether one more shared read may be sent behind the client's
 // earlier ones, on the same backend, so that their answers come in order.
 func (rt *router) mayFollow() bool {
 	c := rt.c
@@ -547,7 +547,7 @@ func (rt *router) mayFollow() bool {
 	return b != nil && b.Mode == core.ModeShared && !b.Retired && b.set == c.set && b.Depth() < core.MaxPipeline && b.Cancels == 0 && !b.Doomed && len(c.p.Reads) == 0 && len(c.again) == 0
 }
 
-// batchWindow tells whether a write is to join a group, and the most it may
+// batchWindow reports whether a write is to join a group, and the most it may
 // wait for others: 0 is adaptive.
 func (rt *router) batchWindow(info *sqlscan.Statement) (time.Duration, bool) {
 	c := rt.c
@@ -670,7 +670,7 @@ func (rt *router) intercept(info *sqlscan.Statement) bool {
 	return true
 }
 
-// weirs tells whether a statement is one that only weir can answer.
+// weirs reports whether a statement is one that only weir can answer.
 func (rt *router) weirs(info *sqlscan.Statement) bool {
 	c := rt.c
 	return info.Effects.Has(sqlscan.EffWeirShow) ||

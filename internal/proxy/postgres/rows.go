@@ -83,7 +83,7 @@ func (r *rowsPlan) multi(n int) *stmt {
 	return st
 }
 
-// current tells whether the table is known to be fit for multi-row statements.
+// current reports whether the table is known to be fit for multi-row statements.
 func (r *rowsPlan) current() bool {
 	if r.table == nil || r.table.state != tablePlain {
 		r.table = r.p.tables.m[tableKey{r.set, r.insert.Table}]

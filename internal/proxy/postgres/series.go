@@ -388,7 +388,7 @@ func serialSQL(name string) string {
 const serialGuardSQL = `SELECT 1 / pg_catalog.count(*) FROM pg_catalog.pg_class c
  WHERE ` + committedReads + ` AND c.oid = pg_catalog.to_regclass($1) AND c.oid = $2::pg_catalog.oid AND c.xmin = $3::pg_catalog.xid AND ` + quietTriggers
 
-// builtinParams tells whether a Parse message's parameters, behind its text, are all of
+// builtinParams reports whether a Parse message's parameters, behind its text, are all of
 // types of the server's own, or of none yet.
 func builtinParams(tail []byte, text int) bool {
 	p := tail[min(text+1, len(tail)):]

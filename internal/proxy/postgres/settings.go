@@ -248,7 +248,7 @@ func (sg *settings) again(u *unit) []session.Setting {
 	return list
 }
 
-// delays tells whether the ReadyForQuery that ends a unit waits until restoreStart has
+// delays reports whether the ReadyForQuery that ends a unit waits until restoreStart has
 // been answered. A client builds its next text by what it has been told: with
 // client_encoding, and the meaning of a backslash, as they were in between the server
 // would read another one.

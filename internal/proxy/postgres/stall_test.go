@@ -343,7 +343,7 @@ func TestCancelThatCameTooEarlyIsSentAgain(t *testing.T) {
 	}
 }
 
-// pending tells whether a signal waits for a process to take it.
+// pending reports whether a signal waits for a process to take it.
 func pending(t *testing.T, pid int, sig syscall.Signal) bool {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))

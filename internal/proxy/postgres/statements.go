@@ -183,7 +183,7 @@ func (ss *statements) known(sql string, tail []byte) *stmt {
 	return c.p.stmts.byKey[string(c.p.stmts.keyBuf)]
 }
 
-// mustWait tells whether the linked client's statement can be prepared only when
+// mustWait reports whether the linked client's statement can be prepared only when
 // what is under way has been answered.
 func (ss *statements) mustWait(st *stmt) bool {
 	c := ss.c
@@ -246,7 +246,7 @@ func (ss *statements) needAs(st *stmt) {
 	read(now)
 }
 
-// borrows tells whether a text names, by SQL, a protocol-level statement of the
+// borrows reports whether a text names, by SQL, a protocol-level statement of the
 // client, which the backend does not have under the client's name.
 func (ss *statements) borrows(info *sqlscan.Statement) bool {
 	return (info.Verb == sqlscan.VerbExecute || info.Verb == sqlscan.VerbDeallocate) &&

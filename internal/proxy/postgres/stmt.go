@@ -86,7 +86,7 @@ const maxStmts = 10000
 // maxStmtBytes bounds the same in bytes.
 const maxStmtBytes = 32 << 20
 
-// hasDo tells whether one of several statements may be DO.
+// hasDo reports whether one of several statements may be DO.
 func hasDo(sql string) bool {
 	for _, w := range strings.FieldsFunc(sql, func(r rune) bool { return r < 0x80 && !isNameByte(byte(r)) || r == '$' }) {
 		if strings.EqualFold(w, "do") {

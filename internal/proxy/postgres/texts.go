@@ -42,7 +42,7 @@ func (tx *texts) keep(sql string, info *reading) {
 	tx.last, tx.lastInfo, tx.lastAs, tx.lastEpoch = sql, *info, tx.lexical(), tx.c.p.proof.epoch
 }
 
-// kept tells whether it does.
+// kept reports whether keep holds what was read of this text.
 func (tx *texts) kept(sql string) bool {
 	return len(sql) == len(tx.last) && unsafe.StringData(sql) == unsafe.StringData(tx.last) && tx.lastAs == tx.lexical() && tx.lastEpoch == tx.c.p.proof.epoch
 }
@@ -94,7 +94,7 @@ func (tx *texts) lexical() lexical {
 	return tx.lex
 }
 
-// readable tells whether weir reads a text as the server will: it is in a bytewise
+// readable reports whether weir reads a text as the server will: it is in a bytewise
 // encoding, or ASCII.
 func (tx *texts) readable(sql string) bool {
 	safe := tx.bytewise
@@ -104,7 +104,7 @@ func (tx *texts) readable(sql string) bool {
 	return safe || ascii(sql)
 }
 
-// unsettled tells whether a statement of the client that is under way may change
+// unsettled reports whether a statement of the client that is under way may change
 // how the server reads the next one: the report of that comes with its answer.
 func (tx *texts) unsettled() bool {
 	b := tx.c.link
@@ -119,7 +119,7 @@ func (tx *texts) unsettled() bool {
 	})
 }
 
-// unsettles tells whether a statement may change client_encoding or
+// unsettles reports whether a statement may change client_encoding or
 // standard_conforming_strings.
 func (tx *texts) unsettles(info *sqlscan.Statement) bool {
 	switch e := info.Effects; {

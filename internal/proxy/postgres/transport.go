@@ -139,7 +139,7 @@ func (c *client) Lingers() bool {
 
 var terminate = pgwire.AppendTerminate(nil)
 
-// reads tells whether a message has, or runs, a text that weir judges.
+// reads reports whether a message has, or runs, a text that weir judges.
 func reads(typ byte) bool {
 	switch typ {
 	case pgwire.ClientQuery, pgwire.ClientParse, pgwire.ClientBind, pgwire.ClientFunction:

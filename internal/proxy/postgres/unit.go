@@ -113,7 +113,7 @@ type unit struct {
 	tell    bool             // weir's own: the owner learns of settings that it changes
 }
 
-// Left reports whether nobody waits for the answer any more.
+// Left reports whether the client that waited for the answer has left.
 func (u *unit) Left() bool { return u.c == nil || u.c.s.Closed || u.dead }
 
 // Queued is when the client's messages were complete.

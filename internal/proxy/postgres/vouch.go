@@ -171,7 +171,7 @@ func (s *Server) askStanding(ctx context.Context, key poolKey) (conn *backendCon
 	return nil, string(row[2]) == "t", nil
 }
 
-// refuses tells whether an error says that the server does not let the user in,
+// refuses reports whether an error says that the server does not let the user in,
 // rather than that it cannot just now.
 func refuses(err error) bool {
 	switch pgwire.CodeOf(err) {

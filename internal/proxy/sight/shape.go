@@ -159,7 +159,7 @@ func (s *Shape) Observe(took time.Duration, bytes int) {
 // Cost is what one of the shape takes the server, as learned so far.
 func (s *Shape) Cost() time.Duration { return s.cost }
 
-// Sharable tells whether a read of this shape may be pipelined with those of
+// Sharable reports whether a read of this shape may be pipelined with those of
 // other clients: it is known, cheap and short.
 func (s *Shape) Sharable() bool {
 	return !s.alone && s.seen > 0 && s.cost < slowCost && s.bytes < bigResult
@@ -189,7 +189,7 @@ func (s *Shape) KeptAlone() bool { return s.alone }
 // KeepApart has writes of this shape no longer made rows of one statement.
 func (s *Shape) KeepApart() { s.apart = true }
 
-// Groupable tells whether writes of this shape may become rows of one statement.
+// Groupable reports whether writes of this shape may become rows of one statement.
 func (s *Shape) Groupable() bool { return !s.apart }
 
 // Shapes is a loop's table of shapes, bounded: past MaxShapes new fingerprints

@@ -78,7 +78,7 @@ func (s *scanner) serial(shape *SerialShape) bool {
 
 func (s *scanner) isName() bool { return s.tok.kind == tokWord || s.tok.kind == tokQuoted }
 
-// quiet tells whether the server runs nothing for the token that the shape does not
+// quiet reports whether the server runs nothing for the token that the shape does not
 // show.
 func (s *scanner) quiet(shape *SerialShape) bool {
 	if s.prev.kind == '.' {

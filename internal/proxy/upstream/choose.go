@@ -66,7 +66,7 @@ func (t Target) rank(r Role) int {
 	return 1
 }
 
-// wantsPrimary tells whether there is to be only one host that serves the target.
+// wantsPrimary reports whether there is to be only one host that serves the target.
 func (t Target) wantsPrimary() bool { return t == TargetReadWrite || t == TargetPrimary }
 
 // An Endpoint is one address of one host.
@@ -182,7 +182,7 @@ func choose(target Target, hosts []Status, now Endpoint, patroni bool, term uint
 	return Endpoint{}, nil, fmt.Errorf("%w as %s: %s", ErrNoHost, target, strings.Join(said, "; "))
 }
 
-// better tells whether h, of the given rank, serves more than the best one so far.
+// better reports whether h, of the given rank, serves more than the best one so far.
 func better(target Target, h *Status, rank int, best *Status, bestRank int, now Endpoint) bool {
 	if rank != bestRank {
 		return rank > bestRank
@@ -196,7 +196,7 @@ func better(target Target, h *Status, rank int, best *Status, bestRank int, now 
 	return best.Follows && !h.Follows // else the first of those that follow nobody
 }
 
-// tied tells whether several hosts say that they are the primary in one term.
+// tied reports whether several hosts say that they are the primary in one term.
 func tied(hosts []Status, target Target, term uint64, patroni bool) bool {
 	n := 0
 	for i := range hosts {

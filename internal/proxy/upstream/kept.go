@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// Kept holds a connection to each endpoint for the next question, when nobody asks on
-// it. Safe for concurrent use, for different endpoints.
+// Kept holds a connection to each endpoint for the next question, while it is not in
+// use. Safe for concurrent use, for different endpoints.
 type Kept[C any] struct {
 	close func(C)
 

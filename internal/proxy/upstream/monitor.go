@@ -105,7 +105,7 @@ func New(cfg Config) (*Monitor, error) {
 	return m, nil
 }
 
-// literal tells whether a host has an address that cannot change.
+// literal reports whether a host has an address that cannot change.
 func literal(host string) bool {
 	if isSocket(host) {
 		return true
@@ -116,7 +116,7 @@ func literal(host string) bool {
 
 func isSocket(host string) bool { return strings.HasPrefix(host, "/") || strings.HasPrefix(host, "@") }
 
-// Static tells whether there is nothing to choose.
+// Static reports whether there is nothing to choose.
 func (m *Monitor) Static() bool { return m.static }
 
 // Looked reports whether the hosts have been looked at: Current does not wait then.

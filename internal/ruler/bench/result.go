@@ -215,7 +215,7 @@ func (r *Result) Validate() error {
 	return nil
 }
 
-// Invalid tells whether a round of the case broke a promise: its figures are then
+// Invalid reports whether a round of the case broke a promise: its figures are then
 // compared with nothing.
 func (c *Case) Invalid() bool {
 	return slices.ContainsFunc(c.Samples, func(s Sample) bool { return len(s.Invalid) > 0 })

@@ -155,7 +155,7 @@ func tooShort(r *Result) []Finding {
 	})
 }
 
-// Share is a part of a whole as somebody has stated it, in percent.
+// Share is a part of a whole as published, in percent.
 type Share struct {
 	Name    string
 	Percent float64

@@ -109,7 +109,7 @@ func bargains(r *Result) []Finding {
 // count as bounded, by the nature of garbage collection.
 const growthLimit = 1.25
 
-// growth says whether memory grows with the data, where cases differ in their
+// growth reports whether memory grows with the data, where cases differ in their
 // factor "bytes".
 func growth(r *Result) []Finding {
 	type point struct {

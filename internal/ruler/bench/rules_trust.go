@@ -194,7 +194,7 @@ func disturbedRounds(results []*Result) (rounds, hurt int) {
 	return rounds, hurt
 }
 
-// Quotable tells whether an absolute figure of these results is worth quoting:
+// Quotable reports whether an absolute figure of these results is worth quoting:
 // something foreign was at work in half of their rounds at most.
 func Quotable(results ...*Result) bool {
 	rounds, hurt := disturbedRounds(results)

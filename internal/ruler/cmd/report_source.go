@@ -105,7 +105,7 @@ func document(results []*bench.Result) *report.Doc {
 	return bench.Document(title, results...)
 }
 
-// isProfile tells whether a result splits its operations at their boundaries.
+// isProfile reports whether a result splits its operations at their boundaries.
 func isProfile(r *bench.Result) bool {
 	return slices.ContainsFunc(r.Cases, func(c *bench.Case) bool {
 		return slices.ContainsFunc(c.Samples, func(s bench.Sample) bool { return s.Boundary != nil })

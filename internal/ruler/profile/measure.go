@@ -27,7 +27,7 @@ type Transport struct {
 	Loss   float64
 }
 
-// relayed tells whether a relay stands in between.
+// relayed reports whether a relay stands in between.
 func (t Transport) relayed() bool { return t.RTT > 0 || t.Jitter > 0 || t.Loss > 0 }
 
 func (t Transport) String() string {

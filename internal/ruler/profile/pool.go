@@ -82,7 +82,7 @@ const (
 	DriverSleep     = "sleep"      // no database
 )
 
-// Verification says whether an engine's figures rest on runs against a real
+// Verification reports whether an engine's figures rest on runs against a real
 // server in this project's own tests.
 func Verification(engine string) string {
 	if engine == EngineOracle {

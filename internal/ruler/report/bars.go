@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// barsStand tells whether the names of the categories fit below standing bars,
+// barsStand reports whether the names of the categories fit below standing bars,
 // in at most two lines.
 func barsStand(c *Chart) bool {
 	slot := (chartWidth - 70 - c.barMargin()) / float64(len(c.Categories))

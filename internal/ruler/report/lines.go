@@ -48,7 +48,7 @@ func drawLines(b *canvas, c *Chart) float64 {
 	return height
 }
 
-// namesAtEnds tells whether the names of the lines stand at their right ends,
+// namesAtEnds reports whether the names of the lines stand at their right ends,
 // which spares the reader a legend.
 func namesAtEnds(c *Chart) bool {
 	if len(c.Series) < 2 || len(c.Series) > 8 {

@@ -92,7 +92,7 @@ type Position struct {
 // String returns file:offset.
 func (p Position) String() string { return fmt.Sprintf("%s:%d", p.File, p.Pos) }
 
-// IsZero tells whether no position is meant.
+// IsZero reports whether no position is meant.
 func (p Position) IsZero() bool { return p == Position{} }
 
 // Source yields events one by one.
@@ -149,7 +149,7 @@ type Event struct {
 // Body returns what stands between the header and the checksum. It aliases Raw.
 func (e *Event) Body() []byte { return e.Raw[HeaderLen : len(e.Raw)-e.tail] }
 
-// Stored tells whether the event is in the server's file. Heartbeats, the
+// Stored reports whether the event is in the server's file. Heartbeats, the
 // artificial ROTATE that names the file to come, and what a stream that begins
 // inside a file is told of its beginning are not.
 //

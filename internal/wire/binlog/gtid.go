@@ -26,10 +26,10 @@ type GTID struct {
 	Seq uint64
 }
 
-// IsZero tells whether g names no transaction.
+// IsZero reports whether g names no transaction.
 func (g GTID) IsZero() bool { return g == GTID{} }
 
-// mysql tells whether g is of MySQL's form.
+// mysql reports whether g is of MySQL's form.
 func (g GTID) mysql() bool { return g.UUID != [16]byte{} }
 
 // String returns the GTID as its server writes it, "" for the zero GTID.
@@ -196,7 +196,7 @@ func (s *GTIDSet) addSpan(o origin, add span) {
 	s.origins[o] = joined
 }
 
-// Contains tells whether the transaction has been seen. In MariaDB's sense,
+// Contains reports whether the transaction has been seen. In MariaDB's sense,
 // numbers rise within a domain, so that all up to the last one have been.
 func (s *GTIDSet) Contains(g GTID) bool {
 	switch {
@@ -209,7 +209,7 @@ func (s *GTIDSet) Contains(g GTID) bool {
 	return ok && g.Seq <= last.Seq
 }
 
-// IsEmpty tells whether no transaction has been seen.
+// IsEmpty reports whether no transaction has been seen.
 func (s *GTIDSet) IsEmpty() bool { return s == nil || len(s.domains)+len(s.origins) == 0 }
 
 // Clone returns an independent copy; that of nil is nil.

@@ -28,7 +28,7 @@ func (i gtidInfo) begun() time.Time {
 	return i.committed
 }
 
-// isGTID tells whether the event announces a transaction.
+// isGTID reports whether the event announces a transaction.
 func isGTID(t EventType) bool {
 	switch t {
 	case GTIDEvent, AnonymousGTIDEvent, TaggedGTIDEvent, MariaGTIDEvent:

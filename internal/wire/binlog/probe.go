@@ -16,7 +16,7 @@ type Report struct {
 	Version string
 	// End is the current end of the log; zero if that could not be found out.
 	End Position
-	// GTIDs tells whether streams can begin after GTIDs: always of MariaDB.
+	// GTIDs reports whether streams can begin after GTIDs: always of MariaDB.
 	GTIDs bool
 	// Format, RowImage, RowMetadata and RowValueOptions are binlog_format,
 	// binlog_row_image, binlog_row_metadata and binlog_row_value_options; empty

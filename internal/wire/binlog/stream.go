@@ -183,7 +183,7 @@ func (s *Stream) Start() Position { return s.start }
 // nil if they are unknown: of MySQL, where a position was asked for.
 func (s *Stream) Executed() *GTIDSet { return s.executed.Clone() }
 
-// IsMariaDB tells whether the server is a MariaDB.
+// IsMariaDB reports whether the server is a MariaDB.
 func (s *Stream) IsMariaDB() bool { return s.server.IsMariaDB() }
 
 // ServerID is the number under which the server knows this replica.
@@ -259,7 +259,7 @@ func (s *Stream) packet(ctx context.Context) ([]byte, error) {
 	return payload, err
 }
 
-// whole tells whether the buffer holds a whole message.
+// whole reports whether the buffer holds a whole message.
 func (s *Stream) whole() bool {
 	n, ok := mywire.Message(s.buf[s.r:s.w])
 	return ok && n <= s.w-s.r

@@ -115,7 +115,7 @@ func integerWidth(typ byte) byte {
 	return 8
 }
 
-// numeric tells whether the log says of columns of this type if they are
+// numeric reports whether the log says of columns of this type if they are
 // unsigned.
 func (c *Column) numeric() bool {
 	switch c.Type {
@@ -125,7 +125,7 @@ func (c *Column) numeric() bool {
 	return false
 }
 
-// textual tells whether the log says of columns of this type which character
+// textual reports whether the log says of columns of this type which character
 // set they have.
 func (c *Column) textual() bool {
 	switch c.Type {

@@ -59,7 +59,7 @@ func (t *Tracker) GTID() GTID { return t.ended }
 // log it is had it.
 func (t *Tracker) CommitTime() time.Time { return t.committed }
 
-// InTransaction tells whether the last event belongs to a transaction that has
+// InTransaction reports whether the last event belongs to a transaction that has
 // not ended.
 func (t *Tracker) InTransaction() bool { return t.state != between }
 

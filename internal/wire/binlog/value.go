@@ -45,7 +45,7 @@ type Value struct {
 // Kind says what the value is.
 func (v Value) Kind() Kind { return v.kind }
 
-// IsNull tells whether the value is NULL.
+// IsNull reports whether the value is NULL.
 func (v Value) IsNull() bool { return v.kind == KindNull }
 
 // Int64 returns an integer, read as a signed one of its column's width. Of BIT,

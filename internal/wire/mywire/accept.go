@@ -138,7 +138,7 @@ type Client struct {
 // something to say, and the caller closes conn. A client that left without a
 // word, as health checks do, gives an error that is io.EOF.
 //
-// Bytes that somebody in between sends in plain text behind the SSLRequest are
+// Bytes that a third party sends in plain text behind the SSLRequest are
 // never taken for part of the session: nothing is read ahead, so they fall into
 // the TLS handshake and break it.
 func Accept(ctx context.Context, conn net.Conn, cfg AcceptConfig) (*Client, error) {
@@ -292,7 +292,7 @@ func ChangedUser(conn net.Conn, secure bool, salt []byte, caps Caps, cu *ChangeU
 	return c
 }
 
-// Secure tells whether nobody between client and weir can listen.
+// Secure reports whether no third party can read the connection between client and weir.
 func (c *Client) Secure() bool { return c.trusted || c.TLS != nil || isUnix(c.Conn) }
 
 // Trust takes the client's word for who it is. On success the client waits for

@@ -82,7 +82,7 @@ const (
 	answerAuth                   // OK, ERR, AuthSwitchRequest or AuthMoreData
 )
 
-// HasAnswer tells whether the server answers a command at all.
+// HasAnswer reports whether the server answers a command at all.
 func HasAnswer(command byte) bool {
 	switch command {
 	case ComQuit, ComStmtClose, ComStmtSendLongData:
@@ -357,7 +357,7 @@ func (a *Answer) end(payload []byte) (Event, error) {
 	return EventResult, nil
 }
 
-// several tells whether the command can have several results.
+// several reports whether the command can have several results.
 func (a *Answer) several() bool {
 	return a.command == ComQuery || a.command == ComStmtExecute || a.command == ComStmtBulkExecute
 }
@@ -487,9 +487,9 @@ func (a *Answer) Held() int {
 	return a.have
 }
 
-// InRows tells whether the walk is among the rows of a result: bytes so far may
+// InRows reports whether the walk is among the rows of a result: bytes so far may
 // have gone to the client.
 func (a *Answer) InRows() bool { return a.state == answerRows }
 
-// Between tells whether the walk is between two packets.
+// Between reports whether the walk is between two packets.
 func (a *Answer) Between() bool { return a.skip == 0 && a.have == 0 && !a.continued }

@@ -11,7 +11,7 @@ const compressedLen = 7
 // TellsCompressed is how many bytes IsCompressed needs. A compressed command is longer.
 const TellsCompressed = compressedLen + 2
 
-// IsCompressed tells whether p, what a client has sent behind its login, begins with a
+// IsCompressed reports whether p, what a client has sent behind its login, begins with a
 // compressed packet. No command looks like one: the first byte would be that of
 // COM_SLEEP, which no client sends, or a text would begin in zlib's magic number.
 func IsCompressed(p []byte) bool {

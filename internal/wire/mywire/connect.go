@@ -158,10 +158,10 @@ type Server struct {
 	OK OK
 }
 
-// IsMariaDB tells whether the server is a MariaDB.
+// IsMariaDB reports whether the server is a MariaDB.
 func (s *Server) IsMariaDB() bool { return s.Greeting.IsMariaDB() }
 
-// IsMariaDB tells whether the greeting is that of a MariaDB server, or of
+// IsMariaDB reports whether the greeting is that of a MariaDB server, or of
 // something that passes for one.
 func (g *Greeting) IsMariaDB() bool {
 	return !g.Caps.Has(CapLongPassword) || strings.Contains(g.Version, "MariaDB")
@@ -338,7 +338,7 @@ func (p *Pending) response() *Response {
 	}
 }
 
-// Secure tells whether nobody between weir and the server can listen.
+// Secure reports whether no third party can read the connection to the server.
 func (p *Pending) Secure() bool { return p.tls || p.cfg.Network == "unix" }
 
 // begin starts TLS, as the mode demands, before anything is said of the user.

@@ -169,6 +169,6 @@ func ErrorCode(payload []byte) uint16 {
 	return binary.LittleEndian.Uint16(payload[1:])
 }
 
-// IsProgress tells whether the payload is a progress report of MariaDB, which
+// IsProgress reports whether the payload is a progress report of MariaDB, which
 // looks like an ERR packet and ends nothing. They come under CapProgress only.
 func IsProgress(payload []byte) bool { return ErrorCode(payload) == errProgress }

@@ -129,7 +129,7 @@ func AppendSSLRequest(dst []byte, seq byte, r *Response) []byte {
 	return appendResponseHead(AppendHeader(dst, responseLen, seq), r, r.Caps|CapSSL)
 }
 
-// IsSSLRequest tells whether the payload is an SSLRequest.
+// IsSSLRequest reports whether the payload is an SSLRequest.
 func IsSSLRequest(payload []byte) bool {
 	return len(payload) == responseLen && Caps(binary.LittleEndian.Uint32(payload)).Has(CapSSL|CapProtocol41)
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/weirdb/weir/internal/wire/netwire"
 )
 
-// Upper limits of payloads during login, in bytes. Nobody who has not logged in
-// yet may make the other side hold more than this.
+// Upper limits of payloads during login, in bytes. A peer that has not logged
+// in cannot make the other side hold more than this.
 const (
 	// maxClientPacket bounds what a client sends: connection attributes have at
 	// most 64 KiB, the rest is short.
@@ -69,7 +69,7 @@ func (l *link) send(payload []byte) error {
 	return l.write(func(dst []byte, seq byte) []byte { return AppendPacket(dst, seq, payload) })
 }
 
-// isUnix tells whether conn never leaves the machine: MySQL counts a Unix
+// isUnix reports whether conn never leaves the machine: MySQL counts a Unix
 // socket as secure as TLS. The client of a balancer at the other end of one has an
 // address of its own.
 func isUnix(conn net.Conn) bool {

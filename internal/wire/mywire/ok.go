@@ -23,17 +23,17 @@ type OK struct {
 	State []byte
 }
 
-// IsOK tells whether the payload is an OK packet that starts with 0x00.
+// IsOK reports whether the payload is an OK packet that starts with 0x00.
 func IsOK(payload []byte) bool { return len(payload) >= 7 && payload[0] == headerOK }
 
-// IsError tells whether the payload is an ERR packet.
+// IsError reports whether the payload is an ERR packet.
 func IsError(payload []byte) bool { return len(payload) >= 3 && payload[0] == headerError }
 
-// IsEOF tells whether the payload is an EOF packet. An OK that ends a result
+// IsEOF reports whether the payload is an EOF packet. An OK that ends a result
 // under CapDeprecateEOF is none, see IsEnd.
 func IsEOF(payload []byte) bool { return len(payload) == 5 && payload[0] == headerEOF }
 
-// IsEnd tells whether the payload ends the rows of a result: EOF, or under
+// IsEnd reports whether the payload ends the rows of a result: EOF, or under
 // CapDeprecateEOF an OK that starts with 0xFE. A row may start with 0xFE too,
 // but is then at least 9 bytes long without, and at least MaxPayload bytes long
 // with CapDeprecateEOF, for its first value has 16 MiB or more.

@@ -60,7 +60,7 @@ const CapsRequired = CapProtocol41 | CapSecureConnection
 const CapsUnspoken = CapCompress | CapZstd | CapOptionalMetadata | CapMultiFactor | CapExtension |
 	CapComMulti | CapCacheMetadata | CapVerifyServerCert | CapRememberOptions
 
-// Has tells whether c holds all of flags.
+// Has reports whether c holds all of flags.
 func (c Caps) Has(flags Caps) bool { return c&flags == flags }
 
 // Status is the set of server status flags that OK and EOF carry.

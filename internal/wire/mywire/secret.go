@@ -93,7 +93,7 @@ func (s Secret) Plugin() string {
 	return [...]string{"", "password", PluginNative, PluginSHA2, PluginEd25519}[s.kind]
 }
 
-// Teaches tells whether a login against the secret reveals what it takes to log in to a
+// Teaches reports whether a login against the secret reveals what it takes to log in to a
 // server.
 func (s Secret) Teaches() bool { return s.kind != secretEd25519 }
 
@@ -129,7 +129,7 @@ func NewSHA2Secret(password string) string {
 	return "$A$005$" + string(salt) + sha256Crypt([]byte(password), salt, 5000)
 }
 
-// IsZero tells whether s is the zero Secret.
+// IsZero reports whether s is the zero Secret.
 func (s Secret) IsZero() bool { return s.kind == secretNone }
 
 // Plain returns the password if that is what s holds.
@@ -178,7 +178,7 @@ func sha2Stage2(password string) []byte {
 	return sum[:]
 }
 
-// matches tells whether password is the one that s was made from.
+// matches reports whether password is the one that s was made from.
 func (s Secret) matches(password string) bool {
 	if len(password) > maxPassword {
 		return false
@@ -247,7 +247,7 @@ func (k *ClientKeys) sha2() (stage1 []byte, ok bool) {
 	return k.SHA2, k.SHA2 != nil
 }
 
-// empty tells whether the password is known to be empty, which every plugin
+// empty reports whether the password is known to be empty, which every plugin
 // proves by an empty answer.
 func (k *ClientKeys) empty() bool { return k != nil && k.HasPassword && k.Password == "" }
 

@@ -54,7 +54,7 @@ func (p *Pending) proof() ([]byte, error) {
 	return nil, fmt.Errorf("%s: %w", p.plugin, errKeys)
 }
 
-// inClear tells whether the current plugin gives the password away as it is:
+// inClear reports whether the current plugin gives the password away as it is:
 // where nobody can listen, though sha256_password does not trust Unix sockets.
 func (p *Pending) inClear() bool {
 	if p.plugin == PluginSHA256 {

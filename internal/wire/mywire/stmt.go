@@ -112,7 +112,7 @@ type ExecuteMsg struct {
 	Iterations uint32 // 1 from all clients
 	NumParams  int    // those of the statement, and query attributes behind them
 	Nulls      []byte // a bit for each parameter, NullsLen(NumParams) bytes
-	// NewTypes tells whether the message carries types. If not, those of the
+	// NewTypes reports whether the message carries types. If not, those of the
 	// last execution hold.
 	NewTypes bool
 	// Types has 2 bytes for each parameter: the type, and 0x80 for unsigned.
@@ -124,7 +124,7 @@ type ExecuteMsg struct {
 	Values []byte
 }
 
-// Cursor tells whether the execution opens a cursor.
+// Cursor reports whether the execution opens a cursor.
 func (m ExecuteMsg) Cursor() bool { return m.Flags&cursorFlags != 0 }
 
 // ParseExecute reads a COM_STMT_EXECUTE of a statement with numParams
@@ -184,7 +184,7 @@ func typesLen(b []byte, n int, named bool) (length int, ok bool) {
 	return len(b) - len(rest), true
 }
 
-// CheckValues tells whether the values of an execution are whole: each as its
+// CheckValues reports whether the values of an execution are whole: each as its
 // type demands, and nothing behind the last. types are those of the message or,
 // if it has none, those of the execution before, 2 bytes each and without names. long has a bit for each
 // parameter that was sent as long data, and may be shorter than Nulls.

@@ -320,7 +320,7 @@ func (c *Conn) fill(ctx context.Context) error {
 	return c.fail(fmt.Errorf("read from server: %w", err))
 }
 
-// waitsSince tells whether somebody waits for the server, and since when nothing
+// waitsSince reports whether somebody waits for the server, and since when nothing
 // has come. It may be called from anywhere.
 func (c *Conn) waitsSince() (since time.Time, waits bool) {
 	at := c.since.Load()
@@ -332,7 +332,7 @@ func (c *Conn) interrupt() {
 	_ = c.conn.SetReadDeadline(past) // an error means that it is closed
 }
 
-// buffered tells whether a whole message has been read and not used.
+// buffered reports whether a whole message has been read and not used.
 func (c *Conn) buffered() bool {
 	_, length, ok := pgwire.Peek(c.buf[c.r:c.w])
 	return ok && length <= c.w-c.r

@@ -36,7 +36,7 @@ type Frame struct {
 	ReplyRequested bool
 }
 
-// Keepalive tells whether the frame carries no data.
+// Keepalive reports whether the frame carries no data.
 func (f *Frame) Keepalive() bool { return f.Data == nil }
 
 // Types of what CopyData carries in a stream.

@@ -12,7 +12,7 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// within tells whether part is a piece of whole's memory.
+// within reports whether part is a piece of whole's memory.
 func within(whole, part []byte) bool {
 	if len(part) == 0 {
 		return true

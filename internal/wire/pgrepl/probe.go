@@ -46,7 +46,7 @@ type Report struct {
 	PublicationExists, SlotExists bool
 }
 
-// Possible tells whether nothing stands in the way.
+// Possible reports whether nothing stands in the way.
 func (r *Report) Possible() bool { return len(r.Obstacles) == 0 }
 
 // Reason names all obstacles on one line, empty if there are none.
@@ -58,7 +58,7 @@ func (r *Report) Reason() string {
 	return strings.Join(all, "; ")
 }
 
-// Probe says whether a table can be tailed through this login, and why not. It
+// Probe reports whether a table can be tailed through this login, and why not. It
 // changes nothing: it reads settings and the catalog in an ordinary session, and
 // opens and closes a replication connection. The error is for a server that
 // cannot be asked at all.
@@ -186,7 +186,7 @@ func (p *prober) settings() {
 	}
 }
 
-// full tells whether a count has reached its limit.
+// full reports whether a count has reached its limit.
 func full(count, limit string) bool {
 	n, err1 := strconv.Atoi(count)
 	m, err2 := strconv.Atoi(limit)

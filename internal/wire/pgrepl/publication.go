@@ -90,7 +90,7 @@ func (p publication) lacks() string {
 	return ""
 }
 
-// bereft tells whether a publication of inserts has no table any more: the one
+// bereft reports whether a publication of inserts has no table any more: the one
 // that it was made for was dropped, and maybe made anew.
 func (p publication) bereft() bool { return p.exists && p.empty && p.inserts }
 

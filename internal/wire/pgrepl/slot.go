@@ -143,7 +143,7 @@ func checkSlotName(name string) error {
 	return nil
 }
 
-// DropSlot drops a slot. wait has the server wait until nobody uses it, instead
+// DropSlot drops a slot. wait has the server wait until it is not in use, instead
 // of refusing.
 func (c *Conn) DropSlot(ctx context.Context, name string, wait bool) error {
 	if err := checkSlotName(name); err != nil {

@@ -217,7 +217,7 @@ func (t *Tail) Events(ctx context.Context) iter.Seq2[*Event, error] {
 	}
 }
 
-// skip tells whether data is a change of a table that is not wanted. It looks at
+// skip reports whether data is a change of a table that is not wanted. It looks at
 // the first five bytes only, so such rows are not decoded.
 func (t *Tail) skip(data []byte) bool {
 	if len(data) < 5 {

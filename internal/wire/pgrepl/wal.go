@@ -243,7 +243,7 @@ func (r *receiver) farewell(ctx context.Context) {
 	r.stream.halt()
 }
 
-// due tells whether the log is to be made safe now.
+// due reports whether the log is to be made safe now.
 func (r *receiver) due(f Frame) bool {
 	return f.ReplyRequested || // a server that shuts down waits for this
 		r.cfg.Synchronous && !r.conn.buffered() ||

@@ -73,7 +73,7 @@ func (c AcceptConfig) Validate() error {
 // GSSENCRequest, and tells a client that asks for a newer protocol which one it
 // gets. The returned connection is conn itself or a *tls.Conn over it.
 //
-// Bytes that a client, or somebody in between, sends in plain text behind an
+// Bytes that a client, or a third party, sends in plain text behind an
 // SSLRequest are never taken for part of the session (CVE-2021-23214): nothing
 // is read ahead, so they fall into the TLS handshake and break it.
 //

@@ -231,7 +231,7 @@ func (c ConnectConfig) attempts() []attempt {
 	return []attempt{attemptTLS}
 }
 
-// fallback tells whether the other way of connecting may succeed: the TLS
+// fallback reports whether the other way of connecting may succeed: the TLS
 // handshake broke, or the server has no pg_hba.conf entry for this way. A wrong
 // password is no reason to send it again.
 func fallback(err error) bool {

@@ -114,7 +114,7 @@ func (d *dsnParser) clientCertificate(c *tls.Config) error {
 	return nil
 }
 
-// loose tells whether a file is open to more than the allowed bits.
+// loose reports whether a file is open to more than the allowed bits.
 func loose(info fs.FileInfo, allowed fs.FileMode) bool {
 	return runtime.GOOS != "windows" && info.Mode().IsRegular() && info.Mode().Perm()&^allowed&0o077 != 0
 }

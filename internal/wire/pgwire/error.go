@@ -100,7 +100,7 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Fatal tells whether the sender of e ends the connection with it.
+// Fatal reports whether the sender of e ends the connection with it.
 func (e *Error) Fatal() bool {
 	s := e.SeverityRaw
 	if s == "" {

@@ -9,8 +9,8 @@ import (
 	"github.com/weirdb/weir/internal/wire/netwire"
 )
 
-// Upper limits of messages during login, in bytes, header included. Nobody who
-// has not logged in yet may make the other side hold more than this.
+// Upper limits of messages during login, in bytes, header included. A peer that
+// has not logged in cannot make the other side hold more than this.
 const (
 	// maxAuthMessage bounds what a client sends: PostgreSQL allows 65535 for
 	// its longest token and so do we, though a SCRAM message has 200.

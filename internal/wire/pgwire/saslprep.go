@@ -21,7 +21,7 @@ func preparePassword(password string) string {
 	return password
 }
 
-// isASCII tells whether s holds only ASCII. Control characters are prohibited
+// isASCII reports whether s holds only ASCII. Control characters are prohibited
 // by SASLprep, and a refused password is used as it is, so any ASCII password
 // stands for itself.
 func isASCII(s string) bool {

@@ -251,7 +251,7 @@ func newNonce() string {
 	return base64.StdEncoding.EncodeToString(raw[:])
 }
 
-// printable tells whether s is made of the bytes that RFC 5802 allows in a
+// printable reports whether s is made of the bytes that RFC 5802 allows in a
 // nonce.
 func printable(s string) bool {
 	for _, c := range []byte(s) {

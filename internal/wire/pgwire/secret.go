@@ -111,7 +111,7 @@ func newSalt() []byte {
 	return salt
 }
 
-// IsZero tells whether s is the zero Secret.
+// IsZero reports whether s is the zero Secret.
 func (s Secret) IsZero() bool { return s.kind == secretNone }
 
 // Method is the best that the secret serves: SCRAM, unless it is an md5 hash.
@@ -133,7 +133,7 @@ func (s Secret) String() string {
 // GoString keeps %#v from printing the secret.
 func (s Secret) GoString() string { return s.String() }
 
-// matches tells whether password is the one that s was made from.
+// matches reports whether password is the one that s was made from.
 func (s Secret) matches(user, password string) bool {
 	switch s.kind {
 	case secretPlain:

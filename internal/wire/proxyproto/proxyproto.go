@@ -49,7 +49,7 @@ func ParseTrusted(s string) (Trusted, error) {
 	return list, nil
 }
 
-// Contains tells whether what comes from an address begins with a header.
+// Contains reports whether what comes from an address begins with a header.
 func (t Trusted) Contains(a net.Addr) bool {
 	switch a := a.(type) {
 	case *net.TCPAddr:

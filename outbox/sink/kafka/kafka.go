@@ -204,7 +204,7 @@ func (s *Sink) depart() {
 	_ = s.client.Flush(over) // the context's error, as asked for
 }
 
-// isOfBatch tells whether the broker refused a whole batch for something that is
+// isOfBatch reports whether the broker refused a whole batch for something that is
 // wrong with it, or with one message in it: it does not say which.
 func isOfBatch(err error) bool {
 	for _, code := range []*kerr.Error{

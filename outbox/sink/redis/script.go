@@ -210,7 +210,7 @@ func (s *Sink) eval(ctx context.Context, l *lane, keys []string, args []any) ([]
 	return answers, nil
 }
 
-// enough tells whether as many replicas as wanted have what was written.
+// enough reports whether as many replicas as wanted have what was written.
 func (s *Sink) enough(replicas int64) error {
 	if replicas < int64(s.opts.Replicas) {
 		return outbox.Unavailable(fmt.Errorf("redis: %d replicas have the messages, want %d", replicas, s.opts.Replicas))

@@ -41,7 +41,7 @@ func NewGate(t testing.TB, repo *archive.Repository, part string, n int) (*archi
 	return archive.NewRepository(g), g
 }
 
-// Wait waits until somebody stands before the gate.
+// Wait waits until a run has reached the gate.
 func (g *Gate) Wait(t testing.TB) {
 	t.Helper()
 	select {

@@ -97,7 +97,7 @@ func (d Definition) String() string {
 	return d.Head + "\n  " + strings.Join(d.Items, ",\n  ") + "\n" + d.Tail
 }
 
-// IsForeignKey tells whether an item is a foreign key.
+// IsForeignKey reports whether an item is a foreign key.
 func IsForeignKey(item string) bool {
 	rest, ok := strings.CutPrefix(item, "CONSTRAINT ")
 	if ok {
@@ -113,7 +113,7 @@ func IsForeignKey(item string) bool {
 // keywords begin the items that are secondary indexes.
 var keywords = []string{"KEY ", "UNIQUE KEY ", "FULLTEXT KEY ", "SPATIAL KEY ", "VECTOR KEY "}
 
-// IsIndex tells whether an item is an index that is not the primary key.
+// IsIndex reports whether an item is an index that is not the primary key.
 func IsIndex(item string) bool {
 	for _, k := range keywords {
 		if strings.HasPrefix(item, k) {
@@ -172,7 +172,7 @@ func (d Definition) Split() (table Definition, indexes, foreign []string) {
 	return table, indexes, foreign
 }
 
-// outside tells whether words stand in a text outside of strings and names.
+// outside reports whether words stand in a text outside of strings and names.
 func outside(text, words string) bool {
 	for i := 0; i >= 0 && i < len(text); i = next(text, i) {
 		if strings.HasPrefix(text[i:], words) {

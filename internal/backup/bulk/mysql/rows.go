@@ -57,7 +57,7 @@ func FormOf(dataType, columnType string) Form {
 	return Text
 }
 
-// distinct tells whether the texts of an ENUM or SET say which value is meant. They
+// distinct reports whether the texts of an ENUM or SET say which value is meant. They
 // do not if a member is empty, as the error value is and the SET without members, nor
 // if a collation takes two members for one. What is not plain ASCII is not looked at.
 func distinct(columnType string) bool {
@@ -113,7 +113,7 @@ func (l Layout) Letters() string {
 // are all generated has rows all the same.
 func (l Layout) Width() int { return max(1, len(l.Columns)) }
 
-// History tells whether the rows are all that the table ever had.
+// History reports whether the rows are all that the table ever had.
 func (l Layout) History() bool { return slices.Contains(l.Forms, End) }
 
 // inForce is what servers write for the end of a row that is in force: the last

@@ -142,7 +142,7 @@ func versionNumber(v string) int {
 	return n
 }
 
-// IsMariaDB tells whether the server is a MariaDB.
+// IsMariaDB reports whether the server is a MariaDB.
 func (s *Session) IsMariaDB() bool { return s.server.IsMariaDB() }
 
 // Version is the server's version as a number, such as 101119.

@@ -25,11 +25,6 @@ const (
 	KindEvent     Kind = "event"
 )
 
-// IsRoutine tells whether the kind is one of stored routines.
-func (k Kind) IsRoutine() bool {
-	return k == KindFunction || k == KindProcedure || k == KindPackage || k == KindBody
-}
-
 // An Entry is the definition of one object.
 type Entry struct {
 	Kind  Kind   `json:"kind"`

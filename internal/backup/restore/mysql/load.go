@@ -178,7 +178,7 @@ func (l loader) harmless(ctx context.Context, s *my.Session, t *table, lost int6
 	return nil
 }
 
-// namesEnum tells whether a message of the server, in whatever language, names a column
+// namesEnum reports whether a message of the server, in whatever language, names a column
 // that is an ENUM.
 func (t *table) namesEnum(message string) bool {
 	return slices.ContainsFunc(t.plain.Items, func(item string) bool {

@@ -287,7 +287,7 @@ func (p *replayer) event(ctx context.Context, e *binlog.Event) error {
 	return err
 }
 
-// past tells whether the transaction that e begins is behind the end that was asked
+// past reports whether the transaction that e begins is behind the end that was asked
 // for.
 func (p *replayer) past(e *binlog.Event) bool {
 	if until := p.o.UntilPosition; !until.IsZero() && e.Stored() && e.File == until.File && e.End > until.Pos {

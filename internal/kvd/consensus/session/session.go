@@ -167,7 +167,7 @@ type weak struct {
 	sent    int64
 }
 
-// New returns a session that is not connected to anybody yet.
+// New returns a session that is not connected yet.
 func New(cfg Config) *Session {
 	if cfg.Retry == 0 {
 		cfg.Retry = 250 * time.Millisecond

@@ -118,7 +118,7 @@ func upTo(list []*op, seq uint64) int {
 	return at
 }
 
-// touched tells whether a footprint meets operations of a set. While they are few,
+// touched reports whether a footprint meets operations of a set. While they are few,
 // it does not know, and its owner looks at each.
 type touched struct {
 	each  func(func(f *wire.Footprint, number uint64)) // lists the set

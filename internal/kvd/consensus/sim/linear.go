@@ -220,7 +220,7 @@ func (ck *checker) historyOf(key string) ([]porcupine.Operation, bool) {
 	return history, true
 }
 
-// stepRegister says whether the register answers so, and what it holds then.
+// stepRegister reports whether the register answers so, and what it holds then.
 func stepRegister(state, input, output any) (bool, any) {
 	s, o := state.(register), input.(*operation)
 	m := newOracle()

@@ -102,7 +102,7 @@ func (l *lexer) executable(start int) bool {
 	return true
 }
 
-// runsVersion tells whether the server runs an executable comment with the
+// runsVersion reports whether the server runs an executable comment with the
 // version digits, of which there are at most 6, before the byte next. Mark says
 // that it is of MariaDB's form. Where this is not known, doubt is true.
 func runsVersion(mode Mode, mark bool, digits string, next byte) (runs, doubt bool) {

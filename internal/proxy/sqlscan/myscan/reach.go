@@ -230,7 +230,7 @@ func (r *bodyReader) next() token {
 	return ahead.next()
 }
 
-// begins tells whether a statement of the body certainly begins at tok.
+// begins reports whether a statement of the body certainly begins at tok.
 func (r *bodyReader) begins() bool {
 	switch r.prev.kind {
 	case tokEOF, ';':

@@ -142,7 +142,7 @@ func kvKnee(results []*bench.Result) []bench.Finding {
 	return out
 }
 
-// kvLength says whether a longer run is as fast as a short one, and what it does to
+// kvLength reports whether a longer run is as fast as a short one, and what it does to
 // memory.
 func kvLength(results []*bench.Result) []bench.Finding {
 	var out []bench.Finding

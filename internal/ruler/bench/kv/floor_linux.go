@@ -275,7 +275,7 @@ func (t *table) turn() error {
 	}
 }
 
-// durable tells whether a majority of the logs has the group that is on its way.
+// durable reports whether a majority of the logs has the group that is on its way.
 func (t *table) durable() bool {
 	if len(t.flushing.from) == 0 || !t.flushed {
 		return false

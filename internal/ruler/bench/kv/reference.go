@@ -8,8 +8,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Reference holds figures of another system, as somebody has published them, to be
-// placed beside those of a run. They were not measured in it, and every row that
+// Reference holds published figures of another system, to be placed beside those of
+// a run. They were not measured in it, and every row that
 // shows one says so.
 type Reference struct {
 	// System is what the figures are of, Source where they are from, and

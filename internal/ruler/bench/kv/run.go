@@ -49,7 +49,7 @@ type Options struct {
 	start func(context.Context, cluster) (store, error)
 	// servers are what takes part, for the environment.
 	servers []measure.Server
-	// etcd tells whether there is one.
+	// etcd reports whether there is one.
 	etcd bool
 }
 

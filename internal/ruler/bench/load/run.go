@@ -102,7 +102,7 @@ type control struct {
 	live  *atomic.Int64 // nil if nobody watches
 }
 
-// ticket says whether one more operation may be sent.
+// ticket reports whether one more operation may be sent.
 func (c *control) ticket(phase int32) bool {
 	switch {
 	case phase >= phaseDrain:

@@ -58,7 +58,7 @@ type Insert struct {
 // TableName is Table or its default.
 func (w Insert) TableName() string { return cmp.Or(w.Table, "test") }
 
-// HasGuard tells whether the table has a constraint to violate.
+// HasGuard reports whether the table has a constraint to violate.
 func (w Insert) HasGuard() bool { return w.Guarded || w.FailPercent > 0 }
 
 // Statement implements Workload; its arguments are value and created_at.
@@ -66,7 +66,7 @@ func (w Insert) Statement() Template {
 	return Template{withHint(w.Hint, "INSERT INTO "+w.TableName()+" (value, created_at) VALUES ("), ", ", ")"}
 }
 
-// Fails tells whether a client's n-th operation is one that must fail. It
+// Fails reports whether a client's n-th operation is one that must fail. It
 // follows from the operation's identity, so that a Checker needs no log.
 func (w Insert) Fails(client int, n int64) bool {
 	return w.FailPercent > 0 && float64(mix(uint64(client)<<40^uint64(n))%10_000) < w.FailPercent*100

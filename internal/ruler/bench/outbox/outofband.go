@@ -211,7 +211,7 @@ func (s *run) keeping() (in *subject, alone, read *outOfBand) {
 	return in, of(false), of(true)
 }
 
-// canKeep says whether the engine has what the experiment is about, and leaves it out
+// canKeep reports whether the engine has what the experiment is about, and leaves it out
 // otherwise.
 func (s *run) canKeep() bool {
 	if s.has(outbox.SkipLocked) {

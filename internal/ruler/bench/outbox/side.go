@@ -24,7 +24,7 @@ func sideName(claim outbox.ClaimMode, c Combination) string {
 	return claim.String() + " " + c.String()
 }
 
-// keepsOrder tells whether a relay promises the order of keys.
+// keepsOrder reports whether a relay promises the order of keys.
 func keepsOrder(s *subject) bool {
 	return s.config.Claim != outbox.SkipLocked || s.config.Publishers == 1
 }

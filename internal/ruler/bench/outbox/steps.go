@@ -31,7 +31,7 @@ func (s *run) backlog(group, name, title string, rounds int, records int64, payl
 	})
 }
 
-// has tells whether the engine has a way of claiming.
+// has reports whether the engine has a way of claiming.
 func (s *run) has(claim outbox.ClaimMode) bool {
 	return slices.Contains(engine(s.o.Engine).claims(), claim)
 }

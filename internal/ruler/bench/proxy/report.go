@@ -41,7 +41,7 @@ func (o *Outcome) Report() *report.Doc {
 	return d
 }
 
-// ran tells whether an experiment had a case of that name.
+// ran reports whether an experiment had a case of that name.
 func (o *Outcome) ran(name string) bool {
 	return slices.ContainsFunc(o.Results, func(r *bench.Result) bool {
 		return slices.ContainsFunc(r.Cases, func(c *bench.Case) bool { return c.Name == name })

@@ -87,7 +87,7 @@ func (r *rig) startServer(ctx context.Context, n needs) (suite.Server, error) {
 	return r.engine.start(ctx, n)
 }
 
-// foreign tells whether the server is somebody else's.
+// foreign reports whether the server is somebody else's.
 func (r *rig) foreign() bool { return r.o.DSN != "" }
 
 // insert and lookup are the first two workloads. On a server of our own their tables
@@ -222,7 +222,7 @@ func weirWay(w *weirProcess, name, hint, window string) way {
 	}
 }
 
-// pooledStatements tells whether this PgBouncer pools prepared statements.
+// pooledStatements reports whether this PgBouncer pools prepared statements.
 func (r *rig) pooledStatements() bool {
 	major, rest, _ := strings.Cut(r.bouncer.Version(), ".")
 	minor, _, _ := strings.Cut(rest, ".")

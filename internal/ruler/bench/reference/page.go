@@ -235,7 +235,7 @@ func (t *Table) ours(r *Row, column int, m *Measured) (Got, string) {
 	return r.At.figure(c.Metric, c.Scale)(m)
 }
 
-// anyIn tells whether anything of a column was measured.
+// anyIn reports whether anything of a column was measured.
 func (t *Table) anyIn(column int, m *Measured) bool {
 	return slices.ContainsFunc(t.Rows, func(r Row) bool {
 		_, why := t.ours(&r, column, m)
@@ -243,7 +243,7 @@ func (t *Table) anyIn(column int, m *Measured) bool {
 	})
 }
 
-// anyOf tells whether anything of a row was measured.
+// anyOf reports whether anything of a row was measured.
 func (t *Table) anyOf(r *Row, m *Measured) bool {
 	for i := range t.Columns {
 		if _, why := t.ours(r, i, m); why == "" {
@@ -253,7 +253,7 @@ func (t *Table) anyOf(r *Row, m *Measured) bool {
 	return false
 }
 
-// measured tells whether a column has a counterpart in any row.
+// measured reports whether a column has a counterpart in any row.
 func (t *Table) measured(column int) bool {
 	if t.Columns[column].Metric != "" {
 		return true
@@ -261,7 +261,7 @@ func (t *Table) measured(column int) bool {
 	return slices.ContainsFunc(t.Rows, func(r Row) bool { return r.Ours[column] != nil })
 }
 
-// hereTwice tells whether more than one of the document's columns has a counterpart.
+// hereTwice reports whether more than one of the document's columns has a counterpart.
 func (t *Table) hereTwice() bool {
 	n := 0
 	for i := 1; i < len(t.Columns); i++ {

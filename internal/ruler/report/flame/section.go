@@ -216,7 +216,7 @@ func heapSections(name string, p *profile.Profile) ([]report.Section, error) {
 	return out, nil
 }
 
-// holds tells whether any sample has a value of a type.
+// holds reports whether any sample has a value of a type.
 func holds(p *profile.Profile, kind string) bool {
 	at, err := valueOf(p, kind)
 	return err == nil && slices.ContainsFunc(p.Sample, func(s *profile.Sample) bool { return s.Value[at] > 0 })

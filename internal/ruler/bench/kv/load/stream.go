@@ -47,7 +47,7 @@ type shard struct {
 // maxExamples bounds the wrong answers that are described, for each shard.
 const maxExamples = 3
 
-// ticket says whether one more operation may begin.
+// ticket reports whether one more operation may begin.
 func (c *control) ticket() bool {
 	switch {
 	case c.stop.Load():

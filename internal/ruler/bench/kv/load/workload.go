@@ -156,7 +156,7 @@ func (c *chooser) key() int {
 	}
 }
 
-// own says whether the next operation is for the stream's own key.
+// own reports whether the next operation is for the stream's own key.
 func (c *chooser) own() bool {
 	return c.w.OwnEvery > 0 && c.rng.IntN(c.w.OwnEvery) == 0
 }

@@ -133,7 +133,7 @@ func (c *client) Judge() *load.Wrong {
 	return w
 }
 
-// unsettled tells whether after an error the statement may have been done: the
+// unsettled reports whether after an error the statement may have been done: the
 // connection failed, or somebody ended it.
 func unsettled(code uint16, state string) bool {
 	switch code {

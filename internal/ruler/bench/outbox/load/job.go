@@ -37,7 +37,7 @@ type Peer struct {
 	Version string `json:"version"`
 	// Schemes are those of the URLs of the databases that it works on.
 	Schemes []string `json:"schemes"`
-	// Ordered tells whether it promises the order of keys as it is set up here.
+	// Ordered reports whether it promises the order of keys as it is set up here.
 	Ordered bool `json:"ordered"`
 }
 

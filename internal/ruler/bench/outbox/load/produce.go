@@ -21,7 +21,7 @@ type ProduceConfig struct {
 	// Rate makes it an open loop of so many messages a second, at random distances.
 	// Default: closed.
 	Rate float64
-	// Relay tells whether a relay is at work.
+	// Relay reports whether a relay is at work.
 	Relay bool
 	// Payload in bytes. Required.
 	Payload int
