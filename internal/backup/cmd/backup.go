@@ -53,7 +53,7 @@ One snapshot shows one moment; tables are read in parallel, large ones in ranges
 
 The DSN chooses the engine. Without one, PGHOST, PGUSER and so on say where
 PostgreSQL is; passwords belong in PGPASSWORD or a password file, since
-everybody on the machine can read a command line.
+any user of the machine can read a command line.
 
 --to takes a directory or s3://BUCKET/PREFIX?endpoint=URL&region=NAME, in which
 each backup gets a directory of its own, or one stream: FILE.tar, or - for

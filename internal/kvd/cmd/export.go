@@ -34,9 +34,9 @@ func newKVExport() *cobra.Command {
 		Use:   "export [FILE]",
 		Short: "Write all keys into a file, for weir kv import",
 		Long: `Write all keys with their values, times to live and leases as lines of JSON, with a
-digest at the end; to standard output without FILE or for -. A FILE appears when it is
-whole, and must not exist. Keys are read page by page while others write: a page of up to
-2000 keys is the state of one moment, the whole is not.
+digest at the end; to standard output without FILE or for -. FILE must not exist, and
+appears when it is complete. Keys are read page by page while others write: a page of up
+to 2000 keys is the state of one moment, the whole is not.
 
 With --data the keys are read from the directory of a replica that does not run, such as
 the one disk that is left when a majority of them is lost. All entries of its log count,
@@ -127,13 +127,13 @@ func newKVImport() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import FILE",
 		Short: "Write the keys of an export into a cluster",
-		Long: `Write the keys of a file that weir kv export has written, or weir kv range --limit 0
+		Long: `Write the keys of a file that weir kv export has written, or weir kv range --limit none
 --json, into a cluster; - is standard input. The file is checked before anything is
 written, and the cluster afterwards: it must hold each key with its value.
 
 A cluster that holds other keys, or other values, is refused unless --overwrite is given.
-An import that was stopped, by a crash or an error, is given again and goes on: keys that
-the cluster has already are not written again.
+To continue an import that a crash or an error has stopped, run it again: it does not
+write keys that the cluster has already.
 
 Times to live go on from what was left at the export. Keys of leases are left out, since
 their holders know nothing of the leases of another cluster; --keep-leased writes them as

@@ -129,7 +129,7 @@ func TestWordsOfDamage(t *testing.T) {
 		lines(head, "nonsense"):       "line 2: ",
 		lines(`{"weir_kv_export":2}`): "version 2",
 		lines(head, `{"key":"b"}`, `{"key":"a"}`):               `"a" comes after "b"`,
-		`{"items":[{"key":"a"}],"more":true}`:                   "--limit 0",
+		`{"items":[{"key":"a"}],"more":true}`:                   "--limit none",
 		`{"items":[{"key":"a"}],"more":false,"keys_only":true}`: "--keys-only",
 		`{"items":[{"key":"a"}],"more":false}{}`:                "follows",
 		`{"items":[{"key":"a"}],`:                               "cut short",

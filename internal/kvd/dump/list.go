@@ -7,11 +7,11 @@ import (
 	"io"
 )
 
-// What weir kv range --limit 0 --json prints is one object, {"items": [...], "more":
+// What weir kv range --limit none --json prints is one object, {"items": [...], "more":
 // false}. It has no digest, and tells nothing of times to live and leases.
 
 // noDump is why a file that begins otherwise is refused.
-const noDump = "this is neither what weir kv export writes nor what weir kv range --limit 0 --json prints"
+const noDump = "this is neither what weir kv export writes nor what weir kv range --limit none --json prints"
 
 func (d *Reader) openList() error {
 	d.list = json.NewDecoder(d.in)
@@ -45,7 +45,7 @@ func (d *Reader) nextOfList(l *line) (more bool, err error) {
 			case !rest.closed:
 				return false, &DamagedError{Why: cut}
 			case rest.more:
-				return false, &DamagedError{Why: "the list is not whole: it says that there are more; list with --limit 0"}
+				return false, &DamagedError{Why: "the list is not whole: it says that there are more; list with --limit none"}
 			case rest.keysOnly:
 				return false, &DamagedError{Why: "the list is without values (--keys-only)"}
 			}

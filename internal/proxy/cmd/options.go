@@ -118,7 +118,7 @@ func generalOptions() []cli.Option[proxyConfig] {
 		},
 		{
 			Group: groupServer, Name: "peer-secret", Arg: "TEXT", Secret: true, Reload: true,
-			Help: "secret by which weirs know each other, for KILL; the same for all",
+			Help: "secret by which the weirs of --mysql-peers know each other, for KILL; the same for all",
 			Set:  func(c *proxyConfig, v string) error { c.my.PeerSecret = v; return nil },
 		},
 		{
@@ -272,7 +272,7 @@ func generalOptions() []cli.Option[proxyConfig] {
 		},
 		{
 			Group: groupLimits, Name: "login-check-interval", Arg: "DURATION", Default: "1s", Reload: true,
-			Help: "how long the server's word on a role or an account (whether it may log in, and how its sessions begin) serves further logins, unless their password is checked by it; none asks at each login",
+			Help: "for how long logins reuse what the server said of their role or account (whether it may log in, and how its sessions begin), unless it is needed to check the password; none asks at each login",
 			Set: func(c *proxyConfig, v string) error {
 				if cli.IsNone(v) {
 					c.shared.LoginCheckInterval = -1
@@ -288,7 +288,7 @@ func generalOptions() []cli.Option[proxyConfig] {
 		},
 		{
 			Group: groupLimits, Name: "tcp-keepalive", Arg: "on|off", Default: "on", Reload: true,
-			Help: "probe silent TCP connections, of clients and to servers, so that those whose peer is gone without a word are closed",
+			Help: "probe silent TCP connections, of clients and to servers, and close those whose peer has vanished",
 			Set: func(c *proxyConfig, v string) error {
 				var on bool
 				if boolean(func(*proxyConfig) *bool { return &on })(c, v) != nil {
@@ -373,7 +373,7 @@ func generalOptions() []cli.Option[proxyConfig] {
 		},
 		{
 			Group: groupAuth, Name: "ldap-timeout", Arg: "DURATION", Default: "5s", Reload: true,
-			Help: "how long an LDAP server is given to answer; of several, each",
+			Help: "how long weir waits for the answer of each LDAP server",
 			Set:  duration(func(c *proxyConfig) *time.Duration { return &c.ldap.timeout }),
 		},
 		{

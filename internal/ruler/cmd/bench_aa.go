@@ -35,7 +35,7 @@ func newBenchAACommand() *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use:   "aa",
-		Short: "Measure the same thing twice: what a difference is worth on this machine",
+		Short: "Measure the same thing twice, to find the noise of this machine",
 		Long: `Run one workload as two sides that take turns, in an order drawn by lot. The two are
 the same, so any difference between them is noise: weir bench gate --noise takes its
 threshold from this noise floor. Workloads:
@@ -44,8 +44,8 @@ threshold from this noise floor. Workloads:
 With --slower the second side is slowed down on purpose, to see which differences this
 machine can find.
 
-The exit code is 3 when a difference is found that is not there, or when the slowdown
-of --slower is not found.`,
+The exit code is 3 when a difference is found between the equal sides, or when the
+slowdown of --slower is not found.`,
 		Example: `  weir bench aa
   weir bench aa --workload update --clients 8
   weir bench aa --slower 5%`,

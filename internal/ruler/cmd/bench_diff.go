@@ -25,7 +25,7 @@ func (c *benchDiff) flags(cmd *cobra.Command) {
 	f.BoolVar(&c.options.Paired, "paired", false, "compare rounds of the same number as pairs; only right if the two runs took turns")
 	f.StringSliceVar(&c.options.Metrics, "metric", nil, "metrics to compare (default rate,p50,p99,cpu,cpu_server)")
 	f.StringSliceVar(&c.options.Cases, "case", nil, "cases to compare (default all)")
-	f.BoolVar(&c.options.Anyway, "anyway", false, "compare what is not comparable, and say why it is not")
+	f.BoolVar(&c.options.Anyway, "anyway", false, "compare results that are not comparable, and print the reasons")
 	f.StringVarP(&c.format, "output", "o", "text", "what to print: text, md, csv or html")
 	cli.RenamedP(cmd, "format", "f", "output")
 	cli.Words(cmd, "output", "text", "md", "csv", "html")
@@ -36,7 +36,7 @@ func newBenchDiffCommand() *cobra.Command {
 	var asJSON cli.JSON[[]*bench.Diff]
 	cmd := &cobra.Command{
 		Use:   "diff FIRST SECOND",
-		Short: "Say what changed from one result to another",
+		Short: "Compare two results",
 		Long: `Compare two results, each a file or a directory: the same cases of the same
 experiments, metric by metric, with intervals and one of four verdicts: better,
 worse, no difference, cannot tell. Results that are not comparable are refused

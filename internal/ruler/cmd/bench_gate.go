@@ -26,14 +26,14 @@ func newBenchGateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "gate BASE NEW",
 		Short: "Fail when a result is worse than another by more than allowed",
-		Long: `Compare two results as diff does, and hold each figure against the largest loss
-that is allowed: of throughput the part that is lost, of times and costs the part
-that they grew by. A figure fails when it is certainly worse and by more than that; it
-passes when its interval holds no such loss. In between nothing can be told: that
-fails, too, unless --doubt pass says otherwise.
+		Long: `Compare two results as diff does, and check each figure against the largest loss that
+is allowed: the part by which throughput fell, or times and costs grew. A figure fails
+when it is certainly worse and its loss is larger than that; it passes when it is
+better, shows no difference, or its interval holds no larger loss. Otherwise it is
+undecided, and fails, unless --doubt pass is given.
 
-With --noise, the result of an A/A run on the same machine (weir bench aa), nothing
-is held against a change that the machine does by itself.
+--noise takes the result of an A/A run on the same machine (weir bench aa): differences
+within its noise floor do not fail.
 
 The exit code is 0 when all passed and 3 when not.`,
 		Example: `  weir bench gate out/main out/branch --max-regress 10%
@@ -51,8 +51,8 @@ The exit code is 0 when all passed and 3 when not.`,
 	c.json.Flag(cmd.Flags(), "print JSON")
 	f := cmd.Flags()
 	f.StringVar(&c.maxRegress, "max-regress", "10%", "the largest loss that is allowed")
-	f.StringVar(&c.noise, "noise", "", "result of weir bench aa, whose noise floor is the least that counts")
-	f.StringVar(&c.doubt, "doubt", "fail", "what becomes of figures that cannot be told: fail or pass")
+	f.StringVar(&c.noise, "noise", "", "result of weir bench aa; differences within its noise floor pass")
+	f.StringVar(&c.doubt, "doubt", "fail", "what an undecided figure does: fail or pass")
 	cli.Takes(f, "doubt", "fail", "pass")
 	return cmd
 }

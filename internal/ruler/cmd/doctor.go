@@ -20,7 +20,7 @@ func newDoctorCommand() *cobra.Command {
 	var file, of string
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Say what this machine allows to measure, tool by tool",
+		Short: "Try the measuring tools of this machine, or the servers of a configuration",
 		Long: `Try each thing that weir and other tools for looking into databases use: clocks,
 timers, the disk's flush, counters of the kernel, profilers, tracers, networks, and
 the servers that are installed. Nothing is changed; it takes a second or two.

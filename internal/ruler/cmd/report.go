@@ -31,7 +31,7 @@ func newReportCommand(benches []suite.Bench) *cobra.Command {
 	var v reportVerb
 	cmd := &cobra.Command{
 		Use:   "report FILE|DIR",
-		Short: "Make a page, a note, a table or charts of what was measured",
+		Short: "Render results as text, Markdown, HTML, CSV, JSON or charts",
 		Long: `Lay out what was measured before. It reads
   - the result of an experiment (NAME.json), or all results in a directory
   - the directory of a run of weir bench, with its targets and CPU profiles

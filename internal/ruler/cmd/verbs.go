@@ -1,5 +1,4 @@
-// Package rulercmd is the command line of what measures: weir bench, profile,
-// report and doctor.
+// Package rulercmd is the command line of weir bench, profile, report and doctor.
 package rulercmd
 
 import (

@@ -85,7 +85,7 @@ its customer, the counter exact, the lock held by one at a time. It ends with Ct
 	f := cmd.Flags()
 	f.StringVar(&out, "out", "", "directory for samples, results and the reports (default out/demo-TIME)")
 	if stack != nil {
-		f.BoolVar(&whole, "stack", false, "all of weir at once, to be killed from a page")
+		f.BoolVar(&whole, "stack", false, "run all of weir at once, with a page that kills its parts")
 		stack.Flags(own)
 		f.AddFlagSet(own)
 	}
