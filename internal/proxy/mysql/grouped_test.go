@@ -324,7 +324,8 @@ func TestErrorsOfMembersAreThoseOfADirectConnection(t *testing.T) {
 
 // TestGroupedWritesEqualDirectOnes has, for every kind of table and statement
 // that could make a group differ from its members apart, the same writes made by
-// many clients at once through the proxy, and one after the other directly.
+// many clients at once through the proxy, and one after the other directly: by an
+// ordinary account, but for what takes more.
 func TestGroupedWritesEqualDirectOnes(t *testing.T) {
 	t.Parallel()
 	perFlavor(t, func(t *testing.T, server *lab.MySQL) {
@@ -338,6 +339,24 @@ func TestGroupedWritesEqualDirectOnes(t *testing.T) {
 			})
 		}
 	})
+}
+
+// TestWarningsOfGroupsWhereTheServerListsFew has groups whose rows give more warnings than
+// the server lists, which ordinary accounts of MySQL cannot change.
+func TestWarningsOfGroupsWhereTheServerListsFew(t *testing.T) {
+	t.Parallel()
+	cfg := serverConfig()
+	cfg.Settings = map[string]string{"max_error_count": "3"}
+	for name, start := range map[string]func(testing.TB, lab.MySQLConfig) *lab.MySQL{"mariadb": labtest.MariaDB, "mysql": labtest.MySQL} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			gc := groupedCase{
+				lane: rowsLane, setup: []string{"CREATE TABLE g (k INT, n DECIMAL(6,1), m DECIMAL(6,1))"},
+				sql: "INSERT INTO g VALUES (%d, %s)", value: every(2, "1.55, 1.55", "1.5, 1.5"), check: "SELECT SUM(n = 1.6) > 0 FROM g",
+			}
+			gc.run(t, start(t, cfg))
+		})
+	}
 }
 
 type groupedCase struct {
@@ -356,13 +375,20 @@ type groupedCase struct {
 	nulls   bool                 // prepared, the second parameter is NULL in some from noisy on
 	value   func(k int64) string // %[2]s in sql; a number or a string
 	hint    string               // before the statement. Default: /* batch */
+	root    bool                 // by root: an ordinary account may not do that, or is not shown what it runs
 }
 
 func (gc *groupedCase) run(t *testing.T, server *lab.MySQL) {
 	setup := append([]string{"CREATE TABLE log (what VARCHAR(100))"}, gc.setup...)
 	grouped, direct := databaseOn(t, server, setup...), databaseOn(t, server, setup...)
 	w := startFor(t, server, grouped, oneGroupAtATime(func(c *mysql.Config) { c.PoolSize = 16 })) // a backend for each
-	with := func(cfg *mywire.ConnectConfig) { cfg.Caps = (mywire.WantedCaps | gc.caps) &^ gc.without }
+	user, password := "root", ""
+	if !gc.root {
+		user, password = accountOn(t, server, grouped, direct)
+	}
+	with := func(cfg *mywire.ConnectConfig) {
+		cfg.User, cfg.Password, cfg.Caps = user, password, (mywire.WantedCaps|gc.caps)&^gc.without
+	}
 	one := dialAt(t, server.Addr(), direct, with)
 	all := make([]*wire, 10)
 	for i := range all {
@@ -409,7 +435,7 @@ func (gc *groupedCase) run(t *testing.T, server *lab.MySQL) {
 			return c.query(hint + fmt.Sprintf(gc.sql, k))
 		})
 	}
-	gc.repeat(w, all, texts)
+	gc.repeat(w, user, all, texts)
 	k = noisy
 	for i := range 3 {
 		texts(i)
@@ -434,7 +460,7 @@ func (gc *groupedCase) run(t *testing.T, server *lab.MySQL) {
 				return p.execute(k)
 			})
 		}
-		gc.repeat(w, all, executions)
+		gc.repeat(w, user, all, executions)
 		k = 3 * noisy / 2
 		for i := range 3 {
 			executions(i)
@@ -466,7 +492,7 @@ const noisy = 1000
 
 // repeat has bursts made until a group came about, or often enough to see that
 // none does.
-func (gc *groupedCase) repeat(w *weir, all []*wire, burst func(int)) {
+func (gc *groupedCase) repeat(w *weir, user string, all []*wire, burst func(int)) {
 	w.tb.Helper()
 	switch {
 	case gc.never:
@@ -476,7 +502,7 @@ func (gc *groupedCase) repeat(w *weir, all []*wire, burst func(int)) {
 				for _, c := range all {
 					c.must("DO 0") // after an error it keeps its connection until then
 				}
-				return w.pool().Owned == 0
+				return w.poolOf(user).Owned == 0
 			})
 		}
 		for i := range 15 {

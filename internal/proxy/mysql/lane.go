@@ -1,6 +1,7 @@
 package mysql
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/weirdb/weir/internal/proxy/core"
@@ -27,9 +28,11 @@ type lane struct {
 	core.Lane[*backend, *unit, *run]
 	p    *pool
 	key  laneKey
-	set  *session.Set  // of the backends that it runs on
-	rows *rowsPlan     // nil in a transaction lane
-	name func() string // for reports
+	set  *session.Set // of the backends that it runs on
+	rows *rowsPlan    // nil in a transaction lane
+	// maxRows is the most that a statement may have, whatever Limit says.
+	maxRows int
+	name    func() string // for reports
 }
 
 // laneKey says which writes may share a group. Everything that could make one
@@ -79,7 +82,7 @@ func (ls *lanes) of(key laneKey, name func() string, plan func() *rowsPlan) *lan
 	ln := &lane{p: p, key: key, name: name, set: p.lanes.set(key.set)}
 	ln.Init(ln, cfg, &p.l.Loop.Loop, &p.l.Agenda, &p.Late)
 	if plan != nil {
-		ln.rows = plan()
+		ln.rows, ln.maxRows = plan(), p.facts.rowsListed(key.set)
 	}
 	ls.all.Add(p.l.Now, key, ln)
 	return ln
@@ -88,9 +91,9 @@ func (ls *lanes) of(key laneKey, name func() string, plan func() *rowsPlan) *lan
 // set is the client's settings, with a bound on the waits of a grouped
 // write for rows and tables that somebody else has locked, so that it does not
 // hold up its group; it is then run again alone, with the client's own patience.
-// MariaDB knows 0, which is not to wait at all; elsewhere 1 s is the least. And
-// the server keeps all warnings, to tell whose they are, and a COMMIT neither begins
-// another transaction nor ends the connection.
+// MariaDB knows 0, which is not to wait at all; elsewhere 1 s is the least. A
+// COMMIT neither begins another transaction nor ends the connection. And the server
+// lists as many warnings as it can, to tell whose they are: see rowsListed.
 func (ls *lanes) set(set *session.Set) *session.Set {
 	p := ls.p
 	wait := lockWait{time.Second, time.Second}
@@ -99,10 +102,32 @@ func (ls *lanes) set(set *session.Set) *session.Set {
 	}
 	set = p.settings.With(set, session.Setting{Name: "completion_type", Value: "NO_CHAIN", Literal: true})
 	set = p.alone.withLockWait(set, wait)
-	if !p.facts.mariadb {
+	if !p.facts.setsListed(set) {
 		return set
 	}
-	return p.settings.With(set, session.Setting{Name: "max_error_count", Value: "65535", Literal: true})
+	return p.settings.With(set, session.Setting{Name: "max_error_count", Value: strconv.Itoa(maxListed), Literal: true})
+}
+
+// maxListed is the most warnings of a statement that a server lists.
+const maxListed = 65535
+
+// setsListed reports whether the sessions of a group may have the server list all
+// warnings. MySQL has allowed that since 9 to few accounts, among them any that has a
+// number of its own.
+func (f *poolFacts) setsListed(set *session.Set) bool {
+	_, own := set.Get("max_error_count")
+	return own || f.mariadb
+}
+
+// rowsListed is how many rows one statement may have in sessions of such settings, so
+// that the server lists their warnings where each has some: of more rows than that it
+// could not be told whose a warning is.
+func (f *poolFacts) rowsListed(set *session.Set) int {
+	const aRow = 4
+	if f.setsListed(set) {
+		return maxListed / aRow
+	}
+	return f.listed / aRow
 }
 
 func (ls *lanes) transaction(set *session.Set, window time.Duration) *lane {

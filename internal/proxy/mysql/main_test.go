@@ -74,9 +74,18 @@ func makeUsers(ctx context.Context, server *lab.MySQL) error {
 // something to all that an account has there. It can log in and no more.
 func account(tb testing.TB) (name, password string) {
 	tb.Helper()
+	return accountOn(tb, server(tb))
+}
+
+// accountOn makes one that has all rights on the databases, and no others.
+func accountOn(tb testing.TB, server *lab.MySQL, databases ...string) (name, password string) {
+	tb.Helper()
 	name, password = fmt.Sprintf("u%d", shared.serial.Add(1)), "secret"
-	sqlOn(tb, server(tb), "CREATE USER "+name+"@'%' IDENTIFIED BY '"+password+"'")
-	tb.Cleanup(func() { sqlOn(tb, server(tb), "DROP USER "+name+"@'%'") })
+	sqlOn(tb, server, "CREATE USER "+name+"@'%' IDENTIFIED BY '"+password+"'")
+	for _, db := range databases {
+		sqlOn(tb, server, "GRANT ALL ON "+db+".* TO "+name+"@'%'")
+	}
+	tb.Cleanup(func() { sqlOn(tb, server, "DROP USER "+name+"@'%'") })
 	return name, password
 }
 

@@ -75,7 +75,7 @@ func (r *rowsPlan) statement(n int) *stmt {
 // group makes one statement or two.
 func (r *rowsPlan) gather(ln *lane, units []*unit, maxPacket int) []*unit {
 	var out []*unit
-	limit := ln.Limit
+	limit := min(ln.Limit, ln.maxRows)
 	if r.st != nil {
 		limit = min(limit, maxParameters/max(1, r.st.params))
 	}
@@ -250,7 +250,7 @@ func (g *group) countWarnings(total int) []uint16 {
 		shape.KeepApart()
 	}
 	if total > len(g.warnings) && total%n == 0 {
-		// More than the server lists (max_error_count).
+		// More than the server lists: see rowsListed.
 		for i := range counts {
 			counts[i] = uint16(total / n)
 		}
