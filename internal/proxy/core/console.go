@@ -33,6 +33,8 @@ type Answer struct {
 	Tag string
 	// Table is what a command shows; nil for those that do something.
 	Table *sight.Table
+	// Notice is what whoever gave the command may want to know of it, or "".
+	Notice string
 	// Then, unless it is nil, is to be called when the answer has been sent.
 	Then func()
 }

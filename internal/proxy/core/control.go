@@ -194,6 +194,7 @@ func (c *Control[L]) run(ctx context.Context, verb string, args []string, text s
 		case database == "" && (verb == "DISABLE" || verb == "ENABLE"):
 			return Answer{}, refuse("%s needs the name of a database", verb)
 		}
+		done.Notice = c.unused(ctx, database)
 	}
 	switch verb {
 	case "PAUSE", "RESUME", "RECONNECT", "KILL":
@@ -243,6 +244,21 @@ func (c *Control[L]) run(ctx context.Context, verb string, args []string, text s
 		return c.shutdown(args)
 	}
 	return Answer{}, unknownCommand(text)
+}
+
+// unused is what is said of a database that nobody has used so far. It may be a mistake in
+// the name, and must not be refused: clients may come later.
+func (c *Control[L]) unused(ctx context.Context, database string) string {
+	used := database == "" || database == c.s.side.Database()
+	if !used {
+		if err := c.s.onLoops(ctx, func(l L) { used = used || l.Uses(database) }); err != nil {
+			return "" // the command hears of that, too
+		}
+	}
+	if used {
+		return ""
+	}
+	return fmt.Sprintf("no client of this weir has used database %q so far: is the name right?", database)
 }
 
 // purge empties the cache, or forgets the answers with a tag.
@@ -441,6 +457,12 @@ func (l *Loop[K, P, C]) eachPool(database string, f func(P)) {
 			f(p)
 		}
 	}
+}
+
+// Uses reports whether there is a pool of a database.
+func (l *Loop[K, P, C]) Uses(database string) (uses bool) {
+	l.eachPool(database, func(P) { uses = true })
+	return uses
 }
 
 // Kill ends the clients of a database and then its backends.

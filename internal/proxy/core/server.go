@@ -63,6 +63,8 @@ type EventLoop interface {
 	KillClient(id uint32) bool
 	Backends(database string) int
 	Retired(database string) int
+	// Uses reports whether there is a pool of a database.
+	Uses(database string) bool
 	// EachClient and EachServer call f for the clients, and the backends of each
 	// pool.
 	EachClient(f func(c *ClientInfo) bool)

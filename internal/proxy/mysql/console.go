@@ -163,7 +163,7 @@ func (con *console) query(sql string) []byte {
 	case err == nil && a.Table != nil:
 		return con.table(a.Table)
 	case err == nil:
-		return con.fine()
+		return mywire.AppendOK(nil, 1, con.caps, &mywire.OK{Status: mywire.StatusAutocommit, Info: []byte(a.Notice)})
 	case !errors.As(err, &no):
 		return con.refuse(mywire.NewError(mywire.ErrUnknown, "%v", err))
 	case !no.Unknown:

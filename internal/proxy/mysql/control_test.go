@@ -284,6 +284,24 @@ func TestDisableReconnectKill(t *testing.T) {
 	}
 }
 
+// TestConsoleDoubtsNames: a command for a database that nobody has used is carried out, and
+// whoever gave it hears of that, in case its name is mistyped.
+func TestConsoleDoubtsNames(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t), nil)
+	w.dial(nil).must("DO 1")
+	console := w.console()
+	for _, command := range []string{"DISABLE " + w.db, "ENABLE " + w.db, "DISABLE nobodys", "ENABLE nobodys"} {
+		ok, err := console.Exec(ctxFor(t), command)
+		if err != nil {
+			t.Errorf("%s: %v", command, err)
+		}
+		if doubts := strings.Contains(string(ok.Info), "nobodys"); doubts != strings.Contains(command, "nobodys") {
+			t.Errorf("%s: info %q", command, ok.Info)
+		}
+	}
+}
+
 // TestShutdownWaits: for servers, SHUTDOWN lets transactions end; for clients, it
 // waits until they have left by themselves.
 func TestShutdownWaits(t *testing.T) {

@@ -102,6 +102,9 @@ func appendAnswer(ctx context.Context, out []byte, sql string, answer func(ctx c
 	case a.Table != nil:
 		out = appendTable(out, a.Table)
 	default:
+		if a.Notice != "" {
+			out = pgwire.AppendNotice(out, &pgwire.Error{Severity: "NOTICE", SeverityRaw: "NOTICE", Code: "00000", Message: a.Notice})
+		}
 		out = pgwire.AppendCommandComplete(out, a.Tag)
 	}
 	return a, pgwire.AppendReadyForQuery(out, pgwire.StatusIdle)

@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/internal/proxy/core"
@@ -374,6 +376,34 @@ func TestConsoleAsksTheProcess(t *testing.T) {
 		var no *core.Refusal
 		if _, err := w.Command(t.Context(), text); !errors.As(err, &no) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+}
+
+// TestConsoleDoubtsNames: a command for a database that nobody has used is carried out, and
+// whoever gave it hears of that, in case its name is mistyped.
+func TestConsoleDoubtsNames(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t), nil)
+	w.wire().want("SELECT 1 AS x", "[x] (1) SELECT_1 I")
+	cfg, err := pgx.ParseConfig("postgres://postgres@" + w.Addr().String() + "/pgbouncer?sslmode=disable")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var notices []string
+	cfg.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) { notices = append(notices, n.Message) }
+	console, err := pgx.ConnectConfig(ctxFor(t), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer console.Close(context.Background())
+	for _, command := range []string{"DISABLE " + w.db, "ENABLE " + w.db, "DISABLE nobodys", "ENABLE nobodys"} {
+		notices = nil
+		if _, err := console.Exec(ctxFor(t), command, pgx.QueryExecModeSimpleProtocol); err != nil {
+			t.Errorf("%s: %v", command, err)
+		}
+		if doubts := len(notices) == 1 && strings.Contains(notices[0], "nobodys"); doubts != strings.Contains(command, "nobodys") {
+			t.Errorf("%s: notices %q", command, notices)
 		}
 	}
 }
