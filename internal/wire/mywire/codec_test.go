@@ -400,3 +400,22 @@ func FuzzParsers(f *testing.F) {
 		_, _, _ = ParseEOF(b)
 	})
 }
+
+// TestOKInADatabaseOfWideCharacters: MariaDB puts NULs before the length of the session
+// state where the current database's character set has no characters of one byte.
+func TestOKInADatabaseOfWideCharacters(t *testing.T) {
+	for _, nuls := range []int{1, 3} {
+		for _, n := range []int{1, 240, 300, 70000} {
+			want := AppendChange(nil, Change{Kind: TrackSystemVariables, Name: []byte("time_zone"), Value: []byte(strings.Repeat("x", n))})
+			want = AppendChange(want, Change{Kind: TrackSchema, Value: []byte("d")})
+			for _, info := range []string{"", "in"} {
+				payload := append([]byte{headerOK, 1, 2, byte(StatusAutocommit), byte(StatusSessionState >> 8), 3, 0}, AppendLenencString(nil, info)...)
+				payload = AppendLenencString(append(payload, make([]byte, nuls)...), want)
+				ok, err := ParseOK(payload, CapsRequired|CapSessionTrack)
+				if err != nil || !bytes.Equal(ok.State, want) || string(ok.Info) != info || ok.LastInsertID != 2 {
+					t.Errorf("%d NULs, %d bytes: %d bytes of state, info %q, %v", nuls, len(want), len(ok.State), ok.Info, err)
+				}
+			}
+		}
+	}
+}

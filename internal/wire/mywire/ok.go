@@ -1,6 +1,9 @@
 package mywire
 
-import "encoding/binary"
+import (
+	"bytes"
+	"encoding/binary"
+)
 
 // First bytes of payloads that a server sends.
 const (
@@ -80,15 +83,27 @@ func ParseOK(payload []byte, caps Caps) (OK, error) {
 		return ok, ErrMalformed
 	}
 	ok.Info = info
-	if ok.Status&StatusSessionState != 0 && len(tail) > 0 {
-		if ok.State, tail, fine = ParseLenencString(tail); !fine {
+	if ok.Status&StatusSessionState == 0 || len(tail) == 0 {
+		if len(tail) != 0 {
 			return ok, ErrMalformed
 		}
+		return ok, nil
 	}
-	if len(tail) != 0 {
-		return ok, ErrMalformed
+	if ok.State, rest, fine = ParseLenencString(tail); fine && len(rest) == 0 {
+		return ok, nil
 	}
-	return ok, nil
+	// MariaDB makes room for the length by a NUL in the character set of the current
+	// database, which has 2 or 4 bytes in UCS-2, UTF-16 and UTF-32. The length is written
+	// from the last one on.
+	for _, more := range []int{1, 3} {
+		if len(tail) <= more || bytes.Count(tail[:more], []byte{0}) < more {
+			break
+		}
+		if ok.State, rest, fine = ParseLenencString(tail[more:]); fine && len(rest) == 0 {
+			return ok, nil
+		}
+	}
+	return ok, ErrMalformed
 }
 
 // AppendOK appends an OK packet as the answer to a command. The session state
