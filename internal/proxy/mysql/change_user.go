@@ -9,6 +9,7 @@ import (
 	"os"
 	"syscall"
 
+	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
@@ -30,6 +31,12 @@ func (lg *login) changeUser(msg []byte) {
 		c.protocolError("a malformed COM_CHANGE_USER")
 		return
 	}
+	before := lg.session()
+	if before != nil && lg.failed >= maxFailedChanges {
+		c.goesOn(before)
+		c.back.refuseHere(mywire.NewError(mywire.ErrUnknownCommand, "Unknown command"))
+		return
+	}
 	c.state.enter(stateLeaving)
 	c.l.Post(func() { // when the socket has dealt with what it has read
 		if c.s.Closed {
@@ -39,17 +46,52 @@ func (lg *login) changeUser(msg []byte) {
 			c.protocolError("a message behind COM_CHANGE_USER")
 			return
 		}
-		lg.leave(cu)
+		lg.leave(cu, before)
 	})
 }
 
+// A former is the session that a client goes on with where its COM_CHANGE_USER is
+// refused. MySQL ends it then; MariaDB resets it, as COM_RESET_CONNECTION does but for
+// character sets, which become the server's.
+type former struct {
+	key        poolKey
+	set, start *session.Set
+}
+
+// maxFailedChanges is how often MariaDB lets a session try to change its user in vain. It
+// refuses further ones unheard.
+const maxFailedChanges = 3
+
+// session is that which the client would go on with: nil if its session would end, or is
+// one that weir could not bring back.
+func (lg *login) session() *former {
+	c := lg.c
+	server := c.l.srv.known.get()
+	if server == nil || !server.IsMariaDB() || c.pins.held&^pinMode != 0 {
+		return nil
+	}
+	return &former{key: c.p.key, set: c.set, start: c.settings.start}
+}
+
+// goesOn has the client go on with the session of before its COM_CHANGE_USER.
+func (c *client) goesOn(f *former) {
+	c.set, c.settings.start = f.set, f.start
+	c.resetSession()
+	for _, name := range charsetNames {
+		if value, ok := c.p.facts.charsets[name]; ok {
+			c.set = c.p.settings.With(c.set, session.Setting{Name: name, Value: value, Literal: true})
+		}
+	}
+	c.settings.readMode()
+}
+
 // leave takes the client off the loop and starts the login.
-func (lg *login) leave(cu *mywire.ChangeUser) {
+func (lg *login) leave(cu *mywire.ChangeUser, before *former) {
 	c := lg.c
 	l := c.l
 	srv, again := l.srv, newClient(l)
 	again.id, again.addr, again.caps = c.id, c.addr, c.caps
-	again.login.salt, again.login.tls, again.login.borrows = lg.salt, lg.tls, lg.borrows
+	again.login.salt, again.login.tls, again.login.borrows, again.login.failed = lg.salt, lg.tls, lg.borrows, lg.failed
 	c.p.Stats.Received += c.s.Taken
 	c.p.Stats.Sent += c.s.Written
 	srv.Crowd.Leave(c.p.key.database, c.p.key.user)
@@ -69,12 +111,12 @@ func (lg *login) leave(cu *mywire.ChangeUser) {
 		if err := srv.cfg().Keepalive.Accepted(conn.Conn); err != nil { // package net has set its own
 			srv.Log.Warn("a client's connection does not notice when it is dead", "client", again.addr, "error", err)
 		}
-		srv.loginFailed(again.addr, srv.changedUser(ctx, again, conn, unwritten, cu))
+		srv.loginFailed(again.addr, srv.changedUser(ctx, again, conn, unwritten, cu, before))
 	})
 }
 
 // changedUser leads the client through its new login.
-func (s *Server) changedUser(ctx context.Context, c *client, conn *surfaced, unwritten []byte, cu *mywire.ChangeUser) error {
+func (s *Server) changedUser(ctx context.Context, c *client, conn *surfaced, unwritten []byte, cu *mywire.ChangeUser, before *former) error {
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	_, err := conn.Write(unwritten)
 	if !stop() || err != nil {
@@ -87,10 +129,23 @@ func (s *Server) changedUser(ctx context.Context, c *client, conn *surfaced, unw
 	// first login: it is asked anew.
 	wire.Response.Plugin, wire.Response.Auth = nobodysPlugin, nil
 	wire.Response.Charset = s.collation(cu.Charset)
-	v := &visitor{c: c, wire: wire, began: s.Monotonic(), again: true, key: poolKey{
+	v := &visitor{c: c, wire: wire, began: s.Monotonic(), again: true, former: before, key: poolKey{
 		user: cu.User, database: cu.Database, caps: c.caps & classCaps, charset: wire.Response.Charset,
 	}}
 	return v.enter(ctx)
+}
+
+// goesBack has a client that could not become another go on as who it was, if err is what
+// it has been told. It reports whether the client does.
+func (v *visitor) goesBack(ctx context.Context, err error) bool {
+	s, f := v.server(), v.former
+	if code := mywire.CodeOf(err); f == nil || code == 0 || code == mywire.ErrBadHandshake || ctx.Err() != nil || s.Stopping() {
+		return false
+	}
+	v.key, v.ok, v.donated = f.key, mywire.OK{}, nil
+	v.c.login.failed++
+	v.refused = true
+	return v.sit(func() {}) == nil
 }
 
 // surfaced is a connection that has been on a loop. Its far end is the client
@@ -130,6 +185,8 @@ type login struct {
 
 	salt []byte // the challenge that it has answered; COM_CHANGE_USER refers to it
 	tls  bool   // somebody in between cannot listen
+	// failed counts the changes of the user that were refused.
+	failed int
 	// packs: has announced to compress what it sends, though that was not offered, and
 	// has sent nothing yet.
 	packs bool

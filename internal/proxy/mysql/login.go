@@ -13,12 +13,8 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/ldap"
-	"github.com/weirdb/weir/internal/proxy/netloop"
-	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/sight"
 	"github.com/weirdb/weir/internal/proxy/upstream"
 	"github.com/weirdb/weir/internal/wire/mywire"
@@ -139,8 +135,12 @@ type visitor struct {
 	wire  *mywire.Client
 	began time.Duration
 	key   poolKey
-	again bool               // it has changed its user
-	keys  *mywire.ClientKeys // what it has just proved to weir; or nil
+	again bool // it has changed its user
+	// former is who it is again if it may not become another; nil if its session ends then.
+	// refused: so it is.
+	former  *former
+	refused bool
+	keys    *mywire.ClientKeys // what it has just proved to weir; or nil
 	// ok is how the server welcomes such a client, once it is known.
 	ok mywire.OK
 	// donated is a connection that the login has opened, to be kept; or nil.
@@ -169,10 +169,12 @@ func (v *visitor) enter(ctx context.Context) (err error) {
 		if handed {
 			return
 		}
-		s.Left(v.c.id)
-		_ = v.wire.Conn.Close()
 		if v.donated != nil {
 			v.donated.close()
+		}
+		if in || !v.goesBack(ctx, err) {
+			s.Left(v.c.id)
+			_ = v.wire.Conn.Close()
 		}
 	}()
 	if core.IsAdminDatabase(v.key.database) {
@@ -192,94 +194,15 @@ func (v *visitor) enter(ctx context.Context) (err error) {
 	if err := v.authenticate(ctx); err != nil {
 		return err
 	}
-	database, user := v.key.database, v.key.user
-	if err := s.Crowd.Enter(s.Options(), database, user); err != nil {
-		return v.turnAway(ctx, mywire.NewError(mywire.ErrTooManyConnections, "weir: %v", err))
+	err = v.sit(func() {
+		handed = true
+		s.Logins.Add(1)
+		welcomed()
+	})
+	if e := (*mywire.Error)(nil); errors.As(err, &e) {
+		return v.turnAway(ctx, e)
 	}
-	unread := netloop.Unread(v.wire.Conn)
-	fd, err := netloop.Detach(s.DialCtx, v.wire.Conn, &s.Background)
-	if err != nil {
-		s.Crowd.Leave(database, user)
-		return err
-	}
-	handed = true
-	s.Logins.Add(1)
-	welcomed()
-	l := v.c.l
-	l.Given() // given back by OnClosed
-	if !l.Post(func() { l.admit(v, fd, unread) }) {
-		_ = unix.Close(fd)
-		l.Taken()
-		s.Left(v.c.id)
-		s.Crowd.Leave(database, user)
-		if v.donated != nil {
-			v.donated.close()
-		}
-	}
-	return nil
-}
-
-// admit makes a logged-in client, from whose socket some bytes may have been read, a
-// client of the loop.
-func (l *loop) admit(v *visitor, fd int, unread []byte) {
-	c := v.c
-	l.prepare(v)
-	s, err := l.Watch(fd, c)
-	if err != nil {
-		l.srv.Log.Error("cannot watch client socket", "error", err)
-		_ = unix.Close(fd)
-		l.srv.Left(c.id)
-		l.srv.Crowd.Leave(v.key.database, v.key.user)
-		l.Taken()
-		if v.donated != nil {
-			v.donated.close()
-		}
-		return
-	}
-	c.s = s
-	l.seat(v)
-	s.Return(unread, nil)
-	s.Consume()
-}
-
-// prepare gives a client its pool and the state that sessions begin with.
-func (l *loop) prepare(v *visitor) {
-	c := v.c
-	c.p = l.pool(v.key)
-	c.since, c.idleSince, c.login.salt = l.Now, l.Now, v.wire.Salt
-	c.set = l.Settings.Empty()
-	c.settings.start = c.set
-	c.status = v.ok.Status &^ (mywire.StatusSessionState | mywire.StatusMoreResults)
-}
-
-// seat is the rest of admit for a client whose socket is the loop's.
-func (l *loop) seat(v *visitor) {
-	c := v.c
-	l.Clients[c.id] = c
-	ok := v.ok
-	if v.again {
-		ok.Info, ok.State = nil, nil // servers tell these of logins alone
-	}
-	c.s.Write(v.wire.AppendWelcome(nil, &ok)) // from now on others may KILL it
-	l.srv.LoginTimes.Add(v.key.database, l.Now-v.began)
-	if l.cfg.Mode == session.ModeSession {
-		c.pins.add(pinMode)
-	}
-	if v.donated != nil {
-		base := c.p.facts.base["autocommit"]
-		if base != "" && c.p.facts.mariadb && isOff(base) == autocommits(v.donated.status) { // MySQL does not tell it
-			// The client was told how sessions begin now. One that takes its writes for
-			// committed must not run where they are not.
-			l.srv.renew(l)
-			c.set = c.p.settings.With(c.set, autocommitOf(v.donated.status)) // the connections of before may stay
-			c.settings.start = c.set
-		}
-		c.p.Holding().TakeIn(v.donated)
-	}
-	c.settings.readMode()
-	if l.Draining() {
-		c.fatal(errShutdown())
-	}
+	return err
 }
 
 // authenticate checks the client, and that the server would have it. Where weir

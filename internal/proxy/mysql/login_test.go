@@ -9,6 +9,7 @@ import (
 	"net"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	driver "github.com/go-sql-driver/mysql"
 	"golang.org/x/sys/unix"
 
+	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/internal/proxy/mysql"
 	"github.com/weirdb/weir/internal/wire/mywire"
@@ -532,15 +534,71 @@ func TestChangeUser(t *testing.T) {
 			if n := w.snapshot().Clients; n != 1 {
 				t.Errorf("%d clients, want 1", n)
 			}
-			// As of the server: an error, and then the end.
-			if err := c.changeUser(bob, "wrong", ""); code(err) != mywire.ErrAccessDenied {
-				t.Errorf("wrong password: %v, want 1045", err)
-			}
-			if _, _, err := c.tryPacket(); err != io.EOF {
-				t.Errorf("after it: %v, want the end", err)
-			}
-			eventually(t, "the client is forgotten", func() bool { return w.snapshot().Clients == 0 })
 		})
+	}
+}
+
+// TestRefusedChangeOfTheUser: MySQL ends such a session, MariaDB resets it.
+func TestRefusedChangeOfTheUser(t *testing.T) {
+	t.Parallel()
+	onFlavors(t, func(t *testing.T, server *lab.MySQL) {
+		const ask = "SELECT CONCAT_WS(' ', SUBSTRING_INDEX(CURRENT_USER(), '@', 1), @a IS NULL, @@time_zone, @@sql_mode, @@character_set_client, @@character_set_results, @@collation_connection, (SELECT COUNT(*) FROM t))"
+		for user, tries := range map[string]int{"": 1, "nobody": 4} { // one whom there is, and one whom there is not
+			db, other := databaseOn(t, server, "CREATE TABLE t (a INT)"), databaseOn(t, server, "CREATE TABLE t (a INT)", "INSERT INTO t VALUES (1)")
+			mine, password := accountOn(t, server, db, other)
+			if user == "" {
+				user, _ = accountOn(t, server, db)
+			}
+			w := startFor(t, server, db, func(c *mysql.Config) { c.PoolSize = 2 })
+			session := func(addr string) (heard []string) {
+				c := dialAt(t, addr, db, func(c *mywire.ConnectConfig) { c.User, c.Password = mine, password })
+				c.must("USE " + other)
+				for i := range tries {
+					c.must("SET @a = 1, time_zone = '+07:00', sql_mode = 'ANSI_QUOTES', NAMES latin1")
+					c.must("BEGIN")
+					c.must("INSERT INTO t VALUES (2)")
+					seen := fmt.Sprint(code(c.tryUser(user, "wrong", db)))
+					r := c.try(c.query(ask))
+					if heard = append(heard, seen, r.text); r.lost != nil {
+						return append(heard, "END")
+					}
+					if i == 3 { // the server hears of no more, not even of the right ones
+						heard = append(heard, fmt.Sprint(code(c.tryUser(mine, password, db))), c.one(ask))
+					}
+				}
+				return heard
+			}
+			want, got := session(server.Addr()), session(w.Addr().String())
+			if !slices.Equal(got, want) {
+				t.Errorf("  weir %q\ndirect %q", got, want)
+			}
+			eventually(t, "the client's backends are free", func() bool { p := w.poolOf(mine); return p.Owned == 0 && p.Waiting == 0 })
+		}
+	})
+}
+
+// tryUser sends a COM_CHANGE_USER of a client that speaks mysql_native_password and
+// caching_sha2_password, and over a connection that others can read.
+func (c *wire) tryUser(user, password, database string) error {
+	c.tb.Helper()
+	c.send(mywire.AppendChangeUser(nil, c.Caps, &mywire.ChangeUser{User: user, Database: database, Charset: mywire.CharsetUTF8MB4, Plugin: mywire.PluginNative}))
+	for {
+		seq, payload := c.packet()
+		if mywire.IsOK(payload) {
+			return nil
+		}
+		if e, err := mywire.ParseError(payload); err == nil {
+			return e
+		}
+		plugin, salt, err := mywire.ParseAuthSwitch(payload)
+		switch {
+		case err != nil: // asked for the password itself: what it gets is none
+			c.send(mywire.AppendPacket(nil, seq+1, make([]byte, 256)))
+		case plugin == mywire.PluginNative:
+			c.send(mywire.AppendPacket(nil, seq+1, nativeProof(password, salt)))
+		default:
+			c.send(mywire.AppendPacket(nil, seq+1, bytes.Repeat([]byte{1}, 32)))
+		}
 	}
 }
 

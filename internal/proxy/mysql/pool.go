@@ -86,6 +86,7 @@ type poolFacts struct {
 	// for one that is reset.
 	initConnect string
 	reset       map[string]string // settings of a session that is reset, where they are others than base
+	charsets    map[string]string // the server's own, of charsetNames
 }
 
 func (l *loop) pool(key poolKey) *pool {
@@ -281,8 +282,11 @@ func (p *pool) learn(u *unit) {
 	for _, b := range p.Backends {
 		b.accord()
 	}
-	p.facts.reset = make(map[string]string)
+	p.facts.reset, p.facts.charsets = make(map[string]string), make(map[string]string)
 	for i, n := range resetNames {
+		if isCharset(n) {
+			p.facts.charsets[n] = string(rows[0][factsBefore+len(baseNames)+i])
+		}
 		if value := string(rows[0][factsBefore+len(baseNames)+i]); p.facts.mariadb != isCharset(n) && value != p.facts.base[n] {
 			p.facts.reset[n] = value
 		}
