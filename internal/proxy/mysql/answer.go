@@ -429,8 +429,8 @@ func (bk *back) succeeded(u *unit) {
 	if u.verb == myscan.VerbBegin {
 		c.pins.tablesUnlocked(lockedTables) // implicitly
 	}
-	if len(c.pins.named) == 0 && u.change&changeDeallocate != 0 {
-		c.pins.held &^= pinPrepare
+	if u.change&changeDeallocate != 0 {
+		c.pins.deallocated()
 	}
 	if c.pins.held&pinNextTx != 0 && !u.effects.Has(myscan.EffNextTx) && !c.inTx() && (began || u.wasTransaction()) {
 		c.pins.held &^= pinNextTx
@@ -454,6 +454,9 @@ func (bk *back) failed(b *backend, u *unit) {
 	c := bk.c
 	c.stats.errors++
 	c.diag.last.fail(u)
+	if u.change&changeDeallocate != 0 && u.code == mywire.ErrUnknownStatement {
+		c.pins.deallocated() // it was not there
+	}
 	if u.effects.Has(myscan.EffUnknownFunc) && !neverRan(u) {
 		c.pins.add(pinFunction) // what it has changed until then is told by nothing
 	}

@@ -2,7 +2,6 @@ package mysql
 
 import (
 	"bytes"
-	"slices"
 	"strings"
 	"time"
 
@@ -306,8 +305,13 @@ func (fw *forwarder) execute(cmd byte, msg, payload []byte) int {
 		return len(msg)
 	}
 	m, err := mywire.ParseExecute(payload, cs.st.params, 0)
-	if err != nil {
+	if err != nil && len(payload) < 10 {
 		c.back.refuseHere(mywire.NewError(mywire.ErrMalformedPacket, "Malformed communication packet."))
+		return len(msg)
+	}
+	if err == nil && cs.untyped(&m) {
+		// The connection may know types, but of another client's values.
+		c.back.refuseHere(mywire.NewError(mywire.ErrWrongArguments, "Incorrect arguments to mysqld_stmt_execute"))
 		return len(msg)
 	}
 	if m.Cursor() && cs.own == 0 {
@@ -332,7 +336,9 @@ func (fw *forwarder) execute(cmd byte, msg, payload []byte) int {
 	if !c.diag.prepare(info, murky) {
 		return 0
 	}
-	cs.noteTypes(&m)
+	if err == nil {
+		cs.noteTypes(&m)
+	}
 	id := c.stmts.instanceOf(cs)
 	u := fw.run(cmd, cs, msg)
 	if m.Cursor() {
@@ -340,9 +346,14 @@ func (fw *forwarder) execute(cmd byte, msg, payload []byte) int {
 		c.pins.held |= pinCursor
 	}
 	u.generated, u.murky = generated, murky
-	u.movable = judged && cs.own == 0 && !cs.st.private && len(u.raw) > 0 && fw.mayMove(u, &cs.st.info)
+	u.movable = err == nil && judged && cs.own == 0 && !cs.st.private && len(u.raw) > 0 && fw.mayMove(u, &cs.st.info)
 	at := len(b.s.OutBuf())
-	b.s.Out = appendExecute(b.s.OutBuf(), msg, cs.st.params, cs.types, id)
+	if err != nil { // too few parameters: the server says what it thinks of that
+		b.s.Out = append(b.s.OutBuf(), msg...)
+		mywire.SetStmtID(b.s.Out[at:], id)
+	} else {
+		b.s.Out = appendExecute(b.s.OutBuf(), msg, cs.st.params, cs.types, id)
+	}
 	u.seq = answerSeq(b.s.Out[at:])
 	b.s.Touch()
 	return len(msg)
@@ -546,9 +557,10 @@ func (fw *forwarder) note(u *unit, sql string, info *myscan.Statement) {
 	case myscan.VerbPrepare:
 		c.pins.notePrepared(info.Name)
 	case myscan.VerbDeallocate:
-		u.change |= changeDeallocate
-		name := strings.ToLower(info.Name)
-		c.pins.named = slices.DeleteFunc(c.pins.named, func(have string) bool { return have == name })
+		if info.Count == 1 { // what is behind it may prepare another of that name
+			u.change |= changeDeallocate
+			c.pins.leaves = strings.ToLower(info.Name)
+		}
 	case myscan.VerbUnlock:
 		if info.Effects.Has(myscan.EffImplicitCommit) { // TABLES, not INSTANCE, not a BACKUP lock
 			u.change |= changeUnlock

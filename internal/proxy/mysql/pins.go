@@ -110,6 +110,7 @@ type pins struct {
 	held       pin
 	locks      []string  // names of locks asked for by GET_LOCK with a literal
 	named      []string  // statements prepared in SQL
+	leaves     string    // that which the command under way deallocates
 	tableLocks tableLock // as far as weir knows
 }
 
@@ -118,5 +119,13 @@ type pins struct {
 func (ps *pins) notePrepared(name string) {
 	if name = strings.ToLower(name); !slices.Contains(ps.named, name) {
 		ps.named = append(ps.named, strings.Clone(name))
+	}
+}
+
+// deallocated takes note of one that is gone.
+func (ps *pins) deallocated() {
+	ps.named = slices.DeleteFunc(ps.named, func(name string) bool { return name == ps.leaves })
+	if len(ps.named) == 0 {
+		ps.held &^= pinPrepare
 	}
 }

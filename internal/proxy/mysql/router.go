@@ -140,6 +140,9 @@ func (rt *router) query(msg []byte) int {
 		return len(msg)
 	}
 	sql := text(payload[1:])
+	if len(sql) > maxScanned {
+		return rt.needBackend() // where it is read away from the loop
+	}
 	info := c.texts.read(sql)
 	if c.inflight == 0 {
 		c.texts.keep(sql, &info) // as the text says it: it may need a backend
@@ -252,7 +255,7 @@ func (rt *router) execute(msg []byte) int {
 	if !st.reach(c) {
 		return rt.needBackend()
 	}
-	if err != nil || m.Cursor() || cs.own != 0 || st.private {
+	if err != nil || m.Cursor() || cs.own != 0 || st.private || cs.untyped(&m) {
 		return rt.needBackend()
 	}
 	switch st.route {

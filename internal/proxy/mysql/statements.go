@@ -274,6 +274,20 @@ func (cs *clientStmt) noteTypes(m *mywire.ExecuteMsg) {
 	}
 }
 
+// untyped tells whether an execution has values of which nothing says of what type they
+// are: it says it not, nor has one before it.
+func (cs *clientStmt) untyped(m *mywire.ExecuteMsg) bool {
+	if m.NewTypes || len(cs.types) > 0 || cs.long {
+		return false
+	}
+	for i := range m.NumParams {
+		if !mywire.IsNull(m.Nulls, i) {
+			return true
+		}
+	}
+	return false
+}
+
 // typesIn keeps the types in the beginning of an execution. It tells whether there
 // are any, and whether they are here.
 func (cs *clientStmt) typesIn(payload []byte) (known, here bool) {
@@ -285,8 +299,8 @@ func (cs *clientStmt) typesIn(payload []byte) (known, here bool) {
 		return false, false
 	}
 	types := payload[at+1:]
-	if payload[at] != 1 || len(types) < 2*cs.st.params {
-		return false, payload[at] != 1
+	if payload[at] == 0 || len(types) < 2*cs.st.params {
+		return false, payload[at] == 0
 	}
 	cs.types = bytes.Clone(types[:2*cs.st.params])
 	return true, true

@@ -303,7 +303,7 @@ func appendExecute(out, raw []byte, params int, types []byte, id uint32) []byte 
 		panic("a message that was found whole is not") // see client.feed
 	}
 	nulls := mywire.NullsLen(params)
-	if params == 0 || (len(payload) > 10+nulls && payload[10+nulls] == 1) || len(types) != 2*params {
+	if params == 0 || (len(payload) > 10+nulls && payload[10+nulls] != 0) || len(types) != 2*params {
 		at := len(out)
 		out = append(out, raw...)
 		mywire.SetStmtID(out[at:], id)

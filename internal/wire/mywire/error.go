@@ -34,6 +34,7 @@ const (
 	ErrUnknownVariable       = 1193 // ER_UNKNOWN_SYSTEM_VARIABLE
 	ErrUserLimit             = 1203 // ER_TOO_MANY_USER_CONNECTIONS
 	ErrLockWaitTimeout       = 1205
+	ErrWrongArguments        = 1210 // ER_WRONG_ARGUMENTS
 	ErrDeadlock              = 1213
 	ErrResourceLimit         = 1226 // ER_USER_LIMIT_REACHED
 	ErrNotSupportedYet       = 1235

@@ -155,7 +155,7 @@ func ParseExecute(payload []byte, numParams int, caps Caps) (ExecuteMsg, error) 
 	if len(rest) < nulls+1 {
 		return m, ErrMalformed
 	}
-	m.Nulls, m.NewTypes, rest = rest[:nulls:nulls], rest[nulls] == 1, rest[nulls+1:]
+	m.Nulls, m.NewTypes, rest = rest[:nulls:nulls], rest[nulls] != 0, rest[nulls+1:]
 	if m.NewTypes {
 		n, ok := typesLen(rest, m.NumParams, named)
 		if !ok {
