@@ -50,7 +50,7 @@ type call[T, R any] struct {
 	finished  bool
 	abandoned bool // the submitter went away; the worker recycles
 	waiting   bool // in the queue
-	dead      bool // abandoned while it waited; nobody recycles
+	dead      bool // abandoned while it waited; it is not recycled
 	size      int
 }
 
@@ -73,7 +73,7 @@ type Batcher[K comparable, T, R any] struct {
 	work    sync.Cond // idle workers wait here
 	q       keyed[K, *call[T, R]]
 	workers int
-	idle    int           // workers in work.Wait that nobody has signalled
+	idle    int           // workers in work.Wait that were not signalled yet
 	line    list.List     // *guest: submitters that wait for room, in order
 	alarm   *alarm        // nil until something is due by time
 	armed   time.Duration // deadline that the alarm knows; 0 none
@@ -140,7 +140,7 @@ func (b *Batcher[K, T, R]) Go(ctx context.Context, key K, item T, then func(R, e
 	return nil
 }
 
-// recycle returns a call that nobody else knows to the pool.
+// recycle returns a call without other references to the pool.
 func (b *Batcher[K, T, R]) recycle(c *call[T, R]) {
 	*c = call[T, R]{done: c.done}
 	b.pool.Put(c)

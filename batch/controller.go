@@ -86,7 +86,7 @@ type controller struct {
 	left  int     // groups until its end
 	area  float64 // integral of items inside, in item-nanoseconds
 	items float64 // items done
-	felt  bool    // somebody waited because of the limit
+	felt  bool    // an item waited because of the limit
 	peak  int     // most lanes in use
 
 	// The comparison; base == rival means rest.

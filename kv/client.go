@@ -66,7 +66,7 @@ type Client struct {
 	told     bool          // all sessions have heard of the first view
 	changed  chan struct{} // closed and replaced when a connection or the first view comes up
 
-	seeking bool      // somebody asks who the members are
+	seeking bool      // a goroutine asks who the members are
 	sought  time.Time // when the last one began
 
 	start time.Time
@@ -174,7 +174,7 @@ func noAnswer(why []error) error {
 }
 
 // Close ends all connections. Operations under way fail with ErrClosed or an
-// UnknownError. It asks nobody, so the cluster keeps what it knows of the sessions
+// UnknownError. It sends nothing, so the cluster keeps what it knows of the sessions
 // until they have been idle for long: a program that opens many clients closes its
 // sessions first, c.Session.Close(ctx).
 func (c *Client) Close() error {

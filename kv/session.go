@@ -26,7 +26,7 @@ type Session struct {
 	pure  *session.Session
 	tag   uint64
 	calls map[uint64]call
-	room  chan struct{} // closed and replaced when there may be room and somebody waits for it
+	room  chan struct{} // closed and replaced when there may be room and a caller waits for it
 	wants int
 	dead  error // why nothing more is issued
 

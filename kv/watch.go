@@ -35,7 +35,7 @@ type Watcher struct {
 	to      string
 
 	mu      sync.Mutex
-	replica uint64 // 0 while nobody tells
+	replica uint64 // 0 while no replica reports changes
 	asked   bool   // some replica was asked to tell
 	before  bool   // asked, before the last one was
 	next    uint64 // the first revision that was not told

@@ -21,10 +21,10 @@ const (
 	longestNamed  = time.Hour // that a destination may ask for
 )
 
-// circuits decides, for each destination, whom a failure is to be laid to. One
-// message that fails while others are taken is to blame itself: it spends its
-// attempts. A destination that takes nobody is: its messages wait, spend nothing,
-// and it is tried with a few now and then, while other destinations go on.
+// circuits decides, for each destination, whether a failure is the message's or the
+// destination's. A message that fails while others are taken spends its attempts. Where a
+// destination takes none, its messages wait and spend nothing, and it is tried with a few
+// now and then, while other destinations go on.
 //
 //	closed --three messages failed, none taken--> open --time--> tried with a few
 //	   ^                                            ^---all failed----'      |
@@ -62,7 +62,7 @@ type circuit struct {
 	since    uint64             // circuits.count when the first of them did
 	suspects map[int64]suspect  // that fail, by number
 	open     bool
-	until    time.Time // open: nobody is sent before
+	until    time.Time // open: nothing is sent before
 	left     int       // open: how many more it is tried with then
 	tried    time.Time // the first of them
 	wait     backoff

@@ -81,7 +81,7 @@ type Config struct {
 	// MaxInFlight is the most messages between being read and being noted as
 	// delivered: the most that a crash repeats. MaxInFlightBytes bounds their
 	// payloads. Each shard of the table has an equal part of both, and of
-	// MaxWaiting, whoever leads the others. Default: 10,000 and 64 MiB.
+	// MaxWaiting, whichever relays lead the others. Default: 10,000 and 64 MiB.
 	MaxInFlight      int
 	MaxInFlightBytes int
 

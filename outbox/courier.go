@@ -148,7 +148,7 @@ func halves(part []int) [][]int {
 // it.
 type solitude struct {
 	calls chan struct{} // holds one token for each call that runs
-	turn  chan struct{} // holds one while somebody wants to be alone
+	turn  chan struct{} // holds one while a call wants to be alone
 }
 
 // mostCalls is how many calls run side by side.

@@ -6,7 +6,7 @@ import "sort"
 // sequence, but commits come in any order: a reader that only remembered the
 // greatest number would step over a row whose transaction commits late. So it
 // keeps what is missing below the greatest number as gaps, until each is
-// proven dead: nobody who could fill it is left.
+// proven dead: no transaction is left that could fill it.
 //
 // It is pure: no clock, no input and output. It is not safe for concurrent use.
 type frontier struct {

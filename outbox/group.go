@@ -13,8 +13,8 @@ import (
 
 // Group enqueues messages that belong to no business transaction: what
 // goroutines hand in at the same time shares one INSERT and so one commit. A
-// group forms only while another is on its way, so a lone message waits for
-// nobody.
+// group forms only while another is on its way, so a lone message does
+// not wait.
 type Group struct {
 	b *batch.Batcher[struct{}, []Message, struct{}]
 }
@@ -67,8 +67,8 @@ func groupSize(msgs []Message) (size int) {
 // alone; an error of the database is that of everyone in the group, and as
 // after every commit that errs the outcome may be unknown. When ctx ends while
 // the insert is on its way, so is the outcome. A group has at most 256 messages and
-// 1 MiB, so that nobody's INSERT is refused for the size of others'; one who brings
-// more is alone, and more than that takes several statements, each committed by
+// 1 MiB, so that no INSERT is refused for the size of other callers' messages; a call
+// with more has a statement to itself, or several, each committed by
 // itself. The messages are copied: what
 // becomes of them after Enqueue has returned changes nothing.
 func (g *Group) Enqueue(ctx context.Context, msgs ...Message) error {

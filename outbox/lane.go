@@ -311,7 +311,7 @@ func (n *lane) retry(now time.Time) error {
 		return err
 	}
 	rows, gone := inOrder(refs, found)
-	n.unreserve(len(gone)) // somebody has removed them
+	n.unreserve(len(gone)) // they were removed from the table
 	n.drop(gone)
 	_, bytes := numbers(rows)
 	n.hold(bytes)

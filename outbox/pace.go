@@ -67,14 +67,14 @@ func (b *backoff) take() time.Duration {
 
 func (b *backoff) sleep(ctx context.Context) { sleep(ctx, b.take()) }
 
-// bell wakes everybody who listens, without ever blocking the one who rings.
+// bell wakes all listeners, without ever blocking the caller of ring.
 type bell struct {
 	mu        sync.Mutex
 	listeners map[chan struct{}]struct{}
 }
 
-// listen returns a channel that receives after a ring; rings that nobody took
-// yet are one.
+// listen returns a channel that receives after a ring; rings that were not
+// received yet are one.
 func (b *bell) listen() (rings <-chan struct{}, leave func()) {
 	c := make(chan struct{}, 1)
 	b.mu.Lock()
@@ -106,7 +106,7 @@ func ring(c chan struct{}) {
 	}
 }
 
-// gate lets everybody pass while it is open.
+// gate lets all callers pass while it is open.
 type gate struct {
 	mu     sync.Mutex
 	closed chan struct{} // closed when the gate opens; nil while open

@@ -41,7 +41,7 @@ func NewRelay(store Store, sink Sink, cfg Config) (*Relay, error) {
 // need not wait for its next poll.
 type Waker interface {
 	// Wake returns a channel that receives when messages may have been
-	// committed, until ctx ends. A nil channel: nobody tells.
+	// committed, until ctx ends. A nil channel: the store cannot tell.
 	Wake(ctx context.Context) (<-chan struct{}, error)
 }
 

@@ -25,7 +25,7 @@ type Sink interface {
 	// the message takes none: only its messages wait), [Doubtful] and [Broken]
 	// (message or destination: an attempt is spent if the destination is seen to
 	// take others), and any other (an attempt is spent unless the destination is
-	// seen to take nobody). [RetryAfter] names the wait for any of them.
+	// seen to take none). [RetryAfter] names the wait for any of them.
 	//
 	// It is called from several goroutines at once, never for one key at the
 	// same time. When ctx ends it returns soon, with ctx's error for what is not
@@ -58,8 +58,8 @@ func (e *rejection) Unwrap() error { return e.err }
 
 // Reject marks a refusal that is final for its message. The message goes to the dead
 // letters at once; but when three were refused and the destination has taken none
-// since, it may be the destination, where somebody has made a mistake: the third and
-// later ones wait for it and spend no attempt.
+// since, it may be the destination that is set up wrong: the third and later ones wait
+// for it and spend no attempt.
 func Reject(err error) error { return &rejection{err, false} }
 
 // Invalid is Reject for a message that is found to be too large or malformed in

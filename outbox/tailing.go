@@ -184,7 +184,7 @@ func (l *lead) startTail(tail Tail) *tailing {
 					err = cause
 				}
 				t.err = err
-				l.closeTail(tail) // at once: nobody may be there to take note of the end
+				l.closeTail(tail) // at once: the lead may have ended, and not notice
 				return
 			}
 		}
@@ -209,7 +209,7 @@ func (l *lead) closeTail(tail Tail) {
 	l.rec.logKept.Store(0)
 }
 
-// offer waits until somebody takes the rows. A server keeps its log for a tail
+// offer waits until the lead takes the rows. A server keeps its log for a tail
 // that is not read, so it waits for a while only: the table has the rows as well.
 func (l *lead) offer(ctx context.Context, t *tailing, rows []Row) error {
 	late := time.NewTimer(l.cfg.LogWait)

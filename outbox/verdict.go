@@ -105,7 +105,7 @@ func (r *Relay) noteTaken(rows []Row, errs []error) map[string]bool {
 	calm := len(r.circuits.by) == 0
 	r.circuits.mu.Unlock()
 	if errs == nil && calm {
-		return nil // nobody asks
+		return nil // not used
 	}
 	seqs := map[string][]int64{}
 	for i := range rows {
@@ -125,8 +125,8 @@ func (r *Relay) noteTaken(rows []Row, errs []error) map[string]bool {
 	return taken
 }
 
-// fail sorts a row whose failure is nobody's for certain, after a call that took so
-// long. It reports whether the row stays first of its key.
+// fail sorts a row whose failure may be the message's or the destination's, after a
+// call that took so long. It reports whether the row stays first of its key.
 func (v *verdict) fail(r *Relay, row Row, err error, taken map[string]bool, took time.Duration) bool {
 	named, asked := retryDelay(err)
 	named = min(named, longestNamed)

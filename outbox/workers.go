@@ -21,7 +21,7 @@ func newWorkers(r *Relay) *workers {
 }
 
 // announce makes the claims of this relay known to those that lead, waiting for a
-// database that is away. It is nil where nobody can be told, and when ctx ends.
+// database that is away. It is nil where the store has no such notices, and when ctx ends.
 func (r *Relay) announce(ctx context.Context) (Presence, error) {
 	store, ok := r.store.(Announcer)
 	if !ok {

@@ -52,8 +52,8 @@ func (c *session) briefly(ctx context.Context, v *server, text string) error {
 	}
 }
 
-// unhindered looks for transactions that are old. Whether they use the table the
-// server does not tell everybody. An account without PROCESS sees none.
+// unhindered looks for transactions that are old. The server does not tell every
+// account whether they use the table. An account without PROCESS sees none.
 func (c *session) unhindered(ctx context.Context, v *server) error {
 	if !v.process {
 		return nil

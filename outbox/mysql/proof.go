@@ -72,7 +72,7 @@ func (m *mark) follow(k *look) {
 			continue
 		}
 		delete(m.statements, session)
-		// Its transaction may have been prepared, and so be nobody's now.
+		// Its transaction may have been prepared, and so belong to no session now.
 		for id, session := range k.writing {
 			if session == 0 {
 				m.writers[id] = struct{}{}

@@ -31,7 +31,7 @@ const (
 	maxLooks  = 64   // ranges of one plain read
 
 	// heldUpFor is for how long rows are looked up one by one when a range had to wait for
-	// somebody who has locked a row in it: it waits with all that it has locked itself.
+	// a session that has locked a row in it: it waits with all that it has locked itself.
 	heldUpFor = 30 * time.Second
 )
 
@@ -145,7 +145,7 @@ func (h *holdUp) note() { h.until.Store(time.Now().Add(heldUpFor).UnixNano()) }
 func (h *holdUp) over() bool { return time.Now().UnixNano() > h.until.Load() }
 
 // ackRanges deletes rows by ranges and the rest by look-ups, in one transaction. When
-// it has to wait for somebody all the same, nothing is done.
+// it has to wait for a lock all the same, nothing is done.
 func (l *lease) ackRanges(ctx context.Context, c *session, from, fenced string, ranges [][]outbox.Ref, rest []outbox.Ref) (hit int64, err error) {
 	texts := make([]string, 0, len(ranges)+1)
 	for _, rows := range ranges {

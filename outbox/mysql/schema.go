@@ -84,7 +84,7 @@ const (
   PRIMARY KEY (one)` + engine
 )
 
-// required is the columns without which a table of this name is somebody else's.
+// required is the columns without which a table of this name is no outbox.
 func required(l outbox.Layout) []string {
 	columns := append([]string{"seq", "created_at"}, strings.Split(copied, ", ")...)
 	if l == outbox.History {

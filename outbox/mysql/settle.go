@@ -10,7 +10,7 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
-// settle returns when rows of the log can be seen by everybody.
+// settle returns when all sessions can see the rows of the log.
 //
 // A transaction is in the log before it is visible: until the engine has
 // committed it, and with semi-synchronous replication (after_sync) until a
@@ -35,7 +35,7 @@ func (t *tail) settle(ctx context.Context, rows []outbox.Row) error {
 type sight int
 
 const (
-	plain   sight = iota // what everybody sees
+	plain   sight = iota // what all sessions see
 	locking              // also what is not visible yet: it waits for who has inserted it
 )
 
@@ -44,7 +44,7 @@ const (
 // already, and one that locks tells the two apart.
 //
 // What the locking read finds need not be visible. InnoDB calls a transaction
-// committed, so that its rows are nobody's, before it takes it off the list of
+// committed, so that its rows are not locked, before it takes it off the list of
 // those that snapshots leave out:
 //
 //	commit_state()         deregister_rw()        release_locks()

@@ -23,8 +23,8 @@ type watcher struct {
 	wait time.Duration
 }
 
-// renewal is for how long nobody must have read INNODB_TRX before the server
-// makes a new copy. Several that read it keep each other from a new one unless
+// renewal is for how long INNODB_TRX must not have been read before the server makes
+// a new copy. Several sessions that read it keep each other from a new one unless
 // they wait for random and, while that fails, longer times.
 const (
 	renewal = 105 * time.Millisecond

@@ -22,7 +22,7 @@ const maxShards = 1024
 // broken off when Migrate is called again.
 //
 // A conversion copies the delivered rows into a new table in batches, without
-// a lock that anybody waits for; until it has ended they are missing from List,
+// a lock that other sessions wait for; until it has ended they are missing from List,
 // Requeue and Purge. At the end the table is locked for the time that it takes
 // to copy the pending rows, and the new table takes its place with owner and
 // privileges of the old one. Views and foreign keys that refer to the old table

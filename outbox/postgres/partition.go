@@ -72,7 +72,7 @@ func restPartition(n names, parent string, p outbox.Period) string {
 	return "CREATE TABLE " + ident(n.schema) + "." + ident(n.rest(p)) + " PARTITION OF " + parent + " DEFAULT" + hotStorage
 }
 
-// newPartition creates one while nobody else knows the table.
+// newPartition creates one while no other session knows the table.
 func newPartition(n names, parent string, p outbox.Period, s span) string {
 	return "CREATE TABLE " + ident(n.schema) + "." + ident(n.partition(p, s.from)) + " PARTITION OF " + parent + " " + s.values() + hotStorage
 }
@@ -324,7 +324,7 @@ func (h *hindrance) Error() string {
 }
 
 // unhindered looks for a transaction that would keep a lock of the whole table
-// waiting, and everybody else behind it.
+// waiting, and all others behind it.
 func unhindered(ctx context.Context, tx pgx.Tx, n names) error {
 	var h hindrance
 	var micros int64

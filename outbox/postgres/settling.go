@@ -74,8 +74,8 @@ func (s *snapshot) sees(xid uint32) bool {
 // replication until the standbys have answered. A row that is delivered within
 // that time tells a consumer of what it cannot find, and its ack finds no row to
 // delete, so that it would come again, behind later ones of its key. And were
-// the primary lost, a message would have been delivered whose transaction nobody
-// else knows of.
+// the primary lost, a message would have been delivered whose transaction no
+// other server has.
 //
 // Rows that can be seen need not wait for earlier ones of the log that cannot:
 // anyone who cannot be seen has not returned from its COMMIT, so that nothing comes

@@ -80,7 +80,7 @@ func ackText(t string, m meta) string {
 }
 
 // fence is the condition that the epoch of the statement still stands. It locks
-// the row of the lease, so that nobody counts up the epoch until the statement
+// the row of the lease, so that no relay counts up the epoch until the statement
 // has committed.
 func fence(n names, fenced bool) (with, and, result string) {
 	if !fenced {

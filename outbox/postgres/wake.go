@@ -4,10 +4,10 @@ import "context"
 
 // Wake returns a channel that receives a value soon after a transaction that
 // inserted messages has committed. Many commits may share one value. Without
-// the trigger of [Options.Notify] nobody tells, and the channel is nil. It is
-// closed when ctx ends or the connection that listens breaks; then call Wake
-// again, and read the table meanwhile: what is committed while nobody listens
-// is not told later.
+// the trigger of [Options.Notify] there are no notifications, and the channel is
+// nil. It is closed when ctx ends or the connection that listens breaks; then call
+// Wake again, and read the table meanwhile: what is committed between is not
+// notified later.
 func (s *Store) Wake(ctx context.Context) (<-chan struct{}, error) {
 	n, _, err := s.ready(ctx)
 	if err != nil {
