@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -42,6 +43,41 @@ func TestFingerprintWithoutStamps(t *testing.T) {
 	}
 	if got := column("{pg_attver=1}"); strings.Contains(got, "attver") {
 		t.Errorf("a stamp alone: %q", got)
+	}
+}
+
+// A session that asks again has the server use the plan that it has; what is asked
+// otherwise is planned for itself, and what changes in between is seen.
+func TestFingerprintIsPlannedOnce(t *testing.T) {
+	s := connect(t, labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast}))
+	relations := func(besides string) (n int) {
+		t.Helper()
+		err := s.Fingerprint(t.Context(), besides, func(a pg.Aspect) error {
+			if a.Kind == "relation" {
+				n++
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	for i, besides := range []string{"", "", "public", ""} {
+		if err := s.Exec(t.Context(), fmt.Sprintf("CREATE TABLE public.t%d (a int)", i)); err != nil {
+			t.Fatal(err)
+		}
+		want := i + 1
+		if besides != "" {
+			want = 0
+		}
+		if got := relations(besides); got != want {
+			t.Errorf("%d relations, want %d", got, want)
+		}
+	}
+	row, err := s.Row(t.Context(), "SELECT count(*), sum(generic_plans) FROM pg_catalog.pg_prepared_statements")
+	if err != nil || row[0] != "1" || row[1] != "3" {
+		t.Errorf("statements that are prepared, and how often they ran: %v, %v", row, err)
 	}
 }
 

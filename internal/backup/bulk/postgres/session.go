@@ -49,6 +49,8 @@ type Session struct {
 	out    []byte // for COPY FROM STDIN; made at first use
 	broken error
 
+	planned string // the statement of Fingerprint that the server has planned
+
 	// Waited is for how long bytes of the server were waited for.
 	Waited time.Duration
 
