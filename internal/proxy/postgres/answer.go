@@ -485,8 +485,8 @@ func (c *client) answered(b *backend, u *unit, status byte) {
 	c.idleSince = c.l.Now
 	if u.failed {
 		c.stats.errors++
-		c.stmts.unparse(u)
 	}
+	c.stmts.answered(u)
 	if c.back.cancelled == u {
 		c.back.cancelled = nil
 	}
@@ -582,10 +582,10 @@ func (bk *back) grouped(u *unit) {
 	c.cached.Wrote()
 	if u.failed {
 		c.stats.errors++
-		c.stmts.unparse(u)
 	} else if u.shape != nil {
 		u.shape.Grouped++
 	}
+	c.stmts.answered(u)
 	if bk.cancelled == u {
 		bk.cancelled = nil
 	}

@@ -216,6 +216,7 @@ func (ca *caching) answer(u *unit, a *cache.Answer, since time.Duration) cached 
 		for _, n := range names {
 			c.stmts.rename(u, n)
 		}
+		c.stmts.settle(u)
 		if u.ops[0].kind == pgwire.ClientParse {
 			c.s.Write(parseComplete)
 		}

@@ -119,6 +119,7 @@ func (c *client) lost(u *unit, e *pgwire.Error) {
 	c.inflight--
 	c.stats.errors++
 	c.stmts.unparse(u) // whatever the server made of it, the names are free
+	c.stmts.settle(u)
 	c.cached.Wrote()
 	c.cached.Leave((*cache.Flight).Fail)
 	if u.wrote && u.bytes > 0 || e.Fatal() {

@@ -137,6 +137,7 @@ func (fw *forwarder) takesBack(b *backend, units []*unit) bool {
 			c.stats.units--
 		}
 	}
+	c.stmts.settleAll()
 	c.p.Stats.Reruns++
 	c.s.Unread(u.raw)
 	return true

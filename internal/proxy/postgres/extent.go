@@ -91,6 +91,7 @@ func (fw *forwarder) rejoin(u *unit) (more, ok bool) {
 	u.effects |= v.effects
 	u.statements += v.statements
 	u.lastNum = max(u.lastNum, v.lastNum)
+	u.named = max(u.named, v.named)
 	u.ends, u.resets, u.numbers, u.hides = u.ends || v.ends, u.resets || v.resets, u.numbers || v.numbers, u.hides || v.hides
 	u.unsettles, u.probe = u.unsettles || v.unsettles, u.probe || v.probe
 	if v.frees != "" {

@@ -229,6 +229,9 @@ func (fw *forwarder) query(n int, p []byte) int {
 	}
 	var lent *stmt
 	if c.cur == nil && c.stmts.borrows(&info.Statement) {
+		if c.stmts.hangs([]byte(info.Name)) {
+			return 0
+		}
 		lent = c.stmts.lend(info.Name)
 	}
 	var reached []*reach
@@ -264,6 +267,9 @@ func (fw *forwarder) parse(n int, p []byte) int {
 		c.protocolError("malformed Parse message")
 		return len(p)
 	}
+	if len(m.Name) > 0 && c.stmts.hangs(m.Name) {
+		return 0
+	}
 	_, rest, _ := cstr(body, 0)
 	var st *stmt
 	if info, ok := c.texts.scanNext(text(m.SQL), c.stmts.known(text(m.SQL), body[rest:])); !ok {
@@ -277,6 +283,9 @@ func (fw *forwarder) parse(n int, p []byte) int {
 	}
 	if !c.stmts.fits(m.Name, st) {
 		return len(p)
+	}
+	if c.stmts.borrows(&st.info.Statement) && c.stmts.hangs([]byte(st.info.Name)) {
+		return 0
 	}
 	if len(m.Name) > 0 && b.pending(c, cmp.Or(c.stmts.byName[text(cutName(m.Name))], st)) {
 		return 0
@@ -350,6 +359,9 @@ func (fw *forwarder) bind(n int, p []byte) int {
 		c.protocolError("malformed Bind message")
 		return len(p)
 	}
+	if c.stmts.hangs(name) {
+		return 0
+	}
 	st := c.stmts.unnamed
 	if len(name) > 0 {
 		st = c.stmts.byName[text(cutName(name))]
@@ -388,7 +400,7 @@ func (fw *forwarder) bind(n int, p []byte) int {
 		u.shape = st.shape
 		u.follow(c, info, st.sql)
 	}
-	u.exp = append(u.exp, expect{code: expBind})
+	u.exp = append(u.exp, expect{code: expBind, st: st, unnamed: len(name) == 0})
 	head := pgwire.HeaderLen
 	have := min(n, len(p))
 	length := n - (rest - at) + len(srv) + 1
@@ -413,8 +425,11 @@ func (fw *forwarder) other(typ byte, n int, p []byte) int {
 	}
 	b := c.link
 	body := p[pgwire.HeaderLen:n]
-	if typ == pgwire.ClientDescribe {
-		if m, err := pgwire.ParseDescribe(body); err == nil && m.Kind == pgwire.KindStatement {
+	if m, err := pgwire.ParseDescribe(body); typ != pgwire.ClientExecute && err == nil && m.Kind == pgwire.KindStatement {
+		if c.stmts.hangs(m.Name) {
+			return 0
+		}
+		if typ == pgwire.ClientDescribe {
 			if _, ok := c.stmts.reparse(c.stmts.named(m.Name), len(m.Name) == 0); !ok {
 				return 0
 			}

@@ -109,6 +109,7 @@ func (mv *moving) recall() {
 		c.cached.Leave((*cache.Flight).Fail)
 		u.exp, u.expAt = u.exp[:0], 0
 		c.stmts.unparse(u) // it is parsed again
+		c.stmts.settle(u)
 		c.inflight--
 		c.stats.units--
 		c.s.Unread(u.raw)

@@ -136,6 +136,9 @@ func (rt *router) collect(u *unit, p []byte) (used int, v collectVerdict) {
 				c.protocolError("malformed Parse message")
 				return 0, collectBad
 			}
+			if len(name) > 0 && u.hangs(c, name) {
+				return 0, collectMore
+			}
 			if len(name) > 0 && u.lookup(c, name) != nil {
 				return 0, collectAlone // the server itself will refuse the duplicate
 			}
@@ -166,6 +169,9 @@ func (rt *router) collect(u *unit, p []byte) (used int, v collectVerdict) {
 				c.protocolError("malformed Bind message")
 				return 0, collectBad
 			}
+			if u.hangs(c, name) {
+				return 0, collectMore
+			}
 			o.st = u.lookup(c, name)
 			if o.st == nil || o.st.elsewhere(c) {
 				return 0, collectAlone // the server will say that it does not exist, or parse it as it was
@@ -182,6 +188,9 @@ func (rt *router) collect(u *unit, p []byte) (used int, v collectVerdict) {
 				return 0, collectBad
 			}
 			if m.Kind == pgwire.KindStatement {
+				if u.hangs(c, m.Name) {
+					return 0, collectMore
+				}
 				o.st = u.lookup(c, m.Name)
 				if typ == pgwire.ClientClose {
 					u.parsed = append(u.parsed, parsedName{name: string(cutName(m.Name))})

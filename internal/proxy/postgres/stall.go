@@ -53,6 +53,7 @@ func (l *loop) moveOut(u *unit) *unit {
 	n.raw, u.raw = u.raw, n.raw
 	n.ops, u.ops = u.ops, n.ops
 	n.parsed, u.parsed = u.parsed, n.parsed
+	n.named, u.named = u.named, 0
 	n.flight, u.flight = u.flight, nil
 	u.c, u.shape = nil, nil
 	return n

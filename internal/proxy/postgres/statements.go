@@ -17,6 +17,7 @@ type statements struct {
 	byName  map[string]*stmt
 	unnamed *stmt
 	bytes   int // of their texts
+	unsure      // names whose meaning hangs on answers that have not come
 	// unnamedAt is the link during which the unnamed statement was parsed on
 	// the backend itself, unnamed there too; 0 if it was not.
 	unnamedAt uint64
@@ -90,6 +91,7 @@ func (ss *statements) unname(name string) {
 // rename makes a client's name point to st, nil for nothing, as a message of u
 // asks, and remembers how to take it back.
 func (ss *statements) rename(u *unit, n parsedName) {
+	ss.renames(u, n.name)
 	n.prev = ss.unnamed
 	if n.name != "" {
 		n.prev = ss.byName[n.name]
@@ -117,14 +119,22 @@ func (ss *statements) unparse(u *unit) {
 		if n.name != "" {
 			now = ss.byName[n.name]
 		}
-		if now != n.st {
-			continue // something later gave the name another meaning
+		prev := n.prev
+		if n.name == "" && i == done && u.expAt < len(u.exp) && u.exp[u.expAt].code == expParse {
+			prev = nil // a refused Parse ends the unnamed statement
 		}
-		refused := i == done && u.expAt < len(u.exp) && u.exp[u.expAt].code == expParse
-		if n.prev == nil || (refused && n.name == "") {
-			ss.unname(n.name) // a refused Parse ends the unnamed statement
-		} else if n.prev != n.st {
-			ss.name(n.name, n.prev)
+		switch {
+		case ss.by(n.name) > u.named:
+			// A unit behind this one gives the name another meaning. What it meant before
+			// that is not what this one was to make of it.
+			if later := ss.behind(u, n.name); later != nil && later.prev == n.st {
+				later.prev = prev
+			}
+		case now != n.st: // something later gave the name another meaning
+		case prev == nil:
+			ss.unname(n.name)
+		case prev != n.st:
+			ss.name(n.name, prev)
 		}
 	}
 }
@@ -325,13 +335,30 @@ func restoreNames(msg []byte, e *pgwire.Error, u *unit) []byte {
 
 // nameOf returns the client's name for a statement that the server knows as srv.
 func (u *unit) nameOf(srv string) (string, bool) {
+	unnamed := true // unless the Bind that has failed names another
+	for i := range u.ops {
+		if o := &u.ops[i]; o.kind == pgwire.ClientBind && o.st != nil && o.st.srvName == srv {
+			return string(u.raw[o.name : o.rest-1]), true
+		}
+	}
+	if u.expAt < len(u.exp) {
+		if x := u.exp[u.expAt]; x.code == expBind && x.st != nil && x.st.srvName == srv {
+			if x.unnamed {
+				return "", true
+			}
+			unnamed = false
+		}
+	}
 	for _, n := range u.parsed {
+		if n.name == "" && !unnamed {
+			continue
+		}
 		if n.st != nil && n.st.srvName == srv {
 			return cmp.Or(n.given, n.name), true
 		}
 	}
 	c := u.c
-	if c == nil || (c.stmts.unnamed != nil && c.stmts.unnamed.srvName == srv) {
+	if c == nil || unnamed && c.stmts.unnamed != nil && c.stmts.unnamed.srvName == srv {
 		return "", true
 	}
 	for name, st := range c.stmts.byName {

@@ -97,6 +97,7 @@ type unit struct {
 	unsettles bool
 	probe     bool // session state must be looked at before the backend is shared
 	parsed    []parsedName
+	named     uint64   // its number among those that rename statements; 0 if it does not
 	reached   []*reach // what its statements reach beyond the session, once carried out
 
 	// parked answers of lanes, and weir's own queries.
@@ -142,8 +143,9 @@ type span struct{ at, end int }
 // An expect is one answer that must come before ReadyForQuery, or one that
 // weir gives itself in its place.
 type expect struct {
-	code expectCode
-	st   *stmt
+	code    expectCode
+	unnamed bool // of a Bind: the client's unnamed statement
+	st      *stmt
 }
 
 type expectCode uint8
