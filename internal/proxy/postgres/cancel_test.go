@@ -84,7 +84,7 @@ func TestCancelEndsAWaitInTheQueue(t *testing.T) {
 }
 
 // TestRefusedBeginEndsTheSession: what a client has sent behind a BEGIN that weir refuses is
-// not carried out without a transaction.
+// not carried out without a transaction, nor what it has sent behind a SET in the old settings.
 func TestRefusedBeginEndsTheSession(t *testing.T) {
 	t.Parallel()
 	insert := query("INSERT INTO r VALUES (1)")
@@ -94,6 +94,12 @@ func TestRefusedBeginEndsTheSession(t *testing.T) {
 		"behind a text":    slices.Concat(query("SELECT pg_sleep(0); BEGIN"), insert, query("COMMIT")),
 		"behind a failure": slices.Concat(parse("", "SELECT pg_sleep(0)"), bind("", ""), execute("", 0), run("START TRANSACTION"), insert, query("COMMIT")),
 		"by its name":      slices.Concat(bind("", "b"), execute("", 0), sync(), insert, query("COMMIT")),
+		"a schema":         slices.Concat(query("SET search_path = nowhere"), insert),
+		"a role":           slices.Concat(run("SET ROLE weir_other"), insert),
+		"a reset":          slices.Concat(query("SELECT 1; RESET ALL"), insert),
+		"by a function":    slices.Concat(run("SELECT set_config('search_path', $1, false)", "nowhere"), insert),
+		"in a unit":        slices.Concat(parse("", "SELECT pg_sleep(0)"), bind("", ""), execute("", 0), run("SET search_path = nowhere"), insert),
+		"a table's name":   slices.Concat(query("CREATE TEMP TABLE r (x int)"), insert),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -107,7 +113,7 @@ func TestRefusedBeginEndsTheSession(t *testing.T) {
 			cancel(t, w, c)
 			got, err := c.until(0)
 			if e := errorIn(got); err == nil || e == nil || e.Code != pgwire.CodeQueryCanceled || !strings.Contains(string(got[len(got)-1].body), "FATAL") {
-				t.Errorf("a BEGIN that is refused: %s, %v", render(got), err)
+				t.Errorf("it is refused: %s, %v", render(got), err)
 			}
 			holder.want("COMMIT", "COMMIT I")
 			w.wire().want("SELECT count(*) AS n FROM r", "[n] (0) SELECT_1 I")

@@ -90,13 +90,13 @@ func (c *client) reply(p []byte) {
 }
 
 // refuse answers the client's present unit with an error of weir's own.
-// ReadyForQuery follows at once for a simple query, after the Sync otherwise. Where a
-// transaction was to begin the session ends: what the client has sent behind that
-// would be carried out without one.
+// ReadyForQuery follows at once for a simple query, after the Sync otherwise. Where the
+// unit was to begin a transaction or to change the session's settings, the session ends:
+// what the client has sent behind that would be carried out without them.
 func (c *client) refuse(e *pgwire.Error) {
 	c.stats.errors++
 	typ, n, ok := pgwire.Peek(c.s.In)
-	if ok && c.router.begins(typ, n, c.s.In) {
+	if ok && c.router.leads(typ, n, c.s.In) {
 		c.fatal(ending(e))
 		return
 	}

@@ -348,8 +348,8 @@ func (rt *router) feed(typ byte, n int, p []byte) int {
 	if c.state == stateSkipping && typ != pgwire.ClientSync {
 		switch {
 		case n > len(p) && n <= maxScanned && (typ == pgwire.ClientParse || typ == pgwire.ClientBind || typ == pgwire.ClientQuery):
-			return 0 // it may begin a transaction
-		case rt.begins(typ, n, p):
+			return 0 // see leads
+		case rt.leads(typ, n, p):
 			c.fatal(ending(rt.refusal))
 			return len(p)
 		}
