@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"crypto/subtle"
-	"fmt"
 	"slices"
 
 	"github.com/weirdb/weir/internal/proxy/core"
@@ -72,7 +71,8 @@ func errCancelled() *pgwire.Error {
 // cancel ends what the client waits for: a place in a queue at once; a
 // statement that runs alone, by the server's own cancel. A statement in a
 // shared pipeline or a group cannot be cancelled without risk to others unless
-// it is at the head; otherwise it is answered when it finishes, soon. cancel
+// nothing is sent behind it; otherwise it is answered when it finishes, soon, or
+// when its group waits for a standby. cancel
 // reports whether a request to the server is under way, at whose end it calls
 // done.
 func (c *client) cancel(done func()) bool {
@@ -106,7 +106,7 @@ func (c *client) cancel(done func()) bool {
 		}
 	}
 	for _, b := range c.p.Backends {
-		if u := b.Head(); u != nil && u.c == c && !u.park {
+		if u := b.Head(); u != nil && u.kind == unitClient && u.c == c && (!u.park || b.Depth() == 1) {
 			b.cancel(u, done)
 			return true
 		}
@@ -122,50 +122,6 @@ func (c *client) cancel(done func()) bool {
 	}
 	return false
 }
-
-// freeOfStandby has a member of a group answered that is committed, and waits for a standby
-// with its group, as the server answers one by itself whose wait is cancelled: with success
-// and a warning. The others go on waiting. It does so when the server says that the group
-// waits for nothing else: then what the group wrote is on the primary's disk. It reports
-// whether the client's statement is one of which only the flush is not answered.
-func (c *client) freeOfStandby() bool {
-	p := c.p
-	for _, b := range p.Backends {
-		ln := b.lane
-		if ln == nil || b.Depth() != 1 || b.Head().kind != unitHidden {
-			continue
-		}
-		r := ln.Runs[b]
-		if r == nil || r.rows || !ln.async {
-			continue
-		}
-		at := slices.IndexFunc(r.units, func(u *unit) bool { return u.kind == unitClient && u.c == c })
-		if at < 0 || r.units[at].failed {
-			continue
-		}
-		u := r.units[at]
-		sql := fmt.Sprintf("SELECT 1 FROM pg_catalog.pg_stat_activity WHERE pid = %d AND wait_event = 'SyncRep'", b.pid)
-		p.askIn(p.settings.Empty(), sql, 1, func(q *unit) {
-			at := slices.Index(r.units, u)
-			if len(q.rows) == 0 || ln.Runs[b] != r || at < 0 || u.c != c || c.s.Closed {
-				return
-			}
-			r.units = slices.Delete(r.units, at, at+1)
-			c.s.Write(notReplicated)
-			c.s.Write(u.resp)
-			c.back.grouped(u)
-		})
-		return true
-	}
-	return false
-}
-
-// notReplicated is the server's warning when a wait for a standby is cancelled.
-var notReplicated = pgwire.AppendNotice(nil, &pgwire.Error{
-	Severity: "WARNING", SeverityRaw: "WARNING", Code: "01000",
-	Message: "canceling wait for synchronous replication due to user request",
-	Detail:  "The transaction has already committed locally, but might not have been replicated to the standby.",
-})
 
 // endOverdue has the server end the head of the queue, which has run for longer than
 // --query-timeout. A member of a group is not cancelled: that could hit another.

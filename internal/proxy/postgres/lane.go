@@ -81,6 +81,9 @@ type run struct {
 	rows    bool    // sent as multi-row groups
 	flushed bool    // the marker was answered without error, or none was needed
 	notices []byte  // what the server said with the marker, as that a standby was not waited for
+
+	cancelled []*unit // members whose clients do not want to wait for a standby: see standby.go
+	asks      bool    // whether it waits for one
 }
 
 // lanes are those of a pool.

@@ -391,6 +391,7 @@ func (p *pool) Tick() {
 		p.askIn(p.settings.Empty(), factsSQL, factsColumns, p.learn)
 	}
 	p.lanes.all.Tick(p.l.Now, p.Slots())
+	checkStandbys(p)
 	for _, h := range slices.Clone(p.listeners.hubs) {
 		h.Tick()
 	}

@@ -26,6 +26,11 @@ type together interface {
 	note(notices []byte)
 	// settle answers the members, or has them run again apart.
 	settle(flushed bool)
+	// member is the member for which is is true, nil if there is none.
+	member(is func(u *unit) bool) *unit
+	// free answers u, if it is a member, when the transaction is known to be committed on
+	// the primary, and reports whether it was answered.
+	free(u *unit) bool
 	// unsent is called when the backend is gone before anything has left weir.
 	unsent()
 	// lost is called when the backend is gone before it was answered.

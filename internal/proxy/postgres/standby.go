@@ -1,0 +1,166 @@
+package postgres
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/weirdb/weir/internal/wire/pgwire"
+)
+
+// A group that is committed may wait for a synchronous standby, for as long as there is
+// none. The server answers one whose wait is cancelled with success and a warning; but a
+// cancel request to the server would end the wait of the whole group. A member whose client
+// cancels it is therefore answered by weir, in the server's words, when the server says that
+// the group waits for a standby and for nothing else. Then what the group wrote is on the
+// primary's disk. The others go on waiting.
+//
+//	solo lane  [member][member][marker]   the marker alone is not answered, and its commit waits
+//	rows lane  [INSERT, guard]            the answer does not come before the commit, which waits:
+//	                                      each member has stored its row, but what RETURNING says
+//	                                      of it is not known
+//
+// A client may cancel before its group waits. The server is asked again while the run is
+// under way.
+
+// freeOfStandby has the client's member of a group answered as soon as that waits for a
+// standby. It reports whether there is one.
+func (c *client) freeOfStandby() bool {
+	for _, b := range c.p.Backends {
+		r := b.run()
+		if r == nil {
+			continue
+		}
+		if u := r.member(b, c); u != nil {
+			if !slices.Contains(r.cancelled, u) {
+				r.cancelled = append(r.cancelled, u)
+			}
+			r.askOfStandby(b)
+			return true
+		}
+	}
+	return false
+}
+
+// run is the group under way on the backend, nil if there is none.
+func (b *backend) run() *run {
+	if b.lane == nil {
+		return nil
+	}
+	return b.lane.Runs[b]
+}
+
+// member is the client's part in a run on b that it can be freed from; nil if there is none.
+func (r *run) member(b *backend, c *client) *unit {
+	mine := func(u *unit) bool { return u.kind == unitClient && u.c == c && !u.failed }
+	units := r.units
+	if r.rows {
+		units = b.Units() // those in r.units may have been answered
+	}
+	for _, u := range units {
+		switch {
+		case u.kind == unitRows:
+			if m := u.grp.member(mine); m != nil {
+				return m
+			}
+		case mine(u):
+			return u
+		}
+	}
+	return nil
+}
+
+// askOfStandby asks the server whether the run on b waits for a standby, unless it is being
+// asked, or something else is known to be under way.
+func (r *run) askOfStandby(b *backend) {
+	head := b.Head()
+	if r.asks || head == nil || r.rows && head.kind != unitRows || !r.rows && (!r.ln.async || b.Depth() > 1 || head.kind != unitHidden) {
+		return
+	}
+	r.asks = true
+	sql := fmt.Sprintf("SELECT 1 FROM pg_catalog.pg_stat_activity WHERE pid = %d AND wait_event = 'SyncRep'", b.pid)
+	b.p.askIn(b.p.settings.Empty(), sql, 1, func(q *unit) {
+		r.asks = false
+		if len(q.rows) == 0 || b.run() != r || b.Head() != head {
+			return // asked again by Tick if it is under way still
+		}
+		units := r.units
+		if r.rows {
+			units = []*unit{head}
+		}
+		r.cancelled = slices.DeleteFunc(r.cancelled, func(u *unit) bool { return free(units, u) })
+	})
+}
+
+// checkStandbys asks again for those whose clients have cancelled them.
+func checkStandbys(p *pool) {
+	for _, b := range p.Backends {
+		if r := b.run(); r != nil && len(r.cancelled) > 0 {
+			r.askOfStandby(b)
+		}
+	}
+}
+
+// free answers u, if it is among units, or a member of one of them whose outcome is known.
+func free(units []*unit, u *unit) bool {
+	for i, v := range units {
+		switch {
+		case v.kind == unitRows:
+			if v.grp.free(u) {
+				return true
+			}
+		case v == u && u.failed:
+			return true // answered with the others
+		case v == u:
+			units[i] = new(unit) // of no client
+			if c := u.c; c != nil && !c.s.Closed {
+				c.s.Write(notReplicated)
+				c.s.Write(u.resp)
+				c.back.grouped(u)
+			}
+			return true
+		}
+	}
+	return false
+}
+
+// member is the member for which is is true, nil if there is none.
+func (m *members) member(is func(u *unit) bool) *unit {
+	if i := slices.IndexFunc(m.units, is); i >= 0 && !m.settled {
+		return m.units[i]
+	}
+	return nil
+}
+
+// leaves has answer called for u if it is a member, which it is no more then.
+func (m *members) leaves(u *unit, answer func(i int)) bool {
+	i := slices.Index(m.units, u)
+	if i < 0 || m.settled {
+		return false
+	}
+	if c := u.c; c != nil && !c.s.Closed {
+		c.s.Write(notReplicated)
+		answer(i)
+	}
+	m.units[i] = new(unit) // of no client
+	return true
+}
+
+// free implements together.
+func (g *series) free(u *unit) bool {
+	return g.err == nil && g.at == len(g.units) && g.leaves(u, func(int) { g.answer(u) })
+}
+
+// free implements together.
+func (g *group) free(u *unit) bool {
+	if g.err != nil || g.mismatch || g.ln.rows.insert.Returning && len(g.ends) != len(g.units) {
+		return false
+	}
+	return g.leaves(u, func(i int) { g.answer(i, u) })
+}
+
+// notReplicated is the server's warning when a wait for a standby is cancelled.
+var notReplicated = pgwire.AppendNotice(nil, &pgwire.Error{
+	Severity: "WARNING", SeverityRaw: "WARNING", Code: "01000",
+	Message: "canceling wait for synchronous replication due to user request",
+	Detail:  "The transaction has already committed locally, but might not have been replicated to the standby.",
+})

@@ -1,0 +1,123 @@
+package postgres_test
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/weirdb/weir/internal/proxy/postgres"
+)
+
+// TestCancelledWaitsOfGroupsForAStandby: each kind of group waits for a standby that there is
+// none of. Who cancels is told what it would be directly, also where the request came before the
+// group waited. The other member goes on waiting.
+func TestCancelledWaitsOfGroupsForAStandby(t *testing.T) {
+	t.Parallel()
+	text := func(i int) []byte { return query(fmt.Sprintf("/* batch:200 */ INSERT INTO w VALUES (%d)", i)) }
+	for _, c := range []struct {
+		name    string
+		message func(i int) []byte
+		change  func(c *postgres.Config)
+		members int
+		early   bool // the request comes when the server has not begun
+	}{
+		{name: "solo lane", message: text, change: func(c *postgres.Config) { c.NoRowsLane = true }, members: 2},
+		{name: "solo lane, early", message: text, change: func(c *postgres.Config) { c.NoRowsLane = true }, members: 2, early: true},
+		{name: "series", message: func(i int) []byte { return run("/* batch:200 */ UPDATE w SET x = x WHERE x = $1", strconv.Itoa(i)) }, members: 2},
+		{name: "rows lane, texts", message: text, members: 2},
+		{name: "rows lane, prepared", message: func(i int) []byte { return run("/* batch:200 */ INSERT INTO w VALUES ($1)", strconv.Itoa(i)) }, members: 2},
+		{name: "rows lane, one", message: text, members: 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			srv, local := withoutStandby(t)
+			local.want("INSERT INTO w VALUES (0), (1)", "INSERT_0_2 I")
+			local.want("ALTER DATABASE postgres SET deadlock_timeout = '1s'", "ALTER_DATABASE I")
+			w := startFor(t, srv, "postgres", c.change)
+			var all []*wire
+			answers := make([]chan []message, c.members)
+			send := func(i, k int) {
+				all[i].send(c.message(k))
+				answers[i] = make(chan []message, 1)
+				go func() {
+					got, _ := all[i].until('Z')
+					answers[i] <- got
+				}()
+			}
+			answer := func(i int, meanwhile func()) (got []message) {
+				eventually(t, "the write is answered", func() bool {
+					meanwhile()
+					select {
+					case got = <-answers[i]:
+						return true
+					default:
+						return false
+					}
+				})
+				return got
+			}
+			served := func() {
+				local.ask("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
+			}
+			for i := range c.members {
+				all = append(all, w.wire())
+				for range 3 { // weir knows the table and the shape
+					send(i, -1)
+					answer(i, served)
+				}
+			}
+			var stopped []int
+			if c.early {
+				for _, pid := range strings.Fields(strings.Trim(strings.Split(local.ask("SELECT string_agg(pid::text, ' ') AS p FROM pg_stat_activity WHERE usename IS NOT NULL AND client_port IS NOT NULL AND pid <> pg_backend_pid()"), "(")[1], ") SELECT_1 I")) {
+					n, err := strconv.Atoi(pid)
+					if err != nil {
+						t.Fatal(err)
+					}
+					_ = syscall.Kill(n, syscall.SIGSTOP)
+					stopped = append(stopped, n)
+				}
+			}
+			before := w.pool().Grouped
+			for i := range c.members {
+				send(i, i)
+			}
+			if c.early {
+				eventually(t, "a group is sent", func() bool {
+					for _, ln := range w.snapshot().Lanes {
+						if ln.InFlight > 0 {
+							return true
+						}
+					}
+					return false
+				})
+				cancel(t, w, all[0])
+				for _, pid := range stopped {
+					_ = syscall.Kill(pid, syscall.SIGCONT)
+				}
+			} else {
+				eventually(t, "it waits for a standby", func() bool {
+					return strings.Contains(local.ask("SELECT count(*) > 0 AS w FROM pg_stat_activity WHERE wait_event = 'SyncRep'"), "(t)")
+				})
+				cancel(t, w, all[0])
+			}
+			is := func(i int, got []message) {
+				if e := noticeIn(got); e == nil || e.Code != "01000" || errorIn(got) != nil || !strings.HasSuffix(render(got), "_1 I") {
+					t.Errorf("member %d, whose commit no standby has: %s", i, render(got))
+				}
+				all[i].want("SELECT 1 AS x", "[x] (1) SELECT_1 I")
+			}
+			is(0, answer(0, func() {}))
+			if c.members > 1 {
+				if len(answers[1]) > 0 {
+					t.Error("the other member does not wait any more")
+				}
+				is(1, answer(1, served))
+			}
+			if n := w.pool().Grouped - before; n != uint64(c.members) {
+				t.Errorf("%d writes were grouped", n)
+			}
+		})
+	}
+}
