@@ -22,6 +22,7 @@ func TestStatementsBehindAFailure(t *testing.T) {
 		"what was to be there":            {prepared, all, slices.Concat(parse("c", "SELECT 3"), parse("d", "SELECT 4"), sync()), slices.Concat(use("f"), use("a"), sync(), use("a"), sync(), use("b"), sync()), all},
 		"what was there, in a group":      {prepared, slices.Concat(use("f"), use("a"), sync()), slices.Concat(query("/* batch */ UPDATE d SET k = k")), all},
 		"an aborted transaction":          {prepared, all, slices.Concat(parse("c", "SELECT 3"), parse("d", "SELECT 4"), sync()), slices.Concat(query("BEGIN"), use("f"), sync(), use("a"), sync(), use("a"), sync(), query("ROLLBACK"), use("a"), sync(), use("b"), sync()), all},
+		"what a later message parses":     {slices.Concat(parse("x", "SELECT nonsense"), parse("b1", "SELECT 21"), parse("c1", "SELECT 22"), parse("d1", "SELECT 23"), parse("e1", "SELECT 24"), sync(), parse("b2", "SELECT 21"), use("b2"), sync()), slices.Concat(parse("b3", "SELECT 21"), use("b3"), sync()), slices.Concat(use("b2"), sync())},
 		"statements that fail in parsing": {prepared, slices.Concat(parse("g", "SELECT nonsense"), use("a"), sync()), all, slices.Concat(parse("g", "SELECT nonsense"), use("a"), sync()), all},
 	} {
 		for _, pinned := range []bool{false, true} {

@@ -67,6 +67,29 @@ func TestMembersOfALaneExpireEachByItsOwnTime(t *testing.T) {
 	})
 }
 
+// Where the server refuses the user nobody waits for others to come to his lane.
+func TestMembersOfALaneHearAtOnceThatTheServerRefuses(t *testing.T) {
+	li := newLiar(t)
+	li.call(func() {
+		st := li.new(true)
+		defer st.end()
+		st.p.Claim(st.b) // somebody has it
+		c := st.client(pgwire.AppendQuery(nil, "/* batch:1000 */ UPDATE t SET k = 1 WHERE k = 2"))
+		_ = st.told(c) // its greeting
+		refuse := func(after time.Duration) {
+			st.p.failWaiting(after, pgwire.NewError(pgwire.CodeInvalidPassword, "no such user"))
+		}
+		refuse(time.Nanosecond)
+		if got := st.told(c); got != "" {
+			t.Errorf("who waits for others was told %q", got)
+		}
+		refuse(0)
+		if got := st.told(c); !strings.Contains(got, "no such user") {
+			t.Errorf("who waits for others was told %q", got)
+		}
+	})
+}
+
 // A write that is cancelled while it waits in a lane leaves the client's names of
 // statements free.
 func TestCancelledMemberOfALaneLeavesNoName(t *testing.T) {

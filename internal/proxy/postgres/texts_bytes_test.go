@@ -42,3 +42,23 @@ func TestTextsOfOneClientAreBounded(t *testing.T) {
 		eventually(t, "it is disconnected", func() bool { return w.pool().Clients == 0 })
 	}
 }
+
+// An unnamed statement that replaces another counts without that one.
+func TestUnnamedTextsReplaceEachOther(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t), nil)
+	text := func(i, size int) string { return fmt.Sprintf("SELECT %d /* %s */", i, strings.Repeat("x", size)) }
+	for _, pinned := range []bool{false, true} {
+		c := w.wire()
+		if pinned {
+			c.ask("LISTEN x")
+		}
+		for i, ms := range [][]byte{parse("n", text(0, 4<<20)), parse("", text(1, 15<<20)), parse("", text(2, 15<<20)), parse("", text(3, 15<<20))} {
+			c.send(ms, sync())
+			if got := render(c.ready()); got != "parsed I" {
+				t.Fatalf("pinned %v, statement %d: %s", pinned, i, got)
+			}
+		}
+		c.close()
+	}
+}
