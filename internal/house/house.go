@@ -61,7 +61,7 @@ var forbidden = []struct {
 	{
 		[]string{"internal/backup/restore"},
 		[]string{"internal/backup/postgres", "internal/backup/mysql", "internal/backup/wal"},
-		"a restore reads the archive, and needs nobody who wrote it",
+		"a restore reads the archive, and needs no package that writes it",
 	},
 	{
 		[]string{"internal/backup/archive"},

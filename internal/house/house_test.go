@@ -212,7 +212,7 @@ func TestCheckCatchesEachBreach(t *testing.T) {
 			"internal/backup/archive/a.go":               `import "example.com/m/internal/wire/pgwire"`,
 		}, []string{
 			"internal/backup/archive/a.go: imports internal/wire/pgwire: the archive knows no database",
-			"internal/backup/restore/postgres/a.go: imports internal/backup/postgres: a restore reads the archive, and needs nobody who wrote it",
+			"internal/backup/restore/postgres/a.go: imports internal/backup/postgres: a restore reads the archive, and needs no package that writes it",
 		}},
 		{"names that only begin alike are others", map[string]string{
 			"internal/proxyfoo/a.go":    `import "example.com/m/internal/laboratory"`,

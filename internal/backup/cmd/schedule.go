@@ -98,7 +98,7 @@ func (v *scheduleVerb) complete(args []string) error {
 			return errors.New("the arguments of weir backup: one line each")
 		}
 		if schedule.HoldsPassword(a) {
-			return errors.New("an argument of weir backup holds a password, which everybody could read in the unit: put PGPASSWORD, MYSQL_PWD or the credentials of S3 into the file of --env-file")
+			return errors.New("an argument of weir backup holds a password, which any user could read in the unit: put PGPASSWORD, MYSQL_PWD or the credentials of S3 into the file of --env-file")
 		}
 	}
 	backup, rest, err := scheduled(args)

@@ -137,7 +137,7 @@ func (r *runner) pin(ctx context.Context, s *my.Session, tables []*table, begin 
 func (r *runner) unpinned(err error) error {
 	switch {
 	case my.ErrorCode(err) == mywire.ErrLockWaitTimeout:
-		return fmt.Errorf("pin tables within %v: %w (somebody alters a table; --lock-wait-timeout says how long to wait)", r.opts.LockWait, err)
+		return fmt.Errorf("pin tables within %v: %w (another session alters a table; --lock-wait-timeout says how long to wait)", r.opts.LockWait, err)
 	case my.Denied(err):
 		return fmt.Errorf("pin tables: %w (a backup needs to read all tables that it is to hold; leave them out with --exclude-table)", err)
 	}

@@ -150,7 +150,7 @@ func (d *database) lock(ctx context.Context, tables []*table) error {
 	case "":
 		return err
 	case pgwire.CodeLockNotAvailable:
-		return fmt.Errorf("lock tables for reading within %v: %w (somebody alters a table; --lock-wait-timeout says how long to wait)", d.opts.LockWait, err)
+		return fmt.Errorf("lock tables for reading within %v: %w (another session alters a table; --lock-wait-timeout says how long to wait)", d.opts.LockWait, err)
 	case "42501": // insufficient_privilege
 		return fmt.Errorf("lock tables for reading: %w (a backup needs to read all tables that it is to hold; leave them out with --exclude-table or --exclude-schema)", err)
 	}

@@ -258,7 +258,7 @@ func (r *receiver) ensureSlot(ctx context.Context, conn *pgrepl.Conn) error {
 		return nil
 	}
 	if err == nil && !r.opts.Temporary {
-		r.say("made replication slot %s: the server keeps its log for it, and fills its disk if nobody receives", r.opts.Slot)
+		r.say("made replication slot %s: the server keeps its log for it, and fills its disk if no receiver runs", r.opts.Slot)
 	}
 	return err
 }

@@ -92,7 +92,7 @@ type DifferError struct {
 }
 
 func (e *DifferError) Error() string {
-	return fmt.Sprintf("after the import the cluster holds %d keys with other values or times to live, lacks %d and has %d besides, such as %q: somebody else writes to it; stop that, and import again", e.Differ, e.Absent, e.Others, e.Example)
+	return fmt.Sprintf("after the import the cluster holds %d keys with other values or times to live, lacks %d and has %d besides, such as %q: another client writes to it; stop that, and import again", e.Differ, e.Absent, e.Others, e.Example)
 }
 
 // rewind begins a pass over the dump.
@@ -345,6 +345,6 @@ func (i *Import) put(ctx context.Context, item *kv.Item, ageless bool) error {
 		case len(have) == 1 && same(item, &have[0], ageless):
 			return nil // an earlier run's write that came through late
 		}
-		return fmt.Errorf("key %q: somebody else writes to the cluster", item.Key)
+		return fmt.Errorf("key %q: another client writes to the cluster", item.Key)
 	})
 }

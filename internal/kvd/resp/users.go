@@ -30,7 +30,7 @@ func ReadUsers(path string) ([]User, error) {
 		users = append(users, u)
 	}
 	if len(users) == 0 {
-		return nil, fmt.Errorf("%s names nobody: want lines PASSWORD, NAME:PASSWORD or NAME:PASSWORD:readonly", path)
+		return nil, fmt.Errorf("%s has no users: want lines PASSWORD, NAME:PASSWORD or NAME:PASSWORD:readonly", path)
 	}
 	return users, nil
 }

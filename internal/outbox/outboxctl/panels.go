@@ -137,7 +137,7 @@ func (p *panels) Detail(context.Context) (live.Detail, error) {
 		out.Facts = append(out.Facts, "the log is not followed: "+st.TailReason)
 	}
 
-	shards := live.Table{Title: "Shards", Columns: live.Columns("Shard", ":Led by", "taken over", ":Held"), Empty: "Nobody has led a shard yet."}
+	shards := live.Table{Title: "Shards", Columns: live.Columns("Shard", ":Led by", "taken over", ":Held"), Empty: "No relay has led a shard yet."}
 	for _, l := range snap.Status.Leases {
 		held := "yes"
 		if !l.Held {

@@ -177,7 +177,7 @@ func (r *limitRule) rule() (session.LimitRule, error) {
 		return session.LimitRule{}, errors.New("a rule of limits says nothing: add one of them, such as pool_size")
 	}
 	if r.Database == "" && r.User == "" {
-		return session.LimitRule{}, errors.New("a rule of limits is for everybody: name a database or a user, or set the limit itself")
+		return session.LimitRule{}, errors.New("a rule of limits names neither a database nor a user: name one, or set the limit itself")
 	}
 	r.Set = func(l *session.Limits) {
 		c := proxyConfig{shared: session.Options{Limits: *l}}

@@ -471,7 +471,7 @@ func (d *delivery) takeBack(why error) {
 		s := &g.Sockets[i]
 		s.keepsPath(false)
 		if err := s.Listener.Resume(); err != nil {
-			g.Log.Error("a socket accepts nobody", "address", s.Address, "error", err)
+			g.Log.Error("a socket accepts no connections", "address", s.Address, "error", err)
 		}
 	}
 	g.Log.Warn("the hand-over has failed: this process goes on", "because", why, "delivered", d.delivered, "returned", len(back))

@@ -54,7 +54,7 @@ func (a *audits) next() {
 		if stray := b.stray(u.rows); stray != "" {
 			p.Stats.Strays++
 			b.Doomed = true
-			p.l.srv.Log.Error("a server connection held state that nobody should have left there; closed", "pool", p.key.String(), "pid", b.pid, "state", stray)
+			p.l.srv.Log.Error("a server connection held state that should not be there; closed", "pool", p.key.String(), "pid", b.pid, "state", stray)
 		}
 	}).columns = 2
 }

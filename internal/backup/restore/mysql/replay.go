@@ -260,7 +260,7 @@ func (p *replayer) event(ctx context.Context, e *binlog.Event) error {
 	case binlog.StepCut, binlog.StepRollback:
 		return p.end(ctx, e, "ROLLBACK")
 	case binlog.StepPrepare:
-		return errors.New("XA transactions cannot be replayed: nobody knows what becomes of them")
+		return errors.New("XA transactions cannot be replayed: how they end is not known when they are prepared")
 	case binlog.StepNone, binlog.StepCommit:
 	}
 	switch e.Type {
