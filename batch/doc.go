@@ -5,9 +5,11 @@
 //
 // Most implementations of group commit wait for a fixed window, which is wrong nearly
 // everywhere: without load it only adds delay, and c waiting clients can never do more
-// than c divided by the window. This package therefore waits for nothing by default. A
-// lane is one crossing in flight. A free lane takes what is waiting, at once; while all
-// lanes are busy, items gather. So the load alone decides how large groups are:
+// than c divided by the window. This package therefore has no window by default. A lane
+// is one crossing in flight. A free lane takes what is waiting, at once; while all lanes
+// are busy, items gather. (One wait there is: where measurement shows that it pays, a
+// free lane waits for clients that were just answered, at most a quarter of a flush;
+// [Config.NoHold] forbids it.) So the load alone decides how large groups are:
 //
 //	time      0        1        2        3        4        5        6
 //	arrives   a  b c d      e f g h i                  j
