@@ -89,7 +89,7 @@ to_vector vec_distance vec_distance_cosine vec_distance_euclidean vec_fromtext v
 // long been written by hand. Where the catalogue has none of the name, it is the server's.
 var lateNames = func() map[string]bool {
 	m := make(map[string]bool)
-	for name := range strings.FieldsSeq(harmlessLate + ` add_months format_bytes json_schema_valid months_between
+	for name := range strings.FieldsSeq(harmlessLate + ` add_months format_bytes format_pico_time json_schema_valid kdf months_between
 		to_char to_date to_number trunc uuid_v4 uuid_v7`) {
 		m[name] = true
 	}
