@@ -159,15 +159,23 @@ func (r *LimitRule) Check() error {
 // the same limit the first decides.
 func (o *Options) LimitsOf(database, user string) Limits {
 	l := o.Limits
-	for i := len(o.LimitRules) - 1; i >= 0; i-- {
-		if r := &o.LimitRules[i]; (r.Database == "" || r.Database == database) && (r.User == "" || r.User == user) {
-			r.Set(&l)
-		}
+	if len(o.LimitRules) > 0 { // each login asks, and without rules nothing of this is on the heap
+		l = o.limitsByRules(database, user)
 	}
 	if l.AutoPool {
 		l.PoolSize = max(l.PoolSize, l.MinPoolSize)
 	}
 	l.MinPoolSize = min(l.MinPoolSize, l.PoolSize)
+	return l
+}
+
+func (o *Options) limitsByRules(database, user string) Limits {
+	l := o.Limits
+	for i := len(o.LimitRules) - 1; i >= 0; i-- {
+		if r := &o.LimitRules[i]; (r.Database == "" || r.Database == database) && (r.User == "" || r.User == user) {
+			r.Set(&l)
+		}
+	}
 	return l
 }
 
