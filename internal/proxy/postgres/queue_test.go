@@ -25,7 +25,7 @@ func TestThoseWhoWaitOnAreNotCopied(t *testing.T) {
 	p.Free = p.Backends[:1:1]
 	var want []*client
 	for i := range 50 {
-		c := &client{s: &netloop.Sock{}}
+		c := &client{l: p.l, p: p, s: &netloop.Sock{}}
 		if i%3 != 0 {
 			c.state = stateWaiting
 		}
