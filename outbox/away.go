@@ -48,7 +48,7 @@ func awayLast[T any](r *Relay, a *away, rows []T, row func(*T) *Row, few int) []
 		if ordered {
 			place = behind[it.Key]
 		}
-		if place == 0 && a.destinations[r.circuits.route(&it.Message)] {
+		if place == 0 && a.destinations[r.circuits.place(&it.Message)] {
 			place = isProbe
 		}
 		if place == isProbe && len(probes) >= few {
@@ -80,7 +80,7 @@ func (n *lane) stuck(rows []Row) bool {
 		return false
 	}
 	for i := range rows {
-		if !n.away.destinations[n.circuits.route(&rows[i].Message)] {
+		if !n.away.destinations[n.circuits.place(&rows[i].Message)] {
 			return false
 		}
 	}

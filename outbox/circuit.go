@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,11 +13,20 @@ type Router interface {
 	Destination(m *Message) string
 }
 
+// Parter is a sink whose destinations have parts that may be away while others are not,
+// such as partitions, and that knows which part a message goes to.
+type Parter interface {
+	// Part names it, unlike any other part and any destination. Empty: the destination
+	// has no parts, or none is known for the message.
+	Part(m *Message) string
+}
+
 // Constants of circuits, which need no tuning.
 const (
 	crowd         = 3    // messages that fail without one being taken: it is not the message
 	probes        = 8    // messages that a destination is tried with
 	mostSuspects  = 4096 // failing messages of one destination that are remembered
+	mostTaken     = 4096 // destinations of which it is remembered that they took messages
 	probePatience = 30 * time.Second
 	longestNamed  = time.Hour // that a destination may ask for
 )
@@ -35,7 +45,9 @@ const (
 //
 // It is safe for concurrent use.
 type circuits struct {
-	route   func(*Message) string
+	route   func(*Message) string // to its destination
+	place   func(*Message) string // to the part of it that may be away, as a destination of its own
+	parts   bool                  // they differ
 	nOpen   atomic.Int64
 	changed bell // rung when a destination takes messages again
 	closes  atomic.Uint64
@@ -44,6 +56,7 @@ type circuits struct {
 	by     map[string]*circuit // those that have something to remember
 	count  uint64              // of confirmations: one for each call that had some
 	latest [2]confirmation     // of two destinations, the last first
+	taken  map[string]uint64   // count of the last confirmation of each
 	dark   bool                // a call met no broker, and nothing was confirmed since
 	lit    atomic.Uint64       // how often that has ended, so far as that is taken note of
 	litAt  time.Time           // and when last
@@ -68,7 +81,7 @@ type circuit struct {
 	wait     backoff
 	away     bool      // open: for it was not met
 	missed   time.Time // when it was seen first that it is not met
-	missing  time.Time // and last
+	missing  time.Time // and last, or until when it asked for patience then
 	lose     time.Time // open: from then on one message that is refused is given up
 }
 
@@ -80,16 +93,39 @@ type suspect struct {
 }
 
 func newCircuits(s Sink) *circuits {
-	c := &circuits{route: func(m *Message) string { return m.Topic }, by: map[string]*circuit{}}
+	c := &circuits{route: func(m *Message) string { return m.Topic }, by: map[string]*circuit{}, taken: map[string]uint64{}}
 	if r, ok := s.(Router); ok {
 		c.route = r.Destination
+	}
+	c.place = c.route
+	if p, ok := s.(Parter); ok {
+		c.parts = true
+		c.place = func(m *Message) string {
+			if part := p.Part(m); part != "" {
+				return part
+			}
+			return c.route(m)
+		}
 	}
 	return c
 }
 
-// admit reports whether a message may be sent to the destination now, and if not
-// until when it shall wait.
-func (c *circuits) admit(destination string, now time.Time) (ok bool, until time.Time) {
+// admit reports whether a message may be sent now to its destination, and its part of
+// that, and if not which of the two keeps it waiting, and until when.
+func (c *circuits) admit(m *Message, now time.Time) (ok bool, until time.Time, by string) {
+	by = c.route(m)
+	if ok, until = c.admitTo(by, now); !ok || !c.parts {
+		return ok, until, by
+	}
+	if part := c.place(m); part != by {
+		ok, until = c.admitTo(part, now)
+		by = part
+	}
+	return ok, until, by
+}
+
+// admitTo is admit for one name.
+func (c *circuits) admitTo(destination string, now time.Time) (ok bool, until time.Time) {
 	if c.nOpen.Load() == 0 {
 		return true, now
 	}
@@ -112,12 +148,47 @@ func (c *circuits) admit(destination string, now time.Time) (ok bool, until time
 	return true, now
 }
 
+// calm reports whether nothing has failed that is remembered.
+func (c *circuits) calm() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.by) == 0
+}
+
+// placesOf lists where rows went, destinations and, while something fails, their parts,
+// each at least once.
+func (c *circuits) placesOf(rows []Row) (names []string) {
+	const few = 16 // of which none is named twice
+	parts := c.parts && !c.calm()
+	add := func(name string) {
+		if n := len(names); n > 0 && names[n-1] == name || n <= few && slices.Contains(names, name) {
+			return
+		}
+		names = append(names, name)
+	}
+	for i := range rows {
+		add(c.route(&rows[i].Message))
+		if parts {
+			add(c.place(&rows[i].Message))
+		}
+	}
+	return names
+}
+
 // isOpen reports whether messages wait for the destination.
 func (c *circuits) isOpen(destination string) bool {
+	open, _ := c.state(destination)
+	return open
+}
+
+// state reports whether messages wait for the destination, and whether that is because
+// it was not met.
+func (c *circuits) state(destination string) (open, away bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	k := c.by[destination]
-	return k != nil && k.open
+	open = k != nil && k.open
+	return open, open && k.away
 }
 
 // took notes that the destination has taken messages, by number. It reports
@@ -154,8 +225,7 @@ func (c *circuits) now() uint64 {
 	return c.count
 }
 
-// confirmed notes that a call had messages taken by the destinations given: one, or
-// two different ones of several.
+// confirmed notes that a call had messages taken by the destinations given.
 func (c *circuits) confirmed(destinations []string) {
 	if len(destinations) == 0 {
 		return
@@ -171,6 +241,10 @@ func (c *circuits) confirmed(destinations []string) {
 			c.latest[1] = c.latest[0]
 		}
 		c.latest[0] = confirmation{d, c.count}
+		if _, known := c.taken[d]; !known && len(c.taken) >= mostTaken {
+			clear(c.taken)
+		}
+		c.taken[d] = c.count
 	}
 }
 
@@ -200,11 +274,15 @@ func (c *circuits) relight(now time.Time) {
 }
 
 // takesOthers reports whether the broker takes messages while this one, sent after so
-// many confirmations, met none: of another destination since the call began or since
-// its own failed first, or of its own since the message failed first.
+// many confirmations, met none: of its own destination since the call began or since
+// the message failed first, or of another one since the call began or since its own
+// failed first.
 func (c *circuits) takesOthers(destination string, seq int64, before uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.taken[destination] > before {
+		return true
+	}
 	if k := c.by[destination]; k != nil {
 		if s, known := k.suspects[seq]; known && k.taken > s.taken {
 			return true
@@ -228,6 +306,17 @@ type failure struct {
 	others      bool          // of the same call, the destination has taken some
 	named       time.Duration // that the destination asked for
 	took        time.Duration // the call
+	before      uint64        // confirmations when it began
+	past        past
+}
+
+// ruling is what comes of a failure: whether it spends an attempt, and how long the
+// message waits if not. opened reports that from now on all of its destination wait.
+type ruling struct {
+	spend  bool
+	wait   time.Duration
+	opened bool
+	past   past
 }
 
 type failureKind int
@@ -254,19 +343,18 @@ func (k *circuit) patience(f failure, now time.Time) time.Duration {
 	if f.kind != absent {
 		return 0
 	}
-	if now.Sub(k.missing) > 2*awayLongest {
+	if now.Add(-f.took).Sub(later(k.missing, k.until)) > 2*awayLongest {
 		k.missed = now
 	}
-	k.missing = now
+	k.missing = later(k.missing, now.Add(min(f.named, longestNamed)))
 	if !now.Add(-f.took).After(k.missed) {
 		return 0
 	}
 	return min(awayFactor*f.took, awayLongest)
 }
 
-// failed notes a failure and decides whether it spends an attempt, and how long
-// the message waits if not. opened reports that from now on all wait.
-func (c *circuits) failed(f failure, policy RetryPolicy, now time.Time) (spend bool, wait time.Duration, opened bool) {
+// failed notes a failure and decides what comes of it.
+func (c *circuits) failed(f failure, policy RetryPolicy, now time.Time) (r ruling) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	k := c.by[f.destination]
@@ -276,46 +364,69 @@ func (c *circuits) failed(f failure, policy RetryPolicy, now time.Time) (spend b
 	}
 	s, known := k.suspects[f.seq]
 	if !known {
-		s.taken = k.taken
+		s.taken, s.tries = k.taken, f.past.tries
 	}
 	s.tries++
 	if f.kind == refused {
 		s.refused++
 	}
-	if len(k.suspects) >= mostSuspects && !known {
-		clear(k.suspects) // some of them may be others' by now
+	if !known {
+		k.makeRoom()
 	}
 	k.suspects[f.seq] = s
+	proven := f.others || k.taken > s.taken
+	if f.kind != refused && c.taken[f.destination] > f.before { // others may have been refused since
+		f.others, proven = true, true
+	}
+	patience := k.patience(f, now)
+	if f.kind == absent && (proven || f.past.apart) {
+		// Its destination is there, and takes others: it is a part of it that is not.
+		r.past = past{true, s.tries}
+		r.wait = max(min(policy.delay(s.tries), awayLongest/2), patience, min(f.named, longestNamed))
+		return r
+	}
+	r.past.tries = s.tries
 	if !f.others && len(k.failing) < crowd {
 		if len(k.failing) == 0 {
 			k.since = c.count
 		}
 		k.failing[f.seq] = struct{}{}
 	}
-	proven := f.others || k.taken > s.taken
-	patience := k.patience(f, now)
 	if !f.others && len(k.failing) >= crowd && (f.kind != refused || !proven) {
 		if f.kind == refused && k.open && s.refused >= crowd && !now.Before(k.lose) {
 			k.lose = now.Add(policy.givesUpAfter())
-			return true, 0, false
+			r.spend = true
+			return r
 		}
 		if !k.open {
 			k.lose = now.Add(policy.givesUpAfter())
 		}
-		wait = k.refuse(f, now, patience, &c.nOpen, &opened)
+		r.wait = k.refuse(f, now, patience, &c.nOpen, &r.opened)
 		if f.kind == refused { // perhaps it is the message: others are tried before it
-			wait = max(wait, policy.delay(s.tries))
+			r.wait = max(r.wait, policy.delay(s.tries))
 		}
-		return false, wait, opened
+		return r
 	}
+	r.wait = max(policy.delay(s.tries), min(f.named, longestNamed))
 	switch {
 	case f.kind == faulty, f.kind == refused, f.kind == doubtful && proven:
-		return true, 0, false
+		r.spend = true
 	case f.kind == absent:
-		wait = min(policy.delay(s.tries), awayLongest/2)
-		return false, max(wait, patience, min(f.named, longestNamed)), false
+		r.wait = max(min(policy.delay(s.tries), awayLongest/2), patience, min(f.named, longestNamed))
 	}
-	return false, max(policy.delay(s.tries), min(f.named, longestNamed)), false
+	return r
+}
+
+// makeRoom forgets one of the messages that fail when there are too many: it may be
+// another's by now.
+func (k *circuit) makeRoom() {
+	if len(k.suspects) < mostSuspects {
+		return
+	}
+	for seq := range k.suspects {
+		delete(k.suspects, seq)
+		return
+	}
 }
 
 // givesUpAfter is how long a destination has taken nothing when a message that it

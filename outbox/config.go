@@ -71,7 +71,10 @@ type Config struct {
 	Unordered bool
 
 	// Publishers is the number of Publish calls at a time; with SkipLocked the
-	// number of workers. Messages of one key stay with one. Default: 4.
+	// number of workers. Messages of one key stay with one. A call that takes longer
+	// than a second no longer counts, up to four of each, and what failed before is sent
+	// by calls of its own, so that nobody else waits for a part of the broker that is
+	// away. Default: 4.
 	Publishers int
 
 	// Batch is the most messages of one Publish call; with SkipLocked of one
@@ -88,7 +91,7 @@ type Config struct {
 	// MaxWaiting is the most messages that memory knows of while they wait: for
 	// another attempt, behind one of their key, or for a destination that takes
 	// none. Each costs some 100 bytes. More stay in the table, and other
-	// destinations go on. Default: 500,000.
+	// keys and destinations go on. Default: 500,000.
 	MaxWaiting int
 
 	// AckDelay is how long deliveries are gathered before they are noted with

@@ -12,7 +12,7 @@ import (
 type courier struct {
 	*Relay
 	log    *slog.Logger
-	broker broker
+	broker *broker
 	msgs   []Message // scratch
 }
 

@@ -83,11 +83,10 @@ func (d *destinations) of(name string) *destination {
 	return k
 }
 
-// took notes messages that were taken. route names the destination of each. It
-// returns the first two different ones.
-func (d *destinations) took(rows []Row, route func(*Message) string, now time.Time) (names []string) {
+// took notes messages that were taken. route names the destination of each.
+func (d *destinations) took(rows []Row, route func(*Message) string, now time.Time) {
 	if len(rows) == 0 {
-		return nil
+		return
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -97,9 +96,6 @@ func (d *destinations) took(rows []Row, route func(*Message) string, now time.Ti
 		row := &rows[i]
 		if name := route(&row.Message); k == nil || name != last {
 			k, last = d.of(name), name
-			if len(names) == 0 || len(names) == 1 && names[0] != name {
-				names = append(names, name)
-			}
 		}
 		k.Delivered++
 		k.Bytes += uint64(len(row.Payload))
@@ -113,7 +109,6 @@ func (d *destinations) took(rows []Row, route func(*Message) string, now time.Ti
 			k.LastError = ""
 		}
 	}
-	return names
 }
 
 // failed notes an attempt that failed; the next is after wait.

@@ -6,9 +6,11 @@ import (
 	"time"
 )
 
-// lane publishes the messages of some keys, one Publish call at a time, each
-// with all that waits (up to Config.Batch): while a call is on its way, the
-// next group gathers. One goroutine owns everything but the inbox.
+// lane publishes the messages of some keys. What is new, what is tried again and what
+// waits for a part of the broker that is away are three streams of Publish calls, which
+// do not wait for each other: see stream. A call takes all that waits (up to
+// Config.Batch): while it is on its way, the next group gathers. One goroutine owns
+// everything but the inbox and what a flight does.
 type lane struct {
 	*lead
 
@@ -18,14 +20,19 @@ type lane struct {
 
 	queue   []item // to be published, in order
 	blocked map[string]*blockade
-	due     blockades // all blockades that wait, by moment
-	courier courier
+	fresh   stream // of the queue
+	again   stream // of blockades
+	gone    stream // of blockades that meet no broker while others do
+	flying  int    // calls on their way
+	landed  chan *flight
+	usual   time.Duration // that a call takes
+	spare   []*courier
+	broker  *broker
 	away    away
 	opened  uint64 // closes of the circuits that were taken note of
 	lit     uint64 // and returns of the broker
-	retried bool   // the last call was for blockades
 
-	spilled *[spillBuckets]bool // keys by hash of which rows were dropped; nil: none
+	spilled *sieve // keys of which rows were dropped; nil: none
 }
 
 // item is a row on its way. A due moment says that it failed before.
@@ -44,7 +51,9 @@ type blockade struct {
 	attempts int // of the first
 	due      time.Time
 	held     bool   // the destination takes nothing
-	away     bool   // it was not met
+	away     bool   // it, or the part of it that the first goes to, was not met
+	past     past   // away: of the first
+	waiting  bool   // it is in the heap of its stream, and counted
 	dest     string // of the first, when it is known
 	alone    bool   // the first breaks connections: nothing is sent beside it
 	head     int64  // without a key: its one message
@@ -61,7 +70,8 @@ func waitingOf(row *Row) waiting { return waiting{Ref{row.Seq, row.ID}, len(row.
 func newLane(l *lead) *lane {
 	return &lane{
 		lead: l, bell: make(chan struct{}, 1), blocked: map[string]*blockade{},
-		courier: courier{Relay: l.Relay, log: l.log, broker: newBroker()},
+		landed: make(chan *flight, mostFlights), broker: newBroker(),
+		fresh: newStream(), again: newStream(), gone: newStream(),
 	}
 }
 
@@ -77,16 +87,18 @@ func (n *lane) wake() { ring(n.bell) }
 
 // forget takes what this lane still holds out of the gauges. The lane has ended.
 func (n *lane) forget() {
-	n.courier.broker.forget(n.Relay)
+	n.broker.forget(n.Relay)
 	n.dests.forget()
-	n.rec.parked.Add(-int64(len(n.due)))
-	for _, b := range n.due {
-		n.rec.deferred.Add(-int64(len(b.waits) - 1))
+	for _, s := range n.streams() {
+		for _, b := range s.due {
+			n.count(b, -1)
+		}
 	}
 }
 
 // run publishes until stop or work ends.
 func (n *lane) run() {
+	defer n.await()
 	changed, leave := n.circuits.changed.listen()
 	defer leave()
 	for {
@@ -105,33 +117,41 @@ func (n *lane) run() {
 	}
 }
 
-// step publishes once, or waits for something to publish. Blockades that are due
-// and what is new take turns.
+// step publishes what may be published, or waits for something to do.
 func (n *lane) step(changed <-chan struct{}) error {
 	n.unhold()
 	now := time.Now()
-	if len(n.due) > 0 && !now.Before(n.due[0].due) && (!n.retried || len(n.queue) == 0) {
-		n.retried = true
-		return n.retry(now)
+	n.letGo(now)
+	before := n.flying
+	for _, s := range []*stream{&n.again, &n.gone} {
+		if s.ready(now) && len(s.due) > 0 && !now.Before(s.due[0].due) {
+			if err := n.retry(s, now); err != nil {
+				return err
+			}
+		}
 	}
-	n.retried = false
-	batch, err := n.next(now)
-	if err != nil {
-		return err
+	if n.fresh.ready(now) && len(n.queue) > 0 {
+		batch, err := n.next(now)
+		if err != nil {
+			return err
+		}
+		n.publish(&n.fresh, batch, nil, nil)
+		if len(batch) == 0 && len(n.queue) > 0 {
+			return nil // all that was taken went elsewhere
+		}
 	}
-	if len(batch) > 0 {
-		return n.publish(batch, nil)
-	}
-	if len(n.queue) > 0 {
-		return nil // all that was taken went elsewhere
+	if n.flying > before {
+		return nil
 	}
 	var due <-chan time.Time
-	if len(n.due) > 0 {
-		t := time.NewTimer(time.Until(n.due[0].due))
+	if at := n.nextStep(now); !at.IsZero() {
+		t := time.NewTimer(time.Until(at))
 		defer t.Stop()
 		due = t.C
 	}
 	select {
+	case f := <-n.landed:
+		return n.land(f)
 	case <-n.bell:
 	case <-changed:
 	case <-due:
@@ -150,15 +170,20 @@ func (n *lane) unhold() {
 	back := lit != n.lit
 	n.opened, n.lit = closes, lit
 	now := time.Now()
-	for _, b := range n.due {
+	all := append(n.again.due, n.gone.due...)
+	n.again.due, n.gone.due = nil, nil
+	for _, b := range all {
 		switch {
 		case b.held && !n.circuits.isOpen(b.dest):
-			b.held, b.due = false, now
+			b.held, b.away, b.due = false, false, now
 		case back && (b.held || b.away): // retry asks the circuit
 			b.due = now
 		}
+		s := n.streamOf(b)
+		s.due = append(s.due, b)
 	}
-	heap.Init(&n.due)
+	heap.Init(&n.again.due)
+	heap.Init(&n.gone.due)
 }
 
 // next takes from the queue what may be published now. Rows whose key is
@@ -178,8 +203,7 @@ func (n *lane) next(now time.Time) ([]Row, error) {
 			if keys == nil {
 				keys = keysOf(batch)
 			}
-			dest = n.circuits.route(&it.Message)
-			if ok, until = n.circuits.admit(dest, now); !ok && it.Key != "" && !n.cfg.Unordered && keys[it.Key] {
+			if ok, until, dest = n.circuits.admit(&it.Message, now); !ok && it.Key != "" && !n.cfg.Unordered && keys[it.Key] {
 				break // one of its key goes before it; it waits its turn
 			}
 			keys[it.Key] = true
@@ -228,7 +252,7 @@ func (n *lane) blockadeOf(row *Row) *blockade {
 // block makes the row, and later ones of its key, wait. h is set when the row has
 // spent no attempt.
 func (n *lane) block(row Row, d time.Duration, h *hold) {
-	if n.crowded() {
+	if n.crowded(h != nil && IsUnavailable(h.err)) {
 		n.spill(row)
 		return
 	}
@@ -239,60 +263,69 @@ func (n *lane) block(row Row, d time.Duration, h *hold) {
 		b.key = row.Key
 		n.blocked[b.key] = b
 	}
-	heap.Push(&n.due, b)
-	n.rec.parked.Add(1)
+	n.enlist(b)
 	n.waits.Add(1)
 	n.release([]int64{row.Seq}, len(row.Payload), false)
 }
 
 // heldFor notes what a blockade waits for.
 func (b *blockade) heldFor(n *lane, h *hold) {
-	b.held, b.away, b.alone = false, false, false
+	b.held, b.away, b.alone, b.past = false, false, false, past{}
 	if h != nil {
-		b.dest, b.away, b.alone = h.destination, IsUnavailable(h.err), IsBroken(h.err)
-		b.held = n.circuits.isOpen(h.destination)
+		b.dest, b.alone, b.past = h.destination, IsBroken(h.err), h.past
+		b.held, b.away = n.circuits.state(h.destination)
+		b.away = b.away || IsUnavailable(h.err)
 	}
 }
 
 // postpone puts a row behind a blockade.
 func (n *lane) postpone(b *blockade, row Row) {
-	if n.hasSpilled(&row) || n.crowded() {
+	if n.hasSpilled(&row) || n.crowded(b.away) {
 		n.spill(row)
 		return
 	}
 	b.waits = append(b.waits, waitingOf(&row))
-	n.rec.deferred.Add(1)
+	if b.waiting {
+		n.rec.deferred.Add(1)
+	}
 	n.waits.Add(1)
 	n.release([]int64{row.Seq}, len(row.Payload), false)
 }
 
-// retry publishes what waited and is due, of each blockade the first message
-// first. What has no room among the messages in flight waits on.
-func (n *lane) retry(now time.Time) error {
-	most := n.reserve(n.limit.most(n.cfg.Batch))
-	if most == 0 {
-		n.delay(now.Add(retryPause))
+// retry publishes what waited and is due in a stream, of each blockade the first
+// message first. What has no room among the messages in flight waits on.
+func (n *lane) retry(s *stream, now time.Time) error {
+	scout := s == &n.gone && n.gone.scout
+	most := n.limit.most(n.cfg.Batch)
+	if scout {
+		most = min(most, probes)
+	}
+	if most = n.reserve(most); most == 0 {
+		s.delay(now.Add(retryPause))
 		return nil
 	}
 	room := n.cfg.MaxInFlightBytes / 2 / len(n.lanes)
 	var bs []*blockade
 	var refs []Ref
 	heads := map[int64]*blockade{}
-	for len(n.due) > 0 && !n.due[0].due.After(now) && len(refs) < most && (room > 0 || len(refs) == 0) {
-		b := n.due[0]
+	for len(s.due) > 0 && !s.due[0].due.After(now) && len(refs) < most && (room > 0 || len(refs) == 0) {
+		b := s.due[0]
 		if b.dest != "" || b.held {
-			if ok, until := n.circuits.admit(b.dest, now); !ok {
-				n.delay(until.Add(time.Millisecond))
+			if ok, until := n.circuits.admitTo(b.dest, now); !ok {
+				s.delay(until.Add(time.Millisecond))
 				continue
 			}
 		}
 		if b.alone && len(bs) > 0 {
 			break
 		}
-		heap.Pop(&n.due)
-		n.rec.parked.Add(-1)
-		n.rec.deferred.Add(-int64(len(b.waits) - 1))
-		part := b.take(most-len(refs), &room)
+		heap.Pop(&s.due)
+		n.count(b, -1)
+		some := most - len(refs)
+		if scout {
+			some = 1
+		}
+		part := b.take(some, &room)
 		heads[part[0].Seq] = b
 		refs = append(refs, part...)
 		b.waits = b.waits[len(part):]
@@ -315,22 +348,22 @@ func (n *lane) retry(now time.Time) error {
 	n.drop(gone)
 	_, bytes := numbers(rows)
 	n.hold(bytes)
+	pasts := map[int64]past{}
 	for i := range rows {
 		if b := heads[rows[i].Seq]; b != nil {
 			rows[i].Attempts = b.attempts
+			pasts[rows[i].Seq] = b.past
 		}
 	}
 	rows, buried, unread := unreadable(rows)
 	if err := n.bury(buried, unread); err != nil {
 		return err
 	}
-	return n.publish(awayLast(n.Relay, &n.away, rows, theRow, len(rows)), bs)
-}
-
-// delay puts off the first blockade of the heap.
-func (n *lane) delay(until time.Time) {
-	n.due[0].due = until
-	heap.Fix(&n.due, 0)
+	if len(rows) == 0 {
+		return n.apply(verdict{}, nil, bs)
+	}
+	n.publish(s, awayLast(n.Relay, &n.away, rows, theRow, len(rows)), bs, pasts)
+	return nil
 }
 
 // take names the first rows of a blockade: up to most of them, and as
@@ -376,30 +409,6 @@ func inOrder(refs []Ref, found []Row) (rows []Row, gone []int64) {
 	return rows, gone
 }
 
-// publish gives rows to the sink and sees to what becomes of each. bs are the
-// blockades that they waited in, without them, or nil.
-func (n *lane) publish(rows []Row, bs []*blockade) error {
-	if len(rows) == 0 {
-		return n.apply(verdict{}, nil, bs)
-	}
-	if n.limit.wait(n.live, len(rows)) != nil {
-		return nil // abandoned: they stay pending
-	}
-	began, before := time.Now(), n.circuits.now()
-	errs := n.courier.publish(n.work, n.live, rows)
-	v, err := n.judge(call{n.work, before, time.Since(began), n.stuck(rows)}, rows, errs)
-	if err != nil {
-		return err
-	}
-	n.away.note(&v)
-	n.rec.published(time.Since(began), len(rows), v.delivered)
-	if err := n.apply(v, rows, bs); err != nil {
-		return err
-	}
-	n.pauseForBroker(v.outage)
-	return nil
-}
-
 // apply notes a verdict on the rows in the database and in memory.
 func (n *lane) apply(v verdict, rows []Row, bs []*blockade) error {
 	if len(v.delivered) > 0 {
@@ -434,26 +443,38 @@ func (n *lane) reblock(v verdict, rows []Row, bs []*blockade) {
 		attempts int
 		delay    time.Duration
 		hold     *hold
+		back     bool
 	}
 	left := make(map[int64]outcome, len(v.failed)+len(v.held)+len(v.back))
 	for i, row := range v.failed {
-		left[row.Seq] = outcome{row.Attempts, v.delays[i], nil}
+		left[row.Seq] = outcome{row.Attempts, v.delays[i], nil, false}
 	}
 	for i, row := range v.held {
-		left[row.Seq] = outcome{row.Attempts, v.holds[i].delay, &v.holds[i]}
+		left[row.Seq] = outcome{row.Attempts, v.holds[i].delay, &v.holds[i], false}
 	}
 	for _, row := range v.back {
-		left[row.Seq] = outcome{attempts: row.Attempts}
+		left[row.Seq] = outcome{attempts: row.Attempts, back: true}
 	}
 	again := map[*blockade][]waiting{}
 	first := map[*blockade]outcome{}
 	owner := n.ownerOf(bs)
+	var alone []Row // back, and of no blockade: a slow call brought them
 	for i := range rows {
 		o, ok := left[rows[i].Seq]
 		if !ok {
 			continue
 		}
 		b := owner(&rows[i])
+		if b == nil {
+			row := rows[i]
+			row.Attempts = o.attempts
+			if o.back {
+				alone = append(alone, row)
+			} else {
+				n.block(row, o.delay, o.hold)
+			}
+			continue
+		}
 		if len(again[b]) == 0 {
 			first[b] = o
 		}
@@ -466,17 +487,33 @@ func (n *lane) reblock(v verdict, rows []Row, bs []*blockade) {
 		n.waits.Add(int64(len(again[b])))
 		b.waits = append(again[b], b.waits...)
 		b.attempts, b.due = o.attempts, now.Add(o.delay)
+		away, past := b.away, b.past
 		if b.heldFor(n, o.hold); o.hold == nil {
 			b.dest = ""
+		}
+		if o.back { // it stays what it was
+			b.away, b.past = away, past
 		}
 		if len(b.waits) == 0 {
 			delete(n.blocked, b.key)
 			continue
 		}
-		heap.Push(&n.due, b)
-		n.rec.parked.Add(1)
-		n.rec.deferred.Add(int64(len(b.waits) - 1))
+		n.enlist(b)
 	}
+	n.putBack(alone)
+}
+
+// enlist has a blockade wait in its stream.
+func (n *lane) enlist(b *blockade) {
+	heap.Push(&n.streamOf(b).due, b)
+	n.count(b, 1)
+}
+
+// count takes a blockade into the gauges, or out of them.
+func (n *lane) count(b *blockade, by int64) {
+	b.waiting = by > 0
+	n.rec.parked.Add(by)
+	n.rec.deferred.Add(by * int64(len(b.waits)-1))
 }
 
 // ownerOf finds the blockade of a row: that of its key, or the one that was made
@@ -526,44 +563,8 @@ func (n *lane) bury(burials []Burial, rows []Row) error {
 	return nil
 }
 
-// pauseForBroker waits before the next call when the last one met no broker.
-func (n *lane) pauseForBroker(outage error) {
-	n.courier.broker.note(n.Relay, n.log, outage)
-	if outage != nil {
-		n.courier.broker.pause(n.live, outage)
-	}
-}
-
 // retryPause is the wait of what is due and has no room among what is in flight.
 const retryPause = 5 * time.Millisecond
-
-// spillBuckets parts the keys whose rows were dropped from memory.
-const spillBuckets = 1 << 14
-
-// crowded reports whether as many messages wait as memory may know of.
-func (n *lane) crowded() bool { return n.waits.Load() >= int64(n.cfg.MaxWaiting) }
-
-// hasSpilled reports whether a row of the same key was dropped: it must not overtake
-// that.
-func (n *lane) hasSpilled(row *Row) bool {
-	return n.spilled != nil && row.Key != "" && !n.cfg.Unordered && n.spilled[Bucket(row.Key, row.ID)%spillBuckets]
-}
-
-// spill drops a row from memory; it stays pending in the table. The leadership
-// begins again when there is room, or a destination takes messages again, and
-// reads the table from its first pending row: see refill.
-func (n *lane) spill(row Row) {
-	if n.spilled == nil {
-		n.spilled = new([spillBuckets]bool)
-	}
-	if row.Key != "" {
-		n.spilled[Bucket(row.Key, row.ID)%spillBuckets] = true
-	}
-	if n.spills.Add(1) == 1 {
-		n.log.Warn("more messages wait than memory shall know of: the rest stays in the table until some are delivered", "waiting", n.waits.Load())
-	}
-	n.release([]int64{row.Seq}, len(row.Payload), true)
-}
 
 // blockades is a heap by moment.
 type blockades []*blockade

@@ -23,6 +23,7 @@ const (
 	tailLate   = 30 * time.Second       // up to this
 	longTail   = time.Minute            // following for so long begins with tailSoon again
 	keptEvery  = time.Second            // between looks at what of its log the server keeps
+	anewEvery  = 20                     // sweeps between two beginnings where rows were dropped
 	renewEvery = time.Second            // between looks whether the table was made anew
 	tailProof  = time.Second            // between steps of proving gaps while following the log
 	sweepPage  = 10_000                 // numbers of one page of the sweep
@@ -72,8 +73,10 @@ type lead struct {
 	tailWait  backoff
 
 	waits  atomic.Int64 // rows that wait in blockades
+	slow   atomic.Int64 // rows of calls that were let go
 	spills atomic.Int64 // rows that were dropped since there were too many of those
 	closes uint64       // of the circuits, when the leadership began
+	anewAt time.Time    // when it is to begin again if rows were dropped
 
 	mu    sync.Mutex
 	out   map[int64]struct{} // read, neither noted as delivered nor buried
@@ -107,6 +110,7 @@ func (r *Relay) lead(stop context.Context, lease Lease, shard int, owed *owed, l
 		markRound: -1, proven: -1, sweepAt: time.Now().Add(r.cfg.SweepEvery),
 		renewAt:  time.Now().Add(renewEvery),
 		closes:   r.circuits.closes.Load(),
+		anewAt:   time.Now().Add(anewEvery * r.cfg.SweepEvery),
 		tailWait: backoff{least: tailSoon, most: tailLate},
 		out:      map[int64]struct{}{}, room: make(chan struct{}, 1),
 	}
@@ -220,14 +224,15 @@ func (l *lead) forget() {
 var errAfresh = errors.New("outbox: the table is read from its beginning")
 
 // refill ends the leadership when rows were dropped and there is a reason to read
-// them again: half of what waited has gone, or a destination takes messages again.
+// them again: half of what waited has gone, or a destination takes messages again. Some
+// of them may have waited for nothing but room: they have their turn now and then.
 func (l *lead) refill() error {
 	closes := l.circuits.closes.Load()
 	if l.spills.Load() == 0 {
 		l.closes = closes
 		return nil
 	}
-	if l.waits.Load() > int64(l.cfg.MaxWaiting/2) && closes == l.closes {
+	if l.waits.Load() > int64(l.cfg.MaxWaiting/2) && closes == l.closes && time.Now().Before(l.anewAt) {
 		return nil
 	}
 	return fmt.Errorf("%w: messages that had to wait can be taken now", errAfresh)

@@ -86,7 +86,8 @@ func (e *unavailability) Unwrap() error { return e.err }
 // Unavailable marks an error as the broker's: it cannot be reached, refuses
 // logins, is full or asks to slow down. The relay waits and tries again, and no
 // message spends an attempt. Where the broker confirms other messages, it is that
-// of the message's destination, as with [Busy].
+// of the message's destination, as with [Busy]; where those go to the same destination,
+// it is that of a part of it, and the message's key alone waits (see [Parter]).
 func Unavailable(err error) error { return &unavailability{err} }
 
 // IsUnavailable reports whether err was marked by Unavailable.

@@ -27,9 +27,10 @@ type verdict struct {
 
 // hold is why and how long a row waits that has spent no attempt.
 type hold struct {
-	destination string
+	destination string // empty: it waits for none
 	delay       time.Duration
 	err         error
+	past        past
 }
 
 // call is what judge needs to know of a Publish call besides its answers.
@@ -37,7 +38,15 @@ type call struct {
 	ctx    context.Context // the one that Publish had
 	before uint64          // confirmations of the relay when it began, by circuits.confirmed
 	took   time.Duration
-	stuck  bool // what met no broker keeps everything else from being read
+	stuck  bool           // what met no broker keeps everything else from being read
+	pasts  map[int64]past // by number: of rows that waited for a part that is away
+}
+
+// past is what is known of a message whose part of the broker is away, as opposed to
+// its destination.
+type past struct {
+	apart bool // its destination takes others
+	tries int
 }
 
 // judge sorts rows by the sink's answers.
@@ -48,7 +57,8 @@ func (r *Relay) judge(c call, rows []Row, errs []error) (verdict, error) {
 	}
 	taken := r.noteTaken(rows, errs)
 	defer func() {
-		r.circuits.confirmed(r.dests.took(v.delivered, r.circuits.route, time.Now()))
+		r.dests.took(v.delivered, r.circuits.route, time.Now())
+		r.circuits.confirmed(r.circuits.placesOf(v.delivered))
 	}()
 	if errs == nil {
 		v.delivered = rows
@@ -64,7 +74,7 @@ func (r *Relay) judge(c call, rows []Row, errs []error) (verdict, error) {
 		// Of a broker that takes others, it is the destination that is away.
 		away, alone := IsUnavailable(err), false
 		if away && c.ctx.Err() == nil {
-			if d := r.circuits.route(&row.Message); some || r.circuits.takesOthers(d, row.Seq, c.before) {
+			if d := r.circuits.place(&row.Message); some || r.circuits.takesOthers(d, row.Seq, c.before) {
 				alone = true
 			} else {
 				v.outage = err
@@ -84,7 +94,7 @@ func (r *Relay) judge(c call, rows []Row, errs []error) (verdict, error) {
 		case IsInvalid(err):
 			v.bury(r, row, "rejected", err)
 		default:
-			if v.fail(r, row, err, taken, c.took) {
+			if v.fail(r, &c, row, err, taken) {
 				failing[row.Key] = ordered
 			}
 		}
@@ -101,10 +111,7 @@ func (r *Relay) judge(c call, rows []Row, errs []error) (verdict, error) {
 // noteTaken tells the circuits what their destinations have taken, and returns
 // which have.
 func (r *Relay) noteTaken(rows []Row, errs []error) map[string]bool {
-	r.circuits.mu.Lock()
-	calm := len(r.circuits.by) == 0
-	r.circuits.mu.Unlock()
-	if errs == nil && calm {
+	if errs == nil && r.circuits.calm() {
 		return nil // not used
 	}
 	seqs := map[string][]int64{}
@@ -112,6 +119,9 @@ func (r *Relay) noteTaken(rows []Row, errs []error) map[string]bool {
 		if errs == nil || errs[i] == nil {
 			d := r.circuits.route(&rows[i].Message)
 			seqs[d] = append(seqs[d], rows[i].Seq)
+			if part := r.circuits.place(&rows[i].Message); part != d {
+				seqs[part] = append(seqs[part], rows[i].Seq)
+			}
 			seqs[wholeSink] = append(seqs[wholeSink], rows[i].Seq)
 		}
 	}
@@ -125,24 +135,32 @@ func (r *Relay) noteTaken(rows []Row, errs []error) map[string]bool {
 	return taken
 }
 
-// fail sorts a row whose failure may be the message's or the destination's, after a
-// call that took so long. It reports whether the row stays first of its key.
-func (v *verdict) fail(r *Relay, row Row, err error, taken map[string]bool, took time.Duration) bool {
+// fail sorts a row whose failure may be the message's or the destination's. It reports
+// whether the row
+// stays first of its key.
+func (v *verdict) fail(r *Relay, c *call, row Row, err error, taken map[string]bool) bool {
 	named, asked := retryDelay(err)
 	named = min(named, longestNamed)
 	d := r.circuits.route(&row.Message)
-	if IsBroken(err) {
+	switch {
+	case IsBroken(err):
 		d = wholeSink
+	case IsUnavailable(err):
+		d = r.circuits.place(&row.Message)
 	}
-	spend, wait, opened := r.circuits.failed(failure{d, row.Seq, kindOf(err), taken[d], named, took}, r.cfg.Retry, time.Now())
-	if opened {
+	rule := r.circuits.failed(failure{d, row.Seq, kindOf(err), taken[d], named, c.took, c.before, c.pasts[row.Seq]}, r.cfg.Retry, time.Now())
+	if rule.opened {
 		r.cfg.Logger.Warn("a destination takes no messages: its own wait and spend no attempt, others go on",
 			"table", r.store.Name(), "destination", d, "error", err)
 	}
-	if !spend {
-		r.dests.failed(r.circuits.route(&row.Message), &row, wait, err, time.Now())
-		v.held, v.holds = append(v.held, row), append(v.holds, hold{d, wait, err})
-		r.complain(row, d, "waits, and spends no attempt", wait, err)
+	if !rule.spend {
+		r.dests.failed(r.circuits.route(&row.Message), &row, rule.wait, err, time.Now())
+		h := hold{d, rule.wait, err, rule.past}
+		if rule.past.apart {
+			h.destination = ""
+		}
+		v.held, v.holds = append(v.held, row), append(v.holds, h)
+		r.complain(row, d, "waits, and spends no attempt", rule.wait, err)
 		return true
 	}
 	if IsRejected(err) {
@@ -174,6 +192,7 @@ func (v *verdict) bury(r *Relay, row Row, reason string, err error) {
 	d := r.circuits.route(&row.Message)
 	r.dests.failed(d, &row, 0, err, time.Now())
 	r.circuits.forget(d, row.Seq)
+	r.circuits.forget(r.circuits.place(&row.Message), row.Seq)
 	r.circuits.forget(wholeSink, row.Seq)
 	v.buried = append(v.buried, Burial{row.Seq, row.ID, row.Attempts + 1, reason, err.Error()})
 	v.gone = append(v.gone, row)
@@ -278,14 +297,21 @@ func (r *Relay) logBuried(log *slog.Logger, buried []Burial, rows []Row) {
 	}
 }
 
-// broker is what one publisher knows of the broker.
+// broker is what one publisher knows of the broker. It is safe for concurrent use.
 type broker struct {
+	mu   sync.Mutex
 	down bool
 	wait backoff
 }
 
-func newBroker() broker {
-	return broker{wait: backoff{least: 50 * time.Millisecond, most: 5 * time.Second}}
+func newBroker() *broker {
+	return &broker{wait: backoff{least: 50 * time.Millisecond, most: 5 * time.Second}}
+}
+
+func (b *broker) isDown() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.down
 }
 
 // longestPause is the most that a broker may ask a publisher to wait.
@@ -294,7 +320,9 @@ const longestPause = 5 * time.Minute
 // pause waits before the next call to a broker that could not be met: as long
 // as it asked for, otherwise longer each time.
 func (b *broker) pause(ctx context.Context, outage error) {
+	b.mu.Lock()
 	d := b.wait.take()
+	b.mu.Unlock()
 	if named, ok := retryDelay(outage); ok {
 		d = max(d, min(named, longestPause))
 	}
@@ -307,6 +335,8 @@ func (b *broker) note(r *Relay, log *slog.Logger, outage error) {
 	if outage != nil {
 		r.rec.outages.Add(1)
 	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	switch {
 	case outage != nil && !b.down:
 		b.down = true
@@ -314,7 +344,7 @@ func (b *broker) note(r *Relay, log *slog.Logger, outage error) {
 			log.Warn("the broker cannot take messages, waiting for it; no message spends an attempt", "error", outage)
 		}
 	case outage == nil && b.down:
-		b.forget(r)
+		b.up(r)
 		b.wait.reset()
 		if r.rec.brokersDown.Load() == 0 {
 			log.Info("the broker takes messages again")
@@ -323,6 +353,13 @@ func (b *broker) note(r *Relay, log *slog.Logger, outage error) {
 }
 
 func (b *broker) forget(r *Relay) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.up(r)
+}
+
+// up ends that the broker is down. b.mu is held.
+func (b *broker) up(r *Relay) {
 	if b.down {
 		b.down = false
 		r.rec.brokersDown.Add(-1)

@@ -75,7 +75,7 @@ func (w *workers) run(stop context.Context) error {
 	rings, leave := w.bell.listen()
 	defer leave()
 	c := &courier{Relay: w.Relay, log: w.cfg.Logger, broker: newBroker()}
-	broker := &c.broker
+	broker := c.broker
 	var missed away
 	defer broker.forget(w.Relay)
 	pause, trouble := w.cfg.MinPoll, backoff{least: 10 * time.Millisecond, most: 5 * time.Second}
@@ -175,7 +175,7 @@ func (w *workers) admitted(rows []Row) (ready []Row, notes []Parking) {
 	}
 	now := time.Now()
 	for _, row := range rows {
-		if ok, until := w.circuits.admit(w.circuits.route(&row.Message), now); !ok {
+		if ok, until, _ := w.circuits.admit(&row.Message, now); !ok {
 			notes = append(notes, Parking{row.Seq, row.ID, row.Attempts, until.Sub(now), "its destination takes no messages"})
 			continue
 		}

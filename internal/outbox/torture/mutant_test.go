@@ -45,12 +45,9 @@ var mutants = []mutant{
 		claim: outbox.Poll, engine: "postgres", sees: func(v *Result) bool { return v.OutOfOrder > 0 },
 	},
 	{
-		name: "noted as delivered before it is published", file: "outbox/lane.go",
-		from: "errs := n.courier.publish(n.work, n.live, rows)\n",
-		to: `seqs, _ := numbers(rows)
-	n.lead.delivered(seqs, 0)
-	errs := n.courier.publish(n.work, n.live, rows)
-`,
+		name: "noted as delivered before it is published", file: "outbox/flight.go",
+		from:  "f.errs = f.by.publish(n.work, n.live, f.rows)\n",
+		to:    "n.lead.delivered(f.rows)\n\t\tf.errs = f.by.publish(n.work, n.live, f.rows)\n",
 		claim: outbox.Poll, engine: "postgres", sees: func(v *Result) bool { return v.Lost > 0 },
 	},
 	{

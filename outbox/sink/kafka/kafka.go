@@ -52,7 +52,7 @@ func New(ctx context.Context, o Options) (*Sink, error) {
 		return nil, err
 	}
 	h := &handshakes{}
-	t := &topics{handshakes: h, create: o.Create, maxBytes: o.MaxBytes, timeout: o.Timeout, known: map[string]topic{}}
+	t := &topics{handshakes: h, create: o.Create, maxBytes: o.MaxBytes, timeout: o.Timeout, known: map[string]topic{}, parts: map[string]partitions{}}
 	opts, err := o.client(t.limitOf, h)
 	if err != nil {
 		return nil, err
@@ -79,6 +79,12 @@ func (s *Sink) String() string { return s.opts.String() }
 func (s *Sink) Close() error {
 	s.client.Close()
 	return nil
+}
+
+// Part implements [outbox.Parter]: one partition may have no leader while others have.
+// Messages without a key go to those that have.
+func (s *Sink) Part(m *outbox.Message) string {
+	return s.topics.partition(s.opts.TopicPrefix+m.Topic, m.Key)
 }
 
 // Publish implements [outbox.Sink].

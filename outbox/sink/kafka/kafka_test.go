@@ -330,3 +330,44 @@ func TestOnlyTheMessageToBlameIsRejected(t *testing.T) {
 		t.Errorf("publish the third again: %v", errs)
 	}
 }
+
+// The part that the sink names is the partition that the message goes to.
+func TestPartIsThePartition(t *testing.T) {
+	_, a, url := fake(t)
+	topic := a.topic(t)
+	s := open(url + "?topic-prefix=shop.&timeout=30s")(t).(*kafka.Sink)
+	defer s.Close()
+	var msgs []outbox.Message
+	for i := range 60 {
+		msgs = append(msgs, one(topic, fmt.Sprint("key-", i)))
+	}
+	if part := s.Part(&msgs[0]); part != "" {
+		t.Errorf("part %q of a topic that nothing is known of", part)
+	}
+	if errs := s.Publish(t.Context(), msgs); errs != nil {
+		t.Fatal(errs)
+	}
+	if part := s.Part(&outbox.Message{Topic: topic}); part != "" {
+		t.Errorf("part %q of a message without a key", part)
+	}
+	consumer, err := kgo.NewClient(kgo.SeedBrokers(a.brokers...), kgo.ConsumeTopics("shop."+topic),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer consumer.Close()
+	partitions := map[int32]bool{}
+	for n := 0; n < len(msgs) && t.Context().Err() == nil; {
+		consumer.PollFetches(t.Context()).EachRecord(func(r *kgo.Record) {
+			n++
+			partitions[r.Partition] = true
+			m := one(topic, string(r.Key))
+			if part, want := s.Part(&m), fmt.Sprintf("%s[%d]", r.Topic, r.Partition); part != want {
+				t.Errorf("key %q: part %q, and it went to %s", m.Key, part, want)
+			}
+		})
+	}
+	if len(partitions) != 3 {
+		t.Errorf("the keys went to %d partitions, want 3", len(partitions))
+	}
+}

@@ -115,6 +115,9 @@ func (o Options) String() string { return "kafka://" + strings.Join(o.Brokers, "
 // for a topic's first messages: each call says when it has handed over its last.
 const linger = 5 * time.Millisecond
 
+// partitioner chooses partitions by key as Kafka's own clients do.
+func partitioner() kgo.Partitioner { return kgo.StickyKeyPartitioner(nil) }
+
 // client are the options of the client library. limit is the largest batch of a
 // topic, t makes its connections if they are encrypted.
 func (o Options) client(limit func(topic string) int32, t *handshakes) ([]kgo.Opt, error) {
@@ -122,7 +125,7 @@ func (o Options) client(limit func(topic string) int32, t *handshakes) ([]kgo.Op
 		kgo.SeedBrokers(o.Brokers...), kgo.ClientID("weir-outbox"),
 		kgo.ProducerLinger(linger), kgo.ProducerBatchMaxBytesFn(limit),
 		kgo.MaxBufferedRecords(1 << 20), // the relay bounds what is in flight
-		kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)),
+		kgo.RecordPartitioner(partitioner()),
 		kgo.ProduceRequestTimeout(o.Timeout), kgo.RequestTimeoutOverhead(o.Timeout), kgo.RecordDeliveryTimeout(o.Timeout),
 		kgo.DialTimeout(o.Timeout), kgo.MetadataMinAge(250 * time.Millisecond),
 		kgo.RetryBackoffFn(func(tries int) time.Duration { return min(time.Second, 50*time.Millisecond<<min(tries, 6)) }),

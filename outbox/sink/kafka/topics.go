@@ -36,6 +36,13 @@ type topics struct {
 
 	mu    sync.Mutex
 	known map[string]topic
+	parts map[string]partitions // of topics that were asked for
+}
+
+// partitions are those of a topic.
+type partitions struct {
+	names []string
+	by    kgo.TopicPartitioner // as the producer's; keys alone may be asked for at once
 }
 
 // limitOf is the largest batch of a topic, for the client library.
@@ -120,7 +127,36 @@ func (t *topics) ask(ctx context.Context, name string) error {
 	if len(resp.Topics) != 1 {
 		return fmt.Errorf("kafka: %d topics in the answer for one", len(resp.Topics))
 	}
-	return kerr.ErrorForCode(resp.Topics[0].ErrorCode)
+	if err := kerr.ErrorForCode(resp.Topics[0].ErrorCode); err != nil {
+		return err
+	}
+	t.notePartitions(name, len(resp.Topics[0].Partitions))
+	return nil
+}
+
+func (t *topics) notePartitions(name string, n int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.parts[name].names) == n {
+		return
+	}
+	names := make([]string, n)
+	for i := range names {
+		names[i] = fmt.Sprintf("%s[%d]", name, i)
+	}
+	t.parts[name] = partitions{names, partitioner().ForTopic(name)}
+}
+
+// partition names the partition of a topic that messages of a key go to. It is empty
+// while the topic has not been asked for, and for one that has a single one.
+func (t *topics) partition(name, key string) string {
+	t.mu.Lock()
+	p := t.parts[name]
+	t.mu.Unlock()
+	if len(p.names) < 2 || key == "" {
+		return ""
+	}
+	return p.names[p.by.Partition(&kgo.Record{Key: []byte(key)}, len(p.names))]
 }
 
 // describe reads the settings that decide what a topic takes. Who may not read
