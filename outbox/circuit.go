@@ -83,6 +83,7 @@ type circuit struct {
 	missed   time.Time // when it was seen first that it is not met
 	missing  time.Time // and last, or until when it asked for patience then
 	lose     time.Time // open: from then on one message that is refused is given up
+	lost     bool      // one was given up while nothing had been taken yet
 }
 
 // suspect is a message that has failed.
@@ -392,7 +393,8 @@ func (c *circuits) failed(f failure, policy RetryPolicy, now time.Time) (r rulin
 		}
 		k.failing[f.seq] = struct{}{}
 	}
-	if !f.others && len(k.failing) >= crowd && (f.kind != refused || !proven) {
+	first := f.kind == refused && !proven && k.taken == 0 && c.taken[f.destination] == 0
+	if !f.others && (len(k.failing) >= crowd || first && k.lost) && (f.kind != refused || !proven) {
 		if f.kind == refused && k.open && s.refused >= crowd && !now.Before(k.lose) {
 			k.lose = now.Add(policy.givesUpAfter())
 			r.spend = true
@@ -409,8 +411,13 @@ func (c *circuits) failed(f failure, policy RetryPolicy, now time.Time) (r rulin
 	}
 	r.wait = max(policy.delay(s.tries), min(f.named, longestNamed))
 	switch {
+	case first && s.refused < crowd:
+		// Nothing has been taken yet: perhaps all that follows is refused, too, as it was
+		// before this relay began.
+		r.wait = min(r.wait, time.Second)
 	case f.kind == faulty, f.kind == refused, f.kind == doubtful && proven:
 		r.spend = true
+		k.lost = k.lost || first
 	case f.kind == absent:
 		r.wait = max(min(policy.delay(s.tries), awayLongest/2), patience, min(f.named, longestNamed))
 	}

@@ -185,7 +185,7 @@ func TestADestinationThatRejectsAllIsNotEmptied(t *testing.T) {
 		r, stop := running(t, store, sink, cfg)
 		defer stop()
 		time.Sleep(time.Minute)
-		if n := store.buried() - 20; n > 2 {
+		if n := store.buried() - 20; n > 0 {
 			t.Errorf("%d messages were buried", n)
 		}
 		if store.pending() > 2000 || r.Stats().Blocked != 1 {
@@ -193,8 +193,8 @@ func TestADestinationThatRejectsAllIsNotEmptied(t *testing.T) {
 		}
 		slip.Store(false)
 		until(t, "the table is empty", func() bool { return store.pending() == 0 })
-		if n := store.buried() - 20; n > 3 {
-			t.Errorf("%d messages were buried, want two and the one that is rejected among others", n)
+		if n := store.buried() - 20; n != 1 {
+			t.Errorf("%d messages were buried, want the one that is rejected among others", n)
 		}
 		if cfg.Claim != SkipLocked {
 			inOrderOfKeys(t, sink.got)
@@ -228,8 +228,8 @@ func TestWhatStandsBehindRefusalsIsSentInTheEnd(t *testing.T) {
 		r, stop := running(t, store, sink, cfg)
 		defer stop()
 		time.Sleep(45 * time.Minute)
-		if n := store.buried(); n != 4 {
-			t.Errorf("%d were buried at once, want two of each destination", n)
+		if n := store.buried(); n != 1 {
+			t.Errorf("%d were buried at once, want one where there are two to try", n)
 		}
 		time.Sleep(4 * time.Hour)
 		if n := len(sink.topics()); n != 20 {
@@ -242,7 +242,7 @@ func TestWhatStandsBehindRefusalsIsSentInTheEnd(t *testing.T) {
 		}
 		store.mu.Unlock()
 		if buried["t"] != 6 || buried["slip"] < 4 || buried["slip"] > 8 {
-			t.Errorf("buried %v: want the 6 of t that are bad, and of the other two and one each hour", buried)
+			t.Errorf("buried %v: want the 6 of t that are bad, and of the other one each 50 minutes", buried)
 		}
 		if r.Stats().Blocked != 1 {
 			t.Errorf("%d destinations are blocked", r.Stats().Blocked)

@@ -17,7 +17,7 @@ func TestStatsByDestination(t *testing.T) {
 			sink.decide = func(m *Message) error {
 				switch {
 				case m.Topic == "huge":
-					return Reject(errors.New("too large"))
+					return Invalid(errors.New("too large"))
 				case m.Topic != "fine" && !mended:
 					return errors.New("no")
 				}

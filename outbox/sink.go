@@ -59,7 +59,8 @@ func (e *rejection) Unwrap() error { return e.err }
 // Reject marks a refusal that is final for its message. The message goes to the dead
 // letters at once; but when three were refused and the destination has taken none
 // since, it may be the destination that is set up wrong: the third and later ones wait
-// for it and spend no attempt.
+// for it and spend no attempt. While a relay has not seen the destination take any, one
+// at most is given up, when it was refused three times.
 func Reject(err error) error { return &rejection{err, false} }
 
 // Invalid is Reject for a message that is found to be too large or malformed in

@@ -136,8 +136,7 @@ func (r *Relay) noteTaken(rows []Row, errs []error) map[string]bool {
 }
 
 // fail sorts a row whose failure may be the message's or the destination's. It reports
-// whether the row
-// stays first of its key.
+// whether the row stays first of its key.
 func (v *verdict) fail(r *Relay, c *call, row Row, err error, taken map[string]bool) bool {
 	named, asked := retryDelay(err)
 	named = min(named, longestNamed)
