@@ -52,6 +52,7 @@ type Sink struct {
 	target *url.URL
 	client *http.Client
 	slots  chan struct{} // one for each request under way
+	late   *late         // with those of keys that were not answered in time
 	closed atomic.Bool
 	now    func() time.Time
 }
@@ -80,7 +81,7 @@ func New(_ context.Context, o Options) (*Sink, error) {
 		return nil, fmt.Errorf("http: %w", err)
 	}
 	return &Sink{
-		opts: o, target: target, slots: make(chan struct{}, o.Concurrency), now: time.Now,
+		opts: o, target: target, slots: make(chan struct{}, o.Concurrency), late: newLate(o.Concurrency), now: time.Now,
 		client: &http.Client{
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 			Transport: &http.Transport{
@@ -179,9 +180,13 @@ func (s *Sink) post(ctx context.Context, m *outbox.Message) error {
 	if s.closed.Load() {
 		return errClosed
 	}
+	slots := s.slots
+	if s.late.has(m) {
+		slots = s.late.slots
+	}
 	select {
-	case s.slots <- struct{}{}:
-		defer func() { <-s.slots }()
+	case slots <- struct{}{}:
+		defer func() { <-slots }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -198,8 +203,12 @@ func (s *Sink) post(ctx context.Context, m *outbox.Message) error {
 	}
 	resp, err := s.client.Do(req)
 	if err != nil {
+		if errors.Is(err, context.DeadlineExceeded) && connected.Load() && ctx.Err() == nil {
+			s.late.note(m, false)
+		}
 		return s.classifyLost(ctx, err, connected.Load())
 	}
+	s.late.note(m, true)
 	defer resp.Body.Close()
 	// What the endpoint says is for the log; the connection is used again if
 	// that is short.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -355,6 +356,43 @@ func TestSlowEndpoint(t *testing.T) {
 	}
 	if len(errs) != 1 || errs[0] == nil || outbox.IsUnavailable(errs[0]) || outbox.IsRejected(errs[0]) || strings.Contains(errs[0].Error(), "geheim") {
 		t.Errorf("publish to an endpoint that does not get done: %v, want a plain error", errs)
+	}
+	if n := len(s.(*Sink).late.keys); n != 1 {
+		t.Errorf("%d messages are known for not having been answered in time, want 1", n)
+	}
+}
+
+// Keys that were not answered in time take no slots from others.
+func TestARouteThatHangsHoldsUpNoOther(t *testing.T) {
+	came, release := make(chan struct{}), make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/in/hang") {
+			came <- struct{}{}
+			<-release
+		}
+	}))
+	defer server.Close()
+	s := open(server.URL + "/in/{key}?concurrency=2&timeout=1h")(t).(*Sink)
+	defer s.Close()
+	var hang, free []outbox.Message
+	for n := range 20 {
+		hang, free = append(hang, one("x", fmt.Sprint("hang", n))), append(free, one("x", fmt.Sprint("free", n)))
+		s.late.note(&hang[n], false)
+	}
+	done := make(chan []error)
+	go func() { done <- s.Publish(t.Context(), hang) }()
+	for range 2 {
+		<-came
+	}
+	if errs := s.Publish(t.Context(), free); errs != nil {
+		t.Errorf("publish beside requests that hang: %v", errs)
+	}
+	close(release)
+	for range 18 {
+		<-came
+	}
+	if errs := <-done; errs != nil || len(s.late.keys) > 0 {
+		t.Errorf("publish what had hung: %v, and %d are known for it", errs, len(s.late.keys))
 	}
 }
 

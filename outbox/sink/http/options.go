@@ -42,7 +42,8 @@ type Options struct {
 	// Timeout of a request, its answer included. Default: 15 s.
 	Timeout time.Duration
 
-	// Concurrency is how many requests are under way at most. Default: 16.
+	// Concurrency is how many requests are under way at most, and as many again of keys
+	// whose last request was not answered within Timeout. Default: 16.
 	Concurrency int
 }
 
