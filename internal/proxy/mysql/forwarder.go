@@ -559,7 +559,7 @@ func (fw *forwarder) note(u *unit, sql string, info *myscan.Statement) {
 	case myscan.VerbDeallocate:
 		if info.Count == 1 { // what is behind it may prepare another of that name
 			u.change |= changeDeallocate
-			c.pins.leaves = strings.ToLower(info.Name)
+			c.pins.leaves = strings.Clone(strings.ToLower(info.Name)) // not of the bytes in hand
 		}
 	case myscan.VerbUnlock:
 		if info.Effects.Has(myscan.EffImplicitCommit) { // TABLES, not INSTANCE, not a BACKUP lock
