@@ -325,7 +325,7 @@ func (u *unit) passing(part bool) {
 // flushed.
 func (u *unit) goesOn() {
 	resp := u.resp
-	u.resp, u.hold, u.bound, u.preempted = nil, false, 0, false
+	u.resp, u.hold, u.cut, u.bound, u.preempted = nil, false, u.bound > 0, 0, false
 	c := u.c
 	if c == nil || c.s.Closed {
 		return

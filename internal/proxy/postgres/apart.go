@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -119,7 +120,19 @@ func (a *alone) send(b *backend, u *unit) {
 // lockTimedOut reports whether an error is the lock_timeout that weir has set for the unit.
 // What refuses to wait at all, by NOWAIT, has the same code and another routine.
 func (u *unit) lockTimedOut(e *pgwire.Error) bool {
-	return e.Code == pgwire.CodeLockNotAvailable && u.bound > 0 && (e.Routine == "" || e.Routine == "ProcessInterrupts")
+	return e.Code == pgwire.CodeLockNotAvailable && u.bound > 0 && ofTimeout(e)
+}
+
+// ofTimeout tells, of an error for a lock, that it ended a wait.
+func ofTimeout(e *pgwire.Error) bool { return e.Routine == "" || e.Routine == "ProcessInterrupts" }
+
+// errLockBehindRows is for a grouped write that has met a lock, and of whose rows a part has
+// left weir.
+func errLockBehindRows() *pgwire.Error {
+	e := pgwire.NewError(pgwire.CodeLockNotAvailable, "canceling statement due to lock timeout (of weir, which waits for no lock within a group)")
+	e.Detail = fmt.Sprintf("More than %d MB of its rows had been sent: weir cannot run it again, alone. Nothing of it has taken effect.", maxHeld>>20)
+	e.Hint = "Write such statements with the hint batch:off."
+	return e
 }
 
 // turnOver reports whether an error is the end of a turn, set by weir and not by

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/weirdb/weir/internal/proxy/postgres"
+	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
 // TestLongAnswersOfGroups: the rows that a member of a group returns are not kept until
@@ -88,4 +89,28 @@ func TestLongAnswersOfGroupsThatNobodyReads(t *testing.T) {
 	eventually(t, "the client is disconnected", func() bool { return w.snapshot().Clients == 0 })
 	direct := dialWire(t, server(t).Addr(), db)
 	eventually(t, "the rows are deleted", func() bool { return strings.Contains(direct.ask("SELECT count(*) AS n FROM big"), "(0)") })
+}
+
+// TestLongAnswersOfGroupsThatMeetALock: a write meets a lock when more of its answer has left
+// than weir keeps, so that it cannot be run again. The server sends what a write returns when it
+// is carried out: the lock is one of a deferred check. Its client is told whose timeout that was.
+func TestLongAnswersOfGroupsThatMeetALock(t *testing.T) {
+	t.Parallel()
+	db := database(t, "CREATE TABLE p (k int PRIMARY KEY)", "INSERT INTO p VALUES (1)", "CREATE TABLE big (k int, p int REFERENCES p DEFERRABLE INITIALLY DEFERRED)")
+	w := start(t, db, func(c *postgres.Config) { c.NoRowsLane = true })
+	c := w.wire()
+	eventually(t, "writes are grouped", func() bool {
+		c.ask("/* batch */ DELETE FROM big WHERE k = 0")
+		return w.pool().Grouped > 0
+	})
+	blocker := dialWire(t, server(t).Addr(), db)
+	blocker.want("BEGIN", "BEGIN T")
+	blocker.want("UPDATE p SET k = 2", "UPDATE_1 T")
+	c.send(query("/* batch */ INSERT INTO big SELECT g, 1 FROM generate_series(1, 30) g RETURNING repeat('x', 1000000)"))
+	got := c.ready()
+	if e := errorIn(got); e == nil || e.Code != pgwire.CodeLockNotAvailable || !strings.Contains(e.Message, "of weir") {
+		t.Errorf("the answer ends with %v", e)
+	}
+	blocker.want("ROLLBACK", "ROLLBACK I")
+	c.want("SELECT count(*) AS n FROM big", "[n] (0) SELECT_1 I")
 }

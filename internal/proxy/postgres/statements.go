@@ -305,12 +305,17 @@ func (ss *statements) forgotten(all bool) {
 }
 
 // restoreNames puts the client's own names back into errors that speak of
-// statements under weir's names.
+// statements under weir's names, and says of timeouts of weir's that they are its.
 func restoreNames(msg []byte, e *pgwire.Error, u *unit) []byte {
 	switch e.Code {
 	case pgwire.CodeQueryCanceled:
 		if u.overdue && u.c != nil {
 			return pgwire.AppendError(nil, errOverdue(u.c.p))
+		}
+		return msg
+	case pgwire.CodeLockNotAvailable:
+		if u.cut && ofTimeout(e) {
+			return pgwire.AppendError(nil, errLockBehindRows())
 		}
 		return msg
 	case pgwire.CodeUndefinedStatement, pgwire.CodeDuplicateStatement, pgwire.CodeProtocolViolation:

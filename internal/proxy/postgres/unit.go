@@ -71,6 +71,7 @@ type unit struct {
 	read      bool          // a shared read: has no effects, may run twice
 	bound     time.Duration // the lock_timeout that weir has set for this turn; 0 if the client's own holds
 	waited    time.Duration // for locks, in earlier turns
+	cut       bool          // a part of its answer has left under a lock_timeout of weir's
 	preempted bool          // weir has cancelled it, to run it again
 	hold      bool          // the answer is kept in resp until it is whole
 	flight    *cache.Flight // the answer is for the cache, too, and held
