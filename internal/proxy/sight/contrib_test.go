@@ -65,6 +65,14 @@ func TestContribNamesMetricsThatThereAre(t *testing.T) {
 				t.Errorf("%s names %s, which there is not", file, name)
 			}
 		}
+		// A Prometheus that keeps native histograms has no classic buckets.
+		for line := range strings.Lines(string(text)) {
+			for _, m := range regexp.MustCompile(`(weir_proxy_\w+)_bucket`).FindAllStringSubmatch(line, -1) {
+				if !strings.Contains(line, "rate("+m[1]+"{") && !strings.Contains(line, "rate("+m[1]+"[") {
+					t.Errorf("%s asks for the classic buckets of %s alone: %s", file, m[1], strings.TrimSpace(line))
+				}
+			}
+		}
 		var parsed any
 		if strings.HasSuffix(file, ".json") {
 			err = json.Unmarshal(text, &parsed)
