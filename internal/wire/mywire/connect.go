@@ -71,11 +71,11 @@ type ConnectConfig struct {
 const WantedCaps = CapLongFlag | CapIgnoreSigpipe | CapTransactions | CapReserved | CapMultiStatements | CapMultiResults |
 	CapPSMultiResults | CapPluginAuth | CapConnectAttrs | CapPluginAuthLenenc | CapSessionTrack | CapDeprecateEOF | CapLongPassword | CapsRequired
 
-// Renewed returns c with the password, the certificate and the authorities of next. It
-// returns false, and c, if next leads elsewhere or differs in anything else but Dial.
+// Renewed returns c with the password, the certificate, the authorities and the server's key
+// of next. It returns false, and c, if next leads elsewhere or differs in anything else but Dial.
 func (c ConnectConfig) Renewed(next ConnectConfig) (ConnectConfig, bool) {
 	renewed := c
-	renewed.Password, renewed.TLSConfig = next.Password, next.TLSConfig
+	renewed.Password, renewed.TLSConfig, renewed.ServerKey = next.Password, next.TLSConfig, next.ServerKey
 	a, b := renewed, next
 	a.Dial, b.Dial = nil, nil // functions cannot be compared
 	if !reflect.DeepEqual(a, b) {
