@@ -600,6 +600,9 @@ func (rt *router) laneForStmt(u *unit, raw []byte, st *stmt, window time.Duratio
 			if st.insert.Returning {
 				key.formats = string(v.results)
 			}
+			if ln := p.lanes.all[key]; ln != nil {
+				return ln // as for nearly all, which need no name and no plan made for them
+			}
 			return p.lanes.of(key, st.shape.Shown, func() *rowsPlan { return newRowsPlan(p, c.set, st) })
 		case tableUnknown:
 			if !p.lastForShared() {
@@ -632,7 +635,10 @@ func (rt *router) laneForText(sql string, info *sqlscan.Statement, window time.D
 			switch p.tables.look(p, c.set, ins.Table) {
 			case tablePlain:
 				key := laneKey{set: c.set, shape: ins.ShapeKey(), rows: true, window: window}
-				ln := p.lanes.of(key, sh.Shown, func() *rowsPlan { return newTextPlan(p, c.set, sql) })
+				ln := p.lanes.all[key]
+				if ln == nil {
+					ln = p.lanes.of(key, sh.Shown, func() *rowsPlan { return newTextPlan(p, c.set, sql) })
+				}
 				if ln.rows.insert.Compatible(ins) {
 					at := pgwire.HeaderLen + ins.TupleAt
 					return ln, sh, span{at, at + len(ins.Tuple)}
