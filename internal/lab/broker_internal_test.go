@@ -2,6 +2,7 @@ package lab
 
 import (
 	"io"
+	"maps"
 	"net"
 	"os"
 	"os/user"
@@ -9,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // readers are what reads the first words of each broker.
@@ -83,6 +86,40 @@ func TestListeners(t *testing.T) {
 	listeners(strings.NewReader(table), 0x1F90, found)
 	if len(found) != 1 || !found["socket:[111]"] {
 		t.Errorf("found %v, want the one that listens", found)
+	}
+}
+
+// What the kernel says of those that listen is what its table says.
+func TestAskListeners(t *testing.T) {
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	port := l.Addr().(*net.TCPAddr).Port
+	// A connection of the same port does not listen.
+	conn, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	asked := make(map[string]bool)
+	if err := askListeners(unix.AF_INET, port, asked); err != nil {
+		t.Skipf("this kernel has its table alone: %v", err)
+	}
+	table, err := os.Open("/proc/net/tcp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer table.Close()
+	read := make(map[string]bool)
+	listeners(table, port, read)
+	if len(asked) != 1 || !maps.Equal(asked, read) {
+		t.Errorf("asked: %v, read: %v; want one and the same", asked, read)
+	}
+	six := make(map[string]bool)
+	if err := askListeners(unix.AF_INET6, port, six); err != nil || len(six) != 0 {
+		t.Errorf("of IPv6: %v, %v; want none", six, err)
 	}
 }
 
