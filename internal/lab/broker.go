@@ -210,7 +210,7 @@ var programVersion = regexp.MustCompile(`\d{1,4}\.\d{1,4}\.\d{1,4}`)
 
 // ask runs a program with --version.
 func (p brokerProgram) ask(ctx context.Context, path string) (string, error) {
-	out, err := runCommand(ctx, command{path: path, args: []string{"--version"}, dir: "/"})
+	out, err := askVersion(ctx, path, "--version")
 	if err != nil {
 		return "", fmt.Errorf("ask %s for its version: %w", p.title, err)
 	}

@@ -12,13 +12,8 @@ import (
 	"path/filepath"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 )
-
-// copyWorkers is how many files are copied at once. A data directory is about a
-// thousand small files, so the copy waits on the file system, not on bytes.
-const copyWorkers = 4
 
 // cluster is how the data directories of one build of a server are made.
 type cluster struct {
@@ -33,11 +28,11 @@ type cluster struct {
 // initData fills the empty directory dst with an initialised data directory:
 // a copy of the cached one of this build (80 ms for PostgreSQL), or, when there
 // is no cache to be had, one made for it (500 ms and more).
-func initData(ctx context.Context, c cluster, dst string, as *identity, fresh bool) error {
+func initData(ctx context.Context, c cluster, dst string, as *identity, d Durability, fresh bool) error {
 	if !fresh {
 		golden, err := goldenData(ctx, c, filepath.Dir(dst), as)
 		if err == nil {
-			err = copyTree(ctx, golden, dst, as)
+			err = copyTree(ctx, golden, dst, as, d == Fast)
 		}
 		if err == nil || ctx.Err() != nil {
 			return err
@@ -102,7 +97,7 @@ func goldenData(ctx context.Context, c cluster, scratch string, as *identity) (s
 	if err := os.Mkdir(part, 0o700); err != nil {
 		return "", fmt.Errorf("create golden data directory: %w", err)
 	}
-	if err := copyTree(ctx, made, part, nil); err != nil {
+	if err := copyTree(ctx, made, part, nil, false); err != nil {
 		return "", err
 	}
 	if err := os.Rename(part, golden); err != nil {
@@ -141,47 +136,6 @@ func lockFile(ctx context.Context, path string) (unlock func(), err error) {
 		case <-t.C:
 		}
 	}
-}
-
-// copyTree copies the content of directory src into the existing directory dst:
-// directories and ordinary files with their modes, given to as.
-func copyTree(ctx context.Context, src, dst string, as *identity) error {
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(copyWorkers)
-	walkErr := filepath.WalkDir(src, func(path string, e fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		rel, err := filepath.Rel(src, path)
-		if err != nil {
-			return err
-		}
-		info, err := e.Info()
-		if err != nil {
-			return err
-		}
-		to := filepath.Join(dst, rel)
-		switch {
-		case rel == ".":
-			return nil
-		case e.IsDir():
-			if err := os.Mkdir(to, info.Mode().Perm()); err != nil {
-				return err
-			}
-			return as.own(to)
-		case info.Mode().IsRegular():
-			g.Go(func() error { return copyFile(path, to, info.Mode().Perm(), as) })
-			return nil
-		}
-		return fmt.Errorf("%s is neither a file nor a directory", path)
-	})
-	if err := errors.Join(walkErr, g.Wait()); err != nil {
-		return fmt.Errorf("copy data directory: %w", err)
-	}
-	return nil
 }
 
 // copyFile shares the blocks where the file system can, else copies them inside

@@ -1,10 +1,13 @@
 package lab
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // coldCache gives a test a cache of its own, and a directory for data that the
@@ -47,7 +50,7 @@ func TestInitDataSurvivesASpoiltCache(t *testing.T) {
 		if err := as.own(dst); err != nil {
 			t.Fatal(err)
 		}
-		if err := initData(t.Context(), bin.cluster(), dst, as, false); err != nil {
+		if err := initData(t.Context(), bin.cluster(), dst, as, Fast, false); err != nil {
 			t.Fatal(err)
 		}
 		content, err := os.ReadFile(filepath.Join(dst, "PG_VERSION"))
@@ -81,7 +84,7 @@ func TestCopyTreeKeepsModesAndContent(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := copyTree(t.Context(), src, dst, nil); err != nil {
+	if err := copyTree(t.Context(), src, dst, nil, false); err != nil {
 		t.Fatal(err)
 	}
 	for name, mode := range files {
@@ -94,8 +97,64 @@ func TestCopyTreeKeepsModesAndContent(t *testing.T) {
 			t.Errorf("%s: %q, %v, mode %v; want mode %v", name, content, err, info.Mode(), mode)
 		}
 	}
-	if err := copyTree(t.Context(), src, dst, nil); err == nil {
+	if err := copyTree(t.Context(), src, dst, nil, false); err == nil {
 		t.Error("copied over what was there")
+	}
+}
+
+// Zeros of a fast server's files take no memory, and are there all the same.
+func TestCopyTreeLeavesHoles(t *testing.T) {
+	src := t.TempDir()
+	content := make([]byte, 5*copyBlock+10)
+	copy(content[copyBlock+7:], "in the middle")
+	if err := os.WriteFile(filepath.Join(src, "a"), content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	blocks := map[bool]int64{}
+	for _, holes := range []bool{false, true} {
+		dst := t.TempDir()
+		if err := copyTree(t.Context(), src, dst, nil, holes); err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(dst, "a")
+		got, err := os.ReadFile(path)
+		if err != nil || !bytes.Equal(got, content) {
+			t.Errorf("holes %t: %d bytes, %v; want the %d of the original", holes, len(got), err, len(content))
+		}
+		var st unix.Stat_t
+		if err := unix.Stat(path, &st); err != nil {
+			t.Fatal(err)
+		}
+		blocks[holes] = st.Blocks
+	}
+	if blocks[true] >= blocks[false] && blocks[false]*512 >= int64(len(content)) { // no file system that finds holes itself
+		t.Errorf("%d blocks with holes, %d without", blocks[true], blocks[false])
+	}
+}
+
+// A program is asked for its version once, and again when it is another one.
+func TestVersionIsAskedOnce(t *testing.T) {
+	dir := t.TempDir()
+	program, asked := filepath.Join(dir, "server"), filepath.Join(dir, "asked")
+	for i, want := range []string{"version 1.2", "version 1.2", "version 1.2.3"} {
+		if i != 1 {
+			if err := os.Remove(program); err != nil && !os.IsNotExist(err) {
+				t.Fatal(err)
+			}
+			script := "#!/bin/sh\necho x >>" + asked + "\necho " + want + "\n"
+			if err := os.WriteFile(program+".new", []byte(script), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := copyReadable(program+".new", program); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got, err := askVersion(t.Context(), program, "--version"); err != nil || strings.TrimSpace(got) != want {
+			t.Errorf("%d: %q, %v; want %q", i, got, err, want)
+		}
+	}
+	if got, err := os.ReadFile(asked); err != nil || string(got) != "x\nx\n" {
+		t.Errorf("asked %q, %v; want twice", got, err)
 	}
 }
 

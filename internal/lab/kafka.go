@@ -110,7 +110,7 @@ func (k *Kafka) prepare(ctx context.Context) (err error) {
 	if k.bin.libs, err = k.within(k.bin.libs); err != nil {
 		return err
 	}
-	return initData(ctx, k.cluster(), k.data, k.as, false)
+	return initData(ctx, k.cluster(), k.data, k.as, k.cfg.Durability, false)
 }
 
 // kafkaCluster names the cluster of every lab node: 16 bytes in base64.

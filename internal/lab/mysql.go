@@ -166,7 +166,7 @@ func (m *MySQL) prepare(ctx context.Context) error {
 	if err := m.place(m.accountsFile(), []byte(m.accounts())); err != nil {
 		return err
 	}
-	return initData(ctx, m.bin.cluster(), m.data, m.as, m.cfg.Fresh)
+	return initData(ctx, m.bin.cluster(), m.data, m.as, m.cfg.Durability, m.cfg.Fresh)
 }
 
 // start starts the server process and waits until it accepts connections.

@@ -130,7 +130,7 @@ func inspectMySQL(ctx context.Context, flavor Flavor, path string) (mysqlBinarie
 	}
 	// It answers --version even to root. Without --no-defaults it would read
 	// the option files of this machine's own server.
-	out, err := runCommand(ctx, command{path: path, args: []string{"--no-defaults", "--version"}, dir: "/"})
+	out, err := askVersion(ctx, path, "--no-defaults", "--version")
 	if err != nil {
 		return mysqlBinaries{}, fmt.Errorf("ask %s for its version: %w", flavor.title(), err)
 	}

@@ -147,7 +147,7 @@ func (p *Postgres) prepare(ctx context.Context) error {
 	if err := p.furnish(ctx, p.cfg.TLS, superuser); err != nil {
 		return err
 	}
-	if err := initData(ctx, p.bin.cluster(), p.data, p.as, p.cfg.Fresh); err != nil {
+	if err := initData(ctx, p.bin.cluster(), p.data, p.as, p.cfg.Durability, p.cfg.Fresh); err != nil {
 		return err
 	}
 	if p.cfg.Password != "" {
