@@ -69,6 +69,9 @@ func (s *Server) checkGrants(ctx context.Context, user string, conn *mywire.Serv
 	}
 	rows, err := conn.Query(ctx, "SHOW GRANTS")
 	if mywire.CodeOf(err) == mywire.ErrMustChangePassword {
+		g.mu.Lock()
+		delete(g.seen, user) // the next login is asked, too
+		g.mu.Unlock()
 		return mywire.NewError(mywire.ErrMustChangePassword, "Your password has expired: change it on a connection to the server itself, not by weir")
 	}
 	if err != nil {
