@@ -83,6 +83,13 @@ func (m *MySQL) durability() [][2]string {
 			{"innodb-flush-method", "nosync"},
 			{"innodb-doublewrite", "OFF"},
 			{"sync-binlog", "0"},
+			// The server clears this memory when it starts, and tests need little of it.
+			{"key-buffer-size", "1M"},
+			{"performance-schema-events-stages-history-long-size", "100"},
+			{"performance-schema-events-statements-history-long-size", "100"},
+			{"performance-schema-events-transactions-history-long-size", "100"},
+			{"performance-schema-events-waits-history-long-size", "100"},
+			{"performance-schema-digests-size", "1000"},
 		}
 		if m.bin.flavor == FlavorMariaDB {
 			fast = append(fast, [2]string{"debug-no-sync", "ON"}) // what is not InnoDB's
