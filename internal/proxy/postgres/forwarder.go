@@ -400,7 +400,7 @@ func (fw *forwarder) bind(n int, p []byte) int {
 		u.shape = st.shape
 		u.follow(c, info, st.sql)
 	}
-	u.exp = append(u.exp, expect{code: expBind, st: st, unnamed: len(name) == 0})
+	u.exp = append(u.exp, expect{code: expBind, named: numberOf(text(cutName(name))), st: st})
 	head := pgwire.HeaderLen
 	have := min(n, len(p))
 	length := n - (rest - at) + len(srv) + 1

@@ -3,6 +3,7 @@ package postgres
 import (
 	"bytes"
 	"cmp"
+	"hash/maphash"
 	"slices"
 	"strings"
 
@@ -340,39 +341,41 @@ func restoreNames(msg []byte, e *pgwire.Error, u *unit) []byte {
 
 // nameOf returns the client's name for a statement that the server knows as srv.
 func (u *unit) nameOf(srv string) (string, bool) {
-	unnamed := true // unless the Bind that has failed names another
 	for i := range u.ops {
 		if o := &u.ops[i]; o.kind == pgwire.ClientBind && o.st != nil && o.st.srvName == srv {
 			return string(u.raw[o.name : o.rest-1]), true
 		}
 	}
+	is := func(string) bool { return true }
 	if u.expAt < len(u.exp) {
 		if x := u.exp[u.expAt]; x.code == expBind && x.st != nil && x.st.srvName == srv {
-			if x.unnamed {
+			is = func(name string) bool { return numberOf(name) == x.named } // it may have others
+			if is("") {
 				return "", true
 			}
-			unnamed = false
 		}
 	}
 	for _, n := range u.parsed {
-		if n.name == "" && !unnamed {
-			continue
-		}
-		if n.st != nil && n.st.srvName == srv {
+		if n.st != nil && n.st.srvName == srv && is(n.name) {
 			return cmp.Or(n.given, n.name), true
 		}
 	}
 	c := u.c
-	if c == nil || unnamed && c.stmts.unnamed != nil && c.stmts.unnamed.srvName == srv {
+	if c == nil || c.stmts.unnamed != nil && c.stmts.unnamed.srvName == srv && is("") {
 		return "", true
 	}
 	for name, st := range c.stmts.byName {
-		if st.srvName == srv {
+		if st.srvName == srv && is(name) {
 			return name, true
 		}
 	}
 	return "", false
 }
+
+// numberOf tells names of statements apart, where one of few is meant.
+func numberOf(name string) uint32 { return uint32(maphash.String(numberSeed, name)) }
+
+var numberSeed = maphash.MakeSeed()
 
 // editError replaces a part of the server's ErrorResponse and leaves all else,
 // the order of its fields too, as the server sent it.

@@ -144,9 +144,9 @@ type span struct{ at, end int }
 // An expect is one answer that must come before ReadyForQuery, or one that
 // weir gives itself in its place.
 type expect struct {
-	code    expectCode
-	unnamed bool // of a Bind: the client's unnamed statement
-	st      *stmt
+	code  expectCode
+	named uint32 // of a Bind: a number of the client's name for it, as numberOf has it
+	st    *stmt
 }
 
 type expectCode uint8

@@ -89,6 +89,10 @@ func TestNamesBehindUnitsThatFail(t *testing.T) {
 			all(parse("s1", insert), end), all(parse("", insert), end),
 			all(use("s1"), end), all(use(""), end),
 		}},
+		{"too few parameters, of many names for a text", [][]byte{
+			all(parse("s1", "SELECT $1::int"), parse("s2", "SELECT $1::int"), parse("s3", "SELECT $1::int"), parse("s4", "SELECT $1::int"), end),
+			slices.Repeat(all(use("s1"), end, use("s2"), end, use("s3"), end, use("s4"), end), 4),
+		}},
 		{"too few parameters of a read", [][]byte{
 			all(parse("s1", "SELECT $1::int"), end), all(parse("", "SELECT $1::int"), end),
 			all(use("s1"), end), all(use(""), end), all(use("s1"), end, use(""), end, parse("", "SELECT 2"), end),
