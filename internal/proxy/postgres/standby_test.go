@@ -70,7 +70,10 @@ func TestCancelledWaitsOfGroupsForAStandby(t *testing.T) {
 			}
 			var stopped []int
 			if c.early {
-				for _, pid := range strings.Fields(strings.Trim(strings.Split(local.ask("SELECT string_agg(pid::text, ' ') AS p FROM pg_stat_activity WHERE usename IS NOT NULL AND client_port IS NOT NULL AND pid <> pg_backend_pid()"), "(")[1], ") SELECT_1 I")) {
+				// ROW(123 456) SELECT_1 I
+				_, row, _ := strings.Cut(local.ask("SELECT string_agg(pid::text, ' ') AS p FROM pg_stat_activity WHERE usename IS NOT NULL AND client_port IS NOT NULL AND pid <> pg_backend_pid()"), "(")
+				pids, _, _ := strings.Cut(row, ")")
+				for _, pid := range strings.Fields(pids) {
 					n, err := strconv.Atoi(pid)
 					if err != nil {
 						t.Fatal(err)
