@@ -19,6 +19,11 @@ const patience = 15 * time.Second
 // rounds is how often sessions are looked at.
 const rounds = 3
 
+// others is how many sessions are in a transaction beside the one that is looked at. A
+// pooler gives them its idle connections, of which one would be that of this session:
+// with as many idle connections besides, each could get another one in every round.
+const others = 3
+
 // Session is a session as its client sees it.
 type Session interface {
 	// Number is the server's own number of the session that answers.
@@ -40,8 +45,8 @@ type Check struct {
 	direct bool
 }
 
-// Run returns [outbox.ErrPooled] unless two sessions are two of the server, and each
-// stays the one that it is while the other is in a transaction.
+// Run returns [outbox.ErrPooled] unless each session is one of the server, and one that
+// is idle stays the one that it is while the others are in transactions.
 func (c *Check) Run(ctx context.Context, open func(context.Context) (Session, error)) error {
 	c.mu.Lock()
 	known := c.direct
@@ -61,7 +66,7 @@ func (c *Check) Run(ctx context.Context, open func(context.Context) (Session, er
 }
 
 func compare(ctx context.Context, open func(context.Context) (Session, error)) error {
-	var sessions [2]Session
+	var sessions [1 + others]Session
 	for i := range sessions {
 		s, err := open(ctx)
 		if err != nil {
@@ -75,27 +80,29 @@ func compare(ctx context.Context, open func(context.Context) (Session, error)) e
 		return err
 	}
 	for range rounds {
-		if err := besides(ctx, sessions[0], sessions[1], first); err != nil {
+		if err := besides(ctx, sessions[0], sessions[1:], first); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// besides checks that a session, whose number is first, keeps it while another one
-// is in a transaction.
-func besides(ctx context.Context, s, other Session, first int64) (err error) {
-	// Before the transaction: in a pool of one it would keep the other out.
-	if n, err := other.Number(ctx); err != nil || n == first {
+// besides checks that a session, whose number is first, keeps it while others are in
+// transactions.
+func besides(ctx context.Context, s Session, rest []Session, first int64) (err error) {
+	// Before the transactions: in a pool of one they would keep each other out.
+	if n, err := rest[0].Number(ctx); err != nil || n == first {
 		return pooled(err)
 	}
-	tx, err := other.Begin(ctx)
-	if err != nil {
-		return fmt.Errorf("begin: %w", err)
-	}
-	defer func() { err = errors.Join(err, tx.Rollback(ctx)) }()
-	if n, err := tx.Number(ctx); err != nil || n == first {
-		return pooled(err)
+	for _, other := range rest {
+		tx, err := other.Begin(ctx)
+		if err != nil {
+			return fmt.Errorf("begin: %w", err)
+		}
+		defer func() { err = errors.Join(err, tx.Rollback(ctx)) }()
+		if n, err := tx.Number(ctx); err != nil || n == first {
+			return pooled(err)
+		}
 	}
 	// More than once: a pooler that takes its connections in turn may give it the
 	// same by chance.

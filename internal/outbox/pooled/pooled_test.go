@@ -3,6 +3,7 @@ package pooled
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/weirdb/weir/outbox"
@@ -13,6 +14,7 @@ type pool struct {
 	size, turn, opened int
 	lent               map[int]bool // to transactions
 	fail               error
+	latest             []int // of a pooler that lends what came back last; the last one is busy at first
 }
 
 type client struct {
@@ -30,12 +32,36 @@ func (c *client) next() (int64, error) {
 	if c.size == 0 {
 		return int64(c.own), c.fail
 	}
+	if c.latest != nil {
+		return c.top(), c.fail
+	}
 	for range c.size {
 		if c.turn = (c.turn + 1) % c.size; !c.lent[c.turn] {
 			return int64(c.turn), c.fail
 		}
 	}
 	return 0, errors.New("no free connection")
+}
+
+// top is the connection that came back last of those that no transaction holds.
+func (p *pool) top() int64 {
+	first := p.turn == 0
+	p.turn++
+	for i, n := range slices.Backward(p.latest) {
+		if !p.lent[n] && !(first && i == len(p.latest)-1) {
+			p.back(n)
+			if first { // the busy one is back, too
+				p.back(p.latest[len(p.latest)-2])
+			}
+			return int64(n)
+		}
+	}
+	return -1
+}
+
+// back notes that a connection is the one that came back last.
+func (p *pool) back(n int) {
+	p.latest = append(slices.DeleteFunc(p.latest, func(m int) bool { return m == n }), n)
 }
 
 func (c *client) Number(context.Context) (int64, error) { return c.next() }
@@ -59,6 +85,9 @@ func (t *tx) Number(context.Context) (int64, error) { return t.n, nil }
 
 func (t *tx) Rollback(context.Context) error {
 	delete(t.lent, int(t.n))
+	if t.latest != nil {
+		t.back(int(t.n))
+	}
 	return nil
 }
 
@@ -74,6 +103,8 @@ func TestPoolersAreSeen(t *testing.T) {
 		{"of two", pool{size: 2}, outbox.ErrPooled},
 		{"of three", pool{size: 3}, outbox.ErrPooled},
 		{"of eight", pool{size: 8}, outbox.ErrPooled},
+		{"of two, the latest first", pool{size: 2, latest: []int{1, 2}}, outbox.ErrPooled},
+		{"of four, the latest first", pool{size: 4, latest: []int{1, 2, 3, 4}}, outbox.ErrPooled},
 		{"none that answers", pool{fail: broken}, broken},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -33,7 +33,7 @@ type Answer struct {
 	Tag string
 	// Table is what a command shows; nil for those that do something.
 	Table *sight.Table
-	// Notice is what whoever gave the command may want to know of it, or "".
+	// Notice is a warning about the command, such as of a name that may be mistyped, or "".
 	Notice string
 	// Then, unless it is nil, is to be called when the answer has been sent.
 	Then func()
