@@ -99,15 +99,23 @@ func newRig(t *testing.T) *rig {
 
 func psql(t *testing.T, p *lab.Postgres, script string) string {
 	t.Helper()
+	out, err := tryPsql(p, script)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func tryPsql(p *lab.Postgres, script string) (string, error) {
 	cmd := exec.Command(filepath.Join(p.BinDir(), "psql"), "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", p.DSN("postgres"), "-f", "-")
 	cmd.Stdin = strings.NewReader(script)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("psql: %v\n%s", err, stderr.String())
+		return "", fmt.Errorf("psql: %w\n%s", err, stderr.String())
 	}
-	return strings.TrimSpace(string(out))
+	return strings.TrimSpace(string(out)), nil
 }
 
 func (r *rig) psql(script string) string {
@@ -191,7 +199,21 @@ func (r *rig) restored(id string, target Target, keys archive.ReadOptions) (*lab
 	if err := p.Restart(ctx); err != nil {
 		return p, err
 	}
-	testkit.Eventually(r.t, "the recovery has ended", func() bool { return psql(r.t, p, "SELECT pg_is_in_recovery()") == "f" })
+	// A server that cannot reach its target ends, and may have let sessions in before.
+	ended := false
+	testkit.Eventually(r.t, "the recovery has ended", func() bool {
+		select {
+		case <-p.Done():
+			ended = true
+			return true
+		default:
+		}
+		state, err := tryPsql(p, "SELECT pg_is_in_recovery()")
+		return err == nil && state == "f"
+	})
+	if ended {
+		return p, errors.New("the server ended during its recovery")
+	}
 	return p, nil
 }
 
