@@ -73,14 +73,14 @@ func (r *run) member(b *backend, c *client) *unit {
 // asked, or something else is known to be under way.
 func (r *run) askOfStandby(b *backend) {
 	head := b.Head()
-	if r.asks || head == nil || r.rows && head.kind != unitRows || !r.rows && (!r.ln.async || b.Depth() > 1 || head.kind != unitHidden) {
+	if r.asks || !r.alone(b) {
 		return
 	}
 	r.asks = true
 	sql := fmt.Sprintf("SELECT 1 FROM pg_catalog.pg_stat_activity WHERE pid = %d AND wait_event = 'SyncRep'", b.pid)
 	b.p.askIn(b.p.settings.Empty(), sql, 1, func(q *unit) {
 		r.asks = false
-		if len(q.rows) == 0 || b.run() != r || b.Head() != head {
+		if len(q.rows) == 0 || b.run() != r || b.Head() != head || !r.alone(b) {
 			return // asked again by Tick if it is under way still
 		}
 		units := r.units
@@ -89,6 +89,19 @@ func (r *run) askOfStandby(b *backend) {
 		}
 		r.cancelled = slices.DeleteFunc(r.cancelled, func(u *unit) bool { return free(units, u) })
 	})
+}
+
+// alone reports whether what is under way on b is one commit of the run. Behind it, the
+// server could wait for another group, while that before it has failed and its error is
+// not read yet.
+func (r *run) alone(b *backend) bool {
+	if b.Depth() != 1 {
+		return false
+	}
+	if r.rows {
+		return b.Head().kind == unitRows
+	}
+	return r.ln.async && b.Head().kind == unitHidden
 }
 
 // checkStandbys asks again for those whose clients have cancelled them.
