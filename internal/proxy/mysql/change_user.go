@@ -67,7 +67,7 @@ const maxFailedChanges = 3
 func (lg *login) session() *former {
 	c := lg.c
 	server := c.l.srv.known.get()
-	if server == nil || !server.IsMariaDB() || c.pins.held&^pinMode != 0 {
+	if server == nil || !server.IsMariaDB() || c.pins.held&^pinMode != 0 || c.p.facts.base == nil {
 		return nil
 	}
 	return &former{key: c.p.key, set: c.set, start: c.settings.start}

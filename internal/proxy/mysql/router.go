@@ -366,7 +366,7 @@ func (rt *router) intercept(sql string, info *myscan.Statement) bool {
 }
 
 // leading are the effects of statements that those behind them rely on.
-const leading = myscan.EffTxBegin | myscan.EffXA | myscan.EffNextTx | myscan.EffSet | myscan.EffUse | myscan.EffTableLock | myscan.EffTemp
+const leading = myscan.EffTxBegin | myscan.EffXA | myscan.EffNextTx | myscan.EffSet | myscan.EffUse | myscan.EffLock | myscan.EffTableLock | myscan.EffTemp
 
 // leads reports whether the commands that a client has sent behind this one, without waiting
 // for its answer, rely on it: they would run outside the transaction that it was to begin,

@@ -99,6 +99,7 @@ func TestRefusedBeginEndsTheSession(t *testing.T) {
 		"a reset":          slices.Concat(query("SELECT 1; RESET ALL"), insert),
 		"by a function":    slices.Concat(run("SELECT set_config('search_path', $1, false)", "nowhere"), insert),
 		"in a unit":        slices.Concat(parse("", "SELECT pg_sleep(0)"), bind("", ""), execute("", 0), run("SET search_path = nowhere"), insert),
+		"a lock":           slices.Concat(query("SELECT pg_advisory_lock(1)"), insert),
 		"a table's name":   slices.Concat(query("CREATE TEMP TABLE r (x int)"), insert),
 	} {
 		t.Run(name, func(t *testing.T) {

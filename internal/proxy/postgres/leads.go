@@ -48,9 +48,9 @@ func (rt *router) leads(typ byte, n int, p []byte) bool {
 }
 
 // leadingEffects are those for the session: another search_path, role, or meaning of a
-// table's name. That a lock, a cursor or a prepared statement is missing shows where it is
-// used.
-const leadingEffects = sqlscan.EffSetUnknown | sqlscan.EffRole | sqlscan.EffSetConfig | sqlscan.EffTouch | sqlscan.EffTemp | sqlscan.EffDiscardAll
+// table's name, a lock, a channel that is listened to. That a cursor or a prepared statement
+// is missing shows where it is used.
+const leadingEffects = sqlscan.EffAdvisory | sqlscan.EffListen | sqlscan.EffSetUnknown | sqlscan.EffRole | sqlscan.EffSetConfig | sqlscan.EffTouch | sqlscan.EffTemp | sqlscan.EffDiscardAll
 
 // leading is leads for a statement, or a text of several.
 func leading(s *sqlscan.Statement) bool {

@@ -83,8 +83,8 @@ func (s *unsure) settleAll() {
 // hangs reports whether the linked client's next message must wait before it can name a
 // statement.
 func (ss *statements) hangs(name []byte) bool {
-	if ss.done == ss.last {
-		return false
+	if ss.done == ss.last || ss.c.state == stateCopying {
+		return false // the server refuses the message while it is sent rows
 	}
 	n := ss.by(text(cutName(name)))
 	return n > 0 && (ss.c.cur == nil || n != ss.c.cur.named)
