@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 // What waits behind a message that fails may have smaller numbers than it, when
@@ -41,6 +42,47 @@ func TestALateCommitWaitsBehindWhatFailedBefore(t *testing.T) {
 		}
 		if len(store.dead) != 1 || store.dead[0].Attempts != 3 || sink.tries("fails") != 3 {
 			t.Errorf("dead letters %+v after %d calls", store.dead, sink.tries("fails"))
+		}
+	})
+}
+
+// A relay that begins again may find a message that has failed behind one of its key that
+// was committed late, which has not: the two do not go their own ways.
+func TestALateCommitGoesBeforeWhatFailedInAnEarlierRelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newMemStore()
+		var began, mended atomic.Bool
+		sink := &memSink{decide: func(m *Message) error {
+			switch {
+			case m.Topic == "failed" && !began.Load():
+				return RetryAfter(errors.New("no"), 10*time.Second)
+			case m.Topic == "late" && !mended.Load():
+				return errors.New("no")
+			}
+			return nil
+		}}
+		late := store.begin()
+		late.insert(Message{Topic: "late", Key: "k", Payload: []byte("1")})
+		store.put(Message{Topic: "failed", Key: "k", Payload: []byte("2")})
+		cfg := fast()
+		cfg.Retry.MaxAttempts = 1000
+		r, stop := running(t, store, sink, cfg)
+		until(t, "it waits", func() bool { return r.Stats().Parked == 1 })
+		stop()
+		late.end(true)
+		began.Store(true)
+		r, stop = running(t, store, sink, cfg)
+		defer stop()
+		time.Sleep(time.Second)
+		store.put(Message{Topic: "last", Key: "k", Payload: []byte("3")})
+		time.Sleep(time.Minute)
+		if s := r.Stats(); len(sink.topics()) > 0 || s.Parked != 1 || s.Deferred != 2 {
+			t.Errorf("while the first fails: delivered %q, %d wait and %d behind it, want none, 1 and 2", sink.topics(), s.Parked, s.Deferred)
+		}
+		mended.Store(true)
+		until(t, "the table is empty", func() bool { return store.pending() == 0 })
+		if got := sink.topics(); !slices.Equal(got, []string{"late", "failed", "last"}) {
+			t.Errorf("delivered %q, want late, failed and last", got)
 		}
 	})
 }

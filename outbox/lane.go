@@ -194,31 +194,37 @@ func (n *lane) next(now time.Time) ([]Row, error) {
 	most := n.limit.most(n.cfg.Batch)
 	batch := make([]Row, 0, min(most, len(n.queue)))
 	taken := 0
-	var keys map[string]bool // in batch, once a destination is open
+	var keys map[string]bool // in batch, once one of them may have to wait
 	for ; taken < len(n.queue) && len(batch) < most; taken++ {
 		it := &n.queue[taken]
 		b := n.blockadeOf(&it.Row)
 		ok, until, dest := b == nil, now, ""
-		if ok && !it.due.After(now) && n.circuits.waiting() > 0 {
+		failed := it.due.After(now)
+		if ok && !failed && n.circuits.waiting() > 0 {
+			ok, until, dest = n.circuits.admit(&it.Message, now)
+		}
+		if b == nil && (failed || !ok) && it.Key != "" && !n.cfg.Unordered {
 			if keys == nil {
 				keys = keysOf(batch)
 			}
-			if ok, until, dest = n.circuits.admit(&it.Message, now); !ok && it.Key != "" && !n.cfg.Unordered && keys[it.Key] {
+			if keys[it.Key] {
 				break // one of its key goes before it; it waits its turn
 			}
-			keys[it.Key] = true
 		}
 		switch {
 		case b != nil:
 			n.postpone(b, it.Row)
 		case n.hasSpilled(&it.Row):
 			n.spill(it.Row)
-		case it.due.After(now):
+		case failed:
 			n.block(it.Row, it.due.Sub(now), nil)
 		case !ok:
 			n.block(it.Row, until.Sub(now), &hold{destination: dest})
 		default:
 			batch = append(batch, it.Row)
+			if keys != nil {
+				keys[it.Key] = true
+			}
 		}
 	}
 	n.consume(taken)
