@@ -266,6 +266,36 @@ func TestKeysThatAreAwayAreBounded(t *testing.T) {
 	})
 }
 
+// The same where no key comes twice and the sink knows the part of each, so that later
+// ones are not tried: what waits for that part leaves a quarter to others.
+func TestNewKeysOfAPartThatIsAwayLeaveRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newMemStore()
+		sink := newPartly(isGone)
+		cfg := fast()
+		cfg.MaxPoll, cfg.MaxInFlight, cfg.MaxWaiting = time.Second, 400, 1000
+		r, stop := running(t, store, parted{sink}, cfg)
+		defer stop()
+		for i := range 1500 {
+			store.put(
+				Message{Topic: "t", Key: fmt.Sprint("k", i%50), Payload: fmt.Append(nil, i+1)},
+				Message{Topic: "t", Key: fmt.Sprint("gone", i), Payload: fmt.Append(nil, i+1)})
+			time.Sleep(50 * time.Millisecond)
+		}
+		until(t, "the others are delivered", func() bool { return delivered(&sink.memSink, "k") == 1500 })
+		// A call of each lane may have some that come back.
+		if s := r.Stats(); s.Parked < 700 || s.Parked > 750+probes*int64(r.cfg.Publishers) {
+			t.Errorf("%d of 1000 wait for a part that is away, want 750", s.Parked)
+		}
+		sink.away.Store(false)
+		until(t, "the table is empty", func() bool { return store.pending() == 0 })
+		if n := len(sink.topics()); n != 3000 || len(store.dead) > 0 {
+			t.Errorf("%d deliveries and %d dead letters, want 3000 and none", n, len(store.dead))
+		}
+		inOrderOfKeys(t, sink.got)
+	})
+}
+
 // Messages for a part that is away, and that says so at once, are not tried whenever
 // another is taken; nor do they hold up any.
 func TestWhoIsAwayIsNotTriedWithEachMessage(t *testing.T) {

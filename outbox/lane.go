@@ -258,7 +258,11 @@ func (n *lane) blockadeOf(row *Row) *blockade {
 // block makes the row, and later ones of its key, wait. h is set when the row has
 // spent no attempt.
 func (n *lane) block(row Row, d time.Duration, h *hold) {
-	if n.crowded(h != nil && IsUnavailable(h.err)) {
+	away := h != nil && IsUnavailable(h.err)
+	if h != nil && !away {
+		_, away = n.circuits.state(h.destination)
+	}
+	if n.crowded(away) {
 		n.spill(row)
 		return
 	}
