@@ -119,10 +119,21 @@ func (c *circuits) admit(m *Message, now time.Time) (ok bool, until time.Time, b
 		return ok, until, by
 	}
 	if part := c.place(m); part != by {
-		ok, until = c.admitTo(part, now)
+		if ok, until = c.admitTo(part, now); !ok {
+			c.giveBack(by)
+		}
 		by = part
 	}
 	return ok, until, by
+}
+
+// giveBack undoes admitTo for a message that is not sent after all.
+func (c *circuits) giveBack(destination string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if k := c.by[destination]; k != nil && k.open && k.left < probes {
+		k.left++
+	}
 }
 
 // admitTo is admit for one name.

@@ -459,3 +459,32 @@ func TestRowsOverTheLimitsAreBuried(t *testing.T) {
 		}
 	})
 }
+
+// Messages for a part that is away are no tries of their destination: those are for
+// messages that are sent.
+func TestAPartThatIsAwaySpendsNoTryOfItsDestination(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCircuits(parted{newPartly(isGone)})
+		fail := func(destination string, kind failureKind) {
+			for i := range crowd {
+				c.failed(failure{destination: destination, seq: int64(i), kind: kind}, RetryPolicy{}, time.Now())
+			}
+		}
+		fail("t", busy)
+		time.Sleep(time.Minute)
+		fail("t[1]", absent)
+		for range 2 * probes {
+			if ok, _, by := c.admit(&Message{Topic: "t", Key: "gone"}, time.Now()); ok || by != "t[1]" {
+				t.Fatalf("admitted %v, by %s, want the part to refuse", ok, by)
+			}
+		}
+		for i := range probes {
+			if ok, _, by := c.admit(&Message{Topic: "t", Key: "k"}, time.Now()); !ok {
+				t.Fatalf("%s refused message %d, want %d tries", by, i, probes)
+			}
+		}
+		if ok, _, _ := c.admit(&Message{Topic: "t", Key: "k"}, time.Now()); ok {
+			t.Errorf("more than %d tries", probes)
+		}
+	})
+}
