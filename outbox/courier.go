@@ -24,6 +24,7 @@ func (c *courier) publish(work, live context.Context, rows []Row) []error {
 	c.msgs = messages(c.msgs[:0], rows)
 	errs := c.sink.Publish(work, c.msgs)
 	c.alone.leave()
+	clear(c.msgs) // a courier that waits for work keeps no payloads
 	if len(errs) != len(rows) || !slices.ContainsFunc(errs, IsBroken) {
 		return errs
 	}

@@ -344,3 +344,22 @@ func TestALongTimeOutHasItsPause(t *testing.T) {
 		}
 	})
 }
+
+// A courier that waits for its next call holds none of the messages of the last one.
+func TestACourierKeepsNoMessages(t *testing.T) {
+	r, err := NewRelay(newMemStore(), &memSink{}, fast())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &courier{Relay: r, log: r.cfg.Logger, broker: newBroker()}
+	rows := make([]Row, 100)
+	for i := range rows {
+		rows[i].Message = Message{Topic: "t", Payload: make([]byte, 100)}
+	}
+	c.publish(t.Context(), t.Context(), rows)
+	for i, m := range c.msgs[:cap(c.msgs)] {
+		if m.Topic != "" || m.Payload != nil {
+			t.Fatalf("message %d is kept after the call", i)
+		}
+	}
+}
