@@ -32,7 +32,9 @@ func initData(ctx context.Context, c cluster, dst string, as *identity, d Durabi
 	if !fresh {
 		golden, err := goldenData(ctx, c, filepath.Dir(dst), as)
 		if err == nil {
-			err = copyTree(ctx, golden, dst, as, d == Fast)
+			// No holes where a test has named the place: on a small disk that fills up, the
+			// server's log must have its blocks, as initdb leaves it.
+			err = copyTree(ctx, golden, dst, as, d == Fast && os.Getenv("WEIR_LAB_DIR") == "")
 		}
 		if err == nil || ctx.Err() != nil {
 			return err
