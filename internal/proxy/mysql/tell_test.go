@@ -35,7 +35,7 @@ func TestSlowLog(t *testing.T) {
 		if _, err := c.ExecContext(ctx, "UPDATE r SET id = SLEEP(?), nothing = 'secret two'", 0.25); code(err) != 1054 {
 			t.Fatal(err)
 		}
-		if _, err := c.ExecContext(ctx, "INSERT INTO r SELECT SLEEP(?) + 4711", 0.25); err != nil {
+		if _, err := c.ExecContext(ctx, "INSERT INTO r SELECT SLEEP(?) + 92347113", 0.25); err != nil {
 			t.Fatal(err)
 		}
 		// One that waits, for another's transaction.
@@ -46,7 +46,7 @@ func TestSlowLog(t *testing.T) {
 		}
 		done := make(chan error, 1)
 		go func() {
-			_, err := c.ExecContext(ctx, "INSERT INTO r VALUES (4711)")
+			_, err := c.ExecContext(ctx, "INSERT INTO r VALUES (92347113)")
 			done <- err
 		}()
 		eventually(t, "it waits", func() bool { return w.pool().Waiting == 1 })
@@ -56,8 +56,8 @@ func TestSlowLog(t *testing.T) {
 		}
 		for what, want := range map[string]string{
 			`"statement":"select sleep(?), ?"`:                "SELECT SLEEP(0.25), 'secret one'",
-			`"statement":"insert into r select sleep(?) + ?"`: "INSERT INTO r SELECT SLEEP(?) + 4711",
-			`"statement":"insert into r values (?)"`:          "INSERT INTO r VALUES (4711)",
+			`"statement":"insert into r select sleep(?) + ?"`: "INSERT INTO r SELECT SLEEP(?) + 92347113",
+			`"statement":"insert into r values (?)"`:          "INSERT INTO r VALUES (92347113)",
 		} {
 			eventually(t, "a line with "+what, func() bool { return len(log.With(what)) > 0 })
 			var line struct {
@@ -80,7 +80,7 @@ func TestSlowLog(t *testing.T) {
 				t.Errorf("text %q", line.Text)
 			}
 		}
-		if leaked := append(log.With("secret"), log.With("4711")...); !text && len(leaked) > 0 {
+		if leaked := append(log.With("secret"), log.With("92347113")...); !text && len(leaked) > 0 {
 			t.Errorf("literals in the log:\n%s", leaked)
 		}
 		if s := w.snapshot(); s.SlowLogged != uint64(len(log.With("slow statement"))) || s.SlowDropped != 0 {

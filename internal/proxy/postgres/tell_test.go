@@ -52,7 +52,7 @@ func TestSlowLog(t *testing.T) {
 		}
 		done := make(chan error, 1)
 		go func() {
-			_, err := c.Exec(ctx, "INSERT INTO r VALUES (4711)", pgx.QueryExecModeSimpleProtocol)
+			_, err := c.Exec(ctx, "INSERT INTO r VALUES (92347113)", pgx.QueryExecModeSimpleProtocol)
 			done <- err
 		}()
 		eventually(t, "it waits", func() bool { return w.pool().Waiting == 1 })
@@ -67,7 +67,7 @@ func TestSlowLog(t *testing.T) {
 			`"statement":"select pg_sleep(?), ?"`:                            {1, "SELECT pg_sleep(0.25), 'secret one'"},
 			`"statement":"set application_name = ?; select pg_sleep(?), ?"`:  {1, "SET application_name = 'teller'; SELECT pg_sleep(0.25), 'secret two'"},
 			`"statement":"select pg_sleep(?), ? from generate_series(?, ?)"`: {3, "SELECT pg_sleep($1), 'secret four' FROM generate_series(1, 3)"},
-			`"statement":"insert into r values (?)"`:                         {1, "INSERT INTO r VALUES (4711)"},
+			`"statement":"insert into r values (?)"`:                         {1, "INSERT INTO r VALUES (92347113)"},
 		} {
 			eventually(t, "a line with "+what, func() bool { return len(log.With(what)) > 0 })
 			var line struct {
@@ -98,7 +98,7 @@ func TestSlowLog(t *testing.T) {
 				t.Errorf("%v: %s", err, l)
 			}
 		}
-		if leaked := append(log.With("secret"), log.With("4711")...); !text && len(leaked) > 0 {
+		if leaked := append(log.With("secret"), log.With("92347113")...); !text && len(leaked) > 0 {
 			t.Errorf("literals in the log:\n%s", leaked)
 		}
 		if s := w.snapshot(); int(s.SlowLogged) != len(lines) || s.SlowDropped != 0 {
