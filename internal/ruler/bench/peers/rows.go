@@ -154,7 +154,7 @@ func (w Row) ofKind(against, side *bench.Case) (suite.Target, bool) {
 // leasts says of each heading what its floor is, where there is one.
 var leasts = map[string]string{
 	areaProxyPG: "a program that knows no protocol and only copies: one thread that reads and writes, with a server connection for each client; for hinted INSERTs one that joins those that wait, and does not look at what they are",
-	areaProxyMy: "the same program that only copies",
+	areaProxyMy: "the same two programs",
 	areaKV:      "a table in memory behind one thread, whose writes are answered when its log and that of one of two other processes are flushed: no elections, no checks, nothing to recover",
 	areaOutbox:  "a relay by the log that notes no delivery, so that the rows stay and the table grows",
 }
@@ -215,6 +215,7 @@ func Rows() []Row {
 	}{{16, 0.95}, {64, 0.95}, {256, 1.1}} {
 		least(fmt.Sprintf("INSERTs without a hint, %d clients", g.clients), fmt.Sprintf("inserts-%d", g.clients), "direct", "weir 0", "rate", g.goal)
 	}
+	floor = "group"
 	least("hinted INSERTs, prepared, 64 clients", "inserts-64", "direct", "weir auto", "rate", 2.5)
 	least("hinted INSERTs, prepared, 256 clients", "inserts-256", "direct", "weir auto", "rate", 5)
 

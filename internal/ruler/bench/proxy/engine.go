@@ -28,6 +28,8 @@ type engine struct {
 	// serverEnv is the variable in which weir proxy finds the server's DSN,
 	// listenFlag says where it listens for clients.
 	serverEnv, listenFlag string
+	// joins is the protocol in which a floor joins INSERTs.
+	joins string
 	// ungrouped is what a side is called whose weir joins no rows.
 	ungrouped string
 	// drivers are those of database/sql that applications use.
@@ -87,6 +89,7 @@ func postgres() *engine {
 		database:   "postgres",
 		serverEnv:  "WEIR_POSTGRES",
 		listenFlag: "--listen-postgres",
+		joins:      joinsPostgres,
 		ungrouped:  "weir isolated",
 		drivers:    []sqlload.Driver{sqlload.PQ, sqlload.PGX},
 		setup:      pgload.Setup,
@@ -117,6 +120,7 @@ func mysql(start func(context.Context, lab.MySQLConfig) (*lab.MySQL, error)) *en
 		database:   database,
 		serverEnv:  "WEIR_MYSQL",
 		listenFlag: "--listen-mysql",
+		joins:      joinsMySQL,
 		ungrouped:  "weir one by one",
 		drivers:    []sqlload.Driver{sqlload.MySQL},
 		setup:      myload.Setup,

@@ -15,20 +15,26 @@ import (
 // copyVerb is the hidden verb that runs a copier.
 const copyVerb = "copy"
 
-// groupFlag has it join the load's INSERTs.
+// groupFlag names the protocol in which it joins the load's INSERTs.
 const groupFlag = "group"
 
-// startFloor runs a copier before the server of a DSN, or one that joins INSERTs: what is
-// measured through it is the least that a proxy with a server connection for each client
-// costs here.
-func startFloor(ctx context.Context, binary, serverDSN string, group bool) (*floor.Process, error) {
+// The protocols that it knows.
+const (
+	joinsPostgres = "postgres"
+	joinsMySQL    = "mysql"
+)
+
+// startFloor runs a copier before the server of a DSN, or one that joins INSERTs of a
+// protocol: what is measured through it is the least that a proxy with a server connection
+// for each client costs here.
+func startFloor(ctx context.Context, binary, serverDSN, group string) (*floor.Process, error) {
 	u, err := url.Parse(serverDSN)
 	if err != nil || u.Host == "" {
 		return nil, errors.New("start a copier: it needs the server's host and port")
 	}
 	args := []string{"bench", "proxy", copyVerb, u.Host}
-	if group {
-		args = append(args, "--"+groupFlag)
+	if group != "" {
+		args = append(args, "--"+groupFlag, group)
 	}
 	return floor.Start(ctx, binary, args...)
 }
@@ -62,7 +68,7 @@ func (r *rig) plainInserts() ([]way, error) {
 }
 
 func copyCommand() *cobra.Command {
-	group := false
+	group := ""
 	cmd := &cobra.Command{
 		Use:    copyVerb + " ADDRESS",
 		Short:  "Copy bytes between clients and a server, and do nothing else",
@@ -70,6 +76,6 @@ func copyCommand() *cobra.Command {
 		Args:   cobra.ExactArgs(1),
 		RunE:   func(cmd *cobra.Command, args []string) error { return copyBytes(args[0], group, cmd.OutOrStdout()) },
 	}
-	cmd.Flags().BoolVar(&group, groupFlag, false, "join the INSERTs of the load into groups")
+	cmd.Flags().StringVar(&group, groupFlag, "", "join the INSERTs of the load, in the protocol postgres or mysql, into groups")
 	return cmd
 }

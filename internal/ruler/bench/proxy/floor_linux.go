@@ -25,8 +25,8 @@ type copier struct {
 }
 
 // copyBytes copies between the clients that connect and the server at address, until
-// standard input ends, or joins their INSERTs. The address that it listens on goes to out.
-func copyBytes(address string, group bool, out io.Writer) (err error) {
+// standard input ends, or joins their INSERTs of a protocol. The address that it listens on goes to out.
+func copyBytes(address string, group string, out io.Writer) (err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("copy bytes: %w", err)
@@ -42,8 +42,10 @@ func copyBytes(address string, group bool, out io.Writer) (err error) {
 	if c.server, err = net.ResolveTCPAddr("tcp", address); err != nil {
 		return err
 	}
-	if group {
-		newGrouper(c)
+	if group != "" {
+		if err := newGrouper(c, group); err != nil {
+			return err
+		}
 	}
 	if err := c.loop.Listen(out); err != nil {
 		return err

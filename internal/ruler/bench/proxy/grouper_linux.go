@@ -2,10 +2,8 @@ package proxybench
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"strconv"
 
 	"github.com/weirdb/weir/internal/ruler/bench/floor"
 )
@@ -17,8 +15,25 @@ import (
 // limits, no errors and no settings, and any surprise ends the connection.
 type grouper struct {
 	*copier
+	protocol       groupProtocol
 	prepared, text groupTexts
 	lanes          map[int32]*groupLane // by their sockets
+}
+
+// A groupProtocol is what a grouper knows of the protocol that the load speaks.
+type groupProtocol interface {
+	// asked takes what a client has sent, and reports whether it need not be copied.
+	asked(g *grouper, client int32, b []byte) bool
+	// appendGroup appends what runs the first n rows that wait on a lane, or, where the
+	// lane does not know a statement of so many rows and must say first what it is called,
+	// what prepares that.
+	appendGroup(out []byte, t *groupTexts, l *groupLane, n int) []byte
+	// said looks at what the server has said to a lane. next is what it is to be sent
+	// then; done says that the group has been answered, with an error unless all its
+	// rows are there.
+	said(l *groupLane) (next []byte, done bool, err error)
+	// appendAnswer appends what a lane's i-th member is answered.
+	appendAnswer(out []byte, l *groupLane, i int) []byte
 }
 
 // groupLanes is how many groups may be under way, as weir has by default.
@@ -27,14 +42,14 @@ const groupLanes = 2
 // groupMost is how many rows a group has, as weir has by default.
 const groupMost = 256
 
-// groupTexts are INSERTs of one protocol that wait for a group.
+// groupTexts are INSERTs of one kind, prepared or not, that wait for a group.
 type groupTexts struct {
+	binds   bool    // prepared: rows are arguments; else each is text with a comma behind it
 	head    []byte  // of the statement, up to VALUES and a space
 	epoch   int     // counts the heads
 	clients []int32 // who wait
 	rows    []byte  // theirs, one behind the other
 	ends    []int   // of each in rows
-	answer  []byte  // to each
 }
 
 // A groupLane is a connection to the server on which groups run. It began as one client's,
@@ -42,20 +57,27 @@ type groupTexts struct {
 type groupLane struct {
 	fd      int32
 	busy    bool
-	members []int32 // of the group under way
+	texts   *groupTexts // of the group under way
+	members []int32     // of it
+	rows    []byte      // of it, while the server prepares its statement
 	in      []byte
+	id      uint64 // that the server has given its first row
 	epoch   int
-	knows   [groupMost + 1]bool // the statements of so many rows, of the present epoch
+	knows   [groupMost + 1]uint32 // the statements of so many rows, of the present epoch, by number; 0: not prepared
 }
 
-func newGrouper(c *copier) *grouper {
-	g := &grouper{copier: c, lanes: make(map[int32]*groupLane)}
-	done := append([]byte{'C', 0, 0, 0, 15}, "INSERT 0 1\x00"...)
-	done = append(done, 'Z', 0, 0, 0, 5, 'I')
-	g.text.answer = done
-	g.prepared.answer = append([]byte{'2', 0, 0, 0, 4, 'n', 0, 0, 0, 4}, done...)
+func newGrouper(c *copier, protocol string) error {
+	g := &grouper{copier: c, prepared: groupTexts{binds: true}, lanes: make(map[int32]*groupLane)}
+	switch protocol {
+	case joinsPostgres:
+		g.protocol = newPostgresGroups()
+	case joinsMySQL:
+		g.protocol = new(mysqlGroups)
+	default:
+		return fmt.Errorf("join INSERTs of protocol %q: want %s or %s", protocol, joinsPostgres, joinsMySQL)
+	}
 	c.seen, c.turned = g.seen, g.turned
-	return g
+	return nil
 }
 
 // seen takes what a connection has sent, and reports whether it need not be copied.
@@ -64,32 +86,7 @@ func (g *grouper) seen(from int32, b []byte) bool {
 		g.answered(l, b)
 		return true
 	}
-	if !g.clients[from] {
-		return false
-	}
-	switch b[0] {
-	case 'P': // the client's own prepared statement, which begins with its name and text
-		name := 5 + bytes.IndexByte(b[5:], 0) + 1
-		g.prepared.is(b[name:])
-	case 'B':
-		row := bindRow(b)
-		if row == nil || g.prepared.head == nil {
-			return false
-		}
-		g.wait(&g.prepared, from, row)
-		return true
-	case 'Q':
-		at := bytes.Index(b, []byte("VALUES "))
-		if at < 0 {
-			return false
-		}
-		g.text.is(b[5:])
-		g.wait(&g.text, from, append(b[at+len("VALUES "):len(b)-1], ','))
-		return true
-	case 'X':
-		return g.leave(from)
-	}
-	return false
+	return g.clients[from] && g.protocol.asked(g, from, b)
 }
 
 // is notes the text of an INSERT.
@@ -103,18 +100,6 @@ func (t *groupTexts) is(b []byte) {
 	}
 }
 
-// bindRow cuts the two arguments, with their lengths, out of what the load sends for a
-// prepared INSERT; nil if it is none.
-func bindRow(b []byte) []byte {
-	size := 1 + int(binary.BigEndian.Uint32(b[1:]))
-	name := 6 + bytes.IndexByte(b[6:], 0) + 1
-	at := name + 4 // behind the numbers of formats and of arguments
-	if size > len(b) || at > size || binary.BigEndian.Uint16(b[name+2:]) != 2 {
-		return nil
-	}
-	return b[at : size-4]
-}
-
 // wait has a client's row go with the next group. The connection becomes a lane if there
 // are too few.
 func (g *grouper) wait(t *groupTexts, client int32, row []byte) {
@@ -124,6 +109,20 @@ func (g *grouper) wait(t *groupTexts, client int32, row []byte) {
 	t.clients = append(t.clients, client)
 	t.rows = append(t.rows, row...)
 	t.ends = append(t.ends, len(t.rows))
+}
+
+// waitText has a client's row of a text go with the next group, with a comma behind it. It
+// reports whether the text is an INSERT's.
+func (g *grouper) waitText(client int32, sql []byte) bool {
+	at := bytes.Index(sql, []byte("VALUES "))
+	if at < 0 {
+		return false
+	}
+	g.text.is(sql)
+	g.wait(&g.text, client, sql[at+len("VALUES "):])
+	g.text.rows = append(g.text.rows, ',')
+	g.text.ends[len(g.text.ends)-1]++
+	return true
 }
 
 // leave ends a client whose connection to the server is a lane, which stays.
@@ -156,78 +155,39 @@ func (g *grouper) turned() error {
 
 func (g *grouper) start(l *groupLane, t *groupTexts) error {
 	n := min(len(t.clients), groupMost)
-	rows := t.rows[:t.ends[n-1]]
-	out := g.out[:0]
-	if t == &g.text {
-		out = append(out, 'Q', 0, 0, 0, 0)
-		out = append(out, t.head...)
-		out = append(out, rows...)
-		out[len(out)-1] = 0 // the last comma
-		binary.BigEndian.PutUint32(out[1:], uint32(len(out)-1))
-	} else {
-		out = t.bind(out, l, n, rows)
+	l.texts, l.members = t, append(l.members[:0], t.clients[:n]...)
+	if t.binds && l.epoch != t.epoch {
+		l.epoch, l.knows = t.epoch, [groupMost + 1]uint32{}
 	}
-	g.out = out
-	if !floor.Write(int(l.fd), out) {
+	g.out = g.protocol.appendGroup(g.out[:0], t, l, n)
+	if !floor.Write(int(l.fd), g.out) {
 		return errors.New("send a group: the server has gone")
 	}
-	l.busy, l.members = true, append(l.members[:0], t.clients[:n]...)
+	l.busy = true
+	end := t.ends[n-1]
 	t.clients = append(t.clients[:0], t.clients[n:]...)
 	for i, e := range t.ends[n:] {
-		t.ends[i] = e - len(rows)
+		t.ends[i] = e - end
 	}
 	t.ends = t.ends[:len(t.ends)-n]
-	t.rows = append(t.rows[:0], t.rows[len(rows):]...)
+	t.rows = append(t.rows[:0], t.rows[end:]...)
 	return nil
-}
-
-// bind appends what runs a prepared INSERT of n rows, and what prepares it the first time.
-func (t *groupTexts) bind(out []byte, l *groupLane, n int, rows []byte) []byte {
-	if l.epoch != t.epoch {
-		l.epoch, l.knows = t.epoch, [groupMost + 1]bool{}
-	}
-	name := fmt.Sprintf("g%d_%d", t.epoch, n)
-	message := func(kind byte) int {
-		out = append(out, kind, 0, 0, 0, 0)
-		return len(out) - 4
-	}
-	end := func(at int) { binary.BigEndian.PutUint32(out[at:], uint32(len(out)-at)) }
-	if !l.knows[n] {
-		l.knows[n] = true
-		at := message('P')
-		out = append(append(out, name...), 0)
-		out = append(out, t.head...)
-		for i := range n {
-			out = fmt.Appendf(out, "($%d,$%d),", 2*i+1, 2*i+2)
-		}
-		out = append(out[:len(out)-1], 0, 0, 0)
-		end(at)
-	}
-	at := message('B')
-	out = append(append(append(out, 0), name...), 0, 0, 0)
-	out = binary.BigEndian.AppendUint16(out, uint16(2*n))
-	out = append(append(out, rows...), 0, 0)
-	end(at)
-	out = append(out, 'E', 0, 0, 0, 9, 0, 0, 0, 0, 0)
-	return append(out, 'S', 0, 0, 0, 4)
 }
 
 // answered takes what the server says to a group, and answers its members.
 func (g *grouper) answered(l *groupLane, b []byte) {
 	l.in = append(l.in, b...)
-	if end := len(l.in) - 6; end < 0 || l.in[end] != 'Z' {
+	next, done, err := g.protocol.said(l)
+	if len(next) > 0 && !floor.Write(int(l.fd), next) {
+		done, err = true, errors.New("the server has gone")
+	}
+	if !done {
 		return
 	}
-	text := l.in[0] == 'C'
-	done := []byte("INSERT 0 " + strconv.Itoa(len(l.members)) + "\x00")
-	ok := bytes.Contains(l.in, done)
 	l.in = l.in[:0]
-	answer := g.prepared.answer
-	if text {
-		answer = g.text.answer
-	}
-	for _, m := range l.members {
-		if !ok || !floor.Write(int(m), answer) {
+	for i, m := range l.members {
+		g.out = g.protocol.appendAnswer(g.out[:0], l, i)
+		if err != nil || !floor.Write(int(m), g.out) {
 			g.end(m)
 		}
 	}

@@ -24,7 +24,7 @@ type rig struct {
 	db      suite.Server
 	bouncer *lab.PgBouncer // nil without one
 	floor   *floor.Process // nil without one
-	joins   *floor.Process // the same that joins INSERTs; nil without one, or before MariaDB
+	joins   *floor.Process // the same that joins INSERTs; nil without one, or before a foreign server
 	weir    *weirProcess
 	solo    *weirProcess // without the multi-row lane
 	meter   suite.Meter  // on the server itself
@@ -61,11 +61,11 @@ func startRig(ctx context.Context, o Options, latency time.Duration) (_ *rig, er
 		return nil, err
 	}
 	if o.Floor {
-		if r.floor, err = startFloor(ctx, o.Binary, r.direct().dsn, false); err != nil {
+		if r.floor, err = startFloor(ctx, o.Binary, r.direct().dsn, ""); err != nil {
 			return nil, err
 		}
-		if _, ok := r.db.(*lab.Postgres); ok {
-			if r.joins, err = startFloor(ctx, o.Binary, r.direct().dsn, true); err != nil {
+		if !r.foreign() { // of which it is not known how it counts ids
+			if r.joins, err = startFloor(ctx, o.Binary, r.direct().dsn, r.engine.joins); err != nil {
 				return nil, err
 			}
 		}
