@@ -39,9 +39,6 @@ type lane struct {
 	setNow *session.Set
 	name   func() string // for reports
 	losses core.Losses   // before they were in the lane's settings
-	// async: its backends commit asynchronously, so each run needs a marker,
-	// whatever has been learned of the server since.
-	async bool
 }
 
 // laneKey says which writes may share a group. Everything that could make one
@@ -52,8 +49,13 @@ type laneKey struct {
 	shape   uint64 // rows lane of simple queries
 	formats string // rows lane: result formats of Bind
 	rows    bool
+	sync    bool // solo lane without asynchronous commit
 	window  time.Duration
 }
+
+// async reports whether the lane's backends commit asynchronously, so that each run needs
+// a marker, whatever has been learned of the server since.
+func (k *laneKey) async() bool { return !k.rows && !k.sync }
 
 // laneLockTimeout bounds the wait of a grouped write for a lock that somebody else
 // holds, so that it does not hold up its group; it is then run again apart
@@ -99,9 +101,12 @@ func (ls *lanes) of(key laneKey, name func() string, plan func() *rowsPlan) *lan
 		return ln
 	}
 	ln := &lane{p: p, key: key, name: name}
-	ln.Init(ln, core.LaneConfig(p.Options(), key.window, p.Size, maxGroupBytes), &p.l.Loop.Loop, &p.l.Agenda, &p.Late)
-	ln.async = !key.rows && p.lanes.flushable(key.set)
-	ln.set = p.lanes.set(key, 1, ln.async)
+	cfg := core.LaneConfig(p.Options(), key.window, p.Size, maxGroupBytes)
+	if key.sync {
+		cfg.MaxItems = 1 // behind one that waits for a standby, another could not be cancelled
+	}
+	ln.Init(ln, cfg, &p.l.Loop.Loop, &p.l.Agenda, &p.Late)
+	ln.set = p.lanes.set(key, 1)
 	ln.setNow = ln.set
 	if plan != nil {
 		ln.rows = plan()
@@ -112,13 +117,13 @@ func (ls *lanes) of(key laneKey, name func() string, plan func() *rowsPlan) *lan
 
 // set is the client's settings, a bound on lock waits unless the
 // client's own is shorter, and for the solo lane asynchronous commit.
-func (ls *lanes) set(key laneKey, members int, async bool) *session.Set {
+func (ls *lanes) set(key laneKey, members int) *session.Set {
 	p := ls.p
 	set := key.set
 	if d, ours := p.facts.lockBound(set, laneLockTimeout(members), 0); ours {
 		set = withLockTimeout(p.settings, set, d)
 	}
-	if async {
+	if key.async() {
 		set = p.settings.With(set, session.Setting{Name: "synchronous_commit", Value: "off", Literal: true})
 	}
 	return set
@@ -137,10 +142,11 @@ func (ls *lanes) flushable(set *session.Set) bool {
 
 // solo returns the solo lane for the given client settings. Where writes may
 // not be acknowledged by a group flush it still exists, as the place where the
-// members of a failed group are run apart; then each commits synchronously.
+// members of a failed group are run apart; then each is a run of its own, and commits
+// synchronously.
 func (ls *lanes) solo(set *session.Set, window time.Duration) *lane {
 	p := ls.p
-	return p.lanes.of(laneKey{set: set, window: window}, func() string { return "any write" }, nil)
+	return p.lanes.of(laneKey{set: set, sync: !ls.flushable(set), window: window}, func() string { return "any write" }, nil)
 }
 
 // push adds a unit and has the lane looked at when the turn's reads are done.
@@ -258,8 +264,8 @@ func (ln *lane) start(b *backend) bool {
 			b.send(u)
 		}
 	}
-	r.flushed = !ln.async
-	if ln.async {
+	r.flushed = !ln.key.async()
+	if !r.flushed {
 		ln.sendMarker(b, r)
 	}
 	return true
@@ -269,7 +275,7 @@ func (ln *lane) start(b *backend) bool {
 // it is in force, and returns it: 0 if the client's own holds. No answer is waited for: at
 // worst the one before holds.
 func (ln *lane) boundLocks(b *backend, members int) time.Duration {
-	ln.setNow = ln.p.lanes.set(ln.key, members, ln.async)
+	ln.setNow = ln.p.lanes.set(ln.key, members)
 	if b.set != ln.setNow {
 		sql := transition(b.set, ln.setNow)
 		b.set = ln.setNow

@@ -12,7 +12,7 @@ import (
 // cancel request to the server would end the wait of the whole group. A member whose client
 // cancels it is therefore answered by weir, in the server's words, when the server says that
 // the group waits for a standby and for nothing else. Then what the group wrote is on the
-// primary's disk. The others go on waiting.
+// primary's disk. The others go on waiting. One that runs alone is cancelled by the server.
 //
 //	solo lane  [member][member][marker]   the marker alone is not answered, and its commit waits
 //	rows lane  [INSERT, guard]            the answer does not come before the commit, which waits:
@@ -73,6 +73,11 @@ func (r *run) member(b *backend, c *client) *unit {
 // asked, or something else is known to be under way.
 func (r *run) askOfStandby(b *backend) {
 	head := b.Head()
+	if b.Depth() == 1 && head.kind == unitClient && b.Cancels == 0 && slices.Contains(r.cancelled, head) {
+		r.cancelled = nil
+		b.cancel(head, func() {})
+		return
+	}
 	if r.asks || !r.alone(b) {
 		return
 	}
@@ -84,7 +89,7 @@ func (r *run) askOfStandby(b *backend) {
 			return // asked again by Tick if it is under way still
 		}
 		units := r.units
-		if r.rows {
+		if head.kind == unitRows {
 			units = []*unit{head}
 		}
 		r.cancelled = slices.DeleteFunc(r.cancelled, func(u *unit) bool { return free(units, u) })
@@ -98,10 +103,8 @@ func (r *run) alone(b *backend) bool {
 	if b.Depth() != 1 {
 		return false
 	}
-	if r.rows {
-		return b.Head().kind == unitRows
-	}
-	return r.ln.async && b.Head().kind == unitHidden
+	kind := b.Head().kind
+	return kind == unitRows || kind == unitHidden && !r.rows && r.ln.key.async()
 }
 
 // checkStandbys asks again for those whose clients have cancelled them.

@@ -124,3 +124,46 @@ func TestCancelledWaitsOfGroupsForAStandby(t *testing.T) {
 		})
 	}
 }
+
+// TestCancelledWaitsOfMembersApartForAStandby: the members of a group that has failed run again,
+// each by itself, and each waits for a standby that there is none of. Any of them can be
+// cancelled, as directly.
+func TestCancelledWaitsOfMembersApartForAStandby(t *testing.T) {
+	t.Parallel()
+	srv, local := withoutStandby(t)
+	local.want("ALTER TABLE w ADD PRIMARY KEY (x)", "ALTER_TABLE I")
+	local.want("INSERT INTO w VALUES (2)", "INSERT_0_1 I")
+	w := startFor(t, srv, "postgres", func(c *postgres.Config) { c.NoSoloLane, c.PoolSize = true, 16 })
+	all := []*wire{w.wire(), w.wire(), w.wire(), w.wire()}
+	answers := make([]chan []message, len(all))
+	for i, c := range all {
+		c.want("SELECT 1 AS x", "[x] (1) SELECT_1 I")
+		answers[i] = make(chan []message, 1)
+	}
+	eventually(t, "weir knows the table", func() bool {
+		if w.pool().Grouped > 0 {
+			return true
+		}
+		all[0].ask("/* batch:200 */ INSERT INTO w VALUES (2)")
+		return false
+	})
+	for i, c := range all {
+		c.send(query(fmt.Sprintf("/* batch:200 */ INSERT INTO w VALUES (%d)", i)))
+		go func() {
+			got, _ := c.until('Z')
+			answers[i] <- got
+		}()
+	}
+	if got := <-answers[2]; errorIn(got) == nil || errorIn(got).Code != "23505" {
+		t.Errorf("the duplicate: %s", render(got))
+	}
+	eventually(t, "the others wait for a standby", func() bool {
+		return local.ask("SELECT count(*) = 3 AS w FROM pg_stat_activity WHERE wait_event = 'SyncRep'") == "[w] (t) SELECT_1 I"
+	})
+	for _, i := range []int{3, 0, 1} {
+		cancel(t, w, all[i])
+		if got := <-answers[i]; noticeIn(got) == nil || noticeIn(got).Code != "01000" || !strings.HasSuffix(render(got), "INSERT_0_1 I") {
+			t.Errorf("member %d, whose commit no standby has: %s", i, render(got))
+		}
+	}
+}
