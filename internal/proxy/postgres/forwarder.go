@@ -219,6 +219,9 @@ func (fw *forwarder) query(n int, p []byte) int {
 	if c.tx != pgwire.StatusIdle && info.Hints.Bad != nil {
 		c.diag.complain(info.Hints.Bad)
 	}
+	if c.cur == nil && c.stmts.nameHangs(&info.Statement) {
+		return 0
+	}
 	if c.cur == nil && c.router.weirs(&info.Statement) {
 		if c.link.Depth() > 0 {
 			return 0 // looked at again when the backend is quiet
@@ -229,9 +232,6 @@ func (fw *forwarder) query(n int, p []byte) int {
 	}
 	var lent *stmt
 	if c.cur == nil && c.stmts.borrows(&info.Statement) {
-		if c.stmts.hangs([]byte(info.Name)) {
-			return 0
-		}
 		lent = c.stmts.lend(info.Name)
 	}
 	var reached []*reach
@@ -284,7 +284,7 @@ func (fw *forwarder) parse(n int, p []byte) int {
 	if !c.stmts.fits(m.Name, st) {
 		return len(p)
 	}
-	if c.stmts.borrows(&st.info.Statement) && c.stmts.hangs([]byte(st.info.Name)) {
+	if c.stmts.nameHangs(&st.info.Statement) {
 		return 0
 	}
 	if len(m.Name) > 0 && b.pending(c, cmp.Or(c.stmts.byName[text(cutName(m.Name))], st)) {
@@ -638,7 +638,9 @@ func (fw *forwarder) note(u *unit, info *reading) {
 		fw.awaits(u)
 	}
 	if info.Verb == sqlscan.VerbDeallocate {
-		u.frees = strings.Clone(info.Name)
+		if u.frees = strings.Clone(info.Name); u.frees != "" {
+			c.stmts.renames(u, u.frees)
+		}
 	}
 	if pins != 0 {
 		c.pins.add(pins)

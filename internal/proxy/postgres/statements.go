@@ -257,10 +257,15 @@ func (ss *statements) needAs(st *stmt) {
 	read(now)
 }
 
+// bySQL reports whether a text names a prepared statement.
+func bySQL(info *sqlscan.Statement) bool {
+	return info.Verb == sqlscan.VerbExecute || info.Verb == sqlscan.VerbDeallocate
+}
+
 // borrows reports whether a text names, by SQL, a protocol-level statement of the
 // client, which the backend does not have under the client's name.
 func (ss *statements) borrows(info *sqlscan.Statement) bool {
-	return (info.Verb == sqlscan.VerbExecute || info.Verb == sqlscan.VerbDeallocate) &&
+	return bySQL(info) &&
 		ss.byName[info.Name] != nil && !slices.Contains(ss.lent, info.Name) && ss.c.tx != pgwire.StatusFailed
 }
 

@@ -1,6 +1,10 @@
 package postgres
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/weirdb/weir/internal/proxy/sqlscan"
+)
 
 // Behind a message that fails the server skips the rest of the unit: a Parse or Close in it
 // never happened. A client may send several units at once. What a name means in the second
@@ -9,6 +13,8 @@ import "slices"
 //
 //	Execute of an unknown portal, Parse s1, Sync | Bind s1 ...    no s1 to bind
 //	Execute of an unknown portal, Parse s1, Sync | Parse s1 ...   s1 is free
+//	Execute of an unknown portal, Close s1, Sync | EXECUTE s1     there is an s1
+//	DEALLOCATE s1                                | Bind s1 ...    no s1, if it is the server's
 //
 // A message that hangs on such a name waits. A unit that parses for itself what it binds,
 // as most do, waits for nothing.
@@ -64,6 +70,9 @@ func (s *unsure) settle(u *unit) {
 			delete(s.renamed, n.name)
 		}
 	}
+	if s.renamed[u.frees] <= u.named {
+		delete(s.renamed, u.frees)
+	}
 }
 
 // answered is called when a unit has been answered.
@@ -88,6 +97,11 @@ func (ss *statements) hangs(name []byte) bool {
 	}
 	n := ss.by(text(cutName(name)))
 	return n > 0 && (ss.c.cur == nil || n != ss.c.cur.named)
+}
+
+// nameHangs is hangs for a text that may name a statement.
+func (ss *statements) nameHangs(info *sqlscan.Statement) bool {
+	return bySQL(info) && info.Name != "" && ss.hangs([]byte(info.Name))
 }
 
 // hangs is that for a unit that is being collected.

@@ -74,6 +74,19 @@ func TestNamesBehindUnitsThatFail(t *testing.T) {
 			all(use(""), end, use("s1"), end),
 		}},
 		{"named by SQL", [][]byte{all(fails, parse("s1", "SELECT 1"), end, query("EXECUTE s1"))}},
+		{"closed where that is skipped, and named by SQL", [][]byte{
+			all(parse("s1", "SELECT 1"), end),
+			all(fails, closing('S', "s1"), end, query("EXECUTE s1"), fails, closing('S', "s1"), end, query("DEALLOCATE s1"), use("s1"), end),
+		}},
+		{"closed where that is skipped, and named by a Parse of SQL", [][]byte{
+			all(parse("s1", "SELECT 1"), end),
+			all(fails, closing('S', "s1"), end, parse("", "EXECUTE s1"), use(""), end),
+			all(fails, closing('S', "s1"), end, parse("", "DEALLOCATE s1"), use(""), end, use("s1"), end),
+		}},
+		{"closed, and named by SQL", [][]byte{
+			all(parse("s1", "SELECT 1"), end),
+			all(closing('S', "s1"), end, query("EXECUTE s1"), closing('S', "s1"), end, query("DEALLOCATE s1")),
+		}},
 		{"a runtime error", [][]byte{all(parse("", "SELECT 1/0"), use(""), parse("s1", "SELECT 1"), end, use("s1"), end)}},
 		{"within a transaction", [][]byte{
 			query("BEGIN"),
