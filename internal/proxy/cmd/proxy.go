@@ -332,13 +332,11 @@ func (p *proxyProcess) renews(option string, now *proxyConfig) (same bool) {
 	was := &p.cfg
 	switch option {
 	case "postgres":
-		_, same = core.Renewed(was.pg.Hosts, now.pg.Hosts)
-		return same && was.pg.Target == now.pg.Target
+		_, _, same = was.pg.Renewed(&now.pg)
 	case "mysql":
-		_, same = core.Renewed(was.my.Hosts, now.my.Hosts)
-		return same && was.my.Target == now.my.Target
+		_, _, same = was.my.Renewed(&now.my)
 	}
-	return false
+	return same
 }
 
 func (p *proxyProcess) reload() error {

@@ -105,6 +105,18 @@ func Defaults() Config {
 	return c
 }
 
+// Renewed returns the server and the hosts of c with the passwords and certificates that
+// they have in next. It returns false, and what c has, if next leads elsewhere: the new
+// password may be that of the other servers alone.
+func (c *Config) Renewed(next *Config) (server mywire.ConnectConfig, hosts []mywire.ConnectConfig, same bool) {
+	server, same = c.MySQL.Renewed(next.MySQL)
+	hosts, all := core.Renewed(c.Hosts, next.Hosts)
+	if !same || !all || c.Target != next.Target {
+		return c.MySQL, c.Hosts, false
+	}
+	return server, hosts, true
+}
+
 // Validate names the first flag that makes no sense; New checks the same.
 func (c Config) Validate() error { return c.withDefaults().validate() }
 

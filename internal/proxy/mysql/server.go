@@ -61,15 +61,14 @@ func New(cfg Config) (*Server, error) {
 
 // Reload puts another configuration in force. What can only be chosen at the start
 // stays as it was: the server (but for the password and the certificates by which weir logs
-// in there), where clients connect, the certificate (whose owner replaces it), and what
+// in there, see Config.Renewed), where clients connect, the certificate (whose owner replaces it), and what
 // Options.Reload and the command's help say. Sessions stay.
 // Safe for concurrent use, but for other calls of Reload.
 func (s *Server) Reload(cfg Config) error {
 	now := s.cfg()
 	cfg = cfg.withDefaults()
 	cfg.Options = cfg.Options.Reload(now.Options)
-	cfg.MySQL, _ = now.MySQL.Renewed(cfg.MySQL)
-	cfg.Hosts, _ = core.Renewed(now.Hosts, cfg.Hosts)
+	cfg.MySQL, cfg.Hosts, _ = now.Renewed(&cfg)
 	cfg.Listen, cfg.TrustFunctions, cfg.Target = now.Listen, now.TrustFunctions, now.Target
 	cfg.ClientTLS, cfg.Process = now.ClientTLS, now.Process
 	if cfg.ownDial = now.ownDial; cfg.ownDial {

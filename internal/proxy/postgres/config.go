@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/weirdb/weir/internal/proxy/core"
@@ -126,6 +127,18 @@ func Defaults() Config {
 	c := Config{}.withDefaults()
 	c.Postgres.Dial, c.ownDial = nil, false
 	return c
+}
+
+// Renewed returns the server and the hosts of c with the passwords and certificates that
+// they have in next. It returns false, and what c has, if next leads elsewhere: the new
+// password may be that of the other servers alone.
+func (c *Config) Renewed(next *Config) (server pgwire.ConnectConfig, hosts []pgwire.ConnectConfig, same bool) {
+	server, same = c.Postgres.Renewed(next.Postgres)
+	hosts, all := core.Renewed(c.Hosts, next.Hosts)
+	if !same || !all || c.Target != next.Target || !slices.Equal(c.Patroni, next.Patroni) {
+		return c.Postgres, c.Hosts, false
+	}
+	return server, hosts, true
 }
 
 // Validate names the first flag that makes no sense; New checks the same.
