@@ -1,12 +1,15 @@
 package lab
 
 import (
+	"encoding/binary"
+	"errors"
 	"io"
 	"maps"
 	"net"
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -104,8 +107,12 @@ func TestAskListeners(t *testing.T) {
 	}
 	defer conn.Close()
 	asked := make(map[string]bool)
-	if err := askListeners(unix.AF_INET, port, asked); err != nil {
-		t.Skipf("this kernel has its table alone: %v", err)
+	err = askListeners(unix.AF_INET, port, asked)
+	if errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.ENOENT) {
+		t.Skipf("this kernel has no sock_diag for TCP: %v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 	table, err := os.Open("/proc/net/tcp")
 	if err != nil {
@@ -120,6 +127,49 @@ func TestAskListeners(t *testing.T) {
 	six := make(map[string]bool)
 	if err := askListeners(unix.AF_INET6, port, six); err != nil || len(six) != 0 {
 		t.Errorf("of IPv6: %v, %v; want none", six, err)
+	}
+}
+
+// TestAnsweredListeners reads what this kernel answers, and what one without tcp_diag does.
+func TestAnsweredListeners(t *testing.T) {
+	message := func(kind uint16, body ...byte) []byte {
+		b := binary.NativeEndian.AppendUint32(nil, uint32(netlinkHead+len(body)))
+		b = binary.NativeEndian.AppendUint16(b, kind)
+		b = append(append(b, make([]byte, netlinkHead-len(b))...), body...)
+		return append(b, make([]byte, -len(b)&3)...)
+	}
+	code := func(errno unix.Errno) []byte { return binary.NativeEndian.AppendUint32(nil, uint32(-int32(errno))) }
+	socket := func(port uint16, inode uint32) []byte {
+		body := make([]byte, diagInode+4)
+		binary.BigEndian.PutUint16(body[4:], port)
+		binary.NativeEndian.PutUint32(body[diagInode:], inode)
+		return message(unix.SOCK_DIAG_BY_FAMILY, body...)
+	}
+	done := message(unix.NLMSG_DONE, code(0)...)
+	for _, c := range []struct {
+		what  string
+		parts [][]byte
+		found []string
+		done  bool
+		err   string
+	}{
+		{"nobody listens", [][]byte{done}, nil, true, ""},
+		{"two of three do", [][]byte{socket(80, 1), socket(81, 2), socket(80, 3), done}, []string{"socket:[1]", "socket:[3]"}, true, ""},
+		{"there is more", [][]byte{socket(80, 1)}, []string{"socket:[1]"}, false, ""},
+		{"no handler for the family", [][]byte{message(unix.NLMSG_ERROR, code(unix.ENOENT)...)}, nil, false, "no such file"},
+		{"no tcp_diag", [][]byte{message(unix.NLMSG_DONE, code(unix.ENOENT)...)}, nil, false, "no such file"},
+		{"an end without its code", [][]byte{message(unix.NLMSG_DONE)}, nil, false, "too short"},
+		{"a socket without its inode", [][]byte{message(unix.SOCK_DIAG_BY_FAMILY, 1, 2, 3, 4)}, nil, false, "too short"},
+		{"half of a socket", [][]byte{socket(80, 1)[:40]}, nil, false, "cut off"},
+	} {
+		found := make(map[string]bool)
+		end, err := answeredListeners(slices.Concat(c.parts...), 80, found)
+		if got := slices.Sorted(maps.Keys(found)); end != c.done || !slices.Equal(got, c.found) {
+			t.Errorf("%s: found %v, the end: %v", c.what, got, end)
+		}
+		if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+			t.Errorf("%s: error %v, want %q", c.what, err, c.err)
+		}
 	}
 }
 

@@ -55,34 +55,36 @@ func holds(pid int, sockets map[string]bool) bool {
 	return false
 }
 
+// Sizes and places in the structures of sock_diag(7).
+const (
+	netlinkHead  = unix.SizeofNlMsghdr
+	diagQuestion = 56 // struct inet_diag_req_v2
+	diagInode    = 68 // in struct inet_diag_msg
+	tcpListen    = 10 // TCP_LISTEN
+)
+
 // askListeners adds the TCP sockets of a family that listen on a port, by the name that a
 // file descriptor of them has. The kernel (sock_diag(7)) looks at those that listen alone,
 // while its table costs 3 ms and more, most of it to find the first one that does not.
 func askListeners(family byte, port int, found map[string]bool) error {
-	const (
-		listen    = 10 // TCP_LISTEN
-		headSize  = unix.SizeofNlMsghdr
-		questSize = 56 // struct inet_diag_req_v2
-		inodeAt   = 68 // in struct inet_diag_msg
-	)
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
 	if err != nil {
-		return err
+		return fmt.Errorf("open a socket of sock_diag: %w", err)
 	}
 	defer unix.Close(fd)
 	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 1}); err != nil {
-		return err
+		return fmt.Errorf("bound the wait for sock_diag: %w", err)
 	}
-	var quest [headSize + questSize]byte
-	binary.NativeEndian.PutUint32(quest[0:], uint32(len(quest)))
-	binary.NativeEndian.PutUint16(quest[4:], unix.SOCK_DIAG_BY_FAMILY)
-	binary.NativeEndian.PutUint16(quest[6:], unix.NLM_F_REQUEST|unix.NLM_F_DUMP)
-	body := quest[headSize:]
+	var question [netlinkHead + diagQuestion]byte
+	binary.NativeEndian.PutUint32(question[0:], uint32(len(question)))
+	binary.NativeEndian.PutUint16(question[4:], unix.SOCK_DIAG_BY_FAMILY)
+	binary.NativeEndian.PutUint16(question[6:], unix.NLM_F_REQUEST|unix.NLM_F_DUMP)
+	body := question[netlinkHead:]
 	body[0], body[1] = family, unix.IPPROTO_TCP
-	binary.NativeEndian.PutUint32(body[4:], 1<<listen)
+	binary.NativeEndian.PutUint32(body[4:], 1<<tcpListen)
 	binary.BigEndian.PutUint16(body[8:], uint16(port))
-	if err := unix.Sendto(fd, quest[:], 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return err
+	if err := unix.Sendto(fd, question[:], 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return fmt.Errorf("ask sock_diag: %w", err)
 	}
 	buf := make([]byte, 32<<10)
 	for {
@@ -91,26 +93,42 @@ func askListeners(family byte, port int, found map[string]bool) error {
 			continue
 		}
 		if err != nil {
+			return fmt.Errorf("read the answer of sock_diag: %w", err)
+		}
+		if done, err := answeredListeners(buf[:n], port, found); done || err != nil {
 			return err
 		}
-		for b := buf[:n]; len(b) >= headSize; {
-			size := int(binary.NativeEndian.Uint32(b))
-			if size < headSize || size > len(b) {
-				return errors.New("an answer that is cut off")
-			}
-			switch kind, answer := binary.NativeEndian.Uint16(b[4:]), b[headSize:size]; {
-			case kind == unix.NLMSG_DONE:
-				return nil
-			case kind == unix.NLMSG_ERROR:
-				return errors.New("the kernel does not tell") // such as without the module tcp_diag
-			case len(answer) < inodeAt+4:
-				return errors.New("an answer that is too short")
-			case binary.BigEndian.Uint16(answer[4:]) == uint16(port):
-				found[fmt.Sprintf("socket:[%d]", binary.NativeEndian.Uint32(answer[inodeAt:]))] = true
-			}
-			b = b[min(len(b), (size+3)&^3):]
-		}
 	}
+}
+
+// answeredListeners adds what a part of the kernel's answer holds, and reports whether it
+// was the last one. A kernel that does not tell says so in a message of its own or, once it
+// has begun to answer, in the last one: ENOENT is one without tcp_diag.
+func answeredListeners(b []byte, port int, found map[string]bool) (done bool, err error) {
+	for len(b) >= netlinkHead {
+		size := int(binary.NativeEndian.Uint32(b))
+		if size < netlinkHead || size > len(b) {
+			return false, errors.New("sock_diag: an answer that is cut off")
+		}
+		switch kind, answer := binary.NativeEndian.Uint16(b[4:]), b[netlinkHead:size]; {
+		case kind == unix.NLMSG_DONE || kind == unix.NLMSG_ERROR:
+			if len(answer) < 4 {
+				return false, errors.New("sock_diag: an end that is too short")
+			}
+			if code := int32(binary.NativeEndian.Uint32(answer)); code < 0 {
+				return false, fmt.Errorf("sock_diag: %w", unix.Errno(-code))
+			}
+			if kind == unix.NLMSG_DONE {
+				return true, nil
+			}
+		case len(answer) < diagInode+4:
+			return false, errors.New("sock_diag: an answer that is too short")
+		case binary.BigEndian.Uint16(answer[4:]) == uint16(port):
+			found[fmt.Sprintf("socket:[%d]", binary.NativeEndian.Uint32(answer[diagInode:]))] = true
+		}
+		b = b[min(len(b), (size+3)&^3):]
+	}
+	return false, nil
 }
 
 // listeners adds what the kernel's table of TCP sockets says of those that
