@@ -93,21 +93,30 @@ type PeerStatus struct {
 
 // Status returns the present state.
 func (c *Core) Status() Status {
+	s := c.Brief()
+	s.Members, s.Left, s.Leaves = c.Members(), slices.Clone(c.state.members.gone), c.state.members.leaves()
+	if c.lead != nil {
+		c.engine.node.WithProgress(func(id uint64, kind raft.ProgressType, p tracker.Progress) {
+			s.Peers = append(s.Peers, PeerStatus{ID: id, Match: p.Match, State: p.State.String(), Learner: kind == raft.ProgressTypeLearner})
+		})
+	}
+	return s
+}
+
+// Brief is Status without its lists, which cost most of it.
+func (c *Core) Brief() Status {
 	b := c.engine.node.BasicStatus()
 	self, known := c.state.members.get(c.cfg.ID)
 	s := Status{
 		ID: c.cfg.ID, Leader: c.engine.leader, Term: c.engine.term, View: c.witness.view, Open: c.witness.openView != 0 && c.witness.openView == c.witness.view,
 		Role: c.engine.role.String(), Applied: c.state.applied, Commit: b.GetCommit(), Last: c.engine.log.lastIndex(), Snapshot: c.engine.log.saved.index, First: c.engine.log.first(),
-		Revision: c.state.revision, LogTime: c.state.logTime, StoreTime: c.state.time(), LogBytes: c.engine.log.bytes, Members: c.Members(), Left: slices.Clone(c.state.members.gone),
-		Joint: c.state.members.joint(), Hangs: c.out.hangs, Format: c.state.format, Knows: c.state.formatKnown(), Voter: known && !self.Learner, Leaves: c.state.members.leaves(), Removed: !known && c.state.members.index > 0 && !slices.Contains(c.state.members.leaves(), c.cfg.ID),
+		Revision: c.state.revision, LogTime: c.state.logTime, StoreTime: c.state.time(), LogBytes: c.engine.log.bytes,
+		Joint: c.state.members.joint(), Hangs: c.out.hangs, Format: c.state.format, Knows: c.state.formatKnown(), Voter: known && !self.Learner, Removed: !known && c.state.members.index > 0 && !slices.Contains(c.state.members.leaves(), c.cfg.ID),
 		Sessions: len(c.state.sessions.byID), Pool: len(c.witness.pool.records), Intents: len(c.weak.intents.list), Counters: c.counters,
 	}
 	if l := c.lead; l != nil {
 		s.Open, s.Doubt = s.Open && l.open, l.doubt
 		s.Waiting, s.InFlight, s.Lanes = l.queue.Len(), l.queue.InFlight(), l.queue.Lanes()
-		c.engine.node.WithProgress(func(id uint64, kind raft.ProgressType, p tracker.Progress) {
-			s.Peers = append(s.Peers, PeerStatus{ID: id, Match: p.Match, State: p.State.String(), Learner: kind == raft.ProgressTypeLearner})
-		})
 	}
 	return s
 }

@@ -104,7 +104,7 @@ func (w *World) leader() *replica {
 	var found *replica
 	var term uint64
 	for _, r := range w.alive() {
-		if s := r.core.Status(); s.Leader == r.id && s.Term > term {
+		if s := r.core.Brief(); s.Leader == r.id && s.Term > term {
 			found, term = r, s.Term
 		}
 	}

@@ -7,7 +7,7 @@ type inspection struct {
 
 // inspect checks a core's state after each turn.
 func (r *replica) inspect() {
-	s := r.core.Status()
+	s := r.core.Brief()
 	w := r.w
 	now := inspection{term: s.Term, view: s.View, commit: s.Commit, applied: s.Applied, revision: r.core.Revision()}
 	old := r.seen

@@ -109,7 +109,7 @@ func (r *replica) tick(life uint64) {
 
 // giveUp checks that a leader whose disk hangs soon leads no more.
 func (r *replica) giveUp() {
-	if !r.disk.hangs() || r.core.Status().Leader != r.id {
+	if !r.disk.hangs() || r.core.Brief().Leader != r.id {
 		r.hung = 0
 		return
 	}
@@ -206,7 +206,7 @@ func (r *replica) carryOut(now consensus.Clock, e consensus.Effects) {
 	for i := range e.Ships {
 		r.ship(&e.Ships[i])
 	}
-	r.disk.release(r.core.Status().Snapshot)
+	r.disk.release(r.core.Brief().Snapshot)
 	if e.Wake > 0 {
 		life := r.life
 		r.w.after(r.clock.until(r.w.now, e.Wake), func() {

@@ -222,12 +222,12 @@ func (w *World) known() uint64 {
 	if x == nil {
 		return all
 	}
-	for _, m := range x.core.Status().Members {
+	for _, m := range x.core.Members() {
 		r := w.replica(m.ID)
 		if !r.up {
 			return 0
 		}
-		all = min(all, r.core.Status().Knows)
+		all = min(all, r.core.Brief().Knows)
 	}
 	return all
 }
@@ -317,7 +317,7 @@ func (w *World) agreed() bool {
 		if !r.up {
 			return false
 		}
-		s := r.core.Status()
+		s := r.core.Brief()
 		if first == nil {
 			first = r
 		}
@@ -327,7 +327,7 @@ func (w *World) agreed() bool {
 		if s.Pool > 0 && w.Stats.Faults.ClientCrashes == 0 {
 			return false // every operation was executed: S7
 		}
-		if t := first.core.Status(); s.Applied != t.Applied || s.Last != s.Applied || s.View != t.View || s.Intents > 0 {
+		if t := first.core.Brief(); s.Applied != t.Applied || s.Last != s.Applied || s.View != t.View || s.Intents > 0 {
 			return false
 		}
 	}
@@ -342,7 +342,7 @@ func (w *World) disagreed() {
 		case !r.up:
 			text += fmt.Sprintf("; %d is down", r.id)
 		default:
-			s := r.core.Status()
+			s := r.core.Brief()
 			text += fmt.Sprintf("; %d: term %d view %d leader %d applied %d of %d, %d intents, %d in the pool", r.id, s.Term, s.View, s.Leader, s.Applied, s.Last, s.Intents, s.Pool)
 		}
 	}

@@ -71,7 +71,7 @@ func (w *World) unhush() {
 // pausedLeader stops a leader's process, and when the answers to its last stamps
 // have arrived, cuts it off with a reader; the others elect another meanwhile.
 func pausedLeader(w *World, id uint64, e consensus.Event) {
-	if e.Kind != consensus.EventOpened || w.replica(id).core.Status().Leader != id {
+	if e.Kind != consensus.EventOpened || w.replica(id).core.Brief().Leader != id {
 		return
 	}
 	w.readers()
@@ -92,7 +92,7 @@ func stolenVoter(restarts bool) func(*World, uint64, consensus.Event) {
 	return func(w *World, id uint64, e consensus.Event) {
 		x := w.replica(id)
 		switch {
-		case e.Kind == consensus.EventOpened && x.core.Status().Leader == id:
+		case e.Kind == consensus.EventOpened && x.core.Brief().Leader == id:
 			w.readers()
 			others := w.others(x)
 			if len(others) != 2 {
@@ -114,7 +114,7 @@ func stolenVoter(restarts bool) func(*World, uint64, consensus.Event) {
 		case e.Kind == consensus.EventElected:
 			w.unhush()
 			for _, y := range w.others(x) {
-				if y.core.Status().Leader == y.id {
+				if y.core.Brief().Leader == y.id {
 					w.strand(y, w.elections(2))
 				}
 			}
@@ -127,7 +127,7 @@ func stolenVoter(restarts bool) func(*World, uint64, consensus.Event) {
 func strandedLeader(restarts bool) func(*World, uint64, consensus.Event) {
 	return func(w *World, id uint64, e consensus.Event) {
 		x := w.replica(id)
-		if e.Kind != consensus.EventOpened || x.core.Status().Leader != id || w.healing {
+		if e.Kind != consensus.EventOpened || x.core.Brief().Leader != id || w.healing {
 			return
 		}
 		w.readers()
@@ -150,7 +150,7 @@ func strandedLeader(restarts bool) func(*World, uint64, consensus.Event) {
 // hungLeader lets the disk of the first leader hang.
 func hungLeader(w *World, id uint64, e consensus.Event) {
 	x := w.replica(id)
-	if e.Kind == consensus.EventOpened && x.core.Status().Leader == id && w.views() == 0 {
+	if e.Kind == consensus.EventOpened && x.core.Brief().Leader == id && w.views() == 0 {
 		x.disk.hang = w.now + int64(15*time.Second)
 	}
 }
@@ -159,7 +159,7 @@ func hungLeader(w *World, id uint64, e consensus.Event) {
 func oddState(leader bool) func(*World, uint64, consensus.Event) {
 	return func(w *World, id uint64, e consensus.Event) {
 		x := w.replica(id)
-		if e.Kind != consensus.EventOpened || x.core.Status().Leader != id || w.views() > 0 {
+		if e.Kind != consensus.EventOpened || x.core.Brief().Leader != id || w.views() > 0 {
 			return
 		}
 		if !leader {
@@ -173,7 +173,7 @@ func oddState(leader bool) func(*World, uint64, consensus.Event) {
 // without clients: operations complete on votes, and their entries reach one.
 func lonelyLeader(w *World, id uint64, e consensus.Event) {
 	x := w.replica(id)
-	if e.Kind != consensus.EventOpened || x.core.Status().Leader != id {
+	if e.Kind != consensus.EventOpened || x.core.Brief().Leader != id {
 		return
 	}
 	others := w.others(x)
@@ -196,7 +196,7 @@ func lonelyLeader(w *World, id uint64, e consensus.Event) {
 func slowSuccessor(w *World, id uint64, e consensus.Event) {
 	x := w.replica(id)
 	switch {
-	case e.Kind == consensus.EventOpened && x.core.Status().Leader == id:
+	case e.Kind == consensus.EventOpened && x.core.Brief().Leader == id:
 		x.disk.slow = 1
 		w.hush()
 		w.clients[0].depth = 0
@@ -220,7 +220,7 @@ func slowSuccessor(w *World, id uint64, e consensus.Event) {
 // entries goes further than the leader.
 func race(w *World, id uint64, e consensus.Event) {
 	x := w.replica(id)
-	if e.Kind != consensus.EventOpened || x.core.Status().Leader != id {
+	if e.Kind != consensus.EventOpened || x.core.Brief().Leader != id {
 		return
 	}
 	w.load.keys = 2
@@ -251,12 +251,12 @@ func (w *World) askToTakeOver(x *replica) *replica {
 func handover(later time.Duration) func(*World, uint64, consensus.Event) {
 	return func(w *World, id uint64, e consensus.Event) {
 		x := w.replica(id)
-		if e.Kind != consensus.EventOpened || x.core.Status().Leader != id {
+		if e.Kind != consensus.EventOpened || x.core.Brief().Leader != id {
 			return
 		}
 		w.readers()
 		w.after(w.elections(0.5+w.nemesis.own.fraction()), func() {
-			if !x.up || x.core.Status().Leader != id {
+			if !x.up || x.core.Brief().Leader != id {
 				return
 			}
 			w.askToTakeOver(x)
@@ -277,11 +277,11 @@ func handover(later time.Duration) func(*World, uint64, consensus.Event) {
 func lateHandover(w *World, id uint64, e consensus.Event) {
 	x := w.replica(id)
 	switch {
-	case e.Kind == consensus.EventOpened && x.core.Status().Leader == id:
+	case e.Kind == consensus.EventOpened && x.core.Brief().Leader == id:
 		w.readers()
 		w.net.duplicate = 1
 		w.after(w.elections(0.5+w.nemesis.own.fraction()), func() {
-			if !x.up || x.core.Status().Leader != id {
+			if !x.up || x.core.Brief().Leader != id {
 				return
 			}
 			var p partition
@@ -290,7 +290,7 @@ func lateHandover(w *World, id uint64, e consensus.Event) {
 		})
 	case e.Kind == consensus.EventElected:
 		for _, y := range w.others(x) {
-			if y.core.Status().Leader == y.id {
+			if y.core.Brief().Leader == y.id {
 				w.strand(y, w.elections(2))
 			}
 		}
@@ -306,8 +306,8 @@ func briefSuccessor(w *World, id uint64, e consensus.Event) {
 	switch x := w.replica(id); {
 	case w.views() == 0:
 		race(w, id, e)
-	case e.Kind == consensus.EventPooled && w.views() == 1 && x.core.Status().Leader != 0:
-		y := w.replica(x.core.Status().Leader)
+	case e.Kind == consensus.EventPooled && w.views() == 1 && x.core.Brief().Leader != 0:
+		y := w.replica(x.core.Brief().Leader)
 		life := y.life
 		w.after(w.nemesis.own.between(50*time.Microsecond, 2*time.Millisecond), func() {
 			if y.life == life && !w.healing {
@@ -355,7 +355,7 @@ func behindSuccessor(w *World, id uint64, e consensus.Event) {
 			w.after(int64(20*time.Millisecond), func() { c.depth = 0 })
 		})
 	case e.Kind == consensus.EventPooled && w.views() == 1:
-		if y := w.replica(x.core.Status().Leader); y != nil {
+		if y := w.replica(x.core.Brief().Leader); y != nil {
 			var p partition
 			p.cut(w.net, y.place(), x.place(), false)
 			w.cutExactly(p, w.elections(1))
@@ -391,7 +391,7 @@ func forgetfulWitnesses(w *World, id uint64, e consensus.Event) {
 		}
 		w.cutExactly(p, w.elections(2))
 	case e.Kind == consensus.EventPooled && w.views() == 1:
-		y := w.replica(x.core.Status().Leader)
+		y := w.replica(x.core.Brief().Leader)
 		if y == nil {
 			return
 		}
@@ -415,7 +415,7 @@ func forgetfulWitnesses(w *World, id uint64, e consensus.Event) {
 func promotion(w *World, id uint64, e consensus.Event) {
 	x := w.replica(id)
 	switch {
-	case e.Kind == consensus.EventOpened && x.core.Status().Leader == id && len(w.replicas) == 4 && w.admin.idle():
+	case e.Kind == consensus.EventOpened && x.core.Brief().Leader == id && len(w.replicas) == 4 && w.admin.idle():
 		w.hush()
 		w.clients[0].depth = 0
 		w.after(w.elections(20), w.unhush)
