@@ -59,7 +59,7 @@ func (c *Client) Watch(from, to string, since uint64) (*Watcher, error) {
 	w := &Watcher{c: c, request: askRange<<32 | c.requests, from: from, to: to, next: since, ready: make(chan struct{}, 1)}
 	c.watches[w.request] = w
 	c.mu.Unlock()
-	c.rewatch(0)
+	c.askFor(w, 0)
 	return w, nil
 }
 
@@ -235,21 +235,25 @@ func (c *Client) rewatch(just uint64) {
 	}
 	c.mu.Unlock()
 	for _, w := range idle {
-		id := just
-		if id == 0 {
-			id = c.nearest()
-		}
-		conn := c.to(id)
-		if conn == nil {
-			continue
-		}
-		m, ok := w.ask(id)
-		if !ok {
-			continue
-		}
-		if _, err := conn.Send([]wire.Message{m}); err != nil {
-			w.unasked(id) // the connection is full, or ending: soon again, by the clock
-		}
+		c.askFor(w, just)
+	}
+}
+
+// askFor asks a replica to tell a watch, unless another one was asked; 0 is the nearest.
+func (c *Client) askFor(w *Watcher, id uint64) {
+	if id == 0 {
+		id = c.nearest()
+	}
+	conn := c.to(id)
+	if conn == nil {
+		return
+	}
+	m, ok := w.ask(id)
+	if !ok {
+		return
+	}
+	if _, err := conn.Send([]wire.Message{m}); err != nil {
+		w.unasked(id) // the connection is full, or ending: soon again, by the clock
 	}
 }
 
