@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"sync"
@@ -30,7 +31,7 @@ type customary struct {
 	Combination
 	window time.Duration // zero: none
 
-	pages float64 // of the first claim of the last round, for each row; 0: not counted
+	pages float64 // of a first claim of the last round, for each row; 0: not counted
 }
 
 // errNoProducers is for what a backlog of the past needs nobody to do.
@@ -183,10 +184,6 @@ func (c *customary) claimed() float64 { return c.pages }
 // probe counts the pages that one claim looks at, and takes the claim back.
 func (c *customary) probe(ctx context.Context) (err error) {
 	r := &customaryRelay{customary: c}
-	before, err := c.rig.meterPages(ctx)
-	if err != nil {
-		return err
-	}
 	tx, err := c.rig.producers.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 	if err != nil {
 		return fmt.Errorf("begin: %w", err)
@@ -196,13 +193,39 @@ func (c *customary) probe(ctx context.Context) (err error) {
 		c.pages, err = explainedPages(ctx, tx, r.claimSQL())
 		return err
 	}
-	seqs, _, err := r.claim(ctx, tx)
-	if err != nil || len(seqs) == 0 {
-		return err
-	}
-	after, err := c.rig.meterPages(ctx)
-	c.pages = float64(after-before) / float64(len(seqs))
+	c.pages, err = settledPages(func() (int64, int, error) {
+		before, err := c.rig.meterPages(ctx)
+		if err != nil {
+			return 0, 0, err
+		}
+		seqs, _, err := r.claim(ctx, tx)
+		if err != nil {
+			return 0, 0, err
+		}
+		after, err := c.rig.meterPages(ctx)
+		return after - before, len(seqs), err
+	})
 	return err
+}
+
+// settledPages is how many pages a claim looks at for each row. The counters of MySQL and
+// MariaDB are those of the whole server, which may be purging what was deleted before: the
+// claim is repeated until two have counted the same, and the least counts.
+func settledPages(claim func() (pages int64, rows int, err error)) (float64, error) {
+	const most = 20
+	least := math.Inf(1)
+	for range most {
+		pages, rows, err := claim()
+		if err != nil || rows == 0 {
+			return 0, err
+		}
+		each := float64(pages) / float64(rows)
+		if each == least {
+			break
+		}
+		least = min(least, each)
+	}
+	return least, nil
 }
 
 // meterPages is how many pages the server was asked for so far, where its counter is
