@@ -181,7 +181,7 @@ func kvLeaseTest(t *testing.T) {
 	program.Refuse(t, cli.ExitFailed, []string{fmt.Sprint("lease ", later)}, "kv", "lease", "keep", fmt.Sprint(later))
 	program.Must(t, "kv", "put", "held/3", "x", "--ttl", "50ms")
 	testkit.Eventually(t, "a key that lives for 50 ms is gone", func() bool { return program.Call(t.Context(), "kv", "get", "held/3").Code == cli.ExitFailed })
-	testkit.Eventually(t, "the watch has told all", func() bool { return strings.Count(w.out.String(), "\n") >= 6 })
+	w.tells(t, 6)
 	var got []string
 	for line := range strings.Lines(w.end(t)) {
 		f := strings.Split(strings.TrimSuffix(line, "\n"), "\t")

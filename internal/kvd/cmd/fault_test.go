@@ -43,7 +43,7 @@ func TestKVFaults(t *testing.T) {
 		}
 		want += n
 	}
-	testkit.Eventually(t, "the watch has told all", func() bool { return strings.Count(w.out.String(), "\n") >= want })
+	w.tells(t, want)
 	next := map[string]int{}
 	var revision uint64
 	for line := range strings.Lines(w.end(t)) {

@@ -324,28 +324,70 @@ func (l *kvLoad) end() string {
 
 // kvWatching is `weir kv watch`, which prints while the test does other things.
 type kvWatching struct {
-	out  syncText
-	err  syncText
-	stop context.CancelFunc
-	code chan int
+	out   syncText
+	err   syncText
+	stop  context.CancelFunc
+	ended chan struct{} // closed, once code is known
+	code  int
 }
 
+// watching begins a watch. One whose only replica has been without a leader for half a
+// minute, as may happen on a busy machine, ends and says so: it goes on, as its user
+// would, with the revision after the last one that it has printed.
 func watching(t *testing.T, args ...string) *kvWatching {
 	ctx, stop := context.WithCancel(t.Context())
-	w := &kvWatching{stop: stop, code: make(chan int, 1)}
+	w := &kvWatching{stop: stop, ended: make(chan struct{})}
 	t.Cleanup(stop)
+	args = patiently(append([]string{"kv", "watch"}, args...))
 	go func() {
-		w.code <- program.Execute(ctx, patiently(append([]string{"kv", "watch"}, args...)), &w.out, &w.err)
+		defer close(w.ended)
+		for {
+			var err syncText
+			w.code = program.Execute(ctx, args, &w.out, &err)
+			if w.code == cli.ExitFine || !strings.Contains(err.String(), kv.ErrCutOff.Error()) {
+				_, _ = io.WriteString(&w.err, err.String()) // it is text
+				return
+			}
+			if revision, ok := w.last(); ok {
+				args = append(args, "--since", strconv.FormatUint(revision+1, 10))
+			}
+		}
 	}()
 	return w
+}
+
+// last is the last revision that was printed.
+func (w *kvWatching) last() (revision uint64, ok bool) {
+	out := strings.TrimSuffix(w.out.String(), "\n")
+	line := out[strings.LastIndexByte(out, '\n')+1:]
+	text, _, _ := strings.Cut(line, "\t")
+	revision, err := strconv.ParseUint(text, 10, 64)
+	return revision, err == nil
+}
+
+// tells waits until so many changes were printed.
+func (w *kvWatching) tells(t *testing.T, changes int) {
+	t.Helper()
+	told := func() int { return strings.Count(w.out.String(), "\n") }
+	testkit.Await(t, func() bool {
+		select {
+		case <-w.ended:
+			if told() < changes {
+				t.Fatalf("weir kv watch ended with %d after %d of %d changes: %s", w.code, told(), changes, &w.err)
+			}
+		default:
+		}
+		return told() >= changes
+	}, func() string { return fmt.Sprintf("the watch has told of %d of %d changes", told(), changes) })
 }
 
 // end interrupts it, and returns what it printed.
 func (w *kvWatching) end(t *testing.T) string {
 	t.Helper()
 	w.stop()
-	if code := <-w.code; code != cli.ExitFine {
-		t.Errorf("weir kv watch ended with %d: %s", code, &w.err)
+	<-w.ended
+	if w.code != cli.ExitFine {
+		t.Errorf("weir kv watch ended with %d: %s", w.code, &w.err)
 	}
 	return w.out.String()
 }
