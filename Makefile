@@ -18,8 +18,8 @@ RACE_JOBS ?= $(shell nproc)
 plain := ./internal/proxy/postgres ./internal/proxy/mysql ./internal/backup/restore/... \
 	./cmd/weir ./internal/kvd/cmd ./internal/outbox/torture ./internal/ruler/bench/backup \
 	./internal/proxy/killtest ./internal/kvd/consensus/sim ./outbox/postgres ./internal/lab/... \
-	./batch/sim ./examples/... ./internal/backup/... ./internal/house ./internal/kvd/storm \
-	./internal/kvd/wal/... ./internal/outbox/... ./internal/proxy/bouncer ./internal/proxy/cmd \
+	./batch/sim ./examples/... ./internal/backup/... ./internal/house ./internal/kvd/consensus \
+	./internal/kvd/consensus/session ./internal/kvd/storm ./internal/kvd/wal/... ./internal/outbox/... ./internal/proxy/bouncer ./internal/proxy/cmd \
 	./internal/proxy/ldap ./internal/proxy/sqlscan/... ./internal/ruler/... \
 	./internal/wire/binlog ./internal/wire/mywire ./internal/wire/pgrepl ./internal/wire/pgwire \
 	./internal/wire/proxyproto ./internal/admin ./internal/cli/... ./internal/kvd/dump ./internal/kvd/wire \
