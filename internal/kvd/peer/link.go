@@ -73,6 +73,12 @@ type linkConfig struct {
 
 func newLink(s *session, count *counters, cfg linkConfig) *link {
 	nc := s.nc
+	if r, ok := nc.(*rewound); ok && len(r.first) == 0 {
+		nc = r.TCPConn // the connection itself, which Quick knows
+		if s.in != nil && s.in.src == s.nc {
+			s.in.src = nc
+		}
+	}
 	l := &link{
 		who: s.who, nc: nc, raw: nc, in: s.in, count: count, limit: cfg.limit, most: cfg.most, hold: cfg.hold,
 		origin: time.Now(), q: queue{latency: int64(cfg.latency), keep: cfg.keep}, apart: cfg.apart,

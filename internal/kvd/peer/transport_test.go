@@ -3,6 +3,7 @@ package peer
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"strings"
@@ -148,6 +149,32 @@ func TestClient(t *testing.T) {
 	}
 	dialClient(t, n.Addr(), nil)
 	n.awaitUp(t, FirstClient+1) // numbers are not used again
+}
+
+// A side that reads and writes through the scheduler costs its process thread switches,
+// which nothing but a profile shows.
+func TestBothSidesReadAndWriteAlike(t *testing.T) {
+	nodes := mesh(t, 2, nil)
+	conn, _ := dialClient(t, nodes[0].Addr(), nil)
+	nodes[0].awaitUp(t, FirstClient)
+	dialed := kindOf(conn.l)
+	for name, l := range map[string]*link{
+		"the replica that accepts": nodes[0].linkTo(2), "the replica that dials": nodes[1].linkTo(1),
+		"the replica of a client": nodes[0].linkTo(FirstClient),
+	} {
+		if got := kindOf(l); got != dialed {
+			t.Errorf("%s has %s, a client %s", name, got, dialed)
+		}
+	}
+}
+
+// kindOf names how a link reads and writes.
+func kindOf(l *link) string { return fmt.Sprintf("%T, %T", l.in.src, l.nc) }
+
+func (n *node) linkTo(a Addr) *link {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	return n.links[a]
 }
 
 func TestSendBeginsWithUp(t *testing.T) {

@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"syscall"
@@ -29,6 +30,7 @@ func now() consensus.Clock {
 // timerfd is an event to the poller.
 type alarm struct {
 	file *os.File
+	raw  syscall.RawConn
 	at   int64 // what it is set to, 0: nothing
 	done chan struct{}
 }
@@ -40,17 +42,27 @@ func newAlarm(ring func()) (*alarm, error) {
 		return nil, fmt.Errorf("create timer: %w", err)
 	}
 	a := &alarm{file: os.NewFile(uintptr(fd), "timerfd"), done: make(chan struct{})}
+	if a.raw, err = a.file.SyscallConn(); err != nil {
+		return nil, errors.Join(fmt.Errorf("create timer: %w", err), a.file.Close())
+	}
 	go func() {
 		defer close(a.done)
-		var count [8]byte
-		for {
-			if _, err := a.file.Read(count[:]); err != nil {
-				return // closed
-			}
+		for a.raw.Read(expired) == nil { // until it is closed
 			ring()
 		}
 	}()
 	return a, nil
+}
+
+// expired reports whether the timer has rung since the last call, without the scheduler.
+func expired(fd uintptr) bool {
+	var count [8]byte
+	for {
+		_, _, errno := syscall.RawSyscall(unix.SYS_READ, fd, uintptr(unsafe.Pointer(&count[0])), uintptr(len(count)))
+		if errno != syscall.EINTR {
+			return errno != syscall.EAGAIN
+		}
+	}
 }
 
 // set makes the alarm ring at a moment of Clock.Mono instead of whatever it was
@@ -60,12 +72,8 @@ func (a *alarm) set(at int64) error {
 		return nil
 	}
 	a.at = at
-	raw, err := a.file.SyscallConn()
-	if err != nil {
-		return fmt.Errorf("set timer: %w", err)
-	}
 	var failed error
-	err = raw.Control(func(fd uintptr) {
+	err := a.raw.Control(func(fd uintptr) {
 		failed = unix.TimerfdSettime(int(fd), unix.TFD_TIMER_ABSTIME, &unix.ItimerSpec{Value: unix.NsecToTimespec(at)}, nil)
 	})
 	if err == nil {
