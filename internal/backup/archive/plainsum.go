@@ -11,7 +11,7 @@ import (
 
 // A PlainSum is the hash of a chunk's plain bytes, to be compared with that of other
 // bytes. The stored bytes, from which the plain ones follow, have a SHA-256; this hash
-// finds an encoder or a memory that has failed, and tells whether rows that are read
+// finds an encoder or a memory that has failed, and shows whether rows that are read
 // again are the same. XXH64 costs a tenth of a SHA-256, and a zstd frame has it anyhow.
 type PlainSum struct {
 	hash hash.Hash

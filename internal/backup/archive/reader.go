@@ -94,7 +94,7 @@ func newestOf(ctx context.Context, repo *Repository, label string, one bool) (st
 		}
 	}
 	if unread != nil {
-		// Whoever asks for the newest must not get an older one without a word.
+		// A caller that asks for the newest must not get an older one silently.
 		return "", &Error{
 			Op: "choose a backup of", Place: repo.String(), Err: fmt.Errorf("the newest, %s, cannot be read: %s", unread.ID, unread.Reason),
 			Hint: "weir backup list shows the others: name the one that you mean by its ID",

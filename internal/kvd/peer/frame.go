@@ -128,8 +128,8 @@ const (
 	clientKeep    = 64 << 10
 )
 
-// next returns the payload of the next frame that is wholly buffered, which is
-// good until fill, or false if there is none.
+// next returns the payload of the next frame that is completely buffered, which
+// stays valid until fill, or false if there is none.
 func (b *inbox) next() (payload []byte, ok bool, err error) {
 	have := b.buf[b.r:b.w]
 	if len(have) < headerBytes {

@@ -187,7 +187,7 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// note keeps why a connection or an attempt ended, for Stats, and tells whether
+// note keeps why a connection or an attempt ended, for Stats, and reports whether
 // it is another reason than the last time.
 func (t *Transport) note(r *replica, err error) (news bool) {
 	t.mu.Lock()

@@ -8,7 +8,7 @@ import (
 
 const wrongPassword = "WRONGPASS invalid username-password pair or user is disabled."
 
-// logIn takes the time for all users, whichever matches.
+// logIn compares with all users, so that its duration does not show which one matches.
 func (s *Server) logIn(name string, password []byte) *User {
 	if len(s.cfg.Users) == 0 && name == nobody.Name {
 		return nobody

@@ -25,10 +25,9 @@ type protocolError string
 
 func (e protocolError) Error() string { return "Protocol error: " + string(e) }
 
-// parser takes commands out of the bytes of one connection. Commands that have
-// not arrived wholly are gone on with when more arrives; no argument of them is
-// looked at twice. The arguments that it returns alias its buffer until room is
-// called.
+// parser reads commands from the bytes of one connection. It continues a partial
+// command when more bytes arrive, and parses no argument twice. The arguments that
+// it returns alias its buffer until room is called.
 type parser struct {
 	buf   []byte // what has been read; before start it is used up
 	start int    // where the command under way begins

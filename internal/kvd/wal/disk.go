@@ -50,7 +50,7 @@ type File interface {
 // syncWriter is a File that can write and flush with one call: what it has
 // written is durable when it returns, whatever else the file holds. It is called by
 // one goroutine at a time, and not with Close or WriteAt. If it shall happen aside, the
-// kernel does it and the goroutine is parked; the result tells whether it was so.
+// kernel does it and the goroutine is parked; the result says whether it was so.
 type syncWriter interface {
 	WriteSync(b []byte, off int64, aside bool) (bool, error)
 }

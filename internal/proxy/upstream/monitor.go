@@ -395,7 +395,7 @@ func (m *Monitor) succeeds(h *Status, patroni bool) bool {
 	return false
 }
 
-// forgive lets the present host fail a probe by time, and tells whether it did: a host
+// forgive lets the present host fail a probe by time, and reports whether it did: a host
 // that is busy is no reason to close every connection to it. It is forgiven once, and
 // for as long as it answers others.
 func (m *Monitor) forgive(ctx context.Context, found []Status) bool {

@@ -15,7 +15,7 @@ import (
 	"github.com/weirdb/weir/outbox/sink"
 )
 
-// classifyLost says what it means that no answer came. connected tells whether
+// classifyLost returns the error for a request without an answer. connected says whether
 // there was a connection to the endpoint.
 func (s *Sink) classifyLost(ctx context.Context, err error, connected bool) error {
 	if ctx.Err() != nil {

@@ -130,7 +130,7 @@ type tally struct{ taken, doubtful atomic.Int64 }
 // enough is how many doubtful answers, and not one good, end a call.
 const enough = 8
 
-// count notes an answer and tells whether the rest of the call is futile.
+// count records an answer, and reports whether the rest of the call is futile.
 func (t *tally) count(err error) bool {
 	switch {
 	case err == nil:

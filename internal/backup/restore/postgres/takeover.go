@@ -9,10 +9,10 @@ import (
 	pg "github.com/weirdb/weir/internal/backup/bulk/postgres"
 )
 
-// restoreLock is an advisory lock that each session of a restore shares, in the database
+// restoreLock is an advisory lock that all sessions of a restore share, in the database
 // that it restores. A server goes on with the statement of a session whose client was killed,
-// and waits for hours for the rest of one whose client's machine is gone: whoever resumes
-// such a restore ends them.
+// and waits for hours for the rest of one whose client's machine is gone. A resumed restore
+// finds such sessions by this lock, and ends them.
 const restoreLock = 7305116340286
 
 // holdLock is the statement by which a session says that it belongs to a restore.
