@@ -67,6 +67,7 @@ func (h *Holding[B, C, U, L, N]) limit(o *session.Options) {
 		}
 	}
 	h.p.ReadLanes = o.ReadLanesOf(size)
+	h.sizer.kept = min(h.p.ReadLanes, 1)
 	if h.account > 0 {
 		bound = min(bound, part(h.account))
 	}
