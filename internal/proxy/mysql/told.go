@@ -29,6 +29,11 @@ func (f *poolFacts) isFixed(name string) bool {
 	return alwaysFixed[lower] || f.fixed[lower]
 }
 
+// fixes is isFixed of a name as servers tell it.
+func (f *poolFacts) fixes(name []byte) bool {
+	return alwaysFixed[string(name)] || f.fixed[string(name)]
+}
+
 func (f *poolFacts) learnFixed(rows [][][]byte) {
 	f.fixed, f.renamed = make(map[string]bool, len(rows)), make(map[string]bool)
 	for _, r := range rows {

@@ -82,6 +82,9 @@ func (b *backend) trackFor(c *client, u *unit, state []byte) {
 			if u.effects.Has(myscan.EffStatementSet) && !u.effects.Has(myscan.EffSet|myscan.EffUnknownFunc) {
 				continue // holds for this statement alone, and is told of in between
 			}
+			if p.facts.fixes(ch.Name) {
+				continue // each write is told its GTID
+			}
 			set = c.settings.trackVariable(set, string(ch.Name), string(ch.Value))
 		case mywire.TrackSchema:
 			set = c.settings.trackDatabase(set, string(ch.Value))
