@@ -144,6 +144,15 @@ func (t *treeCopy) content(out, in int, size int64) error {
 	defer copyBlocks.Put(block)
 	at := int64(0)
 	for at < size {
+		if t.holes && size > copyBlock { // what is a hole already need not be read
+			data, err := unix.Seek(in, at, unix.SEEK_DATA)
+			if errors.Is(err, unix.ENXIO) {
+				break // up to the end
+			}
+			if err == nil { // else a file system that does not know
+				at = data
+			}
+		}
 		n, err := unix.Pread(in, block[:], at)
 		switch {
 		case errors.Is(err, unix.EINTR):

@@ -99,7 +99,7 @@ func goldenData(ctx context.Context, c cluster, scratch string, as *identity) (s
 	if err := os.Mkdir(part, 0o700); err != nil {
 		return "", fmt.Errorf("create golden data directory: %w", err)
 	}
-	if err := copyTree(ctx, made, part, nil, false); err != nil {
+	if err := copyTree(ctx, made, part, nil, true); err != nil {
 		return "", err
 	}
 	if err := os.Rename(part, golden); err != nil {

@@ -126,6 +126,15 @@ func TestCopyTreeLeavesHoles(t *testing.T) {
 			t.Fatal(err)
 		}
 		blocks[holes] = st.Blocks
+		for _, again := range []bool{false, true} {
+			third := t.TempDir()
+			if err := copyTree(t.Context(), dst, third, nil, again); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := os.ReadFile(filepath.Join(third, "a")); err != nil || !bytes.Equal(got, content) {
+				t.Errorf("a copy with holes %t of one with holes %t: %d bytes, %v; want the %d of the original", again, holes, len(got), err, len(content))
+			}
+		}
 	}
 	if blocks[true] >= blocks[false] && blocks[false]*512 >= int64(len(content)) { // no file system that finds holes itself
 		t.Errorf("%d blocks with holes, %d without", blocks[true], blocks[false])
