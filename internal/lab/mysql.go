@@ -58,6 +58,11 @@ type MySQLConfig struct {
 	// NoPerformanceSchema turns off the performance schema, which costs MySQL
 	// about 240 MB of memory. Default: false.
 	NoPerformanceSchema bool
+	// Light makes a MariaDB that is cheap to start, for tests, which start hundreds: as
+	// by its own default without the performance schema, and with the redo log of
+	// the cached data directory, 16 MB. MySQL stays as it is: clients ask its
+	// performance schema for what MariaDB has elsewhere. Default: false.
+	Light bool
 	// Password is root's. Default: none, so that every user of this machine
 	// is root of the server.
 	Password string
@@ -146,7 +151,7 @@ func startMySQL(ctx context.Context, flavor Flavor, cfg MySQLConfig) (*MySQL, er
 	}
 	m := &MySQL{cfg: cfg.withDefaults(), bin: bin}
 	m.server = server{
-		title: flavor.title(), farewell: syscall.SIGTERM, taken: "Address already in use",
+		title: flavor.title(), farewell: syscall.SIGTERM, shortest: syscall.SIGKILL, taken: "Address already in use",
 		port: cfg.Port, anyPort: cfg.Port == 0, watch: cfg.watch(), logCopy: cfg.Log,
 		as: as, launch: m.start,
 	}

@@ -199,6 +199,9 @@ func (b mysqlBinaries) cluster() cluster {
 	}
 }
 
+// mariaDBLog is the redo log's size in MariaDB's cached data directory.
+const mariaDBLog = "16M"
+
 // initialiser is the program that makes a data directory, and its arguments
 // without the directory.
 func (b mysqlBinaries) initialiser() (program string, args []string) {
@@ -208,7 +211,7 @@ func (b mysqlBinaries) initialiser() (program string, args []string) {
 		// and a container's DNS may not have.
 		return b.find("bin/mariadb-install-db", "scripts/mariadb-install-db", "bin/mysql_install_db"), append(args,
 			"--basedir="+b.base, "--auth-root-authentication-method=normal", "--skip-test-db", "--force",
-			"--innodb-log-file-size=16M")
+			"--innodb-log-file-size="+mariaDBLog)
 	}
 	for _, option := range b.paths() {
 		args = append(args, "--"+option[0]+"="+option[1])

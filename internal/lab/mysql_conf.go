@@ -44,10 +44,13 @@ func (m *MySQL) settings() [][2]string {
 		// that arrives at once.
 		{"back-log", "512"},
 		{"innodb-buffer-pool-size", c.BufferPool},
-		{"performance-schema", onOff(!c.NoPerformanceSchema)},
+		{"performance-schema", onOff(!c.NoPerformanceSchema && !m.light())},
 		{"default-time-zone", "+05:30"}, // not UTC: see the time zone of PostgreSQL
 	}...)
 	s = append(s, m.durability()...)
+	if m.light() {
+		s = append(s, [2]string{"innodb-log-file-size", mariaDBLog}) // any other and the server writes it anew
+	}
 	s = append(s, m.binlog()...)
 	s = append(s, m.encryption()...)
 	if m.proc == nil { // what it says holds from the first start on
@@ -59,6 +62,8 @@ func (m *MySQL) settings() [][2]string {
 	}
 	return s
 }
+
+func (m *MySQL) light() bool { return m.cfg.Light && m.bin.flavor == FlavorMariaDB }
 
 func onOff(b bool) string {
 	if b {

@@ -165,22 +165,38 @@ func TestMySQLSettings(t *testing.T) {
 	})
 }
 
+func TestLightMariaDB(t *testing.T) {
+	for _, light := range []bool{false, true} {
+		s := openMySQL(t, labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Light: light}))
+		if got := s.text(t, "SELECT @@global.performance_schema"); got != map[bool]string{false: "1", true: "0"}[light] {
+			t.Errorf("light %t: performance_schema = %s", light, got)
+		}
+		if small := s.text(t, "SELECT @@global.innodb_log_file_size = 16 << 20"); small != map[bool]string{false: "0", true: "1"}[light] {
+			t.Errorf("light %t: the log has its size in the cached directory: %s", light, small)
+		}
+	}
+}
+
 func TestMySQLStopLeavesNothing(t *testing.T) {
 	eachFlavor(t, func(t *testing.T, start func(lab.MySQLConfig) *lab.MySQL) {
-		m := start(lab.MySQLConfig{Durability: lab.Fast})
-		if err := m.Stop(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		for _, path := range []string{m.DataDir(), m.Socket(), fmt.Sprintf("/proc/%d", m.PID())} {
-			if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
-				t.Errorf("%s after Stop: %v, want it gone", path, err)
+		for name, stop := range map[string]func(*lab.MySQL, context.Context) error{
+			"Stop": (*lab.MySQL).Stop, "Discard": (*lab.MySQL).Discard,
+		} {
+			m := start(lab.MySQLConfig{Durability: lab.Fast})
+			if err := stop(m, t.Context()); err != nil {
+				t.Fatal(err)
 			}
-		}
-		if err := m.Stop(t.Context()); err != nil {
-			t.Errorf("second Stop: %v", err)
-		}
-		if err := m.Restart(t.Context()); err == nil {
-			t.Error("Restart after Stop succeeded")
+			for _, path := range []string{m.DataDir(), m.Socket(), fmt.Sprintf("/proc/%d", m.PID())} {
+				if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+					t.Errorf("%s after %s: %v, want it gone", path, name, err)
+				}
+			}
+			if err := m.Stop(t.Context()); err != nil {
+				t.Errorf("Stop after %s: %v", name, err)
+			}
+			if err := m.Restart(t.Context()); err == nil {
+				t.Errorf("Restart after %s succeeded", name)
+			}
 		}
 	})
 }
@@ -248,7 +264,10 @@ func TestMySQLPauseHangsUntilResume(t *testing.T) {
 		if got := s.text(t, "SELECT 7"); got != "7" {
 			t.Errorf("after Resume: %s", got)
 		}
-		m.Pause() // Stop must cope with a paused server
+		m.Pause()
+		if err := m.Stop(t.Context()); err != nil {
+			t.Errorf("stop a paused server: %v", err)
+		}
 	})
 }
 

@@ -133,7 +133,7 @@ func StartPostgres(ctx context.Context, cfg PostgresConfig) (*Postgres, error) {
 	}
 	p := &Postgres{cfg: cfg.withDefaults(bin), bin: bin}
 	p.server = server{
-		title: "PostgreSQL", farewell: syscall.SIGINT, taken: "could not bind",
+		title: "PostgreSQL", farewell: syscall.SIGINT, shortest: syscall.SIGQUIT, taken: "could not bind",
 		port: cfg.Port, anyPort: cfg.Port == 0, watch: cfg.watch(), logCopy: cfg.Log,
 		as: as, launch: p.start,
 	}
@@ -207,6 +207,16 @@ func (p *Postgres) User() string { return superuser }
 
 // Password is the superuser's password, empty with Trust unless one was given.
 func (p *Postgres) Password() string { return p.cfg.Password }
+
+// CreateDatabase is the statement that makes a database cheaply, for tests: a copy of the
+// template's files. From version 15 on, CREATE DATABASE by itself writes each of their
+// blocks to the log, which takes twice the work and 7 MB of log.
+func (p *Postgres) CreateDatabase(name string) string {
+	if p.bin.version.atLeast(15, 0) {
+		return "CREATE DATABASE " + name + " STRATEGY file_copy"
+	}
+	return "CREATE DATABASE " + name
+}
 
 // DSN is the URL by which the superuser reaches database db, with all that
 // password and TLS need. It holds the password: do not log it.

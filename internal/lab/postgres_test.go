@@ -83,21 +83,29 @@ func TestPostgresSettings(t *testing.T) {
 
 func TestPostgresStopLeavesNothing(t *testing.T) {
 	t.Parallel()
-	p := labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast})
-	if err := p.Stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(p.DataDir()); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("data directory after Stop: %v, want it gone", err)
-	}
-	if _, err := os.Stat(fmt.Sprintf("/proc/%d", p.PID())); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("postmaster after Stop: %v, want it gone", err)
-	}
-	if err := p.Stop(t.Context()); err != nil {
-		t.Errorf("second Stop: %v", err)
-	}
-	if err := p.Restart(t.Context()); err == nil {
-		t.Error("Restart after Stop succeeded")
+	for name, stop := range map[string]func(*lab.Postgres, context.Context) error{
+		"Stop": (*lab.Postgres).Stop, "Discard": (*lab.Postgres).Discard,
+	} {
+		p := labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast})
+		conn := connect(t, p.DSN("postgres"))
+		if err := stop(p, t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := conn.Ping(t.Context()); err == nil {
+			t.Errorf("a session lives on after %s", name)
+		}
+		if _, err := os.Stat(p.DataDir()); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("data directory after %s: %v, want it gone", name, err)
+		}
+		if _, err := os.Stat(fmt.Sprintf("/proc/%d", p.PID())); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("postmaster after %s: %v, want it gone", name, err)
+		}
+		if err := p.Stop(t.Context()); err != nil {
+			t.Errorf("Stop after %s: %v", name, err)
+		}
+		if err := p.Restart(t.Context()); err == nil {
+			t.Errorf("Restart after %s succeeded", name)
+		}
 	}
 }
 
@@ -214,7 +222,10 @@ func TestPostgresPauseHangsUntilResume(t *testing.T) {
 	if got := query[int](t, conn, "SELECT 7"); got != 7 {
 		t.Errorf("after Resume: %d", got)
 	}
-	p.Pause() // Stop must cope with a paused server
+	p.Pause()
+	if err := p.Stop(t.Context()); err != nil {
+		t.Errorf("stop a paused server: %v", err)
+	}
 }
 
 func TestPostgresRestartOfRunningServerKeepsData(t *testing.T) {

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +23,7 @@ import (
 type server struct {
 	title    string         // what messages call it: "PostgreSQL"
 	farewell syscall.Signal // asks for a clean shutdown that does not wait for clients
+	shortest syscall.Signal // ends it and its children as a crash does; 0: none is known
 	taken    string         // what its log says of a port that it cannot have
 	anyPort  bool           // the port may be any free one
 	watch    diskWatch
@@ -220,20 +222,31 @@ func (s *server) discard() error {
 // and removes its directory. When ctx ends first it kills the server instead,
 // and removes the directory all the same. A second call does nothing.
 func (s *server) Stop(ctx context.Context) error {
+	return s.end(ctx, s.farewell)
+}
+
+// Discard is Stop without what is of use only to a later start: it writes
+// neither pages nor a checkpoint, which is a third of the work of a PostgreSQL that a
+// test has started and asked little. Brokers have no such end, and stop.
+func (s *server) Discard(ctx context.Context) error {
+	return s.end(ctx, cmp.Or(s.shortest, s.farewell))
+}
+
+func (s *server) end(ctx context.Context, by syscall.Signal) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stopped {
 		return nil
 	}
 	s.stopped = true
-	err := s.shutdown(ctx)
+	err := s.shutdown(ctx, by)
 	return errors.Join(err, s.discard())
 }
 
-func (s *server) shutdown(ctx context.Context) error {
+func (s *server) shutdown(ctx context.Context, by syscall.Signal) error {
 	s.resume()
 	defer endStragglers(s.data) // of a parent process that somebody else killed
-	if err := s.proc.signal(s.farewell); err != nil {
+	if err := s.proc.signal(by); err != nil {
 		return fmt.Errorf("stop %s: %w", s.title, err)
 	}
 	select {
@@ -263,7 +276,7 @@ func (s *server) Restart(ctx context.Context) error {
 	if s.stopped {
 		return fmt.Errorf("restart %s: it was stopped and its directory removed", s.title)
 	}
-	if err := s.shutdown(ctx); err != nil {
+	if err := s.shutdown(ctx, s.farewell); err != nil {
 		return err
 	}
 	if err := s.launch(ctx); err != nil {

@@ -27,7 +27,7 @@ func StartStandby(ctx context.Context, primary *Postgres, cfg PostgresConfig) (*
 	}
 	p := &Postgres{cfg: cfg.withDefaults(primary.bin), bin: primary.bin}
 	p.server = server{
-		title: "PostgreSQL standby", farewell: syscall.SIGINT, taken: "could not bind",
+		title: "PostgreSQL standby", farewell: syscall.SIGINT, shortest: syscall.SIGQUIT, taken: "could not bind",
 		port: cfg.Port, anyPort: cfg.Port == 0, watch: cfg.watch(), logCopy: cfg.Log,
 		as: primary.as, launch: p.start,
 	}

@@ -52,7 +52,7 @@ func TestMain(m *testing.M) {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), labtest.Patience)
-		if err := s.server.Stop(ctx); err != nil {
+		if err := s.server.Discard(ctx); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			code = 1
 		}

@@ -50,7 +50,7 @@ func newRig(t testing.TB, server *lab.Postgres) *rig {
 		t.Fatal(err)
 	}
 	defer admin.Close()
-	if _, err := admin.ExecContext(t.Context(), "CREATE DATABASE "+name); err != nil {
+	if _, err := admin.ExecContext(t.Context(), server.CreateDatabase(name)); err != nil {
 		t.Fatal(err)
 	}
 	r := &rig{TB: t, dsn: server.DSN(name)}

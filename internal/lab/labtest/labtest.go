@@ -1,7 +1,7 @@
 // Package labtest starts lab servers for tests: it fails the test when a server
 // does not start, skips it when the server is not installed (in CI it fails
-// then: a build must not be green because it tested nothing), and stops the
-// server when the test ends.
+// then: a build must not be green because it tested nothing), and ends the
+// server with the test.
 package labtest
 
 import (
@@ -25,7 +25,7 @@ func Postgres(tb testing.TB, cfg lab.PostgresConfig) *lab.Postgres {
 	p, err := lab.StartPostgres(ctx, cfg)
 	check(tb, err)
 	tb.Cleanup(func() {
-		stop(tb, p.Stop)
+		stop(tb, p.Discard)
 	})
 	return p
 }
@@ -38,7 +38,7 @@ func Standby(tb testing.TB, primary *lab.Postgres, cfg lab.PostgresConfig) *lab.
 	p, err := lab.StartStandby(ctx, primary, cfg)
 	check(tb, err)
 	tb.Cleanup(func() {
-		stop(tb, p.Stop)
+		stop(tb, p.Discard)
 	})
 	return p
 }
@@ -65,7 +65,7 @@ func mysql(tb testing.TB, cfg lab.MySQLConfig, start func(context.Context, lab.M
 	m, err := start(ctx, cfg)
 	check(tb, err)
 	tb.Cleanup(func() {
-		stop(tb, m.Stop)
+		stop(tb, m.Discard)
 	})
 	return m
 }

@@ -33,7 +33,7 @@ func logging(t *testing.T) *lab.MySQL {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		if err := logged.Stop(ctx); err != nil {
+		if err := logged.Discard(ctx); err != nil {
 			t.Errorf("stop server: %v", err)
 		}
 	})

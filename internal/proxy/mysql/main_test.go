@@ -44,14 +44,14 @@ func TestMain(m *testing.M) {
 		if shared.server == nil {
 			return nil
 		}
-		return shared.server.Stop
+		return shared.server.Discard
 	}))
 }
 
 // serverConfig is a server that does not flush, because the machine does not
 // crash in these tests.
 func serverConfig() lab.MySQLConfig {
-	return lab.MySQLConfig{Durability: lab.Fast, BufferPool: "32M", TLS: lab.TLSOptional}
+	return lab.MySQLConfig{Durability: lab.Fast, Light: true, BufferPool: "32M", TLS: lab.TLSOptional}
 }
 
 // The accounts that tests log in as beside root, who has no password.

@@ -224,7 +224,7 @@ func TestLocksEndWithTheirSession(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() {
-		if err := server.Stop(ctx); err != nil {
+		if err := server.Discard(ctx); err != nil {
 			t.Error(err)
 		}
 	}()

@@ -31,7 +31,7 @@ func TestHostThatTakesWritesIsFollowed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = s.Stop(context.Background()) })
+		t.Cleanup(func() { _ = s.Discard(context.Background()) })
 		sqlOn(t, s, "CREATE DATABASE shop", "CREATE TABLE shop.t (a INT PRIMARY KEY)")
 		hosts = append(hosts, s)
 	}
@@ -89,7 +89,7 @@ func TestHealthIsThatOfThePresentHost(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = s.Stop(context.Background()) })
+		t.Cleanup(func() { _ = s.Discard(context.Background()) })
 		hosts = append(hosts, s)
 	}
 	old, next := hosts[0], hosts[1]
@@ -122,7 +122,7 @@ func TestStandbyIsChosenWhereItIsWanted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = s.Stop(context.Background()) })
+		t.Cleanup(func() { _ = s.Discard(context.Background()) })
 		hosts = append(hosts, s)
 	}
 	sqlOn(t, hosts[1], "SET GLOBAL read_only = 1")
@@ -164,7 +164,7 @@ func TestLoginsWaitForAPrimary(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				t.Cleanup(func() { _ = s.Stop(context.Background()) })
+				t.Cleanup(func() { _ = s.Discard(context.Background()) })
 				if err := makeUsers(ctx, s); err != nil {
 					t.Fatal(err)
 				}
@@ -209,7 +209,7 @@ func TestQueueTimeoutWhileTheServerIsAway(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = s.Stop(context.Background()) })
+	t.Cleanup(func() { _ = s.Discard(context.Background()) })
 	w := startFor(t, s, "", func(c *mysql.Config) { c.QueueTimeout, c.ConnectPatience = 100*time.Millisecond, patience })
 	c := w.dial(nil)
 	eventually(t, "the server answers", func() bool { // on a busy machine not within 100 ms
@@ -238,7 +238,7 @@ func TestReplicaThatTakesWritesIsNotThePrimary(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = s.Stop(context.Background()) })
+		t.Cleanup(func() { _ = s.Discard(context.Background()) })
 		hosts = append(hosts, s)
 	}
 	primary, replica := hosts[0], hosts[1]

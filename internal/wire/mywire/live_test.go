@@ -38,7 +38,7 @@ var shared = struct {
 func TestMain(m *testing.M) {
 	code := m.Run()
 	for _, s := range shared.live {
-		if err := s.Stop(context.Background()); err != nil {
+		if err := s.Discard(context.Background()); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			code = 1
 		}

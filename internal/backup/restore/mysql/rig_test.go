@@ -37,7 +37,7 @@ var shared = struct {
 func TestMain(m *testing.M) {
 	code := m.Run()
 	for _, s := range shared.live {
-		if err := s.Stop(context.Background()); err != nil {
+		if err := s.Discard(context.Background()); err != nil {
 			code = 1
 		}
 	}
@@ -51,7 +51,7 @@ func eachServer(t *testing.T, f func(t *testing.T, m *lab.MySQL)) {
 }
 
 func config(flavor lab.Flavor) lab.MySQLConfig {
-	cfg := lab.MySQLConfig{Durability: lab.Fast, Settings: map[string]string{"local-infile": "1"}}
+	cfg := lab.MySQLConfig{Durability: lab.Fast, Light: true, Settings: map[string]string{"local-infile": "1"}}
 	if flavor == lab.FlavorMySQL {
 		cfg.Settings["gtid-mode"], cfg.Settings["enforce-gtid-consistency"] = "ON", "ON"
 	}

@@ -35,7 +35,7 @@ var shared struct {
 func TestMain(m *testing.M) {
 	code := m.Run()
 	if shared.p != nil {
-		if err := shared.p.Stop(context.Background()); err != nil && code == 0 {
+		if err := shared.p.Discard(context.Background()); err != nil && code == 0 {
 			code = 1
 		}
 	}
@@ -114,7 +114,7 @@ func connect(t *testing.T, dsn string) *pg.Session {
 // createDB makes a database that is gone after the test.
 func (r *rig) createDB(name string) {
 	r.t.Helper()
-	r.admin("DROP DATABASE IF EXISTS "+pg.Ident(name)+" WITH (FORCE)", "CREATE DATABASE "+pg.Ident(name)+" TEMPLATE template0")
+	r.admin("DROP DATABASE IF EXISTS "+pg.Ident(name)+" WITH (FORCE)", r.p.CreateDatabase(pg.Ident(name))+" TEMPLATE template0")
 	r.dropAfter(name)
 }
 
