@@ -21,7 +21,7 @@ func TestCacheEndsWithTheRole(t *testing.T) {
 				admin = w.wire()
 			}
 			admin.want("CREATE ROLE "+role+" LOGIN", "CREATE_ROLE I")
-			defer sqlOn(t, server(t).DSN("postgres"), "DROP ROLE IF EXISTS "+role)
+			defer onServer(t, "DROP ROLE IF EXISTS "+role)
 			const read = "SELECT oid::text || ' ' || at::text AS n FROM pg_roles, kept WHERE rolname = current_user AND k = 1"
 			for _, change := range [][]string{
 				nil,

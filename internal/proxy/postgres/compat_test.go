@@ -99,8 +99,8 @@ func TestNewSessionsHaveTheDefaultsOfToday(t *testing.T) {
 	t.Parallel()
 	w := start(t, database(t), nil)
 	role := "role_" + w.db
-	sqlOn(t, server(t).DSN("postgres"), "CREATE ROLE "+role+" LOGIN")
-	t.Cleanup(func() { sqlOn(t, server(t).DSN("postgres"), "DROP ROLE IF EXISTS "+role) })
+	onServer(t, "CREATE ROLE "+role+" LOGIN")
+	t.Cleanup(func() { onServer(t, "DROP ROLE IF EXISTS "+role) })
 	admin := w.wire()
 	show := func(name, want string) {
 		t.Helper()

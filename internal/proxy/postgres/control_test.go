@@ -41,18 +41,9 @@ func (w *weir) paused() bool {
 }
 
 // sessions counts the server's sessions in w's database.
-func (w *weir) sessions() (n int) {
+func (w *weir) sessions() int {
 	w.tb.Helper()
-	ctx := ctxFor(w.tb)
-	conn, err := pgx.Connect(ctx, server(w.tb).DSN("postgres"))
-	if err != nil {
-		w.tb.Fatal(err)
-	}
-	err = conn.QueryRow(ctx, "SELECT count(*) FROM pg_stat_activity WHERE datname = $1", w.db).Scan(&n)
-	if err := errors.Join(err, conn.Close(ctx)); err != nil { // each poll is a session of its own
-		w.tb.Fatal(err)
-	}
-	return n
+	return countOnServer(w.tb, "SELECT count(*) FROM pg_stat_activity WHERE datname = '"+w.db+"'")
 }
 
 // TestPauseWaitsForTransactions: a transaction under way ends, what is new waits, and

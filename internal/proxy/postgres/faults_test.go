@@ -398,7 +398,7 @@ func TestTerminatedBackendEndsOnlyItsStatement(t *testing.T) {
 	other.want("SELECT 1 AS x", "[x] (1) SELECT_1 I")
 	// Idle backends are terminated unseen.
 	for range 3 {
-		sqlOn(t, server(t).DSN("postgres"), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '"+db+"'")
+		onServer(t, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '"+db+"'")
 		eventually(t, "weir has noticed", func() bool { return w.pool().Backends == 0 })
 		other.want("SELECT 1 AS x", "[x] (1) SELECT_1 I")
 	}

@@ -267,7 +267,7 @@ func leakRound(t *testing.T, seed uint64) {
 			i = last
 			_ = twins[i].weir.Close(ctx)
 			_ = twins[i].direct.Close(ctx)
-			eventually(t, "the server has noticed", func() bool { return gone(t, beside, twins[i].direct.PID()) })
+			eventually(t, "the server has noticed", func() bool { return gone(t, twins[i].direct.PID()) })
 			w.eventuallyLeft(clients - 1)
 			twins[i] = open()
 			log = append(log, fmt.Sprintf("client %d: leaves, and another comes", i))
@@ -301,17 +301,9 @@ func leakRound(t *testing.T, seed uint64) {
 }
 
 // gone reports whether a session of the server has ended.
-func gone(tb testing.TB, db string, pid uint32) bool {
+func gone(tb testing.TB, pid uint32) bool {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	c, err := pgconn.Connect(ctx, server(tb).DSN(db))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	defer func() { _ = c.Close(ctx) }()
-	r := c.ExecParams(ctx, fmt.Sprintf("SELECT count(*) FROM pg_stat_activity WHERE pid = %d", pid), nil, nil, nil, nil).Read()
-	return r.Err == nil && string(r.Rows[0][0]) == "0"
+	return countOnServer(tb, fmt.Sprintf("SELECT count(*) FROM pg_stat_activity WHERE pid = %d", pid)) == 0
 }
 
 // eventuallyLeft waits until weir has no more than n clients.

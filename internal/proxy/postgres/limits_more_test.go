@@ -24,7 +24,7 @@ func withoutStandby(t *testing.T) (srv *lab.Postgres, local *wire) {
 	cfg.Settings["synchronous_standby_names"] = "nobody"
 	srv, err := lab.StartPostgres(ctxFor(t), cfg)
 	proxytest.Need(t, err)
-	t.Cleanup(func() { _ = srv.Stop(context.Background()) })
+	t.Cleanup(func() { _ = srv.Discard(context.Background()) })
 	local = dialWire(t, srv.Addr(), "postgres", pgwire.Param{Name: "options", Value: "-c synchronous_commit=local"})
 	local.want("CREATE TABLE w (x int)", "CREATE_TABLE I")
 	return srv, local
@@ -108,7 +108,7 @@ func TestHungServerIsNotHealthy(t *testing.T) {
 	t.Parallel()
 	srv, err := lab.StartPostgres(ctxFor(t), serverConfig())
 	proxytest.Need(t, err)
-	defer func() { _ = srv.Stop(context.Background()) }()
+	defer func() { _ = srv.Discard(context.Background()) }()
 	w := startFor(t, srv, "postgres", nil)
 	w.wire().want("SELECT 1 AS x", "[x] (1) SELECT_1 I")
 	if err := w.Healthy(ctxFor(t)); err != nil {
@@ -182,7 +182,7 @@ func TestNameOfALostParseIsFree(t *testing.T) {
 	t.Parallel()
 	srv, err := lab.StartPostgres(ctxFor(t), serverConfig()) // which restarts when one of its processes is killed
 	proxytest.Need(t, err)
-	defer func() { _ = srv.Stop(context.Background()) }()
+	defer func() { _ = srv.Discard(context.Background()) }()
 	sqlOn(t, srv.DSN("postgres"), "CREATE TABLE a (x int)")
 	w := startFor(t, srv, "postgres", nil)
 	holder, c := dialWire(t, srv.Addr(), "postgres"), w.wire()

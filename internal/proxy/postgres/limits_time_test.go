@@ -52,7 +52,7 @@ func TestQueryTimeoutAtAServerThatHangs(t *testing.T) {
 	t.Parallel()
 	srv, err := lab.StartPostgres(ctxFor(t), serverConfig())
 	proxytest.Need(t, err)
-	defer func() { _ = srv.Stop(context.Background()) }()
+	defer func() { _ = srv.Discard(context.Background()) }()
 	w := startFor(t, srv, "postgres", func(c *postgres.Config) { c.QueryTimeout = 100 * time.Millisecond })
 	c := w.wire()
 	c.want("BEGIN", "BEGIN T")

@@ -132,7 +132,7 @@ func TestListenersKeepTheirBackends(t *testing.T) {
 func TestListenersAtTheConsole(t *testing.T) {
 	t.Parallel()
 	db := "listeners_console"
-	sqlOn(t, server(t).DSN("postgres"), "DROP DATABASE IF EXISTS "+db, "CREATE DATABASE "+db)
+	onServer(t, "DROP DATABASE IF EXISTS "+db, "CREATE DATABASE "+db)
 	w := start(t, db, restless)
 	first, second := w.wire(), w.wire()
 	first.want("LISTEN news", "LISTEN I")

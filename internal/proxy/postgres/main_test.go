@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -28,6 +29,10 @@ var shared struct {
 	server *lab.Postgres
 	err    error // why there is none
 	serial atomic.Int64
+
+	// admins are sessions of the superuser in the database postgres, which askServer takes
+	// in turn: to begin one and to end it takes the server 5 ms of work.
+	admins chan *pgconn.PgConn
 }
 
 // TestMain runs the tests against one real server and then checks that they
@@ -35,13 +40,19 @@ var shared struct {
 func TestMain(m *testing.M) {
 	os.Exit(proxytest.RunAll(m, func(ctx context.Context) func(context.Context) error {
 		shared.server, shared.err = lab.StartPostgres(ctx, serverConfig())
-		if shared.err == nil {
-			shared.err = makeRoles(ctx)
-		}
 		if shared.server == nil {
 			return nil
 		}
-		return shared.server.Stop
+		shared.admins = make(chan *pgconn.PgConn, 3)
+		for range cap(shared.admins) {
+			conn, err := pgconn.Connect(ctx, shared.server.DSN("postgres"))
+			shared.err = errors.Join(shared.err, err)
+			shared.admins <- conn
+		}
+		if shared.err == nil {
+			shared.err = makeRoles(ctx)
+		}
+		return shared.server.Discard // which ends the admins' sessions
 	}))
 }
 
@@ -52,7 +63,7 @@ func serverConfig() lab.PostgresConfig {
 	return lab.PostgresConfig{
 		Durability: lab.Fast,
 		Settings: map[string]string{
-			"synchronous_commit": "on", "deadlock_timeout": "50ms", "max_prepared_transactions": "4",
+			"synchronous_commit": "on", "deadlock_timeout": "50ms", "jit": "off", "max_prepared_transactions": "4",
 			"wal_writer_delay": "10s", "wal_writer_flush_after": "1GB", // asynchronous commits stay in memory
 		},
 	}
@@ -60,15 +71,53 @@ func serverConfig() lab.PostgresConfig {
 
 // makeRoles makes the roles that tests log in as; roles belong to the server.
 func makeRoles(ctx context.Context) error {
-	conn, err := pgconn.Connect(ctx, shared.server.DSN("postgres"))
-	if err != nil {
+	if _, err := askServer(ctx, "CREATE ROLE weir_rls LOGIN; CREATE ROLE weir_other LOGIN"); err != nil {
 		return fmt.Errorf("make roles: %w", err)
 	}
-	_, err = conn.Exec(ctx, "CREATE ROLE weir_rls LOGIN; CREATE ROLE weir_other LOGIN").ReadAll()
-	if err != nil {
-		err = fmt.Errorf("make roles: %w", err)
+	return nil
+}
+
+// askServer runs a text on the shared server, as the superuser in the database postgres. The
+// session is not the text's own: it must leave as it is what belongs to a session.
+func askServer(ctx context.Context, sql string) ([]*pgconn.Result, error) {
+	conn := <-shared.admins
+	defer func() { shared.admins <- conn }()
+	if conn.IsClosed() { // a test has ended what it found, or a context its statement
+		fresh, err := pgconn.Connect(ctx, shared.server.DSN("postgres"))
+		if err != nil {
+			return nil, fmt.Errorf("connect: %w", err)
+		}
+		conn = fresh
 	}
-	return errors.Join(err, conn.Close(ctx))
+	return conn.Exec(ctx, sql).ReadAll()
+}
+
+// onServer runs texts by askServer.
+func onServer(tb testing.TB, texts ...string) {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience) // a cleanup's, too
+	defer cancel()
+	for _, sql := range texts {
+		if _, err := askServer(ctx, sql); err != nil {
+			tb.Fatalf("%s: %v", sql, err)
+		}
+	}
+}
+
+// countOnServer is the number that a query returns by askServer.
+func countOnServer(tb testing.TB, sql string) int {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	results, err := askServer(ctx, sql)
+	if err != nil {
+		tb.Fatalf("%s: %v", sql, err)
+	}
+	n, err := strconv.Atoi(string(results[0].Rows[0][0]))
+	if err != nil {
+		tb.Fatalf("%s: %v", sql, err)
+	}
+	return n
 }
 
 // server returns the shared server.
@@ -87,12 +136,16 @@ func database(tb testing.TB, setup ...string) string {
 func databaseOn(tb testing.TB, server *lab.Postgres, setup ...string) string {
 	tb.Helper()
 	name := fmt.Sprintf("t%d", shared.serial.Add(1))
-	sqlOn(tb, server.DSN("postgres"), "CREATE DATABASE "+name)
+	run := onServer
+	if server != shared.server {
+		run = func(tb testing.TB, texts ...string) { sqlOn(tb, server.DSN("postgres"), texts...) }
+	}
+	run(tb, server.CreateDatabase(name))
 	tb.Cleanup(func() {
 		select {
 		case <-server.Done():
 		default:
-			sqlOn(tb, server.DSN("postgres"), "DROP DATABASE "+name+" WITH (FORCE)")
+			run(tb, "DROP DATABASE "+name+" WITH (FORCE)")
 		}
 	})
 	if len(setup) > 0 {

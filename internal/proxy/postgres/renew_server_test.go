@@ -91,5 +91,5 @@ func TestOnlyWhatWasCarriedOutRenewsConnections(t *testing.T) {
 	eventually(t, "the other user has the new default", func() bool {
 		return other.ask("SHOW work_mem") == "[work_mem] (5MB) SHOW I"
 	})
-	sqlOn(t, server(t).DSN("postgres"), "ALTER ROLE weir_other RESET work_mem")
+	onServer(t, "ALTER ROLE weir_other RESET work_mem")
 }

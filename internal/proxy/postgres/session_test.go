@@ -190,7 +190,7 @@ func TestBadStartupParametersAreRefusedAsByTheServer(t *testing.T) {
 func TestSessionStatePinsAndUnpins(t *testing.T) {
 	t.Parallel()
 	w := start(t, database(t, "CREATE TABLE t (id serial, x int)", "INSERT INTO t (x) SELECT g FROM generate_series(1, 5) g", "CREATE ROLE pinned_role_"+"x"), func(c *postgres.Config) { c.PoolSize, c.NoSharedListen = 3, true })
-	t.Cleanup(func() { sqlOn(t, server(t).DSN("postgres"), "DROP ROLE pinned_role_x") })
+	t.Cleanup(func() { onServer(t, "DROP ROLE pinned_role_x") })
 	other := w.wire()
 	for _, c := range []struct {
 		name, cause string

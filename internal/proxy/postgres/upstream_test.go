@@ -31,13 +31,13 @@ func cluster(t *testing.T, target upstream.Target) (primary, standby *lab.Postgr
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = primary.Stop(context.Background()) }) // a second time, at the end of some tests
+	t.Cleanup(func() { _ = primary.Discard(context.Background()) }) // a second time, at the end of some tests
 	sqlOn(t, primary.DSN("postgres"), "CREATE TABLE t (a int PRIMARY KEY)")
 	standby, err = lab.StartStandby(ctx, primary, serverConfig())
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = standby.Stop(context.Background()) })
+	t.Cleanup(func() { _ = standby.Discard(context.Background()) })
 	w = startFor(t, primary, "postgres", func(c *postgres.Config) {
 		for _, s := range []*lab.Postgres{standby, primary} { // not in the order of their roles
 			c.Hosts = append(c.Hosts, pgwire.ConnectConfig{Address: s.Addr(), User: s.User(), Password: s.Password(), TLSMode: pgwire.TLSDisable})
