@@ -289,44 +289,54 @@ func TestTakeover(t *testing.T) {
 func TestTakeoverCancels(t *testing.T) {
 	pg := labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast})
 	s := newPostgresSuccession(t, pg)
-	ctx, cancel := context.WithTimeout(t.Context(), labtest.Patience)
-	defer cancel()
 	moves, stays := s.connect(), s.connect()
-	if _, err := stays.Exec(ctx, "BEGIN"); err != nil {
+	if _, err := stays.Exec(t.Context(), "BEGIN"); err != nil {
 		t.Fatal(err)
 	}
 	before := s.next()
 	s.taken("postgresql", 1)
 	for name, conn := range map[string]*pgx.Conn{"the new process": moves, "the one before": stays} {
-		ended := make(chan error, 1)
-		go func() {
-			_, err := conn.Exec(ctx, "SELECT pg_sleep(600)")
-			ended <- err
-		}()
-		other, err := pgx.Connect(ctx, pg.DSN("postgres"))
-		if err != nil {
-			t.Fatal(err)
+		if err := cancelled(t, pg, conn); err != nil {
+			t.Fatalf("%s: %v; log of the process before:\n%s\nof the new one:\n%s", name, err, before.log.Seen.String(), s.now.log.Seen.String())
 		}
-		testkit.Eventually(t, "a statement under way", func() bool {
-			var n int
-			return other.QueryRow(ctx, "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE '%pg_sleep(600)%' AND pid <> pg_backend_pid()").Scan(&n) == nil && n == 1
-		})
-		if err := conn.PgConn().CancelRequest(ctx); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		var e *pgconn.PgError
-		if err := <-ended; !errors.As(err, &e) || e.Code != "57014" {
-			t.Errorf("%s: a cancelled statement ended with %v", name, err)
-		}
-		_ = other.Close(ctx)
 	}
-	if _, err := stays.Exec(ctx, "ROLLBACK"); err != nil {
+	if _, err := stays.Exec(t.Context(), "ROLLBACK"); err != nil {
 		t.Error(err)
 	}
 	s.over(before)
-	if err := stays.Ping(ctx); err != nil {
+	if err := stays.Ping(t.Context()); err != nil {
 		t.Errorf("a client that was handed over when its transaction had ended: %v", err)
 	}
+}
+
+// cancelled has a client ask for the end of a statement of its own, and says what came of
+// it where that is not the server's error.
+func cancelled(t *testing.T, pg *lab.Postgres, conn *pgx.Conn) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), labtest.Patience)
+	defer cancel()
+	other, err := pgx.Connect(ctx, pg.DSN("postgres"))
+	if err != nil {
+		return fmt.Errorf("connect to the server: %w", err)
+	}
+	defer other.Close(ctx)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := conn.Exec(ctx, "SELECT pg_sleep(600)")
+		ended <- err
+	}()
+	testkit.Eventually(t, "a statement under way", func() bool {
+		var n int
+		return other.QueryRow(ctx, "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE '%pg_sleep(600)%' AND pid <> pg_backend_pid()").Scan(&n) == nil && n == 1
+	})
+	if err := conn.PgConn().CancelRequest(ctx); err != nil {
+		return fmt.Errorf("ask for the end: %w", err)
+	}
+	var e *pgconn.PgError
+	if err := <-ended; !errors.As(err, &e) || e.Code != "57014" {
+		return fmt.Errorf("a cancelled statement ended with %v", err)
+	}
+	return nil
 }
 
 // TestTakeoverOfTheDead kills either process in the middle of a hand-over. Listeners are
