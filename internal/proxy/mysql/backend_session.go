@@ -14,6 +14,7 @@ type footing struct {
 	set       *session.Set // settings in force when the queue is empty
 	step      uint64       // auto_increment_increment of a session without an own one
 	maxPacket int          // max_allowed_packet, which lasts as long as the connection
+	listed    int          // max_error_count of a session without an own one
 	shows     bool         // its owner's session_track_system_variables is in force: see tracklist.go
 
 	began   mywire.Status // of the login; of MySQL, autocommit is what the server has said when asked
@@ -76,18 +77,19 @@ func (f *footing) introduce() {
 		role = "CURRENT_ROLE()"
 	}
 	again := f.renewed
-	b.ask("SELECT @@auto_increment_increment, @@max_allowed_packet, @@autocommit, "+role, func(u *unit) {
+	b.ask("SELECT @@auto_increment_increment, @@max_allowed_packet, @@autocommit, @@max_error_count, "+role, func(u *unit) {
 		if !p.facts.mariadb {
 			b.tellsInResults(u)
 		}
-		if rows := u.result(p.key.caps); len(rows) == 1 && len(rows[0]) == 4 {
+		if rows := u.result(p.key.caps); len(rows) == 1 && len(rows[0]) == 5 {
 			f.step, f.maxPacket = parseUint(rows[0][0]), int(min(parseUint(rows[0][1]), 1<<30))
+			f.listed = int(parseUint(rows[0][3]))
 			if !again && !p.facts.mariadb {
 				f.noteAutocommit(string(rows[0][2]))
 			}
 			if !again {
-				f.role = string(rows[0][3])
-			} else if f.role != string(rows[0][3]) {
+				f.role = string(rows[0][4])
+			} else if f.role != string(rows[0][4]) {
 				b.Doomed = true // a client has set one, perhaps out of sight, and no reset ends it
 				if c := b.owner; c != nil {
 					c.pins.add(pinRole)

@@ -359,6 +359,43 @@ func TestWarningsOfGroupsWhereTheServerListsFew(t *testing.T) {
 	}
 }
 
+// TestWarningsOfGroupsWhenTheServerListsFewer has a lane go on where the server is told to
+// list fewer warnings than before.
+func TestWarningsOfGroupsWhenTheServerListsFewer(t *testing.T) {
+	t.Parallel()
+	for name, start := range map[string]func(testing.TB, lab.MySQLConfig) *lab.MySQL{"mariadb": labtest.MariaDB, "mysql": labtest.MySQL} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv := start(t, serverConfig())
+			w := startFor(t, srv, databaseOn(t, srv, "CREATE TABLE g (k INT, n DECIMAL(6,1), m DECIMAL(6,1))"), oneGroupAtATime(nil))
+			all := w.dials(10)
+			burst := func(round int) {
+				t.Helper()
+				messages := make([][]byte, len(all))
+				for i, c := range all {
+					messages[i] = c.query(fmt.Sprintf("/* batch */ INSERT INTO g VALUES (%d, %s)", round, []string{"1.5, 1.5", "1.55, 1.55"}[i%2]))
+				}
+				for i, r := range together(all, messages) {
+					if r.err != nil || r.lost != nil || int(r.ok.Warnings) != i%2*2 {
+						t.Errorf("round %d, client %d: %s %v", round, i, r.text, r.lost)
+					}
+				}
+			}
+			w.mustGather(rowsLane, burst)
+			sqlOn(t, srv, "SET GLOBAL max_error_count = 3")
+			opened := w.pool().Opened
+			eventually(t, "the change is noticed", func() bool {
+				c := w.dial(nil)
+				defer func() { _ = c.Close() }()
+				return c.one("SELECT @@max_error_count") == "3" && w.pool().Opened > opened
+			})
+			for round := range 10 {
+				burst(1000 + round)
+			}
+		})
+	}
+}
+
 type groupedCase struct {
 	name    string
 	setup   []string

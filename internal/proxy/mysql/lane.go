@@ -28,11 +28,9 @@ type lane struct {
 	core.Lane[*backend, *unit, *run]
 	p    *pool
 	key  laneKey
-	set  *session.Set // of the backends that it runs on
-	rows *rowsPlan    // nil in a transaction lane
-	// maxRows is the most that a statement may have, whatever Limit says.
-	maxRows int
-	name    func() string // for reports
+	set  *session.Set  // of the backends that it runs on
+	rows *rowsPlan     // nil in a transaction lane
+	name func() string // for reports
 }
 
 // laneKey says which writes may share a group. Everything that could make one
@@ -82,7 +80,7 @@ func (ls *lanes) of(key laneKey, name func() string, plan func() *rowsPlan) *lan
 	ln := &lane{p: p, key: key, name: name, set: p.lanes.set(key.set)}
 	ln.Init(ln, cfg, &p.l.Loop.Loop, &p.l.Agenda, &p.Late)
 	if plan != nil {
-		ln.rows, ln.maxRows = plan(), p.facts.rowsListed(key.set)
+		ln.rows = plan()
 	}
 	ls.all.Add(p.l.Now, key, ln)
 	return ln
@@ -122,12 +120,13 @@ func (f *poolFacts) setsListed(set *session.Set) bool {
 // rowsListed is how many rows one statement may have in sessions of such settings, so
 // that the server lists their warnings where each has some: of more rows than that it
 // could not be told whose a warning is.
-func (f *poolFacts) rowsListed(set *session.Set) int {
+// listed is how many the connection's session lists otherwise.
+func (f *poolFacts) rowsListed(set *session.Set, listed int) int {
 	const aRow = 4
 	if f.setsListed(set) {
-		return maxListed / aRow
+		listed = maxListed
 	}
-	return f.listed / aRow
+	return listed / aRow
 }
 
 func (ls *lanes) transaction(set *session.Set, window time.Duration) *lane {
@@ -220,7 +219,7 @@ func (ln *lane) start(b *backend) bool {
 	b.lastUser = nil
 	b.yieldID(nil)
 	if ln.rows != nil && r.Count > 1 {
-		r.units = ln.rows.gather(ln, r.units, b.maxPacket)
+		r.units = ln.rows.gather(ln, r.units, b)
 	}
 	ln.ready(b, r)
 	return true

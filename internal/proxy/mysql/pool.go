@@ -80,7 +80,6 @@ type poolFacts struct {
 	renamed        map[string]bool // the new names of variables that it has under two
 	trackList      string          // variables of which sessions are told by default
 	told           []string        // the same of which sessions are told by default, in lower case; see stateFor
-	listed         int             // warnings of a statement that the server lists (max_error_count)
 	tellsGTID      bool            // sessions are told the GTIDs of their transactions by default
 	// initConnect is what the server runs for a new session of the account, and not
 	// for one that is reset.
@@ -232,7 +231,7 @@ func factsSQL(mariadb bool) string {
 	if mariadb {
 		sql = "SELECT @@wsrep_on, @@global.session_track_system_variables, 'OFF'"
 	}
-	sql += ", @@global.max_connections, @@max_user_connections, @@max_error_count" // of the session: the account's own
+	sql += ", @@global.max_connections, @@max_user_connections" // of the session: the account's own
 	// For who has one of these, it is not run.
 	sql += ", IF(EXISTS (SELECT 1 FROM information_schema.USER_PRIVILEGES u WHERE u.GRANTEE = " + granteeSQL +
 		" AND u.PRIVILEGE_TYPE IN ('SUPER', 'CONNECTION ADMIN', 'CONNECTION_ADMIN')), '', CAST(@@global.init_connect AS BINARY))"
@@ -246,7 +245,7 @@ func factsSQL(mariadb bool) string {
 }
 
 // factsBefore is the number of columns before those of baseNames.
-const factsBefore = 7
+const factsBefore = 6
 
 // resetNames are those of baseNames that COM_RESET_CONNECTION brings to the global values,
 // whatever the login has made of them: of MariaDB the first ones, so that a client that
@@ -272,7 +271,6 @@ func (p *pool) learn(u *unit) {
 	}
 	p.facts.galera = string(rows[0][0]) == "1"
 	p.facts.learnTold(string(rows[0][1]), string(rows[0][2]))
-	p.facts.listed = int(parseUint(rows[0][5]))
 	p.Holding().Allowed(int(parseUint(rows[0][3])), int(parseUint(rows[0][4])), p.l.cfg.Peers.Others(p.l.cfg.PeerID))
 	before := p.facts.base["autocommit"]
 	p.facts.base = make(map[string]string, len(baseNames))

@@ -69,18 +69,18 @@ func (r *rowsPlan) statement(n int) *stmt {
 	return st
 }
 
-// gather makes multi-row units of a group's members. Texts make statements of
+// gather makes multi-row units of a group's members, for b. Texts make statements of
 // any size up to the limit. Prepared ones do so up to some size, and come in
 // multiples of that beyond it, so that each backend has to prepare few, and a
 // group makes one statement or two.
-func (r *rowsPlan) gather(ln *lane, units []*unit, maxPacket int) []*unit {
+func (r *rowsPlan) gather(ln *lane, units []*unit, b *backend) []*unit {
 	var out []*unit
-	limit := min(ln.Limit, ln.maxRows)
+	limit := min(ln.Limit, ln.p.facts.rowsListed(ln.key.set, b.listed))
 	if r.st != nil {
 		limit = min(limit, maxParameters/max(1, r.st.params))
 	}
 	for len(units) > 0 {
-		n := r.fitting(units[:min(len(units), max(1, limit))], maxPacket)
+		n := r.fitting(units[:min(len(units), max(1, limit))], b.maxPacket)
 		if r.st != nil && n > r.exact {
 			n -= n % r.exact
 		}
