@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"syscall"
+	"time"
 
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/wire/mywire"
@@ -32,11 +33,6 @@ func (lg *login) changeUser(msg []byte) {
 		return
 	}
 	before := lg.session()
-	if before != nil && lg.failed >= maxFailedChanges {
-		c.goesOn(before)
-		c.back.refuseHere(mywire.NewError(mywire.ErrUnknownCommand, "Unknown command"))
-		return
-	}
 	c.state.enter(stateLeaving)
 	c.l.Post(func() { // when the socket has dealt with what it has read
 		if c.s.Closed {
@@ -61,6 +57,10 @@ type former struct {
 // maxFailedChanges is how often MariaDB lets a session try to change its user in vain. It
 // refuses further ones unheard.
 const maxFailedChanges = 3
+
+// refusedRest is how long MariaDB takes no command of a session whose change of its user it
+// has refused: who guesses passwords is to be slow.
+const refusedRest = time.Second
 
 // session is that which the client would go on with: nil if its session would end, or is
 // one that weir could not bring back.
@@ -132,6 +132,14 @@ func (s *Server) changedUser(ctx context.Context, c *client, conn *surfaced, unw
 	v := &visitor{c: c, wire: wire, began: s.Monotonic(), again: true, former: before, key: poolKey{
 		user: cu.User, database: cu.Database, caps: c.caps & classCaps, charset: wire.Response.Charset,
 	}}
+	if before != nil && c.login.failed >= maxFailedChanges {
+		e := mywire.NewError(mywire.ErrUnknownCommand, "Unknown command")
+		if _ = wire.Refuse(ctx, e); !v.goesBack(ctx, e) { // the client may be gone; e is what matters
+			s.Left(c.id)
+			_ = conn.Close()
+		}
+		return e
+	}
 	return v.enter(ctx)
 }
 
@@ -139,12 +147,18 @@ func (s *Server) changedUser(ctx context.Context, c *client, conn *surfaced, unw
 // it has been told. It reports whether the client does.
 func (v *visitor) goesBack(ctx context.Context, err error) bool {
 	s, f := v.server(), v.former
-	if code := mywire.CodeOf(err); f == nil || code == 0 || code == mywire.ErrBadHandshake || ctx.Err() != nil || s.Stopping() {
+	if code := mywire.CodeOf(err); f == nil || code == 0 || code == mywire.ErrBadHandshake || ctx.Err() != nil {
 		return false
 	}
 	v.key, v.ok, v.donated = f.key, mywire.OK{}, nil
 	v.c.login.failed++
 	v.refused = true
+	rest := time.NewTimer(refusedRest)
+	defer rest.Stop()
+	select {
+	case <-rest.C:
+	case <-s.DialCtx.Done():
+	}
 	return v.sit(func() {}) == nil
 }
 
