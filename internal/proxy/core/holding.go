@@ -67,7 +67,6 @@ func (h *Holding[B, C, U, L, N]) limit(o *session.Options) {
 		}
 	}
 	h.p.ReadLanes = o.ReadLanesOf(size)
-	h.sizer.kept = min(h.p.ReadLanes, 1)
 	if h.account > 0 {
 		bound = min(bound, part(h.account))
 	}

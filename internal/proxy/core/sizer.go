@@ -18,9 +18,9 @@ const (
 
 	sizerMinPairs = 2    // pairs of windows before a verdict, unless it is blatant
 	sizerMaxPairs = 8    // pairs after which it stays as it is
-	sizerBlatant  = 0.15 // a log ratio, so far from the line, that needs no second pair; twice that if it is for fewer
+	sizerBlatant  = 0.15 // a log ratio, so far from the line, that needs no second pair
 
-	gainFar  = 0.03 // what twice as many connections, or more, must gain
+	gainFar  = 0.03 // what twice as many connections must gain
 	gainNear = 0.02 // what 1.4 times as many must gain
 	lossDown = 0.01 // what 0.7 times as many may cost
 
@@ -53,16 +53,14 @@ const (
 // the rest before the next.
 //
 //	clients wait ─► size × 2 ─► gains: that, and on
-//	 at first × 4               does not: × 1.4; the limit is reached: × 0.7; rest
+//	                            does not: × 1.4; the limit is reached: × 0.7; rest
 //	nobody waits ─► what is in use, and at least base
-//	they are back ─► what it had grown to before, then × 0.7, but for the load that this
-//	                 was found for: that goes on as if it had never been away
+//	they are back ─► what it had grown to before, then × 0.7
 //
 // A sizer is told of each answer, and reads no clock.
 type sizer struct {
 	on         bool
 	base, most int        // least and most connections
-	kept       int        // of them that no client may have to itself; see Base.LastForShared
 	spare      func() int // how many more the server can take now; nil: any number
 
 	size  int // in force
@@ -93,26 +91,13 @@ type sizer struct {
 	restWants int           // most that could have been in use at rest
 	look      int           // where to look next
 	grown     int           // what it gave up for want of clients; 0 nothing
-	known     settled       // how the last comparison in vain ended
 
 	moves, probes uint64
 }
 
-// settled is what a comparison in vain has left: for such a load no size that was looked at
-// is better.
-type settled struct {
-	size  int
-	wants int           // most that could have been in use before it
-	cost  float64       // nanoseconds for each answer then
-	rest  time.Duration // before the next
-}
-
-// fits reports whether a load that so many connections could serve may be the one.
-func (s *settled) fits(wants int) bool { return 5*wants >= 4*s.wants && 4*wants <= 5*s.wants }
-
 // The directions in which a sizer looks, in turn.
 const (
-	lookFar  = iota // twice as many; from base on four times
+	lookFar  = iota // twice as many
 	lookNear        // 1.4 times as many
 	lookDown        // 0.7 times as many
 	lookAll
@@ -243,9 +228,9 @@ func (z *sizer) rested(now, least time.Duration) bool {
 	return z.rival == 0 && now-z.restSince >= least
 }
 
-// trim gives up what is not in use, where that is a fifth or more.
+// trim gives up what is not in use.
 func (z *sizer) trim(used int) {
-	if size := max(z.base, used+used/8+1); z.rival == 0 && size < z.size && used <= z.size*4/5 {
+	if size := max(z.base, used+used/8+1); z.rival == 0 && size < z.size {
 		z.grown = max(z.grown, z.size)
 		z.held, z.size = size, size
 	}
@@ -253,21 +238,12 @@ func (z *sizer) trim(used int) {
 
 // regain puts in force again what was given up for want of clients, when they are back. If
 // that is too much for what they ask now, the comparison with fewer that follows says so.
-// Where it was found best for as many, there is none until it would have been due; if it is
-// another load after all, its costs say so.
 func (z *sizer) regain() bool {
 	size := min(z.grown, z.top())
 	if !z.waited() || !z.worth(size) {
 		return false
 	}
-	k, grown := z.known, z.grown
 	z.grown = 0
-	if k.size == grown && k.fits(z.wants) && grown <= z.bound() {
-		z.rest(k.size, k.rest)
-		z.restFor = min(2*k.rest, sizerLastRest)
-		z.restCost, z.restWants = k.cost, k.wants
-		return true
-	}
 	z.restFor, z.look = sizerFirstRest, lookDown
 	z.rest(size, 0)
 	return true
@@ -278,9 +254,6 @@ func (z *sizer) waited() bool { return 2*z.felt > z.answers }
 
 // resting is the end of a window without a comparison.
 func (z *sizer) resting(cost float64) {
-	if z.felt == 0 {
-		z.trim(z.peak)
-	}
 	if z.restCost == 0 {
 		z.restCost, z.restWants = cost, z.wants
 	}
@@ -292,6 +265,9 @@ func (z *sizer) resting(cost float64) {
 		z.restFor, z.restUntil = sizerFirstRest, z.last
 	}
 	z.restCost += (cost - z.restCost) / 8
+	if z.felt == 0 {
+		z.trim(z.peak)
+	}
 	if z.regain() {
 		return
 	}
@@ -314,7 +290,7 @@ func (z *sizer) resting(cost float64) {
 func (z *sizer) neighbour() int {
 	top := z.top()
 	for range lookAll {
-		switch rival := z.far(); {
+		switch rival := z.size * 2; {
 		case z.look == lookDown:
 			if rival = max(z.base, z.size*5/7); rival < z.size && 10*z.peak >= 9*z.size {
 				return rival
@@ -332,24 +308,13 @@ func (z *sizer) neighbour() int {
 	return 0
 }
 
-// far is the size of the longest step. The first one is to reach what a load has that does
-// without a pool, where that is not very much.
-func (z *sizer) far() int {
-	if z.size == z.base {
-		return 4 * z.size
-	}
-	return 2 * z.size
-}
-
-// top is how many connections could be in use, and kept.
-func (z *sizer) top() int { return min(z.wants+z.kept, z.bound()) }
-
-// bound is how many there could be.
-func (z *sizer) bound() int {
+// top is how many connections could be in use.
+func (z *sizer) top() int {
+	top := min(z.most, z.wants)
 	if z.spare != nil {
-		return min(z.most, z.size+z.spare())
+		top = min(top, z.size+z.spare())
 	}
-	return z.most
+	return top
 }
 
 // worth reports whether a size is enough more than the one in force to be looked at.
@@ -360,7 +325,7 @@ func (z *sizer) plays() int { return (z.turn + z.turn/2) & 1 }
 
 // compare is the end of a window of a comparison.
 func (z *sizer) compare(cost float64) {
-	if z.size == min(z.held, z.rival) && !z.waited() || 5*z.wants < 4*z.restWants {
+	if z.size == min(z.held, z.rival) && !z.waited() {
 		z.rest(z.held, 0) // the load has gone: fewer are enough for it
 		return
 	}
@@ -387,9 +352,7 @@ func (z *sizer) compare(cost float64) {
 var sizerSure = [sizerMaxPairs + 1]float64{2: 12.7, 3: 4.3, 4: 3.2, 5: 2.8, 6: 2.6, 7: 2.4, 8: 2.4}
 
 // verdict reports whether the rival wins, and whether that is certain enough: so many standard
-// errors away from the line, or blatant. Of a single pair less is believed for more connections
-// than for fewer: too few cost more than too many. What is not certain after all pairs stays
-// as it is.
+// errors away from the line, or blatant. What is not certain after all pairs stays as it is.
 func (z *sizer) verdict() (better, sure bool) {
 	n := float64(z.turn / 2)
 	mean := z.sum / n
@@ -401,11 +364,7 @@ func (z *sizer) verdict() (better, sure bool) {
 		line = -gainNear
 	}
 	better = mean < line
-	blatant := sizerBlatant
-	if n < sizerMinPairs && better != (z.rival > z.held) {
-		blatant *= 2
-	}
-	if math.Abs(mean-line) > blatant {
+	if math.Abs(mean-line) > sizerBlatant {
 		return better, true
 	}
 	if n < sizerMinPairs {
@@ -430,8 +389,6 @@ func (z *sizer) settle(won bool) {
 		return
 	}
 	z.look = (z.look + 1) % lookAll
-	cost, wants, rest := z.restCost, z.restWants, z.restFor
-	z.restFor = min(2*rest, sizerLastRest)
-	z.known = settled{size: z.held, wants: wants, cost: cost, rest: z.restFor}
-	z.rest(z.held, rest)
+	z.rest(z.held, z.restFor)
+	z.restFor = min(2*z.restFor, sizerLastRest)
 }

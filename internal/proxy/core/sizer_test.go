@@ -243,31 +243,3 @@ func TestSizerBounds(t *testing.T) {
 		t.Errorf("no more can be opened: size %d, %d comparisons", z.held, z.probes)
 	}
 }
-
-// A load that comes and goes, while others that need few connections come in between, is
-// learned once: each time it is back there are fewer comparisons, as if it had stayed.
-func TestSizerRemembersALoad(t *testing.T) {
-	t.Parallel()
-	s := newSizedServer(64, 20, 256, 0.1, groupCommit)
-	s.z.kept = 1
-	var probes []uint64
-	for range 8 {
-		before := s.z.probes
-		s.clients, s.took = 64, groupCommit
-		s.run(3 * time.Second)
-		if s.z.held < 60 || s.z.held > 65 {
-			t.Errorf("size %d for 64 clients", s.z.held)
-		}
-		probes = append(probes, s.z.probes-before)
-		s.clients, s.took = 2, func(int) time.Duration { return 400 * time.Microsecond }
-		s.run(2 * time.Second)
-		if s.z.held != 20 {
-			t.Errorf("size %d for 2 clients", s.z.held)
-		}
-	}
-	for _, n := range probes[2:] {
-		if n > 1 {
-			t.Fatalf("comparisons each time: %d", probes)
-		}
-	}
-}
