@@ -31,6 +31,9 @@ type Options struct {
 	Binary string
 	// Tools are directories to look for other programs in, before all others.
 	Tools []string
+	// Sides are patterns of names, as path.Match has them: backups and restores side by side
+	// are by ways that fit one of them. Default: by all.
+	Sides []string
 	// Verb runs a command line of weir in this process, so that it can be
 	// profiled. Nil: nothing is.
 	Verb func(ctx context.Context, args []string) error
@@ -168,7 +171,7 @@ func (r *rig) steps() []suite.Step {
 				}), prefix+kind+"-"+size.Shape)
 			}
 		}
-		beside("", func() []way { return r.ways })
+		beside("", func() []way { return fitting(r.ways, r.o.Sides) })
 		if i > 0 {
 			continue
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path"
 	"slices"
 	"strings"
 
@@ -37,6 +38,7 @@ type flags struct {
 	weir   func() *cobra.Command
 	binDir string
 	tools  []string
+	sides  []string
 	size   string
 	shapes []string
 	rounds int
@@ -89,6 +91,7 @@ measured.`,
 	f.StringVar(&c.size, "size", "", "size as text of the database shop, of which the others are parts (default by the plan: 1MB, 64MB, 766MB)")
 	f.StringSliceVar(&c.shapes, "shapes", nil, "of the plan's databases, only these: shop, many, huge, text, binary, random")
 	cli.Takes(f, "shapes", "shop", "many", "huge", "text", "binary", "random")
+	f.StringArrayVar(&c.sides, "side", nil, "compare only sides whose names match, such as 'pg_dump 17*' (repeatable)")
 	f.IntVar(&c.rounds, "rounds", 0, "rounds of each experiment with whole programs, instead of the plan's")
 	f.IntSliceVar(&c.jobs, "jobs", nil, "jobs that weir runs at once; several numbers are compared (default the processors)")
 	f.StringSliceVar(&c.blocks, "block-size", nil, "sizes of gzip's blocks to compare, such as 256KB,1MB")
@@ -117,7 +120,13 @@ func (c *flags) options(changed func(string) bool) (o Options, err error) {
 	if err := c.Complete(changed); err != nil {
 		return o, err
 	}
+	for _, pattern := range c.sides {
+		if _, err := path.Match(pattern, ""); err != nil {
+			return o, fmt.Errorf("--side %q: %w", pattern, err)
+		}
+	}
 	o.Engine, o.DSN, o.BinDir, o.Tools, o.Seed = c.Engine, c.DSN, c.binDir, c.tools, c.seed
+	o.Sides = c.sides
 	if o.Options, err = c.Options("backup", Steps(o)); err != nil {
 		return o, err
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -257,6 +258,34 @@ func (w way) named(kind string) string {
 		return w.restoreName
 	}
 	return w.name
+}
+
+// fitting returns the ways whose name, or that of their restores, fits one of the patterns,
+// and all of them without patterns. What fits by its one name takes part under it alone.
+func fitting(ways []way, patterns []string) []way {
+	if len(patterns) == 0 {
+		return ways
+	}
+	fits := func(name string) bool {
+		return slices.ContainsFunc(patterns, func(p string) bool {
+			ok, err := path.Match(p, name)
+			return ok && err == nil // Options.validate has seen to it
+		})
+	}
+	var out []way
+	for _, w := range ways {
+		dump, restore := fits(w.named(dumps)), fits(w.named(restores))
+		switch {
+		case dump && !restore && w.only == "":
+			w.only = dumps
+		case restore && !dump && w.only == "":
+			w.only = restores
+		}
+		if w.only == dumps && dump || w.only == restores && restore || dump && restore {
+			out = append(out, w)
+		}
+	}
+	return out
 }
 
 // of returns the ways that take part in a kind of experiment.

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/weirdb/weir/internal/measure"
@@ -138,6 +139,9 @@ func (r *rig) sideBySide(ctx context.Context, src *source, prefix, kind string, 
 				return r.restore(ctx, w, src)
 			},
 		})
+	}
+	if len(e.Sides) == 0 {
+		return fmt.Errorf("%s: no side fits --side %s", e.Name, strings.Join(r.o.Sides, ", "))
 	}
 	_, err := r.Measure(ctx, e, r.env, r.o.Out)
 	return err

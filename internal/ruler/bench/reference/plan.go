@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/weirdb/weir/internal/cli"
 )
 
 // Part is one command that measures for a document, in a process and a directory of
@@ -17,7 +19,13 @@ type Part struct {
 }
 
 // command is the part's command as a user would type it.
-func (p *Part) command() string { return "weir " + strings.Join(p.Args, " ") }
+func (p *Part) command() string {
+	words := []string{"weir"}
+	for _, a := range p.Args {
+		words = append(words, cli.ShellWord(a))
+	}
+	return strings.Join(words, " ")
+}
 
 // partsOf returns the parts of a document.
 func partsOf(parts []Part, document string) []Part {
