@@ -27,8 +27,8 @@ type backend struct {
 	hold    []byte        // bytes of a packet that may end a result and is not whole yet
 	status  mywire.Status // of the last OK
 
-	footing
-	kept
+	backendSession
+	backendStmts
 	left
 
 	greeted   bool          // has answered weir's first questions

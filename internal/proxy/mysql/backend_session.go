@@ -7,9 +7,9 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// A footing is the session that a backend has on the server: the settings that it is in,
-// and how it comes into others.
-type footing struct {
+// A backendSession is a backend's session on the server: its settings, and how they change
+// to those of another client.
+type backendSession struct {
 	b         *backend
 	set       *session.Set // settings in force when the queue is empty
 	step      uint64       // auto_increment_increment of a session without an own one
@@ -25,7 +25,7 @@ type footing struct {
 
 // accord is for a session that began with another autocommit than the pool knows of: the
 // server's global value has changed. So its settings are others, too.
-func (f *footing) accord() {
+func (f *backendSession) accord() {
 	base, known := f.b.p.facts.base["autocommit"]
 	_, own := f.set.Get("autocommit")
 	if !known || own || f.renewed || !f.b.p.facts.mariadb && !f.asked {
@@ -38,7 +38,7 @@ func (f *footing) accord() {
 
 // noteAutocommit notes with which autocommit the session began, where the login did not
 // say so: MySQL's answers to logins and resets have the flag whatever the setting is.
-func (f *footing) noteAutocommit(value string) {
+func (f *backendSession) noteAutocommit(value string) {
 	b := f.b
 	f.asked, f.began = true, f.began&^mywire.StatusAutocommit
 	if !isOff(value) {
@@ -68,7 +68,7 @@ func autocommitOf(s mywire.Status) session.Setting {
 
 // introduce prepares a new or reset session: the server is to tell of all
 // changes. The first one also says what sessions are like.
-func (f *footing) introduce() {
+func (f *backendSession) introduce() {
 	b := f.b
 	p := b.p
 	b.ask(trackSQL, b.tracked)
@@ -124,7 +124,7 @@ func (f *footing) introduce() {
 // and then calls then. Nothing may be sent behind the command before it is
 // answered: if the server refuses the settings, a statement would run in those of
 // another client. On an error the backend is used up.
-func (f *footing) prepare(set *session.Set, then func(err *mywire.Error)) {
+func (f *backendSession) prepare(set *session.Set, then func(err *mywire.Error)) {
 	b := f.b
 	b.Held = true
 	l, p := b.p.l, b.p
@@ -156,7 +156,7 @@ func (f *footing) prepare(set *session.Set, then func(err *mywire.Error)) {
 // readied brings a taken backend into the given settings and has a statement
 // prepared there, if one is given; then it calls then, with an error if the backend
 // is closed by then: nothing was sent yet that could not be sent to another one.
-func (f *footing) readied(set *session.Set, st *stmt, then func(b *backend, err *mywire.Error)) {
+func (f *backendSession) readied(set *session.Set, st *stmt, then func(b *backend, err *mywire.Error)) {
 	b := f.b
 	if b.s.Closed { // right behind the answer that made it ready
 		then(b, errLostUnsent())
@@ -196,7 +196,7 @@ func (f *footing) readied(set *session.Set, st *stmt, then func(b *backend, err 
 
 // become changes the settings behind what is under way, for the connection's owner. What
 // comes next would run in others if that failed.
-func (f *footing) become(set *session.Set) {
+func (f *backendSession) become(set *session.Set) {
 	from := f.set
 	f.set = set
 	f.visit(from, set, func(e *mywire.Error) {
@@ -207,7 +207,7 @@ func (f *footing) become(set *session.Set) {
 }
 
 // visit changes the settings for a moment.
-func (f *footing) visit(from, to *session.Set, failed func(e *mywire.Error)) {
+func (f *backendSession) visit(from, to *session.Set, failed func(e *mywire.Error)) {
 	b := f.b
 	for _, st := range transition(from, to, &b.p.facts, b.p.key.database) {
 		b.hidden(st.cmd, func(u *unit) {
@@ -221,7 +221,7 @@ func (f *footing) visit(from, to *session.Set, failed func(e *mywire.Error)) {
 
 // readingAs returns the backend's settings with those by which a text is read taken
 // from another set.
-func (f *footing) readingAs(set *session.Set) *session.Set {
+func (f *backendSession) readingAs(set *session.Set) *session.Set {
 	var list []session.Setting
 	for _, s := range f.set.List() {
 		if !saysHowToRead(s.Name) {
@@ -237,7 +237,7 @@ func (f *footing) readingAs(set *session.Set) *session.Set {
 }
 
 // renewSession resets the session.
-func (f *footing) renewSession() {
+func (f *backendSession) renewSession() {
 	b := f.b
 	b.hidden(mywire.ComResetConnection, func(u *unit) { b.Doomed = b.Doomed || u.err != nil })
 	b.s.Out = mywire.AppendResetConnection(b.s.OutBuf())
@@ -247,7 +247,7 @@ func (f *footing) renewSession() {
 
 // afterReset forgets what a COM_RESET_CONNECTION under way takes away, and has the
 // session made as a login makes it.
-func (f *footing) afterReset() {
+func (f *backendSession) afterReset() {
 	b := f.b
 	clear(b.prepared)
 	b.textBytes, f.shows, f.renewed = 0, false, true

@@ -146,7 +146,7 @@ func (l *lastStatement) note(u *unit) {
 	l.clear()
 	l.warnings = u.ok.Warnings
 	switch {
-	case u.murky:
+	case u.hidesID:
 		u.c.diag.leaveID()
 	case u.ok.LastInsertID != 0:
 		l.setID(u.ok.LastInsertID)
@@ -158,7 +158,7 @@ func (l *lastStatement) note(u *unit) {
 func (l *lastStatement) fail(u *unit) {
 	l.clear()
 	l.failed = true
-	if u.murky {
+	if u.hidesID {
 		u.c.diag.leaveID()
 	}
 }
@@ -266,17 +266,17 @@ func (lt *left) yieldID(to *client) {
 	})
 }
 
-// murkyEffects are those of statements that may set LAST_INSERT_ID() without
-// telling, or ask for it out of sight.
-const murkyEffects = myscan.EffSetLastID | myscan.EffUnknownFunc | myscan.EffUnknown | myscan.EffMulti | myscan.EffLoad
+// hidesIDEffects are the effects of statements that may set LAST_INSERT_ID() without
+// reporting it, or read it where weir does not see it.
+const hidesIDEffects = myscan.EffSetLastID | myscan.EffUnknownFunc | myscan.EffUnknown | myscan.EffMulti | myscan.EffLoad
 
-// murky reports whether a statement that is about to run may leave another
-// LAST_INSERT_ID() than it answers with: one that changes it out of sight, and an
-// INSERT with an id of the client's own. Only a connection that has the client's
-// id before has it afterwards.
-func (dg *diagnostics) murky(verb myscan.Verb, effects myscan.Effect, to target, generated bool) bool {
+// hidesID reports whether a statement that is about to run may leave another
+// LAST_INSERT_ID() than the one in its answer: a statement that changes it where weir
+// does not see it, or an INSERT with an id of the client's own. Only a connection that
+// has the client's id before such a statement has it afterwards.
+func (dg *diagnostics) hidesID(verb myscan.Verb, effects myscan.Effect, to target, generated bool) bool {
 	switch {
-	case effects.Has(murkyEffects):
+	case effects.Has(hidesIDEffects):
 		return true
 	case generated || verb != myscan.VerbInsert && verb != myscan.VerbReplace:
 		return false
@@ -294,16 +294,16 @@ func showsDiagnostics(info *myscan.Statement) bool {
 // no table and no function of the user's: whatever the catalog says, it does nothing else.
 func plainQuestion(sql string, info *myscan.Statement) bool {
 	return info.Verb == myscan.VerbSelect && info.Count == 1 && info.Effects.Has(myscan.EffDiag) &&
-		!info.Effects.Has(murkyEffects) && !strings.Contains(strings.ToLower(sql), "from")
+		!info.Effects.Has(hidesIDEffects) && !strings.Contains(strings.ToLower(sql), "from")
 }
 
 // overwrites answers a statement that asks for what the client's last one has left
 // here, and for which weir would have to set LAST_INSERT_ID() before, which takes that
 // away. It reports whether it did.
-func (dg *diagnostics) overwrites(sql string, info *myscan.Statement, murky bool) bool {
+func (dg *diagnostics) overwrites(sql string, info *myscan.Statement, hidesID bool) bool {
 	c := dg.c
 	b := c.link
-	if !murky || !info.Effects.Has(myscan.EffDiag) || asksItself(sql, info) || b.lastUser != c || dg.last.on != b || b.holdsIDOf(c) {
+	if !hidesID || !info.Effects.Has(myscan.EffDiag) || asksItself(sql, info) || b.lastUser != c || dg.last.on != b || b.holdsIDOf(c) {
 		return false
 	}
 	c.pins.add(pinDiag)
@@ -324,10 +324,10 @@ func (dg *diagnostics) withoutID(to target) bool {
 // prepare sees to it that a statement about to run on the client's
 // backend finds what it may ask about the session's last one. It reports false
 // if the client has to wait.
-func (dg *diagnostics) prepare(info *myscan.Statement, murky bool) (ready bool) {
+func (dg *diagnostics) prepare(info *myscan.Statement, hidesID bool) (ready bool) {
 	c := dg.c
 	b := c.link
-	if (murky || info.Effects.Has(myscan.EffLastID)) && !b.holdsIDOf(c) {
+	if (hidesID || info.Effects.Has(myscan.EffLastID)) && !b.holdsIDOf(c) {
 		if w := dg.last.where; w != nil {
 			if w.Mode == core.ModeFree && !w.s.Closed {
 				w.p.Claim(w) // not always of the client's present pool

@@ -224,12 +224,12 @@ func (fw *forwarder) query(msg, payload []byte) int {
 			generated = c.diag.generatesID(c.set, &ins)
 		}
 	}
-	murky := !showsDiagnostics(&info) &&
-		(!judged && !plainQuestion(sql, &info) || c.diag.murky(info.Verb, info.Effects, targetOf(c.set, asRead), generated))
-	if c.diag.overwrites(sql, &info, murky) {
+	hidesID := !showsDiagnostics(&info) &&
+		(!judged && !plainQuestion(sql, &info) || c.diag.hidesID(info.Verb, info.Effects, targetOf(c.set, asRead), generated))
+	if c.diag.overwrites(sql, &info, hidesID) {
 		return len(msg)
 	}
-	if !c.diag.prepare(&info, murky) {
+	if !c.diag.prepare(&info, hidesID) {
 		return 0
 	}
 	u := fw.begin(mywire.ComQuery, msg)
@@ -238,7 +238,7 @@ func (fw *forwarder) query(msg, payload []byte) int {
 	}
 	u.follow(c, &info.Hints, sql)
 	c.cached.linked(&info, u.shape, judged)
-	u.generated, u.murky = generated, murky
+	u.generated, u.hidesID = generated, hidesID
 	if !judged {
 		c.texts.judgeLater(u, sql)
 	}
@@ -294,7 +294,7 @@ func (fw *forwarder) execute(cmd byte, msg, payload []byte) int {
 			return 0
 		}
 		u := fw.run(cmd, cs, msg)
-		u.murky = true
+		u.hidesID = true
 		if m.Flags&mywire.BulkSendTypes != 0 {
 			cs.types = bytes.Clone(m.Types)
 		}
@@ -328,12 +328,12 @@ func (fw *forwarder) execute(cmd byte, msg, payload []byte) int {
 	}
 	generated := cs.st.rows && c.pins.held&pinTemp == 0 && c.diag.generatesID(cs.st.set, &cs.st.insert)
 	sql, info := cs.st.sql, &cs.st.info
-	murky := !showsDiagnostics(info) &&
-		(!judged && !plainQuestion(sql, info) || c.diag.murky(info.Verb, info.Effects, cs.st.target, generated))
-	if c.diag.overwrites(sql, info, murky) {
+	hidesID := !showsDiagnostics(info) &&
+		(!judged && !plainQuestion(sql, info) || c.diag.hidesID(info.Verb, info.Effects, cs.st.target, generated))
+	if c.diag.overwrites(sql, info, hidesID) {
 		return len(msg)
 	}
-	if !c.diag.prepare(info, murky) {
+	if !c.diag.prepare(info, hidesID) {
 		return 0
 	}
 	if err == nil {
@@ -345,7 +345,7 @@ func (fw *forwarder) execute(cmd byte, msg, payload []byte) int {
 		cs.cursor = true
 		c.pins.held |= pinCursor
 	}
-	u.generated, u.murky = generated, murky
+	u.generated, u.hidesID = generated, hidesID
 	u.movable = err == nil && judged && cs.own == 0 && !cs.st.private && len(u.raw) > 0 && fw.mayMove(u, &cs.st.info)
 	at := len(b.s.OutBuf())
 	if err != nil { // too few parameters: the server says what it thinks of that
@@ -450,7 +450,7 @@ func (fw *forwarder) stream(cmd byte, p []byte) int {
 			return 0
 		}
 		u := fw.begin(cmd, nil)
-		u.verb, u.effects, u.murky = unread.Verb, unread.Effects, true
+		u.verb, u.effects, u.hidesID = unread.Verb, unread.Effects, true
 		c.diag.draws = true
 		c.pins.held |= pinUnknown
 	case mywire.ComStmtExecute, mywire.ComStmtSendLongData:
@@ -489,11 +489,11 @@ func (fw *forwarder) streamExecute(cmd byte, p []byte) int {
 			c.diag.keepsIDs = true
 			return c.transport.refuse(p, gone("LAST_INSERT_ID()"), false)
 		}
-		murky := !judged || c.diag.murky(info.Verb, info.Effects, cs.st.target, false)
-		if !c.diag.prepare(info, murky) {
+		hidesID := !judged || c.diag.hidesID(info.Verb, info.Effects, cs.st.target, false)
+		if !c.diag.prepare(info, hidesID) {
 			return 0
 		}
-		fw.run(cmd, cs, nil).murky = murky
+		fw.run(cmd, cs, nil).hidesID = hidesID
 	} else {
 		cs.long = true
 		c.pins.held |= pinLongData

@@ -43,7 +43,7 @@ type lockProbe struct {
 func (fw *forwarder) mayMove(u *unit, info *myscan.Statement) bool {
 	c := fw.c
 	return routeOf(info) == routeRead && c.pins.held == 0 && len(c.texts.unjudged) == 0 && !c.inTx() && c.autocommit() && c.p.facts.known &&
-		!c.p.facts.silent && c.l.cfg.Mode != session.ModeSession && u.change == 0 && len(u.asks) == 0 && !u.murky
+		!c.p.facts.silent && c.l.cfg.Mode != session.ModeSession && u.change == 0 && len(u.asks) == 0 && !u.hidesID
 }
 
 // lockable returns what the backend runs if that is a read that may go on apart, and

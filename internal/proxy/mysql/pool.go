@@ -44,7 +44,7 @@ type pool struct {
 	probe   lockProbe
 
 	settings *session.Table
-	stmts    interned
+	stmts    poolStmts
 
 	lanes  lanes
 	tables tableCache
@@ -95,7 +95,7 @@ func (l *loop) pool(key poolKey) *pool {
 	p := &pool{
 		l: l, key: key,
 		settings: l.Settings,
-		stmts:    interned{l: l, byKey: make(map[string]*stmt)},
+		stmts:    poolStmts{l: l, byKey: make(map[string]*stmt)},
 		catalog:  l.catalogFor(key.user),
 	}
 	p.answers, p.refreshes.p = l.srv.Cache.Of(key.database), p
@@ -198,8 +198,8 @@ func (p *pool) Adopt(conn *backendConn) {
 	b := &backend{
 		p: p, id: conn.id, caps: conn.caps, status: conn.status,
 	}
-	b.footing = footing{b: b, set: p.settings.Empty(), began: conn.status}
-	b.kept = kept{b: b, prepared: make(map[*stmt]*instance)}
+	b.backendSession = backendSession{b: b, set: p.settings.Empty(), began: conn.status}
+	b.backendStmts = backendStmts{b: b, prepared: make(map[*stmt]*instance)}
 	b.left.b = b
 	s, err := p.l.Watch(conn.fd, b)
 	if err != nil {

@@ -501,7 +501,7 @@ func (rt *router) laneForText(t *myscan.Text, verb myscan.Verb, own myscan.Effec
 func (rt *router) transactionLane(verb myscan.Verb, own myscan.Effect, to target, window time.Duration) *lane {
 	c := rt.c
 	p := c.p
-	if p.l.cfg.NoSoloLane || !to.one || c.diag.keepsIDs && c.diag.murky(verb, own, to, false) {
+	if p.l.cfg.NoSoloLane || !to.one || c.diag.keepsIDs && c.diag.hidesID(verb, own, to, false) {
 		return nil
 	}
 	if p.tables.look(p, to.in, to.schema, to.table).state != tablePlain {

@@ -274,8 +274,8 @@ func (cs *clientStmt) noteTypes(m *mywire.ExecuteMsg) {
 	}
 }
 
-// untyped tells whether an execution has values of which nothing says of what type they
-// are: it says it not, nor has one before it.
+// untyped reports whether an execution has values of unknown types: neither it nor an
+// earlier execution declares them.
 func (cs *clientStmt) untyped(m *mywire.ExecuteMsg) bool {
 	if m.NewTypes || len(cs.types) > 0 || cs.long {
 		return false
@@ -288,8 +288,8 @@ func (cs *clientStmt) untyped(m *mywire.ExecuteMsg) bool {
 	return false
 }
 
-// typesIn keeps the types in the beginning of an execution. It tells whether there
-// are any, and whether they are here.
+// typesIn stores the types at the beginning of an execution. known reports whether the
+// types are known, here whether this execution has them.
 func (cs *clientStmt) typesIn(payload []byte) (known, here bool) {
 	at := 10 + mywire.NullsLen(cs.st.params)
 	if cs.st.params == 0 {

@@ -2,7 +2,6 @@ package mysql
 
 import (
 	"encoding/binary"
-	"fmt"
 	"time"
 
 	"github.com/weirdb/weir/internal/proxy/session"
@@ -79,121 +78,6 @@ const (
 	answerKeep = 5 * time.Second
 )
 
-// interned are the statements of a pool.
-type interned struct {
-	l      *loop
-	byKey  map[string]*stmt
-	bytes  int // of the texts interned since unused ones were last dropped
-	keyBuf []byte
-}
-
-// shape finds what is known of statements like t, which was read in the given mode.
-func (in *interned) shape(t *myscan.Text, mode myscan.Mode, verb myscan.Verb) *sight.Shape {
-	return in.l.Shapes.Of(t.Fingerprint(), verb.String(), func(limit int) string { return myscan.Normalize(t.String(), mode, limit) })
-}
-
-// intern returns the shared statement for a text.
-func (in *interned) intern(set *session.Set, sql []byte, mode myscan.Mode, private bool) *stmt {
-	in.keyBuf = append(append(append(in.keyBuf[:0], set.Key()...), 1), sql...)
-	if st := in.byKey[string(in.keyBuf)]; st != nil && !private {
-		return st
-	}
-	if len(in.byKey) >= maxStmts || in.bytes > maxStmtBytes {
-		in.bytes = 0
-		for k, st := range in.byKey {
-			if st.refs == 0 {
-				delete(in.byKey, k)
-			}
-		}
-	}
-	key := string(in.keyBuf)
-	st := &stmt{sql: key[len(key)-len(sql):], set: set, private: private || len(sql) > maxSharedText}
-	mode.Multi = false
-	asRead := in.l.read(st.sql, mode)
-	st.info = asRead.Scan()
-	st.shape = in.shape(asRead, mode, st.info.Verb)
-	st.own, st.mode, st.target = st.info.Effects, mode, targetOf(set, asRead)
-	st.route = routeOf(&st.info)
-	if st.info.Verb == myscan.VerbInsert {
-		st.insert, st.rows = asRead.Insert()
-		st.quiet = st.rows && quiet(st.insert.Tuple, mode)
-	}
-	if !st.private {
-		in.byKey[key] = st
-		in.bytes += len(key)
-	}
-	return st
-}
-
-// forgetAnswers has statements described anew: the schema has changed.
-func (in *interned) forgetAnswers() {
-	for _, st := range in.byKey {
-		st.answer = nil
-	}
-}
-
-// kept are the statements that are prepared on a backend.
-type kept struct {
-	b         *backend
-	prepared  map[*stmt]*instance
-	textBytes int // of the prepared ones
-	useSeq    uint64
-}
-
-// An instance is a prepared statement on one backend.
-type instance struct {
-	id   uint32
-	used uint64
-}
-
-// use returns the backend's number of a statement that is prepared there.
-func (k *kept) use(st *stmt) uint32 {
-	in := k.prepared[st]
-	k.useSeq++
-	in.used = k.useSeq
-	return in.id
-}
-
-// learn has a statement prepared, and makes room for it.
-func (k *kept) learn(st *stmt, done func(err *mywire.Error)) {
-	k.makeRoom(st)
-	k.prepareAway(st, func(u *unit) {
-		if u.err == nil {
-			k.learned(st, u)
-		}
-		done(u.err)
-	})
-}
-
-// prepareAway prepares a statement with the meaning that it had where its client
-// prepared it: names belong to the database of then. So a session that is
-// elsewhere by now goes there and back, in the settings that say how a text is read
-// and in no others: a change of autocommit would commit the client's transaction.
-func (k *kept) prepareAway(st *stmt, done func(u *unit)) {
-	b := k.b
-	away := readsOtherwise(st.set, b.set) && reachable(b.set, st.set, b.p.key.database)
-	var astray *mywire.Error
-	var there *session.Set
-	if away {
-		there = b.readingAs(st.set)
-		b.visit(b.set, there, func(e *mywire.Error) { astray, b.Doomed = e, true })
-	}
-	b.hidden(mywire.ComStmtPrepare, func(u *unit) {
-		if astray != nil {
-			u.err, u.failed = astray, true // it means something else where it was prepared now
-		}
-		done(u)
-	}).st = st
-	b.s.Out = mywire.AppendPrepare(b.s.OutBuf(), st.sql)
-	if away {
-		b.visit(there, b.set, func(e *mywire.Error) {
-			if !b.s.Closed {
-				b.fail(fmt.Errorf("restore the settings of a session: %w", e)) // what comes next would run in others
-			}
-		})
-	}
-}
-
 func saysHowToRead(name string) bool {
 	return name == databaseSetting || name == "sql_mode" || isCharset(name)
 }
@@ -215,65 +99,6 @@ func readsOtherwise(a, b *session.Set) bool {
 	}
 	return false
 }
-
-// learned takes note of a prepared statement from the server's answer.
-func (k *kept) learned(st *stmt, u *unit) {
-	b := k.b
-	m, err := mywire.ParsePrepared(u.resp[mywire.HeaderLen:])
-	if err != nil {
-		b.fail(err) // the walk has found it whole
-		return
-	}
-	if old := k.prepared[st]; old != nil {
-		b.s.Out = mywire.AppendStmtClose(b.s.OutBuf(), old.id)
-		b.s.Touch()
-	} else {
-		k.textBytes += len(st.sql)
-	}
-	k.useSeq++
-	k.prepared[st] = &instance{id: m.StmtID, used: k.useSeq}
-	st.params = int(m.Params)
-	st.answer, st.at = append(st.answer[:0], u.resp...), b.p.l.Now
-}
-
-// makeRoom closes statements that were used long ago, if there are many or long
-// ones.
-func (k *kept) makeRoom(st *stmt) {
-	if len(k.prepared) >= maxPrepared {
-		k.evict()
-	}
-	for k.textBytes > 0 && k.textBytes+len(st.sql) > maxPreparedBytes {
-		before := len(k.prepared)
-		if k.evict(); len(k.prepared) == before {
-			return
-		}
-	}
-}
-
-// evict closes the least recently used of a few statements.
-func (k *kept) evict() {
-	b := k.b
-	var victim *stmt
-	oldest, seen := ^uint64(0), 0
-	for st, in := range k.prepared {
-		if in.used < oldest && !k.needed(st) {
-			victim, oldest = st, in.used
-		}
-		if seen++; seen >= 16 && victim != nil {
-			break
-		}
-	}
-	if victim == nil {
-		return
-	}
-	b.s.Out = mywire.AppendStmtClose(b.s.OutBuf(), k.prepared[victim].id)
-	b.s.Touch()
-	delete(k.prepared, victim)
-	k.textBytes -= len(victim.sql)
-}
-
-// needed reports whether a lane is about to send the statement here.
-func (k *kept) needed(st *stmt) bool { return k.b.lane != nil && k.b.lane.needs(st) }
 
 // appendExecute appends the unit's COM_STMT_EXECUTE for a backend's statement,
 // with types in any case: the backend's statement may have been executed by

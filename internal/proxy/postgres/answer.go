@@ -355,7 +355,7 @@ const (
 	maxSharedOut = 64 << 20
 )
 
-// parameter notes a ParameterStatus and tells whether it goes on to the
+// parameter notes a ParameterStatus and reports whether it goes on to the
 // client: it does in the answer to the client's own statement.
 func (b *backend) parameter(u *unit, msg []byte) bool {
 	name, value, err := pgwire.ParseParameterStatus(msg[pgwire.HeaderLen:])
@@ -408,7 +408,7 @@ func (b *backend) clientError(u *unit, msg []byte) {
 		u.c.resume()
 	}
 	if b.owner == nil && missing(e) {
-		b.kept.forget()
+		b.backendStmts.forget()
 		b.Doomed = true
 	}
 	if b.shouldRetry(u, e) {
@@ -641,7 +641,7 @@ func (c *client) backendQuiet() {
 	}
 	if c.stmts.leftovers {
 		c.stmts.leftovers, c.stmts.lent = false, nil
-		b.kept.forget()
+		b.backendStmts.forget()
 		b.ask("DEALLOCATE ALL", func(*unit) {})
 		return
 	}

@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -10,7 +9,6 @@ import (
 
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/netloop"
-	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
@@ -34,8 +32,8 @@ type backend struct {
 
 	status byte // of the last ReadyForQuery
 
-	footing
-	kept
+	backendSession
+	backendStmts
 
 	pass int // bytes of the present message that are still to be passed on
 
@@ -127,151 +125,6 @@ func (b *backend) ask(sql string, done func(u *unit)) *unit {
 		c.stmts.unnamedAt = 0 // a simple query ends the server's unnamed statement
 	}
 	return u
-}
-
-// A footing is the session that a backend has on the server: the settings that it is in,
-// and how it comes into others.
-type footing struct {
-	b *backend
-
-	set       *session.Set  // session parameters in force when the queue is empty
-	app       string        // application_name in force
-	startApp  string        // ... when the connection began
-	replayErr *pgwire.Error // why a query of a replay failed that was not its last
-}
-
-// in reports whether the session is in these settings and shows this application
-// name.
-func (f *footing) in(set *session.Set, app string) bool { return f.set == set && f.app == app }
-
-// prepare brings a taken backend to the given settings, which costs a round trip,
-// and then calls then. Nothing may be sent behind the query before it is
-// answered: if the server refuses the settings, a statement would run in those of
-// another client. On an error the backend is used up.
-func (f *footing) prepare(set *session.Set, app string, then func(err *pgwire.Error)) {
-	from, had := f.set, f.app
-	f.try(0, from, had, set, app, then)
-}
-
-// mostReplays is how often a replay is tried that a statement_timeout ends.
-const mostReplays = 10
-
-// try is prepare for the nth time. A replay begins under the statement_timeout that it
-// finds: of another client, which it lifts first, or the role's, of which weir does not
-// know. Where that ends it, it is lifted by a query of its own.
-func (f *footing) try(n int, from *session.Set, had string, set *session.Set, app string, then func(err *pgwire.Error)) {
-	b := f.b
-	b.Held = true
-	l := b.p.l
-	f.set, f.app = from, had
-	f.replayErr = nil
-	if n > 0 {
-		b.ask(liftTimeout, f.part)
-	}
-	u := f.ensure(set, app, n > 0)
-	if u == nil { // another set that says the same
-		u = b.ask("", nil)
-	}
-	u.done = func(u *unit) {
-		err := cmp.Or(f.replayErr, u.err)
-		again := err != nil && err.Code == pgwire.CodeQueryCanceled && n < mostReplays && !b.s.Closed
-		if err != nil && !again {
-			b.Doomed = true
-		}
-		l.Post(func() { // when the answer has been dealt with
-			if again && !b.s.Closed {
-				f.try(n+1, from, had, set, app, then)
-				return
-			}
-			b.Held = false
-			if err == nil && b.s.Closed { // right behind the answer
-				err = pgwire.NewError(pgwire.CodeConnectionFailure, "weir: the connection to the server was lost")
-			}
-			then(err)
-		})
-	}
-}
-
-// part notes the error of a query of a replay that is not its last.
-func (f *footing) part(u *unit) {
-	if f.replayErr == nil {
-		f.replayErr = u.err
-	}
-}
-
-// refused is the error for those whose settings the server did not take.
-func refused(err *pgwire.Error) *pgwire.Error {
-	e := pgwire.NewError(pgwire.CodeConnectionFailure, "weir could not restore the session settings on another backend: %s", err.Message)
-	e.Detail = "The server said SQLSTATE " + err.Code + "."
-	return e
-}
-
-// ensureFor is ensure for a client that is to own the backend: its application
-// name is shown to the server, too.
-func (f *footing) ensureFor(c *client) *unit {
-	return f.ensureAs(c.set, f.appFor(c.app))
-}
-
-// appFor is the application name of a client that asked for name: without one
-// it has the server's default.
-func (f *footing) appFor(name string) string {
-	if name == "" {
-		return f.startApp
-	}
-	return name
-}
-
-// ensureAs returns the query that it sent, nil if none was needed.
-func (f *footing) ensureAs(set *session.Set, app string) *unit {
-	f.replayErr = nil
-	return f.ensure(set, app, false)
-}
-
-// ensure is ensureAs where a statement_timeout may have been lifted.
-func (f *footing) ensure(set *session.Set, app string, lifted bool) *unit {
-	b := f.b
-	queries := []string{""}
-	from := f.set
-	if from != set {
-		queries = replay(from, set)
-		f.set = set
-	}
-	last := len(queries) - 1
-	if app != f.app {
-		queries[last] += "SELECT pg_catalog.set_config('application_name', " + anyLiteral(app) + ", false); "
-		f.app = app
-	}
-	if _, has := from.Get(timeoutName); has && !lifted && queries[0] != "" {
-		queries[0], lifted = liftTimeout+"; "+queries[0], true
-	}
-	queries[last] += timeout(from, set, lifted)
-	if queries[last] == "" {
-		return nil
-	}
-	b.p.Stats.Replays++
-	for _, sql := range queries[:last] {
-		b.ask(sql, f.part)
-	}
-	return b.ask(queries[last], func(u *unit) {
-		if f.replayErr != nil {
-			u.err = f.replayErr
-		}
-		if u.err == nil {
-			return
-		}
-		// The session's state is now unknown: nobody may use it.
-		b.Doomed = true
-		switch c := b.owner; {
-		case c == nil, !c.login.greeted && b.died(u.err): // see backendGone
-		case !c.login.greeted:
-			f := *u.err // as the server would have refused the startup packet
-			f.Severity, f.SeverityRaw = "FATAL", "FATAL"
-			c.fatal(&f)
-		default:
-			c.fatal(pgwire.NewFatal(pgwire.CodeConnectionFailure,
-				"weir could not restore the session settings on another backend: %s", u.err.Message))
-		}
-	})
 }
 
 // ready ends a unit.

@@ -9,7 +9,7 @@ const maxPrepared = 1000
 // maxPreparedBytes bounds their texts.
 const maxPreparedBytes = 4 << 20
 
-// kept are the statements that are prepared on a backend.
+// backendStmts are the statements that are prepared on a backend.
 //
 // Behind a message that fails the server skips the rest of the unit, a Parse or Close of
 // weir's own included, while weir may have sent more units already. Therefore statements
@@ -17,7 +17,7 @@ const maxPreparedBytes = 4 << 20
 // And nothing is sent that relies on a Parse which an earlier unit may still skip: a client
 // that owns the backend waits for the answer to that unit; for others the statement is
 // closed and parsed once more, which is right whether or not the server has it.
-type kept struct {
+type backendStmts struct {
 	b        *backend
 	prepared map[*stmt]prepared
 	bytes    int // of their texts
@@ -38,7 +38,7 @@ type prepared struct {
 }
 
 // begin starts a unit that has been pushed: the place to make room.
-func (k *kept) begin(u *unit) {
+func (k *backendStmts) begin(u *unit) {
 	k.begun++
 	u.num, u.lastNum, u.unlearned = k.begun, k.begun, 0
 	most := k.most()
@@ -49,16 +49,16 @@ func (k *kept) begin(u *unit) {
 }
 
 // ended notes that a unit has been answered.
-func (k *kept) ended(u *unit) {
+func (k *backendStmts) ended(u *unit) {
 	if u.lastNum > 0 {
 		k.answered = u.lastNum
 	}
 }
 
 // position is how much has been sent, in bytes.
-func (k *kept) position() uint64 { return k.b.s.Written + uint64(k.b.s.Pending()) }
+func (k *backendStmts) position() uint64 { return k.b.s.Written + uint64(k.b.s.Pending()) }
 
-func (k *kept) most() int {
+func (k *backendStmts) most() int {
 	if n := k.b.p.l.cfg.MaxPrepared; n > 0 {
 		return n
 	}
@@ -66,13 +66,13 @@ func (k *kept) most() int {
 }
 
 // has reports whether a statement is prepared here, or its Parse is on the way.
-func (k *kept) has(st *stmt) bool {
+func (k *backendStmts) has(st *stmt) bool {
 	was, ok := k.prepared[st]
 	return ok && !was.doubt
 }
 
 // knows reports whether the unit begun last can rely on a statement, and notes the use.
-func (k *kept) knows(st *stmt) bool {
+func (k *backendStmts) knows(st *stmt) bool {
 	was, ok := k.prepared[st]
 	if !ok || was.doubt || was.unit > k.answered && was.unit != k.begun {
 		return false
@@ -85,7 +85,7 @@ func (k *kept) knows(st *stmt) bool {
 
 // pending reports whether the client that owns the backend must wait before it uses a
 // statement: an earlier unit of its own, to be answered still, has the Parse.
-func (k *kept) pending(c *client, st *stmt) bool {
+func (k *backendStmts) pending(c *client, st *stmt) bool {
 	if k.parsing <= k.answered || st == nil || c.state == stateCopying {
 		return false
 	}
@@ -98,7 +98,7 @@ func (k *kept) pending(c *client, st *stmt) bool {
 }
 
 // learn records that a Parse of st is about to be sent, and makes room for it.
-func (k *kept) learn(u *unit, st *stmt) {
+func (k *backendStmts) learn(u *unit, st *stmt) {
 	b := k.b
 	counted(b.p, &b.p.Stats.ServerParses)
 	front := k.position() == k.front
@@ -125,7 +125,7 @@ func (k *kept) learn(u *unit, st *stmt) {
 }
 
 // sure notes that what was learned last is not going to be skipped.
-func (k *kept) sure(st *stmt) {
+func (k *backendStmts) sure(st *stmt) {
 	was := k.prepared[st]
 	was.unit = 0
 	k.prepared[st] = was
@@ -133,7 +133,7 @@ func (k *kept) sure(st *stmt) {
 
 // unlearn notes what became of the Parse messages of a failed unit: the server refused
 // the one at which it failed, and skipped those behind it.
-func (k *kept) unlearn(u *unit) {
+func (k *backendStmts) unlearn(u *unit) {
 	at := min(u.expAt, len(u.exp))
 	for i := max(at, u.unlearned); i < len(u.exp); i++ {
 		x := u.exp[i]
@@ -154,20 +154,20 @@ func (k *kept) unlearn(u *unit) {
 }
 
 // drop forgets a statement.
-func (k *kept) drop(st *stmt) {
+func (k *backendStmts) drop(st *stmt) {
 	delete(k.prepared, st)
 	k.bytes -= len(st.tail)
 }
 
 // forget follows what ends all statements, as DISCARD ALL does.
-func (k *kept) forget() {
+func (k *backendStmts) forget() {
 	clear(k.prepared)
 	k.bytes = 0
 }
 
 // evict closes the least recently used of a few statements. The unit must have sent
 // nothing yet but a Close.
-func (k *kept) evict(u *unit) {
+func (k *backendStmts) evict(u *unit) {
 	var victim *stmt
 	oldest, seen := ^uint64(0), 0
 	for st, was := range k.prepared {
@@ -183,13 +183,13 @@ func (k *kept) evict(u *unit) {
 }
 
 // close closes a statement on the server.
-func (k *kept) close(u *unit, st *stmt) {
+func (k *backendStmts) close(u *unit, st *stmt) {
 	k.b.s.Out = pgwire.AppendClose(k.b.s.OutBuf(), pgwire.KindStatement, st.srvName)
 	u.exp = append(u.exp, expect{code: expHiddenClose})
 }
 
 // putParse sends the client's Parse of st, unless the statement is here.
-func (k *kept) putParse(u *unit, st *stmt) {
+func (k *backendStmts) putParse(u *unit, st *stmt) {
 	if k.knows(st) {
 		u.exp = append(u.exp, expect{code: expOwnParse})
 		return
@@ -200,7 +200,7 @@ func (k *kept) putParse(u *unit, st *stmt) {
 }
 
 // need makes sure that st is prepared, by a Parse of our own.
-func (k *kept) need(u *unit, st *stmt) {
+func (k *backendStmts) need(u *unit, st *stmt) {
 	if k.knows(st) {
 		return
 	}

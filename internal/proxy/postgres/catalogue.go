@@ -195,7 +195,7 @@ func (r *reader) fact(kind nodeKind, oid, name string) *fact {
 // for each of them.
 const maxTouches = 16
 
-// grow adds effects to a fact and tells whether that was news.
+// grow adds effects to a fact and reports whether that was news.
 func (r *reader) grow(f *fact, eff sqlscan.Effect, touches []string) bool {
 	before, settings := f.eff, len(f.touches)
 	f.eff |= eff

@@ -516,7 +516,7 @@ func (b *backend) orphaned() {
 		sql = "ROLLBACK"
 	}
 	if c.pins.held != 0 || c.stmts.leftovers {
-		b.kept.forget()
+		b.backendStmts.forget()
 		b.set, b.app, b.lastWriter, b.mixed = b.p.l.Settings.Empty(), b.startApp, nil, false
 		if sql != "" {
 			b.ask(sql, func(*unit) {})

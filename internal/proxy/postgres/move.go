@@ -384,7 +384,7 @@ func (m *moved) standing() *roleStanding {
 }
 
 // again is a statement that a client has prepared in another process.
-func (in *interned) again(m *movedStatement, set *session.Set) *stmt {
+func (in *poolStmts) again(m *movedStatement, set *session.Set) *stmt {
 	as := lexical{m.As.Encoding, m.As.Conforming}
 	if m.Opaque {
 		return in.opaque(m.Tail, as)

@@ -32,7 +32,7 @@ type pool struct {
 	probe   lockProbe
 
 	settings *session.Table
-	stmts    interned
+	stmts    poolStmts
 
 	answers   *cache.Database // the cache, for the database
 	refreshes refreshes
@@ -73,7 +73,7 @@ func (l *loop) pool(key poolKey) *pool {
 	p.answers, p.refreshes.p = l.srv.Cache.Of(key.database), p
 	p.sharing.p, p.alone.p, p.probe.p, p.audits.p, p.lanes = p, p, p, p, lanes{p: p, all: make(core.Lanes[laneKey, *lane])}
 	p.Init(p, &l.srv.Places, &l.Loop.Loop, &l.Agenda, &l.srv.Background, l.srv.DialCtx)
-	p.stmts = interned{proof: p.proof, shapes: l.Shapes, text: &l.text, scans: &l.scans, byKey: make(map[string]*stmt)}
+	p.stmts = poolStmts{proof: p.proof, shapes: l.Shapes, text: &l.text, scans: &l.scans, byKey: make(map[string]*stmt)}
 	p.Frugal = l.cfg.Door != nil
 	p.guard = p.stmts.own(guardSQL)
 	p.serials.init(p)
@@ -190,9 +190,9 @@ func (p *pool) Adopt(conn *backendConn) {
 		p: p, pid: conn.pid, secret: conn.secret, params: conn.params,
 		status: pgwire.StatusIdle,
 	}
-	b.kept = kept{b: b, prepared: make(map[*stmt]prepared)}
+	b.backendStmts = backendStmts{b: b, prepared: make(map[*stmt]prepared)}
 	app := conn.params["application_name"]
-	b.footing = footing{b: b, set: p.settings.Empty(), app: app, startApp: app}
+	b.backendSession = backendSession{b: b, set: p.settings.Empty(), app: app, startApp: app}
 	if d := p.l.cfg.Door; d != nil {
 		b.number = d.NewID()
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/weirdb/weir/internal/proxy/sqlscan"
 )
 
-// interned are a pool's statements, which its clients share, and what is known of them.
-type interned struct {
+// poolStmts are the prepared statements that the clients of a pool share.
+type poolStmts struct {
 	proof  *proof // of the database
 	shapes *sight.Shapes
 	text   *sqlscan.Text // the loop's, of the statement that was judged last
@@ -25,20 +25,20 @@ type interned struct {
 	keyBuf []byte
 }
 
-// shape finds what is known of statements like sql.
-func (in *interned) shape(t *sqlscan.Text, verb sqlscan.Verb) *sight.Shape {
+// shape returns the statistics of statements like t.
+func (in *poolStmts) shape(t *sqlscan.Text, verb sqlscan.Verb) *sight.Shape {
 	return in.shapes.Of(t.Fingerprint(), verb.String(), func(limit int) string { return sqlscan.Normalize(t.String(), limit) })
 }
 
 // own is a statement of weir's own.
-func (in *interned) own(sql string) *stmt {
+func (in *poolStmts) own(sql string) *stmt {
 	in.seq++
 	return &stmt{srvName: fmt.Sprintf("%sown_%d", srvPrefix, in.seq), tail: append(append([]byte(sql), 0), 0, 0), sql: sql, shape: &sight.Shape{}}
 }
 
 // of is intern for a client. Those who share the statement have its
 // settings in common, and so read its literals alike.
-func (in *interned) of(c *client, tail []byte) *stmt {
+func (in *poolStmts) of(c *client, tail []byte) *stmt {
 	st := in.intern(c.set, c.texts.lexical(), tail)
 	st.reads(c.texts.lexical())
 	in.current(st)
@@ -47,7 +47,7 @@ func (in *interned) of(c *client, tail []byte) *stmt {
 
 // intern returns the shared statement for the body of a Parse message after
 // its name.
-func (in *interned) intern(set *session.Set, as lexical, tail []byte) *stmt {
+func (in *poolStmts) intern(set *session.Set, as lexical, tail []byte) *stmt {
 	head := in.key(set, as, tail)
 	if s := in.byKey[string(in.keyBuf)]; s != nil {
 		return s
@@ -74,7 +74,7 @@ func (in *interned) intern(set *session.Set, as lexical, tail []byte) *stmt {
 }
 
 // key has the key of a statement in keyBuf, and returns where the tail begins in it.
-func (in *interned) key(set *session.Set, as lexical, tail []byte) (head int) {
+func (in *poolStmts) key(set *session.Set, as lexical, tail []byte) (head int) {
 	in.keyBuf = append(append(in.keyBuf[:0], set.Key()...), 1)
 	in.keyBuf = append(append(append(in.keyBuf, as.encoding...), as.conforming...), 1)
 	head = len(in.keyBuf)
@@ -82,7 +82,7 @@ func (in *interned) key(set *session.Set, as lexical, tail []byte) (head int) {
 	return head
 }
 
-func (in *interned) make(key string, tail []byte, as lexical) *stmt {
+func (in *poolStmts) make(key string, tail []byte, as lexical) *stmt {
 	end := bytes.IndexByte(tail, 0)
 	sql := text(tail[:max(end, 0)])
 	in.seq++
@@ -106,20 +106,20 @@ func (in *interned) make(key string, tail []byte, as lexical) *stmt {
 }
 
 // judge says what a statement does, by its text and by its names.
-func (in *interned) judge(info sqlscan.Statement, t *sqlscan.Text) reading {
+func (in *poolStmts) judge(info sqlscan.Statement, t *sqlscan.Text) reading {
 	in.proof.used = true
 	return in.proof.index.judge(info, t)
 }
 
 // judgeAgain judges a statement. Its text is the loop's afterwards.
-func (in *interned) judgeAgain(s *stmt) {
+func (in *poolStmts) judgeAgain(s *stmt) {
 	in.text.Read(s.asRead)
 	s.info, s.judged = in.judge(s.text, in.text), in.proof.epoch
 	s.route = routeOf(&s.info.Statement)
 }
 
 // current judges a statement again if more has become known since.
-func (in *interned) current(s *stmt) {
+func (in *poolStmts) current(s *stmt) {
 	in.proof.used = true
 	if s.judged != in.proof.epoch {
 		in.judgeAgain(s)
@@ -129,7 +129,7 @@ func (in *interned) current(s *stmt) {
 // renew replaces a statement whose plan the server refused: the next Parse of
 // the text makes a new one. Clients that parsed before the schema changed keep
 // the old one, and its error, as they would directly.
-func (in *interned) renew(s *stmt) *stmt {
+func (in *poolStmts) renew(s *stmt) *stmt {
 	if !s.stale {
 		s.stale = true
 		if in.byKey[s.key] == s {
@@ -148,7 +148,7 @@ func (in *interned) renew(s *stmt) *stmt {
 
 // opaque is a prepared statement whose text weir does not read. It belongs to
 // one client.
-func (in *interned) opaque(tail []byte, as lexical) *stmt {
+func (in *poolStmts) opaque(tail []byte, as lexical) *stmt {
 	st := in.own("")
 	st.tail, st.text, st.info, st.route, st.lex = slices.Clone(tail), opaque.Statement, opaque, routeAlone, as
 	st.shape = in.unreadShape()
@@ -157,14 +157,14 @@ func (in *interned) opaque(tail []byte, as lexical) *stmt {
 
 // unreadShape is that of all texts that weir does not read: to cut one into words
 // might show what is in its literals.
-func (in *interned) unreadShape() *sight.Shape {
+func (in *poolStmts) unreadShape() *sight.Shape {
 	const text = "text in an encoding that weir does not read"
 	return in.shapes.Of(sqlscan.Fingerprint(text), opaque.Verb.String(), func(int) string { return text })
 }
 
 // long is a prepared statement with a long text, which was read. It belongs to
 // one client.
-func (in *interned) long(tail []byte, as lexical, info reading) *stmt {
+func (in *poolStmts) long(tail []byte, as lexical, info reading) *stmt {
 	st := in.own("")
 	st.tail = slices.Clone(tail)
 	st.sql = text(st.tail[:max(bytes.IndexByte(st.tail, 0), 0)])

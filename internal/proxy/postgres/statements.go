@@ -294,7 +294,7 @@ func (ss *statements) lend(name string) *stmt {
 func (ss *statements) forgotten(all bool) {
 	c := ss.c
 	b := c.link
-	b.kept.forget()
+	b.backendStmts.forget()
 	for name := range ss.byName {
 		ss.unname(name)
 	}
