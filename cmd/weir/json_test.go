@@ -317,6 +317,9 @@ func (d *jsonDoc) comment(owner reflect.Type, field string) string {
 		d.comments[path] = commentsOf(d.t, path)
 	}
 	text := d.comments[path][owner.Name()+"."+field]
+	if text == "" {
+		d.t.Errorf("%v.%s: say in a comment what it is", owner, field)
+	}
 	// "Version is what the server calls itself" is of a field that is named already.
 	for _, begin := range []string{field + " is ", field + " are ", field + " "} {
 		if rest, ok := strings.CutPrefix(text, begin); ok {

@@ -176,12 +176,12 @@ func (o Options) Validate() error {
 
 // TableStats is what became of one table.
 type TableStats struct {
-	Database string `json:"database"`
-	Schema   string `json:"schema,omitempty"`
-	Table    string `json:"table"`
-	Chunks   int    `json:"chunks"`
-	Rows     int64  `json:"rows"`
-	Bytes    int64  `json:"bytes"` // plain
+	Database string `json:"database"`         // of the table
+	Schema   string `json:"schema,omitempty"` // of the table
+	Table    string `json:"table"`            // its name
+	Chunks   int    `json:"chunks"`           // number of its chunks
+	Rows     int64  `json:"rows"`             // number of its rows
+	Bytes    int64  `json:"bytes"`            // plain
 
 	// Busy is the time spent on its chunks, summed over those read side by side.
 	Busy time.Duration `json:"busy_ns"`

@@ -16,16 +16,16 @@ import (
 // the same insert is bound by the disk on one machine and by the processor on
 // the next. Every result carries one, and reports refuse a result without.
 type Environment struct {
-	Time           time.Time `json:"time"`
-	CPU            string    `json:"cpu"`
-	Cores          int       `json:"cores"`
-	GOMAXPROCS     int       `json:"gomaxprocs"`
-	MemoryBytes    int64     `json:"memory_bytes"`
-	OS             string    `json:"os"`
-	Kernel         string    `json:"kernel"`
-	Virtualisation string    `json:"virtualisation"`
-	ClockSource    string    `json:"clock_source"`
-	GoVersion      string    `json:"go_version"`
+	Time           time.Time `json:"time"`           // when this was noted
+	CPU            string    `json:"cpu"`            // model of the processor
+	Cores          int       `json:"cores"`          // processors that this process may use
+	GOMAXPROCS     int       `json:"gomaxprocs"`     // of this process
+	MemoryBytes    int64     `json:"memory_bytes"`   // of the machine
+	OS             string    `json:"os"`             // distribution and version
+	Kernel         string    `json:"kernel"`         // version
+	Virtualisation string    `json:"virtualisation"` // virtual machine, with its maker where that is known, or none seen
+	ClockSource    string    `json:"clock_source"`   // of the kernel
+	GoVersion      string    `json:"go_version"`     // with which weir was built
 	// Commit is the revision this program was built from, with "+dirty" when
 	// the tree had changes; empty when the build did not record it.
 	Commit string `json:"commit,omitempty"`
@@ -34,13 +34,13 @@ type Environment struct {
 	// Durability names the promise that an acknowledgement stands for, such as
 	// "prod" (flushed at commit) or "fast" (not flushed at all).
 	Durability string   `json:"durability,omitempty"`
-	Servers    []Server `json:"servers,omitempty"`
-	// FsyncBefore and FsyncAfter bracket the run: on a virtual disk the cost of
-	// a flush moves by an order of magnitude within minutes.
+	Servers    []Server `json:"servers,omitempty"` // the servers that took part
+	// FsyncBefore is a flush before the run: on a virtual disk the cost of a flush
+	// changes by an order of magnitude within minutes.
 	FsyncBefore    *Flush   `json:"fsync_before,omitempty"`
-	FsyncAfter     *Flush   `json:"fsync_after,omitempty"`
-	PressureBefore Pressure `json:"pressure_before"`
-	PressureAfter  Pressure `json:"pressure_after"`
+	FsyncAfter     *Flush   `json:"fsync_after,omitempty"` // a flush after the run
+	PressureBefore Pressure `json:"pressure_before"`       // load of the machine before the run
+	PressureAfter  Pressure `json:"pressure_after"`        // load of the machine after the run
 }
 
 // Server is a server or proxy that took part in a run.

@@ -16,11 +16,11 @@ const flushBlock = 8192
 // is the cheapest a durable commit can be, and it says nothing about whether
 // the device really keeps the data when the power goes.
 type Flush struct {
-	Bytes int   `json:"bytes"`
-	Count int   `json:"count"`
-	P50Ns int64 `json:"p50_ns"`
-	P99Ns int64 `json:"p99_ns"`
-	MaxNs int64 `json:"max_ns"`
+	Bytes int   `json:"bytes"`  // written before each flush
+	Count int   `json:"count"`  // number of flushes
+	P50Ns int64 `json:"p50_ns"` // median of the durations, in nanoseconds
+	P99Ns int64 `json:"p99_ns"` // 99th percentile, in nanoseconds
+	MaxNs int64 `json:"max_ns"` // longest, in nanoseconds
 }
 
 // flushBlocks is the length of the file that is written over and over, as a log

@@ -15,11 +15,11 @@ type Pressure struct {
 	// Known is false where the kernel keeps no pressure figures; then only Load1
 	// counts.
 	Known    bool    `json:"known"`
-	CPUSome  float64 `json:"cpu_some_percent"`
-	IOSome   float64 `json:"io_some_percent"`
-	MemSome  float64 `json:"memory_some_percent"`
-	Load1    float64 `json:"load1"`
-	Runnable int     `json:"runnable"`
+	CPUSome  float64 `json:"cpu_some_percent"`    // time in which something waited for a processor
+	IOSome   float64 `json:"io_some_percent"`     // time in which something waited for a disk
+	MemSome  float64 `json:"memory_some_percent"` // time in which something waited for memory
+	Load1    float64 `json:"load1"`               // load average of one minute
+	Runnable int     `json:"runnable"`            // threads that run or could run
 }
 
 // ReadPressure reads the pressure and the load average of now. What the machine

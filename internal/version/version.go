@@ -13,13 +13,13 @@ const Number = "0.1.0"
 
 // Report is what `weir version --json` prints.
 type Report struct {
-	Version  string `json:"version"`
+	Version  string `json:"version"`          // of weir
 	Commit   string `json:"commit,omitempty"` // of the source, if it was built from a checkout
 	Time     string `json:"time,omitempty"`   // of the commit, RFC 3339
 	Modified bool   `json:"modified"`         // the checkout had changes besides
-	Go       string `json:"go"`
-	Platform string `json:"platform"`
-	Tags     string `json:"tags,omitempty"` // build tags, such as slim
+	Go       string `json:"go"`               // version of Go that built it
+	Platform string `json:"platform"`         // operating system and processor
+	Tags     string `json:"tags,omitempty"`   // build tags, such as slim
 }
 
 // Current describes the program that runs.

@@ -22,8 +22,8 @@ const (
 
 // An Entry is one backup in a catalogue.
 type Entry struct {
-	ID    string `json:"id"`
-	State State  `json:"state"`
+	ID    string `json:"id"`    // the name of the backup
+	State State  `json:"state"` // complete; running: its writer is alive; incomplete: its writer is not; damaged: its manifest cannot be read
 
 	// Reason says why a backup is not complete.
 	Reason string `json:"reason,omitempty"`

@@ -9,7 +9,7 @@ import (
 // [ErrMissing], [ErrTruncated], [ErrCorrupt], [ErrSwapped], [ErrWrongKey].
 type ChunkError struct {
 	Path     string `json:"path"`
-	File     string `json:"file"`
+	File     string `json:"file"` // the object, below the backup
 	Fault    error  `json:"-"`
 	Expected string `json:"expected,omitempty"`
 	Got      string `json:"got,omitempty"`

@@ -43,9 +43,9 @@ type Manifest struct {
 
 // A Summary is the head of a manifest: what a list shows and retention needs.
 type Summary struct {
-	Format  string `json:"format"`
-	Version int    `json:"version"`
-	ID      string `json:"id"`
+	Format  string `json:"format"`  // always weir-archive
+	Version int    `json:"version"` // the version of the format
+	ID      string `json:"id"`      // the name of the backup
 
 	// Label groups backups of the same source: retention counts within one.
 	Label string `json:"label,omitempty"`
@@ -53,8 +53,8 @@ type Summary struct {
 	// Weir is the version of weir that wrote it.
 	Weir string `json:"weir"`
 
-	Engine Engine `json:"engine"`
-	Server Server `json:"server"`
+	Engine Engine `json:"engine"` // postgresql, mysql or mariadb
+	Server Server `json:"server"` // the server that was backed up
 
 	// Scope says what the backup covers, such as "database", "cluster" or "base".
 	Scope string `json:"scope,omitempty"`
@@ -63,8 +63,8 @@ type Summary struct {
 	// tables, rows. It does not stand in for a whole one.
 	Partial bool `json:"partial,omitempty"`
 
-	Started  time.Time `json:"started"`
-	Finished time.Time `json:"finished"`
+	Started  time.Time `json:"started"`  // when the backup began, by weir's clock
+	Finished time.Time `json:"finished"` // when the backup was complete, by weir's clock
 
 	// Position is the state of the source that the backup shows.
 	Position Position `json:"position"`
@@ -80,7 +80,7 @@ type Summary struct {
 	// opaque names only, and the chunk named here holds the full one.
 	Sealed string `json:"sealed,omitempty"`
 
-	Totals Totals `json:"totals"`
+	Totals Totals `json:"totals"` // sums over all chunks
 }
 
 // An Engine is a kind of database server.
@@ -112,11 +112,11 @@ type Server struct {
 type Position struct {
 	Time     time.Time `json:"time,omitzero"`      // by the server's clock
 	Snapshot string    `json:"snapshot,omitempty"` // pg_current_snapshot() or the like
-	LSN      string    `json:"lsn,omitempty"`
-	Timeline int       `json:"timeline,omitempty"`
-	Binlog   string    `json:"binlog,omitempty"` // file name
-	Offset   int64     `json:"offset,omitempty"` // bytes into Binlog
-	GTID     string    `json:"gtid,omitempty"`
+	LSN      string    `json:"lsn,omitempty"`      // in the log of PostgreSQL
+	Timeline int       `json:"timeline,omitempty"` // of the LSN
+	Binlog   string    `json:"binlog,omitempty"`   // file name
+	Offset   int64     `json:"offset,omitempty"`   // bytes into Binlog
+	GTID     string    `json:"gtid,omitempty"`     // of MySQL and MariaDB: the transactions that the backup contains
 }
 
 // Encryption says to whom a backup is encrypted.
@@ -139,11 +139,11 @@ type Encryption struct {
 
 // Totals are sums over all chunks.
 type Totals struct {
-	Chunks      int   `json:"chunks"`
-	Tables      int   `json:"tables"`
-	Rows        int64 `json:"rows"`
-	PlainBytes  int64 `json:"plain_bytes"`
-	StoredBytes int64 `json:"stored_bytes"`
+	Chunks      int   `json:"chunks"`       // number of chunks
+	Tables      int   `json:"tables"`       // number of tables
+	Rows        int64 `json:"rows"`         // number of rows
+	PlainBytes  int64 `json:"plain_bytes"`  // before compression and encryption
+	StoredBytes int64 `json:"stored_bytes"` // as stored
 }
 
 // A Database is one database of the source.
@@ -198,10 +198,10 @@ type ChunkInfo struct {
 	// it; no part is empty, "." or "..". See [DataPath] and [SchemaPath].
 	Path string `json:"path"`
 
-	Kind     Kind   `json:"kind"`
-	Database string `json:"database,omitempty"`
-	Schema   string `json:"schema,omitempty"`
-	Table    string `json:"table,omitempty"`
+	Kind     Kind   `json:"kind"`               // globals, schema, data, blobs, state, log or other
+	Database string `json:"database,omitempty"` // the database that the chunk belongs to
+	Schema   string `json:"schema,omitempty"`   // of Table
+	Table    string `json:"table,omitempty"`    // the table whose rows the chunk has
 
 	// Part numbers the chunks of one table from 1.
 	Part int `json:"part,omitempty"`
@@ -227,16 +227,16 @@ type Chunk struct {
 	// suffixes of compression and encryption.
 	File string `json:"file"`
 
-	Codec Codec `json:"codec"`
+	Codec Codec `json:"codec"` // how it is compressed: none, gzip, zstd or lz4
 
 	// Segments is above 1 only in a tar stream, where a long chunk is cut into
 	// files with the suffixes .part-000001, .part-000002, ...
 	Segments int `json:"segments,omitempty"`
 
-	Rows         int64  `json:"rows,omitempty"`
-	PlainBytes   int64  `json:"plain_bytes"`
-	PlainXXH64   string `json:"plain_xxh64,omitempty"`
+	Rows         int64  `json:"rows,omitempty"`         // number of rows in the chunk
+	PlainBytes   int64  `json:"plain_bytes"`            // before compression and encryption
+	PlainXXH64   string `json:"plain_xxh64,omitempty"`  // hash of the plain bytes, in hex
 	PlainSHA256  string `json:"plain_sha256,omitempty"` // in its place, by earlier versions
-	StoredBytes  int64  `json:"stored_bytes"`
-	StoredSHA256 string `json:"stored_sha256"`
+	StoredBytes  int64  `json:"stored_bytes"`           // as stored
+	StoredSHA256 string `json:"stored_sha256"`          // hash of the stored bytes, in hex
 }

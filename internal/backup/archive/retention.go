@@ -30,8 +30,8 @@ type Policy struct {
 
 // A Decision is what becomes of one backup, and why.
 type Decision struct {
-	Entry   Entry    `json:"entry"`
-	Keep    bool     `json:"keep"`
+	Entry   Entry    `json:"entry"`   // the backup
+	Keep    bool     `json:"keep"`    // whether it stays
 	Reasons []string `json:"reasons"` // the rules that keep it; or why it goes
 }
 

@@ -29,18 +29,18 @@ type Pipeline struct {
 	// Store has its parts: the hash of what is stored, encryption, a rate limit, and
 	// the storage itself, which is written to and, at last, makes it durable.
 	Store   Stage         `json:"store"`
-	Hash    time.Duration `json:"hash_ns"`
-	Encrypt time.Duration `json:"encrypt_ns"`
-	Limit   time.Duration `json:"limit_ns"`
-	Write   time.Duration `json:"write_ns"`
-	Commit  time.Duration `json:"commit_ns"`
+	Hash    time.Duration `json:"hash_ns"`    // hashing the stored bytes
+	Encrypt time.Duration `json:"encrypt_ns"` // encrypting them
+	Limit   time.Duration `json:"limit_ns"`   // waiting for the rate limit
+	Write   time.Duration `json:"write_ns"`   // writing to the storage
+	Commit  time.Duration `json:"commit_ns"`  // waiting until the storage has made them durable
 }
 
 // Stage is how the time of one stage was spent.
 type Stage struct {
-	Busy   time.Duration `json:"busy_ns"`
-	Input  time.Duration `json:"input_wait_ns"`
-	Output time.Duration `json:"output_wait_ns"`
+	Busy   time.Duration `json:"busy_ns"`        // time spent working
+	Input  time.Duration `json:"input_wait_ns"`  // time spent waiting for the stage before
+	Output time.Duration `json:"output_wait_ns"` // time spent waiting for the stage behind
 }
 
 // Total is all of its time.

@@ -36,11 +36,11 @@ type Progress struct {
 
 // A Verification is what Verify found.
 type Verification struct {
-	Chunks      int           `json:"chunks"`
-	StoredBytes int64         `json:"stored_bytes"`
-	PlainBytes  int64         `json:"plain_bytes"`
-	StoredOnly  bool          `json:"stored_only,omitempty"`
-	Bad         []*ChunkError `json:"bad,omitempty"`
+	Chunks      int           `json:"chunks"`                // number of chunks that were checked
+	StoredBytes int64         `json:"stored_bytes"`          // of these chunks, as stored
+	PlainBytes  int64         `json:"plain_bytes"`           // of these chunks, before compression and encryption
+	StoredOnly  bool          `json:"stored_only,omitempty"` // only the hashes of the stored bytes were checked
+	Bad         []*ChunkError `json:"bad,omitempty"`         // chunks that are missing or damaged
 
 	// Unknown are objects in the backup that the manifest does not list.
 	Unknown []string `json:"unknown,omitempty"`

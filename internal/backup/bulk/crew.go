@@ -51,23 +51,20 @@ type CrewStats struct {
 	// Name says whose jobs these were, such as a database.
 	Name string `json:"name,omitempty"`
 
-	Least int `json:"least"`
-	Start int `json:"start"`
-	Most  int `json:"most"`
+	Least int `json:"least"` // the fewest workers allowed
+	Start int `json:"start"` // workers at the start
+	Most  int `json:"most"`  // the most workers allowed
 
-	// Peak is how many there were at most, and Busy how many worked on average.
+	// Peak is how many there were at most.
 	Peak int     `json:"peak"`
-	Busy float64 `json:"busy"`
+	Busy float64 `json:"busy"` // how many worked at the same time, on average
 
-	// Completed and Failed count jobs.
-	Completed int `json:"completed"`
-	Failed    int `json:"failed,omitempty"`
+	Completed int `json:"completed"`        // jobs that succeeded
+	Failed    int `json:"failed,omitempty"` // jobs that failed
 
-	// Grown and Shrunk count changes of their number by throughput, Idled those that
-	// ended because there was nothing to do.
-	Grown  int `json:"grown,omitempty"`
-	Shrunk int `json:"shrunk,omitempty"`
-	Idled  int `json:"idled,omitempty"`
+	Grown  int `json:"grown,omitempty"`  // how often the throughput added a worker
+	Shrunk int `json:"shrunk,omitempty"` // how often the throughput took a worker away
+	Idled  int `json:"idled,omitempty"`  // workers that ended for want of jobs
 
 	// Steps are the first changes, and what was measured before each.
 	Steps []CrewStep `json:"steps,omitempty"`
@@ -75,9 +72,9 @@ type CrewStats struct {
 
 // CrewStep is a change of the number of workers.
 type CrewStep struct {
-	At      time.Duration `json:"at_ns"` // since the crew began
-	Workers int           `json:"workers"`
-	Rate    float64       `json:"rate"` // bytes per second with the number before
+	At      time.Duration `json:"at_ns"`   // since the crew began
+	Workers int           `json:"workers"` // the number from then on
+	Rate    float64       `json:"rate"`    // bytes per second with the number before
 }
 
 // maxSteps bounds what is kept of them.

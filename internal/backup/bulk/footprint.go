@@ -24,11 +24,11 @@ type Footprint struct {
 	Compressors int64 `json:"compressors_bytes"` // tables and windows
 	Lists       int64 `json:"lists_bytes"`       // the catalogue, chunks, the manifest
 	Rest        int64 `json:"rest_bytes"`        // of the heap
-	Stacks      int64 `json:"stacks_bytes"`
-	Runtime     int64 `json:"runtime_bytes"` // Go's own, and heap that is free
-	Program     int64 `json:"program_bytes"` // code and what the kernel maps
-	Garbage     int64 `json:"garbage_bytes"` // at the peak
-	Peak        int64 `json:"peak_bytes"`    // resident memory, at most
+	Stacks      int64 `json:"stacks_bytes"`      // stacks of goroutines
+	Runtime     int64 `json:"runtime_bytes"`     // Go's own, and heap that is free
+	Program     int64 `json:"program_bytes"`     // code and what the kernel maps
+	Garbage     int64 `json:"garbage_bytes"`     // at the peak
+	Peak        int64 `json:"peak_bytes"`        // resident memory, at most
 }
 
 // How often goroutines are counted while a run is watched, after how many counts the

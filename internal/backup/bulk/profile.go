@@ -11,7 +11,7 @@ import (
 
 // A Profile says how much of a machine a run may use.
 type Profile struct {
-	Name string `json:"name"`
+	Name string `json:"name"` // for --profile
 
 	// Jobs is how many things run side by side in one database: tables or
 	// ranges read, chunks loaded, indexes built.

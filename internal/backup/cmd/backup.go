@@ -348,14 +348,14 @@ func unfinished(ctx context.Context, repo *archive.Repository, label string) (st
 // backupOutcome is what `weir backup --json` prints.
 type backupOutcome struct {
 	*notice.Outcome
-	Server   archive.Server      `json:"server"`
-	Position archive.Position    `json:"position"` // in the server's log, that the backup is of
-	Details  []backup.TableStats `json:"details,omitempty"`
+	Server   archive.Server      `json:"server"`            // the server that was backed up
+	Position archive.Position    `json:"position"`          // in the server's log, that the backup is of
+	Details  []backup.TableStats `json:"details,omitempty"` // each table
 
-	Workers   []bulk.CrewStats `json:"workers,omitempty"`
-	Pipeline  archive.Pipeline `json:"pipeline"`
-	Shares    archive.Shares   `json:"limit"` // what the time was spent waiting for
-	Footprint *bulk.Footprint  `json:"footprint,omitempty"`
+	Workers   []bulk.CrewStats `json:"workers,omitempty"`   // each crew of workers
+	Pipeline  archive.Pipeline `json:"pipeline"`            // the time of the chunks, by stage, summed over workers
+	Shares    archive.Shares   `json:"limit"`               // what the time was spent waiting for
+	Footprint *bulk.Footprint  `json:"footprint,omitempty"` // the memory of this process at its peak
 }
 
 // report prints the outcome.
@@ -378,7 +378,7 @@ func (v *backupVerb) report(out *notice.Outcome, r *backup.Result, stdout, stder
 
 // profileList is what `weir backup profiles --json` prints.
 type profileList struct {
-	CPUs        int            `json:"cpus"`
+	CPUs        int            `json:"cpus"`         // processors of this machine
 	MemoryBytes int64          `json:"memory_bytes"` // free
 	Recommended string         `json:"recommended"`  // name of a profile
 	Profiles    []bulk.Profile `json:"profiles"`     // as they are on this machine

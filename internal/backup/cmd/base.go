@@ -108,7 +108,7 @@ func (v *baseVerb) complete() error {
 // baseOutcome is what `weir backup base --json` prints.
 type baseOutcome struct {
 	*notice.Outcome
-	Server   archive.Server   `json:"server"`
+	Server   archive.Server   `json:"server"`   // the server that was backed up
 	Position archive.Position `json:"position"` // from which the log makes the backup consistent
 }
 

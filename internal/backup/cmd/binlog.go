@@ -52,11 +52,11 @@ type binlogStatus struct {
 
 // binlogOutcome is what `weir backup binlog --json` prints.
 type binlogOutcome struct {
-	Log        string `json:"log"`
-	Location   string `json:"location"`
-	Position   string `json:"position"` // up to which the log is archived
-	Segments   int    `json:"segments"` // since the start
-	Reconnects int    `json:"reconnects"`
+	Log        string `json:"log"`        // name of the log in the archive
+	Location   string `json:"location"`   // where the archive is
+	Position   string `json:"position"`   // up to which the log is archived
+	Segments   int    `json:"segments"`   // since the start
+	Reconnects int    `json:"reconnects"` // how often the connection to the server was made again
 }
 
 func newBackupBinlogCommand() *cobra.Command {

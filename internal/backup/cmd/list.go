@@ -15,8 +15,8 @@ import (
 
 // catalogue is what `weir backup list --json` prints.
 type catalogue struct {
-	Location string          `json:"location"`
-	Backups  []archive.Entry `json:"backups"`
+	Location string          `json:"location"` // where the archive is
+	Backups  []archive.Entry `json:"backups"`  // the newest last
 	// Logs are the archived logs of clusters.
 	Logs []wal.Range `json:"logs,omitempty"`
 	// Binlogs are the archived binary logs of servers.

@@ -29,11 +29,11 @@ type pruneVerb struct {
 
 // pruneReport is what `weir backup prune --json` prints.
 type pruneReport struct {
-	DryRun   bool               `json:"dry_run,omitempty"`
-	Plan     []archive.Decision `json:"plan"`
-	Removed  []string           `json:"removed,omitempty"`
-	Orphans  []string           `json:"orphans,omitempty"`
-	Segments int                `json:"log_files"` // removed, or to be removed
+	DryRun   bool               `json:"dry_run,omitempty"` // nothing was removed
+	Plan     []archive.Decision `json:"plan"`              // each backup, and whether it stays
+	Removed  []string           `json:"removed,omitempty"` // backups that were removed
+	Orphans  []string           `json:"orphans,omitempty"` // unfinished backups that were removed
+	Segments int                `json:"log_files"`         // removed, or to be removed
 }
 
 func newPruneCommand() *cobra.Command {

@@ -355,29 +355,29 @@ type restored struct {
 
 // restoreOutcome is what was restored into a server.
 type restoreOutcome struct {
-	ID       string          `json:"id"`
-	DryRun   bool            `json:"dry_run,omitempty"`
-	Tables   int             `json:"tables"`
-	Rows     int64           `json:"rows"`
-	Bytes    int64           `json:"bytes"`
-	Resumed  int             `json:"resumed,omitempty"`
-	Warnings []string        `json:"warnings,omitempty"`
-	Failed   []failure       `json:"failed,omitempty"`
-	Phases   []restore.Phase `json:"phases,omitempty"`
+	ID       string          `json:"id"`                 // the backup that was restored
+	DryRun   bool            `json:"dry_run,omitempty"`  // nothing was restored: see plan
+	Tables   int             `json:"tables"`             // number of tables
+	Rows     int64           `json:"rows"`               // number of rows
+	Bytes    int64           `json:"bytes"`              // bytes of rows, before compression
+	Resumed  int             `json:"resumed,omitempty"`  // steps that an earlier run had finished
+	Warnings []string        `json:"warnings,omitempty"` // what the restore could not do exactly
+	Failed   []failure       `json:"failed,omitempty"`   // objects that failed
+	Phases   []restore.Phase `json:"phases,omitempty"`   // in order
 
-	Workers   []bulk.CrewStats `json:"workers,omitempty"`
-	Footprint *bulk.Footprint  `json:"footprint,omitempty"`
+	Workers   []bulk.CrewStats `json:"workers,omitempty"`   // each crew of workers
+	Footprint *bulk.Footprint  `json:"footprint,omitempty"` // the memory of this process at its peak
 
-	Plan      []restore.Step `json:"plan,omitempty"`
-	Replay    *replayOutcome `json:"replay,omitempty"`
-	ElapsedNs int64          `json:"elapsed_ns"`
+	Plan      []restore.Step `json:"plan,omitempty"`   // of --dry-run: the steps
+	Replay    *replayOutcome `json:"replay,omitempty"` // the replay of the binary log
+	ElapsedNs int64          `json:"elapsed_ns"`       // nanoseconds from start to end
 }
 
 // failure is an object that could not be restored.
 type failure struct {
-	Database string `json:"database,omitempty"`
-	Object   string `json:"object"`
-	Error    string `json:"error"`
+	Database string `json:"database,omitempty"` // of the object
+	Object   string `json:"object"`             // its kind and name
+	Error    string `json:"error"`              // of the server or of weir
 }
 
 func failures(failed []*restore.ObjectError) []failure {

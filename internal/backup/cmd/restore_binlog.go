@@ -36,13 +36,13 @@ type restoreLog struct {
 
 // replayOutcome is what a replay did.
 type replayOutcome struct {
-	Log          string    `json:"log"`
-	From         string    `json:"from"`
-	Position     string    `json:"position"` // behind the last transaction
-	GTID         string    `json:"gtid,omitempty"`
-	Transactions int       `json:"transactions"`
-	LogEnd       string    `json:"log_end"`
-	LogEndTime   time.Time `json:"log_end_time,omitzero"`
+	Log          string    `json:"log"`                   // name of the log in the archive
+	From         string    `json:"from"`                  // the position at which the replay began
+	Position     string    `json:"position"`              // behind the last transaction
+	GTID         string    `json:"gtid,omitempty"`        // the transactions that the server has then
+	Transactions int       `json:"transactions"`          // number of transactions that were replayed
+	LogEnd       string    `json:"log_end"`               // the position up to which the log reaches
+	LogEndTime   time.Time `json:"log_end_time,omitzero"` // when its last transaction was committed
 }
 
 func (l *restoreLog) add(f *pflag.FlagSet) {

@@ -275,7 +275,7 @@ func (d *restoreDir) command(ctx context.Context, place string, m *archive.Manif
 
 // restoredDir is a base backup in its directory.
 type restoredDir struct {
-	Dir            string `json:"dir"`
+	Dir            string `json:"dir"`                       // the data directory
 	RestoreCommand string `json:"restore_command,omitempty"` // by which the server fetches log
 }
 

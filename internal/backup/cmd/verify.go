@@ -32,13 +32,13 @@ type verifyVerb struct {
 
 // verifyReport is what `weir backup verify --json` prints.
 type verifyReport struct {
-	ID string `json:"id"`
-	OK bool   `json:"ok"`
+	ID string `json:"id"` // the backup that was verified
+	OK bool   `json:"ok"` // nothing is wrong
 	*archive.Verification
-	Log     *wal.Verification `json:"log,omitempty"`
-	Binlog  *dumpmy.LogCheck  `json:"binlog,omitempty"`
-	Restore *restoreOutcome   `json:"restore,omitempty"`
-	Differs string            `json:"differs,omitempty"`
+	Log     *wal.Verification `json:"log,omitempty"`     // the log of PostgreSQL that the backup needs
+	Binlog  *dumpmy.LogCheck  `json:"binlog,omitempty"`  // the binary log of MySQL or MariaDB that follows the backup
+	Restore *restoreOutcome   `json:"restore,omitempty"` // of a trial restore, with --to
+	Differs string            `json:"differs,omitempty"` // how the restored rows differ from the backup
 }
 
 func newVerifyCommand() *cobra.Command {

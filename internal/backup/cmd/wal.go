@@ -32,12 +32,12 @@ type walVerb struct {
 
 // walOutcome is what `weir backup wal --json` prints.
 type walOutcome struct {
-	System     string `json:"system"` // identifier of the cluster
-	Location   string `json:"location"`
-	Position   string `json:"position"` // up to which the log is archived
-	Timeline   uint32 `json:"timeline"`
-	Segments   int64  `json:"segments"` // completed since the start
-	Reconnects int64  `json:"reconnects"`
+	System     string `json:"system"`     // identifier of the cluster
+	Location   string `json:"location"`   // where the archive is
+	Position   string `json:"position"`   // up to which the log is archived
+	Timeline   uint32 `json:"timeline"`   // of position
+	Segments   int64  `json:"segments"`   // completed since the start
+	Reconnects int64  `json:"reconnects"` // how often the connection to the server was made again
 }
 
 func newBackupWALCommand() *cobra.Command {

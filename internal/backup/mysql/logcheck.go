@@ -22,15 +22,15 @@ type LogTarget struct {
 
 // A LogCheck is what CheckLog has found.
 type LogCheck struct {
-	Name         string `json:"name"`
-	Segments     int    `json:"segments"`
-	Bytes        int64  `json:"bytes"` // of log, not compressed
-	Transactions int    `json:"transactions"`
+	Name         string `json:"name"`         // name of the log in the archive
+	Segments     int    `json:"segments"`     // number of its segments
+	Bytes        int64  `json:"bytes"`        // of log, not compressed
+	Transactions int    `json:"transactions"` // number of transactions after the backup
 	// End is how far the backup can be replayed, and EndTime when the last
 	// transaction before that was committed; zero if there is none.
 	End      string    `json:"end"`
-	EndTime  time.Time `json:"end_time,omitzero"`
-	Problems []string  `json:"problems,omitempty"`
+	EndTime  time.Time `json:"end_time,omitzero"`  // when the last transaction before end was committed; left out if there is none
+	Problems []string  `json:"problems,omitempty"` // what is missing or damaged
 
 	// Until is the end of the last transaction before the target's position.
 	Until binlog.Position `json:"-"`

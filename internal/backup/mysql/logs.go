@@ -39,12 +39,12 @@ type logSource struct {
 
 // A Log is the archived binary log of one server.
 type Log struct {
-	Name     string `json:"name"`
-	Server   string `json:"server_id,omitempty"`
-	Segments int    `json:"segments"`
-	// Start and End are positions in the server's log, as FILE:POS.
+	Name     string `json:"name"`                // name of the log in the archive
+	Server   string `json:"server_id,omitempty"` // server_id of the server
+	Segments int    `json:"segments"`            // number of segments
+	// Start is the position of its beginning in the server's log, as FILE:POS.
 	Start string `json:"start"`
-	End   string `json:"end"`
+	End   string `json:"end"` // position of the end, as FILE:POS
 
 	start, end binlog.Position
 }

@@ -46,24 +46,24 @@ func (h *Hooks) Validate() error {
 
 // Outcome is what hooks, webhooks, metrics and --json tell of a backup.
 type Outcome struct {
-	ID       string        `json:"id"`
-	Label    string        `json:"label"`
-	Location string        `json:"location"`
-	OK       bool          `json:"ok"`
-	Error    string        `json:"error,omitempty"`
-	Started  time.Time     `json:"started"`
-	Elapsed  time.Duration `json:"elapsed_ns"`
+	ID       string        `json:"id"`              // the name of the backup
+	Label    string        `json:"label"`           // groups backups of one source
+	Location string        `json:"location"`        // where the archive is
+	OK       bool          `json:"ok"`              // the backup is complete
+	Error    string        `json:"error,omitempty"` // why it is not
+	Started  time.Time     `json:"started"`         // when it began
+	Elapsed  time.Duration `json:"elapsed_ns"`      // from start to end
 
-	Tables      int      `json:"tables"`
-	Rows        int64    `json:"rows"`
-	PlainBytes  int64    `json:"plain_bytes"`
-	StoredBytes int64    `json:"stored_bytes"`
-	Warnings    []string `json:"warnings,omitempty"`
+	Tables      int      `json:"tables"`             // number of tables
+	Rows        int64    `json:"rows"`               // number of rows
+	PlainBytes  int64    `json:"plain_bytes"`        // before compression and encryption
+	StoredBytes int64    `json:"stored_bytes"`       // as stored
+	Warnings    []string `json:"warnings,omitempty"` // what the backup could not do exactly
 
 	// WorkersPeak is how many workers read rows of one database at once, at most, and
 	// JobsCompleted what all of them did.
 	WorkersPeak   int `json:"workers_peak,omitempty"`
-	JobsCompleted int `json:"jobs_completed,omitempty"`
+	JobsCompleted int `json:"jobs_completed,omitempty"` // jobs that all workers completed
 }
 
 // environment is the outcome as a hook sees it.

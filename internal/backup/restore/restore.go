@@ -239,11 +239,11 @@ func (e *ObjectError) Unwrap() error { return e.Err }
 
 // A Step is a line of a plan.
 type Step struct {
-	Database string `json:"database"`
-	Phase    string `json:"phase"`
-	Object   string `json:"object"`
+	Database string `json:"database"`        // the database at the target
+	Phase    string `json:"phase"`           // such as prepare or globals
+	Object   string `json:"object"`          // what the step makes or changes
 	Bytes    int64  `json:"bytes,omitempty"` // plain
-	Rows     int64  `json:"rows,omitempty"`
+	Rows     int64  `json:"rows,omitempty"`  // number of rows
 
 	// Done says that an earlier run has finished it.
 	Done bool `json:"done,omitempty"`
@@ -297,6 +297,6 @@ func (r *Result) AddPhase(name string, d time.Duration) {
 
 // Phase is how long one phase took, over all databases.
 type Phase struct {
-	Name    string        `json:"name"`
-	Elapsed time.Duration `json:"elapsed_ns"`
+	Name    string        `json:"name"`       // such as prepare, or data and indexes
+	Elapsed time.Duration `json:"elapsed_ns"` // how long it took
 }

@@ -15,17 +15,17 @@ import (
 
 // A Range is segments of one timeline without a gap.
 type Range struct {
-	SystemID string `json:"system_id"`
-	Timeline uint32 `json:"timeline"`
-	First    string `json:"first"`
-	Last     string `json:"last"`
-	// Start and End are positions. A Last that is not complete reaches less far
-	// than its End.
+	SystemID string `json:"system_id"` // identifier of the cluster
+	Timeline uint32 `json:"timeline"`  // of all its files
+	First    string `json:"first"`     // name of the first file
+	Last     string `json:"last"`      // name of the last file
+	// Start is the position of its beginning. A Last that is not complete reaches less
+	// far than End.
 	Start   string `json:"start"`
-	End     string `json:"end"`
-	Partial bool   `json:"partial,omitempty"`
-	Files   int    `json:"files"`
-	Bytes   int64  `json:"bytes"` // as stored
+	End     string `json:"end"`               // position of its end
+	Partial bool   `json:"partial,omitempty"` // the last file is not complete
+	Files   int    `json:"files"`             // number of files
+	Bytes   int64  `json:"bytes"`             // as stored
 }
 
 // String is a line of a list.
@@ -135,12 +135,12 @@ func (zeros) Read(p []byte) (int, error) {
 
 // A Verification is what Verify found.
 type Verification struct {
-	Files int   `json:"files"`
+	Files int   `json:"files"` // number of files of the log that were checked
 	Bytes int64 `json:"bytes"` // of log
-	// End and Timeline are how far the base backup can be replayed.
+	// End is the position up to which the base backup can be replayed.
 	End      string   `json:"end"`
-	Timeline uint32   `json:"timeline"`
-	Problems []string `json:"problems,omitempty"`
+	Timeline uint32   `json:"timeline"`           // of end
+	Problems []string `json:"problems,omitempty"` // what is missing or damaged
 }
 
 // OK reports whether nothing is wrong.

@@ -154,10 +154,10 @@ func firstOf(values ...string) string {
 
 // kvItem is an item in JSON. A key or a value that is not UTF-8 text is in base64.
 type kvItem struct {
-	Change   string `json:"change,omitempty"` // of watch: put, delete or expire
-	Key      string `json:"key"`
-	KeyBytes []byte `json:"key_base64,omitempty"` // a key that is not UTF-8 text
-	Value    string `json:"value,omitempty"`
+	Change   string `json:"change,omitempty"`       // of watch: put, delete or expire
+	Key      string `json:"key"`                    // if it is UTF-8 text
+	KeyBytes []byte `json:"key_base64,omitempty"`   // a key that is not UTF-8 text
+	Value    string `json:"value,omitempty"`        // if it is UTF-8 text
 	Base64   []byte `json:"value_base64,omitempty"` // a value that is not UTF-8 text
 	Revision uint64 `json:"revision,omitempty"`     // at which the key was last written
 	Lease    uint64 `json:"lease,omitempty"`        // with which the key ends
@@ -165,9 +165,9 @@ type kvItem struct {
 
 // kvItems is what `weir kv range --json` prints.
 type kvItems struct {
-	Items    []kvItem `json:"items"`
-	More     bool     `json:"more"` // there are more keys than --limit
-	KeysOnly bool     `json:"keys_only,omitempty"`
+	Items    []kvItem `json:"items"`               // in the order of keys
+	More     bool     `json:"more"`                // there are more keys than --limit
+	KeysOnly bool     `json:"keys_only,omitempty"` // values were not asked for
 }
 
 // kvDeleted is what `weir kv del --json` prints.

@@ -98,22 +98,22 @@ func (c *labKV) config() (lab.KVConfig, error) {
 
 // labReplica is what a user or script needs to know of one replica.
 type labReplica struct {
-	ID    int    `json:"id"`
-	Redis string `json:"redis"` // for Redis clients
-	Peer  string `json:"peer"`  // for replicas and native clients
-	Admin string `json:"admin"`
-	PID   int    `json:"pid"`
-	Data  string `json:"data_dir"`
+	ID    int    `json:"id"`       // of the replica, from 1
+	Redis string `json:"redis"`    // for Redis clients
+	Peer  string `json:"peer"`     // for replicas and native clients
+	Admin string `json:"admin"`    // address of its HTTP endpoint
+	PID   int    `json:"pid"`      // process id
+	Data  string `json:"data_dir"` // data directory
 }
 
 // labKVReport is what `weir lab kv --json` prints, on one line, once all replicas
 // are ready.
 type labKVReport struct {
-	Durability string       `json:"durability"`
-	Preset     string       `json:"preset"`
-	BatchDelay string       `json:"batch_delay"`
-	Client     string       `json:"client,omitempty"`
-	Replicas   []labReplica `json:"replicas"`
+	Durability string       `json:"durability"`       // what an acknowledged write has survived: see weir kv serve --durability
+	Preset     string       `json:"preset"`           // consensus preset
+	BatchDelay string       `json:"batch_delay"`      // wait before each round, or none
+	Client     string       `json:"client,omitempty"` // a command that connects a Redis client
+	Replicas   []labReplica `json:"replicas"`         // each replica
 }
 
 // run starts the replicas, reports them, and stops them when ctx ends. After that,

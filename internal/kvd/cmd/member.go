@@ -143,11 +143,11 @@ type kvMemberID struct {
 
 // kvMember is a member in JSON.
 type kvMember struct {
-	ID     uint64 `json:"id"`
-	Addr   string `json:"address"`
-	Redis  string `json:"redis,omitempty"`
-	Voter  bool   `json:"voter"`
-	Leader bool   `json:"leader"`
+	ID     uint64 `json:"id"`              // of the replica
+	Addr   string `json:"address"`         // for replicas and native clients
+	Redis  string `json:"redis,omitempty"` // address for Redis clients
+	Voter  bool   `json:"voter"`           // it counts for majorities
+	Leader bool   `json:"leader"`          // it leads now
 }
 
 func jsonMembers(s *replica.Status) []kvMember {
@@ -196,8 +196,8 @@ Exit code 3 if something is damaged.`,
 
 // kvVerified is what `weir kv verify --json` prints.
 type kvVerified struct {
-	Summary wal.Summary   `json:"summary"`
-	Files   []wal.Finding `json:"files"`
+	Summary wal.Summary   `json:"summary"` // of the whole directory
+	Files   []wal.Finding `json:"files"`   // each file
 }
 
 func printKVVerify(cmd *cobra.Command, sum wal.Summary, found []wal.Finding, asJSON *cli.JSON[kvVerified]) error {

@@ -144,23 +144,23 @@ type kvReplicas struct {
 
 // kvReplica is a replica in JSON.
 type kvReplica struct {
-	ID         uint64 `json:"id"`
-	Role       string `json:"role"`
-	Ready      bool   `json:"ready"`
+	ID         uint64 `json:"id"`            // of the replica
+	Role       string `json:"role"`          // such as leader, follower or learner
+	Ready      bool   `json:"ready"`         // it serves clients
 	Why        string `json:"why,omitempty"` // it is not ready
-	Leader     uint64 `json:"leader"`
-	Term       uint64 `json:"term"`
-	Revision   uint64 `json:"revision"`
-	Applied    uint64 `json:"applied"`
-	Commit     uint64 `json:"commit"`
-	Last       uint64 `json:"last"`
-	Durable    uint64 `json:"durable"`
-	Snapshot   uint64 `json:"snapshot"`
-	Keys       int    `json:"keys"`
-	Bytes      int64  `json:"bytes"`
-	Sessions   int    `json:"sessions"`
-	Preset     string `json:"preset"`
-	Durability string `json:"durability"`
+	Leader     uint64 `json:"leader"`        // id of the leader that it follows; 0: none
+	Term       uint64 `json:"term"`          // the term that it is in
+	Revision   uint64 `json:"revision"`      // of the store: one more with each change
+	Applied    uint64 `json:"applied"`       // index of the last log entry that it has applied
+	Commit     uint64 `json:"commit"`        // index of the last log entry that it knows to be committed
+	Last       uint64 `json:"last"`          // index of the last entry of its log
+	Durable    uint64 `json:"durable"`       // index of the last entry that its disk has flushed
+	Snapshot   uint64 `json:"snapshot"`      // index at which its newest snapshot ends
+	Keys       int    `json:"keys"`          // number of keys
+	Bytes      int64  `json:"bytes"`         // of keys and values
+	Sessions   int    `json:"sessions"`      // clients that the cluster remembers
+	Preset     string `json:"preset"`        // consensus preset
+	Durability string `json:"durability"`    // what it has done with a write that it acknowledges
 }
 
 func jsonReplica(s *replica.Status) kvReplica {

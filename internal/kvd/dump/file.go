@@ -49,7 +49,7 @@ type line struct {
 
 // Summary is what a dump, or a cluster, holds.
 type Summary struct {
-	Keys   int   `json:"keys"`
+	Keys   int   `json:"keys"`   // number of keys
 	Timed  int   `json:"timed"`  // those of them that have a time to live
 	Leased int   `json:"leased"` // those that go with a lease
 	Bytes  int64 `json:"bytes"`  // of keys and values

@@ -13,7 +13,7 @@ import (
 
 // Torn is the end of a write that a crash cut short, and that was not acknowledged.
 type Torn struct {
-	File   string `json:"file"`
+	File   string `json:"file"`   // its name
 	Offset int64  `json:"offset"` // where it was cut off, in bytes
 	What   string `json:"what"`   // why it does not verify
 }

@@ -9,12 +9,12 @@ import (
 
 // Finding is what [Verify] says of one file.
 type Finding struct {
-	File    string            `json:"file"`
-	Kind    string            `json:"kind"` // identity, segment, snapshot, part, spare, other
-	Bytes   int64             `json:"bytes,omitempty"`
+	File    string            `json:"file"`              // its name
+	Kind    string            `json:"kind"`              // identity, segment, snapshot, part, spare, other
+	Bytes   int64             `json:"bytes,omitempty"`   // its length
 	Problem string            `json:"problem,omitempty"` // what is wrong, empty if nothing is
 	Offset  int64             `json:"offset,omitempty"`  // in bytes, where the problem shows
-	Rounds  uint64            `json:"rounds,omitempty"`
+	Rounds  uint64            `json:"rounds,omitempty"`  // groups of records that were flushed together
 	Records map[string]uint64 `json:"records,omitempty"` // by kind
 	First   uint64            `json:"first,omitempty"`   // of a segment's entries: the least index, replaced ones included
 	Last    uint64            `json:"last,omitempty"`    // the greatest; of a snapshot: the index it ends at
@@ -24,17 +24,17 @@ type Finding struct {
 
 // Summary is what [Verify] says of the whole directory.
 type Summary struct {
-	Identity  Identity          `json:"identity"`
-	Segments  int               `json:"segments"`
+	Identity  Identity          `json:"identity"`  // of the cluster and the replica
+	Segments  int               `json:"segments"`  // number of segments of the log
 	Snapshots int               `json:"snapshots"` // usable ones
-	Rounds    uint64            `json:"rounds"`
-	Records   map[string]uint64 `json:"records"`
+	Rounds    uint64            `json:"rounds"`    // groups of records that were flushed together
+	Records   map[string]uint64 `json:"records"`   // number of records, by kind
 	Snapshot  SnapshotInfo      `json:"snapshot"`  // the newest usable one
 	First     uint64            `json:"first"`     // first entry that the log can tell, replaced by a snapshot or not
 	Last      uint64            `json:"last"`      // last entry
 	LastTerm  uint64            `json:"last_term"` // its term
 	Clean     bool              `json:"clean"`     // the log was closed
-	Problems  int               `json:"problems"`
+	Problems  int               `json:"problems"`  // number of files with a problem
 }
 
 // Verify reads all files of a log that is not in use, reports on each, and changes

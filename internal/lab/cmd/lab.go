@@ -130,27 +130,27 @@ func (c *labUp) validate(given func(flag string) bool) (err error) {
 
 // labServer is what a user or script needs to know of one running server.
 type labServer struct {
-	Name    string   `json:"name"`
-	Version string   `json:"version"`
-	DSN     string   `json:"dsn"`
-	Host    string   `json:"host"`
-	Port    int      `json:"port"`
-	PID     int      `json:"pid"`
-	Socket  string   `json:"socket_dir,omitempty"`
-	Data    string   `json:"data_dir,omitempty"`
-	CACert  string   `json:"ca_cert,omitempty"`
-	Env     []string `json:"env,omitempty"` // what clients read from their environment, NAME=value
+	Name    string   `json:"name"`                 // postgres, mysql, pgbouncer and so on
+	Version string   `json:"version"`              // as the server reports it
+	DSN     string   `json:"dsn"`                  // connection string
+	Host    string   `json:"host"`                 // address
+	Port    int      `json:"port"`                 // TCP port
+	PID     int      `json:"pid"`                  // process id
+	Socket  string   `json:"socket_dir,omitempty"` // directory of its Unix socket
+	Data    string   `json:"data_dir,omitempty"`   // data directory
+	CACert  string   `json:"ca_cert,omitempty"`    // file with the certificate that clients verify
+	Env     []string `json:"env,omitempty"`        // what clients read from their environment, NAME=value
 }
 
 // labReport is what `weir lab up --json` prints, on one line, once all servers
 // take connections.
 type labReport struct {
-	Durability     string            `json:"durability"`
-	FsyncLatencyNs int64             `json:"fsync_latency_ns"`
-	Settings       map[string]string `json:"settings,omitempty"`
-	Psql           string            `json:"psql,omitempty"`
-	Client         string            `json:"client,omitempty"`
-	Servers        []labServer       `json:"servers"`
+	Durability     string            `json:"durability"`         // how commits reach the disk: see weir lab up --durability
+	FsyncLatencyNs int64             `json:"fsync_latency_ns"`   // latency that each flush has, in nanoseconds; 0: the disk's own
+	Settings       map[string]string `json:"settings,omitempty"` // settings of the server that --set changed
+	Psql           string            `json:"psql,omitempty"`     // a command that connects psql
+	Client         string            `json:"client,omitempty"`   // a command that connects the client of the first server
+	Servers        []labServer       `json:"servers"`            // each server that runs
 }
 
 // portIsFree refuses a port that another program listens on, in fewer words than a

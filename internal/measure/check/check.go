@@ -19,8 +19,8 @@ const (
 
 // Check is one thing that works or not.
 type Check struct {
-	Name  string `json:"name"`
-	State State  `json:"state"`
+	Name  string `json:"name"`  // what was checked
+	State State  `json:"state"` // yes, limited or no
 	// Detail is what was found, with figures where there are any.
 	Detail string `json:"detail"`
 	// For says what needs it.

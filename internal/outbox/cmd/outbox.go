@@ -80,8 +80,8 @@ func (v *outboxVerb) withStore(ctx context.Context, f func(store outbox.Store) e
 
 // migrated is what `weir outbox migrate --json` prints.
 type migrated struct {
-	Table      string   `json:"table"`
-	DryRun     bool     `json:"dry_run"`
+	Table      string   `json:"table"`      // name of the outbox table
+	DryRun     bool     `json:"dry_run"`    // nothing was executed
 	Statements []string `json:"statements"` // that were executed, or would be
 }
 

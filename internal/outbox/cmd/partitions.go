@@ -105,21 +105,21 @@ func day(t time.Time) string {
 
 // partitionReport is one partition as scripts read it.
 type partitionReport struct {
-	Name     string    `json:"name"`
-	From     time.Time `json:"from,omitzero"`
-	To       time.Time `json:"to,omitzero"` // exclusive
-	CatchAll bool      `json:"catch_all,omitempty"`
-	Rows     int64     `json:"rows"` // an estimate; of the catch-all the number, up to 1000
+	Name     string    `json:"name"`                // its name
+	From     time.Time `json:"from,omitzero"`       // inclusive
+	To       time.Time `json:"to,omitzero"`         // exclusive
+	CatchAll bool      `json:"catch_all,omitempty"` // it takes rows of any other time
+	Rows     int64     `json:"rows"`                // an estimate; of the catch-all the number, up to 1000
 }
 
 // partitionsReport is all of them, and what maintenance did.
 type partitionsReport struct {
-	Table      string            `json:"table"`
-	Period     string            `json:"period"`
-	Partitions []partitionReport `json:"partitions"`
-	Created    []string          `json:"created,omitempty"`
-	Dropped    []string          `json:"dropped,omitempty"`
-	Kept       []string          `json:"kept,omitempty"` // due to be dropped, with pending messages
+	Table      string            `json:"table"`             // name of the outbox table
+	Period     string            `json:"period"`            // of a partition: day or month
+	Partitions []partitionReport `json:"partitions"`        // all that exist now
+	Created    []string          `json:"created,omitempty"` // by this run
+	Dropped    []string          `json:"dropped,omitempty"` // by this run
+	Kept       []string          `json:"kept,omitempty"`    // due to be dropped, with pending messages
 }
 
 func partitionsJSON(table string, desc outbox.Description, parts []outbox.Partition, report *outbox.PartitionReport) partitionsReport {

@@ -11,34 +11,34 @@ import (
 
 // StatusReport is the state of an outbox as scripts read it.
 type StatusReport struct {
-	Table   string `json:"table"`
-	Server  string `json:"server"`
+	Table   string `json:"table"`   // name of the outbox table
+	Server  string `json:"server"`  // name and version
 	Version int    `json:"version"` // of the tables
 	Layout  string `json:"layout"`  // queue or history
-	Shards  int    `json:"shards"`
-	Period  string `json:"period"` // of partitions: none, day or month
+	Shards  int    `json:"shards"`  // number of shards
+	Period  string `json:"period"`  // of partitions: none, day or month
 
-	Pending   int64   `json:"pending"`
+	Pending   int64   `json:"pending"`            // messages to be delivered now
 	OldestAge float64 `json:"oldest_age_seconds"` // of the pending; 0: there are none
-	Scheduled int64   `json:"scheduled"`
-	Parked    int64   `json:"parked"`
-	Dead      int64   `json:"dead"`
-	Delivered int64   `json:"delivered"` // kept by layout history
+	Scheduled int64   `json:"scheduled"`          // messages that are not due yet
+	Parked    int64   `json:"parked"`             // messages that failed and are tried again
+	Dead      int64   `json:"dead"`               // dead letters
+	Delivered int64   `json:"delivered"`          // kept by layout history
 
-	Leases []LeaseReport `json:"leases"`
+	Leases []LeaseReport `json:"leases"` // leadership of each shard
 	// CanTail reports whether the log can be followed, TailReason why not.
 	CanTail    bool   `json:"can_tail"`
-	TailReason string `json:"cannot_tail_because,omitempty"`
+	TailReason string `json:"cannot_tail_because,omitempty"` // why the log cannot be followed
 	// CatchAllRows lie in the catch-all partition, counted up to 1000.
 	CatchAllRows *int64 `json:"catch_all_rows,omitempty"`
 }
 
 // LeaseReport is who leads a shard.
 type LeaseReport struct {
-	Shard int    `json:"shard"`
+	Shard int    `json:"shard"` // its number, from 0
 	Owner string `json:"owner"` // the last that led it
 	Epoch int64  `json:"epoch"` // how often leadership was taken
-	Held  bool   `json:"held"`
+	Held  bool   `json:"held"`  // a relay leads the shard now
 }
 
 // Report puts together what a store says of itself.
@@ -64,24 +64,24 @@ func Report(table string, d outbox.Description, s outbox.Status) StatusReport {
 // MessageReport is a message as scripts read it. The payload is there if it was
 // asked for: as JSON if it is JSON, else as text if it is UTF-8, else in base64.
 type MessageReport struct {
-	ID        outbox.ID         `json:"id"`
-	Seq       int64             `json:"seq"`
-	State     outbox.State      `json:"state"`
-	Topic     string            `json:"topic"`
-	Key       string            `json:"key,omitempty"`
-	DedupKey  string            `json:"dedup_key,omitempty"`
-	Headers   map[string]string `json:"headers,omitempty"`
-	CreatedAt time.Time         `json:"created_at"`
-	DueAt     time.Time         `json:"due_at,omitzero"`   // of the next attempt, or of a scheduled message
-	EndedAt   time.Time         `json:"ended_at,omitzero"` // dead or delivered since
-	Attempts  int               `json:"attempts,omitempty"`
-	Reason    string            `json:"reason,omitempty"` // why it is dead
-	Error     string            `json:"error,omitempty"`  // the last
-	Bytes     int               `json:"payload_bytes"`
+	ID        outbox.ID         `json:"id"`                  // identity of the message
+	Seq       int64             `json:"seq"`                 // its number, in the order of inserts
+	State     outbox.State      `json:"state"`               // pending, scheduled, dead or delivered
+	Topic     string            `json:"topic"`               // where it goes
+	Key       string            `json:"key,omitempty"`       // messages of one key are delivered in order
+	DedupKey  string            `json:"dedup_key,omitempty"` // of its producer, against duplicates
+	Headers   map[string]string `json:"headers,omitempty"`   // for the consumer
+	CreatedAt time.Time         `json:"created_at"`          // by the database's clock
+	DueAt     time.Time         `json:"due_at,omitzero"`     // of the next attempt, or of a scheduled message
+	EndedAt   time.Time         `json:"ended_at,omitzero"`   // dead or delivered since
+	Attempts  int               `json:"attempts,omitempty"`  // deliveries that failed
+	Reason    string            `json:"reason,omitempty"`    // why it is dead
+	Error     string            `json:"error,omitempty"`     // the last
+	Bytes     int               `json:"payload_bytes"`       // length of the payload
 
-	Payload json.RawMessage `json:"payload,omitempty"`
-	Text    *string         `json:"text,omitempty"`
-	Base64  []byte          `json:"base64,omitempty"`
+	Payload json.RawMessage `json:"payload,omitempty"` // a payload that is JSON
+	Text    *string         `json:"text,omitempty"`    // a payload that is other UTF-8 text
+	Base64  []byte          `json:"base64,omitempty"`  // any other payload
 }
 
 // ReportMessage describes a message, with its payload or without.

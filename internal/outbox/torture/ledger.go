@@ -157,17 +157,17 @@ func (l *Ledger) Arrived() int {
 
 // Verdict is what the ledger says when all is over.
 type Verdict struct {
-	Committed    int `json:"committed"`    // messages in the database's own record
-	Delivered    int `json:"delivered"`    // of them, those that arrived
-	Dead         int `json:"dead"`         // of them, those that lie in the dead letters
-	Lost         int `json:"lost"`         // of them, those that are nowhere
-	OutOfOrder   int `json:"out_of_order"` // first deliveries after a later one of their key
-	Phantoms     int `json:"phantoms"`     // deliveries of what never was committed
-	Forgotten    int `json:"forgotten"`    // acknowledged commits that the database lost
-	Duplicates   int `json:"duplicates"`   // deliveries beyond the first
-	PoisonPassed int `json:"poison_passed"`
-	Looked       int `json:"looked"`    // deliveries whose transaction was looked for when they arrived
-	Invisible    int `json:"invisible"` // of those, the ones whose transaction could not be seen yet
+	Committed    int `json:"committed"`     // messages in the database's own record
+	Delivered    int `json:"delivered"`     // of them, those that arrived
+	Dead         int `json:"dead"`          // of them, those that lie in the dead letters
+	Lost         int `json:"lost"`          // of them, those that are nowhere
+	OutOfOrder   int `json:"out_of_order"`  // first deliveries after a later one of their key
+	Phantoms     int `json:"phantoms"`      // deliveries of what never was committed
+	Forgotten    int `json:"forgotten"`     // acknowledged commits that the database lost
+	Duplicates   int `json:"duplicates"`    // deliveries beyond the first
+	PoisonPassed int `json:"poison_passed"` // messages that the sink must refuse, and that were delivered
+	Looked       int `json:"looked"`        // deliveries whose transaction was looked for when they arrived
+	Invisible    int `json:"invisible"`     // of those, the ones whose transaction could not be seen yet
 
 	// Examples are some of what is wrong.
 	Examples []string `json:"examples,omitempty"`

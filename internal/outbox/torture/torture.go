@@ -119,25 +119,25 @@ func (c Config) Validate() error {
 
 // Result is what a run did and found.
 type Result struct {
-	Server   string  `json:"server"`
-	Sink     string  `json:"sink"`
-	Claim    string  `json:"claim"`
-	Layout   string  `json:"layout"`
-	Seconds  float64 `json:"seconds"`
-	Kills    int     `json:"kills"`         // of relays
-	Leaders  int     `json:"leader_kills"`  // of them, of relays that led
-	Tailing  int     `json:"tailing_kills"` // of them, of relays that followed the log
-	Pauses   int     `json:"pauses"`
-	Database int     `json:"database_kills"`
-	Broker   int     `json:"broker_kills"`
+	Server   string  `json:"server"`         // name and version
+	Sink     string  `json:"sink"`           // the broker
+	Claim    string  `json:"claim"`          // how relays claim messages
+	Layout   string  `json:"layout"`         // queue or history
+	Seconds  float64 `json:"seconds"`        // duration of the run
+	Kills    int     `json:"kills"`          // of relays
+	Leaders  int     `json:"leader_kills"`   // of them, of relays that led
+	Tailing  int     `json:"tailing_kills"`  // of them, of relays that followed the log
+	Pauses   int     `json:"pauses"`         // how often a relay was stopped for a while
+	Database int     `json:"database_kills"` // kills of the database
+	Broker   int     `json:"broker_kills"`   // kills of the broker
 	// Of those, the ones during which a relay followed the log.
 	DatabaseTailing int `json:"database_kills_tailing"`
-	BrokerTailing   int `json:"broker_kills_tailing"`
+	BrokerTailing   int `json:"broker_kills_tailing"` // kills of the broker while a relay followed the log
 
-	Writing   Writing `json:"writing"`
-	TakeOvers uint64  `json:"take_overs"`
-	Retries   uint64  `json:"retries"`
-	Outages   uint64  `json:"outages"` // requests that met no broker, or whose answer did not come
+	Writing   Writing `json:"writing"`    // what the producers did
+	TakeOvers uint64  `json:"take_overs"` // how often a relay took a shard's leadership
+	Retries   uint64  `json:"retries"`    // deliveries that relays tried again
+	Outages   uint64  `json:"outages"`    // requests that met no broker, or whose answer did not come
 	// Stray is rows that only a relay's sweep found: its reading missed them.
 	Stray uint64 `json:"stray"`
 

@@ -7,11 +7,11 @@ import (
 
 // Comparison sets a case B against a case A in one metric.
 type Comparison struct {
-	A       string   `json:"a"`
-	B       string   `json:"b"`
-	Metric  string   `json:"metric"`
-	Ratio   Interval `json:"ratio"` // B over A
-	Verdict Verdict  `json:"verdict"`
+	A       string   `json:"a"`       // name of the case that is compared against
+	B       string   `json:"b"`       // name of the case that is compared
+	Metric  string   `json:"metric"`  // what was measured
+	Ratio   Interval `json:"ratio"`   // B over A
+	Verdict Verdict  `json:"verdict"` // better, worse, no difference or cannot tell
 	// Needed is the number of rounds that would probably decide, when the
 	// verdict is CannotTell and that can be estimated.
 	Needed int `json:"needed,omitempty"`

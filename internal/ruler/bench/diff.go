@@ -13,10 +13,10 @@ const DiffSchema = "weir.diff/1"
 
 // Diff sets one result against another, case by case.
 type Diff struct {
-	Schema     string  `json:"schema"`
-	Experiment string  `json:"experiment"`
-	A          DiffEnd `json:"a"`
-	B          DiffEnd `json:"b"`
+	Schema     string  `json:"schema"`     // name and version of this format
+	Experiment string  `json:"experiment"` // name of the experiment
+	A          DiffEnd `json:"a"`          // the result that is compared against
+	B          DiffEnd `json:"b"`          // the result that is compared
 	// Paired tells that rounds of the same number were compared as pairs.
 	Paired bool `json:"paired"`
 	// Rows compare the same case of both results; in each, Comparison.A and B are
@@ -25,25 +25,24 @@ type Diff struct {
 	// Failing lists the cases in which operations fail more often than before. No
 	// figure makes up for that, since what fails is often fast.
 	Failing []Failing `json:"failing,omitempty"`
-	// OnlyA and OnlyB are cases that the other result lacks.
-	OnlyA []string `json:"only_a,omitempty"`
-	OnlyB []string `json:"only_b,omitempty"`
+	OnlyA   []string  `json:"only_a,omitempty"` // cases that the second result lacks
+	OnlyB   []string  `json:"only_b,omitempty"` // cases that the first result lacks
 	// Warnings name what else is not the same, or not in order.
 	Warnings []string `json:"warnings,omitempty"`
 }
 
 // DiffEnd is one of the two results.
 type DiffEnd struct {
-	ID      string    `json:"id"`
-	Started time.Time `json:"started"`
-	Commit  string    `json:"commit,omitempty"`
+	ID      string    `json:"id"`               // of the result
+	Started time.Time `json:"started"`          // when its run began
+	Commit  string    `json:"commit,omitempty"` // from which weir was built
 }
 
 // Failing is how often operations of a case fail, in 1000.
 type Failing struct {
-	Case string  `json:"case"`
-	A    float64 `json:"a_per_1000"`
-	B    float64 `json:"b_per_1000"`
+	Case string  `json:"case"`       // name of the case
+	A    float64 `json:"a_per_1000"` // failures in 1000 operations, in the first result
+	B    float64 `json:"b_per_1000"` // failures in 1000 operations, in the second result
 }
 
 // DiffOptions is how results are compared.

@@ -23,18 +23,18 @@ type GateRow struct {
 	// Loss is how much worse the second result is: of throughput, the part that is
 	// lost; of a cost, the part that it grew by. Negative when it is better.
 	Loss   float64 `json:"loss"`
-	LossLo float64 `json:"loss_lo"`
-	LossHi float64 `json:"loss_hi"`
+	LossLo float64 `json:"loss_lo"` // lower end of its interval
+	LossHi float64 `json:"loss_hi"` // upper end of its interval
 	// Allowed is the largest loss that passes.
 	Allowed float64     `json:"allowed"`
-	Outcome GateOutcome `json:"outcome"`
+	Outcome GateOutcome `json:"outcome"` // passed, fell short or cannot tell
 }
 
 // Gate is a Diff that was held against limits.
 type Gate struct {
 	*Diff
-	Gated   []GateRow   `json:"gated"`
-	Outcome GateOutcome `json:"outcome"`
+	Gated   []GateRow   `json:"gated"`   // each comparison, with what is allowed
+	Outcome GateOutcome `json:"outcome"` // the worst of the rows
 }
 
 // Judge holds each row against the largest loss that is allowed, or against the
@@ -93,7 +93,7 @@ type Floor struct {
 	// each with as many rounds as Rounds: what two runs one after the other differ
 	// by. A machine that also changes from day to day differs by more.
 	Apart  float64 `json:"apart"`
-	Rounds int     `json:"rounds"`
+	Rounds int     `json:"rounds"` // for each side
 }
 
 func (f Floor) of(paired bool) float64 {

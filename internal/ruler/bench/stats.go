@@ -22,12 +22,12 @@ const (
 // Interval is an estimate and the range that its true value lies in with the
 // given confidence.
 type Interval struct {
-	Median     float64 `json:"median"`
-	Lo         float64 `json:"lo"`
-	Hi         float64 `json:"hi"`
-	N          int     `json:"n"`
+	Median     float64 `json:"median"`     // the estimate
+	Lo         float64 `json:"lo"`         // lower end of the interval
+	Hi         float64 `json:"hi"`         // upper end of the interval
+	N          int     `json:"n"`          // number of samples, or of pairs
 	Confidence float64 `json:"confidence"` // achieved, which with few samples is less than wanted
-	Method     string  `json:"method"`
+	Method     string  `json:"method"`     // by which it was computed
 	// P is, of a ratio, how probable one at least as far from 1 would be if there
 	// was no difference: by the signed-rank and the sign test from nine pairs on
 	// and Student's t below, or by the Mann-Whitney test if they are not paired.

@@ -75,9 +75,9 @@ slowdown of --slower is not found.`,
 
 // aaReport is what `weir bench aa --json` prints.
 type aaReport struct {
-	Result      string                 `json:"result"` // file
-	Slower      float64                `json:"slower"` // planted, as a part
-	Comparisons []bench.Comparison     `json:"comparisons"`
+	Result      string                 `json:"result"`           // file
+	Slower      float64                `json:"slower"`           // planted, as a part
+	Comparisons []bench.Comparison     `json:"comparisons"`      // of equal sides
 	Floors      map[string]bench.Floor `json:"floors,omitempty"` // by metric; none with a planted slowdown
 }
 

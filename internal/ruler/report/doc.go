@@ -28,30 +28,30 @@ const Schema = "weir.report/1"
 type Doc struct {
 	// Schema is set by writing JSON and checked by ReadDoc.
 	Schema   string               `json:"schema,omitempty"`
-	Title    string               `json:"title"`
-	Subtitle string               `json:"subtitle,omitempty"`
-	Env      *measure.Environment `json:"env"`
-	Findings []Finding            `json:"findings,omitempty"`
-	Sections []Section            `json:"sections"`
+	Title    string               `json:"title"`              // head of the report
+	Subtitle string               `json:"subtitle,omitempty"` // below the title
+	Env      *measure.Environment `json:"env"`                // the machine and the command
+	Findings []Finding            `json:"findings,omitempty"` // of the whole report
+	Sections []Section            `json:"sections"`           // in order
 }
 
 // Section is a part of a report. Pages show its paragraphs, then what was found, then the
 // charts, then the tables that they are drawn from.
 type Section struct {
-	Title    string    `json:"title"`
-	Text     []string  `json:"text,omitempty"`
-	Tables   []Table   `json:"tables,omitempty"`
-	Charts   []Chart   `json:"charts,omitempty"`
-	Findings []Finding `json:"findings,omitempty"`
+	Title    string    `json:"title"`              // head of the section
+	Text     []string  `json:"text,omitempty"`     // paragraphs before the tables
+	Tables   []Table   `json:"tables,omitempty"`   // in order
+	Charts   []Chart   `json:"charts,omitempty"`   // in order
+	Findings []Finding `json:"findings,omitempty"` // of the section
 }
 
 // Finding is a statement computed from the figures, with what supports it.
 type Finding struct {
-	Warn     bool     `json:"warn,omitempty"`  // a figure must be taken with care
-	First    bool     `json:"first,omitempty"` // to be read before any figure
-	Claim    string   `json:"claim"`
-	Evidence []string `json:"evidence,omitempty"`
-	Advice   string   `json:"advice,omitempty"`
+	Warn     bool     `json:"warn,omitempty"`     // a figure must be taken with care
+	First    bool     `json:"first,omitempty"`    // to be read before any figure
+	Claim    string   `json:"claim"`              // the finding, in a sentence
+	Evidence []string `json:"evidence,omitempty"` // the figures that show it
+	Advice   string   `json:"advice,omitempty"`   // what to do about it
 	// See is the title of the section, table or chart that shows it; pages link
 	// there.
 	See string `json:"see,omitempty"`
@@ -59,10 +59,10 @@ type Finding struct {
 
 // Table is a table. Each row has as many cells as there are columns.
 type Table struct {
-	Title   string   `json:"title,omitempty"`
-	Columns []Column `json:"columns"`
-	Rows    [][]Cell `json:"rows"`
-	Note    string   `json:"note,omitempty"`
+	Title   string   `json:"title,omitempty"` // head of the table
+	Columns []Column `json:"columns"`         // heads of the columns
+	Rows    [][]Cell `json:"rows"`            // a list of cells each
+	Note    string   `json:"note,omitempty"`  // below the table
 }
 
 // When is the table alone, or none.
@@ -75,15 +75,15 @@ func (t Table) When(ok bool) []Table {
 
 // Column heads a column. Numbers are set flush right.
 type Column struct {
-	Name    string `json:"name"`
-	Unit    string `json:"unit,omitempty"`
-	Numeric bool   `json:"numeric,omitempty"`
+	Name    string `json:"name"`              // head of the column
+	Unit    string `json:"unit,omitempty"`    // of the figures in it
+	Numeric bool   `json:"numeric,omitempty"` // it is aligned to the right
 }
 
 // Cell is a cell; a strong one is the row or column to look at.
 type Cell struct {
-	Text   string `json:"text"`
-	Strong bool   `json:"strong,omitempty"`
+	Text   string `json:"text"`             // as shown
+	Strong bool   `json:"strong,omitempty"` // shown in bold
 	// Link is a page beside this one that the text leads to.
 	Link string `json:"link,omitempty"`
 }

@@ -43,16 +43,14 @@ const (
 // Chart is a chart. It is data: every renderer draws or tabulates it by itself,
 // and Figures gives what it shows as a table.
 type Chart struct {
-	Title string    `json:"title"`
-	Kind  ChartKind `json:"kind"`
+	Title string    `json:"title"` // head of the chart
+	Kind  ChartKind `json:"kind"`  // how it is drawn
 	// Categories names the points of Bars, Intervals, Stacked, Segments and Heat,
 	// and gives the categories of Flame their order, which decides the colours.
 	// Default for Flame: by value.
 	Categories []string `json:"categories,omitempty"`
-	// XLabel and YLabel name the axes. Y is that of the values, whichever way it
-	// is drawn.
-	XLabel string `json:"x_label,omitempty"`
-	YLabel string `json:"y_label,omitempty"`
+	XLabel     string   `json:"x_label,omitempty"` // name of the other axis
+	YLabel     string   `json:"y_label,omitempty"` // name of the axis of values, in whichever direction it is drawn
 	// SeriesLabel says what the series are, above the rows of Heat.
 	SeriesLabel string `json:"series_label,omitempty"`
 	// Unit is that of the values and is written behind them. Times (ns, us, ms, s)
@@ -62,12 +60,12 @@ type Chart struct {
 	// LogY makes the axis of values logarithmic: of Intervals, Lines, TimeSeries,
 	// Percentiles, and of the colours of Heat. Bars must begin at 0.
 	LogY   bool     `json:"log_y,omitempty"`
-	Series []Series `json:"series,omitempty"`
+	Series []Series `json:"series,omitempty"` // what is drawn
 	// Marks are drawn over Lines, TimeSeries, Percentiles, Bars and Intervals.
 	Marks []Mark `json:"marks,omitempty"`
 	// Root is the tree of Flame.
 	Root *Frame `json:"root,omitempty"`
-	Note string `json:"note,omitempty"`
+	Note string `json:"note,omitempty"` // below the chart
 	// Summary says in a sentence what is to be seen, for those who cannot see
 	// it. Default: made from the figures.
 	Summary string `json:"summary,omitempty"`
@@ -79,8 +77,8 @@ type Chart struct {
 // Series is a named row of points. Where there are categories, the i-th point
 // belongs to the i-th category, and X means nothing.
 type Series struct {
-	Name   string  `json:"name"`
-	Points []Point `json:"points"`
+	Name   string  `json:"name"`   // in the legend
+	Points []Point `json:"points"` // in order
 	// Rest tells that this is what is left over, such as "other" or "not
 	// attributable". It is drawn without a colour of its own.
 	Rest bool `json:"rest,omitempty"`
@@ -88,10 +86,10 @@ type Series struct {
 
 // Point is a value with its range. Lo and Hi both 0 mean that there is none.
 type Point struct {
-	X  float64 `json:"x,omitempty"`
-	Y  float64 `json:"y"`
-	Lo float64 `json:"lo,omitempty"`
-	Hi float64 `json:"hi,omitempty"`
+	X  float64 `json:"x,omitempty"`  // place on the axis of X
+	Y  float64 `json:"y"`            // the value
+	Lo float64 `json:"lo,omitempty"` // lower end of its interval
+	Hi float64 `json:"hi,omitempty"` // upper end of its interval
 	// None tells that nothing was measured here; a line is broken.
 	None bool `json:"none,omitempty"`
 	// Strong tells that this is the one to look at. Heat puts a frame around it.
@@ -102,23 +100,23 @@ func (p Point) hasRange() bool { return (p.Lo != 0 || p.Hi != 0) && !p.None }
 
 // Mark points out a place on an axis: an event, a limit, the value of no change.
 type Mark struct {
-	At float64 `json:"at"`
+	At float64 `json:"at"` // place on the axis
 	// To makes it a span, shaded from At to To. Default: a line at At.
 	To    float64 `json:"to,omitempty"`
-	Label string  `json:"label,omitempty"`
+	Label string  `json:"label,omitempty"` // text beside it
 	// OnY puts it on the axis of values. Bars and Intervals have no other.
 	OnY bool `json:"on_y,omitempty"`
 }
 
 // Frame is a node of a call tree.
 type Frame struct {
-	Name string `json:"name"`
+	Name string `json:"name"` // of the function
 	// Value is what this frame took with all that it called, in Chart.Unit.
 	Value float64 `json:"value"`
 	// Category decides the colour: frames of one category look alike. "" is drawn
 	// without one.
 	Category string   `json:"category,omitempty"`
-	Children []*Frame `json:"children,omitempty"`
+	Children []*Frame `json:"children,omitempty"` // what it called
 }
 
 // Self is what the frame took itself.

@@ -25,10 +25,10 @@ type Campaign struct {
 
 // Totals sums up the runs of a campaign.
 type Totals struct {
-	Seeds    uint64   `json:"seeds"`
-	Stats    Stats    `json:"stats"`
-	Failures []Result `json:"failures,omitempty"`
-	Next     uint64   `json:"next"` // first seed that was not begun
+	Seeds    uint64   `json:"seeds"`              // number of runs
+	Stats    Stats    `json:"stats"`              // sums over all runs
+	Failures []Result `json:"failures,omitempty"` // runs that violated a check
+	Next     uint64   `json:"next"`               // first seed that was not begun
 }
 
 // Run plays the campaign. It ends early, without an error, when ctx does.

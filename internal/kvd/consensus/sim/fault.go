@@ -17,13 +17,23 @@ type fault func(n *nemesis, r *random)
 
 // Faults counts what was done to a world.
 type Faults struct {
-	Crashes, ClientCrashes, Disconnects  uint64
-	Partitions, Lost, CutOff, Duplicated uint64
-	SlowDisks, FailedSyncs, LostDisks    uint64
-	HungDisks                            uint64
-	TornRecords                          uint64
-	SlowReplicas, Pauses, ClockJumps     uint64
-	Transfers, MemberChanges             uint64
+	Crashes       uint64 // of replicas
+	ClientCrashes uint64 // of clients
+	Disconnects   uint64 // of clients
+	Partitions    uint64 // of the network
+	Lost          uint64 // messages lost at random
+	CutOff        uint64 // messages lost because of a partition
+	Duplicated    uint64 // messages delivered twice
+	SlowDisks     uint64 // disks that became slow for a while
+	FailedSyncs   uint64 // flushes that failed
+	LostDisks     uint64 // replicas that lost their disk for good
+	HungDisks     uint64 // disks that hung for a while
+	TornRecords   uint64 // records lost or cut by a crash before their flush
+	SlowReplicas  uint64 // replicas that became slow for a while
+	Pauses        uint64 // replicas that were stopped for a while
+	ClockJumps    uint64 // jumps of a wall clock
+	Transfers     uint64 // leaderships handed over on request
+	MemberChanges uint64 // changes of the members
 }
 
 // run draws faults until the end.

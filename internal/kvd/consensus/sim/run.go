@@ -29,40 +29,48 @@ type Options struct {
 
 // Config is what a run was made of.
 type Config struct {
-	Replicas      int
-	Preset        string
-	Profile       string
-	Oracle        bool  // the replicas run the checkers' slow machine instead of the store
-	Tick          int64 // nanoseconds
-	Election      int   // ticks
-	Heartbeat     int   // ticks
-	Unequal       bool  // election timeouts differ, by up to a factor of four, and change at restarts
-	Mixed         bool  // some replicas are of a version that knows only an older format, until a restart
-	SnapshotBytes int64
-	IndexReads    bool
-	Clients       int
-	Operations    int // of all clients
-	Active        time.Duration
-	SessionIdle   time.Duration
+	Replicas      int           // at the start
+	Preset        string        // of the consensus
+	Profile       string        // which faults are made
+	Oracle        bool          // the replicas run the checkers' slow machine instead of the store
+	Tick          int64         // nanoseconds
+	Election      int           // ticks
+	Heartbeat     int           // ticks
+	Unequal       bool          // election timeouts differ, by up to a factor of four, and change at restarts
+	Mixed         bool          // some replicas are of a version that knows only an older format, until a restart
+	SnapshotBytes int64         // size of the log at which a replica takes a snapshot
+	IndexReads    bool          // strong reads ask a majority instead of using the lease
+	Clients       int           // at the same time
+	Operations    int           // of all clients
+	Active        time.Duration // how long clients and faults go on, in nanoseconds
+	SessionIdle   time.Duration // after which a silent session expires, in nanoseconds
 }
 
 // Stats counts what happened in a run.
 type Stats struct {
-	Events, Messages, Syncs, Snapshots, Ships uint64
-	Operations, Failed, Fast, Expired, Ended  uint64
-	Virtual                                   time.Duration
-	Faults                                    Faults
-	Keys, Undecided                           uint64 // histories given to the linearizability checker, and those it gave up
-	Checked                                   uint64 // operations whose answers were compared
+	Events          uint64        // steps of the simulation
+	Messages        uint64        // sent
+	Syncs           uint64        // flushes of disks
+	Snapshots       uint64        // written
+	Ships           uint64        // snapshots sent to another replica
+	Operations      uint64        // begun by clients
+	Failed          uint64        // operations that failed
+	Fast            uint64        // operations answered by the fast path
+	Expired         uint64        // sessions that expired
+	Ended           uint64        // sessions that the cluster ended
+	Virtual         time.Duration // simulated time, in nanoseconds
+	Faults          Faults        // how often each fault was made
+	Keys, Undecided uint64        // histories given to the linearizability checker, and those it gave up
+	Checked         uint64        // operations whose answers were compared
 }
 
 // Result is what a run found.
 type Result struct {
-	Seed       uint64
-	Config     Config
-	Hash       uint64 // of everything that was sent, written and answered
-	Violations []Violation
-	Stats      Stats
+	Seed       uint64      // from which the run follows
+	Config     Config      // that the seed led to
+	Hash       uint64      // of everything that was sent, written and answered
+	Violations []Violation // what the checks found
+	Stats      Stats       // what happened
 }
 
 // healing is how long, in virtual time, a healthy cluster may take to answer

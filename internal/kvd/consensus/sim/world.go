@@ -47,7 +47,7 @@ type World struct {
 type Violation struct {
 	Check string // which check noticed
 	At    int64  // virtual nanoseconds
-	Text  string
+	Text  string // what is wrong
 }
 
 func (v Violation) String() string { return fmt.Sprintf("%s: %s", v.Check, v.Text) }
