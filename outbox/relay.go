@@ -70,8 +70,8 @@ func (r *Relay) Stats() Stats {
 
 // Run relays until ctx ends, then finishes what the sink was given and notes
 // it as delivered, for at most Config.DrainTimeout. It returns nil after that.
-// A database or broker that is away is waited for. Run returns an error only
-// for what waiting does not mend: tables that were never migrated or are of a newer
+// Run waits for a database or broker that is away. It returns an error only if
+// waiting cannot help: tables that were never migrated or are of a newer
 // weir, a window on a table without partitions, SkipLocked on a database that has
 // none or beside a relay that leads ([ErrMixedClaims]), a pooler that sessions do
 // not survive ([ErrPooled]).
@@ -191,7 +191,7 @@ func (r *Relay) contendForAll(ctx context.Context, shards int, end context.Cance
 }
 
 // contend tries to lead a shard, and leads it, until ctx ends. It returns an error
-// that waiting does not mend.
+// only if waiting cannot help.
 func (r *Relay) contend(ctx context.Context, shard int) error {
 	log := r.cfg.Logger.With("table", r.store.Name(), "shard", shard)
 	wait := backoff{least: 50 * time.Millisecond, most: 5 * time.Second}

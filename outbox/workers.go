@@ -63,8 +63,8 @@ func (r *Relay) stayAnnounced(ctx context.Context, present Presence) (err error)
 	return nil
 }
 
-// run is one worker. It ends with stop, returning nil, or with an error that
-// waiting does not mend.
+// run is one worker. It ends with stop, returning nil, or with an error if
+// waiting cannot help.
 func (w *workers) run(stop context.Context) error {
 	work, cancel := context.WithCancel(context.WithoutCancel(stop))
 	defer cancel()

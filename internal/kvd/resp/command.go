@@ -15,7 +15,7 @@ type flags uint16
 const (
 	isWrite    flags = 1 << iota // changes the store
 	isRead                       // reads the store
-	anybody                      // before log-in too
+	anybody                      // before the login too
 	always                       // while the store is loading too
 	notQueued                    // executed at once inside MULTI
 	notInMulti                   // refused inside MULTI

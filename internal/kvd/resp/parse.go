@@ -14,8 +14,8 @@ const (
 	redisBulk  = 512 << 20     // what Redis takes, of which clients may think that it can be sent
 	maxArgs    = 1 << 20       // arguments of a command
 	maxRequest = 17 << 20      // a whole command, with its framing
-	greenArgs  = 10            // arguments before log-in, as in Redis
-	greenBulk  = 16 << 10      // one argument before log-in, as in Redis
+	greenArgs  = 10            // arguments before the login, as in Redis
+	greenBulk  = 16 << 10      // one argument before the login, as in Redis
 	readSize   = 16 << 10      // of a new connection's buffer
 	keepSize   = 256 << 10     // a buffer beyond it is given back when it is empty
 )

@@ -188,9 +188,9 @@ var (
 	passingMySQL    = []uint16{1040, 1053, 1203, 1205, 1213, 1317, 1926, 1927, 3169, 4031}
 )
 
-// IsAway reports whether an error of Open says that the server cannot be reached,
-// or goes down, which waiting may mend, rather than that it refuses: a login, a
-// database or tables that are not there, settings that make no sense.
+// IsAway reports whether an error of Open says that the server cannot be reached, or
+// shuts down, so that waiting may help. It does not if the server refuses a login, a
+// database or tables are missing, or settings are invalid.
 func IsAway(err error) bool {
 	var pg *pgconn.PgError
 	var my *mysqldriver.MySQLError

@@ -266,8 +266,8 @@ func sleep(ctx context.Context, d time.Duration) bool {
 }
 
 // Patiently repeats open until it succeeds, ctx ends, or it fails for a reason
-// that waiting does not mend (see [IsAway]). what says in the log what is
-// awaited, and so does awaits.
+// for which waiting cannot help (see [IsAway]). The log and awaits get what, the
+// name of the thing that it waits for.
 func Patiently[T any](ctx context.Context, log *slog.Logger, what string, awaits func(string), open func() (T, error)) (T, error) {
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
 		v, err := open()

@@ -1,7 +1,7 @@
 // Package dash is what an operator sees of a running proxy through HTTP: the live
 // page, metrics, health and profiles. It is served on an address of its own, by
 // default on loopback only, because it shows the text of statements and has no
-// log-in.
+// login.
 //
 // It knows no part of the proxy: internal/proxy/cmd hands in a Source, and
 // internal/admin/live draws the page.
