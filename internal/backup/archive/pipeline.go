@@ -34,6 +34,7 @@ type ChunkWriter struct {
 
 	ctx    context.Context // ends with the first error, which is its cause
 	cancel context.CancelCauseFunc
+	unbind func() // from the context of the caller, and ends if that has ended
 	plain  chan []byte
 	stored chan []byte
 	stages sync.WaitGroup
@@ -49,6 +50,31 @@ type ChunkWriter struct {
 
 // errAborted is the cause of a chunk that its caller gave up.
 var errAborted = errors.New("chunk was aborted")
+
+// bind has the chunk end with the caller's context, until unbind, and with the lock.
+func (c *ChunkWriter) bind(ctx context.Context) {
+	own, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	heed := func() {
+		if ctx.Err() != nil {
+			end(context.Cause(ctx))
+		}
+	}
+	heed()
+	stop := context.AfterFunc(ctx, heed)
+	c.unbind = func() {
+		stop()
+		heed()
+	}
+	unlock := func() bool { return true }
+	if l := c.w.lock; l != nil {
+		unlock = context.AfterFunc(l.gone, func() { end(context.Cause(l.gone)) })
+	}
+	c.ctx, c.cancel = own, func(cause error) {
+		stop()
+		unlock()
+		end(cause)
+	}
+}
 
 // start runs the stages of a chunk whose lease and object are there.
 func (c *ChunkWriter) start(enc encoder, sink *chunkSink) {
@@ -203,11 +229,44 @@ func (c *ChunkWriter) AddWait(d time.Duration) { c.w.clocks.readInput.Add(int64(
 // storage and, unless in a stream, in the journal. After an error the chunk is
 // aborted.
 func (c *ChunkWriter) Close() error {
+	closing := time.Now()
+	if err := c.handOn(); err != nil {
+		return err
+	}
+	defer func() {
+		since(&c.w.clocks.finish, closing)
+		c.count()
+	}()
+	return c.complete()
+}
+
+// CloseBeside is Close for a caller that need not wait: it returns when all bytes are handed
+// on, and the chunk becomes complete beside what the caller does next. Until then the chunk
+// is open; [Writer.Finish] waits for it, and fails when it fails.
+func (c *ChunkWriter) CloseBeside() error {
+	if err := c.handOn(); err != nil {
+		return err
+	}
+	c.count()
+	c.w.beside(c.chunk.Path, c.complete)
+	return nil
+}
+
+// count counts the time of the chunk's source, which is over.
+func (c *ChunkWriter) count() {
+	c.w.clocks.chunks.Add(1)
+	since(&c.w.clocks.read, c.began)
+}
+
+// handOn hands what there is on to the stages, which end with it, and no more with the
+// caller's context.
+func (c *ChunkWriter) handOn() error {
 	c.mu.Lock()
 	if c.ended {
 		c.mu.Unlock()
 		return fmt.Errorf("close chunk %s: it has ended", c.chunk.Path)
 	}
+	c.unbind()
 	if len(c.cur) > 0 {
 		if err := c.send(); err != nil {
 			c.mu.Unlock()
@@ -215,18 +274,16 @@ func (c *ChunkWriter) Close() error {
 		}
 	}
 	c.ended = true
-	closing := time.Now()
 	if c.w.opts.Inline {
 		c.endInline()
 	}
 	close(c.plain)
 	c.mu.Unlock()
+	return nil
+}
 
-	defer func() {
-		c.w.clocks.chunks.Add(1)
-		since(&c.w.clocks.finish, closing)
-		since(&c.w.clocks.read, c.began)
-	}()
+// complete waits for the stages and has the storage and the journal keep the chunk.
+func (c *ChunkWriter) complete() error {
 	c.stages.Wait()
 	if c.ctx.Err() != nil {
 		return errors.Join(context.Cause(c.ctx), c.giveUp())

@@ -8,7 +8,8 @@ import (
 )
 
 // Replace writes a chunk that is cheap to make, in place of what an earlier run may
-// have left under its path.
+// have left under its path. It becomes complete beside what the caller does next; see
+// [ChunkWriter.CloseBeside].
 func (w *Writer) Replace(ctx context.Context, info ChunkInfo, fill func(io.Writer) error) error {
 	if _, ok := w.Done(info.Path); ok {
 		if err := w.Discard(ctx, info.Path); err != nil {
@@ -22,7 +23,7 @@ func (w *Writer) Replace(ctx context.Context, info ChunkInfo, fill func(io.Write
 	if err := fill(chunk); err != nil {
 		return errors.Join(fmt.Errorf("write %s: %w", info.Path, err), chunk.Abort())
 	}
-	if err := chunk.Close(); err != nil {
+	if err := chunk.CloseBeside(); err != nil {
 		return fmt.Errorf("write %s: %w", info.Path, err)
 	}
 	return nil
@@ -32,6 +33,9 @@ func (w *Writer) Replace(ctx context.Context, info ChunkInfo, fill func(io.Write
 // that has been dropped since an earlier run left them. These are the stale ones and
 // all of earlier runs, but for those that used reports on.
 func (w *Writer) Sweep(ctx context.Context, stale []string, used func(path string) bool) error {
+	if err := w.awaitAll(); err != nil {
+		return err
+	}
 	for _, c := range w.Resumed() {
 		stale = append(stale, c.Path)
 	}

@@ -36,7 +36,9 @@ type Writer struct {
 
 	mu           sync.Mutex
 	ended        bool
-	open         map[string]*ChunkWriter // nil while a chunk is being opened
+	open         map[string]*ChunkWriter  // nil while a chunk is being opened
+	ending       map[string]chan struct{} // of open chunks that become complete beside; closed when they are or have failed
+	late         error                    // of those, the first one
 	done         map[string]Chunk
 	chunks       int // completed in this run
 	resumed      int
@@ -54,7 +56,7 @@ func newWriter(s Storage, opts Options) (*Writer, error) {
 		buffers: newBufferPool(opts.Parallel, opts.Buffers, opts.BufferBytes, times), clocks: times,
 		encoders: newEncoders(opts.Compression, opts.Parallel),
 		limit:    limiter{perSecond: opts.Rate},
-		open:     map[string]*ChunkWriter{}, done: map[string]Chunk{},
+		open:     map[string]*ChunkWriter{}, ending: map[string]chan struct{}{}, done: map[string]Chunk{},
 	}, nil
 }
 
@@ -118,6 +120,8 @@ func (w *Writer) claim(path string) error {
 	switch {
 	case w.ended:
 		return errEnded
+	case w.late != nil:
+		return w.late // the backup has failed
 	case done || open:
 		return fmt.Errorf("begin chunk %s: %w", path, ErrExist)
 	}
@@ -143,12 +147,7 @@ func (w *Writer) begin(ctx context.Context, info ChunkInfo) (*ChunkWriter, error
 	c := &ChunkWriter{w: w, lease: lease, chunk: Chunk{
 		ChunkInfo: info, File: w.fileName(info.Path), Codec: w.opts.Compression.Codec,
 	}}
-	c.ctx, c.cancel = context.WithCancelCause(ctx)
-	if w.lock != nil {
-		end := c.cancel
-		stop := context.AfterFunc(w.lock.gone, func() { end(context.Cause(w.lock.gone)) })
-		c.cancel = func(cause error) { stop(); end(cause) }
-	}
+	c.bind(ctx)
 	if err := w.equip(c); err != nil {
 		c.cancel(err)
 		lease.release()
@@ -207,6 +206,48 @@ func (w *Writer) complete(c Chunk) error {
 	return nil
 }
 
+// beside runs the completion of an open chunk while its caller goes on.
+func (w *Writer) beside(path string, complete func() error) {
+	over := make(chan struct{})
+	w.mu.Lock()
+	w.ending[path] = over
+	w.mu.Unlock()
+	go func() {
+		defer close(over)
+		err := guarded(path, complete)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.ending, path)
+		if w.late == nil {
+			w.late = err
+		}
+	}()
+}
+
+// await waits until the chunk of a path has become complete, or has failed, if it is on
+// its way.
+func (w *Writer) await(path string) {
+	w.mu.Lock()
+	over := w.ending[path]
+	w.mu.Unlock()
+	if over != nil {
+		<-over
+	}
+}
+
+// awaitAll waits for all chunks that are on their way, and returns the first error of any.
+func (w *Writer) awaitAll() error {
+	w.mu.Lock()
+	all := slices.Collect(maps.Values(w.ending))
+	w.mu.Unlock()
+	for _, over := range all {
+		<-over
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.late
+}
+
 // forget takes back what a chunk that was given up had counted.
 func (w *Writer) forget(c *ChunkWriter) {
 	w.rows.Add(-c.rows.Load())
@@ -218,8 +259,9 @@ func (w *Writer) forget(c *ChunkWriter) {
 // Done returns the chunk with this path if it is complete, be it in this run or,
 // when resuming, in an earlier one. A caller that resumes asks before it reads
 // from the server, and compares Attributes where a chunk of another snapshot
-// will not do.
+// will not do. It waits for a chunk that is on its way; see [ChunkWriter.CloseBeside].
 func (w *Writer) Done(path string) (Chunk, bool) {
+	w.await(path)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	c, ok := w.done[path]
@@ -315,6 +357,7 @@ func (w *Writer) Abort(keep bool) error {
 			errs = append(errs, c.Abort())
 		}
 	}
+	_ = w.awaitAll() // which Abort has cancelled, or which come to their end
 	// The context of the backup has often ended by now; cleaning up must not
 	// depend on it, and must not hang either.
 	ctx, cancel := context.WithTimeout(context.Background(), runPatience)

@@ -138,7 +138,7 @@ func (r *runner) readPart(ctx context.Context, s *my.Session, t *table, p part) 
 		return errors.Join(err, chunk.Abort())
 	}
 	chunk.AddRows(rows)
-	if err := chunk.Close(); err != nil {
+	if err := chunk.CloseBeside(); err != nil {
 		return err
 	}
 	t.finish(rows, plain, sum, started, false)

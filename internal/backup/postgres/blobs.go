@@ -21,7 +21,7 @@ const (
 )
 
 // blobJobs returns the jobs that read the large objects.
-func (d *database) blobJobs(ctx context.Context, workers []worker) ([]bulk.Job, error) {
+func (d *database) blobJobs(ctx context.Context) ([]bulk.Job, error) {
 	if d.opts.NoLargeObjects || d.opts.Filter.Selective() {
 		return nil, nil
 	}
@@ -46,7 +46,7 @@ func (d *database) blobJobs(ctx context.Context, workers []worker) ([]bulk.Job, 
 		jobs = append(jobs, bulk.Job{ID: info.Path, Do: func(ctx context.Context, n int) error {
 			end := d.opts.Progress.Begin("large objects")
 			defer end()
-			return d.writeChunk(ctx, info, func(out io.Writer) error { return d.blobs(ctx, &workers[n], out, oids) })
+			return d.writeChunk(ctx, info, func(out io.Writer) error { return d.blobs(ctx, &d.workers[n], out, oids) })
 		}})
 	}
 	d.opts.Progress.Expect(0, int64(len(jobs)))

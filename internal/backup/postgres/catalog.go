@@ -16,7 +16,7 @@ type table struct {
 	oid         uint32
 	schema      string
 	relname     string
-	pages       int64 // of its main fork
+	pages       int64 // of its main fork; at first what the server estimates
 	bytes       int64 // on disk, with what is stored out of line
 	columns     []string
 	heap        bool     // of the access method whose ranges of pages can be read
@@ -44,7 +44,7 @@ func (d *database) list(ctx context.Context) ([]*table, error) {
 	}
 	var tables []*table
 	err = d.main.Query(ctx, `
-SELECT c.oid, n.nspname, c.relname, c.relkind, c.relpersistence,
+SELECT c.oid, n.nspname, c.relname, c.relkind, c.relpersistence, c.relpages,
        coalesce(a.amname, ''),
        ARRAY(SELECT attname FROM pg_catalog.pg_attribute
              WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped AND attgenerated = ''
@@ -73,10 +73,11 @@ ORDER BY n.nspname, c.relname`,
 			tables = append(tables, &table{
 				oid: uint32(pg.Number(row[0])), schema: row[1], relname: row[2],
 				partitioned: row[3] == "p", unlogged: row[4] == "u",
-				heap: row[5] == "heap", columns: d.sharedColumns(row[6]), condition: row[7], portable: row[8] == "t",
-				root: pg.ParseArray(row[9]),
+				pages: pg.Number(row[5]),
+				heap:  row[6] == "heap", columns: d.sharedColumns(row[7]), condition: row[8], portable: row[9] == "t",
+				root: pg.ParseArray(row[10]),
 			})
-			if !utf8.ValidString(row[1] + row[2] + row[6]) {
+			if !utf8.ValidString(row[1] + row[2] + row[7]) {
 				return fmt.Errorf("a name in table %q.%q is not UTF-8, which a database in SQL_ASCII does not ensure: rename it", row[1], row[2])
 			}
 			return nil

@@ -28,7 +28,7 @@ func (d *database) dataPath(t *tableData, part int) string {
 }
 
 // dataJobs returns the jobs that read all rows, the largest first.
-func (d *database) dataJobs(workers []worker) []bulk.Job {
+func (d *database) dataJobs() []bulk.Job {
 	var jobs []bulk.Job
 	for _, t := range d.content {
 		for part := 1; part <= t.parts; part++ {
@@ -38,8 +38,8 @@ func (d *database) dataJobs(workers []worker) []bulk.Job {
 				Do: func(ctx context.Context, n int) error {
 					end := d.opts.Progress.Begin(t.name())
 					defer end()
-					err := d.readPart(ctx, &workers[n], t, part)
-					err = workers[n].again(err, func() error { return d.readPart(ctx, &workers[n], t, part) })
+					err := d.readPart(ctx, &d.workers[n], t, part)
+					err = d.workers[n].again(err, func() error { return d.readPart(ctx, &d.workers[n], t, part) })
 					if err != nil {
 						return fmt.Errorf("read table %s: %w", t.name(), err)
 					}
@@ -131,7 +131,7 @@ func (d *database) readPart(ctx context.Context, w *worker, t *tableData, part i
 		return errors.Join(err, chunk.Abort())
 	}
 	chunk.AddRows(rows)
-	if err := chunk.Close(); err != nil {
+	if err := chunk.CloseBeside(); err != nil {
 		return err
 	}
 	t.finish(rows, bytes, &sum, started, false)

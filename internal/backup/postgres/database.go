@@ -28,6 +28,7 @@ type database struct {
 	read    atomic.Int64 // bytes of rows, for the crew
 	attempt int          // 1 to schemaAttempts
 
+	workers  []worker // by number
 	main     *pg.Session
 	mainMu   sync.Mutex // held by the goroutine that reads on main
 	noPublic bool       // it has no schema public
@@ -86,6 +87,15 @@ func (d *database) once(ctx context.Context) (err error) {
 			err = errors.Join(err, d.main.Close())
 		}
 	}()
+	d.workers = make([]worker, max(d.crew.Start, d.crew.Most))
+	for i := range d.workers {
+		d.workers[i].d = d
+	}
+	defer func() {
+		for i := range d.workers {
+			err = errors.Join(err, d.workers[i].close())
+		}
+	}()
 	d.opts.Progress.Phase("lock")
 	if err := d.start(ctx); err != nil {
 		return err
@@ -93,28 +103,22 @@ func (d *database) once(ctx context.Context) (err error) {
 	if err := d.plan(ctx); err != nil {
 		return err
 	}
-	d.opts.Progress.Phase("data")
-	workers := make([]worker, max(d.crew.Start, d.crew.Most))
-	for i := range workers {
-		workers[i].d = d
+	if err := d.tools(); err != nil { // before there is anything to keep
+		return err
 	}
-	defer func() {
-		for i := range workers {
-			err = errors.Join(err, workers[i].close())
-		}
-	}()
+	d.opts.Progress.Phase("data")
 	// Definitions are read beside the rows, by pg_dump on the main session:
 	// what they tell is needed for sequences and views.
 	jobs := []bulk.Job{}
 	if !d.opts.SchemaOnly {
-		jobs = d.dataJobs(workers)
-		blobs, err := d.blobJobs(ctx, workers)
+		jobs = d.dataJobs()
+		blobs, err := d.blobJobs(ctx)
 		if err != nil {
 			return err
 		}
 		jobs = append(jobs, blobs...)
 	}
-	if err := d.together(ctx, jobs, workers); err != nil {
+	if err := d.together(ctx, jobs); err != nil {
 		return err
 	}
 	// TRUNCATE empties a table for older snapshots, too: only the locks say that
@@ -124,13 +128,13 @@ func (d *database) once(ctx context.Context) (err error) {
 	}
 	d.tables = nil // of many, those without rows are of no further use
 	if !d.opts.SchemaOnly {
-		return d.state(ctx, &workers[0])
+		return d.state(ctx, &d.workers[0])
 	}
 	return nil
 }
 
 // together does the jobs while the main session reads the definitions.
-func (d *database) together(ctx context.Context, jobs []bulk.Job, workers []worker) error {
+func (d *database) together(ctx context.Context, jobs []bulk.Job) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	definitions := make(chan error, 1)
@@ -144,7 +148,7 @@ func (d *database) together(ctx context.Context, jobs []bulk.Job, workers []work
 	stats := bulk.CrewStats{Name: d.name}
 	crew := d.crew
 	crew.Moved, crew.Stats = d.read.Load, &stats
-	crew.Rest = func(n int) error { return workers[n].close() }
+	crew.Rest = func(n int) error { return d.workers[n].close() }
 	err := crew.Run(ctx, jobs)
 	if err != nil {
 		cancel(err)

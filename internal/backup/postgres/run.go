@@ -47,7 +47,7 @@ func Run(ctx context.Context, opts backup.Options, w *archive.Writer) (*backup.R
 	return r, nil
 }
 
-func run(ctx context.Context, opts backup.Options, w *archive.Writer) (*backup.Result, error) {
+func run(ctx context.Context, opts backup.Options, w *archive.Writer) (_ *backup.Result, err error) {
 	started := time.Now()
 	defer bulk.BoundMemory()()
 	opts = opts.WithDefaults()
@@ -59,6 +59,7 @@ func run(ctx context.Context, opts backup.Options, w *archive.Writer) (*backup.R
 		return nil, err
 	}
 	r := &runner{opts: opts, cfg: cfg, w: w, result: &backup.Result{}}
+	defer func() { err = errors.Join(err, r.close()) }()
 	if err := r.prepare(ctx); err != nil {
 		return nil, err
 	}
@@ -93,7 +94,11 @@ type runner struct {
 	names    []string // of the databases, in the order of the manifest
 	standby  bool     // the server is in recovery
 
-	mu       sync.Mutex // guards what follows
+	// tools waits for the search of dump and reload, which runs beside the start.
+	tools func() error
+
+	mu       sync.Mutex  // guards what follows
+	first    *pg.Session // in the DSN's own database, whose main session it becomes; nil: it has
 	result   *backup.Result
 	done     map[string]*database
 	warnings []string
@@ -139,18 +144,19 @@ func (r *runner) disclaim(database string) {
 	}
 }
 
-// prepare asks the server who it is, and finds tools that fit it.
+// prepare asks the server who it is, and has tools looked for that fit it.
 func (r *runner) prepare(ctx context.Context) error {
 	r.opts.Progress.Phase("connect")
-	s, err := pg.Connect(ctx, r.cfg, "")
+	s, err := r.connect(ctx, "")
 	if err != nil {
 		return err
 	}
-	defer s.Close()
+	r.first = s
 	if s.Version() < oldestServer {
 		return fmt.Errorf("the server is PostgreSQL %s, and %d is the oldest that can be backed up", s.VersionText(), oldestServer/10000)
 	}
 	r.server = archive.Server{Version: s.VersionText(), Number: s.Version()}
+	r.lookForTools(ctx)
 	// Not everybody may ask; the number only tells clusters apart.
 	if row, err := s.Row(ctx, "SELECT system_identifier FROM pg_catalog.pg_control_system()"); err == nil {
 		r.server.SystemID = row[0]
@@ -169,13 +175,59 @@ func (r *runner) prepare(ctx context.Context) error {
 			return err
 		}
 	}
-	if r.dump, err = pg.FindTool(ctx, "pg_dump", s.Version()); err != nil {
-		return err
-	}
-	r.dump.Warn = r.heard // such as of subscriptions that it may not see
-	// pg_restore of the same installation: it reads what that pg_dump wrote.
-	r.reload = pg.Tool{Path: strings.TrimSuffix(r.dump.Path, "pg_dump") + "pg_restore", Major: r.dump.Major}
 	return nil
+}
+
+// lookForTools begins to look for tools that fit the server, which takes as long as
+// locking some tables does.
+func (r *runner) lookForTools(ctx context.Context) {
+	found := make(chan error, 1)
+	go func() {
+		var err error
+		if r.dump, err = pg.FindTool(ctx, "pg_dump", r.server.Number); err == nil {
+			r.dump.Warn = r.heard // such as of subscriptions that it may not see
+			// pg_restore of the same installation: it reads what that pg_dump wrote.
+			r.reload = pg.Tool{Path: strings.TrimSuffix(r.dump.Path, "pg_dump") + "pg_restore", Major: r.dump.Major}
+		}
+		found <- err
+	}()
+	r.tools = sync.OnceValue(func() error { return <-found })
+}
+
+// connect opens a session for reading, in the DSN's own database unless another is named.
+func (r *runner) connect(ctx context.Context, database string) (*pg.Session, error) {
+	s, err := pg.Connect(ctx, r.cfg, database)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.Exec(ctx, pg.MoneySetting+"; "+pg.NoJIT); err != nil {
+		return nil, errors.Join(fmt.Errorf("prepare session: %w", err), s.Close())
+	}
+	return s, nil
+}
+
+// firstIn returns the session that prepare has opened if it is in that database and nobody
+// has taken it.
+func (r *runner) firstIn(database string) *pg.Session {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.first
+	if s == nil || s.Database() != database {
+		return nil
+	}
+	r.first = nil
+	return s
+}
+
+// close ends what prepare has begun and nobody has taken over.
+func (r *runner) close() error {
+	if r.tools != nil {
+		_ = r.tools() // who needs one has asked
+	}
+	if r.first == nil {
+		return nil
+	}
+	return r.first.Close()
 }
 
 // connectable lists the databases of a cluster.
@@ -202,6 +254,9 @@ func (r *runner) connectable(ctx context.Context, s *pg.Session) ([]string, erro
 
 // globals writes what belongs to no database.
 func (r *runner) globals(ctx context.Context) error {
+	if err := r.tools(); err != nil { // before there is anything to keep
+		return err
+	}
 	tool, err := pg.FindTool(ctx, "pg_dumpall", r.server.Number)
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirdb/weir/internal/backup"
 	"github.com/weirdb/weir/internal/backup/archive"
 	pg "github.com/weirdb/weir/internal/backup/bulk/postgres"
 	"github.com/weirdb/weir/internal/wire/pgwire"
@@ -23,18 +24,6 @@ const (
 	lockBatch = 500
 )
 
-// connect opens a session for reading.
-func (d *database) connect(ctx context.Context) (*pg.Session, error) {
-	s, err := pg.Connect(ctx, d.cfg, d.name)
-	if err != nil {
-		return nil, err
-	}
-	if err := s.Exec(ctx, pg.MoneySetting+"; "+pg.NoJIT); err != nil {
-		return nil, errors.Join(fmt.Errorf("prepare session: %w", err), s.Close())
-	}
-	return s, nil
-}
-
 // start opens the main session, locks all tables that are meant, takes the
 // snapshot and lists what it shows. Locks are taken before the snapshot exists:
 // LOCK TABLE does not need one.
@@ -43,14 +32,17 @@ func (d *database) connect(ctx context.Context) (*pg.Session, error) {
 // anew. pg_dump, which takes the snapshot first, shows a table as empty that is
 // rewritten between its snapshot and its lock.
 func (d *database) start(ctx context.Context) (err error) {
-	if d.main, err = d.connect(ctx); err != nil {
-		return err
+	if d.main = d.firstIn(d.name); d.main == nil {
+		if d.main, err = d.connect(ctx, d.name); err != nil {
+			return err
+		}
 	}
 	for attempt := 1; ; attempt++ {
 		before, err := d.list(ctx)
 		if err != nil {
 			return err
 		}
+		d.callWorkers(ctx, before)
 		err = d.lockAndSnap(ctx, before)
 		if again(err) && attempt < startAttempts {
 			if err := d.main.Exec(ctx, "ROLLBACK"); err != nil {
@@ -157,13 +149,65 @@ func (d *database) lock(ctx context.Context, tables []*table) error {
 	return fmt.Errorf("lock tables for reading: %w", err)
 }
 
+// pageBytes is the usual size of a page.
+const pageBytes = 8 << 10
+
+// callWorkers has workers log in while the main session takes locks and the snapshot: as
+// many as have something to read, by what the server estimates of the tables.
+func (d *database) callWorkers(ctx context.Context, tables []*table) {
+	if d.opts.SchemaOnly {
+		return
+	}
+	jobs := int64(0)
+	for _, t := range tables {
+		if !t.partitioned {
+			jobs += 1 + t.pages*pageBytes/backup.LeastChunkBytes
+		}
+	}
+	for i := range d.workers[:min(int64(d.crew.Start), jobs)] {
+		d.workers[i].call(ctx)
+	}
+}
+
 // worker is a session that reads by the snapshot of the main one.
 type worker struct {
 	d *database
 	s *pg.Session
 
+	// called gets the session of a worker that logs in before there is something to do.
+	// Nil: nobody has called, or the session is s.
+	called chan login
+
 	// yields has the main session read in its stead.
 	yields bool
+}
+
+// login is a session that was opened, or why it was not.
+type login struct {
+	s   *pg.Session
+	err error
+}
+
+// call begins to log in.
+func (w *worker) call(ctx context.Context) {
+	if w.called != nil {
+		return
+	}
+	w.called = make(chan login, 1)
+	go func(called chan<- login) {
+		s, err := w.d.connect(ctx, w.d.name)
+		called <- login{s, err}
+	}(w.called)
+}
+
+// login returns the session that call has begun to open, or opens one.
+func (w *worker) login(ctx context.Context) (*pg.Session, error) {
+	if w.called == nil {
+		return w.d.connect(ctx, w.d.name)
+	}
+	l := <-w.called
+	w.called = nil
+	return l.s, l.err
 }
 
 // begunError is a lock that ended a reading which had had an effect: that has to be undone
@@ -185,7 +229,7 @@ func (w *worker) open(ctx context.Context) (err error) {
 	if w.s != nil && w.s.Broken() == nil {
 		return nil
 	}
-	if w.s, err = w.d.connect(ctx); err != nil {
+	if w.s, err = w.login(ctx); err != nil {
 		return err
 	}
 	// A lock that the main session holds is granted at once, unless another
@@ -243,6 +287,10 @@ func (w *worker) readMain(f func(*pg.Session) error) error {
 }
 
 func (w *worker) close() error {
+	if w.called != nil {
+		w.s = (<-w.called).s // if there is none, nobody has needed it
+		w.called = nil
+	}
 	if w.s == nil {
 		return nil
 	}
