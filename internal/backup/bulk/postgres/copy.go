@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 
@@ -26,7 +27,9 @@ func (s *Session) CopyOut(ctx context.Context, sql string, sink func([]byte) err
 		s.cancel()
 		return s.fail(err)
 	}
+	defer func() { err = errors.Join(err, s.endGather()) }()
 	var failed error
+	came := 0
 	for {
 		if n := s.longCopyData(); n > 0 {
 			if err := s.pass(n, sink, refuse); err != nil {
@@ -40,7 +43,12 @@ func (s *Session) CopyOut(ctx context.Context, sql string, sink func([]byte) err
 		}
 		switch typ {
 		case pgwire.ServerCopyData:
-			if err := sink(s.gather(body)); err != nil {
+			piece := s.join(body)
+			if came += len(piece); came >= gatherAfter {
+				s.gather()
+				came = 0
+			}
+			if err := sink(piece); err != nil {
 				return rows, refuse(err)
 			}
 		case pgwire.ServerCommandComplete:
@@ -96,12 +104,12 @@ func (s *Session) pass(n int, sink func([]byte) error, refuse func(error) error)
 	return nil
 }
 
-// gather moves the CopyData messages that follow body in the buffer, as far as
+// join moves the CopyData messages that follow body in the buffer, as far as
 // they have been read, up to it, so that their contents are one piece:
 //
 //	before  [h][body][h][row][h][row][h][ro
 //	after   [h][body][row][row].....[h][ro
-func (s *Session) gather(body []byte) []byte {
+func (s *Session) join(body []byte) []byte {
 	start := s.r - len(body)
 	end := s.r
 	buf := s.buf[:s.w]

@@ -16,6 +16,7 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirdb/weir/internal/wire/pgwire"
@@ -50,6 +51,9 @@ type Session struct {
 	broken error
 
 	planned string // the statement of Fingerprint that the server has planned
+
+	interrupted atomic.Bool // the context of a statement has ended
+	gathers     bool        // a read waits for gatherBytes
 
 	// Waited is for how long bytes of the server were waited for.
 	Waited time.Duration
@@ -269,7 +273,10 @@ func (s *Session) begin(ctx context.Context, sql string) (release func(error) er
 	if strings.IndexByte(sql, 0) >= 0 {
 		return nil, errors.New("statement holds a NUL byte")
 	}
-	stop := context.AfterFunc(ctx, func() { _ = s.conn.SetDeadline(time.Unix(1, 0)) })
+	stop := context.AfterFunc(ctx, func() {
+		s.interrupted.Store(true)
+		_ = s.conn.SetDeadline(past)
+	})
 	release = func(err error) error {
 		if stop() {
 			return err
@@ -361,7 +368,7 @@ func (s *Session) fill(n int) error {
 		s.buf = grown
 	}
 	began := time.Now()
-	m, err := s.conn.Read(s.buf[s.w:])
+	m, err := s.receive(s.buf[s.w:])
 	s.Waited += time.Since(began)
 	s.w += m
 	if m == 0 && err != nil {
