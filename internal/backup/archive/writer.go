@@ -235,8 +235,9 @@ func (w *Writer) await(path string) {
 	}
 }
 
-// awaitAll waits for all chunks that are on their way, and returns the first error of any.
-func (w *Writer) awaitAll() error {
+// Await waits for all chunks that are on their way (see [ChunkWriter.CloseBeside]), and
+// returns the first error of any.
+func (w *Writer) Await() error {
 	w.mu.Lock()
 	all := slices.Collect(maps.Values(w.ending))
 	w.mu.Unlock()
@@ -357,7 +358,7 @@ func (w *Writer) Abort(keep bool) error {
 			errs = append(errs, c.Abort())
 		}
 	}
-	_ = w.awaitAll() // which Abort has cancelled, or which come to their end
+	_ = w.Await() // which Abort has cancelled, or which come to their end
 	// The context of the backup has often ended by now; cleaning up must not
 	// depend on it, and must not hang either.
 	ctx, cancel := context.WithTimeout(context.Background(), runPatience)

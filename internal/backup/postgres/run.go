@@ -42,6 +42,7 @@ const oldestServer = 120000
 func Run(ctx context.Context, opts backup.Options, w *archive.Writer) (*backup.Result, error) {
 	r, err := run(ctx, opts, w)
 	if err != nil {
+		_ = w.Await() // what has been read stays, too; why it does not is no news
 		return nil, errors.Join(err, w.Abort(w.Stats().Complete() > 0))
 	}
 	return r, nil
