@@ -361,7 +361,7 @@ func hiddenAnswer(c *mywire.Client, payload []byte) []byte {
 	case payload[0] == mywire.ComPing, strings.HasPrefix(sql, "SET SESSION "), strings.HasPrefix(sql, "DO "):
 		return mywire.AppendOK(nil, 1, c.Caps, &mywire.OK{Status: mywire.StatusAutocommit})
 	case strings.HasPrefix(sql, "SELECT @@auto_increment_increment"):
-		return values(c, "1", "16777216", "1", "")
+		return values(c, "1", "16777216", "1", "64", "")
 	case strings.HasPrefix(sql, "SELECT @@wsrep_on"):
 		return values(c, "0", "autocommit,time_zone", "OFF", "utf8mb4", "utf8mb4", "utf8mb4", "utf8mb4_general_ci", "STRICT_TRANS_TABLES", "SYSTEM", "1", "28800")
 	}
