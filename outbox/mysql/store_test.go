@@ -30,7 +30,7 @@ type shared struct {
 var mariadb, mysqld = shared{start: lab.StartMariaDB}, shared{start: lab.StartMySQL}
 
 // config is of a server that never flushes, with a log to follow.
-var config = lab.MySQLConfig{Durability: lab.Fast, Settings: map[string]string{"max_allowed_packet": "128M"}}
+var config = lab.MySQLConfig{Durability: lab.Fast, Light: true, Settings: map[string]string{"max_allowed_packet": "128M"}}
 
 func (s *shared) get(t *testing.T) *lab.MySQL {
 	t.Helper()

@@ -362,7 +362,7 @@ func TestBackupTellsOfItsOutcome(t *testing.T) {
 // TestBackupOfMariaDB shows that the DSN chooses the engine.
 func TestBackupOfMariaDB(t *testing.T) {
 	clitest.ClearEnvironment(t)
-	m := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Settings: map[string]string{"log_bin": "binlog", "local_infile": "1"}})
+	m := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Light: true, Settings: map[string]string{"log_bin": "binlog", "local_infile": "1"}})
 	run := func(db, script string) string {
 		t.Helper()
 		cmd := exec.Command("mariadb", "--no-defaults", "-u", m.User(), "-h", m.Host(), "-P", fmt.Sprint(m.Port()), "-N", "--password="+m.Password(), db)

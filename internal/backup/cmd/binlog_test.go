@@ -34,7 +34,7 @@ type stall struct {
 func newStall(t *testing.T) *stall {
 	t.Helper()
 	clitest.ClearEnvironment(t)
-	return &stall{t, labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Settings: map[string]string{"local-infile": "1"}})}
+	return &stall{t, labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Light: true, Settings: map[string]string{"local-infile": "1"}})}
 }
 
 func (s *stall) sql(db, script string) string {
@@ -156,7 +156,7 @@ func TestBinlogIsArchivedAndReplayed(t *testing.T) {
 		t.Errorf("verification: %+v", v.Binlog)
 	}
 
-	target := &stall{t, labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Settings: map[string]string{"local-infile": "1"}})}
+	target := &stall{t, labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Light: true, Settings: map[string]string{"local-infile": "1"}})}
 	restore := func(flags ...string) []string {
 		return append([]string{"restore", repo, "--to", target.m.DSN(""), "--create", "--clean", "--if-exists"}, flags...)
 	}
@@ -226,7 +226,7 @@ func TestBinlogIsArchivedAndReplayed(t *testing.T) {
 // withBinlog is another server.
 func withBinlog(t *testing.T) *lab.MySQL {
 	t.Helper()
-	return labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast})
+	return labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Light: true})
 }
 
 // add2 adds a row to the table with three columns.

@@ -40,7 +40,7 @@ func TestPlaceOfSeveralServers(t *testing.T) {
 	clitest.ClearEnvironment(t)
 	place := t.TempDir()
 	// Of PostgreSQL, servers whose data was copied have one identifier.
-	north, south := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast}), labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast})
+	north, south := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Light: true}), labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Light: true})
 	client(t, north, "CREATE DATABASE shop; CREATE TABLE shop.whose AS SELECT 'north' AS note")
 	client(t, south, "CREATE DATABASE shop; CREATE TABLE shop.whose AS SELECT 'south' AS note")
 	var ids []string

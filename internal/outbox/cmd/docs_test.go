@@ -61,7 +61,7 @@ func TestDocumentedSQL(t *testing.T) {
 	})
 	t.Run("PostgreSQL", documentedOnPostgres)
 	t.Run("MariaDB", func(t *testing.T) {
-		documentedOnMySQL(t, labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast}))
+		documentedOnMySQL(t, labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Light: true}))
 	})
 	t.Run("MySQL", func(t *testing.T) {
 		documentedOnMySQL(t, labtest.MySQL(t, lab.MySQLConfig{Durability: lab.Fast}))

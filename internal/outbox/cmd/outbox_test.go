@@ -91,7 +91,7 @@ func onEveryEngine(t *testing.T, f func(r *outboxRig)) {
 		f(&outboxRig{T: t, engine: "postgres", dsn: pg.DSN("postgres"), db: db, tx: outbox.Postgres})
 	})
 	t.Run("MariaDB", func(t *testing.T) {
-		my := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast})
+		my := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Light: true})
 		clitest.ClearEnvironment(t)
 		if err := my.Exec(t.Context(), "CREATE DATABASE shop"); err != nil {
 			t.Fatal(err)

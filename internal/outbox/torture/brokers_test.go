@@ -280,7 +280,7 @@ func startOwn(t *testing.T, engine, dir string) *database {
 		}
 	} else {
 		var my *lab.MySQL
-		my, err = lab.StartMariaDB(t.Context(), lab.MySQLConfig{Durability: lab.Fast, BinDir: dir, Fresh: true})
+		my, err = lab.StartMariaDB(t.Context(), lab.MySQLConfig{Durability: lab.Fast, Light: true, BinDir: dir, Fresh: true})
 		if err == nil {
 			d.server, dsn = my, my.DSN("weir")
 			err = my.Exec(t.Context(), "CREATE DATABASE weir")

@@ -87,7 +87,7 @@ func TestAuditLog(t *testing.T) {
 
 // TestAuditLogOfMySQL: the same there, and changes of the user.
 func TestAuditLogOfMySQL(t *testing.T) {
-	my := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, BufferPool: "16M"})
+	my := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Light: true, BufferPool: "16M"})
 	if err := my.CreateUser(t.Context(), lab.MySQLUser{Name: "app", Password: "right"}); err != nil {
 		t.Fatal(err)
 	}

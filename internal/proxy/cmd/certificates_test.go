@@ -101,7 +101,7 @@ func TestClientCertificates(t *testing.T) {
 // TestClientCertificatesOfMySQL does the same there, where a certificate is demanded beside
 // the password.
 func TestClientCertificatesOfMySQL(t *testing.T) {
-	my := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, BufferPool: "16M"})
+	my := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Light: true, BufferPool: "16M"})
 	if err := my.CreateUser(t.Context(), lab.MySQLUser{Name: "app", Password: "right"}); err != nil {
 		t.Fatal(err)
 	}

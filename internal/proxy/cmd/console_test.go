@@ -25,7 +25,7 @@ func TestConsolePage(t *testing.T) {
 	const page = "../../../docs/reference/console.md"
 	clitest.ClearEnvironment(t)
 	pg := labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast})
-	my := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast})
+	my := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Light: true})
 	log, stop := program.Serve(t, "proxy", "--postgres", pg.DSN("postgres"), "--mysql", my.DSN(""),
 		"--listen-postgres", "127.0.0.1:0", "--listen-mysql", "127.0.0.1:0", "--admin", "off", "--trust-loopback")
 	address := make(map[string]string)

@@ -21,7 +21,7 @@ import (
 func TestExamine(t *testing.T) {
 	clitest.ClearEnvironment(t)
 	pg := labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast, Settings: map[string]string{"idle_session_timeout": "1h"}})
-	my := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast})
+	my := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Light: true})
 	file := filepath.Join(t.TempDir(), "weir.yaml")
 	look := func(code int, text string) (map[string]check.Check, clitest.Result) {
 		t.Helper()

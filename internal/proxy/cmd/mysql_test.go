@@ -43,7 +43,7 @@ func dialMySQL(t *testing.T, address, user, password, database, query string) (s
 
 func TestProxyServesBothSides(t *testing.T) {
 	pg := labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast})
-	my := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, BufferPool: "16M"})
+	my := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Light: true, BufferPool: "16M"})
 	if err := my.CreateUser(t.Context(), lab.MySQLUser{Name: "app", Password: "first"}); err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +147,7 @@ func TestProxyServesBothSides(t *testing.T) {
 
 // Without PostgreSQL nothing is said or opened for it.
 func TestProxyForMySQLAlone(t *testing.T) {
-	my := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, BufferPool: "16M", Password: "secret"})
+	my := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Light: true, BufferPool: "16M", Password: "secret"})
 	log, stop := startProxy(t, "--mysql", my.DSN(""))
 	if e := log.Await("the password in --mysql"); e["level"] != "WARN" {
 		t.Errorf("a password on the command line: %v", e)

@@ -48,7 +48,7 @@ func TestReloadRenewsOwnLogins(t *testing.T) {
 		}, "--auth", "scram-sha-256")
 	})
 	t.Run("mysql", func(t *testing.T) {
-		my := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, BufferPool: "16M", Password: "first", TLS: lab.TLSMutual})
+		my := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Light: true, BufferPool: "16M", Password: "first", TLS: lab.TLSMutual})
 		testOwnLogins(t, "mysql", my, my.DSN(""), func(address, password string) error {
 			_, err := dialMySQL(t, address, my.User(), password, "", "SELECT 1")
 			return err

@@ -123,7 +123,7 @@ func TestTakeoverMindsLimits(t *testing.T) {
 
 // TestTakeoverOfMySQLMindsLimits does the same there.
 func TestTakeoverOfMySQLMindsLimits(t *testing.T) {
-	my := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast})
+	my := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Light: true})
 	if err := my.Exec(t.Context(), "CREATE DATABASE heirs"); err != nil {
 		t.Fatal(err)
 	}

@@ -120,7 +120,7 @@ func TestTakeoverUnderPause(t *testing.T) {
 
 // TestTakeoverUnderPauseOfMySQL is that for MariaDB.
 func TestTakeoverUnderPauseOfMySQL(t *testing.T) {
-	m := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast})
+	m := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Light: true})
 	ctx, cancel := context.WithTimeout(t.Context(), labtest.Patience)
 	defer cancel()
 	direct, err := sql.Open("mysql", "root@tcp("+m.Addr()+")/")

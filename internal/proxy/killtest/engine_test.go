@@ -149,7 +149,7 @@ type mySession struct {
 
 func startMariaDB(tb testing.TB) mortal {
 	tb.Helper()
-	m := labtest.MariaDB(tb, lab.MySQLConfig{})
+	m := labtest.MariaDB(tb, lab.MySQLConfig{Light: true})
 	db, err := sql.Open("mysql", "root@tcp("+m.Addr()+")/")
 	if err != nil {
 		tb.Fatal(err)

@@ -134,7 +134,7 @@ func until(ctx context.Context, what string, is func() (bool, error)) error {
 // semiSynchronous is the configuration of a MariaDB server, which waits for its replica
 // before a transaction is seen or acknowledged, however long that takes.
 func semiSynchronous(port int) lab.MySQLConfig {
-	return lab.MySQLConfig{Port: port, Settings: map[string]string{
+	return lab.MySQLConfig{Port: port, Light: true, Settings: map[string]string{
 		"server_id":                       strconv.Itoa(2 + rand.IntN(1<<30)),
 		"rpl_semi_sync_slave_enabled":     "1",
 		"rpl_semi_sync_master_wait_point": "AFTER_SYNC",

@@ -267,7 +267,7 @@ func TestEncryptedLogIsReadFromItsServerOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	m := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Settings: map[string]string{
+	m := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Light: true, Settings: map[string]string{
 		"plugin-load-add": "file_key_management", "file-key-management-filename": key, "encrypt-binlog": "ON",
 	}})
 	s := target{m}
@@ -420,7 +420,7 @@ func TestPrivilegesThatSuffice(t *testing.T) {
 }
 
 func TestProbeNamesDatabasesThatAreNotLogged(t *testing.T) {
-	s := target{labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Settings: map[string]string{"binlog-ignore-db": "quiet"}})}
+	s := target{labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Light: true, Settings: map[string]string{"binlog-ignore-db": "quiet"}})}
 	r, err := Probe(t.Context(), s.config())
 	if err != nil || !strings.Contains(strings.Join(r.Warnings, "\n"), "not logged of these databases: quiet") {
 		t.Errorf("%+v, %v", r, err)
@@ -428,7 +428,7 @@ func TestProbeNamesDatabasesThatAreNotLogged(t *testing.T) {
 }
 
 func TestServerWithoutALog(t *testing.T) {
-	s := target{labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, NoBinlog: true})}
+	s := target{labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Light: true, NoBinlog: true})}
 	if _, err := Open(t.Context(), StreamConfig{Server: s.config()}); !errors.Is(err, ErrLogOff) {
 		t.Errorf("open: %v", err)
 	}

@@ -54,7 +54,7 @@ func server(t testing.TB, flavor lab.Flavor) target {
 	if s, ok := shared.live[flavor]; ok {
 		return s
 	}
-	begin, cfg := lab.StartMariaDB, lab.MySQLConfig{Durability: lab.Fast}
+	begin, cfg := lab.StartMariaDB, lab.MySQLConfig{Durability: lab.Fast, Light: true}
 	if flavor == lab.FlavorMySQL {
 		labtest.RequireMySQL(t)
 		begin = lab.StartMySQL

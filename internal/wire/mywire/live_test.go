@@ -69,7 +69,7 @@ func server(t *testing.T, flavor lab.Flavor) target {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), labtest.Patience)
 	defer cancel()
-	m, err := begin(ctx, lab.MySQLConfig{Durability: lab.Fast, TLS: lab.TLSOptional})
+	m, err := begin(ctx, lab.MySQLConfig{Durability: lab.Fast, Light: true, TLS: lab.TLSOptional})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -246,7 +246,7 @@ func TestConnectVerifiesTheServer(t *testing.T) {
 }
 
 func TestConnectTooManyConnections(t *testing.T) {
-	m := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, MaxConnections: 10})
+	m := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Light: true, MaxConnections: 10})
 	cfg := ConnectConfig{Address: m.Addr(), User: "root"}
 	for range 20 {
 		c, err := Connect(t.Context(), cfg)

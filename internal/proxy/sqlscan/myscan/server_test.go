@@ -28,7 +28,7 @@ type live struct {
 // TestAgainstMariaDB and TestAgainstMySQL hold the scanner's answers against
 // those of real servers.
 func TestAgainstMariaDB(t *testing.T) {
-	againstServer(t, labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast}))
+	againstServer(t, labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Light: true}))
 }
 
 func TestAgainstMySQL(t *testing.T) {

@@ -65,7 +65,7 @@ func TestSidesAgainstMariaDB(t *testing.T) {
 // process.
 func TestAServerOfSomebodyElse(t *testing.T) {
 	labtest.RequireMariaDB(t)
-	theirs := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast})
+	theirs := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Light: true})
 	if err := myload.CreateDatabase(t.Context(), theirs.DSN(""), "app"); err != nil {
 		t.Fatal(err)
 	}

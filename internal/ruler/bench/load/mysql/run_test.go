@@ -25,7 +25,7 @@ func database(t *testing.T, m *lab.MySQL) string {
 }
 
 func TestRunAgainstMariaDB(t *testing.T) {
-	m := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast})
+	m := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Light: true})
 	runEverything(t, m, database(t, m))
 }
 
@@ -36,7 +36,7 @@ func TestRunAgainstMySQL(t *testing.T) {
 
 // TestRunThroughARelay has every byte of answers come when it likes.
 func TestRunThroughARelay(t *testing.T) {
-	m := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast})
+	m := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Light: true})
 	relay := labtest.Relay(t, m.Addr())
 	runEverything(t, m, strings.Replace(database(t, m), m.Addr(), relay.Addr(), 1))
 }
@@ -178,7 +178,7 @@ func TestRunCountsWrongAnswers(t *testing.T) {
 }
 
 func TestVerifyMissesTheSeedsOfAGuardedTable(t *testing.T) {
-	m := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast})
+	m := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Light: true})
 	dsn, w := database(t, m), load.Insert{Guarded: true}
 	if err := Setup(t.Context(), dsn, w); err != nil {
 		t.Fatal(err)
@@ -201,7 +201,7 @@ func TestVerifyMissesTheSeedsOfAGuardedTable(t *testing.T) {
 }
 
 func TestRunReportsALostServer(t *testing.T) {
-	m := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast})
+	m := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Light: true})
 	dsn := database(t, m)
 	if err := Setup(t.Context(), dsn, load.Insert{}); err != nil {
 		t.Fatal(err)
@@ -229,7 +229,7 @@ func TestRunReportsALostServer(t *testing.T) {
 }
 
 func TestSessionEndsWithItsContext(t *testing.T) {
-	m := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast})
+	m := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Light: true})
 	s, err := open(t.Context(), m.DSN(""))
 	if err != nil {
 		t.Fatal(err)
@@ -278,7 +278,7 @@ func TestMeterSeesCommitsAndFlushes(t *testing.T) {
 }
 
 func TestIdleSessionsStayAndEnd(t *testing.T) {
-	m := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast})
+	m := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Light: true})
 	i, err := OpenIdle(t.Context(), m.DSN(""))
 	if err != nil {
 		t.Fatal(err)
