@@ -420,9 +420,7 @@ func TestServingProcessHangs(t *testing.T) {
 					return
 				}
 				w := newWire(conn)
-				if err := c.says(w); err != nil {
-					t.Error(err)
-				}
+				_ = c.says(w) // the next process may have given up by now
 				said <- w
 			}()
 			taker, err := dial(path, hung)

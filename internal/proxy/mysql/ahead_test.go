@@ -44,20 +44,26 @@ func TestWhatWasSentBehindARefusedBegin(t *testing.T) {
 	behind := func(first string) []string { return []string{first, "INSERT INTO t VALUES (1)", "COMMIT"} }
 
 	t.Run("no backend", func(t *testing.T) {
-		w := start(t, db, func(c *mysql.Config) { c.PoolSize, c.QueueTimeout = 1, time.Second })
+		w := start(t, db, func(c *mysql.Config) { c.PoolSize, c.QueueTimeout = 1, 300*time.Millisecond })
+		hold := func() *wire {
+			c := w.dial(nil)
+			eventually(t, "it has the backend, which may take longer than the queue's time", func() bool {
+				r := c.try(c.query("BEGIN"))
+				return r.lost == nil && r.code() == 0
+			})
+			return c
+		}
 		for _, first := range []string{"BEGIN", "START TRANSACTION READ ONLY", "SET autocommit = 0", "USE weir_elsewhere", "SET SESSION TRANSACTION READ ONLY"} {
-			holder := w.dial(nil)
-			holder.must("BEGIN")
+			holder := hold()
 			c := w.dial(nil)
 			before := w.pool().Timeouts
-			go func() {
-				eventually(t, "it waits, then it is refused", func() bool { return w.pool().Timeouts > before })
-				_, _ = holder.Exec(ctxFor(t), "ROLLBACK") // what is behind it could run now
-			}()
-			refused(first, c.ahead(behind(first)...), mywire.ErrTooManyConnections)
+			codes := make(chan []uint16, 1)
+			go func() { codes <- c.ahead(behind(first)...) }()
+			eventually(t, "it waits, then it is refused", func() bool { return w.pool().Timeouts > before })
+			holder.must("ROLLBACK") // what is behind it could run now
+			refused(first, <-codes, mywire.ErrTooManyConnections)
 		}
-		holder := w.dial(nil)
-		holder.must("BEGIN")
+		_ = hold()
 		c := w.dial(nil)
 		got := c.ahead("INSERT INTO t VALUES (2), (NULL)", "BEGIN")
 		if len(got) != 2 || got[0] != mywire.ErrTooManyConnections {

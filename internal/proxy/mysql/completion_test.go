@@ -15,7 +15,9 @@ func TestGroupsOfSessionsWithACompletionType(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			db := database(t, "CREATE TABLE t (k INT)")
-			w := start(t, db, oneGroupAtATime(func(c *mysql.Config) { c.NoRowsLane = true }))
+			w := start(t, db, oneGroupAtATime(func(c *mysql.Config) {
+				c.NoRowsLane, c.PoolSize = true, 1 // where statements are slow, a larger pool opens more
+			}))
 			all, messages := make([]*wire, 6), make([][]byte, 6)
 			for i := range all {
 				all[i] = w.dial(nil)
