@@ -129,7 +129,7 @@ func (fw *forwarder) passOn(cmd byte, msg []byte) int {
 	case mywire.ComQuery:
 		return fw.query(msg, payload)
 	case mywire.ComStmtPrepare:
-		fw.prepare(msg, payload)
+		return fw.prepare(msg, payload)
 	case mywire.ComStmtExecute, mywire.ComStmtBulkExecute:
 		return fw.execute(cmd, msg, payload)
 	case mywire.ComStmtSendLongData:
@@ -249,12 +249,19 @@ func (fw *forwarder) query(msg, payload []byte) int {
 	return len(msg)
 }
 
-func (fw *forwarder) prepare(msg, payload []byte) {
+func (fw *forwarder) prepare(msg, payload []byte) int {
 	c := fw.c
-	st := c.p.stmts.intern(c.set, payload[1:], c.texts.mode, c.pins.held&pinTemp != 0)
+	var st *stmt
+	if sql := payload[1:]; len(sql) <= maxScanned {
+		st = c.p.stmts.intern(c.set, sql, c.texts.mode, c.pins.held&pinTemp != 0)
+	} else if made, ready := c.texts.statement(sql); ready {
+		st = made
+	} else {
+		return 0
+	}
 	if e := c.stmts.tooMany(st); e != nil {
 		c.back.refuseHere(e)
-		return
+		return len(msg)
 	}
 	if st.info.Hints.Bad != nil {
 		c.diag.complain(&st.info.Hints)
@@ -265,6 +272,7 @@ func (fw *forwarder) prepare(msg, payload []byte) {
 	c.stmts.last = nil      // until it is prepared
 	c.link.makeRoom(st)
 	c.transport.toServer(msg)
+	return len(msg)
 }
 
 // execute runs a prepared statement on the client's backend, where it may

@@ -43,10 +43,15 @@ func (tx *texts) reach(sql string, info *myscan.Statement) (ready bool) {
 }
 
 // reachPrepared follows statements that are prepared in SQL: what their text does,
-// their execution does.
+// their execution does. A long one is not read, since that would hold up the loop: it may
+// do anything.
 func (tx *texts) reachPrepared(sql string, info *myscan.Statement) {
 	c := tx.c
-	text, ok := myscan.PreparedText(sql, tx.mode)
+	var text string
+	ok := false
+	if len(sql) <= maxScanned {
+		text, ok = myscan.PreparedText(sql, tx.mode)
+	}
 	inner := myscan.Statement{Effects: opaque.Effects}
 	if ok {
 		mode := tx.mode

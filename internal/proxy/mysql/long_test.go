@@ -46,6 +46,48 @@ func TestLongTextsAreReadWhole(t *testing.T) {
 	eventually(t, "it has gone", func() bool { return w.snapshot().Clients == 2 })
 }
 
+// So is one that is prepared.
+func TestLongTextsArePrepared(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t, "CREATE TABLE t (a BIGINT)"), nil)
+	c, other := w.dial(nil), w.dial(nil)
+	pad := " /* " + strings.Repeat("x", 1<<20) + " */"
+	run := func(sql string) reply {
+		t.Helper()
+		p := c.prepare(sql + pad)
+		r := c.try(p.execute(7))
+		if r.err != nil || r.lost != nil {
+			t.Errorf("%s: %v %v", sql, r.err, r.lost)
+		}
+		c.send(mywire.AppendStmtClose(nil, p.id))
+		return r
+	}
+	for range 2 {
+		run("INSERT INTO t VALUES (?)")
+		run("SET @v = ?")
+		if got := c.one("SELECT CONCAT(@v, ' ', COUNT(*) > 0) FROM t WHERE a = 7"); got != "7 1" {
+			t.Errorf("afterwards: %s", got)
+		}
+		if got := other.one("SELECT @v"); got != "NULL" {
+			t.Errorf("the variable of another: %s", got)
+		}
+		c.must("PREPARE s FROM 'SET @v = 9" + pad + "'")
+		c.must("EXECUTE s")
+		if got := c.one("SELECT @v"); got != "9" {
+			t.Errorf("afterwards: %s", got)
+		}
+		c.must("DEALLOCATE PREPARE s")
+		c.send(mywire.AppendPrepare(nil, "SELECT FROM"+pad))
+		if _, payload := c.packet(); mywire.IsOK(payload) {
+			t.Error("nonsense is prepared")
+		}
+	}
+	gone := w.dial(nil)
+	gone.send(mywire.AppendPrepare(nil, "SELECT 8"+pad))
+	_ = gone.Close()
+	eventually(t, "it has gone", func() bool { return w.snapshot().Clients == 2 })
+}
+
 // What clients prepare and close again does not stay.
 func TestPreparedTextsAreBounded(t *testing.T) {
 	t.Parallel()

@@ -37,14 +37,8 @@ func (in *poolStmts) intern(set *session.Set, sql []byte, mode myscan.Mode, priv
 	st := &stmt{sql: key[len(key)-len(sql):], set: set, private: private || len(sql) > maxSharedText}
 	mode.Multi = false
 	asRead := in.l.read(st.sql, mode)
-	st.info = asRead.Scan()
+	st.read(asRead, mode)
 	st.shape = in.shape(asRead, mode, st.info.Verb)
-	st.own, st.mode, st.target = st.info.Effects, mode, targetOf(set, asRead)
-	st.route = routeOf(&st.info)
-	if st.info.Verb == myscan.VerbInsert {
-		st.insert, st.rows = asRead.Insert()
-		st.quiet = st.rows && quiet(st.insert.Tuple, mode)
-	}
 	if !st.private {
 		in.byKey[key] = st
 		in.bytes += len(key)

@@ -215,6 +215,9 @@ func (rt *router) prepare(msg []byte) int {
 		c.protocolError("malformed packet")
 		return len(msg)
 	}
+	if len(payload)-1 > maxScanned {
+		return rt.needBackend() // where it is read away from the loop
+	}
 	st := c.p.stmts.intern(c.set, payload[1:], c.texts.mode, false)
 	if !c.stmts.described(st) {
 		return rt.needBackend()

@@ -78,6 +78,17 @@ const (
 	answerKeep = 5 * time.Second
 )
 
+// read notes what the statement's text says.
+func (st *stmt) read(asRead *myscan.Text, mode myscan.Mode) {
+	st.info = asRead.Scan()
+	st.own, st.mode, st.target = st.info.Effects, mode, targetOf(st.set, asRead)
+	st.route = routeOf(&st.info)
+	if st.info.Verb == myscan.VerbInsert {
+		st.insert, st.rows = asRead.Insert()
+		st.quiet = st.rows && quiet(st.insert.Tuple, mode)
+	}
+}
+
 func saysHowToRead(name string) bool {
 	return name == databaseSetting || name == "sql_mode" || isCharset(name)
 }

@@ -14,6 +14,7 @@ type texts struct {
 
 	mode    myscan.Mode       // how its texts are to be read
 	scanned *myscan.Statement // of the long text that is to be passed on next
+	made    *stmt             // of the long text that is to be prepared next
 	scans   uint64            // counts the readings of long texts; the last one counts
 	// namedEffects are what those may do; unjudged are texts that ran while the
 	// catalog was not known to say what they do.
@@ -56,7 +57,6 @@ func (tx *texts) forget() { tx.last = "" }
 // scan reads a text. It reports false if that happens elsewhere, and the command is
 // to be looked at again afterwards.
 func (tx *texts) scan(sql string) (info myscan.Statement, ready bool) {
-	c := tx.c
 	if len(sql) <= maxScanned {
 		return tx.read(sql), true
 	}
@@ -64,26 +64,57 @@ func (tx *texts) scan(sql string) (info myscan.Statement, ready bool) {
 		info, tx.scanned = *tx.scanned, nil
 		return info, true
 	}
+	mode, own := tx.mode, strings.Clone(sql)
+	tx.away(func() func() {
+		info := myscan.Scan(own, mode)
+		return func() { tx.scanned = &info }
+	})
+	return info, false
+}
+
+// statement is the statement of a long text that is to be prepared. It reports false if the
+// text is being read elsewhere, and the command is to be looked at again afterwards.
+func (tx *texts) statement(sql []byte) (st *stmt, ready bool) {
+	c := tx.c
+	if tx.made != nil {
+		st, tx.made = tx.made, nil
+		return st, true
+	}
+	mode := tx.mode
+	mode.Multi = false
+	made := &stmt{sql: string(sql), set: c.set, private: true, shape: c.l.Shapes.Other()}
+	tx.away(func() func() {
+		var asRead myscan.Text
+		asRead.Read(made.sql, mode)
+		made.read(&asRead, mode)
+		return func() { tx.made = made }
+	})
+	return nil, false
+}
+
+// away has read called on a goroutine, and then on the loop what that returns; the client's
+// command waits.
+func (tx *texts) away(read func() (done func())) {
+	c := tx.c
 	c.state.enter(stateAsking)
 	tx.scans++
 	c.l.scans++
-	l, mode, own, scan := c.l, tx.mode, strings.Clone(sql), tx.scans
+	l, scan := c.l, tx.scans
 	l.srv.Background.Go(func() {
-		info := myscan.Scan(own, mode)
+		done := read()
 		l.Post(func() {
 			if !c.s.Closed && c.link != nil && scan == tx.scans {
-				tx.scanned = &info
+				done()
 				c.fwd.goOn()
 			}
 		})
 	})
-	return info, false
 }
 
 // forgetScan is for a client whose connection is lost: its next text may be another.
 func (tx *texts) forgetScan() {
 	tx.scans++
-	tx.scanned = nil
+	tx.scanned, tx.made = nil, nil
 }
 
 // maxScanned is the length of a text from which on it is read away from the loop:
