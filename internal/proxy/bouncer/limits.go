@@ -13,6 +13,7 @@ import (
 // of clients, since it counts the console as well.
 func (st *state) limit(o *session.Options) {
 	l := &o.Limits
+	o.PoolKeep = never(st.Time("autodb_idle_timeout"))
 	l.PoolSize = max(1, st.Number("default_pool_size"))
 	l.MinPoolSize, l.ReservePoolSize = st.Number("min_pool_size"), st.Number("reserve_pool_size")
 	l.ReservePoolTimeout = st.Time("reserve_pool_timeout")

@@ -273,6 +273,9 @@ func (h *Holding[B, C, U, L, N]) count() {
 	h.seat.Holds(n)
 }
 
+// End is for a pool that is dropped.
+func (h *Holding[B, C, U, L, N]) End() { h.seat.Leave() }
+
 // posted is f, to be called on any thread.
 func (h *Holding[B, C, U, L, N]) posted(f func()) func() { return func() { h.p.loop.Post(f) } }
 

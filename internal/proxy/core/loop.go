@@ -1,6 +1,7 @@
 package core
 
 import (
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -54,6 +55,8 @@ type Pool interface {
 	Connections() int
 	// Servers describes the backends.
 	Servers() []ServerInfo
+	// Waiting is the number of statements that wait in the pool.
+	Waiting() int
 }
 
 // A Loop is one event loop with the clients and pools that live on it. A side embeds
@@ -75,6 +78,16 @@ type Loop[K comparable, P Pool, C Client] struct {
 	// Move hands a client over to Giving, if that can be. It reports whether the client has
 	// gone. To be set before the loop runs; nil: all stay.
 	Move func(c C) bool
+	// PoolOf names the pool that a client is of, and Dropped is told which pools were
+	// dropped. To be set before the loop runs; nil: pools are kept.
+	PoolOf  func(c C) K
+	Dropped func(gone []P)
+	// Needed reports whether a pool without clients and backends is needed. Nil: none is.
+	Needed func(p P) bool
+
+	poolKeep time.Duration       // how long unused pools are kept; see drop
+	lookedAt time.Duration       // when the loop last looked for them
+	usedAt   map[K]time.Duration // when pools were last seen in use
 
 	weight atomic.Int64
 	giving func(*handover.Parcel)
@@ -85,6 +98,7 @@ type Loop[K comparable, P Pool, C Client] struct {
 func (l *Loop[K, P, C]) Add(key K, p P, g Gate) {
 	l.Pools[key] = p
 	l.PoolList = append(l.PoolList, p)
+	l.Use(key)
 	if g.Paused {
 		p.Pause()
 	}
@@ -93,6 +107,7 @@ func (l *Loop[K, P, C]) Add(key K, p P, g Gate) {
 // Apply puts options in force on the loop.
 func (l *Loop[K, P, C]) Apply(o *session.Options) {
 	l.SetPatience(o.DrainTimeout)
+	l.KeepPools(o.PoolKeep)
 	for _, p := range l.PoolList {
 		p.Apply(o)
 	}
@@ -100,7 +115,7 @@ func (l *Loop[K, P, C]) Apply(o *session.Options) {
 
 // Init makes the loop's tables.
 func (l *Loop[K, P, C]) Init() {
-	l.Pools, l.Clients = make(map[K]P), make(map[uint32]C)
+	l.Pools, l.Clients, l.usedAt = make(map[K]P), make(map[uint32]C), make(map[K]time.Duration)
 	l.Settings, l.Shapes = session.NewTable(), sight.NewShapes()
 }
 
@@ -129,7 +144,47 @@ func (l *Loop[K, P, C]) Tick() {
 		c.Tick()
 	}
 	l.move()
+	l.drop()
 }
+
+// KeepPools says how long pools are kept that nobody uses.
+func (l *Loop[K, P, C]) KeepPools(d time.Duration) { l.poolKeep = d }
+
+// lookForUnused is how often the loop looks for pools that nobody uses, or more often where
+// they are not kept for long.
+const lookForUnused = time.Minute
+
+// drop drops pools that nobody uses, or users and databases that came once would take memory
+// for ever.
+func (l *Loop[K, P, C]) drop() {
+	if l.PoolOf == nil || l.poolKeep <= 0 || l.Now-l.lookedAt < min(lookForUnused, l.poolKeep/2) {
+		return
+	}
+	l.lookedAt = l.Now
+	for _, c := range l.Clients {
+		l.Use(l.PoolOf(c))
+	}
+	var gone []P
+	is := make(map[Pool]bool)
+	for k, p := range l.Pools {
+		switch {
+		case p.Connections() > 0 || p.Waiting() > 0 || l.Needed != nil && l.Needed(p):
+			l.Use(k)
+		case l.Now-l.usedAt[k] > l.poolKeep:
+			delete(l.Pools, k)
+			delete(l.usedAt, k)
+			gone = append(gone, p)
+			is[p] = true
+		}
+	}
+	if len(gone) > 0 {
+		l.PoolList = slices.DeleteFunc(l.PoolList, func(p P) bool { return is[p] })
+		l.Dropped(gone)
+	}
+}
+
+// Use notes that a pool is in use.
+func (l *Loop[K, P, C]) Use(key K) { l.usedAt[key] = l.Now }
 
 // Drain asks every client to leave: idle ones are told so and closed at once, the
 // others when their transaction ends.

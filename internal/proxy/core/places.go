@@ -235,6 +235,30 @@ func (s *Seat) Holds(n int) {
 	s.set(n)
 }
 
+// Leave ends the pool's part in its accounts: the pool has no connections, and wants none.
+func (s *Seat) Leave() {
+	if s == nil {
+		return
+	}
+	p := s.places
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s.withdraw()
+	s.set(0)
+	for i, a := range s.accounts {
+		m := s.members[i]
+		if m.seats = without(m.seats, s); len(m.seats) == 0 {
+			a.members = without(a.members, m)
+		}
+	}
+	if len(s.accounts[0].members) == 0 {
+		delete(p.databases, s.members[1].name)
+	}
+	if len(s.accounts[1].members) == 0 {
+		delete(p.users, s.members[0].name)
+	}
+}
+
 // Keeps says that the pool cannot give up what it was asked to.
 func (s *Seat) Keeps() {
 	s.places.mu.Lock()

@@ -214,3 +214,35 @@ func TestPlacesThatAreKept(t *testing.T) {
 		t.Error("a connection that need not be kept has a place, or one that must has none")
 	}
 }
+
+// Pools that are gone have no part in what is shared, and leave nothing behind.
+func TestPoolsThatLeaveGiveUpTheirPlaces(t *testing.T) {
+	o := limited(1, 0)
+	var places core.Places
+	seat := func(user string) *core.Seat {
+		return places.Seat(o, "d", user, func() {}, func(bool) {}, func() {})
+	}
+	first, second := seat("a"), seat("b")
+	if !first.Ask(1, 0) || second.Ask(1, 0) {
+		t.Fatal("there is not one place")
+	}
+	first.Holds(0)
+	first.Leave()
+	if !second.Ask(1, 0) {
+		t.Error("the place of a pool that is gone is lost")
+	}
+	second.Holds(0)
+	second.Leave()
+	if again := seat("a"); !again.Ask(1, 0) {
+		t.Error("the place of all that are gone is lost")
+	}
+	if n := places.Accounts(); n != 2 {
+		t.Errorf("%d accounts are kept", n)
+	}
+	for i := range 1000 {
+		seat(fmt.Sprint(i)).Leave()
+	}
+	if n := places.Accounts(); n != 2 {
+		t.Errorf("%d accounts are kept of users that are gone", n)
+	}
+}

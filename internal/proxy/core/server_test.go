@@ -47,6 +47,7 @@ func (p *fakePool) Resume()                     { p.paused = false }
 func (p *fakePool) Reconnect()                  { p.retired = true }
 func (p *fakePool) Apply(o *session.Options)    { p.size = o.PoolSize }
 func (p *fakePool) Connections() int            { return p.backends }
+func (p *fakePool) Waiting() int                { return 0 }
 func (p *fakePool) CloseAll()                   {}
 func (p *fakePool) LastAnswer() time.Duration   { return p.answered }
 func (p *fakePool) Name() (string, string)      { return "d", "u" }

@@ -34,6 +34,8 @@ func newLoop(srv *Server) (*loop, error) {
 	l := &loop{srv: srv, cfg: srv.cfg(), catalogs: make(map[string]*catalog), gathers: maxGathered, restWithin: restWithin}
 	l.Init()
 	l.Move = func(c *client) bool { return c.moving.move() }
+	l.PoolOf, l.Dropped = func(c *client) poolKey { return c.p.key }, l.dropped
+	l.KeepPools(l.cfg.PoolKeep)
 	return l, l.Start(l, srv.Monotonic, l.cfg.DrainTimeout)
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"time"
 
 	"github.com/weirdb/weir/internal/proxy/cache"
@@ -90,6 +91,7 @@ type poolFacts struct {
 
 func (l *loop) pool(key poolKey) *pool {
 	if p := l.Pools[key]; p != nil {
+		l.Use(key)
 		return p
 	}
 	p := &pool{
@@ -103,6 +105,18 @@ func (l *loop) pool(key poolKey) *pool {
 	p.Init(p, &l.srv.Places, &l.Loop.Loop, &l.Agenda, &l.srv.Background, l.srv.DialCtx)
 	l.Add(key, p, l.srv.GateOf(key.database))
 	return p
+}
+
+// dropped forgets what is known of accounts that have no pool any more.
+func (l *loop) dropped(gone []*pool) {
+	for _, p := range gone {
+		p.Holding().End()
+	}
+	used := make(map[string]bool)
+	for key := range l.Pools {
+		used[key.user] = true
+	}
+	maps.DeleteFunc(l.catalogs, func(user string, k *catalog) bool { return !used[user] && k.loading == 0 })
 }
 
 // Look looks at the queues.

@@ -50,7 +50,7 @@ var settings = []setting{
 	{name: "auth_query", def: "SELECT rolname, CASE WHEN rolvaliduntil < now() THEN NULL ELSE rolpassword END FROM pg_authid WHERE rolname=$1 AND rolcanlogin"},
 	{name: "auth_type", kind: authType, def: "md5"},
 	{name: "auth_user", sticky: true},
-	{name: "autodb_idle_timeout", kind: seconds, def: "3600", idle: "a database that comes from * costs weir nothing while nobody uses it"},
+	{name: "autodb_idle_timeout", kind: seconds, def: "3600"},
 	{name: "cancel_wait_timeout", kind: seconds, def: "10", idle: "weir's cancel requests wait for no pool; server_connect_timeout bounds them"},
 	{name: "client_idle_timeout", kind: seconds, def: "0"},
 	{name: "client_login_timeout", kind: seconds, def: "60"},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"time"
 
@@ -62,6 +63,7 @@ type waiter = core.Waiter[*backend, *client, *unit, *lane]
 
 func (l *loop) pool(key poolKey) *pool {
 	if p := l.Pools[key]; p != nil {
+		l.Use(key)
 		return p
 	}
 	p := &pool{
@@ -80,6 +82,18 @@ func (l *loop) pool(key poolKey) *pool {
 	p.marker = p.stmts.own(markerSQL)
 	l.Add(key, p, l.srv.GateOf(key.database))
 	return p
+}
+
+// dropped forgets what is known of databases that have no pool any more.
+func (l *loop) dropped(gone []*pool) {
+	for _, p := range gone {
+		p.Holding().End()
+	}
+	used := make(map[string]bool)
+	for key := range l.Pools {
+		used[key.database] = true
+	}
+	maps.DeleteFunc(l.proofs, func(database string, f *proof) bool { return !used[database] && !f.reading })
 }
 
 // Look looks at the queues.

@@ -73,6 +73,9 @@ type Options struct {
 	CacheSize int64
 	// CacheMaxAnswer bounds one of them. Default: 1 MiB, at most CacheSize.
 	CacheMaxAnswer int64
+	// PoolKeep is how long a pool is kept that has neither clients nor connections to the
+	// server. Default: 1 h; less than 0 is for ever.
+	PoolKeep time.Duration
 	// Loops is the number of event loops, each on one thread with pools of its
 	// own. Default: one for each four processors, at least one.
 	Loops int
@@ -153,6 +156,7 @@ func (o Options) WithDefaults() Options {
 	o.GroupLimit = cmp.Or(o.GroupLimit, MaxGroup)
 	o.CacheSize = cmp.Or(o.CacheSize, 64<<20)
 	o.CacheMaxAnswer = min(cmp.Or(o.CacheMaxAnswer, 1<<20), max(o.CacheSize, 1))
+	o.PoolKeep = cmp.Or(o.PoolKeep, time.Hour)
 	o.Loops = cmp.Or(o.Loops, max(1, runtime.NumCPU()/4))
 	o.MaxClients = cmp.Or(o.MaxClients, 10000)
 	o.MaxMessage = cmp.Or(o.MaxMessage, 1<<30)
