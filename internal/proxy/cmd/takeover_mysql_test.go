@@ -6,6 +6,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"io"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -337,5 +338,65 @@ func TestTakeoverKeepsTheTrackingList(t *testing.T) {
 			}
 		}
 		after = append(after, before[1:]...)
+	}
+}
+
+// TestTakeoverCountsRefusedChanges: a session that has guessed passwords goes on with what
+// is left of its guesses, and a change that is refused meanwhile does not end it.
+func TestTakeoverCountsRefusedChanges(t *testing.T) {
+	m := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast})
+	ctx, cancel := context.WithTimeout(t.Context(), labtest.Patience)
+	defer cancel()
+	s := newSuccession(t, "WEIR_MYSQL="+m.DSN("mysql"), "--listen-mysql")
+	conn, err := mywire.Connect(ctx, mywire.ConnectConfig{Address: s.address, User: "root", Database: "mysql", TLSMode: mywire.TLSDisabled})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	packet := func() (seq byte, payload []byte) {
+		t.Helper()
+		head := make([]byte, mywire.HeaderLen)
+		if _, err := io.ReadFull(conn.Conn, head); err != nil {
+			t.Fatal(err)
+		}
+		n, seq, _ := mywire.Peek(head)
+		payload = make([]byte, n)
+		if _, err := io.ReadFull(conn.Conn, payload); err != nil {
+			t.Fatal(err)
+		}
+		return seq, payload
+	}
+	send := func(p []byte) {
+		t.Helper()
+		if _, err := conn.Conn.Write(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	guess := func() uint16 { // returns the number of the error
+		t.Helper()
+		send(mywire.AppendChangeUser(nil, conn.Caps, &mywire.ChangeUser{User: "nobody", Charset: mywire.CharsetUTF8MB4, Plugin: mywire.PluginNative}))
+		for {
+			seq, payload := packet()
+			if e, err := mywire.ParseError(payload); err == nil {
+				return e.Code
+			}
+			send(mywire.AppendPacket(nil, seq+1, make([]byte, 20)))
+		}
+	}
+	const allowed = 3
+	for i := range allowed {
+		if _, err := conn.Exec(ctx, "DO 1"); err != nil { // weir knows then how sessions begin
+			t.Fatal(err)
+		}
+		if code := guess(); code != mywire.ErrAccessDenied {
+			t.Errorf("guess %d is answered with %d", i, code)
+		}
+		s.over(s.next())
+		if _, err := conn.Exec(ctx, "DO 1"); err != nil {
+			t.Fatalf("a session whose change of the user was refused: %v", err)
+		}
+	}
+	if code := guess(); code != mywire.ErrUnknownCommand {
+		t.Errorf("guess %d is answered with %d: what was refused before is forgotten", allowed, code)
 	}
 }
