@@ -34,7 +34,7 @@ func TestCautionsStandAboveAll(t *testing.T) {
 	}{
 		{"quiet", pair(), ""},
 		{"a third disturbed", pair(disturb(2)), ""},
-		{"most disturbed", pair(disturb(5)), "at work in 10 of 12 rounds: no absolute figure"},
+		{"most disturbed", pair(disturb(5)), "disturbed 10 of 12 rounds: do not quote absolute figures"},
 		{"one round", rounds(pair(), 1), "1 of 1 experiments had no more"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -24,7 +24,7 @@ func Document(title string, results ...*Result) *report.Doc {
 		}
 		name := cmp.Or(r.Experiment.Title, r.Experiment.Name)
 		s := report.Section{Title: name, Tables: []report.Table{CaseTable(r)}}
-		s.Text = append(s.Text, fmt.Sprintf("%s loop, %d rounds after %d for warm-up, sides in turn and in turned order. Medians over the rounds.",
+		s.Text = append(s.Text, fmt.Sprintf("%s loop, %d rounds after %d warm-up rounds, sides in alternating order. Medians over the rounds.",
 			r.Experiment.Loop, r.Experiment.Rounds, r.Experiment.Warmup))
 		if r.Experiment.Loop == "open" {
 			s.Text = append(s.Text, "Latency counts from the intended start of each operation, service time from its actual one.")

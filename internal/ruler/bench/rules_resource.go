@@ -79,7 +79,7 @@ func grouping(r *Result) []Finding {
 			evidence = append(evidence, fmt.Sprintf("%s: %.3g operations a group", c.Name, g.Median))
 		}
 	}
-	return found(evidence, Finding{ID: "grouping", Severity: Info, Claim: "What the disk was asked to flush, and how large groups were."})
+	return found(evidence, Finding{ID: "grouping", Severity: Info, Claim: "Flushes, and sizes of groups."})
 }
 
 // serverBusy is the share of all processors from which a server counts as bound

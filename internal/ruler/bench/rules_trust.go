@@ -170,12 +170,12 @@ func disturbed(r *Result) []Finding {
 	}
 	f := Finding{
 		ID: "disturbed", Severity: Warn, Evidence: evidence,
-		Claim: fmt.Sprintf("Something foreign was at work in %d of %d rounds.", rounds, all),
+		Claim: fmt.Sprintf("Other programs disturbed %d of %d rounds.", rounds, all),
 	}
 	if leftOut > 0 {
-		f.Claim += fmt.Sprintf(" Comparisons leave out up to %d pairs for it; the medians of the cases hold all rounds.", leftOut)
+		f.Claim += fmt.Sprintf(" Comparisons leave out up to %d pairs for this; the medians of the cases include all rounds.", leftOut)
 	} else {
-		f.Advice = "Measure again in a quiet hour, or more rounds: these are too many, or too few are left, to leave them out."
+		f.Advice = "Measure again on an idle machine, or take more rounds: too many are disturbed, or too few are left, to leave them out."
 	}
 	return []Finding{f}
 }
@@ -232,8 +232,8 @@ func Cautions(results ...*Result) []report.Finding {
 	if !Quotable(results...) {
 		out = append(out, report.Finding{
 			Warn: true, First: true,
-			Claim:  fmt.Sprintf("Something foreign was at work in %d of %d rounds: no absolute figure of this run is worth quoting.", hurt, rounds),
-			Advice: "Read the ratios of sides that took turns, with their intervals, or measure again in a quiet hour.",
+			Claim:  fmt.Sprintf("Other programs disturbed %d of %d rounds: do not quote absolute figures of this run.", hurt, rounds),
+			Advice: "Read the ratios of sides that took turns, with their intervals, or measure again on an idle machine.",
 		})
 	}
 	if len(single) > 0 {

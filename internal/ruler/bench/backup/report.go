@@ -70,7 +70,7 @@ func section(r *bench.Result) report.Section {
 func introduction(r *bench.Result) string {
 	rounds := "One round"
 	if n := r.Experiment.Rounds; n > 1 {
-		rounds = fmt.Sprintf("%d rounds, sides in turn and in turned order; medians", n)
+		rounds = fmt.Sprintf("%d rounds, sides in alternating order; medians", n)
 	}
 	if aboutMemory(r) {
 		return rounds + "."

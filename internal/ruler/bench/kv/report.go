@@ -11,7 +11,7 @@ import (
 // Report lays the outcome out as a document: what the experiments say together,
 // the targets, a section for each group, then every experiment by itself.
 func (o *Outcome) Report() *report.Doc {
-	subtitle := "Every replica a process of its own; sides in turn; every read checked; the durability of each row said."
+	subtitle := "Each replica is a process of its own; the sides take turns; every read is checked; each row names its durability."
 	if n := o.Results[0].Experiment.Factors["procs"]; n != "" {
 		subtitle += fmt.Sprintf(" The client and each replica may use %s of the processors at once (GOMAXPROCS).", n)
 	}
@@ -60,7 +60,7 @@ func (o *Outcome) referenceFindings() []report.Finding {
 func (o *Outcome) sections() []report.Section {
 	out := suite.TargetSection(o.Targets())
 	for i := range out {
-		out[i].Tables[0].Note += " A figure itself cannot be told where something foreign was at work in most rounds."
+		out[i].Tables[0].Note += " A figure itself cannot be told where other programs disturbed most rounds."
 	}
 	for _, s := range []struct {
 		group       string

@@ -64,7 +64,7 @@ func pages(m *reference.Measured, env *measure.Environment, plan string) map[str
 	})
 	if len(beyond) > 0 {
 		doc.Findings = append(doc.Findings, report.Finding{
-			Claim:    fmt.Sprintf("%d of the goals that are not shown are out of the floor's reach, too: the least that does the same work does not meet them on this machine.", len(beyond)),
+			Claim:    fmt.Sprintf("%d of the goals that are not certainly met are beyond the floor, too: the smallest program for the same work does not meet them on this machine.", len(beyond)),
 			Evidence: beyond,
 		})
 	}
@@ -79,9 +79,9 @@ func pages(m *reference.Measured, env *measure.Environment, plan string) map[str
 	for i, area := range areas {
 		t := tables[area]
 		if i == 0 {
-			t.Note = "Medians of rounds in which the sides took turns; the ratio is of pairs of rounds. A goal is met when the whole interval is on its side, and not met when the whole interval is on the other. " +
-				"The floor is what the least that does the same work reaches of the other side, here. " +
-				"What limits a figure stands on the page of docs/results that is named. "
+			t.Note = "Medians of rounds in which the sides took turns; the ratio is of pairs of rounds. A goal is met when the whole interval meets it, and not met when no part of the interval does. " +
+				"The floor is the ratio that the smallest program for the same work reaches on this machine. " +
+				"What limits a figure is explained on the page of docs/results that is named. "
 		}
 		if least := leasts[area]; least != "" {
 			t.Note += "The floor: " + least + "."

@@ -72,7 +72,7 @@ func TestDemoSaysWhatItCannotTell(t *testing.T) {
 	}
 	var b bytes.Buffer
 	printDemo(&b, []*Outcome{o})
-	for _, want := range []string{"? 0.55 x", "cannot tell which side is ahead", "Caution: Something foreign was at work in 4 of 4 rounds"} {
+	for _, want := range []string{"? 0.55 x", "cannot tell which side is ahead", "Caution: Other programs disturbed 4 of 4 rounds"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("it lacks %q:\n%s", want, b.String())
 		}

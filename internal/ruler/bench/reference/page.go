@@ -115,7 +115,7 @@ func (d *Document) short(m *Measured, parts []Part) []report.Finding {
 func claimTable(all []judged) report.Table {
 	t := report.Table{
 		Columns: []report.Column{{Name: "claim"}, {Name: "verdict"}, {Name: "evidence here"}, {Name: "the document"}, {Name: "read as"}},
-		Note:    "A claim holds when the whole 95 % interval is on its side, and does not when the whole interval is on the other. Of fewer than six rounds the interval spans them all. One round cannot tell.",
+		Note:    "A claim holds when the whole 95 % interval agrees with it, and does not hold when no part of the interval does. With fewer than six rounds the interval spans all of them. One round cannot tell.",
 	}
 	for _, j := range all {
 		t.Rows = append(t.Rows, []report.Cell{

@@ -108,7 +108,7 @@ func TargetSection(targets []Target) []report.Section {
 	}
 	t := report.Table{
 		Columns: []report.Column{{Name: "target"}, {Name: "wanted"}, {Name: "measured", Numeric: true}, {Name: "95 % interval", Numeric: true}, {Name: "rounds", Numeric: true}, {Name: "verdict"}},
-		Note:    "A target is met when the whole interval is on its side, and not met when the whole interval is on the other. Of fewer than six rounds the interval spans them all. One round cannot tell.",
+		Note:    "A target is met when the whole interval meets it, and not met when no part of the interval does. With fewer than six rounds the interval spans all of them. One round cannot tell.",
 	}
 	for _, g := range targets {
 		t.Rows = append(t.Rows, []report.Cell{
