@@ -47,6 +47,7 @@ func TestDefaultsAreTheProxys(t *testing.T) {
 		o.Log = nil
 		o.ReadLanes, o.Loops = 0, 0 // auto: derived from others and from the machine
 		o.AutoPool = true           // of the commands; who embeds a proxy gives a number
+		o.PoolKeep = 0              // no flag: weir pgbouncer alone sets it
 	}
 	pg.Postgres, my.MySQL = got.pg.Postgres, got.my.MySQL
 	pg.Hosts, my.Hosts = []pgwire.ConnectConfig{pg.Postgres}, []mywire.ConnectConfig{my.MySQL}
