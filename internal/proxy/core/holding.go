@@ -273,6 +273,13 @@ func (h *Holding[B, C, U, L, N]) count() {
 	h.seat.Holds(n)
 }
 
+// Needed reports whether the pool is to stay although nothing uses it: it is paused, it is to
+// have a least number of connections, or what it has counted is shown as one with what other
+// pools of its user and database have, so that their sum would fall.
+func (h *Holding[B, C, U, L, N]) Needed() bool {
+	return h.p.Paused || h.p.Limits.MinPoolSize > 0 || !h.seat.Alone()
+}
+
 // End is for a pool that is dropped.
 func (h *Holding[B, C, U, L, N]) End() { h.seat.Leave() }
 

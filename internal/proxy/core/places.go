@@ -235,6 +235,16 @@ func (s *Seat) Holds(n int) {
 	s.set(n)
 }
 
+// Alone reports whether no other pool is of the same user and database, on any loop.
+func (s *Seat) Alone() bool {
+	if s == nil {
+		return true
+	}
+	s.places.mu.Lock()
+	defer s.places.mu.Unlock()
+	return len(s.members[0].seats) == 1
+}
+
 // Leave ends the pool's part in its accounts: the pool has no connections, and wants none.
 func (s *Seat) Leave() {
 	if s == nil {

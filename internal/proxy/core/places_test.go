@@ -232,6 +232,14 @@ func TestPoolsThatLeaveGiveUpTheirPlaces(t *testing.T) {
 		t.Error("the place of a pool that is gone is lost")
 	}
 	second.Holds(0)
+	twin := seat("b")
+	if second.Alone() || twin.Alone() {
+		t.Error("one of two pools of the same user and database is alone")
+	}
+	twin.Leave()
+	if !second.Alone() {
+		t.Error("a pool is not alone though the other is gone")
+	}
 	second.Leave()
 	if again := seat("a"); !again.Ask(1, 0) {
 		t.Error("the place of all that are gone is lost")

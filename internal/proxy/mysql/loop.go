@@ -35,6 +35,7 @@ func newLoop(srv *Server) (*loop, error) {
 	l.Init()
 	l.Move = func(c *client) bool { return c.moving.move() }
 	l.PoolOf, l.Dropped = func(c *client) poolKey { return c.p.key }, l.dropped
+	l.Needed = func(p *pool) bool { return p.Holding().Needed() }
 	l.KeepPools(l.cfg.PoolKeep)
 	return l, l.Start(l, srv.Monotonic, l.cfg.DrainTimeout)
 }

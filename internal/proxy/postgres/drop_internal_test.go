@@ -44,8 +44,29 @@ func TestPoolsOfManyPairsAreDropped(t *testing.T) {
 			t.Errorf("%d pools, in a list of %d", len(l.Pools), len(l.PoolList))
 		}
 	})
-	testkit.Await(t, func() (gone bool) {
-		call(func() { gone = len(l.Pools)+len(l.PoolList)+len(l.proofs) == 0 })
-		return gone
-	}, func() string { return "pools that nobody uses are kept" })
+	left := func(n int) {
+		t.Helper()
+		var pools, listed, proofs int
+		testkit.Await(t, func() bool {
+			call(func() { pools, listed, proofs = len(l.Pools), len(l.PoolList), len(l.proofs) })
+			return pools == n && listed == n && proofs <= n
+		}, func() string {
+			return fmt.Sprintf("%d pools are left, %d in the list, %d proofs; want %d", pools, listed, proofs, n)
+		})
+	}
+	left(0)
+	paused, other := poolKey{database: "d", user: "paused"}, poolKey{database: "d", user: "u"}
+	call(func() {
+		l.pool(paused).Pause()
+		l.pool(other)
+	})
+	left(1)
+	call(func() {
+		if p := l.Pools[paused]; p == nil {
+			t.Error("a pool that is paused was dropped")
+		} else {
+			p.Resume()
+		}
+	})
+	left(0)
 }
