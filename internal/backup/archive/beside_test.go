@@ -18,18 +18,25 @@ type gatedStorage struct {
 func (s *gatedStorage) Create(ctx context.Context, name string) (ObjectWriter, error) {
 	o, err := s.Storage.Create(ctx, name)
 	if err == nil && strings.Contains(name, "/db/") {
-		o = &gatedObject{o, s.gate}
+		o = &gatedObject{o, ctx.Done(), s.gate}
 	}
 	return o, err
 }
 
 type gatedObject struct {
 	ObjectWriter
+	end  <-chan struct{}
 	gate chan error
 }
 
 func (o *gatedObject) Commit() (ObjectInfo, error) {
-	if err := <-o.gate; err != nil {
+	var err error
+	select {
+	case err = <-o.gate:
+	case <-o.end:
+		err = errAborted
+	}
+	if err != nil {
 		return ObjectInfo{}, errors.Join(err, o.Abort())
 	}
 	return o.ObjectWriter.Commit()
@@ -113,8 +120,18 @@ func TestCloseBesideFails(t *testing.T) {
 	repo, w, gate := gated(t, true)
 	broken := errors.New("broken disk")
 	writeBeside(t, w, "db/x")
+	long, err := w.Chunk(t.Context(), ChunkInfo{Path: "db/long"})
+	if err != nil {
+		t.Fatal(err)
+	}
 	gate <- broken
 	w.await("db/x")
+	if _, err := long.Write([]byte("more")); !errors.Is(err, broken) {
+		t.Errorf("write to a chunk that is open: %v", err)
+	}
+	if err := long.Abort(); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := w.Chunk(t.Context(), ChunkInfo{Path: "db/y"}); !errors.Is(err, broken) {
 		t.Errorf("the next chunk: %v", err)
 	}
@@ -143,5 +160,32 @@ func TestAbortBesideClose(t *testing.T) {
 	}
 	for o, err := range repo.Storage().List(t.Context(), "", true) {
 		t.Errorf("%s is left, %v", o.Name, err)
+	}
+}
+
+// TestFailKeepsWhatEnds: a backup that fails keeps the chunks that are complete, and
+// comes to an end though another one never does.
+func TestFailKeepsWhatEnds(t *testing.T) {
+	t.Parallel()
+	repo, w, gate := gated(t, true)
+	writeBeside(t, w, "db/x")
+	gate <- nil
+	w.await("db/x")
+	writeBeside(t, w, "db/stuck")
+	if err := w.Fail(); err != nil {
+		t.Fatal(err)
+	}
+	w, err := Create(t.Context(), repo, Options{ID: "b", Resume: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, done := w.Done("db/x"); !done {
+		t.Error("a complete chunk is lost")
+	}
+	if _, done := w.Done("db/stuck"); done {
+		t.Error("a chunk is complete that never became so")
+	}
+	if err := w.Abort(false); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -168,6 +168,9 @@ func (c *ChunkWriter) Write(p []byte) (int, error) {
 	if c.ended {
 		return 0, fmt.Errorf("write chunk %s: it has ended", c.chunk.Path)
 	}
+	if late := c.w.late.Load(); late != nil {
+		return 0, *late // the backup has failed
+	}
 	done := 0
 	for done < len(p) {
 		if c.w.opts.Inline && len(c.cur) == 0 && len(p)-done >= directBytes {
@@ -266,7 +269,6 @@ func (c *ChunkWriter) handOn() error {
 		c.mu.Unlock()
 		return fmt.Errorf("close chunk %s: it has ended", c.chunk.Path)
 	}
-	c.unbind()
 	if len(c.cur) > 0 {
 		if err := c.send(); err != nil {
 			c.mu.Unlock()
@@ -277,6 +279,7 @@ func (c *ChunkWriter) handOn() error {
 	if c.w.opts.Inline {
 		c.endInline()
 	}
+	c.unbind()
 	close(c.plain)
 	c.mu.Unlock()
 	return nil

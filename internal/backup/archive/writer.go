@@ -34,11 +34,12 @@ type Writer struct {
 
 	rows, plainBytes, storedBytes atomic.Int64
 
+	late atomic.Pointer[error] // of chunks that were to become complete beside, the first one
+
 	mu           sync.Mutex
 	ended        bool
 	open         map[string]*ChunkWriter  // nil while a chunk is being opened
 	ending       map[string]chan struct{} // of open chunks that become complete beside; closed when they are or have failed
-	late         error                    // of those, the first one
 	done         map[string]Chunk
 	chunks       int // completed in this run
 	resumed      int
@@ -115,13 +116,14 @@ var errEnded = errors.New("write chunk: the backup has ended")
 func (w *Writer) claim(path string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if late := w.late.Load(); late != nil {
+		return *late // the backup has failed
+	}
 	_, done := w.done[path]
 	_, open := w.open[path]
 	switch {
 	case w.ended:
 		return errEnded
-	case w.late != nil:
-		return w.late // the backup has failed
 	case done || open:
 		return fmt.Errorf("begin chunk %s: %w", path, ErrExist)
 	}
@@ -217,9 +219,11 @@ func (w *Writer) beside(path string, complete func() error) {
 		err := guarded(path, complete)
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		delete(w.ending, path)
-		if w.late == nil {
-			w.late = err
+		if w.ending[path] == over {
+			delete(w.ending, path)
+		}
+		if err != nil {
+			w.late.CompareAndSwap(nil, &err)
 		}
 	}()
 }
@@ -244,9 +248,34 @@ func (w *Writer) Await() error {
 	for _, over := range all {
 		<-over
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.late
+	if late := w.late.Load(); late != nil {
+		return *late
+	}
+	return nil
+}
+
+// settlePatience bounds how long a backup that fails waits for chunks on their way. Their
+// storage may be what hangs, and who has interrupted the backup waits for its end.
+const settlePatience = 5 * time.Second
+
+// Fail is Abort for a backup that has failed: it keeps what a resumed run would find, if
+// there is anything, and has the chunks that are on their way become complete before, as far
+// as they do so within some seconds.
+func (w *Writer) Fail() error {
+	if w.journal != nil {
+		settled := make(chan struct{})
+		go func() {
+			defer close(settled)
+			_ = w.Await() // why one is not complete is no news
+		}()
+		timer := time.NewTimer(settlePatience)
+		defer timer.Stop()
+		select {
+		case <-settled:
+		case <-timer.C: // Abort ends them, and then what waits for them
+		}
+	}
+	return w.Abort(w.Stats().Complete() > 0)
 }
 
 // forget takes back what a chunk that was given up had counted.

@@ -47,8 +47,7 @@ var system = []string{"information_schema", "mysql", "performance_schema", "sys"
 func Run(ctx context.Context, opts backup.Options, w *archive.Writer) (*backup.Result, error) {
 	r, err := run(ctx, opts, w)
 	if err != nil {
-		_ = w.Await() // what has been read stays, too; why it does not is no news
-		return nil, errors.Join(err, w.Abort(w.Stats().Complete() > 0))
+		return nil, errors.Join(err, w.Fail())
 	}
 	return r, nil
 }

@@ -42,13 +42,12 @@ const oldestServer = 120000
 func Run(ctx context.Context, opts backup.Options, w *archive.Writer) (*backup.Result, error) {
 	r, err := run(ctx, opts, w)
 	if err != nil {
-		_ = w.Await() // what has been read stays, too; why it does not is no news
-		return nil, errors.Join(err, w.Abort(w.Stats().Complete() > 0))
+		return nil, errors.Join(err, w.Fail())
 	}
 	return r, nil
 }
 
-func run(ctx context.Context, opts backup.Options, w *archive.Writer) (_ *backup.Result, err error) {
+func run(ctx context.Context, opts backup.Options, w *archive.Writer) (*backup.Result, error) {
 	started := time.Now()
 	defer bulk.BoundMemory()()
 	opts = opts.WithDefaults()
@@ -60,7 +59,7 @@ func run(ctx context.Context, opts backup.Options, w *archive.Writer) (_ *backup
 		return nil, err
 	}
 	r := &runner{opts: opts, cfg: cfg, w: w, result: &backup.Result{}}
-	defer func() { err = errors.Join(err, r.close()) }()
+	defer r.close()
 	if err := r.prepare(ctx); err != nil {
 		return nil, err
 	}
@@ -99,7 +98,7 @@ type runner struct {
 	tools func() error
 
 	mu       sync.Mutex  // guards what follows
-	first    *pg.Session // in the DSN's own database, whose main session it becomes; nil: it has
+	first    *pg.Session // in the only database, whose main session it becomes; nil: it has
 	result   *backup.Result
 	done     map[string]*database
 	warnings []string
@@ -153,9 +152,6 @@ func (r *runner) prepare(ctx context.Context) error {
 		return err
 	}
 	r.first = s
-	if s.Version() < oldestServer {
-		return fmt.Errorf("the server is PostgreSQL %s, and %d is the oldest that can be backed up", s.VersionText(), oldestServer/10000)
-	}
 	r.server = archive.Server{Version: s.VersionText(), Number: s.Version()}
 	r.lookForTools(ctx)
 	// Not everybody may ask; the number only tells clusters apart.
@@ -175,6 +171,10 @@ func (r *runner) prepare(ctx context.Context) error {
 		if r.names, err = r.connectable(ctx, s); err != nil {
 			return err
 		}
+	}
+	if len(r.names) > 1 || !slices.Contains(r.names, s.Database()) {
+		r.first = nil // it would wait for its turn, and might be lost by then
+		_ = s.Close() // it has told what it was opened for
 	}
 	return nil
 }
@@ -201,6 +201,9 @@ func (r *runner) connect(ctx context.Context, database string) (*pg.Session, err
 	if err != nil {
 		return nil, err
 	}
+	if s.Version() < oldestServer {
+		return nil, errors.Join(fmt.Errorf("the server is PostgreSQL %s, and %d is the oldest that can be backed up", s.VersionText(), oldestServer/10000), s.Close())
+	}
 	if err := s.Exec(ctx, pg.MoneySetting+"; "+pg.NoJIT); err != nil {
 		return nil, errors.Join(fmt.Errorf("prepare session: %w", err), s.Close())
 	}
@@ -220,15 +223,14 @@ func (r *runner) firstIn(database string) *pg.Session {
 	return s
 }
 
-// close ends what prepare has begun and nobody has taken over.
-func (r *runner) close() error {
+// close ends what prepare has begun and what nothing has taken over.
+func (r *runner) close() {
 	if r.tools != nil {
-		_ = r.tools() // who needs one has asked
+		_ = r.tools() // what needs one has asked
 	}
-	if r.first == nil {
-		return nil
+	if r.first != nil {
+		_ = r.first.Close() // the backup has failed before its first statement, for a reason of its own
 	}
-	return r.first.Close()
 }
 
 // connectable lists the databases of a cluster.

@@ -161,7 +161,7 @@ func (d *database) callWorkers(ctx context.Context, tables []*table) {
 	jobs := int64(0)
 	for _, t := range tables {
 		if !t.partitioned {
-			jobs += 1 + t.pages*pageBytes/backup.LeastChunkBytes
+			jobs += 1 + max(0, t.pages)*pageBytes/backup.LeastChunkBytes // above 2^31 pages the server shows a negative number
 		}
 	}
 	for i := range d.workers[:min(int64(d.crew.Start), jobs)] {
