@@ -136,7 +136,8 @@ func (r *RabbitMQ) start(ctx context.Context) error {
 		"RABBITMQ_ENABLED_PLUGINS_FILE=" + plugins,
 		"RABBITMQ_CONFIG_FILE=" + conf,
 		"RABBITMQ_CONF_ENV_FILE=/dev/null",
-		"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=-start_epmd false -kernel inet_dist_use_interface {127,0,0,1}",
+		// Erlang's schedulers sleep when there is nothing to do, instead of spinning for a while.
+		"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=+sbwt none +sbwtdcpu none +sbwtdio none -start_epmd false -kernel inet_dist_use_interface {127,0,0,1}",
 	}
 	epmd, err := r.attend(r.epmd, nil)
 	if err != nil {
