@@ -31,7 +31,7 @@ func (w *Writer) Finish(ctx context.Context, content Manifest) (*Manifest, error
 }
 
 func (w *Writer) finish(ctx context.Context, content Manifest) (*Manifest, error) {
-	if err := w.Await(); err != nil {
+	if err := w.awaitAll(); err != nil {
 		return nil, err
 	}
 	full, err := w.compose(content)

@@ -33,7 +33,7 @@ func (w *Writer) Replace(ctx context.Context, info ChunkInfo, fill func(io.Write
 // that has been dropped since an earlier run left them. These are the stale ones and
 // all of earlier runs, but for those that used reports on.
 func (w *Writer) Sweep(ctx context.Context, stale []string, used func(path string) bool) error {
-	if err := w.Await(); err != nil {
+	if err := w.awaitAll(); err != nil {
 		return err
 	}
 	for _, c := range w.Resumed() {

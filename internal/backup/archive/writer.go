@@ -239,9 +239,9 @@ func (w *Writer) await(path string) {
 	}
 }
 
-// Await waits for all chunks that are on their way (see [ChunkWriter.CloseBeside]), and
+// awaitAll waits for all chunks that are on their way (see [ChunkWriter.CloseBeside]), and
 // returns the first error of any.
-func (w *Writer) Await() error {
+func (w *Writer) awaitAll() error {
 	w.mu.Lock()
 	all := slices.Collect(maps.Values(w.ending))
 	w.mu.Unlock()
@@ -254,19 +254,19 @@ func (w *Writer) Await() error {
 	return nil
 }
 
-// settlePatience bounds how long a backup that fails waits for chunks on their way. Their
-// storage may be what hangs, and who has interrupted the backup waits for its end.
+// settlePatience bounds how long a backup that fails waits for chunks on their way: their
+// storage may be what hangs.
 const settlePatience = 5 * time.Second
 
-// Fail is Abort for a backup that has failed: it keeps what a resumed run would find, if
-// there is anything, and has the chunks that are on their way become complete before, as far
-// as they do so within some seconds.
+// Fail ends a backup that has failed. It waits some seconds for chunks that are on their way
+// (see [ChunkWriter.CloseBeside]), and keeps what is complete for a later Resume; if nothing
+// is, all is deleted.
 func (w *Writer) Fail() error {
 	if w.journal != nil {
 		settled := make(chan struct{})
 		go func() {
 			defer close(settled)
-			_ = w.Await() // why one is not complete is no news
+			_ = w.awaitAll() // why one is not complete is no news
 		}()
 		timer := time.NewTimer(settlePatience)
 		defer timer.Stop()
@@ -387,7 +387,7 @@ func (w *Writer) Abort(keep bool) error {
 			errs = append(errs, c.Abort())
 		}
 	}
-	_ = w.Await() // which Abort has cancelled, or which come to their end
+	_ = w.awaitAll() // which Abort has cancelled, or which come to their end
 	// The context of the backup has often ended by now; cleaning up must not
 	// depend on it, and must not hang either.
 	ctx, cancel := context.WithTimeout(context.Background(), runPatience)
