@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -137,13 +138,17 @@ func (s *memStore) buried() int {
 	return len(s.dead)
 }
 
+// pending counts the committed rows and the scheduled messages. Tests ask for it each
+// virtual millisecond, so it looks at those of open transactions alone.
 func (s *memStore) pending() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := len(s.scheduled)
-	for _, r := range s.rows {
-		if r.committed {
-			n++
+	n := len(s.scheduled) + len(s.rows)
+	for tx := range s.open {
+		for _, r := range tx.rows {
+			if s.rows[r.Seq] == r {
+				n--
+			}
 		}
 	}
 	return n
@@ -236,17 +241,24 @@ func (l *memLease) Read(_ context.Context, req ReadRequest) (Page, error) {
 	if n := len(req.Gaps); l.s.join && n > 0 {
 		req.Gaps = []Range{{req.Gaps[0].First, req.Gaps[n-1].Last}}
 	}
-	var rows []Row
-	for _, r := range l.s.rows {
-		in := r.Seq > req.After || slices.ContainsFunc(req.Gaps, func(g Range) bool { return g.First <= r.Seq && r.Seq <= g.Last })
-		if in && r.committed && r.shard == l.shard {
-			rows = append(rows, r.Row)
+	var seqs []int64
+	for seq := range l.s.rows {
+		if seq > req.After || slices.ContainsFunc(req.Gaps, func(g Range) bool { return g.First <= seq && seq <= g.Last }) {
+			seqs = append(seqs, seq)
 		}
 	}
-	slices.SortFunc(rows, func(a, b Row) int { return int(a.Seq - b.Seq) })
-	more := len(rows) > req.Limit
-	if more {
-		rows = rows[:req.Limit]
+	slices.Sort(seqs)
+	var rows []Row
+	more := false
+	for _, seq := range seqs {
+		r := l.s.rows[seq]
+		if !r.committed || r.shard != l.shard {
+			continue
+		}
+		if more = len(rows) == req.Limit; more {
+			break
+		}
+		rows = append(rows, r.Row)
 	}
 	l.s.longest = max(l.s.longest, len(rows))
 	return Page{rows, more}, nil
@@ -291,9 +303,9 @@ func (l *memLease) Pending(_ context.Context, after, last int64, limit int) ([]i
 	l.s.mu.Lock()
 	defer l.s.mu.Unlock()
 	var seqs []int64
-	for _, r := range l.s.rows {
-		if r.committed && r.shard == l.shard && r.Seq > after && r.Seq <= last {
-			seqs = append(seqs, r.Seq)
+	for seq, r := range l.s.rows {
+		if seq > after && seq <= last && r.committed && r.shard == l.shard {
+			seqs = append(seqs, seq)
 		}
 	}
 	slices.Sort(seqs)
@@ -437,20 +449,20 @@ func (s *memStore) Claim(_ context.Context, req ClaimRequest) (Claim, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := &memClaim{s: s}
-	var seqs []int64
-	for seq, r := range s.rows {
-		note, parked := s.parked[seq]
-		young := req.Window == 0 || time.Since(r.CreatedAt) < req.Window
-		if r.committed && !r.claimed && young && (!parked || !time.Now().Before(note.due)) {
-			seqs = append(seqs, seq)
+	now := time.Now()
+	for _, seq := range slices.Sorted(maps.Keys(s.rows)) {
+		if len(c.rows) == req.Limit {
+			break
 		}
-	}
-	slices.Sort(seqs)
-	for _, seq := range seqs[:min(req.Limit, len(seqs))] {
 		r := s.rows[seq]
+		note, parked := s.parked[seq]
+		young := req.Window == 0 || now.Sub(r.CreatedAt) < req.Window
+		if !r.committed || r.claimed || !young || parked && now.Before(note.due) {
+			continue
+		}
 		r.claimed = true
 		row := r.Row
-		row.Attempts = s.parked[seq].attempts
+		row.Attempts = note.attempts
 		c.rows = append(c.rows, row)
 	}
 	return c, nil
