@@ -1,5 +1,5 @@
 # Everything that is done to weir by hand or by CI. `make` lists it.
-# Needed beforehand: Go, git and make. `make setup` sees to the rest.
+# It needs Go, git and make; `make setup` installs the rest.
 
 .DEFAULT_GOAL := help
 SHELL := /bin/sh
