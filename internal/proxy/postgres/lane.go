@@ -491,7 +491,7 @@ func (ln *lane) fail(e *pgwire.Error, which func(u *unit) bool) {
 // forget drops what the lane derived from the schema.
 func (ln *lane) forget() {
 	if ln.rows != nil {
-		ln.rows.bySize = nil
+		ln.rows.bySize, ln.rows.types, ln.rows.typesGuard = nil, nil, nil
 		ln.rows.table = nil
 	}
 }

@@ -20,6 +20,7 @@ type loop struct {
 	text   sqlscan.Text      // the text that is being judged
 	scans  uint64            // texts that were read
 
+	bound    boundRows
 	cacheKey []byte // of the statement that the cache was asked about last
 }
 

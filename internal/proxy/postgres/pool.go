@@ -46,8 +46,8 @@ type pool struct {
 
 	identity identity
 
-	facts         facts
-	guard, marker *stmt
+	facts                       facts
+	guard, columnsGuard, marker *stmt
 
 	listeners listeners
 
@@ -77,7 +77,7 @@ func (l *loop) pool(key poolKey) *pool {
 	p.Init(p, &l.srv.Places, &l.Loop.Loop, &l.Agenda, &l.srv.Background, l.srv.DialCtx)
 	p.stmts = poolStmts{proof: p.proof, shapes: l.Shapes, text: &l.text, scans: &l.scans, byKey: make(map[string]*stmt)}
 	p.Frugal = l.cfg.Door != nil
-	p.guard = p.stmts.own(guardSQL)
+	p.guard, p.columnsGuard = p.stmts.own(guardSQL), p.stmts.own(columnsGuardSQL)
 	p.serials.init(p)
 	p.marker = p.stmts.own(markerSQL)
 	l.Add(key, p, l.srv.GateOf(key.database))

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math/bits"
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,61 +21,62 @@ type rowsPlan struct {
 	set    *session.Set
 	st     *stmt // prepared form; nil for simple queries
 	insert sqlscan.InsertShape
-	bySize map[int]*stmt // multi-row statements by number of tuples, powers of two
+	bySize map[int]*stmt // multi-row statements by number of tuples
 	table  *tableFacts
 	max    int // most tuples in one statement
+	// types are those of the columns of simple queries, nil if the constants of their rows
+	// cannot be parameters: see constants.go. typesGuard is the Bind message of the guard
+	// that knows them.
+	types      []uint32
+	typesGuard []byte
 }
 
 // maxParams is the most parameters that a Bind message can carry.
 const maxParams = 65535
 
 func newRowsPlan(p *pool, set *session.Set, st *stmt) *rowsPlan {
-	r := &rowsPlan{p: p, set: set, st: st, insert: st.insert, max: core.MaxGroup}
-	if n := st.insert.MaxParam; n > 0 {
-		r.max = min(r.max, maxParams/n)
+	return &rowsPlan{p: p, set: set, st: st, insert: st.insert, max: most(st.insert.MaxParam, maxParams)}
+}
+
+// most is how many tuples of k parameters may be in one statement that takes so many.
+func most(k, params int) int {
+	n := core.MaxGroup
+	if k > 0 {
+		n = min(n, max(1, params/k))
 	}
-	r.max = 1 << (bits.Len(uint(r.max)) - 1)
-	return r
+	return part(n)
+}
+
+// part is how many of n tuples go in one statement: n without all but its three highest
+// bits, so that a few sizes, each of which is parsed and planned once for a backend, leave
+// a group in two or three statements.
+func part(n int) int {
+	if low := bits.Len(uint(n)) - 3; low > 0 {
+		return n >> low << low
+	}
+	return n
 }
 
 func newTextPlan(p *pool, set *session.Set, sql string) *rowsPlan {
 	ins, _ := sqlscan.Insert(strings.Clone(sql))
-	return &rowsPlan{p: p, set: set, insert: ins, max: core.MaxGroup}
+	return &rowsPlan{p: p, set: set, insert: ins, max: most(ins.Arity, maxConstants)}
 }
 
-// multi returns the prepared statement for n tuples, n a power of two. Few
-// sizes mean that each is parsed and planned once per backend.
+// multi returns the prepared statement for n tuples.
 func (r *rowsPlan) multi(n int) *stmt {
 	if st := r.bySize[n]; st != nil {
 		return st
 	}
-	k := r.insert.MaxParam
 	text := make([]byte, 0, len(r.insert.Prefix)+n*(len(r.insert.Tuple)+4)+len(r.insert.Suffix)+2)
 	text = append(append(text, r.insert.Prefix...), ' ')
 	for i := range n {
 		if i > 0 {
 			text = append(text, ',')
 		}
-		text = r.insert.AppendTuple(text, i*k)
+		text = r.appendTuple(text, i)
 	}
 	text = append(append(text, ' '), r.insert.Suffix...)
-	oids := r.st.tail[len(r.st.sql)+1:]
-	have := int(binary.BigEndian.Uint16(oids))
-	tail := append(text, 0)
-	if have == 0 {
-		tail = append(tail, 0, 0)
-	} else {
-		tail = binary.BigEndian.AppendUint16(tail, uint16(n*k))
-		for range n {
-			for i := range k {
-				if i < have {
-					tail = append(tail, oids[2+4*i:6+4*i]...)
-				} else {
-					tail = append(tail, 0, 0, 0, 0)
-				}
-			}
-		}
-	}
+	tail := r.appendTypes(append(text, 0), n)
 	st := r.p.stmts.make(r.set.Key()+"\x01"+string(tail), tail, lexical{})
 	if r.bySize == nil {
 		r.bySize = make(map[int]*stmt)
@@ -83,12 +85,65 @@ func (r *rowsPlan) multi(n int) *stmt {
 	return st
 }
 
+// appendTuple appends the tuple of row i.
+func (r *rowsPlan) appendTuple(text []byte, i int) []byte {
+	if r.st != nil {
+		return r.insert.AppendTuple(text, i*r.insert.MaxParam)
+	}
+	at := len(text)
+	for j := range r.types {
+		text = append(text, ",$"...)
+		text = strconv.AppendInt(text, int64(i*len(r.types)+j+1), 10)
+	}
+	text[at] = '('
+	return append(text, ')')
+}
+
+// appendTypes appends the types of the parameters of n tuples.
+func (r *rowsPlan) appendTypes(tail []byte, n int) []byte {
+	if r.st == nil {
+		tail = binary.BigEndian.AppendUint16(tail, uint16(n*len(r.types)))
+		for range n {
+			for _, typ := range r.types {
+				tail = binary.BigEndian.AppendUint32(tail, typ)
+			}
+		}
+		return tail
+	}
+	k := r.insert.MaxParam
+	oids := r.st.tail[len(r.st.sql)+1:]
+	have := int(binary.BigEndian.Uint16(oids))
+	if have == 0 {
+		return append(tail, 0, 0)
+	}
+	tail = binary.BigEndian.AppendUint16(tail, uint16(n*k))
+	for range n {
+		for i := range k {
+			if i < have {
+				tail = append(tail, oids[2+4*i:6+4*i]...)
+			} else {
+				tail = append(tail, 0, 0, 0, 0)
+			}
+		}
+	}
+	return tail
+}
+
 // current reports whether the table is known to be fit for multi-row statements.
 func (r *rowsPlan) current() bool {
-	if r.table == nil || r.table.state != tablePlain {
-		r.table = r.p.tables.m[tableKey{r.set, r.insert.Table}]
+	if r.table != nil && r.table.state == tablePlain {
+		return true
 	}
-	return r.table != nil && r.table.state == tablePlain
+	f := r.p.tables.m[tableKey{r.set, r.insert.Table}]
+	if f == nil || f.state != tablePlain {
+		r.table = nil
+		return false
+	}
+	r.table = f
+	if r.st == nil {
+		r.types, r.typesGuard, r.bySize = f.typesOf(&r.insert), f.columnsGuardBind, nil
+	}
+	return true
 }
 
 // A group is the members of one multi-row transaction.
@@ -97,7 +152,9 @@ type group struct {
 	u  *unit // of kind unitRows, in the backend's queue
 	b  *backend
 	members
-	guard []byte // the guard's Bind message, from when the table was last known to be fit
+	guard  []byte // the guard's Bind message, from when the table was last known to be fit
+	asText bool   // its constants are not to be parameters
+	bound  bool   // they were
 
 	sizes    []int // tuples in each statement
 	at       int   // statements completed
@@ -138,14 +195,19 @@ func (g *group) send(b *backend) {
 	b.Push(g.u, b.p.l.Now)
 	b.begin(g.u)
 	describe := plan.insert.Returning
-	for rest := g.units; len(rest) > 0; {
-		if plan.st == nil {
-			g.putText(b, rest, describe)
-			break
+	g.bound = plan.st == nil && !g.asText && b.p.l.bound.bind(g.units, plan.types)
+	if plan.st == nil && !g.bound {
+		g.putText(b, g.units, describe)
+	} else {
+		for from := 0; from < len(g.units); describe = false {
+			n := min(part(len(g.units)-from), plan.max)
+			if plan.st != nil {
+				g.putMulti(b, g.units[from:from+n], describe)
+			} else {
+				g.putConstants(b, from, n, describe)
+			}
+			from += n
 		}
-		n := min(1<<(bits.Len(uint(len(rest)))-1), plan.max)
-		g.putMulti(b, rest[:n], describe)
-		rest, describe = rest[n:], false
 	}
 	g.putGuard(b)
 	b.s.Out = pgwire.AppendSync(b.s.OutBuf())
@@ -240,9 +302,12 @@ func (g *group) putText(b *backend, units []*unit, describe bool) {
 // transaction, when the INSERT's lock keeps the table from changing, so a
 // trigger or rule made a moment ago is seen and the group is rolled back.
 func (g *group) putGuard(b *backend) {
-	p := g.ln.p
-	b.need(g.u, p.guard)
-	out := append(b.s.OutBuf(), g.guard...)
+	st, bind := g.ln.p.guard, g.guard
+	if g.bound {
+		st, bind = g.ln.p.columnsGuard, g.ln.rows.typesGuard // of the types that were sent
+	}
+	b.need(g.u, st)
+	out := append(b.s.OutBuf(), bind...)
 	b.s.Out = pgwire.AppendExecute(out, "", 0)
 }
 
@@ -388,6 +453,9 @@ func (g *group) fallBack() {
 		// The guard refused, or a plan is out of date: look at the table again.
 		p.tables.drop(ln.key.set, ln.rows.insert.Table)
 		ln.forget()
+	} else if g.bound && ln.rows.table != nil {
+		// It may be a member's fault, or that of the columns, which are not what they were.
+		p.tables.lookAgain(p, ln.key.set, ln.rows.insert.Table, ln.rows.table)
 	}
 	solo := p.lanes.solo(ln.key.set, 0)
 	part := len(g.units)
@@ -406,6 +474,7 @@ func (g *group) fallBack() {
 			}
 		} else {
 			sub := ln.group(rest[:n])
+			sub.asText = true
 			sub.u.queuedAt = p.l.Now
 			solo.pushGroup(sub)
 		}
@@ -493,6 +562,9 @@ type tableFacts struct {
 	state     tableState
 	at        time.Duration
 	guardBind []byte // the guard's Bind message for this table
+
+	columns          []column // in order; nil if constants for them are not to be parameters
+	columnsGuardBind []byte   // that of columnsGuardSQL
 }
 
 type tableKey struct {
@@ -535,8 +607,30 @@ func (t *tableCache) look(p *pool, set *session.Set, name string) tableState {
 	name = strings.Clone(name)
 	f = &tableFacts{at: p.l.Now}
 	t.m[tableKey{set, name}] = f
-	p.askIn(set, tableSQL(name), 3, func(u *unit) { f.learn(p, name, u) })
+	p.askIn(set, tableSQL(name), 4, func(u *unit) { f.learn(p, name, u) })
 	return tableUnknown
+}
+
+// tableDoubt is how often at most a table is looked at again whose groups fail.
+const tableDoubt = time.Second
+
+// lookAgain has the server asked whether what is known of a table still holds. If not, it
+// is forgotten.
+func (t *tableCache) lookAgain(p *pool, set *session.Set, name string, f *tableFacts) {
+	if f.state != tablePlain || p.l.Now-f.at < tableDoubt {
+		return
+	}
+	f.at = p.l.Now
+	p.askIn(set, tableSQL(name), 4, func(u *unit) {
+		var now tableFacts
+		if now.learn(p, name, u); now.state == tablePlain && bytes.Equal(now.columnsGuardBind, f.columnsGuardBind) {
+			return
+		}
+		f.state = tableUnknown // for the lanes that know it
+		if t.m[tableKey{set, name}] == f {
+			t.drop(set, name)
+		}
+	})
 }
 
 // tableSQL asks whether a table is fit: an ordinary table, not a partition,
@@ -550,7 +644,8 @@ func tableSQL(name string) string {
  AND NOT EXISTS (SELECT FROM pg_catalog.pg_attrdef d JOIN pg_catalog.pg_depend p ON p.classid = 'pg_catalog.pg_attrdef'::pg_catalog.regclass
   AND p.objid = d.oid AND p.refclassid = 'pg_catalog.pg_proc'::pg_catalog.regclass WHERE d.adrelid = c.oid)
  AND NOT EXISTS (SELECT FROM pg_catalog.pg_constraint k JOIN pg_catalog.pg_depend p ON p.classid = 'pg_catalog.pg_constraint'::pg_catalog.regclass
-  AND p.objid = k.oid AND p.refclassid = 'pg_catalog.pg_proc'::pg_catalog.regclass WHERE k.conrelid = c.oid)
+  AND p.objid = k.oid AND p.refclassid = 'pg_catalog.pg_proc'::pg_catalog.regclass WHERE k.conrelid = c.oid),
+ ` + plainColumnsSQL + `
  FROM pg_catalog.pg_class c WHERE c.oid = pg_catalog.to_regclass(` + quoteLiteral(name) + `)`
 }
 
@@ -571,8 +666,11 @@ func (f *tableFacts) learn(p *pool, name string, u *unit) {
 		f.state = tableOther
 		return
 	}
-	f.state = tablePlain
+	f.state, f.columns = tablePlain, readColumns(string(u.rows[0][3]))
 	f.guardBind = pgwire.AppendBind(nil, "", p.guard.srvName, &pgwire.BindArgs{
 		Values: [][]byte{[]byte(name), u.rows[0][0], u.rows[0][1]},
+	})
+	f.columnsGuardBind = pgwire.AppendBind(nil, "", p.columnsGuard.srvName, &pgwire.BindArgs{
+		Values: [][]byte{[]byte(name), u.rows[0][0], u.rows[0][1], u.rows[0][3]},
 	})
 }

@@ -61,50 +61,17 @@ func (rs *rowTexts) cut(sql string) (row span, ok bool) {
 // behind the last one, and returns where that ends.
 func (rs *rowTexts) constants(sql string, i int) (end int, ok bool) {
 	for {
-		i = skipSpace(sql, i)
-		kind := byte('c')
-		if i < len(sql) && sql[i] == '-' {
-			kind = '-'
-			if i++; i >= len(sql) || !isDigit(sql[i]) {
-				return 0, false
-			}
-		}
-		switch {
-		case i >= len(sql):
+		c, at := constantAt(sql, skipSpace(sql, i))
+		switch c.kind {
+		case 0:
 			return 0, false
-		case sql[i] == '\'':
-			if i, ok = quotedEnd(sql, i+1); !ok {
-				return 0, false
-			}
-		case isDigit(sql[i]):
-			for i < len(sql) && isDigit(sql[i]) {
-				i++
-			}
-			if i+1 < len(sql) && sql[i] == '.' && isDigit(sql[i+1]) {
-				for i++; i < len(sql) && isDigit(sql[i]); {
-					i++
-				}
-			}
-		default:
-			from := i
-			for i < len(sql) && isLetter(sql[i]) {
-				i++
-			}
-			switch word := sql[from:i]; {
-			case strings.EqualFold(word, "null"):
-				kind = 'n'
-			case strings.EqualFold(word, "true"):
-				kind = 't'
-			case strings.EqualFold(word, "false"):
-				kind = 'f'
-			case strings.EqualFold(word, "default"):
-				kind = 'd'
-			default:
-				return 0, false
+		case quoted, integer, decimal:
+			if c.kind = 'c'; c.signed {
+				c.kind = '-'
 			}
 		}
-		rs.key = append(rs.key, kind)
-		if i = skipSpace(sql, i); i >= len(sql) {
+		rs.key = append(rs.key, byte(c.kind))
+		if i = skipSpace(sql, at); i >= len(sql) {
 			return 0, false
 		}
 		switch sql[i] {
@@ -116,6 +83,70 @@ func (rs *rowTexts) constants(sql string, i int) (end int, ok bool) {
 			return 0, false
 		}
 	}
+}
+
+// A constant is one of a row.
+type constant struct {
+	kind   constantKind
+	signed bool // a number with a minus in front
+}
+
+// A constantKind is how a constant is written; 0: it is none that is known here.
+type constantKind byte
+
+const (
+	quoted    constantKind = 'q' // '...', without a backslash
+	integer   constantKind = 'i' // digits
+	decimal   constantKind = '.' // digits, a point and digits
+	null      constantKind = 'n'
+	yes       constantKind = 't'
+	no        constantKind = 'f'
+	byDefault constantKind = 'd'
+)
+
+// constantAt reads the constant that begins at i, and returns where it ends.
+func constantAt(sql string, i int) (c constant, end int) {
+	if i < len(sql) && sql[i] == '-' {
+		c.signed = true
+		if i++; i >= len(sql) || !isDigit(sql[i]) {
+			return constant{}, i
+		}
+	}
+	switch {
+	case i >= len(sql):
+	case sql[i] == '\'':
+		var ok bool
+		if i, ok = quotedEnd(sql, i+1); ok {
+			c.kind = quoted
+		}
+	case isDigit(sql[i]):
+		c.kind = integer
+		for i < len(sql) && isDigit(sql[i]) {
+			i++
+		}
+		if i+1 < len(sql) && sql[i] == '.' && isDigit(sql[i+1]) {
+			c.kind = decimal
+			for i++; i < len(sql) && isDigit(sql[i]); {
+				i++
+			}
+		}
+	default:
+		from := i
+		for i < len(sql) && isLetter(sql[i]) {
+			i++
+		}
+		switch word := sql[from:i]; {
+		case strings.EqualFold(word, "null"):
+			c.kind = null
+		case strings.EqualFold(word, "true"):
+			c.kind = yes
+		case strings.EqualFold(word, "false"):
+			c.kind = no
+		case strings.EqualFold(word, "default"):
+			c.kind = byDefault
+		}
+	}
+	return c, i
 }
 
 // quotedEnd is behind the quote that ends the literal whose text begins at i. One with a

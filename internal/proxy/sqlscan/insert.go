@@ -2,6 +2,8 @@ package sqlscan
 
 import (
 	"strconv"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/weirdb/weir/internal/proxy/sqlscan/lexicon"
 )
@@ -9,9 +11,10 @@ import (
 // InsertShape is an INSERT of one row of VALUES, cut where further rows may be put.
 type InsertShape struct {
 	lexicon.Shape
-	Table    string     // as written, qualified or not
-	Params   []ParamRef // parameters in Tuple in order of their place
-	MaxParam int        // the highest n of $n in Tuple; 0 without parameters
+	Table      string     // as written, qualified or not
+	ColumnList string     // the columns as written, from "(" to ")"; "" without a list
+	Params     []ParamRef // parameters in Tuple in order of their place
+	MaxParam   int        // the highest n of $n in Tuple; 0 without parameters
 }
 
 // ParamRef is the place of one $n: Tuple[Start:End] == "$N".
@@ -121,6 +124,7 @@ func (s *scanner) insertTarget(shape *InsertShape) bool {
 	if s.tok.kind != '(' {
 		return true
 	}
+	start = s.tok.start
 	for {
 		s.next()
 		if s.tok.kind != tokWord && s.tok.kind != tokQuoted || s.is(kwSelect, kwWith, kwTable) {
@@ -129,6 +133,7 @@ func (s *scanner) insertTarget(shape *InsertShape) bool {
 		s.next()
 		if s.tok.kind == ')' {
 			s.next()
+			shape.ColumnList = s.lex.sql[start:s.prev.end]
 			return true
 		}
 		if s.tok.kind != ',' {
@@ -182,6 +187,29 @@ func (s *scanner) insertRow(shape *InsertShape) bool {
 	shape.Tuple, shape.TupleAt = s.lex.sql[start:s.tok.end], start
 	s.next()
 	return true
+}
+
+// Columns returns the names of ColumnList as the catalogue has them. It reports false for
+// names of which it cannot tell: such with escapes, or without quotes and not of ASCII.
+func (s InsertShape) Columns() (names []string, ok bool) {
+	l := lexer{sql: s.ColumnList}
+	for t := l.next(); t.kind != tokEOF; t = l.next() {
+		name := s.ColumnList[t.start:t.end]
+		switch t.kind {
+		case tokWord:
+			if strings.ContainsFunc(name, func(r rune) bool { return r >= utf8.RuneSelf }) {
+				return nil, false
+			}
+			names = append(names, strings.ToLower(name))
+		case tokQuoted:
+			inner := strings.Trim(name, `"`)
+			if name != `"`+inner+`"` || strings.Contains(inner, `"`) {
+				return nil, false
+			}
+			names = append(names, inner)
+		}
+	}
+	return names, true
 }
 
 // paramNumber reads "$n". Zero and leading zeros are refused.

@@ -1,6 +1,7 @@
 package sqlscan
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -18,14 +19,14 @@ func TestInsertShape(t *testing.T) {
 			"INSERT INTO t (a, b) VALUES ($1, $2)",
 			InsertShape{
 				Shape: lexicon.Shape{Prefix: "INSERT INTO t (a, b) VALUES", Tuple: "($1, $2)", Arity: 2},
-				Table: "t", Params: []ParamRef{{1, 3, 1}, {5, 7, 2}}, MaxParam: 2,
+				Table: "t", ColumnList: "(a, b)", Params: []ParamRef{{1, 3, 1}, {5, 7, 2}}, MaxParam: 2,
 			},
 		},
 		{
 			"/* batch:10 */ insert into s.\"T\"as x(a)overriding system value values/* c */($12) -- d\n returning a, lower(b); -- end",
 			InsertShape{
 				Shape: lexicon.Shape{Prefix: `insert into s."T"as x(a)overriding system value values`, Tuple: "($12)", Suffix: " -- d\n returning a, lower(b)", Arity: 1, Returning: true},
-				Table: `s."T"`, Params: []ParamRef{{1, 4, 12}}, MaxParam: 12,
+				Table: `s."T"`, ColumnList: "(a)", Params: []ParamRef{{1, 4, 12}}, MaxParam: 12,
 			},
 		},
 		{
@@ -51,6 +52,21 @@ func TestInsertShape(t *testing.T) {
 		c.want.TupleAt = strings.Index(c.sql, c.want.Tuple)
 		if diff := cmp.Diff(c.want, got); diff != "" {
 			t.Errorf("%s (-want +got)\n%s", c.sql, diff)
+		}
+	}
+}
+
+func TestInsertColumns(t *testing.T) {
+	for list, want := range map[string][]string{
+		"": nil, "(a)": {"a"}, `(a, B, "C", "d e")`: {"a", "b", "C", "d e"}, "( a /* , x */,\n b )": {"a", "b"}, `("é")`: {"é"},
+	} {
+		if got, ok := (InsertShape{ColumnList: list}).Columns(); !ok || !slices.Equal(got, want) {
+			t.Errorf("%s: %q, %v", list, got, ok)
+		}
+	}
+	for _, list := range []string{`("a""b")`, "(é)", `(U&"a")`, `(a, u&"\0061")`} {
+		if got, ok := (InsertShape{ColumnList: list}).Columns(); ok {
+			t.Errorf("%s: taken as %q", list, got)
 		}
 	}
 }
