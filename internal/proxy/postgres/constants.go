@@ -54,12 +54,12 @@ var plainTypes = []uint32{
 	1000, 1005, 1007, 1016, 1009, 1022, 1231, 2951, // arrays: bool, int2, int4, int8, text, float8, numeric, uuid
 }
 
-// takes reports whether a parameter of a type stores what a constant does in a column of
-// that type.
+// takes reports whether a parameter of one of plainTypes stores what a constant does in a
+// column of that type.
 func (c constant) takes(typ uint32) bool {
 	switch c.kind {
 	case quoted, null:
-		return slices.Contains(plainTypes, typ)
+		return true
 	case integer:
 		return typ == typeInt4 || typ == typeInt8 || typ == typeInt2 || typ == typeNumeric
 	case decimal:
@@ -71,7 +71,7 @@ func (c constant) takes(typ uint32) bool {
 }
 
 // appendConstants appends the constants of a row of VALUES as the values of a Bind
-// message, as text, one for each type. It reports false if they cannot be parameters of
+// message, as text, one for each type, which are of plainTypes. It reports false if they cannot be parameters of
 // these types, and the row is no row of constants, for all that it knows.
 func appendConstants(dst []byte, row string, types []uint32) ([]byte, bool) {
 	i := 1
@@ -206,26 +206,34 @@ const maxName = 63
 // plainNames reports whether a text is made of names of ASCII, and the characters in and:
 // then parsing it has no notice that a prepared statement would have once.
 func plainNames(s, and string) bool {
-	word, inQuotes := 0, 0
-	for i := range len(s) {
-		c := s[i]
+	for i := 0; i < len(s); {
+		end := i
+		for end < len(s) && (isLetter(s[end]) || isDigit(s[end]) || s[end] == '_') {
+			end++
+		}
 		switch {
-		case isLetter(c) || isDigit(c) || c == '_':
-			word++
-			inQuotes++
-		case c == '"':
-			word, inQuotes = 0, 0
-		case c == '.' || c == ',' || skipSpace(s, i) > i || strings.IndexByte(and, c) >= 0:
-			word = 0
-			inQuotes++
+		case end > i:
+			if end-i > maxName {
+				return false
+			}
+		case s[i] == '"':
+			n := strings.IndexByte(s[i+1:], '"')
+			if end = i + 1 + n + 1; n < 0 || n > maxName || strings.HasPrefix(s[end:], `"`) || !plainASCII(s[i:end]) {
+				return false
+			}
+		case s[i] == '.' || s[i] == ',' || skipSpace(s, i) > i || strings.IndexByte(and, s[i]) >= 0:
+			end = i + 1
 		default:
 			return false
 		}
-		if word > maxName || strings.IndexByte(s, '"') >= 0 && inQuotes > maxName {
-			return false
-		}
+		i = end
 	}
 	return true
+}
+
+// plainASCII reports whether a text is of printable characters of ASCII without a backslash.
+func plainASCII(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' || r == '\\' })
 }
 
 // boundRows are the constants of the rows of a group, as putConstants sends them.

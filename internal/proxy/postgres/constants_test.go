@@ -27,7 +27,6 @@ func TestConstantsBecomeParametersOfTheirColumns(t *testing.T) {
 		{"(1)", []uint32{typeFloat8}, nil},
 		{"(1.5)", []uint32{typeInt4}, nil},
 		{"(true)", []uint32{typeText}, nil},
-		{"('5')", []uint32{1186}, nil},
 		{"(default)", []uint32{typeInt4}, nil},
 		{"(1, 2)", []uint32{typeInt4}, nil},
 		{"(1)", []uint32{typeInt4, typeInt4}, nil},
@@ -96,25 +95,30 @@ func FuzzAppendConstants(f *testing.F) {
 // TestTypesOfColumnsThatAnInsertNames: the types are those of the columns that it means.
 func TestTypesOfColumnsThatAnInsertNames(t *testing.T) {
 	long := strings.Repeat("name", 16)
-	f := &tableFacts{columns: readColumns("5\x011 23 -1 k\x012 1700 -1 n\x013 25 -1 a b\x015 16 -1 K\x016 16384 -1 own")}
+	f := &tableFacts{columns: readColumns("6\x011 23 -1 k\x012 1700 -1 n\x013 25 -1 a b\x015 16 -1 K\x016 16384 -1 own\x017 1186 -1 span")}
 	for sql, want := range map[string][]uint32{
-		"INSERT INTO t VALUES (1)":                       {typeInt4},
-		"INSERT INTO t VALUES (1, 2, 'x', true)":         {typeInt4, typeNumeric, 25, typeBool},
-		`INSERT INTO t (N, "K", "a b") VALUES (1, 2, 3)`: {typeNumeric, typeBool, 25},
-		"INSERT INTO t VALUES (1, 2, 'x', true, 5)":      nil,
-		"INSERT INTO t VALUES (1, 2, 'x', true, 5, 6)":   nil,
-		"INSERT INTO t (own) VALUES (1)":                 nil,
-		"INSERT INTO t (nope) VALUES (1)":                nil,
-		"INSERT INTO t (k, n) VALUES (1)":                nil,
-		"INSERT INTO t (k) VALUES (1) RETURNING *, t.k":  {typeInt4},
-		"INSERT INTO t (k) VALUES (1) RETURNING k + 1":   nil,
-		"INSERT INTO t (k) VALUES (1) RETURNING abs(k)":  nil,
-		"INSERT INTO t (k /* c */) VALUES (1)":           nil,
-		"INSERT INTO é (k) VALUES (1)":                   nil,
-		"INSERT INTO " + long[:63] + " VALUES (1)":       {typeInt4},
-		"INSERT INTO " + long + " VALUES (1)":            nil,
-		`INSERT INTO "` + long + `" VALUES (1)`:          nil,
-		`INSERT INTO t ("N") VALUES (1)`:                 nil,
+		"INSERT INTO t VALUES (1)":                                        {typeInt4},
+		"INSERT INTO t VALUES (1, 2, 'x', true)":                          {typeInt4, typeNumeric, 25, typeBool},
+		`INSERT INTO t (N, "K", "a b") VALUES (1, 2, 3)`:                  {typeNumeric, typeBool, 25},
+		"INSERT INTO t VALUES (1, 2, 'x', true, 5)":                       nil,
+		"INSERT INTO t VALUES (1, 2, 'x', true, 5, 6)":                    nil,
+		"INSERT INTO t (own) VALUES (1)":                                  nil,
+		"INSERT INTO t (span) VALUES ('5')":                               nil,
+		"INSERT INTO t (nope) VALUES (1)":                                 nil,
+		"INSERT INTO t (k, n) VALUES (1)":                                 nil,
+		"INSERT INTO t (k) VALUES (1) RETURNING *, t.k":                   {typeInt4},
+		"INSERT INTO t (k) VALUES (1) RETURNING k + 1":                    nil,
+		"INSERT INTO t (k) VALUES (1) RETURNING abs(k)":                   nil,
+		"INSERT INTO t (k /* c */) VALUES (1)":                            nil,
+		"INSERT INTO é (k) VALUES (1)":                                    nil,
+		"INSERT INTO " + long[:63] + " VALUES (1)":                        {typeInt4},
+		"INSERT INTO " + long + " VALUES (1)":                             nil,
+		`INSERT INTO "` + long + `" VALUES (1)`:                           nil,
+		`INSERT INTO "` + long[:63] + `" VALUES (1)`:                      {typeInt4},
+		`INSERT INTO "a-b".t (k) VALUES (1)`:                              {typeInt4},
+		`INSERT INTO "é" (k) VALUES (1)`:                                  nil,
+		"INSERT INTO \"" + long[:40] + `""` + long[:40] + "\" VALUES (1)": nil,
+		`INSERT INTO t ("N") VALUES (1)`:                                  nil,
 	} {
 		ins, ok := sqlscan.Insert(sql)
 		if !ok {

@@ -65,12 +65,15 @@ func (rs *rowTexts) constants(sql string, i int) (end int, ok bool) {
 		switch c.kind {
 		case 0:
 			return 0, false
-		case quoted, integer, decimal:
-			if c.kind = 'c'; c.signed {
-				c.kind = '-'
+		case quoted, integer, decimal: // of one shape, whatever their type
+			kind := byte('c')
+			if c.signed {
+				kind = '-'
 			}
+			rs.key = append(rs.key, kind)
+		default:
+			rs.key = append(rs.key, byte(c.kind))
 		}
-		rs.key = append(rs.key, byte(c.kind))
 		if i = skipSpace(sql, at); i >= len(sql) {
 			return 0, false
 		}
