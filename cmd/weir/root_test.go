@@ -64,7 +64,7 @@ func TestCompletionScripts(t *testing.T) {
 			t.Errorf("%s: %.200s", shell, out)
 		}
 	}
-	if out := program.Run(t, "__complete", "proxy", "--pool"); !strings.Contains(out, "--pool-size\tmost server connections") {
+	if out := program.Run(t, "__complete", "proxy", "--pool"); !strings.Contains(out, "--pool-size\tmaximum server connections") {
 		t.Errorf("completion of --pool: %s", out)
 	}
 	// 0: files; 4: nothing but the words; 16: directories.

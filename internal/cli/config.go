@@ -39,15 +39,15 @@ func newConfigCommand() *cobra.Command {
 		Use:   "check FILE",
 		Short: "Say what is wrong with a configuration file, and start nothing",
 		Long: `Read a configuration file as its verb would, with the environment and the files that
-it names, and report each unknown key with its line and what was probably meant, and
-each value that makes no sense. Nothing is started and nothing is connected to.
+it names, and report invalid values and unknown keys, with line and likely correction.
+Nothing is started, and no connection is made.
 
-The keys tell which verb the file is for; --of says it where they fit several verbs.
-Exit code 0: the verb would start with it; 2: it would not.
+The keys show which verb the file is for; if they fit several verbs, use --of. Exit
+code 0: the verb would start with this file; 2: it would not.
 
---connect also looks at the servers that the file names, as weir doctor -c does:
-versions, roles, privileges, connections, durability. Exit code 3: something of that
-does not work.`,
+--connect also checks the servers that the file names, as weir doctor -c does:
+versions, roles, privileges, connections, durability. Exit code 3: one of these checks
+failed.`,
 		Example: `  weir config check /etc/weir/weir.yaml
   weir config check --connect /etc/weir/weir.yaml
   weir config check --of 'kv serve' kv.yaml`,

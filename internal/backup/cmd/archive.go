@@ -33,7 +33,7 @@ func (a *archiveFlags) add(f *pflag.FlagSet) {
 	f.StringArrayVar(&a.recipients, "encrypt-recipient", nil, "encrypt to this age or SSH public key (repeatable)")
 	f.StringArrayVar(&a.recipientFiles, "encrypt-recipients-file", nil, "encrypt to the public keys in this file, one a line (repeatable)")
 	f.StringVar(&a.passphraseFile, "encrypt-passphrase-file", "", "encrypt with the passphrase on the first line of this file")
-	f.StringVar(&a.rateLimit, "rate-limit", "", "most bytes per second into the storage, such as 20MB")
+	f.StringVar(&a.rateLimit, "rate-limit", "", "maximum bytes per second written to the storage, such as 20MB")
 }
 
 // options reads files, so that what is wrong with them is said before anything

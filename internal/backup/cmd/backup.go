@@ -47,18 +47,18 @@ func newBackupCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "backup [DSN]",
 		Short: "Back up a database, a cluster, or its log, into an archive",
-		Long: `Back up what the DSN names into a directory, an S3 bucket or a stream, as
-ordinary compressed SQL and rows that standard tools read (docs/archive-format.md).
-One snapshot shows one moment; tables are read in parallel, large ones in ranges.
+		Long: `Back up the database that the DSN names into a directory, an S3 bucket or a stream,
+as ordinary compressed SQL and rows that standard tools read (docs/archive-format.md).
+All tables are read in one snapshot, in parallel, large ones in ranges.
 
-The DSN chooses the engine. Without one, PGHOST, PGUSER and so on say where
-PostgreSQL is; passwords belong in PGPASSWORD or a password file, since
-any user of the machine can read a command line.
+The DSN chooses the engine. Without one, weir connects to PostgreSQL as PGHOST, PGUSER
+and so on say. Put passwords in PGPASSWORD or a password file: any user of the machine
+can read a command line.
 
 --to takes a directory or s3://BUCKET/PREFIX?endpoint=URL&region=NAME, in which
 each backup gets a directory of its own, or one stream: FILE.tar, or - for
-standard output. The first interrupt ends the backup in an orderly way, and
---resume continues it; a second one ends weir at once.
+standard output. The first interrupt stops the backup so that --resume can continue
+it; a second one kills weir at once.
 
 Exit codes: 0 the backup is complete, 1 it is not, 2 usage.`,
 		Example: `  weir backup postgres://app@db/shop --to /backups
@@ -131,19 +131,19 @@ func (v *backupVerb) flags(f *pflag.FlagSet) {
 	f.BoolVar(&o.NoRolePasswords, "no-role-passwords", false, "with --cluster: leave out the passwords of roles, which only a superuser can read")
 	f.BoolVar(&o.Binary, "binary", false, "rows in the server's binary format, for the same major version only")
 	f.BoolVar(&v.lockTables, "lock-tables", true, "MySQL, MariaDB: lock tables without transactions (MyISAM and the like) against writes until they are copied")
-	f.BoolVar(&o.Checksums, "checksums", true, "store a checksum over the rows of each table, with which restores compare")
-	f.BoolVar(&o.Deferrable, "serializable-deferrable", false, "read a snapshot without serialization anomalies; may have to wait for one")
+	f.BoolVar(&o.Checksums, "checksums", true, "store a checksum of the rows of each table, which restores compare")
+	f.BoolVar(&o.Deferrable, "serializable-deferrable", false, "take a snapshot without serialization anomalies, which may have to wait")
 	f.StringVar(&v.profile, "profile", "auto", "auto, conservative, balanced, performance, max-performance or turbo")
 	f.IntVarP(&v.jobs, "jobs", "j", 0, "how many jobs run at once (default by the profile)")
 	addAdapt(f, &o.Adapt)
 	f.IntVar(&v.dumpJobs, "dump-jobs", 0, "how many connections read tables (default --jobs)")
 	f.IntVar(&o.ClusterParallelism, "cluster-parallelism", 0, "how many databases to read at once (default by the profile)")
-	f.StringVar(&v.chunk, "chunk-size", "", "split tables that are larger than this on disk (default from 8MB to 128MB, by what there is to read for each of --jobs)")
+	f.StringVar(&v.chunk, "chunk-size", "", "split tables that are larger than this on disk (default 8MB to 128MB, by how much each of --jobs has to read)")
 	f.DurationVar(&o.LockWait, "lock-wait-timeout", backup.DefaultLockWait, "how long to wait for a lock on a table, or none")
 	cli.OrNone(f, "lock-wait-timeout", "0s")
-	f.StringVar(&o.TempDir, "temp-dir", "", "directory for definitions while they are read")
+	f.StringVar(&o.TempDir, "temp-dir", "", "directory for definitions while they are being read")
 	v.archive.add(f)
-	f.BoolVar(&v.hide, "encrypt-manifest", false, "hide names, too; such a backup cannot be resumed")
+	f.BoolVar(&v.hide, "encrypt-manifest", false, "encrypt the manifest too, which hides names; such a backup cannot be resumed")
 	addHooks(f, &v.hooks)
 	v.admin.add(f)
 	v.json.Flag(f, "print the outcome as JSON")

@@ -42,11 +42,10 @@ func newBackupBaseCommand() *cobra.Command {
 		Short: "Back up a whole PostgreSQL cluster byte for byte, as a base for its log",
 		Long: `Copy the files of a running PostgreSQL cluster over the replication protocol. The
 role needs the attribute REPLICATION, and pg_hba.conf a line for the database
-replication.
+"replication".
 
-The backup holds the log that is needed to start it. With log that weir backup wal
-has archived in the same place, weir restore --to-dir replays it up to any later
-moment.`,
+The backup includes the log that is needed to start it. If weir backup wal archives the
+log in the same place, weir restore --to-dir can restore any later moment.`,
 		Example: `  weir backup base postgres://postgres@db/ --to /backups
   weir restore /backups --to-dir /var/lib/postgresql/15/main --owner postgres`,
 		Args: cobra.MaximumNArgs(1),
@@ -64,10 +63,10 @@ moment.`,
 	f := cmd.Flags()
 	f.StringVar(&v.to, "to", "", "where to: DIR or s3://BUCKET/PREFIX (required)")
 	f.StringVar(&v.id, "id", "", "name of the backup (default the time and the label)")
-	f.StringVar(&v.label, "label", "base", "what retention groups by")
+	f.StringVar(&v.label, "label", "base", "name under which prune's rules count this backup")
 	f.BoolVar(&v.options.Spread, "spread-checkpoint", false, "have the server spread its checkpoint over minutes")
-	f.BoolVar(&v.options.NoWAL, "no-wal", false, "leave out the log, which must then be archived by weir backup wal")
-	f.StringVar(&v.maxRate, "max-rate", "", "most bytes per second that the server sends, such as 50MB")
+	f.BoolVar(&v.options.NoWAL, "no-wal", false, "leave out the log; weir backup wal must then archive it")
+	f.StringVar(&v.maxRate, "max-rate", "", "maximum bytes per second that the server sends, such as 50MB")
 	v.archive.add(f)
 	addHooks(f, &v.hooks)
 	v.admin.add(f)

@@ -66,19 +66,20 @@ func newBackupBinlogCommand() *cobra.Command {
 		Short: "Archive the binary log of a MySQL or MariaDB server, continuously",
 		Long: `Receive the binary log of a MySQL or MariaDB server as a replica does, and archive it
 beside the backups, in binlog/NAME/. A transaction is archived at most
---flush-interval after its commit: a server that is lost takes no more than that with
-it. weir restore replays the log on a backup (--target-time and the other targets).
+--flush-interval after its commit; if the server is lost, at most the transactions of
+that interval are lost with it. weir restore replays the log on a backup (--target-time
+and the other targets).
 
-It runs until it is interrupted, and connects again by itself. After it was killed,
-it goes on behind the last transaction that is archived. The account needs REPLICATION
-SLAVE, and REPLICATION CLIENT (MariaDB: BINLOG MONITOR).
+It runs until it is interrupted, and reconnects by itself. After a crash it continues
+behind the last archived transaction. The account needs REPLICATION SLAVE, and
+REPLICATION CLIENT (MariaDB: BINLOG MONITOR).
 
 The server must keep its log while weir does not receive it: see its setting
-binlog_expire_logs_seconds. Log that the server removed before it was archived is a
-gap, and an error: begin another log by --log NAME, and take a backup. Archived logs
-are not encrypted.
+binlog_expire_logs_seconds. If it has removed log that was not archived, the archive
+has a gap. That is an error: start another log with --log NAME, and take a backup.
+Archived logs are not encrypted.
 
-Exit codes: 0 interrupted, or at the end with --until-now, 1 failed, 2 usage.`,
+Exit codes: 0 interrupted, or done with --until-now, 1 failed, 2 usage.`,
 		Example: `  weir backup binlog mysql://replicator@db/ --to /backups --metrics-file /var/lib/node_exporter/weir_binlog.prom
   weir backup binlog mysql://replicator@db/ --to /backups --until-now
   weir backup binlog mysql://replicator@db/ --to /backups --log after-gap --start binlog.000042:4`,
@@ -93,10 +94,10 @@ Exit codes: 0 interrupted, or at the end with --until-now, 1 failed, 2 usage.`,
 	}
 	f, o := cmd.Flags(), &v.options
 	f.StringVar(&v.to, "to", "", "where to: DIR or s3://BUCKET/PREFIX (required)")
-	f.StringVar(&v.log, "log", "", "name of the log in that place (default made of the server's id)")
-	f.StringVar(&v.start, "start", "", "`FILE:POS` to begin at when nothing is archived yet (default the oldest log that the server has)")
-	f.DurationVar(&o.Every, "flush-interval", 5*time.Second, "longest time from a transaction's commit until it is archived")
-	f.BoolVar(&o.UntilEnd, "until-now", false, "end when all log that the server has now is archived")
+	f.StringVar(&v.log, "log", "", "name of the log in that place (default derived from the server's id)")
+	f.StringVar(&v.start, "start", "", "`FILE:POS` to start at when nothing is archived yet (default the oldest log that the server has)")
+	f.DurationVar(&o.Every, "flush-interval", 5*time.Second, "longest time from a commit until it is archived")
+	f.BoolVar(&o.UntilEnd, "until-now", false, "exit when all log that the server has now is archived")
 	f.StringVar(&v.metricsFile, "metrics-file", "", "file for node_exporter's textfile collector, written atomically")
 	v.json.Flag(cmd.Flags(), "print the outcome as JSON")
 	f.BoolVarP(&v.quiet, "quiet", "q", false, "print errors only")

@@ -20,9 +20,9 @@ func newCatCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cat PLACE [ID] PATH",
 		Short: "Print an object of a backup, decrypted and decompressed",
-		Long: `Print one object of a backup to standard output: rows as COPY takes them, SQL, a
-part of a base backup. Every byte is verified; where one is bad, the exit code
-is 3 and what was printed must be discarded. --list lists the objects instead.`,
+		Long: `Print one object of a backup to standard output: rows in COPY format, SQL, or a part
+of a base backup. Every byte is verified; if one is bad, the exit code is 3, and what
+was printed must be discarded. --list lists the objects instead.`,
 		Example: `  weir backup cat /backups --list
   weir backup cat /backups db/shop/schema/pre-data.sql
   weir backup cat /backups 20261121T163528Z-shop db/shop/data/public.orders/0001.copy | head`,

@@ -29,11 +29,12 @@ func newListCommand() *cobra.Command {
 		Use:   "list PLACE",
 		Short: "List the backups in a place, and the log that is archived there",
 		Long: `List the backups of a directory or S3 location, oldest first, with their state:
-complete, running, incomplete (--resume continues it) or damaged. Ranges of
-archived log follow; where one range of a timeline does not join the next, log is
-missing, and no backup before the gap can be replayed past it. If there are backups
-of several servers, each names its server. Of binary logs the beginning and the end
-are shown; weir backup verify --log finds gaps.`,
+complete, running, incomplete (--resume continues it) or damaged. If there are backups
+of several servers, each names its server.
+
+Ranges of archived log follow. A gap between two ranges of one timeline means that log
+is missing: no backup before the gap can be replayed past it. For binary logs only the
+beginning and the end are shown; weir backup verify --log finds gaps.`,
 		Example: `  weir backup list /backups
   weir backup list 's3://backups/db?region=eu-central-1' --json`,
 		Args: cobra.ExactArgs(1),

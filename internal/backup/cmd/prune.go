@@ -42,13 +42,12 @@ func newPruneCommand() *cobra.Command {
 		Use:   "prune PLACE",
 		Short: "Remove old backups by rules",
 		Long: `Remove the backups that no rule keeps, and the archived log that no remaining
-backup needs. Rules count within one label of one server, from the newest; what any
-rule keeps is kept. Whatever the rules say, the newest complete backup of each label
-of each server stays, and so do backups that others need.
+backup needs. Rules count from the newest backup, separately for each server and label;
+a backup that any rule keeps is kept. Regardless of the rules, prune keeps the newest
+complete backup of each server and label, and backups that others need.
 
 Unfinished backups stay until they have made no progress for --remove-unfinished.
-A backup that is damaged is never removed: the exit code is 3, and an operator should
-look.`,
+Damaged backups are never removed; the exit code is then 3.`,
 		Example: `  weir backup prune /backups --keep-last 3 --keep-daily 7 --keep-weekly 4 --keep-monthly 12 --dry-run
   weir backup prune /backups --keep-within 30d`,
 		Args:    cobra.ExactArgs(1),
@@ -63,11 +62,11 @@ look.`,
 	f.IntVar(&v.policy.Weekly, "keep-weekly", 0, "keep the newest of each of N weeks")
 	f.IntVar(&v.policy.Monthly, "keep-monthly", 0, "keep the newest of each of N months")
 	f.IntVar(&v.policy.Yearly, "keep-yearly", 0, "keep the newest of each of N years")
-	f.StringVar(&v.within, "keep-within", "", "keep all that is younger, such as 36h or 30d")
+	f.StringVar(&v.within, "keep-within", "", "keep all that are younger than this, such as 36h or 30d")
 	f.DurationVar(&v.orphans, "remove-unfinished", 7*24*time.Hour, "remove unfinished backups without progress for this long; none keeps them")
 	cli.OrNone(f, "remove-unfinished", "-1ns")
 	f.BoolVar(&v.keepLog, "keep-log", false, "remove no archived log")
-	f.BoolVar(&v.dryRun, "dry-run", false, "say what would go, and remove nothing")
+	f.BoolVar(&v.dryRun, "dry-run", false, "print what would be removed, and remove nothing")
 	v.json.Flag(cmd.Flags(), "print JSON")
 	return cmd
 }

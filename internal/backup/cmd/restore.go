@@ -45,34 +45,34 @@ func newRestoreCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "restore PLACE [ID]",
 		Short: "Restore a backup into a server, or a base backup into a data directory",
-		Long: `Restore the backup ID of PLACE (the newest by default, if all are of one label and
-server; latest:LABEL is the newest of a label): a directory, an S3
-location, the directory of one backup, a stream in a file, or - for standard input.
+		Long: `Restore backup ID from PLACE: a directory, an S3 location, the directory of one
+backup, a stream in a file, or - for standard input. Without an ID, weir restores the
+newest backup, if all have one label and server; latest:LABEL is the newest of a label.
 
-With --to, a backup of databases goes into a running server: definitions, then
-rows in parallel, then indexes and constraints, each table's as soon as its rows
-are there. With --create, the database that --to names is made, or, if it names none
-or "postgres", the backup's own. A database that is not empty is refused unless
---clean drops what is to be restored. The target records which steps are done, so that
---resume continues an interrupted restore.
+With --to, a backup of databases goes into a running server: definitions, then rows in
+parallel, then the indexes and constraints of each table as soon as its rows are
+loaded. --create creates the database that --to names or, if it names none or
+"postgres", the one of the backup. A database that is not empty is refused, unless
+--clean drops what will be restored. The target records which steps are done, so that
+--resume can continue an interrupted restore.
 
-With --to-dir, a base backup becomes a data directory, with the settings by which
-the server replays the archived log up to a time, a position or a name.
+With --to-dir, a base backup becomes a data directory, with the settings that make the
+server replay the archived log up to a time, a position or a name.
 
 With --to and one of --target-time, --target-gtid, --target-position and
---target-latest, a backup of MySQL or MariaDB is restored, and the binary log that
-weir backup binlog has archived is replayed on it. The log is read and checked
-before anything is restored. Without an ID, the newest backup from which the target
-can be reached is taken.
+--target-latest, weir restores a backup of MySQL or MariaDB and replays the binary log
+that weir backup binlog has archived. It reads and checks the log before it restores
+anything. Without an ID, it takes the newest backup from which the target can be
+reached.
 
-Rows that the server took are counted and compared with the backup; --verify
-reads them again and compares checksums, too.
+The rows that the server accepted are counted and compared with the backup; --verify
+also reads them again and compares checksums.
 
-An object that fails stops the objects that need it, and no others. A list at the end
-says what failed, and what was left out because of it; a file holds as SQL what is
-left to do; the exit code is 1.
+If an object fails, the objects that need it are skipped, and all others are restored.
+The exit code is then 1; a list at the end names what failed and what was skipped, and
+a file has the SQL that is left to run.
 
-Exit codes: 0 restored, 1 failed, 2 usage, 3 restored, and it differs.`,
+Exit codes: 0 restored, 1 failed, 2 usage, 3 restored, but differs from the backup.`,
 		Example: `  weir restore /backups --to postgres://postgres@db/ --create
   weir restore /backups --to postgres://app@db/shop -t orders --data-only
   weir restore /backups --to postgres://postgres@db/ --create --rename shop=shop_test
@@ -101,15 +101,15 @@ func (v *restoreVerb) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.Database, "database", "", "which database of the backup (default the only one, or all of a cluster)")
 	f.StringVar(&o.Target, "target", "", "name of the database to restore into")
 	f.StringVar(&v.rename, "rename", "", "restore database OLD of the backup as NEW, as `OLD=NEW`")
-	f.BoolVar(&o.Create, "create", false, "make the database first")
-	f.BoolVar(&o.Clean, "clean", false, "first drop what is to be restored")
-	f.BoolVar(&o.IfExists, "if-exists", false, "with --clean: do not fail where there is nothing to drop")
+	f.BoolVar(&o.Create, "create", false, "create the database first")
+	f.BoolVar(&o.Clean, "clean", false, "first drop what will be restored")
+	f.BoolVar(&o.IfExists, "if-exists", false, "with --clean: do not fail if there is nothing to drop")
 	f.StringArrayVarP(&o.Filter.Schemas, "schema", "n", nil, "only schemas that match (repeatable)")
 	f.StringArrayVarP(&o.Filter.ExcludeSchemas, "exclude-schema", "N", nil, "no schemas that match (repeatable)")
 	f.StringArrayVarP(&o.Filter.Tables, "table", "t", nil, "only tables that match (repeatable)")
 	f.StringArrayVarP(&o.Filter.ExcludeTables, "exclude-table", "T", nil, "no tables that match (repeatable)")
 	f.StringArrayVar(&o.Filter.ExcludeTableData, "exclude-table-data", nil, "no rows of tables that match (repeatable)")
-	f.BoolVar(&o.NoOwner, "no-owner", false, "leave objects to the role that restores")
+	f.BoolVar(&o.NoOwner, "no-owner", false, "make the restoring role the owner of all objects")
 	f.BoolVar(&o.NoPrivileges, "no-privileges", false, "no grants")
 	f.BoolVar(&o.SchemaOnly, "schema-only", false, "definitions, no rows")
 	f.BoolVar(&o.DataOnly, "data-only", false, "rows, no definitions")
@@ -117,10 +117,10 @@ func (v *restoreVerb) flags(f *pflag.FlagSet) {
 	f.BoolVar(&o.DryRun, "dry-run", false, "print what would be done, and change nothing")
 	f.BoolVar(&o.Resume, "resume", false, "continue a restore that was interrupted")
 	f.BoolVar(&o.Force, "force", false, "restore into a server that is older than the source")
-	f.BoolVar(&v.keepGoing, "keep-going", true, "after an error in an object go on with all that does not need it, and report all errors at the end; =false stops at the first one")
-	f.StringVar(&v.failedSQL, "failed-sql", "", "`FILE` for what is left to do, as SQL (default weir-restore-ID.sql here, if objects fail)")
-	f.BoolVar(&o.NoCheck, "no-check", false, "do not check everything but rows before the restore begins: for a backup whose damaged parts are not needed")
-	f.BoolVar(&o.NoAnalyze, "no-analyze", false, "do not gather statistics for the planner, which the server does later")
+	f.BoolVar(&v.keepGoing, "keep-going", true, "after an error in an object continue with all that do not need it, and report all errors at the end; =false stops at the first one")
+	f.StringVar(&v.failedSQL, "failed-sql", "", "`FILE` for the SQL that is left to run, if objects fail (default weir-restore-ID.sql here)")
+	f.BoolVar(&o.NoCheck, "no-check", false, "skip the check of everything except rows before the restore begins: for a backup whose damaged parts are not needed")
+	f.BoolVar(&o.NoAnalyze, "no-analyze", false, "do not gather planner statistics; the server does so later")
 	f.StringVar(&v.verify, "verify", string(restore.VerifyCounts), "none, counts, or rows (--verify alone): read tables again and compare checksums")
 	cli.Takes(f, "verify", "none", "counts", "rows")
 	f.Lookup("verify").NoOptDefVal = string(restore.VerifyRows)
@@ -129,9 +129,9 @@ func (v *restoreVerb) flags(f *pflag.FlagSet) {
 	f.IntVarP(&o.Jobs, "jobs", "j", 0, "how many jobs run at once (default by the profile)")
 	addAdapt(f, &o.Adapt)
 	f.StringVar(&v.memory, "index-memory", "", "memory of each index build (default by the profile)")
-	f.IntVar(&v.indexWorkers, "index-workers", 0, "PostgreSQL: parallel workers of each index build (default the server's for a build that is alone, else none)")
-	f.DurationVar(&o.IndexTimeout, "index-timeout", 0, "PostgreSQL: how long one index or constraint may take before it fails (default no bound)")
-	f.StringArrayVar(&o.Tuning, "set", nil, "PostgreSQL: a setting of the sessions, such as random_page_cost=1.1 or effective_io_concurrency=200 (repeatable)")
+	f.IntVar(&v.indexWorkers, "index-workers", 0, "PostgreSQL: parallel workers of each index build (default the server's setting for a build that runs alone, else none)")
+	f.DurationVar(&o.IndexTimeout, "index-timeout", 0, "PostgreSQL: how long one index or constraint may take before it fails (default no limit)")
+	f.StringArrayVar(&o.Tuning, "set", nil, "PostgreSQL: a setting of the restoring sessions, such as random_page_cost=1.1 or effective_io_concurrency=200 (repeatable)")
 	v.keys.add(f)
 	v.dir.add(f)
 	v.log.add(f)

@@ -31,14 +31,14 @@ func newScheduleCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "schedule [flags] -- [base|binlog] DSN --to PLACE [flags of weir backup]",
 		Short: "Print systemd units, and a line of crontab, for regular backups",
-		Long: `Print a systemd service and timer that run weir backup with the arguments after
---, and, with --keep, weir backup prune after it; and the same as a line of crontab.
-Nothing is installed. Relative paths are made absolute. binlog runs up to the end of
-the log each time; for weir backup wal, which runs all the time, contrib/systemd has a
-unit.
+		Long: `Print a systemd service and timer that run weir backup with the arguments after --,
+followed by weir backup prune if --keep is given, and the same as a crontab line.
+Nothing is installed. Relative paths are made absolute. Each run of binlog archives up
+to the current end of the log; weir backup wal runs all the time, and contrib/systemd
+has a unit for it.
 
-Secrets do not belong into units: --env-file names a file for PGPASSWORD and the
-credentials of S3, which systemd reads as root; the line of crontab reads it, too.`,
+Secrets do not belong in units: put PGPASSWORD and the credentials of S3 into the file
+of --env-file, which systemd reads as root. The crontab line reads it, too.`,
 		Example: `  weir backup schedule --on-calendar 'hourly' -- binlog mysql://backup@db/ --to /backups
   weir backup schedule --on-calendar '*-*-* 02:30' --keep last=3,daily=7 -- postgres://backup@db/shop --to /backups`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -57,11 +57,11 @@ credentials of S3, which systemd reads as root; the line of crontab reads it, to
 	}
 	f := cmd.Flags()
 	f.StringVar(&v.name, "name", "weir-backup", "name of the units")
-	f.StringVar(&v.onCalendar, "on-calendar", "*-*-* 02:30", "when, as in systemd.time(7)")
+	f.StringVar(&v.onCalendar, "on-calendar", "*-*-* 02:30", "when to run, as in systemd.time(7)")
 	f.StringVar(&v.delay, "random-delay", "5m", "spread the starts of many machines over this time")
 	f.StringVar(&v.user, "user", "weir", "user to run as")
 	f.StringVar(&v.envFile, "env-file", "/etc/weir/backup.env", "file with secrets, as NAME=VALUE")
-	f.StringVar(&v.program, "program", "", "path of weir (default this one's)")
+	f.StringVar(&v.program, "program", "", "path of weir (default this program)")
 	f.StringSliceVar(&v.prune, "keep", nil, "prune afterwards by rules such as last=3,daily=7,weekly=4,monthly=12,within=30d")
 	return cmd
 }

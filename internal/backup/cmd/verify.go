@@ -47,18 +47,18 @@ func newVerifyCommand() *cobra.Command {
 		Use:   "verify PLACE [ID]",
 		Short: "Read every byte of a backup and compare; --restore restores it, too",
 		Long: `Read every byte of a backup and compare it with the manifest. Without the key of
-an encrypted backup, the stored bytes alone are compared.
+an encrypted backup, only the stored bytes are compared.
 
 --restore also restores it into a private server on this machine, which is removed
-afterwards, and compares the numbers of rows, their checksums and, of whole
-databases, all definitions. It needs a server that is not older than the source
-(--bin-dir). Functions and materialized views of the backup run there without a
-superuser's rights, and objects keep their owners.
+afterwards, and compares row counts, checksums and, if the backup has whole databases,
+all definitions. It needs a server that is not older than the source (--bin-dir).
+Functions and materialized views of the backup run there without superuser rights, and
+objects keep their owners.
 
---log reads the log that is archived beside a base backup, or beside a backup of
-MySQL or MariaDB, too, and says where files are missing.
+--log also reads the log that is archived beside a base backup, or beside a backup of
+MySQL or MariaDB, and says where files are missing.
 
-Exit codes: 0 good, 1 it could not be verified, 2 usage, 3 damage was found.`,
+Exit codes: 0 good, 1 could not be verified, 2 usage, 3 damaged.`,
 		Example: `  weir backup verify /backups
   weir backup verify /backups 20261121T163528Z-shop --restore
   weir backup verify shop.tar --identity key.txt`,

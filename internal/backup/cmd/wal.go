@@ -47,17 +47,17 @@ func newBackupWALCommand() *cobra.Command {
 		Short: "Receive the log of a PostgreSQL cluster into the archive, continuously",
 		Long: `Receive the log (WAL) of a PostgreSQL cluster over the replication protocol, as a
 standby does, and archive it beside base backups: each segment as soon as it is full,
-and the newest every --flush-interval, as far as it is written. A server that is lost
-takes no more than that with it.
+and the unfinished one every --flush-interval. If the server is lost, at most the log
+of that interval is lost with it.
 
-It runs until it is interrupted, and connects again by itself. After it was killed,
-it goes on behind the last segment that is complete. A replication slot makes the
-server keep its log meanwhile; when a receiver is given up for good, remove the slot
-by --drop-slot, or the server's disk fills up.
+It runs until it is interrupted, and reconnects by itself. After a crash it continues
+behind the last complete segment. A replication slot makes the server keep the log in
+the meantime; when you stop archiving for good, remove the slot with --drop-slot, or
+the server's disk fills up.
 
-Log that the server removed before it was archived is a gap: it is an error, and
---allow-gap goes on behind it. No base backup from before a gap can be replayed past
-it.`,
+If the server has removed log that was not archived, the archive has a gap. That is an
+error; --allow-gap continues behind the gap. A base backup from before a gap cannot be
+replayed past it.`,
 		Example: `  weir backup wal postgres://replicator@db/ --to /backups --metrics-file /var/lib/node_exporter/weir_wal.prom
   weir backup wal postgres://replicator@db/ --to /backups --until-now
   weir backup wal postgres://replicator@db/ --drop-slot`,
@@ -79,11 +79,11 @@ it.`,
 	f, o := cmd.Flags(), &v.options
 	f.StringVar(&v.to, "to", "", "where to: DIR or s3://BUCKET/PREFIX (required)")
 	f.StringVar(&o.Slot, "slot", wal.DefaultSlot, "replication slot, made if it does not exist")
-	f.BoolVar(&o.Temporary, "temporary-slot", false, "a slot that vanishes with the connection")
-	f.BoolVar(&v.dropSlot, "drop-slot", false, "remove the slot and end")
-	f.DurationVar(&o.FlushInterval, "flush-interval", wal.DefaultFlushInterval, "how often the newest segment, which is not full yet, is archived")
-	f.BoolVar(&o.AllowGap, "allow-gap", false, "go on behind log that the server no longer has")
-	f.BoolVar(&o.UntilNow, "until-now", false, "end when all log that the server has now is archived")
+	f.BoolVar(&o.Temporary, "temporary-slot", false, "use a slot that the server drops when the connection ends")
+	f.BoolVar(&v.dropSlot, "drop-slot", false, "remove the slot and exit")
+	f.DurationVar(&o.FlushInterval, "flush-interval", wal.DefaultFlushInterval, "how often the unfinished segment is archived")
+	f.BoolVar(&o.AllowGap, "allow-gap", false, "continue behind log that the server no longer has")
+	f.BoolVar(&o.UntilNow, "until-now", false, "exit when all log that the server has now is archived")
 	f.StringVar(&o.SpoolDir, "spool-dir", "", "directory for the segment that is being received")
 	f.StringVar(&v.metricsFile, "metrics-file", "", "file for node_exporter's textfile collector, written atomically")
 	v.archive.add(f)

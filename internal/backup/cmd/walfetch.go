@@ -24,11 +24,11 @@ func newWALFetchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "wal-fetch PLACE FILE PATH",
 		Short: "Fetch a file of archived log, as PostgreSQL's restore_command",
-		Long: `Fetch one file of the log that weir backup wal has archived, verified, and write it
-to PATH. weir restore --to-dir sets it up as the server's restore_command.
+		Long: `Fetch one file of the log that weir backup wal has archived, verify it, and write it
+to PATH. weir restore --to-dir makes this the server's restore_command.
 
-Exit codes: 0 fetched, 1 there is no such file, 126 it could not be fetched, which
-makes the server give up instead of taking it for the end of the log.`,
+Exit codes: 0 fetched, 1 there is no such file, 126 it could not be fetched. 126 makes
+the server stop, instead of taking this for the end of the log.`,
 		Example: `  restore_command = 'weir wal-fetch --system 7432840651712831034 /backups "%f" "%p"'`,
 		Args:    cobra.ExactArgs(3),
 		RunE: func(cmd *cobra.Command, args []string) error {

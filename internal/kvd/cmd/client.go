@@ -246,8 +246,8 @@ func newKVPut() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "put KEY VALUE",
 		Short: "Set a key",
-		Long: `Set a key and print the revision of the write, which is its place among all
-writes. VALUE - is standard input. A condition that does not hold is exit code 1.`,
+		Long: `Set a key and print the revision of the write, which is its place among all writes.
+VALUE - reads standard input. The exit code is 1 if a condition does not hold.`,
 		Example: `  weir kv put greeting hello
   weir kv put lock me --if-absent --ttl 30s
   weir kv put config - < config.yaml`,
@@ -409,8 +409,8 @@ func newKVRange() *cobra.Command {
 		Use:   "range [FROM [TO]]",
 		Short: "List keys in order",
 		Long: `List the keys from FROM (default: the first) on, before TO (default: to the end), a
-line each: key, tab, value. An answer holds 16 MB at most and is the state at one
-moment; --limit none asks again until there is no more.`,
+line each: key, tab, value. One answer holds at most 16 MB and is a snapshot;
+--limit none asks again until there are no more.`,
 		Example: `  weir kv range --prefix user:
   weir kv range a m --limit 100 --json`,
 		Args: cobra.MaximumNArgs(2),
@@ -497,8 +497,8 @@ func newKVWatch() *cobra.Command {
 		Short: "Print changes as they are committed",
 		Long: `Print the changes of the keys from FROM on, before TO, as they are committed, a
 line each: revision, what happened (put, delete or expire), key, value. If its replica
-is lost, it goes on at another one, without gaps or repeats; if the replicas no longer
-remember what changed meanwhile, it says so and ends with exit code 3. Interrupt it to
+fails, it continues with another one, without gaps or repeats; if the replicas no longer
+have the changes since then, it says so and exits with code 3. Interrupt it to
 end.`,
 		Example: `  weir kv watch --prefix user:
   weir kv watch --since 1200 --json`,

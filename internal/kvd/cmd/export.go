@@ -21,7 +21,7 @@ import (
 func (k *kvClient) addPatient(cmd *cobra.Command) {
 	k.add(cmd)
 	f := cmd.Flags().Lookup("timeout")
-	f.Usage, f.DefValue = "DURATION|give up when no answer comes for this long", "30s"
+	f.Usage, f.DefValue = "DURATION|give up if no answer arrives for this long", "30s"
 	k.timeout, k.patient = 30*time.Second, true
 }
 
@@ -34,14 +34,14 @@ func newKVExport() *cobra.Command {
 		Use:   "export [FILE]",
 		Short: "Write all keys into a file, for weir kv import",
 		Long: `Write all keys with their values, times to live and leases as lines of JSON, with a
-digest at the end; to standard output without FILE or for -. FILE must not exist, and
-appears when it is complete. Keys are read page by page while others write: a page of up
-to 2000 keys is the state of one moment, the whole is not.
+digest at the end. Without FILE, or for -, they go to standard output. FILE must not
+exist, and appears when it is complete. Keys are read page by page while others write:
+a page of up to 2000 keys is a snapshot, the whole export is not.
 
-With --data the keys are read from the directory of a replica that does not run, such as
-the one disk that is left when a majority of them is lost. All entries of its log count,
-also those that it does not know to be committed: no write that was answered and is on
-this disk is left out.`,
+--data reads the keys from the data directory of a stopped replica, such as the last
+disk after a majority was lost. It includes all entries of the log, even those that the
+replica does not know to be committed, so the export has every acknowledged write that
+is on this disk.`,
 		Example: `  weir kv export backup.kv
   weir kv export --data /rescue/weir rescued.kv`,
 		Args: cobra.MaximumNArgs(1),
@@ -133,14 +133,14 @@ written, and the cluster afterwards: it must hold each key with its value.
 
 A cluster that holds other keys, or other values, is refused unless --overwrite is given.
 To continue an import that a crash or an error has stopped, run it again: it does not
-write keys that the cluster has already.
+write keys that the cluster already has.
 
-Times to live go on from what was left at the export. Keys of leases are left out, since
-their holders know nothing of the leases of another cluster; --keep-leased writes them as
-keys that stay. Revisions begin anew, and so do the ids of leases, which are fencing
+Times to live continue with what was left at the export. Keys of leases are skipped,
+because their holders have no lease in the new cluster; --keep-leased writes them as
+permanent keys. Revisions start over, and so do the ids of leases, which are fencing
 tokens: programs must forget those of the old cluster.
 
-Exit code 3: the file is damaged, or the cluster holds something else afterwards.`,
+Exit code 3: the file is damaged, or the cluster does not hold its keys afterwards.`,
 		Example: `  weir kv import backup.kv
   weir kv import --overwrite --json backup.kv`,
 		Args: cobra.ExactArgs(1),

@@ -12,12 +12,13 @@ by the nearest replica. Redis clients work unmodified.
 
   weir kv serve              runs a replica
   weir kv get, put, del …    are clients
-  weir kv export, import     move all keys into a file and back
-  weir kv status, member     look after the cluster
-  weir kv simulate           plays clusters with faults, and checks them
+  weir kv export, import     write all keys to a file, and back
+  weir kv status, member     show and change the cluster
+  weir kv simulate           simulates clusters with faults, and checks them
 
-Options of serve are flags, WEIR_KV_ variables (--batch-delay as
-WEIR_KV_BATCH_DELAY) or lines of a YAML file (batch_delay), in this order.`,
+Options of serve can be flags, WEIR_KV_ variables (--batch-delay as
+WEIR_KV_BATCH_DELAY) or lines of a YAML file (batch_delay). A flag overrides the
+variable, and that the file.`,
 	}
 	cmd.AddCommand(newKVServe(), newKVGet(), newKVPut(), newKVDel(), newKVIncr(), newKVRange(), newKVWatch(), newKVLease(), newKVExport(), newKVImport(),
 		newKVStatus(), newKVMember(), newKVVerify(), newKVSimulateCommand())

@@ -23,16 +23,15 @@ func newKVMember() *cobra.Command {
 		Use:   "member",
 		Short: "List and change the members of the cluster",
 		Long: `Members vote (voters) or only receive the log (learners). A replica whose disk is
-lost or damaged must not come back under its number: what it voted for is forgotten.
-Replace it:
+lost or damaged must not come back under its number, because it no longer knows how it
+voted. Replace it:
 
   weir kv serve --id 4 --join --peers … --data …     on the new machine
   weir kv member add 4=host:port/redisport           it catches up as a learner
   weir kv member replace 2 4                         4 votes and 2 leaves, in one step
 
-The number of a member that has left is never used again: the cluster remembers it and
-refuses it, since that replica's votes and its old disk may still be around. Any number
-that was never used will do.`,
+Give the new member a number that was never used. The cluster refuses the number of a
+member that has left, because that replica's votes and its old disk may still exist.`,
 	}
 	cmd.AddCommand(newKVMemberList(),
 		newKVMemberChange("add ID=HOST:PORT[/REDISPORT]", "Add a learner", 1, func(args []string) (kv.MemberChange, error) {
@@ -170,9 +169,9 @@ func newKVVerify() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify DIR",
 		Short: "Check a replica's data directory, offline",
-		Long: `Read every segment of the log and every snapshot in the data directory of a replica
-that does not run, check all checksums and the order of entries, and change nothing.
-Exit code 3 if something is damaged.`,
+		Long: `Read every segment of the log and every snapshot in the data directory of a stopped
+replica, and check all checksums and the order of entries. Nothing is changed. The exit
+code is 3 if something is damaged.`,
 		Example: "  weir kv verify /var/lib/weir/1",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -54,18 +54,18 @@ func kvReplicaOptions() []cli.Option[kvConfig] {
 		},
 		{
 			Group: groupReplica, Name: "peers", Arg: "LIST",
-			Help: "the replicas, this one included: 1=host:port,2=host:port,3=host:port, each with the port of its Redis clients behind a slash, if other replicas are to tell them: 1=host:port/6379",
+			Help: "the replicas, this one included: 1=host:port,2=host:port,3=host:port, each with a slash and its port for Redis clients, if replicas are to redirect them there: 1=host:port/6379",
 			Set: func(c *kvConfig, v string) (err error) {
 				c.replica.Members, err = replica.ParseMembers(v)
 				return err
 			},
 		},
 		{
-			Group: groupReplica, Name: "cluster", Arg: "NAME", Default: "weir", Help: "name that all replicas and clients share; others are refused",
+			Group: groupReplica, Name: "cluster", Arg: "NAME", Default: "weir", Help: "name that all replicas and clients share; a different name is refused",
 			Set: func(c *kvConfig, v string) error { c.replica.Cluster = v; return nil },
 		},
 		{
-			Group: groupReplica, Name: "join", Help: "wait to be added to a cluster that runs (weir kv member add), instead of being one of its first members",
+			Group: groupReplica, Name: "join", Help: "wait to be added to a running cluster (weir kv member add), instead of being one of its first members",
 			Set: func(c *kvConfig, v string) (err error) {
 				if c.replica.Join, err = strconv.ParseBool(v); err != nil {
 					return errors.New("want true or false")
@@ -74,12 +74,12 @@ func kvReplicaOptions() []cli.Option[kvConfig] {
 			},
 		},
 		{
-			Group: groupReplica, Name: "data", Arg: "DIR", Help: "directory of the log and the snapshots, made if there is none",
+			Group: groupReplica, Name: "data", Arg: "DIR", Help: "directory of the log and the snapshots, created if missing",
 			Set: func(c *kvConfig, v string) error { c.replica.Dir = v; return nil },
 		},
 		{
 			Group: groupReplica, Name: "durability", Arg: "WHERE", Default: "disk",
-			Help: "disk: what is acknowledged has been flushed; memory: nothing is written at all, a replica that stops must come back as a new member",
+			Help: "disk: a write is flushed before it is acknowledged; memory: nothing is written to disk, and a replica that stops must come back as a new member",
 			Set: func(c *kvConfig, v string) error {
 				if v != "disk" && v != "memory" {
 					return errors.New("want disk or memory")
@@ -89,15 +89,15 @@ func kvReplicaOptions() []cli.Option[kvConfig] {
 			},
 		},
 		{
-			Group: groupReplica, Name: "listen", Arg: "ADDRESS", Help: "where replicas and native clients connect (default this replica's address among the peers)",
+			Group: groupReplica, Name: "listen", Arg: "ADDRESS", Help: "where replicas and native clients connect (default this replica's address in --peers)",
 			Set: func(c *kvConfig, v string) error { c.replica.Listen = v; return cli.CheckHostPort(v) },
 		},
 		{
-			Group: groupServing, Name: "resp", Arg: "ADDRESS", Help: "where Redis clients connect (default what the peers say, or nowhere)",
+			Group: groupServing, Name: "resp", Arg: "ADDRESS", Help: "where Redis clients connect (default this replica's address for them in --peers, or nowhere)",
 			Set: func(c *kvConfig, v string) error { c.replica.Redis = v; return cli.CheckHostPort(v) },
 		},
 		{
-			Group: groupServing, Name: "max-clients", Arg: "N", Default: "10000", Help: "most connections of Redis clients",
+			Group: groupServing, Name: "max-clients", Arg: "N", Default: "10000", Help: "maximum connections of Redis clients",
 			Set: cli.Number(1, func(c *kvConfig) *int { return &c.replica.Front.MaxClients }),
 		},
 		{
@@ -109,7 +109,7 @@ func kvReplicaOptions() []cli.Option[kvConfig] {
 			Set: cli.Span("", func(c *kvConfig) *time.Duration { return &c.replica.RequestTimeout }),
 		},
 		{
-			Group: groupServing, Name: "session-idle", Arg: "DURATION", Default: "1h", Help: "forget the session of a native client that has written nothing for this long",
+			Group: groupServing, Name: "session-idle", Arg: "DURATION", Default: "1h", Help: "forget the session of a native client that has not written for this long",
 			Set: cli.Span("", func(c *kvConfig) *time.Duration { return &c.replica.SessionIdle }),
 		},
 	}
@@ -126,7 +126,7 @@ func kvProtocolOptions() []cli.Option[kvConfig] {
 			},
 		},
 		{
-			Group: groupProtocol, Name: "reads", Arg: "HOW", Default: "lease", Help: "strong reads: lease trusts clocks to run at the same rate within a tenth, index asks a majority each time",
+			Group: groupProtocol, Name: "reads", Arg: "HOW", Default: "lease", Help: "strong reads: lease assumes that the rates of clocks differ by less than a tenth; index asks a majority each time",
 			Set: func(c *kvConfig, v string) error {
 				if v != "lease" && v != "index" {
 					return errors.New("want lease or index")
@@ -146,7 +146,7 @@ func kvProtocolOptions() []cli.Option[kvConfig] {
 			},
 		},
 		{
-			Group: groupProtocol, Name: "peer-delay", Arg: "DURATION", Default: "0", Help: "let messages to other replicas gather for this long before they are written, at most 10ms, for comparison; PUT /peer-delay at --admin changes it while the replica runs",
+			Group: groupProtocol, Name: "peer-delay", Arg: "DURATION", Default: "0", Help: "collect messages to other replicas for this long before writing them, at most 10ms, for comparison; PUT /peer-delay at --admin changes it while the replica runs",
 			Set: func(c *kvConfig, v string) (err error) {
 				if c.replica.PeerDelay, err = time.ParseDuration(v); err != nil {
 					return errors.New("want a duration such as 150us")
@@ -159,7 +159,7 @@ func kvProtocolOptions() []cli.Option[kvConfig] {
 			Set: cli.Span("", func(c *kvConfig) *time.Duration { return &c.replica.Election }),
 		},
 		{
-			Group: groupProtocol, Name: "disk-timeout", Arg: "DURATION", Help: "a write that takes longer means that the disk hangs: the replica does not lead until the write is done (default 1s, or twice the election timeout)",
+			Group: groupProtocol, Name: "disk-timeout", Arg: "DURATION", Help: "a write that takes longer means that the disk hangs: the replica does not lead until the write has completed (default 1s, or twice the election timeout)",
 			Set: cli.Span("", func(c *kvConfig) *time.Duration { return &c.replica.DiskTimeout }),
 		},
 		{
@@ -171,7 +171,7 @@ func kvProtocolOptions() []cli.Option[kvConfig] {
 			},
 		},
 		{
-			Group: groupProtocol, Name: "snapshot-rate", Arg: "SIZE", Default: cli.None, Help: "most bytes a second at which a snapshot is sent to another replica",
+			Group: groupProtocol, Name: "snapshot-rate", Arg: "SIZE", Default: cli.None, Help: "maximum bytes per second at which a snapshot is sent to another replica",
 			Set: func(c *kvConfig, v string) error {
 				if cli.IsNone(v) {
 					c.replica.SnapshotRate = 0
@@ -203,7 +203,7 @@ func kvProtocolOptions() []cli.Option[kvConfig] {
 func kvAccessOptions() []cli.Option[kvConfig] {
 	return []cli.Option[kvConfig]{
 		{
-			Group: groupTrust, Name: "secret-file", Arg: cli.ArgFile, Help: "secret that replicas and native clients must prove to know; the same for all of them",
+			Group: groupTrust, Name: "secret-file", Arg: cli.ArgFile, Help: "secret that replicas and native clients must prove that they know; the same for all of them",
 			Set: func(c *kvConfig, v string) error { c.secretFile = v; return nil },
 		},
 		{
@@ -232,7 +232,7 @@ func kvAccessOptions() []cli.Option[kvConfig] {
 			},
 		},
 		{
-			Group: groupTrust, Name: "insecure", Help: "permit addresses that others can reach with neither password nor certificate",
+			Group: groupTrust, Name: "insecure", Help: "permit addresses that other machines can reach without a password or certificate",
 			Set: func(c *kvConfig, v string) (err error) {
 				if c.replica.Insecure, err = strconv.ParseBool(v); err != nil {
 					return errors.New("want true or false")

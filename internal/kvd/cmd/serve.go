@@ -26,17 +26,17 @@ func newKVServe() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve --id N --peers LIST --data DIR",
 		Short: "Run a replica until stopped",
-		Long: `Run one replica of a cluster. The first start of all of --peers makes the cluster;
-from then on the log records the members. Replicas and native clients connect to the address
-among the peers, Redis clients to that of --resp, at any replica: a follower
-forwards what its leader must decide.
+		Long: `Run one replica of a cluster. The first start of all of --peers creates the cluster;
+from then on the log records the members. Replicas and native clients connect to a
+replica's address in --peers, Redis clients to that of --resp. Any replica will do: a
+follower forwards what the leader must decide.
 
-What is acknowledged is on the disks of a majority. An error of the disk stops the
-replica; so does a disk that has forgotten what it acknowledged, such as an older
-copy: replace that member (weir kv member replace).
+A write is acknowledged when it is on the disks of a majority. A disk error stops the
+replica. So does a disk that lacks acknowledged data, such as an older copy: replace
+that member (weir kv member replace).
 
-SIGTERM and SIGINT hand leadership over, let requests end and exit with 0; a second
-one exits at once, which loses nothing that was acknowledged.`,
+SIGTERM and SIGINT hand over leadership, let requests finish and exit with 0; a second
+signal exits at once, and loses nothing that was acknowledged.`,
 		Example: `  weir kv serve --id 1 --peers 1=127.0.0.1:7401 --data /var/lib/weir --resp 127.0.0.1:6379
   weir kv serve --id 2 --peers 1=10.0.0.1:7401/6379,2=10.0.0.2:7401/6379,3=10.0.0.3:7401/6379 \
       --data /var/lib/weir --secret-file /etc/weir/secret --resp-password-file /etc/weir/redis

@@ -42,13 +42,13 @@ func newKVSimulateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "simulate",
 		Short: "Play clusters with faults on virtual time and check what they promise",
-		Long: `Play whole clusters, with their disks, networks, clocks and clients, in one thread
-on virtual time. Every fault is drawn from a seed; the same seed gives the same run.
+		Long: `Simulate whole clusters, with their disks, networks, clocks and clients, in one thread
+on virtual time. A seed decides every fault; the same seed gives the same run.
 Afterwards all answers are checked: nothing acknowledged is lost or done twice, strong
 operations are linearizable, sessions get their guarantees, replicas agree.
 
-Without --seed, seeds are played one after the other until one fails, which ends the
-command with code 3 and the command line that plays it again. Profiles of faults:
+Without --seed, seeds run one after the other until one fails. The command then prints
+the command line that repeats it, and the exit code is 3. Profiles of faults:
 
 ` + strings.Join(profiles, "\n"),
 		Args: cobra.NoArgs,
@@ -63,19 +63,19 @@ command with code 3 and the command line that plays it again. Profiles of faults
 		},
 	}
 	f := cmd.Flags()
-	f.IntVar(&s.campaign.Seeds, "seeds", 1000, "how many seeds to play, none: until --duration ends")
+	f.IntVar(&s.campaign.Seeds, "seeds", 1000, "how many seeds to run, none: until --duration ends")
 	cli.OrNone(f, "seeds", "0")
 	f.Uint64Var(&s.campaign.From, "from", 1, "first seed")
-	f.Int64Var(&s.seed, "seed", -1, "play this seed only")
+	f.Int64Var(&s.seed, "seed", -1, "run only this seed")
 	f.Lookup("seed").DefValue = ""
-	f.BoolVar(&s.trace, "trace", false, "with --seed: print all that happens")
-	f.DurationVar(&s.duration, "duration", 0, "stop after this long (default when all seeds are played)")
+	f.BoolVar(&s.trace, "trace", false, "with --seed: print everything that happens")
+	f.DurationVar(&s.duration, "duration", 0, "stop after this long (default after all seeds)")
 	f.IntSliceVar(&s.campaign.Replicas, "replicas", nil, "sizes of the clusters, taken in turn (default drawn from the seed)")
 	f.StringVar(&s.campaign.Options.Preset, "preset", "", "one of "+strings.Join(consensus.PresetNames(), ", ")+" (default drawn from the seed)")
 	cli.Takes(f, "preset", consensus.PresetNames()...)
 	f.StringSliceVar(&s.campaign.Profiles, "profile", nil, "profiles of faults, taken in turn (default drawn from the seed)")
 	cli.Takes(f, "profile", profileNames()...)
-	f.DurationVar(&s.idle, "session-idle", 0, "forget a session that has written nothing for this long, in virtual time (default drawn from the seed)")
+	f.DurationVar(&s.idle, "session-idle", 0, "forget a session that has not written for this long, in virtual time (default drawn from the seed)")
 	f.IntVar(&s.campaign.Workers, "workers", runtime.GOMAXPROCS(0), "runs at once")
 	f.Lookup("workers").DefValue = "one per processor" // the help is the same on every machine
 	s.json.Flag(cmd.Flags(), "print JSON")

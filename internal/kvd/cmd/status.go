@@ -94,8 +94,8 @@ func newKVStatus() *cobra.Command {
 		Use:   "status",
 		Short: "Show the state of every replica",
 		Long: `Show the state of every endpoint: role, term, how much of the log is applied and how
-much is on disk, snapshot, keys, sessions. Exit code 3 if a replica does not answer or
-none leads.`,
+much is on disk, snapshot, keys, sessions. The exit code is 3 if a replica does not
+answer or none leads.`,
 		Example: "  weir kv status\n  weir kv status --json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

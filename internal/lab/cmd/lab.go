@@ -62,12 +62,12 @@ itself is killed, the server dies with it and the next start removes its files.
 
 --engine chooses the server: a database (postgres, mariadb, mysql), a broker
 (nats, redis, rabbitmq, kafka), an object store (s3), or etcd with three members. It
-must be installed; where it is not, the error names the command that installs it. A
-server in an unusual place is found by --bin-dir, or by a variable such as WEIR_PG_BIN
-in the environment: docs/lab.md lists them.
+must be installed; if it is not, the error names the command that installs it. For a
+server in an unusual place give --bin-dir, or set a variable such as WEIR_PG_BIN:
+docs/lab.md lists them.
 
-Several engines, separated by commas, start side by side. The first is
-configured by the flags; the others share its durability alone.
+Several engines, separated by commas, start side by side. The flags configure the
+first; the others take only its durability.
 
 Without --auth, any user of this machine is superuser of the server.`,
 		Example: `  weir lab up

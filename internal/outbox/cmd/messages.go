@@ -35,7 +35,7 @@ type messageQuery struct {
 
 // add defines the flags. states are those that the verb takes, its default first.
 func (q *messageQuery) add(f *pflag.FlagSet, limit int, states ...outbox.State) {
-	f.StringVar(&q.state, "state", string(states[0]), "STATE|of the messages: "+namesOf(states))
+	f.StringVar(&q.state, "state", string(states[0]), "STATE|state of the messages: "+namesOf(states))
 	names := make([]string, len(states))
 	for i, s := range states {
 		names[i] = string(s)
@@ -45,8 +45,8 @@ func (q *messageQuery) add(f *pflag.FlagSet, limit int, states ...outbox.State) 
 	f.Lookup("id").DefValue = ""
 	f.StringVar(&q.topic, "topic", "", "TOPIC|messages of this topic")
 	f.StringVar(&q.key, "key", "", "KEY|messages of this key")
-	f.StringVar(&q.since, "since", "", "TIME|created, or of dead letters given up, at or after: 2026-01-31, 2026-01-31T12:00:00Z, or 2h for two hours ago")
-	f.StringVar(&q.before, "before", "", "TIME|created, or of dead letters given up, before this time")
+	f.StringVar(&q.since, "since", "", "TIME|created (dead letters: given up) at or after: 2026-01-31, 2026-01-31T12:00:00Z, or 2h for two hours ago")
+	f.StringVar(&q.before, "before", "", "TIME|created (dead letters: given up) before this time")
 	f.IntVar(&q.limit, "limit", limit, "N|at most this many messages; none for all")
 	cli.OrNone(f, "limit", "0")
 }
@@ -127,9 +127,9 @@ func newOutboxInspect() *cobra.Command {
 	states := []outbox.State{outbox.Pending, outbox.Scheduled, outbox.Dead, outbox.Delivered}
 	cmd := &cobra.Command{
 		Use:   "inspect --db DSN",
-		Short: "List messages and what is known of them",
-		Long: `List messages of one state, oldest first: the pending by default. With --json each
-is a line of JSON.`,
+		Short: "List messages and their state",
+		Long: `List messages of one state, oldest first; by default the pending ones. With --json
+each is a line of JSON.`,
 		Example: `  weir outbox inspect --db sqlite:shop.db
   weir outbox inspect --db postgres://app@db.example.com/shop --state dead --since 2h
   weir outbox inspect --db mysql://app@db.example.com/shop --key order-42 --payload --json`,
@@ -224,12 +224,12 @@ func newOutboxReplay() *cobra.Command {
 	return newOutboxMove(&cobra.Command{
 		Use:   "replay --db DSN {--all | --id ID | --topic TOPIC | ...}",
 		Short: "Deliver dead letters, or delivered messages, again",
-		Long: `Put dead letters back to be delivered, with their old ids and all their attempts; or,
-with layout history and --state delivered, messages that were delivered. They come
-after everything that is pending, also of their own keys. A broker that remembers ids
-(NATS JetStream, within its stream's duplicate window) drops those that it has seen, and
-so does a consumer with an inbox. --new-identity gives each a new dedup key, so that
-they are taken again; the id stays.`,
+		Long: `Deliver dead letters again, with their old ids and all their attempts; or, with layout
+history and --state delivered, delivered messages. They follow everything that is
+pending, even messages of their own keys. A broker that remembers ids (NATS JetStream,
+within its stream's duplicate window) drops those that it has seen, and so does a
+consumer with an inbox. --new-identity gives each message a new dedup key, so that it is
+accepted again; the id stays the same.`,
 		Example: `  weir outbox replay --db sqlite:shop.db --all
   weir outbox replay --db postgres://app@db.example.com/shop --topic orders --since 2h
   weir outbox replay --db mysql://app@db.example.com/shop --topic orders --new-identity
@@ -241,8 +241,8 @@ func newOutboxPurge() *cobra.Command {
 	return newOutboxMove(&cobra.Command{
 		Use:   "purge --db DSN {--all | --before TIME | --id ID | ...}",
 		Short: "Delete dead letters, or delivered messages",
-		Long: `Delete dead letters or, with layout history and --state delivered, messages that were
-delivered. What is pending or scheduled is never deleted.`,
+		Long: `Delete dead letters or, with layout history and --state delivered, delivered messages.
+Pending and scheduled messages are never deleted.`,
 		Example: `  weir outbox purge --db sqlite:shop.db --before 30d
   weir outbox purge --db postgres://app@db.example.com/shop --state delivered --before 2026-01-31`,
 	}, "purged", func(n int64, state string) purged { return purged{n, state} }, func(ctx context.Context, s outbox.Store, q outbox.Query) (int64, error) { return s.Purge(ctx, q) })

@@ -26,7 +26,7 @@ func outboxOptions() []cli.Option[outboxConfig] {
 	return []cli.Option[outboxConfig]{
 		{
 			Group: groupOutbox, Name: "db", Arg: "DSN", Secret: true,
-			Help: "the database: postgres://, mysql://, mariadb://, sqlite:PATH or a path; what it leaves open comes from PG* or MYSQL_* variables",
+			Help: "the database: postgres://, mysql://, mariadb://, sqlite:PATH or a path; the rest comes from PG* or MYSQL_* variables",
 			Set:  func(c *outboxConfig, v string) error { c.dbText = v; return nil },
 		},
 		{
@@ -45,7 +45,7 @@ func outboxOptions() []cli.Option[outboxConfig] {
 		},
 		{
 			Group: groupDelivery, Name: "claim", Arg: "HOW", Default: "auto",
-			Help:  "how rows are fetched: auto, log, poll or skip-locked; only the last gives up the order of keys",
+			Help:  "how rows are fetched: auto, log, poll or skip-locked; only skip-locked does not keep the order of a key",
 			Verbs: relay, Set: func(c *outboxConfig, v string) (err error) {
 				if c.relay.Claim, err = outbox.ParseClaimMode(v); err != nil {
 					return errors.New("want auto, log, poll or skip-locked")
@@ -54,15 +54,15 @@ func outboxOptions() []cli.Option[outboxConfig] {
 			},
 		},
 		{
-			Group: groupDelivery, Name: "workers", Arg: "N", Default: "4", Help: "batches given to the broker at a time; with skip-locked, claims at a time",
+			Group: groupDelivery, Name: "workers", Arg: "N", Default: "4", Help: "batches published concurrently; with skip-locked, concurrent claims",
 			Verbs: relay, Set: cli.Number(1, func(c *outboxConfig) *int { return &c.relay.Publishers }),
 		},
 		{
-			Group: groupDelivery, Name: "batch", Arg: "N", Default: "500", Help: "most messages of one batch",
+			Group: groupDelivery, Name: "batch", Arg: "N", Default: "500", Help: "maximum messages of one batch",
 			Verbs: relay, Set: cli.Number(1, func(c *outboxConfig) *int { return &c.relay.Batch }),
 		},
 		{
-			Group: groupDelivery, Name: "max-in-flight", Arg: "N", Default: "10000", Help: "most messages read and not yet noted as delivered, an equal part for each shard: what a crash may repeat",
+			Group: groupDelivery, Name: "max-in-flight", Arg: "N", Default: "10000", Help: "maximum messages that are read but not yet recorded as delivered, shared equally by the shards; a crash repeats at most these",
 			Verbs: relay, Set: cli.Number(1, func(c *outboxConfig) *int { return &c.relay.MaxInFlight }),
 		},
 		{
@@ -74,24 +74,24 @@ func outboxOptions() []cli.Option[outboxConfig] {
 		},
 		{
 			Group: groupDelivery, Name: "max-waiting", Arg: "N", Default: "500000",
-			Help:  "most messages that the relay remembers while they wait for another attempt, or for a destination that takes none; more stay in the table",
+			Help:  "maximum messages that the relay keeps in memory while they wait for a retry or for a failing destination; more stay in the table",
 			Verbs: relay, Set: cli.Number(1, func(c *outboxConfig) *int { return &c.relay.MaxWaiting }),
 		},
 		{
 			Group: groupDelivery, Name: "log-wait", Arg: "DURATION", Default: "30s",
-			Help:  "stop following the database's log, and poll, when the relay could take nothing from it for this long",
+			Help:  "stop following the database's log, and poll, if the relay could read nothing from it for this long",
 			Verbs: relay, Set: cli.Span("", func(c *outboxConfig) *time.Duration { return &c.relay.LogWait }),
 		},
 		{
 			Group: groupDelivery, Name: "log-keep", Arg: "SIZE", Default: "256MB",
-			Help:  "the same when the server keeps more log than this for the relay",
+			Help:  "the same if the server keeps more log than this for the relay",
 			Verbs: relay, Set: func(c *outboxConfig, v string) (err error) {
 				c.relay.LogKeep, err = cli.ParseSize(v)
 				return err
 			},
 		},
 		{
-			Group: groupDelivery, Name: "rate", Arg: "N", Default: cli.None, Help: "most messages a second",
+			Group: groupDelivery, Name: "rate", Arg: "N", Default: cli.None, Help: "maximum messages per second",
 			Verbs: relay, Set: putRate,
 		},
 		{
@@ -99,7 +99,7 @@ func outboxOptions() []cli.Option[outboxConfig] {
 			Verbs: relay, Set: putUnordered,
 		},
 		{
-			Group: groupDelivery, Name: "ack-delay", Arg: "DURATION", Default: "20ms", Help: "how long deliveries are gathered before they are noted with one statement; none for no wait",
+			Group: groupDelivery, Name: "ack-delay", Arg: "DURATION", Default: "20ms", Help: "how long to collect deliveries before one statement records them; none for no wait",
 			Verbs: relay, Set: func(c *outboxConfig, v string) error {
 				if cli.IsNone(v) {
 					c.relay.AckDelay = -1
@@ -109,15 +109,15 @@ func outboxOptions() []cli.Option[outboxConfig] {
 			},
 		},
 		{
-			Group: groupDelivery, Name: "min-poll", Arg: "DURATION", Default: "2ms", Help: "shortest pause before the next read when one found nothing more, and between two of the log while messages come more often",
+			Group: groupDelivery, Name: "min-poll", Arg: "DURATION", Default: "2ms", Help: "shortest pause after a read that found nothing more; also between two reads of the log while messages arrive faster",
 			Verbs: relay, Set: cli.Span("", func(c *outboxConfig) *time.Duration { return &c.relay.MinPoll }),
 		},
 		{
-			Group: groupDelivery, Name: "max-poll", Arg: "DURATION", Default: "100ms", Help: "longest pause of that kind",
+			Group: groupDelivery, Name: "max-poll", Arg: "DURATION", Default: "100ms", Help: "longest such pause",
 			Verbs: relay, Set: cli.Span("", func(c *outboxConfig) *time.Duration { return &c.relay.MaxPoll }),
 		},
 		{
-			Group: groupDelivery, Name: "window", Arg: "DURATION", Default: cli.None, Help: "with skip-locked and partitions: look for rows no older than this, and for others every --sweep-every",
+			Group: groupDelivery, Name: "window", Arg: "DURATION", Default: cli.None, Help: "with skip-locked and partitions: look only for rows that are younger than this, and for older ones every --sweep-every",
 			Verbs: relay, Set: cli.Span(cli.None, func(c *outboxConfig) *time.Duration { return &c.relay.Window }),
 		},
 		{
@@ -125,7 +125,7 @@ func outboxOptions() []cli.Option[outboxConfig] {
 			Verbs: relay, Set: cli.Span("", func(c *outboxConfig) *time.Duration { return &c.relay.SweepEvery }),
 		},
 		{
-			Group: groupDelivery, Name: "lead-every", Was: "take-over", Arg: "DURATION", Default: "250ms", Help: "how often a relay that stands by tries to lead",
+			Group: groupDelivery, Name: "lead-every", Was: "take-over", Arg: "DURATION", Default: "250ms", Help: "how often a standby relay tries to become leader",
 			Verbs: relay, Set: cli.Span("", func(c *outboxConfig) *time.Duration { return &c.relay.TakeOver }),
 		},
 		{
@@ -149,7 +149,7 @@ func outboxOptions() []cli.Option[outboxConfig] {
 			Verbs: relay, Set: cli.Span(cli.None, func(c *outboxConfig) *time.Duration { return &c.maintenance.PurgeDead }),
 		},
 		{
-			Group: groupPartitions, Name: "partition-period", Arg: "PERIOD", Default: "auto", Help: "what the table must be partitioned by: day or month; auto is whatever it is",
+			Group: groupPartitions, Name: "partition-period", Arg: "PERIOD", Default: "auto", Help: "what the table must be partitioned by: day or month; auto accepts any",
 			Verbs: relay, Set: func(c *outboxConfig, v string) (err error) {
 				if v == "auto" {
 					return nil
@@ -188,7 +188,7 @@ func outboxOptions() []cli.Option[outboxConfig] {
 			},
 		},
 		{
-			Group: cli.GroupOperation, Name: "status-every", Arg: "DURATION", Default: "5s", Help: "how often the rows of the tables are counted; less often where counting takes long",
+			Group: cli.GroupOperation, Name: "status-every", Arg: "DURATION", Default: "5s", Help: "how often the rows of the tables are counted; less often if counting takes long",
 			Verbs: relay, Set: cli.Span("", func(c *outboxConfig) *time.Duration { return &c.statusEvery }),
 		},
 		{

@@ -20,17 +20,17 @@ func newOutboxCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "outbox",
 		Short: "Transactional outbox: delivers what applications commit to a broker",
-		Long: `An application writes a message into a table in the transaction that writes its
-business data. weir delivers what was committed: every message at least once, those
-of one key in the order of their commits.
+		Long: `An application writes a message to a table, in the transaction that writes its
+business data. weir delivers what was committed: every message at least once, and
+those of one key in commit order.
 
-  weir outbox migrate      makes the tables
+  weir outbox migrate      creates the tables
   weir outbox relay        delivers, until it is stopped
-  weir outbox status       counts, lag, who leads; a check for scripts
+  weir outbox status       counts, lag, leaders; a check for scripts
 
-Options are flags, WEIR_OUTBOX_ variables (--max-in-flight as
-WEIR_OUTBOX_MAX_IN_FLIGHT) or lines of a YAML file (max_in_flight), in this order.
-No password needs to be on the command line: PGPASSWORD, the password file
+Options can be flags, WEIR_OUTBOX_ variables (--max-in-flight as
+WEIR_OUTBOX_MAX_IN_FLIGHT) or lines of a YAML file (max_in_flight). A flag overrides
+the variable, and that the file. No password needs to be on the command line: PGPASSWORD, the password file
 (~/.pgpass), MYSQL_PWD, WEIR_OUTBOX_DB and the YAML file hold it as well.`,
 	}
 	cmd.AddCommand(newOutboxMigrate(), newOutboxRelay(), newOutboxStatus(), newOutboxInspect(),
@@ -94,13 +94,13 @@ func newOutboxMigrate() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "migrate --db DSN",
 		Short: "Make the outbox tables, or bring them to the form of this version",
-		Long: `Make the tables of an outbox, or bring older ones to the form of this version. It
-may run again at any time, also after it was interrupted, and while relays run.
+		Long: `Create the tables of an outbox, or upgrade them to this version. It can run again at
+any time, even after an interruption and while relays run.
 
-Layout queue deletes what was delivered. Layout history keeps it, for replay; with
---partition the table is partitioned by time, so that old partitions can be
-dropped. A table that exists keeps its layout and partitions unless flags say
-otherwise; --convert rebuilds one that has no partitions, or others.`,
+Layout queue deletes delivered messages. Layout history keeps them for replay; with
+--partition the table is partitioned by time, so that old partitions can be dropped.
+An existing table keeps its layout and partitions unless flags say otherwise; --convert
+rebuilds a table whose partitions must change.`,
 		Example: `  weir outbox migrate --db postgres://app@db.example.com/shop
   weir outbox migrate --db sqlite:shop.db
   weir outbox migrate --db mysql://app@db.example.com/shop --layout history --partition day
@@ -207,8 +207,8 @@ func newOutboxStatus() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status --db DSN",
 		Short: "Count what is pending, scheduled and dead, and say who leads",
-		Long: `Count what lies in the tables, and say who leads and whether the database's log can
-be followed. With a limit it is a check: exit code 3 says that one is exceeded.
+		Long: `Count the messages in the tables, and show which relay leads and whether the database's
+log can be followed. With limits it is a check: exit code 3 means that one is exceeded.
 Counting reads every row of the tables.`,
 		Example: `  weir outbox status --db sqlite:shop.db
   weir outbox status --db postgres://app@db.example.com/shop --max-lag 30s --max-dead 0

@@ -22,9 +22,9 @@ func newOutboxPartitions() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "partitions --db DSN",
 		Short: "List the partitions of a history, or create and drop them",
-		Long: `List the partitions of an outbox of layout history. --maintain first creates those
-that are missing and drops those that are due, as a relay does every ten minutes.
-Rows in the catch-all had no partition for their time; maintaining moves them.`,
+		Long: `List the partitions of an outbox of layout history. --maintain first creates missing
+partitions and drops expired ones, as a relay does every ten minutes. Rows in the
+catch-all had no partition for their time; --maintain moves them.`,
 		Example: `  weir outbox partitions --db mysql://app@db.example.com/shop
   weir outbox partitions --db postgres://app@db.example.com/shop --maintain --partition-keep 90d`,
 	}

@@ -33,14 +33,13 @@ func newOutboxRelay() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "relay --db DSN --sink ADDRESS",
 		Short: "Deliver messages to a broker until stopped",
-		Long: `Deliver what is committed to the outbox to a broker, as soon as it is committed.
-Any number of relays may run: one leads each shard, the others stand by and take
-over when it ends, however it ends. A relay waits for a database or a broker that is
-away.
+		Long: `Deliver messages to a broker as soon as they are committed. Any number of relays may
+run: one leads each shard; the others stand by, and take over when it stops or crashes.
+While the database or the broker is unreachable, a relay waits.
 
 On SIGTERM and SIGINT a relay stops reading, waits until the broker has confirmed what
-it was given, notes that as delivered and exits with 0; a second signal ends it at
-once, and what was in flight is delivered again.
+was sent, records that as delivered and exits with 0. A second signal ends it at once;
+what was in flight is then delivered again.
 
 On a terminal a line shows rates; elsewhere -v logs them.`,
 		Example: `  weir outbox relay --db sqlite:shop.db --sink stdout:

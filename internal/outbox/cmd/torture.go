@@ -41,16 +41,16 @@ func newOutboxTorture() *cobra.Command {
 database and the broker are killed and restarted. A ledger compares what the database
 holds as committed with what arrived: nothing may be lost, no key out of order, nothing
 delivered that was rolled back or that another session of the database could not see at
-that moment. Exit code 3 says that a promise was broken.
+that moment. Exit code 3 means that a promise was broken.
 
---engine starts a private server (postgres, mariadb, mysql or sqlite). --db takes a
-database that exists: it is not killed, and the run has tables of its own in it,
-which are removed if all was well.
+--engine starts a private server (postgres, mariadb, mysql or sqlite). --db uses an
+existing database, which is not killed; the run creates its own tables there, and
+removes them if it finds no fault.
 
---sink ledger is a broker inside the run, which sees every delivery and also is
-slow, refuses, closes connections in the middle of a request and has poison
-messages, unless --quiet. The others (redis, nats, rabbitmq, kafka) are real
-servers, started for the run and read when it is over.`,
+--sink ledger is a broker inside the run that sees every delivery. Unless --quiet is
+given, it also is slow, refuses messages, closes connections in the middle of a request
+and rejects poison messages. The others (redis, nats, rabbitmq, kafka) are real
+servers, started for the run and read at its end.`,
 		Example: `  weir outbox torture --engine postgres --duration 1m --kills 600 --database-kills 5 --broker-kills 5
   weir outbox torture --engine mariadb --claim log --sink redis --json
   weir outbox torture --engine postgres --claim skip-locked   # exit code 3: out of order`,
@@ -66,8 +66,8 @@ servers, started for the run and read when it is over.`,
 	f.SortFlags = false
 	c := &v.cfg
 	f.StringVar(&c.Engine, "engine", "", "`ENGINE` of the private server: "+strings.Join(torture.Engines, ", ")+" (default postgres)")
-	f.StringVar(&c.DSN, "db", "", "`DSN` of a database that exists, instead")
-	f.StringVar(&v.durability, "durability", lab.Fast.String(), "of the private server: prod (flush at each commit) or fast (what is acknowledged survives kill -9, and no crash of the machine)")
+	f.StringVar(&c.DSN, "db", "", "`DSN` of an existing database to use instead")
+	f.StringVar(&v.durability, "durability", lab.Fast.String(), "durability of the private server: prod (flush at each commit) or fast (commits survive kill -9, but not a crash of the machine)")
 	f.StringVar(&c.Sink, "sink", "ledger", "`BROKER`: "+strings.Join(torture.Sinks, ", "))
 	f.StringVar(&v.claim, "claim", "poll", "`DESIGN`: auto, log, poll or skip-locked, which keeps no order")
 	f.StringVar(&v.layout, "layout", "queue", "`LAYOUT` of the table: queue or history, by day where there are partitions")
@@ -77,10 +77,10 @@ servers, started for the run and read when it is over.`,
 	f.BoolVar(&c.Following, "following", false, "kill only while a relay follows the log, and wait for one")
 	f.IntVar(&c.DatabaseKills, "database-kills", 0, "times to kill and restart the private server")
 	f.IntVar(&c.BrokerKills, "broker-kills", 0, "times to kill and restart the broker")
-	f.IntVar(&c.Pauses, "pauses", 0, "times to stop a relay for up to 3 s and let it go on")
+	f.IntVar(&c.Pauses, "pauses", 0, "times to stop a relay for up to 3 s and let it continue")
 	f.IntVar(&c.Relays, "relays", 3, "relay processes")
 	f.IntVar(&c.Producers, "producers", 6, "producers")
-	f.IntVar(&c.MaxInFlight, "max-in-flight", 1000, "most messages between being read and being noted")
+	f.IntVar(&c.MaxInFlight, "max-in-flight", 1000, "maximum messages that are read but not yet recorded as delivered")
 	f.BoolVar(&c.Quiet, "quiet", false, "keep the ledger's broker from misbehaving")
 	v.json.Flag(cmd.Flags(), "print one line of JSON")
 	f.BoolVarP(&v.verbose, "verbose", "v", false, "log what the run and its relays do")

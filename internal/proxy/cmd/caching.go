@@ -13,7 +13,7 @@ func cacheOptions() []cli.Option[proxyConfig] {
 	return []cli.Option[proxyConfig]{
 		{
 			Group: groupCache, Name: "cache-size", Arg: "SIZE", Default: "64MB", Reload: true,
-			Help: "memory for answers to reads with the hint ttl, with unit B, kB, MB or GB (of 1024), for PostgreSQL and for MySQL each; none caches nothing",
+			Help: "memory for answers to reads with the hint ttl, in B, kB, MB or GB (powers of 1024), for PostgreSQL and MySQL separately; none disables the cache",
 			Set: func(c *proxyConfig, v string) error {
 				if cli.IsNone(v) {
 					c.shared.CacheSize = -1
@@ -29,7 +29,7 @@ func cacheOptions() []cli.Option[proxyConfig] {
 		},
 		{
 			Group: groupCache, Name: "cache-max-answer", Arg: "SIZE", Default: "1MB", Reload: true,
-			Help: "longest answer that is kept; a longer one is passed on as it comes",
+			Help: "largest answer to cache; larger ones are passed on without caching",
 			Set: func(c *proxyConfig, v string) error {
 				n, err := cli.ParseSize(v)
 				if err == nil && (n < 1 || n > 64<<20) {

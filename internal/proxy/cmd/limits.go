@@ -22,47 +22,47 @@ func limitOptions() []cli.Option[proxyConfig] {
 	return []cli.Option[proxyConfig]{
 		{
 			Group: groupSharing, Name: "pool-size", Arg: "N|auto", Default: "auto", Words: []string{"auto"}, Reload: true,
-			Help: "most server connections per user and database; auto: 20 at first, and more while the server answers more for that",
+			Help: "maximum server connections per user and database; auto starts with 20 and adds more while they increase the server's throughput",
 			Set:  poolSize,
 		},
 		{
 			Group: groupSharing, Name: "min-pool-size", Arg: "N", Default: cli.None, Reload: true,
-			Help: "server connections per user and database that stay open although idle, after the first login",
+			Help: "server connections per user and database to keep open even when idle, after the first login",
 			Set:  numberOrNone(func(c *proxyConfig) *int { return &c.shared.MinPoolSize }),
 		},
 		{
 			Group: groupSharing, Name: "reserve-pool-size", Arg: "N", Default: cli.None, Reload: true,
-			Help: "how many more server connections are opened for statements that have waited for --reserve-pool-timeout",
+			Help: "additional server connections for statements that have waited for --reserve-pool-timeout",
 			Set:  numberOrNone(func(c *proxyConfig) *int { return &c.shared.ReservePoolSize }),
 		},
 		{
 			Group: groupSharing, Name: "reserve-pool-timeout", Arg: "DURATION", Default: "5s", Reload: true,
-			Help: "how long a statement waits before the reserve is used, and how long that stays open afterwards",
+			Help: "how long a statement waits before the reserve is used, and how long the reserve stays open afterwards",
 			Set:  duration(func(c *proxyConfig) *time.Duration { return &c.shared.ReservePoolTimeout }),
 		},
 		{
 			Group: groupLimits, Name: "max-db-connections", Arg: "N", Default: cli.None, Reload: true,
-			Help: "most server connections per database; while there are too few, its users have equal shares of them",
+			Help: "maximum server connections per database; if they do not suffice, its users get equal shares",
 			Set:  numberOrNone(func(c *proxyConfig) *int { return &c.shared.MaxDBConnections }),
 		},
 		{
 			Group: groupLimits, Name: "max-user-connections", Arg: "N", Default: cli.None, Reload: true,
-			Help: "most server connections per user, in all databases",
+			Help: "maximum server connections per user, in all databases",
 			Set:  numberOrNone(func(c *proxyConfig) *int { return &c.shared.MaxUserConnections }),
 		},
 		{
 			Group: groupLimits, Name: "max-db-client-connections", Arg: "N", Default: cli.None, Reload: true,
-			Help: "most client sessions per database",
+			Help: "maximum client sessions per database",
 			Set:  numberOrNone(func(c *proxyConfig) *int { return &c.shared.MaxDBClients }),
 		},
 		{
 			Group: groupLimits, Name: "max-user-client-connections", Arg: "N", Default: cli.None, Reload: true,
-			Help: "most client sessions per user",
+			Help: "maximum client sessions per user",
 			Set:  numberOrNone(func(c *proxyConfig) *int { return &c.shared.MaxUserClients }),
 		},
 		{
 			Group: groupLimits, Name: "max-waiting", Arg: "N", Default: cli.None, Reload: true,
-			Help: "most statements that wait for a server connection in one pool; more are refused",
+			Help: "maximum statements that wait for a server connection in one pool; more are refused",
 			Set:  numberOrNone(func(c *proxyConfig) *int { return &c.shared.MaxWaiting }),
 		},
 		{
@@ -72,7 +72,7 @@ func limitOptions() []cli.Option[proxyConfig] {
 		},
 		{
 			Group: groupLimits, Name: "query-timeout", Arg: "DURATION", Default: cli.None, Reload: true,
-			Help: "end statements that run for longer on the server, and close its connection where it does not end them",
+			Help: "cancel statements that run longer than this on the server, and close the connection if that does not end them",
 			Set:  durationOrNone(func(c *proxyConfig) *time.Duration { return &c.shared.QueryTimeout }),
 		},
 		{
@@ -82,12 +82,12 @@ func limitOptions() []cli.Option[proxyConfig] {
 		},
 		{
 			Group: groupLimits, Name: "idle-in-transaction-timeout", Arg: "DURATION", Default: cli.None, Reload: true,
-			Help: "disconnect clients that do nothing for this long within a transaction",
+			Help: "disconnect clients that are idle for this long in a transaction",
 			Set:  durationOrNone(func(c *proxyConfig) *time.Duration { return &c.shared.IdleInTransactionTimeout }),
 		},
 		{
 			Group: groupLimits, Name: "client-idle-timeout", Arg: "DURATION", Default: cli.None, Reload: true,
-			Help: "disconnect clients that do nothing for this long",
+			Help: "disconnect clients that are idle for this long",
 			Set:  durationOrNone(func(c *proxyConfig) *time.Duration { return &c.shared.ClientIdleTimeout }),
 		},
 		{
@@ -97,7 +97,7 @@ func limitOptions() []cli.Option[proxyConfig] {
 		},
 		{
 			Group: groupLimits, Name: "server-lifetime", Arg: "DURATION", Default: "1h", Reload: true,
-			Help: "close server connections of this age, once they are free",
+			Help: "close server connections that are older than this, once they are free",
 			Set:  duration(func(c *proxyConfig) *time.Duration { return &c.shared.ServerLifetime }),
 		},
 	}

@@ -45,17 +45,17 @@ func generalOptions() []cli.Option[proxyConfig] {
 	return []cli.Option[proxyConfig]{
 		{
 			Group: groupServer, Name: "postgres", Arg: "DSN", Secret: true,
-			Help: "the PostgreSQL server, as a URL or key=value pairs, with several hosts if one of them may take the place of another; what it leaves open comes from PG* variables and the password file",
+			Help: "the PostgreSQL server, as a URL or key=value pairs, with several hosts if one may take over from another; the rest comes from PG* variables and the password file",
 			Set:  func(c *proxyConfig, v string) error { c.pgDSN.text = v; return nil },
 		},
 		{
 			Group: groupServer, Name: "mysql", Arg: "DSN", Secret: true,
-			Help: "the MySQL or MariaDB server, as a URL or as go-sql-driver has it, with several hosts if one of them may take the place of another; what it leaves open comes from MYSQL_* variables",
+			Help: "the MySQL or MariaDB server, as a URL or in the format of go-sql-driver, with several hosts if one may take over from another; the rest comes from MYSQL_* variables",
 			Set:  func(c *proxyConfig, v string) error { c.myDSN.text = v; return nil },
 		},
 		{
 			Group: groupServer, Name: "patroni", Arg: "URLS",
-			Help: "Patroni's REST API, such as http://db1:8008, on one host or several, separated by commas: it says which hosts PostgreSQL has, and which of them leads",
+			Help: "Patroni's REST API, such as http://db1:8008, on one host or several, separated by commas: weir asks it for the hosts of PostgreSQL and which one leads",
 			Set: func(c *proxyConfig, v string) error {
 				c.pg.Patroni = nil
 				for one := range strings.SplitSeq(v, ",") {
@@ -85,7 +85,7 @@ func generalOptions() []cli.Option[proxyConfig] {
 		},
 		{
 			Group: groupServer, Name: "takeover", Arg: "SOCKET",
-			Help: "a Unix socket for restarts without an interruption: a weir that serves there hands over its listening sockets and its idle clients; then this one serves there, for the next",
+			Help: "Unix socket for restarts without interruption: a weir that already serves there hands its listening sockets and idle clients to this one, which then serves there for the next",
 			Set: func(c *proxyConfig, v string) error {
 				if c.takeover = v; v != "" && !filepath.IsAbs(v) {
 					return errors.New("want an absolute path")
@@ -95,7 +95,7 @@ func generalOptions() []cli.Option[proxyConfig] {
 		},
 		{
 			Group: groupServer, Name: "proxy-protocol-from", Arg: "NETWORKS", Reload: true,
-			Help: "balancers whose connections begin with a header of the PROXY protocol (version 1 or 2): addresses or networks such as 10.0.0.0/8, or unix, separated by commas; weir takes the client's address from it, and never takes such clients for local ones",
+			Help: "balancers whose connections begin with a header of the PROXY protocol (version 1 or 2): addresses or networks such as 10.0.0.0/8, or unix, separated by commas; weir takes the client's address from the header, and never treats such clients as local",
 			Set: func(c *proxyConfig, v string) (err error) {
 				c.shared.ProxyProtocol, err = proxyproto.ParseTrusted(v)
 				return err
@@ -103,12 +103,12 @@ func generalOptions() []cli.Option[proxyConfig] {
 		},
 		{
 			Group: groupServer, Name: "peer-id", Arg: "N",
-			Help: "this weir's number among several that stand behind one address, 1 to 63",
+			Help: "this weir's number among several behind one address, 1 to 63",
 			Set:  cli.Number(1, func(c *proxyConfig) *int { return &c.shared.PeerID }),
 		},
 		{
 			Group: groupServer, Name: "peers", Arg: "N=ADDRESS", Reload: true,
-			Help: "the other weirs by number, and where clients of PostgreSQL reach each of them itself, separated by commas: cancel requests go to the weir that has the client",
+			Help: "the other weirs by number, each with its own address for clients of PostgreSQL, separated by commas: cancel requests are forwarded to the weir that has the client",
 			Set:  peers(func(c *proxyConfig) *session.Peers { return &c.pg.Peers }),
 		},
 		{
@@ -118,7 +118,7 @@ func generalOptions() []cli.Option[proxyConfig] {
 		},
 		{
 			Group: groupServer, Name: "peer-secret", Arg: "TEXT", Secret: true, Reload: true,
-			Help: "secret by which the weirs of --mysql-peers know each other, for KILL; the same for all",
+			Help: "secret with which the weirs of --mysql-peers authenticate to each other, for KILL; the same for all",
 			Set:  func(c *proxyConfig, v string) error { c.my.PeerSecret = v; return nil },
 		},
 		{
@@ -135,13 +135,13 @@ func generalOptions() []cli.Option[proxyConfig] {
 
 		{
 			Group: groupSharing, Name: "mode", Arg: "MODE", Default: "auto",
-			Help: "for how long a client keeps a server connection: auto, session, transaction or statement",
+			Help: "how long a client keeps a server connection: auto, session, transaction or statement",
 			Set: cli.OneOf(func(c *proxyConfig, v string) { c.shared.Mode = session.Mode(v) },
 				string(session.ModeAuto), string(session.ModeSession), string(session.ModeTransaction), string(session.ModeStatement)),
 		},
 		{
 			Group: groupSharing, Name: "read-lanes", Arg: "N", Default: "auto", Reload: true,
-			Help: "most server connections of a pool that pipeline reads of several clients; auto is 4, at most half of the pool; off shares no reads",
+			Help: "maximum server connections of a pool that pipeline reads of several clients; auto is 4, at most half of the pool; off shares no reads",
 			Set: func(c *proxyConfig, v string) error {
 				switch v {
 				case "auto":
@@ -156,7 +156,7 @@ func generalOptions() []cli.Option[proxyConfig] {
 		},
 		{
 			Group: groupSharing, Name: "trust-functions", Arg: "NAMES",
-			Help: "functions of PostgreSQL, as name or schema.name and separated by commas, that leave the session as it is, whatever weir finds in them",
+			Help: "functions of PostgreSQL, as name or schema.name and separated by commas, that weir assumes not to change the session, whatever it finds in them",
 			Set: func(c *proxyConfig, v string) error {
 				c.pg.TrustFunctions = nil
 				for name := range strings.SplitSeq(v, ",") {
@@ -169,12 +169,12 @@ func generalOptions() []cli.Option[proxyConfig] {
 		},
 		{
 			Group: groupSharing, Name: "no-shared-listen", Reload: true,
-			Help: "let each client of PostgreSQL that listens (LISTEN) keep a server connection, instead of one for all of a user in a database",
+			Help: "let each PostgreSQL client that listens (LISTEN) keep a server connection, instead of sharing one among all clients of a user and database",
 			Set:  boolean(func(c *proxyConfig) *bool { return &c.pg.NoSharedListen }),
 		},
 		{
 			Group: groupSharing, Name: "loops", Arg: "N", Default: "auto",
-			Help: "event loops, each a thread with pools of its own; auto is one for each four processors",
+			Help: "event loops, each a thread with its own pools; auto is one for every four processors",
 			Set: func(c *proxyConfig, v string) error {
 				if v == "auto" {
 					c.shared.Loops = 0
@@ -198,22 +198,22 @@ func generalOptions() []cli.Option[proxyConfig] {
 		},
 		{
 			Group: groupWrites, Name: "write-lanes", Arg: "N", Default: "2",
-			Help: "most groups of one lane under way at a time",
+			Help: "maximum groups of one lane in flight",
 			Set:  cli.Number(1, func(c *proxyConfig) *int { return &c.shared.WriteLanes }),
 		},
 		{
 			Group: groupWrites, Name: "group-limit", Arg: "N", Default: "256",
-			Help: "most writes in one group",
+			Help: "maximum writes in one group",
 			Set:  cli.Number(1, func(c *proxyConfig) *int { return &c.shared.GroupLimit }),
 		},
 		{
 			Group: groupWrites, Name: "no-rows-lane", Reload: true,
-			Help: "do not join INSERTs of one shape into one multi-row INSERT; for PostgreSQL, nor UPDATEs and DELETEs in one transaction",
+			Help: "do not combine INSERTs of one shape into a multi-row INSERT; for PostgreSQL, also do not run several UPDATEs and DELETEs in one transaction",
 			Set:  boolean(func(c *proxyConfig) *bool { return &c.shared.NoRowsLane }),
 		},
 		{
 			Group: groupWrites, Name: "no-solo-lane", Reload: true,
-			Help: "do not acknowledge several transactions by one flush of the log; for MySQL, do not run writes of several clients in one transaction",
+			Help: "do not acknowledge several transactions with one flush of the log; for MySQL, do not run writes of several clients in one transaction",
 			Set:  boolean(func(c *proxyConfig) *bool { return &c.shared.NoSoloLane }),
 		},
 		{
@@ -227,12 +227,12 @@ func generalOptions() []cli.Option[proxyConfig] {
 
 		{
 			Group: groupLimits, Name: "max-clients", Arg: "N", Default: "10000", Reload: true,
-			Help: "most client sessions",
+			Help: "maximum client sessions",
 			Set:  cli.Number(1, func(c *proxyConfig) *int { return &c.shared.MaxClients }),
 		},
 		{
 			Group: groupLimits, Name: "limits", Arg: "RULES", SetList: listLimits, Reload: true,
-			Help: "other limits for certain users and databases, such as user=importer pool_size=5; database=shop max_db_connections=60; in the file a list of rules",
+			Help: "limits for certain users and databases, such as user=importer pool_size=5; database=shop max_db_connections=60; in the file a list of rules",
 			Set: func(c *proxyConfig, v string) (err error) {
 				c.shared.LimitRules, err = parseLimits(v)
 				return err
@@ -257,12 +257,12 @@ func generalOptions() []cli.Option[proxyConfig] {
 		},
 		{
 			Group: groupLimits, Name: "connect-patience", Arg: "DURATION", Default: "5s", Reload: true,
-			Help: "how long statements wait while the server cannot be reached, because it restarts for instance",
+			Help: "how long statements wait while the server cannot be reached, for example because it restarts",
 			Set:  duration(func(c *proxyConfig) *time.Duration { return &c.shared.ConnectPatience }),
 		},
 		{
 			Group: groupLimits, Name: "failover-timeout", Arg: "DURATION", Default: "30s", Reload: true,
-			Help: "the same where there are several hosts, one of which may be promoted meanwhile",
+			Help: "the same if there are several hosts, one of which may be promoted in the meantime",
 			Set:  duration(func(c *proxyConfig) *time.Duration { return &c.shared.FailoverTimeout }),
 		},
 		{
@@ -272,7 +272,7 @@ func generalOptions() []cli.Option[proxyConfig] {
 		},
 		{
 			Group: groupLimits, Name: "login-check-interval", Arg: "DURATION", Default: "1s", Reload: true,
-			Help: "for how long logins reuse what the server said of their role or account (whether it may log in, and how its sessions begin), unless it is needed to check the password; none asks at each login",
+			Help: "how long logins reuse what the server said about their role or account (whether it may log in, and its session settings), except to check the password; none asks at each login",
 			Set: func(c *proxyConfig, v string) error {
 				if cli.IsNone(v) {
 					c.shared.LoginCheckInterval = -1
@@ -283,7 +283,7 @@ func generalOptions() []cli.Option[proxyConfig] {
 		},
 		{
 			Group: groupLimits, Name: "client-write-timeout", Arg: "DURATION", Default: "20s", Reload: true,
-			Help: "disconnect clients that read nothing of a long answer for this long while others wait for their server connection",
+			Help: "disconnect clients that stop reading a long answer for this long while others wait for their server connection",
 			Set:  duration(func(c *proxyConfig) *time.Duration { return &c.shared.ClientWriteTimeout }),
 		},
 		{
@@ -315,17 +315,17 @@ func generalOptions() []cli.Option[proxyConfig] {
 		},
 		{
 			Group: groupLimits, Name: "tcp-user-timeout", Arg: "DURATION", Default: cli.None, Reload: true,
-			Help: "close TCP connections, of clients and to servers, whose peer has not acknowledged for this long what was sent to it; also one that is there and does not read",
+			Help: "close TCP connections, of clients and to servers, whose peer has not acknowledged sent data for this long, even if it is alive but does not read",
 			Set:  durationOrNone(func(c *proxyConfig) *time.Duration { return &c.shared.Keepalive.UserTimeout }),
 		},
 		{
 			Group: groupLimits, Name: "drain-timeout", Arg: "DURATION", Default: "10s", Reload: true,
-			Help: "how long a stop waits for transactions under way",
+			Help: "how long a stop waits for open transactions",
 			Set:  duration(func(c *proxyConfig) *time.Duration { return &c.shared.DrainTimeout }),
 		},
 		{
 			Group: groupLimits, Name: "shutdown-delay", Arg: "DURATION", Default: cli.None, Reload: true,
-			Help: "how long weir goes on serving before it stops, while /readyz says no, so that a balancer sends no more clients",
+			Help: "how long weir continues to serve before it stops, while /readyz fails, so that a balancer sends no more clients",
 			Set: func(c *proxyConfig, v string) error {
 				if cli.IsNone(v) {
 					c.shutdownDelay = 0
@@ -337,7 +337,7 @@ func generalOptions() []cli.Option[proxyConfig] {
 
 		{
 			Group: groupAuth, Name: "auth", Arg: "METHOD", Default: postgres.AuthAuto, Reload: true,
-			Help: "how clients of PostgreSQL prove who they are: auto (by the server's own rules, which weir applies where the DSN's user may read what the server stores, else the server), relay (to the server), ldap (to an LDAP server), scram-sha-256, md5, password, cert or trust",
+			Help: "how clients of PostgreSQL authenticate: auto (by the server's own rules, applied by weir if the DSN's user may read what the server stores, otherwise by the server), relay (to the server), ldap (to an LDAP server), scram-sha-256, md5, password, cert or trust",
 			Set: cli.OneOf(func(c *proxyConfig, v string) { c.pg.Auth = v }, postgres.AuthAuto, postgres.AuthRelay, postgres.AuthLDAP, string(pgwire.AuthSCRAM),
 				string(pgwire.AuthMD5), string(pgwire.AuthPassword), string(pgwire.AuthCert), string(pgwire.AuthTrust)),
 		},
@@ -348,17 +348,17 @@ func generalOptions() []cli.Option[proxyConfig] {
 		},
 		{
 			Group: groupAuth, Name: "auth-query", Arg: "SQL", Reload: true,
-			Help: "finds the secret of a user who is not in the file; $1 is the name, the result is name and secret; functions in it need their schema's name",
+			Help: "query for the secret of a user who is not in the file; $1 is the name, the result is name and secret; qualify functions with their schema",
 			Set:  func(c *proxyConfig, v string) error { c.pg.AuthQuery = v; return nil },
 		},
 		{
 			Group: groupAuth, Name: "auth-user", Arg: "NAME", Reload: true,
-			Help: "user as whom weir asks PostgreSQL about users who log in, with --auth-query or without, with the password in --auth-file; otherwise the DSN's user",
+			Help: "user that weir connects to PostgreSQL as to look up users who log in, with or without --auth-query; its password is in --auth-file; default the DSN's user",
 			Set:  func(c *proxyConfig, v string) error { c.pg.AuthUser = v; return nil },
 		},
 		{
 			Group: groupAuth, Name: "auth-dbname", Arg: "NAME", Reload: true,
-			Help: "the database in which weir asks about them; otherwise the DSN's",
+			Help: "database in which weir looks up users; default the DSN's",
 			Set:  func(c *proxyConfig, v string) error { c.pg.AuthDatabase = v; return nil },
 		},
 		{
@@ -368,7 +368,7 @@ func generalOptions() []cli.Option[proxyConfig] {
 		},
 		{
 			Group: groupAuth, Name: "ldap-ca", Arg: cli.ArgFile, Reload: true,
-			Help: "authorities by which the LDAP server's certificate is checked, PEM; otherwise those of OpenLDAP's ldap.conf, else the system's",
+			Help: "certificate authorities for the LDAP server's certificate, PEM; default those of OpenLDAP's ldap.conf, otherwise the system's",
 			Set:  func(c *proxyConfig, v string) error { c.ldap.ca = v; return nil },
 		},
 		{
@@ -378,12 +378,12 @@ func generalOptions() []cli.Option[proxyConfig] {
 		},
 		{
 			Group: groupAuth, Name: "trust-loopback", Reload: true,
-			Help: "where a server asks weir's host for no password, let in anyone who reaches weir over a loopback address or a Unix socket, the console included; otherwise only weir's own user and root over a Unix socket",
+			Help: "if a server asks weir's host for no password, accept everyone who connects to weir over a loopback address or a Unix socket, also on the console; otherwise only weir's own user and root over a Unix socket",
 			Set:  boolean(func(c *proxyConfig) *bool { return &c.shared.TrustLoopback }),
 		},
 		{
 			Group: groupAuth, Name: "mysql-auth", Arg: "METHOD", Default: mysql.AuthAuto, Reload: true,
-			Help: "how clients of MySQL prove who they are: auto (by the server's own rules, which weir applies where the DSN's user may read what the server stores, else the server), relay (to the server), ldap (to an LDAP server; it takes TLS), mysql_native_password, caching_sha2_password or trust",
+			Help: "how clients of MySQL authenticate: auto (by the server's own rules, applied by weir if the DSN's user may read what the server stores, otherwise by the server), relay (to the server), ldap (to an LDAP server; needs TLS), mysql_native_password, caching_sha2_password or trust",
 			Set: cli.OneOf(func(c *proxyConfig, v string) { c.my.Auth = v }, mysql.AuthAuto, mysql.AuthRelay, mysql.AuthLDAP, mywire.PluginNative,
 				mywire.PluginSHA2, mysql.AuthTrust),
 		},
@@ -399,7 +399,7 @@ func generalOptions() []cli.Option[proxyConfig] {
 		},
 		{
 			Group: groupSharing, Name: "mysql-trust-functions", Arg: "NAMES",
-			Help: "functions and procedures of MySQL, as name or schema.name and separated by commas, that leave nothing in a session, whatever weir finds in them; * for all, and for triggers",
+			Help: "functions and procedures of MySQL, as name or schema.name and separated by commas, that weir assumes not to change the session, whatever it finds in them; * for all, and for triggers",
 			Set: func(c *proxyConfig, v string) error {
 				c.my.TrustFunctions = nil
 				for name := range strings.SplitSeq(v, ",") {
@@ -412,12 +412,12 @@ func generalOptions() []cli.Option[proxyConfig] {
 		},
 		{
 			Group: groupAuth, Name: "local-infile", Reload: true,
-			Help: "let MySQL servers ask clients for files (LOAD DATA LOCAL INFILE): a server could ask for any",
+			Help: "let MySQL servers ask clients for files (LOAD DATA LOCAL INFILE); a server could ask for any file",
 			Set:  boolean(func(c *proxyConfig) *bool { return &c.my.LocalInfile }),
 		},
 		{
 			Group: groupAuth, Name: "admin-users", Arg: "NAMES", SetList: listAdmins, Reload: true,
-			Help: "users, beside the DSN's, who may open the admin console, separated by commas",
+			Help: "users who may open the admin console in addition to the DSN's, separated by commas",
 			Set: func(c *proxyConfig, v string) error {
 				c.admins = nil
 				for name := range strings.SplitSeq(v, ",") {
@@ -432,7 +432,7 @@ func generalOptions() []cli.Option[proxyConfig] {
 		{
 			Group: groupTLS, Name: "client-tls-mode", Arg: "MODE", Reload: true,
 			Words: []string{"disable", "allow", "prefer", "require", "verify-ca", "verify-full"},
-			Help:  "what is demanded of clients: disable, allow, prefer, require, verify-ca or verify-full (default prefer with a certificate, else disable)",
+			Help:  "TLS for clients: disable, allow, prefer, require, verify-ca or verify-full (default prefer with a certificate, else disable)",
 			Set: func(c *proxyConfig, v string) (err error) {
 				if c.pg.ClientTLSMode, err = pgwire.ParseTLSMode(v); err != nil {
 					return err
@@ -453,18 +453,18 @@ func generalOptions() []cli.Option[proxyConfig] {
 		},
 		{
 			Group: groupTLS, Name: "client-tls-ca", Arg: cli.ArgFile, Reload: true,
-			Help: "authorities whose client certificates are believed, PEM",
+			Help: "authorities of client certificates, PEM",
 			Set:  func(c *proxyConfig, v string) error { c.tls.ca = v; return nil },
 		},
 
 		{
 			Group: groupSight, Name: "slow-log", Arg: "DURATION", Default: cli.None, Reload: true,
-			Help: "log statements that took this long, waits included: with user, waits, and text without literals",
+			Help: "log statements that took this long, including waits, with user, waits, and text without literals",
 			Set:  durationOrNone(func(c *proxyConfig) *time.Duration { return &c.shared.SlowLog }),
 		},
 		{
 			Group: groupSight, Name: "statement-text", Reload: true,
-			Help: "include statements as they were sent, with literals and up to 4 kB each, in the slow log and in spans",
+			Help: "include statements as sent, with literals and up to 4 kB each, in the slow log and in spans",
 			Set:  boolean(func(c *proxyConfig) *bool { return &c.shared.TellText }),
 		},
 		{
@@ -492,7 +492,7 @@ func generalOptions() []cli.Option[proxyConfig] {
 		},
 		{
 			Group: groupSight, Name: "audit-log", Arg: "FILE|stderr",
-			Help: "where logins and the commands of the admin console are written, a line of JSON each; a reload opens the file anew",
+			Help: "where logins and the commands of the admin console are written, a line of JSON each; a reload reopens the file",
 			Set:  func(c *proxyConfig, v string) error { c.audit = v; return nil },
 		},
 		{

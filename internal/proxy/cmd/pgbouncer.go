@@ -25,18 +25,18 @@ func newPgBouncerCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pgbouncer FILE.ini",
 		Short: "Run a PgBouncer configuration as it is",
-		Long: `Run the PostgreSQL proxy by a configuration of PgBouncer 1.25: the same file, ports,
-users, console and signals. Settings that weir does not have are refused, with their
-line and what to do; settings that mean nothing to weir have no effect.
+		Long: `Run the PostgreSQL proxy from a configuration of PgBouncer 1.25: the same file, ports,
+users, console and signals. Settings that weir does not support are refused, with their
+line and what to do; settings that do not apply to weir have no effect.
 "weir proxy convert" lists both.
 
-pool_mode transaction is weir's own rule: a connection goes to another client when
-nothing of the first is left on it, and a client whose session holds what cannot
-be moved keeps its connection. session and statement are as in PgBouncer.
+pool_mode transaction follows weir's own rule: another client gets a connection only
+when no session state of the first is left on it, and a client whose state cannot be
+moved keeps its connection. session and statement are as in PgBouncer.
 
 Signals: SIGTERM ends weir when all clients have left, SIGINT when their transactions
-have ended; a second one of either, and SIGQUIT, end it at once. SIGHUP reads the file again.
-SIGUSR1 is PAUSE, SIGUSR2 is RESUME.`,
+have ended; a second one of either, or SIGQUIT, ends it at once. SIGHUP reads the file
+again. SIGUSR1 is PAUSE, SIGUSR2 is RESUME.`,
 		Example: `  weir pgbouncer /etc/pgbouncer/pgbouncer.ini
   weir pgbouncer -R /etc/pgbouncer/pgbouncer.ini   # in the place of the one that runs
   psql -h /tmp -p 6432 -U pgbouncer pgbouncer -c 'SHOW POOLS'`,
@@ -77,10 +77,10 @@ func newConvertCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "convert FILE.ini",
 		Short: "Write a PgBouncer configuration as weir.yaml",
-		Long: `Write a configuration of PgBouncer's to standard output as a weir.yaml. Settings
-without an effect become comments, with the reason. So does what weir.yaml cannot say,
-such as databases on several servers or under other names; the exit code is 1 then:
-"weir pgbouncer" runs such a file as it is.`,
+		Long: `Convert a configuration of PgBouncer to a weir.yaml, on standard output. Settings that
+have no effect become comments, with the reason. So do settings that weir.yaml cannot
+express, such as databases on several servers or under other names. The exit code is
+then 1; use "weir pgbouncer", which runs such a file unchanged.`,
 		Example: `  weir proxy convert /etc/pgbouncer/pgbouncer.ini > weir.yaml`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -40,22 +40,22 @@ func newProxyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "proxy [--postgres DSN] [--mysql DSN]",
 		Short: "PostgreSQL and MySQL proxy: shares connections, pipelines and caches reads, groups writes",
-		Long: `Stand between the clients of PostgreSQL, of MySQL or MariaDB, or of both, and their
-servers. Clients share few server connections, reads of many clients cross the
-wire together, reads with /* ttl:5 */ in front are answered from a cache, and writes
-with /* batch */ in front share transactions and flushes of the log.
+		Long: `Proxy clients of PostgreSQL, of MySQL or MariaDB, or of both. Clients share few server
+connections, and reads of many clients are pipelined. Reads that begin with /* ttl:5 */
+are answered from a cache, and writes that begin with /* batch */ share transactions and
+flushes of the log.
 
 Every option can also be set in the environment (--pool-size as WEIR_POOL_SIZE)
-or in a YAML file (pool_size). A flag wins over the environment, that over the
-file. No password needs to be on the command line: PGPASSWORD, the password file
+or in a YAML file (pool_size). A flag overrides the environment, and that the file.
+No password needs to be on the command line: PGPASSWORD, the password file
 (~/.pgpass), WEIR_POSTGRES, MYSQL_PWD, WEIR_MYSQL and the YAML file hold it as well.
 
-SIGTERM and SIGINT turn /readyz false for --shutdown-delay, then stop taking clients,
-let transactions end and exit with 0; a second one exits at once. SIGHUP, and RELOAD
-on the admin console, read the configuration again and apply what can change while
-weir runs: all but servers, addresses, --mode, --loops, --write-lanes, --group-limit,
-functions that are trusted and --log-format. A configuration with a mistake changes
-nothing.`,
+On SIGTERM and SIGINT /readyz fails for --shutdown-delay; then weir accepts no more
+clients, lets transactions finish and exits with 0. A second signal exits at once.
+SIGHUP, and RELOAD on the admin console, read the configuration again. A restart is
+needed to change servers, addresses, --peer-id, --reuse-port, --mode, --loops,
+--write-lanes, --group-limit, trusted functions, --otlp-endpoint, --otlp-headers,
+--audit-log and --log-format. A configuration with a mistake changes nothing.`,
 		Example: `  weir proxy --postgres postgres://app@db.example.com:5432/shop
   PGPASSWORD=... weir proxy --postgres 'host=/run/postgresql user=weir' --auth-query \
       'SELECT usename, passwd FROM pg_shadow WHERE usename = $1' --auth scram-sha-256

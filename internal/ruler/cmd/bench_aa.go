@@ -36,8 +36,8 @@ func newBenchAACommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "aa",
 		Short: "Measure the same thing twice, to find the noise of this machine",
-		Long: `Run one workload as two sides that take turns, in an order drawn by lot. The two are
-the same, so any difference between them is noise: weir bench gate --noise takes its
+		Long: `Run one workload as two sides that take turns, in random order. The two sides are
+identical, so any difference between them is noise: weir bench gate --noise takes its
 threshold from this noise floor. Workloads:
 
 ` + about.String() + `

@@ -21,14 +21,14 @@ func newDoctorCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Try the measuring tools of this machine, or the servers of a configuration",
-		Long: `Try each thing that weir and other tools for looking into databases use: clocks,
-timers, the disk's flush, counters of the kernel, profilers, tracers, networks, and
-the servers that are installed. Nothing is changed; it takes a second or two.
+		Long: `Try what weir and other measuring tools rely on: clocks, timers, the disk's flush,
+kernel counters, profilers, tracers, networks, and the installed servers. Nothing is
+changed; it takes a second or two.
 
-With -c FILE it looks at a configuration of weir proxy instead: it logs in to each
-server that the file names, as weir would, and compares versions, roles, privileges,
-connections and durability with what the file asks of them. So does weir config check
---connect, which a slim build has as well. Exit code 3: something does not work.`,
+With -c FILE it checks a configuration of weir proxy instead: it logs in to each server
+that the file names, as weir would, and compares versions, roles, privileges,
+connections and durability with what the file needs. weir config check --connect does
+the same, and is part of slim builds, too. Exit code 3: something does not work.`,
 		Example: `  weir doctor
   weir doctor -c /etc/weir/weir.yaml`,
 		Args: cobra.NoArgs,

@@ -63,18 +63,18 @@ func newProfileCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "profile",
 		Short: "Show where the time of a database call goes: pool, driver, wire, server, scheduler",
-		Long: `Run a workload over a pool and a driver as an application would, and take the time
-of each operation apart: waiting for a connection, opening and checking it,
+		Long: `Run a workload over a pool and a driver as an application would, and break down the
+time of each operation: waiting for a connection, opening and checking it,
 encoding, writing, network and server, waiting to be woken, decoding, releasing.
 The segments do not overlap and add up to the latency.
 
 Lists of pools, concurrencies, drivers, transports or modes are compared with each
 other, in turn; pools and concurrencies together give a "what if" table. Cases begin with
-open connections and wait for the rate to settle; what happens until then is
-reported apart. --cold adds cases that begin with an empty pool.
+open connections and wait for the rate to settle; the time until then is reported
+separately. --cold adds cases that begin with an empty pool.
 
 The DSN is a URL of postgres, mysql, mariadb, oracle or sleep, from --db or
-WEIR_DSN; what is in the environment is not shown by ps. With --lab, weir starts
+WEIR_DSN; ps does not show the environment. With --lab, weir starts
 private servers of its own instead. Workloads make their tables in a schema of
 their own and remove it. With --sql, the file's statements are one operation.`,
 		Example: `  weir profile --lab
@@ -115,10 +115,10 @@ func (f *profileFlags) register(cmd *cobra.Command) {
 	s.IntVar(&f.rows, "rows", 10_000, "rows of the workload's main table")
 	s.StringSliceVar(&f.mode, "mode", []string{"async"}, "how workers run: sequential, threads, async; a list compares them")
 	s.IntSliceVar(&f.concurrency, "concurrency", []int{10}, "workers; a list compares them")
-	s.IntSliceVar(&f.poolMax, "pool-max", nil, "most connections of the pool; a list compares them (default: as many as workers)")
+	s.IntSliceVar(&f.poolMax, "pool-max", nil, "maximum connections of the pool; a list compares them (default: as many as workers)")
 	s.StringSliceVar(&f.drivers, "driver", nil, "drivers to compare (default: the engine's first): "+driverNames())
 	cli.Takes(s, "driver", slices.Concat(profile.Drivers(profile.EnginePostgres), profile.Drivers(profile.EngineMySQL), profile.Drivers(profile.EngineOracle))...)
-	s.StringArrayVar(&f.netem, "netem", nil, "a bad network in between, to a server on this machine: delay=10ms,jitter=2ms,loss=1% of round trips and pieces; several are compared, with what --transport names")
+	s.StringArrayVar(&f.netem, "netem", nil, "simulate a bad network to a server on this machine, such as delay=10ms,jitter=2ms,loss=1%: delay and jitter of a round trip, and the share of pieces that are lost and resent; repeat it to compare several, along with --transport")
 	s.IntSliceVar(&f.poolMax, "pool", nil, "the same as --pool-max")
 	s.IntSliceVar(&f.concurrency, "workers", []int{10}, "the same as --concurrency")
 	for _, name := range []string{"pool", "workers"} {

@@ -32,16 +32,16 @@ func newReportCommand(benches []suite.Bench) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "report FILE|DIR",
 		Short: "Render results as text, Markdown, HTML, CSV, JSON or charts",
-		Long: `Lay out what was measured before. It reads
+		Long: `Render earlier measurements. It reads
   - the result of an experiment (NAME.json), or all results in a directory
   - the directory of a run of weir bench, with its targets and CPU profiles
   - a report that was written as JSON
   - a CPU, heap or other profile of pprof (.pb.gz)
 
-Summaries and findings are computed anew from the samples. The HTML page holds its
-charts, needs nothing else, and prints well. A profile does not say where it was
-taken, and figures without their environment are refused: name a result of the
-same run with --env, or --env here if it was this machine.`,
+Summaries and findings are computed again from the samples. The HTML page includes its
+charts, needs no other files, and prints well. A profile does not say where it was
+taken, and weir refuses figures without their environment: name a result of the same
+run with --env, or give --env here if it was this machine.`,
 		Example: `  weir report out/bench-proxy -o html --to report.html
   weir report out/bench-proxy -o md,csv,svg --to report
   weir report result.json -o svg --chart 2 > latency.svg

@@ -50,17 +50,17 @@ func newCommand(c *flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "backup",
 		Short: "Compare weir's backup and restore with the server's own tools and mydumper",
-		Long: `Measure, from the inside out: what buffers, compressions and copies cost in this
-process; whole backups and restores by weir, pg_dump and pg_restore, or mydumper,
-myloader and mariadb-dump, each a program of its own, in turn (A B B A), on data
-that is made up by a seed and looks real; and weir's memory at two sizes.
+		Long: `Measure what buffers, compression and copies cost in this process; then whole backups
+and restores by weir, pg_dump and pg_restore, or mydumper, myloader and mariadb-dump, in
+turn (A B B A), on realistic data that is generated from a seed; and weir's memory at
+two sizes.
 
-Every archive is read back by its tool's own check, and every restored database is
-compared with its source. Tools that are not found are left out and named; --tools
-says where others are, such as a newer pg_dump.
+Every archive is checked by its own tool, and every restored database is compared with
+its source. The report names tools that are not found; --tools says where to look for
+others, such as a newer pg_dump.
 
-With --db all of it runs on a server that exists. Databases called weir_bench_source
-and weir_bench_copy are made there and dropped; that server's processor time is not
+With --db everything runs on an existing server. The databases weir_bench_source and
+weir_bench_copy are created there and dropped; that server's processor time is not
 measured.`,
 		Example: `  weir bench backup --plan mini
   weir bench backup --plan full --size 766MB --tools /usr/lib/postgresql/17/bin --out out/backup --resume
@@ -82,7 +82,7 @@ measured.`,
 		},
 	}
 	f := cmd.Flags()
-	c.Flags.Add(f, "backup", suite.Names(Plans(1))+" (smoke: seconds, whose figures say nothing)")
+	c.Flags.Add(f, "backup", suite.Names(Plans(1))+" (smoke: seconds, with meaningless figures)")
 	c.ServerFlags.Add(f)
 	cli.Renamed(cmd, "dsn", "db")
 	c.ServerFlags.Words(cmd)

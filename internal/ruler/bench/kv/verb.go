@@ -52,10 +52,10 @@ benchmark on them:
   delay      fixed delays of batches, 0 to 150 us, and none (reference report 2)
   validate   the best of them and none, round by round: smallest, largest, range
   tunings    the settings that report 2 names: pendings with their delay
-  grid       operations under way in each session, by delay of batches
+  grid       operations in flight in each session, by delay of batches
   writer     delay at the writers between replicas, changed while they run
   cpu        where the CPU time of replicas goes
-  pendings   operations under way in each session
+  pendings   operations in flight in each session
   threads    sessions
   conflicts  operations that meet at one key, and skew, with and without fast path
   length     10,000 and 100,000 operations in each session
@@ -66,10 +66,10 @@ benchmark on them:
   single     one client with one operation
 
 The sides of each comparison take turns. Every answer to a read is checked; a round
-with wrong answers is invalid, and the exit code is 3 then.
+with wrong answers is invalid, and the exit code is then 3.
 
---reference shows figures of another system beside, from a YAML file; they are
-labelled as not measured in this run.`,
+--reference shows figures of another system beside weir's, from a YAML file, labelled
+as not measured in this run.`,
 		Example: `  weir bench kv --plan mini
   weir bench kv --plan full --out out/kv --resume
   weir bench kv --experiments delay,validate --reference report-2.yaml
@@ -96,27 +96,27 @@ labelled as not measured in this run.`,
 }
 
 func (c *command) flags(f *pflag.FlagSet) {
-	c.Add(f, "kv", suite.Names(Plans())+" (smoke: seconds, whose figures say nothing)")
+	c.Add(f, "kv", suite.Names(Plans())+" (smoke: seconds, with meaningless figures)")
 	c.Alias(f, "scenarios")
-	f.StringSliceVar(&c.presets, "preset", []string{"raft-ht"}, "protocol of all that does not compare protocols; of a list each has its own delay, validate and tunings, and the first one the rest")
+	f.StringSliceVar(&c.presets, "preset", []string{"raft-ht"}, "protocol of the experiments that do not compare protocols; with a list, delay, validate and tunings run with each, and the others with the first")
 	cli.Takes(f, "preset", consensus.PresetNames()...)
-	f.IntSliceVar(&c.delays, "delays", nil, "delays of batches to compare, in microseconds, instead of the plan's; none is always among them")
-	f.IntSliceVar(&c.peerDelays, "peer-delays", nil, "delays at the writers between replicas to compare, in microseconds, instead of the plan's; none is always among them")
-	f.IntSliceVar(&c.pendings, "pendings", nil, "operations under way in each session to compare, instead of the plan's")
+	f.IntSliceVar(&c.delays, "delays", nil, "delays of batches to compare, in microseconds, instead of the plan's; no delay is always included")
+	f.IntSliceVar(&c.peerDelays, "peer-delays", nil, "delays at the writers between replicas to compare, in microseconds, instead of the plan's; no delay is always included")
+	f.IntSliceVar(&c.pendings, "pendings", nil, "operations in flight in each session to compare, instead of the plan's")
 	f.IntSliceVar(&c.sessions, "sessions", nil, "numbers of sessions to compare, instead of the plan's")
-	f.Int64SliceVar(&c.ops, "ops", nil, "operations of each session in the short and the long run of length, instead of the plan's (one number: the short run; the long one is ten times as long)")
-	f.StringSliceVar(&c.targets, "target", nil, "limits that a case of delay, validate and tunings must keep to be recommended (default weak_p50<=2)")
-	f.StringVar(&c.client, "client", string(Native), "how weir is driven: native (its Go client) or redis (the Redis protocol)")
+	f.Int64SliceVar(&c.ops, "ops", nil, "operations of each session in the short and the long run of the experiment length, instead of the plan's (one number: the short run; the long one is ten times as long)")
+	f.StringSliceVar(&c.targets, "target", nil, "limits that a case of delay, validate or tunings must meet to be recommended (default weak_p50<=2)")
+	f.StringVar(&c.client, "client", string(Native), "client to drive weir with: native (its Go client) or redis (the Redis protocol)")
 	cli.Takes(f, "client", string(Native), "redis")
 	f.StringVar(&c.path, "path", string(PathAuto), "when the native client tries the fast path: auto (where it has proved quicker), fast, log")
 	cli.Takes(f, "path", string(PathAuto), "fast", "log")
 	f.IntVar(&c.rounds, "rounds", 0, "rounds of each experiment, instead of the plan's")
 	f.DurationVar(&c.duration, "duration", 0, "measured time of each round, instead of the plan's")
 	f.IntVar(&c.keys, "keys", 0, "number of keys, instead of the plan's")
-	f.IntVar(&c.procs, "procs", 0, "processors that the client and each replica may use at once, as GOMAXPROCS says (default those of this machine, shared out among four)")
-	f.BoolVar(&c.floor, "floor", false, "measure the least that a durable store needs, too: a table in memory with one log, and with three of which a majority is flushed")
-	f.StringVar(&c.etcd, "etcd", "", "etcd program to compare with (default: the one that is found)")
-	f.StringVar(&c.reference, "reference", "", "YAML `FILE` with figures of another system, to be placed beside")
+	f.IntVar(&c.procs, "procs", 0, "GOMAXPROCS of the client and of each replica (default a quarter of this machine's processors, at least 1)")
+	f.BoolVar(&c.floor, "floor", false, "also measure the minimum that a durable store needs: a table in memory with one log, and with three logs of which a majority is flushed")
+	f.StringVar(&c.etcd, "etcd", "", "etcd program to compare with (default: the installed one)")
+	f.StringVar(&c.reference, "reference", "", "YAML `FILE` with figures of another system, to show beside weir's")
 }
 
 // options makes the flags agree.

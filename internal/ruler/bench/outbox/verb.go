@@ -58,17 +58,17 @@ func newCommand() *cobra.Command {
   payload    the same for payloads from 128 B to 128 KiB
   enqueue    producers alone: with a transaction, without, in groups
   mixed      producers and relay at once, in a closed loop and at fixed rates
-  grid       the same with the customary design, over workers x batch x producers
+  grid       the same with SKIP LOCKED workers, over workers x batch x producers
   out-of-band  payloads in the outbox, or in another table that it refers to
-  partition  a backlog of 90 days, with and without window and partitions
-  peers      other outboxes on the same server, by the program of --peers
+  partition  a backlog of 90 days, with and without a window and partitions
+  peers      other outboxes on the same server, run by the program of --peers
 
 The sides of each comparison take turns. Every round keeps a ledger of all
 messages. A round in which a message is lost, or the order of a key is broken by
-a relay that promises it, is invalid; the exit code is 3 then.
+a relay that promises it, is invalid; the exit code is then 3.
 
-With --db all of it runs on a server that exists. Tables whose names begin with
-weir_bench_ are made there and dropped.`,
+With --db everything runs on an existing server. Tables whose names begin with
+weir_bench_ are created there and dropped.`,
 		Example: `  weir bench outbox --plan mini
   weir bench outbox --plan full --engine mariadb --out out/outbox --resume
   weir bench outbox --engine postgres --fsync-latency 2ms --experiments focus,mixed
@@ -102,22 +102,22 @@ func (c *command) flags(f *pflag.FlagSet) {
 	c.Alias(f, "phases")
 	c.ServerFlags = suite.ServerFlags{Engines: Engines(), Flag: "db"}
 	c.ServerFlags.Add(f)
-	f.IntSliceVar(&c.workers, "workers", nil, "numbers of workers of the customary design to compare, instead of the plan's")
-	f.IntSliceVar(&c.batches, "batch", nil, "batches of the customary design to compare, instead of the plan's")
+	f.IntSliceVar(&c.workers, "workers", nil, "numbers of SKIP LOCKED workers to compare, instead of the plan's")
+	f.IntSliceVar(&c.batches, "batch", nil, "batch sizes of the SKIP LOCKED workers to compare, instead of the plan's")
 	f.IntSliceVar(&c.payloads, "payloads", nil, "sizes of payloads to compare, in bytes, instead of the plan's; from 16384 on with fewer rows")
 	f.IntSliceVar(&c.producers, "producers", nil, "numbers of producers to compare, instead of the plan's")
-	f.Int64SliceVar(&c.records, "records", nil, "rows of a backlog, instead of the plan's; several are compared (experiment records), and the first is that of all others")
+	f.Int64SliceVar(&c.records, "records", nil, "rows of a backlog, instead of the plan's; the experiment records compares several, and all others use the first")
 	f.IntVar(&c.rounds, "rounds", 0, "rounds of each experiment, instead of the plan's")
 	f.IntVar(&c.warmup, "warmup", -1, "rounds before the measured ones, which are discarded (default the plan's)")
 	f.Lookup("warmup").DefValue = "" // the plan's is no number
 	f.StringSliceVar(&c.partitions, "partitions", nil, "tables of the partition experiment to compare: none, daily (default both)")
 	cli.Takes(f, "partitions", "none", "daily")
-	f.DurationSliceVar(&c.windows, "window", nil, "windows of the partition experiment to compare, none for all rows; a round ends when as many rows are delivered as lie in the longest (default the plan's and none)")
+	f.DurationSliceVar(&c.windows, "window", nil, "windows of the partition experiment to compare, none for all rows; a round ends after as many deliveries as the longest window has rows (default the plan's and none)")
 	cli.OrNone(f, "window", "0s")
-	f.StringVar(&c.durability, "durability", lab.Prod.String(), "of the private server: prod (flush at each commit) or fast (never flush)")
+	f.StringVar(&c.durability, "durability", lab.Prod.String(), "durability of the private server: prod (flush at each commit) or fast (never flush)")
 	f.DurationVar(&c.fsyncLatency, "fsync-latency", 0, "make each flush of the private server take this much longer, such as 2ms")
-	f.BoolVar(&c.floor, "floor", false, "measure a relay by the log that notes no delivery, too")
-	f.StringVar(&c.peers, "peers", "", "program that runs other outboxes (default bin/weir-peers if it is there)")
+	f.BoolVar(&c.floor, "floor", false, "also measure a relay that follows the log but does not record deliveries")
+	f.StringVar(&c.peers, "peers", "", "program that runs other outboxes (default bin/weir-peers if it exists)")
 }
 
 // options makes the flags agree.

@@ -21,13 +21,13 @@ func Command(benches []suite.Bench) *cobra.Command {
 		Use:   "peers",
 		Short: "Compare weir with what people run today, goal by goal, on one page",
 		Long: `Run the benchmarks that compare weir with direct connections, PgBouncer, pg_dump,
-mydumper, etcd and the customary outbox, on private servers, one after the other, and
-write one page: both sides, their ratio with its interval, the goal, and whether it is
-met.
+mydumper, etcd and an outbox of SKIP LOCKED workers, on private servers, one after the
+other, and write one page: both sides, their ratio with its interval, the goal, and
+whether it is met.
 
-Each part is a command of its own, in a directory of its own below --out with its whole
-report. An interrupted run leaves a valid page, and --resume goes on. If a peer is not
-installed, its rows stay empty and say so, and the others run.
+Each part is a separate command with its full report in its own directory below --out.
+An interrupted run leaves a valid page, and --resume continues it. If a peer is not
+installed, its rows say so, and the others run.
 
 Plan mini takes about a quarter of an hour on two processors.`,
 		Example: `  weir bench peers --plan mini --out out/peers
@@ -47,7 +47,7 @@ Plan mini takes about a quarter of an hour on two processors.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.Plan, "plan", "mini", "how much to run: "+strings.Join(reference.Plans(), ", ")+" (smoke: a minute, whose figures say nothing)")
+	f.StringVar(&o.Plan, "plan", "mini", "how much to run: "+strings.Join(reference.Plans(), ", ")+" (smoke: a minute, with meaningless figures)")
 	cli.Takes(f, "plan", reference.Plans()...)
 	f.StringVar(&o.Out, "out", "", "directory for parts, samples and the page (default out/bench-peers-TIME)")
 	f.BoolVar(&o.Resume, "resume", false, "go on with the run in --out")

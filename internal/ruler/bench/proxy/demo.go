@@ -46,13 +46,13 @@ installed, and through weir. Then the same with MariaDB. Every answer is checked
 and every row is counted. A server that is not installed is left out. It takes
 under a minute; Ctrl-C ends everything and removes it.
 
-With --stack, all of weir at once: a shop on a PostgreSQL primary with a standby,
-written through two proxies behind a balancer, its events relayed to NATS, a lock and
-a counter in a weir kv of three replicas. A page has buttons that kill the primary, a
-relay, a proxy or a replica, or take a backup and restore it beside; a ledger judges
-what was promised: no acknowledged order lost, every event delivered and in order of
-its customer, the counter exact, the lock held by one at a time. It ends with Ctrl-C,
---duration or --auto, in a report. The exit code is 3 when a promise was broken.`,
+--stack runs all of weir at once: a shop on a PostgreSQL primary with a standby, written
+through two proxies behind a balancer; its events relayed to NATS; a lock and a counter
+in a weir kv of three replicas. A page has buttons that kill the primary, a relay, a
+proxy or a replica, or take a backup and restore it to another database. A ledger checks
+that no acknowledged order is lost, every event is delivered and in order for its
+customer, the counter is exact, and only one client holds the lock at a time. Ctrl-C,
+--duration or --auto ends it with a report. The exit code is 3 if a promise was broken.`,
 		Example: `  weir demo
   weir demo --stack
   weir demo --stack --auto --duration 60s`,

@@ -47,9 +47,9 @@ PostgreSQL, and weir proxy; send them the same load in turn (A B B A); check
 every answer, and after each round every row; report ratios with confidence
 intervals.
 
-With --db the load runs on a server that exists, in the database that the DSN names.
-Tables called weir_bench_test and weir_bench_keys are made there and dropped; that
-server's processor time and disk are not measured.`,
+With --db the load runs on an existing server, in the database that the DSN names. The
+tables weir_bench_test and weir_bench_keys are created there and dropped; that server's
+processor time and disk are not measured.`,
 		Example: `  weir bench proxy --plan mini
   weir bench proxy --experiments inserts-64
   weir bench proxy --experiments inserts,pool-sizes --clients 100 --windows 0,1,10,100 --pool-size 20,50,200
@@ -83,8 +83,8 @@ server's processor time and disk are not measured.`,
 	f.BoolVar(&c.floor, "floor", false, "also measure a program that only copies bytes, and for INSERTs one that only joins them: the least that a proxy costs")
 	f.IntSliceVar(&c.clients, "clients", nil, "numbers of clients, instead of the plan's")
 	f.StringSliceVar(&c.windows, "windows", nil, "fixed windows to compare, in milliseconds, such as 0,1,10,100, instead of the plan's; 0 and auto are always among them")
-	f.IntSliceVar(&c.poolSizes, "pool-size", nil, "most server connections of weir; several are compared with each other (default: those that pools find by themselves)")
-	f.IntSliceVar(&c.groupLimits, "group-limit", nil, "most members of a group; several are compared with each other (default 256)")
+	f.IntSliceVar(&c.poolSizes, "pool-size", nil, "maximum server connections of weir; several are compared with each other (default: those that pools find by themselves)")
+	f.IntSliceVar(&c.groupLimits, "group-limit", nil, "maximum members of a group; several are compared with each other (default 256)")
 	f.IntVar(&c.rounds, "rounds", 0, "rounds of each experiment, instead of the plan's")
 	f.DurationVar(&c.leak, "leak", 0, "how long the leak check loads weir, instead of the plan's time")
 	f.DurationVar(&c.duration, "duration", 0, "measured time of each round, instead of the plan's")

@@ -21,17 +21,16 @@ func Command(benches []suite.Bench) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "all",
 		Short: "Measure again what five published reports measured, and judge their claims",
-		Long: `Run the benchmarks that measure what the five reference reports did, on private
-servers, one after the other, and write a page for each report: its own tables in
-its own order, our figures beside, and a verdict on each of its claims (holds, does
+		Long: `Run the benchmarks that measure what the five reference reports measured, on private
+servers, one after the other, and write a page for each report: its tables in its
+order, weir's figures beside them, and a verdict on each of its claims (holds, does
 not hold, cannot tell) with the evidence. index.html links to them, and says what the
 published figures show by themselves.
 
-Each part is a command of its own (weir bench proxy, kv, backup, outbox, weir
-profile), in a directory of its own below --out with its whole report. Pages are
-brought up to date after every part: an interrupted run leaves valid ones, and
---resume goes on from the last sample. If a server is not installed, its tables stay
-empty and say so, and the other parts run.
+Each part is a separate command (weir bench proxy, kv, backup, outbox, weir profile)
+with its full report in its own directory below --out. The pages are updated after
+every part: an interrupted run leaves valid ones, and --resume continues after the last
+sample. If a server is not installed, its tables say so, and the other parts run.
 
 Plan mini takes less than ten minutes on two processors, full some hours.`,
 		Example: `  weir bench all --plan mini --out out/all
@@ -49,7 +48,7 @@ Plan mini takes less than ten minutes on two processors, full some hours.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.Plan, "plan", "mini", "how much to run: "+strings.Join(Plans(), ", ")+" (smoke: a minute, whose figures say nothing)")
+	f.StringVar(&o.Plan, "plan", "mini", "how much to run: "+strings.Join(Plans(), ", ")+" (smoke: a minute, with meaningless figures)")
 	cli.Takes(f, "plan", Plans()...)
 	f.StringVar(&o.Out, "out", "", "directory for parts, samples and pages (default out/bench-all-TIME)")
 	f.BoolVar(&o.Resume, "resume", false, "go on with the run in --out")
