@@ -1,4 +1,4 @@
-# Everything that is done to weir by hand or by CI. `make` lists it.
+# What people and CI run. `make` lists the targets.
 # It needs Go, git and make; `make setup` installs the rest.
 
 .DEFAULT_GOAL := help
@@ -9,14 +9,14 @@ COUNT ?= 10
 KILLS ?= 500
 PKG ?= ./...
 TEST_TIMEOUT ?= 30m
-# Packages that are tested at a time: by itself, one waits for its servers most of the time.
+# Packages to test in parallel: most of the time a package waits for its servers.
 TEST_JOBS ?= $(shell expr $$(nproc) \* 2)
 RACE_JOBS ?= $(shell nproc)
 # What `make test` tests without the race detector: packages whose work is done by servers
-# and other processes, what computes in one thread, and the relay by a virtual clock, for
-# which the detector takes seven times as long: outbox/mysql and outbox/sqlite test it with
-# the detector. All others have it, and `make race` is for all. The longest packages begin
-# first: the last one would run alone for minutes.
+# and other processes or in one thread, and outbox, whose tests of the relay on a virtual
+# clock take seven times as long with it; outbox/mysql and outbox/sqlite test the relay with
+# the detector. All other packages are tested with it, and `make race` tests all with it. The
+# slowest packages start first: the last one would otherwise run alone for minutes.
 plain := ./internal/proxy/postgres ./internal/proxy/mysql ./internal/backup/restore/... \
 	./cmd/weir ./internal/kvd/cmd ./internal/outbox/torture ./internal/ruler/bench/backup \
 	./internal/proxy/killtest ./internal/kvd/consensus/sim ./outbox/postgres ./internal/lab/... \
@@ -29,15 +29,16 @@ plain := ./internal/proxy/postgres ./internal/proxy/mysql ./internal/backup/rest
 	./internal/proxy/dash ./internal/proxy/pgbouncer ./internal/proxy/userlist ./outbox ./outbox/inbox \
 	./outbox/sink ./outbox/sink/amqp ./outbox/sink/kafka ./outbox/sink/nats ./outbox/sink/open ./outbox/sink/redis ./outbox/sink/stdout
 
-# By default a program with the race detector sleeps for a second before it ends,
+# By default a program with the race detector sleeps for a second before it exits,
 # and tests run hundreds of them.
 export GORACE ?= atexit_sleep_ms=10
 
-# One build for the linters and the tests without the race detector, and one for those
-# with it, both without the tables of debuggers (stacks have their lines all the same), which
-# half of linking is, and without the checkout's path, so that each checkout finds what
-# another has compiled. A compiler or linter that may grow collects no garbage: a quarter of
-# the work. Tests collect theirs less often; those that bound memory collect it themselves.
+# One build for the linters and the tests without the race detector, and one for those with
+# it. Both are without debug information, which is half of the linker's work (stack traces
+# still have line numbers), and without the checkout's path, so that checkouts share the build
+# cache. The compiler and the linter run without garbage collection, which saves a quarter of
+# their work. Tests collect garbage less often; those that limit memory call the collector
+# themselves.
 lean := $(shell go env GOFLAGS) -mod=readonly -trimpath -ldflags=-w
 flags := GOFLAGS="$(lean)"
 instrumented := GOFLAGS="$(lean) -race"
@@ -53,7 +54,7 @@ setup: ## Install the servers that the tests run against, where missing
 	@scripts/setup
 
 .PHONY: kafka
-kafka: ## Fetch Kafka into bin/kafka, for those tests that want it
+kafka: ## Fetch Kafka into bin/kafka, for the tests that use it
 	@scripts/kafka
 
 .PHONY: kafka-or-not
@@ -69,7 +70,7 @@ peers: ## Build bin/weir-peers, the other outboxes of weir bench outbox
 	go build -C bench/peers -mod=readonly -o ../../bin/weir-peers .
 
 .PHONY: run
-run: ## See weir at work against throwaway servers of both engines
+run: ## Run weir demo on private servers of both engines
 	@scripts/run
 
 .PHONY: cross
@@ -80,14 +81,14 @@ cross: ## Compile what runs on macOS, and the libraries for Windows
 	GOOS=windows GOARCH=amd64 go build -mod=readonly ./batch/... ./outbox/... ./kv/...
 
 .PHONY: release
-release: ## Build what a release consists of, into out/release
+release: ## Build a release into out/release
 	@scripts/release
 
 .PHONY: lint
 lint: vet staticcheck ## Check the code with vet, staticcheck and gofumpt
 
 .PHONY: vulncheck
-vulncheck: ## Look for known holes in what is linked in
+vulncheck: ## Look for known vulnerabilities in the dependencies
 	@scripts/vulncheck
 
 .PHONY: staticcheck
@@ -95,7 +96,7 @@ staticcheck:
 	@scripts/setup lint
 	GOGC=400 GOMEMLIMIT=6GiB $(flags) bin/tools/staticcheck $(PKG)
 
-# It compiles what staticcheck and the tests begin with.
+# vet compiles the packages that staticcheck and the tests start with.
 .PHONY: vet
 vet:
 	@scripts/setup lint
@@ -103,24 +104,24 @@ vet:
 	@out=$$(bin/tools/gofumpt -l $(PKG:/...=)); \
 	if [ -n "$$out" ]; then echo "not formatted (bin/tools/gofumpt -w):"; echo "$$out"; exit 1; fi
 
-# Its packages are vetted by then: go test would vet them once more, as it builds them.
+# lint has already vetted the packages; go test would vet them again.
 .PHONY: check
 check: lint ## Lint PKG and test it with the race detector: make check PKG=./internal/cli
 	GOGC=300 $(instrumented) $(gotest) $(PKG)
 
-# Vet works, and compiles, while servers are being installed: the one waits for the
-# network, the other for the processors. WITH names further targets, as .ci/run does.
+# vet runs, and compiles, while servers are being installed: the one needs processors, the
+# other the network. WITH names further targets, as in .ci/run.
 .PHONY: ready
 ready:
 	@scripts/setup compiler
 	@$(MAKE) --no-print-directory -j --output-sync=recurse setup vet $(WITH)
 
-# Staticcheck has the processors while tests wait for their servers.
+# staticcheck uses the processors while tests wait for their servers.
 .PHONY: test
-test: ready ## Lint and test everything, the race detector where it finds most
+test: ready ## Lint and test everything, with the race detector where it finds most
 	@$(MAKE) --no-print-directory -j staticcheck test-plain test-raced
 
-# Each target has a log of its own, for scripts/again.
+# Each target has its own log, for scripts/again.
 .PHONY: test-plain
 test-plain:
 	@GOGC=300 $(flags) scripts/logged out/$@.log $(gotest) -p $(TEST_JOBS) $(plain)
@@ -144,10 +145,10 @@ test-matrix: setup ## Run the suites on other versions and settings of the serve
 race: setup ## Repeat all tests COUNT times with the race detector
 	GOGC=300 $(instrumented) scripts/in-memory go test -vet=off -count=$(COUNT) -timeout 5h $(PKG)
 
-# What `make test` plays a few rounds of: seeds of the simulator and of the log's
-# disks, kills, storms, damaged archives, many tables, deliberate bugs.
+# Many rounds of what `make test` runs a few rounds of: seeds of the simulator and of the
+# log's disks, kills, storms, damaged archives, many tables, deliberate bugs.
 .PHONY: torture
-torture: setup ## Play for hours the rounds that make test plays a few of
+torture: setup ## Run for hours many rounds of the tests that make test keeps short
 	go test -mod=readonly -count=1 -timeout 0 -run '^TestSeeds$$' ./internal/kvd/consensus/sim -seeds 20000
 	go test -mod=readonly -count=1 -timeout 0 -run '^TestScenesAreFaultlessByThemselves$$' ./internal/kvd/consensus/sim -budget 200
 	WEIR_TORTURE=1 go test -mod=readonly -count=1 -timeout 0 ./batch/sim
