@@ -8,30 +8,29 @@ import (
 	"time"
 )
 
-// Result is what a flush says of one item.
+// Result is the outcome of one item.
 type Result[R any] struct {
 	Value R
 	Err   error
 }
 
-// Flush carries a group across. All items share the key; results has one entry
-// per item in the same order, zeroed. An error that is returned becomes the
-// error of every item whose own Err is nil. Both slices are reused: a Flush
-// keeps neither. It runs on one of at most MaxLanes goroutines. A panic in it
-// is a panic of the program: whether a group with unknown outcome went across
-// is not for this package to guess.
+// Flush processes a group. All items share the key; results has one entry per
+// item in the same order, zeroed. A returned error becomes the error of every
+// item whose own Err is nil. Both slices are reused: a Flush keeps neither. It
+// runs on one of at most MaxLanes goroutines. A panic in it ends the program,
+// because this package cannot know whether the group took effect.
 type Flush[K comparable, T, R any] func(key K, items []T, results []Result[R]) error
 
 // Options is the configuration of a [Batcher].
 type Options[T any] struct {
 	Config
 
-	// Ordered keeps the groups of one key in order: the next goes when the
-	// one before is done. Without it only the order inside a group and the
+	// Ordered keeps the groups of one key in order: the next one goes when the
+	// previous one is done. Without it only the order inside a group and the
 	// order of departure are kept. Default: false.
 	Ordered bool
 
-	// Refuse has a full batcher answer ErrFull at once instead of blocking
+	// Refuse makes a full batcher return ErrFull at once instead of blocking
 	// the submitter until there is room or its context ends. Default: false.
 	Refuse bool
 
@@ -56,8 +55,8 @@ type call[T, R any] struct {
 
 // Batcher gathers items that goroutines submit, and flushes them in groups of
 // one key. It is safe for concurrent use. Its goroutines (one per lane that was
-// ever needed and, if anything can be due by time, one for the alarm) end with
-// Close. Keys take turns, one group each. Warm, Submit does not allocate.
+// ever needed and, if there are deadlines, one for the timer) end with Close.
+// Keys take turns, one group each. Once warm, Submit does not allocate.
 //
 //	b := batch.New(batch.Options[Row]{}, insertRows)
 //	defer b.Close()
@@ -102,8 +101,8 @@ func (b *Batcher[K, T, R]) now() time.Duration { return time.Since(b.zero) }
 // Submit hands in an item and waits for its result. The error is the item's
 // own, that of its flush, [ErrFull], [ErrClosed] or ctx.Err(). When ctx ends
 // while the item waits, it is removed and never flushed. When ctx ends after
-// its group has left, Submit returns ctx.Err() at once and the flush goes on:
-// whether the item took effect is then unknown to the caller.
+// its group has left, Submit returns ctx.Err() at once and the flush continues:
+// the caller does not know whether the item took effect.
 func (b *Batcher[K, T, R]) Submit(ctx context.Context, key K, item T) (R, error) {
 	c := b.pool.Get().(*call[T, R])
 	c.item = item

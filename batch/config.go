@@ -23,26 +23,25 @@ const (
 )
 
 // Config says when a group may go. The zero value is the adaptive default and
-// right for most. All durations are in the units of the time passed in.
+// right for most uses. All durations are in the units of the time passed in.
 type Config struct {
 	// Window makes a fixed window: a group goes when its oldest item has
 	// waited this long, or when it is full. Zero is adaptive: no window.
 	// Default: 0, adaptive.
 	Window time.Duration
 
-	// MaxItems is the most items in one group. Default: 256.
+	// MaxItems is the maximum number of items in one group. Default: 256.
 	MaxItems int
 
-	// MaxBytes bounds the sum of the sizes in one group. An item that is
-	// larger by itself goes alone. Default: 0, no bound.
+	// MaxBytes bounds the sum of the sizes in one group. A larger item goes
+	// alone. Default: 0, no limit.
 	MaxBytes int
 
 	// MaxWait bounds the wait for a lane or a window. Adaptive: an item that
-	// has waited this long goes although the controller holds its lanes
-	// back, as long as fewer than MaxLanes are busy. Fixed: the window is
-	// the smaller of Window and MaxWait. It cannot make a busy server
-	// faster: with MaxLanes in flight an item waits longer. Default: 0, no
-	// bound.
+	// has waited this long goes even if the controller holds lanes back, as
+	// long as fewer than MaxLanes are busy; with MaxLanes in flight an item
+	// waits longer. Fixed: the window is the smaller of Window and MaxWait.
+	// Default: 0, no limit.
 	MaxWait time.Duration
 
 	// MinLanes and MaxLanes bound the groups in flight; the controller moves
@@ -54,20 +53,20 @@ type Config struct {
 	// off. Default: 0, the controller decides.
 	Lanes int
 
-	// NoHold forbids the only wait that the adaptive mode knows: only when
-	// measured to be better, a freed lane gives the clients of the groups that
-	// just finished a moment (at most a quarter of a flush) to come back, so
-	// that they do not split into groups that alternate. Set it where no timer
-	// can be served. Default: false.
+	// NoHold forbids the only wait of the adaptive mode: if measured to be
+	// better, a freed lane waits a moment (at most a quarter of a flush) for
+	// the clients of the groups that just finished to come back, so that they
+	// do not split into alternating groups. Set it where there are no timers.
+	// Default: false.
 	NoHold bool
 
-	// Capacity is the most items that wait (those in flight not counted).
-	// Default: 65536.
+	// Capacity is the maximum number of waiting items, not counting those in
+	// flight. Default: 65536.
 	Capacity int
 
-	// CapacityBytes bounds the sum of the sizes that wait. One item larger
-	// than it is accepted by an empty queue. Those who wait for room get it in
-	// their order. Default: 0, no bound.
+	// CapacityBytes bounds the sum of the sizes of waiting items. An empty
+	// queue accepts one larger item. Callers that wait for room get it in their
+	// order. Default: 0, no limit.
 	CapacityBytes int
 }
 
@@ -117,9 +116,9 @@ func (c Config) validate() error {
 	return nil
 }
 
-// Validate reports the first field that makes no sense: a negative number, or
-// MinLanes above MaxLanes. The constructors panic on such a Config, so check
-// one that came from a user.
+// Validate reports the first invalid field: a negative number, or MinLanes
+// above MaxLanes. The constructors panic on such a Config, so check one that
+// came from a user.
 func (c Config) Validate() error { return c.validate() }
 
 // Reason says why a group went.

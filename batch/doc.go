@@ -1,15 +1,15 @@
-// Package batch is self-tuning group commit: it gathers small items that
-// arrive from many sides and hands them in groups to something for which one
+// Package batch is self-tuning group commit: it collects small items from
+// concurrent callers and flushes them in groups across a boundary where each
 // crossing is expensive, such as a commit, a system call or a network round
 // trip.
 //
-// Most implementations of group commit wait for a fixed window, which is wrong nearly
-// everywhere: without load it only adds delay, and c waiting clients can never do more
-// than c divided by the window. This package therefore has no window by default. A lane
-// is one crossing in flight. A free lane takes what is waiting, at once; while all lanes
-// are busy, items gather. (One wait there is: where measurement shows that it pays, a
-// free lane waits for clients that were just answered, at most a quarter of a flush;
-// [Config.NoHold] forbids it.) So the load alone decides how large groups are:
+// Most implementations of group commit wait for a fixed window, which is rarely right:
+// without load it only adds delay, and c waiting clients never reach more than c divided
+// by the window. This package therefore has no window by default. A lane is one crossing
+// in flight. A free lane takes all waiting items at once; while all lanes are busy,
+// items gather. (There is one exception: if measurement shows that it helps, a free lane
+// waits for clients that were just answered, at most a quarter of a flush;
+// [Config.NoHold] forbids it.) So the load alone decides the size of groups:
 //
 //	time      0        1        2        3        4        5        6
 //	arrives   a  b c d      e f g h i                  j

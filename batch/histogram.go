@@ -106,8 +106,8 @@ func (h *Histogram) Merge(o *Histogram) {
 	h.max = max(h.max, o.max)
 }
 
-// Sub takes away an earlier copy of the same histogram, which leaves what was
-// recorded since. The maximum stays that of the whole.
+// Sub subtracts an earlier copy of the same histogram, which leaves what was
+// recorded since. The maximum remains that of the whole.
 func (h *Histogram) Sub(earlier *Histogram) {
 	for i, c := range earlier.counts {
 		h.counts[i] -= c

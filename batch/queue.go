@@ -75,7 +75,7 @@ func (q *Queue[T]) Done(now time.Duration, n int, took time.Duration) {
 	q.gate.done(q.gate.tick(now), n, took)
 }
 
-// Deadline is when Take may succeed though nothing else happens; ok is false
+// Deadline is when Take may succeed even if nothing else happens; ok is false
 // when only a Push or a Done can change anything. A deadline in the past means
 // now. Without Window and MaxWait it is only ever set while the queue holds a
 // lane back (see [Config.NoHold]) or when Take can succeed at once.
@@ -87,7 +87,8 @@ func (q *Queue[T]) Deadline() (at time.Duration, ok bool) {
 }
 
 // Remove drops the waiting items for which match is true (cancelled ones) and
-// says how many. The order of the others stays. It looks at every waiting item.
+// returns how many. It keeps the order of the others, and looks at every
+// waiting item.
 func (q *Queue[T]) Remove(match func(T) bool) int {
 	before := q.ring.bytes
 	n := q.ring.remove(match)
@@ -95,8 +96,8 @@ func (q *Queue[T]) Remove(match func(T) bool) int {
 	return n
 }
 
-// Close refuses every later Push and lets what waits go as lanes become free,
-// without a window. The owner keeps calling Take and Done until Len and
+// Close refuses every later Push and lets waiting items go as lanes become
+// free, without a window. The owner keeps calling Take and Done until Len and
 // InFlight are zero.
 func (q *Queue[T]) Close() { q.gate.closed = true }
 

@@ -8,9 +8,9 @@
 //	rev, err := c.Put(ctx, "greeting", []byte("hello"))
 //	item, err := c.Get(ctx, "greeting", kv.Weak())
 //
-// Every write happens exactly once, whatever leaders and connections do
-// meanwhile. When a context ends first, or the cluster has forgotten the
-// session, the error is an [UnknownError]: the write may have happened, or may
-// yet. A Client is one session: what it did, its later operations see. Use
-// [Client.NewSession] for independent ones over the same connections.
+// Every write happens exactly once, even if leaders or connections fail. If a
+// context ends first, or the cluster has forgotten the session, the error is an
+// [UnknownError]: the write may have happened, or may still happen. A Client is
+// one session: its later operations see what it did. Use [Client.NewSession]
+// for independent ones over the same connections.
 package kv

@@ -14,9 +14,9 @@ import (
 
 // Session is one line of operations: a weak read sees what the session has done
 // and seen before, and a strong operation makes its earlier weak writes durable
-// at a majority. It is safe for concurrent use; operations that are under way
-// at once have no order among themselves unless they touch the same keys, where
-// they take effect in the order in which they were issued.
+// at a majority. It is safe for concurrent use; concurrent operations have no
+// order among themselves, except that those on the same keys take effect in the
+// order in which they were issued.
 type Session struct {
 	c      *Client
 	number uint64        // of this session in the client, from 1
@@ -338,8 +338,8 @@ func (s *Session) issue(o Op, done func(Result, error)) error {
 	return err
 }
 
-// Do carries out an operation and waits for its outcome, and before that, if
-// need be, for room. When ctx ends first, the outcome of a write is unknown.
+// Do performs an operation and waits for its outcome and, if necessary, first
+// for room. When ctx ends first, the outcome of a write is unknown.
 func (s *Session) Do(ctx context.Context, o Op) (Result, error) {
 	type answer struct {
 		r   Result

@@ -25,9 +25,9 @@ const (
 	Expired = wire.ChangeExpire
 )
 
-// Watcher tells of the changes of a span of keys, in their order, each once. It
-// holds to one replica and goes on at another when that one is lost, or cut off from the
-// others; Next returns ErrCutOff if all are.
+// Watcher returns the changes of a span of keys, in order, each once. It watches at one
+// replica, and continues at another if that one is lost or cut off from the others; Next
+// returns ErrCutOff if all are.
 type Watcher struct {
 	c       *Client
 	request uint64
@@ -47,8 +47,8 @@ type Watcher struct {
 	ready   chan struct{} // has one token when there is something to take
 }
 
-// Watch tells of changes of the keys from from on, before to (empty: the end),
-// beginning with revision since; 0 means from now on. The caller closes it.
+// Watch watches the keys from from on, before to (empty: the end), beginning with
+// revision since; 0 means from now on. The caller closes it.
 func (c *Client) Watch(from, to string, since uint64) (*Watcher, error) {
 	c.mu.Lock()
 	if c.closed {

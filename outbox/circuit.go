@@ -13,8 +13,8 @@ type Router interface {
 	Destination(m *Message) string
 }
 
-// Parter is a sink whose destinations have parts that may be away while others are not,
-// such as partitions, and that knows which part a message goes to.
+// Parter is a sink whose destinations have parts, such as partitions, that can be
+// unavailable by themselves, and that knows which part a message goes to.
 type Parter interface {
 	// Part names it, unlike any other part and any destination. Empty: the destination
 	// has no parts, or none is known for the message.

@@ -14,15 +14,15 @@ type ClaimMode int
 const (
 	// Auto follows the log where the database allows it and polls otherwise.
 	Auto ClaimMode = iota
-	// Log follows the database's log (binlog, logical decoding): reading costs
-	// the tables nothing and a message is seen as soon as it is committed. The
-	// relay polls while the log cannot be followed, and says why.
+	// Log follows the database's log (binlog, logical decoding): it does not
+	// read the tables, and sees a message as soon as it is committed. The relay
+	// polls while the log cannot be followed, and says why.
 	Log
 	// Poll has one leader per shard read ahead in single snapshots.
 	Poll
-	// SkipLocked is the customary design, workers that lock batches of rows with
-	// FOR UPDATE SKIP LOCKED while they publish. Order per key is given up when
-	// there is more than one worker.
+	// SkipLocked is the usual design: workers lock batches of rows with FOR
+	// UPDATE SKIP LOCKED while they publish. With more than one worker it does
+	// not keep the order of a key.
 	SkipLocked
 )
 
@@ -59,67 +59,67 @@ func (p RetryPolicy) delay(attempts int) time.Duration {
 	return d - rand.N(d/2+1)
 }
 
-// Config is how a [Relay] works. The zero value is right for most.
+// Config configures a [Relay]. The zero value is right for most uses.
 type Config struct {
-	// Claim is how it fetches rows. Relays of one table use SkipLocked all, or
-	// none of them does, which Run sees to: one that leads does not know of the
-	// others' locks, and both would deliver every message. Default: Auto.
+	// Claim is how it fetches rows. Either all relays of one table use
+	// SkipLocked or none does, which Run enforces: a leader does not see the
+	// locks of workers, and both would deliver every message. Default: Auto.
 	Claim ClaimMode
 
-	// Unordered lets messages of one key overtake each other: a failed one
-	// holds up none. Default: false.
+	// Unordered lets messages of one key overtake each other: a failed one does
+	// not block those behind it. Default: false.
 	Unordered bool
 
-	// Publishers is the number of Publish calls at a time; with SkipLocked the
-	// number of workers. Messages of one key stay with one. A call that takes longer
-	// than a second no longer counts, up to four of each, and what failed before is sent
-	// by calls of its own, so that nobody else waits for a part of the broker that is
-	// away. Default: 4.
+	// Publishers is the number of concurrent Publish calls; with SkipLocked the number
+	// of workers. Messages of one key stay with one. A call that takes longer than a
+	// second no longer counts, up to four for each, and retries have separate calls, so
+	// that other messages do not wait for an unavailable part of the broker. Default: 4.
 	Publishers int
 
-	// Batch is the most messages of one Publish call; with SkipLocked of one
-	// claim. Default: 500.
+	// Batch is the maximum number of messages in one Publish call; with
+	// SkipLocked, in one claim. Default: 500.
 	Batch int
 
-	// MaxInFlight is the most messages between being read and being noted as
-	// delivered: the most that a crash repeats. MaxInFlightBytes bounds their
-	// payloads. Each shard of the table has an equal part of both, and of
-	// MaxWaiting, whichever relays lead the others. Default: 10,000 and 64 MiB.
+	// MaxInFlight is the maximum number of messages that are read but not yet
+	// recorded as delivered: a crash repeats at most these. MaxInFlightBytes
+	// bounds their payloads. Each shard of the table has an equal part of both,
+	// and of MaxWaiting, even if other relays lead the others. Default: 10,000
+	// and 64 MiB.
 	MaxInFlight      int
 	MaxInFlightBytes int
 
-	// MaxWaiting is the most messages that memory knows of while they wait: for
-	// another attempt, behind one of their key, or for a destination that takes
-	// none. Each costs some 100 bytes. More stay in the table, and other
-	// keys and destinations go on. Default: 500,000.
+	// MaxWaiting is the maximum number of messages that the relay keeps in
+	// memory while they wait: for a retry, behind one of their key, or for a
+	// failing destination. Each costs some 100 bytes. More stay in the table,
+	// and other keys and destinations continue. Default: 500,000.
 	MaxWaiting int
 
-	// AckDelay is how long deliveries are gathered before they are noted with
-	// one statement; every such statement is a commit that competes with the
-	// producers' for the disk. A quarter of MaxInFlight is noted at once.
+	// AckDelay is how long deliveries are collected before one statement
+	// records them; every such statement is a commit that competes with the
+	// producers' for the disk. A quarter of MaxInFlight is recorded at once.
 	// Default: 20 ms; negative: no wait.
 	AckDelay time.Duration
 
-	// MinPoll and MaxPoll bound the pause between two reads that found nothing
-	// more: MinPoll while messages come, up to MaxPoll when none do. MinPoll is also
-	// the pause between two reads of the log while more than one message comes in it.
-	// Default: 2 ms and 100 ms.
+	// MinPoll and MaxPoll bound the pause after a read that found nothing more:
+	// MinPoll while messages arrive, up to MaxPoll when none do. MinPoll is also the
+	// pause between two reads of the log while more than one message arrives in that
+	// time. Default: 2 ms and 100 ms.
 	MinPoll, MaxPoll time.Duration
 
-	// Window, with SkipLocked only, takes rows no older than this, so that the
-	// partitions of the past are not read. Rows outside are looked for every
-	// SweepEvery and delivered, too. Zero: none.
+	// Window, with SkipLocked only, claims rows that are younger than this, so
+	// that old partitions are not read. Older rows are searched for every
+	// SweepEvery and delivered, too. Zero: no window.
 	Window time.Duration
 
-	// SweepEvery is how often the table is searched for rows that every other
-	// way has missed. They are counted and delivered. Default: 30 s.
+	// SweepEvery is how often the whole table is searched for rows that were
+	// missed. They are counted and delivered. Default: 30 s.
 	SweepEvery time.Duration
 
-	// LogWait and LogKeep bound what the server keeps of its log for a relay that
-	// follows it and cannot deliver, because the broker is away, or beside a
-	// transaction that stays open: when nothing was taken for LogWait, or more
-	// than LogKeep bytes are kept, the log is let go and the relay polls until it
-	// keeps up again. Default: 30 s and 256 MiB.
+	// LogWait and LogKeep bound how much log the server keeps for a relay that
+	// follows it but cannot deliver, because the broker is unavailable or a
+	// transaction stays open: if the relay could read nothing for LogWait, or the
+	// server keeps more than LogKeep bytes, the relay stops following the log and
+	// polls until it has caught up. Default: 30 s and 256 MiB.
 	LogWait time.Duration
 	LogKeep int
 
@@ -129,14 +129,15 @@ type Config struct {
 	// Rate bounds the messages published per second. Zero: no bound.
 	Rate float64
 
-	// DrainTimeout is how long Run, when its context has ended, waits for what
-	// is in flight. Default: 10 s.
+	// DrainTimeout is how long Run waits for messages in flight after its
+	// context has ended. Default: 10 s.
 	DrainTimeout time.Duration
 
-	// TakeOver is how often a relay that stands by tries to lead. Default: 250 ms.
+	// TakeOver is how often a standby relay tries to become leader. Default: 250
+	// ms.
 	TakeOver time.Duration
 
-	// Logger takes what an operator should know. Default: nothing is logged.
+	// Logger receives messages for operators. Default: nothing is logged.
 	Logger *slog.Logger
 }
 

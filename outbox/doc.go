@@ -7,18 +7,18 @@
 //   - No loss. Every committed message is delivered at least once, or lies in
 //     the table of dead letters with the reason. No cursor, time window or
 //     clean-up hides one that is pending.
-//   - Order. For two messages of one key: when the transaction of A had
-//     committed before B was inserted, A is delivered before B is for the first time,
-//     across retries, crashes and a change of the relay that leads. [SkipLocked], the
-//     customary design, gives this up and is never the default.
+//   - Order. For two messages of one key: if the transaction of A had committed
+//     before B was inserted, A is delivered before B is for the first time, across
+//     retries, crashes and a change of the leading relay. [SkipLocked], the usual
+//     design, does not keep this order and is never the default.
 //   - Bounded duplicates. After a crash at most [Config.MaxInFlight] messages
 //     are sent again, with the same id, in the same order.
 //   - Exactly-once effects at a consumer by package outbox/inbox.
 //
 // # Producing
 //
-// [Enqueue] needs no more than the transaction and its kind of SQL; it imports
-// no driver and no broker:
+// [Enqueue] needs only the transaction and its SQL dialect; it imports no
+// driver and no broker:
 //
 //	tx, err := db.BeginTx(ctx, nil)
 //	// ... INSERT INTO orders ...

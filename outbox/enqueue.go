@@ -35,15 +35,15 @@ const (
 	dialectSQLite
 )
 
-// Tx is a transaction, or any handle, that Enqueue inserts through.
-// Make one by [Postgres], [Pgx], [MySQL] or [SQLite].
+// Tx is a transaction, or any handle, that Enqueue inserts through. Make one
+// with [Postgres], [Pgx], [MySQL] or [SQLite].
 type Tx struct {
 	exec    func(ctx context.Context, query string, args ...any) error
 	dialect dialect
 	table   string
 }
 
-// Postgres is a database/sql handle of PostgreSQL, by whichever driver.
+// Postgres is a database/sql handle of PostgreSQL, with any driver.
 func Postgres(tx Execer) Tx { return overSQL(tx, dialectPostgres) }
 
 // MySQL is a database/sql handle of MySQL or MariaDB.
@@ -73,11 +73,11 @@ func (t Tx) Table(name string) Tx {
 	return t
 }
 
-// Enqueue inserts the messages through tx, in their order, in one round trip
-// up to 256 messages. They are delivered if and when tx commits. Messages
-// without an ID get one, which the caller sees if it passed a slice. When a
-// message is invalid (see [ErrInvalid]) nothing is inserted; when the database
-// refuses, tx is what the database makes of it and the caller rolls back.
+// Enqueue inserts the messages through tx, in their order, in one round trip up
+// to 256 messages. They are delivered if and when tx commits. Messages without
+// an ID get one, which the caller sees if it passed a slice. If a message is
+// invalid (see [ErrInvalid]) nothing is inserted. If the database refuses, the
+// caller must roll tx back.
 //
 // Insert late in a transaction: until it ends, messages that others committed
 // later are delivered, but the relay keeps looking for what this one holds.

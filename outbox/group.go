@@ -11,18 +11,17 @@ import (
 	"github.com/weirdb/weir/batch"
 )
 
-// Group enqueues messages that belong to no business transaction: what
-// goroutines hand in at the same time shares one INSERT and so one commit. A
-// group forms only while another is on its way, so a lone message does
-// not wait.
+// Group enqueues messages that belong to no business transaction: concurrent
+// calls share one INSERT and so one commit. A group forms only while another is
+// in flight, so a lone message does not wait.
 type Group struct {
 	b *batch.Batcher[struct{}, []Message, struct{}]
 }
 
 // GroupOptions are those of a [Group].
 type GroupOptions struct {
-	// Timeout is how long an INSERT may take, with the wait for its connection:
-	// those who come meanwhile wait behind it. Default: 1 min.
+	// Timeout is how long an INSERT may take, including the wait for its
+	// connection: later calls wait behind it. Default: 1 min.
 	Timeout time.Duration
 }
 
@@ -63,14 +62,13 @@ func groupSize(msgs []Message) (size int) {
 	return size
 }
 
-// Enqueue returns when the messages are committed. Invalid ones are refused
-// alone; an error of the database is that of everyone in the group, and as
-// after every commit that errs the outcome may be unknown. When ctx ends while
-// the insert is on its way, so is the outcome. A group has at most 256 messages and
-// 1 MiB, so that no INSERT is refused for the size of other callers' messages; a call
-// with more has a statement to itself, or several, each committed by
-// itself. The messages are copied: what
-// becomes of them after Enqueue has returned changes nothing.
+// Enqueue returns when the messages are committed. Invalid messages are refused by
+// themselves. An error of the database is returned to every caller in the group, and
+// as after any failed commit the outcome may be unknown. It is also unknown if ctx
+// ends while the insert is in flight. A group has at most 256 messages and 1 MiB, so
+// that no INSERT is refused for the size of other callers' messages; a call with more
+// has its own statement, or several, each committed by itself. The messages are
+// copied, so the caller may change them after Enqueue has returned.
 func (g *Group) Enqueue(ctx context.Context, msgs ...Message) error {
 	if err := prepare(msgs); err != nil {
 		return err
@@ -83,5 +81,5 @@ func (g *Group) Enqueue(ctx context.Context, msgs ...Message) error {
 	return err
 }
 
-// Close waits for what was handed in.
+// Close waits for all messages that were passed to Enqueue.
 func (g *Group) Close() error { return g.b.Close() }

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// ID names a message for ever: a UUID, by [NewID] of version 7 (RFC 9562), so
-// that ids of one process sort by time. Order of delivery never rests on it:
-// clocks differ between hosts.
+// ID identifies a message permanently. It is a UUID; those of [NewID] are of
+// version 7 (RFC 9562), so that ids of one process sort by time. The order of
+// delivery never depends on it: clocks differ between hosts.
 type ID [16]byte
 
 var errID = errors.New("outbox: not a UUID")
@@ -28,10 +28,10 @@ type clock struct {
 // counter, though not its random part.
 var ids clock
 
-// NewID returns a UUIDv7 that is greater than every one that this process made
-// before, even when the wall clock steps back. Twelve bits count within one
-// millisecond (RFC 9562, section 6.2, method 1); when they run out the
-// millisecond is taken one further.
+// NewID returns a UUIDv7 that is greater than all that this process made
+// before, even if the wall clock steps back. Twelve bits count within one
+// millisecond (RFC 9562, section 6.2, method 1); when they run out, NewID
+// increments the millisecond.
 func NewID() ID {
 	milli, count := ids.next(time.Now().UnixMilli())
 	var id ID
@@ -67,7 +67,7 @@ func (id ID) Time() time.Time {
 	return time.UnixMilli(int64(binary.BigEndian.Uint64(id[:8]) >> 16))
 }
 
-// String is the customary form, 8-4-4-4-12 hexadecimal digits.
+// String is the standard form, 8-4-4-4-12 hexadecimal digits.
 func (id ID) String() string {
 	var b [36]byte
 	hex.Encode(b[:8], id[:4])

@@ -10,8 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of a message. What is over them is refused by Enqueue, before
-// anything was written.
+// Limits of a message. Enqueue refuses larger messages before it writes
+// anything.
 const (
 	MaxTopic   = 255      // bytes
 	MaxKey     = 255      // bytes
@@ -21,14 +21,14 @@ const (
 
 // Message is what is delivered.
 type Message struct {
-	// ID names the message for ever. Zero: Enqueue makes one.
+	// ID identifies the message permanently. Zero: Enqueue makes one.
 	ID ID
 
 	// Topic is where it goes: the topic, subject, exchange or stream of the
 	// broker. Required, UTF-8, at most MaxTopic bytes.
 	Topic string
 
-	// Key orders: messages of one key are delivered in the order of their
+	// Key orders messages: those of one key are delivered in the order of their
 	// commits. Empty: the message has no order. UTF-8, at most MaxKey bytes.
 	Key string
 
@@ -45,12 +45,12 @@ type Message struct {
 	// the order of its key when its moment comes.
 	AvailableAt time.Time
 
-	// DedupKey stands for ID where a broker or an inbox recognises what it has
-	// had before. Empty: the id. At most MaxKey bytes.
+	// DedupKey replaces ID where a broker or an inbox recognizes messages that
+	// it has had before. Empty: the id. At most MaxKey bytes.
 	DedupKey string
 }
 
-// Identity is what brokers and inboxes know the message by: DedupKey if it is
+// Identity is how brokers and inboxes recognize the message: DedupKey if it is
 // set, otherwise the id.
 func (m *Message) Identity() string {
 	if m.DedupKey != "" {
@@ -110,7 +110,7 @@ func (m *Message) validateHeaderSize() error {
 	return err
 }
 
-// EncodeHeaders writes headers as they lie in the table: a JSON object of
+// EncodeHeaders writes headers as the table stores them: a JSON object of
 // strings, empty for none.
 func EncodeHeaders(h map[string]string) (string, error) {
 	if len(h) == 0 {

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Relay moves messages from a store to a sink. Any number may run on one
-// store, in one process or many.
+// Relay moves messages from a store to a sink. Any number may run on one store,
+// in one process or in many.
 type Relay struct {
 	store Store
 	sink  Sink
@@ -27,7 +27,7 @@ type Relay struct {
 	alone    solitude
 }
 
-// NewRelay returns a relay that takes from store and gives to sink. It closes
+// NewRelay returns a relay that moves messages from store to sink. It closes
 // neither.
 func NewRelay(store Store, sink Sink, cfg Config) (*Relay, error) {
 	cfg = cfg.withDefaults()
@@ -37,8 +37,8 @@ func NewRelay(store Store, sink Sink, cfg Config) (*Relay, error) {
 	return &Relay{store: store, sink: sink, cfg: cfg, limit: newLimiter(cfg.Rate, cfg.Batch), circuits: newCircuits(sink), alone: newSolitude()}, nil
 }
 
-// Waker is a store that can be told of commits, so that a relay that polls
-// need not wait for its next poll.
+// Waker is a store that is notified of commits, so that a polling relay need
+// not wait for its next poll.
 type Waker interface {
 	// Wake returns a channel that receives when messages may have been
 	// committed, until ctx ends. A nil channel: the store cannot tell.
@@ -49,9 +49,9 @@ type Waker interface {
 // the same process; it costs nothing when the relay is busy.
 func (r *Relay) Nudge() { r.bell.ring() }
 
-// Pause stops the reading of rows until Resume; what was read is still
-// delivered. Leadership is kept, and the place in the log for as long as the
-// server waits for a reader; after that the table is read first.
+// Pause stops reading rows until Resume; rows that were read are still
+// delivered. The relay keeps its leadership, and its position in the log for as
+// long as the server keeps the connection; after that it reads the table first.
 func (r *Relay) Pause() { r.gate.shut() }
 
 // Resume ends a Pause.
@@ -68,9 +68,9 @@ func (r *Relay) Stats() Stats {
 	return s
 }
 
-// Run relays until ctx ends, then finishes what the sink was given and notes
-// it as delivered, for at most Config.DrainTimeout. It returns nil after that.
-// Run waits for a database or broker that is away. It returns an error only if
+// Run relays until ctx ends, then waits at most Config.DrainTimeout until the
+// messages in flight are confirmed and recorded, and returns nil. It waits while
+// the database or the broker is unavailable. It returns an error only if
 // waiting cannot help: tables that were never migrated or are of a newer
 // weir, a window on a table without partitions, SkipLocked on a database that has
 // none or beside a relay that leads ([ErrMixedClaims]), a pooler that sessions do

@@ -12,40 +12,48 @@ type Sink interface {
 	// Publish sends the messages and returns when the broker has confirmed or
 	// refused each. The result is nil when all are confirmed; otherwise it has
 	// one entry per message, nil for those that are confirmed. Messages of one
-	// key lie in msgs in their order; Publish never lets one of them reach the
-	// broker when an earlier one of its key and the same call has not been
-	// confirmed (for the ones held back by this it returns ErrHeldBack).
+	// key are in msgs in their order; Publish never sends one of them before all
+	// earlier ones of its key in the same call have been confirmed. For the
+	// messages that this holds back it returns ErrHeldBack.
 	//
-	// An error is of one of seven kinds: [Invalid] (this message can never be
-	// taken, by its size or form: it goes to the dead letters), [Reject] (it was
-	// refused for good: the same, unless its destination refuses all), [Unavailable] (the broker, or the part
-	// of it that has the destination, cannot be reached: no message is to blame;
-	// all wait, or those of the destination if others are taken; what was not sent
-	// for that is held back), [Busy] (the destination of
-	// the message takes none: only its messages wait), [Doubtful] and [Broken]
-	// (message or destination: an attempt is spent if the destination is seen to
-	// take others), and any other (an attempt is spent unless the destination is
-	// seen to take none). [RetryAfter] names the wait for any of them.
+	// There are seven kinds of errors:
 	//
-	// It is called from several goroutines at once, never for one key at the
-	// same time. When ctx ends it returns soon, with ctx's error for what is not
+	//   - [Invalid]: the message can never be accepted, because of its size or
+	//     form. It becomes a dead letter.
+	//   - [Reject]: the message was refused for good. It becomes a dead letter,
+	//     unless its destination refuses all.
+	//   - [Unavailable]: the broker, or the part of it that has the destination,
+	//     cannot be reached. No message is to blame: all wait, or only those of
+	//     the destination if others are accepted. Messages that were not sent
+	//     because of this are held back.
+	//   - [Busy]: the destination accepts no messages now. Only its messages wait.
+	//   - [Doubtful] and [Broken]: the fault may be the message's or the
+	//     destination's. This uses up an attempt if the destination is seen to
+	//     accept others.
+	//   - Any other error uses up an attempt, unless the destination is seen to
+	//     accept none.
+	//
+	// [RetryAfter] names the wait for any of them.
+	//
+	// Several goroutines call Publish concurrently, but never for the same key.
+	// When ctx ends it returns soon, with ctx's error for messages that are not
 	// confirmed. It does not keep msgs or their payloads.
 	Publish(ctx context.Context, msgs []Message) []error
 
-	// Close lets go of the broker. Nothing is published afterwards.
+	// Close disconnects from the broker. Nothing is published afterwards.
 	Close() error
 }
 
-// Repeater is a sink whose broker remembers what it has had.
+// Repeater is a sink whose broker remembers messages that it has had.
 type Repeater interface {
 	// Repeats is how many messages the broker confirmed and dropped, because it
 	// had had them before.
 	Repeats() uint64
 }
 
-// ErrHeldBack is a sink's answer for a message that it did not send: an earlier
-// one of the same key failed in the same call, or so many others did that the sink
-// gave the call up.
+// ErrHeldBack is a sink's error for a message that it did not send, because an
+// earlier one of the same key failed in the same call, or so many others did that
+// the sink gave up the call.
 var ErrHeldBack = errors.New("outbox: held back behind an earlier message of its key")
 
 type rejection struct {
@@ -106,8 +114,9 @@ type condition struct {
 func (e *condition) Error() string { return e.err.Error() }
 func (e *condition) Unwrap() error { return e.err }
 
-// Busy marks an error as that of the message's destination: a queue or a stream
-// is full. Its messages wait and spend no attempt; other destinations go on.
+// Busy marks an error that concerns the message's destination: a queue or a
+// stream is full. Its messages wait without using up an attempt; other
+// destinations continue.
 func Busy(err error) error { return &condition{err: err, kind: busy} }
 
 // Doubtful marks an error that may be the message's or its destination's: access

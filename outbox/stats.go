@@ -9,7 +9,7 @@ import (
 	"github.com/weirdb/weir/batch"
 )
 
-// Stats is what a relay has done and is doing.
+// Stats are the counters and the state of a relay.
 type Stats struct {
 	Read      uint64 // rows taken from the table or the log
 	Delivered uint64 // messages that the sink confirmed

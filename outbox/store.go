@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Row is a message as it lies in the outbox table.
+// Row is a message in the outbox table.
 type Row struct {
 	Message
 
@@ -27,14 +27,14 @@ type Row struct {
 	Unreadable error
 }
 
-// Ref names a row for good. Its number alone does not: where a table is emptied or
-// made anew, another row gets it.
+// Ref identifies a row permanently. Its number alone does not: if a table is
+// emptied or recreated, another row gets it.
 type Ref struct {
 	Seq int64
 	ID  ID
 }
 
-// Refs names rows.
+// Refs returns the names of rows.
 func Refs(rows []Row) []Ref {
 	refs := make([]Ref, len(rows))
 	for i := range rows {
@@ -84,30 +84,30 @@ type Store interface {
 	// Name is the table, "name" or "schema.name".
 	Name() string
 
-	// Migrate brings the tables to the form of this version: it creates what is
-	// missing and changes what is older, under a lock, so that two at once or a
-	// second after one that was broken off do no harm. It refuses tables of a
-	// newer version and a change of layout, saying so. It returns what it did,
-	// one SQL statement each. With plan.DryRun nothing is executed.
+	// Migrate upgrades the tables to this version: it creates what is missing
+	// and changes what is older, under a lock, so that two may run at once, and
+	// one may continue another that was interrupted. It refuses tables of a
+	// newer version and a change of layout. It returns the SQL statements that
+	// it executed, or with plan.DryRun would execute.
 	Migrate(ctx context.Context, plan Plan) ([]string, error)
 
 	// Describe reads how the tables were migrated. ErrNotMigrated if they were not.
 	Describe(ctx context.Context) (Description, error)
 
-	// Lead takes the leadership of a shard, without waiting: ErrHeld if another
-	// has it. It is held by a session of its own, so that it ends with the
-	// process, however that ends.
+	// Lead takes the leadership of a shard, without waiting: it returns ErrHeld
+	// if another relay has it. A separate session holds it, so that it ends
+	// with the process, however that ends.
 	Lead(ctx context.Context, shard int) (Lease, error)
 
-	// Claim takes rows as customary outboxes do, with FOR UPDATE SKIP LOCKED in
-	// a transaction that stays open until the claim ends. ErrNoSkipLocked where
-	// the database cannot.
+	// Claim takes rows as most outboxes do, with FOR UPDATE SKIP LOCKED in a
+	// transaction that stays open until the claim ends. It returns
+	// ErrNoSkipLocked if the database has none.
 	Claim(ctx context.Context, req ClaimRequest) (Claim, error)
 
-	// Promote moves scheduled rows whose moment has come, by the database's
-	// clock, into the outbox table, at most limit, earliest first, and says how
-	// many it moved and how long until the next: at most a day, negative when
-	// none is left. Two at once do no harm.
+	// Promote moves scheduled rows that are due, by the database's clock, into
+	// the outbox table, at most limit, earliest first. It returns how many it
+	// moved and how long until the next one is due: at most a day, negative if
+	// none is left. Two may run at once.
 	Promote(ctx context.Context, limit int) (moved int, next time.Duration, err error)
 
 	// Status counts what is pending, scheduled, parked and dead.
@@ -116,8 +116,8 @@ type Store interface {
 	// List yields messages of one state, oldest first.
 	List(ctx context.Context, q Query) ([]Listed, error)
 
-	// Requeue puts dead or, with layout History, delivered messages that q
-	// selects back, to be delivered again with their old ids. It returns how many.
+	// Requeue makes the dead or, with layout History, delivered messages that q
+	// selects pending again, with their old ids. It returns how many.
 	Requeue(ctx context.Context, q Query) (int64, error)
 
 	// Purge deletes dead, or with layout History delivered, messages that q
@@ -129,12 +129,12 @@ type Store interface {
 	Close() error
 }
 
-// Announcer is a store by which relays that claim in different ways know of each
-// other.
+// Announcer is a store through which relays with different claim modes notice
+// each other.
 type Announcer interface {
-	// Announce says that a relay claims rows with SkipLocked, until the presence
-	// is closed; several may say so. Lead returns ErrMixedClaims meanwhile, and
-	// so does Announce while a shard is led.
+	// Announce registers a relay that claims rows with SkipLocked, until the
+	// presence is closed; there may be several. In the meantime Lead returns
+	// ErrMixedClaims, and so does Announce while a shard is led.
 	Announce(ctx context.Context) (Presence, error)
 }
 
@@ -145,13 +145,14 @@ type Presence interface {
 	Close() error
 }
 
-// Checker is a store that can tell whether its sessions stay what they are.
+// Checker is a store that can check whether its sessions keep their
+// connections.
 type Checker interface {
 	// Check returns ErrPooled if they do not.
 	Check(ctx context.Context) error
 }
 
-// Partitioner is a store whose tables of layout History can be partitioned.
+// Partitioner is a store that can partition tables of layout [History].
 type Partitioner interface {
 	// Partitions describes them, by time, the catch-all last. Empty when the
 	// table is not partitioned.
@@ -160,7 +161,7 @@ type Partitioner interface {
 	// MaintainPartitions creates partitions from lookback before now until
 	// ahead after it, and drops those that end before now - keep (zero: none)
 	// and hold no pending row. It waits for locks no longer than a few seconds
-	// and says what it did. Rows that lie in the catch-all are moved into the
+	// and returns what it did. It moves rows of the catch-all into the
 	// partitions that it creates.
 	MaintainPartitions(ctx context.Context, spec PartitionSpec) (PartitionReport, error)
 }
@@ -225,12 +226,12 @@ type PartitionReport struct {
 	CatchAllRows           int64    // rows that are still in the catch-all: an alarm
 }
 
-// Plan is what Migrate shall bring about.
+// Plan is the form that Migrate gives the tables.
 type Plan struct {
 	Layout    Layout
 	Shards    int // zero: as it is, or 1
 	Partition PartitionSpec
-	// Convert allows to rebuild a History table without partitions as a
+	// Convert allows rebuilding a History table without partitions as a
 	// partitioned one (or with another period), which copies every row.
 	Convert bool
 	DryRun  bool
@@ -293,9 +294,9 @@ type ReadRequest struct {
 }
 
 // Page is what one snapshot of the table holds of a request, by ascending
-// number. The slice is the store's and valid until the next Read; what the
-// rows refer to (payloads, keys, headers) is the caller's for good, so a store
-// carves them out of memory that it makes anew for every page.
+// number. The slice is the store's and valid until the next Read; what the rows
+// refer to (payloads, keys, headers) belongs to the caller, so a store
+// allocates it anew for every page.
 type Page struct {
 	Rows []Row
 	More bool // it was cut short
@@ -305,14 +306,14 @@ type Page struct {
 // one goroutine; the others may be called concurrently with them and each
 // other. Methods return ErrDeposed (wrapped) once the leadership is lost.
 type Lease interface {
-	// Read returns pending rows of this shard out of one single snapshot (one
-	// statement): the order of keys rests on this.
+	// Read returns pending rows of this shard from a single snapshot (one
+	// statement): the order of keys depends on this.
 	Read(ctx context.Context, req ReadRequest) (Page, error)
 
-	// Mark notes which transactions might still commit rows whose numbers are
-	// below those seen so far. Settled reports whether all of them have ended.
-	// A row that a Read, begun after Settled said so, does not find will never
-	// come.
+	// Mark records which transactions may still commit rows with numbers below
+	// those seen so far. Settled reports whether all of them have ended. A row
+	// that a Read does not find, if it began after Settled returned true, will
+	// never appear.
 	Mark(ctx context.Context) (Mark, error)
 	Settled(ctx context.Context, m Mark) (bool, error)
 
@@ -320,36 +321,37 @@ type Lease interface {
 	// left out.
 	Fetch(ctx context.Context, seqs []int64) ([]Row, error)
 
-	// Pending lists up to limit numbers of pending rows of this shard after
-	// the number given and up to the last, ascending, out of one snapshot.
+	// Pending lists up to limit numbers of pending rows of this shard after the
+	// number given and up to last, ascending, from one snapshot.
 	Pending(ctx context.Context, after, last int64, limit int) ([]int64, error)
 
-	// Ack notes that the rows were delivered, in few statements. Rows that are
-	// gone already are no error, and a row that has only the number of one of
-	// them is left alone.
+	// Ack records that the rows were delivered, in few statements. It ignores
+	// rows that no longer exist, and does not touch a row that has the number
+	// of one of them but another id.
 	Ack(ctx context.Context, rows []Ref) error
 
-	// Park notes failed attempts, so that they survive the relay. Parked reads
-	// all notes of this shard. Both name rows as Ack does, by number and id.
+	// Park records failed attempts, so that they survive the relay. Parked
+	// reads all of this shard. Both identify rows as Ack does, by number and
+	// id.
 	Park(ctx context.Context, p []Parking) error
 	Parked(ctx context.Context) ([]Parking, error)
 
-	// Bury moves rows to the dead letters, in one transaction. It names them by
-	// number and id, too.
+	// Bury moves rows to the dead letters, in one transaction. It also
+	// identifies them by number and id.
 	Bury(ctx context.Context, b []Burial) error
 
-	// Tail begins to follow the database's log: what commits after it returned
-	// comes out of Tail.Next. A TailError says why that is not possible.
+	// Tail begins to follow the database's log: Tail.Next returns what commits
+	// after Tail has returned. A TailError says why that is not possible.
 	Tail(ctx context.Context) (Tail, error)
 
 	// Lost is closed when the session that holds the leadership has ended.
 	Lost() <-chan struct{}
 
-	// Close gives the leadership up.
+	// Close gives up the leadership.
 	Close() error
 }
 
-// Renewer is a lease that can tell that its table was made anew, so that a relay
+// Renewer is a lease that notices when its table was recreated, so that a relay
 // need not wait for its sweep to find numbers below those that it has seen.
 type Renewer interface {
 	// Renewed reports whether the table is another one than when the leadership
@@ -365,8 +367,8 @@ type Tail interface {
 	Close() error
 }
 
-// Parking is a note of failed attempts. Delay counts from now, by the
-// database's clock.
+// Parking records failed attempts. Delay counts from now, by the database's
+// clock.
 type Parking struct {
 	Seq      int64
 	ID       ID
@@ -375,7 +377,7 @@ type Parking struct {
 	Error    string
 }
 
-// Burial is a row that will not be delivered, and why.
+// Burial is a row that becomes a dead letter, and why.
 type Burial struct {
 	Seq      int64
 	ID       ID
@@ -429,7 +431,7 @@ type Query struct {
 	NewIdentity bool
 }
 
-// Listed is a message with what is known of it.
+// Listed is a message with its state.
 type Listed struct {
 	Row
 	State   State
@@ -439,7 +441,7 @@ type Listed struct {
 	Error   string    // parked or dead: the last error
 }
 
-// Status is what lies in the tables.
+// Status is the contents of the tables, counted.
 type Status struct {
 	Pending, Scheduled, Parked, Dead int64
 	Delivered                        int64         // layout History

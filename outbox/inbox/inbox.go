@@ -119,11 +119,11 @@ func Once(ctx context.Context, tx Tx, source, identity string) (first bool, err 
 	return rows > 0, nil
 }
 
-// Statements returns the SQL that makes the table, for those who migrate by
-// their own means.
+// Statements returns the SQL that creates the table, for use with other
+// migration tools.
 func Statements(tx Tx) []string { return tx.dialect.create(tx.table) }
 
-// Migrate makes the table if it is not there.
+// Migrate creates the table if it does not exist.
 func Migrate(ctx context.Context, db Tx) error {
 	for _, query := range Statements(db) {
 		if _, err := db.exec(ctx, query); err != nil {

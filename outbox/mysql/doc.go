@@ -2,42 +2,42 @@
 // later). It implements [outbox.Store] and [outbox.Partitioner] over
 // database/sql and go-sql-driver.
 //
-// A store must talk to the server that producers write to. A replica has the
-// rows, but not the transactions that may still commit more of them. Nor has one
-// node of several that are written to at once (Galera, group replication with
-// several primaries): there a message whose transaction another node commits
-// late is found by the sweep only, and comes out of order. Let producers and
-// relays use one node.
+// A store must connect to the server that producers write to. A replica has the
+// rows, but not the transactions that may still commit more of them. The same
+// holds for one node of several that accept writes (Galera, group replication
+// with several primaries): if another node commits a message's transaction late,
+// only the sweep finds the message, and delivers it out of order. Let producers
+// and relays use one node.
 //
 // # Which rows are still to come
 //
-// A row takes its number before its transaction commits, and in any order, so
-// that a reader meets gaps: numbers whose rows may come later or never.
-// [outbox.Lease].Mark and Settled say when a gap is dead. InnoDB does not tell
-// who took a number, so the proof is made from what sessions do:
+// A row takes its number before its transaction commits, and in any order, so a
+// reader finds gaps: numbers whose rows may appear later or never.
+// [outbox.Lease].Mark and Settled say when a gap is dead. InnoDB does not say
+// which transaction took a number, so the proof is based on what sessions do:
 //
 //	session   --[ INSERT: number taken ]--[ transaction is read-write ]--...--[ end ]--
 //	seen in       PROCESSLIST (executing)        INNODB_TRX (by its id)          neither
 //
-// InnoDB takes the number in ha_innobase::write_row and starts the transaction,
-// or makes it a read-write one, in row_insert_for_mysql, right after it. There
-// is no wait for a lock between the two; the one pause that exists is
+// InnoDB takes the number in ha_innobase::write_row and starts the transaction, or
+// makes it a read-write one, in row_insert_for_mysql, right after it. There is no
+// wait for a lock between the two; the one pause that exists is
 // innodb_max_purge_lag_delay, of at most 10 s and off by default. Numbers that a
 // statement takes in advance, for its other rows, are taken with the first. So at
-// any moment anyone who has taken a number is executing a statement, or owns a
-// read-write transaction, or has ended. A mark is therefore two looks, in this
-// order: first at the process list, then at INNODB_TRX. Anyone who is between the
-// two states at the first look is executing; anyone who has passed on by the second
-// has its transaction there. (The other order would miss a statement that ends
-// between the looks and leaves its transaction open.)
+// any moment a session that has taken a number is executing a statement, or owns a
+// read-write transaction, or has ended its transaction. A mark therefore consists
+// of two queries, in this order: first of the process list, then of INNODB_TRX. A
+// session that is between the two states at the first query is executing; if it has
+// moved on by the second, its transaction is there. (The other order would miss a
+// statement that ends between the queries and leaves its transaction open.)
 //
 // A mark is settled when every read-write transaction that it saw has gone from
-// INNODB_TRX, and every statement that it saw has ended or shown its
-// transaction, which is then waited for as well. A statement that does neither
-// (a long SELECT, a replication thread) is let go when it was seen without a
-// read-write transaction more than 15 s later: the pause above has ended by then.
-// Prepared XA transactions belong to no session; those that appear while a
-// statement is waited for are waited for, too.
+// INNODB_TRX, and every statement that it saw has ended or shown its transaction,
+// which is then waited for as well. A statement that does neither (a long SELECT,
+// a replication thread) is ignored once it was seen without a read-write
+// transaction more than 15 s later: the pause above has ended by then. Prepared
+// XA transactions belong to no session; those that appear while a statement is
+// waited for are waited for, too.
 //
 // INNODB_TRX is a copy that the server renews only when it has not been read for
 // 100 ms. A look proves that its copy is new by finding itself in it: it runs in

@@ -123,9 +123,9 @@ func (e oneLine) Error() string {
 
 func (e oneLine) Unwrap() error { return e.error }
 
-// Open connects to a database. dsn is what pgxpool takes: a URL or keywords,
-// with pool_max_conns and the like. Each lease and each tail opens connections
-// of its own besides.
+// Open connects to a database. dsn is what pgxpool accepts: a URL or keywords,
+// with pool_max_conns and the like. Each lease and each tail also opens its own
+// connections.
 func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 	cfg, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
@@ -159,9 +159,9 @@ func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 // role's default is: messages are UTF-8.
 func speakUTF8(cfg *pgx.ConnConfig) { cfg.RuntimeParams["client_encoding"] = "UTF8" }
 
-// New makes a store over a pool, which stays the caller's. Leases and tails
-// connect with the pool's configuration, not through the pool. Where the database's
-// encoding is not UTF-8, the pool's client_encoding must be.
+// New returns a store over a pool that the caller closes. Leases and tails connect
+// with the pool's configuration, not through the pool. If the database's encoding
+// is not UTF-8, the pool's client_encoding must be.
 func New(pool *pgxpool.Pool, opts Options) (*Store, error) {
 	opts = opts.withDefaults()
 	if err := checkName(opts.Table); err != nil {

@@ -1,4 +1,4 @@
-// Package sink is what the sinks below it share: the order of keys in front of
+// Package sink has what the sinks below it share: the order of keys in front of
 // a broker that answers messages one by one ([Waves]), addresses with
 // parameters ([ParseAddress]), where topics and keys go ([Template]), names of
 // headers, and CloudEvents ([Event]). It knows no broker and imports none:

@@ -6,7 +6,7 @@
 // SQLite lets one transaction write at a time, and a row takes its number while
 // its transaction holds that right. So numbers ascend in the order of commits; a
 // row that is not committed has a greater number than every row that is; and one
-// that is rolled back gives its number back. No gap ever fills late:
+// that is rolled back gives its number back. No gap is ever filled late:
 // [outbox.Lease].Mark notes nothing and Settled is true at once.
 //
 // The file is kept in WAL mode, in which readers and the writer do not wait for

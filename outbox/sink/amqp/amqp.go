@@ -7,10 +7,11 @@
 // "type" the property type, the key the header weir-key; other headers are
 // carried under their names.
 //
-// Messages of different keys are on their way at once; one of a key leaves when
-// the one before it was confirmed. The broker closes a channel for a message
-// that it refuses (no such exchange, too large), and does not say which it was:
-// those of the channel that were not confirmed are then sent one by one.
+// Messages of different keys are in flight concurrently; a message of a key is
+// sent when the one before it was confirmed. The broker closes a channel for a
+// message that it refuses (no such exchange, too large), and does not say which
+// it was: those of the channel that were not confirmed are then sent one by
+// one.
 package amqp
 
 import (
@@ -31,7 +32,7 @@ import (
 // maxRound is how many messages are on their way at once in one channel.
 const maxRound = 512
 
-// Sink publishes over one connection, which it makes again when it is lost.
+// Sink publishes over one connection, and reconnects when it is lost.
 type Sink struct {
 	opts    Options
 	dialing chan struct{} // holds one token: only one dials
@@ -68,7 +69,7 @@ func (s *Sink) String() string { return s.opts.String() }
 
 var errClosed = outbox.Unavailable(errors.New("amqp: the sink is closed"))
 
-// Close ends the connection, and with it what is under way.
+// Close ends the connection, and with it the calls in flight.
 func (s *Sink) Close() error {
 	s.mu.Lock()
 	l := s.link

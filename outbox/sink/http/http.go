@@ -19,8 +19,8 @@
 // Retry-After is honoured. An endpoint that fails for every message is sent only a few
 // until it takes one, and no message spends an attempt: see [outbox.Doubtful].
 //
-// Requests of one key follow each other; those of different keys are under way
-// at once. A redirect is never followed.
+// Requests of one key follow each other; those of different keys are in flight
+// concurrently. A redirect is never followed.
 package http
 
 import (

@@ -1,17 +1,18 @@
-// Package kafka publishes messages to Kafka, and to what speaks its protocol.
+// Package kafka publishes messages to Kafka, and to other servers that speak
+// its protocol.
 //
 // A message goes to the topic of its name, after [Options.TopicPrefix], with its
 // key, which also chooses the partition as Kafka's own clients choose it. The
 // identity is the header weir-id; headers are carried under their names. Kafka
 // keeps no list of identities: a message that is sent again after a crash is
-// there twice, and consumers tell by weir-id.
+// stored twice, and consumers recognize it by weir-id.
 //
-// All messages of a call are on their way at once: the producer is idempotent,
-// so that those of one partition are taken in their order or not at all. The sink
-// checks beforehand what could make the broker take a later message and refuse an
-// earlier one: size, and a topic that requires keys. Where a topic's settings must not be read,
-// [Options.MaxBytes] has to be right. Messages of one key for different topics
-// wait for each other.
+// All messages of a call are on their way at once: the producer is idempotent, so the
+// broker accepts those of one partition in their order or not at all. The sink checks
+// beforehand what could make the broker accept a later message and refuse an earlier one:
+// size, and a topic that requires keys. If weir may not read a topic's settings,
+// [Options.MaxBytes] must be right. Messages of one key for different topics wait for
+// each other.
 package kafka
 
 import (
@@ -75,7 +76,7 @@ func New(ctx context.Context, o Options) (*Sink, error) {
 // String is the address without a login.
 func (s *Sink) String() string { return s.opts.String() }
 
-// Close ends the connections, and with them what is under way.
+// Close ends the connections, and with them the calls in flight.
 func (s *Sink) Close() error {
 	s.client.Close()
 	return nil

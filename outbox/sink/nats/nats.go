@@ -1,14 +1,14 @@
 // Package nats publishes messages to NATS JetStream.
 //
 // The subject is the topic unless [Options.Subject] says otherwise. The
-// identity of a message is Nats-Msg-Id, by which its stream drops what it has
-// had within its window; the key is the header weir-key; headers are carried
-// under their names.
+// identity of a message is Nats-Msg-Id, by which its stream drops duplicates
+// within its window; the key is the header weir-key; headers are carried under
+// their names.
 //
-// Messages of different keys are on their way at once; one of a key leaves when
-// the one before it has been stored. What is stored is what the server says it
-// is: a server older than 2.10, or one that is not told to, flushes files to the
-// disk some time after it confirmed.
+// Messages of different keys are in flight concurrently; a message of a key is
+// sent when the one before it has been stored. How durable a stored message is
+// depends on the server: one that is older than 2.10, or not configured
+// otherwise, flushes files to disk some time after it has confirmed.
 package nats
 
 import (
@@ -27,8 +27,8 @@ import (
 	"github.com/weirdb/weir/outbox/sink"
 )
 
-// Sink publishes to JetStream over one connection, which it makes again when
-// it is lost.
+// Sink publishes to JetStream over one connection, and reconnects when it is
+// lost.
 type Sink struct {
 	opts Options
 	conn *nats.Conn
@@ -52,7 +52,7 @@ func Open(ctx context.Context, address string) (*Sink, error) {
 	return New(ctx, o)
 }
 
-// New connects and looks whether the stream of the options exists. An error
+// New connects and checks that the stream of the options exists. An error
 // marked by [outbox.Unavailable] may pass by itself.
 func New(ctx context.Context, o Options) (*Sink, error) {
 	o, err := o.withDefaults()

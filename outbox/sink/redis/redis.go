@@ -1,17 +1,17 @@
-// Package redis publishes messages to Redis Streams (and servers that speak
-// like Redis).
+// Package redis publishes messages to Redis Streams (and other servers that
+// speak the Redis protocol).
 //
 // A topic's stream has its name, after [Options.StreamPrefix]. An entry has the
 // fields id (the identity), key (unless empty), payload, and header:NAME for
 // each header. Redis keeps no list of identities: a message that is sent again
-// after a crash is there twice, and consumers tell by id.
+// after a crash is stored twice, and consumers recognize it by id.
 //
 // One script adds up to 512 messages at once, in one round trip, and leaves out
 // those of a key behind one that was refused. The script names all its streams
 // as keys, so that a cluster takes it only if they are in one slot.
 //
-// What a confirmation is worth is the server's setting: with appendfsync
-// everysec up to a second of entries is lost in a crash of the machine.
+// How durable a confirmed message is depends on the server's settings: with
+// appendfsync everysec a crash of the machine loses up to a second of entries.
 package redis
 
 import (
@@ -119,7 +119,7 @@ func (s *Sink) String() string { return s.opts.String() }
 
 var errClosed = outbox.Unavailable(errors.New("redis: the sink is closed"))
 
-// Close waits for calls that are under way and ends the connections.
+// Close waits for the calls in flight and ends the connections.
 func (s *Sink) Close() error {
 	var err error
 	s.once.Do(func() {
