@@ -22,6 +22,9 @@ func (b *Books) Add(step string) {
 	b.done[step] = true
 }
 
+// Forget takes back a step that has to be done again.
+func (b *Books) Forget(step string) { delete(b.done, step) }
+
 // Has reports whether a step is finished.
 func (b *Books) Has(step string) bool { return b != nil && b.done[step] }
 

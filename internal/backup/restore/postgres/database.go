@@ -82,6 +82,11 @@ func (d *database) restore(ctx context.Context, exists bool) (err error) {
 		return err
 	}
 	d.books = books
+	if d.opts.Resume && !d.opts.DryRun {
+		if err := (resumer{d}).emptied(ctx); err != nil {
+			return fmt.Errorf("look for unlogged tables that a crash has emptied: %w", err)
+		}
+	}
 	d.describe()
 	defer func() { // until the end comes, only what is made at the end is kept
 		d.entries, d.toc, d.tables, d.byTable, d.books = d.of("", pg.PassLast), nil, nil, nil, nil
