@@ -181,10 +181,7 @@ func (l *lead) watch() {
 			l.fail(fmt.Errorf("%w: its session ended", ErrDeposed))
 			return
 		case <-stopped:
-			stopped = nil
-			t := time.NewTimer(l.cfg.DrainTimeout)
-			defer t.Stop()
-			late = t.C
+			stopped, late = nil, time.After(l.cfg.DrainTimeout)
 		case <-late:
 			l.fail(fmt.Errorf("outbox: what was in flight took longer than %v to drain", l.cfg.DrainTimeout))
 			return

@@ -332,9 +332,7 @@ func (t *tail) Next(ctx context.Context) ([]outbox.Row, error) {
 		}
 		var again <-chan time.Time
 		if len(t.settling.held) > 0 {
-			timer := time.NewTimer(pause)
-			defer timer.Stop()
-			again, pause = timer.C, min(2*pause, longestSettle)
+			again, pause = time.After(pause), min(2*pause, longestSettle)
 		}
 		select {
 		case <-t.wake:

@@ -394,7 +394,13 @@ func (s *Server) dialForLogin(ctx context.Context, cfg mywire.ConnectConfig) (pe
 		patience, cancel = context.WithTimeout(ctx, s.Patience())
 		defer cancel()
 	}
-	for trying := false; ; {
+	trying := false
+	defer func() {
+		if trying {
+			<-s.tries
+		}
+	}()
+	for {
 		once, cancel := s.awaitServer(patience)
 		if endpoint, err = s.AwaitHost(once); err == nil {
 			at := s.at(cfg, endpoint)
@@ -420,7 +426,6 @@ func (s *Server) dialForLogin(ctx context.Context, cfg mywire.ConnectConfig) (pe
 				return nil, endpoint, hangs, err
 			case s.tries <- struct{}{}:
 				trying = true
-				defer func() { <-s.tries }()
 				continue
 			}
 		}
