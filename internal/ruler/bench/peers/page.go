@@ -81,7 +81,8 @@ func pages(m *reference.Measured, env *measure.Environment, plan string) map[str
 		if i == 0 {
 			t.Note = "Medians of rounds in which the sides took turns; the ratio is of pairs of rounds. A goal is met when the whole interval meets it, and not met when no part of the interval does. " +
 				"The floor is the ratio that the smallest program for the same work reaches on this machine. " +
-				"What limits a figure is explained on the page of docs/results that is named. "
+				"Where weir is far above it, weir shares the server's work between clients, which that program does not, and it bounds nothing. " +
+				"What limits a figure is explained on the page of docs/results that is named; speed-rows.md there has the reason of every row. "
 		}
 		if least := leasts[area]; least != "" {
 			t.Note += "The floor: " + least + "."

@@ -2,6 +2,8 @@ package peers
 
 import (
 	"bytes"
+	"fmt"
+	"os"
 	"path"
 	"slices"
 	"strings"
@@ -54,6 +56,47 @@ func TestEveryRowIsMeasured(t *testing.T) {
 	}
 	if _, err := Parts("huge", Programs{}); err == nil {
 		t.Error("a plan that is not there was taken")
+	}
+}
+
+// Every goal stands on the page of reasons, with a reason unless it is met, and the page
+// counts its verdicts right.
+func TestEveryRowHasAReason(t *testing.T) {
+	page, err := os.ReadFile("../../../../docs/results/speed-rows.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines [][]string // work, goal, figures, verdict, reason
+	verdicts := make(map[string]int)
+	for line := range strings.Lines(string(page)) {
+		cells := strings.Split(strings.TrimSpace(line), "|")
+		if len(cells) < 7 || cells[1] == " row " || strings.HasPrefix(cells[1], " ---") {
+			continue
+		}
+		cells = cells[1 : len(cells)-1]
+		for i := range cells {
+			cells[i] = strings.TrimSpace(cells[i])
+		}
+		lines = append(lines, cells)
+		verdict := strings.Trim(cells[len(cells)-2], "*")
+		verdicts[verdict]++
+		if reason := cells[len(cells)-1]; reason == "" && verdict != suite.Met {
+			t.Errorf("%s is %s, without a reason", cells[0], verdict)
+		}
+	}
+	for _, w := range Rows() {
+		want, _ := suite.Decide(bench.Interval{}, w.Goal.Min, w.Goal.Max, "")
+		if !slices.ContainsFunc(lines, func(cells []string) bool {
+			work, _, _ := strings.Cut(cells[0], " (")
+			return work == w.Work && strings.HasPrefix(cells[1], want)
+		}) {
+			t.Errorf("the page has no row %q with the goal %s", w.Work, want)
+		}
+	}
+	want := fmt.Sprintf("Of the %d goals below %d are met, %d are not, %d cannot be told, and %d are met in part.",
+		len(lines), verdicts[suite.Met], verdicts[suite.NotMet], verdicts[suite.Undecided], verdicts["met in part"])
+	if !strings.Contains(string(page), want) {
+		t.Errorf("the page does not say: %s", want)
 	}
 }
 

@@ -29,7 +29,7 @@ Each part is a separate command with its full report in its own directory below 
 An interrupted run leaves a valid page, and --resume continues it. If a peer is not
 installed, its rows say so, and the others run.
 
-Plan mini takes about a quarter of an hour on two processors.`,
+Plan mini takes about half an hour on two processors.`,
 		Example: `  weir bench peers --plan mini --out out/peers
   weir bench peers --experiments kv,proxy-mariadb/literals-1 --out out/some
   weir bench peers --resume --out out/peers`,
