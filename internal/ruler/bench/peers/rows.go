@@ -27,7 +27,7 @@ type Row struct {
 	// where there is none. It is judged as Side is.
 	Floor string
 	// Limit is the page below docs/results that says what bounds the figure here, and
-	// how that was measured.
+	// how that was measured. A new row also needs a line on docs/results/speed-rows.md.
 	Limit string
 }
 
