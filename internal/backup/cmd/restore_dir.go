@@ -190,7 +190,7 @@ func (d *restoreDir) run(ctx context.Context, args []string, v *restoreVerb, std
 		return err
 	}
 	if opts.RestoreCommand != "" {
-		if err := d.check(ctx, args[0], r.Manifest(), checked, &v.keys); err != nil {
+		if opts.Target, err = d.check(ctx, args[0], r.Manifest(), checked, &v.keys); err != nil {
 			return hinted(err)
 		}
 	}
@@ -212,20 +212,23 @@ func (d *restoreDir) run(ctx context.Context, args []string, v *restoreVerb, std
 	return d.report(r.Manifest(), opts, v, stdout)
 }
 
-// check sees that the log leads to a target.
-func (d *restoreDir) check(ctx context.Context, place string, m *archive.Manifest, t wal.Target, keys *keyFlags) error {
+// check sees that the log leads to a target, and returns what the server is told of it.
+func (d *restoreDir) check(ctx context.Context, place string, m *archive.Manifest, t wal.Target, keys *keyFlags) (wal.Target, error) {
 	if d.logFrom != "" {
 		place = d.logFrom
 	}
 	storage, err := archive.OpenStorage(ctx, place)
 	if err != nil {
-		return err
+		return d.target, err
 	}
 	options, err := keys.options()
 	if err != nil {
-		return cli.UsageError(err)
+		return d.target, cli.UsageError(err)
 	}
-	return t.Check(ctx, storage, m, options)
+	if err := t.Check(ctx, storage, m, options); err != nil {
+		return d.target, err
+	}
+	return d.target.ForServer(ctx, storage, m, options)
 }
 
 // command is what the server runs for each file of the log: "" where there is no

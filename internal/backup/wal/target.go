@@ -66,6 +66,9 @@ func (t Target) settings(restoreCommand string) [][2]string {
 	if timeline == "" {
 		timeline = "latest"
 	}
+	if n, err := strconv.ParseUint(timeline, 10, 32); err == nil {
+		timeline = strconv.FormatUint(n, 10) // the server reads one that begins with 0 as octal
+	}
 	if action == "" {
 		action = "promote"
 	}
@@ -133,20 +136,54 @@ func (t Target) on(s archive.Summary, known []history) (string, error) {
 
 // timeline is the one that the replay of a base backup is to reach.
 func (t Target) timeline(s archive.Summary, known []history) (uint32, error) {
-	wanted := uint32(s.Position.Timeline)
+	own := uint32(s.Position.Timeline)
 	switch t.Timeline {
 	case "current":
-	case "", "latest": // as the server looks for it: one number after the other
-		for _, h := range known {
-			if h.timeline == wanted+1 {
+		return own, nil
+	case "", "latest":
+		stop, err := pgrepl.ParseLSN(s.Position.LSN)
+		if err != nil {
+			return 0, fmt.Errorf("read manifest of %s: %w", s.ID, err)
+		}
+		wanted := serversLatest(own, known)
+		for _, h := range known { // in order, so that the newest wins
+			if h.timeline > wanted && leaves(h.line, own, stop) >= 0 {
 				wanted = h.timeline
 			}
 		}
-	default:
-		n, err := strconv.ParseUint(t.Timeline, 10, 32)
-		return uint32(n), err
+		return wanted, nil
 	}
-	return wanted, nil
+	n, err := strconv.ParseUint(t.Timeline, 10, 32)
+	return uint32(n), err
+}
+
+// serversLatest is the timeline that a server takes for the latest one: it looks for the
+// histories of one number after the other, and ends where there is none.
+func serversLatest(own uint32, known []history) uint32 {
+	for _, h := range known {
+		if h.timeline == own+1 {
+			own = h.timeline
+		}
+	}
+	return own
+}
+
+// ForServer returns the target as a server is to be told it. One that looks for the latest
+// timeline does not get past a number whose history is not archived, as that of a server
+// that was promoted and failed before a receiver met it: it gets the number of the latest.
+func (t Target) ForServer(ctx context.Context, storage archive.Storage, m *archive.Manifest, keys archive.ReadOptions) (Target, error) {
+	if t.Timeline != "" && t.Timeline != "latest" {
+		return t, nil
+	}
+	known, err := histories(ctx, storage, m.Server.SystemID, keys)
+	if err != nil {
+		return t, err
+	}
+	wanted, err := t.timeline(m.Summary, known)
+	if err == nil && wanted != serversLatest(uint32(m.Position.Timeline), known) {
+		t.Timeline = strconv.FormatUint(uint64(wanted), 10)
+	}
+	return t, err
 }
 
 // ChooseBase returns the id of the newest base backup of a repository from which a

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -162,6 +163,52 @@ func TestTimelines(t *testing.T) {
 		if got := psql(t, p, "SELECT string_agg(i::text, ',' ORDER BY i) FROM marks"); got != want {
 			t.Errorf("timeline %s: marks %s, want %s", timeline, got, want)
 		}
+	}
+}
+
+// TestLatestBehindAMissingHistory: of a timeline between the backup's and the latest one
+// nothing is archived, as of a server that was promoted and failed at once. A server that
+// looks for the latest timeline by itself stops before it.
+func TestLatestBehindAMissingHistory(t *testing.T) {
+	r := newRig(t)
+	r.mustCatchUp(ReceiveOptions{})
+	base := r.base(BaseOptions{}, archive.Options{})
+	r.psql("INSERT INTO marks VALUES (1); SELECT pg_create_restore_point('here')")
+	r.psql("INSERT INTO marks VALUES (2)")
+	r.mustCatchUp(ReceiveOptions{})
+	// While there is a history of timeline 2, a server that is promoted takes the next number.
+	s, err := openStore(t.Context(), r.storage, base.Server.SystemID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const failed = "00000002.history"
+	if err := s.put(t.Context(), failed, strings.NewReader("1\t0/1\tfailed\n"), archive.Position{Timeline: 2}); err != nil {
+		t.Fatal(err)
+	}
+	p, err := r.restored(base.ID, Target{Name: "here", Timeline: "current"}, archive.ReadOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.storage.Delete(t.Context(), s.dir()+failed+suffix); err != nil {
+		t.Fatal(err)
+	}
+	second := *r
+	second.p = p
+	second.psql("INSERT INTO marks VALUES (3)")
+	second.mustCatchUp(ReceiveOptions{Slot: "second"})
+	v, err := Verify(t.Context(), r.storage, base, archive.ReadOptions{})
+	if err != nil || !v.OK() || v.Timeline != 3 {
+		t.Fatalf("%+v, %v", v, err)
+	}
+	target, err := Target{}.ForServer(t.Context(), r.storage, base, archive.ReadOptions{})
+	if err != nil || target.Timeline != "3" {
+		t.Fatalf("%+v, %v", target, err)
+	}
+	if p, err = r.restored(base.ID, target, archive.ReadOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := psql(t, p, "SELECT string_agg(i::text, ',' ORDER BY i) FROM marks"); got != "0,1,3" {
+		t.Errorf("marks %s", got)
 	}
 }
 
@@ -608,9 +655,12 @@ func TestTargetsAreValidated(t *testing.T) {
 			t.Errorf("%+v: %v, want %q", target, err, words)
 		}
 	}
-	settings := Target{Name: "it's"}.settings("x")
+	settings := Target{Name: "it's", Timeline: "010"}.settings("x")
 	if last := settings[len(settings)-1]; last != [2]string{"recovery_target_name", "it's"} {
 		t.Errorf("the target that is set comes last, not %v", last)
+	}
+	if !slices.Contains(settings, [2]string{"recovery_target_timeline", "10"}) {
+		t.Errorf("timeline 010 is not ten to the server, which would read eight: %v", settings)
 	}
 }
 
