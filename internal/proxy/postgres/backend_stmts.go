@@ -27,6 +27,8 @@ type backendStmts struct {
 	answered uint64 // up to this number
 	parsing  uint64 // the last one with a Parse that may be skipped
 	front    uint64 // where in what is sent that unit begins, behind the Closes for room
+
+	foreign []*stmt // read in settings that are not theirs: see literals.go
 }
 
 // prepared is what is known of a statement on a backend.
@@ -122,6 +124,9 @@ func (k *backendStmts) learn(u *unit, st *stmt) {
 	}
 	k.prepared[st] = now
 	k.parsing = max(k.parsing, now.unit)
+	if c := b.owner; c != nil && !st.single && c.stmts.readsByItself(st) {
+		k.foreign = append(k.foreign, st)
+	}
 }
 
 // sure notes that what was learned last is not going to be skipped.
@@ -162,7 +167,7 @@ func (k *backendStmts) drop(st *stmt) {
 // forget follows what ends all statements, as DISCARD ALL does.
 func (k *backendStmts) forget() {
 	clear(k.prepared)
-	k.bytes = 0
+	k.bytes, k.foreign = 0, nil
 }
 
 // evict closes the least recently used of a few statements. The unit must have sent

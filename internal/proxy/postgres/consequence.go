@@ -206,16 +206,19 @@ func (r *reading) touch(list []sqlscan.Touched) (e sqlscan.Effect) {
 
 // lasting returns what a setting that is changed by name leaves in its session.
 func lasting(t sqlscan.Touched) (names []string, e sqlscan.Effect) {
-	if t.Local && !sqlscan.Custom(t.Name) {
-		return nil, 0
+	if sqlscan.Literal(t.Name) {
+		e = sqlscan.EffLiterals
 	}
-	switch e := sqlscan.SettingEffects(t.Name); e {
+	if t.Local && !sqlscan.Custom(t.Name) {
+		return nil, e
+	}
+	switch set := sqlscan.SettingEffects(t.Name); set {
 	case sqlscan.EffSet:
-		return []string{strings.Clone(t.Name)}, sqlscan.EffTouch
+		return []string{strings.Clone(t.Name)}, e | sqlscan.EffTouch
 	case sqlscan.EffTx:
 		return nil, 0
 	default:
-		return nil, e
+		return nil, e | set
 	}
 }
 

@@ -72,6 +72,7 @@ func (sg *settings) learn() {
 		sql.WriteString(" pg_catalog.current_setting(" + quoteLiteral(n) + ", true)")
 	}
 	b.ask(sql.String(), func(u *unit) {
+		defer sg.calm(b)
 		if u.err != nil || len(u.rows) != 1 {
 			c.pins.add(pinSetConfig) // not for this user to see
 			return

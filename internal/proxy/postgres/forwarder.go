@@ -572,6 +572,7 @@ func (fw *forwarder) again(b *backend) bool {
 func (fw *forwarder) note(u *unit, info *reading) {
 	c := fw.c
 	e := info.Effects
+	c.settings.strays(info)
 	made := c.texts.bodies && e&^sqlscan.EffTx != 0 || info.Verb == sqlscan.VerbExecute && c.texts.prepares != 0 && c.texts.prepares != c.p.proof.epoch
 	if made {
 		e |= sqlscan.EffUnknownFunc // what it calls may have been made since it was judged

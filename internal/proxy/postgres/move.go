@@ -392,6 +392,9 @@ func (in *poolStmts) again(m *movedStatement, set *session.Set) *stmt {
 	st := in.intern(set, as, m.Tail)
 	st.reads(as)
 	in.current(st)
+	if st.moment {
+		return in.single(st)
+	}
 	return st
 }
 

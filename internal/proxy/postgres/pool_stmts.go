@@ -42,6 +42,9 @@ func (in *poolStmts) of(c *client, tail []byte) *stmt {
 	st := in.intern(c.set, c.texts.lexical(), tail)
 	st.reads(c.texts.lexical())
 	in.current(st)
+	if c.stmts.readsByItself(st) {
+		return in.single(st)
+	}
 	return st
 }
 
@@ -85,15 +88,15 @@ func (in *poolStmts) key(set *session.Set, as lexical, tail []byte) (head int) {
 func (in *poolStmts) make(key string, tail []byte, as lexical) *stmt {
 	end := bytes.IndexByte(tail, 0)
 	sql := text(tail[:max(end, 0)])
-	in.seq++
 	s := &stmt{
 		key: key, tail: tail, sql: sql,
-		srvName: srvPrefix + strconv.FormatUint(in.seq, 36),
+		srvName: in.name(),
 		asRead:  as.reads(sql),
 	}
 	in.text.Read(s.asRead)
 	*in.scans++
 	s.text = scan(sql, in.text)
+	s.literals, s.moment = in.text.Literals()
 	in.judgeAgain(s)
 	s.shape = in.shape(in.text, s.info.Verb)
 	if s.route == routeWrite && s.info.Verb == sqlscan.VerbInsert && s.asRead == sql {
@@ -103,6 +106,12 @@ func (in *poolStmts) make(key string, tail []byte, as lexical) *stmt {
 		s.serial, s.serialOK = in.text.Serial()
 	}
 	return s
+}
+
+// name is the next one for a statement on the server.
+func (in *poolStmts) name() string {
+	in.seq++
+	return srvPrefix + strconv.FormatUint(in.seq, 36)
 }
 
 // judge says what a statement does, by its text and by its names.

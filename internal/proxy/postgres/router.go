@@ -149,7 +149,9 @@ func (rt *router) collect(u *unit, p []byte) (used int, v collectVerdict) {
 			if end := bytes.IndexByte(body[rest:], 0); !c.texts.readable(text(body[rest : rest+max(end, 0)])) {
 				return 0, collectAlone
 			}
-			o.st = c.p.stmts.of(c, body[rest:])
+			if o.st = c.p.stmts.of(c, body[rest:]); o.st.single {
+				return 0, collectAlone
+			}
 			if !c.stmts.fits(name, o.st) {
 				return 0, collectBad
 			}
@@ -173,7 +175,7 @@ func (rt *router) collect(u *unit, p []byte) (used int, v collectVerdict) {
 				return 0, collectMore
 			}
 			o.st = u.lookup(c, name)
-			if o.st == nil || o.st.elsewhere(c) {
+			if o.st == nil || o.st.single || o.st.elsewhere(c) {
 				return 0, collectAlone // the server will say that it does not exist, or parse it as it was
 			}
 			head := int32(pgwire.HeaderLen)

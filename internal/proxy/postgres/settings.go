@@ -141,6 +141,9 @@ type settings struct {
 	txSets    []sqlscan.SetClause
 	late      byte // of a ReadyForQuery that waits until start is in force again, 0 for none
 	txUnclear bool // a savepoint was rolled back: txSets may not all hold
+	// astray: on its backend the session may have others than set says: those of a
+	// transaction, or that are not known yet.
+	astray bool
 }
 
 // settle follows the settings of a unit that has been answered. What a text
@@ -177,6 +180,7 @@ func (sg *settings) settle(b *backend, u *unit, before byte) {
 	if status == pgwire.StatusIdle || u.ends {
 		sg.txUnclear = false
 	}
+	sg.calm(b)
 }
 
 // apply follows a SET or RESET that took effect, for the client and for its

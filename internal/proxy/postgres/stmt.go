@@ -24,7 +24,7 @@ const (
 
 // writeEffects are the effects that a write may have and still join a group:
 // rows written, sequences advanced, and harmless routines called.
-const writeEffects = sqlscan.EffWrites | sqlscan.EffSequence | sqlscan.EffBackslash | sqlscan.EffRoutine
+const writeEffects = sqlscan.EffWrites | sqlscan.EffSequence | sqlscan.EffBackslash | sqlscan.EffRoutine | sqlscan.EffLiterals
 
 func routeOf(info *sqlscan.Statement) route {
 	switch info.Verb {
@@ -70,6 +70,9 @@ type stmt struct {
 	body     string
 	volatile bool
 	stale    bool // the server refused its plan after a change of the schema
+	// literals: it has some in quotes, and moment: some that mean a time, as 'now' does.
+	// single: it is one client's. See literals.go.
+	literals, moment, single bool
 }
 
 // srvPrefix begins the name of every statement that weir prepares.

@@ -90,6 +90,9 @@ const (
 	EffTouch
 	// EffBackup: puts the session into backup mode. Scan never sets it.
 	EffBackup
+	// EffLiterals: changes settings by which literals are read, by name, be it until its
+	// transaction ends. Scan never sets it.
+	EffLiterals
 
 	effectEnd
 )
@@ -99,7 +102,7 @@ var effectNames = [...]string{
 	"advisory", "hold", "prepare", "sequence-read", "sequence", "seed", "load",
 	"unknown-func", "lock-rows", "session-read", "sleep", "ddl", "copy",
 	"release", "discard-all", "deallocate-all", "writes", "multi", "weir-show",
-	"backslash", "unknown", "encoding", "routine", "touch", "backup",
+	"backslash", "unknown", "encoding", "routine", "touch", "backup", "literals",
 }
 
 // Has reports whether e and set have an effect in common.

@@ -1,6 +1,10 @@
 package sqlscan
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/weirdb/weir/internal/proxy/sqlscan/lexicon"
+)
 
 // varyingNames are the functions that leave a session as it is, and so may run in any,
 // but whose result is another with each call, or that do something by themselves: an
@@ -56,4 +60,49 @@ func (t *Text) Body() string {
 		return t.sql[t.tokens[0].start:t.tokens[n-1].end]
 	}
 	return t.sql
+}
+
+// Literal reports whether the input of types, or the parser, goes by a setting: in a
+// session with another value, a literal may mean something else.
+func Literal(setting string) bool {
+	switch setting {
+	case "timezone", "datestyle", "intervalstyle", "timezone_abbreviations", "lc_monetary", "array_nulls", "xmloption",
+		"default_text_search_config", "transform_null_equals", "standard_conforming_strings", "backslash_quote",
+		"client_encoding":
+		return true
+	}
+	return false
+}
+
+// Literals reports whether a text has literals in quotes, whose values the server takes
+// when it parses the text, and whether any may mean a time: 'now', 'tomorrow 10:00'. It errs
+// towards more.
+func (t *Text) Literals() (some, moment bool) {
+	lex := t.lexer()
+	for tok := lex.next(); tok.kind != tokEOF; tok = lex.next() {
+		if tok.kind == tokString {
+			some, moment = true, moment || meansTime(lex.sql[tok.start:tok.end])
+		}
+	}
+	return some, moment
+}
+
+// meansTime reports whether a literal has a word that the input of dates and times takes
+// for the present, or for something beside it.
+func meansTime(literal string) bool {
+	for i := 0; i < len(literal); i++ {
+		from := i
+		for i < len(literal) && 'a' <= literal[i]|0x20 && literal[i]|0x20 <= 'z' {
+			i++
+		}
+		switch word := literal[from:i]; len(word) {
+		case len("now"), len("today"), len("tomorrow"), len("yesterday"):
+			for _, w := range [...]string{"now", "today", "tomorrow", "yesterday"} {
+				if lexicon.EqualFold(word, w) {
+					return true
+				}
+			}
+		}
+	}
+	return false
 }

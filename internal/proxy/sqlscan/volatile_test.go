@@ -29,3 +29,18 @@ func TestBody(t *testing.T) {
 		}
 	}
 }
+
+func TestLiterals(t *testing.T) {
+	for sql, want := range map[string][2]bool{
+		"select 1": {}, "select now(), today from t -- 'now'": {}, `select "now"`: {}, "select $1": {},
+		"select 'x'": {true, false}, "select 'known', 'nowhere', 'tomorrows'": {true, false}, "select $$x$$": {true, false}, "select E'\\n'": {true, false},
+		"select 'now'": {true, true}, "select 'x', date ' Today '": {true, true}, "select $a$tomorrow 10:00$a$": {true, true},
+		"select 'YESTERDAY'::date": {true, true}, "select 'now": {true, true},
+	} {
+		var text Text
+		text.Read(sql)
+		if some, moment := text.Literals(); [2]bool{some, moment} != want {
+			t.Errorf("%s: %v, %v, want %v", sql, some, moment, want)
+		}
+	}
+}
