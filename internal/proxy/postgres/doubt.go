@@ -58,18 +58,26 @@ func (sg *settings) doubtSets(b *backend, sets []sqlscan.SetClause) {
 	}
 }
 
-// learn asks the linked backend for the settings in doubt.
+// learn asks the linked backend for the settings in doubt, and which of them the session may
+// not set. Such a one was set by a function of another role; or not at all, where a SET has
+// failed: then it is the server's default, and there is nothing to replay.
 func (sg *settings) learn() {
 	c := sg.c
 	b, names := c.link, sg.unsure
 	sg.unsure = nil
+	free := b.p.freeSettings
 	var sql strings.Builder
 	sql.WriteString("SELECT")
 	for i, n := range names {
 		if i > 0 {
 			sql.WriteByte(',')
 		}
-		sql.WriteString(" pg_catalog.current_setting(" + quoteLiteral(n) + ", true)")
+		sql.WriteString(" pg_catalog.current_setting(" + quoteLiteral(n) + ", true), ")
+		if free[n] {
+			sql.WriteString("'free'")
+		} else {
+			sql.WriteString(maySetSQL(n))
+		}
 	}
 	b.ask(sql.String(), func(u *unit) {
 		defer sg.calm(b)
@@ -79,9 +87,17 @@ func (sg *settings) learn() {
 		}
 		t := c.l.Settings
 		for i, n := range names {
-			if v := u.rows[0][i]; v == nil {
+			v, may := u.rows[0][2*i], string(u.rows[0][2*i+1])
+			if may == "free" {
+				free.add(n)
+			}
+			_, replayed := c.set.Get(n)
+			switch {
+			case v == nil, may == "default" && !replayed:
 				c.set, b.set = t.Without(c.set, n), t.Without(b.set, n)
-			} else {
+			case may == "other" && !replayed:
+				c.pins.add(pinSet)
+			default:
 				s := session.Setting{Name: n, Value: string(v), Literal: true}
 				if !ascii(n) || !ascii(s.Value) {
 					c.pins.add(pinSetConfig) // elsewhere it might read differently
@@ -89,7 +105,35 @@ func (sg *settings) learn() {
 				c.set, b.set = t.With(c.set, s), t.With(b.set, s)
 			}
 		}
-	}).columns = len(names)
+	}).columns = 2 * len(names)
+}
+
+// maySetSQL asks whether a session may set a parameter: "free" if anybody may, "superuser"
+// if this one may; if it may not, whether the parameter has its "default" or an "other"
+// value. The view has no parameters that a session makes up, and none that only look like
+// such, as is_superuser.
+func maySetSQL(name string) string {
+	unseen := "default"
+	if sqlscan.Custom(name) {
+		unseen = "free"
+	}
+	return `coalesce((SELECT CASE WHEN s.context = 'user' THEN 'free'
+ WHEN s.context = 'superuser' AND pg_catalog.current_setting('is_superuser') = 'on' THEN 'superuser'
+ WHEN s.setting IS NOT DISTINCT FROM s.reset_val THEN 'default' ELSE 'other' END
+ FROM pg_catalog.pg_settings s WHERE pg_catalog.lower(s.name) = pg_catalog.lower(` + quoteLiteral(name) + `)), '` + unseen + `')`
+}
+
+// freeSettings are the names of settings that every session of a pool may set.
+type freeSettings map[string]bool
+
+// maxFreeSettings bounds the names, which clients choose.
+const maxFreeSettings = 1000
+
+func (f freeSettings) add(name string) {
+	if len(f) >= maxFreeSettings {
+		clear(f)
+	}
+	f[name] = true
 }
 
 // told returns what the server last reported of a setting, if it reports it.

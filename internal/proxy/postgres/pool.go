@@ -32,8 +32,9 @@ type pool struct {
 	alone   alone
 	probe   lockProbe
 
-	settings *session.Table
-	stmts    poolStmts
+	settings     *session.Table
+	freeSettings freeSettings
+	stmts        poolStmts
 
 	answers   *cache.Database // the cache, for the database
 	refreshes refreshes
@@ -68,8 +69,8 @@ func (l *loop) pool(key poolKey) *pool {
 	}
 	p := &pool{
 		l: l, key: key,
-		settings: l.Settings,
-		proof:    l.proof(key.database),
+		settings: l.Settings, freeSettings: make(freeSettings),
+		proof: l.proof(key.database),
 	}
 	p.greetings = greetings{p: p, greeting: make(map[*session.Set][]pgwire.Param)}
 	p.answers, p.refreshes.p = l.srv.Cache.Of(key.database), p
