@@ -198,12 +198,13 @@ func (n *lane) next(now time.Time) ([]Row, error) {
 	for ; taken < len(n.queue) && len(batch) < most; taken++ {
 		it := &n.queue[taken]
 		b := n.blockadeOf(&it.Row)
-		ok, until, dest := b == nil, now, ""
+		spilled := b == nil && n.hasSpilled(&it.Row)
+		ok, until, dest := b == nil && !spilled, now, ""
 		failed := it.due.After(now)
-		if ok && !failed && n.circuits.waiting() > 0 {
+		if ok && !failed && n.circuits.waiting() > 0 { // of what is sent only: there are few tries
 			ok, until, dest = n.circuits.admit(&it.Message, now)
 		}
-		if b == nil && (failed || !ok) && it.Key != "" && !n.cfg.Unordered {
+		if b == nil && !spilled && (failed || !ok) && it.Key != "" && !n.cfg.Unordered {
 			if keys == nil {
 				keys = keysOf(batch)
 			}
@@ -214,7 +215,7 @@ func (n *lane) next(now time.Time) ([]Row, error) {
 		switch {
 		case b != nil:
 			n.postpone(b, it.Row)
-		case n.hasSpilled(&it.Row):
+		case spilled:
 			n.spill(it.Row)
 		case failed:
 			n.block(it.Row, it.due.Sub(now), nil)
@@ -320,14 +321,14 @@ func (n *lane) retry(s *stream, now time.Time) error {
 	heads := map[int64]*blockade{}
 	for len(s.due) > 0 && !s.due[0].due.After(now) && len(refs) < most && (room > 0 || len(refs) == 0) {
 		b := s.due[0]
+		if b.alone && len(bs) > 0 {
+			break
+		}
 		if b.dest != "" || b.held {
 			if ok, until := n.circuits.admitTo(b.dest, now); !ok {
 				s.delay(until.Add(time.Millisecond))
 				continue
 			}
-		}
-		if b.alone && len(bs) > 0 {
-			break
 		}
 		heap.Pop(&s.due)
 		n.count(b, -1)

@@ -2,7 +2,9 @@ package outbox
 
 import (
 	"fmt"
+	"log/slog"
 	"testing"
+	"time"
 )
 
 // A sieve forgets no key, and takes few others for one that it knows.
@@ -33,5 +35,25 @@ func TestWhatIsAwayLeavesRoom(t *testing.T) {
 		if away, other := n.crowded(true), n.crowded(false); away != want[0] || other != want[1] {
 			t.Errorf("with %d of 100: full for what is away %v, for others %v; want %v", waiting, away, other, want)
 		}
+	}
+}
+
+// A message that is dropped since an earlier one of its key was is no try of its
+// destination: those are for messages that are sent.
+func TestWhatIsDroppedSpendsNoTry(t *testing.T) {
+	c := newCircuits(nil)
+	for seq := range int64(crowd) {
+		c.failed(failure{destination: "t", seq: seq, kind: busy}, RetryPolicy{}, time.Now())
+	}
+	n := newLane(&lead{Relay: &Relay{circuits: c}, cfg: Config{Batch: 100, MaxWaiting: 100}, log: slog.New(slog.DiscardHandler), room: make(chan struct{}, 1)})
+	n.spilled = newSieve()
+	n.spilled.add("dropped")
+	for seq := range int64(probes) {
+		n.queue = append(n.queue, item{Row: Row{Seq: seq, Message: Message{Topic: "t", Key: "dropped"}}})
+	}
+	n.queue = append(n.queue, item{Row: Row{Seq: probes, Message: Message{Topic: "t", Key: "other"}}})
+	batch, err := n.next(time.Now().Add(time.Minute))
+	if err != nil || len(batch) != 1 || batch[0].Seq != probes {
+		t.Errorf("to be sent: %v, %v; want message %d, which the destination is to be tried with", batch, err, probes)
 	}
 }
