@@ -55,7 +55,7 @@ func (s *Store) leases(ctx context.Context, tx *sql.Tx) (out []outbox.LeaseStatu
 		if err := rows.Scan(&l.Shard, &l.Owner, &l.Epoch); err != nil {
 			return nil, err
 		}
-		if l.Held, err = isLocked(s.lockPath(l.Shard)); err != nil {
+		if l.Held, err = s.isLocked(l.Shard); err != nil {
 			return nil, err
 		}
 		out = append(out, l)
@@ -63,9 +63,9 @@ func (s *Store) leases(ctx context.Context, tx *sql.Tx) (out []outbox.LeaseStatu
 	return out, rows.Err()
 }
 
-// isLocked tries the lock for a moment.
-func isLocked(path string) (bool, error) {
-	lock, err := lockFile(path)
+// isLocked tries the lock of a shard for a moment.
+func (s *Store) isLocked(shard int) (bool, error) {
+	lock, err := s.lock(shard)
 	if errors.Is(err, outbox.ErrHeld) {
 		return true, nil
 	}

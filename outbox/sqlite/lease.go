@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"path/filepath"
 	"strconv"
 	"sync"
 	"time"
@@ -37,9 +38,23 @@ type lease struct {
 // heartbeat is how often a lease looks whether it still holds.
 const heartbeat = 400 * time.Millisecond
 
-// lockPath is the file that is locked to lead a shard.
-func (s *Store) lockPath(shard int) string {
-	return s.path + "-" + url.PathEscape(s.base) + "-" + strconv.Itoa(shard) + ".lock"
+// lockPath is the file that is locked to lead a shard. It is beside the database itself,
+// so that who opens that by way of a link locks the same one.
+func (s *Store) lockPath(shard int) (string, error) {
+	path, err := filepath.EvalSymlinks(s.path)
+	if err != nil {
+		return "", fmt.Errorf("find the file of the database: %w", err)
+	}
+	return path + "-" + url.PathEscape(s.base) + "-" + strconv.Itoa(shard) + ".lock", nil
+}
+
+// lock takes the lock of a shard.
+func (s *Store) lock(shard int) (*fileLock, error) {
+	path, err := s.lockPath(shard)
+	if err != nil {
+		return nil, err
+	}
+	return lockFile(path)
 }
 
 // Lead implements [outbox.Store].
@@ -55,7 +70,7 @@ func (s *Store) Lead(ctx context.Context, shard int) (outbox.Lease, error) {
 	if shard < 0 || shard >= t.meta.shards {
 		return nil, s.fail(step, fmt.Errorf("there are %d shards", t.meta.shards))
 	}
-	lock, err := lockFile(s.lockPath(shard))
+	lock, err := s.lock(shard)
 	if err != nil {
 		return nil, s.fail(step, err)
 	}

@@ -232,6 +232,18 @@ func TestAnotherFileIsFollowed(t *testing.T) {
 	}
 }
 
+// TestOneLeaderByAnyPath: two relays of one file, of which one opens it by way of a link,
+// do not both lead.
+func TestOneLeaderByAnyPath(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "app.db")
+	leadIt(t, migrated(t, path))
+	link := filepath.Join(t.TempDir(), "link.db")
+	check(t, os.Symlink(path, link))
+	if _, err := open(t, link, Options{}).Lead(t.Context(), 0); !errors.Is(err, outbox.ErrHeld) {
+		t.Errorf("lead by way of a link: %v, want %v", err, outbox.ErrHeld)
+	}
+}
+
 // Numbers that begin again in the same file are noticed, so that nobody waits for the
 // sweep to find them.
 func TestNumbersThatBeginAgainAreNoticed(t *testing.T) {

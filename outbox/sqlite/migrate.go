@@ -177,7 +177,7 @@ func (s *Store) migrate(ctx context.Context, tx *sql.Tx, plan outbox.Plan) (step
 			}
 		}()
 		for shard := range max(t.meta.shards, plan.Shards) {
-			lock, err := lockFile(s.lockPath(shard))
+			lock, err := s.lock(shard)
 			if err != nil {
 				return nil, fmt.Errorf("change %d shards to %d: shard %d: %w: stop the relays first", t.meta.shards, plan.Shards, shard, err)
 			}

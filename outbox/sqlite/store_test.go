@@ -62,9 +62,9 @@ func TestStore(t *testing.T) {
 				return err != nil
 			},
 			CutLease: func(t *testing.T, shard int) {
-				if err := os.Remove(open(t, path, Options{}).lockPath(shard)); err != nil {
-					t.Fatal(err)
-				}
+				lock, err := open(t, path, Options{}).lockPath(shard)
+				check(t, err)
+				check(t, os.Remove(lock))
 			},
 			OneWriter: true,
 		}
