@@ -55,6 +55,7 @@ type Client struct {
 
 	mu       sync.Mutex
 	links    atomic.Pointer[[]*link] // replaced, never changed in place
+	turns    sync.Mutex              // held while a link comes up or ends, so that the sessions hear of it in its order
 	sessions map[uint64]*Session     // by their numbers
 	byID     map[uint64]*Session     // by what the cluster calls them
 	opened   uint64                  // number of the last session
@@ -258,10 +259,18 @@ func (c *Client) dial(ctx context.Context, l *link) error {
 		return err
 	}
 	id = conn.Remote().ID
+	c.turns.Lock()
+	defer c.turns.Unlock()
 	l.mu.Lock()
 	l.conn, l.id = conn, id
 	l.mu.Unlock()
 	close(known)
+	c.connected(id, conn)
+	return nil
+}
+
+// connected tells the sessions that a replica can be reached.
+func (c *Client) connected(id uint64, conn *peer.Conn) {
 	for _, s := range c.all() {
 		s.event(func(p *session.Session, now int64) {
 			p.Connected(now, id)
@@ -269,7 +278,6 @@ func (c *Client) dial(ctx context.Context, l *link) error {
 		})
 	}
 	c.rewatch(id)
-	return nil
 }
 
 // ask finds out which replica listens at addr.
@@ -281,8 +289,10 @@ func (c *Client) ask(ctx context.Context, addr string) (uint64, error) {
 	return conn.Remote().ID, conn.Close()
 }
 
-// lost forgets a connection that has ended.
+// lost forgets a connection that has ended. What was asked over it comes again, over
+// another one to the same replica if two addresses lead there.
 func (c *Client) lost(l *link, conn *peer.Conn) {
+	c.turns.Lock()
 	l.mu.Lock()
 	id := l.id
 	l.conn, l.err = nil, conn.Err()
@@ -291,6 +301,10 @@ func (c *Client) lost(l *link, conn *peer.Conn) {
 		s.event(func(p *session.Session, now int64) { p.Disconnected(now, id) })
 	}
 	c.unwatched(id)
+	if other := c.to(id); other != nil {
+		c.connected(id, other)
+	}
+	c.turns.Unlock()
 	if err := conn.Close(); err != nil && !errors.Is(err, peer.ErrClosed) {
 		l.mu.Lock()
 		l.err = errors.Join(l.err, err)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/testkit"
 	"github.com/weirdb/weir/kv"
 )
 
@@ -24,4 +25,27 @@ func TestOneEndpointIsEnough(t *testing.T) {
 	if string(item.Value) != "3" {
 		t.Fatalf("n = %s after an increment through each replica", item.Value)
 	}
+}
+
+// Two addresses may lead to one replica, as a name and what the cluster calls it do. One
+// that leads nowhere any more does not keep the client from it.
+func TestASecondAddressIsEnough(t *testing.T) {
+	cluster := labtest.KV(t, lab.KVConfig{Program: program.Path(t), Durability: lab.Fast, Replicas: 1})
+	addr := cluster.PeerAddrs()[0]
+	relay := labtest.Relay(t, addr)
+	c, err := kv.Open(within(t), []string{relay.Addr(), addr}, kv.Options{})
+	check(t, err, nil)
+	defer func() { check(t, c.Close(), nil) }()
+	testkit.Eventually(t, "both addresses are connected", func() bool {
+		_, down := c.Replicas()
+		return len(down) == 0
+	})
+	check(t, relay.Refuse(true), nil)
+	relay.Cut()
+	testkit.Eventually(t, "one address leads nowhere", func() bool {
+		_, down := c.Replicas()
+		return down[relay.Addr()] != nil
+	})
+	_, err = c.Increment(within(t), "n", 1)
+	check(t, err, nil)
 }
