@@ -103,9 +103,6 @@ func (d *database) once(ctx context.Context) (err error) {
 	if err := d.plan(ctx); err != nil {
 		return err
 	}
-	if err := d.tools(); err != nil { // before there is anything to keep
-		return err
-	}
 	d.opts.Progress.Phase("data")
 	// Definitions are read beside the rows, by pg_dump on the main session:
 	// what they tell is needed for sequences and views.

@@ -180,7 +180,7 @@ func (r *runner) prepare(ctx context.Context) error {
 }
 
 // lookForTools begins to look for tools that fit the server, which takes as long as
-// locking some tables does.
+// listing some tables does.
 func (r *runner) lookForTools(ctx context.Context) {
 	found := make(chan error, 1)
 	go func() {

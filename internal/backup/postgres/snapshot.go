@@ -43,6 +43,10 @@ func (d *database) start(ctx context.Context) (err error) {
 			return err
 		}
 		d.callWorkers(ctx, before)
+		// Without them there is nothing to wait for a lock for, nor to keep others waiting.
+		if err := d.tools(); err != nil {
+			return err
+		}
 		err = d.lockAndSnap(ctx, before)
 		if again(err) && attempt < startAttempts {
 			if err := d.main.Exec(ctx, "ROLLBACK"); err != nil {
