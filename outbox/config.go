@@ -72,8 +72,9 @@ type Config struct {
 
 	// Publishers is the number of concurrent Publish calls; with SkipLocked the number
 	// of workers. Messages of one key stay with one. A call that takes longer than a
-	// second no longer counts, up to four for each, and retries have separate calls, so
-	// that other messages do not wait for an unavailable part of the broker. Default: 4.
+	// second no longer counts, up to four for each and half of the shard's part of
+	// MaxInFlight, and retries have separate calls, so that other messages do not wait
+	// for an unavailable part of the broker. Default: 4.
 	Publishers int
 
 	// Batch is the maximum number of messages in one Publish call; with
