@@ -77,8 +77,10 @@ type Service struct {
 	began time.Time
 	page  *live.Server
 
-	mu   sync.Mutex
-	last Snapshot
+	mu    sync.Mutex // guards what follows
+	last  Snapshot
+	asked time.Time     // when the count began that is under way; zero: none is
+	took  time.Duration // the last one that was answered
 }
 
 // NewService returns a service that relays from store to sink. It closes
@@ -143,6 +145,9 @@ const (
 func (s *Service) count(ctx context.Context, empty func()) error {
 	for {
 		began := time.Now()
+		s.mu.Lock()
+		s.asked = began
+		s.mu.Unlock()
 		snap := s.Snapshot()
 		s.look(ctx, &snap)
 		if ctx.Err() != nil {
@@ -152,7 +157,10 @@ func (s *Service) count(ctx context.Context, empty func()) error {
 			s.cfg.Log.Warn("the tables cannot be counted, trying again", "table", s.store.Name(), "error", snap.StatusErr)
 		}
 		s.mu.Lock()
-		s.last = snap
+		s.last, s.asked = snap, time.Time{}
+		if snap.StatusErr == nil {
+			s.took = time.Since(began)
+		}
 		s.mu.Unlock()
 		rest := countShare * time.Since(began)
 		if s.cfg.UntilEmpty && snap.StatusErr == nil {
@@ -238,13 +246,36 @@ func Reach(parts []outbox.Partition) (catchAllRows int64, horizon time.Time) {
 	return catchAllRows, horizon
 }
 
+// A server that hangs, as one does whose disk does, answers a count neither with numbers
+// nor with an error. It has this long, or so many times what the last count took.
+const (
+	countPatience = 30 * time.Second
+	countFactor   = 5
+)
+
+// silent is for how long the tables have not answered, 0 while that may be the length of
+// a count.
+func (s *Service) silent() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.asked.IsZero() {
+		return 0
+	}
+	if d := time.Since(s.asked); d > max(countPatience, countFactor*s.took) {
+		return d
+	}
+	return 0
+}
+
 // Ready returns nil if messages are being delivered, or would be if this relay
 // led: else why not.
 func (s *Service) Ready() error {
 	snap := s.Snapshot()
-	switch {
+	switch silent := s.silent(); {
 	case snap.StatusErr != nil:
 		return snap.StatusErr
+	case silent > 0:
+		return fmt.Errorf("the tables have not answered for %v", silent.Round(time.Second))
 	case snap.CountedAt.IsZero():
 		return errors.New("the tables have not been read yet")
 	case snap.Stats.BrokerDown:

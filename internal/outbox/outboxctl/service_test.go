@@ -13,8 +13,10 @@ import (
 	"net/http"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	mysqldriver "github.com/go-sql-driver/mysql"
@@ -143,6 +145,53 @@ func (s *slowlyCounted) Status(ctx context.Context) (outbox.Status, error) {
 }
 
 // Maintenance happens while relaying: what is old goes.
+// hanging is a store whose server hangs after the first count.
+type hanging struct {
+	outbox.Store
+	counts atomic.Int64
+}
+
+func (*hanging) Name() string { return "outbox" }
+
+func (*hanging) Describe(context.Context) (outbox.Description, error) {
+	return outbox.Description{}, nil
+}
+
+func (h *hanging) Status(ctx context.Context) (outbox.Status, error) {
+	if h.counts.Add(1) > 1 {
+		<-ctx.Done()
+	}
+	return outbox.Status{}, ctx.Err()
+}
+
+// A database that answers nothing, as one whose disk hangs, is not ready, though no count
+// fails.
+func TestHungDatabaseIsNotReady(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := NewService(&hanging{}, lines(t, io.Discard), Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		var counting sync.WaitGroup
+		counting.Go(func() {
+			if err := s.count(ctx, func() {}); err != nil {
+				t.Error(err)
+			}
+		})
+		time.Sleep(20 * time.Second) // of which 5 are before the second count
+		if err := s.Ready(); err != nil {
+			t.Errorf("while it may be counting: %v", err)
+		}
+		time.Sleep(time.Minute)
+		if err := s.Ready(); err == nil || !strings.Contains(err.Error(), "have not answered for 1m15s") {
+			t.Errorf("of a database that hangs it says %v", err)
+		}
+		stop()
+		counting.Wait()
+	})
+}
+
 func TestServicePurgesWhatIsOld(t *testing.T) {
 	store := fileStore(t, outbox.Plan{Layout: outbox.History}, outbox.Message{Topic: "t", Payload: []byte("x")},
 		outbox.Message{Topic: "t", Payload: []byte("a\nb")})
