@@ -202,11 +202,13 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// keep holds a connection to one replica.
+// keep holds a connection to one replica. One that ends as soon as it is made is made again
+// after a pause, as one that cannot be made is.
 func (c *Client) keep(ctx context.Context, l *link) {
 	const shortest, longest = 10 * time.Millisecond, time.Second
 	pause := shortest
 	for ctx.Err() == nil {
+		began := time.Now()
 		err := c.dial(ctx, l)
 		l.mu.Lock()
 		l.err = err
@@ -214,13 +216,15 @@ func (c *Client) keep(ctx context.Context, l *link) {
 		l.mu.Unlock()
 		c.signal()
 		if err == nil {
-			pause = shortest
 			select {
 			case <-conn.Done():
 			case <-ctx.Done():
 			}
 			c.lost(l, conn)
-			continue
+			if time.Since(began) >= longest {
+				pause = shortest
+				continue
+			}
 		}
 		select {
 		case <-time.After(pause):

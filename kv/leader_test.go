@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/weirdb/weir/internal/kvd/peer"
 	"github.com/weirdb/weir/internal/kvd/wire"
@@ -21,6 +22,7 @@ type actor struct {
 
 	ready   chan struct{} // closed when Transport is set
 	mu      sync.Mutex
+	up      func(from peer.Addr) // nil: nothing more than to tell who leads
 	clients []peer.Addr
 	came    []wire.Kind
 }
@@ -46,8 +48,12 @@ func (a *actor) Up(from peer.Addr, _ peer.Remote) {
 	<-a.ready
 	a.mu.Lock()
 	a.clients = append(a.clients, from)
+	up := a.up
 	a.mu.Unlock()
 	a.tell(from, wire.Message{Kind: wire.NewView, View: 1, Leader: a.leader})
+	if up != nil {
+		up(from)
+	}
 }
 
 func (a *actor) Down(peer.Addr, error) {}
@@ -106,6 +112,28 @@ func TestAnUnknownLeaderIsSoughtAgain(t *testing.T) {
 		up, _ := c.Replicas()
 		return up[2] != ""
 	})
+}
+
+// A replica that takes connections and ends them at once is not asked for one after the other
+// without a pause.
+func TestAReplicaThatEndsConnectionsIsLeftInPeace(t *testing.T) {
+	good := newActor(t, 1, 1, silent)
+	ends := newActor(t, 2, 1, silent)
+	ends.mu.Lock()
+	ends.up = func(from peer.Addr) { ends.Disconnect(from, errors.New("not now")) }
+	ends.mu.Unlock()
+	began := time.Now()
+	c, err := kv.Open(within(t), []string{good.Addr(), ends.Addr()}, kv.Options{})
+	check(t, err, nil)
+	defer func() { check(t, c.Close(), nil) }()
+	testkit.Eventually(t, "the replica has ended seven connections", func() bool {
+		ends.mu.Lock()
+		defer ends.mu.Unlock()
+		return len(ends.clients) >= 7
+	})
+	if took := time.Since(began); took < 600*time.Millisecond { // 10 + 20 + ... + 320
+		t.Errorf("seven connections within %v", took)
+	}
 }
 
 // A change of the members that its leader does not answer, because it was stopped or has
