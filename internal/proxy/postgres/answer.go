@@ -658,7 +658,7 @@ func (c *client) backendQuiet() {
 // detach gives the backend back.
 func (c *client) detach() {
 	b := c.link
-	c.link, b.owner, c.stmts.lent, c.texts.prepares, c.settings.astray = nil, nil, nil, 0, false
+	c.link, b.owner, c.stmts.lent, c.texts.prepares, c.settings.astray = nil, nil, nil, 0, 0
 	b.s.Throttle(false)
 	c.s.Throttle(false)
 	c.p.release(b)
@@ -670,7 +670,7 @@ func (c *client) detach() {
 // transactions, with nothing of the session on it, the client can go on.
 // units are what was under way on it.
 func (c *client) backendGone(b *backend, fatal *pgwire.Error, units []*unit, e *pgwire.Error) {
-	c.link, c.cur, c.transport.pass, c.stmts.lent, c.fwd.awaiting, c.settings.astray = nil, nil, 0, nil, 0, false
+	c.link, c.cur, c.transport.pass, c.stmts.lent, c.fwd.awaiting, c.settings.astray = nil, nil, 0, nil, 0, 0
 	c.state.leave(stateCopying)
 	if c.s.Closed || c.s.Closing {
 		return

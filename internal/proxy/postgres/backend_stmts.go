@@ -124,7 +124,7 @@ func (k *backendStmts) learn(u *unit, st *stmt) {
 	}
 	k.prepared[st] = now
 	k.parsing = max(k.parsing, now.unit)
-	if c := b.owner; c != nil && !st.single && c.stmts.readsByItself(st) {
+	if c := b.owner; c != nil && !st.single && c.stmts.readsAstray(st) {
 		k.foreign = append(k.foreign, st)
 	}
 }

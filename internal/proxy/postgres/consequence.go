@@ -206,9 +206,7 @@ func (r *reading) touch(list []sqlscan.Touched) (e sqlscan.Effect) {
 
 // lasting returns what a setting that is changed by name leaves in its session.
 func lasting(t sqlscan.Touched) (names []string, e sqlscan.Effect) {
-	if sqlscan.Literal(t.Name) {
-		e = sqlscan.EffLiterals
-	}
+	e = sqlscan.ReadBy(t.Name)
 	if t.Local && !sqlscan.Custom(t.Name) {
 		return nil, e
 	}

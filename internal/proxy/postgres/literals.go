@@ -14,22 +14,27 @@ import (
 //   - a literal means a time: who comes tomorrow means another day;
 //   - it has literals, and the session may have settings beside those that the shared
 //     statement is found by: SET LOCAL, SET within a transaction;
-//   - the session has temporary tables.
+//   - names may mean other tables: the session has temporary ones, or the search_path of
+//     a transaction.
 //
 // What such a session has weir parse on its backend of a statement that is shared, because
-// it was parsed elsewhere before, is parsed again there before anybody else uses it.
+// it was parsed elsewhere before, is parsed again there before anybody else uses it. For
+// another search_path the server does that by itself.
 
-// readsByItself reports whether the server would now read a statement of the client's
-// otherwise than for others with its settings.
+// readsByItself reports whether the server would now read a statement that the client
+// parses otherwise than for others with its settings.
 func (ss *statements) readsByItself(st *stmt) bool {
+	const elsewhere = sqlscan.EffPath | sqlscan.EffSetUnknown | sqlscan.EffSetConfig
+	return st.moment || ss.c.link != nil && ss.c.settings.astray.Has(elsewhere) || ss.readsAstray(st)
+}
+
+// readsAstray reports whether it reads a statement so that the others must not use it.
+func (ss *statements) readsAstray(st *stmt) bool {
 	c := ss.c
-	switch {
-	case st.moment:
-		return true
-	case c.link == nil:
+	if c.link == nil {
 		return false
 	}
-	return c.pins.held&pinTemp != 0 || st.literals && (c.settings.astray || c.pins.held&pinsSpoil != 0)
+	return c.pins.held&pinTemp != 0 || st.literals && (c.settings.astray&^sqlscan.EffPath != 0 || c.pins.held&pinsSpoil != 0)
 }
 
 // single returns a statement like another that is one client's.
@@ -39,17 +44,20 @@ func (in *poolStmts) single(like *stmt) *stmt {
 	return &st
 }
 
-// straying are the effects of statements behind which literals may be read by settings
-// that are not known yet, or last for a transaction.
-const straying = sqlscan.EffLiterals | sqlscan.EffSetUnknown | sqlscan.EffSetConfig | sqlscan.EffDiscardAll |
+// straying are the effects of statements behind which texts may be read by settings that
+// are not known yet, or last for a transaction.
+const straying = sqlscan.EffLiterals | sqlscan.EffPath | sqlscan.EffSetUnknown | sqlscan.EffSetConfig | sqlscan.EffDiscardAll |
 	sqlscan.EffPrepare | sqlscan.EffUnknownFunc | sqlscan.EffUnknown
 
 // strays takes note of a statement that is sent.
 func (sg *settings) strays(info *reading) {
-	sg.astray = sg.astray || info.Effects.Has(straying)
+	sg.astray |= info.Effects & straying
 	if info.Effects.Has(sqlscan.EffSet) {
 		for _, set := range clauses(&info.Statement) {
-			sg.astray = sg.astray || set.All || sqlscan.Literal(set.Name)
+			if set.All {
+				sg.astray |= sqlscan.EffLiterals | sqlscan.EffPath
+			}
+			sg.astray |= sqlscan.ReadBy(set.Name)
 		}
 	}
 }
@@ -58,7 +66,7 @@ func (sg *settings) strays(info *reading) {
 func (sg *settings) calm(b *backend) {
 	c := sg.c
 	if c.tx == pgwire.StatusIdle && b.Depth() == 0 && c.cur == nil && len(sg.unsure) == 0 {
-		sg.astray = false
+		sg.astray = 0
 		b.parseAgain()
 	}
 }

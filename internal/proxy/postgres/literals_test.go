@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/weirdb/weir/internal/proxy/postgres"
+	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
 // prepared prepares a text under a name, runs it and returns the answer.
@@ -142,4 +143,34 @@ func TestTemporaryTablesInPreparedStatements(t *testing.T) {
 	a.asks("DROP TABLE t")
 	see("behind that", b.prepared("b3", text), permanent)
 	see("of the first client", a.prepared("a3", text), permanent)
+}
+
+// Names mean other tables, with columns of other types, behind a SET LOCAL search_path.
+func TestSearchPathsOfTransactionsInPreparedStatements(t *testing.T) {
+	t.Parallel()
+	db := database(t, "CREATE SCHEMA one CREATE TABLE t (v int)", "CREATE SCHEMA two CREATE TABLE t (v text)",
+		"INSERT INTO one.t VALUES (1)", "INSERT INTO two.t VALUES ('two')",
+		"CREATE FUNCTION enter(s text) RETURNS void LANGUAGE plpgsql AS $$ BEGIN IF s = 'one' THEN SET LOCAL search_path = one; ELSE SET LOCAL search_path = two; END IF; END $$")
+	for name, set := range map[string]string{
+		"SET LOCAL":  "SET LOCAL search_path = %s",
+		"SET":        "SET search_path = %s",
+		"set_config": "SELECT set_config('search_path', '%s', true)",
+		"a function": "SELECT enter('%s')",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := start(t, db, func(c *postgres.Config) { c.PoolSize = 1 })
+			one, two := w.wire(), w.wire()
+			for range 2 {
+				for c, at := range map[*wire][2]string{one: {"one", "1"}, two: {"two", "two"}} {
+					c.asks("BEGIN", fmt.Sprintf(set, at[0]))
+					c.send(parse("p", "SELECT v FROM t WHERE v = $1"), describe('S', "p"), bind("", "p", at[1]), execute("", 0), pgwire.AppendClose(nil, 'S', "p"), sync())
+					if got := render(c.ready()); !strings.Contains(got, "("+at[1]+") SELECT_1") {
+						t.Errorf("in %s: %s", at[0], got)
+					}
+					c.asks("ROLLBACK")
+				}
+			}
+		})
+	}
 }

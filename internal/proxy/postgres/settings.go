@@ -141,9 +141,9 @@ type settings struct {
 	txSets    []sqlscan.SetClause
 	late      byte // of a ReadyForQuery that waits until start is in force again, 0 for none
 	txUnclear bool // a savepoint was rolled back: txSets may not all hold
-	// astray: on its backend the session may have others than set says: those of a
-	// transaction, or that are not known yet.
-	astray bool
+	// astray is by which effects the session may have others on its backend than set says:
+	// those of a transaction, or that are not known yet.
+	astray sqlscan.Effect
 }
 
 // settle follows the settings of a unit that has been answered. What a text

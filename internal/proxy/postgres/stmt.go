@@ -24,7 +24,7 @@ const (
 
 // writeEffects are the effects that a write may have and still join a group:
 // rows written, sequences advanced, and harmless routines called.
-const writeEffects = sqlscan.EffWrites | sqlscan.EffSequence | sqlscan.EffBackslash | sqlscan.EffRoutine | sqlscan.EffLiterals
+const writeEffects = sqlscan.EffWrites | sqlscan.EffSequence | sqlscan.EffBackslash | sqlscan.EffRoutine | sqlscan.EffLiterals | sqlscan.EffPath
 
 func routeOf(info *sqlscan.Statement) route {
 	switch info.Verb {

@@ -93,6 +93,8 @@ const (
 	// EffLiterals: changes settings by which literals are read, by name, be it until its
 	// transaction ends. Scan never sets it.
 	EffLiterals
+	// EffPath: changes search_path likewise.
+	EffPath
 
 	effectEnd
 )
@@ -102,7 +104,7 @@ var effectNames = [...]string{
 	"advisory", "hold", "prepare", "sequence-read", "sequence", "seed", "load",
 	"unknown-func", "lock-rows", "session-read", "sleep", "ddl", "copy",
 	"release", "discard-all", "deallocate-all", "writes", "multi", "weir-show",
-	"backslash", "unknown", "encoding", "routine", "touch", "backup", "literals",
+	"backslash", "unknown", "encoding", "routine", "touch", "backup", "literals", "path",
 }
 
 // Has reports whether e and set have an effect in common.

@@ -62,16 +62,18 @@ func (t *Text) Body() string {
 	return t.sql
 }
 
-// Literal reports whether the input of types, or the parser, goes by a setting: in a
-// session with another value, a literal may mean something else.
-func Literal(setting string) bool {
+// ReadBy is EffLiterals for a setting by which the input of types, or the parser, goes: in
+// a session with another value, a literal may mean something else. It is EffPath for the
+// one by which names are found, and nothing for all others.
+func ReadBy(setting string) Effect {
 	switch setting {
 	case "timezone", "datestyle", "intervalstyle", "timezone_abbreviations", "lc_monetary", "array_nulls", "xmloption",
-		"default_text_search_config", "transform_null_equals", "standard_conforming_strings", "backslash_quote",
-		"client_encoding":
-		return true
+		"default_text_search_config", "transform_null_equals", "standard_conforming_strings", "backslash_quote", "client_encoding":
+		return EffLiterals
+	case "search_path":
+		return EffPath
 	}
-	return false
+	return 0
 }
 
 // Literals reports whether a text has literals in quotes, whose values the server takes
