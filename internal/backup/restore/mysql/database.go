@@ -387,5 +387,6 @@ func (d *database) describe() {
 	}
 }
 
+func (t *table) rowsStep() string    { return "rows of " + t.name() }
 func (t *table) indexStep() string   { return "indexes of " + t.name() }
 func (t *table) foreignStep() string { return "foreign keys of " + t.name() }

@@ -362,6 +362,49 @@ func TestServerKilled(t *testing.T) {
 	})
 }
 
+// TestTablesInMemoryAfterACrash: a server that is started again keeps the books of a
+// restore, and has the tables in memory empty whose rows they note.
+func TestTablesInMemoryAfterACrash(t *testing.T) {
+	eachServer(t, func(t *testing.T, m *lab.MySQL) {
+		m = other(t, m)
+		r := newRig(t, m, `CREATE TABLE early (id int PRIMARY KEY) ENGINE=MEMORY;
+INSERT INTO early VALUES (1), (2), (3);
+CREATE TABLE later (id int PRIMARY KEY, x varchar(300)); INSERT INTO later SELECT g, repeat(sha2(g, 256), 4) FROM `+numbers)
+		plain := r.repo
+		r.backup(backup.Options{}, archive.Options{})
+		target := r.db + "_copy"
+		r.createDB(target)
+		repo, g := archivetest.NewGate(t, plain, "data/later/", 0)
+		r.repo = repo
+		done := begin(func() error {
+			_, err := r.restoreCtx(t.Context(), restore.Options{DSN: m.DSN(target), Jobs: 2})
+			return err
+		})
+		g.Wait(t)
+		s := r.session(target)
+		testkit.Eventually(t, "the books note the rows of the table in memory", func() bool {
+			row, err := s.Row(t.Context(), "SELECT COUNT(*) FROM weir_restore WHERE step = 'rows of early'")
+			return err == nil && row[0] == "1"
+		})
+		r.exec(s, "FLUSH ENGINE LOGS")
+		m.Kill()
+		g.Release()
+		if err := finished(t, done); err == nil {
+			t.Error("a restore whose server was killed succeeded")
+		}
+		r.repo = plain
+		if err := m.Restart(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.restoreCtx(t.Context(), restore.Options{DSN: m.DSN(target), Resume: true}); err != nil {
+			t.Fatal(err)
+		}
+		if row, err := r.session(target).Row(t.Context(), "SELECT COUNT(*) FROM early"); err != nil || row[0] != "3" {
+			t.Errorf("the table in memory has %v rows, %v", row, err)
+		}
+	})
+}
+
 // TestDiskFull backs up into a file system of one megabyte.
 func TestDiskFull(t *testing.T) {
 	if os.Getuid() != 0 {

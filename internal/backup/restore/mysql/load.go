@@ -92,6 +92,41 @@ func (l loader) plain(ctx context.Context, s *my.Session, t *table, step string)
 	return nil
 }
 
+// errLost is why rows of a table with triggers are not loaded again.
+var errLost = errors.New("the table has lost its rows since they were loaded, and its triggers are in place, which rows that are loaded now would set off")
+
+// refill has rows loaded again that are gone although the books note them: a server that
+// was started again has its tables in memory empty, and keeps the books.
+func (l loader) refill(ctx context.Context) error {
+	for _, t := range l.tables {
+		step := t.rowsStep()
+		if t.safe || t.data == nil || t.data.Rows == 0 || !l.books.Has(step) {
+			continue
+		}
+		row, err := l.main.Row(ctx, "SELECT EXISTS (SELECT 1 FROM "+my.Ident(t.name())+" LIMIT 1)")
+		if err != nil {
+			return err
+		}
+		if row[0] != "0" {
+			continue
+		}
+		if slices.ContainsFunc(l.kind(my.KindTrigger), func(e *my.Entry) bool { return e.Table == t.name() && l.books.Has(e.String()) }) {
+			for _, c := range t.chunks {
+				if err := l.failed(l.rowsError(t, c, errLost)); err != nil {
+					return err
+				}
+			}
+			continue
+		}
+		l.Warn("table %s has lost its rows, as one in memory does when the server ends: they are loaded again", t.name())
+		l.books.Forget(step)
+		if err := l.main.Exec(ctx, "DELETE FROM "+booksTable+" WHERE step = "+my.Literal(step)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // counted counts the bytes of rows that are read.
 type counted struct {
 	io.ReadCloser

@@ -57,6 +57,11 @@ func (d *database) events(ctx context.Context) error {
 
 // load makes tables, their rows and their indexes.
 func (d *database) load(ctx context.Context) error {
+	if d.opts.Resume {
+		if err := (loader{d}).refill(ctx); err != nil {
+			return fmt.Errorf("look for tables that have lost their rows: %w", err)
+		}
+	}
 	return d.crew(ctx, func(workers []worker) error {
 		return d.Load(ctx, d.target, d.moved.Load, func(n int) error { return workers[n].close() }, d.graph(workers))
 	})
@@ -151,7 +156,7 @@ func (d *database) graph(workers []worker) []bulk.Job {
 				add(t, c.Path, rankData, c.PlainBytes, made, func(ctx context.Context, s *my.Session) error { return loader{d}.chunk(ctx, s, t, c) })
 			}
 		} else if len(t.chunks) > 0 {
-			rows := "rows of " + t.name()
+			rows := t.rowsStep()
 			after = append(after, rows)
 			add(t, rows, rankData, t.size(), made, func(ctx context.Context, s *my.Session) error { return loader{d}.plain(ctx, s, t, rows) })
 		}
