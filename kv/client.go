@@ -269,19 +269,11 @@ func (c *Client) dial(ctx context.Context, l *link) error {
 	l.conn, l.id = conn, id
 	l.mu.Unlock()
 	close(known)
-	c.connected(id, conn)
-	return nil
-}
-
-// connected tells the sessions that a replica can be reached.
-func (c *Client) connected(id uint64, conn *peer.Conn) {
 	for _, s := range c.all() {
-		s.event(func(p *session.Session, now int64) {
-			p.Connected(now, id)
-			p.Distance(id, int64(conn.RTT().Last))
-		})
+		s.connected(id, conn)
 	}
 	c.rewatch(id)
+	return nil
 }
 
 // ask finds out which replica listens at addr.
@@ -306,7 +298,10 @@ func (c *Client) lost(l *link, conn *peer.Conn) {
 	}
 	c.unwatched(id)
 	if other := c.to(id); other != nil {
-		c.connected(id, other)
+		for _, s := range c.all() {
+			s.connected(id, other)
+		}
+		c.rewatch(id)
 	}
 	c.turns.Unlock()
 	if err := conn.Close(); err != nil && !errors.Is(err, peer.ErrClosed) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/kvd/consensus/session"
+	"github.com/weirdb/weir/internal/kvd/peer"
 	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
@@ -215,6 +216,14 @@ func (s *Session) Close(ctx context.Context) error {
 	}
 	s.c.forget(s)
 	return nil
+}
+
+// connected tells the session that a replica can be reached.
+func (s *Session) connected(id uint64, conn *peer.Conn) {
+	s.event(func(p *session.Session, now int64) {
+		p.Connected(now, id)
+		p.Distance(id, int64(conn.RTT().Last))
+	})
 }
 
 // quiet waits until nothing is under way.
