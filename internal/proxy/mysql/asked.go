@@ -45,6 +45,11 @@ const retrackSQL = "SET SESSION session_track_system_variables='*'"
 func (sg *settings) noteUntold(u *unit, info *myscan.Statement) {
 	c := sg.c
 	f := &c.p.facts
+	for a := range info.Set.All() {
+		if a.Name == "character set" { // the collation is the database's
+			u.asks = slices.Clone(charsetNames[:])
+		}
+	}
 	if !f.mariadb || !info.Effects.Has(myscan.EffSet) || !info.Effects.Has(myscan.EffSetBare) && !f.confuses {
 		return
 	}

@@ -257,6 +257,15 @@ func (f *backendSession) afterReset() {
 		f.set = b.p.settings.With(f.set, db) // the reset leaves the database
 	}
 	b.lastUser, b.inserter, b.holder, b.sequencer = nil, nil, nil, nil
+	name := b.p.key.database
+	if other {
+		name = db.Value
+	}
+	if name != "" {
+		// MariaDB's reset leaves the database, but takes the server's collation for the database's.
+		b.hidden(mywire.ComInitDB, func(u *unit) { b.Doomed = b.Doomed || u.err != nil })
+		b.s.Out = mywire.AppendCommand(b.s.OutBuf(), mywire.ComInitDB, name)
+	}
 	if base := b.p.facts.base; base != nil {
 		// What a login sets, and a reset may set otherwise.
 		b.ask(baseSQL(base), func(u *unit) { b.Doomed = b.Doomed || u.err != nil })
