@@ -187,3 +187,24 @@ func (s *Store) quoted(name string) string {
 	s.schema, s.base = splitTable(name)
 	return s.table("")
 }
+
+// TestSessionsEndTransactions: where a server has each COMMIT and ROLLBACK begin
+// another transaction, the sessions of a store do not.
+func TestSessionsEndTransactions(t *testing.T) {
+	servers(t, func(t *testing.T, m *lab.MySQL) {
+		db := database(t, m)
+		ctx := t.Context()
+		check(t, m.Exec(ctx, "SET GLOBAL completion_type = CHAIN"))
+		defer func() { check(t, m.Exec(context.WithoutCancel(ctx), "SET GLOBAL completion_type = NO_CHAIN")) }()
+		s := migrated(t, m, db, Options{}, outbox.Plan{})
+		check(t, s.inSnapshot(ctx, func(*session) error { return nil }))
+		check(t, s.with(ctx, func(c *session) error {
+			return c.exec(ctx, s.sql("INSERT INTO {outbox} (topic, payload) VALUES ('t', 'p')"))
+		}))
+		var n int
+		check(t, producers(t, m, db).QueryRowContext(ctx, "SELECT COUNT(*) FROM weir_outbox").Scan(&n))
+		if n != 1 {
+			t.Errorf("%d rows are committed", n)
+		}
+	})
+}
