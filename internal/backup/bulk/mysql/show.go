@@ -17,12 +17,24 @@ func (s *Session) Show(ctx context.Context, kind Kind, name string) (Entry, erro
 	case KindTrigger:
 		column = "sql original statement"
 	}
+	// What a table's definition holds is in UTF-8. Others are kept in their makers' character
+	// sets, and have to be converted.
+	results := ""
+	if kind != KindTable && kind != KindSequence {
+		results = "SET character_set_results = "
+		if err := s.Exec(ctx, results+"utf8mb4"); err != nil {
+			return Entry{}, err
+		}
+	}
 	var row map[string]string
 	sql := "SHOW CREATE " + what + " " + Ident(name)
 	err := s.QueryNamed(ctx, sql, func(r map[string]string) error {
 		row = r
 		return nil
 	})
+	if results != "" && s.broken == nil {
+		err = errors.Join(err, s.Exec(ctx, results+"binary"))
+	}
 	if err == nil && row[column] == "" {
 		err = errors.New("the server shows no definition: the account may not read it")
 	}
@@ -37,12 +49,12 @@ func (s *Session) Show(ctx context.Context, kind Kind, name string) (Entry, erro
 }
 
 // Same reports whether two definitions mean the same. Where a table's counter
-// stands is part of its rows.
+// stands is part of its rows. What Setting makes of the maker's character set is the same.
 func (e *Entry) Same(other *Entry) bool {
 	if (e.Mode == nil) != (other.Mode == nil) || e.Mode != nil && *e.Mode != *other.Mode {
 		return false
 	}
-	return e.Client == other.Client && e.Collation == other.Collation && e.Zone == other.Zone && plain(e.Create) == plain(other.Create)
+	return e.client() == other.client() && e.Collation == other.Collation && e.Zone == other.Zone && plain(e.Create) == plain(other.Create)
 }
 
 // plain leaves out of a table's definition what says nothing of it: where its counter

@@ -109,12 +109,7 @@ func (e *Entry) Setting() string {
 		parts = append(parts, "sql_mode = "+Literal(*e.Mode))
 	}
 	if e.Client != "" {
-		// Definitions come in UTF-8 whatever their maker's client spoke.
-		client := e.Client
-		if !strings.HasPrefix(client, "utf8") && !ascii(e.Create) {
-			client = "utf8mb4"
-		}
-		parts = append(parts, "character_set_client = "+client)
+		parts = append(parts, "character_set_client = "+e.client())
 	}
 	if e.Collation != "" {
 		parts = append(parts, "collation_connection = "+e.Collation)
@@ -126,6 +121,15 @@ func (e *Entry) Setting() string {
 		return ""
 	}
 	return "SET " + strings.Join(parts, ", ")
+}
+
+// client is the character set of the client that makes the entry. Definitions come in
+// UTF-8 whatever their maker's client spoke.
+func (e *Entry) client() string {
+	if !strings.HasPrefix(e.Client, "utf8") && !ascii(e.Create) {
+		return "utf8mb4"
+	}
+	return e.Client
 }
 
 func ascii(s string) bool {

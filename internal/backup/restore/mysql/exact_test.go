@@ -171,3 +171,18 @@ func TestTypesThatTheServerHides(t *testing.T) {
 		t.Errorf("warnings: %q", warnings)
 	}
 }
+
+// TestDefinitionsOfOtherClients restores what clients that did not speak UTF-8 have
+// defined: their bytes mean other characters there.
+func TestDefinitionsOfOtherClients(t *testing.T) {
+	eachServer(t, func(t *testing.T, m *lab.MySQL) {
+		r := newRig(t, m, "CREATE TABLE t (id int PRIMARY KEY, v varchar(9) CHARACTER SET utf8mb4);\nSET NAMES latin1;\n"+
+			"CREATE VIEW v AS SELECT '\xe9' AS x;\nCREATE PROCEDURE p() SELECT HEX('\xe9'), 'a';\n"+
+			"CREATE FUNCTION f() RETURNS varchar(9) CHARACTER SET utf8mb4 DETERMINISTIC RETURN 'a\xe9';\n"+
+			"CREATE TRIGGER g BEFORE INSERT ON t FOR EACH ROW SET NEW.v = 'b\xe9';\n"+
+			"CREATE EVENT e ON SCHEDULE AT '2037-01-01 00:00:00' DO SELECT 'c\xe9';\n"+
+			"SET NAMES sjis;\nCREATE VIEW s AS SELECT '\x83\x5e' AS x;\nCREATE PROCEDURE q() SELECT HEX('\x83\x5e');")
+		r.each(`SELECT HEX(CONVERT(x USING utf8mb4)) FROM v; CALL p(); SELECT HEX(f()); INSERT INTO t (id) VALUES (1); SELECT HEX(v) FROM t; TRUNCATE t;
+SELECT HEX(CONVERT(x USING utf8mb4)) FROM s; CALL q(); SELECT HEX(CONVERT(EVENT_DEFINITION USING utf8mb4)) FROM information_schema.EVENTS WHERE EVENT_SCHEMA = DATABASE();`)
+	})
+}
