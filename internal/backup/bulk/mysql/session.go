@@ -15,6 +15,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -59,18 +60,18 @@ type Session struct {
 // read the same whatever the server's configuration is. Results come in the bytes
 // that columns hold.
 const settings = "SET NAMES utf8mb4, character_set_results = binary, time_zone = '+00:00', sql_quote_show_create = 1, " +
-	"sql_mode = '" + Mode + "', autocommit = 1"
+	"sql_mode = '" + Mode + "', autocommit = 1, completion_type = NO_CHAIN"
 
 // comforts keep a session from being ended because it takes long, its answers from
 // being cut, and definitions from being refused or changed. Not every server has all of them, or lets everybody set them.
 const comforts = "wait_timeout = 2147483, net_write_timeout = 86400, net_read_timeout = 86400, innodb_lock_wait_timeout = 86400, " +
 	"sql_safe_updates = 0, sql_notes = 0, max_error_count = 65535, lc_time_names = 'en_US', group_concat_max_len = 67108864, " +
-	"sql_select_limit = 18446744073709551615, innodb_strict_mode = OFF, "
+	"sql_select_limit = 18446744073709551615, sql_big_selects = ON, innodb_strict_mode = OFF, explicit_defaults_for_timestamp = ON, "
 
 // comfortsMariaDB and comfortsMySQL are those of one family.
 const (
 	comfortsMariaDB = "max_statement_time = 0, query_cache_type = OFF, idle_transaction_timeout = 0, " +
-		"idle_readonly_transaction_timeout = 0, idle_write_transaction_timeout = 0"
+		"idle_readonly_transaction_timeout = 0, idle_write_transaction_timeout = 0, alter_algorithm = 'DEFAULT'"
 	comfortsMySQL = "max_execution_time = 0, information_schema_stats_expiry = 0, sql_require_primary_key = OFF, " +
 		"sql_generate_invisible_primary_key = OFF, show_gipk_in_create_table_and_information_schema = ON"
 )
@@ -116,8 +117,9 @@ func (s *Session) settle(ctx context.Context) error {
 		return err
 	}
 	for one := range strings.SplitSeq(all, ", ") {
-		const unknownVariable = 1193
-		if err := s.Exec(ctx, "SET "+one); err != nil && !Denied(err) && ErrorCode(err) != unknownVariable {
+		// Variables that this server does not have, or not for sessions.
+		const unknown, global, readOnly = 1193, 1229, 1238
+		if err := s.Exec(ctx, "SET "+one); err != nil && !Denied(err) && !slices.Contains([]uint16{unknown, global, readOnly}, ErrorCode(err)) {
 			return err
 		}
 	}

@@ -172,6 +172,36 @@ func TestTypesThatTheServerHides(t *testing.T) {
 	}
 }
 
+// TestDefaultsOfServers backs up a server that lets sessions read few rows, and restores
+// into one that adds to timestamps what their definitions do not say or makes no index.
+func TestDefaultsOfServers(t *testing.T) {
+	eachServer(t, func(t *testing.T, m *lab.MySQL) {
+		for name, settings := range map[string][]string{
+			"timestamps": {"explicit_defaults_for_timestamp = OFF"},
+			"joins":      {"sql_big_selects = OFF", "max_join_size = 3"},
+			"indexes":    {"alter_algorithm = INSTANT"},
+			"commits":    {"completion_type = 2"},
+		} {
+			if name == "indexes" && m.Flavor() != lab.FlavorMariaDB {
+				continue
+			}
+			t.Run(name, func(t *testing.T) {
+				r := newRig(t, m, `SET explicit_defaults_for_timestamp = ON;
+CREATE TABLE stamped (id int PRIMARY KEY, first timestamp NOT NULL, second timestamp NOT NULL, free timestamp NULL);
+INSERT INTO stamped VALUES (1, '2021-01-01', '2021-01-02', NULL);
+CREATE TABLE many (id int PRIMARY KEY, v int, KEY v (v)); INSERT INTO many VALUES (1, 1), (2, 2), (3, 3), (4, 4), (5, 5), (6, 6), (7, 7), (8, 8), (9, 9);`)
+				for _, setting := range settings {
+					variable, _, _ := strings.Cut(setting, " ")
+					before := r.client("", "SELECT @@GLOBAL."+variable)
+					r.client("", "SET GLOBAL "+setting)
+					t.Cleanup(func() { r.client("", "SET GLOBAL "+variable+" = "+before) })
+				}
+				r.each(`SET sql_big_selects = ON; SHOW CREATE TABLE stamped; SELECT * FROM stamped; SELECT count(*), sum(v) FROM many;`)
+			})
+		}
+	})
+}
+
 // TestDefinitionsOfOtherClients restores what clients that did not speak UTF-8 have
 // defined: their bytes mean other characters there.
 func TestDefinitionsOfOtherClients(t *testing.T) {
