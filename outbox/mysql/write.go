@@ -21,6 +21,10 @@ import (
 // the table was nearly empty when it last looked, and a scan that locks waits for
 // the rows of producers that have not committed.
 
+// inUTF8 follows the type of a text in such a list, which otherwise has the database's
+// character set: of UTF-16 UNHEX makes nothing, and not every set has every character.
+const inUTF8 = " CHARACTER SET utf8mb4"
+
 // numbersTable is a list of numbers as table d with column s.
 func numbersTable(seqs []int64) string {
 	b := make([]byte, 0, 64+20*len(seqs))
@@ -53,7 +57,7 @@ func refsTable(refs []outbox.Ref, made []int64) string {
 		}
 		b = append(b, `"]`...)
 	}
-	b = append(b, "]', '$[*]' COLUMNS (s BIGINT PATH '$[0]', i CHAR(32) PATH '$[1]'"...)
+	b = append(b, "]', '$[*]' COLUMNS (s BIGINT PATH '$[0]', i CHAR(32)"+inUTF8+" PATH '$[1]'"...)
 	if made != nil {
 		b = append(b, ", c DATETIME(6) PATH '$[2]'"...)
 	}
@@ -78,7 +82,7 @@ func notesTable(notes []note) (string, error) {
 		return "", err
 	}
 	return "JSON_TABLE(CONVERT(X'" + hex.EncodeToString(text) + "' USING utf8mb4), '$[*]' COLUMNS (" +
-		"s BIGINT PATH '$.s', i CHAR(32) PATH '$.i', a INT PATH '$.a', d BIGINT PATH '$.d', r VARCHAR(32) PATH '$.r', e TEXT PATH '$.e')) d", nil
+		"s BIGINT PATH '$.s', i CHAR(32)" + inUTF8 + " PATH '$.i', a INT PATH '$.a', d BIGINT PATH '$.d', r VARCHAR(32)" + inUTF8 + " PATH '$.r', e TEXT" + inUTF8 + " PATH '$.e')) d", nil
 }
 
 // maxError is how many bytes of an error are kept.

@@ -82,6 +82,34 @@ func TestAckLooksUp(t *testing.T) {
 	})
 }
 
+// TestDatabasesOfOtherCharacterSets: the character set that a database gives to text
+// without one of its own changes nothing.
+func TestDatabasesOfOtherCharacterSets(t *testing.T) {
+	servers(t, func(t *testing.T, m *lab.MySQL) {
+		for _, charset := range []string{"latin1", "utf16"} {
+			t.Run(charset, func(t *testing.T) {
+				db := database(t, m)
+				check(t, m.Exec(t.Context(), "ALTER DATABASE "+db+" CHARACTER SET "+charset))
+				s := migrated(t, m, db, Options{}, outbox.Plan{})
+				l := leadIt(t, s)
+				run(t, producers(t, m, db), insertOne, insertOne, insertOne)
+				rows := pageOf(t, l, 0)
+				check(t, l.Park(t.Context(), []outbox.Parking{{Seq: rows[0].Seq, ID: rows[0].ID, Attempts: 1, Error: "表"}}))
+				parked, err := l.Parked(t.Context())
+				check(t, err)
+				if len(parked) != 1 || parked[0].Error != "表" {
+					t.Errorf("the notes of failed rows are %+v", parked)
+				}
+				check(t, l.Bury(t.Context(), []outbox.Burial{{Seq: rows[1].Seq, ID: rows[1].ID, Reason: "attempts", Error: "表"}}))
+				check(t, l.Ack(t.Context(), outbox.Refs(rows[:1])))
+				if left := pageOf(t, l, 0); len(left) != 1 || left[0].Seq != rows[2].Seq {
+					t.Errorf("the rows left are %+v", left)
+				}
+			})
+		}
+	})
+}
+
 // TestAckOfRuns: a long run of numbers is deleted by a range, which does not wait for
 // a producer that has not committed: the run ends before that row, and the range one
 // row earlier, since it locks the one after its end. Rows that have only the number of
