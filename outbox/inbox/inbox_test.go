@@ -5,9 +5,11 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,19 +30,43 @@ type database struct {
 	insert string
 }
 
+// The servers of all tests, each of which has a database of its own.
+var (
+	sharedPostgres = labtest.Share(func(ctx context.Context) (*lab.Postgres, error) {
+		return lab.StartPostgres(ctx, lab.PostgresConfig{Durability: lab.Fast})
+	})
+	sharedMariaDB = labtest.Share(func(ctx context.Context) (*lab.MySQL, error) {
+		return lab.StartMariaDB(ctx, lab.MySQLConfig{Durability: lab.Fast, Light: true})
+	})
+	databases atomic.Int64
+)
+
+func TestMain(m *testing.M) { os.Exit(labtest.Main(m)) }
+
+// postgres returns the DSN of a database of the test's own.
+func postgres(t *testing.T) string {
+	t.Helper()
+	p := sharedPostgres.Get(t)
+	name := fmt.Sprintf("d%d", databases.Add(1))
+	if _, err := connect(t, "pgx", p.DSN("postgres")).ExecContext(t.Context(), p.CreateDatabase(name)); err != nil {
+		t.Fatal(err)
+	}
+	return p.DSN(name)
+}
+
 // each runs a test on every kind.
 func each(t *testing.T, test func(*testing.T, database)) {
 	t.Helper()
 	kinds := map[string]func(t *testing.T) database{
 		"PostgreSQL": func(t *testing.T) database {
-			p := labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast})
-			return database{connect(t, "pgx", p.DSN("postgres")), inbox.Postgres, "INSERT INTO effects VALUES ($1)"}
+			return database{connect(t, "pgx", postgres(t)), inbox.Postgres, "INSERT INTO effects VALUES ($1)"}
 		},
 		"MariaDB": func(t *testing.T) database {
-			m := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Light: true})
+			m := sharedMariaDB.Get(t)
+			name := fmt.Sprintf("d%d", databases.Add(1))
 			// Another time zone, and the flag that changes what "affected" means.
-			dsn := "root@unix(" + m.Socket() + ")/shop?clientFoundRows=true&time_zone=%27%2B05%3A00%27"
-			if err := m.Exec(t.Context(), "CREATE DATABASE shop CHARACTER SET utf8mb4"); err != nil {
+			dsn := "root@unix(" + m.Socket() + ")/" + name + "?clientFoundRows=true&time_zone=%27%2B05%3A00%27"
+			if err := m.Exec(t.Context(), "CREATE DATABASE "+name+" CHARACTER SET utf8mb4"); err != nil {
 				t.Fatal(err)
 			}
 			return database{connect(t, "mysql", dsn), inbox.MySQL, "INSERT INTO effects VALUES (?)"}
@@ -240,8 +266,7 @@ func TestPurge(t *testing.T) {
 }
 
 func TestPgx(t *testing.T) {
-	p := labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast})
-	conn, err := pgx.Connect(t.Context(), p.DSN("postgres"))
+	conn, err := pgx.Connect(t.Context(), postgres(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -19,8 +18,8 @@ func TestConvertBrokenOff(t *testing.T) {
 	r := newRig(t, pg)
 	s := r.migrated(outbox.Plan{Layout: outbox.History})
 	l := r.lead(s)
-	r.exec("CREATE ROLE producer_c")
-	r.exec("GRANT INSERT ON weir_outbox TO producer_c")
+	producer := r.role()
+	r.exec("GRANT INSERT ON weir_outbox TO " + producer)
 	r.exec("GRANT SELECT ON weir_outbox TO PUBLIC")
 	r.fill(500, "CASE WHEN i <= 400 THEN 1 ELSE 0 END")
 
@@ -35,6 +34,7 @@ func TestConvertBrokenOff(t *testing.T) {
 				t.Error("enqueue:", err)
 				return
 			}
+			time.Sleep(2 * time.Millisecond) // some between each two statements of the conversion
 		}
 	})
 	acked := map[int64]bool{}
@@ -84,7 +84,7 @@ func TestConvertBrokenOff(t *testing.T) {
 	if leftover != 0 {
 		t.Errorf("%d tables of the conversion are left", leftover)
 	}
-	for _, privilege := range []string{"producer_c:INSERT", "producer_c:SELECT"} {
+	for _, privilege := range []string{producer + ":INSERT", producer + ":SELECT"} {
 		role, what, _ := strings.Cut(privilege, ":")
 		var has bool
 		r.check(r.db.QueryRowContext(r.ctx(), "SELECT has_table_privilege($1, 'weir_outbox', $2)", role, what).Scan(&has))
@@ -196,10 +196,10 @@ func TestProducerPrivileges(t *testing.T) {
 	pg := server(t)
 	r := newRig(t, pg)
 	l := r.lead(r.migrated(outbox.Plan{Layout: outbox.History, Partition: outbox.PartitionSpec{Period: outbox.Daily}}))
-	r.exec("CREATE ROLE app")
-	r.exec("GRANT INSERT ON weir_outbox, weir_outbox_scheduled TO app")
+	app := r.role()
+	r.exec("GRANT INSERT ON weir_outbox, weir_outbox_scheduled TO " + app)
 	c := r.conn()
-	r.on(c, "SET ROLE app")
+	r.on(c, "SET ROLE "+app)
 	later := note(2)
 	later.AvailableAt = time.Now().Add(time.Hour)
 	r.check(outbox.Enqueue(r.ctx(), outbox.Postgres(c), note(1), later))
@@ -213,5 +213,5 @@ func TestProducerPrivileges(t *testing.T) {
 		}
 	}
 	r.on(c, "RESET ROLE")
-	r.exec(fmt.Sprintf("DROP OWNED BY %s", "app"))
+	r.exec("DROP OWNED BY " + app)
 }

@@ -12,9 +12,10 @@ import (
 func TestOtherEncodings(t *testing.T) {
 	pg := server(t)
 	r := newRig(t, pg)
-	r.exec("CREATE DATABASE latin ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
-	r.exec("ALTER DATABASE latin SET standard_conforming_strings = off")
-	r.dsn = pg.DSN("latin")
+	latin := r.another("latin")
+	r.exec("CREATE DATABASE " + latin + " ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
+	r.exec("ALTER DATABASE " + latin + " SET standard_conforming_strings = off")
+	r.dsn = pg.DSN(latin)
 	var err error
 	r.db, err = sql.Open("pgx", r.dsn+"&client_encoding=UTF8")
 	r.check(err)

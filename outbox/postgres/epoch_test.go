@@ -13,7 +13,7 @@ import (
 // the server undoes.
 func TestEpochSurvivesACrash(t *testing.T) {
 	s := labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast, Settings: map[string]string{"wal_writer_delay": "10s"}})
-	r := newRig(t, s)
+	r := newOwnRig(t, s)
 	store := r.open(t, Options{})
 	_, err := store.Migrate(r.ctx(), outbox.Plan{})
 	r.check(err)

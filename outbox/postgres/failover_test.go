@@ -12,7 +12,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/outbox"
 )
@@ -21,14 +20,12 @@ import (
 // primary is on it. What had been committed arrives, in order, nothing else does, and
 // a relay that follows the log follows that of the new primary.
 func TestRelayAfterAPromotion(t *testing.T) {
-	primary := server(t)
-	r := newRig(t, primary)
+	primary := ownServer(t)
+	r := newOwnRig(t, primary)
 	var name string
 	r.check(r.db.QueryRowContext(r.ctx(), "SELECT current_database()").Scan(&name))
 	r.exec("CREATE TABLE kept (key text, n int, PRIMARY KEY (key, n))")
-	standby := labtest.Standby(t, primary, lab.PostgresConfig{Durability: lab.Fast, Settings: map[string]string{
-		"wal_level": "logical", "max_prepared_transactions": "20", "max_replication_slots": "20", "max_wal_senders": "20",
-	}})
+	standby := labtest.Standby(t, primary, config)
 	r.exec("ALTER SYSTEM SET synchronous_standby_names = '*'")
 	r.exec("ALTER SYSTEM SET synchronous_commit = 'on'")
 	r.exec("SELECT pg_reload_conf()")

@@ -40,14 +40,14 @@ func (r *rig) take(s *Store) outbox.Lease {
 }
 
 func TestLeaseNoticesTheServersDeath(t *testing.T) {
+	pg := ownServer(t)
 	for what, strike := range map[string]func(*lab.Postgres){
 		"killed": (*lab.Postgres).Kill,
 		// It accepts connections and answers nothing.
 		"hung": (*lab.Postgres).Pause,
 	} {
 		t.Run(what, func(t *testing.T) {
-			pg := server(t)
-			r := newRig(t, pg)
+			r := newOwnRig(t, pg)
 			s := r.open(t, Options{LeaseTimeout: time.Second})
 			_, err := s.Migrate(r.ctx(), outbox.Plan{})
 			r.check(err)
@@ -156,13 +156,13 @@ func TestWake(t *testing.T) {
 	closes(woken)
 	woken, err = s.Wake(r.ctx())
 	r.check(err)
-	r.exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'")
+	r.exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%' AND datname = current_database()")
 	closes(woken)
 }
 
 func TestTailNeedsALogicalLog(t *testing.T) {
 	pg := labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast, Settings: map[string]string{"wal_level": "replica"}})
-	r := newRig(t, pg)
+	r := newOwnRig(t, pg)
 	s := r.migrated(outbox.Plan{})
 	var refusal *outbox.TailError
 	if _, err := r.lead(s).Tail(r.ctx()); !errors.As(err, &refusal) || !strings.Contains(refusal.Reason, "wal_level") {
@@ -220,13 +220,13 @@ func TestTailLeavesNothingBehind(t *testing.T) {
 	}
 	r.eventually("the slot is gone", func() bool {
 		var n int
-		r.check(r.db.QueryRowContext(r.ctx(), "SELECT count(*) FROM pg_replication_slots").Scan(&n))
+		r.check(r.db.QueryRowContext(r.ctx(), "SELECT count(*) FROM pg_replication_slots WHERE database = current_database()").Scan(&n))
 		return n == 0
 	})
 	// The server's end is the tail's end.
 	f, err = l.Tail(r.ctx())
 	r.check(err)
-	r.exec("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots")
+	r.exec("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE database = current_database()")
 	if _, err := f.Next(r.ctx()); err == nil {
 		t.Error("a tail goes on without its server")
 	}
@@ -251,7 +251,7 @@ func TestTailGivesUpWaiting(t *testing.T) {
 	}
 	r.eventually("no slot is left", func() bool {
 		var n int
-		r.check(r.db.QueryRowContext(r.ctx(), "SELECT count(*) FROM pg_replication_slots").Scan(&n))
+		r.check(r.db.QueryRowContext(r.ctx(), "SELECT count(*) FROM pg_replication_slots WHERE database = current_database()").Scan(&n))
 		return n == 0
 	})
 	r.on(c, "COMMIT")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"os"
 	"regexp"
 	"sync"
 	"sync/atomic"
@@ -24,12 +25,25 @@ import (
 // patience bounds every wait; only a defect reaches it.
 const patience = 2 * time.Minute
 
-// server is one PostgreSQL that decodes its log and prepares transactions.
+// config is of a PostgreSQL that decodes its log and prepares transactions.
+var config = lab.PostgresConfig{Durability: lab.Fast, Settings: map[string]string{
+	"wal_level": "logical", "max_prepared_transactions": "20", "max_replication_slots": "20", "max_wal_senders": "20",
+}}
+
+var shared = labtest.Share(func(ctx context.Context) (*lab.Postgres, error) { return lab.StartPostgres(ctx, config) })
+
+func TestMain(m *testing.M) { os.Exit(labtest.Main(m)) }
+
+// server is the one of all tests that do not harm it.
 func server(t testing.TB) *lab.Postgres {
 	t.Helper()
-	return labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast, Settings: map[string]string{
-		"wal_level": "logical", "max_prepared_transactions": "20", "max_replication_slots": "20", "max_wal_senders": "20",
-	}})
+	return shared.Get(t)
+}
+
+// ownServer is one that a test may kill and set up as it likes.
+func ownServer(t testing.TB) *lab.Postgres {
+	t.Helper()
+	return labtest.Postgres(t, config)
 }
 
 // rig is one database of a server.
@@ -41,25 +55,58 @@ type rig struct {
 
 var databases atomic.Int64
 
+// newRig makes a database that is gone after the test.
 func newRig(t testing.TB, server *lab.Postgres) *rig {
 	t.Helper()
 	storetest.ClearOfMidnight(t)
-	name := fmt.Sprintf("d%d", databases.Add(1))
 	admin, err := sql.Open("pgx", server.DSN("postgres"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer admin.Close()
+	t.Cleanup(func() { _ = admin.Close() })
+	admin.SetMaxOpenConns(1)
+	name := fmt.Sprintf("d%d", databases.Add(1))
 	if _, err := admin.ExecContext(t.Context(), server.CreateDatabase(name)); err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{TB: t, dsn: server.DSN(name)}
-	r.db, err = sql.Open("pgx", r.dsn)
+	t.Cleanup(func() {
+		// FORCE ends all sessions but those of slots, which end by themselves.
+		testkit.Await(t, func() bool {
+			_, err = admin.ExecContext(context.Background(), "DROP DATABASE "+name+" WITH (FORCE)")
+			return err == nil
+		}, func() string { return err.Error() })
+	})
+	return rigOf(t, server.DSN(name))
+}
+
+// newOwnRig makes a database of a server that may have ended before the test does.
+func newOwnRig(t testing.TB, server *lab.Postgres) *rig {
+	t.Helper()
+	storetest.ClearOfMidnight(t)
+	name := fmt.Sprintf("d%d", databases.Add(1))
+	rigOf(t, server.DSN("postgres")).exec(server.CreateDatabase(name))
+	return rigOf(t, server.DSN(name))
+}
+
+func rigOf(t testing.TB, dsn string) *rig {
+	t.Helper()
+	db, err := sql.Open("pgx", dsn)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = r.db.Close() })
-	return r
+	t.Cleanup(func() { _ = db.Close() })
+	return &rig{TB: t, dsn: dsn, db: db}
+}
+
+// another returns a name of the test's own for a database or role of the server, which
+// stays there.
+func (r *rig) another(what string) string { return fmt.Sprintf("%s_%d", what, databases.Add(1)) }
+
+func (r *rig) role() string {
+	r.Helper()
+	name := r.another("role")
+	r.exec("CREATE ROLE " + name)
+	return name
 }
 
 func (r *rig) ctx() context.Context {

@@ -12,7 +12,7 @@ import (
 // The log shows a transaction that waits for a standby. Its row is handed over
 // when the transaction can be seen, and its ack finds it.
 func TestTailWaitsForSynchronousStandbys(t *testing.T) {
-	r := newRig(t, server(t))
+	r := newOwnRig(t, ownServer(t))
 	l := r.lead(r.migrated(outbox.Plan{}))
 	holds := func(condition string) func() bool {
 		return func() (yes bool) {
@@ -70,25 +70,26 @@ func TestTailWaitsForSynchronousStandbys(t *testing.T) {
 // Of several servers in the connection string the first is not the one that is
 // written to: the log of the other one is followed.
 func TestTailIsOfTheServerThatIsWrittenTo(t *testing.T) {
-	first, second := newRig(t, server(t)), newRig(t, server(t))
+	first, second := newRig(t, server(t)), newOwnRig(t, ownServer(t))
 	address := func(r *rig, database string) *url.URL {
 		u, err := url.Parse(r.dsn)
 		r.check(err)
 		u.Path = "/" + database
 		return u
 	}
+	twice := first.another("twice")
 	for _, r := range []*rig{first, second} {
-		r.exec("CREATE DATABASE twice")
-		r.dsn = address(r, "twice").String()
+		r.exec("CREATE DATABASE " + twice)
+		r.dsn = address(r, twice).String()
 		l := r.lead(r.migrated(outbox.Plan{}))
 		f, err := l.Tail(r.ctx()) // makes the publication
 		r.check(err)
 		r.check(f.Close())
 		r.check(l.Close())
 	}
-	first.exec("ALTER DATABASE twice SET default_transaction_read_only = on")
-	both := address(second, "twice")
-	both.Host = address(first, "twice").Host + "," + both.Host
+	first.exec("ALTER DATABASE " + twice + " SET default_transaction_read_only = on")
+	both := address(second, twice)
+	both.Host = address(first, twice).Host + "," + both.Host
 	both.RawQuery += "&target_session_attrs=read-write"
 	second.dsn = both.String()
 	f, err := second.lead(second.open(t, Options{})).Tail(second.ctx())

@@ -11,34 +11,35 @@ import (
 	"github.com/weirdb/weir/internal/lab"
 )
 
-// The servers that all tests of a package share: each starts with the first test
-// that asks for it and stops with Main. A test keeps to topics, queues, buckets
-// or keys of its own, and neither stops nor breaks the server: for that, it
-// starts one for itself.
+// The brokers that all tests of a package share.
 var (
-	sharedNATS     = shared[*lab.NATS]{start: lab.StartNATS}
-	sharedRedis    = shared[*lab.Redis]{start: lab.StartRedis}
-	sharedRabbitMQ = shared[*lab.RabbitMQ]{start: lab.StartRabbitMQ}
-	sharedKafka    = shared[*lab.Kafka]{start: lab.StartKafka}
-	sharedS3       = shared[*lab.S3]{start: lab.StartS3}
+	sharedNATS     = Share(fast(lab.StartNATS))
+	sharedRedis    = Share(fast(lab.StartRedis))
+	sharedRabbitMQ = Share(fast(lab.StartRabbitMQ))
+	sharedKafka    = Share(fast(lab.StartKafka))
+	sharedS3       = Share(fast(lab.StartS3))
 )
+
+func fast[S any](start func(context.Context, lab.BrokerConfig) (S, error)) func(context.Context) (S, error) {
+	return func(ctx context.Context) (S, error) { return start(ctx, lab.BrokerConfig{Durability: lab.Fast}) }
+}
 
 // SharedNATS returns the package's NATS server, which flushes nothing.
 func SharedNATS(tb testing.TB) *lab.NATS {
 	tb.Helper()
-	return sharedNATS.get(tb)
+	return sharedNATS.Get(tb)
 }
 
 // SharedRedis returns the package's Redis server, which flushes nothing.
 func SharedRedis(tb testing.TB) *lab.Redis {
 	tb.Helper()
-	return sharedRedis.get(tb)
+	return sharedRedis.Get(tb)
 }
 
 // SharedRabbitMQ returns the package's RabbitMQ broker.
 func SharedRabbitMQ(tb testing.TB) *lab.RabbitMQ {
 	tb.Helper()
-	return sharedRabbitMQ.get(tb)
+	return sharedRabbitMQ.Get(tb)
 }
 
 // SharedKafka returns the package's Kafka node, which flushes nothing, or skips
@@ -46,13 +47,13 @@ func SharedRabbitMQ(tb testing.TB) *lab.RabbitMQ {
 func SharedKafka(tb testing.TB) *lab.Kafka {
 	tb.Helper()
 	kafkaOrSkip(tb)
-	return sharedKafka.get(tb)
+	return sharedKafka.Get(tb)
 }
 
 // SharedS3 returns the package's S3 server.
 func SharedS3(tb testing.TB) *lab.S3 {
 	tb.Helper()
-	return sharedS3.get(tb)
+	return sharedS3.Get(tb)
 }
 
 // inMain says that Main will stop what tests start.
@@ -65,9 +66,10 @@ var inMain bool
 func Main(m *testing.M) int {
 	inMain = true
 	code := m.Run()
-	err := errors.Join(
-		sharedNATS.stop(), sharedRedis.stop(), sharedRabbitMQ.stop(), sharedKafka.stop(), sharedS3.stop(), removeWeir(),
-	)
+	err := removeWeir()
+	for _, s := range allShared {
+		err = errors.Join(err, s.discard())
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return max(code, 1)
@@ -75,10 +77,13 @@ func Main(m *testing.M) int {
 	return code
 }
 
-// shared is one server for many tests. A start that failed is not tried again:
-// every test that needs the server ends as the first one did.
-type shared[S stopper] struct {
-	start func(context.Context, lab.BrokerConfig) (S, error)
+// Shared is one server for all tests of a package: it starts with the first test
+// that asks for it and ends with Main. A test keeps to a database, or to topics, queues,
+// buckets or keys, of its own, and neither stops nor breaks the server: for that, it
+// starts one for itself. A start that failed is not tried again: every test that needs
+// the server ends as the first one did.
+type Shared[S discarder] struct {
+	start func(context.Context) (S, error)
 
 	mu      sync.Mutex // guards what follows
 	tried   bool
@@ -86,7 +91,21 @@ type shared[S stopper] struct {
 	failure error
 }
 
-func (s *shared[S]) get(tb testing.TB) S {
+// discarder is a server that can be thrown away.
+type discarder interface{ Discard(context.Context) error }
+
+// allShared are the servers that Main ends.
+var allShared []interface{ discard() error }
+
+// Share makes a variable of a package's tests of how they start a server.
+func Share[S discarder](start func(context.Context) (S, error)) *Shared[S] {
+	s := &Shared[S]{start: start}
+	allShared = append(allShared, s)
+	return s
+}
+
+// Get returns the server. Where it is not installed, tb is skipped as by those of its own.
+func (s *Shared[S]) Get(tb testing.TB) S {
 	tb.Helper()
 	if !inMain {
 		tb.Fatal("nobody would stop a shared server: the package needs func TestMain(m *testing.M) { os.Exit(labtest.Main(m)) }")
@@ -98,13 +117,13 @@ func (s *shared[S]) get(tb testing.TB) S {
 		ctx, cancel := context.WithTimeout(context.Background(), Patience)
 		defer cancel()
 		s.tried = true
-		s.server, s.failure = s.start(ctx, lab.BrokerConfig{Durability: lab.Fast})
+		s.server, s.failure = s.start(ctx)
 	}
 	check(tb, s.failure)
 	return s.server
 }
 
-func (s *shared[S]) stop() error {
+func (s *Shared[S]) discard() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.tried || s.failure != nil {
@@ -112,5 +131,5 @@ func (s *shared[S]) stop() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
-	return s.server.Stop(ctx)
+	return s.server.Discard(ctx)
 }
