@@ -85,8 +85,9 @@ INSERT INTO wide SELECT i, 'short' FROM generate_series(1, 50000) i; INSERT INTO
 		t.Fatal(err)
 	}
 	g.Release()
+	ask := r.asker(r.db)
 	waiting := func() string {
-		return r.psql(r.db, "SELECT coalesce(max(pid), 0) FROM pg_locks WHERE NOT granted AND relation = '"+toast+"'::regclass")
+		return ask("SELECT coalesce(max(pid), 0) FROM pg_locks WHERE NOT granted AND relation = '" + toast + "'::regclass")
 	}
 	first := ""
 	testkit.Eventually(t, "the worker waits", func() bool { first = waiting(); return first != "0" })

@@ -28,8 +28,9 @@ CREATE TRIGGER "a trigger" BEFORE INSERT ON z FOR EACH ROW EXECUTE FUNCTION tf()
 ALTER TABLE a DISABLE TRIGGER "a trigger"; ALTER TABLE "a b" ENABLE REPLICA TRIGGER "a trigger"; ALTER TABLE b ENABLE ALWAYS TRIGGER t2; ALTER TABLE a DISABLE TRIGGER t2;
 CREATE SEQUENCE s; SELECT nextval('s'); CREATE MATERIALIZED VIEW mv AS SELECT 1 AS one; INSERT INTO z VALUES (1, 1), (150, 1);`)
 	r.mustBackup(backup.Options{})
+	want := r.native(r.db)
 	for range 5 { // the order depends on who is quicker
-		r.same(r.db, r.restored(restore.Options{Jobs: 4}))
+		r.sameAs(want, r.restored(restore.Options{Jobs: 4}))
 	}
 }
 

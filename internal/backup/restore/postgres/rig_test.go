@@ -30,6 +30,7 @@ var shared struct {
 	once sync.Once
 	p    *lab.Postgres
 	err  error
+	zoo  bool // is there
 }
 
 func TestMain(m *testing.M) {
@@ -76,12 +77,30 @@ type rig struct {
 func newRig(t *testing.T, p *lab.Postgres, script string) *rig {
 	t.Helper()
 	r := &rig{t: t, p: p, db: strings.ToLower(strings.NewReplacer("/", "_", "-", "_").Replace(t.Name()))}
-	r.createDB(r.db)
-	if script != "" {
+	switch {
+	case script == zoo && p == shared.p:
+		r.createDBFrom(r.zoo(), r.db)
+	case script != "":
+		r.createDB(r.db)
 		r.exec(r.db, script)
+	default:
+		r.createDB(r.db)
 	}
 	r.repo = openRepo(t, t.TempDir())
 	return r
+}
+
+// zoo returns a database of the shared server with one of everything, of which copies are
+// cheaper than to make it anew.
+func (r *rig) zoo() string {
+	r.t.Helper()
+	const name = "zoo"
+	if !shared.zoo {
+		r.admin("DROP DATABASE IF EXISTS "+name, r.p.CreateDatabase(name)+" TEMPLATE template0")
+		r.exec(name, zoo)
+		shared.zoo = true
+	}
+	return name
 }
 
 func openRepo(t *testing.T, dir string) *archive.Repository {
@@ -114,7 +133,12 @@ func connect(t *testing.T, dsn string) *pg.Session {
 // createDB makes a database that is gone after the test.
 func (r *rig) createDB(name string) {
 	r.t.Helper()
-	r.admin("DROP DATABASE IF EXISTS "+pg.Ident(name)+" WITH (FORCE)", r.p.CreateDatabase(pg.Ident(name))+" TEMPLATE template0")
+	r.createDBFrom("template0", name)
+}
+
+func (r *rig) createDBFrom(template, name string) {
+	r.t.Helper()
+	r.admin("DROP DATABASE IF EXISTS "+pg.Ident(name)+" WITH (FORCE)", r.p.CreateDatabase(pg.Ident(name))+" TEMPLATE "+template)
 	r.dropAfter(name)
 }
 
@@ -136,6 +160,25 @@ func (r *rig) admin(statements ...string) {
 		if err := conn.Exec(ctx, sql).Close(); err != nil {
 			r.t.Fatalf("%s: %v", sql, err)
 		}
+	}
+}
+
+// asker returns what asks queries for one value on a connection of its own, which lasts
+// until the test ends.
+func (r *rig) asker(db string) func(query string) string {
+	r.t.Helper()
+	conn, err := pgconn.Connect(r.t.Context(), r.p.DSN(db))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return func(query string) string {
+		r.t.Helper()
+		results, err := conn.Exec(r.t.Context(), query).ReadAll()
+		if err != nil || len(results) != 1 || len(results[0].Rows) != 1 {
+			r.t.Fatalf("%s: %d results, %v", query, len(results), err)
+		}
+		return string(results[0].Rows[0][0])
 	}
 }
 
@@ -191,7 +234,13 @@ func (r *rig) native(db string) string {
 // same fails unless native dumps of two databases are equal.
 func (r *rig) same(a, b string) {
 	r.t.Helper()
-	x, y := r.native(a), r.native(b)
+	r.sameAs(r.native(a), b)
+}
+
+// sameAs is same with the native dump of a source that does not change.
+func (r *rig) sameAs(x, b string) {
+	r.t.Helper()
+	y := r.native(b)
 	if x == y {
 		return
 	}
