@@ -108,3 +108,41 @@ func TestSessionCloseWithoutACluster(t *testing.T) {
 	late := c.NewSession()
 	check(t, late.Close(ctx), nil) // nobody knows of it
 }
+
+// TestSessionCloseEndsBehind: a session whose Close ended before the cluster answered ends
+// when it does, and the cluster does not keep it (but for a registration that came twice).
+func TestSessionCloseEndsBehind(t *testing.T) {
+	cluster := labtest.KV(t, lab.KVConfig{Program: program.Path(t), Durability: lab.Fast})
+	var relays []*lab.Relay
+	var addrs []string
+	for _, addr := range cluster.PeerAddrs() {
+		relay := labtest.Relay(t, addr)
+		relays, addrs = append(relays, relay), append(addrs, relay.Addr())
+	}
+	c, err := kv.Open(within(t), addrs, kv.Options{Retry: labtest.Patience})
+	check(t, err, nil)
+	defer func() { check(t, c.Close(), nil) }()
+	ctx := within(t)
+	const n = 10
+	var open []*kv.Session
+	for range n {
+		s := c.NewSession()
+		_, err := s.Put(ctx, "a", nil)
+		check(t, err, nil)
+		open = append(open, s)
+	}
+	before := sessions(ctx, t, c, func(known int) bool { return known >= n })
+	for _, r := range relays {
+		r.Stall()
+	}
+	for _, s := range open {
+		check(t, s.Issue(kv.Put("a", []byte("late")), func(kv.Result, error) {}), nil)
+		short, cancel := context.WithCancel(ctx)
+		cancel()
+		check(t, s.Close(short), context.Canceled)
+	}
+	for _, r := range relays {
+		r.Heal()
+	}
+	sessions(ctx, t, c, func(known int) bool { return known <= before-n+n/4 })
+}

@@ -193,9 +193,10 @@ func finish(c call, o session.Outcome) ended {
 // Close ends the session: it waits for the operations under way and until the
 // session's weak writes are committed, and then has the cluster forget the session,
 // with the answers that it keeps for it. From its call on, operations fail with
-// ErrClosed. When ctx ends first, Close returns its error, and the cluster forgets
-// the session when it has been idle for long. A session that was closed, or whose
-// client was, is closed again without effect.
+// ErrClosed. When ctx ends first, Close returns its error, and the rest goes on behind
+// until the client is closed; the cluster then forgets the session when it has been
+// idle for long. A session that was closed, or whose client was, is closed again
+// without effect.
 func (s *Session) Close(ctx context.Context) error {
 	s.mu.Lock()
 	if s.dead != nil {
@@ -204,6 +205,15 @@ func (s *Session) Close(ctx context.Context) error {
 	}
 	s.dead = ErrClosed
 	s.mu.Unlock()
+	if err := s.finish(ctx); err != nil {
+		s.finishBehind()
+		return fmt.Errorf("kv: close a session: %w", err)
+	}
+	return nil
+}
+
+// finish ends a session, as often as it is called.
+func (s *Session) finish(ctx context.Context) error {
 	err := s.quiet(ctx)
 	if err == nil {
 		err = s.last(ctx, func(p *session.Session) error { return p.Wait(s.c.now(), s.tag) })
@@ -211,11 +221,19 @@ func (s *Session) Close(ctx context.Context) error {
 	if err == nil {
 		err = s.last(ctx, func(p *session.Session) error { return p.End(s.c.now(), s.tag) })
 	}
-	if err != nil {
-		return fmt.Errorf("kv: close a session: %w", err)
+	if err == nil {
+		s.c.forget(s)
 	}
-	s.c.forget(s)
-	return nil
+	return err
+}
+
+// finishBehind finishes it until the client is closed, unless it is.
+func (s *Session) finishBehind() {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	if !s.c.closed {
+		s.c.wait.Go(func() { _ = s.finish(s.c.life) }) // Close has told why it did not end in time
+	}
 }
 
 // connected tells the session that a replica can be reached.
