@@ -67,7 +67,7 @@ const brokerUser = "weir"
 
 // StartRabbitMQ starts a broker without plugins and returns when it answers, in
 // 5 to 10 s. It confirms persistent messages when they are flushed, whatever the
-// durability; but it may forget a durable queue that was declared within moments
+// durability, which says only how many processors it uses; but it may forget a durable queue that was declared within moments
 // of a Kill, with the messages in it, while queues that have seen a Restart stay
 // (RabbitMQ 3.10 on a busy machine, about once in ten tries). Cancelling ctx
 // abandons the start; it does not end a broker that runs: call Stop.
@@ -136,8 +136,7 @@ func (r *RabbitMQ) start(ctx context.Context) error {
 		"RABBITMQ_ENABLED_PLUGINS_FILE=" + plugins,
 		"RABBITMQ_CONFIG_FILE=" + conf,
 		"RABBITMQ_CONF_ENV_FILE=/dev/null",
-		// Erlang's schedulers sleep when there is nothing to do, instead of spinning for a while.
-		"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=+sbwt none +sbwtdcpu none +sbwtdio none -start_epmd false -kernel inet_dist_use_interface {127,0,0,1}",
+		"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=" + r.schedulers() + " -start_epmd false -kernel inet_dist_use_interface {127,0,0,1}",
 	}
 	epmd, err := r.attend(r.epmd, nil)
 	if err != nil {
@@ -148,6 +147,17 @@ func (r *RabbitMQ) start(ctx context.Context) error {
 		return fmt.Errorf("await epmd: %w\n%s", err, r.LogTail(10))
 	}
 	return r.serve(ctx, r.binary, nil, probeAMQP)
+}
+
+// schedulers are those of Erlang, which sleep when there is nothing to do, instead of
+// spinning for a while. A fast broker has one, whatever the number of processors: several
+// that wake each other up are a third of the work of a start.
+func (r *RabbitMQ) schedulers() string {
+	const sleepy = "+sbwt none +sbwtdcpu none +sbwtdio none"
+	if r.cfg.Durability == Fast {
+		return sleepy + " +S 1:1 +SDcpu 1:1 +SDio 1"
+	}
+	return sleepy
 }
 
 func (r *RabbitMQ) config() string {

@@ -24,16 +24,14 @@ func Redis(tb testing.TB, cfg lab.BrokerConfig) *lab.Redis {
 	return private(tb, cfg, lab.StartRedis)
 }
 
-// RabbitMQ starts a RabbitMQ broker for the length of tb, which takes 5 to 10 s:
-// see SharedRabbitMQ.
+// RabbitMQ starts a RabbitMQ broker for the length of tb, which takes 5 to 10 s.
 func RabbitMQ(tb testing.TB, cfg lab.BrokerConfig) *lab.RabbitMQ {
 	tb.Helper()
 	return private(tb, cfg, lab.StartRabbitMQ)
 }
 
-// Kafka starts a Kafka node for the length of tb, which takes 2 to 8 s: see
-// SharedKafka. Where it is not installed, tb is skipped in CI too, unless
-// WEIR_REQUIRE_KAFKA=1.
+// Kafka starts a Kafka node for the length of tb, which takes 2 to 8 s. Where
+// it is not installed, tb is skipped in CI too, unless WEIR_REQUIRE_KAFKA=1.
 func Kafka(tb testing.TB, cfg lab.BrokerConfig) *lab.Kafka {
 	tb.Helper()
 	kafkaOrSkip(tb)

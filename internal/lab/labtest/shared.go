@@ -13,11 +13,9 @@ import (
 
 // The brokers that all tests of a package share.
 var (
-	sharedNATS     = Share(fast(lab.StartNATS))
-	sharedRedis    = Share(fast(lab.StartRedis))
-	sharedRabbitMQ = Share(fast(lab.StartRabbitMQ))
-	sharedKafka    = Share(fast(lab.StartKafka))
-	sharedS3       = Share(fast(lab.StartS3))
+	sharedNATS  = Share(fast(lab.StartNATS))
+	sharedRedis = Share(fast(lab.StartRedis))
+	sharedS3    = Share(fast(lab.StartS3))
 )
 
 func fast[S any](start func(context.Context, lab.BrokerConfig) (S, error)) func(context.Context) (S, error) {
@@ -34,20 +32,6 @@ func SharedNATS(tb testing.TB) *lab.NATS {
 func SharedRedis(tb testing.TB) *lab.Redis {
 	tb.Helper()
 	return sharedRedis.Get(tb)
-}
-
-// SharedRabbitMQ returns the package's RabbitMQ broker.
-func SharedRabbitMQ(tb testing.TB) *lab.RabbitMQ {
-	tb.Helper()
-	return sharedRabbitMQ.Get(tb)
-}
-
-// SharedKafka returns the package's Kafka node, which flushes nothing, or skips
-// tb as Kafka does.
-func SharedKafka(tb testing.TB) *lab.Kafka {
-	tb.Helper()
-	kafkaOrSkip(tb)
-	return sharedKafka.Get(tb)
 }
 
 // SharedS3 returns the package's S3 server.
