@@ -20,9 +20,9 @@ CREATE SEQUENCE s; SELECT NEXTVAL(s); CREATE VIEW v AS SELECT * FROM t; CREATE P
 	res := r.backup(backup.Options{Cluster: true, DSN: r.m.DSN(""), Databases: []string{r.db}, Checksums: true}, archive.Options{})
 	target := r.db + "_damaged"
 	archivetest.Damage(t, dir, res.Manifest.ID, archivetest.DamageTimes(), func() error {
-		r.client("", "DROP DATABASE IF EXISTS "+target)
+		r.admin("DROP DATABASE IF EXISTS " + target)
 		_, err := r.restoreCtx(t.Context(), restore.Options{Database: r.db, Target: target, Create: true, NoAnalyze: true})
 		return err
 	})
-	r.client("", "DROP DATABASE IF EXISTS "+target)
+	r.admin("DROP DATABASE IF EXISTS " + target)
 }

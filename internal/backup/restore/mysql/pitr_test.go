@@ -150,12 +150,18 @@ func (r *rig) number(sql string) int64 {
 	return n
 }
 
-// until polls a query for an answer.
+// until polls a query for an answer, in one session: a client for each time would be
+// most of what the machine does meanwhile.
 func (r *rig) until(sql, want string) {
 	r.t.Helper()
+	s := r.session("")
 	var got string
 	testkit.Await(r.t, func() bool {
-		got = r.client("", sql)
+		row, err := s.Row(r.t.Context(), sql)
+		if err != nil {
+			r.t.Fatalf("%s: %v", sql, err)
+		}
+		got = row[0]
 		return got == want
 	}, func() string { return fmt.Sprintf("%s is %q and never %q", sql, got, want) })
 }
