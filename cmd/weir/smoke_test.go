@@ -24,7 +24,7 @@ func TestBenchBackupSmoke(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "out")
 	args := []string{"bench", "backup", "--plan", "smoke", "--size", "300kB", "--out", dir}
 	if !all {
-		args = append(args, "--experiments", "compression,copy,shop,cpu,memory-shop")
+		args = append(args, "--experiments", "compression,copy,shop,cpu,memory-shop", "--side", "weir", "--side", "weir, none")
 	}
 	var stdout, stderr bytes.Buffer
 	if code := program.Execute(t.Context(), args, &stdout, &stderr); code != cli.ExitFine {
