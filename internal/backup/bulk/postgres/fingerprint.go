@@ -27,7 +27,7 @@ func (a Aspect) OfRights() bool { return strings.HasPrefix(a.Kind, "rights ") }
 // AttrCatalogue of a database in a manifest is the edition of its aspects.
 const (
 	AttrCatalogue    = "catalogue"
-	CatalogueEdition = "3"
+	CatalogueEdition = "4"
 )
 
 // AttrNoPublic of a database in a manifest says that it has no schema public, which a new
@@ -97,11 +97,14 @@ func (s *Session) Fingerprint(ctx context.Context, besides string, yield func(As
 
 // fingerprintSQL is the statement that asks for a fingerprint in the words of an edition.
 func (s *Session) fingerprintSQL(besides, edition string) string {
-	words := orderOfColumns
-	if edition != CatalogueEdition { // "" and "2"
-		words = formerOrderOfColumns
+	columns, others := orderOfColumns, unsaid
+	switch edition {
+	case "", "2":
+		columns, others = formerOrderOfColumns, formerUnsaid
+	case "3":
+		others = formerUnsaid
 	}
-	sql := words.Replace(fingerprintSQL)
+	sql := others.Replace(columns.Replace(fingerprintSQL))
 	sql = strings.ReplaceAll(sql, "@BESIDES@", Literal(besides))
 	if s.version >= 130000 {
 		sql = strings.ReplaceAll(sql, "@CLONES@", " OR t.tgparentid <> 0 AND t.tgconstraint = 0")

@@ -24,6 +24,17 @@ var formerOrderOfColumns = strings.NewReplacer(
 	"@NUMBER@", attributesBefore, "@PUBLISHED@", "to_jsonb(p)", "@STATISTICS@", "pg_get_statisticsobjdef(s.oid)",
 )
 
+// unsaid fills in what a dump does not say: in which order a relation got its options, as
+// CREATE VIEW has check_option last, and of which type the sequence of an identity column
+// is, which a copy takes from the column; CREATE TABLE ... LIKE makes it a bigint.
+var unsaid = strings.NewReplacer(
+	"@OPTIONS@", "(SELECT string_agg(o, ',' ORDER BY o COLLATE \"C\") FROM unnest(c.reloptions) o)",
+	"@TYPE@", "CASE WHEN NOT EXISTS (SELECT FROM pg_depend e WHERE e.classid = 'pg_catalog.pg_class'::regclass AND e.objid = c.oid AND e.deptype = 'i') THEN s.seqtypid::regtype::text END",
+)
+
+// formerUnsaid is that of the editions before 4, which had such copies differ.
+var formerUnsaid = strings.NewReplacer("@OPTIONS@", "array_to_string(c.reloptions, ',')", "@TYPE@", "s.seqtypid::regtype::text")
+
 const attributesBefore = "(SELECT count(*) FROM pg_attribute b WHERE b.attrelid = c.oid AND b.attnum BETWEEN 1 AND a.attnum AND NOT b.attisdropped)"
 
 // fingerprintSQL asks for all aspects of a database. Each part looks at one
@@ -39,12 +50,12 @@ const fingerprintSQL = `WITH member AS MATERIALIZED (
 SELECT kind, name, text FROM (
 (SELECT 'owner of schema', quote_ident(n.nspname), pg_get_userbyid(n.nspowner)::text FROM pg_namespace n WHERE n.nspname <> 'information_schema' AND n.nspname !~ '^pg_' AND n.nspname <> @BESIDES@ AND NOT EXISTS (SELECT FROM member m WHERE m.classid = 'pg_catalog.pg_namespace'::regclass AND m.objid = n.oid))
 UNION ALL (SELECT 'rights to schema', quote_ident(n.nspname), (SELECT string_agg(x::text, ',' ORDER BY x::text COLLATE "C") FROM unnest(coalesce(n.nspacl, acldefault('n', n.nspowner))) x) FROM pg_namespace n WHERE n.nspname <> 'information_schema' AND n.nspname !~ '^pg_' AND n.nspname <> @BESIDES@ AND NOT EXISTS (SELECT FROM member m WHERE m.classid = 'pg_catalog.pg_namespace'::regclass AND m.objid = n.oid))
-UNION ALL (SELECT 'relation', format('%I.%I', n.nspname, c.relname), concat_ws('; ', c.relkind::text, c.relpersistence::text, (SELECT amname::text FROM pg_am WHERE oid = c.relam), array_to_string(c.reloptions, ','),
+UNION ALL (SELECT 'relation', format('%I.%I', n.nspname, c.relname), concat_ws('; ', c.relkind::text, c.relpersistence::text, (SELECT amname::text FROM pg_am WHERE oid = c.relam), @OPTIONS@,
   (SELECT array_to_string(t.reloptions, ',') FROM pg_class t WHERE t.oid = c.reltoastrelid), c.relreplident::text, c.relrowsecurity::text, c.relforcerowsecurity::text,
   nullif(c.reloftype, 0)::regtype::text, CASE WHEN c.relkind = 'p' THEN pg_get_partkeydef(c.oid) END, pg_get_expr(c.relpartbound, c.oid), c.relispopulated::text,
   (SELECT string_agg(i.inhparent::regclass::text, ',' ORDER BY i.inhseqno) FROM pg_inherits i WHERE i.inhrelid = c.oid),
   CASE WHEN c.relkind IN ('v','m') THEN pg_get_viewdef(c.oid) END,
-  (SELECT concat_ws(' ', s.seqtypid::regtype::text, s.seqstart, s.seqincrement, s.seqmin, s.seqmax, s.seqcache, s.seqcycle) FROM pg_sequence s WHERE s.seqrelid = c.oid),
+  (SELECT concat_ws(' ', @TYPE@, s.seqstart, s.seqincrement, s.seqmin, s.seqmax, s.seqcache, s.seqcycle) FROM pg_sequence s WHERE s.seqrelid = c.oid),
   (SELECT concat_ws(' ', v.srvname, (SELECT string_agg(o, ',' ORDER BY o COLLATE "C") FROM unnest(t.ftoptions) o)) FROM pg_foreign_table t JOIN pg_foreign_server v ON v.oid = t.ftserver WHERE t.ftrelid = c.oid))
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind IN ('r','p','v','m','f','S','c') AND n.nspname <> 'information_schema' AND n.nspname !~ '^pg_' AND n.nspname <> @BESIDES@ AND NOT EXISTS (SELECT FROM member m WHERE m.classid = 'pg_catalog.pg_class'::regclass AND m.objid = c.oid))
 UNION ALL (SELECT 'owner of relation', format('%I.%I', n.nspname, c.relname), pg_get_userbyid(c.relowner)::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind IN ('r','p','v','m','f','S','c') AND n.nspname <> 'information_schema' AND n.nspname !~ '^pg_' AND n.nspname <> @BESIDES@ AND NOT EXISTS (SELECT FROM member m WHERE m.classid = 'pg_catalog.pg_class'::regclass AND m.objid = c.oid))

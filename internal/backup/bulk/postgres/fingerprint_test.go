@@ -124,12 +124,14 @@ CREATE OPERATOR FAMILY f USING btree; CREATE TEXT SEARCH CONFIGURATION ts (COPY 
 		{"CREATE ACCESS METHOD m TYPE TABLE HANDLER heap_tableam_handler", "access method m"},
 		{"CREATE TRANSFORM FOR text LANGUAGE plpgsql (FROM SQL WITH FUNCTION pg_catalog.varchar_support(internal))", "transform text plpgsql"},
 		{"DROP COLLATION k; CREATE COLLATION k (PROVIDER = icu, LOCALE = 'de')", "locale of collation public.k"},
+		{"ALTER SEQUENCE q AS smallint", "relation public.q"},
 		{"ALTER SEQUENCE q OWNED BY t.v", "column of sequence public.q"},
 		{"ALTER TABLE t ALTER v SET COMPRESSION pglz", "compression of column public.t.v"},
 		{"ALTER TABLE t ADD w int; ALTER TABLE t DROP v; ALTER TABLE t ADD v text", "column public.t.w"},
 		{"CREATE TABLE u (a int, b int) INHERITS (t); ALTER TABLE u DROP a", "column public.u.b"},
 		{"ALTER TABLE u ADD a int", "column public.u.a"},
 		{"ALTER TABLE u DROP b; ALTER TABLE u ADD b int", "column public.u.b"},
+		{"ALTER TABLE t SET (fillfactor = 50)", "relation public.t"},
 	} {
 		if err := s.Exec(t.Context(), "SET search_path = public; "+c.sql+"; SET search_path = ''"); err != nil {
 			t.Errorf("%s: %v", c.sql, err)
