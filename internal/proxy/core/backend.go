@@ -68,6 +68,7 @@ type Flight[U any] struct {
 
 	units []U // from first on
 	first int
+	then  []func() // see Then
 }
 
 // compactAt is how many answered units a flight that never empties keeps room for.
@@ -97,6 +98,24 @@ func (f *Flight[U]) First(is func(u U) bool) (none U) {
 	return none
 }
 
+// Then has f called when the head is answered, or lost: in the midst of that.
+func (f *Flight[U]) Then(then func()) { f.then = append(f.then, then) }
+
+// headLeft calls what waits for that.
+func (f *Flight[U]) headLeft() {
+	then := f.then
+	f.then = nil
+	for _, g := range then {
+		g()
+	}
+}
+
+// A Task is a function on an agenda.
+type Task func()
+
+// Look implements netloop.Task.
+func (f Task) Look() { f() }
+
 // Push appends a unit that is sent now.
 func (f *Flight[U]) Push(u U, now time.Duration) {
 	switch {
@@ -120,6 +139,7 @@ func (f *Flight[U]) Pop(now time.Duration) (took time.Duration) {
 	}
 	took = now - f.Since
 	f.Since, f.Answered = now, now
+	f.headLeft()
 	return took
 }
 
@@ -132,5 +152,6 @@ func (f *Flight[U]) Withdraw(i int) {
 func (f *Flight[U]) Lose() []U {
 	units := f.units[f.first:]
 	f.units, f.first = nil, 0
+	f.headLeft()
 	return units
 }

@@ -30,6 +30,18 @@ func (c *client) cancel(done func(*mywire.Error)) {
 		done(nil)
 		return
 	}
+	if b := w.behind(); b != nil {
+		b.Then(func() {
+			c.l.Agenda.Lane(core.Task(func() { // behind the client, which goes on by the answer
+				if c.s.Closed {
+					done(nil)
+					return
+				}
+				c.cancel(done)
+			}))
+		})
+		return
+	}
 	if b := w.head(); b != nil {
 		b.cancel(b.Head(), done)
 		return
@@ -61,6 +73,20 @@ func (w underWay) strike() {
 			}
 		}
 	}
+}
+
+// behind returns the client's own backend where its command stands behind one of weir's
+// own, which must not be hit.
+func (w underWay) behind() *backend {
+	c := w.c
+	b := c.link
+	if b == nil || c.s.Closed || c.cur == nil && len(c.s.In) == 0 {
+		return nil
+	}
+	if u := b.Head(); u == nil || u.c == c {
+		return nil
+	}
+	return b
 }
 
 // head returns the backend at whose head a command of the client is.

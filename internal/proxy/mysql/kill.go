@@ -114,6 +114,9 @@ func (c *client) killSelf(query bool) {
 func (c *client) disconnect(done func(*mywire.Error)) {
 	srv, p := c.l.srv, c.p
 	b := underWay{c}.head()
+	if b == nil {
+		b = underWay{c}.behind()
+	}
 	switch {
 	case b == nil:
 		defer done(nil)

@@ -1,12 +1,16 @@
 package mysql_test
 
 import (
+	"bytes"
 	"database/sql"
 	"fmt"
 	"io"
+	"net"
+	"sync/atomic"
 	"testing"
 
 	"github.com/weirdb/weir/internal/proxy/mysql"
+	"github.com/weirdb/weir/internal/proxy/proxytest"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
@@ -80,6 +84,97 @@ func TestKillQueryEndsARunningStatement(t *testing.T) {
 		if n := w.snapshot().Cancels; n != 1 {
 			t.Errorf("%d KILLs counted", n)
 		}
+	}
+}
+
+// After an error weir asks the server whether a transaction is left. A KILL that comes
+// meanwhile is for the command behind that question.
+func TestKillBehindAQuestionOfWeirs(t *testing.T) {
+	t.Parallel()
+	for _, verb := range []string{"KILL QUERY ", "KILL "} {
+		t.Run(verb, func(t *testing.T) {
+			t.Parallel()
+			var kills atomic.Int64 // that the server was sent
+			asked, release := make(chan struct{}, 1), make(chan struct{})
+			ping := mywire.AppendPing(nil)
+			addr := proxytest.Gateway(t, server(t).Addr(), func(client, be net.Conn) {
+				go func() {
+					_, _ = io.Copy(client, be)
+					_ = client.Close()
+				}()
+				go func() {
+					defer be.Close()
+					buf := make([]byte, 32<<10)
+					for {
+						n, err := client.Read(buf)
+						if err != nil {
+							return
+						}
+						if bytes.Contains(buf[:n], []byte("KILL ")) {
+							kills.Add(1)
+						}
+						if bytes.HasPrefix(buf[:n], ping) {
+							select {
+							case asked <- struct{}{}:
+							default:
+							}
+							<-release
+						}
+						if _, err := be.Write(buf[:n]); err != nil {
+							return
+						}
+					}
+				}()
+			})
+			w := start(t, database(t), func(c *mysql.Config) { c.MySQL.Address = addr })
+			victim, killer := w.dial(nil), w.dial(nil)
+			victim.must("BEGIN")
+			if _, err := victim.Exec(ctxFor(t), "SELECT nothing"); err == nil {
+				t.Fatal("an unknown column is selected")
+			}
+			<-asked
+			victim.send(victim.query("SELECT SLEEP(600) /* " + w.db + " */"))
+			heard := make(chan reply, 1)
+			go func() {
+				r, _ := victim.hear(mywire.ComQuery)
+				heard <- r
+			}()
+			killed := make(chan error, 1)
+			go func() {
+				_, err := killer.Exec(ctxFor(t), verb+victim.id())
+				killed <- err
+			}()
+			eventually(t, "the KILL is here", func() bool { return w.snapshot().Cancels == 1 })
+			close(release)
+			if err := <-killed; err != nil {
+				t.Error(err)
+			}
+			if n := kills.Load(); n != 1 {
+				t.Errorf("the server was sent %d KILLs", n)
+			}
+			// One that comes before the server has begun with the statement is void, as directly.
+			var r reply
+			eventually(t, "it is killed", func() bool {
+				if verb != "KILL " {
+					killer.must(verb + victim.id())
+				}
+				select {
+				case r = <-heard:
+					return true
+				default:
+					return false
+				}
+			})
+			if r.err == nil && r.lost == nil {
+				t.Error("the victim's statement has run to its end")
+			}
+			w.onServer(t, "%"+w.db+"%", 0)
+			if verb != "KILL " {
+				if got := victim.one("SELECT @@in_transaction"); got != "1" {
+					t.Errorf("in transaction after the KILL: %s", got)
+				}
+			}
+		})
 	}
 }
 

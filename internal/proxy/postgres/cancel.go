@@ -84,9 +84,13 @@ func (c *client) cancel(done func()) bool {
 		return false
 	}
 	if b := c.link; b != nil {
-		if u := b.Head(); u != nil && u.c == c {
+		switch u := b.Head(); {
+		case u == nil:
+		case u.c == c:
 			b.cancel(u, done)
 			return true
+		case len(c.s.In) > 0 || b.First(func(u *unit) bool { return u.c == c }) != nil:
+			return c.cancelBehind(b, done)
 		}
 		return false
 	}
@@ -121,6 +125,19 @@ func (c *client) cancel(done func()) bool {
 		}
 	}
 	return false
+}
+
+// cancelBehind is cancel for a client whose statement stands behind a query of weir's own,
+// which must not be hit: it goes on when that has been answered.
+func (c *client) cancelBehind(b *backend, done func()) bool {
+	b.Then(func() {
+		c.l.Agenda.Lane(core.Task(func() { // behind the client, which goes on by the answer
+			if c.s.Closed || !c.cancel(done) {
+				done()
+			}
+		}))
+	})
+	return true
 }
 
 // endOverdue has the server end the head of the queue, which has run for longer than

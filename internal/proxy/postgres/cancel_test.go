@@ -1,9 +1,12 @@
 package postgres_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"net"
 	"slices"
 	"strings"
 	gosync "sync"
@@ -11,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/weirdb/weir/internal/proxy/postgres"
+	"github.com/weirdb/weir/internal/proxy/proxytest"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
@@ -54,6 +58,73 @@ func TestCancelReachesTheStatementThatItNames(t *testing.T) {
 			blocker.want("ROLLBACK", "ROLLBACK I")
 		})
 	}
+}
+
+// A session with a connection of its own is asked from time to time what state it has. A
+// cancel request that comes meanwhile is for the statement behind the question.
+func TestCancelBehindAQuestionOfWeirs(t *testing.T) {
+	t.Parallel()
+	var requests atomic.Int64 // that the server was sent
+	gateway := proxytest.Gateway(t, server(t).Addr(), func(client, be net.Conn) {
+		go func() {
+			_, _ = io.Copy(client, be)
+			_ = client.Close()
+		}()
+		go func() {
+			defer be.Close()
+			head := make([]byte, 8)
+			if _, err := io.ReadFull(client, head); err != nil {
+				return
+			}
+			if bytes.Equal(head, []byte{0, 0, 0, 16, 4, 210, 22, 46}) {
+				requests.Add(1)
+			}
+			_, _ = io.Copy(be, io.MultiReader(bytes.NewReader(head), client))
+		}()
+	})
+	db := database(t)
+	w := start(t, db, func(c *postgres.Config) { c.Postgres.Address = gateway })
+	c := w.wire()
+	c.want("CREATE TEMP TABLE own (x int)", "CREATE_TABLE I")
+	c.want("SELECT 1 AS x", "[x] (1) SELECT_1 I") // behind the first question
+	blocker := dialWire(t, server(t).Addr(), db)
+	blocker.want("BEGIN", "BEGIN T")
+	blocker.want("LOCK TABLE pg_catalog.pg_cursors", "LOCK_TABLE T") // which the question reads
+	c.want("BEGIN", "BEGIN T")
+	c.want("ROLLBACK", "ROLLBACK I")
+	look := dialWire(t, server(t).Addr(), db)
+	eventually(t, "the question waits", func() bool {
+		return look.ask("SELECT count(*) AS n FROM pg_locks WHERE NOT granted AND relation = 'pg_catalog.pg_cursors'::regclass AND database = (SELECT oid FROM pg_database WHERE datname = current_database())") == "[n] (1) SELECT_1 I"
+	})
+	c.send(query("SELECT pg_sleep(600)"))
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		cancel(t, w, c)
+	}()
+	eventually(t, "the request is here", func() bool { return w.snapshot().Cancels == 1 })
+	blocker.want("ROLLBACK", "ROLLBACK I")
+	<-ended
+	if n := requests.Load(); n != 1 {
+		t.Errorf("the server was sent %d requests", n)
+	}
+	// One that comes before the server has begun with the statement is void, as directly.
+	answered := make(chan string, 1)
+	go func() { answered <- render(c.ready()) }()
+	var got string
+	eventually(t, "it is cancelled", func() bool {
+		cancel(t, w, c)
+		select {
+		case got = <-answered:
+			return true
+		default:
+			return false
+		}
+	})
+	if !strings.HasSuffix(got, "ERROR:57014 I") {
+		t.Errorf("cancelled: %s", got)
+	}
+	c.want("SELECT count(*) AS n FROM own", "[n] (0) SELECT_1 I")
 }
 
 func TestCancelEndsAWaitInTheQueue(t *testing.T) {
