@@ -128,7 +128,7 @@ func (f *backendSession) prepare(set *session.Set, then func(err *mywire.Error))
 	b := f.b
 	b.Held = true
 	l, p := b.p.l, b.p
-	steps := transition(f.set, set, &p.facts, p.key.database)
+	steps := f.transition(f.set, set)
 	f.set = set
 	p.Stats.Replays++
 	var failure *mywire.Error
@@ -209,7 +209,7 @@ func (f *backendSession) become(set *session.Set) {
 // visit changes the settings for a moment.
 func (f *backendSession) visit(from, to *session.Set, failed func(e *mywire.Error)) {
 	b := f.b
-	for _, st := range transition(from, to, &b.p.facts, b.p.key.database) {
+	for _, st := range f.transition(from, to) {
 		b.hidden(st.cmd, func(u *unit) {
 			if u.err != nil {
 				failed(u.err)

@@ -396,6 +396,31 @@ func TestWarningsOfGroupsWhenTheServerListsFewer(t *testing.T) {
 	}
 }
 
+// TestSettingsGivenBackAreThoseOfTheLogin has the server's defaults change while a client
+// has settings of its own. The connection then goes back to what its login had found: by
+// these numbers weir tells the ids and the warnings of a group's rows apart.
+func TestSettingsGivenBackAreThoseOfTheLogin(t *testing.T) {
+	t.Parallel()
+	for name, start := range map[string]func(testing.TB, lab.MySQLConfig) *lab.MySQL{"mariadb": labtest.MariaDB, "mysql": labtest.MySQL} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv := start(t, serverConfig())
+			w := startFor(t, srv, databaseOn(t, srv), func(c *mysql.Config) { c.PoolSize = 1 })
+			setter, other := w.dial(nil), w.dial(nil)
+			const ask = "SELECT CONCAT(@@max_error_count, ' ', @@auto_increment_increment)"
+			before := other.one(ask)
+			setter.must("SET max_error_count = 5, auto_increment_increment = 7")
+			if got := setter.one(ask); got != "5 7" {
+				t.Fatalf("settings of its own: %s", got)
+			}
+			sqlOn(t, srv, "SET GLOBAL max_error_count = 3", "SET GLOBAL auto_increment_increment = 10")
+			if got := other.one(ask); got != before || w.pool().Opened != 1 {
+				t.Errorf("given back: %s on the connection that had begun with %s; %d opened", got, before, w.pool().Opened)
+			}
+		})
+	}
+}
+
 type groupedCase struct {
 	name    string
 	setup   []string

@@ -1,6 +1,7 @@
 package mysql
 
 import (
+	"strconv"
 	"strings"
 
 	"github.com/weirdb/weir/internal/proxy/session"
@@ -37,7 +38,8 @@ func reachable(from, to *session.Set, home string) bool {
 // transition returns the commands that bring a session from one set to another,
 // at least one. A setting that only from has goes back to what it was after the
 // login.
-func transition(from, to *session.Set, facts *poolFacts, home string) []step {
+func (f *backendSession) transition(from, to *session.Set) []step {
+	facts, home := &f.b.p.facts, f.b.p.key.database
 	var b strings.Builder
 	assign := func(name, value string) {
 		if b.Len() == 0 {
@@ -62,7 +64,7 @@ func transition(from, to *session.Set, facts *poolFacts, home string) []step {
 	}
 	for _, old := range from.List() {
 		if _, ok := to.Get(old.Name); !ok {
-			visit(old.Name, facts.initial(old.Name))
+			visit(old.Name, f.initial(old.Name))
 		}
 	}
 	for _, s := range to.List() {
@@ -150,6 +152,20 @@ func assignCharsets(to *session.Set, facts *poolFacts, assign func(name, value s
 	} else if !own {
 		assign("collation_connection", facts.initial("collation_connection"))
 	}
+}
+
+// initial is poolFacts.initial on this connection. The numbers by which the answers to
+// groups are told apart are what the login found: the server's default may be another
+// by now.
+func (f *backendSession) initial(name string) string {
+	switch {
+	case !f.b.greeted:
+	case name == "auto_increment_increment":
+		return strconv.FormatUint(f.step, 10)
+	case name == "max_error_count":
+		return strconv.Itoa(f.listed)
+	}
+	return f.b.p.facts.initial(name)
 }
 
 // initial is the SQL of what a setting is after the login.
