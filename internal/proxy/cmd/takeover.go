@@ -80,7 +80,7 @@ func (p *proxyProcess) take(admin *netloop.Pausable) (next *handover.Giver, err 
 				}
 			}
 		}
-		if err := p.before.Take(); err != nil {
+		if err := p.before.Take(p.handoverSides()); err != nil {
 			return nil, fmt.Errorf("--takeover: process %d: %w", p.before.PID(), err)
 		}
 		p.taking.Store(true)
@@ -120,7 +120,7 @@ func (p *proxyProcess) busy() string {
 
 // takeIn takes the clients of the process before in, until it has ended.
 func (p *proxyProcess) takeIn(ctx context.Context) error {
-	n, err := p.before.Run(ctx, p.handoverSides(), p.log)
+	n, err := p.before.Run(ctx, p.log)
 	p.taking.Store(false)
 	if err != nil {
 		return fmt.Errorf("--takeover: process %d: %w", p.before.PID(), err)

@@ -234,12 +234,12 @@ func TestHandOver(t *testing.T) {
 		t.Fatal("the socket was not inherited")
 	}
 	defer ln.Close()
-	if err := next.Take(); err != nil {
-		t.Fatal(err)
-	}
 	side := newFakeSide(t)
 	side.refuses = "client 7"
-	n, err := next.Run(t.Context(), map[string]Side{"fake": side}, slog.New(slog.DiscardHandler))
+	if err := next.Take(map[string]Side{"fake": side}); err != nil {
+		t.Fatal(err)
+	}
+	n, err := next.Run(t.Context(), slog.New(slog.DiscardHandler))
 	if err != nil || n != (Counts{49, 1}) {
 		t.Errorf("taken over: %+v, %v", n, err)
 	}
@@ -273,7 +273,7 @@ func TestWithoutReceipt(t *testing.T) {
 		g.side.client(t, fmt.Sprintf("client %d", i))
 	}
 	next := dialed(t, g.Path)
-	if err := next.Take(); err != nil {
+	if err := next.Take(nil); err != nil {
 		t.Fatal(err)
 	}
 	const receipts = 5
@@ -316,14 +316,14 @@ func TestNextHangs(t *testing.T) {
 				g.side.client(t, fmt.Sprintf("client %d", i))
 			}
 			next := dialed(t, g.Path)
-			if err := next.Take(); err != nil {
+			late := newFakeSide(t)
+			if err := next.Take(map[string]Side{"fake": late}); err != nil {
 				t.Fatal(err)
 			}
 			next.patience = time.Millisecond // both are this process
 			testkit.Eventually(t, "the return of clients", func() bool { return len(g.side.has()) == clients })
 			accepts(t, g.side.ln)
-			late := newFakeSide(t)
-			if n, err := next.Run(t.Context(), map[string]Side{"fake": late}, slog.New(slog.DiscardHandler)); !errors.Is(err, errGoesOn) || n.Taken > 0 {
+			if n, err := next.Run(t.Context(), slog.New(slog.DiscardHandler)); !errors.Is(err, errGoesOn) || n.Taken > 0 {
 				t.Errorf("the process that goes on late: %+v, %v, want %v", n, err, errGoesOn)
 			}
 			if n := len(late.has()); n > 0 {
@@ -428,7 +428,7 @@ func TestServingProcessHangs(t *testing.T) {
 				defer w.close()
 			}
 			if taker != nil {
-				err = taker.Take()
+				err = taker.Take(nil)
 				taker.Close()
 			}
 			if err == nil || !strings.Contains(err.Error(), "has not answered within 100ms") {
@@ -458,19 +458,27 @@ func TestQuestions(t *testing.T) {
 	g.side.mu.Lock()
 	g.side.leaving++ // another one that cannot be handed over yet
 	g.side.mu.Unlock()
-	if err := next.Take(); err != nil {
+	side := newFakeSide(t)
+	if err := next.Take(map[string]Side{"fake": side}); err != nil {
 		t.Fatal(err)
 	}
-	side := newFakeSide(t)
-	ended := make(chan error, 1)
-	go func() {
-		_, err := next.Run(t.Context(), map[string]Side{"fake": side}, slog.New(slog.DiscardHandler))
-		ended <- err
-	}()
-	testkit.Eventually(t, "a client", func() bool { return len(side.has()) == 1 })
 	side.mu.Lock()
 	ask := side.ask
 	side.mu.Unlock()
+	early := make(chan string, 1)
+	go func() {
+		got, _ := ask(t.Context(), []byte("it, early"))
+		early <- string(got)
+	}()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := next.Run(t.Context(), slog.New(slog.DiscardHandler))
+		ended <- err
+	}()
+	if got := <-early; got != "no idea of it, early" {
+		t.Errorf("answered %q to a question from before it ran", got)
+	}
+	testkit.Eventually(t, "a client", func() bool { return len(side.has()) == 1 })
 	if got, ok := ask(t.Context(), []byte("it")); !ok || string(got) != "no idea of it" {
 		t.Errorf("answered %q, %v", got, ok)
 	}

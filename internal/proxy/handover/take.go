@@ -31,6 +31,7 @@ type Taker struct {
 	sockets  map[socket]*netloop.Pausable
 	taken    []Socket
 	legacies map[string][]byte
+	sides    map[string]Side // of this process, once it has taken the other one's place
 
 	mu       sync.Mutex
 	lastSeq  uint64                 // guarded by mu: of questions
@@ -154,8 +155,10 @@ func (t *Taker) Socket(role, address string) *netloop.Pausable {
 // Legacy is what the side of a role has left.
 func (t *Taker) Legacy(role string) []byte { return t.legacies[role] }
 
-// Take takes the place of the other process, which accepts no clients from then on.
-func (t *Taker) Take() error {
+// Take takes the place of the other process, which accepts no clients from then on. sides
+// are by role. They may ask the other process about its clients at once, before they serve
+// anybody; it is Run that hears the answers.
+func (t *Taker) Take(sides map[string]Side) error {
 	t.closeSockets()
 	roles := make([]string, len(t.taken))
 	for i := range t.taken {
@@ -178,6 +181,10 @@ func (t *Taker) Take() error {
 	}
 	for i := range t.taken {
 		t.taken[i].keepsPath(false)
+	}
+	t.sides = sides
+	for role, s := range sides {
+		s.AskBefore(func(ctx context.Context, q []byte) ([]byte, bool) { return t.ask(ctx, role, q) })
 	}
 	return nil
 }
@@ -225,16 +232,13 @@ type Counts struct{ Taken, Refused int }
 var errGoesOn = errors.New("it has waited too long for this process and goes on serving: this one ends")
 
 // Run takes clients in until the other process has none left, or ctx ends, which sends
-// those that have not arrived back. sides are by role. Its error is for a process that is
-// to end, because the other one goes on.
-func (t *Taker) Run(ctx context.Context, sides map[string]Side, log *slog.Logger) (Counts, error) {
+// those that have not arrived back. Its error is for a process that is to end, because the
+// other one goes on.
+func (t *Taker) Run(ctx context.Context, log *slog.Logger) (Counts, error) {
 	stop := context.AfterFunc(ctx, func() { _ = t.w.conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	for role, s := range sides {
-		s.AskBefore(func(ctx context.Context, q []byte) ([]byte, bool) { return t.ask(ctx, role, q) })
-	}
 	defer func() {
-		for _, s := range sides {
+		for _, s := range t.sides {
 			s.AskBefore(nil)
 		}
 		t.end()
@@ -251,7 +255,7 @@ func (t *Taker) Run(ctx context.Context, sides map[string]Side, log *slog.Logger
 		}
 		switch k {
 		case kindClient:
-			err = t.admit(sides, &n, log)
+			err = t.admit(&n, log)
 		case kindAnswer:
 			err = t.answered()
 		case kindDone:
@@ -285,13 +289,13 @@ var errNoSide = errors.New("the new process does not serve this protocol")
 
 // admit takes one client in. It is served only if the receipt could be written: until
 // then it is the other process's.
-func (t *Taker) admit(sides map[string]Side, n *Counts, log *slog.Logger) error {
+func (t *Taker) admit(n *Counts, log *slog.Logger) error {
 	var c client
 	if err := t.w.decode(&c); err != nil {
 		return err
 	}
 	fd, err := t.w.takeFD()
-	s := sides[c.Role]
+	s := t.sides[c.Role]
 	if err == nil && s == nil {
 		err = errNoSide
 		_ = unix.Close(fd) // the other process has it, too
