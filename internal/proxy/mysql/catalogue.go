@@ -24,8 +24,9 @@ import (
 // stale nothing is shared; what runs meanwhile is judged when it has been read again,
 // before its connection goes to anybody else.
 type catalog struct {
-	l    *loop
-	user string
+	l     *loop
+	user  string
+	trust []string // functions that are assumed not to change the session
 
 	known    bool
 	stale    bool
@@ -74,7 +75,7 @@ const (
 func (l *loop) catalogFor(user string) *catalog {
 	k := l.catalogs[user]
 	if k == nil {
-		k = &catalog{l: l, user: user}
+		k = &catalog{l: l, user: user, trust: l.cfg.TrustFunctions}
 		l.catalogs[user] = k
 	}
 	return k
@@ -86,8 +87,18 @@ func (k *catalog) ready() bool {
 	return k.known && !k.stale && k.have >= k.needs && k.l.Now-k.seen < catalogOld
 }
 
+// view is the catalog as it is now, for reach on another thread: what is in it is made anew
+// by each reading. epoch is that reading's, 0 if it does not say how things are.
+func (k *catalog) view() (view *catalog, epoch uint64) {
+	now := *k
+	if k.ready() {
+		epoch = k.epoch
+	}
+	return &now, epoch
+}
+
 // trusted reports whether the configuration declares all that is not seen harmless.
-func (k *catalog) trusted() bool { return slices.Contains(k.l.cfg.TrustFunctions, "*") }
+func (k *catalog) trusted() bool { return slices.Contains(k.trust, "*") }
 
 const (
 	// allRows overrides the sql_select_limit of a session.
@@ -395,7 +406,7 @@ func (r *catalogReader) view(row [][]byte) {
 
 func (r *catalogReader) routine(row [][]byte) {
 	o := catalogObject{schema: foldName(string(row[3])), name: foldName(string(row[0])), body: r.read(row[1], string(row[2]))}
-	for _, t := range r.k.l.cfg.TrustFunctions {
+	for _, t := range r.k.trust {
 		if t = strings.ToLower(t); t == "*" || t == o.name || t == strings.ToLower(string(row[3]))+"."+o.name {
 			o.body = myscan.Body{}
 		}
@@ -505,7 +516,7 @@ func (r *catalogReader) reached(o *catalogObject, writing bool) myscan.Effect {
 // (CREATE FUNCTION ... SONAME, or a plugin's), such as those of MySQL's locking service,
 // whose locks last as long as the connection.
 func (k *catalog) knows(name, db string, names *nameSet) bool {
-	return k.routines.has(name, db, names) || slices.ContainsFunc(k.l.cfg.TrustFunctions, func(t string) bool { return strings.EqualFold(t, name) })
+	return k.routines.has(name, db, names) || slices.ContainsFunc(k.trust, func(t string) bool { return strings.EqualFold(t, name) })
 }
 
 // reach is what a statement may do beyond what its text shows. db is the database

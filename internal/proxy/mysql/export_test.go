@@ -43,6 +43,14 @@ func (s *Server) Scans(ctx context.Context) (n uint64) {
 	return n
 }
 
+// LongestRead is the length of the longest text that a loop itself has read.
+func (s *Server) LongestRead(ctx context.Context) (n int) {
+	for _, l := range s.Loops {
+		_ = l.Call(ctx, func() { n = max(n, l.longest) })
+	}
+	return n
+}
+
 // GatherAtMost has messages of more than n bytes passed on unread.
 func (s *Server) GatherAtMost(ctx context.Context, n int) {
 	for _, l := range s.Loops {

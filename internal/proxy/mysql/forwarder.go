@@ -218,14 +218,21 @@ func (fw *forwarder) query(msg, payload []byte) int {
 	judged := c.texts.reach(sql, &info)
 	generated := false
 	long := len(sql) > maxScanned
-	asRead := c.texts.asRead(sql)
+	var asRead *myscan.Text
+	var to target
+	if long {
+		to = c.texts.long.target
+	} else {
+		asRead = c.texts.asRead(sql)
+		to = targetOf(c.set, asRead)
+	}
 	if info.Verb == myscan.VerbInsert && c.pins.held&pinTemp == 0 && !long {
 		if ins, ok := asRead.Insert(); ok {
 			generated = c.diag.generatesID(c.set, &ins)
 		}
 	}
 	hidesID := !showsDiagnostics(&info) &&
-		(!judged && !plainQuestion(sql, &info) || c.diag.hidesID(info.Verb, info.Effects, targetOf(c.set, asRead), generated))
+		(!judged && !plainQuestion(sql, &info) || c.diag.hidesID(info.Verb, info.Effects, to, generated))
 	if c.diag.overwrites(sql, &info, hidesID) {
 		return len(msg)
 	}
@@ -286,6 +293,9 @@ func (fw *forwarder) execute(cmd byte, msg, payload []byte) int {
 	}
 	if c.diag.wantsSequences(&cs.st.info) {
 		return c.router.needBackend()
+	}
+	if !c.texts.judge(cs.st) {
+		return 0
 	}
 	judged := cs.st.reach(c)
 	if cs.own == 0 && b.prepared[cs.st] == nil {
@@ -491,6 +501,9 @@ func (fw *forwarder) streamExecute(cmd byte, p []byte) int {
 			return 0
 		case !known:
 			return c.transport.refuse(p, mywire.NewError(mywire.ErrPacketTooLarge, "weir: an execution of more than %d bytes must carry the types of its parameters", maxGathered), true)
+		}
+		if !c.texts.judge(cs.st) {
+			return 0
 		}
 		info, judged := &cs.st.info, cs.st.reach(c)
 		if info.Effects.Has(myscan.EffLastID) && c.diag.last.unknown {

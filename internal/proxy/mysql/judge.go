@@ -28,18 +28,28 @@ func (k poolKey) databaseOf(set *session.Set) string {
 func (tx *texts) reach(sql string, info *myscan.Statement) (ready bool) {
 	c := tx.c
 	k := c.p.catalog
-	if c.l.cfg.Mode == session.ModeSession || c.p.facts.silent {
-		return true // nothing is shared
+	if c.sharesNothing() {
+		return true
 	}
 	k.used = true
 	if info.Verb == myscan.VerbPrepare || info.Verb == myscan.VerbExecute {
 		tx.reachPrepared(sql, info)
 	}
-	if k.ready() {
+	switch {
+	case !k.ready():
+	case len(sql) <= maxScanned:
 		info.Effects |= k.reach(tx.asRead(sql), info, c.p.key.databaseOf(c.set))
+		return true
+	case tx.long.epoch == k.epoch:
+		info.Effects |= tx.long.reach
 		return true
 	}
 	return plainText(sql) == "" && !strings.Contains(sql, "!") // else weir has to know what it says
+}
+
+// sharesNothing reports whether each session of the client's pool keeps its connection.
+func (c *client) sharesNothing() bool {
+	return c.l.cfg.Mode == session.ModeSession || c.p.facts.silent
 }
 
 // reachPrepared follows statements that are prepared in SQL: what their text does,
@@ -80,7 +90,7 @@ func (tx *texts) reachPrepared(sql string, info *myscan.Statement) {
 // same.
 func (st *stmt) reach(c *client) (ready bool) {
 	k := c.p.catalog
-	if c.l.cfg.Mode == session.ModeSession || c.p.facts.silent {
+	if c.sharesNothing() {
 		return true
 	}
 	k.used = true
@@ -88,13 +98,18 @@ func (st *stmt) reach(c *client) (ready bool) {
 		return false
 	}
 	if st.epoch != k.epoch || st.epoch == 0 {
-		var t myscan.Text
-		t.Read(st.sql, st.mode)
-		st.info.Effects = st.own | k.reach(&t, &st.info, c.p.key.databaseOf(st.set))
-		st.route = routeOf(&st.info)
-		st.epoch = k.epoch
+		if st.long() {
+			return false // see texts.judge
+		}
+		st.reaches(k.reach(c.l.read(st.sql, st.mode), &st.info, c.p.key.databaseOf(st.set)), k.epoch)
 	}
 	return true
+}
+
+// reaches notes what the names in the statement lead to, by a reading of the catalog.
+func (st *stmt) reaches(e myscan.Effect, epoch uint64) {
+	st.info.Effects, st.epoch = st.own|e, epoch
+	st.route = routeOf(&st.info)
 }
 
 // maxUnjudged bounds the texts of a client that are to be judged later.

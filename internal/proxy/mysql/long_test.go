@@ -88,6 +88,45 @@ func TestLongTextsArePrepared(t *testing.T) {
 	eventually(t, "it has gone", func() bool { return w.snapshot().Clients == 2 })
 }
 
+// What the names in such texts lead to is found beside the loop, too, also when the catalog
+// was read again since a statement was prepared.
+func TestLongTextsAreJudgedAwayFromTheLoop(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t, "CREATE TABLE t (a BIGINT)", "CREATE TRIGGER sets BEFORE INSERT ON t FOR EACH ROW SET @v = NEW.a"), nil)
+	pad := " /* " + strings.Repeat("x", 1<<20) + " */"
+	watcher := w.dial(nil)
+	for i := range 3 {
+		c := w.dial(nil)
+		p := c.prepare("INSERT INTO t VALUES (?)" + pad)
+		for k := range 3 {
+			if r := c.try(p.execute(int64(k))); r.err != nil || r.lost != nil {
+				t.Fatalf("%v %v", r.err, r.lost)
+			}
+			if got := c.one("SELECT @v"); got != fmt.Sprint(k) {
+				t.Errorf("the variable that the trigger has set is %s, want %d", got, k)
+			}
+			c.must("INSERT INTO t VALUES (10)" + pad)
+			if got := c.one("SELECT @v"); got != "10" {
+				t.Errorf("the variable that the trigger has set is %s, want 10", got)
+			}
+			watcher.must(fmt.Sprintf("CREATE VIEW v%d_%d AS SELECT 1", i, k))
+			eventually(t, "the catalog is read again", func() bool {
+				before := w.pool().Reads
+				watcher.one("SELECT a FROM t WHERE a < 0 UNION SELECT 1")
+				return w.pool().Reads > before
+			})
+		}
+		if got := watcher.one("SELECT @v"); got != "NULL" {
+			t.Errorf("the variable of another: %s", got)
+		}
+		watcher = w.dial(nil)
+		_ = c.Close()
+	}
+	if n := w.LongestRead(ctxFor(t)); n > 256<<10 {
+		t.Errorf("a text of %d bytes was read on the loop", n)
+	}
+}
+
 // What clients prepare and close again does not stay.
 func TestPreparedTextsAreBounded(t *testing.T) {
 	t.Parallel()

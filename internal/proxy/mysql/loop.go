@@ -20,6 +20,7 @@ type loop struct {
 	units      []*unit             // for reuse
 	text       myscan.Text         // the text that was read last
 	scans      uint64              // texts that were read
+	longest    int                 // the length of the longest text that the loop itself has read
 	gathers    int                 // maxGathered, or less in tests
 	restWithin time.Duration       // the constant, or less in tests
 	cacheKey   []byte              // of the statement that the cache was asked about last
@@ -43,6 +44,7 @@ func newLoop(srv *Server) (*loop, error) {
 // read cuts a text into tokens, for all that is asked of it until the next one.
 func (l *loop) read(sql string, mode myscan.Mode) *myscan.Text {
 	l.scans++
+	l.longest = max(l.longest, len(sql))
 	l.text.Read(sql, mode)
 	return &l.text
 }

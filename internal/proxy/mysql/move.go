@@ -50,6 +50,25 @@ type moved struct {
 	Age, Idle                time.Duration
 	Units, Grouped, Errors   uint64
 	In, Out                  []byte // read and not consumed; not written
+
+	made []readStmt // of Statements, if their texts are long: see read
+}
+
+// read reads the texts of the client's statements, unless they are short enough together to
+// be read on a loop.
+func (m *moved) read() {
+	size := 0
+	for i := range m.Statements {
+		size += len(m.Statements[i].SQL)
+	}
+	if size <= maxScanned {
+		return
+	}
+	m.made = make([]readStmt, len(m.Statements))
+	for i := range m.Statements {
+		s := &m.Statements[i]
+		m.made[i] = readAway(s.SQL, s.Mode, s.Private)
+	}
 }
 
 // A movedStatement is one that the client has prepared.
@@ -340,6 +359,7 @@ func (h *heritage) Receive(decode func(v any) error, fd int) (handover.Admission
 		_ = unix.Close(fd)
 		return handover.Admission{}, err
 	}
+	m.read()
 	return h.Admit(&core.Arrival[*loop]{
 		FD: fd, ID: m.ID, Database: m.Database, User: m.User,
 		Known:    m.Set < len(m.Sets) && m.Start < len(m.Sets),
@@ -423,7 +443,12 @@ func (ss *statements) takeIn(m *moved, sets []*session.Set) {
 		if s.Set >= len(sets) {
 			continue
 		}
-		st := p.stmts.intern(sets[s.Set], []byte(s.SQL), s.Mode, s.Private)
+		var st *stmt
+		if m.made != nil {
+			st = p.stmts.adopt(sets[s.Set], m.made[i])
+		} else {
+			st = p.stmts.intern(sets[s.Set], []byte(s.SQL), s.Mode, s.Private)
+		}
 		st.params = s.Params
 		ss.use(st)
 		cs := &clientStmt{id: s.ID, st: st, types: s.Types}

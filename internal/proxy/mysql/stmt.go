@@ -41,6 +41,9 @@ type stmt struct {
 	learning bool
 }
 
+// long reports whether the statement's text is not to be read on a loop.
+func (st *stmt) long() bool { return len(st.sql) > maxScanned }
+
 // A target is the table that a write goes to, if it is one.
 type target struct {
 	in            *session.Set // whose database a table without a schema is in

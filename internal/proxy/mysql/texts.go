@@ -12,10 +12,12 @@ import (
 type texts struct {
 	c *client
 
-	mode    myscan.Mode       // how its texts are to be read
-	scanned *myscan.Statement // of the long text that is to be passed on next
-	made    *stmt             // of the long text that is to be prepared next
-	scans   uint64            // counts the readings of long texts; the last one counts
+	mode     myscan.Mode // how its texts are to be read
+	scanned  *longRead   // of the long text that is to be passed on next
+	long     *longRead   // ... that is being passed on
+	made     *stmt       // of the long text that is to be prepared next
+	lookedUp *stmt       // the long one that is to be executed next
+	scans    uint64      // counts the readings of long texts; the last one counts
 	// namedEffects are what those may do; unjudged are texts that ran while the
 	// catalog was not known to say what they do.
 	namedEffects myscan.Effect
@@ -52,7 +54,16 @@ func (tx *texts) keep(sql string, info *myscan.Statement) {
 }
 
 // forget is for the end of the bytes in which the last text is.
-func (tx *texts) forget() { tx.last = "" }
+func (tx *texts) forget() { tx.last, tx.long = "", nil }
+
+// A longRead is a text that was read away from the loop.
+type longRead struct {
+	info   myscan.Statement
+	target target
+	reach  myscan.Effect // what the names in it lead to
+	epoch  uint64        // ... by this reading of the catalog; 0: by none
+	last   bool          // it is not read again where there is another by now
+}
 
 // scan reads a text. It reports false if that happens elsewhere, and the command is
 // to be looked at again afterwards.
@@ -60,14 +71,23 @@ func (tx *texts) scan(sql string) (info myscan.Statement, ready bool) {
 	if len(sql) <= maxScanned {
 		return tx.read(sql), true
 	}
-	if tx.scanned != nil {
-		info, tx.scanned = *tx.scanned, nil
-		return info, true
+	c := tx.c
+	view, epoch := c.p.catalog.view()
+	before := tx.scanned
+	tx.scanned = nil
+	if before != nil && (before.epoch == epoch || before.last) {
+		tx.long = before
+		return before.info, true
 	}
-	mode, own := tx.mode, strings.Clone(sql)
+	mode, set, db, own := tx.mode, c.set, c.p.key.databaseOf(c.set), strings.Clone(sql)
 	tx.away(func() func() {
-		info := myscan.Scan(own, mode)
-		return func() { tx.scanned = &info }
+		var asRead myscan.Text
+		asRead.Read(own, mode)
+		t := &longRead{info: asRead.Scan(), target: targetOf(set, &asRead), epoch: epoch, last: before != nil}
+		if epoch > 0 {
+			t.reach = view.reach(&asRead, &t.info, db)
+		}
+		return func() { tx.scanned = t }
 	})
 	return info, false
 }
@@ -83,13 +103,42 @@ func (tx *texts) statement(sql []byte) (st *stmt, ready bool) {
 	mode := tx.mode
 	mode.Multi = false
 	made := &stmt{sql: string(sql), set: c.set, private: true, shape: c.l.Shapes.Other()}
+	view, epoch := c.p.catalog.view()
+	db := c.p.key.databaseOf(c.set)
 	tx.away(func() func() {
 		var asRead myscan.Text
 		asRead.Read(made.sql, mode)
 		made.read(&asRead, mode)
+		if epoch > 0 {
+			made.reaches(view.reach(&asRead, &made.info, db), epoch)
+		}
 		return func() { tx.made = made }
 	})
 	return nil, false
+}
+
+// judge has a long statement judged by the catalog as it is now, if it is not. It reports
+// false if that happens elsewhere, and the execution is to be looked at again afterwards.
+func (tx *texts) judge(st *stmt) (ready bool) {
+	c := tx.c
+	view, epoch := c.p.catalog.view()
+	once := tx.lookedUp == st
+	tx.lookedUp = nil
+	if !st.long() || c.sharesNothing() || epoch == 0 || st.epoch == epoch || once {
+		return true
+	}
+	info, db := st.info, c.p.key.databaseOf(st.set)
+	info.Effects = st.own
+	tx.away(func() func() {
+		var asRead myscan.Text
+		asRead.Read(st.sql, st.mode)
+		e := view.reach(&asRead, &info, db)
+		return func() {
+			st.reaches(e, epoch)
+			tx.lookedUp = st
+		}
+	})
+	return false
 }
 
 // away has read called on a goroutine, and then on the loop what that returns; the client's
@@ -114,7 +163,7 @@ func (tx *texts) away(read func() (done func())) {
 // forgetScan is for a client whose connection is lost: its next text may be another.
 func (tx *texts) forgetScan() {
 	tx.scans++
-	tx.scanned, tx.made = nil, nil
+	tx.scanned, tx.made, tx.lookedUp = nil, nil, nil
 }
 
 // maxScanned is the length of a text from which on it is read away from the loop:

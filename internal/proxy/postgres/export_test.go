@@ -10,7 +10,15 @@ import (
 // Scans is how many texts of clients were read.
 func (s *Server) Scans(ctx context.Context) (n uint64) {
 	for _, l := range s.Loops {
-		_ = l.Call(ctx, func() { n += l.scans })
+		_ = l.Call(ctx, func() { n += l.scans.n })
+	}
+	return n
+}
+
+// LongestRead is the length of the longest text that a loop itself has read.
+func (s *Server) LongestRead(ctx context.Context) (n int) {
+	for _, l := range s.Loops {
+		_ = l.Call(ctx, func() { n = max(n, l.scans.longest) })
 	}
 	return n
 }

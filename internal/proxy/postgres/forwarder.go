@@ -366,8 +366,8 @@ func (fw *forwarder) bind(n int, p []byte) int {
 	if len(name) > 0 {
 		st = c.stmts.byName[text(cutName(name))]
 	}
-	if st != nil {
-		c.p.stmts.current(st)
+	if st != nil && !c.texts.judged(st) {
+		return 0
 	}
 	info, ok := c.stmts.reparse(st, len(name) == 0)
 	if !ok {

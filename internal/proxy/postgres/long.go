@@ -22,9 +22,24 @@ type longRead struct {
 	done  bool
 }
 
+// judged has a statement of a linked client judged by the index that holds now. It reports
+// false while a goroutine does, as scanLong.
+func (tx *texts) judged(st *stmt) bool {
+	epoch := tx.c.p.proof.epoch
+	if !st.long() || st.judged == epoch {
+		tx.c.p.stmts.current(st)
+		return true
+	}
+	info, ready := tx.scanLong(st.sql, st.as)
+	if ready {
+		st.info, st.judged = info, epoch
+	}
+	return ready
+}
+
 // scanLong reads a long text of a linked client. It reports false while a goroutine
 // does: the message is looked at again afterwards.
-func (tx *texts) scanLong(sql string) (info reading, ready bool) {
+func (tx *texts) scanLong(sql string, as lexical) (info reading, ready bool) {
 	c := tx.c
 	p := c.p
 	if t := tx.long; t != nil {
@@ -40,7 +55,7 @@ func (tx *texts) scanLong(sql string) (info reading, ready bool) {
 	}
 	t := &longRead{sql: strings.Clone(sql), epoch: p.proof.epoch}
 	tx.long, p.proof.used = t, true
-	as, index, l := tx.lexical(), p.proof.index, c.l
+	index, l := p.proof.index, c.l
 	l.srv.Background.Go(func() {
 		var asRead sqlscan.Text
 		asRead.Read(as.reads(t.sql))

@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -43,6 +44,18 @@ func TestLongTextsAreReadWhole(t *testing.T) {
 		if got := render(c.ready()); !strings.Contains(got, "(8)") {
 			t.Errorf("prepared: %s", got)
 		}
+	}
+	// Also when more has become known since.
+	for i := range 5 {
+		want(other, fmt.Sprintf("CREATE FUNCTION f%d() RETURNS int LANGUAGE sql AS 'SELECT 1'", i), "CREATE_FUNCTION I")
+		want(other, fmt.Sprintf("SELECT f%d() AS n", i), "[n] (1) SELECT_1 I")
+		c.send(bind("", "long"), execute("", 0), sync())
+		if got := render(c.ready()); !strings.Contains(got, "(8)") {
+			t.Errorf("prepared: %s", got)
+		}
+	}
+	if n := w.LongestRead(ctxFor(t)); n > 256<<10 {
+		t.Errorf("a text of %d bytes was read on the loop", n)
 	}
 	// One that leaves meanwhile leaves nothing behind.
 	gone := w.wire()

@@ -18,7 +18,7 @@ type loop struct {
 	proofs map[string]*proof // by database
 	units  []*unit           // for reuse
 	text   sqlscan.Text      // the text that is being judged
-	scans  uint64            // texts that were read
+	scans  scans
 
 	bound    boundRows
 	cacheKey []byte // of the statement that the cache was asked about last

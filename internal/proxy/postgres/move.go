@@ -41,6 +41,26 @@ type moved struct {
 	Units, Grouped, Errors uint64
 
 	In, Out []byte // read and not consumed; not written
+
+	made []readStmt // of Statements, if their texts are long together: see read
+}
+
+// read reads the texts of the client's statements, unless they are short enough together to
+// be read on a loop.
+func (m *moved) read() {
+	size := 0
+	for i := range m.Statements {
+		size += len(m.Statements[i].Tail)
+	}
+	if size <= maxScanned {
+		return
+	}
+	m.made = make([]readStmt, len(m.Statements))
+	for i := range m.Statements {
+		if s := &m.Statements[i]; !s.Opaque {
+			m.made[i] = readAway(s.Tail, lexical{s.As.Encoding, s.As.Conforming})
+		}
+	}
 }
 
 type movedLexical struct{ Encoding, Conforming string }
@@ -297,6 +317,7 @@ func (h *heritage) Receive(decode func(v any) error, fd int) (handover.Admission
 		_ = unix.Close(fd)
 		return handover.Admission{}, err
 	}
+	m.read()
 	return h.Admit(&core.Arrival[*loop]{
 		FD: fd, ID: m.ID, Database: m.Database, User: m.User,
 		Known:    m.Set < len(m.Sets) && m.Start < len(m.Sets),
@@ -358,7 +379,13 @@ func (l *loop) takeIn(m *moved, fd int, drop func()) {
 	}
 	for i := range m.Statements {
 		st := &m.Statements[i]
-		if st.Set < len(sets) {
+		switch {
+		case st.Set >= len(sets):
+		case m.made != nil && !st.Opaque:
+			made := c.p.stmts.adopt(sets[st.Set], lexical{st.As.Encoding, st.As.Conforming}, m.made[i])
+			made.reads(made.as)
+			c.stmts.name(st.Name, made)
+		default:
 			c.stmts.name(st.Name, c.p.stmts.again(st, sets[st.Set]))
 		}
 	}

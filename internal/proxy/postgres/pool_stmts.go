@@ -3,6 +3,7 @@ package postgres
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"unsafe"
@@ -17,13 +18,21 @@ type poolStmts struct {
 	proof  *proof // of the database
 	shapes *sight.Shapes
 	text   *sqlscan.Text // the loop's, of the statement that was judged last
-	scans  *uint64       // the loop's, of texts that were read
+	scans  *scans        // the loop's
 
 	byKey  map[string]*stmt
 	bytes  int // of the keys
 	seq    uint64
 	keyBuf []byte
 }
+
+// scans counts the texts that a loop has read.
+type scans struct {
+	n       uint64
+	longest int // of them
+}
+
+func (s *scans) note(sql string) { s.n, s.longest = s.n+1, max(s.longest, len(sql)) }
 
 // shape returns the statistics of statements like t.
 func (in *poolStmts) shape(t *sqlscan.Text, verb sqlscan.Verb) *sight.Shape {
@@ -55,7 +64,17 @@ func (in *poolStmts) intern(set *session.Set, as lexical, tail []byte) *stmt {
 	if s := in.byKey[string(in.keyBuf)]; s != nil {
 		return s
 	}
-	if len(in.byKey) >= maxStmts || in.bytes+len(in.keyBuf) > maxStmtBytes {
+	key := string(in.keyBuf)
+	rest := key[head:]
+	s := in.make(key, unsafe.Slice(unsafe.StringData(rest), len(rest)), as) // one copy; tails are not written to
+	s.set, s.as = set, as
+	in.keep(s)
+	return s
+}
+
+// keep makes a statement one that the pool's clients share, unless its text is long.
+func (in *poolStmts) keep(s *stmt) {
+	if len(in.byKey) >= maxStmts || in.bytes+len(s.key) > maxStmtBytes {
 		in.bytes = 0
 		for k, s := range in.byKey {
 			if s.refs == 0 {
@@ -65,16 +84,31 @@ func (in *poolStmts) intern(set *session.Set, as lexical, tail []byte) *stmt {
 			}
 		}
 	}
-	key := string(in.keyBuf)
-	rest := key[head:]
-	s := in.make(key, unsafe.Slice(unsafe.StringData(rest), len(rest)), as) // one copy; tails are not written to
-	s.set, s.as = set, as
-	if len(tail) <= maxSharedText && in.bytes+len(key) <= maxStmtBytes {
-		in.byKey[key] = s
-		in.bytes += len(key)
+	if len(s.tail) <= maxSharedText && in.bytes+len(s.key) <= maxStmtBytes {
+		in.byKey[s.key] = s
+		in.bytes += len(s.key)
+	}
+}
+
+// adopt is intern for a statement that was read away from the loop. It is judged when it is
+// first bound.
+func (in *poolStmts) adopt(set *session.Set, as lexical, made readStmt) *stmt {
+	s := made.stmt
+	in.key(set, as, s.tail)
+	if other := in.byKey[string(in.keyBuf)]; other != nil && !s.moment {
+		return other
+	}
+	s.key, s.srvName, s.set, s.as = string(in.keyBuf), in.name(), set, as
+	s.info, s.judged = reading{Statement: s.text}, notJudged
+	s.shape = in.shapes.Of(made.print, s.text.Verb.String(), func(limit int) string { return sqlscan.Normalize(s.asRead, limit) })
+	if s.single = s.moment; !s.single {
+		in.keep(s)
 	}
 	return s
 }
+
+// notJudged is the epoch of no index.
+const notJudged = math.MaxUint64
 
 // key has the key of a statement in keyBuf, and returns where the tail begins in it.
 func (in *poolStmts) key(set *session.Set, as lexical, tail []byte) (head int) {
@@ -86,24 +120,33 @@ func (in *poolStmts) key(set *session.Set, as lexical, tail []byte) (head int) {
 }
 
 func (in *poolStmts) make(key string, tail []byte, as lexical) *stmt {
-	end := bytes.IndexByte(tail, 0)
-	sql := text(tail[:max(end, 0)])
-	s := &stmt{
-		key: key, tail: tail, sql: sql,
-		srvName: in.name(),
-		asRead:  as.reads(sql),
-	}
-	in.text.Read(s.asRead)
-	*in.scans++
-	s.text = scan(sql, in.text)
-	s.literals, s.moment = in.text.Literals()
+	s := read(tail, as, in.text)
+	s.key, s.srvName = key, in.name()
+	in.scans.note(s.sql)
 	in.judgeAgain(s)
 	s.shape = in.shape(in.text, s.info.Verb)
-	if s.route == routeWrite && s.info.Verb == sqlscan.VerbInsert && s.asRead == sql {
-		s.insert, s.rows = in.text.Insert()
+	return s
+}
+
+// read makes a statement of the body of a Parse message after its name. t is its text
+// afterwards.
+func read(tail []byte, as lexical, t *sqlscan.Text) *stmt {
+	end := bytes.IndexByte(tail, 0)
+	sql := text(tail[:max(end, 0)])
+	s := &stmt{tail: tail, sql: sql, asRead: as.reads(sql)}
+	t.Read(s.asRead)
+	s.text = scan(sql, t)
+	s.literals, s.moment = t.Literals()
+	if routeOf(&s.text) != routeWrite || s.asRead != sql {
+		return s
 	}
-	if s.route == routeWrite && (s.info.Verb == sqlscan.VerbUpdate || s.info.Verb == sqlscan.VerbDelete) && s.asRead == sql && builtinParams(tail, end) {
-		s.serial, s.serialOK = in.text.Serial()
+	switch s.text.Verb {
+	case sqlscan.VerbInsert:
+		s.insert, s.rows = t.Insert()
+	case sqlscan.VerbUpdate, sqlscan.VerbDelete:
+		if builtinParams(tail, end) {
+			s.serial, s.serialOK = t.Serial()
+		}
 	}
 	return s
 }
@@ -114,6 +157,19 @@ func (in *poolStmts) name() string {
 	return srvPrefix + strconv.FormatUint(in.seq, 36)
 }
 
+// A readStmt is a statement that was read away from the loop, for no pool yet.
+type readStmt struct {
+	*stmt
+	print uint64 // of its shape
+}
+
+// readAway is read for no loop.
+func readAway(tail []byte, as lexical) readStmt {
+	var t sqlscan.Text
+	s := read(tail, as, &t)
+	return readStmt{s, t.Fingerprint()}
+}
+
 // judge says what a statement does, by its text and by its names.
 func (in *poolStmts) judge(info sqlscan.Statement, t *sqlscan.Text) reading {
 	in.proof.used = true
@@ -122,6 +178,7 @@ func (in *poolStmts) judge(info sqlscan.Statement, t *sqlscan.Text) reading {
 
 // judgeAgain judges a statement. Its text is the loop's afterwards.
 func (in *poolStmts) judgeAgain(s *stmt) {
+	in.scans.longest = max(in.scans.longest, len(s.sql))
 	in.text.Read(s.asRead)
 	s.info, s.judged = in.judge(s.text, in.text), in.proof.epoch
 	s.route = routeOf(&s.info.Statement)
@@ -177,7 +234,7 @@ func (in *poolStmts) long(tail []byte, as lexical, info reading) *stmt {
 	st := in.own("")
 	st.tail = slices.Clone(tail)
 	st.sql = text(st.tail[:max(bytes.IndexByte(st.tail, 0), 0)])
-	st.asRead = as.reads(st.sql)
+	st.as, st.asRead = as, as.reads(st.sql)
 	st.text, st.info, st.judged, st.route, st.lex = info.Statement, info, in.proof.epoch, routeAlone, as
 	st.shape = in.shapes.Other()
 	return st

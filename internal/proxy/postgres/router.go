@@ -175,7 +175,7 @@ func (rt *router) collect(u *unit, p []byte) (used int, v collectVerdict) {
 				return 0, collectMore
 			}
 			o.st = u.lookup(c, name)
-			if o.st == nil || o.st.single || o.st.elsewhere(c) {
+			if o.st == nil || o.st.single || o.st.elsewhere(c) || o.st.long() {
 				return 0, collectAlone // the server will say that it does not exist, or parse it as it was
 			}
 			head := int32(pgwire.HeaderLen)

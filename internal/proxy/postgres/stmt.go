@@ -61,7 +61,7 @@ type stmt struct {
 	serialOK bool
 	refs     int     // names of clients that point here
 	lex      lexical // how its text is read, where that makes a difference
-	// set and as are what it was parsed in, unless it belongs to one client.
+	// set and as are what it was parsed in; there is no set if it belongs to one client.
 	set    *session.Set
 	as     lexical
 	asRead string // its text as weir reads it: see lexical.reads
@@ -74,6 +74,9 @@ type stmt struct {
 	// single: it is one client's. See literals.go.
 	literals, moment, single bool
 }
+
+// long reports whether the statement's text is not to be read on a loop.
+func (st *stmt) long() bool { return len(st.sql) > maxScanned }
 
 // srvPrefix begins the name of every statement that weir prepares.
 const srvPrefix = "weir_"

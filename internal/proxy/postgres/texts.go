@@ -60,7 +60,7 @@ func (tx *texts) scan(sql string) reading {
 		tx.c.p.proof.used = true
 		return tx.lastInfo
 	}
-	tx.c.l.scans++
+	tx.c.l.scans.note(sql)
 	t := &tx.c.l.text
 	t.Read(tx.lexical().reads(sql))
 	return tx.c.p.stmts.judge(scan(sql, t), t)
@@ -76,7 +76,7 @@ func (tx *texts) scanNext(sql string, known *stmt) (info reading, ok bool) {
 		info = known.info
 	} else if len(sql) <= maxScanned || !tx.readable(sql) {
 		info = tx.scan(sql)
-	} else if info, ok = tx.scanLong(sql); !ok {
+	} else if info, ok = tx.scanLong(sql, tx.lexical()); !ok {
 		return opaque, false
 	}
 	if c.link.Depth() == 0 || info.Effects.Has(sqlscan.EffEncoding) || !(info.Effects.Has(sqlscan.EffBackslash) || !ascii(sql)) || !tx.unsettled() {
