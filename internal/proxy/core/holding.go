@@ -273,12 +273,12 @@ func (h *Holding[B, C, U, L, N]) count() {
 	h.seat.Holds(n)
 }
 
-// Needed reports whether the pool is to stay although nothing uses it: it is paused, it is to
-// have a least number of connections, or what it has counted is shown as one with what other
-// pools of its user and database have, so that their sum would fall.
-func (h *Holding[B, C, U, L, N]) Needed() bool {
-	return h.p.Paused || h.p.Limits.MinPoolSize > 0 || !h.seat.Alone()
-}
+// Needed reports whether the pool is to stay although nothing uses it: it is paused, or is to
+// have a least number of connections.
+func (h *Holding[B, C, U, L, N]) Needed() bool { return h.p.Paused || h.p.Limits.MinPoolSize > 0 }
+
+// Idle is that of the pool's Seat.
+func (h *Holding[B, C, U, L, N]) Idle(idle bool) (leaves bool) { return h.seat.Idle(idle) }
 
 // End is for a pool that is dropped.
 func (h *Holding[B, C, U, L, N]) End() { h.seat.Leave() }

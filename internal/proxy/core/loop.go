@@ -84,6 +84,11 @@ type Loop[K comparable, P Pool, C Client] struct {
 	Dropped func(gone []P)
 	// Needed reports whether a pool without clients and backends is needed. Nil: none is.
 	Needed func(p P) bool
+	// Idle notes whether a pool has been used lately, and reports whether it is to be dropped.
+	// Nil: all are that have not. Leaving reports whether any pools, of whatever loop, are to
+	// be dropped soon. Nil: none are.
+	Idle    func(p P, idle bool) (leaves bool)
+	Leaving func() bool
 
 	poolKeep time.Duration       // how long unused pools are kept; see drop
 	lookedAt time.Duration       // when the loop last looked for them
@@ -157,20 +162,20 @@ const lookForUnused = time.Minute
 // drop drops pools that nobody uses, or users and databases that came once would take memory
 // for ever.
 func (l *Loop[K, P, C]) drop() {
-	if l.PoolOf == nil || l.poolKeep <= 0 || l.Now-l.lookedAt < min(lookForUnused, l.poolKeep/2) {
+	if l.PoolOf == nil || l.poolKeep <= 0 || l.Now-l.lookedAt < min(lookForUnused, l.poolKeep/2) && (l.Leaving == nil || !l.Leaving()) {
 		return
 	}
 	l.lookedAt = l.Now
 	for _, c := range l.Clients {
-		l.Use(l.PoolOf(c))
+		l.usedAt[l.PoolOf(c)] = l.Now
 	}
 	var gone []P
 	is := make(map[Pool]bool)
 	for k, p := range l.Pools {
-		switch {
-		case p.Connections() > 0 || p.Waiting() > 0 || l.Needed != nil && l.Needed(p):
-			l.Use(k)
-		case l.Now-l.usedAt[k] > l.poolKeep:
+		if p.Connections() > 0 || p.Waiting() > 0 || l.Needed != nil && l.Needed(p) {
+			l.usedAt[k] = l.Now
+		}
+		if l.idle(p, l.Now-l.usedAt[k] > l.poolKeep) {
 			delete(l.Pools, k)
 			delete(l.usedAt, k)
 			gone = append(gone, p)
@@ -183,8 +188,19 @@ func (l *Loop[K, P, C]) drop() {
 	}
 }
 
+// idle reports whether a pool is to be dropped.
+func (l *Loop[K, P, C]) idle(p P, idle bool) bool {
+	if l.Idle == nil {
+		return idle
+	}
+	return l.Idle(p, idle)
+}
+
 // Use notes that a pool is in use.
-func (l *Loop[K, P, C]) Use(key K) { l.usedAt[key] = l.Now }
+func (l *Loop[K, P, C]) Use(key K) {
+	l.usedAt[key] = l.Now
+	l.idle(l.Pools[key], false)
+}
 
 // Drain asks every client to leave: idle ones are told so and closed at once, the
 // others when their transaction ends.

@@ -2,6 +2,7 @@ package core
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirdb/weir/internal/proxy/session"
@@ -42,6 +43,8 @@ type Places struct {
 	held         int           // guarded by mu: by all pools
 	allowed      int           // guarded by mu: up to which pools may grow by themselves
 	crampedUntil time.Duration // guarded by mu: they may not until then
+
+	leaving atomic.Int64 // pools that are to be dropped
 }
 
 // part is how much of the connections that a server has may be taken by pools that grow
@@ -111,6 +114,8 @@ type Seat struct {
 	called int    // of held: are to be given up
 	got    uint64 // when it was last given one, by the clock
 	keeps  bool   // it could not give one up when it was last asked
+	idle   bool   // nobody has used it lately
+	leaves bool   // it is to be dropped
 }
 
 // Seat enters a pool. o are the options in force.
@@ -235,15 +240,46 @@ func (s *Seat) Holds(n int) {
 	s.set(n)
 }
 
-// Alone reports whether no other pool is of the same user and database, on any loop.
-func (s *Seat) Alone() bool {
+// Idle notes whether the pool has been used lately. It reports whether the pool is to be
+// dropped: when no pool of its user and database, on any loop, has been used. Such pools go
+// together, for what they have counted is shown as one, and the sum would fall.
+func (s *Seat) Idle(idle bool) (leaves bool) {
 	if s == nil {
-		return true
+		return idle
 	}
-	s.places.mu.Lock()
-	defer s.places.mu.Unlock()
-	return len(s.members[0].seats) == 1
+	p := s.places
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s.idle = idle
+	if !idle {
+		s.stay()
+		return false
+	}
+	for _, other := range s.members[0].seats {
+		if !other.idle {
+			s.stay()
+			return false
+		}
+	}
+	for _, other := range s.members[0].seats {
+		if !other.leaves {
+			other.leaves = true
+			p.leaving.Add(1)
+		}
+	}
+	return true
 }
+
+// stay has the pool not be dropped, or is for one that was.
+func (s *Seat) stay() {
+	if s.leaves {
+		s.leaves = false
+		s.places.leaving.Add(-1)
+	}
+}
+
+// Leaving reports whether there are pools that are to be dropped and are there still.
+func (p *Places) Leaving() bool { return p.leaving.Load() > 0 }
 
 // Leave ends the pool's part in its accounts: the pool has no connections, and wants none.
 func (s *Seat) Leave() {
@@ -255,6 +291,7 @@ func (s *Seat) Leave() {
 	defer p.mu.Unlock()
 	s.withdraw()
 	s.set(0)
+	s.stay()
 	for i, a := range s.accounts {
 		m := s.members[i]
 		if m.seats = without(m.seats, s); len(m.seats) == 0 {

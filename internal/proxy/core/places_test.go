@@ -215,6 +215,39 @@ func TestPlacesThatAreKept(t *testing.T) {
 	}
 }
 
+// Pools of one user and database are dropped together, when none is in use.
+func TestIdlePoolsLeaveTogether(t *testing.T) {
+	var places core.Places
+	seat := func(user string) *core.Seat {
+		return places.Seat(limited(1, 0), "d", user, func() {}, func(bool) {}, func() {})
+	}
+	a, twin, other := seat("a"), seat("a"), seat("b")
+	check := func(what string, got, want bool) {
+		t.Helper()
+		if got != want {
+			t.Errorf("%s: it leaves: %v", what, got)
+		}
+	}
+	check("one of two", a.Idle(true), false)
+	check("one that is used", twin.Idle(false), false)
+	check("one of two", a.Idle(true), false)
+	check("alone", other.Idle(true), true)
+	check("the second of two", twin.Idle(true), true)
+	check("then the first", a.Idle(true), true)
+	check("used once more", a.Idle(false), false)
+	check("the second, as the first is used", twin.Idle(true), false)
+	check("none is used", a.Idle(true), true)
+	for _, s := range []*core.Seat{a, twin, other} {
+		if !places.Leaving() {
+			t.Error("there are none that leave")
+		}
+		s.Leave()
+	}
+	if places.Leaving() {
+		t.Error("some leave though all have left")
+	}
+}
+
 // Pools that are gone have no part in what is shared, and leave nothing behind.
 func TestPoolsThatLeaveGiveUpTheirPlaces(t *testing.T) {
 	o := limited(1, 0)
@@ -232,14 +265,6 @@ func TestPoolsThatLeaveGiveUpTheirPlaces(t *testing.T) {
 		t.Error("the place of a pool that is gone is lost")
 	}
 	second.Holds(0)
-	twin := seat("b")
-	if second.Alone() || twin.Alone() {
-		t.Error("one of two pools of the same user and database is alone")
-	}
-	twin.Leave()
-	if !second.Alone() {
-		t.Error("a pool is not alone though the other is gone")
-	}
 	second.Leave()
 	if again := seat("a"); !again.Ask(1, 0) {
 		t.Error("the place of all that are gone is lost")

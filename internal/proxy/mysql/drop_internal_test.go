@@ -38,7 +38,7 @@ func TestPoolsOfManyPairsAreDropped(t *testing.T) {
 	const pairs = 5000
 	call(func() {
 		for i := range pairs {
-			l.pool(poolKey{database: fmt.Sprint("d", i%100), user: fmt.Sprint("u", i)})
+			l.pool(poolKey{database: fmt.Sprint("d", i%100), user: fmt.Sprint("u", i/2), charset: byte(i % 2)})
 		}
 		if len(l.Pools) != pairs || len(l.PoolList) != pairs {
 			t.Errorf("%d pools, in a list of %d", len(l.Pools), len(l.PoolList))

@@ -37,6 +37,7 @@ func newLoop(srv *Server) (*loop, error) {
 	l.Move = func(c *client) bool { return c.moving.move() }
 	l.PoolOf, l.Dropped = func(c *client) poolKey { return c.p.key }, l.dropped
 	l.Needed = func(p *pool) bool { return p.Holding().Needed() }
+	l.Idle, l.Leaving = func(p *pool, idle bool) bool { return p.Holding().Idle(idle) }, srv.Places.Leaving
 	l.KeepPools(l.cfg.PoolKeep)
 	return l, l.Start(l, srv.Monotonic, l.cfg.DrainTimeout)
 }

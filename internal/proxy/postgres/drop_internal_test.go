@@ -15,7 +15,7 @@ import (
 // Users and databases that came once leave nothing behind.
 func TestPoolsOfManyPairsAreDropped(t *testing.T) {
 	t.Parallel()
-	s, err := New(Config{Listen: "127.0.0.1:0", Postgres: pgwire.ConnectConfig{Address: "127.0.0.1:1"}, Options: session.Options{Loops: 1, PoolKeep: 10 * time.Millisecond}})
+	s, err := New(Config{Listen: "127.0.0.1:0", Postgres: pgwire.ConnectConfig{Address: "127.0.0.1:1"}, Options: session.Options{Loops: 2, PoolKeep: 10 * time.Millisecond}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,6 +54,25 @@ func TestPoolsOfManyPairsAreDropped(t *testing.T) {
 			return fmt.Sprintf("%d pools are left, %d in the list, %d proofs; want %d", pools, listed, proofs, n)
 		})
 	}
+	left(0)
+	// What several loops have is dropped together, when none uses it.
+	shared, twin := poolKey{database: "d", user: "shared"}, s.Loops[1]
+	onTwin := func(f func()) {
+		t.Helper()
+		if err := twin.Call(t.Context(), f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	call(func() { l.pool(shared) })
+	onTwin(func() { twin.pool(shared).Pause() })
+	onTwin(func() { twin.pool(poolKey{database: "d", user: "alone"}) })
+	kept := 0
+	testkit.Await(t, func() bool {
+		onTwin(func() { kept = len(twin.Pools) })
+		return kept == 1
+	}, func() string { return fmt.Sprintf("%d pools are kept, want 1", kept) })
+	left(1) // the other loop's is used
+	onTwin(func() { twin.Pools[shared].Resume() })
 	left(0)
 	paused, other := poolKey{database: "d", user: "paused"}, poolKey{database: "d", user: "u"}
 	call(func() {
