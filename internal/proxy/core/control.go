@@ -246,8 +246,8 @@ func (c *Control[L]) run(ctx context.Context, verb string, args []string, text s
 	return Answer{}, unknownCommand(text)
 }
 
-// unused is what is said of a database that nobody has used so far. It may be a mistake in
-// the name, and must not be refused: clients may come later.
+// unused is what is said of a database that nobody uses, or has used lately. It may be a
+// mistake in the name, and must not be refused: clients may come later.
 func (c *Control[L]) unused(ctx context.Context, database string) string {
 	used := database == "" || database == c.s.side.Database()
 	if !used {
@@ -258,7 +258,7 @@ func (c *Control[L]) unused(ctx context.Context, database string) string {
 	if used {
 		return ""
 	}
-	return fmt.Sprintf("no client of this weir has used database %q so far: is the name right?", database)
+	return fmt.Sprintf("no client of this weir has used database %q lately: is the name right?", database)
 }
 
 // purge empties the cache, or forgets the answers with a tag.

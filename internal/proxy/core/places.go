@@ -39,6 +39,7 @@ type Places struct {
 	mu               sync.Mutex
 	databases, users map[string]*account // guarded by mu
 	clock            uint64              // guarded by mu: counts what was given
+	options          *session.Options    // guarded by mu: that Apply has put in force last
 
 	held         int           // guarded by mu: by all pools
 	allowed      int           // guarded by mu: up to which pools may grow by themselves
@@ -118,10 +119,14 @@ type Seat struct {
 	leaves bool   // it is to be dropped
 }
 
-// Seat enters a pool. o are the options in force.
+// Seat enters a pool. o are the options in force on its loop, which may not have heard of
+// those of Apply yet.
 func (p *Places) Seat(o *session.Options, database, user string, wake func(), giveUp func(afterTurn bool), lend func()) *Seat {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.options != nil {
+		o = p.options
+	}
 	if p.databases == nil {
 		p.databases, p.users = make(map[string]*account), make(map[string]*account)
 	}
@@ -146,6 +151,7 @@ func (p *Places) Seat(o *session.Options, database, user string, wake func(), gi
 func (p *Places) Apply(o *session.Options) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.options = o
 	for name, a := range p.databases {
 		a.max = o.LimitsOfDatabase(name).MaxDBConnections
 	}

@@ -215,6 +215,21 @@ func TestPlacesThatAreKept(t *testing.T) {
 	}
 }
 
+// A reload puts limits in force before each loop has heard of them: a pool that such a loop
+// makes has the new ones.
+func TestLimitsOfAPoolThatIsMadeDuringAReload(t *testing.T) {
+	var places core.Places
+	before := limited(2, 0)
+	places.Apply(limited(1, 0))
+	s := places.Seat(before, "d", "u", func() {}, func(bool) {}, func() {})
+	if !s.Ask(2, 0) {
+		t.Error("there is no place")
+	}
+	if s.Ask(1, 0) {
+		t.Error("there are as many places as before the reload")
+	}
+}
+
 // Pools of one user and database are dropped together, when none is in use.
 func TestIdlePoolsLeaveTogether(t *testing.T) {
 	var places core.Places
