@@ -67,7 +67,7 @@ const refusedRest = time.Second
 func (lg *login) session() *former {
 	c := lg.c
 	server := c.l.srv.known.get()
-	if server == nil || !server.IsMariaDB() || c.pins.held&^pinMode != 0 || c.p.facts.base == nil {
+	if server == nil || !server.IsMariaDB() || c.pins.held&^pinMode != 0 {
 		return nil
 	}
 	return &former{key: c.p.key, set: c.set, start: c.settings.start}
@@ -76,6 +76,9 @@ func (lg *login) session() *former {
 // goesOn has the client go on with the session of before its COM_CHANGE_USER.
 func (c *client) goesOn(f *former) {
 	c.set, c.settings.start = f.set, f.start
+	if c.login.awaitsFacts = c.p.facts.base == nil; c.login.awaitsFacts {
+		return // there is nothing yet that is to be reset: see login.reset
+	}
 	c.resetSession()
 	for _, name := range charsetNames {
 		if value, ok := c.p.facts.charsets[name]; ok {
@@ -83,6 +86,14 @@ func (c *client) goesOn(f *former) {
 		}
 	}
 	c.settings.readMode()
+}
+
+// reset does what is left of goesOn, where the pool knew nothing of the server then and does
+// by now.
+func (lg *login) reset() {
+	if c := lg.c; lg.awaitsFacts && c.p.facts.base != nil {
+		c.goesOn(&former{set: c.set, start: c.settings.start})
+	}
 }
 
 // leave takes the client off the loop and starts the login.
@@ -201,6 +212,9 @@ type login struct {
 	tls  bool   // somebody in between cannot listen
 	// failed counts the changes of the user that were refused.
 	failed int
+	// awaitsFacts: a change of the user was refused before the pool had a backend, so that
+	// it is not known yet what the session is to be reset to.
+	awaitsFacts bool
 	// packs: has announced to compress what it sends, though that was not offered, and
 	// has sent nothing yet.
 	packs bool

@@ -16,6 +16,7 @@ import (
 
 // attach gives the client a backend, when that is in the client's settings.
 func (c *client) attach(b *backend) {
+	c.login.reset()
 	c.state.enter(stateWaiting)
 	c.fwd.attempt++
 	attempt := c.fwd.attempt

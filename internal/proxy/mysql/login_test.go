@@ -584,6 +584,29 @@ func TestRefusedChangeOfTheUser(t *testing.T) {
 	})
 }
 
+// TestRefusedChangeOfTheUserBeforeAnyStatement: the client's pool has met no server yet.
+func TestRefusedChangeOfTheUserBeforeAnyStatement(t *testing.T) {
+	t.Parallel()
+	onFlavors(t, func(t *testing.T, server *lab.MySQL) {
+		db := databaseOn(t, server)
+		mine, password := accountOn(t, server, db)
+		w := startFor(t, server, db, nil)
+		session := func(addr string) (heard []string) {
+			c := dialAt(t, addr, db, func(c *mywire.ConnectConfig) { c.User, c.Password = mine, password })
+			heard = append(heard, fmt.Sprint(code(c.tryUser(mine, "wrong", db))))
+			if r := c.try(c.query("DO 0")); r.lost != nil {
+				return append(heard, "END")
+			}
+			const ask = "SELECT CONCAT_WS(' ', SUBSTRING_INDEX(CURRENT_USER(), '@', 1), DATABASE(), @@sql_mode, @@character_set_client, @@character_set_results, @@collation_connection)"
+			c.must("SET time_zone = '+07:00'")
+			return append(heard, c.one(ask), c.one("SELECT @@time_zone"))
+		}
+		if want, got := session(server.Addr()), session(w.Addr().String()); !slices.Equal(got, want) {
+			t.Errorf("  weir %q\ndirect %q", got, want)
+		}
+	})
+}
+
 // tryUser sends a COM_CHANGE_USER of a client that speaks mysql_native_password and
 // caching_sha2_password, and over a connection that others can read.
 func (c *wire) tryUser(user, password, database string) error {

@@ -145,6 +145,7 @@ func (tr *transport) take(p []byte) int {
 // feed takes one command. It returns how much of p it consumed: 0 means that
 // more is needed, or that the client waits.
 func (c *client) feed(p []byte) int {
+	c.login.reset()
 	size, seq, ok := mywire.Peek(p)
 	if !ok || (size > 0 && len(p) == mywire.HeaderLen) {
 		return 0
