@@ -462,6 +462,7 @@ func (fw *forwarder) stream(cmd byte, p []byte) int {
 		c.settings.unshow()
 		return 0
 	}
+	c.transport.asksID = asksID{on: cmd == mywire.ComQuery && c.diag.last.unknown}
 	switch cmd {
 	case mywire.ComQuery:
 		unread := myscan.Statement{Verb: myscan.VerbOther, Effects: myscan.EffUnknown | myscan.EffMulti | myscan.EffWrites | myscan.EffDDL}

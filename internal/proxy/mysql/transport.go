@@ -1,6 +1,9 @@
 package mysql
 
 import (
+	"bytes"
+	"io"
+	"slices"
 	"time"
 
 	"github.com/weirdb/weir/internal/wire/mywire"
@@ -17,6 +20,7 @@ type transport struct {
 	drop    int      // bytes of the present message that go nowhere
 	refusal *refusal // of a message that is passed on to nobody; nil if there is none
 	rest    rest     // of the message that goes nowhere
+	asksID  asksID   // of the message that is passed on unread
 	voids   bool     // weir has answered with an error what the commands that are here already rely on; see leads
 	taken   uint64   // bytes that it had read at takenAt; see checkReading
 	takenAt time.Duration
@@ -234,7 +238,7 @@ func (tr *transport) through(p []byte) int {
 	}
 	n := min(tr.pass, len(p))
 	tr.pass -= n
-	tr.toServer(p[:n])
+	tr.streamed(p[:n])
 	if tr.refusal != nil && tr.pass == 0 && !tr.streams {
 		tr.refused()
 	}
@@ -254,7 +258,7 @@ func (tr *transport) nextPacket(p []byte) int {
 	}
 	size := mywire.HeaderLen + n
 	have := min(size, len(p))
-	tr.toServer(p[:have])
+	tr.streamed(p[:have])
 	tr.pass = size - have
 	if tr.refusal != nil {
 		tr.c.back.seq = seq + 1
@@ -275,6 +279,46 @@ func (tr *transport) toServer(p []byte) {
 	if b.s.Pending() > maxClientOut {
 		b.s.HoldBack(tr.c.s)
 	}
+}
+
+// streamed passes on a part of a message that is not read whole.
+func (tr *transport) streamed(p []byte) {
+	if tr.refusal == nil && tr.asksID.in(p) {
+		tr.breakOff(gone("LAST_INSERT_ID()"))
+		return
+	}
+	tr.toServer(p)
+}
+
+// breakOff refuses a message of which the server has a part only: it closes the connection
+// there, and the client's when the client has sent the rest.
+func (tr *transport) breakOff(e *mywire.Error) {
+	c := tr.c
+	b, u := c.link, c.cur
+	tr.refusal, c.back.seq = &refusal{e, true}, u.seq
+	u.c, b.owner, c.link, c.cur = nil, nil, nil, nil
+	b.s.Close(io.EOF)
+}
+
+// An asksID looks for LAST_INSERT_ID() in a text that is passed on unread, if that must not
+// be in it.
+type asksID struct {
+	on   bool
+	tail []byte // of what it has seen
+}
+
+// forID are what a text asks by, in lower case.
+var forID = [...]string{"last_insert_id", "@@identity", "session.identity", "local.identity"}
+
+// in reports whether the next part of the text asks, with the end of the one before.
+func (a *asksID) in(p []byte) bool {
+	if !a.on {
+		return false
+	}
+	const longest = 16
+	seen := bytes.ToLower(append(a.tail, p...))
+	a.tail = bytes.Clone(seen[max(0, len(seen)-longest+1):])
+	return slices.ContainsFunc(forID[:], func(s string) bool { return bytes.Contains(seen, []byte(s)) })
 }
 
 // sendFile has the client send the file that the server asks for.
