@@ -184,12 +184,13 @@ func (b *backend) clientMessage(u *unit, typ byte, p []byte, from, at, after int
 		code = u.exp[u.expAt].code
 	}
 	switch typ {
-	case pgwire.ServerParseComplete:
-		u.expAt++
-		if tracked && code == expHiddenParse {
+	case pgwire.ServerParseComplete, pgwire.ServerNotice:
+		if typ == pgwire.ServerParseComplete {
+			u.expAt++
+		}
+		if tracked && code == expHiddenParse { // a notice has been given with the client's own
 			return b.skip(u, p, from, at, after)
 		}
-
 	case pgwire.ServerCloseComplete:
 		u.expAt++
 		if tracked && code == expHiddenClose {

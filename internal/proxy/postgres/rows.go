@@ -163,6 +163,7 @@ type group struct {
 	ends     []int  // of each row in rows
 	err      *pgwire.Error
 	mismatch bool
+	parsed   []byte // notices of the parsing of its statements
 }
 
 // sendRows sends a whole run as multi-row groups, at most the lane's present
@@ -191,6 +192,7 @@ func (g *group) send(b *backend) {
 	g.u.sendsAt(b)
 	plan := g.ln.rows
 	g.sizes, g.at, g.err, g.rows, g.ends, g.notices = g.sizes[:0], 0, nil, g.rows[:0], g.ends[:0], nil
+	g.parsed = nil
 	g.u.exp, g.u.expAt = g.u.exp[:0], 0
 	b.Push(g.u, b.p.l.Now)
 	b.begin(g.u)
@@ -326,7 +328,11 @@ func (g *group) message(u *unit, typ byte, msg []byte) {
 			g.ends = append(g.ends, len(g.rows))
 		}
 	case pgwire.ServerNotice:
-		g.notices = append(g.notices, msg...)
+		if u.parsing() {
+			g.parsed = append(g.parsed, msg...)
+		} else {
+			g.notices = append(g.notices, msg...)
+		}
 	case pgwire.ServerCommandComplete:
 		if g.at < len(g.sizes) {
 			n, ok := pgwire.RowsAffected(bytes.TrimSuffix(msg[pgwire.HeaderLen:], []byte{0}))
@@ -392,7 +398,11 @@ func (g *group) answer(i int, u *unit) {
 		g.ln.p.l.recycle(u)
 		return
 	}
-	out := append(c.s.OutBuf(), g.notices...)
+	out := c.s.OutBuf()
+	if u.simple || u.parses() {
+		out = append(out, g.parsed...)
+	}
+	out = append(out, g.notices...)
 	returning := g.ln.rows.insert.Returning
 	if u.simple {
 		if returning {

@@ -168,7 +168,7 @@ func (g *series) message(u *unit, typ byte, msg []byte) {
 		u.expAt++ // weir's own: a member's Parse is answered with its Bind
 	case pgwire.ServerBindComplete:
 		if m != nil {
-			if m.ops[0].kind == pgwire.ClientParse {
+			if m.parses() {
 				m.resp = append(m.resp, parseComplete...)
 			}
 			m.resp = append(m.resp, msg...)
@@ -181,10 +181,11 @@ func (g *series) message(u *unit, typ byte, msg []byte) {
 			}
 		}
 	case pgwire.ServerNotice:
-		if m != nil {
-			m.resp = append(m.resp, msg...)
-		} else {
+		switch {
+		case m == nil:
 			g.notices = append(g.notices, msg...)
+		case !u.parsing() || m.parses():
+			m.resp = append(m.resp, msg...)
 		}
 	case pgwire.ServerCommandComplete, pgwire.ServerPortalSuspended:
 		if m != nil {

@@ -115,6 +115,12 @@ type unit struct {
 	tell    bool             // weir's own: the owner learns of settings that it changes
 }
 
+// parses reports whether a unit that is kept whole begins with a Parse.
+func (u *unit) parses() bool { return len(u.ops) > 0 && u.ops[0].kind == pgwire.ClientParse }
+
+// parsing reports whether the answer that comes next is that to a Parse of weir's.
+func (u *unit) parsing() bool { return u.expAt < len(u.exp) && u.exp[u.expAt].code == expHiddenParse }
+
 // Left reports whether the client that waited for the answer has left.
 func (u *unit) Left() bool { return u.c == nil || u.c.s.Closed || u.dead }
 
