@@ -452,14 +452,15 @@ func forCore(k wire.Kind) bool {
 func (p *peers) requests(from peer.Addr, ms []wire.Message) []wire.Message {
 	kept := ms[:0]
 	for i := range ms {
-		m := ms[i]
-		switch m.Kind {
+		switch m := &ms[i]; m.Kind {
 		case wire.Strong, wire.Record, wire.Weak, wire.Read, wire.WeakRead, wire.Register, wire.Stable, wire.Configure:
-			kept = append(kept, m)
+			kept = append(kept, *m)
 		case wire.Watch:
-			p.inbox.call(func(consensus.Clock) { p.watch(from, &m) })
+			ask := *m // m itself may be written over
+			p.inbox.call(func(consensus.Clock) { p.watch(from, &ask) })
 		case wire.Unwatch:
-			p.inbox.call(func(consensus.Clock) { p.feed.unwatch(from, m.Request) })
+			request := m.Request
+			p.inbox.call(func(consensus.Clock) { p.feed.unwatch(from, request) })
 		case wire.Inspect:
 			p.inspect(from, m.Request)
 		default:

@@ -515,3 +515,16 @@ func TestValidate(t *testing.T) {
 		}
 	}
 }
+
+// What clients send most of goes to the core without a copy on the heap.
+func TestRequestsAllocateNothing(t *testing.T) {
+	p, from := &peers{}, peer.FirstClient
+	ms := []wire.Message{{Kind: wire.WeakRead}, {Kind: wire.Read}, {Kind: wire.Strong}, {Kind: wire.Weak}}
+	if n := testing.AllocsPerRun(100, func() {
+		if got := p.requests(from, ms); len(got) != len(ms) {
+			panic("requests are missing")
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations for %d requests", n, len(ms))
+	}
+}
