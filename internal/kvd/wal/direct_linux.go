@@ -29,7 +29,8 @@ type direct struct {
 	size int64    // of the file, at least
 	buf  []byte   // aligned; as of the last write, the file from at on
 	at   int64
-	have int // bytes of buf that hold what the file does
+	have int               // bytes of buf that hold what the file does
+	tail [directBlock]byte // scratch
 }
 
 // openDirect opens the file a second time.
@@ -61,9 +62,8 @@ func (d *direct) block(file io.ReaderAt, b []byte, off int64) error {
 		buf = aligned(max(2*need, 16*directBlock))
 	}
 	// The last block first: the first one may be written over it.
-	var tail [directBlock]byte
 	if end < to && last > from {
-		if err := d.read(file, tail[:], last); err != nil {
+		if err := d.read(file, d.tail[:], last); err != nil {
 			return err
 		}
 	}
@@ -73,7 +73,7 @@ func (d *direct) block(file io.ReaderAt, b []byte, off int64) error {
 		}
 	}
 	if end < to && last > from {
-		copy(buf[last-from:], tail[:])
+		copy(buf[last-from:], d.tail[:])
 	}
 	copy(buf[off-from:], b)
 	d.buf, d.at, d.have = buf[:to-from], from, 0
