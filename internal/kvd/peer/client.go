@@ -23,8 +23,8 @@ type ClientOptions struct {
 	TLS *Certificates
 
 	// Receive is called with all messages that one read of the connection held,
-	// one call at a time. The slice and all memory that the messages refer to
-	// belong to it. A call that blocks holds the replica's answers back, and one
+	// one call at a time. All memory that the messages refer to belongs to it; the
+	// slice is used again after the call. A call that blocks holds the replica's answers back, and one
 	// that blocks for longer than the replica's patience loses the connection. It
 	// must not call Close.
 	Receive func(ms []wire.Message)
@@ -93,7 +93,7 @@ func Dial(ctx context.Context, addr string, opts ClientOptions) (*Conn, error) {
 	}
 	c := &Conn{ended: make(chan struct{})}
 	c.l = newLink(s, &c.count, linkConfig{
-		latency: opts.Latency, limit: opts.QueueBytes, most: MaxClientMessage, keep: replicaKeep,
+		latency: opts.Latency, limit: opts.QueueBytes, most: MaxClientMessage, keep: replicaKeep, again: true,
 		silentTicks: silentTicks(opts.SilentAfter+2*opts.Latency, opts.PingEvery),
 	})
 	c.wg.Go(func() {

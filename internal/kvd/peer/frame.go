@@ -204,9 +204,10 @@ func (b *inbox) frame() (kind byte, body []byte, err error) {
 	}
 }
 
-// messages decodes the bodies of message frames into memory of their own, which
-// all of them share, and counts them.
-func messages(bodies [][]byte, flow *flow) ([]wire.Message, error) {
+// messages decodes the bodies of message frames and counts them. All bytes that the
+// messages refer to are in one new piece of memory; the messages themselves are in
+// into, which is cleared, where they fit there.
+func messages(bodies [][]byte, into []wire.Message, flow *flow) ([]wire.Message, error) {
 	bytes, count := 0, 0
 	for _, body := range bodies {
 		n, err := countMessages(body)
@@ -217,7 +218,10 @@ func messages(bodies [][]byte, flow *flow) ([]wire.Message, error) {
 		bytes, count = bytes+len(body), count+n
 	}
 	memory := make([]byte, 0, bytes)
-	out := make([]wire.Message, count)
+	out := into[:min(count, cap(into))]
+	if len(out) < count {
+		out = make([]wire.Message, count)
+	}
 	i := 0
 	for _, body := range bodies {
 		from := len(memory)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"testing"
 	"testing/iotest"
 
@@ -31,7 +32,7 @@ func readAll(src io.Reader, most int) (ms []wire.Message, controls []byte, err e
 			controls = append(controls, payload[0])
 			continue
 		}
-		more, err := messages([][]byte{payload[1:]}, none)
+		more, err := messages([][]byte{payload[1:]}, nil, none)
 		if err != nil {
 			return ms, controls, err
 		}
@@ -246,4 +247,31 @@ func FuzzHandshake(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A client's messages go into the slice that the ones before were in, and nothing of
+// those stays there.
+func TestMessagesIntoASliceOfBefore(t *testing.T) {
+	var f frames
+	for _, m := range []wire.Message{{Kind: wire.ReadDone, Request: 1, Data: []byte("x")}, {Kind: wire.WeakDone, Session: 2, Seq: 3}} {
+		f.add(&m, m.Size())
+	}
+	f.close()
+	body := [][]byte{f.buf[headerBytes+1:]}
+	first, err := messages(body, nil, &flow{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := slices.Clone(first)
+	spent := make([]wire.Message, 3)
+	for _, into := range [][]wire.Message{spent, spent[:1], first[:0]} {
+		clear(into[:cap(into)])
+		got, err := messages(body, into, &flow{})
+		if err != nil || !reflect.DeepEqual(got, want) || &got[0] != &into[:1][0] {
+			t.Errorf("into %d of %d: %+v, %v", len(into), cap(into), got, err)
+		}
+	}
+	if got, err := messages(body, spent[:0:1], &flow{}); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("into too few: %+v, %v", got, err)
+	}
 }

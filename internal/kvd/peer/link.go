@@ -30,7 +30,10 @@ type link struct {
 	limit int  // bytes that may wait to be written
 	most  int  // bytes of the largest message
 	hold  bool // stop reading while more than half of limit waits
+	again bool // what receive was given is free when it returns
 	rtt   rtt
+
+	spent []wire.Message // of the reader: what receive was given, if it is to be used again
 
 	origin time.Time   // of all times below
 	timed  atomic.Bool // the queue wants to be told the time
@@ -67,6 +70,7 @@ type linkConfig struct {
 	limit, most int
 	keep        int // bytes of memory that an idle queue keeps
 	hold        bool
+	again       bool
 	apart       bool // large answers of queries go in turn with everything else
 	silentTicks int  // calls of tend without a sign of life that end the link
 }
@@ -80,7 +84,7 @@ func newLink(s *session, count *counters, cfg linkConfig) *link {
 		}
 	}
 	l := &link{
-		who: s.who, nc: nc, raw: nc, in: s.in, count: count, limit: cfg.limit, most: cfg.most, hold: cfg.hold,
+		who: s.who, nc: nc, raw: nc, in: s.in, count: count, limit: cfg.limit, most: cfg.most, hold: cfg.hold, again: cfg.again,
 		origin: time.Now(), q: queue{latency: int64(cfg.latency), keep: cfg.keep}, apart: cfg.apart,
 	}
 	l.timed.Store(cfg.latency > 0)
@@ -283,15 +287,22 @@ func (l *link) read(receive func([]wire.Message)) error {
 }
 
 func (l *link) deliver(bodies [][]byte, receive func([]wire.Message)) error {
-	ms, err := messages(bodies, &l.count.received)
+	ms, err := messages(bodies, l.spent, &l.count.received)
 	if err != nil {
 		return err
 	}
 	l.busy.Store(true)
 	receive(ms)
 	l.busy.Store(false)
+	if l.again && cap(ms) <= mostAgain {
+		clear(ms)
+		l.spent = ms
+	}
 	return nil
 }
+
+// mostAgain is how many messages a slice has at most that is used again.
+const mostAgain = 64
 
 // awaitRoom holds the reader back while too many answers wait: requests that are
 // not read make no more of them.
