@@ -104,6 +104,9 @@ func Reverse() Option { return func(o *Op) { o.command.Options |= wire.Reverse }
 func KeysOnly() Option { return func(o *Op) { o.command.Options |= wire.KeysOnly } }
 
 func make_(c wire.Command, options []Option) Op {
+	if len(options) == 0 {
+		return Op{command: c} // which stays on the stack
+	}
 	o := Op{command: c}
 	for _, f := range options {
 		f(&o)

@@ -120,6 +120,7 @@ func (s *Session) after() {
 			outcomes, s.kept = append(s.kept, outcomes...), nil
 		}
 		if len(sends) == 0 && len(outcomes) == 0 {
+			s.pure.Recycle(sends, outcomes) // their memory is for the next event
 			break
 		}
 		ended := s.ended[:0]
