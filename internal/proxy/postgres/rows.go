@@ -6,11 +6,9 @@ import (
 	"math/bits"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/session"
-	"github.com/weirdb/weir/internal/proxy/sight"
 	"github.com/weirdb/weir/internal/proxy/sqlscan"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
@@ -556,131 +554,4 @@ func take16(p []byte) (int, []byte, bool) {
 		return 0, nil, false
 	}
 	return int(binary.BigEndian.Uint16(p)), p[2:], true
-}
-
-// A tableState says whether a table is fit for multi-row INSERTs.
-type tableState uint8
-
-const (
-	tableUnknown tableState = iota // being looked at
-	tablePlain
-	tableOther // has triggers, rules, row security, or is no ordinary table
-)
-
-// tableFacts is what weir knows of one table under one search path.
-type tableFacts struct {
-	state     tableState
-	at        time.Duration
-	guardBind []byte // the guard's Bind message for this table
-
-	columns          []column // in order; nil if constants for them are not to be parameters
-	columnsGuardBind []byte   // that of columnsGuardSQL
-}
-
-type tableKey struct {
-	set  *session.Set
-	name string
-}
-
-// tableCache holds what is known of tables. Facts that speak for grouping are
-// checked in every group by the guard; facts against it grow old.
-type tableCache struct {
-	m map[tableKey]*tableFacts
-}
-
-// tableKeep is how long a table counts as unfit before it is looked at again.
-const tableKeep = 30 * time.Second
-
-func (t *tableCache) forget() { clear(t.m) }
-
-func (t *tableCache) drop(set *session.Set, name string) { delete(t.m, tableKey{set, name}) }
-
-func (t *tableCache) spoil(set *session.Set, name string) {
-	if f := t.m[tableKey{set, name}]; f != nil {
-		f.state = tableOther
-	}
-}
-
-// look returns what is known of a table, and has the server asked if nothing
-// is.
-func (t *tableCache) look(p *pool, set *session.Set, name string) tableState {
-	f := t.m[tableKey{set, name}]
-	if f != nil && (f.state != tableOther || p.l.Now-f.at < tableKeep) {
-		return f.state
-	}
-	if len(t.m) >= sight.MaxShapes {
-		clear(t.m)
-	}
-	if t.m == nil {
-		t.m = make(map[tableKey]*tableFacts)
-	}
-	name = strings.Clone(name)
-	f = &tableFacts{at: p.l.Now}
-	t.m[tableKey{set, name}] = f
-	p.askIn(set, tableSQL(name), 4, func(u *unit) { f.learn(p, name, u) })
-	return tableUnknown
-}
-
-// tableDoubt is how often at most a table is looked at again whose groups fail.
-const tableDoubt = time.Second
-
-// lookAgain has the server asked whether what is known of a table still holds. If not, it
-// is forgotten.
-func (t *tableCache) lookAgain(p *pool, set *session.Set, name string, f *tableFacts) {
-	if f.state != tablePlain || p.l.Now-f.at < tableDoubt {
-		return
-	}
-	f.at = p.l.Now
-	p.askIn(set, tableSQL(name), 4, func(u *unit) {
-		var now tableFacts
-		if now.learn(p, name, u); now.state == tablePlain && bytes.Equal(now.columnsGuardBind, f.columnsGuardBind) {
-			return
-		}
-		f.state = tableUnknown // for the lanes that know it
-		if t.m[tableKey{set, name}] == f {
-			t.drop(set, name)
-		}
-	})
-}
-
-// tableSQL asks whether a table is fit: an ordinary table, not a partition,
-// without row security, rules, triggers of users, and without defaults or
-// checks that call functions of users, which could read the table. A foreign key to
-// the table itself is looked at when the statement ends: rows of one statement may
-// refer to rows that come later, which one by one they may not.
-func tableSQL(name string) string {
-	return `SELECT c.oid, c.xmin, ` + committedReads + ` AND c.relkind = 'r' AND NOT c.relispartition AND NOT c.relrowsecurity AND NOT c.relhasrules
- AND NOT EXISTS (SELECT FROM pg_catalog.pg_trigger t WHERE t.tgrelid = c.oid AND (NOT t.tgisinternal OR t.tgconstrrelid = c.oid))
- AND NOT EXISTS (SELECT FROM pg_catalog.pg_attrdef d JOIN pg_catalog.pg_depend p ON p.classid = 'pg_catalog.pg_attrdef'::pg_catalog.regclass
-  AND p.objid = d.oid AND p.refclassid = 'pg_catalog.pg_proc'::pg_catalog.regclass WHERE d.adrelid = c.oid)
- AND NOT EXISTS (SELECT FROM pg_catalog.pg_constraint k JOIN pg_catalog.pg_depend p ON p.classid = 'pg_catalog.pg_constraint'::pg_catalog.regclass
-  AND p.objid = k.oid AND p.refclassid = 'pg_catalog.pg_proc'::pg_catalog.regclass WHERE k.conrelid = c.oid),
- ` + plainColumnsSQL + `
- FROM pg_catalog.pg_class c WHERE c.oid = pg_catalog.to_regclass(` + quoteLiteral(name) + `)`
-}
-
-// committedReads holds in a transaction each of whose statements sees what was committed
-// before it. In any other a guard sees the catalogue as it was when the transaction began,
-// and misses a trigger that was made while the first statement waited for the table.
-const committedReads = `pg_catalog.current_setting('transaction_isolation') IN ('read committed', 'read uncommitted')`
-
-// guardSQL fails, by a division by zero, unless the name still means the same
-// table in the same version, and it got no trigger and no foreign key to itself.
-const guardSQL = `SELECT 1 / pg_catalog.count(*) FROM pg_catalog.pg_class c
- WHERE ` + committedReads + ` AND c.oid = pg_catalog.to_regclass($1) AND c.oid = $2::pg_catalog.oid AND c.xmin = $3::pg_catalog.xid
- AND NOT EXISTS (SELECT FROM pg_catalog.pg_trigger t WHERE t.tgrelid = c.oid AND (NOT t.tgisinternal OR t.tgconstrrelid = c.oid))`
-
-func (f *tableFacts) learn(p *pool, name string, u *unit) {
-	f.at = p.l.Now
-	if u.err != nil || len(u.rows) != 1 || string(u.rows[0][2]) != "t" {
-		f.state = tableOther
-		return
-	}
-	f.state, f.columns = tablePlain, readColumns(string(u.rows[0][3]))
-	f.guardBind = pgwire.AppendBind(nil, "", p.guard.srvName, &pgwire.BindArgs{
-		Values: [][]byte{[]byte(name), u.rows[0][0], u.rows[0][1]},
-	})
-	f.columnsGuardBind = pgwire.AppendBind(nil, "", p.columnsGuard.srvName, &pgwire.BindArgs{
-		Values: [][]byte{[]byte(name), u.rows[0][0], u.rows[0][1], u.rows[0][3]},
-	})
 }

@@ -343,19 +343,19 @@ func (s *serials) look(key tableKey) {
 	key.name = strings.Clone(key.name)
 	f := &serialFacts{key: key, at: p.l.Now, epoch: p.proof.epoch}
 	s.m[key] = f
-	p.askIn(key.set, serialSQL(key.name), 4, func(u *unit) { f.learn(p, u) })
+	p.askIn(key.set, serialSQL(key.name), tableColumns, func(u *unit) { f.learn(p, u) })
 }
 
 func (f *serialFacts) learn(p *pool, u *unit) {
 	f.at = p.l.Now
-	if u.err != nil || len(u.rows) != 1 || string(u.rows[0][2]) != "t" {
+	if u.err != nil || len(u.rows) != 1 || string(u.rows[0][4]) != "t" {
 		f.state = tableOther
 		return
 	}
 	f.state = tablePlain
-	f.columns = strings.Split(string(u.rows[0][3]), "\x01")
+	f.columns = strings.Split(string(u.rows[0][5]), "\x01")
 	f.guardBind = pgwire.AppendBind(nil, "", p.serials.guard.srvName, &pgwire.BindArgs{
-		Values: [][]byte{[]byte(f.key.name), u.rows[0][0], u.rows[0][1]},
+		Values: [][]byte{[]byte(f.key.name), u.rows[0][0], u.rows[0][1], u.rows[0][2], u.rows[0][3]},
 	})
 }
 
@@ -375,7 +375,7 @@ func serialSQL(name string) string {
 		ops = append(ops, quoteLiteral(o))
 	}
 	const deps = ` d JOIN pg_catalog.pg_depend p ON p.refclassid = 'pg_catalog.pg_proc'::pg_catalog.regclass AND `
-	return `SELECT c.oid, c.xmin, ` + committedReads + ` AND c.relkind = 'r' AND c.relpersistence <> 't' AND NOT c.relispartition AND NOT c.relrowsecurity AND NOT c.relhasrules AND NOT c.relhassubclass
+	return `SELECT c.oid, c.xmin, ` + schemasSQL + `, ` + committedReads + ` AND c.relkind = 'r' AND c.relpersistence <> 't' AND NOT c.relispartition AND NOT c.relrowsecurity AND NOT c.relhasrules AND NOT c.relhassubclass
  AND ` + quietTriggers + `
  AND NOT EXISTS (SELECT FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.atttypid >= 16384)
  AND NOT EXISTS (SELECT FROM pg_catalog.pg_attrdef` + deps + `p.classid = 'pg_catalog.pg_attrdef'::pg_catalog.regclass AND p.objid = d.oid WHERE d.adrelid = c.oid)
@@ -392,7 +392,7 @@ func serialSQL(name string) string {
 // table in the same version and nobody gave it a trigger that does anything. It runs
 // behind the members, whose locks keep the table from changing.
 const serialGuardSQL = `SELECT 1 / pg_catalog.count(*) FROM pg_catalog.pg_class c
- WHERE ` + committedReads + ` AND c.oid = pg_catalog.to_regclass($1) AND c.oid = $2::pg_catalog.oid AND c.xmin = $3::pg_catalog.xid AND ` + quietTriggers
+ WHERE ` + committedReads + ` AND ` + sameSchemas + ` AND c.oid = pg_catalog.to_regclass($1) AND c.oid = $2::pg_catalog.oid AND c.xmin = $3::pg_catalog.xid AND ` + quietTriggers
 
 // builtinParams reports whether a Parse message's parameters, behind its text, are all of
 // types of the server's own, or of none yet.

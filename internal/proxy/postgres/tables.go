@@ -1,0 +1,167 @@
+package postgres
+
+import (
+	"bytes"
+	"strings"
+	"time"
+
+	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/proxy/sight"
+	"github.com/weirdb/weir/internal/wire/pgwire"
+)
+
+// This file is what weir knows of the tables that groups of INSERTs write to, and how a
+// group makes sure that it still holds.
+
+// A tableState says whether a table is fit for multi-row INSERTs.
+type tableState uint8
+
+const (
+	tableUnknown tableState = iota // being looked at
+	tablePlain
+	tableOther // has triggers, rules, row security, or is no ordinary table
+)
+
+// tableFacts is what weir knows of one table under one search path.
+type tableFacts struct {
+	state     tableState
+	at        time.Duration
+	guardBind []byte // the guard's Bind message for this table
+
+	columns          []column // in order; nil if constants for them are not to be parameters
+	columnsGuardBind []byte   // that of columnsGuardSQL
+}
+
+type tableKey struct {
+	set  *session.Set
+	name string
+}
+
+// tableCache holds what is known of tables. Facts that speak for grouping are
+// checked in every group by the guard; facts against it grow old.
+type tableCache struct {
+	m map[tableKey]*tableFacts
+}
+
+// tableKeep is how long a table counts as unfit before it is looked at again.
+const tableKeep = 30 * time.Second
+
+func (t *tableCache) forget() { clear(t.m) }
+
+func (t *tableCache) drop(set *session.Set, name string) { delete(t.m, tableKey{set, name}) }
+
+func (t *tableCache) spoil(set *session.Set, name string) {
+	if f := t.m[tableKey{set, name}]; f != nil {
+		f.state = tableOther
+	}
+}
+
+// look returns what is known of a table, and has the server asked if nothing
+// is.
+func (t *tableCache) look(p *pool, set *session.Set, name string) tableState {
+	f := t.m[tableKey{set, name}]
+	if f != nil && (f.state != tableOther || p.l.Now-f.at < tableKeep) {
+		return f.state
+	}
+	if len(t.m) >= sight.MaxShapes {
+		clear(t.m)
+	}
+	if t.m == nil {
+		t.m = make(map[tableKey]*tableFacts)
+	}
+	name = strings.Clone(name)
+	f = &tableFacts{at: p.l.Now}
+	t.m[tableKey{set, name}] = f
+	p.askIn(set, tableSQL(name), tableColumns, func(u *unit) { f.learn(p, name, u) })
+	return tableUnknown
+}
+
+// tableDoubt is how often at most a table is looked at again whose groups fail.
+const tableDoubt = time.Second
+
+// lookAgain has the server asked whether what is known of a table still holds. If not, it
+// is forgotten.
+func (t *tableCache) lookAgain(p *pool, set *session.Set, name string, f *tableFacts) {
+	if f.state != tablePlain || p.l.Now-f.at < tableDoubt {
+		return
+	}
+	f.at = p.l.Now
+	p.askIn(set, tableSQL(name), tableColumns, func(u *unit) {
+		var now tableFacts
+		if now.learn(p, name, u); now.state == tablePlain && bytes.Equal(now.columnsGuardBind, f.columnsGuardBind) {
+			return
+		}
+		f.state = tableUnknown // for the lanes that know it
+		if t.m[tableKey{set, name}] == f {
+			t.drop(set, name)
+		}
+	})
+}
+
+// tableSQL asks whether a table is fit: an ordinary table, not a partition,
+// without row security, rules, triggers of users, and without defaults or
+// checks that call functions of users, which could read the table. A foreign key to
+// the table itself is looked at when the statement ends: rows of one statement may
+// refer to rows that come later, which one by one they may not.
+func tableSQL(name string) string {
+	return `SELECT c.oid, c.xmin, ` + schemasSQL + `, ` + committedReads + ` AND c.relkind = 'r' AND NOT c.relispartition AND NOT c.relrowsecurity AND NOT c.relhasrules
+ AND NOT EXISTS (SELECT FROM pg_catalog.pg_trigger t WHERE t.tgrelid = c.oid AND (NOT t.tgisinternal OR t.tgconstrrelid = c.oid))
+ AND NOT EXISTS (SELECT FROM pg_catalog.pg_attrdef d JOIN pg_catalog.pg_depend p ON p.classid = 'pg_catalog.pg_attrdef'::pg_catalog.regclass
+  AND p.objid = d.oid AND p.refclassid = 'pg_catalog.pg_proc'::pg_catalog.regclass WHERE d.adrelid = c.oid)
+ AND NOT EXISTS (SELECT FROM pg_catalog.pg_constraint k JOIN pg_catalog.pg_depend p ON p.classid = 'pg_catalog.pg_constraint'::pg_catalog.regclass
+  AND p.objid = k.oid AND p.refclassid = 'pg_catalog.pg_proc'::pg_catalog.regclass WHERE k.conrelid = c.oid),
+ ` + plainColumnsSQL + `
+ FROM pg_catalog.pg_class c WHERE c.oid = pg_catalog.to_regclass(` + quoteLiteral(name) + `)`
+}
+
+// tableColumns is how many columns tableSQL and serialSQL have.
+const tableColumns = 6
+
+// schemasSQL asks for the version of the table's schema, and for those of all schemas that
+// have a table of its name, unless that are many.
+//
+// Where a schema is renamed and bears its old name again a moment later, a statement in
+// between may find another table by the same name: that waits for no lock which the
+// statement has. But it leaves a new version of the schema. Of a name without a schema, the
+// schema that was in front for a moment is another one, which has such a table as well.
+const schemasSQL = `(SELECT n.xmin FROM pg_catalog.pg_namespace n WHERE n.oid = c.relnamespace),
+ (SELECT CASE WHEN pg_catalog.count(*) <= 16 THEN pg_catalog.string_agg(pg_catalog.concat(n.oid, ':', n.xmin), ',') END FROM ` + schemasOfName + `)`
+
+// schemasOfName are the schemas that have a table of the name of c, but for those of other
+// sessions' temporary tables, which come and go.
+const schemasOfName = `pg_catalog.pg_class o JOIN pg_catalog.pg_namespace n ON n.oid = o.relnamespace
+ WHERE o.relname = c.relname AND NOT pg_catalog.pg_is_other_temp_schema(n.oid)`
+
+// sameSchemas holds if schemasSQL would have the same answer for c as it had, which are the
+// parameters, or if some of these schemas are gone.
+const sameSchemas = `EXISTS (SELECT FROM pg_catalog.pg_namespace n WHERE n.oid = c.relnamespace AND n.xmin = $4::pg_catalog.xid)
+ AND ($5::pg_catalog.text IS NULL OR NOT EXISTS (SELECT FROM ` + schemasOfName + `
+  AND pg_catalog.strpos(pg_catalog.concat(',', $5, ','), pg_catalog.concat(',', n.oid, ':', n.xmin, ',')) = 0))`
+
+// committedReads holds in a transaction each of whose statements sees what was committed
+// before it. In any other a guard sees the catalogue as it was when the transaction began,
+// and misses a trigger that was made while the first statement waited for the table.
+const committedReads = `pg_catalog.current_setting('transaction_isolation') IN ('read committed', 'read uncommitted')`
+
+// guardSQL fails, by a division by zero, unless the name still means the same
+// table in the same version, and has since the INSERT, and it got no trigger and no foreign
+// key to itself.
+const guardSQL = `SELECT 1 / pg_catalog.count(*) FROM pg_catalog.pg_class c
+ WHERE ` + committedReads + ` AND ` + sameSchemas + ` AND c.oid = pg_catalog.to_regclass($1) AND c.oid = $2::pg_catalog.oid AND c.xmin = $3::pg_catalog.xid
+ AND NOT EXISTS (SELECT FROM pg_catalog.pg_trigger t WHERE t.tgrelid = c.oid AND (NOT t.tgisinternal OR t.tgconstrrelid = c.oid))`
+
+func (f *tableFacts) learn(p *pool, name string, u *unit) {
+	f.at = p.l.Now
+	if u.err != nil || len(u.rows) != 1 || string(u.rows[0][4]) != "t" {
+		f.state = tableOther
+		return
+	}
+	row := u.rows[0]
+	f.state, f.columns = tablePlain, readColumns(string(row[5]))
+	f.guardBind = pgwire.AppendBind(nil, "", p.guard.srvName, &pgwire.BindArgs{
+		Values: [][]byte{[]byte(name), row[0], row[1], row[2], row[3]},
+	})
+	f.columnsGuardBind = pgwire.AppendBind(nil, "", p.columnsGuard.srvName, &pgwire.BindArgs{
+		Values: [][]byte{[]byte(name), row[0], row[1], row[2], row[3], row[5]},
+	})
+}
