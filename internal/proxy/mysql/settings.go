@@ -40,6 +40,11 @@ func reachable(from, to *session.Set, home string) bool {
 // login.
 func (f *backendSession) transition(from, to *session.Set) []step {
 	facts, home := &f.b.p.facts, f.b.p.key.database
+	var steps []step
+	charsets := false
+	if facts.misreads(from) {
+		steps, charsets = []step{{mywire.ComQuery, "SET NAMES utf8mb4"}}, true
+	}
 	var b strings.Builder
 	assign := func(name, value string) {
 		if b.Len() == 0 {
@@ -52,7 +57,6 @@ func (f *backendSession) transition(from, to *session.Set) []step {
 		b.WriteByte('=')
 		b.WriteString(value)
 	}
-	charsets := false
 	visit := func(name, value string) {
 		switch {
 		case name == databaseSetting:
@@ -82,7 +86,6 @@ func (f *backendSession) transition(from, to *session.Set) []step {
 	} else if charsets {
 		assignCharsets(to, facts, assign)
 	}
-	var steps []step
 	if b.Len() > 0 {
 		steps = append(steps, step{mywire.ComQuery, b.String()})
 	}
@@ -99,6 +102,21 @@ func (f *backendSession) transition(from, to *session.Set) []step {
 		steps = append(steps, step{mywire.ComPing, ""})
 	}
 	return steps
+}
+
+// misreads reports whether a session of these settings takes the strings in a text for
+// others: where the client's texts are bytes, and strings have a character set without
+// bytes of ASCII.
+func (f *poolFacts) misreads(set *session.Set) bool {
+	value := func(name string) string {
+		if s, ok := set.Get(name); ok {
+			return s.Value
+		}
+		return f.base[name]
+	}
+	connection := value("character_set_connection")
+	return value("character_set_client") == "binary" &&
+		(connection == "ucs2" || strings.HasPrefix(connection, "utf16") || connection == "utf32")
 }
 
 func isCharset(name string) bool {
