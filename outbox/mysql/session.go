@@ -30,7 +30,7 @@ type session struct {
 var settings = []string{
 	"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
 	"SET NAMES utf8mb4 COLLATE utf8mb4_bin",
-	"SET time_zone='+00:00', sql_mode='STRICT_ALL_TABLES', autocommit=1, innodb_lock_wait_timeout=5, lock_wait_timeout=10, completion_type=NO_CHAIN",
+	"SET time_zone='+00:00', sql_mode='STRICT_ALL_TABLES', autocommit=1, innodb_lock_wait_timeout=5, lock_wait_timeout=10, completion_type=NO_CHAIN, sql_select_limit=18446744073709551615",
 }
 
 // maxIdle is how many sessions a store keeps for the next statement.

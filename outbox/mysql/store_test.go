@@ -208,3 +208,22 @@ func TestSessionsEndTransactions(t *testing.T) {
 		}
 	})
 }
+
+// TestSessionsReadAllRows: a server that limits what its sessions read does not limit
+// those of a store.
+func TestSessionsReadAllRows(t *testing.T) {
+	servers(t, func(t *testing.T, m *lab.MySQL) {
+		db := database(t, m)
+		ctx := t.Context()
+		check(t, m.Exec(ctx, "SET GLOBAL sql_select_limit = 1"))
+		defer func() {
+			check(t, m.Exec(context.WithoutCancel(ctx), "SET GLOBAL sql_select_limit = 18446744073709551615"))
+		}()
+		s := migrated(t, m, db, Options{}, outbox.Plan{})
+		l := leadIt(t, s)
+		run(t, producers(t, m, db), insertOne, insertOne)
+		if rows := pageOf(t, l, 0); len(rows) != 2 {
+			t.Errorf("%d rows, want 2", len(rows))
+		}
+	})
+}
