@@ -144,7 +144,6 @@ func (s *slowlyCounted) Status(ctx context.Context) (outbox.Status, error) {
 	return status, err
 }
 
-// Maintenance happens while relaying: what is old goes.
 // hanging is a store whose server hangs after the first count.
 type hanging struct {
 	outbox.Store
@@ -192,6 +191,7 @@ func TestHungDatabaseIsNotReady(t *testing.T) {
 	})
 }
 
+// Maintenance happens while relaying: what is old goes.
 func TestServicePurgesWhatIsOld(t *testing.T) {
 	store := fileStore(t, outbox.Plan{Layout: outbox.History}, outbox.Message{Topic: "t", Payload: []byte("x")},
 		outbox.Message{Topic: "t", Payload: []byte("a\nb")})
