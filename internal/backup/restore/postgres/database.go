@@ -56,6 +56,7 @@ type target struct {
 	ours   bool             // this restore, or the one that it resumes, has made it
 	root   string           // as SQL: the table by way of which the rows are loaded; "": itself
 	whole  bool             // all of its chunks are loaded by one transaction
+	second bool             // it may be loaded a second time, when keys refer to it
 }
 
 func (t *target) sql() string  { return pg.Qualified(t.Schema, t.Name) }
@@ -460,7 +461,7 @@ func (d *database) parallel(ctx context.Context, workers []worker) error {
 		return err
 	}
 	if !d.opts.SchemaOnly {
-		if err := d.script(ctx, d.main, "sequences", "/state/sequences.sql"); err != nil {
+		if err := d.script(ctx, d.main, "sequences", sequences); err != nil {
 			return err
 		}
 	}

@@ -29,7 +29,7 @@ WHERE c.relkind = 'r' AND c.relpersistence = 'u'`, func(row []string) error {
 		return err
 	}
 	for _, t := range d.tables {
-		if unlogged[[2]string{t.Schema, t.Name}] {
+		if t.second = unlogged[[2]string{t.Schema, t.Name}]; t.second {
 			if err := d.again(ctx, t); err != nil {
 				return err
 			}
@@ -64,8 +64,8 @@ func (d resumer) again(ctx context.Context, t *target) error {
 		return nil
 	}
 	d.Warn("table %s is unlogged, and a crash of the server has emptied it: its rows are loaded again", t.name())
-	steps := make([]string, 0, len(lost)+1)
-	for _, step := range append(lost, restore.StepRestored) {
+	steps := make([]string, 0, len(lost)+2)
+	for _, step := range append(lost, d.state(sequences), restore.StepRestored) { // its sequences are unlogged, too
 		d.books.Forget(step)
 		steps = append(steps, pg.Literal(step))
 	}

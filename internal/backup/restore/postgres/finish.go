@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path"
 	"strings"
 
-	"github.com/weirdb/weir/internal/backup/archive"
 	"github.com/weirdb/weir/internal/backup/bulk"
 	pg "github.com/weirdb/weir/internal/backup/bulk/postgres"
 	"github.com/weirdb/weir/internal/backup/restore"
@@ -99,7 +97,7 @@ const maxDifferences = 50
 // verifyDefinitions compares all definitions with those of the source, where all of
 // them were to be restored and none has failed, which would be said twice.
 func (d *database) verifyDefinitions(ctx context.Context) error {
-	chunk := path.Dir(path.Dir(archive.SchemaPath(d.source, "x"))) + "/state/catalogue.jsonl"
+	chunk := d.state("/state/catalogue.jsonl")
 	if !d.Has(chunk) || d.FailedIn(d.target) || d.opts.DataOnly || !d.opts.Filter.Empty() {
 		return nil
 	}

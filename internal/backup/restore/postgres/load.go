@@ -129,7 +129,7 @@ func (l loader) copyIn(ctx context.Context, s *pg.Session, t *target, chunks []*
 	// Frozen rows are visible to everybody at once, which is right only if nobody
 	// can have seen the table before: it is one that this restore has made, and
 	// nothing refers to it yet. All its rows come in this transaction.
-	if t.ours && t.root == "" && t.Parts == len(chunks) && t.PlainBytes >= freezeBytes {
+	if t.ours && !t.second && t.root == "" && t.Parts == len(chunks) && t.PlainBytes >= freezeBytes {
 		begin += "; TRUNCATE ONLY " + t.sql()
 		options = append(options, "FREEZE")
 	}

@@ -3,13 +3,15 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"slices"
 )
 
 // references returns, where foreign keys of the target watch the rows that are
 // loaded, which tables must be loaded before which. Of tables that refer to each
-// other in a circle one comes first, whatever the server will say of that.
+// other in a circle one comes first, whatever the server will say of that. Keys of
+// the restore itself watch only rows that are loaded a second time.
 func (d *database) references(ctx context.Context) (map[*target][]*target, error) {
-	if !d.guarded {
+	if !d.guarded && !slices.ContainsFunc(d.tables, func(t *target) bool { return t.second }) {
 		return nil, nil
 	}
 	refers := map[*target][]*target{}
@@ -19,7 +21,7 @@ JOIN pg_catalog.pg_class t ON t.oid = c.conrelid JOIN pg_catalog.pg_namespace s 
 JOIN pg_catalog.pg_class ft ON ft.oid = c.confrelid JOIN pg_catalog.pg_namespace fs ON fs.oid = ft.relnamespace
 WHERE c.contype = 'f' AND c.conrelid <> c.confrelid ORDER BY 1, 2, 3, 4`, func(row []string) error {
 		t, to := d.byTable[[2]string{row[0], row[1]}], d.byTable[[2]string{row[2], row[3]}]
-		if t != nil && to != nil {
+		if t != nil && to != nil && (d.guarded || t.second && to.second) {
 			refers[t] = append(refers[t], to)
 		}
 		return nil

@@ -425,10 +425,18 @@ func (t *target) loaded() string {
 	return "loaded " + t.name()
 }
 
+// sequences is the chunk of what they stood at.
+const sequences = "/state/sequences.sql"
+
+// state is the path of a chunk of the database that says in what state things were.
+func (d *database) state(name string) string {
+	return path.Dir(path.Dir(archive.SchemaPath(d.source, "x"))) + name
+}
+
 // script runs the statements of a chunk of the database, if there is one. They
 // can be run again without harm, and are noted at their end.
 func (d *database) script(ctx context.Context, s *pg.Session, phase, name string) error {
-	chunk := path.Dir(path.Dir(archive.SchemaPath(d.source, "x"))) + name
+	chunk := d.state(name)
 	if !d.Has(chunk) || d.books.Has(chunk) {
 		return nil
 	}
