@@ -1,10 +1,15 @@
 package mysql_test
 
 import (
+	"bytes"
 	"fmt"
+	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 
+	"github.com/weirdb/weir/internal/proxy/mysql"
+	"github.com/weirdb/weir/internal/proxy/proxytest"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
@@ -135,7 +140,10 @@ func TestTextsThatAreNotReadAskForNoLostID(t *testing.T) {
 	w.GatherAtMost(ctxFor(t), 1<<20)
 	other, id := w.dial(nil), 0
 	pad := strings.Repeat("x", 3<<20)
+	const before, between = "INSERT INTO u VALUES (0, '", "'), ("
+	first := strings.Repeat("x", mywire.MaxPayload-len("?"+before+between+"LAST_IN"))
 	for sql, refused := range map[string]bool{
+		before + first + between + "LAST_INSERT_ID(), '')":                     true, // in two packets
 		"INSERT INTO u VALUES (LAST_INSERT_ID(), '" + pad + "')":               true,
 		"INSERT INTO u VALUES (0, '" + pad + "'), (Last_Insert_ID(), '')":      true,
 		"INSERT INTO u VALUES (0, '" + pad + "'), (@@SESSION.identity, '')":    true,
@@ -159,6 +167,75 @@ func TestTextsThatAreNotReadAskForNoLostID(t *testing.T) {
 	if got := other.one("SELECT CONCAT(COUNT(*), ' ', MIN(a)) FROM u"); got != "2 1" {
 		t.Errorf("there are %s", got)
 	}
+}
+
+// A server may answer such a text, and close the connection, before it has all of it. What
+// comes after that is not judged any more.
+func TestTextsThatAreNotReadAndAreAnsweredEarly(t *testing.T) {
+	t.Parallel()
+	var early atomic.Bool
+	addr := proxytest.Gateway(t, server(t).Addr(), func(client, be net.Conn) {
+		answers := make(chan struct{}, 1)
+		go func() {
+			defer client.Close()
+			buf := make([]byte, 32<<10)
+			for {
+				n, err := be.Read(buf)
+				if err != nil {
+					return
+				}
+				if _, err := client.Write(buf[:n]); err != nil {
+					return
+				}
+				select {
+				case answers <- struct{}{}:
+				default:
+				}
+			}
+		}()
+		go func() {
+			defer be.Close()
+			buf := make([]byte, 32<<10)
+			for {
+				n, err := client.Read(buf)
+				if err != nil {
+					return
+				}
+				before := early.Load() && bytes.Contains(buf[:n], []byte("SET SESSION last_insert_id")) // weir's own
+				if before {
+					select {
+					case <-answers:
+					default:
+					}
+				}
+				if _, err := be.Write(buf[:n]); err != nil {
+					return
+				}
+				if before {
+					<-answers
+					_, _ = client.Write(mywire.AppendError(nil, 1, mywire.NewError(mywire.ErrPacketTooLarge, "too much")))
+				}
+			}
+		}()
+	})
+	w := start(t, database(t, "CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY)", "CREATE TABLE u (a BIGINT, b LONGTEXT)"), func(c *mysql.Config) { c.MySQL.Address = addr })
+	w.GatherAtMost(ctxFor(t), 1<<20)
+	c, id := w.dial(nil), 0
+	eventually(t, "an id of its own is given in a group", func() bool {
+		before := w.pool().Grouped
+		id++
+		c.must(fmt.Sprintf("/* batch */ INSERT INTO t VALUES (%d)", id))
+		return w.pool().Grouped > before
+	})
+	early.Store(true)
+	msg := c.query("INSERT INTO u VALUES (0, '" + strings.Repeat("x", 3<<20) + "'), (LAST_INSERT_ID(), '')")
+	c.send(msg[:2<<20])
+	if r, _ := c.hear(mywire.ComQuery); r.code() != mywire.ErrPacketTooLarge {
+		t.Fatalf("answered early: %v %v", r.err, r.lost)
+	}
+	c.send(msg[2<<20:])
+	_, _ = c.hear(mywire.ComQuery) // whatever it is
+	w.dial(nil).must("DO 0")       // weir is there
 }
 
 // What clients prepare and close again does not stay.

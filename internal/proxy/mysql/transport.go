@@ -238,7 +238,7 @@ func (tr *transport) through(p []byte) int {
 	}
 	n := min(tr.pass, len(p))
 	tr.pass -= n
-	tr.streamed(p[:n])
+	tr.streamed(p[:n], 0)
 	if tr.refusal != nil && tr.pass == 0 && !tr.streams {
 		tr.refused()
 	}
@@ -258,7 +258,7 @@ func (tr *transport) nextPacket(p []byte) int {
 	}
 	size := mywire.HeaderLen + n
 	have := min(size, len(p))
-	tr.streamed(p[:have])
+	tr.streamed(p[:have], mywire.HeaderLen)
 	tr.pass = size - have
 	if tr.refusal != nil {
 		tr.c.back.seq = seq + 1
@@ -281,9 +281,10 @@ func (tr *transport) toServer(p []byte) {
 	}
 }
 
-// streamed passes on a part of a message that is not read whole.
-func (tr *transport) streamed(p []byte) {
-	if tr.refusal == nil && tr.asksID.in(p) {
+// streamed passes on a part of a message that is not read whole. Its text begins at head.
+// Nothing of it counts any more once the server has answered it.
+func (tr *transport) streamed(p []byte, head int) {
+	if tr.refusal == nil && tr.c.cur != nil && tr.asksID.in(p[head:]) {
 		tr.breakOff(gone("LAST_INSERT_ID()"))
 		return
 	}
@@ -297,6 +298,7 @@ func (tr *transport) breakOff(e *mywire.Error) {
 	b, u := c.link, c.cur
 	tr.refusal, c.back.seq = &refusal{e, true}, u.seq
 	u.c, b.owner, c.link, c.cur = nil, nil, nil, nil
+	c.s.Throttle(false) // what it sent need not be written any more
 	b.s.Close(io.EOF)
 }
 
