@@ -28,7 +28,7 @@ func (k poolKey) databaseOf(set *session.Set) string {
 func (tx *texts) reach(sql string, info *myscan.Statement) (ready bool) {
 	c := tx.c
 	k := c.p.catalog
-	if c.sharesNothing() {
+	if sharesNothing(c) {
 		return true
 	}
 	k.used = true
@@ -48,7 +48,7 @@ func (tx *texts) reach(sql string, info *myscan.Statement) (ready bool) {
 }
 
 // sharesNothing reports whether each session of the client's pool keeps its connection.
-func (c *client) sharesNothing() bool {
+func sharesNothing(c *client) bool {
 	return c.l.cfg.Mode == session.ModeSession || c.p.facts.silent
 }
 
@@ -90,7 +90,7 @@ func (tx *texts) reachPrepared(sql string, info *myscan.Statement) {
 // same.
 func (st *stmt) reach(c *client) (ready bool) {
 	k := c.p.catalog
-	if c.sharesNothing() {
+	if sharesNothing(c) {
 		return true
 	}
 	k.used = true

@@ -124,7 +124,7 @@ func (tx *texts) judge(st *stmt) (ready bool) {
 	view, epoch := c.p.catalog.view()
 	once := tx.lookedUp == st
 	tx.lookedUp = nil
-	if !st.long() || c.sharesNothing() || epoch == 0 || st.epoch == epoch || once {
+	if !st.long() || sharesNothing(c) || epoch == 0 || st.epoch == epoch || once {
 		return true
 	}
 	info, db := st.info, c.p.key.databaseOf(st.set)

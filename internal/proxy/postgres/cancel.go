@@ -90,7 +90,7 @@ func (c *client) cancel(done func()) bool {
 			b.cancel(u, done)
 			return true
 		case len(c.s.In) > 0 || b.First(func(u *unit) bool { return u.c == c }) != nil:
-			return c.cancelBehind(b, done)
+			return cancelBehind(c, b, done)
 		}
 		return false
 	}
@@ -129,7 +129,7 @@ func (c *client) cancel(done func()) bool {
 
 // cancelBehind is cancel for a client whose statement stands behind a query of weir's own,
 // which must not be hit: it goes on when that has been answered.
-func (c *client) cancelBehind(b *backend, done func()) bool {
+func cancelBehind(c *client, b *backend, done func()) bool {
 	b.Then(func() {
 		c.l.Agenda.Lane(core.Task(func() { // behind the client, which goes on by the answer
 			if c.s.Closed || !c.cancel(done) {

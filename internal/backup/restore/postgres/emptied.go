@@ -65,7 +65,7 @@ func (d resumer) again(ctx context.Context, t *target) error {
 	}
 	d.Warn("table %s is unlogged, and a crash of the server has emptied it: its rows are loaded again", t.name())
 	steps := make([]string, 0, len(lost)+2)
-	for _, step := range append(lost, d.state(sequences), restore.StepRestored) { // its sequences are unlogged, too
+	for _, step := range append(lost, stateOf(d.database, sequences), restore.StepRestored) { // its sequences are unlogged, too
 		d.books.Forget(step)
 		steps = append(steps, pg.Literal(step))
 	}

@@ -97,7 +97,7 @@ const maxDifferences = 50
 // verifyDefinitions compares all definitions with those of the source, where all of
 // them were to be restored and none has failed, which would be said twice.
 func (d *database) verifyDefinitions(ctx context.Context) error {
-	chunk := d.state("/state/catalogue.jsonl")
+	chunk := stateOf(d, "/state/catalogue.jsonl")
 	if !d.Has(chunk) || d.FailedIn(d.target) || d.opts.DataOnly || !d.opts.Filter.Empty() {
 		return nil
 	}

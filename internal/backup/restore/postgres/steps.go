@@ -428,15 +428,15 @@ func (t *target) loaded() string {
 // sequences is the chunk of what they stood at.
 const sequences = "/state/sequences.sql"
 
-// state is the path of a chunk of the database that says in what state things were.
-func (d *database) state(name string) string {
+// stateOf is the path of a chunk of the database that says in what state things were.
+func stateOf(d *database, name string) string {
 	return path.Dir(path.Dir(archive.SchemaPath(d.source, "x"))) + name
 }
 
 // script runs the statements of a chunk of the database, if there is one. They
 // can be run again without harm, and are noted at their end.
 func (d *database) script(ctx context.Context, s *pg.Session, phase, name string) error {
-	chunk := d.state(name)
+	chunk := stateOf(d, name)
 	if !d.Has(chunk) || d.books.Has(chunk) {
 		return nil
 	}
