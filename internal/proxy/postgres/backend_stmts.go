@@ -28,7 +28,9 @@ type backendStmts struct {
 	parsing  uint64 // the last one with a Parse that may be skipped
 	front    uint64 // where in what is sent that unit begins, behind the Closes for room
 
-	foreign []*stmt // read in settings that are not theirs: see literals.go
+	// foreign were read in settings that are not theirs, see literals.go: with literals, so that
+	// not even the client that had them read may use them later.
+	foreign map[*stmt]bool
 }
 
 // prepared is what is known of a statement on a backend.
@@ -125,7 +127,10 @@ func (k *backendStmts) learn(u *unit, st *stmt) {
 	k.prepared[st] = now
 	k.parsing = max(k.parsing, now.unit)
 	if c := b.owner; c != nil && !st.single && c.stmts.readsAstray(st) {
-		k.foreign = append(k.foreign, st)
+		if k.foreign == nil {
+			k.foreign = make(map[*stmt]bool)
+		}
+		k.foreign[st] = c.stmts.readsLiteralsAstray(st)
 	}
 }
 
@@ -161,6 +166,7 @@ func (k *backendStmts) unlearn(u *unit) {
 // drop forgets a statement.
 func (k *backendStmts) drop(st *stmt) {
 	delete(k.prepared, st)
+	delete(k.foreign, st)
 	k.bytes -= len(st.tail)
 }
 

@@ -30,11 +30,13 @@ func (ss *statements) readsByItself(st *stmt) bool {
 
 // readsAstray reports whether it reads a statement so that the others must not use it.
 func (ss *statements) readsAstray(st *stmt) bool {
+	return ss.c.link != nil && (ss.c.pins.held&pinTemp != 0 || ss.readsLiteralsAstray(st))
+}
+
+// readsLiteralsAstray reports whether that is so because of the statement's literals.
+func (ss *statements) readsLiteralsAstray(st *stmt) bool {
 	c := ss.c
-	if c.link == nil {
-		return false
-	}
-	return c.pins.held&pinTemp != 0 || st.literals && (c.settings.astray&^sqlscan.EffPath != 0 || c.pins.held&pinsSpoil != 0)
+	return st.literals && (c.settings.astray&^sqlscan.EffPath != 0 || c.pins.held&pinsSpoil != 0)
 }
 
 // single returns a statement like another that is one client's.
@@ -67,17 +69,21 @@ func (sg *settings) calm(b *backend) {
 	c := sg.c
 	if c.tx == pgwire.StatusIdle && b.Depth() == 0 && c.cur == nil && len(sg.unsure) == 0 {
 		sg.astray = 0
-		b.parseAgain()
+		b.parseAgain(false)
 	}
 }
 
-// parseAgain has statements parsed again that were read in settings that are not theirs.
-func (k *backendStmts) parseAgain() {
-	for _, st := range k.foreign {
+// parseAgain has statements parsed again that were read in settings that are not theirs:
+// before their client uses them, or another does.
+func (k *backendStmts) parseAgain(another bool) {
+	for st, literals := range k.foreign {
+		if !another && !literals {
+			continue
+		}
 		if was, ok := k.prepared[st]; ok {
 			was.doubt = true
 			k.prepared[st] = was
 		}
+		delete(k.foreign, st)
 	}
-	k.foreign = nil
 }

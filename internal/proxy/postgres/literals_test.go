@@ -145,6 +145,26 @@ func TestTemporaryTablesInPreparedStatements(t *testing.T) {
 	see("of the first client", a.prepared("a3", text), permanent)
 }
 
+// A session with temporary tables has a statement that it had prepared before parsed once on
+// its connection, not each time.
+func TestTemporaryTablesHaveStatementsParsedOnce(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t), func(c *postgres.Config) { c.PoolSize = 2 })
+	c, holder := w.wire(), w.wire()
+	c.send(parse("s", "SELECT 1"), sync())
+	c.ready()
+	holder.asks("BEGIN") // the connection that knows it
+	c.asks("CREATE TEMP TABLE own (i int)")
+	holder.asks("COMMIT")
+	before := w.pool().ServerParses
+	for range 3 {
+		c.again("s")
+	}
+	if n := w.pool().ServerParses - before; n != 1 {
+		t.Errorf("parsed %d times", n)
+	}
+}
+
 // Names mean other tables, with columns of other types, behind a SET LOCAL search_path.
 func TestSearchPathsOfTransactionsInPreparedStatements(t *testing.T) {
 	t.Parallel()

@@ -182,7 +182,7 @@ func (p *pool) release(b *backend) {
 		return
 	}
 	b.owner, b.lane = nil, nil
-	b.parseAgain()
+	b.parseAgain(true)
 	if b.status != pgwire.StatusIdle {
 		// A text was not what weir took it for. Anyone who came next would be in
 		// the transaction that it began.
