@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 
 	mysqldriver "github.com/go-sql-driver/mysql"
@@ -89,5 +90,47 @@ func TestCheckSeesPoolers(t *testing.T) {
 				}
 			})
 		}
+	})
+}
+
+// A relay that starts beside others that look at the list of threads is not refused:
+// the server hides a thread's text while another one reads it.
+func TestCheckBesideReadersOfTheList(t *testing.T) {
+	servers(t, func(t *testing.T, m *lab.MySQL) {
+		db := database(t, m)
+		s := migrated(t, m, db, Options{}, outbox.Plan{})
+		ctx, cancel := context.WithCancel(t.Context())
+		var readers, checks sync.WaitGroup
+		for range 6 {
+			readers.Go(func() {
+				for ctx.Err() == nil {
+					rows, err := s.db.QueryContext(ctx, "SELECT INFO FROM information_schema.PROCESSLIST")
+					if err == nil {
+						err = rows.Close()
+					}
+					if err != nil && ctx.Err() == nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		for range 4 {
+			checks.Go(func() {
+				for range 50 {
+					fresh, err := New(s.db, Options{}) // another asks the server once
+					if err == nil {
+						err = fresh.Check(ctx)
+					}
+					if err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		checks.Wait()
+		cancel()
+		readers.Wait()
 	})
 }
