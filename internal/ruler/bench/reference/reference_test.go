@@ -405,19 +405,26 @@ func TestRunKeepsPagesAndResumes(t *testing.T) {
 	}
 }
 
+// watched is a writer whose run is ended by a word that it reads.
+type watched struct {
+	bytes.Buffer // read when the program has ended
+	word         string
+	end          func()
+}
+
+func (w *watched) Write(p []byte) (int, error) {
+	n, err := w.Buffer.Write(p)
+	if strings.Contains(w.String(), w.word) {
+		w.end()
+	}
+	return n, err
+}
+
 func TestRunThatIsInterrupted(t *testing.T) {
-	o := allOf(t, keep+`; case "$*" in *001*) trap 'echo "weir: interrupted; all is stopped" >&2; exit 130' INT; echo it runs >&2; touch "$2/runs"; while :; do sleep 0.05; done;; esac`)
-	var shown bytes.Buffer // read when the program has ended
-	o.Output = &shown
+	o := allOf(t, keep+`; case "$*" in *001*) trap 'echo "weir: interrupted; all is stopped" >&2; exit 130' INT; echo it runs >&2; while :; do sleep 0.05; done;; esac`)
 	ctx, cancel := context.WithCancel(t.Context())
-	go func() {
-		for ctx.Err() == nil {
-			if _, err := os.Stat(filepath.Join(o.Out, "001", "runs")); err == nil {
-				cancel()
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
-	}()
+	shown := &watched{word: "it runs", end: cancel}
+	o.Output = shown
 	err := runAll(t, o, ctx)
 	if stopped := new(StoppedError); !errors.As(err, &stopped) || stopped.Part != "001" || !strings.Contains(err.Error(), "go on with --resume --out "+o.Out) {
 		t.Fatalf("interrupted: %v", err)
