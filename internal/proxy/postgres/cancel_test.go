@@ -37,23 +37,9 @@ func TestCancelReachesTheStatementThatItNames(t *testing.T) {
 			eventually(t, "the server has it", func() bool {
 				return waits.ask("SELECT count(*) AS n FROM pg_stat_activity WHERE datname = current_database() AND wait_event IN ('PgSleep', 'transactionid', 'tuple')") == "[n] (1) SELECT_1 I"
 			})
-			answered := make(chan string, 1)
-			go func() { answered <- render(mine.ready()) }()
 			// A grouped write moves from its lane to a backend of its own; a
 			// request that came in between is void, as it may be directly.
-			var got string
-			eventually(t, "it is cancelled", func() bool {
-				cancel(t, w, mine)
-				select {
-				case got = <-answered:
-					return true
-				default:
-					return false
-				}
-			})
-			if !strings.HasSuffix(got, "ERROR:57014 I") {
-				t.Errorf("cancelled: %s", got)
-			}
+			cancelUntilAnswered(t, w, mine)
 			mine.want("SELECT 1 AS x", "[x] (1) SELECT_1 I")
 			blocker.want("ROLLBACK", "ROLLBACK I")
 		})
@@ -108,7 +94,14 @@ func TestCancelBehindAQuestionOfWeirs(t *testing.T) {
 	if n := requests.Load(); n != 1 {
 		t.Errorf("the server was sent %d requests", n)
 	}
-	// One that comes before the server has begun with the statement is void, as directly.
+	cancelUntilAnswered(t, w, c)
+	c.want("SELECT count(*) AS n FROM own", "[n] (0) SELECT_1 I")
+}
+
+// cancelUntilAnswered cancels the statement of c until it is answered: a request that comes
+// before the server has begun with it is void, as directly.
+func cancelUntilAnswered(t *testing.T, w *weir, c *wire) {
+	t.Helper()
 	answered := make(chan string, 1)
 	go func() { answered <- render(c.ready()) }()
 	var got string
@@ -124,7 +117,6 @@ func TestCancelBehindAQuestionOfWeirs(t *testing.T) {
 	if !strings.HasSuffix(got, "ERROR:57014 I") {
 		t.Errorf("cancelled: %s", got)
 	}
-	c.want("SELECT count(*) AS n FROM own", "[n] (0) SELECT_1 I")
 }
 
 func TestCancelEndsAWaitInTheQueue(t *testing.T) {

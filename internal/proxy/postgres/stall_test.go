@@ -156,21 +156,7 @@ func TestReadSlowForItsParametersHoldsUpNobody(t *testing.T) {
 			}
 		}
 	}
-	answered := make(chan string, 1)
-	go func() { answered <- render(slow.ready()) }()
-	var got string
-	eventually(t, "it is cancelled", func() bool {
-		cancel(t, w, slow)
-		select {
-		case got = <-answered:
-			return true
-		default:
-			return false
-		}
-	})
-	if !strings.HasSuffix(got, "ERROR:57014 I") {
-		t.Errorf("cancelled: %s", got)
-	}
+	cancelUntilAnswered(t, w, slow)
 	slow.want("SELECT 1 AS x", "[x] (1) SELECT_1 I")
 }
 
