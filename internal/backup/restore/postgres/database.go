@@ -254,9 +254,10 @@ func (d *database) make(ctx context.Context, exists bool) error {
 }
 
 // properties sets what belongs to the database itself: owner, settings, comment,
-// grants. They can be set again without harm.
+// grants. They can be set again without harm. It does so from within the database:
+// servers keep text about a database in the encoding of the session's own.
 func (d *database) properties(ctx context.Context) error {
-	s, err := pg.Connect(ctx, d.cfg, "")
+	s, err := pg.Connect(ctx, d.cfg, d.target)
 	if err != nil {
 		return err
 	}

@@ -20,7 +20,8 @@ import (
 func TestEncodings(t *testing.T) {
 	for _, c := range []struct{ encoding, script string }{
 		{"LATIN1", `CREATE TABLE "Größe" (x text DEFAULT 'süß', y text); COMMENT ON TABLE "Größe" IS 'ñandú';
-INSERT INTO "Größe" (y) SELECT 'é' || g FROM generate_series(1, 100) g; SELECT lo_from_bytea(4711, '\xe9ff');`},
+INSERT INTO "Größe" (y) SELECT 'é' || g FROM generate_series(1, 100) g; SELECT lo_from_bytea(4711, '\xe9ff');
+ALTER DATABASE SELF SET weir.greeting = 'olé'; COMMENT ON DATABASE SELF IS 'größer';`},
 		{"WIN1251", `CREATE TABLE слово (x text); INSERT INTO слово VALUES ('да'), ('нет'); CREATE VIEW v AS SELECT 'ага' AS x;`},
 		{"SQL_ASCII", `CREATE TABLE raw (x text); INSERT INTO raw VALUES (E'\xff\xfe not UTF-8'), ('plain');`},
 	} {
@@ -28,9 +29,15 @@ INSERT INTO "Größe" (y) SELECT 'é' || g FROM generate_series(1, 100) g; SELEC
 			r := newRig(t, server(t), "")
 			r.psql("postgres", "DROP DATABASE "+pg.Ident(r.db)+"; CREATE DATABASE "+pg.Ident(r.db)+
 				" TEMPLATE template0 ENCODING '"+c.encoding+"' LC_COLLATE 'C' LC_CTYPE 'C'")
-			r.psql(r.db, "SET client_encoding = 'UTF8';\n"+c.script)
+			r.psql(r.db, "SET client_encoding = 'UTF8';\n"+strings.ReplaceAll(c.script, "SELF", pg.Ident(r.db)))
 			r.mustBackup(backup.Options{Checksums: true})
-			r.same(r.db, r.restored(restore.Options{Verify: restore.VerifyRows}))
+			target := r.restored(restore.Options{Verify: restore.VerifyRows})
+			r.same(r.db, target)
+			const own = `SELECT array_to_string(setconfig, ' '), shobj_description(d.oid, 'pg_database') FROM pg_database d LEFT JOIN pg_db_role_setting ON setdatabase = d.oid
+WHERE datname = current_database()`
+			if source, copied := r.psql(r.db, own), r.psql(target, own); source != copied {
+				t.Errorf("settings and comment of the database itself: %q, of the copy: %q", source, copied)
+			}
 		})
 	}
 }
