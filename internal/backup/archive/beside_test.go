@@ -3,6 +3,7 @@ package archive
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -149,6 +150,22 @@ func TestCloseBesideFails(t *testing.T) {
 	}
 }
 
+// TestFailNamesTheChunk: a backup that fails because a chunk on its way did does not blame
+// what it was doing when that came to light.
+func TestFailNamesTheChunk(t *testing.T) {
+	t.Parallel()
+	_, w, gate := gated(t, true)
+	broken := errors.New("broken disk")
+	writeBeside(t, w, "db/x")
+	gate <- broken
+	w.await("db/x")
+	_, err := w.Chunk(t.Context(), ChunkInfo{Path: "db/y"})
+	err = w.Fail(fmt.Errorf("read table y: %w", err))
+	if !errors.Is(err, broken) || !strings.Contains(err.Error(), "db/x") || strings.Contains(err.Error(), "table y") {
+		t.Errorf("error: %v", err)
+	}
+}
+
 // TestAbortBesideClose: Abort comes to an end only when no chunk is on its way.
 func TestAbortBesideClose(t *testing.T) {
 	t.Parallel()
@@ -172,8 +189,9 @@ func TestFailKeepsWhatEnds(t *testing.T) {
 	gate <- nil
 	w.await("db/x")
 	writeBeside(t, w, "db/stuck")
-	if err := w.Fail(); err != nil {
-		t.Fatal(err)
+	broken := errors.New("no more tables")
+	if err := w.Fail(broken); err == nil || err.Error() != broken.Error() {
+		t.Errorf("fail: %v", err)
 	}
 	w, err := Create(t.Context(), repo, Options{ID: "b", Resume: true})
 	if err != nil {

@@ -260,8 +260,13 @@ const settlePatience = 5 * time.Second
 
 // Fail ends a backup that has failed. It waits some seconds for chunks that are on their way
 // (see [ChunkWriter.CloseBeside]), and keeps what is complete for a later Resume; if nothing
-// is, all is deleted.
-func (w *Writer) Fail() error {
+// is, all is deleted. It returns the cause, with what went wrong while it ended. A chunk that
+// failed on its way is the cause by itself: what was being done when that came to light, such
+// as reading another table, is not to blame.
+func (w *Writer) Fail(cause error) error {
+	if late := w.late.Load(); late != nil && errors.Is(cause, *late) {
+		cause = *late
+	}
 	if w.journal != nil {
 		settled := make(chan struct{})
 		go func() {
@@ -275,7 +280,7 @@ func (w *Writer) Fail() error {
 		case <-timer.C: // Abort ends them, and then what waits for them
 		}
 	}
-	return w.Abort(w.Stats().Complete() > 0)
+	return errors.Join(cause, w.Abort(w.Stats().Complete() > 0))
 }
 
 // forget takes back what a chunk that was given up had counted.

@@ -47,7 +47,7 @@ var system = []string{"information_schema", "mysql", "performance_schema", "sys"
 func Run(ctx context.Context, opts backup.Options, w *archive.Writer) (*backup.Result, error) {
 	r, err := run(ctx, opts, w)
 	if err != nil {
-		return nil, errors.Join(err, w.Fail())
+		return nil, w.Fail(err)
 	}
 	return r, nil
 }

@@ -42,7 +42,7 @@ const oldestServer = 120000
 func Run(ctx context.Context, opts backup.Options, w *archive.Writer) (*backup.Result, error) {
 	r, err := run(ctx, opts, w)
 	if err != nil {
-		return nil, errors.Join(err, w.Fail())
+		return nil, w.Fail(err)
 	}
 	return r, nil
 }
