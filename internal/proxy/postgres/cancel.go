@@ -86,6 +86,7 @@ func (c *client) cancel(done func()) bool {
 	if b := c.link; b != nil {
 		switch u := b.Head(); {
 		case u == nil:
+			return c.cancelUnread(done)
 		case u.c == c:
 			b.cancel(u, done)
 			return true
@@ -138,6 +139,32 @@ func cancelBehind(c *client, b *backend, done func()) bool {
 		}))
 	})
 	return true
+}
+
+// cancelUnread is cancel for a client whose long text is read away from the loop: when it has
+// been read, it is sent and cancelled.
+func (c *client) cancelUnread(done func()) bool {
+	t, link := c.texts.long, c.fwd.linkSeq
+	if t == nil || t.done {
+		return false
+	}
+	t.then = append(t.then, func() { // behind the client, which goes on by what was read
+		if c.s.Closed || c.link == nil || c.fwd.linkSeq != link || !c.cancel(done) {
+			done()
+		} else if u := c.link.Head(); u != nil && u == c.back.cancelled {
+			u.insist = true
+		}
+	})
+	return true
+}
+
+// insist cancels again a statement that was cancelled while it was read away from the loop: a
+// request that the server gets before the end of a long message is void.
+func (bk *back) insist() {
+	u, b := bk.cancelled, bk.c.link
+	if u != nil && u.insist && b != nil && b.Head() == u && b.Cancels == 0 {
+		b.cancel(u, func() {})
+	}
 }
 
 // endOverdue has the server end the head of the queue, which has run for longer than

@@ -222,6 +222,7 @@ func (c *client) Shutdown() {
 func (c *client) Tick() {
 	limits := &c.p.Limits
 	c.transport.checkReading()
+	c.back.insist()
 	c.listens.Tick()
 	c.cached.tick()
 	if c.s.Ended() && !c.transport.unfinished() {

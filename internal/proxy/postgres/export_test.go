@@ -23,6 +23,20 @@ func (s *Server) LongestRead(ctx context.Context) (n int) {
 	return n
 }
 
+// CancelUnread cancels the statement of a client, if its text is being read away from the loop,
+// and reports whether it was.
+func (s *Server) CancelUnread(ctx context.Context, id uint32) (did bool) {
+	for _, l := range s.Loops {
+		_ = l.Call(ctx, func() {
+			if c := l.Clients[id]; c != nil && c.texts.long != nil && !c.texts.long.done {
+				did = true
+				c.cancel(func() {})
+			}
+		})
+	}
+	return did
+}
+
 // Donate gives a pool a connection that a login opened to e, and reports whether the
 // pool has it then.
 func (s *Server) Donate(ctx context.Context, database, user string, e upstream.Endpoint) (kept bool, err error) {

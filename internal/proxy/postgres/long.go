@@ -3,6 +3,7 @@ package postgres
 import (
 	"strings"
 
+	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/sqlscan"
 )
 
@@ -20,6 +21,7 @@ type longRead struct {
 	info  reading
 	epoch uint64 // of the index by which it is judged
 	done  bool
+	then  []core.Task // behind the client, when it is done
 }
 
 // judged has a statement of a linked client judged by the index that holds now. It reports
@@ -63,6 +65,9 @@ func (tx *texts) scanLong(sql string, as lexical) (info reading, ready bool) {
 		l.Post(func() {
 			t.info, t.done = info, true
 			c.resume()
+			for _, task := range t.then {
+				l.Agenda.Lane(task)
+			}
 		})
 	})
 	return opaque, false

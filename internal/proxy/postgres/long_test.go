@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -62,4 +63,49 @@ func TestLongTextsAreReadWhole(t *testing.T) {
 	gone.send(query("SELECT 9" + pad))
 	_ = gone.conn.Close()
 	eventually(t, "it has gone", func() bool { return w.snapshot().Clients == 2 })
+}
+
+// A statement that is cancelled while its text is read away from the loop is cancelled, whatever
+// the server makes of a request that comes while it takes a long message.
+func TestCancelOfALongTextThatIsRead(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t), nil)
+	c, look := w.wire(), dialWire(t, server(t).Addr(), w.db)
+	text := "SELECT pg_sleep(600) /* " + strings.Repeat("x-' ", 3<<20) + " */"
+	for _, way := range []struct {
+		name     string
+		messages []byte
+		begin    bool
+	}{
+		{"a text", query(text), false},
+		{"a text in a transaction", query(text), true},
+		{"extended", slices.Concat(parse("", text), bind("", ""), execute("", 0), sync()), false},
+	} {
+		t.Run(way.name, func(t *testing.T) {
+			status := "I"
+			if way.begin {
+				status = "E"
+			}
+			for done := false; !done; {
+				if way.begin {
+					c.want("BEGIN", "BEGIN T")
+				}
+				c.send(way.messages)
+				eventually(t, "it is being read, or runs", func() bool {
+					done = w.CancelUnread(ctxFor(t), c.pid)
+					return done || look.ask("SELECT count(*) AS n FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'") == "[n] (1) SELECT_1 I"
+				})
+				if !done { // it was read too soon for the test to see
+					cancel(t, w, c)
+				}
+				if got := render(c.ready()); !strings.HasSuffix(got, "ERROR:57014 "+status) {
+					t.Errorf("cancelled: %s", got)
+				}
+				if way.begin {
+					c.want("ROLLBACK", "ROLLBACK I")
+				}
+			}
+			c.want("SELECT 1 AS x", "[x] (1) SELECT_1 I")
+		})
+	}
 }

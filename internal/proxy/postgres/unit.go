@@ -64,6 +64,7 @@ type unit struct {
 	retries  uint8
 	err      *pgwire.Error // the ErrorResponse, where weir must look at it
 	overdue  bool          // weir ends it, for it has run for too long
+	insist   bool          // its client has cancelled it before it was sent: see cancelUnread
 	dead     bool          // cancelled or disconnected while it waited
 
 	// Running alone: see apart.go.
