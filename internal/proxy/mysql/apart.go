@@ -183,8 +183,11 @@ func (a *alone) run(b *backend, u *unit) {
 		switch {
 		case u.c != c || u.dead || c.s.Closed:
 			p.FreeSlot(&u.Turn)
-		case err != nil && b.s.Closed:
+		case err != nil && b.s.Closed && !p.l.Draining() && u.losses.Again(p.l.Now, b.Born):
 			p.Enqueue(waiter{Unit: u}) // nothing was sent yet
+		case err != nil && b.s.Closed:
+			p.FreeSlot(&u.Turn)
+			c.lost(u, errLostUnsent())
 		case err != nil && u.turnOver(err.Code, p.l.Now-b.Answered):
 			p.FreeSlot(&u.Turn)
 			u.again()

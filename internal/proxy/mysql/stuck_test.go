@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/mysql"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
@@ -315,5 +316,42 @@ func TestDefaultThatAssigns(t *testing.T) {
 			_ = session.Close()
 			eventually(t, "the session has left", func() bool { return w.pool().Clients == 1 })
 		}
+	}
+}
+
+// A write that runs alone is not tried for ever where making a connection ready for it
+// ends that each time.
+func TestWriteWhoseConnectionsAreLostBeforeIt(t *testing.T) {
+	t.Parallel()
+	db := database(t, "CREATE TABLE t (k INT PRIMARY KEY, n INT)", "INSERT INTO t VALUES (1, 0)")
+	var lost atomic.Int64
+	w := start(t, db, func(c *mysql.Config) {
+		c.MySQL.Address = relayed(t, server(t).Addr(), func() (up, down func(p []byte) ([]byte, bool)) {
+			return func(p []byte) ([]byte, bool) {
+				// The bound on the lock waits of a write that waits alone.
+				if bytes.Contains(p, []byte("innodb_lock_wait_timeout=1")) {
+					lost.Add(1)
+					return nil, false
+				}
+				return p, true
+			}, func(p []byte) ([]byte, bool) { return p, true }
+		})
+	})
+	holder, c := dialAt(t, server(t).Addr(), db, nil), w.dial(nil)
+	eventually(t, "writes are grouped", func() bool {
+		c.must("/* batch */ UPDATE t SET n = 0 WHERE k = 1")
+		return w.pool().Grouped > 0
+	})
+	holder.must("BEGIN")
+	holder.must("UPDATE t SET n = 1 WHERE k = 1")
+	if r := c.try(c.query("/* batch */ UPDATE t SET n = 2 WHERE k = 1")); r.code() != mywire.ErrNetRead || strings.Contains(r.err.Message, "unknown") {
+		t.Errorf("%v, %v; want error %d that names no doubt", r.err, r.lost, mywire.ErrNetRead)
+	}
+	if n := lost.Load(); n < core.MostLost || n > 2*core.MostLost {
+		t.Errorf("%d connections were lost for one write", n)
+	}
+	holder.must("ROLLBACK")
+	if got := holder.one("SELECT n FROM t"); got != "0" {
+		t.Errorf("n is %s, want 0", got)
 	}
 }
