@@ -28,7 +28,7 @@ type engine struct {
 	// serverEnv is the variable in which weir proxy finds the server's DSN,
 	// listenFlag says where it listens for clients.
 	serverEnv, listenFlag string
-	// joins is the protocol in which a floor joins INSERTs.
+	// joins is the protocol in which a floor joins writes.
 	joins string
 	// ungrouped is what a side is called whose weir joins no rows.
 	ungrouped string

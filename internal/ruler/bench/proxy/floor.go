@@ -15,7 +15,7 @@ import (
 // copyVerb is the hidden verb that runs a copier.
 const copyVerb = "copy"
 
-// groupFlag names the protocol in which it joins the load's INSERTs.
+// groupFlag names the protocol in which it joins the load's writes.
 const groupFlag = "group"
 
 // The protocols that it knows.
@@ -24,7 +24,7 @@ const (
 	joinsMySQL    = "mysql"
 )
 
-// startFloor runs a copier before the server of a DSN, or one that joins INSERTs of a
+// startFloor runs a copier before the server of a DSN, or one that joins writes of a
 // protocol: what is measured through it is the least that a proxy with a server connection
 // for each client costs here.
 func startFloor(ctx context.Context, binary, serverDSN, group string) (*floor.Process, error) {
@@ -57,8 +57,8 @@ func (r *rig) plain() ([]way, error) {
 	return []way{r.direct(), w}, err
 }
 
-// plainInserts are plain for INSERTs, with the least that joins them.
-func (r *rig) plainInserts() ([]way, error) {
+// plainJoined are plain for writes, with the least that joins them.
+func (r *rig) plainJoined() ([]way, error) {
 	ways, err := r.plain()
 	if err != nil || r.joins == nil {
 		return ways, err
@@ -76,6 +76,6 @@ func copyCommand() *cobra.Command {
 		Args:   cobra.ExactArgs(1),
 		RunE:   func(cmd *cobra.Command, args []string) error { return copyBytes(args[0], group, cmd.OutOrStdout()) },
 	}
-	cmd.Flags().StringVar(&group, groupFlag, "", "join the INSERTs of the load, in the protocol postgres or mysql, into groups")
+	cmd.Flags().StringVar(&group, groupFlag, "", "join the writes of the load, in the protocol postgres or mysql, into groups")
 	return cmd
 }

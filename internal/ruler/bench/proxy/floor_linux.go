@@ -25,7 +25,7 @@ type copier struct {
 }
 
 // copyBytes copies between the clients that connect and the server at address, until
-// standard input ends, or joins their INSERTs of a protocol. The address that it listens on goes to out.
+// standard input ends, or joins their writes of a protocol. The address that it listens on goes to out.
 func copyBytes(address string, group string, out io.Writer) (err error) {
 	defer func() {
 		if err != nil {

@@ -8,16 +8,18 @@ import (
 	"github.com/weirdb/weir/internal/ruler/bench/floor"
 )
 
-// A grouper is what is left of a proxy that joins INSERTs into groups: a copier that, once
+// A grouper is what is left of a proxy that joins writes into groups: a copier that, once
 // a client has sent its first INSERT, sends those of all clients to the server as one
 // statement of many rows, as many as wait, and answers each. It knows the two ways in which
-// the load writes an INSERT, and nothing else: it parses no SQL, looks for no hint, knows no
-// limits, no errors and no settings, and any surprise ends the connection.
+// the load writes an INSERT, in PostgreSQL's protocol also its prepared UPDATE by key, and
+// nothing else: it parses no SQL, looks for no hint, knows no limits, no errors and no
+// settings, and any surprise ends the connection.
 type grouper struct {
 	*copier
-	protocol       groupProtocol
-	prepared, text groupTexts
-	lanes          map[int32]*groupLane // by their sockets
+	protocol                groupProtocol
+	prepared, text, updates groupTexts
+	epochs                  int                  // of all of them
+	lanes                   map[int32]*groupLane // by their sockets
 }
 
 // A groupProtocol is what a grouper knows of the protocol that the load speaks.
@@ -42,11 +44,13 @@ const groupLanes = 2
 // groupMost is how many rows a group has, as weir has by default.
 const groupMost = 256
 
-// groupTexts are INSERTs of one kind, prepared or not, that wait for a group.
+// groupTexts are statements of one kind that wait for a group.
 type groupTexts struct {
-	binds   bool    // prepared: rows are arguments; else each is text with a comma behind it
-	head    []byte  // of the statement, up to VALUES and a space
-	epoch   int     // counts the heads
+	binds   bool    // rows are arguments; else each is text with a comma behind it
+	text    bool    // clients sent text, and are answered so
+	serial  bool    // UPDATEs, which run one behind the other in one transaction
+	head    []byte  // of an INSERT, up to VALUES and a space; all of an UPDATE
+	epoch   int     // the head's number
 	clients []int32 // who wait
 	rows    []byte  // theirs, one behind the other
 	ends    []int   // of each in rows
@@ -61,20 +65,24 @@ type groupLane struct {
 	members []int32     // of it
 	rows    []byte      // of it, while the server prepares its statement
 	in      []byte
-	id      uint64 // that the server has given its first row
-	epoch   int
-	knows   [groupMost + 1]uint32 // the statements of so many rows, of the present epoch, by number; 0: not prepared
+	id      uint64              // that the server has given its first row
+	knows   map[groupKey]uint32 // what was prepared, by number
 }
 
+// groupKey names the statement of so many rows.
+type groupKey struct{ epoch, rows int }
+
 func newGrouper(c *copier, protocol string) error {
-	g := &grouper{copier: c, prepared: groupTexts{binds: true}, lanes: make(map[int32]*groupLane)}
+	g := &grouper{copier: c, prepared: groupTexts{binds: true}, text: groupTexts{text: true}, lanes: make(map[int32]*groupLane)}
 	switch protocol {
 	case joinsPostgres:
 		g.protocol = newPostgresGroups()
+		g.text.binds = true // weir, too, makes arguments of literals there
+		g.updates = groupTexts{binds: true, serial: true}
 	case joinsMySQL:
 		g.protocol = new(mysqlGroups)
 	default:
-		return fmt.Errorf("join INSERTs of protocol %q: want %s or %s", protocol, joinsPostgres, joinsMySQL)
+		return fmt.Errorf("join writes of protocol %q: want %s or %s", protocol, joinsPostgres, joinsMySQL)
 	}
 	c.seen, c.turned = g.seen, g.turned
 	return nil
@@ -89,14 +97,22 @@ func (g *grouper) seen(from int32, b []byte) bool {
 	return g.clients[from] && g.protocol.asked(g, from, b)
 }
 
-// is notes the text of an INSERT.
-func (t *groupTexts) is(b []byte) {
-	if n := len(t.head); n > 0 && bytes.HasPrefix(b, t.head) {
-		return
+// is notes the text of an INSERT, and reports how long its head is, 0 for another's.
+func (g *grouper) is(t *groupTexts, sql []byte) int {
+	at := bytes.Index(sql, []byte("VALUES "))
+	if at < 0 {
+		return 0
 	}
-	if at := bytes.Index(b, []byte("VALUES ")); at >= 0 {
-		t.head = bytes.Clone(b[:at+len("VALUES ")])
-		t.epoch++
+	head := sql[:at+len("VALUES ")]
+	g.begins(t, head)
+	return len(head)
+}
+
+// begins notes how a statement begins.
+func (g *grouper) begins(t *groupTexts, head []byte) {
+	if !bytes.Equal(t.head, head) {
+		g.epochs++
+		t.head, t.epoch = bytes.Clone(head), g.epochs
 	}
 }
 
@@ -104,25 +120,11 @@ func (t *groupTexts) is(b []byte) {
 // are too few.
 func (g *grouper) wait(t *groupTexts, client int32, row []byte) {
 	if server := int32(g.others[client]); len(g.lanes) < groupLanes && g.lanes[server] == nil {
-		g.lanes[server] = &groupLane{fd: server}
+		g.lanes[server] = &groupLane{fd: server, knows: make(map[groupKey]uint32)}
 	}
 	t.clients = append(t.clients, client)
 	t.rows = append(t.rows, row...)
 	t.ends = append(t.ends, len(t.rows))
-}
-
-// waitText has a client's row of a text go with the next group, with a comma behind it. It
-// reports whether the text is an INSERT's.
-func (g *grouper) waitText(client int32, sql []byte) bool {
-	at := bytes.Index(sql, []byte("VALUES "))
-	if at < 0 {
-		return false
-	}
-	g.text.is(sql)
-	g.wait(&g.text, client, sql[at+len("VALUES "):])
-	g.text.rows = append(g.text.rows, ',')
-	g.text.ends[len(g.text.ends)-1]++
-	return true
 }
 
 // leave ends a client whose connection to the server is a lane, which stays.
@@ -138,7 +140,7 @@ func (g *grouper) leave(client int32) bool {
 
 // turned starts groups when a turn's events are done.
 func (g *grouper) turned() error {
-	for _, t := range []*groupTexts{&g.prepared, &g.text} {
+	for _, t := range []*groupTexts{&g.prepared, &g.text, &g.updates} {
 		for _, l := range g.lanes {
 			if len(t.clients) == 0 {
 				break
@@ -156,9 +158,6 @@ func (g *grouper) turned() error {
 func (g *grouper) start(l *groupLane, t *groupTexts) error {
 	n := min(len(t.clients), groupMost)
 	l.texts, l.members = t, append(l.members[:0], t.clients[:n]...)
-	if t.binds && l.epoch != t.epoch {
-		l.epoch, l.knows = t.epoch, [groupMost + 1]uint32{}
-	}
 	g.out = g.protocol.appendGroup(g.out[:0], t, l, n)
 	if !floor.Write(int(l.fd), g.out) {
 		return errors.New("send a group: the server has gone")

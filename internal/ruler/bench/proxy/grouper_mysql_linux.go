@@ -28,7 +28,7 @@ func (p *mysqlGroups) asked(g *grouper, client int32, b []byte) bool {
 	}
 	switch body := b[mywire.HeaderLen:]; body[0] {
 	case mywire.ComStmtPrepare:
-		g.prepared.is(body[1:])
+		g.is(&g.prepared, body[1:])
 	case mywire.ComStmtExecute:
 		if len(b) != executeLen || g.prepared.head == nil {
 			return false
@@ -36,7 +36,14 @@ func (p *mysqlGroups) asked(g *grouper, client int32, b []byte) bool {
 		g.wait(&g.prepared, client, b[executeRow:])
 		return true
 	case mywire.ComQuery:
-		return g.waitText(client, body[1:])
+		sql := body[1:]
+		head := g.is(&g.text, sql)
+		if head == 0 {
+			return false
+		}
+		p.out = append(append(p.out[:0], sql[head:]...), ',')
+		g.wait(&g.text, client, p.out)
+		return true
 	case mywire.ComQuit:
 		return g.leave(client)
 	}
@@ -51,7 +58,7 @@ func (p *mysqlGroups) appendGroup(out []byte, t *groupTexts, l *groupLane, n int
 		out = append(out, 0, 0, 0, 0, mywire.ComQuery)
 		out = append(append(out, t.head...), rows[:len(rows)-1]...)
 		return endPacket(out, at)
-	case l.knows[n] == 0:
+	case l.knows[groupKey{t.epoch, n}] == 0:
 		l.rows = append(l.rows[:0], rows...)
 		at := len(out)
 		out = append(out, 0, 0, 0, 0, mywire.ComStmtPrepare)
@@ -61,7 +68,7 @@ func (p *mysqlGroups) appendGroup(out []byte, t *groupTexts, l *groupLane, n int
 		}
 		return endPacket(out[:len(out)-1], at)
 	}
-	return appendRows(out, l.knows[n], rows, n)
+	return appendRows(out, l.knows[groupKey{t.epoch, n}], rows, n)
 }
 
 // appendRows appends the execution of a prepared INSERT of n rows.
@@ -103,7 +110,8 @@ func (p *mysqlGroups) said(l *groupLane) (next []byte, done bool, err error) {
 		}
 		return nil, true, e
 	}
-	if n := len(l.members); l.texts.binds && l.knows[n] == 0 {
+	n := len(l.members)
+	if key := (groupKey{l.texts.epoch, n}); l.texts.binds && l.knows[key] == 0 {
 		if packets < 1+2*n {
 			return nil, false, nil // the parameters' definitions follow
 		}
@@ -111,7 +119,7 @@ func (p *mysqlGroups) said(l *groupLane) (next []byte, done bool, err error) {
 		if err != nil {
 			return nil, true, err
 		}
-		l.knows[n], l.in = st.StmtID, l.in[:0]
+		l.knows[key], l.in = st.StmtID, l.in[:0]
 		p.out = appendRows(p.out[:0], st.StmtID, l.rows, n)
 		return p.out, false, nil
 	}
@@ -119,8 +127,8 @@ func (p *mysqlGroups) said(l *groupLane) (next []byte, done bool, err error) {
 	if err != nil {
 		return nil, true, err
 	}
-	if ok.AffectedRows != uint64(len(l.members)) {
-		return nil, true, fmt.Errorf("%d rows of a group of %d are there", ok.AffectedRows, len(l.members))
+	if ok.AffectedRows != uint64(n) {
+		return nil, true, fmt.Errorf("%d rows of a group of %d are there", ok.AffectedRows, n)
 	}
 	l.id = ok.LastInsertID
 	return nil, true, nil

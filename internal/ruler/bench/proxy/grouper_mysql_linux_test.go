@@ -30,8 +30,10 @@ func TestMySQLGroupsReadWhatTheServerSays(t *testing.T) {
 		{name: "an error", said: mywire.AppendError(nil, 1, mywire.NewError(mywire.ErrDuplicateKey, "Duplicate entry")), fails: true},
 		{name: "a statement is prepared", binds: true, said: prepared, next: appendRows(nil, 9, rows, 3)},
 	} {
-		l := &groupLane{texts: &groupTexts{binds: tc.binds}, members: []int32{1, 2, 3}, rows: rows}
-		l.knows[3] = tc.knows
+		l := &groupLane{
+			texts: &groupTexts{binds: tc.binds, epoch: 1}, members: []int32{1, 2, 3}, rows: rows,
+			knows: map[groupKey]uint32{{1, 3}: tc.knows},
+		}
 		var p mysqlGroups
 		for i, b := range tc.said {
 			l.in = append(l.in, b)

@@ -37,7 +37,7 @@ func endToEnd(t *testing.T, e suite.Engine, binary string) {
 	dir := t.TempDir()
 	lived := false
 	plan := Plan{
-		Inserts: []int{8}, Windows: []time.Duration{time.Millisecond}, Isolated: true, Literals: []int{8},
+		Inserts: []int{8}, Windows: []time.Duration{time.Millisecond}, Isolated: true, Literals: []int{8}, Updates: []int{8},
 		Reads: []int{8}, Failing: []int{8}, Crowd: []int{2, 40}, Idle: 50, Drivers: []int{4}, Leak: time.Second, Rounds: 1, Warmup: 50 * time.Millisecond, Duration: 200 * time.Millisecond,
 	}
 	got, err := Run(t.Context(), Options{
@@ -52,8 +52,8 @@ func endToEnd(t *testing.T, e suite.Engine, binary string) {
 		t.Error("nobody was told how it goes")
 	}
 	drivers := map[suite.Engine]int{suite.PostgreSQL: 2, suite.MariaDB: 1}[e]
-	if n := len(got.Results); n != 7+drivers {
-		t.Fatalf("%d experiments were run; want inserts, literals, two of reads, failing, crowd, leak, %d of drivers", n, drivers)
+	if n := len(got.Results); n != 8+drivers {
+		t.Fatalf("%d experiments were run; want inserts, literals, two of reads, updates, failing, crowd, leak, %d of drivers", n, drivers)
 	}
 	checkWitnesses(t, dir, got, drivers)
 	var names []string
@@ -75,9 +75,13 @@ func endToEnd(t *testing.T, e suite.Engine, binary string) {
 		}
 	}
 	if runtime.GOOS == "linux" {
-		for _, i := range []int{0, 1} { // prepared and as text; every row was counted
-			if c := got.Results[i].Find("group"); c == nil || c.Samples[0].Ops == 0 {
-				t.Errorf("%s: nothing was joined: %+v", got.Results[i].Experiment.Name, c)
+		joined := []string{"inserts-8", "literals-8"} // every row was counted
+		if e == suite.PostgreSQL {
+			joined = append(joined, "updates-8")
+		}
+		for _, name := range joined {
+			if c := got.Find(name).Find("group"); c == nil || c.Samples[0].Ops == 0 {
+				t.Errorf("%s: nothing was joined: %+v", name, c)
 			}
 		}
 	}

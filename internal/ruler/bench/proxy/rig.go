@@ -24,7 +24,7 @@ type rig struct {
 	db      suite.Server
 	bouncer *lab.PgBouncer // nil without one
 	floor   *floor.Process // nil without one
-	joins   *floor.Process // the same that joins INSERTs; nil without one, or before a foreign server
+	joins   *floor.Process // the same that joins writes; nil without one, or before a foreign server
 	weir    *weirProcess
 	solo    *weirProcess // without the multi-row lane
 	meter   suite.Meter  // on the server itself

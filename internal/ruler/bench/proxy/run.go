@@ -229,7 +229,7 @@ func experimentName(kind string, clients int, latency time.Duration) string {
 
 // inserts is reference report 1 for one number of clients.
 func (r *run) inserts(ctx context.Context, clients int) error {
-	ways, err := r.plainInserts()
+	ways, err := r.plainJoined()
 	if err != nil {
 		return err
 	}
@@ -288,7 +288,7 @@ func (r *run) hinted() []way {
 func (r *run) literals(ctx context.Context, clients int) error {
 	e := r.experiment("literals", clients, fmt.Sprintf("Single-row INSERTs with literals, %s protocol, %s", textProtocol(r.o.Engine), clientsName(clients)))
 	e.Factors["protocol"] = textProtocol(r.o.Engine)
-	ways, err := r.plainInserts()
+	ways, err := r.plainJoined()
 	if err != nil {
 		return err
 	}
@@ -302,6 +302,9 @@ func (r *run) literals(ctx context.Context, clients int) error {
 func (r *run) updates(ctx context.Context, clients int) error {
 	e := r.experiment("updates", clients, fmt.Sprintf("UPDATEs by key, %s", clientsName(clients)))
 	ways, err := r.plain()
+	if r.engine.joins == joinsPostgres {
+		ways, err = r.plainJoined()
+	}
 	if err != nil {
 		return err
 	}

@@ -80,7 +80,7 @@ processor time and disk are not measured.`,
 	f.BoolVar(&c.mysql, "mysql", false, "the same as --engine mariadb")
 	f.Lookup("mysql").Hidden = true // it says one thing and means another
 	f.StringVar(&c.pgbouncer, "pgbouncer", "", "PgBouncer program to compare with (default: the installed one)")
-	f.BoolVar(&c.floor, "floor", false, "also measure a program that only copies bytes, and for INSERTs one that only joins them: the least that a proxy costs")
+	f.BoolVar(&c.floor, "floor", false, "also measure a program that only copies bytes, and for writes that ask for a group one that only joins them: the least that a proxy costs")
 	f.IntSliceVar(&c.clients, "clients", nil, "numbers of clients, instead of the plan's")
 	f.StringSliceVar(&c.windows, "windows", nil, "fixed windows to compare, in milliseconds, such as 0,1,10,100, instead of the plan's; 0 and auto are always among them")
 	f.IntSliceVar(&c.poolSizes, "pool-size", nil, "maximum server connections of weir; several are compared with each other (default: those that pools find by themselves)")
