@@ -68,8 +68,13 @@ var ErrClosed = errors.New("the log is closed")
 
 // withSpaceHint adds what to do to an error of a full disk.
 func withSpaceHint(err error) error {
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+	if isFull(err) {
 		return fmt.Errorf("%w; free some space, nothing that was flushed is lost", err)
 	}
 	return err
+}
+
+// isFull reports whether an error says that the disk is full, or a quota of it.
+func isFull(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }

@@ -247,15 +247,15 @@ func (l *Log) grows(end int64) bool {
 
 // lengthen writes zeros behind a round that ends at end, where the file ends, too:
 // a flush that changes a file's length, or blocks that were never written, takes
-// half as long again. It is a matter of speed alone, so that a full disk or a
-// segment of a test's size goes without.
+// half as long again. It is a matter of speed alone, so that a full disk, a quota that
+// is used up, a limit on the size of files or a segment of a test's size goes without.
 func (l *Log) lengthen(end int64) error {
 	s := l.now
 	if l.zeros == nil {
 		l.zeros = make([]byte, ahead)
 	}
 	n, err := l.file.WriteAt(l.zeros, end)
-	if err != nil && !errors.Is(err, syscall.ENOSPC) {
+	if err != nil && !isFull(err) && !errors.Is(err, syscall.EFBIG) {
 		return fmt.Errorf("lengthen %s: %w", s.file, err)
 	}
 	s.length = end + int64(n)

@@ -475,3 +475,37 @@ func TestRollThatFailsMayBeTriedAgain(t *testing.T) {
 		must(t, l.Close())
 	}
 }
+
+// A file is lengthened ahead of what is written for speed alone: where that does not fit,
+// the log goes on without.
+func TestNoRoomToLengthen(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		why  syscall.Errno
+		ends bool
+	}{{syscall.ENOSPC, false}, {syscall.EDQUOT, false}, {syscall.EFBIG, false}, {syscall.EIO, true}} {
+		disk := waltest.NewDisk()
+		l, _, err := openOn(disk) // whose segment is small
+		must(t, err)
+		must(t, l.Close())
+		opts := wal.Options{SegmentBytes: 4 << 20, Disk: disk}
+		l, _, err = wal.Open("", me, opts)
+		must(t, err)
+		must(t, l.Append(entry(1, 1), wal.Record{Kind: wal.Entry, Term: 1, Index: 2, Data: make([]byte, 8<<10)}))
+		disk.FailAt(2, c.why) // the first is the write of the round
+		if err := l.Sync(); errors.Is(err, c.why) != c.ends {
+			t.Fatalf("%v: %v", c.why, err)
+		}
+		if c.ends {
+			continue
+		}
+		must(t, l.Append(entry(1, 3)))
+		must(t, l.Close())
+		l, r, err := wal.Open("", me, opts)
+		must(t, err)
+		if got := show(t, r); r.Last != 3 || got[0] != "entry 1 1 e1.1" || got[2] != "entry 1 3 e1.3" {
+			t.Errorf("%v: recovered up to %d, %q, %q", c.why, r.Last, got[0], got[2])
+		}
+		must(t, l.Close())
+	}
+}
