@@ -192,13 +192,13 @@ func (c *Client) Close() error {
 	}
 	c.mu.Unlock()
 	c.stop()
-	c.wait.Wait()
 	for _, s := range sessions {
-		s.abandon()
+		s.abandon() // before the wait: what is waited for may wait for an operation itself
 	}
 	for _, w := range watches {
 		w.end(ErrClosed)
 	}
+	c.wait.Wait()
 	return nil
 }
 
@@ -294,7 +294,7 @@ func (c *Client) lost(l *link, conn *peer.Conn) {
 	l.conn, l.err = nil, conn.Err()
 	l.mu.Unlock()
 	for _, s := range c.all() {
-		s.event(func(p *session.Session, now int64) { p.Disconnected(now, id) })
+		s.tend(func(p *session.Session, now int64) { p.Disconnected(now, id) })
 	}
 	c.unwatched(id)
 	if other := c.to(id); other != nil {
@@ -361,7 +361,10 @@ func (c *Client) send(sends []session.Send, batch []wire.Message) []wire.Message
 
 // overflow ends a connection that does not move: its sessions go on elsewhere.
 func (c *Client) overflow(id uint64) {
-	if conn := c.to(id); conn != nil {
+	conn := c.to(id)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if conn != nil && !c.closed { // else it ends anyway
 		c.wait.Go(func() { _ = conn.Close() }) // the reason is that it was full
 	}
 }
@@ -591,7 +594,7 @@ func (c *Client) tick(ctx context.Context) {
 		c.seekAgain()
 		c.rewatch(0)
 		for _, s := range c.all() {
-			s.event(func(p *session.Session, now int64) {
+			s.tend(func(p *session.Session, now int64) {
 				for _, l := range c.linked() {
 					l.mu.Lock()
 					conn, id := l.conn, l.id

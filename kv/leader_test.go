@@ -1,6 +1,7 @@
 package kv_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"sync"
@@ -134,6 +135,30 @@ func TestAReplicaThatEndsConnectionsIsLeftInPeace(t *testing.T) {
 	if took := time.Since(began); took < 600*time.Millisecond { // 10 + 20 + ... + 320
 		t.Errorf("seven connections within %v", took)
 	}
+}
+
+// A program that waits for one operation where it hears of another holds up the answers of
+// a replica. It can close the client nevertheless.
+func TestCloseWhileACallbackWaits(t *testing.T) {
+	replica := newActor(t, 1, 1, func(a *actor, from peer.Addr, m *wire.Message) {
+		if m.Kind == wire.Read && a.heard(wire.Read) == 1 {
+			a.tell(from, wire.Message{Kind: wire.ReadDone, Request: m.Request})
+		}
+	})
+	c, err := kv.Open(within(t), []string{replica.Addr()}, kv.Options{})
+	check(t, err, nil)
+	other := c.NewSession()
+	ended := make(chan error, 1)
+	check(t, c.Issue(kv.Get("a"), func(kv.Result, error) {
+		_, err := other.Do(context.Background(), kv.Get("b"))
+		ended <- err
+	}), nil)
+	testkit.Eventually(t, "the second operation is under way", func() bool { return replica.heard(wire.Read) > 1 })
+	closed := make(chan error, 1)
+	go func() { closed <- c.Close() }()
+	testkit.Eventually(t, "the client is closed", func() bool { return len(closed) == 1 })
+	check(t, <-closed, nil)
+	check(t, <-ended, kv.ErrClosed)
 }
 
 // A change of the members that its leader does not answer, because it was stopped or has

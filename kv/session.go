@@ -99,10 +99,22 @@ func (s *Session) event(do func(p *session.Session, now int64)) {
 	s.after()
 }
 
+// tend is event for those who look after all sessions, or hold a lock: it does not
+// report itself, since what it would call may block.
+func (s *Session) tend(do func(p *session.Session, now int64)) {
+	s.mu.Lock()
+	do(s.pure, s.c.now())
+	s.carryOn(true)
+}
+
 // after is called with mu locked, and unlocks it. It sends what the session
 // wants sent and reports what has ended. While it reports, operations that are
 // issued, mostly by those reports, gather, and leave together when it is done.
-func (s *Session) after() {
+func (s *Session) after() { s.carryOn(false) }
+
+// carryOn is after, where the reports are apart: by another goroutine, which then
+// carries on.
+func (s *Session) carryOn(apart bool) {
 	if id := s.pure.ID(); id != s.id.Load() {
 		s.c.named(s, s.id.Swap(id), id)
 	}
@@ -138,15 +150,30 @@ func (s *Session) after() {
 		if len(sends) > 0 {
 			s.batch = s.c.send(sends, s.batch)
 		}
-		for i := range ended {
-			ended[i].call.done(ended[i].result, ended[i].err)
+		if apart && len(ended) > 0 {
+			go s.reportApart(ended, sends, outcomes)
+			return
 		}
-		clear(ended)
-		s.mu.Lock()
-		s.pure.Recycle(sends, outcomes)
-		s.corked, s.ended = false, ended
+		s.report(ended, sends, outcomes)
 	}
 	s.mu.Unlock()
+}
+
+func (s *Session) reportApart(ended []ended, sends []session.Send, outcomes []session.Outcome) {
+	s.report(ended, sends, outcomes)
+	s.after()
+}
+
+// report tells callers what has ended, and locks mu. The slices are memory for the next
+// event.
+func (s *Session) report(ended []ended, sends []session.Send, outcomes []session.Outcome) {
+	for i := range ended {
+		ended[i].call.done(ended[i].result, ended[i].err)
+	}
+	clear(ended)
+	s.mu.Lock()
+	s.pure.Recycle(sends, outcomes)
+	s.corked, s.ended = false, ended
 }
 
 // makeRoom wakes those who wait for room. The caller has locked mu.
@@ -239,7 +266,7 @@ func (s *Session) finishBehind() {
 
 // connected tells the session that a replica can be reached.
 func (s *Session) connected(id uint64, conn *peer.Conn) {
-	s.event(func(p *session.Session, now int64) {
+	s.tend(func(p *session.Session, now int64) {
 		p.Connected(now, id)
 		p.Distance(id, int64(conn.RTT().Last))
 	})
