@@ -34,6 +34,8 @@ type Options struct {
 	// Sides are patterns of names, as path.Match has them: backups and restores side by side
 	// are by ways that fit one of them. Default: by all.
 	Sides []string
+	// Floor adds a program that only copies rows to backups side by side. PostgreSQL only.
+	Floor bool
 	// Verb runs a command line of weir in this process, so that it can be
 	// profiled. Nil: nothing is.
 	Verb func(ctx context.Context, args []string) error
@@ -53,6 +55,8 @@ func (o *Options) validate() error {
 		return fmt.Errorf("--engine %q: want postgres or mariadb", o.Engine)
 	case o.Out == "" || o.Binary == "":
 		return errors.New("a directory for results and the weir program are needed")
+	case o.Floor && o.Engine != suite.PostgreSQL:
+		return fmt.Errorf("--floor: there is none for --engine %s", o.Engine)
 	case o.DSN != "" && suite.EngineOfDSN(o.DSN, Engines()) != o.Engine:
 		return fmt.Errorf("--db names a server that --engine %s does not speak to", o.Engine)
 	}
@@ -171,7 +175,7 @@ func (r *rig) steps() []suite.Step {
 				}), prefix+kind+"-"+size.Shape)
 			}
 		}
-		beside("", func() []way { return fitting(r.ways, r.o.Sides) })
+		beside("", r.sides)
 		if i > 0 {
 			continue
 		}

@@ -42,6 +42,7 @@ type flags struct {
 	size   string
 	shapes []string
 	rounds int
+	floor  bool
 	seed   uint64
 }
 
@@ -92,6 +93,7 @@ measured.`,
 	f.StringSliceVar(&c.shapes, "shapes", nil, "of the plan's databases, only these: shop, many, huge, text, binary, random")
 	cli.Takes(f, "shapes", "shop", "many", "huge", "text", "binary", "random")
 	f.StringArrayVar(&c.sides, "side", nil, "compare only sides whose names match, such as 'pg_dump 17*' (repeatable)")
+	f.BoolVar(&c.floor, "floor", false, "also measure a program that only copies the rows, to zstd files that it does not flush (PostgreSQL)")
 	f.IntVar(&c.rounds, "rounds", 0, "rounds of each experiment with whole programs, instead of the plan's")
 	f.IntSliceVar(&c.jobs, "jobs", nil, "jobs that weir runs at once; several numbers are compared (default the processors)")
 	f.StringSliceVar(&c.blocks, "block-size", nil, "sizes of gzip's blocks to compare, such as 256KB,1MB")
@@ -101,6 +103,7 @@ measured.`,
 	f.StringSliceVar(&c.storage, "storage", nil, "places of archives to compare: dir,s3 (an S3 server of our own, versitygw)")
 	cli.Takes(f, "storage", "dir", "s3")
 	f.Uint64Var(&c.seed, "seed", 1, "seed of the data")
+	cmd.AddCommand(floorCommands()...)
 	return cmd
 }
 
@@ -126,7 +129,7 @@ func (c *flags) options(changed func(string) bool) (o Options, err error) {
 		}
 	}
 	o.Engine, o.DSN, o.BinDir, o.Tools, o.Seed = c.Engine, c.DSN, c.binDir, c.tools, c.seed
-	o.Sides = c.sides
+	o.Sides, o.Floor = c.sides, c.floor
 	if o.Options, err = c.Options("backup", Steps(o)); err != nil {
 		return o, err
 	}

@@ -155,6 +155,7 @@ func (w Row) ofKind(against, side *bench.Case) (suite.Target, bool) {
 var leasts = map[string]string{
 	areaProxyPG: "a program that knows no protocol and only copies: one thread that reads and writes, with a server connection for each client; for hinted INSERTs and UPDATEs one that joins those that wait, and does not look at what they are",
 	areaProxyMy: "the same two programs",
+	areaBackup:  "a program that copies the rows of PostgreSQL to zstd files, with weir's sessions, encoder and order: no definitions, snapshot, sums or manifest, and the benchmark flushes its files",
 	areaKV:      "a table in memory behind one thread, whose writes are answered when its log and that of one of two other processes are flushed: no elections, no checks, nothing to recover",
 	areaOutbox:  "a relay by the log that notes no delivery, so that the rows stay and the table grows",
 }
@@ -219,11 +220,11 @@ func Rows() []Row {
 	least("hinted INSERTs, prepared, 64 clients", "inserts-64", "direct", "weir auto", "rate", 2.5)
 	least("hinted INSERTs, prepared, 256 clients", "inserts-256", "direct", "weir auto", "rate", 5)
 
-	area, part, limit, floor = areaBackup, "backup-postgres", "speed-backup.md", ""
+	area, part, limit, floor = areaBackup, "backup-postgres", "speed-backup.md", "floor"
 	least("backup of a shop", "dump-shop", "pg_dump 1[678], zstd:1", "weir", "rate", 1)
 	most("its CPU time, the client's", "dump-shop", "pg_dump 1[678], zstd:1", "weir", "cpu_client", 1.2)
 	least("backup of one huge table", "dump-huge", "pg_dump 1[678], zstd:1", "weir", "rate", 1.3)
-	part = "restore-postgres"
+	part, floor = "restore-postgres", ""
 	least("restore of a shop", "restore-shop", "pg_restore*", "weir", "rate", 1.2)
 	part = "backup-mariadb"
 	least("backup of a shop, MariaDB", "dump-shop", "mydumper*, zstd", "weir", "rate", 1.1)
@@ -278,7 +279,7 @@ func Parts(plan string, p Programs) ([]reference.Part, error) {
 		proxy("mariadb", "inserts-16", "inserts-64", "inserts-256", "literals-1")
 		// The goals of backups are set for this size. Of a tenth of it, a fifth of weir's time is
 		// what a backup of nothing takes.
-		add("backup-postgres", "backup", "--engine", "postgres", "--plan", "mini", "--size", "1300MB", "--side", "pg_dump 1[678], zstd:1", "--side", "weir", "--experiments", "dump-shop,dump-huge")
+		add("backup-postgres", "backup", "--engine", "postgres", "--plan", "mini", "--size", "1300MB", "--floor", "--side", "pg_dump 1[678], zstd:1", "--side", "weir", "--experiments", "dump-shop,dump-huge")
 		add("restore-postgres", "backup", "--engine", "postgres", "--plan", "mini", "--size", size, "--side", "pg_restore*", "--side", "weir", "--experiments", "restore-shop")
 		add("backup-mariadb", "backup", "--engine", "mariadb", "--plan", "mini", "--size", size, "--experiments", "dump-shop,restore-shop")
 		add("kv", "kv", "--plan", "mini", "--rounds", rounds, "--floor", "--experiments", "presets,etcd-60,single-put,cell-disk-10ms-60")
