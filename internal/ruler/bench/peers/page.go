@@ -59,17 +59,17 @@ func pages(m *reference.Measured, env *measure.Environment, plan string) map[str
 	all := count[suite.Met] + count[suite.NotMet] + count[suite.Undecided]
 	doc.Findings = append(doc.Findings, report.Finding{
 		First: true, See: areas[0],
-		Claim:    fmt.Sprintf("Of %d goals that were measured %d are met, %d are not, and %d cannot be told.", all, count[suite.Met], count[suite.NotMet], count[suite.Undecided]),
+		Claim:    fmt.Sprintf("Goals that were measured: %d. Met: %d, not met: %d, cannot tell: %d.", all, count[suite.Met], count[suite.NotMet], count[suite.Undecided]),
 		Evidence: missed,
 	})
 	if len(beyond) > 0 {
 		doc.Findings = append(doc.Findings, report.Finding{
-			Claim:    fmt.Sprintf("%d of the goals that are not certainly met are beyond the floor, too: the smallest program for the same work does not meet them on this machine.", len(beyond)),
+			Claim:    fmt.Sprintf("Beyond the floor: %d of the goals that are not certainly met. There the smallest program for the same work misses the goal on this machine, too.", len(beyond)),
 			Evidence: beyond,
 		})
 	}
 	if len(missing) > 0 {
-		doc.Findings = append(doc.Findings, report.Finding{Warn: true, Claim: fmt.Sprintf("%d goals were not measured.", len(missing)), Evidence: missing})
+		doc.Findings = append(doc.Findings, report.Finding{Warn: true, Claim: fmt.Sprintf("Goals that were not measured: %d.", len(missing)), Evidence: missing})
 	}
 	var results []*bench.Result
 	for _, p := range m.All {
@@ -97,12 +97,7 @@ func pages(m *reference.Measured, env *measure.Environment, plan string) map[str
 func (j *judged) cells() []report.Cell {
 	out := []report.Cell{{Text: j.Work}, {Text: cmp.Or(j.Name, "-")}, {Text: cmp.Or(j.Theirs, "-")}, {Text: cmp.Or(j.Ours, "-")}}
 	if j.Why != "" {
-		limit := cmp.Or(j.Goal.Min, j.Goal.Max)
-		sign := ">="
-		if j.Goal.Max > 0 {
-			sign = "<="
-		}
-		return append(out, report.Cells("-", "-", "-", sign+" "+bench.Figure(limit), "not measured", "-", j.Limit)...)
+		return append(out, report.Cells("-", "-", "-", j.want(), "not measured", "-", j.Limit)...)
 	}
 	got := j.Target.Got
 	ratio := bench.Figure(got.Median) + "x"

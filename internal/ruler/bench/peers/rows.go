@@ -112,6 +112,16 @@ func (w Row) beyond(ours, floor float64) float64 {
 	return share
 }
 
+// want is the goal as a row that was not measured has it.
+func (w Row) want() string {
+	unit := "x"
+	if w.Kind == "" && !w.Window && w.Goal.Against == "" {
+		unit = bench.MustMetric(w.Goal.Metric).Unit
+	}
+	want, _ := suite.Decide(bench.Interval{}, w.Goal.Min, w.Goal.Max, unit)
+	return want
+}
+
 // hold holds a case against the goal.
 func (w Row) hold(against, side *bench.Case) (suite.Target, bool) {
 	if w.Kind != "" {
