@@ -55,8 +55,6 @@ func (o *Options) validate() error {
 		return fmt.Errorf("--engine %q: want postgres or mariadb", o.Engine)
 	case o.Out == "" || o.Binary == "":
 		return errors.New("a directory for results and the weir program are needed")
-	case o.Floor && o.Engine != suite.PostgreSQL:
-		return fmt.Errorf("--floor: there is none for --engine %s", o.Engine)
 	case o.DSN != "" && suite.EngineOfDSN(o.DSN, Engines()) != o.Engine:
 		return fmt.Errorf("--db names a server that --engine %s does not speak to", o.Engine)
 	}

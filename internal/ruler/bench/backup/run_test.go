@@ -253,7 +253,6 @@ func TestOptionsAreJudged(t *testing.T) {
 		"directory for results":  func(o *Options) { o.Out = "" },
 		"does not speak":         func(o *Options) { o.DSN = "mysql://u@h/" },
 		"--shapes":               func(o *Options) { o.Plan.Shapes = []Size{{"none", 1}} },
-		"there is none":          func(o *Options) { o.Engine, o.Floor = suite.MariaDB, true },
 		"would be empty":         func(o *Options) { o.Plan.Shapes = []Size{{"shop", 0}} },
 		"want a URL with a host": func(o *Options) { o.DSN = "postgres:///x" },
 	} {

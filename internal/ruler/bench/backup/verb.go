@@ -128,6 +128,9 @@ func (c *flags) options(changed func(string) bool) (o Options, err error) {
 			return o, fmt.Errorf("--side %q: %w", pattern, err)
 		}
 	}
+	if c.floor && c.Engine != suite.PostgreSQL {
+		return o, fmt.Errorf("--floor: there is none for --engine %s", c.Engine)
+	}
 	o.Engine, o.DSN, o.BinDir, o.Tools, o.Seed = c.Engine, c.DSN, c.binDir, c.tools, c.seed
 	o.Sides, o.Floor = c.sides, c.floor
 	if o.Options, err = c.Options("backup", Steps(o)); err != nil {

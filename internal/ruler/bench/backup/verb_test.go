@@ -59,6 +59,8 @@ func TestBenchBackupRefusesWhatContradictsItself(t *testing.T) {
 		"--experiments dump-none":        "want some of buffers (buffers-64k, buffers-256k, buffers-1024k, buffers-4096k, classes-shop), compression (compress-shop, decompress-shop), direct (direct-io), copy (copy-memory, copy-file), shop (dump-shop, restore-shop), adaptive-shop (adaptive-dump-shop, adaptive-restore-shop), settings-shop (settings-restore-shop), cpu, memory-shop, huge (dump-huge, restore-huge)",
 		"--size many":                    "--size",
 		"--side [":                       "--side",
+		"--engine mariadb --floor":       "--floor: there is none for --engine mariadb",
+		"--db mysql://u@h/ --floor":      "--floor: there is none",
 		"--shapes shop,none":             `has no "none"`,
 		"--rounds -1":                    "--rounds",
 		"--jobs 2,2":                     "--jobs 2: want numbers of at least 1, each once",
