@@ -112,8 +112,39 @@ func (h *Holding[B, C, U, L, N]) Answered() {
 
 // Spent reports whether no backend may be taken: none is free, or as many as may are in
 // use, and the others are kept only because a pool that sizes itself may use them again.
-func (h *Holding[B, C, U, L, N]) Spent() bool {
-	return len(h.p.Free) == 0 || h.sizer.on && len(h.p.Backends)-len(h.p.Free) >= h.room()
+// owned says that it is for a client's own use, and not for what ends by itself: that may
+// have one more where clients hold all that are in use.
+func (h *Holding[B, C, U, L, N]) Spent(owned bool) bool {
+	if len(h.p.Free) == 0 {
+		return true
+	}
+	return h.sizer.on && h.used() >= h.room() && (owned || !h.held())
+}
+
+// used is how many backends are in use.
+func (h *Holding[B, C, U, L, N]) used() int { return len(h.p.Backends) - len(h.p.Free) }
+
+// held reports whether clients hold as many backends as the pool has room for, or more: one
+// that sizes itself may have had room for more when they took them. They may hold them until
+// others have an answer (see LastForShared), which another backend has to bring then.
+func (h *Holding[B, C, U, L, N]) held() bool {
+	if !h.sizer.on || h.p.Size < KeepForShared || h.used() < h.p.Size {
+		return false
+	}
+	for _, b := range h.p.Backends {
+		if m := b.Pooled().Mode; m != ModeFree && m != ModeOwned {
+			return false
+		}
+	}
+	return true
+}
+
+// withShared is n, or one more than clients hold.
+func (h *Holding[B, C, U, L, N]) withShared(n int) int {
+	if h.held() {
+		return max(n, h.used()+1)
+	}
+	return n
 }
 
 // resize puts the sizer's size in force.
@@ -137,7 +168,7 @@ func (h *Holding[B, C, U, L, N]) shrink() {
 		h.resize()
 	}
 	if crowded || z.rested(h.p.loop.Now, surplusKeep) {
-		for len(h.p.Free) > 0 && len(h.p.Backends) > h.most() && h.p.side.Replaceable() {
+		for len(h.p.Free) > 0 && len(h.p.Backends) > h.withShared(h.most()) && h.p.side.Replaceable() {
 			h.p.Free[0].Goodbye() // leaves h.p.Free
 		}
 	}
@@ -214,7 +245,7 @@ func (h *Holding[B, C, U, L, N]) begin() bool {
 			h.p.Dialing--
 			defer h.count()
 			switch {
-			case h.epoch != epoch || len(h.p.Backends) >= h.most(): // out of date already, or one too many by now
+			case h.epoch != epoch || len(h.p.Backends) >= h.withShared(h.most()): // out of date already, or one too many by now
 				if err == nil {
 					h.p.side.Discard(conn)
 				}
@@ -249,7 +280,7 @@ func (h *Holding[B, C, U, L, N]) keep() {
 		c := h.p.Free[i].Pooled()
 		free := h.p.loop.Now - c.FreeSince
 		idle := o.ServerIdleTimeout > 0 && free > o.ServerIdleTimeout && len(h.p.Backends) > least ||
-			len(h.p.Backends) > h.p.Size && free > o.ReservePoolTimeout
+			len(h.p.Backends) > h.withShared(h.p.Size) && free > o.ReservePoolTimeout
 		old := o.ServerLifetime > 0 && h.p.loop.Now-c.Born > o.ServerLifetime
 		if (idle || old) && h.p.side.Replaceable() {
 			h.p.Free[i].Goodbye() // leaves h.p.Free

@@ -139,9 +139,11 @@ const KeepForShared = 8
 // A client may hold it for as long as it likes, and may hold it until another
 // has its answer: pgbench prepares a statement for one session while those that
 // are in transactions wait in the same thread. If all backends were held, that
-// would be a deadlock. readLanes is the most backends that are shared.
+// would be a deadlock. A pool that may open more may fail to: of those that are open,
+// too, one is kept, from KeepForShared on. readLanes is the most backends that are shared.
 func (p *Base[B, C, U, L, N]) LastForShared(readLanes int) bool {
-	return p.Size >= KeepForShared && readLanes > 0 && len(p.Backends)-len(p.Free)-p.Shared.Len() >= p.Size-1
+	most := min(p.Size, max(KeepForShared, len(p.Backends)))
+	return p.Size >= KeepForShared && readLanes > 0 && len(p.Backends)-len(p.Free)-p.Shared.Len() >= most-1
 }
 
 // Pick removes a free backend.
@@ -220,7 +222,11 @@ func (p *Base[B, C, U, L, N]) Grow(readLanes int, refused error) {
 		return
 	}
 	h := &p.holding
-	h.open(min(want, h.room()-len(p.Backends)))
+	room := h.room()
+	if len(p.Reads) > 0 {
+		room = h.withShared(room)
+	}
+	h.open(min(want, room-len(p.Backends)))
 }
 
 // settleIn is how long a backend is waited for that is asked about the server before it

@@ -184,6 +184,10 @@ func TestLastForShared(t *testing.T) {
 		{"seven of eight are open and owned", 8, 0, 0, 7, 4, true},
 		{"a small pool keeps none", 7, 1, 0, 6, 4, false},
 		{"reads do not share", 8, 1, 0, 7, 0, false},
+		{"one is left of those that are open", 20, 1, 0, 8, 4, true},
+		{"two are left of those that are open", 20, 2, 0, 8, 4, false},
+		{"few are open", 20, 1, 0, 6, 4, false},
+		{"more are open than may be by now", 8, 1, 0, 11, 4, true},
 	} {
 		p := newTestPool(t, c.size)
 		for range c.free {
@@ -438,7 +442,7 @@ func (p *testPool) grown(d time.Duration, clients int) int {
 			p.free()
 		}
 		var busy []*testBackend
-		for !p.Holding().Spent() {
+		for !p.Holding().Spent(true) {
 			busy = append(busy, p.Pick(0))
 		}
 		p.loop.Now += time.Millisecond + time.Duration(len(busy))*20*time.Microsecond
@@ -519,15 +523,58 @@ func TestSpent(t *testing.T) {
 	t.Parallel()
 	p := newSharingPool(t, new(core.Places), "d", "u", session.Limits{PoolSize: 2, AutoPool: true, ReservePoolSize: 1})
 	for i, want := range []bool{true, false, false, false, false} {
-		if got := p.Holding().Spent(); got != want {
+		if got := p.Holding().Spent(true); got != want {
 			t.Errorf("%d are free: spent %v", i, got)
 		}
 		p.free()
 	}
 	for i, want := range []bool{false, false, true, true, true} {
-		if got := p.Holding().Spent(); got != want {
+		if got := p.Holding().Spent(true); got != want {
 			t.Errorf("%d of %d are used, size 2 and a reserve that nobody has waited for: spent %v", i, len(p.Backends), got)
 		}
 		p.Pick(0)
 	}
+}
+
+// Clients may hold more backends than a pool that sizes itself has room for by now, and not
+// give them back before others have an answer: what ends by itself has one backend more.
+func TestWhatEndsByItselfHasABackendMore(t *testing.T) {
+	t.Parallel()
+	p := newSharingPool(t, new(core.Places), "d", "u", session.Limits{PoolSize: core.KeepForShared, AutoPool: true})
+	p.dial = func(ctx context.Context) (int, error) {
+		<-ctx.Done()
+		return 0, ctx.Err()
+	}
+	p.Holding().Allowed(100, 100, 0)
+	const held = core.KeepForShared + 3
+	for range held {
+		p.backend().Mode = core.ModeOwned
+	}
+	p.Excl = append(p.Excl, waiter{Client: &testClient{}})
+	if p.Grow(1, nil); p.Dialing != 0 {
+		t.Errorf("%d are opened for a client", p.Dialing)
+	}
+	p.Reads = append(p.Reads, p.unit("read", 0))
+	if p.Grow(1, nil); p.Dialing != 1 {
+		t.Errorf("%d are opened for a read, want 1", p.Dialing)
+	}
+	p.Dialing = 0
+	p.free()
+	p.free()
+	p.at(60_000)
+	if p.Reap(); len(p.Free) != 1 {
+		t.Fatalf("%d of two that are free are kept, want 1", len(p.Free))
+	}
+	if !p.Holding().Spent(true) || p.Holding().Spent(false) {
+		t.Error("the one that is left is for what ends by itself, and for nothing else")
+	}
+	shared := p.Pick(0)
+	p.Shared.Add(shared, &shared.Conn)
+	p.free()
+	if !p.Holding().Spent(false) {
+		t.Error("what ends by itself has a second one")
+	}
+	p.Shared.Remove(shared)
+	shared.Mode = core.ModeOwned
+	p.CloseAll()
 }

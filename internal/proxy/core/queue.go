@@ -184,7 +184,7 @@ const MaxOvertake = 5 * time.Millisecond
 // Starving reports whether a client that needs a backend alone has waited too long
 // while none becomes free by itself.
 func (p *Base[B, C, U, L, N]) Starving() bool {
-	return len(p.Excl) > 0 && p.holding.Spent() && (len(p.Backends) >= p.Size || p.holding.denied) && p.loop.Now-p.Excl[0].Since > MaxOvertake
+	return len(p.Excl) > 0 && p.holding.Spent(true) && (len(p.Backends) >= p.Size || p.holding.denied) && p.loop.Now-p.Excl[0].Since > MaxOvertake
 }
 
 // ReadsFirst reports whether queued reads have their turn before those who want a

@@ -143,7 +143,7 @@ func (p *pool) Discard(conn *backendConn) { conn.close() }
 // that on which the client's last statement ran, and nothing since; then one in
 // the same settings, and among those one to which nobody is likely to return.
 func (p *pool) take(set *session.Set, c *client) *backend {
-	if p.Holding().Spent() || c != nil && p.lastForShared() {
+	if p.Holding().Spent(c != nil) || c != nil && p.lastForShared() {
 		return nil
 	}
 	best, rank := -1, -1

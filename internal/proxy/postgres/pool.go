@@ -121,7 +121,7 @@ func (p *pool) Discard(conn *backendConn) { conn.close() }
 // if there is none. For a client that reads its sequences' values it is the one
 // where it last wrote, if that is free.
 func (p *pool) take(set *session.Set, c *client) *backend {
-	if p.Holding().Spent() && len(p.Free) > 0 || c != nil && shares(c) && p.lastForShared() {
+	if p.Holding().Spent(c != nil) && len(p.Free) > 0 || c != nil && shares(c) && p.lastForShared() {
 		return nil
 	}
 	best, bestFit := -1, 0
