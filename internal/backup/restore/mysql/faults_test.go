@@ -405,6 +405,44 @@ CREATE TABLE later (id int PRIMARY KEY, x varchar(300)); INSERT INTO later SELEC
 	})
 }
 
+// TestTablesDroppedBeforeResume: a resumed restore makes tables again that were dropped since
+// they were restored, with their rows, indexes and triggers.
+func TestTablesDroppedBeforeResume(t *testing.T) {
+	eachServer(t, func(t *testing.T, m *lab.MySQL) {
+		r := newRig(t, m, three+`CREATE TABLE plain (id int NOT NULL PRIMARY KEY, x int, KEY by_x (x)) ENGINE=MyISAM; INSERT INTO plain VALUES (1, 1), (2, 2);
+CREATE TRIGGER watch BEFORE INSERT ON plain FOR EACH ROW SET NEW.x = 7;
+CREATE TRIGGER zzz BEFORE INSERT ON c FOR EACH ROW SET NEW.x = 'y';`)
+		r.backup(backup.Options{}, archive.Options{})
+		target := r.db + "_copy"
+		r.createDB(target)
+		plain := r.repo
+		repo, g := archivetest.NewGate(t, plain, "data/c/", 0)
+		r.repo = repo
+		ctx, stop := context.WithCancel(t.Context())
+		done := begin(func() error {
+			_, err := r.restoreCtx(ctx, restore.Options{DSN: m.DSN(target), Jobs: 2})
+			return err
+		})
+		g.Wait(t)
+		s := r.session(target)
+		testkit.Eventually(t, "the books note all tables but the one that waits", func() bool {
+			row, err := s.Row(t.Context(), "SELECT COUNT(*) FROM weir_restore WHERE step = 'rows of plain' OR step LIKE '%/data/b/%'")
+			return err == nil && row[0] == "2"
+		})
+		stop()
+		g.Release()
+		if err := finished(t, done); err == nil {
+			t.Fatal("a restore that was interrupted succeeded")
+		}
+		r.repo = plain
+		r.exec(s, "DROP TABLE plain", "DROP TABLE b")
+		if _, err := r.restoreCtx(t.Context(), restore.Options{DSN: m.DSN(target), Resume: true, Verify: restore.VerifyRows}); err != nil {
+			t.Fatal(err)
+		}
+		r.compare(r.native(r.db), target)
+	})
+}
+
 // TestDiskFull backs up into a file system of one megabyte.
 func TestDiskFull(t *testing.T) {
 	if os.Getuid() != 0 {

@@ -92,6 +92,56 @@ func (l loader) plain(ctx context.Context, s *my.Session, t *table, step string)
 	return nil
 }
 
+// remake has tables made again that are gone although the books note them, with all that goes
+// with a table.
+func (l loader) remake(ctx context.Context) error {
+	there, err := l.names(ctx, l.main, "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()")
+	if err != nil {
+		return err
+	}
+	for _, t := range l.tables {
+		if there[t.name()] || !l.books.Has(t.entry.String()) {
+			continue
+		}
+		err := l.main.Exec(ctx, "SELECT 1 FROM "+my.Ident(t.name())+" LIMIT 0") // servers may fold names
+		if err == nil {
+			continue
+		}
+		if !my.Missing(err) {
+			return err
+		}
+		l.Warn("table %s is gone since it was restored: it is restored again", t.name())
+		steps := []string{t.entry.String(), t.rowsStep(), t.indexStep(), t.foreignStep()}
+		for _, c := range t.chunks {
+			steps = append(steps, c.Path)
+		}
+		for _, e := range l.kind(my.KindTrigger) {
+			if e.Table == t.name() {
+				steps = append(steps, e.String())
+			}
+		}
+		if err := l.forget(ctx, steps...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// forget takes steps out of the books.
+func (l loader) forget(ctx context.Context, steps ...string) error {
+	for batch := range slices.Chunk(steps, 500) {
+		literals := make([]string, len(batch))
+		for i, step := range batch {
+			l.books.Forget(step)
+			literals[i] = my.Literal(step)
+		}
+		if err := l.main.Exec(ctx, "DELETE FROM "+booksTable+" WHERE step IN ("+strings.Join(literals, ", ")+")"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // errLost is why rows of a table with triggers are not loaded again.
 var errLost = errors.New("the table has lost its rows since they were loaded, and its triggers are in place, which rows that are loaded now would set off")
 
@@ -119,8 +169,7 @@ func (l loader) refill(ctx context.Context) error {
 			continue
 		}
 		l.Warn("table %s has lost its rows, as one in memory does when the server ends: they are loaded again", t.name())
-		l.books.Forget(step)
-		if err := l.main.Exec(ctx, "DELETE FROM "+booksTable+" WHERE step = "+my.Literal(step)); err != nil {
+		if err := l.forget(ctx, step); err != nil {
 			return err
 		}
 	}

@@ -58,6 +58,9 @@ func (d *database) events(ctx context.Context) error {
 // load makes tables, their rows and their indexes.
 func (d *database) load(ctx context.Context) error {
 	if d.opts.Resume {
+		if err := (loader{d}).remake(ctx); err != nil {
+			return fmt.Errorf("look for tables that are gone: %w", err)
+		}
 		if err := (loader{d}).refill(ctx); err != nil {
 			return fmt.Errorf("look for tables that have lost their rows: %w", err)
 		}
