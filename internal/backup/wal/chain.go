@@ -189,6 +189,7 @@ type chain struct {
 	present map[string]bool
 	known   map[uint32]bool // timelines whose history is there
 	last    uint64          // the highest number there is on these timelines
+	newest  uint32          // timeline of which there is a segment, on the way or not
 
 	ends map[uint32]pgrepl.LSN // for Verify: how far timelines are archived, as noted
 }
@@ -223,6 +224,7 @@ func (s *store) chainTo(b baseInfo, wanted uint32, segments []file, known []hist
 	}
 	for _, f := range segments {
 		c.present[f.name] = true
+		c.newest = max(c.newest, f.segment.Timeline)
 		// What an old primary wrote behind the place where its timeline was left is of none.
 		if slices.ContainsFunc(c.line, func(a pgrepl.Ancestor) bool {
 			return a.Timeline == f.segment.Timeline && (a.End == 0 || a.End > f.segment.Start())
@@ -291,6 +293,18 @@ func (c *chain) object(number uint64) string {
 	return ""
 }
 
+// end is up to where a segment's file of n bytes is of the chain: what an old primary wrote
+// behind the place where its timeline was left is of none.
+func (c *chain) end(g pgrepl.Segment, n int64) pgrepl.LSN {
+	end := g.Start() + pgrepl.LSN(n)
+	for _, a := range c.line {
+		if a.Timeline == g.Timeline && a.End != 0 {
+			end = min(end, a.End)
+		}
+	}
+	return end
+}
+
 // verify reads the chain.
 func (c *chain) verify(ctx context.Context, v *Verification, keys archive.ReadOptions) error {
 	size := c.store.cluster.SegmentBytes
@@ -326,12 +340,12 @@ func (c *chain) verify(ctx context.Context, v *Verification, keys archive.ReadOp
 			if err != nil {
 				return err
 			}
-			reached = g.Start() + pgrepl.LSN(n)
+			reached = c.end(g, n)
 			v.End, v.Timeline = reached.String(), g.Timeline
 			switch {
 			case bare == name && n != size:
 				v.Problems = append(v.Problems, fmt.Sprintf("%s has %d bytes instead of %d", name, n, size))
-			case n != size && number < c.last: // its rest was never received, and what follows was
+			case reached < g.End() && number < c.last: // its rest was never received, and what follows was
 				c.gap(v, reached, g.End())
 			}
 		}

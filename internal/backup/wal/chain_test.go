@@ -98,6 +98,56 @@ func TestVerifyFindsHoles(t *testing.T) {
 	}
 }
 
+// TestOldTimelineBehindItsEnd: a segment of a timeline that was left in the middle of it holds
+// log of no timeline that follows, while the next one's copy of it is not archived.
+func TestOldTimelineBehindItsEnd(t *testing.T) {
+	t.Parallel()
+	const size = 1 << 20
+	storage, err := archive.NewLocal(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := createStore(t.Context(), storage, cluster{SystemID: "1", SegmentBytes: size}, archive.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, number := range []uint64{5, 6, 7} {
+		name := pgrepl.Segment{Timeline: 1, Number: number, Size: size}.Name()
+		if err := s.put(t.Context(), name, bytes.NewReader(make([]byte, size)), archive.Position{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.put(t.Context(), "00000002.history", strings.NewReader("1\t0/700064\tfailed\n"), archive.Position{}); err != nil {
+		t.Fatal(err)
+	}
+	base := &archive.Manifest{
+		Summary: archive.Summary{
+			ID: "b", Scope: ScopeBase, Server: archive.Server{SystemID: "1"}, Position: archive.Position{LSN: "0/600100", Timeline: 1},
+		},
+		Attributes: map[string]string{"start_lsn": "0/500100", "wal": "false"},
+	}
+	v, err := Verify(t.Context(), storage, base, archive.ReadOptions{})
+	if err != nil || !v.OK() || v.End != "0/700064" {
+		t.Errorf("%+v, %v", v, err)
+	}
+	if err := s.noteEnd(t.Context(), 2, 7*size+0x100); err != nil {
+		t.Fatal(err)
+	}
+	v, err = Verify(t.Context(), storage, base, archive.ReadOptions{})
+	if err != nil || len(v.Problems) != 1 || !strings.Contains(v.Problems[0], "missing from 0/700064 to 0/700100") {
+		t.Errorf("with more that is noted: %+v, %v", v, err)
+	}
+	for _, target := range []Target{{LSN: 7*size + 0x50}, {LSN: 7*size + 0x80, Timeline: "1"}} {
+		if err := target.Check(t.Context(), storage, base, archive.ReadOptions{}); err != nil {
+			t.Errorf("%+v: %v", target, err)
+		}
+	}
+	behind := Target{LSN: 7*size + 0x80}
+	if err := behind.Check(t.Context(), storage, base, archive.ReadOptions{}); err == nil || !strings.Contains(err.Error(), "ends at 0/700064 on timeline 2") {
+		t.Errorf("behind the end of its timeline: %v", err)
+	}
+}
+
 // TestPiecesAreInOrder restores a tar file whose pieces have names of four and of
 // five digits, as those of 10 TiB do.
 func TestPiecesAreInOrder(t *testing.T) {

@@ -63,6 +63,10 @@ func (c *chain) whole(v *Verification, reached pgrepl.LSN) {
 	if c.ends[last] > reached {
 		c.gap(v, reached, c.ends[last])
 	}
+	if c.newest > last && c.known[c.newest] {
+		v.Problems = append(v.Problems, fmt.Sprintf("the log goes on with timeline %d, which does not come from the backup: it can be replayed up to %s on timeline %d only; take a base backup of the server that is on timeline %[1]d",
+			c.newest, reached, last))
+	}
 	for timeline, at := range c.ends {
 		if timeline > last && !c.known[timeline] {
 			v.Problems = append(v.Problems, fmt.Sprintf("timeline %d was archived up to %s, and its history is missing: nothing leads there", timeline, at))

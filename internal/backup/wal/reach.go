@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/weirdb/weir/internal/backup/archive"
@@ -89,8 +90,11 @@ func (c *chain) reach(ctx context.Context) (first uint64, reached pgrepl.LSN, er
 		if err != nil {
 			return 0, 0, err
 		}
-		reached = pgrepl.LSN(number*uint64(size)) + pgrepl.LSN(n)
-		if n < size {
+		g, err := pgrepl.ParseSegment(strings.TrimSuffix(object, partialMark), size)
+		if err != nil {
+			return 0, 0, err
+		}
+		if reached = c.end(g, n); reached < g.End() {
 			break
 		}
 	}

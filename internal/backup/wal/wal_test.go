@@ -239,6 +239,10 @@ func TestForkInAnEarlierSegment(t *testing.T) {
 	if err != nil || !v.OK() || v.Timeline != 2 {
 		t.Errorf("%+v, %v", v, err)
 	}
+	v, err = Verify(t.Context(), r.storage, abandoned, archive.ReadOptions{})
+	if err != nil || v.Timeline != 1 || len(v.Problems) != 1 || !strings.Contains(v.Problems[0], "the log goes on with timeline 2") {
+		t.Errorf("of the base backup that timeline 2 does not come from: %+v, %v", v, err)
+	}
 	// The younger base is on no way to timeline 2.
 	for timeline, want := range map[string]string{"": base.ID, "2": base.ID, "1": abandoned.ID, "current": abandoned.ID} {
 		id, err := ChooseBase(t.Context(), r.repo, r.storage, "", Target{Timeline: timeline}, archive.ReadOptions{})
