@@ -239,6 +239,9 @@ func (v *verifyVerb) restored(ctx context.Context, r *archive.Reader, report *ve
 		ID: m.ID, Tables: result.Tables, Rows: result.Rows, Bytes: result.Bytes, Warnings: result.Warnings,
 		Failed: failures(result.Failed), Phases: result.Phases, ElapsedNs: result.Elapsed.Nanoseconds(),
 	}
+	if !v.quiet && !v.json.Given() {
+		printWarnings(stderr, result.Warnings)
+	}
 	if report.Differs != "" {
 		return nil
 	}

@@ -462,7 +462,7 @@ func (d *database) parallel(ctx context.Context, workers []worker) error {
 		return err
 	}
 	if !d.opts.SchemaOnly {
-		if err := d.script(ctx, d.main, "sequences", sequences); err != nil {
+		if err := d.script(ctx, "sequences", sequences, d.main.Exec); err != nil {
 			return err
 		}
 	}
@@ -476,7 +476,7 @@ func (d *database) parallel(ctx context.Context, workers []worker) error {
 				return err
 			}
 		}
-		if err := d.script(ctx, s, "materialized views", "/state/refresh.sql"); err != nil {
+		if err := d.script(ctx, "materialized views", "/state/refresh.sql", refresher{d, s}.refresh); err != nil {
 			return err
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -113,10 +114,12 @@ CREATE FUNCTION m.fires() RETURNS event_trigger LANGUAGE plpgsql AS $f$ BEGIN PE
 CREATE TABLE wide (a int PRIMARY KEY, b int); CREATE MATERIALIZED VIEW grouped AS SELECT a, b FROM wide GROUP BY a;
 CREATE MATERIALIZED VIEW m.mv AS SELECT m.run(a) AS a FROM m.t; CREATE UNIQUE INDEX ON m.mv (m.run(a));
 CREATE TABLE m.p (a int) PARTITION BY RANGE ((m.run(a))); CREATE TABLE m.p1 PARTITION OF m.p FOR VALUES FROM (1) TO (100);
+CREATE FUNCTION m.own() RETURNS int LANGUAGE sql AS 'SELECT 7'; REVOKE EXECUTE ON FUNCTION m.own() FROM PUBLIC;
 INSERT INTO m.t (a, d) VALUES (1, 1), (2, 2); INSERT INTO m.p VALUES (1); REFRESH MATERIALIZED VIEW m.mv;
 RESET ROLE;
 CREATE TABLE trusting (a int PRIMARY KEY); ALTER TABLE trusting OWNER TO boss; INSERT INTO trusting VALUES (1);
 CREATE TABLE postgres_own AS SELECT 1 AS a; CREATE MATERIALIZED VIEW postgres_view AS SELECT a FROM postgres_own;
+CREATE MATERIALIZED VIEW boss_view AS SELECT m.own() AS a; ALTER MATERIALIZED VIEW boss_view OWNER TO boss; GRANT SELECT ON boss_view TO mallory;
 ALTER TABLE trusting ENABLE ROW LEVEL SECURITY; ALTER TABLE trusting FORCE ROW LEVEL SECURITY; CREATE POLICY p ON trusting TO mallory USING (m.run(a) > 0);
 SET ROLE boss; CREATE FOREIGN DATA WRAPPER bare; CREATE TYPE span AS RANGE (subtype = float8); CREATE EXTENSION tablefunc; CREATE EVENT TRIGGER starts ON ddl_command_start EXECUTE FUNCTION m.fires(); CREATE EVENT TRIGGER ends ON ddl_command_end EXECUTE FUNCTION m.fires();
 ALTER EVENT TRIGGER ends ENABLE ALWAYS; COMMENT ON EVENT TRIGGER starts IS 'starts'; ALTER EVENT TRIGGER starts DISABLE;
@@ -158,6 +161,11 @@ func TestSandbox(t *testing.T) {
 		res, err := to.restore(o)
 		if err != nil {
 			t.Fatalf("cluster %v: %v (%v)", cluster, err, res.Failed)
+		}
+		if !slices.ContainsFunc(res.Warnings, func(w string) bool {
+			return strings.Contains(w, `"boss_view" was filled with the rights of all roles`)
+		}) {
+			t.Errorf("cluster %v: warnings %q", cluster, res.Warnings)
 		}
 		if _, err := os.Stat(proof); err == nil {
 			t.Fatalf("cluster %v: a function of the backup ran a program", cluster)

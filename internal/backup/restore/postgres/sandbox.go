@@ -164,6 +164,40 @@ func giveSupreme(owner, sql string) []string {
 	}
 }
 
+// A refresher fills materialized views.
+type refresher struct {
+	*database
+	s *pg.Session
+}
+
+// refresh runs the statement that fills a view, which runs with the rights of its owner. In
+// a sandbox one that was a superuser has too few: the view belongs for a moment to the login
+// that all roles of the archive together give their rights.
+func (r refresher) refresh(ctx context.Context, sql string) error {
+	err := r.s.Exec(ctx, sql)
+	view, is := strings.CutPrefix(sql, "REFRESH MATERIALIZED VIEW ")
+	if r.sandbox == nil || !is || pg.ErrorCode(err) != "42501" { // insufficient_privilege
+		return err
+	}
+	row, asking := r.main.Row(ctx, "SELECT relowner::pg_catalog.regrole FROM pg_catalog.pg_class WHERE oid = "+pg.Literal(view)+"::pg_catalog.regclass")
+	if asking != nil {
+		return errors.Join(err, asking)
+	}
+	alter := "ALTER MATERIALIZED VIEW " + view + " OWNER TO "
+	if giving := r.main.Exec(ctx, alter+r.sandbox.user); giving != nil {
+		return errors.Join(err, giving)
+	}
+	second := r.s.Exec(ctx, sql)
+	if giving := r.main.Exec(ctx, alter+row[0]); giving != nil {
+		return errors.Join(err, giving)
+	}
+	if second != nil {
+		return err
+	}
+	r.Warn("materialized view %s was filled with the rights of all roles of the backup together, for its owner, %s, has no superuser's rights here: %v", view, row[0], err)
+	return nil
+}
+
 // give gives an object to its owner by the superuser's rights: the login without any
 // could do so only where the owner may make such objects already.
 func (d *database) give(ctx context.Context, owner []string) error {

@@ -435,7 +435,7 @@ func stateOf(d *database, name string) string {
 
 // script runs the statements of a chunk of the database, if there is one. They
 // can be run again without harm, and are noted at their end.
-func (d *database) script(ctx context.Context, s *pg.Session, phase, name string) error {
+func (d *database) script(ctx context.Context, phase, name string, run func(context.Context, string) error) error {
 	chunk := stateOf(d, name)
 	if !d.Has(chunk) || d.books.Has(chunk) {
 		return nil
@@ -452,7 +452,7 @@ func (d *database) script(ctx context.Context, s *pg.Session, phase, name string
 		}
 		step := d.opts.Progress.Begin(phase)
 		defer step()
-		if err := s.Exec(ctx, sql); err != nil {
+		if err := run(ctx, sql); err != nil {
 			return d.failed(&restore.ObjectError{Database: d.target, Object: phase, Statement: restore.First(sql, 200), Rest: sql + ";", Err: err})
 		}
 		return nil
