@@ -434,6 +434,39 @@ func TestABrokerThatGoesAwayBuriesNone(t *testing.T) {
 	})
 }
 
+// Rows that cannot be read are dead letters at once, and no tries of a destination that takes
+// nothing.
+func TestUnreadableRowsSpendNoTryOfTheirDestination(t *testing.T) {
+	bothModes(t, func(t *testing.T, cfg Config) {
+		store := newMemStore()
+		var healed atomic.Bool
+		sink := &memSink{decide: func(*Message) error {
+			if healed.Load() {
+				return nil
+			}
+			return RetryAfter(Busy(errors.New("the queue is full")), 10*time.Minute)
+		}}
+		for range crowd {
+			store.put(Message{Topic: "t"})
+		}
+		r, stop := running(t, store, sink, cfg)
+		defer stop()
+		until(t, "the destination is blocked", func() bool { return r.Stats().Blocked == 1 })
+		long := strings.Repeat("x", 300)
+		for range probes {
+			store.put(Message{Topic: "t", Key: long})
+		}
+		time.Sleep(5 * time.Minute)
+		store.mu.Lock()
+		if n := len(store.dead); n != probes {
+			t.Errorf("%d dead letters while the destination takes nothing, want %d", n, probes)
+		}
+		store.mu.Unlock()
+		healed.Store(true)
+		until(t, "the table is empty", func() bool { return store.pending() == 0 })
+	})
+}
+
 // A row that is over a limit of messages, which producers in plain SQL can write,
 // is a dead letter that says so, and never on its way.
 func TestRowsOverTheLimitsAreBuried(t *testing.T) {

@@ -201,7 +201,7 @@ func (n *lane) next(now time.Time) ([]Row, error) {
 		spilled := b == nil && n.hasSpilled(&it.Row)
 		ok, until, dest := b == nil && !spilled, now, ""
 		failed := it.due.After(now)
-		if ok && !failed && n.circuits.waiting() > 0 { // of what is sent only: there are few tries
+		if ok && !failed && n.circuits.waiting() > 0 && it.fault() == nil { // of what is sent only: there are few tries
 			ok, until, dest = n.circuits.admit(&it.Message, now)
 		}
 		if b == nil && !spilled && (failed || !ok) && it.Key != "" && !n.cfg.Unordered {

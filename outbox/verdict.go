@@ -247,17 +247,11 @@ func (r *Relay) complain(row Row, destination, what string, wait time.Duration, 
 // unreadable splits off the rows that are no messages, or are over the limits of
 // one: producers in plain SQL can write what Enqueue refuses.
 func unreadable(rows []Row) (readable []Row, buried []Burial, gone []Row) {
-	fault := func(row *Row) error {
-		if row.Unreadable != nil {
-			return row.Unreadable
-		}
-		return row.limits()
-	}
-	if !slices.ContainsFunc(rows, func(r Row) bool { return fault(&r) != nil }) {
+	if !slices.ContainsFunc(rows, func(r Row) bool { return r.fault() != nil }) {
 		return rows, nil, nil
 	}
 	for _, row := range rows {
-		if err := fault(&row); err != nil {
+		if err := row.fault(); err != nil {
 			buried = append(buried, Burial{row.Seq, row.ID, row.Attempts, "unreadable", err.Error()})
 			gone = append(gone, row)
 		} else {
@@ -265,6 +259,14 @@ func unreadable(rows []Row) (readable []Row, buried []Burial, gone []Row) {
 		}
 	}
 	return readable, buried, gone
+}
+
+// fault is why the row is no message, nil if it is one.
+func (r *Row) fault() error {
+	if r.Unreadable != nil {
+		return r.Unreadable
+	}
+	return r.limits()
 }
 
 // numbers are the rows' numbers and the bytes of their payloads.
