@@ -81,8 +81,20 @@ func (s *snapshot) sees(xid uint32) bool {
 // anyone who cannot be seen has not returned from its COMMIT, so that nothing comes
 // after it in the order of a key.
 type settling struct {
-	held []arrival
+	held  []arrival
+	bytes int // of their payloads
+	most  int // rows; see full
 }
+
+// Rows that are held back before the log waits for them: a transaction may be larger than
+// memory, and its standby take long.
+const (
+	mostHeld  = 10 * tailRows
+	heldBytes = 4 * tailBytes
+)
+
+// full reports whether no more rows should be taken from the log for now.
+func (s *settling) full() bool { return len(s.held) >= s.most || s.bytes >= heldBytes }
 
 // settlePause is the time between two looks at transactions that cannot be seen
 // yet; it doubles up to the longest.
@@ -112,11 +124,13 @@ func (s *settling) pass(ctx context.Context, l *lease, fresh []arrival) ([]outbo
 	}
 	var rows []outbox.Row
 	kept := s.held[:0]
+	s.bytes = 0
 	for _, a := range s.held {
 		if now.sees(a.xid) {
 			rows = append(rows, a.row)
 		} else {
 			kept = append(kept, a)
+			s.bytes += len(a.row.Payload)
 		}
 	}
 	clear(s.held[len(kept):])

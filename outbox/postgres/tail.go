@@ -169,7 +169,7 @@ func (l *lease) startTailAt(ctx context.Context, cfg pgwire.ConnectConfig) (*tai
 		return nil, errors.Join(err, l.abandon(c))
 	}
 	receiving, stop := context.WithCancel(context.Background())
-	t := &tail{lease: l, conn: c, from: follow, slot: slot, writers: writers, stuck: stuckAfter, stop: stop, done: make(chan struct{}), wake: make(chan struct{}, 1), room: make(chan struct{}, 1)}
+	t := &tail{lease: l, conn: c, from: follow, slot: slot, writers: writers, stuck: stuckAfter, stop: stop, done: make(chan struct{}), wake: make(chan struct{}, 1), room: make(chan struct{}, 1), settling: settling{most: mostHeld}}
 	go t.receive(receiving)
 	return t, nil
 }
@@ -319,7 +319,15 @@ func (t *tail) put(ctx context.Context, row *outbox.Row, xid uint32, err error) 
 // Next waits for rows whose transactions can be seen and returns those at hand.
 func (t *tail) Next(ctx context.Context) ([]outbox.Row, error) {
 	for pause := settlePause; ; {
-		fresh, err := t.take()
+		// What has come waits while too much is held: the log, too, then.
+		var fresh []arrival
+		var err error
+		wake, done := t.wake, t.done
+		if t.settling.full() {
+			wake, done = nil, nil
+		} else {
+			fresh, err = t.take()
+		}
 		rows, looking := t.settling.pass(ctx, t.lease, fresh)
 		switch {
 		case looking != nil:
@@ -335,9 +343,9 @@ func (t *tail) Next(ctx context.Context) ([]outbox.Row, error) {
 			again, pause = time.After(pause), min(2*pause, longestSettle)
 		}
 		select {
-		case <-t.wake:
+		case <-wake:
 		case <-again:
-		case <-t.done:
+		case <-done:
 			// Its last words are looked at once more.
 			t.mu.Lock()
 			if t.err == nil && len(t.rows) == 0 {

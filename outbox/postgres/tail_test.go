@@ -1,7 +1,10 @@
 package postgres
 
 import (
+	"context"
 	"database/sql"
+	"errors"
+	"fmt"
 	"net/url"
 	"testing"
 	"time"
@@ -14,34 +17,8 @@ import (
 func TestTailWaitsForSynchronousStandbys(t *testing.T) {
 	r := newOwnRig(t, ownServer(t))
 	l := r.lead(r.migrated(outbox.Plan{}))
-	holds := func(condition string) func() bool {
-		return func() (yes bool) {
-			r.check(r.db.QueryRowContext(r.ctx(), "SELECT "+condition).Scan(&yes))
-			return yes
-		}
-	}
-	first, err := l.Tail(r.ctx()) // makes the publication, whose commit would wait as well
-	r.check(err)
-	r.check(first.Close())
-
-	standbys := func(names string) {
-		t.Helper()
-		r.exec("ALTER SYSTEM SET synchronous_standby_names = '" + names + "'")
-		r.exec("SELECT pg_reload_conf()")
-		r.eventually("the setting holds", holds("current_setting('synchronous_standby_names') = '"+names+"'"))
-	}
-	standbys("nobody")
-	tail, err := l.Tail(r.ctx())
-	r.check(err)
-	defer tail.Close()
-	producer := r.conn()
-	r.on(producer, "SET synchronous_commit = on")
-	inserted := make(chan error, 1)
-	go func() {
-		_, err := producer.ExecContext(r.ctx(), "INSERT INTO weir_outbox (topic) VALUES ('t')")
-		inserted <- err
-	}()
-	r.eventually("the commit waits", holds("EXISTS (SELECT FROM pg_stat_activity WHERE wait_event = 'SyncRep')"))
+	tail := r.tailBesideStandbys(l)
+	inserted := r.commitWaits("INSERT INTO weir_outbox (topic) VALUES ('t')")
 	type next struct {
 		rows []outbox.Row
 		err  error
@@ -56,7 +33,7 @@ func TestTailWaitsForSynchronousStandbys(t *testing.T) {
 		t.Fatalf("%d rows came before their transaction could be seen, error %v", len(n.rows), n.err)
 	case <-time.After(300 * time.Millisecond): // the longer, the surer that a defect is seen
 	}
-	standbys("")
+	r.standbys("")
 	r.check(<-inserted)
 	n := <-came
 	r.check(n.err)
@@ -64,7 +41,89 @@ func TestTailWaitsForSynchronousStandbys(t *testing.T) {
 		t.Fatalf("%d rows came, want 1", len(n.rows))
 	}
 	r.check(l.Ack(r.ctx(), outbox.Refs([]outbox.Row{n.rows[0]})))
-	r.eventually("the row is gone", holds("NOT EXISTS (SELECT FROM weir_outbox)"))
+	r.eventually("the row is gone", r.holds("NOT EXISTS (SELECT FROM weir_outbox)"))
+}
+
+// A transaction that is too large to be held until standbys have answered stays in the log.
+func TestTailHoldsNoMoreThanItMay(t *testing.T) {
+	r := newOwnRig(t, ownServer(t))
+	l := r.lead(r.migrated(outbox.Plan{}))
+	follows, ok := r.tailBesideStandbys(l).(*tail)
+	if !ok {
+		t.Fatal("the tail is another one")
+	}
+	const all, most = 4 * tailRows, 100
+	follows.settling.most = most
+	inserted := r.commitWaits(fmt.Sprintf("INSERT INTO weir_outbox (topic) SELECT 't' FROM generate_series(1, %d)", all))
+	ctx, cancel := context.WithCancel(r.ctx())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := follows.Next(ctx)
+		ended <- err
+	}()
+	r.eventually("the log waits", func() bool {
+		follows.mu.Lock()
+		defer follows.mu.Unlock()
+		return len(follows.rows) == tailRows
+	})
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Fatalf("rows came before their transaction could be seen, or %v", err)
+	}
+	if n := len(follows.settling.held); n >= most+tailRows {
+		t.Errorf("%d rows are held, want less than %d", n, most+tailRows)
+	}
+	r.standbys("")
+	r.check(<-inserted)
+	for came := 0; came < all; {
+		rows, err := follows.Next(r.ctx())
+		r.check(err)
+		came += len(rows)
+	}
+}
+
+// holds tells whether a condition is true.
+func (r *rig) holds(condition string) func() bool {
+	return func() (yes bool) {
+		r.check(r.db.QueryRowContext(r.ctx(), "SELECT "+condition).Scan(&yes))
+		return yes
+	}
+}
+
+// standbys says which ones commits wait for.
+func (r *rig) standbys(names string) {
+	r.Helper()
+	r.exec("ALTER SYSTEM SET synchronous_standby_names = '" + names + "'")
+	r.exec("SELECT pg_reload_conf()")
+	r.eventually("the setting holds", r.holds("current_setting('synchronous_standby_names') = '"+names+"'"))
+}
+
+// tailBesideStandbys follows the log of a server whose commits wait for a standby that is not
+// there.
+func (r *rig) tailBesideStandbys(l *lease) outbox.Tail {
+	r.Helper()
+	first, err := l.Tail(r.ctx()) // makes the publication, whose commit would wait as well
+	r.check(err)
+	r.check(first.Close())
+	r.standbys("nobody")
+	follows, err := l.Tail(r.ctx())
+	r.check(err)
+	r.Cleanup(func() { _ = follows.Close() })
+	return follows
+}
+
+// commitWaits runs a statement whose commit waits for a standby, and yields its outcome.
+func (r *rig) commitWaits(sql string) <-chan error {
+	r.Helper()
+	producer := r.conn()
+	r.on(producer, "SET synchronous_commit = on")
+	done := make(chan error, 1)
+	go func() {
+		_, err := producer.ExecContext(r.ctx(), sql)
+		done <- err
+	}()
+	r.eventually("the commit waits", r.holds("EXISTS (SELECT FROM pg_stat_activity WHERE wait_event = 'SyncRep')"))
+	return done
 }
 
 // Of several servers in the connection string the first is not the one that is
