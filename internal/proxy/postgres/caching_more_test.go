@@ -2,9 +2,11 @@ package postgres_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/weirdb/weir/internal/proxy/postgres"
+	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
 // Answers are kept by the role's name: they end with the role, and with the defaults in
@@ -87,4 +89,40 @@ func TestCacheKnowsWhenItWasPrepared(t *testing.T) {
 	if n := w.cached().Misses - misses; n != 2 {
 		t.Errorf("%d statements were told apart, want those of 2 time zones", n)
 	}
+}
+
+// What names application_name in capitals, or computes the name, reads it as well: its
+// answer is each client's own.
+func TestApplicationNameIsReadByAnyName(t *testing.T) {
+	t.Parallel()
+	const read = "current_setting('APPLICATION' || '_Name')"
+	w := start(t, database(t,
+		"CREATE TABLE named (who text); INSERT INTO named VALUES ('one'), ('two')",
+		"CREATE VIEW capitals AS SELECT who FROM named WHERE who = current_setting('Application_Name')",
+		"CREATE VIEW computed AS SELECT who FROM named WHERE who = current_setting('application' || '_name')",
+		"CREATE FUNCTION setting(name text) RETURNS text STABLE RETURN current_setting(name, true)",
+		"CREATE TABLE stamped (who text, capitals text DEFAULT current_setting('APPLICATION_NAME'), computed text DEFAULT "+read+")",
+	), func(c *postgres.Config) { c.PoolSize, c.Loops = 1, 1 })
+	w.warm()
+	for _, hint := range []string{"", "/* ttl:3600 */ "} {
+		for _, sql := range []string{"SELECT who FROM capitals", "SELECT who FROM computed", "SELECT setting('Application_Name') AS who"} {
+			for range 2 {
+				for _, who := range []string{"one", "two"} {
+					c := w.wire(pgwire.Param{Name: "application_name", Value: who})
+					if got, want := c.ask(hint+sql), "[who] ("+who+") SELECT_1 I"; !strings.HasSuffix(got, want) { // behind a notice
+						t.Errorf("%s%s as %s: %s", hint, sql, who, got)
+					}
+					c.close()
+				}
+			}
+		}
+	}
+	for range 3 {
+		for _, who := range []string{"one", "two"} {
+			c := w.wire(pgwire.Param{Name: "application_name", Value: who})
+			c.want("/* batch */ INSERT INTO stamped VALUES ('"+who+"')", "INSERT_0_1 I")
+			c.close()
+		}
+	}
+	dialWire(t, server(t).Addr(), w.db).want("SELECT DISTINCT who, capitals, computed FROM stamped ORDER BY 1", "[who,capitals,computed] (one,one,one) (two,two,two) SELECT_2 I")
 }

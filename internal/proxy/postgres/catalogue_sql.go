@@ -1,6 +1,10 @@
 package postgres
 
-import "strings"
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
 
 // quietly makes a query of weir's own independent of the settings of the session
 // that it runs in. All of it is one transaction, at whose end they are back. A
@@ -39,16 +43,30 @@ var stampSQL = func() string {
 	return b.String()
 }()
 
-// appNameBytes is 'application_name' as the constant of an expression shows it: of
-// all settings that current_setting may be asked for, this one alone is not the
-// reader's own on a backend that several share.
-const appNameBytes = "97 112 112 108 105 99 97 116 105 111 110 95 110 97 109 101"
+// appNameRead is what in the text of an expression may read application_name: of all
+// settings that current_setting may be asked for, this one alone is not the reader's own
+// on a backend that several share. It is the name as a constant, whose bytes are shown by
+// number, in any case, or a current_setting of a name that is computed.
+var appNameRead = func() string {
+	var b strings.Builder
+	for i, c := range []byte("application_name") {
+		if i > 0 {
+			b.WriteByte(' ')
+		}
+		if c == '_' {
+			b.WriteString(strconv.Itoa(int(c)))
+		} else {
+			fmt.Fprintf(&b, "(?:%d|%d)", c, c-'a'+'A')
+		}
+	}
+	return b.String() + `|:funcid (?:2077|3294) [^{}]*:args [(][{](?!CONST )`
+}()
 
 // scanSQL returns every function of users, and every expression that is kept in
 // the catalogue and calls one of the built-in functions in %s, with their numbers; 0
-// stands for appNameBytes. The texts of expressions take no locks and show each
+// stands for appNameRead. The texts of expressions take no locks and show each
 // function by its number, as funcid, opfuncid, aggfnoid or winfnoid.
-const scanSQL = `
+var scanSQL = `
 UNION ALL SELECT 'func', p.oid::text, p.proname, n.nspname, l.lanname, p.provolatile::text || p.prokind::text,
  coalesce(e.extname, '') || pg_catalog.chr(10) || CASE WHEN l.lanname IN ('sql', 'plpgsql') THEN p.prosrc ELSE '' END
  FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_language l ON l.oid = p.prolang JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
@@ -85,7 +103,7 @@ FROM (
  UNION ALL SELECT 't', oid, typdefaultbin::text FROM pg_catalog.pg_type WHERE typdefaultbin IS NOT NULL AND oid >= 16384
 ) x, LATERAL (SELECT pg_catalog.string_agg(DISTINCT h, ',') AS hits FROM (
   SELECT m[1] AS h FROM pg_catalog.regexp_matches(x.tree, '(?:func|fno)id ([0-9]+)', 'g') m WHERE m[1] = ANY ('{%s}'::text[])
-  UNION ALL SELECT '0' WHERE x.tree LIKE '%%` + appNameBytes + `%%') h) y
+  UNION ALL SELECT '0' WHERE x.tree ~ '` + appNameRead + `') h) y
 WHERE y.hits IS NOT NULL`
 
 // edgeSQL returns who reaches the objects of the kinds %s and numbers %s in one

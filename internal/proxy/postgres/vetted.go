@@ -112,7 +112,7 @@ func builtinEffects(name string) sqlscan.Effect {
 	case slices.Contains(backupBuiltins, name):
 		return sqlscan.EffBackup
 	case name == "current_setting":
-		return 0 // of tracked settings it is the client's own value anywhere; see appNameBytes
+		return 0 // of tracked settings it is the client's own value anywhere; see appNameRead
 	}
 	e, harmless := sqlscan.HarmlessFunction(name)
 	if (harmless || e == sqlscan.EffUnknownFunc) && slices.Contains(aloneBuiltins, name) {
