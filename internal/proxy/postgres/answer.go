@@ -23,6 +23,9 @@ func (b *backend) OnData(p []byte) int {
 		b.pass -= i
 		if u := b.Head(); u != nil {
 			b.emit(u, p[:i])
+			if b.pass == 0 && u.park {
+				u.goesOn(b) // of a row it has a part
+			}
 			u.passing(b.pass > 0)
 		}
 	}
@@ -43,7 +46,7 @@ func (b *backend) OnData(p []byte) int {
 		if i+n > len(p) {
 			// A long row is passed on as it comes, so that memory does
 			// not grow with it.
-			if (typ == pgwire.ServerDataRow || typ == pgwire.ServerCopyData) && u != nil && u.kind == unitClient && !u.park && !u.hold {
+			if (typ == pgwire.ServerDataRow || typ == pgwire.ServerCopyData) && u != nil && u.kind == unitClient && (!u.kept() || b.tooLong(u, n)) {
 				if u.flight != nil {
 					if n <= b.p.l.srv.Cache.MaxAnswer() {
 						break
@@ -54,8 +57,14 @@ func (b *backend) OnData(p []byte) int {
 					from = b.ownAnswers(u, p, from, i)
 				}
 				b.pass = n - (len(p) - i)
+				if u.kept() {
+					b.emit(u, p[from:i])
+					u.goesOn(b)
+					from = i
+				}
 				b.emit(u, p[from:])
 				u.passing(true)
+				b.holdBack()
 				return len(p)
 			}
 			break
@@ -134,12 +143,7 @@ func (b *backend) OnData(p []byte) int {
 			b.emit(u, p[from:i])
 		}
 	}
-	if c := b.owner; c != nil && c.s.Pending() > maxClientOut {
-		c.s.HoldBack(b.s)
-	} else if u := b.Head(); u != nil && b.Mode == core.ModeOwn && u.kind == unitClient && u.c != nil && !u.c.s.Closed && u.c.s.Pending() > maxClientOut {
-		u.c.transport.source = b
-		u.c.s.HoldBack(b.s)
-	}
+	b.holdBack()
 	return i
 }
 
@@ -284,8 +288,8 @@ func (b *backend) emit(u *unit, p []byte) {
 		return
 	}
 	u.bytes += len(p)
-	if len(u.resp) > maxHeld && u.flight == nil && !u.tagged && (b.Cancels == 0 || !u.hold) {
-		u.goesOn()
+	if len(u.resp) > maxHeld && b.mayGoOn(u) {
+		u.goesOn(b)
 	}
 	if u.park || u.held() {
 		u.resp = append(u.resp, p...)
@@ -307,54 +311,7 @@ func (b *backend) emit(u *unit, p []byte) {
 	}
 	s.Out = append(out, p...)
 	s.Touch()
-	if b.owner == nil && s.Pending() > maxSharedOut {
-		c.kick("it reads its answers too slowly")
-	}
 }
-
-// passing reports whether the client that the unit answers has a part of a message only, to
-// which nothing but the rest of it may be added.
-func (u *unit) passing(part bool) {
-	if u.c != nil {
-		u.c.transport.part = part
-	}
-}
-
-// goesOn gives the client what is here of an answer that was to be kept until it is
-// whole: it is too long for that. From here on the unit cannot be run again. Of a member
-// of a group these are rows; what says that they are all is kept until the group is
-// flushed.
-func (u *unit) goesOn() {
-	resp := u.resp
-	u.resp, u.hold, u.cut, u.bound, u.preempted = nil, false, u.bound > 0, 0, false
-	c := u.c
-	if c == nil || c.s.Closed {
-		return
-	}
-	u.wrote = true
-	c.back.markSeq = c.s.Flushes - 1 // as if it had left
-	c.s.Write(resp)
-	if c.s.Pending() > maxSharedOut {
-		c.kick("it reads its answers too slowly")
-	}
-}
-
-const (
-	// maxClientOut is how much of a result waits in weir for a client that
-	// owns its backend, before weir stops reading from that backend.
-	maxClientOut = 1 << 20
-	// maxHeld is how much of an answer is kept until it is whole. It is more than what
-	// lies in sockets when weir cancels a statement whose answer begins just then: that one
-	// can still be run again.
-	maxHeld = 16 << 20
-	// maxUnread is how much waits for a client that gets nothing more run until it has
-	// read that: there may be many such clients.
-	maxUnread = 32 << 10
-	// maxSharedOut is how much waits for a client whose backend is shared:
-	// there, to stop reading would hold up others, so the client is
-	// disconnected.
-	maxSharedOut = 64 << 20
-)
 
 // parameter notes a ParameterStatus and reports whether it goes on to the
 // client: it does in the answer to the client's own statement.
@@ -580,6 +537,7 @@ func (bk *back) grouped(u *unit) {
 	c.inflight--
 	c.idleSince = c.l.Now
 	c.stats.grouped++
+	c.transport.freeSource()
 	c.cached.Wrote()
 	if u.failed {
 		c.stats.errors++

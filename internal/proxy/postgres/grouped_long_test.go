@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirdb/weir/internal/proxy/postgres"
 	"github.com/weirdb/weir/internal/wire/pgwire"
@@ -89,6 +90,47 @@ func TestLongAnswersOfGroupsThatNobodyReads(t *testing.T) {
 	eventually(t, "the client is disconnected", func() bool { return w.snapshot().Clients == 0 })
 	direct := dialWire(t, server(t).Addr(), db)
 	eventually(t, "the rows are deleted", func() bool { return strings.Contains(direct.ask("SELECT count(*) AS n FROM big"), "(0)") })
+}
+
+// TestLongAnswersOfGroupsThatAreReadSlowly: while a client does not read what a member of
+// a group returns, the server waits, and the client gets all of it, be it one row.
+func TestLongAnswersOfGroupsThatAreReadSlowly(t *testing.T) {
+	t.Parallel()
+	for _, rows := range []int{1, 150} {
+		t.Run(fmt.Sprintf("%d rows", rows), func(t *testing.T) {
+			t.Parallel()
+			db := database(t, "CREATE TABLE big (k int PRIMARY KEY)", fmt.Sprintf("INSERT INTO big SELECT generate_series(1, %d)", rows))
+			w := start(t, db, func(c *postgres.Config) { c.NoRowsLane, c.ClientWriteTimeout = true, time.Hour })
+			c := w.wire()
+			eventually(t, "writes are grouped", func() bool {
+				c.ask("/* batch */ DELETE FROM big WHERE k = 0")
+				return w.pool().Grouped > 0
+			})
+			c.send(query(fmt.Sprintf("/* batch */ DELETE FROM big RETURNING repeat('x', %d)", 150_000_000/rows)))
+			direct, waits := dialWire(t, server(t).Addr(), db), 0
+			eventually(t, "the server waits", func() bool {
+				if strings.Contains(direct.ask("SELECT count(*) AS n FROM pg_stat_activity WHERE query LIKE '%RETURNING repeat%' AND wait_event = 'ClientWrite' AND datname = current_database()"), "(1)") {
+					waits++
+				} else {
+					waits = 0
+				}
+				return waits == 10
+			})
+			got := c.ready()
+			n := 0
+			for _, m := range got {
+				if m.typ == pgwire.ServerDataRow {
+					n += len(m.body)
+				}
+			}
+			if want := 150_000_000 + 6*rows; n != want {
+				t.Errorf("rows of %d bytes, want %d", n, want)
+			}
+			if end := got[len(got)-2].String(); end != fmt.Sprintf("DELETE_%d", rows) {
+				t.Errorf("the answer ends with %s", end)
+			}
+		})
+	}
 }
 
 // TestLongAnswersOfGroupsThatMeetALock: a write meets a lock when more of its answer has left

@@ -177,7 +177,7 @@ func (g *series) message(u *unit, typ byte, msg []byte) {
 		if m != nil {
 			if m.resp = append(m.resp, msg...); len(m.resp) > maxHeld {
 				m.bytes += len(m.resp)
-				m.goesOn()
+				m.goesOn(g.b)
 			}
 		}
 	case pgwire.ServerNotice:

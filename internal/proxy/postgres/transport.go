@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"time"
 
+	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
@@ -12,12 +13,14 @@ import (
 type transport struct {
 	c *client
 
-	source  *backend      // runs a read of the client's apart, held back until its output is written
-	drop    int           // bytes of the present message that go nowhere
-	part    bool          // the client has been given a part of a message of the server's, and lacks the rest
-	pass    int           // linked: bytes of the present message that are still to be passed on
-	taken   uint64        // bytes of its output that it had taken
-	takenAt time.Duration // ... when that was last looked at and had changed
+	source   *backend      // answers the client and is not its own, held back until its output is written
+	heldAt   time.Duration // since then
+	drop     int           // bytes of the present message that go nowhere
+	part     bool          // the client has been given a part of a message of the server's, and lacks the rest
+	pass     int           // linked: bytes of the present message that are still to be passed on
+	taken    uint64        // bytes of its output that it had taken
+	takenAt  time.Duration // ... when that was last looked at and had changed
+	lookedAt time.Duration // ... and when it was looked at while source was held back
 }
 
 // WantsMore: a message is never larger than the configured limit, which
@@ -215,6 +218,10 @@ func (tr *transport) freeSource() {
 // weir keeps.
 func (tr *transport) checkReading() {
 	c := tr.c
+	if b := tr.source; b != nil && b.Mode != core.ModeOwn {
+		tr.checkHolding()
+		return
+	}
 	limit, most := c.l.cfg.ClientWriteTimeout, maxClientOut
 	if c.link != nil && c.link.Depth() == 0 {
 		most = maxUnread // its next statement waits for it to read

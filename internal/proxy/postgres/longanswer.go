@@ -1,0 +1,114 @@
+package postgres
+
+import (
+	"time"
+
+	"github.com/weirdb/weir/internal/proxy/core"
+)
+
+// This file is about answers that are too long to be kept, and about clients that read
+// theirs more slowly than the server gives them.
+
+const (
+	// maxClientOut is how much of a result waits in weir for a client that
+	// owns its backend, before weir stops reading from that backend.
+	maxClientOut = 1 << 20
+	// maxHeld is how much of an answer is kept until it is whole. It is more than what
+	// lies in sockets when weir cancels a statement whose answer begins just then: that one
+	// can still be run again.
+	maxHeld = 16 << 20
+	// maxUnread is how much waits for a client that gets nothing more run until it has
+	// read that: there may be many such clients.
+	maxUnread = 32 << 10
+	// maxSharedOut is the same as maxClientOut for a client whose backend is shared:
+	// there, to stop reading holds up others.
+	maxSharedOut = 64 << 20
+	// sharedMost is how long others are held up for a client at most, without
+	// --client-write-timeout.
+	sharedMost = 20 * time.Second
+)
+
+// kept reports whether the answer is kept although the client does not wait for that: it
+// may have to be run again, or is acknowledged with its group.
+func (u *unit) kept() bool { return u.park || u.hold }
+
+// mayGoOn reports whether the answer of a unit may go on to its client before it is whole.
+func (b *backend) mayGoOn(u *unit) bool {
+	return u.flight == nil && !u.tagged && (b.Cancels == 0 || !u.hold)
+}
+
+// tooLong reports whether a row of so many bytes in an answer that is kept is to be passed
+// on as it comes.
+func (b *backend) tooLong(u *unit, n int) bool { return n > maxHeld && b.mayGoOn(u) }
+
+// passing reports whether the client that the unit answers has a part of a message only, to
+// which nothing but the rest of it may be added.
+func (u *unit) passing(part bool) {
+	if u.c != nil {
+		u.c.transport.part = part
+	}
+}
+
+// goesOn gives the client what is here of an answer that was to be kept until it is
+// whole: it is too long for that. From here on the unit cannot be run again. Of a member
+// of a group these are rows; what says that they are all is kept until the group is
+// flushed.
+func (u *unit) goesOn(b *backend) {
+	resp := u.resp
+	u.resp, u.hold, u.cut, u.bound, u.preempted = nil, false, u.cut || u.bound > 0, 0, false
+	c := u.c
+	if c == nil || c.s.Closed {
+		return
+	}
+	u.wrote = true
+	c.back.markSeq = c.s.Flushes - 1 // as if it had left
+	c.s.Write(resp)
+	b.holdBackFor(c, maxSharedOut)
+}
+
+// holdBack stops reading from the backend while much of what it has said waits for the
+// client that it answers.
+func (b *backend) holdBack() {
+	if c := b.owner; c != nil {
+		if c.s.Pending() > maxClientOut {
+			c.s.HoldBack(b.s)
+		}
+	} else if u := b.Head(); u != nil && u.kind == unitClient && u.c != nil {
+		most := maxClientOut
+		if b.Mode != core.ModeOwn {
+			most = maxSharedOut
+		}
+		b.holdBackFor(u.c, most)
+	}
+}
+
+func (b *backend) holdBackFor(c *client, most int) {
+	if c.s.Closed || c.s.Pending() <= most {
+		return
+	}
+	tr := &c.transport
+	if tr.source != b {
+		tr.source, tr.heldAt = b, c.l.Now
+	}
+	c.s.HoldBack(b.s)
+}
+
+// checkHolding disconnects a client for which others are held up whose answers come behind
+// its own, when it has read nothing for a while, or has taken very long in all.
+func (tr *transport) checkHolding() {
+	c, now := tr.c, tr.c.l.Now
+	most := c.l.cfg.ClientWriteTimeout
+	if most <= 0 {
+		most = sharedMost
+	}
+	patience := most / 10
+	if c.s.Written != tr.taken || now-tr.lookedAt > patience/2 { // or nobody has looked
+		tr.taken, tr.takenAt = c.s.Written, now
+	}
+	tr.lookedAt = now
+	if now-max(tr.takenAt, tr.heldAt) > patience {
+		c.kick("it has read nothing of a long answer for " + patience.String() + " while others wait behind it for theirs (a tenth of --client-write-timeout)")
+	} else if now-tr.heldAt > most {
+		c.kick("it has not read a long answer in " + most.String() + " while others wait behind it for theirs (--client-write-timeout)")
+	}
+}
