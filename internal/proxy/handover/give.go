@@ -150,6 +150,8 @@ func (g *Giver) serve(ctx context.Context, conn *net.UnixConn) {
 	d.mu.Unlock()
 	g.Log.Info("weir proxy has handed its clients over, and ends", "pid", pid, "sessions", delivered, "ended", ended)
 	g.End()
+	_ = conn.Close() // so that the reader ends, whose the descriptors of a frame are
+	<-d.broken
 }
 
 // offer tells the next process what there is, and waits until it takes that.

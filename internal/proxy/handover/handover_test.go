@@ -36,6 +36,7 @@ type fakeSide struct {
 	leaving   int            // guarded by mu
 	inherited string         // guarded by mu
 	ask       Ask            // guarded by mu
+	delivered func()         // guarded by mu: called for each client that has gone; nil: nothing
 	refuses   string         // a name
 }
 
@@ -91,6 +92,7 @@ func (s *fakeSide) Give(_ context.Context, give func(*Parcel)) error {
 	if give == nil {
 		return nil
 	}
+	delivered := s.delivered
 	for name, fd := range s.clients {
 		delete(s.clients, name)
 		s.leaving++
@@ -101,7 +103,13 @@ func (s *fakeSide) Give(_ context.Context, give func(*Parcel)) error {
 		}
 		give(&Parcel{
 			FD: fd, Session: &fakeSession{name, bytes.Repeat([]byte(name), 1000)},
-			Delivered: func() { gone(); _ = unix.Close(fd) },
+			Delivered: func() {
+				gone()
+				_ = unix.Close(fd)
+				if delivered != nil {
+					delivered()
+				}
+			},
 			Returned: func(bool) {
 				gone()
 				s.mu.Lock()
@@ -263,6 +271,25 @@ func TestHandOver(t *testing.T) {
 			t.Errorf("%s reads %q, %v", name, got, err)
 		}
 	}
+}
+
+// A hand-over may be over before its reader has dealt with the last receipt. Then the
+// connection is not closed under it, as the race detector tells.
+func TestReaderThatIsLate(t *testing.T) {
+	g := newGiving(t)
+	g.side.client(t, "somebody")
+	late := make(chan struct{})
+	g.side.mu.Lock()
+	g.side.delivered = func() { <-g.ended; close(late) }
+	g.side.mu.Unlock()
+	next := dialed(t, g.Path)
+	if err := next.Take(map[string]Side{"fake": newFakeSide(t)}); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := next.Run(t.Context(), slog.New(slog.DiscardHandler)); err != nil || n.Taken != 1 {
+		t.Errorf("taken over: %+v, %v", n, err)
+	}
+	<-late
 }
 
 // TestWithoutReceipt: of clients that were sent, those go on in the first process whose
