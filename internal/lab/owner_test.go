@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -180,9 +181,9 @@ func TestServerDiesWithKilledOwner(t *testing.T) {
 				t.Fatalf("data directory after the owner's death: %v, want it to wait for a sweep", err)
 			}
 			awaitEnd(t, c.PID)
-			removed, err := lab.Sweep()
-			if err != nil || len(removed) != 1 || removed[0] != filepath.Dir(c.DataDir) {
-				t.Errorf("Sweep removed %v (%v), want %s", removed, err, filepath.Dir(c.DataDir))
+			removed, err := lab.Sweep() // of other tests' servers, too, whose owners have died
+			if !slices.Contains(removed, filepath.Dir(c.DataDir)) {
+				t.Errorf("Sweep removed %v (%v), want %s among them", removed, err, filepath.Dir(c.DataDir))
 			}
 			if _, err := os.Stat(c.DataDir); !errors.Is(err, os.ErrNotExist) {
 				t.Errorf("data directory after Sweep: %v", err)

@@ -169,11 +169,14 @@ var sweepOnce = sync.OnceFunc(func() { _, _ = Sweep() })
 // owner: a directory goes only when the process it names is gone *and* nobody
 // holds its lock, which also protects owners in another PID namespace. Every
 // process sweeps once, before it starts its first server.
-func Sweep() ([]string, error) {
+func Sweep() ([]string, error) { return sweep(baseDirs()) }
+
+// sweep is Sweep of the run directories below the given ones.
+func sweep(bases []string) ([]string, error) {
 	var removed []string
 	var errs []error
 	seen := map[string]bool{}
-	for _, base := range baseDirs() {
+	for _, base := range bases {
 		paths, err := filepath.Glob(filepath.Join(userDirPath(base), "*-*-*"))
 		if err != nil {
 			errs = append(errs, fmt.Errorf("list run directories: %w", err))

@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// isolate gives a test run directories that nobody else sweeps.
+// isolate gives a test run directories of its own: nobody else sweeps them, and it does not
+// sweep those of the tests beside it.
 func isolate(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "labtest-")
@@ -107,8 +108,9 @@ func TestSweepTakesOnlyTheDead(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			path := tt.setup(t, isolate(t))
-			removed, err := Sweep()
+			base := isolate(t)
+			path := tt.setup(t, base)
+			removed, err := sweep([]string{base})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -126,11 +128,12 @@ func TestSweepOfAnotherUsersDirectory(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to give a directory away")
 	}
-	path := makeDir(t, isolate(t), deadProcess(t), bootID()+"\n")
+	base := isolate(t)
+	path := makeDir(t, base, deadProcess(t), bootID()+"\n")
 	if err := os.Chown(path, 65534, 65534); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Sweep(); err != nil {
+	if _, err := sweep([]string{base}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(path); err != nil {
@@ -164,7 +167,7 @@ func TestSweepEndsOrphansOnly(t *testing.T) {
 	}
 	list.WriteString("garbage\n1 1\n-1 5\n")
 	makeDir(t, base, deadProcess(t), list.String())
-	if _, err := Sweep(); err != nil {
+	if _, err := sweep([]string{base}); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 2 {
