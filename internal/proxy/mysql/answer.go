@@ -332,6 +332,13 @@ func (c *client) answered(b *backend, u *unit) {
 	c.cur = nil
 	unasked := c.state == stateSending // the server has answered in the middle of a file
 	c.state.leave(stateSending)
+	if !unasked && (c.transport.pass > 0 || c.transport.streams) {
+		// What it made of the rest would be the answer to another command. A server that
+		// does this closes the connection.
+		c.s.CloseAfterFlush()
+		b.s.Close(errors.New("the server has answered a command before it had all of it"))
+		return
+	}
 	switch {
 	case u.failed || u.cmd == mywire.ComQuery || u.cmd == mywire.ComStmtExecute || u.cmd == mywire.ComStmtBulkExecute:
 		c.diag.ran(b, u)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	gosync "sync"
 	"sync/atomic"
 	"testing"
 
@@ -169,13 +170,14 @@ func TestTextsThatAreNotReadAskForNoLostID(t *testing.T) {
 	}
 }
 
-// A server may answer such a text, and close the connection, before it has all of it. What
-// comes after that is not judged any more.
-func TestTextsThatAreNotReadAndAreAnsweredEarly(t *testing.T) {
-	t.Parallel()
-	var early atomic.Bool
-	addr := proxytest.Gateway(t, server(t).Addr(), func(client, be net.Conn) {
-		answers := make(chan struct{}, 1)
+// answersEarly is a server in front of the tests', which answers the first command that
+// holds the text with an error before it has all of it. What the other one says of it comes
+// when another command does.
+func answersEarly(t *testing.T, text, next string) (addr string) {
+	var answered atomic.Bool
+	return proxytest.Gateway(t, server(t).Addr(), func(client, be net.Conn) {
+		answers, more := make(chan struct{}, 1), make(chan struct{})
+		var holds atomic.Bool
 		go func() {
 			defer client.Close()
 			buf := make([]byte, 32<<10)
@@ -183,6 +185,9 @@ func TestTextsThatAreNotReadAndAreAnsweredEarly(t *testing.T) {
 				n, err := be.Read(buf)
 				if err != nil {
 					return
+				}
+				if holds.Load() {
+					<-more
 				}
 				if _, err := client.Write(buf[:n]); err != nil {
 					return
@@ -195,29 +200,44 @@ func TestTextsThatAreNotReadAndAreAnsweredEarly(t *testing.T) {
 		}()
 		go func() {
 			defer be.Close()
+			goOn := gosync.OnceFunc(func() { close(more) })
+			defer goOn()
 			buf := make([]byte, 32<<10)
+			var seen []byte
 			for {
 				n, err := client.Read(buf)
 				if err != nil {
 					return
 				}
-				before := early.Load() && bytes.Contains(buf[:n], []byte("SET SESSION last_insert_id")) // weir's own
-				if before {
-					select {
-					case <-answers:
-					default:
-					}
+				now := bytes.Contains(buf[:n], []byte(text)) && answered.CompareAndSwap(false, true)
+				behind := now && bytes.Contains(buf[:n], []byte("SET SESSION last_insert_id")) // weir's own, which is answered first
+				select {
+				case <-answers:
+				default:
 				}
 				if _, err := be.Write(buf[:n]); err != nil {
 					return
 				}
-				if before {
+				if behind {
 					<-answers
+				}
+				if now {
+					holds.Store(true)
 					_, _ = client.Write(mywire.AppendError(nil, 1, mywire.NewError(mywire.ErrPacketTooLarge, "too much")))
+				}
+				if seen = append(seen[max(0, len(seen)-len(next)):], buf[:n]...); bytes.Contains(seen, []byte(next)) {
+					goOn()
 				}
 			}
 		}()
 	})
+}
+
+// A server may answer such a text before it has all of it. The session is over then, and
+// what comes of the text is not judged any more.
+func TestTextsThatAreNotReadAndAreAnsweredEarly(t *testing.T) {
+	t.Parallel()
+	addr := answersEarly(t, "INSERT INTO u", "DO 0")
 	w := start(t, database(t, "CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY)", "CREATE TABLE u (a BIGINT, b LONGTEXT)"), func(c *mysql.Config) { c.MySQL.Address = addr })
 	w.GatherAtMost(ctxFor(t), 1<<20)
 	c, id := w.dial(nil), 0
@@ -227,15 +247,40 @@ func TestTextsThatAreNotReadAndAreAnsweredEarly(t *testing.T) {
 		c.must(fmt.Sprintf("/* batch */ INSERT INTO t VALUES (%d)", id))
 		return w.pool().Grouped > before
 	})
-	early.Store(true)
 	msg := c.query("INSERT INTO u VALUES (0, '" + strings.Repeat("x", 3<<20) + "'), (LAST_INSERT_ID(), '')")
-	c.send(msg[:2<<20])
+	c.send(msg[:32<<10])
 	if r, _ := c.hear(mywire.ComQuery); r.code() != mywire.ErrPacketTooLarge {
 		t.Fatalf("answered early: %v %v", r.err, r.lost)
 	}
-	c.send(msg[2<<20:])
-	_, _ = c.hear(mywire.ComQuery) // whatever it is
-	w.dial(nil).must("DO 0")       // weir is there
+	_, _ = c.Conn.Write(msg[32<<10:]) // unless weir has closed it
+	if r, _ := c.hear(mywire.ComQuery); r.lost == nil {
+		t.Errorf("answered again: %q %v", r.text, r.err)
+	}
+	w.dial(nil).must("DO 0") // weir is there
+}
+
+// What the server makes of the rest is not taken for the answer to what comes next.
+func TestExecutionsThatAreAnsweredEarly(t *testing.T) {
+	t.Parallel()
+	const early, next = "answered early", "SELECT 7 * 6"
+	addr := answersEarly(t, early, next)
+	w := start(t, database(t, "CREATE TABLE u (b LONGTEXT)"), func(c *mysql.Config) { c.MySQL.Address = addr })
+	w.GatherAtMost(ctxFor(t), 1<<20)
+	c := w.dial(nil)
+	p := c.prepare("INSERT INTO u VALUES (?)")
+	value := mywire.AppendLenencString(nil, early+strings.Repeat("x", 3<<20))
+	msg := mywire.AppendExecute(nil, c.Caps, p.id, 0, []byte{0}, []byte{253, 0}, value)
+	c.send(msg[:32<<10])
+	if r, _ := c.hear(mywire.ComStmtExecute); r.code() != mywire.ErrPacketTooLarge {
+		t.Fatalf("answered early: %v %v", r.err, r.lost)
+	}
+	_, _ = c.Conn.Write(msg[32<<10:]) // unless weir has closed it
+	if r := c.try(c.query(next)); r.lost == nil {
+		t.Errorf("what comes next is answered with %q %v", r.text, r.err)
+	}
+	if got := w.dial(nil).one(next); got != "42" {
+		t.Errorf("another client gets %s", got)
+	}
 }
 
 // What clients prepare and close again does not stay.
