@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"net"
+	"time"
 
 	"github.com/weirdb/weir/internal/proxy/upstream"
 )
@@ -70,3 +71,6 @@ func (c *Config) Restless() { c.restless = true }
 func (s *Server) Dial(ctx context.Context, address string) (net.Conn, error) {
 	return s.cfg().Postgres.Dial(ctx, "tcp", address)
 }
+
+// ReadTimeout reads a setting in milliseconds.
+func ReadTimeout(value string) (time.Duration, bool) { return readTimeout(value) }

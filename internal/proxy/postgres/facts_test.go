@@ -2,8 +2,28 @@ package postgres_test
 
 import (
 	"fmt"
+	"math"
 	"testing"
+	"time"
+
+	"github.com/weirdb/weir/internal/proxy/postgres"
 )
+
+// The server spells a time in the largest unit that divides it.
+func TestTimeoutsAsTheServerSpellsThem(t *testing.T) {
+	t.Parallel()
+	server(t)
+	for _, ms := range []int{0, 1, 999, 1000, 1500, 60_000, 90_000, 3_600_000, 5_400_000, 86_400_000, math.MaxInt32} {
+		results, err := askServer(t.Context(), fmt.Sprintf("SELECT pg_catalog.set_config('lock_timeout', '%d', true)", ms))
+		if err != nil {
+			t.Fatal(err)
+		}
+		spelt := string(results[0].Rows[0][0])
+		if got, ok := postgres.ReadTimeout(spelt); !ok || got != time.Duration(ms)*time.Millisecond {
+			t.Errorf("%s reads as %v, %t, and is %d ms", spelt, got, ok, ms)
+		}
+	}
+}
 
 // PostgreSQL 17 gave the function that flushes the log a fourth argument, with
 // a default. The lane that rests on it must be on either way.
