@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/postgres"
 	"github.com/weirdb/weir/internal/proxy/session"
 )
@@ -51,4 +52,41 @@ func TestPoolThatSizesItself(t *testing.T) {
 	if err := asking.Wait(); err != nil {
 		t.Error(err)
 	}
+}
+
+// A pool that becomes smaller than what clients hold in their transactions still answers
+// what ends by itself: a client may prepare a statement, and others end their transactions
+// only then.
+func TestPoolThatShrinksUnderTransactions(t *testing.T) {
+	t.Parallel()
+	const before = core.KeepForShared + 6
+	var cfg postgres.Config
+	w := start(t, database(t), func(c *postgres.Config) {
+		c.Limits = session.Limits{PoolSize: before, AutoPool: true, QueueTimeout: patience}
+		cfg = *c
+	})
+	var holders []*wire
+	for range before - 1 {
+		c := w.wire()
+		c.want("BEGIN", "BEGIN T")
+		holders = append(holders, c)
+	}
+	cfg.PoolSize = core.KeepForShared
+	if err := w.Reload(cfg); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the pool is smaller", func() bool { return w.pool().Size == core.KeepForShared })
+	c, waits := w.wire(), w.wire()
+	waits.send(query("BEGIN"))
+	c.send(parse("s", "SELECT count(*) FROM pg_class"), sync())
+	if got := render(c.ready()); got != "parsed I" {
+		t.Errorf("a statement is prepared: %s", got)
+	}
+	for _, h := range holders {
+		h.want("COMMIT", "COMMIT I")
+	}
+	if got := render(waits.ready()); got != "BEGIN T" {
+		t.Errorf("a transaction begins: %s", got)
+	}
+	eventually(t, "no more connections than the size", func() bool { return w.pool().Backends <= core.KeepForShared })
 }
