@@ -36,16 +36,17 @@ plain := ./internal/proxy/postgres ./internal/proxy/mysql ./internal/backup/rest
 export GORACE ?= atexit_sleep_ms=10
 
 # One build for the linters and the tests without the race detector, and one for those with
-# it. Both are without debug information, which is half of the linker's work (stack traces
-# still have line numbers), and without the checkout's path, so that checkouts share the build
-# cache. The compiler and the linter run without garbage collection, which saves a quarter of
-# their work. Tests collect garbage less often; those that limit memory call the collector
+# it. Both are without debug information, which is a part of the compiler's work and half of
+# the linker's (stack traces still have line numbers), and without the checkout's path, so
+# that checkouts share the build cache. The compiler and the linker run without garbage
+# collection, which saves a quarter of their work; -toolexec sees to that where GOGC is for
+# the tests. Tests collect garbage less often; those that limit memory call the collector
 # themselves.
-lean := $(shell go env GOFLAGS) -mod=readonly -trimpath -ldflags=-w
+lean := $(shell go env GOFLAGS) -mod=readonly -trimpath -gcflags=all=-dwarf=false -ldflags=-w
 flags := GOFLAGS="$(lean)"
 instrumented := GOFLAGS="$(lean) -race"
 frugal := GOGC=off GOMEMLIMIT=2GiB
-gotest := scripts/in-memory go test -vet=off -timeout $(TEST_TIMEOUT)
+gotest := scripts/in-memory go test -toolexec 'env $(frugal)' -vet=off -timeout $(TEST_TIMEOUT)
 
 .PHONY: help
 help: ## Show this list
