@@ -544,7 +544,7 @@ func (c *client) quietSoon() {
 // session's state. Between transactions, with nothing of the session on it, the client
 // goes on; with its command, too, if that has not left weir.
 func (c *client) backendGone(b *backend, e *mywire.Error) {
-	if c.diag.last.where == b {
+	if c.diag.last.idBackend == b {
 		c.diag.last.loseID()
 	}
 	c.link = nil
@@ -651,6 +651,6 @@ func (c *client) forgetSession() {
 	c.pins.locks, c.pins.named, c.pins.tableLocks, c.texts.namedEffects, c.texts.unjudged, c.texts.lost = nil, nil, 0, 0, nil, false
 	c.settings.choseVariables, c.settings.choseChanges, c.diag.wroteGTID, c.diag.draws = false, false, false, false
 	c.settings.owed, c.settings.list = nil, list{}
-	c.diag.last = lastStatement{version: c.diag.last.version + 1}
+	c.diag.last = lastStatement{idVersion: c.diag.last.idVersion + 1}
 	c.status = mywire.StatusAutocommit
 }

@@ -190,8 +190,8 @@ func (b *backend) orphaned(c *client) {
 	if b.s.Closed {
 		return
 	}
-	if b.inserter == c {
-		b.inserter = nil
+	if b.idOwner == c {
+		b.idOwner = nil
 	}
 	if b.p.facts.silent && b.Depth() == 0 {
 		b.Goodbye() // in which database it is, nobody knows
@@ -244,8 +244,8 @@ func (b *backend) OnClosed(err error) {
 	// MariaDB's library take such a number from a server for a malformed packet.
 	e := mywire.NewError(mywire.ErrNetRead, "weir: the connection to the server was lost%s; whether the statement took effect is unknown", why)
 	owner, ln := b.owner, b.lane
-	if c := b.inserter; c != nil {
-		b.inserter = nil
+	if c := b.idOwner; c != nil {
+		b.idOwner = nil
 		c.diag.last.loseID()
 	}
 	units := b.Lose()

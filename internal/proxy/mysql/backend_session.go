@@ -256,7 +256,7 @@ func (f *backendSession) afterReset() {
 	if other {
 		f.set = b.p.settings.With(f.set, db) // the reset leaves the database
 	}
-	b.lastUser, b.inserter, b.holder, b.sequencer = nil, nil, nil, nil
+	b.lastUser, b.idOwner, b.sameID, b.sequencer = nil, nil, nil, nil
 	name := b.p.key.database
 	if other {
 		name = db.Value

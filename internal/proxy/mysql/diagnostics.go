@@ -32,18 +32,18 @@ import (
 
 // lastStatement is what the session's last statement left.
 type lastStatement struct {
-	id       uint64   // LAST_INSERT_ID(), unless where or unknown
-	where    *backend // alone knows it: its inserter is the client
-	unknown  bool     // nobody knows it
-	version  uint64   // changes with it
-	on       *backend // where it ran, unless beside those of others
-	found    *backend // where the last one with FOUND_ROWS() ran, if nothing but the client's own did since
-	warnings uint16
-	failed   bool
-	spread   bool   // ran beside those of others: its diagnostics are gone
-	probed   bool   // weir has asked about the transaction since: ROW_COUNT() is gone
-	stash    []byte // the answer to SHOW WARNINGS, fetched
-	soft     bool   // the client keeps its backend for SHOW WARNINGS alone
+	id        uint64   // LAST_INSERT_ID(), unless idBackend or unknown
+	idBackend *backend // alone knows it: its idOwner is the client
+	unknown   bool     // nobody knows it
+	idVersion uint64   // changes with it
+	on        *backend // where it ran, unless beside those of others
+	found     *backend // where the last one with FOUND_ROWS() ran, if nothing but the client's own did since
+	warnings  uint16
+	failed    bool
+	spread    bool   // ran beside those of others: its diagnostics are gone
+	probed    bool   // weir has asked about the transaction since: ROW_COUNT() is gone
+	stash     []byte // the answer to SHOW WARNINGS, fetched
+	soft      bool   // the client keeps its backend for SHOW WARNINGS alone
 }
 
 // clear is for commands that leave no diagnostics.
@@ -53,24 +53,24 @@ func (l *lastStatement) clear() {
 
 // setID is for a session that says what the id is.
 func (l *lastStatement) setID(id uint64) {
-	l.id, l.where, l.unknown = id, nil, false
-	l.version++
+	l.id, l.idBackend, l.unknown = id, nil, false
+	l.idVersion++
 }
 
 // loseID is for an id that nobody knows.
 func (l *lastStatement) loseID() {
-	l.id, l.where, l.unknown = 0, nil, true
-	l.version++
+	l.id, l.idBackend, l.unknown = 0, nil, true
+	l.idVersion++
 }
 
 // leaveID is for an id that only the client's connection knows.
 func (dg *diagnostics) leaveID() {
 	c := dg.c
 	l, b := &dg.last, c.link
-	l.version++
-	b.holdsFor(c)
+	l.idVersion++
+	b.noteIDOf(c)
 	if !l.unknown {
-		l.where = b
+		l.idBackend = b
 		return
 	}
 	// It was 0 before the statement, see prepareDiagnostics: if it is not any
@@ -81,7 +81,7 @@ func (dg *diagnostics) leaveID() {
 		if rows := u.result(b.p.key.caps); len(rows) == 1 {
 			if id := parseUint(rows[0][0]); id != 0 {
 				l.setID(id)
-				b.holdsFor(c)
+				b.noteIDOf(c)
 			}
 		}
 		c.resume()
@@ -98,13 +98,13 @@ type left struct {
 	// warned is the client to whom the warnings on the connection belong, if that
 	// is known: a statement without a table leaves MariaDB's as they are.
 	warned *client
-	// inserter is the client whose LAST_INSERT_ID() is known to this connection
+	// idOwner is the client whose LAST_INSERT_ID() is known to this connection
 	// only; see diagnostics.go.
-	inserter *client
-	// holder is the client whose LAST_INSERT_ID(), in version holds, is also the
-	// connection's.
-	holder *client
-	holds  uint64
+	idOwner *client
+	// sameID is the client whose LAST_INSERT_ID() is also the connection's, if it is still
+	// of sameIDVersion.
+	sameID        *client
+	sameIDVersion uint64
 	// sequencer is the client that keeps the connection for its sequences, of which
 	// nobody else has used any here.
 	sequencer *client
@@ -114,16 +114,18 @@ type left struct {
 	hasGTID bool
 }
 
-// holdsFor notes that the connection's own LAST_INSERT_ID() is that of the client;
+// noteIDOf takes note that the connection's own LAST_INSERT_ID() is that of the client;
 // nil that it is nobody's for certain.
-func (lt *left) holdsFor(c *client) {
-	if lt.holder = c; c != nil {
-		lt.holds = c.diag.last.version
+func (lt *left) noteIDOf(c *client) {
+	if lt.sameID = c; c != nil {
+		lt.sameIDVersion = c.diag.last.idVersion
 	}
 }
 
-// holdsIDOf reports whether the connection's own LAST_INSERT_ID() is c's.
-func (lt *left) holdsIDOf(c *client) bool { return lt.holder == c && lt.holds == c.diag.last.version }
+// hasIDOf reports whether the connection's own LAST_INSERT_ID() is c's.
+func (lt *left) hasIDOf(c *client) bool {
+	return lt.sameID == c && lt.sameIDVersion == c.diag.last.idVersion
+}
 
 // ran takes note of a statement of the client that has ended on its backend, before
 // it is looked at further.
@@ -150,7 +152,7 @@ func (l *lastStatement) note(u *unit) {
 		u.c.diag.leaveID()
 	case u.ok.LastInsertID != 0:
 		l.setID(u.ok.LastInsertID)
-		u.c.link.holdsFor(u.c)
+		u.c.link.noteIDOf(u.c)
 	}
 }
 
@@ -231,10 +233,10 @@ func (dg *diagnostics) lost(b *backend) {
 // keepID leaves the client's id on a backend that it gives back, if that
 // alone knows it.
 func (dg *diagnostics) keepID(b *backend) {
-	if dg.last.where == b {
-		b.inserter = dg.c
-	} else if b.inserter == dg.c {
-		b.inserter = nil
+	if dg.last.idBackend == b {
+		b.idOwner = dg.c
+	} else if b.idOwner == dg.c {
+		b.idOwner = nil
 	}
 }
 
@@ -242,23 +244,23 @@ func (dg *diagnostics) keepID(b *backend) {
 // than its client writes here.
 func (lt *left) yieldID(to *client) {
 	b := lt.b
-	if lt.holder != to {
-		lt.holder = nil
+	if lt.sameID != to {
+		lt.sameID = nil
 	}
-	c := lt.inserter
+	c := lt.idOwner
 	if c == nil || c == to {
 		return
 	}
-	lt.inserter = nil
+	lt.idOwner = nil
 	if c.s.Closed {
 		return
 	}
 	b.ask("SELECT LAST_INSERT_ID()", func(u *unit) {
-		if c.diag.last.where != b {
+		if c.diag.last.idBackend != b {
 			return // it has another one by now
 		}
 		if rows := u.result(b.p.key.caps); len(rows) == 1 {
-			c.diag.last.id, c.diag.last.where = parseUint(rows[0][0]), nil
+			c.diag.last.id, c.diag.last.idBackend = parseUint(rows[0][0]), nil
 		} else {
 			c.diag.last.loseID()
 		}
@@ -303,7 +305,7 @@ func plainQuestion(sql string, info *myscan.Statement) bool {
 func (dg *diagnostics) overwrites(sql string, info *myscan.Statement, hidesID bool) bool {
 	c := dg.c
 	b := c.link
-	if !hidesID || !info.Effects.Has(myscan.EffDiag) || asksItself(sql, info) || b.lastUser != c || dg.last.on != b || b.holdsIDOf(c) {
+	if !hidesID || !info.Effects.Has(myscan.EffDiag) || asksItself(sql, info) || b.lastUser != c || dg.last.on != b || b.hasIDOf(c) {
 		return false
 	}
 	c.pins.add(pinDiag)
@@ -327,8 +329,8 @@ func (dg *diagnostics) withoutID(to target) bool {
 func (dg *diagnostics) prepare(info *myscan.Statement, hidesID bool) (ready bool) {
 	c := dg.c
 	b := c.link
-	if (hidesID || info.Effects.Has(myscan.EffLastID)) && !b.holdsIDOf(c) {
-		if w := dg.last.where; w != nil {
+	if (hidesID || info.Effects.Has(myscan.EffLastID)) && !b.hasIDOf(c) {
+		if w := dg.last.idBackend; w != nil {
 			if w.Mode == core.ModeFree && !w.s.Closed {
 				w.p.Claim(w) // not always of the client's present pool
 				w.Mode = core.ModeOwn
@@ -337,7 +339,7 @@ func (dg *diagnostics) prepare(info *myscan.Statement, hidesID bool) (ready bool
 			return false   // resumed when it is known
 		}
 		b.setLastID(strconv.FormatUint(dg.last.id, 10))
-		b.holdsFor(c)
+		b.noteIDOf(c)
 	}
 	return true
 }
@@ -361,7 +363,7 @@ func (dg *diagnostics) refuses(cmd byte, sql string, info *myscan.Statement) boo
 		return false
 	}
 	if b := c.link; b != nil && b.lastUser == c && dg.last.on == b {
-		if info.Effects.Has(myscan.EffLastID) && !info.Effects.Has(myscan.EffMulti) && !b.holdsIDOf(c) {
+		if info.Effects.Has(myscan.EffLastID) && !info.Effects.Has(myscan.EffMulti) && !b.hasIDOf(c) {
 			// To set the one takes the other away.
 			c.pins.add(pinDiag)
 			c.back.refuseHere(gone("what the last statement left"))

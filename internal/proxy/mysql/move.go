@@ -184,7 +184,7 @@ func (mv *moving) may() bool {
 // known has the session's last id asked for, if only a connection knows it, and tells
 // whether that need not be.
 func (dg *diagnostics) known() bool {
-	w := dg.last.where
+	w := dg.last.idBackend
 	if w == nil {
 		return true
 	}
