@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weirdb/weir/internal/proxy/sqlscan/lexicon"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
@@ -309,19 +310,26 @@ type asksID struct {
 	tail []byte // of what it has seen
 }
 
-// forID are what a text asks by, in lower case.
-var forID = [...]string{"last_insert_id", "@@identity", "session.identity", "local.identity"}
-
-// in reports whether the next part of the text asks, with the end of the one before.
+// in reports whether the next part of the text asks, with the end of the one before. What
+// may stand between the parts of a name is passed over: white space and quotes. A name in a
+// literal or a comment counts: whether it is in one depends on all of the text before.
 func (a *asksID) in(p []byte) bool {
 	if !a.on {
 		return false
 	}
-	const longest = 16
-	seen := bytes.ToLower(append(a.tail, p...))
-	a.tail = bytes.Clone(seen[max(0, len(seen)-longest+1):])
+	seen := a.tail
+	for _, b := range p {
+		if !lexicon.IsSpace(b) && b != '`' && b != '"' {
+			seen = append(seen, b)
+		}
+	}
+	seen = bytes.ToLower(seen)
+	a.tail = bytes.Clone(seen[max(0, len(seen)-len("@@session.identity")+1):])
 	return slices.ContainsFunc(forID[:], func(s string) bool { return bytes.Contains(seen, []byte(s)) })
 }
+
+// forID are what a text asks by, in lower case.
+var forID = [...]string{"last_insert_id", "@@identity", "@@session.identity", "@@local.identity"}
 
 // sendFile has the client send the file that the server asks for.
 func (tr *transport) sendFile() {
