@@ -15,13 +15,19 @@ func errInterrupted() *mywire.Error {
 }
 
 // cancel ends what the client waits for: a place in a queue at once; a
-// statement that runs, by the server's own KILL; one that stands behind others in a
+// statement that runs, by the server's own KILL; one whose long text is being read when
+// that has ended; one that stands behind others in a
 // shared pipeline at once, for nobody waits for what the server makes of it. A
 // member of a group is answered when that has ended, soon. done is called when no
 // later statement of the client can be hit any more.
 func (c *client) cancel(done func(*mywire.Error)) {
 	if c.state == stateWaiting {
 		c.giveUpWaiting(errInterrupted())
+		done(nil)
+		return
+	}
+	if c.texts.reading {
+		c.texts.killed = true
 		done(nil)
 		return
 	}

@@ -107,7 +107,10 @@ func (fw *forwarder) feed(cmd byte, msg []byte) int {
 		return 0 // a KILL under way must not hit what comes next
 	}
 	c.diag.last.soft = false
-	n := fw.passOn(cmd, msg)
+	n := len(msg)
+	if !c.texts.interrupted() {
+		n = fw.passOn(cmd, msg)
+	}
 	if n > 0 && c.cur == nil && !c.state.asking() {
 		c.quietSoon() // weir has answered it
 	}

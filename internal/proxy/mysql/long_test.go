@@ -302,3 +302,21 @@ func TestPreparedTextsAreBounded(t *testing.T) {
 		t.Errorf("%d bytes of texts are kept", kept)
 	}
 }
+
+// A KILL QUERY that comes while a long text is read ends the statement.
+func TestKillQueryOfALongText(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t), nil)
+	c, killer := w.dial(nil), w.dial(nil)
+	text := "SELECT SLEEP(100000)" + strings.Repeat("/**/", 3<<20)
+	before := w.Scans(ctxFor(t))
+	c.send(c.query(text))
+	eventually(t, "the text is being read", func() bool { return w.Scans(ctxFor(t)) > before })
+	killer.must("KILL QUERY " + c.id())
+	if r, _ := c.hear(mywire.ComQuery); r.code() != mywire.ErrQueryInterrupted {
+		t.Errorf("the answer is %v, %v; want error %d", r.err, r.lost, mywire.ErrQueryInterrupted)
+	}
+	if got := c.one("SELECT 1"); got != "1" {
+		t.Errorf("afterwards: %s", got)
+	}
+}

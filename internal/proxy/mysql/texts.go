@@ -18,6 +18,8 @@ type texts struct {
 	made     *stmt       // of the long text that is to be prepared next
 	lookedUp *stmt       // the long one that is to be executed next
 	scans    uint64      // counts the readings of long texts; the last one counts
+	reading  bool        // one is under way, or what it was for has not been looked at again
+	killed   bool        // a KILL QUERY has come meanwhile
 	// namedEffects are what those may do; unjudged are texts that ran while the
 	// catalog was not known to say what they do.
 	namedEffects myscan.Effect
@@ -146,6 +148,7 @@ func (tx *texts) judge(st *stmt) (ready bool) {
 func (tx *texts) away(read func() (done func())) {
 	c := tx.c
 	c.state.enter(stateAsking)
+	tx.reading = true
 	tx.scans++
 	c.l.scans++
 	l, scan := c.l, tx.scans
@@ -163,7 +166,21 @@ func (tx *texts) away(read func() (done func())) {
 // forgetScan is for a client whose connection is lost: its next text may be another.
 func (tx *texts) forgetScan() {
 	tx.scans++
+	tx.reading = false
 	tx.scanned, tx.made, tx.lookedUp = nil, nil, nil
+}
+
+// interrupted answers a command that was killed while its text was read, and reports
+// whether it was.
+func (tx *texts) interrupted() bool {
+	tx.reading = false
+	if !tx.killed {
+		return false
+	}
+	tx.killed = false
+	tx.scanned, tx.made, tx.lookedUp = nil, nil, nil
+	tx.c.back.refuseHere(errInterrupted())
+	return true
 }
 
 // maxScanned is the length of a text from which on it is read away from the loop:
