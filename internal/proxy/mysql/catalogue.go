@@ -198,7 +198,11 @@ func (k *catalog) loaded(r *catalogReader) {
 			k.l.srv.Log.Warn("the server's catalog cannot be read; nothing is shared", "user", k.user, "error", r.err.Error())
 		}
 	} else if r.number > k.have { // else a later one has ended before
+		writes, routines := k.writes, k.routines
 		r.finish()
+		if k.known && (k.writes.lockMoreThan(writes) || k.routines.lockMoreThan(routines)) {
+			k.dropLocks()
+		}
 		k.known, k.failures, k.have = true, 0, r.number
 		k.epoch++
 		k.seen, k.readAt, k.count = k.l.Now, k.l.Now, r.count.String()
@@ -216,6 +220,17 @@ func (k *catalog) loaded(r *catalogReader) {
 	for _, p := range k.l.PoolList {
 		if p.key.user == k.user {
 			p.Wake()
+		}
+	}
+}
+
+// dropLocks has the account's connections replaced when they are next free: on some there
+// may be locks that a view or a routine has taken for its caller before weir knew that it
+// takes any.
+func (k *catalog) dropLocks() {
+	for _, p := range k.l.PoolList {
+		if p.key.user == k.user {
+			p.Retire(false)
 		}
 	}
 }
@@ -303,6 +318,18 @@ func (ps places) raise(schema, name string, e myscan.Effect) bool {
 	was, known := at[schema]
 	at[schema] = was | e
 	return !known || was|e != was
+}
+
+// lockMoreThan reports whether any takes a lock that did not before.
+func (ps places) lockMoreThan(before places) bool {
+	for name, at := range ps {
+		for schema, e := range at {
+			if e.Has(myscan.EffLock) && !before[name][schema].Has(myscan.EffLock) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // of returns the effects of those of a name that can be meant where db is

@@ -1,6 +1,7 @@
 package mysql_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -71,5 +72,53 @@ func TestTablesStayLocked(t *testing.T) {
 		}
 		c.must("UNLOCK TABLES")
 		eventually(t, "the session has released its lock", func() bool { return w.pool().Pinned == 0 })
+	})
+}
+
+// A lock that a view or a trigger takes before weir knows of it stays with its
+// client, or ends soon.
+func TestLocksThatAreTakenUnseen(t *testing.T) {
+	t.Parallel()
+	onFlavors(t, func(t *testing.T, server *lab.MySQL) {
+		for kind, how := range map[string]struct{ create, run string }{
+			"view":       {"CREATE VIEW v%d AS SELECT GET_LOCK('%s', 0) AS got", "SELECT * FROM v%d"},
+			"other view": {"ALTER VIEW f%d AS SELECT GET_LOCK('%s', 0) AS got", "SELECT * FROM f%d"},
+			"trigger":    {"CREATE TRIGGER g%[1]d BEFORE INSERT ON t%[1]d FOR EACH ROW SET NEW.a = GET_LOCK('%[2]s', 0)", "INSERT INTO t%d VALUES (2)"},
+		} {
+			t.Run(kind, func(t *testing.T) {
+				t.Parallel()
+				db := databaseOn(t, server)
+				w := startFor(t, server, db, twoBackends)
+				direct, other := dialAt(t, server.Addr(), db, nil), w.dial(nil)
+				for i := 0; ; i++ {
+					lock := fmt.Sprintf("%s_%d", db, i)
+					direct.must(fmt.Sprintf("CREATE VIEW f%d AS SELECT 1 AS got", i))
+					direct.must(fmt.Sprintf("CREATE TABLE t%d (a INT)", i))
+					c := w.dial(nil)
+					c.must(fmt.Sprintf("INSERT INTO t%d VALUES (1)", i))
+					if got := c.one(fmt.Sprintf("SELECT * FROM f%d", i)); got != "1" {
+						t.Fatal(got)
+					}
+					direct.must(fmt.Sprintf(how.create, i, lock))
+					if r := c.try(c.query(fmt.Sprintf(how.run, i))); r.err != nil || r.lost != nil {
+						t.Fatal(r.err, r.lost)
+					}
+					free := func() bool { return direct.one("SELECT IS_FREE_LOCK('"+lock+"')") == "1" }
+					if free() {
+						t.Fatal("the lock was not taken")
+					}
+					eventually(t, "the lock is kept, or free", func() bool {
+						other.one("SELECT 1") // the catalog is looked at while it is used
+						return w.pool().Pinned > 0 || free()
+					})
+					pinned := w.pool().Pinned > 0
+					_ = c.Close()
+					eventually(t, "the client has left, and its lock with it", func() bool { return w.pool().Pinned == 0 && free() })
+					if !pinned {
+						return
+					}
+				}
+			})
+		}
 	})
 }
