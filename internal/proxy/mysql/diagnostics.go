@@ -133,6 +133,7 @@ func (dg *diagnostics) ran(b *backend, u *unit) {
 	l := &dg.last
 	if b.lastUser != dg.c || l.on != b {
 		l.found = nil
+		l.spread = l.spread || l.on != b || b.warned != dg.c // weir's own SET leaves warnings
 	}
 	b.lastUser, l.on, l.probed = dg.c, b, false
 	if u.verb == myscan.VerbSelect && !u.failed {
@@ -145,8 +146,13 @@ func (l *lastStatement) note(u *unit) {
 	if u.effects.Has(myscan.EffDiag) && u.verb == myscan.VerbShow {
 		return // SHOW WARNINGS leaves what it shows
 	}
-	l.clear()
-	l.warnings = u.ok.Warnings
+	switch {
+	case l.warnings == 0 && !l.failed || !u.keepsDiagnostics():
+		l.clear()
+		l.warnings = u.ok.Warnings
+	case l.spread:
+		l.on, l.stash = nil, nil // the server would put them in other words by now
+	}
 	switch {
 	case u.hidesID:
 		u.c.diag.leaveID()
@@ -182,17 +188,24 @@ func (l *lastStatement) shared(u *unit) {
 	}
 }
 
-// keepsDiagnostics reports whether a read left what the statement before it had left,
+// keepsDiagnostics reports whether a statement left what the one before it had left,
 // as MariaDB does where no table is read.
 func (u *unit) keepsDiagnostics() bool {
-	if u.failed || u.ok.Warnings > 0 || u.verb != myscan.VerbSelect || !u.c.p.facts.mariadb {
+	if u.failed || u.ok.Warnings > 0 || u.effects.Has(hidesIDEffects) || !u.c.p.facts.mariadb {
+		return false
+	}
+	switch u.verb {
+	case myscan.VerbBegin, myscan.VerbCommit, myscan.VerbRollback, myscan.VerbRollbackTo, myscan.VerbSavepoint, myscan.VerbRelease:
+		return true
+	case myscan.VerbSelect, myscan.VerbSet, myscan.VerbDo:
+	default:
 		return false
 	}
 	sql := text(u.raw)
 	if u.st != nil {
 		sql = u.st.sql
 	}
-	return !strings.Contains(strings.ToLower(sql), "from")
+	return sql != "" && !strings.Contains(strings.ToLower(sql), "from")
 }
 
 // grouped takes note of a write that ran in a group; id is what the client was

@@ -562,7 +562,7 @@ func (gc *groupedCase) repeat(w *weir, user string, all []*wire, burst func(int)
 		if gc.session == "" {
 			eventually(w.tb, "weir has asked about the table", func() bool {
 				for _, c := range all {
-					c.must("DO 0") // after an error it keeps its connection until then
+					c.must("DO (SELECT 0 FROM (SELECT 0) AS t)") // after an error it keeps its connection until then
 				}
 				return w.poolOf(user).Owned == 0
 			})

@@ -1,0 +1,60 @@
+package mysql_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/proxy/mysql"
+	"github.com/weirdb/weir/internal/wire/mywire"
+)
+
+// Statements between a warning and the question for it leave it, or take it away, as on a
+// direct connection; where the connection was used for something else meanwhile, the answer
+// is the same or refused.
+func TestWarningsBehindOtherStatements(t *testing.T) {
+	t.Parallel()
+	onFlavors(t, func(t *testing.T, server *lab.MySQL) {
+		db := databaseOn(t, server, "CREATE TABLE t (a INT)", "INSERT INTO t VALUES (1)")
+		w := startFor(t, server, db, func(c *mysql.Config) { c.PoolSize = 1 })
+		other, answered := w.dial(nil), 0
+		for _, first := range []string{"DROP TABLE IF EXISTS nothing", "SELECT a FROM nothing", "INSERT INTO t VALUES ('x')"} {
+			for _, between := range []string{
+				"SET SESSION sql_mode = ''", "SET sql_mode = 'ANSI_QUOTES'", "SET NAMES latin1", "SET @@max_error_count = 60",
+				"BEGIN", "COMMIT", "ROLLBACK", "START TRANSACTION READ ONLY; ROLLBACK", "SET SESSION sql_mode = ''; COMMIT",
+				"SET SESSION max_error_count = (SELECT 60 + a FROM t)", "DO 1", "UPDATE t SET a = a", "SELECT a FROM t",
+			} {
+				for _, question := range []string{"SHOW WARNINGS", "SHOW ERRORS", "SHOW COUNT(*) WARNINGS", "SELECT @@warning_count, @@error_count"} {
+					for _, shares := range []bool{false, true} {
+						steps := append(append([]string{first}, strings.Split(between, "; ")...), question)
+						run := func(c *wire, share func()) (last reply) {
+							for i, sql := range steps {
+								last = c.try(c.query(sql))
+								if i < len(steps)-1 && last.ok.Status&mywire.StatusInTrans == 0 {
+									share()
+								}
+							}
+							_ = c.Close()
+							return last
+						}
+						want := run(dialAt(t, server.Addr(), db, nil), func() {})
+						got := run(w.dial(nil), func() {
+							if shares {
+								other.try(other.query("SELECT a FROM t WHERE a = 1 FOR UPDATE"))
+							}
+						})
+						if got.code() == mywire.ErrNotSupportedYet {
+							continue
+						}
+						if answered++; got.text != want.text {
+							t.Errorf("%q, others between %v:\n  weir %s %v\ndirect %s", steps, shares, got.text, got.lost, want.text)
+						}
+					}
+				}
+			}
+		}
+		if answered < 100 {
+			t.Errorf("%d questions were answered", answered)
+		}
+	})
+}
