@@ -31,6 +31,8 @@ type lane struct {
 	set  *session.Set  // of the backends that it runs on
 	rows *rowsPlan     // nil in a transaction lane
 	name func() string // for reports
+
+	losses core.Losses // of backends before they were in the lane's settings
 }
 
 // laneKey says which writes may share a group. Everything that could make one
@@ -177,12 +179,17 @@ func (ln *lane) give(b *backend) (started bool) {
 		if err != nil {
 			lost := b.s.Closed
 			ln.p.release(b)
-			if !lost {
+			switch {
+			case !lost:
 				ln.failAll(err)
+			case ln.p.l.Draining() || !ln.losses.Again(ln.p.l.Now, b.Born):
+				ln.losses = core.Losses{}
+				ln.failAll(errLostUnsent())
 			}
 			ln.Touch() // else on another one: nothing was sent yet
 			return
 		}
+		ln.losses = core.Losses{}
 		if started = ln.start(b); !started {
 			ln.p.release(b)
 		}

@@ -7,7 +7,10 @@ import (
 )
 
 // sharing is how a pool's backends pipeline the reads of several clients.
-type sharing struct{ p *pool }
+type sharing struct {
+	p    *pool
+	lost map[*session.Set]core.Losses // of backends before they were in these settings
+}
 
 // run sends a shared read on a pipeline, or queues it for one.
 func (s *sharing) run(u *unit) {
@@ -133,13 +136,34 @@ func (s *sharing) pipeline(set *session.Set, st *stmt) *backend {
 			b.readied(set, st, func(b *backend, err *mywire.Error) {
 				lost := b.s.Closed
 				p.release(b) // and taken again by the reads that wait, in their settings
-				if err != nil && !lost {
+				switch {
+				case err == nil:
+					delete(s.lost, set)
+				case !lost:
 					s.fail(set, st, err)
+				case !s.elsewhere(set, b):
+					s.fail(set, st, errLostUnsent())
 				}
 			})
 		}
 	}
 	return best
+}
+
+// elsewhere has the queued reads in the given settings wait for another backend, since b is
+// lost. It reports false if that was so too often.
+func (s *sharing) elsewhere(set *session.Set, b *backend) bool {
+	lost := s.lost[set]
+	if s.p.l.Draining() || !lost.Again(s.p.l.Now, b.Born) {
+		delete(s.lost, set)
+		return false
+	}
+	if s.lost == nil {
+		s.lost = make(map[*session.Set]core.Losses)
+	}
+	s.lost[set] = lost
+	s.p.Wake()
+	return true
 }
 
 // teach has a statement prepared on a shared backend, behind what is in flight.

@@ -319,39 +319,59 @@ func TestDefaultThatAssigns(t *testing.T) {
 	}
 }
 
-// A write that runs alone is not tried for ever where making a connection ready for it
-// ends that each time.
-func TestWriteWhoseConnectionsAreLostBeforeIt(t *testing.T) {
+// Nothing is tried for ever where making a connection ready for it ends that each time.
+func TestConnectionsAreLostBeforeAStatement(t *testing.T) {
 	t.Parallel()
-	db := database(t, "CREATE TABLE t (k INT PRIMARY KEY, n INT)", "INSERT INTO t VALUES (1, 0)")
-	var lost atomic.Int64
-	w := start(t, db, func(c *mysql.Config) {
-		c.MySQL.Address = relayed(t, server(t).Addr(), func() (up, down func(p []byte) ([]byte, bool)) {
-			return func(p []byte) ([]byte, bool) {
-				// The bound on the lock waits of a write that waits alone.
-				if bytes.Contains(p, []byte("innodb_lock_wait_timeout=1")) {
-					lost.Add(1)
-					return nil, false
-				}
-				return p, true
-			}, func(p []byte) ([]byte, bool) { return p, true }
+	for name, c := range map[string]struct {
+		fatal  string // in what weir says to make a connection ready
+		before string
+		run    string
+	}{
+		"a write that runs alone": {"innodb_lock_wait_timeout=1", "", "/* batch */ UPDATE t SET n = 2 WHERE k = 1"},
+		"a group":                 {"innodb_lock_wait_timeout=0", "", "/* batch */ UPDATE t SET n = 2 WHERE k = 1"},
+		"a shared read":           {"max_error_count=61", "SET SESSION max_error_count = 61", "SELECT k FROM t"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := database(t, "CREATE TABLE t (k INT PRIMARY KEY, n INT)", "INSERT INTO t VALUES (1, 0)")
+			var armed atomic.Bool
+			var lost atomic.Int64
+			w := start(t, db, func(cfg *mysql.Config) {
+				cfg.PoolSize = 1
+				cfg.MySQL.Address = relayed(t, server(t).Addr(), func() (up, down func(p []byte) ([]byte, bool)) {
+					same := func(p []byte) ([]byte, bool) { return p, true }
+					return func(p []byte) ([]byte, bool) {
+						if armed.Load() && bytes.Contains(p, []byte(c.fatal)) {
+							lost.Add(1)
+							return nil, false
+						}
+						return p, true
+					}, same
+				})
+			})
+			w.warmReads("SELECT k FROM t")
+			holder, session := dialAt(t, server(t).Addr(), db, nil), w.dial(nil)
+			eventually(t, "writes are grouped", func() bool {
+				session.must("/* batch */ UPDATE t SET n = 0 WHERE k = 1")
+				return w.pool().Grouped > 0
+			})
+			if c.before != "" {
+				session.must(c.before)
+			}
+			holder.must("BEGIN")
+			holder.must("UPDATE t SET n = 1 WHERE k = 1")
+			w.dial(nil).must("DO 0") // the connection is in other settings
+			armed.Store(true)
+			if r := session.try(session.query(c.run)); r.code() != mywire.ErrNetRead || strings.Contains(r.err.Message, "unknown") {
+				t.Errorf("%s, %v; want error %d that names no doubt", r.text, r.lost, mywire.ErrNetRead)
+			}
+			if n := lost.Load(); n < core.MostLost || n > 2*core.MostLost {
+				t.Errorf("%d connections were lost", n)
+			}
+			holder.must("ROLLBACK")
+			if got := holder.one("SELECT n FROM t"); got != "0" {
+				t.Errorf("n is %s, want 0", got)
+			}
 		})
-	})
-	holder, c := dialAt(t, server(t).Addr(), db, nil), w.dial(nil)
-	eventually(t, "writes are grouped", func() bool {
-		c.must("/* batch */ UPDATE t SET n = 0 WHERE k = 1")
-		return w.pool().Grouped > 0
-	})
-	holder.must("BEGIN")
-	holder.must("UPDATE t SET n = 1 WHERE k = 1")
-	if r := c.try(c.query("/* batch */ UPDATE t SET n = 2 WHERE k = 1")); r.code() != mywire.ErrNetRead || strings.Contains(r.err.Message, "unknown") {
-		t.Errorf("%v, %v; want error %d that names no doubt", r.err, r.lost, mywire.ErrNetRead)
-	}
-	if n := lost.Load(); n < core.MostLost || n > 2*core.MostLost {
-		t.Errorf("%d connections were lost for one write", n)
-	}
-	holder.must("ROLLBACK")
-	if got := holder.one("SELECT n FROM t"); got != "0" {
-		t.Errorf("n is %s, want 0", got)
 	}
 }
