@@ -245,12 +245,20 @@ func (d *database) make(ctx context.Context, exists bool) error {
 			if d.sandbox != nil { // where there are no tablespaces
 				sql = inDefaultTablespace(sql)
 			}
-			if err := s.Exec(ctx, sql); err != nil {
+			err := s.Exec(ctx, sql)
+			if err != nil && !(d.opts.Resume && justMade(err)) {
 				return &restore.ObjectError{Database: d.target, Object: e.Name(), Statement: restore.First(sql, 200), Err: err}
 			}
 		}
 	}
 	return d.properties(ctx)
+}
+
+// justMade reports whether an error says that a database has come into being, which was not
+// there a moment ago: a server goes on making it for a restore that was killed.
+func justMade(err error) bool {
+	code := pg.ErrorCode(err)
+	return code == "42P04" || code == "23505" // duplicate_database; unique_violation where both were made at once
 }
 
 // properties sets what belongs to the database itself: owner, settings, comment,

@@ -469,6 +469,29 @@ func TestServerStops(t *testing.T) {
 	}
 }
 
+// TestResumeBesideTheMaking resumes a restore whose database the server makes for the run that
+// was killed, and shows only when the resumed one has looked for it.
+func TestResumeBesideTheMaking(t *testing.T) {
+	r := newRig(t, server(t), "CREATE TABLE t AS SELECT 1 AS a")
+	r.mustBackup(backup.Options{})
+	target := r.db + "_copy"
+	r.dropAfter(target)
+	plain := r.repo
+	repo, g := archivetest.NewGate(t, plain, "toc.jsonl", 1) // it is read first when the backup is checked
+	r.repo = repo
+	done := start(func() error {
+		_, err := r.restore(restore.Options{Create: true, Target: target, Resume: true})
+		return err
+	})
+	g.Wait(t)
+	r.createDB(target)
+	g.Release()
+	if err := finished(t, done); err != nil {
+		t.Fatal(err)
+	}
+	r.same(r.db, target)
+}
+
 // TestDiskFull backs up into a file system of one megabyte.
 func TestDiskFull(t *testing.T) {
 	if os.Getuid() != 0 {
