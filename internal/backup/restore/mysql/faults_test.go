@@ -405,6 +405,31 @@ CREATE TABLE later (id int PRIMARY KEY, x varchar(300)); INSERT INTO later SELEC
 	})
 }
 
+// TestSequenceDroppedMeanwhile: a backup that has read all rows does not fail for a sequence that
+// was dropped since it began.
+func TestSequenceDroppedMeanwhile(t *testing.T) {
+	r := newRig(t, server(t, lab.FlavorMariaDB), "CREATE TABLE t (a int); INSERT INTO t VALUES (1); CREATE SEQUENCE gone; CREATE SEQUENCE stays; DO NEXTVAL(stays)")
+	plain := r.repo
+	repo, g := archivetest.NewGate(t, plain, "data/t/", 0)
+	r.repo = repo
+	var res *backup.Result
+	done := begin(func() (err error) {
+		res, err = r.backupCtx(t.Context(), backup.Options{}, archive.Options{})
+		return err
+	})
+	g.Wait(t)
+	r.exec(r.session(r.db), "DROP SEQUENCE gone")
+	g.Release()
+	if err := finished(t, done); err != nil {
+		t.Fatal(err)
+	}
+	if text := strings.Join(res.Manifest.Warnings, "\n"); !strings.Contains(text, r.db+".gone was dropped") {
+		t.Errorf("warnings: %s", text)
+	}
+	r.repo = plain
+	r.restored(restore.Options{})
+}
+
 // TestTablesDroppedBeforeResume: a resumed restore makes tables again that were dropped since
 // they were restored, with their rows, indexes and triggers.
 func TestTablesDroppedBeforeResume(t *testing.T) {
@@ -436,10 +461,14 @@ CREATE TRIGGER zzz BEFORE INSERT ON c FOR EACH ROW SET NEW.x = 'y';`)
 		}
 		r.repo = plain
 		r.exec(s, "DROP TABLE plain", "DROP TABLE b")
-		if _, err := r.restoreCtx(t.Context(), restore.Options{DSN: m.DSN(target), Resume: true, Verify: restore.VerifyRows}); err != nil {
+		again := restore.Options{DSN: m.DSN(target), Resume: true, Verify: restore.VerifyRows}
+		if _, err := r.restoreCtx(t.Context(), again); err != nil {
 			t.Fatal(err)
 		}
 		r.compare(r.native(r.db), target)
+		if _, err := r.restoreCtx(t.Context(), again); err == nil || !strings.Contains(err.Error(), "nothing to continue") {
+			t.Errorf("when it is finished: %v", err)
+		}
 	})
 }
 
