@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/session"
@@ -502,7 +501,7 @@ func (bk *back) settled(b *backend, u *unit, status byte) {
 	}
 	if u.frees != "" && (!u.failed || u.freed) {
 		c.stmts.unname(u.frees)
-		c.stmts.lent = slices.DeleteFunc(c.stmts.lent, func(s string) bool { return s == u.frees })
+		c.stmts.takeBack(u.frees)
 	}
 	if u.effects.Has(sqlscan.EffDDL) && (!u.failed || u.statements > 1) {
 		c.p.forgetTexts()
@@ -598,7 +597,7 @@ func (c *client) backendQuiet() {
 		u.tell = true
 		return
 	}
-	if c.stmts.leftovers {
+	if c.stmts.leftovers && (c.pins.held&pinPrepare == 0 || c.mode() == session.ModeTransaction) {
 		c.stmts.leftovers, c.stmts.lent = false, nil
 		b.backendStmts.forget()
 		b.ask("DEALLOCATE ALL", func(*unit) {})

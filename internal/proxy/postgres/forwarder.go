@@ -3,6 +3,7 @@ package postgres
 import (
 	"cmp"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -294,15 +295,7 @@ func (fw *forwarder) parse(n int, p []byte) int {
 		c.cached.tell(why) // there is no telling in the middle of its answers
 	}
 	u := fw.openExtended()
-	if c.stmts.borrows(&st.info.Statement) {
-		c.stmts.lent = append(c.stmts.lent, strings.Clone(st.info.Name))
-		c.stmts.leftovers = true
-		lent := c.stmts.byName[st.info.Name]
-		c.p.stmts.current(lent)
-		fw.note(u, &lent.info)
-		b.s.Out = pgwire.AppendParseRaw(b.s.OutBuf(), st.info.Name, lent.tail)
-		u.exp = append(u.exp, expect{code: expHiddenParse})
-	}
+	fw.lendTo(u, &st.info.Statement)
 	if c.tx != pgwire.StatusIdle && st.info.Hints.Bad != nil {
 		c.diag.complain(st.info.Hints.Bad)
 	}
@@ -324,7 +317,11 @@ func (fw *forwarder) parse(n int, p []byte) int {
 		b.s.Out = pgwire.AppendParseRaw(b.s.OutBuf(), old.srvName, st.tail)
 		u.exp = append(u.exp, expect{code: expParse, st: nil})
 	} else {
-		c.stmts.rename(u, parsedName{name: name, st: st})
+		lends := c.stmts.mayBeSQL(name)
+		c.stmts.rename(u, parsedName{name: name, st: st, lends: lends})
+		if lends {
+			fw.lend(u, name, st)
+		}
 		if c.tx == pgwire.StatusFailed && b.Depth() == 1 && b.knows(st) && !st.info.Effects.Has(sqlscan.EffTx) {
 			// A failed transaction refuses every Parse but that of its end.
 			b.s.Out = pgwire.AppendParseRaw(b.s.OutBuf(), st.srvName, st.tail)
@@ -335,6 +332,25 @@ func (fw *forwarder) parse(n int, p []byte) int {
 	}
 	b.s.Touch()
 	return n
+}
+
+// lendTo is statements.lend within u, where a statement of it may name another one.
+func (fw *forwarder) lendTo(u *unit, info *sqlscan.Statement) {
+	c := fw.c
+	if c.stmts.borrows(info) {
+		st := c.stmts.byName[info.Name]
+		c.p.stmts.current(st)
+		fw.note(u, &st.info)
+		fw.lend(u, strings.Clone(info.Name), st)
+	}
+}
+
+// lend has the server prepare a statement under the client's name, too.
+func (fw *forwarder) lend(u *unit, name string, st *stmt) {
+	ss, b := &fw.c.stmts, fw.c.link
+	ss.lent, ss.leftovers = append(ss.lent, name), true
+	b.s.Out = pgwire.AppendParseRaw(b.s.OutBuf(), name, st.tail)
+	u.exp = append(u.exp, expect{code: expHiddenParse})
 }
 
 // closeUnnamed ends an unnamed statement that another client may have left on
@@ -366,7 +382,7 @@ func (fw *forwarder) bind(n int, p []byte) int {
 	if len(name) > 0 {
 		st = c.stmts.byName[text(cutName(name))]
 	}
-	if st != nil && !c.texts.judged(st) {
+	if st != nil && (!c.texts.judged(st) || c.stmts.nameHangs(&st.info.Statement)) {
 		return 0
 	}
 	info, ok := c.stmts.reparse(st, len(name) == 0)
@@ -383,6 +399,9 @@ func (fw *forwarder) bind(n int, p []byte) int {
 	u := fw.openExtended()
 	u.statements++
 	u.reached = append(u.reached, reached...)
+	if st != nil {
+		fw.lendTo(u, &info.Statement)
+	}
 	srv := ""
 	switch {
 	case st == nil && len(name) == 0:
@@ -470,8 +489,16 @@ func (fw *forwarder) other(typ byte, n int, p []byte) int {
 			u.exp = append(u.exp, expect{code: expClose})
 			return n
 		}
+		name := string(cutName(m.Name))
+		lent := slices.Contains(c.stmts.lent, name)
 		u.exp = append(u.exp, expect{code: expOwnClose})
-		c.stmts.rename(u, parsedName{name: string(cutName(m.Name))})
+		c.stmts.rename(u, parsedName{name: name, lends: lent})
+		if lent {
+			c.stmts.takeBack(name)
+			b.s.Out = pgwire.AppendClose(b.s.OutBuf(), pgwire.KindStatement, name)
+			b.s.Touch()
+			u.exp = append(u.exp, expect{code: expHiddenClose})
+		}
 		return n
 	}
 	srv := c.stmts.foreignName(m.Name)

@@ -54,6 +54,25 @@ func TestStatementNamesAreReadAsTheServerReadsThem(t *testing.T) {
 			slices.Concat(parse(x+"1", "SELECT 1"), sync()),
 			query("EXECUTE " + x + "2"), query("DEALLOCATE " + x), use(x + "1"),
 		}},
+		{"prepared by messages, then by SQL", [][]byte{
+			slices.Concat(parse("s", "SELECT 1"), sync()),
+			query("PREPARE s AS SELECT 2"), query("EXECUTE s"), use("s"),
+			slices.Concat(parse("", "PREPARE s AS SELECT 2"), bind("", ""), execute("", 0), sync()), use("s"),
+			slices.Concat(parse("p", "PREPARE s AS SELECT 2"), sync()), use("p"), use("s"),
+			slices.Concat(parse("e", "EXECUTE s"), sync()), slices.Concat(bind("", "e"), execute("", 0), sync()),
+			query("BEGIN"), query("EXECUTE s"), slices.Concat(closing('S', "s"), sync()), query("EXECUTE s"), query("ROLLBACK"),
+			query("PREPARE s AS SELECT 2"), query("EXECUTE s"), use("s"),
+		}},
+		{"prepared by SQL, then by messages", [][]byte{
+			query("PREPARE s AS SELECT 1"), slices.Concat(parse("s", "SELECT 2"), sync()), query("EXECUTE s"), use("s"),
+			slices.Concat(parse("t", "SELECT 3"), sync()), use("t"), query("EXECUTE t"), query("EXECUTE s"),
+			query("DEALLOCATE t"), use("t"), query("DEALLOCATE s"),
+			slices.Concat(parse("s", "SELECT 4"), sync()), use("s"), query("EXECUTE s"),
+		}},
+		{"prepared by messages, and named by SQL beside one by SQL", [][]byte{
+			query("PREPARE s AS SELECT 1"), slices.Concat(parse("t", "SELECT 2"), sync()),
+			query("EXECUTE t"), query("EXECUTE s"), query("EXECUTE s"), query("DEALLOCATE ALL"), query("EXECUTE s"), use("t"),
+		}},
 		{"unknown", [][]byte{use("a"), use(`a"b`), use("weir_1"), use("client_a"), use("")}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

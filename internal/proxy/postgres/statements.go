@@ -116,6 +116,12 @@ func (ss *statements) unparse(u *unit) {
 	}
 	for i := len(u.parsed) - 1; i >= done; i-- {
 		n := &u.parsed[i]
+		switch {
+		case n.lends && n.st != nil:
+			ss.takeBack(n.name)
+		case n.lends:
+			ss.lent = append(ss.lent, n.name)
+		}
 		now := ss.unnamed
 		if n.name != "" {
 			now = ss.byName[n.name]
@@ -259,7 +265,11 @@ func (ss *statements) needAs(st *stmt) {
 
 // bySQL reports whether a text names a prepared statement.
 func bySQL(info *sqlscan.Statement) bool {
-	return info.Verb == sqlscan.VerbExecute || info.Verb == sqlscan.VerbDeallocate
+	switch info.Verb {
+	case sqlscan.VerbPrepare, sqlscan.VerbExecute, sqlscan.VerbDeallocate:
+		return true
+	}
+	return false
 }
 
 // borrows reports whether a text names, by SQL, a protocol-level statement of the
@@ -267,6 +277,18 @@ func bySQL(info *sqlscan.Statement) bool {
 func (ss *statements) borrows(info *sqlscan.Statement) bool {
 	return bySQL(info) &&
 		ss.byName[info.Name] != nil && !slices.Contains(ss.lent, info.Name) && ss.c.tx != pgwire.StatusFailed
+}
+
+// mayBeSQL reports whether the client may have prepared a statement of that name by SQL, for
+// which the server would refuse a Parse.
+func (ss *statements) mayBeSQL(name string) bool {
+	return ss.c.pins.held&pinPrepare != 0 && ss.c.tx != pgwire.StatusFailed &&
+		!strings.HasPrefix(name, srvPrefix) && !slices.Contains(ss.lent, name)
+}
+
+// takeBack notes that the backend does not have a statement any more under the client's name.
+func (ss *statements) takeBack(name string) {
+	ss.lent = slices.DeleteFunc(ss.lent, func(s string) bool { return s == name })
 }
 
 // lend prepares a protocol-level statement of the client under its

@@ -180,6 +180,7 @@ type parsedName struct {
 	given string // as the client wrote it, where an error will name it
 	st    *stmt  // nil after Close
 	prev  *stmt  // what the name meant before
+	lends bool   // the Parse lends the statement under its name, or the Close takes that back
 }
 
 func (l *loop) newUnit(kind unitKind) *unit {
