@@ -210,6 +210,17 @@ func (k *backendStmts) putParse(u *unit, st *stmt) {
 	u.exp = append(u.exp, expect{code: expParse, st: st})
 }
 
+// parseAnew sends the client's Parse of st where the server may refuse it, also if the
+// statement is here: it is closed first, which the server never refuses.
+func (k *backendStmts) parseAnew(u *unit, st *stmt) {
+	k.learn(u, st)
+	was := k.prepared[st]
+	was.unit = u.num // what is sent behind it cannot rely on the statement, even if it was here
+	k.prepared[st], k.parsing = was, u.num
+	k.b.s.Out = pgwire.AppendParseRaw(k.b.s.OutBuf(), st.srvName, st.tail)
+	u.exp = append(u.exp, expect{code: expParse, st: st})
+}
+
 // need makes sure that st is prepared, by a Parse of our own.
 func (k *backendStmts) need(u *unit, st *stmt) {
 	if k.knows(st) {

@@ -322,16 +322,36 @@ func (fw *forwarder) parse(n int, p []byte) int {
 		if lends {
 			fw.lend(u, name, st)
 		}
-		if c.tx == pgwire.StatusFailed && b.Depth() == 1 && b.knows(st) && !st.info.Effects.Has(sqlscan.EffTx) {
-			// A failed transaction refuses every Parse but that of its end.
-			b.s.Out = pgwire.AppendParseRaw(b.s.OutBuf(), st.srvName, st.tail)
-			u.exp = append(u.exp, expect{code: expParse, st: nil})
+		if fw.mayHaveFailed() && !endsTransaction(st.info.Verb) {
+			b.parseAnew(u, st)
 		} else {
 			b.putParse(u, st)
 		}
 	}
 	b.s.Touch()
 	return n
+}
+
+// mayHaveFailed reports whether the server may be in a failed transaction when it comes to the
+// next message: it refuses every Parse there but that of the transaction's end.
+func (fw *forwarder) mayHaveFailed() bool {
+	c := fw.c
+	switch {
+	case c.tx == pgwire.StatusFailed:
+		return true
+	case c.link.Depth() <= 1: // without the open unit nothing is under way
+		return false
+	}
+	return c.tx != pgwire.StatusIdle || c.link.First(func(u *unit) bool { return u.effects.Has(sqlscan.EffTx) }) != nil
+}
+
+// endsTransaction reports whether the server carries a statement out in a failed transaction.
+func endsTransaction(verb sqlscan.Verb) bool {
+	switch verb {
+	case sqlscan.VerbCommit, sqlscan.VerbRollback, sqlscan.VerbRollbackTo, sqlscan.VerbPrepareTx:
+		return true
+	}
+	return false
 }
 
 // lendTo is statements.lend within u, where a statement of it may name another one.

@@ -97,3 +97,75 @@ func TestStatementNamesAreReadAsTheServerReadsThem(t *testing.T) {
 		})
 	}
 }
+
+// In a failed transaction the server refuses what it refuses directly, also where weir has the
+// statement already, and where the failure is still under way.
+func TestStatementsInAFailedTransaction(t *testing.T) {
+	t.Parallel()
+	db := database(t)
+	w := start(t, db, nil)
+	use := func(name string) []byte { return slices.Concat(bind("", name), execute("", 0)) }
+	anew := slices.Concat(closing('S', "s"), parse("s", "SELECT 1 AS x"))
+	failed := slices.Concat(query("BEGIN"), query("SELECT 1/0"))
+	end := slices.Concat(parse("end", "ROLLBACK"), use("end"))
+	for name, messages := range map[string][]byte{
+		"closed and parsed":           slices.Concat(anew, sync()),
+		"closed, parsed and used":     slices.Concat(anew, use("s"), sync()),
+		"parsed under another name":   slices.Concat(parse("t", "SELECT 1 AS x"), sync(), use("s"), sync()),
+		"described":                   slices.Concat(describe('S', "s"), sync()),
+		"described without columns":   slices.Concat(describe('S', "set"), sync()),
+		"BEGIN parsed":                slices.Concat(parse("b", "BEGIN"), sync()),
+		"BEGIN parsed again":          slices.Concat(parse("c", "BEGIN"), sync()),
+		"ended, and parsed behind it": slices.Concat(end, anew, use("s"), sync()),
+		"ended, and parsed next":      slices.Concat(end, sync(), anew, use("s"), sync()),
+		"ended, and used next":        slices.Concat(anew, sync(), end, sync(), use("s"), sync()),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, apart := range []bool{true, false} {
+				answers := func(addr string) (all []string) {
+					conn := dialWire(t, addr, db)
+					read := func(messages []byte) {
+						for range units(messages) {
+							all = append(all, render(conn.ready()))
+						}
+					}
+					conn.send(parse("s", "SELECT 1 AS x"), parse("set", "SET work_mem = '5MB'"), parse("begin", "BEGIN"), sync(), query("BEGIN"), describe('S', "s"), describe('S', "set"), sync(), query("COMMIT"))
+					for range 4 {
+						conn.ready()
+					}
+					if apart {
+						conn.send(failed)
+						read(failed)
+						conn.send(messages)
+						read(messages)
+					} else {
+						both := slices.Concat(failed, messages)
+						conn.send(both)
+						read(both)
+					}
+					last := slices.Concat(query("ROLLBACK"), parse("s", "SELECT 1 AS x"), sync(), use("s"), sync())
+					conn.send(last)
+					read(last)
+					return all
+				}
+				direct, through := answers(server(t).Addr()), answers(w.Addr().String())
+				if !slices.Equal(direct, through) {
+					t.Errorf("apart %v\ndirect  %q\nthrough %q", apart, direct, through)
+				}
+			}
+		})
+	}
+}
+
+// units is how many times the server is ready behind messages.
+func units(messages []byte) (n int) {
+	for len(messages) > 0 {
+		typ, size, _ := pgwire.Peek(messages)
+		if typ == pgwire.ClientQuery || typ == pgwire.ClientSync {
+			n++
+		}
+		messages = messages[size:]
+	}
+	return n
+}
