@@ -522,7 +522,8 @@ func (fw *forwarder) other(typ byte, n int, p []byte) int {
 		return n
 	}
 	srv := c.stmts.foreignName(m.Name)
-	if st := u.lookup(c, m.Name); st != nil {
+	st := u.lookup(c, m.Name)
+	if st != nil {
 		if len(m.Name) == 0 && c.stmts.unnamedAt == fw.linkSeq {
 			srv = ""
 		} else {
@@ -535,7 +536,7 @@ func (fw *forwarder) other(typ byte, n int, p []byte) int {
 	}
 	b.s.Out = pgwire.AppendDescribe(b.s.OutBuf(), pgwire.KindStatement, srv)
 	b.s.Touch()
-	u.exp = append(u.exp, expect{code: expDescribe})
+	u.exp = append(u.exp, expect{code: expDescribe, named: numberOf(text(cutName(m.Name))), st: st})
 	return n
 }
 

@@ -169,3 +169,50 @@ func units(messages []byte) (n int) {
 	}
 	return n
 }
+
+// Errors that speak of a prepared statement have the name that the client gave it, whatever
+// becomes of the name behind that.
+func TestErrorsHaveTheClientsNamesForStatements(t *testing.T) {
+	t.Parallel()
+	db := database(t)
+	w := start(t, db, nil)
+	for name, messages := range map[string][]byte{
+		"closed behind it":        slices.Concat(bind("", "a"), closing('S', "a"), sync()),
+		"closed in the next unit": slices.Concat(bind("", "a"), sync(), closing('S', "a"), sync()),
+		"another with its text":   slices.Concat(bind("", "b"), sync(), bind("", "a"), sync()),
+		"closed, and parsed":      slices.Concat(closing('S', "a"), parse("a", "SELECT $1::text"), bind("", "a"), sync()),
+		"without a name":          slices.Concat(bind("", ""), parse("", "SELECT 1"), sync()),
+		"and after it":            slices.Concat(bind("", ""), sync(), parse("", "SELECT 1"), sync()),
+		"a text after it":         slices.Concat(bind("", ""), sync(), query("SELECT 1")),
+		"a name that is taken":    slices.Concat(parse("a", "SELECT 2"), sync()),
+		"taken, and closed":       slices.Concat(parse("b", "SELECT 2"), closing('S', "b"), sync(), closing('S', "b"), sync()),
+		"DEALLOCATE behind it":    slices.Concat(bind("", "b"), sync(), query("DEALLOCATE b")),
+		"forgotten unseen":        slices.Concat(query("DO 'BEGIN EXECUTE ''DEALLOCATE ALL''; END'"), describe('S', "b"), sync(), bind("", "b"), sync()),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, begin := range []string{"SELECT 1", "CREATE TEMP TABLE own ()"} { // without a backend of its own, and with one
+				answers := func(addr string) (all []string) {
+					conn := dialWire(t, addr, db)
+					conn.ask(begin)
+					conn.send(parse("a", "SELECT $1::int"), parse("b", "SELECT $1::int"), parse("", "SELECT $1::int"), sync())
+					conn.ready()
+					conn.send(messages)
+					for range units(messages) {
+						for _, m := range conn.ready() {
+							all = append(all, m.String())
+							if e := errorIn([]message{m}); e != nil {
+								all = append(all, e.Message)
+							}
+						}
+					}
+					return all
+				}
+				direct, through := answers(server(t).Addr()), answers(w.Addr().String())
+				if !slices.Equal(direct, through) {
+					t.Errorf("behind %s\ndirect  %q\nthrough %q", begin, direct, through)
+				}
+			}
+		})
+	}
+}

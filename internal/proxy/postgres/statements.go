@@ -359,44 +359,45 @@ func restoreNames(msg []byte, e *pgwire.Error, u *unit) []byte {
 	}
 	srv, _, _ = strings.Cut(srv, `"`)
 	srv = srvPrefix + srv
-	name, ok := u.nameOf(srv)
-	if !ok {
-		return msg
-	}
-	return editError(msg, `"`+srv+`"`, `"`+name+`"`)
+	return editError(msg, `"`+srv+`"`, `"`+u.nameOf(srv)+`"`)
 }
 
 // nameOf returns the client's name for a statement that the server knows as srv.
-func (u *unit) nameOf(srv string) (string, bool) {
+func (u *unit) nameOf(srv string) string {
 	for i := range u.ops {
 		if o := &u.ops[i]; o.kind == pgwire.ClientBind && o.st != nil && o.st.srvName == srv {
-			return string(u.raw[o.name : o.rest-1]), true
+			return string(u.raw[o.name : o.rest-1])
 		}
 	}
-	is := func(string) bool { return true }
+	is := func(name string, st *stmt) bool { return st != nil && st.srvName == srv }
 	if u.expAt < len(u.exp) {
-		if x := u.exp[u.expAt]; x.code == expBind && x.st != nil && x.st.srvName == srv {
-			is = func(name string) bool { return numberOf(name) == x.named } // it may have others
-			if is("") {
-				return "", true
-			}
-		}
-	}
-	for _, n := range u.parsed {
-		if n.st != nil && n.st.srvName == srv && is(n.name) {
-			return cmp.Or(n.given, n.name), true
+		if x := u.exp[u.expAt]; (x.code == expBind || x.code == expDescribe) && x.st != nil && x.st.srvName == srv {
+			is = func(name string, _ *stmt) bool { return numberOf(name) == x.named } // it may have others
 		}
 	}
 	c := u.c
-	if c == nil || c.stmts.unnamed != nil && c.stmts.unnamed.srvName == srv && is("") {
-		return "", true
+	if is("", nil) || c == nil {
+		return ""
 	}
-	for name, st := range c.stmts.byName {
-		if st.srvName == srv && is(name) {
-			return name, true
+	names := u.parsed
+	if b := c.link; b != nil { // units behind this one may have taken the name away
+		for _, v := range b.Units() {
+			if v != u && v.c == c {
+				names = slices.Concat(names, v.parsed)
+			}
 		}
 	}
-	return "", false
+	for _, n := range names {
+		if is(n.name, n.st) || is(n.name, n.prev) {
+			return cmp.Or(n.given, n.name)
+		}
+	}
+	for name, st := range c.stmts.byName {
+		if is(name, st) {
+			return name
+		}
+	}
+	return ""
 }
 
 // numberOf tells names of statements apart, where one of few is meant.

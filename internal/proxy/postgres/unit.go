@@ -152,7 +152,7 @@ type span struct{ at, end int }
 // weir gives itself in its place.
 type expect struct {
 	code  expectCode
-	named uint32 // of a Bind: a number of the client's name for it, as numberOf has it
+	named uint32 // of a Bind or Describe: a number of the client's name for it, as numberOf has it
 	st    *stmt
 }
 
