@@ -123,13 +123,13 @@ func TestCancelEndsAWaitInTheQueue(t *testing.T) {
 	t.Parallel()
 	w := start(t, database(t), func(c *postgres.Config) { c.PoolSize = 1 })
 	holder := w.wire()
-	queued := []*wire{w.wire(), w.wire(), w.wire()}
+	queued := []*wire{w.wire(), w.wire(), w.wire(), w.wire()}
 	holder.want("BEGIN", "BEGIN T")
-	messages := [][]byte{query("SELECT pg_sleep(0)"), run("SELECT pg_sleep($1::int)", "0"), append(query("SET LOCAL work_mem = '5MB'"), query("SELECT 1 AS x")...)}
+	messages := [][]byte{query("SELECT pg_sleep(0)"), run("SELECT pg_sleep($1::int)", "0"), append(query("SET LOCAL work_mem = '5MB'"), query("SELECT 1 AS x")...), query("BEGIN; SELECT pg_sleep(0); COMMIT")}
 	for i, c := range queued {
 		c.send(messages[i])
 	}
-	eventually(t, "they wait", func() bool { return w.pool().Waiting == 3 })
+	eventually(t, "they wait", func() bool { return w.pool().Waiting == 4 })
 	for i, c := range queued {
 		cancel(t, w, c)
 		if got := render(c.ready()); got != "ERROR:57014 I" {

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/weirdb/weir/internal/proxy/sqlscan"
 	"github.com/weirdb/weir/internal/wire/pgwire"
@@ -44,7 +45,42 @@ func (rt *router) leads(typ byte, n int, p []byte) bool {
 		return false
 	}
 	info := c.texts.scan(sql)
-	return leading(&info.Statement)
+	s := info.Statement
+	if typ == pgwire.ClientQuery && s.Count > 1 && endsOutside(sql) {
+		s.Verb, s.Effects = sqlscan.VerbOther, s.Effects&^sqlscan.EffTx // it leaves no transaction behind
+	}
+	return leading(&s)
+}
+
+// endsOutside reports whether a text of several statements, of which one is for transactions,
+// surely ends outside of one if it succeeds.
+func endsOutside(sql string) bool {
+	if len(sql) > maxReachText || strings.ContainsAny(sql, `\$`) { // words would not find the ends
+		return false
+	}
+	outside := true
+	for t := (words{rest: sql}); !t.done; {
+		verb, ok := t.next()
+		chain, atomic := false, false
+		for last := verb; ok; {
+			var w word
+			w, ok = t.next()
+			chain = chain || w.is("chain") && last.is("and") || w.is("to") || w.is("prepared")
+			atomic = atomic || w.is("atomic")
+			last = w
+		}
+		switch {
+		case atomic: // the semicolons in a body end nothing
+			return false
+		case verb.is("begin"), verb.is("start"):
+			outside = false
+		case verb.is("commit"), verb.is("end"), verb.is("rollback"), verb.is("abort"):
+			outside = outside || !chain
+		case verb.is("prepare"):
+			return false // PREPARE TRANSACTION is an end that leaves something behind
+		}
+	}
+	return outside
 }
 
 // leadingEffects are those for the session: another search_path, role, or meaning of a
