@@ -191,8 +191,11 @@ func (b *backend) clientMessage(u *unit, typ byte, p []byte, from, at, after int
 		if typ == pgwire.ServerParseComplete {
 			u.expAt++
 		}
-		if tracked && code == expHiddenParse { // a notice has been given with the client's own
+		switch {
+		case tracked && code == expHiddenParse: // a notice has been given with the client's own
 			return b.skip(u, p, from, at, after)
+		case tracked && code == expParse && typ == pgwire.ServerNotice && u.exp[u.expAt].st != nil:
+			u.exp[u.expAt].st.noticed = true
 		}
 	case pgwire.ServerCloseComplete:
 		u.expAt++

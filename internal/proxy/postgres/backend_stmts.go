@@ -199,9 +199,10 @@ func (k *backendStmts) close(u *unit, st *stmt) {
 	u.exp = append(u.exp, expect{code: expHiddenClose})
 }
 
-// putParse sends the client's Parse of st, unless the statement is here.
+// putParse sends the client's Parse of st, unless the statement is here and the server has no
+// more to say of it.
 func (k *backendStmts) putParse(u *unit, st *stmt) {
-	if k.knows(st) {
+	if !st.noticed && k.knows(st) {
 		u.exp = append(u.exp, expect{code: expOwnParse})
 		return
 	}

@@ -33,3 +33,19 @@ func TestNoticesOfAParseElsewhere(t *testing.T) {
 		t.Error("it was parsed on no other connection")
 	}
 }
+
+// TestNoticesOfAParseAgain: each client that parses a statement hears what the server says of
+// it, also where weir has the statement already.
+func TestNoticesOfAParseAgain(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t), oneBackend)
+	for i := range 3 {
+		c := w.wire()
+		for _, name := range []string{"s", "t"} {
+			c.send(parse(name, "SELECT 1 AS "+strings.Repeat("long", 20)), sync())
+			if got := c.ready(); noticeIn(got) == nil || errorIn(got) != nil {
+				t.Errorf("client %d: %s", i, render(got))
+			}
+		}
+	}
+}

@@ -70,6 +70,7 @@ type stmt struct {
 	body     string
 	volatile bool
 	stale    bool // the server refused its plan after a change of the schema
+	noticed  bool // the server answers its Parse with a notice
 	// literals: it has some in quotes, and moment: some that mean a time, as 'now' does.
 	// single: it is one client's. See literals.go.
 	literals, moment, single bool
