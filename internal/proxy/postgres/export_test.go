@@ -56,6 +56,9 @@ func (s *Server) Donate(ctx context.Context, database, user string, e upstream.E
 	return kept, err
 }
 
+// TableSQL asks what is known of a table.
+func TableSQL(name string) string { return tableSQL(name) }
+
 // MetOnLoops is how many logins came to their good end on an event loop alone.
 func (s *Server) MetOnLoops(ctx context.Context) (n uint64) {
 	for _, l := range s.Loops {

@@ -125,7 +125,7 @@ const tableColumns = 6
 // statement has. But it leaves a new version of the schema. Of a name without a schema, the
 // schema that was in front for a moment is another one, which has such a table as well.
 const schemasSQL = `(SELECT n.xmin FROM pg_catalog.pg_namespace n WHERE n.oid = c.relnamespace),
- (SELECT CASE WHEN pg_catalog.count(*) <= 16 THEN pg_catalog.string_agg(pg_catalog.concat(n.oid, ':', n.xmin), ',') END FROM ` + schemasOfName + `)`
+ (SELECT CASE WHEN pg_catalog.count(*) <= 16 THEN pg_catalog.string_agg(pg_catalog.concat(n.oid, ':', n.xmin), ',' ORDER BY n.oid) END FROM ` + schemasOfName + `)`
 
 // schemasOfName are the schemas that have a table of the name of c, but for those of other
 // sessions' temporary tables, which come and go.

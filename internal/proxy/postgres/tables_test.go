@@ -2,8 +2,11 @@ package postgres_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/weirdb/weir/internal/proxy/postgres"
 )
 
 // TestSchemaRenamedAwayAndBackWithinAGroup: for a moment another table bears the name that a
@@ -56,5 +59,35 @@ func TestSchemaRenamedAwayAndBackWithinAGroup(t *testing.T) {
 				t.Errorf("a statement of several rows went to a table with a trigger: %s", admin.ask("SELECT (SELECT count(*) FROM statements) AS statements, (SELECT count(*) FROM two.g) AS rows"))
 			}
 		})
+	}
+}
+
+// TestSchemasOfATableInOneOrder: what is compared of a table's schemas does not depend on the
+// plan by which the server finds them.
+func TestSchemasOfATableInOneOrder(t *testing.T) {
+	t.Parallel()
+	db := database(t)
+	c := dialWire(t, server(t).Addr(), db)
+	for i := range 6 {
+		c.want(fmt.Sprintf("CREATE SCHEMA s%d", i), "CREATE_SCHEMA I")
+	}
+	for i := range 6 {
+		c.want(fmt.Sprintf("CREATE TABLE s%d.same (k int)", 5-i), "CREATE_TABLE I")
+	}
+	joins, scans := []string{"hashjoin", "mergejoin", "nestloop"}, []string{"indexscan", "bitmapscan", "seqscan"}
+	first := ""
+	for _, join := range joins {
+		for _, scan := range scans {
+			for _, path := range slices.Concat(joins, scans) {
+				c.want(fmt.Sprintf("SET enable_%s = %v", path, path == join || path == scan), "SET I")
+			}
+			got := c.ask(postgres.TableSQL("s0.same"))
+			if first == "" {
+				first = got
+			}
+			if got != first {
+				t.Errorf("by %s and %s:\n%s\n%s", join, scan, got, first)
+			}
+		}
 	}
 }
