@@ -63,6 +63,9 @@ type Flight[U any] struct {
 	// Since is when the server began with the head: when that was sent, or when the
 	// one before it was answered.
 	Since time.Duration
+	// Resumed is when the server last had to go on with the head, behind a time in which it
+	// had done all that was there of that; 0 if there was none.
+	Resumed time.Duration
 	// Answered is when the last answer ended, 0 if there was none.
 	Answered time.Duration
 

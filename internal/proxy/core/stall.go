@@ -21,7 +21,7 @@ func (h *Holding[B, C, U, L, N]) Overdue(end func(b B) (clients bool)) {
 	}
 	for _, b := range slices.Clone(p.Backends) {
 		c := b.Pooled()
-		took := p.loop.Now - c.Since
+		took := p.loop.Now - max(c.Since, c.Resumed)
 		if c.Depth() == 0 || took <= limit {
 			continue
 		}

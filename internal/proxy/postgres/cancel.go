@@ -168,11 +168,14 @@ func (bk *back) insist() {
 }
 
 // endOverdue has the server end the head of the queue, which has run for longer than
-// --query-timeout. A member of a group is not cancelled: that could hit another.
+// --query-timeout, unless it is the server that waits. A member of a group is not cancelled: that could hit another.
 func endOverdue(b *backend) (clients bool) {
 	u := b.Head()
 	if u.kind != unitClient {
 		return u.kind == unitRows
+	}
+	if c := b.owner; c != nil && c.fwd.pauses(u) {
+		return true
 	}
 	if u.park || u.overdue || b.Cancels > 0 || u.c == nil || u.c.s.Closed {
 		return true

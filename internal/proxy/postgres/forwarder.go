@@ -94,8 +94,34 @@ func (fw *forwarder) open() *unit {
 		c.link.Push(u, c.l.Now)
 		c.cur = u
 		c.stats.units++
+		return u
 	}
-	return c.cur
+	u := c.cur
+	if (u.failed || u.expAt >= len(u.exp)) && c.link.Head() == u {
+		c.link.Resumed = c.l.Now
+	}
+	return u
+}
+
+// pauses reports whether the server may wait for the client, that is for more messages of the
+// unit at the head; if it does, its time starts again. It keeps the answers to those that are
+// there until it is asked for them.
+func (fw *forwarder) pauses(u *unit) bool {
+	c := fw.c
+	if !u.open || u.c != c || c.transport.pass > 0 || c.state == stateCopying {
+		return false
+	}
+	asked := u.exp[min(u.expAt, len(u.exp)):]
+	switch {
+	case u.failed, !slices.ContainsFunc(asked, func(x expect) bool { return !x.code.own() }):
+		c.link.Resumed = c.l.Now
+	case u.flushAt == len(u.exp):
+		return false
+	default:
+		u.flushAt = len(u.exp)
+		c.transport.toServer(pgwire.AppendFlush(nil))
+	}
+	return true
 }
 
 // openExtended is open for a message of the extended protocol.

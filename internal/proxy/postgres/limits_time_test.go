@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -43,6 +44,34 @@ func TestQueryTimeoutEndsTheStatementAlone(t *testing.T) {
 	c.want("SELECT 1 AS x", "[x] (1) SELECT_1 I")
 	if n := w.pool().Limited["query_timeout"]; n < 4 {
 		t.Errorf("%d are counted", n)
+	}
+}
+
+// TestQueryTimeoutCountsNoPause: the time for which the server waits for the rest of a pipeline
+// is not that of a statement, whether or not it was asked for the answers.
+func TestQueryTimeoutCountsNoPause(t *testing.T) {
+	t.Parallel()
+	const limit = 200 * time.Millisecond
+	w := start(t, database(t), func(c *postgres.Config) { c.QueryTimeout = limit })
+	for name, messages := range map[string][]byte{
+		"answered":   slices.Concat(parse("", "SELECT 1 AS x"), bind("", ""), execute("", 0), flush()),
+		"not asked":  slices.Concat(parse("", "SELECT 1 AS x"), bind("", ""), execute("", 0)),
+		"weir's own": slices.Concat(closing('S', "a"), parse("a", "SELECT 1 AS x")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := w.within(t).wire()
+			c.want("BEGIN", "BEGIN T")
+			c.send(parse("a", "SELECT 1 AS x"), sync())
+			c.ready()
+			eventually(t, "a pause that is not counted", func() bool { // a slow machine may count the statement
+				before := w.pool().Limited["query_timeout"]
+				c.send(messages)
+				time.Sleep(3 * limit)
+				c.send(sync())
+				c.ready()
+				return w.pool().Limited["query_timeout"] == before
+			})
+		})
 	}
 }
 
