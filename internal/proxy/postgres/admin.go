@@ -187,7 +187,7 @@ func (c *client) doing() string {
 		return "active"
 	case c.pins.held != 0:
 		return "pinned"
-	case c.listens.elsewhere():
+	case c.listens.viaHub():
 		return "listening"
 	}
 	return "idle"

@@ -223,8 +223,8 @@ func (b *backend) clientMessage(u *unit, typ byte, p []byte, from, at, after int
 			c.fwd.copies(u)
 		}
 	}
-	if u.flushAt > 0 && u.expAt >= u.flushAt && u.c != nil {
-		u.c.resume() // see waits
+	if u.flushedTo > 0 && u.expAt >= u.flushedTo && u.c != nil {
+		u.c.resume() // see blocked
 	}
 	if u.open && u.ownNext() {
 		// Nothing more may come before the client's Sync, and the client may
@@ -266,7 +266,7 @@ func (u *unit) sawTag(body []byte) {
 		return
 	}
 	c.state.leave(stateCopying)
-	if u.awaited && c.link != nil {
+	if u.barrier && c.link != nil {
 		all := bytes.HasPrefix(body, []byte("DISCARD ALL\x00"))
 		if all || bytes.HasPrefix(body, []byte("DEALLOCATE ALL\x00")) {
 			c.stmts.forgotten(all)
@@ -364,7 +364,7 @@ func (b *backend) clientError(u *unit, msg []byte) {
 		b.s.Close(e) // as the server does
 		return
 	}
-	if u.flushAt > 0 && u.c != nil {
+	if u.flushedTo > 0 && u.c != nil {
 		u.c.resume()
 	}
 	if b.owner == nil && missing(e) {
@@ -483,8 +483,8 @@ func (bk *back) settled(b *backend, u *unit, status byte) {
 	before := c.tx
 	c.fwd.first, c.fwd.takeBack = nil, core.Losses{}
 	c.enter(status, u)
-	if u.awaited {
-		c.fwd.awaiting--
+	if u.barrier {
+		c.fwd.barriers--
 	}
 	if status == pgwire.StatusIdle {
 		c.texts.lexicalTx = false
@@ -631,7 +631,7 @@ func (c *client) detach() {
 // transactions, with nothing of the session on it, the client can go on.
 // units are what was under way on it.
 func (c *client) backendGone(b *backend, fatal *pgwire.Error, units []*unit, e *pgwire.Error) {
-	c.link, c.cur, c.transport.pass, c.stmts.lent, c.fwd.awaiting, c.settings.astray = nil, nil, 0, nil, 0, 0
+	c.link, c.cur, c.transport.pass, c.stmts.lent, c.fwd.barriers, c.settings.astray = nil, nil, 0, nil, 0, 0
 	c.state.leave(stateCopying)
 	if c.s.Closed || c.s.Closing {
 		return

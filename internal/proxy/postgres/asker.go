@@ -279,7 +279,7 @@ func (a *asker) ready(q *question) {
 	}
 	a.asked = append(a.asked[:0], a.asked[1:]...)
 	if q.err != nil {
-		q.elsewhere()
+		q.fallBack()
 		return
 	}
 	q.answer.asked, q.answer.heard, q.done = q.asked, time.Now(), true
@@ -293,8 +293,8 @@ func (a *asker) ready(q *question) {
 
 var errNoStanding = errors.New("the question for a role's standing was not answered")
 
-// elsewhere has the guests of a question asked about elsewhere.
-func (q *question) elsewhere() {
+// fallBack has the guests of a question asked about elsewhere.
+func (q *question) fallBack() {
 	for _, g := range q.guests {
 		if !g.Gone {
 			g.Then(g.notKnown)
@@ -308,7 +308,7 @@ func (a *asker) OnClosed(error) {
 	a.l.srv.lookups.recent.forget() // the server may be another one next time
 	for _, q := range append(a.asked, a.waiting...) {
 		q.err = netloop.ErrStopped
-		q.elsewhere()
+		q.fallBack()
 	}
 	a.asked, a.waiting = nil, nil
 }

@@ -19,7 +19,7 @@ const maxPreparedBytes = 4 << 20
 // closed and parsed once more, which is right whether or not the server has it.
 type backendStmts struct {
 	b        *backend
-	prepared map[*stmt]prepared
+	prepared map[*stmt]preparedStmt
 	bytes    int // of their texts
 	useSeq   uint64
 
@@ -33,12 +33,12 @@ type backendStmts struct {
 	foreign map[*stmt]bool
 }
 
-// prepared is what is known of a statement on a backend.
-type prepared struct {
-	used  uint64 // when it was used last
-	unit  uint64 // the unit that has its Parse; 0 if that cannot be skipped
-	again bool   // there was a Parse in another unit, too
-	doubt bool   // it may be there or not: to be closed before it is parsed
+// A preparedStmt is what is known of a statement on a backend.
+type preparedStmt struct {
+	lastUsed  uint64 // by useSeq
+	parsedBy  uint64 // the unit that has its Parse; 0 if that cannot be skipped
+	reparsed  bool   // there was a Parse in another unit, too
+	uncertain bool   // it may be there or not: to be closed before it is parsed
 }
 
 // begin starts a unit that has been pushed: the place to make room.
@@ -72,17 +72,17 @@ func (k *backendStmts) most() int {
 // has reports whether a statement is prepared here, or its Parse is on the way.
 func (k *backendStmts) has(st *stmt) bool {
 	was, ok := k.prepared[st]
-	return ok && !was.doubt
+	return ok && !was.uncertain
 }
 
 // knows reports whether the unit begun last can rely on a statement, and notes the use.
 func (k *backendStmts) knows(st *stmt) bool {
 	was, ok := k.prepared[st]
-	if !ok || was.doubt || was.unit > k.answered && was.unit != k.begun {
+	if !ok || was.uncertain || was.parsedBy > k.answered && was.parsedBy != k.begun {
 		return false
 	}
 	k.useSeq++
-	was.used = k.useSeq
+	was.lastUsed = k.useSeq
 	k.prepared[st] = was
 	return true
 }
@@ -98,7 +98,7 @@ func (k *backendStmts) pending(c *client, st *stmt) bool {
 		earlier--
 	}
 	was := k.prepared[st]
-	return earlier > 0 && !was.doubt && was.unit > k.answered && (c.cur == nil || was.unit < c.cur.num)
+	return earlier > 0 && !was.uncertain && was.parsedBy > k.answered && (c.cur == nil || was.parsedBy < c.cur.num)
 }
 
 // learn records that a Parse of st is about to be sent, and makes room for it.
@@ -117,15 +117,15 @@ func (k *backendStmts) learn(u *unit, st *stmt) {
 		k.close(u, st)
 	}
 	k.useSeq++
-	now := prepared{used: k.useSeq, unit: u.num, again: there}
+	now := preparedStmt{lastUsed: k.useSeq, parsedBy: u.num, reparsed: there}
 	switch {
 	case b.owner == nil && front:
-		now.unit = 0 // no failure and no aborted transaction is before it
-	case there && !was.doubt:
-		now.unit = was.unit
+		now.parsedBy = 0 // no failure and no aborted transaction is before it
+	case there && !was.uncertain:
+		now.parsedBy = was.parsedBy
 	}
 	k.prepared[st] = now
-	k.parsing = max(k.parsing, now.unit)
+	k.parsing = max(k.parsing, now.parsedBy)
 	if c := b.owner; c != nil && !st.single && c.stmts.readsAstray(st) {
 		if k.foreign == nil {
 			k.foreign = make(map[*stmt]bool)
@@ -137,7 +137,7 @@ func (k *backendStmts) learn(u *unit, st *stmt) {
 // sure notes that what was learned last is not going to be skipped.
 func (k *backendStmts) sure(st *stmt) {
 	was := k.prepared[st]
-	was.unit = 0
+	was.parsedBy = 0
 	k.prepared[st] = was
 }
 
@@ -152,9 +152,9 @@ func (k *backendStmts) unlearn(u *unit) {
 		}
 		was, there := k.prepared[x.st]
 		switch {
-		case !there, was.unit > u.num, i > at && was.unit < u.num: // skipped, and there from before or parsed by a later unit
-		case was.again:
-			was.doubt = true
+		case !there, was.parsedBy > u.num, i > at && was.parsedBy < u.num: // skipped, and there from before or parsed by a later unit
+		case was.reparsed:
+			was.uncertain = true
 			k.prepared[x.st] = was
 		default:
 			k.drop(x.st)
@@ -182,8 +182,8 @@ func (k *backendStmts) evict(u *unit) {
 	var victim *stmt
 	oldest, seen := ^uint64(0), 0
 	for st, was := range k.prepared {
-		if was.used < oldest {
-			victim, oldest = st, was.used
+		if was.lastUsed < oldest {
+			victim, oldest = st, was.lastUsed
 		}
 		if seen++; seen == 16 {
 			break
@@ -216,7 +216,7 @@ func (k *backendStmts) putParse(u *unit, st *stmt) {
 func (k *backendStmts) parseAnew(u *unit, st *stmt) {
 	k.learn(u, st)
 	was := k.prepared[st]
-	was.unit = u.num // what is sent behind it cannot rely on the statement, even if it was here
+	was.parsedBy = u.num // what is sent behind it cannot rely on the statement, even if it was here
 	k.prepared[st], k.parsing = was, u.num
 	k.b.s.Out = pgwire.AppendParseRaw(k.b.s.OutBuf(), st.srvName, st.tail)
 	u.exp = append(u.exp, expect{code: expParse, st: st})

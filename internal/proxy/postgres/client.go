@@ -33,7 +33,7 @@ type client struct {
 	diag      diagnostics // its warnings
 	moving    moving      // to another process
 	cached    caching     // its reads with a ttl
-	listens   listening   // what it listens on, also where it has no backend and no pin: see elsewhere
+	listens   listening   // what it listens on, also where it has no backend and no pin: see viaHub
 
 	id    uint32 // for cancel requests, with secret
 	addr  string
@@ -259,7 +259,7 @@ func (c *client) Tick() {
 // should last for: what listens is there to wait. PgBouncer leaves those alone that hold a
 // connection.
 func (c *client) idle() bool {
-	if c.tx != pgwire.StatusIdle || c.inflight > 0 || c.state == stateWaiting || c.listens.elsewhere() {
+	if c.tx != pgwire.StatusIdle || c.inflight > 0 || c.state == stateWaiting || c.listens.viaHub() {
 		return false
 	}
 	b := c.link

@@ -98,7 +98,7 @@ func (b *backend) goElsewhere(units []*unit) (left []*unit) {
 func (fw *forwarder) begins() {
 	c := fw.c
 	fw.first, fw.held = nil, c.pins.held
-	fw.fresh = c.login.greeted && c.tx == pgwire.StatusIdle && !c.listens.elsewhere()
+	fw.fresh = c.login.greeted && c.tx == pgwire.StatusIdle && !c.listens.viaHub()
 }
 
 // keep keeps bytes that were passed on, as long as nothing has left weir.

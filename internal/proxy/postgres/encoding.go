@@ -96,9 +96,9 @@ func (b *backend) reportedBy(name, value string) {
 // A statement's text is read when it is parsed. On another backend it must be
 // parsed again as it was, however the session's texts are read by then.
 
-// elsewhere reports whether the statement's text reads differently in the session as
+// readsDifferently reports whether the statement's text reads differently in the session as
 // it is now than when it was parsed.
-func (st *stmt) elsewhere(c *client) bool {
+func (st *stmt) readsDifferently(c *client) bool {
 	return st.lex.encoding != "" && st.lex != c.texts.lexical()
 }
 

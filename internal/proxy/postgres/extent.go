@@ -84,8 +84,8 @@ func (fw *forwarder) rejoin(u *unit) (more, ok bool) {
 	}
 	b.Withdraw(1)
 	more = v.byQuery || v.statements > 0 || len(v.exp) > 0
-	if v.flushAt > 0 {
-		u.flushAt = len(u.exp) + v.flushAt
+	if v.flushedTo > 0 {
+		u.flushedTo = len(u.exp) + v.flushedTo
 	}
 	u.exp, u.parsed, u.sets, u.reached = append(u.exp, v.exp...), append(u.parsed, v.parsed...), append(u.sets, v.sets...), append(u.reached, v.reached...)
 	u.effects |= v.effects
@@ -97,10 +97,10 @@ func (fw *forwarder) rejoin(u *unit) (more, ok bool) {
 	if v.frees != "" {
 		u.frees = v.frees
 	}
-	if v.awaited && u.awaited {
-		fw.awaiting--
+	if v.barrier && u.barrier {
+		fw.barriers--
 	}
-	u.awaited = u.awaited || v.awaited
+	u.barrier = u.barrier || v.barrier
 	u.byQuery, u.dataBehind, u.open = v.byQuery, v.dataBehind, v.open
 	if c.cur == v {
 		c.cur = u

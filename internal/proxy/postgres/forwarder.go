@@ -40,7 +40,7 @@ func (c *client) attach(b *backend) {
 		b.ask("", func(*unit) {}) // with its answer the server reports what has changed meanwhile
 		return
 	}
-	if c.listens.elsewhere() {
+	if c.listens.viaHub() {
 		c.listens.comeBack(b)
 		return
 	}
@@ -115,10 +115,10 @@ func (fw *forwarder) pauses(u *unit) bool {
 	switch {
 	case u.failed, !slices.ContainsFunc(asked, func(x expect) bool { return !x.code.own() }):
 		c.link.Resumed = c.l.Now
-	case u.flushAt == len(u.exp):
+	case u.flushedTo == len(u.exp):
 		return false
 	default:
-		u.flushAt = len(u.exp)
+		u.flushedTo = len(u.exp)
 		c.transport.toServer(pgwire.AppendFlush(nil))
 	}
 	return true
@@ -171,7 +171,7 @@ func (fw *forwarder) feed(typ byte, n int, p []byte) int {
 	if !whole && (typ == pgwire.ClientBind && len(p) < maxWhole || typ != pgwire.ClientBind && n <= maxGathered) {
 		return 0
 	}
-	if fw.waits(typ) {
+	if fw.blocked(typ) {
 		return 0
 	}
 	if c.cur == nil && b.Cancels > 0 {
@@ -302,11 +302,11 @@ func (fw *forwarder) parse(n int, p []byte) int {
 	if info, ok := c.texts.scanNext(text(m.SQL), c.stmts.known(text(m.SQL), body[rest:])); !ok {
 		return 0
 	} else if info.Effects.Has(sqlscan.EffEncoding) {
-		st = c.p.stmts.opaque(body[rest:], c.texts.lexical())
+		st = c.p.stmts.unreadable(body[rest:], c.texts.lexical())
 	} else if len(m.SQL) > maxScanned {
-		st = c.p.stmts.long(body[rest:], c.texts.lexical(), info)
+		st = c.p.stmts.longText(body[rest:], c.texts.lexical(), info)
 	} else {
-		st = c.p.stmts.of(c, body[rest:])
+		st = c.p.stmts.forClient(c, body[rest:])
 	}
 	if !c.stmts.fits(m.Name, st) {
 		return len(p)
@@ -385,7 +385,7 @@ func (fw *forwarder) lendTo(u *unit, info *sqlscan.Statement) {
 	c := fw.c
 	if c.stmts.borrows(info) {
 		st := c.stmts.byName[info.Name]
-		c.p.stmts.current(st)
+		c.p.stmts.refresh(st)
 		fw.note(u, &st.info)
 		fw.lend(u, strings.Clone(info.Name), st)
 	}
@@ -508,9 +508,9 @@ func (fw *forwarder) other(typ byte, n int, p []byte) int {
 		}
 		u.exp = append(u.exp, expect{code: expExecute})
 		c.transport.toServer(p[:n])
-		if u.awaited {
+		if u.barrier {
 			c.transport.toServer(pgwire.AppendFlush(nil))
-			u.flushAt = len(u.exp)
+			u.flushedTo = len(u.exp)
 		}
 		return n
 	}
@@ -618,7 +618,7 @@ type forwarder struct {
 	askedAt  time.Duration // when it asked for its backend; 0 if it has sent something since
 	linkSeq  uint64
 	lost     core.Losses // before it was in its settings on one
-	awaiting int         // units under way for whose answers what is behind them waits
+	barriers int         // units under way for whose answers what is behind them waits
 
 	dataEnded bool // while copying: a CopyDone or CopyFail was passed on
 
@@ -710,7 +710,7 @@ func (fw *forwarder) note(u *unit, info *reading) {
 		u.ends = u.ends || e.Has(sqlscan.EffTx) && e.Has(sqlscan.EffMulti)
 	}
 	if e.Has(sqlscan.EffDiscardAll|sqlscan.EffDeallocateAll) || u.resets {
-		fw.awaits(u)
+		fw.addBarrier(u)
 	}
 	if info.Verb == sqlscan.VerbDeallocate {
 		if u.frees = strings.Clone(info.Name); u.frees != "" {
@@ -731,25 +731,25 @@ func (fw *forwarder) note(u *unit, info *reading) {
 	}
 }
 
-// awaits has what the client sends behind u wait for its answer.
-func (fw *forwarder) awaits(u *unit) {
-	if !u.awaited {
-		u.awaited = true
-		fw.awaiting++
+// addBarrier has what the client sends behind u wait for its answer.
+func (fw *forwarder) addBarrier(u *unit) {
+	if !u.barrier {
+		u.barrier = true
+		fw.barriers++
 	}
 }
 
-// waits reports whether a message must wait for the answer to what is under way: a
+// blocked reports whether a message must wait for the answer to what is under way: a
 // statement that ends all prepared statements, so that names mean something else
 // behind it, or one that resets settings, which are then to be restored.
-func (fw *forwarder) waits(typ byte) bool {
-	if fw.awaiting == 0 {
+func (fw *forwarder) blocked(typ byte) bool {
+	if fw.barriers == 0 {
 		return false
 	}
 	switch typ {
 	case pgwire.ClientQuery, pgwire.ClientParse, pgwire.ClientBind, pgwire.ClientDescribe, pgwire.ClientClose, pgwire.ClientExecute, pgwire.ClientFunction:
 		u := fw.c.cur
-		return u == nil || u.flushAt > u.expAt && !u.failed
+		return u == nil || u.flushedTo > u.expAt && !u.failed
 	}
 	return false
 }

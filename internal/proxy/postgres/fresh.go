@@ -311,7 +311,7 @@ func (f *proof) ended(c *client, at time.Duration) {
 		}
 	}
 	f.used, f.lookAt, f.grewAt = true, 0, f.l.Now
-	f.elsewhere(func(g *proof) {
+	f.onOtherLoops(func(g *proof) {
 		g.grewAt = g.l.Now
 		if g.made == nil {
 			g.made = make(map[string]made)
@@ -325,8 +325,8 @@ func (f *proof) ended(c *client, at time.Duration) {
 	})
 }
 
-// elsewhere does something with what the other loops know of the database.
-func (f *proof) elsewhere(do func(g *proof)) {
+// onOtherLoops does something with what the other loops know of the database.
+func (f *proof) onOtherLoops(do func(g *proof)) {
 	for _, l := range f.l.srv.Loops {
 		if l == f.l {
 			continue

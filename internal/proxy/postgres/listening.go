@@ -77,9 +77,9 @@ const channelsSQL = unbounded + `SELECT pg_catalog.encode(pg_catalog.convert_to(
 // could end it or have it wait.
 const unbounded = `SET LOCAL transaction_isolation = 'read committed'; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0; `
 
-// elsewhere tells that the client's channels are not on a backend of its own. Such a client
+// viaHub tells that the client's channels are not on a backend of its own. Such a client
 // looks idle and free of state, but whatever takes it elsewhere must take those along.
-func (ls *listening) elsewhere() bool { return ls.ear != nil }
+func (ls *listening) viaHub() bool { return ls.ear != nil }
 
 // needsBackend reports whether a message, of a client without a backend, needs one because
 // others hear for it.

@@ -81,7 +81,7 @@ func (k *backendStmts) parseAgain(another bool) {
 			continue
 		}
 		if was, ok := k.prepared[st]; ok {
-			was.doubt = true
+			was.uncertain = true
 			k.prepared[st] = was
 		}
 		delete(k.foreign, st)

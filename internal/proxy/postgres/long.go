@@ -29,7 +29,7 @@ type longRead struct {
 func (tx *texts) judged(st *stmt) bool {
 	epoch := tx.c.p.proof.epoch
 	if !st.long() || st.judged == epoch {
-		tx.c.p.stmts.current(st)
+		tx.c.p.stmts.refresh(st)
 		return true
 	}
 	info, ready := tx.scanLong(st.sql, st.as)

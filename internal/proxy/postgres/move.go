@@ -88,7 +88,7 @@ func (mv *moving) bare() bool {
 		c.link == nil && c.cur == nil && len(c.again) == 0 &&
 		c.transport.drop == 0 && c.transport.pass == 0 && c.transport.source == nil &&
 		(c.pins.held&^pinMode == 0 || c.mode() == session.ModeTransaction) &&
-		!c.listens.elsewhere() && c.listens.move == nil && // its channels cannot go along
+		!c.listens.viaHub() && c.listens.move == nil && // its channels cannot go along
 		len(c.settings.unsure) == 0 && len(c.settings.txSets) == 0 &&
 		!c.draining && !c.s.Closing && !c.s.Closed
 }
@@ -386,7 +386,7 @@ func (l *loop) takeIn(m *moved, fd int, drop func()) {
 			made.reads(made.as)
 			c.stmts.name(st.Name, made)
 		default:
-			c.stmts.name(st.Name, c.p.stmts.again(st, sets[st.Set]))
+			c.stmts.name(st.Name, c.p.stmts.restore(st, sets[st.Set]))
 		}
 	}
 	c.settings.owed = m.Owed
@@ -410,15 +410,15 @@ func (m *moved) standing() *roleStanding {
 	}
 }
 
-// again is a statement that a client has prepared in another process.
-func (in *poolStmts) again(m *movedStatement, set *session.Set) *stmt {
+// restore is a statement that a client has prepared in another process.
+func (in *poolStmts) restore(m *movedStatement, set *session.Set) *stmt {
 	as := lexical{m.As.Encoding, m.As.Conforming}
 	if m.Opaque {
-		return in.opaque(m.Tail, as)
+		return in.unreadable(m.Tail, as)
 	}
 	st := in.intern(set, as, m.Tail)
 	st.reads(as)
-	in.current(st)
+	in.refresh(st)
 	if st.moment {
 		return in.single(st)
 	}

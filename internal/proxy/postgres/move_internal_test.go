@@ -35,7 +35,7 @@ func TestStatementsReadAway(t *testing.T) {
 			if again := away.adopt(awaySets.Empty(), as, readAway(tail, as)); (again == got) != (len(tail) <= maxSharedText) {
 				t.Errorf("%.50q: shared %v", sql, again == got)
 			}
-			away.current(got)
+			away.refresh(got)
 			if got.shape.Text != want.shape.Text {
 				t.Errorf("%.50q: shape %q, want %q", sql, got.shape.Text, want.shape.Text)
 			}

@@ -78,9 +78,9 @@ func (l *loop) pool(key poolKey) *pool {
 	p.Init(p, &l.srv.Places, &l.Loop.Loop, &l.Agenda, &l.srv.Background, l.srv.DialCtx)
 	p.stmts = poolStmts{proof: p.proof, shapes: l.Shapes, text: &l.text, scans: &l.scans, byKey: make(map[string]*stmt)}
 	p.Frugal = l.cfg.Door != nil
-	p.guard, p.columnsGuard = p.stmts.own(guardSQL), p.stmts.own(columnsGuardSQL)
+	p.guard, p.columnsGuard = p.stmts.internal(guardSQL), p.stmts.internal(columnsGuardSQL)
 	p.serials.init(p)
-	p.marker = p.stmts.own(markerSQL)
+	p.marker = p.stmts.internal(markerSQL)
 	l.Add(key, p, l.srv.GateOf(key.database))
 	return p
 }
@@ -206,7 +206,7 @@ func (p *pool) Adopt(conn *backendConn) {
 		p: p, pid: conn.pid, secret: conn.secret, params: conn.params,
 		status: pgwire.StatusIdle,
 	}
-	b.backendStmts = backendStmts{b: b, prepared: make(map[*stmt]prepared)}
+	b.backendStmts = backendStmts{b: b, prepared: make(map[*stmt]preparedStmt)}
 	app := conn.params["application_name"]
 	b.backendSession = backendSession{b: b, set: p.settings.Empty(), app: app, startApp: app}
 	if d := p.l.cfg.Door; d != nil {

@@ -39,18 +39,18 @@ func (in *poolStmts) shape(t *sqlscan.Text, verb sqlscan.Verb) *sight.Shape {
 	return in.shapes.Of(t.Fingerprint(), verb.String(), func(limit int) string { return sqlscan.Normalize(t.String(), limit) })
 }
 
-// own is a statement of weir's own.
-func (in *poolStmts) own(sql string) *stmt {
+// internal is a statement of weir's own.
+func (in *poolStmts) internal(sql string) *stmt {
 	in.seq++
 	return &stmt{srvName: fmt.Sprintf("%sown_%d", srvPrefix, in.seq), tail: append(append([]byte(sql), 0), 0, 0), sql: sql, shape: &sight.Shape{}}
 }
 
-// of is intern for a client. Those who share the statement have its
+// forClient is intern for a client. Those who share the statement have its
 // settings in common, and so read its literals alike.
-func (in *poolStmts) of(c *client, tail []byte) *stmt {
+func (in *poolStmts) forClient(c *client, tail []byte) *stmt {
 	st := in.intern(c.set, c.texts.lexical(), tail)
 	st.reads(c.texts.lexical())
-	in.current(st)
+	in.refresh(st)
 	if c.stmts.readsByItself(st) {
 		return in.single(st)
 	}
@@ -123,7 +123,7 @@ func (in *poolStmts) make(key string, tail []byte, as lexical) *stmt {
 	s := read(tail, as, in.text)
 	s.key, s.srvName = key, in.name()
 	in.scans.note(s.sql)
-	in.judgeAgain(s)
+	in.rejudge(s)
 	s.shape = in.shape(in.text, s.info.Verb)
 	return s
 }
@@ -176,26 +176,26 @@ func (in *poolStmts) judge(info sqlscan.Statement, t *sqlscan.Text) reading {
 	return in.proof.index.judge(info, t)
 }
 
-// judgeAgain judges a statement. Its text is the loop's afterwards.
-func (in *poolStmts) judgeAgain(s *stmt) {
+// rejudge judges a statement. Its text is the loop's afterwards.
+func (in *poolStmts) rejudge(s *stmt) {
 	in.scans.longest = max(in.scans.longest, len(s.sql))
 	in.text.Read(s.asRead)
 	s.info, s.judged = in.judge(s.text, in.text), in.proof.epoch
 	s.route = routeOf(&s.info.Statement)
 }
 
-// current judges a statement again if more has become known since.
-func (in *poolStmts) current(s *stmt) {
+// refresh judges a statement again if more has become known since.
+func (in *poolStmts) refresh(s *stmt) {
 	in.proof.used = true
 	if s.judged != in.proof.epoch {
-		in.judgeAgain(s)
+		in.rejudge(s)
 	}
 }
 
-// renew replaces a statement whose plan the server refused: the next Parse of
+// replaceStale replaces a statement whose plan the server refused: the next Parse of
 // the text makes a new one. Clients that parsed before the schema changed keep
 // the old one, and its error, as they would directly.
-func (in *poolStmts) renew(s *stmt) *stmt {
+func (in *poolStmts) replaceStale(s *stmt) *stmt {
 	if !s.stale {
 		s.stale = true
 		if in.byKey[s.key] == s {
@@ -212,10 +212,10 @@ func (in *poolStmts) renew(s *stmt) *stmt {
 	return n
 }
 
-// opaque is a prepared statement whose text weir does not read. It belongs to
+// unreadable is a prepared statement whose text weir does not read. It belongs to
 // one client.
-func (in *poolStmts) opaque(tail []byte, as lexical) *stmt {
-	st := in.own("")
+func (in *poolStmts) unreadable(tail []byte, as lexical) *stmt {
+	st := in.internal("")
 	st.tail, st.text, st.info, st.route, st.lex = slices.Clone(tail), opaque.Statement, opaque, routeAlone, as
 	st.shape = in.unreadShape()
 	return st
@@ -228,10 +228,10 @@ func (in *poolStmts) unreadShape() *sight.Shape {
 	return in.shapes.Of(sqlscan.Fingerprint(text), opaque.Verb.String(), func(int) string { return text })
 }
 
-// long is a prepared statement with a long text, which was read. It belongs to
+// longText is a prepared statement with a long text, which was read. It belongs to
 // one client.
-func (in *poolStmts) long(tail []byte, as lexical, info reading) *stmt {
-	st := in.own("")
+func (in *poolStmts) longText(tail []byte, as lexical, info reading) *stmt {
+	st := in.internal("")
 	st.tail = slices.Clone(tail)
 	st.sql = text(st.tail[:max(bytes.IndexByte(st.tail, 0), 0)])
 	st.as, st.asRead = as, as.reads(st.sql)

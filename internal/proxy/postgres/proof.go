@@ -423,7 +423,7 @@ func (f *proof) changed(b *backend, surely bool) bool {
 // until they are known, on the other loops too where it surely has.
 func (f *proof) outdated(surely bool) {
 	f.stale, f.grewAt = true, f.l.Now
-	f.elsewhere(func(g *proof) {
+	f.onOtherLoops(func(g *proof) {
 		for _, p := range g.l.PoolList {
 			if !surely || p.proof != g || !g.ready || len(p.Backends) == 0 {
 				continue

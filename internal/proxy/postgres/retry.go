@@ -56,7 +56,7 @@ func (u *unit) renewStatements() bool {
 		if o := &u.ops[i]; o.kind == pgwire.ClientParse {
 			own = true
 			old := o.st
-			fresh := p.stmts.renew(old)
+			fresh := p.stmts.replaceStale(old)
 			for j := range u.ops {
 				if u.ops[j].st == old {
 					u.ops[j].st = fresh
@@ -68,7 +68,7 @@ func (u *unit) renewStatements() bool {
 	if !own {
 		for i := range u.ops {
 			if st := u.ops[i].st; st != nil {
-				p.stmts.renew(st)
+				p.stmts.replaceStale(st)
 			}
 		}
 	}

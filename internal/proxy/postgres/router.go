@@ -149,7 +149,7 @@ func (rt *router) collect(u *unit, p []byte) (used int, v collectVerdict) {
 			if end := bytes.IndexByte(body[rest:], 0); !c.texts.readable(text(body[rest : rest+max(end, 0)])) {
 				return 0, collectAlone
 			}
-			if o.st = c.p.stmts.of(c, body[rest:]); o.st.single {
+			if o.st = c.p.stmts.forClient(c, body[rest:]); o.st.single {
 				return 0, collectAlone
 			}
 			if !c.stmts.fits(name, o.st) {
@@ -175,12 +175,12 @@ func (rt *router) collect(u *unit, p []byte) (used int, v collectVerdict) {
 				return 0, collectMore
 			}
 			o.st = u.lookup(c, name)
-			if o.st == nil || o.st.single || o.st.elsewhere(c) || o.st.long() {
+			if o.st == nil || o.st.single || o.st.readsDifferently(c) || o.st.long() {
 				return 0, collectAlone // the server will say that it does not exist, or parse it as it was
 			}
 			head := int32(pgwire.HeaderLen)
 			o.name, o.rest = o.off+head+int32(at), o.off+head+int32(rest)
-			c.p.stmts.current(o.st)
+			c.p.stmts.refresh(o.st)
 			u.effects |= o.st.info.Effects
 			u.ttl = max(u.ttl, o.st.info.Hints.TTL)
 		case pgwire.ClientDescribe, pgwire.ClientClose:
@@ -196,7 +196,7 @@ func (rt *router) collect(u *unit, p []byte) (used int, v collectVerdict) {
 				o.st = u.lookup(c, m.Name)
 				if typ == pgwire.ClientClose {
 					u.parsed = append(u.parsed, parsedName{name: string(cutName(m.Name))})
-				} else if o.st == nil || o.st.elsewhere(c) {
+				} else if o.st == nil || o.st.readsDifferently(c) {
 					return 0, collectAlone
 				}
 			}

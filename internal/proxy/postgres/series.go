@@ -295,7 +295,7 @@ type serials struct {
 }
 
 func (s *serials) init(p *pool) {
-	s.p, s.guard = p, p.stmts.own(serialGuardSQL)
+	s.p, s.guard = p, p.stmts.internal(serialGuardSQL)
 }
 
 func (s *serials) forget() { clear(s.m) }

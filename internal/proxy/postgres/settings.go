@@ -286,7 +286,7 @@ func (sg *settings) restoreStart(b *backend, u *unit) {
 	}
 	late := sg.late
 	if late != 0 {
-		c.fwd.awaiting++
+		c.fwd.barriers++
 	}
 	b.ask(sql.String(), func(u *unit) {
 		if u.err != nil {
@@ -295,7 +295,7 @@ func (sg *settings) restoreStart(b *backend, u *unit) {
 			return
 		}
 		if late != 0 && !c.s.Closed {
-			c.fwd.awaiting--
+			c.fwd.barriers--
 			c.s.Write(pgwire.AppendReadyForQuery(nil, late))
 			c.resume()
 		}

@@ -224,9 +224,9 @@ func (ss *statements) reparse(st *stmt, unnamed bool) (info *reading, ok bool) {
 	case st.lex.encoding == "" || unnamed && ss.unnamedAt == c.fwd.linkSeq: // as it is, or there already
 	case c.cur == nil && ss.mustWait(st):
 		return nil, false
-	case c.cur == nil && st.elsewhere(c):
+	case c.cur == nil && st.readsDifferently(c):
 		ss.needAs(st)
-	case ss.mustWait(st), st.elsewhere(c):
+	case ss.mustWait(st), st.readsDifferently(c):
 		if !c.link.has(st) {
 			return &opaque, true
 		}
@@ -297,7 +297,7 @@ func (ss *statements) lend(name string) *stmt {
 	c := ss.c
 	name = strings.Clone(name)
 	st := ss.byName[name]
-	c.p.stmts.current(st)
+	c.p.stmts.refresh(st)
 	b := c.link
 	ss.lent = append(ss.lent, name)
 	u := c.l.newUnit(unitHidden)

@@ -72,7 +72,7 @@ func (tx *texts) scan(sql string) reading {
 func (tx *texts) scanNext(sql string, known *stmt) (info reading, ok bool) {
 	c := tx.c
 	if known != nil {
-		c.p.stmts.current(known)
+		c.p.stmts.refresh(known)
 		info = known.info
 	} else if len(sql) <= maxScanned || !tx.readable(sql) {
 		info = tx.scan(sql)

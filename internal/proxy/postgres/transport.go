@@ -226,14 +226,14 @@ func (tr *transport) checkReading() {
 	if c.link != nil && c.link.Depth() == 0 {
 		most = maxUnread // its next statement waits for it to read
 	}
-	if limit <= 0 || (c.link == nil && tr.source == nil && !c.listens.elsewhere()) || c.s.Pending() <= most || c.s.Written != tr.taken {
+	if limit <= 0 || (c.link == nil && tr.source == nil && !c.listens.viaHub()) || c.s.Pending() <= most || c.s.Written != tr.taken {
 		tr.taken, tr.takenAt = c.s.Written, c.l.Now
 		return
 	}
 	if c.l.Now-tr.takenAt <= limit {
 		return
 	}
-	if c.listens.elsewhere() {
+	if c.listens.viaHub() {
 		c.listens.tooSlow()
 	} else if c.p.keptWaiting() {
 		c.kick("it has read nothing of its answer for " + limit.String() + " while others wait for its backend (--client-write-timeout)")

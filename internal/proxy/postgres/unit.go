@@ -91,10 +91,10 @@ type unit struct {
 	hides   bool   // it has a DO or a CALL, which may change roles out of sight
 	// statements counts those of a linked client's unit that were sent.
 	statements int
-	// awaited: what the client sends behind its statements waits for their answers.
-	// Up to flushAt of exp the server was asked for them at once.
-	awaited bool
-	flushAt int
+	// barrier: what the client sends behind its statements waits for their answers.
+	barrier bool
+	// flushedTo is how much of exp the server was asked for by a Flush of weir's.
+	flushedTo int
 	// unsettles: it may change how the server reads the texts behind it.
 	unsettles bool
 	probe     bool // session state must be looked at before the backend is shared
