@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
@@ -20,6 +21,9 @@ type roleStanding struct {
 	connect  bool // CONNECT on the database
 	open     bool // the database takes connections
 	expired  bool // VALID UNTIL has passed
+	// noRole and noDatabase tell that CONNECTION LIMIT is 0 and holds for the role: of
+	// itself, and of the database.
+	noRole, noDatabase bool
 
 	// sees tells that secret is what the server stores of the password; otherwise it
 	// is what the auth query found, if there is one.
@@ -65,6 +69,10 @@ const (
 	standingSecret
 	standingLoaded // when the session that answers last read the server's files, in microseconds
 	standingBegins
+	standingSuper
+	standingUntil
+	standingRoleLimit
+	standingDatabaseLimit
 	standingColumns = 15
 )
 
@@ -88,6 +96,10 @@ func standingFrom(row [][]byte, sees bool, server string) (st roleStanding, err 
 		role: row[standingRole] != nil, database: row[standingDatabase] != nil,
 		login: is(standingLogin), connect: is(standingConnect), open: is(standingOpen), expired: is(standingExpired), sees: sees,
 		server: server, id: string(row[standingRole]), begins: string(row[standingDatabase]) + string(row[standingBegins]),
+	}
+	if !is(standingSuper) {
+		none := func(i int) bool { return bytes.Equal(row[i], make([]byte, 4)) }
+		st.noRole, st.noDatabase = none(standingRoleLimit), none(standingDatabaseLimit)
 	}
 	st.secret, err = pgwire.ParseSecret(string(row[standingSecret]))
 	if _, plain := st.secret.Plain(); err != nil || plain {
@@ -145,6 +157,8 @@ func (st *roleStanding) refusal(key poolKey, byPassword bool) *pgwire.Error {
 		return pgwire.NewFatal(pgwire.CodeInvalidPassword, "password authentication failed for user %q", key.user)
 	case !st.login:
 		return pgwire.NewFatal(pgwire.CodeInvalidAuthorization, "role %q is not permitted to log in", key.user)
+	case st.noRole:
+		return pgwire.NewFatal(pgwire.CodeTooManyConnections, "too many connections for role %q", key.user)
 	case !st.database:
 		return pgwire.NewFatal(pgwire.CodeInvalidDatabase, "database %q does not exist", key.database)
 	case !st.open:
@@ -153,6 +167,8 @@ func (st *roleStanding) refusal(key poolKey, byPassword bool) *pgwire.Error {
 		e := pgwire.NewFatal(pgwire.CodeInsufficientPrivilege, "permission denied for database %q", key.database)
 		e.Detail = "User does not have CONNECT privilege."
 		return e
+	case st.noDatabase:
+		return pgwire.NewFatal(pgwire.CodeTooManyConnections, "too many connections for database %q", key.database)
 	}
 	return nil
 }

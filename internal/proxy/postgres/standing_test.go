@@ -72,6 +72,9 @@ func TestLoginsAreDecidedByTheRolesPresentStanding(t *testing.T) {
 				changes := []change{
 					{"ALTER ROLE " + user + " NOLOGIN", "ALTER ROLE " + user + " LOGIN", "28000"},
 					{"REVOKE CONNECT ON DATABASE " + user + " FROM public", "GRANT CONNECT ON DATABASE " + user + " TO public", "42501"},
+					{"ALTER ROLE " + user + " CONNECTION LIMIT 0", "ALTER ROLE " + user + " CONNECTION LIMIT -1", "53300"},
+					{"ALTER DATABASE " + user + " CONNECTION LIMIT 0", "ALTER DATABASE " + user + " CONNECTION LIMIT -1", "53300"},
+					{"ALTER ROLE " + user + " SET local_preload_libraries = 'nowhere'", "ALTER ROLE " + user + " RESET ALL", "58P01"},
 				}
 				if road.checks || serverAuth != lab.Trust {
 					changes = append(changes, change{"ALTER ROLE " + user + " VALID UNTIL '2001-01-01'", "ALTER ROLE " + user + " VALID UNTIL 'infinity'", "28P01"})

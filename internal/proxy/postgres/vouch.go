@@ -175,7 +175,8 @@ func (s *Server) askStanding(ctx context.Context, key poolKey) (conn *backendCon
 // rather than that it cannot just now.
 func refuses(err error) bool {
 	switch pgwire.CodeOf(err) {
-	case pgwire.CodeInvalidPassword, pgwire.CodeInvalidAuthorization, pgwire.CodeInvalidDatabase, pgwire.CodeInsufficientPrivilege, pgwire.CodeObjectState:
+	case pgwire.CodeInvalidPassword, pgwire.CodeInvalidAuthorization, pgwire.CodeInvalidDatabase, pgwire.CodeInsufficientPrivilege, pgwire.CodeObjectState,
+		pgwire.CodeUndefinedFile: // a library that its sessions are to begin with
 		return true
 	}
 	return false

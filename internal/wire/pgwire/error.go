@@ -48,6 +48,7 @@ const (
 	CodeCrashShutdown            = "57P02"
 	CodeCannotConnectNow         = "57P03"
 	CodeIdleSessionTimeout       = "57P05"
+	CodeUndefinedFile            = "58P01"
 	CodeInternalError            = "XX000"
 )
 
