@@ -235,11 +235,6 @@ func (b *backend) clientMessage(u *unit, typ byte, p []byte, from, at, after int
 	return from
 }
 
-// ownNext reports whether the answer that comes next is one that weir gives.
-func (u *unit) ownNext() bool {
-	return u.expAt < len(u.exp) && u.exp[u.expAt].code.own() && !u.failed
-}
-
 // giveOwn gives a client that owns the backend and has sent Flush those answers
 // of weir's own that nothing from the server has to come before.
 func (b *backend) giveOwn() {

@@ -86,7 +86,7 @@ func (c *client) cancel(done func()) bool {
 	if b := c.link; b != nil {
 		switch u := b.Head(); {
 		case u == nil:
-			return c.cancelUnread(done)
+			return cancelUnread(c, done)
 		case u.c == c:
 			b.cancel(u, done)
 			return true
@@ -143,7 +143,7 @@ func cancelBehind(c *client, b *backend, done func()) bool {
 
 // cancelUnread is cancel for a client whose long text is read away from the loop: when it has
 // been read, it is sent and cancelled.
-func (c *client) cancelUnread(done func()) bool {
+func cancelUnread(c *client, done func()) bool {
 	t, link := c.texts.long, c.fwd.linkSeq
 	if t == nil || t.done {
 		return false
@@ -168,7 +168,8 @@ func (bk *back) insist() {
 }
 
 // endOverdue has the server end the head of the queue, which has run for longer than
-// --query-timeout, unless it is the server that waits. A member of a group is not cancelled: that could hit another.
+// --query-timeout, unless it is the server that waits. A member of a group is not cancelled:
+// that could hit another.
 func endOverdue(b *backend) (clients bool) {
 	u := b.Head()
 	if u.kind != unitClient {
@@ -183,6 +184,27 @@ func endOverdue(b *backend) (clients bool) {
 	u.overdue = true
 	b.p.Stats.Limited[core.LimitQuery]++
 	b.cancel(u, func() {})
+	return true
+}
+
+// pauses reports whether the server may wait for the client, that is for more messages of the
+// unit at the head; if it does, its time starts again. It keeps the answers to those that are
+// there until it is asked for them.
+func (fw *forwarder) pauses(u *unit) bool {
+	c := fw.c
+	if !u.open || u.c != c || c.transport.pass > 0 || c.state == stateCopying {
+		return false
+	}
+	asked := u.exp[min(u.expAt, len(u.exp)):]
+	switch {
+	case u.failed, !slices.ContainsFunc(asked, func(x expect) bool { return !x.code.own() }):
+		c.link.Resumed = c.l.Now
+	case u.flushedTo == len(u.exp):
+		return false
+	default:
+		u.flushedTo = len(u.exp)
+		c.transport.toServer(pgwire.AppendFlush(nil))
+	}
 	return true
 }
 

@@ -103,27 +103,6 @@ func (fw *forwarder) open() *unit {
 	return u
 }
 
-// pauses reports whether the server may wait for the client, that is for more messages of the
-// unit at the head; if it does, its time starts again. It keeps the answers to those that are
-// there until it is asked for them.
-func (fw *forwarder) pauses(u *unit) bool {
-	c := fw.c
-	if !u.open || u.c != c || c.transport.pass > 0 || c.state == stateCopying {
-		return false
-	}
-	asked := u.exp[min(u.expAt, len(u.exp)):]
-	switch {
-	case u.failed, !slices.ContainsFunc(asked, func(x expect) bool { return !x.code.own() }):
-		c.link.Resumed = c.l.Now
-	case u.flushedTo == len(u.exp):
-		return false
-	default:
-		u.flushedTo = len(u.exp)
-		c.transport.toServer(pgwire.AppendFlush(nil))
-	}
-	return true
-}
-
 // openExtended is open for a message of the extended protocol.
 func (fw *forwarder) openExtended() *unit {
 	started := fw.c.cur == nil
@@ -356,47 +335,6 @@ func (fw *forwarder) parse(n int, p []byte) int {
 	}
 	b.s.Touch()
 	return n
-}
-
-// mayHaveFailed reports whether the server may be in a failed transaction when it comes to the
-// next message: it refuses every Parse there but that of the transaction's end.
-func (fw *forwarder) mayHaveFailed() bool {
-	c := fw.c
-	switch {
-	case c.tx == pgwire.StatusFailed:
-		return true
-	case c.link.Depth() <= 1: // without the open unit nothing is under way
-		return false
-	}
-	return c.tx != pgwire.StatusIdle || c.link.First(func(u *unit) bool { return u.effects.Has(sqlscan.EffTx) }) != nil
-}
-
-// endsTransaction reports whether the server carries a statement out in a failed transaction.
-func endsTransaction(verb sqlscan.Verb) bool {
-	switch verb {
-	case sqlscan.VerbCommit, sqlscan.VerbRollback, sqlscan.VerbRollbackTo, sqlscan.VerbPrepareTx:
-		return true
-	}
-	return false
-}
-
-// lendTo is statements.lend within u, where a statement of it may name another one.
-func (fw *forwarder) lendTo(u *unit, info *sqlscan.Statement) {
-	c := fw.c
-	if c.stmts.borrows(info) {
-		st := c.stmts.byName[info.Name]
-		c.p.stmts.refresh(st)
-		fw.note(u, &st.info)
-		fw.lend(u, strings.Clone(info.Name), st)
-	}
-}
-
-// lend has the server prepare a statement under the client's name, too.
-func (fw *forwarder) lend(u *unit, name string, st *stmt) {
-	ss, b := &fw.c.stmts, fw.c.link
-	ss.lent, ss.leftovers = append(ss.lent, name), true
-	b.s.Out = pgwire.AppendParseRaw(b.s.OutBuf(), name, st.tail)
-	u.exp = append(u.exp, expect{code: expHiddenParse})
 }
 
 // closeUnnamed ends an unnamed statement that another client may have left on

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weirdb/weir/internal/proxy/sqlscan"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
@@ -261,53 +260,6 @@ func (ss *statements) needAs(st *stmt) {
 	b.s.Out = pgwire.AppendSync(pgwire.AppendParseRaw(b.s.OutBuf(), st.srvName, st.tail))
 	b.s.Touch()
 	read(now)
-}
-
-// bySQL reports whether a text names a prepared statement.
-func bySQL(info *sqlscan.Statement) bool {
-	switch info.Verb {
-	case sqlscan.VerbPrepare, sqlscan.VerbExecute, sqlscan.VerbDeallocate:
-		return true
-	}
-	return false
-}
-
-// borrows reports whether a text names, by SQL, a protocol-level statement of the
-// client, which the backend does not have under the client's name.
-func (ss *statements) borrows(info *sqlscan.Statement) bool {
-	return bySQL(info) &&
-		ss.byName[info.Name] != nil && !slices.Contains(ss.lent, info.Name) && ss.c.tx != pgwire.StatusFailed
-}
-
-// mayBeSQL reports whether the client may have prepared a statement of that name by SQL, for
-// which the server would refuse a Parse.
-func (ss *statements) mayBeSQL(name string) bool {
-	return ss.c.pins.held&pinPrepare != 0 && ss.c.tx != pgwire.StatusFailed &&
-		!strings.HasPrefix(name, srvPrefix) && !slices.Contains(ss.lent, name)
-}
-
-// takeBack notes that the backend does not have a statement any more under the client's name.
-func (ss *statements) takeBack(name string) {
-	ss.lent = slices.DeleteFunc(ss.lent, func(s string) bool { return s == name })
-}
-
-// lend prepares a protocol-level statement of the client under its
-// own name, because it is about to be named by SQL.
-func (ss *statements) lend(name string) *stmt {
-	c := ss.c
-	name = strings.Clone(name)
-	st := ss.byName[name]
-	c.p.stmts.refresh(st)
-	b := c.link
-	ss.lent = append(ss.lent, name)
-	u := c.l.newUnit(unitHidden)
-	u.done = func(*unit) {}
-	b.Push(u, b.p.l.Now)
-	out := pgwire.AppendParseRaw(b.s.OutBuf(), name, st.tail)
-	b.s.Out = pgwire.AppendSync(out)
-	b.s.Touch()
-	ss.leftovers = true
-	return st
 }
 
 // forgotten follows DISCARD ALL and DEALLOCATE ALL, when the server has carried

@@ -173,6 +173,11 @@ const (
 // own tells that weir gives the answer itself.
 func (e expectCode) own() bool { return e == expOwnParse || e == expOwnClose }
 
+// ownNext reports whether the answer that comes next is one that weir gives.
+func (u *unit) ownNext() bool {
+	return u.expAt < len(u.exp) && u.exp[u.expAt].code.own() && !u.failed
+}
+
 // A parsedName remembers what a Parse or Close did to the client's names,
 // to undo it if the server refuses the text.
 type parsedName struct {

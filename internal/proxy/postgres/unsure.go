@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/weirdb/weir/internal/proxy/sqlscan"
+	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
 // Behind a message that fails the server skips the rest of the unit: a Parse or Close in it
@@ -136,4 +137,26 @@ func (ss *statements) behind(u *unit, name string) *parsedName {
 		}
 	}
 	return nil
+}
+
+// mayHaveFailed reports whether the server may be in a failed transaction when it comes to the
+// next message: it refuses every Parse there but that of the transaction's end.
+func (fw *forwarder) mayHaveFailed() bool {
+	c := fw.c
+	switch {
+	case c.tx == pgwire.StatusFailed:
+		return true
+	case c.link.Depth() <= 1: // without the open unit nothing is under way
+		return false
+	}
+	return c.tx != pgwire.StatusIdle || c.link.First(func(u *unit) bool { return u.effects.Has(sqlscan.EffTx) }) != nil
+}
+
+// endsTransaction reports whether the server carries a statement out in a failed transaction.
+func endsTransaction(verb sqlscan.Verb) bool {
+	switch verb {
+	case sqlscan.VerbCommit, sqlscan.VerbRollback, sqlscan.VerbRollbackTo, sqlscan.VerbPrepareTx:
+		return true
+	}
+	return false
 }
