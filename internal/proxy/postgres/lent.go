@@ -17,6 +17,8 @@ func bySQL(info *sqlscan.Statement) bool {
 	switch info.Verb {
 	case sqlscan.VerbPrepare, sqlscan.VerbExecute, sqlscan.VerbDeallocate:
 		return true
+	case sqlscan.VerbExplain:
+		return info.Effects.Has(sqlscan.EffPrepare) // EXPLAIN EXECUTE
 	}
 	return false
 }

@@ -56,7 +56,7 @@ func TestStatementNamesAreReadAsTheServerReadsThem(t *testing.T) {
 		}},
 		{"prepared by messages, then by SQL", [][]byte{
 			slices.Concat(parse("s", "SELECT 1"), sync()),
-			query("PREPARE s AS SELECT 2"), query("EXECUTE s"), use("s"),
+			query("EXPLAIN EXECUTE s"), query("PREPARE s AS SELECT 2"), query("EXECUTE s"), use("s"),
 			slices.Concat(parse("", "PREPARE s AS SELECT 2"), bind("", ""), execute("", 0), sync()), use("s"),
 			slices.Concat(parse("p", "PREPARE s AS SELECT 2"), sync()), use("p"), use("s"),
 			slices.Concat(parse("e", "EXECUTE s"), sync()), slices.Concat(bind("", "e"), execute("", 0), sync()),
