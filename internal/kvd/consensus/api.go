@@ -23,8 +23,8 @@ type Clock struct {
 	Wall int64 // Unix time; may jump. Only the first time of a new cluster is one: from there on what expires goes by Mono
 }
 
-// Machine is the replicated state. All its methods are deterministic and are
-// called by one goroutine at a time.
+// Machine is the replicated state. All its methods but Touched are deterministic, and
+// all are called by one goroutine at a time.
 type Machine interface {
 	// Apply executes a write at its revision, with the log's clock at now
 	// (Unix nanoseconds, never backwards). A command that makes no sense
@@ -46,6 +46,10 @@ type Machine interface {
 
 	// Footprint adds what command touches to f.
 	Footprint(command []byte, f *wire.Footprint) error
+
+	// Touched reports whether key was stored or removed after a revision, and also
+	// where the machine does not know. It need not be the same on all replicas.
+	Touched(key string, after uint64) bool
 
 	// Digest depends on all of the state that replicas must agree on, and is quick.
 	// 0: unknown.

@@ -11,7 +11,8 @@ import (
 //
 //	1  entries without a format
 //	2  entries that carry the format, snapshots of version 3, compare-and-extend
-//	3  answers to increments tell a sum that does not fit from a value that is no integer
+//	3  answers to increments tell a sum that does not fit from a value that is no integer;
+//	   leaders know which missing keys were touched
 //
 // A cluster's format is part of the replicated state. It rises, through an entry,
 // when every member has said that it knows a newer one, and never falls. So no

@@ -293,6 +293,7 @@ func (l *leadership) again(s *session, from Addr, m *wire.Message) {
 // write, if it came alone.
 func (l *leadership) admit(s *session, o *leadOp, m *wire.Message) {
 	c := l.c
+	l.decide(o)
 	if l.open && (l.queue.Len() >= c.cfg.Batch.Capacity || l.queue.Bytes() >= maxWaitingBytes) {
 		if o.from != 0 {
 			c.refuse(o.from, &wire.Message{Session: s.id, Seq: o.seq}, wire.CodeBusy, "too much waits for the log")

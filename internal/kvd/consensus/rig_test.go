@@ -15,8 +15,9 @@ import (
 // words is a machine for tests: "set k v", "get k", "add k v" (appends and
 // answers the new value).
 type words struct {
-	m   map[string]string
-	log []string // what was applied
+	m       map[string]string
+	log     []string          // what was applied
+	touched map[string]uint64 // what Touched says: by key, at which revision
 }
 
 func (w *words) Apply(_ uint64, _ int64, command []byte) []byte {
@@ -59,6 +60,8 @@ func run(m map[string]string, command []byte) []byte {
 }
 
 func (w *words) Steady(*wire.Footprint) bool { return true }
+
+func (w *words) Touched(key string, after uint64) bool { return after < w.touched[key] }
 
 func (w *words) Footprint(command []byte, f *wire.Footprint) error {
 	p := strings.Fields(string(command))

@@ -1,8 +1,11 @@
 package replica
 
 import (
+	"errors"
 	"strings"
 	"testing"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/weirdb/weir/internal/kvd/consensus"
 	"github.com/weirdb/weir/internal/kvd/wire"
@@ -37,6 +40,16 @@ func TestMixedVersions(t *testing.T) {
 		}
 	}
 	overflow("ERR value is not an integer or out of range")
+	// The leader may be the older one: of a missing key it is enough that it is missing.
+	for _, id := range []uint64{1, 3} {
+		c := r.nodes[id].client
+		if err := c.Watch(t.Context(), func(tx *redis.Tx) error {
+			_, err := tx.TxPipelined(t.Context(), func(p redis.Pipeliner) error { return p.Set(t.Context(), "new", "v", 0).Err() })
+			return errors.Join(err, c.Del(t.Context(), "new").Err())
+		}, "new"); err != nil {
+			t.Errorf("replica %d: a transaction of a missing key: %v", id, err)
+		}
+	}
 	if r.nodes[1].Status().Format != 1 {
 		t.Fatalf("format %d beside an older version", r.nodes[1].Status().Format)
 	}

@@ -237,6 +237,7 @@ func TestWatchOfWhatIsForgotten(t *testing.T) {
 func TestWatchOfAMissingKey(t *testing.T) {
 	r := startRig(t, 3, "raft-ht", nil)
 	here, there := r.leader(), r.follower()
+	testkit.Eventually(t, "all members know what leaders know", func() bool { return r.nodes[here].Status().Format >= wire.FormatUntouched })
 	for _, tt := range []struct {
 		name  string
 		given string // the key's value at the WATCH; "": it is missing
@@ -247,6 +248,20 @@ func TestWatchOfAMissingKey(t *testing.T) {
 		{"made with a life", "", func(c *redis.Client, key string) error { return c.Set(t.Context(), key, "theirs", time.Hour).Err() }, true},
 		{"made by a counter", "", func(c *redis.Client, key string) error { return c.Incr(t.Context(), key).Err() }, true},
 		{"made by SETNX", "", func(c *redis.Client, key string) error { return c.SetNX(t.Context(), key, "theirs", 0).Err() }, true},
+		{"made and removed", "", func(c *redis.Client, key string) error {
+			return errors.Join(c.Set(t.Context(), key, "theirs", 0).Err(), c.Del(t.Context(), key).Err())
+		}, true},
+		{"made and expired", "", func(c *redis.Client, key string) error {
+			err := c.Set(t.Context(), key, "theirs", time.Millisecond).Err()
+			testkit.Eventually(t, "it is gone", func() bool { return errors.Is(c.Get(t.Context(), key).Err(), redis.Nil) })
+			return err
+		}, true},
+		{"made and removed at once", "", func(c *redis.Client, key string) error {
+			_, err := c.TxPipelined(t.Context(), func(p redis.Pipeliner) error {
+				return errors.Join(p.Set(t.Context(), key, "theirs", 0).Err(), p.Del(t.Context(), key).Err())
+			})
+			return err
+		}, true},
 		{"left alone", "", func(c *redis.Client, key string) error { return c.Set(t.Context(), key+"-other", "x", 0).Err() }, false},
 		{"removed", "ours", func(c *redis.Client, key string) error { return c.Del(t.Context(), key).Err() }, true},
 		{"made anew", "ours", func(c *redis.Client, key string) error {

@@ -19,8 +19,8 @@ const envSeed = "WEIR_RESP_SEED"
 // TestSameAsRedis sends random commands to weir and to Redis, in both versions
 // of the protocol, from two connections each, and compares every byte that comes
 // back. Left out is what depends on the moment (a time to live is set as a moment
-// far away or past), and what differs on purpose: WATCH of a key that comes and
-// goes, since weir compares revisions, of which a key that is not there has none.
+// far away or past), and WATCH of a key that comes and goes, which is the leader's
+// matter, and there is none here.
 func TestSameAsRedis(t *testing.T) {
 	redis := labtest.SharedRedis(t).Addr()
 	seed := rand.Uint64()

@@ -34,9 +34,6 @@ type transaction struct {
 	commands []wire.Command
 }
 
-// unknownRevision is no key's: a key whose revision could not be read changed.
-const unknownRevision = 1<<64 - 1
-
 func multi(k *call) {
 	if k.c.multi != nil {
 		k.fail("ERR MULTI calls can not be nested")
@@ -133,7 +130,7 @@ func watch(k *call) {
 	for _, a := range k.args[1:] {
 		key := string(a)
 		if _, known := c.watched[key]; !known {
-			c.watched[key] = unknownRevision
+			c.watched[key] = wire.Never // in case it cannot be read
 			fresh = append(fresh, key)
 		}
 	}
@@ -148,9 +145,16 @@ func watch(k *call) {
 
 // renderWatch runs while the reader waits at its barrier.
 func (c *conn) renderWatch(e *encoder, s *shape, r []wire.Result) {
+	missing := uint64(0)
+	if r[0].Revision > 0 && c.srv.backend.Status().Format >= wire.FormatUntouched {
+		missing = wire.Untouched | r[0].Revision
+	}
 	for i, key := range s.extra.([]string) {
-		if i < len(r[0].Results) {
-			c.watched[key] = r[0].Results[i].Revision
+		if i >= len(r[0].Results) {
+			break
+		}
+		if c.watched[key] = r[0].Results[i].Revision; !r[0].Results[i].Found {
+			c.watched[key] = missing
 		}
 	}
 	e.ok()

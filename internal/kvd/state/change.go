@@ -84,6 +84,16 @@ func (l *changeLog) forgetAll(revision uint64) {
 	l.kept, l.head, l.fresh, l.bytes, l.compacted = l.kept[:0], 0, 0, 0, revision
 }
 
+// Touched reports whether key was stored or removed after a revision, and also where the
+// store does not know, because it keeps too few changes or was restored since.
+func (s *Store) Touched(key string, after uint64) bool {
+	if after >= s.revision {
+		return after > s.revision
+	}
+	changes, _, compacted := s.History(after+1, wire.Span{From: key, To: key + "\x00"}, 1)
+	return compacted || len(changes) > 0
+}
+
 // History returns the changes to keys of span from revision from on, at most
 // about limit (0: no bound; all of one revision stay together), and the
 // revision to go on from. compacted reports that some of them are no longer

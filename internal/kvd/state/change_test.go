@@ -18,6 +18,44 @@ func told(changes []Change) string {
 	return strings.TrimSpace(b.String())
 }
 
+// A store says that a key was touched where it does not know better.
+func TestTouched(t *testing.T) {
+	s := New(Config{Changes: 3})
+	run := func(c wire.Command) {
+		apply(s, c)
+		s.Changes()
+	}
+	check := func(what, key string, after uint64, want bool) {
+		t.Helper()
+		if got := s.Touched(key, after); got != want {
+			t.Errorf("%s: %q touched after %d: %v", what, key, after, got)
+		}
+	}
+	check("an empty store", "k", 0, false)
+	check("an empty store", "k", 1, true) // which it does not know of
+	run(wire.Command{Verb: wire.Set, Key: "k"})
+	check("a new key", "k", 0, true)
+	check("a new key", "k", 1, false)
+	run(wire.Command{Verb: wire.Delete, Keys: []string{"k"}})
+	check("made and removed", "k", 0, true)
+	check("removed", "k", 1, true)
+	check("long removed", "k", 2, false)
+	check("another's", "k2", 0, false)
+	check("another's", "", 0, false)
+	for range 3 {
+		run(wire.Command{Verb: wire.Set, Key: "other"})
+	}
+	check("more than is kept", "k2", 0, true)
+	check("what is kept", "k2", 4, false)
+	s = restored(t, s, Config{Changes: 3})
+	check("restored", "k2", 4, true)
+	check("restored", "k2", 5, false)
+	s = New(Config{}) // which keeps nothing
+	apply(s, wire.Command{Verb: wire.Set, Key: "other"})
+	check("without a history", "k", 0, true)
+	check("without a history", "k", 1, false)
+}
+
 func TestHistory(t *testing.T) {
 	s := New(Config{Changes: 4})
 	set := func(keys ...string) {

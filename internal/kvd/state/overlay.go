@@ -34,6 +34,9 @@ func (s *Store) Evaluate(now int64, writes [][]byte, command []byte) (result []b
 	o.last = s.command.Verb != wire.Transaction
 	s.direct.begin(o, o.now, 0, s.format)
 	r := s.direct.run(&s.command)
+	if s.command.Verb == wire.Many && s.command.Options&wire.KeysOnly != 0 && r.Code == wire.OK {
+		r.Revision = s.revision
+	}
 	return encode(&r)
 }
 

@@ -23,7 +23,7 @@ const (
 	// Reads.
 
 	Get      // result Found, Value, Revision, Lease; Code NotFound; with KeysOnly Number = the value's length instead of it
-	Many     // result Results of Get, one per Key
+	Many     // result Results of Get, one per Key; with KeysOnly, and by itself, Revision is the newest of the store
 	Range    // keys in [Key, End) (End empty: to the end), at most Limit (0: no bound), reversed or keys only by Options; result Pairs, More
 	Count    // number of keys in [Key, End); result Number
 	TTL      // result Number: ms left (Absolute: the moment, ms since 1970), -1 without one, -2 without the key. A lease is not a time to live
@@ -85,6 +85,17 @@ type Guard struct {
 	Key      string
 	Revision uint64
 }
+
+// Revisions of a Guard that are none of a key.
+const (
+	// Untouched and a revision of the store: the key is absent, and has been since that
+	// revision. Whether it has been is no part of the state, so that the leader finds it
+	// out when it gives the transaction its place in the log, and puts 0 or Never there.
+	// For clusters of FormatUntouched.
+	Untouched = 1 << 63
+	// Never holds of no key.
+	Never = 1<<64 - 1
+)
 
 // Codes of a Result.
 const (

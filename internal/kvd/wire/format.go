@@ -17,6 +17,10 @@ func (c *Command) Needs() uint64 {
 // whose sum does not fit 64 bits has Found set beside WrongType.
 const FormatOverflow = 3
 
+// FormatUntouched is the format of the cluster from which on every leader knows the Untouched
+// of a Guard.
+const FormatUntouched = 3
+
 // Settled is the format from which on all versions answer a command in the same way.
 func (c *Command) Settled() uint64 {
 	from := c.Needs()

@@ -275,6 +275,9 @@ func (o *oracle) Steady(f *wire.Footprint) bool {
 	return true
 }
 
+// Touched implements consensus.Machine: no history is kept.
+func (o *oracle) Touched(string, uint64) bool { return true }
+
 // Footprint implements consensus.Machine.
 func (o *oracle) Footprint(command []byte, f *wire.Footprint) error {
 	c, err := wire.ParseCommand(command)
