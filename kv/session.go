@@ -307,6 +307,8 @@ func (s *Session) last(ctx context.Context, begin func(*session.Session) error) 
 	select {
 	case err := <-ch:
 		return err
+	case <-s.c.life.Done(): // and nobody may abandon it any more
+		return ErrClosed
 	case <-ctx.Done():
 		return ctx.Err()
 	}

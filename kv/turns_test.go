@@ -1,6 +1,7 @@
 package kv
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -69,4 +70,20 @@ func TestReportsHoldNoLinksUp(t *testing.T) {
 		defer s.mu.Unlock()
 		return !s.corked
 	})
+}
+
+// A session that is being closed while its client is does not wait for the cluster.
+func TestSessionCloseBesideTheClients(t *testing.T) {
+	s := alone()
+	life, stop := context.WithCancel(t.Context())
+	s.c.life, s.c.stop = life, stop
+	if err := s.c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- s.finish(context.Background()) }() // which had begun before
+	testkit.Eventually(t, "the session's end", func() bool { return len(ended) == 1 })
+	if err := <-ended; !errors.Is(err, ErrClosed) {
+		t.Errorf("it ended with %v, want ErrClosed", err)
+	}
 }
