@@ -4,19 +4,22 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 )
 
 // Receiver takes in a snapshot that a peer sends, as pieces of its file. It
 // counts only after Finish. A Receiver that is given up without Abort can be
 // taken up again by the next [Snapshots.Receive], in another process, too. One
-// goroutine uses it.
+// goroutine uses it; the next Receive may take its file away meanwhile.
 type Receiver struct {
 	snapshots *Snapshots
 	info      SnapshotInfo // Bytes is what the whole file will have
 	part      string
-	f         File
 	offset    int64
 	backlog   int64 // bytes written since the last flush
+
+	mu sync.Mutex // held while f is used
+	f  File       // guarded by mu; nil once it is closed
 }
 
 var errGivenUp = errors.New("it was given up for another one")
@@ -111,6 +114,8 @@ func (r *Receiver) Offset() int64 { return r.offset }
 // Write takes bytes of the file in which begin at offset; it must be at most
 // Offset, what is known already is passed over.
 func (r *Receiver) Write(offset int64, data []byte) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.f == nil {
 		return fmt.Errorf("receive snapshot %d: %w", r.info.Index, errGivenUp)
 	}
@@ -139,7 +144,7 @@ func (r *Receiver) Write(offset int64, data []byte) error {
 // Finish verifies the whole file and makes it a snapshot. When it does not
 // verify, Finish returns a *CorruptError, and the next Receive begins anew.
 func (r *Receiver) Finish() (SnapshotInfo, error) {
-	if r.f == nil {
+	if r.closed() {
 		return r.info, fmt.Errorf("finish snapshot %d: %w", r.info.Index, errGivenUp)
 	}
 	if r.offset != r.info.Bytes {
@@ -147,7 +152,7 @@ func (r *Receiver) Finish() (SnapshotInfo, error) {
 	}
 	info, err := r.verify()
 	if err == nil {
-		err = r.f.Sync()
+		err = r.flush()
 	}
 	var bad *CorruptError
 	if errors.As(err, &bad) {
@@ -157,6 +162,22 @@ func (r *Receiver) Finish() (SnapshotInfo, error) {
 		return info, fmt.Errorf("finish %s: %w", r.part, err)
 	}
 	return info, r.snapshots.commit(r.part, info)
+}
+
+// closed reports whether the file is, by whomever.
+func (r *Receiver) closed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.f == nil
+}
+
+func (r *Receiver) flush() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.f == nil {
+		return errGivenUp
+	}
+	return r.f.Sync()
 }
 
 func (r *Receiver) verify() (SnapshotInfo, error) {
@@ -169,7 +190,7 @@ func (r *Receiver) verify() (SnapshotInfo, error) {
 
 // Abort gives the snapshot up and removes what was received.
 func (r *Receiver) Abort() error {
-	if r.f == nil {
+	if r.closed() {
 		return nil
 	}
 	if err := r.release(); err != nil {
@@ -195,6 +216,8 @@ func (r *Receiver) release() error {
 }
 
 func (r *Receiver) close() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.f == nil {
 		return nil
 	}

@@ -9,8 +9,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	"github.com/weirdb/weir/internal/kvd/wal"
 	"github.com/weirdb/weir/internal/kvd/wal/waltest"
@@ -232,6 +235,68 @@ func TestReceiveAnotherOneInstead(t *testing.T) {
 	must(t, third.Abort())
 	if _, err := l.Snapshots().Receive(wal.SnapshotInfo{Index: 9, Term: 1, Bytes: 10}); err == nil {
 		t.Error("a snapshot of 10 bytes is received")
+	}
+	must(t, l.Close())
+}
+
+// slowPart is a disk on which the first write of the first part of a snapshot takes its time.
+type slowPart struct {
+	wal.Disk
+	once    sync.Once
+	written chan struct{} // closed when it has been written
+	gate    chan struct{} // after which that is told
+}
+
+func (d *slowPart) Create(name string) (wal.File, error) {
+	f, err := d.Disk.Create(name)
+	if strings.HasSuffix(name, ".part") {
+		f = slowFile{f, d}
+	}
+	return f, err
+}
+
+type slowFile struct {
+	wal.File
+	disk *slowPart
+}
+
+func (f slowFile) WriteAt(b []byte, at int64) (int, error) {
+	n, err := f.File.WriteAt(b, at)
+	f.disk.once.Do(func() { close(f.disk.written); <-f.disk.gate })
+	return n, err
+}
+
+// A snapshot of one replica may come amid that of another, as where leaders change. The
+// one that was first is given up, while it is being written.
+func TestReceiveAnotherOneMeanwhile(t *testing.T) {
+	t.Parallel()
+	disk := &slowPart{Disk: waltest.NewDisk(), written: make(chan struct{}), gate: make(chan struct{})}
+	l, _, err := openOn(disk)
+	must(t, err)
+	const size = 16 << 20 // which is flushed on the way
+	first, err := l.Snapshots().Receive(wal.SnapshotInfo{Index: 5, Term: 1, Bytes: size})
+	must(t, err)
+	writing, instead := make(chan error, 1), make(chan error, 1)
+	go func() { writing <- first.Write(0, make([]byte, size)) }()
+	<-disk.written
+	go func() {
+		second, err := l.Snapshots().Receive(wal.SnapshotInfo{Index: 9, Term: 2, Bytes: 100})
+		if err == nil {
+			err = second.Close()
+		}
+		instead <- err
+	}()
+	select { // it waits for the write, which nobody can see
+	case err := <-instead:
+		t.Errorf("the file of another one was taken while it was written to (%v)", err)
+		instead <- err
+	case <-time.After(50 * time.Millisecond):
+	}
+	close(disk.gate)
+	must(t, <-writing)
+	must(t, <-instead)
+	if _, err := first.Finish(); err == nil || !strings.Contains(err.Error(), "given up") {
+		t.Errorf("the end of the one that was given up: %v", err)
 	}
 	must(t, l.Close())
 }
