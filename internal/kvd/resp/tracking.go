@@ -14,6 +14,12 @@ import (
 // that nothing waits before is kept whatever its size: a value may be larger.
 const maxPushBytes = 1 << 20
 
+// maxPrefixes bounds the prefixes that one connection hears of: each change is compared
+// with all of them, by the goroutine on which the replica depends.
+const maxPrefixes = 1024
+
+const tooManyPrefixes = "ERR too many prefixes: a connection may name 1024"
+
 // pushQueue holds messages for a client that answer none of its commands.
 //
 // A client that caches what it reads must not be told to forget a key before it

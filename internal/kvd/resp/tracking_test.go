@@ -3,6 +3,7 @@ package resp_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -282,4 +283,37 @@ func TestHelloTwoEndsWatches(t *testing.T) {
 	}
 	f.server.ChangedAll()
 	p.want("+PONG\r\n", "PING")
+}
+
+// What one connection names costs the replica for each change. To name it again costs
+// nothing.
+func TestPrefixesAreBounded(t *testing.T) {
+	f, addr := serveFake(t, resp.Config{})
+	p := dial(t, addr).resp3()
+	prefixes := func(before []string, each ...string) []string {
+		args := before
+		for i := range 1024 {
+			args = append(args, append(slices.Clone(each), fmt.Sprintf("%04d", i))...)
+		}
+		return args
+	}
+	const tooMany = "-ERR too many prefixes: a connection may name 1024\r\n"
+	for range 3 {
+		p.want("+OK\r\n", prefixes([]string{"WEIR.WATCH"})...)
+	}
+	p.want(tooMany, "WEIR.WATCH", "one more")
+	p.want(tooMany, prefixes([]string{"CLIENT", "TRACKING", "ON", "BCAST", "PREFIX", "one more"}, "PREFIX")...)
+	p.want("+OK\r\n", prefixes([]string{"CLIENT", "TRACKING", "ON", "BCAST"}, "PREFIX")...)
+	p.want(tooMany, "CLIENT", "TRACKING", "ON", "BCAST", "PREFIX", "one more")
+	f.server.ChangedAll()
+	if got, want := p.reply(), ">2\r\n$10\r\ninvalidate\r\n_\r\n"; got != want {
+		t.Fatalf("%q, not %q", got, want)
+	}
+	for i := range 1024 {
+		if got, want := p.reply(), fmt.Sprintf(">3\r\n$10\r\nweir.watch\r\n$4\r\nlost\r\n$4\r\n%04d\r\n", i); got != want {
+			t.Fatalf("%q, not %q", got, want)
+		}
+	}
+	p.want("+OK\r\n", "WEIR.UNWATCH", "0000")
+	p.want("+OK\r\n", "WEIR.WATCH", "another")
 }

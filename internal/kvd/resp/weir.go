@@ -2,6 +2,7 @@ package resp
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -198,11 +199,17 @@ func weirWatch(k *call) {
 		return
 	}
 	l := &c.listener
-	c.srv.tracker.set(l, func() {
-		for _, a := range k.args[1:] {
-			l.watched = append(l.watched, string(a))
+	watched := slices.Clone(l.watched)
+	for _, a := range k.args[1:] {
+		if prefix := string(a); !slices.Contains(watched, prefix) {
+			watched = append(watched, prefix)
 		}
-	})
+		if len(watched) > maxPrefixes {
+			k.fail(tooManyPrefixes)
+			return
+		}
+	}
+	c.srv.tracker.set(l, func() { l.watched = watched })
 	k.ok()
 }
 
