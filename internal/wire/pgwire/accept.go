@@ -242,3 +242,21 @@ func startupRefusal(err error) *Error {
 	}
 	return e
 }
+
+// errGoodbye reports a client that says goodbye before it has said who it is. It is told
+// nothing, as by PostgreSQL.
+var errGoodbye = errors.New("the client left with Terminate")
+
+// goodbye is the length of a startup packet as which a Terminate reads.
+const goodbye = ClientTerminate << 24
+
+// startupLength checks the length that a startup packet says.
+func startupLength(n, limit int) error {
+	switch {
+	case n == goodbye:
+		return errGoodbye
+	case n < shortest || n > limit:
+		return fmt.Errorf("startup packet of %d bytes: limit %d: %w", n, limit, ErrMalformed)
+	}
+	return nil
+}

@@ -138,6 +138,14 @@ func TestAcceptHealthCheck(t *testing.T) {
 	}
 }
 
+func TestAcceptGoodbye(t *testing.T) {
+	client, outcome := accept(t, AcceptConfig{})
+	go func() { _, _ = client.Write(AppendTerminate(nil)) }()
+	if _, _, err := outcome(); !errors.Is(err, errGoodbye) {
+		t.Errorf("client that leaves at once: %v", err)
+	}
+}
+
 func TestAcceptTimeout(t *testing.T) {
 	_, outcome := accept(t, AcceptConfig{Timeout: time.Millisecond})
 	if _, _, err := outcome(); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no answer within 1ms") {

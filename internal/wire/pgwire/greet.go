@@ -49,8 +49,8 @@ func (g *Greeter) take(p []byte) (n int, out []byte, s *Startup, err error) {
 		return 0, nil, nil, nil
 	}
 	n = int(int32(binary.BigEndian.Uint32(p)))
-	if n < shortest || n > g.cfg.MaxStartup {
-		return 0, nil, nil, fmt.Errorf("startup packet of %d bytes: limit %d: %w", n, g.cfg.MaxStartup, ErrMalformed)
+	if err := startupLength(n, g.cfg.MaxStartup); err != nil {
+		return 0, nil, nil, err
 	}
 	if len(p) < n {
 		return 0, nil, nil, nil

@@ -85,6 +85,7 @@ func TestGreeter(t *testing.T) {
 		{"TLS twice", AcceptConfig{}, false, append(AppendSSLRequest(nil), AppendSSLRequest(nil)...), said{told: "N" + fatal(CodeFeatureNotSupported, "unsupported frontend protocol 1234.5679: weir speaks 3.0 to 3.2"), err: errors.ErrUnsupported}},
 		{"too long", AcceptConfig{MaxStartup: 100}, false, []byte{0, 0, 0, 101, 0, 3, 0, 0}, said{told: fatal(CodeProtocolViolation, "invalid startup packet"), err: ErrMalformed}},
 		{"too short", AcceptConfig{}, false, []byte{0, 0, 0, 7, 0, 3, 0, 0}, said{told: fatal(CodeProtocolViolation, "invalid startup packet"), err: ErrMalformed}},
+		{"goodbye", AcceptConfig{}, false, AppendTerminate(nil), said{err: errGoodbye}},
 		{"no user", AcceptConfig{}, false, AppendStartup(nil, Version30, nil), said{told: fatal(CodeInvalidAuthorization, "no PostgreSQL user name specified in startup packet"), err: errors.ErrUnsupported}},
 		{"nothing", AcceptConfig{}, false, nil, said{}},
 		{"half of it", AcceptConfig{}, false, startup[:len(startup)/2], said{rest: len(startup) / 2}},

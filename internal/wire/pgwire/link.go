@@ -77,8 +77,8 @@ const shortest = 8
 // field. The returned bytes follow it.
 func readUntyped(r io.Reader, first []byte, max int) ([]byte, error) {
 	n := int(int32(binary.BigEndian.Uint32(first)))
-	if n < shortest || n > max {
-		return nil, fmt.Errorf("startup packet of %d bytes: limit %d: %w", n, max, ErrMalformed)
+	if err := startupLength(n, max); err != nil {
+		return nil, err
 	}
 	body := make([]byte, n-4)
 	have := copy(body, first[4:])
