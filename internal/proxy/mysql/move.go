@@ -30,6 +30,7 @@ type moved struct {
 	Salt                 []byte
 	TLS, Borrows         bool // see login
 	Changes              int  // of its user, that were refused
+	AwaitsFacts          bool // see login
 
 	Sets       [][]session.Setting // what Set, Start and statements number
 	Set, Start int
@@ -224,7 +225,8 @@ func (mv *moving) pack(in, out []byte) *moved {
 	d, last := &c.diag, &c.diag.last
 	m := &moved{
 		User: c.p.key.user, Database: c.p.key.database, Class: c.p.key.caps, Charset: c.p.key.charset,
-		Addr: c.addr, ID: c.id, Caps: c.caps, Status: c.status, Salt: c.login.salt, TLS: c.login.tls, Borrows: c.login.borrows, Changes: c.login.failed,
+		Addr: c.addr, ID: c.id, Caps: c.caps, Status: c.status, Salt: c.login.salt, TLS: c.login.tls, Borrows: c.login.borrows,
+		Changes: c.login.failed, AwaitsFacts: c.login.awaitsFacts,
 		Mode: c.texts.mode, Owed: c.settings.owed, Seq: c.stmts.seq,
 		LastID: last.id, IDUnknown: last.unknown, Warnings: last.warnings, Failed: last.failed, Probed: last.probed,
 		Spread: last.spread || last.on != nil, // on another connection, in any case
@@ -395,7 +397,7 @@ func (l *loop) takeIn(m *moved, fd int, drop func()) {
 	c.p = l.pool(poolKey{user: m.User, database: m.Database, caps: m.Class, charset: m.Charset})
 	c.id, c.addr, c.caps, c.status = m.ID, m.Addr, m.Caps, m.Status
 	c.login.salt, c.login.tls, c.login.borrows = m.Salt, m.TLS, m.Borrows
-	c.login.failed = m.Changes
+	c.login.failed, c.login.awaitsFacts = m.Changes, m.AwaitsFacts
 	c.since, c.idleSince = l.Now-m.Age, l.Now-m.Idle
 	c.stats = clientStats{m.Units, m.Grouped, m.Errors}
 	sets := core.Numbered(l.Settings, m.Sets)
