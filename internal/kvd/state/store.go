@@ -85,20 +85,12 @@ func (m moment) before(o moment) bool {
 
 // New returns an empty Store.
 func New(c Config) *Store {
-	s := &Store{format: 1}
-	s.reset()
-	s.log = newChangeLog(c)
-	return s
-}
-
-// reset empties everything but the change log.
-func (s *Store) reset() {
-	s.items = btree.Map[string, *item]{}
-	s.index = make(map[string]*item)
-	s.leases = btree.Map[uint64, lease]{}
-	s.held = make(map[uint64]*btree.Set[string])
-	s.expiry = btree.NewBTreeGOptions(moment.before, btree.Options{NoLocks: true})
-	s.clock, s.revision, s.bytes, s.sum, s.timed = 0, 0, 0, 0, 0
+	return &Store{
+		format: 1, log: newChangeLog(c),
+		index:  make(map[string]*item),
+		held:   make(map[uint64]*btree.Set[string]),
+		expiry: btree.NewBTreeGOptions(moment.before, btree.Options{NoLocks: true}),
+	}
 }
 
 // Apply executes a write at revision, which is greater than that of all before
