@@ -38,14 +38,14 @@ func (b *backend) OnData(p []byte) int {
 			break
 		}
 		if n < pgwire.HeaderLen {
-			b.fail(fmt.Errorf("server sent a message of type %q and length %d", typ, n-1))
+			b.Cut(fmt.Errorf("server sent a message of type %q and length %d", typ, n-1))
 			return len(p)
 		}
 		u := b.Head()
 		if i+n > len(p) {
 			// A long row is passed on as it comes, so that memory does
 			// not grow with it.
-			if (typ == pgwire.ServerDataRow || typ == pgwire.ServerCopyData) && u != nil && u.kind == unitClient && (!u.kept() || b.tooLong(u, n)) {
+			if (typ == pgwire.ServerDataRow || typ == pgwire.ServerCopyData) && u != nil && u.kind == unitClient && (!u.kept() || u.tooLong(b, n)) {
 				if u.flight != nil {
 					if n <= b.p.l.srv.Cache.MaxAnswer() {
 						break
@@ -80,7 +80,7 @@ func (b *backend) OnData(p []byte) int {
 			}
 		case pgwire.ServerReady:
 			if u == nil {
-				b.fail(errors.New("server sent ReadyForQuery that nothing asked for"))
+				b.Cut(errors.New("server sent ReadyForQuery that nothing asked for"))
 				return len(p)
 			}
 			if n != pgwire.HeaderLen+1 {
@@ -285,7 +285,7 @@ func (b *backend) emit(u *unit, p []byte) {
 		return
 	}
 	u.bytes += len(p)
-	if len(u.resp) > maxHeld && b.mayGoOn(u) {
+	if len(u.resp) > maxHeld && u.mayGoOn(b) {
 		u.goesOn(b)
 	}
 	if u.park || u.held() {
@@ -406,7 +406,7 @@ func (b *backend) hiddenMessage(u *unit, typ byte, msg []byte) {
 			return
 		}
 		if len(vals) != u.columns {
-			b.fail(fmt.Errorf("server sent a DataRow of %d columns where weir had asked for %d", len(vals), u.columns))
+			b.Cut(fmt.Errorf("server sent a DataRow of %d columns where weir had asked for %d", len(vals), u.columns))
 			return
 		}
 		for i, v := range vals {

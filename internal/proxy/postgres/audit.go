@@ -51,7 +51,7 @@ func (a *audits) next() {
 		if u.err != nil {
 			return
 		}
-		if stray := b.stray(u.rows); stray != "" {
+		if stray := stray(b.set, u.rows); stray != "" {
 			p.Stats.Strays++
 			b.Doomed = true
 			p.l.srv.Log.Error("a server connection held state that should not be there; closed", "pool", p.key.String(), "pid", b.pid, "state", stray)
@@ -63,13 +63,13 @@ func (a *audits) next() {
 // transaction: of these the server goes on to say that the session has set them.
 var notStray = []string{"application_name", "transaction_isolation", "transaction_read_only", "transaction_deferrable"}
 
-// stray names the first state that weir did not put on the backend, "" if there
+// stray names the first state that weir did not put on a backend with the given settings, "" if there
 // is none. What a reload or a role's own defaults set has another source.
-func (b *backend) stray(rows [][][]byte) string {
+func stray(set *session.Set, rows [][][]byte) string {
 	for _, row := range rows {
 		kind, name := string(row[0]), string(row[1])
 		if kind == "setting" {
-			if _, ours := b.set.Get(name); ours || slices.Contains(notStray, name) {
+			if _, ours := set.Get(name); ours || slices.Contains(notStray, name) {
 				continue
 			}
 		}

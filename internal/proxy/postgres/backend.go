@@ -243,12 +243,9 @@ func (b *backend) Goodbye() {
 // Cut implements core.Backend.
 func (b *backend) Cut(err error) { b.s.Close(err) }
 
-// fail closes the connection because it cannot be trusted any more.
-func (b *backend) fail(err error) { b.s.Close(err) }
-
-// malformed is fail for a message that cannot be read.
+// malformed ends the connection for a message that cannot be read.
 func (b *backend) malformed(message string) {
-	b.fail(fmt.Errorf("server sent a malformed %s message", message))
+	b.Cut(fmt.Errorf("server sent a malformed %s message", message))
 }
 
 func (b *backend) WantsMore() bool { return true }

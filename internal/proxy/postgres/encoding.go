@@ -80,8 +80,6 @@ func (l lexical) reads(sql string) string {
 
 func lexicalSetting(name string) bool { return name == encodingName || name == conformingName }
 
-func (b *backend) lexical() lexical { return b.lex }
-
 // reportedBy follows a report of a setting by the server.
 func (b *backend) reportedBy(name, value string) {
 	b.params[name] = value

@@ -79,7 +79,7 @@ func (fw *forwarder) rejoin(u *unit) (more, ok bool) {
 	}
 	v := b.Units()[1]
 	if v.kind != unitClient || v.c != c {
-		b.fail(errors.New("a question of weir's own met a COPY, or a message that the server skips"))
+		b.Cut(errors.New("a question of weir's own met a COPY, or a message that the server skips"))
 		return false, false
 	}
 	b.Withdraw(1)

@@ -32,14 +32,14 @@ const (
 // may have to be run again, or is acknowledged with its group.
 func (u *unit) kept() bool { return u.park || u.hold }
 
-// mayGoOn reports whether the answer of a unit may go on to its client before it is whole.
-func (b *backend) mayGoOn(u *unit) bool {
+// mayGoOn reports whether the answer may go on to its client before it is whole.
+func (u *unit) mayGoOn(b *backend) bool {
 	return u.flight == nil && !u.tagged && (b.Cancels == 0 || !u.hold)
 }
 
 // tooLong reports whether a row of so many bytes in an answer that is kept is to be passed
 // on as it comes.
-func (b *backend) tooLong(u *unit, n int) bool { return n > maxHeld && b.mayGoOn(u) }
+func (u *unit) tooLong(b *backend, n int) bool { return n > maxHeld && u.mayGoOn(b) }
 
 // passing reports whether the client that the unit answers has a part of a message only, to
 // which nothing but the rest of it may be added.

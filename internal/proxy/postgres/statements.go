@@ -244,7 +244,7 @@ func (ss *statements) needAs(st *stmt) {
 	read := func(as lexical) {
 		b.ask("SET client_encoding TO "+quoteLiteral(as.encoding)+"; SET standard_conforming_strings TO "+as.conforming, func(*unit) {})
 	}
-	now := b.lexical()
+	now := b.lex
 	read(st.lex)
 	u := c.l.newUnit(unitHidden)
 	u.done = func(u *unit) {

@@ -89,7 +89,7 @@ func (tx *texts) scanNext(sql string, known *stmt) (info reading, ok bool) {
 // under way.
 func (tx *texts) lexical() lexical {
 	if tx.c.link != nil {
-		return tx.c.link.lexical()
+		return tx.c.link.lex
 	}
 	return tx.lex
 }
