@@ -270,6 +270,9 @@ func (d *database) properties(ctx context.Context) error {
 		return err
 	}
 	defer s.Close()
+	if err := s.Exec(ctx, "SET default_transaction_read_only = off"); err != nil { // which an interrupted run may have set
+		return err
+	}
 	for i := range d.toc.Entries {
 		e := &d.toc.Entries[i]
 		if !e.OfDatabase() || e.Desc == "ACL" && d.opts.NoPrivileges {

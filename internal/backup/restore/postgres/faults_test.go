@@ -16,6 +16,7 @@ import (
 	"github.com/weirdb/weir/internal/backup"
 	"github.com/weirdb/weir/internal/backup/archive"
 	"github.com/weirdb/weir/internal/backup/archive/archivetest"
+	pg "github.com/weirdb/weir/internal/backup/bulk/postgres"
 	dump "github.com/weirdb/weir/internal/backup/postgres"
 	"github.com/weirdb/weir/internal/backup/restore"
 	load "github.com/weirdb/weir/internal/backup/restore/postgres"
@@ -487,6 +488,21 @@ func TestResumeBesideTheMaking(t *testing.T) {
 	r.createDB(target)
 	g.Release()
 	if err := finished(t, done); err != nil {
+		t.Fatal(err)
+	}
+	r.same(r.db, target)
+}
+
+// TestResumeOfAReadOnlyDatabase resumes a restore that was killed while it set what belongs to
+// the database itself, among it that its transactions are read-only.
+func TestResumeOfAReadOnlyDatabase(t *testing.T) {
+	r := newRig(t, server(t), "CREATE TABLE t AS SELECT 1 AS a")
+	target := r.db + "_copy"
+	r.createDB(target)
+	const readOnly = " SET default_transaction_read_only = on"
+	r.admin("ALTER DATABASE "+pg.Ident(r.db)+readOnly, "ALTER DATABASE "+pg.Ident(target)+readOnly)
+	r.mustBackup(backup.Options{})
+	if _, err := r.restore(restore.Options{Create: true, Target: target, Resume: true}); err != nil {
 		t.Fatal(err)
 	}
 	r.same(r.db, target)
