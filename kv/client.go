@@ -175,9 +175,10 @@ func noAnswer(why []error) error {
 }
 
 // Close ends all connections. Operations under way fail with ErrClosed or an
-// UnknownError. It sends nothing, so the cluster keeps what it knows of the sessions
-// until they have been idle for long: a program that opens many clients closes its
-// sessions first, c.Session.Close(ctx).
+// UnknownError. It returns when all of them have been reported, so that a function given
+// to [Session.Issue] must not call it. It sends nothing, so the cluster keeps what it
+// knows of the sessions until they have been idle for long: a program that opens many
+// clients closes its sessions first, c.Session.Close(ctx).
 func (c *Client) Close() error {
 	c.mu.Lock()
 	if c.closed {

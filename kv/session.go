@@ -151,7 +151,7 @@ func (s *Session) carryOn(apart bool) {
 			s.batch = s.c.send(sends, s.batch)
 		}
 		if apart && len(ended) > 0 {
-			go s.reportApart(ended, sends, outcomes)
+			s.reportApart(ended, sends, outcomes)
 			return
 		}
 		s.report(ended, sends, outcomes)
@@ -159,9 +159,12 @@ func (s *Session) carryOn(apart bool) {
 	s.mu.Unlock()
 }
 
+// reportApart reports on a goroutine that the client waits for when it is closed.
 func (s *Session) reportApart(ended []ended, sends []session.Send, outcomes []session.Outcome) {
-	s.report(ended, sends, outcomes)
-	s.after()
+	s.c.wait.Go(func() {
+		s.report(ended, sends, outcomes)
+		s.after()
+	})
 }
 
 // report tells callers what has ended, and locks mu. The slices are memory for the next

@@ -87,3 +87,29 @@ func TestSessionCloseBesideTheClients(t *testing.T) {
 		t.Errorf("it ended with %v, want ErrClosed", err)
 	}
 }
+
+// When a client is closed, nothing is reported any more.
+func TestCloseWaitsForReports(t *testing.T) {
+	s := alone()
+	s.c.life, s.c.stop = context.WithCancel(t.Context())
+	let, reporting := make(chan struct{}), make(chan struct{})
+	if err := s.Issue(Put("a", nil), func(Result, error) { close(reporting); <-let }); err != nil {
+		t.Fatal(err)
+	}
+	s.tend(func(p *session.Session, now int64) {
+		p.Receive(now, 1, &wire.Message{Kind: wire.Refused, Code: wire.CodeExpired, Session: 7, Seq: 1})
+	})
+	<-reporting
+	closed := make(chan error, 1)
+	go func() { closed <- s.c.Close() }()
+	select { // it waits, which nobody can see
+	case err := <-closed:
+		t.Errorf("the client is closed amid a report (%v)", err)
+		closed <- err
+	case <-time.After(50 * time.Millisecond):
+	}
+	close(let)
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+}
