@@ -23,7 +23,7 @@ type Clock struct {
 	Wall int64 // Unix time; may jump. Only the first time of a new cluster is one: from there on what expires goes by Mono
 }
 
-// Machine is the replicated state. All its methods but Touched are deterministic, and
+// Machine is the replicated state. All its methods but Untouched are deterministic, and
 // all are called by one goroutine at a time.
 type Machine interface {
 	// Apply executes a write at its revision, with the log's clock at now
@@ -47,9 +47,10 @@ type Machine interface {
 	// Footprint adds what command touches to f.
 	Footprint(command []byte, f *wire.Footprint) error
 
-	// Touched reports whether key was stored or removed after a revision, and also
-	// where the machine does not know. It need not be the same on all replicas.
-	Touched(key string, after uint64) bool
+	// Untouched removes from since the keys that were stored or removed after their
+	// revisions there, and those of which the machine does not know that. It need not
+	// be the same on all replicas.
+	Untouched(since map[string]uint64)
 
 	// Digest depends on all of the state that replicas must agree on, and is quick.
 	// 0: unknown.

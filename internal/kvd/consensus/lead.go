@@ -66,7 +66,8 @@ type round struct {
 // leadOp is one operation on its way through the leader.
 type leadOp struct {
 	op
-	foot    wire.Footprint
+	foot    wire.Footprint // once footed; see leadership.footprint
+	footed  bool
 	from    Addr // who wants to know, 0: nobody
 	request uint64
 	ordinal uint64
@@ -293,21 +294,15 @@ func (l *leadership) again(s *session, from Addr, m *wire.Message) {
 // write, if it came alone.
 func (l *leadership) admit(s *session, o *leadOp, m *wire.Message) {
 	c := l.c
-	l.decide(o)
 	if l.open && (l.queue.Len() >= c.cfg.Batch.Capacity || l.queue.Bytes() >= maxWaitingBytes) {
 		if o.from != 0 {
 			c.refuse(o.from, &wire.Message{Session: s.id, Seq: o.seq}, wire.CodeBusy, "too much waits for the log")
 		}
 		return
 	}
+	l.decide(o)
 	if c.cfg.Fast {
-		// A command without a footprint is malformed; its result says so, and
-		// it touches nothing.
-		if err := c.state.machine.Footprint(o.command, &o.foot); err != nil {
-			o.foot.Reset()
-			o.fast = false
-		}
-		if o.fast && m != nil {
+		if l.footprint(o); o.fast && m != nil {
 			l.speculate(s, o, m)
 		}
 	}

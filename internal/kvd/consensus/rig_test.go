@@ -17,7 +17,7 @@ import (
 type words struct {
 	m       map[string]string
 	log     []string          // what was applied
-	touched map[string]uint64 // what Touched says: by key, at which revision
+	touched map[string]uint64 // what Untouched goes by: keys, and at which revision
 }
 
 func (w *words) Apply(_ uint64, _ int64, command []byte) []byte {
@@ -61,7 +61,9 @@ func run(m map[string]string, command []byte) []byte {
 
 func (w *words) Steady(*wire.Footprint) bool { return true }
 
-func (w *words) Touched(key string, after uint64) bool { return after < w.touched[key] }
+func (w *words) Untouched(since map[string]uint64) {
+	maps.DeleteFunc(since, func(key string, at uint64) bool { return at < w.touched[key] })
+}
 
 func (w *words) Footprint(command []byte, f *wire.Footprint) error {
 	p := strings.Fields(string(command))

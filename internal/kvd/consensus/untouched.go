@@ -1,10 +1,6 @@
 package consensus
 
-import (
-	"bytes"
-
-	"github.com/weirdb/weir/internal/kvd/wire"
-)
+import "github.com/weirdb/weir/internal/kvd/wire"
 
 // A transaction may want that a key which is missing was not there since a revision, either
 // (wire.Untouched). The state does not hold that. The leader knows it when it gives the
@@ -23,40 +19,58 @@ func (l *leadership) decide(o *leadOp) {
 	if c.Borrow(o.command) != nil {
 		return // its result will say so
 	}
-	decided := false
+	var since map[string]uint64
+	for i := range c.Guards {
+		if g := &c.Guards[i]; g.Revision != wire.Never && g.Revision&wire.Untouched != 0 {
+			if since == nil {
+				since = make(map[string]uint64)
+			}
+			at := g.Revision &^ wire.Untouched
+			if other, twice := since[g.Key]; !twice || at < other {
+				since[g.Key] = at
+			}
+		}
+	}
+	if since == nil {
+		return
+	}
+	l.untouched(since)
 	for i := range c.Guards {
 		g := &c.Guards[i]
 		if g.Revision == wire.Never || g.Revision&wire.Untouched == 0 {
 			continue
 		}
-		decided = true
-		if l.touched(g.Key, g.Revision&^wire.Untouched) {
-			g.Revision = wire.Never
-		} else {
+		g.Revision = wire.Never
+		if _, holds := since[g.Key]; holds {
 			g.Revision = 0
 		}
 	}
-	if decided {
-		// Witnesses have it as it was: it is not told before the commit.
-		o.command, o.fast = c.Append(nil), false
+	// Witnesses have it as it was: it is not told before the commit.
+	o.command, o.fast = c.Append(nil), false
+}
+
+// untouched removes from since the keys that may have been stored or removed after their
+// revisions, up to the operation that comes next.
+func (l *leadership) untouched(since map[string]uint64) {
+	l.c.state.machine.Untouched(since)
+	for _, o := range l.byOp {
+		if len(since) == 0 {
+			return
+		}
+		for _, key := range l.footprint(o).Keys { // whatever makes a key names it
+			delete(since, key)
+		}
 	}
 }
 
-// touched reports whether a key may have been stored or removed after a revision, up to
-// the operation that comes next.
-func (l *leadership) touched(key string, after uint64) bool {
-	machine := l.c.state.machine
-	if machine.Touched(key, after) {
-		return true
-	}
-	for _, o := range l.byOp {
-		if !bytes.Contains(o.command, []byte(key)) {
-			continue // whatever makes a key names it
-		}
-		var foot wire.Footprint
-		if machine.Footprint(o.command, &foot) == nil && foot.Holds(key) {
-			return true
+// footprint is what an operation touches; nothing if it is malformed.
+func (l *leadership) footprint(o *leadOp) *wire.Footprint {
+	if !o.footed {
+		o.footed = true
+		if l.c.state.machine.Footprint(o.command, &o.foot) != nil {
+			o.foot.Reset()
+			o.fast = false
 		}
 	}
-	return false
+	return &o.foot
 }

@@ -84,14 +84,26 @@ func (l *changeLog) forgetAll(revision uint64) {
 	l.kept, l.head, l.fresh, l.bytes, l.compacted = l.kept[:0], 0, 0, 0, revision
 }
 
-// Touched reports whether key was stored or removed after a revision, and also where the
-// store does not know, because it keeps too few changes or was restored since.
-func (s *Store) Touched(key string, after uint64) bool {
-	if after >= s.revision {
-		return after > s.revision
+// Untouched removes from since the keys that were stored or removed after their revisions
+// there, and those of which the store does not know that, because it keeps too few changes
+// or was restored since. It looks at each change once, however many keys there are.
+func (s *Store) Untouched(since map[string]uint64) {
+	l := &s.log
+	first := s.revision
+	for key, at := range since {
+		if at > s.revision || at < l.compacted || l.limit == 0 && at < s.revision {
+			delete(since, key)
+		} else {
+			first = min(first, at)
+		}
 	}
-	changes, _, compacted := s.History(after+1, wire.Span{From: key, To: key + "\x00"}, 1)
-	return compacted || len(changes) > 0
+	kept := l.kept[l.head:]
+	start := sort.Search(len(kept), func(i int) bool { return kept[i].Revision > first })
+	for i := start; i < len(kept) && len(since) > 0; i++ {
+		if at, asked := since[kept[i].Key]; asked && kept[i].Revision > at {
+			delete(since, kept[i].Key)
+		}
+	}
 }
 
 // History returns the changes to keys of span from revision from on, at most

@@ -19,7 +19,7 @@ func told(changes []Change) string {
 }
 
 // A store says that a key was touched where it does not know better.
-func TestTouched(t *testing.T) {
+func TestUntouched(t *testing.T) {
 	s := New(Config{Changes: 3})
 	run := func(c wire.Command) {
 		apply(s, c)
@@ -27,8 +27,13 @@ func TestTouched(t *testing.T) {
 	}
 	check := func(what, key string, after uint64, want bool) {
 		t.Helper()
-		if got := s.Touched(key, after); got != want {
-			t.Errorf("%s: %q touched after %d: %v", what, key, after, got)
+		since := map[string]uint64{key: after, "nobody's": s.revision, "unknown": s.revision + 1}
+		s.Untouched(since)
+		if _, untouched := since[key]; untouched == want {
+			t.Errorf("%s: %q touched after %d: %v", what, key, after, !untouched)
+		}
+		if _, untouched := since["nobody's"]; !untouched || since["unknown"] != 0 {
+			t.Errorf("%s: of others: %v", what, since)
 		}
 	}
 	check("an empty store", "k", 0, false)

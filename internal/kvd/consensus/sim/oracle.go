@@ -275,8 +275,8 @@ func (o *oracle) Steady(f *wire.Footprint) bool {
 	return true
 }
 
-// Touched implements consensus.Machine: no history is kept.
-func (o *oracle) Touched(string, uint64) bool { return true }
+// Untouched implements consensus.Machine: no history is kept.
+func (o *oracle) Untouched(since map[string]uint64) { clear(since) }
 
 // Footprint implements consensus.Machine.
 func (o *oracle) Footprint(command []byte, f *wire.Footprint) error {
