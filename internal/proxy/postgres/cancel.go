@@ -199,7 +199,7 @@ func (fw *forwarder) pauses(u *unit) bool {
 	switch {
 	case u.failed, !slices.ContainsFunc(asked, func(x expect) bool { return !x.code.own() }):
 		c.link.Resumed = c.l.Now
-	case u.flushedTo == len(u.exp):
+	case u.flushedTo > u.expAt: // it was asked for them
 		return false
 	default:
 		u.flushedTo = len(u.exp)

@@ -75,6 +75,23 @@ func TestQueryTimeoutCountsNoPause(t *testing.T) {
 	}
 }
 
+// TestQueryTimeoutEndsAPipelineThatGrows: that the client sends more does not give the statement
+// under way more time.
+func TestQueryTimeoutEndsAPipelineThatGrows(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t), func(c *postgres.Config) { c.QueryTimeout = 200 * time.Millisecond })
+	c := w.wire()
+	c.send(parse("", "SELECT pg_sleep(600)"), bind("", ""), execute("", 0))
+	eventually(t, "it is ended", func() bool {
+		c.send(parse("", "SELECT 1 AS x"), bind("", ""), execute("", 0))
+		return w.pool().Limited["query_timeout"] > 0
+	})
+	c.send(sync())
+	if got := render(c.ready()); !strings.HasSuffix(got, "ERROR:57014 I") {
+		t.Errorf("it was answered: %s", got)
+	}
+}
+
 // TestQueryTimeoutAtAServerThatHangs: where the server does not end the statement its
 // connection is closed, and the client told that the outcome is unknown.
 func TestQueryTimeoutAtAServerThatHangs(t *testing.T) {
