@@ -222,11 +222,7 @@ func (p *Base[B, C, U, L, N]) Grow(readLanes int, refused error) {
 		return
 	}
 	h := &p.holding
-	room := h.room()
-	if len(p.Reads) > 0 {
-		room = h.withShared(room)
-	}
-	h.open(min(want, room-len(p.Backends)))
+	h.open(min(want, h.withShared(h.room())-len(p.Backends)))
 }
 
 // settleIn is how long a backend is waited for that is asked about the server before it

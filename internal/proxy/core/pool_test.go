@@ -550,10 +550,11 @@ func TestWhatEndsByItselfHasABackendMore(t *testing.T) {
 	for range held {
 		p.backend().Mode = core.ModeOwned
 	}
-	p.Excl = append(p.Excl, waiter{Client: &testClient{}})
-	if p.Grow(1, nil); p.Dialing != 0 {
-		t.Errorf("%d are opened for a client", p.Dialing)
+	p.Excl = append(p.Excl, waiter{Lane: &testLane{}})
+	if p.Grow(1, nil); p.Dialing != 1 {
+		t.Errorf("%d are opened for writes, want 1", p.Dialing)
 	}
+	p.Dialing, p.Excl = 0, nil
 	p.Reads = append(p.Reads, p.unit("read", 0))
 	if p.Grow(1, nil); p.Dialing != 1 {
 		t.Errorf("%d are opened for a read, want 1", p.Dialing)

@@ -55,13 +55,13 @@ func TestPoolThatSizesItself(t *testing.T) {
 }
 
 // A pool that becomes smaller than what clients hold in their transactions still answers
-// what ends by itself: a client may prepare a statement, and others end their transactions
-// only then.
+// what ends by itself: a client may write, or prepare a statement, and others end their
+// transactions only then.
 func TestPoolThatShrinksUnderTransactions(t *testing.T) {
 	t.Parallel()
 	const before = core.KeepForShared + 6
 	var cfg postgres.Config
-	w := start(t, database(t), func(c *postgres.Config) {
+	w := start(t, database(t, "CREATE TABLE t (k int)"), func(c *postgres.Config) {
 		c.Limits = session.Limits{PoolSize: before, AutoPool: true, QueueTimeout: patience}
 		cfg = *c
 	})
@@ -78,6 +78,7 @@ func TestPoolThatShrinksUnderTransactions(t *testing.T) {
 	eventually(t, "the pool is smaller", func() bool { return w.pool().Size == core.KeepForShared })
 	c, waits := w.wire(), w.wire()
 	waits.send(query("BEGIN"))
+	c.want("/* batch */ INSERT INTO t VALUES (1)", "INSERT_0_1 I")
 	c.send(parse("s", "SELECT count(*) FROM pg_class"), sync())
 	if got := render(c.ready()); got != "parsed I" {
 		t.Errorf("a statement is prepared: %s", got)
