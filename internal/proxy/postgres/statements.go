@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"hash/maphash"
-	"slices"
 	"strings"
 
 	"github.com/weirdb/weir/internal/wire/pgwire"
@@ -331,17 +330,15 @@ func (u *unit) nameOf(srv string) string {
 	if is("", nil) || c == nil {
 		return ""
 	}
-	names := u.parsed
-	if b := c.link; b != nil { // units behind this one may have taken the name away
-		for _, v := range b.Units() {
-			if v != u && v.c == c {
-				names = slices.Concat(names, v.parsed)
-			}
-		}
+	units := []*unit{u}
+	if c.link != nil { // those behind it may have taken the name away
+		units = append(units, c.link.Units()...)
 	}
-	for _, n := range names {
-		if is(n.name, n.st) || is(n.name, n.prev) {
-			return cmp.Or(n.given, n.name)
+	for _, v := range units {
+		for _, n := range v.parsed {
+			if v.c == c && (is(n.name, n.st) || is(n.name, n.prev)) {
+				return cmp.Or(n.given, n.name)
+			}
 		}
 	}
 	for name, st := range c.stmts.byName {
