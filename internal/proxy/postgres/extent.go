@@ -87,6 +87,10 @@ func (fw *forwarder) rejoin(u *unit) (more, ok bool) {
 	if v.flushedTo > 0 {
 		u.flushedTo = len(u.exp) + v.flushedTo
 	}
+	for _, n := range v.lends {
+		n.at += len(u.exp)
+		u.lends = append(u.lends, n)
+	}
 	u.exp, u.parsed, u.sets, u.reached = append(u.exp, v.exp...), append(u.parsed, v.parsed...), append(u.sets, v.sets...), append(u.reached, v.reached...)
 	u.effects |= v.effects
 	u.statements += v.statements

@@ -238,7 +238,12 @@ func (fw *forwarder) query(n int, p []byte) int {
 	}
 	var lent *stmt
 	if c.cur == nil && c.stmts.borrows(&info.Statement) {
-		lent = c.stmts.lend(info.Name)
+		switch failed := fw.mayHaveFailed(); {
+		case failed && c.link.Depth() > 0:
+			return 0 // looked at again when an answer has come
+		case !failed: // otherwise the server refuses the text
+			lent = c.stmts.lend(info.Name)
+		}
 	}
 	var reached []*reach
 	if info.Effects.Has(sqlscan.EffDDL) {
@@ -322,9 +327,8 @@ func (fw *forwarder) parse(n int, p []byte) int {
 		b.s.Out = pgwire.AppendParseRaw(b.s.OutBuf(), old.srvName, st.tail)
 		u.exp = append(u.exp, expect{code: expParse, st: nil})
 	} else {
-		lends := c.stmts.mayBeSQL(name)
-		c.stmts.rename(u, parsedName{name: name, st: st, lends: lends})
-		if lends {
+		c.stmts.rename(u, parsedName{name: name, st: st})
+		if c.stmts.mayBeSQL(name) {
 			fw.lend(u, name, st)
 		}
 		if fw.mayHaveFailed() && !endsTransaction(st.info.Verb) {
@@ -474,14 +478,10 @@ func (fw *forwarder) other(typ byte, n int, p []byte) int {
 			return n
 		}
 		name := string(cutName(m.Name))
-		lent := slices.Contains(c.stmts.lent, name)
 		u.exp = append(u.exp, expect{code: expOwnClose})
-		c.stmts.rename(u, parsedName{name: name, lends: lent})
-		if lent {
-			c.stmts.takeBack(name)
-			b.s.Out = pgwire.AppendClose(b.s.OutBuf(), pgwire.KindStatement, name)
-			b.s.Touch()
-			u.exp = append(u.exp, expect{code: expHiddenClose})
+		c.stmts.rename(u, parsedName{name: name})
+		if slices.Contains(c.stmts.lent, name) {
+			fw.closeLent(u, name)
 		}
 		return n
 	}

@@ -26,8 +26,7 @@ func bySQL(info *sqlscan.Statement) bool {
 // borrows reports whether a text names, by SQL, a protocol-level statement of the
 // client, which the backend does not have under the client's name.
 func (ss *statements) borrows(info *sqlscan.Statement) bool {
-	return bySQL(info) &&
-		ss.byName[info.Name] != nil && !slices.Contains(ss.lent, info.Name) && ss.c.tx != pgwire.StatusFailed
+	return bySQL(info) && ss.byName[info.Name] != nil && !slices.Contains(ss.lent, info.Name)
 }
 
 // mayBeSQL reports whether the client may have prepared a statement of that name by SQL, for
@@ -35,6 +34,29 @@ func (ss *statements) borrows(info *sqlscan.Statement) bool {
 func (ss *statements) mayBeSQL(name string) bool {
 	return ss.c.pins.held&pinPrepare != 0 && ss.c.tx != pgwire.StatusFailed &&
 		!strings.HasPrefix(name, srvPrefix) && !slices.Contains(ss.lent, name)
+}
+
+// A lending is a hidden Parse by which a unit lends a statement, or the hidden Close that
+// takes it back.
+type lending struct {
+	at   int // in the unit's exp
+	name string
+	ends bool
+}
+
+// unlend undoes what a failed unit was to lend and to take back, from the message on at which
+// it failed.
+func (ss *statements) unlend(u *unit) {
+	for _, n := range slices.Backward(u.lends) {
+		switch {
+		case n.at < u.expAt:
+			return
+		case n.ends:
+			ss.lent = append(ss.lent, n.name)
+		default:
+			ss.takeBack(n.name)
+		}
+	}
 }
 
 // takeBack notes that the backend does not have a statement any more under the client's name.
@@ -52,7 +74,11 @@ func (ss *statements) lend(name string) *stmt {
 	b := c.link
 	ss.lent = append(ss.lent, name)
 	u := c.l.newUnit(unitHidden)
-	u.done = func(*unit) {}
+	u.done = func(u *unit) {
+		if u.err != nil {
+			ss.takeBack(name)
+		}
+	}
 	b.Push(u, b.p.l.Now)
 	out := pgwire.AppendParseRaw(b.s.OutBuf(), name, st.tail)
 	b.s.Out = pgwire.AppendSync(out)
@@ -72,10 +98,23 @@ func (fw *forwarder) lendTo(u *unit, info *sqlscan.Statement) {
 	}
 }
 
-// lend has the server prepare a statement under the client's name, too.
+// lend has the server prepare a statement under the client's name, too. What names it in the
+// next unit waits until that is known to have been done.
 func (fw *forwarder) lend(u *unit, name string, st *stmt) {
 	ss, b := &fw.c.stmts, fw.c.link
+	ss.renames(u, name)
 	ss.lent, ss.leftovers = append(ss.lent, name), true
+	u.lends = append(u.lends, lending{at: len(u.exp), name: name})
 	b.s.Out = pgwire.AppendParseRaw(b.s.OutBuf(), name, st.tail)
 	u.exp = append(u.exp, expect{code: expHiddenParse})
+}
+
+// closeLent has the server close what it was lent under the client's name.
+func (fw *forwarder) closeLent(u *unit, name string) {
+	b := fw.c.link
+	fw.c.stmts.takeBack(name)
+	u.lends = append(u.lends, lending{at: len(u.exp), name: name, ends: true})
+	b.s.Out = pgwire.AppendClose(b.s.OutBuf(), pgwire.KindStatement, name)
+	b.s.Touch()
+	u.exp = append(u.exp, expect{code: expHiddenClose})
 }

@@ -73,6 +73,13 @@ func TestStatementNamesAreReadAsTheServerReadsThem(t *testing.T) {
 			query("PREPARE s AS SELECT 1"), slices.Concat(parse("t", "SELECT 2"), sync()),
 			query("EXECUTE t"), query("EXECUTE s"), query("EXECUTE s"), query("DEALLOCATE ALL"), query("EXECUTE s"), use("t"),
 		}},
+		{"prepared by messages, and named by SQL where that is skipped", [][]byte{
+			query("PREPARE p AS SELECT 1"), slices.Concat(parse("s", "SELECT 2"), sync()),
+			query("DEALLOCATE s"), slices.Concat(parse("t", "SELECT 3"), parse("x", "SELECT 4"), sync()), query("DEALLOCATE p"), query("PREPARE p AS SELECT 1"),
+			slices.Concat(execute("nowhere", 0), parse("e", "EXECUTE t"), sync()), query("EXECUTE t"),
+			slices.Concat(execute("nowhere", 0), closing('S', "t"), sync()), query("EXECUTE t"),
+			slices.Concat(execute("nowhere", 0), closing('S', "t"), parse("t", "SELECT 5"), sync()), query("EXECUTE t"),
+		}},
 		{"unknown", [][]byte{use("a"), use(`a"b`), use("weir_1"), use("client_a"), use("")}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -214,5 +221,41 @@ func TestErrorsHaveTheClientsNamesForStatements(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A statement that was prepared by messages is found by SQL also where what has named it so
+// before was skipped or refused, and that was not known yet.
+func TestStatementsLentWhereItFails(t *testing.T) {
+	t.Parallel()
+	db := database(t)
+	w := start(t, db, nil)
+	failing := execute("nowhere", 0)
+	for name, messages := range map[string][]byte{
+		"skipped":                 slices.Concat(failing, parse("e", "EXECUTE s"), sync(), query("EXECUTE s"), query("EXECUTE s")),
+		"skipped, by messages":    slices.Concat(parse("e", "EXECUTE s"), sync(), failing, bind("", "e"), execute("", 0), sync(), bind("", "e"), execute("", 0), sync()),
+		"in a failed transaction": slices.Concat(query("BEGIN"), query("SELECT 1/0"), query("EXECUTE s"), query("ROLLBACK"), query("EXECUTE s")),
+		"prepared and skipped":    slices.Concat(failing, parse("t", "SELECT 2"), sync(), query("EXECUTE t"), parse("t", "SELECT 3"), sync(), query("EXECUTE t")),
+	} {
+		for _, begin := range []string{"SELECT 1", "PREPARE p AS SELECT 1", "BEGIN"} {
+			t.Run(name+" behind "+begin, func(t *testing.T) {
+				t.Parallel()
+				answers := func(addr string) (all []string) {
+					conn := dialWire(t, addr, db)
+					conn.ask(begin)
+					conn.send(parse("s", "SELECT 1"), sync())
+					conn.ready()
+					conn.send(messages)
+					for range units(messages) {
+						all = append(all, render(conn.ready()))
+					}
+					return append(all, conn.ask("ROLLBACK"), conn.ask("EXECUTE s"))
+				}
+				direct, through := answers(server(t).Addr()), answers(w.Addr().String())
+				if !slices.Equal(direct, through) {
+					t.Errorf("direct  %q\nthrough %q", direct, through)
+				}
+			})
+		}
 	}
 }

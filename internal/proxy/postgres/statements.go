@@ -106,6 +106,7 @@ func (ss *statements) rename(u *unit, n parsedName) {
 // unparse takes back what the messages of a failed unit did to the client's
 // names, from the one that failed: the server skipped those behind it.
 func (ss *statements) unparse(u *unit) {
+	ss.unlend(u)
 	done := 0
 	for _, x := range u.exp[:min(u.expAt, len(u.exp))] {
 		if x.code == expParse || x.code == expOwnParse || x.code == expOwnClose {
@@ -114,12 +115,6 @@ func (ss *statements) unparse(u *unit) {
 	}
 	for i := len(u.parsed) - 1; i >= done; i-- {
 		n := &u.parsed[i]
-		switch {
-		case n.lends && n.st != nil:
-			ss.takeBack(n.name)
-		case n.lends:
-			ss.lent = append(ss.lent, n.name)
-		}
 		now := ss.unnamed
 		if n.name != "" {
 			now = ss.byName[n.name]

@@ -99,6 +99,7 @@ type unit struct {
 	unsettles bool
 	probe     bool // session state must be looked at before the backend is shared
 	parsed    []parsedName
+	lends     []lending
 	named     uint64   // its number among those that rename statements; 0 if it does not
 	reached   []*reach // what its statements reach beyond the session, once carried out
 
@@ -185,7 +186,6 @@ type parsedName struct {
 	given string // as the client wrote it, where an error will name it
 	st    *stmt  // nil after Close
 	prev  *stmt  // what the name meant before
-	lends bool   // the Parse lends the statement under its name, or the Close takes that back
 }
 
 func (l *loop) newUnit(kind unitKind) *unit {

@@ -71,6 +71,11 @@ func (s *unsure) settle(u *unit) {
 			delete(s.renamed, n.name)
 		}
 	}
+	for _, n := range u.lends {
+		if s.renamed[n.name] <= u.named {
+			delete(s.renamed, n.name)
+		}
+	}
 	if s.renamed[u.frees] <= u.named {
 		delete(s.renamed, u.frees)
 	}
@@ -143,10 +148,14 @@ func (ss *statements) behind(u *unit, name string) *parsedName {
 // next message: it refuses every Parse there but that of the transaction's end.
 func (fw *forwarder) mayHaveFailed() bool {
 	c := fw.c
+	ahead := c.link.Depth()
+	if c.cur != nil {
+		ahead--
+	}
 	switch {
 	case c.tx == pgwire.StatusFailed:
 		return true
-	case c.link.Depth() <= 1: // without the open unit nothing is under way
+	case ahead == 0:
 		return false
 	}
 	return c.tx != pgwire.StatusIdle || c.link.First(func(u *unit) bool { return u.effects.Has(sqlscan.EffTx) }) != nil
