@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/sqlscan"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
@@ -30,9 +31,9 @@ func (ss *statements) borrows(info *sqlscan.Statement) bool {
 }
 
 // mayBeSQL reports whether the client may have prepared a statement of that name by SQL, for
-// which the server would refuse a Parse.
+// which the server would refuse a Parse. In transaction mode such a statement stays behind.
 func (ss *statements) mayBeSQL(name string) bool {
-	return ss.c.pins.held&pinPrepare != 0 && ss.c.tx != pgwire.StatusFailed &&
+	return ss.c.pins.held&pinPrepare != 0 && ss.c.mode() != session.ModeTransaction && ss.c.tx != pgwire.StatusFailed &&
 		!strings.HasPrefix(name, srvPrefix) && !slices.Contains(ss.lent, name)
 }
 

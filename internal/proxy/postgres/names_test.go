@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weirdb/weir/internal/proxy/postgres"
+	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
@@ -258,4 +260,20 @@ func TestStatementsLentWhereItFails(t *testing.T) {
 			})
 		}
 	}
+}
+
+// In transaction mode a PREPARE by SQL is no reason to have the backend forget, with each
+// transaction, what was prepared on it by messages.
+func TestPrepareBySQLInTransactionMode(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t), func(c *postgres.Config) { c.PoolSize, c.Loops, c.Mode = 1, 1, session.ModeTransaction })
+	c := w.wire()
+	c.want("PREPARE p AS SELECT 1 AS x", "PREPARE I")
+	c.want("BEGIN", "BEGIN T")
+	c.send(parse("s", "SELECT 2 AS x"), bind("", "s"), execute("", 0), sync())
+	if got := render(c.ready()); got != "parsed bound (2) SELECT_1 T" {
+		t.Errorf("prepared by messages: %s", got)
+	}
+	c.want("COMMIT", "COMMIT I")
+	c.want("SELECT count(*) AS n FROM pg_prepared_statements WHERE statement = 'SELECT 2 AS x'", "[n] (1) SELECT_1 I")
 }
