@@ -1,7 +1,9 @@
 package kv
 
 import (
+	"context"
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/weirdb/weir/internal/kvd/wire"
@@ -31,6 +33,40 @@ func TestUntakenChangesAreBounded(t *testing.T) {
 	tell(maxUntaken + 2)
 	if got, err := w.Next(t.Context()); err != nil || len(got) != 1 || got[0].Revision != maxUntaken+2 {
 		t.Fatalf("next: %v, %v", got, err)
+	}
+}
+
+// A program hears that it missed changes before it hears of those that came after.
+func TestMissedChangesComeInTheirPlace(t *testing.T) {
+	w := &Watcher{replica: 1, ready: make(chan struct{}, 1)}
+	tell := func(revision uint64, code uint8) {
+		m := &wire.Message{Kind: wire.WatchEvent, Revision: revision, Code: code}
+		if code == 0 {
+			m.Data = wire.AppendChanges(nil, []wire.Change{{Kind: wire.ChangePut, Key: "a", Revision: revision}})
+		}
+		w.receive(1, m)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // it does not wait
+	next := func(what string, missed bool, want ...uint64) {
+		t.Helper()
+		changes, err := w.Next(ctx)
+		var got []uint64
+		for _, c := range changes {
+			got = append(got, c.Revision)
+		}
+		if !slices.Equal(got, want) || missed != errors.Is(err, ErrMissed) || !missed && err != nil {
+			t.Errorf("%s: %d, %v", what, got, err)
+		}
+	}
+	for i, code := range []uint8{0, 0, wire.CodeMissed, 0, wire.CodeMissed, 0, 0} {
+		tell(uint64(3+i), code)
+	}
+	next("before", false, 3, 4)
+	next("two gaps, of which nothing between is told", true)
+	next("after", false, 8, 9)
+	if w.bytes != 0 || w.missed {
+		t.Errorf("%d bytes are left, missed %v", w.bytes, w.missed)
 	}
 }
 

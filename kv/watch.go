@@ -40,8 +40,9 @@ type Watcher struct {
 	before  bool   // asked, before the last one was
 	next    uint64 // the first revision that was not told
 	queue   []Change
-	bytes   int // of queue
-	missed  bool
+	missed  bool     // what comes behind queue
+	later   []Change // what came after that
+	bytes   int      // of queue and later
 	cut     []uint64 // replicas that are cut off from the others, since something was told
 	err     error
 	ready   chan struct{} // has one token when there is something to take
@@ -71,9 +72,9 @@ func (w *Watcher) Next(ctx context.Context) ([]Change, error) {
 		w.mu.Lock()
 		queue, missed, err := w.queue, w.missed, w.err
 		if len(queue) > 0 {
-			w.queue, w.bytes = nil, 0
+			w.queue, w.bytes = nil, sizeOf(w.later)
 		} else {
-			w.missed = false
+			w.missed, w.queue, w.later = false, w.later, nil
 		}
 		w.mu.Unlock()
 		switch {
@@ -131,6 +132,13 @@ const maxUntaken = 64 << 10
 // event wait whatever their size.
 const maxUntakenBytes = 64 << 20
 
+func sizeOf(changes []Change) (bytes int) {
+	for i := range changes {
+		bytes += len(changes[i].Key) + len(changes[i].Value)
+	}
+	return bytes
+}
+
 // refused ends a watch that a replica does not take. One that is cut off from the others
 // is left for another one, if there is any.
 func (w *Watcher) refused(from uint64, m *wire.Message) {
@@ -177,20 +185,24 @@ func (w *Watcher) receive(from uint64, m *wire.Message) {
 		w.err = fmt.Errorf("kv: watch: %w", err)
 		return
 	}
-	if m.Code == wire.CodeMissed {
-		w.missed = true
+	if m.Code == wire.CodeMissed { // together with what came since it last missed some
+		w.missed, w.later, w.bytes = true, nil, w.bytes-sizeOf(w.later)
 	}
 	w.cut = nil
 	waited := w.bytes
 	for _, g := range changes {
 		if g.Revision >= w.next {
-			w.queue = append(w.queue, Change{Kind: g.Kind, Item: Item{Key: g.Key, Value: g.Value, Revision: g.Revision, Lease: g.Lease}})
+			to := &w.queue
+			if w.missed {
+				to = &w.later
+			}
+			*to = append(*to, Change{Kind: g.Kind, Item: Item{Key: g.Key, Value: g.Value, Revision: g.Revision, Lease: g.Lease}})
 			w.bytes += len(g.Key) + len(g.Value)
 		}
 	}
 	w.next = max(w.next, m.Revision+1)
-	if len(w.queue) > maxUntaken || waited > 0 && w.bytes > maxUntakenBytes {
-		w.queue, w.bytes, w.missed = nil, 0, true
+	if len(w.queue)+len(w.later) > maxUntaken || waited > 0 && w.bytes > maxUntakenBytes {
+		w.queue, w.missed, w.later, w.bytes = nil, true, nil, 0
 	}
 }
 
