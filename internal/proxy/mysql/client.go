@@ -95,6 +95,7 @@ func (c *client) reply(p []byte) {
 
 // refuse answers the command whose bytes the socket holds, and drops them.
 func (c *client) refuse(e *mywire.Error) {
+	c.texts.killed = false // which was for this one
 	if n, ok := mywire.Message(c.s.In); ok {
 		c.transport.drop = n
 		c.back.seq = seqBehind(n)

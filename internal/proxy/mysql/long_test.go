@@ -320,3 +320,28 @@ func TestKillQueryOfALongText(t *testing.T) {
 		t.Errorf("afterwards: %s", got)
 	}
 }
+
+// A KILL QUERY that comes while a long text is read hits nothing that comes after it, where
+// the connection is lost meanwhile and the statement ends otherwise.
+func TestKillQueryOfALongTextIsForNothingElse(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t), func(c *mysql.Config) { c.PoolSize = 1 })
+	root := dialAt(t, server(t).Addr(), w.db, nil)
+	c, other, killer := w.dial(nil), w.dial(nil), w.dial(nil)
+	before := w.Scans(ctxFor(t))
+	c.send(c.query("SELECT SLEEP(100000)" + strings.Repeat("/**/", 3<<20)))
+	eventually(t, "the text is being read", func() bool { return w.Scans(ctxFor(t)) > before })
+	takes := other.begin("SELECT GET_LOCK('" + w.db + "', 0)")
+	eventually(t, "another one waits", func() bool { return w.pool().Waiting > 0 })
+	killer.must("KILL QUERY " + c.id())
+	for _, id := range w.backends(root) {
+		root.try(root.query("KILL " + id))
+	}
+	_ = takes.wait() // it has the next connection, unless the text was read before
+	killer.must("KILL QUERY " + c.id())
+	if r, _ := c.hear(mywire.ComQuery); r.code() != mywire.ErrQueryInterrupted {
+		t.Errorf("the answer is %v, %v; want error %d", r.err, r.lost, mywire.ErrQueryInterrupted)
+	}
+	_ = other.Close()
+	c.must("SET @v = 1")
+}
