@@ -23,6 +23,8 @@ func TestWarningsBehindOtherStatements(t *testing.T) {
 				"SET SESSION sql_mode = ''", "SET sql_mode = 'ANSI_QUOTES'", "SET NAMES latin1", "SET @@max_error_count = 60",
 				"BEGIN", "COMMIT", "ROLLBACK", "START TRANSACTION READ ONLY; ROLLBACK", "SET SESSION sql_mode = ''; COMMIT",
 				"SET SESSION max_error_count = (SELECT 60 + a FROM t)", "DO 1", "UPDATE t SET a = a", "SELECT a FROM t",
+				"BEGIN; SAVEPOINT s; ROLLBACK TO s; RELEASE SAVEPOINT s; COMMIT",
+				"SET STATEMENT max_statement_time = 100 FOR UPDATE t SET a = a",
 			} {
 				for _, question := range []string{"SHOW WARNINGS", "SHOW ERRORS", "SHOW COUNT(*) WARNINGS", "SELECT @@warning_count, @@error_count"} {
 					for _, shares := range []bool{false, true} {
