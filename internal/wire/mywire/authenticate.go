@@ -112,6 +112,17 @@ func (c *Client) Proves(secret Secret) bool {
 // ed25519SaltLen is the length of MariaDB's challenge for the plugin ed25519.
 const ed25519SaltLen = 32
 
+// newEd25519Salt makes such a challenge. It does not end with a NUL, which go-sql-driver
+// (1.10) takes for the end of a text, so that it fails to log in.
+func newEd25519Salt() []byte {
+	salt := make([]byte, ed25519SaltLen)
+	_, _ = rand.Read(salt) // never fails, since Go 1.24
+	if last := &salt[ed25519SaltLen-1]; *last == 0 {
+		*last = 1
+	}
+	return salt
+}
+
 type authenticator struct {
 	*Client
 	secret Secret
@@ -158,8 +169,7 @@ func (a *authenticator) run() (*ClientKeys, error) {
 			a.salt = newSalt()
 		}
 		if plugin == PluginEd25519 {
-			a.salt = make([]byte, ed25519SaltLen)
-			_, _ = rand.Read(a.salt) // never fails, since Go 1.24
+			a.salt = newEd25519Salt()
 		}
 		a.Salt = a.salt
 		err := a.link.write(func(dst []byte, seq byte) []byte { return AppendAuthSwitch(dst, seq, plugin, a.salt) })
