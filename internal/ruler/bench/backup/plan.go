@@ -75,7 +75,12 @@ type Size struct {
 const MB = 1 << 20
 
 // sizeText writes a size for people.
-func sizeText(bytes int64) string { return fmt.Sprintf("%.3g MB", float64(bytes)/MB) }
+func sizeText(bytes int64) string {
+	if bytes >= 1000*MB {
+		return fmt.Sprintf("%.0f MB", float64(bytes)/MB)
+	}
+	return fmt.Sprintf("%.3g MB", float64(bytes)/MB)
+}
 
 // Plans are the plans by name. size is that of the shop, the first shape; others
 // are parts of it.

@@ -259,3 +259,11 @@ func TestCompressionsThatLoseBytesAreFound(t *testing.T) {
 		t.Error("a compression that does not exist was taken")
 	}
 }
+
+func TestSizesAreWrittenOut(t *testing.T) {
+	for bytes, want := range map[int64]string{MB / 2: "0.5 MB", 128 * MB: "128 MB", 1300 * MB: "1300 MB", 12345 * MB: "12345 MB"} {
+		if got := sizeText(bytes); got != want {
+			t.Errorf("%d bytes are %s, want %s", bytes, got, want)
+		}
+	}
+}
