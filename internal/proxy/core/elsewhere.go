@@ -1,6 +1,10 @@
 package core
 
-import "time"
+import (
+	"time"
+
+	"github.com/weirdb/weir/internal/proxy/session"
+)
 
 // MostLost bounds how many connections a statement or a waiting client loses, one after
 // the other, before anything was done on them: what is to be done, or the settings for
@@ -32,6 +36,23 @@ func (ls *Losses) Again(now, born time.Duration) bool {
 	if born > ls.since {
 		ls.count++
 	}
+	return true
+}
+
+// SetLosses are the losses of those that wait for a connection in the same settings.
+type SetLosses map[*session.Set]Losses
+
+// Again is Losses.Again for those that wait in set. They are forgotten when it reports false.
+func (sl *SetLosses) Again(set *session.Set, now, born time.Duration) bool {
+	lost := (*sl)[set]
+	if !lost.Again(now, born) {
+		delete(*sl, set)
+		return false
+	}
+	if *sl == nil {
+		*sl = make(SetLosses)
+	}
+	(*sl)[set] = lost
 	return true
 }
 

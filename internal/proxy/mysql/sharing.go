@@ -9,7 +9,7 @@ import (
 // sharing is how a pool's backends pipeline the reads of several clients.
 type sharing struct {
 	p    *pool
-	lost map[*session.Set]core.Losses // of backends before they were in these settings
+	lost core.SetLosses // of backends before they were in these settings
 }
 
 // run sends a shared read on a pipeline, or queues it for one.
@@ -153,15 +153,9 @@ func (s *sharing) pipeline(set *session.Set, st *stmt) *backend {
 // elsewhere has the queued reads in the given settings wait for another backend, since b is
 // lost. It reports false if that was so too often.
 func (s *sharing) elsewhere(set *session.Set, b *backend) bool {
-	lost := s.lost[set]
-	if s.p.l.Draining() || !lost.Again(s.p.l.Now, b.Born) {
-		delete(s.lost, set)
+	if s.p.l.Draining() || !s.lost.Again(set, s.p.l.Now, b.Born) {
 		return false
 	}
-	if s.lost == nil {
-		s.lost = make(map[*session.Set]core.Losses)
-	}
-	s.lost[set] = lost
 	s.p.Wake()
 	return true
 }

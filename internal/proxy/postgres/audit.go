@@ -51,10 +51,10 @@ func (a *audits) next() {
 		if u.err != nil {
 			return
 		}
-		if stray := stray(b.set, u.rows); stray != "" {
+		if state := stray(b.set, u.rows); state != "" {
 			p.Stats.Strays++
 			b.Doomed = true
-			p.l.srv.Log.Error("a server connection held state that should not be there; closed", "pool", p.key.String(), "pid", b.pid, "state", stray)
+			p.l.srv.Log.Error("a server connection held state that should not be there; closed", "pool", p.key.String(), "pid", b.pid, "state", state)
 		}
 	}).columns = 2
 }

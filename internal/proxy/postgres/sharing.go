@@ -10,7 +10,7 @@ import (
 // sharing is how a pool's backends pipeline the reads of several clients.
 type sharing struct {
 	p    *pool
-	lost map[*session.Set]core.Losses // of backends before they were in these settings
+	lost core.SetLosses // of backends before they were in these settings
 
 	// unread are the settings in which a backend was not wanted, since weir would misread
 	// texts in its client_encoding; nil if there are none.
@@ -157,15 +157,9 @@ func (s *sharing) pipeline(set *session.Set, sh *sight.Shape) *backend {
 // again has the queued reads in the given settings wait for another backend, since b is
 // lost. It reports false if that was so too often.
 func (s *sharing) again(set *session.Set, b *backend) bool {
-	lost := s.lost[set]
-	if s.p.l.Draining() || !lost.Again(s.p.l.Now, b.Born) {
-		delete(s.lost, set)
+	if s.p.l.Draining() || !s.lost.Again(set, s.p.l.Now, b.Born) {
 		return false
 	}
-	if s.lost == nil {
-		s.lost = make(map[*session.Set]core.Losses)
-	}
-	s.lost[set] = lost
 	s.p.Wake()
 	return true
 }

@@ -2,7 +2,6 @@ package backupbench
 
 import (
 	"bytes"
-	"context"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,22 +22,7 @@ func TestFloorCopiesEveryRow(t *testing.T) {
 		Options: suite.Options{Out: t.TempDir()}, DSN: server.DSN("postgres"), Binary: weir.Path(t), Floor: true,
 		Sides: []string{"none"}, Plan: Plan{Rounds: 1},
 	}.withDefaults()
-	r, err := newRig(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if r.engine, err = openPostgres(ctx, &o); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := r.close(context.WithoutCancel(ctx)); err != nil {
-			t.Error(err)
-		}
-	})
-	src, err := r.fill(ctx, Size{"shop", 300_000})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r, src := filled(t, o, Size{"shop", 300_000})
 	ways := r.sides()
 	if len(ways) != 1 || ways[0].name != floorSide || len(of(ways, restores)) != 0 {
 		t.Fatalf("sides %+v, want the floor, of backups alone", ways)

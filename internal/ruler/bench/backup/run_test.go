@@ -183,13 +183,10 @@ func TestStorageIsCompared(t *testing.T) {
 	}
 }
 
-// A tool that loses a row, changes one, or forgets an index is found, as is one
-// whose archive cannot be read back.
-func TestWrongRestoresAreFound(t *testing.T) {
-	server := labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast})
-	psql := filepath.Join(server.BinDir(), "psql")
+// filled starts a rig on the server of o with a database of that size.
+func filled(t *testing.T, o Options, size Size) (*rig, *source) {
+	t.Helper()
 	ctx := t.Context()
-	o := Options{Options: suite.Options{Out: t.TempDir()}, DSN: server.DSN("postgres"), Binary: "none", Plan: Plan{Rounds: 1}}.withDefaults()
 	r, err := newRig(o)
 	if err != nil {
 		t.Fatal(err)
@@ -202,10 +199,21 @@ func TestWrongRestoresAreFound(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	src, err := r.fill(ctx, Size{"huge", 50_000})
+	src, err := r.fill(ctx, size)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return r, src
+}
+
+// A tool that loses a row, changes one, or forgets an index is found, as is one
+// whose archive cannot be read back.
+func TestWrongRestoresAreFound(t *testing.T) {
+	server := labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast})
+	psql := filepath.Join(server.BinDir(), "psql")
+	ctx := t.Context()
+	o := Options{Options: suite.Options{Out: t.TempDir()}, DSN: server.DSN("postgres"), Binary: "none", Plan: Plan{Rounds: 1}}.withDefaults()
+	r, src := filled(t, o, Size{"huge", 50_000})
 	honest := plainWay(filepath.Join(server.BinDir(), "pg_dump"), psql, "")
 	if _, err := r.dump(ctx, honest, src); err != nil {
 		t.Fatal(err)
