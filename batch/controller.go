@@ -45,10 +45,9 @@ const (
 
 // controller finds how many groups should be in flight.
 //
-// What it minimises is R, the mean time that an item spends here from push to
-// done. By Little's law R = N/X, items inside divided by items done per second,
-// and N is an integral that costs one multiplication per event. One number
-// serves all three kinds of load:
+// The controller minimises R, the mean time that an item spends here from push to done. By
+// Little's law R = N/X, items inside divided by items done per second, and N is an integral that
+// costs one multiplication per event. One number serves all three kinds of load:
 //
 //	open loop, below capacity   X is the arrival rate: least R is least latency
 //	closed loop of c clients    N is c: least R is most throughput
@@ -71,9 +70,9 @@ const (
 // Comparing upwards happens only if the limit was felt, downwards only if it
 // was reached.
 //
-// What it cannot see: lanes that happen to finish together gather as one lane
-// does, so a second one may look useless where two that are spaced out would
-// help. Package sim's target test lists the cells where that costs latency.
+// The controller cannot see this: lanes that happen to finish together gather as one lane does,
+// so a second one may look useless where two that are spaced out would help. Package sim's
+// target test lists the cells where that costs latency.
 type controller struct {
 	min, max int  // lanes
 	hold     bool // levels that hold are allowed

@@ -27,6 +27,5 @@
 // [Config.Window] sets a fixed window, for comparison; package batch/sim compares
 // policies on a virtual clock.
 //
-// What this package does not do: it does not retry, it does not persist, and
-// it does not reorder within a key.
+// This package does not retry, it does not persist, and it does not reorder within a key.
 package batch

@@ -2,7 +2,7 @@ package batch
 
 import "testing"
 
-// What it costs to give up does not grow with what waits.
+// Giving up costs no more with more items waiting.
 func TestAllGiveUpAtOnce(t *testing.T) {
 	const n = 10_000
 	for name, order := range map[string]func(i int) int{

@@ -63,7 +63,7 @@ func TestSessionClose(t *testing.T) {
 	before := sessions(ctx, t, c, func(known int) bool { return known >= n })
 	for i, s := range open {
 		ended := make(chan error, 3)
-		// What is under way when the session is closed still happens.
+		// Operations under way when the session is closed still happen.
 		for j := range cap(ended) {
 			options := []kv.Option{kv.Weak()}[:j%2]
 			check(t, s.Issue(kv.Put(fmt.Sprintf("s/%02d/%d", i, j), []byte("v"), options...), func(_ kv.Result, err error) { ended <- err }), nil)

@@ -23,8 +23,8 @@ func (mute) ReceiveSnapshot(uint64, []byte, int64) (peer.SnapshotSink, error) {
 	return nil, errors.New("not here")
 }
 
-// What a program does where it hears of an operation may take its time. Connections come
-// up and end meanwhile, and the sessions are looked after.
+// A program's callback for an operation may take its time. Connections come up and end
+// meanwhile, and the sessions are looked after.
 func TestReportsHoldNoLinksUp(t *testing.T) {
 	var links []*link
 	for id := uint64(1); id <= 2; id++ {

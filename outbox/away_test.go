@@ -248,8 +248,8 @@ func (s *cautious) Publish(ctx context.Context, msgs []Message) []error {
 	return errs
 }
 
-// Who stands behind a message whose destination is away, in each call that a lane or
-// a worker makes, is sent first the next time.
+// The message behind one whose destination is away, in each call that a lane or a worker makes,
+// is sent first the next time.
 func TestWhoIsHeldBackBehindADestinationThatIsAwayIsSent(t *testing.T) {
 	bothModes(t, func(t *testing.T, cfg Config) {
 		store := newMemStore()
@@ -371,8 +371,8 @@ func TestADestinationThatWasGoneForAMomentGoesOn(t *testing.T) {
 	})
 }
 
-// What was tried in vain is tried at once when the broker takes other messages again
-// after it took none.
+// Messages tried in vain are tried at once when the broker takes other messages again after it
+// took none.
 func TestDestinationsAreTriedWhenTheBrokerIsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, inner := newMemStore(), &memSink{}

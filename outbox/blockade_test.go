@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// What waits behind a message that fails may have smaller numbers than it, when
-// it was committed late. The failed one stays first and keeps its attempts.
+// Messages that wait behind one that fails may have smaller numbers, when they were committed
+// late. The failed one stays first and keeps its attempts.
 func TestALateCommitWaitsBehindWhatFailedBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, sink := newMemStore(), &memSink{}
@@ -143,7 +143,7 @@ func TestUnreadableRowsBehindAFailedOneAreBuried(t *testing.T) {
 	})
 }
 
-// What waits behind a message is read again in portions that memory has room for.
+// Messages that wait behind another are read again in portions that memory has room for.
 func TestWhatWaitsIsReadAgainWithinTheBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newMemStore()

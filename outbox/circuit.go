@@ -341,8 +341,8 @@ const (
 	refused                     // the message's, unless all are refused
 )
 
-// Who is away is tried seldom if that takes long: for a call of ten seconds, in which
-// its lane does nothing else, forty seconds are between two.
+// A destination that is away is tried seldom if that takes long: after a call of ten
+// seconds, in which its lane does nothing else, the next one comes forty seconds later.
 const (
 	awayFactor  = 4
 	awayLongest = time.Minute

@@ -78,8 +78,8 @@ func TestAFullDestinationStarvesNoOther(t *testing.T) {
 	})
 }
 
-// What waits beyond what memory shall know of stays in the table, others go on,
-// and the order of keys holds when it is read again.
+// Messages beyond those that memory holds stay in the table, others go on, and the order of keys
+// holds when they are read again.
 func TestWhatWaitsIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newMemStore()

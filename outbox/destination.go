@@ -134,7 +134,7 @@ func (d *destinations) buried(name string, seq int64) {
 }
 
 // forget drops what was failing: a leadership has ended, and others go on with it.
-// What goes on failing here is noted again.
+// A destination that goes on failing is noted again.
 func (d *destinations) forget() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

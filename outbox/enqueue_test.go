@@ -161,7 +161,7 @@ func TestEnqueueRefusesBeforeAnythingIsWritten(t *testing.T) {
 	}
 }
 
-// What is too large must be known before messages of others join it in a group.
+// A message that is too large must be refused before messages of others join it in a group.
 func TestLargeHeadersAreRefusedBeforeAGroupForms(t *testing.T) {
 	with := func(value string) []Message {
 		return []Message{{Topic: "t", Headers: map[string]string{"h": value}}}

@@ -253,7 +253,7 @@ func TestKeysThatAreAwayAreBounded(t *testing.T) {
 			time.Sleep(50 * time.Millisecond)
 		}
 		until(t, "the others are delivered", func() bool { return delivered(&sink.memSink, "k") == 1500 })
-		// What a call has that comes back may be above the bound.
+		// The messages of a call that come back may be above the bound.
 		if s := r.Stats(); s.Parked+s.Deferred > 1400 || s.InFlight > 400 || delivered(&sink.memSink, "gone") > 0 {
 			t.Errorf("while they are away: %d wait, %d in flight", s.Parked+s.Deferred, s.InFlight)
 		}

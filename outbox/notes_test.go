@@ -39,8 +39,8 @@ func TestARowOfTheSameNumberIsNotTakenForAnother(t *testing.T) {
 	})
 }
 
-// What was delivered and cannot be noted is not delivered again by the next
-// leadership, but noted before that goes on.
+// A delivery that cannot be noted is not repeated by the next leadership, but noted before that
+// goes on.
 func TestDeliveriesThatCannotBeNotedAreNotRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, sink := newMemStore(), &memSink{}

@@ -27,7 +27,7 @@ func TestSieve(t *testing.T) {
 	}
 }
 
-// What waits for a part that is away leaves room to others.
+// Messages that wait for a part that is away leave room to others.
 func TestWhatIsAwayLeavesRoom(t *testing.T) {
 	n := &lane{lead: &lead{cfg: Config{MaxWaiting: 100}}}
 	for waiting, want := range map[int64][2]bool{74: {false, false}, 75: {true, false}, 100: {true, true}} {

@@ -15,8 +15,7 @@ import (
 )
 
 // shipping is told of orders by the broker, which delivers each at least once.
-// What it does about an order it does in the transaction that notes the message,
-// so it does it once.
+// An order is processed in the transaction that notes its message, and so once.
 type shipping struct {
 	db  *sql.DB
 	out io.Writer

@@ -347,7 +347,7 @@ func withTag(t *testing.T, tag string, without ...string) {
 	}
 }
 
-// What the race detector has tests leave out is tested without it by make test.
+// make test runs tests that the race detector's build leaves out without the detector.
 func TestWhatRunsAloneIsPlain(t *testing.T) {
 	makefile, err := os.ReadFile("../../Makefile")
 	if err != nil {

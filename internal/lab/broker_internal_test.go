@@ -92,7 +92,7 @@ func TestListeners(t *testing.T) {
 	}
 }
 
-// What the kernel says of those that listen is what its table says.
+// The kernel's answer about listening sockets is that of its table.
 func TestAskListeners(t *testing.T) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {

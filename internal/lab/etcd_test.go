@@ -63,7 +63,7 @@ func TestEtcdClusterOutlivesANode(t *testing.T) {
 	if err := e.Await(ctx); err != nil {
 		t.Fatal(err)
 	}
-	// What the others took meanwhile is there, too, by its own word.
+	// The keys that the others took meanwhile are there, too, by its own answer.
 	got, err := etcdClient(t, "http://"+victim.Addr()).Get(ctx, "two")
 	if err != nil || len(got.Kvs) != 1 || string(got.Kvs[0].Value) != "value of two" {
 		t.Errorf("get two from the restarted node: %v, %v", got, err)

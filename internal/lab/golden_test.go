@@ -64,8 +64,8 @@ func TestInitDataSurvivesASpoiltCache(t *testing.T) {
 		t.Fatalf("cache holds %v (%v), want one directory and its lock", golden, err)
 	}
 	initialise("copied")
-	// What is neither file nor directory cannot be copied: half-way through,
-	// the copy is given up, and initdb starts anew in its place.
+	// An entry that is neither file nor directory cannot be copied: half-way through, the copy
+	// is given up, and initdb starts anew in its place.
 	if err := os.Symlink("nowhere", filepath.Join(golden[0], "pg_zzz")); err != nil {
 		t.Fatal(err)
 	}

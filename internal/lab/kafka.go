@@ -170,9 +170,9 @@ func (k *Kafka) start(ctx context.Context) error {
 }
 
 // kafkaProperties is the configuration of a node that is its own controller.
-// What Kafka keeps of itself is kept once, since there is one node; a group of
-// consumers starts at once, since nobody else is awaited. A broker that crashed
-// gets in again when its session has ended, after 3 s instead of 9.
+// Kafka keeps its internal topics once, since there is one node; a group of consumers starts at
+// once, since no other consumer is expected. A broker that crashed gets in again when its
+// session has ended, after 3 s instead of 9.
 func kafkaProperties(settings map[string]string, broker, controller int) string {
 	all := map[string]string{
 		"broker.session.timeout.ms":                        "3000",

@@ -11,10 +11,9 @@ import (
 	"github.com/weirdb/weir/internal/testkit"
 )
 
-// What every server of the lab has in common with those of production, unless a
-// test asks otherwise. Software that was only ever run on a bare server fails on
-// the first real one: anyone who removes a line here has all suites run on something
-// kinder than the world.
+// Every server of the lab has these settings in common with those of production, unless a test
+// asks otherwise. Software that was only ever run on a bare server fails on the first real one:
+// anyone who removes a line here has all suites run on something kinder than the world.
 
 func TestPostgresIsLikeProduction(t *testing.T) {
 	t.Parallel()

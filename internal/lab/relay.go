@@ -33,7 +33,7 @@ type Link struct {
 	// Default: 0, no limit.
 	BytesPerSecond int64
 	// Jitter is the most that a piece may travel longer than Delay, evenly drawn.
-	// What came first arrives first, as TCP has it. Default: 0.
+	// Bytes arrive in the order in which they were sent, as with TCP. Default: 0.
 	Jitter time.Duration
 	// Loss is the part of the pieces, in [0, 1], that are lost once and sent again
 	// after resendAfter: that is how packet loss shows in TCP where too little

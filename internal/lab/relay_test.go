@@ -130,8 +130,8 @@ func TestRelayDelayIsALowerBound(t *testing.T) {
 	}
 }
 
-// What is lost comes later, by the time after which it is sent again; what is
-// shaken comes in order and whole.
+// Lost packets arrive later, by the time after which they are sent again; delayed ones arrive in
+// order and whole.
 func TestRelayLossAndJitterKeepBytesInOrder(t *testing.T) {
 	t.Parallel()
 	r, client, server := peers(t)

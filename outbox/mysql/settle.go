@@ -43,9 +43,9 @@ const (
 // show. One that a plain read does not find is either not visible yet or gone
 // already, and one that locks tells the two apart.
 //
-// What the locking read finds need not be visible. InnoDB calls a transaction
-// committed, so that its rows are not locked, before it takes it off the list of
-// those that snapshots leave out:
+// A row that the locking read finds need not be visible. InnoDB calls a transaction committed,
+// so that its rows are not locked, before it takes it off the list of those that snapshots leave
+// out:
 //
 //	commit_state()         deregister_rw()        release_locks()
 //	------|----------------------|----------------------|------> time

@@ -13,7 +13,7 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
-// What the log yields can be seen by every other session, although the log has a
+// Rows that the log yields can be seen by every other session, although the log has a
 // transaction before the engine has committed it.
 func TestTailYieldsWhatCanBeSeen(t *testing.T) {
 	servers(t, func(t *testing.T, m *lab.MySQL) {
@@ -75,8 +75,8 @@ func TestTailDoesNotWaitForWhatIsGone(t *testing.T) {
 	})
 }
 
-// What a locking read finds may not be visible yet: the rows are handed on when a
-// plain read has shown them, or when they are gone.
+// Rows that a locking read finds may not be visible yet: they are handed on when a plain read
+// has shown them, or when they are gone.
 func TestSettleEndsWithAPlainRead(t *testing.T) {
 	type step struct {
 		how   sight

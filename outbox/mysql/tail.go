@@ -202,7 +202,7 @@ func (t *tail) meet(ctx context.Context) error {
 // meets looks for what meet has written among changes of leases.
 func (t *tail) meets(rows *binlog.Rows) error {
 	for rows.Next() {
-		// What the row was before: all of it is there even where binlog_row_image is
+		// The row before the change: all of it is there even where binlog_row_image is
 		// FULL_NODUP.
 		old := rows.Before
 		if rows.Action == binlog.Update && len(old) > 2 && old[0].Int64() == int64(t.l.shard) && old[2].Int64() == t.l.epoch {

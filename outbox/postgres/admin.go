@@ -272,7 +272,7 @@ func (s *Store) inBatches(ctx context.Context, q outbox.Query, statement func(n 
 	if err != nil {
 		return 0, err
 	}
-	// What is requeued and delivered or buried again has a greater number.
+	// Messages that are requeued and delivered or buried again have greater numbers.
 	var last *int64
 	if err := s.pool.QueryRow(ctx, "SELECT max(t.seq) FROM "+sel.table+" AS t WHERE "+sel.where, sel.args...).Scan(&last); err != nil {
 		return 0, fmt.Errorf("look for the last: %w", err)

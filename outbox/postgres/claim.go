@@ -69,7 +69,7 @@ func (s *Store) Claim(ctx context.Context, req outbox.ClaimRequest) (outbox.Clai
 // known before the plan is run: partitions outside the window are not opened. A row
 // that has the number of one of before the table was emptied waits for that one's
 // delay, but does not take over its attempts.
-// What lies behind the bytes of a claim, the last parameter, stays locked with it.
+// Rows behind the bytes of a claim, the last parameter, stay locked with it.
 func claimText(n names, m meta, req outbox.ClaimRequest) string {
 	where := m.pending() + " AND seq NOT IN (SELECT p.seq FROM " + n.q("_parked") + " AS p WHERE p.next_at > now())"
 	if req.Window > 0 {

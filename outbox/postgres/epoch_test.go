@@ -58,7 +58,7 @@ func TestPromoteWithInfinity(t *testing.T) {
 	}
 }
 
-// What lost a table is not ready.
+// A store that lost a table is not ready.
 func TestMigrateMissesATable(t *testing.T) {
 	r := newRig(t, server(t))
 	store := r.open(t, Options{})

@@ -104,8 +104,7 @@ func (m *mark) settle(now holders) bool {
 				return false
 			}
 		}
-		// What is left has been prepared under its own id; more may have been
-		// under another.
+		// The rest has been prepared under its own id; more may have been under another.
 		m.running, m.prepared = nil, now.prepared
 	}
 	for id := range m.prepared {

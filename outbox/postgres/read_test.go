@@ -45,7 +45,7 @@ func BenchmarkRead(b *testing.B) {
 	}
 }
 
-// What a Read has returned stays what it is when the next one comes.
+// The result of a Read does not change when the next one comes.
 func TestPagesKeepTheirMemory(t *testing.T) {
 	pg := server(t)
 	r := newRig(t, pg)

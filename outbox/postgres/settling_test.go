@@ -44,7 +44,7 @@ func TestSnapshotSeesTransactions(t *testing.T) {
 	}
 }
 
-// What the log yields can be seen by every other session, although the log has a
+// Rows that the log yields can be seen by every other session, although the log has a
 // transaction before anybody can see it.
 func TestTailYieldsWhatCanBeSeen(t *testing.T) {
 	r := newRig(t, server(t))

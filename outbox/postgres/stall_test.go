@@ -24,7 +24,7 @@ func TestMaintenanceDoesNotQueueBehindAnOpenTransaction(t *testing.T) {
 		_, err := s.MaintainPartitions(r.ctx(), outbox.PartitionSpec{Period: outbox.Daily, Ahead: 2 * day, Keep: day})
 		maintained <- err
 	}()
-	// Who waits for the lock of the whole table makes everybody wait: nobody does.
+	// A session that waits for the lock of the whole table makes all others wait: there is none.
 	var err error
 	for done := false; !done; {
 		select {

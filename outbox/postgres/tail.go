@@ -68,8 +68,7 @@ func wireConfig(c *pgx.ConnConfig) pgwire.ConnectConfig {
 		Timeout: c.ConnectTimeout, TLSMode: pgwire.TLSDisable,
 	}
 	if c.TLSConfig != nil {
-		// What verify-ca demands besides is a function in the configuration that
-		// pgx makes of it.
+		// verify-ca demands more: a function in the configuration that pgx makes of it.
 		cfg.TLSMode, cfg.TLSConfig = pgwire.TLSRequire, c.TLSConfig
 		if !c.TLSConfig.InsecureSkipVerify {
 			cfg.TLSMode = pgwire.TLSVerifyFull
@@ -229,7 +228,7 @@ type tail struct {
 	conn  *pgrepl.Conn
 	from  *pgrepl.Tail
 	slot  string
-	// Who wrote to the table when the slot had been made.
+	// The transactions that wrote to the table when the slot had been made.
 	writers outbox.Mark
 	// Of Kept: where the slot begins, and since when; see stuckAfter.
 	begins string
@@ -319,7 +318,7 @@ func (t *tail) put(ctx context.Context, row *outbox.Row, xid uint32, err error) 
 // Next waits for rows whose transactions can be seen and returns those at hand.
 func (t *tail) Next(ctx context.Context) ([]outbox.Row, error) {
 	for pause := settlePause; ; {
-		// What has come waits while too much is held: the log, too, then.
+		// Arrivals wait while too much is held: the log, too, then.
 		var fresh []arrival
 		var err error
 		wake, done := t.wake, t.done

@@ -114,7 +114,7 @@ func TestAckWaitsForProducer(t *testing.T) {
 	if status.Pending != 2 {
 		t.Errorf("status %+v, want 2 pending", status)
 	}
-	// What writes waits, but no longer than its context.
+	// A write waits, but no longer than its context.
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	if err := l.Ack(ctx, outbox.Refs(page.Rows[:1])); !errors.Is(err, context.DeadlineExceeded) {

@@ -98,7 +98,7 @@ func readGaps(s *suite) {
 	if len(rows) != 0 {
 		s.Errorf("an empty gap yields %v", seqsOf(rows))
 	}
-	// What lies before the first gap and is not after is not returned.
+	// Rows before the first gap that are not after it are not returned.
 	for _, row := range s.read(l, all[30].Seq, r(10, 12), r(20, 20)) {
 		if row.Seq < all[10].Seq || row.Seq > all[20].Seq && row.Seq <= all[30].Seq {
 			s.Errorf("number %d is neither after nor between gaps", row.Seq)

@@ -5,8 +5,8 @@
 //		storetest.Run(t, func(t *testing.T) storetest.Harness { ... })
 //	}
 //
-// What a database cannot do (SKIP LOCKED, partitions, following its log) is not
-// skipped: the suite checks that the store refuses it with the right error.
+// Operations that a database cannot do (SKIP LOCKED, partitions, following its log) are not
+// skipped: the suite checks that the store refuses them with the right error.
 package storetest
 
 import (
@@ -60,7 +60,7 @@ type Harness struct {
 	// has one connection only.
 	OddZone []string
 
-	// What the database can do.
+	// The database's abilities.
 	SkipLocked bool
 	Partitions bool // layout History can be partitioned
 	Tail       bool // its log can be followed

@@ -2,7 +2,7 @@ package live
 
 import "testing"
 
-// What a sample costs beside what the source does for it: 40 values, and three
+// BenchmarkSample measures a sample beside the source's own work: 40 values, and three
 // histograms of 300 buckets in use.
 //
 //	go test -run '^$' -bench Sample ./internal/admin/live

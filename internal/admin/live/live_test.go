@@ -68,7 +68,7 @@ func get(mux http.Handler, path string, header ...string) *httptest.ResponseReco
 	return w
 }
 
-// What happened is there for one who comes later, and costs the tables nothing.
+// A page that is opened later shows the past, and recording costs the tables nothing.
 func TestRecordsThoughNobodyWatches(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

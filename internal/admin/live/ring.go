@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// What is kept: each second of ten minutes, and each ten seconds of six hours.
+// The page keeps each second of ten minutes, and each ten seconds of six hours.
 const (
 	finePoints   = 600
 	fineEvery    = time.Second

@@ -96,7 +96,7 @@ func TestKilledWriterIsResumed(t *testing.T) {
 		if err := victim.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
-		// What it said between the last line read and its death counts, too.
+		// Lines written between the last one read and the process's death count, too.
 		for lines.Scan() {
 			if lines.Text() != "all" {
 				said[lines.Text()] = true

@@ -108,7 +108,7 @@ type Server struct {
 }
 
 // A Position is a moment in the source's history, in that source's own words.
-// What the engine does not have is empty.
+// Fields that the engine does not have are empty.
 type Position struct {
 	Time     time.Time `json:"time,omitzero"`      // by the server's clock
 	Snapshot string    `json:"snapshot,omitempty"` // pg_current_snapshot() or the like

@@ -227,7 +227,7 @@ func (r *s3Reader) Read(p []byte) (int, error) {
 		if r.ctx.Err() != nil || r.broken > s3Retries {
 			return n, r.s.fail("read", r.name, err)
 		}
-		// What Close has to say of a connection that is broken is known.
+		// The connection is broken: an error of Close tells nothing new.
 		_ = r.body.Close()
 		if err := r.connect(); err != nil {
 			r.body = io.NopCloser(eof{})

@@ -94,7 +94,7 @@ func (c *clocks) pipeline() Pipeline {
 		Compress: stage(of(&c.compress), of(&c.compressInput), of(&c.storesFull)),
 		Store:    stage(of(&c.store), of(&c.storeInput), 0),
 		Hash:     of(&c.hash), Limit: of(&c.limit), Write: of(&c.write), Commit: of(&c.commit),
-		// What the last stage did in and above the object, and not in it.
+		// The last stage's time in and above the object, without the time inside it.
 		Encrypt: max(0, of(&c.top)-of(&c.hash)-of(&c.limit)-of(&c.write)),
 	}
 }

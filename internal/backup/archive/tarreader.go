@@ -39,8 +39,8 @@ func newTarReader(in io.ReaderAt, size int64, place string) (*tarReader, error) 
 			return t, nil
 		}
 		if err != nil {
-			// What lies before the damage may still be good, and a stream that
-			// was cut short has no manifest, which is what the reader will say.
+			// The chunks in front of the damage may still be good, and a stream that was cut
+			// short has no manifest, which the reader will report.
 			if len(t.index) > 0 {
 				return t, nil
 			}

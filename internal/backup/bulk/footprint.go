@@ -121,7 +121,7 @@ func (f *Footprint) settle(buffers int64) {
 	}
 	f.Peak = u.PeakRSSBytes
 	parts := f.Buffers + f.Sessions + f.Compressors + f.Lists + f.Rest + f.Stacks + f.Runtime + f.Program
-	// What Go has reserved and never touched is counted in its total, and not resident.
+	// Go counts memory that it has reserved and never touched in its total; it is not resident.
 	if over := parts - f.Peak; over > 0 {
 		f.Runtime = max(0, f.Runtime-over)
 		parts -= over

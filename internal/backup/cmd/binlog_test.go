@@ -185,7 +185,7 @@ func TestBinlogIsArchivedAndReplayed(t *testing.T) {
 		t.Errorf("to the end: %+v", r.Replay)
 	}
 
-	// What cannot be reached is said before anything is touched.
+	// Targets that cannot be reached are errors before anything changes.
 	for _, c := range []struct{ words, flag, at string }{
 		{"no complete backup from which", "--target-time", "2020-01-01T00:00:00Z"},
 		{"is not in the archived log", "--target-gtid", "0-1-999999"},

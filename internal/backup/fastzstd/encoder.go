@@ -269,7 +269,7 @@ func (e *Encoder) find() {
 		table[h>>tagBits] = (base+uint32(inside))<<tagBits | uint32(h)&tagMask
 		h = hash(load64(buf, ip-2))
 		table[h>>tagBits] = (base+uint32(ip-2))<<tagBits | uint32(h)&tagMask
-		// What follows may continue the match before.
+		// The next bytes may continue the match before.
 		for ip <= limit && ip-rep2 >= low && load32(buf, ip) == load32(buf, ip-rep2) {
 			length := 4 + extend(buf, end, ip+4, ip-rep2+4)
 			h := hash(load64(buf, ip))

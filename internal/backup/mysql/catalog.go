@@ -194,8 +194,8 @@ func (r *runner) columns(ctx context.Context, d *database, tables map[string]*ta
 	return nil
 }
 
-// What MariaDB says of the columns in which a system-versioned table notes from when
-// until when a row was in force.
+// MariaDB's names for the columns in which a system-versioned table notes from when until when a
+// row was in force.
 const (
 	rowStart = "ROW START"
 	rowEnd   = "ROW END"

@@ -87,7 +87,7 @@ func (r *runner) account(ctx context.Context, a account) (my.Account, error) {
 		out.Statements = append(out.Statements, "CREATE ROLE "+a.sql())
 	} else {
 		if !r.maria && r.main.Version() >= 80017 {
-			// What hashes hold is no text.
+			// Password hashes are bytes, not text.
 			if err := r.main.Exec(ctx, "SET SESSION print_identified_with_as_hex = ON"); err != nil {
 				return out, err
 			}

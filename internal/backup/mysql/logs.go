@@ -64,7 +64,7 @@ var logName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
 
 // CheckLogName says what is wrong with a name for a log.
 func CheckLogName(name string) error {
-	// What begins like files of a backup would be taken for one.
+	// A log named like a file of a backup would be taken for one.
 	if !logName.MatchString(name) || strings.HasPrefix(name, "run-") || strings.HasPrefix(name, "journal-") {
 		return fmt.Errorf("%q is no name for a log: letters, digits, '.', '_' and '-' are, unless run- or journal- is in front", name)
 	}

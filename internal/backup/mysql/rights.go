@@ -124,7 +124,8 @@ func (all rights) unseen(database string, selective bool) (kinds, privileges []s
 	if !all.have(database, "", "EVENT") {
 		miss("events", "EVENT")
 	}
-	// Who may run routines sees their names, and is told of those that cannot be read.
+	// Users who may run routines see their names, and get an error for those that they may not
+	// read.
 	if !all.have(database, "", "EXECUTE", "ALTER ROUTINE", "CREATE ROUTINE", "SHOW CREATE ROUTINE", "SHOW_ROUTINE") && !all.have("mysql", "proc", "SELECT") {
 		miss("routines", "EXECUTE")
 	}

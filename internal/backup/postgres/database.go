@@ -206,7 +206,7 @@ func (d *database) split(t *tableData, chunk int64) {
 	if t.bytes <= chunk+chunk/2 {
 		return
 	}
-	// What is stored out of line counts in the size of a part.
+	// Values stored out of line count in the size of a part.
 	t.divide(max(1, int64(float64(t.pages)*float64(chunk)/float64(t.bytes))))
 }
 

@@ -138,8 +138,8 @@ func (d *database) runDump(ctx context.Context, out io.Writer) error {
 	if !errors.As(err, &failure) {
 		return err
 	}
-	// What is dropped under its eyes, such as a view, it notices by its OID, or because
-	// it has no text.
+	// Objects that are dropped meanwhile, such as a view, show by their OID in the error, or by
+	// an empty text.
 	for _, said := range []string{"cache lookup failed", "could not open relation with OID", "appears to be empty", "returned no data"} {
 		if strings.Contains(failure.Stderr, said) {
 			return fmt.Errorf("%w: %w", errMoved, err)

@@ -225,7 +225,8 @@ func (s *store) chainTo(b baseInfo, wanted uint32, segments []file, known []hist
 	for _, f := range segments {
 		c.present[f.name] = true
 		c.newest = max(c.newest, f.segment.Timeline)
-		// What an old primary wrote behind the place where its timeline was left is of none.
+		// Log that an old primary wrote after its timeline was left belongs to no timeline of
+		// the chain.
 		if slices.ContainsFunc(c.line, func(a pgrepl.Ancestor) bool {
 			return a.Timeline == f.segment.Timeline && (a.End == 0 || a.End > f.segment.Start())
 		}) {

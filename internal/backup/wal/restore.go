@@ -141,8 +141,8 @@ func (d *dirRestore) unpack(ctx context.Context, name, dir string, chunks []arch
 			return err
 		}
 	}
-	// What is behind the end of the tar file belongs to the chunks, too, whose
-	// sums are compared at their ends.
+	// Bytes behind the end of the tar file belong to the chunks, too, whose sums are compared at
+	// their ends.
 	if _, err := io.Copy(io.Discard, in); err != nil {
 		return err
 	}

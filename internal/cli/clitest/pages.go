@@ -23,7 +23,7 @@ import (
 //
 //	<!-- not run: it needs a cluster of Kubernetes -->
 //
-// What a reader does by waiting is in a comment, too, and run before the block:
+// A step that a reader takes by waiting is in a comment, too, and run before the block:
 //
 //	<!-- first: await pg_isready -q -h 127.0.0.1 -p 6432 -->
 //

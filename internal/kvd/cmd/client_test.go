@@ -238,7 +238,7 @@ func (r *kvRig) stateTest(t *testing.T) {
 	program.Refuse(t, cli.ExitFailed, []string{"read the secret"}, "kv", "get", "greeting")
 }
 
-// What is too large is refused by name, and the next request is answered.
+// A request that is too large is refused by name, and the next one is answered.
 func (r *kvRig) largeTest(t *testing.T) {
 	r = r.in(t)
 	program.Refuse(t, cli.ExitFailed, []string{"too large"}, "kv", "put", strings.Repeat("k", wire.MaxKey+1), "v")
@@ -333,7 +333,7 @@ func (r *kvRig) garbageTest(t *testing.T) {
 	}
 }
 
-// Who means another cluster, or brings certificates where there are none, is told
+// A client of another cluster, or one that brings certificates to a cluster without TLS, is told
 // so at once.
 func kvStrangersTest(t *testing.T) {
 	program.Refuse(t, cli.ExitFailed, []string{"other cluster", `this is cluster "weir"`}, "kv", "get", "greeting", "--cluster", "another", "--timeout", "1m")

@@ -90,7 +90,7 @@ func flip(t *testing.T, path string, offset int64) {
 	}
 }
 
-// What a crash leaves at the end of the log is cut off, and sent again by others.
+// The torn end of the log after a crash is cut off, and sent again by others.
 func (r *kvRig) tornTest(t *testing.T) {
 	r = r.in(t)
 	r.node(2).Kill()

@@ -162,7 +162,7 @@ func TestKVExportImport(t *testing.T) {
 		}
 	}
 
-	// What weir kv range prints will do, too.
+	// The output of weir kv range is accepted, too.
 	list := filepath.Join(t.TempDir(), "list.json")
 	clitest.Write(t, list, program.Must(t, "kv", "range", "--limit", "0", "--json"))
 	if res := program.Call(t.Context(), "kv", "import", to.at(), "--overwrite", list); res.Code != cli.ExitFine || !strings.Contains(res.Stderr, "all of its keys stay") {

@@ -70,7 +70,7 @@ func TestALearnerMustShowThatItHasCaughtUp(t *testing.T) {
 	}
 }
 
-// Who asks for a change again has not got the answer: it is the same.
+// A client that asks for a change again has not got the answer: it is the same.
 func TestChangesMayBeAskedForAgain(t *testing.T) {
 	r := newRig(t, 3, "raft")
 	lead := r.leader()
@@ -90,7 +90,7 @@ func TestChangesMayBeAskedForAgain(t *testing.T) {
 			}
 		}
 	}
-	// What was done otherwise is no success.
+	// A change that ended otherwise is no success.
 	for words, g := range map[string]Change{
 		"is a member already, at new": {Kind: AddLearner, Member: Member{ID: 4, Addr: "elsewhere"}},
 		"never used again":            {Kind: AddLearner, Member: Member{ID: 5, Addr: "new"}},

@@ -58,7 +58,7 @@ func differing(t *testing.T, down bool, wrong func(lead uint64) []uint64) (r *ri
 	return r, lead, stopped
 }
 
-// Who holds another state than a majority stops, be it a follower or the leader.
+// A replica whose state differs from that of a majority stops, be it a follower or the leader.
 func TestWhoDiffersStops(t *testing.T) {
 	_, lead, stopped := differing(t, false, func(lead uint64) []uint64 { return []uint64{lead%3 + 1} })
 	if err := stopped[lead%3+1]; len(stopped) != 1 || err == nil || !strings.Contains(err.Error(), "differs from that of leader") {

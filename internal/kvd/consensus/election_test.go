@@ -111,8 +111,8 @@ func leads(now int64, in, out []uint64, echoes map[uint64]int64) *leadership {
 	return l
 }
 
-// What counts is the newest stamp that a majority, the leader among them, has
-// answered; with a joint configuration, a majority of each half.
+// Only the newest stamp counts that a majority, the leader among them, has answered; with a
+// joint configuration, a majority of each half.
 func TestHeardBy(t *testing.T) {
 	const now = 1000
 	for _, c := range []struct {

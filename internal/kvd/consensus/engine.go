@@ -106,8 +106,8 @@ func (en *engine) store(m *pb.Message) {
 	if s := m.GetSnapshot(); !raft.IsEmptySnap(s) {
 		en.state.installed(s)
 	}
-	// What a new leader's entries replace goes to the disk as intents before
-	// it is gone from there.
+	// Entries that a new leader's entries replace go to the disk as intents before they are gone
+	// from there.
 	en.weak.truncated(en.log.append(m.GetEntries()))
 	for _, e := range m.GetEntries() {
 		en.out.record(RecordEntry, e.GetTerm(), e.GetIndex(), append([]byte{byte(e.GetType())}, e.GetData()...))

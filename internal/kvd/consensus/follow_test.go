@@ -7,8 +7,8 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
-// Who waits for the writes of a session hears that the session has expired, at
-// whatever replica he asks; redirects would send him around for ever.
+// A client that waits for the writes of a session hears from any replica that the session has
+// expired; redirects would send it around for ever.
 func TestWaitForAnExpiredSession(t *testing.T) {
 	r := newRig(t, 3, "curp-ho")
 	lead := r.leader()

@@ -101,8 +101,8 @@ func TestAnswersFromBeforeTheRequest(t *testing.T) {
 	}
 }
 
-// What a replica was asked before it restarted does not reach the next life, which
-// does not remember the stamps that the last one answered.
+// A request from before a restart does not reach the replica's next life, which does not
+// remember the stamps that the last one answered.
 func TestRequestOfAFormerLife(t *testing.T) {
 	h := newHandover(t)
 	h.now.Mono++

@@ -11,8 +11,8 @@ import (
 // voters to vote for nobody else, and not to stand for election, for a length of
 // time that it names: its own election timeout. A voter promises exactly that, by
 // its own monotonic clock from when the stamp arrived, and says so in its answer.
-// What its own timeout is does not matter, so that replicas may be configured
-// differently, as they are while a setting is rolled out (S12).
+// A replica's own timeout does not matter, so that replicas may be configured differently, as
+// they are while a setting is rolled out (S12).
 //
 // The fields of a Lease message:
 //

@@ -96,8 +96,7 @@ func majority(n int) int { return n/2 + 1 }
 // have completed. See wire.FastQuorum.
 func recoverAt(n int) int { return wire.FastQuorum(n) + majority(n) - n }
 
-// What a change of the members is, stands in package wire, where clients find
-// it.
+// Package wire says what a change of the members is, where clients find it.
 type (
 	Member     = wire.Member
 	Change     = wire.MemberChange

@@ -100,7 +100,7 @@ func TestNumbersAreNeverUsedAgain(t *testing.T) {
 	refused("at the next leader", 4, old)
 }
 
-// What the first members are already is in force, and no change under way, in a cluster
+// A change to the members of the beginning is in force already, and not under way, in a cluster
 // whose members have never changed.
 func TestFirstMembersAreMembers(t *testing.T) {
 	r := newRig(t, 3, "raft")

@@ -92,7 +92,7 @@ func Mutate(list ...Mutation) Mutations {
 // mutated reports that the core has the deliberate bug m.
 func (c *Core) mutated(m Mutation) bool { return c.cfg.Mutations&(1<<m) != 0 }
 
-// What follows is what some of the bugs do.
+// Below is what some of the bugs do.
 
 // vote is the vote that goes to the disk.
 func (en *engine) vote(id uint64) uint64 {

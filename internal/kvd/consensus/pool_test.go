@@ -36,9 +36,9 @@ func overlap(f, g *wire.Footprint) bool {
 	return f.Overlaps(g)
 }
 
-// What the counters say against a list of the operations. They may see an
-// operation that is not there only where several sessions have touched a key
-// since nobody did: then they no longer know whose the rest is.
+// The counters are compared with a list of the operations. They may see an operation that is not
+// there only where several sessions have touched a key since nobody did: then they no longer
+// know whose the rest is.
 func TestTouchesAgainstAList(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for round := range 40 {

@@ -227,7 +227,7 @@ func TestAbandonedRecordsAreExecuted(t *testing.T) {
 			t.Errorf("replica %d: a = %q, and %d records in the pool", id, r.nodes[id].words.m["a"], st.Pool)
 		}
 	}
-	// Who asks again, after all, has the answer.
+	// A client that asks again has the answer.
 	r.deliver(lead, wire.Message{Kind: wire.Strong, Session: s, Seq: 1, Data: []byte("add a x")})
 	r.settle()
 	if d := r.one(wire.Done); string(d.Data) != "x" {
@@ -289,7 +289,7 @@ func TestMembersAreFew(t *testing.T) {
 	}
 }
 
-// Who asks again whether writes are committed waits once.
+// A client that asks again whether its writes are committed waits once.
 func TestWaitsAreBounded(t *testing.T) {
 	r := newRig(t, 3, "raft")
 	lead := r.leader()

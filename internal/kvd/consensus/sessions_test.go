@@ -130,8 +130,8 @@ func TestSessionsRefuseDoubles(t *testing.T) {
 	}
 }
 
-// What is kept of a session's answers is bounded in bytes, whatever its client
-// does, and each write is executed once all the same.
+// The answers kept of a session are bounded in bytes, whatever its client does, and each write
+// is executed once all the same.
 func TestAnswersAreBoundedInBytes(t *testing.T) {
 	r := newRig(t, 3, "raft")
 	lead := r.leader()
@@ -153,8 +153,8 @@ func TestAnswersAreBoundedInBytes(t *testing.T) {
 		t.Errorf("write %d is refused, want the 10th", refused)
 	}
 	seq--
-	// What the client has, it need not have told the log: a write that says so is
-	// taken in.
+	// A client need not have told the log which answers it has: a write that says so is
+	// accepted.
 	write(seq, seq-1, "add a y")
 	r.settle()
 	if got := r.take(wire.Refused); len(got) > 0 {

@@ -144,7 +144,7 @@ func TestWordsOfDamage(t *testing.T) {
 	}
 }
 
-// What weir kv range prints is read, too.
+// The output of weir kv range is read, too.
 func TestListOfRange(t *testing.T) {
 	sum, err := Check(strings.NewReader(`{
   "items": [

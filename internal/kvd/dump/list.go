@@ -7,8 +7,8 @@ import (
 	"io"
 )
 
-// What weir kv range --limit none --json prints is one object, {"items": [...], "more":
-// false}. It has no digest, and tells nothing of times to live and leases.
+// weir kv range --limit none --json prints one object, {"items": [...], "more": false}. It has
+// no digest, and tells nothing of times to live and leases.
 
 // noDump is why a file that begins otherwise is refused.
 const noDump = "this is neither what weir kv export writes nor what weir kv range --limit none --json prints"

@@ -10,8 +10,8 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
-// What replicas say to each other must neither wait behind large answers that a
-// client of one of them does not even read, nor find no room because of them.
+// Messages between replicas must neither wait behind large answers that a client of one of them
+// does not even read, nor find no room because of them.
 func TestLargeAnswersGoBeside(t *testing.T) {
 	near, far := net.Pipe()
 	defer near.Close()

@@ -64,7 +64,7 @@ func keepSending(n *node, to Addr, stop <-chan struct{}) {
 // of frames: of each connection arrives a prefix of what Send took, in order.
 func TestConnectionsThatAreCut(t *testing.T) {
 	one, two, r := relayed(t, func(o *Options) { o.RetryMax = 20 * time.Millisecond })
-	// What arrives on one connection must be without gaps.
+	// Messages arrive on one connection without gaps.
 	var lock sync.Mutex
 	last, connection, gaps := uint64(0), 0, 0
 	one.on(func(from Addr, ms []wire.Message) {

@@ -17,7 +17,7 @@ const (
 	MaxClientMessage = wire.MaxCommand + 1<<20
 )
 
-// What a frame holds: the first byte of its payload. The numbers are on the wire.
+// The kinds of frame, the first byte of a payload. The numbers are on the wire.
 const (
 	frameMessages byte = iota // messages, each behind its length
 	framePing                 // a stamp of 8 bytes, to be sent back

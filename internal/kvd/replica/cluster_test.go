@@ -227,7 +227,7 @@ func TestSnapshotForOneThatWasAway(t *testing.T) {
 	if n.snapshots.stats.received.Load() == 0 {
 		t.Error("no snapshot was received")
 	}
-	// What it has now survives a restart.
+	// Its present state survives a restart.
 	if err := r.halt(away); err != nil {
 		t.Fatal(err)
 	}

@@ -267,7 +267,7 @@ func TestOldDisk(t *testing.T) {
 	for _, lowest := range []bool{true, false} {
 		t.Run(fmt.Sprint("lowest=", lowest), func(t *testing.T) {
 			r := startRig(t, 3, "raft-ht", nil)
-			// Who has the larger id dials: both ways are tried.
+			// The replica with the larger id dials: both ways are tried.
 			id := uint64(3)
 			if lowest {
 				id = 1

@@ -29,8 +29,7 @@ func TestWatchesEndWithTheirClients(t *testing.T) {
 	testkit.Eventually(t, "no watch is left", func() bool { return n.feed.watching.Load() == 0 })
 }
 
-// What cannot wait for a watch that begins, since much else waits, is not left out in
-// silence.
+// Changes that do not fit while a watch begins behind many others are not dropped silently.
 func TestWatchThatBeginsBehindManyChanges(t *testing.T) {
 	f := newFeed()
 	f.waiting = feedChanges

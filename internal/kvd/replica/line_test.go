@@ -67,8 +67,8 @@ func TestLineHasOneConnection(t *testing.T) {
 	looking.Wait()
 }
 
-// What a connection has written weakly, the next one with its line would see
-// before it is committed.
+// A new connection with the session of an earlier one would see its weak writes before they are
+// committed.
 func TestLineRestsWhenItsWritesAreCommitted(t *testing.T) {
 	r := startRig(t, 1, "raft-ht", nil)
 	g := r.nodes[r.leader()].gateway

@@ -85,7 +85,7 @@ func TestOlderCopyAfterARestartOfAll(t *testing.T) {
 	r.want(r.leader(), "k", "w")
 }
 
-// What others have acknowledged is noted while a replica runs, too: it may be killed.
+// A running replica notes what others have acknowledged, too: it may be killed.
 func TestAckedIsNotedMeanwhile(t *testing.T) {
 	r := startRig(t, 3, "raft-ht", nil)
 	r.set(r.leader(), "k", "v")

@@ -151,9 +151,8 @@ const (
 // the first members, or left for the cluster that this replica joins.
 func (r *Replica) build(log *wal.Log, found *wal.Recovered) (err error) {
 	cfg := r.cfg.core(seedOf(log.Identity()))
-	// Who made the cluster is what the directory says, whatever the options say
-	// now: a replica that took other first members for its own could win an
-	// election among them.
+	// The directory says which members made the cluster, whatever the options say now: a replica
+	// that took other first members for its own could win an election among them.
 	if cfg.Members, err = firstMembers(log.Identity().First); err != nil {
 		return fmt.Errorf("first members in the directory's identity: %w", err)
 	}

@@ -70,8 +70,8 @@ func TestAlarmRings(t *testing.T) {
 	}
 }
 
-// Who brings more than the inbox holds waits until the core has taken it, and is
-// let go when the core ends.
+// A sender with more than the inbox holds waits until the core has taken it, and is released
+// when the core ends.
 func TestInboxHoldsBack(t *testing.T) {
 	in := newInbox()
 	in.deliver(1, make([]wire.Message, inboxMessages))
@@ -264,7 +264,8 @@ func (d asideDisk) Open(name string, write bool) (wal.File, error) {
 	return asideFile{f}, err
 }
 
-// What comes with much else is written aside, what comes alone by a call that blocks.
+// A write that comes with much else goes to the disk's own thread; one that comes alone is a
+// blocking call.
 func TestDiskWritesAside(t *testing.T) {
 	log, _, err := wal.Open("", wal.Identity{Cluster: "c", Replica: 1}, wal.Options{SegmentBytes: 1 << 20, Disk: asideDisk{newMemoryDisk()}})
 	if err != nil {
@@ -516,7 +517,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// What clients send most of goes to the core without a copy on the heap.
+// The most frequent requests go to the core without a copy on the heap.
 func TestRequestsAllocateNothing(t *testing.T) {
 	p, from := &peers{}, peer.FirstClient
 	ms := []wire.Message{{Kind: wire.WeakRead}, {Kind: wire.Read}, {Kind: wire.Strong}, {Kind: wire.Weak}}

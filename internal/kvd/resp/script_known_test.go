@@ -2,8 +2,7 @@ package resp
 
 import "testing"
 
-// What lock libraries send is known, however it is laid out; what means something
-// else is not.
+// The scripts of lock libraries are recognized in any layout, and others are not.
 func TestKnownScripts(t *testing.T) {
 	for text, want := range map[string]program{
 		"if redis.call(\"get\",KEYS[1]) == ARGV[1]\nthen\n    return redis.call(\"del\",KEYS[1])\nelse\n    return 0\nend":                         release,

@@ -224,7 +224,7 @@ func TestPushesOverflow(t *testing.T) {
 	if got, want := p.reply()+p.reply(), ">2\r\n$10\r\ninvalidate\r\n_\r\n>3\r\n$10\r\nweir.watch\r\n$4\r\nlost\r\n$1\r\nk\r\n"; got != want {
 		t.Fatalf("%.200q, not %q", got, want)
 	}
-	// What came after the loss is told, the last one at the end, and then all is as before.
+	// Changes after the loss are announced, the last one at the end, and then all is as before.
 	last := ""
 	p.send(frame("PING"))
 	pushes := 0
@@ -285,8 +285,7 @@ func TestHelloTwoEndsWatches(t *testing.T) {
 	p.want("+PONG\r\n", "PING")
 }
 
-// What one connection names costs the replica for each change. To name it again costs
-// nothing.
+// Each prefix of a connection costs the replica for each change. To name it again costs nothing.
 func TestPrefixesAreBounded(t *testing.T) {
 	f, addr := serveFake(t, resp.Config{})
 	p := dial(t, addr).resp3()

@@ -313,8 +313,8 @@ func (e *execution) transaction(c *wire.Command) wire.Result {
 			return wire.Result{Code: wire.NotMet}
 		}
 	}
-	// What every answer takes without values is set aside, so that all of
-	// them have room for that.
+	// The room that all answers take without their values is set aside, so that each of them
+	// fits.
 	e.left -= overhead * len(c.Commands)
 	results := make([]wire.Result, len(c.Commands))
 	for i := range c.Commands {

@@ -11,7 +11,7 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
-// What Restore says of bytes that are no snapshot.
+// Errors of Restore about bytes that are no snapshot.
 var (
 	errNoSnapshot = errors.New("not a snapshot of this version")
 	errChecksum   = errors.New("wrong checksum")

@@ -55,7 +55,7 @@ func TestSnapshotOfManyChunks(t *testing.T) {
 	if fresh.Digest() != s.Digest() || fresh.Bytes() != s.Bytes() || fresh.Len() != s.Len() {
 		t.Error("the restored store differs")
 	}
-	// What expires, expires in the restored store as in the first.
+	// A key expires in the restored store when it does in the first.
 	for _, store := range []*Store{s, fresh} {
 		store.Apply(store.Revision()+1, start+1_000_000_000, nil)
 		if _, ok := store.Get("timed"); ok {

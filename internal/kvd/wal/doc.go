@@ -54,10 +54,10 @@
 //     nothing of it can come back later.
 //
 // One place is left where the two look alike: the very last round before a crash.
-// What is wrong there is cut off although it may have been flushed, but it is
-// reported, because zeros follow each round: an end is zeros, nothing else is.
-// [Log.Close] writes a last round after which no such place is left. Corruption
-// is an error, [CorruptError], and changes nothing in the directory.
+// A damaged end is cut off although it may have been flushed, but it is reported, because zeros
+// follow each round: an end is zeros, nothing else is. [Log.Close] writes a last round after
+// which no such place is left. Corruption is an error, [CorruptError], and changes nothing in
+// the directory.
 //
 // # Segments
 //

@@ -388,7 +388,7 @@ func TestOptionsAreChecked(t *testing.T) {
 	if _, _, err := wal.Open(dir, me, wal.Options{SegmentBytes: 1024, Rand: strings.NewReader("too short")}); err == nil {
 		t.Error("a log without randomness opens")
 	}
-	// What that attempt left is no obstacle.
+	// The files of that attempt are no obstacle.
 	l, r := open(t, dir)
 	if !r.Created {
 		t.Errorf("recovered %+v", r)

@@ -96,7 +96,7 @@ func (l *Log) lay(f File, h header, carry []Record) (*segment, error) {
 	}
 	h.log = l.id.Log
 	h.nonce = binary.LittleEndian.Uint64(nonce[:])
-	// What the file has beyond the size of a segment may not be durable.
+	// Bytes beyond the size of a segment may not be durable.
 	h.size = max(min(size, l.opts.SegmentBytes), segmentHead+int64(roundHead)+padded(uint32(len(body)-roundHead)))
 	out := h.encode()
 	seed := headerChecksum(out)

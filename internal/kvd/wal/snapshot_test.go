@@ -220,7 +220,7 @@ func TestReceiveAnotherOneInstead(t *testing.T) {
 	if err != nil || len(parts) != 0 {
 		t.Errorf("left %v, %v", parts, err)
 	}
-	// What is not newer than the newest snapshot goes when the log is opened.
+	// Snapshots that are not newer than the newest one are removed when the log is opened.
 	late, err := l.Snapshots().Receive(older)
 	must(t, err)
 	must(t, late.Close())

@@ -75,7 +75,7 @@ func TestVerify(t *testing.T) {
 			if sum.Problems != tt.problems {
 				t.Errorf("%d problems, want %d", sum.Problems, tt.problems)
 			}
-			// What verify says and what opening says agree.
+			// Verify and Open agree.
 			if _, _, err := try(t, disk.Clone()); tt.name != "snapshot" && tt.name != "empty" && (err != nil) != (tt.problems > 0) {
 				t.Errorf("verify finds %d problems, opening %v", tt.problems, err)
 			}

@@ -27,8 +27,8 @@ func TestFastQuorumAgainstAllSets(t *testing.T) {
 						return false
 					}
 				}
-				// What matters of two operations that conflict is who of the
-				// majority holds them; a goes through all its subsets.
+				// For two operations that conflict only one thing matters: which replicas of the
+				// majority hold them; a goes through all its subsets.
 				for a := majority; ; a = (a - 1) & majority {
 					if bits.OnesCount(a) >= threshold && bits.OnesCount(majority&^a) >= threshold {
 						return false

@@ -6,7 +6,7 @@ import (
 	"unsafe"
 )
 
-// What a decoder says of bytes that are not a form of anything.
+// Errors of a decoder about bytes in no form that it knows.
 var (
 	errShort     = errors.New("the bytes end too early")
 	errLeft      = errors.New("bytes are left over")

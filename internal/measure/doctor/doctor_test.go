@@ -78,7 +78,7 @@ func TestExamineThisMachine(t *testing.T) {
 			t.Errorf("%s twice", c.Name)
 		}
 		seen[c.Name] = true
-		// What any machine has that these tests run on.
+		// Any machine that these tests run on has these.
 		if (c.Name == "loopback" || c.Name == "clock") && c.State == No {
 			t.Errorf("%+v", c)
 		}

@@ -320,7 +320,7 @@ func TestOpenLoopInRealTime(t *testing.T) {
 	t.Logf("handed out %.0f us late at the median, %.0f at p99", float64(o.Generator.LateP50Ns)/1e3, float64(o.Generator.LateP99Ns)/1e3)
 }
 
-// What is told of operations is what the histograms hold of them.
+// Ended is called for the operations that the histograms hold.
 func TestEndedIsCalledForWhatIsRecorded(t *testing.T) {
 	var cold, window atomic.Int64
 	var coldNs, windowNs atomic.Int64

@@ -86,7 +86,7 @@ func (t *Trace) Stop() (calls []Call, err error) {
 	select {
 	case <-t.ended:
 	case <-time.After(patience):
-		// What it traces goes on without it.
+		// The traced process goes on without it.
 		_ = t.cmd.Process.Kill()
 		<-t.ended
 		return nil, fmt.Errorf("strace did not end within %v", patience)

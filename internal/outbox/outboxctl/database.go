@@ -119,7 +119,7 @@ func fromEnvironment(getenv func(string) string) (Database, error) {
 func parsePostgres(text string) (Database, error) {
 	cfg, err := pgxpool.ParseConfig(text)
 	if err != nil {
-		// What pgx says may quote a password; what pgwire says does not.
+		// Errors of pgx may quote a password; those of pgwire do not.
 		if _, err := pgwire.ParseDSN(text); err != nil {
 			return Database{}, err
 		}

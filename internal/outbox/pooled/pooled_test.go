@@ -117,7 +117,7 @@ func TestPoolersAreSeen(t *testing.T) {
 			if p.opened != 0 || len(p.lent) != 0 {
 				t.Errorf("%d sessions and %d transactions are left open", p.opened, len(p.lent))
 			}
-			// What is known is not asked for again, and an error is not known.
+			// A known answer is not asked for again, and an error is not known.
 			p.fail = broken
 			if err := c.Run(t.Context(), p.open); (err == nil) != (tt.want == nil) {
 				t.Errorf("again: %v", err)

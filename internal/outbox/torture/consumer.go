@@ -187,7 +187,7 @@ func readKafka(addr string) func(context.Context, func([]byte)) error {
 		}
 		defer c.Close()
 		for {
-			// What is there comes without a pause.
+			// Messages that are there come without a pause.
 			wait, cancel := context.WithTimeout(ctx, 3*time.Second)
 			fetches := c.PollFetches(wait)
 			cancel()

@@ -130,7 +130,7 @@ type Result struct {
 	Pauses   int     `json:"pauses"`         // how often a relay was stopped for a while
 	Database int     `json:"database_kills"` // kills of the database
 	Broker   int     `json:"broker_kills"`   // kills of the broker
-	// Of those, the ones during which a relay followed the log.
+	// How many of those came while a relay followed the log.
 	DatabaseTailing int `json:"database_kills_tailing"`
 	BrokerTailing   int `json:"broker_kills_tailing"` // kills of the broker while a relay followed the log
 
@@ -442,8 +442,8 @@ func (r *run) violations(died []string) []string {
 	say(v.Forgotten, "%d messages were forgotten by the database after their commit")
 	say(v.PoisonPassed, "%d messages were delivered that the broker had refused")
 	say(int(v.Stray), "%d messages were missed by reading and found by a sweep")
-	// What repeats messages: a leader that ends or begins, and a request to the
-	// broker whose answer did not come. Each repeats what is in flight, at most.
+	// Messages are repeated when a leader ends or begins, or when the broker's answer does not
+	// come. Each repeats what is in flight, at most.
 	times := v.Kills + v.Pauses + v.Broker + v.Database*r.Relays + int(v.TakeOvers+v.Outages)
 	if v.Duplicates > (times+1)*r.MaxInFlight {
 		out = append(out, fmt.Sprintf("%d duplicates are more than %d times %d messages in flight", v.Duplicates, times, r.MaxInFlight))

@@ -2,10 +2,10 @@
 // what many ask for at once. It knows no protocol: a side of the proxy gives it keys and
 // the server's own bytes, and gets those back.
 //
-// What an answer may be used for is decided by its key (see AppendField) and by three
-// facts: when the statement was sent that fetched it, whether something was purged
-// since, and whether the client that asks has written since. The key has to hold all
-// that the answer can depend on besides the data.
+// The key of an answer (see AppendField) and three facts decide what it may be used for: when
+// the statement that fetched it was sent, whether something was purged since, and whether the
+// client that asks has written since. The key has to hold all that the answer can depend on
+// besides the data.
 //
 //	age       0 ............ ttl ............ 2*ttl ............
 //	          answered       answered, and     fetched again:

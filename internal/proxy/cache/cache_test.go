@@ -85,7 +85,7 @@ func TestOneFetchesForAll(t *testing.T) {
 	}
 }
 
-// What a statement brings may be as old as the statement.
+// A statement's answer may be as old as the statement.
 func TestNobodyWaitsForWhatIsTooOld(t *testing.T) {
 	s := newSide(t)
 	slow := s.ask(s.query("k"), cache.Lead, "")

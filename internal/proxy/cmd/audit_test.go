@@ -102,7 +102,7 @@ func TestAuditLogOfMySQL(t *testing.T) {
 		}
 		return c
 	}
-	// Who fails is told before the log is.
+	// Failed logins are answered before the log has them.
 	var want []string
 	audited := func(event string) {
 		t.Helper()

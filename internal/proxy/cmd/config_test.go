@@ -36,7 +36,7 @@ func loadWith(t *testing.T, file string, env, flags map[string]string) proxyConf
 	return c
 }
 
-// What the help calls the default must be what the proxy does by default.
+// The defaults that the help names must be the proxy's.
 func TestDefaultsAreTheProxys(t *testing.T) {
 	got := loadWith(t, "", nil, map[string]string{"postgres": "host=db user=app", "mysql": "mysql://app@db"})
 	if got.pg.Postgres.Address != "db:5432" || got.pg.Postgres.User != "app" || got.my.MySQL.Address != "db:3306" || got.my.MySQL.User != "app" {

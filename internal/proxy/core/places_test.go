@@ -145,8 +145,7 @@ func TestPlacesAreShared(t *testing.T) {
 	}
 }
 
-// What others do not use is lent, and a limit of the user holds beside that of the
-// database.
+// Unused places are lent, and a limit of the user holds beside that of the database.
 func TestPlacesOfTwoAccounts(t *testing.T) {
 	t.Parallel()
 	s := new(simulation)

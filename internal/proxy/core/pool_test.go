@@ -279,7 +279,7 @@ func TestRetireAndReap(t *testing.T) {
 	}
 }
 
-// What weir asks for itself takes no client's place in the queue.
+// weir's own questions take no client's place in the queue.
 func TestCrowded(t *testing.T) {
 	p := newSharingPool(t, new(core.Places), "d", "u", session.Limits{PoolSize: 1, MaxWaiting: 2})
 	p.backend()

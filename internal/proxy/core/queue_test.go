@@ -54,7 +54,7 @@ func TestPass(t *testing.T) {
 	}
 }
 
-// Who comes while a pass goes on has a turn as well, and nothing is allocated.
+// A waiter that arrives during a pass has a turn as well, and nothing is allocated.
 func TestPassOverNewcomers(t *testing.T) { // not parallel: it counts allocations
 	p := newTestPool(t, 1)
 	p.Enqueue(waiter{Client: &testClient{name: "a"}})
@@ -81,7 +81,7 @@ func TestPassOverNewcomers(t *testing.T) { // not parallel: it counts allocation
 	}
 }
 
-// What has waited too long is refused, each in its own way; weir's own questions and
+// Waiters that have waited too long are refused, each in its own way; weir's own questions and
 // units whose locks are waited for without a bound go on.
 func TestExpire(t *testing.T) {
 	t.Parallel()

@@ -404,7 +404,8 @@ func (d *delivery) read(ctx context.Context) {
 			continue
 		}
 		if !hangsUp(err) && !errors.Is(err, net.ErrClosed) {
-			// What it has is not known: all that it was sent. It serves, and this one ends.
+			// How much of it the next process understood is not known: all was sent. It serves,
+			// and this one ends.
 			d.g.Log.Error("the next process says what this one does not understand", "error", err)
 			d.garbled = true
 			for _, p := range d.unreceipted() {

@@ -45,7 +45,7 @@ const (
 	kindDone     kind = 'D' // no more clients come
 )
 
-// What is in frames, by encoding/gob: fields that one program knows and another does not
+// The payloads of frames, by encoding/gob: fields that one program knows and another does not
 // are no error.
 type (
 	socket struct{ Role, Address string }

@@ -29,7 +29,7 @@ import (
 	"github.com/weirdb/weir/internal/testkit"
 )
 
-// What clients of drivers write.
+// Operations of the drivers' clients.
 const (
 	plainWrites  = "plain"
 	hintedWrites = "hinted"

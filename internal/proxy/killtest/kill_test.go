@@ -29,7 +29,7 @@ import (
 	"github.com/weirdb/weir/internal/testkit"
 )
 
-// What can befall weir and its server.
+// Faults of weir and its server.
 const (
 	killWeir   = "kills of weir"
 	killServer = "kills of the server"

@@ -17,14 +17,14 @@ import (
 	"github.com/weirdb/weir/internal/lab/labtest"
 )
 
-// What befalls a cluster of Patroni's.
+// Faults of a Patroni cluster.
 const (
 	switchover = "switchover"
 	crash      = "kill -9 of the primary"
 	death      = "kill -9 of the primary and its Patroni"
 )
 
-// What a client does.
+// Operations of a client.
 const (
 	hinted       = "hinted writes"
 	transactions = "transactions"

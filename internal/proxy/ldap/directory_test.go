@@ -86,7 +86,7 @@ func TestDirectoryChecks(t *testing.T) {
 		{"search, URL", `ldapurl="` + url + `?mail?sub" ldapbinddn="` + lab.LDAPManager + `" ldapbindpasswd=weir`, "bob@example.net", "secret", "ok"},
 		{"search, URL of too little", `ldapurl="` + url + `?uid?one" ldapbinddn="` + lab.LDAPManager + `" ldapbindpasswd=weir`, "bob", "secret", "refused"},
 		{"search, anonymous, who may see nothing", at + `ldapbasedn="` + lab.LDAPBase + `"`, "bob", "secret", "refused"},
-		// What is wrong with weir's own configuration is no refusal of the user.
+		// An error in weir's own configuration is no refusal of the user.
 		{"search, wrong bind password", at + strings.Replace(base, "passwd=weir", "passwd=no", 1), "bob", "secret", "for the search (ldapbinddn"},
 	} {
 		want(t, x.name, directory(t, x.options, "", 0).Check(t.Context(), x.user, x.password), x.want)

@@ -70,7 +70,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// What a user calls itself is never read as syntax.
+// User names are never read as syntax.
 func TestNamesAreEscaped(t *testing.T) {
 	search, err := Parse(`ldapserver=a ldapbasedn=dc=x`)
 	if err != nil {

@@ -125,7 +125,7 @@ func help(t *testing.T, w *weir) (commands []string) {
 	return commands
 }
 
-// What clients send when they connect is answered without harm.
+// Statements that clients send when they connect are answered without harm.
 func TestConsoleTakesClientsAsTheyAre(t *testing.T) {
 	t.Parallel()
 	w := start(t, database(t), nil)

@@ -333,8 +333,8 @@ func (c *client) answered(b *backend, u *unit) {
 	unasked := c.state == stateSending // the server has answered in the middle of a file
 	c.state.leave(stateSending)
 	if !unasked && (c.transport.pass > 0 || c.transport.streams) {
-		// What it made of the rest would be the answer to another command. A server that
-		// does this closes the connection.
+		// The server would take the rest for another command, and its answer would be that
+		// command's. A server that does this closes the connection.
 		c.s.CloseAfterFlush()
 		b.s.Close(errors.New("the server has answered a command before it had all of it"))
 		return

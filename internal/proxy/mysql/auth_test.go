@@ -265,8 +265,8 @@ func TestTrustOfWeirIsNotLentToTheLoopback(t *testing.T) {
 	}
 }
 
-// What an administrator does to an account by another connection holds for the next
-// login, although the pool is warm.
+// A change of an account by another connection holds for the next login, although the pool is
+// warm.
 func TestAccountsThatMayNotLogInAnyMore(t *testing.T) {
 	t.Parallel()
 	for what, change := range map[string]string{
@@ -374,7 +374,7 @@ func TestUserThatWeirCannotLogInAs(t *testing.T) {
 	}
 }
 
-// What weir learned of a password that is changed is forgotten, and learned anew.
+// A password that has been changed is forgotten, and learned anew.
 func TestChangedPassword(t *testing.T) {
 	t.Parallel()
 	server(t)

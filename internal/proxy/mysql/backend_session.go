@@ -267,7 +267,7 @@ func (f *backendSession) afterReset() {
 		b.s.Out = mywire.AppendCommand(b.s.OutBuf(), mywire.ComInitDB, name)
 	}
 	if base := b.p.facts.base; base != nil {
-		// What a login sets, and a reset may set otherwise.
+		// Settings of a login that a reset may set otherwise.
 		b.ask(baseSQL(base), func(u *unit) { b.Doomed = b.Doomed || u.err != nil })
 	}
 	if sql := b.p.facts.initConnect; sql != "" { // several statements fail where the class has none

@@ -15,11 +15,11 @@ import (
 
 // This file is reads with a ttl: those that package cache may answer.
 //
-// What may be kept is what may share a connection with the reads of others, by the same
-// proof: a client that owns no backend and has nothing under way sends one SELECT that
-// has no effect and reads nothing of the session. Its answer can depend on the data, on
-// the text and parameters, on the account, and on the settings of the session, all of
-// which the key holds, with what the client can read of the protocol.
+// An answer may be kept if its statement may share a connection with the reads of others, by the
+// same proof: a client that owns no backend and has nothing under way sends one SELECT that has
+// no effect and reads nothing of the session. Its answer can depend on the data, on the text and
+// parameters, on the account, and on the settings of the session, all of which the key holds,
+// with what the client can read of the protocol.
 //
 //	router ── Ask ──► Hit ────────────────────────► the server's packets, as they were
 //	                  Refresh ── as Hit, and a unit of nobody's runs the statement

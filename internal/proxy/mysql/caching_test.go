@@ -174,7 +174,7 @@ func TestCachedAnswerIsTheServers(t *testing.T) {
 	}
 }
 
-// What an answer depends on besides its text tells clients apart.
+// Clients are told apart by what an answer depends on besides its text.
 func TestCacheKnowsWhoAsks(t *testing.T) {
 	other := database(t, append(slices.Clone(cacheSetup), "UPDATE kept SET v = 'elsewhere', at = at")...)
 	db := database(t, append(slices.Clone(cacheSetup), "CREATE SQL SECURITY INVOKER VIEW whose AS SELECT CONCAT(v, ' ', SUBSTRING_INDEX(USER(), '@', 1)) AS v FROM kept")...)
@@ -225,7 +225,7 @@ func TestCacheKnowsWhoAsks(t *testing.T) {
 	}
 }
 
-// What may not be kept runs as if it had no hint; why is counted.
+// A statement whose answer may not be kept runs as if it had no hint; the reason is counted.
 func TestCacheLeavesAlone(t *testing.T) {
 	lines := new(proxytest.Lines)
 	w := startCache(t, func(c *mysql.Config) { c.CacheMaxAnswer, c.Log = 10000, slog.New(slog.NewTextHandler(lines, nil)) })

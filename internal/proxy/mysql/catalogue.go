@@ -19,10 +19,10 @@ import (
 // to see any, count as opaque. Most databases have no name of consequence, and then a
 // statement costs one comparison.
 //
-// What changes the catalog through weir makes it stale at once. What others change is
-// found by a poll of the server's own counters, see catalogPoll. While a catalog is
-// stale nothing is shared; what runs meanwhile is judged when it has been read again,
-// before its connection goes to anybody else.
+// Changes of the catalog through weir make it stale at once. What others change is found by a
+// poll of the server's own counters, see catalogPoll. While a catalog is stale nothing is
+// shared; what runs meanwhile is judged when it has been read again, before its connection goes
+// to anybody else.
 type catalog struct {
 	l     *loop
 	user  string
@@ -104,8 +104,8 @@ const (
 	// allRows overrides the sql_select_limit of a session.
 	allRows = " LIMIT 18446744073709551615"
 
-	// What is cast to binary comes in UTF-8, whatever character set the session
-	// wants its results in.
+	// Text that is cast to binary comes in UTF-8, whatever character set the session wants its
+	// results in.
 	viewsSQL    = "SELECT CAST(TABLE_NAME AS BINARY), CAST(VIEW_DEFINITION AS BINARY), CAST(TABLE_SCHEMA AS BINARY) FROM information_schema.VIEWS WHERE TABLE_SCHEMA NOT IN ('sys', 'information_schema', 'performance_schema')" + allRows
 	routinesSQL = "SELECT CAST(ROUTINE_NAME AS BINARY), CASE WHEN ROUTINE_BODY = 'SQL' AND ROUTINE_TYPE IN ('FUNCTION', 'PROCEDURE') THEN CAST(ROUTINE_DEFINITION AS BINARY) END, CAST(SQL_MODE AS BINARY), CAST(ROUTINE_SCHEMA AS BINARY) FROM information_schema.ROUTINES WHERE ROUTINE_SCHEMA <> 'sys'" + allRows
 	triggersSQL = "SELECT CAST(EVENT_OBJECT_TABLE AS BINARY), CAST(ACTION_STATEMENT AS BINARY), CAST(SQL_MODE AS BINARY), CAST(EVENT_OBJECT_SCHEMA AS BINARY) FROM information_schema.TRIGGERS WHERE EVENT_OBJECT_SCHEMA <> 'sys'" + allRows

@@ -518,7 +518,7 @@ func (dg *diagnostics) fetchWarnings(then func()) {
 		dg.last.soft = false
 		dg.last.spread = true
 		if at := len(u.resp) - b.answer.Tail(); u.err == nil && len(u.resp) <= maxStash && at >= 0 {
-			// What the session's state was then is not for the client.
+			// The client does not see the session's state at that moment.
 			dg.last.stash = mywire.AppendEnd(append([]byte(nil), u.resp[:at]...), u.resp[at+3], c.caps, &u.ok)
 		}
 		if then != nil && !b.s.Closed {

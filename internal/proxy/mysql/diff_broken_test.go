@@ -118,7 +118,7 @@ func TestSlowReaderOfAHugeResult(t *testing.T) {
 		for range 50 {
 			other.must("DO 0")
 		}
-		// What is read beyond what the kernel takes would be weir's to keep.
+		// Bytes beyond those that the kernel buffers would be kept by weir.
 		if in := w.snapshot().Loops[0].BytesIn; in > rows*1000000/2 {
 			t.Errorf("%d MiB are read from the server for a client that does not read", in>>20)
 		}

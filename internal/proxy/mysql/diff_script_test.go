@@ -365,7 +365,7 @@ func (g *diffScripter) longData() {
 		g.add(text+", reset", append(parts, withSlot(mywire.ComStmtReset, slot, func(id uint32) []byte { return mywire.AppendStmtReset(nil, id) }))...)
 		return
 	}
-	// What was sent as long data has no value in the execution.
+	// Long data gives the execution no value.
 	g.add(text+", execute", append(parts, diffPart{cmd: mywire.ComStmtExecute, message: func(s *diffSession) []byte {
 		st := s.slots[slot]
 		if st == nil {

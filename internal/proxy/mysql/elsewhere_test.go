@@ -103,7 +103,7 @@ func TestUnsentCommandGoesElsewhere(t *testing.T) {
 	}
 }
 
-// What a session holds on a connection of its own is lost with that: its next command runs
+// State that a session holds on a connection of its own is lost with it: the next command runs
 // nowhere else, even if it was not sent.
 func TestUnsentCommandOfASessionThatIsLost(t *testing.T) {
 	t.Parallel()

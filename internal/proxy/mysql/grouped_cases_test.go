@@ -13,7 +13,7 @@ const (
 )
 
 var groupedCases = []groupedCase{
-	// What rows of one statement may be.
+	// Writes that become rows of one statement.
 	{name: "plain rows", lane: rowsLane, setup: []string{"CREATE TABLE g (k INT, v VARCHAR(20))"}, sql: `INSERT INTO g VALUES (%d, 'v''"\\ü')`, check: "SELECT COUNT(*) = COUNT(DISTINCT k), MIN(v), MAX(v) FROM g"},
 	{name: "auto increment", lane: rowsLane, own: true, setup: []string{autoG}, sql: "INSERT INTO g (k) VALUES (%d)", check: "SELECT COUNT(*) = COUNT(DISTINCT k), SUM(v) = COUNT(*) FROM g"},
 	{name: "auto increment with a step of its own", lane: rowsLane, own: true, session: "SET auto_increment_increment = 7, auto_increment_offset = 3", setup: []string{autoG}, sql: "INSERT INTO g (k) VALUES (%d)", check: "SELECT MIN(id % 7), MAX(id % 7) FROM g"},
@@ -33,7 +33,7 @@ var groupedCases = []groupedCase{
 	{name: "unique key and auto increment", lane: rowsLane, own: true, setup: []string{"CREATE TABLE g (id BIGINT AUTO_INCREMENT PRIMARY KEY, k INT UNIQUE)", evenRows}, sql: "INSERT INTO g (k) VALUES (%d)", check: "SELECT COUNT(*) = COUNT(DISTINCT k) FROM g"},
 	{name: "found rows does not touch inserts", lane: rowsLane, own: true, caps: mywire.CapFoundRows, setup: []string{autoG}, sql: "INSERT INTO g (k) VALUES (%d)", check: "SELECT COUNT(*) > 0 FROM g"},
 
-	// What has no place among rows, but in a transaction.
+	// Writes that do not fit among rows, but in a transaction.
 	{name: "null key", setup: []string{"CREATE TABLE g (k INT, n INT NOT NULL)"}, session: lenient, sql: "INSERT INTO g VALUES (%[1]d, NULLIF(%[1]d %% 3, 0))", check: "SELECT COUNT(*) FROM g WHERE n = 0"},
 	{name: "null without strict mode", session: lenient, setup: []string{"CREATE TABLE g (k INT, n INT NOT NULL)"}, sql: "INSERT INTO g VALUES (%d, %s)", value: every(3, "NULL", "1"), check: "SELECT COUNT(*) FROM g WHERE n = 0"},
 	{name: "null parameter without strict mode", session: lenient, nulls: true, setup: []string{"CREATE TABLE g (k INT, n INT NOT NULL)"}, sql: "INSERT INTO g VALUES (%[1]d, %[1]d)", check: "SELECT COUNT(*) FROM g WHERE n = 0"},
@@ -65,7 +65,7 @@ var groupedCases = []groupedCase{
 	{name: "warnings that are none", session: "SET sql_notes = 0", setup: []string{"CREATE TABLE g (k INT, n DECIMAL(6,1))"}, lane: rowsLane, sql: "INSERT INTO g VALUES (%d, 1.55)", check: "SELECT MIN(n) FROM g"},
 	{name: "no ids by SQL mode", session: "SET sql_mode = 'STRICT_TRANS_TABLES,NO_AUTO_VALUE_ON_ZERO'", setup: []string{autoG}, sql: "INSERT INTO g (id, k) VALUES (%[1]d, %[1]d)", check: "SELECT SUM(id = k) = COUNT(*) FROM g"},
 
-	// What may not be grouped at all.
+	// Writes that are never grouped.
 	{name: "triggers", never: true, setup: []string{"CREATE TABLE g (k INT)", "CREATE TRIGGER a AFTER INSERT ON g FOR EACH ROW INSERT INTO log VALUES (NEW.k)"}, sql: "INSERT INTO g VALUES (%d)", check: "SELECT COUNT(*) = (SELECT COUNT(*) FROM g) FROM log"},
 	{name: "MyISAM", never: true, setup: []string{"CREATE TABLE g (k INT PRIMARY KEY) ENGINE = MyISAM", evenRows}, sql: "INSERT INTO g VALUES (%d)", check: "SELECT COUNT(*) = COUNT(DISTINCT k) FROM g"},
 	{name: "view", never: true, setup: []string{"CREATE TABLE b (k INT)", "CREATE VIEW g AS SELECT k FROM b WHERE k % 3 > 0 WITH CHECK OPTION"}, sql: "INSERT INTO g VALUES (%d)", check: "SELECT COUNT(*) FROM b WHERE k % 3 = 0"},

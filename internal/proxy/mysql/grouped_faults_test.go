@@ -181,7 +181,8 @@ func TestCutConnectionIsReportedNeverRetried(t *testing.T) {
 						for {
 							r := l.write(c.mixed, c)
 							if r.lost != nil || r.err != nil {
-								// Who was not sent, because there was no connection, hears of that.
+								// Clients whose rows were not sent, because there was no
+								// connection, are told so.
 								if r.err != nil && r.code() != mywire.ErrNetRead && r.code() != mywire.ErrTooManyConnections {
 									t.Errorf("a client was told %v", r.err)
 								}
@@ -202,7 +203,8 @@ func TestCutConnectionIsReportedNeverRetried(t *testing.T) {
 				})
 				wg.Wait()
 			}
-			// What weir had sent when it was cut off has ended by then, or never will.
+			// Statements that weir had sent when it was cut off have ended by then, or never
+			// will.
 			eventually(t, "the server is done", func() bool {
 				return dialAt(t, server(t).Addr(), "", nil).one("SELECT COUNT(*) FROM information_schema.processlist WHERE db = '"+db+"'") == fmt.Sprint(w.pool().Backends)
 			})

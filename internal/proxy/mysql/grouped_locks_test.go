@@ -302,8 +302,8 @@ func TestContextsNeverShareAGroup(t *testing.T) {
 	one, two := database(t, table), database(t, table)
 	sqlOn(t, server(t), "GRANT ALL ON "+one+".* TO "+bob+"@'%'", "GRANT ALL ON "+two+".* TO "+bob+"@'%'")
 	w := start(t, one, oneGroupAtATime(nil))
-	// What a text says of its context by itself is not grouped, so the row tells
-	// of it by what the context does to constants.
+	// A text that tells something of its context is not grouped, so the row tells it by the
+	// effect of the context on constants.
 	type context struct {
 		c              *wire
 		db, zone, mode string

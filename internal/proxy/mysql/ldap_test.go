@@ -57,7 +57,7 @@ func TestLoginsByLDAP(t *testing.T) {
 			// The server is logged in to by the list, whatever the directory's password is.
 			{"ann", "in the directory", false},
 			{"ann", "at the server", true},
-			// What the server says of users whom the directory knows is the server's to say.
+			// The server decides about users whom the directory knows.
 			{"eve", "secret", true},
 		} {
 			c, err := w.tryDial(as(x.user, x.password, mywire.TLSRequired))

@@ -16,9 +16,9 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// What one session leaves on its connection must not be met by another, whatever
-// road that led to it: views, functions, procedures and triggers that set, lock and make
-// things are roads of which a statement's text shows nothing.
+// State that one session leaves on its connection must not reach another, by whatever way:
+// views, functions, procedures and triggers that set, lock and make things are ways that a
+// statement's text does not show.
 
 var leakSetup = []string{
 	"CREATE TABLE parent (id INT AUTO_INCREMENT PRIMARY KEY, who INT)",

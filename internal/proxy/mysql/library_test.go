@@ -18,8 +18,8 @@ int weir_keeps_init(void *u, void *args, char *message) { return 0; }
 long long weir_keeps(void *u, void *args, char *null, char *error) { static __thread long long n; return ++n; }
 `
 
-// What a function of a library leaves on the connection is nobody else's: no text and no
-// catalogue tells what that is.
+// State that a library's function leaves on the connection belongs to its client: neither a text
+// nor a catalogue shows that state.
 func TestFunctionsOfLibrariesPin(t *testing.T) {
 	t.Parallel()
 	cc, err := exec.LookPath("cc")

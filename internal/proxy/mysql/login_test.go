@@ -177,8 +177,8 @@ func TestSilentConnectionsTakeNoPlace(t *testing.T) {
 	}
 }
 
-// Who connects and goes without a word, as health checks do, is no trouble to
-// the server: it would block weir's host after max_connect_errors of them.
+// A client that connects and leaves without a word, as health checks do, does not reach the
+// server: it would block weir's host after max_connect_errors of them.
 func TestProbesDoNotReachTheServer(t *testing.T) {
 	t.Parallel()
 	w := start(t, database(t), nil)

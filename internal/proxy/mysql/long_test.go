@@ -45,7 +45,7 @@ func TestLongTextsAreReadWhole(t *testing.T) {
 	if got := other.one("SELECT @v"); got != "NULL" {
 		t.Errorf("the variable of another: %s", got)
 	}
-	// Who leaves meanwhile leaves nothing behind.
+	// A client that leaves meanwhile leaves no trace.
 	gone := w.dial(nil)
 	gone.send(gone.query("SELECT 8 " + pad))
 	_ = gone.Close()
@@ -94,8 +94,8 @@ func TestLongTextsArePrepared(t *testing.T) {
 	eventually(t, "it has gone", func() bool { return w.snapshot().Clients == 2 })
 }
 
-// What the names in such texts lead to is found beside the loop, too, also when the catalog
-// was read again since a statement was prepared.
+// Names in such texts are resolved beside the loop, too, also when the catalog was read again
+// since a statement was prepared.
 func TestLongTextsAreJudgedAwayFromTheLoop(t *testing.T) {
 	t.Parallel()
 	w := start(t, database(t, "CREATE TABLE t (a BIGINT)", "CREATE TRIGGER sets BEFORE INSERT ON t FOR EACH ROW SET @v = NEW.a"), nil)
@@ -259,7 +259,7 @@ func TestTextsThatAreNotReadAndAreAnsweredEarly(t *testing.T) {
 	w.dial(nil).must("DO 0") // weir is there
 }
 
-// What the server makes of the rest is not taken for the answer to what comes next.
+// The server's answer to the rest is not taken for that of the next command.
 func TestExecutionsThatAreAnsweredEarly(t *testing.T) {
 	t.Parallel()
 	const early, next = "answered early", "SELECT 7 * 6"
@@ -283,7 +283,7 @@ func TestExecutionsThatAreAnsweredEarly(t *testing.T) {
 	}
 }
 
-// What clients prepare and close again does not stay.
+// Statements that clients prepare and close do not accumulate.
 func TestPreparedTextsAreBounded(t *testing.T) {
 	t.Parallel()
 	w := start(t, database(t), nil)

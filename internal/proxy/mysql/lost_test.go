@@ -8,8 +8,8 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// Who has sent a statement of several packets is told of a lost connection with
-// the number that its protocol expects behind them. The server dies.
+// A client that has sent a statement of several packets is told of a lost connection with the
+// number that its protocol expects behind them. The server dies.
 func TestLostAnswerOfAMessageOfTwoPackets(t *testing.T) {
 	for _, begin := range []string{"", "BEGIN"} { // with it, the client is disconnected, too
 		cfg := serverConfig()

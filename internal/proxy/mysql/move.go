@@ -41,7 +41,7 @@ type moved struct {
 	Statements []movedStatement
 	Seq, Last  uint32 // the numbers that were given last, and to the statement prepared last
 
-	// What its last statements left.
+	// Values that its last statements left.
 	LastID                   uint64
 	IDUnknown                bool
 	Warnings                 uint16

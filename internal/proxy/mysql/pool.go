@@ -389,7 +389,7 @@ func (p *pool) Awaits(err error) {
 }
 
 // dialProblem is the error for those who wait while no backend can be opened.
-// What the server said is passed on as it said it.
+// The server's message is passed on unchanged.
 func (p *pool) dialProblem() *mywire.Error {
 	var e *mywire.Error
 	if errors.As(p.DialErr, &e) {

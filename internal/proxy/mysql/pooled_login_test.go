@@ -85,7 +85,7 @@ func TestLoginsArePooled(t *testing.T) {
 	})
 }
 
-// What the server would see at a login is seen at a pooled one.
+// A pooled login sees the changes that one at the server would.
 func TestPooledLoginsSeeWhatHasChanged(t *testing.T) {
 	t.Parallel()
 	eachServer(t, func(t *testing.T, server *lab.MySQL) {
@@ -326,7 +326,7 @@ func TestLoginsShareAnAnswerAboutAccounts(t *testing.T) {
 		want("one that its user has changed", "fourth", mywire.ErrAccessDenied)
 		want("the new one", "third", 0)
 		want("the new one, again", "third", 0)
-		// What the text of a statement does not show.
+		// Effects that the text of a statement does not show.
 		admin.must("CREATE DATABASE hides_accounts")
 		defer admin.must("DROP DATABASE hides_accounts")
 		sets := strings.ReplaceAll(strings.Replace(set, "PASSWORD =", "PASSWORD FOR shares@'%' =", 1), "third", "sixth")

@@ -9,8 +9,8 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// Who logs in after a change of what new sessions are like gets it, as directly,
-// and does not inherit a connection from before.
+// A client that logs in after a change of the defaults of new sessions gets the new ones, as
+// directly, and not a connection from before.
 func TestNewSessionsAreNew(t *testing.T) {
 	server := labtest.MariaDB(t, serverConfig())
 	sqlOn(t, server, "CREATE USER some@'%' IDENTIFIED BY 'some'", "CREATE DATABASE d CHARACTER SET latin1",
@@ -61,8 +61,8 @@ func TestNewSessionsAreNew(t *testing.T) {
 	}
 }
 
-// What the server refuses to do changes no sessions: who may do nothing must not
-// have everybody's connections opened anew by trying.
+// Changes that the server refuses renew no connections: otherwise a client without rights could
+// renew those of all by trying.
 func TestRefusedChangesRenewNothing(t *testing.T) {
 	t.Parallel()
 	server := labtest.MariaDB(t, serverConfig())

@@ -11,8 +11,8 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// What the server's init_connect sets holds for each client, also on a connection that
-// was reset after the one before.
+// Settings of the server's init_connect hold for each client, also on a connection that was
+// reset after the one before.
 func TestInitConnectHoldsForEachClient(t *testing.T) {
 	t.Parallel()
 	cfg := serverConfig()

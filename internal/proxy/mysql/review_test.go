@@ -86,7 +86,7 @@ func TestClientThatDoesNotReadHoldsUpNobody(t *testing.T) {
 	bystanders()
 }
 
-// What weir answers itself comes after what the client has under way.
+// weir's own answers come after those of the client's statements under way.
 func TestOwnAnswersComeInOrder(t *testing.T) {
 	t.Parallel()
 	db := database(t, "CREATE TABLE t (a int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
@@ -259,7 +259,7 @@ func TestLocksEndWithTheirSession(t *testing.T) {
 	}
 }
 
-// Who waits for a connection that weir cannot open is told so in the end.
+// A client that waits for a connection which weir cannot open is told so in the end.
 func TestWaitForAnUnreachableStateEnds(t *testing.T) {
 	t.Parallel()
 	db := database(t)
@@ -405,7 +405,7 @@ func TestServerHangsUpOnALongMessage(t *testing.T) {
 	}
 }
 
-// What a text has set before it failed is the client's, and nobody else's.
+// Settings of a text that failed later belong to its client alone.
 func TestSettingsOfAFailedText(t *testing.T) {
 	t.Parallel()
 	onFlavors(t, func(t *testing.T, server *lab.MySQL) {

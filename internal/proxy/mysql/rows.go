@@ -131,8 +131,7 @@ func (g *group) send(b *backend, u *unit, tx bool) {
 	}
 	b.s.Touch()
 	if tx {
-		// What the warnings are must be asked at once: the next statement
-		// replaces them.
+		// Warnings must be asked for at once: the next statement replaces them.
 		g.asked = true
 		b.ask("SHOW WARNINGS", func(w *unit) { g.warnings = w.result(b.p.key.caps) })
 	}

@@ -247,7 +247,7 @@ func TestWaitingWritersGiveUpByTheirOwnTimeout(t *testing.T) {
 // A statement that takes long in a group does not hold up the writes behind it.
 func TestSlowWriteHoldsUpItsGroupAlone(t *testing.T) {
 	t.Parallel()
-	// What a write reads it locks, so that is another table.
+	// A write locks what it reads, so that is another table.
 	db := database(t, append(counters, "CREATE TABLE m AS SELECT k FROM n")...)
 	w := start(t, db, oneGroupAtATime(func(c *mysql.Config) { c.NoRowsLane = true }))
 	w.warmCounters()
@@ -268,7 +268,7 @@ func TestSlowWriteHoldsUpItsGroupAlone(t *testing.T) {
 		t.Fatalf("it was not slow: %s", r.text)
 	default:
 	}
-	// Who ends it on the server means it: it is not run again.
+	// A KILL at the server is meant: the statement is not run again.
 	direct := dialAt(t, server(t).Addr(), db, nil)
 	killed := 0
 	eventually(t, "the slow write has ended", func() bool {

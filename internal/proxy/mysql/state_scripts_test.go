@@ -128,8 +128,7 @@ var stateScripts = []struct {
 	{"performance of statistics", []string{"SHOW SESSION STATUS LIKE 'Com_rollback_to_savepoint'", "SHOW VARIABLES LIKE 'time_zone'", "SET time_zone = '+08:00'", "SHOW VARIABLES LIKE 'time_zone'"}},
 }
 
-// What a session is told does not depend on other sessions having its backends
-// in between.
+// The answers to a session do not depend on other sessions that have its backends in between.
 func scriptsAreAnsweredAsDirect(t *testing.T, server *lab.MySQL) {
 	for _, script := range stateScripts {
 		t.Run(script.name, func(t *testing.T) {

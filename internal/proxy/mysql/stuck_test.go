@@ -70,8 +70,8 @@ func TestServerHangsUpBehindAnAnswer(t *testing.T) {
 	}
 }
 
-// What a client waits for in no queue is bounded as well: here a server that leaves
-// unanswered what makes a connection ready for it.
+// Waits outside of queues are bounded as well: here for a server that does not answer the
+// statements which make a connection ready.
 func TestConnectionThatIsNeverReady(t *testing.T) {
 	t.Parallel()
 	var armed atomic.Bool
@@ -243,8 +243,8 @@ func TestCatalogThatIsBeingRead(t *testing.T) {
 	}
 }
 
-// What weir has to say to the server before a statement never takes away what that asks
-// for: it is answered rightly, or refused.
+// Statements that weir sends before a client's never change what that one asks for: it is
+// answered rightly, or refused.
 func TestNumberOfRowsIsNeverMadeUp(t *testing.T) {
 	t.Parallel()
 	db := database(t, "CREATE TABLE t (x INT)", "INSERT INTO t VALUES (1), (2), (3)")

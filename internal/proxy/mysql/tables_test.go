@@ -7,8 +7,8 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// What is known of a table outlives a question that is lost with its connection,
-// and a table of which nothing is known is not taken for plain.
+// Facts of a table outlive a question that is lost with its connection, and a table without
+// known facts is not taken for plain.
 func TestFactsOfATableOutliveALostQuestion(t *testing.T) {
 	lost := &unit{err: &mywire.Error{}, failed: true}
 	for state, want := range map[tableState]tableState{tablePlain: tablePlain, tableUnknown: tableOther, tableOther: tableOther} {

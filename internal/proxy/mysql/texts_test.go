@@ -9,8 +9,8 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// What a statement in the middle of a text sets or prepares is its client's alone, as what
-// the first does is.
+// Settings and prepared statements in the middle of a text are their client's alone, as those of
+// the first statement are.
 func TestLaterStatementsOfAText(t *testing.T) {
 	t.Parallel()
 	onFlavors(t, func(t *testing.T, server *lab.MySQL) {

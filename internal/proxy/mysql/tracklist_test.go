@@ -10,8 +10,8 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// What MariaDB Connector/J sends when it has connected, as its versions 3.4.1 and 3.5.1
-// do to MariaDB 10.11; to 11.1 and later the variable is transaction_isolation.
+// MariaDB Connector/J sends this after its login, as its versions 3.4.1 and 3.5.1 do to MariaDB
+// 10.11; to 11.1 and later the variable is transaction_isolation.
 const (
 	connectorJ341 = "set sql_mode=CONCAT(@@sql_mode,',STRICT_TRANS_TABLES'),session_track_system_variables = CONCAT(@@global.session_track_system_variables,',tx_isolation'),time_zone='+00:00',NAMES utf8mb4"
 	connectorJ351 = "set sql_mode=CONCAT(@@sql_mode,',STRICT_TRANS_TABLES'),session_track_system_variables = CONCAT(@@global.session_track_system_variables,',tx_isolation'),NAMES utf8mb4"

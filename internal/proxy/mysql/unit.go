@@ -32,7 +32,7 @@ type unit struct {
 	trace *sight.Trace // of a statement that is traced
 	sql   string       // where it is to be told
 
-	// What the text says that it does.
+	// The effects that the text shows.
 	effects myscan.Effect
 	change  change
 	// collation is that of SET NAMES ... COLLATE.

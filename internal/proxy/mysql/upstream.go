@@ -76,8 +76,8 @@ func (p *pool) Moved(now upstream.Endpoint) {
 	p.Leave(now)
 }
 
-// What asks whether the server takes writes, and which transactions it has, where these
-// have numbers. Where there is a super_read_only, it implies read_only.
+// Asks whether the server takes writes, and which transactions it has, where these have numbers.
+// Where there is a super_read_only, it implies read_only.
 const (
 	roleSQL          = "SELECT @@GLOBAL.read_only, ''"
 	roleOfMySQLSQL   = "SELECT @@GLOBAL.read_only, @@GLOBAL.gtid_executed"

@@ -201,7 +201,7 @@ func TestLoginsWaitForAPrimary(t *testing.T) {
 	}
 }
 
-// Who has waited for --queue-timeout while the server was away is told that.
+// A client that waited for --queue-timeout while the server was away is told so.
 func TestQueueTimeoutWhileTheServerIsAway(t *testing.T) {
 	t.Parallel()
 	server(t) // skips or fails where there is no server

@@ -7,7 +7,7 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// What the server has said to a login that began before all was forgotten serves no other.
+// A server's greeting that a login received before all were forgotten serves no other.
 func TestWelcomesOfBeforeAreForgotten(t *testing.T) {
 	var w welcomes
 	key := poolKey{user: "u", database: "d"}

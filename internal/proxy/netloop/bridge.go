@@ -54,10 +54,10 @@ func Detach(ctx context.Context, conn net.Conn, background *sync.WaitGroup) (int
 // other end is a loop's. When either side ends, it closes both: the loop sees a closed
 // connection, and there is nothing more to say.
 //
-// What the loop has written before it closed is passed on, as the kernel does for a
-// connection without TLS, for as long as the peer reads. One that does not would keep
-// the bridge for ever: a write to it never ends, and who writes does not see that the
-// loop has closed. So a write that takes long looks for that.
+// Bytes that the loop wrote before it closed are passed on, as the kernel does for a connection
+// without TLS, for as long as the peer reads. One that does not would keep the bridge for ever:
+// a write to it never ends, and who writes does not see that the loop has closed. So a write
+// that takes long looks for that.
 type bridge struct {
 	inner *net.UnixConn
 	outer net.Conn

@@ -36,7 +36,7 @@ type Keepalive struct {
 	UserTimeout time.Duration
 }
 
-// What the kernel takes at most.
+// The kernel's limits.
 const (
 	maxKeepTime    = 32767 * time.Second
 	maxKeepCount   = 127

@@ -32,7 +32,7 @@ func Listen(address string, reusePort bool) (net.Listener, error) {
 		return inherited(name)
 	}
 	if !strings.HasPrefix(address, "/") {
-		// What Go sets on each connection is set here, once: they inherit it.
+		// Go's settings of each connection are made here, once: they inherit them.
 		lc := net.ListenConfig{KeepAlive: -1, Control: func(_, _ string, c syscall.RawConn) error {
 			var err error
 			if e := c.Control(func(fd uintptr) { err = prepare(int(fd), reusePort) }); e != nil {

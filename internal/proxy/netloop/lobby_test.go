@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Who comes when the lobby is full takes the place of the oldest.
+// A client that arrives when the lobby is full takes the place of the oldest.
 func TestLobbyIsBounded(t *testing.T) {
 	b := Lobby{limit: 2}
 	far := make([]net.Conn, 3)

@@ -202,7 +202,7 @@ func (c *Config) load() (err error) {
 }
 
 // With returns the configuration with one setting changed, as SET on the console does.
-// What holds until the next start stays as it is, silently, as in PgBouncer.
+// Settings that apply at the next start stay as they are, silently, as in PgBouncer.
 func (c *Config) With(name, value string) (*Config, error) {
 	s := find(name)
 	if s != nil && s.start {

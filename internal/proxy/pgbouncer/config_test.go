@@ -80,8 +80,8 @@ func TestUsersAndPeers(t *testing.T) {
 	}
 }
 
-// What weir cannot do is refused with line, setting and what to do; so is what nobody
-// knows.
+// Settings that weir does not support, or does not know, are refused with line, setting and what
+// to do.
 func TestRefused(t *testing.T) {
 	for _, x := range []struct{ text, want string }{
 		{"[pgbouncer]\nauth_type = pam", "a.ini:2: auth_type: weir has no pam: use"},

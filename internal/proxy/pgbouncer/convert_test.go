@@ -61,7 +61,7 @@ limits:
 	}
 }
 
-// What a file says of dead peers holds, and what it leaves to the system is weir's own.
+// A file's settings of dead peers hold; those that it leaves to the system are weir's own.
 func TestKeepalive(t *testing.T) {
 	for text, want := range map[string]netloop.Keepalive{
 		"":                                       {},
@@ -78,7 +78,7 @@ func TestKeepalive(t *testing.T) {
 	}
 }
 
-// What weir.yaml cannot say is listed with its place and what to do.
+// Settings that weir.yaml cannot express are listed with their place and what to do.
 func TestConvertLeaves(t *testing.T) {
 	for _, x := range []struct{ text, want string }{
 		{"[databases]\na=host=x\nb=host=y", `a.ini:3: database "b" is on another server: run one`},

@@ -118,7 +118,7 @@ func (a *alone) send(b *backend, u *unit) {
 }
 
 // lockTimedOut reports whether an error is the lock_timeout that weir has set for the unit.
-// What refuses to wait at all, by NOWAIT, has the same code and another routine.
+// A refusal to wait at all, by NOWAIT, has the same code and another routine.
 func (u *unit) lockTimedOut(e *pgwire.Error) bool {
 	return e.Code == pgwire.CodeLockNotAvailable && u.bound > 0 && ofTimeout(e)
 }

@@ -126,8 +126,8 @@ func (a *arrival) asks() bool {
 func (a *arrival) judge(st *roleStanding, err error, late bool, borrows func() bool) (next step, e *pgwire.Error, _ error) {
 	s, cfg := a.s, a.s.cfg()
 	a.st = st
-	// Who has a secret that weir holds may log in while the server is away: the
-	// statements wait for it.
+	// A user whose secret weir holds may log in while the server is away: the statements wait
+	// for it.
 	switch {
 	case err == nil:
 	case a.held && !late:

@@ -13,10 +13,10 @@ import (
 
 // This file is reads with a ttl: those that package cache may answer.
 //
-// What may be kept is what may run in a shared pipeline, by the same proof: a client
-// that owns no backend and has nothing under way sends one read whose text and names
-// show no effect. Its answer can depend on the data, on the text and parameters, on the
-// user and database, and on the settings of the session, all of which the key holds.
+// An answer may be kept if its statement may run in a shared pipeline, by the same proof: a
+// client that owns no backend and has nothing under way sends one read whose text and names show
+// no effect. Its answer can depend on the data, on the text and parameters, on the user and
+// database, and on the settings of the session, all of which the key holds.
 //
 //	router ── Ask ──► Hit ────────────────────────► the server's bytes, as they were
 //	                  Refresh ── as Hit, and a unit of nobody's runs the statement

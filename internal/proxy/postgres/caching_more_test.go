@@ -91,8 +91,8 @@ func TestCacheKnowsWhenItWasPrepared(t *testing.T) {
 	}
 }
 
-// What names application_name in capitals, or computes the name, reads it as well: its
-// answer is each client's own.
+// A statement that names application_name in capitals, or computes the name, reads it as well:
+// its answer is each client's own.
 func TestApplicationNameIsReadByAnyName(t *testing.T) {
 	t.Parallel()
 	const read = "current_setting('APPLICATION' || '_Name')"

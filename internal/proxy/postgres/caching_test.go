@@ -154,7 +154,7 @@ func TestCachedAnswerIsTheServers(t *testing.T) {
 
 var inBinary = []byte{0, 1, 0, 1} // how many formats, and the one
 
-// What an answer depends on besides its text tells clients apart.
+// Clients are told apart by what an answer depends on besides its text.
 func TestCacheKnowsWhoAsks(t *testing.T) {
 	t.Parallel()
 	setup := append(slices.Clone(cacheSetup),
@@ -211,7 +211,8 @@ func TestCacheKnowsWhoAsks(t *testing.T) {
 	}
 }
 
-// What may not be kept runs as if it had no hint; why is counted, and told.
+// A statement whose answer may not be kept runs as if it had no hint; the reason is counted and
+// reported.
 func TestCacheLeavesAlone(t *testing.T) {
 	t.Parallel()
 	w := startCache(t, func(c *postgres.Config) { c.CacheMaxAnswer = 10000 })
@@ -487,7 +488,7 @@ func TestCacheRefreshes(t *testing.T) {
 	})
 }
 
-// What a client sends behind its own fetching statement is no part of what is kept.
+// Statements that a client sends behind its own fetching one are not part of the kept answer.
 func TestCacheKeepsOneAnswer(t *testing.T) {
 	t.Parallel()
 	w := startCache(t, nil)

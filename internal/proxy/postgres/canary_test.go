@@ -104,7 +104,7 @@ func TestServerThatDoesNotReport(t *testing.T) {
 				return w.pool().Reads > 0
 			})
 		}
-		// What a session leaves is closed with it.
+		// A session's state is closed with it.
 		if err := one.Close(ctx); err != nil {
 			t.Fatal(err)
 		}

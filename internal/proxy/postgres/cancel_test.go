@@ -136,7 +136,7 @@ func TestCancelEndsAWaitInTheQueue(t *testing.T) {
 			t.Errorf("queued %d: %s", i, got)
 		}
 	}
-	// What the third had sent behind is still to be done.
+	// The third one's later statements are still to run.
 	holder.want("COMMIT", "COMMIT I")
 	if got := render(queued[2].ready()); got != "[x] (1) SELECT_1 I" {
 		t.Errorf("behind the cancelled one: %s", got)

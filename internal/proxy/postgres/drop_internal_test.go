@@ -55,7 +55,7 @@ func TestPoolsOfManyPairsAreDropped(t *testing.T) {
 		})
 	}
 	left(0)
-	// What several loops have is dropped together, when none uses it.
+	// Pools on several loops are dropped together, when none is in use.
 	shared, twin := poolKey{database: "d", user: "shared"}, s.Loops[1]
 	onTwin := func(f func()) {
 		t.Helper()

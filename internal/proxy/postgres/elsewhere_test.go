@@ -97,7 +97,7 @@ func TestLoginOutlivesTheQuestionAboutIt(t *testing.T) {
 	}
 }
 
-// What waits for a connection that is lost while it is brought into settings waits for
+// Statements that wait for a connection which is lost while its settings are replayed wait for
 // another: a shared read, one that runs alone, a group of writes.
 func TestStatementsOutliveConnectionsThatWereNotReady(t *testing.T) {
 	t.Parallel()
@@ -134,8 +134,8 @@ func TestStatementsOutliveConnectionsThatWereNotReady(t *testing.T) {
 	}
 }
 
-// What waits for a connection that is lost right behind the answer that brought it into
-// settings waits for another, too: of it nothing was sent.
+// Statements that wait for a connection which is lost right behind the answer to its settings
+// wait for another, too: they were not sent.
 func TestStatementsOutliveConnectionsThatWereJustReady(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ sql, want string }{
@@ -239,8 +239,8 @@ func TestUnsentReadGoesElsewhere(t *testing.T) {
 	}
 }
 
-// What a client has sent on a connection of its own, of which nothing has left weir when
-// that is lost, is sent on another, once.
+// Statements that a client has sent on a connection of its own, and that had not left weir when
+// it was lost, are sent on another, once.
 func TestUnsentStatementsOfOwnConnectionsGoElsewhere(t *testing.T) {
 	t.Parallel()
 	w, relay := through(t, database(t, "CREATE TABLE d (k int)"), nil)

@@ -89,7 +89,8 @@ func TestAnswersWhereSyncAndQueryAreIgnored(t *testing.T) {
 	}
 }
 
-// What a client sends before its Terminate is run, whether or not it waits for the answer.
+// Statements that a client sends before its Terminate are run, whether or not it waits for the
+// answers.
 func TestStatementsBeforeTerminateAreRun(t *testing.T) {
 	t.Parallel()
 	bye := pgwire.AppendTerminate(nil)
@@ -126,7 +127,7 @@ func TestStatementsBeforeTerminateAreRun(t *testing.T) {
 			}
 		})
 	}
-	// What is not complete is not.
+	// An incomplete one is not.
 	w := start(t, database(t, "CREATE TABLE d (k int)"), func(c *postgres.Config) { c.PoolSize, c.ReadLanes = 1, 1 })
 	for _, sent := range [][]byte{
 		slices.Concat(query("COPY d FROM STDIN"), pgwire.AppendCopyData(nil, []byte("1\n"))),

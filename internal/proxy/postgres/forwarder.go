@@ -560,7 +560,7 @@ type forwarder struct {
 
 	dataEnded bool // while copying: a CopyDone or CopyFail was passed on
 
-	// What may have to be taken back: see elsewhere.go.
+	// State that may have to be taken back: see elsewhere.go.
 	fresh    bool  // nothing was passed on yet to the backend that it got
 	first    *unit // there, as long as nothing of it has left weir; its raw is what was passed on
 	held     pin   // before it got the backend

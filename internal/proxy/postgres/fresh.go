@@ -64,7 +64,7 @@ func (x *index) bringsIn(sql string, multi bool) (fresh []freshName, read bool) 
 	return fresh, read
 }
 
-// What a change of the catalogue brings in.
+// The kinds of objects that a change of the catalogue brings in.
 type brings uint8
 
 const (
@@ -87,7 +87,7 @@ func (x *index) relation(sql string, c consequence) (name string, b brings) {
 			name = "" // the other table, or a function, leads to it
 		}
 	case verb.is("alter"):
-		// What is attached gets the triggers of the table that it is attached to.
+		// An attached table gets the triggers of the table that it is attached to.
 		if attaches(t) || more && (strings.Contains(lower, "references") || strings.Contains(lower, "inherit")) {
 			return "", bringsMore
 		}
@@ -99,7 +99,7 @@ func (x *index) relation(sql string, c consequence) (name string, b brings) {
 			return to, bringsName
 		}
 	case verb.is("explain"), verb.is("select"), verb.is("with"), verb.is("values"), verb.is("table"), verb.is("("):
-		// Of what it is made from, a table has the types.
+		// A table has the types of the query that it is made from.
 		if more && (strings.Contains(lower, "into") || strings.Contains(lower, "create")) {
 			return "", bringsMore
 		}

@@ -111,8 +111,8 @@ func TestTablesThatDrawNumbersPinNobody(t *testing.T) {
 	eventually(t, "nobody is pinned", func() bool { return w.pool().Pinned == 0 })
 }
 
-// What waits in weir while something is made was judged before: it runs alone, and
-// its connection serves nobody else.
+// Statements that wait in weir while something is made were judged before: each runs alone, and
+// its connection serves no other client.
 func TestWhatWaitsWhileSomethingIsMadeLeavesNothing(t *testing.T) {
 	t.Parallel()
 	w := start(t, database(t, "CREATE TABLE plain (id int)",

@@ -10,8 +10,8 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// What a client is told at login is what holds, though it has changed without
-// weir and the pool is warm.
+// A client is told at login the values in force, though they have changed without weir and the
+// pool is warm.
 func TestTheGreetingFollowsTheServer(t *testing.T) {
 	t.Parallel()
 	server(t) // skips without one

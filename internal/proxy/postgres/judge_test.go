@@ -29,8 +29,8 @@ func BenchmarkJudge(b *testing.B) {
 	}
 }
 
-// What does something each time that it is called is no read that may run twice, share
-// a connection with others or be answered from a cache.
+// A function with an effect at each call is no read that may run twice, share a connection with
+// others or be answered from a cache.
 func TestFunctionsThatDoSomethingAreNoReads(t *testing.T) {
 	t.Parallel()
 	for _, call := range []string{

@@ -70,7 +70,7 @@ func TestLoginsByLDAP(t *testing.T) {
 			// The server is logged in to by the list, whatever the directory's password is.
 			{"ann", "in the directory", "", "", ""},
 			{"ann", "at the server", "", pgwire.CodeInvalidAuthorization, "LDAP authentication failed"},
-			// What the server says of users whom the directory knows is the server's to say.
+			// The server decides about users whom the directory knows.
 			{"eve", "secret", "", pgwire.CodeInvalidPassword, `password authentication failed for user "eve"`},
 			{"locked", "secret", "", pgwire.CodeInvalidAuthorization, "not permitted to log in"},
 			{"norole", "secret", "", pgwire.CodeInvalidAuthorization, `role "norole" does not exist`},

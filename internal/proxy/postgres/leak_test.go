@@ -95,7 +95,7 @@ var roads = []string{
 	`SELECT v FROM plain WHERE id = 7`, `SELECT count(*) FROM plain`, `SELECT harmless({n})`, `UPDATE plain SET v = 'n{n}' WHERE id = 3`,
 	`/* batch */ UPDATE plain SET v = 'b{n}' WHERE id = 4`, `/* batch */ INSERT INTO notes (v) VALUES ('h{n}')`, `INSERT INTO notes (v) VALUES ('p{n}')`,
 	`SELECT 1/0`, `BEGIN`, `COMMIT`, `ROLLBACK`, `SAVEPOINT a`, `ROLLBACK TO a`,
-	// What the text shows.
+	// Effects that the text shows.
 	`SET road.text = '{n}'`, `SET LOCAL road.textlocal = '{n}'`, `RESET road.text`, `SET work_mem = '{n}MB'`, `RESET work_mem`, `SET search_path = other, public`, `RESET search_path`,
 	`SET datestyle TO dmy`, `SET datestyle TO iso`, `SET datestyle TO sql`, `SET intervalstyle TO iso_8601`, `SET timezone TO 'Asia/Tokyo'`, `RESET ALL`, `DISCARD ALL`,
 	`SELECT set_config('road.call', '{n}', false)`, `SELECT set_config('road.calllocal', '{n}', true)`, `SELECT set_config('work_mem', '{n}MB', false)`,
@@ -104,7 +104,7 @@ var roads = []string{
 	`CREATE TEMP TABLE IF NOT EXISTS tt (x int)`, `DROP TABLE IF EXISTS tt`, `DISCARD TEMP`, `LISTEN road`, `LISTEN road`, `UNLISTEN *`, `NOTIFY road, '{n}'`, `SELECT pg_notify('road', '{n}')`, `SELECT pg_try_advisory_lock(4700)`, `SELECT pg_advisory_unlock_all()`,
 	`PREPARE p AS SELECT 1`, `DEALLOCATE ALL`, `DECLARE c CURSOR WITH HOLD FOR SELECT 1`, `CLOSE ALL`, `SET ROLE weir_other`, `RESET ROLE`, `SELECT lastval()`, `SELECT currval('notes_id_seq')`,
 	`DISCARD SEQUENCES`, `SET search_path = pg_temp, public`, `CREATE TABLE IF NOT EXISTS sneaky{n} (x int)`,
-	// What it does not.
+	// Effects that it does not show.
 	`SELECT set_app('{n}')`, `SELECT set_named('road.named', '{n}')`, `SELECT set_atomic('{n}')`, `SELECT set_local('{n}')`, `SELECT set_mem()`, `SELECT set_path()`, `SELECT unset_path()`, `SELECT unset_all()`,
 	`SELECT set_dynamic('{n}')`, `SELECT set_deep('{n}')`, `SELECT set_scoped()`, `SELECT take_lock()`, `SELECT make_temp()`, `SELECT last_number()`, `SELECT next_number()`, `CALL set_proc('{n}')`, `SELECT seen(id) FROM plain WHERE id < 3`,
 	`INSERT INTO tr_before VALUES (1)`, `/* batch */ INSERT INTO tr_before VALUES (1)`, `INSERT INTO tr_through VALUES (1)`, `INSERT INTO tr_after VALUES (1)`, `/* batch */ UPDATE tr_after SET id = 2`, `DELETE FROM tr_after`,

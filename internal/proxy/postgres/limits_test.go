@@ -90,7 +90,7 @@ func TestQueueTimeoutNamesThePoolAndLeavesTheSession(t *testing.T) {
 	})
 }
 
-// Who has waited for --queue-timeout while the server was away is told that.
+// A client that waited for --queue-timeout while the server was away is told so.
 func TestQueueTimeoutWhileTheServerIsAway(t *testing.T) {
 	t.Parallel()
 	s := labtest.Postgres(t, lab.PostgresConfig{})

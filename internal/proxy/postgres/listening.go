@@ -112,7 +112,7 @@ func (ls *listening) mayMove() bool {
 	if cfg.NoSharedListen || c.l.srv.hubs.mute.Load() || cfg.Door != nil || c.p.Paused || c.mode() != session.ModeAuto || !c.p.MayDial() {
 		return false
 	}
-	// What the hub hears is in the database's encoding.
+	// The hub receives in the database's encoding.
 	encoding := c.link.params[encodingName]
 	return encoding != "" && (encoding == c.link.params["server_encoding"] || encoding == "SQL_ASCII")
 }

@@ -17,9 +17,9 @@ import (
 //   - names may mean other tables: the session has temporary ones, or the search_path of
 //     a transaction.
 //
-// What such a session has weir parse on its backend of a statement that is shared, because
-// it was parsed elsewhere before, is parsed again there before anybody else uses it. For
-// another search_path the server does that by itself.
+// A shared statement that such a session has parsed anew on its backend, because it was parsed
+// elsewhere before, is parsed again there before another client uses it. For another search_path
+// the server does that by itself.
 
 // readsByItself reports whether the server would now read a statement that the client
 // parses otherwise than for others with its settings.

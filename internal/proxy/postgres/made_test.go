@@ -8,8 +8,8 @@ import (
 	"github.com/weirdb/weir/internal/proxy/postgres"
 )
 
-// What is renamed, attached or referred to, and what older functions name, counts
-// before the next statement of another client, too.
+// Objects that are renamed, attached or referred to, or that older functions name, count before
+// the next statement of another client, too.
 func TestWhatBecomesReachableCountsAtOnce(t *testing.T) {
 	t.Parallel()
 	w := start(t, database(t,

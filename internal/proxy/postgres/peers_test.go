@@ -88,7 +88,7 @@ func TestCancelFindsItsWeir(t *testing.T) {
 		if e := errorIn(c.ready()); e == nil || e.Code != pgwire.CodeQueryCanceled {
 			t.Errorf("protocol %x: %v", version, e)
 		}
-		// What comes next is not hit: the request had been carried out.
+		// The next statement is not hit: the request had been carried out.
 		c.send(query("SELECT 1"))
 		if e := errorIn(c.ready()); e != nil {
 			t.Errorf("the next statement: %v", e)

@@ -101,7 +101,7 @@ func (ps *pins) update(u *unit) {
 	if u.err != nil || len(u.rows) != 1 {
 		return // not known: keep them
 	}
-	// What was sent behind the question, the answer knows nothing of.
+	// The answer does not include the effects of statements sent behind the question.
 	now := ps.asked & pinsSeen
 	for i, p := range []pin{pinTemp, pinListen, pinAdvisory, pinHold, pinPrepare} {
 		if string(u.rows[0][i]) == "t" {

@@ -59,7 +59,7 @@ func TestPipelinesThatCommitOrForgetInTheirMiddle(t *testing.T) {
 			t.Parallel()
 			db := database(t)
 			w := start(t, db, nil)
-			// What RESET goes back to is the client's own.
+			// RESET goes back to the client's own value.
 			mine := pgwire.Param{Name: "options", Value: "-c work_mem=5MB"}
 			answers := func(conn *wire) (out []string) {
 				for _, s := range c.steps {

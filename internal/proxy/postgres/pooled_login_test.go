@@ -138,8 +138,7 @@ func TestLoginsArePooled(t *testing.T) {
 	}
 }
 
-// What the server would see at a login is seen at a pooled one: who is gone, and how
-// sessions begin.
+// A pooled login sees what one at the server would: users that are gone, and how sessions begin.
 func TestPooledLoginsSeeWhatHasChanged(t *testing.T) {
 	t.Parallel()
 	own, log := loggedServer(t, lab.SCRAM, lab.TLSOff)
@@ -296,8 +295,8 @@ func TestPooledLoginsOutliveTheServer(t *testing.T) {
 	}
 }
 
-// Who does not exist, has no password or one in a form that does not fit sees what
-// others see, at the first try and later.
+// A user who does not exist, or has no password or one in another form, sees what others see, at
+// the first try and later.
 func TestPooledLoginsDoNotTellWhoExists(t *testing.T) {
 	t.Parallel()
 	own, _ := loggedServer(t, lab.SCRAM, lab.TLSOff)

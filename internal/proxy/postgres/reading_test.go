@@ -53,8 +53,8 @@ func TestTheReadingDoesNotDependOnTheClientsSettings(t *testing.T) {
 	}
 }
 
-// What SET TRANSACTION sets ends with the transaction, although the server goes on
-// to say that the session has set it.
+// Settings of SET TRANSACTION end with the transaction, although the server goes on to say that
+// the session has set them.
 func TestTheAuditKnowsSettingsOfATransaction(t *testing.T) {
 	t.Parallel()
 	w := start(t, database(t), func(c *postgres.Config) { c.PoolSize = 1 })

@@ -80,7 +80,7 @@ func TestLoginsShareAnAnswer(t *testing.T) {
 			if got := in("late"); got != "" {
 				t.Errorf("a role that was just made: SQLSTATE %q", got)
 			}
-			// What is changed over weir holds at once, also at the end of a transaction.
+			// A change through weir holds at once, also at the end of a transaction.
 			over, err := pgconn.Connect(ctxFor(t), fmt.Sprintf("postgres://postgres:super%%20secret@%s/postgres?sslmode=disable", addr))
 			if err != nil {
 				t.Fatal(err)
@@ -118,8 +118,8 @@ func TestLoginsShareAnAnswer(t *testing.T) {
 	}
 }
 
-// What is changed beside weir holds from the next login on with an interval of 0, and soon
-// with the default one: dropped, expired, locked, another password, another database.
+// A change at the server holds from the next login on with an interval of 0, and soon with the
+// default one: dropped, expired, locked, another password, another database.
 func TestSharedAnswersEnd(t *testing.T) {
 	t.Parallel()
 	secret, err := pgwire.ParseSecret("secret")

@@ -52,8 +52,8 @@ func TestRefusedChangesRenewNobodysConnections(t *testing.T) {
 	}
 }
 
-// What is rolled back changes nothing, and what a user does to his own defaults
-// concerns his own connections.
+// A change that is rolled back has no effect, and one of a user to his own defaults concerns his
+// own connections.
 func TestOnlyWhatWasCarriedOutRenewsConnections(t *testing.T) {
 	t.Parallel()
 	db := database(t)

@@ -162,8 +162,8 @@ func TestReadsStayBehindGroupedWrites(t *testing.T) {
 	}
 }
 
-// What a function set stays with its session, whatever the function looks like
-// in the catalogue.
+// A setting made by a function stays with its session, whatever the function looks like in the
+// catalogue.
 func TestSettingsMadeByFunctionsStayWithTheirSession(t *testing.T) {
 	t.Parallel()
 	w := start(t, database(t,
@@ -271,8 +271,8 @@ func TestSettingsAreReplayedWhateverBackslashesMean(t *testing.T) {
 	}
 }
 
-// What has left a queue by a cancel request is not answered again when the wait
-// would have been too long.
+// A read that has left a queue by a cancel request is not answered again when the wait would
+// have been too long.
 func TestCancelledReadIsAnsweredOnce(t *testing.T) {
 	t.Parallel()
 	w := start(t, database(t), func(c *postgres.Config) { c.PoolSize, c.ReadLanes, c.QueueTimeout = 1, 1, 300*time.Millisecond })

@@ -156,7 +156,7 @@ func TestResetGoesBackToTheStartupParameters(t *testing.T) {
 	mine.ask("SET application_name = 'else'")
 	mine.ask("DISCARD ALL")
 	check("after DISCARD ALL")
-	// What the client was told in the meantime adds up to the truth.
+	// The messages to the client in the meantime add up to the truth.
 	for name, want := range map[string]string{"TimeZone": "Asia/Tokyo", "application_name": "starter"} {
 		if got := mine.params[name]; got != want {
 			t.Errorf("the client was told at last that %s is %q, want %q", name, got, want)

@@ -47,7 +47,7 @@ func TestShapesCountWhatRan(t *testing.T) {
 		}
 	}
 	const text, prepared = pgx.QueryExecModeSimpleProtocol, pgx.QueryExecModeCacheStatement
-	// What takes long, as it may on a busy machine, is not shared.
+	// A statement that takes long, as it may on a busy machine, is not shared.
 	eventually(t, "texts are shared", func() bool {
 		run(c, 20, "SELECT v FROM r WHERE id <= 3", text)
 		return w.shape("select v from r where id <= ?").Shared > 0

@@ -87,8 +87,7 @@ func TestClientsDoNotWaitLongForNewFunctions(t *testing.T) {
 	held([]*wire{maker, other, w.wire()}, func(c *wire) { c.want("SHOW work_mem", "[work_mem] (4MB) SHOW T") })
 }
 
-// What happened before a change of the catalogue cannot be judged by what was read
-// behind it.
+// Statements from before a change of the catalogue cannot be judged by what was read after it.
 func TestWhatWasDoneBeforeAChangeStaysInDoubt(t *testing.T) {
 	t.Parallel()
 	db := database(t, slowSetup)

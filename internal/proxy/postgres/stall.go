@@ -9,7 +9,7 @@ import (
 
 // This file is what happens to shared reads behind one that does not answer: it
 // waits for a lock, or is slow for its parameters though it is cheap as a rule.
-// What was sent behind it cannot be unsent, but need not be waited for:
+// Statements sent behind it cannot be unsent, but need not wait for it:
 //
 //	before   shared  A(blocked) B C D
 //	after    apart   A(blocked) b c d      its backend leaves the pipelines

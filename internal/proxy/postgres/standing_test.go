@@ -19,8 +19,8 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// What an administrator does to a role holds from the next login on, although
-// the pool is warm: on every road by which weir lets clients in.
+// A change of a role holds from the next login on, although the pool is warm: for every way by
+// which weir lets clients in.
 func TestLoginsAreDecidedByTheRolesPresentStanding(t *testing.T) {
 	t.Parallel()
 	const byQuery = "SELECT usename, passwd FROM pg_catalog.pg_shadow WHERE usename = $1"
@@ -156,8 +156,8 @@ func TestLookupsOfSecretsTakeFewConnections(t *testing.T) {
 	}
 }
 
-// What the server grants weir for being where it is, or who it is, is not for
-// everybody who can reach weir: a balancer on weir's host passes on the world.
+// A right that the server grants weir for its address or its user is not for every client of
+// weir: a balancer on weir's host passes on the world.
 func TestTrustInWeirIsNotLentToClientsOnTheLoopback(t *testing.T) {
 	t.Parallel()
 	db := database(t)

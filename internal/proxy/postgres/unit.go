@@ -39,7 +39,7 @@ type unit struct {
 	trace   *sight.Trace // of a statement that is traced
 	sql     string       // the last statement's text, where it is to be told
 
-	// What is still to come, in order. Empty for simple queries.
+	// Answers that are still to come, in order. Empty for simple queries.
 	exp   []expect
 	expAt int
 	// Its number on its backend, up to that of the last unit that joined it, and how much

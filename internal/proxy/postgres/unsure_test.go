@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// What a name of a prepared statement means in a unit depends on whether the units before it
-// fail, which nobody knows when all come in one write. The answers, and the names in errors, are
+// The meaning of a prepared statement's name in a unit depends on whether the units before it
+// fail, which is unknown when all come in one write. The answers, and the names in errors, are
 // those of a direct connection.
 func TestNamesBehindUnitsThatFail(t *testing.T) {
 	t.Parallel()

@@ -120,7 +120,7 @@ func TestHistogramsAreNativeForProtobuf(t *testing.T) {
 	}
 }
 
-// What several loops have of a shape is one row, and what took most time is first.
+// A shape's figures of several loops are one row, and the row that took most time is first.
 func TestShapesOfLoopsAddUp(t *testing.T) {
 	t.Parallel()
 	var s Snapshot

@@ -2,7 +2,7 @@ package sight
 
 import "testing"
 
-// What a client wrote where a name belongs shows only when the server knew it.
+// A word in the place of a name is shown only when the server knew it.
 func TestNamesShowOnlyOfStatementsThatSucceeded(t *testing.T) {
 	shapes := NewShapes()
 	text := func(s string) func(int) string { return func(int) string { return s } }

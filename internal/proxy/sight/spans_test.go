@@ -114,7 +114,7 @@ func TestSpansArrive(t *testing.T) {
 	}
 }
 
-// What a collector does not take is counted, tried again where that may help, and never
+// Spans that a collector does not take are counted, tried again where that may help, and never
 // waited for by those who add spans.
 func TestSpansThatAreLostAreCounted(t *testing.T) {
 	t.Parallel()

@@ -118,7 +118,7 @@ func FuzzScan(f *testing.F) {
 		if s.Hints.Batch.Window < 0 || s.Hints.Batch.Window > maxWindow || s.Hints.TTL < 0 || s.Hints.TTL > maxTTL {
 			t.Fatalf("%q: hints %+v", sql, s.Hints)
 		}
-		// What stands in front of or behind a text must not change what it does.
+		// Text in front of or behind a statement must not change its effects.
 		if !s.Effects.Has(EffUnknown) {
 			padded := Scan("/* x */ " + sql + "\n;")
 			if padded.Verb != s.Verb || padded.Effects != s.Effects || padded.Count != s.Count {

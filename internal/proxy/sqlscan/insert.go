@@ -40,9 +40,9 @@ const insertEffects = EffWrites | EffSequence | EffBackslash
 // known to be harmless; parameters stand within the row only. Comments may stand
 // anywhere; those around the statement and in front of the row are dropped.
 //
-// What the table has behind it (statement triggers, rules, views) the text does
-// not tell; the caller must know. In a session with
-// standard_conforming_strings=off the result is void if Scan finds EffBackslash.
+// The text does not tell what belongs to the table (statement triggers, rules, views); the
+// caller must know. In a session with standard_conforming_strings=off the result is void if Scan
+// finds EffBackslash.
 func Insert(sql string) (InsertShape, bool) { return insert(lexer{sql: sql}) }
 
 func insert(lex lexer) (InsertShape, bool) {

@@ -175,8 +175,8 @@ func (o *observer) close() {
 		return // the server will refuse it
 	}
 	if o.Depth < lexicon.MaxDepth && o.operands&(1<<o.Depth) != 0 {
-		// What follows is an expression; with the kind of an operator the
-		// parenthesis no longer looks like the end of an aliased item.
+		// An expression follows; with the kind of an operator the parenthesis no longer looks
+		// like the end of an aliased item.
 		o.tok.kind = tokOp
 	}
 }

@@ -68,7 +68,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// What was read can be written and read again.
+		// Files that were read can be written and read again.
 		var b strings.Builder
 		seen := map[string]bool{}
 		for _, u := range users {

@@ -47,7 +47,7 @@ type Boundary struct {
 	PoolMax  int   `json:"pool_max,omitempty"`
 	Connects int64 `json:"connects,omitempty"`
 	// Inside divides the mean of the segment server, as far as the server tells.
-	// What is left over is not attributable.
+	// Time that is left over is not attributable.
 	Inside []ServerPart `json:"inside,omitempty"`
 	// Unavailable lists what could not be looked at, and why.
 	Unavailable []string `json:"unavailable,omitempty"`

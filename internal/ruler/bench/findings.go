@@ -43,7 +43,7 @@ func Findings(r *Result) []Finding {
 		return transferFindings(r)
 	}
 	for _, rule := range []func(*Result) []Finding{
-		// What the figures say,
+		// Rules about the figures,
 		sweetSpot, adaptive, baselineRatio, constraints, cliff, mixed, hiddenRows,
 		// what they are bound by,
 		dominantSegment, coldPool, poolSize, insideServer, saturation, serverCPU, commitBound, grouping, windowCap,

@@ -171,7 +171,7 @@ func (r *Result) Evaluate() {
 	for _, c := range r.Cases {
 		c.summarise()
 	}
-	// What does not do what it is to do is compared with nothing.
+	// A side that does not do its work is compared with nothing.
 	if base := r.Find(r.Experiment.Baseline); base != nil && !base.Invalid() {
 		for _, k := range r.Cases {
 			if k.Name == base.Name || k.Invalid() {

@@ -11,7 +11,7 @@ import (
 // transferFindings applies the rules for data that was moved as a whole.
 func transferFindings(r *Result) []Finding {
 	rules := []func(*Result) []Finding{
-		// What the figures say,
+		// Rules about the figures,
 		fastestMove, baselineRatio, bargains,
 		// what they are bound by,
 		moveBound, stageBound,
@@ -19,7 +19,7 @@ func transferFindings(r *Result) []Finding {
 		hidingData, crowdedWorkers, confounded, unverified, partial, disturbed, failures, noise,
 	}
 	if ofSeveralSizes(r) {
-		// Who moves less is sooner done: only what grows with the data says something.
+		// A tool that moves less ends sooner: only what grows with the data says something.
 		rules = []func(*Result) []Finding{growth, unverified, partial, disturbed, failures}
 	}
 	var out []Finding

@@ -183,8 +183,8 @@ func Slope(xs, ys []float64, confidence float64) Interval {
 // nothing but that all of a run's samples are alike (see shift); below, it is
 // Welch's t on the logs. N is the number of samples of the smaller side.
 //
-// What it cannot know is how much the machine changed between the two runs. That
-// is what the noise floor of an A/A run is for.
+// It cannot know how much the machine changed between the two runs. That is what the noise floor
+// of an A/A run is for.
 func UnpairedRatio(a, b []float64, confidence float64) Interval {
 	xs, ys := positiveLogs(a), positiveLogs(b)
 	n := min(len(xs), len(ys))

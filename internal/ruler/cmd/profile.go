@@ -322,7 +322,7 @@ func (f *profileFlags) run(ctx context.Context, stdout, stderr io.Writer) (err e
 	if len(results) == 0 {
 		return err
 	}
-	// What an interrupted run yields is worth reading, too.
+	// The results of an interrupted run are worth reading, too.
 	return errors.Join(f.report(results, stdout, stderr), err)
 }
 

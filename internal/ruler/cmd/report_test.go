@@ -37,7 +37,7 @@ func TestReportWritesFiles(t *testing.T) {
 	if got := names(t, all); !slices.Equal(got, want) {
 		t.Errorf("wrote %q, want %q", got, want)
 	}
-	// What was written as JSON gives the same report again.
+	// A report written as JSON gives the same report again.
 	first := program.Run(t, "report", "testdata/report/report.json", "-o", "html")
 	if again := program.Run(t, "report", filepath.Join(all, "report.json"), "-o", "html"); again != first {
 		t.Error("the report changed on its way through JSON")

@@ -19,7 +19,7 @@ func (s *stack) show(ctx context.Context) (*Verdict, error) {
 		closePage()
 		<-shut
 	}()
-	// What listens goes on until all has been delivered.
+	// The listener goes on until all messages have been delivered.
 	listening, deaf := context.WithCancel(context.WithoutCancel(ctx))
 	heard := make(chan error, 1)
 	go func() { heard <- s.listen(listening) }()

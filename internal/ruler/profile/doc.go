@@ -9,9 +9,8 @@
 // arrives, so the wait for the answer is told apart from the wait for this
 // process's own scheduler, which reads it.
 //
-// What is measured is the path of an ordinary application: a goroutine, a pool, a
-// driver. It is not the fastest way to load a server; packages below
-// internal/ruler/bench do that. What the server does inside its segment is known only
-// as far as the server or the kernel tells, and what is left is called not
-// attributable.
+// The path of an ordinary application is measured: a goroutine, a pool, a driver. It is not the
+// fastest way to load a server; packages below internal/ruler/bench do that. What the server
+// does inside its segment is known only as far as the server or the kernel tells, and what is
+// left is called not attributable.
 package profile

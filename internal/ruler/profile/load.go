@@ -127,7 +127,7 @@ func (l *load) record(e loop.Ended) {
 	}
 	s := &w.spent
 	s[segSchedule] = e.Began - e.Intended
-	// What the loop saw and the timeline did not: it ended before and began after.
+	// Time that the loop saw and the timeline did not: it ended before and began after.
 	s[segHarness] = e.Completed - e.Intended - s.total()
 	into := l.warm
 	if e.Cold {
@@ -187,7 +187,7 @@ func (w *worker) operate(ctx context.Context, t *timeline) error {
 		t.done(w.load.clock.Now())
 	}
 	if err != nil && len(script.statements) > 1 && !connectionLost(err) {
-		// What the script began must not be the next operation's. Where there is
+		// A transaction that the script began must not be the next operation's. Where there is
 		// nothing to roll back, servers answer with a warning or not at all.
 		_ = w.client.run(ctx, rollback, nil)
 	}

@@ -86,7 +86,7 @@ func TestOracleErrors(t *testing.T) {
 	}
 }
 
-// What is not verified says so, and what is says nothing.
+// Segments that are not verified say so, and verified ones say nothing.
 func TestVerification(t *testing.T) {
 	for _, e := range []string{EnginePostgres, EngineMariaDB, EngineMySQL, EngineSleep} {
 		if v := Verification(e); v != "" {

@@ -126,8 +126,7 @@ func (w *serverWatch) report(s *bench.Sample, all int64) {
 	if w.deep != nil {
 		parts, missing := w.deep.report(s.Ops)
 		if len(parts) > 0 {
-			// What was watched from outside is complete; the server's own word
-			// says what of it was what.
+			// The figures watched from outside are complete; the server's own ones divide them.
 			for i := range b.Inside {
 				b.Inside[i].Nested = true
 			}

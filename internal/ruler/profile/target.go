@@ -21,7 +21,7 @@ type Target struct {
 	Engine string
 	dsn    string // as the engine's drivers take it
 
-	// What Connect finds out.
+	// Connect finds these out.
 	server measure.Server
 	admin  *sql.DB // connections of our own, beside the pool; nil for sleep
 	most   int     // connections that the server lets us have; 0 if it does not say

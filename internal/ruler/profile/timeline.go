@@ -185,7 +185,7 @@ func (t *timeline) readEnds(arrived, now int64) {
 		}
 		t.to(segWake, min(arrived, now))
 	case segReceive:
-		// What was there before the read began did not have to be waited for.
+		// Bytes that were there before the read began did not have to be waited for.
 		if arrived > t.since {
 			t.to(segWake, min(arrived, now))
 		}

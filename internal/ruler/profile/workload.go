@@ -96,7 +96,7 @@ func (t *Target) Prepare(ctx context.Context, name string, rows int) (*Workload,
 	}
 	out := &Workload{Name: name, drop: func(context.Context) error { return nil }}
 	if t.Engine == EngineSleep {
-		// What runs does not matter: every operation sleeps.
+		// The work does not matter: every operation sleeps.
 		var err error
 		out.Script, err = ParseScript(t.Engine, "SELECT 1")
 		return out, err

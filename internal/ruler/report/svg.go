@@ -23,7 +23,7 @@ const (
 )
 
 // writeSVG draws all charts of the report, one below the other, in one picture.
-// What they were measured on is written below: a picture travels alone.
+// The machine is written below: a picture travels alone.
 func writeSVG(w io.Writer, d *Doc) error {
 	var b canvas
 	y := picturePad

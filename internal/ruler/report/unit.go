@@ -70,7 +70,7 @@ func withRange(p Point, unit string) string {
 	factor, suffix := fitted(max(math.Abs(p.Y), math.Abs(p.Lo)), unit)
 	d := decimals((p.Hi - p.Lo) * factor)
 	number := func(v float64) string { return strconv.FormatFloat(v*factor, 'f', d, 64) }
-	// What stands for a thousand belongs to each number, a unit to the whole.
+	// The suffix for thousands belongs to each number, a unit to the whole.
 	scale, name, _ := strings.Cut(suffix, " ")
 	text := number(p.Y) + scale + " [" + number(p.Lo) + scale + ", " + number(p.Hi) + scale + "]"
 	if name != "" {

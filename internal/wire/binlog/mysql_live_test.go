@@ -11,7 +11,7 @@ import (
 	"github.com/weirdb/weir/internal/lab/labtest"
 )
 
-// What MySQL alone has.
+// Features of MySQL alone.
 
 func TestTaggedGTIDs(t *testing.T) {
 	s := server(t, lab.FlavorMySQL)

@@ -301,7 +301,7 @@ func (c *Client) Trust(ctx context.Context) error {
 	if c.Response.Plugin != PluginSHA2 || len(c.Response.Auth) == 0 {
 		return nil
 	}
-	// Who has sent this plugin's proof waits to hear what became of it.
+	// A client that has sent this plugin's proof waits for the result.
 	release := netwire.Bound(ctx, c.Conn, 0)
 	if err := release(c.more([]byte{authFastDone})); err != nil {
 		return fmt.Errorf("trust client: %w", err)

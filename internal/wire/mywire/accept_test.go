@@ -410,7 +410,7 @@ func TestParseSecretRefuses(t *testing.T) {
 	}
 }
 
-// What crypt(3) makes of the same, with salts that are not longer than it allows.
+// The results of crypt(3), with salts that are not longer than it allows.
 func TestSHA256Crypt(t *testing.T) {
 	for _, c := range []struct {
 		salt, password string

@@ -30,9 +30,9 @@ const (
 //		...
 //	}
 //
-// What the accessors return are views: they alias p, or memory of the Answer,
-// and hold until the next Feed or Reset. One Answer serves one command after the
-// other and keeps its memory. It is not safe for concurrent use.
+// The accessors return views: they alias p, or memory of the Answer, and hold until the next
+// Feed or Reset. One Answer serves one command after the other and keeps its memory. It is not
+// safe for concurrent use.
 type Answer struct {
 	caps    Caps
 	command byte
@@ -315,8 +315,7 @@ func (a *Answer) first(payload []byte) (Event, error) {
 		if a.command != ComQuery && a.command != ComStmtExecute { // MariaDB prepares LOAD DATA from 10.6.2 on
 			break
 		}
-		// What comes after the file is an OK or an ERR, and may be followed by
-		// further results.
+		// After the file comes an OK or an ERR, perhaps with further results behind it.
 		a.request, a.told = payload, true
 		return EventInfile, nil
 	}

@@ -124,7 +124,7 @@ const (
 	ComStmtBulkExecute  = 0xfa // MariaDB
 )
 
-// What COM_SET_OPTION sets.
+// The values of COM_SET_OPTION.
 const (
 	OptionMultiStatementsOn  = 0
 	OptionMultiStatementsOff = 1

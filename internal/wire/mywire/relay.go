@@ -19,8 +19,8 @@ import (
 //
 // The server sees the client's user, database, attributes, character set and
 // proof; the capabilities are those of cfg, so they may differ from the client's.
-// What the server then asks goes to the client, and back, byte for byte. On
-// error the server's connection is closed, and the client has been told why.
+// The server's further requests go to the client, and the answers back, byte for byte. On error
+// the server's connection is closed, and the client has been told why.
 //
 // A password that travels in clear must not be carried from a connection that
 // nobody can listen to onto one that somebody can. caching_sha2_password works

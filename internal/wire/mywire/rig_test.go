@@ -99,7 +99,7 @@ type door struct {
 
 	mu   sync.Mutex
 	idle sync.Cond // active has become 0
-	// What has happened, in the order in which it did.
+	// Events, in order.
 	active  int // connections being served
 	errs    []error
 	keys    []*ClientKeys

@@ -21,8 +21,8 @@ import (
 //	mysql_native_password   stage1 XOR SHA1(salt + stage2)
 //	caching_sha2_password   stage1 XOR SHA256(stage2 + salt)
 //
-// Who knows stage2 and sees the proof learns stage1, and stage1 is all that a
-// login takes: this is how weir can log in to the server as its client.
+// Anyone who knows stage2 and sees the proof learns stage1, and stage1 is all that a login
+// takes: this is how weir can log in to the server as its client.
 
 func xor(dst, a, b []byte) []byte {
 	subtle.XORBytes(dst, a, b)

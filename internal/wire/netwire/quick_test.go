@@ -31,8 +31,8 @@ func pair(t *testing.T) (near, far net.Conn) {
 	return near, far
 }
 
-// What is written through a quick connection arrives whole, however slowly it is read,
-// and the end comes after it.
+// Bytes written through a quick connection arrive whole, however slowly they are read, and the
+// end comes after them.
 func TestQuickCarriesAll(t *testing.T) {
 	near, far := pair(t)
 	sent := bytes.Repeat([]byte("0123456789abcdef"), 1<<20) // more than the sockets hold

@@ -165,7 +165,7 @@ func (*LogicalMessage) message() {}
 type Decoder struct {
 	relations map[uint32]*Relation
 
-	// What Decode returns points to these, and to the message.
+	// Decode returns pointers to these, and to the message.
 	begin    Begin
 	commit   Commit
 	insert   Insert

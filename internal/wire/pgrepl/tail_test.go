@@ -323,8 +323,8 @@ func TestTailSurvivesRestartsOfTheServer(t *testing.T) {
 	want(t, tl, "insert 3,x", "commit")
 }
 
-// What nobody wants must not keep the log: the position moves on with keepalives
-// while everything handed out is confirmed, and stays while it is not.
+// Tables that no one reads must not keep the log: the position moves on with keepalives while
+// everything handed out is confirmed, and stays while it is not.
 func TestTailReleasesTheLogOfOtherTables(t *testing.T) {
 	p := server(t, nil)
 	sql := outbox(t, p, "s")

@@ -199,7 +199,7 @@ func (r *receiver) receive(ctx context.Context) (done bool, err error) {
 			}
 			continue
 		default:
-			// What has come is worth keeping, and the next attempt the shorter.
+			// The bytes received are worth keeping, and the next attempt is the shorter.
 			return false, errors.Join(err, r.flush(ctx, false))
 		}
 		if !f.Keepalive() {

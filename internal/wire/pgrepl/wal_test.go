@@ -319,7 +319,7 @@ func TestReceiveWALToTheLastByte(t *testing.T) {
 	}
 }
 
-// What has come is made safe in time, even when no more comes.
+// Received log is flushed in time, even when no more comes.
 func TestReceiveWALFlushesWhenQuiet(t *testing.T) {
 	p, sql := roomy(t)
 	c := connect(t, config(t, p), Physical)

@@ -194,8 +194,8 @@ func TestAuthenticateUnixSocket(t *testing.T) {
 	_ = b.Conn.Close()
 }
 
-// What a login teaches must open a server: the SCRAM keys if the server has the
-// same secret, the password where weir saw it.
+// The keys learned from a login must open a server: the SCRAM keys if the server has the same
+// secret, the password where weir saw it.
 func TestAuthenticateYieldsKeys(t *testing.T) {
 	secrets := secretsOf(t, "app", "s3cret")
 	for _, tt := range []struct {

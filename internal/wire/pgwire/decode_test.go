@@ -113,8 +113,8 @@ func FuzzDecoders(f *testing.F) {
 	})
 }
 
-// What Bind decodes, it must be able to say again; and the two ways of reading
-// the parameters must agree.
+// Bind can be encoded again as it was decoded; and the two ways of reading the parameters must
+// agree.
 func FuzzBindRoundTrip(f *testing.F) {
 	f.Add(AppendBind(nil, "p", "s", testArgs)[HeaderLen:])
 	f.Add(AppendBind(nil, "", "", &BindArgs{Formats: []int16{1}, Values: [][]byte{nil, {}}})[HeaderLen:])

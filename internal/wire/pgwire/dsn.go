@@ -268,7 +268,7 @@ func (d *dsnParser) pairs(s string) error {
 		key, rest, ok := strings.Cut(s, "=")
 		key = strings.TrimRight(key, space)
 		if !ok || key == "" || strings.ContainsAny(key, space) {
-			// What stands here may be half of a password with a space in it.
+			// The text may be half of a password with a space in it.
 			return errors.New("want a URL such as postgres://user@host:5432/database, or key=value pairs (a value with spaces must be quoted)")
 		}
 		rest = strings.TrimLeft(rest, space)

@@ -216,7 +216,7 @@ func TestExchangeByteByByte(t *testing.T) {
 	}
 }
 
-// What is no answer ends an exchange.
+// A message that is no answer ends an exchange.
 func TestExchangeRefusesOtherMessages(t *testing.T) {
 	for _, c := range []struct {
 		name string

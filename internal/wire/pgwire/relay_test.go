@@ -113,7 +113,7 @@ func testRelayRealServer(t *testing.T, p *lab.Postgres) {
 	}
 }
 
-// What a server may say instead of what it should, and what the client is told.
+// A server may send these instead of what it should, and the client is told so.
 func TestRelayAuthRefuses(t *testing.T) {
 	tests := []struct {
 		name   string

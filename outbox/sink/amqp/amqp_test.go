@@ -266,7 +266,7 @@ func TestMalformedIsRejected(t *testing.T) {
 	}
 }
 
-// Who may write where is a matter of permissions, not of a message.
+// Rights to write are a matter of permissions, not of a message.
 func TestForbiddenIsDoubtful(t *testing.T) {
 	b := start(t)
 	forbidden, allowed := b.fresh(), b.topic(t)

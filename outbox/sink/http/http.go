@@ -210,8 +210,7 @@ func (s *Sink) post(ctx context.Context, m *outbox.Message) error {
 	}
 	s.late.note(m, true)
 	defer resp.Body.Close()
-	// What the endpoint says is for the log; the connection is used again if
-	// that is short.
+	// The endpoint's answer is for the log; the connection is used again if that is short.
 	said, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
 	return s.classify(resp, said)
 }

@@ -396,7 +396,7 @@ func TestARouteThatHangsHoldsUpNoOther(t *testing.T) {
 	}
 }
 
-// What was never sent is not the message's fault, however it was not.
+// A message that was never sent is not at fault, whatever kept it.
 func TestNoWayToTheEndpoint(t *testing.T) {
 	s := open("http://127.0.0.1:1/in/x?timeout=20ms")(t).(*Sink)
 	defer s.Close()

@@ -151,7 +151,7 @@ func (c *call) publish(ctx context.Context, round []int) {
 	if len(send) == 0 {
 		return
 	}
-	// What is still under way when this returns is given up.
+	// Calls that are still under way when this returns are given up.
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
 	answers := make(chan answer, len(send))

@@ -158,7 +158,7 @@ func (p *Page) Works() {
 			p.t.Error("a statement lost the focus when new values arrived")
 		}
 	}
-	// What can be used has a name for those who do not see it, and comes in the order of the page.
+	// Controls have names for screen readers, and come in the order of the page.
 	if got := browser.Eval[[]string](p.Page, `[...document.querySelectorAll("button, a[href], input, [tabindex='0']")].filter((e) =>
   !(e.textContent.trim() || e.getAttribute("aria-label") || e.getAttribute("aria-labelledby") || e.labels?.length || e.title)).map((e) => e.outerHTML.slice(0, 80))`); len(got) > 0 {
 		p.t.Errorf("without a name: %q", got)

@@ -17,8 +17,8 @@ func (s *Session) Show(ctx context.Context, kind Kind, name string) (Entry, erro
 	case KindTrigger:
 		column = "sql original statement"
 	}
-	// What a table's definition holds is in UTF-8. Others are kept in their makers' character
-	// sets, and have to be converted.
+	// A table's definition is in UTF-8. Others are kept in their makers' character sets, and
+	// have to be converted.
 	results := ""
 	if kind != KindTable && kind != KindSequence {
 		results = "SET character_set_results = "

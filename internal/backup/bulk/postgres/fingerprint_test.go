@@ -81,7 +81,7 @@ func TestFingerprintIsPlannedOnce(t *testing.T) {
 	}
 }
 
-// What the words of a definition do not say is an aspect of its own.
+// Properties that the words of a definition do not show are aspects of their own.
 func TestFingerprintOfWhatIsRare(t *testing.T) {
 	s := connect(t, labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast}))
 	all := func() map[string]string {

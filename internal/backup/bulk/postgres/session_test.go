@@ -138,7 +138,7 @@ CREATE TABLE public.copy (LIKE public.source)`); err != nil {
 		if err := victim.Exec(t.Context(), "SELECT 1"); err == nil {
 			t.Error("a broken session goes on")
 		}
-		// What it did ends on the server, too.
+		// Its statement ends on the server, too.
 		for {
 			row, err := s.Row(t.Context(), fmt.Sprintf("SELECT count(*) FROM pg_stat_activity WHERE pid = %d", victim.PID()))
 			if err != nil {

@@ -56,9 +56,9 @@ func (s *Session) Relay(ctx context.Context, sql string, sink func(message []byt
 // its own would have to wait for its locks behind anyone who waits for the first
 // session to end: neither would ever go on.
 //
-// What the program says to begin a transaction is answered and not done. The program
-// has one connection, and the socket's name is gone as soon as that is made, so that
-// nothing stays of a process that is killed.
+// A transaction that the program begins is acknowledged and not begun. The program has one
+// connection, and the socket's name is gone as soon as that is made, so that nothing stays of a
+// process that is killed.
 type SessionSocket struct {
 	dir      string
 	listener net.Listener

@@ -251,7 +251,7 @@ func TestReplayOfOneDatabase(t *testing.T) {
 		if got := to.client("", "SELECT table_name FROM information_schema.tables WHERE table_schema = '"+beside+"'"); got != "victim" {
 			t.Errorf("another database has %q", got)
 		}
-		// What changes both cannot be done for one.
+		// A statement that changes both tables cannot be replayed for one.
 		r.client(beside, "RENAME TABLE "+a+".made TO "+b+".moved")
 		r.stream(logs, from)
 		if _, err := load.PlanReplay(t.Context(), o); err == nil || !strings.Contains(err.Error(), "changes database "+beside+", too") || !strings.Contains(err.Error(), "RENAME TABLE") {
@@ -504,7 +504,7 @@ func TestPositionWithoutLock(t *testing.T) {
 		if p.Binlog == "" || p.Offset == 0 {
 			t.Errorf("position %+v", p)
 		}
-		// What it may not see is said to be missing.
+		// Objects that the user may not see are reported as missing.
 		if text := strings.Join(res.Manifest.Warnings, "\n"); !res.Manifest.Partial || !strings.Contains(text, "triggers, events, routines") {
 			t.Errorf("partial %v, warnings %q", res.Manifest.Partial, text)
 		}

@@ -117,7 +117,7 @@ func (r *runner) all(ctx context.Context) error {
 
 // restore does all but the end.
 func (r *runner) restore(ctx context.Context, all []*database, existing map[string]bool) error {
-	// What no database can take is known of all of them before one is changed.
+	// All databases are checked for objects that no database can take before one is changed.
 	for _, d := range all {
 		toc, err := r.readTOC(ctx, d.source)
 		if err == nil {

@@ -74,8 +74,8 @@ INSERT INTO log VALUES (1, 'v');
 	}
 }
 
-// What a dump does not say is no difference: the order in which a relation got its options,
-// and of which type the sequence of an identity column is.
+// Properties that a dump leaves open are no difference: the order in which a relation got its
+// options, and the type of an identity column's sequence.
 func TestWhatADumpLeavesOpenComesBack(t *testing.T) {
 	r := newRig(t, server(t), `
 CREATE TABLE t (a int GENERATED ALWAYS AS IDENTITY, b text);

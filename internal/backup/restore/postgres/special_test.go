@@ -189,7 +189,7 @@ func TestKilledWhileItEnds(t *testing.T) {
 	if err := restoreFrom(t.Context(), r.repo, opts); err != nil {
 		t.Fatal(err)
 	}
-	// What the last transaction of the second database did is undone.
+	// The last transaction of the second database is undone.
 	into.psql("bb", "DROP EVENT TRIGGER watch; CREATE SCHEMA weir_restore; CREATE TABLE weir_restore.done (step text PRIMARY KEY); "+
 		"INSERT INTO weir_restore.done VALUES ("+pg.Literal("backup "+id+" database bb")+"), ('restored')")
 	opts.Resume = true

@@ -5,7 +5,7 @@
 // go in, messages and outcomes come out, as in package consensus. The Go client,
 // the gateway for Redis clients and the simulator all run this code.
 //
-// What a session promises, with levels as the cluster's switches say:
+// A session promises, with levels as the cluster's switches say:
 //
 //   - a strong operation is linearizable, and by the time it has an answer the
 //     weak writes that were answered before it was issued are committed;

@@ -291,7 +291,7 @@ func TestExpiredBeforeItWasSent(t *testing.T) {
 	p.ended("1 expired unknown")
 }
 
-// What was sent may have happened; what nobody was told of has not. Reads and
+// Requests that were sent may have happened; those that were never announced have not. Reads and
 // waits change nothing either way.
 func TestExpiredEndsEverything(t *testing.T) {
 	p := play(t, 1, "curp-ho", Config{Fast: Never})

@@ -233,7 +233,7 @@ func TestRetries(t *testing.T) {
 	}
 }
 
-// What its replica does not answer goes to the leader.
+// An operation that its replica does not answer goes to the leader.
 func TestWeakOperationsTurnToTheLeader(t *testing.T) {
 	p := play(t, 3, "curp-ho", Config{Retry: 100})
 	p.s.Distance(1, 30)

@@ -104,8 +104,8 @@ type Session struct {
 	outcomes  []Outcome
 	nextCheck int64
 
-	// What is touched by strong writes and reads that are under way, and by weak
-	// writes that are not known to be committed.
+	// The keys of strong writes and reads that are under way, and of weak writes that are not
+	// known to be committed.
 	byStrong, byReads, byWeak touched
 }
 

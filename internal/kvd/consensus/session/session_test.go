@@ -34,7 +34,7 @@ func set(t *testing.T, s *Session, key string, size int, weak bool) []Send {
 	return sends
 }
 
-// What a fast write would bring along is sent to all replicas with each of them.
+// Weak writes that a fast write brings along are sent to all replicas with each of them.
 func TestLongBundlesGoThroughTheLog(t *testing.T) {
 	s := started(t, Config{Fast: Always})
 	set(t, s, "a", 40<<10, true)

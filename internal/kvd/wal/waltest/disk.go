@@ -99,7 +99,7 @@ func (d *Disk) Calls() int {
 }
 
 // Kill ends all processes that use the disk: their handles and locks are void.
-// What they wrote stays as it was seen.
+// Their writes stay as they were seen.
 func (d *Disk) Kill() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

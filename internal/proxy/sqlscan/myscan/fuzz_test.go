@@ -112,7 +112,7 @@ func FuzzScan(f *testing.F) {
 		if unread && !s.Effects.Has(EffSetUnknown|EffUnknown) {
 			t.Fatalf("%q: %v", sql, s.Effects)
 		}
-		// What stands in front of or behind a text must not change what it does.
+		// Text in front of or behind a statement must not change its effects.
 		if !s.Effects.Has(EffUnknown) && s.Verb != VerbEmpty {
 			padded := Scan("/* x */ "+sql+"\n;", mode)
 			if padded.Verb != s.Verb || padded.Effects&^EffMulti != s.Effects&^EffMulti && !padded.Effects.Has(EffUnknown) {

@@ -36,10 +36,10 @@ const maxParams = 65535
 // LAST_INSERT_ID(), variables and names of columns are not. Comments may stand
 // anywhere; those around the statement and in front of the row are dropped.
 //
-// What the table has behind it (triggers, views) the text does not tell, nor
-// what sql_mode makes of the values; the caller must know. Without strict mode
-// a statement of several rows is more lenient than one of one row: it stores the
-// type's own default where NULL meets a column that is NOT NULL.
+// The text tells neither what belongs to the table (triggers, views) nor how sql_mode changes
+// the values; the caller must know. Without strict mode a statement of several rows is more
+// lenient than one of one row: it stores the type's own default where NULL meets a column that
+// is NOT NULL.
 func Insert(sql string, mode Mode) (InsertShape, bool) { return insert(newLexer(sql, mode)) }
 
 func insert(lex lexer) (InsertShape, bool) {

@@ -30,7 +30,7 @@ func (r *rig) microExperiment(name, title string, factors map[string]string) ben
 }
 
 // repeated is a side that does f for the time of a round, of plain bytes each.
-// What it did is right if f returns no error: every f looks at its own outcome.
+// The run is right if f returns no error: every f looks at its own outcome.
 func (r *rig) repeated(name string, plain int64, f move) bench.Side {
 	return bench.Side{
 		Name: name, Factors: map[string]string{"way": name},

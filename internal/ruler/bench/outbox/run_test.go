@@ -134,7 +134,7 @@ func TestPhasesOnServers(t *testing.T) {
 					t.Errorf("%s has no floor", r.Experiment.Name)
 					continue
 				}
-				// What is left was delivered: nobody has noted it.
+				// The messages left were delivered and not noted.
 				s := c.Samples[0]
 				if l := s.Outbox.Ledger; s.Outbox.Settings["notes"] != "none" || l.Delivered == 0 || l.Lost != 0 {
 					t.Errorf("%s: settings %v, ledger %+v", r.Experiment.Name, s.Outbox.Settings, l)

@@ -334,7 +334,7 @@ func apart(at, base At, metric string) Measure {
 			return Got{}, metric + " was not measured"
 		}
 		got := Got{Interval: ratio, Unit: "x", Flaw: flawOf(r, b)}
-		// What hits one of them does not hit the other.
+		// A fault of one does not hit the other.
 		got.Shaken = got.Flaw != ""
 		got.Flaw = strings.TrimPrefix(got.Flaw+", measured one after the other", ", ")
 		return got, ""

@@ -7,8 +7,7 @@
 // each as a process of its own, and keeps a page for every document up to date
 // while it does, so that an interrupted run can be read and resumed.
 //
-// What a document published was not measured here, and no published figure is ever
-// compared with one of ours: machines differ. A claim is read as a relation between
-// two of our own figures, or as a limit that one has to keep, and the reading is in
-// the report. A claim that was not measured is not refuted.
+// Published figures were not measured here, and none is ever compared with one of ours: machines
+// differ. A claim is read as a relation between two of our own figures, or as a limit that one
+// has to keep, and the reading is in the report. A claim that was not measured is not refuted.
 package reference

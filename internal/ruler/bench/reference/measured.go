@@ -94,7 +94,7 @@ func (t *Taken) witnesses(path string) error {
 	if err != nil {
 		return fmt.Errorf("read profiles: %w", err)
 	}
-	// What other suites call profiles are names of files.
+	// Other suites' profiles are names of files.
 	var head struct {
 		Profiles []json.RawMessage `json:"profiles"`
 		Heaps    []HeapTaken       `json:"heaps"`

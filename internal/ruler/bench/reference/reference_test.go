@@ -524,7 +524,7 @@ func TestUnbraced(t *testing.T) {
 	}
 }
 
-// What a part said last may be where to find its help: the reason stands before that.
+// The last line of a part may say where to find its help: the reason stands before it.
 func TestTheLastWordOfAPart(t *testing.T) {
 	for said, want := range map[string]string{
 		"weir: no disk\n": "no disk",

@@ -329,7 +329,7 @@ func (t *tail) last() string {
 func (r *Run) read(p Part) error {
 	t, err := load(filepath.Join(r.o.Out, p.Name), r.o.Benches)
 	if err != nil {
-		// What cannot be read is told, and keeps no other part from its page.
+		// A result that cannot be read is reported, and keeps no other part from its page.
 		r.o.Say("%s: %v", p.Name, err)
 		t = &Taken{State: State{Status: Failed, Error: err.Error()}}
 	} else {

@@ -1,6 +1,6 @@
 // Package suite runs the benchmark of a product: it chooses the experiments, keeps
 // what they measure, saves and loads it, judges its targets and prints the report.
-// What is started and compared is each product's own package beside this one.
+// Each product's own package beside this one says what is started and compared.
 //
 // A suite is a list of steps. Each step names the experiments that it makes, so
 // that --experiments can choose among them before anything is started. An

@@ -19,8 +19,8 @@ const (
 	sums
 )
 
-// What is kept of a thread, by offset. All are times of the kernel's clock or
-// durations, in nanoseconds; 0 means that it does not apply.
+// The record of a thread, by offset. All are times of the kernel's clock or durations, in
+// nanoseconds; 0 means that it does not apply.
 const (
 	threadSince  = 0  // when its request came in
 	threadCall   = 8  // when its present system call began

@@ -103,7 +103,7 @@ func TestWatchTellsWhatAThreadDoes(t *testing.T) {
 	if got.Requests != requests {
 		t.Errorf("%d requests, want %d", got.Requests, requests)
 	}
-	// Who is preempted just before he sleeps sleeps less: one of five, at most.
+	// A process that is preempted just before it sleeps sleeps less: one of five, at most.
 	if floor := int64((requests - 1) * nap); got.Wait < floor || got.Residence < got.Wait {
 		t.Errorf("waited %d ns of %d ns with a request; slept at least %d ns", got.Wait, got.Residence, floor)
 	}

@@ -138,7 +138,7 @@ func checkRows(t *testing.T, table *Table, rows string) {
 	}
 }
 
-// What a reader yields does not depend on how it is read.
+// A reader yields the same bytes however it is read.
 func TestReaderByTheByte(t *testing.T) {
 	table := documents(20_000)
 	want, err := io.ReadAll(table.Reader(PostgreSQL, 1))

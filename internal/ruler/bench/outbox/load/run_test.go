@@ -206,7 +206,7 @@ func TestConsumeCountsRepetitions(t *testing.T) {
 	}
 }
 
-// What lies outside the target is not lost as long as it is in the table.
+// Messages outside the target are not lost as long as they are in the table.
 func TestConsumeWaitsForItsTargetOnly(t *testing.T) {
 	m := newMemory()
 	out, err := Consume(t.Context(), m, ConsumeConfig{
