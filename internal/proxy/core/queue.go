@@ -37,6 +37,17 @@ func (ws Waiters[B, C, U, L]) Crowded(l *session.Limits, others int) bool {
 	return l.Crowded(waiting) && l.Crowded(waiting-ws.asks())
 }
 
+// Long reports whether a statement of a client that has not left waits for a backend that
+// does not become free in a moment. What weir itself asks waits without hurry.
+func (ws Waiters[B, C, U, L]) Long(now time.Duration, left func(w *Waiter[B, C, U, L]) bool) bool {
+	for i := range ws {
+		if w := &ws[i]; w.Ask == nil && !left(w) && now-w.Since > 20*MaxOvertake {
+			return true
+		}
+	}
+	return false
+}
+
 // Pass begins to go through the waiters.
 func (ws *Waiters[B, C, U, L]) Pass() Pass[B, C, U, L] { return Pass[B, C, U, L]{ws: ws} }
 

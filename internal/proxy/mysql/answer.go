@@ -28,9 +28,8 @@ const (
 	// lies in sockets when weir kills a statement whose answer begins just then: that one
 	// can still be run again.
 	maxHeld = 16 << 20
-	// maxSharedOut is how much waits for a client whose backend is shared:
-	// there, to stop reading would hold up others, so the client is
-	// disconnected.
+	// maxSharedOut is the same as maxClientOut for a client whose backend is shared:
+	// there, to stop reading holds up others.
 	maxSharedOut = 64 << 20
 )
 
@@ -148,15 +147,7 @@ func (b *backend) emit(u *unit, p []byte) {
 	s := c.s
 	s.Out = append(s.OutBuf(), p...)
 	s.Touch()
-	switch {
-	case b.owner == c && s.Pending() > maxClientOut:
-		s.HoldBack(b.s)
-	case b.Mode == core.ModeOwn && b.Depth() == 1 && s.Pending() > maxClientOut:
-		c.transport.apartOn = b
-		s.HoldBack(b.s)
-	case b.owner == nil && s.Pending() > maxSharedOut:
-		c.kick("it reads its answers too slowly")
-	}
+	c.transport.holdBack(b)
 }
 
 // goesOn gives the client what is here of an answer that was to be kept until it is
@@ -179,9 +170,7 @@ func (u *unit) goesOn(b *backend) {
 	}
 	u.wrote = true
 	c.s.Write(resp)
-	if member && c.s.Pending() > maxSharedOut {
-		c.kick("it reads its answers too slowly")
-	}
+	c.transport.holdBack(b)
 }
 
 // resultEnded takes note of how a result ended, and puts its last packet as the
@@ -313,7 +302,6 @@ func (c *client) answered(b *backend, u *unit) {
 		if !u.read {
 			c.cached.Wrote() // a write of a lane that has run apart
 		}
-		c.transport.letRead()
 		if u.failed {
 			c.stats.errors++
 		}

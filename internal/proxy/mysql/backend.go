@@ -114,6 +114,9 @@ func (b *backend) ended(u *unit) {
 		u.shape.Flow()
 	}
 	b.p.FreeSlot(&u.Turn)
+	if c := u.c; c != nil && c.transport.source == b {
+		c.transport.freeSource()
+	}
 	switch u.kind {
 	case unitHidden:
 		u.done(u)
@@ -247,6 +250,9 @@ func (b *backend) OnClosed(err error) {
 	if c := b.idOwner; c != nil {
 		b.idOwner = nil
 		c.diag.last.loseID()
+	}
+	if u := b.Head(); u != nil && u.c != nil && u.c.transport.source == b {
+		u.c.transport.source = nil
 	}
 	units := b.Lose()
 	for _, u := range units {

@@ -164,7 +164,7 @@ func (c *client) OnClosed(error) {
 	c.l.Taken()
 	c.stmts.forget()
 	c.cached.Leave((*cache.Flight).Leave)
-	c.transport.letRead()
+	c.transport.freeSource()
 	if b := c.link; b != nil {
 		c.link = nil
 		b.orphaned(c)

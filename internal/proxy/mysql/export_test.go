@@ -9,6 +9,12 @@ import (
 // AnswerWithin sets how long a client may take to answer the greeting.
 func AnswerWithin(c *Config, d time.Duration) { c.firstAnswer = d }
 
+// How much of an answer waits in weir for a client that shares the connection.
+const (
+	MaxHeld      = maxHeld
+	MaxSharedOut = maxSharedOut
+)
+
 // Transactions counts those of a set of GTIDs.
 var Transactions = transactions
 

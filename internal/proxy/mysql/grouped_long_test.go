@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirdb/weir/internal/proxy/mysql"
 	"github.com/weirdb/weir/internal/wire/mywire"
@@ -78,6 +79,89 @@ func TestLongAnswersOfGroupsThatNobodyReads(t *testing.T) {
 	eventually(t, "the client is disconnected", func() bool { return w.snapshot().Clients == 0 })
 	direct := directTo(t, server(t), db)
 	eventually(t, "the rows are deleted", func() bool { return direct.one("SELECT COUNT(*) FROM big") == "0" })
+}
+
+// drain reads the answer to a query, however long, and keeps nothing of it.
+func (c *wire) drain() (rows uint64, bytes int) {
+	c.tb.Helper()
+	var a mywire.Answer
+	a.Reset(mywire.ComQuery, c.Caps)
+	buf := make([]byte, 64<<10)
+	for event := mywire.EventMore; event != mywire.EventDone; {
+		n, err := c.Conn.Read(buf)
+		if err != nil {
+			c.tb.Fatalf("after %d bytes: %v", bytes, err)
+		}
+		bytes += n
+		if _, event, err = a.Feed(buf[:n]); err != nil {
+			c.tb.Fatalf("after %d bytes: %v", bytes, err)
+		}
+	}
+	if err := a.Err(); err != nil {
+		c.tb.Fatal(err)
+	}
+	return a.Rows(), bytes
+}
+
+// TestLongAnswersOfGroupsThatAreReadSlowly: while a client does not read what a member of
+// a group returns, the server waits, and the client gets all of it.
+func TestLongAnswersOfGroupsThatAreReadSlowly(t *testing.T) {
+	t.Parallel()
+	const rows = 150
+	db := database(t, "CREATE TABLE big (k INT PRIMARY KEY)", fmt.Sprintf(longRows, "big", rows))
+	w := start(t, db, func(c *mysql.Config) { c.NoRowsLane, c.ClientWriteTimeout = true, time.Hour })
+	c := w.dial(nil)
+	eventually(t, "writes are grouped", func() bool {
+		c.must("/* batch */ DELETE FROM big WHERE k = 0")
+		return w.pool().Grouped > 0
+	})
+	c.send(c.query("/* batch */ DELETE FROM big RETURNING REPEAT('x', 1000000)"))
+	before := uint64(0)
+	eventually(t, "weir reads nothing more", func() bool {
+		last := before
+		before = w.snapshot().Loops[0].BytesIn
+		return before > mysql.MaxSharedOut && before == last
+	})
+	if before > mysql.MaxSharedOut+mysql.MaxHeld+16<<20 {
+		t.Errorf("weir has read %d MB for a client that does not read", before>>20)
+	}
+	if n, bytes := c.drain(); n != rows || bytes < rows*1_000_000 {
+		t.Errorf("%d rows, %d bytes", n, bytes)
+	}
+	if got := c.one("SELECT COUNT(*) FROM big"); got != "0" {
+		t.Errorf("%s rows are left", got)
+	}
+}
+
+// TestLongReadsBesideOthersAreReadSlowly: a read that was thought to be short, with others
+// sent behind it, and whose client takes it slowly. The others are answered meanwhile, and
+// the client gets all of it.
+func TestLongReadsBesideOthersAreReadSlowly(t *testing.T) {
+	t.Parallel()
+	const rows = 150
+	db := database(t, "CREATE TABLE big (k INT PRIMARY KEY)", fmt.Sprintf(longRows, "big", rows))
+	w := start(t, db, func(c *mysql.Config) { c.ReadLanes = 1 })
+	const other = "SELECT 1 FROM big WHERE k = 1"
+	slow, others, round := w.dial(nil), w.dials(8), 0
+	eventually(t, "reads were sent behind a long one", func() bool {
+		round++
+		read := fmt.Sprintf("SELECT REPEAT('x', 1000000) AS a%d FROM big WHERE k < ", round) // a shape of its own
+		w.warmReads(read+"0", other)
+		moved := w.pool().Moved
+		slow.send(slow.query(read + "1000"))
+		for _, c := range others {
+			c.send(c.query(other))
+		}
+		for _, c := range others {
+			if n, _ := c.drain(); n != 1 {
+				t.Fatalf("%d rows", n)
+			}
+		}
+		if n, bytes := slow.drain(); n != rows || bytes < rows*1_000_000 {
+			t.Fatalf("%d rows, %d bytes", n, bytes)
+		}
+		return w.pool().Moved > moved
+	})
 }
 
 // TestLongAnswersThatEndAtALock: a client whose statement could not be run again, since

@@ -94,7 +94,7 @@ type moving struct {
 func (mv *moving) bare() bool {
 	c := mv.c
 	return (c.state == stateOpen || c.state == stateWaiting) && !c.inTx() && c.link == nil && c.cur == nil && len(c.again) == 0 &&
-		c.transport.drop == 0 && c.transport.pass == 0 && !c.transport.streams && !c.transport.voids && c.transport.apartOn == nil &&
+		c.transport.drop == 0 && c.transport.pass == 0 && !c.transport.streams && !c.transport.voids && c.transport.source == nil &&
 		(c.pins.held&^pinMode == 0 || c.l.cfg.Mode == session.ModeTransaction) && len(c.texts.unjudged) == 0 &&
 		!c.login.packs && !c.draining && !c.s.Closing && !c.s.Closed
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/sqlscan/lexicon"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
@@ -15,7 +16,8 @@ import (
 type transport struct {
 	c *client
 
-	apartOn *backend // runs one of them apart, and waits for the client to read
+	reading core.Reading
+	source  *backend // answers the client and is not its own, held back until its output is written
 	pass    int      // bytes of the present packet that are still to be passed on
 	streams bool     // ... and another packet of the same message follows
 	drop    int      // bytes of the present message that go nowhere
@@ -23,8 +25,6 @@ type transport struct {
 	rest    rest     // of the message that goes nowhere
 	asksID  asksID   // of the message that is passed on unread
 	voids   bool     // weir has answered with an error what the commands that are here already rely on; see leads
-	taken   uint64   // bytes that it had read at takenAt; see checkReading
-	takenAt time.Duration
 }
 
 // A refusal is weir's answer to a message that it does not take, and of which it has not
@@ -358,16 +358,33 @@ func (c *client) OnDrained() {
 	if c.link != nil {
 		c.link.s.Throttle(false)
 	}
-	c.transport.letRead()
+	c.transport.freeSource()
 	c.s.Throttle(false)
 	c.resume()
 }
 
-// letRead goes on with what runs apart for the client, if it was held back because the
-// client reads slowly.
-func (tr *transport) letRead() {
-	if b := tr.apartOn; b != nil {
-		tr.apartOn = nil
+// holdBack stops reading from the backend while much of what it has said waits for the
+// client.
+func (tr *transport) holdBack(b *backend) {
+	c, most := tr.c, maxClientOut
+	if b.owner == nil && b.Mode != core.ModeOwn {
+		most = maxSharedOut
+	}
+	if c.s.Pending() <= most {
+		return
+	}
+	if b.owner == nil && tr.source != b {
+		tr.source = b
+		tr.reading.Holds(c.l.Now)
+	}
+	c.s.HoldBack(b.s)
+}
+
+// freeSource has the backend that answers the client, and is not its own, be read from
+// again.
+func (tr *transport) freeSource() {
+	if b := tr.source; b != nil {
+		tr.source = nil
 		b.s.Throttle(false)
 	}
 }
@@ -376,12 +393,18 @@ func (tr *transport) letRead() {
 // holds a backend by that, and keeps others waiting.
 func (tr *transport) checkReading() {
 	c := tr.c
-	limit := c.l.cfg.ClientWriteTimeout
-	if limit <= 0 || c.link == nil && tr.apartOn == nil || c.s.Pending() <= maxClientOut || c.s.Written != tr.taken {
-		tr.taken, tr.takenAt = c.s.Written, c.l.Now
+	if b := tr.source; b != nil && b.Mode != core.ModeOwn {
+		if why := tr.reading.HoldsUp(c.s.Written, c.l.Now, c.l.cfg.ClientWriteTimeout); why != "" {
+			c.kick(why)
+		}
 		return
 	}
-	if c.l.Now-tr.takenAt > limit && len(c.p.Excl) > 0 {
+	limit := c.l.cfg.ClientWriteTimeout
+	if limit <= 0 || c.link == nil && tr.source == nil || c.s.Pending() <= maxClientOut {
+		tr.reading.Reads(c.s.Written, c.l.Now)
+		return
+	}
+	if tr.reading.Stuck(c.s.Written, c.l.Now, limit) && c.p.Excl.Long(c.l.Now, c.p.Left) {
 		c.kick("it has read nothing of its answer for " + limit.String() + " while others wait for its backend (--client-write-timeout)")
 	}
 }

@@ -1,10 +1,6 @@
 package postgres
 
-import (
-	"time"
-
-	"github.com/weirdb/weir/internal/proxy/core"
-)
+import "github.com/weirdb/weir/internal/proxy/core"
 
 // This file is about answers that are too long to be kept, and about clients that read
 // theirs more slowly than the server gives them.
@@ -23,9 +19,6 @@ const (
 	// maxSharedOut is the same as maxClientOut for a client whose backend is shared:
 	// there, to stop reading holds up others.
 	maxSharedOut = 64 << 20
-	// sharedMost is how long others are held up for a client at most, without
-	// --client-write-timeout.
-	sharedMost = 20 * time.Second
 )
 
 // kept reports whether the answer is kept although the client does not wait for that: it
@@ -86,29 +79,9 @@ func (b *backend) holdBackFor(c *client, most int) {
 	if c.s.Closed || c.s.Pending() <= most {
 		return
 	}
-	tr := &c.transport
-	if tr.source != b {
-		tr.source, tr.heldAt = b, c.l.Now
+	if tr := &c.transport; tr.source != b {
+		tr.source = b
+		tr.reading.Holds(c.l.Now)
 	}
 	c.s.HoldBack(b.s)
-}
-
-// checkHolding disconnects a client for which others are held up whose answers come behind
-// its own, when it has read nothing for a while, or has taken very long in all.
-func (tr *transport) checkHolding() {
-	c, now := tr.c, tr.c.l.Now
-	most := c.l.cfg.ClientWriteTimeout
-	if most <= 0 {
-		most = sharedMost
-	}
-	patience := most / 10
-	if c.s.Written != tr.taken || now-tr.lookedAt > patience/2 { // or nobody has looked
-		tr.taken, tr.takenAt = c.s.Written, now
-	}
-	tr.lookedAt = now
-	if now-max(tr.takenAt, tr.heldAt) > patience {
-		c.kick("it has read nothing of a long answer for " + patience.String() + " while others wait behind it for theirs (a tenth of --client-write-timeout)")
-	} else if now-tr.heldAt > most {
-		c.kick("it has not read a long answer in " + most.String() + " while others wait behind it for theirs (--client-write-timeout)")
-	}
 }

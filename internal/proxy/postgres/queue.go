@@ -100,17 +100,6 @@ func (p *pool) dispatch() {
 	p.Grow(p.ReadLanes, errNoSecret)
 }
 
-// keptWaiting reports whether clients wait for a backend that does not become free
-// in a moment. What weir itself asks waits without hurry.
-func (p *pool) keptWaiting() bool {
-	for i := range p.Excl {
-		if w := &p.Excl[i]; w.Ask == nil && !p.Left(w) && p.l.Now-w.Since > 20*core.MaxOvertake {
-			return true
-		}
-	}
-	return false
-}
-
 // Left reports whether a waiter does not wait any more.
 func (p *pool) Left(w *waiter) bool {
 	switch {

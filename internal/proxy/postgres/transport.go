@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"bytes"
-	"time"
 
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/wire/pgwire"
@@ -13,14 +12,11 @@ import (
 type transport struct {
 	c *client
 
-	source   *backend      // answers the client and is not its own, held back until its output is written
-	heldAt   time.Duration // since then
-	drop     int           // bytes of the present message that go nowhere
-	part     bool          // the client has been given a part of a message of the server's, and lacks the rest
-	pass     int           // linked: bytes of the present message that are still to be passed on
-	taken    uint64        // bytes of its output that it had taken
-	takenAt  time.Duration // ... when that was last looked at and had changed
-	lookedAt time.Duration // ... and when it was looked at while source was held back
+	reading core.Reading
+	source  *backend // answers the client and is not its own, held back until its output is written
+	drop    int      // bytes of the present message that go nowhere
+	part    bool     // the client has been given a part of a message of the server's, and lacks the rest
+	pass    int      // linked: bytes of the present message that are still to be passed on
 }
 
 // WantsMore: a message is never larger than the configured limit, which
@@ -219,23 +215,25 @@ func (tr *transport) freeSource() {
 func (tr *transport) checkReading() {
 	c := tr.c
 	if b := tr.source; b != nil && b.Mode != core.ModeOwn {
-		tr.checkHolding()
+		if why := tr.reading.HoldsUp(c.s.Written, c.l.Now, c.l.cfg.ClientWriteTimeout); why != "" {
+			c.kick(why)
+		}
 		return
 	}
 	limit, most := c.l.cfg.ClientWriteTimeout, maxClientOut
 	if c.link != nil && c.link.Depth() == 0 {
 		most = maxUnread // its next statement waits for it to read
 	}
-	if limit <= 0 || (c.link == nil && tr.source == nil && !c.listens.viaHub()) || c.s.Pending() <= most || c.s.Written != tr.taken {
-		tr.taken, tr.takenAt = c.s.Written, c.l.Now
+	if limit <= 0 || (c.link == nil && tr.source == nil && !c.listens.viaHub()) || c.s.Pending() <= most {
+		tr.reading.Reads(c.s.Written, c.l.Now)
 		return
 	}
-	if c.l.Now-tr.takenAt <= limit {
+	if !tr.reading.Stuck(c.s.Written, c.l.Now, limit) {
 		return
 	}
 	if c.listens.viaHub() {
 		c.listens.tooSlow()
-	} else if c.p.keptWaiting() {
+	} else if c.p.Excl.Long(c.l.Now, c.p.Left) {
 		c.kick("it has read nothing of its answer for " + limit.String() + " while others wait for its backend (--client-write-timeout)")
 	}
 }
