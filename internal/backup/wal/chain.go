@@ -297,13 +297,33 @@ func (c *chain) object(number uint64) string {
 // end is up to where a segment's file of n bytes is of the chain: what an old primary wrote
 // behind the place where its timeline was left is of none.
 func (c *chain) end(g pgrepl.Segment, n int64) pgrepl.LSN {
-	end := g.Start() + pgrepl.LSN(n)
+	return min(g.Start()+pgrepl.LSN(n), c.left(g.Timeline))
+}
+
+// left is where the chain leaves one of its timelines, behind all log for the last.
+func (c *chain) left(timeline uint32) pgrepl.LSN {
 	for _, a := range c.line {
-		if a.Timeline == g.Timeline && a.End != 0 {
-			end = min(end, a.End)
+		if a.Timeline == timeline && a.End != 0 {
+			return a.End
 		}
 	}
-	return end
+	return ^pgrepl.LSN(0)
+}
+
+// scan writes a segment to a reader, and returns where its log ends; it is not there where
+// nothing holds it.
+func (c *chain) scan(ctx context.Context, number uint64, r *pointReader, keys archive.ReadOptions) (end pgrepl.LSN, there bool, err error) {
+	object := c.object(number)
+	if object == "" {
+		return 0, false, nil
+	}
+	g, err := pgrepl.ParseSegment(strings.TrimSuffix(object, partialMark), c.store.cluster.SegmentBytes)
+	if err != nil {
+		return 0, false, err
+	}
+	r.begin(g.Start(), c.left(g.Timeline))
+	n, err := c.store.get(ctx, object, keys, r)
+	return c.end(g, n), err == nil, err
 }
 
 // verify reads the chain.

@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 	"syscall"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	"github.com/weirdb/weir/internal/backup/archive"
 	"github.com/weirdb/weir/internal/wire/pgrepl"
@@ -103,6 +105,7 @@ func TestVerifyFindsHoles(t *testing.T) {
 func TestOldTimelineBehindItsEnd(t *testing.T) {
 	t.Parallel()
 	const size = 1 << 20
+	left := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC) // about when the timeline was
 	storage, err := archive.NewLocal(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -112,12 +115,15 @@ func TestOldTimelineBehindItsEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, number := range []uint64{5, 6, 7} {
-		name := pgrepl.Segment{Timeline: 1, Number: number, Size: size}.Name()
-		if err := s.put(t.Context(), name, bytes.NewReader(make([]byte, size)), archive.Position{}); err != nil {
+		name, content := pgrepl.Segment{Timeline: 1, Number: number, Size: size}.Name(), make([]byte, size)
+		if number == 7 {
+			copy(content, commits(number*size, left, left.Add(time.Hour)))
+		}
+		if err := s.put(t.Context(), name, bytes.NewReader(content), archive.Position{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := s.put(t.Context(), "00000002.history", strings.NewReader("1\t0/700064\tfailed\n"), archive.Position{}); err != nil {
+	if err := s.put(t.Context(), "00000002.history", strings.NewReader("1\t0/700050\tfailed\n"), archive.Position{}); err != nil {
 		t.Fatal(err)
 	}
 	base := &archive.Manifest{
@@ -127,25 +133,46 @@ func TestOldTimelineBehindItsEnd(t *testing.T) {
 		Attributes: map[string]string{"start_lsn": "0/500100", "wal": "false"},
 	}
 	v, err := Verify(t.Context(), storage, base, archive.ReadOptions{})
-	if err != nil || !v.OK() || v.End != "0/700064" {
+	if err != nil || !v.OK() || v.End != "0/700050" {
 		t.Errorf("%+v, %v", v, err)
 	}
 	if err := s.noteEnd(t.Context(), 2, 7*size+0x100); err != nil {
 		t.Fatal(err)
 	}
 	v, err = Verify(t.Context(), storage, base, archive.ReadOptions{})
-	if err != nil || len(v.Problems) != 1 || !strings.Contains(v.Problems[0], "missing from 0/700064 to 0/700100") {
+	if err != nil || len(v.Problems) != 1 || !strings.Contains(v.Problems[0], "missing from 0/700050 to 0/700100") {
 		t.Errorf("with more that is noted: %+v, %v", v, err)
 	}
-	for _, target := range []Target{{LSN: 7*size + 0x50}, {LSN: 7*size + 0x80, Timeline: "1"}} {
+	for _, target := range []Target{{LSN: 7*size + 0x40}, {LSN: 7*size + 0x80, Timeline: "1"}, {Time: left.Add(-time.Second)}, {Time: left.Add(time.Minute), Timeline: "1"}} {
 		if err := target.Check(t.Context(), storage, base, archive.ReadOptions{}); err != nil {
 			t.Errorf("%+v: %v", target, err)
 		}
 	}
-	behind := Target{LSN: 7*size + 0x80}
-	if err := behind.Check(t.Context(), storage, base, archive.ReadOptions{}); err == nil || !strings.Contains(err.Error(), "ends at 0/700064 on timeline 2") {
-		t.Errorf("behind the end of its timeline: %v", err)
+	for _, behind := range []Target{{LSN: 7*size + 0x80}, {Time: left.Add(time.Minute)}} {
+		if err := behind.Check(t.Context(), storage, base, archive.ReadOptions{}); err == nil || !strings.Contains(err.Error(), "ends at 0/700050 on timeline 2") {
+			t.Errorf("%+v, behind the end of its timeline: %v", behind, err)
+		}
 	}
+}
+
+// commits is the first page of a segment, with transactions that end at these times. The
+// records are 34 bytes long, and begin at 0x28, 0x50 and so on.
+func commits(segment uint64, at ...time.Time) []byte {
+	page := binary.LittleEndian.AppendUint16(nil, 0xd110)
+	page = binary.LittleEndian.AppendUint16(page, pageLong)
+	page = binary.LittleEndian.AppendUint32(page, 1)
+	page = binary.LittleEndian.AppendUint64(page, segment)
+	page = append(page, make([]byte, 16)...)
+	page = binary.LittleEndian.AppendUint32(page, 1<<20)
+	page = binary.LittleEndian.AppendUint32(page, 8192)
+	for _, at := range at {
+		record := binary.LittleEndian.AppendUint32(nil, recordHeader+10)
+		record = append(append(record, make([]byte, recordHeader-4)...), 255, 8)
+		record[17] = managerTransaction
+		record = binary.LittleEndian.AppendUint64(record, uint64(at.Sub(since2000(0)).Microseconds()))
+		page = append(append(page, record...), make([]byte, -len(record)&7)...)
+	}
+	return page
 }
 
 // TestPiecesAreInOrder restores a tar file whose pieces have names of four and of

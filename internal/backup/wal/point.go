@@ -59,10 +59,11 @@ type pointReader struct {
 	name    string
 	order   binary.ByteOrder
 	segment pgrepl.LSN
-	offset  int64  // in the segment, of what comes next
-	header  []byte // of a page, as far as it has come
-	page    int64  // the length of pages, 0 before the first header of a segment
-	ended   bool   // nothing of this segment is a record any more
+	left    pgrepl.LSN // where its timeline was left: no record counts that begins behind it
+	offset  int64      // in the segment, of what comes next
+	header  []byte     // of a page, as far as it has come
+	page    int64      // the length of pages, 0 before the first header of a segment
+	ended   bool       // nothing of this segment is a record any more
 
 	record []byte     // as far as it has come, or its beginning where it is no point
 	at     pgrepl.LSN // where it begins
@@ -73,9 +74,9 @@ type pointReader struct {
 	newest time.Time // at which a transaction ended
 }
 
-// begin begins a segment.
-func (r *pointReader) begin(at pgrepl.LSN) {
-	r.segment, r.offset, r.page, r.ended = at, 0, 0, false
+// begin begins a segment, of a timeline that was left at a position.
+func (r *pointReader) begin(at, left pgrepl.LSN) {
+	r.segment, r.left, r.offset, r.page, r.ended = at, left, 0, 0, false
 	r.header = r.header[:0]
 }
 
@@ -183,6 +184,9 @@ func (r *pointReader) end() {
 // judge notes a record if it is a point of the name, or the end of a transaction.
 func (r *pointReader) judge() {
 	b := r.record
+	if r.at >= r.left {
+		return
+	}
 	if len(b) > recordHeader && len(b) <= pointRecord && b[17] == managerTransaction {
 		r.transaction(b[16]&0x70, b[recordHeader:])
 		return
@@ -328,18 +332,15 @@ func (w *window) read(ctx context.Context, c *chain, name string, keys archive.R
 	r := &pointReader{name: name}
 	w.reached = pgrepl.LSN(w.first * uint64(size))
 	for number := w.first; number < w.end && number <= c.last; number++ {
-		object := c.object(number)
-		if object == "" {
-			break
-		}
-		r.begin(pgrepl.LSN(number * uint64(size)))
-		n, err := c.store.get(ctx, object, keys, r)
+		end, there, err := c.scan(ctx, number, r, keys)
 		if err != nil {
 			return fmt.Errorf("look for restore point %q: %w", name, err)
 		}
-		w.found = r.found
-		w.reached = r.segment + pgrepl.LSN(n)
-		if n < size {
+		if !there {
+			break
+		}
+		w.found, w.reached = r.found, end
+		if end < pgrepl.LSN((number+1)*uint64(size)) {
 			break
 		}
 	}

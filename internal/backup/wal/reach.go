@@ -134,12 +134,7 @@ func (c *chain) timed(ctx context.Context, first uint64, reached pgrepl.LSN, t T
 		return r.newest.After(t.Time) || t.Exclusive && r.newest.Equal(t.Time)
 	}
 	read := func(r *pointReader, number uint64) error {
-		object := c.object(number)
-		if object == "" {
-			return nil // the backup holds it itself
-		}
-		r.begin(pgrepl.LSN(number * size))
-		if _, err := c.store.get(ctx, object, keys, r); err != nil {
+		if _, _, err := c.scan(ctx, number, r, keys); err != nil { // what is not there the backup holds itself
 			return fmt.Errorf("look for %s in the log: %w", t.Time.Format(time.RFC3339), err)
 		}
 		return nil
