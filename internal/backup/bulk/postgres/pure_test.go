@@ -217,7 +217,11 @@ func customDump(minor byte, entries ...Entry) []byte {
 			text(e.AccessMethod)
 		}
 		if minor >= 16 {
-			number('r')
+			kind := 'r'
+			if strings.Contains(e.Create, "PARTITION BY") {
+				kind = 'p'
+			}
+			number(int(kind))
 		}
 		text(e.Owner)
 		text("false")
@@ -255,6 +259,14 @@ func TestTOCOfAllVersions(t *testing.T) {
 		if e := toc.Entries[3]; e.Section != PostData {
 			t.Errorf("1.%d: a comment on an index: %+v", minor, e)
 		}
+	}
+	root := Entry{ID: 1, Desc: "TABLE", Tag: "p", Namespace: "s", Section: PreData, Create: "CREATE TABLE s.p (a integer)\nPARTITION BY LIST (a);\n", AccessMethod: "heap"}
+	toc, err := ReadTOC(bytes.NewReader(customDump(16, root)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e := toc.Entries[0]; e.AccessMethod != "" || !strings.HasSuffix(e.Create, ";\nALTER TABLE \"s\".\"p\" SET ACCESS METHOD \"heap\";\n") {
+		t.Errorf("the access method of a partitioned table: %+v", e)
 	}
 	whole := customDump(14, entries...)
 	for n := range whole {

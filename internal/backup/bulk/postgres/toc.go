@@ -310,7 +310,12 @@ func (t *tocReader) entry() (Entry, int) {
 		e.AccessMethod = t.string()
 	}
 	if t.version >= 1<<8|16 {
-		t.int() // kind of relation
+		const partitioned = 'p'
+		// Of a partitioned table the default is not taken.
+		if kind := t.int(); kind == partitioned && e.AccessMethod != "" {
+			e.Create += "ALTER TABLE " + Qualified(e.Namespace, e.Tag) + " SET ACCESS METHOD " + Ident(e.AccessMethod) + ";\n"
+			e.AccessMethod = ""
+		}
 	}
 	e.Owner = t.string()
 	t.string() // whether it has OIDs
