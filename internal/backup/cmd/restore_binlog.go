@@ -259,7 +259,7 @@ func (l *restoreLog) prepare(ctx context.Context, place string, m *archive.Manif
 		return nil, fmt.Errorf("nothing was restored: %w", err)
 	}
 	p.options = loadmy.ReplayOptions{
-		DSN: v.options.DSN, Storage: storage, Dir: p.log.Dir(), From: from, Databases: databases,
+		DSN: v.options.DSN, Storage: storage, Dir: p.log.Dir(), From: from, Settled: dumpmy.Settled(m), Databases: databases,
 		Until: l.target.Time, UntilGTID: l.target.GTID,
 	}
 	if l.position != "" {

@@ -152,12 +152,6 @@ func (r *runner) adopt(ctx context.Context, tables []*table) error {
 				t.remember()
 			}
 			t.arrange(r.opts.Checksums)
-			for _, c := range t.columns {
-				if c.mayHide() {
-					r.warn("table %s: the server shows a value or the default of column %s with a question mark; if it is another character there, one beyond U+FFFF, the copy has the question mark in its place, for the server shows no such character in a definition",
-						t.fullName(), my.Ident(c.name))
-				}
-			}
 			switch {
 			case t.elsewhere():
 				r.warn("table %s: its rows are not on this server (%s), and only its definition is backed up", t.fullName(), t.engine)

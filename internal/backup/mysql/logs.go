@@ -207,6 +207,21 @@ func ManifestPosition(p archive.Position) binlog.Position {
 	return binlog.Position{File: p.Binlog, Pos: uint64(p.Offset)}
 }
 
+// Settled is the position at which all definitions of a backup had been read; zero if it
+// does not say, as those of earlier versions.
+func Settled(m *archive.Manifest) binlog.Position {
+	text := m.Attributes[attrSettled]
+	i := strings.LastIndexByte(text, ':')
+	if i < 0 {
+		return binlog.Position{}
+	}
+	at, err := strconv.ParseUint(text[i+1:], 10, 64)
+	if err != nil {
+		return binlog.Position{}
+	}
+	return binlog.Position{File: text[:i], Pos: at}
+}
+
 // holds reports whether a log can be replayed from a position on.
 func (l Log) holds(p binlog.Position) bool {
 	return l.Segments > 0 && compare(l.start, p) <= 0 && compare(p, l.end) <= 0

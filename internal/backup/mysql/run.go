@@ -34,6 +34,7 @@ import (
 	"github.com/weirdb/weir/internal/backup/archive"
 	"github.com/weirdb/weir/internal/backup/bulk"
 	my "github.com/weirdb/weir/internal/backup/bulk/mysql"
+	"github.com/weirdb/weir/internal/wire/binlog"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
@@ -89,6 +90,7 @@ type runner struct {
 
 	databases []*database // in the order of the manifest
 	position  archive.Position
+	settled   binlog.Position // of the definitions; zero if it is unknown
 	main      *my.Session
 	workers   []*my.Session
 	tables    *tableLocks // of tables without transactions
@@ -131,15 +133,18 @@ func (r *runner) all(ctx context.Context) error {
 	if err := r.prepare(ctx); err != nil {
 		return err
 	}
-	if err := r.look(ctx); err != nil {
-		return err
-	}
 	r.opts.Progress.Phase("snapshot")
 	if err := r.start(ctx); err != nil {
 		return err
 	}
+	if err := r.look(ctx); err != nil {
+		return err
+	}
 	r.opts.Progress.Phase("definitions")
 	if err := (definer{r}).definitions(ctx); err != nil {
+		return err
+	}
+	if err := r.settle(ctx); err != nil {
 		return err
 	}
 	if r.opts.Cluster && !r.opts.NoGlobals {
@@ -179,15 +184,9 @@ func (r *runner) prepare(ctx context.Context) (err error) {
 	if r.server.SystemID, err = serverID(ctx, r.main); err != nil {
 		return err
 	}
-	var all []string
-	err = r.main.Query(ctx, "SELECT schema_name FROM information_schema.schemata ORDER BY schema_name", func(row []string) error {
-		if !slices.Contains(system, strings.ToLower(row[0])) {
-			all = append(all, row[0])
-		}
-		return nil
-	})
+	all, err := r.schemata(ctx)
 	if err != nil {
-		return fmt.Errorf("list databases: %w", err)
+		return err
 	}
 	wanted := r.opts.Databases
 	switch {
@@ -203,10 +202,46 @@ func (r *runner) prepare(ctx context.Context) (err error) {
 			return fmt.Errorf("database %q does not exist, or is the server's own", name)
 		}
 	}
-	for _, name := range slices.Compact(slices.Sorted(slices.Values(wanted))) {
+	r.meant(wanted)
+	return nil
+}
+
+// schemata lists the databases that are not the server's own.
+func (r *runner) schemata(ctx context.Context) ([]string, error) {
+	var all []string
+	err := r.main.Query(ctx, "SELECT schema_name FROM information_schema.schemata ORDER BY schema_name", func(row []string) error {
+		if !slices.Contains(system, strings.ToLower(row[0])) {
+			all = append(all, row[0])
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list databases: %w", err)
+	}
+	return all, nil
+}
+
+// meant takes databases for those of the backup.
+func (r *runner) meant(names []string) {
+	r.databases = nil
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
 		r.databases = append(r.databases, &database{name: name})
 	}
-	return nil
+}
+
+// others takes the databases that there are now for those of a backup of all, and reports
+// whether they are others than before.
+func (r *runner) others(ctx context.Context) (bool, error) {
+	if !r.opts.Cluster || len(r.opts.Databases) > 0 {
+		return false, nil
+	}
+	all, err := r.schemata(ctx)
+	if err != nil {
+		return false, err
+	}
+	before := r.databases
+	r.meant(all)
+	return !slices.EqualFunc(before, r.databases, func(a, b *database) bool { return a.name == b.name }), nil
 }
 
 // sweep removes chunks that an earlier run left and that belong to this backup no
@@ -222,6 +257,10 @@ const (
 	AttrDatabases = "databases"
 	AttrTables    = "tables"
 )
+
+// attrSettled of a manifest is the position in the binary log at which all definitions had been
+// read: statements before it may be part of the backup.
+const attrSettled = "definitions_until"
 
 // manifest describes what was backed up.
 func (r *runner) manifest() archive.Manifest {
@@ -244,6 +283,9 @@ func (r *runner) manifest() archive.Manifest {
 	}
 	if !r.opts.Filter.Empty() || r.opts.SchemaOnly {
 		m.Attributes[AttrTables] = "selected"
+	}
+	if !r.settled.IsZero() {
+		m.Attributes[attrSettled] = r.settled.String()
 	}
 	for _, d := range r.databases {
 		db := archive.Database{Name: d.name, Attributes: d.attrs}

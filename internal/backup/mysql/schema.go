@@ -3,6 +3,7 @@ package mysql
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"path"
@@ -107,11 +108,17 @@ func (r definer) defineDatabase(ctx context.Context, d *database) error {
 }
 
 func (r definer) defineSequences(ctx context.Context, d *database) error {
+	kept := d.seqs[:0]
 	for _, name := range d.seqs {
-		if err := r.keep(ctx, d, my.KindSequence, name); err != nil {
+		there, err := r.keepListed(ctx, d, my.KindSequence, name)
+		if err != nil {
 			return err
 		}
+		if there {
+			kept = append(kept, name)
+		}
 	}
+	d.seqs = kept
 	return nil
 }
 
@@ -119,6 +126,15 @@ func (r definer) defineTables(ctx context.Context, d *database) error {
 	for _, t := range d.tables {
 		if err := r.keep(ctx, d, my.KindTable, t.name); err != nil {
 			return err
+		}
+		if e := d.toc.Entries[len(d.toc.Entries)-1]; !strings.Contains(e.Create, "?") {
+			continue // what the server's lists hide, it shows
+		}
+		for _, c := range t.columns {
+			if c.mayHide() {
+				r.warn("table %s: the server shows a value or the default of column %s with a question mark; if it is another character there, one beyond U+FFFF, the copy has the question mark in its place, for the server shows no such character in a definition",
+					t.fullName(), my.Ident(c.name))
+			}
 		}
 	}
 	return nil
@@ -132,6 +148,42 @@ func (r definer) keep(ctx context.Context, d *database, kind my.Kind, name strin
 	}
 	d.toc.Entries = append(d.toc.Entries, e)
 	return nil
+}
+
+// keepListed keeps the definition of an object that nothing pins: one that was dropped since
+// it was listed is left out.
+func (r definer) keepListed(ctx context.Context, d *database, kind my.Kind, name string) (there bool, err error) {
+	err = r.keep(ctx, d, kind, name)
+	if gone, listErr := r.gone(ctx, d, kind, name, err); gone || listErr != nil {
+		return false, listErr
+	}
+	return err == nil, err
+}
+
+// gone reports whether an error says that an object is missing, and the server does not list
+// it any more.
+func (r definer) gone(ctx context.Context, d *database, kind my.Kind, name string, missing error) (bool, error) {
+	if !my.Missing(missing) {
+		return false, nil
+	}
+	list, column := "tables WHERE table_schema = ", "table_name"
+	switch kind {
+	case my.KindSequence, my.KindView:
+	case my.KindEvent:
+		list, column = "events WHERE event_schema = ", "event_name"
+	default:
+		list, column = "routines WHERE routine_type = "+my.Literal(string(kind))+" AND routine_schema = ", "routine_name"
+	}
+	s, err := my.Connect(ctx, r.cfg, "") // the main session's view of MySQL's lists is older
+	if err != nil {
+		return false, err
+	}
+	row, err := s.Row(ctx, "SELECT COUNT(*) FROM information_schema."+list+my.Literal(d.name)+" AND "+column+" = "+my.Literal(name))
+	if err = errors.Join(err, s.Close()); err != nil || row[0] != "0" {
+		return false, err
+	}
+	r.warn("%s %s.%s was dropped while the backup was taken, and is not in it", kind, d.name, name)
+	return true, nil
 }
 
 func (r definer) defineRoutines(ctx context.Context, d *database) error {
@@ -149,7 +201,7 @@ func (r definer) defineRoutines(ctx context.Context, d *database) error {
 		return fmt.Errorf("list routines: %w", err)
 	}
 	for _, f := range found {
-		if err := r.keep(ctx, d, my.Kind(strings.ToLower(f.kind)), f.name); err != nil {
+		if _, err := r.keepListed(ctx, d, my.Kind(strings.ToLower(f.kind)), f.name); err != nil {
 			return err
 		}
 	}
@@ -160,13 +212,17 @@ func (r definer) defineRoutines(ctx context.Context, d *database) error {
 // after another one that it does not need, but never before one that it does.
 func (r definer) defineViews(ctx context.Context, d *database) error {
 	entries := map[string]my.Entry{}
+	kept := d.views[:0]
 	for _, name := range d.views {
-		e, err := r.view(ctx, d, name)
+		e, there, err := r.view(ctx, d, name)
 		if err != nil {
 			return err
 		}
-		entries[name] = e
+		if there {
+			entries[name], kept = e, append(kept, name)
+		}
 	}
+	d.views = kept
 	state := map[string]bool{} // begun, so that a circle of names ends
 	var write func(name string)
 	write = func(name string) {
@@ -188,21 +244,25 @@ func (r definer) defineViews(ctx context.Context, d *database) error {
 }
 
 // view reads the definition of a view. One that reads what is not there is kept,
-// too: as the server prints it, or as it is in the server's own tables.
-func (r definer) view(ctx context.Context, d *database, name string) (my.Entry, error) {
-	e, err := r.main.Show(ctx, my.KindView, name)
+// too: as the server prints it, or as it is in the server's own tables. It is not there if it
+// was dropped since it was listed.
+func (r definer) view(ctx context.Context, d *database, name string) (e my.Entry, there bool, err error) {
+	e, err = r.main.Show(ctx, my.KindView, name)
+	if gone, listErr := r.gone(ctx, d, my.KindView, name, err); gone || listErr != nil {
+		return e, false, listErr
+	}
 	broken := r.main.Exec(ctx, "SELECT 1 FROM "+my.Ident(name)+" LIMIT 0")
 	if my.ErrorCode(broken) == 0 || my.Denied(broken) { // what is not allowed may be of use to others
 		broken = nil
 	}
 	if err != nil && (broken == nil || r.main.Broken() != nil) {
-		return my.Entry{}, err
+		return e, false, err
 	}
 	if err != nil {
 		all, err := r.main.Row(ctx, `SELECT view_definition, definer, security_type, character_set_client, collation_connection
 			FROM information_schema.views WHERE table_schema = `+my.Literal(d.name)+` AND table_name = `+my.Literal(name))
 		if err != nil {
-			return my.Entry{}, fmt.Errorf("read view %s: %w", name, err)
+			return e, false, fmt.Errorf("read view %s: %w", name, err)
 		}
 		e = my.Entry{
 			Kind: my.KindView, Name: name, Create: "CREATE SQL SECURITY " + all[2] + " VIEW " + my.Ident(name) + " AS " + all[0],
@@ -213,7 +273,7 @@ func (r definer) view(ctx context.Context, d *database, name string) (my.Entry, 
 		e.Broken = true
 		r.warn("view %s.%s cannot be read, and its definition is kept as it is: %v", d.name, name, broken)
 	}
-	return e, nil
+	return e, true, nil
 }
 
 func (r definer) defineTriggers(ctx context.Context, d *database) error {
@@ -255,7 +315,7 @@ func (r definer) defineEvents(ctx context.Context, d *database) error {
 		return fmt.Errorf("list events: %w", err)
 	}
 	for _, name := range names {
-		if err := r.keep(ctx, d, my.KindEvent, name); err != nil {
+		if _, err := r.keepListed(ctx, d, my.KindEvent, name); err != nil {
 			return err
 		}
 	}

@@ -1,6 +1,7 @@
 package mysql
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,7 +26,7 @@ const (
 )
 
 // errMoved says that the tables are not those that were listed before.
-var errMoved = errors.New("tables are made, dropped or altered faster than they can be pinned")
+var errMoved = errors.New("databases or tables are made, dropped or altered faster than they can be pinned")
 
 // start pins all tables, takes one view of their rows in all sessions, and lists
 // what it shows. Tables that come, go or change meanwhile are noticed, and the
@@ -84,6 +85,9 @@ func (r *runner) attempt(ctx context.Context) error {
 	}
 	if err := r.snap(ctx, before); err != nil {
 		return err
+	}
+	if others, err := r.others(ctx); err != nil || others {
+		return cmp.Or(err, errMoved)
 	}
 	after, err := r.list(ctx)
 	if err != nil {
@@ -195,17 +199,11 @@ func (r *runner) where(ctx context.Context, s *my.Session) error {
 	if err != nil || !logged {
 		return err
 	}
-	status, gtid := "SHOW MASTER STATUS", "SELECT @@GLOBAL.gtid_executed"
+	gtid := "SELECT @@GLOBAL.gtid_executed"
 	if r.maria {
 		gtid = "SELECT @@GLOBAL.gtid_current_pos"
-	} else if s.Version() >= 80200 {
-		status = "SHOW BINARY LOG STATUS"
 	}
-	err = s.QueryNamed(ctx, status, func(row map[string]string) error {
-		r.position.Binlog = row["file"]
-		_, err := fmt.Sscan(row["position"], &r.position.Offset)
-		return err
-	})
+	err = r.logEnd(ctx, s, &r.position)
 	if my.Denied(err) {
 		r.warn("the position in the binary log is unknown, and no log can be replayed on this backup: %v", err)
 		return nil
@@ -218,6 +216,37 @@ func (r *runner) where(ctx context.Context, s *my.Session) error {
 		return fmt.Errorf("ask for the GTIDs: %w", err)
 	}
 	r.position.GTID = strings.Join(strings.Fields(row[0]), "")
+	return nil
+}
+
+// logEnd asks where the binary log ends.
+func (r *runner) logEnd(ctx context.Context, s *my.Session, at *archive.Position) error {
+	status := "SHOW MASTER STATUS"
+	if !r.maria && s.Version() >= 80200 {
+		status = "SHOW BINARY LOG STATUS"
+	}
+	return s.QueryNamed(ctx, status, func(row map[string]string) error {
+		at.Binlog = row["file"]
+		_, err := fmt.Sscan(row["position"], &at.Offset)
+		return err
+	})
+}
+
+// settle notes where the binary log ended when all definitions had been read. Those of views,
+// routines, events and sequences are of moments between the position of the rows and this one.
+func (r *runner) settle(ctx context.Context) error {
+	var at archive.Position
+	if r.position.Binlog == "" {
+		return nil
+	}
+	err := r.logEnd(ctx, r.main, &at)
+	if my.Denied(err) {
+		return nil // of a view of rows that came with its position
+	}
+	if err != nil {
+		return fmt.Errorf("ask for the position in the binary log: %w", err)
+	}
+	r.settled = ManifestPosition(at)
 	return nil
 }
 

@@ -68,7 +68,10 @@ func (l loader) transact(ctx context.Context, s *my.Session, t *table, c archive
 // after an interruption.
 func (l loader) plain(ctx context.Context, s *my.Session, t *table, step string) error {
 	err := s.Exec(ctx, "TRUNCATE TABLE "+my.Ident(t.name()))
-	if remembers := uint16(4137); my.ErrorCode(err) == remembers { // a system-versioned table
+	switch remembers, deletesNothing := uint16(4137), uint16(1031); my.ErrorCode(err) {
+	case deletesNothing: // as ARCHIVE
+		err = l.unfilled(ctx, s, t)
+	case remembers: // a system-versioned table
 		if err = s.Exec(ctx, "DELETE FROM "+my.Ident(t.name())); err == nil {
 			err = s.Exec(ctx, "DELETE HISTORY FROM "+my.Ident(t.name()))
 		}
@@ -90,6 +93,15 @@ func (l loader) plain(ctx context.Context, s *my.Session, t *table, step string)
 		l.loaded(c)
 	}
 	return nil
+}
+
+// unfilled returns an error if a table has rows.
+func (l loader) unfilled(ctx context.Context, s *my.Session, t *table) error {
+	row, err := s.Row(ctx, "SELECT EXISTS (SELECT 1 FROM "+my.Ident(t.name())+")")
+	if err == nil && row[0] != "0" {
+		err = errors.New("it has rows of an interrupted restore, and its engine deletes none: drop it, and --resume makes it again")
+	}
+	return err
 }
 
 // remake has tables made again that are gone although the books note them, with all that goes

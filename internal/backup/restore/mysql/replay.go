@@ -32,6 +32,10 @@ type ReplayOptions struct {
 	// been restored. Required.
 	From binlog.Position
 
+	// Settled is where the log ended when all definitions of the backup had been read. What
+	// statements before it make or drop may be there, or gone, already. Default: From.
+	Settled binlog.Position
+
 	// Until is a moment: transactions that were committed after it are left out.
 	// Servers note it to the second, MySQL 8 to the microsecond. UntilPosition is
 	// where to end; UntilGTID is the last transaction. Default: the end of what is
@@ -116,7 +120,7 @@ func Replay(ctx context.Context, o ReplayOptions) (*ReplayResult, error) {
 }
 
 func newReplayer(o ReplayOptions) *replayer {
-	return &replayer{o: o, result: &ReplayResult{Position: o.From}, maps: map[uint64]tableMap{}}
+	return &replayer{o: o, result: &ReplayResult{Position: o.From}, maps: map[uint64]tableMap{}, settled: o.Settled.IsZero()}
 }
 
 // CheckReplay says why a server would not take a replay, before anything is changed:
@@ -183,6 +187,7 @@ type replayer struct {
 
 	format  []byte // description that the session has to be told of
 	told    bool
+	settled bool                // what follows has not been seen by the backup
 	maps    map[uint64]tableMap // of the statement
 	group   rowGroup
 	begun   bool // BEGIN has been sent
@@ -253,6 +258,7 @@ func (p *replayer) event(ctx context.Context, e *binlog.Event) error {
 	if err != nil {
 		return err
 	}
+	p.settle(e)
 	if !was && p.past(e) {
 		return errEnd
 	}
@@ -286,6 +292,31 @@ func (p *replayer) event(ctx context.Context, e *binlog.Event) error {
 	}
 	return err
 }
+
+// settle notes whether an event lies behind what the backup has seen.
+func (p *replayer) settle(e *binlog.Event) {
+	at := p.o.Settled
+	switch {
+	case e.File == at.File:
+		p.settled = e.Start() >= at.Pos
+	case p.result.Position.File == at.File:
+		p.settled = true
+	}
+}
+
+// seen reports whether an error of a statement says that the backup shows what it does: it
+// holds what the statement makes, or what it drops is not in it. Tables are not among that:
+// their definitions are those of the position of the rows.
+func (p *replayer) seen(code uint16) bool {
+	return !p.settled && (my.Missing(&mywire.Error{Code: code}) || slices.Contains([]uint16{tableExists, routineExists, eventExists}, code))
+}
+
+// Errors of what makes a view or sequence, a routine, an event.
+const (
+	tableExists   = 1050
+	routineExists = 1304
+	eventExists   = 1537
+)
 
 // past reports whether the transaction that e begins is behind the end that was asked
 // for.
@@ -440,8 +471,8 @@ func (p *replayer) query(ctx context.Context, e *binlog.Event, step binlog.Step)
 		return fmt.Errorf("settings of the session: %w", err)
 	}
 	err = p.exec(ctx, sql)
-	if code := my.ErrorCode(err); code != 0 && (code == failed || hasBeen(sql, mode&ansiQuotes != 0, code)) {
-		err = nil // as on the source, where it had changed something before
+	if code := my.ErrorCode(err); code != 0 && (code == failed || p.seen(code) || hasBeen(sql, mode&ansiQuotes != 0, code)) {
+		err = nil // as on the source, where it had changed something before, or as in the backup
 	}
 	if err != nil {
 		return restore.StatementError(q.SQL, err)
