@@ -8,6 +8,7 @@ import (
 	"io"
 	"path"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/weirdb/weir/internal/backup/archive"
 	my "github.com/weirdb/weir/internal/backup/bulk/mysql"
@@ -37,7 +38,7 @@ func (r definer) define(ctx context.Context, d *database) error {
 		return fmt.Errorf("use it: %w", err)
 	}
 	for _, step := range []func(context.Context, *database) error{
-		r.defineDatabase, r.defineSequences, r.defineTables, r.defineRoutines, r.defineViews, r.defineTriggers, r.defineEvents,
+		r.defineDatabase, r.defineSequences, r.defineTables, r.defineLibraries, r.defineRoutines, r.defineViews, r.defineTriggers, r.defineEvents,
 	} {
 		if err := step(ctx, d); err != nil {
 			return err
@@ -55,7 +56,7 @@ func (r definer) define(ctx context.Context, d *database) error {
 		{archive.ChunkInfo{Path: dir + "/toc.json", Content: "toc"}, string(text)},
 		{archive.ChunkInfo{Path: archive.SchemaPath(d.name, "tables"), Content: "sql", Order: 1}, script(d.toc.Of(my.KindDatabase, my.KindSequence, my.KindTable))},
 		{archive.ChunkInfo{Path: archive.SchemaPath(d.name, "objects"), Content: "sql", Order: 2}, script(d.toc.Of(
-			my.KindFunction, my.KindProcedure, my.KindPackage, my.KindBody, my.KindView, my.KindTrigger, my.KindEvent))},
+			my.KindLibrary, my.KindFunction, my.KindProcedure, my.KindPackage, my.KindBody, my.KindView, my.KindTrigger, my.KindEvent))},
 	} {
 		c.info.Kind, c.info.Database = archive.KindSchema, d.name
 		err := r.writeChunk(ctx, c.info, func(w io.Writer) error {
@@ -146,6 +147,9 @@ func (r definer) keep(ctx context.Context, d *database, kind my.Kind, name strin
 	if err != nil {
 		return err
 	}
+	if !utf8.ValidString(e.Create) {
+		r.warn("%s %s.%s: its definition is not UTF-8, and the copy has other characters where it is not: redefine it", kind, d.name, name)
+	}
 	d.toc.Entries = append(d.toc.Entries, e)
 	return nil
 }
@@ -169,6 +173,8 @@ func (r definer) gone(ctx context.Context, d *database, kind my.Kind, name strin
 	list, column := "tables WHERE table_schema = ", "table_name"
 	switch kind {
 	case my.KindSequence, my.KindView:
+	case my.KindLibrary:
+		list, column = "libraries WHERE library_schema = ", "library_name"
 	case my.KindEvent:
 		list, column = "events WHERE event_schema = ", "event_name"
 	default:
@@ -184,6 +190,26 @@ func (r definer) gone(ctx context.Context, d *database, kind my.Kind, name strin
 	}
 	r.warn("%s %s.%s was dropped while the backup was taken, and is not in it", kind, d.name, name)
 	return true, nil
+}
+
+func (r definer) defineLibraries(ctx context.Context, d *database) error {
+	if r.opts.Filter.Selective() || r.maria || r.main.Version() < 90200 {
+		return nil
+	}
+	var names []string
+	err := r.main.Query(ctx, "SELECT library_name FROM information_schema.libraries WHERE library_schema = "+my.Literal(d.name)+" ORDER BY library_name", func(row []string) error {
+		names = append(names, row[0])
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("list libraries: %w", err)
+	}
+	for _, name := range names {
+		if _, err := r.keepListed(ctx, d, my.KindLibrary, name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (r definer) defineRoutines(ctx context.Context, d *database) error {

@@ -3,6 +3,7 @@ package mysql
 import (
 	"fmt"
 	"strings"
+	"unicode/utf8"
 )
 
 // A Definition is a CREATE TABLE as SHOW CREATE TABLE prints it, taken apart.
@@ -224,4 +225,71 @@ func Requalify(sql, from, to string) string {
 		i = end
 	}
 	return b.String() + sql[done:]
+}
+
+// In is what makes the entry in a database of another name than that in which it was. The
+// server puts the database before what a table's defaults and a view call, such as
+// sequences, and before the libraries of a routine.
+func (e *Entry) In(from, to string) string {
+	switch e.Kind {
+	case KindDatabase:
+		return e.Renamed(to)
+	case KindTable:
+		return Requalify(e.Create, from, to)
+	case KindView: // where a table may be called as the database is
+		sql := e.Create
+		for _, f := range []string{"nextval(", "lastval(", "setval("} {
+			sql = strings.ReplaceAll(sql, f+Ident(from)+".", f+Ident(to)+".")
+		}
+		return sql
+	case KindFunction, KindProcedure:
+		head, rest, ok := strings.Cut(e.Create, " USING (")
+		list, body, closed := strings.Cut(rest, ") AS $")
+		if ok && closed && strings.Contains(head, " LANGUAGE ") {
+			return head + " USING (" + Requalify(list, from, to) + ") AS $" + body
+		}
+	}
+	return e.Create
+}
+
+// textual writes strings of a table's definition that are no text, such as defaults of binary
+// columns, as their bytes: what keeps definitions keeps UTF-8.
+func textual(sql string) string {
+	if utf8.ValidString(sql) {
+		return sql
+	}
+	var b strings.Builder
+	done := 0
+	for i := 0; i >= 0 && i < len(sql); {
+		end := next(sql, i)
+		if sql[i] == '\'' && end > 0 && !utf8.ValidString(sql[i:end]) {
+			b.WriteString(sql[done:i])
+			if i > 0 && sql[i-1] != ' ' && sql[i-1] != '(' && sql[i-1] != ',' { // _binary'...'
+				b.WriteByte(' ')
+			}
+			b.WriteString(Hex(unquoted(sql[i+1 : end-1])))
+			done = end
+		}
+		i = end
+	}
+	return b.String() + sql[done:]
+}
+
+// unquoted is what a string holds, of which the quotes around it are cut off.
+func unquoted(s string) string {
+	special := map[byte]byte{'0': 0, 'n': '\n', 'r': '\r', 't': '\t', 'b': '\b', 'Z': 0x1a}
+	out := make([]byte, 0, len(s))
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		if (c == '\\' || c == '\'') && i+1 < len(s) {
+			i++
+			escaped := c == '\\'
+			c = s[i]
+			if b, ok := special[c]; ok && escaped {
+				c = b
+			}
+		}
+		out = append(out, c)
+	}
+	return string(out)
 }

@@ -117,3 +117,32 @@ func TestSameDefinitions(t *testing.T) {
 		}
 	}
 }
+
+func TestDefinitionsAreText(t *testing.T) {
+	for sql, want := range map[string]string{
+		"CREATE TABLE `t` (`a` varbinary(9) DEFAULT 'ü')":                                      "CREATE TABLE `t` (`a` varbinary(9) DEFAULT 'ü')",
+		"CREATE TABLE `t` (`a` varbinary(9) DEFAULT '\\0\xff\\n''\\\\', `b` text DEFAULT 'ü')": "CREATE TABLE `t` (`a` varbinary(9) DEFAULT x'00ff0a275c', `b` text DEFAULT 'ü')",
+		"CREATE TABLE `t` (CHECK (`a` <> _binary'\xfe'))":                                      "CREATE TABLE `t` (CHECK (`a` <> _binary x'fe'))",
+	} {
+		if got := textual(sql); got != want {
+			t.Errorf("%q: %s, want %s", sql, got, want)
+		}
+	}
+}
+
+func TestDefinitionsInAnotherDatabase(t *testing.T) {
+	for _, c := range []struct {
+		kind      Kind
+		sql, want string
+	}{
+		{KindTable, "CREATE TABLE `a` (`a` int DEFAULT nextval(`a`.`s`))", "CREATE TABLE `a` (`a` int DEFAULT nextval(`b`.`s`))"},
+		{KindView, "CREATE VIEW `v` AS select nextval(`a`.`s`) AS `n`,`a`.`x` AS `x` from `a`", "CREATE VIEW `v` AS select nextval(`b`.`s`) AS `n`,`a`.`x` AS `x` from `a`"},
+		{KindFunction, "CREATE FUNCTION `f`() RETURNS int LANGUAGE JAVASCRIPT USING (`a`.`l` AS `l`, `c`.`l`) AS $$ `a`.`l` $$", "CREATE FUNCTION `f`() RETURNS int LANGUAGE JAVASCRIPT USING (`b`.`l` AS `l`, `c`.`l`) AS $$ `a`.`l` $$"},
+		{KindProcedure, "CREATE PROCEDURE `p`() SELECT `a`.`x` FROM `a`", "CREATE PROCEDURE `p`() SELECT `a`.`x` FROM `a`"},
+	} {
+		e := &Entry{Kind: c.kind, Create: c.sql}
+		if got := e.In("a", "b"); got != c.want {
+			t.Errorf("%s, want %s", got, c.want)
+		}
+	}
+}

@@ -42,6 +42,9 @@ func (s *Session) Show(ctx context.Context, kind Kind, name string) (Entry, erro
 		return Entry{}, fmt.Errorf("%s: %w", sql, err)
 	}
 	e := Entry{Kind: kind, Name: name, Create: row[column], Client: row["character_set_client"], Collation: row["collation_connection"], Zone: row["time_zone"]}
+	if kind == KindTable {
+		e.Create = textual(e.Create)
+	}
 	if mode, ok := row["sql_mode"]; ok {
 		e.Mode = &mode
 	}

@@ -16,6 +16,7 @@ const (
 	KindDatabase  Kind = "database"
 	KindSequence  Kind = "sequence"
 	KindTable     Kind = "table"
+	KindLibrary   Kind = "library" // of code that routines use; MySQL has them from 9.2 on
 	KindFunction  Kind = "function"
 	KindProcedure Kind = "procedure"
 	KindPackage   Kind = "package"

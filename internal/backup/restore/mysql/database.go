@@ -154,8 +154,7 @@ func (d *database) rows() map[string]tableRows {
 // table takes a table's definition apart.
 func (d *database) table(e *my.Entry, m *bulk.Matcher, rows tableRows) (*table, error) {
 	t := &table{entry: e}
-	// The server names what defaults call, such as sequences, with their database.
-	def, err := my.ParseDefinition(my.Requalify(e.Create, d.source, d.target))
+	def, err := my.ParseDefinition(e.In(d.source, d.target))
 	if err != nil {
 		return nil, fmt.Errorf("table %s: %w", e.Name, err)
 	}
@@ -334,7 +333,7 @@ func (d *database) clean(ctx context.Context) error {
 	for _, t := range d.tables {
 		entries = append(entries, t.entry)
 	}
-	entries = append(entries, d.kind(my.KindFunction, my.KindProcedure, my.KindPackage, my.KindView, my.KindEvent)...)
+	entries = append(entries, d.kind(my.KindLibrary, my.KindFunction, my.KindProcedure, my.KindPackage, my.KindView, my.KindEvent)...)
 	for _, e := range slices.Backward(entries) { // triggers go with their tables, bodies with their packages
 		sql := e.Drop(d.opts.IfExists)
 		var err error

@@ -217,3 +217,22 @@ func TestDefinitionsOfOtherClients(t *testing.T) {
 SELECT HEX(CONVERT(x USING utf8mb4)) FROM s; CALL q(); SELECT HEX(CONVERT(EVENT_DEFINITION USING utf8mb4)) FROM information_schema.EVENTS WHERE EVENT_SCHEMA = DATABASE();`)
 	})
 }
+
+// TestDefaultsThatAreNoText restores defaults of bytes, and what calls a sequence or a
+// library by the name of its database.
+func TestDefaultsThatAreNoText(t *testing.T) {
+	eachServer(t, func(t *testing.T, m *lab.MySQL) {
+		script := `CREATE TABLE bytes (id int PRIMARY KEY, a varbinary(9) DEFAULT 0x00ff0a275cc3, b binary(2) DEFAULT 0xfe80, c blob DEFAULT (0xff27)); CREATE FUNCTION f() RETURNS int DETERMINISTIC RETURN 1;`
+		if r := (&rig{t: t, m: m}); r.maria() {
+			script += "CREATE SEQUENCE s; CREATE VIEW called AS SELECT NEXTVAL(s) AS n;"
+		} else if r.number("SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = 'information_schema' AND table_name = 'LIBRARIES'") > 0 {
+			script += "CREATE LIBRARY l LANGUAGE JAVASCRIPT AS 'export function f() { return 1 }'; CREATE FUNCTION called() RETURNS int DETERMINISTIC LANGUAGE JAVASCRIPT USING (l) AS 'return l.f()';"
+		}
+		r := newRig(t, m, script)
+		r.each(`INSERT INTO bytes (id) VALUES (1); SELECT HEX(a), HEX(b), HEX(c) FROM bytes; TRUNCATE bytes;
+SELECT view_definition LIKE CONCAT('%', CHAR(96), DATABASE(), CHAR(96), '%') FROM information_schema.views WHERE table_schema = DATABASE()`)
+		if !r.maria() {
+			r.compare(r.native(r.db), r.restored(restore.Options{}))
+		}
+	})
+}

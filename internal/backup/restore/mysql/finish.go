@@ -71,11 +71,9 @@ func (d *database) verifyDefinitions(ctx context.Context, entries []*my.Entry) e
 			continue
 		}
 		want := *e
-		switch e.Kind {
-		case my.KindTable:
-			want.Create = my.Requalify(want.Create, d.source, d.target)
-		case my.KindDatabase:
-			want.Name, want.Create = d.target, e.Renamed(d.target)
+		want.Create = e.In(d.source, d.target)
+		if e.Kind == my.KindDatabase {
+			want.Name = d.target
 		}
 		got, err := d.main.Show(ctx, e.Kind, want.Name)
 		if d.opts.NoOwner {

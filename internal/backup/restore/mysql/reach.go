@@ -225,7 +225,7 @@ func (s *statement) definition(verb string) {
 				}
 				s.next++
 			}
-		case "FUNCTION", "PROCEDURE", "EVENT", "PACKAGE":
+		case "FUNCTION", "PROCEDURE", "EVENT", "PACKAGE", "LIBRARY":
 			s.skip("BODY")
 			s.exists()
 			s.routine(kind)

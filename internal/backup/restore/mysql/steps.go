@@ -37,7 +37,7 @@ func (d *database) makeSequences(ctx context.Context) error {
 }
 
 func (d *database) routines(ctx context.Context) error {
-	return d.define(ctx, "routines", my.KindFunction, my.KindProcedure, my.KindPackage, my.KindBody)
+	return d.define(ctx, "routines", my.KindLibrary, my.KindFunction, my.KindProcedure, my.KindPackage, my.KindBody)
 }
 
 func (d *database) triggers(ctx context.Context) error {
@@ -330,7 +330,7 @@ func (d *database) entry(ctx context.Context, e *my.Entry) error {
 	}
 	end := d.opts.Progress.Begin(e.String())
 	defer end()
-	create := e.Create
+	create := e.In(d.source, d.target)
 	if d.opts.NoOwner {
 		create, _ = my.Definer(create)
 	}
