@@ -280,7 +280,13 @@ func (r *runner) databases(ctx context.Context) error {
 	for _, name := range r.names {
 		jobs = append(jobs, bulk.Job{ID: name, Do: func(ctx context.Context, _ int) error {
 			d := &database{runner: r, name: name, crew: r.opts.Adapt.Crew(r.opts.Jobs, side)}
-			if err := d.backup(ctx); err != nil {
+			err := d.backup(ctx)
+			if invalidCatalogName := "3D000"; r.opts.Cluster && len(r.opts.Databases) == 0 && pg.ErrorCode(err) == invalidCatalogName {
+				r.disclaim(name)
+				r.warn("database %s was dropped while the backup was taken, and is not in it", name)
+				return nil
+			}
+			if err != nil {
 				return fmt.Errorf("back up database %s: %w", name, err)
 			}
 			r.mu.Lock()
@@ -318,9 +324,12 @@ func (r *runner) manifest() archive.Manifest {
 	if r.opts.Cluster {
 		m.Scope = "cluster"
 	}
-	for i, name := range r.names {
+	for _, name := range r.names {
 		d := r.done[name]
-		if i == 0 {
+		if d == nil {
+			continue // it was dropped
+		}
+		if len(m.Databases) == 0 {
 			m.Position = d.position
 		}
 		m.Databases = append(m.Databases, d.describe())

@@ -32,15 +32,17 @@ CREATE MATERIALIZED VIEW view AS SELECT 1 AS one`)
 	r.mustBackup(backup.Options{Checksums: true})
 	target := r.db + "_copy"
 	r.createDB(target)
-	r.interrupted(restore.Options{DSN: p.DSN(target), Jobs: 1}, func(func()) {
-		r.admin("CHECKPOINT") // the books of what is done are on the disk
-		p.Kill()
-	})
-	if err := p.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if got := r.psql(target, "SELECT (SELECT count(*) FROM early), (SELECT count(*) FROM wide), (SELECT count(*) FROM watched), (SELECT count(*) FROM last)"); got != "0|0|0|10" {
-		t.Fatalf("after the crash there are %s rows", got)
+	for _, resume := range []bool{false, true} { // the resumed restore meets a crash, too
+		r.interrupted(restore.Options{DSN: p.DSN(target), Resume: resume, Jobs: 1}, func(func()) {
+			r.admin("CHECKPOINT") // the books of what is done are on the disk
+			p.Kill()
+		})
+		if err := p.Restart(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := r.psql(target, "SELECT (SELECT count(*) FROM early), (SELECT count(*) FROM wide), (SELECT count(*) FROM watched), (SELECT count(*) FROM last)"); got != "0|0|0|10" {
+			t.Fatalf("after the crash there are %s rows", got)
+		}
 	}
 	res, err := r.restore(restore.Options{DSN: p.DSN(target), Resume: true, Jobs: 1})
 	if err == nil || len(res.Failed) != 1 || !strings.Contains(err.Error(), "rows of table public.watched") {

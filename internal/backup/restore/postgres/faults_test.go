@@ -557,3 +557,32 @@ func (r *rig) awaitContents(repo *archive.Repository, id string) {
 		return err == nil
 	}, func() string { return fmt.Sprintf("no table of contents: %v", err) })
 }
+
+// TestDatabaseDroppedMeanwhile: a backup of all databases does not fail for one that was
+// dropped before its turn.
+func TestDatabaseDroppedMeanwhile(t *testing.T) {
+	r := newRig(t, server(t), "CREATE TABLE dropping AS SELECT 1 AS one")
+	gone := r.db + "_gone"
+	r.createDB(gone)
+	repo, g := archivetest.NewGate(t, r.repo, "public.dropping/", 0)
+	r.repo = repo
+	var res *backup.Result
+	done := start(func() (err error) {
+		res, err = r.backup(backup.Options{Cluster: true, ClusterParallelism: 1}, archive.Options{})
+		return err
+	})
+	g.Wait(t)
+	r.admin("DROP DATABASE " + pg.Ident(gone))
+	g.Release()
+	if err := finished(t, done); err != nil {
+		t.Fatal(err)
+	}
+	if text := strings.Join(res.Manifest.Warnings, "\n"); !strings.Contains(text, "database "+gone+" was dropped") {
+		t.Errorf("warnings: %s", text)
+	}
+	for _, d := range res.Manifest.Databases {
+		if d.Name == gone {
+			t.Errorf("it is in the manifest: %+v", d)
+		}
+	}
+}
