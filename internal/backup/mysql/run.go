@@ -144,9 +144,6 @@ func (r *runner) all(ctx context.Context) error {
 	if err := (definer{r}).definitions(ctx); err != nil {
 		return err
 	}
-	if err := r.settle(ctx); err != nil {
-		return err
-	}
 	if r.opts.Cluster && !r.opts.NoGlobals {
 		if err := r.globals(ctx); err != nil {
 			return err
@@ -184,7 +181,7 @@ func (r *runner) prepare(ctx context.Context) (err error) {
 	if r.server.SystemID, err = serverID(ctx, r.main); err != nil {
 		return err
 	}
-	all, err := r.schemata(ctx)
+	all, err := (chooser{r}).schemata(ctx)
 	if err != nil {
 		return err
 	}
@@ -202,12 +199,15 @@ func (r *runner) prepare(ctx context.Context) (err error) {
 			return fmt.Errorf("database %q does not exist, or is the server's own", name)
 		}
 	}
-	r.meant(wanted)
+	chooser{r}.choose(wanted)
 	return nil
 }
 
+// A chooser says which databases are meant.
+type chooser struct{ *runner }
+
 // schemata lists the databases that are not the server's own.
-func (r *runner) schemata(ctx context.Context) ([]string, error) {
+func (r chooser) schemata(ctx context.Context) ([]string, error) {
 	var all []string
 	err := r.main.Query(ctx, "SELECT schema_name FROM information_schema.schemata ORDER BY schema_name", func(row []string) error {
 		if !slices.Contains(system, strings.ToLower(row[0])) {
@@ -221,8 +221,8 @@ func (r *runner) schemata(ctx context.Context) ([]string, error) {
 	return all, nil
 }
 
-// meant takes databases for those of the backup.
-func (r *runner) meant(names []string) {
+// choose takes databases for those of the backup.
+func (r chooser) choose(names []string) {
 	r.databases = nil
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
 		r.databases = append(r.databases, &database{name: name})
@@ -231,7 +231,7 @@ func (r *runner) meant(names []string) {
 
 // others takes the databases that there are now for those of a backup of all, and reports
 // whether they are others than before.
-func (r *runner) others(ctx context.Context) (bool, error) {
+func (r chooser) others(ctx context.Context) (bool, error) {
 	if !r.opts.Cluster || len(r.opts.Databases) > 0 {
 		return false, nil
 	}
@@ -240,7 +240,7 @@ func (r *runner) others(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	before := r.databases
-	r.meant(all)
+	r.choose(all)
 	return !slices.EqualFunc(before, r.databases, func(a, b *database) bool { return a.name == b.name }), nil
 }
 

@@ -29,6 +29,24 @@ func (r definer) definitions(ctx context.Context) error {
 			return fmt.Errorf("back up database %s: %w", d.name, err)
 		}
 	}
+	return r.settle(ctx)
+}
+
+// settle notes where the binary log ended when all definitions had been read. Those of views,
+// routines, events and sequences are of moments between the position of the rows and this one.
+func (r definer) settle(ctx context.Context) error {
+	var at archive.Position
+	if r.position.Binlog == "" {
+		return nil
+	}
+	err := logEnd(ctx, r.main, &at)
+	if my.Denied(err) {
+		return nil // of a view of rows that came with its position
+	}
+	if err != nil {
+		return fmt.Errorf("ask for the position in the binary log: %w", err)
+	}
+	r.settled = ManifestPosition(at)
 	return nil
 }
 

@@ -86,7 +86,7 @@ func (r *runner) attempt(ctx context.Context) error {
 	if err := r.snap(ctx, before); err != nil {
 		return err
 	}
-	if others, err := r.others(ctx); err != nil || others {
+	if others, err := (chooser{r}).others(ctx); err != nil || others {
 		return cmp.Or(err, errMoved)
 	}
 	after, err := r.list(ctx)
@@ -203,7 +203,7 @@ func (r *runner) where(ctx context.Context, s *my.Session) error {
 	if r.maria {
 		gtid = "SELECT @@GLOBAL.gtid_current_pos"
 	}
-	err = r.logEnd(ctx, s, &r.position)
+	err = logEnd(ctx, s, &r.position)
 	if my.Denied(err) {
 		r.warn("the position in the binary log is unknown, and no log can be replayed on this backup: %v", err)
 		return nil
@@ -220,9 +220,9 @@ func (r *runner) where(ctx context.Context, s *my.Session) error {
 }
 
 // logEnd asks where the binary log ends.
-func (r *runner) logEnd(ctx context.Context, s *my.Session, at *archive.Position) error {
+func logEnd(ctx context.Context, s *my.Session, at *archive.Position) error {
 	status := "SHOW MASTER STATUS"
-	if !r.maria && s.Version() >= 80200 {
+	if !s.IsMariaDB() && s.Version() >= 80200 {
 		status = "SHOW BINARY LOG STATUS"
 	}
 	return s.QueryNamed(ctx, status, func(row map[string]string) error {
@@ -230,24 +230,6 @@ func (r *runner) logEnd(ctx context.Context, s *my.Session, at *archive.Position
 		_, err := fmt.Sscan(row["position"], &at.Offset)
 		return err
 	})
-}
-
-// settle notes where the binary log ended when all definitions had been read. Those of views,
-// routines, events and sequences are of moments between the position of the rows and this one.
-func (r *runner) settle(ctx context.Context) error {
-	var at archive.Position
-	if r.position.Binlog == "" {
-		return nil
-	}
-	err := r.logEnd(ctx, r.main, &at)
-	if my.Denied(err) {
-		return nil // of a view of rows that came with its position
-	}
-	if err != nil {
-		return fmt.Errorf("ask for the position in the binary log: %w", err)
-	}
-	r.settled = ManifestPosition(at)
-	return nil
 }
 
 // when notes the server's time, and reports whether it keeps a binary log.
