@@ -27,19 +27,19 @@ func TestWarningsBehindOtherStatements(t *testing.T) {
 				"SET STATEMENT max_statement_time = 100 FOR UPDATE t SET a = a",
 			} {
 				for _, question := range []string{"SHOW WARNINGS", "SHOW ERRORS", "SHOW COUNT(*) WARNINGS", "SELECT @@warning_count, @@error_count"} {
-					for _, shares := range []bool{false, true} {
-						steps := append(append([]string{first}, strings.Split(between, "; ")...), question)
-						run := func(c *wire, share func()) (last reply) {
-							for i, sql := range steps {
-								last = c.try(c.query(sql))
-								if i < len(steps)-1 && last.ok.Status&mywire.StatusInTrans == 0 {
-									share()
-								}
+					steps := append(append([]string{first}, strings.Split(between, "; ")...), question)
+					run := func(c *wire, share func()) (last reply) {
+						for i, sql := range steps {
+							last = c.try(c.query(sql))
+							if i < len(steps)-1 && last.ok.Status&mywire.StatusInTrans == 0 {
+								share()
 							}
-							_ = c.Close()
-							return last
 						}
-						want := run(dialAt(t, server.Addr(), db, nil), func() {})
+						_ = c.Close()
+						return last
+					}
+					want := run(dialAt(t, server.Addr(), db, nil), func() {})
+					for _, shares := range []bool{false, true} {
 						got := run(w.dial(nil), func() {
 							if shares {
 								other.try(other.query("SELECT a FROM t WHERE a = 1 FOR UPDATE"))

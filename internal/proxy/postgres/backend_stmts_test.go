@@ -15,6 +15,7 @@ func TestStatementsBehindAFailure(t *testing.T) {
 	use := func(name string) []byte { return slices.Concat(bind("", name), execute("", 0)) }
 	prepared := slices.Concat(parse("a", "SELECT 1 AS a"), parse("b", "SELECT 2 AS b"), parse("f", "SELECT 1/0"), sync())
 	all := slices.Concat(use("a"), use("b"), sync())
+	db := database(t, "CREATE TABLE d (k int)")
 	for name, steps := range map[string][][]byte{
 		"what made room":                  {prepared, all, slices.Concat(use("f"), parse("c", "SELECT 3"), use("c"), sync()), all, all},
 		"what made room, and came back":   {prepared, all, slices.Concat(use("f"), parse("c", "SELECT 3"), use("c"), use("a"), use("b"), sync()), all, all},
@@ -28,7 +29,6 @@ func TestStatementsBehindAFailure(t *testing.T) {
 		for _, pinned := range []bool{false, true} {
 			t.Run(name+map[bool]string{true: ", pinned"}[pinned], func(t *testing.T) {
 				t.Parallel()
-				db := database(t, "CREATE TABLE d (k int)")
 				w := start(t, db, func(c *postgres.Config) { c.PoolSize, c.ReadLanes, c.MaxPrepared = 1, 1, 3 })
 				answers := func(c *wire) string {
 					if pinned {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/weirdb/weir/internal/proxy/postgres"
 	"github.com/weirdb/weir/internal/proxy/proxytest"
+	"github.com/weirdb/weir/internal/testkit"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
@@ -233,10 +234,11 @@ func TestCancelStormHitsNobodyElse(t *testing.T) {
 			}
 		})
 	}
+	each := testkit.Rounds(160, 1600)
 	for i := range 6 {
 		c := w.wire()
 		calm.Go(func() {
-			for j := range 400 {
+			for j := range each {
 				var message []byte
 				var want string
 				switch k := (i*7 + j) % 100; j % 4 {
@@ -260,7 +262,7 @@ func TestCancelStormHitsNobodyElse(t *testing.T) {
 	calm.Wait()
 	stop()
 	storm.Wait()
-	w.wire().want("SELECT count(*) AS n FROM ins WHERE k = 1", "[n] (600) SELECT_1 I")
+	w.wire().want("SELECT count(*) AS n FROM ins WHERE k = 1", fmt.Sprintf("[n] (%d) SELECT_1 I", 6*each/4))
 	t.Logf("%d statements were cancelled", cancelled.Load())
 }
 
@@ -270,7 +272,8 @@ func TestEveryAnswerReachesItsOwner(t *testing.T) {
 	t.Parallel()
 	db := database(t, "CREATE TABLE own (c int, n int)", "CREATE TABLE kv (k int PRIMARY KEY)", "INSERT INTO kv SELECT generate_series(0, 999)")
 	w := start(t, db, func(c *postgres.Config) { c.PoolSize = 6; c.Loops = 2 })
-	const clients, rounds, burst = 16, 150, 24
+	const clients, burst = 16, 24
+	rounds := testkit.Rounds(60, 600)
 	var wg gosync.WaitGroup
 	var units atomic.Int64
 	for i := range clients {

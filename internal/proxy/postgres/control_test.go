@@ -15,6 +15,7 @@ import (
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/postgres"
 	"github.com/weirdb/weir/internal/proxy/proxytest"
+	"github.com/weirdb/weir/internal/testkit"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
@@ -154,7 +155,7 @@ func TestPauseUnderLoad(t *testing.T) {
 	t.Parallel()
 	w := start(t, database(t, loadTables...), func(c *postgres.Config) { c.Loops = 2 })
 	l := w.load(t)
-	for round := range 12 {
+	for round := range testkit.Rounds(6, 60) {
 		l.GoesOn()
 		switch round % 3 {
 		case 0:

@@ -20,6 +20,9 @@ func TestAnswersWhereSyncAndQueryAreIgnored(t *testing.T) {
 	data := func(s string) []byte { return pgwire.AppendCopyData(nil, []byte(s)) }
 	done, gaveUp := pgwire.AppendCopyDone(nil), pgwire.AppendCopyFail(nil, "no more")
 	fails := cat(parse("", "SELECT nonsense"), bind("", ""), execute("", 0))
+	db := database(t, "CREATE TABLE c (k int)", "CREATE VIEW v AS SELECT 1 AS k", "CREATE TABLE refusing (k int)",
+		"CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no'; END $$",
+		"CREATE TRIGGER refuse BEFORE INSERT ON refusing EXECUTE FUNCTION refuse()")
 	type step struct {
 		send  []byte
 		until string // the types of messages that are waited for, in order
@@ -57,11 +60,7 @@ func TestAnswersWhereSyncAndQueryAreIgnored(t *testing.T) {
 		{"Queries behind a failure in a transaction", []step{{query("BEGIN"), "Z"}, {cat(fails, query("SELECT 1"), sync()), "Z"}, {query("ROLLBACK"), "Z"}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			db := database(t, "CREATE TABLE c (k int)", "CREATE VIEW v AS SELECT 1 AS k", "CREATE TABLE refusing (k int)",
-				"CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no'; END $$",
-				"CREATE TRIGGER refuse BEFORE INSERT ON refusing EXECUTE FUNCTION refuse()")
-			w := start(t, db, func(c *postgres.Config) { c.PoolSize, c.ReadLanes = 1, 1 })
+			w := start(t, db, func(c *postgres.Config) { c.PoolSize, c.ReadLanes = 1, 1 }) // which knows no text yet
 			answers := func(mine *wire) string {
 				var got []string
 				for _, s := range c.steps {

@@ -25,6 +25,7 @@ func plainSecret(tb testing.TB, password string) pgwire.Secret {
 // Logins whose secret weir knows are met on the loop, but for the first few.
 func TestLoginsOnTheLoop(t *testing.T) {
 	t.Parallel()
+	servers := loggedServers(t)
 	for _, c := range []struct {
 		name   string
 		auth   lab.Auth
@@ -48,8 +49,7 @@ func TestLoginsOnTheLoop(t *testing.T) {
 		{"trust", lab.Trust, func(c *postgres.Config) { c.Auth = "trust" }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			own, _ := loggedServer(t, c.auth, lab.TLSOff)
+			own, _ := servers(c.auth)
 			w := startFor(t, own, "postgres", func(cfg *postgres.Config) {
 				if c.change != nil {
 					c.change(cfg)

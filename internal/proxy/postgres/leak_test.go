@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/weirdb/weir/internal/proxy/postgres"
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 // roadSetup makes objects that do something to the session of anyone who uses them:
@@ -180,7 +181,7 @@ func outcome(results []*pgconn.Result, err error) string {
 // sees of its session. WEIR_LEAK_FUZZ makes it longer, WEIR_LEAK_SEED repeats one.
 func TestNoStateReachesAnotherClient(t *testing.T) {
 	t.Parallel()
-	length, rounds := time.Duration(0), 2
+	length, rounds := time.Duration(0), testkit.Rounds(1, 20)
 	if d, err := time.ParseDuration(os.Getenv("WEIR_LEAK_FUZZ")); err == nil {
 		length = d
 	}

@@ -158,12 +158,12 @@ func TestSilentConnectionsLeaveRoomForLogins(t *testing.T) {
 // TestTextsOfOneClientAreBoundedInMemory parses many long texts, each once.
 func TestTextsOfOneClientAreBoundedInMemory(t *testing.T) {
 	if testing.Short() {
-		t.Skip("sends 120 MB of texts: make test, which is not -short, plays it")
+		t.Skip("sends 72 MB of texts: make test, which is not -short, plays it")
 	}
 	w := start(t, database(t), func(c *postgres.Config) { c.PoolSize = 2 })
 	c := w.wire()
 	pad := strings.Repeat("x", 60000)
-	for i := range 2000 { // 120 MB
+	for i := range 1200 { // 72 MB
 		c.send(run(fmt.Sprintf("SELECT 1 AS x /* %d %s */", i, pad)))
 		if got := render(c.ready()); got != "parsed bound [x] (1) SELECT_1 I" {
 			t.Fatal(got)
@@ -172,8 +172,8 @@ func TestTextsOfOneClientAreBoundedInMemory(t *testing.T) {
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	if m.HeapAlloc > 90<<20 {
-		t.Errorf("%d MB are in use after 120 MB of texts", m.HeapAlloc>>20)
+	if m.HeapAlloc > 60<<20 {
+		t.Errorf("%d MB are in use after 72 MB of texts", m.HeapAlloc>>20)
 	}
 }
 

@@ -51,7 +51,7 @@ func hubs(tb testing.TB, db string) (all, listening int) {
 // TestListenersCostOneConnection: those of one user in one database that rest.
 func TestListenersCostOneConnection(t *testing.T) {
 	t.Parallel()
-	const n = 150
+	const n = 60
 	db := database(t)
 	w := start(t, db, func(c *postgres.Config) { c.PoolSize, c.Loops = 3, 2 })
 	listeners := make([]*wire, n)

@@ -21,6 +21,7 @@ func TestPipelinesThatCommitOrForgetInTheirMiddle(t *testing.T) {
 	show := slices.Concat(step("SHOW work_mem"), sync())
 	fails := slices.Concat(step("SELECT 1/0"), sync())
 	all := func(parts ...[]byte) []byte { return slices.Concat(parts...) }
+	db := database(t) // what they do is of their sessions
 	for _, c := range []struct {
 		name  string
 		steps [][]byte
@@ -57,7 +58,6 @@ func TestPipelinesThatCommitOrForgetInTheirMiddle(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			db := database(t)
 			w := start(t, db, nil)
 			// RESET goes back to the client's own value.
 			mine := pgwire.Param{Name: "options", Value: "-c work_mem=5MB"}

@@ -59,6 +59,23 @@ func loggedServer(t *testing.T, auth lab.Auth, tlsMode lab.TLSMode) (*lab.Postgr
 	return own, log
 }
 
+// loggedServers makes one of each kind, for cases that run one after the other.
+func loggedServers(t *testing.T) func(auth lab.Auth) (*lab.Postgres, *serverLog) {
+	type logged struct {
+		own *lab.Postgres
+		log *serverLog
+	}
+	made := make(map[lab.Auth]logged)
+	return func(auth lab.Auth) (*lab.Postgres, *serverLog) {
+		s, ok := made[auth]
+		if !ok {
+			s.own, s.log = loggedServer(t, auth, lab.TLSOff)
+			made[auth] = s
+		}
+		return s.own, s.log
+	}
+}
+
 // checked is how logins were decided.
 func (w *weir) checked() map[string]uint64 {
 	counts := make(map[string]uint64)
@@ -77,6 +94,7 @@ func TestLoginsArePooled(t *testing.T) {
 	}
 	const byQuery = "SELECT usename, passwd FROM pg_catalog.pg_shadow WHERE usename = $1"
 	const logins = 20
+	servers := loggedServers(t)
 	for _, c := range []struct {
 		name   string
 		auth   lab.Auth
@@ -105,8 +123,7 @@ func TestLoginsArePooled(t *testing.T) {
 		{"no user to ask as", lab.SCRAM, func(c *postgres.Config) { c.Postgres.Password = "" }, "scram-sha-256 relayed"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			own, log := loggedServer(t, c.auth, lab.TLSOff)
+			own, log := servers(c.auth)
 			if strings.Contains(c.name, "as another") {
 				sqlOn(t, own.DSN("postgres"), "CREATE ROLE looker LOGIN PASSWORD 'look'")
 				sqlOn(t, own.DSN("template1"), "CREATE SCHEMA lookup", "GRANT USAGE ON SCHEMA lookup TO looker",
@@ -377,8 +394,11 @@ func failedLogin(t *testing.T, addr, user string) (shape, salt string) {
 func TestPooledLoginsBindToTheChannel(t *testing.T) {
 	t.Parallel()
 	own, _ := loggedServer(t, lab.SCRAM, lab.TLSRequired)
-	other := authServer(t, lab.SCRAM, lab.TLSRequired) // for a certificate that is not the server's
-	pair, err := tls.LoadX509KeyPair(other.ServerCert().Cert, other.ServerCert().Key)
+	other, err := own.ClientCert("weir") // not the server's
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := tls.LoadX509KeyPair(other.Cert, other.Key)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -132,8 +132,8 @@ func TestSharedAnswersEnd(t *testing.T) {
 	}{
 		{"never shared, scram", "auto", -1},
 		{"never shared, trust", "trust", -1},
-		{"shared, scram", "auto", 0},
-		{"shared, trust", "trust", 0},
+		{"shared, scram", "auto", 100 * time.Millisecond},
+		{"shared, trust", "trust", 100 * time.Millisecond},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -343,7 +343,7 @@ func TestLanesOfPassingSettingsAreBounded(t *testing.T) {
 	t.Parallel()
 	w := start(t, database(t, "CREATE TABLE r (id int)"), twoBackends)
 	c := w.wire()
-	for i := range 1500 {
+	for i := range 1100 {
 		c.want(fmt.Sprintf("SET myapp.request = '%d'", i), "SET I")
 		c.want("/* batch */ UPDATE r SET id = 1", "UPDATE_0 I")
 	}

@@ -21,14 +21,14 @@ func TestTextsOfOneClientAreBounded(t *testing.T) {
 		if pinned {
 			c.ask("LISTEN x")
 		}
-		for i := range 40 {
+		for i := range 17 { // of either kind more than a client may have
 			c.send(slices.Concat(parse("s", text(i)), closing('S', "s"), parse("", text(i)), sync()))
 			if e := errorIn(c.ready()); e != nil {
 				t.Fatalf("pinned %v, statement %d: %v", pinned, i, e)
 			}
 		}
 		c.ask("SELECT 1")
-		for i := range 40 {
+		for i := range 17 {
 			c.send(slices.Concat(parse(fmt.Sprint("s", i), text(i)), sync()))
 			ms, err := c.until(pgwire.ServerReady)
 			if err == nil {
@@ -53,7 +53,7 @@ func TestUnnamedTextsReplaceEachOther(t *testing.T) {
 		if pinned {
 			c.ask("LISTEN x")
 		}
-		for i, ms := range [][]byte{parse("n", text(0, 4<<20)), parse("", text(1, 15<<20)), parse("", text(2, 15<<20)), parse("", text(3, 15<<20))} {
+		for i, ms := range [][]byte{parse("n", text(0, 4<<20)), parse("", text(1, 15<<20)), parse("", text(2, 15<<20))} {
 			c.send(ms, sync())
 			if got := render(c.ready()); got != "parsed I" {
 				t.Fatalf("pinned %v, statement %d: %s", pinned, i, got)
