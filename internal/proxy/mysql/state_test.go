@@ -58,6 +58,33 @@ func onFlavors(t *testing.T, f func(t *testing.T, server *lab.MySQL)) {
 
 func isMariaDB(server *lab.MySQL) bool { return server.Flavor() == lab.FlavorMariaDB }
 
+// TestSettingsOfOneAreNotAnothers: what a client has set, back and forth, is for the next on
+// its connection what a login finds.
+func TestSettingsOfOneAreNotAnothers(t *testing.T) {
+	t.Parallel()
+	flags := []string{
+		"foreign_key_checks", "unique_checks", "sql_notes", "sql_warnings", "sql_safe_updates", "sql_big_selects", "sql_buffer_result",
+		"sql_quote_show_create", "low_priority_updates", "pseudo_thread_id",
+	}
+	onFlavors(t, func(t *testing.T, server *lab.MySQL) {
+		seen := "SELECT CONCAT_WS(' ', @@" + strings.Join(flags, ", @@") + ")"
+		w := startFor(t, server, databaseOn(t, server), func(c *mysql.Config) { c.PoolSize = 1 })
+		setter, other := w.dial(nil), w.dial(nil)
+		want := other.one(seen)
+		for _, name := range flags {
+			for _, value := range []string{"0", "1"} {
+				setter.must("SET " + name + " = " + value)
+				if got := other.one(seen); got != want {
+					t.Errorf("after SET %s = %s another client has %s, not %s", name, value, got, want)
+				}
+			}
+		}
+		if n := w.pool().Opened; n != 1 {
+			t.Errorf("%d connections were opened", n)
+		}
+	})
+}
+
 // twoBackends makes sessions meet: everything that they do not hold on to is
 // done on one of two backends.
 func twoBackends(c *mysql.Config) { c.PoolSize = 2 }
