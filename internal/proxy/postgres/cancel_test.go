@@ -152,6 +152,7 @@ func TestCancelEndsAWaitInTheQueue(t *testing.T) {
 func TestRefusedBeginEndsTheSession(t *testing.T) {
 	t.Parallel()
 	insert := query("INSERT INTO r VALUES (1)")
+	db := database(t, "CREATE TABLE r (x int)")
 	for name, messages := range map[string][]byte{
 		"simple":           slices.Concat(query("BEGIN"), insert, query("COMMIT")),
 		"extended":         slices.Concat(run("BEGIN"), insert, run("COMMIT")),
@@ -168,7 +169,7 @@ func TestRefusedBeginEndsTheSession(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := start(t, database(t, "CREATE TABLE r (x int)"), func(c *postgres.Config) { c.PoolSize = 1 })
+			w := start(t, db, func(c *postgres.Config) { c.PoolSize = 1 })
 			holder, c := w.wire(), w.wire()
 			c.send(parse("b", "BEGIN"), sync())
 			c.ready()

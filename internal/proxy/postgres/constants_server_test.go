@@ -273,7 +273,10 @@ func TestConstantsEqualDirectOnes(t *testing.T) {
 	temporal := func(typ, _ string) bool {
 		return strings.Contains(typ, "date") || strings.Contains(typ, "time") || strings.Contains(typ, "interval") || typ == "text" || typ == "int4"
 	}
-	quoted := func(_, constant string) bool { return strings.ContainsAny(constant, "'$") }
+	// Of how a string is read its type knows nothing.
+	quoted := func(typ, constant string) bool {
+		return strings.ContainsAny(constant, "'$") && slices.Contains([]string{"int4", "numeric", "bytea", "text", "varchar(5)", "char(4)", "jsonb", "date", "text[]", "bit(3)", "mood"}, typ)
+	}
 	for setting, applies := range map[string]func(typ, constant string) bool{
 		"SET datestyle = 'ISO, MDY'":                                                                       every,
 		"SET datestyle = 'German, DMY'; SET timezone = 'Asia/Tokyo'":                                       temporal,
