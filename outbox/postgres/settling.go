@@ -82,15 +82,20 @@ func (s *snapshot) sees(xid uint32) bool {
 // after it in the order of a key.
 type settling struct {
 	held  []arrival
-	bytes int // of their payloads
-	most  int // rows; see full
+	bytes int           // of their payloads
+	most  int           // rows; see full
+	since time.Time     // it is full; zero: it is not
+	brief time.Duration // how long it may be
 }
 
 // Rows that are held back before the log waits for them: a transaction may be larger than
-// memory, and its standby take long.
+// memory, and its standby take long. Nothing of the log is read then, not even that the
+// server has ended it: after fullFor the table is read instead, which shows what others
+// commit without standbys.
 const (
 	mostHeld  = 10 * tailRows
 	heldBytes = 4 * tailBytes
+	fullFor   = 10 * time.Second
 )
 
 // full reports whether no more rows should be taken from the log for now.
@@ -135,5 +140,13 @@ func (s *settling) pass(ctx context.Context, l *lease, fresh []arrival) ([]outbo
 	}
 	clear(s.held[len(kept):])
 	s.held = kept
+	switch {
+	case !s.full():
+		s.since = time.Time{}
+	case s.since.IsZero():
+		s.since = time.Now()
+	case len(rows) == 0 && time.Since(s.since) > s.brief:
+		return nil, fmt.Errorf("%d messages of the log are of transactions that cannot be seen after %v: their commits wait for standbys", len(s.held), s.brief)
+	}
 	return rows, nil
 }

@@ -168,7 +168,7 @@ func (l *lease) startTailAt(ctx context.Context, cfg pgwire.ConnectConfig) (*tai
 		return nil, errors.Join(err, l.abandon(c))
 	}
 	receiving, stop := context.WithCancel(context.Background())
-	t := &tail{lease: l, conn: c, from: follow, slot: slot, writers: writers, stuck: stuckAfter, stop: stop, done: make(chan struct{}), wake: make(chan struct{}, 1), room: make(chan struct{}, 1), settling: settling{most: mostHeld}}
+	t := &tail{lease: l, conn: c, from: follow, slot: slot, writers: writers, stuck: stuckAfter, stop: stop, done: make(chan struct{}), wake: make(chan struct{}, 1), room: make(chan struct{}, 1), settling: settling{most: mostHeld, brief: fullFor}}
 	go t.receive(receiving)
 	return t, nil
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -80,6 +81,16 @@ func TestTailHoldsNoMoreThanItMay(t *testing.T) {
 		r.check(err)
 		came += len(rows)
 	}
+
+	// Where that takes long, the table is read instead.
+	follows.settling.brief = 50 * time.Millisecond
+	r.standbys("nobody")
+	inserted = r.commitWaits(fmt.Sprintf("INSERT INTO weir_outbox (topic) SELECT 't' FROM generate_series(1, %d)", most))
+	if rows, err := follows.Next(r.ctx()); err == nil || !strings.Contains(err.Error(), "wait for standbys") {
+		t.Errorf("%d rows and %v while a standby is waited for", len(rows), err)
+	}
+	r.standbys("")
+	r.check(<-inserted)
 }
 
 // holds tells whether a condition is true.
