@@ -7,7 +7,8 @@
 // or from clients that think and come back (closed loop). A flush of n items is
 // Fixed + n×PerItem of work. Flushes in flight share Servers equally (processor
 // sharing): with unlimited servers lanes do not disturb each other, with two
-// they are two cores, with one they are one disk. Nothing here measures a
+// they are two cores, with one they are one disk. A database on the machine of its
+// clients is modelled by [Cost.Log] and [Load.Return]. Nothing here measures a
 // real server: it weeds out policies before they are tried on one.
 package sim
 
@@ -25,6 +26,11 @@ type Cost struct {
 	Fixed   time.Duration // work per flush
 	PerItem time.Duration // work per item in it
 	Servers int           // flushes that run at full speed together; 0 is unlimited
+
+	// Log makes Fixed the flush of a database's log: it takes no server's time, the
+	// log is flushed by one group at a time, and a flush is for all groups whose
+	// items are done when it begins.
+	Log bool
 }
 
 // String is such as "2ms+2µs/2".
@@ -32,6 +38,9 @@ func (c Cost) String() string {
 	s := "∞"
 	if c.Servers > 0 {
 		s = fmt.Sprint(c.Servers)
+	}
+	if c.Log {
+		s += " log"
 	}
 	return fmt.Sprintf("%v+%v/%s", c.Fixed, c.PerItem, s)
 }
@@ -41,6 +50,11 @@ type Load struct {
 	Rate    float64       // open loop: Poisson arrivals per second
 	Clients int           // closed loop: each with one item at a time
 	Think   time.Duration // closed loop: mean of the exponential pause between items
+
+	// Return is what it takes of one of the cost's servers until an answered client
+	// has sent again, before Think. Clients return one after another: those of a large
+	// group take long, longer if a group is at work meanwhile.
+	Return time.Duration
 }
 
 // String is such as "10000/s" or "64 clients".
@@ -94,7 +108,17 @@ type flight struct {
 	items []item
 	began time.Duration
 	work  float64 // nanoseconds of work left
+	stage stage
 }
+
+// stage is how far a flight is. Without a log it is working until it ends.
+type stage uint8
+
+const (
+	working stage = iota
+	waiting       // for the flush of another group
+	flushing
+)
 
 const never = time.Duration(math.MaxInt64)
 
@@ -107,6 +131,9 @@ type world struct {
 	arrival time.Duration // next open-loop arrival
 	full    bool          // arrivals are being refused
 	think   returns
+	line    []int         // clients that return one after another
+	comes   float64       // nanoseconds of work left for the first of them
+	flushed time.Duration // end of the log's flush; never if there is none
 	flights []flight
 	spare   [][]item // buffers to reuse
 
@@ -129,6 +156,7 @@ func Simulate(run Run) Result {
 		rng:     rand.New(rand.NewPCG(run.Seed, 0x77656972)),
 		queue:   batch.NewQueue[item](run.Policy.Config),
 		arrival: never,
+		flushed: never,
 	}
 	if run.Load.Rate > 0 {
 		w.arrival = w.gap()
@@ -178,7 +206,8 @@ func (w *world) pause() time.Duration {
 func (w *world) until(end time.Duration) {
 	for {
 		first, who := w.nextDone()
-		next := min(first, w.arrival, w.think.first())
+		comes := w.nextReturn()
+		next := min(first, comes, w.flushed, w.arrival, w.think.first())
 		if at, ok := w.queue.Deadline(); ok {
 			next = min(next, max(at, w.now))
 		}
@@ -189,7 +218,11 @@ func (w *world) until(end time.Duration) {
 		w.advance(next)
 		switch {
 		case first == next:
-			w.finish(who)
+			w.worked(who)
+		case w.flushed == next:
+			w.endFlush()
+		case comes == next:
+			w.returned()
 		case w.arrival == next:
 			w.push(item{at: next})
 			w.arrival = next + w.gap()
@@ -200,9 +233,18 @@ func (w *world) until(end time.Duration) {
 	}
 }
 
-// speed is the share of a server that each flight gets.
+// speed is the share of a server that each flight at work, and the client that
+// returns, gets.
 func (w *world) speed() float64 {
-	n := len(w.flights)
+	n := 0
+	for i := range w.flights {
+		if w.flights[i].stage == working {
+			n++
+		}
+	}
+	if len(w.line) > 0 {
+		n++
+	}
 	if s := w.run.Cost.Servers; s > 0 && n > s {
 		return float64(s) / float64(n)
 	}
@@ -212,8 +254,14 @@ func (w *world) speed() float64 {
 // advance moves the clock and the work of what is in flight.
 func (w *world) advance(to time.Duration) {
 	d := float64(to - w.now)
+	work := d * w.speed()
 	for i := range w.flights {
-		w.flights[i].work -= d * w.speed()
+		if w.flights[i].stage == working {
+			w.flights[i].work -= work
+		}
+	}
+	if len(w.line) > 0 {
+		w.comes -= work
 	}
 	if w.counting {
 		w.laneTime += d * float64(len(w.flights))
@@ -224,19 +272,66 @@ func (w *world) advance(to time.Duration) {
 	w.now = to
 }
 
-// nextDone is when the first flight will end if nothing else happens, and
-// which.
+// after is when so much work is done if nothing else happens.
+func (w *world) after(work float64) time.Duration {
+	return w.now + time.Duration(math.Ceil(max(work, 0)/w.speed()))
+}
+
+// nextDone is when the first flight at work will have done it if nothing else
+// happens, and which.
 func (w *world) nextDone() (time.Duration, int) {
 	first, who := math.Inf(1), -1
 	for i := range w.flights {
-		if w.flights[i].work < first {
-			first, who = w.flights[i].work, i
+		if f := &w.flights[i]; f.stage == working && f.work < first {
+			first, who = f.work, i
 		}
 	}
 	if who < 0 {
 		return never, who
 	}
-	return w.now + time.Duration(math.Ceil(max(first, 0)/w.speed())), who
+	return w.after(first), who
+}
+
+// nextReturn is when the first client of the line will have sent.
+func (w *world) nextReturn() time.Duration {
+	if len(w.line) == 0 {
+		return never
+	}
+	return w.after(w.comes)
+}
+
+// worked is the end of the work of flight i.
+func (w *world) worked(i int) {
+	if !w.run.Cost.Log {
+		w.finish(i)
+		return
+	}
+	w.flights[i].stage = waiting
+	if w.flushed == never {
+		w.beginFlush()
+	}
+}
+
+// beginFlush flushes the log for all groups that wait for it.
+func (w *world) beginFlush() {
+	for i := range w.flights {
+		if f := &w.flights[i]; f.stage == waiting {
+			f.stage, w.flushed = flushing, w.now+w.run.Cost.Fixed
+		}
+	}
+}
+
+// endFlush ends the groups of a flush, and begins the next one.
+func (w *world) endFlush() {
+	w.flushed = never
+	for i := 0; i < len(w.flights); {
+		if w.flights[i].stage == flushing {
+			w.finish(i) // another takes its place
+		} else {
+			i++
+		}
+	}
+	w.beginFlush()
 }
 
 // finish ends flight i.
@@ -251,11 +346,32 @@ func (w *world) finish(i int) {
 			w.response.Record(int64(w.now - it.at))
 			w.done++
 		}
-		if w.run.Load.Clients > 0 {
+		switch {
+		case w.run.Load.Return > 0:
+			if len(w.line) == 0 {
+				w.comes = w.walk()
+			}
+			w.line = append(w.line, it.client)
+		case w.run.Load.Clients > 0:
 			w.think.push(w.now+w.pause(), it.client)
 		}
 	}
 	w.spare = append(w.spare, f.items[:0])
+}
+
+// walk is the work for one client's return.
+func (w *world) walk() float64 { return w.rng.ExpFloat64() * float64(w.run.Load.Return) }
+
+// returned is the return of the first client of the line.
+func (w *world) returned() {
+	client := w.line[0]
+	w.line = w.line[1:]
+	w.comes = w.walk()
+	if w.run.Load.Think > 0 {
+		w.think.push(w.now+w.pause(), client)
+	} else {
+		w.push(item{at: w.now, client: client})
+	}
 }
 
 // push offers an item. A full queue stops an open loop's arrivals until there
@@ -281,7 +397,10 @@ func (w *world) take() {
 			}
 			break
 		}
-		work := w.run.Cost.Fixed + time.Duration(len(group))*w.run.Cost.PerItem
+		work := time.Duration(len(group)) * w.run.Cost.PerItem
+		if !w.run.Cost.Log {
+			work += w.run.Cost.Fixed
+		}
 		w.flights = append(w.flights, flight{items: group, began: w.now, work: float64(work)})
 		if w.full {
 			w.full, w.arrival = false, w.now+w.gap()
