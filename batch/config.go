@@ -54,7 +54,7 @@ type Config struct {
 	Lanes int
 
 	// NoHold forbids the only wait of the adaptive mode: if measured to be
-	// better, a freed lane waits a moment (at most a quarter of a flush) for
+	// better, a freed lane waits a moment (at most half a flush) for
 	// the clients of the groups that just finished to come back, so that they
 	// do not split into alternating groups. Set it where there are no timers.
 	// Default: false.

@@ -25,9 +25,11 @@ func holds(level int) bool { return level <= holdLevel }
 func holding(lanes int) int { return 1 + holdLevel - lanes }
 
 // holdShare bounds the hold: a flush divided by this. A hold that gathers
-// nothing then costs at most 20 % of throughput, and only until the next
-// comparison notices.
-const holdShare = 4
+// nothing then costs at most a third of throughput, and only until the next
+// comparison notices. A quarter of a flush would be too short for clients that share
+// the processors with what they wait for: 128 that come back at 9 us each take 1.2 ms,
+// of 2 ms for a flush (package sim).
+const holdShare = 2
 
 // Constants of the comparison. They were chosen by reasoning and checked with
 // package sim, not swept: an epoch must average out Poisson arrivals, and yet at
@@ -36,7 +38,7 @@ const (
 	epochGroups = 24   // groups measured in one epoch
 	minPairs    = 2    // pairs of epochs before a verdict, unless it is blatant
 	maxPairs    = 6    // pairs after which the verdict is what it is
-	blatant     = 0.25 // a log ratio that needs no second pair
+	blatant     = 0.12 // a log ratio so bad that it needs no second pair
 	gainUp      = 0.03 // what one more lane must gain to be worth it
 	lossDown    = 0.01 // what one lane fewer may cost to be preferred
 	maxRest     = 64   // most epochs of rest between comparisons
@@ -45,15 +47,19 @@ const (
 
 // controller finds how many groups should be in flight.
 //
-// The controller minimises R, the mean time that an item spends here from push to done. By
-// Little's law R = N/X, items inside divided by items done per second, and N is an integral that
-// costs one multiplication per event. One number serves all three kinds of load:
+// The controller minimises R/X. R is the mean time that an item spends here from push to done,
+// X the items done per second. By Little's law R = N/X with N items inside, and N is an integral
+// that costs one multiplication per event. One number serves all three kinds of load:
 //
-//	open loop, below capacity   X is the arrival rate: least R is least latency
-//	closed loop of c clients    N is c: least R is most throughput
-//	overload, bounded queue     N is the capacity: least R is most throughput
+//	open loop, below capacity   X is the arrival rate: least R/X is least latency
+//	closed loop of c clients    R is c/X without their time away: least R/X is most throughput
+//	overload, bounded queue     N is the capacity: least R/X is most throughput
 //
-// It is 1/power (Kleinrock 1979, throughput over delay, the point that BBR aims
+// R alone would not do for a closed loop whose clients take long to come back: those of
+// one large group do so one after another, on processors that are busy with it, and
+// that time is not spent here.
+//
+// R/X is 1/power (Kleinrock 1979, throughput over delay, the point that BBR aims
 // for as well), for one step at a time. A gradient of absolute latency as in
 // TCP Vegas or Netflix's Gradient2 is no use here: a bigger group is slower and
 // better, so latency rising with load is no sign of congestion.
@@ -61,7 +67,7 @@ const (
 // The rule is hill climbing by paired comparison. At rest it measures epochs of
 // epochGroups groups at its level. From time to time it plays level a against a
 // neighbour b in pairs of epochs, a b, b a, a b..., so that a drift of the load
-// cancels out, and looks at the mean of the log ratios of R. One more lane must
+// cancels out, and looks at the mean of the log ratios of R/X. One more lane must
 // gain gainUp, one fewer may cost lossDown: of equals the fewer lanes win. After
 // each change of level the groups that left under the old one are waited for
 // before measuring. A comparison that changes nothing doubles the rest before
@@ -83,6 +89,7 @@ type controller struct {
 	// The epoch being measured.
 	skip  int     // groups to let pass before it starts
 	left  int     // groups until its end
+	span  float64 // its length in nanoseconds
 	area  float64 // integral of items inside, in item-nanoseconds
 	items float64 // items done
 	felt  bool    // an item waited because of the limit
@@ -91,8 +98,8 @@ type controller struct {
 	// The comparison; base == rival means rest.
 	base, rival int
 	turn        int        // epochs done in this comparison
-	cost        [2]float64 // R of base and rival in the present pair
-	sum, sumSq  float64    // of ln(R rival / R base) over the pairs
+	cost        [2]float64 // R/X of base and rival in the present pair
+	sum, sumSq  float64    // of ln(R/X rival / R/X base) over the pairs
 	rest        int        // epochs of rest left
 	restFor     int        // epochs of rest after the next comparison in vain
 	restCost    float64    // R at rest, smoothed; 0 unknown
@@ -115,9 +122,14 @@ func (c *controller) lanes() int { return lanesOf(c.level) }
 
 // pass accounts for a stretch of time with n items inside.
 func (c *controller) pass(d time.Duration, n int) {
-	if c.skip == 0 {
-		c.area += float64(d) * float64(n)
+	if c.skip > 0 {
+		return
 	}
+	c.area += float64(d) * float64(n)
+	if n == 0 {
+		d = min(d, c.flush) // longer without an item says nothing of a level
+	}
+	c.span += float64(d)
 }
 
 // blocked notes that items wait only because of the limit.
@@ -143,18 +155,19 @@ func (c *controller) done(n int, took time.Duration) {
 	if c.left--; c.left > 0 {
 		return
 	}
-	cost := c.area / max(c.items, 1)
+	items := max(c.items, 1)
+	cost := c.area / items
 	if c.base == c.rival {
 		c.resting(cost)
 	} else {
-		c.compare(cost)
+		c.compare(cost * c.span / items)
 	}
 }
 
 // startEpoch begins a new epoch after skip groups.
 func (c *controller) startEpoch(skip int) {
 	c.skip, c.left = skip, epochGroups
-	c.area, c.items = 0, 0
+	c.span, c.area, c.items = 0, 0, 0
 	c.felt, c.peak = false, 0
 }
 
@@ -196,6 +209,7 @@ const (
 	lookDown        // one lane fewer
 	lookTurn        // as many lanes that hold, or do not
 	lookHold        // all the way down to one lane that holds
+	lookBoth        // one lane more, and all hold
 	lookAll
 )
 
@@ -203,7 +217,9 @@ const (
 // lane is a neighbour of every level: clients that have split into as many groups as
 // there are lanes make each single step down look bad, though all the steps
 // together are the best that there is (2 ms per flush, two servers, 64 clients:
-// 1.6 times the throughput of two lanes).
+// 1.6 times the throughput of two lanes). So does one lane more that holds: where a log
+// is flushed by one at a time, neither one lane that holds nor two that do not need be
+// better than one, and two that hold 1.25 times as good.
 func (c *controller) neighbour() (int, bool) {
 	held, lanes := holds(c.base), lanesOf(c.base)
 	more, fewer, other := c.base+1, c.base-1, holding(lanes)
@@ -220,6 +236,8 @@ func (c *controller) neighbour() (int, bool) {
 			return other, true
 		case c.look == lookHold && c.hold && lanes > 1 && c.felt:
 			return holdLevel, true
+		case c.look == lookBoth && c.hold && !held && lanes < c.max && c.felt:
+			return holding(lanes + 1), true
 		}
 		c.look = (c.look + 1) % lookAll
 	}

@@ -8,7 +8,7 @@
 // by the window. This package therefore has no window by default. A lane is one crossing
 // in flight. A free lane takes all waiting items at once; while all lanes are busy,
 // items gather. (There is one exception: if measurement shows that it helps, a free lane
-// waits for clients that were just answered, at most a quarter of a flush;
+// waits for clients that were just answered, at most half a flush;
 // [Config.NoHold] forbids it.) So the load alone decides the size of groups:
 //
 //	time      0        1        2        3        4        5        6

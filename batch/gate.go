@@ -16,7 +16,8 @@ type gate struct {
 	flying       int // items in flight
 
 	// The hold: see Config.NoHold. After a Done at a level of the controller that
-	// holds, nothing goes before holdUntil unless holdFor items wait.
+	// holds, nothing goes before holdUntil unless enough items wait. holdFor are
+	// those that wait when all clients of the groups that ended are back.
 	holdUntil time.Duration
 	holdFor   int
 
@@ -119,16 +120,16 @@ func (g *gate) window() (time.Duration, Reason) {
 	return 0, ReasonNone
 }
 
-// holding reports whether a free lane waits for clients to come back.
+// holding reports whether a free lane waits for clients to come back. It waits for
+// its share of all clients: then groups become alike, and each gathers while the
+// others are under way.
 func (g *gate) holding(now time.Duration) bool {
 	if !holds(g.ctl.level) || now >= g.holdUntil {
 		return false
 	}
-	wanted := g.holdFor
-	if g.lanes+1 < g.limit() { // those who are late have a lane of their own
-		wanted -= wanted / 8
-	}
-	return g.waiting < wanted
+	lanes := g.limit()
+	share := (g.flying + g.holdFor + lanes - 1) / lanes
+	return g.waiting < min(share, g.holdFor)
 }
 
 // deadline is when admit changes its mind by time alone.

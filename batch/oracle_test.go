@@ -204,7 +204,7 @@ func steps(t *testing.T, q *Queue[int]) (push, take func(now time.Duration, n in
 }
 
 // TestHold is the story in Config.NoHold: with the hold in force, a freed lane
-// waits for the group that left, but not for longer than a quarter of a flush.
+// waits for the group that left, but not for longer than half a flush.
 func TestHold(t *testing.T) {
 	q := NewQueue[int](Config{})
 	q.gate.ctl.level = holdLevel
@@ -229,9 +229,8 @@ func TestHold(t *testing.T) {
 	take(3*flush, 1) // one alone expects nobody
 }
 
-// With several lanes that hold, a group that is full need not wait; of those that end
-// together all clients are waited for; and where another lane is free for the last of
-// them, not for those.
+// With several lanes that hold, a group that is full need not wait, and of those that
+// end together each lane takes its share of the clients.
 func TestHoldOnLanes(t *testing.T) {
 	q := NewQueue[int](Config{MaxItems: 8})
 	q.gate.ctl.level = holding(2)
@@ -256,14 +255,19 @@ func TestHoldOnLanes(t *testing.T) {
 	q.Done(2*flush, 8, flush)
 	q.Done(2*flush, 8, flush)
 	q.gate.cfg.MaxItems = 16
-	push(2*flush+1, 13)
+	push(2*flush+1, 7)
 	take(2*flush+1, 0)
 	push(2*flush+2, 1)
-	take(2*flush+2, 14) // the last two have a lane of their own
-	push(2*flush+3, 1)
+	take(2*flush+2, 8) // the other half have a lane of their own
+	push(2*flush+3, 7)
 	take(2*flush+3, 0)
 	push(2*flush+4, 1)
-	take(2*flush+4, 2)
+	take(2*flush+4, 8)
+	q.Done(3*flush, 8, flush) // one of the two
+	push(3*flush+1, 7)
+	take(3*flush+1, 0)
+	push(3*flush+2, 1)
+	take(3*flush+2, 8)
 }
 
 // Levels, their lanes and whether they hold.
