@@ -98,6 +98,19 @@ func (d Definition) String() string {
 	return d.Head + "\n  " + strings.Join(d.Items, ",\n  ") + "\n" + d.Tail
 }
 
+// Tablespace is the general tablespace that the table is in, "" if it is in none.
+func (d Definition) Tablespace() string {
+	const word = " TABLESPACE "
+	for i := 0; i >= 0 && i < len(d.Tail); i = next(d.Tail, i) {
+		if rest, ok := strings.CutPrefix(d.Tail[i:], word+"`"); ok {
+			if end := next(d.Tail, i+len(word)); end > 0 {
+				return strings.ReplaceAll(rest[:end-i-len(word)-2], "``", "`")
+			}
+		}
+	}
+	return ""
+}
+
 // IsForeignKey reports whether an item is a foreign key.
 func IsForeignKey(item string) bool {
 	rest, ok := strings.CutPrefix(item, "CONSTRAINT ")

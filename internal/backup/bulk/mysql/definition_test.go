@@ -146,3 +146,14 @@ func TestDefinitionsInAnotherDatabase(t *testing.T) {
 		}
 	}
 }
+
+func TestTablespace(t *testing.T) {
+	for tail, want := range map[string]string{
+		") ENGINE=InnoDB COMMENT=' TABLESPACE `x`'":      "",
+		") /*!50100 TABLESPACE `ts``1` */ ENGINE=InnoDB": "ts`1",
+	} {
+		if got := (Definition{Tail: tail}).Tablespace(); got != want {
+			t.Errorf("%s: %q, want %q", tail, got, want)
+		}
+	}
+}

@@ -236,3 +236,13 @@ SELECT view_definition LIKE CONCAT('%', CHAR(96), DATABASE(), CHAR(96), '%') FRO
 		}
 	})
 }
+
+// TestTablespaces restores a table of a general tablespace that the server does not have.
+func TestTablespaces(t *testing.T) {
+	r := newRig(t, server(t, lab.FlavorMySQL), "CREATE TABLESPACE weir_test ADD DATAFILE 'weir_test.ibd'; CREATE TABLE t (a int) TABLESPACE weir_test; INSERT INTO t VALUES (1)")
+	want := r.native(r.db)
+	r.backup(backup.Options{}, archive.Options{})
+	r.admin("DROP TABLE "+my.Qualified(r.db, "t"), "DROP TABLESPACE weir_test")
+	t.Cleanup(func() { r.admin("DROP TABLESPACE weir_test") }) // behind the copy
+	r.compare(want, r.restored(restore.Options{}))
+}

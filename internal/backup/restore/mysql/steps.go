@@ -191,10 +191,31 @@ func (d *database) makeTable(ctx context.Context, s *my.Session, t *table) error
 		statements = slices.Insert(statements, 0, t.entry.Drop(true))
 	}
 	for _, sql := range statements {
-		if err := s.Exec(ctx, sql); err != nil {
+		err := s.Exec(ctx, sql)
+		if noTablespace := uint16(3510); my.ErrorCode(err) == noTablespace {
+			if err = d.makeTablespace(ctx, s, t); err == nil {
+				err = s.Exec(ctx, sql)
+			}
+		}
+		if err != nil {
 			return d.lose(t, d.object(t.entry.String(), t.entry.Create, err))
 		}
 	}
+	return nil
+}
+
+// makeTablespace makes the general tablespace that a table of MySQL is in: no backup of
+// a database holds it.
+func (d *database) makeTablespace(ctx context.Context, s *my.Session, t *table) error {
+	name := t.plain.Tablespace()
+	err := s.Exec(ctx, "CREATE TABLESPACE "+my.Ident(name)+" ADD DATAFILE "+my.Literal(name+".ibd"))
+	if exists := uint16(1813); my.ErrorCode(err) == exists { // another table has made it meanwhile
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("make tablespace %s: %w", name, err)
+	}
+	d.Warn("tablespace %s did not exist, and is made, with a file of that name in the data directory", name)
 	return nil
 }
 
