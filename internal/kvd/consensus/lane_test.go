@@ -59,3 +59,45 @@ func TestRoundsWaitForTheCommit(t *testing.T) {
 		})
 	}
 }
+
+// Rounds wait for no commit where commits take much longer than this replica's disk.
+func TestRoundsDoNotWaitForFarReplicas(t *testing.T) {
+	r := newRig(t, 3, "raft")
+	lead := r.leader()
+	s, seq := r.session(lead), uint64(0)
+	write := func() {
+		seq++
+		r.deliver(lead, wire.Message{Kind: wire.Strong, Session: s, Seq: seq, Data: []byte("set a 1")})
+		r.settle()
+	}
+	stuck := func(others, own bool) {
+		for _, id := range r.order {
+			r.nodes[id].stuck = id == lead && own || id != lead && others
+		}
+		r.settle()
+	}
+	const flush = 1_000_000
+	for _, step := range []struct {
+		commit int64 // after the flush
+		rounds uint64
+	}{{flush / 2, 1}, {10 * flush, 2}, {flush / 2, 1}} {
+		for range 40 {
+			stuck(true, true)
+			write()
+			r.now.Mono += flush
+			stuck(true, false)
+			r.now.Mono += step.commit
+			stuck(false, false)
+		}
+		stuck(true, true)
+		before := r.nodes[lead].core.Status().Counters.Rounds
+		write()
+		r.now.Mono += flush
+		stuck(true, false)
+		write()
+		if got := r.nodes[lead].core.Status().Counters.Rounds - before; got != step.rounds {
+			t.Errorf("commits %d ns after the disk: %d rounds in flight, want %d", step.commit, got, step.rounds)
+		}
+		stuck(false, false)
+	}
+}

@@ -28,6 +28,7 @@ type leadership struct {
 	number  uint64    // of the last round
 	rounds  []*round  // in flight, oldest first: entries commit in that order
 	lanes   []*round  // those of them that hold a lane of the queue
+	pace    pace      // of rounds lately
 	refused []*leadOp // a round that the engine would not take; it goes first
 	time    int64     // of the last round
 
@@ -444,12 +445,13 @@ func (l *leadership) propose(ops []*leadOp) {
 
 // durable is called when this replica's disk has a round. It answers what waited
 // for that. The round keeps its lane until it is committed, because replicas that
-// are near, or share a disk, do better with fewer and larger rounds; but not for
-// much longer than the disk took, because those that are far are kept busy by many
-// rounds in flight. Where results are told before the commit, the disk alone counts.
+// are near, or share a disk, do better with fewer and larger rounds. Where they are
+// far, that would be in vain, and many rounds are in flight; where results are told
+// before the commit, the disk alone counts, too.
 func (l *leadership) durable(r *round) {
 	r.flush = max(1, time.Duration(l.c.now.Mono-r.cut))
-	if r.over || l.c.cfg.Fast || l.c.cfg.Batch.Window != 0 {
+	smooth(&l.pace.flush, r.flush)
+	if r.over || l.c.cfg.Fast || l.c.cfg.Batch.Window != 0 || l.pace.far() {
 		l.freed(r)
 	}
 	for _, o := range r.ops {
@@ -465,9 +467,21 @@ func (l *leadership) durable(r *round) {
 	}
 }
 
-// patience is when a round gives its lane up though it is not committed: after
-// three more times of what this replica's disk took.
-func (r *round) patience() int64 { return r.cut + 4*int64(r.flush) }
+// patienceFlushes is how long a round keeps its lane at most, in times of what this
+// replica's disk took.
+const patienceFlushes = 4
+
+// patience is when a round gives its lane up though it is not committed.
+func (r *round) patience() int64 { return r.cut + patienceFlushes*int64(r.flush) }
+
+// pace is how long rounds take lately, smoothed: until this replica's disk has them,
+// and until they are committed.
+type pace struct{ flush, commit time.Duration }
+
+// far reports that commits come long after the patience of a round.
+func (p *pace) far() bool { return p.commit > 2*patienceFlushes*p.flush }
+
+func smooth(v *time.Duration, took time.Duration) { *v += (took - *v) / 8 }
 
 // freed gives a round's lane, if it still holds one, to the next.
 func (l *leadership) freed(r *round) {
@@ -480,6 +494,7 @@ func (l *leadership) freed(r *round) {
 // committed notes that a round is done with.
 func (l *leadership) committed(r *round) {
 	r.over = true
+	smooth(&l.pace.commit, time.Duration(l.c.now.Mono-r.cut))
 	if r.flush > 0 {
 		l.freed(r)
 	}
