@@ -63,8 +63,9 @@ type Flight[U any] struct {
 	// Since is when the server began with the head: when that was sent, or when the
 	// one before it was answered.
 	Since time.Duration
-	// Resumed is when the server last had to go on with the head, behind a time in which it
-	// had done all that was there of that; 0 if there was none.
+	// Resumed is when the server last could go on with the head, behind a time in which it
+	// had done all that was there of that, or weir read nothing of its answer; 0 if there was
+	// none.
 	Resumed time.Duration
 	// Answered is when the last answer ended, 0 if there was none.
 	Answered time.Duration
@@ -79,6 +80,9 @@ const compactAt = 256
 
 // Depth is the number of units in flight.
 func (f *Flight[U]) Depth() int { return len(f.units) - f.first }
+
+// running is how long the server has had to do with the head.
+func (f *Flight[U]) running(now time.Duration) time.Duration { return now - max(f.Since, f.Resumed) }
 
 // Head is the unit whose answer comes next, the zero value if nothing is in flight.
 func (f *Flight[U]) Head() (u U) {

@@ -21,15 +21,14 @@ func (h *Holding[B, C, U, L, N]) Overdue(end func(b B) (clients bool)) {
 	}
 	for _, b := range slices.Clone(p.Backends) {
 		c := b.Pooled()
-		took := p.loop.Now - max(c.Since, c.Resumed)
-		if c.Depth() == 0 || took <= limit {
+		if c.Depth() == 0 || c.running(p.loop.Now) <= limit {
 			continue
 		}
 		grace := OwnGrace
 		if end(b) {
 			grace = QueryGrace
 		}
-		if took > limit+grace {
+		if c.running(p.loop.Now) > limit+grace { // less if end has found that the server waited
 			b.Cut(ErrOverdue)
 		}
 	}

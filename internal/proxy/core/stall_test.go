@@ -121,3 +121,41 @@ func TestMoveAway(t *testing.T) {
 		}
 	}
 }
+
+// What runs for longer than it may is ended; where that does not help, its connection is
+// closed. A pause that is found only now is not counted.
+func TestOverdue(t *testing.T) {
+	t.Parallel()
+	const limit = time.Second
+	for _, c := range []struct {
+		name          string
+		ms            int
+		clients       bool
+		pauses        bool
+		ended, closed bool
+	}{
+		{name: "in time", ms: 1000, clients: true},
+		{name: "late", ms: 1001, clients: true, ended: true},
+		{name: "that did not help", ms: 6001, clients: true, ended: true, closed: true},
+		{name: "a pause", ms: 6001, clients: true, pauses: true, ended: true},
+		{name: "a question of weir's own", ms: 6001, ended: true},
+		{name: "one without an answer", ms: 31001, ended: true, closed: true},
+	} {
+		p := newTestPool(t, 4)
+		p.Limits.QueryTimeout = limit
+		b := p.backend()
+		b.Push(p.unit("", 0), 0)
+		p.at(c.ms)
+		ended := false
+		p.Holding().Overdue(func(b *testBackend) bool {
+			ended = true
+			if c.pauses {
+				b.Resumed = p.loop.Now
+			}
+			return c.clients
+		})
+		if ended != c.ended || b.closed != c.closed {
+			t.Errorf("%s: ended %v, closed %v; want %v, %v", c.name, ended, b.closed, c.ended, c.closed)
+		}
+	}
+}

@@ -169,7 +169,7 @@ func (bk *back) insist() {
 
 // endOverdue has the server end the head of the queue, which has run for longer than
 // --query-timeout, unless it is the server that waits. A member of a group is not cancelled:
-// that could hit another.
+// that could hit another. If it is its client that the server waits for, that client goes.
 func endOverdue(b *backend) (clients bool) {
 	u := b.Head()
 	if u.kind != unitClient {
@@ -178,7 +178,14 @@ func endOverdue(b *backend) (clients bool) {
 	if c := b.owner; c != nil && c.fwd.pauses(u) {
 		return true
 	}
-	if u.park || u.overdue || b.Cancels > 0 || u.c == nil || u.c.s.Closed {
+	if u.overdue || b.Cancels > 0 || u.c == nil || u.c.s.Closed {
+		return true
+	}
+	if u.park {
+		if u.c.transport.source == b {
+			b.p.Stats.Limited[core.LimitQuery]++
+			u.c.kick("it has not read a long answer within --query-timeout while others wait behind it for theirs")
+		}
 		return true
 	}
 	u.overdue = true

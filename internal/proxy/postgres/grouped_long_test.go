@@ -133,6 +133,29 @@ func TestLongAnswersOfGroupsThatAreReadSlowly(t *testing.T) {
 	}
 }
 
+// TestQueryTimeoutOfALongAnswerThatNobodyReads: where a member of a group reads nothing of
+// its answer for longer than --query-timeout, it alone is disconnected.
+func TestQueryTimeoutOfALongAnswerThatNobodyReads(t *testing.T) {
+	t.Parallel()
+	db := database(t, "CREATE TABLE big (k int PRIMARY KEY)", "CREATE TABLE small (k int PRIMARY KEY)")
+	w := start(t, db, oneLane(func(c *postgres.Config) {
+		c.NoRowsLane, c.QueryTimeout, c.ClientWriteTimeout = true, 300*time.Millisecond, time.Hour
+	}))
+	others := w.clients(2, "/* batch:100 */ DELETE FROM big WHERE k = 0", "/* batch:100 */ DELETE FROM small WHERE k = 0")
+	w.mustGather("solo", func(round int) {
+		c := w.wire()
+		sqlOn(t, server(t).DSN(db), "INSERT INTO big SELECT generate_series(1, 120)")
+		c.send(query(fmt.Sprintf("/* batch:100 */ DELETE FROM big RETURNING repeat('x', 1000000) AS a%d", round))) // each is a shape of its own
+		for i, ms := range together(others, [][]byte{query("/* batch:100 */ DELETE FROM small WHERE k = 0"), run("/* batch:100 */ DELETE FROM small WHERE k = 0")}) {
+			if got := render(ms); !strings.HasSuffix(got, "DELETE_0 I") {
+				t.Fatalf("client %d of the group: %s", i, got)
+			}
+		}
+		eventually(t, "the client is disconnected", func() bool { return w.snapshot().Clients == len(others) })
+		c.close()
+	})
+}
+
 // TestLongAnswersOfGroupsThatMeetALock: a write meets a lock when more of its answer has left
 // than weir keeps, so that it cannot be run again. The server sends what a write returns when it
 // is carried out: the lock is one of a deferred check. Its client is told whose timeout that was.

@@ -205,6 +205,9 @@ func (c *client) OnDrained() {
 func (tr *transport) freeSource() {
 	if b := tr.source; b != nil {
 		tr.source = nil
+		if b.Mode == core.ModeLaned {
+			b.Resumed = tr.c.l.Now // while others waited behind it, too
+		}
 		b.s.Throttle(false)
 	}
 }
