@@ -236,13 +236,15 @@ func (fw *forwarder) query(n int, p []byte) int {
 			return n
 		}
 	}
-	var lent *stmt
-	if c.cur == nil && c.stmts.borrows(&info.Statement) {
+	var lent []*stmt
+	if names := c.stmts.borrows(&info.Statement); len(names) > 0 && c.cur == nil {
 		switch failed := fw.mayHaveFailed(); {
 		case failed && c.link.Depth() > 0:
 			return 0 // looked at again when an answer has come
 		case !failed: // otherwise the server refuses the text
-			lent = c.stmts.lend(info.Name)
+			for _, name := range names {
+				lent = append(lent, c.stmts.lend(name))
+			}
 		}
 	}
 	var reached []*reach
@@ -257,8 +259,8 @@ func (fw *forwarder) query(n int, p []byte) int {
 	u.shape = c.texts.shape(text(sql), &info)
 	u.follow(c, &info, text(sql))
 	fw.note(u, &info)
-	if lent != nil {
-		fw.note(u, &lent.info)
+	for _, st := range lent {
+		fw.note(u, &st.info)
 	}
 	fw.close(u)
 	c.transport.toServer(p[:n])
@@ -491,6 +493,7 @@ func (fw *forwarder) other(typ byte, n int, p []byte) int {
 		if len(m.Name) == 0 && c.stmts.unnamedAt == fw.linkSeq {
 			srv = ""
 		} else {
+			fw.lendTo(u, &st.info.Statement)
 			b.need(u, st)
 			srv = st.srvName
 		}

@@ -13,21 +13,29 @@ import (
 // has one list of names, but those that were prepared by messages have names of weir's on it.
 // Where both may meet, weir lends the server the statement under the client's name, too.
 
-// bySQL reports whether a text names a prepared statement.
-func bySQL(info *sqlscan.Statement) bool {
+// bySQL reports whether is is true for one of the names that a text may have for prepared
+// statements: behind its first statement it may be a cursor that has the name.
+func bySQL(info *sqlscan.Statement, is func(name string) bool) bool {
+	first := false
 	switch info.Verb {
 	case sqlscan.VerbPrepare, sqlscan.VerbExecute, sqlscan.VerbDeallocate:
-		return true
-	case sqlscan.VerbExplain:
-		return info.Effects.Has(sqlscan.EffPrepare) // EXPLAIN EXECUTE
+		first = info.Name != ""
+	case sqlscan.VerbExplain, sqlscan.VerbDDL:
+		first = info.Name != "" && info.Effects.Has(sqlscan.EffPrepare) // EXPLAIN EXECUTE, CREATE TABLE AS EXECUTE
 	}
-	return false
+	return first && is(info.Name) || info.Effects.Has(sqlscan.EffPrepare|sqlscan.EffRelease) && slices.ContainsFunc(info.Names, is)
 }
 
-// borrows reports whether a text names, by SQL, a protocol-level statement of the
-// client, which the backend does not have under the client's name.
-func (ss *statements) borrows(info *sqlscan.Statement) bool {
-	return bySQL(info) && ss.byName[info.Name] != nil && !slices.Contains(ss.lent, info.Name)
+// borrows returns the protocol-level statements of the client that a text may name by SQL, and
+// that the backend does not have under the client's names.
+func (ss *statements) borrows(info *sqlscan.Statement) (names []string) {
+	bySQL(info, func(name string) bool {
+		if ss.byName[name] != nil && !slices.Contains(ss.lent, name) && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+		return false
+	})
+	return names
 }
 
 // mayBeSQL reports whether the client may have prepared a statement of that name by SQL, for
@@ -91,11 +99,11 @@ func (ss *statements) lend(name string) *stmt {
 // lendTo is statements.lend within u, where a statement of it may name another one.
 func (fw *forwarder) lendTo(u *unit, info *sqlscan.Statement) {
 	c := fw.c
-	if c.stmts.borrows(info) {
-		st := c.stmts.byName[info.Name]
+	for _, name := range c.stmts.borrows(info) {
+		st := c.stmts.byName[name]
 		c.p.stmts.refresh(st)
 		fw.note(u, &st.info)
-		fw.lend(u, strings.Clone(info.Name), st)
+		fw.lend(u, strings.Clone(name), st)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 // client alone, who gets what it would directly, where
 //
 //   - a literal means a time: who comes tomorrow means another day;
+//   - it is EXECUTE or FETCH, whose columns are those of what has that name in the session;
 //   - it has literals, and the session may have settings beside those that the shared
 //     statement is found by: SET LOCAL, SET within a transaction;
 //   - names may mean other tables: the session has temporary ones, or the search_path of
@@ -25,7 +26,7 @@ import (
 // parses otherwise than for others with its settings.
 func (ss *statements) readsByItself(st *stmt) bool {
 	const elsewhere = sqlscan.EffPath | sqlscan.EffSetUnknown | sqlscan.EffSetConfig
-	return st.moment || ss.c.link != nil && ss.c.settings.astray.Has(elsewhere) || ss.readsAstray(st)
+	return st.own || ss.c.link != nil && ss.c.settings.astray.Has(elsewhere) || ss.readsAstray(st)
 }
 
 // readsAstray reports whether it reads a statement so that the others must not use it.

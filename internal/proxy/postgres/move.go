@@ -419,7 +419,7 @@ func (in *poolStmts) restore(m *movedStatement, set *session.Set) *stmt {
 	st := in.intern(set, as, m.Tail)
 	st.reads(as)
 	in.refresh(st)
-	if st.moment {
+	if st.own {
 		return in.single(st)
 	}
 	return st

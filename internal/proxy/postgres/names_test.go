@@ -82,6 +82,16 @@ func TestStatementNamesAreReadAsTheServerReadsThem(t *testing.T) {
 			slices.Concat(execute("nowhere", 0), closing('S', "t"), sync()), query("EXECUTE t"),
 			slices.Concat(execute("nowhere", 0), closing('S', "t"), parse("t", "SELECT 5"), sync()), query("EXECUTE t"),
 		}},
+		{"named by SQL within other statements", [][]byte{
+			slices.Concat(parse("s", "SELECT 1 AS a"), parse("t", "SELECT 2 AS b"), parse("u", "SELECT 3 AS c"), sync()),
+			query("CREATE TEMP TABLE x AS EXECUTE s"), query("TABLE x"), query("EXPLAIN (COSTS OFF) CREATE TEMP TABLE y AS EXECUTE t"),
+			slices.Concat(parse("x", "CREATE TEMP TABLE y (d) AS EXECUTE u WITH NO DATA"), bind("", "x"), execute("", 0), sync()), query("TABLE y"),
+		}},
+		{"... and behind them", [][]byte{
+			slices.Concat(parse("s", "SELECT 1 AS a"), parse("t", "SELECT 2 AS b"), sync()),
+			query("SELECT 3; EXECUTE s; CREATE TEMP TABLE x AS EXECUTE t; EXECUTE s"), query("SELECT 4; DEALLOCATE s"),
+			query("SELECT 5; PREPARE t AS SELECT 6"), query("BEGIN; EXECUTE t; COMMIT"),
+		}},
 		{"unknown", [][]byte{use("a"), use(`a"b`), use("weir_1"), use("client_a"), use("")}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -276,4 +286,40 @@ func TestPrepareBySQLInTransactionMode(t *testing.T) {
 	}
 	c.want("COMMIT", "COMMIT I")
 	c.want("SELECT count(*) AS n FROM pg_prepared_statements WHERE statement = 'SELECT 2 AS x'", "[n] (1) SELECT_1 I")
+}
+
+// The columns of a prepared EXECUTE or FETCH are those of what its client has under the name.
+func TestColumnsOfWhatNamesAStatementOrCursor(t *testing.T) {
+	t.Parallel()
+	db := database(t)
+	w := start(t, db, func(c *postgres.Config) { c.PoolSize, c.Loops = 1, 1 })
+	for _, columns := range []string{"1 AS a", "'x' AS b, 2 AS c"} {
+		for name, steps := range map[string][][]byte{
+			"EXECUTE": {
+				slices.Concat(parse("s", "SELECT "+columns), sync()), slices.Concat(parse("e", "EXECUTE s"), describe('S', "e"), sync()),
+				query("SELECT 1"), slices.Concat(describe('S', "e"), bind("", "e"), describe('P', ""), execute("", 0), sync()), query("DEALLOCATE ALL"),
+			},
+			"described later": {
+				slices.Concat(parse("s", "SELECT "+columns), parse("e", "EXECUTE s"), sync()), query("SELECT 1"), slices.Concat(describe('S', "e"), sync()),
+			},
+			"FETCH": {
+				query("BEGIN; DECLARE c CURSOR FOR SELECT " + columns), slices.Concat(parse("f", "FETCH c"), describe('S', "f"), sync()),
+				slices.Concat(bind("", "f"), describe('P', ""), execute("", 0), sync()), query("ROLLBACK"),
+			},
+		} {
+			answers := func(addr string) (all []string) {
+				conn := dialWire(t, addr, db)
+				defer conn.close()
+				for _, step := range steps {
+					conn.send(step)
+					all = append(all, render(conn.ready()))
+				}
+				return all
+			}
+			direct, through := answers(server(t).Addr()), answers(w.Addr().String())
+			if !slices.Equal(direct, through) {
+				t.Errorf("%s of %s\ndirect  %q\nthrough %q", name, columns, direct, through)
+			}
+		}
+	}
 }

@@ -95,13 +95,13 @@ func (in *poolStmts) keep(s *stmt) {
 func (in *poolStmts) adopt(set *session.Set, as lexical, made readStmt) *stmt {
 	s := made.stmt
 	in.key(set, as, s.tail)
-	if other := in.byKey[string(in.keyBuf)]; other != nil && !s.moment {
+	if other := in.byKey[string(in.keyBuf)]; other != nil && !s.own {
 		return other
 	}
 	s.key, s.srvName, s.set, s.as = string(in.keyBuf), in.name(), set, as
 	s.info, s.judged = reading{Statement: s.text}, notJudged
 	s.shape = in.shapes.Of(made.print, s.text.Verb.String(), func(limit int) string { return sqlscan.Normalize(s.asRead, limit) })
-	if s.single = s.moment; !s.single {
+	if s.single = s.own; !s.single {
 		in.keep(s)
 	}
 	return s
@@ -136,7 +136,8 @@ func read(tail []byte, as lexical, t *sqlscan.Text) *stmt {
 	s := &stmt{tail: tail, sql: sql, asRead: as.reads(sql)}
 	t.Read(s.asRead)
 	s.text = scan(sql, t)
-	s.literals, s.moment = t.Literals()
+	s.literals, s.own = t.Literals()
+	s.own = s.own || s.text.Verb == sqlscan.VerbExecute || s.text.Verb == sqlscan.VerbFetch
 	if routeOf(&s.text) != routeWrite || s.asRead != sql {
 		return s
 	}

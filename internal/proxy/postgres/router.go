@@ -196,7 +196,7 @@ func (rt *router) collect(u *unit, p []byte) (used int, v collectVerdict) {
 				o.st = u.lookup(c, m.Name)
 				if typ == pgwire.ClientClose {
 					u.parsed = append(u.parsed, parsedName{name: string(cutName(m.Name))})
-				} else if o.st == nil || o.st.readsDifferently(c) {
+				} else if o.st == nil || o.st.single || o.st.readsDifferently(c) {
 					return 0, collectAlone
 				}
 			}

@@ -71,9 +71,9 @@ type stmt struct {
 	volatile bool
 	stale    bool // the server refused its plan after a change of the schema
 	noticed  bool // the server answers its Parse with a notice
-	// literals: it has some in quotes, and moment: some that mean a time, as 'now' does.
-	// single: it is one client's. See literals.go.
-	literals, moment, single bool
+	// literals: it has some in quotes. own: it means something else for each client, as 'now'
+	// does. single: it is one client's. See literals.go.
+	literals, own, single bool
 }
 
 // long reports whether the statement's text is not to be read on a loop.

@@ -107,7 +107,7 @@ func (ss *statements) hangs(name []byte) bool {
 
 // nameHangs is hangs for a text that may name a statement.
 func (ss *statements) nameHangs(info *sqlscan.Statement) bool {
-	return bySQL(info) && info.Name != "" && ss.hangs([]byte(info.Name))
+	return bySQL(info, func(name string) bool { return ss.hangs([]byte(name)) })
 }
 
 // hangs is that for a unit that is being collected.

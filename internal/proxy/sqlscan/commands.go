@@ -342,6 +342,15 @@ func (s *scanner) definition() {
 		}
 		s.asRuns = s.is(kwTable, kwMaterialized)
 		s.routine = s.is(kwFunction, kwProcedure)
+		if s.is(kwTable) {
+			for !s.done() && !(s.is(kwExecute) && s.prev.kw == kwAs) {
+				s.next()
+			}
+			if !s.done() { // CREATE TABLE AS EXECUTE
+				s.next()
+				s.takeName()
+			}
+		}
 	}
 }
 

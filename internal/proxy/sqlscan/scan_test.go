@@ -293,9 +293,16 @@ func TestScanName(t *testing.T) {
 		"close all":                     "",
 		"listen " + long:                long[:62],
 		"unlisten *":                    "",
-		"listen a; listen b":            "a",
+		"listen a; listen b":            "a, b",
+		"explain analyze execute P(1)":  "p",
+		"create temp table t (a) as execute P(1) with no data": "p",
+		"explain create table t as execute p":                  "p",
+		"create table t as select execute from a":              "",
+		"create table execute (a int)":                         "",
+		"begin; execute a; select 1; deallocate b":             ", a, b",
 	} {
-		if got := Scan(sql).Name; got != want {
+		s := Scan(sql)
+		if got := strings.Join(append([]string{s.Name}, s.Names...), ", "); got != want {
 			t.Errorf("%s: name %q, want %q", sql, got, want)
 		}
 	}

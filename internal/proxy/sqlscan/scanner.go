@@ -45,7 +45,7 @@ type scanner struct {
 }
 
 // Scan reads sql. It allocates nothing unless a name must be folded, a hint is
-// unusable, or one of several statements is SET. It retains nothing; the strings in the result may alias sql.
+// unusable, or one of several statements is SET or has a name. It retains nothing; the strings in the result may alias sql.
 //
 // Literals are read as with standard_conforming_strings=on, the server's
 // default; see Conform for sessions that have it off.
@@ -66,7 +66,7 @@ func scan(lex lexer) Statement {
 			s.next()
 			continue
 		}
-		s.set = SetClause{}
+		s.set, s.name = SetClause{}, ""
 		s.statement()
 		if out.Count++; out.Count == 1 {
 			out.Verb, out.Set, out.Name = s.verb, s.set, s.name
@@ -77,6 +77,9 @@ func scan(lex lexer) Statement {
 		}
 		if s.set != (SetClause{}) {
 			out.Sets = append(out.Sets, s.set)
+		}
+		if s.name != "" {
+			out.Names = append(out.Names, s.name)
 		}
 	}
 	if out.Count > 0 && s.lex.comment >= 0 {

@@ -30,11 +30,13 @@ type Statement struct {
 	Set SetClause
 	// Sets are those of all statements, in order, if there are several.
 	Sets []SetClause
-	// Name is the object of DEALLOCATE, EXECUTE, PREPARE, DECLARE, CLOSE, DISCARD,
-	// LISTEN, UNLISTEN, FETCH and MOVE as the server would store it: without
-	// quotes, folded to lower case unless quoted, cut to 63 bytes. Empty for
+	// Name is the object of DEALLOCATE, EXECUTE (also in EXPLAIN and CREATE TABLE AS), PREPARE,
+	// DECLARE, CLOSE, DISCARD, LISTEN, UNLISTEN, FETCH and MOVE as the server would store it:
+	// without quotes, folded to lower case unless quoted, cut to 63 bytes. Empty for
 	// DEALLOCATE ALL, CLOSE ALL, DISCARD ALL and UNLISTEN *.
 	Name string
+	// Names are those of the statements behind the first, in order.
+	Names []string
 	// Count is the number of statements that are not empty.
 	Count int
 }
