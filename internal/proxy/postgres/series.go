@@ -375,7 +375,7 @@ func serialSQL(name string) string {
 		ops = append(ops, quoteLiteral(o))
 	}
 	const deps = ` d JOIN pg_catalog.pg_depend p ON p.refclassid = 'pg_catalog.pg_proc'::pg_catalog.regclass AND `
-	return `SELECT c.oid, c.xmin, ` + schemasSQL + `, ` + committedReads + ` AND c.relkind = 'r' AND c.relpersistence <> 't' AND NOT c.relispartition AND NOT c.relrowsecurity AND NOT c.relhasrules AND NOT c.relhassubclass
+	return `SELECT c.oid, c.xmin, ` + schemasSQL(name) + `, ` + committedReads + ` AND c.relkind = 'r' AND c.relpersistence <> 't' AND NOT c.relispartition AND NOT c.relrowsecurity AND NOT c.relhasrules AND NOT c.relhassubclass
  AND ` + quietTriggers + `
  AND NOT EXISTS (SELECT FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.atttypid >= 16384)
  AND NOT EXISTS (SELECT FROM pg_catalog.pg_attrdef` + deps + `p.classid = 'pg_catalog.pg_attrdef'::pg_catalog.regclass AND p.objid = d.oid WHERE d.adrelid = c.oid)

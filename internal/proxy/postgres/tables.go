@@ -104,7 +104,7 @@ func (t *tableCache) lookAgain(p *pool, set *session.Set, name string, f *tableF
 // the table itself is looked at when the statement ends: rows of one statement may
 // refer to rows that come later, which one by one they may not.
 func tableSQL(name string) string {
-	return `SELECT c.oid, c.xmin, ` + schemasSQL + `, ` + committedReads + ` AND c.relkind = 'r' AND NOT c.relispartition AND NOT c.relrowsecurity AND NOT c.relhasrules
+	return `SELECT c.oid, c.xmin, ` + schemasSQL(name) + `, ` + committedReads + ` AND c.relkind = 'r' AND NOT c.relispartition AND NOT c.relrowsecurity AND NOT c.relhasrules
  AND NOT EXISTS (SELECT FROM pg_catalog.pg_trigger t WHERE t.tgrelid = c.oid AND (NOT t.tgisinternal OR t.tgconstrrelid = c.oid))
  AND NOT EXISTS (SELECT FROM pg_catalog.pg_attrdef d JOIN pg_catalog.pg_depend p ON p.classid = 'pg_catalog.pg_attrdef'::pg_catalog.regclass
   AND p.objid = d.oid AND p.refclassid = 'pg_catalog.pg_proc'::pg_catalog.regclass WHERE d.adrelid = c.oid)
@@ -117,26 +117,49 @@ func tableSQL(name string) string {
 // tableColumns is how many columns tableSQL and serialSQL have.
 const tableColumns = 6
 
-// schemasSQL asks for the version of the table's schema, and for those of all schemas that
-// have a table of its name, unless that are many.
+// schemasSQL asks for the version of the table's schema, and what otherSchemas is if the name
+// is without a schema, or 0.
 //
 // Where a schema is renamed and bears its old name again a moment later, a statement in
 // between may find another table by the same name: that waits for no lock which the
 // statement has. But it leaves a new version of the schema. Of a name without a schema, the
 // schema that was in front for a moment is another one, which has such a table as well.
-const schemasSQL = `(SELECT n.xmin FROM pg_catalog.pg_namespace n WHERE n.oid = c.relnamespace),
- (SELECT CASE WHEN pg_catalog.count(*) <= 16 THEN pg_catalog.string_agg(pg_catalog.concat(n.oid, ':', n.xmin), ',' ORDER BY n.oid) END FROM ` + schemasOfName + `)`
+func schemasSQL(name string) string {
+	others := otherSchemas
+	if qualified(name) {
+		others = "0"
+	}
+	return `(SELECT n.xmin FROM pg_catalog.pg_namespace n WHERE n.oid = c.relnamespace), ` + others
+}
 
-// schemasOfName are the schemas that have a table of the name of c, but for those of other
-// sessions' temporary tables, which come and go.
-const schemasOfName = `pg_catalog.pg_class o JOIN pg_catalog.pg_namespace n ON n.oid = o.relnamespace
- WHERE o.relname = c.relname AND NOT pg_catalog.pg_is_other_temp_schema(n.oid)`
+// otherSchemas tells the versions of all schemas that have a table of the name of c, but for
+// those of other sessions' temporary tables, which come and go; NULL if the schema of c is the
+// first of the search_path, so that none can be in front of it.
+const otherSchemas = `(SELECT CASE WHEN pg_catalog.strpos(pg_catalog.concat(pg_catalog.current_setting('search_path'), ','), pg_catalog.concat(pg_catalog.quote_ident(f.nspname), ',')) <> 1
+  THEN (SELECT pg_catalog.hashtextextended(pg_catalog.string_agg(pg_catalog.concat(n.oid, ':', n.xmin), ',' ORDER BY n.oid), 0)
+   FROM pg_catalog.pg_class o JOIN pg_catalog.pg_namespace n ON n.oid = o.relnamespace WHERE o.relname = c.relname AND NOT pg_catalog.pg_is_other_temp_schema(n.oid)) END
+  FROM pg_catalog.pg_namespace f WHERE f.oid = c.relnamespace)`
 
 // sameSchemas holds if schemasSQL would have the same answer for c as it had, which are the
-// parameters, or if some of these schemas are gone.
+// parameters.
 const sameSchemas = `EXISTS (SELECT FROM pg_catalog.pg_namespace n WHERE n.oid = c.relnamespace AND n.xmin = $4::pg_catalog.xid)
- AND ($5::pg_catalog.text IS NULL OR NOT EXISTS (SELECT FROM ` + schemasOfName + `
-  AND pg_catalog.strpos(pg_catalog.concat(',', $5, ','), pg_catalog.concat(',', n.oid, ':', n.xmin, ',')) = 0))`
+ AND ($5::pg_catalog.int8 = 0 OR $5 IS NOT DISTINCT FROM ` + otherSchemas + `)`
+
+// qualified reports whether the name of a table has a schema.
+func qualified(name string) bool {
+	quoted := false
+	for i := range len(name) {
+		switch name[i] {
+		case '"':
+			quoted = !quoted
+		case '.':
+			if !quoted {
+				return true
+			}
+		}
+	}
+	return false
+}
 
 // committedReads holds in a transaction each of whose statements sees what was committed
 // before it. In any other a guard sees the catalogue as it was when the transaction began,

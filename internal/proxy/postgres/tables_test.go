@@ -13,13 +13,17 @@ import (
 // group writes to, and at the group's end it is the old one again.
 func TestSchemaRenamedAwayAndBackWithinAGroup(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ name, path, table, away, back string }{
-		{"by its name", "public", "one.g", "ALTER SCHEMA one RENAME TO three; ALTER SCHEMA two RENAME TO one", "ALTER SCHEMA one RENAME TO two; ALTER SCHEMA three RENAME TO one"},
-		{"in front of it", "front, one", "g", "ALTER SCHEMA two RENAME TO front", "ALTER SCHEMA front RENAME TO two"},
+	const away, back = "ALTER SCHEMA one RENAME TO three; ALTER SCHEMA two RENAME TO one", "ALTER SCHEMA one RENAME TO two; ALTER SCHEMA three RENAME TO one"
+	const many = "DO $$ BEGIN FOR i IN 1..40 LOOP EXECUTE format('CREATE SCHEMA s%s CREATE TABLE g (k int)', i); END LOOP; END $$"
+	for _, c := range []struct{ name, setup, path, table, away, back string }{
+		{"by its name", "", "public", "one.g", away, back},
+		{"as the first of the path", many, "one", "g", away, back},
+		{"in front of it", "", "front, one", "g", "ALTER SCHEMA two RENAME TO front", "ALTER SCHEMA front RENAME TO two"},
+		{"in front of it, one of many", many, "front, one", "g", "ALTER SCHEMA two RENAME TO front", "ALTER SCHEMA front RENAME TO two"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			db := database(t, "CREATE SCHEMA one", "CREATE SCHEMA two", "CREATE TABLE one.g (k int)", "CREATE TABLE two.g (k int)", "CREATE TABLE statements (n int)", "CREATE TABLE goes (on_ int)")
+			db := database(t, "CREATE SCHEMA one", "CREATE SCHEMA two", "CREATE TABLE one.g (k int)", "CREATE TABLE two.g (k int)", "CREATE TABLE statements (n int)", "CREATE TABLE goes (on_ int)", c.setup)
 			w := start(t, db, oneBackend)
 			all := w.clients(12)
 			for _, client := range all {
@@ -74,6 +78,7 @@ func TestSchemasOfATableInOneOrder(t *testing.T) {
 	for i := range 6 {
 		c.want(fmt.Sprintf("CREATE TABLE s%d.same (k int)", 5-i), "CREATE_TABLE I")
 	}
+	c.want("SET search_path = front, s0", "SET I")
 	joins, scans := []string{"hashjoin", "mergejoin", "nestloop"}, []string{"indexscan", "bitmapscan", "seqscan"}
 	first := ""
 	for _, join := range joins {
@@ -81,7 +86,7 @@ func TestSchemasOfATableInOneOrder(t *testing.T) {
 			for _, path := range slices.Concat(joins, scans) {
 				c.want(fmt.Sprintf("SET enable_%s = %v", path, path == join || path == scan), "SET I")
 			}
-			got := c.ask(postgres.TableSQL("s0.same"))
+			got := c.ask(postgres.TableSQL("same"))
 			if first == "" {
 				first = got
 			}
