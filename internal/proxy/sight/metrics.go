@@ -21,7 +21,7 @@ type collector struct {
 	sources []Source
 
 	clients, backends, poolSize, waiting, pinned                                                            *prometheus.Desc
-	statements, grouped, errors, waits, waitSeconds                                                         *prometheus.Desc
+	statements, errors, waits, waitSeconds                                                                  *prometheus.Desc
 	timeouts, pins, logins, dials, reruns, replays                                                          *prometheus.Desc
 	strays, stalls, moved, preempted                                                                        *prometheus.Desc
 	latency, wait, server, login                                                                            *prometheus.Desc
@@ -55,7 +55,6 @@ func Collector(sources ...Source) prometheus.Collector {
 		waiting:        d("waiting_statements", "Statements that wait for a backend.", pool...),
 		pinned:         d("pinned_clients", "Clients that keep their backend because of session state.", pool...),
 		statements:     d("statements_total", "Statements answered, by path.", with("path")...),
-		grouped:        d("grouped_statements_total", "Writes answered as members of a group.", pool...),
 		errors:         d("errors_total", "Statements that the server answered with an error.", pool...),
 		waits:          d("waits_total", "Times that something waited for a backend.", pool...),
 		waitSeconds:    d("wait_seconds_total", "Time spent waiting for a backend.", pool...),
@@ -183,7 +182,6 @@ func (c *collector) collect(ch chan<- prometheus.Metric, snap *Snapshot) {
 		count(c.statements, float64(p.Grouped), db, user, "grouped")
 		count(c.statements, float64(p.Cached), db, user, "cached")
 		count(c.statements, float64(p.Statements-min(p.Statements, p.Reads+p.Grouped+p.Cached)), db, user, "alone")
-		count(c.grouped, float64(p.Grouped), db, user)
 		count(c.errors, float64(p.Errors), db, user)
 		count(c.waits, float64(p.Waits), db, user)
 		count(c.waitSeconds, p.Waited.Seconds(), db, user)
