@@ -45,10 +45,11 @@ type state struct {
 	since   time.Time
 	proto   uint8
 	level   Level
-	user    *User // nil: has yet to log in
+	user    *User     // nil: has yet to log in
+	loginBy time.Time // or is disconnected
 	multi   *queue
-	watched map[string]uint64 // keys and their revisions
-	call    call              // the command under execution
+	watched watched
+	call    call // the command under execution
 
 	listener  listener
 	optIn     bool // tracks after CLIENT CACHING YES only
@@ -85,10 +86,10 @@ func quit(k *call) {
 
 func reset(k *call) {
 	c := k.c
-	c.multi, c.watched, c.level, c.proto, c.user = nil, nil, Strong, 2, c.srv.newcomer()
+	c.multi, c.watched, c.level, c.proto = nil, watched{}, Strong, 2
 	c.stopListening()
 	c.setIdentity(func(i *identity) { i.name = "" })
-	c.in.trust = c.user != nil
+	c.comeAnew()
 	k.proto = 2
 	k.reply.proto = 2
 	k.simple("RESET")

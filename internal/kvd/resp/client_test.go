@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -291,5 +292,23 @@ func TestNewRefuses(t *testing.T) {
 		if _, err := resp.New(newFakeStore(), cfg); err == nil {
 			t.Errorf("%+v is taken", cfg)
 		}
+	}
+}
+
+// A transaction whose keys could not all be watched is not executed.
+func TestWatchOfTooManyKeys(t *testing.T) {
+	_, addr := serveFake(t, resp.Config{})
+	p := dial(t, addr)
+	most := []string{"WATCH"}
+	for i := range wire.MaxItems {
+		most = append(most, strconv.Itoa(i))
+	}
+	p.want("+OK\r\n", most...)
+	p.want("-ERR too many watched keys: a transaction depends on 65536 of them at most, of 16777216 bytes\r\n", "WATCH", "more")
+	for _, exec := range []string{"*-1\r\n", "*1\r\n$-1\r\n"} {
+		p.want("+OK\r\n", "WATCH", "a")
+		p.want("+OK\r\n", "MULTI")
+		p.want("+QUEUED\r\n", "GET", "a")
+		p.want(exec, "EXEC")
 	}
 }

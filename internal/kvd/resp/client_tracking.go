@@ -89,8 +89,9 @@ func (c *conn) trackingConflict(o *trackingOptions) string {
 		return "ERR You can't specify both OPTIN mode and OPTOUT mode"
 	case o.optIn && c.optOut, o.optOut && c.optIn:
 		return "ERR You can't switch OPTIN/OPTOUT mode before disabling tracking for this client, and then re-enabling it with a different mode."
-	case len(l.prefixes)+len(o.prefixes) > maxPrefixes:
-		return tooManyPrefixes
+	}
+	if why := tooManyPrefixes(slices.Concat(l.prefixes, o.prefixes)...); why != "" {
+		return why
 	}
 	return overlap(l.prefixes, o.prefixes)
 }

@@ -109,7 +109,7 @@ func (c *conn) command(args [][]byte, size int) {
 	if why := c.refusal(cmd, args); why != "" {
 		switch {
 		case cmd != nil && cmd.name == "exec":
-			c.multi, c.watched = nil, nil
+			c.multi, c.watched = nil, watched{}
 			why = "EXECABORT Transaction discarded because of: " + strings.TrimPrefix(why, "ERR ")
 		case c.multi != nil:
 			c.multi.spoiled = true
@@ -137,10 +137,12 @@ func (c *conn) command(args [][]byte, size int) {
 	}
 }
 
-// end stores an answer that needs no result.
+// end stores an answer that needs no result. It waits to be read like what was asked
+// of the store.
 func (k *call) end() {
 	if !k.asked {
 		k.to.text = k.b
+		k.reply.cost += len(k.b)
 	}
 }
 
@@ -261,6 +263,7 @@ func (k *call) ask(cmd wire.Command, s shape) {
 	s.n = 1
 	k.to.shape = s
 	k.asked = true
+	k.reply.cost += roomFor(&cmd)
 	k.track(&cmd)
 	if k.txn != nil {
 		k.txn.commands = append(k.txn.commands, cmd)
@@ -290,6 +293,22 @@ func (k *call) askAll(s shape, cmds ...wire.Command) {
 		Command: wire.Command{Verb: wire.Transaction, Commands: cmds},
 		Level:   k.level, Certain: k.certain, Reply: k.reply,
 	})
+}
+
+// roomFor is what the answer to a small question may take, beside values.
+func roomFor(cmd *wire.Command) int {
+	const each = 100 // bytes: what stands for a key in a result, rounded
+	switch cmd.Verb {
+	case wire.Many:
+		return each * len(cmd.Keys)
+	case wire.Range:
+		if n := cmd.Limit; n > 0 && n < wire.MaxResult/each {
+			return each * int(n)
+		}
+		return wire.MaxResult
+	default:
+		return 0
+	}
 }
 
 // refused answers a command that the store would not take.

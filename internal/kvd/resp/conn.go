@@ -16,6 +16,8 @@ const (
 	drainTime = 5 * time.Second
 	// writeSize is how many bytes of replies are gathered before they are written.
 	writeSize = 64 << 10
+	// largeSize is from which size on a value is not copied to be written.
+	largeSize = 4 * writeSize
 )
 
 // conn is one client. The reader's goroutine owns what stands first; what is
@@ -39,7 +41,7 @@ type conn struct {
 	ring     ring
 	pushes   pushQueue
 	open     int // commands whose replies are not written
-	inFlight int // their bytes
+	inFlight int // what they cost
 	broken   bool
 	free     []*Reply // replies that were written
 
@@ -54,6 +56,7 @@ type turn struct {
 	batch   []Request
 	tracked []string // keys that they read, to be tracked
 	waiting []waiting
+	weight  int // what the replies cost
 }
 
 var turns = sync.Pool{New: func() any { return new(turn) }}
@@ -124,10 +127,12 @@ func (c *conn) run() {
 
 // read takes turns until the client has gone.
 func (c *conn) read() {
+	var by time.Time
 	for !c.closing {
-		if c.srv.cfg.IdleTimeout > 0 {
-			_ = c.sock.SetReadDeadline(time.Now().Add(c.srv.cfg.IdleTimeout)) // fails when it is closed, as Read will
-			if c.srv.ending() {                                               // whose deadline was replaced
+		if next := c.readBy(); next != by {
+			by = next
+			_ = c.sock.SetReadDeadline(by) // fails when it is closed, as Read will
+			if c.srv.ending() {            // whose deadline was replaced
 				return
 			}
 		}
@@ -139,13 +144,25 @@ func (c *conn) read() {
 		if err == nil {
 			continue
 		}
-		if errors.Is(err, os.ErrDeadlineExceeded) && !c.srv.ending() && c.busy() {
+		if errors.Is(err, os.ErrDeadlineExceeded) && !c.srv.ending() && c.user != nil && c.busy() {
 			continue
 		}
 		if !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
 			c.srv.log.Debug("client is gone", "client", c.sock.RemoteAddr(), "cause", err)
 		}
 		return
+	}
+}
+
+// readBy is when the client must have sent something; zero: whenever it likes.
+func (c *conn) readBy() time.Time {
+	switch idle := c.srv.cfg.IdleTimeout; {
+	case c.user == nil:
+		return c.loginBy
+	case idle > 0:
+		return time.Now().Add(idle)
+	default:
+		return time.Time{}
 	}
 }
 
@@ -195,7 +212,8 @@ func (c *conn) takeTurn() {
 			break
 		}
 		c.command(args, size)
-		if c.barrier || len(c.replies) >= maxBatch {
+		c.weight += c.replies[len(c.replies)-1].cost
+		if c.barrier || len(c.replies) >= maxBatch || c.weight >= c.srv.cfg.MaxInFlightBytes {
 			c.submit()
 			c.hold()
 		}
@@ -272,7 +290,7 @@ func (t *turn) reset() {
 	clear(t.batch)
 	clear(t.tracked)
 	clear(t.waiting)
-	t.replies, t.batch, t.tracked, t.waiting = t.replies[:0], t.batch[:0], t.tracked[:0], t.waiting[:0]
+	t.replies, t.batch, t.tracked, t.waiting, t.weight = t.replies[:0], t.batch[:0], t.tracked[:0], t.waiting[:0], 0
 }
 
 // hold waits while too much is in flight, or, at a barrier, while anything is.

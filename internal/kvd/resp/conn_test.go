@@ -113,6 +113,8 @@ func TestSlowReader(t *testing.T) {
 			t.Fatalf("reply %d is not the value", i)
 		}
 	}
+	p.want("+OK\r\n", "SET", "small", "s")
+	p.want("*3\r\n"+want+"$1\r\ns\r\n"+want, "MGET", "big", "small", "big")
 	p.want("+PONG\r\n", "PING")
 }
 
@@ -303,6 +305,26 @@ func TestIdleTimeout(t *testing.T) {
 		t.Error(got)
 	}
 	if got := watcher.reply(); !strings.HasPrefix(got, ">5\r\n$10\r\nweir.watch\r\n") {
+		t.Error(got)
+	}
+}
+
+// Strangers do not keep places for ever.
+func TestLoginTimeout(t *testing.T) {
+	_, addr := serveFake(t, resp.Config{LoginTimeout: time.Second / 2, Users: []resp.User{{Name: "default", Password: "p"}}})
+	var known *peer
+	testkit.Eventually(t, "a login in time", func() bool { // a busy machine may take longer
+		known = dial(t, addr)
+		_, _ = known.sock.Write(frame("AUTH", "p"))
+		var reply bytes.Buffer
+		return readReply(known.in, &reply) == nil && reply.String() == "+OK\r\n"
+	})
+	if got := dial(t, addr).rest(); got != "" { // takes the timeout
+		t.Error(got)
+	}
+	known.want("+PONG\r\n", "PING")
+	known.want("+RESET\r\n", "RESET")
+	if got := known.rest(); got != "" {
 		t.Error(got)
 	}
 }

@@ -7,6 +7,17 @@ import "strconv"
 type encoder struct {
 	b     []byte
 	proto uint8
+
+	// A writer's encoder does not copy large values: they stay where they are, and
+	// go out between the bytes of b. Clients that do not read hold no copies.
+	byReference bool
+	large       []large
+}
+
+// large is a value that belongs behind the first at bytes of b.
+type large struct {
+	at    int
+	bytes []byte
 }
 
 func (e *encoder) head(kind byte, n int64) {
@@ -52,7 +63,17 @@ func (e *encoder) bool(yes bool) {
 
 func (e *encoder) bulk(v []byte) {
 	e.head('$', int64(len(v)))
-	e.b = append(append(e.b, v...), '\r', '\n')
+	e.raw(v)
+	e.b = append(e.b, '\r', '\n')
+}
+
+// raw appends bytes that nobody changes any more.
+func (e *encoder) raw(v []byte) {
+	if e.byReference && len(v) >= largeSize {
+		e.large = append(e.large, large{len(e.b), v})
+		return
+	}
+	e.b = append(e.b, v...)
 }
 
 func (e *encoder) text(s string) {

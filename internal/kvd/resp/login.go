@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"fmt"
+	"time"
 )
 
 const wrongPassword = "WRONGPASS invalid username-password pair or user is disabled."
@@ -27,12 +28,14 @@ func (s *Server) logIn(name string, password []byte) *User {
 	return found
 }
 
-// newcomer is who a connection is before it logs in.
-func (s *Server) newcomer() *User {
-	if len(s.cfg.Users) == 0 {
-		return nobody
+// comeAnew makes c what a connection is before it logs in.
+func (c *conn) comeAnew() {
+	c.user = nil
+	if len(c.srv.cfg.Users) == 0 {
+		c.user = nobody
 	}
-	return nil
+	c.in.trust = c.user != nil
+	c.loginBy = time.Now().Add(c.srv.cfg.LoginTimeout)
 }
 
 func (c *conn) logIn(name string, password []byte) bool {

@@ -2,6 +2,7 @@ package resp
 
 import (
 	"bytes"
+	"fmt"
 
 	"github.com/weirdb/weir/internal/kvd/wire"
 )
@@ -21,6 +22,7 @@ func transactionCommands() []command {
 type queue struct {
 	commands []queued
 	bytes    int
+	words    int  // arguments of all commands: an empty one takes memory, too
 	spoiled  bool // one was refused: EXEC will be
 }
 
@@ -46,10 +48,11 @@ func multi(k *call) {
 // enqueue keeps a command for EXEC, or says why not.
 func (c *conn) enqueue(cmd *command, args [][]byte) (why string) {
 	q := c.multi
+	q.words += len(args)
 	for _, a := range args {
 		q.bytes += len(a)
 	}
-	if q.bytes > wire.MaxCommand || len(q.commands) >= wire.MaxItems {
+	if q.bytes > wire.MaxCommand || q.words > maxArgs || len(q.commands) >= wire.MaxItems {
 		q.spoiled, q.commands = true, nil
 		return "ERR the transaction is too large"
 	}
@@ -69,7 +72,7 @@ func discard(k *call) {
 		k.fail("ERR DISCARD without MULTI")
 		return
 	}
-	k.c.multi, k.c.watched = nil, nil
+	k.c.multi, k.c.watched = nil, watched{}
 	k.ok()
 }
 
@@ -78,12 +81,12 @@ func discard(k *call) {
 // results.
 func exec(k *call) {
 	c := k.c
-	q, watched := c.multi, c.watched
+	q, guards := c.multi, c.watched.revisions
 	if q == nil {
 		k.fail("ERR EXEC without MULTI")
 		return
 	}
-	c.multi, c.watched = nil, nil
+	c.multi, c.watched = nil, watched{}
 	if q.spoiled {
 		k.fail("EXECABORT Transaction discarded because of previous errors.")
 		return
@@ -100,7 +103,7 @@ func exec(k *call) {
 	}
 	c.caching = cachingDefault
 	cmd := wire.Command{Verb: wire.Transaction, Commands: t.commands}
-	for key, revision := range watched {
+	for key, revision := range guards {
 		cmd.Guards = append(cmd.Guards, wire.Guard{Key: key, Revision: revision})
 	}
 	if err := cmd.Validate(); err != nil {
@@ -115,24 +118,44 @@ func exec(k *call) {
 	c.batch = append(c.batch, Request{Command: cmd, Level: c.level, Reply: k.reply})
 }
 
+// watched holds the keys of WATCH, as many as a transaction may depend on.
+type watched struct {
+	revisions map[string]uint64
+	bytes     int // of the keys
+}
+
+// add returns those of keys that are new, or false when there are too many.
+func (w *watched) add(keys [][]byte) (fresh []string, ok bool) {
+	if w.revisions == nil {
+		w.revisions = make(map[string]uint64)
+	}
+	for _, k := range keys {
+		key := string(k)
+		if _, known := w.revisions[key]; known {
+			continue
+		}
+		if w.bytes += len(key); w.bytes > wire.MaxCommand || len(w.revisions) == wire.MaxItems {
+			return nil, false
+		}
+		w.revisions[key] = wire.Never // in case it cannot be read
+		fresh = append(fresh, key)
+	}
+	return fresh, true
+}
+
 // watch reads the revisions of keys. The connection takes no command before it
 // knows them.
 func watch(k *call) {
-	if k.c.multi != nil {
+	c := k.c
+	if c.multi != nil {
 		k.fail("ERR WATCH inside MULTI is not allowed")
 		return
 	}
-	c := k.c
-	if c.watched == nil {
-		c.watched = make(map[string]uint64)
-	}
-	fresh := make([]string, 0, len(k.args)-1)
-	for _, a := range k.args[1:] {
-		key := string(a)
-		if _, known := c.watched[key]; !known {
-			c.watched[key] = wire.Never // in case it cannot be read
-			fresh = append(fresh, key)
-		}
+	fresh, ok := c.watched.add(k.args[1:])
+	if !ok {
+		c.watched = watched{revisions: map[string]uint64{"": wire.Never}} // EXEC fails, too
+		k.fail(fmt.Sprintf("ERR too many watched keys: a transaction depends on %d of them at most, of %d bytes", wire.MaxItems, wire.MaxCommand))
+		return
 	}
 	if len(fresh) == 0 {
 		k.ok()
@@ -153,8 +176,8 @@ func (c *conn) renderWatch(e *encoder, s *shape, r []wire.Result) {
 		if i >= len(r[0].Results) {
 			break
 		}
-		if c.watched[key] = r[0].Results[i].Revision; !r[0].Results[i].Found {
-			c.watched[key] = missing
+		if c.watched.revisions[key] = r[0].Results[i].Revision; !r[0].Results[i].Found {
+			c.watched.revisions[key] = missing
 		}
 	}
 	e.ok()
@@ -162,7 +185,7 @@ func (c *conn) renderWatch(e *encoder, s *shape, r []wire.Result) {
 
 func unwatch(k *call) {
 	if k.txn == nil {
-		k.c.watched = nil
+		k.c.watched = watched{}
 	}
 	k.ok()
 }

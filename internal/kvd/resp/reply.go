@@ -17,7 +17,7 @@ type Reply struct {
 	parts  []answer // of a transaction: the answers to its commands
 	proto  uint8    // that the client spoke when it sent the command
 	read   bool     // the client may keep what it reads here: tracked
-	cost   int      // bytes of the command
+	cost   int      // bytes of the command, and of the answer as far as they are known before
 }
 
 // Done completes the reply: err, or else result, whose memory must not be
@@ -76,7 +76,7 @@ func (r *Reply) render(e *encoder) {
 	case r.parts != nil:
 		r.renderParts(e)
 	case r.answer.shape.render == nil:
-		e.b = append(e.b, r.answer.text...)
+		e.raw(r.answer.text)
 	case r.answer.shape.n > 1:
 		if len(r.result[0].Results) != r.answer.shape.n {
 			e.fail(textOf(&r.result[0]))

@@ -24,6 +24,9 @@ type Config struct {
 	Users []User
 	// MaxClients is how many connections are held at once. Default: 10000.
 	MaxClients int
+	// LoginTimeout closes a connection that has not logged in so long after it came,
+	// or after RESET. Default: one minute.
+	LoginTimeout time.Duration
 	// IdleTimeout closes a connection that sends nothing for so long and waits
 	// for nothing. Default: never.
 	IdleTimeout time.Duration
@@ -31,7 +34,8 @@ type Config struct {
 	// it is not read from; what was read already may exceed it by a batch.
 	// Default: 4096.
 	MaxInFlight int
-	// MaxInFlightBytes is the same for the bytes of its commands. Default: 32 MiB.
+	// MaxInFlightBytes is the same for the bytes of its commands, and of the answers
+	// to them as far as they are known before. Default: 32 MiB.
 	MaxInFlightBytes int
 	// MaxTracked is how many keys of one connection CLIENT TRACKING remembers; at
 	// one more the client is told to forget all. Default: 65536.
@@ -49,6 +53,7 @@ type User struct {
 
 func (c Config) withDefaults() Config {
 	c.MaxClients = cmp.Or(c.MaxClients, 10_000)
+	c.LoginTimeout = cmp.Or(c.LoginTimeout, time.Minute)
 	c.MaxInFlight = cmp.Or(c.MaxInFlight, 4096)
 	c.MaxInFlightBytes = cmp.Or(c.MaxInFlightBytes, 32<<20)
 	c.MaxTracked = cmp.Or(c.MaxTracked, 1<<16)
@@ -59,7 +64,7 @@ func (c Config) withDefaults() Config {
 }
 
 func (c *Config) validate() error {
-	if c.MaxClients < 0 || c.MaxInFlight < 0 || c.MaxInFlightBytes < 0 || c.MaxTracked < 0 || c.IdleTimeout < 0 {
+	if c.MaxClients < 0 || c.MaxInFlight < 0 || c.MaxInFlightBytes < 0 || c.MaxTracked < 0 || c.LoginTimeout < 0 || c.IdleTimeout < 0 {
 		return errors.New("limits of Redis clients must not be negative")
 	}
 	seen := make(map[string]bool)
@@ -180,8 +185,7 @@ func (s *Server) newConn(sock net.Conn) *conn {
 	c.changed.L = &c.mu
 	c.since = time.Now()
 	c.proto = 2
-	c.user = s.newcomer()
-	c.in.trust = c.user != nil
+	c.comeAnew()
 	c.listener.c = c
 	return c
 }

@@ -1,6 +1,8 @@
 package resp
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -15,10 +17,32 @@ import (
 const maxPushBytes = 1 << 20
 
 // maxPrefixes bounds the prefixes that one connection hears of: each change is compared
-// with all of them, by the goroutine on which the replica depends.
-const maxPrefixes = 1024
+// with all of them, by the goroutine on which the replica depends. maxPrefixBytes bounds
+// their sum.
+const (
+	maxPrefixes    = 1024
+	maxPrefixBytes = 1 << 20
+)
 
-const tooManyPrefixes = "ERR too many prefixes: a connection may name 1024"
+// tooManyPrefixes refuses what a connection would hear of, or returns "".
+func tooManyPrefixes(prefixes ...string) (why string) {
+	sum := 0
+	for _, p := range prefixes {
+		sum += len(p)
+	}
+	if len(prefixes) <= maxPrefixes && sum <= maxPrefixBytes {
+		return ""
+	}
+	return fmt.Sprintf("ERR too many prefixes: a connection may name %d, of %d bytes in all", maxPrefixes, maxPrefixBytes)
+}
+
+// What the keys take that clients are to be told of: those of one connection, those of
+// all, and one beside its bytes.
+const (
+	maxTrackedBytes = 16 << 20
+	maxTrackedOfAll = 256 << 20
+	trackedCost     = 100
+)
 
 // pushQueue holds messages for a client that answer none of its commands.
 //
@@ -49,13 +73,19 @@ func (q *pushQueue) take() []byte {
 	return body
 }
 
-// add returns false when there is no room.
-func (q *pushQueue) add(body []byte) bool {
-	if q.bytes > 0 && q.bytes+len(body) > maxPushBytes {
+// add takes all of the bodies, or returns false when there is no room.
+func (q *pushQueue) add(bodies ...[]byte) bool {
+	total := 0
+	for _, body := range bodies {
+		total += len(body)
+	}
+	if q.bytes > 0 && q.bytes+total > maxPushBytes {
 		return false
 	}
-	q.queue = append(q.queue, push{after: q.after, body: body})
-	q.bytes += len(body)
+	for _, body := range bodies {
+		q.queue = append(q.queue, push{after: q.after, body: body})
+	}
+	q.bytes += total
 	return true
 }
 
@@ -68,6 +98,8 @@ type tracker struct {
 	broadcasts map[*listener]struct{} // who hears of all keys, or of those with prefixes
 	watches    map[*listener]struct{} // who wants to see the changes themselves
 	touched    []*listener            // by the changes under way
+	bytes      int                    // of keys, for each of their readers
+	most       int                    // bytes: maxTrackedOfAll
 }
 
 func newTracker() *tracker {
@@ -75,6 +107,7 @@ func newTracker() *tracker {
 		keys:       make(map[string][]*listener),
 		broadcasts: make(map[*listener]struct{}),
 		watches:    make(map[*listener]struct{}),
+		most:       maxTrackedOfAll,
 	}
 }
 
@@ -97,8 +130,9 @@ type listener struct {
 	watched  []string // prefixes of WEIR.WATCH
 
 	keys  map[string]struct{} // byKey: those that the tracker holds for it
+	bytes int                 // its part of the tracker's
 	stale []string            // changed, to be told
-	news  encoder             // changes to be shown
+	news  [][]byte            // changes to be shown, each shared with others who are
 }
 
 func (l *listener) on() bool { return l.mode != untracked || len(l.watched) > 0 }
@@ -143,7 +177,8 @@ func (t *tracker) forget(l *listener) {
 	for key := range l.keys {
 		t.release(key, l)
 	}
-	l.keys = nil
+	t.bytes -= l.bytes
+	l.keys, l.bytes = nil, 0
 }
 
 // release takes l off a key's list.
@@ -154,6 +189,20 @@ func (t *tracker) release(key string, l *listener) {
 	} else {
 		t.keys[key] = rest
 	}
+}
+
+// forgetAll removes the keys that l has read, and tells its client.
+func (t *tracker) forgetAll(l *listener) {
+	t.forget(l)
+	t.tell(l, appendForgetAll(nil))
+}
+
+// anyReader is one who has read keys, more likely the more they are.
+func (t *tracker) anyReader() *listener {
+	for _, readers := range t.keys { // in random order
+		return readers[rand.IntN(len(readers))]
+	}
+	panic("resp: keys are counted that nobody has read")
 }
 
 // remember notes that c reads keys, which it may use again after the call. Too
@@ -169,15 +218,20 @@ func (t *tracker) remember(c *conn, keys []string) {
 		if _, known := l.keys[key]; known {
 			continue
 		}
-		if len(l.keys) >= c.srv.cfg.MaxTracked {
-			t.forget(l)
-			t.tell(l, appendForgetAll(nil))
+		cost := len(key) + trackedCost
+		if len(l.keys) >= c.srv.cfg.MaxTracked || l.bytes+cost > maxTrackedBytes {
+			t.forgetAll(l)
+		}
+		for t.bytes+cost > t.most {
+			t.forgetAll(t.anyReader())
 		}
 		if l.keys == nil {
 			l.keys = make(map[string]struct{})
 		}
 		key = strings.Clone(key)
 		l.keys[key] = struct{}{}
+		l.bytes += cost
+		t.bytes += cost
 		t.keys[key] = append(t.keys[key], l)
 	}
 }
@@ -195,10 +249,14 @@ func (t *tracker) changed(changes []Change) {
 				l.stale = append(l.stale, ch.Key)
 			}
 		}
+		var shown []byte
 		for l := range t.watches {
 			if slices.ContainsFunc(l.watched, func(p string) bool { return strings.HasPrefix(ch.Key, p) }) {
+				if shown == nil {
+					shown = appendChange(nil, ch)
+				}
 				t.touch(l)
-				l.show(ch)
+				l.news = append(l.news, shown)
 			}
 		}
 	}
@@ -224,6 +282,8 @@ func (t *tracker) changedTracked(ch *Change) {
 		t.touch(l)
 		l.stale = append(l.stale, ch.Key)
 		delete(l.keys, ch.Key)
+		l.bytes -= len(ch.Key) + trackedCost
+		t.bytes -= len(ch.Key) + trackedCost
 	}
 	clear(readers[len(keep):])
 	if len(keep) == 0 {
@@ -243,7 +303,7 @@ func (l *listener) wants(ch *Change, prefixes []string) bool {
 
 // touch notes that l has something to be told.
 func (t *tracker) touch(l *listener) {
-	if len(l.stale) == 0 && len(l.news.b) == 0 {
+	if len(l.stale) == 0 && len(l.news) == 0 {
 		t.touched = append(t.touched, l)
 	}
 }
@@ -253,10 +313,9 @@ var kinds = map[wire.ChangeKind]string{
 	wire.ChangePut: "put", wire.ChangeDelete: "delete", wire.ChangeExpire: "expire",
 }
 
-// show adds a change to what a watcher is sent.
-func (l *listener) show(ch *Change) {
-	e := &l.news
-	e.proto = 3
+// appendChange is the push that shows a change to those who watch.
+func appendChange(b []byte, ch *Change) []byte {
+	e := encoder{b: b, proto: 3}
 	e.push(5)
 	e.text("weir.watch")
 	e.text(kinds[ch.Kind])
@@ -267,26 +326,27 @@ func (l *listener) show(ch *Change) {
 		e.null()
 	}
 	e.int(int64(ch.Revision))
+	return e.b
 }
 
 // tellChanges sends what has gathered for l.
 func (t *tracker) tellChanges(l *listener) {
-	body := l.news.b
-	l.news.b = nil
 	if len(l.stale) > 0 {
-		body = appendStale(body, l.stale)
+		l.news = append(l.news, appendStale(nil, l.stale))
 		clear(l.stale)
 		l.stale = l.stale[:0]
 	}
-	t.tell(l, body)
+	t.tell(l, l.news...)
+	clear(l.news)
+	l.news = l.news[:0]
 }
 
-// tell queues a push. Without room for it, everything that is queued gives way
+// tell queues pushes. Without room for it, everything that is queued gives way
 // to the message that the client knows nothing any more.
-func (t *tracker) tell(l *listener, body []byte) {
+func (t *tracker) tell(l *listener, bodies ...[]byte) {
 	c := l.c
 	c.mu.Lock()
-	ok := c.pushes.add(body)
+	ok := c.pushes.add(bodies...)
 	if !ok {
 		c.pushes.queue, c.pushes.bytes = nil, 0
 		c.pushes.add(l.appendLost(nil))

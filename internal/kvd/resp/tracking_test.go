@@ -296,7 +296,7 @@ func TestPrefixesAreBounded(t *testing.T) {
 		}
 		return args
 	}
-	const tooMany = "-ERR too many prefixes: a connection may name 1024\r\n"
+	const tooMany = "-ERR too many prefixes: a connection may name 1024, of 1048576 bytes in all\r\n"
 	for range 3 {
 		p.want("+OK\r\n", prefixes([]string{"WEIR.WATCH"})...)
 	}

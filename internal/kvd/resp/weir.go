@@ -201,13 +201,13 @@ func weirWatch(k *call) {
 	l := &c.listener
 	watched := slices.Clone(l.watched)
 	for _, a := range k.args[1:] {
-		if prefix := string(a); !slices.Contains(watched, prefix) {
+		if prefix := string(a); len(watched) <= maxPrefixes && !slices.Contains(watched, prefix) {
 			watched = append(watched, prefix)
 		}
-		if len(watched) > maxPrefixes {
-			k.fail(tooManyPrefixes)
-			return
-		}
+	}
+	if why := tooManyPrefixes(watched...); why != "" {
+		k.fail(why)
+		return
 	}
 	c.srv.tracker.set(l, func() { l.watched = watched })
 	k.ok()

@@ -42,9 +42,9 @@ func (c *conn) flush() {
 			if reply := o.items[i].reply; reply != nil {
 				reply.render(&o.encoder)
 			} else {
-				o.b = append(o.b, o.items[i].push...)
+				o.raw(o.items[i].push)
 			}
-			if len(o.b) >= writeSize {
+			if len(o.b) >= writeSize || len(o.large) > 0 {
 				c.send(o)
 			}
 		}
@@ -62,7 +62,7 @@ type output struct {
 	encoder
 }
 
-var outputs = sync.Pool{New: func() any { return new(output) }}
+var outputs = sync.Pool{New: func() any { return &output{encoder: encoder{byReference: true}} }}
 
 // maxTake is how many replies are taken from the ring at once.
 const maxTake = 1024
@@ -91,23 +91,37 @@ func (c *conn) take(o *output) {
 
 // send writes the gathered bytes.
 func (c *conn) send(o *output) {
-	if len(o.b) == 0 {
+	if len(o.b) == 0 && len(o.large) == 0 {
 		return
 	}
-	c.mu.Lock()
-	broken := c.broken
-	c.mu.Unlock()
-	if !broken {
-		c.srv.writes.Add(1)
-		if _, err := c.sock.Write(o.b); err != nil {
-			c.srv.log.Debug("client is gone", "client", c.sock.RemoteAddr(), "cause", err)
-			c.breakOff()
-		}
+	from := 0
+	for _, l := range o.large {
+		c.sendBytes(o.b[from:l.at])
+		c.sendBytes(l.bytes)
+		from = l.at
 	}
-	if cap(o.b) > 4*writeSize {
+	c.sendBytes(o.b[from:])
+	clear(o.large)
+	o.large = o.large[:0]
+	if cap(o.b) > largeSize {
 		o.b = nil
 	}
 	o.b = o.b[:0]
+}
+
+// sendBytes writes to a client, unless it is given up.
+func (c *conn) sendBytes(b []byte) {
+	c.mu.Lock()
+	broken := c.broken
+	c.mu.Unlock()
+	if broken || len(b) == 0 {
+		return
+	}
+	c.srv.writes.Add(1)
+	if _, err := c.sock.Write(b); err != nil {
+		c.srv.log.Debug("client is gone", "client", c.sock.RemoteAddr(), "cause", err)
+		c.breakOff()
+	}
 }
 
 // maxFree is how many written replies a connection keeps to be used again.
