@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"sync"
 	"time"
@@ -18,10 +19,11 @@ import (
 // checks that user itself, by what is stored for that account, until any account of
 // that name changes, or one without a name, which may come before it.
 
-// accountsMariaDB and accountsMySQL ask for the accounts that a name may be.
+// accountsMariaDB and accountsMySQL ask for the accounts that a name may be; %s is where what
+// versions add is asked for.
 const (
 	accountsMariaDB = "SELECT User, Host, Priv FROM mysql.global_priv WHERE User IN (?, '') ORDER BY User, Host"
-	accountsMySQL   = "SELECT User, Host, plugin, authentication_string, CONCAT_WS('/', account_locked, password_expired, password_last_changed, password_lifetime, ssl_type, ssl_cipher, x509_issuer, x509_subject)" +
+	accountsMySQL   = "SELECT User, Host, plugin, authentication_string, CONCAT_WS('/', account_locked, password_expired, password_last_changed, password_lifetime, ssl_type, ssl_cipher, x509_issuer, x509_subject)%s" +
 		" FROM mysql.user WHERE User IN (?, '') ORDER BY User, Host"
 )
 
@@ -126,11 +128,17 @@ func (l *lookups) accounts(ctx context.Context, name string) [][]sql.NullString 
 	if s.cfg().MySQL.User == "" || l.barred() {
 		return nil
 	}
-	query := accountsMySQL
-	if g := s.known.get(); g == nil {
+	g := s.known.get()
+	if g == nil {
 		return nil // not reached yet
-	} else if g.IsMariaDB() {
-		query = accountsMariaDB
+	}
+	query := accountsMariaDB
+	if !g.IsMariaDB() {
+		attributes := ""
+		if versionID(g.Version) >= 80014 {
+			attributes = ", User_attributes"
+		}
+		query = fmt.Sprintf(accountsMySQL, attributes)
 	}
 	ctx, cancel := s.awaitServer(ctx)
 	defer cancel()
@@ -160,6 +168,7 @@ func (a *accounts) stored(name string, rows [][]sql.NullString, hash uint64, now
 		case row[0].String != is.user || row[1].String != is.host:
 		case len(row) > 3:
 			is.secret, is.usable = secretOf(row[2].String, row[3].String)
+			is.usable = is.usable && (len(row) < 6 || passwordAlone(row[5].String))
 		default:
 			is.secret, is.usable = secretOfPriv(row[2].String)
 		}
@@ -188,6 +197,23 @@ func secretOf(plugin, text string) (secret mywire.Secret, ok bool) {
 		return mywire.Secret{}, false
 	}
 	return secret, true
+}
+
+// passwordAlone reports whether the attributes of an account of MySQL's leave it to its one
+// password who gets in. Otherwise a second password does as well, or more is asked for, or the
+// server counts wrong ones, and only it knows of how many.
+func passwordAlone(attributes string) bool {
+	if attributes == "" {
+		return true
+	}
+	var is struct {
+		Second  string            `json:"additional_password"` // RETAIN CURRENT PASSWORD
+		Factors []json.RawMessage `json:"multi_factor_authentication"`
+		Locking struct {
+			After int `json:"failed_login_attempts"`
+		} `json:"Password_locking"`
+	}
+	return json.Unmarshal([]byte(attributes), &is) == nil && is.Second == "" && len(is.Factors) == 0 && is.Locking.After == 0
 }
 
 // secretOfPriv reads an account of MariaDB's.

@@ -143,6 +143,23 @@ func TestPooledLoginsSeeWhatHasChanged(t *testing.T) {
 				exec("ALTER USER " + name + " ACCOUNT UNLOCK")
 				want("an unlocked account", secret, 0)
 				want("an unlocked account, again", secret, 0)
+				if server.Flavor() == lab.FlavorMySQL {
+					exec("ALTER USER " + name + " IDENTIFIED BY 'second' RETAIN CURRENT PASSWORD")
+					for range 2 {
+						want("the password that was kept", secret, 0)
+						want("the one that came to it", "second", 0)
+					}
+					exec("ALTER USER " + name + " DISCARD OLD PASSWORD")
+					want("the password that was discarded", secret, mywire.ErrAccessDenied)
+					exec(set(secret))
+					exec("ALTER USER " + name + " FAILED_LOGIN_ATTEMPTS 2 PASSWORD_LOCK_TIME UNBOUNDED")
+					want("an account that wrong passwords lock", secret, 0)
+					want("a wrong one", "wrong", mywire.ErrAccessDenied)
+					want("another", "wrong", 3955) // ER_USER_ACCESS_DENIED_FOR_USER_ACCOUNT_BLOCKED_BY_PASSWORD_LOCK
+					want("the right one", secret, 3955)
+					exec("ALTER USER " + name + " FAILED_LOGIN_ATTEMPTS 0 PASSWORD_LOCK_TIME 0 ACCOUNT UNLOCK")
+					want("an account that they do not lock any more", secret, 0)
+				}
 				// An account that fits better comes first.
 				closer := "'" + plugin + "'@'127.0.0.1'"
 				if name != closer {
