@@ -196,7 +196,7 @@ func TestDeadlocksLoseNothingAndDoNothingTwice(t *testing.T) {
 
 // deadlocks is how many the server has seen; MySQL does not count them.
 func deadlocks(t *testing.T, server *lab.MySQL) (n int) {
-	if isMaria(server) {
+	if isMariaDB(server) {
 		rows, err := dialAt(t, server.Addr(), "", nil).Query(ctxFor(t), "SHOW GLOBAL STATUS LIKE 'Innodb_deadlocks'")
 		if err != nil {
 			t.Fatal(err)

@@ -61,7 +61,7 @@ func TestTablesStayLocked(t *testing.T) {
 	onFlavors(t, func(t *testing.T, server *lab.MySQL) {
 		w := startFor(t, server, databaseOn(t, server, "CREATE TABLE t (a INT)"), nil)
 		unlock := "UNLOCK INSTANCE /* tables */"
-		if isMaria(server) {
+		if isMariaDB(server) {
 			unlock = "BACKUP UNLOCK /* tables */"
 		}
 		c := w.dial(nil)

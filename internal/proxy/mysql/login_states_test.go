@@ -86,7 +86,7 @@ func (l *loginStates) alter(how string) {
 
 // identified says by what password the account is identified.
 func (l *loginStates) identified(password string) string {
-	if isMaria(l.server) {
+	if isMariaDB(l.server) {
 		return "IDENTIFIED VIA " + l.plugin + " USING PASSWORD('" + password + "')"
 	}
 	return "IDENTIFIED BY '" + password + "'"

@@ -120,16 +120,17 @@ func (f *tableFacts) learn(p *pool, u *unit) {
 // from the server, so that the ids of several rows follow from the first one's.
 // It is true of a table without such a column.
 func (f *tableFacts) generates(ins *myscan.InsertShape) bool {
-	if f.auto == "" {
-		return true
-	}
 	if ins.ColumnList == "" {
-		return false // all columns are given
+		return f.auto == "" // else all columns are given
 	}
 	for name := range ins.Columns() {
-		if strings.EqualFold(name, f.auto) {
+		if strings.EqualFold(name, f.auto) || strings.EqualFold(name, hiddenKey) {
 			return false
 		}
 	}
 	return true
 }
+
+// hiddenKey is the AUTO_INCREMENT column that MySQL adds to a table without a primary key
+// under sql_generate_invisible_primary_key. It may be shown to nobody.
+const hiddenKey = "my_row_id"
