@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
 	"strings"
 	"testing"
 
@@ -149,7 +150,11 @@ type mySession struct {
 
 func startMariaDB(tb testing.TB) mortal {
 	tb.Helper()
-	m := labtest.MariaDB(tb, lab.MySQLConfig{Light: true})
+	begin := labtest.MariaDB
+	if os.Getenv("WEIR_TEST_FLAVOR") == "mysql" {
+		begin = labtest.MySQL
+	}
+	m := begin(tb, lab.MySQLConfig{Light: true})
 	db, err := sql.Open("mysql", "root@tcp("+m.Addr()+")/")
 	if err != nil {
 		tb.Fatal(err)

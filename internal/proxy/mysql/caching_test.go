@@ -27,7 +27,7 @@ import (
 // came from the cache.
 var cacheSetup = []string{
 	"CREATE TABLE kept (k INT PRIMARY KEY, v VARCHAR(50), at TIMESTAMP NOT NULL DEFAULT '2026-02-03 04:05:06')",
-	"INSERT INTO kept (k, v) SELECT seq, 'old' FROM seq_1_to_20",
+	"INSERT INTO kept (k, v) WITH RECURSIVE s (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM s WHERE x < 20) SELECT x, 'old' FROM s",
 }
 
 // cached is what the cache counts of w's database.

@@ -29,7 +29,7 @@ func knowsBob(tb testing.TB, c *mysql.Config) {
 func TestUserWithManyWaitersLeavesOthersTheirShare(t *testing.T) {
 	t.Parallel()
 	const places, many = 3, 200
-	db := database(t, "CREATE TABLE t (k INT PRIMARY KEY)", fmt.Sprintf("INSERT INTO t SELECT seq FROM seq_1_to_%d", many))
+	db := database(t, "CREATE TABLE t (k INT PRIMARY KEY)", fmt.Sprintf(longRows, "t", many))
 	sqlOn(t, server(t), "GRANT ALL ON "+db+".* TO bob@'%'")
 	w := start(t, db, func(c *mysql.Config) {
 		c.PoolSize, c.MaxDBConnections = 2*places, places

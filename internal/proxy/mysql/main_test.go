@@ -26,7 +26,8 @@ import (
 
 const patience = proxytest.Patience
 
-// shared is the server of most tests; each has a database of its own in it.
+// shared is the server of most tests; each has a database of its own in it. It is MariaDB,
+// or MySQL with WEIR_TEST_FLAVOR=mysql.
 var shared struct {
 	server *lab.MySQL
 	err    error // why there is none
@@ -37,7 +38,11 @@ var shared struct {
 // left neither goroutines nor file descriptors behind.
 func TestMain(m *testing.M) {
 	os.Exit(proxytest.RunAll(m, func(ctx context.Context) func(context.Context) error {
-		shared.server, shared.err = lab.StartMariaDB(ctx, serverConfig())
+		start := lab.StartMariaDB
+		if os.Getenv("WEIR_TEST_FLAVOR") == "mysql" {
+			start = lab.StartMySQL
+		}
+		shared.server, shared.err = start(ctx, serverConfig())
 		if shared.err == nil {
 			shared.err = makeUsers(ctx, shared.server)
 		}
