@@ -191,11 +191,8 @@ func (f *poolFacts) initial(name string) string {
 	if v, ok := f.base[name]; ok {
 		return render(v)
 	}
-	switch name {
-	case "foreign_key_checks", "unique_checks":
+	if name == "foreign_key_checks" || name == "unique_checks" {
 		return "@@GLOBAL." + name // MySQL takes their DEFAULT for 0, whatever the global value is
-	case "pseudo_thread_id":
-		return "CONNECTION_ID()" // and this one's, too
 	}
 	return "DEFAULT"
 }

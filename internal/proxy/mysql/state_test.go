@@ -62,10 +62,7 @@ func isMariaDB(server *lab.MySQL) bool { return server.Flavor() == lab.FlavorMar
 // its connection what a login finds.
 func TestSettingsOfOneAreNotAnothers(t *testing.T) {
 	t.Parallel()
-	flags := []string{
-		"foreign_key_checks", "unique_checks", "sql_notes", "sql_warnings", "sql_safe_updates", "sql_big_selects", "sql_buffer_result",
-		"sql_quote_show_create", "low_priority_updates", "pseudo_thread_id",
-	}
+	flags := []string{"foreign_key_checks", "unique_checks", "low_priority_updates"}
 	onFlavors(t, func(t *testing.T, server *lab.MySQL) {
 		seen := "SELECT CONCAT_WS(' ', @@" + strings.Join(flags, ", @@") + ")"
 		w := startFor(t, server, databaseOn(t, server), func(c *mysql.Config) { c.PoolSize = 1 })
