@@ -1,10 +1,12 @@
 package mysql
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 
 	"github.com/weirdb/weir/internal/outbox/pooled"
 	"github.com/weirdb/weir/outbox"
@@ -34,24 +36,56 @@ type compared struct{ c *session }
 // server leaves out the text of a thread that another reader of the list holds at that moment.
 const hiddenTries = 100
 
-// Number is the session's, which must be the one that the server lists with this
-// statement.
+// Number is the session's, which must be the one that the server lists with a
+// statement of it. MySQL 9 cannot show information_schema.PROCESSLIST at any time: see
+// errConvert.
 func (c compared) Number(ctx context.Context) (id int64, err error) {
+	if err := c.c.QueryRowContext(ctx, "SELECT CONNECTION_ID()").Scan(&id); err != nil {
+		return 0, err
+	}
 	for range hiddenTries {
-		var listed sql.NullInt64
-		never := fmt.Sprintf("weir-%016x", rand.Uint64())
-		err = c.c.QueryRowContext(ctx, "SELECT CONNECTION_ID(), (SELECT MAX(ID) FROM information_schema.PROCESSLIST WHERE INFO LIKE '%"+never+"%')").Scan(&id, &listed)
-		switch {
+		switch listed, err := c.listed(ctx); {
 		case err != nil:
 			return 0, err
-		case !listed.Valid: // hidden
-		case listed.Int64 != id:
+		case listed == 0: // hidden
+		case listed != id:
 			return 0, outbox.ErrPooled
 		default:
 			return id, nil
 		}
 	}
 	return 0, outbox.ErrPooled
+}
+
+// listed is the number that the server lists with the statement that asks; 0: with none.
+func (c compared) listed(ctx context.Context) (id int64, err error) {
+	never := fmt.Sprintf("weir-%016x", rand.Uint64())
+	rows, err := c.c.QueryContext(ctx, "SHOW /* "+never+" */ PROCESSLIST")
+	if err != nil {
+		return 0, err
+	}
+	defer rows.Close()
+	names, err := rows.Columns()
+	if err != nil {
+		return 0, err
+	}
+	const info = 7 // the column of the text
+	values := make([]sql.RawBytes, max(len(names), info+1))
+	into := make([]any, len(names))
+	for i := range into {
+		into[i] = &values[i]
+	}
+	for rows.Next() {
+		if err := rows.Scan(into...); err != nil {
+			return 0, err
+		}
+		if bytes.Contains(values[info], []byte(never)) {
+			if id, err = strconv.ParseInt(string(values[0]), 10, 64); err != nil {
+				return 0, fmt.Errorf("the number of a session: %w", err)
+			}
+		}
+	}
+	return id, rows.Err()
 }
 
 func (c compared) Begin(ctx context.Context) (pooled.Tx, error) {

@@ -282,6 +282,7 @@ const (
 	errAccessDenied = 1227 // a privilege is missing
 	errInterrupted  = 1317
 	errKilled       = 1927 // MariaDB
+	errConvert      = 3854 // MySQL 9: a statement that is being executed has characters beyond utf8mb3
 	errIdle         = 4031 // MySQL: the session was idle for too long
 )
 

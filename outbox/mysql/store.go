@@ -217,7 +217,7 @@ func (s *Store) describeServer(ctx context.Context) (*server, error) {
 		v.mariadb = strings.Contains(v.version, "MariaDB")
 		v.database = cmp.Or(s.schema, database.String)
 		switch err := c.exec(ctx, "SELECT COUNT(*) FROM information_schema.INNODB_TRX"); {
-		case err == nil:
+		case err == nil, isError(err, errConvert):
 			v.process = true
 		case !isError(err, errAccessDenied):
 			return err

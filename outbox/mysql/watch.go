@@ -218,7 +218,7 @@ func (w *watcher) sessions(ctx context.Context, v *server) (map[int64]string, er
 const maxTrx = 1 << 48
 
 // transactions reads the read-write transactions, and returns the number of the
-// session's own; 0 means that the server has shown an old copy.
+// session's own; 0 means that the server has shown an old copy, or not all.
 func (w *watcher) transactions(ctx context.Context, k *look) (own uint64, err error) {
 	k.writing = map[uint64]int64{}
 	never := fmt.Sprintf("weir-%d-%016x", w.c.id, rand.Uint64())
@@ -245,8 +245,25 @@ func (w *watcher) transactions(ctx context.Context, k *look) (own uint64, err er
 		}
 		return true, nil
 	})
+	if isError(err, errConvert) {
+		return w.monitored(ctx, k, never)
+	}
 	if err != nil {
 		return 0, fmt.Errorf("look at transactions: %w", err)
 	}
 	return own, nil
+}
+
+// monitored is transactions, by InnoDB's monitor. Which session a transaction belongs
+// to is not taken from there: each may be that of a statement that has ended.
+func (w *watcher) monitored(ctx context.Context, k *look, never string) (own uint64, err error) {
+	m, ok, err := w.c.monitor(ctx, never)
+	if err != nil || !ok {
+		return 0, err
+	}
+	k.writing = make(map[uint64]int64, len(m.ages))
+	for id := range m.ages {
+		k.writing[id] = 0
+	}
+	return m.own, nil
 }
