@@ -395,7 +395,7 @@ func (l *leadership) cut() {
 		l.propose(l.refused)
 	}
 	for i := 0; i < len(l.lanes); {
-		if r := l.lanes[i]; r.flush > 0 && c.now.Mono >= r.patience() {
+		if r := l.lanes[i]; c.now.Mono >= l.patience(r) {
 			l.freed(r)
 		} else {
 			i++
@@ -446,8 +446,8 @@ func (l *leadership) propose(ops []*leadOp) {
 // durable is called when this replica's disk has a round. It answers what waited
 // for that. The round keeps its lane until it is committed, because replicas that
 // are near, or share a disk, do better with fewer and larger rounds. Where they are
-// far, that would be in vain, and many rounds are in flight; where results are told
-// before the commit, the disk alone counts, too.
+// far, that would be in vain, and many rounds are in flight (see patience); where results
+// are told before the commit, the disk alone counts, too.
 func (l *leadership) durable(r *round) {
 	r.flush = max(1, time.Duration(l.c.now.Mono-r.cut))
 	smooth(&l.pace.flush, r.flush)
@@ -467,19 +467,37 @@ func (l *leadership) durable(r *round) {
 	}
 }
 
-// patienceFlushes is how long a round keeps its lane at most, in times of what this
-// replica's disk took.
-const patienceFlushes = 4
+const (
+	// patienceFlushes is how long a round keeps its lane at most, in times of what this
+	// replica's disk took.
+	patienceFlushes = 4
+	// farShare is the part of a commit for which a round keeps its lane at most where
+	// replicas are far: messages to them should not wait for this replica's disk, and yet
+	// not every turn should be a round.
+	farShare = 64
+	// farCommit is the least time of a commit for which replicas count as far.
+	farCommit = 2 * time.Millisecond
+)
 
 // patience is when a round gives its lane up though it is not committed.
-func (r *round) patience() int64 { return r.cut + patienceFlushes*int64(r.flush) }
+func (l *leadership) patience(r *round) int64 {
+	switch {
+	case l.pace.far() && !l.c.cfg.Fast:
+		return r.cut + int64(l.pace.commit/farShare)
+	case r.flush > 0:
+		return r.cut + patienceFlushes*int64(r.flush)
+	}
+	return math.MaxInt64
+}
 
 // pace is how long rounds take lately, smoothed: until this replica's disk has them,
 // and until they are committed.
 type pace struct{ flush, commit time.Duration }
 
 // far reports that commits come long after the patience of a round.
-func (p *pace) far() bool { return p.commit > 2*patienceFlushes*p.flush }
+func (p *pace) far() bool {
+	return p.commit > farCommit && p.commit > 2*patienceFlushes*p.flush
+}
 
 func smooth(v *time.Duration, took time.Duration) { *v += (took - *v) / 8 }
 
@@ -554,8 +572,8 @@ func (l *leadership) register(from Addr, m *wire.Message) {
 	l.push(&leadOp{op: op{seq: m.Count}, from: from, request: m.Request, ordinal: l.ordinal})
 }
 
-// wake is when a round may go though nothing happens: only a fixed window
-// knows such a moment.
+// wake is when a round may go though nothing happens: a fixed window knows such a
+// moment, and the patience of a round is one.
 func (l *leadership) wake() int64 {
 	if l.queue.Len() == 0 {
 		return 0
@@ -565,8 +583,8 @@ func (l *leadership) wake() int64 {
 		first = int64(at)
 	}
 	for _, r := range l.lanes {
-		if r.flush > 0 && (first == 0 || r.patience() < first) {
-			first = r.patience()
+		if at := l.patience(r); at < math.MaxInt64 && (first == 0 || at < first) {
+			first = at
 		}
 	}
 	return first
