@@ -198,6 +198,7 @@ func (b *backend) resultEnded(u *unit, last bool) {
 	ok := a.OK()
 	u.end = len(u.resp) - a.Tail()
 	changed := ok.Status&mywire.StatusSessionState != 0
+	u.stateful = u.stateful || changed && u.flight != nil && !onlyCounts(u, ok.State)
 	switch {
 	case changed && len(ok.State) > 0:
 		b.track(u, ok.State)
@@ -207,9 +208,8 @@ func (b *backend) resultEnded(u *unit, last bool) {
 	if c := u.c; c != nil && len(c.settings.owed) > 0 && u.tellsStatus() {
 		ok.State, c.settings.owed = append(c.settings.owed, ok.State...), nil
 		ok.Status |= mywire.StatusSessionState
-		changed = true
+		changed, u.stateful = true, true
 	}
-	u.stateful = u.stateful || changed
 	if changed {
 		b.reword(u, &ok) // an EOF has the flag alone
 	}
@@ -221,25 +221,29 @@ func (b *backend) resultEnded(u *unit, last bool) {
 // the client would have got it directly: without session state if it did not ask
 // for that, else with what servers tell of by default.
 func (b *backend) reword(u *unit, ok *mywire.OK) {
-	if u.kind != unitClient || u.c == nil || u.c.s.Closed {
+	out, caps := *ok, u.caps
+	var buf *[]byte
+	switch c := u.c; {
+	case u.refresh:
+		buf, out.State = &u.resp, nil // it is kept only if there is nothing to tell
+	case u.kind != unitClient || c == nil || c.s.Closed:
 		return
-	}
-	buf := &u.c.s.Out
-	if u.park || u.held() {
-		buf = &u.resp
+	default:
+		buf, caps, out.State = &c.s.Out, c.caps, c.settings.stateFor(ok.State, u.park)
+		if u.park || u.held() {
+			buf = &u.resp
+		}
 	}
 	tail := b.answer.Tail()
 	if tail > len(*buf) {
-		return // the client is closing
+		return // the client is closing, or the answer too long to be kept
 	}
 	at := len(*buf) - tail
 	seq, first := (*buf)[at+3], (*buf)[at+mywire.HeaderLen]
-	out := *ok
-	out.State = u.c.settings.stateFor(ok.State, u.park)
 	if mywire.IsOK((*buf)[at+mywire.HeaderLen:]) && first == 0 {
-		*buf = mywire.AppendOK((*buf)[:at], seq, u.c.caps, &out)
+		*buf = mywire.AppendOK((*buf)[:at], seq, caps, &out)
 	} else {
-		*buf = mywire.AppendEnd((*buf)[:at], seq, u.c.caps, &out)
+		*buf = mywire.AppendEnd((*buf)[:at], seq, caps, &out)
 	}
 }
 

@@ -137,7 +137,7 @@ func (ca *caching) ask(u *unit, msg, key []byte, h *sqlscan.Hints) cached {
 	case cache.Hit:
 		return ca.answer(u, msg, a, c.l.Now)
 	case cache.Refresh:
-		c.p.refreshes.run(u, msg, c.set, f)
+		c.p.refreshes.run(u, msg, c, f)
 		return ca.answer(u, msg, a, c.l.Now)
 	case cache.Shared:
 		return ca.answer(u, msg, a, c.queuedAt)
@@ -312,9 +312,9 @@ type refreshes struct {
 	running int
 }
 
-// run runs what u would have, in the given settings, unless too many run already.
-func (r *refreshes) run(u *unit, msg []byte, set *session.Set, f *cache.Flight) {
-	p := r.p
+// run runs what u of c would have, in its settings, unless too many run already.
+func (r *refreshes) run(u *unit, msg []byte, c *client, f *cache.Flight) {
+	p, set := r.p, c.set
 	if r.running >= p.Slots() {
 		f.Leave()
 		return
@@ -322,7 +322,7 @@ func (r *refreshes) run(u *unit, msg []byte, set *session.Set, f *cache.Flight) 
 	r.running++
 	n := p.l.newUnit(unitClient, u.cmd)
 	n.raw, n.st, n.types, n.verb, n.shape = append(n.raw[:0], msg...), u.st, u.types, u.verb, u.shape
-	n.queuedAt, n.flight, n.refresh = p.l.Now, f, true
+	n.queuedAt, n.flight, n.refresh, n.caps = p.l.Now, f, true, c.caps
 	p.Enqueue(waiter{Ask: func(b *backend) {
 		b.readied(set, n.st, func(b *backend, err *mywire.Error) {
 			if err != nil {

@@ -13,6 +13,7 @@ import (
 
 	driver "github.com/go-sql-driver/mysql"
 
+	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/internal/proxy/cache"
 	"github.com/weirdb/weir/internal/proxy/mysql"
 	"github.com/weirdb/weir/internal/proxy/proxytest"
@@ -489,10 +490,36 @@ func TestCacheRefreshes(t *testing.T) {
 	}
 }
 
+// MySQL tells with each answer that it has counted a statement. The answer is kept all the
+// same, and is the one that clients get directly, also when it was fetched anew.
+func TestCacheKeepsAnswersThatTellACount(t *testing.T) {
+	t.Parallel()
+	server := labtest.MySQL(t, serverConfig())
+	db := databaseOn(t, server, cacheSetup...)
+	w := startFor(t, server, db, nil)
+	w.warm()
+	const read = "/* ttl:0.2 */ SELECT v FROM kept WHERE k = 1"
+	for name, caps := range map[string]mywire.Caps{
+		"told of state": mywire.WantedCaps | mywire.CapSessionTrack,
+		"told nothing":  mywire.WantedCaps &^ mywire.CapSessionTrack,
+	} {
+		wants := func(c *mywire.ConnectConfig) { c.Caps = caps }
+		direct, c := speakerTo(t, server.Addr(), db, wants), w.dial(wants)
+		for _, value := range []string{"first of ", "second of "} {
+			sqlOn(t, server, "UPDATE "+db+".kept SET v = '"+value+name+"'")
+			want := direct.text(read)
+			stale := w.cached().Stale
+			eventually(t, name+": the new answer is given, and then as an old one", func() bool {
+				return c.text(read) == want && w.cached().Stale > stale+1
+			})
+		}
+	}
+}
+
 // Many clients read, write, purge and leave at once. Nobody reads less than it has
 // written, and nobody a value of another key.
 func TestCacheStorm(t *testing.T) {
-	db := database(t, "CREATE TABLE kept (k INT PRIMARY KEY, v BIGINT NOT NULL)", "INSERT INTO kept SELECT seq, seq * 1000000 FROM seq_0_to_9")
+	db := database(t, "CREATE TABLE kept (k INT PRIMARY KEY, v BIGINT NOT NULL)", "INSERT INTO kept WITH RECURSIVE s (x) AS (SELECT 0 UNION ALL SELECT x + 1 FROM s WHERE x < 9) SELECT x, x * 1000000 FROM s")
 	w := start(t, db, func(c *mysql.Config) { c.Loops, c.CacheSize = 2, 1<<20 })
 	w.warm()
 	const clients, steps = 16, 120

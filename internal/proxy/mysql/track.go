@@ -125,6 +125,16 @@ func (b *backend) changes(state []byte) bool {
 	return false
 }
 
+// onlyCounts reports whether state says no more than the statement's number, which MySQL
+// tells with each answer, and u's client is not told that.
+func onlyCounts(u *unit, state []byte) bool {
+	if u.c != nil && u.c.settings.tells([]byte("statement_id")) {
+		return false
+	}
+	ch, rest, err := mywire.ParseChange(state)
+	return err == nil && len(rest) == 0 && ch.Kind == mywire.TrackSystemVariables && string(ch.Name) == "statement_id"
+}
+
 // adopt makes set what holds for the client and on its backend.
 func (sg *settings) adopt(b *backend, set *session.Set) {
 	if set == sg.c.set {

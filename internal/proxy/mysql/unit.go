@@ -84,6 +84,7 @@ type unit struct {
 
 	flight   *cache.Flight // the answer is for the cache, too, and held
 	refresh  bool          // ... : for nobody else
+	caps     mywire.Caps   // ... : of its client
 	stateful bool          // the answer tells of the session, too
 
 	grp  *group        // of a multi-row statement
