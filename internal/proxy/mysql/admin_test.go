@@ -215,8 +215,10 @@ func TestConsoleByCommandLineClient(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(ctxFor(t), program, "--no-defaults", "--user=root", "--skip-ssl", "--protocol=tcp",
-		"--host="+host, "--port="+port, "--table", "weir")
+	cmd := exec.CommandContext(ctxFor(t), program, append([]string{
+		"--no-defaults", "--user=root", "--protocol=tcp",
+		"--host=" + host, "--port=" + port, "--table", "weir",
+	}, withoutTLS(t)...)...)
 	cmd.Stdin = strings.NewReader("SHOW VERSION;\nstatus\nSHOW CONFIG\\G\n")
 	out, err := cmd.CombinedOutput()
 	for _, want := range []string{"| weir 0.1.0 |", "Current user:\t\troot", "key: read_lanes"} {

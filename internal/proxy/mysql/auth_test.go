@@ -358,7 +358,7 @@ func TestUserThatWeirCannotLogInAs(t *testing.T) {
 	if n := backend(); n != 1 {
 		t.Errorf("%d backends, want the one of the login", n)
 	}
-	sqlOn(t, server(t), "KILL CONNECTION USER "+own)
+	killAll(t, "CONNECTION", own)
 	eventually(t, "the backend is gone", func() bool { return backend() == 0 })
 	if _, err := c.Query(ctxFor(t), "SELECT 1"); err == nil || !strings.Contains(err.Error(), "nothing to log in with") {
 		t.Errorf("without a backend and without a secret: %v", err)

@@ -156,20 +156,24 @@ func TestRefusedReplayIsAnErrorOnce(t *testing.T) {
 	db := database(t, "CREATE TABLE t (id INT PRIMARY KEY, v INT)", "INSERT INTO t VALUES (1, 1)")
 	// Anyone who may set this loses the right to, and keeps the value.
 	name, password := account(t)
-	sqlOn(t, server(t), fmt.Sprintf("GRANT ALL ON %s.* TO %s@'%%'", db, name), fmt.Sprintf("GRANT BINLOG ADMIN ON *.* TO %s@'%%'", name))
+	right := "BINLOG ADMIN"
+	if !isMariaDB(server(t)) {
+		right = "SESSION_VARIABLES_ADMIN"
+	}
+	sqlOn(t, server(t), fmt.Sprintf("GRANT ALL ON %s.* TO %s@'%%'", db, name))
 	as := func(cfg *mywire.ConnectConfig) { cfg.User, cfg.Password = name, password }
 	w := start(t, db, func(cfg *mysql.Config) {
 		twoBackends(cfg)
 		cfg.MySQL.User, cfg.MySQL.Password = name, password
 	})
 	for _, statement := range []string{"UPDATE t SET v = 1", "SELECT v FROM t", "/* batch */ UPDATE t SET v = 2 WHERE id = 1"} {
-		sqlOn(t, server(t), fmt.Sprintf("GRANT BINLOG ADMIN ON *.* TO %s@'%%'", name))
+		sqlOn(t, server(t), fmt.Sprintf("GRANT %s ON *.* TO %s@'%%'", right, name))
 		c, plain := w.dial(as), w.dial(as)
 		c.must("SET SESSION binlog_format='STATEMENT'")
 		c.must("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ") // InnoDB writes no statements below it
 		plain.must("BEGIN")
 		plain.must("ROLLBACK")
-		sqlOn(t, server(t), fmt.Sprintf("REVOKE BINLOG ADMIN ON *.* FROM %s@'%%'", name))
+		sqlOn(t, server(t), fmt.Sprintf("REVOKE %s ON *.* FROM %s@'%%'", right, name))
 		eventually(t, "no connection of the account may set it", func() bool {
 			d, err := mywire.Connect(ctxFor(t), mywire.ConnectConfig{Address: server(t).Addr(), User: name, Password: password, TLSMode: mywire.TLSDisabled, Timeout: patience})
 			if err != nil {

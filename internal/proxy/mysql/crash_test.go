@@ -49,7 +49,7 @@ func TestLongChangeUserBehindAKill(t *testing.T) {
 		}
 	})
 	victim, killer := w.dial(nil), w.dial(nil)
-	r := victim.begin("SELECT SLEEP(600) /* " + w.db + " */")
+	r := victim.begin(sleeps(w.db))
 	w.onServer(t, "%"+w.db+"%", 1)
 	gate := make(chan struct{})
 	shut.Store(&gate)

@@ -168,6 +168,7 @@ func TestLongReadsBesideOthersAreReadSlowly(t *testing.T) {
 // its rows were too many to be kept, is told that it was weir that has not waited.
 func TestLongAnswersThatEndAtALock(t *testing.T) {
 	t.Parallel()
+	needsMariaDB(t, "DELETE RETURNING")
 	const rows = 40
 	db := database(t, "CREATE TABLE big (k INT PRIMARY KEY)", fmt.Sprintf(longRows, "big", rows))
 	w := start(t, db, func(c *mysql.Config) { c.NoRowsLane = true })

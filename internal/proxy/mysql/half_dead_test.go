@@ -74,7 +74,7 @@ func TestQueryTimeoutOnAHalfDeadConnection(t *testing.T) {
 	if code(err) != 1158 || !strings.Contains(err.Error(), core.ErrOverdue.Error()) {
 		t.Errorf("a write on a half-dead connection: %v", err)
 	}
-	if got := w.dial(nil).one("SELECT COUNT(*) FROM b"); got != "1" {
+	if got := direct(t, server(t), w.db).one("SELECT COUNT(*) FROM b"); got != "1" {
 		t.Errorf("%s rows are there of one", got)
 	}
 }

@@ -1,6 +1,7 @@
 package mysql_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/weirdb/weir/internal/proxy/mysql"
@@ -24,19 +25,26 @@ func TestModeStatementRefusesTransactions(t *testing.T) {
 	}
 	for _, sql := range []string{"BEGIN", "START TRANSACTION READ ONLY", "SET autocommit = 0", "SET time_zone = '+01:00', @@session.autocommit = 'off'", "SET @@autocommit=FALSE"} {
 		refused(sql, c.try(c.query(sql)))
-		refused(sql+", prepared", c.try(c.prepare(sql).execute(0)))
+		if strings.HasPrefix(sql, "SET") || isMariaDB(server(t)) { // MySQL prepares no BEGIN
+			refused(sql+", prepared", c.try(c.prepare(sql).execute(0)))
+		}
 	}
 	c.must("SET autocommit = 1")
 	c.must("INSERT INTO n VALUES (1)")
 	c.must("CALL pwhole()")
-	for name, road := range map[string][]string{
+	roads := map[string][]string{
 		"by EXECUTE":           {"PREPARE p FROM 'BEGIN'", "EXECUTE p"},
 		"by EXECUTE IMMEDIATE": {"EXECUTE IMMEDIATE 'START TRANSACTION'"},
 		"by an expression":     {"SET @off = 0", "SET autocommit = @off", "INSERT INTO n VALUES (7)"},
 		"by a procedure":       {"CALL pbegin()"},
 		"by its autocommit":    {"CALL poff()", "INSERT INTO n VALUES (7)"},
 		"by XA":                {"XA START 'weir'"},
-	} {
+	}
+	if !isMariaDB(server(t)) {
+		roads["by EXECUTE"] = []string{"PREPARE p FROM 'SET autocommit = 0'", "EXECUTE p", "INSERT INTO n VALUES (7)"}
+		delete(roads, "by EXECUTE IMMEDIATE")
+	}
+	for name, road := range roads {
 		c := w.dial(nil)
 		for _, sql := range road {
 			if r := c.try(c.query(sql)); r.lost != nil || r.err != nil {

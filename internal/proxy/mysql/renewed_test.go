@@ -244,6 +244,7 @@ func TestAutocommitOfSessionsThatOutliveTheirConnections(t *testing.T) {
 // is used by a column's DEFAULT, of which a text shows nothing.
 func TestSequencesInDefaultsAreNeverAnothers(t *testing.T) {
 	t.Parallel()
+	needsMariaDB(t, "sequences")
 	db := database(t, "CREATE SEQUENCE s", "CREATE TABLE d (a INT, b BIGINT DEFAULT NEXTVAL(s))")
 	for _, insert := range []string{"INSERT INTO d (a) VALUES (1)", "/* batch */ INSERT INTO d (a) VALUES (1)"} {
 		t.Run(insert, func(t *testing.T) {

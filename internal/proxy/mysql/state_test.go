@@ -58,6 +58,14 @@ func onFlavors(t *testing.T, f func(t *testing.T, server *lab.MySQL)) {
 
 func isMariaDB(server *lab.MySQL) bool { return server.Flavor() == lab.FlavorMariaDB }
 
+// needsMariaDB skips a test where the shared server is MySQL, which lacks something.
+func needsMariaDB(t *testing.T, lacks string) {
+	t.Helper()
+	if !isMariaDB(server(t)) {
+		t.Skip("MySQL has no " + lacks)
+	}
+}
+
 // TestSettingsOfOneAreNotAnothers: what a client has set, back and forth, is for the next on
 // its connection what a login finds.
 func TestSettingsOfOneAreNotAnothers(t *testing.T) {

@@ -19,6 +19,7 @@ import (
 // Its command is already there then.
 func TestSequencesInTheSettingsOfANewSession(t *testing.T) {
 	t.Parallel()
+	needsMariaDB(t, "sequences")
 	w := start(t, database(t, "CREATE SEQUENCE s"), nil)
 	asks, uses := w.dial(nil), w.dial(nil)
 	if _, err := asks.Query(ctxFor(t), "SELECT LASTVAL(s)"); err != nil {
@@ -284,6 +285,7 @@ func TestNumberOfRowsIsNeverMadeUp(t *testing.T) {
 // writes, and crashes when that one has left.
 func TestDefaultThatAssigns(t *testing.T) {
 	t.Parallel()
+	needsMariaDB(t, "DEFAULT of a column that assigns")
 	db := database(t, "CREATE TABLE d (a INT DEFAULT (@leak := 5), b INT)", "CREATE TABLE plain (a INT, b VARCHAR(9) DEFAULT '@z:=1')", "CREATE VIEW v AS SELECT a, b FROM d")
 	w := start(t, db, nil)
 	w.dial(nil).one("SELECT 1") // the catalog is known
