@@ -160,6 +160,17 @@ func (c *circuits) admitTo(destination string, now time.Time) (ok bool, until ti
 	return true, now
 }
 
+// untold takes back tries of which nothing was told: who has made them leads no more.
+func (c *circuits) untold() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, k := range c.by {
+		if k.open {
+			k.left = probes
+		}
+	}
+}
+
 // calm reports whether nothing has failed that is remembered.
 func (c *circuits) calm() bool {
 	c.mu.Lock()

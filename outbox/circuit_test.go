@@ -467,6 +467,42 @@ func TestUnreadableRowsSpendNoTryOfTheirDestination(t *testing.T) {
 	})
 }
 
+// A leadership that ends while it tries a destination that took nothing keeps the next
+// one from no try.
+func TestALeadershipThatEndsSpendsNoTries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newMemStore()
+		var blocked, healed atomic.Bool
+		sink := &memSink{decide: func(*Message) error {
+			if healed.Load() {
+				return nil
+			}
+			return Busy(errors.New("the queue is full"))
+		}}
+		store.fail = func(op string) error {
+			if op == "fetch" && blocked.Load() && !healed.Swap(true) {
+				return errors.New("the database was restarted")
+			}
+			return nil
+		}
+		for range 2 * probes {
+			store.put(Message{Topic: "t"})
+		}
+		cfg := fast()
+		cfg.Publishers = 1
+		r, stop := running(t, store, sink, cfg)
+		defer stop()
+		until(t, "the destination is blocked", func() bool { return r.Stats().Blocked == 1 })
+		blocked.Store(true)
+		until(t, "a try meets no database", healed.Load)
+		began := time.Now()
+		until(t, "the table is empty", func() bool { return store.pending() == 0 })
+		if d := time.Since(began); d > probePatience/3 {
+			t.Errorf("the next leadership has tried after %v", d)
+		}
+	})
+}
+
 // A row that is over a limit of messages, which producers in plain SQL can write,
 // is a dead letter that says so, and never on its way.
 func TestRowsOverTheLimitsAreBuried(t *testing.T) {

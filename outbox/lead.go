@@ -155,6 +155,7 @@ func (r *Relay) lead(stop context.Context, lease Lease, shard int, owed *owed, l
 	}
 	group.Wait()
 	_ = l.acks.Close() // its flushes report through fail
+	l.circuits.untold()
 	if cause := context.Cause(work); cause != nil {
 		return cause
 	}

@@ -42,7 +42,9 @@
 // INNODB_TRX is a copy that the server renews only when it has not been read for
 // 100 ms. A look proves that its copy is new by finding itself in it: it runs in
 // a transaction of its own, and the copy must hold the very text of its
-// statement, which has a number in it that is never used again.
+// statement, which has a number in it that is never used again. MySQL 9 fails to
+// show INNODB_TRX while a session executes a statement whose text utf8mb3 does not
+// have; the report of InnoDB's monitor is read instead then.
 //
 // Both looks need the privilege PROCESS. Without it a mark is settled when it is
 // older than Options.MaxTxAge: a transaction that stays open for longer may

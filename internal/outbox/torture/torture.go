@@ -70,7 +70,8 @@ type Config struct {
 	// Quiet keeps the ledger's broker from misbehaving besides.
 	Quiet bool
 	// Patience is how long, after the end of Duration, nothing may arrive before
-	// the run takes what is missing for lost. Default: 30 s.
+	// the run takes what is missing for lost. Default: 90 s: a relay waits for up to a
+	// minute between two tries of a broker that took long to fail.
 	Patience time.Duration
 
 	// Log takes what the run does, WorkerLog what relay processes say.
@@ -86,7 +87,7 @@ func (c Config) withDefaults() Config {
 	c.Sink = cmp.Or(c.Sink, "ledger")
 	c.Relays, c.Producers = cmp.Or(c.Relays, 3), cmp.Or(c.Producers, 6)
 	c.MaxInFlight = cmp.Or(c.MaxInFlight, 1000)
-	c.Duration, c.Patience = cmp.Or(c.Duration, 30*time.Second), cmp.Or(c.Patience, 30*time.Second)
+	c.Duration, c.Patience = cmp.Or(c.Duration, 30*time.Second), cmp.Or(c.Patience, 90*time.Second)
 	c.Kills = cmp.Or(c.Kills, int(10*c.Duration/time.Second))
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
