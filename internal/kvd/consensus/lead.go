@@ -482,7 +482,7 @@ const (
 // patience is when a round gives its lane up though it is not committed.
 func (l *leadership) patience(r *round) int64 {
 	switch {
-	case l.pace.far() && !l.c.cfg.Fast:
+	case l.pace.far() && !l.c.cfg.Fast && l.c.cfg.Batch.Window == 0:
 		return r.cut + int64(l.pace.commit/farShare)
 	case r.flush > 0:
 		return r.cut + patienceFlushes*int64(r.flush)

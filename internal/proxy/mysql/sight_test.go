@@ -40,8 +40,15 @@ func TestShapesCountWhatRan(t *testing.T) {
 			}
 		}
 	}
-	run(20, 3, "SELECT v FROM r WHERE id <= 3")
-	run(20, 2, "SELECT v, id FROM r WHERE id <= ?", 2)
+	// A statement that takes long, as it may on a busy machine, is not shared.
+	eventually(t, "texts are shared", func() bool {
+		run(20, 3, "SELECT v FROM r WHERE id <= 3")
+		return w.shape("select v from r where id <= ?").Shared > 0
+	})
+	eventually(t, "prepared statements are shared", func() bool {
+		run(20, 2, "SELECT v, id FROM r WHERE id <= ?", 2)
+		return w.shape("select v, id from r where id <= ?").Shared > 0
+	})
 	for i := range 3 {
 		if _, err := c.ExecContext(ctx, "UPDATE r SET v = concat('y', ?) WHERE id <= 4", i); err != nil {
 			t.Fatal(err)
@@ -69,10 +76,10 @@ func TestShapesCountWhatRan(t *testing.T) {
 	}
 	group.Wait()
 
-	if s := w.shape("select v from r where id <= ?"); s.Runs < 20 || s.Rows < 60 || s.Shared == 0 || s.Errors != 0 || s.Pinned != 0 {
+	if s := w.shape("select v from r where id <= ?"); s.Runs < 20 || s.Rows < 60 || s.Errors != 0 || s.Pinned != 0 {
 		t.Errorf("texts: %+v", s)
 	}
-	if s := w.shape("select v, id from r where id <= ?"); s.Rows != 40 || s.Runs != 20 || s.Shared == 0 || s.Total < s.Max || s.Total < s.Server || s.Server <= 0 {
+	if s := w.shape("select v, id from r where id <= ?"); s.Rows != 2*s.Runs || s.Runs < 20 || s.Total < s.Max || s.Total < s.Server || s.Server <= 0 {
 		t.Errorf("prepared: %+v", s)
 	}
 	if s := w.shape("update r set v = concat(?, ?) where id <= ?"); s.Runs != 3 || s.Rows != 12 || s.Shared != 0 {
