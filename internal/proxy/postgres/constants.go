@@ -137,7 +137,7 @@ const plainColumnsSQL = `CASE WHEN NOT EXISTS (SELECT FROM pg_catalog.pg_attribu
 // columnsGuardSQL is guardSQL that fails, too, unless the columns are what they were. The
 // INSERT in front of it has locked the table: what it finds is what the INSERT met.
 const columnsGuardSQL = guardSQL + `
- AND $6 = ` + columnsSQL
+ AND $7 = ` + columnsSQL
 
 // Bounds of what is sent as parameters: a statement with many takes the server, which
 // keeps a plan of each, much memory.

@@ -331,7 +331,7 @@ func TestMalformedMessagesOfTheServer(t *testing.T) {
 		{"facts that are cut", 0, slices.Concat(pgwire.AppendReadyForQuery(nil, 'I'), pgwire.AppendReadyForQuery(nil, 'I'), []byte{'D', 0, 0, 0, 6, 0, 5}), "server sent a malformed DataRow message"},
 		{"locks without columns", 9, pgwire.AppendDataRow(nil, nil), "server sent a DataRow of 0 columns where weir had asked for 1"},
 		{"a session with one column", 8, pgwire.AppendDataRow(nil, [][]byte{nil}), "server sent a DataRow of 1 columns where weir had asked for 2"},
-		{"a table without columns", 6, pgwire.AppendDataRow(nil, nil), "server sent a DataRow of 0 columns where weir had asked for 6"},
+		{"a table without columns", 6, pgwire.AppendDataRow(nil, nil), "server sent a DataRow of 0 columns where weir had asked for 7"},
 		{"a group's empty tag", 4, slices.Concat(parseComplete, bindComplete, []byte{'C', 0, 0, 0, 4}, []byte{'Z', 0, 0, 0, 4}), "server sent a malformed ReadyForQuery message"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

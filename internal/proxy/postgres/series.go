@@ -343,7 +343,7 @@ func (s *serials) look(key tableKey) {
 	key.name = strings.Clone(key.name)
 	f := &serialFacts{key: key, at: p.l.Now, epoch: p.proof.epoch}
 	s.m[key] = f
-	p.askIn(key.set, serialSQL(key.name), tableColumns, func(u *unit) { f.learn(p, u) })
+	p.askIn(key.set, serialSQL(key.name), serialColumns, func(u *unit) { f.learn(p, u) })
 }
 
 func (f *serialFacts) learn(p *pool, u *unit) {
@@ -364,6 +364,9 @@ func (f *serialFacts) learn(p *pool, u *unit) {
 // noaction_upd. Their numbers are the same in every PostgreSQL.
 const quietTriggers = `NOT EXISTS (SELECT FROM pg_catalog.pg_trigger t WHERE t.tgrelid = c.oid
  AND (NOT t.tgisinternal OR t.tginitdeferred OR t.tgfoid NOT IN (1644, 1645, 1648, 1649, 1654, 1655)))`
+
+// serialColumns is how many columns serialSQL has.
+const serialColumns = 6
 
 // serialSQL asks whether a table is fit: an ordinary table without children, row
 // security, rules, triggers that do anything, deferred constraints, and without

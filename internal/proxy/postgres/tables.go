@@ -110,12 +110,17 @@ func tableSQL(name string) string {
   AND p.objid = d.oid AND p.refclassid = 'pg_catalog.pg_proc'::pg_catalog.regclass WHERE d.adrelid = c.oid)
  AND NOT EXISTS (SELECT FROM pg_catalog.pg_constraint k JOIN pg_catalog.pg_depend p ON p.classid = 'pg_catalog.pg_constraint'::pg_catalog.regclass
   AND p.objid = k.oid AND p.refclassid = 'pg_catalog.pg_proc'::pg_catalog.regclass WHERE k.conrelid = c.oid),
- ` + plainColumnsSQL + `
+ ` + plainColumnsSQL + `, ` + defaultsSQL + `
  FROM pg_catalog.pg_class c WHERE c.oid = pg_catalog.to_regclass(` + quoteLiteral(name) + `)`
 }
 
-// tableColumns is how many columns tableSQL and serialSQL have.
-const tableColumns = 6
+// tableColumns is how many columns tableSQL has.
+const tableColumns = 7
+
+// defaultsSQL asks for the versions of the defaults of the table c. One that is set, or another
+// one, leaves pg_class as it is.
+const defaultsSQL = `(SELECT pg_catalog.concat(pg_catalog.string_agg(pg_catalog.concat(d.oid, ':', d.xmin), ',' ORDER BY d.oid))
+ FROM pg_catalog.pg_attrdef d WHERE d.adrelid = c.oid)`
 
 // schemasSQL asks for the version of the table's schema, and what otherSchemas is if the name
 // is without a schema, or 0.
@@ -167,11 +172,12 @@ func qualified(name string) bool {
 const committedReads = `pg_catalog.current_setting('transaction_isolation') IN ('read committed', 'read uncommitted')`
 
 // guardSQL fails, by a division by zero, unless the name still means the same
-// table in the same version, and has since the INSERT, and it got no trigger and no foreign
-// key to itself.
+// table in the same version, and has since the INSERT, and it got no trigger, no foreign
+// key to itself and no other default.
 const guardSQL = `SELECT 1 / pg_catalog.count(*) FROM pg_catalog.pg_class c
  WHERE ` + committedReads + ` AND ` + sameSchemas + ` AND c.oid = pg_catalog.to_regclass($1) AND c.oid = $2::pg_catalog.oid AND c.xmin = $3::pg_catalog.xid
- AND NOT EXISTS (SELECT FROM pg_catalog.pg_trigger t WHERE t.tgrelid = c.oid AND (NOT t.tgisinternal OR t.tgconstrrelid = c.oid))`
+ AND NOT EXISTS (SELECT FROM pg_catalog.pg_trigger t WHERE t.tgrelid = c.oid AND (NOT t.tgisinternal OR t.tgconstrrelid = c.oid))
+ AND $6 = ` + defaultsSQL
 
 func (f *tableFacts) learn(p *pool, name string, u *unit) {
 	f.at = p.l.Now
@@ -182,9 +188,9 @@ func (f *tableFacts) learn(p *pool, name string, u *unit) {
 	row := u.rows[0]
 	f.state, f.columns = tablePlain, readColumns(string(row[5]))
 	f.guardBind = pgwire.AppendBind(nil, "", p.guard.srvName, &pgwire.BindArgs{
-		Values: [][]byte{[]byte(name), row[0], row[1], row[2], row[3]},
+		Values: [][]byte{[]byte(name), row[0], row[1], row[2], row[3], row[6]},
 	})
 	f.columnsGuardBind = pgwire.AppendBind(nil, "", p.columnsGuard.srvName, &pgwire.BindArgs{
-		Values: [][]byte{[]byte(name), row[0], row[1], row[2], row[3], row[5]},
+		Values: [][]byte{[]byte(name), row[0], row[1], row[2], row[3], row[6], row[5]},
 	})
 }

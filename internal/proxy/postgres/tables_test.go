@@ -96,3 +96,22 @@ func TestSchemasOfATableInOneOrder(t *testing.T) {
 		}
 	}
 }
+
+// TestDefaultMadeBetweenGroups: a column gets a default that reads the table. It has a value
+// for each statement, not for each group.
+func TestDefaultMadeBetweenGroups(t *testing.T) {
+	t.Parallel()
+	db := database(t, "CREATE TABLE g (k int, n int)",
+		"CREATE FUNCTION rows() RETURNS int STABLE LANGUAGE plpgsql AS 'BEGIN RETURN (SELECT count(*) FROM g); END'")
+	w := start(t, db, oneBackend)
+	const sql = "/* batch */ INSERT INTO g (k) VALUES (%d)"
+	all := w.clients(12, fmt.Sprintf(sql, -1))
+	k := 0
+	w.mustGather("rows", func(int) { burst(all, sql, &k) })
+	admin := dialWire(t, server(t).Addr(), db)
+	admin.want("ALTER TABLE g ALTER n SET DEFAULT rows()", "ALTER_TABLE I")
+	if other := burst(all, sql, &k); other != nil {
+		t.Errorf("%q", other)
+	}
+	admin.want("SELECT count(n), count(DISTINCT n) AS distinct FROM g", "[count,distinct] (12,12) SELECT_1 I")
+}
