@@ -223,8 +223,11 @@ func (a *arrival) console(ctx context.Context, conn net.Conn) error {
 func startSettings(start *pgwire.Startup) (list []session.Setting, app string, err error) {
 	add := func(name, value string) {
 		name = strings.ToLower(name)
-		if name == "application_name" {
+		switch name {
+		case "application_name":
 			app = value
+			return
+		case "session_authorization": // the server sets it to the user behind that
 			return
 		}
 		list = slices.DeleteFunc(list, func(s session.Setting) bool { return s.Name == name })

@@ -249,6 +249,34 @@ func TestSessionStatePinsAndUnpins(t *testing.T) {
 	}
 }
 
+// Roles of startup messages hold for their clients, who may set there what such a role may
+// not, and for nobody else.
+func TestRolesOfStartupMessages(t *testing.T) {
+	t.Parallel()
+	db := database(t)
+	w := start(t, db, func(c *postgres.Config) { c.PoolSize, c.Loops = 1, 1 })
+	const probe = "SELECT current_user AS u, session_user AS s, current_setting('session_replication_role') AS r, current_setting('lc_messages') AS l"
+	plain := w.wire()
+	want := dialWire(t, server(t).Addr(), db).ask(probe)
+	var all []*wire
+	var wants []string
+	for _, options := range []string{
+		"-c role=weir_other", "-c session_authorization=weir_other", "-c session_authorization=weir_rls -c role=weir_rls",
+		"-c role=weir_other -c session_replication_role=replica", "-c session_authorization=weir_other -c lc_messages=C -c session_replication_role=local",
+	} {
+		as := pgwire.Param{Name: "options", Value: options}
+		wants = append(wants, dialWire(t, server(t).Addr(), db, as).ask(probe))
+		all = append(all, dialWire(t, w.Addr().String(), db, as))
+	}
+	for range 2 {
+		for i, c := range all {
+			plain.want(probe, want)
+			c.want(probe, wants[i])
+			all[(i+1)%len(all)].want(probe, wants[(i+1)%len(all)])
+		}
+	}
+}
+
 func TestStateOfAClientThatVanishesIsCleaned(t *testing.T) {
 	t.Parallel()
 	w := start(t, database(t), func(c *postgres.Config) { c.PoolSize = 1 })

@@ -13,25 +13,35 @@ import (
 // timeoutName is the setting that ends statements, a replay among them.
 const timeoutName = "statement_timeout"
 
+// roleName is the role of a startup message: SET ROLE pins.
+const roleName = "role"
+
 const liftTimeout = "SET " + timeoutName + " TO 0"
 
 // transition returns the SQL that brings a session from one set to another, but for
 // statement_timeout, which comes last. A parameter that only from has goes back to its
-// session default by RESET, which is what it had when the connection began.
+// session default by RESET, which is what it had when the connection began. All changes are
+// made as the user of the connection, who may set what the role of a startup message may not.
 func transition(from, to *session.Set) string {
 	var b strings.Builder
+	if _, ok := from.Get(roleName); ok {
+		b.WriteString(reset(roleName))
+	}
 	for _, old := range from.List() {
-		if _, ok := to.Get(old.Name); !ok && old.Name != timeoutName {
+		if _, ok := to.Get(old.Name); !ok && old.Name != timeoutName && old.Name != roleName {
 			b.WriteString(reset(old.Name))
 		}
 	}
 	for _, s := range to.List() {
-		if have, ok := from.Get(s.Name); ok && have == s || s.Name == timeoutName {
+		if have, ok := from.Get(s.Name); ok && have == s || s.Name == timeoutName || s.Name == roleName {
 			continue
 		}
 		if s.Encoding == "" { // else see replay
 			b.WriteString(set(s))
 		}
+	}
+	if s, ok := to.Get(roleName); ok {
+		b.WriteString(set(s))
 	}
 	return b.String()
 }
