@@ -375,7 +375,7 @@ func (tr *transport) holdBack(b *backend) {
 	}
 	if b.owner == nil && tr.source != b {
 		tr.source = b
-		tr.reading.Holds(c.l.Now)
+		tr.reading.Holds(b.Since, c.l.Now)
 	}
 	c.s.HoldBack(b.s)
 }
@@ -385,6 +385,7 @@ func (tr *transport) holdBack(b *backend) {
 func (tr *transport) freeSource() {
 	if b := tr.source; b != nil {
 		tr.source = nil
+		tr.reading.Frees(tr.c.l.Now)
 		b.s.Throttle(false)
 	}
 }

@@ -81,7 +81,7 @@ func (b *backend) holdBackFor(c *client, most int) {
 	}
 	if tr := &c.transport; tr.source != b {
 		tr.source = b
-		tr.reading.Holds(c.l.Now)
+		tr.reading.Holds(b.Since, c.l.Now)
 	}
 	c.s.HoldBack(b.s)
 }

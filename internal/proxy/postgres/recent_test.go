@@ -118,8 +118,8 @@ func TestLoginsShareAnAnswer(t *testing.T) {
 	}
 }
 
-// A change at the server holds from the next login on with an interval of 0, and soon with the
-// default one: dropped, expired, locked, another password, another database.
+// A change at the server holds from the next login on with an interval of 0, and soon with a
+// longer one: dropped, expired, locked, another password, another database.
 func TestSharedAnswersEnd(t *testing.T) {
 	t.Parallel()
 	secret, err := pgwire.ParseSecret("secret")

@@ -205,6 +205,7 @@ func (c *client) OnDrained() {
 func (tr *transport) freeSource() {
 	if b := tr.source; b != nil {
 		tr.source = nil
+		tr.reading.Frees(tr.c.l.Now)
 		if b.Mode == core.ModeLaned {
 			b.Resumed = tr.c.l.Now // while others waited behind it, too
 		}
