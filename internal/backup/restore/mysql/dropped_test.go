@@ -47,7 +47,7 @@ func TestSequenceDroppedMeanwhile(t *testing.T) {
 // what the backup holds already.
 func TestObjectsDroppedMeanwhile(t *testing.T) {
 	eachServer(t, func(t *testing.T, m *lab.MySQL) {
-		r := newRig(t, m, `CREATE TABLE t (a int); INSERT INTO t VALUES (1); CREATE VIEW gone_view AS SELECT 1; CREATE VIEW stays AS SELECT 1;
+		r := newRig(t, m, `CREATE TABLE t (a int); INSERT INTO t VALUES (1); CREATE VIEW before_it AS SELECT 1; CREATE VIEW gone_view AS SELECT 1; CREATE VIEW stays AS SELECT 1;
 CREATE PROCEDURE gone_procedure() DO 0; CREATE PROCEDURE stays() DO 0; CREATE EVENT gone_event ON SCHEDULE EVERY 1 DAY DO DO 0`)
 		kinds := []string{"VIEW", "PROCEDURE", "EVENT"}
 		if r.maria() {
@@ -63,7 +63,11 @@ CREATE PROCEDURE gone_procedure() DO 0; CREATE PROCEDURE stays() DO 0; CREATE EV
 			}
 			for _, kind := range kinds {
 				if bytes.Contains(sent, []byte("SHOW CREATE "+kind+" `gone_")) {
-					if err := s.Exec(t.Context(), "DROP "+kind+" gone_"+strings.ToLower(kind)); err != nil {
+					sql := "DROP " + kind + " gone_" + strings.ToLower(kind)
+					if kind == "VIEW" {
+						sql += ", before_it" // which has been read
+					}
+					if err := s.Exec(t.Context(), sql); err != nil {
 						t.Error(err)
 					}
 				}

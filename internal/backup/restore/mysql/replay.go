@@ -120,7 +120,7 @@ func Replay(ctx context.Context, o ReplayOptions) (*ReplayResult, error) {
 }
 
 func newReplayer(o ReplayOptions) *replayer {
-	return &replayer{o: o, result: &ReplayResult{Position: o.From}, maps: map[uint64]tableMap{}, settled: o.Settled.IsZero()}
+	return &replayer{o: o, result: &ReplayResult{Position: o.From}, maps: map[uint64]tableMap{}, seen: seen{until: o.Settled}}
 }
 
 // CheckReplay says why a server would not take a replay, before anything is changed:
@@ -187,7 +187,7 @@ type replayer struct {
 
 	format  []byte // description that the session has to be told of
 	told    bool
-	settled bool                // what follows has not been seen by the backup
+	seen    seen
 	maps    map[uint64]tableMap // of the statement
 	group   rowGroup
 	begun   bool // BEGIN has been sent
@@ -258,7 +258,7 @@ func (p *replayer) event(ctx context.Context, e *binlog.Event) error {
 	if err != nil {
 		return err
 	}
-	p.settle(e)
+	p.seen.pass(e)
 	if !was && p.past(e) {
 		return errEnd
 	}
@@ -292,31 +292,6 @@ func (p *replayer) event(ctx context.Context, e *binlog.Event) error {
 	}
 	return err
 }
-
-// settle notes whether an event lies behind what the backup has seen.
-func (p *replayer) settle(e *binlog.Event) {
-	at := p.o.Settled
-	switch {
-	case e.File == at.File:
-		p.settled = e.Start() >= at.Pos
-	case p.result.Position.File == at.File:
-		p.settled = true
-	}
-}
-
-// seen reports whether an error of a statement says that the backup shows what it does: it
-// holds what the statement makes, or what it drops is not in it. Tables are not among that:
-// their definitions are those of the position of the rows.
-func (p *replayer) seen(code uint16) bool {
-	return !p.settled && (my.Missing(&mywire.Error{Code: code}) || slices.Contains([]uint16{tableExists, routineExists, eventExists}, code))
-}
-
-// Errors of what makes a view or sequence, a routine, an event.
-const (
-	tableExists   = 1050
-	routineExists = 1304
-	eventExists   = 1537
-)
 
 // past reports whether the transaction that e begins is behind the end that was asked
 // for.
@@ -441,7 +416,8 @@ func (p *replayer) query(ctx context.Context, e *binlog.Event, step binlog.Step)
 		return nil
 	}
 	settings, failed, mode := sessionOf(e)
-	if do, err := p.meant(q.SQL, q.Schema, mode&ansiQuotes != 0); err != nil || !do {
+	ansi := mode&ansiQuotes != 0
+	if do, err := p.meant(q.SQL, q.Schema, ansi); err != nil || !do {
 		return err
 	}
 	if err := p.flush(ctx); err != nil {
@@ -454,11 +430,11 @@ func (p *replayer) query(ctx context.Context, e *binlog.Event, step binlog.Step)
 	}
 	p.written = true
 	if p.statement != nil {
-		p.statement(replayed{q.SQL, settings, mode&ansiQuotes != 0})
+		p.statement(replayed{q.SQL, settings, ansi})
 		return nil
 	}
 	sql := q.SQL
-	if c := accountsOf(sql, mode&ansiQuotes != 0); c.verb != "" {
+	if c := accountsOf(sql, ansi); c.verb != "" {
 		sql = c.again(sql) // PlanReplay has compared those that were there before the restore
 	}
 	if q.Schema != "" {
@@ -470,8 +446,8 @@ func (p *replayer) query(ctx context.Context, e *binlog.Event, step binlog.Step)
 	if err := p.exec(ctx, settings); err != nil {
 		return fmt.Errorf("settings of the session: %w", err)
 	}
-	err = p.exec(ctx, sql)
-	if code := my.ErrorCode(err); code != 0 && (code == failed || p.seen(code) || hasBeen(sql, mode&ansiQuotes != 0, code)) {
+	err = p.exec(ctx, p.seen.again(sql, ansi))
+	if code := my.ErrorCode(err); code != 0 && (code == failed || p.seen.excuses(sql, ansi, code) || hasBeen(sql, ansi, code)) {
 		err = nil // as on the source, where it had changed something before, or as in the backup
 	}
 	if err != nil {
