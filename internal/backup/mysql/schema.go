@@ -162,32 +162,49 @@ func (r definer) defineTables(ctx context.Context, d *database) error {
 // keep reads a definition into the table of contents.
 func (r definer) keep(ctx context.Context, d *database, kind my.Kind, name string) error {
 	e, err := r.main.Show(ctx, kind, name)
-	if err != nil {
-		return err
+	if err == nil {
+		r.add(d, e)
 	}
+	return err
+}
+
+func (r definer) add(d *database, e my.Entry) {
 	if !utf8.ValidString(e.Create) {
-		r.warn("%s %s.%s: its definition is not UTF-8, and the copy has other characters where it is not: redefine it", kind, d.name, name)
+		r.warn("%s %s.%s: its definition is not UTF-8, and the copy has other characters where it is not: redefine it", e.Kind, d.name, e.Name)
 	}
 	d.toc.Entries = append(d.toc.Entries, e)
-	return nil
 }
 
 // keepListed keeps the definition of an object that nothing pins: one that was dropped since
 // it was listed is left out.
 func (r definer) keepListed(ctx context.Context, d *database, kind my.Kind, name string) (there bool, err error) {
-	err = r.keep(ctx, d, kind, name)
-	if gone, listErr := r.gone(ctx, d, kind, name, err); gone || listErr != nil {
-		return false, listErr
+	e, there, err := r.show(ctx, d, kind, name)
+	if there && err == nil {
+		r.add(d, e)
 	}
-	return err == nil, err
+	return there, err
 }
 
-// gone reports whether an error says that an object is missing, and the server does not list
-// it any more.
-func (r definer) gone(ctx context.Context, d *database, kind my.Kind, name string, missing error) (bool, error) {
-	if !my.Missing(missing) {
-		return false, nil
+// show reads the definition of an object that nothing pins. It is not there if it was dropped
+// since it was listed; one that was made anew meanwhile is read again.
+func (r definer) show(ctx context.Context, d *database, kind my.Kind, name string) (e my.Entry, there bool, err error) {
+	for range 3 {
+		e, err = r.main.Show(ctx, kind, name)
+		if !my.Missing(err) {
+			break
+		}
+		if listed, err := r.listed(ctx, d, kind, name); err != nil {
+			return e, false, err
+		} else if !listed {
+			r.warn("%s %s.%s was dropped while the backup was taken, and is not in it", kind, d.name, name)
+			return e, false, nil
+		}
 	}
+	return e, true, err
+}
+
+// listed reports whether the server lists an object at this moment.
+func (r definer) listed(ctx context.Context, d *database, kind my.Kind, name string) (bool, error) {
 	list, column := "tables WHERE table_schema = ", "table_name"
 	switch kind {
 	case my.KindSequence, my.KindView:
@@ -203,11 +220,10 @@ func (r definer) gone(ctx context.Context, d *database, kind my.Kind, name strin
 		return false, err
 	}
 	row, err := s.Row(ctx, "SELECT COUNT(*) FROM information_schema."+list+my.Literal(d.name)+" AND "+column+" = "+my.Literal(name))
-	if err = errors.Join(err, s.Close()); err != nil || row[0] != "0" {
+	if err = errors.Join(err, s.Close()); err != nil {
 		return false, err
 	}
-	r.warn("%s %s.%s was dropped while the backup was taken, and is not in it", kind, d.name, name)
-	return true, nil
+	return row[0] != "0", nil
 }
 
 func (r definer) defineLibraries(ctx context.Context, d *database) error {
@@ -291,9 +307,9 @@ func (r definer) defineViews(ctx context.Context, d *database) error {
 // too: as the server prints it, or as it is in the server's own tables. It is not there if it
 // was dropped since it was listed.
 func (r definer) view(ctx context.Context, d *database, name string) (e my.Entry, there bool, err error) {
-	e, err = r.main.Show(ctx, my.KindView, name)
-	if gone, listErr := r.gone(ctx, d, my.KindView, name, err); gone || listErr != nil {
-		return e, false, listErr
+	e, there, err = r.show(ctx, d, my.KindView, name)
+	if !there {
+		return e, false, err
 	}
 	broken := r.main.Exec(ctx, "SELECT 1 FROM "+my.Ident(name)+" LIMIT 0")
 	if my.ErrorCode(broken) == 0 || my.Denied(broken) { // what is not allowed may be of use to others
