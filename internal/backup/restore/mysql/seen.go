@@ -1,8 +1,6 @@
 package mysql
 
 import (
-	"slices"
-
 	my "github.com/weirdb/weir/internal/backup/bulk/mysql"
 	"github.com/weirdb/weir/internal/wire/binlog"
 	"github.com/weirdb/weir/internal/wire/mywire"
@@ -40,17 +38,22 @@ func (s *seen) again(sql string, ansi bool) string {
 	return sql[:behind] + " IF EXISTS" + sql[behind:]
 }
 
-// excuses reports whether an error of a statement says that the backup shows what it does.
+// excuses reports whether an error of a statement says that the backup shows what it does: it
+// holds what is to be made, or does not hold what is to be dropped or changed. What is to be made
+// of something that is missing is an error: it would be missing itself.
 func (s *seen) excuses(sql string, ansi bool, code uint16) bool {
 	if s.over {
 		return false
 	}
-	if code == tableExists {
-		t := &statement{tokens: tokens(sql, ansi)}
-		t.word()
+	t := &statement{tokens: tokens(sql, ansi)}
+	verb := t.word()
+	switch code {
+	case tableExists:
 		return !t.skip("TABLE")
+	case routineExists, eventExists:
+		return true
 	}
-	return my.Missing(&mywire.Error{Code: code}) || slices.Contains([]uint16{routineExists, eventExists}, code)
+	return verb != "CREATE" && verb != "RENAME" && my.Missing(&mywire.Error{Code: code})
 }
 
 // Errors of what makes a table, view or sequence, a routine, an event.

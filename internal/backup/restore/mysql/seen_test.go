@@ -44,6 +44,9 @@ func TestSeen(t *testing.T) {
 	}{
 		{"CREATE ALGORITHM=UNDEFINED VIEW v AS SELECT 1", tableExists, true},
 		{"CREATE TABLE t (a int)", tableExists, false},
+		{"CREATE VIEW v AS SELECT * FROM gone", 1146, false},
+		{"RENAME TABLE gone TO v", 1146, false},
+		{"ALTER VIEW v AS SELECT 1", 1146, true},
 		{"CREATE EVENT e DO DO 0", eventExists, true},
 		{"DROP PROCEDURE p", 1305, true},
 		{"DROP PROCEDURE p", 1064, false},
