@@ -37,6 +37,11 @@ const (
 	// s3Retries bounds the attempts of one request; the pauses between them grow
 	// from 0.2 s to 1 s, with jitter.
 	s3Retries = 8
+
+	// s3Patience is how long a connection may neither bring a byte that is awaited nor
+	// take one: a server or a proxy that hangs in the middle of an object would
+	// otherwise hang the backup or the restore.
+	s3Patience = 2 * time.Minute
 )
 
 // S3 is a [Storage] in a bucket of Amazon's S3 or what speaks its protocol. Every
@@ -62,6 +67,7 @@ type s3Config struct {
 	pathStyle              bool
 	part                   int
 	creds                  *credentials.Credentials
+	patience               time.Duration
 }
 
 // parseS3 reads s3://bucket/prefix?endpoint=URL&region=NAME&part-size=BYTES.
@@ -70,7 +76,7 @@ func parseS3(location string, env func(string) string) (s3Config, error) {
 	if err != nil || u.Host == "" || u.User != nil {
 		return s3Config{}, fmt.Errorf("read location %q: want s3://bucket/prefix?endpoint=URL&region=NAME, and credentials in the environment", redact(location))
 	}
-	c := s3Config{bucket: u.Host, prefix: strings.Trim(path.Clean("/"+u.Path), "/"), part: s3PartBytes}
+	c := s3Config{bucket: u.Host, prefix: strings.Trim(path.Clean("/"+u.Path), "/"), part: s3PartBytes, patience: s3Patience}
 	if c.prefix != "" {
 		c.prefix += "/"
 	}
@@ -141,19 +147,29 @@ func openS3(ctx context.Context, location string, env func(string) string) (*S3,
 	if err != nil {
 		return nil, err
 	}
+	return c.open(ctx)
+}
+
+func (c s3Config) open(ctx context.Context) (*S3, error) {
 	lookup := minio.BucketLookupDNS
 	if c.pathStyle {
 		lookup = minio.BucketLookupPath
 	}
+	place := "s3://" + c.bucket + "/" + strings.TrimSuffix(c.prefix, "/")
+	secure := c.endpoint.Scheme == "https"
+	transport, err := minio.DefaultTransport(secure)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", place, err)
+	}
+	transport.DialContext = dialMoving(transport.DialContext, c.patience)
 	core, err := minio.NewCore(c.endpoint.Host, &minio.Options{
-		Creds: c.creds, Secure: c.endpoint.Scheme == "https", Region: c.region, BucketLookup: lookup, MaxRetries: s3Retries,
+		Creds: c.creds, Secure: secure, Transport: transport, Region: c.region, BucketLookup: lookup, MaxRetries: s3Retries,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", location, err)
+		return nil, fmt.Errorf("open %s: %w", place, err)
 	}
 	s := &S3{
-		core: *core, bucket: c.bucket, prefix: c.prefix, part: c.part,
-		place:    "s3://" + c.bucket + "/" + strings.TrimSuffix(c.prefix, "/"),
+		core: *core, bucket: c.bucket, prefix: c.prefix, part: c.part, place: place,
 		inFlight: make(chan struct{}, s3InFlight),
 	}
 	for _, err := range s.list(ctx, minio.ListObjectsOptions{Prefix: s.prefix, MaxKeys: 1}) {
@@ -202,12 +218,16 @@ func (r *s3Reader) connect() error {
 			return err
 		}
 	}
-	body, info, _, err := r.s.core.GetObject(r.ctx, r.s.bucket, r.s.key(r.name), opts)
+	body, info, header, err := r.s.core.GetObject(r.ctx, r.s.bucket, r.s.key(r.name), opts)
 	if minio.ToErrorResponse(err).StatusCode == http.StatusRequestedRangeNotSatisfiable {
-		body, err = io.NopCloser(eof{}), nil // from the very end on
+		r.body = io.NopCloser(eof{}) // from the very end on
+		return nil
 	}
 	if err != nil {
 		return err
+	}
+	if got := header.Get("Content-Range"); r.offset > 0 && !strings.HasPrefix(got, fmt.Sprintf("bytes %d-", r.offset)) {
+		return errors.Join(fmt.Errorf("the server ignores ranges: asked for the bytes from %d on, it sends %q", r.offset, got), body.Close())
 	}
 	r.body, r.etag = body, first(r.etag, info.ETag)
 	return nil

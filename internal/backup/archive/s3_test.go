@@ -202,6 +202,127 @@ func TestS3UploadThatIsCut(t *testing.T) {
 	}
 }
 
+// TestS3ConnectionThatHangs stops in the middle of the first attempts at an upload and a
+// download, and leaves their connections open.
+func TestS3ConnectionThatHangs(t *testing.T) {
+	t.Parallel()
+	over := make(chan struct{})
+	var puts, gets atomic.Int32
+	endpoint := s3Proxy(t, func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch {
+			case r.Method == http.MethodPut && puts.Add(1) == 1:
+				<-over
+			case r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/victim") && gets.Add(1) == 1:
+				w.Header().Set("Last-Modified", time.Now().UTC().Format(http.TimeFormat))
+				w.Header().Set("Content-Length", fmt.Sprint(6<<20))
+				_, _ = w.Write(make([]byte, 1000))
+				w.(http.Flusher).Flush()
+				<-over
+			default:
+				next.ServeHTTP(w, r)
+			}
+		})
+	}, nil)
+	t.Cleanup(func() { close(over) }) // before the server ends
+	server := labtest.SharedS3(t)
+	c, err := parseS3(s3Location(t, server, endpoint), s3Env(server))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.patience = time.Second
+	s, err := c.open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := append(make([]byte, 1000), noise(4, 6<<20-1000)...)
+	w, err := s.Create(t.Context(), "victim")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write(data); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if got := readFrom(t, s, "victim", 0); !bytes.Equal(got, data) {
+		t.Errorf("%d bytes came back, not the %d sent", len(got), len(data))
+	}
+}
+
+// TestS3ServerWithoutRanges sends all of an object whatever is asked for: what is read after
+// the connection broke must not begin anew.
+func TestS3ServerWithoutRanges(t *testing.T) {
+	t.Parallel()
+	data := noise(4, 1<<20)
+	s := openTestS3(t, s3Proxy(t, func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method != http.MethodGet || !strings.HasSuffix(r.URL.Path, "/victim") {
+				next.ServeHTTP(w, r)
+				return
+			}
+			w.Header().Set("Last-Modified", time.Now().UTC().Format(http.TimeFormat))
+			w.Header().Set("Content-Length", fmt.Sprint(len(data)))
+			if r.Header.Get("Range") != "" {
+				_, _ = w.Write(data)
+				return
+			}
+			_, _ = w.Write(data[:1000])
+			w.(http.Flusher).Flush()
+			panic(http.ErrAbortHandler)
+		})
+	}, nil))
+	in, err := s.Open(t.Context(), "victim", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := io.ReadAll(in)
+	if err == nil || !strings.Contains(err.Error(), "from 1000 on") || !bytes.Equal(got, data[:1000]) {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+	if err := in.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestS3CompletionThatIsCut cuts the first request to complete an upload before the server
+// has it, and answers the second as S3 does when it fails late: with status 200.
+func TestS3CompletionThatIsCut(t *testing.T) {
+	t.Parallel()
+	var tries atomic.Int32
+	s := openTestS3(t, s3Proxy(t, func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodPost && r.URL.Query().Has("uploadId") {
+				switch tries.Add(1) {
+				case 1:
+					_, _ = io.WriteString(w, "<?xml version=\"1.0\"?>\n")
+					w.(http.Flusher).Flush()
+					panic(http.ErrAbortHandler)
+				case 2:
+					s3Error(w, http.StatusOK, "InternalError")
+					return
+				}
+			}
+			next.ServeHTTP(w, r)
+		})
+	}, nil))
+	data := noise(4, 6<<20)
+	w, err := s.Create(t.Context(), "victim")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write(data); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if got := readFrom(t, s, "victim", 0); !bytes.Equal(got, data) || tries.Load() != 3 {
+		t.Errorf("%d bytes came back, not the %d sent, after %d requests", len(got), len(data), tries.Load())
+	}
+}
+
 // TestS3CompletionWhoseAnswerIsLost ends uploads in the bucket and says nothing of it:
 // the object is there, whatever a second request is told.
 func TestS3CompletionWhoseAnswerIsLost(t *testing.T) {

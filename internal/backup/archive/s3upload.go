@@ -181,11 +181,16 @@ func (w *s3Writer) complete() error {
 	for _, p := range w.done {
 		parts[p.PartNumber-1] = p
 	}
-	_, err := w.s.core.CompleteMultipartUpload(w.ctx, w.s.bucket, w.s.key(w.name), w.upload, parts, minio.PutObjectOptions{})
-	if err != nil && w.there() {
-		return nil // the answer was lost, or it is that to a second request: the first one has ended the upload
+	for try := 1; ; try++ {
+		_, err := w.s.core.CompleteMultipartUpload(w.ctx, w.s.bucket, w.s.key(w.name), w.upload, parts, minio.PutObjectOptions{})
+		if err == nil || w.there() {
+			return nil // the answer was lost, or it is that to a second request: the first one has ended the upload
+		}
+		var answer minio.ErrorResponse
+		if errors.As(err, &answer) || w.ctx.Err() != nil || try == s3Retries { // what could be tried again was
+			return w.s.fail("complete upload of", w.name, err)
+		}
 	}
-	return w.s.fail("complete upload of", w.name, err)
 }
 
 // there reports whether the object is in the bucket as it was written. One of the same

@@ -1,0 +1,46 @@
+package archive
+
+import (
+	"context"
+	"net"
+	"time"
+)
+
+type dialer func(ctx context.Context, network, addr string) (net.Conn, error)
+
+// dialMoving dials connections on which a Read or Write ends with a timeout when no byte
+// moves for as long as patience says.
+func dialMoving(dial dialer, patience time.Duration) dialer {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return movingConn{conn, patience}, nil
+	}
+}
+
+type movingConn struct {
+	net.Conn
+	patience time.Duration
+}
+
+func (c movingConn) Read(p []byte) (int, error) {
+	if err := c.SetReadDeadline(time.Now().Add(c.patience)); err != nil {
+		return 0, err
+	}
+	return c.Conn.Read(p)
+}
+
+// Write also puts off the end of a Read that waits for the answer meanwhile.
+func (c movingConn) Write(p []byte) (n int, err error) {
+	for n < len(p) && err == nil {
+		if err := c.SetDeadline(time.Now().Add(c.patience)); err != nil {
+			return n, err
+		}
+		var took int
+		took, err = c.Conn.Write(p[n:min(len(p), n+64<<10)])
+		n += took
+	}
+	return n, err
+}
