@@ -573,9 +573,10 @@ func (l *leadership) register(from Addr, m *wire.Message) {
 }
 
 // wake is when a round may go though nothing happens: a fixed window knows such a
-// moment, and the patience of a round is one.
+// moment, and the patience of a round is one. None goes before one that the engine has
+// refused, which it takes after something has happened.
 func (l *leadership) wake() int64 {
-	if l.queue.Len() == 0 {
+	if l.queue.Len() == 0 || l.refused != nil {
 		return 0
 	}
 	first := int64(0)

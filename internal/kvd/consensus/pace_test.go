@@ -35,6 +35,7 @@ type timedNode struct {
 	orders  []uint64 // tickets that the disk has not begun with
 	writing bool
 	wake    int64
+	turns   int
 }
 
 type timedWrites struct {
@@ -113,6 +114,7 @@ func (w *timed) begin(n *timedNode) {
 		return
 	}
 	n.busy = true
+	n.turns++
 	at := Clock{Mono: w.now + 1e9, Wall: w.now + 1e18}
 	for _, do := range n.came {
 		do(at)
@@ -238,5 +240,24 @@ func TestNoDelayWhereReplicasAreFar(t *testing.T) {
 	auto, inAuto := newTimed(t, 0, link).measure(30)
 	if auto > fixed {
 		t.Errorf("%v for a write in rounds of %.1f, %v in rounds of %.1f with a fixed delay", auto, inAuto, fixed, inFixed)
+	}
+}
+
+// A leader that has asked a replica to take over proposes nothing, and does not look all
+// the time whether it may.
+func TestNoTurnsInVainDuringAHandover(t *testing.T) {
+	const link = 5 * time.Millisecond
+	w := newTimed(t, 150*time.Microsecond, link)
+	w.measure(3)
+	n := w.leader()
+	w.bring(n, func(Clock) { n.core.engine.node.TransferLeader(n.core.cfg.ID%3 + 1) })
+	w.run(w.now + int64(link)/2)
+	before := n.turns
+	w.run(w.now + int64(link)) // the replica has not taken over yet
+	if n.core.lead == nil || n.core.lead.refused == nil {
+		t.Fatal("nothing waits for the handover")
+	}
+	if turns := n.turns - before; turns > 30 {
+		t.Errorf("%d turns within %v", turns, link)
 	}
 }
