@@ -239,21 +239,32 @@ func (l *line) finish(g *gateway) {
 	l.mu.Unlock()
 }
 
+// mostLocal is how many bytes the core goroutine reads in one turn for readLocally,
+// before the last of them.
+const mostLocal = 4 << 20
+
 // readLocally has the core goroutine answer queries of a line.
 func (g *gateway) readLocally(l *line, reads []localRead) {
 	g.inbox.call(func(consensus.Clock) { // after its end nobody is answered
-		for i := range reads {
-			reads[i].result = g.store.Evaluate(g.store.Clock(), nil, reads[i].command)
+		n, bytes := 0, 0
+		for ; n < len(reads) && bytes < mostLocal; n++ {
+			reads[n].result = g.store.Evaluate(g.store.Clock(), nil, reads[n].command)
+			bytes += len(reads[n].result)
 		}
-		g.put(letter{line: l, reads: reads})
+		g.put(letter{line: l, reads: reads[:n]})
+		if n < len(reads) {
+			g.readLocally(l, reads[n:])
+		}
 	})
 }
 
 // answered completes local reads. The gateway's goroutine calls it.
 func (l *line) answered(reads []localRead) {
 	l.mu.Lock()
+	l.locals -= len(reads)
 	for i := range reads {
-		l.complete(&session.Outcome{Tag: reads[i].tag, Result: reads[i].result})
+		l.complete(&session.Outcome{Tag: reads[i].tag, Result: reads[i].result, Command: reads[i].command})
+		reads[i] = localRead{}
 	}
 	l.tell()
 	l.finish(l.g)

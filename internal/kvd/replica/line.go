@@ -30,7 +30,10 @@ type line struct {
 	first   uint64       // tag of entries[0]
 	entries []entry      // in order of issue
 	queue   []queued     // requests that the session does not take yet
-	local   []localRead  // gathered by Do
+	again   []unfit      // reads whose answers found no room, by tag; the queue waits for them
+	coming  int          // bytes of answers that were asked for again
+	local   []localRead  // to be read from this replica's state
+	locals  int          // reads of which it has been asked; writes wait for them
 	waits   []wait       // committed, but not on enough replicas
 	marked  bool         // replies were completed and not flushed
 
@@ -43,6 +46,9 @@ type entry struct {
 	reply    *resp.Reply // nil once it is answered, or nobody wants to know
 	over     bool        // the session has said how it ended
 	write    bool
+	level    resp.Level
+	waits    bool // in the queue, or to be asked again
+	coming   int  // bytes of the answer, if it was asked for again
 	deadline int64
 	wait     *wait
 }
@@ -82,10 +88,6 @@ func (l *line) Do(batch []resp.Request) {
 		}
 	}
 	l.settle()
-	if len(l.local) > 0 {
-		l.g.readLocally(l, l.local)
-		l.local = nil
-	}
 }
 
 // localRead is a query that is answered from what this replica has applied,
@@ -117,14 +119,15 @@ func (l *line) issue(now int64, r *resp.Request, hopeless bool) error {
 			return err
 		}
 		l.local = append(l.local, localRead{tag: tag, command: c.Append(nil)})
-		l.entries = append(l.entries, entry{reply: r.Reply, deadline: now + int64(l.g.cfg.RequestTimeout)})
+		l.entries = append(l.entries, entry{reply: r.Reply, level: r.Level, deadline: now + int64(l.g.cfg.RequestTimeout)})
 		return nil
 	}
 	err := session.ErrFull
-	if len(l.queue) == 0 {
+	if len(l.queue) == 0 && len(l.again) == 0 {
 		err = l.hand(now, tag, c, query, weak)
 	}
-	if errors.Is(err, session.ErrFull) {
+	full := errors.Is(err, session.ErrFull)
+	if full {
 		if len(l.queue) >= maxQueued {
 			return resp.ErrBusy
 		}
@@ -134,7 +137,9 @@ func (l *line) issue(now int64, r *resp.Request, hopeless bool) error {
 	if err != nil {
 		return l.explain(session.Outcome{Err: err})
 	}
-	l.entries = append(l.entries, entry{reply: r.Reply, write: !query, deadline: now + int64(l.g.cfg.RequestTimeout)})
+	l.entries = append(l.entries, entry{
+		reply: r.Reply, write: !query, level: r.Level, waits: full, deadline: now + int64(l.g.cfg.RequestTimeout),
+	})
 	return nil
 }
 
@@ -200,7 +205,7 @@ func (l *line) offer(now int64, tag uint64, c *wire.Command, query, weak bool) e
 	switch {
 	case query:
 		return l.s.Read(now, tag, *c, weak)
-	case l.s.Overtakes(c):
+	case l.locals+len(l.local) > 0 || l.s.Overtakes(c):
 		return session.ErrFull
 	}
 	return l.s.Write(now, tag, *c, weak)
@@ -221,14 +226,24 @@ func (l *line) settle() (completed bool) {
 		l.s.Recycle(sends, outcomes)
 		if idle && !l.drain() {
 			l.trim()
-			return completed
+			break
 		}
 	}
+	if len(l.local) > 0 {
+		l.locals += len(l.local)
+		l.g.readLocally(l, l.local)
+		l.local = nil
+	}
+	return completed
 }
 
 // drain hands waiting requests to the session, and reports whether it took any.
 func (l *line) drain() bool {
 	now := l.g.clock()
+	took := l.askAgain(now)
+	if len(l.again) > 0 {
+		return took
+	}
 	n := 0
 	for ; n < len(l.queue); n++ {
 		q := &l.queue[n]
@@ -238,6 +253,8 @@ func (l *line) drain() bool {
 		}
 		if err != nil {
 			l.complete(&session.Outcome{Tag: q.tag, Err: err})
+		} else if e := l.entry(q.tag); e != nil {
+			e.waits = false
 		}
 	}
 	clear(l.queue[:n])
@@ -245,7 +262,7 @@ func (l *line) drain() bool {
 	if len(l.queue) == 0 {
 		l.queue = nil
 	}
-	return n > 0
+	return took || n > 0
 }
 
 func (l *line) handQueued(now int64, q *queued) error {
@@ -264,10 +281,13 @@ func (l *line) complete(o *session.Outcome) bool {
 	if o.Err != nil && errors.Is(o.Err, session.ErrExpired) {
 		l.expired = true
 	}
-	if o.Tag < l.first || o.Tag-l.first >= uint64(len(l.entries)) {
+	e := l.entry(o.Tag)
+	if e == nil {
 		return false // it was given up with the connection
 	}
-	e := &l.entries[o.Tag-l.first]
+	if l.unfit(e, o) {
+		return false
+	}
 	e.over = true
 	if e.wait != nil {
 		return l.committed(e, o)
@@ -332,8 +352,11 @@ func (l *line) expire(now int64) {
 		if e.reply == nil || e.wait != nil {
 			continue
 		}
+		if e.waits && len(l.again) > 0 { // for the client
+			e.deadline = now + int64(l.g.cfg.RequestTimeout)
+		}
 		if e.deadline > now {
-			break
+			continue
 		}
 		err := resp.ErrNoQuorum
 		if e.write {
@@ -477,7 +500,7 @@ func (l *line) Close() {
 			w.reply = nil
 		}
 	}
-	l.waits, l.queue = nil, nil
+	l.waits, l.queue, l.again, l.coming = nil, nil, nil, 0
 	for i := range l.entries {
 		l.entries[i].over = true
 	}

@@ -100,6 +100,7 @@ func (r *Replica) addLevels(gauge adder) {
 	gauge("rounds_in_flight", "Rounds that are not committed yet; on the leader.", func(s *Status) float64 { return float64(s.InFlight) })
 	gauge("round_lanes", "Rounds that may be in flight at a time; on the leader.", func(s *Status) float64 { return float64(s.Lanes) })
 	gauge("redis_clients", "Connections of Redis clients.", func(*Status) float64 { return float64(r.gateway.conns()) })
+	gauge("redis_unread_bytes", "Answers that Redis clients have not read, in bytes; small ones do not count.", r.redisCount(func(c *resp.Counts) uint64 { return uint64(c.Unread) }))
 	gauge("native_clients", "Connections of native clients.", func(*Status) float64 { return float64(r.peers.transport.Stats().Clients.Open) })
 	gauge("peer_delay_seconds", "How long messages to other replicas gather before they are written: --peer-delay, or what was set since.", func(*Status) float64 { return r.peers.transport.Delay().Seconds() })
 	gauge("watches", "Watches of native clients.", func(*Status) float64 { return float64(r.feed.watching.Load()) })

@@ -45,6 +45,9 @@ type Session interface {
 	// at least as new as another session's token. Any goroutine calls Token.
 	Token() (view, index uint64)
 	Advance(view, index uint64)
+	// Resume says that there is room for answers that found none before, see
+	// Reply.Takes. Any goroutine calls it.
+	Resume()
 	// Close ends the session. Requests under way may complete or not.
 	Close()
 }

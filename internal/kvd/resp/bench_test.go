@@ -29,6 +29,7 @@ func (nullSession) Do(batch []resp.Request) {
 func (nullSession) Wait(int, time.Duration, *resp.Reply) {}
 func (nullSession) Token() (view, index uint64)          { return 0, 0 }
 func (nullSession) Advance(uint64, uint64)               {}
+func (nullSession) Resume()                              {}
 func (nullSession) Close()                               {}
 
 // coreStore completes requests on one goroutine, as a replica does: it takes all

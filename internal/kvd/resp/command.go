@@ -263,7 +263,7 @@ func (k *call) ask(cmd wire.Command, s shape) {
 	s.n = 1
 	k.to.shape = s
 	k.asked = true
-	k.reply.cost += roomFor(&cmd)
+	k.reply.cost += k.c.roomFor(&cmd)
 	k.track(&cmd)
 	if k.txn != nil {
 		k.txn.commands = append(k.txn.commands, cmd)
@@ -289,15 +289,18 @@ func (k *call) askAll(s shape, cmds ...wire.Command) {
 		k.txn.commands = append(k.txn.commands, cmds...)
 		return
 	}
-	k.c.batch = append(k.c.batch, Request{
-		Command: wire.Command{Verb: wire.Transaction, Commands: cmds},
-		Level:   k.level, Certain: k.certain, Reply: k.reply,
-	})
+	all := wire.Command{Verb: wire.Transaction, Commands: cmds}
+	k.reply.cost += k.c.roomFor(&all)
+	k.c.batch = append(k.c.batch, Request{Command: all, Level: k.level, Certain: k.certain, Reply: k.reply})
 }
 
-// roomFor is what the answer to a small question may take, beside values.
-func roomFor(cmd *wire.Command) int {
+// roomFor is what the answer to a small question may take, beside the values that a
+// query asks for.
+func (c *conn) roomFor(cmd *wire.Command) int {
 	const each = 100 // bytes: what stands for a key in a result, rounded
+	if tells(cmd) {
+		return c.srv.cfg.MaxInFlightBytes / mayTell
+	}
 	switch cmd.Verb {
 	case wire.Many:
 		return each * len(cmd.Keys)

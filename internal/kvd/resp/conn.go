@@ -42,6 +42,7 @@ type conn struct {
 	pushes   pushQueue
 	open     int // commands whose replies are not written
 	inFlight int // what they cost
+	unread   unread
 	broken   bool
 	free     []*Reply // replies that were written
 
@@ -236,7 +237,7 @@ func (c *conn) newReply(size int) *Reply {
 	} else {
 		r = new(Reply)
 	}
-	r.proto, r.cost, r.read = c.proto, size, false
+	r.conn, r.proto, r.cost, r.read = c, c.proto, size, false
 	c.replies = append(c.replies, r)
 	return r
 }
@@ -301,7 +302,7 @@ func (c *conn) hold() {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for !c.broken && (c.open >= count || c.inFlight >= bytes) {
+	for !c.broken && (c.open >= count || c.inFlight+c.unread.bytes >= bytes) {
 		c.waits = true
 		c.changed.Wait()
 	}

@@ -238,6 +238,8 @@ func (s *fakeSession) Advance(view, index uint64) {
 	s.view, s.index = view, index
 }
 
+func (s *fakeSession) Resume() {}
+
 func (s *fakeSession) Close() { s.closed.Store(true) }
 
 // serve starts a server on a loopback address and ends it with the test.

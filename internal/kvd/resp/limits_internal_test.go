@@ -149,11 +149,12 @@ func (silent) Do([]Request)                    {}
 func (silent) Wait(int, time.Duration, *Reply) {}
 func (silent) Token() (view, index uint64)     { return 0, 0 }
 func (silent) Advance(view, index uint64)      {}
+func (silent) Resume()                         {}
 func (silent) Close()                          {}
 
 // Of commands with large answers, which a client does not read, few are taken.
 func TestAnswersAreInFlight(t *testing.T) {
-	for _, command := range []string{"COMMAND DOCS\n", "KEYS *\n", "SCAN 0 COUNT 100000\n", "MGET " + strings.Repeat("a ", 2000) + "\n"} {
+	for _, command := range []string{"COMMAND DOCS\n", "KEYS *\n", "SCAN 0 COUNT 100000\n", "GETEX a EX 9\n", "MULTI\nGET a\nINCR b\nEXEC\n", "MGET " + strings.Repeat("a ", 2000) + "\n"} {
 		server, err := New(silent{}, Config{MaxInFlightBytes: 1 << 20})
 		if err != nil {
 			t.Fatal(err)

@@ -115,6 +115,7 @@ func exec(k *call) {
 		return // all is known
 	}
 	k.asked = true
+	k.reply.cost += c.roomFor(&cmd)
 	c.batch = append(c.batch, Request{Command: cmd, Level: c.level, Reply: k.reply})
 }
 

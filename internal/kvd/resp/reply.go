@@ -17,6 +17,8 @@ type Reply struct {
 	parts  []answer // of a transaction: the answers to its commands
 	proto  uint8    // that the client spoke when it sent the command
 	read   bool     // the client may keep what it reads here: tracked
+	conn   *conn    // that it belongs to; nil in tests
+	size   int      // bytes of the answer, once they are counted; conn.mu guards it
 	cost   int      // bytes of the command, and of the answer as far as they are known before
 }
 
@@ -47,7 +49,7 @@ func (r *Reply) reset() {
 		text = nil
 	}
 	r.done.Store(false)
-	r.result[0], r.err, r.parts = wire.Result{}, nil, nil
+	r.result[0], r.err, r.parts, r.size = wire.Result{}, nil, nil, 0
 	r.answer = answer{text: text}
 }
 

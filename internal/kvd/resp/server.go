@@ -244,10 +244,11 @@ func (s *Server) stopReading() {
 	}
 }
 
-// Counts are figures for metrics. All but the first two only grow.
+// Counts are figures for metrics. All but the first three only grow.
 type Counts struct {
 	Connected int    // clients
 	Listening int    // of them, those that track or watch
+	Unread    int    // bytes of answers that they have not read; small ones do not count
 	Accepted  uint64 // connections
 	Rejected  uint64 // connections, because there were too many
 	Commands  uint64
@@ -257,11 +258,17 @@ type Counts struct {
 // Counts returns the present figures.
 func (s *Server) Counts() Counts {
 	s.mu.Lock()
-	connected := len(s.conns)
+	connected, unread := len(s.conns), 0
+	for c := range s.conns {
+		c.mu.Lock()
+		unread += c.unread.bytes
+		c.mu.Unlock()
+	}
 	s.mu.Unlock()
 	return Counts{
 		Connected: connected,
 		Listening: int(s.tracker.interested.Load()),
+		Unread:    unread,
 		Accepted:  s.accepted.Load(),
 		Rejected:  s.rejected.Load(),
 		Commands:  s.commands.Load(),

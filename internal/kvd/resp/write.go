@@ -136,6 +136,7 @@ func (c *conn) release(o *output) {
 			continue
 		}
 		c.inFlight -= r.cost
+		c.unread.bytes -= r.size
 		c.open--
 		if len(c.free) < maxFree {
 			c.free = append(c.free, r)
@@ -144,7 +145,12 @@ func (c *conn) release(o *output) {
 	if c.waits {
 		c.changed.Signal()
 	}
+	resume := c.unread.refused
+	c.unread.refused = false
 	c.mu.Unlock()
 	clear(o.items)
 	o.items = o.items[:0]
+	if resume {
+		c.session.Resume()
+	}
 }

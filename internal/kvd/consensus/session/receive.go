@@ -192,7 +192,7 @@ func (s answers) readDone(from uint64, m *wire.Message) {
 		return
 	}
 	s.committed(m.Stable)
-	s.end(o, Outcome{Result: m.Data, Token: Token{m.View, m.Index}})
+	s.end(o, Outcome{Result: m.Data, Command: o.command, Token: Token{m.View, m.Index}})
 }
 
 // redirected hears that a replica does not serve an operation. Without a hint

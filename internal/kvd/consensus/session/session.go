@@ -65,6 +65,7 @@ type Outcome struct {
 	Err     error  // ErrExpired, ErrUnkept, or wraps ErrInvalid
 	Unknown bool   // with Err: a write that may have happened
 	Result  []byte // an encoded wire.Result; empty for weak writes
+	Command []byte // of a read
 	// Revision is the write's own, when it is known: 0 for weak writes and for
 	// those that completed on votes.
 	Revision uint64

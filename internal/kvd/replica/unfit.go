@@ -1,0 +1,98 @@
+package replica
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+
+	"github.com/weirdb/weir/internal/kvd/consensus/session"
+	"github.com/weirdb/weir/internal/kvd/resp"
+	"github.com/weirdb/weir/internal/kvd/wire"
+)
+
+// unfit is a read whose answer the client's connection had no room for: it is asked
+// again when the client has read others. Until then nothing that was issued after it
+// goes to the session, so that it sees no later write.
+type unfit struct {
+	tag     uint64
+	command []byte
+	size    int // of the answer that was forgotten
+}
+
+// entry finds a request that is under way, nil if it was given up.
+func (l *line) entry(tag uint64) *entry {
+	if tag < l.first || tag-l.first >= uint64(len(l.entries)) {
+		return nil
+	}
+	return &l.entries[tag-l.first]
+}
+
+// unfit counts the answer that o holds, unless it is to be forgotten.
+func (l *line) unfit(e *entry, o *session.Outcome) bool {
+	l.coming -= e.coming
+	e.coming = 0
+	switch size := len(o.Result); {
+	case e.reply == nil || e.wait != nil:
+		return false
+	case o.Command == nil:
+		e.reply.Must(size)
+		return false
+	case e.reply.Takes(size):
+		return false
+	default:
+		e.waits = true
+		l.park(unfit{o.Tag, o.Command, size})
+		return true
+	}
+}
+
+// park keeps a read until it is asked again, in the order of issue.
+func (l *line) park(u unfit) {
+	at, _ := slices.BinarySearchFunc(l.again, u.tag, func(u unfit, tag uint64) int { return cmp.Compare(u.tag, tag) })
+	l.again = slices.Insert(l.again, at, u)
+}
+
+// askAgain asks for the answers that there is room for by now, and reports whether it
+// has asked the session for any.
+func (l *line) askAgain(now int64) (asked bool) {
+	for len(l.again) > 0 {
+		u := l.again[0]
+		e := l.entry(u.tag)
+		if !e.reply.TakesLater(u.size, l.coming) {
+			break
+		}
+		l.again = l.again[1:]
+		if e.level == resp.Local {
+			l.local = append(l.local, localRead{tag: u.tag, command: u.command})
+		} else {
+			c, err := wire.ParseCommand(u.command)
+			if err == nil {
+				err = l.hand(now, u.tag, &c, true, e.level != resp.Strong)
+			}
+			if errors.Is(err, session.ErrFull) {
+				l.park(u)
+				break
+			}
+			if err != nil {
+				l.complete(&session.Outcome{Tag: u.tag, Err: err})
+				continue
+			}
+			asked = true
+		}
+		l.coming += u.size
+		e.waits, e.coming, e.deadline = false, u.size, now+int64(l.g.cfg.RequestTimeout)
+	}
+	if len(l.again) == 0 {
+		l.again = nil
+	}
+	return asked
+}
+
+// Resume implements resp.Session.
+func (l *line) Resume() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.again) > 0 {
+		l.settle()
+	}
+}
