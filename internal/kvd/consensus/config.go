@@ -12,6 +12,9 @@ import (
 type Config struct {
 	ID      uint64   // of this replica, 1 or more, never reused
 	Members []Member // the first members, the same on all of them; empty: this replica joins a cluster that exists
+	// Addresses are where its operator says that members are. They count more than what
+	// this replica has recorded.
+	Addresses []Member
 	Switches
 
 	// Knows is the newest format that this replica shall know. Default: Format.

@@ -44,6 +44,7 @@ func New(cfg Config, m Machine, r Recovered) (*Core, error) {
 	if err := c.snapshots.recover(r); err != nil {
 		return nil, fmt.Errorf("recover replica %d: %w", cfg.ID, err)
 	}
+	c.state.members.relocate(cfg.Addresses)
 	c.engine.log.conf = c.state.members.conf
 	node, err := raft.NewRawNode(&raft.Config{
 		ID:                        cfg.ID,
@@ -258,6 +259,20 @@ func (c *Core) atLeader(from Addr, m *wire.Message, do func(*leadership, Addr, *
 
 // Revision is the number of operations that this replica has applied.
 func (c *Core) Revision() uint64 { return c.state.revision }
+
+// Untried reports that this replica has promised nothing to anybody and has taken nothing
+// from anybody: another one in its place would be as good.
+func (c *Core) Untried() bool {
+	hard := c.engine.log.hard
+	return c.engine.log.lastIndex() <= bootIndex && hard.GetTerm() <= bootTerm && hard.GetVote() == 0 &&
+		c.witness.view == 0 && len(c.witness.pool.records) == 0 && len(c.weak.intents.list) == 0 && c.standing.longest == 0 && c.state.applied <= bootIndex
+}
+
+// Alone reports that no other replica is a member, or was.
+func (c *Core) Alone() bool {
+	m := &c.state.members
+	return len(m.list) == 1 && m.list[0].ID == c.cfg.ID && len(m.gone) == 0
+}
 
 // Members lists the members in force, by rising id.
 func (c *Core) Members() []Member { return append([]Member(nil), c.state.members.list...) }

@@ -44,6 +44,18 @@ func (m *members) sort() {
 	})
 }
 
+// relocate gives members the addresses that an operator says they have.
+func (m *members) relocate(told []Member) {
+	m.list = slices.Clone(m.list)
+	for i := range m.list {
+		for _, t := range told {
+			if p := &m.list[i]; p.ID == t.ID {
+				p.Addr, p.Client = t.Addr, t.Client
+			}
+		}
+	}
+}
+
 func (m *members) get(id uint64) (Member, bool) {
 	for _, p := range m.list {
 		if p.ID == id {

@@ -1,11 +1,15 @@
 package replica
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weirdb/weir/internal/kvd/consensus"
+	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 func TestFirstMembersAreReadAsWritten(t *testing.T) {
@@ -30,4 +34,69 @@ func TestFirstMembersAreReadAsWritten(t *testing.T) {
 	if got, err := firstMembers(c.first()); err != nil || len(got) > 0 {
 		t.Errorf("a replica that joins: %v, %v", got, err)
 	}
+}
+
+// A first start with a wrong list is put right by a start with the right one: where the
+// numbers were right, whatever has happened meanwhile; where they were wrong, if nothing
+// has.
+func TestWrongPeersAtTheFirstStart(t *testing.T) {
+	r := newRig(t, 3, "raft-ht", nil)
+	right := r.cfg[1].Members
+	wrong := func(id uint64, change func(m []consensus.Member) []consensus.Member) {
+		c := r.cfg[id]
+		c.Members = change(slices.Clone(right))
+		r.cfg[id] = c
+	}
+	nobody := labtest.Addrs(t, 2)
+	wrong(3, func(m []consensus.Member) []consensus.Member { m[1].Addr, m[1].Client = nobody[0], nobody[1]; return m })
+	wrong(2, func(m []consensus.Member) []consensus.Member { m[2].ID = 4; return m })
+	wrong(1, func(m []consensus.Member) []consensus.Member { m[0].Addr = "192.0.2.1:7401"; return m }) // of a network for examples
+	if _, err := r.tryStart(1); err == nil {
+		t.Error("a replica listens at an address that is not this machine's")
+	}
+	r.start(2)
+	if err := r.halt(2); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []uint64{1, 2} {
+		wrong(id, func(m []consensus.Member) []consensus.Member { return m })
+	}
+	r.startAll()
+	r.leader()
+	r.set(1, "k", "v")
+	if err := r.halt(3); err != nil {
+		t.Fatal(err)
+	}
+	wrong(3, func(m []consensus.Member) []consensus.Member { return m })
+	r.start(3)
+	testkit.Eventually(t, "replica 3 finds replica 2", func() bool { return r.nodes[3].peers.up(2) })
+	for id, n := range r.nodes {
+		if diff := cmp.Diff(right, n.Status().Members); diff != "" {
+			t.Errorf("members as replica %d knows them: %s", id, diff)
+		}
+	}
+}
+
+// A replica that has become a cluster by itself does not run when it is one of several: the
+// others would be another cluster of the same name.
+func TestClusterOfOneByMistake(t *testing.T) {
+	r := newRig(t, 3, "raft-ht", nil)
+	all := r.cfg[1]
+	alone := all
+	alone.Members = all.Members[:1]
+	r.cfg[1] = alone
+	r.start(1)
+	r.leader()
+	r.set(1, "k", "v")
+	if err := r.halt(1); err != nil {
+		t.Fatal(err)
+	}
+	r.cfg[1] = all
+	if _, err := r.tryStart(1); err == nil || !strings.Contains(err.Error(), "a cluster of replica 1 alone") {
+		t.Errorf("started with the others: %v", err)
+	}
+	r.cfg[1] = alone
+	r.start(1)
+	r.leader()
+	r.want(1, "k", "v")
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -152,14 +153,12 @@ const (
 func (r *Replica) build(log *wal.Log, found *wal.Recovered) (err error) {
 	cfg := r.cfg.core(seedOf(log.Identity()))
 	// The directory says which members made the cluster, whatever the options say now: a replica
-	// that took other first members for its own could win an election among them.
+	// that took other first members for its own could win an election among them. Where members
+	// are, the options say.
 	if cfg.Members, err = firstMembers(log.Identity().First); err != nil {
 		return fmt.Errorf("first members in the directory's identity: %w", err)
 	}
-	if now := r.cfg.first(); now != log.Identity().First {
-		r.cfg.Log.Warn("the first members are those of the directory, not of the options; the log knows the present ones",
-			"directory", log.Identity().First, "options", now)
-	}
+	cfg.Addresses = r.cfg.Members
 	if found.Last == 0 && len(cfg.Members) > 0 && !r.cfg.Memory {
 		// The core's log goes on behind a first entry that nobody writes.
 		if err := log.Append(wal.Record{Kind: wal.Entry, Index: firstIndex, Term: firstTerm, Data: []byte{0}}); err != nil {
@@ -189,8 +188,42 @@ func (r *Replica) build(log *wal.Log, found *wal.Recovered) (err error) {
 		defer func() { err = errors.Join(err, state.Close()) }()
 		recovered.Snapshot = state
 	}
-	r.core, err = consensus.New(cfg, machine{r.store}, recovered)
+	if r.core, err = consensus.New(cfg, machine{r.store}, recovered); err != nil {
+		return err
+	}
+	again, err := r.compareFirst(log, cfg.Members)
+	if again {
+		return r.build(log, found)
+	}
 	return err
+}
+
+// compareFirst looks at whether the options name other first members than those who made
+// the cluster. That is right when members have changed since, and wrong when the first
+// start was told wrongly: a replica that has done nothing yet then takes the options' for
+// its own, and its core is to be made again; one that is a cluster by itself does not run.
+func (r *Replica) compareFirst(log *wal.Log, made []consensus.Member) (again bool, err error) {
+	first, now := log.Identity().First, r.cfg.first()
+	others := slices.DeleteFunc(slices.Clone(r.cfg.Members), func(m consensus.Member) bool {
+		return slices.ContainsFunc(made, func(f consensus.Member) bool { return f.ID == m.ID })
+	})
+	switch {
+	case first == now || first == joins || now == joins:
+		return false, nil
+	case len(others) == 0 && len(made) == len(r.cfg.Members):
+		r.cfg.Log.Info("members are at other addresses than at the first start", "directory", first, "options", now)
+		return false, nil
+	case r.core.Untried():
+		r.cfg.Log.Warn("the first members are those of the options; this replica was first started with others, and has done nothing since",
+			"directory", first, "options", now)
+		return true, log.SetFirst(now)
+	case len(others) > 0 && r.core.Alone():
+		return false, fmt.Errorf("directory %s: it is a cluster of replica %d alone, since it was first started with --peers %s, and --peers names others now: "+
+			"if nothing in it is of use, remove it and start again; else start it with --peers %s, and add the others (start them with --join, then weir kv member add)",
+			r.cfg.Dir, r.cfg.ID, first, first)
+	}
+	r.cfg.Log.Warn("the first members are those of the directory, not of the options; the log knows the present ones", "directory", first, "options", now)
+	return false, nil
 }
 
 // coreRecord is the core's form of a record.

@@ -30,8 +30,8 @@ type Identity struct {
 	Replica uint64 `json:"replica"` // id of the replica
 	Log     LogID  `json:"log"`     // drawn when the directory is first used
 	// First is who made the cluster, as the replica was told when the directory
-	// was first used; the log goes on from there, so it is never told again.
-	// The log does not look at it.
+	// was first used; the log goes on from there, so it is never told again
+	// once the log holds anything. The log does not look at it.
 	First string `json:"first,omitempty"`
 }
 
@@ -53,6 +53,17 @@ func (f *identityFile) seal() (format, checksum *uint32) { return &f.Format, &f.
 // written into a new directory: who finds it knows that the log was there.
 func writeIdentity(disk Disk, id Identity) error {
 	return writeSmall(disk, identityName, &identityFile{Identity: id})
+}
+
+// SetFirst replaces Identity.First, durably: the log holds nothing that goes by it yet.
+func (l *Log) SetFirst(first string) error {
+	id := l.id
+	id.First = first
+	if err := writeIdentity(l.disk, id); err != nil {
+		return err
+	}
+	l.id = id
+	return nil
 }
 
 func readIdentity(disk Disk) (Identity, error) {
