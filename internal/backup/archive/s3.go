@@ -233,6 +233,8 @@ func (r *s3Reader) connect() error {
 	return nil
 }
 
+var errCut = errors.New("connections end before the object does")
+
 func (r *s3Reader) Read(p []byte) (int, error) {
 	for {
 		n, err := r.body.Read(p)
@@ -245,6 +247,9 @@ func (r *s3Reader) Read(p []byte) (int, error) {
 		}
 		r.broken++
 		if r.ctx.Err() != nil || r.broken > s3Retries {
+			if errors.Is(err, io.ErrUnexpectedEOF) {
+				err = errCut // the object is not to blame
+			}
 			return n, r.s.fail("read", r.name, err)
 		}
 		// The connection is broken: an error of Close tells nothing new.

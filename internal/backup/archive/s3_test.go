@@ -251,6 +251,28 @@ func TestS3ConnectionThatHangs(t *testing.T) {
 	}
 }
 
+// TestS3DownloadThatNeverComes: an object whose bytes do not come is not taken for a short one.
+func TestS3DownloadThatNeverComes(t *testing.T) {
+	t.Parallel()
+	s := openTestS3(t, s3Proxy(t, func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method != http.MethodGet || !strings.HasSuffix(r.URL.Path, "/victim") {
+				next.ServeHTTP(w, r)
+				return
+			}
+			w.Header().Set("Last-Modified", time.Now().UTC().Format(http.TimeFormat))
+			w.Header().Set("Content-Length", "100")
+			w.(http.Flusher).Flush()
+			panic(http.ErrAbortHandler)
+		})
+	}, nil))
+	_, err := readAll(t.Context(), s, "victim", 100)
+	var place *Error
+	if !errors.As(err, &place) || errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("the error is %v", err)
+	}
+}
+
 // TestS3ServerWithoutRanges sends all of an object whatever is asked for: what is read after
 // the connection broke must not begin anew.
 func TestS3ServerWithoutRanges(t *testing.T) {
