@@ -175,6 +175,9 @@ func printTorture(out io.Writer, r *torture.Result) error {
 		r.Writing.Commits, r.Writing.RolledBack, r.Writing.HungUp, r.Writing.Errors, r.Writing.Unknown)
 	fmt.Fprintf(w, "messages committed\t%d\n", r.Committed)
 	fmt.Fprintf(w, "delivered\t%d, and %d in the dead letters\n", r.Delivered, r.Dead)
+	if r.Waiting > 0 {
+		fmt.Fprintf(w, "not delivered\t%d, which are still in the outbox\n", r.Waiting)
+	}
 	fmt.Fprintf(w, "lost\t%d\n", r.Lost)
 	fmt.Fprintf(w, "out of order\t%d\n", r.OutOfOrder)
 	fmt.Fprintf(w, "not to be seen\t%d of %d that were looked for when they arrived\n", r.Invisible, r.Looked)

@@ -262,19 +262,23 @@ func (d *database) visible(ctx context.Context, of []Entry) (map[Entry]bool, err
 	return seen, rows.Err()
 }
 
-// deadLimit is the most dead letters that are read.
-const deadLimit = 1_000_000
+// listLimit is the most messages of a state that are read.
+const listLimit = 1_000_000
 
-// dead reads the dead letters.
-func (d *database) dead(ctx context.Context, store outbox.Store) ([]Entry, error) {
-	listed, err := store.List(ctx, outbox.Query{State: outbox.Dead, Limit: deadLimit})
-	if err != nil {
-		return nil, err
-	}
-	entries := make([]Entry, len(listed))
-	for i := range listed {
-		if entries[i], err = DecodeEntry(listed[i].Payload); err != nil {
+// list reads the messages that are in one of the states.
+func (d *database) list(ctx context.Context, store outbox.Store, states ...outbox.State) ([]Entry, error) {
+	var entries []Entry
+	for _, state := range states {
+		listed, err := store.List(ctx, outbox.Query{State: state, Limit: listLimit})
+		if err != nil {
 			return nil, err
+		}
+		for _, m := range listed {
+			e, err := DecodeEntry(m.Payload)
+			if err != nil {
+				return nil, err
+			}
+			entries = append(entries, e)
 		}
 	}
 	return entries, nil

@@ -160,6 +160,7 @@ type Verdict struct {
 	Committed    int `json:"committed"`     // messages in the database's own record
 	Delivered    int `json:"delivered"`     // of them, those that arrived
 	Dead         int `json:"dead"`          // of them, those that lie in the dead letters
+	Waiting      int `json:"waiting"`       // of them, those that did not arrive and are still in the outbox
 	Lost         int `json:"lost"`          // of them, those that are nowhere
 	OutOfOrder   int `json:"out_of_order"`  // first deliveries after a later one of their key
 	Phantoms     int `json:"phantoms"`      // deliveries of what never was committed
@@ -176,12 +177,12 @@ type Verdict struct {
 // Holds reports whether nothing was lost, reordered or made up. Duplicates are
 // for the caller to judge, who knows how often something was killed.
 func (v *Verdict) Holds() bool {
-	return v.Lost+v.OutOfOrder+v.Phantoms+v.Forgotten+v.PoisonPassed+v.Invisible == 0
+	return v.Waiting+v.Lost+v.OutOfOrder+v.Phantoms+v.Forgotten+v.PoisonPassed+v.Invisible == 0
 }
 
-// Verdict compares. dead are the dead letters. It may be asked for once all
-// that is committed has been noted.
-func (l *Ledger) Verdict(dead []Entry) Verdict {
+// Verdict compares. dead are the dead letters, waiting what the outbox still has to
+// deliver. It may be asked for once all that is committed has been noted.
+func (l *Ledger) Verdict(dead, waiting []Entry) Verdict {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	v := Verdict{OutOfOrder: l.early, Looked: l.looked, Invisible: l.invisible}
@@ -192,14 +193,18 @@ func (l *Ledger) Verdict(dead []Entry) Verdict {
 			l.note("%s %d lies in the dead letters although the broker would take it", e.Chain, e.N)
 		}
 	}
+	pending := make(map[Entry]bool, len(waiting))
+	for _, e := range waiting {
+		pending[e] = true
+	}
 	for _, name := range slices.Sorted(maps.Keys(l.chains)) {
-		l.judge(&v, name, l.chains[name], buried)
+		l.judge(&v, name, l.chains[name], buried, pending)
 	}
 	v.Examples = slices.Clone(l.wrong)
 	return v
 }
 
-func (l *Ledger) judge(v *Verdict, name string, c *chain, buried map[Entry]bool) {
+func (l *Ledger) judge(v *Verdict, name string, c *chain, buried, pending map[Entry]bool) {
 	for n := 1; n <= c.acknowledged; n++ {
 		if _, there := c.committed[n]; !there {
 			v.Forgotten++
@@ -228,6 +233,9 @@ func (l *Ledger) judge(v *Verdict, name string, c *chain, buried map[Entry]bool)
 			v.Delivered++
 		case buried[e]:
 			v.Dead++
+		case pending[e]:
+			v.Waiting++
+			l.note("not delivered, but still in the outbox: %s %d", name, n)
 		default:
 			v.Lost++
 			l.note("lost: %s %d", name, n)

@@ -12,10 +12,10 @@ func TestVerdict(t *testing.T) {
 	poison := Entry{Chain: "k", N: 2, Attempt: 1, Poison: true}
 	three := []Entry{e("k", 1, 1), e("k", 2, 1), e("k", 3, 1)}
 	for _, c := range []struct {
-		name                       string
-		committed, delivered, dead []Entry
-		acknowledged               int
-		want                       Verdict
+		name                                string
+		committed, delivered, dead, waiting []Entry
+		acknowledged                        int
+		want                                Verdict
 	}{
 		{name: "all is well", committed: three, delivered: three, acknowledged: 3, want: Verdict{Committed: 3, Delivered: 3}},
 		{name: "one is lost", committed: three, delivered: []Entry{three[0], three[2]}, acknowledged: 3, want: Verdict{Committed: 3, Delivered: 2, Lost: 1}},
@@ -42,6 +42,10 @@ func TestVerdict(t *testing.T) {
 			want: Verdict{Committed: 3, Delivered: 2, Dead: 1},
 		},
 		{
+			name: "one waits", committed: three, delivered: three[:2], waiting: three[2:], acknowledged: 3,
+			want: Verdict{Committed: 3, Delivered: 2, Waiting: 1},
+		},
+		{
 			name: "poison vanishes", committed: []Entry{three[0], poison}, delivered: three[:1],
 			want: Verdict{Committed: 2, Delivered: 1, Lost: 1},
 		},
@@ -59,7 +63,7 @@ func TestVerdict(t *testing.T) {
 			for _, e := range c.committed {
 				l.Committed(e)
 			}
-			got := l.Verdict(c.dead)
+			got := l.Verdict(c.dead, c.waiting)
 			wrong := len(got.Examples) > 0
 			got.Examples = nil
 			if !reflect.DeepEqual(got, c.want) {

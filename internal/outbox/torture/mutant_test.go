@@ -23,7 +23,7 @@ type mutant struct {
 	sees func(v *Result) bool
 }
 
-func lostOrEarly(v *Result) bool { return v.Lost+v.OutOfOrder > 0 }
+func lostOrEarly(v *Result) bool { return v.Lost+v.Waiting+v.OutOfOrder > 0 }
 
 var mutants = []mutant{
 	{

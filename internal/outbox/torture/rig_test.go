@@ -162,7 +162,7 @@ func (r *rig) dead() []outbox.Listed {
 // holds asks the ledger for its verdict.
 func (r *rig) holds(dead ...Entry) Verdict {
 	r.Helper()
-	v := r.ledger.Verdict(dead)
+	v := r.ledger.Verdict(dead, nil)
 	if !v.Holds() {
 		r.Errorf("verdict %+v", v)
 	}

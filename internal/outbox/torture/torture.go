@@ -407,12 +407,16 @@ func (r *run) judge(ctx context.Context) error {
 	if err := r.db.committed(ctx, r.ledger.Committed); err != nil {
 		return err
 	}
-	dead, err := r.db.dead(ctx, r.store)
+	dead, err := r.db.list(ctx, r.store, outbox.Dead)
+	if err != nil {
+		return err
+	}
+	waiting, err := r.db.list(ctx, r.store, outbox.Pending, outbox.Scheduled)
 	if err != nil {
 		return err
 	}
 	res := &r.result
-	res.Verdict = r.ledger.Verdict(dead)
+	res.Verdict = r.ledger.Verdict(dead, waiting)
 	res.Writing = r.counts.counts()
 	res.Server, res.Sink, res.Claim, res.Layout = r.db.version, r.Sink, r.Claim.String(), r.Plan.Layout.String()
 	if b, ok := r.broker.(*realBroker); ok {
@@ -437,6 +441,7 @@ func (r *run) violations(died []string) []string {
 		}
 	}
 	say(v.Lost, "%d messages were lost")
+	say(v.Waiting, "%d messages were not delivered and are still in the outbox, where nothing had changed for "+r.Patience.String())
 	say(v.OutOfOrder, "%d messages came out of the order of their key")
 	say(v.Phantoms, "%d messages were delivered that were never committed")
 	say(v.Invisible, "%d messages were delivered before their transaction could be seen")
