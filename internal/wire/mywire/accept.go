@@ -298,10 +298,10 @@ func (c *Client) Secure() bool { return c.trusted || c.TLS != nil || isUnix(c.Co
 // Trust takes the client's word for who it is. On success the client waits for
 // Welcome or Refuse, as after Authenticate.
 func (c *Client) Trust(ctx context.Context) error {
-	if c.Response.Plugin != PluginSHA2 || len(c.Response.Auth) == 0 {
+	if c.Response.Plugin != PluginSHA2 || !provesSomething(c.Response.Auth) {
 		return nil
 	}
-	// A client that has sent this plugin's proof waits for the result.
+	// A client that has sent this plugin's proof waits for the result; one without a password does not.
 	release := netwire.Bound(ctx, c.Conn, 0)
 	if err := release(c.more([]byte{authFastDone})); err != nil {
 		return fmt.Errorf("trust client: %w", err)

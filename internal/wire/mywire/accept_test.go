@@ -377,6 +377,34 @@ func TestAcceptOfAClientThatLeaves(t *testing.T) {
 	}
 }
 
+// TestTrustAnswersProofs: a client of caching_sha2_password waits for a word about its proof,
+// unless it has none. Some say so by an empty answer, libmysql by a NUL.
+func TestTrustAnswersProofs(t *testing.T) {
+	for name, x := range map[string]struct {
+		auth []byte
+		want byte
+	}{
+		"a proof": {make([]byte, 32), headerAuthMore},
+		"a NUL":   {[]byte{0}, headerOK},
+		"nothing": {nil, headerOK},
+	} {
+		ours, theirs := net.Pipe()
+		said := make(chan byte, 1)
+		go func() {
+			p, _ := (&link{conn: theirs, max: maxServerPacket, seq: 1}).read()
+			_, _ = io.Copy(io.Discard, theirs)
+			said <- append(p, 0xff)[0]
+		}()
+		c := ChangedUser(ours, false, nil, WantedCaps, &ChangeUser{Plugin: PluginSHA2, Auth: x.auth})
+		if err := errors.Join(c.Trust(t.Context()), c.Welcome(t.Context(), &OK{}), ours.Close()); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if got := <-said; got != x.want {
+			t.Errorf("%s is answered by %#02x, want %#02x", name, got, x.want)
+		}
+	}
+}
+
 func TestAcceptIsInterrupted(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer theirs.Close()
