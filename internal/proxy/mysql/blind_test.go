@@ -127,3 +127,34 @@ func TestWarnsOfARefusedLoginOfItsOwn(t *testing.T) {
 		return strings.Count(log.String(), `level=WARN msg="the server refuses weir's own login`) == 1
 	})
 }
+
+// TestTriggersByEvent: an INSERT is judged by the triggers that INSERTs fire, unless it may
+// change rows that are there.
+func TestTriggersByEvent(t *testing.T) {
+	t.Parallel()
+	db := database(t, "CREATE TABLE t (k INT PRIMARY KEY, a INT)", "INSERT INTO t VALUES (0, 0)",
+		"CREATE TRIGGER u BEFORE UPDATE ON t FOR EACH ROW SET @fired = 'update'",
+		"CREATE TRIGGER d BEFORE DELETE ON t FOR EACH ROW SET @fired = 'delete'")
+	w := start(t, db, func(c *mysql.Config) { c.PoolSize, c.ReadLanes = 1, -1 })
+	for _, x := range []struct{ sql, fired string }{
+		{"INSERT INTO t VALUES (1, 0)", "NULL"},
+		{"INSERT INTO t (k) SELECT 2", "NULL"},
+		{"INSERT INTO t VALUES (0, 0) ON DUPLICATE KEY UPDATE a = 1", "update"},
+		{"INSERT INTO t VALUES (0, 0) /*!50000 ON DUPLICATE KEY UPDATE a = 2 */", "update"},
+		{"REPLACE INTO t VALUES (0, 0)", "delete"},
+		{"DELETE FROM t WHERE k = 0", "delete"},
+		{"UPDATE t SET a = 1 WHERE k = 1", "update"},
+	} {
+		c := w.dial(nil)
+		c.must(x.sql)
+		if x.fired == "NULL" { // what was not judged yet keeps its connection until then
+			eventually(t, x.sql+": the connection is free", func() bool { return w.pool().Free > 0 })
+		} else if w.pool().Free > 0 {
+			t.Errorf("%s: the connection is free", x.sql)
+		}
+		if got := c.one("SELECT @fired"); got != x.fired {
+			t.Errorf("%s: the trigger has set %s, want %s", x.sql, got, x.fired)
+		}
+		_ = c.Conn.Close()
+	}
+}

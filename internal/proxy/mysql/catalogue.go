@@ -45,6 +45,7 @@ type catalog struct {
 
 	reads    places          // views
 	writes   places          // tables with triggers, and views over such
+	inserts  places          // ... that an INSERT fires, if it updates no row that is there
 	defaults places          // tables with columns whose DEFAULT does more than to say a value
 	routines places          // all that the account may see
 	blind    map[string]bool // databases of which the account may not see triggers
@@ -108,7 +109,7 @@ const (
 	// results in.
 	viewsSQL    = "SELECT CAST(TABLE_NAME AS BINARY), CAST(VIEW_DEFINITION AS BINARY), CAST(TABLE_SCHEMA AS BINARY) FROM information_schema.VIEWS WHERE TABLE_SCHEMA NOT IN ('sys', 'information_schema', 'performance_schema')" + allRows
 	routinesSQL = "SELECT CAST(ROUTINE_NAME AS BINARY), CASE WHEN ROUTINE_BODY = 'SQL' AND ROUTINE_TYPE IN ('FUNCTION', 'PROCEDURE') THEN CAST(ROUTINE_DEFINITION AS BINARY) END, CAST(SQL_MODE AS BINARY), CAST(ROUTINE_SCHEMA AS BINARY) FROM information_schema.ROUTINES WHERE ROUTINE_SCHEMA <> 'sys'" + allRows
-	triggersSQL = "SELECT CAST(EVENT_OBJECT_TABLE AS BINARY), CAST(ACTION_STATEMENT AS BINARY), CAST(SQL_MODE AS BINARY), CAST(EVENT_OBJECT_SCHEMA AS BINARY) FROM information_schema.TRIGGERS WHERE EVENT_OBJECT_SCHEMA <> 'sys'" + allRows
+	triggersSQL = "SELECT CAST(EVENT_OBJECT_TABLE AS BINARY), CAST(ACTION_STATEMENT AS BINARY), CAST(SQL_MODE AS BINARY), CAST(EVENT_OBJECT_SCHEMA AS BINARY), CAST(EVENT_MANIPULATION AS BINARY) FROM information_schema.TRIGGERS WHERE EVENT_OBJECT_SCHEMA <> 'sys'" + allRows
 
 	// defaultsSQL lists what columns of MariaDB assign to variables by themselves. MySQL's
 	// may not. It costs about what viewsSQL costs: both look at every table.
@@ -157,7 +158,7 @@ func (k *catalog) load(b *backend) {
 	}
 	read(viewsSQL, 3, r.view)
 	read(routinesSQL, 4, r.routine)
-	read(triggersSQL, 4, r.trigger)
+	read(triggersSQL, 5, r.trigger)
 	if b.p.facts.mariadb {
 		read(defaultsSQL, 3, r.assigns)
 	}
@@ -198,9 +199,9 @@ func (k *catalog) loaded(r *catalogReader) {
 			k.l.srv.Log.Warn("the server's catalog cannot be read; nothing is shared", "user", k.user, "error", r.err.Error())
 		}
 	} else if r.number > k.have { // else a later one has ended before
-		writes, routines := k.writes, k.routines
+		writes, inserts, routines := k.writes, k.inserts, k.routines
 		r.finish()
-		if k.known && (k.writes.lockMoreThan(writes) || k.routines.lockMoreThan(routines)) {
+		if k.known && (k.writes.lockMoreThan(writes) || k.inserts.lockMoreThan(inserts) || k.routines.lockMoreThan(routines)) {
 			k.dropLocks()
 		}
 		k.known, k.failures, k.have = true, 0, r.number
@@ -302,6 +303,7 @@ type catalogReader struct {
 type catalogObject struct {
 	schema, name string
 	body         myscan.Body
+	inserts      bool // a trigger that INSERTs fire
 }
 
 // places are what tables, views and routines lead to, by their names and schemas. Databases of one
@@ -442,11 +444,14 @@ func (r *catalogReader) routine(row [][]byte) {
 }
 
 func (r *catalogReader) trigger(row [][]byte) {
-	r.triggers = append(r.triggers, catalogObject{foldName(string(row[3])), foldName(string(row[0])), r.read(row[1], string(row[2]))})
+	event := string(row[4]) // of MariaDB 12 it may be several
+	r.triggers = append(r.triggers, catalogObject{
+		schema: foldName(string(row[3])), name: foldName(string(row[0])), body: r.read(row[1], string(row[2])), inserts: event != "UPDATE" && event != "DELETE",
+	})
 }
 
 func (r *catalogReader) assigns(row [][]byte) {
-	r.defaults = append(r.defaults, catalogObject{foldName(string(row[2])), foldName(string(row[0])), myscan.ReadBody("RETURN "+string(row[1]), r.mode)})
+	r.defaults = append(r.defaults, catalogObject{schema: foldName(string(row[2])), name: foldName(string(row[0])), body: myscan.ReadBody("RETURN "+string(row[1]), r.mode)})
 }
 
 func (r *catalogReader) read(body []byte, sqlMode string) myscan.Body {
@@ -462,7 +467,7 @@ func (r *catalogReader) read(body []byte, sqlMode string) myscan.Body {
 // it reaches.
 func (r *catalogReader) finish() {
 	k := r.k
-	k.reads, k.writes, k.defaults, k.routines = places{}, places{}, places{}, places{}
+	k.reads, k.writes, k.inserts, k.defaults, k.routines = places{}, places{}, places{}, places{}, places{}
 	k.blind, k.unseen = r.blind, r.unseen
 	if k.trusted() {
 		k.blind, k.nothing = nil, true
@@ -474,6 +479,7 @@ func (r *catalogReader) finish() {
 	for _, o := range r.defaults {
 		k.defaults.raise(o.schema, o.name, o.body.Effects)
 		k.writes.raise(o.schema, o.name, o.body.Effects)
+		k.inserts.raise(o.schema, o.name, o.body.Effects)
 	}
 	for changed := true; changed; {
 		changed = false
@@ -481,11 +487,17 @@ func (r *catalogReader) finish() {
 			changed = k.routines.raise(o.schema, o.name, r.reached(&o, true)) || changed
 		}
 		for _, o := range r.triggers {
-			changed = k.writes.raise(o.schema, o.name, r.reached(&o, true)) || changed
+			e := r.reached(&o, true)
+			changed = k.writes.raise(o.schema, o.name, e) || changed
+			if o.inserts {
+				changed = k.inserts.raise(o.schema, o.name, e) || changed
+			}
 		}
 		for _, o := range r.views {
 			changed = k.reads.raise(o.schema, o.name, r.reached(&o, false)) || changed
-			changed = k.writes.raise(o.schema, o.name, r.reached(&o, true)) || changed
+			e := r.reached(&o, true)
+			changed = k.writes.raise(o.schema, o.name, e) || changed
+			changed = k.inserts.raise(o.schema, o.name, e) || changed
 		}
 	}
 	k.nothing = len(k.reads) == 0 && len(k.writes) == 0 && len(k.blind) == 0
@@ -582,6 +594,8 @@ func (k *catalog) reach(t *myscan.Text, info *myscan.Statement, db string) mysca
 			}
 		}
 	}
+	var fires, onInsert myscan.Effect
+	onlyInserts := info.Verb == myscan.VerbInsert && info.Count == 1
 	asksDefault := len(k.defaults) > 0 && strings.Contains(strings.ToLower(t.String()), "default") // DEFAULT(column) in a SELECT
 	t.Names(func(name string, call bool) bool {
 		name = foldName(name)
@@ -591,7 +605,9 @@ func (k *catalog) reach(t *myscan.Text, info *myscan.Statement, db string) mysca
 				e |= k.defaults.of(name, db, names)
 			}
 			if writing {
-				e |= k.writes.of(name, db, names)
+				fires |= k.writes.of(name, db, names)
+				onInsert |= k.inserts.of(name, db, names)
+				onlyInserts = onlyInserts && name != "duplicate" // ON DUPLICATE KEY UPDATE
 				if k.blind[name] {
 					e |= opaque.Effects
 				}
@@ -608,6 +624,10 @@ func (k *catalog) reach(t *myscan.Text, info *myscan.Statement, db string) mysca
 		}
 		return true
 	})
+	if onlyInserts {
+		fires = onInsert
+	}
+	e |= fires
 	if e.Has(myscan.EffLock) {
 		e |= myscan.EffLockUnseen
 	}
