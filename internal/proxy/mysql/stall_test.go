@@ -254,7 +254,7 @@ func TestSlowWriteHoldsUpItsGroupAlone(t *testing.T) {
 	slow, quick := w.dial(nil), w.dial(nil)
 	wait := make(chan reply, 1)
 	go func() {
-		wait <- slow.try(slow.query("/* batch */ UPDATE n SET n = n + 1 WHERE k = 5 AND (SELECT COUNT(*) FROM m a, m b, m c, m d, m e, m f, m g, m h, m i, m j) > 0"))
+		wait <- slow.try(slow.query("/* batch */ UPDATE n SET n = n + 1 WHERE k = 5 AND (SELECT SUM(a.k) FROM m a, m b, m c, m d, m e, m f, m g, m h, m i, m j) > 0"))
 	}()
 	w.onServer(t, "%m i, m j%", 1)
 	if p := w.pool(); p.Laned != 1 {
