@@ -198,8 +198,15 @@ func TestTakeover(t *testing.T) {
 	s := newPostgresSuccession(t, pg, "--pool-size", "8")
 	ctx, cancel := context.WithTimeout(t.Context(), labtest.Patience)
 	defer cancel()
-	if _, err := s.connect().Exec(ctx, "CREATE TABLE heirs (id bigint)"); err != nil {
-		t.Fatal(err)
+	told := s.connect() // that is the type of a parameter, which becomes another one before the first hand-over
+	for _, sql := range []string{"CREATE TABLE heirs (id bigint)", "CREATE TABLE typed (v bigint)", "INSERT INTO typed VALUES ($1)", "ALTER TABLE typed ALTER v TYPE float8"} {
+		var args []any
+		if strings.Contains(sql, "$1") {
+			args = append(args, int64(5))
+		}
+		if _, err := told.Exec(ctx, sql, args...); err != nil {
+			t.Fatal(err)
+		}
 	}
 
 	var idle []*pgx.Conn
@@ -252,6 +259,13 @@ func TestTakeover(t *testing.T) {
 			if err := conn.QueryRow(ctx, "mine", 1000).Scan(&sum); err != nil || sum != 1000+i {
 				t.Errorf("hand-over %d, client %d: its statement returns %d, %v", n, i, sum, err)
 			}
+		}
+		var stored float64
+		if _, err := told.Exec(ctx, "INSERT INTO typed VALUES ($1)", int64(5)); err != nil {
+			t.Errorf("hand-over %d: %v", n, err)
+		}
+		if err := told.QueryRow(ctx, "SELECT sum(v) FROM typed").Scan(&stored); err != nil || stored != float64(10+5*n) {
+			t.Errorf("hand-over %d: the values stored add up to %v, %v", n, stored, err)
 		}
 		late := s.connect()
 		if err := late.Ping(ctx); err != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/session"
@@ -89,6 +90,11 @@ func (b *backend) OnData(p []byte) int {
 			}
 			if u.kind == unitClient {
 				from = b.ownAnswers(u, p, from, i-n)
+				if e := u.instead; e != nil {
+					u.instead, u.failed, u.err = nil, true, e
+					b.emit(u, pgwire.AppendError(nil, e))
+					from = i - n
+				}
 				if c := u.c; c != nil && c == b.owner && c.settings.delays(b, u, msg[pgwire.HeaderLen]) {
 					b.emit(u, p[from:i-n])
 				} else {
@@ -186,7 +192,14 @@ func (b *backend) clientMessage(u *unit, typ byte, p []byte, from, at, after int
 	if tracked {
 		code = u.exp[u.expAt].code
 	}
+	if tracked && (code == expDescribe || code == expHiddenDescribe) {
+		b.described(u, u.exp[u.expAt], typ, p[at+pgwire.HeaderLen:after])
+	}
 	switch typ {
+	case pgwire.ServerParameterDescription:
+		if tracked && code == expHiddenDescribe {
+			return b.skip(u, p, from, at, after)
+		}
 	case pgwire.ServerParseComplete, pgwire.ServerNotice:
 		if typ == pgwire.ServerParseComplete {
 			u.expAt++
@@ -205,8 +218,11 @@ func (b *backend) clientMessage(u *unit, typ byte, p []byte, from, at, after int
 	case pgwire.ServerBindComplete:
 		u.expAt++
 	case pgwire.ServerRowDescription, pgwire.ServerNoData:
-		if tracked && code == expDescribe {
+		if tracked && (code == expDescribe || code == expHiddenDescribe) {
 			u.expAt++
+		}
+		if tracked && code == expHiddenDescribe {
+			from = b.skip(u, p, from, at, after)
 		}
 	case pgwire.ServerCommandComplete:
 		if tracked && code == expExecute {
@@ -281,7 +297,7 @@ func tagged(body []byte) (n uint64) {
 
 // emit gives bytes to the client that the unit answers.
 func (b *backend) emit(u *unit, p []byte) {
-	if len(p) == 0 || u.retry {
+	if len(p) == 0 || u.retry || u.instead != nil {
 		return
 	}
 	u.bytes += len(p)
@@ -346,6 +362,10 @@ func (b *backend) clientError(u *unit, msg []byte) {
 		b.malformed("ErrorResponse")
 		return
 	}
+	if e.Code == pgwire.CodeUndefinedStatement && strings.Contains(e.Message, unlikeName) {
+		e = errUnlike()
+		msg = pgwire.AppendError(nil, e)
+	}
 	u.failed, u.err = true, e
 	if e.Code == pgwire.CodeReadOnly {
 		b.p.l.srv.Monitor.Refused()
@@ -392,6 +412,17 @@ func (b *backend) clientError(u *unit, msg []byte) {
 // hiddenMessage handles the answer to weir's own query.
 func (b *backend) hiddenMessage(u *unit, typ byte, msg []byte) {
 	switch typ {
+	case pgwire.ServerParseComplete, pgwire.ServerCloseComplete:
+		if u.expAt < len(u.exp) {
+			u.expAt++
+		}
+	case pgwire.ServerParameterDescription, pgwire.ServerRowDescription, pgwire.ServerNoData:
+		if u.expAt < len(u.exp) && u.exp[u.expAt].code == expHiddenDescribe {
+			b.described(u, u.exp[u.expAt], typ, msg[pgwire.HeaderLen:])
+			if typ != pgwire.ServerParameterDescription {
+				u.expAt++
+			}
+		}
 	case pgwire.ServerNotice:
 		if u.notice != nil {
 			u.notice(msg)

@@ -57,6 +57,7 @@ func (b *backend) send(u *unit) {
 	}
 	b.begin(u)
 	special := len(u.exp) > 0
+	var of *stmt // what is described next
 	for i := range u.ops {
 		o := &u.ops[i]
 		msg := u.raw[o.off:o.end]
@@ -68,19 +69,27 @@ func (b *backend) send(u *unit) {
 			special = true
 		case pgwire.ClientBind:
 			counted(b.p, &b.p.Stats.Binds)
-			b.need(u, o.st)
+			like := b.need(u, o.st)
+			if like == likeParams && o.st.told.columns != 0 {
+				b.askColumns(u, o.st, false)
+			}
 			special = special || len(u.exp) > before
-			b.putBind(msg, int(o.name-o.off), int(o.rest-o.off), o.st.srvName)
+			b.putBind(msg, int(o.name-o.off), int(o.rest-o.off), b.bindName(o.st, like))
 			u.exp = append(u.exp, expect{code: expBind})
+			of = o.st
 		case pgwire.ClientDescribe:
+			var named uint32
 			if o.st != nil {
 				b.need(u, o.st)
 				special = special || len(u.exp) > before
 				b.s.Out = pgwire.AppendDescribe(b.s.OutBuf(), pgwire.KindStatement, o.st.srvName)
+				of, named = o.st, numberOf(text(cutName(msg[pgwire.HeaderLen+1:len(msg)-1])))
+				special = special || of.told.params == nil
 			} else {
 				b.s.Out = append(b.s.OutBuf(), msg...)
+				special = special || of != nil && !of.told.heard
 			}
-			u.exp = append(u.exp, expect{code: expDescribe})
+			u.exp = append(u.exp, expect{code: expDescribe, st: of, named: named})
 		case pgwire.ClientClose:
 			if o.st != nil || msg[pgwire.HeaderLen] == pgwire.KindStatement {
 				u.exp = append(u.exp, expect{code: expOwnClose})

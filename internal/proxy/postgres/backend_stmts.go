@@ -31,6 +31,8 @@ type backendStmts struct {
 	// foreign were read in settings that are not theirs, see literals.go: with literals, so that
 	// not even the client that had them read may use them later.
 	foreign map[*stmt]bool
+
+	heard told // of the statement that the server is describing
 }
 
 // A preparedStmt is what is known of a statement on a backend.
@@ -39,6 +41,9 @@ type preparedStmt struct {
 	parsedBy  uint64 // the unit that has its Parse; 0 if that cannot be skipped
 	reparsed  bool   // there was a Parse in another unit, too
 	uncertain bool   // it may be there or not: to be closed before it is parsed
+	own       uint64 // the unit with the client's Parse by which it is there; 0 if that was weir's
+	asked     uint64 // the unit by which it was found to be unlike what clients were told
+	like      likeness
 }
 
 // begin starts a unit that has been pushed: the place to make room.
@@ -57,6 +62,7 @@ func (k *backendStmts) ended(u *unit) {
 	if u.lastNum > 0 {
 		k.answered = u.lastNum
 	}
+	k.heard = told{} // the server may have failed between the parameters and the columns
 }
 
 // position is how much has been sent, in bytes.
@@ -77,14 +83,23 @@ func (k *backendStmts) has(st *stmt) bool {
 
 // knows reports whether the unit begun last can rely on a statement, and notes the use.
 func (k *backendStmts) knows(st *stmt) bool {
+	_, ok := k.uses(st)
+	return ok
+}
+
+// uses is knows that says how the statement compares with what clients were told.
+func (k *backendStmts) uses(st *stmt) (likeness, bool) {
 	was, ok := k.prepared[st]
 	if !ok || was.uncertain || was.parsedBy > k.answered && was.parsedBy != k.begun {
-		return false
+		return 0, false
+	}
+	if st.told.known() && was.like == likenessUnknown && was.own != k.begun {
+		return 0, false
 	}
 	k.useSeq++
 	was.lastUsed = k.useSeq
 	k.prepared[st] = was
-	return true
+	return was.like, true
 }
 
 // pending reports whether the client that owns the backend must wait before it uses a
@@ -126,11 +141,11 @@ func (k *backendStmts) learn(u *unit, st *stmt) {
 	}
 	k.prepared[st] = now
 	k.parsing = max(k.parsing, now.parsedBy)
-	if c := b.owner; c != nil && !st.single && c.stmts.readsAstray(st) {
+	if c := b.owner; c != nil && !st.single && (c.stmts.readsAstray(st) || c.back.changes) {
 		if k.foreign == nil {
 			k.foreign = make(map[*stmt]bool)
 		}
-		k.foreign[st] = c.stmts.readsLiteralsAstray(st)
+		k.foreign[st] = c.back.changes || c.stmts.readsLiteralsAstray(st)
 	}
 }
 
@@ -202,13 +217,25 @@ func (k *backendStmts) close(u *unit, st *stmt) {
 // putParse sends the client's Parse of st, unless the statement is here and the server has no
 // more to say of it.
 func (k *backendStmts) putParse(u *unit, st *stmt) {
-	if !st.noticed && k.knows(st) {
+	if like, ok := k.uses(st); ok && !st.noticed && like != unlikeTold && !st.told.old(k.b.p.l.Now) {
 		u.exp = append(u.exp, expect{code: expOwnParse})
 		return
 	}
 	k.learn(u, st)
+	k.ownParse(u, st)
+}
+
+// ownParse appends the client's Parse of a statement that was learned.
+func (k *backendStmts) ownParse(u *unit, st *stmt) {
 	k.b.s.Out = pgwire.AppendParseRaw(k.b.s.OutBuf(), st.srvName, st.tail)
 	u.exp = append(u.exp, expect{code: expParse, st: st})
+	was := k.prepared[st]
+	was.own = k.begun
+	k.prepared[st] = was
+	if st.told.known() || u.flight == nil && st.infers() {
+		st.told.at = k.b.p.l.Now
+		k.askColumns(u, st, true)
+	}
 }
 
 // parseAnew sends the client's Parse of st where the server may refuse it, also if the
@@ -218,16 +245,16 @@ func (k *backendStmts) parseAnew(u *unit, st *stmt) {
 	was := k.prepared[st]
 	was.parsedBy = u.num // what is sent behind it cannot rely on the statement, even if it was here
 	k.prepared[st], k.parsing = was, u.num
-	k.b.s.Out = pgwire.AppendParseRaw(k.b.s.OutBuf(), st.srvName, st.tail)
-	u.exp = append(u.exp, expect{code: expParse, st: st})
+	k.ownParse(u, st)
 }
 
-// need makes sure that st is prepared, by a Parse of our own.
-func (k *backendStmts) need(u *unit, st *stmt) {
-	if k.knows(st) {
-		return
+// need makes sure that st is prepared, by a Parse of our own. It returns how it compares
+// with what clients were told.
+func (k *backendStmts) need(u *unit, st *stmt) likeness {
+	if like, ok := k.uses(st); ok {
+		return like
 	}
 	k.learn(u, st)
-	k.b.s.Out = pgwire.AppendParseRaw(k.b.s.OutBuf(), st.srvName, st.tail)
 	u.exp = append(u.exp, expect{code: expHiddenParse, st: st})
+	return k.putTyped(st)
 }

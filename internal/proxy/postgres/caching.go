@@ -100,6 +100,7 @@ func (ca *caching) extended(u *unit, raw []byte) cached {
 	}
 	key = cache.AppendField(key, st.body)
 	key = cache.AppendField(key, st.tail[len(st.sql)+1:]) // types of parameters
+	key = st.told.append(key, describe == 'D')
 	did := ca.ask(u, raw, append(key, raw[bind.rest:bind.end]...), h)
 	u.flight = ca.Made()
 	return did

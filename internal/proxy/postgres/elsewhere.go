@@ -148,6 +148,6 @@ func (u *unit) again() {
 	u.retries++
 	u.exp, u.expAt = u.exp[:0], 0
 	u.wrote, u.tagged, u.failed, u.retry, u.err, u.bytes, u.tuples = false, false, false, false, nil, 0, 0
-	u.preempted, u.hold, u.park, u.resp = false, false, false, u.resp[:0]
+	u.preempted, u.hold, u.park, u.resp, u.instead = false, false, false, u.resp[:0], nil
 	u.c.p.Stats.Reruns++
 }

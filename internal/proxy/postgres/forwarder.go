@@ -379,6 +379,10 @@ func (fw *forwarder) bind(n int, p []byte) int {
 	if !ok {
 		return 0
 	}
+	own := len(name) == 0 && c.stmts.unnamedAt == fw.linkSeq // parsed during this link: the backend's unnamed one
+	if st != nil && !own && !fw.asked(st) {
+		return 0
+	}
 	var reached []*reach
 	if st != nil && st.info.Effects.Has(sqlscan.EffDDL) {
 		reached = c.reaching(st.asRead)
@@ -398,18 +402,17 @@ func (fw *forwarder) bind(n int, p []byte) int {
 		fw.closeUnnamed(u)
 	case st == nil:
 		srv = c.stmts.foreignName(name)
-	case len(name) == 0 && c.stmts.unnamedAt == fw.linkSeq:
-		// Parsed during this link: it is the backend's unnamed one.
+	case own:
 	default:
-		b.need(u, st)
-		srv = st.srvName
+		srv = b.bindName(st, b.need(u, st))
 	}
 	if st != nil {
 		fw.note(u, info)
 		u.shape = st.shape
 		u.follow(c, info, st.sql)
 	}
-	u.exp = append(u.exp, expect{code: expBind, named: numberOf(text(cutName(name))), st: st})
+	u.exp = append(u.exp, expect{code: expBind, own: own, named: numberOf(text(cutName(name))), st: st})
+	fw.bound = numberOf(text(body[:at-1]))
 	head := pgwire.HeaderLen
 	have := min(n, len(p))
 	length := n - (rest - at) + len(srv) + 1
@@ -468,7 +471,11 @@ func (fw *forwarder) other(typ byte, n int, p []byte) int {
 		code = expClose
 	}
 	if m.Kind != pgwire.KindStatement {
-		u.exp = append(u.exp, expect{code: code})
+		x := expect{code: code}
+		if n := len(u.exp); n > 0 && u.exp[n-1].code == expBind && fw.bound == numberOf(text(m.Name)) {
+			x.own, x.st = u.exp[n-1].own, u.exp[n-1].st
+		}
+		u.exp = append(u.exp, x)
 		c.transport.toServer(p[:n])
 		return n
 	}
@@ -503,7 +510,7 @@ func (fw *forwarder) other(typ byte, n int, p []byte) int {
 	}
 	b.s.Out = pgwire.AppendDescribe(b.s.OutBuf(), pgwire.KindStatement, srv)
 	b.s.Touch()
-	u.exp = append(u.exp, expect{code: expDescribe, named: numberOf(text(cutName(m.Name))), st: st})
+	u.exp = append(u.exp, expect{code: expDescribe, own: srv == "", named: numberOf(text(cutName(m.Name))), st: st})
 	return n
 }
 
@@ -558,6 +565,7 @@ type forwarder struct {
 
 	askedAt  time.Duration // when it asked for its backend; 0 if it has sent something since
 	linkSeq  uint64
+	bound    uint32      // numberOf the portal that it bound last
 	lost     core.Losses // before it was in its settings on one
 	barriers int         // units under way for whose answers what is behind them waits
 
@@ -670,27 +678,4 @@ func (fw *forwarder) note(u *unit, info *reading) {
 			c.pins.add(pinSequence)
 		}
 	}
-}
-
-// addBarrier has what the client sends behind u wait for its answer.
-func (fw *forwarder) addBarrier(u *unit) {
-	if !u.barrier {
-		u.barrier = true
-		fw.barriers++
-	}
-}
-
-// blocked reports whether a message must wait for the answer to what is under way: a
-// statement that ends all prepared statements, so that names mean something else
-// behind it, or one that resets settings, which are then to be restored.
-func (fw *forwarder) blocked(typ byte) bool {
-	if fw.barriers == 0 {
-		return false
-	}
-	switch typ {
-	case pgwire.ClientQuery, pgwire.ClientParse, pgwire.ClientBind, pgwire.ClientDescribe, pgwire.ClientClose, pgwire.ClientExecute, pgwire.ClientFunction:
-		u := fw.c.cur
-		return u == nil || u.flushedTo > u.expAt && !u.failed
-	}
-	return false
 }

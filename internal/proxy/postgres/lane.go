@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -247,10 +248,48 @@ func (ln *lane) start(b *backend) bool {
 	ln.Begin(b, r, &r.Run, len(r.units))
 	b.Mode, b.lane = core.ModeLaned, ln
 	b.mixed = true
+	units := r.units
+	if ln.rows == nil || len(units) == 1 {
+		ln.boundLocks(b, len(units))
+	}
+	if b.askFor(units, func(err *pgwire.Error) { ln.asked(b, r, units, err) }) {
+		r.units = nil // lost with b, they have not been sent
+		return true
+	}
+	ln.send(b, r)
+	return true
+}
+
+// asked goes on with a run when b has said what its statements return. Otherwise its members
+// run alone.
+func (ln *lane) asked(b *backend, r *run, units []*unit, err *pgwire.Error) {
+	if err == nil && !b.s.Closed {
+		r.units = slices.DeleteFunc(units, func(u *unit) bool { return u.kind != unitRows && u.Left() })
+		if len(r.units) > 0 {
+			ln.send(b, r)
+		} else {
+			b.settle()
+		}
+		return
+	}
+	for _, u := range units {
+		if u.kind == unitRows {
+			u.grp.unsent()
+		} else {
+			ln.unsent(u)
+		}
+	}
+	if !b.s.Closed {
+		b.settle()
+	}
+}
+
+// send sends a run.
+func (ln *lane) send(b *backend, r *run) {
 	if ln.rows != nil && len(r.units) > 1 {
 		r.rows, r.flushed = true, true
 		ln.sendRows(b, r)
-		return true
+		return
 	}
 	bound := ln.boundLocks(b, len(r.units))
 	for _, u := range r.units {
@@ -268,7 +307,6 @@ func (ln *lane) start(b *backend) bool {
 	if !r.flushed {
 		ln.sendMarker(b, r)
 	}
-	return true
 }
 
 // boundLocks puts a lock_timeout for so many members in front of a group, unless
@@ -395,7 +433,7 @@ func (ln *lane) again(u *unit) bool {
 	case pgwire.CodeUndefinedStatement, pgwire.CodeDuplicateStatement:
 		return missing(u.err)
 	case pgwire.CodeFeatureNotSupported:
-		return strings.Contains(u.err.Message, "cached plan")
+		return strings.Contains(u.err.Message, "cached plan") && u.renewStatements()
 	case pgwire.CodeQueryCanceled:
 		return u.c.back.cancelled != u && u.canceledElsewhere()
 	}

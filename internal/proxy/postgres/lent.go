@@ -89,7 +89,7 @@ func (ss *statements) lend(name string) *stmt {
 		}
 	}
 	b.Push(u, b.p.l.Now)
-	out := pgwire.AppendParseRaw(b.s.OutBuf(), name, st.tail)
+	out := pgwire.AppendParseRaw(b.s.OutBuf(), name, st.typed())
 	b.s.Out = pgwire.AppendSync(out)
 	b.s.Touch()
 	ss.leftovers = true

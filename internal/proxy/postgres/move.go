@@ -72,6 +72,9 @@ type movedStatement struct {
 	As     movedLexical
 	Opaque bool // its text is not read
 	Tail   []byte
+	// Params and Columns are what the client was told of it.
+	Params  []byte
+	Columns uint64
 }
 
 // moving is the client as one that may be handed over.
@@ -219,7 +222,7 @@ func (mv *moving) pack(in, out []byte) *moved {
 	var sets core.Numbering
 	m.Set, m.Start = sets.Of(c.set), sets.Of(c.settings.start)
 	c.stmts.each(func(name string, st *stmt) {
-		s := movedStatement{Name: name, Opaque: st.opaque(), Tail: st.tail, As: movedLexical{st.as.encoding, st.as.conforming}}
+		s := movedStatement{Name: name, Opaque: st.opaque(), Tail: st.tail, As: movedLexical{st.as.encoding, st.as.conforming}, Params: st.told.params, Columns: st.told.columns}
 		if s.Opaque {
 			s.As = movedLexical{st.lex.encoding, st.lex.conforming}
 		} else {
@@ -379,14 +382,15 @@ func (l *loop) takeIn(m *moved, fd int, drop func()) {
 	}
 	for i := range m.Statements {
 		st := &m.Statements[i]
+		was := told{params: st.Params, columns: st.Columns}
 		switch {
 		case st.Set >= len(sets):
 		case m.made != nil && !st.Opaque:
 			made := c.p.stmts.adopt(sets[st.Set], lexical{st.As.Encoding, st.As.Conforming}, m.made[i])
 			made.reads(made.as)
-			c.stmts.name(st.Name, made)
+			c.stmts.name(st.Name, c.p.stmts.as(made, was))
 		default:
-			c.stmts.name(st.Name, c.p.stmts.restore(st, sets[st.Set]))
+			c.stmts.name(st.Name, c.p.stmts.as(c.p.stmts.restore(st, sets[st.Set]), was))
 		}
 	}
 	c.settings.owed = m.Owed

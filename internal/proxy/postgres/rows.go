@@ -20,6 +20,7 @@ type rowsPlan struct {
 	st     *stmt // prepared form; nil for simple queries
 	insert sqlscan.InsertShape
 	bySize map[int]*stmt // multi-row statements by number of tuples
+	typed  bool          // ... with the types of parameters that clients were told
 	table  *tableFacts
 	max    int // most tuples in one statement
 	// types are those of the columns of simple queries, nil if the constants of their rows
@@ -62,6 +63,9 @@ func newTextPlan(p *pool, set *session.Set, sql string) *rowsPlan {
 
 // multi returns the prepared statement for n tuples.
 func (r *rowsPlan) multi(n int) *stmt {
+	if r.st != nil && r.typed != (r.st.told.params != nil) {
+		r.typed, r.bySize = !r.typed, nil
+	}
 	if st := r.bySize[n]; st != nil {
 		return st
 	}
@@ -109,7 +113,10 @@ func (r *rowsPlan) appendTypes(tail []byte, n int) []byte {
 		return tail
 	}
 	k := r.insert.MaxParam
-	oids := r.st.tail[len(r.st.sql)+1:]
+	oids := r.st.told.params
+	if oids == nil {
+		oids = r.st.tail[len(r.st.sql)+1:]
+	}
 	have := int(binary.BigEndian.Uint16(oids))
 	if have == 0 {
 		return append(tail, 0, 0)
@@ -209,6 +216,9 @@ func (g *group) send(b *backend) {
 			from += n
 		}
 	}
+	if plan.st != nil && plan.st.told.columns != 0 {
+		g.putBind(b, plan.st)
+	}
 	g.putGuard(b)
 	b.s.Out = pgwire.AppendSync(b.s.OutBuf())
 	b.s.Touch()
@@ -236,6 +246,20 @@ func (g *group) putMulti(b *backend, units []*unit, describe bool) {
 	}
 	b.s.Out = pgwire.AppendExecute(out, "", 0)
 	g.sizes = append(g.sizes, len(units))
+}
+
+// putBind appends a Bind of the members' own statement, which the server refuses if that
+// would return other columns than they were told.
+func (g *group) putBind(b *backend, st *stmt) {
+	like := b.need(g.u, st)
+	u := g.units[0]
+	for i := range u.ops {
+		if o := &u.ops[i]; o.kind == pgwire.ClientBind {
+			b.putBind(u.raw[o.off:o.end], int(o.name-o.off), int(o.rest-o.off), b.bindName(st, like))
+			b.s.Touch()
+			return
+		}
+	}
 }
 
 // putFormats appends the parameter formats of all members, as one code if they

@@ -138,8 +138,8 @@ func (g *series) send(b *backend) {
 			msg := u.raw[o.off:o.end]
 			switch o.kind {
 			case pgwire.ClientBind:
-				b.need(g.u, o.st)
-				b.putBind(msg, int(o.name-o.off), int(o.rest-o.off), o.st.srvName)
+				like := b.need(g.u, o.st)
+				b.putBind(msg, int(o.name-o.off), int(o.rest-o.off), b.bindName(o.st, like))
 			case pgwire.ClientDescribe, pgwire.ClientExecute:
 				b.s.Out = append(b.s.OutBuf(), msg...)
 			}

@@ -251,7 +251,8 @@ func (ss *statements) needAs(st *stmt) {
 	b.learn(u, st)
 	b.sure(st) // only what has failed before it could
 	u.exp = append(u.exp, expect{code: expHiddenParse, st: st})
-	b.s.Out = pgwire.AppendSync(pgwire.AppendParseRaw(b.s.OutBuf(), st.srvName, st.tail))
+	b.putTyped(st)
+	b.s.Out = pgwire.AppendSync(b.s.OutBuf())
 	b.s.Touch()
 	read(now)
 }

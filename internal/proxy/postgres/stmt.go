@@ -71,6 +71,7 @@ type stmt struct {
 	volatile bool
 	stale    bool // the server refused its plan after a change of the schema
 	noticed  bool // the server answers its Parse with a notice
+	told     told // what its clients know of it
 	// literals: it has some in quotes. own: it means something else for each client, as 'now'
 	// does. single: it is one client's. See literals.go.
 	literals, own, single bool

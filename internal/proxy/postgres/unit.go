@@ -63,6 +63,7 @@ type unit struct {
 	retry    bool          // the answer is withheld: run again
 	retries  uint8
 	err      *pgwire.Error // the ErrorResponse, where weir must look at it
+	instead  *pgwire.Error // takes the place of what is still to come of the answer
 	overdue  bool          // weir ends it, for it has run for too long
 	insist   bool          // its client has cancelled it before it was sent: see cancelUnread
 	dead     bool          // cancelled or disconnected while it waited
@@ -153,6 +154,7 @@ type span struct{ at, end int }
 // weir gives itself in its place.
 type expect struct {
 	code  expectCode
+	own   bool   // of a Bind or Describe: of the statement as the client itself has parsed it
 	named uint32 // of a Bind or Describe: a number of the client's name for it, as numberOf has it
 	st    *stmt
 }
@@ -160,15 +162,16 @@ type expect struct {
 type expectCode uint8
 
 const (
-	expBind        expectCode = iota
-	expDescribe               // RowDescription or NoData ends it
-	expExecute                // CommandComplete, EmptyQuery or PortalSuspended ends it
-	expClose                  // CloseComplete of a portal
-	expParse                  // the client's Parse: the statement becomes known on the backend
-	expHiddenParse            // our Parse: the answer is swallowed
-	expHiddenClose            // our Close, to keep the backend's statements bounded
-	expOwnParse               // no Parse was sent, the statement is there: we answer
-	expOwnClose               // no Close was sent, the statement is shared: we answer
+	expBind           expectCode = iota
+	expDescribe                  // RowDescription or NoData ends it
+	expExecute                   // CommandComplete, EmptyQuery or PortalSuspended ends it
+	expClose                     // CloseComplete of a portal
+	expParse                     // the client's Parse: the statement becomes known on the backend
+	expHiddenParse               // our Parse: the answer is swallowed
+	expHiddenDescribe            // our Describe, the same: see told.go
+	expHiddenClose               // our Close, to keep the backend's statements bounded
+	expOwnParse                  // no Parse was sent, the statement is there: we answer
+	expOwnClose                  // no Close was sent, the statement is shared: we answer
 )
 
 // own tells that weir gives the answer itself.

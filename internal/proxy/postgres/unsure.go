@@ -169,3 +169,26 @@ func endsTransaction(verb sqlscan.Verb) bool {
 	}
 	return false
 }
+
+// addBarrier has what the client sends behind u wait for its answer.
+func (fw *forwarder) addBarrier(u *unit) {
+	if !u.barrier {
+		u.barrier = true
+		fw.barriers++
+	}
+}
+
+// blocked reports whether a message must wait for the answer to what is under way: a
+// statement that ends all prepared statements, so that names mean something else
+// behind it, or one that resets settings, which are then to be restored.
+func (fw *forwarder) blocked(typ byte) bool {
+	if fw.barriers == 0 {
+		return false
+	}
+	switch typ {
+	case pgwire.ClientQuery, pgwire.ClientParse, pgwire.ClientBind, pgwire.ClientDescribe, pgwire.ClientClose, pgwire.ClientExecute, pgwire.ClientFunction:
+		u := fw.c.cur
+		return u == nil || u.flushedTo > u.expAt && !u.failed
+	}
+	return false
+}
