@@ -402,8 +402,12 @@ func (s *S3) PutNew(ctx context.Context, name string, data []byte) error {
 	if errors.Is(err, ErrExist) {
 		// The answer to an attempt that succeeded may have been lost, and the
 		// next attempt then met its own object.
-		if there, readErr := readAll(ctx, s, name, int64(len(data))); readErr == nil && bytes.Equal(there, data) {
+		there, readErr := readAll(ctx, s, name, int64(len(data)))
+		switch {
+		case readErr == nil && bytes.Equal(there, data):
 			return nil
+		case errors.As(readErr, new(*Error)) && !errors.Is(readErr, ErrNotExist):
+			return readErr // whose it is cannot be told
 		}
 		return err
 	}

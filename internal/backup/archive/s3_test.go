@@ -308,19 +308,26 @@ func TestS3ServerWithoutRanges(t *testing.T) {
 	}
 }
 
-// TestS3CompletionThatIsCut cuts the first request to complete an upload before the server
-// has it, and answers the second as S3 does when it fails late: with status 200.
-func TestS3CompletionThatIsCut(t *testing.T) {
+// TestS3UploadWhoseAnswersAreCut cuts the first answers to requests that begin and complete an
+// upload, and answers the second of the latter as S3 does when it fails late: with status 200.
+func TestS3UploadWhoseAnswersAreCut(t *testing.T) {
 	t.Parallel()
-	var tries atomic.Int32
+	var begun, ended atomic.Int32
+	cut := func(w http.ResponseWriter) {
+		_, _ = io.WriteString(w, "<?xml version=\"1.0\"?>\n")
+		w.(http.Flusher).Flush()
+		panic(http.ErrAbortHandler)
+	}
 	s := openTestS3(t, s3Proxy(t, func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.Method == http.MethodPost && r.URL.Query().Has("uploadId") {
-				switch tries.Add(1) {
+			if q := r.URL.Query(); r.Method == http.MethodPost && q.Has("uploads") {
+				if begun.Add(1) == 1 {
+					cut(w)
+				}
+			} else if r.Method == http.MethodPost && q.Has("uploadId") {
+				switch ended.Add(1) {
 				case 1:
-					_, _ = io.WriteString(w, "<?xml version=\"1.0\"?>\n")
-					w.(http.Flusher).Flush()
-					panic(http.ErrAbortHandler)
+					cut(w)
 				case 2:
 					s3Error(w, http.StatusOK, "InternalError")
 					return
@@ -340,8 +347,29 @@ func TestS3CompletionThatIsCut(t *testing.T) {
 	if _, err := w.Commit(); err != nil {
 		t.Fatal(err)
 	}
-	if got := readFrom(t, s, "victim", 0); !bytes.Equal(got, data) || tries.Load() != 3 {
-		t.Errorf("%d bytes came back, not the %d sent, after %d requests", len(got), len(data), tries.Load())
+	if got := readFrom(t, s, "victim", 0); !bytes.Equal(got, data) || begun.Load() != 2 || ended.Load() != 3 {
+		t.Errorf("%d bytes came back, not the %d sent, after %d requests to begin and %d to end", len(got), len(data), begun.Load(), ended.Load())
+	}
+}
+
+// TestS3NewNameThatCannotBeRead: when the answer to a PutNew is lost and its object cannot be
+// read, nobody says that somebody else has made it.
+func TestS3NewNameThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	s := openTestS3(t, s3Proxy(t, func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch {
+			case r.Header.Get("If-None-Match") == "*":
+				s3Error(w, http.StatusPreconditionFailed, "PreconditionFailed")
+			case strings.HasSuffix(r.URL.Path, "/new"):
+				s3Error(w, http.StatusForbidden, "RequestTimeTooSkewed")
+			default:
+				next.ServeHTTP(w, r)
+			}
+		})
+	}, nil))
+	if err := s.PutNew(t.Context(), "new", []byte("1")); errors.Is(err, ErrExist) || !errors.Is(err, ErrDenied) {
+		t.Errorf("the error is %v", err)
 	}
 }
 

@@ -97,11 +97,13 @@ func (w *s3Writer) send() error {
 	}
 	if w.upload == "" {
 		opts := minio.PutObjectOptions{UserMetadata: map[string]string{"X-Amz-Checksum-Algorithm": "CRC32C"}}
-		id, err := w.s.core.NewMultipartUpload(w.ctx, w.s.bucket, w.s.key(w.name), opts)
+		err := untilAnswered(w.ctx, func() (err error) {
+			w.upload, err = w.s.core.NewMultipartUpload(w.ctx, w.s.bucket, w.s.key(w.name), opts)
+			return err
+		})
 		if err != nil {
 			return w.s.fail("begin upload of", w.name, err)
 		}
-		w.upload = id
 	}
 	select {
 	case w.s.inFlight <- struct{}{}:
@@ -181,14 +183,24 @@ func (w *s3Writer) complete() error {
 	for _, p := range w.done {
 		parts[p.PartNumber-1] = p
 	}
-	for try := 1; ; try++ {
+	err := untilAnswered(w.ctx, func() error {
 		_, err := w.s.core.CompleteMultipartUpload(w.ctx, w.s.bucket, w.s.key(w.name), w.upload, parts, minio.PutObjectOptions{})
-		if err == nil || w.there() {
+		if err != nil && w.there() {
 			return nil // the answer was lost, or it is that to a second request: the first one has ended the upload
 		}
+		return err
+	})
+	return w.s.fail("complete upload of", w.name, err)
+}
+
+// untilAnswered repeats a request whose answer is cut. Those that get none, or one that
+// says so, are repeated by the client.
+func untilAnswered(ctx context.Context, request func() error) error {
+	for try := 1; ; try++ {
+		err := request()
 		var answer minio.ErrorResponse
-		if errors.As(err, &answer) || w.ctx.Err() != nil || try == s3Retries { // what could be tried again was
-			return w.s.fail("complete upload of", w.name, err)
+		if err == nil || errors.As(err, &answer) || ctx.Err() != nil || try == s3Retries {
+			return err
 		}
 	}
 }
