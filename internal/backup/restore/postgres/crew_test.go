@@ -39,7 +39,8 @@ func TestWorkersThatComeAndGo(t *testing.T) {
 	r.same(r.db, r.restored(restore.Options{Verify: restore.VerifyRows, Jobs: 6, Adapt: bulk.Adapt{Max: 1}}))
 }
 
-// panicking is a storage that panics when a chunk of a table begins.
+// panicking is a storage that panics when a chunk of a table begins and another one is
+// complete, so that there is something to resume.
 type panicking struct {
 	archive.Storage
 	table string
@@ -47,6 +48,11 @@ type panicking struct {
 
 func (p panicking) Create(ctx context.Context, name string) (archive.ObjectWriter, error) {
 	if strings.Contains(name, p.table) {
+		for complete := false; !complete && ctx.Err() == nil; time.Sleep(time.Millisecond) {
+			for o, err := range p.List(ctx, "x", false) {
+				complete = complete || err == nil && strings.Contains(o.Name, "journal-") && o.Size > 0
+			}
+		}
 		panic("nobody expects this")
 	}
 	return p.Storage.Create(ctx, name)

@@ -13,7 +13,8 @@ import (
 )
 
 // TestTableOfChunksIsLoadedWhole restores tables of several chunks. Their rows are
-// frozen: the pages need no visit to say that all may see them. With a chunk that is
+// frozen: the pages need no visit to say that all may see them. Servers from 16 on add pages
+// in groups, and leave some of the last ones empty. With a chunk that is
 // damaged, the rows of the others are there, and of this one none.
 func TestTableOfChunksIsLoadedWhole(t *testing.T) {
 	fill := " AS SELECT g AS a, md5(g::text) || md5((g + 1)::text) AS b FROM generate_series(1, 40000) g;"
@@ -22,7 +23,7 @@ func TestTableOfChunksIsLoadedWhole(t *testing.T) {
 	r.repo = openRepo(t, dir)
 	res := r.mustBackup(backup.Options{Checksums: true, ChunkBytes: 1 << 20})
 	target := r.restored(restore.Options{Verify: restore.VerifyRows, Jobs: 2})
-	got := r.psql(target, "SELECT count(*) FROM pg_class WHERE relname IN ('one', 'other') AND relpages > 0 AND relallvisible = relpages")
+	got := r.psql(target, "SELECT count(*) FROM pg_class WHERE relname IN ('one', 'other') AND relpages > 0 AND relallvisible > relpages * 0.9")
 	if got != "2" {
 		t.Errorf("%s of 2 tables are frozen", got)
 	}
