@@ -27,7 +27,7 @@ func (a Aspect) OfRights() bool { return strings.HasPrefix(a.Kind, "rights ") }
 // AttrCatalogue of a database in a manifest is the edition of its aspects.
 const (
 	AttrCatalogue    = "catalogue"
-	CatalogueEdition = "4"
+	CatalogueEdition = "5"
 )
 
 // AttrNoPublic of a database in a manifest says that it has no schema public, which a new
@@ -97,14 +97,16 @@ func (s *Session) Fingerprint(ctx context.Context, besides string, yield func(As
 
 // fingerprintSQL is the statement that asks for a fingerprint in the words of an edition.
 func (s *Session) fingerprintSQL(besides, edition string) string {
-	columns, others := orderOfColumns, unsaid
+	sql, columns, others := fingerprintSQL, orderOfColumns, unsaid
 	switch edition {
 	case "", "2":
 		columns, others = formerOrderOfColumns, formerUnsaid
 	case "3":
 		others = formerUnsaid
+	case "4":
+		sql = strings.ReplaceAll(sql, "@CONSTRAINT@", formerConstraint)
 	}
-	sql := others.Replace(columns.Replace(fingerprintSQL))
+	sql = others.Replace(columns.Replace(sql))
 	sql = strings.ReplaceAll(sql, "@BESIDES@", Literal(besides))
 	if s.version >= 130000 {
 		sql = strings.ReplaceAll(sql, "@CLONES@", " OR t.tgparentid <> 0 AND t.tgconstraint = 0")

@@ -25,15 +25,21 @@ var formerOrderOfColumns = strings.NewReplacer(
 )
 
 // unsaid fills in what a dump does not say: in which order a relation got its options, as
-// CREATE VIEW has check_option last, and of which type the sequence of an identity column
-// is, which a copy takes from the column; CREATE TABLE ... LIKE makes it a bigint.
+// CREATE VIEW has check_option last, of which type the sequence of an identity column
+// is, which a copy takes from the column; CREATE TABLE ... LIKE makes it a bigint; and which
+// name PostgreSQL 18 chose for a NOT NULL: a number is added if another table has taken it.
 var unsaid = strings.NewReplacer(
 	"@OPTIONS@", "(SELECT string_agg(o, ',' ORDER BY o COLLATE \"C\") FROM unnest(c.reloptions) o)",
 	"@TYPE@", "CASE WHEN NOT EXISTS (SELECT FROM pg_depend e WHERE e.classid = 'pg_catalog.pg_class'::regclass AND e.objid = c.oid AND e.deptype = 'i') THEN s.seqtypid::regtype::text END",
+	"@CONSTRAINT@", `CASE WHEN k.contype = 'n' AND k.conname ~ '_not_null[0-9]*$' THEN concat_ws(' ', 'not null', (SELECT quote_ident(a.attname) FROM pg_attribute a WHERE a.attrelid = k.conrelid AND a.attnum = k.conkey[1]))
+    ELSE quote_ident(k.conname) END`,
 )
 
+// formerConstraint is the name of a constraint in the editions before 5, which had such names differ.
+const formerConstraint = "quote_ident(k.conname)"
+
 // formerUnsaid is that of the editions before 4, which had such copies differ.
-var formerUnsaid = strings.NewReplacer("@OPTIONS@", "array_to_string(c.reloptions, ',')", "@TYPE@", "s.seqtypid::regtype::text")
+var formerUnsaid = strings.NewReplacer("@OPTIONS@", "array_to_string(c.reloptions, ',')", "@TYPE@", "s.seqtypid::regtype::text", "@CONSTRAINT@", formerConstraint)
 
 const attributesBefore = "(SELECT count(*) FROM pg_attribute b WHERE b.attrelid = c.oid AND b.attnum BETWEEN 1 AND a.attnum AND NOT b.attisdropped)"
 
@@ -68,7 +74,7 @@ UNION ALL (SELECT 'rights to column', format('%I.%I.%I', n.nspname, c.relname, a
 UNION ALL (SELECT 'index', format('%I.%I', n.nspname, c.relname), concat_ws('; ', pg_get_indexdef(c.oid), i.indisclustered::text, i.indisreplident::text,
   (SELECT string_agg(concat_ws(' ', a.attnum, a.attstattarget), ',' ORDER BY a.attnum) FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attstattarget > 0))
 FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_namespace n ON n.oid = c.relnamespace WHERE (i.indisvalid OR c.relkind = 'I') AND n.nspname <> 'information_schema' AND n.nspname !~ '^pg_' AND n.nspname <> @BESIDES@ AND NOT EXISTS (SELECT FROM member m WHERE m.classid = 'pg_catalog.pg_class'::regclass AND m.objid = i.indrelid))
-UNION ALL (SELECT 'constraint', coalesce(nullif(k.conrelid, 0)::regclass::text, k.contypid::regtype::text) || ' ' || quote_ident(k.conname), concat_ws('; ', pg_get_constraintdef(k.oid), k.convalidated::text)
+UNION ALL (SELECT 'constraint', coalesce(nullif(k.conrelid, 0)::regclass::text, k.contypid::regtype::text) || ' ' || @CONSTRAINT@, concat_ws('; ', pg_get_constraintdef(k.oid), k.convalidated::text)
 FROM pg_constraint k JOIN pg_namespace n ON n.oid = k.connamespace WHERE k.contype <> 't' AND k.conparentid = 0 AND n.nspname <> 'information_schema' AND n.nspname !~ '^pg_' AND n.nspname <> @BESIDES@ AND NOT EXISTS (SELECT FROM member m WHERE m.classid = 'pg_catalog.pg_class'::regclass AND m.objid = k.conrelid) AND NOT EXISTS (SELECT FROM member m WHERE m.classid = 'pg_catalog.pg_type'::regclass AND m.objid = k.contypid))
 UNION ALL (SELECT 'trigger', t.tgrelid::regclass::text || ' ' || quote_ident(t.tgname), concat_ws('; ', pg_get_triggerdef(t.oid), t.tgenabled::text)
 FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_namespace n ON n.oid = c.relnamespace WHERE (NOT t.tgisinternal@CLONES@) AND n.nspname <> 'information_schema' AND n.nspname !~ '^pg_' AND n.nspname <> @BESIDES@ AND NOT EXISTS (SELECT FROM member m WHERE m.classid = 'pg_catalog.pg_class'::regclass AND m.objid = c.oid))
