@@ -18,6 +18,7 @@ const longRows = "INSERT INTO %s WITH RECURSIVE s (x) AS (SELECT 1 UNION ALL SEL
 // statements like it run alone.
 func TestLongAnswersOfGroups(t *testing.T) {
 	t.Parallel()
+	needsMariaDB(t, "DELETE RETURNING")
 	const rows = 30
 	for name, without := range map[string]mywire.Caps{"": 0, "in the older form": mywire.CapDeprecateEOF} {
 		t.Run(name, func(t *testing.T) {
@@ -68,6 +69,7 @@ func TestLongAnswersOfGroups(t *testing.T) {
 // a group returns is disconnected. The group goes on.
 func TestLongAnswersOfGroupsThatNobodyReads(t *testing.T) {
 	t.Parallel()
+	needsMariaDB(t, "DELETE RETURNING")
 	db := database(t, "CREATE TABLE big (k INT PRIMARY KEY)", fmt.Sprintf(longRows, "big", 120))
 	w := start(t, db, func(c *mysql.Config) { c.NoRowsLane = true })
 	c := w.dial(nil)
@@ -107,6 +109,7 @@ func (c *wire) drain() (rows uint64, bytes int) {
 // a group returns, the server waits, and the client gets all of it.
 func TestLongAnswersOfGroupsThatAreReadSlowly(t *testing.T) {
 	t.Parallel()
+	needsMariaDB(t, "DELETE RETURNING")
 	const rows = 150
 	db := database(t, "CREATE TABLE big (k INT PRIMARY KEY)", fmt.Sprintf(longRows, "big", rows))
 	w := start(t, db, func(c *mysql.Config) { c.NoRowsLane, c.ClientWriteTimeout = true, time.Hour })
