@@ -35,7 +35,9 @@ import (
 // Run restores what opts say of the backup that r reads. The result is not nil
 // when the restore came as far as to have one, even with an error.
 func Run(ctx context.Context, opts restore.Options, r *archive.Reader) (*restore.Result, error) {
-	defer bulk.BoundMemory()()
+	memory := bulk.BoundMemory()
+	defer memory.Close()
+	memory.Tables(r.Manifest().Totals.Tables)
 	opts = opts.WithDefaults()
 	if err := opts.Validate(); err != nil {
 		return nil, err
