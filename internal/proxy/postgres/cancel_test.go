@@ -83,7 +83,9 @@ func TestCancelBehindAQuestionOfWeirs(t *testing.T) {
 	eventually(t, "the question waits", func() bool {
 		return look.ask("SELECT count(*) AS n FROM pg_locks WHERE NOT granted AND relation = 'pg_catalog.pg_cursors'::regclass AND database = (SELECT oid FROM pg_database WHERE datname = current_database())") == "[n] (1) SELECT_1 I"
 	})
+	received := w.pool().Received
 	c.send(query("SELECT pg_sleep(600)"))
+	eventually(t, "the statement is here", func() bool { return w.pool().Received > received }) // before it a request is void
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
