@@ -100,7 +100,7 @@ func (t *tableCache) lookAgain(p *pool, set *session.Set, name string, f *tableF
 
 // tableSQL asks whether a table is fit: an ordinary table, not a partition,
 // without row security, rules, triggers of users, and without defaults or
-// checks that call functions of users, which could read the table. A foreign key to
+// checks, also of domains, that call functions of users, which could read the table. A foreign key to
 // the table itself is looked at when the statement ends: rows of one statement may
 // refer to rows that come later, which one by one they may not.
 func tableSQL(name string) string {
@@ -109,7 +109,8 @@ func tableSQL(name string) string {
  AND NOT EXISTS (SELECT FROM pg_catalog.pg_attrdef d JOIN pg_catalog.pg_depend p ON p.classid = 'pg_catalog.pg_attrdef'::pg_catalog.regclass
   AND p.objid = d.oid AND p.refclassid = 'pg_catalog.pg_proc'::pg_catalog.regclass WHERE d.adrelid = c.oid)
  AND NOT EXISTS (SELECT FROM pg_catalog.pg_constraint k JOIN pg_catalog.pg_depend p ON p.classid = 'pg_catalog.pg_constraint'::pg_catalog.regclass
-  AND p.objid = k.oid AND p.refclassid = 'pg_catalog.pg_proc'::pg_catalog.regclass WHERE k.conrelid = c.oid),
+  AND p.objid = k.oid AND p.refclassid = 'pg_catalog.pg_proc'::pg_catalog.regclass WHERE k.conrelid = c.oid)
+ AND ` + quietDomains + `,
  ` + plainColumnsSQL + `, ` + defaultsSQL + `
  FROM pg_catalog.pg_class c WHERE c.oid = pg_catalog.to_regclass(` + quoteLiteral(name) + `)`
 }
@@ -121,6 +122,14 @@ const tableColumns = 7
 // one, leaves pg_class as it is.
 const defaultsSQL = `(SELECT pg_catalog.concat(pg_catalog.string_agg(pg_catalog.concat(d.oid, ':', d.xmin), ',' ORDER BY d.oid))
  FROM pg_catalog.pg_attrdef d WHERE d.adrelid = c.oid)`
+
+// quietDomains holds if no column of the table c may be of a domain, or hold one, whose check or
+// default calls a function of a user. It says so where no domain has such, too.
+const quietDomains = `NOT (EXISTS (SELECT FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type y ON y.oid = a.atttypid
+  WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND y.oid >= 16384 AND y.typtype <> 'e' AND (y.typtype <> 'b' OR y.typelem >= 16384))
+ AND EXISTS (SELECT FROM pg_catalog.pg_depend p WHERE p.refclassid = 'pg_catalog.pg_proc'::pg_catalog.regclass
+  AND (p.classid = 'pg_catalog.pg_constraint'::pg_catalog.regclass AND EXISTS (SELECT FROM pg_catalog.pg_constraint k WHERE k.oid = p.objid AND k.contypid <> 0)
+   OR p.classid = 'pg_catalog.pg_type'::pg_catalog.regclass AND EXISTS (SELECT FROM pg_catalog.pg_type y WHERE y.oid = p.objid AND y.typtype = 'd'))))`
 
 // schemasSQL asks for the version of the table's schema, and what otherSchemas is if the name
 // is without a schema, or 0.
@@ -173,11 +182,12 @@ const committedReads = `pg_catalog.current_setting('transaction_isolation') IN (
 
 // guardSQL fails, by a division by zero, unless the name still means the same
 // table in the same version, and has since the INSERT, and it got no trigger, no foreign
-// key to itself and no other default.
+// key to itself, no other default and no domain that may read it.
 const guardSQL = `SELECT 1 / pg_catalog.count(*) FROM pg_catalog.pg_class c
  WHERE ` + committedReads + ` AND ` + sameSchemas + ` AND c.oid = pg_catalog.to_regclass($1) AND c.oid = $2::pg_catalog.oid AND c.xmin = $3::pg_catalog.xid
  AND NOT EXISTS (SELECT FROM pg_catalog.pg_trigger t WHERE t.tgrelid = c.oid AND (NOT t.tgisinternal OR t.tgconstrrelid = c.oid))
- AND $6 = ` + defaultsSQL
+ AND $6 = ` + defaultsSQL + `
+ AND ` + quietDomains
 
 func (f *tableFacts) learn(p *pool, name string, u *unit) {
 	f.at = p.l.Now

@@ -115,3 +115,23 @@ func TestDefaultMadeBetweenGroups(t *testing.T) {
 	}
 	admin.want("SELECT count(n), count(DISTINCT n) AS distinct FROM g", "[count,distinct] (12,12) SELECT_1 I")
 }
+
+// TestDomainThatReadsTheTable: the type of a column gets a check that reads the table. It holds
+// for each statement, not for each group.
+func TestDomainThatReadsTheTable(t *testing.T) {
+	t.Parallel()
+	db := database(t, "CREATE DOMAIN counted AS int", "CREATE TABLE g (k counted)", "CREATE TABLE most (n int)",
+		"CREATE FUNCTION allows() RETURNS bool LANGUAGE plpgsql AS 'BEGIN RETURN (SELECT count(*) FROM g) < (SELECT n FROM most); END'")
+	w := start(t, db, oneBackend)
+	const sql = "/* batch */ INSERT INTO g VALUES (%d)"
+	all := w.clients(12, fmt.Sprintf(sql, -1))
+	k := 0
+	w.mustGather("rows", func(int) { burst(all, sql, &k) })
+	admin := dialWire(t, server(t).Addr(), db)
+	admin.want("INSERT INTO most SELECT count(*) + 5 FROM g", "INSERT_0_1 I")
+	admin.want("ALTER DOMAIN counted ADD CHECK (allows())", "ALTER_DOMAIN I")
+	if refused := burst(all, sql, &k); len(refused) != len(all)-5 {
+		t.Errorf("refused are %q", refused)
+	}
+	admin.want("SELECT count(*) - n AS more FROM g, most GROUP BY n", "[more] (0) SELECT_1 I")
+}
