@@ -418,7 +418,7 @@ func (g *gateway) Open(replies resp.Replies) resp.Session {
 	}
 	g.mu.Unlock()
 	if l == nil {
-		l = &line{g: g, busy: true}
+		l = &line{g: g, busy: true, window: firstReads}
 		l.mu.Lock()
 		g.begin(l, g.clock())
 	} else {

@@ -32,6 +32,8 @@ type line struct {
 	queue   []queued     // requests that the session does not take yet
 	again   []unfit      // reads whose answers found no room, by tag; the queue waits for them
 	coming  int          // bytes of answers that were asked for again
+	window  int          // reads that may be under way, see learn
+	moved   int64        // when a read was last answered
 	local   []localRead  // to be read from this replica's state
 	locals  int          // reads of which it has been asked; writes wait for them
 	waits   []wait       // committed, but not on enough replicas
@@ -123,7 +125,7 @@ func (l *line) issue(now int64, r *resp.Request, hopeless bool) error {
 		return nil
 	}
 	err := session.ErrFull
-	if len(l.queue) == 0 && len(l.again) == 0 {
+	if len(l.queue) == 0 && len(l.again) == 0 && (!query || l.s.Reads() < l.window) {
 		err = l.hand(now, tag, c, query, weak)
 	}
 	full := errors.Is(err, session.ErrFull)
@@ -247,6 +249,9 @@ func (l *line) drain() bool {
 	n := 0
 	for ; n < len(l.queue); n++ {
 		q := &l.queue[n]
+		if q.query && l.s.Reads() >= l.window {
+			break
+		}
 		err := l.handQueued(now, q)
 		if errors.Is(err, session.ErrFull) {
 			break
@@ -255,6 +260,9 @@ func (l *line) drain() bool {
 			l.complete(&session.Outcome{Tag: q.tag, Err: err})
 		} else if e := l.entry(q.tag); e != nil {
 			e.waits = false
+			if q.query {
+				e.deadline = now + int64(l.g.cfg.RequestTimeout)
+			}
 		}
 	}
 	clear(l.queue[:n])
@@ -352,8 +360,8 @@ func (l *line) expire(now int64) {
 		if e.reply == nil || e.wait != nil {
 			continue
 		}
-		if e.waits && len(l.again) > 0 { // for the client
-			e.deadline = now + int64(l.g.cfg.RequestTimeout)
+		if timeout := int64(l.g.cfg.RequestTimeout); e.waits && (len(l.again) > 0 || now-l.moved < timeout) {
+			e.deadline = now + timeout // it waits for its client, or for large answers before it
 		}
 		if e.deadline > now {
 			continue

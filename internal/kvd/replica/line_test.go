@@ -72,7 +72,7 @@ func TestLineHasOneConnection(t *testing.T) {
 func TestLineRestsWhenItsWritesAreCommitted(t *testing.T) {
 	r := startRig(t, 1, "raft-ht", nil)
 	g := r.nodes[r.leader()].gateway
-	l := &line{g: g, s: session.New(session.Config{ID: 7})}
+	l := &line{g: g, window: firstReads, s: session.New(session.Config{ID: 7})}
 	if err := l.s.Write(1, 1, set("k", "v"), true); err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func TestLineRestsWhenItsWritesAreCommitted(t *testing.T) {
 // taken yet.
 func TestWaitBehindQueuedWrites(t *testing.T) {
 	r := startRig(t, 1, "raft-ht", nil)
-	l := &line{g: r.nodes[r.leader()].gateway, s: session.New(session.Config{ID: 7})}
+	l := &line{g: r.nodes[r.leader()].gateway, window: firstReads, s: session.New(session.Config{ID: 7})}
 	var read, written, waited resp.Reply
 	l.Do([]resp.Request{
 		{Command: wire.Command{Verb: wire.Get, Key: "k"}, Reply: &read},
@@ -124,5 +124,28 @@ func TestWaitBehindQueuedWrites(t *testing.T) {
 	l.settle()
 	if _, done, err := waited.Outcome(); !done || err != nil {
 		t.Fatalf("WAIT after the commit: answered %v, %v", done, err)
+	}
+}
+
+// A line has as many reads under way as the size of their answers lets expect to arrive.
+func TestReadsUnderWay(t *testing.T) {
+	r := startRig(t, 1, "raft-ht", nil)
+	l := &line{g: r.nodes[r.leader()].gateway, window: firstReads, s: session.New(session.Config{ID: 7})}
+	var batch []resp.Request
+	for range 100 {
+		batch = append(batch, resp.Request{Command: wire.Command{Verb: wire.Get, Key: "k"}, Reply: new(resp.Reply)})
+	}
+	l.Do(batch)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, tt := range []struct{ size, want int }{
+		{0, firstReads + 1}, {100, firstReads + 2}, {6 << 20, firstReads + 1}, {6 << 20, firstReads}, {100, firstReads - 1},
+	} {
+		answer := wire.Result{Found: true, Value: make([]byte, tt.size)}
+		l.s.Receive(1, 1, &wire.Message{Kind: wire.ReadDone, Request: uint64(i) + 1, Data: answer.Append(nil)})
+		l.settle()
+		if n := l.s.Reads(); n != tt.want {
+			t.Errorf("%d reads are under way after an answer of %d bytes, want %d", n, tt.size, tt.want)
+		}
 	}
 }

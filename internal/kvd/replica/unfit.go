@@ -31,6 +31,9 @@ func (l *line) entry(tag uint64) *entry {
 func (l *line) unfit(e *entry, o *session.Outcome) bool {
 	l.coming -= e.coming
 	e.coming = 0
+	if o.Command != nil {
+		l.learn(len(o.Result))
+	}
 	switch size := len(o.Result); {
 	case e.reply == nil || e.wait != nil:
 		return false
@@ -44,6 +47,21 @@ func (l *line) unfit(e *entry, o *session.Outcome) bool {
 		l.park(unfit{o.Tag, o.Command, size})
 		return true
 	}
+}
+
+// Reads of a line are under way as many at a time as their answers let expect to arrive:
+// what is asked for in vain is sent in vain, through a connection that others use, too.
+const (
+	firstReads = 16
+	mostReads  = 1000
+	mostComing = 16 << 20 // bytes of answers
+)
+
+// learn moves the window by the size of an answer.
+func (l *line) learn(size int) {
+	l.moved = l.g.clock()
+	most := min(max(mostComing/max(size, 1), 2), mostReads)
+	l.window = min(l.window+1, most)
 }
 
 // park keeps a read until it is asked again, in the order of issue.

@@ -255,6 +255,9 @@ func (s *Session) Leader() (leader, view uint64) { return s.leader, s.view }
 // Open is how many operations are under way.
 func (s *Session) Open() int { return s.ops.count }
 
+// Reads is how many reads are under way.
+func (s *Session) Reads() int { return s.byReads.count }
+
 // Unstable is how many weak writes are not known to be committed.
 func (s *Session) Unstable() int { return len(s.unstable) }
 
