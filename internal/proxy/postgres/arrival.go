@@ -130,6 +130,8 @@ func (a *arrival) judge(st *roleStanding, err error, late bool, borrows func() b
 	// for it.
 	switch {
 	case err == nil:
+	case pgwire.CodeOf(err) == pgwire.CodeConnectionRejected: // by weir, see pooledVerdicts
+		return 0, fatalOf(err, ""), err
 	case a.held && !late:
 		s.Log.Debug("login not looked up", "user", a.key.user, "error", err)
 	case cfg.AuthQuery != "":

@@ -271,7 +271,7 @@ func (p *pool) DialFailed(err error) {
 		return // those that there are may serve them
 	}
 	switch pgwire.CodeOf(err) {
-	case pgwire.CodeInvalidPassword, pgwire.CodeInvalidAuthorization, pgwire.CodeInvalidDatabase:
+	case pgwire.CodeInvalidPassword, pgwire.CodeInvalidAuthorization, pgwire.CodeInvalidDatabase, pgwire.CodeConnectionRejected:
 		p.failWaiting(0, p.dialProblem())
 	}
 }

@@ -28,6 +28,8 @@ func (s *Server) Hosts() upstream.Config {
 type hosts struct {
 	srv   *Server
 	roles *upstream.Kept[*pgwire.Backend] // they are asked on these what they are
+
+	pooled pooledVerdicts
 }
 
 // connect logs in to the host that connections go to.
@@ -49,6 +51,10 @@ func (h *hosts) connect(ctx context.Context, cfg pgwire.ConnectConfig) (*pgwire.
 		return nil, e, err
 	}
 	if err := s.checkRole(be, e); err != nil {
+		_ = be.Conn.Close()
+		return nil, e, err
+	}
+	if err := h.pooled.check(ctx, s, cfg, be, e); err != nil {
 		_ = be.Conn.Close()
 		return nil, e, err
 	}
