@@ -126,9 +126,17 @@ func mayBeOf(id, label string) bool {
 func openDir(ctx context.Context, s Storage, dir string, opts ReadOptions) (*Reader, error) {
 	r := &Reader{storage: s, dir: dir, close: func() error { return nil }}
 	if err := r.load(ctx, opts); err != nil {
-		return nil, fmt.Errorf("open backup %s: %w", path.Join(s.String(), dir), err)
+		return nil, fmt.Errorf("open backup %s: %w", placeOf(s, dir), err)
 	}
 	return r, nil
+}
+
+// placeOf is a directory of a storage as an operator would write it.
+func placeOf(s Storage, dir string) string {
+	if dir = strings.TrimSuffix(dir, "/"); dir == "" {
+		return s.String()
+	}
+	return strings.TrimSuffix(s.String(), "/") + "/" + dir
 }
 
 // load reads the manifest, and the full one where names are hidden and a key is
@@ -167,7 +175,7 @@ func (r *Reader) absent(ctx context.Context) error {
 		}
 		return ErrIncomplete
 	}
-	return &Error{Op: "read", Place: path.Join(r.storage.String(), r.dir), Err: ErrNotExist, Hint: "weir backup list shows what there is"}
+	return &Error{Op: "read", Place: placeOf(r.storage, r.dir), Err: ErrNotExist, Hint: "weir backup list shows what there is"}
 }
 
 func (r *Reader) use(m *Manifest) {

@@ -546,6 +546,9 @@ func TestS3BackupWithCrash(t *testing.T) {
 	if err := Remove(ctx, repo, "b"); err != nil {
 		t.Error(err)
 	}
+	if _, err := Open(ctx, repo, "b", ReadOptions{}); err == nil || !strings.Contains(err.Error(), "open backup "+s.String()+"/b: ") {
+		t.Errorf("a backup that was removed: %v", err)
+	}
 	for o := range s.List(ctx, "", true) {
 		t.Errorf("%s is left", o.Name)
 	}
