@@ -233,7 +233,6 @@ func (c *conn) newReply(size int) *Reply {
 	var r *Reply
 	if n := len(c.spare); n > 0 {
 		r, c.spare = c.spare[n-1], c.spare[:n-1]
-		r.reset()
 	} else {
 		r = new(Reply)
 	}

@@ -187,3 +187,16 @@ func TestAnswersAreInFlight(t *testing.T) {
 		<-read
 	}
 }
+
+// A reply that was written is kept to be used again, without its answer.
+func TestWrittenRepliesHoldNothing(t *testing.T) {
+	c := &conn{srv: &Server{}}
+	r := &Reply{conn: c, answer: answer{text: make([]byte, 2*keepText)}}
+	r.Must(2 * smallAnswer)
+	r.Done(wire.Result{Value: make([]byte, 2*smallAnswer)}, nil)
+	c.open++
+	c.release(&output{items: []item{{reply: r}}})
+	if len(c.free) != 1 || c.free[0].result[0].Value != nil || c.free[0].answer.text != nil || c.unread.bytes != 0 {
+		t.Errorf("%d replies are kept, with %d bytes, and %d bytes count as unread", len(c.free), len(r.result[0].Value)+cap(r.answer.text), c.unread.bytes)
+	}
+}

@@ -139,6 +139,7 @@ func (c *conn) release(o *output) {
 		c.unread.bytes -= r.size
 		c.open--
 		if len(c.free) < maxFree {
+			r.reset() // it holds no answer any more
 			c.free = append(c.free, r)
 		}
 	}
