@@ -64,8 +64,8 @@ type Flight[U any] struct {
 	// one before it was answered.
 	Since time.Duration
 	// Resumed is when the server last could go on with the head, behind a time in which it
-	// had done all that was there of that, or weir read nothing of its answer; 0 if there was
-	// none.
+	// had done all that was there of that; of a group also when weir last began or ceased to
+	// read nothing of the answer, for its client. 0 if there was none.
 	Resumed time.Duration
 	// Answered is when the last answer ended, 0 if there was none.
 	Answered time.Duration

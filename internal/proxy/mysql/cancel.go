@@ -164,13 +164,21 @@ func (b *backend) cancel(u *unit, done func(*mywire.Error)) {
 }
 
 // endOverdue has the server end the head of the queue, which has run for longer than
-// --query-timeout. A member of a group is not killed: that could hit another.
+// --query-timeout. A member of a group is not killed: that could hit another. If it is
+// its client that the server waits for, that client goes.
 func endOverdue(b *backend) (clients bool) {
 	u := b.Head()
 	if u.kind != unitClient {
 		return u.kind == unitRows
 	}
-	if u.park || u.overdue || u.dead || b.Cancels > 0 || u.c == nil || u.c.s.Closed {
+	if u.overdue || u.dead || b.Cancels > 0 || u.c == nil || u.c.s.Closed {
+		return true
+	}
+	if u.park {
+		if u.c.transport.source == b {
+			b.p.Stats.Limited[core.LimitQuery]++
+			u.c.kick("it has not read a long answer within --query-timeout, and a grouped write cannot be cancelled")
+		}
 		return true
 	}
 	u.overdue = true

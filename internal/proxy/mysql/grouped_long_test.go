@@ -66,21 +66,35 @@ func TestLongAnswersOfGroups(t *testing.T) {
 }
 
 // TestLongAnswersOfGroupsThatNobodyReads: a client that reads nothing of what a member of
-// a group returns is disconnected. The group goes on.
+// a group returns is disconnected when others of it wait. The group goes on.
 func TestLongAnswersOfGroupsThatNobodyReads(t *testing.T) {
 	t.Parallel()
 	needsMariaDB(t, "DELETE RETURNING")
-	db := database(t, "CREATE TABLE big (k INT PRIMARY KEY)", fmt.Sprintf(longRows, "big", 120))
-	w := start(t, db, func(c *mysql.Config) { c.NoRowsLane = true })
-	c := w.dial(nil)
+	const none = "/* batch:100 */ DELETE FROM small WHERE k = 0"
+	db := database(t, "CREATE TABLE big (k INT PRIMARY KEY)", "CREATE TABLE small (k INT PRIMARY KEY)")
+	w := start(t, db, oneGroupAtATime(func(c *mysql.Config) { c.NoRowsLane = true }))
+	others, direct := w.dials(2), directTo(t, server(t), db)
 	eventually(t, "writes are grouped", func() bool {
-		c.must("/* batch */ DELETE FROM big WHERE k = 0")
+		others[0].must("/* batch */ DELETE FROM big WHERE k = 0")
 		return w.pool().Grouped > 0
 	})
-	c.send(c.query("/* batch */ DELETE FROM big RETURNING REPEAT('x', 1000000)"))
-	eventually(t, "the client is disconnected", func() bool { return w.snapshot().Clients == 0 })
-	direct := directTo(t, server(t), db)
-	eventually(t, "the rows are deleted", func() bool { return direct.one("SELECT COUNT(*) FROM big") == "0" })
+	gone := false
+	for round := 0; !gone && round < 9; round++ {
+		c, before := w.dial(nil), w.extras(txLane)
+		sqlOn(t, server(t), "USE "+db, "DELETE FROM big", fmt.Sprintf(longRows, "big", 120))
+		c.send(c.query(fmt.Sprintf("/* batch:100 */ DELETE FROM big RETURNING REPEAT('x', 1000000) AS a%d", round))) // each is a shape of its own
+		for i, r := range together(others, [][]byte{others[0].query(none), others[1].query(none)}) {
+			if r.err != nil || r.lost != nil {
+				t.Fatalf("client %d of the group: %v %v", i, r.err, r.lost)
+			}
+		}
+		gone = w.extras(txLane) > before && w.snapshot().Clients == len(others) // else it ran alone, or they
+		_ = c.Close()
+		eventually(t, "the client has left", func() bool { return w.snapshot().Clients == len(others) })
+	}
+	if got := direct.one("SELECT COUNT(*) FROM big"); !gone || got != "0" {
+		t.Errorf("the client was disconnected: %v; %s rows are left", gone, got)
+	}
 }
 
 // drain reads the answer to a query, however long, and keeps nothing of it.
@@ -133,6 +147,41 @@ func TestLongAnswersOfGroupsThatAreReadSlowly(t *testing.T) {
 	}
 	if got := c.one("SELECT COUNT(*) FROM big"); got != "0" {
 		t.Errorf("%s rows are left", got)
+	}
+}
+
+// TestQueryTimeoutOfALongAnswerThatNobodyReads: where a member of a group reads nothing of
+// its answer for longer than --query-timeout, it alone is disconnected.
+func TestQueryTimeoutOfALongAnswerThatNobodyReads(t *testing.T) {
+	t.Parallel()
+	needsMariaDB(t, "DELETE RETURNING")
+	const none = "/* batch:100 */ DELETE FROM small WHERE k = 0"
+	db := database(t, "CREATE TABLE big (k INT PRIMARY KEY)", "CREATE TABLE small (k INT PRIMARY KEY)")
+	w := start(t, db, oneGroupAtATime(func(c *mysql.Config) {
+		c.NoRowsLane, c.QueryTimeout, c.ClientWriteTimeout = true, 5*time.Second, time.Hour // 5 s later the group is lost
+	}))
+	others, gone := w.dials(2), false
+	eventually(t, "writes are grouped", func() bool {
+		others[0].must("/* batch */ DELETE FROM big WHERE k = 0")
+		return w.pool().Grouped > 0
+	})
+	for round := 0; !gone && round < 9; round++ {
+		c := w.dial(nil)
+		sqlOn(t, server(t), "USE "+db, "DELETE FROM big", fmt.Sprintf(longRows, "big", 120))
+		extras, ended := w.extras(txLane), w.pool().Limited["query_timeout"]
+		c.send(c.query(fmt.Sprintf("/* batch:100 */ DELETE FROM big RETURNING REPEAT('x', 1000000) AS a%d", round))) // each is a shape of its own
+		for i, r := range together(others, [][]byte{others[0].query(none), others[1].query(none)}) {
+			if r.err != nil || r.lost != nil {
+				t.Fatalf("client %d of the group: %v %v", i, r.err, r.lost)
+			}
+		}
+		eventually(t, "the timeout has come", func() bool { return w.pool().Limited["query_timeout"] > ended })
+		gone = w.extras(txLane) > extras && w.snapshot().Clients == len(others) // else it ran alone, or they
+		_ = c.Close()
+		eventually(t, "the client has left", func() bool { return w.snapshot().Clients == len(others) })
+	}
+	if !gone {
+		t.Errorf("no client was disconnected: %+v", w.snapshot().Lanes)
 	}
 }
 

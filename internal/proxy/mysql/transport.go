@@ -376,6 +376,7 @@ func (tr *transport) holdBack(b *backend) {
 	if b.owner == nil && tr.source != b {
 		tr.source = b
 		tr.reading.Holds(b.Since, c.l.Now)
+		b.waitedFor(c.l.Now)
 	}
 	c.s.HoldBack(b.s)
 }
@@ -386,8 +387,28 @@ func (tr *transport) freeSource() {
 	if b := tr.source; b != nil {
 		tr.source = nil
 		tr.reading.Frees(tr.c.l.Now)
+		b.waitedFor(tr.c.l.Now)
 		b.s.Throttle(false)
 	}
+}
+
+// waitedFor notes that the time for which the client of a member of a group is waited for
+// begins, or ends: it is no other's.
+func (b *backend) waitedFor(now time.Duration) {
+	if b.Mode == core.ModeLaned {
+		b.Resumed = now
+	}
+}
+
+// holdsUp reports whether others wait while b is held back for the client: for answers that
+// come from b, or for a connection.
+func (tr *transport) holdsUp(b *backend) bool {
+	c, p := tr.c, tr.c.p
+	other := func(u *unit) bool { return u.kind == unitRows || u.kind == unitClient && u.c != c && !u.Left() }
+	if len(p.Reads)+p.Apart.Waiting() > 0 || p.Excl.Long(c.l.Now, p.Left) || slices.ContainsFunc(b.Units(), other) {
+		return true
+	}
+	return b.lane != nil && (b.lane.Q.Len() > 0 || slices.ContainsFunc(b.lane.Runs[b].units, other))
 }
 
 // checkReading disconnects a client that has taken nothing of its answer for long,
@@ -395,7 +416,7 @@ func (tr *transport) freeSource() {
 func (tr *transport) checkReading() {
 	c := tr.c
 	if b := tr.source; b != nil && b.Mode != core.ModeOwn {
-		if why := tr.reading.HoldsUp(c.s.Written, c.l.Now, c.l.cfg.ClientWriteTimeout); why != "" {
+		if why := tr.reading.HoldsUp(c.s.Written, c.l.Now, c.l.cfg.ClientWriteTimeout, tr.holdsUp(b)); why != "" {
 			c.kick(why)
 		}
 		return

@@ -184,7 +184,7 @@ func endOverdue(b *backend) (clients bool) {
 	if u.park {
 		if u.c.transport.source == b {
 			b.p.Stats.Limited[core.LimitQuery]++
-			u.c.kick("it has not read a long answer within --query-timeout while others wait behind it for theirs")
+			u.c.kick("it has not read a long answer within --query-timeout, and a grouped write cannot be cancelled")
 		}
 		return true
 	}
