@@ -173,13 +173,16 @@ func (r *relay) forward(body []byte) (done bool, err error) {
 }
 
 func (r *relay) forwardSASL(data []byte) error {
-	r.result.Method = AuthSCRAM
 	offered, err := parseMechanisms(data)
 	if err != nil {
 		return err
 	}
+	scram := slices.Contains(offered, mechSCRAM) || slices.Contains(offered, mechSCRAMPlus)
+	if r.result.Method = AuthSCRAM; !scram {
+		r.result.Method = AuthPassword // OAUTHBEARER: as with LDAP, only the server can check it
+	}
 	near, far := serverEndpoint(r.client.conn), clientEndpoint(r.server.conn)
-	if r.stored != nil {
+	if r.stored != nil && scram {
 		return r.checkSCRAM(offered, far)
 	}
 	if near == nil || !bytes.Equal(near, far) {

@@ -1,6 +1,7 @@
 package pgwire
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -160,6 +161,41 @@ func TestRelayAuthRefuses(t *testing.T) {
 				t.Errorf("returned %v, want SQLSTATE %s", err, tt.code)
 			}
 		})
+	}
+}
+
+// A server that asks for OAUTHBEARER is answered by the client, also where weir knows what
+// the server stores of a password.
+func TestRelayAuthCarriesOAuth(t *testing.T) {
+	client, near := net.Pipe()
+	far, server := net.Pipe()
+	defer client.Close()
+	go func() {
+		defer server.Close()
+		_, _ = server.Write(AppendAuthSASL(nil, "OAUTHBEARER"))
+		hear(server)
+		_, _ = server.Write(AppendAuthOK(nil))
+	}()
+	done := make(chan RelayResult, 1)
+	go func() {
+		defer near.Close()
+		res, err := RelayAuth(t.Context(), near, far, "u", new(Secret))
+		if err != nil {
+			t.Error(err)
+		}
+		done <- res
+	}()
+	l := &link{conn: client, max: 1000}
+	_, body, err := l.read()
+	if err != nil || !bytes.Contains(body, []byte("OAUTHBEARER")) {
+		t.Fatalf("client is asked for %q, %v", body, err)
+	}
+	mustWrite(t, client, AppendSASLInitial(nil, "OAUTHBEARER", []byte("n,,\x01auth=Bearer x\x01\x01")))
+	if _, body, err := l.read(); err != nil || !bytes.Equal(body, make([]byte, 4)) {
+		t.Errorf("client is told %q, %v; want that it is in", body, err)
+	}
+	if res := <-done; res.Method != AuthPassword {
+		t.Errorf("method %q", res.Method)
 	}
 }
 
