@@ -121,7 +121,7 @@ func TestDefaultMadeBetweenGroups(t *testing.T) {
 func TestDomainThatReadsTheTable(t *testing.T) {
 	t.Parallel()
 	db := database(t, "CREATE DOMAIN counted AS int", "CREATE TABLE g (k counted)", "CREATE TABLE most (n int)",
-		"CREATE FUNCTION allows() RETURNS bool LANGUAGE plpgsql AS 'BEGIN RETURN (SELECT count(*) FROM g) < (SELECT n FROM most); END'")
+		"CREATE FUNCTION allows() RETURNS bool STABLE LANGUAGE plpgsql AS 'BEGIN RETURN (SELECT count(*) FROM g) < (SELECT n FROM most); END'")
 	w := start(t, db, oneBackend)
 	const sql = "/* batch */ INSERT INTO g VALUES (%d)"
 	all := w.clients(12, fmt.Sprintf(sql, -1))
