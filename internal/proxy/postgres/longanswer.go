@@ -82,7 +82,7 @@ func (b *backend) holdBackFor(c *client, most int) {
 	if tr := &c.transport; tr.source != b {
 		tr.source = b
 		tr.reading.Holds(b.Since, c.l.Now)
-		b.waitedFor(c.l.Now)
+		tr.waitedFor(b)
 	}
 	c.s.HoldBack(b.s)
 }

@@ -3,7 +3,6 @@ package postgres
 import (
 	"bytes"
 	"slices"
-	"time"
 
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/wire/pgwire"
@@ -208,16 +207,16 @@ func (tr *transport) freeSource() {
 	if b := tr.source; b != nil {
 		tr.source = nil
 		tr.reading.Frees(tr.c.l.Now)
-		b.waitedFor(tr.c.l.Now)
+		tr.waitedFor(b)
 		b.s.Throttle(false)
 	}
 }
 
 // waitedFor notes that the time for which the client of a member of a group is waited for
 // begins, or ends: it is no other's.
-func (b *backend) waitedFor(now time.Duration) {
+func (tr *transport) waitedFor(b *backend) {
 	if b.Mode == core.ModeLaned {
-		b.Resumed = now
+		b.Resumed = tr.c.l.Now
 	}
 }
 
