@@ -42,6 +42,10 @@ const (
 	// take one: a server or a proxy that hangs in the middle of an object would
 	// otherwise hang the backup or the restore.
 	s3Patience = 2 * time.Minute
+
+	// s3Repeat is how long after its first attempt a request of an upload whose answers
+	// are cut may begin once more.
+	s3Repeat = 5 * time.Minute
 )
 
 // S3 is a [Storage] in a bucket of Amazon's S3 or what speaks its protocol. Every
@@ -68,6 +72,7 @@ type s3Config struct {
 	part                   int
 	creds                  *credentials.Credentials
 	patience               time.Duration
+	retries                int
 }
 
 // parseS3 reads s3://bucket/prefix?endpoint=URL&region=NAME&part-size=BYTES.
@@ -76,7 +81,7 @@ func parseS3(location string, env func(string) string) (s3Config, error) {
 	if err != nil || u.Host == "" || u.User != nil {
 		return s3Config{}, fmt.Errorf("read location %q: want s3://bucket/prefix?endpoint=URL&region=NAME, and credentials in the environment", redact(location))
 	}
-	c := s3Config{bucket: u.Host, prefix: strings.Trim(path.Clean("/"+u.Path), "/"), part: s3PartBytes, patience: s3Patience}
+	c := s3Config{bucket: u.Host, prefix: strings.Trim(path.Clean("/"+u.Path), "/"), part: s3PartBytes, patience: s3Patience, retries: s3Retries}
 	if c.prefix != "" {
 		c.prefix += "/"
 	}
@@ -163,7 +168,7 @@ func (c s3Config) open(ctx context.Context) (*S3, error) {
 	}
 	transport.DialContext = dialMoving(transport.DialContext, c.patience)
 	core, err := minio.NewCore(c.endpoint.Host, &minio.Options{
-		Creds: c.creds, Secure: secure, Transport: transport, Region: c.region, BucketLookup: lookup, MaxRetries: s3Retries,
+		Creds: c.creds, Secure: secure, Transport: transport, Region: c.region, BucketLookup: lookup, MaxRetries: c.retries,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", place, err)
@@ -318,14 +323,13 @@ func (s *S3) list(ctx context.Context, opts minio.ListObjectsOptions) iter.Seq2[
 			if broken++; len(told) > before {
 				broken = 0
 			}
-			var answer minio.ErrorResponse
 			switch {
 			case err == nil:
 				return
 			case ctx.Err() != nil:
 				yield(minio.ObjectInfo{}, context.Cause(ctx))
 				return
-			case errors.As(err, &answer), broken > s3Retries: // what could be tried again was
+			case !cut(err), broken > s3Retries:
 				yield(minio.ObjectInfo{}, err)
 				return
 			}

@@ -3,17 +3,21 @@ package archive
 import (
 	"bytes"
 	"context"
+	"encoding/xml"
 	"errors"
 	"fmt"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/minio/minio-go/v7"
@@ -349,6 +353,103 @@ func TestS3UploadWhoseAnswersAreCut(t *testing.T) {
 	}
 	if got := readFrom(t, s, "victim", 0); !bytes.Equal(got, data) || begun.Load() != 2 || ended.Load() != 3 {
 		t.Errorf("%d bytes came back, not the %d sent, after %d requests to begin and %d to end", len(got), len(data), begun.Load(), ended.Load())
+	}
+}
+
+// TestS3RequestsWithoutAnswer: what gets no answer is sent as often as the client does it, and
+// no multiple of that.
+func TestS3RequestsWithoutAnswer(t *testing.T) {
+	t.Parallel()
+	const tries = 2
+	kind := func(r *http.Request) string {
+		switch q := r.URL.Query(); {
+		case r.Method == http.MethodGet && q.Has("list-type"):
+			return "list"
+		case r.Method == http.MethodPost && q.Has("uploads"):
+			return "begin"
+		case r.Method == http.MethodPost && q.Has("uploadId"):
+			return "complete"
+		}
+		return r.Method
+	}
+	for _, silent := range []string{"list", "begin", "complete"} {
+		var opened atomic.Bool
+		var asked, looked atomic.Int32
+		endpoint := s3Proxy(t, func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Connection", "close") // a request on an old connection may be sent twice by net/http
+				switch k := kind(r); {
+				case opened.Load() && k == silent:
+					asked.Add(1)
+				case opened.Load() && k == http.MethodHead:
+					looked.Add(1)
+				default:
+					next.ServeHTTP(w, r)
+					return
+				}
+				panic(http.ErrAbortHandler)
+			})
+		}, nil)
+		server := labtest.SharedS3(t)
+		c, err := parseS3(s3Location(t, server, endpoint), s3Env(server))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.retries = tries
+		s, err := c.open(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		opened.Store(true)
+		if silent == "list" {
+			for _, err = range s.List(t.Context(), "", true) {
+			}
+		} else {
+			var w ObjectWriter
+			if w, err = s.Create(t.Context(), "victim"); err != nil {
+				t.Fatal(err)
+			}
+			if _, err = w.Write(make([]byte, s3MinPart+1)); err == nil {
+				_, err = w.Commit()
+			}
+			if err := w.Abort(); err != nil {
+				t.Error(err)
+			}
+		}
+		if err == nil || asked.Load() != tries || looked.Load() > tries {
+			t.Errorf("%s: %d requests and %d looks without an answer, want %d; the error is %v", silent, asked.Load(), looked.Load(), tries, err)
+		}
+	}
+}
+
+// Answers that are cut are asked for again, a bounded number of times and for a bounded time.
+func TestS3RepeatsWhatIsCut(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		err   error
+		takes time.Duration
+		want  int
+	}{
+		{io.ErrUnexpectedEOF, 0, s3Retries},
+		{fmt.Errorf("read: %w", &xml.SyntaxError{Msg: "unexpected EOF"}), 0, s3Retries},
+		{&net.OpError{Op: "read", Err: syscall.ECONNRESET}, 0, s3Retries},
+		{io.ErrUnexpectedEOF, s3Repeat * 2 / 3, 2},
+		{&url.Error{Op: "Post", Err: io.ErrUnexpectedEOF}, 0, 1},
+		{&url.Error{Op: "Post", Err: &net.OpError{Op: "read", Err: syscall.ECONNRESET}}, 0, 1},
+		{minio.ErrorResponse{Code: "InternalError"}, 0, 1},
+		{nil, 0, 1},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			tries := 0
+			err := whileCut(t.Context(), func() error {
+				tries++
+				time.Sleep(c.takes)
+				return c.err
+			})
+			if tries != c.want || (err == nil) != (c.err == nil) {
+				t.Errorf("%v: %d requests of %v, want %d; the error is %v", c.err, tries, c.takes, c.want, err)
+			}
+		})
 	}
 }
 

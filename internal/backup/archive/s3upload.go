@@ -3,10 +3,14 @@ package archive
 import (
 	"bytes"
 	"context"
+	"encoding/xml"
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io"
+	"net"
 	"net/http"
+	"net/url"
 	"sync"
 	"time"
 
@@ -97,7 +101,7 @@ func (w *s3Writer) send() error {
 	}
 	if w.upload == "" {
 		opts := minio.PutObjectOptions{UserMetadata: map[string]string{"X-Amz-Checksum-Algorithm": "CRC32C"}}
-		err := untilAnswered(w.ctx, func() (err error) {
+		err := whileCut(w.ctx, func() (err error) {
 			w.upload, err = w.s.core.NewMultipartUpload(w.ctx, w.s.bucket, w.s.key(w.name), opts)
 			return err
 		})
@@ -183,7 +187,7 @@ func (w *s3Writer) complete() error {
 	for _, p := range w.done {
 		parts[p.PartNumber-1] = p
 	}
-	err := untilAnswered(w.ctx, func() error {
+	err := whileCut(w.ctx, func() error {
 		_, err := w.s.core.CompleteMultipartUpload(w.ctx, w.s.bucket, w.s.key(w.name), w.upload, parts, minio.PutObjectOptions{})
 		if err != nil && w.there() {
 			return nil // the answer was lost, or it is that to a second request: the first one has ended the upload
@@ -193,22 +197,36 @@ func (w *s3Writer) complete() error {
 	return w.s.fail("complete upload of", w.name, err)
 }
 
-// untilAnswered repeats a request whose answer is cut. Those that get none, or one that
-// says so, are repeated by the client.
-func untilAnswered(ctx context.Context, request func() error) error {
+// whileCut repeats a request whose answer had begun and was cut, which the client does not.
+// What got no answer, or one that invites to try again, the client has sent s3Retries times
+// by now: it is not repeated. Nothing is begun anew after s3Repeat.
+func whileCut(ctx context.Context, request func() error) error {
+	begun := time.Now()
 	for try := 1; ; try++ {
 		err := request()
-		var answer minio.ErrorResponse
-		if err == nil || errors.As(err, &answer) || ctx.Err() != nil || try == s3Retries {
+		if !cut(err) || ctx.Err() != nil || try == s3Retries || time.Since(begun) > s3Repeat {
 			return err
 		}
 	}
 }
 
+// cut reports whether err is of an answer that had begun. The client wraps what comes
+// before one: *url.Error.
+func cut(err error) bool {
+	if errors.As(err, new(*url.Error)) {
+		return false
+	}
+	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) ||
+		errors.As(err, new(*xml.SyntaxError)) || errors.As(err, new(*net.OpError))
+}
+
 // there reports whether the object is in the bucket as it was written. One of the same
-// length may be an older one: all of it is compared.
+// length may be an older one: all of it is compared. A server that says nothing is not
+// waited for once more as long as the upload has waited.
 func (w *s3Writer) there() bool {
-	info, err := w.s.Stat(w.ctx, w.name)
+	ctx, cancel := context.WithTimeout(w.ctx, s3Patience)
+	defer cancel()
+	info, err := w.s.Stat(ctx, w.name)
 	return err == nil && info.Size == w.size && w.s.compare(w.ctx, w.name, w.size, w.sum) == nil
 }
 
