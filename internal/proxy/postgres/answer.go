@@ -194,6 +194,9 @@ func (b *backend) clientMessage(u *unit, typ byte, p []byte, from, at, after int
 	}
 	if tracked && (code == expDescribe || code == expHiddenDescribe) {
 		b.described(u, u.exp[u.expAt], typ, p[at+pgwire.HeaderLen:after])
+		if b.s.Closed {
+			return after
+		}
 	}
 	switch typ {
 	case pgwire.ServerParameterDescription:
@@ -239,14 +242,14 @@ func (b *backend) clientMessage(u *unit, typ byte, p []byte, from, at, after int
 			c.fwd.copies(u)
 		}
 	}
-	if u.flushedTo > 0 && u.expAt >= u.flushedTo && u.c != nil {
-		u.c.resume() // see blocked
-	}
 	if u.open && u.ownNext() {
 		// Nothing more may come before the client's Sync, and the client may
 		// be waiting for this before it sends one.
 		b.emit(u, p[from:after])
-		return b.ownAnswers(u, p, after, after)
+		from = b.ownAnswers(u, p, after, after)
+	}
+	if u.flushedTo > 0 && u.expAt >= u.flushedTo && u.c != nil {
+		u.c.resume() // see blocked
 	}
 	return from
 }

@@ -57,7 +57,10 @@ func (b *backend) send(u *unit) {
 	}
 	b.begin(u)
 	special := len(u.exp) > 0
-	var of *stmt // what is described next
+	var bound struct { // last, and may be described next
+		st            *stmt
+		portal, named uint32
+	}
 	for i := range u.ops {
 		o := &u.ops[i]
 		msg := u.raw[o.off:o.end]
@@ -70,26 +73,36 @@ func (b *backend) send(u *unit) {
 		case pgwire.ClientBind:
 			counted(b.p, &b.p.Stats.Binds)
 			like := b.need(u, o.st)
+			if like == unlikeTold && u.read && b.lane == nil { // it may be as before again
+				b.doubt(o.st)
+				like = b.need(u, o.st)
+			}
 			if like == likeParams && o.st.told.columns != 0 {
 				b.askColumns(u, o.st, false)
 			}
 			special = special || len(u.exp) > before
 			b.putBind(msg, int(o.name-o.off), int(o.rest-o.off), b.bindName(o.st, like))
 			u.exp = append(u.exp, expect{code: expBind})
-			of = o.st
+			at, rest := int(o.name-o.off), int(o.rest-o.off)
+			bound.st, bound.portal = o.st, numberOf(text(msg[pgwire.HeaderLen:at-1]))
+			bound.named = numberOf(text(cutName(msg[at : rest-1])))
 		case pgwire.ClientDescribe:
-			var named uint32
+			x := expect{code: expDescribe}
+			name := msg[pgwire.HeaderLen+1 : len(msg)-1]
 			if o.st != nil {
 				b.need(u, o.st)
 				special = special || len(u.exp) > before
 				b.s.Out = pgwire.AppendDescribe(b.s.OutBuf(), pgwire.KindStatement, o.st.srvName)
-				of, named = o.st, numberOf(text(cutName(msg[pgwire.HeaderLen+1:len(msg)-1])))
-				special = special || of.told.params == nil
+				x.st, x.named = o.st, numberOf(text(cutName(name)))
+				special = special || o.st.told.params == nil
 			} else {
 				b.s.Out = append(b.s.OutBuf(), msg...)
-				special = special || of != nil && !of.told.heard
+				if bound.st != nil && bound.portal == numberOf(text(name)) {
+					x.st, x.named = bound.st, bound.named
+					special = special || !x.st.told.heard
+				}
 			}
-			u.exp = append(u.exp, expect{code: expDescribe, st: of, named: named})
+			u.exp = append(u.exp, x)
 		case pgwire.ClientClose:
 			if o.st != nil || msg[pgwire.HeaderLen] == pgwire.KindStatement {
 				u.exp = append(u.exp, expect{code: expOwnClose})

@@ -44,6 +44,7 @@ type preparedStmt struct {
 	own       uint64 // the unit with the client's Parse by which it is there; 0 if that was weir's
 	asked     uint64 // the unit by which it was found to be unlike what clients were told
 	like      likeness
+	typed     bool // a Parse of weir's own had the types that clients were told
 }
 
 // begin starts a unit that has been pushed: the place to make room.
@@ -93,7 +94,8 @@ func (k *backendStmts) uses(st *stmt) (likeness, bool) {
 	if !ok || was.uncertain || was.parsedBy > k.answered && was.parsedBy != k.begun {
 		return 0, false
 	}
-	if st.told.known() && was.like == likenessUnknown && was.own != k.begun {
+	if st.told.known() && was.like == likenessUnknown && was.own != k.begun ||
+		st.told.params != nil && was.like == likeParams && !was.typed {
 		return 0, false
 	}
 	k.useSeq++
@@ -233,7 +235,6 @@ func (k *backendStmts) ownParse(u *unit, st *stmt) {
 	was.own = k.begun
 	k.prepared[st] = was
 	if st.told.known() || u.flight == nil && st.infers() {
-		st.told.at = k.b.p.l.Now
 		k.askColumns(u, st, true)
 	}
 }

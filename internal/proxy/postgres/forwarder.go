@@ -473,7 +473,7 @@ func (fw *forwarder) other(typ byte, n int, p []byte) int {
 	if m.Kind != pgwire.KindStatement {
 		x := expect{code: code}
 		if n := len(u.exp); n > 0 && u.exp[n-1].code == expBind && fw.bound == numberOf(text(m.Name)) {
-			x.own, x.st = u.exp[n-1].own, u.exp[n-1].st
+			x.own, x.st, x.named = u.exp[n-1].own, u.exp[n-1].st, u.exp[n-1].named
 		}
 		u.exp = append(u.exp, x)
 		c.transport.toServer(p[:n])

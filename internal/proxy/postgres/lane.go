@@ -227,7 +227,8 @@ func (ln *lane) start(b *backend) bool {
 	if !ln.Take() {
 		return false
 	}
-	if ln.rows != nil && len(ln.Taken) > 1 && !ln.rows.current() {
+	asks := func(u *unit) bool { return u.asks(ln.p.l.Now) }
+	if ln.rows != nil && len(ln.Taken) > 1 && (!ln.rows.current() || slices.ContainsFunc(ln.Taken, asks)) {
 		ln.divert()
 		return false
 	}

@@ -482,7 +482,11 @@ func (g *group) fallBack() {
 	ln.Fallbacks++
 	ln.Limit = max(smallGroup, min(ln.Limit, len(g.units))/2)
 	if g.at >= len(g.sizes) || g.err.Code == pgwire.CodeFeatureNotSupported || g.err.Code == pgwire.CodeUndefinedStatement {
-		// The guard refused, or a plan is out of date: look at the table again.
+		// The guard refused, or a plan is out of date: look at the table again, and at what the
+		// statement means.
+		if ln.rows.st != nil {
+			ln.rows.st.told.doubt()
+		}
 		p.tables.drop(ln.key.set, ln.rows.insert.Table)
 		ln.forget()
 	} else if g.bound && ln.rows.table != nil {

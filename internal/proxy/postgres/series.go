@@ -110,7 +110,7 @@ func (ln *lane) join(units []*unit) []*unit {
 	out := units[:0]
 	for len(units) > 0 {
 		n := 0
-		for n < len(units) && n < min(ln.Limit, maxSeries) && units[n].kind == unitClient && units[n].serial != nil && units[n].serial.state == tablePlain {
+		for n < len(units) && n < min(ln.Limit, maxSeries) && units[n].kind == unitClient && units[n].serial != nil && units[n].serial.state == tablePlain && !units[n].asks(ln.p.l.Now) {
 			n++
 		}
 		if n < 2 {

@@ -43,6 +43,30 @@ const toldKeep = time.Second
 
 func (t *told) old(now time.Duration) bool { return t.known() && now-t.at > toldKeep }
 
+// doubt has it compared with what the text means now when a client next parses that.
+func (t *told) doubt() { t.at = -2 * toldKeep }
+
+// asks reports whether a unit is to be sent as it is, since the server may tell its client
+// of a statement what weir does not know.
+func (u *unit) asks(now time.Duration) bool {
+	var bound *stmt
+	for i := range u.ops {
+		switch o := &u.ops[i]; o.kind {
+		case pgwire.ClientParse:
+			if o.st.told.old(now) || !o.st.told.known() && o.st.infers() {
+				return true
+			}
+		case pgwire.ClientBind:
+			bound = o.st
+		case pgwire.ClientDescribe:
+			if st := cmp.Or(o.st, bound); st != nil && !st.told.heard {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 func (t *told) known() bool { return t.params != nil || t.columns != 0 }
 
 func (t *told) is(u told) bool { return t.columns == u.columns && bytes.Equal(t.params, u.params) }
@@ -127,6 +151,9 @@ func (st *stmt) typed() []byte {
 func (k *backendStmts) putTyped(st *stmt) likeness {
 	k.b.s.Out = pgwire.AppendParseRaw(k.b.s.OutBuf(), st.srvName, st.typed())
 	k.like(st, likeParams)
+	was := k.prepared[st]
+	was.typed = st.told.params != nil
+	k.prepared[st] = was
 	return likeParams
 }
 
@@ -219,6 +246,10 @@ func (fw *forwarder) asked(st *stmt) bool {
 func (k *backendStmts) described(u *unit, x expect, typ byte, body []byte) {
 	switch typ {
 	case pgwire.ServerParameterDescription:
+		if n, oids, ok := take16(body); !ok || len(oids) != 4*n {
+			k.b.malformed("ParameterDescription")
+			return
+		}
 		k.heard.params = append(make([]byte, 0, len(body)), body...)
 		return
 	case pgwire.ServerRowDescription:
@@ -237,6 +268,9 @@ func (k *backendStmts) described(u *unit, x expect, typ byte, body []byte) {
 		k.tells(u, x, heard)
 	case st.told.is(heard), heard.columns == st.told.columns && (!x.own || st.told.params == nil):
 		k.like(st, likeTold)
+		if x.own {
+			st.told.at = k.b.p.l.Now
+		}
 	case x.own:
 		k.parsedAnew(u, x, heard)
 	default:
@@ -253,7 +287,7 @@ func (k *backendStmts) described(u *unit, x expect, typ byte, body []byte) {
 // tells notes what a client is told of a statement.
 func (k *backendStmts) tells(u *unit, x expect, heard told) {
 	st, c := x.st, u.c
-	if c == nil || u.instead != nil || k.b.owner != nil && c.stmts.readsAstray(st) {
+	if c == nil || u.instead != nil || k.b.owner != nil && !st.single && c.stmts.readsByItself(st) {
 		return
 	}
 	if heard.params == nil { // of a portal

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -270,4 +271,74 @@ func TestToldWithinAMigration(t *testing.T) {
 	if err := connect(t, server(t).DSN(db)).QueryRow(ctx, "SELECT string_agg(v::text, ' ' ORDER BY v) FROM mig").Scan(&got); err != nil || got != "1 1.5 2 2 2 2.5 2.5 3.5 3.5" {
 		t.Errorf("stored are %s, %v", got, err)
 	}
+}
+
+// TestPortalsAreDescribedByTheirNames: what the server says of a portal is told of the
+// statement that is bound to it, not of the last one.
+func TestPortalsAreDescribedByTheirNames(t *testing.T) {
+	t.Parallel()
+	for name, odd := range map[string][]byte{
+		"two portals":             all(bind("p", "a"), bind("q", "b"), describe('P', "p"), execute("p", 0), describe('P', "q"), execute("q", 0), sync()),
+		"portal behind statement": all(bind("", "a"), describe('S', "b"), describe('P', ""), execute("", 0), sync()),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := database(t, "CREATE TABLE portals (v bigint, w text)", "INSERT INTO portals VALUES (7, 'x')")
+			w := start(t, db, oneBackend)
+			c := w.wire()
+			for i, m := range [][]byte{
+				all(parse("a", "SELECT v FROM portals"), parse("b", "SELECT w FROM portals"), sync()),
+				odd,
+				all(bind("", "b"), execute("", 0), sync()),
+				all(bind("", "a"), execute("", 0), sync()),
+			} {
+				if i == 2 {
+					w.command("RECONNECT " + db)
+				}
+				c.send(m)
+				if got := render(c.ready()); strings.Contains(got, "ERROR") {
+					t.Error(got)
+				}
+			}
+		})
+	}
+}
+
+// TestMembersThatParseAnew: clients that prepare a text anew after a column's type was changed
+// write what they mean by it now, also in the groups of those who have prepared it before.
+func TestMembersThatParseAnew(t *testing.T) {
+	t.Parallel()
+	const insert = "/* batch */ INSERT INTO anew VALUES ($1)"
+	db := database(t, "CREATE TABLE anew (v bigint)", "INSERT INTO anew SELECT 0 FROM generate_series(1, 3000)")
+	w := start(t, db, oneLane(func(c *postgres.Config) {
+		lanes[0].change(c)
+		c.PoolSize = 1
+	}))
+	clients := w.clients(12)
+	for _, c := range clients {
+		c.send(all(parse("s", insert), describe('S', "s"), sync()))
+		if got := render(c.ready()); strings.Contains(got, "ERROR") {
+			t.Fatal(got)
+		}
+	}
+	run := func(m []byte) {
+		for i, got := range together(clients, slices.Repeat([][]byte{m}, len(clients))) {
+			if r := render(got); !strings.Contains(r, "_1 I") {
+				t.Errorf("member %d: %s", i, r)
+			}
+		}
+	}
+	value := func(stmt string, bits uint64) []byte {
+		return all(binding(stmt, pgwire.BindArgs{Values: [][]byte{binary.BigEndian.AppendUint64(nil, bits)}, Formats: []int16{1}}), execute("", 0), sync())
+	}
+	old := value("s", 5)
+	w.mustGather(lanes[0].kind, func(int) { run(old) })
+	admin := dialWire(t, server(t).Addr(), db)
+	admin.want("ALTER TABLE anew ALTER v TYPE float8", "ALTER_TABLE I")
+	w.mustGather(lanes[0].kind, func(int) { run(old) })
+	for range 3 {
+		run(all(parse("", insert), value("", math.Float64bits(1.5))))
+	}
+	w.mustGather(lanes[0].kind, func(int) { run(old) })
+	admin.want("SELECT DISTINCT v FROM anew WHERE v <> 0 ORDER BY v", "[v] (1.5) (5) SELECT_2 I")
 }
