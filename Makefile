@@ -32,7 +32,7 @@ plain := ./internal/proxy/postgres ./internal/proxy/mysql ./internal/backup/rest
 	./outbox/sink ./outbox/sink/amqp ./outbox/sink/kafka ./outbox/sink/nats ./outbox/sink/open ./outbox/sink/redis ./outbox/sink/stdout
 # The packages with the race detector are through long before the others. Then these follow
 # in their place, without it: otherwise processors would be idle at the end.
-late = $(filter-out %/bench/backup,$(shell go list -mod=readonly ./internal/ruler/...))
+late := ./internal/ruler/...
 
 # By default a program with the race detector sleeps for a second before it exits,
 # and tests run hundreds of them.
@@ -141,7 +141,8 @@ test-raced-and-late:
 
 .PHONY: test-late
 test-late:
-	@GOGC=300 $(flags) scripts/logged out/$@.log $(gotest) -p $(RACE_JOBS) $(late)
+	@late=$$(scripts/late "$(plain)" "$(late)") || exit 1; \
+	GOGC=300 $(flags) scripts/logged out/$@.log $(gotest) -p $(RACE_JOBS) $$late
 
 .PHONY: test-raced
 test-raced:
