@@ -6,32 +6,44 @@ import (
 	"testing"
 )
 
-// More tables than the goal has room for raise it; they do not make the runtime collect
-// garbage without end.
+// The goal leaves a fifth of it beside what is alive, however many tables there are, and is the
+// one that keeps a backup of 100,000 of them below 256 MiB.
 func TestMemoryGoalGrowsWithTables(t *testing.T) {
-	limit := func(want int64) {
-		t.Helper()
-		if got := debug.SetMemoryLimit(-1); got != want {
-			t.Errorf("the limit is %d, want %d", got, want)
-		}
-	}
 	before := debug.SetMemoryLimit(math.MaxInt64)
 	defer debug.SetMemoryLimit(before)
-	m := BoundMemory()
-	limit(memoryGoal)
-	m.Tables(60_000)
-	limit(memoryGoal)
-	m.Tables(60_000) // of another database
-	limit(memoryGoal + 20_000*tableGoal)
-	m.Tables(-60_000) // begun anew
-	limit(memoryGoal)
-	m.Close()
-	limit(math.MaxInt64)
+	goal := func() int64 { return debug.SetMemoryLimit(-1) }
+	for _, table := range []int64{BackupTable, RestoreTable} {
+		m := BoundMemory(table)
+		if got := goal(); got != memoryGoal {
+			t.Errorf("without tables the goal is %d", got)
+		}
+		for _, tables := range []int{20_000, 80_000, 1, 900_000} { // more, each time
+			m.Tables(tables)
+			if alive := aliveBase + int64(m.tables)*table; goal()-alive < goal()/5 {
+				t.Errorf("%d tables: %d bytes are alive, the goal is %d", m.tables, alive, goal())
+			}
+			if m.tables == 100_000 && table == BackupTable && goal() != memoryGoal {
+				t.Errorf("100,000 tables: the goal is %d", goal())
+			}
+		}
+		m.Tables(-m.tables) // begun anew
+		if got := goal(); got != memoryGoal {
+			t.Errorf("when all is begun anew, the goal is %d", got)
+		}
+		m.Close()
+		if got := goal(); got != math.MaxInt64 {
+			t.Errorf("after the run, the goal is %d", got)
+		}
+	}
 
 	debug.SetMemoryLimit(1 << 30) // as by $GOMEMLIMIT
-	m = BoundMemory()
+	m := BoundMemory(BackupTable)
 	m.Tables(1_000_000)
-	limit(1 << 30)
+	if got := goal(); got != 1<<30 {
+		t.Errorf("the goal is %d, not its starter's", got)
+	}
 	m.Close()
-	limit(1 << 30)
+	if got := goal(); got != 1<<30 {
+		t.Errorf("after the run, the goal is %d, not its starter's", got)
+	}
 }

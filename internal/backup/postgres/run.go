@@ -49,7 +49,7 @@ func Run(ctx context.Context, opts backup.Options, w *archive.Writer) (*backup.R
 
 func run(ctx context.Context, opts backup.Options, w *archive.Writer) (*backup.Result, error) {
 	started := time.Now()
-	memory := bulk.BoundMemory()
+	memory := bulk.BoundMemory(bulk.BackupTable)
 	defer memory.Close()
 	opts = opts.WithDefaults()
 	if err := opts.Validate(); err != nil {
