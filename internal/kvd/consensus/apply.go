@@ -179,6 +179,7 @@ func (st *state) applyChange(e *pb.Entry) {
 		st.fatal(fmt.Errorf("log entry %d: %w", e.GetIndex(), err))
 		return
 	}
+	st.members.relocate(st.cfg.Addresses)
 	st.forgetLeft()
 	// A commit index alone is not synced. That of a change is: when the members
 	// that it replaces are gone, nobody else may know that it is in force.

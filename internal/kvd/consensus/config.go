@@ -12,8 +12,8 @@ import (
 type Config struct {
 	ID      uint64   // of this replica, 1 or more, never reused
 	Members []Member // the first members, the same on all of them; empty: this replica joins a cluster that exists
-	// Addresses are where its operator says that members are. They count more than what
-	// this replica has recorded.
+	// Addresses are where its operator says that members are. They count more than those
+	// with which members were added, and than what this replica has recorded.
 	Addresses []Member
 	Switches
 

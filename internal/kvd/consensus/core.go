@@ -3,8 +3,10 @@ package consensus
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"go.etcd.io/raft/v3"
+	pb "go.etcd.io/raft/v3/raftpb"
 
 	"github.com/weirdb/weir/internal/kvd/wire"
 )
@@ -268,10 +270,12 @@ func (c *Core) Untried() bool {
 		c.witness.view == 0 && len(c.witness.pool.records) == 0 && len(c.weak.intents.list) == 0 && c.standing.longest == 0 && c.state.applied <= bootIndex
 }
 
-// Alone reports that no other replica is a member, or was.
+// Alone reports that no other replica is a member, or was; the log, which may not be
+// applied yet, names none either.
 func (c *Core) Alone() bool {
 	m := &c.state.members
-	return len(m.list) == 1 && m.list[0].ID == c.cfg.ID && len(m.gone) == 0
+	changes := func(e *pb.Entry) bool { return e.GetType() == pb.EntryConfChangeV2 }
+	return len(m.list) == 1 && m.list[0].ID == c.cfg.ID && len(m.gone) == 0 && !slices.ContainsFunc(c.engine.log.entries, changes)
 }
 
 // Members lists the members in force, by rising id.

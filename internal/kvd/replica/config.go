@@ -23,7 +23,8 @@ type Config struct {
 	Cluster string
 	// Members are the first replicas of the cluster, this one included, the same
 	// on all of them. A replica that joins, or that has been running before, takes
-	// them only as addresses to ask at: its log knows the members.
+	// them only as addresses, which count more than those that it has recorded: its
+	// log knows the members. One that has done nothing yet takes them for the first.
 	Members []consensus.Member
 	// Join makes a replica without a log wait until the cluster that Members lead
 	// to adds it, instead of being one of its first members.

@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -8,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weirdb/weir/internal/kvd/consensus"
+	"github.com/weirdb/weir/internal/kvd/wal/waltest"
 	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/internal/testkit"
 )
@@ -73,6 +75,58 @@ func TestWrongPeersAtTheFirstStart(t *testing.T) {
 		if diff := cmp.Diff(right, n.Status().Members); diff != "" {
 			t.Errorf("members as replica %d knows them: %s", id, diff)
 		}
+	}
+}
+
+// What cannot be written of a list that is put right, the start reports.
+func TestFirstMembersAreNotWritten(t *testing.T) {
+	disk := waltest.NewDisk()
+	r := newRig(t, 3, "raft-ht", func(c *Config) { c.Dir, c.Disk = "", disk })
+	c := r.cfg[1]
+	right := c.Members
+	c.Members = slices.Clone(right)
+	c.Members[2].ID = 4
+	r.cfg[1] = c
+	r.start(1)
+	if err := r.halt(1); err != nil {
+		t.Fatal(err)
+	}
+	c.Members = right
+	full, reported := errors.New("no space left on device"), false
+	for n := 1; ; n++ {
+		c.Disk = disk.Clone()
+		c.Disk.(*waltest.Disk).FailAt(n, full)
+		r.cfg[1] = c
+		_, err := r.tryStart(1)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, full) {
+			t.Errorf("call %d fails: %v", n, err)
+		}
+		reported = reported || strings.Contains(err.Error(), "identity")
+	}
+	if !reported {
+		t.Error("no start says that identity was not written")
+	}
+}
+
+// A replica that was first started alone runs with the names of those that were added
+// since, at the addresses that the options say.
+func TestAddedMemberAtAnotherAddress(t *testing.T) {
+	r := startRig(t, 1, "raft-ht", nil)
+	r.configure(consensus.Change{Kind: consensus.AddLearner, Member: newMember(t, 2)})
+	if err := r.halt(1); err != nil {
+		t.Fatal(err)
+	}
+	c, now := r.cfg[1], newMember(t, 2)
+	c.Members = append(slices.Clone(c.Members), now, newMember(t, 3))
+	r.cfg[1] = c
+	r.start(1)
+	r.leader()
+	now.Learner = true
+	if diff := cmp.Diff([]consensus.Member{c.Members[0], now}, r.nodes[1].Status().Members); diff != "" {
+		t.Error(diff)
 	}
 }
 

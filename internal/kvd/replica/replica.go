@@ -192,10 +192,10 @@ func (r *Replica) build(log *wal.Log, found *wal.Recovered) (err error) {
 		return err
 	}
 	again, err := r.compareFirst(log, cfg.Members)
-	if again {
-		return r.build(log, found)
+	if err != nil || !again {
+		return err
 	}
-	return err
+	return r.build(log, found)
 }
 
 // compareFirst looks at whether the options name other first members than those who made
