@@ -30,10 +30,10 @@ type line struct {
 	first   uint64       // tag of entries[0]
 	entries []entry      // in order of issue
 	queue   []queued     // requests that the session does not take yet
-	again   []unfit      // reads whose answers found no room, by tag; the queue waits for them
+	again   []unfit      // reads whose answers found no room, and local ones that wait, by tag; the queue waits for them
 	coming  int          // bytes of answers that were asked for again
 	window  int          // reads that may be under way, see learn
-	moved   int64        // when a read was last answered
+	moved   int64        // when a read was last answered, or waited for the client alone
 	local   []localRead  // to be read from this replica's state
 	locals  int          // reads of which it has been asked; writes wait for them
 	waits   []wait       // committed, but not on enough replicas
@@ -50,6 +50,7 @@ type entry struct {
 	write    bool
 	level    resp.Level
 	waits    bool // in the queue, or to be asked again
+	stale    bool // it was under way when one before it was put off
 	coming   int  // bytes of the answer, if it was asked for again
 	deadline int64
 	wait     *wait
@@ -120,8 +121,13 @@ func (l *line) issue(now int64, r *resp.Request, hopeless bool) error {
 		if err := c.Validate(); err != nil {
 			return err
 		}
-		l.local = append(l.local, localRead{tag: tag, command: c.Append(nil)})
-		l.entries = append(l.entries, entry{reply: r.Reply, level: r.Level, deadline: now + int64(l.g.cfg.RequestTimeout)})
+		full := len(l.again) > 0 || l.locally() >= l.window
+		if full {
+			l.park(unfit{tag: tag, command: c.Append(nil)})
+		} else {
+			l.local = append(l.local, localRead{tag: tag, command: c.Append(nil)})
+		}
+		l.entries = append(l.entries, entry{reply: r.Reply, level: r.Level, waits: full, deadline: now + int64(l.g.cfg.RequestTimeout)})
 		return nil
 	}
 	err := session.ErrFull
@@ -207,7 +213,7 @@ func (l *line) offer(now int64, tag uint64, c *wire.Command, query, weak bool) e
 	switch {
 	case query:
 		return l.s.Read(now, tag, *c, weak)
-	case l.locals+len(l.local) > 0 || l.s.Overtakes(c):
+	case l.locally() > 0 || l.s.Overtakes(c):
 		return session.ErrFull
 	}
 	return l.s.Write(now, tag, *c, weak)
@@ -355,13 +361,16 @@ func (l *line) trim() {
 // expire tells those whose time has passed.
 func (l *line) expire(now int64) {
 	told := false
+	if len(l.again) > 0 && l.s.Reads()+l.locally() == 0 {
+		l.moved = now // all wait for the client
+	}
 	for i := range l.entries {
 		e := &l.entries[i]
 		if e.reply == nil || e.wait != nil {
 			continue
 		}
-		if timeout := int64(l.g.cfg.RequestTimeout); e.waits && (len(l.again) > 0 || now-l.moved < timeout) {
-			e.deadline = now + timeout // it waits for its client, or for large answers before it
+		if e.waits { // for its client, or for answers before it
+			e.deadline = max(e.deadline, l.moved+int64(l.g.cfg.RequestTimeout))
 		}
 		if e.deadline > now {
 			continue

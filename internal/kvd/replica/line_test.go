@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"errors"
 	"runtime"
 	"slices"
 	"sync"
@@ -9,6 +10,7 @@ import (
 	"github.com/weirdb/weir/internal/kvd/consensus/session"
 	"github.com/weirdb/weir/internal/kvd/resp"
 	"github.com/weirdb/weir/internal/kvd/wire"
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 // A line that is handed to a connection may be looked at by the gateway in the
@@ -147,5 +149,112 @@ func TestReadsUnderWay(t *testing.T) {
 		if n := l.s.Reads(); n != tt.want {
 			t.Errorf("%d reads are under way after an answer of %d bytes, want %d", n, tt.size, tt.want)
 		}
+	}
+}
+
+// Local reads, and those that are asked again, are under way as many at a time as others.
+func TestReadsUnderWayAgain(t *testing.T) {
+	r := startRig(t, 1, "raft-ht", nil)
+	for _, level := range []resp.Level{resp.Strong, resp.Local} {
+		l := &line{g: r.nodes[r.leader()].gateway, window: firstReads, s: session.New(session.Config{ID: 7})}
+		get := wire.Command{Verb: wire.Get, Key: "k"}
+		l.mu.Lock()
+		for i := range uint64(100) {
+			l.entries = append(l.entries, entry{reply: new(resp.Reply), level: level, waits: true})
+			l.park(unfit{tag: i, command: get.Append(nil), size: 1 << 20})
+		}
+		l.settle()
+		if n := l.s.Reads() + l.locally(); n != firstReads {
+			t.Errorf("level %v: %d reads are asked for again at a time, want %d", level, n, firstReads)
+		}
+		l.mu.Unlock()
+	}
+	l := &line{g: r.nodes[r.leader()].gateway, window: firstReads, s: session.New(session.Config{ID: 7})}
+	replies := make([]resp.Reply, 100)
+	l.mu.Lock()
+	for i := range replies {
+		read := resp.Request{Command: wire.Command{Verb: wire.Get, Key: "k"}, Level: resp.Local, Reply: &replies[i]}
+		if err := l.issue(l.g.clock(), &read, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.settle()
+	if n := l.locally(); n != firstReads {
+		t.Errorf("%d local reads are under way, want %d", n, firstReads)
+	}
+	l.mu.Unlock()
+	testkit.Eventually(t, "all are answered", func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return len(l.entries) == 0
+	})
+}
+
+// Reads that wait for those before them have no second time of their own: all end when
+// nothing was answered for as long as a request may take.
+func TestTimeOfReadsThatWait(t *testing.T) {
+	r := startRig(t, 1, "raft-ht", nil)
+	l := &line{g: r.nodes[r.leader()].gateway, window: firstReads, s: session.New(session.Config{ID: 7})}
+	replies := make([]resp.Reply, 3*firstReads)
+	var batch []resp.Request
+	for i := range replies {
+		batch = append(batch, resp.Request{Command: wire.Command{Verb: wire.Get, Key: "k"}, Reply: &replies[i]})
+	}
+	begin := l.g.clock()
+	l.Do(batch)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.moved, l.marked = begin, true // nobody is to flush the replies
+	get := wire.Command{Verb: wire.Get, Key: "k"}
+	tag := l.first + uint64(len(l.entries))
+	var parked resp.Reply
+	l.entries = append(l.entries, entry{reply: &parked, waits: true, deadline: begin + int64(patience)})
+	l.park(unfit{tag: tag, command: get.Append(nil)})
+	end := l.g.clock() + int64(patience)
+	for now := begin; now <= end; now += int64(patience) / 10 {
+		l.expire(now)
+	}
+	l.expire(end)
+	for i := range replies {
+		if _, done, err := replies[i].Outcome(); !done || !errors.Is(err, resp.ErrNoQuorum) {
+			t.Fatalf("read %d: answered %v, %v", i, done, err)
+		}
+	}
+	if _, done, err := parked.Outcome(); !done || !errors.Is(err, resp.ErrNoQuorum) {
+		t.Fatalf("the read that is to be asked again: answered %v, %v", done, err)
+	}
+	l.settle()
+	if len(l.again) > 0 {
+		t.Error("a read whose time has passed is to be asked again")
+	}
+}
+
+// A read that was under way when one before it was put off is asked again, too: else the
+// client would see the state go back.
+func TestReadsBehindOneThatIsPutOff(t *testing.T) {
+	r := startRig(t, 1, "raft-ht", nil)
+	l := &line{g: r.nodes[r.leader()].gateway, window: firstReads, s: session.New(session.Config{ID: 7})}
+	var replies [2]resp.Reply
+	l.Do([]resp.Request{
+		{Command: wire.Command{Verb: wire.Get, Key: "k"}, Reply: &replies[0]},
+		{Command: wire.Command{Verb: wire.Get, Key: "k"}, Reply: &replies[1]},
+	})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	answer := func(request uint64, value string) {
+		result := wire.Result{Found: true, Value: []byte(value)}
+		l.s.Receive(1, 1, &wire.Message{Kind: wire.ReadDone, Request: request, Data: result.Append(nil)})
+		l.settle()
+	}
+	l.entries[0].stale = true // it is put off
+	answer(1, "old")
+	answer(2, "old")
+	if result, done, _ := replies[1].Outcome(); done {
+		t.Fatalf("the second read is answered with %q, before the first", result.Value)
+	}
+	answer(3, "new")
+	answer(4, "new")
+	if result, done, _ := replies[1].Outcome(); !done || string(result.Value) != "new" {
+		t.Fatalf("the second read, asked again: answered %v with %q", done, result.Value)
 	}
 }

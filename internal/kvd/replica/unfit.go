@@ -12,11 +12,12 @@ import (
 
 // unfit is a read whose answer the client's connection had no room for: it is asked
 // again when the client has read others. Until then nothing that was issued after it
-// goes to the session, so that it sees no later write.
+// goes to the session, so that it sees no later write; and reads behind it that were
+// under way are asked again, too, so that no answer is older than one before it.
 type unfit struct {
 	tag     uint64
 	command []byte
-	size    int // of the answer that was forgotten
+	size    int // of the answer that was forgotten; 0: it has not been asked yet
 }
 
 // entry finds a request that is under way, nil if it was given up.
@@ -40,11 +41,15 @@ func (l *line) unfit(e *entry, o *session.Outcome) bool {
 	case o.Command == nil:
 		e.reply.Must(size)
 		return false
-	case e.reply.Takes(size):
+	case !e.stale && e.reply.Takes(size):
 		return false
 	default:
 		e.waits = true
 		l.park(unfit{o.Tag, o.Command, size})
+		for i := o.Tag - l.first + 1; i < uint64(len(l.entries)); i++ {
+			behind := &l.entries[i]
+			behind.stale = behind.stale || !behind.waits
+		}
 		return true
 	}
 }
@@ -64,6 +69,9 @@ func (l *line) learn(size int) {
 	l.window = min(l.window+1, most)
 }
 
+// locally is how many reads of this replica's state are under way.
+func (l *line) locally() int { return l.locals + len(l.local) }
+
 // park keeps a read until it is asked again, in the order of issue.
 func (l *line) park(u unfit) {
 	at, _ := slices.BinarySearchFunc(l.again, u.tag, func(u unfit, tag uint64) int { return cmp.Compare(u.tag, tag) })
@@ -76,7 +84,16 @@ func (l *line) askAgain(now int64) (asked bool) {
 	for len(l.again) > 0 {
 		u := l.again[0]
 		e := l.entry(u.tag)
-		if !e.reply.TakesLater(u.size, l.coming) {
+		if e.reply == nil { // its time has passed
+			e.over = true
+			l.again = l.again[1:]
+			continue
+		}
+		reads := l.s.Reads()
+		if e.level == resp.Local {
+			reads = l.locally()
+		}
+		if reads >= l.window || !e.reply.TakesLater(u.size, l.coming) {
 			break
 		}
 		l.again = l.again[1:]
@@ -98,7 +115,7 @@ func (l *line) askAgain(now int64) (asked bool) {
 			asked = true
 		}
 		l.coming += u.size
-		e.waits, e.coming, e.deadline = false, u.size, now+int64(l.g.cfg.RequestTimeout)
+		e.waits, e.stale, e.coming, e.deadline = false, false, u.size, now+int64(l.g.cfg.RequestTimeout)
 	}
 	if len(l.again) == 0 {
 		l.again = nil

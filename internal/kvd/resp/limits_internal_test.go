@@ -200,3 +200,20 @@ func TestWrittenRepliesHoldNothing(t *testing.T) {
 		t.Errorf("%d replies are kept, with %d bytes, and %d bytes count as unread", len(c.free), len(r.result[0].Value)+cap(r.answer.text), c.unread.bytes)
 	}
 }
+
+// Answers that are on their way count: not all are asked for when the last one was written.
+func TestRoomForAnswersAskedAgain(t *testing.T) {
+	c := &conn{srv: &Server{cfg: Config{MaxInFlightBytes: 100 << 10}}}
+	r := &Reply{conn: c}
+	for _, tt := range []struct {
+		coming int
+		want   bool
+	}{{0, true}, {40 << 10, true}, {60 << 10, false}} {
+		if got := r.TakesLater(60<<10, tt.coming); got != tt.want {
+			t.Errorf("behind %d bytes: %v", tt.coming, got)
+		}
+	}
+	if !r.TakesLater(200<<10, 0) {
+		t.Error("an answer larger than all room is never asked for")
+	}
+}

@@ -28,7 +28,7 @@ func (r *Reply) Takes(bytes int) bool {
 	}
 	r.conn.mu.Lock()
 	defer r.conn.mu.Unlock()
-	if !r.fits(bytes) {
+	if !r.fits(bytes, 0) {
 		return false
 	}
 	r.count(bytes)
@@ -43,7 +43,7 @@ func (r *Reply) TakesLater(bytes, coming int) bool {
 	}
 	r.conn.mu.Lock()
 	defer r.conn.mu.Unlock()
-	return r.fits(bytes + coming)
+	return r.fits(bytes, coming)
 }
 
 // Must counts an answer that cannot be had again.
@@ -61,10 +61,12 @@ func (r *Reply) count(bytes int) {
 	r.conn.unread.bytes += bytes
 }
 
-// fits reports whether there is room. The caller holds conn.mu.
-func (r *Reply) fits(bytes int) bool {
+// fits reports whether there is room behind coming bytes of others. The caller holds
+// conn.mu.
+func (r *Reply) fits(bytes, coming int) bool {
 	c := r.conn
-	if c.unread.bytes == 0 || c.unread.bytes+bytes <= c.srv.cfg.MaxInFlightBytes || c.ring.oldest() == r {
+	before := c.unread.bytes + coming
+	if before == 0 || before+bytes <= c.srv.cfg.MaxInFlightBytes || c.ring.oldest() == r {
 		return true
 	}
 	c.unread.refused = true
