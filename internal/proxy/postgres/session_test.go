@@ -258,14 +258,15 @@ func TestRolesOfStartupMessages(t *testing.T) {
 	const probe = "SELECT current_user AS u, session_user AS s, current_setting('session_replication_role') AS r, current_setting('lc_messages') AS l"
 	plain := w.wire()
 	want := dialWire(t, server(t).Addr(), db).ask(probe)
-	var all []*wire
+	var directly, all []*wire
 	var wants []string
 	for _, options := range []string{
 		"-c role=weir_other", "-c session_authorization=weir_other", "-c session_authorization=weir_rls -c role=weir_rls",
 		"-c role=weir_other -c session_replication_role=replica", "-c session_authorization=weir_other -c lc_messages=C -c session_replication_role=local",
 	} {
 		as := pgwire.Param{Name: "options", Value: options}
-		wants = append(wants, dialWire(t, server(t).Addr(), db, as).ask(probe))
+		directly = append(directly, dialWire(t, server(t).Addr(), db, as))
+		wants = append(wants, directly[len(directly)-1].ask(probe))
 		all = append(all, dialWire(t, w.Addr().String(), db, as))
 	}
 	for range 2 {
@@ -274,6 +275,24 @@ func TestRolesOfStartupMessages(t *testing.T) {
 			c.want(probe, wants[i])
 			all[(i+1)%len(all)].want(probe, wants[(i+1)%len(all)])
 		}
+	}
+	for i, c := range all {
+		same := func(sql string) {
+			t.Helper()
+			want, got := directly[i].ask(sql), c.ask(sql)
+			if got != want {
+				t.Errorf("%s: %s, want %s", sql, got, want)
+			}
+		}
+		for _, sql := range []string{"RESET ROLE", "SET ROLE TO DEFAULT", "SET LOCAL role = DEFAULT", "SET ROLE NONE", "RESET ALL", "SELECT 1; RESET ROLE", "RESET ROLE; SET ROLE weir_rls", "SELECT set_config('role', 'weir_rls', true)"} {
+			for _, script := range [][]string{{"SET ROLE NONE", sql}, {"SET ROLE NONE", "BEGIN", sql, probe, "ROLLBACK"}, {"BEGIN", "SET LOCAL ROLE NONE", sql, probe, "COMMIT"}} {
+				for _, sql := range append(script, probe, "RESET ROLE", probe) {
+					same(sql)
+				}
+			}
+		}
+		same("DISCARD ALL")
+		same(probe)
 	}
 }
 

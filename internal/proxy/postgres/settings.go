@@ -73,7 +73,10 @@ func set(s session.Setting) string {
 // its own, which a RESET that was undone has left it.
 func setIfReset(s session.Setting) string {
 	without := "EXISTS (SELECT FROM pg_catalog.pg_settings WHERE pg_catalog.lower(name) = " + anyLiteral(s.Name) + " AND source <> 'session')"
-	if sqlscan.Custom(s.Name) { // of which that view does not tell
+	switch { // of which that view does not tell
+	case s.Name == roleName:
+		without = "pg_catalog.current_setting('role') = 'none'"
+	case sqlscan.Custom(s.Name):
 		without = "coalesce(pg_catalog.current_setting(" + anyLiteral(s.Name) + ", true), '') = ''"
 	}
 	return "SELECT pg_catalog.set_config(" + anyLiteral(s.Name) + ", " + anyLiteral(s.Value) + ", false) WHERE " + without + "; "
@@ -242,7 +245,7 @@ func (sg *settings) again(u *unit) []session.Setting {
 	for i := range u.sets {
 		switch s := &u.sets[i]; {
 		case s.All:
-			again, app = sg.start, true
+			again, app = t.Without(sg.start, roleName), true // the server keeps the role
 		case !resets(s) && s.Name == "application_name":
 			app = false
 		case !resets(s):
@@ -256,10 +259,21 @@ func (sg *settings) again(u *unit) []session.Setting {
 		}
 	}
 	list := again.List()
+	if role, ok := again.Get(roleName); ok { // last: it may not be allowed to set the others
+		list = append(slices.Clone(t.Without(again, roleName).List()), role)
+	}
 	if app && sg.startApp != "" {
 		list = append(slices.Clone(list), session.Setting{Name: "application_name", Value: sg.startApp, Literal: true})
 	}
 	return list
+}
+
+// resetRole notes that a unit goes back to the role of the startup message.
+func (sg *settings) resetRole(u *unit) {
+	if _, ok := sg.start.Get(roleName); ok {
+		u.sets = append(u.sets, sqlscan.SetClause{Name: roleName, Reset: true})
+		u.resets = true
+	}
 }
 
 // delays reports whether the ReadyForQuery that ends a unit waits until restoreStart has
@@ -288,7 +302,7 @@ func (sg *settings) restoreStart(b *backend, u *unit) {
 	}
 	var sql strings.Builder
 	for _, s := range list {
-		if u.failed {
+		if u.failed || s.Name == roleName { // which the unit may have set behind that
 			sql.WriteString(setIfReset(s))
 		} else {
 			sql.WriteString(set(s))
