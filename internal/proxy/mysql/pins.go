@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/weirdb/weir/internal/proxy/core"
+	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/sqlscan/myscan"
 )
 
@@ -92,7 +93,11 @@ func pinsOf(eff myscan.Effect) pin {
 
 // add pins the session, and counts each cause that is new.
 func (ps *pins) add(p pin) {
-	if ps.c.l.cfg.Mode != "auto" && p != pinMode && p != pinUntracked {
+	mode := ps.c.l.cfg.Mode
+	if b := ps.c.link; b != nil && p&(pinOpaque|pinUnknown) != 0 && (mode == session.ModeAuto || mode == session.ModeSession) && ps.c.p.facts.groupsSessions() {
+		b.Doomed = true // it may be in a resource group, which no reset ends
+	}
+	if mode != session.ModeAuto && p != pinMode && p != pinUntracked {
 		p &= pinLongData | pinCursor | pinOption | pinXA // these belong to a command or a transaction
 	}
 	fresh := p &^ ps.held

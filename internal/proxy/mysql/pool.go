@@ -89,6 +89,9 @@ type poolFacts struct {
 	charsets    map[string]string // the server's own, of charsetNames
 }
 
+// groupsSessions reports whether the server has resource groups.
+func (f *poolFacts) groupsSessions() bool { return !f.mariadb && f.version >= 80003 }
+
 func (l *loop) pool(key poolKey) *pool {
 	if p := l.Pools[key]; p != nil {
 		l.Use(key)
