@@ -41,6 +41,7 @@ type lastStatement struct {
 	warnings  uint16
 	failed    bool
 	spread    bool   // ran beside those of others: its diagnostics are gone
+	ran       bool   // the session has run a statement that may have left something
 	probed    bool   // weir has asked about the transaction since: ROW_COUNT() is gone
 	stash     []byte // the answer to SHOW WARNINGS, fetched
 	soft      bool   // the client keeps its backend for SHOW WARNINGS alone
@@ -136,6 +137,7 @@ func (dg *diagnostics) ran(b *backend, u *unit) {
 		l.spread = l.spread || l.on != b || b.warned != dg.c // weir's own SET leaves warnings
 	}
 	b.lastUser, l.on, l.probed = dg.c, b, false
+	l.ran = l.ran || !u.onlySets()
 	if u.verb == myscan.VerbSelect && !u.failed {
 		l.found = b
 	}
@@ -175,7 +177,7 @@ func (l *lastStatement) fail(u *unit) {
 func (l *lastStatement) shared(u *unit) {
 	kept := (l.warnings > 0 || l.failed) && u.keepsDiagnostics()
 	l.clear()
-	l.warnings, l.failed, l.spread, l.on = u.ok.Warnings, u.failed, true, nil
+	l.warnings, l.failed, l.spread, l.on, l.ran = u.ok.Warnings, u.failed, true, nil, true
 	if u.failed {
 		l.warnings = 1
 	}
@@ -201,11 +203,26 @@ func (u *unit) keepsDiagnostics() bool {
 	default:
 		return false
 	}
-	sql := text(u.raw)
-	if u.st != nil {
-		sql = u.st.sql
-	}
+	sql := u.asText()
 	return sql != "" && !strings.Contains(strings.ToLower(sql), "from")
+}
+
+// onlySets reports whether a statement has left what was there before it, where that was
+// nothing.
+func (u *unit) onlySets() bool {
+	if u.verb != myscan.VerbSet || u.failed || u.ok.Warnings > 0 || u.effects.Has(hidesIDEffects) {
+		return false
+	}
+	sql := u.asText()
+	return sql != "" && !strings.Contains(strings.ToLower(sql), "select")
+}
+
+// asText is the unit's text, "" if that is not kept.
+func (u *unit) asText() string {
+	if u.st != nil {
+		return u.st.sql
+	}
+	return text(u.raw)
 }
 
 // grouped takes note of a write that ran in a group; id is what the client was
@@ -233,7 +250,7 @@ func (l *lastStatement) told(u *unit, id uint64) {
 // forget is for an error of weir's own.
 func (dg *diagnostics) forget() {
 	dg.last.clear()
-	dg.last.failed, dg.last.spread, dg.last.on = true, true, nil
+	dg.last.failed, dg.last.spread, dg.last.on, dg.last.ran = true, true, nil, true
 }
 
 // lost is for a backend that is gone with what the last statement has left there.
@@ -375,6 +392,14 @@ func (dg *diagnostics) refuses(cmd byte, sql string, info *myscan.Statement) boo
 	if !info.Effects.Has(myscan.EffDiag) || asksItself(sql, info) {
 		return false
 	}
+	if l := &dg.last; !l.ran && !l.unknown && l.idBackend == nil && c.p.facts.initConnect == "" {
+		if b := c.link; b != nil { // what a new session has
+			b.ask(c.p.facts.newRows(), func(*unit) {})
+			b.setLastID(strconv.FormatUint(l.id, 10)) // which leaves a ROW_COUNT() of 0
+			b.noteIDOf(c)
+		}
+		return false
+	}
 	if b := c.link; b != nil && b.lastUser == c && dg.last.on == b {
 		if info.Effects.Has(myscan.EffLastID) && !info.Effects.Has(myscan.EffMulti) && !b.hasIDOf(c) {
 			// To set the one takes the other away.
@@ -415,6 +440,14 @@ func (dg *diagnostics) refuses(cmd byte, sql string, info *myscan.Statement) boo
 // of the session's state is still to be told. A statement without a table would
 // leave MariaDB's warnings as they are.
 const noWarnings = "DO (SELECT 0 FROM (SELECT 0) AS weir)"
+
+// newRows leaves a connection without warnings, and with the FOUND_ROWS() of a new session.
+func (f *poolFacts) newRows() string {
+	if f.mariadb {
+		return "SELECT 0 FROM (SELECT 0) AS weir" // 1
+	}
+	return "SELECT 0 FROM (SELECT 0) AS weir LIMIT 0" // 0
+}
 
 // gone is the error for those who ask for what was overwritten.
 func gone(what string) *mywire.Error {

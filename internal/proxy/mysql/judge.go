@@ -240,11 +240,7 @@ func (b *backend) untold(u *unit) {
 // looksIntoSchema reports whether a read may have had the server open databases, which
 // it tells of as a change.
 func looksIntoSchema(u *unit) bool {
-	sql := text(u.raw)
-	if u.st != nil {
-		sql = u.st.sql
-	}
-	return u.verb == myscan.VerbShow || strings.Contains(strings.ToLower(sql), "information_schema")
+	return u.verb == myscan.VerbShow || strings.Contains(strings.ToLower(u.asText()), "information_schema")
 }
 
 // A told says of which kinds of changes a server has told in an answer.

@@ -425,7 +425,7 @@ func (l *loop) takeIn(m *moved, fd int, drop func()) {
 	c.stmts.takeIn(m, sets)
 	d, last := &c.diag, &c.diag.last
 	d.draws, d.keepsIDs, d.wroteGTID = m.Draws, m.KeepsIDs, m.HasGTID
-	last.id, last.unknown, last.warnings, last.failed = m.LastID, m.IDUnknown, m.Warnings, m.Failed
+	last.id, last.unknown, last.warnings, last.failed, last.ran = m.LastID, m.IDUnknown, m.Warnings, m.Failed, true
 	last.spread, last.probed, last.stash = m.Spread, m.Probed, m.Stash
 	if l.Draining() {
 		c.fatal(errShutdown())
