@@ -3,6 +3,7 @@ package core
 import (
 	"context"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/weirdb/weir/internal/proxy/session"
@@ -343,6 +344,15 @@ func (h *Holding[B, C, U, L, N]) giveUp(afterTurn bool) {
 // nothing to do with it.
 func (h *Holding[B, C, U, L, N]) owes() bool {
 	return h.owed > 0 && (h.p.Stats.Units >= h.turn || h.p.Waiting() == 0)
+}
+
+// Awaited reports whether somebody waits for a backend of the pool that does not become free
+// in a moment: its own statements, another pool that shares its places, or who has paused it.
+// Statements that wait for a slot do not.
+func (h *Holding[B, C, U, L, N]) Awaited() bool {
+	p, now := h.p, h.p.loop.Now
+	return p.Paused || h.owes() || p.Excl.Long(now, p.side.Left) ||
+		slices.ContainsFunc(p.Reads, func(u U) bool { return !u.Left() && now-u.Queued() > longWait })
 }
 
 // gives reports whether a backend that is free again goes to another pool.

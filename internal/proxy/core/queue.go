@@ -41,7 +41,7 @@ func (ws Waiters[B, C, U, L]) Crowded(l *session.Limits, others int) bool {
 // does not become free in a moment. What weir itself asks waits without hurry.
 func (ws Waiters[B, C, U, L]) Long(now time.Duration, left func(w *Waiter[B, C, U, L]) bool) bool {
 	for i := range ws {
-		if w := &ws[i]; w.Ask == nil && !left(w) && now-w.Since > 20*MaxOvertake {
+		if w := &ws[i]; w.Ask == nil && !left(w) && now-w.Since > longWait {
 			return true
 		}
 	}
@@ -191,6 +191,9 @@ func (p *Base[B, C, U, L, N]) Waits(is func(u U) bool) (u U, ok bool) {
 // MaxOvertake is how long reads may keep a pipeline busy while a client waits for
 // a backend of its own: some round trips, so that short waits cost nothing.
 const MaxOvertake = 5 * time.Millisecond
+
+// longWait is more than what a backend takes that becomes free in a moment.
+const longWait = 20 * MaxOvertake
 
 // Starving reports whether a client that needs a backend alone has waited too long
 // while none becomes free by itself.

@@ -225,7 +225,7 @@ func (tr *transport) waitedFor(b *backend) {
 func (tr *transport) holdsUp(b *backend) bool {
 	c, p := tr.c, tr.c.p
 	other := func(u *unit) bool { return u.kind == unitRows || u.kind == unitClient && u.c != c && !u.Left() }
-	if len(p.Reads)+p.Apart.Waiting() > 0 || p.Excl.Long(c.l.Now, p.Left) || slices.ContainsFunc(b.Units(), other) {
+	if len(p.Reads)+p.Apart.Waiting() > 0 || p.Holding().Awaited() || slices.ContainsFunc(b.Units(), other) {
 		return true
 	}
 	return b.lane != nil && (b.lane.Q.Len() > 0 || slices.ContainsFunc(b.lane.Runs[b].units, other))
@@ -255,7 +255,7 @@ func (tr *transport) checkReading() {
 	}
 	if c.listens.viaHub() {
 		c.listens.tooSlow()
-	} else if c.p.Excl.Long(c.l.Now, c.p.Left) {
+	} else if c.p.Holding().Awaited() || tr.source != nil && c.p.Apart.Waiting() > 0 {
 		c.kick("it has read nothing of its answer for " + limit.String() + " while others wait for its backend (--client-write-timeout)")
 	}
 }
