@@ -107,6 +107,10 @@ func (r *rig) standbys(names string) {
 	r.exec("ALTER SYSTEM SET synchronous_standby_names = '" + names + "'")
 	r.exec("SELECT pg_reload_conf()")
 	r.eventually("the setting holds", r.holds("current_setting('synchronous_standby_names') = '"+names+"'"))
+	// Commits wait from when the checkpointer has read the file, which may be later. It has when
+	// it begins its second checkpoint: the first may have been asked for before it was signaled.
+	r.exec("CHECKPOINT")
+	r.exec("CHECKPOINT")
 }
 
 // tailBesideStandbys follows the log of a server whose commits wait for a standby that is not

@@ -22,6 +22,9 @@ func TestDiagnosticsOfNewSessions(t *testing.T) {
 				"SELECT ROW_COUNT()", "SELECT FOUND_ROWS()", "SELECT @@warning_count, @@error_count", "SHOW WARNINGS",
 				"SELECT ROW_COUNT(), FOUND_ROWS(), @@warning_count, @@error_count, LAST_INSERT_ID()",
 			} {
+				if isMariaDB(server) && strings.Contains(question, "FOUND_ROWS()") {
+					continue // there it is what the session before in the server's thread has left
+				}
 				ask := func(c *wire, prepared bool) string {
 					other.try(other.query("INSERT INTO t VALUES ('x')"))
 					other.try(other.query("SELECT a FROM t"))
