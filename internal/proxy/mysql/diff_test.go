@@ -99,13 +99,7 @@ func newDiffRig(tb testing.TB, server *lab.MySQL, change func(*mysql.Config)) *d
 	r := &diffRig{server: server, direct: fmt.Sprintf("direct%03d", n), through: fmt.Sprintf("throug%03d", n)}
 	for _, name := range []string{r.direct, r.through, r.direct + "x", r.through + "x"} {
 		sqlOn(tb, server, "CREATE DATABASE "+name)
-		tb.Cleanup(func() {
-			select {
-			case <-server.Done():
-			default:
-				sqlOn(tb, server, "DROP DATABASE IF EXISTS "+name)
-			}
-		})
+		tb.Cleanup(func() { dropDatabase(tb, server, name) })
 	}
 	r.weir = startFor(tb, server, r.through, change)
 	return r

@@ -111,17 +111,32 @@ func databaseOn(tb testing.TB, server *lab.MySQL, setup ...string) string {
 	tb.Helper()
 	name := fmt.Sprintf("t%d", shared.serial.Add(1))
 	sqlOn(tb, server, "CREATE DATABASE "+name)
-	tb.Cleanup(func() {
-		select {
-		case <-server.Done():
-		default:
-			sqlOn(tb, server, "DROP DATABASE "+name)
-		}
-	})
+	tb.Cleanup(func() { dropDatabase(tb, server, name) })
 	if len(setup) > 0 {
 		sqlOn(tb, server, append([]string{"USE " + name}, setup...)...)
 	}
 	return name
+}
+
+// dropDatabase drops a database, if the server still runs. Beside other such statements the
+// server may end it as the victim of a deadlock in its tables of statistics.
+func dropDatabase(tb testing.TB, server *lab.MySQL, name string) {
+	tb.Helper()
+	for try := 1; ; try++ {
+		select {
+		case <-server.Done():
+			return
+		default:
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		err := server.Exec(ctx, "DROP DATABASE IF EXISTS "+name)
+		cancel()
+		if err == nil {
+			return
+		} else if try == 10 || !strings.Contains(err.Error(), "Error 1213") {
+			tb.Fatal(err)
+		}
+	}
 }
 
 // sqlOn runs texts as root on a connection of their own, past weir.
