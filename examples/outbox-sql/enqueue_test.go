@@ -40,7 +40,7 @@ func TestProducersInOtherLanguages(t *testing.T) {
 			if _, err := store.Migrate(t.Context(), outbox.Plan{}); err != nil {
 				t.Fatal(err)
 			}
-			for i := range 2 { // whoever tries an example tries it again
+			for i := range 2 { // an example is tried more than once
 				first := 3 * i
 				cmd := exec.CommandContext(t.Context(), tt.program, tt.script, tt.prefix+path)
 				cmd.Stderr = os.Stderr

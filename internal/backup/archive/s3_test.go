@@ -188,6 +188,18 @@ func TestS3UploadThatIsCut(t *testing.T) {
 	})
 	s := openTestS3(t, endpoint)
 	data := noise(4, 11<<20)
+	putVictim(t, s, data)
+	if got := readFrom(t, s, "victim", 0); !bytes.Equal(got, data) {
+		t.Errorf("%d bytes came back, not the %d sent", len(got), len(data))
+	}
+	if cuts.Load() < 3 || cutReads.Load() < 3 {
+		t.Errorf("%d uploads and %d downloads were cut, want 3 each at least", cuts.Load(), cutReads.Load())
+	}
+}
+
+// putVictim stores data as the object "victim", and fails t unless that is reported as done.
+func putVictim(t *testing.T, s *S3, data []byte) {
+	t.Helper()
 	w, err := s.Create(t.Context(), "victim")
 	if err != nil {
 		t.Fatal(err)
@@ -197,12 +209,6 @@ func TestS3UploadThatIsCut(t *testing.T) {
 	}
 	if _, err := w.Commit(); err != nil {
 		t.Fatal(err)
-	}
-	if got := readFrom(t, s, "victim", 0); !bytes.Equal(got, data) {
-		t.Errorf("%d bytes came back, not the %d sent", len(got), len(data))
-	}
-	if cuts.Load() < 3 || cutReads.Load() < 3 {
-		t.Errorf("%d uploads and %d downloads were cut, want 3 each at least", cuts.Load(), cutReads.Load())
 	}
 }
 
@@ -240,16 +246,7 @@ func TestS3ConnectionThatHangs(t *testing.T) {
 		t.Fatal(err)
 	}
 	data := append(make([]byte, 1000), noise(4, 6<<20-1000)...)
-	w, err := s.Create(t.Context(), "victim")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.Write(data); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.Commit(); err != nil {
-		t.Fatal(err)
-	}
+	putVictim(t, s, data)
 	if got := readFrom(t, s, "victim", 0); !bytes.Equal(got, data) {
 		t.Errorf("%d bytes came back, not the %d sent", len(got), len(data))
 	}
@@ -341,16 +338,7 @@ func TestS3UploadWhoseAnswersAreCut(t *testing.T) {
 		})
 	}, nil))
 	data := noise(4, 6<<20)
-	w, err := s.Create(t.Context(), "victim")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.Write(data); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.Commit(); err != nil {
-		t.Fatal(err)
-	}
+	putVictim(t, s, data)
 	if got := readFrom(t, s, "victim", 0); !bytes.Equal(got, data) || begun.Load() != 2 || ended.Load() != 3 {
 		t.Errorf("%d bytes came back, not the %d sent, after %d requests to begin and %d to end", len(got), len(data), begun.Load(), ended.Load())
 	}

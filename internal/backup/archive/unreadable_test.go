@@ -57,7 +57,7 @@ func TestVerifyGoesOnBehindBadSectors(t *testing.T) {
 	}
 }
 
-// TestNewestThatCannotBeRead: whoever asks for the newest backup does not get an older one
+// TestNewestThatCannotBeRead: a request for the newest backup does not get an older one
 // where a disk has lost the manifest of the newest.
 func TestNewestThatCannotBeRead(t *testing.T) {
 	t.Parallel()

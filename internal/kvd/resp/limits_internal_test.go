@@ -28,7 +28,7 @@ func TestPushOfAnySize(t *testing.T) {
 	}
 }
 
-// Whoever watches and does not read holds no copy of a large value: all are shown one.
+// Watchers that do not read hold no copies of a large value: all share one.
 func TestPushesOfAChangeAreShared(t *testing.T) {
 	server := &Server{tracker: newTracker()}
 	var conns [2]*conn

@@ -75,7 +75,7 @@ func TestWhatWasSentBehindARefusedBegin(t *testing.T) {
 		c := w.dial(nil)
 		refused("BEGIN", c.ahead(behind("BEGIN")...), mywire.ErrNotSupportedYet)
 		c = w.dial(nil)
-		for range 2 { // whoever waits for the answer goes on
+		for range 2 { // the waiter for the answer goes on
 			if r := c.try(c.query("BEGIN")); r.code() != mywire.ErrNotSupportedYet {
 				t.Errorf("BEGIN: %s %v", r.text, r.lost)
 			}

@@ -285,7 +285,7 @@ func TestDisableReconnectKill(t *testing.T) {
 }
 
 // TestConsoleDoubtsNames: a command for a database that nobody has used is carried out, and
-// whoever gave it hears of that, in case its name is mistyped.
+// its sender is told so, in case its name is mistyped.
 func TestConsoleDoubtsNames(t *testing.T) {
 	t.Parallel()
 	w := start(t, database(t), nil)

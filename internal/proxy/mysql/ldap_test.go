@@ -76,7 +76,7 @@ func TestLoginsByLDAP(t *testing.T) {
 		if _, err := w.tryDial(as("bob", "secret", mywire.TLSDisabled)); code(err) != mywire.ErrAccessDenied || !strings.Contains(err.Error(), "connect with TLS") {
 			t.Errorf("without TLS: %v", err)
 		}
-		// Whoever knows the list's password, and not the directory's, is not let in by it.
+		// The list's password, where the directory has another one, lets nobody in.
 		if _, err := w.tryDial(as("ann", "at the server", mywire.TLSDisabled)); code(err) != mywire.ErrAccessDenied {
 			t.Errorf("the list's password without TLS: %v", err)
 		}

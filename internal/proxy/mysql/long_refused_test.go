@@ -45,8 +45,8 @@ func TestErrorsBehindLongMessages(t *testing.T) {
 	}
 }
 
-// TestClientsThatStopInARefusedMessageAreEnded: whoever sends nothing more in the middle
-// of a message that is refused when it is here keeps no place.
+// TestClientsThatStopInARefusedMessageAreEnded: a client that stops in the middle of a message
+// which is refused once it has arrived keeps no place.
 func TestClientsThatStopInARefusedMessageAreEnded(t *testing.T) {
 	t.Parallel()
 	w := start(t, database(t), func(c *mysql.Config) { c.PoolSize, c.QueueTimeout, c.MaxMessage = 1, 300*time.Millisecond, 1<<20 })

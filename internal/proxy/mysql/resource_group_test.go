@@ -8,7 +8,7 @@ import (
 )
 
 // TestResourceGroupsStayWithTheirSessions: no reset ends that a session is in a resource
-// group, and the server does not tell of it. Whoever has the connection next is in the
+// group, and the server does not tell of it. The next client of the connection is in the
 // default one, however the client before has left that.
 func TestResourceGroupsStayWithTheirSessions(t *testing.T) {
 	t.Parallel()

@@ -113,8 +113,8 @@ func TestSettingsOfTransactionsInPreparedStatements(t *testing.T) {
 	}
 }
 
-// A statement is parsed by who has a temporary table that hides another one, whoever has
-// parsed it before.
+// A session with a temporary table that hides another table parses a statement itself, also
+// where another session has parsed it before.
 func TestTemporaryTablesInPreparedStatements(t *testing.T) {
 	t.Parallel()
 	db := database(t, "CREATE TABLE t AS SELECT 'permanent' AS v",
