@@ -125,9 +125,14 @@ func (r *Relay) Run(ctx context.Context) error {
 func (r *Relay) describe(ctx context.Context) (Description, error) {
 	wait := backoff{least: 100 * time.Millisecond, most: 5 * time.Second}
 	for {
-		desc, err := r.store.Describe(ctx)
-		if c, ok := r.store.(Checker); ok && err == nil {
+		// Before anything is asked: a pooler may lose the statements by which the store asks.
+		var desc Description
+		var err error
+		if c, ok := r.store.(Checker); ok {
 			err = c.Check(ctx)
+		}
+		if err == nil {
+			desc, err = r.store.Describe(ctx)
 		}
 		if err == nil || errors.Is(err, ErrNotMigrated) || errors.Is(err, ErrNewer) || errors.Is(err, ErrPooled) || ctx.Err() != nil {
 			if ctx.Err() != nil {
