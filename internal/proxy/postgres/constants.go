@@ -134,11 +134,6 @@ const columnsSQL = `(SELECT pg_catalog.concat(pg_catalog.count(*), pg_catalog.ch
 const plainColumnsSQL = `CASE WHEN NOT EXISTS (SELECT FROM pg_catalog.pg_attribute a
  WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attname !~ '^[ -~]+$') THEN ` + columnsSQL + ` END`
 
-// columnsGuardSQL is guardSQL that fails, too, unless the columns are what they were. The
-// INSERT in front of it has locked the table: what it finds is what the INSERT met.
-const columnsGuardSQL = guardSQL + `
- AND $7 = ` + columnsSQL
-
 // Bounds of what is sent as parameters: a statement with many takes the server, which
 // keeps a plan of each, much memory.
 const (

@@ -530,7 +530,7 @@ func (ln *lane) fail(e *pgwire.Error, which func(u *unit) bool) {
 // forget drops what the lane derived from the schema.
 func (ln *lane) forget() {
 	if ln.rows != nil {
-		ln.rows.bySize, ln.rows.types, ln.rows.typesGuard = nil, nil, nil
+		ln.rows.bySize, ln.rows.types, ln.rows.typesGuard = nil, nil, guard{}
 		ln.rows.table = nil
 	}
 }

@@ -200,7 +200,8 @@ var scenes = []func(li *liar) *stage{
 	},
 	func(li *liar) *stage { // a multi-row INSERT
 		st := li.new(true)
-		st.p.tables.m = map[tableKey]*tableFacts{{li.l.Settings.Empty(), "t"}: {state: tablePlain, guardBind: pgwire.AppendBind(nil, "", st.p.guard.srvName, new(pgwire.BindArgs))}}
+		types := st.p.guards.types
+		st.p.tables.m = map[tableKey]*tableFacts{{li.l.Settings.Empty(), "t"}: {state: tablePlain, guard: guard{types, pgwire.AppendBind(nil, "", types.srvName, new(pgwire.BindArgs))}}}
 		for range 3 {
 			st.client(pgwire.AppendQuery(nil, "/* batch */ INSERT INTO t (k) VALUES (1) RETURNING k"))
 		}
@@ -331,7 +332,7 @@ func TestMalformedMessagesOfTheServer(t *testing.T) {
 		{"facts that are cut", 0, slices.Concat(pgwire.AppendReadyForQuery(nil, 'I'), pgwire.AppendReadyForQuery(nil, 'I'), []byte{'D', 0, 0, 0, 6, 0, 5}), "server sent a malformed DataRow message"},
 		{"locks without columns", 9, pgwire.AppendDataRow(nil, nil), "server sent a DataRow of 0 columns where weir had asked for 1"},
 		{"a session with one column", 8, pgwire.AppendDataRow(nil, [][]byte{nil}), "server sent a DataRow of 1 columns where weir had asked for 2"},
-		{"a table without columns", 6, pgwire.AppendDataRow(nil, nil), "server sent a DataRow of 0 columns where weir had asked for 7"},
+		{"a table without columns", 6, pgwire.AppendDataRow(nil, nil), "server sent a DataRow of 0 columns where weir had asked for 8"},
 		{"a group's empty tag", 4, slices.Concat(parseComplete, bindComplete, []byte{'C', 0, 0, 0, 4}, []byte{'Z', 0, 0, 0, 4}), "server sent a malformed ReadyForQuery message"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -47,8 +47,9 @@ type pool struct {
 
 	identity identity
 
-	facts                       facts
-	guard, columnsGuard, marker *stmt
+	facts  facts
+	guards guards
+	marker *stmt
 
 	listeners listeners
 
@@ -78,7 +79,7 @@ func (l *loop) pool(key poolKey) *pool {
 	p.Init(p, &l.srv.Places, &l.Loop.Loop, &l.Agenda, &l.srv.Background, l.srv.DialCtx)
 	p.stmts = poolStmts{proof: p.proof, shapes: l.Shapes, text: &l.text, scans: &l.scans, byKey: make(map[string]*stmt)}
 	p.Frugal = l.cfg.Door != nil
-	p.guard, p.columnsGuard = p.stmts.internal(guardSQL), p.stmts.internal(columnsGuardSQL)
+	p.guards.init(p)
 	p.serials.init(p)
 	p.marker = p.stmts.internal(markerSQL)
 	l.Add(key, p, l.srv.GateOf(key.database))

@@ -24,10 +24,9 @@ type rowsPlan struct {
 	table  *tableFacts
 	max    int // most tuples in one statement
 	// types are those of the columns of simple queries, nil if the constants of their rows
-	// cannot be parameters: see constants.go. typesGuard is the Bind message of the guard
-	// that knows them.
+	// cannot be parameters: see constants.go. typesGuard is the guard that knows them.
 	types      []uint32
-	typesGuard []byte
+	typesGuard guard
 }
 
 // maxParams is the most parameters that a Bind message can carry.
@@ -146,7 +145,7 @@ func (r *rowsPlan) current() bool {
 	}
 	r.table = f
 	if r.st == nil {
-		r.types, r.typesGuard, r.bySize = f.typesOf(&r.insert), f.columnsGuardBind, nil
+		r.types, r.typesGuard, r.bySize = f.typesOf(&r.insert), f.columnsGuard, nil
 	}
 	return true
 }
@@ -157,9 +156,9 @@ type group struct {
 	u  *unit // of kind unitRows, in the backend's queue
 	b  *backend
 	members
-	guard  []byte // the guard's Bind message, from when the table was last known to be fit
-	asText bool   // its constants are not to be parameters
-	bound  bool   // they were
+	guard  guard // from when the table was last known to be fit
+	asText bool  // its constants are not to be parameters
+	bound  bool  // they were
 
 	sizes    []int // tuples in each statement
 	at       int   // statements completed
@@ -184,7 +183,7 @@ func (ln *lane) sendRows(b *backend, r *run) {
 }
 
 func (ln *lane) group(units []*unit) *group {
-	g := &group{ln: ln, members: members{units: units}, guard: ln.rows.table.guardBind}
+	g := &group{ln: ln, members: members{units: units}, guard: ln.rows.table.guard}
 	g.u = ln.p.l.newUnit(unitRows)
 	g.u.grp = g
 	return g
@@ -326,12 +325,12 @@ func (g *group) putText(b *backend, units []*unit, describe bool) {
 // transaction, when the INSERT's lock keeps the table from changing, so a
 // trigger or rule made a moment ago is seen and the group is rolled back.
 func (g *group) putGuard(b *backend) {
-	st, bind := g.ln.p.guard, g.guard
+	guard := g.guard
 	if g.bound {
-		st, bind = g.ln.p.columnsGuard, g.ln.rows.typesGuard // of the types that were sent
+		guard = g.ln.rows.typesGuard // of the types that were sent
 	}
-	b.need(g.u, st)
-	out := append(b.s.OutBuf(), bind...)
+	b.need(g.u, guard.st)
+	out := append(b.s.OutBuf(), guard.bind...)
 	b.s.Out = pgwire.AppendExecute(out, "", 0)
 }
 

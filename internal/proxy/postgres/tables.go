@@ -24,12 +24,19 @@ const (
 
 // tableFacts is what weir knows of one table under one search path.
 type tableFacts struct {
-	state     tableState
-	at        time.Duration
-	guardBind []byte // the guard's Bind message for this table
+	state tableState
+	at    time.Duration
+	guard guard
 
-	columns          []column // in order; nil if constants for them are not to be parameters
-	columnsGuardBind []byte   // that of columnsGuardSQL
+	columns      []column // in order; nil if constants for them are not to be parameters
+	columnsGuard guard    // of these columns
+}
+
+// A guard is a statement that fails unless the table is as fit as it was, and its Bind
+// message for that table.
+type guard struct {
+	st   *stmt
+	bind []byte
 }
 
 type tableKey struct {
@@ -88,7 +95,7 @@ func (t *tableCache) lookAgain(p *pool, set *session.Set, name string, f *tableF
 	f.at = p.l.Now
 	p.askIn(set, tableSQL(name), tableColumns, func(u *unit) {
 		var now tableFacts
-		if now.learn(p, name, u); now.state == tablePlain && bytes.Equal(now.columnsGuardBind, f.columnsGuardBind) {
+		if now.learn(p, name, u); now.state == tablePlain && bytes.Equal(now.columnsGuard.bind, f.columnsGuard.bind) {
 			return
 		}
 		f.state = tableUnknown // for the lanes that know it
@@ -111,12 +118,12 @@ func tableSQL(name string) string {
  AND NOT EXISTS (SELECT FROM pg_catalog.pg_constraint k JOIN pg_catalog.pg_depend p ON p.classid = 'pg_catalog.pg_constraint'::pg_catalog.regclass
   AND p.objid = k.oid AND p.refclassid = 'pg_catalog.pg_proc'::pg_catalog.regclass WHERE k.conrelid = c.oid)
  AND ` + quietDomains + `,
- ` + plainColumnsSQL + `, ` + defaultsSQL + `
+ ` + plainColumnsSQL + `, ` + defaultsSQL + `, ` + simpleTypesSQL + `
  FROM pg_catalog.pg_class c WHERE c.oid = pg_catalog.to_regclass(` + quoteLiteral(name) + `)`
 }
 
 // tableColumns is how many columns tableSQL has.
-const tableColumns = 7
+const tableColumns = 8
 
 // defaultsSQL asks for the versions of the defaults of the table c. One that is set, or another
 // one, leaves pg_class as it is.
@@ -125,11 +132,22 @@ const defaultsSQL = `(SELECT pg_catalog.concat(pg_catalog.string_agg(pg_catalog.
 
 // quietDomains holds if no column of the table c may be of a domain, or hold one, whose check or
 // default calls a function of a user. It says so where no domain has such, too.
-const quietDomains = `NOT (EXISTS (SELECT FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type y ON y.oid = a.atttypid
-  WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND y.oid >= 16384 AND y.typtype <> 'e' AND (y.typtype <> 'b' OR y.typelem >= 16384))
+const quietDomains = `NOT (EXISTS (SELECT ` + usersTypes + ` AND ` + holdsDomain + `)
  AND EXISTS (SELECT FROM pg_catalog.pg_depend p WHERE p.refclassid = 'pg_catalog.pg_proc'::pg_catalog.regclass
   AND (p.classid = 'pg_catalog.pg_constraint'::pg_catalog.regclass AND EXISTS (SELECT FROM pg_catalog.pg_constraint k WHERE k.oid = p.objid AND k.contypid <> 0)
    OR p.classid = 'pg_catalog.pg_type'::pg_catalog.regclass AND EXISTS (SELECT FROM pg_catalog.pg_type y WHERE y.oid = p.objid AND y.typtype = 'd'))))`
+
+// usersTypes are the columns of the table c that are of types of users, and these types.
+const usersTypes = `FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type y ON y.oid = a.atttypid
+  WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND y.oid >= 16384`
+
+// holdsDomain holds for a type y of users that may be a domain, or hold one.
+const holdsDomain = `y.typtype <> 'e' AND (y.typtype <> 'b' OR y.typelem >= 16384)`
+
+// simpleTypesSQL asks for the types of users in the table c; NULL if one may be a domain, or
+// hold one.
+const simpleTypesSQL = `(SELECT CASE WHEN pg_catalog.count(*) FILTER (WHERE ` + holdsDomain + `) = 0
+  THEN pg_catalog.concat('{', pg_catalog.string_agg(y.oid::text, ',' ORDER BY a.attnum), '}') END ` + usersTypes + `)`
 
 // schemasSQL asks for the version of the table's schema, and what otherSchemas is if the name
 // is without a schema, or 0.
@@ -182,12 +200,36 @@ const committedReads = `pg_catalog.current_setting('transaction_isolation') IN (
 
 // guardSQL fails, by a division by zero, unless the name still means the same
 // table in the same version, and has since the INSERT, and it got no trigger, no foreign
-// key to itself, no other default and no domain that may read it.
+// key to itself and no other default. Each guard adds what it does about domains: pg_class
+// stays as it is when a column gets the type of one.
 const guardSQL = `SELECT 1 / pg_catalog.count(*) FROM pg_catalog.pg_class c
  WHERE ` + committedReads + ` AND ` + sameSchemas + ` AND c.oid = pg_catalog.to_regclass($1) AND c.oid = $2::pg_catalog.oid AND c.xmin = $3::pg_catalog.xid
  AND NOT EXISTS (SELECT FROM pg_catalog.pg_trigger t WHERE t.tgrelid = c.oid AND (NOT t.tgisinternal OR t.tgconstrrelid = c.oid))
- AND $6 = ` + defaultsSQL + `
+ AND $6 = ` + defaultsSQL
+
+// The guards. What quietDomains looks at costs the server almost as much as all the rest, so
+// only a table that may have domains has it looked at: one without is guarded by its types.
+const (
+	typesGuardSQL = guardSQL + `
+ AND NOT EXISTS (SELECT FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+  AND a.atttypid >= 16384 AND a.atttypid <> ALL ($7::pg_catalog.oid[]))`
+	domainsGuardSQL = guardSQL + `
  AND ` + quietDomains
+
+	// The INSERT in front has locked the table: the columns found are those that it met.
+	columnsGuardSQL = guardSQL + `
+ AND $7 = ` + columnsSQL
+	domainsColumnsGuardSQL = columnsGuardSQL + `
+ AND ` + quietDomains
+)
+
+// guards are the statements of a pool that guard tables which may have domains, or may not.
+type guards struct{ types, domains, columns, domainsColumns *stmt }
+
+func (g *guards) init(p *pool) {
+	g.types, g.domains = p.stmts.internal(typesGuardSQL), p.stmts.internal(domainsGuardSQL)
+	g.columns, g.domainsColumns = p.stmts.internal(columnsGuardSQL), p.stmts.internal(domainsColumnsGuardSQL)
+}
 
 func (f *tableFacts) learn(p *pool, name string, u *unit) {
 	f.at = p.l.Now
@@ -197,10 +239,13 @@ func (f *tableFacts) learn(p *pool, name string, u *unit) {
 	}
 	row := u.rows[0]
 	f.state, f.columns = tablePlain, readColumns(string(row[5]))
-	f.guardBind = pgwire.AppendBind(nil, "", p.guard.srvName, &pgwire.BindArgs{
-		Values: [][]byte{[]byte(name), row[0], row[1], row[2], row[3], row[6]},
-	})
-	f.columnsGuardBind = pgwire.AppendBind(nil, "", p.columnsGuard.srvName, &pgwire.BindArgs{
-		Values: [][]byte{[]byte(name), row[0], row[1], row[2], row[3], row[6], row[5]},
-	})
+	bound := func(st *stmt, more ...[]byte) guard {
+		values := append([][]byte{[]byte(name), row[0], row[1], row[2], row[3], row[6]}, more...)
+		return guard{st, pgwire.AppendBind(nil, "", st.srvName, &pgwire.BindArgs{Values: values})}
+	}
+	if types := row[7]; types != nil {
+		f.guard, f.columnsGuard = bound(p.guards.types, types), bound(p.guards.columns, row[5])
+	} else {
+		f.guard, f.columnsGuard = bound(p.guards.domains), bound(p.guards.domainsColumns, row[5])
+	}
 }

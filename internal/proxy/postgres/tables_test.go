@@ -116,22 +116,48 @@ func TestDefaultMadeBetweenGroups(t *testing.T) {
 	admin.want("SELECT count(n), count(DISTINCT n) AS distinct FROM g", "[count,distinct] (12,12) SELECT_1 I")
 }
 
-// TestDomainThatReadsTheTable: the type of a column gets a check that reads the table. It holds
-// for each statement, not for each group.
+// TestDomainThatReadsTheTable: the type of a column is a domain whose check reads the table. The
+// check holds for each statement, not for each group, also where the column, or its domain,
+// is changed on a direct connection, of which pg_class does not tell.
 func TestDomainThatReadsTheTable(t *testing.T) {
 	t.Parallel()
-	db := database(t, "CREATE DOMAIN counted AS int", "CREATE TABLE g (k counted)", "CREATE TABLE most (n int)",
-		"CREATE FUNCTION allows() RETURNS bool STABLE LANGUAGE plpgsql AS 'BEGIN RETURN (SELECT count(*) FROM g) < (SELECT n FROM most); END'")
-	w := start(t, db, oneBackend)
-	const sql = "/* batch */ INSERT INTO g VALUES (%d)"
-	all := w.clients(12, fmt.Sprintf(sql, -1))
-	k := 0
-	w.mustGather("rows", func(int) { burst(all, sql, &k) })
-	admin := dialWire(t, server(t).Addr(), db)
-	admin.want("INSERT INTO most SELECT count(*) + 5 FROM g", "INSERT_0_1 I")
-	admin.want("ALTER DOMAIN counted ADD CHECK (allows())", "ALTER_DOMAIN I")
-	if refused := burst(all, sql, &k); len(refused) != len(all)-5 {
-		t.Errorf("refused are %q", refused)
+	const fits = "SELECT xmin::text || relfilenode AS v FROM pg_class WHERE oid = 'g'::regclass"
+	const makes, uses = "ALTER DOMAIN counted ADD CHECK (allows())", "ALTER TABLE g ALTER k TYPE counted"
+	for _, c := range []struct {
+		name, columns, value string
+		changes              []string
+		silent               bool // pg_class stays as it is
+	}{
+		{"check comes", "k counted", "%d", []string{makes}, true},
+		{"column changes", "k int", "%d", []string{uses, makes}, true},
+		{"column of expressions changes", "k int", "(%d)", []string{uses, makes}, true},
+		{"column beside an enum changes", "k int, e mood", "(%d)", []string{uses, makes}, true},
+		{"column changes behind the check", "k int", "(%d)", []string{makes, uses}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			db := database(t, "CREATE DOMAIN counted AS int", "CREATE TYPE mood AS ENUM ('ok')", "CREATE TABLE g ("+c.columns+")", "CREATE TABLE most (n int)",
+				"CREATE FUNCTION allows() RETURNS bool STABLE LANGUAGE plpgsql AS 'BEGIN RETURN (SELECT count(*) FROM g) < (SELECT coalesce(max(n), 100) FROM most); END'")
+			w := start(t, db, oneBackend)
+			sql := "/* batch */ INSERT INTO g (k) VALUES (" + c.value + ")"
+			all := w.clients(12, fmt.Sprintf(sql, -1))
+			k := 0
+			w.mustGather("rows", func(int) { burst(all, sql, &k) })
+			admin := dialWire(t, server(t).Addr(), db)
+			before := admin.ask(fits)
+			for _, sql := range c.changes {
+				if got := admin.ask(sql); strings.Contains(got, "ERROR") {
+					t.Fatal(got)
+				}
+			}
+			if silent := admin.ask(fits) == before; silent != c.silent {
+				t.Errorf("pg_class is as it was: %v", silent)
+			}
+			admin.want("INSERT INTO most SELECT count(*) + 5 FROM g", "INSERT_0_1 I")
+			if refused := burst(all, sql, &k); len(refused) != len(all)-5 {
+				t.Errorf("refused are %q", refused)
+			}
+			admin.want("SELECT count(*) - n AS more FROM g, most GROUP BY n", "[more] (0) SELECT_1 I")
+		})
 	}
-	admin.want("SELECT count(*) - n AS more FROM g, most GROUP BY n", "[more] (0) SELECT_1 I")
 }
