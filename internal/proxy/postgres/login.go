@@ -440,7 +440,7 @@ func (s *Server) relay(ctx context.Context, conn net.Conn, start *pgwire.Startup
 	s.creds.Learn(start.User, res.Keys)
 	var donated *backendConn
 	if err = left; err == nil {
-		donated, err = s.finish(ctx, server, endpoint)
+		donated, err = s.finish(ctx, server, key, endpoint)
 	} else {
 		_ = server.Close()
 	}
@@ -464,13 +464,19 @@ func (s *Server) relay(ctx context.Context, conn net.Conn, start *pgwire.Startup
 }
 
 // finish takes over a connection on which the server has authenticated a client.
-func (s *Server) finish(ctx context.Context, server net.Conn, endpoint upstream.Endpoint) (*backendConn, error) {
+func (s *Server) finish(ctx context.Context, server net.Conn, key poolKey, endpoint upstream.Endpoint) (*backendConn, error) {
 	be, err := pgwire.FinishLogin(ctx, server)
 	if err != nil {
 		_ = server.Close()
 		return nil, err
 	}
-	if err := s.checkRole(be, endpoint); err != nil {
+	checking, cancel := context.WithTimeout(ctx, s.cfg().ConnectTimeout)
+	defer cancel()
+	err = s.checkRole(be, endpoint)
+	if err == nil {
+		err = s.pooled.check(checking, s, s.at(s.backendConfig(key), endpoint), be, endpoint)
+	}
+	if err != nil {
 		_ = be.Conn.Close()
 		return nil, err
 	}

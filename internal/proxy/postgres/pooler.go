@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -31,41 +32,90 @@ const (
 	pooledRetry = 5 * time.Second
 )
 
-// A pooledVerdict is what was last found of an address.
+// A pooledKey says whose connections to what address are alike: PgBouncer has a pool_mode for
+// each database and each user.
+type pooledKey struct{ address, database, user string }
+
+// A pooledVerdict is what was last found, or is being looked for.
 type pooledVerdict struct {
-	until time.Time
-	err   error
+	found chan struct{} // closed when that is over; what follows is set before
+	until time.Time     // how long it counts; zero if nothing was found
+	err   error         // why no connection is of use
 }
 
-// pooledVerdicts are by address. Safe for concurrent use.
+// pooledVerdicts are by address, database and user. Safe for concurrent use.
 type pooledVerdicts struct {
 	mu sync.Mutex
-	of map[string]pooledVerdict // guarded by mu, also while one is found out
+	of map[pooledKey]*pooledVerdict // guarded by mu
 }
 
-// check returns why a new connection is of no use because others get it, too.
+// maxPooled bounds the verdicts that are kept.
+const maxPooled = 10000
+
+// check returns why a new connection is of no use: others get it, too, or it was lost while
+// weir looked. The context has a deadline. One connection at a time looks, and others wait
+// for what it finds.
 func (v *pooledVerdicts) check(ctx context.Context, s *Server, cfg pgwire.ConnectConfig, be *pgwire.Backend, e upstream.Endpoint) error {
 	if be.PID <= maxProcess {
 		return nil
 	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	last := v.of[e.Address]
-	if time.Now().Before(last.until) {
-		return last.err
-	}
-	now := pooledVerdict{until: time.Now().Add(pooledKeep)}
-	if sharesSessions(ctx, cfg, be) {
-		now = pooledVerdict{time.Now().Add(pooledRetry), errSharesSessions(e)}
-		if last.err == nil {
-			s.Log.Error("no client can be served", "error", now.err)
+	for {
+		p, mine := v.begin(pooledKey{e.Address, cfg.Database, cfg.User})
+		if mine {
+			return p.find(ctx, s, cfg, be, e)
+		}
+		select {
+		case <-p.found:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if !p.until.IsZero() {
+			return p.err
 		}
 	}
-	if v.of == nil {
-		v.of = make(map[string]pooledVerdict)
+}
+
+// begin returns the verdict that counts, or is being looked for; or, if mine, one that the
+// caller is to look for.
+func (v *pooledVerdicts) begin(key pooledKey) (p *pooledVerdict, mine bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	next := &pooledVerdict{found: make(chan struct{})}
+	if p = v.of[key]; p != nil {
+		select {
+		case <-p.found:
+			if time.Now().Before(p.until) {
+				return p, false
+			}
+			next.err = p.err
+		default:
+			return p, false
+		}
 	}
-	v.of[e.Address] = now
-	return now.err
+	if v.of == nil || len(v.of) >= maxPooled {
+		v.of = make(map[pooledKey]*pooledVerdict)
+	}
+	v.of[key] = next
+	return next, true
+}
+
+// find looks for a verdict, which has the error of the one before it, on a connection.
+func (p *pooledVerdict) find(ctx context.Context, s *Server, cfg pgwire.ConnectConfig, be *pgwire.Backend, e upstream.Endpoint) error {
+	defer close(p.found)
+	before := p.err
+	p.err = nil
+	shares, sure, err := sharesSessions(ctx, cfg, be)
+	switch {
+	case shares:
+		p.until, p.err = time.Now().Add(pooledRetry), errSharesSessions(e)
+		if before == nil {
+			s.Log.Error("no client can be served", "error", p.err)
+		}
+		return p.err
+	case sure:
+		p.until = time.Now().Add(pooledKeep)
+	}
+	return err
 }
 
 func errSharesSessions(e upstream.Endpoint) *pgwire.Error {
@@ -76,38 +126,61 @@ func errSharesSessions(e upstream.Endpoint) *pgwire.Error {
 }
 
 // sharesSessions reports whether what is set on a connection that is idle now is found
-// on another one. What goes wrong proves nothing.
-func sharesSessions(ctx context.Context, cfg pgwire.ConnectConfig, be *pgwire.Backend) (found bool) {
-	ctx, cancel := context.WithTimeout(ctx, pooledPatience)
-	defer cancel()
-	defer func() { _ = be.Conn.SetDeadline(time.Time{}) }()
+// on another one; sure tells that it would have been. After an error the connection is of no
+// use, since an answer to weir may be still to come.
+func sharesSessions(ctx context.Context, cfg pgwire.ConnectConfig, be *pgwire.Backend) (shares, sure bool, err error) {
 	// Any role may set it, it does not matter, and no pooler restores it.
 	mark := fmt.Sprintf("0.%05d", 2*rand.IntN(49_000)+1_001) // an odd number: no zero at the end
-	if runSetup(ctx, be.Conn, "SET geqo_seed = "+mark) != nil {
-		return false
+	var refused *pgwire.Error
+	if err := runSetup(ctx, be.Conn, "SET geqo_seed = "+mark); errors.As(err, &refused) {
+		return false, false, nil // no PostgreSQL
+	} else if err != nil {
+		return false, false, fmt.Errorf("ask whether a pooler shares the connection: %w", err)
 	}
-	defer func() { _ = runSetup(ctx, be.Conn, "RESET geqo_seed") }()
+	others, shares, sure := findBeside(ctx, cfg, mark)
+	// Those that wait for a connection of a pooler that shares them have it before be is
+	// answered. If be is answered while they wait, it has one of its own.
+	own, cancel := context.WithTimeout(context.WithoutCancel(ctx), pooledPatience)
+	defer cancel()
+	err = runSetup(own, be.Conn, "RESET geqo_seed")
+	for _, other := range others {
+		_ = other.Conn.Close()
+	}
+	if err == nil {
+		err = be.Conn.SetDeadline(time.Time{})
+	}
+	if err != nil {
+		return shares, false, fmt.Errorf("take back what weir set to find out whether a pooler shares the connection: %w", err)
+	}
+	return shares, sure, nil
+}
+
+// findBeside looks for the mark on other connections, which the caller closes. Where these
+// cannot be had, it proves nothing; where they wait for one, they are sure to find none.
+func findBeside(ctx context.Context, cfg pgwire.ConnectConfig, mark string) (others []*pgwire.Backend, shares, sure bool) {
+	ctx, cancel := context.WithTimeout(ctx, pooledPatience)
+	defer cancel()
 	for range pooledBeside {
 		other, err := pgwire.Connect(ctx, cfg)
 		if err != nil {
-			return false
+			return others, false, false
 		}
-		defer func() { _ = other.Conn.Close() }()
+		others = append(others, other)
 		// First for itself, which a pooler that shares by the statement takes; then so that
 		// it keeps what it has from the next one.
 		for _, begin := range []string{"", "BEGIN"} {
 			if runSetup(ctx, other.Conn, begin) != nil {
-				return false
+				return others, false, ctx.Err() != nil
 			}
 			row, err := queryOne(ctx, other.Conn, "SELECT pg_catalog.current_setting('geqo_seed')")
 			if err != nil {
-				return false
+				return others, false, ctx.Err() != nil
 			}
 			if len(row) == 1 && string(row[0]) == mark {
 				_ = runSetup(ctx, other.Conn, "RESET geqo_seed; COMMIT")
-				return true
+				return others, true, true
 			}
 		}
 	}
-	return false
+	return others, false, true
 }

@@ -18,17 +18,19 @@ import (
 func TestPoolerInTheServersPlace(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		mode   string
-		served bool
+		mode, auth string
+		served     bool
 	}{
-		{"transaction", false},
-		{"statement", false},
-		{"session", true},
+		{"transaction", postgres.AuthAuto, false},
+		{"transaction", postgres.AuthRelay, false},
+		{"statement", postgres.AuthAuto, false},
+		{"session", postgres.AuthAuto, true},
+		{"session", postgres.AuthRelay, true},
 	} {
-		t.Run(tt.mode, func(t *testing.T) {
+		t.Run(tt.mode+" "+tt.auth, func(t *testing.T) {
 			t.Parallel()
 			b := labtest.PgBouncer(t, server(t), lab.PgBouncerConfig{PoolMode: tt.mode})
-			w := start(t, "postgres", func(cfg *postgres.Config) { cfg.Postgres.Address = b.Addr() })
+			w := start(t, "postgres", func(cfg *postgres.Config) { cfg.Postgres.Address, cfg.Auth = b.Addr(), tt.auth })
 			ctx := ctxFor(t)
 			conn, err := pgx.Connect(ctx, w.dsn("postgres"))
 			if tt.served {
