@@ -34,18 +34,14 @@ const (
 	// Memory is bounded by this and one part for each open chunk.
 	s3InFlight = 4
 
-	// s3Retries bounds the attempts of one request; the pauses between them grow
-	// from 0.2 s to 1 s, with jitter.
+	// s3Retries bounds the attempts of the client at one request; the pauses between them
+	// grow from 0.2 s to 1 s, with jitter. [S3.repeat] begins anew where that may help.
 	s3Retries = 8
 
 	// s3Patience is how long a connection may neither bring a byte that is awaited nor
 	// take one: a server or a proxy that hangs in the middle of an object would
 	// otherwise hang the backup or the restore.
 	s3Patience = 2 * time.Minute
-
-	// s3Repeat is how long after its first attempt a request of an upload whose answers
-	// are cut may begin once more.
-	s3Repeat = 5 * time.Minute
 )
 
 // S3 is a [Storage] in a bucket of Amazon's S3 or what speaks its protocol. Every
@@ -57,7 +53,10 @@ type S3 struct {
 	prefix string // "" or with a slash at its end
 	place  string
 	part   int
+	insist time.Duration // how long a request is repeated
+	herald *herald
 
+	reached  bool // it has answered once: names and addresses are right
 	inFlight chan struct{}
 
 	mu      sync.Mutex
@@ -73,6 +72,7 @@ type s3Config struct {
 	creds                  *credentials.Credentials
 	patience               time.Duration
 	retries                int
+	insist                 time.Duration
 }
 
 // parseS3 reads s3://bucket/prefix?endpoint=URL&region=NAME&part-size=BYTES.
@@ -81,7 +81,7 @@ func parseS3(location string, env func(string) string) (s3Config, error) {
 	if err != nil || u.Host == "" || u.User != nil {
 		return s3Config{}, fmt.Errorf("read location %q: want s3://bucket/prefix?endpoint=URL&region=NAME, and credentials in the environment", redact(location))
 	}
-	c := s3Config{bucket: u.Host, prefix: strings.Trim(path.Clean("/"+u.Path), "/"), part: s3PartBytes, patience: s3Patience, retries: s3Retries}
+	c := s3Config{bucket: u.Host, prefix: strings.Trim(path.Clean("/"+u.Path), "/"), part: s3PartBytes, patience: s3Patience, retries: s3Retries, insist: s3Repeat}
 	if c.prefix != "" {
 		c.prefix += "/"
 	}
@@ -167,15 +167,16 @@ func (c s3Config) open(ctx context.Context) (*S3, error) {
 		return nil, fmt.Errorf("open %s: %w", place, err)
 	}
 	transport.DialContext = dialMoving(transport.DialContext, c.patience)
+	herald := newHerald(ctx)
 	core, err := minio.NewCore(c.endpoint.Host, &minio.Options{
-		Creds: c.creds, Secure: secure, Transport: transport, Region: c.region, BucketLookup: lookup, MaxRetries: c.retries,
+		Creds: c.creds, Secure: secure, Transport: &throttle{next: transport, place: place, herald: herald}, Region: c.region, BucketLookup: lookup, MaxRetries: c.retries,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", place, err)
 	}
 	s := &S3{
 		core: *core, bucket: c.bucket, prefix: c.prefix, part: c.part, place: place,
-		inFlight: make(chan struct{}, s3InFlight),
+		insist: c.insist, herald: herald, inFlight: make(chan struct{}, s3InFlight),
 	}
 	for _, err := range s.list(ctx, minio.ListObjectsOptions{Prefix: s.prefix, MaxKeys: 1}) {
 		if err != nil {
@@ -183,6 +184,7 @@ func (c s3Config) open(ctx context.Context) (*S3, error) {
 		}
 		break
 	}
+	s.reached = true
 	return s, nil
 }
 
@@ -223,7 +225,13 @@ func (r *s3Reader) connect() error {
 			return err
 		}
 	}
-	body, info, header, err := r.s.core.GetObject(r.ctx, r.s.bucket, r.s.key(r.name), opts)
+	var body io.ReadCloser
+	var info minio.ObjectInfo
+	var header http.Header
+	err := r.s.repeat(r.ctx, func() (err error) {
+		body, info, header, err = r.s.core.GetObject(r.ctx, r.s.bucket, r.s.key(r.name), opts)
+		return err
+	})
 	if minio.ToErrorResponse(err).StatusCode == http.StatusRequestedRangeNotSatisfiable {
 		r.body = io.NopCloser(eof{}) // from the very end on
 		return nil
@@ -273,7 +281,11 @@ func (r *s3Reader) Close() error { return r.body.Close() }
 
 // Stat implements [Storage].
 func (s *S3) Stat(ctx context.Context, name string) (ObjectInfo, error) {
-	info, err := s.core.StatObject(ctx, s.bucket, s.key(name), minio.StatObjectOptions{})
+	var info minio.ObjectInfo
+	err := s.repeat(ctx, func() (err error) {
+		info, err = s.core.StatObject(ctx, s.bucket, s.key(name), minio.StatObjectOptions{})
+		return err
+	})
 	if err != nil {
 		return ObjectInfo{}, s.fail("look at", name, err)
 	}
@@ -310,26 +322,24 @@ func (s *S3) List(ctx context.Context, dir string, deep bool) iter.Seq2[ObjectIn
 func (s *S3) list(ctx context.Context, opts minio.ListObjectsOptions) iter.Seq2[minio.ObjectInfo, error] {
 	return func(yield func(minio.ObjectInfo, error) bool) {
 		told := map[string]bool{}
-		broken := 0 // listings in a row that brought nothing
 		for {
 			before := len(told)
-			err := s.listOnce(ctx, opts, func(o minio.ObjectInfo) bool {
-				if told[o.Key] {
-					return true
-				}
-				told[o.Key] = true
-				return yield(o, nil)
+			err := s.repeat(ctx, func() error {
+				return s.listOnce(ctx, opts, func(o minio.ObjectInfo) bool {
+					if told[o.Key] {
+						return true
+					}
+					told[o.Key] = true
+					return yield(o, nil)
+				})
 			})
-			if broken++; len(told) > before {
-				broken = 0
-			}
 			switch {
 			case err == nil:
 				return
 			case ctx.Err() != nil:
 				yield(minio.ObjectInfo{}, context.Cause(ctx))
 				return
-			case !cut(err), broken > s3Retries:
+			case !cut(err), len(told) == before:
 				yield(minio.ObjectInfo{}, err)
 				return
 			}
@@ -362,7 +372,11 @@ func (s *S3) put(ctx context.Context, name string, data []byte, opts minio.PutOb
 	sum := crc32.Checksum(data, castagnoli)
 	opts.DisableContentSha256 = true // no streaming signature: the hash goes ahead
 	opts.UserMetadata = map[string]string{"X-Amz-Checksum-Crc32c": crcHeader(sum)}
-	info, err := s.core.PutObject(ctx, s.bucket, s.key(name), bytes.NewReader(data), int64(len(data)), "", sha256Hex(data), opts)
+	var info minio.UploadInfo
+	err := s.repeat(ctx, func() (err error) {
+		info, err = s.core.PutObject(ctx, s.bucket, s.key(name), bytes.NewReader(data), int64(len(data)), "", sha256Hex(data), opts)
+		return err
+	})
 	if err != nil {
 		return s.fail("upload", name, err)
 	}
@@ -430,13 +444,19 @@ func (s *S3) PutNew(ctx context.Context, name string, data []byte) error {
 
 // Delete implements [Storage].
 func (s *S3) Delete(ctx context.Context, names ...string) error {
-	if len(names) == 1 {
-		err := s.core.RemoveObject(ctx, s.bucket, s.key(names[0]), minio.RemoveObjectOptions{})
-		if err = s.fail("delete", names[0], err); errors.Is(err, ErrNotExist) {
-			return nil
+	return s.repeat(ctx, func() error {
+		if len(names) == 1 {
+			err := s.core.RemoveObject(ctx, s.bucket, s.key(names[0]), minio.RemoveObjectOptions{})
+			if err = s.fail("delete", names[0], err); errors.Is(err, ErrNotExist) {
+				return nil
+			}
+			return err
 		}
-		return err
-	}
+		return s.deleteMany(ctx, names)
+	})
+}
+
+func (s *S3) deleteMany(ctx context.Context, names []string) error {
 	objects := make(chan minio.ObjectInfo)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -462,27 +482,29 @@ func (s *S3) Delete(ctx context.Context, names ...string) error {
 
 // Clean implements [Storage]: it gives up uploads that were begun before the given
 // time and never completed. They cost money and show in no list.
-func (s *S3) Clean(ctx context.Context, dir string, before time.Time) (int, error) {
+func (s *S3) Clean(ctx context.Context, dir string, before time.Time) (removed int, err error) {
 	if dir != "" && !strings.HasSuffix(dir, "/") {
 		dir += "/"
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	removed := 0
-	for u := range s.core.ListIncompleteUploads(ctx, s.bucket, s.key(dir), true) {
-		if u.Err != nil {
-			return removed, s.fail("list unfinished uploads of", dir, u.Err)
+	err = s.repeat(ctx, func() error {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		for u := range s.core.ListIncompleteUploads(ctx, s.bucket, s.key(dir), true) {
+			if u.Err != nil {
+				return s.fail("list unfinished uploads of", dir, u.Err)
+			}
+			if !u.Initiated.Before(before) {
+				continue
+			}
+			err := s.core.AbortMultipartUpload(ctx, s.bucket, u.Key, u.UploadID)
+			if err = s.fail("give up upload of", u.Key, err); err != nil && !errors.Is(err, ErrNotExist) {
+				return err
+			}
+			removed++
 		}
-		if !u.Initiated.Before(before) {
-			continue
-		}
-		err := s.core.AbortMultipartUpload(ctx, s.bucket, u.Key, u.UploadID)
-		if err = s.fail("give up upload of", u.Key, err); err != nil && !errors.Is(err, ErrNotExist) {
-			return removed, err
-		}
-		removed++
-	}
-	return removed, nil
+		return nil
+	})
+	return removed, err
 }
 
 // fail names what an operator can act on; nil stays nil.
@@ -523,5 +545,7 @@ func (e *Error) explain(answer minio.ErrorResponse) {
 		kind(ErrFull, "make room, then go on with --resume, or begin anew if nothing was kept")
 	case "authorizationheadermalformed", "permanentredirect", "incorrectendpoint":
 		e.Hint = "the bucket is in another region: add ?region=" + first(answer.Region, "NAME")
+	case "slowdown", "slowdownread", "slowdownwrite", "throttling", "throttlingexception", "requestlimitexceeded", "requestthrottled", "toomanyrequests":
+		e.Hint = "the server asked to slow down until weir's patience ended: use fewer --jobs or --rate-limit, and look who else uses the bucket"
 	}
 }

@@ -3,21 +3,17 @@ package archive
 import (
 	"bytes"
 	"context"
-	"encoding/xml"
 	"errors"
 	"fmt"
 	"io"
 	"log"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/minio/minio-go/v7"
@@ -383,7 +379,7 @@ func TestS3RequestsWithoutAnswer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.retries = tries
+		c.retries, c.insist = tries, 0
 		s, err := c.open(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -407,37 +403,6 @@ func TestS3RequestsWithoutAnswer(t *testing.T) {
 		if err == nil || asked.Load() != tries || looked.Load() > tries {
 			t.Errorf("%s: %d requests and %d looks without an answer, want %d; the error is %v", silent, asked.Load(), looked.Load(), tries, err)
 		}
-	}
-}
-
-// Answers that are cut are asked for again, a bounded number of times and for a bounded time.
-func TestS3RepeatsWhatIsCut(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		err   error
-		takes time.Duration
-		want  int
-	}{
-		{io.ErrUnexpectedEOF, 0, s3Retries},
-		{fmt.Errorf("read: %w", &xml.SyntaxError{Msg: "unexpected EOF"}), 0, s3Retries},
-		{&net.OpError{Op: "read", Err: syscall.ECONNRESET}, 0, s3Retries},
-		{io.ErrUnexpectedEOF, s3Repeat * 2 / 3, 2},
-		{&url.Error{Op: "Post", Err: io.ErrUnexpectedEOF}, 0, 1},
-		{&url.Error{Op: "Post", Err: &net.OpError{Op: "read", Err: syscall.ECONNRESET}}, 0, 1},
-		{minio.ErrorResponse{Code: "InternalError"}, 0, 1},
-		{nil, 0, 1},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			tries := 0
-			err := whileCut(t.Context(), func() error {
-				tries++
-				time.Sleep(c.takes)
-				return c.err
-			})
-			if tries != c.want || (err == nil) != (c.err == nil) {
-				t.Errorf("%v: %d requests of %v, want %d; the error is %v", c.err, tries, c.takes, c.want, err)
-			}
-		})
 	}
 }
 

@@ -3,14 +3,10 @@ package archive
 import (
 	"bytes"
 	"context"
-	"encoding/xml"
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"io"
-	"net"
 	"net/http"
-	"net/url"
 	"sync"
 	"time"
 
@@ -101,7 +97,7 @@ func (w *s3Writer) send() error {
 	}
 	if w.upload == "" {
 		opts := minio.PutObjectOptions{UserMetadata: map[string]string{"X-Amz-Checksum-Algorithm": "CRC32C"}}
-		err := whileCut(w.ctx, func() (err error) {
+		err := w.s.repeat(w.ctx, func() (err error) {
 			w.upload, err = w.s.core.NewMultipartUpload(w.ctx, w.s.bucket, w.s.key(w.name), opts)
 			return err
 		})
@@ -129,12 +125,16 @@ func (w *s3Writer) send() error {
 }
 
 func (w *s3Writer) sendPart(number int, data []byte) error {
-	sum := crcHeader(crc32.Checksum(data, castagnoli))
-	part, err := w.s.core.PutObjectPart(w.ctx, w.s.bucket, w.s.key(w.name), w.upload, number, bytes.NewReader(data), int64(len(data)),
-		minio.PutObjectPartOptions{
-			Sha256Hex: sha256Hex(data), DisableContentSha256: true,
-			CustomHeader: http.Header{"X-Amz-Checksum-Crc32c": {sum}},
-		})
+	sum, hash := crcHeader(crc32.Checksum(data, castagnoli)), sha256Hex(data)
+	var part minio.ObjectPart
+	err := w.s.repeat(w.ctx, func() (err error) {
+		part, err = w.s.core.PutObjectPart(w.ctx, w.s.bucket, w.s.key(w.name), w.upload, number, bytes.NewReader(data), int64(len(data)),
+			minio.PutObjectPartOptions{
+				Sha256Hex: hash, DisableContentSha256: true,
+				CustomHeader: http.Header{"X-Amz-Checksum-Crc32c": {sum}},
+			})
+		return err
+	})
 	if err != nil {
 		return w.s.fail(fmt.Sprintf("upload part %d of", number), w.name, err)
 	}
@@ -187,7 +187,7 @@ func (w *s3Writer) complete() error {
 	for _, p := range w.done {
 		parts[p.PartNumber-1] = p
 	}
-	err := whileCut(w.ctx, func() error {
+	err := w.s.repeat(w.ctx, func() error {
 		_, err := w.s.core.CompleteMultipartUpload(w.ctx, w.s.bucket, w.s.key(w.name), w.upload, parts, minio.PutObjectOptions{})
 		if err != nil && w.there() {
 			return nil // the answer was lost, or it is that to a second request: the first one has ended the upload
@@ -197,37 +197,14 @@ func (w *s3Writer) complete() error {
 	return w.s.fail("complete upload of", w.name, err)
 }
 
-// whileCut repeats a request whose answer had begun and was cut, which the client does not.
-// What got no answer, or one that invites to try again, the client has sent s3Retries times
-// by now: it is not repeated. Nothing is begun anew after s3Repeat.
-func whileCut(ctx context.Context, request func() error) error {
-	begun := time.Now()
-	for try := 1; ; try++ {
-		err := request()
-		if !cut(err) || ctx.Err() != nil || try == s3Retries || time.Since(begun) > s3Repeat {
-			return err
-		}
-	}
-}
-
-// cut reports whether err is of an answer that had begun. The client wraps what comes
-// before one: *url.Error.
-func cut(err error) bool {
-	if errors.As(err, new(*url.Error)) {
-		return false
-	}
-	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) ||
-		errors.As(err, new(*xml.SyntaxError)) || errors.As(err, new(*net.OpError))
-}
-
 // there reports whether the object is in the bucket as it was written. One of the same
-// length may be an older one: all of it is compared. A server that says nothing is not
-// waited for once more as long as the upload has waited.
+// length may be an older one: all of it is compared. That has s3Repeat in all: a server that says
+// nothing is not waited for once more as long as the upload has waited.
 func (w *s3Writer) there() bool {
-	ctx, cancel := context.WithTimeout(w.ctx, s3Patience)
+	ctx, cancel := context.WithTimeout(w.ctx, s3Repeat)
 	defer cancel()
 	info, err := w.s.Stat(ctx, w.name)
-	return err == nil && info.Size == w.size && w.s.compare(w.ctx, w.name, w.size, w.sum) == nil
+	return err == nil && info.Size == w.size && w.s.compare(ctx, w.name, w.size, w.sum) == nil
 }
 
 // Abort gives up the upload. The context of the object has often ended by now.
@@ -243,7 +220,9 @@ func (w *s3Writer) Abort() error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), time.Minute)
 	defer cancel()
-	err := w.s.core.AbortMultipartUpload(ctx, w.s.bucket, w.s.key(w.name), w.upload)
+	err := w.s.repeat(ctx, func() error {
+		return w.s.core.AbortMultipartUpload(ctx, w.s.bucket, w.s.key(w.name), w.upload)
+	})
 	if err = w.s.fail("give up upload of", w.name, err); errors.Is(err, ErrNotExist) {
 		return nil
 	}

@@ -1,0 +1,201 @@
+package archive
+
+import (
+	"context"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/minio/minio-go/v7"
+)
+
+const (
+	// s3Repeat is how long after its first attempt a request may begin once more. The client
+	// gives up after s3Retries attempts, which take some 3 s; servers that throttle, and proxies
+	// whose server starts again, take minutes.
+	s3Repeat = 10 * time.Minute
+
+	// s3FirstPause and s3LastPause bound the time between two rounds of attempts, and
+	// between two requests to a server that throttles.
+	s3FirstPause = 500 * time.Millisecond
+	s3LastPause  = 30 * time.Second
+
+	// s3Silence is the least time between two lines about the same storage.
+	s3Silence = time.Minute
+)
+
+type noticeKey struct{}
+
+// WithNotice returns a context for opening storages. They tell say, a line at a time, what
+// keeps them waiting. say is called by any goroutine, by one at a time for each storage.
+func WithNotice(ctx context.Context, say func(line string)) context.Context {
+	return context.WithValue(ctx, noticeKey{}, say)
+}
+
+// herald tells an operator what a storage waits for, and does not repeat itself.
+type herald struct {
+	say func(string) // nil: nobody listens
+	mu  sync.Mutex
+	at  time.Time // of the last line
+}
+
+func newHerald(ctx context.Context) *herald {
+	say, _ := ctx.Value(noticeKey{}).(func(string))
+	return &herald{say: say}
+}
+
+func (h *herald) tell(format string, args ...any) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if now := time.Now(); h.say != nil && (h.at.IsZero() || now.Sub(h.at) >= s3Silence) {
+		h.at = now
+		h.say(fmt.Sprintf(format, args...))
+	}
+}
+
+// repeat sends a request once more, for s3Repeat, while the server puts it off or has a
+// fault, and, once the storage was reached, while it cannot be reached. It also repeats a request
+// whose answer had begun and was cut, s3Retries times, which the client does not.
+func (s *S3) repeat(ctx context.Context, request func() error) error {
+	begun := time.Now()
+	cuts, pause := 0, s3FirstPause
+	for {
+		err := request()
+		if err == nil || ctx.Err() != nil || time.Since(begun) > s.insist {
+			return err
+		}
+		switch {
+		case cut(err):
+			if cuts++; cuts == s3Retries {
+				return err
+			}
+			continue
+		case !temporary(err) && (!s.reached || !lost(err)):
+			return err
+		}
+		s.herald.tell("%s: %v; weir tries again for up to %s", s.place, err, (s.insist - time.Since(begun)).Round(time.Second))
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, s3LastPause)
+	}
+}
+
+// cut reports whether err is of an answer that had begun. The client wraps what comes
+// before one: *url.Error.
+func cut(err error) bool {
+	if errors.As(err, new(*url.Error)) {
+		return false
+	}
+	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) ||
+		errors.As(err, new(*xml.SyntaxError)) || errors.As(err, new(*net.OpError))
+}
+
+// lost reports whether a request got no answer at all.
+func lost(err error) bool { return errors.As(err, new(*url.Error)) }
+
+// temporary reports whether err is an answer after which S3's documentation asks to try again.
+// An answer to the removal of many objects has a code for each of them, and no status.
+func temporary(err error) bool {
+	var answer minio.ErrorResponse
+	if !errors.As(err, &answer) {
+		return false
+	}
+	switch answer.StatusCode {
+	case http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return true
+	}
+	return slowDown(answer.Code) || answer.Code == "InternalError" || answer.Code == "ServiceUnavailable"
+}
+
+// slowDown reports whether a code of S3, or of a server like it, asks for fewer requests.
+func slowDown(code string) bool {
+	switch code {
+	case "SlowDown", "SlowDownRead", "SlowDownWrite", "Throttling", "ThrottlingException", "RequestLimitExceeded", "RequestThrottled", "TooManyRequests":
+		return true
+	}
+	return strings.HasPrefix(code, "429 ") // what the client makes of an answer without a body
+}
+
+// A throttle holds back all requests to a server that asks for fewer of them: limits are those of
+// a bucket or of an account, whichever request meets them. The pause begins with
+// s3FirstPause, doubles with each round of requests that is refused, up to s3LastPause, and
+// halves with each answer that is no refusal.
+type throttle struct {
+	next   http.RoundTripper
+	place  string
+	herald *herald
+
+	mu    sync.Mutex
+	pause time.Duration
+	until time.Time // no request is sent before
+}
+
+func (t *throttle) RoundTrip(r *http.Request) (*http.Response, error) {
+	if err := t.wait(r.Context()); err != nil {
+		if r.Body != nil {
+			err = errors.Join(err, r.Body.Close())
+		}
+		return nil, err
+	}
+	answer, err := t.next.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	if pause := t.note(answer, time.Now()); pause > s3FirstPause {
+		t.herald.tell("%s: the server asks to slow down (%s): requests wait for %s", t.place, answer.Status, pause)
+	}
+	return answer, nil
+}
+
+// wait waits until requests may be sent, each at a moment of its own.
+func (t *throttle) wait(ctx context.Context) error {
+	t.mu.Lock()
+	d := time.Until(t.until)
+	if d > 0 {
+		d += rand.N(t.pause/4 + 1)
+	}
+	t.mu.Unlock()
+	if d <= 0 {
+		return nil
+	}
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// note learns from an answer. It returns the pause that it has begun, 0 for none: answers to
+// requests that were under way when a pause began are of the same round.
+func (t *throttle) note(answer *http.Response, now time.Time) time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if answer.StatusCode != http.StatusTooManyRequests && answer.StatusCode != http.StatusServiceUnavailable {
+		if t.pause /= 2; t.pause < s3FirstPause {
+			t.pause = 0
+		}
+		return 0
+	}
+	if now.Before(t.until) {
+		return 0
+	}
+	t.pause = min(max(2*t.pause, s3FirstPause), s3LastPause)
+	if seconds, err := strconv.Atoi(answer.Header.Get("Retry-After")); err == nil && seconds > 0 {
+		t.pause = min(max(t.pause, time.Duration(seconds)*time.Second), s3LastPause)
+	}
+	t.until = now.Add(t.pause)
+	return t.pause
+}
