@@ -3,61 +3,79 @@ package bulk
 import (
 	"math"
 	"runtime/debug"
+	"runtime/metrics"
 	"sync"
+	"time"
 )
 
-// memoryGoal is the memory, in bytes, up to which the Go runtime need not hurry to
-// collect garbage: a run is to stay below 256 MiB, its program included; without a goal
-// the heap would grow to twice of what is alive. That grows with the number of tables
-// alone. Were less than a fifth of the goal left beside it, the runtime would collect
-// garbage all the time, for three times the run's CPU time: then the goal grows, too.
-//
-// The figures are of what --json's footprint calls lists, with 2,000 and 20,000 tables of one
-// row, PostgreSQL 15 and two jobs. A backup keeps 1.3 KB of each (1,268 and 1,338 bytes in two
-// runs): its goal is memoryGoal up to 101,000 tables, and at 100,000 its peak was 250 MiB. A
-// restore keeps 2.9 KB: its goal grows from 47,000 tables on, to 388 MiB at 100,000, of which
-// 280 MiB are alive. It cannot stay below 256 MiB there.
 const (
+	// memoryGoal is the memory, in bytes, up to which the Go runtime need not hurry to
+	// collect garbage: a run is to stay below 256 MiB, its program included; without a goal
+	// the heap would grow to twice of what is alive.
+	//
+	// Were less than a fifth of the goal left beside what is alive, the runtime would collect
+	// garbage all the time, for three times the run's CPU time: then the goal grows, too. What
+	// is alive grows with the number of tables and chunks. With PostgreSQL 15 and two jobs, a backup
+	// keeps 1.3 KB of each table of one row, and stays below 256 MiB up to 100,000 of them; a
+	// restore keeps 2.9 KB, so that its goal grows from 47,000 on, to 388 MiB at 100,000.
 	memoryGoal = 200 << 20
-	aliveBase  = 24 << 20 // buffers, compressors, sessions, and what Go itself needs
 
-	BackupTable  = 1400 // bytes alive of a table
-	RestoreTable = 3000
+	memoryLook = 250 * time.Millisecond
 )
 
 // A MemoryBound is the goal of one run for the memory of this process.
 type MemoryBound struct {
-	mu     sync.Mutex
-	set    bool  // false: its starter has set one
-	table  int64 // bytes alive of each
-	tables int
+	stop  chan struct{}
+	ended sync.WaitGroup
 }
 
-// BoundMemory sets the goal for this process, unless its starter has set
-// one by $GOMEMLIMIT. Of each table, so many bytes are alive. Close takes it back.
-func BoundMemory(table int64) *MemoryBound {
-	m := &MemoryBound{set: debug.SetMemoryLimit(-1) == math.MaxInt64, table: table}
-	m.Tables(0)
+// BoundMemory sets the goal for this process until Close, unless its starter has set
+// one by $GOMEMLIMIT.
+func BoundMemory() *MemoryBound {
+	m := &MemoryBound{stop: make(chan struct{})}
+	if debug.SetMemoryLimit(-1) != math.MaxInt64 {
+		return m
+	}
+	debug.SetMemoryLimit(memoryGoal)
+	m.ended.Go(func() {
+		defer debug.SetMemoryLimit(math.MaxInt64)
+		t := time.NewTicker(memoryLook)
+		defer t.Stop()
+		for {
+			select {
+			case <-m.stop:
+				return
+			case <-t.C:
+				debug.SetMemoryLimit(goalBeside(alive()))
+			}
+		}
+	})
 	return m
 }
 
-// Tables tells of n tables more.
-func (m *MemoryBound) Tables(n int) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.tables += n
-	if m.set {
-		alive := aliveBase + int64(m.tables)*m.table
-		debug.SetMemoryLimit(max(memoryGoal, alive+alive/4))
+// goalBeside is the goal when so many bytes are alive.
+func goalBeside(alive int64) int64 { return max(memoryGoal, alive+alive/4) }
+
+// alive is how many bytes were alive after the last collection, what is not of the heap included.
+func alive() int64 {
+	samples := []metrics.Sample{
+		{Name: "/gc/heap/live:bytes"},
+		{Name: "/memory/classes/total:bytes"},
+		{Name: "/memory/classes/heap/objects:bytes"}, // the heap, and what is not in use of it
+		{Name: "/memory/classes/heap/unused:bytes"},
+		{Name: "/memory/classes/heap/free:bytes"},
+		{Name: "/memory/classes/heap/released:bytes"},
 	}
+	metrics.Read(samples)
+	n := int64(samples[0].Value.Uint64() + samples[1].Value.Uint64())
+	for _, s := range samples[2:] {
+		n -= int64(s.Value.Uint64())
+	}
+	return n
 }
 
 // Close takes the goal back.
 func (m *MemoryBound) Close() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.set {
-		debug.SetMemoryLimit(math.MaxInt64)
-	}
-	m.set = false
+	close(m.stop)
+	m.ended.Wait()
 }

@@ -55,6 +55,7 @@ func Run(ctx context.Context, opts backup.Options, w *archive.Writer) (*backup.R
 
 func run(ctx context.Context, opts backup.Options, w *archive.Writer) (*backup.Result, error) {
 	started := time.Now()
+	defer bulk.BoundMemory().Close()
 	opts = opts.WithDefaults()
 	if err := opts.Validate(); err != nil {
 		return nil, err

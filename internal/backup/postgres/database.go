@@ -35,7 +35,6 @@ type database struct {
 	snapshot string     // as SET TRANSACTION SNAPSHOT takes it
 	position archive.Position
 	tables   []*table
-	counted  int                 // tables that the memory bound knows of
 	content  []*tableData        // those whose rows are in the backup
 	toc      *pg.TOC             // but for what is read while pg_dump runs
 	same     map[string]string   // attributes of most chunks; written by nobody
@@ -101,8 +100,6 @@ func (d *database) once(ctx context.Context) (err error) {
 	if err := d.start(ctx); err != nil {
 		return err
 	}
-	d.memory.Tables(len(d.tables) - d.counted)
-	d.counted = len(d.tables)
 	if err := d.plan(ctx); err != nil {
 		return err
 	}

@@ -49,8 +49,7 @@ func Run(ctx context.Context, opts backup.Options, w *archive.Writer) (*backup.R
 
 func run(ctx context.Context, opts backup.Options, w *archive.Writer) (*backup.Result, error) {
 	started := time.Now()
-	memory := bulk.BoundMemory(bulk.BackupTable)
-	defer memory.Close()
+	defer bulk.BoundMemory().Close()
 	opts = opts.WithDefaults()
 	if err := opts.Validate(); err != nil {
 		return nil, err
@@ -59,7 +58,7 @@ func run(ctx context.Context, opts backup.Options, w *archive.Writer) (*backup.R
 	if err != nil {
 		return nil, err
 	}
-	r := &runner{opts: opts, cfg: cfg, w: w, memory: memory, result: &backup.Result{}}
+	r := &runner{opts: opts, cfg: cfg, w: w, result: &backup.Result{}}
 	defer r.close()
 	if err := r.prepare(ctx); err != nil {
 		return nil, err
@@ -88,7 +87,6 @@ type runner struct {
 	opts     backup.Options
 	cfg      pgwire.ConnectConfig
 	w        *archive.Writer
-	memory   *bulk.MemoryBound
 	dump     pg.Tool
 	reload   pg.Tool // pg_restore, which writes the plain SQL
 	server   archive.Server

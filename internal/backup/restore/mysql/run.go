@@ -25,6 +25,7 @@ import (
 	"path"
 
 	"github.com/weirdb/weir/internal/backup/archive"
+	"github.com/weirdb/weir/internal/backup/bulk"
 	my "github.com/weirdb/weir/internal/backup/bulk/mysql"
 	"github.com/weirdb/weir/internal/backup/restore"
 	"github.com/weirdb/weir/internal/wire/mywire"
@@ -33,6 +34,7 @@ import (
 // Run restores what opts say of the backup that r reads. The result is not nil
 // when the restore came as far as to have one, even with an error.
 func Run(ctx context.Context, opts restore.Options, r *archive.Reader) (*restore.Result, error) {
+	defer bulk.BoundMemory().Close()
 	opts = opts.WithDefaults()
 	if err := opts.Validate(); err != nil {
 		return nil, err

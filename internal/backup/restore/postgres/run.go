@@ -35,9 +35,7 @@ import (
 // Run restores what opts say of the backup that r reads. The result is not nil
 // when the restore came as far as to have one, even with an error.
 func Run(ctx context.Context, opts restore.Options, r *archive.Reader) (*restore.Result, error) {
-	memory := bulk.BoundMemory(bulk.RestoreTable)
-	defer memory.Close()
-	memory.Tables(r.Manifest().Totals.Tables)
+	defer bulk.BoundMemory().Close()
 	opts = opts.WithDefaults()
 	if err := opts.Validate(); err != nil {
 		return nil, err
