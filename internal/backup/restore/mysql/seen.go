@@ -1,6 +1,8 @@
 package mysql
 
 import (
+	"slices"
+
 	my "github.com/weirdb/weir/internal/backup/bulk/mysql"
 	"github.com/weirdb/weir/internal/wire/binlog"
 	"github.com/weirdb/weir/internal/wire/mywire"
@@ -40,7 +42,8 @@ func (s *seen) again(sql string, ansi bool) string {
 
 // excuses reports whether an error of a statement says that the backup shows what it does: it
 // holds what is to be made, or does not hold what is to be dropped or changed. What is to be made
-// of something that is missing is an error: it would be missing itself.
+// of something that is missing is an error: it would be missing itself. So are rows that are to go
+// into it.
 func (s *seen) excuses(sql string, ansi bool, code uint16) bool {
 	if s.over {
 		return false
@@ -53,7 +56,7 @@ func (s *seen) excuses(sql string, ansi bool, code uint16) bool {
 	case routineExists, eventExists:
 		return true
 	}
-	return verb != "CREATE" && verb != "RENAME" && my.Missing(&mywire.Error{Code: code})
+	return slices.Contains([]string{"DROP", "ALTER", "GRANT", "REVOKE"}, verb) && my.Missing(&mywire.Error{Code: code})
 }
 
 // Errors of what makes a table, view or sequence, a routine, an event.
