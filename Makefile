@@ -178,6 +178,7 @@ torture: setup ## Run for hours many rounds of the tests that make test keeps sh
 	WEIR_TORTURE=1 WEIR_TORTURE_MUTANTS=1 go test -mod=readonly -race -count=1 -timeout 0 ./internal/outbox/torture
 	WEIR_TORTURE=1 go test -mod=readonly -race -count=1 -timeout 0 -run '^Test((Random)?TextsInEncodingsThatAreNotRead|NoStateReachesAnotherClient|EveryAnswerReachesItsOwner|CancelStorm|PauseUnderLoad|AnswersEqual)' ./internal/proxy/postgres ./internal/proxy/mysql
 	WEIR_TORTURE=1 go test -mod=readonly -race -count=1 -timeout 0 -run '^(TestBenchBackupSmoke|TestScenarioEndToEnd)$$' ./cmd/weir ./internal/ruler/bench/backup
+	WEIR_TORTURE=1 go test -mod=readonly -race -count=1 -timeout 0 -run '^Test(KilledBackupResumes|KilledRestoreResumes|PartitionsTriggers)$$' ./internal/backup/restore/postgres
 	WEIR_DAMAGE=2000 go test -mod=readonly -race -count=1 -timeout 0 -run '^TestDamageIsFound$$' ./internal/backup/restore/...
 	WEIR_TEST_TABLES=2000 go test -mod=readonly -count=1 -timeout 0 -run '^(TestManyTables|TestEmptyAndMany)$$' ./internal/backup/restore/...
 	@scripts/patroni || echo "going on without Patroni: it could not be installed"

@@ -14,12 +14,12 @@ import (
 // EnvDamage is how often Damage damages, for a longer run than that of a test.
 const EnvDamage = "WEIR_DAMAGE"
 
-// DamageTimes is the number of EnvDamage. Default: 60.
+// DamageTimes is the number of EnvDamage. Default: 30.
 func DamageTimes() int {
 	if n, err := strconv.Atoi(os.Getenv(EnvDamage)); err == nil {
 		return n
 	}
-	return 60
+	return 30
 }
 
 // Damage damages the backup id below dir so many times, in one place each time, and

@@ -67,9 +67,9 @@ func TestCleanReplacesLargeObjects(t *testing.T) {
 
 // TestLockAmidRows has a lock keep a COPY from a TOAST table whose rows before it have come.
 func TestLockAmidRows(t *testing.T) {
-	r := newRig(t, server(t), `CREATE TABLE a AS SELECT i, repeat('x', 100) FROM generate_series(1, 100000) i;
+	r := newRig(t, server(t), `CREATE TABLE a AS SELECT i, repeat('x', 100) FROM generate_series(1, 10000) i;
 CREATE TABLE wide (i int, v text); ALTER TABLE wide ALTER v SET STORAGE EXTERNAL;
-INSERT INTO wide SELECT i, 'short' FROM generate_series(1, 50000) i; INSERT INTO wide VALUES (0, repeat('x', 10000))`)
+INSERT INTO wide SELECT i, 'short' FROM generate_series(1, 10000) i; INSERT INTO wide VALUES (0, repeat('x', 10000))`)
 	plain := r.repo
 	repo, g := archivetest.NewGate(t, r.repo, "public.a/", 0)
 	r.repo = repo

@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -22,7 +23,7 @@ func TestDocumentedRestore(t *testing.T) {
 	dir := t.TempDir()
 	r.repo = openRepo(t, dir)
 	// One table in several chunks, each of which is seven processes, shows what many would.
-	res := r.mustBackup(backup.Options{ChunkBytes: 1 << 20, Checksums: true})
+	res := r.mustBackup(backup.Options{ChunkBytes: 256 << 10, Checksums: true})
 	chunks := map[string]int{}
 	for _, c := range res.Manifest.Chunks {
 		chunks[c.Table]++
@@ -30,8 +31,9 @@ func TestDocumentedRestore(t *testing.T) {
 	if chunks["large"] < 2 {
 		t.Errorf("the largest table has %d chunks", chunks["large"])
 	}
+	path := "PATH=" + p.BinDir() + ":" + os.Getenv("PATH") // not Debian's psql, which is a program in Perl that looks for one
 	archivetest.Shell(t, filepath.Join(dir, res.Manifest.ID), archivetest.Recipe(t, 0), []string{"zstd", "jq", "psql", "sha256sum", "base64"}, []string{
-		"PGHOST=" + p.Host(), fmt.Sprintf("PGPORT=%d", p.Port()), "PGUSER=" + p.User(), "PGPASSWORD=" + p.Password(), "PGCLIENTENCODING=UTF8",
+		path, "PGHOST=" + p.Host(), fmt.Sprintf("PGPORT=%d", p.Port()), "PGUSER=" + p.User(), "PGPASSWORD=" + p.Password(), "PGCLIENTENCODING=UTF8",
 	})
 	want := r.native("shop")
 	r.sameAs(want, "copy")

@@ -27,10 +27,11 @@ import (
 
 // shared is one server for all tests that do not harm it.
 var shared struct {
-	once sync.Once
-	p    *lab.Postgres
-	err  error
-	zoo  bool // is there
+	once  sync.Once
+	p     *lab.Postgres
+	err   error
+	zoo   bool           // is there
+	admin *pgconn.PgConn // of the database postgres
 }
 
 func TestMain(m *testing.M) {
@@ -67,16 +68,17 @@ func ownServer(t *testing.T) *lab.Postgres {
 
 // rig is a source database on a server, and a repository.
 type rig struct {
-	t    *testing.T
-	p    *lab.Postgres
-	db   string
-	repo *archive.Repository
+	t      *testing.T
+	p      *lab.Postgres
+	db     string
+	script string // made it
+	repo   *archive.Repository
 }
 
 // newRig makes a database called after the test and runs a script in it.
 func newRig(t *testing.T, p *lab.Postgres, script string) *rig {
 	t.Helper()
-	r := &rig{t: t, p: p, db: strings.ToLower(strings.NewReplacer("/", "_", "-", "_").Replace(t.Name()))}
+	r := &rig{t: t, p: p, script: script, db: strings.ToLower(strings.NewReplacer("/", "_", "-", "_").Replace(t.Name()))}
 	switch {
 	case script == zoo && p == shared.p:
 		r.createDBFrom(r.zoo(), r.db)
@@ -146,16 +148,23 @@ func (r *rig) dropAfter(name string) {
 	r.t.Cleanup(func() { r.admin("DROP DATABASE IF EXISTS " + pg.Ident(name) + " WITH (FORCE)") })
 }
 
-// admin runs statements in the database postgres, on a connection of their own: psql for
-// each would be much of what these tests cost.
+// admin runs statements in the database postgres, on one connection of the shared server,
+// or one of their own: psql for each would be much of what these tests cost.
 func (r *rig) admin(statements ...string) {
 	r.t.Helper()
 	ctx := context.Background() // a cleanup's, too
-	conn, err := pgconn.Connect(ctx, r.p.DSN("postgres"))
-	if err != nil {
-		r.t.Fatal(err)
+	conn := shared.admin
+	if r.p != shared.p || conn == nil {
+		var err error
+		if conn, err = pgconn.Connect(ctx, r.p.DSN("postgres")); err != nil {
+			r.t.Fatal(err)
+		}
+		if r.p == shared.p {
+			shared.admin = conn
+		} else {
+			defer conn.Close(ctx)
+		}
 	}
-	defer conn.Close(ctx)
 	for _, sql := range statements {
 		if err := conn.Exec(ctx, sql).Close(); err != nil {
 			r.t.Fatalf("%s: %v", sql, err)
@@ -188,9 +197,13 @@ func (r *rig) exec(db, sql string) {
 	r.psql(db, sql)
 }
 
-// psql runs a script as psql does: each statement is its own transaction.
+// psql runs a script as psql does: each statement is its own transaction. For a single one
+// there is no program.
 func (r *rig) psql(db, script string) string {
 	r.t.Helper()
+	if !strings.ContainsAny(script, ";\\") {
+		return r.query(db, script)
+	}
 	cmd := exec.Command(filepath.Join(r.p.BinDir(), "psql"), "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", r.p.DSN(db), "-f", "-")
 	cmd.Stdin = strings.NewReader(script)
 	var stderr bytes.Buffer
@@ -200,6 +213,40 @@ func (r *rig) psql(db, script string) string {
 		r.t.Fatalf("psql: %v\n%s", err, stderr.String())
 	}
 	return strings.TrimSpace(string(out))
+}
+
+// query runs a statement, and returns its rows as psql prints them.
+func (r *rig) query(db, statement string) string {
+	r.t.Helper()
+	ctx := context.Background() // a cleanup's, too
+	conn, err := pgconn.Connect(ctx, r.p.DSN(db))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer conn.Close(ctx)
+	results, err := conn.Exec(ctx, statement).ReadAll()
+	if err != nil {
+		r.t.Fatalf("%s: %v", statement, err)
+	}
+	var lines []string
+	for _, result := range results {
+		for _, row := range result.Rows {
+			lines = append(lines, string(bytes.Join(row, []byte("|"))))
+		}
+	}
+	return strings.TrimSpace(strings.Join(lines, "\n"))
+}
+
+// sources are what native makes of databases, by the scripts that made them.
+var sources = map[string]string{}
+
+// source is what native makes of the source, in which nothing has changed since it was made.
+func (r *rig) source() string {
+	r.t.Helper()
+	if sources[r.script] == "" {
+		sources[r.script] = r.native(r.db)
+	}
+	return sources[r.script]
 }
 
 // native is what pg_dump makes of a database, without what differs each time, and

@@ -161,9 +161,7 @@ func TestResumeEndsTheSessionsOfAKilledRun(t *testing.T) {
 	if err := finished(t, done); err != nil {
 		t.Fatal(err)
 	}
-	if a, b := r.native(r.db), r.native(into); a != b {
-		t.Errorf("the copy differs:\n%s\n%s", a, b)
-	}
+	r.sameAs(r.source(), into)
 }
 
 // TestKilledWhileItEnds resumes a restore of two databases that closed the books of

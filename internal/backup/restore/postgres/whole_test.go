@@ -17,11 +17,11 @@ import (
 // in groups, and leave some of the last ones empty. With a chunk that is
 // damaged, the rows of the others are there, and of this one none.
 func TestTableOfChunksIsLoadedWhole(t *testing.T) {
-	fill := " AS SELECT g AS a, md5(g::text) || md5((g + 1)::text) AS b FROM generate_series(1, 40000) g;"
+	fill := " AS SELECT g AS a, md5(g::text) || md5((g + 1)::text) AS b FROM generate_series(1, 16000) g;"
 	r := newRig(t, server(t), "CREATE TABLE one"+fill+"CREATE TABLE other"+fill+"ALTER TABLE one ADD PRIMARY KEY (a); CREATE INDEX ON one (b);")
 	dir := t.TempDir()
 	r.repo = openRepo(t, dir)
-	res := r.mustBackup(backup.Options{Checksums: true, ChunkBytes: 1 << 20})
+	res := r.mustBackup(backup.Options{Checksums: true, ChunkBytes: 512 << 10})
 	target := r.restored(restore.Options{Verify: restore.VerifyRows, Jobs: 2})
 	got := r.psql(target, "SELECT count(*) FROM pg_class WHERE relname IN ('one', 'other') AND relpages > 0 AND relallvisible > relpages / 2")
 	if got != "2" {
@@ -54,10 +54,10 @@ func TestTableOfChunksIsLoadedWhole(t *testing.T) {
 		t.Fatalf("%v; failed: %v", err, out.Failed)
 	}
 	// The restore counts what is there, and nothing twice.
-	if want := 80000 - bad.Rows; out.Rows != want || out.Tables != 2 {
+	if want := 32000 - bad.Rows; out.Rows != want || out.Tables != 2 {
 		t.Errorf("%d rows of %d tables were loaded, want %d of 2", out.Rows, out.Tables, want)
 	}
-	if got, want := r.psql(damaged, "SELECT count(*) FROM one"), fmt.Sprint(40000-bad.Rows); got != want {
+	if got, want := r.psql(damaged, "SELECT count(*) FROM one"), fmt.Sprint(16000-bad.Rows); got != want {
 		t.Errorf("%s rows, want %s", got, want)
 	}
 	if got := r.psql(damaged, "SELECT count(*) FROM pg_indexes WHERE tablename = 'one'"); !strings.HasPrefix(got, "2") {

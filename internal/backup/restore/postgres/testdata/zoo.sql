@@ -57,7 +57,7 @@ cr' , E'quote '' back \\ slash \\N \\. tab\t nl\n cr\r bs\b vt\x0b ünïcödé �
 UPDATE plain.types SET x = '<a b="c">d</a>';
 \endif
 INSERT INTO plain.types (t, cc) VALUES (NULL, 'n'), ('', ''), (repeat('long ', 100000), 'toast'), ('\N', '\N'), ('\.', '\.');
-INSERT INTO plain.types (i4, f8, n, t, jb) SELECT g, g / 3.0, 'Infinity'::numeric, md5(g::text), jsonb_build_object('k', g) FROM generate_series(1, 3000) g;
+INSERT INTO plain.types (i4, f8, n, t, jb) SELECT g, g / 3.0, 'Infinity'::numeric, md5(g::text), jsonb_build_object('k', g) FROM generate_series(1, 1500) g;
 
 -- Names that need care.
 CREATE TABLE "select"."table" ("from" int PRIMARY KEY, "Order By" text DEFAULT 'a;b', "quo""te" int, "comma,)(" int, "ünï ☃" text, "trailing " int, "new
@@ -99,7 +99,7 @@ INSERT INTO plain.serial (x) VALUES ('a'), ('b');
 
 -- A table of several parts, with rows stored out of line.
 CREATE TABLE plain.large (id int PRIMARY KEY, filler text, doc text);
-INSERT INTO plain.large SELECT g, repeat(md5(g::text), 10), CASE WHEN g % 500 = 0 THEN (SELECT string_agg(md5((g * i)::text), '') FROM generate_series(1, 200) i) END FROM generate_series(1, 8000) g;
+INSERT INTO plain.large SELECT g, repeat(md5(g::text), 10), CASE WHEN g % 125 = 0 THEN (SELECT string_agg(md5((g * i)::text), '') FROM generate_series(1, 200) i) END FROM generate_series(1, 2000) g;
 DELETE FROM plain.large WHERE id % 3 = 0;
 UPDATE plain.large SET filler = filler || '.' WHERE id % 5 = 0;
 
