@@ -120,7 +120,7 @@ type logSegment struct {
 
 // identify sees that the archive is one of this server.
 func (a *logArchive) identify(ctx context.Context, cfg mywire.ConnectConfig) error {
-	id, err := serverIDAt(ctx, cfg)
+	id, err := a.ask(ctx, cfg)
 	if err != nil {
 		return err
 	}
@@ -140,6 +140,23 @@ func (a *logArchive) identify(ctx context.Context, cfg mywire.ConnectConfig) err
 		return fmt.Errorf("%w: %q, and this one is %q (another directory is needed)", ErrOtherServer, source.Server, id)
 	}
 	return nil
+}
+
+// ask asks the server for its id, and whether its log is worth anything.
+func (a *logArchive) ask(ctx context.Context, cfg mywire.ConnectConfig) (id string, err error) {
+	s, err := my.Connect(ctx, cfg, "")
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	does, _, err := unlogged(ctx, s)
+	switch {
+	case err != nil && !my.Denied(err):
+		return "", fmt.Errorf("ask whether the server is a replica: %w", err)
+	case does:
+		return "", fmt.Errorf("archive the binary log: %w: archive its source's log, or switch that on", errUnlogged)
+	}
+	return serverID(ctx, s)
 }
 
 func (a *logArchive) run(ctx, storing context.Context, stream *binlog.Stream) (err error) {

@@ -216,7 +216,7 @@ func (r *runner) where(ctx context.Context, s *my.Session) error {
 		return fmt.Errorf("ask for the GTIDs: %w", err)
 	}
 	r.position.GTID = strings.Join(strings.Fields(row[0]), "")
-	return nil
+	return judge(ctx, r, s)
 }
 
 // logEnd asks where the binary log ends.
@@ -277,7 +277,7 @@ func (r *runner) whereAlone(ctx context.Context, s *my.Session) error {
 		return fmt.Errorf("ask for the GTIDs: %w", err)
 	}
 	r.position.GTID = row[0]
-	return nil
+	return judge(ctx, r, s)
 }
 
 // hold is a lock that keeps everybody from committing.

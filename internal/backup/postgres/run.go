@@ -69,7 +69,7 @@ func run(ctx context.Context, opts backup.Options, w *archive.Writer) (*backup.R
 		}
 	}
 	if err := r.databases(ctx); err != nil {
-		return nil, err
+		return nil, ofReplay(r.standby, err)
 	}
 	if err := r.sweep(ctx); err != nil {
 		return nil, err
@@ -80,6 +80,14 @@ func run(ctx context.Context, opts backup.Options, w *archive.Writer) (*backup.R
 	}
 	r.result.Elapsed, r.result.Pipeline = time.Since(started), w.Stats().Pipeline
 	return r.result, nil
+}
+
+// ofReplay says what to do when the replay of a standby has ended a session, or a statement of one.
+func ofReplay(standby bool, err error) error {
+	if !standby || pg.ErrorCode(err) != "40001" { // serialization_failure, which nothing else that reads gets
+		return err
+	}
+	return fmt.Errorf("%w (the standby went on with its replay, which needed what the backup had locked or still saw: set max_standby_streaming_delay and max_standby_archive_delay to -1 there during the backup, or back up the primary)", err)
 }
 
 // runner is one run over one or more databases.
