@@ -7,10 +7,12 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/internal/testkit"
 	"github.com/weirdb/weir/outbox"
 )
@@ -27,15 +29,42 @@ type rig struct {
 	log    *logBook
 }
 
-// eachEngine runs f on every kind of server that a relay may have.
+// shared are the servers of tests that neither end nor fill them.
+var shared = map[string]*labtest.Shared[sharedDatabase]{"postgres": share("postgres"), "mariadb": share("mariadb")}
+
+type sharedDatabase struct{ *database }
+
+// Discard ends the server.
+func (d sharedDatabase) Discard(ctx context.Context) error { return d.Close(ctx) }
+
+func share(engine string) *labtest.Shared[sharedDatabase] {
+	return labtest.Share(func(ctx context.Context) (sharedDatabase, error) {
+		d, err := startDatabase(ctx, engine, lab.Fast)
+		return sharedDatabase{d}, err
+	})
+}
+
+// eachEngine runs f on every kind of server that a relay may have, in a database of its
+// own.
 func eachEngine(t *testing.T, plan outbox.Plan, f func(r *rig)) {
 	for _, engine := range []string{"postgres", "mariadb"} {
 		t.Run(engine, func(t *testing.T) {
 			requireEngine(t, engine)
-			f(newRig(t, engine, plan))
+			server := shared[engine].Get(t)
+			name := fmt.Sprintf("own_%d", databases.Add(1))
+			if _, err := server.pool.ExecContext(t.Context(), "CREATE DATABASE "+name); err != nil {
+				t.Fatal(err)
+			}
+			db, err := openDatabase(t.Context(), server.server.(interface{ DSN(string) string }).DSN(name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			f(rigOf(t, db, plan))
 		})
 	}
 }
+
+var databases atomic.Int64
 
 func newRig(t *testing.T, engine string, plan outbox.Plan) *rig {
 	t.Helper()
@@ -53,6 +82,7 @@ func rigOf(t *testing.T, db *database, plan outbox.Plan) *rig {
 	t.Helper()
 	r := &rig{T: t, db: db, ledger: NewLedger(), log: &logBook{}}
 	t.Cleanup(func() { r.check(db.Close(context.Background())) })
+	db.pool.SetMaxIdleConns(16)
 	r.check(db.migrate(r.ctx(), plan))
 	var err error
 	r.store, err = db.open(r.ctx())

@@ -20,7 +20,7 @@ const envWorker = "WEIR_TORTURE_TEST_WORKER"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(envWorker) == "" {
-		os.Exit(m.Run())
+		os.Exit(labtest.Main(m))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -86,7 +86,7 @@ func TestTorture(t *testing.T) {
 			requireEngine(t, c.Engine)
 			c.Duration, c.Pauses = time.Duration(testkit.Rounds(3, 6))*time.Second/2, 1
 			if c.Kills == 0 {
-				c.Kills = testkit.Rounds(8, 15)
+				c.Kills = testkit.Rounds(5, 15)
 			}
 			res := tortured(t, c)
 			for _, v := range res.Violations {
