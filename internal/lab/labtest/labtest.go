@@ -17,6 +17,17 @@ import (
 // the bound only keeps a hang from eating the test's own deadline.
 const Patience = 2 * time.Minute
 
+// InMemory has servers of any durability in memory, where those are that flush nothing: to
+// files on a disk, of which each new database has three hundred, flushes are most of their
+// work. It is for a package's TestMain, and for tests that no crash of the machine is part of.
+func InMemory() {
+	if dir := os.Getenv(lab.EnvFastDir); dir != "" && os.Getenv("WEIR_LAB_DIR") == "" {
+		if err := os.Setenv("WEIR_LAB_DIR", dir); err != nil {
+			panic(err)
+		}
+	}
+}
+
 // Postgres starts a PostgreSQL server for the length of tb.
 func Postgres(tb testing.TB, cfg lab.PostgresConfig) *lab.Postgres {
 	tb.Helper()

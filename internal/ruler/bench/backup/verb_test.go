@@ -10,6 +10,7 @@ import (
 	backupcmd "github.com/weirdb/weir/internal/backup/cmd"
 	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/cli/clitest"
+	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
 )
 
@@ -17,7 +18,10 @@ var weir = &clitest.Program{Verbs: func() []*cobra.Command {
 	return append(backupcmd.Verbs(), suite.Command(Bench(func() *cobra.Command { return cli.Root() })))
 }}
 
-func TestMain(m *testing.M) { weir.Main(m) }
+func TestMain(m *testing.M) {
+	labtest.InMemory()
+	weir.Main(m)
+}
 
 // TestBenchBackupChoosesItsPlan reads the flags alone.
 func TestBenchBackupChoosesItsPlan(t *testing.T) {
