@@ -43,16 +43,16 @@ const (
 	promoteHung   = "primaries that hang, and come back when the standby is promoted"
 )
 
-// bag is what happens in each period, shuffled, over and over. Five are kills. heirs is
+// bag is what happens in each period, shuffled, over and over. Three are kills. heirs is
 // that where there is a standby: the server's kills are promotions.
 var (
-	bag   = []string{killWeir, killWeir, killServer, killServer, killBoth, pauseBoth, cut, cut}
-	heirs = []string{promoteKilled, killWeir, promoteKilled, promoteHung, killWeir, cut, cut}
+	bag   = []string{killWeir, killServer, killBoth, pauseBoth, cut}
+	heirs = []string{promoteKilled, killWeir, promoteHung, cut}
 )
 
 const (
-	killsOfBag     = 5
-	bagsOfPeriod   = 5
+	killsOfBag     = 3
+	bagsOfPeriod   = 8
 	clients        = 16
 	defaultKills   = killsOfBag
 	weirLogBytes   = 64 << 10

@@ -17,6 +17,7 @@ import (
 	"testing"
 
 	"github.com/weirdb/weir/internal/cli/clitest"
+	"github.com/weirdb/weir/internal/lab/labtest"
 	proxycmd "github.com/weirdb/weir/internal/proxy/cmd"
 )
 
@@ -24,4 +25,7 @@ import (
 // reason to kill this one again.
 var program = &clitest.Program{Verbs: proxycmd.Verbs}
 
-func TestMain(m *testing.M) { program.Main(m) }
+func TestMain(m *testing.M) {
+	labtest.InMemory()
+	program.Main(m)
+}
