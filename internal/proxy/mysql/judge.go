@@ -117,7 +117,8 @@ const maxUnjudged = 16
 
 // An unjudged statement ran, perhaps more than once, while the catalog was not known to say how things are.
 type unjudged struct {
-	sql     string
+	sql     string // of one of those that are alike
+	alike   string // see texts.alike
 	mode    myscan.Mode
 	db      string // in which it ran
 	failed  bool   // ... with an error that came after it had begun
@@ -125,13 +126,29 @@ type unjudged struct {
 	rows    bool   // it may have answered with rows
 }
 
+// alike is what a text has in common with those that are judged alike: the text itself, or
+// without constants where these cannot matter. An application that writes its values into
+// its texts would soon have run more of them than are kept.
+func (tx *texts) alike(sql string, info *myscan.Statement) string {
+	switch info.Verb {
+	case myscan.VerbSelect, myscan.VerbInsert, myscan.VerbReplace, myscan.VerbUpdate, myscan.VerbDelete:
+		if info.Count == 1 && len(sql) <= maxScanned {
+			if rest, ok := tx.asRead(sql).WithoutConstants(); ok {
+				return rest
+			}
+		}
+	}
+	return sql
+}
+
 // judgeLater keeps a text that is about to run while the catalog is not known to
 // say how things are: it is judged before the connection goes to anybody else.
-func (tx *texts) judgeLater(u *unit, sql string) {
+func (tx *texts) judgeLater(u *unit, sql string, info *myscan.Statement) {
 	c := tx.c
 	db := c.p.key.databaseOf(c.set)
+	alike := tx.alike(sql, info)
 	for i, o := range tx.unjudged {
-		if o.sql == sql && o.mode == tx.mode && o.db == db {
+		if o.alike == alike && o.mode == tx.mode && o.db == db {
 			u.unjudged = i + 1
 			return
 		}
@@ -140,7 +157,7 @@ func (tx *texts) judgeLater(u *unit, sql string) {
 		c.pins.add(pinOpaque)
 		return
 	}
-	tx.unjudged = append(tx.unjudged, unjudged{sql: strings.Clone(sql), mode: tx.mode, db: db})
+	tx.unjudged = append(tx.unjudged, unjudged{sql: strings.Clone(sql), alike: strings.Clone(alike), mode: tx.mode, db: db})
 	u.unjudged = len(tx.unjudged)
 }
 

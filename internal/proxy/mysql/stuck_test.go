@@ -2,6 +2,7 @@ package mysql_test
 
 import (
 	"bytes"
+	"fmt"
 	"net"
 	"strings"
 	"sync"
@@ -242,6 +243,25 @@ func TestCatalogThatIsBeingRead(t *testing.T) {
 	if got := writer.one("SELECT RELEASE_LOCK('" + db + "')"); got != "1" {
 		t.Errorf("RELEASE_LOCK of the writer: %s, want 1", got)
 	}
+}
+
+// A client that writes its values into its texts runs any number of them while the catalog is
+// read, and does not keep its connection behind them.
+func TestManyTextsWhileTheCatalogIsRead(t *testing.T) {
+	t.Parallel()
+	db := database(t, "CREATE TABLE t (x INT, y VARCHAR(9))")
+	w, hold, release := withCatalogHeld(t, db)
+	definer, writer := w.dial(nil), w.dial(nil)
+	for _, c := range []*wire{definer, writer} {
+		c.must("INSERT INTO t VALUES (1, '')")
+	}
+	hold(definer, "CREATE TRIGGER harmless BEFORE INSERT ON t FOR EACH ROW SET NEW.x = NEW.x + 1")
+	for i := range 50 {
+		writer.must(fmt.Sprintf("INSERT INTO t VALUES (%d, '%d')", i, i))
+		writer.must(fmt.Sprintf("SELECT x FROM t WHERE x = %d AND y = '%d'", i, i))
+	}
+	release()
+	eventually(t, "no client keeps its connection", func() bool { return w.pool().Backends == w.pool().Free })
 }
 
 // Statements that weir sends before a client's never change what that one asks for: it is

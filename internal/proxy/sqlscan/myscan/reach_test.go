@@ -53,6 +53,27 @@ func TestReadBody(t *testing.T) {
 	}
 }
 
+func TestWithoutConstants(t *testing.T) {
+	for _, tt := range []struct {
+		mode          Mode
+		sql, want     string
+		eachTimeLexed bool
+	}{
+		{sql: "INSERT INTO `t` (a) VALUES (1, 'x', -2.5, X'ff', f(3)) -- 4", want: "INSERT INTO `t` ( a ) VALUES ( ? , ? , - ? , ? , f ( ? ) ) "},
+		{sql: `SELECT "a" FROM t`, want: "SELECT ? FROM t "},
+		{mode: Mode{AnsiQuotes: true}, sql: `SELECT "a" FROM t`, want: `SELECT "a" FROM t `},
+		{sql: "SELECT @v, @@x, ? FROM t1", want: "SELECT @v , @@x , ? FROM t1 "},
+		{sql: "SELECT /*! 1, */ 2", eachTimeLexed: true},
+		{sql: "SELECT 'open", eachTimeLexed: true},
+	} {
+		var text Text
+		text.Read(tt.sql, tt.mode)
+		if got, ok := text.WithoutConstants(); got != tt.want || ok == tt.eachTimeLexed {
+			t.Errorf("%s: %q, %v, want %q", tt.sql, got, ok, tt.want)
+		}
+	}
+}
+
 func TestNames(t *testing.T) {
 	var got []string
 	Names("SELECT a.`B c`, f(1), 'x y' FROM /*! Db */ . V -- z\n WHERE \"q\" = 1", Mode{AnsiQuotes: true}, func(name string, call bool) bool {

@@ -1,5 +1,7 @@
 package myscan
 
+import "strings"
+
 // A Text is a text that is cut into tokens once for all that is read of it. Its
 // methods return what the functions of the same names do.
 //
@@ -48,6 +50,25 @@ func (t *Text) Is(sql string, mode Mode) bool { return t.sql == sql && t.mode ==
 
 // String returns the text.
 func (t *Text) String() string { return t.sql }
+
+// WithoutConstants returns the text's tokens with "?" for each string and number: what
+// two texts have in common that name the same tables, columns and routines in the same
+// places. It reports false for a text that is lexed each time, see Read.
+func (t *Text) WithoutConstants() (string, bool) {
+	if !t.cut {
+		return "", false
+	}
+	var b strings.Builder
+	for _, tok := range t.tokens {
+		if tok.kind == tokString || tok.kind == tokNumber {
+			b.WriteString("? ")
+			continue
+		}
+		b.WriteString(t.sql[tok.start:tok.end])
+		b.WriteByte(' ')
+	}
+	return b.String(), true
+}
 
 // lexer returns a lexer at the beginning of the text.
 func (t *Text) lexer() lexer {
