@@ -13,25 +13,16 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/weirdb/weir/internal/lab"
-	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/internal/proxy/postgres"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// authServer starts a server whose clients must prove who they are: the
-// superuser and bob, whose password is secret.
+// authServer is a server whose clients must prove who they are: the superuser and bob, whose
+// password is secret.
 func authServer(t *testing.T, auth lab.Auth, tlsMode lab.TLSMode) *lab.Postgres {
 	t.Helper()
-	server(t) // skips without one
-	cfg := serverConfig()
-	cfg.Auth, cfg.TLS, cfg.Password = auth, tlsMode, "super secret"
-	server := labtest.Postgres(t, cfg)
-	encryption := "scram-sha-256"
-	if auth == lab.MD5 {
-		encryption = "md5"
-	}
-	sqlOn(t, server.DSN("postgres"), "SET password_encryption = '"+encryption+"'", "CREATE ROLE bob LOGIN PASSWORD 'secret'")
-	return server
+	own, _ := loggedServer(t, auth, tlsMode)
+	return own
 }
 
 // login runs one query as a user with a password.

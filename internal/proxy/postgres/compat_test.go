@@ -3,7 +3,6 @@ package postgres_test
 import (
 	"testing"
 
-	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/internal/proxy/postgres"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
@@ -170,13 +169,14 @@ func TestPreparingDoesNotWaitForTransactions(t *testing.T) {
 func TestLoginAfterNewDefaultsDoesNotWaitForTransactions(t *testing.T) {
 	t.Parallel()
 	const size = 4
-	server := labtest.Postgres(t, serverConfig())
+	server := trusting(t)
 	w := start(t, "postgres", func(c *postgres.Config) { c.PoolSize, c.Postgres.Address = size, server.Addr() })
 	all := make([]*wire, 2*size)
 	for i := range all {
 		all[i] = w.wire()
 	}
 	sqlOn(t, server.DSN("postgres"), "ALTER SYSTEM SET datestyle = German", "SELECT pg_reload_conf()")
+	t.Cleanup(func() { sqlOn(t, server.DSN("postgres"), "ALTER SYSTEM RESET ALL", "SELECT pg_reload_conf()") })
 	eventually(t, "new connections have the new default", func() bool {
 		return dialWire(t, server.Addr(), "postgres").params["DateStyle"] == "German, DMY"
 	})

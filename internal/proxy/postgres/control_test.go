@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/postgres"
 	"github.com/weirdb/weir/internal/proxy/proxytest"
@@ -177,8 +176,7 @@ func TestPauseUnderLoad(t *testing.T) {
 // that goes on all the while not one error.
 func TestServerRestartsUnderPause(t *testing.T) {
 	t.Parallel()
-	server(t) // skips without one
-	own := labtest.Postgres(t, serverConfig())
+	own := trusting(t)
 	sqlOn(t, own.DSN("postgres"), loadTables...)
 	w := startFor(t, own, "postgres", nil)
 	l := w.load(t)

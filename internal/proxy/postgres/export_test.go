@@ -77,3 +77,15 @@ func (s *Server) Dial(ctx context.Context, address string) (net.Conn, error) {
 
 // ReadTimeout reads a setting in milliseconds.
 func ReadTimeout(value string) (time.Duration, bool) { return readTimeout(value) }
+
+// Hold keeps the loops from their work until release is called.
+func (s *Server) Hold() (release func()) {
+	free := make(chan struct{})
+	for _, l := range s.Loops {
+		held := make(chan struct{})
+		if l.Post(func() { close(held); <-free }) {
+			<-held
+		}
+	}
+	return func() { close(free) }
+}

@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/internal/proxy/postgres"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
@@ -14,9 +13,7 @@ import (
 // pool is warm.
 func TestTheGreetingFollowsTheServer(t *testing.T) {
 	t.Parallel()
-	server(t) // skips without one
-	own := labtest.Postgres(t, serverConfig())
-	sqlOn(t, own.DSN("postgres"), "CREATE ROLE bob LOGIN")
+	own := trusting(t)
 	for _, pool := range []int{1, 8} {
 		w := startFor(t, own, "postgres", func(c *postgres.Config) { c.PoolSize, c.LoginCheckInterval = pool, -1 })
 		greeted := func(name string) string {
@@ -56,8 +53,7 @@ func TestTheGreetingFollowsTheServer(t *testing.T) {
 // A standby that is promoted is greeted as what it is.
 func TestTheGreetingFollowsAPromotion(t *testing.T) {
 	t.Parallel()
-	server(t) // skips without one
-	own := labtest.Postgres(t, serverConfig())
+	own := trusting(t)
 	if err := os.WriteFile(filepath.Join(own.DataDir(), "standby.signal"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}

@@ -31,19 +31,21 @@ func oneLane(change func(*postgres.Config)) func(*postgres.Config) {
 	}
 }
 
-// together has every client send its message at once and returns the answers.
-// The messages leave through one barrier, so that a busy lane gathers them.
+// together has every client send its message and returns the answers. A proxy reads them
+// in one turn of its loop, and so its lanes gather what may be grouped.
 func together(clients []*wire, messages [][]byte) [][]message {
-	answers := make([][]message, len(clients))
-	var ready, done gosync.WaitGroup
-	ready.Add(len(clients))
+	release := func() {}
+	if s, ok := proxies.Load(clients[0].conn.RemoteAddr().String()); ok {
+		release = s.(*postgres.Server).Hold()
+	}
 	for i, c := range clients {
-		done.Go(func() {
-			ready.Done()
-			ready.Wait()
-			c.send(messages[i])
-			answers[i], _ = c.until('Z')
-		})
+		c.send(messages[i])
+	}
+	release()
+	answers := make([][]message, len(clients))
+	var done gosync.WaitGroup
+	for i, c := range clients {
+		done.Go(func() { answers[i], _ = c.until('Z') })
 	}
 	done.Wait()
 	return answers

@@ -1,7 +1,6 @@
 package postgres_test
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"runtime"
@@ -12,19 +11,14 @@ import (
 
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/proxy/postgres"
-	"github.com/weirdb/weir/internal/proxy/proxytest"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// withoutStandby starts a server whose commits wait for a standby that there is none of. local
+// withoutStandby is a server whose commits wait for a standby that there is none of. local
 // is a session that does not wait; it has made the table w of a column x.
 func withoutStandby(t *testing.T) (srv *lab.Postgres, local *wire) {
 	t.Helper()
-	cfg := serverConfig()
-	cfg.Settings["synchronous_standby_names"] = "nobody"
-	srv, err := lab.StartPostgres(ctxFor(t), cfg)
-	proxytest.Need(t, err)
-	t.Cleanup(func() { _ = srv.Discard(context.Background()) })
+	srv, _ = ownServer(t, serverKind{standby: "nobody"})
 	local = dialWire(t, srv.Addr(), "postgres", pgwire.Param{Name: "options", Value: "-c synchronous_commit=local"})
 	local.want("CREATE TABLE w (x int)", "CREATE_TABLE I")
 	return srv, local
@@ -106,9 +100,7 @@ func TestCancelledWaitForAStandby(t *testing.T) {
 // TestHungServerIsNotHealthy stops the server's processes.
 func TestHungServerIsNotHealthy(t *testing.T) {
 	t.Parallel()
-	srv, err := lab.StartPostgres(ctxFor(t), serverConfig())
-	proxytest.Need(t, err)
-	defer func() { _ = srv.Discard(context.Background()) }()
+	srv := trusting(t)
 	w := startFor(t, srv, "postgres", nil)
 	w.wire().want("SELECT 1 AS x", "[x] (1) SELECT_1 I")
 	if err := w.Healthy(ctxFor(t)); err != nil {
@@ -180,9 +172,7 @@ func TestTextsOfOneClientAreBoundedInMemory(t *testing.T) {
 // TestNameOfALostParseIsFree kills the server process that parses a statement.
 func TestNameOfALostParseIsFree(t *testing.T) {
 	t.Parallel()
-	srv, err := lab.StartPostgres(ctxFor(t), serverConfig()) // which restarts when one of its processes is killed
-	proxytest.Need(t, err)
-	defer func() { _ = srv.Discard(context.Background()) }()
+	srv := trusting(t) // which restarts when one of its processes is killed
 	sqlOn(t, srv.DSN("postgres"), "CREATE TABLE a (x int)")
 	w := startFor(t, srv, "postgres", nil)
 	holder, c := dialWire(t, srv.Addr(), "postgres"), w.wire()

@@ -1,16 +1,13 @@
 package postgres_test
 
 import (
-	"context"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/postgres"
-	"github.com/weirdb/weir/internal/proxy/proxytest"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
@@ -96,9 +93,7 @@ func TestQueryTimeoutEndsAPipelineThatGrows(t *testing.T) {
 // connection is closed, and the client told that the outcome is unknown.
 func TestQueryTimeoutAtAServerThatHangs(t *testing.T) {
 	t.Parallel()
-	srv, err := lab.StartPostgres(ctxFor(t), serverConfig())
-	proxytest.Need(t, err)
-	defer func() { _ = srv.Discard(context.Background()) }()
+	srv := trusting(t)
 	w := startFor(t, srv, "postgres", func(c *postgres.Config) { c.QueryTimeout = 100 * time.Millisecond })
 	c := w.wire()
 	c.want("BEGIN", "BEGIN T")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	gosync "sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -38,7 +39,7 @@ var shared struct {
 // TestMain runs the tests against one real server and then checks that they
 // left neither goroutines nor file descriptors behind.
 func TestMain(m *testing.M) {
-	os.Exit(proxytest.RunAll(m, func(ctx context.Context) func(context.Context) error {
+	os.Exit(proxytest.RunAll(tests{m}, func(ctx context.Context) func(context.Context) error {
 		shared.server, shared.err = lab.StartPostgres(ctx, serverConfig())
 		if shared.server == nil {
 			return nil
@@ -54,6 +55,20 @@ func TestMain(m *testing.M) {
 		}
 		return shared.server.Discard // which ends the admins' sessions
 	}))
+}
+
+// tests run, and then end the servers that they have kept.
+type tests struct{ m *testing.M }
+
+func (t tests) Run() int {
+	code := t.m.Run()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := discardServers(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "stop servers:", err)
+		code = max(code, 1)
+	}
+	return code
 }
 
 // serverConfig is a server that does not flush, because the machine does not
@@ -181,6 +196,9 @@ type weir struct {
 	ended chan struct{}
 }
 
+// proxies are those that tests have started, by their addresses.
+var proxies gosync.Map
+
 // start runs a proxy in front of the shared server for the length of tb. Its
 // clients use database db.
 func start(tb testing.TB, db string, change func(*postgres.Config)) *weir {
@@ -208,6 +226,8 @@ func startFor(tb testing.TB, server *lab.Postgres, db string, change func(*postg
 	}
 	w := &weir{Server: s, tb: tb, db: db}
 	w.stop, w.ended = proxytest.Run(tb, s)
+	proxies.Store(s.Addr().String(), s)
+	tb.Cleanup(func() { proxies.Delete(s.Addr().String()) })
 	return w
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weirdb/weir/internal/proxy/postgres"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
@@ -58,7 +59,7 @@ func TestPipelinesThatCommitOrForgetInTheirMiddle(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			w := start(t, db, nil)
+			w := start(t, db, func(c *postgres.Config) { c.PoolSize = 4 })
 			// RESET goes back to the client's own value.
 			mine := pgwire.Param{Name: "options", Value: "-c work_mem=5MB"}
 			answers := func(conn *wire) (out []string) {
@@ -113,7 +114,7 @@ func TestSettingsOfSeveralStatementsPinNobody(t *testing.T) {
 func nothingPlanted(t *testing.T, w *weir) {
 	t.Helper()
 	var others []*wire
-	for range 5 { // of eight one is pinned and one is kept for reads
+	for range 2 { // of four one is pinned and one is kept for reads
 		o := w.wire()
 		o.send(query("BEGIN"))
 		o.ready()

@@ -18,7 +18,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/weirdb/weir/internal/lab"
-	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/internal/proxy/postgres"
 	"github.com/weirdb/weir/internal/proxy/proxytest"
 	"github.com/weirdb/weir/internal/wire/pgwire"
@@ -42,21 +41,29 @@ func (l *serverLog) count(what string) int {
 	return strings.Count(l.text.String(), what)
 }
 
+// forget drops what was logged until now: up to a mark, which the server is to log.
+func (l *serverLog) forget(ctx context.Context, log func(mark string) error) error {
+	mark := fmt.Sprintf("mark %p %s", l, time.Now())
+	if err := log(mark); err != nil {
+		return err
+	}
+	for l.count(mark) == 0 {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Millisecond):
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text.Reset()
+	return nil
+}
+
 // loggedServer is an authServer that logs every connection.
 func loggedServer(t *testing.T, auth lab.Auth, tlsMode lab.TLSMode) (*lab.Postgres, *serverLog) {
 	t.Helper()
-	server(t) // skips without one
-	cfg := serverConfig()
-	log := new(serverLog)
-	cfg.Auth, cfg.TLS, cfg.Password, cfg.Log = auth, tlsMode, "super secret", log
-	cfg.Settings["log_connections"] = "on"
-	own := labtest.Postgres(t, cfg)
-	encryption := "scram-sha-256"
-	if auth == lab.MD5 {
-		encryption = "md5"
-	}
-	sqlOn(t, own.DSN("postgres"), "SET password_encryption = '"+encryption+"'", "CREATE ROLE bob LOGIN PASSWORD 'secret'")
-	return own, log
+	return ownServer(t, serverKind{auth: auth, tls: tlsMode})
 }
 
 // loggedServers makes one of each kind, for cases that run one after the other.

@@ -41,6 +41,7 @@ func TestLoginsShareAnAnswer(t *testing.T) {
 			own, log := loggedServer(t, c.auth, lab.TLSOff)
 			admin := own.DSN("postgres")
 			sqlOn(t, admin, "ALTER SYSTEM SET log_statement = 'all'", "SELECT pg_reload_conf()")
+			t.Cleanup(func() { sqlOn(t, admin, "ALTER SYSTEM RESET ALL", "SELECT pg_reload_conf()") })
 			w := startFor(t, own, "postgres", func(cfg *postgres.Config) {
 				if c.change != nil {
 					c.change(cfg)

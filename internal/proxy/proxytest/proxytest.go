@@ -40,7 +40,7 @@ type Server interface {
 // RunAll runs the tests and then checks that they left neither goroutines nor file
 // descriptors behind. start starts what they share, and returns what stops it, nil if there
 // is nothing. It returns the exit code.
-func RunAll(m *testing.M, start func(ctx context.Context) (stop func(context.Context) error)) int {
+func RunAll(m interface{ Run() int }, start func(ctx context.Context) (stop func(context.Context) error)) int {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	stop := start(ctx)
