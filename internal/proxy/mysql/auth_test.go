@@ -378,7 +378,7 @@ func TestUserThatWeirCannotLogInAs(t *testing.T) {
 func TestChangedPassword(t *testing.T) {
 	t.Parallel()
 	server(t)
-	own := labtest.MariaDB(t, serverConfig())
+	own := ownServer(t)
 	sqlOn(t, own, "CREATE USER ann@'%'", "GRANT ALL ON *.* TO ann@'%'")
 	w := startFor(t, own, "", nil)
 	first := w.dial(as("ann", "", mywire.TLSDisabled)) // teaches weir that she has none

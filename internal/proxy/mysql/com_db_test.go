@@ -4,7 +4,6 @@ import (
 	"net"
 	"testing"
 
-	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/internal/proxy/mysql"
 	"github.com/weirdb/weir/internal/proxy/proxytest"
 	"github.com/weirdb/weir/internal/wire/mywire"
@@ -51,7 +50,7 @@ func TestCommandsThatDropDatabasesEmptyTheCache(t *testing.T) {
 // COM_REFRESH of the accounts is FLUSH PRIVILEGES.
 func TestCommandThatReadsAccountsRenewsSessions(t *testing.T) {
 	t.Parallel()
-	own := labtest.MariaDB(t, serverConfig())
+	own := ownServer(t)
 	secret, err := mywire.ParseSecret("some")
 	if err != nil {
 		t.Fatal(err)

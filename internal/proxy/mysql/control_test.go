@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/mysql"
 	"github.com/weirdb/weir/internal/proxy/proxytest"
@@ -218,7 +217,7 @@ func TestPauseUnderLoad(t *testing.T) {
 func TestServerRestartsUnderPause(t *testing.T) {
 	t.Parallel()
 	server(t) // skips without one
-	own := labtest.MariaDB(t, serverConfig())
+	own := ownServer(t)
 	db := databaseOn(t, own, loadTables...)
 	w := startFor(t, own, db, nil)
 	l := w.load(t)

@@ -108,3 +108,15 @@ func (s *Server) MetOnLoops(ctx context.Context) (n uint64) {
 func (s *Server) Dial(ctx context.Context, address string) (net.Conn, error) {
 	return s.cfg().MySQL.Dial(ctx, "tcp", address)
 }
+
+// Hold keeps the loops from their work until release is called.
+func (s *Server) Hold() (release func()) {
+	free := make(chan struct{})
+	for _, l := range s.Loops {
+		held := make(chan struct{})
+		if l.Post(func() { close(held); <-free }) {
+			<-held
+		}
+	}
+	return func() { close(free) }
+}

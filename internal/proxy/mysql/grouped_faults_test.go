@@ -15,6 +15,7 @@ import (
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/internal/proxy/mysql"
+	"github.com/weirdb/weir/internal/testkit"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
@@ -104,14 +105,14 @@ func TestServerKilledMidGroupLosesNoAcknowledgedRow(t *testing.T) {
 	for _, lane := range writeLanes {
 		t.Run(lane.kind, func(t *testing.T) {
 			t.Parallel()
-			server := labtest.MariaDB(t, serverConfig())
+			server := ownServer(t)
 			db := databaseOn(t, server, ledgerTable)
 			w := startFor(t, server, db, func(c *mysql.Config) {
 				c.ConnectPatience = time.Second // for those that were not sent
 				oneGroupAtATime(lane.change)(c)
 			})
 			l := newLedger()
-			for range 3 {
+			for range testkit.Rounds(2, 12) {
 				const clients, rows = 24, 400
 				var wg gosync.WaitGroup
 				var total atomic.Int64

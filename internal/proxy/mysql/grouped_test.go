@@ -140,18 +140,23 @@ func (p prepared) executeNull(k int64) []byte {
 	return mywire.AppendExecute(nil, p.c.Caps, p.id, 0, []byte{2}, []byte{8, 0, 8, 0}, value)
 }
 
-// together has every client send its message at once and returns the answers.
-// The messages leave through one barrier, so that a busy lane gathers them.
+// together has every client send its message and returns the answers. A proxy reads them
+// in one turn of its loop, and so its lanes gather what may be grouped.
 func together(clients []*wire, messages [][]byte) []reply {
+	release := func() {}
+	if s, ok := proxies.Load(clients[0].Conn.RemoteAddr().String()); ok {
+		release = s.(*mysql.Server).Hold()
+	}
 	answers := make([]reply, len(clients))
-	var ready, done gosync.WaitGroup
-	ready.Add(len(clients))
 	for i, c := range clients {
-		done.Go(func() {
-			ready.Done()
-			ready.Wait()
-			answers[i] = c.try(messages[i])
-		})
+		_, answers[i].lost = c.Conn.Write(messages[i])
+	}
+	release()
+	var done gosync.WaitGroup
+	for i, c := range clients {
+		if answers[i].lost == nil {
+			done.Go(func() { answers[i], _ = c.hear(messages[i][mywire.HeaderLen]) })
+		}
 	}
 	done.Wait()
 	return answers

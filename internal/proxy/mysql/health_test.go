@@ -16,7 +16,7 @@ import (
 // That is not health.
 func TestHangingServerIsNotHealthy(t *testing.T) {
 	t.Parallel()
-	server := labtest.MariaDB(t, serverConfig())
+	server := ownServer(t)
 	for name, user := range map[string]string{"with an account": "root", "without": ""} {
 		t.Run(name, func(t *testing.T) {
 			db := databaseOn(t, server)
@@ -51,7 +51,7 @@ func TestHangingServerIsNotHealthy(t *testing.T) {
 // give up by themselves.
 func TestLoginAtAHangingServer(t *testing.T) {
 	t.Parallel()
-	server := labtest.MariaDB(t, serverConfig())
+	server := ownServer(t)
 	for name, change := range map[string]func(*mysql.Config){
 		"relayed": func(c *mysql.Config) { c.MySQL.User = "" },
 		"vouched": func(c *mysql.Config) { c.Auth, c.Users = mysql.AuthTrust, []mysql.User{{Name: "root"}} },

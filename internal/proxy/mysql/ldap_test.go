@@ -32,7 +32,7 @@ func directoryAt(t *testing.T, server *lab.LDAP, patience time.Duration) *ldap.D
 func TestLoginsByLDAP(t *testing.T) {
 	t.Parallel()
 	server(t)
-	own := labtest.MariaDB(t, serverConfig())
+	own := ownServer(t)
 	sqlOn(t, own, "CREATE USER bob@'%' IDENTIFIED BY 'secret'", "CREATE USER ann@'%' IDENTIFIED BY 'at the server'", "CREATE USER eve@'%' IDENTIFIED BY 'another'")
 	people := labtest.LDAP(t, lab.LDAPUser{UID: "bob", Password: "secret"}, lab.LDAPUser{UID: "ann", Password: "in the directory"}, lab.LDAPUser{UID: "eve", Password: "secret"})
 	listed, err := mywire.ParseSecret("at the server")
@@ -138,7 +138,7 @@ func setPassword(t *testing.T, people *lab.LDAP, uid, password string) {
 func TestPasswordThatOnlyLDAPTakes(t *testing.T) {
 	t.Parallel()
 	server(t)
-	own := labtest.MariaDB(t, serverConfig())
+	own := ownServer(t)
 	sqlOn(t, own, "CREATE USER bob@'%' IDENTIFIED BY 'secret'")
 	people := labtest.LDAP(t, lab.LDAPUser{UID: "bob", Password: "secret"})
 	w := startFor(t, own, "", func(c *mysql.Config) {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -37,7 +38,7 @@ var shared struct {
 // TestMain runs the tests against one real server and then checks that they
 // left neither goroutines nor file descriptors behind.
 func TestMain(m *testing.M) {
-	os.Exit(proxytest.RunAll(m, func(ctx context.Context) func(context.Context) error {
+	os.Exit(proxytest.RunAll(tests{m}, func(ctx context.Context) func(context.Context) error {
 		start := lab.StartMariaDB
 		if os.Getenv("WEIR_TEST_FLAVOR") == "mysql" {
 			start = lab.StartMySQL
@@ -171,6 +172,9 @@ type weir struct {
 	ended chan struct{}
 }
 
+// proxies are those that tests have started, by their addresses.
+var proxies sync.Map
+
 // start runs a proxy in front of the shared server for the length of tb. Its
 // clients use database db.
 func start(tb testing.TB, db string, change func(*mysql.Config)) *weir {
@@ -203,6 +207,8 @@ func startFor(tb testing.TB, server *lab.MySQL, db string, change func(*mysql.Co
 	}
 	w := &weir{Server: s, tb: tb, db: db}
 	w.stop, w.ended = proxytest.Run(tb, s)
+	proxies.Store(s.Addr().String(), s)
+	tb.Cleanup(func() { proxies.Delete(s.Addr().String()) })
 	return w
 }
 

@@ -65,7 +65,7 @@ func TestNewSessionsAreNew(t *testing.T) {
 // renew those of all by trying.
 func TestRefusedChangesRenewNothing(t *testing.T) {
 	t.Parallel()
-	server := labtest.MariaDB(t, serverConfig())
+	server := ownServer(t)
 	sqlOn(t, server, "CREATE USER low@'%' IDENTIFIED BY 'low'", "CREATE USER victim@'%'")
 	w := startFor(t, server, databaseOn(t, server), nil)
 	victim := w.dial(nil)

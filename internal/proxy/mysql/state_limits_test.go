@@ -192,7 +192,7 @@ func TestStopLetsMySQLTransactionsFinish(t *testing.T) {
 // sessions, and others nothing.
 func TestMySQLServerGoneAndBack(t *testing.T) {
 	t.Parallel()
-	server := labtest.MariaDB(t, serverConfig())
+	server := ownServer(t)
 	w := startFor(t, server, databaseOn(t, server, "CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, x INT)"), func(c *mysql.Config) {
 		c.PoolSize, c.ConnectPatience = 3, patience
 	})
