@@ -29,11 +29,12 @@ type line struct {
 	used    int64        // last write
 	first   uint64       // tag of entries[0]
 	entries []entry      // in order of issue
-	queue   []queued     // requests that the session does not take yet
-	again   []unfit      // reads whose answers found no room, and local ones that wait, by tag; the queue waits for them
+	again   []unfit      // reads whose answers found no room, by tag
+	queue   []queued     // requests that wait for their turn, by tag: behind those in again
 	coming  int          // bytes of answers that were asked for again
 	window  int          // reads that may be under way, see learn
 	moved   int64        // when a read was last answered, or waited for the client alone
+	gaveUp  int64        // when a write or a strong read was given up
 	local   []localRead  // to be read from this replica's state
 	locals  int          // reads of which it has been asked; writes wait for them
 	waits   []wait       // committed, but not on enough replicas
@@ -61,6 +62,7 @@ type queued struct {
 	tag     uint64
 	command []byte
 	query   bool
+	local   bool // of this replica's state
 	weak    bool
 	wait    bool // no command: a WAIT
 }
@@ -117,29 +119,18 @@ func (l *line) issue(now int64, r *resp.Request, hopeless bool) error {
 		l.used = now
 	}
 	tag := l.first + uint64(len(l.entries))
-	if query && r.Level == resp.Local {
-		if err := c.Validate(); err != nil {
-			return err
-		}
-		full := len(l.again) > 0 || l.locally() >= l.window
-		if full {
-			l.park(unfit{tag: tag, command: c.Append(nil)})
-		} else {
-			l.local = append(l.local, localRead{tag: tag, command: c.Append(nil)})
-		}
-		l.entries = append(l.entries, entry{reply: r.Reply, level: r.Level, waits: full, deadline: now + int64(l.g.cfg.RequestTimeout)})
-		return nil
-	}
+	q := queued{tag: tag, query: query, local: query && r.Level == resp.Local, weak: weak}
 	err := session.ErrFull
-	if len(l.queue) == 0 && len(l.again) == 0 && (!query || l.s.Reads() < l.window) {
-		err = l.hand(now, tag, c, query, weak)
+	if len(l.queue) == 0 && len(l.again) == 0 {
+		err = l.hand(now, &q, c)
 	}
 	full := errors.Is(err, session.ErrFull)
 	if full {
 		if len(l.queue) >= maxQueued {
 			return resp.ErrBusy
 		}
-		l.queue = append(l.queue, queued{tag: tag, command: c.Append(nil), query: query, weak: weak})
+		q.command = c.Append(nil)
+		l.queue = append(l.queue, q)
 		err = nil
 	}
 	if err != nil {
@@ -196,27 +187,38 @@ func (l *line) stale(now int64) bool {
 	return now-l.used > int64(idle/2)
 }
 
-// hand gives a request to the session. A write waits for earlier reads of what it
-// writes, so that they do not see it. A session that turns out to have expired
-// is replaced: it has not taken the request.
-func (l *line) hand(now int64, tag uint64, c *wire.Command, query, weak bool) error {
-	err := l.offer(now, tag, c, query, weak)
+// hand gives a request to the session, or a local read to the replica. As many reads are
+// under way as the window lets. A write waits for earlier reads of what it writes, so that
+// they do not see it. A session that turns out to have expired is replaced: it has not
+// taken the request.
+func (l *line) hand(now int64, q *queued, c *wire.Command) error {
+	switch {
+	case q.local && l.locally() >= l.window, q.query && !q.local && l.s.Reads() >= l.window:
+		return session.ErrFull
+	case q.local:
+		if err := c.Validate(); err != nil {
+			return err
+		}
+		l.local = append(l.local, localRead{tag: q.tag, command: c.Append(nil)})
+		return nil
+	}
+	err := l.offer(now, q, c)
 	if errors.Is(err, session.ErrExpired) {
 		l.expired = true
-		l.refresh(now, query)
-		err = l.offer(now, tag, c, query, weak)
+		l.refresh(now, q.query)
+		err = l.offer(now, q, c)
 	}
 	return err
 }
 
-func (l *line) offer(now int64, tag uint64, c *wire.Command, query, weak bool) error {
+func (l *line) offer(now int64, q *queued, c *wire.Command) error {
 	switch {
-	case query:
-		return l.s.Read(now, tag, *c, weak)
+	case q.query:
+		return l.s.Read(now, q.tag, *c, q.weak)
 	case l.locally() > 0 || l.s.Overtakes(c):
 		return session.ErrFull
 	}
-	return l.s.Write(now, tag, *c, weak)
+	return l.s.Write(now, q.tag, *c, q.weak)
 }
 
 // settle sends what the session wants sent and completes what has ended, until
@@ -255,20 +257,20 @@ func (l *line) drain() bool {
 	n := 0
 	for ; n < len(l.queue); n++ {
 		q := &l.queue[n]
-		if q.query && l.s.Reads() >= l.window {
-			break
+		e := l.entry(q.tag)
+		if e.reply == nil && !q.wait { // its time has passed
+			e.over = true
+			continue
 		}
 		err := l.handQueued(now, q)
 		if errors.Is(err, session.ErrFull) {
 			break
 		}
+		e.waits = false
 		if err != nil {
 			l.complete(&session.Outcome{Tag: q.tag, Err: err})
-		} else if e := l.entry(q.tag); e != nil {
-			e.waits = false
-			if q.query {
-				e.deadline = now + int64(l.g.cfg.RequestTimeout)
-			}
+		} else {
+			e.deadline = l.due(e)
 		}
 	}
 	clear(l.queue[:n])
@@ -287,7 +289,7 @@ func (l *line) handQueued(now int64, q *queued) error {
 	if err != nil {
 		return err
 	}
-	return l.hand(now, q.tag, &c, q.query, q.weak)
+	return l.hand(now, q, &c)
 }
 
 // complete ends one request, and reports whether somebody was told.
@@ -369,19 +371,13 @@ func (l *line) expire(now int64) {
 		if e.reply == nil || e.wait != nil {
 			continue
 		}
-		if e.waits { // for its client, or for answers before it
-			e.deadline = max(e.deadline, l.moved+int64(l.g.cfg.RequestTimeout))
+		if e.waits {
+			e.deadline = l.due(e)
 		}
-		if e.deadline > now {
-			continue
+		if e.deadline <= now {
+			l.giveUp(now, l.first+uint64(i), e)
+			told = true
 		}
-		err := resp.ErrNoQuorum
-		if e.write {
-			err = resp.ErrUncertain
-		}
-		e.reply.Done(wire.Result{}, err)
-		e.reply = nil
-		told = true
 	}
 	for i := range l.entries {
 		if e := &l.entries[i]; e.wait != nil && e.wait.deadline != 0 && e.wait.deadline <= now {
@@ -393,6 +389,35 @@ func (l *line) expire(now int64) {
 	}
 	if told {
 		l.tell()
+	}
+}
+
+// due is when the time of a request that waits has passed: it waits for its client, or for
+// answers before it. A weak read may be answered though those before it were given up.
+func (l *line) due(e *entry) int64 {
+	since := l.moved
+	if e.level != resp.Strong && !e.write {
+		since = max(since, l.gaveUp)
+	}
+	return max(e.deadline, since+int64(l.g.cfg.RequestTimeout))
+}
+
+// giveUp tells the client that a request had its time. A read that is under way is
+// cancelled, so that others have its place; a write may still happen.
+func (l *line) giveUp(now int64, tag uint64, e *entry) {
+	err := resp.ErrNoQuorum
+	if e.write {
+		err = resp.ErrUncertain
+	}
+	e.reply.Done(wire.Result{}, err)
+	e.reply = nil
+	if e.write || e.level == resp.Strong {
+		l.gaveUp = now
+	}
+	if !e.waits && !e.write && e.level != resp.Local {
+		l.s.Cancel(tag)
+		l.coming -= e.coming
+		e.over, e.coming = true, 0
 	}
 }
 

@@ -258,3 +258,54 @@ func TestReadsBehindOneThatIsPutOff(t *testing.T) {
 		t.Fatalf("the second read, asked again: answered %v with %q", done, result.Value)
 	}
 }
+
+// Weak reads are answered though strong ones before them had their time: those are cancelled,
+// and leave their places in the window to others.
+func TestWeakReadsBehindStrongOnesThatFailed(t *testing.T) {
+	r := startRig(t, 1, "raft-ht", nil)
+	l := &line{g: r.nodes[r.leader()].gateway, window: firstReads, s: session.New(session.Config{ID: 7})}
+	get := wire.Command{Verb: wire.Get, Key: "k"}
+	var batch []resp.Request
+	strong := make([]resp.Reply, 2*firstReads)
+	for i := range strong {
+		batch = append(batch, resp.Request{Command: get, Reply: &strong[i]})
+	}
+	weak := make([]resp.Reply, 2*firstReads)
+	for i := range weak {
+		batch = append(batch, resp.Request{Command: get, Level: resp.OwnSession, Reply: &weak[i]})
+	}
+	l.Do(batch)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.marked = true // nobody is to flush the replies
+	now := l.g.clock() + int64(patience)
+	l.expire(now)
+	for i := range strong {
+		if _, done, err := strong[i].Outcome(); !done || !errors.Is(err, resp.ErrNoQuorum) {
+			t.Fatalf("strong read %d: answered %v, %v", i, done, err)
+		}
+	}
+	l.settle()
+	l.expire(now + int64(patience)/2)
+	for i := range weak {
+		if _, done, err := weak[i].Outcome(); done {
+			t.Fatalf("weak read %d is given up with the strong ones: %v", i, err)
+		}
+	}
+	if n := l.s.Reads(); n != firstReads || len(l.queue) != firstReads {
+		t.Errorf("%d reads are under way and %d wait, want %d and %d weak ones", n, len(l.queue), firstReads, firstReads)
+	}
+	answer := wire.Result{Found: true, Value: []byte("v")}
+	for request := range uint64(4*firstReads + 1) {
+		l.s.Receive(now, 1, &wire.Message{Kind: wire.ReadDone, Request: request, Data: answer.Append(nil)})
+		l.settle()
+	}
+	for i := range weak {
+		if result, done, err := weak[i].Outcome(); !done || string(result.Value) != "v" {
+			t.Fatalf("weak read %d: answered %v with %q, %v", i, done, result.Value, err)
+		}
+	}
+	if l.s.Open() != 0 {
+		t.Errorf("the session pursues %d operations that nobody waits for", l.s.Open())
+	}
+}

@@ -7,17 +7,16 @@ import (
 
 	"github.com/weirdb/weir/internal/kvd/consensus/session"
 	"github.com/weirdb/weir/internal/kvd/resp"
-	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // unfit is a read whose answer the client's connection had no room for: it is asked
 // again when the client has read others. Until then nothing that was issued after it
-// goes to the session, so that it sees no later write; and reads behind it that were
-// under way are asked again, too, so that no answer is older than one before it.
+// is asked for, so that it sees no later write; and reads behind it that are under way are
+// asked for again, too, so that no answer is older than one that was asked for before it.
 type unfit struct {
 	tag     uint64
 	command []byte
-	size    int // of the answer that was forgotten; 0: it has not been asked yet
+	size    int // of the answer that was forgotten
 }
 
 // entry finds a request that is under way, nil if it was given up.
@@ -78,8 +77,8 @@ func (l *line) park(u unfit) {
 	l.again = slices.Insert(l.again, at, u)
 }
 
-// askAgain asks for the answers that there is room for by now, and reports whether it
-// has asked the session for any.
+// askAgain asks for the answers that there is room for by now, and reports whether there
+// were any.
 func (l *line) askAgain(now int64) (asked bool) {
 	for len(l.again) > 0 {
 		u := l.again[0]
@@ -89,33 +88,22 @@ func (l *line) askAgain(now int64) (asked bool) {
 			l.again = l.again[1:]
 			continue
 		}
-		reads := l.s.Reads()
-		if e.level == resp.Local {
-			reads = l.locally()
-		}
-		if reads >= l.window || !e.reply.TakesLater(u.size, l.coming) {
+		if !e.reply.TakesLater(u.size, l.coming) {
 			break
 		}
+		err := l.handQueued(now, &queued{tag: u.tag, command: u.command, query: true, local: e.level == resp.Local, weak: e.level != resp.Strong})
+		if errors.Is(err, session.ErrFull) {
+			break
+		}
+		asked = true
 		l.again = l.again[1:]
-		if e.level == resp.Local {
-			l.local = append(l.local, localRead{tag: u.tag, command: u.command})
-		} else {
-			c, err := wire.ParseCommand(u.command)
-			if err == nil {
-				err = l.hand(now, u.tag, &c, true, e.level != resp.Strong)
-			}
-			if errors.Is(err, session.ErrFull) {
-				l.park(u)
-				break
-			}
-			if err != nil {
-				l.complete(&session.Outcome{Tag: u.tag, Err: err})
-				continue
-			}
-			asked = true
+		e.waits, e.stale = false, false
+		if err != nil {
+			l.complete(&session.Outcome{Tag: u.tag, Err: err})
+			continue
 		}
 		l.coming += u.size
-		e.waits, e.stale, e.coming, e.deadline = false, false, u.size, now+int64(l.g.cfg.RequestTimeout)
+		e.coming, e.deadline = u.size, l.due(e)
 	}
 	if len(l.again) == 0 {
 		l.again = nil

@@ -105,3 +105,35 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 		})
 	}
 }
+
+// Reads behind a write that waits for one before it wait for the write: answers to them would
+// fill the room that its own answer needs.
+func TestReadsBehindAWriteThatWaits(t *testing.T) {
+	const size, reads = 200 << 10, 40
+	r := startRig(t, 3, "raft-ht", func(c *Config) { c.Front.MaxInFlightBytes = 1 << 20 })
+	at := r.follower()
+	r.set(at, "large", strings.Repeat("a", size))
+	for _, level := range []string{"strong", "session", "local"} {
+		dialer := net.Dialer{Timeout: patience}
+		conn, err := dialer.DialContext(t.Context(), "tcp", r.nodes[at].RedisAddr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close() }()
+		if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+			t.Fatal(err)
+		}
+		asked := "WEIR.LEVEL " + level + "\r\nGET large\r\nAPPEND large b\r\n" + strings.Repeat("GET large\r\n", reads) + "ECHO end\r\n"
+		if _, err := conn.Write([]byte(asked)); err != nil {
+			t.Fatal(err)
+		}
+		in := bufio.NewScanner(conn)
+		in.Buffer(nil, 2*size)
+		for in.Scan() && in.Text() != "end" {
+			continue
+		}
+		if in.Err() != nil || in.Text() != "end" {
+			t.Errorf("level %s: not all is answered: %v", level, in.Err())
+		}
+	}
+}

@@ -25,7 +25,7 @@ func (s *Session) Receive(now int64, from uint64, m *wire.Message) {
 			return
 		}
 		in.committed(m.Stable)
-		s.saw(Token{m.View, m.Index})
+		s.Join(Token{m.View, m.Index})
 		if o := s.writes.get(m.Seq); o != nil {
 			s.expired = o.final
 			s.path.took(o, now)
@@ -40,7 +40,7 @@ func (s *Session) Receive(now int64, from uint64, m *wire.Message) {
 			return
 		}
 		in.committed(m.Stable)
-		s.saw(Token{m.View, m.Index}) // what is stable no longer travels with reads: they must not be older
+		s.Join(Token{m.View, m.Index}) // what is stable no longer travels with reads: they must not be older
 		in.acknowledged(m.Seq)
 		if o := s.writes.get(m.Seq); o != nil && o.kind == weakWrite {
 			s.end(o, Outcome{})
@@ -153,7 +153,7 @@ func (s answers) voted(from uint64, m *wire.Message) {
 	if held < wire.FastQuorum(int(o.spec.Count)) {
 		return
 	}
-	s.saw(Token{o.spec.View, o.spec.Index})
+	s.Join(Token{o.spec.View, o.spec.Index})
 	s.path.took(o, s.now)
 	s.end(o, Outcome{Result: o.spec.Data, Fast: true})
 }
@@ -182,12 +182,12 @@ func (s answers) readDone(from uint64, m *wire.Message) {
 		if m.Session != s.id && m.Session != 0 {
 			return
 		}
-		s.saw(Token{m.View, m.Index})
+		s.Join(Token{m.View, m.Index})
 	case wait:
 		if m.Session != s.id {
 			return // of a session that had this one's numbers before
 		}
-		s.saw(Token{m.View, m.Index})
+		s.Join(Token{m.View, m.Index})
 	case strongWrite, weakWrite:
 		return
 	}

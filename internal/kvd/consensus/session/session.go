@@ -268,12 +268,10 @@ func (s *Session) Stable() uint64 { return s.stable }
 // sees at least as much.
 func (s *Session) Token() Token { return s.token }
 
-// Join makes the session's weak reads see at least what t has seen.
-func (s *Session) Join(t Token) { s.saw(t) }
-
-// saw moves the token on. A replica that has not heard of the newest view may be
-// ahead in the log nevertheless, so neither part of a token goes back.
-func (s *Session) saw(t Token) {
+// Join makes the session's weak reads see at least what t has seen. A replica that has not
+// heard of the newest view may be ahead in the log nevertheless, so neither part of the
+// session's token goes back.
+func (s *Session) Join(t Token) {
 	s.token = Token{max(s.token.View, t.View), max(s.token.Index, t.Index)}
 }
 
@@ -374,6 +372,17 @@ func (s *Session) End(now int64, tag uint64) error {
 	s.begin(o)
 	s.transmit(o)
 	return nil
+}
+
+// Cancel ends a query whose answer nobody wants any more. It has no outcome.
+func (s *Session) Cancel(tag uint64) {
+	for o := range s.ops.all() {
+		if o.tag == tag && (o.kind == strongRead || o.kind == weakRead) {
+			o.silent = true
+			s.end(o, Outcome{})
+			return
+		}
+	}
 }
 
 // encode checks a command and fills in its bytes and what it touches.
