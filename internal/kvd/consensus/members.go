@@ -1,6 +1,7 @@
 package consensus
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -44,13 +45,14 @@ func (m *members) sort() {
 	})
 }
 
-// relocate gives members the addresses that an operator says they have.
+// relocate gives members the addresses that an operator says they have; where Redis
+// clients find one, it keeps, if the operator does not say.
 func (m *members) relocate(told []Member) {
 	m.list = slices.Clone(m.list)
 	for i := range m.list {
 		for _, t := range told {
 			if p := &m.list[i]; p.ID == t.ID {
-				p.Addr, p.Client = t.Addr, t.Client
+				p.Addr, p.Client = t.Addr, cmp.Or(t.Client, p.Client)
 			}
 		}
 	}

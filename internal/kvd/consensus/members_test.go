@@ -1,6 +1,7 @@
 package consensus
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -249,5 +250,16 @@ func TestForcedRemoval(t *testing.T) {
 	r.settle()
 	if got := r.nodes[lead].core.state.members.voters(); len(got) != 2 || r.nodes[lead].core.state.members.votes(alive) {
 		t.Errorf("voters after a forced removal: %v", got)
+	}
+}
+
+// Where an operator says that a member is counts; where Redis clients find it, if he says it.
+func TestMembersAreRelocated(t *testing.T) {
+	var m members
+	m.init([]Member{{ID: 1, Addr: "a:1", Client: "a:2"}, {ID: 2, Addr: "b:1", Client: "b:2"}, {ID: 3, Addr: "c:1"}})
+	m.relocate([]Member{{ID: 1, Addr: "x:1", Client: "x:2"}, {ID: 2, Addr: "y:1"}, {ID: 4, Addr: "z:1"}})
+	want := []Member{{ID: 1, Addr: "x:1", Client: "x:2"}, {ID: 2, Addr: "y:1", Client: "b:2"}, {ID: 3, Addr: "c:1"}}
+	if !slices.Equal(m.list, want) {
+		t.Errorf("members are %v, want %v", m.list, want)
 	}
 }
