@@ -270,12 +270,25 @@ func (c *Core) Untried() bool {
 		c.witness.view == 0 && len(c.witness.pool.records) == 0 && len(c.weak.intents.list) == 0 && c.standing.longest == 0 && c.state.applied <= bootIndex
 }
 
-// Alone reports that no other replica is a member, or was; the log, which may not be
-// applied yet, names none either.
-func (c *Core) Alone() bool {
+// Founders are those who made the cluster, by rising id, as long as the members have not
+// changed since: as of the log, too, which may not be applied yet. Otherwise, and of a
+// replica that waits to be added, it is empty.
+func (c *Core) Founders() (ids []uint64) {
 	m := &c.state.members
 	changes := func(e *pb.Entry) bool { return e.GetType() == pb.EntryConfChangeV2 }
-	return len(m.list) == 1 && m.list[0].ID == c.cfg.ID && len(m.gone) == 0 && !slices.ContainsFunc(c.engine.log.entries, changes)
+	if m.index > 0 || slices.ContainsFunc(c.engine.log.entries, changes) {
+		return nil
+	}
+	for _, p := range m.list {
+		ids = append(ids, p.ID)
+	}
+	return ids
+}
+
+// Alone reports that no other replica is a member, or was.
+func (c *Core) Alone() bool {
+	f := c.Founders()
+	return len(f) == 1 && f[0] == c.cfg.ID
 }
 
 // Members lists the members in force, by rising id.

@@ -202,7 +202,7 @@ func (t *Transport) authenticate(g *guest, head, said []byte) error {
 	if g.hello.Role == roleClient {
 		secret = t.opts.ClientSecret
 	}
-	c := challenge{Cluster: t.opts.Cluster, Self: t.self(), Nonce: newNonce(), Secret: len(secret) > 0}
+	c := challenge{Cluster: t.opts.Cluster, Self: t.self(), Nonce: newNonce(t.opts.Group()), Secret: len(secret) > 0}
 	answer := c.append(nil)
 	begin := time.Now()
 	if err := writeFrame(g.nc, frameChallenge, answer); err != nil {
@@ -222,7 +222,7 @@ func (t *Transport) authenticate(g *guest, head, said []byte) error {
 		return &HandshakeError{Code: CodeUnauthenticated, Reason: "the secret was not proven"}
 	}
 	g.welcome = prove(secret, labelAccept, sum)
-	g.who = remote(g.hello.Self, g.nc)
+	g.who = remote(g.hello.Self, g.hello.Nonce, g.nc)
 	if g.hello.Role == roleClient {
 		return nil
 	}
@@ -237,7 +237,7 @@ func (t *Transport) admit(g *guest) error {
 	t.mu.Unlock()
 	if t.opts.AllowPeer != nil {
 		if err := t.opts.AllowPeer(g.who, known); err != nil {
-			return &HandshakeError{Code: CodeUnknown, Reason: err.Error(), Err: err}
+			return notAllowed(err)
 		}
 	} else if !known {
 		return &HandshakeError{Code: CodeUnknown, Reason: fmt.Sprintf("replica %d is not known here", g.who.ID)}

@@ -24,7 +24,7 @@ type Code uint8
 const (
 	CodeMalformed       Code = iota + 1 // what came is not a handshake
 	CodeVersion                         // the other side speaks another version of the protocol
-	CodeCluster                         // the clusters' names differ
+	CodeCluster                         // the clusters differ, by their names or by the replicas that made them
 	CodeReplica                         // another replica than the wanted one answers at this address
 	CodeUnknown                         // the replica's id is not one of the cluster's
 	CodeTaken                           // the id is connected from another address

@@ -224,7 +224,7 @@ func FuzzFrames(f *testing.F) {
 }
 
 func FuzzHandshake(f *testing.F) {
-	h := hello{Role: roleReplica, Cluster: "c", To: 1, Self: self{ID: 2, Address: "a:1", Term: 3, Index: 4}, Nonce: newNonce()}
+	h := hello{Role: roleReplica, Cluster: "c", To: 1, Self: self{ID: 2, Address: "a:1", Term: 3, Index: 4}, Nonce: newNonce([8]byte{})}
 	c := challenge{Cluster: "c", Self: h.Self, Secret: true}
 	r := refusal{CodeTaken, "why"}
 	f.Add(h.append(nil))

@@ -3,7 +3,6 @@ package peer
 import (
 	"context"
 	"crypto/hmac"
-	"crypto/rand"
 	"crypto/sha256"
 	"crypto/tls"
 	"encoding/binary"
@@ -84,11 +83,6 @@ func newHead() []byte {
 	return binary.LittleEndian.AppendUint16([]byte(preface), version)
 }
 
-func newNonce() (n [nonceBytes]byte) {
-	_, _ = rand.Read(n[:]) // never fails: crypto/rand ends the program instead
-	return n
-}
-
 // writeFrame writes one frame of a handshake or a snapshot.
 func writeFrame(nc net.Conn, kind byte, body []byte) error {
 	var f frames
@@ -123,6 +117,7 @@ func expect(in *inbox, kind byte) ([]byte, error) {
 // dialer opens connections.
 type dialer struct {
 	hello     hello // but for the nonce
+	group     [8]byte
 	secret    []byte
 	certs     *Certificates
 	connect   time.Duration // bounds the TCP connection alone
@@ -168,7 +163,7 @@ func (d *dialer) greet(ctx context.Context, nc net.Conn, addr string) (*session,
 		nc = t
 	}
 	h := d.hello
-	h.Nonce = newNonce()
+	h.Nonce = newNonce(d.group)
 	head, said := newHead(), h.append(nil)
 	var f frames
 	f.control(frameHello, said)
@@ -194,10 +189,10 @@ func (d *dialer) greet(ctx context.Context, nc net.Conn, addr string) (*session,
 		return nil, err
 	}
 	sum := transcript(head, said, answer, bound)
-	who := remote(c.Self, nc)
+	who := remote(c.Self, c.Nonce, nc)
 	if d.allow != nil {
 		if err := d.allow(who); err != nil {
-			refused := &HandshakeError{Code: CodeUnknown, Reason: err.Error(), Err: err}
+			refused := notAllowed(err)
 			refuse(nc, refused)
 			return nil, refused
 		}
@@ -274,8 +269,19 @@ func isRemoteTLS(err error) bool {
 	return errors.As(err, &op) && op.Op == "remote error"
 }
 
-func remote(s self, nc net.Conn) Remote {
-	r := Remote{ID: s.ID, Address: s.Address, Instance: s.Instance, LogID: logOf(s.Instance), Term: s.Term, Index: s.Index, From: nc.RemoteAddr()}
+// notAllowed is the refusal of a replica that Options.AllowPeer does not want.
+func notAllowed(err error) *HandshakeError {
+	if h := (*HandshakeError)(nil); errors.As(err, &h) {
+		return h
+	}
+	return &HandshakeError{Code: CodeUnknown, Reason: err.Error(), Err: err}
+}
+
+func remote(s self, nonce [nonceBytes]byte, nc net.Conn) Remote {
+	r := Remote{
+		ID: s.ID, Address: s.Address, Instance: s.Instance, LogID: logOf(s.Instance), Group: groupOf(nonce),
+		Term: s.Term, Index: s.Index, From: nc.RemoteAddr(),
+	}
 	if t, ok := nc.(*tls.Conn); ok {
 		state := t.ConnectionState()
 		r.TLS = &state

@@ -310,7 +310,7 @@ func TestImpostorIsNotBelieved(t *testing.T) {
 			return
 		}
 		said := bytes.Clone(body)
-		c := challenge{Cluster: "test", Self: n.self(), Nonce: newNonce(), Secret: true}
+		c := challenge{Cluster: "test", Self: n.self(), Nonce: newNonce([8]byte{}), Secret: true}
 		answer := c.append(nil)
 		if err := writeFrame(nc, frameChallenge, answer); err != nil {
 			t.Error(err)

@@ -70,6 +70,9 @@ type Remote struct {
 	// LogID is that of the other end; zero if it has none, or is of a version
 	// that does not tell it.
 	LogID [8]byte
+	// Group is the group of replicas that the other end belongs to; zero if it knows
+	// none, or is of a version that does not tell it.
+	Group [8]byte
 	Term  uint64 // last durable position of its log, by Options.Position
 	Index uint64
 	From  net.Addr             // the connection's other end
@@ -95,7 +98,8 @@ type Options struct {
 	Peers map[uint64]string
 	// AllowPeer has the last word on each replica that connects or is connected
 	// to, for messages or a snapshot, whether it is among Peers (known) or not; an
-	// error refuses it, and the other side is told its words. It may look at the
+	// error refuses it, and the other side is told its words, with the code if it is
+	// a *HandshakeError. It may look at the
 	// certificate. A replica that connects has proven the secret by then; one that
 	// is dialed proves it afterwards. It must not call the transport. Default:
 	// nil, exactly those among Peers.
@@ -119,6 +123,9 @@ type Options struct {
 
 	// LogID names the log of this replica, for handshakes; zero: it has none.
 	LogID [8]byte
+	// Group names the group of replicas that this one belongs to, for handshakes;
+	// zero: it knows none yet. Default: nil, zero.
+	Group func() [8]byte
 	// Position tells the last durable position of the log, for handshakes.
 	// Default: nil, 0 and 0.
 	Position func() (term, index uint64)
@@ -194,6 +201,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Position == nil {
 		o.Position = func() (term, index uint64) { return 0, 0 }
+	}
+	if o.Group == nil {
+		o.Group = func() (none [8]byte) { return none }
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

@@ -139,7 +139,7 @@ func (t *Transport) latency(to uint64) time.Duration {
 // dialer returns what dials a replica, for messages or a snapshot.
 func (t *Transport) dialer(to uint64, r role, frame int) *dialer {
 	d := &dialer{
-		hello:  hello{Role: r, Cluster: t.opts.Cluster, To: to, Self: t.self()},
+		hello: hello{Role: r, Cluster: t.opts.Cluster, To: to, Self: t.self()}, group: t.opts.Group(),
 		secret: t.opts.Secret, certs: t.opts.TLS,
 		connect: t.opts.SilentAfter / 2, handshake: t.opts.HandshakeTimeout, maxFrame: frame,
 	}

@@ -208,6 +208,7 @@ func (l *loop) ticked() error {
 	l.peers.whoLeads(status)
 	l.peers.members(status)
 	l.peers.meetPromoted(status)
+	l.peers.joinGroup(status)
 	l.peers.noteAcked()
 	if !status.Removed {
 		return nil

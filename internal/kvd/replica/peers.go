@@ -41,13 +41,15 @@ type peers struct {
 	acked   map[uint64]uint64   // committed entries that a replica is known to have had on its disk
 	noted   map[uint64]uint64   // acked, as it is on this replica's own disk
 	noting  bool
+	group   group            // that this replica belongs to
+	groups  map[uint64]group // that those belong to that are connected
 }
 
 func newPeers(r *Replica) *peers {
 	return &peers{
 		Replica: r, seen: map[uint64]bool{}, leaving: map[uint64]int{},
 		linked: map[uint64]bool{}, refused: map[uint64]bool{}, clients: map[peer.Addr]struct{}{}, lives: map[uint64][16]byte{}, acked: map[uint64]uint64{},
-		logs: map[uint64][8]byte{}, meeting: map[uint64]bool{},
+		logs: map[uint64][8]byte{}, groups: map[uint64]group{}, meeting: map[uint64]bool{},
 	}
 }
 
@@ -57,7 +59,7 @@ func (p *peers) options() peer.Options {
 	o := peer.Options{
 		ID: c.ID, Cluster: c.Cluster, Listen: c.Listen, Peers: map[uint64]string{},
 		Secret: c.Secret, TLS: c.TLS, Insecure: c.Insecure,
-		Position: p.position, AllowPeer: p.allow,
+		Position: p.position, AllowPeer: p.allow, Group: p.ownGroup,
 		SnapshotRate: c.SnapshotRate, Delay: c.PeerDelay, Latency: c.Latency, Log: c.Log.With("part", "peer"),
 	}
 	if !c.Memory {
@@ -83,6 +85,9 @@ func (p *peers) position() (term, index uint64) {
 // allow refuses replicas that are no members, as far as this one can know. It has
 // proven the secret, or has a certificate, where they are demanded.
 func (p *peers) allow(who peer.Remote, known bool) error {
+	if err := p.sameGroup(who); err != nil {
+		return err
+	}
 	s := p.Status()
 	switch {
 	case known, slices.Contains(s.Leaves, who.ID):
@@ -309,7 +314,7 @@ func (p *peers) toClients(ms []wire.Message) {
 func (p *peers) Up(from peer.Addr, who peer.Remote) {
 	if !from.Client() {
 		p.mu.Lock()
-		p.linked[uint64(from)], p.logs[uint64(from)] = true, who.LogID
+		p.linked[uint64(from)], p.logs[uint64(from)], p.groups[uint64(from)] = true, who.LogID, who.Group
 		p.mu.Unlock()
 		if err := p.forgot(who); err != nil {
 			p.refuse(from, err)
@@ -348,6 +353,7 @@ func (p *peers) Down(from peer.Addr, why error) {
 		p.mu.Lock()
 		delete(p.linked, uint64(from))
 		delete(p.logs, uint64(from))
+		delete(p.groups, uint64(from))
 		delete(p.refused, uint64(from))
 		p.mu.Unlock()
 		p.cfg.Log.Log(p.ctx, level, "replica disconnected", "peer", uint64(from), "reason", why.Error())

@@ -87,6 +87,9 @@ func (r *Replica) open() error {
 		return fmt.Errorf("directory %s: %w", r.cfg.Dir, err)
 	}
 	maps.Copy(r.peers.acked, r.peers.noted)
+	if err := r.peers.findGroup(); err != nil {
+		return err
+	}
 	r.feed.send, r.feed.hangUp = r.peers.trySend, func(to peer.Addr, why error) { r.peers.transport.Disconnect(to, why) }
 	r.publish()
 	if r.cfg.Redis != "" {

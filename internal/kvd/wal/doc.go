@@ -3,6 +3,7 @@
 // other records are opaque to it.
 //
 //	identity                                  whose directory this is, written once
+//	peers, acked, group                       what is known of other replicas, and to whom they belong
 //	LOCK                                      held while a process uses the directory
 //	00000000000000000007.wal                  segments of the log, in order; the last one is written
 //	spare-00000000000000000004                a segment that is free, to be written again

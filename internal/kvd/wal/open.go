@@ -128,7 +128,7 @@ func list(disk Disk) (listing, error) {
 func isTemp(name string) bool {
 	of, ok := strings.CutSuffix(name, tempSuffix)
 	_, spare := parseSpareName(of)
-	return ok && (of == identityName || of == peersName || of == ackedName || spare || isSnapshot(of))
+	return ok && (of == identityName || of == peersName || of == ackedName || of == groupName || spare || isSnapshot(of))
 }
 
 // recover reads the directory and makes the log ready to be written.

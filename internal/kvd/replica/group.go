@@ -1,0 +1,117 @@
+package replica
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+
+	"github.com/weirdb/weir/internal/kvd/peer"
+)
+
+// Two groups of replicas may have one name and know each other's addresses: where the first
+// start of a replica had another list of first members than that of the others, each may have
+// become a cluster. Their logs have entries of the same terms at the same places, so a replica
+// of one that heard a leader of the other would acknowledge what it does not have. A group is
+// therefore told by its first members: all of them know it from the beginning, from their own
+// lists alone. One that joins takes it from the first leader that it follows. A replica of which
+// neither is known, since its members had changed before a version that knows groups ran, has
+// none until it follows a leader that has; it refuses nobody, and nobody refuses it.
+
+// group names a group of replicas. The zero value is that of one that does not know it.
+type group [8]byte
+
+// groupBy is the group that these replicas, by rising id, have made.
+func groupBy(founders []uint64) (g group) {
+	b := []byte("weir kv founders")
+	for _, id := range founders {
+		b = binary.BigEndian.AppendUint64(b, id)
+	}
+	sum := sha256.Sum256(b)
+	copy(g[:], sum[:])
+	return g
+}
+
+func (g group) String() string {
+	if g == (group{}) {
+		return ""
+	}
+	return hex.EncodeToString(g[:])
+}
+
+// findGroup finds out, before the first connection, which group this replica belongs to, and
+// notes it.
+func (p *peers) findGroup() error {
+	noted, err := p.disk.log.Group()
+	if err != nil {
+		return fmt.Errorf("directory %s: %w", p.cfg.Dir, err)
+	}
+	b, err := hex.DecodeString(noted)
+	if err != nil || len(b) != len(p.group) && noted != "" {
+		return fmt.Errorf("directory %s: group %q: want 16 hexadecimal digits", p.cfg.Dir, noted)
+	}
+	copy(p.group[:], b)
+	founders := p.core.Founders()
+	if len(founders) == 0 {
+		return nil
+	}
+	p.group = groupBy(founders)
+	if p.group.String() == noted {
+		return nil
+	}
+	if err := p.disk.log.SetGroup(p.group.String()); err != nil {
+		return failed("note the group of replicas", err)
+	}
+	return nil
+}
+
+// ownGroup is the group that this replica knows to be its own.
+func (p *peers) ownGroup() [8]byte {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.group
+}
+
+// joinGroup takes the group of the leader for that of this replica, if it knows none. The
+// core goroutine calls it at each tick.
+func (p *peers) joinGroup(s *Status) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	g := p.groups[s.Leader]
+	if p.group != (group{}) || g == (group{}) || len(s.Members) == 0 || p.stopping.Load() {
+		return
+	}
+	p.group = g
+	for id, other := range p.groups {
+		if other != (group{}) && other != g {
+			p.transport.Disconnect(peer.Addr(id), p.otherGroup(id)) // it is refused when it connects again
+		}
+	}
+	p.meets.Go(func() { // the disk may take its time
+		if err := p.disk.log.SetGroup(g.String()); err != nil {
+			p.cfg.Log.Warn("the group of replicas is not noted", "error", err)
+		}
+	})
+}
+
+// sameGroup refuses a replica of another group.
+func (p *peers) sameGroup(who peer.Remote) error {
+	own, other := group(p.ownGroup()), group(who.Group)
+	if own == other || own == (group{}) || other == (group{}) {
+		return nil
+	}
+	return p.otherGroup(who.ID)
+}
+
+func (p *peers) otherGroup(id uint64) error {
+	made := ""
+	if first := p.disk.log.Identity().First; first != joins {
+		made = fmt.Sprintf(" (replica %d: %s)", p.cfg.ID, first)
+	}
+	return &peer.HandshakeError{Code: peer.CodeCluster, Reason: fmt.Sprintf(
+		"replicas %d and %d belong to two clusters of the name %q, since they were first started with different lists of --peers%s. "+
+			"Find out which cluster has what you need, stop the replica that is in the wrong one, remove its directory, and start it with the list "+
+			"with which the others were first started, or, if their members have changed since, under a new number with --join "+
+			"(docs/kv-operating.md, Two clusters of one name)",
+		p.cfg.ID, id, p.cfg.Cluster, made)}
+}
