@@ -16,9 +16,10 @@ TEST_JOBS ?= $(shell expr $$(nproc) \* 3 / 2)
 RACE_JOBS ?= $(shell expr \( $$(nproc) + 1 \) / 2)
 # What `make test` tests without the race detector: packages whose work is done by servers
 # and other processes or in one thread, and outbox, whose tests of the relay on a virtual
-# clock take seven times as long with it; outbox/mysql and outbox/sqlite test the relay with
-# the detector. All other packages are tested with it, and `make race` tests all with it. The
-# slowest packages start first: the last one would otherwise run alone for minutes.
+# clock take seven times as long with it, as do those of outbox/sqlite, whose database is Go
+# itself; outbox/mysql tests the relay with the detector. All other packages are tested with
+# it, and `make race` tests all with it. The slowest packages start first: the last one would
+# otherwise run alone for minutes.
 plain := ./internal/proxy/postgres ./internal/proxy/mysql ./internal/backup/restore/... \
 	./cmd/weir ./internal/kvd/cmd ./internal/outbox/torture ./internal/ruler/bench/backup \
 	./internal/proxy/killtest ./internal/kvd/consensus/sim ./outbox/postgres ./internal/lab/... \
@@ -29,7 +30,7 @@ plain := ./internal/proxy/postgres ./internal/proxy/mysql ./internal/backup/rest
 	./internal/wire/proxyproto ./internal/admin ./internal/cli/... ./internal/kvd/dump ./internal/kvd/wire \
 	./internal/measure/doctor ./internal/measure/loop ./internal/measure/outside \
 	./internal/proxy/dash ./internal/proxy/pgbouncer ./internal/proxy/userlist ./outbox ./outbox/inbox \
-	./outbox/sink ./outbox/sink/amqp ./outbox/sink/kafka ./outbox/sink/nats ./outbox/sink/open ./outbox/sink/redis ./outbox/sink/stdout
+	./outbox/sink ./outbox/sink/amqp ./outbox/sink/kafka ./outbox/sink/nats ./outbox/sink/open ./outbox/sink/redis ./outbox/sink/stdout ./outbox/sqlite
 # The packages with the race detector are through long before the others. Then these follow
 # in their place, without it: otherwise processors would be idle at the end.
 late := ./internal/ruler/...
@@ -174,7 +175,7 @@ torture: setup ## Run for hours many rounds of the tests that make test keeps sh
 	go test -mod=readonly -race -count=1 -timeout 0 -run '^TestStorm$$' ./internal/kvd/storm -storm 20m
 	go test -mod=readonly -race -count=1 -timeout 0 -run '^TestTorture$$' ./kv -torture 2m
 	go test -mod=readonly -race -count=1 -timeout 0 -run '^TestPartitions$$' ./kv -partitions 2m
-	WEIR_TORTURE=1 go test -mod=readonly -race -count=1 -timeout 0 -run '^TestPostWhileLoopEnds$$' ./internal/proxy/netloop
+	WEIR_TORTURE=1 go test -mod=readonly -race -count=1 -timeout 0 -run '^(TestPostWhileLoopEnds|TestOracle|TestCheckBesideReadersOfTheList)$$' ./internal/proxy/netloop ./internal/kvd/state ./outbox/mysql
 	WEIR_TORTURE=1 WEIR_TORTURE_MUTANTS=1 go test -mod=readonly -race -count=1 -timeout 0 ./internal/outbox/torture
 	WEIR_TORTURE=1 go test -mod=readonly -race -count=1 -timeout 0 -run '^Test((Random)?TextsInEncodingsThatAreNotRead|NoStateReachesAnotherClient|EveryAnswerReachesItsOwner|CancelStorm|PauseUnderLoad|AnswersEqual|ServerKilledMidGroup)' ./internal/proxy/postgres ./internal/proxy/mysql
 	WEIR_TORTURE=1 go test -mod=readonly -race -count=1 -timeout 0 -run '^(TestBenchBackupSmoke|TestScenarioEndToEnd)$$' ./cmd/weir ./internal/ruler/bench/backup

@@ -22,7 +22,7 @@ import (
 )
 
 var (
-	partitionsFor  = flag.Duration("partitions", 2*time.Second, "how long TestPartitions plays, per preset")
+	partitionsFor  = flag.Duration("partitions", time.Second, "how long TestPartitions plays, per preset")
 	partitionsSeed = flag.Uint64("partitions-seed", 1, "what TestPartitions draws its faults from")
 )
 

@@ -17,7 +17,7 @@ import (
 	"github.com/weirdb/weir/kv"
 )
 
-var tortureFor = flag.Duration("torture", 3*time.Second/2, "how long TestTorture kills replicas, per preset")
+var tortureFor = flag.Duration("torture", time.Second, "how long TestTorture kills replicas, per preset")
 
 // TestTorture kills, stops and restarts the processes of a cluster while
 // clients work on it, and checks the history: strong operations are

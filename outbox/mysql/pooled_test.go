@@ -12,6 +12,7 @@ import (
 	mysqldriver "github.com/go-sql-driver/mysql"
 
 	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/testkit"
 	"github.com/weirdb/weir/outbox"
 )
 
@@ -117,7 +118,7 @@ func TestCheckBesideReadersOfTheList(t *testing.T) {
 		}
 		for range 4 {
 			checks.Go(func() {
-				for range 50 {
+				for range testkit.Rounds(20, 200) {
 					fresh, err := New(s.db, Options{}) // another asks the server once
 					if err == nil {
 						err = fresh.Check(ctx)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/weirdb/weir/internal/kvd/wire"
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 // randomizer makes valid commands on few keys, so that they meet.
@@ -152,10 +153,7 @@ const start = int64(1_700_000_000_000_000_000)
 // changes and contents agree, what Evaluate says in advance comes true, and the
 // store survives snapshots.
 func TestOracle(t *testing.T) {
-	steps := 6_000
-	if testing.Short() {
-		steps = 2_000
-	}
+	steps := testkit.Rounds(3_000, 100_000)
 	for seed := range uint64(3) {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
 			oracle(t, &randomizer{Rand: rand.New(rand.NewPCG(seed, 1))}, steps)

@@ -63,7 +63,7 @@ func TestSeeds(t *testing.T) {
 	case testing.Short():
 		n = 40
 	default:
-		n = 300 // `make torture` plays more
+		n = 150 // `make torture` plays more
 	}
 	c := Campaign{Options: chosen(), From: *from, Seeds: n, Workers: runtime.GOMAXPROCS(0), Failures: 3}
 	totals, err := c.Run(t.Context())
