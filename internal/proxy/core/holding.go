@@ -34,6 +34,7 @@ type Holding[B Backend[U], C any, U Unit, L any, N any] struct {
 
 	sizer   sizer // whose size is the pool's: it changes by itself with --pool-size auto
 	account int   // connections that the server allows the pool's user; 0: any number
+	none    bool  // no least number of connections is kept
 }
 
 // Holding is the pool as one.
@@ -277,6 +278,9 @@ func (h *Holding[B, C, U, L, N]) withdraw() {
 func (h *Holding[B, C, U, L, N]) keep() {
 	o := &h.p.Limits
 	least := min(share(o.MinPoolSize, h.p.side.Options()), h.p.Size)
+	if h.none {
+		least = 0
+	}
 	for i := 0; i < len(h.p.Free); i++ {
 		c := h.p.Free[i].Pooled()
 		free := h.p.loop.Now - c.FreeSince
@@ -307,7 +311,12 @@ func (h *Holding[B, C, U, L, N]) count() {
 
 // Needed reports whether the pool is to stay although nothing uses it: it is paused, or is to
 // have a least number of connections.
-func (h *Holding[B, C, U, L, N]) Needed() bool { return h.p.Paused || h.p.Limits.MinPoolSize > 0 }
+func (h *Holding[B, C, U, L, N]) Needed() bool {
+	return h.p.Paused || h.p.Limits.MinPoolSize > 0 && !h.none
+}
+
+// KeepNone has the pool keep no least number of connections.
+func (h *Holding[B, C, U, L, N]) KeepNone() { h.none = true }
 
 // Idle is that of the pool's Seat.
 func (h *Holding[B, C, U, L, N]) Idle(idle bool) (leaves bool) { return h.seat.Idle(idle) }

@@ -79,7 +79,7 @@ func (a *arrival) leave() {
 func (a *arrival) introduce() *pgwire.Error {
 	s, start := a.s, a.start
 	a.who.User, a.who.Database = start.User, start.Database
-	a.key = poolKey{start.Database, start.User}
+	a.key = poolKey{database: start.Database, user: start.User}
 	if s.Stopping() {
 		return pgwire.NewFatal(pgwire.CodeCannotConnectNow, "weir is stopping")
 	}
@@ -215,7 +215,7 @@ func (a *arrival) vouched() (bool, *pgwire.Error) {
 	if e := a.st.refusal(a.key, a.byPassword()); e != nil {
 		return false, e
 	}
-	if !a.s.verdicts.granted(a.key, a.st, time.Now()) {
+	if role, _ := startRole(a.set); role != "" || !a.s.verdicts.granted(a.key, a.st, time.Now()) {
 		return false, nil
 	}
 	a.s.Checks.Add(string(a.method), loginPooled)
@@ -255,12 +255,39 @@ func (a *arrival) vouch(ctx context.Context, conn net.Conn) (*backendConn, error
 		_, _ = conn.Write(pgwire.AppendError(nil, fatalOf(err, "weir could not ask the server whether %q may log in", key.user)))
 		return nil, fmt.Errorf("ask the server about %q: %w", key.user, err)
 	}
+	if role, _ := startRole(a.set); role != "" {
+		if donated != nil {
+			donated.close()
+		}
+		if donated, err = a.asRole(ctx, role); err != nil {
+			_, _ = conn.Write(pgwire.AppendError(nil, fatalOf(err, "")))
+			return nil, err
+		}
+	}
 	way := loginPooled
 	if donated != nil {
 		way = loginDialed
 	}
 	s.Checks.Add(string(a.method), way)
 	return donated, nil
+}
+
+// asRole opens a connection with the role of the client's startup message, so that there are
+// pools only for roles that the server knows and lets the user have. The error is the server's
+// refusal; where there is no connection for another reason, the client waits for one.
+func (a *arrival) asRole(ctx context.Context, role string) (*backendConn, error) {
+	key := poolKey{a.key.database, a.key.user, role}
+	if !a.s.mayDial(key) {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, a.s.cfg().ConnectTimeout)
+	defer cancel()
+	conn, err := a.s.dialBackend(ctx, key)
+	switch pgwire.CodeOf(err) {
+	case pgwire.CodeInsufficientPrivilege, pgwire.CodeInvalidParameterValue:
+		return nil, fmt.Errorf("open a connection with role %q: %w", role, err)
+	}
+	return conn, nil
 }
 
 // confirm asks the server about a password that LDAP has taken, and that is to take the

@@ -106,7 +106,7 @@ func (a *asker) recall(g *guest) *roleStanding {
 // was notes whom a login is as.
 func (a *asker) was(key poolKey) {
 	if a.last != key {
-		a.last, a.luck = poolKey{strings.Clone(key.database), strings.Clone(key.user)}, max(a.luck-2, -mostLuck)
+		a.last, a.luck = poolKey{database: strings.Clone(key.database), user: strings.Clone(key.user)}, max(a.luck-2, -mostLuck)
 	} else {
 		a.luck = min(a.luck+1, mostLuck)
 	}

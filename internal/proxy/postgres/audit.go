@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -24,7 +25,8 @@ UNION ALL SELECT 'channel', c FROM pg_catalog.pg_listening_channels() c
 UNION ALL SELECT 'advisory lock', objid::text FROM pg_catalog.pg_locks WHERE locktype = 'advisory' AND pid = pg_catalog.pg_backend_pid()
 UNION ALL SELECT 'cursor', name FROM pg_catalog.pg_cursors WHERE is_holdable
 UNION ALL SELECT 'prepared statement', name FROM pg_catalog.pg_prepared_statements WHERE from_sql
-UNION ALL SELECT 'role', current_user::text WHERE current_user <> session_user`
+UNION ALL SELECT 'role', pg_catalog.current_setting('role') WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_db_role_setting s, pg_catalog.unnest(s.setconfig) v
+ WHERE v LIKE 'role=%' AND s.setrole IN (0, pg_catalog.quote_ident(session_user)::pg_catalog.regrole))`
 
 // audits are those of a pool's free backends.
 type audits struct {
@@ -51,7 +53,7 @@ func (a *audits) next() {
 		if u.err != nil {
 			return
 		}
-		if state := stray(b.set, u.rows); state != "" {
+		if state := stray(b.set, p.key.role, u.rows); state != "" {
 			p.Stats.Strays++
 			b.Doomed = true
 			p.l.srv.Log.Error("a server connection held state that should not be there; closed", "pool", p.key.String(), "pid", b.pid, "state", state)
@@ -63,15 +65,19 @@ func (a *audits) next() {
 // transaction: of these the server goes on to say that the session has set them.
 var notStray = []string{"application_name", "transaction_isolation", "transaction_read_only", "transaction_deferrable"}
 
-// stray names the first state that weir did not put on a backend with the given settings, "" if there
-// is none. What a reload or a role's own defaults set has another source.
-func stray(set *session.Set, rows [][][]byte) string {
+// stray names the first state that weir did not put on a backend with the given settings, and
+// role of its startup message, "" if there is none. What a reload or a role's own defaults set
+// has another source.
+func stray(set *session.Set, role string, rows [][][]byte) string {
 	for _, row := range rows {
 		kind, name := string(row[0]), string(row[1])
 		if kind == "setting" {
 			if _, ours := set.Get(name); ours || slices.Contains(notStray, name) {
 				continue
 			}
+		}
+		if kind == "role" && name == cmp.Or(role, "none") {
+			continue
 		}
 		return strings.TrimSpace(kind + " " + name)
 	}

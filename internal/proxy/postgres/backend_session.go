@@ -127,10 +127,11 @@ func (f *backendSession) ensure(set *session.Set, app string, lifted bool) *unit
 		return nil
 	}
 	b.p.Stats.Replays++
+	as := b.p.key.asLogin()
 	for _, sql := range queries[:last] {
-		b.ask(sql, f.part)
+		b.ask(as+sql, f.part)
 	}
-	return b.ask(queries[last], func(u *unit) {
+	return b.ask(as+queries[last], func(u *unit) {
 		if f.replayErr != nil {
 			u.err = f.replayErr
 		}

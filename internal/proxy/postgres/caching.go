@@ -146,7 +146,7 @@ func (ca *caching) key(h *sqlscan.Hints) []byte {
 	c := ca.c
 	lex := c.texts.lexical()
 	key := c.l.cacheKey[:0]
-	for _, part := range [...]string{c.p.key.database, c.p.key.user, c.set.Key(), lex.encoding, lex.conforming, h.Tag} {
+	for _, part := range [...]string{c.p.key.database, c.p.key.user, c.p.key.role, c.set.Key(), lex.encoding, lex.conforming, h.Tag} {
 		key = cache.AppendField(key, part)
 	}
 	return key

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"net"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -15,6 +16,7 @@ import (
 
 // backendConn is a logged-in connection on its way into a pool.
 type backendConn struct {
+	role   string // of its startup message
 	fd     int
 	pid    uint32
 	secret []byte
@@ -39,7 +41,7 @@ func (s *Server) dialBackend(ctx context.Context, key poolKey) (*backendConn, er
 		}
 		return nil, err
 	}
-	return s.handOver(be, e)
+	return s.handOver(be, e, key.role)
 }
 
 // backendConfig says how weir logs in as a user by itself.
@@ -47,7 +49,17 @@ func (s *Server) backendConfig(key poolKey) pgwire.ConnectConfig {
 	cfg := s.cfg().Postgres
 	cfg.User, cfg.Database = key.user, key.database
 	cfg.Password, cfg.Keys = s.creds.of(key.user)
+	cfg.Params = key.startup(cfg.Params)
 	return cfg
+}
+
+// startup is what a startup message of the pool's connections has, to have the role be that
+// of the pool's clients.
+func (k poolKey) startup(params []pgwire.Param) []pgwire.Param {
+	if k.role == "" {
+		return params
+	}
+	return append(slices.Clip(params), pgwire.Param{Name: roleName, Value: k.role})
 }
 
 // upstreamEndpoint is where a connection of the door's goes.
@@ -55,7 +67,7 @@ func upstreamEndpoint(host string, conn net.Conn) upstream.Endpoint {
 	return upstream.Endpoint{Host: host, Address: conn.RemoteAddr().String()}
 }
 
-func (s *Server) handOver(be *pgwire.Backend, e upstream.Endpoint) (*backendConn, error) {
+func (s *Server) handOver(be *pgwire.Backend, e upstream.Endpoint, role string) (*backendConn, error) {
 	fd, err := netloop.Detach(s.DialCtx, be.Conn, &s.Background)
 	if err != nil {
 		_ = be.Conn.Close()
@@ -65,5 +77,5 @@ func (s *Server) handOver(be *pgwire.Backend, e upstream.Endpoint) (*backendConn
 	for _, p := range be.Params {
 		params[p.Name] = p.Value
 	}
-	return &backendConn{fd: fd, pid: be.PID, secret: be.Secret, params: params, endpoint: e}, nil
+	return &backendConn{role: role, fd: fd, pid: be.PID, secret: be.Secret, params: params, endpoint: e}, nil
 }

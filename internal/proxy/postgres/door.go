@@ -118,7 +118,9 @@ func (w *Doorway) enter(ctx context.Context, conn net.Conn, addr net.Addr, start
 	c.login.entry, c.login.began = entry, began
 	handed = true
 	l.Given() // given back by OnClosed
-	if !l.Post(func() { l.admit(c, fd, nil, poolKey{entry.Database, entry.User}, entry.Settings, nil, nil) }) {
+	if !l.Post(func() {
+		l.admit(c, fd, nil, poolKey{database: entry.Database, user: entry.User}, entry.Settings, nil, nil)
+	}) {
 		_ = unix.Close(fd)
 		s.Left(id)
 		entry.left()
@@ -147,6 +149,7 @@ func (w *Doorway) dialRoute(ctx context.Context, key poolKey) (conn *backendConn
 		if host.Password == "" && host.Keys == nil {
 			host.Password, host.Keys = s.creds.of(key.user)
 		}
+		host.Params = key.startup(host.Params)
 		if conn, err = w.dialHost(ctx, host, r.Setup); err == nil && r.Chosen != nil {
 			r.Chosen(at)
 		}
@@ -181,7 +184,7 @@ func (w *Doorway) dialHost(ctx context.Context, host pgwire.ConnectConfig, setup
 		}
 	}
 	e := upstreamEndpoint(host.Address, be.Conn)
-	conn, err := s.handOver(be, e)
+	conn, err := s.handOver(be, e, "")
 	if err == nil {
 		conn.via = &host
 	}
@@ -268,7 +271,7 @@ func closedBecause(b *backend, err error) string {
 
 // Open makes the pool of a user in a database, for the connections that it keeps open.
 func (w *Doorway) Open(database, user string) {
-	w.s.Loops[0].Post(func() { w.s.Loops[0].pool(poolKey{database, user}) })
+	w.s.Loops[0].Post(func() { w.s.Loops[0].pool(poolKey{database: database, user: user}) })
 }
 
 // CloseFast disconnects the clients of a database, of all for "", that hold a backend
@@ -294,7 +297,7 @@ func (w *Doorway) MakeRoom(ctx context.Context, database, user string, most int)
 	s := w.s
 	for _, l := range s.Loops {
 		if l.Call(ctx, func() {
-			p := l.Pools[poolKey{database, user}]
+			p := l.Pools[poolKey{database: database, user: user}]
 			for p != nil && len(p.Free) > 0 && len(p.Backends) > most {
 				l.srv.Log.Debug("server connection evicted", "database", database, "user", user, "address", p.Free[0].Endpoint.Address)
 				p.Free[0].Goodbye() // leaves p.Free

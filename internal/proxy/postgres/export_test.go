@@ -41,7 +41,7 @@ func (s *Server) CancelUnread(ctx context.Context, id uint32) (did bool) {
 // Donate gives a pool a connection that a login opened to e, and reports whether the
 // pool has it then.
 func (s *Server) Donate(ctx context.Context, database, user string, e upstream.Endpoint) (kept bool, err error) {
-	key := poolKey{database, user}
+	key := poolKey{database: database, user: user}
 	conn, err := s.dialBackend(ctx, key)
 	if err != nil {
 		return false, err

@@ -551,11 +551,11 @@ func (b *backend) orphaned() {
 		}
 		return
 	}
-	b.ask(sql, func(u *unit) {
-		if u.err != nil {
-			b.Doomed = true
-		}
-	})
+	clean := func(u *unit) { b.Doomed = b.Doomed || u.err != nil }
+	b.ask(sql, clean)
+	if sql == "DISCARD ALL" && b.p.key.role != "" {
+		b.ask("RESET ROLE", clean) // see restores
+	}
 }
 
 // A forwarder is the way out of a client with a backend of its own: it passes messages on
@@ -637,17 +637,9 @@ func (fw *forwarder) note(u *unit, info *reading) {
 			}
 		}
 	}
-	if e.Has(sqlscan.EffRole) {
-		for _, set := range clauses(&info.Statement) {
-			if (set.Name == roleName || set.Name == "session_authorization") && resets(&set) && (!set.Local || info.Count > 1 || c.tx != pgwire.StatusIdle) {
-				c.settings.resetRole(u)
-			}
-		}
-	}
 	if e.Has(sqlscan.EffDiscardAll) {
 		u.sets = append(u.sets, sqlscan.SetClause{Reset: true, All: true})
 		u.resets = true
-		c.settings.resetRole(u)
 	}
 	u.numbers = u.numbers || e.Has(sqlscan.EffDiscardAll) || e.Has(sqlscan.EffMulti) && e.Has(sqlscan.EffRelease) ||
 		info.Verb == sqlscan.VerbDiscard && info.Name == "sequences"

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -12,8 +13,8 @@ import (
 // name, or be dropped and made again; the connections that there are stay with the role
 // that they were opened as. And they keep the settings that it had then.
 
-// An identity is that of the role of a pool, and what its sessions begin with, as weir
-// has last heard it at a login.
+// An identity is that of the role that the clients of a pool have logged in as, and what its
+// sessions begin with, as weir has last heard it at a login.
 type identity struct {
 	server, id, begins string
 	heard              time.Time
@@ -42,22 +43,22 @@ func (have *identity) compare(p *pool, c *client, st *roleStanding) *pgwire.Erro
 	}
 	*have = identity{st.server, st.id, st.begins, st.heard}
 	p.l.srv.lookups.recent.forget() // what was heard before is of another one
-	if p.l.srv.identities.learn(p.key, st) || before.server != "" {
+	if p.l.srv.identities.learn(p.key.login(), st) || before.server != "" {
 		p.l.srv.Cache.Purge(p.key.database) // it answers by the role's name
 	}
 	switch {
 	case !another && !anew, before.server == "" && len(p.Backends)+p.Dialing == 0: // the first login
 		return nil
-	case !another:
-		p.renewBackends()
-		return nil
 	}
-	p.forgetGreetings()
-	p.Retire(true)
-	p.l.srv.hubs.retire(p.key)
-	p.facts.known = false
+	for _, p := range slices.AppendSeq([]*pool{p}, p.siblings()) {
+		p.forgetGreetings()
+		p.l.srv.hubs.retire(p.key)
+		if p.Retire(another) || another {
+			p.facts.known = false
+		}
+	}
 	for _, other := range p.l.Clients {
-		if other.p == p && other != c {
+		if another && other.p.key.login() == p.key.login() && other != c {
 			other.fatal(errAnotherRole(p.key.user))
 		}
 	}

@@ -251,6 +251,15 @@ func startSettings(start *pgwire.Startup) (list []session.Setting, app string, e
 	return list, app, nil
 }
 
+// startRole takes the role out of the settings of a startup message.
+func startRole(list []session.Setting) (role string, rest []session.Setting) {
+	i := slices.IndexFunc(list, func(s session.Setting) bool { return s.Name == roleName })
+	if i < 0 {
+		return "", list
+	}
+	return list[i].Value, slices.Concat(list[:i], list[i+1:])
+}
+
 // admit makes a logged-in client a client of the loop, from whose socket some bytes may
 // have been read. st is its standing when it was checked, nil if that is not known.
 func (l *loop) admit(c *client, fd int, unread []byte, key poolKey, list []session.Setting, donated *backendConn, st *roleStanding) {
@@ -273,6 +282,7 @@ func (l *loop) admit(c *client, fd int, unread []byte, key poolKey, list []sessi
 
 // seat is admit for a client whose socket is the loop's.
 func (l *loop) seat(c *client, key poolKey, list []session.Setting, donated *backendConn, st *roleStanding) {
+	key.role, list = startRole(list)
 	c.p = l.pool(key)
 	c.since, c.idleSince = l.Now, l.Now
 	c.settings.start = l.Settings.Intern(list)
@@ -291,8 +301,12 @@ func (l *loop) seat(c *client, key poolKey, list []session.Setting, donated *bac
 	if donated != nil {
 		// A user whose secret weir does not know: every login brings a
 		// connection, which is kept while the pool has room.
-		if params := donated.params; !c.p.Holding().TakeIn(donated) {
-			c.p.fresh(params)
+		p := c.p
+		if donated.role != key.role {
+			p = l.pool(key.login())
+		}
+		if params := donated.params; !p.Holding().TakeIn(donated) {
+			p.fresh(params)
 		}
 	}
 	if l.Draining() {
@@ -374,12 +388,18 @@ func (s *Server) relay(ctx context.Context, conn net.Conn, start *pgwire.Startup
 	base := s.cfg().Postgres
 	base.User, base.Database = start.User, start.Database
 	base.Timeout = s.cfg().ConnectTimeout
+	list, _, err := startSettings(start)
+	if err != nil {
+		return nil, err
+	}
+	role, _ := startRole(list)
+	base.Params = poolKey{role: role}.startup(base.Params)
 	var endpoint upstream.Endpoint
 	var server net.Conn
 	var res pgwire.RelayResult
 	var told error // to the client, and so the last
 	var left error // the host was left when it had authenticated the client
-	key := poolKey{start.Database, start.User}
+	key := poolKey{database: start.Database, user: start.User}
 	once := func() error {
 		cfg, e, err := s.toHost(ctx, base)
 		if err != nil {
@@ -416,7 +436,7 @@ func (s *Server) relay(ctx context.Context, conn net.Conn, start *pgwire.Startup
 		s.suspect(err)
 		return err
 	}
-	err := s.patiently(ctx, hasLeft, func() error { return s.withRoom(ctx, key, once) })
+	err = s.patiently(ctx, hasLeft, func() error { return s.withRoom(ctx, key, once) })
 	if st != nil && res.Asked {
 		s.verdicts.note(key, st, res.Method, false, time.Now())
 	}
@@ -440,7 +460,7 @@ func (s *Server) relay(ctx context.Context, conn net.Conn, start *pgwire.Startup
 	s.creds.Learn(start.User, res.Keys)
 	var donated *backendConn
 	if err = left; err == nil {
-		donated, err = s.finish(ctx, server, key, endpoint)
+		donated, err = s.finish(ctx, server, poolKey{key.database, key.user, role}, endpoint)
 	} else {
 		_ = server.Close()
 	}
@@ -480,7 +500,7 @@ func (s *Server) finish(ctx context.Context, server net.Conn, key poolKey, endpo
 		_ = be.Conn.Close()
 		return nil, err
 	}
-	return s.handOver(be, endpoint)
+	return s.handOver(be, endpoint, key.role)
 }
 
 // login is what a client is known by since its login, and what it was told then.

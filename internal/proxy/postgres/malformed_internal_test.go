@@ -88,7 +88,7 @@ func (li *liar) pair() (near, far int) {
 func (li *liar) new(known bool) *stage {
 	st := &stage{li: li}
 	li.pools++
-	key := poolKey{fmt.Sprintf("d%d", li.pools), "u"}
+	key := poolKey{database: fmt.Sprintf("d%d", li.pools), user: "u"}
 	near, far := li.pair()
 	st.server = far
 	st.p = li.l.pool(key)

@@ -210,7 +210,7 @@ func (mv *moving) move() bool {
 // pack is the client as data.
 func (mv *moving) pack(in, out []byte) *moved {
 	c := mv.c
-	id := &c.p.identity
+	id := c.p.identity
 	m := &moved{
 		User: c.p.key.user, Database: c.p.key.database, Addr: c.addr,
 		ID: c.id, Secret: c.login.secret, App: c.app, StartApp: c.settings.startApp,
@@ -220,18 +220,26 @@ func (mv *moving) pack(in, out []byte) *moved {
 		Units: c.stats.units, Grouped: c.stats.grouped, Errors: c.stats.errors,
 	}
 	var sets core.Numbering
-	m.Set, m.Start = sets.Of(c.set), sets.Of(c.settings.start)
+	m.Set, m.Start = sets.Of(mv.withRole(c.set)), sets.Of(mv.withRole(c.settings.start))
 	c.stmts.each(func(name string, st *stmt) {
 		s := movedStatement{Name: name, Opaque: st.opaque(), Tail: st.tail, As: movedLexical{st.as.encoding, st.as.conforming}, Params: st.told.params, Columns: st.told.columns}
 		if s.Opaque {
 			s.As = movedLexical{st.lex.encoding, st.lex.conforming}
 		} else {
-			s.Set = sets.Of(st.set)
+			s.Set = sets.Of(mv.withRole(st.set))
 		}
 		m.Statements = append(m.Statements, s)
 	})
 	m.Sets, m.In, m.Out = sets.Lists, in, out
 	return m
+}
+
+// withRole is a set with the role of the startup message.
+func (mv *moving) withRole(set *session.Set) *session.Set {
+	if role := mv.c.p.key.role; role != "" {
+		return mv.c.l.Settings.With(set, session.Setting{Name: roleName, Value: role, Literal: true})
+	}
+	return set
 }
 
 // comeBack goes on with a client that was not handed over after all.
@@ -337,7 +345,7 @@ func (h *heritage) mayEnter(m *moved) error {
 	switch {
 	case cfg.checksSecrets() && !cfg.relays() && cfg.AuthQuery == "" && !held:
 		return fmt.Errorf("user %q is no longer one of weir's", m.User)
-	case !h.srv.mayDial(poolKey{m.Database, m.User}):
+	case !h.srv.mayDial(poolKey{database: m.Database, user: m.User}):
 		return fmt.Errorf("weir cannot log in to the server as %q", m.User)
 	}
 	return nil
@@ -354,12 +362,16 @@ func (m *moved) turnOut(why error) (last []byte, said error) {
 // takeIn makes a client of another process one of the loop.
 func (l *loop) takeIn(m *moved, fd int, drop func()) {
 	c := newClient(l)
-	c.p = l.pool(poolKey{m.Database, m.User})
+	sets := core.Numbered(l.Settings, m.Sets)
+	role, _ := sets[m.Start].Get(roleName)
+	for i, set := range sets {
+		sets[i] = l.Settings.Without(set, roleName)
+	}
+	c.p = l.pool(poolKey{database: m.Database, user: m.User, role: role.Value})
 	c.id, c.login.secret, c.addr, c.app, c.settings.startApp = m.ID, m.Secret, m.Addr, m.App, m.StartApp
 	c.login.greeted = true
 	c.since, c.idleSince = l.Now-m.Age, l.Now-m.Idle
 	c.stats = clientStats{m.Units, m.Grouped, m.Errors}
-	sets := core.Numbered(l.Settings, m.Sets)
 	c.set, c.settings.start = sets[m.Set], sets[m.Start]
 	c.texts.told(encodingName, m.As.Encoding)
 	c.texts.told(conformingName, m.As.Conforming)

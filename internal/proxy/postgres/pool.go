@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"maps"
 	"slices"
 	"time"
@@ -16,10 +17,20 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// poolKey names a pool: backends are never shared across databases or users.
-type poolKey struct{ database, user string }
+// poolKey names a pool: backends are never shared across databases, users, or the roles of
+// startup messages, to which the server goes back by RESET ROLE. A login is known without it.
+type poolKey struct{ database, user, role string }
 
-func (k poolKey) String() string { return k.user + "@" + k.database }
+func (k poolKey) String() string {
+	name := k.user + "@" + k.database
+	if k.role != "" {
+		name += " as " + k.role
+	}
+	return name
+}
+
+// login is the key without the role.
+func (k poolKey) login() poolKey { return poolKey{database: k.database, user: k.user} }
 
 // A pool holds a loop's backends for one user and database, and everything that
 // waits for one of them.
@@ -45,7 +56,7 @@ type pool struct {
 	rowTexts rowTexts
 	greetings
 
-	identity identity
+	identity *identity // that of all pools of its login
 
 	facts  facts
 	guards guards
@@ -80,6 +91,13 @@ func (l *loop) pool(key poolKey) *pool {
 	p.stmts = poolStmts{proof: p.proof, shapes: l.Shapes, text: &l.text, scans: &l.scans, byKey: make(map[string]*stmt)}
 	p.Frugal = l.cfg.Door != nil
 	p.guards.init(p)
+	p.identity = new(identity)
+	for other := range p.siblings() {
+		p.identity = other.identity
+	}
+	if key.role != "" {
+		p.Holding().KeepNone() // anybody may name any role
+	}
 	p.serials.init(p)
 	p.marker = p.stmts.internal(markerSQL)
 	l.Add(key, p, l.srv.GateOf(key.database))
@@ -96,6 +114,17 @@ func (l *loop) dropped(gone []*pool) {
 		used[key.database] = true
 	}
 	maps.DeleteFunc(l.proofs, func(database string, f *proof) bool { return !used[database] && !f.reading })
+}
+
+// siblings are the other pools of the same login.
+func (p *pool) siblings() iter.Seq[*pool] {
+	return func(yield func(*pool) bool) {
+		for key, other := range p.l.Pools {
+			if other != p && key.login() == p.key.login() && !yield(other) {
+				return
+			}
+		}
+	}
 }
 
 // Look looks at the queues.
@@ -274,6 +303,10 @@ func (p *pool) DialFailed(err error) {
 	switch pgwire.CodeOf(err) {
 	case pgwire.CodeInvalidPassword, pgwire.CodeInvalidAuthorization, pgwire.CodeInvalidDatabase, pgwire.CodeConnectionRejected:
 		p.failWaiting(0, p.dialProblem())
+	case pgwire.CodeInsufficientPrivilege, pgwire.CodeInvalidParameterValue:
+		if p.key.role != "" {
+			p.failWaiting(0, p.dialProblem())
+		}
 	}
 }
 

@@ -60,7 +60,7 @@ func (r *recents) put(key poolKey, st *roleStanding) {
 		r.seen = make(map[poolKey]*roleStanding)
 	}
 	if !ok {
-		key = poolKey{strings.Clone(key.database), strings.Clone(key.user)}
+		key = poolKey{database: strings.Clone(key.database), user: strings.Clone(key.user)}
 	}
 	kept := *st
 	kept.secret = pgwire.Secret{}

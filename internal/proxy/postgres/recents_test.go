@@ -17,7 +17,7 @@ func TestRecentAnswers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	key := func(user string) poolKey { return poolKey{"shop", user} }
+	key := func(user string) poolKey { return poolKey{database: "shop", user: user} }
 	good := func() *roleStanding {
 		return &roleStanding{role: true, database: true, login: true, connect: true, open: true, mark: "m", secret: secret, asked: time.Now(), heard: time.Now()}
 	}

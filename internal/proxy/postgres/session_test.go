@@ -1,8 +1,14 @@
 package postgres_test
 
 import (
+	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/weirdb/weir/internal/proxy/postgres"
 	"github.com/weirdb/weir/internal/proxy/session"
@@ -284,15 +290,56 @@ func TestRolesOfStartupMessages(t *testing.T) {
 				t.Errorf("%s: %s, want %s", sql, got, want)
 			}
 		}
-		for _, sql := range []string{"RESET ROLE", "SET ROLE TO DEFAULT", "SET LOCAL role = DEFAULT", "SET ROLE NONE", "RESET ALL", "SELECT 1; RESET ROLE", "RESET ROLE; SET ROLE weir_rls", "SELECT set_config('role', 'weir_rls', true)"} {
+		for _, sql := range []string{
+			"RESET ROLE", "SET ROLE TO DEFAULT", "SET LOCAL role = DEFAULT", "SET ROLE NONE", "RESET ALL", "SELECT 1; RESET ROLE", "RESET ROLE; SET ROLE weir_rls",
+			"SELECT set_config('role', 'weir_rls', true)", "SELECT set_config('role', NULL, false)", "DO 'BEGIN RESET ROLE; END'", "RESET ROLE; " + probe, "RESET ROLE; SET ROLE NONE",
+			"SELECT 1/0; RESET ROLE", "BEGIN; RESET ROLE; ROLLBACK", "RESET SESSION AUTHORIZATION", "SET SESSION AUTHORIZATION DEFAULT", "SET SESSION AUTHORIZATION weir_rls",
+		} {
 			for _, script := range [][]string{{"SET ROLE NONE", sql}, {"SET ROLE NONE", "BEGIN", sql, probe, "ROLLBACK"}, {"BEGIN", "SET LOCAL ROLE NONE", sql, probe, "COMMIT"}} {
-				for _, sql := range append(script, probe, "RESET ROLE", probe) {
+				for _, sql := range append(script, probe, "RESET SESSION AUTHORIZATION", "RESET ROLE", probe) {
 					same(sql)
 				}
 			}
 		}
+		answer := func(c *wire, texts []string) string {
+			for _, sql := range texts {
+				c.send(parse("", sql), bind("", ""), execute("", 0))
+			}
+			c.send(sync())
+			return render(slices.DeleteFunc(c.ready(), func(m message) bool { return m.typ == pgwire.ServerParameterStatus }))
+		}
+		for _, texts := range [][]string{{"SET ROLE NONE"}, {"RESET ROLE", probe}, {"SET ROLE NONE"}, {"BEGIN", "SET LOCAL role = DEFAULT", probe}, {"COMMIT", probe}} {
+			if want, got := answer(directly[i], texts), answer(c, texts); got != want {
+				t.Errorf("%q: %s, want %s", texts, got, want)
+			}
+		}
 		same("DISCARD ALL")
 		same(probe)
+	}
+	plain.want(probe, want)
+	for _, login := range []struct{ user, role string }{{"postgres", "weir_nobody"}, {"weir_rls", "weir_other"}} {
+		refusal := func(dsn string) string {
+			cfg, err := pgx.ParseConfig(dsn)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cfg.User, cfg.RuntimeParams["role"] = login.user, login.role
+			conn, err := pgx.ConnectConfig(ctxFor(t), cfg)
+			if err == nil {
+				_ = conn.Close(ctxFor(t))
+			}
+			var refused *pgconn.PgError
+			if !errors.As(err, &refused) {
+				return fmt.Sprint(err)
+			}
+			return refused.Severity + refused.Code + refused.Message
+		}
+		if want, got := refusal(server(t).DSN(db)), refusal(w.dsn(db)); got != want {
+			t.Errorf("role %s of %s: %s, want %s", login.role, login.user, got, want)
+		}
+	}
+	if n := w.pool().Strays; n != 0 {
+		t.Errorf("%d connections held state of nobody's", n)
 	}
 }
 

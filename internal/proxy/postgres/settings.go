@@ -13,35 +13,37 @@ import (
 // timeoutName is the setting that ends statements, a replay among them.
 const timeoutName = "statement_timeout"
 
-// roleName is the role of a startup message: SET ROLE pins.
+// roleName is the role of a startup message, which is that of the pool: SET ROLE pins.
 const roleName = "role"
+
+// asLogin begins a text of several statements that sets what the role of a startup message may
+// not set, and the login may, as the server does with a startup message.
+func (k poolKey) asLogin() string {
+	if k.role == "" {
+		return ""
+	}
+	return "SET LOCAL " + roleName + " TO 'none'; "
+}
 
 const liftTimeout = "SET " + timeoutName + " TO 0"
 
 // transition returns the SQL that brings a session from one set to another, but for
 // statement_timeout, which comes last. A parameter that only from has goes back to its
-// session default by RESET, which is what it had when the connection began. All changes are
-// made as the user of the connection, who may set what the role of a startup message may not.
+// session default by RESET, which is what it had when the connection began.
 func transition(from, to *session.Set) string {
 	var b strings.Builder
-	if _, ok := from.Get(roleName); ok {
-		b.WriteString(reset(roleName))
-	}
 	for _, old := range from.List() {
-		if _, ok := to.Get(old.Name); !ok && old.Name != timeoutName && old.Name != roleName {
+		if _, ok := to.Get(old.Name); !ok && old.Name != timeoutName {
 			b.WriteString(reset(old.Name))
 		}
 	}
 	for _, s := range to.List() {
-		if have, ok := from.Get(s.Name); ok && have == s || s.Name == timeoutName || s.Name == roleName {
+		if have, ok := from.Get(s.Name); ok && have == s || s.Name == timeoutName {
 			continue
 		}
 		if s.Encoding == "" { // else see replay
 			b.WriteString(set(s))
 		}
-	}
-	if s, ok := to.Get(roleName); ok {
-		b.WriteString(set(s))
 	}
 	return b.String()
 }
@@ -73,10 +75,7 @@ func set(s session.Setting) string {
 // its own, which a RESET that was undone has left it.
 func setIfReset(s session.Setting) string {
 	without := "EXISTS (SELECT FROM pg_catalog.pg_settings WHERE pg_catalog.lower(name) = " + anyLiteral(s.Name) + " AND source <> 'session')"
-	switch { // of which that view does not tell
-	case s.Name == roleName:
-		without = "pg_catalog.current_setting('role') = 'none'"
-	case sqlscan.Custom(s.Name):
+	if sqlscan.Custom(s.Name) { // of which that view does not tell
 		without = "coalesce(pg_catalog.current_setting(" + anyLiteral(s.Name) + ", true), '') = ''"
 	}
 	return "SELECT pg_catalog.set_config(" + anyLiteral(s.Name) + ", " + anyLiteral(s.Value) + ", false) WHERE " + without + "; "
@@ -245,7 +244,7 @@ func (sg *settings) again(u *unit) []session.Setting {
 	for i := range u.sets {
 		switch s := &u.sets[i]; {
 		case s.All:
-			again, app = t.Without(sg.start, roleName), true // the server keeps the role
+			again, app = sg.start, true
 		case !resets(s) && s.Name == "application_name":
 			app = false
 		case !resets(s):
@@ -259,21 +258,31 @@ func (sg *settings) again(u *unit) []session.Setting {
 		}
 	}
 	list := again.List()
-	if role, ok := again.Get(roleName); ok { // last: it may not be allowed to set the others
-		list = append(slices.Clone(t.Without(again, roleName).List()), role)
-	}
 	if app && sg.startApp != "" {
 		list = append(slices.Clone(list), session.Setting{Name: "application_name", Value: sg.startApp, Literal: true})
 	}
 	return list
 }
 
-// resetRole notes that a unit goes back to the role of the startup message.
-func (sg *settings) resetRole(u *unit) {
-	if _, ok := sg.start.Get(roleName); ok {
-		u.sets = append(u.sets, sqlscan.SetClause{Name: roleName, Reset: true})
-		u.resets = true
+// restores is the SQL that sets them again. Servers before 17.1, 16.5, 15.9, 14.14, 13.17 and
+// 12.21 forget the role of the startup message with DISCARD ALL.
+func (sg *settings) restores(u *unit) string {
+	var sql strings.Builder
+	if sg.c.p.key.role != "" && u.effects.Has(sqlscan.EffDiscardAll) {
+		sql.WriteString(reset(roleName))
 	}
+	again := sg.again(u)
+	if len(again) > 0 && sg.c.tx == pgwire.StatusIdle {
+		sql.WriteString(sg.c.p.key.asLogin())
+	}
+	for _, s := range again {
+		if u.failed {
+			sql.WriteString(setIfReset(s))
+		} else {
+			sql.WriteString(set(s))
+		}
+	}
+	return sql.String()
 }
 
 // delays reports whether the ReadyForQuery that ends a unit waits until restoreStart has
@@ -282,7 +291,7 @@ func (sg *settings) resetRole(u *unit) {
 // would read another one.
 func (sg *settings) delays(b *backend, u *unit, status byte) bool {
 	sg.late = 0
-	if u.resets && status != pgwire.StatusFailed && b.Depth() == 1 && len(sg.again(u)) > 0 {
+	if u.resets && status != pgwire.StatusFailed && b.Depth() == 1 && sg.restores(u) != "" {
 		sg.late = status
 	}
 	return sg.late != 0
@@ -296,23 +305,15 @@ func (sg *settings) restoreStart(b *backend, u *unit) {
 	if !u.resets || c.tx == pgwire.StatusFailed {
 		return
 	}
-	list := sg.again(u)
-	if len(list) == 0 {
+	sql := sg.restores(u)
+	if sql == "" {
 		return
-	}
-	var sql strings.Builder
-	for _, s := range list {
-		if u.failed || s.Name == roleName { // which the unit may have set behind that
-			sql.WriteString(setIfReset(s))
-		} else {
-			sql.WriteString(set(s))
-		}
 	}
 	late := sg.late
 	if late != 0 {
 		c.fwd.barriers++
 	}
-	b.ask(sql.String(), func(u *unit) {
+	b.ask(sql, func(u *unit) {
 		if u.err != nil {
 			b.Doomed = true
 			c.fatal(pgwire.NewFatal(pgwire.CodeConnectionFailure, "weir could not restore the settings of the startup message: %s", u.err.Message))

@@ -244,7 +244,7 @@ func (v *verdicts) note(key poolKey, st *roleStanding, method pgwire.AuthMethod,
 	}
 	if changed = !ok || have.mark != mark; changed {
 		have = verdict{mark: mark}
-		key = poolKey{strings.Clone(key.database), strings.Clone(key.user)}
+		key = poolKey{database: strings.Clone(key.database), user: strings.Clone(key.user)}
 	}
 	if method != "" {
 		have.method, have.asked = method, now

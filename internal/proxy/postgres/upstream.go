@@ -42,7 +42,7 @@ func (h *hosts) connect(ctx context.Context, cfg pgwire.ConnectConfig) (*pgwire.
 	ctx, cancel := s.Monitor.While(ctx, e)
 	defer cancel()
 	var be *pgwire.Backend
-	err = s.withRoom(ctx, poolKey{cfg.Database, cfg.User}, func() (err error) {
+	err = s.withRoom(ctx, poolKey{database: cfg.Database, user: cfg.User}, func() (err error) {
 		be, err = pgwire.Connect(ctx, cfg)
 		return err
 	})

@@ -123,6 +123,7 @@ func (s *Server) granted(key poolKey, st *roleStanding, conn *backendConn) {
 	if !s.verdicts.note(key, st, "", true, time.Now()) {
 		return
 	}
+	key.role = conn.role
 	for _, l := range s.Loops {
 		l.Post(func() {
 			if p := l.Pools[key]; p != nil {
@@ -196,7 +197,7 @@ func (s *Server) dialStanding(ctx context.Context, key poolKey) (*backendConn, b
 		_ = be.Conn.Close()
 		return nil, false, fmt.Errorf("ask for the standing of role %q: %w", key.user, err)
 	}
-	conn, err := s.handOver(be, e)
+	conn, err := s.handOver(be, e, "")
 	return conn, len(row) == 3 && string(row[2]) == "t", err
 }
 

@@ -373,7 +373,7 @@ func (s *scanner) setCommand() {
 			return
 		}
 		if s.is(kwAuthorization) {
-			s.role(&c, "session_authorization")
+			s.effects |= EffRole
 			return
 		}
 		c.Session = true
@@ -383,10 +383,10 @@ func (s *scanner) setCommand() {
 		s.effects |= EffTx
 		return
 	case s.is(kwRole):
-		s.role(&c, "role")
+		s.effects |= EffRole
 		return
 	case s.is(kwSession): // SET SESSION SESSION AUTHORIZATION
-		s.role(&c, "session_authorization")
+		s.effects |= EffRole
 		return
 	case s.is(kwTime):
 		s.special(&c, "timezone", kwZone)
@@ -488,18 +488,6 @@ func (s *scanner) value(c *SetClause) {
 	s.effects |= settingEffects(c.Name)
 }
 
-// role handles what sets a role. Of its clauses only those matter that go back to the default.
-func (s *scanner) role(c *SetClause, name string) {
-	s.effects |= EffRole
-	for ; !s.done(); s.next() {
-		c.Default = s.is(kwDefault)
-	}
-	if c.Default {
-		c.Name = name
-		s.set = *c
-	}
-}
-
 // settingEffects returns what SET or RESET of a setting is, beyond its syntax.
 func settingEffects(name string) Effect {
 	switch name {
@@ -525,7 +513,7 @@ func (s *scanner) resetCommand() {
 		s.effects |= EffSet
 	case s.is(kwSession):
 		s.effects |= EffRole
-		c.Name = "session_authorization"
+		return
 	case s.is(kwTransaction):
 		s.effects |= EffTx
 		return

@@ -254,8 +254,7 @@ func TestScanSet(t *testing.T) {
 		{"set role x", EffRole, SetClause{}},
 		{"set local role none", EffRole, SetClause{}},
 		{"set role = x", EffRole, SetClause{}},
-		{"set role to default", EffRole, SetClause{Name: "role", Default: true}},
-		{"set session authorization default", EffRole, SetClause{Name: "session_authorization", Default: true}},
+		{"set session authorization default", EffRole, SetClause{}},
 		{"set session session authorization x", EffRole, SetClause{}},
 		{"set session_authorization = x", EffRole, SetClause{Name: "session_authorization", Value: "x"}},
 		{"set", EffSetUnknown, SetClause{}},
@@ -265,7 +264,7 @@ func TestScanSet(t *testing.T) {
 		{"reset time zone", EffSet | EffRelease, SetClause{Name: "timezone", Reset: true}},
 		{"reset all", EffSet | EffRelease, SetClause{Reset: true, All: true}},
 		{"reset role", EffRole | EffRelease, SetClause{Name: "role", Reset: true}},
-		{"reset session authorization", EffRole | EffRelease, SetClause{Name: "session_authorization", Reset: true}},
+		{"reset session authorization", EffRole | EffRelease, SetClause{}},
 		{"reset transaction isolation level", EffTx | EffRelease, SetClause{}},
 	} {
 		got := Scan(c.sql)

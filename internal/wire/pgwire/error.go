@@ -16,6 +16,7 @@ const (
 	CodeConnectionFailure        = "08006"
 	CodeProtocolViolation        = "08P01"
 	CodeFeatureNotSupported      = "0A000"
+	CodeInvalidParameterValue    = "22023"
 	CodeActiveTransaction        = "25001"
 	CodeReadOnly                 = "25006" // read_only_sql_transaction
 	CodeNoActiveTransaction      = "25P01"
