@@ -640,7 +640,8 @@ func (c *client) resetSession() {
 func (c *client) forgetSession() {
 	c.stmts.forget()
 	c.pins.held &= pinMode | pinOption | pinTrack | pinUntracked | pinRole // what a reset leaves
-	c.pins.locks, c.pins.named, c.pins.tableLocks, c.texts.namedEffects, c.texts.unjudged, c.texts.lost = nil, nil, 0, 0, nil, false
+	c.texts.forgetUnjudged(c.link)
+	c.pins.locks, c.pins.named, c.pins.tableLocks, c.texts.namedEffects, c.texts.lost = nil, nil, 0, 0, false
 	c.settings.choseVariables, c.settings.choseChanges, c.diag.wroteGTID, c.diag.draws = false, false, false, false
 	c.settings.owed, c.settings.list = nil, list{}
 	c.diag.last = lastStatement{idVersion: c.diag.last.idVersion + 1, ran: c.diag.last.ran} // FOUND_ROWS() outlives a reset

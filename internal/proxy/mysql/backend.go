@@ -207,6 +207,7 @@ func (b *backend) orphaned(c *client) {
 		b.s.Close(io.EOF)
 		return
 	}
+	c.texts.forgetUnjudged(b)
 	b.reset()
 }
 

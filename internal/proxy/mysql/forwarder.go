@@ -142,8 +142,8 @@ func (fw *forwarder) passOn(cmd byte, msg []byte) int {
 		fw.cursor(cmd, msg, payload)
 	case mywire.ComChangeUser:
 		c.link = nil
-		c.forgetSession()
 		b.orphaned(c)
+		c.forgetSession()
 		c.login.changeUser(msg)
 	case mywire.ComResetConnection:
 		fw.forward(cmd, msg)

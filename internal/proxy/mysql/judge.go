@@ -27,10 +27,21 @@ func (k poolKey) databaseOf(set *session.Set) string {
 // while the catalog does not say how things are.
 func (tx *texts) reach(sql string, info *myscan.Statement) (ready bool) {
 	c := tx.c
-	k := c.p.catalog
-	if sharesNothing(c) {
-		return true
+	if !sharesNothing(c) {
+		return tx.follow(sql, info)
 	}
+	if c.p.facts.groupsSessions() {
+		all := *info
+		ready := tx.follow(sql, &all)
+		info.Effects |= joined(all.Effects, ready)
+	}
+	return true
+}
+
+// follow is reach wherever sessions share connections.
+func (tx *texts) follow(sql string, info *myscan.Statement) (ready bool) {
+	c := tx.c
+	k := c.p.catalog
 	k.used = true
 	if info.Verb == myscan.VerbPrepare || info.Verb == myscan.VerbExecute {
 		tx.reachPrepared(sql, info)
@@ -45,6 +56,18 @@ func (tx *texts) reach(sql string, info *myscan.Statement) (ready bool) {
 		return true
 	}
 	return plainText(sql) == "" && !strings.Contains(sql, "!") // else weir has to know what it says
+}
+
+// joining are the effects of a statement that may join a resource group.
+const joining = myscan.EffGroup | myscan.EffOpaque
+
+// joined is what counts of the effects of a statement where sessions share nothing: whether
+// it may join a resource group. What the catalog does not say of calls may do that.
+func joined(e myscan.Effect, ready bool) myscan.Effect {
+	if !ready && e.Has(myscan.EffUnknownFunc) {
+		e |= myscan.EffOpaque
+	}
+	return e & joining
 }
 
 // sharesNothing reports whether each session of the client's pool keeps its connection.
@@ -89,10 +112,21 @@ func (tx *texts) reachPrepared(sql string, info *myscan.Statement) {
 // reach is that of a prepared statement, which keeps it while the catalog is the
 // same.
 func (st *stmt) reach(c *client) (ready bool) {
-	k := c.p.catalog
-	if sharesNothing(c) {
-		return true
+	if !sharesNothing(c) {
+		return st.follow(c)
 	}
+	if c.p.facts.groupsSessions() {
+		ready := st.follow(c)
+		if st.info.Effects = st.own | joined(st.info.Effects, ready); !ready {
+			st.epoch = 0
+		}
+	}
+	return true
+}
+
+// follow is reach wherever sessions share connections.
+func (st *stmt) follow(c *client) (ready bool) {
+	k := c.p.catalog
 	k.used = true
 	if !k.ready() {
 		return false
@@ -144,21 +178,34 @@ func (tx *texts) alike(sql string, info *myscan.Statement) string {
 // judgeLater keeps a text that is about to run while the catalog is not known to
 // say how things are: it is judged before the connection goes to anybody else.
 func (tx *texts) judgeLater(u *unit, sql string, info *myscan.Statement) {
+	u.unjudged = tx.later(sql, tx.alike(sql, info), tx.mode)
+}
+
+// later is one more than the number of a text among those that are to be judged later, 0 if
+// there are too many.
+func (tx *texts) later(sql, alike string, mode myscan.Mode) int {
 	c := tx.c
 	db := c.p.key.databaseOf(c.set)
-	alike := tx.alike(sql, info)
 	for i, o := range tx.unjudged {
-		if o.alike == alike && o.mode == tx.mode && o.db == db {
-			u.unjudged = i + 1
-			return
+		if o.alike == alike && o.mode == mode && o.db == db {
+			return i + 1
 		}
 	}
 	if len(tx.unjudged) >= maxUnjudged || len(sql) > maxSharedText {
 		c.pins.add(pinOpaque)
-		return
+		return 0
 	}
-	tx.unjudged = append(tx.unjudged, unjudged{sql: strings.Clone(sql), alike: strings.Clone(alike), mode: tx.mode, db: db})
-	u.unjudged = len(tx.unjudged)
+	tx.unjudged = append(tx.unjudged, unjudged{sql: strings.Clone(sql), alike: strings.Clone(alike), mode: mode, db: db})
+	return len(tx.unjudged)
+}
+
+// forgetUnjudged forgets them when the session is reset or over. A connection on which they
+// may have joined a resource group, which no reset ends, is closed afterwards.
+func (tx *texts) forgetUnjudged(b *backend) {
+	if b != nil && len(tx.unjudged) > 0 && tx.c.pins.joining()&pinOpaque != 0 {
+		b.Doomed = true
+	}
+	tx.unjudged = nil
 }
 
 // noteOutcome keeps how a statement ended that is judged later.

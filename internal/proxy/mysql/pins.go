@@ -37,6 +37,7 @@ const (
 	pinCursor                     // a cursor of a prepared statement
 	pinOption                     // COM_SET_OPTION within a transaction
 	pinGTID                       // the client asks for the GTID of its last transaction
+	pinGroup                      // SET RESOURCE GROUP
 	pinOpaque                     // something whose text weir cannot read may have left anything
 	pinUntracked                  // the server does not tell of changes of sessions
 	pinUnknown                    // a text that weir could not read
@@ -47,7 +48,7 @@ const (
 var pinNames = [...]string{
 	"temp", "user_variable", "get_lock", "table_lock", "prepare", "handler", "xa", "set", "timestamp", "session_track",
 	"role", "database", "function", "sequence", "next_transaction", "found_rows", "diagnostics", "connection_id",
-	"long_data", "cursor", "option", "gtid", "opaque", "untracked", "unknown", "session_mode",
+	"long_data", "cursor", "option", "gtid", "resource_group", "opaque", "untracked", "unknown", "session_mode",
 }
 
 func (p pin) String() string { return core.PinText(uint64(p), pinNames[:]) }
@@ -70,13 +71,14 @@ var pinOfEffect = []struct {
 	{myscan.EffNextTx, pinNextTx},
 	{myscan.EffCalcFoundRows, pinFoundRows},
 	{myscan.EffUnknown, pinUnknown},
+	{myscan.EffGroup, pinGroup},
 	{myscan.EffOpaque, pinOpaque},
 }
 
 // pinEffects are the effects that pin; any other statement costs one test.
 const pinEffects = myscan.EffTemp | myscan.EffUserVarWrite | myscan.EffLock | myscan.EffTableLock | myscan.EffPrepare |
 	myscan.EffHandler | myscan.EffXA | myscan.EffRole | myscan.EffNextTx |
-	myscan.EffCalcFoundRows | myscan.EffUnknown | myscan.EffOpaque
+	myscan.EffCalcFoundRows | myscan.EffUnknown | myscan.EffGroup | myscan.EffOpaque
 
 func pinsOf(eff myscan.Effect) pin {
 	if !eff.Has(pinEffects) {
@@ -93,11 +95,10 @@ func pinsOf(eff myscan.Effect) pin {
 
 // add pins the session, and counts each cause that is new.
 func (ps *pins) add(p pin) {
-	mode := ps.c.l.cfg.Mode
-	if b := ps.c.link; b != nil && p&(pinOpaque|pinUnknown) != 0 && (mode == session.ModeAuto || mode == session.ModeSession) && ps.c.p.facts.groupsSessions() {
-		b.Doomed = true // it may be in a resource group, which no reset ends
+	if p&ps.joining() != 0 && ps.c.link != nil {
+		ps.c.link.Doomed = true
 	}
-	if mode != session.ModeAuto && p != pinMode && p != pinUntracked {
+	if ps.c.l.cfg.Mode != session.ModeAuto && p != pinMode && p != pinUntracked {
 		p &= pinLongData | pinCursor | pinOption | pinXA // these belong to a command or a transaction
 	}
 	fresh := p &^ ps.held
@@ -105,6 +106,18 @@ func (ps *pins) add(p pin) {
 	if fresh != 0 {
 		core.CountPins(ps.c.p.pinned[:], uint64(fresh))
 	}
+}
+
+// joining are the pins by which a connection may be in a resource group, which no reset ends.
+// Modes that ignore the state of sessions do not guess.
+func (ps *pins) joining() pin {
+	switch mode := ps.c.l.cfg.Mode; {
+	case !ps.c.p.facts.groupsSessions():
+		return 0
+	case mode == session.ModeTransaction || mode == session.ModeStatement:
+		return pinGroup
+	}
+	return pinGroup | pinOpaque | pinUnknown
 }
 
 // pins are the causes for which the client keeps its backend, and what weir must know to

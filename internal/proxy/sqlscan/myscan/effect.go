@@ -115,6 +115,9 @@ const (
 	// EffLockUnseen: EffLock, of a lock whose name the text does not show: in the body of
 	// a routine, view or trigger, or in what was prepared. Scan never finds it.
 	EffLockUnseen
+	// EffGroup: SET RESOURCE GROUP: the session is in that group from then on, which the
+	// server does not tell of, and no reset ends.
+	EffGroup
 	// EffOpaque: reaches something whose text cannot be read or is not known before
 	// it runs: the body of a routine that is not shown, dynamic SQL in one. Scan
 	// never finds it: it is for what is known beyond the text.
@@ -133,7 +136,7 @@ var effectNames = [...]string{
 	"role", "use", "temp", "release", "uservar-read", "uservar-write", "lock", "table-lock", "prepare", "last-id",
 	"set-last-id", "diag", "calc-found-rows", "sequence", "sequence-read", "session-read", "sysvar", "sleep",
 	"lock-rows", "writes", "file", "unknown-func", "xa", "handler", "load", "local", "ddl", "admin",
-	"statement-set", "multi", "weir-show", "lock-unseen", "opaque", "unknown",
+	"statement-set", "multi", "weir-show", "lock-unseen", "group", "opaque", "unknown",
 }
 
 // Has reports whether e and set have an effect in common.

@@ -277,8 +277,10 @@ func (r *bodyReader) target(t token, ahead lexer) {
 		r.body.Effects |= EffRole
 	case t.kw == kwTransaction, (t.kw == kwSession || t.kw == kwLocal) && ahead.next().kw == kwTransaction:
 		r.body.Effects |= EffNextTx
-	case t.kw == kwNames, t.kw == kwCharacter, t.kw == kwCharset, t.kw == kwPassword, t.kw == kwDefault, t.kw == kwResource, t.kw == kwStatement:
+	case t.kw == kwNames, t.kw == kwCharacter, t.kw == kwCharset, t.kw == kwPassword, t.kw == kwDefault, t.kw == kwStatement:
 		r.body.Effects |= EffOpaque // of the collation that comes with it, servers do not tell
+	case t.kw == kwResource:
+		r.body.Effects |= EffGroup
 	}
 	r.body.Effects |= EffUnknownFunc // of settings they do
 	if t.kind == tokSysVar && r.lex.mode.MariaDB && ahead.next().kind != '.' {

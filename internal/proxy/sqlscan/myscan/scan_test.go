@@ -221,7 +221,7 @@ func TestScanSessionState(t *testing.T) {
 		{"set default role all to u", VerbSet, EffDDL | EffImplicitCommit},
 		{"set password = 'x'", VerbSet, EffDDL | EffImplicitCommit},
 		{"set password for 'u'@'h' = password('x')", VerbSet, EffDDL | EffImplicitCommit},
-		{"set resource group g", VerbSet, EffSet | EffSetUnknown | EffOpaque},
+		{"set resource group g", VerbSet, EffSet | EffSetUnknown | EffGroup},
 	})
 	checkScan(t, onMariaDB, []scanCase{
 		{"select nextval(s), lastval(s), setval(s, 1)", VerbSelect, EffSequence | EffWrites | EffSequenceRead},

@@ -25,8 +25,8 @@ func (s *scanner) setCommand() {
 	case first.kw == kwRole:
 		s.effects |= EffRole
 		s.inert = true
-	case first.kw == kwResource: // SET RESOURCE GROUP, of which the server tells nothing
-		s.effects |= EffSet | EffSetUnknown | EffOpaque
+	case first.kw == kwResource:
+		s.effects |= EffSet | EffSetUnknown | EffGroup
 		s.inert = true
 	default:
 		s.assignments(false)
