@@ -94,6 +94,8 @@ func (tx *texts) reachPrepared(sql string, info *myscan.Statement) {
 		inner = t.Scan()
 		if k := c.p.catalog; k.ready() {
 			inner.Effects |= k.reach(&t, &inner, c.p.key.databaseOf(c.set))
+		} else {
+			tx.later(text, text, mode) // as if it ran
 		}
 	}
 	if inner.Effects.Has(myscan.EffLock) {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/proxy/mysql"
 )
 
 // A session keeps its connection as long as it holds a lock, whatever a text that has not
@@ -119,6 +120,29 @@ func TestLocksThatAreTakenUnseen(t *testing.T) {
 					}
 				}
 			})
+		}
+	})
+}
+
+// TestLocksOfWhatWasPreparedUnjudged: a statement that was prepared in SQL while weir did not
+// know what the procedures in it do may take a lock, and is no more seen when it is executed.
+func TestLocksOfWhatWasPreparedUnjudged(t *testing.T) {
+	t.Parallel()
+	onFlavors(t, func(t *testing.T, server *lab.MySQL) {
+		db := databaseOn(t, server, "CREATE PROCEDURE locks(l TEXT) DO GET_LOCK(l, 0)")
+		w := startFor(t, server, db, func(c *mysql.Config) { c.PoolSize = 3 })
+		c, others := w.dial(nil), w.dials(2)
+		c.must("CREATE VIEW v AS SELECT 1") // after which the catalogue is read again
+		c.must("PREPARE s FROM 'CALL locks(''" + db + "'')'")
+		c.must("EXECUTE s")
+		c.must("DEALLOCATE PREPARE s")
+		for _, other := range others {
+			if got := other.one("SELECT IS_USED_LOCK('" + db + "') <=> CONNECTION_ID()"); got != "0" {
+				t.Error("another client has the lock")
+			}
+		}
+		if got := others[0].one("SELECT IS_FREE_LOCK('" + db + "')"); got != "0" {
+			t.Error("the lock is free")
 		}
 	})
 }
