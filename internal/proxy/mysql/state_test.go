@@ -90,6 +90,45 @@ func TestSettingsOfOneAreNotAnothers(t *testing.T) {
 	})
 }
 
+// TestTracesOfOneAreNotAnothers: what the server has traced or measured of a client's
+// statements, texts and all, is shown to that client alone.
+func TestTracesOfOneAreNotAnothers(t *testing.T) {
+	t.Parallel()
+	onFlavors(t, func(t *testing.T, server *lab.MySQL) {
+		w := startFor(t, server, databaseOn(t, server, "CREATE TABLE t (a INT)"), func(c *mysql.Config) { c.PoolSize = 2 })
+		const secret = "SELECT a FROM t WHERE a = 4711"
+		for _, tc := range []struct{ on, off, show string }{
+			{"SET optimizer_trace = 'enabled=on'", "SET optimizer_trace = 'enabled=off'", "SELECT QUERY FROM information_schema.OPTIMIZER_TRACE"},
+			{"SET profiling = 1", "SET profiling = 0", "SHOW PROFILES"},
+		} {
+			for _, leave := range []bool{false, true} {
+				c, others := w.dial(nil), w.dials(2)
+				c.must(tc.on)
+				c.try(c.query(secret))
+				others[0].try(others[0].query("SELECT 1 FROM t"))
+				if r := c.try(c.query(tc.show)); !strings.Contains(r.text, "4711") {
+					t.Errorf("after %s: its client is shown %s", tc.on, r.text)
+				}
+				c.must(tc.off)
+				if leave {
+					_ = c.Close()
+				}
+				for _, other := range others {
+					if r := other.try(other.query(tc.show)); strings.Contains(r.text, "4711") {
+						t.Errorf("after %s another client is shown %s", tc.on, r.text)
+					}
+					other.must(tc.on)
+					if r := other.try(other.query(tc.show)); strings.Contains(r.text, "4711") {
+						t.Errorf("after %s another client that sets it, too, is shown %s", tc.on, r.text)
+					}
+					_ = other.Close()
+				}
+				_ = c.Close()
+			}
+		}
+	})
+}
+
 // twoBackends makes sessions meet: everything that they do not hold on to is
 // done on one of two backends.
 func twoBackends(c *mysql.Config) { c.PoolSize = 2 }

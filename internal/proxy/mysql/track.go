@@ -169,6 +169,10 @@ func (sg *settings) trackVariable(set *session.Set, name, value string) *session
 	if name == "sql_auto_is_null" && (value == "ON" || value == "1") {
 		c.pins.add(pinSet) // a comparison with NULL then asks for LAST_INSERT_ID()
 	}
+	if name == "profiling" && value != "OFF" && value != "0" || name == "optimizer_trace" && strings.Contains(value, "enabled=on") {
+		c.pins.add(pinSet)   // the server keeps texts and times of its statements, to show them,
+		c.link.Doomed = true // and no reset makes it forget them
+	}
 	if strings.HasPrefix(name, "wsrep_") || strings.HasPrefix(name, "pseudo_") {
 		c.pins.add(pinSet)
 		return set
