@@ -115,13 +115,16 @@ func (d *database) once(ctx context.Context) (err error) {
 		}
 		jobs = append(jobs, blobs...)
 	}
-	if err := d.together(ctx, jobs); err != nil {
-		return err
-	}
+	err = d.together(ctx, jobs)
 	// TRUNCATE empties a table for older snapshots, too: only the locks say that
-	// what was read is what was there.
-	if err := d.main.Exec(ctx, "SELECT 1"); err != nil { // nobody else uses it any more
-		return fmt.Errorf("hold the locks until all rows are read: %w", err)
+	// what was read is what was there. Without them a table may also be gone, which
+	// would be an error about the table.
+	held := d.main.Exec(ctx, "SELECT 1") // nobody else uses it any more
+	if held != nil && (err == nil || pg.ErrorCode(held) == replayConflict) {
+		return fmt.Errorf("hold the locks until all rows are read: %w", held)
+	}
+	if err != nil {
+		return err
 	}
 	d.tables = nil // of many, those without rows are of no further use
 	if !d.opts.SchemaOnly {

@@ -82,9 +82,13 @@ func run(ctx context.Context, opts backup.Options, w *archive.Writer) (*backup.R
 	return r.result, nil
 }
 
+// replayConflict is the code of what a standby's replay ends: serialization_failure, which
+// nothing else that reads gets.
+const replayConflict = "40001"
+
 // ofReplay says what to do when the replay of a standby has ended a session, or a statement of one.
 func ofReplay(standby bool, err error) error {
-	if !standby || pg.ErrorCode(err) != "40001" { // serialization_failure, which nothing else that reads gets
+	if !standby || pg.ErrorCode(err) != replayConflict {
 		return err
 	}
 	return fmt.Errorf("%w (the standby went on with its replay, which needed what the backup had locked or still saw: set max_standby_streaming_delay and max_standby_archive_delay to -1 there during the backup, or back up the primary)", err)

@@ -70,6 +70,7 @@ type Session struct {
 // database or role is configured to, text means the same.
 const Settings = `SET client_encoding = 'UTF8'; SET DateStyle = 'ISO, YMD'; SET IntervalStyle = 'postgres'; SET TimeZone = 'UTC'; ` +
 	`SET extra_float_digits = 3; SET bytea_output = 'hex'; SET xmloption = 'content'; SET standard_conforming_strings = on; ` +
+	`SET default_transaction_read_only = off; SET default_transaction_isolation = 'read committed'; SET default_transaction_deferrable = off; ` +
 	`SET statement_timeout = 0; SET lock_timeout = 0; SET idle_in_transaction_session_timeout = 0; ` +
 	`SET array_nulls = on; SET quote_all_identifiers = off; SET transform_null_equals = off; SET escape_string_warning = off; ` +
 	`SET synchronize_seqscans = off; SET row_security = off; SET client_min_messages = warning; ` +

@@ -194,8 +194,7 @@ func (d *database) connectAs(ctx context.Context, cfg pgwire.ConnectConfig) (*pg
 	if err != nil {
 		return nil, err
 	}
-	settings := "SET synchronous_commit = off; SET check_function_bodies = off; SET default_transaction_read_only = off; " +
-		"SET default_transaction_isolation = 'read committed'; SET default_tablespace = ''; " +
+	settings := "SET synchronous_commit = off; SET check_function_bodies = off; SET default_tablespace = ''; " +
 		fmt.Sprintf("SET maintenance_work_mem = '%dkB'; ", d.opts.MaintenanceBytes>>10) + holdLock
 	if d.manifest.Attributes[pg.AttrMoney] != "" {
 		settings += "; " + pg.MoneySetting
@@ -270,9 +269,6 @@ func (d *database) properties(ctx context.Context) error {
 		return err
 	}
 	defer s.Close()
-	if err := s.Exec(ctx, "SET default_transaction_read_only = off"); err != nil { // which an interrupted run may have set
-		return err
-	}
 	for i := range d.toc.Entries {
 		e := &d.toc.Entries[i]
 		if !e.OfDatabase() || e.Desc == "ACL" && d.opts.NoPrivileges {

@@ -37,7 +37,9 @@ ALTER DATABASE `+pg.Ident(r.db)+` SET default_transaction_read_only = on; ALTER 
 	if toc := r.text("db/" + r.db + "/schema/pre-data.sql"); !strings.Contains(toc, "standard_conforming_strings = on") {
 		t.Errorf("definitions are written for other sessions than a restore's")
 	}
-	r.same(r.db, r.restored(restore.Options{Verify: restore.VerifyRows}))
+	// What a role may be configured to, in which no database can be made.
+	role := "&options=-c%20default_transaction_read_only=on%20-c%20default_transaction_isolation=serializable%20-c%20default_transaction_deferrable=on"
+	r.same(r.db, r.restored(restore.Options{DSN: r.p.DSN("postgres") + role, Verify: restore.VerifyRows}))
 }
 
 // TestBackupBesideTruncation backs a database up while a program truncates a table
