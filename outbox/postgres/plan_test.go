@@ -30,13 +30,16 @@ func (p planNode) walk(f func(planNode)) {
 	}
 }
 
-// explain returns the plan that a session of a lease has for a statement.
-func (r *rig) explain(s *Store, text string, args ...any) planNode {
+// explainer returns what explains statements on one session such as that of a lease.
+func (r *rig) explainer(s *Store) func(text string, args ...any) planNode {
 	r.Helper()
 	c, err := s.connect(r.ctx())
 	r.check(err)
-	defer closeConn(c)
-	return r.explainOn(c, text, args...)
+	r.Cleanup(func() { closeConn(c) })
+	return func(text string, args ...any) planNode {
+		r.Helper()
+		return r.explainOn(c, text, args...)
+	}
 }
 
 func (r *rig) explainOn(c *pgx.Conn, text string, args ...any) planNode {
@@ -151,14 +154,15 @@ func TestStatementsUseTheIndex(t *testing.T) {
 				m, err := s.refresh(r.ctx(), s.pool)
 				r.check(err)
 				sql := newStatements(names{"public", outbox.DefaultTable}, m, 0)
+				explain := r.explainer(s)
 				for what, p := range map[string]planNode{
-					"head":    r.explain(s, sql.head, 100, 500),
-					"gaps":    r.explain(s, sql.gaps, 100, 500, []int64{1, 7}, []int64{2, 8}),
-					"bounded": r.explain(s, sql.headBounded, 100, 500, 1000),
-					"ack":     r.explain(s, sql.ack, []int64{1, 2, 3}, ids),
-					"between": r.explain(s, sql.ackBetween, []int64{1, 2, 3}, ids, time.Now().Add(-time.Hour), time.Now()),
-					"fetch":   r.explain(s, sql.fetch, []int64{1, 2, 3}),
-					"pending": r.explain(s, sql.pending, 1, 1000, 10),
+					"head":    explain(sql.head, 100, 500),
+					"gaps":    explain(sql.gaps, 100, 500, []int64{1, 7}, []int64{2, 8}),
+					"bounded": explain(sql.headBounded, 100, 500, 1000),
+					"ack":     explain(sql.ack, []int64{1, 2, 3}, ids),
+					"between": explain(sql.ackBetween, []int64{1, 2, 3}, ids, time.Now().Add(-time.Hour), time.Now()),
+					"fetch":   explain(sql.fetch, []int64{1, 2, 3}),
+					"pending": explain(sql.pending, 1, 1000, 10),
 				} {
 					byIndex(t, state+" table: "+what, plan.Layout == outbox.History, p)
 				}
@@ -183,6 +187,7 @@ func TestWindowsAndAcksPrune(t *testing.T) {
 	r.fill(2000, "0")
 	m, err := s.refresh(r.ctx(), s.pool)
 	r.check(err)
+	explain := r.explainer(s)
 	n := names{"public", outbox.DefaultTable}
 	opened := func(p planNode) (tables []string, removed int) {
 		p.walk(func(node planNode) {
@@ -194,16 +199,16 @@ func TestWindowsAndAcksPrune(t *testing.T) {
 		slices.Sort(tables)
 		return slices.Compact(tables), removed
 	}
-	all, _ := opened(r.explain(s, claimText(n, m, outbox.ClaimRequest{MaxBytes: 1 << 20}), 100, 1<<20))
+	all, _ := opened(explain(claimText(n, m, outbox.ClaimRequest{MaxBytes: 1 << 20}), 100, 1<<20))
 	if len(all) < 22 {
 		t.Fatalf("without a window %d partitions are opened: %v", len(all), all)
 	}
 	// Today, tomorrow, maybe yesterday, and the catch-all.
-	if some, removed := opened(r.explain(s, claimText(n, m, outbox.ClaimRequest{Window: time.Hour, MaxBytes: 1 << 20}), 100, time.Hour.Microseconds(), 1<<20)); len(some) > 4 || removed < 18 {
+	if some, removed := opened(explain(claimText(n, m, outbox.ClaimRequest{Window: time.Hour, MaxBytes: 1 << 20}), 100, time.Hour.Microseconds(), 1<<20)); len(some) > 4 || removed < 18 {
 		t.Errorf("a window of an hour opens %v, and %d are pruned", some, removed)
 	}
 	sql := newStatements(n, m, 0)
-	some, removed := opened(r.explain(s, sql.ackBetween, []int64{1, 2}, ids[:2], time.Now().Add(-time.Minute), time.Now()))
+	some, removed := opened(explain(sql.ackBetween, []int64{1, 2}, ids[:2], time.Now().Add(-time.Minute), time.Now()))
 	if removed < 18 {
 		t.Errorf("an ack of the last minute opens %v, and %d are pruned", some, removed)
 	}

@@ -95,6 +95,7 @@ func rigOf(t testing.TB, dsn string) *rig {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
+	db.SetMaxIdleConns(16) // two, as it is by itself, has many producers connect again and again
 	return &rig{TB: t, dsn: dsn, db: db}
 }
 
