@@ -176,6 +176,7 @@ torture: setup ## Run for hours many rounds of the tests that make test keeps sh
 	go test -mod=readonly -race -count=1 -timeout 0 -run '^TestTorture$$' ./kv -torture 2m
 	go test -mod=readonly -race -count=1 -timeout 0 -run '^TestPartitions$$' ./kv -partitions 2m
 	WEIR_TORTURE=1 go test -mod=readonly -race -count=1 -timeout 0 -run '^(TestPostWhileLoopEnds|TestOracle|TestCheckBesideReadersOfTheList)$$' ./internal/proxy/netloop ./internal/kvd/state ./outbox/mysql
+	WEIR_TORTURE=1 go test -mod=readonly -count=1 -timeout 0 -run '^TestKVFaults$$' ./internal/kvd/cmd
 	WEIR_TORTURE=1 WEIR_TORTURE_MUTANTS=1 go test -mod=readonly -race -count=1 -timeout 0 ./internal/outbox/torture
 	WEIR_TORTURE=1 go test -mod=readonly -race -count=1 -timeout 0 -run '^Test((Random)?TextsInEncodingsThatAreNotRead|NoStateReachesAnotherClient|EveryAnswerReachesItsOwner|CancelStorm|PauseUnderLoad|AnswersEqual|ServerKilledMidGroup)' ./internal/proxy/postgres ./internal/proxy/mysql
 	WEIR_TORTURE=1 go test -mod=readonly -race -count=1 -timeout 0 -run '^(TestBenchBackupSmoke|TestScenarioEndToEnd)$$' ./cmd/weir ./internal/ruler/bench/backup

@@ -122,7 +122,7 @@ func (r *kvRig) hangTest(t *testing.T) {
 	r = r.in(t)
 	load := r.load("n/hang")
 	victim := r.leader(1, 2, 3)
-	for range 4 {
+	for range testkit.Rounds(2, 4) {
 		n := r.node(victim)
 		n.Pause()
 		load.goesOn(20)
@@ -142,7 +142,7 @@ func (r *kvRig) hangTest(t *testing.T) {
 func (r *kvRig) rollingTest(t *testing.T) {
 	r = r.in(t)
 	load := r.load("n/rolling")
-	for range 2 {
+	for range testkit.Rounds(1, 2) {
 		for id := 1; id <= 3; id++ {
 			r.restart(id)
 			r.await()
