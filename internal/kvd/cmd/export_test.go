@@ -65,17 +65,15 @@ func fill(ctx context.Context, t *testing.T, c *kv.Client, n int, value func(i i
 	}
 }
 
-// counter counts the keys of a cluster.
-func (r *kvRig) counter() func() int {
+// count counts the keys of a cluster.
+func (r *kvRig) count() int {
+	r.t.Helper()
 	ctx, c := r.client()
-	return func() int {
-		r.t.Helper()
-		items, more, err := c.Range(ctx, "", "", kv.KeysOnly())
-		if err != nil || more {
-			r.t.Fatal(more, err)
-		}
-		return len(items)
+	items, more, err := c.Range(ctx, "", "", kv.KeysOnly())
+	if err != nil || more {
+		r.t.Fatal(more, err)
 	}
+	return len(items)
 }
 
 // manyKeys are more than export and import read at once.
@@ -189,25 +187,26 @@ func TestKVImportGoesOn(t *testing.T) {
 	if sum.Keys != keys {
 		t.Fatalf("exported: %+v", sum)
 	}
-	count := to.counter()
-	begun := func(p *strayKV, keys int) {
+	toCtx, toClient := to.client()
+	begun := func(p *strayKV, keys int) { // which it writes in order
 		testkit.Eventually(t, fmt.Sprintf("the import has written %d keys", keys), func() bool {
 			select {
 			case <-p.done:
 				t.Fatalf("the import has ended before it could be disturbed:\n%s", &p.out)
 			default:
 			}
-			return count() >= keys
+			_, err := toClient.Get(toCtx, fmt.Sprintf("many/%06d", keys-1))
+			return err == nil
 		})
 	}
 
 	first := strayed(t, "kv", "import", to.at(), file)
-	begun(first, 500)
+	begun(first, 600)
 	if err := first.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	<-first.done
-	there := count()
+	there := to.count()
 	if there < 500 || there >= keys {
 		t.Fatalf("%d of %d keys are there after an import was killed", there, keys)
 	}
