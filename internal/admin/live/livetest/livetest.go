@@ -22,6 +22,7 @@ func Load(t *testing.T, admin, key string, do func(i int)) {
 	looked := time.Now()
 	for i, end := 0, time.Now().Add(patience); ; i++ {
 		do(i)
+		time.Sleep(5 * time.Millisecond) // without it this would be all that the machine does meanwhile
 		if time.Since(looked) < 500*time.Millisecond {
 			continue
 		}
@@ -174,7 +175,9 @@ func (p *Page) contrast() []string {
 	p.t.Helper()
 	return browser.Eval[[]string](p.Page, `(() => {
   const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
-  const rgba = (c) => { canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = c; canvas.fillRect(0, 0, 1, 1); return [...canvas.getImageData(0, 0, 1, 1).data]; };
+  const known = new Map();
+  const rgba = (c) => { if (!known.has(c)) known.set(c, drawn(c)); return known.get(c); };
+  const drawn = (c) => { canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = c; canvas.fillRect(0, 0, 1, 1); return [...canvas.getImageData(0, 0, 1, 1).data]; };
   const light = ([r, g, b]) => [r, g, b].map((v) => v / 255).map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4))
     .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
   const behind = (e) => { for (; e; e = e.parentElement) { const c = rgba(getComputedStyle(e).backgroundColor); if (c[3] > 0) return c; } return rgba("#fff"); };
