@@ -105,8 +105,11 @@ func Connect(ctx context.Context, cfg mywire.ConnectConfig, database string) (*S
 
 // settle makes the session's settings, and as many comforts as it can have.
 func (s *Session) settle(ctx context.Context) error {
-	if err := s.Exec(ctx, settings); err != nil {
-		return err
+	// The families name the variable of the second differently.
+	for _, sql := range []string{settings, "SET SESSION TRANSACTION READ WRITE"} {
+		if err := s.Exec(ctx, sql); err != nil {
+			return err
+		}
 	}
 	all := comforts + comfortsMySQL
 	if s.IsMariaDB() {

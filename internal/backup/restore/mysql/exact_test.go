@@ -203,6 +203,24 @@ CREATE TABLE many (id int PRIMARY KEY, v int, KEY v (v)); INSERT INTO many VALUE
 	})
 }
 
+// TestReadOnlyByDefault restores into a server whose transactions are read-only if nobody says otherwise.
+func TestReadOnlyByDefault(t *testing.T) {
+	eachServer(t, func(t *testing.T, m *lab.MySQL) {
+		r := newRig(t, m, "CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1)")
+		r.backup(backup.Options{}, archive.Options{})
+		variable := "transaction_read_only"
+		if m.Flavor() == lab.FlavorMariaDB {
+			variable = "tx_read_only"
+		}
+		r.dropAfter(r.db + "_copy")
+		r.client("", "SET GLOBAL "+variable+" = ON")
+		t.Cleanup(func() { r.client("", "SET GLOBAL "+variable+" = OFF") })
+		if _, err := r.restoreCtx(t.Context(), restore.Options{Create: true, Target: r.db + "_copy", Verify: restore.VerifyRows}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestDefinitionsOfOtherClients restores what clients that did not speak UTF-8 have
 // defined: their bytes mean other characters there.
 func TestDefinitionsOfOtherClients(t *testing.T) {
