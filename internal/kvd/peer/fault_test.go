@@ -189,7 +189,7 @@ func TestFullQueueDropsWhatRaftRepairsAndRefusesTheRest(t *testing.T) {
 // TestClientThatReadsLateIsHeldBack has a client ask much and not take the
 // answers: the replica stops reading its questions instead of hoarding answers.
 func TestClientThatReadsLateIsHeldBack(t *testing.T) {
-	const limit, questions = 256 << 10, 3000
+	const limit, questions = 256 << 10, 12000 // their answers are more than sockets hold
 	n := open(t, 1, func(o *Options) { o.QueueBytes = limit })
 	var most atomic.Int64
 	n.on(func(from Addr, ms []wire.Message) {
@@ -204,6 +204,8 @@ func TestClientThatReadsLateIsHeldBack(t *testing.T) {
 		most.Store(max(most.Load(), int64(n.links[from].queued())))
 	})
 	release := make(chan struct{})
+	free := sync.OnceFunc(func() { close(release) })
+	defer free()
 	var wait sync.Once
 	c, r := dialClient(t, n.Addr(), func(o *ClientOptions) {
 		receive := o.Receive
@@ -228,7 +230,7 @@ func TestClientThatReadsLateIsHeldBack(t *testing.T) {
 	if held := seen(n.recorder, func() int { return len(n.got[FirstClient]) }); held >= questions {
 		t.Errorf("all %d questions were read", held)
 	}
-	close(release)
+	free()
 	sending.Wait()
 	got := r.awaitCount(t, 0, questions)
 	for i := range got {
