@@ -69,7 +69,7 @@ func TestSelectedTablesAreBackedUp(t *testing.T) {
 
 func TestSelectedTablesAreRestored(t *testing.T) {
 	r := newRig(t, server(t), shop)
-	r.mustBackup(backup.Options{})
+	r.backedUp()
 	for _, c := range []struct {
 		name   string
 		filter bulk.Filter
@@ -99,7 +99,7 @@ func TestSelectedTablesAreRestored(t *testing.T) {
 
 func TestTargetMustBeEmpty(t *testing.T) {
 	r := newRig(t, server(t), shop)
-	r.mustBackup(backup.Options{})
+	r.backedUp()
 	want := r.source()
 	target := r.restored(restore.Options{})
 	_, err := r.restore(restore.Options{DSN: r.p.DSN(target)})
@@ -128,7 +128,7 @@ func TestTargetMustBeEmpty(t *testing.T) {
 
 func TestSchemaThenData(t *testing.T) {
 	r := newRig(t, server(t), zoo)
-	r.mustBackup(backup.Options{})
+	r.backedUp()
 	target := r.db + "_copy"
 	r.createDB(target)
 	opts := restore.Options{DSN: r.p.DSN(target), SchemaOnly: true}
@@ -155,7 +155,7 @@ func TestSchemaThenData(t *testing.T) {
 
 func TestDryRunChangesNothing(t *testing.T) {
 	r := newRig(t, server(t), shop)
-	r.mustBackup(backup.Options{})
+	r.backedUp()
 	target := r.db + "_copy"
 	r.createDB(target)
 	before := r.native(target)
@@ -180,7 +180,7 @@ func TestDryRunChangesNothing(t *testing.T) {
 
 func TestWithoutOwnersAndGrants(t *testing.T) {
 	r := newRig(t, server(t), zoo)
-	r.mustBackup(backup.Options{})
+	r.backedUp()
 	target := r.restored(restore.Options{NoOwner: true, NoPrivileges: true})
 	text := r.native(target)
 	if strings.Contains(text, "OWNER TO \"zoo keeper\"") {

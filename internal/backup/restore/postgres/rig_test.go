@@ -36,6 +36,9 @@ var shared struct {
 
 func TestMain(m *testing.M) {
 	code := m.Run()
+	for _, dir := range kept {
+		_ = os.RemoveAll(dir)
+	}
 	if shared.p != nil {
 		if err := shared.p.Discard(context.Background()); err != nil && code == 0 {
 			code = 1
@@ -235,6 +238,27 @@ func (r *rig) query(db, statement string) string {
 		}
 	}
 	return strings.TrimSpace(strings.Join(lines, "\n"))
+}
+
+// kept are the directories of backups that several tests read, by the scripts of their
+// databases.
+var kept = map[string]string{}
+
+// backedUp makes a backup of the source, in which nothing has changed since it was made, or
+// takes that which another test has made.
+func (r *rig) backedUp() {
+	r.t.Helper()
+	if dir := kept[r.script]; dir != "" {
+		r.repo = openRepo(r.t, dir)
+		return
+	}
+	dir, err := os.MkdirTemp("", "weir-kept-")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.repo = openRepo(r.t, dir)
+	r.mustBackup(backup.Options{Checksums: true})
+	kept[r.script] = dir
 }
 
 // sources are what native makes of databases, by the scripts that made them.

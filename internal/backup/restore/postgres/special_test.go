@@ -104,12 +104,12 @@ INSERT INTO top SELECT 1 + g % 2, (enum_range(NULL::mood))[1 + (g / 2) % 8] FROM
 // last one, and at its very end. What is done stays done.
 func TestInterruptedClusterResumes(t *testing.T) {
 	r := newRig(t, ownServer(t), "")
-	for _, db := range []string{"aa", "bb", "cc"} {
+	for _, db := range []string{"aa", "cc"} {
 		r.createDB(db)
 		r.psql(db, "CREATE TABLE t AS SELECT g AS id FROM generate_series(1, 100) g; CREATE FUNCTION e() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN END'; "+
 			"CREATE EVENT TRIGGER watch ON sql_drop EXECUTE FUNCTION e()")
 	}
-	opts := backup.Options{DSN: r.p.DSN("postgres"), Cluster: true, Databases: []string{"aa", "bb", "cc"}}
+	opts := backup.Options{DSN: r.p.DSN("postgres"), Cluster: true, Databases: []string{"aa", "cc"}}
 	r.mustBackup(opts)
 	into := &rig{t: t, p: ownServer(t), db: "aa", repo: r.repo}
 
@@ -125,7 +125,7 @@ func TestInterruptedClusterResumes(t *testing.T) {
 	if err := restoreFrom(t.Context(), r.repo, restore.Options{DSN: into.p.DSN("postgres"), Resume: true, NoGlobals: true}); err != nil {
 		t.Fatal(err)
 	}
-	for _, db := range []string{"aa", "bb", "cc"} {
+	for _, db := range []string{"aa", "cc"} {
 		if a, b := r.native(db), into.native(db); a != b {
 			t.Errorf("database %s differs:\n%s\n%s", db, a, b)
 		}
