@@ -350,9 +350,9 @@ func (h *Holding[B, C, U, L, N]) giveUp(afterTurn bool) {
 }
 
 // owes reports whether a backend is to be given up now: the pool has had its turn, or
-// nothing to do with it.
+// nothing to do with it but what weir itself asks.
 func (h *Holding[B, C, U, L, N]) owes() bool {
-	return h.owed > 0 && (h.p.Stats.Units >= h.turn || h.p.Waiting() == 0)
+	return h.owed > 0 && (h.p.Stats.Units >= h.turn || h.p.Waiting() == h.p.Excl.asks())
 }
 
 // Awaited reports whether somebody waits for a backend of the pool that does not become free
