@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -377,6 +378,40 @@ func TestLockOutlivesStorage(t *testing.T) {
 	if n, r, err := lastRun(ctx, s, "x/"); err != nil || n != 1 || r.Renewed.IsZero() {
 		t.Errorf("run %d, %+v, %v", n, r, err)
 	}
+}
+
+// silent answers nothing.
+type silent struct{ Storage }
+
+func (silent) Stat(ctx context.Context, _ string) (ObjectInfo, error) {
+	<-ctx.Done()
+	return ObjectInfo{}, ctx.Err()
+}
+
+// A run whose lock cannot be renewed writes no more when another one may take its backup over.
+func TestLockLapses(t *testing.T) {
+	t.Parallel()
+	s, err := NewLocal(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		begun := time.Now()
+		l, err := takeLock(t.Context(), silent{s}, "x/", 1, run{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.halt()
+		ctx, done := l.while(t.Context())
+		defer done()
+		<-ctx.Done()
+		if lasted := time.Since(begun); lasted >= runPatience || lasted < runLease {
+			t.Errorf("the lock was held for %v, want %v", lasted, runLease)
+		}
+		if err := context.Cause(ctx); !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), "renewal") {
+			t.Errorf("the lock ended with %v", err)
+		}
+	})
 }
 
 // finishing has a backup come to its end right after somebody has looked in vain for

@@ -42,6 +42,9 @@ func (w *Writer) finish(ctx context.Context, content Manifest) (*Manifest, error
 		if err := w.lock.check(ctx); err != nil {
 			return nil, err
 		}
+		var done func()
+		ctx, done = w.lock.while(ctx)
+		defer done()
 	}
 	public := full
 	if w.opts.Encryption.HideNames {

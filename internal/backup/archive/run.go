@@ -26,11 +26,25 @@ const (
 	// was last renewed.
 	runPatience = 5 * time.Minute
 
+	// runLease is how long a run writes on after it was last renewed: it ends before
+	// another may take its backup over.
+	runLease = 4 * time.Minute
+
 	maxRunFile = 64 << 10
 )
 
 // ErrLocked says that another process writes the same backup.
 var ErrLocked = errors.New("another process writes this backup")
+
+// errLapsed says that a lock could not be renewed in time.
+type errLapsed struct{ place string }
+
+func (e errLapsed) Error() string {
+	return fmt.Sprintf("keep lock of %s: the storage has taken no renewal for %s, so that another machine may take the backup over: run it again when the storage is back", e.place, runLease)
+}
+
+// Is has what there is be treated as what belongs to the run that took over: it may.
+func (errLapsed) Is(target error) bool { return target == ErrLocked }
 
 // run is the content of a lock.
 type run struct {
@@ -185,25 +199,50 @@ func takeLock(ctx context.Context, s Storage, dir string, number int, r run) (*l
 
 // renew runs until the lock is released or lost, and renews it at each tick.
 func (l *lock) renew(ctx context.Context, tick <-chan time.Time) {
+	renewed := time.Now()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick:
 		}
-		if err := l.check(ctx); errors.Is(err, ErrLocked) {
-			return
-		} else if err != nil {
-			continue // the storage is away for a moment
-		}
-		r := l.run
-		r.Renewed = time.Now()
-		data, err := json.Marshal(r)
+		begun := time.Now()
+		inTime, cancel := context.WithDeadline(ctx, renewed.Add(runLease))
+		err := l.check(inTime)
 		if err == nil {
-			// A storage that is away for a moment costs nothing yet; Finish
-			// looks whether somebody took over meanwhile.
-			_ = l.storage.Put(ctx, runName(l.dir, l.number), data)
+			err = l.write(inTime, begun)
 		}
+		cancel()
+		switch {
+		case errors.Is(err, ErrLocked) || ctx.Err() != nil:
+			return
+		case err == nil:
+			renewed = begun
+		case time.Since(renewed) >= runLease:
+			l.lose(errLapsed{strings.TrimSuffix(l.dir, "/")})
+			return
+		} // else the storage is away for a moment
+	}
+}
+
+// write renews the lock.
+func (l *lock) write(ctx context.Context, now time.Time) error {
+	r := l.run
+	r.Renewed = now
+	data, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	return l.storage.Put(ctx, runName(l.dir, l.number), data)
+}
+
+// while returns a context that ends when the lock is lost, too.
+func (l *lock) while(ctx context.Context) (context.Context, func()) {
+	held, end := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(l.gone, func() { end(context.Cause(l.gone)) })
+	return held, func() {
+		stop()
+		end(nil)
 	}
 }
 
