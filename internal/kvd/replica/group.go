@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/weirdb/weir/internal/kvd/peer"
+	"github.com/weirdb/weir/internal/kvd/wal"
 )
 
 // Two groups of replicas may have one name and know each other's addresses: where the first
@@ -48,7 +49,7 @@ func (p *peers) findGroup() error {
 	}
 	b, err := hex.DecodeString(noted)
 	if err != nil || len(b) != len(p.group) && noted != "" {
-		return fmt.Errorf("directory %s: group %q: want 16 hexadecimal digits", p.cfg.Dir, noted)
+		return fmt.Errorf("directory %s: file group: %q: want 16 hexadecimal digits; %s", p.cfg.Dir, noted, wal.GroupHint)
 	}
 	copy(p.group[:], b)
 	founders := p.core.Founders()
@@ -59,10 +60,15 @@ func (p *peers) findGroup() error {
 	if p.group.String() == noted {
 		return nil
 	}
-	if err := p.disk.log.SetGroup(p.group.String()); err != nil {
-		return failed("note the group of replicas", err)
-	}
+	p.noteGroup(p.group)
 	return nil
+}
+
+// noteGroup notes it on the disk. That it fails costs a safeguard, and nothing else.
+func (p *peers) noteGroup(g group) {
+	if err := p.disk.log.SetGroup(g.String()); err != nil {
+		p.cfg.Log.Warn("the group of replicas is not noted", "error", err)
+	}
 }
 
 // ownGroup is the group that this replica knows to be its own.
@@ -77,21 +83,35 @@ func (p *peers) ownGroup() [8]byte {
 func (p *peers) joinGroup(s *Status) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	g := p.groups[s.Leader]
-	if p.group != (group{}) || g == (group{}) || len(s.Members) == 0 || p.stopping.Load() {
+	told := p.groups[s.Leader]
+	g := told.group
+	if p.group != (group{}) || g == (group{}) || told.fell || p.refused[s.Leader] || len(s.Members) == 0 || p.stopping.Load() {
 		return
 	}
 	p.group = g
 	for id, other := range p.groups {
-		if other != (group{}) && other != g {
+		if other.group != (group{}) && other.group != g {
+			p.refused[id] = true                                    // what comes meanwhile is not heard
 			p.transport.Disconnect(peer.Addr(id), p.otherGroup(id)) // it is refused when it connects again
 		}
 	}
-	p.meets.Go(func() { // the disk may take its time
-		if err := p.disk.log.SetGroup(g.String()); err != nil {
-			p.cfg.Log.Warn("the group of replicas is not noted", "error", err)
-		}
-	})
+	p.meets.Go(func() { p.noteGroup(g) }) // the disk may take its time
+}
+
+// toldGroup is what a replica that is connected says of its group.
+type toldGroup struct {
+	group group
+	fell  bool // it came back from leading with less than was committed: it leads no more
+}
+
+// tellsGroup notes the group of a replica that is connected. It refuses one of another
+// group than this replica has joined while that one was connecting.
+func (p *peers) tellsGroup(who peer.Remote) error {
+	s := p.Status()
+	p.mu.Lock()
+	p.groups[who.ID] = toldGroup{group: who.Group, fell: s.Leader == who.ID && who.Index < s.Commit}
+	p.mu.Unlock()
+	return p.sameGroup(who)
 }
 
 // sameGroup refuses a replica of another group.
@@ -111,7 +131,8 @@ func (p *peers) otherGroup(id uint64) error {
 	return &peer.HandshakeError{Code: peer.CodeCluster, Reason: fmt.Sprintf(
 		"replicas %d and %d belong to two clusters of the name %q, since they were first started with different lists of --peers%s. "+
 			"Find out which cluster has what you need, stop the replica that is in the wrong one, remove its directory, and start it with the list "+
-			"with which the others were first started, or, if their members have changed since, under a new number with --join "+
+			"with which the others were first started, or, if their members have changed since, under a new number with --join. "+
+			"If both belong together, remove the file group, which is only a safeguard, from the directories that have the wrong one "+
 			"(docs/kv-operating.md, Two clusters of one name)",
 		p.cfg.ID, id, p.cfg.Cluster, made)}
 }

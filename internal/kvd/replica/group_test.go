@@ -69,6 +69,11 @@ func TestGroupIsKnownToAll(t *testing.T) {
 			if n.peers.sameGroup(peer.Remote{ID: 9, Group: groupBy([]uint64{1})}) == nil {
 				t.Errorf("replica %d lets in one of another group", id)
 			}
+			n.peers.Up(9, peer.Remote{ID: 9, Group: groupBy([]uint64{1})}) // let in before the group was known
+			if !n.peers.deaf(9) {
+				t.Errorf("replica %d listens to one of another group", id)
+			}
+			n.peers.Down(9, peer.ErrClosed)
 		}
 	}
 	same()
@@ -87,4 +92,54 @@ func TestGroupIsKnownToAll(t *testing.T) {
 	}
 	r.lead(4)
 	same()
+}
+
+// A replica that does not know its group does not take it from one that has the number of
+// the leader, and has lost what the leader had.
+func TestGroupOfALeaderThatLostItsDirectory(t *testing.T) {
+	r := startRig(t, 1, "raft-ht", nil)
+	p := r.nodes[1].peers
+	other := groupBy([]uint64{1, 5})
+	forget := func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.group = group{}
+	}
+	s := *p.Status()
+	for _, test := range []struct {
+		name         string
+		leader       uint64
+		acked, index uint64
+		want         group
+	}{
+		{"refused", 2, 5, 1, group{}},
+		{"with less than was committed", 1, 0, 0, group{}},
+		{"with all", 1, 0, s.Commit + 1000, other},
+	} {
+		forget()
+		s.Leader = test.leader
+		p.acknowledged(test.leader, test.acked)
+		p.Up(peer.Addr(test.leader), peer.Remote{ID: test.leader, Index: test.index, Group: other})
+		p.joinGroup(&s)
+		if got := p.ownGroup(); got != test.want {
+			t.Errorf("%s: the group is %x, want %x", test.name, got, test.want)
+		}
+		p.Down(peer.Addr(test.leader), peer.ErrClosed)
+	}
+}
+
+// Nothing but the note is lost where the disk takes no group.
+func TestGroupIsNotNoted(t *testing.T) {
+	r := newRig(t, 1, "raft-ht", nil)
+	if err := os.MkdirAll(filepath.Join(r.cfg[1].Dir, "group.tmp"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	r.startAll()
+	r.leader()
+	if got := r.nodes[1].peers.ownGroup(); got != groupBy([]uint64{1}) {
+		t.Errorf("the group is %x", got)
+	}
+	if log := r.logs[1].String(); !strings.Contains(log, "the group of replicas is not noted") {
+		t.Error("the log does not say that the group is not noted")
+	}
 }

@@ -41,15 +41,15 @@ type peers struct {
 	acked   map[uint64]uint64   // committed entries that a replica is known to have had on its disk
 	noted   map[uint64]uint64   // acked, as it is on this replica's own disk
 	noting  bool
-	group   group            // that this replica belongs to
-	groups  map[uint64]group // that those belong to that are connected
+	group   group                // that this replica belongs to
+	groups  map[uint64]toldGroup // that those say they belong to that are connected
 }
 
 func newPeers(r *Replica) *peers {
 	return &peers{
 		Replica: r, seen: map[uint64]bool{}, leaving: map[uint64]int{},
 		linked: map[uint64]bool{}, refused: map[uint64]bool{}, clients: map[peer.Addr]struct{}{}, lives: map[uint64][16]byte{}, acked: map[uint64]uint64{},
-		logs: map[uint64][8]byte{}, groups: map[uint64]group{}, meeting: map[uint64]bool{},
+		logs: map[uint64][8]byte{}, groups: map[uint64]toldGroup{}, meeting: map[uint64]bool{},
 	}
 }
 
@@ -159,6 +159,14 @@ func (p *peers) refuse(from peer.Addr, why error) {
 	if _, err := p.transport.Send(from, []wire.Message{m}); err != nil {
 		p.transport.Disconnect(from, why) // it connects again, and is told then
 	}
+}
+
+// hangUp disconnects a replica, and listens to it no more until it connects again.
+func (p *peers) hangUp(from peer.Addr, why error) {
+	p.mu.Lock()
+	p.refused[uint64(from)] = true
+	p.mu.Unlock()
+	p.transport.Disconnect(from, why)
 }
 
 // deaf reports whether a replica is refused.
@@ -314,17 +322,22 @@ func (p *peers) toClients(ms []wire.Message) {
 func (p *peers) Up(from peer.Addr, who peer.Remote) {
 	if !from.Client() {
 		p.mu.Lock()
-		p.linked[uint64(from)], p.logs[uint64(from)], p.groups[uint64(from)] = true, who.LogID, who.Group
+		p.linked[uint64(from)], p.logs[uint64(from)] = true, who.LogID
 		p.mu.Unlock()
+		if err := p.sameGroup(who); err != nil {
+			p.hangUp(from, err)
+			return
+		}
 		if err := p.forgot(who); err != nil {
 			p.refuse(from, err)
 			return
 		}
 		if err := p.meet(who.ID, who.LogID); err != nil {
-			p.mu.Lock()
-			p.refused[uint64(from)] = true // what comes meanwhile is not heard
-			p.mu.Unlock()
-			p.transport.Disconnect(from, fmt.Errorf("note its log: %w", err)) // it connects again
+			p.hangUp(from, fmt.Errorf("note its log: %w", err))
+			return
+		}
+		if err := p.tellsGroup(who); err != nil {
+			p.hangUp(from, err)
 			return
 		}
 		p.cfg.Log.Info("replica connected", "peer", uint64(from), "address", who.Address, "index", who.Index)

@@ -10,8 +10,8 @@ const groupName = "group"
 
 const maxGroup = 4 << 10 // bytes of the file
 
-// groupHint is what an operator does about a file that cannot be read.
-const groupHint = "remove this file, which is only a safeguard: the replica finds out again which group it belongs to"
+// GroupHint is what an operator does about a file that cannot be read.
+const GroupHint = "remove this file, which is only a safeguard: the replica finds out again which group it belongs to"
 
 // groupFile says which group of replicas the directory belongs to. It is not in the identity,
 // since versions that know nothing of groups take no other fields there.
@@ -34,9 +34,9 @@ func (l *Log) Group() (string, error) {
 	var other *VersionError
 	switch {
 	case errors.As(err, &bad):
-		bad.Hint = groupHint
+		bad.Hint = GroupHint
 	case errors.As(err, &other):
-		return "", fmt.Errorf("%w, or %s", err, groupHint)
+		return "", fmt.Errorf("%w, or %s", err, GroupHint)
 	}
 	return f.Group, err
 }
