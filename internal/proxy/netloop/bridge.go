@@ -34,6 +34,10 @@ func Detach(ctx context.Context, conn net.Conn, background *sync.WaitGroup) (int
 		}
 		return fd, conn.Close()
 	}
+	// A deadline that is still set is that of the login.
+	if err := conn.SetDeadline(time.Time{}); err != nil {
+		return -1, fmt.Errorf("bridge TLS connection: %w", err)
+	}
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return -1, fmt.Errorf("bridge TLS connection: %w", err)

@@ -138,3 +138,27 @@ func TestBridgePassesOnWhatIsLeft(t *testing.T) {
 	}
 	testkit.Eventually(t, "the bridge ends", ended(&background))
 }
+
+// TestBridgeHasNoDeadline: what bounded the login does not end the connection.
+func TestBridgeHasNoDeadline(t *testing.T) {
+	t.Parallel()
+	server, client := tlsPair(t)
+	if err := server.SetDeadline(time.Unix(1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	var background sync.WaitGroup
+	fd, err := Detach(t.Context(), server, &background)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := unix.Write(fd, []byte("weir")); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Close(fd); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(client); err != nil || string(got) != "weir" {
+		t.Errorf("the peer has read %q: %v", got, err)
+	}
+	testkit.Eventually(t, "the bridge ends", ended(&background))
+}

@@ -272,9 +272,10 @@ func (a *arrival) vouch(ctx context.Context, conn net.Conn) (*backendConn, error
 	return donated, nil
 }
 
-// asRole opens a connection with the role of the client's startup message, so that there are
-// pools only for roles that the server knows and lets the user have. The error is the server's
-// refusal; where there is no connection for another reason, the client waits for one.
+// asRole opens a connection with the role of the client's startup message, so that no client
+// has a pool for a role that the server does not know, or does not let the user have. The error
+// is the server's refusal; where there is no connection for another reason, the client comes in
+// and waits for one, and the refusal, if there is one, comes there.
 func (a *arrival) asRole(ctx context.Context, role string) (*backendConn, error) {
 	key := poolKey{a.key.database, a.key.user, role}
 	if !a.s.mayDial(key) {
@@ -286,6 +287,9 @@ func (a *arrival) asRole(ctx context.Context, role string) (*backendConn, error)
 	switch pgwire.CodeOf(err) {
 	case pgwire.CodeInsufficientPrivilege, pgwire.CodeInvalidParameterValue:
 		return nil, fmt.Errorf("open a connection with role %q: %w", role, err)
+	}
+	if err != nil {
+		a.s.Log.Debug("no connection with the role of a startup message", "user", key.user, "database", key.database, "role", role, "error", err)
 	}
 	return conn, nil
 }

@@ -292,15 +292,23 @@ func (w *Doorway) CloseFast(ctx context.Context, database, because string) error
 	return nil
 }
 
-// MakeRoom closes free backends of a pool that has more than so many.
+// MakeRoom closes free backends of a login whose pools have more than so many.
 func (w *Doorway) MakeRoom(ctx context.Context, database, user string, most int) {
-	s := w.s
+	s, login := w.s, poolKey{database: database, user: user}
 	for _, l := range s.Loops {
 		if l.Call(ctx, func() {
-			p := l.Pools[poolKey{database: database, user: user}]
-			for p != nil && len(p.Free) > 0 && len(p.Backends) > most {
-				l.srv.Log.Debug("server connection evicted", "database", database, "user", user, "address", p.Free[0].Endpoint.Address)
-				p.Free[0].Goodbye() // leaves p.Free
+			have := 0
+			for key, p := range l.Pools {
+				if key.login() == login {
+					have += len(p.Backends)
+				}
+			}
+			for key, p := range l.Pools {
+				for key.login() == login && len(p.Free) > 0 && have > most {
+					l.srv.Log.Debug("server connection evicted", "database", database, "user", user, "address", p.Free[0].Endpoint.Address)
+					p.Free[0].Goodbye() // leaves p.Free
+					have--
+				}
 			}
 		}) != nil {
 			break

@@ -46,11 +46,15 @@ func (have *identity) compare(p *pool, c *client, st *roleStanding) *pgwire.Erro
 	if p.l.srv.identities.learn(p.key.login(), st) || before.server != "" {
 		p.l.srv.Cache.Purge(p.key.database) // it answers by the role's name
 	}
+	pools, connections := slices.AppendSeq([]*pool{p}, p.siblings()), 0
+	for _, p := range pools {
+		connections += p.Connections()
+	}
 	switch {
-	case !another && !anew, before.server == "" && len(p.Backends)+p.Dialing == 0: // the first login
+	case !another && !anew, before.server == "" && connections == 0: // the first login
 		return nil
 	}
-	for _, p := range slices.AppendSeq([]*pool{p}, p.siblings()) {
+	for _, p := range pools {
 		p.forgetGreetings()
 		p.l.srv.hubs.retire(p.key)
 		if p.Retire(another) || another {

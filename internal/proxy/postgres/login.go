@@ -251,10 +251,11 @@ func startSettings(start *pgwire.Startup) (list []session.Setting, app string, e
 	return list, app, nil
 }
 
-// startRole takes the role out of the settings of a startup message.
+// startRole takes the role out of the settings of a startup message. One without a name stays
+// there, for the server to refuse it: "" is that of pools without a role.
 func startRole(list []session.Setting) (role string, rest []session.Setting) {
 	i := slices.IndexFunc(list, func(s session.Setting) bool { return s.Name == roleName })
-	if i < 0 {
+	if i < 0 || list[i].Value == "" {
 		return "", list
 	}
 	return list[i].Value, slices.Concat(list[:i], list[i+1:])

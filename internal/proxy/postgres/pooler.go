@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"sync"
 	"time"
 
@@ -26,6 +27,9 @@ const (
 	pooledBeside = 3
 	// pooledPatience bounds that: a pooler that has no free connection lets them wait.
 	pooledPatience = 2 * time.Second
+	// pooledLate bounds by how much an answer may be later than another one, which the pooler
+	// has given after it.
+	pooledLate = 100 * time.Millisecond
 	// pooledKeep is how long what was found counts, and pooledRetry, where it was a pooler:
 	// it may have another configuration by then.
 	pooledKeep  = time.Minute
@@ -133,18 +137,22 @@ func sharesSessions(ctx context.Context, cfg pgwire.ConnectConfig, be *pgwire.Ba
 	mark := fmt.Sprintf("0.%05d", 2*rand.IntN(49_000)+1_001) // an odd number: no zero at the end
 	var refused *pgwire.Error
 	if err := runSetup(ctx, be.Conn, "SET geqo_seed = "+mark); errors.As(err, &refused) {
-		return false, false, nil // no PostgreSQL
+		return false, false, be.Conn.SetDeadline(time.Time{}) // no PostgreSQL
 	} else if err != nil {
 		return false, false, fmt.Errorf("ask whether a pooler shares the connection: %w", err)
 	}
-	others, shares, sure := findBeside(ctx, cfg, mark)
-	// Those that wait for a connection of a pooler that shares them have it before be is
-	// answered. If be is answered while they wait, it has one of its own.
+	others, shares, sure, waits := findBeside(ctx, cfg, mark)
+	// One that waits for a connection of a pooler that shares them has it before be is
+	// answered. If it still waits then, be has one of its own.
 	own, cancel := context.WithTimeout(context.WithoutCancel(ctx), pooledPatience)
 	defer cancel()
 	err = runSetup(own, be.Conn, "RESET geqo_seed")
+	late := err == nil && waits != nil && !unanswered(waits)
 	for _, other := range others {
 		_ = other.Conn.Close()
+	}
+	if late {
+		return false, false, errors.New("find out whether a pooler shares the connection: another one waited, and was answered meanwhile")
 	}
 	if err == nil {
 		err = be.Conn.SetDeadline(time.Time{})
@@ -155,32 +163,44 @@ func sharesSessions(ctx context.Context, cfg pgwire.ConnectConfig, be *pgwire.Ba
 	return shares, sure, nil
 }
 
+// unanswered reports whether a connection that an answer did not come to in time has none yet.
+func unanswered(be *pgwire.Backend) bool {
+	if be.Conn.SetDeadline(time.Now().Add(pooledLate)) != nil {
+		return false
+	}
+	_, err := be.Conn.Read(make([]byte, 1))
+	return errors.Is(err, os.ErrDeadlineExceeded)
+}
+
 // findBeside looks for the mark on other connections, which the caller closes. Where these
-// cannot be had, it proves nothing; where they wait for one, they are sure to find none.
-func findBeside(ctx context.Context, cfg pgwire.ConnectConfig, mark string) (others []*pgwire.Backend, shares, sure bool) {
+// cannot be had, it proves nothing; where one of them waits, it is sure to find none if that
+// one has to wait on.
+func findBeside(ctx context.Context, cfg pgwire.ConnectConfig, mark string) (others []*pgwire.Backend, shares, sure bool, waits *pgwire.Backend) {
 	ctx, cancel := context.WithTimeout(ctx, pooledPatience)
 	defer cancel()
 	for range pooledBeside {
 		other, err := pgwire.Connect(ctx, cfg)
 		if err != nil {
-			return others, false, false
+			return others, false, false, nil
 		}
 		others = append(others, other)
 		// First for itself, which a pooler that shares by the statement takes; then so that
 		// it keeps what it has from the next one.
 		for _, begin := range []string{"", "BEGIN"} {
-			if runSetup(ctx, other.Conn, begin) != nil {
-				return others, false, ctx.Err() != nil
+			var row [][]byte
+			if err = runSetup(ctx, other.Conn, begin); err == nil {
+				row, err = queryOne(ctx, other.Conn, "SELECT pg_catalog.current_setting('geqo_seed')")
 			}
-			row, err := queryOne(ctx, other.Conn, "SELECT pg_catalog.current_setting('geqo_seed')")
-			if err != nil {
-				return others, false, ctx.Err() != nil
-			}
-			if len(row) == 1 && string(row[0]) == mark {
+			switch {
+			case err != nil && (ctx.Err() != nil || errors.Is(err, os.ErrDeadlineExceeded)): // the context's, by another timer
+				return others, false, true, other
+			case err != nil:
+				return others, false, false, nil
+			case len(row) == 1 && string(row[0]) == mark:
 				_ = runSetup(ctx, other.Conn, "RESET geqo_seed; COMMIT")
-				return others, true, true
+				return others, true, true, nil
 			}
 		}
 	}
-	return others, false, true
+	return others, false, true, nil
 }

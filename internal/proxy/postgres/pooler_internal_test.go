@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -45,5 +46,61 @@ func TestPoolerThatIsSlowToTell(t *testing.T) {
 	}
 	if _, mine := v.begin(pooledKey{e.Address, cfg.Database, cfg.User}); !mine {
 		t.Error("a verdict is kept, and nothing was found")
+	}
+}
+
+// A script is a connection whose other side says what it holds, and is slow for each nil in it.
+type script struct {
+	net.Conn // none
+	says     [][]byte
+	deadline time.Time
+}
+
+func (c *script) Read(p []byte) (int, error) {
+	if len(c.says) == 0 || c.says[0] == nil {
+		c.says = c.says[min(1, len(c.says)):]
+		return 0, os.ErrDeadlineExceeded
+	}
+	n := copy(p, c.says[0])
+	if c.says[0] = c.says[0][n:]; len(c.says[0]) == 0 {
+		c.says = c.says[1:]
+	}
+	return n, nil
+}
+func (c *script) Write(p []byte) (int, error)      { return len(p), nil }
+func (c *script) SetDeadline(at time.Time) error   { c.deadline = at; return nil }
+func (c *script) SetReadDeadline(time.Time) error  { return nil }
+func (c *script) SetWriteDeadline(time.Time) error { return nil }
+func (c *script) Close() error                     { return nil }
+
+// Who waits for a connection tells that there is a pooler that does not share them, if it still
+// waits when the first one is answered; in any case a connection of use has no deadline left.
+func TestPoolerWithoutAConnectionFree(t *testing.T) {
+	t.Parallel()
+	ready := pgwire.AppendReadyForQuery(nil, pgwire.StatusIdle)
+	welcome := bytes.Join([][]byte{pgwire.AppendAuthOK(nil), pgwire.AppendBackendKeyData(nil, maxProcess+2, make([]byte, 4)), ready}, nil)
+	refusal := pgwire.AppendError(nil, pgwire.NewError("42704", "no such parameter"))
+	for _, tt := range []struct {
+		name     string
+		be       [][]byte
+		other    [][]byte
+		sure, ok bool
+	}{
+		{"it waits on", [][]byte{ready, ready}, [][]byte{welcome, nil}, true, true},
+		{"it is answered first", [][]byte{ready, ready}, [][]byte{welcome, nil, ready}, false, false},
+		{"no PostgreSQL", [][]byte{append(refusal, ready...)}, nil, false, true},
+	} {
+		be := &script{says: tt.be}
+		cfg := pgwire.ConnectConfig{Address: "h:1", User: "u", Database: "d", TLSMode: pgwire.TLSDisable}
+		cfg.Dial = func(context.Context, string, string) (net.Conn, error) { return &script{says: tt.other}, nil }
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		shares, sure, err := sharesSessions(ctx, cfg, &pgwire.Backend{PID: maxProcess + 1, Conn: be})
+		cancel()
+		if shares || sure != tt.sure || (err == nil) != tt.ok {
+			t.Errorf("%s: shares %v, sure %v, %v; want sure %v, of use %v", tt.name, shares, sure, err, tt.sure, tt.ok)
+		}
+		if err == nil && !be.deadline.IsZero() {
+			t.Errorf("%s: the deadline %v is left on the connection", tt.name, be.deadline)
+		}
 	}
 }

@@ -317,7 +317,7 @@ func TestRolesOfStartupMessages(t *testing.T) {
 		same(probe)
 	}
 	plain.want(probe, want)
-	for _, login := range []struct{ user, role string }{{"postgres", "weir_nobody"}, {"weir_rls", "weir_other"}} {
+	for _, login := range []struct{ user, role string }{{"postgres", "weir_nobody"}, {"weir_rls", "weir_other"}, {"postgres", ""}} {
 		refusal := func(dsn string) string {
 			cfg, err := pgx.ParseConfig(dsn)
 			if err != nil {
@@ -335,7 +335,7 @@ func TestRolesOfStartupMessages(t *testing.T) {
 			return refused.Severity + refused.Code + refused.Message
 		}
 		if want, got := refusal(server(t).DSN(db)), refusal(w.dsn(db)); got != want {
-			t.Errorf("role %s of %s: %s, want %s", login.role, login.user, got, want)
+			t.Errorf("role %q of %s: %s, want %s", login.role, login.user, got, want)
 		}
 	}
 	if n := w.pool().Strays; n != 0 {
