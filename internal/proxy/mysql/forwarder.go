@@ -251,7 +251,7 @@ func (fw *forwarder) query(msg, payload []byte) int {
 	c.cached.linked(&info, u.shape, judged)
 	u.generated, u.hidesID = generated, hidesID
 	if !judged {
-		c.texts.judgeLater(u, sql, &info)
+		c.texts.judgeLater(u, sql, &info, c.texts.mode, c.set)
 	}
 	fw.note(u, sql, &info)
 	u.movable = judged && !long && len(u.raw) > 0 && fw.mayMove(u, &info)
@@ -389,7 +389,7 @@ func (fw *forwarder) run(cmd byte, cs *clientStmt, msg []byte) *unit {
 	judged := cs.st.reach(fw.c)
 	fw.c.cached.linked(&cs.st.info, cs.st.shape, judged)
 	if !judged {
-		fw.c.texts.judgeLater(u, cs.st.sql, &cs.st.info)
+		fw.c.texts.judgeLater(u, cs.st.sql, &cs.st.info, cs.st.mode, cs.st.set)
 	}
 	fw.note(u, cs.st.sql, &cs.st.info)
 	return u

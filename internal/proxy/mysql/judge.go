@@ -95,7 +95,7 @@ func (tx *texts) reachPrepared(sql string, info *myscan.Statement) {
 		if k := c.p.catalog; k.ready() {
 			inner.Effects |= k.reach(&t, &inner, c.p.key.databaseOf(c.set))
 		} else {
-			tx.later(text, text, mode) // as if it ran
+			tx.later(text, text, mode, c.set) // as if it ran
 		}
 	}
 	if inner.Effects.Has(myscan.EffLock) {
@@ -165,11 +165,11 @@ type unjudged struct {
 // alike is what a text has in common with those that are judged alike: the text itself, or
 // without constants where these cannot matter. An application that writes its values into
 // its texts would soon have run more of them than are kept.
-func (tx *texts) alike(sql string, info *myscan.Statement) string {
+func (tx *texts) alike(sql string, info *myscan.Statement, mode myscan.Mode) string {
 	switch info.Verb {
 	case myscan.VerbSelect, myscan.VerbInsert, myscan.VerbReplace, myscan.VerbUpdate, myscan.VerbDelete:
 		if info.Count == 1 && len(sql) <= maxScanned {
-			if rest, ok := tx.asRead(sql).WithoutConstants(); ok {
+			if rest, ok := tx.readIn(sql, mode).WithoutConstants(); ok {
 				return rest
 			}
 		}
@@ -178,16 +178,17 @@ func (tx *texts) alike(sql string, info *myscan.Statement) string {
 }
 
 // judgeLater keeps a text that is about to run while the catalog is not known to
-// say how things are: it is judged before the connection goes to anybody else.
-func (tx *texts) judgeLater(u *unit, sql string, info *myscan.Statement) {
-	u.unjudged = tx.later(sql, tx.alike(sql, info), tx.mode)
+// say how things are: it is judged before the connection goes to anybody else. A prepared
+// one keeps the mode and the settings in which it was prepared.
+func (tx *texts) judgeLater(u *unit, sql string, info *myscan.Statement, mode myscan.Mode, in *session.Set) {
+	u.unjudged = tx.later(sql, tx.alike(sql, info, mode), mode, in)
 }
 
 // later is one more than the number of a text among those that are to be judged later, 0 if
 // there are too many.
-func (tx *texts) later(sql, alike string, mode myscan.Mode) int {
+func (tx *texts) later(sql, alike string, mode myscan.Mode, in *session.Set) int {
 	c := tx.c
-	db := c.p.key.databaseOf(c.set)
+	db := c.p.key.databaseOf(in)
 	for i, o := range tx.unjudged {
 		if o.alike == alike && o.mode == mode && o.db == db {
 			return i + 1

@@ -245,6 +245,36 @@ func TestCatalogThatIsBeingRead(t *testing.T) {
 	}
 }
 
+// A prepared statement that runs then is judged by what the server has read it as, in the
+// database and the mode in which it was prepared.
+func TestPreparedWhileTheCatalogIsRead(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct{ before, text, after string }{
+		"in another database": {"DO 0", "SELECT x FROM v", "USE " + database(t)},
+		"in another mode":     {"SET sql_mode = 'ANSI_QUOTES'", `SELECT x FROM "v"`, "SET sql_mode = ''"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := database(t, "CREATE VIEW v AS SELECT 1 AS x")
+			w, hold, release := withCatalogHeld(t, db)
+			definer, reader := w.dial(nil), w.dial(nil)
+			definer.must("DO 0")
+			reader.must(tc.before)
+			st := reader.prepare(tc.text)
+			reader.must(tc.after)
+			hold(definer, "CREATE OR REPLACE VIEW v AS SELECT GET_LOCK('"+db+"', 0) AS x")
+			if r := reader.try(st.execute(0)); r.err != nil || r.lost != nil {
+				t.Fatal(r.text, r.lost)
+			}
+			release()
+			eventually(t, "what it did is judged", func() bool { p := w.pool(); return p.Pinned > 0 || p.Backends == p.Free })
+			if n := w.pool().Pinned; n != 1 {
+				t.Errorf("%d sessions keep their connection, want the one that holds a lock", n)
+			}
+		})
+	}
+}
+
 // A client that writes its values into its texts runs any number of them while the catalog is
 // read, and does not keep its connection behind them.
 func TestManyTextsWhileTheCatalogIsRead(t *testing.T) {

@@ -43,11 +43,14 @@ func (tx *texts) read(sql string) myscan.Statement {
 
 // asRead is a text of the bytes in hand that was read before. Another may have been
 // read since.
-func (tx *texts) asRead(sql string) *myscan.Text {
-	if t := &tx.c.l.text; t.Is(sql, tx.mode) {
+func (tx *texts) asRead(sql string) *myscan.Text { return tx.readIn(sql, tx.mode) }
+
+// readIn is asRead in another mode.
+func (tx *texts) readIn(sql string, mode myscan.Mode) *myscan.Text {
+	if t := &tx.c.l.text; t.Is(sql, mode) {
 		return t
 	}
-	return tx.c.l.read(sql, tx.mode)
+	return tx.c.l.read(sql, mode)
 }
 
 // keep has read return what it has returned for a text, until forget.
