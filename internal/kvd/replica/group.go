@@ -5,7 +5,9 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"slices"
 
+	"github.com/weirdb/weir/internal/kvd/consensus"
 	"github.com/weirdb/weir/internal/kvd/peer"
 	"github.com/weirdb/weir/internal/kvd/wal"
 )
@@ -53,14 +55,15 @@ func (p *peers) findGroup() error {
 	}
 	copy(p.group[:], b)
 	founders := p.core.Founders()
-	if len(founders) == 0 {
+	untried := p.core.Untried()
+	if len(founders) == 0 || noted != "" && !untried {
 		return nil
 	}
 	p.group = groupBy(founders)
-	if p.group.String() == noted {
-		return nil
+	p.fresh = untried && len(founders) > 1 // one alone has a cluster at once
+	if !p.fresh {
+		p.noteGroup(p.group)
 	}
-	p.noteGroup(p.group)
 	return nil
 }
 
@@ -78,17 +81,24 @@ func (p *peers) ownGroup() [8]byte {
 	return p.group
 }
 
-// joinGroup takes the group of the leader for that of this replica, if it knows none. The
-// core goroutine calls it at each tick.
+// joinGroup takes the group of the leader for that of this replica, if it knows none, or
+// only has a list and nothing of a cluster. The core goroutine calls it at each tick.
 func (p *peers) joinGroup(s *Status) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	told := p.groups[s.Leader]
 	g := told.group
-	if p.group != (group{}) || g == (group{}) || told.fell || p.refused[s.Leader] || len(s.Members) == 0 || p.stopping.Load() {
+	switch {
+	case s.Leader == 0 || told.fell || p.refused[s.Leader] || len(s.Members) == 0 || p.stopping.Load():
+		return
+	case p.fresh && p.core.Untried():
+		return
+	case p.fresh && g == (group{}):
+		g = p.group
+	case !p.fresh && (p.group != (group{}) || g == (group{})):
 		return
 	}
-	p.group = g
+	p.group, p.fresh = g, false
 	for id, other := range p.groups {
 		if other.group != (group{}) && other.group != g {
 			p.refused[id] = true                                    // what comes meanwhile is not heard
@@ -110,17 +120,38 @@ func (p *peers) tellsGroup(who peer.Remote) error {
 	s := p.Status()
 	p.mu.Lock()
 	p.groups[who.ID] = toldGroup{group: who.Group, fell: s.Leader == who.ID && who.Index < s.Commit}
+	own := p.group
 	p.mu.Unlock()
-	return p.sameGroup(who)
+	if err := p.sameGroup(who); err != nil {
+		return err
+	}
+	if other := group(who.Group); own != other && own != (group{}) && other != (group{}) {
+		p.cfg.Log.Warn("a replica is connected though one of the two was first started with another list of members, since that one has nothing yet", "peer", who.ID)
+	}
+	return nil
 }
 
 // sameGroup refuses a replica of another group.
 func (p *peers) sameGroup(who peer.Remote) error {
-	own, other := group(p.ownGroup()), group(who.Group)
-	if own == other || own == (group{}) || other == (group{}) {
+	p.mu.Lock()
+	own, other, fresh := p.group, group(who.Group), p.fresh
+	p.mu.Unlock()
+	switch {
+	case own == other, own == (group{}), other == (group{}):
+		return nil
+	case fresh && who.Index > firstIndex: // it says whether this one is a member
+		return nil
+	case !fresh && who.Index <= firstIndex && !p.isFirst(who.ID): // let in if it was added
 		return nil
 	}
 	return p.otherGroup(who.ID)
+}
+
+// isFirst reports whether a replica is one of the first members. The log tells all others
+// who the members are, whatever list they were first started with.
+func (p *peers) isFirst(id uint64) bool {
+	first, err := firstMembers(p.disk.log.Identity().First)
+	return err != nil || slices.ContainsFunc(first, func(m consensus.Member) bool { return m.ID == id })
 }
 
 func (p *peers) otherGroup(id uint64) error {

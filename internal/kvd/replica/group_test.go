@@ -66,10 +66,10 @@ func TestGroupIsKnownToAll(t *testing.T) {
 				noted, err := n.disk.log.Group()
 				return err == nil && noted == want.String() && n.peers.ownGroup() == want
 			})
-			if n.peers.sameGroup(peer.Remote{ID: 9, Group: groupBy([]uint64{1})}) == nil {
+			if n.peers.sameGroup(peer.Remote{ID: 9, Index: 5, Group: groupBy([]uint64{1})}) == nil {
 				t.Errorf("replica %d lets in one of another group", id)
 			}
-			n.peers.Up(9, peer.Remote{ID: 9, Group: groupBy([]uint64{1})}) // let in before the group was known
+			n.peers.Up(9, peer.Remote{ID: 9, Index: 5, Group: groupBy([]uint64{1})}) // let in before the group was known
 			if !n.peers.deaf(9) {
 				t.Errorf("replica %d listens to one of another group", id)
 			}
@@ -142,4 +142,32 @@ func TestGroupIsNotNoted(t *testing.T) {
 	if log := r.logs[1].String(); !strings.Contains(log, "the group of replicas is not noted") {
 		t.Error("the log does not say that the group is not noted")
 	}
+}
+
+// A replica that was first started with a list of all, instead of --join, and is added then,
+// is let in as long as it has nothing, and belongs to the cluster from then on.
+func TestAddedReplicaStartedWithoutJoin(t *testing.T) {
+	r := startRig(t, 3, "raft-ht", nil)
+	m := r.joiner(4, 1, 2, 3)
+	c := r.cfg[4]
+	c.Join = false
+	r.cfg[4] = c
+	x := r.start(4)
+	delete(r.nodes, 4)
+	testkit.Eventually(t, "it is told that it is no member", func() bool {
+		return strings.Contains(r.logs[4].String(), "replica 4 is not a member of this cluster (weir kv member add)")
+	})
+	r.configure(consensus.Change{Kind: consensus.AddLearner, Member: m})
+	ready := func() bool {
+		noted, err := x.disk.log.Group()
+		return x.Status().Ready() == nil && x.Status().Leader != 0 && err == nil && noted == groupBy([]uint64{1, 2, 3}).String()
+	}
+	testkit.Eventually(t, "it serves and has taken the group", ready)
+	r.nodes[4] = x
+	r.configure(consensus.Change{Kind: consensus.Promote, Member: consensus.Member{ID: 4}})
+	if err := r.halt(4); err != nil {
+		t.Fatal(err)
+	}
+	r.start(4)
+	r.set(4, "k", "v")
 }

@@ -33,7 +33,7 @@ type line struct {
 	queue   []queued     // requests that wait for their turn, by tag: behind those in again
 	coming  int          // bytes of answers that were asked for again
 	window  int          // reads that may be under way, see learn
-	moved   int64        // when a read was last answered, or waited for the client alone
+	moved   int64        // when a request was last answered, or a read waited for the client alone
 	gaveUp  int64        // when a write or a strong read was given up
 	local   []localRead  // to be read from this replica's state
 	locals  int          // reads of which it has been asked; writes wait for them
@@ -300,6 +300,9 @@ func (l *line) complete(o *session.Outcome) bool {
 	e := l.entry(o.Tag)
 	if e == nil {
 		return false // it was given up with the connection
+	}
+	if o.Err == nil {
+		l.moved = l.g.clock()
 	}
 	if l.unfit(e, o) {
 		return false

@@ -63,7 +63,6 @@ const (
 
 // learn moves the window by the size of an answer.
 func (l *line) learn(size int) {
-	l.moved = l.g.clock()
 	most := min(max(mostComing/max(size, 1), 2), mostReads)
 	l.window = min(l.window+1, most)
 }
