@@ -33,8 +33,8 @@ const (
 )
 
 // maintain does what is due until ctx ends. It returns an error for what the
-// tables do not allow.
-func (s *Service) maintain(ctx context.Context) error {
+// tables do not allow, and calls allowed if they allow it.
+func (s *Service) maintain(ctx context.Context, allowed func()) error {
 	desc, err := s.described(ctx)
 	if err != nil {
 		return nil // ctx ended, or the relay reports the same
@@ -43,6 +43,7 @@ func (s *Service) maintain(ctx context.Context) error {
 	if err := m.check(desc); err != nil {
 		return err
 	}
+	allowed()
 	m.Partitions.Period = desc.Period
 	if desc.Period == outbox.Unpartitioned && m.PurgeDelivered == 0 && m.PurgeDead == 0 {
 		return nil

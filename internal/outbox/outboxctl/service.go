@@ -130,8 +130,16 @@ func (s *Service) Run(ctx context.Context) error {
 		defer stop()
 		return s.relay.Run(around)
 	})
-	g.Go(func() error { return s.count(around, stop) })
-	g.Go(func() error { return s.maintain(around) })
+	allowed := make(chan struct{})
+	empty := func() {
+		select {
+		case <-allowed: // or what the tables do not allow would not be told
+		case <-around.Done():
+		}
+		stop()
+	}
+	g.Go(func() error { return s.count(around, empty) })
+	g.Go(func() error { return s.maintain(around, func() { close(allowed) }) })
 	return g.Wait()
 }
 
