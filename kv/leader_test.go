@@ -149,16 +149,20 @@ func TestCloseWhileACallbackWaits(t *testing.T) {
 	check(t, err, nil)
 	other := c.NewSession()
 	ended := make(chan error, 1)
-	check(t, c.Issue(kv.Get("a"), func(kv.Result, error) {
-		_, err := other.Do(context.Background(), kv.Get("b"))
-		ended <- err
-	}), nil)
+	issued := make(chan error, 1)
+	go func() { // which may have to deliver the answer
+		issued <- c.Issue(kv.Get("a"), func(kv.Result, error) {
+			_, err := other.Do(context.Background(), kv.Get("b"))
+			ended <- err
+		})
+	}()
 	testkit.Eventually(t, "the second operation is under way", func() bool { return replica.heard(wire.Read) > 1 })
 	closed := make(chan error, 1)
 	go func() { closed <- c.Close() }()
 	testkit.Eventually(t, "the client is closed", func() bool { return len(closed) == 1 })
 	check(t, <-closed, nil)
 	check(t, <-ended, kv.ErrClosed)
+	check(t, <-issued, nil)
 }
 
 // A change of the members that its leader does not answer, because it was stopped or has

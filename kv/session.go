@@ -331,9 +331,9 @@ func (s *Session) abandon() {
 	}
 }
 
-// Issue begins an operation and returns; done is called once with its outcome,
-// on a goroutine that delivers all answers, so it must be quick, and may issue
-// the next. When Issue returns an error, done is not called: ErrFull means to
+// Issue begins an operation and returns; done is called once with its outcome, on a
+// goroutine that delivers answers, which may be that of any caller of Issue. So it must be
+// quick, and may issue the next. When Issue returns an error, done is not called: ErrFull means to
 // wait until others have ended.
 func (s *Session) Issue(o Op, done func(Result, error)) error {
 	if err := o.tooLarge(); err != nil {
