@@ -10,8 +10,8 @@ import (
 	"github.com/weirdb/weir/internal/wire/binlog"
 )
 
-// errUnlogged says that a server's log lacks what it replicates: whoever replays that log on
-// a backup gets old rows, without any error.
+// errUnlogged says that a server's log lacks what it replicates: a replay of that log on
+// a backup ends with old rows, without any error.
 var errUnlogged = errors.New("the server is a replica and does not write what it replicates into its own binary log (log_slave_updates, in MySQL log_replica_updates, is off)")
 
 // unlogged reports whether a server replicates at this moment what its own log lacks, and
