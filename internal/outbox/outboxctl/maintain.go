@@ -36,8 +36,11 @@ const (
 // tables do not allow, and calls allowed if they allow it.
 func (s *Service) maintain(ctx context.Context, allowed func()) error {
 	desc, err := s.described(ctx)
-	if err != nil {
-		return nil // ctx ended, or the relay reports the same
+	switch {
+	case ctx.Err() != nil:
+		return nil
+	case err != nil:
+		return err // the relay may have been told of older tables
 	}
 	m := s.cfg.Maintenance
 	if err := m.check(desc); err != nil {

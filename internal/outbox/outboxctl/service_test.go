@@ -144,6 +144,27 @@ func (s *slowlyCounted) Status(ctx context.Context) (outbox.Status, error) {
 	return status, err
 }
 
+// upgraded is a store whose tables a newer version has migrated.
+type upgraded struct{ outbox.Store }
+
+func (upgraded) Name() string { return "outbox" }
+
+func (upgraded) Describe(context.Context) (outbox.Description, error) {
+	return outbox.Description{}, outbox.ErrNewer
+}
+
+// A relay that was told of the tables before they were migrated does not wait for a
+// maintenance that is told of them behind it.
+func TestMaintenanceOfNewerTables(t *testing.T) {
+	s, err := NewService(upgraded{}, lines(t, io.Discard), Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.maintain(t.Context(), func() {}); !errors.Is(err, outbox.ErrNewer) {
+		t.Errorf("maintenance ended with %v, want %v", err, outbox.ErrNewer)
+	}
+}
+
 // hanging is a store whose server hangs after the first count.
 type hanging struct {
 	outbox.Store
