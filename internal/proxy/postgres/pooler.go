@@ -26,7 +26,9 @@ const (
 	// one that is idle. A pooler gives them its idle ones, of which that is one.
 	pooledBeside = 3
 	// pooledPatience bounds that: a pooler that has no free connection lets them wait.
+	// pooledTrips is for one that is far away: they come to 30 round trips, with SCRAM in TLS.
 	pooledPatience = 2 * time.Second
+	pooledTrips    = 60
 	// pooledLate bounds by how much an answer may be later than another one, which the pooler
 	// has given after it.
 	pooledLate = 100 * time.Millisecond
@@ -136,15 +138,17 @@ func sharesSessions(ctx context.Context, cfg pgwire.ConnectConfig, be *pgwire.Ba
 	// Any role may set it, it does not matter, and no pooler restores it.
 	mark := fmt.Sprintf("0.%05d", 2*rand.IntN(49_000)+1_001) // an odd number: no zero at the end
 	var refused *pgwire.Error
+	sent := time.Now()
 	if err := runSetup(ctx, be.Conn, "SET geqo_seed = "+mark); errors.As(err, &refused) {
 		return false, false, be.Conn.SetDeadline(time.Time{}) // no PostgreSQL
 	} else if err != nil {
 		return false, false, fmt.Errorf("ask whether a pooler shares the connection: %w", err)
 	}
-	others, shares, sure, waits := findBeside(ctx, cfg, mark)
+	patience := max(pooledPatience, pooledTrips*time.Since(sent))
+	others, shares, sure, waits := findBeside(ctx, cfg, mark, patience)
 	// One that waits for a connection of a pooler that shares them has it before be is
 	// answered. If it still waits then, be has one of its own.
-	own, cancel := context.WithTimeout(context.WithoutCancel(ctx), pooledPatience)
+	own, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
 	err = runSetup(own, be.Conn, "RESET geqo_seed")
 	late := err == nil && waits != nil && !unanswered(waits)
@@ -175,8 +179,8 @@ func unanswered(be *pgwire.Backend) bool {
 // findBeside looks for the mark on other connections, which the caller closes. Where these
 // cannot be had, it proves nothing; where one of them waits, it is sure to find none if that
 // one has to wait on.
-func findBeside(ctx context.Context, cfg pgwire.ConnectConfig, mark string) (others []*pgwire.Backend, shares, sure bool, waits *pgwire.Backend) {
-	ctx, cancel := context.WithTimeout(ctx, pooledPatience)
+func findBeside(ctx context.Context, cfg pgwire.ConnectConfig, mark string, patience time.Duration) (others []*pgwire.Backend, shares, sure bool, waits *pgwire.Backend) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for range pooledBeside {
 		other, err := pgwire.Connect(ctx, cfg)

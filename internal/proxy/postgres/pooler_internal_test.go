@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weirdb/weir/internal/proxy/upstream"
@@ -102,5 +103,53 @@ func TestPoolerWithoutAConnectionFree(t *testing.T) {
 		if err == nil && !be.deadline.IsZero() {
 			t.Errorf("%s: the deadline %v is left on the connection", tt.name, be.deadline)
 		}
+	}
+}
+
+// A distant connection answers what it is sent after a round trip.
+type distant struct {
+	script
+	trip   time.Duration
+	comes  time.Time
+	queued [][]byte // answers to the messages to come; the last one is to all others
+}
+
+func (c *distant) Write(p []byte) (int, error) {
+	c.says, c.comes = [][]byte{c.queued[0]}, time.Now().Add(c.trip)
+	if len(c.queued) > 1 {
+		c.queued = c.queued[1:]
+	}
+	return len(p), nil
+}
+
+func (c *distant) Read(p []byte) (int, error) {
+	if !c.deadline.IsZero() && c.deadline.Before(c.comes) {
+		time.Sleep(time.Until(c.deadline))
+		return 0, os.ErrDeadlineExceeded
+	}
+	time.Sleep(time.Until(c.comes))
+	return c.script.Read(p)
+}
+
+// A pooler that is far away is no pooler that has no connection free.
+func TestPoolerThatIsFarAway(t *testing.T) {
+	t.Parallel()
+	ready := pgwire.AppendReadyForQuery(nil, pgwire.StatusIdle)
+	welcome := bytes.Join([][]byte{pgwire.AppendAuthOK(nil), pgwire.AppendBackendKeyData(nil, maxProcess+2, make([]byte, 4)), ready}, nil)
+	row := append(pgwire.AppendDataRow(nil, [][]byte{[]byte("0.5")}), ready...)
+	for _, trip := range []time.Duration{time.Millisecond, 110 * time.Millisecond, 300 * time.Millisecond, 450 * time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			cfg := pgwire.ConnectConfig{Address: "h:1", User: "u", Database: "d", TLSMode: pgwire.TLSDisable}
+			cfg.Dial = func(context.Context, string, string) (net.Conn, error) {
+				return &distant{trip: trip, queued: [][]byte{welcome, row}}, nil
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			be := &distant{trip: trip, queued: [][]byte{ready}}
+			shares, sure, err := sharesSessions(ctx, cfg, &pgwire.Backend{PID: maxProcess + 1, Conn: be})
+			if shares || !sure || err != nil {
+				t.Errorf("%v away: shares %v, sure %v, %v", trip, shares, sure, err)
+			}
+		})
 	}
 }
