@@ -40,6 +40,7 @@ type Conn[U any] struct {
 	Ghosts    bool          // runs reads whose clients were served elsewhere
 	Doomed    bool          // close when free: nobody may use it
 	Retired   bool          // close when free: it is out of date
+	Leaving   bool          // has said goodbye, and is closed when it has answered once more
 	Settling  bool          // it is new, and was not free yet: it is asked about the server
 }
 

@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"errors"
 	"math"
 	"slices"
 	"time"
@@ -18,6 +19,11 @@ const (
 	// surplusKeep is how long such a pool keeps connections that it does not use any more.
 	surplusKeep = 5 * time.Second
 )
+
+// leavingGrace is how long the server may take for the answer with which a connection ends.
+const leavingGrace = 2 * time.Second
+
+var errLeaving = errors.New("the server has not answered the last question on a connection that weir ends")
 
 // A Holding is a pool as what holds connections to the server: how many they may be, which
 // of them are opened and closed, and what it owes to pools that it shares places with
@@ -155,6 +161,16 @@ func (h *Holding[B, C, U, L, N]) resize() {
 	h.p.Wake()
 }
 
+// staying counts the backends without those that are Leaving.
+func (h *Holding[B, C, U, L, N]) staying() (n int) {
+	for _, b := range h.p.Backends {
+		if !b.Pooled().Leaving {
+			n++
+		}
+	}
+	return n
+}
+
 // shrink gives up connections that are free and that the pool does not use any more.
 func (h *Holding[B, C, U, L, N]) shrink() {
 	z := &h.sizer
@@ -170,7 +186,7 @@ func (h *Holding[B, C, U, L, N]) shrink() {
 		h.resize()
 	}
 	if crowded || z.rested(h.p.loop.Now, surplusKeep) {
-		for len(h.p.Free) > 0 && len(h.p.Backends) > h.withShared(h.most()) && h.p.side.Replaceable() {
+		for len(h.p.Free) > 0 && h.staying() > h.withShared(h.most()) && h.p.side.Replaceable() {
 			h.p.Free[0].Goodbye() // leaves h.p.Free
 		}
 	}
@@ -180,7 +196,7 @@ func (h *Holding[B, C, U, L, N]) shrink() {
 func (h *Holding[B, C, U, L, N]) apply(o *session.Options) {
 	h.limit(o)
 	n := h.most()
-	for len(h.p.Free) > 0 && len(h.p.Backends) > n {
+	for len(h.p.Free) > 0 && h.staying() > n {
 		h.p.Free[0].Goodbye() // leaves h.p.Free
 	}
 	for i := n; i < len(h.p.Backends); i++ {
@@ -292,6 +308,12 @@ func (h *Holding[B, C, U, L, N]) keep() {
 			i--
 		}
 	}
+	for i := len(h.p.Backends) - 1; i >= 0; i-- {
+		b := h.p.Backends[i]
+		if c := b.Pooled(); c.Leaving && c.running(h.p.loop.Now) > leavingGrace {
+			b.Cut(errLeaving) // leaves h.p.Backends
+		}
+	}
 	h.shrink()
 	h.pay()
 	if h.p.Waiting() == 0 {
@@ -352,7 +374,7 @@ func (h *Holding[B, C, U, L, N]) giveUp(afterTurn bool) {
 // owes reports whether a backend is to be given up now: the pool has had its turn, or
 // nothing to do with it but what weir itself asks.
 func (h *Holding[B, C, U, L, N]) owes() bool {
-	return h.owed > 0 && (h.p.Stats.Units >= h.turn || h.p.Waiting() == h.p.Excl.asks())
+	return h.owed > 0 && h.owed+h.staying() > len(h.p.Backends) && (h.p.Stats.Units >= h.turn || h.p.Waiting() == h.p.Excl.asks())
 }
 
 // Awaited reports whether somebody waits for a backend of the pool that does not become free

@@ -15,7 +15,8 @@ import (
 type Backend[U any] interface {
 	comparable
 	Pooled() *Conn[U]
-	// Goodbye ends a connection that has nothing under way. It leaves the pool.
+	// Goodbye ends a connection that has nothing under way. It leaves the free ones now, and
+	// the pool, too, unless it is Leaving then; called again it ends that as well.
 	Goodbye()
 	// Cut ends a connection with whatever is under way on it.
 	Cut(err error)

@@ -87,8 +87,11 @@ func (b *backend) ask(sql string, done func(u *unit)) {
 	}
 }
 
-// Goodbye ends a connection that has nothing under way.
+// Goodbye implements core.Backend.
 func (b *backend) Goodbye() {
+	if b.tellsID() {
+		return
+	}
 	if !b.s.Closed {
 		b.s.Write(mywire.AppendQuit(nil))
 		b.s.Flush()

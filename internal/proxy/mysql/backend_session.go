@@ -164,6 +164,17 @@ func (f *backendSession) readied(set *session.Set, st *stmt, then func(b *backen
 	}
 	if f.set != set {
 		if !reachable(f.set, set, b.p.key.database) {
+			if b.idOwner != nil { // what it alone knows does not end with it
+				b.Held = true
+				b.yieldID(nil)
+				b.ask(noWarnings, func(*unit) {
+					b.p.l.Post(func() { // when the answer has been dealt with
+						b.Held = false
+						f.readied(set, st, then)
+					})
+				})
+				return
+			}
 			b.Goodbye()
 			then(b, mywire.NewError(mywire.ErrUnknown, "weir: a connection that has a current database cannot be one without"))
 			return

@@ -298,6 +298,22 @@ func (lt *left) yieldID(to *client) {
 	})
 }
 
+// tellsID is for a connection that is to be closed. It has an id asked for that only this
+// one knows, and reports whether that is under way: the answer ends the connection.
+func (lt *left) tellsID() bool {
+	b, c := lt.b, lt.idOwner
+	switch {
+	case c == nil || c.s.Closed || c.diag.last.idBackend != b:
+		return false // nobody will ask for it
+	case b.s.Closed || b.Depth() > 0 || b.p.l.Draining() || !b.p.l.srv.Monitor.Goes(b.Endpoint):
+		return false // nor would it be waited for
+	}
+	b.p.Claim(b)
+	b.Mode, b.Doomed, b.Leaving = core.ModeOwn, true, true
+	lt.yieldID(nil)
+	return true
+}
+
 // hidesIDEffects are the effects of statements that may set LAST_INSERT_ID() without
 // reporting it, or read it where weir does not see it.
 const hidesIDEffects = myscan.EffSetLastID | myscan.EffUnknownFunc | myscan.EffUnknown | myscan.EffMulti | myscan.EffLoad

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/internal/proxy/mysql"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
@@ -283,6 +284,62 @@ func TestSchemaChangedElsewhere(t *testing.T) {
 		b.must("INSERT INTO parent (who) VALUES (2)")
 		return a.one("SELECT z FROM later") == fmt.Sprint(id)
 	})
+}
+
+// TestIDsOutliveTheirConnection: a connection that alone knows a client's LAST_INSERT_ID() is
+// asked for it before it is replaced.
+func TestIDsOutliveTheirConnection(t *testing.T) {
+	t.Parallel()
+	db := database(t, leakSetup...)
+	for _, ask := range []string{"SELECT LAST_INSERT_ID()", "SELECT z FROM vlast"} {
+		w := start(t, db, twoBackends)
+		c := w.dial(nil)
+		eventually(t, "the catalog is known", func() bool { c.one("SELECT i FROM n"); return w.pool().Backends == w.pool().Free })
+		for range 3 {
+			c.one("SELECT LAST_INSERT_ID(4711)")
+			w.command("RECONNECT " + w.db)
+			if got := c.one(ask); got != "4711" {
+				t.Errorf("%s: %s, want 4711", ask, got)
+			}
+		}
+	}
+}
+
+// A connection that has a current database makes room for one without, and is asked before.
+func TestIDsOutliveTheirDatabase(t *testing.T) {
+	t.Parallel()
+	db := database(t)
+	w := start(t, db, func(c *mysql.Config) { c.PoolSize = 1 })
+	none := func(c *mywire.ConnectConfig) { c.Database = "" }
+	c, other := w.dial(none), w.dial(none)
+	for range 3 {
+		c.must("USE " + db)
+		c.one("SELECT LAST_INSERT_ID(4711)")
+		if got := other.one("SELECT DATABASE()"); got != "NULL" {
+			t.Errorf("another client is in %s", got)
+		}
+		if got := c.one("SELECT LAST_INSERT_ID()"); got != "4711" {
+			t.Errorf("%s, want 4711", got)
+		}
+	}
+}
+
+// A server that hangs is not waited for when its connections are ended, for an id that only one
+// of them knows: that is refused then.
+func TestHungServerTellsNoIDs(t *testing.T) {
+	t.Parallel()
+	relay := labtest.Relay(t, server(t).Addr())
+	w := start(t, database(t), func(c *mysql.Config) { c.MySQL.Address = relay.Addr() })
+	c := w.dial(nil)
+	c.one("SELECT LAST_INSERT_ID(4711)")
+	eventually(t, "nothing is under way", func() bool { return w.pool().Backends == w.pool().Free })
+	relay.Stall()
+	w.command("PAUSE " + w.db)
+	relay.Heal()
+	w.command("RESUME " + w.db)
+	if r := c.try(c.query("SELECT LAST_INSERT_ID()")); r.code() != mywire.ErrNotSupportedYet {
+		t.Errorf("%s, want error %d", r.text, mywire.ErrNotSupportedYet)
+	}
 }
 
 // TestUnseenTriggers: where an account may not see triggers, there may be any.

@@ -196,7 +196,9 @@ func (p *pool) release(b *backend) {
 	}
 	since := b.FreeSince
 	if !p.Release(b, &b.Conn) {
-		b.s.Close(io.EOF)
+		if !b.tellsID() {
+			b.s.Close(io.EOF)
+		}
 		return
 	}
 	if b.polled {
