@@ -35,7 +35,7 @@ func TestLoginsAreMeasured(t *testing.T) {
 	labtest.RequirePostgres(t)
 	got, err := Run(t.Context(), Options{
 		Options: suite.Options{Out: t.TempDir(), Say: t.Logf, Experiments: []string{"logins-trust-2", "logins-auth-query-2", "logins-scram-2"}},
-		Binary:  program.Path(t), Plan: Plan{Logins: []int{2}, Rounds: 1, Duration: 300 * time.Millisecond},
+		Binary:  program.Path(t), Plan: Plan{Logins: []int{2}, Rounds: 1, Duration: 100 * time.Millisecond},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -45,7 +45,7 @@ func TestLoginsAreMeasured(t *testing.T) {
 	}
 	for _, r := range got.Results {
 		for _, c := range r.Cases {
-			if s := c.Samples[0]; s.Ops == 0 || s.Seconds < 0.3 {
+			if s := c.Samples[0]; s.Ops == 0 || s.Seconds < 0.1 {
 				t.Errorf("%s, %s: %d logins in %v s", r.Experiment.Name, c.Name, s.Ops, s.Seconds)
 			}
 		}

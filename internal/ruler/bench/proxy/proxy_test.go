@@ -38,7 +38,7 @@ func endToEnd(t *testing.T, e suite.Engine, binary string) {
 	lived := false
 	plan := Plan{
 		Inserts: []int{8}, Windows: []time.Duration{time.Millisecond}, Isolated: true, Literals: []int{8}, Updates: []int{8},
-		Reads: []int{8}, Failing: []int{8}, Crowd: []int{2, 40}, Idle: 50, Drivers: []int{4}, Leak: time.Second, Rounds: 1, Warmup: 50 * time.Millisecond, Duration: 200 * time.Millisecond,
+		Reads: []int{8}, Failing: []int{8}, Crowd: []int{2, 40}, Idle: 50, Drivers: []int{4}, Leak: time.Second, Rounds: 1, Warmup: 20 * time.Millisecond, Duration: 100 * time.Millisecond,
 	}
 	got, err := Run(t.Context(), Options{
 		Options: suite.Options{Out: dir, Say: t.Logf}, Engine: e, Binary: binary, Floor: runtime.GOOS == "linux",
