@@ -121,6 +121,14 @@ func (r *rig) admin(statements ...string) {
 	}
 }
 
+// with gives a setting of the server another value until the test ends.
+func (r *rig) with(setting, value string) {
+	r.t.Helper()
+	was := r.client("", "SELECT @@GLOBAL."+setting)
+	r.admin("SET GLOBAL " + setting + " = '" + value + "'")
+	r.t.Cleanup(func() { r.admin("SET GLOBAL " + setting + " = '" + was + "'") })
+}
+
 func (r *rig) maria() bool { return r.m.Flavor() == lab.FlavorMariaDB }
 
 // tool runs a program of the server's own, beside its client.

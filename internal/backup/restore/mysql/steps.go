@@ -208,7 +208,7 @@ func (d *database) makeTable(ctx context.Context, s *my.Session, t *table) error
 // a database holds it.
 func (d *database) makeTablespace(ctx context.Context, s *my.Session, t *table) error {
 	name := t.plain.Tablespace()
-	err := s.Exec(ctx, "CREATE TABLESPACE "+my.Ident(name)+" ADD DATAFILE "+my.Literal(name+".ibd"))
+	err := s.Exec(ctx, tablespace(name))
 	if exists := uint16(1813); my.ErrorCode(err) == exists { // another table has made it meanwhile
 		return nil
 	}
@@ -217,6 +217,12 @@ func (d *database) makeTablespace(ctx context.Context, s *my.Session, t *table) 
 	}
 	d.Warn("tablespace %s did not exist, and is made, with a file of that name in the data directory", name)
 	return nil
+}
+
+// tablespace is the statement that makes a general tablespace. It names the engine: others,
+// which may be the server's default, have none.
+func tablespace(name string) string {
+	return "CREATE TABLESPACE " + my.Ident(name) + " ADD DATAFILE " + my.Literal(name+".ibd") + " ENGINE = InnoDB"
 }
 
 // lose notes that a table could not be made: its rows, and what belongs to it, are
