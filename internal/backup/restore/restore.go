@@ -91,10 +91,6 @@ type Options struct {
 	// background work. Default: false.
 	NoAnalyze bool
 
-	// NoBinlog keeps what is restored out of the server's binary log, of MySQL and
-	// MariaDB: its replicas get the backup in another way. Default: false.
-	NoBinlog bool
-
 	// NoLocal loads rows by INSERT even where the server would take LOAD DATA
 	// LOCAL, of MySQL and MariaDB. Default: false.
 	NoLocal bool

@@ -42,7 +42,7 @@ func beginBooks(ctx context.Context, s *my.Session, backup, database string) err
 		note(restore.Identity(backup, database)),
 	} {
 		if err := s.Exec(ctx, sql); err != nil {
-			return fmt.Errorf("begin the books of the restore: %w", err)
+			return fmt.Errorf("begin the books of the restore: %w", unlogged(err))
 		}
 	}
 	return nil

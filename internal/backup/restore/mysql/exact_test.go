@@ -265,3 +265,29 @@ func TestTablespaces(t *testing.T) {
 	r.with("default_storage_engine", "MyISAM")
 	r.compare(want, r.restored(restore.Options{}))
 }
+
+// TestLogOfStatements restores, and replays log, into a server that logs statements, and so
+// refuses to make a sequence, to change rows under READ COMMITTED, and to take rows of a log. An
+// account that may not have them logged as rows is told what to do.
+func TestLogOfStatements(t *testing.T) {
+	r := newRig(t, server(t, lab.FlavorMariaDB), "CREATE SEQUENCE s; DO NEXTVAL(s); CREATE TABLE t (a int PRIMARY KEY); INSERT INTO t VALUES (1)")
+	from := start(r.backup(backup.Options{}, archive.Options{}).Manifest)
+	r.client(r.db, "INSERT INTO t VALUES (2)")
+	logs := r.logs()
+	r.stream(logs, from)
+	want := r.native(r.db)
+	r.with("binlog_format", "STATEMENT")
+	r.with("tx_isolation", "READ-COMMITTED")
+	r.into(r.m)
+	if _, err := load.Replay(t.Context(), load.ReplayOptions{DSN: r.m.DSN(""), Storage: logs, From: from, Databases: []string{r.db}}); err != nil {
+		t.Fatal(err)
+	}
+	r.compare(want, r.db)
+	r.client("", "CREATE USER own; GRANT ALL ON "+r.db+"_own.* TO own")
+	t.Cleanup(func() { r.admin("DROP USER own") })
+	r.dropAfter(r.db + "_own")
+	dsn := strings.Replace(r.m.DSN(""), "root@", "own@", 1)
+	if _, err := r.restoreCtx(t.Context(), restore.Options{DSN: dsn, Create: true, Target: r.db + "_own"}); err == nil || !strings.Contains(err.Error(), "grant the account BINLOG ADMIN") {
+		t.Errorf("an account of one database: %v", err)
+	}
+}

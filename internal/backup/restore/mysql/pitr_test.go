@@ -371,36 +371,6 @@ func TestReplayOfTheServersOwnTwice(t *testing.T) {
 	}
 }
 
-// TestReplayWithoutABinlogOfItsOwn keeps what is replayed out of the target's log.
-func TestReplayWithoutABinlogOfItsOwn(t *testing.T) {
-	eachServer(t, func(t *testing.T, m *lab.MySQL) {
-		r := newRig(t, m, "CREATE TABLE x (id int PRIMARY KEY);")
-		from := start(r.backup(backup.Options{}, archive.Options{}).Manifest)
-		r.exec(r.session(r.db), "INSERT INTO x VALUES (1)")
-		logs := r.logs()
-		r.stream(logs, from)
-		to := r.into(other(t, m))
-		position := "SELECT @@gtid_executed"
-		if to.maria() {
-			position = "SELECT @@gtid_binlog_pos"
-		}
-		before := to.client("", position)
-		o := load.ReplayOptions{DSN: to.m.DSN(""), Storage: logs, From: from, NoBinlog: true}
-		if _, err := load.PlanReplay(t.Context(), o); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := load.Replay(t.Context(), o); err != nil {
-			t.Fatal(err)
-		}
-		if got := to.number("SELECT count(*) FROM " + to.db + ".x"); got != 1 {
-			t.Errorf("%d rows", got)
-		}
-		if after := to.client("", position); after != before {
-			t.Errorf("the target's log went from %s to %s", before, after)
-		}
-	})
-}
-
 // TestStreamKeepsWhatHasCome loses its connection: all whole transactions that have come
 // are archived, before and behind one that is too long to wait in memory.
 func TestStreamKeepsWhatHasCome(t *testing.T) {

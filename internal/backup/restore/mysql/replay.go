@@ -49,9 +49,6 @@ type ReplayOptions struct {
 	// one, too, is an error. Default: all but the server's own, and what belongs to
 	// none, such as accounts.
 	Databases []string
-
-	// NoBinlog keeps what is replayed out of the server's own log. Default: false.
-	NoBinlog bool
 }
 
 func (o ReplayOptions) validate() error {
@@ -111,7 +108,9 @@ func Replay(ctx context.Context, o ReplayOptions) (*ReplayResult, error) {
 	if p.s, err = my.Connect(ctx, cfg, ""); err != nil {
 		return nil, errors.Join(err, logs.Close())
 	}
-	err = p.all(ctx, logs)
+	if err = logRows(ctx, p.s); err == nil {
+		err = unlogged(p.all(ctx, logs))
+	}
 	err = errors.Join(err, p.s.Close(), logs.Close())
 	if err != nil {
 		err = fmt.Errorf("replay behind %s: %w", p.result.Position, err)
@@ -215,11 +214,6 @@ func (p *replayer) exec(ctx context.Context, sql string) error {
 var errEnd = errors.New("end")
 
 func (p *replayer) all(ctx context.Context, logs *my.Logs) error {
-	if p.o.NoBinlog {
-		if err := p.exec(ctx, "SET sql_log_bin = 0"); err != nil {
-			return err
-		}
-	}
 	for {
 		e, err := logs.Next(ctx)
 		if errors.Is(err, io.EOF) {

@@ -294,14 +294,39 @@ func (r *runner) connect(ctx context.Context, database string) (*my.Session, err
 	if r.maria && s.Version() >= 101100 {
 		settings += ", system_versioning_insert_history = 1, system_versioning_alter_history = KEEP"
 	}
-	if r.opts.NoBinlog {
-		settings += ", sql_log_bin = 0"
+	err = s.Exec(ctx, settings)
+	if err == nil {
+		err = logRows(ctx, s)
 	}
-	if err := s.Exec(ctx, settings); err != nil {
-		if r.opts.NoBinlog && my.Denied(err) {
-			err = fmt.Errorf("%w (the account may not switch the binary log off)", err)
-		}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("prepare session: %w", err), s.Close())
 	}
 	return s, nil
+}
+
+// logRows has the server log changes of the session as rows, where it would log them as
+// statements: it refuses those that cannot be logged so, such as to make a sequence. An
+// account that may not set that goes on as it is.
+func logRows(ctx context.Context, s *my.Session) error {
+	row, err := s.Row(ctx, "SELECT @@binlog_format")
+	if unknown := uint16(1193); my.ErrorCode(err) == unknown {
+		return nil
+	}
+	if err != nil || row[0] != "STATEMENT" {
+		return err
+	}
+	if err := s.Exec(ctx, "SET binlog_format = ROW"); !my.Denied(err) {
+		return err
+	}
+	return nil
+}
+
+// unlogged adds to an error that says that a change cannot be logged as a statement what
+// to do about it.
+func unlogged(err error) error {
+	switch my.ErrorCode(err) {
+	case 1665, 1666:
+		return fmt.Errorf("%w (set binlog_format=ROW on the server, or grant the account BINLOG ADMIN; in MySQL SESSION_VARIABLES_ADMIN)", err)
+	}
+	return err
 }

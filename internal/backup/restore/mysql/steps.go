@@ -179,7 +179,7 @@ func (d *database) object(name, statement string, err error) error {
 	if statement != "" {
 		rest = "DELIMITER ;;\n" + statement + "\n;;\nDELIMITER ;"
 	}
-	return &restore.ObjectError{Database: d.target, Object: name, Statement: restore.First(statement, 300), Rest: rest, Err: err}
+	return &restore.ObjectError{Database: d.target, Object: name, Statement: restore.First(statement, 300), Rest: rest, Err: unlogged(err)}
 }
 
 // makeTable makes a table. One that an interrupted run has made and not noted has
@@ -246,7 +246,7 @@ func (d *database) lose(t *table, err error) error {
 
 // rowsError is an error about the rows of a chunk.
 func (d *database) rowsError(t *table, c archive.Chunk, err error) error {
-	return restore.RowsError(d.target, t.name(), &c, t.data.Attributes["load"], err)
+	return restore.RowsError(d.target, t.name(), &c, t.data.Attributes["load"], unlogged(err))
 }
 
 // index makes all indexes of a table by as few statements as the server allows:
