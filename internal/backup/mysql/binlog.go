@@ -42,6 +42,11 @@ type BinlogOptions struct {
 	// Default: 64 MiB.
 	SegmentBytes uint64
 
+	// Grace is how long the storage may take, once ctx has ended, for what has come by
+	// then. What it has not taken is an error, and comes again in another run. Default:
+	// 30 seconds.
+	Grace time.Duration
+
 	// UntilEnd ends with the log instead of waiting for more. Default: false.
 	UntilEnd bool
 
@@ -60,7 +65,7 @@ var ErrOtherServer = errors.New("what is archived is the log of another server")
 // to which the log is archived. A connection that is lost is an error: anyone who
 // calls it again goes on where it ended.
 func StreamBinlog(ctx context.Context, o BinlogOptions) (binlog.Position, error) {
-	o.Every, o.SegmentBytes = cmp.Or(o.Every, 5*time.Second), cmp.Or(o.SegmentBytes, 64<<20)
+	o.Every, o.SegmentBytes, o.Grace = cmp.Or(o.Every, 5*time.Second), cmp.Or(o.SegmentBytes, 64<<20), cmp.Or(o.Grace, 30*time.Second)
 	cfg, err := mywire.ParseClientDSN(o.DSN)
 	if err != nil {
 		return binlog.Position{}, err
@@ -85,8 +90,15 @@ func StreamBinlog(ctx context.Context, o BinlogOptions) (binlog.Position, error)
 	if o.Opened != nil {
 		o.Opened(a.pos)
 	}
-	// The storage outlives ctx: what is complete is to be kept.
-	err = a.run(ctx, context.WithoutCancel(ctx), stream)
+	// The storage outlives ctx: what is complete is to be kept. A server of S3 that throttles
+	// would have it wait for many minutes.
+	storing, giveUp := context.WithCancel(context.WithoutCancel(ctx))
+	defer giveUp()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(o.Grace, giveUp) })()
+	err = a.run(ctx, storing, stream)
+	if err != nil && storing.Err() != nil {
+		err = fmt.Errorf("%w (not stored within %v of the interrupt; another run goes on behind %s)", err, o.Grace, a.pos)
+	}
 	return a.pos, errors.Join(err, stream.Close())
 }
 
@@ -169,15 +181,15 @@ func (a *logArchive) run(ctx, storing context.Context, stream *binlog.Stream) (e
 		e, err := a.next(ctx, stream)
 		switch {
 		case ctx.Err() != nil || errors.Is(err, io.EOF):
-			return a.settle()
+			return a.settle(storing)
 		case errors.Is(err, context.DeadlineExceeded):
-			if err := a.overdue(); err != nil {
+			if err := a.overdue(storing); err != nil {
 				return err
 			}
 			continue
 		case err != nil:
 			// This may be all that is left of the server's log.
-			return errors.Join(fmt.Errorf("archive the binary log behind %s: %w", a.at, err), a.settle())
+			return errors.Join(fmt.Errorf("archive the binary log behind %s: %w", a.at, err), a.settle(storing))
 		}
 		if err := a.take(storing, e); err != nil {
 			return err
@@ -196,20 +208,20 @@ func (a *logArchive) next(ctx context.Context, stream *binlog.Stream) (*binlog.E
 }
 
 // overdue ends the segment when it is due.
-func (a *logArchive) overdue() error {
+func (a *logArchive) overdue(ctx context.Context) error {
 	if a.segment == nil || a.torn {
 		return nil
 	}
-	return a.cut()
+	return a.cut(ctx)
 }
 
 // settle archives what is whole. What is in the middle of a transaction comes again
 // some day.
-func (a *logArchive) settle() error {
+func (a *logArchive) settle(ctx context.Context) error {
 	if a.torn {
 		return nil
 	}
-	return a.cut()
+	return a.cut(ctx)
 }
 
 // take archives an event.
@@ -221,7 +233,7 @@ func (a *logArchive) take(ctx context.Context, e *binlog.Event) error {
 		// Its server has begun another file, perhaps without ending the last one.
 		err := a.write(ctx)
 		if err == nil {
-			err = a.cut()
+			err = a.cut(ctx)
 		}
 		if err != nil {
 			return err
@@ -254,7 +266,7 @@ func (a *logArchive) take(ctx context.Context, e *binlog.Event) error {
 			return nil
 		}
 		if !a.torn {
-			if err := a.cut(); err != nil {
+			if err := a.cut(ctx); err != nil {
 				return err
 			}
 		}
@@ -267,7 +279,7 @@ func (a *logArchive) take(ctx context.Context, e *binlog.Event) error {
 	a.torn = false
 	full := a.at.Pos-a.segment.Start >= a.o.SegmentBytes || !time.Now().Before(a.segment.due)
 	if full || e.Type == binlog.RotateEvent {
-		return a.cut()
+		return a.cut(ctx)
 	}
 	return nil
 }
@@ -311,7 +323,7 @@ func (a *logArchive) begin(ctx context.Context) error {
 }
 
 // cut ends the segment, if there is one: from now on it is archived.
-func (a *logArchive) cut() error {
+func (a *logArchive) cut(ctx context.Context) error {
 	s := a.segment
 	if s == nil {
 		return nil
@@ -323,7 +335,7 @@ func (a *logArchive) cut() error {
 		return fmt.Errorf("archive the binary log: %w", err)
 	}
 	a.segment, a.pos = nil, a.end
-	if err := my.NoteLogEnd(context.Background(), a.o.Storage, a.o.Dir, a.pos); err != nil {
+	if err := my.NoteLogEnd(ctx, a.o.Storage, a.o.Dir, a.pos); err != nil {
 		return err
 	}
 	if a.o.Archived != nil {

@@ -1,6 +1,7 @@
 package mysql_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -429,6 +430,50 @@ func TestStreamKeepsWhatHasCome(t *testing.T) {
 			t.Errorf("%d transactions are archived, not 3", transactions)
 		}
 	})
+}
+
+// slow is a storage that takes an object only when it is too late, as one that throttles does.
+type slow struct {
+	archive.Storage
+	begun chan struct{} // closed when there is an object
+}
+
+type slowObject struct {
+	archive.ObjectWriter
+	ctx context.Context
+}
+
+func (s slow) Create(ctx context.Context, name string) (archive.ObjectWriter, error) {
+	w, err := s.Storage.Create(ctx, name)
+	close(s.begun)
+	return slowObject{w, ctx}, err
+}
+
+func (o slowObject) Commit() (archive.ObjectInfo, error) {
+	<-o.ctx.Done()
+	return archive.ObjectInfo{}, o.ctx.Err()
+}
+
+// TestStreamEndsWhileStorageIsSlow interrupts a receiver whose storage takes nothing: it ends
+// soon, says what is not archived, and another one archives that.
+func TestStreamEndsWhileStorageIsSlow(t *testing.T) {
+	r := newRig(t, server(t, lab.FlavorMariaDB), "CREATE TABLE x (id int PRIMARY KEY)")
+	from := start(r.backup(backup.Options{}, archive.Options{}).Manifest)
+	r.client(r.db, "INSERT INTO x VALUES (1)")
+	storage := slow{r.logs(), make(chan struct{})}
+	ctx, interrupt := context.WithCancel(t.Context())
+	done := begin(func() error {
+		_, err := dump.StreamBinlog(ctx, dump.BinlogOptions{DSN: r.m.DSN(""), Storage: storage, Start: from, Every: time.Hour, Grace: time.Millisecond})
+		return err
+	})
+	<-storage.begun
+	interrupt()
+	if err := finished(t, done); err == nil || !strings.Contains(err.Error(), "another run goes on behind "+from.String()) {
+		t.Errorf("interrupted: %v", err)
+	}
+	if end := r.stream(storage.Storage, from); !dump.Before(from, end) {
+		t.Errorf("another run ends at %s", end)
+	}
 }
 
 // TestPositionWithoutLock backs up with one job by an account that may lock nothing, while
