@@ -458,6 +458,36 @@ func TestS3CompletionWhoseAnswerIsLost(t *testing.T) {
 	}
 }
 
+// TestS3ObjectThatMayBeAnothers: a backup loses its lock, and with it the context, while it asks
+// whether an upload has come as it was sent. It does not delete what there is then.
+func TestS3ObjectThatMayBeAnothers(t *testing.T) {
+	t.Parallel()
+	ctx, lose := context.WithCancel(t.Context())
+	s := openTestS3(t, s3Proxy(t, func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodHead && ctx.Err() == nil {
+				lose()
+				s3Error(w, http.StatusInternalServerError, "InternalError")
+				return
+			}
+			next.ServeHTTP(w, r)
+		})
+	}, nil))
+	w, err := s.Create(ctx, "victim")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write(noise(5, 11<<20)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Commit(); err == nil {
+		t.Error("the upload is complete, and nobody has seen it")
+	}
+	if _, err := s.Stat(t.Context(), "victim"); err != nil {
+		t.Errorf("the object is gone: %v", err)
+	}
+}
+
 // TestS3ListingThatIsCut breaks off every other listing in its middle.
 func TestS3ListingThatIsCut(t *testing.T) {
 	t.Parallel()

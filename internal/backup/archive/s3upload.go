@@ -167,8 +167,11 @@ func (w *s3Writer) Commit() (ObjectInfo, error) {
 	if err == nil && (info.Size != w.size || !w.echoed) {
 		err = w.s.compare(w.ctx, w.name, w.size, w.sum)
 	}
+	if err != nil && w.ctx.Err() == nil {
+		err = errors.Join(err, w.s.Delete(w.ctx, w.name))
+	} // else it may be another run's by now: a backup that has lost its lock ends the context
 	if err != nil {
-		return ObjectInfo{}, errors.Join(err, w.s.Delete(context.WithoutCancel(w.ctx), w.name))
+		return ObjectInfo{}, err
 	}
 	return info, nil
 }
