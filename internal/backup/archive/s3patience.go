@@ -82,7 +82,7 @@ func (s *S3) repeat(ctx context.Context, request func() error) error {
 		case !temporary(err) && (!s.reached || !lost(err)):
 			return err
 		}
-		s.herald.tell("%s: %v; weir tries again for up to %s", s.place, err, (s.insist - time.Since(begun)).Round(time.Second))
+		s.herald.tell("%s: %v; weir tries again for up to %s (a backup, while it can renew its lock)", s.place, err, (s.insist - time.Since(begun)).Round(time.Second))
 		select {
 		case <-ctx.Done():
 			return err
@@ -159,23 +159,26 @@ func (t *throttle) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, nil
 }
 
-// wait waits until requests may be sent, each at a moment of its own.
+// wait waits until requests may be sent, each at a moment of its own; where one pause
+// follows the other, about a minute.
 func (t *throttle) wait(ctx context.Context) error {
-	t.mu.Lock()
-	d := time.Until(t.until)
-	if d > 0 {
-		d += rand.N(t.pause/4 + 1)
+	for begun := time.Now(); time.Since(begun) < 2*s3LastPause; {
+		t.mu.Lock()
+		d := time.Until(t.until)
+		if d > 0 {
+			d += rand.N(t.pause/4 + 1)
+		}
+		t.mu.Unlock()
+		if d <= 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(d): // another pause may have begun
+		}
 	}
-	t.mu.Unlock()
-	if d <= 0 {
-		return nil
-	}
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(d):
-		return nil
-	}
+	return nil
 }
 
 // note learns from an answer. It returns the pause that it has begun, 0 for none: answers to

@@ -115,6 +115,40 @@ func TestS3IsPatient(t *testing.T) {
 	}
 }
 
+// A request that has waited looks again: a pause that has begun meanwhile is its own, too. It does not
+// wait for ever.
+func TestS3ThrottleWaits(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		pauses      int // one after the other, of s3LastPause each
+		least, most time.Duration
+	}{
+		{0, 0, 0},
+		{1, s3LastPause, s3LastPause * 5 / 4},
+		{2, 2 * s3LastPause, 2 * s3LastPause * 5 / 4},
+		{9, 2 * s3LastPause, 3 * s3LastPause * 5 / 4},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			th := throttle{pause: s3LastPause}
+			begun := time.Now()
+			for i := range c.pauses {
+				time.AfterFunc(time.Duration(i)*s3LastPause, func() {
+					th.mu.Lock()
+					defer th.mu.Unlock()
+					th.until = time.Now().Add(s3LastPause)
+				})
+			}
+			synctest.Wait()
+			if err := th.wait(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(begun); took < c.least || took > c.most {
+				t.Errorf("%d pauses: it waited %v, want %v to %v", c.pauses, took, c.least, c.most)
+			}
+		})
+	}
+}
+
 // The pause after refusals doubles with each round of them, whatever was under way, does what the server
 // asks for, and vanishes when there are none.
 func TestS3ThrottlePauses(t *testing.T) {
