@@ -363,6 +363,8 @@ func TestLockOutlivesStorage(t *testing.T) {
 	}
 	l := &lock{storage: &awayOnce{Storage: s}, dir: "x/", number: 1, stop: func() {}}
 	l.gone, l.lose = context.WithCancelCause(context.Background())
+	now := time.Now()
+	l.renewed.Store(&now)
 	ctx, stop := context.WithCancel(t.Context())
 	tick := make(chan time.Time)
 	l.done.Go(func() { l.renew(ctx, tick) })
@@ -410,6 +412,34 @@ func TestLockLapses(t *testing.T) {
 		}
 		if err := context.Cause(ctx); !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), "renewal") {
 			t.Errorf("the lock ended with %v", err)
+		}
+	})
+}
+
+// late takes a new object only minutes later.
+type late struct{ Storage }
+
+func (s late) PutNew(ctx context.Context, name string, data []byte) error {
+	time.Sleep(runLease)
+	return s.Storage.PutNew(ctx, name, data)
+}
+
+// A lock that the storage has taken late is renewed before anything is written under it: its
+// lease counts from the time in it, by which others judge.
+func TestLockTakenLate(t *testing.T) {
+	t.Parallel()
+	s, err := NewLocal(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		l, err := takeLock(t.Context(), late{s}, "x/", 1, run{Renewed: time.Now()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.halt()
+		if _, r, err := lastRun(t.Context(), s, "x/"); err != nil || time.Since(r.Renewed) != 0 || l.lease() != runLease {
+			t.Errorf("it was renewed %v ago, and has %v left: %v", time.Since(r.Renewed), l.lease(), err)
 		}
 	})
 }

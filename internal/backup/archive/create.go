@@ -189,12 +189,14 @@ func resume(ctx context.Context, s Storage, opts Options, label string) (*Writer
 		}
 		return nil, err
 	}
-	err = w.settle(ctx)
+	held, done := w.lock.while(ctx)
+	defer done()
+	err = w.settle(held)
 	if err == nil {
-		err = w.inherit(ctx)
+		err = w.inherit(held)
 	}
 	if err != nil {
-		return nil, errors.Join(err, w.leave(context.WithoutCancel(ctx), true))
+		return nil, errors.Join(w.lock.why(err), w.leave(context.WithoutCancel(ctx), true))
 	}
 	return w, nil
 }

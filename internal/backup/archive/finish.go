@@ -25,7 +25,7 @@ const sealedPath = "full/manifest.json"
 func (w *Writer) Finish(ctx context.Context, content Manifest) (*Manifest, error) {
 	m, err := w.finish(ctx, content)
 	if err != nil {
-		return nil, fmt.Errorf("finish backup %s: %w", w.opts.ID, err)
+		return nil, fmt.Errorf("finish backup %s: %w", w.opts.ID, w.lock.why(err))
 	}
 	return m, nil
 }

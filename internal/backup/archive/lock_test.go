@@ -1,7 +1,9 @@
 package archive
 
 import (
+	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 )
@@ -109,5 +111,63 @@ func TestLockOfAFinishedBackup(t *testing.T) {
 	}
 	if _, err := repo.Storage().Stat(t.Context(), w.dir+w.fileName("db/first")); err != nil {
 		t.Errorf("of the other run's backup: %v", err)
+	}
+}
+
+// lapsing is a storage during whose work on an object the lock lapses.
+type lapsing struct {
+	Storage
+	lock *lock
+}
+
+func (s lapsing) Create(ctx context.Context, _ string) (ObjectWriter, error) {
+	s.lock.lose(errLapsed{"b"})
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// TestLockLapsesWhileTheBackupFinishes: the error says so.
+func TestLockLapsesWhileTheBackupFinishes(t *testing.T) {
+	t.Parallel()
+	w, err := Create(t.Context(), localRepo(t), Options{ID: "b"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.storage = lapsing{w.storage, w.lock}
+	if _, err := w.Finish(t.Context(), Manifest{}); !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), "renewal") {
+		t.Errorf("the error is %v", err)
+	}
+	if err := w.Abort(true); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// deadlines notes until when objects may be deleted.
+type deadlines struct {
+	Storage
+	last time.Time
+}
+
+func (s *deadlines) Delete(ctx context.Context, names ...string) error {
+	s.last, _ = ctx.Deadline()
+	return s.Storage.Delete(ctx, names...)
+}
+
+// TestAbortEndsWithTheLease: after its end another run may write what this one deletes.
+func TestAbortEndsWithTheLease(t *testing.T) {
+	t.Parallel()
+	w, err := Create(t.Context(), localRepo(t), Options{ID: "b"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &deadlines{Storage: w.storage}
+	w.storage = s
+	renewed := time.Now().Add(-runLease / 2)
+	w.lock.renewed.Store(&renewed)
+	if err := w.Abort(false); err != nil {
+		t.Fatal(err)
+	}
+	if end := renewed.Add(runLease + time.Second); s.last.IsZero() || s.last.After(end) {
+		t.Errorf("objects may be deleted until %v, and the lease ends at %v", s.last, end)
 	}
 }

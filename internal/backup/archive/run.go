@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -174,6 +175,8 @@ type lock struct {
 
 	mu      sync.Mutex
 	checked time.Time // when nobody had taken over, by the clock on the wall
+
+	renewed atomic.Pointer[time.Time] // not later than the time in the file
 }
 
 // takeLock makes the lock of the number-th run. It returns ErrExist when somebody
@@ -183,12 +186,23 @@ func takeLock(ctx context.Context, s Storage, dir string, number int, r run) (*l
 	if err != nil {
 		return nil, fmt.Errorf("write lock: %w", err)
 	}
+	begun := time.Now()
 	if err := s.PutNew(ctx, runName(dir, number), data); err != nil {
 		return nil, err
 	}
 	alive, stop := context.WithCancel(context.WithoutCancel(ctx))
 	l := &lock{storage: s, dir: dir, number: number, run: r, stop: stop, checked: time.Now().Round(0)}
 	l.gone, l.lose = context.WithCancelCause(context.Background())
+	l.renewed.Store(&begun)
+	if elapsed(begun) >= runRenewal { // the storage has taken it late
+		inTime, cancel := context.WithTimeout(ctx, runLease)
+		err := l.refresh(inTime)
+		cancel()
+		if err != nil {
+			stop()
+			return nil, err
+		}
+	}
 	l.done.Go(func() {
 		tick := time.NewTicker(runRenewal)
 		defer tick.Stop()
@@ -197,28 +211,43 @@ func takeLock(ctx context.Context, s Storage, dir string, number int, r run) (*l
 	return l, nil
 }
 
+// elapsed is the time since t by the clock that says more: one stands while the machine is
+// suspended, and the other may be set back.
+func elapsed(t time.Time) time.Duration { return max(time.Since(t), time.Since(t.Round(0))) }
+
+// lease is how much longer the lock is certainly nobody else's.
+func (l *lock) lease() time.Duration {
+	return runLease - elapsed(*l.renewed.Load())
+}
+
+// refresh renews the lock, unless another run has taken over.
+func (l *lock) refresh(ctx context.Context) error {
+	begun := time.Now()
+	if err := l.check(ctx); err != nil {
+		return err
+	}
+	if err := l.write(ctx, begun); err != nil {
+		return err
+	}
+	l.renewed.Store(&begun)
+	return nil
+}
+
 // renew runs until the lock is released or lost, and renews it at each tick.
 func (l *lock) renew(ctx context.Context, tick <-chan time.Time) {
-	renewed := time.Now()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick:
 		}
-		begun := time.Now()
-		inTime, cancel := context.WithDeadline(ctx, renewed.Add(runLease))
-		err := l.check(inTime)
-		if err == nil {
-			err = l.write(inTime, begun)
-		}
+		inTime, cancel := context.WithTimeout(ctx, l.lease())
+		err := l.refresh(inTime)
 		cancel()
 		switch {
 		case errors.Is(err, ErrLocked) || ctx.Err() != nil:
 			return
-		case err == nil:
-			renewed = begun
-		case time.Since(renewed) >= runLease:
+		case err != nil && l.lease() <= 0:
 			l.lose(errLapsed{strings.TrimSuffix(l.dir, "/")})
 			return
 		} // else the storage is away for a moment
@@ -244,6 +273,15 @@ func (l *lock) while(ctx context.Context) (context.Context, func()) {
 		stop()
 		end(nil)
 	}
+}
+
+// why is the reason for which the lock was lost, if it was: that has ended what was being
+// done, and err says no more than that it has ended.
+func (l *lock) why(err error) error {
+	if l != nil && err != nil && l.gone.Err() != nil {
+		return context.Cause(l.gone)
+	}
+	return err
 }
 
 // held returns ErrLocked when another run is known to have taken over. It looks where

@@ -331,8 +331,13 @@ func (w *Writer) Discard(ctx context.Context, path string) error {
 	w.mu.Lock()
 	delete(w.done, path)
 	w.mu.Unlock()
+	if w.lock != nil {
+		var done func()
+		ctx, done = w.lock.while(ctx)
+		defer done()
+	}
 	if err := w.storage.Delete(ctx, w.dir+c.File); err != nil {
-		return fmt.Errorf("discard chunk %s: %w", path, err)
+		return fmt.Errorf("discard chunk %s: %w", path, w.lock.why(err))
 	}
 	return nil
 }
@@ -418,6 +423,9 @@ func (w *Writer) leave(ctx context.Context, keep bool) error {
 		errs = append(errs, w.lock.release(ctx))
 	default:
 		w.lock.halt()
+		// At the end of its lease, what there is may become another run's.
+		ctx, cancel := context.WithTimeout(ctx, w.lock.lease())
+		defer cancel()
 		errs = append(errs, removeBackup(ctx, w.storage, w.dir))
 	}
 	return errors.Join(errs...)
