@@ -5,9 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
-	"slices"
 
-	"github.com/weirdb/weir/internal/kvd/consensus"
 	"github.com/weirdb/weir/internal/kvd/peer"
 	"github.com/weirdb/weir/internal/kvd/wal"
 )
@@ -54,14 +52,10 @@ func (p *peers) findGroup() error {
 		return fmt.Errorf("directory %s: file group: %q: want 16 hexadecimal digits; %s", p.cfg.Dir, noted, wal.GroupHint)
 	}
 	copy(p.group[:], b)
-	founders := p.core.Founders()
-	untried := p.core.Untried()
-	if len(founders) == 0 || noted != "" && !untried {
-		return nil
+	if founders := p.core.Founders(); len(founders) > 0 {
+		p.group = groupBy(founders)
 	}
-	p.group = groupBy(founders)
-	p.fresh = untried && len(founders) > 1 // one alone has a cluster at once
-	if !p.fresh {
+	if p.group.String() != noted {
 		p.noteGroup(p.group)
 	}
 	return nil
@@ -81,28 +75,21 @@ func (p *peers) ownGroup() [8]byte {
 	return p.group
 }
 
-// joinGroup takes the group of the leader for that of this replica, if it knows none, or
-// only has a list and nothing of a cluster. The core goroutine calls it at each tick.
+// joinGroup takes the group of the leader for that of this replica, if it knows none. The
+// core goroutine calls it at each tick.
 func (p *peers) joinGroup(s *Status) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	told := p.groups[s.Leader]
 	g := told.group
-	switch {
-	case s.Leader == 0 || told.fell || p.refused[s.Leader] || len(s.Members) == 0 || p.stopping.Load():
-		return
-	case p.fresh && p.core.Untried():
-		return
-	case p.fresh && g == (group{}):
-		g = p.group
-	case !p.fresh && (p.group != (group{}) || g == (group{})):
+	if p.group != (group{}) || g == (group{}) || told.fell || p.refused[s.Leader] || len(s.Members) == 0 || p.stopping.Load() {
 		return
 	}
-	p.group, p.fresh = g, false
+	p.group = g
 	for id, other := range p.groups {
 		if other.group != (group{}) && other.group != g {
-			p.refused[id] = true                                    // what comes meanwhile is not heard
-			p.transport.Disconnect(peer.Addr(id), p.otherGroup(id)) // it is refused when it connects again
+			p.refused[id] = true                                                                            // what comes meanwhile is not heard
+			p.transport.Disconnect(peer.Addr(id), p.otherGroup(peer.Remote{ID: id, Index: firstIndex + 1})) // it is refused when it connects again
 		}
 	}
 	p.meets.Go(func() { p.noteGroup(g) }) // the disk may take its time
@@ -120,50 +107,44 @@ func (p *peers) tellsGroup(who peer.Remote) error {
 	s := p.Status()
 	p.mu.Lock()
 	p.groups[who.ID] = toldGroup{group: who.Group, fell: s.Leader == who.ID && who.Index < s.Commit}
-	own := p.group
 	p.mu.Unlock()
-	if err := p.sameGroup(who); err != nil {
-		return err
-	}
-	if other := group(who.Group); own != other && own != (group{}) && other != (group{}) {
-		p.cfg.Log.Warn("a replica is connected though one of the two was first started with another list of members, since that one has nothing yet", "peer", who.ID)
-	}
-	return nil
+	return p.sameGroup(who)
 }
 
-// sameGroup refuses a replica of another group.
+// sameGroup refuses a replica of another group, also one that has nothing yet and was added:
+// the log holds the changes of the members alone, and such a one makes them to its own list.
 func (p *peers) sameGroup(who peer.Remote) error {
-	p.mu.Lock()
-	own, other, fresh := p.group, group(who.Group), p.fresh
-	p.mu.Unlock()
-	switch {
-	case own == other, own == (group{}), other == (group{}):
-		return nil
-	case fresh && who.Index > firstIndex: // it says whether this one is a member
-		return nil
-	case !fresh && who.Index <= firstIndex && !p.isFirst(who.ID): // let in if it was added
+	own, other := group(p.ownGroup()), group(who.Group)
+	if own == other || own == (group{}) || other == (group{}) {
 		return nil
 	}
-	return p.otherGroup(who.ID)
+	return p.otherGroup(who)
 }
 
-// isFirst reports whether a replica is one of the first members. The log tells all others
-// who the members are, whatever list they were first started with.
-func (p *peers) isFirst(id uint64) bool {
-	first, err := firstMembers(p.disk.log.Identity().First)
-	return err != nil || slices.ContainsFunc(first, func(m consensus.Member) bool { return m.ID == id })
-}
-
-func (p *peers) otherGroup(id uint64) error {
+func (p *peers) otherGroup(who peer.Remote) error {
 	made := ""
 	if first := p.disk.log.Identity().First; first != joins {
 		made = fmt.Sprintf(" (replica %d: %s)", p.cfg.ID, first)
 	}
+	_, last := p.position()
+	empty := uint64(0)
+	switch {
+	case who.Index <= firstIndex && last > firstIndex:
+		empty = who.ID
+	case who.Index > firstIndex && last <= firstIndex:
+		empty = p.cfg.ID
+	}
+	const page = "(docs/kv-operating.md, Two clusters of one name)"
+	if empty > 0 {
+		return &peer.HandshakeError{Code: peer.CodeCluster, Reason: fmt.Sprintf(
+			"replicas %d and %d belong to two clusters of the name %q, since they were first started with different lists of --peers%s. Replica %d has nothing yet: "+
+				"stop it and remove its directory; then start it with --join, if it is to be added (weir kv member add), or, "+
+				"as one of the first members, with the list with which the others were first started %s",
+			p.cfg.ID, who.ID, p.cfg.Cluster, made, empty, page)}
+	}
 	return &peer.HandshakeError{Code: peer.CodeCluster, Reason: fmt.Sprintf(
 		"replicas %d and %d belong to two clusters of the name %q, since they were first started with different lists of --peers%s. "+
 			"Find out which cluster has what you need, stop the replica that is in the wrong one, remove its directory, and start it with the list "+
-			"with which the others were first started, or, if their members have changed since, under a new number with --join. "+
-			"If both belong together, remove the file group, which is only a safeguard, from the directories that have the wrong one "+
-			"(docs/kv-operating.md, Two clusters of one name)",
-		p.cfg.ID, id, p.cfg.Cluster, made)}
+			"with which the others were first started, or, if their members have changed since, under a new number with --join %s",
+		p.cfg.ID, who.ID, p.cfg.Cluster, made, page)}
 }

@@ -42,7 +42,6 @@ type peers struct {
 	noted   map[uint64]uint64   // acked, as it is on this replica's own disk
 	noting  bool
 	group   group                // that this replica belongs to
-	fresh   bool                 // it promised nothing yet: its group is by its list alone, and may be another's
 	groups  map[uint64]toldGroup // that those say they belong to that are connected
 }
 

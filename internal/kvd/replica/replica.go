@@ -211,6 +211,11 @@ func (r *Replica) compareFirst(log *wal.Log, made []consensus.Member) (again boo
 		return slices.ContainsFunc(made, func(f consensus.Member) bool { return f.ID == m.ID })
 	})
 	switch {
+	case len(r.cfg.Members) == 0: // it is only read
+		return false, nil
+	case now == joins && first != joins && r.core.Untried():
+		return false, fmt.Errorf("directory %s: it was begun by one of the first members of a cluster, with --peers %s and without --join, and has nothing yet: "+
+			"remove it and start again with --join, or start without --join", r.cfg.Dir, first)
 	case first == now || first == joins || now == joins:
 		return false, nil
 	case len(others) == 0 && len(made) == len(r.cfg.Members):
