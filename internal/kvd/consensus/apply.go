@@ -174,6 +174,10 @@ func (st *state) applyChange(e *pb.Entry) {
 		st.fatal(fmt.Errorf("log entry %d: change of members: %w", e.GetIndex(), err))
 		return
 	}
+	if st.members.ends(cc) { // the engine would panic
+		st.fatal(fmt.Errorf("log entry %d removes the last voter that this replica lists: it was first started with another list of members than those who made the cluster; replace this member (weir kv member replace)", e.GetIndex()))
+		return
+	}
 	conf := st.engine.node.ApplyConfChange(cc)
 	if err := st.members.applied(e.GetIndex(), conf, cc.GetContext()); err != nil {
 		st.fatal(fmt.Errorf("log entry %d: %w", e.GetIndex(), err))

@@ -14,7 +14,7 @@ import (
 // is right, because the others do not answer, the leader serves nobody until one does.
 
 // digests is the state at the last entries that were applied.
-type digests [digestsKept]struct{ index, digest uint64 }
+type digests [digestsKept]struct{ index, digest, members uint64 }
 
 // digestsKept is by how many entries a replica may lag behind to be compared.
 const digestsKept = 4096
@@ -25,7 +25,7 @@ func (st *state) digested() {
 		st.digests = new(digests)
 	}
 	d := &st.digests[st.applied%digestsKept]
-	d.index, d.digest = st.applied, st.digest()
+	d.index, d.digest, d.members = st.applied, st.digest(), st.members.digest()
 }
 
 // digest is that of the whole replicated state but for the sessions.
@@ -41,19 +41,29 @@ func (st *state) digest() uint64 {
 type verdict struct {
 	index uint64
 	same  bool
+	what  string // that was compared
 }
 
-// compareState looks at the state that a replica says it has at an entry.
-func (l *leadership) compareState(from, index, digest uint64) {
+// compareState looks at the digests of the state and of the members that a replica says it
+// has at an entry, 0 if it is of a version that tells none.
+func (l *leadership) compareState(from, index, digest, members uint64) {
 	c := l.c
-	if digest == 0 || c.state.digests == nil || c.mutated(DigestIgnored) {
-		return // it is of a version that tells none
+	if c.state.digests == nil || c.mutated(DigestIgnored) {
+		return
 	}
 	own := c.state.digests[index%digestsKept]
-	if own.index != index || own.digest == 0 {
+	if own.index != index {
 		return // it is ahead, or far behind
 	}
-	l.verdicts[from] = verdict{index, own.digest == digest}
+	v := verdict{index, true, "state"}
+	if members != 0 && own.members != 0 && own.members != members {
+		v.same, v.what = false, "list of members"
+	} else if digest == 0 || own.digest == 0 {
+		return
+	} else {
+		v.same = own.digest == digest
+	}
+	l.verdicts[from] = v
 	at := uint64(0)
 	for _, v := range l.verdicts {
 		if !v.same {
@@ -70,20 +80,20 @@ func (l *leadership) compareState(from, index, digest uint64) {
 // before it may not be any more.
 func (l *leadership) judge(at uint64) {
 	c := l.c
-	same, other := 0, 0
+	same, other, what := 0, 0, ""
 	for _, id := range c.state.members.voters() {
 		v, known := l.verdicts[id]
 		switch {
 		case id == c.cfg.ID || known && v.same && v.index >= at:
 			same++
 		case known && !v.same:
-			other++
+			other, what = other+1, v.what
 		}
 	}
 	most := majority(len(c.state.members.voters()))
 	if other >= most {
 		c.counters.Diverged++
-		c.fatal(fmt.Errorf("its state differs from that of a majority of the replicas, at entry %d: it answers no more; replace this member (weir kv member replace)", at))
+		c.fatal(fmt.Errorf("its %s differs from that of a majority of the replicas, at entry %d: it answers no more; replace this member (weir kv member replace)", what, at))
 		return
 	}
 	for _, m := range c.state.members.list { // a fixed order
@@ -91,7 +101,7 @@ func (l *leadership) judge(at uint64) {
 		case !known || v.same:
 		case same >= most:
 			c.counters.Diverged++
-			why := fmt.Sprintf("its state at entry %d differs from that of leader %d and of a majority: it must not answer any more", v.index, c.cfg.ID)
+			why := fmt.Sprintf("its %s at entry %d differs from that of leader %d and of a majority: it must not answer any more", v.what, v.index, c.cfg.ID)
 			c.out.send(Addr(m.ID), wire.Message{Kind: wire.Refused, Code: wire.CodeDiverged, View: c.engine.term, Index: v.index, Data: []byte(why)})
 			delete(l.verdicts, m.ID)
 		case !m.Learner:

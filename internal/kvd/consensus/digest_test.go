@@ -4,12 +4,21 @@ import (
 	"strings"
 	"testing"
 
+	pb "go.etcd.io/raft/v3/raftpb"
+
 	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
-// differing makes a cluster of three in which the states of some replicas are not
-// what their logs say, and lets the leader notice. It returns who stopped, and why.
-func differing(t *testing.T, down bool, wrong func(lead uint64) []uint64) (r *rig, lead uint64, stopped map[uint64]error) {
+// otherState and otherMembers make a replica differ from the others.
+func otherState(n *rigNode) { n.words.m["a mistake"] = "is here" }
+
+func otherMembers(n *rigNode) {
+	n.core.state.members.conf = &pb.ConfState{Voters: []uint64{1, 2, 3}, Learners: []uint64{9}}
+}
+
+// differing makes a cluster of three in which some replicas are not what their logs say,
+// and lets the leader notice. It returns who stopped, and why.
+func differing(t *testing.T, down bool, differ func(*rigNode), wrong func(lead uint64) []uint64) (r *rig, lead uint64, stopped map[uint64]error) {
 	t.Helper()
 	r = newRig(t, 3, "raft")
 	lead = r.leader()
@@ -19,7 +28,7 @@ func differing(t *testing.T, down bool, wrong func(lead uint64) []uint64) (r *ri
 		r.nodes[lead%3+1].down = true
 	}
 	for _, id := range wrong(lead) {
-		r.nodes[id].words.m["a mistake"] = "is here"
+		differ(r.nodes[id])
 	}
 	// settle would fail the test at the first that stops.
 	r.deliver(lead, wire.Message{Kind: wire.Strong, Session: s, Seq: 1, Data: []byte("set a b")})
@@ -58,25 +67,27 @@ func differing(t *testing.T, down bool, wrong func(lead uint64) []uint64) (r *ri
 	return r, lead, stopped
 }
 
-// A replica whose state differs from that of a majority stops, be it a follower or the leader.
+// A replica whose state, or list of members, differs from that of a majority stops, be it a
+// follower or the leader.
 func TestWhoDiffersStops(t *testing.T) {
-	_, lead, stopped := differing(t, false, func(lead uint64) []uint64 { return []uint64{lead%3 + 1} })
-	if err := stopped[lead%3+1]; len(stopped) != 1 || err == nil || !strings.Contains(err.Error(), "differs from that of leader") {
-		t.Errorf("a follower differs; stopped: %v", stopped)
+	for what, differ := range map[string]func(*rigNode){"state": otherState, "list of members": otherMembers} {
+		_, lead, stopped := differing(t, false, differ, func(lead uint64) []uint64 { return []uint64{lead%3 + 1} })
+		if err := stopped[lead%3+1]; len(stopped) != 1 || err == nil || !strings.Contains(err.Error(), "differs from that of leader") || !strings.Contains(err.Error(), "its "+what) {
+			t.Errorf("%s of a follower differs; stopped: %v", what, stopped)
+		}
+		_, lead, stopped = differing(t, false, differ, func(lead uint64) []uint64 { return []uint64{lead} })
+		if err := stopped[lead]; len(stopped) != 1 || err == nil || !strings.Contains(err.Error(), "differs from that of a majority") || !strings.Contains(err.Error(), "its "+what) {
+			t.Errorf("%s of the leader differs; stopped: %v", what, stopped)
+		}
 	}
-	r, lead, stopped := differing(t, false, func(lead uint64) []uint64 { return []uint64{lead} })
-	if err := stopped[lead]; len(stopped) != 1 || err == nil || !strings.Contains(err.Error(), "differs from that of a majority") {
-		t.Errorf("the leader differs; stopped: %v", stopped)
-	}
-	if _, _, stopped = differing(t, false, func(uint64) []uint64 { return nil }); len(stopped) != 0 {
+	if _, _, stopped := differing(t, false, otherState, func(uint64) []uint64 { return nil }); len(stopped) != 0 {
 		t.Errorf("nobody differs; stopped: %v", stopped)
 	}
-	_ = r
 }
 
 // Where no majority says who is right, nobody is served.
 func TestNobodyIsServedInDoubt(t *testing.T) {
-	r, lead, stopped := differing(t, true, func(lead uint64) []uint64 { return []uint64{(lead+1)%3 + 1} })
+	r, lead, stopped := differing(t, true, otherState, func(lead uint64) []uint64 { return []uint64{(lead+1)%3 + 1} })
 	if len(stopped) != 0 {
 		t.Fatalf("stopped: %v", stopped)
 	}

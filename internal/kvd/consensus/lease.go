@@ -21,8 +21,8 @@ import (
 //	answer  Time of the stamp, Stable the promise that was given (0: none, as by a
 //	        version that knows no promises), Count which life of the replica, Index
 //	        its last change of members, Revision its time, Ack how far it has
-//	        applied, Prior the digest of its state there, Seq the newest form of the
-//	        log that it understands
+//	        applied, Prior the digest of its state there, Request that of the members,
+//	        Seq the newest form of the log that it understands
 
 // lease is how a leader knows that no other can exist.
 type lease struct {
@@ -74,6 +74,7 @@ func (s *standing) lease(from Addr, m *wire.Message) {
 		answer.Stable = m.Count
 	}
 	answer.Seq, answer.Ack, answer.Prior = s.state.formatKnown(), s.state.applied, s.state.digest()
+	answer.Request = s.state.members.digest()
 	if s.promise(int64(answer.Stable)) {
 		s.out.send(from, answer)
 	} else {
@@ -126,7 +127,7 @@ func (le *lease) echo(from uint64, m *wire.Message) {
 		le.echoes[from] = stamp
 	}
 	le.knownBy(from, m.Seq)
-	le.compareState(from, m.Ack, m.Prior)
+	le.compareState(from, m.Ack, m.Prior, m.Request)
 	le.timeIs(from, m.Revision, m.Time)
 	promised := min(int64(m.Stable), longestPromise)
 	if promised > 0 {

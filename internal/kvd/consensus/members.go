@@ -223,6 +223,13 @@ func confChange(g Change) *pb.ConfChangeV2 {
 	return cc
 }
 
+// ends reports that a committed change would leave no voter, which no leader that knows the
+// members proposes.
+func (m *members) ends(cc *pb.ConfChangeV2) bool {
+	g, err := wire.ParseMemberChange(cc.GetContext())
+	return err == nil && g.Kind == Remove && len(m.voters()) == 1 && m.votes(g.Member.ID)
+}
+
 // applied puts a committed change into force.
 func (m *members) applied(index uint64, conf *pb.ConfState, context []byte) error {
 	m.conf, m.index = conf, index
@@ -237,7 +244,7 @@ func (m *members) applied(index uint64, conf *pb.ConfState, context []byte) erro
 	case AddLearner:
 		p := g.Member
 		p.Learner = true
-		m.list = append(slices.Clone(m.list), p)
+		m.list = append(slices.DeleteFunc(slices.Clone(m.list), func(o Member) bool { return o.ID == p.ID }), p)
 		m.sort()
 	case Promote, Replace:
 		m.list = slices.Clone(m.list)
@@ -261,6 +268,29 @@ func (m *members) remove(id uint64) {
 	if at, found := slices.BinarySearch(m.gone, id); !found {
 		m.gone = slices.Insert(m.gone, at, id)
 	}
+}
+
+// once lists each member once: a replica that was first started with itself among the first
+// members, and added, has listed itself twice in versions before.
+func (m *members) once() {
+	n := len(m.list)
+	m.list = slices.CompactFunc(m.list, func(a, b Member) bool { return a.ID == b.ID })
+	for i := range m.list {
+		if p := &m.list[i]; len(m.list) < n {
+			p.Learner = !m.votes(p.ID)
+		}
+	}
+}
+
+// digest is that of who votes and who learns.
+func (m *members) digest() uint64 {
+	d := uint64(0)
+	for i, part := range [...][]uint64{m.conf.GetVoters(), m.conf.GetVotersOutgoing(), m.conf.GetLearners(), m.conf.GetLearnersNext()} {
+		for _, id := range part {
+			d += mix(id<<2 | uint64(i))
+		}
+	}
+	return max(d, 1)
 }
 
 func (m *members) append(b []byte) ([]byte, error) {
@@ -289,6 +319,7 @@ func readMembers(r *reader) (members, error) {
 	for i := uint64(0); i < n && !r.bad; i++ {
 		m.list = append(m.list, readMember(r))
 	}
+	m.once()
 	n = r.uvarint()
 	for i := uint64(0); i < n && !r.bad; i++ {
 		id := r.uvarint()

@@ -263,3 +263,47 @@ func TestMembersAreRelocated(t *testing.T) {
 		t.Errorf("members are %v, want %v", m.list, want)
 	}
 }
+
+// A replica that was first started with itself among the first members, and was added then,
+// lists itself once; a snapshot in which a version before has listed it twice is mended.
+func TestAddedMemberIsListedOnce(t *testing.T) {
+	var m members
+	m.init([]Member{{ID: 1}, {ID: 4}})
+	m.list = append(m.list, Member{ID: 4, Addr: "again", Learner: true})
+	m.conf = &pb.ConfState{Voters: []uint64{1}, Learners: []uint64{4}}
+	b, err := m.append(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read, err := readMembers(&reader{b: b})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.init([]Member{{ID: 1}, {ID: 4}})
+	add := Change{Kind: AddLearner, Member: Member{ID: 4, Addr: "again"}}
+	if err := m.applied(7, &pb.ConfState{Voters: []uint64{1}, Learners: []uint64{4}}, add.Append(nil)); err != nil {
+		t.Fatal(err)
+	}
+	for how, list := range map[string][]Member{"read": read.list, "added": m.list} {
+		if len(list) != 2 || list[1].ID != 4 || !list[1].Learner {
+			t.Errorf("%s: %+v", how, list)
+		}
+	}
+}
+
+// A change that would leave no voter, by the list of a replica that is wrong, is an error and
+// no panic.
+func TestRemovalOfTheLastVoterListed(t *testing.T) {
+	r := newRig(t, 1, "raft")
+	r.leader()
+	c := r.nodes[1].core
+	g := Change{Kind: Remove, Member: Member{ID: 1}}
+	data, err := proto.Marshal(confChange(g))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.state.applyChange(&pb.Entry{Index: proto.Uint64(99), Data: data, Type: pb.EntryConfChangeV2.Enum()})
+	if err := c.Take(r.now).Fatal; err == nil || !strings.Contains(err.Error(), "removes the last voter that this replica lists") {
+		t.Errorf("ends with %v", err)
+	}
+}
