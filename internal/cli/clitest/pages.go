@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
 )
 
@@ -127,9 +128,9 @@ var pagePorts = regexp.MustCompile(`\b(3306|3307|3308|4222|5432|5433|5434|6379|6
 // pagePrelude is what a page's shell begins with.
 const pagePrelude = `set -eu -o pipefail
 await() {
-	for _ in $(seq 1200); do
+	for _ in $(seq 600); do
 		if "$@" >/dev/null 2>&1; then return 0; fi
-		sleep 0.1
+		sleep 0.2
 	done
 	echo "gave up waiting for: $*"
 	return 1
@@ -189,6 +190,12 @@ func RunPage(t *testing.T, root string, page Page) {
 	renumber := func(s string) string {
 		return pagePorts.ReplaceAllStringFunc(s, func(port string) string { return ports[port] })
 	}
+	// Debian's psql in the PATH is a program in Perl that looks for the real one, for ten
+	// times as long as that one runs.
+	clients, _, err := lab.FindPostgres(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
 	var environment []string
 	for _, kv := range os.Environ() {
 		if !strings.HasPrefix(kv, "PG") && !strings.HasPrefix(kv, "MYSQL_") && (!strings.HasPrefix(kv, "WEIR_") || keptFor(kv)) {
@@ -199,14 +206,14 @@ func RunPage(t *testing.T, root string, page Page) {
 	cmd.Dir = dir
 	cmd.Env = append(environment, renumber("WEIR_LISTEN_POSTGRES=127.0.0.1:6432"), renumber("WEIR_LISTEN_MYSQL=127.0.0.1:3307"),
 		renumber("WEIR_ADMIN=127.0.0.1:9187"), renumber("WEIR_OUTBOX_ADMIN=127.0.0.1:9188"),
-		"PATH="+filepath.Join(dir, "bin")+":"+os.Getenv("PATH")+":"+filepath.Join(root, "bin/tools"), "LC_ALL=C.UTF-8", "PSQLRC=/dev/null", "PAGER=cat")
+		"PATH="+filepath.Join(dir, "bin")+":"+clients+":"+os.Getenv("PATH")+":"+filepath.Join(root, "bin/tools"), "LC_ALL=C.UTF-8", "PSQLRC=/dev/null", "PAGER=cat")
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	// A process of its own group, so that nothing that it has started outlives it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = 30 * time.Second
-	err := cmd.Run()
+	err = cmd.Run()
 	printed := out.String()
 	sections := pageSections(printed)
 	if err != nil || sections["end"] == nil {

@@ -35,6 +35,7 @@ var shared = struct {
 }{live: map[lab.Flavor]*lab.MySQL{}}
 
 func TestMain(m *testing.M) {
+	labtest.KnowNoAuthorities()
 	code := m.Run()
 	for _, s := range shared.live {
 		if err := s.Discard(context.Background()); err != nil {
