@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/weirdb/weir/internal/proxy/core"
@@ -248,8 +249,8 @@ func (b *backend) clientMessage(u *unit, typ byte, p []byte, from, at, after int
 		b.emit(u, p[from:after])
 		from = b.ownAnswers(u, p, after, after)
 	}
-	if u.flushedTo > 0 && u.expAt >= u.flushedTo && u.c != nil {
-		u.c.resume() // see blocked
+	if u.flushedTo > 0 && u.expAt >= u.flushedTo {
+		goOn(b, u)
 	}
 	return from
 }
@@ -365,8 +366,8 @@ func (b *backend) clientError(u *unit, msg []byte) {
 		b.malformed("ErrorResponse")
 		return
 	}
-	if e.Code == pgwire.CodeUndefinedStatement && strings.Contains(e.Message, unlikeName) {
-		e = errUnlike()
+	if e.Code == pgwire.CodeUndefinedStatement && strings.Contains(e.Message, otherColumns) {
+		e = errOtherColumns()
 		msg = pgwire.AppendError(nil, e)
 	}
 	u.failed, u.err = true, e
@@ -382,8 +383,8 @@ func (b *backend) clientError(u *unit, msg []byte) {
 		b.s.Close(e) // as the server does
 		return
 	}
-	if u.flushedTo > 0 && u.c != nil {
-		u.c.resume()
+	if u.flushedTo > 0 {
+		goOn(b, u)
 	}
 	if b.owner == nil && missing(e) {
 		b.backendStmts.forget()
@@ -418,13 +419,6 @@ func (b *backend) hiddenMessage(u *unit, typ byte, msg []byte) {
 	case pgwire.ServerParseComplete, pgwire.ServerCloseComplete:
 		if u.expAt < len(u.exp) {
 			u.expAt++
-		}
-	case pgwire.ServerParameterDescription, pgwire.ServerRowDescription, pgwire.ServerNoData:
-		if u.expAt < len(u.exp) && u.exp[u.expAt].code == expHiddenDescribe {
-			b.described(u, u.exp[u.expAt], typ, msg[pgwire.HeaderLen:])
-			if typ != pgwire.ServerParameterDescription {
-				u.expAt++
-			}
 		}
 	case pgwire.ServerNotice:
 		if u.notice != nil {
@@ -677,7 +671,7 @@ func (c *client) backendGone(b *backend, fatal *pgwire.Error, units []*unit, e *
 		c.fatal(fatal)
 		return
 	}
-	if len(units) == 0 {
+	if !slices.ContainsFunc(units, func(u *unit) bool { return !onlyAsks(u) }) {
 		c.resume()
 		return
 	}

@@ -108,50 +108,13 @@ func (a *alone) run(b *backend, u *unit) {
 func (a *alone) send(b *backend, u *unit) {
 	p := a.p
 	if b.bytewise {
-		c := u.c
-		if u.read || !b.askFor([]*unit{u}, func(err *pgwire.Error) { a.asked(b, u, c, err) }) {
-			b.Retired = b.Retired || p.proof.outgrew(u)
-			b.send(u)
-		}
+		b.Retired = b.Retired || p.proof.outgrew(u)
+		b.send(u)
 		return
 	}
 	p.FreeSlot(&u.Turn)
 	p.release(b)
 	u.c.lost(u, misread())
-}
-
-// asked goes on with a unit when b has said what its statements return, or is gone.
-func (a *alone) asked(b *backend, u *unit, c *client, err *pgwire.Error) {
-	p := a.p
-	left := u.c != c || u.Left()
-	if err == nil && !left && !b.s.Closed {
-		b.Retired = b.Retired || p.proof.outgrew(u)
-		b.send(u)
-		return
-	}
-	lost, confused := b.s.Closed || err != nil && b.died(err), err != nil && missing(err)
-	if confused {
-		b.backendStmts.forget()
-		b.Doomed = true
-	}
-	p.FreeSlot(&u.Turn)
-	p.release(b)
-	if left {
-		return
-	}
-	again, over := false, false
-	if err != nil {
-		again, over = u.turnOver(err)
-	}
-	switch {
-	case over && again, (lost || confused) && u.retries < core.MostLost && !p.l.Draining():
-		u.again() // nothing was sent yet
-		a.queue(u)
-	case lost:
-		c.lost(u, pgwire.NewError(pgwire.CodeConnectionFailure, "weir: the connection to the server was lost"))
-	default:
-		c.lost(u, err)
-	}
 }
 
 // lockTimedOut reports whether an error is the lock_timeout that weir has set for the unit.

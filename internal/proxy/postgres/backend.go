@@ -46,7 +46,8 @@ type backend struct {
 }
 
 // send translates and appends a whole unit. The bytes leave at the turn's end
-// together with those of every other unit for this backend.
+// together with those of every other unit for this backend. A write whose columns the
+// server is asked for follows later, see goOn: nothing may be sent behind it before.
 func (b *backend) send(u *unit) {
 	u.sendsAt(b)
 	b.Push(u, b.p.l.Now)
@@ -56,6 +57,14 @@ func (b *backend) send(u *unit) {
 		return
 	}
 	b.begin(u)
+	if asksFirst(b, u) {
+		return
+	}
+	b.sendMessages(u)
+}
+
+// sendMessages translates and appends the messages of a unit.
+func (b *backend) sendMessages(u *unit) {
 	special := len(u.exp) > 0
 	var bound struct { // last, and may be described next
 		st            *stmt
@@ -72,16 +81,12 @@ func (b *backend) send(u *unit) {
 			special = true
 		case pgwire.ClientBind:
 			counted(b.p, &b.p.Stats.Binds)
-			like := b.need(u, o.st)
-			if like == unlikeTold && u.read && b.lane == nil { // it may be as before again
-				b.doubt(o.st)
-				like = b.need(u, o.st)
+			if (u.read || u.refresh) && b.mustAsk(u, o.st) {
+				b.askColumns(u, o.st)
 			}
-			if like == likeParams && o.st.told.columns != 0 {
-				b.askColumns(u, o.st, false)
-			}
+			name := b.bindName(u, o.st)
 			special = special || len(u.exp) > before
-			b.putBind(msg, int(o.name-o.off), int(o.rest-o.off), b.bindName(o.st, like))
+			b.putBind(msg, int(o.name-o.off), int(o.rest-o.off), name)
 			u.exp = append(u.exp, expect{code: expBind})
 			at, rest := int(o.name-o.off), int(o.rest-o.off)
 			bound.st, bound.portal = o.st, numberOf(text(msg[pgwire.HeaderLen:at-1]))
@@ -94,7 +99,7 @@ func (b *backend) send(u *unit) {
 				special = special || len(u.exp) > before
 				b.s.Out = pgwire.AppendDescribe(b.s.OutBuf(), pgwire.KindStatement, o.st.srvName)
 				x.st, x.named = o.st, numberOf(text(cutName(name)))
-				special = special || o.st.told.params == nil
+				special = special || o.st.told.params == nil || b.mustAsk(u, o.st)
 			} else {
 				b.s.Out = append(b.s.OutBuf(), msg...)
 				if bound.st != nil && bound.portal == numberOf(text(name)) {
@@ -218,6 +223,11 @@ func (b *backend) ready(u *unit, status byte) {
 // rerun queues a unit again after an error that weir caused.
 func (b *backend) rerun(u *unit) {
 	u.again()
+	if c := u.c; c.back.cancelled == u {
+		c.back.cancelled = nil
+		c.lost(u, errCancelled()) // its turn ended before the request had come
+		return
+	}
 	if u.read && u.Tries > 0 && u.shape != nil {
 		u.shape.Stall(b.p.l.Now + core.StallMark)
 	}

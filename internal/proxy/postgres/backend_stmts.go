@@ -41,10 +41,8 @@ type preparedStmt struct {
 	parsedBy  uint64 // the unit that has its Parse; 0 if that cannot be skipped
 	reparsed  bool   // there was a Parse in another unit, too
 	uncertain bool   // it may be there or not: to be closed before it is parsed
-	own       uint64 // the unit with the client's Parse by which it is there; 0 if that was weir's
-	asked     uint64 // the unit by which it was found to be unlike what clients were told
-	like      likeness
-	typed     bool // a Parse of weir's own had the types that clients were told
+	params    bool   // its parameters are those that clients were told
+	columns   bool   // its columns are, too
 }
 
 // begin starts a unit that has been pushed: the place to make room.
@@ -82,26 +80,19 @@ func (k *backendStmts) has(st *stmt) bool {
 	return ok && !was.uncertain
 }
 
-// knows reports whether the unit begun last can rely on a statement, and notes the use.
-func (k *backendStmts) knows(st *stmt) bool {
-	_, ok := k.uses(st)
-	return ok
-}
-
-// uses is knows that says how the statement compares with what clients were told.
-func (k *backendStmts) uses(st *stmt) (likeness, bool) {
+// knows reports whether u, the unit begun last, can rely on a statement, and notes the use.
+func (k *backendStmts) knows(u *unit, st *stmt) bool {
 	was, ok := k.prepared[st]
 	if !ok || was.uncertain || was.parsedBy > k.answered && was.parsedBy != k.begun {
-		return 0, false
+		return false
 	}
-	if st.told.known() && was.like == likenessUnknown && was.own != k.begun ||
-		st.told.params != nil && was.like == likeParams && !was.typed {
-		return 0, false
+	if st.told.params != nil && !was.params && !parsesItself(u, st) {
+		return false
 	}
 	k.useSeq++
 	was.lastUsed = k.useSeq
 	k.prepared[st] = was
-	return was.like, true
+	return true
 }
 
 // pending reports whether the client that owns the backend must wait before it uses a
@@ -219,7 +210,7 @@ func (k *backendStmts) close(u *unit, st *stmt) {
 // putParse sends the client's Parse of st, unless the statement is here and the server has no
 // more to say of it.
 func (k *backendStmts) putParse(u *unit, st *stmt) {
-	if like, ok := k.uses(st); ok && !st.noticed && like != unlikeTold && !st.told.old(k.b.p.l.Now) {
+	if k.knows(u, st) && !st.noticed && !u.anew && !st.told.old(k.b.p.l.Now) {
 		u.exp = append(u.exp, expect{code: expOwnParse})
 		return
 	}
@@ -231,11 +222,9 @@ func (k *backendStmts) putParse(u *unit, st *stmt) {
 func (k *backendStmts) ownParse(u *unit, st *stmt) {
 	k.b.s.Out = pgwire.AppendParseRaw(k.b.s.OutBuf(), st.srvName, st.tail)
 	u.exp = append(u.exp, expect{code: expParse, st: st})
-	was := k.prepared[st]
-	was.own = k.begun
-	k.prepared[st] = was
 	if st.told.known() || u.flight == nil && st.infers() {
-		k.askColumns(u, st, true)
+		st.told.asked = k.b.p.l.Now
+		k.describe(u, st.srvName, expect{st: st, own: true})
 	}
 }
 
@@ -249,13 +238,12 @@ func (k *backendStmts) parseAnew(u *unit, st *stmt) {
 	k.ownParse(u, st)
 }
 
-// need makes sure that st is prepared, by a Parse of our own. It returns how it compares
-// with what clients were told.
-func (k *backendStmts) need(u *unit, st *stmt) likeness {
-	if like, ok := k.uses(st); ok {
-		return like
+// need makes sure that st is prepared, by a Parse of our own.
+func (k *backendStmts) need(u *unit, st *stmt) {
+	if k.knows(u, st) {
+		return
 	}
 	k.learn(u, st)
 	u.exp = append(u.exp, expect{code: expHiddenParse, st: st})
-	return k.putTyped(st)
+	k.putTyped(st)
 }

@@ -163,12 +163,12 @@ func (ca *caching) ask(u *unit, raw, key []byte, h *sqlscan.Hints) cached {
 	q := cache.Query{Key: key, Database: c.p.answers, TTL: h.TTL, Tag: h.Tag, Now: c.l.Now}
 	switch role, a, f := ca.Ask(&q); role {
 	case cache.Hit:
-		return ca.answer(u, a, c.l.Now)
+		return ca.answer(u, raw, a, c.l.Now)
 	case cache.Refresh:
 		c.p.refreshes.run(u, raw, c.set, f)
-		return ca.answer(u, a, c.l.Now)
+		return ca.answer(u, raw, a, c.l.Now)
 	case cache.Shared:
-		return ca.answer(u, a, c.queuedAt)
+		return ca.answer(u, raw, a, c.queuedAt)
 	case cache.Follow:
 		return cachedWaits
 	}
@@ -207,7 +207,7 @@ func (ca *caching) tick() {
 
 // answer gives the client what the cache has for a unit, which is not sent. The client
 // has waited for it since then.
-func (ca *caching) answer(u *unit, a *cache.Answer, since time.Duration) cached {
+func (ca *caching) answer(u *unit, raw []byte, a *cache.Answer, since time.Duration) cached {
 	c := ca.c
 	if u.simple {
 		c.stmts.unname("") // as the server does
@@ -222,11 +222,15 @@ func (ca *caching) answer(u *unit, a *cache.Answer, since time.Duration) cached 
 			c.s.Write(parseComplete)
 		}
 	}
+	u.c = c
+	if columns, ok := a.Info.(uint64); ok {
+		hearsAgain(u, raw, columns)
+	}
 	c.reply(a.Bytes)
 	c.stats.units++
 	c.p.Stats.Cached++
 	c.p.Stats.Transactions++
-	u.c, u.queuedAt, u.bytes, u.tuples = c, since, len(a.Bytes), a.Rows
+	u.queuedAt, u.bytes, u.tuples = since, len(a.Bytes), a.Rows
 	c.p.count(u, sight.Cached)
 	if c.draining && c.login.entry == nil {
 		c.leaveIfIdle()
@@ -335,7 +339,7 @@ func (u *unit) land(status byte) {
 	case !rowsOnly(resp):
 		f.Refuse(cache.SkipAnswer)
 	default:
-		f.Keep(resp, u.tuples, nil)
+		f.Keep(resp, u.tuples, columnsIn(u, resp))
 	}
 }
 

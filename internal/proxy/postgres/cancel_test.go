@@ -101,6 +101,45 @@ func TestCancelBehindAQuestionOfWeirs(t *testing.T) {
 	c.want("SELECT count(*) AS n FROM own", "[n] (0) SELECT_1 I")
 }
 
+// groupsSolo has a client prepare an UPDATE as s, and run it until that goes by a solo lane.
+func (w *weir) groupsSolo(c *wire, sql string) {
+	w.tb.Helper()
+	c.send(parse("s", sql), describe('S', "s"), sync())
+	if got := render(c.ready()); strings.Contains(got, "ERROR") {
+		w.tb.Fatal(got)
+	}
+	before := w.lane(lanes[1].kind).Groups
+	eventually(w.tb, "a solo lane", func() bool {
+		c.send(bind("", "s"), execute("", 0), sync())
+		c.ready()
+		return w.lane(lanes[1].kind).Groups > before
+	})
+}
+
+// A grouped write may wait until the server says what it returns, which a migration can keep it
+// from.
+func TestCancelOfAWriteThatAsksForItsColumns(t *testing.T) {
+	t.Parallel()
+	db := database(t, "CREATE TABLE moved (v bigint)", "INSERT INTO moved VALUES (5)")
+	w := start(t, db, nil)
+	c, admin := w.wire(), dialWire(t, server(t).Addr(), db)
+	w.groupsSolo(c, "/* batch */ UPDATE moved SET v = 5 RETURNING v")
+	w.command("RECONNECT " + db)
+	w.groupsSolo(w.wire(), "/* batch */ UPDATE moved SET v = 5") // on a connection that does not know the other
+	admin.want("BEGIN", "BEGIN T")
+	admin.want("UPDATE moved SET v = 6", "UPDATE_1 T")
+	admin.want("LOCK TABLE moved", "LOCK_TABLE T")
+	c.send(bind("", "s"), execute("", 0), sync())
+	const waits = "SELECT count(*) AS n FROM pg_locks WHERE NOT granted AND relation = 'moved'::regclass AND clock_timestamp() - waitstart > '100 ms'"
+	eventually(t, "it waits for the lock", func() bool { return admin.ask(waits) == "[n] (1) SELECT_1 T" })
+	cancel(t, w, c)
+	admin.want("COMMIT", "COMMIT I")
+	if got := render(c.ready()); got != "ERROR:57014 I" {
+		t.Errorf("cancelled: %s", got)
+	}
+	c.want("SELECT v FROM moved", "[v] (6) SELECT_1 I")
+}
+
 // cancelUntilAnswered cancels the statement of c until it is answered: a request that comes
 // before the server has begun with it is void, as directly.
 func cancelUntilAnswered(t *testing.T, w *weir, c *wire) {

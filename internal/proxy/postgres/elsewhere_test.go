@@ -134,6 +134,44 @@ func TestStatementsOutliveConnectionsThatWereNotReady(t *testing.T) {
 	}
 }
 
+// Writes whose connection is lost while weir asks what they return wait for another: nothing of
+// them had been sent.
+func TestStatementsOutliveConnectionsThatAreAsked(t *testing.T) {
+	t.Parallel()
+	for name, sql := range map[string]string{
+		"own backend": "UPDATE d SET k = 2 RETURNING k",
+		"group":       "/* batch */ UPDATE d SET k = 2 RETURNING k",
+	} {
+		t.Run(name, func(t *testing.T) {
+			db := database(t, "CREATE TABLE d (k int)", "INSERT INTO d VALUES (1)")
+			w, relay := through(t, db, nil)
+			c, admin := w.wire(), dialWire(t, server(t).Addr(), db)
+			if name == "group" {
+				w.groupsSolo(c, sql)
+			} else {
+				c.send(parse("s", sql), describe('S', "s"), sync())
+				c.ready()
+			}
+			w.command("RECONNECT " + db)
+			if name == "group" {
+				w.groupsSolo(w.wire(), "/* batch */ UPDATE d SET k = 1")
+			}
+			admin.want("BEGIN", "BEGIN T")
+			admin.want("LOCK TABLE d", "LOCK_TABLE T")
+			c.send(bind("", "s"), execute("", 0), sync())
+			eventually(t, "it waits for the lock", func() bool {
+				return admin.ask("SELECT count(*) AS n FROM pg_locks WHERE NOT granted AND relation = 'd'::regclass") == "[n] (1) SELECT_1 T"
+			})
+			relay.Cut()
+			relay.Heal()
+			admin.want("COMMIT", "COMMIT I")
+			if got := render(c.ready()); got != "bound (2) UPDATE_1 I" {
+				t.Error(got)
+			}
+		})
+	}
+}
+
 // Statements that wait for a connection which is lost right behind the answer to its settings
 // wait for another, too: they were not sent.
 func TestStatementsOutliveConnectionsThatWereJustReady(t *testing.T) {

@@ -318,6 +318,11 @@ func (fw *forwarder) parse(n int, p []byte) int {
 		c.stmts.unnamedAt = fw.linkSeq
 		u.exp = append(u.exp, expect{code: expParse, st: nil})
 		c.transport.toServer(p[:n])
+		if st.told.old(c.l.Now) || !st.told.known() && st.infers() { // it may outlive the link
+			st.told.asked = c.l.Now
+			b.describe(u, "", expect{st: st, own: true, named: numberOf("")})
+			b.s.Touch()
+		}
 		return n
 	}
 	name := string(cutName(m.Name))
@@ -380,7 +385,7 @@ func (fw *forwarder) bind(n int, p []byte) int {
 		return 0
 	}
 	own := len(name) == 0 && c.stmts.unnamedAt == fw.linkSeq // parsed during this link: the backend's unnamed one
-	if st != nil && !own && !fw.asked(st) {
+	if st != nil && !own && !fw.mayBind(st) {
 		return 0
 	}
 	var reached []*reach
@@ -404,7 +409,7 @@ func (fw *forwarder) bind(n int, p []byte) int {
 		srv = c.stmts.foreignName(name)
 	case own:
 	default:
-		srv = b.bindName(st, b.need(u, st))
+		srv = b.bindName(u, st)
 	}
 	if st != nil {
 		fw.note(u, info)

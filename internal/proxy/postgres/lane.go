@@ -227,10 +227,10 @@ func (ln *lane) start(b *backend) bool {
 	if !ln.Take() {
 		return false
 	}
-	asks := func(u *unit) bool { return u.asks(ln.p.l.Now) }
-	if ln.rows != nil && len(ln.Taken) > 1 && (!ln.rows.current() || slices.ContainsFunc(ln.Taken, asks)) {
-		ln.divert()
-		return false
+	if ln.rows != nil && len(ln.Taken) > 1 {
+		if known := ln.rows.current(); !ln.divert(func(u *unit) bool { return !known || u.compares(ln.p.l.Now) }) {
+			return false
+		}
 	}
 	r := &run{ln: ln}
 	for _, u := range ln.Taken {
@@ -249,45 +249,14 @@ func (ln *lane) start(b *backend) bool {
 	ln.Begin(b, r, &r.Run, len(r.units))
 	b.Mode, b.lane = core.ModeLaned, ln
 	b.mixed = true
-	units := r.units
-	if ln.rows == nil || len(units) == 1 {
-		ln.boundLocks(b, len(units))
-	}
-	if b.askFor(units, func(err *pgwire.Error) { ln.asked(b, r, units, err) }) {
-		r.units = nil // lost with b, they have not been sent
-		return true
-	}
 	ln.send(b, r)
 	return true
 }
 
-// asked goes on with a run when b has said what its statements return. Otherwise its members
-// run alone.
-func (ln *lane) asked(b *backend, r *run, units []*unit, err *pgwire.Error) {
-	if err == nil && !b.s.Closed {
-		r.units = slices.DeleteFunc(units, func(u *unit) bool { return u.kind != unitRows && u.Left() })
-		if len(r.units) > 0 {
-			ln.send(b, r)
-		} else {
-			b.settle()
-		}
-		return
-	}
-	for _, u := range units {
-		if u.kind == unitRows {
-			u.grp.unsent()
-		} else {
-			ln.unsent(u)
-		}
-	}
-	if !b.s.Closed {
-		b.settle()
-	}
-}
-
-// send sends a run.
+// send sends a run. Behind a member that asks for its columns nothing may be sent: the others
+// stay in the lane, and b may know theirs when they are taken again.
 func (ln *lane) send(b *backend, r *run) {
-	if ln.rows != nil && len(r.units) > 1 {
+	if ln.rows != nil && len(r.units) > 1 && !slices.ContainsFunc(r.units, b.mustAskFor) {
 		r.rows, r.flushed = true, true
 		ln.sendRows(b, r)
 		return
@@ -296,17 +265,40 @@ func (ln *lane) send(b *backend, r *run) {
 	for _, u := range r.units {
 		u.bound = bound
 	}
-	r.units = ln.join(r.units)
-	for _, u := range r.units {
-		if u.kind == unitRows {
-			u.grp.send(b)
-		} else {
+	units := ln.join(b, r.units)
+	r.flushed, r.units = !ln.key.async(), nil
+	for i, u := range units {
+		switch {
+		case u.kind != unitRows:
 			b.send(u)
+		case b.mustAskFor(u):
+			u.grp.unsent()
+			continue
+		default:
+			u.grp.send(b)
+		}
+		r.units = append(r.units, u)
+		if u.asking {
+			ln.takeBack(r, units[i+1:])
+			return
 		}
 	}
-	r.flushed = !ln.key.async()
 	if !r.flushed {
 		ln.sendMarker(b, r)
+	}
+	b.settle()
+}
+
+// takeBack has units of a run that were not sent wait again.
+func (ln *lane) takeBack(r *run, units []*unit) {
+	r.Count -= len(units)
+	ln.Members -= uint64(len(units))
+	for _, u := range units {
+		if u.kind == unitRows {
+			u.grp.unsent()
+		} else if err := ln.Push(u, len(u.raw)); err != nil {
+			ln.unsent(u)
+		}
 	}
 }
 
@@ -340,7 +332,7 @@ func (ln *lane) sendMarker(b *backend, r *run) {
 	b.begin(u)
 	st := ln.p.marker
 	u.notice = func(msg []byte) { r.notices = append(r.notices, msg...) }
-	if !b.knows(st) {
+	if !b.knows(u, st) {
 		b.learn(u, st)
 		b.s.Out = pgwire.AppendParseRaw(b.s.OutBuf(), st.srvName, st.tail)
 	}
@@ -351,18 +343,24 @@ func (ln *lane) sendMarker(b *backend, r *run) {
 	b.s.Touch()
 }
 
-// divert moves a group's members to the solo lane, because the table is not
-// known to be fit for multi-row statements any more.
-func (ln *lane) divert() {
-	ln.Q.Done(ln.p.l.Now, len(ln.Taken), 0)
+// divert moves members of a group to the solo lane: those that are to run by themselves, or all,
+// if the table is not known to be fit for multi-row statements any more. It reports whether any
+// are left.
+func (ln *lane) divert(is func(u *unit) bool) bool {
 	solo := ln.p.lanes.solo(ln.key.set, 0)
-	for i, u := range ln.Taken {
-		ln.Taken[i] = nil
+	ln.Taken = slices.DeleteFunc(ln.Taken, func(u *unit) bool {
+		if !is(u) {
+			return false
+		}
 		if !u.Left() {
 			solo.push(u)
 		}
+		return true
+	})
+	if len(ln.Taken) == 0 {
+		ln.None()
 	}
-	ln.Touch()
+	return len(ln.Taken) > 0
 }
 
 // backendQuiet ends a run: everything that was sent has been answered.
@@ -399,11 +397,16 @@ func (ln *lane) ack(u *unit, flushed bool) {
 		return
 	}
 	if u.failed && !u.wrote && ln.again(u) {
+		if c.back.cancelled == u {
+			c.back.cancelled = nil
+			c.lost(u, errCancelled())
+			return
+		}
 		ln.Retried++
 		u.park = false
 		u.resp = u.resp[:0]
 		u.retries++
-		u.exp, u.expAt, u.failed, u.err, u.bytes, u.tuples = u.exp[:0], 0, false, nil, 0, 0
+		u.exp, u.expAt, u.unlike, u.failed, u.err, u.bytes, u.tuples = u.exp[:0], 0, nil, false, nil, 0, 0
 		ln.p.alone.queue(u)
 		return
 	}

@@ -395,14 +395,15 @@ func (l *loop) takeIn(m *moved, fd int, drop func()) {
 	for i := range m.Statements {
 		st := &m.Statements[i]
 		was := told{params: st.Params, columns: st.Columns}
+		was.expire()
 		switch {
 		case st.Set >= len(sets):
 		case m.made != nil && !st.Opaque:
 			made := c.p.stmts.adopt(sets[st.Set], lexical{st.As.Encoding, st.As.Conforming}, m.made[i])
 			made.reads(made.as)
-			c.stmts.name(st.Name, c.p.stmts.as(made, was))
+			c.stmts.name(st.Name, c.p.stmts.toldAs(made, was))
 		default:
-			c.stmts.name(st.Name, c.p.stmts.as(c.p.stmts.restore(st, sets[st.Set]), was))
+			c.stmts.name(st.Name, c.p.stmts.toldAs(c.p.stmts.restore(st, sets[st.Set]), was))
 		}
 	}
 	c.settings.owed = m.Owed

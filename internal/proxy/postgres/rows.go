@@ -215,8 +215,8 @@ func (g *group) send(b *backend) {
 			from += n
 		}
 	}
-	if plan.st != nil && plan.st.told.columns != 0 {
-		g.putBind(b, plan.st)
+	if m := g.member(relies); m != nil {
+		g.putBind(b, m)
 	}
 	g.putGuard(b)
 	b.s.Out = pgwire.AppendSync(b.s.OutBuf())
@@ -247,16 +247,13 @@ func (g *group) putMulti(b *backend, units []*unit, describe bool) {
 	g.sizes = append(g.sizes, len(units))
 }
 
-// putBind appends a Bind of the members' own statement, which the server refuses if that
-// would return other columns than they were told.
-func (g *group) putBind(b *backend, st *stmt) {
-	like := b.need(g.u, st)
-	u := g.units[0]
-	for i := range u.ops {
-		if o := &u.ops[i]; o.kind == pgwire.ClientBind {
-			b.putBind(u.raw[o.off:o.end], int(o.name-o.off), int(o.rest-o.off), b.bindName(st, like))
+// putBind appends the Bind of a member that relies on what its client was told, which the
+// server refuses if that would return other columns.
+func (g *group) putBind(b *backend, m *unit) {
+	for i := range m.ops {
+		if o := &m.ops[i]; o.kind == pgwire.ClientBind {
+			b.putBind(m.raw[o.off:o.end], int(o.name-o.off), int(o.rest-o.off), b.memberName(g.u, m, o.st))
 			b.s.Touch()
-			return
 		}
 	}
 }
@@ -484,7 +481,7 @@ func (g *group) fallBack() {
 		// The guard refused, or a plan is out of date: look at the table again, and at what the
 		// statement means.
 		if ln.rows.st != nil {
-			ln.rows.st.told.doubt()
+			ln.rows.st.told.expire()
 		}
 		p.tables.drop(ln.key.set, ln.rows.insert.Table)
 		ln.forget()

@@ -103,14 +103,15 @@ const maxSeries = 128
 
 // join makes series of those members of a run that may be in one, where several stand
 // one behind the other.
-func (ln *lane) join(units []*unit) []*unit {
+func (ln *lane) join(b *backend, units []*unit) []*unit {
 	if ln.p.l.cfg.NoRowsLane {
 		return units
 	}
 	out := units[:0]
 	for len(units) > 0 {
 		n := 0
-		for n < len(units) && n < min(ln.Limit, maxSeries) && units[n].kind == unitClient && units[n].serial != nil && units[n].serial.state == tablePlain && !units[n].asks(ln.p.l.Now) {
+		for n < len(units) && n < min(ln.Limit, maxSeries) && units[n].serial != nil && units[n].serial.state == tablePlain &&
+			!units[n].compares(ln.p.l.Now) && !b.mustAskFor(units[n]) {
 			n++
 		}
 		if n < 2 {
@@ -138,8 +139,7 @@ func (g *series) send(b *backend) {
 			msg := u.raw[o.off:o.end]
 			switch o.kind {
 			case pgwire.ClientBind:
-				like := b.need(g.u, o.st)
-				b.putBind(msg, int(o.name-o.off), int(o.rest-o.off), b.bindName(o.st, like))
+				b.putBind(msg, int(o.name-o.off), int(o.rest-o.off), b.memberName(g.u, u, o.st))
 			case pgwire.ClientDescribe, pgwire.ClientExecute:
 				b.s.Out = append(b.s.OutBuf(), msg...)
 			}

@@ -2,9 +2,9 @@ package postgres
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/binary"
 	"hash/fnv"
+	"math"
 	"slices"
 	"time"
 
@@ -26,46 +26,32 @@ import (
 //   - a client that parses the text itself gets what it means now, as a statement of its
 //     own. Those who parsed it before keep theirs.
 //
-// Who must not run what it should not waits for the columns: a client that owns the backend,
-// and what writes. A shared read does not wait; its answer is withheld.
+// What must not run before the columns are known waits for them, in its place on the backend:
+// weir sends the question, a Flush, and the rest when that is answered. A client that owns the
+// backend waits at its Bind, a write of others at its first message. A shared read does not
+// wait; its answer is withheld.
 
 // told is what clients know of a prepared statement.
 type told struct {
 	params  []byte        // number and types of its parameters, as in Parse; nil if nobody knows
 	columns uint64        // of its result: see columnsOf; 0 if it has none, or nobody knows
 	heard   bool          // somebody has asked
-	at      time.Duration // when it was last compared with what the text means
+	at      time.Duration // when it was last compared with what the text means; negative if it may be wrong
+	asked   time.Duration // when somebody was last sent to compare it
 }
 
 // toldKeep is how long a client that parses a statement gets what others were told of it,
 // where that was changed on a direct connection.
 const toldKeep = time.Second
 
-func (t *told) old(now time.Duration) bool { return t.known() && now-t.at > toldKeep }
-
-// doubt has it compared with what the text means now when a client next parses that.
-func (t *told) doubt() { t.at = -2 * toldKeep }
-
-// asks reports whether a unit is to be sent as it is, since the server may tell its client
-// of a statement what weir does not know.
-func (u *unit) asks(now time.Duration) bool {
-	var bound *stmt
-	for i := range u.ops {
-		switch o := &u.ops[i]; o.kind {
-		case pgwire.ClientParse:
-			if o.st.told.old(now) || !o.st.told.known() && o.st.infers() {
-				return true
-			}
-		case pgwire.ClientBind:
-			bound = o.st
-		case pgwire.ClientDescribe:
-			if st := cmp.Or(o.st, bound); st != nil && !st.told.heard {
-				return true
-			}
-		}
-	}
-	return false
+// old reports whether the next client that parses the statement is to compare it: one of all,
+// unless it may be wrong.
+func (t *told) old(now time.Duration) bool {
+	return t.known() && (t.at < 0 || now-t.at > toldKeep && now-t.asked > toldKeep)
 }
+
+// expire has it compared with what the text means now when a client next parses that.
+func (t *told) expire() { t.at = -1 }
 
 func (t *told) known() bool { return t.params != nil || t.columns != 0 }
 
@@ -80,15 +66,60 @@ func (t *told) append(key []byte, described bool) []byte {
 	return cache.AppendField(key, t.params)
 }
 
-// A likeness is how a statement on a backend compares with what clients were told.
-type likeness uint8
+// compares reports whether the member of a group is to be sent as it is, by itself, since the
+// server may tell its client what weir does not know of a statement. Of those that would compare
+// what is only old, it is the first.
+func (u *unit) compares(now time.Duration) bool {
+	var bound *stmt
+	for i := range u.ops {
+		switch o := &u.ops[i]; o.kind {
+		case pgwire.ClientParse:
+			switch t := &o.st.told; {
+			case u.anew, !t.known() && o.st.infers():
+				return true
+			case t.old(now):
+				u.anew, t.asked = true, now
+				return true
+			}
+		case pgwire.ClientBind:
+			bound = o.st
+		case pgwire.ClientDescribe:
+			st := o.st
+			if st == nil {
+				st = bound
+			}
+			if st != nil && !st.told.heard {
+				return true
+			}
+		}
+	}
+	return false
+}
 
-const (
-	likenessUnknown likeness = iota // it was parsed without regard to that
-	likeParams                      // its parameters are those; the columns are not known yet
-	likeTold
-	unlikeTold // its columns are others
-)
+// parsesItself reports whether the client's own Parse of a statement was sent with the unit.
+func parsesItself(u *unit, st *stmt) bool {
+	return slices.ContainsFunc(u.exp, func(x expect) bool { return x.code == expParse && x.st == st })
+}
+
+// reliesOn is the statement that a grouped write runs, if its columns are those that the client
+// was told of before; nil otherwise. Of a group it is that of its members.
+func (u *unit) reliesOn() *stmt {
+	if u.kind == unitRows {
+		if u = u.grp.member(relies); u == nil {
+			return nil
+		}
+	}
+	for i := range u.ops {
+		if o := &u.ops[i]; o.kind == pgwire.ClientBind && o.st.told.columns != 0 {
+			if !slices.ContainsFunc(u.ops[:i], func(p op) bool { return p.kind == pgwire.ClientParse && p.st == o.st }) {
+				return o.st
+			}
+		}
+	}
+	return nil
+}
+
+func relies(u *unit) bool { return u.reliesOn() != nil }
 
 // columnsOf is a number for the names, types and modifiers of the columns in the body of a
 // RowDescription, by which the server tells results apart; 0 if there are none.
@@ -148,61 +179,17 @@ func (st *stmt) typed() []byte {
 }
 
 // putTyped appends a Parse message of weir's own for a statement that was learned.
-func (k *backendStmts) putTyped(st *stmt) likeness {
+func (k *backendStmts) putTyped(st *stmt) {
 	k.b.s.Out = pgwire.AppendParseRaw(k.b.s.OutBuf(), st.srvName, st.typed())
-	k.like(st, likeParams)
-	was := k.prepared[st]
-	was.typed = st.told.params != nil
-	k.prepared[st] = was
-	return likeParams
+	k.compared(st, st.told.params != nil, false)
 }
 
-// like notes how a statement here compares with what clients were told.
-func (k *backendStmts) like(st *stmt, l likeness) {
+// compared notes that a statement here has the parameters, or the columns, that clients were told.
+func (k *backendStmts) compared(st *stmt, params, columns bool) {
 	if was, ok := k.prepared[st]; ok {
-		was.like = l
+		was.params, was.columns = was.params || params, was.columns || columns
 		k.prepared[st] = was
 	}
-}
-
-// unasked reports whether the columns of a statement that is to be run here are to be asked
-// for first.
-func (k *backendStmts) unasked(st *stmt) bool {
-	if st.told.columns == 0 {
-		return false
-	}
-	like, ok := k.uses(st)
-	return !ok || like == likeParams || like == unlikeTold && k.prepared[st].asked != k.begun
-}
-
-// inquire asks for the columns of a statement that is unasked.
-func (k *backendStmts) inquire(u *unit, st *stmt) {
-	if like, ok := k.uses(st); ok && like == unlikeTold {
-		k.doubt(st) // it may be as before again
-	}
-	k.need(u, st)
-	k.askColumns(u, st, false)
-}
-
-// askColumns asks for the columns of a statement, behind its Parse. own tells that this is a
-// client's own.
-func (k *backendStmts) askColumns(u *unit, st *stmt, own bool) {
-	k.b.s.Out = pgwire.AppendDescribe(k.b.s.OutBuf(), pgwire.KindStatement, st.srvName)
-	u.exp = append(u.exp, expect{code: expHiddenDescribe, st: st, own: own})
-}
-
-// bindName is the name of a statement for a Bind. If it is unlike what clients were told, it
-// is a name that the server does not know: the server refuses it in its place, and what is
-// behind it. The next time weir asks anew, since the columns may be the former ones again; in
-// a lane that is the next run, see askFor.
-func (k *backendStmts) bindName(st *stmt, like likeness) string {
-	if like != unlikeTold || st.told.columns == 0 {
-		return st.srvName
-	}
-	if k.b.lane == nil {
-		k.doubt(st)
-	}
-	return unlikeName
 }
 
 // doubt has a statement parsed again before it is used here.
@@ -213,33 +200,120 @@ func (k *backendStmts) doubt(st *stmt) {
 	}
 }
 
-const unlikeName = "weir: other columns"
-
-// errUnlike is the server's error for a statement with other columns than its client was told.
-func errUnlike() *pgwire.Error {
-	e := pgwire.NewError(pgwire.CodeFeatureNotSupported, "cached plan must not change result type")
-	e.Routine = "RevalidateCachedQuery"
-	return e
+// mustAsk reports whether u, the unit begun last, is not to run a statement before the server
+// has said what columns it has here.
+func (k *backendStmts) mustAsk(u *unit, st *stmt) bool {
+	return st != nil && st.told.columns != 0 && !slices.Contains(u.unlike, st) && !parsesItself(u, st) && !(k.knows(u, st) && k.prepared[st].columns)
 }
 
-// asked reports whether the client may run a statement on its backend. If the backend is to
+// mustAskFor is that for a grouped write.
+func (k *backendStmts) mustAskFor(u *unit) bool { return k.mustAsk(u, u.reliesOn()) }
+
+// askColumns asks for the columns of a statement, which is prepared here for that.
+func (k *backendStmts) askColumns(u *unit, st *stmt) {
+	k.need(u, st)
+	k.describe(u, st.srvName, expect{st: st})
+}
+
+// describe asks what the server knows by a name, behind its Parse; x says of what that is, and
+// whether the Parse was a client's own.
+func (k *backendStmts) describe(u *unit, srvName string, x expect) {
+	k.b.s.Out = pgwire.AppendDescribe(k.b.s.OutBuf(), pgwire.KindStatement, srvName)
+	x.code = expHiddenDescribe
+	u.exp = append(u.exp, x)
+}
+
+// mayBind reports whether the client may run a statement on its backend. If the backend is to
 // say first what it returns, the Bind waits for that.
-func (fw *forwarder) asked(st *stmt) bool {
+func (fw *forwarder) mayBind(st *stmt) bool {
 	c := fw.c
-	b, u := c.link, c.cur
-	switch {
-	case st.told.columns == 0, c.tx == pgwire.StatusFailed, u != nil && u.failed:
-		return true
-	case u != nil && u.flushedTo > u.expAt:
-		return false
-	case !b.unasked(st):
+	if st.told.columns == 0 || c.tx == pgwire.StatusFailed {
 		return true
 	}
-	u = fw.openExtended()
-	b.inquire(u, st)
+	if u := c.cur; u != nil && (u.failed || u.flushedTo > u.expAt) {
+		return u.failed
+	}
+	u := fw.openExtended()
+	if !c.link.mustAsk(u, st) {
+		return true
+	}
+	c.link.askColumns(u, st)
 	c.transport.toServer(pgwire.AppendFlush(nil))
 	u.flushedTo = len(u.exp)
 	return false
+}
+
+// asksFirst asks for the columns of a write that must not run before they are known.
+func asksFirst(b *backend, u *unit) bool {
+	if u.read || u.refresh || !b.mustAskFor(u) {
+		return false
+	}
+	b.askColumns(u, u.reliesOn())
+	b.s.Out = pgwire.AppendFlush(b.s.OutBuf())
+	b.s.Touch()
+	u.flushedTo = len(u.exp)
+	u.asking, u.at = true, math.MaxUint64 // nothing of it is sent
+	return true
+}
+
+// onlyAsks reports whether of a linked client's unit nothing was sent but what weir asks for
+// before its first Bind.
+func onlyAsks(u *unit) bool {
+	return !u.failed && u.flushedTo > 0 && u.flushedTo == len(u.exp) && u.statements == 0 &&
+		!slices.ContainsFunc(u.exp, func(x expect) bool { return x.code < expHiddenParse || x.code > expHiddenClose })
+}
+
+// goOn goes on behind a Flush of weir's: with the client that owns the backend, or with a write
+// that asks for its columns.
+func goOn(b *backend, u *unit) {
+	switch {
+	case !u.asking:
+		if u.c != nil {
+			u.c.resume() // see blocked and mayBind
+		}
+		return
+	case u.failed, u.Left():
+		b.s.Out = pgwire.AppendSync(b.s.OutBuf())
+		b.s.Touch()
+	default:
+		u.sendsAt(b)
+		b.sendMessages(u)
+	}
+	u.asking = false
+	if ln := b.lane; ln != nil && ln.key.async() {
+		ln.sendMarker(b, ln.Runs[b])
+	}
+}
+
+// otherColumns is a name of a statement that the server does not know: it refuses a Bind in its
+// place, and what is behind it.
+const otherColumns = "weir: other columns"
+
+// bindName is the name of a statement for a Bind.
+func (k *backendStmts) bindName(u *unit, st *stmt) string {
+	if slices.Contains(u.unlike, st) {
+		return otherColumns
+	}
+	k.need(u, st)
+	return st.srvName
+}
+
+// memberName is bindName for a member of a group, which can not ask. The statement was parsed
+// anew behind what the group had asked for if its columns are not known: then all run alone.
+func (k *backendStmts) memberName(u, member *unit, st *stmt) string {
+	name := k.bindName(u, st)
+	if relies(member) && k.mustAsk(u, st) {
+		return otherColumns
+	}
+	return name
+}
+
+// errOtherColumns is the server's error for a statement with other columns than its client was
+// told.
+func errOtherColumns() *pgwire.Error {
+	e := pgwire.NewError(pgwire.CodeFeatureNotSupported, "cached plan must not change result type")
+	e.Routine = "RevalidateCachedQuery"
+	return e
 }
 
 // described handles a part of what the server says of a statement.
@@ -260,68 +334,111 @@ func (k *backendStmts) described(u *unit, x expect, typ byte, body []byte) {
 	default:
 		return
 	}
-	heard, st := k.heard, x.st
+	heard, st, unnamed := k.heard, x.st, x.own && x.named != 0
 	k.heard = told{}
+	heard.at = k.b.p.l.Now
 	switch {
 	case st == nil:
 	case x.code == expDescribe, x.own && !st.told.known():
 		k.tells(u, x, heard)
 	case st.told.is(heard), heard.columns == st.told.columns && (!x.own || st.told.params == nil):
-		k.like(st, likeTold)
+		if !unnamed {
+			k.compared(st, st.told.is(heard), true)
+		}
 		if x.own {
-			st.told.at = k.b.p.l.Now
+			st.told.at = heard.at
 		}
 	case x.own:
-		k.parsedAnew(u, x, heard)
+		k.doubt(st)
+		u.toldOtherwise(x, heard)
 	default:
-		if was, ok := k.prepared[st]; ok {
-			was.like, was.asked = unlikeTold, u.num
-			k.prepared[st] = was
-		}
-		if k.b.owner == nil && u.kind == unitClient {
-			u.instead = errUnlike()
+		k.doubt(st) // it may be as before the next time
+		if u.asking || k.b.owner != nil {
+			u.unlike = append(u.unlike, st)
+		} else {
+			u.instead = errOtherColumns()
 		}
 	}
 }
 
-// tells notes what a client is told of a statement.
+// tells notes what the server tells a client of a statement.
 func (k *backendStmts) tells(u *unit, x expect, heard told) {
 	st, c := x.st, u.c
 	if c == nil || u.instead != nil || k.b.owner != nil && !st.single && c.stmts.readsByItself(st) {
 		return
 	}
+	if !u.hears(x, heard) {
+		k.doubt(st)
+	} else if !x.own || x.named == 0 { // not the backend's unnamed one
+		k.compared(st, heard.params != nil, true)
+	}
+}
+
+// hears notes what a client is told of a statement. It reports false if others were told
+// otherwise: for this client it is another one now.
+func (u *unit) hears(x expect, heard told) bool {
+	st, c := x.st, u.c
 	if heard.params == nil { // of a portal
 		heard.params = st.told.params
 	}
 	if st.told.params != nil && !bytes.Equal(heard.params, st.told.params) ||
 		st.told.columns != 0 && heard.columns != st.told.columns ||
 		c.back.changes && !st.single && !st.told.is(heard) {
-		k.parsedAnew(u, x, heard)
-		return
+		u.toldOtherwise(x, heard)
+		return false
 	}
+	heard.heard, heard.asked = true, st.told.asked
 	st.told = heard
-	st.told.heard, st.told.at = true, k.b.p.l.Now
-	if k.has(st) && !(x.own && x.code == expDescribe) { // that is the unnamed one
-		k.like(st, likeTold)
+	return true
+}
+
+// columnsIn is the number of the columns that the answer to a plain unit describes, for the
+// cache; nil if it does not.
+func columnsIn(u *unit, resp []byte) any {
+	if !slices.ContainsFunc(u.ops, func(o op) bool { return o.kind == pgwire.ClientDescribe }) {
+		return nil
+	}
+	for {
+		typ, n, ok := pgwire.Peek(resp)
+		if !ok || n > len(resp) {
+			return nil
+		}
+		if typ == pgwire.ServerRowDescription {
+			return columnsOf(resp[pgwire.HeaderLen:n])
+		}
+		resp = resp[n:]
 	}
 }
 
-// parsedAnew is called when a client was told otherwise of a statement than others before:
+// hearsAgain notes that the cache has described the columns of a plain unit, as they were.
+func hearsAgain(u *unit, raw []byte, columns uint64) {
+	for i := range u.ops {
+		o := &u.ops[i]
+		if o.kind == pgwire.ClientBind && o.st.told.columns != columns {
+			heard := told{columns: columns}
+			heard.expire()
+			u.hears(expect{st: o.st, named: numberOf(text(cutName(raw[o.name : o.rest-1])))}, heard)
+		}
+	}
+}
+
+// toldOtherwise is called when a client was told otherwise of a statement than others before:
 // for this client it is another one now, under the names that it was told of.
-func (k *backendStmts) parsedAnew(u *unit, x expect, heard told) {
-	old := x.st
-	k.doubt(old)
-	c := u.c
+func (u *unit) toldOtherwise(x expect, heard told) {
+	old, c := x.st, u.c
 	if c == nil || c.s.Closed {
 		return
 	}
-	heard.heard, heard.at = true, k.b.p.l.Now
+	heard.heard = true
 	var fresh *stmt
 	if c.back.changes && !old.single { // that may be rolled back
 		fresh = c.p.stmts.single(old)
 		fresh.told = heard
 	} else {
-		fresh = c.p.stmts.as(old, heard)
+		fresh = c.p.stmts.toldAs(old, heard)
+		if heard.at >= 0 {
+			c.p.stmts.follow(old, fresh)
+		}
 	}
 	for i := range u.parsed {
 		if n := &u.parsed[i]; n.st == old {
@@ -351,8 +468,8 @@ func (ss *statements) renew(name string, old, fresh *stmt) {
 	}
 }
 
-// as returns a statement of which a client was told t: st, unless others were told otherwise.
-func (in *poolStmts) as(st *stmt, t told) *stmt {
+// toldAs returns the statement with the text of st of which clients were told t.
+func (in *poolStmts) toldAs(st *stmt, t told) *stmt {
 	if !t.known() || st.told.is(t) {
 		return st
 	}
@@ -360,66 +477,34 @@ func (in *poolStmts) as(st *stmt, t told) *stmt {
 		st.told = t
 		return st
 	}
-	now := in.byKey[st.key] // for those who parse it next
-	if now != nil && now.told.is(t) {
-		return now
+	head := in.byKey[st.key]
+	for s := head; s != nil; s = s.other {
+		if s.told.is(t) {
+			return s
+		}
+		for s.other != nil && s.other.refs == 0 {
+			s.other = s.other.other
+		}
 	}
 	fresh := in.make(st.key, st.tail, st.as)
 	fresh.set, fresh.as, fresh.told = st.set, st.as, t
 	fresh.reads(st.as)
-	if now == st {
-		in.byKey[st.key] = fresh
+	if head != nil {
+		fresh.other, head.other = head.other, fresh
 	}
 	return fresh
 }
 
-// askFor has the columns of the statements that units run asked for, where they are not known,
-// and then calls then: with an error if the server has not said them, and nothing of the units
-// may be sent. It reports false if all are known.
-func (b *backend) askFor(units []*unit, then func(err *pgwire.Error)) bool {
-	var of []*stmt
-	look := func(u *unit) {
-		for i := range u.ops {
-			o := &u.ops[i]
-			parsed := func(p op) bool { return p.kind == pgwire.ClientParse && p.st == o.st }
-			if o.kind == pgwire.ClientBind && b.unasked(o.st) && !slices.Contains(of, o.st) && !slices.ContainsFunc(u.ops[:i], parsed) {
-				of = append(of, o.st)
-			}
+// follow has those who parse a text next get st instead of old.
+func (in *poolStmts) follow(old, st *stmt) {
+	if st == old || in.byKey[old.key] != old {
+		return
+	}
+	for s := old; s != nil; s = s.other {
+		if s.other == st {
+			s.other = st.other
 		}
 	}
-	for _, u := range units {
-		if g, ok := u.grp.(*group); ok {
-			for _, u := range g.units {
-				look(u)
-			}
-		} else {
-			look(u)
-		}
-	}
-	if len(of) == 0 {
-		return false
-	}
-	b.Held = true
-	var failed *pgwire.Error
-	for i, st := range of {
-		u := b.p.l.newUnit(unitHidden)
-		u.done = func(u *unit) {
-			if u.err != nil {
-				b.unlearn(u)
-				failed = cmp.Or(failed, u.err)
-			}
-			if i == len(of)-1 {
-				b.p.l.Post(func() { // when the answer has been dealt with
-					b.Held = false
-					then(failed)
-				})
-			}
-		}
-		b.Push(u, b.p.l.Now)
-		b.begin(u)
-		b.inquire(u, st)
-		b.s.Out = pgwire.AppendSync(b.s.OutBuf())
-	}
-	b.s.Touch()
-	return true
+	st.other = old
+	in.byKey[old.key] = st
 }

@@ -3,7 +3,11 @@ package postgres
 import (
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/proxy/sight"
+	"github.com/weirdb/weir/internal/proxy/sqlscan"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
@@ -21,5 +25,68 @@ func TestParametersThatAreCutOff(t *testing.T) {
 				t.Errorf("%q: %v", body, st.closed)
 			}
 		})
+	}
+}
+
+// Clients of another process come in any order, some with what a statement meant before a change
+// of its columns. There is one statement for each meaning, and who parses the text next gets the
+// first of them, to be compared.
+func TestToldInAnotherProcess(t *testing.T) {
+	t.Parallel()
+	in := &poolStmts{proof: &proof{}, shapes: sight.NewShapes(), text: new(sqlscan.Text), scans: new(scans), byKey: make(map[string]*stmt)}
+	sets := session.NewTable()
+	next := func() *stmt {
+		return in.intern(sets.Empty(), lexical{"UTF8", "on"}, []byte("SELECT v FROM t\x00\x00\x00"))
+	}
+	first := next()
+	seen := map[uint64]*stmt{}
+	for range 3 {
+		for _, columns := range []uint64{1, 3, 5} {
+			was := told{columns: columns}
+			was.expire()
+			st := in.toldAs(next(), was)
+			st.refs++
+			if seen[columns] == nil {
+				seen[columns] = st
+			}
+			if st != seen[columns] || st.told.columns != columns {
+				t.Errorf("columns %d: another statement, with columns %d", columns, st.told.columns)
+			}
+		}
+	}
+	if next() != first || !first.told.old(0) {
+		t.Errorf("the next gets the statement with columns %d, old %v", next().told.columns, first.told.old(0))
+	}
+}
+
+// What was told of a statement is compared by one unit for all when it is old, and by each when
+// it may be wrong.
+func TestOneComparesForAll(t *testing.T) {
+	t.Parallel()
+	st := &stmt{tail: []byte("INSERT INTO t VALUES ($1)\x00\x00\x00"), told: told{params: []byte{0, 0}, heard: true}}
+	count := func(now time.Duration) (n int) {
+		for range 5 {
+			if u := (&unit{ops: []op{{kind: pgwire.ClientParse, st: st}}}); u.compares(now) {
+				n++
+			}
+		}
+		return n
+	}
+	now := 5 * toldKeep
+	for _, test := range []struct {
+		what string
+		do   func()
+		want int
+	}{
+		{"old", func() {}, 1},
+		{"being compared", func() {}, 0},
+		{"not answered", func() { now += 2 * toldKeep }, 1},
+		{"compared", func() { st.told.at = now }, 0},
+		{"perhaps wrong", st.told.expire, 5},
+		{"unknown", func() { st.told = told{} }, 5},
+	} {
+		if test.do(); count(now) != test.want {
+			t.Errorf("%s: want %d that compare", test.what, test.want)
+		}
 	}
 }

@@ -193,10 +193,14 @@ func TestParametersOfAnotherType(t *testing.T) {
 	named := units{all(parse("s", insert), sync())}
 	one := units{all(bound("s"), sync())}
 	for name, test := range map[string]struct{ prepare, run units }{
-		"described":                 {described, one},
-		"not described":             {named, one},
-		"declared":                  {units{all(parse("s", insert, 20), sync())}, one},
-		"unnamed":                   {units{all(parse("", insert), describe('S', ""), sync())}, units{all(bound(""), sync())}},
+		"described":     {described, one},
+		"not described": {named, one},
+		"declared":      {units{all(parse("s", insert, 20), sync())}, one},
+		"unnamed":       {units{all(parse("", insert), describe('S', ""), sync())}, units{all(bound(""), sync())}},
+		"unnamed, not described": {
+			units{query("BEGIN"), all(parse("c", "COMMIT"), parse("", insert), sync()), all(bind("", "c"), execute("", 0), sync())},
+			units{all(bound(""), sync())},
+		},
 		"in a pipeline":             {named, units{one[0], all(bound("s"), bound("s"), sync()), one[0]}},
 		"in a transaction":          {named, units{query("BEGIN"), one[0], query("COMMIT")}},
 		"prepared in a transaction": {units{query("BEGIN"), described[0], query("COMMIT")}, one},
@@ -341,4 +345,65 @@ func TestMembersThatParseAnew(t *testing.T) {
 	}
 	w.mustGather(lanes[0].kind, func(int) { run(old) })
 	admin.want("SELECT DISTINCT v FROM anew WHERE v <> 0 ORDER BY v", "[v] (1.5) (5) SELECT_2 I")
+}
+
+// TestDescribedAgain: a client that has a statement described once more, after its columns have
+// become others, may run it.
+func TestDescribedAgain(t *testing.T) {
+	t.Parallel()
+	db := database(t, "CREATE TABLE again (v bigint)", "INSERT INTO again VALUES (7)")
+	w := start(t, db, oneBackend)
+	c, admin := w.wire(), dialWire(t, server(t).Addr(), db)
+	warm(w, c, "SELECT v FROM again")
+	c.send(parse("s", "SELECT v FROM again"), describe('S', "s"), sync())
+	c.ready()
+	run := func(want string) {
+		t.Helper()
+		c.send(bind("", "s"), execute("", 0), sync())
+		if got := render(c.ready()); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+	run("bound (7) SELECT_1 I")
+	admin.want("ALTER TABLE again ALTER v TYPE float8 USING v + 0.5", "ALTER_TABLE I")
+	w.command("RECONNECT " + db)
+	run("ERROR:0A000 I")
+	c.send(describe('S', "s"), sync())
+	if got := render(c.ready()); strings.Contains(got, "ERROR") {
+		t.Error(got)
+	}
+	run("bound (7.5) SELECT_1 I")
+}
+
+// TestToldByTheCache: what the cache describes to a client counts as what the server does.
+func TestToldByTheCache(t *testing.T) {
+	t.Parallel()
+	const sql = "/* ttl:3600 */ SELECT v FROM kept"
+	db := database(t, "CREATE TABLE kept (v bigint)", "INSERT INTO kept VALUES (7)")
+	w := start(t, db, oneBackend)
+	a, b, admin := w.wire(), w.wire(), dialWire(t, server(t).Addr(), db)
+	described := func(c *wire, name string) string {
+		c.send(bind("", name), describe('P', ""), execute("", 0), sync())
+		return render(c.ready())
+	}
+	warm(w, a, "SELECT v FROM kept")
+	a.send(parse("a", sql), describe('S', "a"), sync())
+	a.ready()
+	want := described(a, "a")
+	before := w.pool().Cached
+	if got := described(a, "a"); got != want || w.pool().Cached != before+1 {
+		t.Fatalf("not cached: %s, then %s", want, got)
+	}
+	admin.want("ALTER TABLE kept ALTER v TYPE float8 USING v + 0.5", "ALTER_TABLE I")
+	admin.ask("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
+	eventually(t, "the connection is closed", func() bool { return w.pool().Backends == 0 }) // RECONNECT would empty the cache
+	b.send(parse("b", sql), sync())
+	b.ready()
+	if got := described(b, "b"); got != want {
+		t.Fatalf("not cached: %s, want %s", got, want)
+	}
+	b.send(bind("", "b"), execute("", 0), sync())
+	if got := render(b.ready()); !strings.Contains(got, "ERROR:0A000") {
+		t.Errorf("with the columns of bigint: %s", got)
+	}
 }

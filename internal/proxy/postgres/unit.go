@@ -96,6 +96,9 @@ type unit struct {
 	barrier bool
 	// flushedTo is how much of exp the server was asked for by a Flush of weir's.
 	flushedTo int
+	anew      bool    // it compares what it parses with what others were told
+	asking    bool    // its messages are sent when the server has said what they return: see goOn
+	unlike    []*stmt // whose columns are others than its client was told
 	// unsettles: it may change how the server reads the texts behind it.
 	unsettles bool
 	probe     bool // session state must be looked at before the backend is shared
