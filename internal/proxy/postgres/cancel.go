@@ -68,6 +68,15 @@ func errCancelled() *pgwire.Error {
 	return pgwire.NewError(pgwire.CodeQueryCanceled, "canceling statement due to user request")
 }
 
+// errEnded is what the client of a unit is told that it has cancelled, or that has run for too
+// long, where the server says nothing of it.
+func errEnded(u *unit) *pgwire.Error {
+	if u.overdue {
+		return errOverdue(u.c.p)
+	}
+	return errCancelled()
+}
+
 // cancel ends what the client waits for: a place in a queue at once; a
 // statement that runs alone, by the server's own cancel. A statement in a
 // shared pipeline or a group cannot be cancelled without risk to others unless

@@ -158,6 +158,9 @@ func (b *backend) signal(finish func()) {
 				srv.Log.Warn("cancel request failed", "pid", pid, "error", err)
 			}
 			if b.Cancels == 0 && !b.s.Closed {
+				if u := b.Head(); u != nil && u.asking {
+					goOn(b, u)
+				}
 				if c := b.owner; c != nil {
 					c.resume()
 				}

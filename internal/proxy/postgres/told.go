@@ -264,7 +264,8 @@ func onlyAsks(u *unit) bool {
 }
 
 // goOn goes on behind a Flush of weir's: with the client that owns the backend, or with a write
-// that asks for its columns.
+// that asks for its columns. Nothing of that is sent while a cancel request is under way, which
+// could hit the marker of its group, or come too early for it: see signal.
 func goOn(b *backend, u *unit) {
 	switch {
 	case !u.asking:
@@ -272,12 +273,17 @@ func goOn(b *backend, u *unit) {
 			u.c.resume() // see blocked and mayBind
 		}
 		return
-	case u.failed, u.Left():
-		b.s.Out = pgwire.AppendSync(b.s.OutBuf())
-		b.s.Touch()
-	default:
+	case b.Cancels > 0, !u.failed && u.expAt < u.flushedTo:
+		return
+	case !u.failed && !u.Left() && u.c.back.cancelled != u:
 		u.sendsAt(b)
 		b.sendMessages(u)
+	default:
+		if !u.failed && !u.Left() {
+			u.instead = errEnded(u) // the server had answered before the request came
+		}
+		b.s.Out = pgwire.AppendSync(b.s.OutBuf())
+		b.s.Touch()
 	}
 	u.asking = false
 	if ln := b.lane; ln != nil && ln.key.async() {

@@ -1,0 +1,107 @@
+package postgres
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirdb/weir/internal/wire/pgwire"
+)
+
+// oneColumn is what the server says of a statement without parameters that returns a column.
+var oneColumn = pgwire.AppendRowDescription(pgwire.AppendParameterDescription(nil, nil), []pgwire.Field{{Name: "k", TypeOID: 23, TypeSize: 4, TypeMod: -1}})
+
+const returning = "/* batch */ INSERT INTO t SELECT 1 RETURNING k"
+
+// prepared is a client that was told what its statement s returns, on a connection that does not
+// know it any more.
+func (st *stage) prepared(sql string) *client {
+	c := st.client(pgwire.AppendParse(nil, "s", sql, nil), pgwire.AppendDescribe(nil, pgwire.KindStatement, "s"), pgwire.AppendSync(nil))
+	st.answers(parseComplete, oneColumn, readyIdle)
+	st.b.backendStmts.forget()
+	return c
+}
+
+// executes is what runs the statement s.
+func executes() []byte {
+	return pgwire.AppendSync(pgwire.AppendExecute(pgwire.AppendBind(nil, "", "s", new(pgwire.BindArgs)), "", 0))
+}
+
+// group has clients send a write each, which go to the server as one run.
+func (st *stage) group(writes func()) {
+	for _, c := range st.clients {
+		_ = st.told(c)
+	}
+	ln := st.p.lanes.solo(st.p.settings.Empty(), 0)
+	st.b.set = ln.set
+	st.p.Claim(st.b)
+	writes()
+	st.p.release(st.b)
+	st.li.l.Settle()
+	if ln.Runs[st.b] == nil {
+		st.li.tb.Fatal("there is no run")
+	}
+}
+
+// asked is a stage whose server is being asked what the write of the second client returns. That
+// of the first is answered, and waits for the end of the run.
+func (li *liar) asked() (st *stage, first, second *client) {
+	st = li.new(true)
+	second, first = st.prepared(returning), st.client()
+	st.group(func() {
+		st.says(first, pgwire.AppendQuery(nil, "/* batch */ UPDATE t SET k = 1 WHERE k = 2"))
+		st.says(second, executes())
+	})
+	st.answers(updated)
+	if st.b.Depth() != 1 || !st.b.Head().asking {
+		li.tb.Fatal("the server is not asked")
+	}
+	return st, first, second
+}
+
+var updated = slices.Concat(pgwire.AppendCommandComplete(nil, "UPDATE 1"), readyIdle)
+
+// uncancelled waits for the end of the cancel requests.
+func (st *stage) uncancelled() {
+	for over := false; !over; time.Sleep(time.Millisecond) {
+		st.li.call(func() { over = st.b.Cancels == 0 })
+	}
+}
+
+// While a cancel request is under way nothing is sent that it could hit in place of the statement
+// that it is for, which has asked for its columns.
+func TestNothingIsSentToACancelRequest(t *testing.T) {
+	li := newLiar(t)
+	for name, answer := range map[string][]byte{
+		"void": slices.Concat(parseComplete, oneColumn),
+		"hit":  pgwire.AppendError(nil, errCancelled()),
+	} {
+		t.Run(name, func(t *testing.T) {
+			var st *stage
+			var first, second *client
+			li.call(func() {
+				st, first, second = li.asked()
+				if !second.cancel(func() {}) {
+					t.Error("the server is not sent a request")
+				}
+				st.answers(answer)
+				if st.b.Depth() != 1 || !st.b.Head().asking {
+					t.Errorf("%d units are under way with the request", st.b.Depth())
+				}
+			})
+			st.uncancelled()
+			li.call(func() {
+				defer st.end()
+				st.answers(readyIdle)
+				st.answers(readyIdle) // of the marker
+				if got := st.told(second); !strings.Contains(got, "57014") {
+					t.Errorf("who cancelled was told %q", got)
+				}
+				if got := st.told(first); !strings.Contains(got, "UPDATE 1") {
+					t.Errorf("the other one was told %q", got)
+				}
+			})
+		})
+	}
+}
