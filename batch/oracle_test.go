@@ -30,6 +30,13 @@ func (s *slowQueue) bytes() (n int) {
 	return n
 }
 
+func (s *slowQueue) inFlight() (n int) {
+	for _, group := range s.flying {
+		n += group
+	}
+	return n
+}
+
 func (s *slowQueue) push(now time.Duration, id, size int) error {
 	switch {
 	case s.closed:
@@ -133,6 +140,9 @@ func playOracle(t *testing.T, seed uint64, cfg Config, steps int) {
 		case op < 19:
 			if n := len(s.flying); n > 0 {
 				i := rng.IntN(n)
+				back := rng.IntN(s.flying[i] + 1)
+				q.Back(back)
+				s.flying[i] -= back
 				q.Done(now, s.flying[i], time.Duration(1+rng.IntN(90))*time.Microsecond)
 				s.flying = slices.Delete(s.flying, i, i+1)
 			}
@@ -148,6 +158,9 @@ func playOracle(t *testing.T, seed uint64, cfg Config, steps int) {
 		if step == steps*9/10 {
 			q.Close()
 			s.closed = true
+		}
+		if n := s.inFlight(); q.gate.flying != n {
+			t.Fatalf("step %d: %d items in flight, want %d", step, q.gate.flying, n)
 		}
 		if q.Len() != len(s.waiting) || q.Bytes() != s.bytes() || q.InFlight() != len(s.flying) {
 			t.Fatalf("step %d: %d items, %d bytes, %d lanes; want %d, %d, %d",

@@ -75,6 +75,15 @@ func (q *Queue[T]) Done(now time.Duration, n int, took time.Duration) {
 	q.gate.done(q.gate.tick(now), n, took)
 }
 
+// Back takes n items out of the groups in flight: they were taken, and do not go with theirs.
+// Done is called without them. Those that are to go with another group are pushed again.
+func (q *Queue[T]) Back(n int) {
+	if n > q.gate.flying {
+		panic("batch: Back of items that are not in flight")
+	}
+	q.gate.flying -= n
+}
+
 // Deadline is when Take may succeed even if nothing else happens; ok is false
 // when only a Push or a Done can change anything. A deadline in the past means
 // now. Without Window and MaxWait it is only ever set while the queue holds a

@@ -42,6 +42,7 @@ type Lane[B comparable, U any, R interface{ AsRun() *Run }] struct {
 	Queued bool    // in the pool's queue, or about to be given a backend
 	Limit  int     // of a lane of rows: most members of a group now; falls when groups fail
 	Taken  []U     // the group that is being sent
+	taken  int     // how many items it was of at first
 	Runs   map[B]R // under way
 
 	Groups, Members, Fallbacks, Retried uint64
@@ -129,21 +130,32 @@ func (ln *Lane[B, U, R]) Take() bool {
 	}
 	var reason batch.Reason
 	ln.Taken, reason = ln.Q.Take(ln.loop.Now, ln.Taken[:0])
+	ln.taken = len(ln.Taken)
 	return reason != batch.ReasonNone
 }
 
-// None gives up the place of a group whose members have all left.
+// None gives up the place of a group of which nobody is left.
 func (ln *Lane[B, U, R]) None() {
+	ln.Q.Back(ln.taken)
 	ln.Q.Done(ln.loop.Now, 0, 0)
 	ln.Touch() // more may wait behind those that are gone
 }
 
-// Begin counts a run of so many writes on a backend. r is the Run of run.
+// Begin counts a run on a backend of so many writes of the group that was taken. r is the Run of
+// run.
 func (ln *Lane[B, U, R]) Begin(b B, run R, r *Run, count int) {
+	ln.Q.Back(ln.taken - count)
 	r.Began, r.Count = ln.loop.Now, count
 	ln.Groups++
 	ln.Members += uint64(count)
 	ln.Runs[b] = run
+}
+
+// Unsent takes so many writes out of a run: they go elsewhere, or wait in the lane again.
+func (ln *Lane[B, U, R]) Unsent(r *Run, n int) {
+	r.Count -= n
+	ln.Members -= uint64(n)
+	ln.Q.Back(n)
 }
 
 // End forgets the run on a backend, whose place in the lane is free. r is its Run.

@@ -149,6 +149,36 @@ func TestLaneWindow(t *testing.T) {
 	ln.start(t, 1)
 }
 
+// Writes that were taken and are not sent with their group do not count as under way.
+func TestLaneWithMembersThatAreNotSent(t *testing.T) {
+	t.Parallel()
+	ln := newLane(1, 0)
+	ln.push(t, 5)
+	if !ln.Take() {
+		t.Fatal("the group may go")
+	}
+	b, r := new(testBackend), new(testRun)
+	ln.Begin(b, r, &r.Run, 3) // two have left
+	ln.Unsent(&r.Run, 1)
+	ln.push(t, 1) // waits again
+	ln.End(b, &r.Run)
+	if !ln.Take() {
+		t.Fatal("the group may go")
+	}
+	ln.None()
+	ln.push(t, 1)
+	ln.start(t, 1)
+	if s := ln.Status(); s.Groups != 2 || s.Members != 3 {
+		t.Errorf("%d writes in %d groups", s.Members, s.Groups)
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("more than one is under way")
+		}
+	}()
+	ln.Q.Done(0, 2, 0)
+}
+
 // A run that takes long gives its place to those that wait, on a bounded number of
 // backends; it frees no other when it ends.
 func TestLaneRelief(t *testing.T) {

@@ -18,7 +18,11 @@ const returning = "/* batch */ INSERT INTO t SELECT 1 RETURNING k"
 // know it any more.
 func (st *stage) prepared(sql string) *client {
 	c := st.client(pgwire.AppendParse(nil, "s", sql, nil), pgwire.AppendDescribe(nil, pgwire.KindStatement, "s"), pgwire.AppendSync(nil))
-	st.answers(parseComplete, oneColumn, readyIdle)
+	what := oneColumn
+	if !strings.Contains(sql, "RETURNING") {
+		what = slices.Concat(pgwire.AppendParameterDescription(nil, nil), noData)
+	}
+	st.answers(parseComplete, what, readyIdle)
 	st.b.backendStmts.forget()
 	return c
 }
@@ -29,7 +33,7 @@ func executes() []byte {
 }
 
 // group has clients send a write each, which go to the server as one run.
-func (st *stage) group(writes func()) {
+func (st *stage) group(writes func()) *lane {
 	for _, c := range st.clients {
 		_ = st.told(c)
 	}
@@ -42,6 +46,7 @@ func (st *stage) group(writes func()) {
 	if ln.Runs[st.b] == nil {
 		st.li.tb.Fatal("there is no run")
 	}
+	return ln
 }
 
 // asked is a stage whose server is being asked what the write of the second client returns. That
@@ -61,6 +66,23 @@ func (li *liar) asked() (st *stage, first, second *client) {
 }
 
 var updated = slices.Concat(pgwire.AppendCommandComplete(nil, "UPDATE 1"), readyIdle)
+
+// serve has the server answer all that is under way.
+func (st *stage) serve() {
+	for n := 0; n < 20 && st.b.Depth() > 0; n++ {
+		switch u := st.b.Head(); {
+		case u.asking:
+			st.answers(parseComplete, oneColumn)
+		case u.kind == unitHidden:
+			st.answers(readyIdle)
+		case u.kind == unitRows:
+			member := slices.Concat(bindComplete, pgwire.AppendCommandComplete(nil, "UPDATE 1"))
+			st.answers(slices.Repeat(member, len(u.grp.(*series).units)), readyIdle)
+		default:
+			st.answers(updated)
+		}
+	}
+}
 
 // uncancelled waits for the end of the cancel requests.
 func (st *stage) uncancelled() {
@@ -104,4 +126,37 @@ func TestNothingIsSentToACancelRequest(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Members that wait again, for another asks for its columns, count once.
+func TestMembersThatWaitAgainCountOnce(t *testing.T) {
+	li := newLiar(t)
+	li.call(func() {
+		st := li.new(true)
+		defer st.end()
+		set := st.p.settings.Empty()
+		st.p.serials.m = map[tableKey]*serialFacts{{set, "t"}: {state: tablePlain, columns: []string{"k"}, epoch: st.p.proof.epoch}}
+		for _, sql := range []string{
+			returning,
+			"/* batch */ UPDATE t SET k = 1 WHERE k = 2",
+			"/* batch */ UPDATE t SET k = 2 WHERE k = 3",
+			returning + " AS other",
+		} {
+			st.prepared(sql)
+		}
+		ln := st.group(func() {
+			for _, c := range st.clients {
+				st.says(c, executes())
+			}
+		})
+		st.serve()
+		for i, c := range st.clients {
+			if got := st.told(c); !strings.Contains(got, "UPDATE 1") {
+				t.Errorf("member %d was told %q", i, got)
+			}
+		}
+		if s := ln.Status(); s.Members != 4 || s.Groups != 2 {
+			t.Errorf("%d writes in %d groups, want 4 in 2", s.Members, s.Groups)
+		}
+	})
 }

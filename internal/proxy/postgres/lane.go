@@ -272,7 +272,7 @@ func (ln *lane) send(b *backend, r *run) {
 		case u.kind != unitRows:
 			b.send(u)
 		case b.mustAskFor(u):
-			u.grp.unsent()
+			ln.takeBack(r, units[i:i+1])
 			continue
 		default:
 			u.grp.send(b)
@@ -291,15 +291,22 @@ func (ln *lane) send(b *backend, r *run) {
 
 // takeBack has units of a run that were not sent wait again.
 func (ln *lane) takeBack(r *run, units []*unit) {
-	r.Count -= len(units)
-	ln.Members -= uint64(len(units))
 	for _, u := range units {
+		ln.Unsent(&r.Run, items(u))
 		if u.kind == unitRows {
 			u.grp.unsent()
 		} else if err := ln.Push(u, len(u.raw)); err != nil {
 			ln.unsent(u)
 		}
 	}
+}
+
+// items is how many of a lane's a unit of a run is: a series is made of several that were taken.
+func items(u *unit) int {
+	if g, ok := u.grp.(*series); ok {
+		return len(g.units)
+	}
+	return 1
 }
 
 // boundLocks puts a lock_timeout for so many members in front of a group, unless
