@@ -383,6 +383,10 @@ func (b *backend) clientError(u *unit, msg []byte) {
 		b.s.Close(e) // as the server does
 		return
 	}
+	if u.asking && e.Fatal() && pgwire.Unavailable(e) && u.remains(b) {
+		b.s.Close(e) // nothing of it was sent: it goes elsewhere
+		return
+	}
 	if u.flushedTo > 0 {
 		goOn(b, u)
 	}

@@ -138,32 +138,40 @@ func TestStatementsOutliveConnectionsThatWereNotReady(t *testing.T) {
 // them had been sent.
 func TestStatementsOutliveConnectionsThatAreAsked(t *testing.T) {
 	t.Parallel()
-	for name, sql := range map[string]string{
-		"own backend": "UPDATE d SET k = 2 RETURNING k",
-		"group":       "/* batch */ UPDATE d SET k = 2 RETURNING k",
-	} {
+	const own, grouped = "UPDATE d SET k = 2 RETURNING k", "/* batch */ UPDATE d SET k = 2 RETURNING k"
+	for name, sql := range map[string]string{"own backend": own, "group": grouped, "alone, terminated": grouped} {
 		t.Run(name, func(t *testing.T) {
 			db := database(t, "CREATE TABLE d (k int)", "INSERT INTO d VALUES (1)")
 			w, relay := through(t, db, nil)
 			c, admin := w.wire(), dialWire(t, server(t).Addr(), db)
-			if name == "group" {
+			if sql == grouped {
 				w.groupsSolo(c, sql)
 			} else {
 				c.send(parse("s", sql), describe('S', "s"), sync())
 				c.ready()
 			}
 			w.command("RECONNECT " + db)
-			if name == "group" {
+			if sql == grouped {
 				w.groupsSolo(w.wire(), "/* batch */ UPDATE d SET k = 1")
 			}
 			admin.want("BEGIN", "BEGIN T")
 			admin.want("LOCK TABLE d", "LOCK_TABLE T")
 			c.send(bind("", "s"), execute("", 0), sync())
-			eventually(t, "it waits for the lock", func() bool {
-				return admin.ask("SELECT count(*) AS n FROM pg_locks WHERE NOT granted AND relation = 'd'::regclass") == "[n] (1) SELECT_1 T"
-			})
-			relay.Cut()
-			relay.Heal()
+			const waits = " FROM pg_locks WHERE NOT granted AND relation = 'd'::regclass"
+			if name == "alone, terminated" {
+				var pid int
+				eventually(t, "it waits for the lock, for longer than a group does", func() bool {
+					_, err := fmt.Sscanf(admin.ask("SELECT pid, pg_terminate_backend(pid) AS t"+waits+" AND clock_timestamp() - waitstart > '100 ms'"), "[pid,t] (%d,t)", &pid)
+					return err == nil
+				})
+				eventually(t, "it is ended", func() bool {
+					return admin.ask(fmt.Sprint("SELECT count(*) AS n FROM pg_locks WHERE pid = ", pid)) == "[n] (0) SELECT_1 T"
+				})
+			} else {
+				eventually(t, "it waits for the lock", func() bool { return admin.ask("SELECT count(*) AS n"+waits) == "[n] (1) SELECT_1 T" })
+				relay.Cut()
+				relay.Heal()
+			}
 			admin.want("COMMIT", "COMMIT I")
 			if got := render(c.ready()); got != "bound (2) UPDATE_1 I" {
 				t.Error(got)
