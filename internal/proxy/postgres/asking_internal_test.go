@@ -149,6 +149,9 @@ func TestMembersThatWaitAgainCountOnce(t *testing.T) {
 				st.says(c, executes())
 			}
 		})
+		if ln.Members != 3 {
+			t.Errorf("%d writes go with the first that asks, want those that do not ask", ln.Members)
+		}
 		st.serve()
 		for i, c := range st.clients {
 			if got := st.told(c); !strings.Contains(got, "UPDATE 1") {

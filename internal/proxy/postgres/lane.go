@@ -253,8 +253,8 @@ func (ln *lane) start(b *backend) bool {
 	return true
 }
 
-// send sends a run. Behind a member that asks for its columns nothing may be sent: the others
-// stay in the lane, and b may know theirs when they are taken again.
+// send sends a run. Behind a member that asks for its columns nothing may be sent: others that are
+// to ask stay in the lane, and b may know their columns when they are taken again.
 func (ln *lane) send(b *backend, r *run) {
 	if ln.rows != nil && len(r.units) > 1 && !slices.ContainsFunc(r.units, b.mustAskFor) {
 		r.rows, r.flushed = true, true
@@ -265,7 +265,7 @@ func (ln *lane) send(b *backend, r *run) {
 	for _, u := range r.units {
 		u.bound = bound
 	}
-	units := ln.join(b, r.units)
+	units := ln.join(b, askersLast(b, r.units))
 	r.flushed, r.units = !ln.key.async(), nil
 	for i, u := range units {
 		switch {

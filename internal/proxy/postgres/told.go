@@ -256,6 +256,20 @@ func asksFirst(b *backend, u *unit) bool {
 	return true
 }
 
+// askersLast puts those that ask for their columns behind the others of a run. One of them asks,
+// and the rest wait for the next run.
+func askersLast(b *backend, units []*unit) []*unit {
+	var asks []*unit
+	units = slices.DeleteFunc(units, func(u *unit) bool {
+		if u.kind == unitRows || !b.mustAskFor(u) {
+			return false
+		}
+		asks = append(asks, u)
+		return true
+	})
+	return append(units, asks...)
+}
+
 // onlyAsks reports whether of a linked client's unit nothing was sent but what weir asks for
 // before its first Bind.
 func onlyAsks(u *unit) bool {
