@@ -163,3 +163,29 @@ func TestMembersThatWaitAgainCountOnce(t *testing.T) {
 		}
 	})
 }
+
+// A member whose client has cancelled it in its group is not run again when its turn ends.
+func TestCancelWithinAGroup(t *testing.T) {
+	li := newLiar(t)
+	li.call(func() {
+		st := li.new(true)
+		defer st.end()
+		first, second := st.client(), st.client()
+		st.group(func() {
+			for _, c := range st.clients {
+				st.says(c, pgwire.AppendQuery(nil, "/* batch */ UPDATE t SET k = 1 WHERE k = 2"))
+			}
+		})
+		if first.cancel(func() {}) {
+			t.Error("the server was sent a request, which may hit another member")
+		}
+		st.answers(pgwire.AppendError(nil, pgwire.NewError(pgwire.CodeLockNotAvailable, "too long")), readyIdle)
+		st.serve()
+		if got := st.told(first); !strings.Contains(got, "57014") {
+			t.Errorf("who cancelled was told %q", got)
+		}
+		if got := st.told(second); !strings.Contains(got, "UPDATE 1") {
+			t.Errorf("the other one was told %q", got)
+		}
+	})
+}

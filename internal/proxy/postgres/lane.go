@@ -388,7 +388,7 @@ func (ln *lane) backendQuiet(b *backend) {
 				if !u.failed && u.c != nil && !u.c.s.Closed {
 					u.c.s.Write(r.notices)
 				}
-				ln.ack(u, r.flushed)
+				ln.ack(u, r)
 			}
 		}
 	}
@@ -397,16 +397,16 @@ func (ln *lane) backendQuiet(b *backend) {
 }
 
 // ack gives a member of a solo run its answer.
-func (ln *lane) ack(u *unit, flushed bool) {
+func (ln *lane) ack(u *unit, r *run) {
 	c := u.c
 	if c == nil || c.s.Closed {
 		ln.p.l.recycle(u)
 		return
 	}
 	if u.failed && !u.wrote && ln.again(u) {
-		if c.back.cancelled == u {
+		if c.back.cancelled == u || slices.Contains(r.cancelled, u) {
 			c.back.cancelled = nil
-			c.lost(u, errCancelled())
+			c.lost(u, errEnded(u))
 			return
 		}
 		ln.Retried++
@@ -417,7 +417,7 @@ func (ln *lane) ack(u *unit, flushed bool) {
 		ln.p.alone.queue(u)
 		return
 	}
-	if !u.failed && !flushed {
+	if !u.failed && !r.flushed {
 		c.lost(u, pgwire.NewError(pgwire.CodeCompletionUnknown,
 			"weir: the statement was committed but could not be made durable; whether it survives a crash of the server is unknown"))
 		return

@@ -74,7 +74,7 @@ func (r *run) member(b *backend, c *client) *unit {
 func (r *run) askOfStandby(b *backend) {
 	head := b.Head()
 	if b.Depth() == 1 && head.kind == unitClient && b.Cancels == 0 && slices.Contains(r.cancelled, head) {
-		r.cancelled = nil
+		r.cancelled = slices.DeleteFunc(r.cancelled, func(u *unit) bool { return u == head })
 		b.cancel(head, func() {})
 		return
 	}
