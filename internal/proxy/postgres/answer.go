@@ -676,6 +676,11 @@ func (c *client) backendGone(b *backend, fatal *pgwire.Error, units []*unit, e *
 		return
 	}
 	if !slices.ContainsFunc(units, func(u *unit) bool { return !onlyAsks(u) }) {
+		if u := c.back.cancelled; u != nil {
+			c.back.cancelled = nil
+			c.refuse(errEnded(u))
+			return
+		}
 		c.resume()
 		return
 	}

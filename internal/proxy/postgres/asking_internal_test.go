@@ -189,3 +189,49 @@ func TestCancelWithinAGroup(t *testing.T) {
 		}
 	})
 }
+
+// A write that was cancelled while the server was asked what it returns goes nowhere else when the
+// connection is lost.
+func TestCancelledWritesDoNotGoElsewhere(t *testing.T) {
+	li := newLiar(t)
+	for name, asked := range map[string]func() (st *stage, c *client){
+		"group": func() (st *stage, c *client) {
+			li.call(func() { st, _, c = li.asked() })
+			return st, c
+		},
+		"alone": func() (st *stage, c *client) {
+			li.call(func() {
+				st, _, c = li.asked()
+				st.answers(pgwire.AppendError(nil, pgwire.NewError(pgwire.CodeLockNotAvailable, "too long")), readyIdle)
+				st.answers(readyIdle) // of the marker
+			})
+			li.call(func() { st.answers(readyIdle) }) // of its settings
+			li.call(func() {})
+			return st, c
+		},
+		"own backend": func() (st *stage, c *client) {
+			li.call(func() {
+				st = li.new(true)
+				c = st.prepared("UPDATE t SET k = 1 RETURNING k")
+				_ = st.told(c)
+				st.says(c, executes())
+			})
+			return st, c
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			st, c := asked()
+			li.call(func() {
+				defer st.end()
+				if st.b.Depth() != 1 || !c.cancel(func() {}) {
+					t.Errorf("the server is not sent a request, with %d units under way", st.b.Depth())
+				}
+				st.b.s.Close(nil)
+				li.l.Settle()
+				if got := st.told(c); !strings.Contains(got, "57014") || c.back.cancelled != nil {
+					t.Errorf("who cancelled was told %q", got)
+				}
+			})
+		})
+	}
+}

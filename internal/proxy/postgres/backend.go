@@ -224,7 +224,6 @@ func (b *backend) ready(u *unit, status byte) {
 func (b *backend) rerun(u *unit) {
 	u.again()
 	if c := u.c; c.back.cancelled == u {
-		c.back.cancelled = nil
 		c.lost(u, errCancelled()) // its turn ended before the request had come
 		return
 	}
@@ -327,6 +326,8 @@ func (b *backend) OnClosed(err error) {
 		case u.refresh:
 			p.refreshes.lost(u)
 		case u.c == nil || u.c.s.Closed || u.c == owner:
+		case u.c.back.cancelled == u && u.unsent(b):
+			u.c.lost(u, errEnded(u))
 		default:
 			u.c.lost(u, e)
 		}

@@ -117,6 +117,9 @@ func (c *client) refuse(e *pgwire.Error) {
 // lost answers a unit whose backend is gone. A FATAL error ends the session.
 func (c *client) lost(u *unit, e *pgwire.Error) {
 	c.inflight--
+	if c.back.cancelled == u {
+		c.back.cancelled = nil
+	}
 	c.stats.errors++
 	c.stmts.unparse(u) // whatever the server made of it, the names are free
 	c.stmts.settle(u)

@@ -405,7 +405,6 @@ func (ln *lane) ack(u *unit, r *run) {
 	}
 	if u.failed && !u.wrote && ln.again(u) {
 		if c.back.cancelled == u || slices.Contains(r.cancelled, u) {
-			c.back.cancelled = nil
 			c.lost(u, errEnded(u))
 			return
 		}
@@ -458,7 +457,11 @@ func (u *unit) canceledElsewhere() bool {
 
 // unsent has a member run alone whose backend is gone before anything of it has left weir.
 func (ln *lane) unsent(u *unit) {
-	if c := u.c; c == nil || c.s.Closed {
+	switch c := u.c; {
+	case c == nil, c.s.Closed:
+		return
+	case c.back.cancelled == u:
+		ln.lost(u, errEnded(u))
 		return
 	}
 	n := ln.p.l.moveOut(u)
