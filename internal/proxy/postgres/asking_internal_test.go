@@ -1,10 +1,13 @@
 package postgres
 
 import (
+	"bytes"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
@@ -234,4 +237,22 @@ func TestCancelledWritesDoNotGoElsewhere(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The marker of a group is parsed where it may be there, for weir has forgotten all since.
+func TestMarkerIsParsedWhereItMayBe(t *testing.T) {
+	li := newLiar(t)
+	li.call(func() {
+		st := li.new(true)
+		defer st.end()
+		c := st.client()
+		st.group(func() { st.says(c, pgwire.AppendQuery(nil, "/* batch */ UPDATE t SET k = 1 WHERE k = 2")) })
+		st.b.s.Flush()
+		sent := make([]byte, 1<<16)
+		n, _ := unix.Read(st.server, sent)
+		m := st.p.marker
+		if !bytes.Contains(sent[:max(0, n)], pgwire.AppendParseRaw(pgwire.AppendClose(nil, pgwire.KindStatement, m.srvName), m.srvName, m.tail)) {
+			t.Errorf("the server is sent %q", sent[:max(0, n)])
+		}
+	})
 }

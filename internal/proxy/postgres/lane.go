@@ -340,7 +340,10 @@ func (ln *lane) sendMarker(b *backend, r *run) {
 	st := ln.p.marker
 	u.notice = func(msg []byte) { r.notices = append(r.notices, msg...) }
 	if !b.knows(u, st) {
-		b.learn(u, st)
+		_, there := b.prepared[st]
+		if b.learn(u, st); !there {
+			b.close(u, st) // an error of an earlier member may have had weir forget what is here
+		}
 		b.s.Out = pgwire.AppendParseRaw(b.s.OutBuf(), st.srvName, st.tail)
 	}
 	out := b.s.OutBuf()
