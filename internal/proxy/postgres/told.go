@@ -362,6 +362,9 @@ func (k *backendStmts) described(u *unit, x expect, typ byte, body []byte) {
 	case x.code == expDescribe, x.own && !st.told.known():
 		k.tells(u, x, heard)
 	case st.told.is(heard), heard.columns == st.told.columns && (!x.own || st.told.params == nil):
+		if st.told.params == nil {
+			st.told.params = heard.params // nobody has known them
+		}
 		if !unnamed {
 			k.compared(st, st.told.is(heard), true)
 		}

@@ -28,6 +28,29 @@ func TestParametersThatAreCutOff(t *testing.T) {
 	}
 }
 
+// Types of parameters that nobody has known are those that the server says first, also where the
+// columns are known already.
+func TestParametersThatAreKnownLater(t *testing.T) {
+	li := newLiar(t)
+	for _, own := range []bool{true, false} {
+		li.call(func() {
+			st := li.new(true)
+			defer st.end()
+			u, x := li.l.newUnit(unitClient), expect{code: expHiddenDescribe, own: own}
+			x.st = st.p.stmts.intern(st.p.settings.Empty(), st.b.lex, []byte("SELECT k FROM t WHERE v = $1\x00\x00\x00"))
+			body := oneColumn[pgwire.HeaderLen+2+pgwire.HeaderLen:]
+			x.st.told.columns = columnsOf(body)
+			for _, oid := range []byte{20, 20, 25} {
+				st.b.described(u, x, pgwire.ServerParameterDescription, []byte{0, 1, 0, 0, 0, oid})
+				st.b.described(u, x, pgwire.ServerRowDescription, body)
+				if x.st.told.columns == 0 || string(x.st.told.params) != "\x00\x01\x00\x00\x00\x14" {
+					t.Errorf("own %v: known are %q", own, x.st.told.params)
+				}
+			}
+		})
+	}
+}
+
 // Clients of another process come in any order, some with what a statement meant before a change
 // of its columns. There is one statement for each meaning, and who parses the text next gets the
 // first of them, to be compared.
