@@ -224,7 +224,7 @@ func (b *backend) ready(u *unit, status byte) {
 func (b *backend) rerun(u *unit) {
 	u.again()
 	if c := u.c; c.back.cancelled == u {
-		c.lost(u, errCancelled()) // its turn ended before the request had come
+		c.lost(u, errEnded(u)) // its turn ended before the request had come
 		return
 	}
 	if u.read && u.Tries > 0 && u.shape != nil {

@@ -146,8 +146,7 @@ func (fw *forwarder) takesBack(b *backend, units []*unit) bool {
 // again prepares a unit to be sent once more.
 func (u *unit) again() {
 	u.retries++
-	u.exp, u.expAt, u.unlike = u.exp[:0], 0, nil
-	u.asking = false
+	u.exp, u.expAt, u.flushedTo, u.unlike, u.asking = u.exp[:0], 0, 0, nil, false
 	u.wrote, u.tagged, u.failed, u.retry, u.err, u.bytes, u.tuples = false, false, false, false, nil, 0, 0
 	u.preempted, u.hold, u.park, u.resp, u.instead = false, false, false, u.resp[:0], nil
 	u.c.p.Stats.Reruns++

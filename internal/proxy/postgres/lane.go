@@ -359,12 +359,10 @@ func (ln *lane) sendMarker(b *backend, r *run) {
 func (ln *lane) divert(is func(u *unit) bool) bool {
 	solo := ln.p.lanes.solo(ln.key.set, 0)
 	ln.Taken = slices.DeleteFunc(ln.Taken, func(u *unit) bool {
-		if !is(u) {
+		if u.Left() || !is(u) {
 			return false
 		}
-		if !u.Left() {
-			solo.push(u)
-		}
+		solo.push(u)
 		return true
 	})
 	if len(ln.Taken) == 0 {
@@ -415,7 +413,8 @@ func (ln *lane) ack(u *unit, r *run) {
 		u.park = false
 		u.resp = u.resp[:0]
 		u.retries++
-		u.exp, u.expAt, u.unlike, u.failed, u.err, u.bytes, u.tuples = u.exp[:0], 0, nil, false, nil, 0, 0
+		u.exp, u.expAt, u.flushedTo, u.unlike, u.asking = u.exp[:0], 0, 0, nil, false
+		u.failed, u.err, u.bytes, u.tuples = false, nil, 0, 0
 		ln.p.alone.queue(u)
 		return
 	}

@@ -77,9 +77,13 @@ func (in *poolStmts) keep(s *stmt) {
 	if len(in.byKey) >= maxStmts || in.bytes+len(s.key) > maxStmtBytes {
 		in.bytes = 0
 		for k, s := range in.byKey {
-			if s.refs == 0 {
+			for s != nil && s.refs == 0 {
+				s = s.other
+			}
+			if s == nil {
 				delete(in.byKey, k)
 			} else {
+				in.byKey[k] = s
 				in.bytes += len(k)
 			}
 		}

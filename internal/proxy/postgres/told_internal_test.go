@@ -80,6 +80,11 @@ func TestToldInAnotherProcess(t *testing.T) {
 	if next() != first || !first.told.old(0) {
 		t.Errorf("the next gets the statement with columns %d, old %v", next().told.columns, first.told.old(0))
 	}
+	first.refs, in.bytes = 0, maxStmtBytes // and the next text has those go that nobody names
+	in.intern(sets.Empty(), lexical{"UTF8", "on"}, []byte("SELECT 2\x00\x00\x00"))
+	if st := next(); st == first || st != seen[st.told.columns] {
+		t.Errorf("the next gets the statement with columns %d, which nobody has", st.told.columns)
+	}
 }
 
 // What was told of a statement is compared by one unit for all when it is old, and by each when
