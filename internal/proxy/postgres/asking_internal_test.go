@@ -30,9 +30,9 @@ func (st *stage) prepared(sql string) *client {
 	return c
 }
 
-// executes is what runs the statement s.
-func executes() []byte {
-	return pgwire.AppendSync(pgwire.AppendExecute(pgwire.AppendBind(nil, "", "s", new(pgwire.BindArgs)), "", 0))
+// executes is what runs a statement.
+func executes(name string) []byte {
+	return pgwire.AppendSync(pgwire.AppendExecute(pgwire.AppendBind(nil, "", name, new(pgwire.BindArgs)), "", 0))
 }
 
 // group has clients send a write each, which go to the server as one run.
@@ -40,10 +40,13 @@ func (st *stage) group(writes func()) *lane {
 	for _, c := range st.clients {
 		_ = st.told(c)
 	}
-	ln := st.p.lanes.solo(st.p.settings.Empty(), 0)
-	st.b.set = ln.set
 	st.p.Claim(st.b)
 	writes()
+	if len(st.p.Excl) != 1 || st.p.Excl[0].Lane == nil {
+		st.li.tb.Fatalf("no lane waits for the connection: %+v", st.p.Excl)
+	}
+	ln := st.p.Excl[0].Lane
+	st.b.set = ln.set
 	st.p.release(st.b)
 	st.li.l.Settle()
 	if ln.Runs[st.b] == nil {
@@ -59,7 +62,7 @@ func (li *liar) asked() (st *stage, first, second *client) {
 	second, first = st.prepared(returning), st.client()
 	st.group(func() {
 		st.says(first, pgwire.AppendQuery(nil, "/* batch */ UPDATE t SET k = 1 WHERE k = 2"))
-		st.says(second, executes())
+		st.says(second, executes("s"))
 	})
 	st.answers(updated)
 	if st.b.Depth() != 1 || !st.b.Head().asking {
@@ -149,7 +152,7 @@ func TestMembersThatWaitAgainCountOnce(t *testing.T) {
 		}
 		ln := st.group(func() {
 			for _, c := range st.clients {
-				st.says(c, executes())
+				st.says(c, executes("s"))
 			}
 		})
 		if ln.Members != 3 {
@@ -163,6 +166,37 @@ func TestMembersThatWaitAgainCountOnce(t *testing.T) {
 		}
 		if s := ln.Status(); s.Members != 4 || s.Groups != 2 {
 			t.Errorf("%d writes in %d groups, want 4 in 2", s.Members, s.Groups)
+		}
+	})
+}
+
+// In a lane of rows, one that asks for its columns goes by itself, and the others can be cancelled
+// meanwhile.
+func TestOneAsksForALaneOfRows(t *testing.T) {
+	li := newLiar(t)
+	li.call(func() {
+		st := li.new(true)
+		defer st.end()
+		types := st.p.guards.types
+		st.p.tables.m = map[tableKey]*tableFacts{{st.p.settings.Empty(), "t"}: {state: tablePlain, guard: guard{types, pgwire.AppendBind(nil, "", types.srvName, new(pgwire.BindArgs))}}}
+		const insert = "/* batch */ INSERT INTO t (k) VALUES (1) RETURNING k"
+		asks, other := st.prepared(insert), st.client()
+		ln := st.group(func() {
+			st.says(other, pgwire.AppendParse(nil, "", insert, nil), executes(""))
+			st.says(asks, executes("s"))
+		})
+		if ln.rows == nil || ln.Members != 1 || !st.b.Head().asking {
+			t.Errorf("%d writes are under way, want the one that asks", ln.Members)
+		}
+		if other.cancel(func() {}) {
+			t.Error("the server is sent a request")
+		}
+		if got := st.told(other); !strings.Contains(got, "57014") {
+			t.Errorf("who cancelled was told %q", got)
+		}
+		st.serve()
+		if got := st.told(asks); !strings.Contains(got, "UPDATE 1") {
+			t.Errorf("the one that asks was told %q", got)
 		}
 	})
 }
@@ -217,7 +251,7 @@ func TestCancelledWritesDoNotGoElsewhere(t *testing.T) {
 				st = li.new(true)
 				c = st.prepared("UPDATE t SET k = 1 RETURNING k")
 				_ = st.told(c)
-				st.says(c, executes())
+				st.says(c, executes("s"))
 			})
 			return st, c
 		},

@@ -256,10 +256,18 @@ func (ln *lane) start(b *backend) bool {
 // send sends a run. Behind a member that asks for its columns nothing may be sent: others that are
 // to ask stay in the lane, and b may know their columns when they are taken again.
 func (ln *lane) send(b *backend, r *run) {
-	if ln.rows != nil && len(r.units) > 1 && !slices.ContainsFunc(r.units, b.mustAskFor) {
-		r.rows, r.flushed = true, true
-		ln.sendRows(b, r)
-		return
+	if ln.rows != nil && len(r.units) > 1 {
+		i := slices.IndexFunc(r.units, b.mustAskFor)
+		if i < 0 {
+			r.rows, r.flushed = true, true
+			ln.sendRows(b, r)
+			return
+		}
+		// It asks for all, and goes by itself: commits of others would wait for a standby one
+		// behind the other, where nobody could be freed.
+		asks := r.units[i]
+		ln.takeBack(r, slices.Delete(r.units, i, i+1))
+		r.units = []*unit{asks}
 	}
 	bound := ln.boundLocks(b, len(r.units))
 	for _, u := range r.units {
