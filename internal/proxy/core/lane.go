@@ -27,7 +27,7 @@ const (
 type Run struct {
 	Began time.Duration
 	Count int  // of clients' writes
-	Sent  bool // all of it is on its way
+	Sent  bool // all of it is on its way, or behind a question
 	late  bool // its place among the lane's runs was given to another
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/session"
@@ -366,9 +365,8 @@ func (b *backend) clientError(u *unit, msg []byte) {
 		b.malformed("ErrorResponse")
 		return
 	}
-	if e.Code == pgwire.CodeUndefinedStatement && strings.Contains(e.Message, otherColumns) {
-		e = errOtherColumns()
-		msg = pgwire.AppendError(nil, e)
+	if own := u.refusal(e); own != nil {
+		e, msg = own, pgwire.AppendError(nil, own)
 	}
 	u.failed, u.err = true, e
 	if e.Code == pgwire.CodeReadOnly {
@@ -387,12 +385,12 @@ func (b *backend) clientError(u *unit, msg []byte) {
 		b.s.Close(e) // nothing of it was sent: it goes elsewhere
 		return
 	}
-	if u.flushedTo > 0 {
-		goOn(b, u)
-	}
 	if b.owner == nil && missing(e) {
 		b.backendStmts.forget()
 		b.Doomed = true
+	}
+	if u.flushedTo > 0 {
+		goOn(b, u)
 	}
 	if b.shouldRetry(u, e) {
 		u.retry = true
@@ -676,12 +674,15 @@ func (c *client) backendGone(b *backend, fatal *pgwire.Error, units []*unit, e *
 		return
 	}
 	if !slices.ContainsFunc(units, func(u *unit) bool { return !onlyAsks(u) }) {
-		if u := c.back.cancelled; u != nil {
+		switch u := c.back.cancelled; {
+		case u != nil:
 			c.back.cancelled = nil
 			c.refuse(errEnded(u))
-			return
+		case len(units) > 0 && (c.l.Draining() || !c.fwd.takeBack.Again(c.l.Now, b.Born)):
+			c.fatal(ending(e)) // the question may be what has ended the connection
+		default:
+			c.resume()
 		}
-		c.resume()
 		return
 	}
 	// One statement outside a transaction was under way. Its outcome is

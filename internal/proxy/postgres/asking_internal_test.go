@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
@@ -55,15 +56,20 @@ func (st *stage) group(writes func()) *lane {
 	return ln
 }
 
-// asked is a stage whose server is being asked what the write of the second client returns. That
-// of the first is answered, and waits for the end of the run.
-func (li *liar) asked() (st *stage, first, second *client) {
+// asking is a stage with a run of the writes of two clients, of which the second asks for its columns.
+func (li *liar) asking() (st *stage, first, second *client) {
 	st = li.new(true)
 	second, first = st.prepared(returning), st.client()
 	st.group(func() {
 		st.says(first, pgwire.AppendQuery(nil, "/* batch */ UPDATE t SET k = 1 WHERE k = 2"))
 		st.says(second, executes("s"))
 	})
+	return st, first, second
+}
+
+// asked is asking, with the write of the first client answered: it waits for the end of the run.
+func (li *liar) asked() (st *stage, first, second *client) {
+	st, first, second = li.asking()
 	st.answers(updated)
 	if st.b.Depth() != 1 || !st.b.Head().asking {
 		li.tb.Fatal("the server is not asked")
@@ -79,11 +85,13 @@ func (st *stage) serve() {
 		switch u := st.b.Head(); {
 		case u.asking:
 			st.answers(parseComplete, oneColumn)
-		case u.kind == unitHidden:
+		case u.kind == unitHidden, u.instead != nil:
 			st.answers(readyIdle)
 		case u.kind == unitRows:
 			member := slices.Concat(bindComplete, pgwire.AppendCommandComplete(nil, "UPDATE 1"))
 			st.answers(slices.Repeat(member, len(u.grp.(*series).units)), readyIdle)
+		case len(u.exp) > 0 && u.exp[0].code == expParse:
+			st.answers(parseComplete, bindComplete, updated)
 		default:
 			st.answers(updated)
 		}
@@ -201,28 +209,100 @@ func TestOneAsksForALaneOfRows(t *testing.T) {
 	})
 }
 
-// A member whose client has cancelled it in its group is not run again when its turn ends.
+// A member whose client has cancelled it in its group is not run again when its turn ends, or its
+// group fails. What it has parsed is not there.
 func TestCancelWithinAGroup(t *testing.T) {
 	li := newLiar(t)
-	li.call(func() {
-		st := li.new(true)
-		defer st.end()
-		first, second := st.client(), st.client()
-		st.group(func() {
-			for _, c := range st.clients {
-				st.says(c, pgwire.AppendQuery(nil, "/* batch */ UPDATE t SET k = 1 WHERE k = 2"))
+	const update, insert = "/* batch */ UPDATE t SET k = 1 WHERE k = 2", "/* batch */ INSERT INTO t (k) VALUES (1)"
+	for name, write := range map[string][]byte{
+		"single": slices.Concat(pgwire.AppendParse(nil, "s", update, nil), executes("s")),
+		"series": slices.Concat(pgwire.AppendParse(nil, "s", update, nil), executes("s")),
+		"rows":   pgwire.AppendQuery(nil, insert),
+	} {
+		t.Run(name, func(t *testing.T) {
+			var st *stage
+			var first, second *client
+			li.call(func() {
+				st = li.new(true)
+				set, types := st.p.settings.Empty(), st.p.guards.types
+				st.p.tables.m = map[tableKey]*tableFacts{{set, "t"}: {state: tablePlain, guard: guard{types, pgwire.AppendBind(nil, "", types.srvName, new(pgwire.BindArgs))}}}
+				facts := &serialFacts{state: tableOther, columns: []string{"k"}, epoch: st.p.proof.epoch, at: li.l.Now}
+				st.p.serials.m = map[tableKey]*serialFacts{{set, "t"}: facts}
+				if name == "series" {
+					facts.state = tablePlain
+				}
+				first, second = st.client(), st.client()
+				st.group(func() {
+					for _, c := range st.clients {
+						st.says(c, write)
+					}
+				})
+				if st.b.Head().kind == unitHidden {
+					st.answers(readyIdle) // of the settings
+				}
+				if together := st.b.Head().kind == unitRows; together != (name != "single") {
+					t.Errorf("together: %v", together)
+				}
+				if first.cancel(func() {}) {
+					t.Error("the server was sent a request, which may hit another member")
+				}
+				if name == "single" {
+					st.answers(parseComplete, bindComplete)
+				}
+				st.answers(pgwire.AppendError(nil, pgwire.NewError(pgwire.CodeLockNotAvailable, "too long")), readyIdle)
+			})
+			for range 3 { // settings are in force a turn later
+				li.call(st.serve)
 			}
+			li.call(func() {
+				defer st.end()
+				if got := st.told(first); !strings.Contains(got, "57014") {
+					t.Errorf("who cancelled was told %q", got)
+				}
+				if got := st.told(second); !strings.Contains(got, "UPDATE 1") {
+					t.Errorf("the other one was told %q", got)
+				}
+				if first.stmts.byName["s"] != nil {
+					t.Error("who cancelled has a statement that it was not told of")
+				}
+			})
 		})
-		if first.cancel(func() {}) {
+	}
+}
+
+// A member that was cancelled before the server has said what it returns is not sent then.
+func TestCancelBeforeAMemberIsSent(t *testing.T) {
+	li := newLiar(t)
+	li.call(func() {
+		st, first, second := li.asking()
+		defer st.end()
+		if second.cancel(func() {}) {
 			t.Error("the server was sent a request, which may hit another member")
 		}
-		st.answers(pgwire.AppendError(nil, pgwire.NewError(pgwire.CodeLockNotAvailable, "too long")), readyIdle)
+		st.answers(updated)
 		st.serve()
-		if got := st.told(first); !strings.Contains(got, "57014") {
+		if got := st.told(second); !strings.Contains(got, "57014") || strings.Contains(got, "UPDATE 1") {
 			t.Errorf("who cancelled was told %q", got)
 		}
-		if got := st.told(second); !strings.Contains(got, "UPDATE 1") {
+		if got := st.told(first); !strings.Contains(got, "UPDATE 1") {
 			t.Errorf("the other one was told %q", got)
+		}
+	})
+}
+
+// A member that asks goes elsewhere when the connection is lost, for nothing of it was sent.
+func TestMembersThatAskGoElsewhere(t *testing.T) {
+	li := newLiar(t)
+	li.call(func() {
+		st, _, c := li.asked()
+		defer st.end()
+		st.b.s.Flush()
+		st.b.s.Close(nil)
+		if got := st.told(c); got != "" {
+			t.Errorf("it was told %q", got)
+		}
+		if _, waits := st.p.Waits(func(u *unit) bool { return u.c == c }); !waits {
+			t.Error("it does not wait for another connection")
 		}
 	})
 }
@@ -273,6 +353,71 @@ func TestCancelledWritesDoNotGoElsewhere(t *testing.T) {
 	}
 }
 
+// A cancel request that comes too late for the question what a write returns, which its client's
+// own connection is asked, ends the write.
+func TestCancelBehindAQuestionOfColumns(t *testing.T) {
+	li := newLiar(t)
+	var st *stage
+	var c *client
+	li.call(func() {
+		st = li.new(true)
+		c = st.prepared("UPDATE t SET k = 1 RETURNING k")
+		_ = st.told(c)
+		st.says(c, executes("s"))
+		if !c.cancel(func() {}) {
+			t.Error("the server is not sent a request")
+		}
+		st.answers(parseComplete, oneColumn)
+		if u := st.b.Head(); u.statements != 0 {
+			t.Error("the write is sent with the request")
+		}
+	})
+	st.uncancelled()
+	li.call(func() {
+		defer st.end()
+		li.l.Settle()
+		refused := pgwire.NewError(pgwire.CodeUndefinedStatement, "prepared statement \"%s\" does not exist", cancelled)
+		st.answers(pgwire.AppendError(nil, refused), readyIdle)
+		if got := st.told(c); !strings.Contains(got, "57014") {
+			t.Errorf("who cancelled was told %q", got)
+		}
+	})
+}
+
+// A question that may be what ends the connection is not asked for ever.
+func TestQuestionsThatEndConnections(t *testing.T) {
+	li := newLiar(t)
+	var st *stage
+	var c *client
+	li.call(func() {
+		st = li.new(true)
+		c = st.prepared("UPDATE t SET k = 1 RETURNING k")
+		st.says(c, executes("s"))
+	})
+	over := false
+	for n := 0; n < 2*core.MostLost && !over; n++ {
+		li.call(func() {
+			st.b.s.Flush()
+			st.b.s.Close(nil)
+			li.l.Settle()
+			if over = c.s.Closed || c.s.Closing; over {
+				return
+			}
+			near, far := li.pair()
+			st.others = append(st.others, st.server)
+			st.server = far
+			st.connected(near)
+			if st.b.owner != c {
+				t.Errorf("the client does not have connection %d", n)
+			}
+		})
+	}
+	if !over {
+		t.Error("it is asked for ever")
+	}
+	li.call(st.end)
+}
+
 // The marker of a group is parsed where it may be there, for weir has forgotten all since.
 func TestMarkerIsParsedWhereItMayBe(t *testing.T) {
 	li := newLiar(t)
@@ -281,12 +426,26 @@ func TestMarkerIsParsedWhereItMayBe(t *testing.T) {
 		defer st.end()
 		c := st.client()
 		st.group(func() { st.says(c, pgwire.AppendQuery(nil, "/* batch */ UPDATE t SET k = 1 WHERE k = 2")) })
-		st.b.s.Flush()
-		sent := make([]byte, 1<<16)
-		n, _ := unix.Read(st.server, sent)
-		m := st.p.marker
-		if !bytes.Contains(sent[:max(0, n)], pgwire.AppendParseRaw(pgwire.AppendClose(nil, pgwire.KindStatement, m.srvName), m.srvName, m.tail)) {
-			t.Errorf("the server is sent %q", sent[:max(0, n)])
-		}
+		st.markerParsed()
 	})
+	li.call(func() {
+		st, _, second := li.asked()
+		defer st.end()
+		st.b.prepared[st.p.marker] = preparedStmt{}
+		lost := pgwire.NewError(pgwire.CodeUndefinedStatement, "prepared statement \"%s\" does not exist", second.stmts.byName["s"].srvName)
+		st.answers(pgwire.AppendError(nil, lost))
+		st.markerParsed()
+	})
+}
+
+// markerParsed looks for the marker in what the server was sent.
+func (st *stage) markerParsed() {
+	st.li.tb.Helper()
+	st.b.s.Flush()
+	sent := make([]byte, 1<<16)
+	n, _ := unix.Read(st.server, sent)
+	m := st.p.marker
+	if !bytes.Contains(sent[:max(0, n)], pgwire.AppendParseRaw(pgwire.AppendClose(nil, pgwire.KindStatement, m.srvName), m.srvName, m.tail)) {
+		st.li.tb.Errorf("the server is sent %q", sent[:max(0, n)])
+	}
 }

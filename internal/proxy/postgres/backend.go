@@ -223,9 +223,8 @@ func (b *backend) ready(u *unit, status byte) {
 // rerun queues a unit again after an error that weir caused.
 func (b *backend) rerun(u *unit) {
 	u.again()
-	if c := u.c; c.back.cancelled == u {
-		c.lost(u, errEnded(u)) // its turn ended before the request had come
-		return
+	if u.givenUp() {
+		return // its turn ended before the request had come
 	}
 	if u.read && u.Tries > 0 && u.shape != nil {
 		u.shape.Stall(b.p.l.Now + core.StallMark)
@@ -326,8 +325,7 @@ func (b *backend) OnClosed(err error) {
 		case u.refresh:
 			p.refreshes.lost(u)
 		case u.c == nil || u.c.s.Closed || u.c == owner:
-		case u.c.back.cancelled == u && u.unsent(b):
-			u.c.lost(u, errEnded(u))
+		case u.unsent(b) && u.givenUp():
 		default:
 			u.c.lost(u, e)
 		}

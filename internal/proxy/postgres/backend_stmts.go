@@ -38,6 +38,7 @@ type backendStmts struct {
 // A preparedStmt is what is known of a statement on a backend.
 type preparedStmt struct {
 	lastUsed  uint64 // by useSeq
+	sentBy    uint64 // the unit that has its last Parse
 	parsedBy  uint64 // the unit that has its Parse; 0 if that cannot be skipped
 	reparsed  bool   // there was a Parse in another unit, too
 	uncertain bool   // it may be there or not: to be closed before it is parsed
@@ -125,12 +126,12 @@ func (k *backendStmts) learn(u *unit, st *stmt) {
 		k.close(u, st)
 	}
 	k.useSeq++
-	now := preparedStmt{lastUsed: k.useSeq, parsedBy: u.num, reparsed: there}
+	now := preparedStmt{lastUsed: k.useSeq, sentBy: u.num, parsedBy: u.num, reparsed: there}
 	switch {
 	case b.owner == nil && front:
 		now.parsedBy = 0 // no failure and no aborted transaction is before it
-	case there && !was.uncertain:
-		now.parsedBy = was.parsedBy
+	case there && !was.uncertain && (was.params || st.told.params == nil):
+		now.parsedBy = was.parsedBy // if this one is skipped, that is as good
 	}
 	k.prepared[st] = now
 	k.parsing = max(k.parsing, now.parsedBy)
@@ -245,5 +246,5 @@ func (k *backendStmts) need(u *unit, st *stmt) {
 	}
 	k.learn(u, st)
 	u.exp = append(u.exp, expect{code: expHiddenParse, st: st})
-	k.putTyped(st)
+	k.putTyped(u, st)
 }

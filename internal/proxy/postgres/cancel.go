@@ -77,6 +77,19 @@ func errEnded(u *unit) *pgwire.Error {
 	return errCancelled()
 }
 
+// givenUp answers a unit that the server has not carried out, if its client has cancelled it: it
+// is not sent again.
+func (u *unit) givenUp() bool {
+	c := u.c
+	if c == nil || c.s.Closed || c.back.cancelled != u {
+		return false
+	}
+	u.exp, u.expAt = u.exp[:0], 0 // nor is what it has parsed its client's
+	c.lost(u, errEnded(u))
+	u.c = nil
+	return true
+}
+
 // cancel ends what the client waits for: a place in a queue at once; a
 // statement that runs alone, by the server's own cancel. A statement in a
 // shared pipeline or a group cannot be cancelled without risk to others unless

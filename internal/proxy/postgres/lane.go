@@ -85,7 +85,7 @@ type run struct {
 	flushed bool    // the marker was answered without error, or none was needed
 	notices []byte  // what the server said with the marker, as that a standby was not waited for
 
-	cancelled []*unit // members whose clients do not want to wait for a standby: see standby.go
+	cancelled []*unit // members whose clients have cancelled them, and may wait for a standby: see standby.go
 	asks      bool    // whether it waits for one
 }
 
@@ -413,8 +413,7 @@ func (ln *lane) ack(u *unit, r *run) {
 		return
 	}
 	if u.failed && !u.wrote && ln.again(u) {
-		if c.back.cancelled == u || slices.Contains(r.cancelled, u) {
-			c.lost(u, errEnded(u))
+		if u.givenUp() {
 			return
 		}
 		ln.Retried++
@@ -467,11 +466,7 @@ func (u *unit) canceledElsewhere() bool {
 
 // unsent has a member run alone whose backend is gone before anything of it has left weir.
 func (ln *lane) unsent(u *unit) {
-	switch c := u.c; {
-	case c == nil, c.s.Closed:
-		return
-	case c.back.cancelled == u:
-		ln.lost(u, errEnded(u))
+	if c := u.c; c == nil || c.s.Closed || u.givenUp() {
 		return
 	}
 	n := ln.p.l.moveOut(u)

@@ -103,6 +103,12 @@ func (li *liar) new(known bool) *stage {
 		}
 		st.p.proof.index, st.p.proof.ready, st.p.proof.lookAt = x, true, li.l.Now+time.Hour
 	}
+	st.connected(near)
+	return st
+}
+
+// connected gives the pool a connection to the server.
+func (st *stage) connected(near int) {
 	st.p.Adopt(&backendConn{fd: near, via: new(pgwire.ConnectConfig), params: map[string]string{
 		"server_version": "15.0", encodingName: "UTF8", conformingName: "on",
 	}})
@@ -110,11 +116,10 @@ func (li *liar) new(known bool) *stage {
 		st.b = b
 	}
 	if st.b == nil {
-		li.tb.Fatal("the connection was not taken")
+		st.li.tb.Fatal("the connection was not taken")
 	}
 	st.b.s.Handle(overheard{st.b, st})
-	li.l.Settle()
-	return st
+	st.li.l.Settle()
 }
 
 // client sends messages as a new client.

@@ -34,6 +34,7 @@ func (c *client) freeOfStandby() bool {
 			if !slices.Contains(r.cancelled, u) {
 				r.cancelled = append(r.cancelled, u)
 			}
+			c.back.cancelled = u // nor is it sent again
 			r.askOfStandby(b)
 			return true
 		}

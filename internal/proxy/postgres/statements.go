@@ -251,7 +251,7 @@ func (ss *statements) needAs(st *stmt) {
 	b.learn(u, st)
 	b.sure(st) // only what has failed before it could
 	u.exp = append(u.exp, expect{code: expHiddenParse, st: st})
-	b.putTyped(st)
+	b.putTyped(u, st)
 	b.s.Out = pgwire.AppendSync(b.s.OutBuf())
 	b.s.Touch()
 	read(now)

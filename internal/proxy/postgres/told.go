@@ -6,6 +6,7 @@ import (
 	"hash/fnv"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/weirdb/weir/internal/proxy/cache"
@@ -179,14 +180,15 @@ func (st *stmt) typed() []byte {
 }
 
 // putTyped appends a Parse message of weir's own for a statement that was learned.
-func (k *backendStmts) putTyped(st *stmt) {
+func (k *backendStmts) putTyped(u *unit, st *stmt) {
 	k.b.s.Out = pgwire.AppendParseRaw(k.b.s.OutBuf(), st.srvName, st.typed())
-	k.compared(st, st.told.params != nil, false)
+	k.compared(u, st, st.told.params != nil, false)
 }
 
-// compared notes that a statement here has the parameters, or the columns, that clients were told.
-func (k *backendStmts) compared(st *stmt, params, columns bool) {
-	if was, ok := k.prepared[st]; ok {
+// compared notes that the statement that u has found here, or parsed, has the parameters, or the
+// columns, that clients were told. A unit behind it may have parsed it again.
+func (k *backendStmts) compared(u *unit, st *stmt, params, columns bool) {
+	if was, ok := k.prepared[st]; ok && was.sentBy <= u.num {
 		was.params, was.columns = was.params || params, was.columns || columns
 		k.prepared[st] = was
 	}
@@ -230,7 +232,7 @@ func (fw *forwarder) mayBind(st *stmt) bool {
 	if st.told.columns == 0 || c.tx == pgwire.StatusFailed {
 		return true
 	}
-	if u := c.cur; u != nil && (u.failed || u.flushedTo > u.expAt) {
+	if u := c.cur; u != nil && (u.failed || u.flushedTo > u.expAt || u.asked() && c.link.Cancels > 0) {
 		return u.failed
 	}
 	u := fw.openExtended()
@@ -241,6 +243,12 @@ func (fw *forwarder) mayBind(st *stmt) bool {
 	c.transport.toServer(pgwire.AppendFlush(nil))
 	u.flushedTo = len(u.exp)
 	return false
+}
+
+// asked reports whether the last that the server was asked is what the next Bind returns.
+func (u *unit) asked() bool {
+	n := len(u.exp)
+	return n > 0 && u.flushedTo == n && u.exp[n-1].code == expHiddenDescribe && !u.exp[n-1].own
 }
 
 // asksFirst asks for the columns of a write that must not run before they are known.
@@ -279,7 +287,8 @@ func onlyAsks(u *unit) bool {
 
 // goOn goes on behind a Flush of weir's: with the client that owns the backend, or with a write
 // that asks for its columns. Nothing of that is sent while a cancel request is under way, which
-// could hit the marker of its group, or come too early for it: see signal.
+// could hit the marker of its group, or come too early for it: see signal. Members that have
+// committed wait for as long, at most --connect-timeout.
 func goOn(b *backend, u *unit) {
 	switch {
 	case !u.asking:
@@ -305,14 +314,33 @@ func goOn(b *backend, u *unit) {
 	}
 }
 
-// otherColumns is a name of a statement that the server does not know: it refuses a Bind in its
-// place, and what is behind it.
-const otherColumns = "weir: other columns"
+// These are names of statements that the server does not know: it refuses a Bind in its place,
+// and what is behind it.
+const (
+	otherColumns = "weir: other columns"
+	cancelled    = "weir: cancelled"
+)
+
+// refusal is the error for a Bind that weir had the server refuse, which has said e; nil if e is
+// none of that.
+func (u *unit) refusal(e *pgwire.Error) *pgwire.Error {
+	switch {
+	case e.Code != pgwire.CodeUndefinedStatement:
+	case strings.Contains(e.Message, otherColumns):
+		return errOtherColumns()
+	case strings.Contains(e.Message, cancelled) && u.c != nil:
+		return errEnded(u)
+	}
+	return nil
+}
 
 // bindName is the name of a statement for a Bind.
 func (k *backendStmts) bindName(u *unit, st *stmt) string {
-	if slices.Contains(u.unlike, st) {
+	switch {
+	case slices.Contains(u.unlike, st):
 		return otherColumns
+	case u.asked() && u.c != nil && u.c.back.cancelled == u:
+		return cancelled // by a request that has come too late for the question
 	}
 	k.need(u, st)
 	return st.srvName
@@ -366,7 +394,7 @@ func (k *backendStmts) described(u *unit, x expect, typ byte, body []byte) {
 			st.told.params = heard.params // nobody has known them
 		}
 		if !unnamed {
-			k.compared(st, st.told.is(heard), true)
+			k.compared(u, st, st.told.is(heard), true)
 		}
 		if x.own {
 			st.told.at = heard.at
@@ -393,7 +421,7 @@ func (k *backendStmts) tells(u *unit, x expect, heard told) {
 	if !u.hears(x, heard) {
 		k.doubt(st)
 	} else if !x.own || x.named == 0 { // not the backend's unnamed one
-		k.compared(st, heard.params != nil, true)
+		k.compared(u, st, heard.params != nil, true)
 	}
 }
 

@@ -51,6 +51,39 @@ func TestParametersThatAreKnownLater(t *testing.T) {
 	}
 }
 
+// Of a statement that was to be parsed again nothing is known where the server has skipped that.
+func TestTypesOfASkippedParse(t *testing.T) {
+	li := newLiar(t)
+	li.call(func() {
+		st := li.new(true)
+		defer st.end()
+		s := st.p.stmts.intern(st.p.settings.Empty(), st.b.lex, []byte("SELECT k FROM t WHERE v = $1\x00\x00\x00"))
+		k, u := &st.b.backendStmts, []*unit{li.l.newUnit(unitClient), li.l.newUnit(unitClient), li.l.newUnit(unitClient)}
+		k.begin(u[0])
+		k.learn(u[0], s) // by a client's own Parse, whose types nobody has compared
+		k.ended(u[0])
+		s.told.params = []byte{0, 1, 0, 0, 0, 20}
+		k.begin(u[1])
+		st.b.s.Write(pgwire.AppendBind(nil, "", "fails", new(pgwire.BindArgs)))
+		u[1].exp = append(u[1].exp, expect{code: expBind})
+		k.need(u[1], s)
+		k.begin(u[2])
+		if k.knows(u[2], s) {
+			t.Error("its types count as those that clients were told while the Parse may be skipped")
+		}
+		k.unlearn(u[1])
+		k.ended(u[1])
+		if k.knows(u[2], s) {
+			t.Error("its types count as those that clients were told when the Parse was skipped")
+		}
+		k.learn(u[2], s)
+		k.compared(u[1], s, true, true)
+		if was := k.prepared[s]; was.params || was.columns {
+			t.Error("what was said of the statement before it was parsed again counts")
+		}
+	})
+}
+
 // Clients of another process come in any order, some with what a statement meant before a change
 // of its columns. There is one statement for each meaning, and who parses the text next gets the
 // first of them, to be compared.
