@@ -188,7 +188,7 @@ func (k *backendStmts) putTyped(u *unit, st *stmt) {
 // compared notes that the statement that u has found here, or parsed, has the parameters, or the
 // columns, that clients were told. A unit behind it may have parsed it again.
 func (k *backendStmts) compared(u *unit, st *stmt, params, columns bool) {
-	if was, ok := k.prepared[st]; ok && was.sentBy <= u.num {
+	if was, ok := k.prepared[st]; ok && was.sentBy <= u.lastNum {
 		was.params, was.columns = was.params || params, was.columns || columns
 		k.prepared[st] = was
 	}
@@ -232,8 +232,13 @@ func (fw *forwarder) mayBind(st *stmt) bool {
 	if st.told.columns == 0 || c.tx == pgwire.StatusFailed {
 		return true
 	}
-	if u := c.cur; u != nil && (u.failed || u.flushedTo > u.expAt || u.asked() && c.link.Cancels > 0) {
-		return u.failed
+	if u := c.cur; u != nil {
+		switch {
+		case u.failed, u.flushedTo > u.expAt:
+			return u.failed
+		case u.asked():
+			return c.link.Cancels == 0
+		}
 	}
 	u := fw.openExtended()
 	if !c.link.mustAsk(u, st) {
