@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -32,14 +33,10 @@ func (t *table) sql() string  { return pg.Qualified(t.schema, t.relname) }
 
 // list lists tables that are meant, be they partitioned, and those of extensions
 // that hold configuration. Partitions by the hash of an enum's value, which is one
-// of its number here and another one elsewhere, know their root. Patterns without a schema mean what the user would
-// see, as in pg_dump, so the user's own search path is in force.
+// of its number here and another one elsewhere, know their root.
 func (d *database) list(ctx context.Context) ([]*table, error) {
-	where, err := d.condition()
+	where, err := d.condition(ctx)
 	if err != nil {
-		return nil, err
-	}
-	if err := d.main.Exec(ctx, "RESET search_path"); err != nil {
 		return nil, err
 	}
 	var tables []*table
@@ -85,9 +82,6 @@ ORDER BY n.nspname, c.relname`,
 	if err != nil {
 		return nil, fmt.Errorf("list tables: %w", err)
 	}
-	if err := d.main.Exec(ctx, "SET search_path = ''"); err != nil {
-		return nil, err
-	}
 	return tables, nil
 }
 
@@ -129,14 +123,18 @@ FROM pg_catalog.pg_class c WHERE c.relkind = 'r' AND c.oid = ANY ('{`+strings.Jo
 
 // condition returns which relations are meant: those of the user by the filter,
 // and, in a backup of everything, the configuration of extensions.
-func (d *database) condition() (string, error) {
+func (d *database) condition(ctx context.Context) (string, error) {
 	m, err := d.opts.Filter.Compile()
+	if err != nil {
+		return "", err
+	}
+	seen, err := d.visible(ctx, m.Tables, m.ExcludeTables)
 	if err != nil {
 		return "", err
 	}
 	user := []string{"x.objid IS NULL", "n.nspname <> 'information_schema'", `n.nspname OPERATOR(pg_catalog.!~) '^pg_'`}
 	if len(m.Tables) > 0 {
-		user = append(user, "("+matchTables(m.Tables)+")")
+		user = append(user, "("+matchTables(m.Tables, seen)+")")
 	} else if len(m.Schemas) > 0 {
 		user = append(user, "("+matchSchemas(m.Schemas)+")")
 	}
@@ -144,7 +142,7 @@ func (d *database) condition() (string, error) {
 		user = append(user, "NOT ("+matchSchemas(m.ExcludeSchemas)+")")
 	}
 	if len(m.ExcludeTables) > 0 {
-		user = append(user, "NOT ("+matchTables(m.ExcludeTables)+")")
+		user = append(user, "NOT ("+matchTables(m.ExcludeTables, seen)+")")
 	}
 	all := "(" + strings.Join(user, " AND ") + ")"
 	if d.opts.Filter.Selective() {
@@ -155,7 +153,7 @@ func (d *database) condition() (string, error) {
 		extension += " AND NOT (" + matchSchemas(m.ExcludeSchemas) + ")"
 	}
 	if len(m.ExcludeTables) > 0 {
-		extension += " AND NOT (" + matchTables(m.ExcludeTables) + ")"
+		extension += " AND NOT (" + matchTables(m.ExcludeTables, seen) + ")"
 	}
 	return "(" + all + " OR (" + extension + "))", nil
 }
@@ -168,14 +166,33 @@ func matchSchemas(patterns []bulk.Pattern) string {
 	return strings.Join(or, " OR ")
 }
 
-func matchTables(patterns []bulk.Pattern) string {
+// visible are the relations that the user sees without a schema, if a pattern has none: it
+// means what the user would see, as in pg_dump. Only this is asked in the user's own search
+// path, and it uses no operator: one of a schema there would run with the rights of the backup.
+func (d *database) visible(ctx context.Context, patterns ...[]bulk.Pattern) (oids string, err error) {
+	if !slices.ContainsFunc(slices.Concat(patterns...), func(p bulk.Pattern) bool { return p.Schema == "" }) {
+		return "", nil
+	}
+	if err := d.main.Exec(ctx, "RESET search_path"); err != nil {
+		return "", err
+	}
+	row, err := d.main.Row(ctx, "SELECT pg_catalog.array_agg(c.oid) FROM pg_catalog.pg_class c WHERE pg_catalog.pg_table_is_visible(c.oid)")
+	if err != nil {
+		return "", fmt.Errorf("list the tables of the search path: %w", err)
+	}
+	return row[0], d.main.Exec(ctx, "SET search_path = ''")
+}
+
+// matchTables is the condition for tables of patterns; those without a schema mean the
+// relations that are seen.
+func matchTables(patterns []bulk.Pattern, seen string) string {
 	var or []string
 	for _, p := range patterns {
 		s := "c.relname OPERATOR(pg_catalog.~) " + pg.Literal(p.Name) + " COLLATE pg_catalog.default"
 		if p.Schema != "" {
 			s += " AND n.nspname OPERATOR(pg_catalog.~) " + pg.Literal(p.Schema) + " COLLATE pg_catalog.default"
 		} else {
-			s += " AND pg_catalog.pg_table_is_visible(c.oid)"
+			s += " AND c.oid = ANY ('" + seen + "'::pg_catalog.oid[])"
 		}
 		or = append(or, s)
 	}
@@ -188,17 +205,18 @@ func (d *database) dataless(ctx context.Context) (map[uint32]bool, error) {
 	if err != nil || len(m.ExcludeTableData) == 0 {
 		return nil, err
 	}
-	if err := d.main.Exec(ctx, "RESET search_path"); err != nil {
+	seen, err := d.visible(ctx, m.ExcludeTableData)
+	if err != nil {
 		return nil, err
 	}
 	out := map[uint32]bool{}
 	err = d.main.Query(ctx, `SELECT c.oid FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-WHERE c.relkind IN ('r', 'p') AND (`+matchTables(m.ExcludeTableData)+`)`, func(row []string) error {
+WHERE c.relkind IN ('r', 'p') AND (`+matchTables(m.ExcludeTableData, seen)+`)`, func(row []string) error {
 		out[uint32(pg.Number(row[0]))] = true
 		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list tables without data: %w", err)
 	}
-	return out, d.main.Exec(ctx, "SET search_path = ''")
+	return out, nil
 }

@@ -68,14 +68,16 @@ type Session struct {
 // rows read the same whatever the server's configuration is, and nothing ends
 // the session because it takes long. They are pg_dump's own and more: whatever a
 // database or role is configured to, text means the same.
-const Settings = `SET client_encoding = 'UTF8'; SET DateStyle = 'ISO, YMD'; SET IntervalStyle = 'postgres'; SET TimeZone = 'UTC'; ` +
+//
+// The search path comes first: what stands in a schema there may be anybody's, and the rights
+// are those of the backup.
+const Settings = `SELECT pg_catalog.set_config('search_path', '', false); SET client_encoding = 'UTF8'; SET DateStyle = 'ISO, YMD'; SET IntervalStyle = 'postgres'; SET TimeZone = 'UTC'; ` +
 	`SET extra_float_digits = 3; SET bytea_output = 'hex'; SET xmloption = 'content'; SET standard_conforming_strings = on; ` +
 	`SET default_transaction_read_only = off; SET default_transaction_isolation = 'read committed'; SET default_transaction_deferrable = off; ` +
 	`SET statement_timeout = 0; SET lock_timeout = 0; SET idle_in_transaction_session_timeout = 0; ` +
 	`SET array_nulls = on; SET quote_all_identifiers = off; SET transform_null_equals = off; SET escape_string_warning = off; ` +
 	`SET synchronize_seqscans = off; SET row_security = off; SET client_min_messages = warning; ` +
-	`SELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.pg_settings WHERE name IN ('idle_session_timeout', 'transaction_timeout'); ` +
-	`SELECT pg_catalog.set_config('search_path', '', false)`
+	`SELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.pg_settings WHERE name IN ('idle_session_timeout', 'transaction_timeout')`
 
 // MoneySetting makes values of the type money read the same everywhere: their text
 // depends on the locale. AttrMoney is the attribute of a manifest whose rows and

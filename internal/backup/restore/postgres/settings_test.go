@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/backup"
+	"github.com/weirdb/weir/internal/backup/bulk"
 	pg "github.com/weirdb/weir/internal/backup/bulk/postgres"
 	"github.com/weirdb/weir/internal/backup/restore"
 )
@@ -40,6 +41,27 @@ ALTER DATABASE `+pg.Ident(r.db)+` SET default_transaction_read_only = on; ALTER 
 	// What a role may be configured to, in which no database can be made.
 	role := "&options=-c%20default_transaction_read_only=on%20-c%20default_transaction_isolation=serializable%20-c%20default_transaction_deferrable=on"
 	r.same(r.db, r.restored(restore.Options{DSN: r.p.DSN("postgres") + role, Verify: restore.VerifyRows}))
+}
+
+// TestSearchPathOfOthers: the owner of a database may put a schema of his own before the server's.
+// What stands there is called by no backup and no restore.
+func TestSearchPathOfOthers(t *testing.T) {
+	r := newRig(t, server(t), `
+CREATE TABLE t (a text); INSERT INTO t VALUES ('x'); CREATE TABLE u (a text); INSERT INTO u VALUES ('x'); CREATE SCHEMA trap; CREATE TABLE trap.v (a text);
+DO $$ BEGIN
+  FOR i IN 1..6 LOOP
+    EXECUTE format('CREATE FUNCTION trap.eq(%1$s, %2$s) RETURNS bool LANGUAGE plpgsql AS $f$BEGIN RAISE EXCEPTION ''caught''; END$f$;
+      CREATE OPERATOR trap.= (leftarg = %1$s, rightarg = %2$s, function = trap.eq); CREATE OPERATOR trap.<> (leftarg = %1$s, rightarg = %2$s, function = trap.eq)',
+      (ARRAY['oid', 'name', 'text', '"char"', 'name', 'int2'])[i], (ARRAY['oid', 'name', 'text', '"char"', 'text', 'int4'])[i]);
+  END LOOP;
+END $$;`)
+	r.psql("postgres", "ALTER DATABASE "+pg.Ident(r.db)+" SET search_path = trap, pg_catalog, public")
+	r.mustBackup(backup.Options{Filter: bulk.Filter{Tables: []string{"t", "v"}, ExcludeTableData: []string{"u"}}})
+	r.mustBackup(backup.Options{Filter: bulk.Filter{ExcludeTableData: []string{"u"}}, Checksums: true})
+	copied := r.restored(restore.Options{Verify: restore.VerifyRows})
+	if got := r.psql(copied, "SET search_path = public; SELECT (SELECT count(*) FROM t), (SELECT count(*) FROM u)"); !strings.Contains(got, "1|0") {
+		t.Errorf("the copy holds %q", got)
+	}
 }
 
 // TestBackupBesideTruncation backs a database up while a program truncates a table
