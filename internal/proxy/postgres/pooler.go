@@ -26,9 +26,11 @@ const (
 	// one that is idle. A pooler gives them its idle ones, of which that is one.
 	pooledBeside = 3
 	// pooledPatience bounds that: a pooler that has no free connection lets them wait.
-	// pooledTrips is for one that is far away: they come to 30 round trips, with SCRAM in TLS.
+	// pooledTrips is for one that is far away: they come to 30 round trips, with SCRAM in TLS,
+	// each of at most pooledTrip.
 	pooledPatience = 2 * time.Second
 	pooledTrips    = 60
+	pooledTrip     = time.Second / 2
 	// pooledLate bounds by how much an answer may be later than another one, which the pooler
 	// has given after it.
 	pooledLate = 100 * time.Millisecond
@@ -138,17 +140,22 @@ func sharesSessions(ctx context.Context, cfg pgwire.ConnectConfig, be *pgwire.Ba
 	// Any role may set it, it does not matter, and no pooler restores it.
 	mark := fmt.Sprintf("0.%05d", 2*rand.IntN(49_000)+1_001) // an odd number: no zero at the end
 	var refused *pgwire.Error
-	sent := time.Now()
 	if err := runSetup(ctx, be.Conn, "SET geqo_seed = "+mark); errors.As(err, &refused) {
 		return false, false, be.Conn.SetDeadline(time.Time{}) // no PostgreSQL
 	} else if err != nil {
 		return false, false, fmt.Errorf("ask whether a pooler shares the connection: %w", err)
 	}
-	patience := max(pooledPatience, pooledTrips*time.Since(sent))
-	others, shares, sure, waits := findBeside(ctx, cfg, mark, patience)
+	// The second statement's time is that of a round trip: for the first one a pooler may have
+	// opened a connection, or waited for one.
+	sent := time.Now()
+	if err := runSetup(ctx, be.Conn, ""); err != nil {
+		return false, false, fmt.Errorf("ask how far away a pooler is: %w", err)
+	}
+	trip := min(time.Since(sent), pooledTrip)
+	others, shares, sure, waits := findBeside(ctx, cfg, mark, max(pooledPatience, pooledTrips*trip))
 	// One that waits for a connection of a pooler that shares them has it before be is
 	// answered. If it still waits then, be has one of its own.
-	own, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	own, cancel := context.WithTimeout(context.WithoutCancel(ctx), pooledPatience+2*trip)
 	defer cancel()
 	err = runSetup(own, be.Conn, "RESET geqo_seed")
 	late := err == nil && waits != nil && !unanswered(waits)

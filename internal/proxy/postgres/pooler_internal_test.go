@@ -87,8 +87,8 @@ func TestPoolerWithoutAConnectionFree(t *testing.T) {
 		other    [][]byte
 		sure, ok bool
 	}{
-		{"it waits on", [][]byte{ready, ready}, [][]byte{welcome, nil}, true, true},
-		{"it is answered first", [][]byte{ready, ready}, [][]byte{welcome, nil, ready}, false, false},
+		{"it waits on", [][]byte{ready, ready, ready}, [][]byte{welcome, nil}, true, true},
+		{"it is answered first", [][]byte{ready, ready, ready}, [][]byte{welcome, nil, ready}, false, false},
 		{"no PostgreSQL", [][]byte{append(refusal, ready...)}, nil, false, true},
 	} {
 		be := &script{says: tt.be}
