@@ -46,6 +46,7 @@ func (k *backendStmts) learn(st *stmt, done func(err *mywire.Error)) {
 // and in no others: a change of autocommit would commit the client's transaction.
 func (k *backendStmts) prepareAway(st *stmt, done func(u *unit)) {
 	b := k.b
+	b.Doomed = b.Doomed || traces(st.sql, &st.info)
 	away := readsOtherwise(st.set, b.set) && reachable(b.set, st.set, b.p.key.database)
 	var astray *mywire.Error
 	var there *session.Set

@@ -282,6 +282,7 @@ func (fw *forwarder) prepare(msg, payload []byte) int {
 	u.st, u.park = st, true // the number in it is not the client's
 	c.stmts.last = nil      // until it is prepared
 	c.link.makeRoom(st)
+	c.link.Doomed = c.link.Doomed || traces(st.sql, &st.info)
 	c.transport.toServer(msg)
 	return len(msg)
 }
@@ -557,6 +558,10 @@ func (fw *forwarder) note(u *unit, sql string, info *myscan.Statement) {
 	c.pins.add(pinsOf(info.Effects))
 	if info.Effects.Has(myscan.EffRole) {
 		c.link.Doomed = true // no reset ends a role
+	}
+	if traces(sql, info) {
+		c.pins.add(pinSet)
+		c.link.Doomed = true
 	}
 	if info.Effects.Has(myscan.EffSetGlobal|myscan.EffDDL|myscan.EffAdmin) && changesSessions(sql, info.Effects) {
 		u.change |= changeSessions

@@ -129,6 +129,36 @@ func TestTracesOfOneAreNotAnothers(t *testing.T) {
 	})
 }
 
+// TestTracesOfOneStatementAreNotAnothers: the same where it is traced alone.
+func TestTracesOfOneStatementAreNotAnothers(t *testing.T) {
+	t.Parallel()
+	needsMariaDB(t, "SET STATEMENT")
+	w := start(t, database(t, "CREATE TABLE t (a INT)"), twoBackends)
+	const traced = "SET STATEMENT optimizer_trace = 'enabled=on' FOR SELECT a FROM t WHERE a = 4711"
+	for _, prepared := range []bool{false, true} {
+		c, others := w.dial(nil), w.dials(2)
+		run := c.query(traced)
+		if prepared {
+			run = c.prepare(traced).execute(0)
+		}
+		c.try(run)
+		show := c.query("SELECT QUERY FROM information_schema.OPTIMIZER_TRACE")
+		if r := c.try(show); !strings.Contains(r.text, "4711") {
+			t.Errorf("prepared %t: its client is shown %s", prepared, r.text)
+		}
+		_ = c.Close()
+		for _, other := range others { // each of the two connections
+			other.must("BEGIN")
+			if r := other.try(show); strings.Contains(r.text, "4711") {
+				t.Errorf("prepared %t: another client is shown %s", prepared, r.text)
+			}
+		}
+		for _, other := range others {
+			_ = other.Close()
+		}
+	}
+}
+
 // twoBackends makes sessions meet: everything that they do not hold on to is
 // done on one of two backends.
 func twoBackends(c *mysql.Config) { c.PoolSize = 2 }

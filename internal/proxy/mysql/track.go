@@ -183,6 +183,12 @@ func (sg *settings) trackVariable(set *session.Set, name, value string) *session
 	return c.p.settings.With(set, session.Setting{Name: name, Value: value, Literal: true})
 }
 
+// traces reports whether a text has a trace kept of its statement alone, which is the same
+// where that is only prepared.
+func traces(sql string, info *myscan.Statement) bool {
+	return info.Effects.Has(myscan.EffStatementSet) && strings.Contains(strings.ToLower(sql), "optimizer_trace")
+}
+
 func (sg *settings) trackDatabase(set *session.Set, name string) *session.Set {
 	c := sg.c
 	if name == "" {
