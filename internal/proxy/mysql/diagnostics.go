@@ -34,7 +34,7 @@ import (
 type lastStatement struct {
 	id        uint64   // LAST_INSERT_ID(), unless idBackend or unknown
 	idBackend *backend // alone knows it: its idOwner is the client
-	unknown   bool     // nobody knows it
+	unknown   bool     // nobody knows it, unless idBackend has another one than 0
 	idVersion uint64   // changes with it
 	on        *backend // where it ran, unless beside those of others
 	found     *backend // where the last one with FOUND_ROWS() ran, if nothing but the client's own did since
@@ -70,23 +70,33 @@ func (dg *diagnostics) leaveID() {
 	l, b := &dg.last, c.link
 	l.idVersion++
 	b.noteIDOf(c)
-	if !l.unknown {
-		l.idBackend = b
-		return
+	l.idBackend = b // one that was unknown was 0 here before the statement, see prepare
+}
+
+// known has the session's last id asked for, if only a connection knows it, and tells
+// whether that need not be. The client is resumed when it is.
+func (dg *diagnostics) known() bool {
+	c, w := dg.c, dg.last.idBackend
+	switch {
+	case w == nil:
+		return true
+	case w == c.link && w.Depth() > 0:
+		w.Then(c.resume) // perhaps it is asked already
+		return false
+	case w == c.link:
+		w.idOwner = c
+	case w.Mode == core.ModeFree && !w.s.Closed:
+		w.p.Claim(w) // not always of the client's present pool
+		w.Mode = core.ModeOwn
 	}
-	// It was 0 before the statement, see prepareDiagnostics: if it is not any
-	// more, it is known again.
-	c.state.enter(stateAsking)
-	b.ask("SELECT LAST_INSERT_ID()", func(u *unit) {
-		c.state.leave(stateAsking)
-		if rows := u.result(b.p.key.caps); len(rows) == 1 {
-			if id := parseUint(rows[0][0]); id != 0 {
-				l.setID(id)
-				b.noteIDOf(c)
-			}
-		}
-		c.resume()
-	})
+	w.yieldID(nil) // if nobody has made it yield already
+	return false
+}
+
+// finds reports whether it is known whether the id that a statement is to find is. If only a
+// connection can tell that it is asked, and the client has to wait.
+func (dg *diagnostics) finds(effects myscan.Effect) bool {
+	return !dg.last.unknown || !effects.Has(myscan.EffLastID) || dg.known()
 }
 
 // left is what statements have left on a connection, and of which clients.
@@ -289,10 +299,16 @@ func (lt *left) yieldID(to *client) {
 		if c.diag.last.idBackend != b {
 			return // it has another one by now
 		}
-		if rows := u.result(b.p.key.caps); len(rows) == 1 {
-			c.diag.last.id, c.diag.last.idBackend = parseUint(rows[0][0]), nil
+		l := &c.diag.last
+		id := uint64(0)
+		rows := u.result(b.p.key.caps)
+		if len(rows) == 1 {
+			id = parseUint(rows[0][0])
+		}
+		if len(rows) != 1 || l.unknown && id == 0 {
+			l.loseID()
 		} else {
-			c.diag.last.loseID()
+			l.id, l.idBackend, l.unknown = id, nil, false
 		}
 		c.resume()
 	})
@@ -376,13 +392,8 @@ func (dg *diagnostics) prepare(info *myscan.Statement, hidesID bool) (ready bool
 	c := dg.c
 	b := c.link
 	if (hidesID || info.Effects.Has(myscan.EffLastID)) && !b.hasIDOf(c) {
-		if w := dg.last.idBackend; w != nil {
-			if w.Mode == core.ModeFree && !w.s.Closed {
-				w.p.Claim(w) // not always of the client's present pool
-				w.Mode = core.ModeOwn
-			}
-			w.yieldID(nil) // if nobody has made it yield already
-			return false   // resumed when it is known
+		if !dg.known() {
+			return false // resumed when it is
 		}
 		b.setLastID(strconv.FormatUint(dg.last.id, 10))
 		b.noteIDOf(c)

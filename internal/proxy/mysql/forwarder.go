@@ -205,7 +205,13 @@ func (fw *forwarder) query(msg, payload []byte) int {
 	if info.Hints.Bad != nil {
 		c.diag.complain(&info.Hints)
 	}
-	if c.router.intercept(sql, &info) || c.diag.refuses(mywire.ComQuery, sql, &info) {
+	if c.router.intercept(sql, &info) {
+		return len(msg)
+	}
+	if !c.diag.finds(info.Effects) {
+		return 0
+	}
+	if c.diag.refuses(mywire.ComQuery, sql, &info) {
 		return len(msg)
 	}
 	if c.diag.wantsSequences(&info) {
@@ -341,6 +347,9 @@ func (fw *forwarder) execute(cmd byte, msg, payload []byte) int {
 		c.stmts.ownInstance(cs)
 		return 0
 	}
+	if !c.diag.finds(cs.st.info.Effects) {
+		return 0
+	}
 	if c.diag.refuses(cmd, cs.st.sql, &cs.st.info) {
 		return len(msg)
 	}
@@ -466,6 +475,9 @@ func (fw *forwarder) stream(cmd byte, p []byte) int {
 		c.settings.unshow()
 		return 0
 	}
+	if cmd == mywire.ComQuery && !c.diag.finds(myscan.EffLastID) {
+		return 0
+	}
 	c.transport.asksID = asksID{on: cmd == mywire.ComQuery && c.diag.last.unknown}
 	switch cmd {
 	case mywire.ComQuery:
@@ -512,6 +524,9 @@ func (fw *forwarder) streamExecute(cmd byte, p []byte) int {
 			return 0
 		}
 		info, judged := &cs.st.info, cs.st.reach(c)
+		if !c.diag.finds(info.Effects) {
+			return 0
+		}
 		if info.Effects.Has(myscan.EffLastID) && c.diag.last.unknown {
 			c.diag.keepsIDs = true
 			return c.transport.refuse(p, gone("LAST_INSERT_ID()"), false)

@@ -324,6 +324,32 @@ func TestIDsOutliveTheirDatabase(t *testing.T) {
 	}
 }
 
+// A statement may set an id that nobody knows, and leave what a client asks for first: that is
+// not overwritten by a question for the id.
+func TestUnknownIDIsAskedForLate(t *testing.T) {
+	t.Parallel()
+	db := database(t, leakSetup...)
+	w := start(t, db, func(c *mysql.Config) { c.PoolSize = 1 })
+	var c *wire
+	ask := func() reply { return c.try(c.query("SELECT LAST_INSERT_ID()")) }
+	id := 0
+	eventually(t, "the id of a grouped write is unknown", func() bool {
+		id++
+		c = w.dial(nil)
+		c.must(fmt.Sprintf("/* batch */ INSERT INTO parent (id, who) VALUES (%d, 1)", id))
+		return ask().code() == mywire.ErrNotSupportedYet
+	})
+	for range 2 {
+		c.must("DO LAST_INSERT_ID(4711) + 'x'")
+		if got := c.try(c.query("SHOW WARNINGS")); !strings.Contains(got.text, "1292") {
+			t.Errorf("its warnings: %s", got.text)
+		}
+		if got := ask(); !strings.Contains(got.text, "4711") {
+			t.Errorf("the id: %s", got.text)
+		}
+	}
+}
+
 // A server that hangs is not waited for when its connections are ended, for an id that only one
 // of them knows: that is refused then.
 func TestHungServerTellsNoIDs(t *testing.T) {

@@ -182,21 +182,6 @@ func (mv *moving) may() bool {
 	return !mv.stays && c.p.MayDial()
 }
 
-// known has the session's last id asked for, if only a connection knows it, and tells
-// whether that need not be.
-func (dg *diagnostics) known() bool {
-	w := dg.last.idBackend
-	if w == nil {
-		return true
-	}
-	if w.Mode == core.ModeFree && !w.s.Closed {
-		w.p.Claim(w)
-		w.Mode = core.ModeOwn
-	}
-	w.yieldID(nil) // if nobody has made it yield already
-	return false
-}
-
 // move hands the client over, and reports whether it has gone. Not to be called while its
 // bytes are being read.
 func (mv *moving) move() bool {

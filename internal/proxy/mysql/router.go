@@ -150,8 +150,16 @@ func (rt *router) query(msg []byte) int {
 	if info.Hints.Bad != nil {
 		c.diag.complain(&info.Hints)
 	}
-	if c.inflight == 0 && (rt.intercept(sql, &info) || c.diag.refuses(mywire.ComQuery, sql, &info)) {
-		return len(msg)
+	if c.inflight == 0 {
+		if rt.intercept(sql, &info) {
+			return len(msg)
+		}
+		if !c.diag.finds(info.Effects) {
+			return 0
+		}
+		if c.diag.refuses(mywire.ComQuery, sql, &info) {
+			return len(msg)
+		}
 	}
 	own := info.Effects
 	if c.settings.ofList(sql, &info) || !c.texts.reach(sql, &info) {
@@ -251,6 +259,9 @@ func (rt *router) execute(msg []byte) int {
 		return len(msg)
 	}
 	st := cs.st
+	if c.inflight == 0 && !c.diag.finds(st.info.Effects) {
+		return 0
+	}
 	if c.inflight == 0 && c.diag.refuses(mywire.ComStmtExecute, st.sql, &st.info) {
 		return len(msg)
 	}
