@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -112,6 +113,9 @@ func (h *heir) run(ctx context.Context, stop <-chan struct{}, ids *atomic.Int64,
 		}
 		done.Store(id, true)
 		h.did.Add(1)
+		if id%2 == 0 { // some pieces of work follow on the heels of the one before, but not all
+			time.Sleep(2 * time.Millisecond)
+		}
 	}
 }
 
@@ -240,9 +244,12 @@ func TestTakeover(t *testing.T) {
 	}
 	progress := func() {
 		t.Helper()
-		for _, h := range heirs {
-			goal := h.did.Load() + 2
-			testkit.Eventually(t, "work of every client", func() bool { return h.did.Load() >= goal || len(failed) > 0 })
+		goals := make([]int64, len(heirs)) // of the same moment: one by one they would be most of the test
+		for i, h := range heirs {
+			goals[i] = h.did.Load() + 2
+		}
+		for i, h := range heirs {
+			testkit.Eventually(t, "work of every client", func() bool { return h.did.Load() >= goals[i] || len(failed) > 0 })
 		}
 	}
 	for n := range 3 {
