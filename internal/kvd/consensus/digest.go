@@ -105,7 +105,7 @@ func (l *leadership) judge(at uint64) {
 			c.out.send(Addr(m.ID), wire.Message{Kind: wire.Refused, Code: wire.CodeDiverged, View: c.engine.term, Index: v.index, Data: []byte(why)})
 			delete(l.verdicts, m.ID)
 		case !m.Learner:
-			l.doubt = fmt.Sprintf("replicas %d and %d hold different states at entry %d, and no majority says which is right: start the others, or replace one of them (weir kv member replace)", c.cfg.ID, m.ID, v.index)
+			l.doubt = fmt.Sprintf("the %s of replica %d differs from that of replica %d at entry %d, and no majority says which is right: start the others, or replace one of them (weir kv member replace)", v.what, m.ID, c.cfg.ID, v.index)
 		}
 	}
 }

@@ -275,10 +275,11 @@ func (m *members) remove(id uint64) {
 func (m *members) once() {
 	n := len(m.list)
 	m.list = slices.CompactFunc(m.list, func(a, b Member) bool { return a.ID == b.ID })
+	if len(m.list) == n {
+		return
+	}
 	for i := range m.list {
-		if p := &m.list[i]; len(m.list) < n {
-			p.Learner = !m.votes(p.ID)
-		}
+		m.list[i].Learner = !m.votes(m.list[i].ID)
 	}
 }
 

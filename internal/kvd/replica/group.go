@@ -113,9 +113,13 @@ func (p *peers) tellsGroup(who peer.Remote) error {
 
 // sameGroup refuses a replica of another group, also one that has nothing yet and was added:
 // the log holds the changes of the members alone, and such a one makes them to its own list.
+// Who knows no group, and has a log, refuses one that has nothing and knows a group: it was
+// not started with --join, either.
 func (p *peers) sameGroup(who peer.Remote) error {
 	own, other := group(p.ownGroup()), group(who.Group)
-	if own == other || own == (group{}) || other == (group{}) {
+	_, last := p.position()
+	begun := own == (group{}) && last > firstIndex && who.Index <= firstIndex
+	if own == other || other == (group{}) || own == (group{}) && !begun {
 		return nil
 	}
 	return p.otherGroup(who)

@@ -95,10 +95,13 @@ func TestGroupIsKnownToAll(t *testing.T) {
 }
 
 // A replica that does not know its group does not take it from one that has the number of
-// the leader, and has lost what the leader had.
+// the leader, and has lost what the leader had. Nor does it let in one that has a list, and
+// nothing else.
 func TestGroupOfALeaderThatLostItsDirectory(t *testing.T) {
 	r := startRig(t, 1, "raft-ht", nil)
 	p := r.nodes[1].peers
+	r.set(1, "k", "v")
+	testkit.Eventually(t, "its log has entries", func() bool { return p.Status().Commit > 3 })
 	other := groupBy([]uint64{1, 5})
 	forget := func() {
 		p.mu.Lock()
@@ -112,8 +115,8 @@ func TestGroupOfALeaderThatLostItsDirectory(t *testing.T) {
 		acked, index uint64
 		want         group
 	}{
-		{"refused", 2, 5, 1, group{}},
-		{"with less than was committed", 1, 0, 0, group{}},
+		{"refused", 2, 5, 3, group{}},
+		{"with less than was committed", 1, 0, 3, group{}},
 		{"with all", 1, 0, s.Commit + 1000, other},
 	} {
 		forget()
@@ -125,6 +128,13 @@ func TestGroupOfALeaderThatLostItsDirectory(t *testing.T) {
 			t.Errorf("%s: the group is %x, want %x", test.name, got, test.want)
 		}
 		p.Down(peer.Addr(test.leader), peer.ErrClosed)
+	}
+	forget()
+	if err := p.sameGroup(peer.Remote{ID: 7, Index: firstIndex, Group: other}); err == nil || !strings.Contains(err.Error(), "Replica 7 has nothing yet") {
+		t.Errorf("one that has nothing and was started without --join: %v", err)
+	}
+	if err := p.sameGroup(peer.Remote{ID: 7}); err != nil {
+		t.Errorf("one that joins: %v", err)
 	}
 }
 
