@@ -72,14 +72,17 @@ func (a *asker) expect(g *guest) {
 	}
 }
 
-// ask asks about a guest, whose turn comes when there is an answer; false if it cannot.
-func (a *asker) ask(g *guest) bool {
+// ask asks about a guest, whose turn comes when there is an answer. Without a connection
+// it waits for the one that is idle, if there is: who went elsewhere meanwhile would find
+// none, and open one more.
+func (a *asker) ask(g *guest) {
 	a.recalls = false
 	a.was(g.key)
-	if a.lk == nil || !a.serves() {
+	if a.lk != nil && !a.serves() {
 		a.close()
+	}
+	if a.lk == nil {
 		a.borrow()
-		return false
 	}
 	q := g.early
 	if g.early = nil; q == nil || q.key != g.key || q.err != nil || a.l.Now-g.came > earlyKeep {
@@ -87,10 +90,9 @@ func (a *asker) ask(g *guest) bool {
 	}
 	if q.done {
 		q.tell(g)
-		return true
+		return
 	}
 	q.guests = append(q.guests, g)
-	return true
 }
 
 // recall is ask for a guest about whom the server need not be asked; nil if it has to be.
@@ -162,11 +164,13 @@ func (a *asker) borrow() {
 func (a *asker) lent(lk *lookup, fd int) {
 	a.lending = false
 	if fd < 0 {
+		a.giveUp()
 		return
 	}
 	sock, err := a.l.Watch(fd, a)
 	if err != nil {
 		_ = unix.Close(fd)
+		a.giveUp()
 		return
 	}
 	sock.Suspends(false) // who logs in to the console is asked for all the while
@@ -306,6 +310,11 @@ func (q *question) fallBack() {
 func (a *asker) OnClosed(error) {
 	a.lk, a.sock = nil, nil
 	a.l.srv.lookups.recent.forget() // the server may be another one next time
+	a.giveUp()
+}
+
+// giveUp has everyone asked about elsewhere.
+func (a *asker) giveUp() {
 	for _, q := range append(a.asked, a.waiting...) {
 		q.err = netloop.ErrStopped
 		q.fallBack()

@@ -153,9 +153,8 @@ func (g *guest) lookUp() {
 	case nobody != nil:
 		g.asked = answered
 		g.judged(nil, nobody)
-	case !g.l.asker.ask(g):
-		g.goElsewhere(stepLookUp)
 	default:
+		g.l.asker.ask(g)
 		if g.asked = isAsked; g.held {
 			g.judged(nil, nil)
 		}
@@ -258,10 +257,9 @@ func (g *guest) proved() {
 	}
 	if g.outdated() && !g.again {
 		g.again = true
-		if g.l.asker.ask(g) {
-			g.asked = isAsked
-			return
-		}
+		g.l.asker.ask(g)
+		g.asked = isAsked
+		return
 	}
 	switch ok, e := g.vouched(); {
 	case e != nil:

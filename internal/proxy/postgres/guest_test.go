@@ -198,3 +198,16 @@ func TestLoginsOnTheLoopAndTheConsole(t *testing.T) {
 	console.want("RESUME "+db, "RESUME I")
 	(<-in).want("SELECT 1 AS x", "[x] (1) SELECT_1 I")
 }
+
+// Logins one after the other are asked about on one connection, also where a loop takes it
+// over between two of them.
+func TestLoginsOneAfterTheOtherTakeOneConnection(t *testing.T) {
+	t.Parallel()
+	own := trusting(t)
+	w := startFor(t, own, "postgres", func(c *postgres.Config) { c.PoolSize, c.LoginCheckInterval = 1, -1 })
+	for range 4 {
+		w.wire().want("SELECT 1 AS n", "[n] (1) SELECT_1 I")
+	}
+	dialWire(t, own.Addr(), "postgres").want("SELECT count(*) AS n FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()",
+		"[n] (2) SELECT_1 I") // one of these is the pool's
+}
