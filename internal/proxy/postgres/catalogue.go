@@ -153,8 +153,10 @@ func (r *reader) feed(rows [][][]byte) {
 		case "identity": // draws numbers without an expression that says so
 			r.grow(r.fact(nodeWrite, f[1], f[2]), sqlscan.EffSequence, nil)
 		case "settings": // its rules call set_config, also for views over it
-			r.grow(r.fact(nodeRead, f[1], f[2]), sqlscan.EffSessionRead, nil)
-			r.grow(r.fact(nodeWrite, f[1], f[2]), sqlscan.EffSetConfig, nil)
+			read, write := r.fact(nodeRead, f[1], f[2]), r.fact(nodeWrite, f[1], f[2])
+			r.grow(read, sqlscan.EffSessionRead, nil)
+			r.grow(write, sqlscan.EffSetConfig, nil)
+			read.asked, write.asked = f[3] == "0", f[3] == "0"
 		case "edge":
 			r.edge(node{nodeKind(f[1][0]), f[2]}, nodeKind(f[3][0]), f[4], f[5])
 		}

@@ -64,7 +64,7 @@ var appNameRead = func() string {
 
 // scanSQL returns every function of users, and every expression that is kept in
 // the catalogue and calls one of the built-in functions in %s, with their numbers; 0
-// stands for appNameRead. The texts of expressions take no locks and show each
+// stands for appNameRead. Of pg_settings it says how many others are made over it. The texts of expressions take no locks and show each
 // function by its number, as funcid, opfuncid, aggfnoid or winfnoid.
 var scanSQL = `
 UNION ALL SELECT 'func', p.oid::text, p.proname, n.nspname, l.lanname, p.provolatile::text || p.prokind::text,
@@ -79,7 +79,10 @@ UNION ALL SELECT 'foreign', c.oid::text, c.relname, '', '', '', '' FROM pg_catal
 UNION ALL SELECT 'identity', c.oid::text, c.relname, '', '', '', '' FROM pg_catalog.pg_sequence s
  JOIN pg_catalog.pg_depend d ON d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.objid = s.seqrelid
   AND d.refclassid = d.classid AND d.deptype = 'i' JOIN pg_catalog.pg_class c ON c.oid = d.refobjid
-UNION ALL SELECT 'settings', c.oid::text, c.relname, '', '', '', '' FROM pg_catalog.pg_class c
+UNION ALL SELECT 'settings', c.oid::text, c.relname, (SELECT pg_catalog.count(*) FROM pg_catalog.pg_depend d
+  LEFT JOIN pg_catalog.pg_rewrite w ON d.classid = 'pg_catalog.pg_rewrite'::pg_catalog.regclass AND w.oid = d.objid
+  WHERE d.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.refobjid = c.oid
+  AND d.classid <> 'pg_catalog.pg_type'::pg_catalog.regclass AND w.ev_class IS DISTINCT FROM c.oid)::text, '', '', '' FROM pg_catalog.pg_class c
  WHERE c.relname = 'pg_settings' AND c.relnamespace = 'pg_catalog'::pg_catalog.regnamespace
 UNION ALL SELECT 'tree', x.kind, x.oid::text,
  CASE x.kind WHEN 'f' THEN (SELECT proname FROM pg_catalog.pg_proc WHERE oid = x.oid)

@@ -25,18 +25,15 @@ type facts struct {
 // factsColumns is how many columns factsSQL has.
 const factsColumns = 5
 
-// factsSQL asks for the facts, without pg_settings, which takes the server twice the time
-// of all else here. The function that flushes the log is looked for
-// by its first three arguments, which are all that weir gives: PostgreSQL 17 added
-// a fourth, with a default.
+// factsSQL asks for the facts, without pg_settings and pg_proc, which take the server
+// more time than all else here. The function that flushes the log has a fourth argument
+// from PostgreSQL 17 on, with a default.
 const factsSQL = `SELECT pg_catalog.current_setting('lock_timeout'),
  pg_catalog.current_setting('synchronous_commit'),
- NOT pg_catalog.pg_is_in_recovery() AND EXISTS (SELECT FROM pg_catalog.pg_proc p
-  WHERE p.pronamespace = 'pg_catalog'::pg_catalog.regnamespace AND p.proname = 'pg_logical_emit_message'
-  AND p.pronargs - p.pronargdefaults <= 3 AND p.pronargs >= 3
-  AND p.proargtypes[0] = 'pg_catalog.bool'::pg_catalog.regtype AND p.proargtypes[1] = 'pg_catalog.text'::pg_catalog.regtype
-  AND p.proargtypes[2] = 'pg_catalog.text'::pg_catalog.regtype
-  AND pg_catalog.has_function_privilege(p.oid, 'EXECUTE')),
+ NOT pg_catalog.pg_is_in_recovery() AND coalesce(pg_catalog.has_function_privilege(coalesce(
+  pg_catalog.to_regprocedure('pg_catalog.pg_logical_emit_message(pg_catalog.bool, pg_catalog.text, pg_catalog.text)'),
+  pg_catalog.to_regprocedure('pg_catalog.pg_logical_emit_message(pg_catalog.bool, pg_catalog.text, pg_catalog.text, pg_catalog.bool)'))::pg_catalog.oid,
+  'EXECUTE'), false),
  coalesce(pg_catalog.current_setting('max_connections', true)::pg_catalog.int4, 0)
   - coalesce(pg_catalog.current_setting('superuser_reserved_connections', true)::pg_catalog.int4, 0)
   - coalesce(pg_catalog.current_setting('reserved_connections', true)::pg_catalog.int4, 0),
