@@ -120,7 +120,7 @@ func TestColumnsChangeBetweenGroupsOfConstants(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			grouped, direct := database(t, c.setup...), database(t, c.setup...)
+			grouped, direct := twins(t, c.setup...)
 			w := start(t, grouped, oneBackend)
 			sql := "/* batch */ " + c.sql
 			all := w.clients(12, fmt.Sprintf(sql, -1))
@@ -290,7 +290,7 @@ func TestConstantsEqualDirectOnes(t *testing.T) {
 			for i, typ := range types {
 				setup = append(setup, fmt.Sprintf("CREATE TABLE g%d (k int, v %s)", i, typ))
 			}
-			grouped, direct := database(t, setup...), database(t, setup...)
+			grouped, direct := twins(t, setup...)
 			w := start(t, grouped, oneLane(lanes[0].change))
 			one, all := dialWire(t, server(t).Addr(), direct), w.clients(4)
 			for _, c := range append(slices.Clone(all), one) {
@@ -349,7 +349,7 @@ func TestNamesThatConstantsAreNotBoundFor(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			grouped, direct := database(t, c.setup), database(t, c.setup)
+			grouped, direct := twins(t, c.setup)
 			w := start(t, grouped, oneBackend)
 			one, all := dialWire(t, server(t).Addr(), direct), w.clients(8)
 			for _, c2 := range append(slices.Clone(all), one) {

@@ -204,7 +204,7 @@ func TestNoStateReachesAnotherClient(t *testing.T) {
 
 func leakRound(t *testing.T, seed uint64) {
 	random := rand.New(rand.NewPCG(seed, 0))
-	through, beside := database(t, roadSetup...), database(t, roadSetup...)
+	through, beside := twins(t, roadSetup...)
 	user := []string{"postgres", "weir_rls"}[random.IntN(2)]
 	for _, db := range []string{through, beside} {
 		sqlOn(t, server(t).DSN(db), `GRANT ALL ON SCHEMA public, other TO weir_rls; GRANT ALL ON ALL TABLES IN SCHEMA public, other TO weir_rls; GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO weir_rls; GRANT weir_other TO weir_rls`)

@@ -264,7 +264,7 @@ func TestOffHintAndOwnSynchronousCommitStayOutOfGroups(t *testing.T) {
 func TestWritesRunAsTheirOwnUserInTheirOwnDatabase(t *testing.T) {
 	t.Parallel()
 	setup := []string{"CREATE TABLE who (u text DEFAULT current_user, d text DEFAULT current_database(), z text DEFAULT current_setting('TimeZone'))", "GRANT ALL ON who TO weir_rls, weir_other"}
-	one, two := database(t, setup...), database(t, setup...)
+	one, two := twins(t, setup...)
 	w := start(t, one, oneLane(nil))
 	var all []*wire
 	var want []string

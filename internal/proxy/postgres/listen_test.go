@@ -145,7 +145,7 @@ func TestListenersHearWhatDirectOnesDo(t *testing.T) {
 	t.Logf("WEIR_SEED=%d", seed)
 	r := rand.New(rand.NewPCG(seed, 1))
 	setup := "CREATE TABLE t (x int); GRANT ALL ON t TO public"
-	through, straight := database(t, setup), database(t, setup)
+	through, straight := twins(t, setup)
 	w := start(t, through, func(c *postgres.Config) { c.PoolSize = 6; c.Restless() })
 	type pair struct{ weir, direct *wire }
 	clients := make([]pair, 4)

@@ -55,7 +55,7 @@ func TestIdleBackendsMakeRoomOnAFullServer(t *testing.T) {
 	server := crampedServer(t)
 	var dbs []string
 	for range 6 {
-		dbs = append(dbs, databaseOn(t, server))
+		dbs = append(dbs, copyOn(t, server, "template1"))
 	}
 	w := startFor(t, server, "", nil)
 	for _, db := range dbs {

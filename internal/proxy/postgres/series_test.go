@@ -48,7 +48,7 @@ const seriesTable = "CREATE TABLE g (k int PRIMARY KEY, n int DEFAULT 0, u int, 
 // longDeadlocks has the server look for deadlocks in a database as late as it does by
 // default.
 func longDeadlocks(t *testing.T, db string) {
-	dialWire(t, server(t).Addr(), db).want("ALTER DATABASE "+db+" SET deadlock_timeout = '1s'", "ALTER_DATABASE I")
+	onServer(t, "ALTER DATABASE "+db+" SET deadlock_timeout = '1s'")
 }
 
 func TestSeriesEqualDirectOnes(t *testing.T) {
@@ -60,7 +60,7 @@ func TestSeriesEqualDirectOnes(t *testing.T) {
 			if !slices.ContainsFunc(c.setup, func(s string) bool { return strings.HasPrefix(s, "INSERT INTO g") }) {
 				setup = append(setup, "INSERT INTO g SELECT x FROM generate_series(0, 2399) x")
 			}
-			grouped, direct := database(t, setup...), database(t, setup...)
+			grouped, direct := twins(t, setup...)
 			if !c.quick {
 				longDeadlocks(t, grouped)
 			}

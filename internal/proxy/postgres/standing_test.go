@@ -30,7 +30,6 @@ func TestLoginsAreDecidedByTheRolesPresentStanding(t *testing.T) {
 	}
 	for _, serverAuth := range []lab.Auth{lab.SCRAM, lab.Trust} {
 		server := authServer(t, serverAuth, lab.TLSOff)
-		admin := server.DSN("postgres")
 		for i, road := range []struct {
 			name   string
 			change func(*postgres.Config)
@@ -47,7 +46,14 @@ func TestLoginsAreDecidedByTheRolesPresentStanding(t *testing.T) {
 			user := fmt.Sprintf("u%d", i)
 			t.Run(string(serverAuth)+"/"+road.name, func(t *testing.T) {
 				t.Parallel()
-				sqlOn(t, admin, "CREATE ROLE "+user+" LOGIN PASSWORD 'secret'", "CREATE DATABASE "+user)
+				admin := connect(t, server.DSN("postgres"))
+				change := func(sql string) {
+					if _, err := admin.Exec(ctxFor(t), sql); err != nil {
+						t.Fatalf("%s: %v", sql, err)
+					}
+				}
+				change("CREATE ROLE " + user + " LOGIN PASSWORD 'secret'")
+				change(server.CreateDatabase(user))
 				w := startFor(t, server, user, func(c *postgres.Config) {
 					road.change(c)
 					c.LoginCheckInterval = -1
@@ -68,8 +74,8 @@ func TestLoginsAreDecidedByTheRolesPresentStanding(t *testing.T) {
 				if got := try(); got != "" {
 					t.Fatalf("a role in good standing: SQLSTATE %s", got)
 				}
-				type change struct{ does, undoes, want string }
-				changes := []change{
+				type lapse struct{ does, undoes, want string }
+				lapses := []lapse{
 					{"ALTER ROLE " + user + " NOLOGIN", "ALTER ROLE " + user + " LOGIN", "28000"},
 					{"REVOKE CONNECT ON DATABASE " + user + " FROM public", "GRANT CONNECT ON DATABASE " + user + " TO public", "42501"},
 					{"ALTER ROLE " + user + " CONNECTION LIMIT 0", "ALTER ROLE " + user + " CONNECTION LIMIT -1", "53300"},
@@ -77,17 +83,17 @@ func TestLoginsAreDecidedByTheRolesPresentStanding(t *testing.T) {
 					{"ALTER ROLE " + user + " SET local_preload_libraries = 'nowhere'", "ALTER ROLE " + user + " RESET ALL", "58P01"},
 				}
 				if road.checks || serverAuth != lab.Trust {
-					changes = append(changes, change{"ALTER ROLE " + user + " VALID UNTIL '2001-01-01'", "ALTER ROLE " + user + " VALID UNTIL 'infinity'", "28P01"})
+					lapses = append(lapses, lapse{"ALTER ROLE " + user + " VALID UNTIL '2001-01-01'", "ALTER ROLE " + user + " VALID UNTIL 'infinity'", "28P01"})
 				}
 				if serverAuth != lab.Trust || road.name == "auth query" {
-					changes = append(changes, change{"ALTER ROLE " + user + " PASSWORD 'other'", "ALTER ROLE " + user + " PASSWORD 'secret'", "28P01"})
+					lapses = append(lapses, lapse{"ALTER ROLE " + user + " PASSWORD 'other'", "ALTER ROLE " + user + " PASSWORD 'secret'", "28P01"})
 				}
-				for _, c := range changes {
-					sqlOn(t, admin, c.does)
+				for _, c := range lapses {
+					change(c.does)
 					if got := try(); got != c.want && road.name != "auth query" { // whose view leaves such a role out
 						t.Errorf("%s: SQLSTATE %q, want %s", c.does, got, c.want)
 					}
-					sqlOn(t, admin, c.undoes)
+					change(c.undoes)
 					if got := try(); got != "" {
 						t.Errorf("%s: SQLSTATE %s", c.undoes, got)
 					}
