@@ -21,7 +21,8 @@ const sealedPath = "full/manifest.json"
 // lock. All chunks must be closed. It fills in what content leaves to it: format,
 // id, label, times, encryption, chunks and all sums; every chunk of kind data
 // that names a table must find it among content's databases. When Finish fails
-// the backup has no manifest, and Abort must follow.
+// the backup has no manifest, unless the storage took it and could not be asked any more;
+// Abort must follow.
 func (w *Writer) Finish(ctx context.Context, content Manifest) (*Manifest, error) {
 	m, err := w.finish(ctx, content)
 	if err != nil {

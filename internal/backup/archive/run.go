@@ -176,7 +176,7 @@ type lock struct {
 	mu      sync.Mutex
 	checked time.Time // when nobody had taken over, by the clock on the wall
 
-	renewed atomic.Pointer[time.Time] // not later than the time in the file
+	renewed atomic.Pointer[time.Time] // when the file was about to be written
 }
 
 // takeLock makes the lock of the number-th run. It returns ErrExist when somebody
@@ -200,6 +200,9 @@ func takeLock(ctx context.Context, s Storage, dir string, number int, r run) (*l
 		cancel()
 		if err != nil {
 			stop()
+			if !errors.Is(err, ErrLocked) {
+				err = errors.Join(err, s.Delete(ctx, runName(dir, number)))
+			}
 			return nil, err
 		}
 	}
@@ -241,7 +244,8 @@ func (l *lock) renew(ctx context.Context, tick <-chan time.Time) {
 			return
 		case <-tick:
 		}
-		inTime, cancel := context.WithTimeout(ctx, l.lease())
+		// The clock on the wall may have been set, or the machine suspended: then what is there tells.
+		inTime, cancel := context.WithTimeout(ctx, runLease-time.Since(*l.renewed.Load()))
 		err := l.refresh(inTime)
 		cancel()
 		switch {

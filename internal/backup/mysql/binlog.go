@@ -43,8 +43,8 @@ type BinlogOptions struct {
 	SegmentBytes uint64
 
 	// Grace is how long the storage may take, once ctx has ended, for what has come by
-	// then. What it has not taken is an error, and comes again in another run. Default:
-	// 30 seconds.
+	// then. What it has not taken is an error, and comes again in another run; to give that
+	// up may take a storage a minute more. Default: 30 seconds.
 	Grace time.Duration
 
 	// UntilEnd ends with the log instead of waiting for more. Default: false.
