@@ -111,6 +111,18 @@ func (d Definition) Tablespace() string {
 	return ""
 }
 
+// Engine is the storage engine that the definition names.
+func (d Definition) Engine() string {
+	for i := 0; i >= 0 && i < len(d.Tail); i = next(d.Tail, i) {
+		if rest, ok := strings.CutPrefix(d.Tail[i:], " ENGINE="); ok {
+			name, _, _ := strings.Cut(rest, " ")
+			name, _, _ = strings.Cut(name, "\n")
+			return name
+		}
+	}
+	return ""
+}
+
 // IsForeignKey reports whether an item is a foreign key.
 func IsForeignKey(item string) bool {
 	rest, ok := strings.CutPrefix(item, "CONSTRAINT ")

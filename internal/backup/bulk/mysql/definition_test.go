@@ -147,6 +147,19 @@ func TestDefinitionsInAnotherDatabase(t *testing.T) {
 	}
 }
 
+func TestEngine(t *testing.T) {
+	for tail, want := range map[string]string{
+		") COMMENT=' ENGINE=x'":                                 "",
+		") ENGINE=Aria DEFAULT CHARSET=latin1 COMMENT='x'":      "Aria",
+		") /*!50100 TABLESPACE `a ENGINE=b` */ ENGINE=InnoDB":   "InnoDB",
+		") ENGINE=MyISAM\n PARTITION BY HASH (a)\nPARTITIONS 2": "MyISAM",
+	} {
+		if got := (Definition{Tail: tail}).Engine(); got != want {
+			t.Errorf("%s: %q, want %q", tail, got, want)
+		}
+	}
+}
+
 func TestTablespace(t *testing.T) {
 	for tail, want := range map[string]string{
 		") ENGINE=InnoDB COMMENT=' TABLESPACE `x`'":      "",

@@ -11,6 +11,7 @@ import (
 	load "github.com/weirdb/weir/internal/backup/restore/mysql"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 // ways are the ways in which rows travel: each restores the newest backup into a
@@ -289,5 +290,47 @@ func TestLogOfStatements(t *testing.T) {
 	dsn := strings.Replace(r.m.DSN(""), "root@", "own@", 1)
 	if _, err := r.restoreCtx(t.Context(), restore.Options{DSN: dsn, Create: true, Target: r.db + "_own"}); err == nil || !strings.Contains(err.Error(), "grant the account BINLOG ADMIN") {
 		t.Errorf("an account of one database: %v", err)
+	}
+}
+
+// TestOtherEngines: a server that makes a table with another storage engine is not silent about it.
+func TestOtherEngines(t *testing.T) {
+	r := newRig(t, server(t, lab.FlavorMariaDB), "CREATE TABLE m (a int) ENGINE=MyISAM; INSERT INTO m VALUES (1); CREATE TABLE i (a int) ENGINE=InnoDB")
+	r.backup(backup.Options{}, archive.Options{})
+	r.admin("SET GLOBAL enforce_storage_engine = InnoDB")
+	t.Cleanup(func() { r.admin("SET GLOBAL enforce_storage_engine = NULL") })
+	r.dropAfter(r.db + "_copy")
+	res, err := r.restoreCtx(t.Context(), restore.Options{Create: true, Target: r.db + "_copy"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w := strings.Join(res.Warnings, "\n"); strings.Count(w, "storage engine InnoDB instead of MyISAM") != 1 {
+		t.Errorf("warnings: %q", w)
+	}
+}
+
+// TestRestoreWaitsForLocks, as those of a session whose end the server has not noticed yet,
+// whatever the server's own patience is.
+func TestRestoreWaitsForLocks(t *testing.T) {
+	r := newRig(t, server(t, lab.FlavorMariaDB), "CREATE TABLE t (a int); INSERT INTO t VALUES (1)")
+	r.backup(backup.Options{}, archive.Options{})
+	r.with("lock_wait_timeout", "1")
+	s := r.session(r.db)
+	r.exec(s, "LOCK TABLES t READ")
+	done := begin(func() error {
+		_, err := r.restoreCtx(t.Context(), restore.Options{Target: r.db, Clean: true})
+		return err
+	})
+	testkit.Eventually(t, "the restore waits for the lock", func() bool {
+		select {
+		case err := <-done:
+			t.Fatalf("the restore has ended: %v", err)
+		default:
+		}
+		return r.number("SELECT count(*) FROM information_schema.processlist WHERE db = '"+r.db+"' AND state LIKE 'Waiting for table metadata lock%' AND time >= 2") == 1
+	})
+	r.exec(s, "UNLOCK TABLES")
+	if err := finished(t, done); err != nil {
+		t.Error(err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -126,8 +127,14 @@ func (r *rig) admin(statements ...string) {
 func (r *rig) with(setting, value string) {
 	r.t.Helper()
 	was := r.client("", "SELECT @@GLOBAL."+setting)
-	r.admin("SET GLOBAL " + setting + " = '" + value + "'")
-	r.t.Cleanup(func() { r.admin("SET GLOBAL " + setting + " = '" + was + "'") })
+	set := func(value string) {
+		if _, err := strconv.Atoi(value); err != nil {
+			value = my.Literal(value)
+		}
+		r.admin("SET GLOBAL " + setting + " = " + value)
+	}
+	set(value)
+	r.t.Cleanup(func() { set(was) })
 }
 
 func (r *rig) maria() bool { return r.m.Flavor() == lab.FlavorMariaDB }

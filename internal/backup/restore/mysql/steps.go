@@ -72,6 +72,9 @@ func (d *database) load(ctx context.Context) error {
 
 // compare gathers statistics, and compares what was restored with the backup.
 func (d *database) compare(ctx context.Context) error {
+	if err := d.engines(ctx); err != nil {
+		return err
+	}
 	if d.opts.SchemaOnly {
 		return nil
 	}
@@ -96,6 +99,26 @@ func (d *database) compare(ctx context.Context) error {
 		}
 		return d.verifyDefinitions(ctx, entries)
 	})
+}
+
+// engines warns of tables that the server has made with another storage engine than they had,
+// as it does when it has not got that one, or is set to allow only one.
+func (d *database) engines(ctx context.Context) error {
+	made := map[string]string{}
+	err := d.main.Query(ctx, "SELECT table_name, engine FROM information_schema.tables WHERE table_schema = DATABASE() AND engine IS NOT NULL", func(row []string) error {
+		made[row[0]] = row[1]
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("ask for storage engines: %w", err)
+	}
+	for _, t := range d.tables {
+		was, is := t.plain.Engine(), made[t.name()]
+		if was != "" && is != "" && !strings.EqualFold(was, is) {
+			d.Warn("table %s: the server has made it with the storage engine %s instead of %s, which it does not have or does not allow", t.name(), is, was)
+		}
+	}
+	return nil
 }
 
 // crew runs f with the workers, and ends their sessions.
