@@ -72,7 +72,7 @@ func (d *database) load(ctx context.Context) error {
 
 // compare gathers statistics, and compares what was restored with the backup.
 func (d *database) compare(ctx context.Context) error {
-	if err := d.engines(ctx); err != nil {
+	if err := (loader{d}).engines(ctx); err != nil {
 		return err
 	}
 	if d.opts.SchemaOnly {
@@ -103,19 +103,19 @@ func (d *database) compare(ctx context.Context) error {
 
 // engines warns of tables that the server has made with another storage engine than they had,
 // as it does when it has not got that one, or is set to allow only one.
-func (d *database) engines(ctx context.Context) error {
+func (l loader) engines(ctx context.Context) error {
 	made := map[string]string{}
-	err := d.main.Query(ctx, "SELECT table_name, engine FROM information_schema.tables WHERE table_schema = DATABASE() AND engine IS NOT NULL", func(row []string) error {
+	err := l.main.Query(ctx, "SELECT table_name, engine FROM information_schema.tables WHERE table_schema = DATABASE() AND engine IS NOT NULL", func(row []string) error {
 		made[row[0]] = row[1]
 		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("ask for storage engines: %w", err)
 	}
-	for _, t := range d.tables {
+	for _, t := range l.tables {
 		was, is := t.plain.Engine(), made[t.name()]
 		if was != "" && is != "" && !strings.EqualFold(was, is) {
-			d.Warn("table %s: the server has made it with the storage engine %s instead of %s, which it does not have or does not allow", t.name(), is, was)
+			l.Warn("table %s: the server has made it with the storage engine %s instead of %s, which it does not have or does not allow", t.name(), is, was)
 		}
 	}
 	return nil
