@@ -22,7 +22,7 @@ func Load(t *testing.T, admin, key string, do func(i int)) {
 	looked := time.Now()
 	for i, end := 0, time.Now().Add(patience); ; i++ {
 		do(i)
-		time.Sleep(5 * time.Millisecond) // without it this would be all that the machine does meanwhile
+		time.Sleep(25 * time.Millisecond) // without it this would be all that the machine does meanwhile
 		if time.Since(looked) < 500*time.Millisecond {
 			continue
 		}
