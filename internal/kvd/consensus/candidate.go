@@ -56,6 +56,14 @@ func (ch *changes) admit() {
 	ch.propose(d.from, d.request, d.change)
 }
 
+// rejects refuses the learner that shall vote, if it is this one.
+func (ch *changes) rejects(id uint64, why string) {
+	if d := ch.candidate; d != nil && d.change.Member.ID == id {
+		ch.candidate = nil
+		ch.c.refuse(d.from, &wire.Message{Request: d.request}, wire.CodeInvalid, fmt.Sprintf("replica %d: %s", id, why))
+	}
+}
+
 // look is called in each tick: it admits a candidate that has shown what it must,
 // and refuses one that takes too long.
 func (d *candidate) look(l *leadership) {

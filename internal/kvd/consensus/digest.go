@@ -104,6 +104,7 @@ func (l *leadership) judge(at uint64) {
 			why := fmt.Sprintf("its %s at entry %d differs from that of leader %d and of a majority: it must not answer any more", v.what, v.index, c.cfg.ID)
 			c.out.send(Addr(m.ID), wire.Message{Kind: wire.Refused, Code: wire.CodeDiverged, View: c.engine.term, Index: v.index, Data: []byte(why)})
 			delete(l.verdicts, m.ID)
+			l.changes.rejects(m.ID, why)
 		case !m.Learner:
 			l.doubt = fmt.Sprintf("the %s of replica %d differs from that of replica %d at entry %d, and no majority says which is right: start the others, or replace one of them (weir kv member replace)", v.what, m.ID, c.cfg.ID, v.index)
 		}

@@ -85,6 +85,19 @@ func TestWhoDiffersStops(t *testing.T) {
 	}
 }
 
+// A learner that differs does not become a voter, though it has caught up.
+func TestLearnerThatDiffersIsNotPromoted(t *testing.T) {
+	r := newRig(t, 3, "raft")
+	r.leader()
+	r.joins(4)
+	otherMembers(r.nodes[4])
+	r.lose = func(_ uint64, s *Send) bool { return s.Message.Code == wire.CodeDiverged } // it would stop
+	r.now.Mono++                                                                         // what it answered before does not count
+	if why := r.change(Change{Kind: Promote, Member: Member{ID: 4}}); !strings.Contains(why, "replica 4: its list of members at entry") {
+		t.Errorf("it is promoted: %q", why)
+	}
+}
+
 // Where no majority says who is right, nobody is served.
 func TestNobodyIsServedInDoubt(t *testing.T) {
 	r, lead, stopped := differing(t, true, otherState, func(lead uint64) []uint64 { return []uint64{(lead+1)%3 + 1} })
