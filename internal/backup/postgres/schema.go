@@ -39,7 +39,7 @@ func (d *database) definitions(ctx context.Context) (err error) {
 	if err := d.stillThere(ctx); err != nil {
 		return err
 	}
-	if err := d.catalogueHolds(ctx, fingerprint); err != nil {
+	if err := catalogueHolds(ctx, d, fingerprint); err != nil {
 		return err
 	}
 	if _, err := f.Seek(0, io.SeekStart); err != nil {

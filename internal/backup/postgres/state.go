@@ -78,7 +78,7 @@ func (d *database) catalogue(ctx context.Context) (print string, err error) {
 
 // catalogueHolds reads all definitions again. If they are not what catalogue has
 // written, it cannot be known which of them pg_dump has seen.
-func (d *database) catalogueHolds(ctx context.Context, before string) error {
+func catalogueHolds(ctx context.Context, d *database, before string) error {
 	if before == "" {
 		return nil
 	}

@@ -46,7 +46,7 @@ func (b *backend) OnData(p []byte) int {
 		if i+n > len(p) {
 			// A long row is passed on as it comes, so that memory does
 			// not grow with it.
-			if (typ == pgwire.ServerDataRow || typ == pgwire.ServerCopyData) && u != nil && u.kind == unitClient && (!u.kept() || u.tooLong(b, n)) {
+			if (typ == pgwire.ServerDataRow || typ == pgwire.ServerCopyData) && u != nil && u.kind == unitClient && (!u.kept() || tooLong(u, b, n)) {
 				if u.flight != nil {
 					if n <= b.p.l.srv.Cache.MaxAnswer() {
 						break

@@ -32,7 +32,7 @@ func (u *unit) mayGoOn(b *backend) bool {
 
 // tooLong reports whether a row of so many bytes in an answer that is kept is to be passed
 // on as it comes.
-func (u *unit) tooLong(b *backend, n int) bool { return n > maxHeld && u.mayGoOn(b) }
+func tooLong(u *unit, b *backend, n int) bool { return n > maxHeld && u.mayGoOn(b) }
 
 // passing reports whether the client that the unit answers has a part of a message only, to
 // which nothing but the rest of it may be added.

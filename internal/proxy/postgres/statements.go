@@ -306,11 +306,11 @@ func restoreNames(msg []byte, e *pgwire.Error, u *unit) []byte {
 	}
 	srv, _, _ = strings.Cut(srv, `"`)
 	srv = srvPrefix + srv
-	return editError(msg, `"`+srv+`"`, `"`+u.nameOf(srv)+`"`)
+	return editError(msg, `"`+srv+`"`, `"`+nameOf(u, srv)+`"`)
 }
 
 // nameOf returns the client's name for a statement that the server knows as srv.
-func (u *unit) nameOf(srv string) string {
+func nameOf(u *unit, srv string) string {
 	for i := range u.ops {
 		if o := &u.ops[i]; o.kind == pgwire.ClientBind && o.st != nil && o.st.srvName == srv {
 			return string(u.raw[o.name : o.rest-1])
