@@ -128,7 +128,7 @@ func (d *database) condition(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	seen, err := d.visible(ctx, m.Tables, m.ExcludeTables)
+	seen, err := visible(ctx, d.main, m.Tables, m.ExcludeTables)
 	if err != nil {
 		return "", err
 	}
@@ -169,18 +169,18 @@ func matchSchemas(patterns []bulk.Pattern) string {
 // visible are the relations that the user sees without a schema, if a pattern has none: it
 // means what the user would see, as in pg_dump. Only this is asked in the user's own search
 // path, and it uses no operator: one of a schema there would run with the rights of the backup.
-func (d *database) visible(ctx context.Context, patterns ...[]bulk.Pattern) (oids string, err error) {
+func visible(ctx context.Context, session *pg.Session, patterns ...[]bulk.Pattern) (oids string, err error) {
 	if !slices.ContainsFunc(slices.Concat(patterns...), func(p bulk.Pattern) bool { return p.Schema == "" }) {
 		return "", nil
 	}
-	if err := d.main.Exec(ctx, "RESET search_path"); err != nil {
+	if err := session.Exec(ctx, "RESET search_path"); err != nil {
 		return "", err
 	}
-	row, err := d.main.Row(ctx, "SELECT pg_catalog.array_agg(c.oid) FROM pg_catalog.pg_class c WHERE pg_catalog.pg_table_is_visible(c.oid)")
+	row, err := session.Row(ctx, "SELECT pg_catalog.array_agg(c.oid) FROM pg_catalog.pg_class c WHERE pg_catalog.pg_table_is_visible(c.oid)")
 	if err != nil {
 		return "", fmt.Errorf("list the tables of the search path: %w", err)
 	}
-	return row[0], d.main.Exec(ctx, "SET search_path = ''")
+	return row[0], session.Exec(ctx, "SET search_path = ''")
 }
 
 // matchTables is the condition for tables of patterns; those without a schema mean the
@@ -205,7 +205,7 @@ func (d *database) dataless(ctx context.Context) (map[uint32]bool, error) {
 	if err != nil || len(m.ExcludeTableData) == 0 {
 		return nil, err
 	}
-	seen, err := d.visible(ctx, m.ExcludeTableData)
+	seen, err := visible(ctx, d.main, m.ExcludeTableData)
 	if err != nil {
 		return nil, err
 	}
