@@ -200,9 +200,6 @@ func takeLock(ctx context.Context, s Storage, dir string, number int, r run) (*l
 		cancel()
 		if err != nil {
 			stop()
-			if !errors.Is(err, ErrLocked) {
-				err = errors.Join(err, s.Delete(ctx, runName(dir, number)))
-			}
 			return nil, err
 		}
 	}
