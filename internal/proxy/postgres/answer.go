@@ -365,7 +365,7 @@ func (b *backend) clientError(u *unit, msg []byte) {
 		b.malformed("ErrorResponse")
 		return
 	}
-	if own := u.refusal(e); own != nil {
+	if own := refusal(u, e); own != nil {
 		e, msg = own, pgwire.AppendError(nil, own)
 	}
 	u.failed, u.err = true, e

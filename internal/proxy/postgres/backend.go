@@ -223,7 +223,7 @@ func (b *backend) ready(u *unit, status byte) {
 // rerun queues a unit again after an error that weir caused.
 func (b *backend) rerun(u *unit) {
 	u.again()
-	if u.givenUp() {
+	if givenUp(u) {
 		return // its turn ended before the request had come
 	}
 	if u.read && u.Tries > 0 && u.shape != nil {
@@ -325,7 +325,7 @@ func (b *backend) OnClosed(err error) {
 		case u.refresh:
 			p.refreshes.lost(u)
 		case u.c == nil || u.c.s.Closed || u.c == owner:
-		case u.unsent(b) && u.givenUp():
+		case u.unsent(b) && givenUp(u):
 		default:
 			u.c.lost(u, e)
 		}

@@ -85,6 +85,12 @@ func TestCachedAnswerIsTheServers(t *testing.T) {
 	four := binary.BigEndian.AppendUint32(nil, 4)
 	const sql = "/* ttl:3600 */ SELECT k, v, at FROM kept WHERE k = $1"
 	exec := all(describe('P', ""), execute("", 0), sync())
+	// Once the types of a statement become known, answers are kept under another key. They are now.
+	first := w.wire()
+	first.send(parse("s", sql), describe('S', "s"), parse("t", sql, 23), describe('S', "t"), sync())
+	if e := errorIn(first.ready()); e != nil {
+		t.Fatal(e)
+	}
 	for name, c := range map[string]struct{ before, one, other []byte }{
 		"text":                    {nil, query("/* ttl:3600 */ SELECT k, v FROM kept WHERE k = 4"), query("/* ttl:3600 */ SELECT k, v FROM kept WHERE k = 5")},
 		"text, no rows":           {nil, query("/* ttl:3600 */ SELECT v FROM kept WHERE v = 'old' AND k < 2"), query("/* ttl:3600 */ SELECT v FROM kept WHERE v = 'old' AND k < 3")},

@@ -79,7 +79,7 @@ func errEnded(u *unit) *pgwire.Error {
 
 // givenUp answers a unit that the server has not carried out, if its client has cancelled it: it
 // is not sent again.
-func (u *unit) givenUp() bool {
+func givenUp(u *unit) bool {
 	c := u.c
 	if c == nil || c.s.Closed || c.back.cancelled != u {
 		return false

@@ -413,7 +413,7 @@ func (ln *lane) ack(u *unit, r *run) {
 		return
 	}
 	if u.failed && !u.wrote && ln.again(u) {
-		if u.givenUp() {
+		if givenUp(u) {
 			return
 		}
 		ln.Retried++
@@ -466,7 +466,7 @@ func (u *unit) canceledElsewhere() bool {
 
 // unsent has a member run alone whose backend is gone before anything of it has left weir.
 func (ln *lane) unsent(u *unit) {
-	if c := u.c; c == nil || c.s.Closed || u.givenUp() {
+	if c := u.c; c == nil || c.s.Closed || givenUp(u) {
 		return
 	}
 	n := ln.p.l.moveOut(u)

@@ -491,7 +491,7 @@ func (g *group) fallBack() {
 		p.tables.lookAgain(p, ln.key.set, ln.rows.insert.Table, ln.rows.table)
 	}
 	solo := p.lanes.solo(ln.key.set, 0)
-	g.units = slices.DeleteFunc(g.units, (*unit).givenUp)
+	g.units = slices.DeleteFunc(g.units, givenUp)
 	part := len(g.units)
 	if part > smallGroup && ln.rows.table != nil {
 		part = 1 << (bits.Len(uint(part)) / 2)

@@ -89,7 +89,7 @@ func (m *members) goOn(ln *lane) {
 	solo := ln.p.lanes.solo(ln.key.set, 0)
 	for _, u := range m.units {
 		u.serial = nil
-		if u.c != nil && !u.c.s.Closed && !u.givenUp() {
+		if u.c != nil && !u.c.s.Closed && !givenUp(u) {
 			u.retries++
 			solo.push(u)
 		}
@@ -270,7 +270,7 @@ func (g *series) apart() {
 			u.c.kick("its write was taken back with its group, and a part of its answer has left") // it begins anew
 		}
 		u.serial, u.resp, u.bytes, u.tuples = nil, u.resp[:0], 0, 0
-		if u.c != nil && !u.c.s.Closed && !u.givenUp() {
+		if u.c != nil && !u.c.s.Closed && !givenUp(u) {
 			solo.push(u)
 		}
 	}

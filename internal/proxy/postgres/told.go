@@ -236,7 +236,7 @@ func (fw *forwarder) mayBind(st *stmt) bool {
 		switch {
 		case u.failed, u.flushedTo > u.expAt:
 			return u.failed
-		case u.asked():
+		case asked(u):
 			return c.link.Cancels == 0
 		}
 	}
@@ -251,7 +251,7 @@ func (fw *forwarder) mayBind(st *stmt) bool {
 }
 
 // asked reports whether the last that the server was asked is what the next Bind returns.
-func (u *unit) asked() bool {
+func asked(u *unit) bool {
 	n := len(u.exp)
 	return n > 0 && u.flushedTo == n && u.exp[n-1].code == expHiddenDescribe && !u.exp[n-1].own
 }
@@ -328,7 +328,7 @@ const (
 
 // refusal is the error for a Bind that weir had the server refuse, which has said e; nil if e is
 // none of that.
-func (u *unit) refusal(e *pgwire.Error) *pgwire.Error {
+func refusal(u *unit, e *pgwire.Error) *pgwire.Error {
 	switch {
 	case e.Code != pgwire.CodeUndefinedStatement:
 	case strings.Contains(e.Message, otherColumns):
@@ -344,7 +344,7 @@ func (k *backendStmts) bindName(u *unit, st *stmt) string {
 	switch {
 	case slices.Contains(u.unlike, st):
 		return otherColumns
-	case u.asked() && u.c != nil && u.c.back.cancelled == u:
+	case asked(u) && u.c != nil && u.c.back.cancelled == u:
 		return cancelled // by a request that has come too late for the question
 	}
 	k.need(u, st)
