@@ -133,24 +133,28 @@ func TestTracesOfOneAreNotAnothers(t *testing.T) {
 func TestTracesOfOneStatementAreNotAnothers(t *testing.T) {
 	t.Parallel()
 	needsMariaDB(t, "SET STATEMENT")
-	w := start(t, database(t, "CREATE TABLE t (a INT)"), twoBackends)
 	const traced = "SET STATEMENT optimizer_trace = 'enabled=on' FOR SELECT a FROM t WHERE a = 4711"
-	for _, prepared := range []bool{false, true} {
+	w := start(t, database(t, "CREATE TABLE t (a INT)", "CREATE PROCEDURE p() "+traced), twoBackends)
+	for _, text := range []string{traced, "", `EXECUTE IMMEDIATE "` + traced + `"`, `PREPARE s FROM "` + traced + `"; EXECUTE s`, "CALL p()"} {
 		c, others := w.dial(nil), w.dials(2)
-		run := c.query(traced)
-		if prepared {
-			run = c.prepare(traced).execute(0)
+		switch {
+		case text == "":
+			text = "as a prepared statement"
+			c.try(c.prepare(traced).execute(0))
+		default:
+			for one := range strings.SplitSeq(text, "; ") {
+				c.try(c.query(one))
+			}
 		}
-		c.try(run)
 		show := c.query("SELECT QUERY FROM information_schema.OPTIMIZER_TRACE")
 		if r := c.try(show); !strings.Contains(r.text, "4711") {
-			t.Errorf("prepared %t: its client is shown %s", prepared, r.text)
+			t.Errorf("%s: its client is shown %s", text, r.text)
 		}
 		_ = c.Close()
 		for _, other := range others { // each of the two connections
 			other.must("BEGIN")
 			if r := other.try(show); strings.Contains(r.text, "4711") {
-				t.Errorf("prepared %t: another client is shown %s", prepared, r.text)
+				t.Errorf("%s: another client is shown %s", text, r.text)
 			}
 		}
 		for _, other := range others {
