@@ -149,7 +149,7 @@ func (mv *moving) ready() bool {
 // to be handed over: at once, or when what is under way has been answered.
 func (mv *moving) waits() bool {
 	c := mv.c
-	if mv.stays || c.cur != nil || c.tx != pgwire.StatusIdle {
+	if mv.stays || c.cur != nil || c.tx != pgwire.StatusIdle || c.state == stateCopying {
 		return false
 	}
 	if mv.ready() {
@@ -159,7 +159,10 @@ func (mv *moving) waits() bool {
 		}
 		return true
 	}
-	return c.pins.held == 0 && (c.inflight > 0 || c.link != nil && c.link.Depth() > 0)
+	if c.link == nil || c.link.Depth() == 0 {
+		return c.pins.held == 0 && c.inflight > 0
+	}
+	return c.pins.held == 0 || c.pins.mayEnd()
 }
 
 // may reports whether another process could serve the client. The one that takes it in

@@ -1,6 +1,8 @@
 package postgres
 
 import (
+	"slices"
+
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/sqlscan"
 )
@@ -95,9 +97,16 @@ const stateSQL = `SELECT
  EXISTS (SELECT FROM pg_catalog.pg_cursors WHERE is_holdable),
  EXISTS (SELECT FROM pg_catalog.pg_prepared_statements WHERE from_sql)`
 
+// mayEnd reports whether the server is asked which pins are left, or will be when it has
+// answered what is under way.
+func (ps *pins) mayEnd() bool {
+	return ps.asking || ps.look || slices.ContainsFunc(ps.c.link.Units(), func(u *unit) bool { return u.probe })
+}
+
 // update replaces the pins that the server can show by what it shows.
 func (ps *pins) update(u *unit) {
 	ps.asking = false
+	ps.c.resume() // it may have waited for the answer, to be handed over
 	if u.err != nil || len(u.rows) != 1 {
 		return // not known: keep them
 	}
