@@ -107,12 +107,16 @@ func (r *rig) watched(ctx context.Context, side string, cfg load.Config, drive g
 	if r.o.Live == nil {
 		return drive(ctx, cfg)
 	}
+	every := 250 * time.Millisecond
+	if short := cfg.Duration / 2; short > 0 {
+		every = min(every, short)
+	}
 	cfg.Live = new(atomic.Int64)
 	began := time.Now()
 	stop := make(chan struct{})
 	var watcher sync.WaitGroup
 	watcher.Go(func() {
-		t := time.NewTicker(250 * time.Millisecond)
+		t := time.NewTicker(every)
 		defer t.Stop()
 		for {
 			select {
