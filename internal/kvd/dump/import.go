@@ -64,7 +64,7 @@ func (i *Import) Run(ctx context.Context) (r Report, err error) {
 	}
 	r.Same = found.same
 	if found.absent+found.differ > 0 {
-		if r.Written, err = i.write(ctx); err != nil {
+		if r.Written, r.Same, err = i.write(ctx); err != nil {
 			return r, err
 		}
 	}
@@ -257,11 +257,12 @@ const (
 	goingOn = "what was written stays; give the same command again, and it goes on"
 )
 
-// write puts all items that the cluster does not hold, many at once.
-func (i *Import) write(ctx context.Context) (written int, err error) {
+// write puts all items that the cluster does not hold, many at once. It counts what the
+// cluster holds anew: writes of an import that was killed may have come through since.
+func (i *Import) write(ctx context.Context) (written, held int, err error) {
 	d, err := i.rewind()
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -274,6 +275,7 @@ func (i *Import) write(ctx context.Context) (written int, err error) {
 		if err == nil && item != nil {
 			var there bool
 			if there, err = cluster.holds(item, d.Ageless); there {
+				held++
 				continue
 			}
 		}
@@ -303,9 +305,9 @@ func (i *Import) write(ctx context.Context) (written int, err error) {
 	}
 	wait.Wait()
 	if err := context.Cause(ctx); err != nil {
-		return written, fmt.Errorf("after %d keys of this run: %w; %s", written, err, goingOn)
+		return written, held, fmt.Errorf("after %d keys of this run: %w; %s", written, err, goingOn)
 	}
-	return written, nil
+	return written, held, nil
 }
 
 // holds reports that the cluster had the same item when its page was read. Items arrive

@@ -445,7 +445,8 @@ func TestDeadlocksAndSerializationFailuresAreTheirOwners(t *testing.T) {
 	b.want("BEGIN", "BEGIN T")
 	a.want("UPDATE d SET n = 1 WHERE k = 0", "UPDATE_1 T")
 	b.want("UPDATE d SET n = 2 WHERE k = 1", "UPDATE_1 T")
-	// Grouped writes wait for both, and are not part of the deadlock.
+	// Grouped writes wait for both. The first two may be the deadlock's victim: they hold the
+	// lock of the row's tuple, for which b and a wait in turn.
 	waiting := []*wire{w.wire(), w.wire(), w.wire(), w.wire()}
 	for i, c := range waiting {
 		c.send(query(fmt.Sprintf("/* batch */ UPDATE d SET n = n + 10 WHERE k = %d", i)))
@@ -459,7 +460,7 @@ func TestDeadlocksAndSerializationFailuresAreTheirOwners(t *testing.T) {
 	a.ask("COMMIT")
 	b.ask("COMMIT")
 	for i, c := range waiting {
-		if got := render(c.ready()); got != "UPDATE_1 I" {
+		if got := render(c.ready()); got != "UPDATE_1 I" && (i > 1 || got != "ERROR:40P01 I") {
 			t.Errorf("grouped write %d beside a deadlock: %s", i, got)
 		}
 	}
