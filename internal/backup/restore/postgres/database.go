@@ -464,7 +464,11 @@ func (d *database) parallel(ctx context.Context, workers []worker) error {
 	if err != nil {
 		return err
 	}
-	err = d.Load(ctx, d.target, d.moved.Load, func(n int) error { return workers[n].close() }, d.graph(workers, before))
+	parts, err := partitions(ctx, d)
+	if err != nil {
+		return err
+	}
+	err = d.Load(ctx, d.target, d.moved.Load, func(n int) error { return workers[n].close() }, d.graph(workers, before, parts))
 	if err != nil {
 		return err
 	}

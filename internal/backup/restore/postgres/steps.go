@@ -239,8 +239,9 @@ const (
 )
 
 // graph returns the jobs of rows and of what is made after rows.
-// before says which tables' rows come before those of a table.
-func (d *database) graph(workers []worker, before map[*target][]*target) []bulk.Job {
+// before says which tables' rows come before those of a table, and parts which tables with
+// rows are partitions of one.
+func (d *database) graph(workers []worker, before map[*target][]*target, parts map[[2]string][]*target) []bulk.Job {
 	var jobs []bulk.Job
 	d.chooseWhole(len(workers))
 	sizes := map[int]int64{} // of tables, by their entries
@@ -262,6 +263,13 @@ func (d *database) graph(workers []worker, before map[*target][]*target) []bulk.
 			entries[e.ID], lock[t] = t, locks[e.ID]
 			loaded[e.ID] = t.loaded()
 			sizes[e.ID] = t.PlainBytes
+		} else if p := parts[[2]string{e.Namespace, e.Tag}]; len(p) > 0 {
+			all := bulk.Job{ID: "loaded partitions of " + e.Namespace + "." + e.Tag, Do: func(context.Context, int) error { return nil }}
+			for _, t := range p {
+				all.After = append(all.After, t.loaded())
+			}
+			loaded[e.ID] = all.ID
+			jobs = append(jobs, all)
 		}
 	}
 	groups := map[string][]string{} // chunks of tables that are loaded by way of one root
@@ -346,7 +354,9 @@ func (d *database) graph(workers []worker, before map[*target][]*target) []bulk.
 			j.After = append(j.After, "entry "+strconv.Itoa(id))
 			if l, ok := loaded[id]; ok {
 				j.After = append(j.After, l)
-				after[entries[id]] = append(after[entries[id]], j.ID)
+				if t := entries[id]; t != nil {
+					after[t] = append(after[t], j.ID)
+				}
 			}
 			if l, ok := locks[id]; ok && e.Exclusive() {
 				j.Locks = append(j.Locks, l)
