@@ -1,5 +1,10 @@
 package core
 
+import "context"
+
+// Deafen has the sockets not hear that no more clients are taken.
+func (s *Server[L]) Deafen() { s.accepting = context.Background() }
+
 // Accounts counts the databases and users that are kept.
 func (p *Places) Accounts() int {
 	p.mu.Lock()

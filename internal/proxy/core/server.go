@@ -248,7 +248,7 @@ func (s *Server[L]) Serve(ctx context.Context, login func(context.Context, net.C
 		if s.Meet != nil {
 			ln = netloop.NewPausable(ln)
 		}
-		defer context.AfterFunc(until, func() { _ = ln.Close() })()
+		defer whenOver(until, func() { _ = ln.Close() })()
 		if s.Meet != nil {
 			stop, err := acceptOnLoops(s, until, ln, login)
 			if err != nil {
@@ -282,6 +282,17 @@ func (s *Server[L]) Serve(ctx context.Context, login func(context.Context, net.C
 		return fmt.Errorf("proxy: %w", err)
 	}
 	return nil
+}
+
+// whenOver has f called when ctx ends, and at the latest by the function that it returns: who
+// is told first that ctx has ended may be done before it is the turn of f.
+func whenOver(ctx context.Context, f func()) (atLast func()) {
+	stop := context.AfterFunc(ctx, f)
+	return func() {
+		if stop() {
+			f()
+		}
+	}
 }
 
 // Reloaded puts the side's options in force, which are others than before: on each loop

@@ -76,8 +76,8 @@ func (s *fakeServer) Show(_ context.Context, what string) (sight.Table, bool) {
 	return sight.Table{Cols: []string{"fake"}}, what == "FAKES"
 }
 
-// serve starts a server with two loops.
-func serve(t *testing.T) *fakeServer {
+// open makes a server with two loops.
+func open(t *testing.T) *fakeServer {
 	t.Helper()
 	s := &fakeServer{options: session.Options{Loops: 2, Log: slog.New(slog.DiscardHandler)}.WithDefaults()}
 	err := s.Open("fake", "127.0.0.1:0", s, func() (*fakeLoop, error) {
@@ -88,6 +88,13 @@ func serve(t *testing.T) *fakeServer {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return s
+}
+
+// serve starts one.
+func serve(t *testing.T) *fakeServer {
+	t.Helper()
+	s := open(t)
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() { done <- s.Serve(ctx, func(_ context.Context, c net.Conn) { _ = c.Close() }) }()
@@ -101,6 +108,23 @@ func serve(t *testing.T) *fakeServer {
 		}
 	})
 	return s
+}
+
+// Serve closes its sockets also where it is done before they have heard that it is to end.
+func TestServeClosesItsSockets(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	s.Meet = func(*fakeLoop, int, net.Addr, context.Context) {}
+	s.Deafen()
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	if err := s.Serve(ctx, nil); err != nil {
+		t.Fatal(err)
+	}
+	if conn, err := net.Dial("tcp", s.Addr().String()); err == nil {
+		_ = conn.Close()
+		t.Error("the server has ended, and still listens")
+	}
 }
 
 // on runs f on a loop.
