@@ -210,6 +210,12 @@ func (b *backend) orphaned(c *client) {
 		b.s.Close(io.EOF)
 		return
 	}
+	if c.pins.held&pinXA != 0 {
+		// What is prepared outlives its connection. But a reset has MariaDB take it for
+		// committed when somebody else commits it, and lose it.
+		b.Goodbye()
+		return
+	}
 	c.texts.forgetUnjudged(b)
 	b.reset()
 }

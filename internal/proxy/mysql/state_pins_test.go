@@ -1,6 +1,7 @@
 package mysql_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -186,5 +187,29 @@ func modesKeepWhatTheySay(t *testing.T, server *lab.MySQL) {
 	}
 	if got := mine.value("SELECT 3"); got != "3" {
 		t.Errorf("after the refusal: %s", got)
+	}
+}
+
+// A transaction that is prepared outlives its client, and another one commits it or takes it
+// back.
+func TestPreparedTransactionsOutliveTheirClient(t *testing.T) {
+	t.Parallel()
+	db := database(t, "CREATE TABLE t (id INT PRIMARY KEY)")
+	w := start(t, db, twoBackends)
+	other := w.dial(nil)
+	for id, end := range []string{"ROLLBACK", "COMMIT"} {
+		c, xid := w.dial(nil), fmt.Sprintf(" '%s.%d'", db, id)
+		c.must("XA START" + xid)
+		c.must(fmt.Sprintf("INSERT INTO t VALUES (%d)", id))
+		c.must("XA END" + xid)
+		c.must("XA PREPARE" + xid)
+		_ = c.Close()
+		eventually(t, "it is nobody's", func() bool {
+			_, err := other.Exec(ctxFor(t), "XA "+end+xid)
+			return err == nil
+		})
+	}
+	if got := directTo(t, server(t), db).one("SELECT GROUP_CONCAT(id) FROM t"); got != "1" {
+		t.Errorf("committed: %s, want 1", got)
 	}
 }
