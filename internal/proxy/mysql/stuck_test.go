@@ -255,6 +255,9 @@ func TestPreparedWhileTheCatalogIsRead(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			if !isMariaDB(server(t)) && name == "in another mode" {
+				t.Skip("MySQL prepares a text anew in the mode of the moment, and refuses this one")
+			}
 			db := database(t, "CREATE VIEW v AS SELECT 1 AS x")
 			w, hold, release := withCatalogHeld(t, db)
 			definer, reader := w.dial(nil), w.dial(nil)
