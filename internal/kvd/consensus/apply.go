@@ -63,7 +63,7 @@ func (st *state) apply(e *pb.Entry) {
 		st.applyRound(e)
 	}
 	st.digested()
-	st.trace(Event{Kind: EventApplied, Index: st.applied})
+	st.trace(Event{Kind: EventApplied, View: e.GetTerm(), Index: st.applied})
 	if l := st.lead; l != nil && l.view.phase == recovering && l.done >= l.view.until {
 		l.view.opens()
 	}
@@ -87,7 +87,7 @@ func (st *state) applyRound(e *pb.Entry) {
 	if d.time > st.logTime {
 		st.alive += min(d.time-st.logTime, longestGap, d.idle/4)
 		st.logTime = d.time
-		st.timeComes(d.time)
+		st.timeFound(e.GetTerm(), d.time)
 	}
 	if st.mutated(SessionsByLocalClock) {
 		st.alive = st.now.Wall

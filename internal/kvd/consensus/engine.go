@@ -119,6 +119,10 @@ func (en *engine) store(m *pb.Message) {
 	}
 	if en.lead != nil {
 		en.lead.logged(m.GetEntries())
+	} else if n := len(m.GetEntries()); n > 0 {
+		if e := m.GetEntries()[n-1]; e.GetType() == pb.EntryNormal && len(e.GetData()) > 0 {
+			en.state.timeComes(e.GetTerm(), entryTime(e.GetData()))
+		}
 	}
 	if en.mutated(PoolForgetsAtAppend) {
 		en.forgetAppended(m.GetEntries())

@@ -69,6 +69,17 @@ type entry struct {
 	ops    []op
 }
 
+// entryTime is the time in an entry, 0 if it makes no sense.
+func entryTime(b []byte) int64 {
+	_, b, err := cutFormat(b)
+	if err != nil {
+		return 0
+	}
+	r := reader{b: b}
+	r.uvarint()
+	return r.varint()
+}
+
 // decode reads b into e and reuses e.ops.
 func (e *entry) decode(b []byte) error {
 	format, b, err := cutFormat(b)

@@ -30,7 +30,6 @@ type leadership struct {
 	lanes   []*round  // those of them that hold a lane of the queue
 	pace    pace      // of rounds lately
 	refused []*leadOp // a round that the engine would not take; it goes first
-	time    int64     // of the last round
 
 	next        map[uint64]uint64 // per session with uncommitted writes: the number after the last of them
 	weaks       map[uint64]int    // per session: its uncommitted weak writes, where the fast path is on
@@ -115,7 +114,7 @@ func newLeadership(c *Core) *leadership {
 	queue := c.cfg.Batch
 	queue.Capacity = math.MaxInt // admit looks, because what is recovered must have room
 	l := &leadership{
-		c: c, queue: batch.NewQueue[*leadOp](queue), time: c.state.logTime,
+		c: c, queue: batch.NewQueue[*leadOp](queue),
 		next: map[uint64]uint64{}, weaks: map[uint64]int{}, byOp: map[opID]*leadOp{}, early: early{of: map[uint64]*earlyWrites{}},
 		uncommitted: newTouches(), knowing: map[uint64]uint64{}, verdicts: map[uint64]verdict{}, fed: map[uint64]uint64{}, waits: map[query]bool{}, holds: holds{},
 	}
@@ -127,7 +126,7 @@ func newLeadership(c *Core) *leadership {
 // assemble puts the parts of a leadership together.
 func (l *leadership) assemble() {
 	l.lease = lease{
-		leadership: l, echoes: map[uint64]int64{}, promises: map[uint64]int64{}, times: map[uint64]timeHeard{},
+		leadership: l, echoes: map[uint64]int64{}, promises: map[uint64]int64{}, clocks: map[uint64]voterClock{},
 		lives: map[uint64]uint64{}, heirs: map[uint64]int64{},
 	}
 	l.view.leadership = l
@@ -413,12 +412,11 @@ func (l *leadership) cut() {
 // propose puts one round into the log.
 func (l *leadership) propose(ops []*leadOp) {
 	c := l.c
-	l.time = l.lease.time()
 	size := 32
 	for _, o := range ops {
 		size += len(o.command) + 32
 	}
-	data := appendEntryHead(make([]byte, 0, size), l.entryFormat(), l.number+1, l.time, int64(c.cfg.SessionIdle), len(ops))
+	data := appendEntryHead(make([]byte, 0, size), l.entryFormat(), l.number+1, l.lease.time(), int64(c.cfg.SessionIdle), len(ops))
 	for _, o := range ops {
 		data = o.append(data)
 	}
@@ -524,6 +522,9 @@ func (l *leadership) logged(entries []*pb.Entry) {
 	for _, e := range entries {
 		if at >= 0 && at < len(l.rounds) && e.GetTerm() == l.c.engine.term && e.GetType() == pb.EntryNormal && len(e.GetData()) > 0 {
 			l.rounds[at].index = e.GetIndex()
+			if l.c.cfg.Trace != nil {
+				l.c.trace(Event{Kind: EventPlaced, View: l.c.engine.term, Index: e.GetIndex(), Time: entryTime(e.GetData())})
+			}
 			at++
 		}
 	}

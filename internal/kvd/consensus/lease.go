@@ -18,7 +18,7 @@ import (
 //
 //	stamp   Time the leader's clock, Count the promise that is asked for, Index and
 //	        Code what NewView says, Revision the store's time
-//	answer  Time of the stamp, Stable the promise that was given (0: none, as by a
+//	answer  Time of the stamp, Session the voter's own clock (0: a version that does not say), Stable the promise that was given (0: none, as by a
 //	        version that knows no promises), Count which life of the replica, Index
 //	        its last change of members, Revision its time, Ack how far it has
 //	        applied, Prior the digest of its state there, Request that of the members,
@@ -31,9 +31,9 @@ type lease struct {
 	echoes  map[uint64]int64 // per voter: the newest stamp that it has answered
 	// promises is until when (Clock.Mono) a voter votes for nobody else.
 	promises map[uint64]int64
-	times    map[uint64]timeHeard // how far the voters' time is
-	lives    map[uint64]uint64    // who answered: which life of that replica
-	heirs    map[uint64]int64     // who was asked to lead, and when: the lease is off while there are any
+	clocks   map[uint64]voterClock
+	lives    map[uint64]uint64 // who answered: which life of that replica
+	heirs    map[uint64]int64  // who was asked to lead, and when: the lease is off while there are any
 }
 
 // longestPromise is the most that a voter promises: what it promised keeps it from
@@ -66,9 +66,9 @@ func (s *standing) lease(from Addr, m *wire.Message) {
 	s.heard()
 	s.stamped(m.View, m.Time)
 	answer := wire.Message{Kind: wire.Lease, Flags: wire.FlagYes, View: m.View, Time: m.Time, Count: s.life, Index: s.state.members.known}
-	answer.Revision = uint64(max(s.state.time(), 0))
+	answer.Session, answer.Revision = uint64(max(s.now.Mono, 0)), uint64(max(s.state.time(), 0))
 	if m.Revision > 0 {
-		s.state.timeOfMajority(int64(m.Revision))
+		s.state.timeComes(m.View, int64(m.Revision))
 	}
 	if m.Count <= uint64(longestPromise) {
 		answer.Stable = m.Count
@@ -128,7 +128,7 @@ func (le *lease) echo(from uint64, m *wire.Message) {
 	}
 	le.knownBy(from, m.Seq)
 	le.compareState(from, m.Ack, m.Prior, m.Request)
-	le.timeIs(from, m.Revision, m.Time)
+	le.timeIs(from, m.Count, int64(m.Session), int64(m.Revision), m.Time)
 	promised := min(int64(m.Stable), longestPromise)
 	if promised > 0 {
 		le.promises[from] = max(le.promises[from], stamp+c.standing.leaseNanos(promised))
@@ -188,9 +188,7 @@ func (le *lease) stamp() {
 	if le.open {
 		m.Index = c.witness.openIndex
 		m.Code = c.cfg.Encode()
-		t := le.time()
-		c.state.timeOfMajority(t)
-		m.Revision = uint64(max(t, 0))
+		m.Revision = uint64(max(le.time(), 0))
 	}
 	c.out.toPeers(m)
 	for _, id := range c.state.members.leaves() { // a majority of those before the change counts, too

@@ -69,6 +69,7 @@ const (
 	SessionsByLocalClock // sessions expire by each replica's own clock (S8)
 	KeysByLocalClock     // keys expire by each replica's own clock
 	TimeByWallClock      // the leader's wall clock is the store's time
+	TimeMadeUp           // what the store's time has lost is made up for
 	GapsIgnored          // a session's writes enter the log in any order (S9)
 	OverlayShared        // weak reads show other sessions' pending writes (S10)
 	TokenIgnored         // a weak read does not wait for its token (S11)

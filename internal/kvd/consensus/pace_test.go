@@ -22,8 +22,10 @@ type timed struct {
 	random *rand.Rand
 
 	link, flush, turn time.Duration
-	writes            []timedWrites // of the clients
-	from              int64         // what was sent before is not counted
+	late              func() time.Duration // what a message between replicas takes besides
+	arrived           map[[2]Addr]int64    // when the last one came: they stay in order
+	writes            []timedWrites        // of the clients
+	from              int64                // what was sent before is not counted
 	answers           int
 	waited            time.Duration
 }
@@ -36,6 +38,28 @@ type timedNode struct {
 	writing bool
 	wake    int64
 	turns   int
+	rate    float64 // of its clock, from a moment on
+	since   int64   // that moment
+	mono    int64   // and what it showed then
+	cut     bool    // it is cut off from the others
+}
+
+func (w *timed) clock(n *timedNode) Clock {
+	return Clock{Mono: n.mono + int64(float64(w.now-n.since)*n.rate), Wall: w.now + 1e18}
+}
+
+// takes is how long a replica waits for so long by its clock. One that stands still does
+// not wait for ever.
+func (n *timedNode) takes(d time.Duration) time.Duration {
+	if n.rate == 0 {
+		return d
+	}
+	return time.Duration(float64(d) / n.rate)
+}
+
+// runsAt changes how fast a replica's clock runs.
+func (w *timed) runsAt(n *timedNode, rate float64) {
+	n.mono, n.since, n.rate = w.clock(n).Mono, w.now, rate
 }
 
 type timedWrites struct {
@@ -78,7 +102,7 @@ func (w *timed) run(until int64) {
 
 func newTimed(t *testing.T, window, link time.Duration) *timed {
 	t.Helper()
-	w := &timed{t: t, random: rand.New(rand.NewPCG(1, 2)), link: link, flush: 300 * time.Microsecond, turn: 30 * time.Microsecond}
+	w := &timed{t: t, arrived: map[[2]Addr]int64{}, random: rand.New(rand.NewPCG(1, 2)), link: link, flush: 300 * time.Microsecond, turn: 30 * time.Microsecond}
 	var members []Member
 	for id := uint64(1); id <= 3; id++ {
 		members = append(members, Member{ID: id, Addr: fmt.Sprintf("replica-%d", id)})
@@ -91,12 +115,12 @@ func newTimed(t *testing.T, window, link time.Duration) *timed {
 		if err != nil {
 			t.Fatal(err)
 		}
-		n := &timedNode{core: c}
+		n := &timedNode{core: c, rate: 1, mono: 1e9}
 		w.nodes[i] = n
 		var tick func()
 		tick = func() {
 			w.bring(n, c.Tick)
-			w.after(10*time.Millisecond, tick)
+			w.after(n.takes(10*time.Millisecond), tick)
 		}
 		w.after(time.Duration(i)*time.Millisecond, tick)
 	}
@@ -115,7 +139,7 @@ func (w *timed) begin(n *timedNode) {
 	}
 	n.busy = true
 	n.turns++
-	at := Clock{Mono: w.now + 1e9, Wall: w.now + 1e18}
+	at := w.clock(n)
 	for _, do := range n.came {
 		do(at)
 	}
@@ -143,7 +167,10 @@ func (w *timed) act(n *timedNode, e *Effects) {
 			w.after(w.turn, func() { w.answered(int(s.To-FirstClient), &s.Message) })
 		default:
 			to, data, from := w.nodes[s.To-1], s.Message.Append(nil), Addr(n.core.cfg.ID)
-			w.after(w.link, func() {
+			if n.cut || to.cut {
+				continue
+			}
+			w.after(w.way(from, s.To), func() {
 				m := &wire.Message{}
 				if err := m.Decode(data); err != nil {
 					w.t.Fatal(err)
@@ -152,15 +179,25 @@ func (w *timed) act(n *timedNode, e *Effects) {
 			})
 		}
 	}
-	if wake := e.Wake - 1e9; e.Wake != 0 && wake != n.wake {
+	if wake := e.Wake; wake != 0 && wake != n.wake {
 		n.wake = wake
-		w.after(time.Duration(max(0, wake-w.now)), func() {
+		w.after(n.takes(time.Duration(max(0, wake-w.clock(n).Mono))), func() {
 			if n.wake == wake {
 				n.wake = 0
 				w.bring(n, func(Clock) {})
 			}
 		})
 	}
+}
+
+// way is how long a message is on its way.
+func (w *timed) way(from, to Addr) time.Duration {
+	if w.late == nil {
+		return w.link
+	}
+	pair := [2]Addr{from, to}
+	w.arrived[pair] = max(w.arrived[pair], w.now+int64(w.link+w.late()))
+	return time.Duration(w.arrived[pair] - w.now)
 }
 
 // write has the disk flush what it was ordered to, all at once.

@@ -164,9 +164,7 @@ func (s *snapshots) adopt(h head, state io.Reader) error {
 	s.state.applied, s.state.revision, s.state.logTime, s.state.alive = h.index, h.revision, h.logTime, h.alive
 	s.state.members, s.state.sessions = h.members, h.sessions
 	s.state.members.relocate(s.cfg.Addresses)
-	if s.state.steady.runs { // else it begins with the log's
-		s.state.timeComes(s.state.logTime)
-	}
+	s.state.timeFound(h.term, h.logTime)
 	s.engine.log.since = h.members.index
 	return nil
 }

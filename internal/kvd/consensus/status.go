@@ -16,6 +16,7 @@ type Event struct {
 	View         uint64
 	Session, Seq uint64
 	Index        uint64
+	Time         int64
 	Yes          bool
 }
 
@@ -30,9 +31,10 @@ const (
 	EventSpec                           // this leader told a result (Yes) or declined to, before the commit
 	EventRecovered                      // this leader found the write in enough pools
 	EventWeakDone                       // a weak write was acknowledged
-	EventApplied                        // the log entry Index was applied, and nothing after it
+	EventApplied                        // the log entry Index, of the term View, was applied, and nothing after it
 	EventPooled                         // this witness has moved to View and sends its pool to the leader
 	EventChanging                       // this leader has proposed a change of the members, Seq being its verb
+	EventPlaced                         // this leader has put a round, of the store's time Time, at Index of its log
 )
 
 func (c *Core) trace(e Event) {
@@ -51,7 +53,6 @@ type Counters struct {
 	Snapshots, SnapshotsFailed, Installed   uint64
 	Malformed                               uint64
 	Diverged                                uint64 // times that a replica's state was found to differ
-	TimesSet                                uint64 // times that this replica's clock was far ahead of a majority's
 	Hangs                                   uint64 // times that the disk hung
 }
 

@@ -3,6 +3,7 @@ package sim
 import (
 	"bytes"
 	"io"
+	"math"
 	"time"
 
 	"github.com/weirdb/weir/internal/kvd/consensus"
@@ -16,13 +17,21 @@ type commits struct {
 	at      []commit // by revision
 	byOp    map[uint64]uint64
 	moments []moment // by log index
+	issued  map[entryID]issue
 }
+
+// entryID is an entry of a leader, which may be replaced by that of another.
+type entryID struct{ index, term uint64 }
+
+// issue is the store's time that a leader gave to an entry, and when it did.
+type issue struct{ time, at int64 }
 
 // moment is a log entry as it was applied: how far the revisions and the log's
 // clock were after it.
 type moment struct {
 	known           bool
 	index, revision uint64
+	term            uint64
 	time            int64  // 0: who applied it first did not know
 	when            uint64 // step at which it was first applied
 	by              uint64
@@ -170,7 +179,11 @@ func (w *World) snapshotTaken(by, index uint64, data []byte) {
 // observe is told by the core what matters for safety.
 func (r *replica) observe(e consensus.Event) {
 	if e.Kind == consensus.EventApplied {
-		r.w.log.applied(r.w, moment{known: true, index: e.Index, revision: r.core.Revision(), time: r.machine.time, by: r.id})
+		r.w.log.applied(r.w, moment{known: true, index: e.Index, term: e.View, revision: r.core.Revision(), time: r.machine.time, by: r.id})
+		return
+	}
+	if e.Kind == consensus.EventPlaced {
+		r.w.log.issued[entryID{e.Index, e.View}] = issue{e.Time, r.w.now}
 		return
 	}
 	r.w.traceEvent(r.id, e)
@@ -203,6 +216,33 @@ func (ck *checker) timeStands() {
 		ck.violate("time", "the store's time has moved by %d ms at replica %d, true time by %d ms", went/1e6, x.id, (ck.now-ck.began)/1e6)
 	}
 }
+
+// lifetimes checks that the store's time does not move by more, from any entry to any
+// later one, than the fastest monotonic clock may have between the moments at which
+// leaders wrote the two: so no key ends before it has lived for its time to live.
+func (ck *checker) lifetimes() {
+	rate := 1 + ck.profile.Drift
+	least := math.Inf(1) // how far the store's time was ahead of that clock, at the entry where it was least so
+	var from issue
+	for _, m := range ck.log.moments {
+		i, timed := ck.log.issued[entryID{m.index, m.term}]
+		if !m.known || !timed {
+			continue
+		}
+		ahead := float64(i.time) - rate*float64(i.at)
+		if ahead > least+float64(clockSlack) {
+			ck.violate("time", "the store's time has moved by %d us from an entry to entry %d, true time by %d us", (i.time-from.time)/1e3, m.index, (i.at-from.at)/1e3)
+			return
+		}
+		if ahead < least {
+			least, from = ahead, i
+		}
+	}
+}
+
+// clockSlack is what rounding may bring: clocks here are read to the nanosecond, and a
+// time is carried on thousands of times.
+const clockSlack = 50 * time.Microsecond
 
 // timeSlack is what messages and elections may take from the store's time, and what
 // the first time may be late.

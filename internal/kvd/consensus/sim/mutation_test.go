@@ -158,6 +158,7 @@ func bugs() []bug {
 		{"SessionsByLocalClock", play("crash", "raft", 3).with(consensus.SessionsByLocalClock).idle(500 * time.Millisecond), 3000},
 		{"KeysByLocalClock", play("clock", "raft", 3).with(consensus.KeysByLocalClock), 3000},
 		{"TimeByWallClock", play("clock", "raft", 3).with(consensus.TimeByWallClock), 3000},
+		{"TimeMadeUp", play("clock", "raft", 3).with(consensus.TimeMadeUp), 3000},
 		{"GapsIgnored", play("views", "curp-ho", 3).with(consensus.GapsIgnored), 3000},
 		{"OverlayShared", play("calm", "curp-ho", 3).with(consensus.OverlayShared), 3000},
 		{"TokenIgnored", play("slow", "curp-ho", 3).with(consensus.TokenIgnored), 3000},
@@ -187,7 +188,7 @@ func bugs() []bug {
 // the simulator has changed so that it shows nothing any more, the search among all
 // seeds finds another, slower; -survey lists them.
 var shownBy = map[string]int{
-	"CarryForgotten": 967, "IntentForgotten": 32, "IntentWithGap": 22, "LeaseBackTooEarly": 51, "LeaseFromAnswer": 27,
+	"CarryForgotten": 967, "IntentForgotten": 100, "IntentWithGap": 22, "LeaseBackTooEarly": 51, "LeaseFromAnswer": 27,
 	"OldRequestTaken": 72, "PriorIgnored": 23, "PromiseOwnTimeout": 72, "ReadBeforeOpen": 32, "RecoverInAnyOrder": 24,
 	"RecoverTooMuch": 15, "RecoverWithoutBundle": 56, "RestartForgetsLease": 26, "RestartForgetsPromise": 187,
 	"SaidOnlyOnce": 53, "ServeBeforeOpen": 125, "SpecBeforeDisk": 685, "TruncatedForgotten": 290, "VoteBeforeDisk": 58,

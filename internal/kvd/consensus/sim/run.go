@@ -82,7 +82,7 @@ func Run(o Options) (result Result, err error) {
 	w := &World{
 		Options: o, random: newRandom(o.Seed), sum: newHash(), lastAddr: consensus.FirstClient,
 		leaders: map[uint64]uint64{}, openers: map[uint64]uint64{}, images: map[uint64]uint64{},
-		log: commits{byOp: map[uint64]uint64{}, moments: []moment{{known: true}, {known: true, index: 1}}},
+		log: commits{byOp: map[uint64]uint64{}, issued: map[entryID]issue{}, moments: []moment{{known: true}, {known: true, index: 1}}},
 	}
 	w.assemble()
 	if err := w.draw(); err != nil {
@@ -91,6 +91,7 @@ func Run(o Options) (result Result, err error) {
 	w.play()
 	if len(w.Violations) == 0 {
 		w.checker.timeStands()
+		w.checker.lifetimes()
 		if !w.spoilt {
 			w.checker.run()
 		}
