@@ -113,8 +113,8 @@ func begin(ctx context.Context, s Storage, opts Options) (*Writer, error) {
 			s.Delete(ctx, runName(w.dir, 1)),
 		)
 	case !errors.Is(err, ErrNotExist):
-		w.lock.halt()
-		return nil, errors.Join(err, s.Delete(ctx, runName(w.dir, 1)))
+		w.lock.halt() // it stays: another run may be behind it by now
+		return nil, err
 	}
 	if err := w.settle(ctx); err != nil {
 		return nil, errors.Join(err, w.leave(context.WithoutCancel(ctx), false))

@@ -121,7 +121,7 @@ type lapsing struct {
 }
 
 func (s lapsing) Create(ctx context.Context, _ string) (ObjectWriter, error) {
-	s.lock.lose(errLapsed{"b"})
+	s.lock.lose(errLapsed{"b", runLease, runLease, context.DeadlineExceeded})
 	<-ctx.Done()
 	return nil, ctx.Err()
 }
@@ -139,6 +139,43 @@ func TestLockLapsesWhileTheBackupFinishes(t *testing.T) {
 	}
 	if err := w.Abort(true); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestLapsedLockSaysWhy: where the clock was set the storage is not to blame.
+func TestLapsedLockSaysWhy(t *testing.T) {
+	t.Parallel()
+	for ran, want := range map[time.Duration]string{
+		runLease:    "keep lock of b: the storage has taken no renewal for 4m0s (away), ",
+		time.Minute: "since the last renewal 1h0m0s have passed by the clock, weir ran for 1m0s, and the next renewal failed (away), ",
+	} {
+		if got := (errLapsed{"b", ran, time.Hour, errors.New("away")}).Error(); !strings.Contains(got, want) {
+			t.Errorf("%s\nwant %s", got, want)
+		}
+	}
+}
+
+// unreachable does not answer questions about a manifest.
+type unreachable struct{ Storage }
+
+func (s unreachable) Stat(ctx context.Context, name string) (ObjectInfo, error) {
+	if strings.HasSuffix(name, manifestName) {
+		return ObjectInfo{}, errors.New("away")
+	}
+	return s.Storage.Stat(ctx, name)
+}
+
+// TestLockStaysWhereTheStorageIsAway: another run may have taken over by then.
+func TestLockStaysWhereTheStorageIsAway(t *testing.T) {
+	t.Parallel()
+	repo := localRepo(t)
+	s := repo.storage
+	repo.storage = unreachable{s}
+	if _, err := Create(t.Context(), repo, Options{ID: "b"}); err == nil || !strings.Contains(err.Error(), "away") {
+		t.Errorf("the error is %v", err)
+	}
+	if _, err := s.Stat(t.Context(), runName("b/", 1)); err != nil {
+		t.Errorf("the lock: %v", err)
 	}
 }
 

@@ -38,10 +38,20 @@ const (
 var ErrLocked = errors.New("another process writes this backup")
 
 // errLapsed says that a lock could not be renewed in time.
-type errLapsed struct{ place string }
+type errLapsed struct {
+	place string
+	ran   time.Duration // since the last renewal
+	shown time.Duration // the same by the clock on the wall
+	err   error         // of the next renewal
+}
 
 func (e errLapsed) Error() string {
-	return fmt.Sprintf("keep lock of %s: the storage has taken no renewal for %s, so that another machine may take the backup over: run it again when the storage is back", e.place, runLease)
+	why := fmt.Sprintf("the storage has taken no renewal for %s", runLease)
+	if e.ran < runLease {
+		why = fmt.Sprintf("this machine's clock was set forward, or the machine slept: since the last renewal %s have passed by the clock, weir ran for %s, and the next renewal failed",
+			e.shown.Round(time.Second), e.ran.Round(time.Second))
+	}
+	return fmt.Sprintf("keep lock of %s: %s (%v), so that another machine may take the backup over: run it again when the storage is back", e.place, why, e.err)
 }
 
 // Is has what there is be treated as what belongs to the run that took over: it may.
@@ -249,7 +259,8 @@ func (l *lock) renew(ctx context.Context, tick <-chan time.Time) {
 		case errors.Is(err, ErrLocked) || ctx.Err() != nil:
 			return
 		case err != nil && l.lease() <= 0:
-			l.lose(errLapsed{strings.TrimSuffix(l.dir, "/")})
+			last := *l.renewed.Load()
+			l.lose(errLapsed{strings.TrimSuffix(l.dir, "/"), time.Since(last), elapsed(last), err})
 			return
 		} // else the storage is away for a moment
 	}
