@@ -34,6 +34,12 @@ const (
 	// cancelPatience bounds the attempt to tell a server that nobody waits for
 	// its answer any more.
 	cancelPatience = 5 * time.Second
+
+	// startPatience is how long a server may say that it starts, or recovers from a crash,
+	// before that is an error. It is asked again after pauses from firstPause to lastPause.
+	startPatience = 2 * time.Minute
+	firstPause    = 50 * time.Millisecond
+	lastPause     = 2 * time.Second
 )
 
 // Session is a connection that is logged in. One goroutine uses it at a time. A
@@ -111,7 +117,7 @@ func Connect(ctx context.Context, cfg pgwire.ConnectConfig, database string) (*S
 		params = append(params, pgwire.Param{Name: "application_name", Value: "weir"})
 	}
 	cfg.Params = params
-	b, err := pgwire.Connect(ctx, cfg)
+	b, err := patient(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -131,6 +137,25 @@ func Connect(ctx context.Context, cfg pgwire.ConnectConfig, database string) (*S
 		return nil, errors.Join(fmt.Errorf("ask %s for its version: %w", cfg, err), s.Close())
 	}
 	return s, nil
+}
+
+// patient connects. It waits for a server that is not ready yet.
+func patient(ctx context.Context, cfg pgwire.ConnectConfig) (*pgwire.Backend, error) {
+	begun := time.Now()
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		b, err := pgwire.Connect(ctx, cfg)
+		if ErrorCode(err) != pgwire.CodeCannotConnectNow {
+			return b, err
+		}
+		if time.Since(begun)+pause > startPatience {
+			return nil, fmt.Errorf("%w (weir has waited for it for %s)", err, time.Since(begun).Round(time.Second))
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil, errors.Join(context.Cause(ctx), err)
+		}
+	}
 }
 
 // Version is the server's version as a number, such as 150018.

@@ -67,6 +67,46 @@ func TestSession(t *testing.T) {
 		}
 	})
 
+	t.Run("starting", func(t *testing.T) {
+		front, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer front.Close()
+		go func() {
+			for n := 0; ; n++ {
+				c, err := front.Accept()
+				if err != nil {
+					return
+				}
+				if n < 2 {
+					_, _ = c.Read(make([]byte, 1024))
+					_, _ = c.Write(pgwire.AppendError(nil, pgwire.NewFatal(pgwire.CodeCannotConnectNow, "the database system is starting up")))
+					_ = c.Close()
+					continue
+				}
+				up, err := net.Dial("tcp", p.Addr())
+				if err != nil {
+					return
+				}
+				go func() { _, _ = io.Copy(up, c) }()
+				go func() { _, _ = io.Copy(c, up) }()
+			}
+		}()
+		cfg, err := pgwire.ParseDSN(p.DSN("postgres"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg.Network, cfg.Address = "tcp", front.Addr().String()
+		again, err := pg.Connect(t.Context(), cfg, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := again.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+
 	t.Run("copy", func(t *testing.T) {
 		// Rows from a few bytes to many buffers long.
 		if err := s.Exec(t.Context(), `CREATE TABLE public.source AS
