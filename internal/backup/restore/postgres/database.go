@@ -35,8 +35,12 @@ type database struct {
 	// lost says that the database could not be made.
 	lost bool
 
-	failedMu sync.Mutex   // guards what follows
-	missing  map[int]bool // entries that could not be made
+	// last says that the other databases of the restore come before this one.
+	last bool
+
+	failedMu sync.Mutex     // guards what follows
+	missing  map[int]string // entries that could not be made, by their IDs
+	short    map[int]string // what is missing of the rows of tables, by their entries' IDs
 
 	// guarded says that triggers and foreign keys of the target watch while rows
 	// alone are loaded. It is set before the workers start.
@@ -57,6 +61,7 @@ type target struct {
 	root   string           // as SQL: the table by way of which the rows are loaded; "": itself
 	whole  bool             // all of its chunks are loaded by one transaction
 	second bool             // it may be loaded a second time, when keys refer to it
+	ids    []int            // of its entry, and of those of tables that it is a partition of
 }
 
 func (t *target) sql() string  { return pg.Qualified(t.Schema, t.Name) }
@@ -98,6 +103,10 @@ func (d *database) restore(ctx context.Context, exists bool) (err error) {
 	if err := d.steps(ctx); err != nil {
 		return err
 	}
+	// Of the last database the note says that all of them are restored.
+	if d.FailedIn(d.target) || d.last && !d.Spotless() {
+		return nil
+	}
 	return d.main.Exec(ctx, note(restore.StepRestored))
 }
 
@@ -130,12 +139,17 @@ func (d *database) prepare(ctx context.Context, exists bool) (*restore.Books, er
 		}
 	}
 	id := d.manifest.ID
-	books, err := openLedger(ctx, d.main, id, d.source, d.opts.Resume || d.opts.DryRun)
+	books, err := openLedger(ctx, d.main, id, d.source, d.opts.Resume || d.opts.DryRun, d.opts.Clean && !d.opts.DryRun)
 	if err != nil {
 		return nil, err
 	}
 	if books.Begun() {
-		return books, nil
+		if !d.opts.DryRun {
+			d.Began(dropLedger)
+			d.books = books
+			err = (resumer{d}).unwatch(ctx)
+		}
+		return books, err
 	}
 	if err := d.fit(ctx); err != nil {
 		return nil, err
@@ -156,8 +170,11 @@ func (d *database) prepare(ctx context.Context, exists bool) (*restore.Books, er
 			return nil, fmt.Errorf("drop schema public, as at the source: %w", err)
 		}
 	}
-	if err := beginLedger(ctx, d.main, id, d.source); err != nil || d.sandbox == nil {
-		return books, err
+	if err := beginLedger(ctx, d.main, id, d.source); err != nil {
+		return nil, err
+	}
+	if d.Began(dropLedger); d.sandbox == nil {
+		return books, nil
 	}
 	return books, d.admit(ctx)
 }
@@ -464,11 +481,16 @@ func (d *database) parallel(ctx context.Context, workers []worker) error {
 	if err != nil {
 		return err
 	}
-	parts, err := partitions(ctx, d)
+	parents, err := partitions(ctx, d)
 	if err != nil {
 		return err
 	}
-	err = d.Load(ctx, d.target, d.moved.Load, func(n int) error { return workers[n].close() }, d.graph(workers, before, parts))
+	if d.opts.Resume && !d.opts.DataOnly {
+		if err := (resumer{d}).triggered(ctx); err != nil {
+			return err
+		}
+	}
+	err = d.Load(ctx, d.target, d.moved.Load, func(n int) error { return workers[n].close() }, d.graph(workers, before, parents))
 	if err != nil {
 		return err
 	}
