@@ -69,7 +69,7 @@ func (s *Store) connectWith(ctx context.Context, watch func(*pgconn.PgConn) ctxw
 	if err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
-	if _, err := c.Exec(ctx, sessionSettings); err != nil {
+	if _, err := c.Exec(ctx, serversOwn+sessionSettings); err != nil {
 		closeConn(c)
 		return nil, fmt.Errorf("prepare the session: %w", err)
 	}

@@ -35,6 +35,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -135,7 +136,15 @@ func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 	// Two that promote, requeue or purge at once pass each other by, instead of
 	// failing where the default is a stricter isolation.
 	cfg.AfterConnect = func(ctx context.Context, c *pgx.Conn) error {
-		_, err := c.Exec(ctx, "SET default_transaction_isolation = 'read committed'")
+		sql := "SET default_transaction_isolation = 'read committed'"
+		alone, err := direct(ctx, c)
+		if err != nil {
+			return err
+		}
+		if alone {
+			sql = serversOwn + sql
+		}
+		_, err = c.Exec(ctx, sql)
 		return err
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
@@ -153,6 +162,23 @@ func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 	}
 	s.own = true
 	return s, nil
+}
+
+// serversOwn leaves nothing but the server's own in the search path. Anybody who may create
+// functions, operators or types in a schema of that path, or set the path, as the owner of a
+// database may, would otherwise have them run with the rights of the relay. Pools that the
+// application has made keep their path: all that it runs there itself is found by it. So do
+// connections of a pooler: it could give them to others.
+const serversOwn = "SET search_path = pg_catalog, pg_temp; "
+
+// direct reports whether a connection is one to the server: a pooler tells another process id.
+func direct(ctx context.Context, c *pgx.Conn) (bool, error) {
+	results, err := c.PgConn().Exec(ctx, "SELECT pg_catalog.pg_backend_pid()").ReadAll()
+	if err != nil {
+		return false, err
+	}
+	pid := strconv.FormatUint(uint64(c.PgConn().PID()), 10)
+	return len(results) == 1 && len(results[0].Rows) == 1 && string(results[0].Rows[0][0]) == pid, nil
 }
 
 // speakUTF8 asks for texts in UTF-8, whatever the encoding of the database or the
@@ -182,7 +208,7 @@ func (s *Store) Close() error {
 }
 
 // tables returns the names of the tables, with their schema.
-func (s *Store) tables(ctx context.Context) (names, error) {
+func (s *Store) tables(ctx context.Context) (_ names, err error) {
 	s.mu.Lock()
 	known := s.names
 	s.mu.Unlock()
@@ -191,10 +217,7 @@ func (s *Store) tables(ctx context.Context) (names, error) {
 	}
 	n := splitName(s.opts.Table)
 	if n.schema == "" {
-		err := s.pool.QueryRow(ctx, `SELECT coalesce(
-			(SELECT n.nspname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-			 WHERE c.oid = pg_catalog.to_regclass($1)), pg_catalog.current_schema())`, ident(n.table)).Scan(&n.schema)
-		if err != nil {
+		if n.schema, err = s.schemaOf(ctx, n.table); err != nil {
 			return n, s.wrap("find the schema of", err)
 		}
 	}
@@ -202,6 +225,47 @@ func (s *Store) tables(ctx context.Context) (names, error) {
 	s.names = &n
 	s.mu.Unlock()
 	return n, nil
+}
+
+// schemaOf is the schema in which the search path of the role, or of the application's pool, has
+// a table, or else in which it makes one. That is asked without an operator: see serversOwn.
+func (s *Store) schemaOf(ctx context.Context, table string) (schema string, err error) {
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Release()
+	var oid *uint32
+	var first *string
+	look := func(q querier) error {
+		return q.QueryRow(ctx, "SELECT pg_catalog.to_regclass($1)::pg_catalog.oid, pg_catalog.current_schema()", ident(table)).Scan(&oid, &first)
+	}
+	changed := false
+	if s.own {
+		if changed, err = direct(ctx, conn.Conn()); err != nil {
+			return "", err
+		}
+	}
+	if changed {
+		err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, "SET LOCAL search_path TO DEFAULT"); err != nil {
+				return err
+			}
+			return look(tx)
+		})
+	} else {
+		err = look(conn)
+	}
+	switch {
+	case err != nil:
+		return "", err
+	case oid != nil:
+		err = conn.QueryRow(ctx, "SELECT n.nspname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = $1", *oid).Scan(&schema)
+		return schema, err
+	case first == nil:
+		return "", errors.New("no schema of the search path exists")
+	}
+	return *first, nil
 }
 
 // ready returns the tables' names and how they were migrated, from memory if

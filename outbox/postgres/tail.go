@@ -66,6 +66,7 @@ func wireConfig(c *pgx.ConnConfig) pgwire.ConnectConfig {
 	cfg := pgwire.ConnectConfig{
 		Address: address, User: c.User, Database: c.Database, Password: c.Password,
 		Timeout: c.ConnectTimeout, TLSMode: pgwire.TLSDisable,
+		Params: []pgwire.Param{{Name: "search_path", Value: "pg_catalog, pg_temp"}}, // see serversOwn
 	}
 	if c.TLSConfig != nil {
 		// verify-ca demands more: a function in the configuration that pgx makes of it.
