@@ -137,7 +137,16 @@ func (e *examination) postgres(ctx context.Context, c *proxyConfig, cfg *pgx.Con
 	var number, limit, reserved, used int
 	var standby, sees, flushes, messages bool
 	var fsync, commit, idleLimit, statementLimit string
-	err = conn.QueryRow(ctx, `SELECT current_setting('server_version'), current_setting('server_version_num')::int,
+	tx, err := conn.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	// The rights are mostly a superuser's, and whoever may create something in a schema of the
+	// path could have it called.
+	if _, err := tx.Exec(ctx, "SET LOCAL search_path = pg_catalog, pg_temp"); err != nil {
+		return err
+	}
+	err = tx.QueryRow(ctx, `SELECT current_setting('server_version'), current_setting('server_version_num')::int,
 		current_setting('max_connections')::int,
 		current_setting('superuser_reserved_connections')::int + coalesce(current_setting('reserved_connections', true)::int, 0),
 		(SELECT count(*) FROM pg_catalog.pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid())::int,
@@ -150,6 +159,9 @@ func (e *examination) postgres(ctx context.Context, c *proxyConfig, cfg *pgx.Con
 		&version, &number, &limit, &reserved, &used, &standby, &sees, &flushes, &messages, &fsync, &commit, &idleLimit, &statementLimit)
 	if err != nil {
 		return fmt.Errorf("look at the server: %w", err)
+	}
+	if err := tx.Rollback(ctx); err != nil {
+		return err
 	}
 	state, hint := check.Yes, ""
 	if number < 130000 {

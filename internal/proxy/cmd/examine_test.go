@@ -63,6 +63,11 @@ func TestExamine(t *testing.T) {
 	if !strings.Contains(r.Stderr, "1 of") {
 		t.Errorf("%s", r)
 	}
+	caught := labtest.TrapSearchPath(t, pg.DSN("postgres"))
+	look(cli.ExitFine, both)
+	if by := caught(); by != "" {
+		t.Errorf("what somebody has put into the search path was called: %s", by)
+	}
 	addr := labtest.Addrs(t, 1)[0]
 	clitest.Write(t, file, "postgres: postgres://postgres:secret@"+addr+"/postgres\n")
 	r = program.Call(t.Context(), "config", "check", "--connect", file)

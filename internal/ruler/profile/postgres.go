@@ -49,7 +49,7 @@ var postgresSettings = []string{
 
 func (t *Target) lookPostgres(ctx context.Context) error {
 	t.server = measure.Server{Name: "PostgreSQL"}
-	settings, err := t.namedValues(ctx, "SELECT name, current_setting(name) FROM pg_settings WHERE name = ANY($1)",
+	settings, err := t.namedValues(ctx, "SELECT name, pg_catalog.current_setting(name) FROM pg_catalog.pg_settings WHERE name OPERATOR(pg_catalog.=) ANY($1)",
 		append([]string{"server_version", "port", "superuser_reserved_connections", "unix_socket_directories"}, postgresSettings...))
 	if err != nil {
 		return err
@@ -75,7 +75,7 @@ func (t *Target) locatePostgres(ctx context.Context, port, socketDirs string) {
 		return
 	}
 	var backend int
-	if t.admin.QueryRowContext(ctx, "SELECT pg_backend_pid()").Scan(&backend) != nil {
+	if t.admin.QueryRowContext(ctx, "SELECT pg_catalog.pg_backend_pid()").Scan(&backend) != nil {
 		return
 	}
 	name, parent := processName(backend)

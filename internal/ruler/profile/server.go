@@ -2,11 +2,14 @@ package profile
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/weirdb/weir/internal/ruler/bench"
 )
@@ -182,21 +185,24 @@ func (t *Target) counters(ctx context.Context) (bench.ServerCounters, error) {
 	}
 }
 
+// Each name in a question to PostgreSQL is one of pg_catalog, operators too: those who look are
+// mostly superusers, and the search path of a database is its owner's.
 func (t *Target) postgresCounters(ctx context.Context) (c bench.ServerCounters, err error) {
-	err = t.admin.QueryRowContext(ctx, `SELECT xact_commit, xact_rollback FROM pg_stat_database WHERE datname = current_database()`).
+	err = t.admin.QueryRowContext(ctx, `SELECT xact_commit, xact_rollback FROM pg_catalog.pg_stat_database
+		WHERE datname OPERATOR(pg_catalog.=) pg_catalog.current_database()`).
 		Scan(&c.Commits, &c.Rollbacks)
 	if err != nil {
 		return c, fmt.Errorf("read pg_stat_database: %w", err)
 	}
 	// Since version 14; 18 keeps writes and flushes in pg_stat_io.
-	err = t.admin.QueryRowContext(ctx, `SELECT wal_sync, wal_write, wal_bytes::bigint, wal_records FROM pg_stat_wal`).
+	err = t.admin.QueryRowContext(ctx, `SELECT wal_sync, wal_write, wal_bytes::bigint, wal_records FROM pg_catalog.pg_stat_wal`).
 		Scan(&c.Fsyncs, &c.LogWrites, &c.LogBytes, &c.LogRecords)
 	if err == nil {
 		return c, nil
 	}
-	err = t.admin.QueryRowContext(ctx, `SELECT coalesce(sum(fsyncs), 0)::bigint, coalesce(sum(writes), 0)::bigint,
-		(SELECT wal_bytes::bigint FROM pg_stat_wal), (SELECT wal_records FROM pg_stat_wal)
-		FROM pg_stat_io WHERE object = 'wal'`).Scan(&c.Fsyncs, &c.LogWrites, &c.LogBytes, &c.LogRecords)
+	err = t.admin.QueryRowContext(ctx, `SELECT coalesce(pg_catalog.sum(fsyncs), 0)::bigint, coalesce(pg_catalog.sum(writes), 0)::bigint,
+		(SELECT wal_bytes::bigint FROM pg_catalog.pg_stat_wal), (SELECT wal_records FROM pg_catalog.pg_stat_wal)
+		FROM pg_catalog.pg_stat_io WHERE object OPERATOR(pg_catalog.=) 'wal'`).Scan(&c.Fsyncs, &c.LogWrites, &c.LogBytes, &c.LogRecords)
 	if err != nil {
 		return c, fmt.Errorf("read pg_stat_wal: %w", err)
 	}
@@ -243,17 +249,20 @@ func (t *Target) statementTimes(ctx context.Context) (statementTimes, error) {
 // the commit.
 func (t *Target) postgresStatements(ctx context.Context) (statementTimes, error) {
 	s := statementTimes{source: "pg_stat_statements"}
-	var there bool
-	err := t.admin.QueryRowContext(ctx, `SELECT to_regclass('pg_stat_statements') IS NOT NULL`).Scan(&there)
+	var schema string
+	err := t.admin.QueryRowContext(ctx, `SELECT n.nspname FROM pg_catalog.pg_extension e JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) e.extnamespace
+		WHERE e.extname OPERATOR(pg_catalog.=) 'pg_stat_statements'`).Scan(&schema)
 	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return s, errors.New("pg_stat_statements is not in this database: shared_preload_libraries and CREATE EXTENSION pg_stat_statements would bring it")
 	case err != nil:
 		return s, err
-	case !there:
-		return s, errors.New("pg_stat_statements is not in this database: shared_preload_libraries and CREATE EXTENSION pg_stat_statements would bring it")
 	}
-	err = t.admin.QueryRowContext(ctx, `SELECT coalesce(sum(calls), 0)::bigint, coalesce(sum(total_exec_time), 0) / 1e3, coalesce(sum(total_plan_time), 0) / 1e3
-		FROM pg_stat_statements s JOIN pg_database d ON d.oid = s.dbid
-		WHERE d.datname = current_database() AND s.userid = current_user::regrole AND s.query NOT LIKE '%pg_stat_%'`).
+	err = t.admin.QueryRowContext(ctx, `SELECT coalesce(pg_catalog.sum(calls), 0)::bigint,
+		coalesce(pg_catalog.sum(total_exec_time), 0) OPERATOR(pg_catalog./) 1e3::pg_catalog.float8, coalesce(pg_catalog.sum(total_plan_time), 0) OPERATOR(pg_catalog./) 1e3::pg_catalog.float8
+		FROM `+pgx.Identifier{schema, "pg_stat_statements"}.Sanitize()+` s JOIN pg_catalog.pg_database d ON d.oid OPERATOR(pg_catalog.=) s.dbid
+		JOIN pg_catalog.pg_roles r ON r.oid OPERATOR(pg_catalog.=) s.userid AND r.rolname OPERATOR(pg_catalog.=) current_user
+		WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database() AND s.query OPERATOR(pg_catalog.!~~) '%pg_stat_%'`).
 		Scan(&s.calls, &s.execution, &s.planning)
 	if err != nil {
 		return s, fmt.Errorf("read pg_stat_statements: %w", err)
@@ -261,7 +270,7 @@ func (t *Target) postgresStatements(ctx context.Context) (statementTimes, error)
 	if t.server.Settings["track_wal_io_timing"] != "on" {
 		return s, nil
 	}
-	if t.admin.QueryRowContext(ctx, `SELECT wal_sync_time / 1e3, wal_write_time / 1e3 FROM pg_stat_wal`).Scan(&s.logSync, &s.logWrite) == nil {
+	if t.admin.QueryRowContext(ctx, `SELECT wal_sync_time OPERATOR(pg_catalog./) 1e3::pg_catalog.float8, wal_write_time OPERATOR(pg_catalog./) 1e3::pg_catalog.float8 FROM pg_catalog.pg_stat_wal`).Scan(&s.logSync, &s.logWrite) == nil {
 		s.logTimed = true
 	}
 	return s, nil

@@ -210,7 +210,7 @@ func (t *Target) PrepareLab(ctx context.Context) error {
 		return nil
 	}
 	var can bool
-	err := t.admin.QueryRowContext(ctx, `SELECT current_setting('shared_preload_libraries') LIKE '%pg_stat_statements%'`).Scan(&can)
+	err := t.admin.QueryRowContext(ctx, `SELECT pg_catalog.strpos(pg_catalog.current_setting('shared_preload_libraries'), 'pg_stat_statements')::bool`).Scan(&can)
 	if err != nil || !can {
 		return err
 	}

@@ -198,7 +198,7 @@ func (t *Target) fillTable(ctx context.Context, name string, n int) error {
 	}
 	switch t.Engine {
 	case EnginePostgres:
-		_, err := t.admin.ExecContext(ctx, fmt.Sprintf("INSERT INTO %s SELECT i, 0, '' FROM generate_series(1, %d) i", name, n))
+		_, err := t.admin.ExecContext(ctx, fmt.Sprintf("INSERT INTO %s SELECT i, 0, '' FROM pg_catalog.generate_series(1, %d) i", name, n))
 		return err
 	case EngineOracle:
 		_, err := t.admin.ExecContext(ctx, fmt.Sprintf("INSERT INTO %s SELECT level, 0, ' ' FROM dual CONNECT BY level <= %d", name, n))

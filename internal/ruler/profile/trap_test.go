@@ -1,0 +1,37 @@
+package profile
+
+import (
+	"context"
+	"testing"
+
+	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/lab/labtest"
+)
+
+// Nothing that somebody has put into the search path of a database is called when weir looks at
+// the server, mostly as a superuser.
+func TestSearchPathOfOthers(t *testing.T) {
+	pg := labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast, Settings: map[string]string{"track_wal_io_timing": "on"}})
+	before := connected(t, pg.DSN("postgres"))
+	if err := before.PrepareLab(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	caught := labtest.TrapSearchPath(t, pg.DSN("postgres"))
+	target := connected(t, pg.DSN("postgres"))
+	if _, err := target.counters(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if s, err := target.statementTimes(t.Context()); err != nil || s.calls == 0 {
+		t.Errorf("%d calls: %v", s.calls, err)
+	}
+	w, err := target.Prepare(t.Context(), "tpcb", 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Drop(context.Background()); err != nil {
+		t.Error(err)
+	}
+	if by := caught(); by != "" {
+		t.Errorf("called: %s", by)
+	}
+}
