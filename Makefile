@@ -39,6 +39,9 @@ late := ./internal/ruler/...
 # and tests run hundreds of them.
 export GORACE ?= atexit_sleep_ms=10
 
+# make test leaves out the tests that take longest (testkit.Long), make test-all does not.
+SHORT ?= -short
+
 # One build for the linters and the tests without the race detector, and one for those with
 # it. Both are without debug information, which is a part of the compiler's work and half of
 # the linker's (stack traces still have line numbers), and without the checkout's path, so
@@ -125,13 +128,17 @@ ready:
 
 # staticcheck uses the processors while tests wait for their servers.
 .PHONY: test
-test: ready ## Lint and test everything, with the race detector where it finds most
+test: ready ## Lint and test everything but long tests, with the race detector where it finds most
 	@$(MAKE) --no-print-directory -j staticcheck test-plain test-raced-and-late
+
+.PHONY: test-all
+test-all: ## Lint and test everything, with the long tests
+	@$(MAKE) --no-print-directory test SHORT=
 
 # Each target has its own log, for scripts/again.
 .PHONY: test-plain
 test-plain:
-	@GOGC=300 $(flags) scripts/logged out/$@.log $(gotest) -p $(TEST_JOBS) $(plain)
+	@GOGC=300 $(flags) scripts/logged out/$@.log $(gotest) $(SHORT) -p $(TEST_JOBS) $(plain)
 
 .PHONY: test-raced-and-late
 test-raced-and-late:
@@ -143,18 +150,18 @@ test-raced-and-late:
 .PHONY: test-late
 test-late:
 	@late=$$(scripts/late "$(plain)" "$(late)") || exit 1; \
-	GOGC=300 $(flags) scripts/logged out/$@.log $(gotest) -p $(RACE_JOBS) $$late
+	GOGC=300 $(flags) scripts/logged out/$@.log $(gotest) $(SHORT) -p $(RACE_JOBS) $$late
 
 .PHONY: test-raced
 test-raced:
 	@raced=$$(scripts/raced $(plain) $(late)) || exit 1; \
-	GOGC=300 $(instrumented) scripts/logged out/$@.log $(gotest) -p $(RACE_JOBS) $$raced
+	GOGC=300 $(instrumented) scripts/logged out/$@.log $(gotest) $(SHORT) -p $(RACE_JOBS) $$raced
 
 .PHONY: again
 again:
 	@raced=$$(scripts/raced $(plain) $(late)) || exit 1; race=; \
 	! echo "$$raced" | grep -qxF '$(PKG)' || race=-race; \
-	GOGC=300 GOFLAGS="$(lean) $$race" $(gotest) -count=1 -run '$(TESTS)' $(PKG)
+	GOGC=300 GOFLAGS="$(lean) $$race" $(gotest) $(SHORT) -count=1 -run '$(TESTS)' $(PKG)
 
 .PHONY: test-matrix
 test-matrix: setup ## Run the suites on other versions and settings of the servers

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/testkit"
 	"github.com/weirdb/weir/kv"
 )
 
@@ -50,6 +51,9 @@ func TestOperations(t *testing.T) {
 	weir := program.Path(t)
 	for _, preset := range []string{"raft", "raft-ht", "curp", "curp-ht", "curp-ho"} {
 		t.Run(preset, func(t *testing.T) {
+			if preset != "raft" && preset != "curp-ho" { // which have the least and the most of weir's own
+				testkit.Long(t, "starts a cluster for each preset")
+			}
 			cluster := labtest.KV(t, lab.KVConfig{Program: weir, Preset: preset, Durability: lab.Fast})
 			c := open(t, cluster, kv.Options{Path: kv.PathFast})
 			ctx := within(t)

@@ -18,6 +18,7 @@ import (
 	"github.com/weirdb/weir/internal/kvd/kvtest"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/testkit"
 	"github.com/weirdb/weir/kv"
 )
 
@@ -32,6 +33,7 @@ var (
 // operations are linearizable per key, increments happen once, weak reads of a session
 // never go back, and a watch tells of every write once and in order.
 func TestPartitions(t *testing.T) {
+	testkit.Long(t, "separates replicas for seconds")
 	redis.SetLogger(silence{}) // replicas that are down are no news
 	weir := program.Path(t)
 	for i, preset := range []string{"raft-ht", "curp-ho", "curp", "curp-ht", "raft"} {

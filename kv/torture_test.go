@@ -14,6 +14,7 @@ import (
 	"github.com/weirdb/weir/internal/kvd/kvtest"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/testkit"
 	"github.com/weirdb/weir/kv"
 )
 
@@ -24,6 +25,7 @@ var tortureFor = flag.Duration("torture", time.Second, "how long TestTorture kil
 // linearizable per key, counters count every increment that was acknowledged
 // and none twice, sessions see their own weak writes.
 func TestTorture(t *testing.T) {
+	testkit.Long(t, "kills replicas for seconds")
 	weir := program.Path(t)
 	for _, preset := range []string{"raft-ht", "curp-ho"} {
 		t.Run(preset, func(t *testing.T) {

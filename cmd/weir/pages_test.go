@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirdb/weir/internal/cli/clitest"
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 // documentation lists the pages that people write: not those that tests or runs of
@@ -63,6 +64,9 @@ func TestPages(t *testing.T) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
+			if name != "README.md" && name != "docs/quickstart.md" {
+				testkit.Long(t, "runs every command of the page")
+			}
 			t.Parallel()
 			labtest.RequirePostgres(t)
 			labtest.RequireMariaDB(t)

@@ -17,6 +17,7 @@ import (
 // test binary, and makes the report again. `make torture` has it whole; what is left out
 // otherwise, the tests of internal/ruler/bench/backup run.
 func TestBenchBackupSmoke(t *testing.T) {
+	testkit.Long(t, "runs a whole plan")
 	labtest.RequirePostgres(t)
 	all := testkit.All()
 	clitest.ClearEnvironment(t)

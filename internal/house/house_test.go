@@ -12,6 +12,8 @@ import (
 	"testing/fstest"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 func TestWeirKeepsTheRules(t *testing.T) {
@@ -48,9 +50,7 @@ func TestNothingElseKnowsAProduct(t *testing.T) {
 // the build, and out of cmd/weir its imports and its lines, one in products.go and one in
 // ruler.go: what is left compiles, the tests beside it too.
 func TestEachProductCanBeDeleted(t *testing.T) {
-	if testing.Short() {
-		t.Skip("compiles cmd/weir and the ruler once for each product")
-	}
+	testkit.Long(t, "compiles cmd/weir and the ruler once for each product")
 	for _, p := range products {
 		if len(p.benches) == 0 {
 			continue // every line names a benchmark
@@ -303,9 +303,7 @@ func TestCheckNeedsAReadableTree(t *testing.T) {
 // The build that `make run` waits for has the proxy and the demo, and no package that
 // takes long to compile.
 func TestDemoBuildIsSmall(t *testing.T) {
-	if testing.Short() {
-		t.Skip("compiles cmd/weir with the tag demo")
-	}
+	testkit.Long(t, "compiles cmd/weir with the tag demo")
 	withTag(t, "demo",
 		"modernc.org/sqlite", "github.com/sijms/go-ora", "github.com/redis/go-redis", "github.com/twmb/franz-go", "github.com/nats-io",
 		"github.com/minio", "github.com/cilium/ebpf", "go.etcd.io", "google.golang.org/grpc", "github.com/rabbitmq",
@@ -315,9 +313,7 @@ func TestDemoBuildIsSmall(t *testing.T) {
 // TestSlimBuildLeavesOutTheRuler compiles weir as servers and images have it, and
 // looks for what that build is to go without.
 func TestSlimBuildLeavesOutTheRuler(t *testing.T) {
-	if testing.Short() {
-		t.Skip("compiles cmd/weir with the tag slim")
-	}
+	testkit.Long(t, "compiles cmd/weir with the tag slim")
 	withTag(t, "slim",
 		"github.com/weirdb/weir/internal/ruler", "github.com/sijms/go-ora", "github.com/cilium/ebpf",
 		"go.etcd.io/etcd/client", "github.com/lib/pq", "github.com/twmb/franz-go/pkg/kfake", "html/template")

@@ -24,6 +24,7 @@ import (
 
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 // broker is what the tests need of each of them.
@@ -84,6 +85,9 @@ func TestBrokersKeepWhatTheyAcknowledged(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
+			if tt.name == "rabbitmq" {
+				testkit.Long(t, "starts RabbitMQ")
+			}
 			t.Parallel()
 			b, c := tt.start(t)
 			ctx, cancel := context.WithTimeout(t.Context(), labtest.Patience)

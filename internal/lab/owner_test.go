@@ -21,6 +21,7 @@ import (
 
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 // childMode in the environment turns the test binary into an owner of the server
@@ -164,6 +165,9 @@ func TestServerDiesWithKilledOwner(t *testing.T) {
 	// RabbitMQ has a second process beside its own, and NATS has one at all.
 	for _, engine := range []string{"postgres", "mariadb", "nats", "rabbitmq"} {
 		t.Run(engine, func(t *testing.T) {
+			if engine == "rabbitmq" {
+				testkit.Long(t, "starts RabbitMQ")
+			}
 			dir := shortDir(t)
 			t.Setenv("WEIR_LAB_DIR", filepath.Join(dir, "home"))
 			cmd, _, c := startOwner(t, engine, dir, nil)
@@ -268,6 +272,9 @@ func TestServersOfAnOrdinaryUser(t *testing.T) {
 	}
 	for _, engine := range []string{"postgres", "mariadb", "nats", "redis", "rabbitmq"} {
 		t.Run(engine, func(t *testing.T) {
+			if engine == "rabbitmq" {
+				testkit.Long(t, "starts RabbitMQ")
+			}
 			cmd, stdin, c := startOwner(t, engine, shortDir(t), &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)})
 			if c.UID != int(uid) {
 				t.Errorf("owner runs as %d, want %d", c.UID, uid)

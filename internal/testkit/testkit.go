@@ -35,6 +35,16 @@ func Alone(tb testing.TB) {
 	}
 }
 
+// Long skips a test that takes seconds of processors where go test is told -short, as
+// `make test` tells it; why is what takes them. `make test-all` and a plain go test play it.
+// What it holds should have cheaper tests, too, that are always played.
+func Long(tb testing.TB, why string) {
+	tb.Helper()
+	if testing.Short() {
+		tb.Skip("long, for make test-all: " + why)
+	}
+}
+
 // envTorture, when it is 1, has tests play all their rounds: see Rounds.
 const envTorture = "WEIR_TORTURE"
 

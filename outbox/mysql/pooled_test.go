@@ -97,6 +97,7 @@ func TestCheckSeesPoolers(t *testing.T) {
 // A relay that starts beside others that look at the list of threads is not refused:
 // the server hides a thread's text while another one reads it.
 func TestCheckBesideReadersOfTheList(t *testing.T) {
+	testkit.Long(t, "has many sessions read the list of threads")
 	servers(t, func(t *testing.T, m *lab.MySQL) {
 		db := database(t, m)
 		s := migrated(t, m, db, Options{}, outbox.Plan{})

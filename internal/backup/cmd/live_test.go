@@ -8,11 +8,13 @@ import (
 
 	"github.com/weirdb/weir/internal/admin/live/livetest"
 	"github.com/weirdb/weir/internal/backup/bulk"
+	"github.com/weirdb/weir/internal/testkit"
 	"github.com/weirdb/weir/internal/testkit/browser"
 )
 
 // Somebody opens the page of a run in its middle, and sees how far it is.
 func TestPageOfARun(t *testing.T) {
+	testkit.Long(t, "starts a browser")
 	b := browser.Start(t)
 	state := &bulk.Progress{}
 	var said strings.Builder

@@ -215,6 +215,7 @@ func TestLatestBehindAMissingHistory(t *testing.T) {
 // TestForkInAnEarlierSegment has log archived that a server does not have which is
 // promoted then: its timeline leaves the old one segments before the end of what is kept.
 func TestForkInAnEarlierSegment(t *testing.T) {
+	testkit.Long(t, "restores and promotes servers")
 	r := newRig(t)
 	r.mustCatchUp(ReceiveOptions{})
 	base := r.base(BaseOptions{}, archive.Options{})
@@ -269,6 +270,7 @@ func TestForkInAnEarlierSegment(t *testing.T) {
 // TestNameFindsItsBase has names given between base backups, and looks for the backup
 // from which each can be reached.
 func TestNameFindsItsBase(t *testing.T) {
+	testkit.Long(t, "makes several base backups")
 	r := newRig(t)
 	var keys archive.ReadOptions
 	r.mustCatchUp(ReceiveOptions{})

@@ -270,9 +270,7 @@ func caughtUp(t *testing.T, id int) bool {
 // TestKVDiskFull fills the disk of one replica, which stops and says so; the
 // others go on. Once there is space it does, too.
 func TestKVDiskFull(t *testing.T) {
-	if testing.Short() {
-		t.Skip("fills a log of 64 MB")
-	}
+	testkit.Long(t, "fills a log of 64 MB")
 	small := filepath.Join(t.TempDir(), "small")
 	if err := os.Mkdir(small, 0o700); err != nil {
 		t.Fatal(err)

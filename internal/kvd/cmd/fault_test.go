@@ -23,9 +23,7 @@ import (
 // TestKVFaults makes replicas crash, hang and restart under load, of which no
 // operation fails, and looks at what an operator sees meanwhile.
 func TestKVFaults(t *testing.T) {
-	if testing.Short() {
-		t.Skip("kills, stops and restarts replicas some thirty times")
-	}
+	testkit.Long(t, "kills, stops and restarts replicas some thirty times")
 	r := newKVRig(t, lab.KVConfig{})
 	program.Must(t, "kv", "put", "greeting", "hello")
 	w := watching(t, "--prefix", "n/", "--since", "1")

@@ -15,6 +15,7 @@ import (
 
 // Somebody opens the page after writes that nobody watched, and finds them.
 func TestPageShowsLoadThatNobodyWatched(t *testing.T) {
+	testkit.Long(t, "starts a browser, as the same test of the proxy")
 	b := browser.Start(t)
 	clitest.ClearEnvironment(t)
 	addrs := labtest.Addrs(t, 3)

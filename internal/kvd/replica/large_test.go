@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 // Many clients that each read megabytes through a follower, several answers at once,
@@ -15,6 +17,7 @@ import (
 // read from, and a connection between replicas that is full of them is no replica
 // that is gone.
 func TestManyLargeReadsThroughAFollower(t *testing.T) {
+	testkit.Long(t, "has 50 clients read values of 1 MB")
 	const clients, depth, size = 50, 2, 1 << 20
 	r := startRig(t, 3, "raft-ht", nil)
 	leader, through := r.leader(), r.follower()

@@ -20,6 +20,7 @@ import (
 // follower, whatever the level. When it reads, it gets all answers, in order, and none
 // is of a later write.
 func TestUnreadAnswersAreBounded(t *testing.T) {
+	testkit.Long(t, "has clients ask for 8 MB each")
 	const limit, size, reads = 1 << 20, 200 << 10, 40 // more than sockets hold
 	r := startRig(t, 3, "raft-ht", func(c *Config) { c.Front.MaxInFlightBytes = limit })
 	value := func(fill string) string { return strings.Repeat(fill, size) }

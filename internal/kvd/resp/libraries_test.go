@@ -13,6 +13,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/weirdb/weir/internal/kvd/resp"
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 // TestGoRedis uses what applications use, in both protocols.
@@ -226,6 +227,7 @@ hello world
 }
 
 func TestRedisBenchmark(t *testing.T) {
+	testkit.Long(t, "runs redis-benchmark")
 	_, addr := serveFake(t, resp.Config{})
 	for _, pipeline := range []string{"1", "16", "64"} {
 		out := runTool(t, "", "redis-benchmark", addr, "-t", "ping,set,get,incr,mset", "-n", "2000", "-c", "20", "-P", pipeline, "-q", "-r", "1000")

@@ -8,12 +8,14 @@ import (
 
 	"github.com/weirdb/weir/internal/admin/live/livetest"
 	"github.com/weirdb/weir/internal/cli/clitest"
+	"github.com/weirdb/weir/internal/testkit"
 	"github.com/weirdb/weir/internal/testkit/browser"
 	"github.com/weirdb/weir/outbox"
 )
 
 // Somebody opens the page after messages that nobody watched, and finds them.
 func TestPageShowsLoadThatNobodyWatched(t *testing.T) {
+	testkit.Long(t, "starts a browser, as the same test of the proxy")
 	b := browser.Start(t)
 	clitest.ClearEnvironment(t)
 	r := sqliteRig(t)

@@ -26,6 +26,7 @@ import (
 // TestTortureOfBrokers kills real brokers while relays publish to them. What
 // they had confirmed they have when they are back.
 func TestTortureOfBrokers(t *testing.T) {
+	testkit.Long(t, "kills brokers under load")
 	for sink, require := range map[string]func(testing.TB){"redis": labtest.RequireRedis, "nats": labtest.RequireNATS} {
 		t.Run(sink, func(t *testing.T) {
 			labtest.RequirePostgres(t)
@@ -106,6 +107,7 @@ func TestRefusedByRealBroker(t *testing.T) {
 // The clock of the database's machine and that of the relay's differ by an hour.
 // When a scheduled or failed message is due is a matter of the database's alone.
 func TestClocksDiffer(t *testing.T) {
+	testkit.Long(t, "initialises the data of servers")
 	shim := clockShim(t)
 	// To initialise a server's data takes long on a busy machine: each engine does it once,
 	// unless make torture runs.

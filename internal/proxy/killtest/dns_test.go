@@ -153,6 +153,7 @@ func door(t *testing.T, address, target string) (closeDoor func()) {
 // the former one is closed. What was acknowledged is there once, and nobody connects in
 // vain.
 func TestNameMoves(t *testing.T) {
+	testkit.Long(t, "starts standbys and promotes one")
 	if os.Getuid() != 0 {
 		t.Skip("needs root: to listen on port 53, and to give weir an /etc/resolv.conf of its own")
 	}

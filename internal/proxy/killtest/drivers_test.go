@@ -89,9 +89,7 @@ type driverRun struct {
 // WEIR_DRIVERS_ROUNDS is how often each thing happens; WEIR_DRIVERS_TABLE names a
 // file for the table of results, to which it is appended.
 func TestDriversInAFailover(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts clients in four languages: make test, which is not -short, plays it")
-	}
+	testkit.Long(t, "starts clients in four languages")
 	rounds := 1
 	if text := os.Getenv("WEIR_DRIVERS_ROUNDS"); text != "" {
 		if _, err := fmt.Sscan(text, &rounds); err != nil {

@@ -168,6 +168,7 @@ func (w *fleetWeir) shutDown(ctx context.Context, engine string) error {
 // WEIR_ROLLS is how often each is restarted; WEIR_KILLS_TABLE names a file for the table of
 // results.
 func TestRollingRestart(t *testing.T) {
+	testkit.Long(t, "restarts every process of both engines")
 	rolls := 1
 	if text := os.Getenv("WEIR_ROLLS"); text != "" {
 		if _, err := fmt.Sscan(text, &rolls); err != nil {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 // A heir is a server of the lab that may take another one's place.
@@ -225,6 +226,7 @@ const promotionsOfLine = 10
 // kills weir, while clients write. WEIR_FAILOVERS is how many kills each engine gets;
 // WEIR_KILLS_TABLE names a file for the table of results.
 func TestFailovers(t *testing.T) {
+	testkit.Long(t, "kills and promotes servers")
 	kills, seed := 3, uint64(time.Now().UnixNano())
 	for name, into := range map[string]any{"WEIR_FAILOVERS": &kills, "WEIR_KILLS_SEED": &seed} {
 		if text := os.Getenv(name); text != "" {

@@ -23,9 +23,7 @@ import (
 // nothing of it. weir's memory stays within a fraction of that, and who reads is
 // answered. WEIR_UNREAD_CLIENTS is how many they are; each has a part of the memory.
 func TestClientsThatNeverRead(t *testing.T) {
-	if testing.Short() {
-		t.Skip("has many clients: make test, which is not -short, plays it")
-	}
+	testkit.Long(t, "has many clients")
 	const (
 		texts = 20
 		each  = 512 << 10 // bytes that weir may grow by for each; 380 kB were measured, with the race detector

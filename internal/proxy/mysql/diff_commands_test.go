@@ -11,6 +11,7 @@ import (
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/internal/proxy/mysql"
+	"github.com/weirdb/weir/internal/testkit"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
@@ -198,6 +199,7 @@ func bulkStep(slot int, values ...string) diffStep {
 // whole, pass unharmed in both directions.
 func TestHugeMessagesEqualThoseOfADirectConnection(t *testing.T) {
 	t.Parallel()
+	testkit.Long(t, "sends messages of 18 MB")
 	cfg := serverConfig()
 	cfg.Settings = map[string]string{"max_allowed_packet": "256M", "net_buffer_length": "16384"}
 	server := labtest.MariaDB(t, cfg)

@@ -14,6 +14,7 @@ import (
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/internal/proxy/mysql"
+	"github.com/weirdb/weir/internal/testkit"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
@@ -127,6 +128,7 @@ func (l *leakLook) look(t *testing.T, after []string) {
 // WEIR_LEAK_DURATION=8h it goes on for that long.
 func TestNothingLeaks(t *testing.T) {
 	t.Parallel()
+	testkit.Long(t, "plants state by every pair of roads")
 	nothingLeaks(t, server(t), roads)
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/proxy/postgres"
+	"github.com/weirdb/weir/internal/testkit"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
@@ -107,6 +108,7 @@ func TestLongAnswersOfGroupsThatNobodyReads(t *testing.T) {
 // a group returns, the server waits, and the client gets all of it, be it one row.
 func TestLongAnswersOfGroupsThatAreReadSlowly(t *testing.T) {
 	t.Parallel()
+	testkit.Long(t, "sends answers of 125 MB")
 	const size = 125_000_000 // more than weir holds, 64 MB, and the sockets, which may hold 40
 	for _, rows := range []int{1, 100} {
 		t.Run(fmt.Sprintf("%d rows", rows), func(t *testing.T) {

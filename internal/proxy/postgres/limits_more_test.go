@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/proxy/postgres"
+	"github.com/weirdb/weir/internal/testkit"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
@@ -149,9 +150,7 @@ func TestSilentConnectionsLeaveRoomForLogins(t *testing.T) {
 
 // TestTextsOfOneClientAreBoundedInMemory parses many long texts, each once.
 func TestTextsOfOneClientAreBoundedInMemory(t *testing.T) {
-	if testing.Short() {
-		t.Skip("sends 72 MB of texts: make test, which is not -short, plays it")
-	}
+	testkit.Long(t, "sends 72 MB of texts")
 	w := start(t, database(t), func(c *postgres.Config) { c.PoolSize = 2 })
 	c := w.wire()
 	pad := strings.Repeat("x", 60000)

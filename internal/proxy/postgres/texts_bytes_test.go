@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weirdb/weir/internal/testkit"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
@@ -13,6 +14,7 @@ import (
 // it has prepared is not.
 func TestTextsOfOneClientAreBounded(t *testing.T) {
 	t.Parallel()
+	testkit.Long(t, "sends texts of 2 MB")
 	db := database(t)
 	w := start(t, db, nil)
 	text := func(i int) string { return fmt.Sprintf("SELECT %d /* %s */", i, strings.Repeat("x", 2<<20)) }

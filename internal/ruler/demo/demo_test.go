@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 func TestMain(m *testing.M) { os.Exit(labtest.Main(m)) }
@@ -66,6 +67,7 @@ func TestStackRefusesATakenAddress(t *testing.T) {
 
 // Everything is killed once, and every promise holds.
 func TestStackHoldsItsPromises(t *testing.T) {
+	testkit.Long(t, "runs the whole demo")
 	labtest.RequirePostgres(t)
 	labtest.RequireNATS(t)
 	out := &transcript{page: make(chan string, 1)}

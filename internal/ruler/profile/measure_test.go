@@ -11,6 +11,7 @@ import (
 	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 // connected returns a target that is closed with the test.
@@ -148,6 +149,7 @@ func TestEveryWorkloadOnMariaDB(t *testing.T) {
 }
 
 func TestDriversAndTransports(t *testing.T) {
+	testkit.Long(t, "measures every driver on both engines")
 	_, target := postgresTarget(t)
 	m := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast})
 	maria := connected(t, m.DSN(""))

@@ -11,11 +11,13 @@ import (
 	"github.com/weirdb/weir/internal/backup/archive/archivetest"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 // TestDocumentedRestore restores one of everything by the commands of the manual,
 // without weir: native dumps of source and copy are equal.
 func TestDocumentedRestore(t *testing.T) {
+	testkit.Long(t, "compares native dumps of one of everything")
 	m := labtest.MariaDB(t, config(lab.FlavorMariaDB))
 	dir := t.TempDir()
 	r := &rig{t: t, m: m, db: "shop", repo: openRepo(t, dir)}

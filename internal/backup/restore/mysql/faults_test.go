@@ -486,6 +486,7 @@ func TestDiskFull(t *testing.T) {
 // TestEmptyAndMany backs up a database without anything, and one of 500 tables;
 // WEIR_TEST_TABLES says how many else, as make torture does.
 func TestEmptyAndMany(t *testing.T) {
+	testkit.Long(t, "backs up hundreds of tables")
 	eachServer(t, func(t *testing.T, m *lab.MySQL) {
 		r := newRig(t, m, "")
 		r.backup(backup.Options{}, archive.Options{})

@@ -11,11 +11,13 @@ import (
 	"github.com/weirdb/weir/internal/backup/restore"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 // TestDocumentedRestore restores one of everything by the commands of the manual,
 // without weir: native dumps of source and copy are equal, and so are all definitions.
 func TestDocumentedRestore(t *testing.T) {
+	testkit.Long(t, "compares native dumps of one of everything")
 	p := labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast, Settings: map[string]string{"wal_level": "logical"}})
 	r := &rig{t: t, p: p, db: "shop", repo: openRepo(t, t.TempDir())}
 	r.createDB("shop")

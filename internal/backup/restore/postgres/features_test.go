@@ -16,6 +16,7 @@ import (
 	load "github.com/weirdb/weir/internal/backup/restore/postgres"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 const shop = `
@@ -275,6 +276,7 @@ func TestDamagedChunkLoadsNothing(t *testing.T) {
 // TestManyTables backs up more tables than are locked at once, most of which are a file
 // each and no more; WEIR_TEST_TABLES says how many else, as make torture does.
 func TestManyTables(t *testing.T) {
+	testkit.Long(t, "backs up hundreds of tables")
 	n := 510
 	if s := os.Getenv("WEIR_TEST_TABLES"); s != "" {
 		var err error

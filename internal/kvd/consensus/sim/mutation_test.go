@@ -230,7 +230,7 @@ func show(t *testing.T, b bug, seed int) (v Violation, caught bool) {
 }
 
 func TestBugsAreCaught(t *testing.T) {
-	if raceEnabled || testing.Short() {
+	if raceEnabled {
 		t.Skip("thousands of runs, each in a thread of its own: the plain test plays them")
 	}
 	for _, b := range bugs() {

@@ -34,6 +34,7 @@ func tiny() Plan {
 // them, unless make torture runs it: a second shape on MariaDB, sides that are weir's own
 // on PostgreSQL.
 func TestScenarioEndToEnd(t *testing.T) {
+	testkit.Long(t, "runs most experiments on both engines")
 	t.Run("PostgreSQL", func(t *testing.T) {
 		labtest.RequirePostgres(t)
 		endToEnd(t, suite.PostgreSQL, []string{"dump-shop", "restore-shop", "profiles-dump-shop", "profiles-restore-shop", "jobs-dump-shop", "jobs-restore-shop", "adaptive-dump-shop", "adaptive-restore-shop", "settings-restore-shop", "memory-shop", "dump-many", "restore-many"})

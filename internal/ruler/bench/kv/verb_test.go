@@ -17,6 +17,7 @@ import (
 	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/ruler/bench"
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 var program = &clitest.Program{Verbs: func() []*cobra.Command { return append(kvcmd.Verbs(), suite.Command(Bench())) }}
@@ -117,9 +118,7 @@ func TestBenchKVTellsOfASample(t *testing.T) {
 // Real replicas, run by this test's program and driven by either client, and the
 // report made again from what they left.
 func TestBenchKVRunsReplicas(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts clusters, which takes some seconds")
-	}
+	testkit.Long(t, "starts clusters")
 	weir := program.Path(t)
 	for _, client := range Clients() {
 		dir := filepath.Join(t.TempDir(), "out")

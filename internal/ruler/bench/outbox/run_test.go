@@ -13,6 +13,7 @@ import (
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/ruler/bench"
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 // smoke runs experiments of the smallest plan.
@@ -111,6 +112,9 @@ func TestARunIsNotOverwritten(t *testing.T) {
 func TestPhasesOnServers(t *testing.T) {
 	for _, e := range []suite.Engine{suite.PostgreSQL, suite.MariaDB} {
 		t.Run(string(e), func(t *testing.T) {
+			if e != suite.PostgreSQL {
+				testkit.Long(t, "runs three experiments on each engine")
+			}
 			out, _ := smoke(t, e, t.TempDir(), false, "focus", "mixed", "partition")
 			past := out.Results[len(out.Results)-1]
 			for _, name := range []string{"flat, window", "flat, no window", "partitioned, window", "partitioned, no window", "poll", "log"} {
@@ -153,6 +157,7 @@ func TestPhasesOnServers(t *testing.T) {
 // that lie in a table of their own: the ledger sees every message, and the table is
 // empty where consumers have fetched what was in it.
 func TestGridAndPayloadsOutOfBand(t *testing.T) {
+	testkit.Long(t, "runs four experiments on both engines")
 	for _, e := range []suite.Engine{suite.PostgreSQL, suite.MariaDB} {
 		t.Run(string(e), func(t *testing.T) {
 			out, _ := smoke(t, e, t.TempDir(), false, "grid", "out-of-band", "payload-128", "partition")

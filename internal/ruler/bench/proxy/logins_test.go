@@ -6,6 +6,7 @@ import (
 
 	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 // MariaDB is logged in at by each method, too.
@@ -32,6 +33,7 @@ func TestLoginsAtMariaDBAreMeasured(t *testing.T) {
 
 // Each way is logged in by, by a method of each kind.
 func TestLoginsAreMeasured(t *testing.T) {
+	testkit.Long(t, "runs experiments with three kinds of logins")
 	labtest.RequirePostgres(t)
 	got, err := Run(t.Context(), Options{
 		Options: suite.Options{Out: t.TempDir(), Say: t.Logf, Experiments: []string{"logins-trust-2", "logins-auth-query-2", "logins-scram-2"}},

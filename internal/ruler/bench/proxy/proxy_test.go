@@ -16,12 +16,14 @@ import (
 	"github.com/weirdb/weir/internal/ruler/bench"
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
 	"github.com/weirdb/weir/internal/ruler/report"
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 // TestProxyScenarioEndToEnd runs every kind of experiment, briefly, with the real
 // program: each round checks its answers and its rows, so an error here is a
 // wrong answer, a lost row or a process that did not start or stop.
 func TestProxyScenarioEndToEnd(t *testing.T) {
+	testkit.Long(t, "runs every kind of experiment on both engines")
 	binary := program.Path(t)
 	t.Run("PostgreSQL", func(t *testing.T) {
 		labtest.RequirePostgres(t)
