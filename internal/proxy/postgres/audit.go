@@ -19,14 +19,14 @@ const auditEvery = 5 * time.Second
 
 // auditSQL returns the settings that the session has changed, and one row for
 // each other kind of state.
-const auditSQL = `SELECT 'setting', pg_catalog.lower(name) FROM pg_catalog.pg_settings WHERE source = 'session'
+var auditSQL = own(`SELECT 'setting', pg_catalog.lower(name) FROM pg_catalog.pg_settings WHERE source = 'session'
 UNION ALL SELECT 'temporary objects', '' FROM pg_catalog.pg_class WHERE relnamespace = pg_catalog.pg_my_temp_schema()
 UNION ALL SELECT 'channel', c FROM pg_catalog.pg_listening_channels() c
-UNION ALL SELECT 'advisory lock', objid::text FROM pg_catalog.pg_locks WHERE locktype = 'advisory' AND pid = pg_catalog.pg_backend_pid()
+UNION ALL SELECT 'advisory lock', objid::pg_catalog.text FROM pg_catalog.pg_locks WHERE locktype = 'advisory' AND pid = pg_catalog.pg_backend_pid()
 UNION ALL SELECT 'cursor', name FROM pg_catalog.pg_cursors WHERE is_holdable
 UNION ALL SELECT 'prepared statement', name FROM pg_catalog.pg_prepared_statements WHERE from_sql
 UNION ALL SELECT 'role', pg_catalog.current_setting('role') WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_db_role_setting s, pg_catalog.unnest(s.setconfig) v
- WHERE v LIKE 'role=%' AND s.setrole IN (0, pg_catalog.quote_ident(session_user)::pg_catalog.regrole))`
+ WHERE v ~~ 'role=%' AND s.setrole = ANY (ARRAY[0, pg_catalog.quote_ident(session_user)::pg_catalog.regrole::pg_catalog.oid]))`)
 
 // audits are those of a pool's free backends.
 type audits struct {

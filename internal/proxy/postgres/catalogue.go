@@ -81,7 +81,7 @@ func (r *reader) next() string {
 	case r.err != nil:
 		return ""
 	case r.effects == nil:
-		return builtinSQL
+		return quietly + builtinSQL
 	case r.step == 0:
 		return quietly + "SELECT 'stamp', (" + stampSQL + "), '', '', '', '', ''" + fmt.Sprintf(scanSQL, r.builtins)
 	}

@@ -6,13 +6,30 @@ import (
 	"strings"
 )
 
+// ownOperators has the operators of a question of weir's be the server's own. A name without a
+// schema may be anybody's who may create something in a schema of the search path: an operator
+// that fits better is called, and the path is the database's owner's to set. But weir asks with
+// the rights of the pool's user, and before that has sent anything, as a superuser who is about
+// to set the path may. The texts have no IN, CASE x WHEN, LIKE and IS DISTINCT FROM, which are
+// operators of the path, too.
+var ownOperators = func() *strings.Replacer {
+	var pairs []string
+	for _, op := range []string{"=", "<>", "<", "<=", ">", ">=", "+", "-", "/", "||", "!~", "~~"} {
+		pairs = append(pairs, " "+op+" ", " OPERATOR(pg_catalog."+op+") ")
+	}
+	return strings.NewReplacer(pairs...)
+}()
+
+// own is a question with the server's own operators.
+func own(sql string) string { return ownOperators.Replace(sql) }
+
 // quietly makes a query of weir's own independent of the settings of the session
 // that it runs in. All of it is one transaction, at whose end they are back. A
 // serializable one that is deferrable would wait for those of other clients, and
 // these for the reading. Without sequential scans a plan counts as so expensive that
 // it would be compiled, which takes minutes.
 const quietly = `SET LOCAL transaction_isolation = 'read committed'; SET LOCAL statement_timeout = 0; ` +
-	`SET LOCAL client_encoding = 'UTF8'; SET LOCAL jit = off; `
+	`SET LOCAL client_encoding = 'UTF8'; SET LOCAL jit = off; SET LOCAL search_path = pg_catalog, pg_temp; `
 
 // builtinSQL lists the functions of the server itself that SQL can call. Their
 // numbers are the same in every database of a server.

@@ -117,11 +117,14 @@ func maySetSQL(name string) string {
 	if sqlscan.Custom(name) {
 		unseen = "free"
 	}
-	return `coalesce((SELECT CASE WHEN s.context = 'user' THEN 'free'
- WHEN s.context = 'superuser' AND pg_catalog.current_setting('is_superuser') = 'on' THEN 'superuser'
- WHEN s.setting IS NOT DISTINCT FROM s.reset_val THEN 'default' ELSE 'other' END
- FROM pg_catalog.pg_settings s WHERE pg_catalog.lower(s.name) = pg_catalog.lower(` + quoteLiteral(name) + `)), '` + unseen + `')`
+	return maySetOwn + `pg_catalog.lower(` + quoteLiteral(name) + `)), '` + unseen + `')`
 }
+
+// maySetOwn is its beginning. Arrays are equal where both elements are NULL.
+var maySetOwn = own(`coalesce((SELECT CASE WHEN s.context = 'user' THEN 'free'
+ WHEN s.context = 'superuser' AND pg_catalog.current_setting('is_superuser') = 'on' THEN 'superuser'
+ WHEN ARRAY[s.setting] = ARRAY[s.reset_val] THEN 'default' ELSE 'other' END
+ FROM pg_catalog.pg_settings s WHERE pg_catalog.lower(s.name) = `)
 
 // freeSettings are the names of settings that every session of a pool may set.
 type freeSettings map[string]bool

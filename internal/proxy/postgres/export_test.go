@@ -2,9 +2,12 @@ package postgres
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"time"
 
+	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/proxy/sqlscan"
 	"github.com/weirdb/weir/internal/proxy/upstream"
 )
 
@@ -88,4 +91,25 @@ func (s *Server) Hold() (release func()) {
 		}
 	}
 	return func() { close(free) }
+}
+
+// Questions are texts of weir's own, of a table where they are about one, but for those that have
+// parameters.
+func Questions(table string) map[string]string {
+	r := newReader(nil, nil)
+	all := map[string]string{
+		"facts": factsSQL, "audit": auditSQL, "state": stateSQL, "setting": "SELECT " + maySetSQL("work_mem"), "asked": askedSQL, "hub": hubSetup, "role": roleSQL,
+		"locks": locksSQL, "channels": channelsSQL, "table": tableSQL(table), "series": serialSQL(table), "builtin": r.next(),
+		"permission": (&reach{database: "d", copies: true}).permission(),
+		"reset":      setIfReset(session.Setting{Name: "work_mem", Value: "5MB", Literal: true}) + setIfReset(session.Setting{Name: "a.b", Value: "c", Literal: true}),
+		"edges":      quietly + fmt.Sprintf(edgeSQL, "f,t,o,r,w", "1247,23,96,1259,1259"),
+	}
+	r.effects, r.builtins = map[string]sqlscan.Effect{}, "1,2"
+	all["scan"] = r.next()
+	return all
+}
+
+// Guards are those texts that have parameters.
+func Guards() []string {
+	return []string{own(typesGuardSQL), own(columnsGuardSQL), own(domainsGuardSQL), own(domainsColumnsGuardSQL), own(serialGuardSQL)}
 }

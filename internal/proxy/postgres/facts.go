@@ -28,7 +28,7 @@ const factsColumns = 5
 // factsSQL asks for the facts, without pg_settings and pg_proc, which take the server
 // more time than all else here. The function that flushes the log has a fourth argument
 // from PostgreSQL 17 on, with a default.
-const factsSQL = `SELECT pg_catalog.current_setting('lock_timeout'),
+var factsSQL = own(`SELECT pg_catalog.current_setting('lock_timeout'),
  pg_catalog.current_setting('synchronous_commit'),
  NOT pg_catalog.pg_is_in_recovery() AND coalesce(pg_catalog.has_function_privilege(coalesce(
   pg_catalog.to_regprocedure('pg_catalog.pg_logical_emit_message(pg_catalog.bool, pg_catalog.text, pg_catalog.text)'),
@@ -38,7 +38,7 @@ const factsSQL = `SELECT pg_catalog.current_setting('lock_timeout'),
   - coalesce(pg_catalog.current_setting('superuser_reserved_connections', true)::pg_catalog.int4, 0)
   - coalesce(pg_catalog.current_setting('reserved_connections', true)::pg_catalog.int4, 0),
  (SELECT coalesce(pg_catalog.min(l.n), 0) FROM (SELECT rolconnlimit FROM pg_catalog.pg_roles WHERE rolname = session_user
-  UNION ALL SELECT datconnlimit FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()) AS l(n) WHERE l.n > 0)`
+  UNION ALL SELECT datconnlimit FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()) AS l(n) WHERE l.n > 0)`)
 
 // factsKeep is how old the facts may be while there are lanes: a reload of the
 // server's configuration may have changed what a commit promises by default.

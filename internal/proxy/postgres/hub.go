@@ -144,9 +144,9 @@ const (
 
 // hubSetup makes the session one that hears in the database's encoding, and that the
 // server does not end for what it is there for.
-const hubSetup = `SELECT pg_catalog.set_config('client_encoding', pg_catalog.getdatabaseencoding(), false), pg_catalog.set_config('application_name', 'weir listener', false);
+var hubSetup = own(`SELECT pg_catalog.set_config('client_encoding', pg_catalog.getdatabaseencoding(), false), pg_catalog.set_config('application_name', 'weir listener', false);
 SELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.pg_settings
- WHERE name IN ('statement_timeout', 'lock_timeout', 'transaction_timeout', 'idle_session_timeout', 'idle_in_transaction_session_timeout'); `
+ WHERE name = ANY (ARRAY['statement_timeout', 'lock_timeout', 'transaction_timeout', 'idle_session_timeout', 'idle_in_transaction_session_timeout']); `)
 
 // marker sends the marker of a move.
 func (h *hub) marker(m *move) string {

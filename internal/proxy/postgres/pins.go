@@ -90,12 +90,12 @@ func pinsOf(eff sqlscan.Effect) pin {
 }
 
 // stateSQL asks the server which session state there is, of what it can show.
-const stateSQL = `SELECT
+var stateSQL = own(`SELECT
  EXISTS (SELECT FROM pg_catalog.pg_class WHERE relnamespace = pg_catalog.pg_my_temp_schema()),
  EXISTS (SELECT FROM pg_catalog.pg_listening_channels()),
  EXISTS (SELECT FROM pg_catalog.pg_locks WHERE locktype = 'advisory' AND pid = pg_catalog.pg_backend_pid()),
  EXISTS (SELECT FROM pg_catalog.pg_cursors WHERE is_holdable),
- EXISTS (SELECT FROM pg_catalog.pg_prepared_statements WHERE from_sql)`
+ EXISTS (SELECT FROM pg_catalog.pg_prepared_statements WHERE from_sql)`)
 
 // mayEnd reports whether the server is asked which pins are left, or will be when it has
 // answered what is under way.

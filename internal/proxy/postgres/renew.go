@@ -277,11 +277,11 @@ func (c *client) vacate(r *reach) {
 // permission asks whether the session may do what needs the database alone.
 func (r *reach) permission() string {
 	owner := "pg_catalog.pg_has_role(d.datdba, 'USAGE')"
-	sql := "SELECT EXISTS (SELECT FROM pg_catalog.pg_database d WHERE d.datname = " + quoteLiteral(r.database) + " AND "
+	sql := own("SELECT EXISTS (SELECT FROM pg_catalog.pg_database d WHERE d.datname = ") + quoteLiteral(r.database) + " AND "
 	if !r.copies {
 		return sql + owner + ")"
 	}
-	return sql + "(d.datistemplate OR " + owner + ")) AND EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.rolname = current_user AND (r.rolcreatedb OR r.rolsuper))"
+	return sql + "(d.datistemplate OR " + owner + own(")) AND EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.rolname = current_user AND (r.rolcreatedb OR r.rolsuper))")
 }
 
 // carriedOut is called when a unit has been answered: what its statements reach

@@ -295,7 +295,7 @@ type serials struct {
 }
 
 func (s *serials) init(p *pool) {
-	s.p, s.guard = p, p.stmts.internal(serialGuardSQL)
+	s.p, s.guard = p, p.stmts.internal(own(serialGuardSQL))
 }
 
 func (s *serials) forget() { clear(s.m) }
@@ -363,7 +363,7 @@ func (f *serialFacts) learn(p *pool, u *unit) {
 // each statement: RI_FKey_check_ins, check_upd, restrict_del, restrict_upd, noaction_del,
 // noaction_upd. Their numbers are the same in every PostgreSQL.
 const quietTriggers = `NOT EXISTS (SELECT FROM pg_catalog.pg_trigger t WHERE t.tgrelid = c.oid
- AND (NOT t.tgisinternal OR t.tginitdeferred OR t.tgfoid NOT IN (1644, 1645, 1648, 1649, 1654, 1655)))`
+ AND (NOT t.tgisinternal OR t.tginitdeferred OR t.tgfoid <> ALL (ARRAY[1644, 1645, 1648, 1649, 1654, 1655]::pg_catalog.oid[])))`
 
 // serialColumns is how many columns serialSQL has.
 const serialColumns = 6
@@ -378,17 +378,17 @@ func serialSQL(name string) string {
 		ops = append(ops, quoteLiteral(o))
 	}
 	const deps = ` d JOIN pg_catalog.pg_depend p ON p.refclassid = 'pg_catalog.pg_proc'::pg_catalog.regclass AND `
-	return `SELECT c.oid, c.xmin, ` + schemasSQL(name) + `, ` + committedReads + ` AND c.relkind = 'r' AND c.relpersistence <> 't' AND NOT c.relispartition AND NOT c.relrowsecurity AND NOT c.relhasrules AND NOT c.relhassubclass
- AND ` + quietTriggers + `
+	return own(`SELECT c.oid, c.xmin, `+schemasSQL(name)+`, `+committedReads+` AND c.relkind = 'r' AND c.relpersistence <> 't' AND NOT c.relispartition AND NOT c.relrowsecurity AND NOT c.relhasrules AND NOT c.relhassubclass
+ AND `+quietTriggers+`
  AND NOT EXISTS (SELECT FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.atttypid >= 16384)
- AND NOT EXISTS (SELECT FROM pg_catalog.pg_attrdef` + deps + `p.classid = 'pg_catalog.pg_attrdef'::pg_catalog.regclass AND p.objid = d.oid WHERE d.adrelid = c.oid)
- AND NOT EXISTS (SELECT FROM pg_catalog.pg_constraint` + deps + `p.classid = 'pg_catalog.pg_constraint'::pg_catalog.regclass AND p.objid = d.oid WHERE d.conrelid = c.oid)
- AND NOT EXISTS (SELECT FROM pg_catalog.pg_index` + deps + `p.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND p.objid = d.indexrelid WHERE d.indrelid = c.oid)
- AND NOT EXISTS (SELECT FROM pg_catalog.pg_operator o WHERE o.oid >= 16384 AND o.oprleft < 16384 AND o.oprright < 16384 AND o.oprname IN (` + strings.Join(ops, ", ") + `))
+ AND NOT EXISTS (SELECT FROM pg_catalog.pg_attrdef`+deps+`p.classid = 'pg_catalog.pg_attrdef'::pg_catalog.regclass AND p.objid = d.oid WHERE d.adrelid = c.oid)
+ AND NOT EXISTS (SELECT FROM pg_catalog.pg_constraint`+deps+`p.classid = 'pg_catalog.pg_constraint'::pg_catalog.regclass AND p.objid = d.oid WHERE d.conrelid = c.oid)
+ AND NOT EXISTS (SELECT FROM pg_catalog.pg_index`+deps+`p.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND p.objid = d.indexrelid WHERE d.indrelid = c.oid)
+ AND NOT EXISTS (SELECT FROM pg_catalog.pg_operator o WHERE o.oid >= 16384 AND o.oprleft < 16384 AND o.oprright < 16384 AND o.oprname = ANY (ARRAY[`+strings.Join(ops, ", ")+`]::pg_catalog.name[]))
  AND NOT EXISTS (SELECT FROM pg_catalog.pg_cast k WHERE k.oid >= 16384 AND k.castsource < 16384 AND k.casttarget < 16384)
  AND (SELECT s.setting::int >= 500 FROM pg_catalog.pg_settings s WHERE s.name = 'deadlock_timeout'),
  (SELECT pg_catalog.string_agg(a.attname, pg_catalog.chr(1)) FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped)
- FROM pg_catalog.pg_class c WHERE c.oid = pg_catalog.to_regclass(` + quoteLiteral(name) + `)`
+ FROM pg_catalog.pg_class c WHERE c.oid = `) + `pg_catalog.to_regclass(` + quoteLiteral(name) + `)`
 }
 
 // serialGuardSQL fails, by a division by zero, unless the name still means the same

@@ -74,9 +74,9 @@ func set(s session.Setting) string {
 // setIfReset is the SQL that applies one setting unless the session has a value of
 // its own, which a RESET that was undone has left it.
 func setIfReset(s session.Setting) string {
-	without := "EXISTS (SELECT FROM pg_catalog.pg_settings WHERE pg_catalog.lower(name) = " + anyLiteral(s.Name) + " AND source <> 'session')"
+	without := own("EXISTS (SELECT FROM pg_catalog.pg_settings WHERE source <> 'session' AND pg_catalog.lower(name) = ") + anyLiteral(s.Name) + ")"
 	if sqlscan.Custom(s.Name) { // of which that view does not tell
-		without = "coalesce(pg_catalog.current_setting(" + anyLiteral(s.Name) + ", true), '') = ''"
+		without = "coalesce(pg_catalog.current_setting(" + anyLiteral(s.Name) + own(", true), '') = ''")
 	}
 	return "SELECT pg_catalog.set_config(" + anyLiteral(s.Name) + ", " + anyLiteral(s.Value) + ", false) WHERE " + without + "; "
 }

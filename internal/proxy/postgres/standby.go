@@ -83,7 +83,7 @@ func (r *run) askOfStandby(b *backend) {
 		return
 	}
 	r.asks = true
-	sql := fmt.Sprintf("SELECT 1 FROM pg_catalog.pg_stat_activity WHERE pid = %d AND wait_event = 'SyncRep'", b.pid)
+	sql := own(fmt.Sprintf("SELECT 1 FROM pg_catalog.pg_stat_activity WHERE pid = %d AND wait_event = 'SyncRep'", b.pid))
 	b.p.askIn(b.p.settings.Empty(), sql, 1, func(q *unit) {
 		r.asks = false
 		if len(q.rows) == 0 || b.run() != r || b.Head() != head || !r.alone(b) {

@@ -111,15 +111,15 @@ func (t *tableCache) lookAgain(p *pool, set *session.Set, name string, f *tableF
 // the table itself is looked at when the statement ends: rows of one statement may
 // refer to rows that come later, which one by one they may not.
 func tableSQL(name string) string {
-	return `SELECT c.oid, c.xmin, ` + schemasSQL(name) + `, ` + committedReads + ` AND c.relkind = 'r' AND NOT c.relispartition AND NOT c.relrowsecurity AND NOT c.relhasrules
+	return own(`SELECT c.oid, c.xmin, `+schemasSQL(name)+`, `+committedReads+` AND c.relkind = 'r' AND NOT c.relispartition AND NOT c.relrowsecurity AND NOT c.relhasrules
  AND NOT EXISTS (SELECT FROM pg_catalog.pg_trigger t WHERE t.tgrelid = c.oid AND (NOT t.tgisinternal OR t.tgconstrrelid = c.oid))
  AND NOT EXISTS (SELECT FROM pg_catalog.pg_attrdef d JOIN pg_catalog.pg_depend p ON p.classid = 'pg_catalog.pg_attrdef'::pg_catalog.regclass
   AND p.objid = d.oid AND p.refclassid = 'pg_catalog.pg_proc'::pg_catalog.regclass WHERE d.adrelid = c.oid)
  AND NOT EXISTS (SELECT FROM pg_catalog.pg_constraint k JOIN pg_catalog.pg_depend p ON p.classid = 'pg_catalog.pg_constraint'::pg_catalog.regclass
   AND p.objid = k.oid AND p.refclassid = 'pg_catalog.pg_proc'::pg_catalog.regclass WHERE k.conrelid = c.oid)
- AND ` + quietDomains + `,
- ` + plainColumnsSQL + `, ` + defaultsSQL + `, ` + simpleTypesSQL + `
- FROM pg_catalog.pg_class c WHERE c.oid = pg_catalog.to_regclass(` + quoteLiteral(name) + `)`
+ AND `+quietDomains+`,
+ `+plainColumnsSQL+`, `+defaultsSQL+`, `+simpleTypesSQL+`
+ FROM pg_catalog.pg_class c WHERE c.oid = `) + `pg_catalog.to_regclass(` + quoteLiteral(name) + `)`
 }
 
 // tableColumns is how many columns tableSQL has.
@@ -147,7 +147,7 @@ const holdsDomain = `y.typtype <> 'e' AND (y.typtype <> 'b' OR y.typelem >= 1638
 // simpleTypesSQL asks for the types of users in the table c; NULL if one may be a domain, or
 // hold one.
 const simpleTypesSQL = `(SELECT CASE WHEN pg_catalog.count(*) FILTER (WHERE ` + holdsDomain + `) = 0
-  THEN pg_catalog.concat('{', pg_catalog.string_agg(y.oid::text, ',' ORDER BY a.attnum), '}') END ` + usersTypes + `)`
+  THEN pg_catalog.concat('{', pg_catalog.string_agg(y.oid::pg_catalog.text, ',' ORDER BY a.attnum), '}') END ` + usersTypes + `)`
 
 // schemasSQL asks for the version of the table's schema, and what otherSchemas is if the name
 // is without a schema, or 0.
@@ -175,7 +175,7 @@ const otherSchemas = `(SELECT CASE WHEN pg_catalog.strpos(pg_catalog.concat(pg_c
 // sameSchemas holds if schemasSQL would have the same answer for c as it had, which are the
 // parameters.
 const sameSchemas = `EXISTS (SELECT FROM pg_catalog.pg_namespace n WHERE n.oid = c.relnamespace AND n.xmin = $4::pg_catalog.xid)
- AND ($5::pg_catalog.int8 = 0 OR $5 IS NOT DISTINCT FROM ` + otherSchemas + `)`
+ AND ($5::pg_catalog.int8 = 0 OR ARRAY[$5::pg_catalog.int8] = ARRAY[` + otherSchemas + `])`
 
 // qualified reports whether the name of a table has a schema.
 func qualified(name string) bool {
@@ -196,7 +196,7 @@ func qualified(name string) bool {
 // committedReads holds in a transaction each of whose statements sees what was committed
 // before it. In any other a guard sees the catalogue as it was when the transaction began,
 // and misses a trigger that was made while the first statement waited for the table.
-const committedReads = `pg_catalog.current_setting('transaction_isolation') IN ('read committed', 'read uncommitted')`
+const committedReads = `pg_catalog.current_setting('transaction_isolation') = ANY (ARRAY['read committed', 'read uncommitted'])`
 
 // guardSQL fails, by a division by zero, unless the name still means the same
 // table in the same version, and has since the INSERT, and it got no trigger, no foreign
@@ -227,8 +227,8 @@ const (
 type guards struct{ types, domains, columns, domainsColumns *stmt }
 
 func (g *guards) init(p *pool) {
-	g.types, g.domains = p.stmts.internal(typesGuardSQL), p.stmts.internal(domainsGuardSQL)
-	g.columns, g.domainsColumns = p.stmts.internal(columnsGuardSQL), p.stmts.internal(domainsColumnsGuardSQL)
+	g.types, g.domains = p.stmts.internal(own(typesGuardSQL)), p.stmts.internal(own(domainsGuardSQL))
+	g.columns, g.domainsColumns = p.stmts.internal(own(columnsGuardSQL)), p.stmts.internal(own(domainsColumnsGuardSQL))
 }
 
 func (f *tableFacts) learn(p *pool, name string, u *unit) {

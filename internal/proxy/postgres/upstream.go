@@ -145,9 +145,9 @@ func (p *pool) Moved(now upstream.Endpoint) {
 
 // roleSQL asks whether the server takes writes, for the timeline of one that does,
 // which each promotion raises, and how far its log goes: as it is written, or applied.
-const roleSQL = `SELECT pg_catalog.pg_is_in_recovery() OR pg_catalog.current_setting('default_transaction_read_only') = 'on',
+var roleSQL = own(`SELECT pg_catalog.pg_is_in_recovery() OR pg_catalog.current_setting('default_transaction_read_only') = 'on',
  CASE WHEN NOT pg_catalog.pg_is_in_recovery() THEN pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8) END,
- pg_catalog.pg_wal_lsn_diff(CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn() ELSE pg_catalog.pg_current_wal_lsn() END, '0/0')`
+ pg_catalog.pg_wal_lsn_diff(CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn() ELSE pg_catalog.pg_current_wal_lsn() END, '0/0')`)
 
 // probe asks a host what it is, as the DSN's user.
 func (h *hosts) probe(ctx context.Context, e upstream.Endpoint) (upstream.Report, error) {

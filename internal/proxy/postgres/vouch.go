@@ -135,10 +135,10 @@ func (s *Server) granted(key poolKey, st *roleStanding, conn *backendConn) {
 
 // askedSQL asks what an administrator may have changed for a role that has
 // connections.
-const askedSQL = `SELECT r.rolcanlogin, pg_catalog.has_database_privilege(r.oid, d.oid, 'CONNECT') AND d.datallowconn,
+var askedSQL = own(`SELECT r.rolcanlogin, pg_catalog.has_database_privilege(r.oid, d.oid, 'CONNECT') AND d.datallowconn,
  r.rolvaliduntil <= pg_catalog.now()
  FROM pg_catalog.pg_roles r, pg_catalog.pg_database d
- WHERE r.rolname = session_user AND d.datname = pg_catalog.current_database()`
+ WHERE r.rolname = session_user AND d.datname = pg_catalog.current_database()`)
 
 // askStanding logs in as the user, which is the one question that covers all that
 // may have changed. If weir cannot, because it has no password or the server has
