@@ -285,11 +285,7 @@ func (v *restoreVerb) leave(r *restore.Result, place, id string, failed error, s
 	if err := errors.Join(r.WriteRest(f, place, id), f.Close()); err != nil {
 		return err
 	}
-	for _, o := range r.Failed {
-		if text := fmt.Sprint(o); failed == nil || !strings.Contains(failed.Error(), text) {
-			fmt.Fprintln(stderr, "failed:", text)
-		}
-	}
+	fmt.Fprint(stderr, failedText(r.Failed, failed))
 	switch {
 	case len(r.Failed) == 0:
 		fmt.Fprintf(stderr, "the definitions of %d objects that were of no use at the source are in %s\n", len(r.Broken), f.Name())
@@ -299,6 +295,22 @@ func (v *restoreVerb) leave(r *restore.Result, place, id string, failed error, s
 		fmt.Fprintf(stderr, "%d objects failed before the restore ended, see %s\n", len(r.Failed), f.Name())
 	}
 	return nil
+}
+
+// failedText lists objects that failed, but for those that the error names. It names their
+// databases if there are several, and then all objects: some may be called alike.
+func failedText(objects []*restore.ObjectError, failed error) string {
+	several := slices.ContainsFunc(objects, func(o *restore.ObjectError) bool { return o.Database != objects[0].Database })
+	var out strings.Builder
+	for _, o := range objects {
+		switch {
+		case several && o.Database != "":
+			fmt.Fprintf(&out, "failed in database %s: %v\n", o.Database, o)
+		case several || failed == nil || !strings.Contains(failed.Error(), o.Error()):
+			fmt.Fprintf(&out, "failed: %v\n", o)
+		}
+	}
+	return out.String()
 }
 
 // resumable says what to do about a restore that has left something to do.
