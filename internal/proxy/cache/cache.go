@@ -12,7 +12,7 @@
 //	          from here      one refresh runs   one statement for all that ask
 //
 // Nothing here waits or starts a goroutine. The library that stores the answers (otter)
-// runs its maintenance on goroutines of its own, which end by themselves.
+// runs its maintenance on goroutines of its own, which end when the cache is switched off.
 package cache
 
 import (
@@ -54,6 +54,7 @@ func (c *Cache) Configure(size, maxAnswer int64) {
 		c.store.Store(nil)
 		c.forget("")
 		st.InvalidateAll()
+		st.StopAllGoroutines()
 	case size > 0 && st != nil:
 		st.SetMaximum(uint64(size))
 	case size > 0:

@@ -226,6 +226,7 @@ func (s *Server[L]) Stopping() bool { return s.stopping.Load() }
 // it takes no new clients, lets transactions under way finish for as long as the
 // loops are patient, closes everything and returns.
 func (s *Server[L]) Serve(ctx context.Context, login func(context.Context, net.Conn)) error {
+	defer s.Cache.Configure(0, 0) // which ends its maintenance
 	defer context.AfterFunc(ctx, s.stop)()
 	defer s.stop()
 	g, gctx := errgroup.WithContext(s.serving)

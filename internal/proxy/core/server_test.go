@@ -110,10 +110,12 @@ func serve(t *testing.T) *fakeServer {
 	return s
 }
 
-// Serve closes its sockets also where it is done before they have heard that it is to end.
-func TestServeClosesItsSockets(t *testing.T) {
+// Serve leaves nothing open: not its sockets where it is done before they have heard that it
+// is to end, nor its cache.
+func TestServeLeavesNothingOpen(t *testing.T) {
 	t.Parallel()
 	s := open(t)
+	s.Cache.Configure(1<<20, 1<<10)
 	s.Meet = func(*fakeLoop, int, net.Addr, context.Context) {}
 	s.Deafen()
 	ctx, stop := context.WithCancel(t.Context())
@@ -124,6 +126,9 @@ func TestServeClosesItsSockets(t *testing.T) {
 	if conn, err := net.Dial("tcp", s.Addr().String()); err == nil {
 		_ = conn.Close()
 		t.Error("the server has ended, and still listens")
+	}
+	if s.Cache.On() {
+		t.Error("the server has ended, and still has its cache")
 	}
 }
 
