@@ -158,6 +158,9 @@ func (l *lastStatement) note(u *unit) {
 	if u.effects.Has(myscan.EffDiag) && u.verb == myscan.VerbShow {
 		return // SHOW WARNINGS leaves what it shows
 	}
+	if u.cmd == mywire.ComStmtPrepare && showsDiagnostics(&u.st.info) {
+		return // and so does who prepares it
+	}
 	switch {
 	case l.warnings == 0 && !l.failed || !u.keepsDiagnostics():
 		l.clear()

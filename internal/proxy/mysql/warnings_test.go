@@ -60,3 +60,31 @@ func TestWarningsBehindOtherStatements(t *testing.T) {
 		}
 	})
 }
+
+// A prepared question for warnings finds those that were there when it was prepared, or is
+// refused, with a cursor as well.
+func TestPreparedQuestionsForWarnings(t *testing.T) {
+	t.Parallel()
+	if !isMariaDB(server(t)) {
+		t.Skip("MySQL does not prepare SHOW WARNINGS")
+	}
+	db := database(t, "CREATE TABLE t (a INT)")
+	w := start(t, db, func(c *mysql.Config) { c.PoolSize = 1 })
+	w.dial(nil).must("DO 1")
+	for _, flags := range []byte{0, mywire.CursorReadOnly} {
+		ask := func(c *wire) (last reply) {
+			c.must("INSERT IGNORE INTO t VALUES ('6x')")
+			c.try(c.query("SHOW WARNINGS"))
+			st := c.prepare("SHOW WARNINGS")
+			if last = c.try(mywire.AppendExecute(nil, c.Caps, st.id, flags, nil, nil)); last.ok.Status&mywire.StatusCursorExists != 0 {
+				last = c.try(mywire.AppendFetch(nil, st.id, 9))
+			}
+			_ = c.Close()
+			return last
+		}
+		got, want := ask(w.dial(nil)), ask(directTo(t, server(t), db))
+		if got.code() != mywire.ErrNotSupportedYet && got.text != want.text {
+			t.Errorf("flags %d:\n  weir %s %v\ndirect %s", flags, got.text, got.lost, want.text)
+		}
+	}
+}
