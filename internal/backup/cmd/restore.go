@@ -69,8 +69,8 @@ The rows that the server accepted are counted and compared with the backup; --ve
 also reads them again and compares checksums.
 
 If an object fails, the objects that need it are skipped, and all others are restored.
-The exit code is then 1; a list at the end names what failed and what was skipped.
-When the causes are mended, --resume does what is left; a file has it as SQL, too.
+The exit code is then 1; a list at the end names what failed and what was skipped, and
+a file has the SQL that is left to run.
 
 Exit codes: 0 restored, 1 failed, 2 usage, 3 restored, but differs from the backup.`,
 		Example: `  weir restore /backups --to postgres://postgres@db/ --create
@@ -115,7 +115,7 @@ func (v *restoreVerb) flags(f *pflag.FlagSet) {
 	f.BoolVar(&o.DataOnly, "data-only", false, "rows, no definitions")
 	f.BoolVar(&o.NoGlobals, "no-globals", false, "no roles and tablespaces of a cluster")
 	f.BoolVar(&o.DryRun, "dry-run", false, "print what would be done, and change nothing")
-	f.BoolVar(&o.Resume, "resume", false, "continue a restore that was interrupted, or in which objects failed")
+	f.BoolVar(&o.Resume, "resume", false, "continue a restore that was interrupted")
 	f.BoolVar(&o.Force, "force", false, "restore into a server that is older than the source")
 	f.BoolVar(&v.keepGoing, "keep-going", true, "after an error in an object continue with all that do not need it, and report all errors at the end; =false stops at the first one")
 	f.StringVar(&v.failedSQL, "failed-sql", "", "`FILE` for the SQL that is left to run, if objects fail (default weir-restore-ID.sql here)")
@@ -255,8 +255,8 @@ func (v *restoreVerb) run(ctx context.Context, args []string, stdout, stderr io.
 		err = errors.Join(err, v.report(m, result, nil, stdout))
 	}
 	if err != nil {
-		if result.Books != "" && !v.log.on && !v.quiet {
-			fmt.Fprintln(stderr, v.resumable(result))
+		if ctx.Err() != nil && !v.quiet && !v.options.DryRun {
+			fmt.Fprintln(stderr, "the restore is unfinished; --resume continues it")
 		}
 		if differs(err) {
 			return cli.Shortfall(err)
@@ -285,7 +285,11 @@ func (v *restoreVerb) leave(r *restore.Result, place, id string, failed error, s
 	if err := errors.Join(r.WriteRest(f, place, id), f.Close()); err != nil {
 		return err
 	}
-	fmt.Fprint(stderr, failedText(r.Failed, failed))
+	for _, o := range r.Failed {
+		if text := fmt.Sprint(o); failed == nil || !strings.Contains(failed.Error(), text) {
+			fmt.Fprintln(stderr, "failed:", text)
+		}
+	}
 	switch {
 	case len(r.Failed) == 0:
 		fmt.Fprintf(stderr, "the definitions of %d objects that were of no use at the source are in %s\n", len(r.Broken), f.Name())
@@ -295,30 +299,6 @@ func (v *restoreVerb) leave(r *restore.Result, place, id string, failed error, s
 		fmt.Fprintf(stderr, "%d objects failed before the restore ended, see %s\n", len(r.Failed), f.Name())
 	}
 	return nil
-}
-
-// failedText lists objects that failed, but for those that the error names. It names their
-// databases if there are several, and then all objects: some may be called alike.
-func failedText(objects []*restore.ObjectError, failed error) string {
-	several := slices.ContainsFunc(objects, func(o *restore.ObjectError) bool { return o.Database != objects[0].Database })
-	var out strings.Builder
-	for _, o := range objects {
-		switch {
-		case several && o.Database != "":
-			fmt.Fprintf(&out, "failed in database %s: %v\n", o.Database, o)
-		case several || failed == nil || !strings.Contains(failed.Error(), o.Error()):
-			fmt.Fprintf(&out, "failed: %v\n", o)
-		}
-	}
-	return out.String()
-}
-
-// resumable says what to do about a restore that has left something to do.
-func (v *restoreVerb) resumable(r *restore.Result) string {
-	if !r.Ended {
-		return "the restore is unfinished; --resume continues it"
-	}
-	return "when the causes are mended, the same command with --resume does what is left; if you do it by hand, end with " + r.Books
 }
 
 // restFile opens the file of --failed-sql, or one here, or else one for temporary

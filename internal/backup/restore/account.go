@@ -24,7 +24,6 @@ type Account struct {
 	begun    time.Time
 
 	mu     sync.Mutex // guards what follows
-	books  string     // the statement that drops the books; "": there are none
 	result Result
 }
 
@@ -53,32 +52,7 @@ func (a *Account) End(err error) (*Result, error) {
 	if a.result.Ended = err == nil; err == nil {
 		err = a.result.Err()
 	}
-	if !a.result.Ended || a.result.unfinished() {
-		a.result.Books = a.books
-	}
 	return &a.result, err
-}
-
-// Began notes that a target has books, which drop drops.
-func (a *Account) Began(drop string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.books = drop
-}
-
-// Unfinished reports whether an object has failed that a resumed restore may make: the
-// books are kept for that.
-func (a *Account) Unfinished() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.result.unfinished()
-}
-
-// Spotless reports whether nothing has failed.
-func (a *Account) Spotless() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return len(a.result.Failed) == 0
 }
 
 // Warn notes what is worth knowing and no failure.

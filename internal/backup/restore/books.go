@@ -4,18 +4,12 @@ import "fmt"
 
 // Books are the steps that an earlier run of a restore has finished. They are in the
 // target itself while a restore runs: each step notes itself there, by the engine's own
-// means. They stay if objects have failed, for a run that resumes it when the causes are
-// mended. Books are written before the jobs start and only read afterwards. Nil books
+// means. Books are written before the jobs start and only read afterwards. Nil books
 // have no steps.
 type Books struct{ done map[string]bool }
 
-const (
-	// StepRestored is the last step: what is left is to close the books.
-	StepRestored = "restored"
-
-	// StepEnded says that the run has ended in which objects failed: nobody restores here now.
-	StepEnded = "ended"
-)
+// StepRestored is the last step: what is left is to close the books.
+const StepRestored = "restored"
 
 // Identity is the step that says whose books these are.
 func Identity(backup, database string) string { return "backup " + backup + " database " + database }
@@ -42,10 +36,10 @@ func (b *Books) Begun() bool { return b != nil && len(b.done) > 0 }
 // they are to be continued and are those of this database of this backup.
 func (b *Books) Check(place, backup, database string, resume bool) error {
 	if !resume {
-		return fmt.Errorf("an unfinished restore is in the database (%s): --resume continues it; or drop %[1]s, or the whole database, and begin anew", place)
+		return fmt.Errorf("an interrupted restore is in the database (%s): --resume continues it; or drop the database and begin anew", place)
 	}
 	if b.Begun() && !b.Has(Identity(backup, database)) {
-		return fmt.Errorf("the unfinished restore in the database is not one of database %s of backup %s", database, backup)
+		return fmt.Errorf("the interrupted restore in the database is not one of database %s of backup %s", database, backup)
 	}
 	return nil
 }

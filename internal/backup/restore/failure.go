@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/weirdb/weir/internal/backup/archive"
@@ -60,19 +59,11 @@ func (r *Result) Err() error {
 	return fmt.Errorf("%d objects could not be restored, the first: %w", len(r.Failed), first)
 }
 
-// unfinished reports whether an object is not there that should be.
-func (r *Result) unfinished() bool {
-	return slices.ContainsFunc(r.Failed, func(f *ObjectError) bool { return !errors.Is(f, ErrDiffers) })
-}
-
 // WriteRest writes what is left to do as a script for the server's own client.
 // location and id are those of the backup.
 func (r *Result) WriteRest(w io.Writer, location, id string) error {
 	out := bufio.NewWriter(w)
 	fmt.Fprintf(out, "-- What the restore of backup %s has left to do: %d objects failed.\n", id, len(r.Failed))
-	if r.Books != "" {
-		fmt.Fprintf(out, "-- weir restore --resume does it when the causes are mended. Or do it by hand, and then, in each database: %s;\n", r.Books)
-	}
 	database := ""
 	for _, f := range append(r.Failed[:len(r.Failed):len(r.Failed)], r.Broken...) {
 		if f.Database != database {

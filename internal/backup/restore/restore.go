@@ -66,8 +66,8 @@ type Options struct {
 	// Default: false.
 	DryRun bool
 
-	// Resume continues a restore that was interrupted, or in which objects failed: what it
-	// finished is in the target's own books, and not done again. Default: false.
+	// Resume continues a restore that was interrupted: what it finished is in
+	// the target's own books, and not done again. Default: false.
 	Resume bool
 
 	// Force restores into a server that is older than the source. Default: false.
@@ -256,10 +256,6 @@ type Result struct {
 
 	// Failed are the errors about objects, in the order in which they came.
 	Failed []*ObjectError
-
-	// Books is the statement that drops the books of the restore, which the target keeps
-	// so that it can be resumed; empty if it keeps none.
-	Books string
 
 	// Broken are objects that were of no use at the source, such as views of tables
 	// that are gone. They are not made, and that is no failure.

@@ -11,16 +11,13 @@ import (
 // booksTable holds the books of a restore while it runs: a row for each step.
 const booksTable = "weir_restore"
 
-const dropBooks = "DROP TABLE " + booksTable
-
 // note is the statement that finishes a step.
 func note(step string) string {
 	return "INSERT INTO " + booksTable + " (step) VALUES (" + my.Literal(step) + ")"
 }
 
-// openBooks reads the books, if there are any. With clean it drops those of a run that has
-// ended.
-func openBooks(ctx context.Context, s *my.Session, backup, database string, resume, clean bool) (*restore.Books, error) {
+// openBooks reads the books, if there are any.
+func openBooks(ctx context.Context, s *my.Session, backup, database string, resume bool) (*restore.Books, error) {
 	b := &restore.Books{}
 	err := s.Query(ctx, "SELECT step FROM "+booksTable, func(row []string) error {
 		b.Add(row[0])
@@ -31,9 +28,6 @@ func openBooks(ctx context.Context, s *my.Session, backup, database string, resu
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the books of an earlier restore: %w", err)
-	}
-	if clean && b.Has(restore.StepEnded) {
-		return &restore.Books{}, s.Exec(ctx, dropBooks)
 	}
 	if err := b.Check("table "+booksTable, backup, database, resume); err != nil {
 		return nil, err

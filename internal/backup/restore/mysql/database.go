@@ -43,7 +43,6 @@ type table struct {
 	layout my.Layout
 	chunks []archive.Chunk
 	lost   atomic.Bool // it could not be made
-	short  atomic.Bool // rows of it are missing
 }
 
 func (t *table) name() string { return t.entry.Name }
@@ -93,7 +92,7 @@ func (d *database) choose() error {
 		switch e.Kind {
 		case my.KindDatabase:
 		case my.KindTable:
-			if e.Name == booksTable || !m.Table(d.source, e.Name) {
+			if !m.Table(d.source, e.Name) {
 				continue
 			}
 			meant[e.Name] = true
@@ -217,16 +216,8 @@ func (d *database) prepare(ctx context.Context, exists bool) (*restore.Books, er
 	if d.main, err = d.connect(ctx, d.target); err != nil {
 		return nil, err
 	}
-	b, err := openBooks(ctx, d.main, d.manifest.ID, d.source, d.opts.Resume || d.opts.DryRun, d.opts.Clean && !d.opts.DryRun)
-	if err != nil {
-		return nil, err
-	}
-	if b.Begun() {
-		if !d.opts.DryRun {
-			d.Began(dropBooks)
-			d.books = b
-			err = loader{d}.unschedule(ctx)
-		}
+	b, err := openBooks(ctx, d.main, d.manifest.ID, d.source, d.opts.Resume || d.opts.DryRun)
+	if err != nil || b.Begun() {
 		return b, err
 	}
 	if err := d.fit(ctx); err != nil || d.opts.DryRun {
@@ -235,7 +226,6 @@ func (d *database) prepare(ctx context.Context, exists bool) (*restore.Books, er
 	if err := beginBooks(ctx, d.main, d.manifest.ID, d.source); err != nil {
 		return nil, err
 	}
-	d.Began(dropBooks)
 	if d.opts.Clean && !d.create {
 		return b, d.clean(ctx)
 	}

@@ -1,8 +1,6 @@
 package mysql_test
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -308,54 +306,6 @@ func TestOtherEngines(t *testing.T) {
 	}
 	if w := strings.Join(res.Warnings, "\n"); strings.Count(w, "storage engine InnoDB instead of MyISAM") != 1 {
 		t.Errorf("warnings: %q", w)
-	}
-}
-
-// TestEngineWithoutTransactions: where tables have one, rows of a chunk that failed are not
-// there twice after --resume. A server that makes all tables so is refused.
-func TestEngineWithoutTransactions(t *testing.T) {
-	r := newRig(t, server(t, lab.FlavorMariaDB), "CREATE TABLE n (x varchar(300)); INSERT INTO n SELECT repeat(sha2(g, 256), 4) FROM "+numbers)
-	dir := t.TempDir()
-	r.repo = openRepo(t, dir)
-	res := r.backup(backup.Options{}, archive.Options{})
-	files, err := filepath.Glob(filepath.Join(dir, res.Manifest.ID, "db", "*", "data", "n", "*"))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("files of table n: %v, %v", files, err)
-	}
-	flip := func() { // the end, which comes after rows
-		text, err := os.ReadFile(files[0])
-		if err != nil {
-			t.Fatal(err)
-		}
-		text[len(text)-2] ^= 1
-		if err := os.WriteFile(files[0], text, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	r.admin("SET GLOBAL enforce_storage_engine = Aria")
-	t.Cleanup(func() { r.admin("SET GLOBAL enforce_storage_engine = NULL") })
-	target := r.db + "_copy"
-	r.createDB(target)
-	o := restore.Options{DSN: r.m.DSN(target), DataOnly: true}
-	if _, err := r.restoreCtx(t.Context(), o); err == nil || !strings.Contains(err.Error(), "storage engine Aria, which knows no transactions") {
-		t.Errorf("all tables in Aria: %v", err)
-	}
-	r.admin("SET GLOBAL enforce_storage_engine = NULL")
-	r.client(target, "CREATE TABLE n (x varchar(300)) ENGINE=MyISAM")
-	flip()
-	if res, err := r.restoreCtx(t.Context(), o); err == nil || !res.Ended {
-		t.Fatalf("a damaged chunk is restored: %v", err)
-	}
-	if n := r.number("SELECT count(*) FROM " + target + ".n"); n == 0 {
-		t.Error("there are no rows of the chunk that failed")
-	}
-	flip()
-	o.Resume, o.Verify = true, restore.VerifyRows
-	if _, err := r.restoreCtx(t.Context(), o); err != nil {
-		t.Fatal(err)
-	}
-	if got, want := r.number("SELECT count(*) FROM "+target+".n"), r.number("SELECT count(*) FROM "+r.db+".n"); got != want || want == 0 {
-		t.Errorf("there are %d rows instead of %d", got, want)
 	}
 }
 

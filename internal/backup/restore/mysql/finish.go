@@ -95,8 +95,7 @@ func (d *database) verifyDefinitions(ctx context.Context, entries []*my.Entry) e
 	return nil
 }
 
-// finish makes all of it durable and closes the books, in this order. Where objects have
-// failed the books stay.
+// finish makes all of it durable and closes the books, in this order.
 func (d *database) finish(ctx context.Context) error {
 	end := d.Phase("finish")
 	defer end()
@@ -109,9 +108,6 @@ func (d *database) finish(ctx context.Context) error {
 		} else if err != nil {
 			return fmt.Errorf("flush the log: %w", err)
 		}
-	}
-	if d.Unfinished() {
-		return d.main.Exec(ctx, note(restore.StepEnded))
 	}
 	if err := d.main.Exec(ctx, "DROP TABLE IF EXISTS "+booksTable); err != nil {
 		return fmt.Errorf("close the books: %w", err)

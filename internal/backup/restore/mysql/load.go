@@ -10,7 +10,6 @@ import (
 
 	"github.com/weirdb/weir/internal/backup/archive"
 	my "github.com/weirdb/weir/internal/backup/bulk/mysql"
-	"github.com/weirdb/weir/internal/backup/restore"
 )
 
 // loadAttempts bounds how often a chunk is loaded again after deadlocks with
@@ -140,26 +139,6 @@ func (l loader) remake(ctx context.Context) error {
 	return nil
 }
 
-// unschedule drops the events of a restore in which objects failed: what is left to do comes
-// before them.
-func (l loader) unschedule(ctx context.Context) error {
-	if err := l.forget(ctx, restore.StepEnded); err != nil {
-		return err
-	}
-	for _, e := range l.kind(my.KindEvent) {
-		if !l.books.Has(e.String()) {
-			continue
-		}
-		if err := l.main.Exec(ctx, e.Drop(true)); err != nil {
-			return fmt.Errorf("drop %s, which is made again at the end: %w", e, err)
-		}
-		if err := l.forget(ctx, e.String()); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // forget takes steps out of the books.
 func (l loader) forget(ctx context.Context, steps ...string) error {
 	for batch := range slices.Chunk(steps, 500) {
@@ -205,34 +184,6 @@ func (l loader) refill(ctx context.Context) error {
 		if err := l.forget(ctx, step); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// errTriggered is why rows of a table with triggers are not loaded.
-var errTriggered = errors.New("the table has triggers already, which rows that are loaded now would set off: drop them; --resume makes them")
-
-// triggered refuses rows of tables that have got triggers since the first run. The restore
-// itself makes none as long as rows are missing.
-func (l loader) triggered(ctx context.Context) error {
-	has, err := l.names(ctx, l.main, "SELECT DISTINCT event_object_table FROM information_schema.triggers WHERE event_object_schema = DATABASE()")
-	if err != nil || l.opts.DataOnly {
-		return err
-	}
-	for _, t := range l.tables {
-		if !has[t.name()] || !l.books.Has(t.entry.String()) || !t.safe && l.books.Has(t.rowsStep()) {
-			continue
-		}
-		for _, c := range t.chunks {
-			if t.safe && l.books.Has(c.Path) {
-				continue
-			}
-			t.short.Store(true)
-			if err := l.failed(l.rowsError(t, c, errTriggered)); err != nil {
-				return err
-			}
-		}
-		t.chunks = nil
 	}
 	return nil
 }

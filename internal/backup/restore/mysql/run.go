@@ -12,8 +12,8 @@
 // next one begins: keys, views and triggers may look into other databases.
 //
 // A chunk is loaded by a transaction that also records it in the target (table
-// weir_restore), so that a restore that was interrupted, or in which objects failed, is
-// resumed without doing anything twice. These servers do not run definitions in transactions: where one is
+// weir_restore), so that a restore that was interrupted is resumed without doing
+// anything twice. These servers do not run definitions in transactions: where one is
 // not recorded, weir looks for the object before it makes it.
 package mysql
 
@@ -167,9 +167,6 @@ func (r *runner) restore(ctx context.Context, all []*database, existing map[stri
 	if err := r.each(ctx, all, (*database).events); err != nil {
 		return err
 	}
-	if !r.Spotless() {
-		return nil // it may have to be done again
-	}
 	return r.each(ctx, all, func(d *database, ctx context.Context) error { return d.main.Exec(ctx, note(restore.StepRestored)) })
 }
 
@@ -196,9 +193,9 @@ func (r *runner) ending(ctx context.Context, all []*database, existing map[strin
 	}
 	ending := false
 	err := last.with(ctx, func(d *database, ctx context.Context) error {
-		b, err := openBooks(ctx, d.main, d.manifest.ID, d.source, true, false)
-		if ending = b.Has(restore.StepRestored); ending {
-			r.Began(dropBooks)
+		b, err := openBooks(ctx, d.main, d.manifest.ID, d.source, true)
+		if err == nil {
+			ending = b.Has(restore.StepRestored)
 		}
 		return err
 	})
@@ -216,9 +213,6 @@ func (r *runner) ask(ctx context.Context, s *my.Session) (existing map[string]bo
 			s.VersionText(), r.manifest.Server.Version)
 	}
 	if r.noHistory, err = refusesHistory(ctx, s); err != nil {
-		return nil, err
-	}
-	if err := refusesTransactions(ctx, s); err != nil {
 		return nil, err
 	}
 	row, err := s.Row(ctx, "SELECT @@local_infile, @@max_allowed_packet, @@innodb_flush_log_at_trx_commit")
@@ -254,26 +248,6 @@ func refusesHistory(ctx context.Context, s *my.Session) (string, error) {
 		return "no server takes that which runs with secure_timestamp=YES: start it without", nil
 	}
 	return "", nil
-}
-
-// refusesTransactions returns an error if the server makes all tables with a storage engine
-// that knows no transactions: then none could say what of a restore is done.
-func refusesTransactions(ctx context.Context, s *my.Session) error {
-	if !s.IsMariaDB() {
-		return nil
-	}
-	engine := ""
-	err := s.Query(ctx, "SELECT engine FROM information_schema.engines WHERE engine = @@enforce_storage_engine AND transactions = 'NO'", func(row []string) error {
-		engine = row[0]
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("ask for settings: %w", err)
-	}
-	if engine != "" {
-		return fmt.Errorf("the server makes every table with the storage engine %s, which knows no transactions (enforce_storage_engine): set that to InnoDB, or to NULL, while weir restores", engine)
-	}
-	return nil
 }
 
 // target says into which database one of the backup goes, and whether that is

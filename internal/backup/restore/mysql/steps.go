@@ -44,24 +44,6 @@ func (d *database) triggers(ctx context.Context) error {
 	return d.define(ctx, "triggers", my.KindTrigger)
 }
 
-// needs returns what a trigger needs and is missing, "" for nothing. It needs all rows of its
-// table: those that come later would set it off.
-func (l loader) needs(e *my.Entry) string {
-	if e.Kind != my.KindTrigger {
-		return ""
-	}
-	for _, t := range l.tables {
-		switch {
-		case t.name() != e.Table:
-		case t.lost.Load():
-			return t.entry.String()
-		case t.short.Load():
-			return t.rowsStep()
-		}
-	}
-	return ""
-}
-
 // events makes them, and compares them with the backup.
 func (d *database) events(ctx context.Context) error {
 	if err := d.define(ctx, "events", my.KindEvent); err != nil {
@@ -75,18 +57,12 @@ func (d *database) events(ctx context.Context) error {
 
 // load makes tables, their rows and their indexes.
 func (d *database) load(ctx context.Context) error {
-	if err := (loader{d}).judge(ctx); err != nil {
-		return fmt.Errorf("ask for storage engines: %w", err)
-	}
 	if d.opts.Resume {
 		if err := (loader{d}).remake(ctx); err != nil {
 			return fmt.Errorf("look for tables that are gone: %w", err)
 		}
 		if err := (loader{d}).refill(ctx); err != nil {
 			return fmt.Errorf("look for tables that have lost their rows: %w", err)
-		}
-		if err := (loader{d}).triggered(ctx); err != nil {
-			return fmt.Errorf("look for triggers: %w", err)
 		}
 	}
 	return d.crew(ctx, func(workers []worker) error {
@@ -125,34 +101,14 @@ func (d *database) compare(ctx context.Context) error {
 	})
 }
 
-// made returns the storage engines of the tables that are there, by their names.
-func (l loader) made(ctx context.Context) (map[string]string, error) {
-	made := map[string]string{}
-	return made, l.main.Query(ctx, "SELECT table_name, engine FROM information_schema.tables WHERE table_schema = DATABASE() AND engine IS NOT NULL", func(row []string) error {
-		made[row[0]] = row[1]
-		return nil
-	})
-}
-
-// judge finds out which tables do not obey transactions here, as where rows alone are
-// loaded into ones of another storage engine than they had.
-func (l loader) judge(ctx context.Context) error {
-	made, err := l.made(ctx)
-	if err != nil {
-		return err
-	}
-	for _, t := range l.tables {
-		if is := made[t.name()]; is != "" && !strings.EqualFold(is, "InnoDB") {
-			t.safe = false
-		}
-	}
-	return nil
-}
-
 // engines warns of tables that the server has made with another storage engine than they had,
 // as it does when it has not got that one, or is set to allow only one.
 func (l loader) engines(ctx context.Context) error {
-	made, err := l.made(ctx)
+	made := map[string]string{}
+	err := l.main.Query(ctx, "SELECT table_name, engine FROM information_schema.tables WHERE table_schema = DATABASE() AND engine IS NOT NULL", func(row []string) error {
+		made[row[0]] = row[1]
+		return nil
+	})
 	if err != nil {
 		return fmt.Errorf("ask for storage engines: %w", err)
 	}
@@ -211,11 +167,7 @@ func (d *database) graph(workers []worker) []bulk.Job {
 			if t.lost.Load() {
 				return nil // which is reported
 			}
-			err = do(ctx, s)
-			if err != nil && rank == rankData {
-				t.short.Store(true)
-			}
-			return d.failed(err)
+			return d.failed(do(ctx, s))
 		}})
 	}
 	for _, t := range d.tables {
@@ -431,9 +383,6 @@ func (d *database) entry(ctx context.Context, e *my.Entry) error {
 	create := e.In(d.source, d.target)
 	if d.opts.NoOwner {
 		create, _ = my.Definer(create)
-	}
-	if needs := (loader{d}).needs(e); needs != "" {
-		return d.object(e.String(), create, fmt.Errorf("%w %s", restore.ErrNeeds, needs))
 	}
 	var err error
 	if set := e.Setting(); set != "" {

@@ -25,7 +25,7 @@ func (l loader) blobs(c archive.Chunk) bulk.Job {
 		if err != nil {
 			return err
 		}
-		m := blobMaker{loader: l, session: s, chunk: c, made: l.books.Has(madeStep(c))}
+		m := blobMaker{loader: l, session: s, chunk: c}
 		for {
 			m.failures, m.without = nil, false
 			failed := m.run(ctx)
@@ -70,7 +70,6 @@ type blobMaker struct {
 	// careful lets owners and rights fail one by one: the others, and what the objects
 	// hold, do not depend on them. It costs a savepoint for each.
 	careful  bool
-	made     bool // by an earlier run, for which owners and rights failed
 	failures []error
 	without  bool // the role that the next right is given by is missing
 }
@@ -82,18 +81,8 @@ func (m *blobMaker) run(ctx context.Context) error {
 	if err := m.statements(ctx, m.chunk.Path, func(sql string) error { return m.make(ctx, sql) }); err != nil {
 		return err
 	}
-	step := m.chunk.Path
-	if len(m.failures) > 0 {
-		step = madeStep(m.chunk)
-	}
-	if m.made && len(m.failures) > 0 {
-		return m.session.Exec(ctx, "COMMIT")
-	}
-	return m.session.Exec(ctx, note(step)+"; COMMIT")
+	return m.session.Exec(ctx, note(m.chunk.Path)+"; COMMIT")
 }
-
-// madeStep is the step of large objects of which owners or rights are missing.
-func madeStep(c archive.Chunk) string { return "made " + c.Path }
 
 func (m *blobMaker) make(ctx context.Context, sql string) error {
 	owner := strings.HasPrefix(sql, "ALTER LARGE OBJECT ")
@@ -101,9 +90,6 @@ func (m *blobMaker) make(ctx context.Context, sql string) error {
 	reset := strings.HasPrefix(sql, "RESET SESSION AUTHORIZATION")
 	right := strings.HasPrefix(sql, "GRANT ") || strings.HasPrefix(sql, "REVOKE ") || by || reset
 	if owner && m.opts.NoOwner || right && m.opts.NoPrivileges {
-		return nil
-	}
-	if m.made && !owner && !right {
 		return nil
 	}
 	what := "large objects (" + m.chunk.Path + ")"

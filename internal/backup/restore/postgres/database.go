@@ -35,12 +35,8 @@ type database struct {
 	// lost says that the database could not be made.
 	lost bool
 
-	// last says that the other databases of the restore come before this one.
-	last bool
-
-	failedMu sync.Mutex     // guards what follows
-	missing  map[int]string // entries that could not be made, by their IDs
-	short    map[int]string // what is missing of the rows of tables, by their entries' IDs
+	failedMu sync.Mutex   // guards what follows
+	missing  map[int]bool // entries that could not be made
 
 	// guarded says that triggers and foreign keys of the target watch while rows
 	// alone are loaded. It is set before the workers start.
@@ -61,7 +57,6 @@ type target struct {
 	root   string           // as SQL: the table by way of which the rows are loaded; "": itself
 	whole  bool             // all of its chunks are loaded by one transaction
 	second bool             // it may be loaded a second time, when keys refer to it
-	ids    []int            // of its entry, and of those of tables that it is a partition of
 }
 
 func (t *target) sql() string  { return pg.Qualified(t.Schema, t.Name) }
@@ -103,10 +98,6 @@ func (d *database) restore(ctx context.Context, exists bool) (err error) {
 	if err := d.steps(ctx); err != nil {
 		return err
 	}
-	// Of the last database the note says that all of them are restored.
-	if d.FailedIn(d.target) || d.last && !d.Spotless() {
-		return nil
-	}
 	return d.main.Exec(ctx, note(restore.StepRestored))
 }
 
@@ -139,17 +130,12 @@ func (d *database) prepare(ctx context.Context, exists bool) (*restore.Books, er
 		}
 	}
 	id := d.manifest.ID
-	books, err := openLedger(ctx, d.main, id, d.source, d.opts.Resume || d.opts.DryRun, d.opts.Clean && !d.opts.DryRun)
+	books, err := openLedger(ctx, d.main, id, d.source, d.opts.Resume || d.opts.DryRun)
 	if err != nil {
 		return nil, err
 	}
 	if books.Begun() {
-		if !d.opts.DryRun {
-			d.Began(dropLedger)
-			d.books = books
-			err = (resumer{d}).unwatch(ctx)
-		}
-		return books, err
+		return books, nil
 	}
 	if err := d.fit(ctx); err != nil {
 		return nil, err
@@ -170,11 +156,8 @@ func (d *database) prepare(ctx context.Context, exists bool) (*restore.Books, er
 			return nil, fmt.Errorf("drop schema public, as at the source: %w", err)
 		}
 	}
-	if err := beginLedger(ctx, d.main, id, d.source); err != nil {
-		return nil, err
-	}
-	if d.Began(dropLedger); d.sandbox == nil {
-		return books, nil
+	if err := beginLedger(ctx, d.main, id, d.source); err != nil || d.sandbox == nil {
+		return books, err
 	}
 	return books, d.admit(ctx)
 }
@@ -481,16 +464,11 @@ func (d *database) parallel(ctx context.Context, workers []worker) error {
 	if err != nil {
 		return err
 	}
-	parents, err := partitions(ctx, d)
+	parts, err := partitions(ctx, d)
 	if err != nil {
 		return err
 	}
-	if d.opts.Resume && !d.opts.DataOnly {
-		if err := (resumer{d}).triggered(ctx); err != nil {
-			return err
-		}
-	}
-	err = d.Load(ctx, d.target, d.moved.Load, func(n int) error { return workers[n].close() }, d.graph(workers, before, parents))
+	err = d.Load(ctx, d.target, d.moved.Load, func(n int) error { return workers[n].close() }, d.graph(workers, before, parts))
 	if err != nil {
 		return err
 	}

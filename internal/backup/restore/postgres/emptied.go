@@ -3,11 +3,9 @@ package postgres
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
-	"github.com/weirdb/weir/internal/backup/archive"
 	pg "github.com/weirdb/weir/internal/backup/bulk/postgres"
 	"github.com/weirdb/weir/internal/backup/restore"
 )
@@ -101,60 +99,6 @@ func (d resumer) again(ctx context.Context, t *target, empty bool) error {
 	}
 	d.Warn("table %s is unlogged, and a crash of the server has emptied it: its rows are loaded again", t.name())
 	return d.forget(ctx, append(lost, stateOf(d.database, sequences), restore.StepRestored)...) // its sequences are unlogged, too
-}
-
-// unwatch drops the event triggers of a restore in which objects failed: what is left to do
-// comes before them.
-func (d resumer) unwatch(ctx context.Context) error {
-	if err := d.forget(ctx, restore.StepEnded); err != nil {
-		return err
-	}
-	for _, e := range d.of("", pg.PassLast) {
-		if !d.books.Has(entryStep(e)) {
-			continue
-		}
-		if e.Desc == "EVENT TRIGGER" {
-			if err := d.main.Exec(ctx, "DROP EVENT TRIGGER IF EXISTS "+pg.Ident(e.Tag)); err != nil {
-				return fmt.Errorf("drop event trigger %s, which is made again at the end: %w", e.Tag, err)
-			}
-		}
-		if err := d.forget(ctx, entryStep(e), unowned(e)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// errTriggered is why rows of a table with triggers are not loaded.
-var errTriggered = errors.New("the table has triggers already, which rows that are loaded now would set off: drop them, and make them again after --resume")
-
-// triggered refuses rows of tables that have got triggers since the first run. The restore
-// itself makes none as long as rows are missing.
-func (d resumer) triggered(ctx context.Context) error {
-	has := map[[2]string]bool{}
-	err := d.main.Query(ctx, `SELECT DISTINCT n.nspname, c.relname FROM pg_catalog.pg_trigger t
-JOIN pg_catalog.pg_class c ON c.oid = t.tgrelid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE NOT t.tgisinternal`, func(row []string) error {
-		has[[2]string{row[0], row[1]}] = true
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("look for triggers: %w", err)
-	}
-	for _, t := range d.tables {
-		if !t.ours || !has[[2]string{t.Schema, t.Name}] {
-			continue
-		}
-		for _, c := range t.chunks {
-			if d.books.Has(c.Path) {
-				continue
-			}
-			if err := d.failed(d.rowsError(t, c, errTriggered)); err != nil {
-				return err
-			}
-		}
-		t.chunks = slices.DeleteFunc(t.chunks, func(c *archive.Chunk) bool { return !d.books.Has(c.Path) })
-	}
-	return nil
 }
 
 // watched reports whether triggers or rules of a table have been made.

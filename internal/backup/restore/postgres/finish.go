@@ -191,7 +191,7 @@ func (t *target) compare(ctx context.Context, s *pg.Session) error {
 }
 
 // finish makes what would see the restore, closes the books, and makes all of it
-// durable, in one transaction. Where objects have failed the books stay.
+// durable, in one transaction.
 func (d *database) finish(ctx context.Context) (err error) {
 	end := d.Phase("finish")
 	defer end()
@@ -200,26 +200,26 @@ func (d *database) finish(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, d.main.Close()) }()
 	last := d.of("", pg.PassLast)
-	if !d.Unfinished() {
-		sql := []string{endLedger}
-		for _, e := range last {
-			create, owner := d.entrySQL(e)
-			sql = append(append(sql, create...), owner...)
-		}
-		err = d.exec(ctx, d.main, strings.Join(sql, ";\n"))
-		if err == nil || len(last) == 0 || d.main.Broken() != nil || d.opts.Stop {
-			return err
-		}
+	sql := []string{endLedger}
+	for _, e := range last {
+		create, owner := d.entrySQL(e)
+		sql = append(append(sql, create...), owner...)
+	}
+	err = d.exec(ctx, d.main, strings.Join(sql, ";\n"))
+	if err == nil || len(last) == 0 || d.main.Broken() != nil || d.opts.Stop {
+		return err
+	}
+	if err := d.main.Exec(ctx, endLedger); err != nil {
+		return err
 	}
 	for _, e := range last {
-		if err := d.entry(ctx, d.main, e); err != nil {
-			if err := d.failed(err); err != nil {
+		create, owner := d.entrySQL(e)
+		sql := strings.Join(append(create, owner...), ";\n")
+		if err := d.exec(ctx, d.main, sql); err != nil {
+			if err := d.failed(d.object(e.Name(), sql, err)); err != nil {
 				return err
 			}
 		}
 	}
-	if !d.Unfinished() {
-		return d.main.Exec(ctx, endLedger)
-	}
-	return d.main.Exec(ctx, keepLedger)
+	return nil
 }

@@ -17,23 +17,8 @@ func note(step string) string {
 	return "INSERT INTO " + ledgerSchema + ".done (step) VALUES (" + pg.Literal(step) + ")"
 }
 
-// unowned is the step of an entry that was made, and could not be given to its owner.
-func unowned(e *pg.Entry) string { return "unowned " + entryStep(e) }
-
-// erase is the statement that takes a step back.
-func erase(step string) string {
-	return "DELETE FROM " + ledgerSchema + ".done WHERE step = " + pg.Literal(step)
-}
-
-// ofLedger reports whether an entry belongs to the books of a restore that made the source:
-// they are not restored.
-func ofLedger(e *pg.Entry) bool {
-	return e.Namespace == ledgerSchema || e.Namespace == "" && (e.Tag == ledgerSchema && e.Desc == "SCHEMA" || e.Tag == "SCHEMA "+ledgerSchema)
-}
-
-// openLedger reads the books, if there are any. With clean it drops those of a run that has
-// ended.
-func openLedger(ctx context.Context, s *pg.Session, backup, database string, resume, clean bool) (*restore.Books, error) {
+// openLedger reads the books, if there are any.
+func openLedger(ctx context.Context, s *pg.Session, backup, database string, resume bool) (*restore.Books, error) {
 	row, err := s.Row(ctx, "SELECT pg_catalog.to_regclass('"+ledgerSchema+".done') IS NOT NULL")
 	if err != nil {
 		return nil, fmt.Errorf("look for an earlier restore: %w", err)
@@ -48,9 +33,6 @@ func openLedger(ctx context.Context, s *pg.Session, backup, database string, res
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read the books of an earlier restore: %w", err)
-	}
-	if clean && b.Has(restore.StepEnded) {
-		return &restore.Books{}, s.Exec(ctx, dropLedger)
 	}
 	if err := b.Check("schema "+ledgerSchema, backup, database, resume); err != nil {
 		return nil, err
@@ -71,9 +53,4 @@ func beginLedger(ctx context.Context, s *pg.Session, backup, database string) er
 
 // endLedger drops the books, durably, and with them everything that was committed
 // before: the log is flushed in its order.
-const endLedger = "SET LOCAL synchronous_commit = on; SET LOCAL client_min_messages = error; " + dropLedger
-
-const dropLedger = "DROP SCHEMA " + ledgerSchema + " CASCADE"
-
-// keepLedger makes everything durable that was committed before, and leaves the books.
-var keepLedger = "SET LOCAL synchronous_commit = on; " + note(restore.StepEnded)
+const endLedger = "SET LOCAL synchronous_commit = on; SET LOCAL client_min_messages = error; DROP SCHEMA " + ledgerSchema + " CASCADE"

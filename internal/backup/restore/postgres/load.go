@@ -91,25 +91,12 @@ func (l loader) load(ctx context.Context, n int, t *target, chunks ...*archive.C
 		if err = l.rowsError(t, at, err); len(chunks) > 1 && !l.opts.Stop {
 			return err
 		}
-		l.lack(t)
 		return l.failed(err)
 	}
 	for _, c := range chunks {
 		l.Loaded(c)
 	}
 	return nil
-}
-
-// lack notes that rows of a table are missing.
-func (l loader) lack(t *target) {
-	l.failedMu.Lock()
-	defer l.failedMu.Unlock()
-	if l.short == nil {
-		l.short = map[int]string{}
-	}
-	for _, id := range t.ids {
-		l.short[id] = "rows of table " + t.name()
-	}
 }
 
 // rowsError is an error about the rows of a chunk.

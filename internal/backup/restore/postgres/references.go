@@ -54,23 +54,29 @@ WHERE c.contype = 'f' AND c.conrelid <> c.confrelid ORDER BY 1, 2, 3, 4`, func(r
 	return before, nil
 }
 
-// partitions returns what tables are partitions of, by schema and name. A trigger or a
-// foreign key of a partitioned table is one of its partitions, too, and has to wait for
-// their rows.
-func partitions(ctx context.Context, d *database) (map[[2]string][2]string, error) {
+// partitions returns the tables with rows by the partitioned tables that they belong to, at
+// whatever depth. A trigger or a foreign key of one of those is one of theirs, too, and has
+// to wait for their rows.
+func partitions(ctx context.Context, d *database) (map[[2]string][]*target, error) {
 	if d.opts.DataOnly || d.version < 100000 {
 		return nil, nil
 	}
-	parents := map[[2]string][2]string{}
+	parent := map[[2]string][2]string{}
 	err := d.main.Query(ctx, `SELECT s.nspname, c.relname, ps.nspname, p.relname
 FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid JOIN pg_catalog.pg_namespace s ON s.oid = c.relnamespace
 JOIN pg_catalog.pg_class p ON p.oid = i.inhparent JOIN pg_catalog.pg_namespace ps ON ps.oid = p.relnamespace
 WHERE c.relispartition AND c.relkind IN ('r', 'p', 'f')`, func(row []string) error {
-		parents[[2]string{row[0], row[1]}] = [2]string{row[2], row[3]}
+		parent[[2]string{row[0], row[1]}] = [2]string{row[2], row[3]}
 		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list partitions: %w", err)
 	}
-	return parents, nil
+	parts := map[[2]string][]*target{}
+	for _, t := range d.tables {
+		for p, ok := parent[[2]string{t.Schema, t.Name}]; ok; p, ok = parent[p] {
+			parts[p] = append(parts[p], t)
+		}
+	}
+	return parts, nil
 }

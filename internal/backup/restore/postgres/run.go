@@ -12,8 +12,8 @@
 // for another job's lock does not start before that has ended.
 //
 // Each step is a transaction that also records itself in the target (schema
-// weir_restore), so that a restore that was interrupted, or in which objects failed, is
-// resumed without doing anything twice. Commits on the way are asynchronous; the last one
+// weir_restore), so that a restore that was interrupted is resumed without doing
+// anything twice. Commits on the way are asynchronous; the last one
 // is not, and PostgreSQL's log has an order: when it is durable, all are.
 package postgres
 
@@ -118,9 +118,6 @@ func (r *runner) all(ctx context.Context) error {
 		d.target, d.create = r.target(name, s.Database(), cluster)
 		all = append(all, d)
 	}
-	if len(all) > 0 {
-		all[len(all)-1].last = true
-	}
 	ending, err := r.ending(ctx, all, existing)
 	if err != nil {
 		return err
@@ -187,7 +184,7 @@ func (r *runner) reach(ctx context.Context) (*pg.Session, error) {
 	return nil, err
 }
 
-// ending reports whether a restore of several databases that is resumed had come to
+// ending reports whether an interrupted restore of several databases had come to
 // close their books, which it does in their order: those of the last one say so.
 func (r *runner) ending(ctx context.Context, all []*database, existing map[string]bool) (_ bool, err error) {
 	if !r.opts.Resume || len(all) < 2 {
@@ -202,7 +199,7 @@ func (r *runner) ending(ctx context.Context, all []*database, existing map[strin
 		return false, err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	books, err := openLedger(ctx, s, r.manifest.ID, last.source, true, false)
+	books, err := openLedger(ctx, s, r.manifest.ID, last.source, true)
 	if err != nil {
 		return false, fmt.Errorf("restore database %s: %w", last.target, err)
 	}
@@ -210,7 +207,7 @@ func (r *runner) ending(ctx context.Context, all []*database, existing map[strin
 }
 
 // end closes the books of a database. An earlier run may have done that.
-func (d *database) end(ctx context.Context, ending bool) (err error) {
+func (d *database) end(ctx context.Context, ending bool) error {
 	if !ending {
 		return d.finish(ctx)
 	}
@@ -218,20 +215,14 @@ func (d *database) end(ctx context.Context, ending bool) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.Close()) }()
-	books, err := openLedger(ctx, s, d.manifest.ID, d.source, true, false)
-	if err != nil || !books.Begun() {
+	books, err := openLedger(ctx, s, d.manifest.ID, d.source, true)
+	if err = errors.Join(err, s.Close()); err != nil || !books.Begun() {
 		return err
 	}
-	d.Began(dropLedger)
 	if d.toc, err = d.readTOC(ctx, d.source); err != nil {
 		return err
 	}
 	if err := d.choose(); err != nil {
-		return err
-	}
-	d.main, d.books = s, books
-	if err := (resumer{d}).unwatch(ctx); err != nil {
 		return err
 	}
 	return d.finish(ctx)

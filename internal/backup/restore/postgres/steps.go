@@ -61,11 +61,6 @@ func (w *worker) close() (err error) {
 
 func entryStep(e *pg.Entry) string { return "entry " + strconv.Itoa(e.ID) }
 
-// done reports whether books note all of an entry.
-func done(b *restore.Books, e *pg.Entry) bool {
-	return b.Has(entryStep(e)) && !b.Has(unowned(e))
-}
-
 // entrySQL returns the statements of an entry: what makes it, with the defaults
 // that it needs, and what gives it to its owner. As one message they are one
 // transaction.
@@ -106,21 +101,12 @@ const deadlockAttempts = 5
 // no part of what is said of an entry that fails.
 func (d *database) entry(ctx context.Context, s *pg.Session, e *pg.Entry, settings ...string) error {
 	step := entryStep(e)
-	if done(d.books, e) {
+	if d.books.Has(step) {
 		return nil
 	}
 	end := d.opts.Progress.Begin(e.Name())
 	defer end()
 	create, owner := d.entrySQL(e)
-	if d.books.Has(step) { // what is left is to give it to its owner
-		if len(owner) == 0 {
-			return nil
-		}
-		if err := d.once(ctx, s, append(owner[:len(owner):len(owner)], erase(unowned(e)))); err != nil {
-			return d.object("owner of "+e.Name(), owner[0], err)
-		}
-		return nil
-	}
 	all := slices.Concat(create, owner)
 	if len(all) == 0 {
 		return nil
@@ -135,7 +121,7 @@ func (d *database) entry(ctx context.Context, s *pg.Session, e *pg.Entry, settin
 	}
 	switch pg.ErrorCode(err) {
 	case "42704", "42501": // a role that does not exist, or that is none of ours
-		if len(create) == 0 || len(owner) == 0 || d.opts.Stop || d.once(ctx, s, append(create, note(step), note(unowned(e)))) != nil {
+		if len(create) == 0 || len(owner) == 0 || d.opts.Stop || d.once(ctx, s, append(create, note(step))) != nil {
 			break
 		}
 		if d.sandbox != nil && d.give(ctx, owner) == nil {
@@ -157,17 +143,20 @@ func (d *database) once(ctx context.Context, s *pg.Session, sql []string) error 
 	return err
 }
 
-// needs returns what an entry needs and could not be made, "" for nothing. Triggers and
-// foreign keys need all rows of their tables: those that come later would set them off.
+// needs returns what an entry needs and could not be made, "" for nothing.
 func (d *database) needs(e *pg.Entry) string {
 	d.failedMu.Lock()
 	defer d.failedMu.Unlock()
+	if len(d.missing) == 0 {
+		return ""
+	}
 	for _, id := range e.Depends {
-		if name := d.missing[id]; name != "" {
-			return name
-		}
-		if name := d.short[id]; name != "" && (e.Desc == "TRIGGER" || e.Desc == "FK CONSTRAINT") {
-			return name
+		if d.missing[id] {
+			for i := range d.toc.Entries {
+				if d.toc.Entries[i].ID == id {
+					return d.toc.Entries[i].Name()
+				}
+			}
 		}
 	}
 	return ""
@@ -178,24 +167,16 @@ func (d *database) miss(e *pg.Entry) {
 	d.failedMu.Lock()
 	defer d.failedMu.Unlock()
 	if d.missing == nil {
-		d.missing = map[int]string{}
+		d.missing = map[int]bool{}
 	}
-	if d.short == nil {
-		d.short = map[int]string{}
-	}
-	d.missing[e.ID] = e.Name()
-	if e.Desc == "TABLE ATTACH" {
-		for _, id := range e.Depends {
-			d.short[id] = e.Name()
-		}
-	}
+	d.missing[e.ID] = true
 }
 
 // made reports whether an entry is there.
 func (d *database) made(e *pg.Entry) bool {
 	d.failedMu.Lock()
 	defer d.failedMu.Unlock()
-	return d.missing[e.ID] == ""
+	return !d.missing[e.ID]
 }
 
 // makeTables makes what must exist before rows. A table that could not be made,
@@ -258,9 +239,9 @@ const (
 )
 
 // graph returns the jobs of rows and of what is made after rows.
-// before says which tables' rows come before those of a table, and parents what tables are
-// partitions of.
-func (d *database) graph(workers []worker, before map[*target][]*target, parents map[[2]string][2]string) []bulk.Job {
+// before says which tables' rows come before those of a table, and parts which tables with
+// rows are partitions of one.
+func (d *database) graph(workers []worker, before map[*target][]*target, parts map[[2]string][]*target) []bulk.Job {
 	var jobs []bulk.Job
 	d.chooseWhole(len(workers))
 	sizes := map[int]int64{} // of tables, by their entries
@@ -270,12 +251,6 @@ func (d *database) graph(workers []worker, before map[*target][]*target, parents
 	entries := map[int]*target{}    // tables with rows
 	after := map[*target][]string{} // what is made of them
 	lock := map[*target]string{}
-	parts := map[[2]string][]*target{} // of tables, at whatever depth
-	for _, t := range d.tables {
-		for p, ok := parents[[2]string{t.Schema, t.Name}]; ok; p, ok = parents[p] {
-			parts[p] = append(parts[p], t)
-		}
-	}
 	for i := range d.toc.Entries {
 		e := &d.toc.Entries[i]
 		if e.Desc != "TABLE" && e.Desc != "MATERIALIZED VIEW" && e.Desc != "FOREIGN TABLE" {
@@ -285,7 +260,6 @@ func (d *database) graph(workers []worker, before map[*target][]*target, parents
 		tags[e.ID] = e.Tag
 		if t := d.byTable[[2]string{e.Namespace, e.Tag}]; t != nil {
 			t.entry = true
-			t.ids = append(t.ids, e.ID)
 			entries[e.ID], lock[t] = t, locks[e.ID]
 			loaded[e.ID] = t.loaded()
 			sizes[e.ID] = t.PlainBytes
@@ -293,7 +267,6 @@ func (d *database) graph(workers []worker, before map[*target][]*target, parents
 			all := bulk.Job{ID: "loaded partitions of " + e.Namespace + "." + e.Tag, Do: func(context.Context, int) error { return nil }}
 			for _, t := range p {
 				all.After = append(all.After, t.loaded())
-				t.ids = append(t.ids, e.ID)
 			}
 			loaded[e.ID] = all.ID
 			jobs = append(jobs, all)
@@ -342,7 +315,7 @@ func (d *database) graph(workers []worker, before map[*target][]*target, parents
 	}
 	building := newBuilds(d.cfg, len(workers))
 	for _, e := range d.of(pg.PostData, pg.PassMain) {
-		if done(d.books, e) {
+		if d.books.Has(entryStep(e)) {
 			continue
 		}
 		var size int64
@@ -471,7 +444,7 @@ func stateOf(d *database, name string) string {
 }
 
 // script runs the statements of a chunk of the database, if there is one. They
-// can be run again without harm, and are noted at their end; if some fail, the others.
+// can be run again without harm, and are noted at their end.
 func (d *database) script(ctx context.Context, phase, name string, run func(context.Context, string) error) error {
 	chunk := stateOf(d, name)
 	if !d.Has(chunk) || d.books.Has(chunk) {
@@ -483,31 +456,21 @@ func (d *database) script(ctx context.Context, phase, name string, run func(cont
 	if err != nil {
 		return err
 	}
-	var good []string // that are done, if others fail
-	failed := false
 	err = d.statements(ctx, chunk, func(sql string) error {
-		if !wanted(sql) || d.books.Has(sql) {
+		if !wanted(sql) {
 			return nil
 		}
 		step := d.opts.Progress.Begin(phase)
 		defer step()
 		if err := run(ctx, sql); err != nil {
-			failed = true
 			return d.failed(&restore.ObjectError{Database: d.target, Object: phase, Statement: restore.First(sql, 200), Rest: sql + ";", Err: err})
 		}
-		good = append(good, note(sql))
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	if !failed {
-		good = []string{note(chunk)}
-	}
-	if len(good) == 0 {
-		return nil
-	}
-	return d.main.Exec(ctx, strings.Join(good, ";\n"))
+	return d.main.Exec(ctx, note(chunk))
 }
 
 // wanted returns which statements about sequences and materialized views are
