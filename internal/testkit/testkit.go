@@ -37,7 +37,7 @@ func Alone(tb testing.TB) {
 
 // Long skips a test that takes seconds of processors where go test is told -short, as
 // `make test` tells it; why is what takes them. `make test-all` and a plain go test play it.
-// What it holds should have cheaper tests, too, that are always played.
+// Cheaper tests should guard the same promise: they are always played.
 func Long(tb testing.TB, why string) {
 	tb.Helper()
 	if testing.Short() {

@@ -45,6 +45,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/weirdb/weir/internal/outbox/pooled"
+	"github.com/weirdb/weir/internal/wire/pgrepl"
 	"github.com/weirdb/weir/outbox"
 )
 
@@ -169,7 +170,7 @@ func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 // database may, would otherwise have them run with the rights of the relay. Pools that the
 // application has made keep their path: all that it runs there itself is found by it. So do
 // connections of a pooler: it could give them to others.
-const serversOwn = "SET search_path = pg_catalog, pg_temp; "
+const serversOwn = pgrepl.ServersOwn + "; "
 
 // direct reports whether a connection is one to the server: a pooler tells another process id.
 func direct(ctx context.Context, c *pgx.Conn) (bool, error) {

@@ -66,7 +66,6 @@ func wireConfig(c *pgx.ConnConfig) pgwire.ConnectConfig {
 	cfg := pgwire.ConnectConfig{
 		Address: address, User: c.User, Database: c.Database, Password: c.Password,
 		Timeout: c.ConnectTimeout, TLSMode: pgwire.TLSDisable,
-		Params: []pgwire.Param{{Name: "search_path", Value: "pg_catalog, pg_temp"}}, // see serversOwn
 	}
 	if c.TLSConfig != nil {
 		// verify-ca demands more: a function in the configuration that pgx makes of it.
@@ -148,6 +147,9 @@ func (l *lease) startTailAt(ctx context.Context, cfg pgwire.ConnectConfig) (*tai
 	}
 	slot := fmt.Sprintf("weir_outbox_%d_%d_%x", l.shard, c.PID(), time.Now().UnixNano())
 	follow, err := func() (*pgrepl.Tail, error) {
+		if _, err := c.Query(ctx, pgrepl.ServersOwn); err != nil {
+			return nil, err
+		}
 		if err := l.sameServer(ctx, c); err != nil {
 			return nil, err
 		}

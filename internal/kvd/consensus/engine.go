@@ -3,6 +3,7 @@ package consensus
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"go.etcd.io/raft/v3"
 	pb "go.etcd.io/raft/v3/raftpb"
@@ -119,9 +120,15 @@ func (en *engine) store(m *pb.Message) {
 	}
 	if en.lead != nil {
 		en.lead.logged(m.GetEntries())
-	} else if n := len(m.GetEntries()); n > 0 {
-		if e := m.GetEntries()[n-1]; e.GetType() == pb.EntryNormal && len(e.GetData()) > 0 {
-			en.state.timeComes(e.GetTerm(), entryTime(e.GetData()))
+	} else {
+		for _, e := range slices.Backward(m.GetEntries()) { // the last one that has a time
+			if e.GetType() != pb.EntryNormal || len(e.GetData()) == 0 {
+				continue
+			}
+			if t := entryTime(e.GetData()); t > 0 {
+				en.state.timeComes(e.GetTerm(), t)
+				break
+			}
 		}
 	}
 	if en.mutated(PoolForgetsAtAppend) {

@@ -18,8 +18,9 @@ import (
 //
 //	stamp   Time the leader's clock, Count the promise that is asked for, Index and
 //	        Code what NewView says, Revision the store's time
-//	answer  Time of the stamp, Session the voter's own clock (0: a version that does not say), Stable the promise that was given (0: none, as by a
-//	        version that knows no promises), Count which life of the replica, Index
+//	answer  Time of the stamp, Session the voter's own clock (0: a version that does
+//	        not say), Stable the promise that was given (0: none, as by a version
+//	        that knows no promises), Count which life of the replica, Index
 //	        its last change of members, Revision its time, Ack how far it has
 //	        applied, Prior the digest of its state there, Request that of the members,
 //	        Seq the newest form of the log that it understands

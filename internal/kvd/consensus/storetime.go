@@ -21,8 +21,8 @@ package consensus
 //
 // What is left out makes things end later: by the delay of a message when the leader
 // changes; while the leader has no answers of a majority; and by as much as the leader's
-// clock is slow, up to a tenth: see makeUp. Only the first time of a new cluster is a wall clock's, that of its
-// first leader.
+// clock is slow, up to a tenth: see makeUp. Only the first time of a new cluster is a wall
+// clock's, that of its first leader.
 //
 // While no replica that has seen the log's last entries runs, time stands still: what
 // lives for an hour lives for an hour of the store.

@@ -68,13 +68,13 @@ func (l *timeline) late() time.Duration {
 	return time.Duration(last.at - first.at - (last.time - first.time))
 }
 
-// handOver has the leader, whoever it is, hand over to the next replica.
+// handOver has the leader of the moment hand over to the next replica.
 func (l *timeline) handOver() {
 	n := l.w.leader()
 	l.w.bring(n, func(Clock) { n.core.engine.node.TransferLeader(n.core.cfg.ID%3 + 1) })
 }
 
-// Nothing ends before its time to live is over, and not much later: whoever leads, however
+// Nothing ends before its time to live is over, and not much later: under any leader, however
 // late messages are, and where one clock of three is wrong.
 func TestStoreTimeKeepsTimesToLive(t *testing.T) {
 	const ms = time.Millisecond

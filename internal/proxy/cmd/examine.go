@@ -141,8 +141,8 @@ func (e *examination) postgres(ctx context.Context, c *proxyConfig, cfg *pgx.Con
 	if err != nil {
 		return err
 	}
-	// The rights are mostly a superuser's, and whoever may create something in a schema of the
-	// path could have it called.
+	// The rights are mostly a superuser's, and users who may create something in a schema of
+	// the path could have it called.
 	if _, err := tx.Exec(ctx, "SET LOCAL search_path = pg_catalog, pg_temp"); err != nil {
 		return err
 	}

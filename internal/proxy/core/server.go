@@ -285,8 +285,8 @@ func (s *Server[L]) Serve(ctx context.Context, login func(context.Context, net.C
 	return nil
 }
 
-// whenOver has f called when ctx ends, and at the latest by the function that it returns: who
-// is told first that ctx has ended may be done before it is the turn of f.
+// whenOver calls f once, when ctx ends or when atLast is called, if that comes first.
+// Without that, what waits for the same ctx could return before f has been called.
 func whenOver(ctx context.Context, f func()) (atLast func()) {
 	stop := context.AfterFunc(ctx, f)
 	return func() {

@@ -11,7 +11,7 @@ import (
 )
 
 // TestSearchPathOfOthers: what the owner of a database, or anybody, has put into its search path is
-// called by no question of weir's, which asks with the rights of whoever connects.
+// called by no question of weir's, which asks with the rights of the user who connects.
 func TestSearchPathOfOthers(t *testing.T) {
 	t.Parallel()
 	db := database(t, "CREATE TABLE public.t (id int PRIMARY KEY, x text DEFAULT 'x')")

@@ -58,6 +58,11 @@ func (r *Report) Reason() string {
 	return strings.Join(all, "; ")
 }
 
+// ServersOwn leaves nothing but the server's own in the search path of a session. Users who
+// may create something in a schema of the path could otherwise have it called by what the
+// session asks.
+const ServersOwn = "SET search_path = pg_catalog, pg_temp"
+
 // Probe reports whether a table can be tailed through this login, and why not. It
 // changes nothing: it reads settings and the catalog in an ordinary session, and
 // opens and closes a replication connection. The error is for a server that
@@ -68,7 +73,10 @@ func Probe(ctx context.Context, cfg pgwire.ConnectConfig, want ProbeConfig) (*Re
 		return nil, fmt.Errorf("probe logical replication: %w", err)
 	}
 	p := &prober{conn: c, want: want, report: &Report{Version: c.version}}
-	err = p.run(ctx)
+	// By a statement: poolers refuse it as a parameter of the login.
+	if _, err = c.Query(ctx, ServersOwn); err == nil {
+		err = p.run(ctx)
+	}
 	if closeErr := c.Close(); err == nil && closeErr != nil {
 		err = closeErr
 	}
