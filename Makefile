@@ -24,7 +24,7 @@ plain := ./internal/proxy/postgres ./internal/proxy/mysql ./internal/backup/rest
 	./cmd/weir ./internal/kvd/cmd ./internal/outbox/torture ./internal/ruler/bench/backup \
 	./internal/proxy/killtest ./internal/kvd/consensus/sim ./outbox/postgres ./internal/lab/... \
 	./batch/sim ./examples/... ./internal/backup/... ./internal/house ./internal/kvd/consensus \
-	./internal/kvd/consensus/session ./internal/kvd/storm ./internal/kvd/wal/... ./internal/outbox/... ./internal/proxy/bouncer ./internal/proxy/cmd \
+	./internal/kvd/consensus/session ./internal/kvd/storm ./internal/kvd/wal/... ./internal/outbox/... ./internal/kvd/state ./internal/proxy/bouncer ./internal/proxy/cmd ./internal/proxy/core \
 	./internal/proxy/ldap ./internal/proxy/sqlscan/... \
 	./internal/wire/binlog ./internal/wire/mywire ./internal/wire/pgrepl ./internal/wire/pgwire \
 	./internal/wire/proxyproto ./internal/admin ./internal/cli/... ./internal/kvd/dump ./internal/kvd/wire \
@@ -49,7 +49,7 @@ SHORT ?= -short
 # collection, which saves a quarter of their work; -toolexec sees to that where GOGC is for
 # the tests. Tests collect garbage less often; those that limit memory call the collector
 # themselves.
-lean := $(shell go env GOFLAGS) -mod=readonly -trimpath -gcflags=all=-dwarf=false -ldflags=-w
+lean := $(shell go env GOFLAGS) -mod=readonly -trimpath -gcflags=all=-dwarf=false -ldflags=-s
 flags := GOFLAGS="$(lean)"
 instrumented := GOFLAGS="$(lean) -race"
 frugal := GOGC=off GOMEMLIMIT=2GiB

@@ -125,9 +125,9 @@ func TestTool(t *testing.T) {
 		t.Skip("the zstd program is not installed: apt-get install zstd")
 	}
 	var frames, all []byte // frames one after the other are a stream, too
-	e := New(io.Discard)
+	e, inputs := New(io.Discard), inputs()
 	for _, name := range []string{"runs", "rows", "random", "empty", "zeros", "a window apart", "two kinds", "text", "hexadecimal"} {
-		in := inputs()[name]
+		in := inputs[name]
 		all = append(all, in...)
 		frames = append(frames, compress(t, e, in, 64<<10)...)
 	}
