@@ -2,13 +2,13 @@ package core
 
 import "time"
 
-// This file is the statements that run alone because they have held up others:
-// shared reads that did not answer in time (stall.go), members of a group that
-// wait for a lock (lane.go). Each runs on a backend that its client does not own.
+// This file handles statements that run apart because they have held up others: shared reads
+// that did not answer in time (stall.go), and members of a group that wait for a lock
+// (lane.go). Each runs on a backend that its client does not own.
 //
-// They are bounded. A statement apart holds a slot, of which a pool has a quarter
-// of its size, so that a thousand clients behind one lock leave the others three
-// quarters of the pool. Without a slot it waits in weir:
+// Their number is bounded. Each statement apart holds a slot. A pool has slots for a quarter
+// of its size, so that a thousand clients behind one lock leave three quarters of the pool to
+// the others. Without a slot a statement waits in weir:
 //
 //	held up others ─► fresh ──► slot ──► answered
 //	                             │
@@ -16,13 +16,12 @@ import "time"
 //	                             ▼
 //	                          patient ──► slot, for longer
 //
-// A turn is over by the server's own word: a write ends with a lock timeout, which
-// weir sets to the length of the turn, and was rolled back; a read is cancelled,
-// which only costs its work so far. A write is never cancelled: the request could
-// hit its wait for a standby, and the server would acknowledge what no standby has.
-// One slot is for fresh statements only, and their turns are short, so those whose
-// lock is held for a moment do not stand behind those whose lock is held for an
-// hour.
+// The server itself ends a turn: a write fails with a lock timeout, which weir sets to the
+// length of the turn, and is rolled back; a read is cancelled, which loses only its work so
+// far. weir never cancels a write: the cancel request could end its wait for a standby, and
+// the server would acknowledge a write that no standby has. One slot is reserved for fresh
+// statements, and their turns are short, so that a statement whose lock is held for a moment
+// does not queue behind statements whose lock is held for an hour.
 
 // A Slot is the right to run apart.
 type Slot uint8
@@ -34,14 +33,14 @@ const (
 	SlotPatient
 )
 
-// A Turn is what a unit has to do with running apart. A side embeds it in its unit.
+// A Turn is the state of a unit that runs apart. A side embeds it in its unit.
 type Turn struct {
-	Slot    Slot          // that it holds
-	Tries   uint8         // turns that it has had
+	Slot    Slot          // the slot that it holds
+	Tries   uint8         // turns so far
 	ApartAt time.Duration // when it began to wait for a slot
 }
 
-// AsTurn returns the Turn itself: of a unit that embeds it.
+// AsTurn returns the Turn itself, for generic code that has the unit that embeds it.
 func (t *Turn) AsTurn() *Turn { return t }
 
 // Length is how long the statement may run apart while others wait for a slot.
@@ -49,23 +48,23 @@ func (t *Turn) Length() time.Duration {
 	return min(50*time.Millisecond<<(2*min(t.Tries, 4)), 8*time.Second)
 }
 
-// Over counts a turn that has ended without an answer.
+// Over counts a turn that ended without an answer.
 func (t *Turn) Over() { t.Tries += min(1, 100-t.Tries) }
 
 // A Unit is a side's unit, which embeds a Turn.
 type Unit interface {
 	comparable
 	AsTurn() *Turn
-	// Left reports whether nobody waits for its answer any more.
+	// Left reports whether no client waits for its answer any more.
 	Left() bool
 	// Queued is when the client's statement was complete.
 	Queued() time.Duration
 }
 
-// Apart is a pool's statements that run alone, and those that wait for that.
+// Apart holds a pool's statements that run apart, and those that wait for a slot.
 type Apart[U Unit] struct {
-	Fresh, Patient List[U] // wait for a slot: for their first turn, for another one
-	Used           int     // slots, of both kinds
+	Fresh, Patient List[U] // wait for a slot: for the first turn, for a further one
+	Used           int     // slots in use, of both kinds
 	Ghosts         int     // backends that run reads whose clients were served elsewhere
 
 	usedPatient int
@@ -74,10 +73,10 @@ type Apart[U Unit] struct {
 // Waiting is the number of statements that wait for a slot.
 func (a *Apart[U]) Waiting() int { return len(a.Fresh) + len(a.Patient) }
 
-// Active reports whether anything runs apart, or waits for that.
+// Active reports whether any statement runs apart or waits for a slot.
 func (a *Apart[U]) Active() bool { return a.Used > 0 || a.Ghosts > 0 || a.Waiting() > 0 }
 
-// Next removes the unit that may have a slot next, and says which, if one of so many
+// Next removes the unit that gets the next slot, and says which slot, if one of this number
 // is free.
 func (a *Apart[U]) Next(slots int) (u U, s Slot, ok bool) {
 	switch {
@@ -90,7 +89,7 @@ func (a *Apart[U]) Next(slots int) (u U, s Slot, ok bool) {
 	return u, SlotNone, false
 }
 
-// Drop removes those of the statements that wait for a slot for which drop is true.
+// Drop removes the waiting statements for which drop returns true.
 func (a *Apart[U]) Drop(drop func(u U) bool) {
 	a.Fresh.Drop(drop)
 	a.Patient.Drop(drop)
@@ -118,7 +117,7 @@ func (p *Base[B, C, U, L, N]) Slots() int { return max(1, p.Size/4) }
 // OverSlots reports whether more run apart than may.
 func (p *Base[B, C, U, L, N]) OverSlots() bool { return p.Apart.Used > p.Slots() }
 
-// QueueApart has a unit run alone on a backend when there is a slot for it.
+// QueueApart queues a unit to run alone on a backend when a slot is free.
 func (p *Base[B, C, U, L, N]) QueueApart(u U) {
 	t := u.AsTurn()
 	t.ApartAt = p.loop.Now
@@ -131,7 +130,7 @@ func (p *Base[B, C, U, L, N]) QueueApart(u U) {
 	p.Wake()
 }
 
-// Hold has a unit occupy a slot, FreeSlot ends that. t is the unit's.
+// Hold gives a slot to a unit; FreeSlot takes it back. t is the unit's Turn.
 func (p *Base[B, C, U, L, N]) Hold(t *Turn, s Slot) {
 	p.Apart.hold(t, s)
 	p.Watch()
@@ -151,8 +150,8 @@ func (p *Base[B, C, U, L, N]) freeSlot(t *Turn) {
 	}
 }
 
-// Haunt notes that a backend runs reads whose clients are served elsewhere,
-// EndGhosts that it runs no such reads any more.
+// Haunt notes that a backend runs reads whose clients were served elsewhere; EndGhosts
+// notes that it has finished them.
 func (a *Apart[U]) Haunt(c *Conn[U]) {
 	if !c.Ghosts {
 		c.Ghosts = true

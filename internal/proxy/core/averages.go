@@ -8,7 +8,7 @@ import (
 	"github.com/weirdb/weir/internal/proxy/sight"
 )
 
-// statsPeriod is the time over which SHOW STATS averages, as PgBouncer's by default.
+// statsPeriod is the period over which SHOW STATS averages, by default the same in PgBouncer.
 const statsPeriod = time.Minute
 
 // stats are the counts of each database at the ends of the last two periods.
@@ -19,8 +19,8 @@ type stats struct {
 	at           time.Duration           // guarded by mu: of last
 }
 
-// averages are those of the last whole period; before the first has ended, since the
-// start.
+// averages returns those of the last whole period; before the first one has ended, those since
+// the start.
 func (st *stats) averages(now map[string]sight.Totals, at time.Duration) map[string]sight.Totals {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -35,14 +35,14 @@ func (st *stats) averages(now map[string]sight.Totals, at time.Duration) map[str
 	return out
 }
 
-// end notes the counts at the end of a period.
+// end records the counts at the end of a period.
 func (st *stats) end(now map[string]sight.Totals, at time.Duration) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.before, st.last, st.period, st.at = st.last, now, at-st.at, at
 }
 
-// keepAverages notes the counts at the end of each period.
+// keepAverages records the counts at the end of each period.
 func (s *Server[L]) keepAverages(ctx context.Context) {
 	tick := time.NewTicker(statsPeriod)
 	defer tick.Stop()

@@ -16,7 +16,7 @@ const (
 	ModeShared             // pipelines reads of several clients
 	ModeOwned              // serves one client: a statement, a transaction or a pinned session
 	ModeLaned              // runs one group of writes
-	ModeOwn                // runs weir's own question, or a statement whose client does not own it
+	ModeOwn                // runs one of weir's own queries, or a statement whose client does not own it
 )
 
 func (m Mode) String() string {
@@ -29,25 +29,25 @@ func (m Mode) String() string {
 type Conn[U any] struct {
 	Flight[U]
 
-	Endpoint upstream.Endpoint // what it goes to
+	Endpoint upstream.Endpoint // where it is connected to
 
 	Mode      Mode
 	Born      time.Duration
 	FreeSince time.Duration
-	NotBefore time.Duration // its head does not count as stalled before
-	Cancels   int           // requests under way to end what it runs: it is not fed
-	Held      bool          // its session is being made ready for somebody
+	NotBefore time.Duration // its head does not count as stalled before this
+	Cancels   int           // cancel requests in flight for what it runs: nothing more is sent to it
+	Held      bool          // its session is being prepared for a client
 	Ghosts    bool          // runs reads whose clients were served elsewhere
-	Doomed    bool          // close when free: nobody may use it
+	Doomed    bool          // close when free: its session cannot be reused
 	Retired   bool          // close when free: it is out of date
-	Leaving   bool          // has said goodbye, and is closed when it has answered once more
-	Settling  bool          // it is new, and was not free yet: it is asked about the server
+	Leaving   bool          // has said goodbye, and closes after one more answer
+	Settling  bool          // new, and not free yet: weir runs its own queries on it
 }
 
-// Pooled returns the Conn itself: of a backend that embeds it.
+// Pooled returns the Conn itself, for generic code that has the backend that embeds it.
 func (c *Conn[U]) Pooled() *Conn[U] { return c }
 
-// Info describes the connection, by the number that the server gave it.
+// Info describes the connection; id is the number that the server gave it.
 func (c *Conn[U]) Info(id uint32) ServerInfo {
 	return ServerInfo{
 		Address: c.Endpoint.Address, ID: id, Mode: c.Mode.String(), Free: c.Mode == ModeFree, Retired: c.Retired || c.Doomed,
@@ -58,15 +58,15 @@ func (c *Conn[U]) Info(id uint32) ServerInfo {
 // Feedable reports whether more may be sent behind what is in flight.
 func (c *Conn[U]) Feedable() bool { return c.Cancels == 0 && !c.Held && !c.Doomed && !c.Retired }
 
-// A Flight is what was sent on a connection and is not answered yet, in order. The
-// zero value is empty.
+// A Flight is the queue of units that were sent on a connection and are not answered yet.
+// The zero value is empty.
 type Flight[U any] struct {
-	// Since is when the server began with the head: when that was sent, or when the
-	// one before it was answered.
+	// Since is when the server began to work on the head: when it was sent, or when the
+	// unit before it was answered.
 	Since time.Duration
-	// Resumed is when the server last could go on with the head, behind a time in which it
-	// had done all that was there of that; of a group also when weir last began or ceased to
-	// read nothing of the answer, for its client. 0 if there was none.
+	// Resumed is when the server could last continue with the head after it had to wait for
+	// more of its messages. For a group it is also when weir last paused or resumed reading
+	// the answer because of a slow client. 0 if neither happened.
 	Resumed time.Duration
 	// Answered is when the last answer ended, 0 if there was none.
 	Answered time.Duration
@@ -76,16 +76,16 @@ type Flight[U any] struct {
 	then  []func() // see Then
 }
 
-// compactAt is how many answered units a flight that never empties keeps room for.
+// compactAt is the number of answered units for which a flight that never empties keeps room.
 const compactAt = 256
 
 // Depth is the number of units in flight.
 func (f *Flight[U]) Depth() int { return len(f.units) - f.first }
 
-// running is how long the server has had to do with the head.
+// running is how long the server has worked on the head.
 func (f *Flight[U]) running(now time.Duration) time.Duration { return now - max(f.Since, f.Resumed) }
 
-// Head is the unit whose answer comes next, the zero value if nothing is in flight.
+// Head is the unit whose answer comes next, or the zero value.
 func (f *Flight[U]) Head() (u U) {
 	if f.first < len(f.units) {
 		u = f.units[f.first]
@@ -93,10 +93,10 @@ func (f *Flight[U]) Head() (u U) {
 	return u
 }
 
-// Units are those in flight, the head first. They are valid until the next Push or Pop.
+// Units are the units in flight, the head first. The slice is valid until the next Push or Pop.
 func (f *Flight[U]) Units() []U { return f.units[f.first:] }
 
-// First is the first unit for which is is true, the zero value if there is none.
+// First is the first unit for which is returns true, or the zero value.
 func (f *Flight[U]) First(is func(u U) bool) (none U) {
 	for _, u := range f.Units() {
 		if is(u) {
@@ -106,10 +106,10 @@ func (f *Flight[U]) First(is func(u U) bool) (none U) {
 	return none
 }
 
-// Then has f called when the head is answered, or lost: in the midst of that.
+// Then calls f when the head is answered or lost, while that is being processed.
 func (f *Flight[U]) Then(then func()) { f.then = append(f.then, then) }
 
-// headLeft calls what waits for that.
+// headLeft calls the functions that Then has added.
 func (f *Flight[U]) headLeft() {
 	then := f.then
 	f.then = nil
@@ -137,7 +137,7 @@ func (f *Flight[U]) Push(u U, now time.Duration) {
 	f.units = append(f.units, u)
 }
 
-// Pop removes the head, which has been answered, and returns how long that took.
+// Pop removes the head, which has been answered, and returns how long it took.
 func (f *Flight[U]) Pop(now time.Duration) (took time.Duration) {
 	var none U
 	f.units[f.first] = none
@@ -151,12 +151,12 @@ func (f *Flight[U]) Pop(now time.Duration) (took time.Duration) {
 	return took
 }
 
-// Withdraw removes the unit that stands i behind the head: its answer is that of another.
+// Withdraw removes the i-th unit behind the head: another unit's answer serves for it.
 func (f *Flight[U]) Withdraw(i int) {
 	f.units = slices.Delete(f.units, f.first+i, f.first+i+1)
 }
 
-// Lose empties the flight and returns what was in it: the connection is gone.
+// Lose empties the flight and returns its units: the connection has ended.
 func (f *Flight[U]) Lose() []U {
 	units := f.units[f.first:]
 	f.units, f.first = nil, 0

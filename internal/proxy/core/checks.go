@@ -14,7 +14,7 @@ type Checks struct {
 	count map[[2]string]uint64 // guarded by mu: by method and way
 }
 
-// Add counts a login that was let in: see sight.CheckStatus.
+// Add counts a successful login: see sight.CheckStatus.
 func (c *Checks) Add(method, way string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

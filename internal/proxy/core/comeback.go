@@ -6,32 +6,32 @@ import (
 	"time"
 )
 
-// This file is about a server that is back: pools that could not reach it wait longer
-// from one attempt to the next, each for itself. While any of them waits, one question at
-// a time is asked for all, and its answer ends their waits.
+// This file finds out when an unreachable server is back. Pools that could not reach it back
+// off, each by itself. While any of them waits, weir asks one question at a time for all of
+// them, and an answer ends their waits.
 
 const (
-	// comebackEvery is the time between two questions.
+	// comebackEvery is the pause between two questions.
 	comebackEvery = 50 * time.Millisecond
-	// comebackFor is how long they are asked after the last pool has waited: as long as
-	// the longest wait, so that no pool is forgotten that waits on.
+	// comebackFor is how long weir goes on asking after a pool last began to wait: as long as
+	// the longest backoff, so that no waiting pool is forgotten.
 	comebackFor = 3 * time.Second
-	// comebackPause is how long after an answer none is asked: what answers one question
-	// and takes no connection would be stormed.
+	// comebackPause is how long weir does not ask after an answer: a server that answers a
+	// question but accepts no connection would be flooded.
 	comebackPause = time.Second
 )
 
-// A comeback knows whether somebody waits for the server.
+// A comeback knows whether any pool waits for the server.
 type comeback struct {
 	mu     sync.Mutex
 	asking bool      // guarded by mu
-	wanted time.Time // guarded by mu: last
-	heard  time.Time // guarded by mu: an answer
+	wanted time.Time // guarded by mu: when a pool last began to wait
+	heard  time.Time // guarded by mu: when an answer came
 }
 
-// AwaitComeback has ask called, on a goroutine of its own, until it returns nil; then
-// every pool that waits to try the server again does so. Calls of ask do not overlap.
-// AwaitComeback may be called for each wait, on any thread.
+// AwaitComeback calls ask, on a goroutine of its own, until it returns nil; then every pool
+// that waits to try the server again does so. Calls of ask do not overlap. AwaitComeback may
+// be called for each wait, on any thread.
 func (s *Server[L]) AwaitComeback(ask func(context.Context) error) {
 	c := &s.comeback
 	c.mu.Lock()
@@ -50,7 +50,7 @@ func (s *Server[L]) AwaitComeback(ask func(context.Context) error) {
 	})
 }
 
-// ask reports whether the server has answered before nobody waited for it any more.
+// ask returns whether the server answered; false if every wait ended before that.
 func (c *comeback) ask(ctx context.Context, ask func(context.Context) error) bool {
 	end := func(always bool) bool {
 		c.mu.Lock()
@@ -88,14 +88,14 @@ func (c *comeback) ask(ctx context.Context, ask func(context.Context) error) boo
 	}
 }
 
-// TryAgain has the loop's pools try the server again at once.
+// TryAgain makes the loop's pools try the server again at once.
 func (l *Loop[K, P, C]) TryAgain() {
 	for _, p := range l.PoolList {
 		p.TryAgain()
 	}
 }
 
-// TryAgain ends the pool's wait after attempts that have failed.
+// TryAgain ends the pool's backoff after failed attempts.
 func (p *Base[B, C, U, L, N]) TryAgain() {
 	p.Dials.Succeeded()
 	p.Wake()

@@ -9,7 +9,7 @@ import (
 	"github.com/weirdb/weir/internal/proxy/sight"
 )
 
-// This file is what the console shows of the configuration.
+// This file shows the configuration on the console.
 
 // databaseLimits are those of SHOW DATABASES.
 func databaseLimits(o *session.Options, name string) sight.DatabaseLimits {
@@ -35,7 +35,7 @@ func userLimits(o *session.Options, name string) sight.UserLimits {
 	}
 }
 
-// limitSettings are the limits in SHOW CONFIG, with the rules as one more.
+// limitSettings are the limits in SHOW CONFIG, and the rules as one further setting.
 func limitSettings(o, d *session.Options) []Setting {
 	var rules []string
 	for i := range o.LimitRules {
@@ -62,8 +62,8 @@ func limitSettings(o, d *session.Options) []Setting {
 	}
 }
 
-// configTable answers SHOW CONFIG. Behind weir's own names are those by which
-// PgBouncer's exporters look for two of them.
+// configTable answers SHOW CONFIG. After weir's own names come those by which PgBouncer's
+// exporters look for two of the settings.
 func (s *Server[L]) configTable() sight.Table {
 	o, d := s.side.Options(), session.Options{}.WithDefaults()
 	list := append(s.side.Settings(),

@@ -17,33 +17,33 @@ import (
 	"github.com/weirdb/weir/internal/proxy/upstream"
 )
 
-// This file is the admin console: the commands that weir answers itself, in the words
-// of PgBouncer's. How they come in and how answers go out is the protocol's matter.
+// This file is the admin console: the commands that weir executes itself, with the names of
+// PgBouncer's. The protocols decode commands and encode answers.
 
-// adminDatabases are the database names under which the console is reached: weir's
-// own, and the one by which tools made for PgBouncer look for it.
+// adminDatabases are the database names of the console: weir's own, and the one that tools
+// for PgBouncer use.
 var adminDatabases = []string{"weir", "pgbouncer"}
 
 // IsAdminDatabase reports whether a database is the console.
 func IsAdminDatabase(name string) bool { return slices.Contains(adminDatabases, name) }
 
-// An Answer is what the console says to a command.
+// An Answer is the console's answer to a command.
 type Answer struct {
 	// Tag is the command's name.
 	Tag string
-	// Table is what a command shows; nil for those that do something.
+	// Table is what a command shows; nil for commands that do something.
 	Table *sight.Table
 	// Notice is a warning about the command, such as of a name that may be mistyped, or "".
 	Notice string
-	// Then, unless it is nil, is to be called when the answer has been sent.
+	// Then, unless it is nil, must be called when the answer has been sent.
 	Then func()
 }
 
-// A Refusal is why the console does not carry out a command.
+// A Refusal is the reason why the console does not execute a command.
 type Refusal struct {
 	Message, Hint string
 	Unknown       bool // there is no such command
-	// Code is the SQLSTATE. Default: one that tells whether it is Unknown.
+	// Code is the SQLSTATE. The default depends on Unknown.
 	Code string
 }
 
@@ -51,21 +51,21 @@ func (r *Refusal) Error() string { return r.Message }
 
 func refuse(format string, args ...any) error { return &Refusal{Message: fmt.Sprintf(format, args...)} }
 
-// A Side is what the console asks of one side of the proxy alone.
+// A Side is what the console needs from one side of the proxy.
 type Side interface {
-	// Upstream is the address of the database server, and Database the one there
+	// Upstream is the address of the database server, and Database the database there
 	// that weir's own user connects to, or "".
 	Upstream() string
-	// Hosts are those that connections may go to.
+	// Hosts are the hosts that connections may go to.
 	Hosts() upstream.Config
 	Database() string
-	// LetGo closes idle connections to the server that are no pool's.
+	// LetGo closes idle connections to the server that belong to no pool.
 	LetGo()
-	// Options are the settings in force that both sides have; Settings are those
-	// that this one has beside them.
+	// Options are the current settings that both sides have; Settings are those of this side
+	// alone.
 	Options() *session.Options
 	Settings() []Setting
-	// Show answers SHOW what, if only this side has that; ok is false if it has not.
+	// Show answers SHOW what if only this side has it; ok is false if it does not.
 	Show(ctx context.Context, what string) (t sight.Table, ok bool)
 	// Shows lists what Show knows.
 	Shows() []string
@@ -75,12 +75,12 @@ type Side interface {
 type Setting struct {
 	Key            string
 	Value, Default any
-	// Fixed settings hold until weir is started again.
+	// Fixed settings cannot be changed by a reload.
 	Fixed bool
 }
 
-// Command carries out one command of the console, which may take as long as ctx
-// allows: PAUSE waits for transactions. Its error is a *Refusal, or tells that the
+// Command executes one command of the console, which may take as long as ctx
+// allows: PAUSE waits for transactions. Its error is a *Refusal, or says that the
 // state could not be collected.
 func (s *Server[L]) Command(ctx context.Context, text string) (Answer, error) {
 	words := splitCommand(text)
@@ -107,25 +107,25 @@ func (s *Server[L]) Command(ctx context.Context, text string) (Answer, error) {
 	return s.Control.run(ctx, verb, words[1:], text)
 }
 
-// An Operator is who gives commands at the console.
+// An Operator is the client that gives commands at the console.
 type Operator struct{ User, Client string }
 
-// Audited tells the audit log of a command: what does something, or is refused.
+// Audited writes a command to the audit log, if it does something or was refused.
 func (who Operator) Audited(audit *sight.Audit, engine, text string, a Answer, err error) {
 	if a.Table == nil && (a.Tag != "" || err != nil) {
 		audit.Command(engine, who.User, who.Client, text, err)
 	}
 }
 
-// showPatience bounds the collecting of what is shown.
+// showPatience bounds the time for collecting what is shown.
 const showPatience = 5 * time.Second
 
 func unknownCommand(text string) error {
 	return &Refusal{Message: "unknown command of the weir console: " + text, Hint: "SHOW HELP lists the commands.", Unknown: true}
 }
 
-// splitCommand cuts a command into words, without its semicolon. Quotes keep a
-// name with spaces together, as it is written.
+// splitCommand splits a command into words, without its semicolon. Quotes keep a
+// name with spaces together, with its case.
 func splitCommand(text string) (words []string) {
 	for text = strings.TrimSpace(text); text != "" && text != ";"; text = strings.TrimSpace(text) {
 		if q := text[0]; q == '"' || q == '\'' || q == '`' {
@@ -244,7 +244,7 @@ func poolMode(m session.Mode) string {
 	return string(m)
 }
 
-// Averages are those of SHOW STATS_AVERAGES.
+// Averages are the values of SHOW STATS_AVERAGES.
 func Averages[L EventLoop](s *Server[L], snap *sight.Snapshot) map[string]sight.Totals {
 	return s.stats.averages(snap.Totals(), snap.Uptime)
 }
@@ -262,7 +262,7 @@ func (s *Server[L]) stateTable() sight.Table {
 	return t
 }
 
-// onLoops calls f on each loop in turn. Loops that have ended are left out.
+// onLoops calls f on each loop in turn, except loops that have ended.
 func (s *Server[L]) onLoops(ctx context.Context, f func(l L)) error {
 	for _, l := range s.Loops {
 		if err := l.Call(ctx, func() { f(l) }); err != nil && !errors.Is(err, netloop.ErrStopped) {
@@ -276,37 +276,37 @@ func (s *Server[L]) onLoops(ctx context.Context, f func(l L)) error {
 type ClientInfo struct {
 	ID             uint32
 	Database, User string // of its pool
-	Login          string // the name that it gave, if that is another than User
+	Login          string // the name that it logged in with, if that is not User
 	Addr, App      string
 	State          string // what it is doing, in weir's words
 	Pins           string // why it keeps its backend
-	Link           uint32 // the server's number of the backend that it has, or 0
+	Link           uint32 // the server's number of its backend, or 0
 	Prepared       int    // statements
 	Since          time.Duration
 	LastUsed       time.Duration // when it was last answered, or logged in
-	Waiting        time.Duration // since when it waits for a backend; 0 if it does not
+	Waiting        time.Duration // since when it waits for a backend, or 0
 
 	Statements, Grouped, Errors uint64
 	Received, Sent              uint64 // bytes
-	Active                      bool   // something of it is under way, or waits
+	Active                      bool   // something of it is in flight or waits
 	Pinned                      bool
 }
 
 // ServerInfo describes a backend.
 type ServerInfo struct {
 	ID         uint32 // the server's number of the connection
-	Number     uint32 // weir's own; 0: there is none but the server's
-	Address    string // what it goes to
+	Number     uint32 // weir's own number; 0: there is only the server's
+	Address    string // where it is connected to
 	Mode       string
 	Free       bool
-	Retired    bool // it is closed when it is free
-	Beside     bool // it is none of the pool's backends
+	Retired    bool // it closes when it is free
+	Beside     bool // it is not one of the pool's backends
 	InFlight   int
 	Prepared   int    // statements
-	Settings   int    // of the session that are not as after the login
-	Client     uint32 // whom it belongs to, or 0
+	Settings   int    // session settings that differ from those after the login
+	Client     uint32 // the client that owns it, or 0
 	App        string
-	Born, Last time.Duration // when it was opened, and last answered
+	Born, Last time.Duration // when it was opened, and when it last answered
 }
 
 // clientState is a client's state in PgBouncer's words.
@@ -320,7 +320,7 @@ func (c *ClientInfo) clientState() string {
 	return "idle"
 }
 
-// clientsTable answers SHOW CLIENTS. Columns from address on are weir's own.
+// clientsTable answers SHOW CLIENTS. The columns from address on are weir's own.
 func (s *Server[L]) clientsTable(ctx context.Context) (sight.Table, error) {
 	t := sight.Table{Cols: []string{
 		"type", "user", "database", "replication", "state", "addr", "port", "local_addr", "local_port", "connect_time", "request_time",
@@ -344,7 +344,7 @@ func (s *Server[L]) clientsTable(ctx context.Context) (sight.Table, error) {
 	return t, err
 }
 
-// serversTable answers SHOW SERVERS. Columns from mode on are weir's own.
+// serversTable answers SHOW SERVERS. The columns from mode on are weir's own.
 func (s *Server[L]) serversTable(ctx context.Context) (sight.Table, error) {
 	t := sight.Table{Cols: []string{
 		"type", "user", "database", "replication", "state", "addr", "port", "local_addr", "local_port", "connect_time", "request_time",
@@ -370,7 +370,7 @@ func (s *Server[L]) serversTable(ctx context.Context) (sight.Table, error) {
 	return t, err
 }
 
-// blank is a number, or nothing for 0.
+// blank is a number as text, or "" for 0.
 func blank(n uint32) string {
 	if n == 0 {
 		return ""
@@ -378,7 +378,7 @@ func blank(n uint32) string {
 	return strconv.FormatUint(uint64(n), 10)
 }
 
-// hostPort takes an address apart; a Unix socket's host is "unix", as in PgBouncer.
+// hostPort splits an address; a Unix socket's host is "unix", as in PgBouncer.
 func hostPort(address string) (host, port string) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -387,7 +387,7 @@ func hostPort(address string) (host, port string) {
 	return host, port
 }
 
-// clockTime is a moment of the loops' clock as the time of day.
+// clockTime converts a time of the loops' clock to the time of day.
 func (s *Server[L]) clockTime(at time.Duration) string {
 	return s.began.Add(at).UTC().Format("2006-01-02 15:04:05 UTC")
 }

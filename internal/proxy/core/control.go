@@ -14,19 +14,19 @@ import (
 	"github.com/weirdb/weir/internal/proxy/netloop"
 )
 
-// This file is the console's commands that do something: they hold databases back,
-// close connections, and end clients. What they ask of the whole process is Process's.
+// This file has the console's commands that do something: they pause databases, close
+// connections, and disconnect clients. Commands for the whole process go to Process.
 
-// A Process is what the console asks of the process that the server runs in.
+// A Process is what the console needs of the process that the server runs in.
 type Process interface {
-	// Reload reads the configuration again. If that cannot be used the former one
-	// stays, and the error says why.
+	// Reload reads the configuration again. If the new one is invalid, the former one
+	// remains, and the error says why.
 	Reload() error
 	// End ends the process.
 	End(how Ending)
 }
 
-// A Gate is the state of a database: who may log in, and whether statements run.
+// A Gate is the state of a database: whether logins are accepted, and whether statements run.
 type Gate struct {
 	// Paused: no statement begins, and logins wait.
 	Paused bool
@@ -39,11 +39,11 @@ type gates struct {
 	mu      sync.Mutex
 	all     bool            // guarded by mu: every database is paused
 	frozen  bool            // guarded by mu: ... and nothing is read: SUSPEND
-	states  map[string]Gate // guarded by mu: without those that are open
-	changed chan struct{}   // guarded by mu: closed when something has changed
+	states  map[string]Gate // guarded by mu: without databases that are open
+	changed chan struct{}   // guarded by mu: closed at each change
 }
 
-// set changes the state of a database. It reports whether that made a difference.
+// set changes the state of a database, and reports whether it is different now.
 func (g *gates) set(database string, change func(*Gate)) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -60,7 +60,7 @@ func (g *gates) set(database string, change func(*Gate)) bool {
 	return now != was
 }
 
-// setAll pauses or resumes everything. It reports whether that made a difference.
+// setAll pauses or resumes everything, and reports whether that changed anything.
 func (g *gates) setAll(paused bool) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -80,7 +80,7 @@ func (g *gates) setAll(paused bool) bool {
 	return differs
 }
 
-// suspend has everything held back, and nothing read. It reports whether that was not so
+// suspend pauses everything, and stops all reading. It reports whether that was not so
 // already.
 func (g *gates) suspend() bool {
 	g.mu.Lock()
@@ -93,14 +93,14 @@ func (g *gates) suspend() bool {
 	return true
 }
 
-// suspended reports whether nothing is read.
+// suspended reports whether reading has stopped.
 func (g *gates) suspended() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.frozen
 }
 
-// tell wakes those who wait for a change. g.mu is held.
+// tell wakes everyone that waits for a change. g.mu is held.
 func (g *gates) tell() {
 	if g.changed != nil {
 		close(g.changed)
@@ -108,7 +108,7 @@ func (g *gates) tell() {
 	}
 }
 
-// of returns the state of a database, and what is closed when it may have changed.
+// of returns the state of a database, and a channel that is closed when it may have changed.
 func (g *gates) of(database string) (Gate, <-chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -120,15 +120,15 @@ func (g *gates) of(database string) (Gate, <-chan struct{}) {
 	return s, g.changed
 }
 
-// list returns the states that are not open, and whether everything is paused.
+// list returns the states of databases that are not open, and whether everything is paused.
 func (g *gates) list() (states map[string]Gate, all bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return maps.Clone(g.states), g.all
 }
 
-// A Control is a server as what the console commands: it holds databases back, closes
-// connections, and ends clients.
+// A Control executes the console's commands on a server: it pauses databases, closes
+// connections, and disconnects clients.
 type Control[L EventLoop] struct {
 	s     *Server[L]
 	gates gates
@@ -149,8 +149,8 @@ func (c *Control[L]) GateOf(database string) Gate {
 	return state
 }
 
-// Admit waits while a database is paused, for a login. It reports false if logins to
-// it are refused, and an error if it stays paused for as long as ctx allows.
+// Admit makes a login wait while its database is paused. It returns false if logins to the
+// database are refused, and an error if it stays paused for as long as ctx allows.
 func (c *Control[L]) Admit(ctx context.Context, database string) (bool, error) {
 	for {
 		state, changed := c.gates.of(database)
@@ -171,12 +171,12 @@ func (c *Control[L]) Admit(ctx context.Context, database string) (bool, error) {
 	}
 }
 
-// ErrPaused is why a login to a paused database came to nothing.
+// ErrPaused is why a login to a paused database failed.
 func ErrPaused(database string) error {
 	return fmt.Errorf("database %q is paused, and was not resumed in time", database)
 }
 
-// run carries out a command that does something.
+// run executes a command that does something.
 func (c *Control[L]) run(ctx context.Context, verb string, args []string, text string) (Answer, error) {
 	done := Answer{Tag: verb}
 	var database string
@@ -199,7 +199,7 @@ func (c *Control[L]) run(ctx context.Context, verb string, args []string, text s
 	switch verb {
 	case "PAUSE", "RESUME", "RECONNECT", "KILL":
 		s := c.s
-		defer s.Cache.Purge(database) // the servers behind it may be others then
+		defer s.Cache.Purge(database) // the database may have other servers after this
 	}
 	switch verb {
 	case "PURGE":
@@ -246,13 +246,13 @@ func (c *Control[L]) run(ctx context.Context, verb string, args []string, text s
 	return Answer{}, unknownCommand(text)
 }
 
-// unused is what is said of a database that nobody uses, or has used lately. It may be a
-// mistake in the name, and must not be refused: clients may come later.
+// unused is the notice for a database that no client has used lately. The name may be
+// mistyped; but such a command must not fail, since clients may come later.
 func (c *Control[L]) unused(ctx context.Context, database string) string {
 	used := database == "" || database == c.s.side.Database()
 	if !used {
 		if err := c.s.onLoops(ctx, func(l L) { used = used || l.Uses(database) }); err != nil {
-			return "" // the command hears of that, too
+			return "" // the command itself fails on that, too
 		}
 	}
 	if used {
@@ -261,7 +261,7 @@ func (c *Control[L]) unused(ctx context.Context, database string) string {
 	return fmt.Sprintf("no client of this weir has used database %q lately: is the name right?", database)
 }
 
-// purge empties the cache, or forgets the answers with a tag.
+// purge empties the cache, or removes the answers with a tag.
 func (c *Control[L]) purge(args []string) error {
 	switch {
 	case len(args) == 0 || !strings.EqualFold(args[0], "CACHE") || len(args) > 2:
@@ -277,9 +277,9 @@ func (c *Control[L]) purge(args []string) error {
 	return nil
 }
 
-// Hold is the first half of PAUSE: it holds back the statements of a database, of all
-// for "". The second half, wait, returns when no server connection is left. It fails if
-// RESUME comes first.
+// Hold is the first half of PAUSE: it stops the statements of a database, or of all for "".
+// The second half, wait, returns when no server connection is left. It fails if RESUME comes
+// first.
 func (c *Control[L]) Hold(ctx context.Context, database string) (wait func(context.Context) error, err error) {
 	if !c.setPaused(database, true) {
 		return nil, refuse("%s is paused already", nameOf(database))
@@ -299,8 +299,8 @@ func (c *Control[L]) Hold(ctx context.Context, database string) (wait func(conte
 	}, nil
 }
 
-// suspend has nothing read from clients and servers any more, and logins wait. It returns
-// when everything is written that was to be.
+// suspend stops reading from clients and servers, and makes logins wait. It returns when all
+// output has been written.
 func (c *Control[L]) suspend(ctx context.Context) error {
 	if !c.gates.suspend() {
 		return refuse("weir is paused already")
@@ -317,8 +317,8 @@ func (c *Control[L]) suspend(ctx context.Context) error {
 	})
 }
 
-// holdBack pauses a database on a loop, unless it was resumed before the loop came to
-// it: RESUME may overtake PAUSE.
+// holdBack pauses a database on a loop, unless it was resumed before the loop gets
+// to it: RESUME may overtake PAUSE.
 func holdBack[L EventLoop](c *Control[L], l L, database string) {
 	if c.isPaused(database) {
 		l.Pause(database)
@@ -342,7 +342,7 @@ func (c *Control[L]) resume(ctx context.Context, database string) error {
 	})
 }
 
-// setPaused reports whether the state of the database, or of all, is another now.
+// setPaused changes the state of the database, or of all, and reports whether it is different now.
 func (c *Control[L]) setPaused(database string, paused bool) bool {
 	if database == "" {
 		return c.gates.setAll(paused)
@@ -368,7 +368,7 @@ func nameOf(database string) string {
 	return "database " + strconv.Quote(database)
 }
 
-// kill ends all clients and server connections of a database, and pauses it.
+// kill disconnects all clients, closes all server connections of a database, and pauses it.
 func (c *Control[L]) kill(ctx context.Context, database string) error {
 	if !c.setPaused(database, true) {
 		return refuse("%s is paused already", nameOf(database))
@@ -380,7 +380,7 @@ func (c *Control[L]) kill(ctx context.Context, database string) error {
 	})
 }
 
-// killClient ends one client.
+// killClient disconnects one client.
 func (c *Control[L]) killClient(ctx context.Context, args []string) error {
 	if len(args) != 1 {
 		return refuse("KILL_CLIENT needs the id of a client, as SHOW CLIENTS has it")
@@ -401,14 +401,14 @@ func (c *Control[L]) killClient(ctx context.Context, args []string) error {
 	return nil
 }
 
-// awaitEvery is how often the loops are asked about what a command waits for.
+// awaitEvery is how often a waiting command asks the loops.
 const awaitEvery = 10 * time.Millisecond
 
-// serverConnections is what most commands wait for the end of.
+// serverConnections is what most commands wait for.
 const serverConnections = "server connections are open"
 
-// await waits until nothing is left of what count counts. given, unless it is nil,
-// tells why the wait is over otherwise.
+// await waits until count returns 0 on all loops. given, unless it is nil, returns an error
+// if the wait must end for another reason.
 func (c *Control[L]) await(ctx context.Context, what string, count func(l L) int, given func() error) error {
 	tick := time.NewTicker(awaitEvery)
 	defer tick.Stop()
@@ -439,16 +439,16 @@ var commands = []string{
 	"SHUTDOWN [WAIT_FOR_SERVERS|WAIT_FOR_CLIENTS]", "SUSPEND", "WAIT_CLOSE [db]",
 }
 
-// of reports whether a database is the one that a command is about.
+// of reports whether a command about one database, or all for "", is about this one.
 func of(database, about string) bool { return about == "" || database == about }
 
-// Pause holds back the statements of a database, of all for "".
+// Pause stops the statements of a database, or of all for "".
 func (l *Loop[K, P, C]) Pause(database string) { l.eachPool(database, P.Pause) }
 
-// Resume lets them run again.
+// Resume ends Pause.
 func (l *Loop[K, P, C]) Resume(database string) { l.eachPool(database, P.Resume) }
 
-// Reconnect has the backends of a database replaced when they are next free.
+// Reconnect replaces the backends of a database when they are next free.
 func (l *Loop[K, P, C]) Reconnect(database string) { l.eachPool(database, P.Reconnect) }
 
 func (l *Loop[K, P, C]) eachPool(database string, f func(P)) {
@@ -465,7 +465,7 @@ func (l *Loop[K, P, C]) Uses(database string) (uses bool) {
 	return uses
 }
 
-// Kill ends the clients of a database and then its backends.
+// Kill disconnects the clients of a database and then closes its backends.
 func (l *Loop[K, P, C]) Kill(database string) {
 	for _, c := range l.Clients {
 		if of(c.Info().Database, database) {
@@ -475,7 +475,7 @@ func (l *Loop[K, P, C]) Kill(database string) {
 	l.eachPool(database, P.CloseAll)
 }
 
-// KillClient ends a client; false if it is not on the loop.
+// KillClient disconnects a client; it returns false if the client is not on the loop.
 func (l *Loop[K, P, C]) KillClient(id uint32) bool {
 	c, ok := l.Clients[id]
 	if ok {
@@ -484,7 +484,7 @@ func (l *Loop[K, P, C]) KillClient(id uint32) bool {
 	return ok
 }
 
-// Backends counts the server connections of a database, also those being opened.
+// Backends counts the server connections of a database, including those being opened.
 func (l *Loop[K, P, C]) Backends(database string) (n int) {
 	l.eachPool(database, func(p P) {
 		n += p.Connections()
@@ -497,7 +497,7 @@ func (l *Loop[K, P, C]) Backends(database string) (n int) {
 	return n
 }
 
-// Retired counts those that are closed when they are free.
+// Retired counts those that will be closed when they are free.
 func (l *Loop[K, P, C]) Retired(database string) (n int) {
 	l.eachPool(database, func(p P) {
 		for _, b := range p.Servers() {
@@ -509,7 +509,7 @@ func (l *Loop[K, P, C]) Retired(database string) (n int) {
 	return n
 }
 
-// databases adds those that are known otherwise to the names seen, and orders them.
+// databases adds the databases that are known in other ways to those seen, and sorts them.
 func (s *Server[L]) databases(seen map[string]bool) []string {
 	states, _ := s.gates.list()
 	for name := range states {

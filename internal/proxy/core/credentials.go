@@ -5,20 +5,21 @@ import (
 	"sync"
 )
 
-// A Secret is what a server of the dialect checks a password against.
+// A Secret is what a server stores to check a password.
 type Secret interface {
-	// Plain returns the password itself, if that is what the secret is.
+	// Plain returns the password itself, if the secret is one.
 	Plain() (password string, ok bool)
 }
 
-// A User is one of a list of users whom the proxy itself checks.
+// A User is an entry of the list of users that the proxy itself checks.
 type User[S Secret] struct {
 	Name   string
 	Secret S
 }
 
-// Credentials are what weir can check its clients by, and log in to the server with,
-// by user. K is what a login to the server takes. Safe for concurrent use.
+// Credentials are the secrets by which weir checks its clients, and the keys with which it
+// logs in to the server, by user. K is what a login to the server needs. Safe for concurrent
+// use.
 type Credentials[S Secret, K any] struct {
 	keys  func(password string) *K
 	plain func(*K) bool
@@ -29,15 +30,15 @@ type Credentials[S Secret, K any] struct {
 	secrets map[string]S  // guarded by mu: from the user list and the DSN
 }
 
-// NewCredentials returns credentials without users: keys makes what a login takes from
-// a password, plain reports whether that has the password, parse reads a secret.
+// NewCredentials returns credentials without users: keys derives what a login needs from
+// a password, plain reports whether keys include the password, parse reads a secret.
 func NewCredentials[S Secret, K any](keys func(password string) *K, plain func(*K) bool, parse func(string) (S, error)) *Credentials[S, K] {
 	return &Credentials[S, K]{keys: keys, plain: plain, parse: parse, known: make(map[string]*K)}
 }
 
-// List makes users, and the DSN's own, those whose secrets weir holds. What it knows
-// of users who are listed no more, or with another password, is forgotten. Keys
-// learned from a login against a hash stay until the next one brings others:
+// List replaces the users whose secrets weir holds by the given ones and the DSN's own.
+// What weir knows of users that are no longer listed, or have another password, is removed.
+// Keys that were learned from a login against a hash stay until the next login brings others:
 // without keys a pool could open no backend in between.
 func (c *Credentials[S, K]) List(users []User[S], user, password string) {
 	secrets, known := make(map[string]S, len(users)+1), make(map[string]*K)
@@ -69,7 +70,7 @@ func (c *Credentials[S, K]) List(users []User[S], user, password string) {
 	c.secrets = secrets
 }
 
-// Secret returns what weir holds of a user's password by itself.
+// Secret returns the secret that weir holds for a user.
 func (c *Credentials[S, K]) Secret(user string) (S, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -77,8 +78,8 @@ func (c *Credentials[S, K]) Secret(user string) (S, bool) {
 	return secret, ok
 }
 
-// Keys returns what weir can log in with as a user, nil if it has nothing. It is not
-// to be changed.
+// Keys returns what weir can log in with as a user, or nil. The caller must not change
+// it.
 func (c *Credentials[S, K]) Keys(user string) *K {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -92,8 +93,8 @@ func (c *Credentials[S, K]) All() map[string]*K {
 	return maps.Clone(c.known)
 }
 
-// Learn keeps what a login has revealed, if it is not less than what is known: a
-// password serves more methods than keys.
+// Learn keeps what a login has revealed, unless weir knows more already: a password serves
+// more methods than keys.
 func (c *Credentials[S, K]) Learn(user string, k *K) {
 	if k == nil {
 		return
@@ -106,7 +107,7 @@ func (c *Credentials[S, K]) Learn(user string, k *K) {
 	c.known[user] = k
 }
 
-// Inherit keeps what another process has learned of users of whom nothing is known here.
+// Inherit adds what another process has learned about users unknown here.
 func (c *Credentials[S, K]) Inherit(known map[string]*K) {
 	for user, k := range known {
 		if c.Keys(user) == nil {
@@ -115,8 +116,8 @@ func (c *Credentials[S, K]) Inherit(known map[string]*K) {
 	}
 }
 
-// Refuted forgets keys that the server has refused: the password has changed.
-// Those that weir was given stay, for its operator to correct.
+// Refuted removes keys that the server has refused: the password has changed.
+// Those from the configuration stay, for the operator to correct.
 func (c *Credentials[S, K]) Refuted(user string, k *K) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

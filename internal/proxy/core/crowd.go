@@ -15,8 +15,8 @@ type Crowd struct {
 	refused          map[[2]string]uint64 // guarded by mu: logins, by database and user
 }
 
-// Enter counts a client that has logged in. Its error says which limit it would exceed;
-// then it is not counted. o are the options in force.
+// Enter counts a client that has logged in. Its error says which limit the client would
+// exceed; it is not counted then. o are the current options.
 func (c *Crowd) Enter(o *session.Options, database, user string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -41,10 +41,10 @@ func (c *Crowd) Enter(o *session.Options, database, user string) error {
 }
 
 // maxRefused bounds the pairs of database and user for which refused logins are counted
-// apart.
+// separately.
 const maxRefused = 1000
 
-// Leave ends what Enter has begun.
+// Leave undoes Enter.
 func (c *Crowd) Leave(database, user string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -56,7 +56,7 @@ func (c *Crowd) Leave(database, user string) {
 	}
 }
 
-// each calls f with how many logins of a database and user were refused.
+// each calls f with the number of refused logins of each database and user.
 func (c *Crowd) each(f func(database, user string, refused uint64)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -11,7 +11,7 @@ type Ending string
 
 // The endings, in PgBouncer's words.
 const (
-	// EndNow cuts transactions off.
+	// EndNow aborts transactions.
 	EndNow Ending = ""
 	// EndAfterServers lets transactions end, however long they take; clients
 	// without one leave at once.
@@ -20,7 +20,7 @@ const (
 	EndAfterClients Ending = "WAIT_FOR_CLIENTS"
 )
 
-// endless is as long as a drain may take that is not bounded.
+// endless stands for a drain without a time limit.
 const endless = 100 * 365 * 24 * time.Hour
 
 // shutdown answers SHUTDOWN, which begins when the client has been answered.
@@ -38,15 +38,15 @@ func (c *Control[L]) shutdown(args []string) (Answer, error) {
 	return Answer{Tag: "SHUTDOWN", Then: func() { c.s.Process.End(how) }}, nil
 }
 
-// End ends Serve in another way than its context does. Of several calls the last
-// counts, except that what has ended does not begin again.
+// End ends Serve in another way than the end of its context does. The last of several calls
+// counts, but an end that has begun cannot be undone.
 func (s *Server[L]) End(how Ending) {
 	s.stopping.Store(true)
 	s.stopAccepting()
 	if how == EndAfterClients {
 		select {
 		case s.emptied <- struct{}{}:
-		default: // it is waited for already
+		default: // it is already being waited for
 		}
 		return
 	}
@@ -60,7 +60,7 @@ func (s *Server[L]) End(how Ending) {
 	s.stop()
 }
 
-// awaitEmpty ends Serve when all clients have left, after End has asked for that.
+// awaitEmpty ends Serve when all clients have left, after a call of End has asked for that.
 func (s *Server[L]) awaitEmpty(ctx context.Context) {
 	select {
 	case <-s.emptied:

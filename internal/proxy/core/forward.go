@@ -12,22 +12,22 @@ import (
 	"github.com/weirdb/weir/internal/proxy/sight"
 )
 
-// Forwards are the requests to end something that are on their way to other weirs,
-// which have the client that they name. Anybody who connects may send one, so they are
-// bounded in number and in time. Safe for concurrent use.
+// Forwards are the cancel requests in flight to the other weirs that have the clients they
+// name. Anyone who can connect may send one, so their number and their time are
+// bounded. Safe for concurrent use.
 type Forwards struct {
 	underWay              atomic.Int64
 	sent, refused, failed atomic.Uint64
 }
 
 const (
-	// maxForwards bounds those under way.
+	// maxForwards bounds the requests in flight.
 	maxForwards = 64
-	// forwardPatience bounds each: a peer waits for the server's word.
+	// forwardPatience bounds the time of each: a peer waits for the server's answer.
 	forwardPatience = 10 * time.Second
 )
 
-// errTooManyForwards is why a request goes nowhere.
+// errTooManyForwards is why a request is not forwarded.
 var errTooManyForwards = errors.New("too many requests are on their way to other weirs")
 
 // Do sends one request.
@@ -48,7 +48,7 @@ func (f *Forwards) Do(ctx context.Context, send func(ctx context.Context) error)
 	return nil
 }
 
-// counts adds what became of the requests.
+// counts adds the outcomes of the requests.
 func (f *Forwards) counts(out *sight.Snapshot) {
 	out.Forwards = sight.ForwardCounts{Sent: f.sent.Load(), Refused: f.refused.Load(), Failed: f.failed.Load()}
 }

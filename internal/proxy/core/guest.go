@@ -9,37 +9,37 @@ import (
 	"github.com/weirdb/weir/internal/proxy/netloop"
 )
 
-// Guests are the clients that log in on a loop.
+// Guests are the clients that are logging in on a loop.
 type Guests struct {
 	all     map[*Guest]struct{}
-	stirred []*Guest // of these: whose turn comes when this one is settled
+	stirred []*Guest // of these: those whose turn comes when this turn is settled
 }
 
-// A Guest is a client that logs in on an event loop, which costs no goroutine, and for
-// which no thread has to wake up. A protocol embeds it in its own. What its socket brings
-// is taken when the turn is settled, so that it can leave the loop or become another's.
-// Whatever a loop must not wait for goes on elsewhere; see Server.Surface. It is for the
-// loop's thread.
+// A Guest is a client that logs in on an event loop, which needs no goroutine and no wake-up
+// of another thread. A protocol embeds it in its own type. Input of its socket is processed
+// when the turn is settled, so that the guest can then leave the loop or become a client.
+// Anything that a loop must not wait for runs elsewhere; see Server.Surface. A Guest belongs
+// to the loop's thread.
 type Guest struct {
 	Sock     *netloop.Sock
 	From     net.Addr
-	Until    context.Context // ends when no more clients are taken
+	Until    context.Context // ends when no more clients are accepted
 	Deadline time.Duration
-	Gone     bool // it is no guest any more
+	Gone     bool // it has left
 
 	guests *Guests
 	login  Login
-	next   func() // what is to be done, if anything
-	spoke  func() // takes it out of the lobby
+	next   func() // what to do next, if anything
+	spoke  func() // removes it from the lobby
 
-	taking  bool // OnData is to take what there is
-	stirred bool // is in guests.stirred
+	taking  bool // OnData must process the buffered input
+	stirred bool // it is in guests.stirred
 }
 
-// A Login is what a protocol does with a Guest.
+// A Login is the login of a protocol, for a Guest.
 type Login interface {
-	// Take takes what the client says, as OnData of netloop.Handler does. What follows from
-	// it is for Then.
+	// Take processes input, as OnData of netloop.Handler does. Actions that follow from it
+	// are passed to Then.
 	Take(p []byte) int
 	// End ends the login with err.
 	End(err error)
@@ -47,11 +47,11 @@ type Login interface {
 	Lost(err error)
 }
 
-// ErrCrowdedOut ends the login of a client that makes room for others.
+// ErrCrowdedOut ends the login of a client that has to make room for others.
 var ErrCrowdedOut = errors.New("it had not said who it is when the lobby was full")
 
-// Welcome takes in a guest whose socket is on the loop, with the guest as its handler. It
-// is in the lobby until Spoke.
+// Welcome starts the login of a client whose socket is on the loop, with the guest as its
+// handler. The guest is in the lobby until Spoke.
 func (gs *Guests) Welcome(g *Guest, login Login, loop *netloop.Loop, lobby *netloop.Lobby) {
 	if gs.all == nil {
 		gs.all = make(map[*Guest]struct{})
@@ -67,7 +67,7 @@ func (gs *Guests) Welcome(g *Guest, login Login, loop *netloop.Loop, lobby *netl
 	}))
 }
 
-// A crowdedOut has a guest leave the lobby to make room; it may be called on any thread.
+// A crowdedOut makes a guest leave the lobby; it may be called on any thread.
 type crowdedOut func()
 
 func (f crowdedOut) Close() error {
@@ -75,7 +75,7 @@ func (f crowdedOut) Close() error {
 	return nil
 }
 
-// Settle lets guests go on by what the turn has brought.
+// Settle lets guests process the input of this turn.
 func (gs *Guests) Settle() {
 	for i := 0; i < len(gs.stirred); i++ {
 		g := gs.stirred[i]
@@ -86,7 +86,7 @@ func (gs *Guests) Settle() {
 	gs.stirred = gs.stirred[:0]
 }
 
-// Tick ends logins whose time is over.
+// Tick ends logins that have timed out.
 func (gs *Guests) Tick(now time.Duration) {
 	for g := range gs.all {
 		if err := g.Late(now); err != nil {
@@ -124,7 +124,7 @@ func (g *Guest) OnClosed(err error) {
 // OnDrained implements netloop.Handler.
 func (g *Guest) OnDrained() {}
 
-// stir has the guest's turn come when this turn of the loop is settled.
+// stir schedules the guest for when this turn of the loop is settled.
 func (g *Guest) stir() {
 	if !g.stirred {
 		g.stirred = true
@@ -132,8 +132,8 @@ func (g *Guest) stir() {
 	}
 }
 
-// Then has f done when the turn is settled. The guest may have sent something in the
-// same turn, which is taken behind it.
+// Then schedules f for when the turn is settled. Input that arrives in the same turn is
+// processed after it.
 func (g *Guest) Then(f func()) {
 	g.next = f
 	if !g.taking {
@@ -141,8 +141,7 @@ func (g *Guest) Then(f func()) {
 	}
 }
 
-// goAhead does what is to be done, and takes what the guest has said, until it waits for
-// something.
+// goAhead runs what Then has scheduled and processes input, until the guest has to wait.
 func (g *Guest) goAhead() {
 	for !g.Gone {
 		if next := g.next; next != nil {
@@ -160,7 +159,7 @@ func (g *Guest) goAhead() {
 	}
 }
 
-// Late is why the login is to end, nil while it may go on.
+// Late returns why the login must end, or nil while it may go on.
 func (g *Guest) Late(now time.Duration) error {
 	switch {
 	case g.Until.Err() != nil:
@@ -171,7 +170,7 @@ func (g *Guest) Late(now time.Duration) error {
 	return nil
 }
 
-// Spoke takes the guest out of the lobby: it has said who it is.
+// Spoke removes the guest from the lobby: it has sent its first message.
 func (g *Guest) Spoke() { g.spoke() }
 
 // Leave removes the guest from its Guests and from the lobby. Its socket stays open.
@@ -182,9 +181,9 @@ func (g *Guest) Leave() {
 }
 
 // Surface moves the connection of a guest that has left its Guests to a goroutine, where
-// then continues the login until its deadline. If the connection cannot be moved, lost is
-// called instead. client names it in the log. The caller must have added one to Arriving
-// before Leave; Surface takes it back when the login ends.
+// then continues the login until its deadline. If the connection cannot be moved, Surface
+// calls lost instead. client names it in the log. The caller must have added one to Arriving
+// before Leave; Surface subtracts it when the login ends.
 func (s *Server[L]) Surface(g *Guest, client string, then func(ctx context.Context, conn net.Conn), lost func()) {
 	fd, unread, unwritten := g.Sock.Depart()
 	ctx, cancel := context.WithTimeout(g.Until, g.Deadline-s.Monotonic())

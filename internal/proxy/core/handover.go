@@ -9,10 +9,10 @@ import (
 	"github.com/weirdb/weir/internal/proxy/netloop"
 )
 
-// This file hands clients over to a process that takes this one's place, and takes
-// those of such a process in.
+// This file hands clients over to the process that replaces this one, and takes in those
+// of the process that this one replaces.
 
-// Giving is where the loop's clients go that can be handed over; nil: they stay.
+// Giving is the function that takes the loop's clients that can be handed over; nil: they stay.
 func (l *Loop[K, P, C]) Giving() func(*handover.Parcel) { return l.giving }
 
 // Give implements EventLoop.
@@ -21,23 +21,23 @@ func (l *Loop[K, P, C]) Give(give func(*handover.Parcel)) {
 	l.move()
 }
 
-// move hands over who can be.
+// move hands over the clients that can be.
 func (l *Loop[K, P, C]) move() {
 	if l.giving == nil || l.Move == nil || l.Draining() {
 		return
 	}
 	for _, c := range l.Clients {
-		l.Move(c) // which leaves l.Clients, if it can
+		l.Move(c) // which removes it from l.Clients, if it can be handed over
 	}
 }
 
-// A Handing is a server as what hands its clients over to another process, and takes in
-// those of one. A side's handover.Side embeds it. Safe for concurrent use.
+// A Handing hands a server's clients over to another process, and takes in those of one. A
+// side's handover.Side embeds it. Safe for concurrent use.
 type Handing[L EventLoop] struct {
 	s *Server[L]
 
 	taken, takenNot atomic.Uint64                // clients that another process has handed over
-	before          atomic.Pointer[handover.Ask] // asks that process about those that it has kept
+	before          atomic.Pointer[handover.Ask] // asks the process before this one about clients that it has kept
 }
 
 // Listener implements handover.Side.
@@ -49,20 +49,20 @@ func (h *Handing[L]) Listener() *netloop.Pausable {
 // Give implements handover.Side.
 func (h *Handing[L]) Give(ctx context.Context, give func(*handover.Parcel)) error {
 	return h.s.onLoops(ctx, func(l L) {
-		l.Suspend(give == nil && h.s.Control.gates.suspended()) // for the one that takes over everything is paused
+		l.Suspend(give == nil && h.s.Control.gates.suspended()) // for the process that takes over everything is paused
 		l.Give(give)
 	})
 }
 
-// Left implements handover.Side. Consoles are no clients: they end with the process.
+// Left implements handover.Side. Consoles do not count: they end with the process.
 func (h *Handing[L]) Left() int {
 	consoles := h.s.Consoles.Load()
 	return int(max(0, h.s.Sessions.Load()-consoles, h.s.Arriving.Load()-consoles))
 }
 
-// TakeIn tells why no client of another process is taken in for a database and user, nil
-// if one is, which is counted then. That the database takes no logins (DISABLE) is about
-// those who come: sessions stay.
+// TakeIn returns why no client of another process can be taken in for a database and user,
+// or nil; then the client is counted. A database that refuses logins (DISABLE) still takes
+// existing sessions.
 func (h *Handing[L]) TakeIn(database, user string) error {
 	o := h.s.side.Options()
 	if h.s.Stopping() {
@@ -79,7 +79,7 @@ func (h *Handing[L]) TakeIn(database, user string) error {
 	return nil
 }
 
-// PutOut ends what TakeIn has begun.
+// PutOut undoes TakeIn.
 func (h *Handing[L]) PutOut(database, user string) {
 	h.s.Crowd.Leave(database, user)
 	h.s.Sessions.Add(-1)
@@ -94,8 +94,8 @@ func (h *Handing[L]) AskBefore(ask handover.Ask) {
 	h.before.Store(&ask)
 }
 
-// Before asks the process whose place this one is taking about a client that is not here;
-// false if there is no such process, or it has not answered.
+// Before asks the process that this one replaces about a client that is not here;
+// ok is false if there is no such process, or it has not answered.
 func (h *Handing[L]) Before(ctx context.Context, question []byte) (answer []byte, ok bool) {
 	ask := h.before.Load()
 	if ask == nil {
@@ -122,13 +122,13 @@ type Gates struct {
 	Databases map[string]Gate
 }
 
-// Gates returns those that are not open.
+// Gates returns the states of databases that are not open.
 func (h *Handing[L]) Gates() Gates {
 	states, all := h.s.Control.gates.list()
 	return Gates{all, states}
 }
 
-// SetGates makes them those of this server, before it serves.
+// SetGates sets the states of databases, before the server serves.
 func (h *Handing[L]) SetGates(g Gates) {
 	if g.All {
 		h.s.Control.gates.setAll(true)

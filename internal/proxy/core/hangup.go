@@ -10,7 +10,7 @@ import (
 )
 
 // UntilHangup calls f with a context that also ends when the client at the other end
-// of conn hangs up. r is what reads from conn; it loses nothing.
+// of conn hangs up. r is the buffered reader of conn; it loses no data.
 func UntilHangup(ctx context.Context, conn net.Conn, r *bufio.Reader, f func(context.Context)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -9,18 +9,17 @@ import (
 	"github.com/weirdb/weir/internal/proxy/netloop"
 )
 
-// This file is the answer to whether the database server works. That there are
-// connections to it says nothing: a server that hangs keeps them. So it has answered
-// somebody just now, or it is asked on a connection for that alone.
+// This file finds out whether the database server works. Open connections prove nothing,
+// since a server that hangs keeps them. So either it has just answered a client, or weir asks
+// it on a connection of its own.
 
 const (
 	// HealthPatience is how long the server may take to answer the question.
 	HealthPatience = 2 * time.Second
-	// healthFresh is how long an answer stands for the next question; one that
-	// the server gave to anybody, too.
+	// healthFresh is how long an answer counts as current; one to a client's statement, too.
 	healthFresh = time.Second
-	// healthRefused is the same where the server lets nobody in that weir could
-	// ask as: each question is a refused login in the server's log.
+	// healthRefused is the same if the server refuses every user that weir could ask as: each
+	// question is then a refused login in the server's log.
 	healthRefused = 5 * time.Second
 )
 
@@ -28,13 +27,13 @@ const (
 type health struct {
 	mu    sync.Mutex
 	asked bool          // guarded by mu
-	until time.Duration // guarded by mu: how long err stands
+	until time.Duration // guarded by mu: until when err counts as current
 	err   error         // guarded by mu
 }
 
-// CheckHealth reports why the server at address cannot be used, nil if it can: it has
-// just answered somebody, or answers ask now. Calls of ask do not overlap. It
-// reports refused where the server answered by letting nobody in.
+// CheckHealth returns why the server at address cannot be used, or nil if it has just
+// answered a client or answers ask now. Calls of ask do not overlap. ask returns
+// refused if the server answered by refusing the login.
 func (s *Server[L]) CheckHealth(ctx context.Context, address string, ask func(context.Context) (refused bool, err error)) error {
 	if s.Stopping() {
 		return netloop.ErrStopped

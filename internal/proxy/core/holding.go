@@ -10,47 +10,47 @@ import (
 	"github.com/weirdb/weir/internal/proxy/session"
 )
 
-// askAgain is how soon a pool asks anew for a place that there was none of.
+// askAgain is how soon a pool asks again for a place that was not available.
 const askAgain = 10 * time.Millisecond
 
 const (
-	// growAtOnce is how many connections a pool opens at a time that grows by itself.
+	// growAtOnce is how many connections a pool that sizes itself opens at a time.
 	growAtOnce = 4
-	// surplusKeep is how long such a pool keeps connections that it does not use any more.
+	// surplusKeep is how long such a pool keeps connections that it no longer uses.
 	surplusKeep = 5 * time.Second
 )
 
-// leavingGrace is how long the server may take for the answer with which a connection ends.
+// leavingGrace is how long the server may take for the answer that ends a connection.
 const leavingGrace = 2 * time.Second
 
 var errLeaving = errors.New("the server has not answered the last question on a connection that weir ends")
 
-// A Holding is a pool as what holds connections to the server: how many they may be, which
-// of them are opened and closed, and what it owes to pools that it shares places with
+// A Holding manages the connections of a pool to the server: how many there may be, which of
+// them are opened and closed, and how many the pool owes to pools that it shares places with
 // (places.go).
 type Holding[B Backend[U], C any, U Unit, L any, N any] struct {
 	p *Base[B, C, U, L, N]
 
-	seat   *Seat         // its part in what pools share
+	seat   *Seat         // the pool's entry in the shared accounts
 	denied bool          // there is no place for another backend
 	askAt  time.Duration // when it asks again, unless it is offered one
-	owed   int           // backends that are to be given up
-	turn   uint64        // ... when so many statements have been answered
-	epoch  uint64        // counts the times when all backends were to be renewed
+	owed   int           // backends that must be given up
+	turn   uint64        // ... when this many statements have been answered
+	epoch  uint64        // counts how often all backends had to be replaced
 
-	sizer   sizer // whose size is the pool's: it changes by itself with --pool-size auto
+	sizer   sizer // sets the pool's size with --pool-size auto
 	account int   // connections that the server allows the pool's user; 0: any number
-	none    bool  // no least number of connections is kept
+	none    bool  // keep no minimum of connections
 }
 
-// Holding is the pool as one.
+// Holding returns the pool's Holding.
 func (p *Base[B, C, U, L, N]) Holding() *Holding[B, C, U, L, N] { return &p.holding }
 
 // Full reports whether no backend can be opened.
 func (h *Holding[B, C, U, L, N]) Full() bool { return h.p.Connections() >= h.p.Size || h.denied }
 
-// TakeIn adopts a connection that a login has brought, or closes it if there is no room.
-// Where only logins bring any, the first one is kept in any case.
+// TakeIn adopts the connection of a relayed login, or closes it if there is no room. Where
+// only logins bring connections, the first one is kept in any case.
 func (h *Holding[B, C, U, L, N]) TakeIn(conn N) bool {
 	if h.p.Paused || h.p.Connections() >= h.p.Size || !h.seat.Keep(len(h.p.Backends) == 0 && !h.p.side.MayDial()) {
 		h.p.side.Discard(conn)
@@ -61,10 +61,10 @@ func (h *Holding[B, C, U, L, N]) TakeIn(conn N) bool {
 	return true
 }
 
-// share is the part of one loop of what all may have.
+// share is one loop's share of n.
 func share(n int, o *session.Options) int { return (n + max(1, o.Loops) - 1) / max(1, o.Loops) }
 
-// limit takes over the pool's limits.
+// limit applies the pool's limits.
 func (h *Holding[B, C, U, L, N]) limit(o *session.Options) {
 	database, user := h.p.side.Name()
 	h.p.Limits = o.LimitsOf(database, user)
@@ -82,7 +82,7 @@ func (h *Holding[B, C, U, L, N]) limit(o *session.Options) {
 	h.p.Size = h.sizer.size
 }
 
-// Allowed tells the pool how many connections the server permits in all, and how many
+// Allowed sets how many connections the server permits in all, and how many
 // for the pool's user (0: no limit of its own). others is the number of other weir
 // processes that share the server.
 func (h *Holding[B, C, U, L, N]) Allowed(server, user, others int) {
@@ -96,7 +96,7 @@ func (h *Holding[B, C, U, L, N]) Allowed(server, user, others int) {
 }
 
 // Refused is called when the server has refused a connection because it has none left.
-// Pools that have grown return to their first size for a minute.
+// Pools that have grown return to their initial size for a minute.
 func (h *Holding[B, C, U, L, N]) Refused() {
 	if h.seat != nil {
 		h.seat.places.Cramp(h.p.loop.Now)
@@ -111,17 +111,17 @@ func (h *Holding[B, C, U, L, N]) spare() int {
 	return h.seat.spare(h.p.loop.Now)
 }
 
-// Answered tells of an answer to a statement, which the server has given.
+// Answered is called for each answer of the server to a statement.
 func (h *Holding[B, C, U, L, N]) Answered() {
 	if h.sizer.on && h.sizer.answered(h.p.loop.Now, len(h.p.Backends)-len(h.p.Free), len(h.p.Excl), len(h.p.Backends)) {
 		h.resize()
 	}
 }
 
-// Spent reports whether no backend may be taken: none is free, or as many as may are in
-// use, and the others are kept only because a pool that sizes itself may use them again.
-// owned says that it is for a client's own use, and not for what ends by itself: that may
-// have one more where clients hold all that are in use.
+// Spent reports whether no backend may be used: none is free, or the pool sizes itself and
+// already uses as many as its present size. owned is true for a client that wants a backend
+// of its own; a statement that ends by itself may use one more backend if clients hold all
+// that are in use.
 func (h *Holding[B, C, U, L, N]) Spent(owned bool) bool {
 	if len(h.p.Free) == 0 {
 		return true
@@ -132,9 +132,9 @@ func (h *Holding[B, C, U, L, N]) Spent(owned bool) bool {
 // used is how many backends are in use.
 func (h *Holding[B, C, U, L, N]) used() int { return len(h.p.Backends) - len(h.p.Free) }
 
-// held reports whether clients hold as many backends as the pool has room for, or more: one
-// that sizes itself may have had room for more when they took them. They may hold them until
-// others have an answer (see LastForShared), which another backend has to bring then.
+// held reports whether clients hold as many backends as the pool has room for, or more (the
+// pool may have had room for more when they took them). They may hold them until other
+// clients are answered (see LastForShared), so another backend has to serve those.
 func (h *Holding[B, C, U, L, N]) held() bool {
 	if !h.sizer.on || h.p.Size < KeepForShared || h.used() < h.p.Size {
 		return false
@@ -155,7 +155,7 @@ func (h *Holding[B, C, U, L, N]) withShared(n int) int {
 	return n
 }
 
-// resize puts the sizer's size in force.
+// resize applies the sizer's size.
 func (h *Holding[B, C, U, L, N]) resize() {
 	h.p.Size = h.sizer.size
 	h.p.Wake()
@@ -171,7 +171,7 @@ func (h *Holding[B, C, U, L, N]) staying() (n int) {
 	return n
 }
 
-// shrink gives up connections that are free and that the pool does not use any more.
+// shrink closes free connections that the pool no longer uses.
 func (h *Holding[B, C, U, L, N]) shrink() {
 	z := &h.sizer
 	if !z.on {
@@ -187,17 +187,17 @@ func (h *Holding[B, C, U, L, N]) shrink() {
 	}
 	if crowded || z.rested(h.p.loop.Now, surplusKeep) {
 		for len(h.p.Free) > 0 && h.staying() > h.withShared(h.most()) && h.p.side.Replaceable() {
-			h.p.Free[0].Goodbye() // leaves h.p.Free
+			h.p.Free[0].Goodbye() // which removes it from h.p.Free
 		}
 	}
 }
 
-// apply puts options in force.
+// apply makes options current.
 func (h *Holding[B, C, U, L, N]) apply(o *session.Options) {
 	h.limit(o)
 	n := h.most()
 	for len(h.p.Free) > 0 && h.staying() > n {
-		h.p.Free[0].Goodbye() // leaves h.p.Free
+		h.p.Free[0].Goodbye() // which removes it from h.p.Free
 	}
 	for i := n; i < len(h.p.Backends); i++ {
 		h.p.Backends[i].Pooled().Retired = true
@@ -205,12 +205,12 @@ func (h *Holding[B, C, U, L, N]) apply(o *session.Options) {
 	h.p.Wake()
 }
 
-// most is how many backends there may be with the reserve.
+// most is the maximum of backends, including the reserve.
 func (h *Holding[B, C, U, L, N]) most() int {
 	return h.p.Size + share(h.p.Limits.ReservePoolSize, h.p.side.Options())
 }
 
-// room is how many there may be now: the reserve is for those who have waited for long.
+// room is the maximum now: the reserve is for statements that have waited for long.
 func (h *Holding[B, C, U, L, N]) room() int {
 	if h.p.Limits.ReservePoolSize > 0 && len(h.p.Excl) > 0 && h.p.loop.Now-h.p.Excl[0].Since >= h.p.Limits.ReservePoolTimeout {
 		return h.most()
@@ -218,8 +218,8 @@ func (h *Holding[B, C, U, L, N]) room() int {
 	return h.p.Size
 }
 
-// open has so many backends being opened, as far as that may be. Those that a pool grows
-// by are opened a few at a time, beside the statements that the others run.
+// open begins to open want backends, as far as places allow. A pool that grows by itself
+// opens a few at a time, while its other backends run statements.
 func (h *Holding[B, C, U, L, N]) open(want int) {
 	if h.sizer.on {
 		want = min(want, max(h.sizer.base-len(h.p.Backends), growAtOnce))
@@ -229,7 +229,7 @@ func (h *Holding[B, C, U, L, N]) open(want int) {
 	}
 	for h.p.Dialing < want {
 		if h.sizer.on && len(h.p.Backends)+h.p.Dialing >= h.sizer.base && h.spare() <= 0 {
-			break // others have grown meanwhile
+			break // others have grown in the meantime
 		}
 		if !h.seat.Ask(want-h.p.Dialing, h.p.loop.Now) {
 			h.denied, h.askAt = true, h.p.loop.Now+askAgain
@@ -243,8 +243,8 @@ func (h *Holding[B, C, U, L, N]) open(want int) {
 	h.withdraw()
 }
 
-// begin opens one backend in the background, for which there is a place. If that may not
-// be now it gives the place back.
+// begin opens one backend in the background, for which the pool has a place. If it may not
+// open one now, it returns the place.
 func (h *Holding[B, C, U, L, N]) begin() bool {
 	if !h.p.Dials.Start(h.p.loop.Now, h.p.Size) {
 		h.seat.Back()
@@ -281,7 +281,7 @@ func (h *Holding[B, C, U, L, N]) begin() bool {
 	return true
 }
 
-// withdraw ends the asking for a place.
+// withdraw stops waiting for a place.
 func (h *Holding[B, C, U, L, N]) withdraw() {
 	if h.denied {
 		h.denied = false
@@ -289,8 +289,8 @@ func (h *Holding[B, C, U, L, N]) withdraw() {
 	}
 }
 
-// keep closes free backends that nobody needed for long, that are old, or that are owed,
-// and opens others up to the least number of them. Those of a reserve go first.
+// keep closes free backends that were idle for too long, are too old, or are owed, and opens
+// others up to the minimum number. Backends of the reserve are closed first.
 func (h *Holding[B, C, U, L, N]) keep() {
 	o := &h.p.Limits
 	least := min(share(o.MinPoolSize, h.p.side.Options()), h.p.Size)
@@ -304,14 +304,14 @@ func (h *Holding[B, C, U, L, N]) keep() {
 			len(h.p.Backends) > h.withShared(h.p.Size) && free > o.ReservePoolTimeout
 		old := o.ServerLifetime > 0 && h.p.loop.Now-c.Born > o.ServerLifetime
 		if (idle || old) && h.p.side.Replaceable() {
-			h.p.Free[i].Goodbye() // leaves h.p.Free
+			h.p.Free[i].Goodbye() // which removes it from h.p.Free
 			i--
 		}
 	}
 	for i := len(h.p.Backends) - 1; i >= 0; i-- {
 		b := h.p.Backends[i]
 		if c := b.Pooled(); c.Leaving && c.running(h.p.loop.Now) > leavingGrace {
-			b.Cut(errLeaving) // leaves h.p.Backends
+			b.Cut(errLeaving) // which removes it from h.p.Backends
 		}
 	}
 	h.shrink()
@@ -324,29 +324,29 @@ func (h *Holding[B, C, U, L, N]) keep() {
 	}
 }
 
-// count tells the other pools how many connections this one has.
+// count reports the number of the pool's connections to its accounts.
 func (h *Holding[B, C, U, L, N]) count() {
 	n := h.p.Connections()
 	h.owed = min(h.owed, n)
 	h.seat.Holds(n)
 }
 
-// Needed reports whether the pool is to stay although nothing uses it: it is paused, or is to
-// have a least number of connections.
+// Needed reports whether the pool must stay although it is unused: it is paused, or has a
+// minimum number of connections.
 func (h *Holding[B, C, U, L, N]) Needed() bool {
 	return h.p.Paused || h.p.Limits.MinPoolSize > 0 && !h.none
 }
 
-// KeepNone has the pool keep no least number of connections.
+// KeepNone drops the minimum number of connections.
 func (h *Holding[B, C, U, L, N]) KeepNone() { h.none = true }
 
-// Idle is that of the pool's Seat.
+// Idle is Seat.Idle of the pool's seat.
 func (h *Holding[B, C, U, L, N]) Idle(idle bool) (leaves bool) { return h.seat.Idle(idle) }
 
-// End is for a pool that is dropped.
+// End is called for a pool that is dropped.
 func (h *Holding[B, C, U, L, N]) End() { h.seat.Leave() }
 
-// posted is f, to be called on any thread.
+// posted returns f as a function that may be called on any thread.
 func (h *Holding[B, C, U, L, N]) posted(f func()) func() { return func() { h.p.loop.Post(f) } }
 
 // offered is called when there may be a place for another backend.
@@ -355,8 +355,8 @@ func (h *Holding[B, C, U, L, N]) offered() {
 	h.p.Wake()
 }
 
-// giveUp closes a backend for another pool: one that is free, or the next that is; or
-// after the pool's turn only.
+// giveUp closes a backend for another pool: a free one, or the next that becomes free; with
+// afterTurn not before the pool's turn is over.
 func (h *Holding[B, C, U, L, N]) giveUp(afterTurn bool) {
 	if n := h.p.Connections(); n <= h.owed || n == 1 && !h.p.side.Replaceable() {
 		h.seat.Keeps()
@@ -371,22 +371,22 @@ func (h *Holding[B, C, U, L, N]) giveUp(afterTurn bool) {
 	h.pay()
 }
 
-// owes reports whether a backend is to be given up now: the pool has had its turn, or
-// nothing to do with it but what weir itself asks.
+// owes reports whether a backend must be given up now: the pool's turn is over, or only
+// weir's own queries wait in it.
 func (h *Holding[B, C, U, L, N]) owes() bool {
 	return h.owed > 0 && h.owed+h.staying() > len(h.p.Backends) && (h.p.Stats.Units >= h.turn || h.p.Waiting() == h.p.Excl.asks())
 }
 
-// Awaited reports whether somebody waits for a backend of the pool that does not become free
-// in a moment: its own statements, another pool that shares its places, or who has paused it.
-// Statements that wait for a slot do not.
+// Awaited reports whether anyone waits for a backend of the pool longer than a busy one takes
+// to become free: its own statements, another pool that shares its places, or PAUSE.
+// Statements that wait for a slot do not count.
 func (h *Holding[B, C, U, L, N]) Awaited() bool {
 	p, now := h.p, h.p.loop.Now
 	return p.Paused || h.owes() || p.Excl.Long(now, p.side.Left) ||
 		slices.ContainsFunc(p.Reads, func(u U) bool { return !u.Left() && now-u.Queued() > longWait })
 }
 
-// gives reports whether a backend that is free again goes to another pool.
+// gives reports whether a backend that becomes free must be given to another pool.
 func (h *Holding[B, C, U, L, N]) gives() bool {
 	if h.owes() {
 		h.p.Stats.Limited[LimitConnections]++
@@ -395,11 +395,11 @@ func (h *Holding[B, C, U, L, N]) gives() bool {
 	return false
 }
 
-// pay closes what is owed, if it is free. A pipeline is let run dry, for it may never be
-// free otherwise.
+// pay closes the backends that are owed, as they become free. A pipeline gets no more reads,
+// since otherwise it might never become free.
 func (h *Holding[B, C, U, L, N]) pay() {
 	for len(h.p.Free) > 0 && h.gives() {
-		h.p.Free[0].Goodbye() // leaves h.p.Free, and pays
+		h.p.Free[0].Goodbye() // which removes it from h.p.Free, and pays
 	}
 	if !h.owes() || h.p.Shared.Len() == 0 {
 		return
@@ -409,14 +409,14 @@ func (h *Holding[B, C, U, L, N]) pay() {
 	}
 }
 
-// lend closes a backend that nobody has used for a while.
+// lend closes a backend that has been unused for a while.
 func (h *Holding[B, C, U, L, N]) lend() {
 	if len(h.p.Free) > 0 && h.p.loop.Now-h.p.Free[0].Pooled().FreeSince >= lendAfter && h.p.side.Replaceable() {
 		h.p.Free[0].Goodbye()
 	}
 }
 
-// Idlest is the backend that has been free for longest, if there is one that may be
+// Idlest returns the backend that has been free for longest, if there is one that may be
 // closed.
 func (h *Holding[B, C, U, L, N]) Idlest() (idlest B, since time.Duration, ok bool) {
 	if !h.p.side.Replaceable() {

@@ -10,22 +10,21 @@ import (
 	"github.com/weirdb/weir/internal/proxy/upstream"
 )
 
-// This file is about a database with several hosts, of which one takes the
-// connections at a time: upstream finds out which, and what was opened to another
-// ends at once.
+// This file is about a database with several hosts, one of which gets the connections at any
+// time: upstream finds out which one, and connections to the others end at once.
 
-// moved has every loop leave the endpoint that connections went to.
+// moved makes every loop leave the endpoint that connections went to.
 func (s *Server[L]) moved(_, now upstream.Endpoint) {
 	for _, l := range s.Loops {
 		l.Post(func() {
 			l.Moved(now)
-			s.Cache.Purge("") // behind what was under way elsewhere
+			s.Cache.Purge("") // after answers that were in flight elsewhere
 		})
 	}
 }
 
-// Patience is how long statements and logins wait while the server cannot be reached:
-// where there are several hosts another one may take its place.
+// Patience is how long statements and logins wait while the server cannot be reached. With
+// several hosts, another one may be promoted meanwhile.
 func (s *Server[L]) Patience() time.Duration {
 	o := s.side.Options()
 	if s.Monitor.Static() {
@@ -34,8 +33,8 @@ func (s *Server[L]) Patience() time.Duration {
 	return max(o.ConnectPatience, o.FailoverTimeout)
 }
 
-// AwaitHost waits until there is a host that connections go to, for as long as
-// statements do.
+// AwaitHost waits until there is a host to connect to, for at most as long as statements
+// wait.
 func (s *Server[L]) AwaitHost(ctx context.Context) (upstream.Endpoint, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.Patience())
 	defer cancel()
@@ -54,7 +53,7 @@ func (s *Server[L]) AwaitHost(ctx context.Context) (upstream.Endpoint, error) {
 	}
 }
 
-// Host is where connections go at present, for people.
+// Host is the current host, for display.
 func (s *Server[L]) Host() string {
 	if !s.Monitor.Looked() {
 		return s.side.Upstream()
@@ -87,7 +86,7 @@ func (s *Server[L]) hosts() (list []sight.HostStatus) {
 func (s *Server[L]) hostTable() sight.Table {
 	t := sight.Table{Cols: []string{"host", "address", "role", "term", "leader", "current", "behind", "lag_ms", "error"}}
 	for _, h := range s.hosts() {
-		var behind, lag any = "", "" // not known
+		var behind, lag any = "", "" // unknown
 		if h.LagKnown {
 			behind, lag = h.Behind, h.Lag.Milliseconds()
 		}
@@ -96,16 +95,16 @@ func (s *Server[L]) hostTable() sight.Table {
 	return t
 }
 
-// Moved has the loop's pools leave every other endpoint.
+// Moved closes the connections of the loop's pools to every other endpoint.
 func (l *Loop[K, P, C]) Moved(now upstream.Endpoint) {
 	for _, p := range l.PoolList {
 		p.Moved(now)
 	}
 }
 
-// Leave ends the connections to every endpoint but one, with whatever is under way on
-// them: a server that is the primary no more must not be written to, and who waits for
-// one that hangs has waited enough.
+// Leave ends the connections to every endpoint but now, with whatever is in flight on them:
+// weir must not write to a server that is no longer the primary, and clients have waited long
+// enough for one that hangs.
 func (p *Base[B, C, U, L, N]) Leave(now upstream.Endpoint) {
 	p.holding.epoch++ // what is being opened goes elsewhere
 	for _, b := range slices.Clone(p.Backends) {
@@ -124,7 +123,7 @@ func (p *Base[B, C, U, L, N]) Leave(now upstream.Endpoint) {
 }
 
 // Renewed returns the hosts of now with the passwords and certificates that they have in
-// next. It returns false, and now, if next has other hosts, or wants anything else of them.
+// next. It returns now and false if the two differ in anything else.
 func Renewed[C interface{ Renewed(next C) (C, bool) }](now, next []C) ([]C, bool) {
 	if len(now) != len(next) {
 		return now, false

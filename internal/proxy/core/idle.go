@@ -8,14 +8,14 @@ import (
 )
 
 const (
-	// LookupKeep is how long a connection for lookups is kept after its last one, and
-	// LookupLife how long at all.
+	// LookupKeep is how long an idle connection for lookups is kept, and LookupLife how long
+	// such a connection is used at all.
 	LookupKeep = 10 * time.Minute
 	LookupLife = time.Hour
 )
 
-// Lookups are connections on which weir asks about those who log in, between two
-// questions. Safe for concurrent use.
+// Lookups are idle connections on which weir looks up users who log in. Safe for
+// concurrent use.
 type Lookups[C any] struct {
 	end func(c C)
 
@@ -30,10 +30,11 @@ type idleLookup[C any] struct {
 	born, since time.Time
 }
 
-// NewLookups returns one without any; end ends a connection.
+// NewLookups returns an empty Lookups; end closes a connection.
 func NewLookups[C any](end func(c C)) *Lookups[C] { return &Lookups[C]{end: end} }
 
-// Take returns an idle connection to where connections go, the zero value if there is none.
+// Take returns an idle connection to an endpoint for which goes returns true, or the zero
+// value. It closes those that are too old or go elsewhere.
 func (l *Lookups[C]) Take(goes func(upstream.Endpoint) bool) (none C) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -48,8 +49,7 @@ func (l *Lookups[C]) Take(goes func(upstream.Endpoint) bool) (none C) {
 	return none
 }
 
-// Keep keeps a connection to an endpoint, which was opened some time ago, for the next
-// question.
+// Keep stores a connection to an endpoint, opened at born, for the next lookup.
 func (l *Lookups[C]) Keep(c C, to upstream.Endpoint, born time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -60,7 +60,7 @@ func (l *Lookups[C]) Keep(c C, to upstream.Endpoint, born time.Time) {
 	l.idle = append(l.idle, idleLookup[C]{c, to, born, time.Now()})
 }
 
-// LetGo ends the idle connections.
+// LetGo closes the idle connections.
 func (l *Lookups[C]) LetGo() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -70,7 +70,7 @@ func (l *Lookups[C]) LetGo() {
 	l.idle = nil
 }
 
-// Close ends them; none is kept any more.
+// Close closes them, and later ones at once.
 func (l *Lookups[C]) Close() {
 	l.mu.Lock()
 	l.closed = true

@@ -12,38 +12,37 @@ import (
 const (
 	// laneKeep is how long an unused lane is kept for its statistics.
 	laneKeep = 10 * time.Minute
-	// maxLanes is the number of lanes of a pool from which on unused ones are not
-	// kept: settings and texts that are never the same again make lanes without end.
+	// maxLanes is the number of lanes of a pool above which unused ones are dropped: if
+	// settings or texts are never the same twice, there is no end to new lanes.
 	maxLanes = 1000
-	// MaxGroup is the most members that a group can be allowed.
+	// MaxGroup is the largest group that can be configured.
 	MaxGroup = session.MaxGroup
-	// lateAfter is how long a run may take before those that wait get another place:
-	// a statement in it is slow, or waits for a lock in a way that no timeout bounds.
+	// lateAfter is how long a run may take before a waiting group gets another place:
+	// a statement in the run is slow, or waits for a lock in a way that no timeout bounds.
 	lateAfter = 50 * time.Millisecond
 )
 
-// A Run is the part of one group in flight on one backend that both sides have. A
-// side embeds it in its own.
+// A Run is the common part of a group in flight on one backend. A side embeds it in its own
+// type.
 type Run struct {
 	Began time.Duration
-	Count int  // of clients' writes
-	Sent  bool // all of it is on its way, or behind a question
+	Count int  // number of clients' writes
+	Sent  bool // all of it was sent, or waits only for weir's own query
 	late  bool // its place among the lane's runs was given to another
 }
 
-// AsRun returns the Run itself: of a run that embeds it.
+// AsRun returns the Run itself, for generic code that has the run that embeds it.
 func (r *Run) AsRun() *Run { return r }
 
-// A Lane is the part of a lane, where writes wait to go to the server as a group, that
-// both sides have. B is the side's backend, U its unit and R its run. A side embeds it
-// in its own lane.
+// A Lane is a queue in which writes wait to go to the server as a group. B is the side's
+// backend, U its unit and R its run. A side embeds it in its own lane.
 type Lane[B comparable, U any, R interface{ AsRun() *Run }] struct {
 	Q      *batch.Queue[U]
-	Queued bool    // in the pool's queue, or about to be given a backend
-	Limit  int     // of a lane of rows: most members of a group now; falls when groups fail
+	Queued bool    // in the pool's queue, or about to get a backend
+	Limit  int     // of a rows lane: present maximum of a group; falls when groups fail
 	Taken  []U     // the group that is being sent
-	taken  int     // how many items it was of at first
-	Runs   map[B]R // under way
+	taken  int     // how many items it had at first
+	Runs   map[B]R // in flight
 
 	Groups, Members, Fallbacks, Retried uint64
 
@@ -53,10 +52,10 @@ type Lane[B comparable, U any, R interface{ AsRun() *Run }] struct {
 	late   *int          // of the pool: runs whose places were given to others
 	hot    bool          // on the agenda
 	timed  bool          // on the agenda, for when its window ends
-	used   time.Duration // last
+	used   time.Duration // when it was last used
 }
 
-// LaneConfig is how a lane's groups are made: window is what a client or the
+// LaneConfig is the configuration of a lane's queue: window is what a client or the
 // configuration asks for, maxBytes bounds the messages of one group.
 func LaneConfig(o *session.Options, window time.Duration, size, maxBytes int) batch.Config {
 	c := batch.Config{Window: window, MaxItems: o.GroupLimit, MaxBytes: maxBytes, MaxLanes: o.WriteLanes, Capacity: o.MaxClients + 1}
@@ -66,8 +65,8 @@ func LaneConfig(o *session.Options, window time.Duration, size, maxBytes int) ba
 	return c
 }
 
-// Init makes an empty lane for the side's that embeds it, on a loop. late counts the
-// runs of the pool whose places were given to others.
+// Init initializes an empty lane of a loop, whose task looks at it. late counts the
+// pool's runs whose places were given to others.
 func (ln *Lane[B, U, R]) Init(task netloop.Task, c batch.Config, loop *netloop.Loop, agenda *netloop.Agenda, late *int) {
 	ln.task, ln.loop, ln.agenda, ln.late = task, loop, agenda, late
 	ln.Limit = c.MaxItems
@@ -75,8 +74,8 @@ func (ln *Lane[B, U, R]) Init(task netloop.Task, c batch.Config, loop *netloop.L
 	ln.Runs = make(map[B]R)
 }
 
-// Push adds a unit whose message has so many bytes, and has the lane looked at when
-// the turn's reads are done.
+// Push adds a unit whose message has size bytes. The lane is looked at when all input of the
+// turn has been read.
 func (ln *Lane[B, U, R]) Push(u U, size int) error {
 	ln.used = ln.loop.Now
 	if err := ln.Q.Push(ln.loop.Now, u, size); err != nil {
@@ -86,7 +85,7 @@ func (ln *Lane[B, U, R]) Push(u U, size int) error {
 	return nil
 }
 
-// Touch has the lane looked at, later in this turn.
+// Touch schedules a look at the lane for later in this turn.
 func (ln *Lane[B, U, R]) Touch() {
 	if !ln.hot {
 		ln.hot = true
@@ -94,20 +93,19 @@ func (ln *Lane[B, U, R]) Touch() {
 	}
 }
 
-// Awake is called when it is being looked at.
+// Awake is called when that look begins.
 func (ln *Lane[B, U, R]) Awake() { ln.hot = false }
 
 // Deadline is when the lane's window ends.
 func (ln *Lane[B, U, R]) Deadline() (time.Duration, bool) { return ln.Q.Deadline() }
 
-// Due has the lane looked at: its window has ended.
+// Due makes the lane's task look at it: its window has ended.
 func (ln *Lane[B, U, R]) Due() {
 	ln.timed = false
 	ln.Touch()
 }
 
-// Ready reports whether a group may go now, and otherwise has the loop wake up
-// when it may.
+// Ready reports whether a group may be sent now; otherwise the loop wakes up when it may.
 func (ln *Lane[B, U, R]) Ready() bool {
 	at, ok := ln.Q.Deadline()
 	if !ok {
@@ -123,7 +121,7 @@ func (ln *Lane[B, U, R]) Ready() bool {
 	return false
 }
 
-// Take moves the next group to Taken. It reports false if none may go.
+// Take moves the next group to Taken. It returns false if no group may be sent.
 func (ln *Lane[B, U, R]) Take() bool {
 	if !ln.Ready() {
 		return false
@@ -134,15 +132,14 @@ func (ln *Lane[B, U, R]) Take() bool {
 	return reason != batch.ReasonNone
 }
 
-// None gives up the place of a group of which nobody is left.
+// None frees the place of a group whose clients have all left.
 func (ln *Lane[B, U, R]) None() {
 	ln.Q.Back(ln.taken)
 	ln.Q.Done(ln.loop.Now, 0, 0)
-	ln.Touch() // more may wait behind those that are gone
+	ln.Touch() // more may wait behind those that have left
 }
 
-// Begin counts a run on a backend of so many writes of the group that was taken. r is the Run of
-// run.
+// Begin adds a run of count writes of the taken group on a backend. r is the Run of run.
 func (ln *Lane[B, U, R]) Begin(b B, run R, r *Run, count int) {
 	ln.Q.Back(ln.taken - count)
 	r.Began, r.Count = ln.loop.Now, count
@@ -151,14 +148,14 @@ func (ln *Lane[B, U, R]) Begin(b B, run R, r *Run, count int) {
 	ln.Runs[b] = run
 }
 
-// Unsent takes so many writes out of a run: they go elsewhere, or wait in the lane again.
+// Unsent removes n writes from a run: they go elsewhere, or wait in the lane again.
 func (ln *Lane[B, U, R]) Unsent(r *Run, n int) {
 	r.Count -= n
 	ln.Members -= uint64(n)
 	ln.Q.Back(n)
 }
 
-// End forgets the run on a backend, whose place in the lane is free. r is its Run.
+// End removes the run on a backend, and frees its place in the lane. r is its Run.
 func (ln *Lane[B, U, R]) End(b B, r *Run) {
 	delete(ln.Runs, b)
 	if r.late {
@@ -168,9 +165,9 @@ func (ln *Lane[B, U, R]) End(b B, r *Run) {
 	ln.Q.Done(ln.loop.Now, r.Count, ln.loop.Now-r.Began)
 }
 
-// Relieve gives the places of late runs to those that wait, on as many backends as
-// slots says. Two groups of one lane that update the same rows then wait for each
-// other at most as long as their locks are waited for.
+// Relieve gives the places of late runs to waiting groups, on at most slots backends. Two
+// groups of one lane that update the same rows may then wait for each other, but only for
+// the lock timeout of groups.
 func (ln *Lane[B, U, R]) Relieve(slots int) {
 	for _, run := range ln.Runs {
 		if ln.Q.Len() == 0 || *ln.late >= slots {
@@ -202,8 +199,7 @@ func (ln *Lane[B, U, R]) Status() sight.LaneStatus {
 	}
 }
 
-// Find returns the unit that waits in the lane and for which is is true, the last of several;
-// ok is false if there is none.
+// Find returns the last waiting unit for which is returns true; ok is false if there is none.
 func (ln *Lane[B, U, R]) Find(is func(u U) bool) (found U, ok bool) {
 	ln.Q.Remove(func(u U) bool {
 		if is(u) {
@@ -214,7 +210,7 @@ func (ln *Lane[B, U, R]) Find(is func(u U) bool) (found U, ok bool) {
 	return found, ok
 }
 
-// Lanes are a pool's, by what their writes have in common.
+// Lanes are the lanes of a pool, by what their writes have in common.
 type Lanes[K comparable, L interface {
 	IdleFor(now time.Duration) time.Duration
 	Relieve(slots int)
@@ -232,7 +228,7 @@ func (ls Lanes[K, L]) Add(now time.Duration, k K, ln L) {
 	ls[k] = ln
 }
 
-// Tick relieves the lanes, and drops those that were not used for long.
+// Tick relieves the lanes, and drops those that were unused for long.
 func (ls Lanes[K, L]) Tick(now time.Duration, slots int) {
 	for k, ln := range ls {
 		ln.Relieve(slots)

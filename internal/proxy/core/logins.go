@@ -7,15 +7,14 @@ import (
 	"github.com/weirdb/weir/internal/measure"
 )
 
-// LoginTimes are how long logins took that came to a good end, by database. Safe for
-// concurrent use.
+// LoginTimes are the durations of successful logins, by database. Safe for concurrent use.
 type LoginTimes struct {
 	mu sync.Mutex
 	by map[string]*measure.Hist // guarded by mu
 }
 
 const (
-	// maxLoginDatabases bounds the databases that are told apart.
+	// maxLoginDatabases bounds the number of databases that are counted separately.
 	maxLoginDatabases = 1000
 	otherDatabases    = "other"
 )

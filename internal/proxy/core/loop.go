@@ -14,44 +14,44 @@ import (
 
 // A Client is one session of an application, on a loop.
 type Client interface {
-	// Tick enforces the limits that are counted in time.
+	// Tick enforces timeouts.
 	Tick()
-	// Drain has the client leave when its transaction ends; at once if it is idle.
+	// Drain disconnects the client when its transaction ends, or at once if it is idle.
 	Drain()
-	// Shutdown ends the session because weir stops.
+	// Shutdown ends the session because weir is stopping.
 	Shutdown()
-	// Kill ends the session at once, and what is under way of it.
+	// Kill ends the session at once, and whatever it has in flight.
 	Kill()
 	// Info describes the session.
 	Info() ClientInfo
 }
 
-// A Pool is the backends of a loop for one user and database, and what waits for
+// A Pool is a loop's backends for one user and database, and the statements that wait for
 // them.
 type Pool interface {
-	// Tick enforces the limits that are counted in time.
+	// Tick enforces timeouts.
 	Tick()
 	// CloseAll ends every backend.
 	CloseAll()
-	// LastAnswer is when the server last answered, 0 if it has not.
+	// LastAnswer is when the server last answered, or 0.
 	LastAnswer() time.Duration
 	// AddTo adds the pool and its lanes to a snapshot.
 	AddTo(out *sight.Snapshot)
-	// Name is whose backends these are.
+	// Name is the database and user of the pool.
 	Name() (database, user string)
-	// Pause has no statement begin any more, and closes every backend when it is
-	// free; Resume ends that. Reconnect has the backends replaced.
+	// Pause stops new statements and closes every backend when it becomes free; Resume ends
+	// that. Reconnect replaces the backends.
 	Pause()
 	Resume()
 	Reconnect()
-	// TryAgain ends the pool's wait after attempts to reach the server that failed.
+	// TryAgain ends the pool's backoff after failed attempts to reach the server.
 	TryAgain()
-	// Moved ends the connections to every other endpoint, and forgets what was
-	// learned of the server.
+	// Moved ends the connections to every other endpoint, and discards what was learned
+	// about the server.
 	Moved(now upstream.Endpoint)
-	// Apply puts options in force.
+	// Apply makes options current.
 	Apply(o *session.Options)
-	// Connections counts the backends, also those being opened.
+	// Connections counts the backends, including those that are being opened.
 	Connections() int
 	// Servers describes the backends.
 	Servers() []ServerInfo
@@ -59,9 +59,9 @@ type Pool interface {
 	Waiting() int
 }
 
-// A Loop is one event loop with the clients and pools that live on it. A side embeds
-// it in its own, which is the netloop.Owner. All but Weight, Post and Call is for
-// the loop's thread.
+// A Loop is one event loop with its clients and pools. A side embeds it in its own, which is
+// the netloop.Owner. Everything but Weight, Given, Taken, Post and Call must be called on the
+// loop's thread.
 type Loop[K comparable, P Pool, C Client] struct {
 	netloop.Loop
 
@@ -75,18 +75,18 @@ type Loop[K comparable, P Pool, C Client] struct {
 
 	BadHints, ProtocolErrors uint64
 
-	// Move hands a client over to Giving, if that can be. It reports whether the client has
-	// gone. To be set before the loop runs; nil: all stay.
+	// Move hands a client over to Giving if possible, and reports whether the client has left.
+	// Set it before the loop runs; nil: all clients stay.
 	Move func(c C) bool
-	// PoolOf names the pool that a client is of, and Dropped is told which pools were
-	// dropped. To be set before the loop runs; nil: pools are kept.
+	// PoolOf returns the key of a client's pool, and Dropped is called with the keys of pools
+	// that were dropped. Set both before the loop runs; nil: pools are kept.
 	PoolOf  func(c C) K
 	Dropped func(gone []P)
-	// Needed reports whether a pool without clients and backends is needed. Nil: none is.
+	// Needed reports whether a pool without clients and backends must be kept. Nil: none.
 	Needed func(p P) bool
-	// Idle notes whether a pool has been used lately, and reports whether it is to be dropped.
-	// Nil: all are that have not. Leaving reports whether any pools, of whatever loop, are to
-	// be dropped soon. Nil: none are.
+	// Idle notes whether a pool has been used lately, and reports whether it must be dropped
+	// (nil: every unused pool). Leaving reports whether pools of any loop are about to be
+	// dropped (nil: none).
 	Idle    func(p P, idle bool) (leaves bool)
 	Leaving func() bool
 
@@ -98,8 +98,7 @@ type Loop[K comparable, P Pool, C Client] struct {
 	giving func(*handover.Parcel)
 }
 
-// Add makes a pool one of the loop's. A database that is paused is so for all its
-// pools.
+// Add adds a pool to the loop, in the state of its database: g may say that it is paused.
 func (l *Loop[K, P, C]) Add(key K, p P, g Gate) {
 	l.Pools[key] = p
 	l.PoolList = append(l.PoolList, p)
@@ -109,7 +108,7 @@ func (l *Loop[K, P, C]) Add(key K, p P, g Gate) {
 	}
 }
 
-// Apply puts options in force on the loop.
+// Apply makes options current on the loop.
 func (l *Loop[K, P, C]) Apply(o *session.Options) {
 	l.SetPatience(o.DrainTimeout)
 	l.KeepPools(o.PoolKeep)
@@ -124,20 +123,20 @@ func (l *Loop[K, P, C]) Init() {
 	l.Settings, l.Shapes = session.NewTable(), sight.NewShapes()
 }
 
-// Weight is the number of clients that were given to the loop. Safe for concurrent
-// use, as are Given and Taken.
+// Weight is the number of clients that were given to the loop. Weight, Given and Taken are
+// safe for concurrent use.
 func (l *Loop[K, P, C]) Weight() int64 { return l.weight.Load() }
 
-// Given counts a client, which may be on its way still; Taken ends that.
+// Given counts a client, which may not have arrived yet; Taken ends that.
 func (l *Loop[K, P, C]) Given() { l.weight.Add(1) }
 
-// Taken counts that a client has left.
+// Taken notes that a client has left.
 func (l *Loop[K, P, C]) Taken() { l.weight.Add(-1) }
 
-// Settle lets clients, pools and lanes act on what the turn brought.
+// Settle lets clients, pools and lanes act on the events of this turn.
 func (l *Loop[K, P, C]) Settle() { l.Agenda.Settle(l.Now) }
 
-// Alarm is the nearest window's end.
+// Alarm is when the next window ends.
 func (l *Loop[K, P, C]) Alarm() (time.Duration, bool) { return l.Agenda.Alarm() }
 
 // Tick does the housekeeping.
@@ -152,14 +151,14 @@ func (l *Loop[K, P, C]) Tick() {
 	l.drop()
 }
 
-// KeepPools says how long pools are kept that nobody uses.
+// KeepPools sets how long unused pools are kept.
 func (l *Loop[K, P, C]) KeepPools(d time.Duration) { l.poolKeep = d }
 
-// lookForUnused is how often the loop looks for pools that nobody uses, or more often where
-// they are not kept for long.
+// lookForUnused is how often the loop looks for unused pools; more often if they are not
+// kept for long.
 const lookForUnused = time.Minute
 
-// drop drops pools that nobody uses, or users and databases that came once would take memory
+// drop drops unused pools: otherwise users and databases that came once would use memory
 // for ever.
 func (l *Loop[K, P, C]) drop() {
 	if l.PoolOf == nil || l.poolKeep <= 0 || l.Now-l.lookedAt < min(lookForUnused, l.poolKeep/2) && (l.Leaving == nil || !l.Leaving()) {
@@ -188,7 +187,7 @@ func (l *Loop[K, P, C]) drop() {
 	}
 }
 
-// idle reports whether a pool is to be dropped.
+// idle notes whether a pool is unused, and reports whether it must be dropped.
 func (l *Loop[K, P, C]) idle(p P, idle bool) bool {
 	if l.Idle == nil {
 		return idle
@@ -202,8 +201,8 @@ func (l *Loop[K, P, C]) Use(key K) {
 	l.idle(l.Pools[key], false)
 }
 
-// Drain asks every client to leave: idle ones are told so and closed at once, the
-// others when their transaction ends.
+// Drain asks every client to leave: idle ones are disconnected at once, the others when
+// their transaction ends.
 func (l *Loop[K, P, C]) Drain() {
 	for _, c := range l.Clients {
 		c.Drain()
@@ -213,7 +212,7 @@ func (l *Loop[K, P, C]) Drain() {
 // Drained reports whether all clients have left.
 func (l *Loop[K, P, C]) Drained() bool { return len(l.Clients) == 0 }
 
-// Shutdown ends clients and backends that are left.
+// Shutdown ends the remaining clients and backends.
 func (l *Loop[K, P, C]) Shutdown() {
 	for _, c := range l.Clients {
 		c.Shutdown()

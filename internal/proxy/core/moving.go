@@ -13,33 +13,32 @@ import (
 	"github.com/weirdb/weir/internal/proxy/session"
 )
 
-// This file is the way of one client to another process, and of one of another's into
-// this one: what of it does not depend on what a session is.
+// This file moves a client to another process, and takes one in from another process, as far
+// as that does not depend on the protocol.
 
-// maxMovedBytes bounds the bytes of a client that are on their way: of one that has more
-// the rest is waited for.
+// maxMovedBytes bounds the unprocessed input and unwritten output that move with a client; a
+// client that has more does not move yet.
 const maxMovedBytes = 1 << 20
 
-// FewBytes reports whether no more of a client's bytes are on their way than go along when
-// it is handed over.
+// FewBytes reports whether a client's buffered bytes are few enough for it to move.
 func FewBytes(s *netloop.Sock) bool {
 	return len(s.In) <= maxMovedBytes && s.Pending() <= maxMovedBytes
 }
 
-// A Departure is a client that is handed over.
+// A Departure is a client that is being handed over.
 type Departure struct {
 	ID   uint32
 	Sock *netloop.Sock
-	// Session is the client as data, with the bytes that were read and not consumed, and
-	// those that were not written.
+	// Session encodes the client, with input that was not processed and output that was not
+	// written.
 	Session func(in, out []byte) any
-	// Gone is called on the loop when the other process has the client, Back when it has
-	// not: if stays is set it is not to be handed over again.
+	// Gone is called on the loop when the other process has taken the client, Back when it has
+	// not; stays means that it must not be handed over again.
 	Gone func()
 	Back func(fd int, in, out []byte, stays bool)
 }
 
-// Depart takes a client off the loop and hands it over to Giving.
+// Depart removes a client from the loop and passes it to Giving.
 func (l *Loop[K, P, C]) Depart(d Departure) {
 	give := l.giving
 	fd, in, out := d.Sock.Depart()
@@ -58,8 +57,8 @@ func (l *Loop[K, P, C]) Depart(d Departure) {
 	})
 }
 
-// WatchAgain watches the connection of a client again that was not handed over after all.
-// before is its socket until then. On an error the connection is closed.
+// WatchAgain puts the connection of a client that was not handed over back on the loop.
+// before was its socket. On an error the connection is closed.
 func (l *Loop[K, P, C]) WatchAgain(fd int, c netloop.Handler, before *netloop.Sock, in, out []byte) (*netloop.Sock, error) {
 	s, err := l.Watch(fd, c)
 	if err != nil {
@@ -71,7 +70,7 @@ func (l *Loop[K, P, C]) WatchAgain(fd int, c netloop.Handler, before *netloop.So
 	return s, nil
 }
 
-// A Numbering gives the settings numbers that a client has in several places.
+// A Numbering numbers sets of settings that a client has in several places.
 type Numbering struct {
 	Lists   [][]session.Setting // by number
 	numbers map[*session.Set]int
@@ -91,7 +90,7 @@ func (n *Numbering) Of(set *session.Set) int {
 	return i
 }
 
-// Numbered returns the sets of a Numbering of another process.
+// Numbered returns the sets that another process has numbered.
 func Numbered(t *session.Table, lists [][]session.Setting) []*session.Set {
 	sets := make([]*session.Set, len(lists))
 	for i, list := range lists {
@@ -105,12 +104,12 @@ type Arrival[L EventLoop] struct {
 	FD             int
 	ID             uint32
 	Database, User string
-	Known          bool // all that its data name is in them
-	// MayEnter tells what of this weir's configuration keeps it out.
+	Known          bool // everything that it refers to is known
+	// MayEnter returns why this weir's configuration does not permit the client, or nil.
 	MayEnter func() error
-	// TurnOut returns what tells the client that its session ends, and says so.
+	// TurnOut returns the message that tells the client that its session ends, and the reason.
 	TurnOut func(why error) (last []byte, said error)
-	// TakeIn makes it a client of the loop, on the loop's thread. If that cannot be, drop
+	// TakeIn makes it a client of the loop, on the loop's thread. If that fails, drop
 	// closes the connection and forgets the client.
 	TakeIn func(l L, drop func())
 }
@@ -120,7 +119,7 @@ func (h *Handing[L]) Admit(a *Arrival[L]) handover.Admission {
 	turnOut := func(why error) handover.Admission {
 		h.HandedOver(false)
 		last, said := a.TurnOut(why)
-		_, _ = unix.Write(a.FD, last) // the client may be gone, or not read; why is what matters
+		_, _ = unix.Write(a.FD, last) // the client may be gone, or not read; the reason is what matters
 		_ = unix.Close(a.FD)
 		return handover.Admission{Refused: said}
 	}
@@ -152,17 +151,17 @@ func (h *Handing[L]) Admit(a *Arrival[L]) handover.Admission {
 	}}
 }
 
-// Encode is what one process tells the next.
+// Encode encodes what one process tells the next.
 func Encode(v any) ([]byte, error) {
 	var b bytes.Buffer
 	err := gob.NewEncoder(&b).Encode(v)
 	return b.Bytes(), err
 }
 
-// Decode reads what Encode has returned.
+// Decode decodes what Encode has returned.
 func Decode(data []byte, v any) error { return gob.NewDecoder(bytes.NewReader(data)).Decode(v) }
 
-// DecodeLegacy reads what the process before has left.
+// DecodeLegacy decodes what the process before has left.
 func DecodeLegacy(data []byte, v any) error {
 	if err := Decode(data, v); err != nil {
 		return fmt.Errorf("read what the process before has left: %w", err)

@@ -2,15 +2,14 @@ package core
 
 import "sync"
 
-// Owners are the loops that clients are on, by the ids of the clients. Safe for concurrent
-// use.
+// Owners maps the ids of clients to their loops. Safe for concurrent use.
 type Owners[L comparable] struct {
 	mu    sync.Mutex
 	loops map[uint32]L // guarded by mu
 }
 
-// Register gives a client of a loop an id, one of those that pick proposes, under
-// which others can name it.
+// Register gives a client of a loop an id that others can name it by, one of those that pick
+// proposes.
 func (o *Owners[L]) Register(l L, pick func() uint32) uint32 {
 	var none L
 	o.mu.Lock()
@@ -38,8 +37,8 @@ func (o *Owners[L]) Forget(id uint32) {
 	o.mu.Unlock()
 }
 
-// RegisterAs gives a client of a loop the id that it has had in another process; false if
-// it is another's here.
+// RegisterAs gives a client of a loop the id that it had in another process; false if
+// another client has it here.
 func (o *Owners[L]) RegisterAs(l L, id uint32) bool {
 	var none L
 	o.mu.Lock()
@@ -51,7 +50,7 @@ func (o *Owners[L]) RegisterAs(l L, id uint32) bool {
 	return true
 }
 
-// set notes whose loop a client is on. o.mu is held.
+// set records a client's loop. o.mu is held.
 func (o *Owners[L]) set(id uint32, l L) {
 	if o.loops == nil {
 		o.loops = make(map[uint32]L)

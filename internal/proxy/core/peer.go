@@ -9,18 +9,18 @@ import (
 	"github.com/weirdb/weir/internal/proxy/netloop"
 )
 
-// MayBorrow reports whether a client may have what the server grants weir itself
-// without a password. That is a process of weir's own user, or of root, at the other
-// end of a Unix socket: the kernel says who it is, and it could do whatever weir
-// does. Others only where the operator trusts loopback addresses. That a connection
-// comes from one says little by itself: a balancer, a tunnel or a sidecar on weir's
-// host passes on connections from anywhere, and all of them come from there.
+// MayBorrow reports whether a client may use what the server grants weir itself without a
+// password. It may if it is a process of weir's own user, or of root, at the other end of a
+// Unix socket: the kernel identifies it, and such a process could do whatever weir can.
+// Other clients may only if the operator trusts loopback addresses. A loopback address proves
+// little: a balancer, a tunnel or a sidecar on weir's host forwards connections from
+// anywhere, and all of them come from there.
 func MayBorrow(conn net.Conn, trustLoopback bool) bool {
 	uid, ok := PeerUID(conn)
 	return ok && isOurs(uid) || trustLoopback && isLocal(conn.RemoteAddr())
 }
 
-// MayBorrowOn is MayBorrow for the client at an address by the descriptor of its
+// MayBorrowOn is MayBorrow for the client at an address, by the descriptor of its
 // connection.
 func MayBorrowOn(fd int, from net.Addr, trustLoopback bool) bool {
 	if _, local := from.(*net.UnixAddr); local {
@@ -56,7 +56,7 @@ func PeerUID(conn net.Conn) (uid uint32, ok bool) {
 	return cred.Uid, true
 }
 
-// isLocal reports whether an address is of the loopback or of a Unix socket.
+// isLocal reports whether an address is a loopback address or a Unix socket.
 func isLocal(a net.Addr) bool {
 	switch a := a.(type) {
 	case *net.TCPAddr:

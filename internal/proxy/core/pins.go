@@ -6,10 +6,9 @@ import (
 	"github.com/weirdb/weir/internal/proxy/sight"
 )
 
-// This file is the causes for which a client keeps its backend: bits, of which each side
-// has its own, and their names.
+// This file has the causes of pins, which are bits with names; each side has its own.
 
-// PinText names the causes in a set, "none" if it is empty.
+// PinText lists the causes in a set, "none" if it is empty.
 func PinText(pins uint64, names []string) string {
 	var in []string
 	for i, name := range names {
@@ -30,7 +29,7 @@ func CountPins(counts []uint64, pins uint64) {
 	}
 }
 
-// AddPins adds how often each cause has pinned a client; names has the causes.
+// AddPins adds the number of pins by each cause; names are the causes.
 func AddPins(ps *sight.PoolStatus, names []string, counts []uint64) {
 	for i, n := range counts {
 		if n > 0 {

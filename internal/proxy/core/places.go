@@ -8,71 +8,70 @@ import (
 	"github.com/weirdb/weir/internal/proxy/session"
 )
 
-// This file is how pools share a number of server connections: those of one database
-// (--max-db-connections) and of one user (--max-user-connections). Each connection
-// takes a place there. While there are places they go to the first who asks. When there are
-// none, the users of a database have equal shares, and so have the databases of a user:
+// This file lets pools share a limited number of server connections: those of one database
+// (--max-db-connections) and of one user (--max-user-connections). Each connection takes a
+// place in both. While there are free places, the first pool that asks gets one. When there
+// are none, the users of a database get equal shares, and so do the databases of a user:
 //
 //	places 4   a has 4, 1000 wait    b comes
 //	           a 4 ─► 3 (the next that is free is closed)   b 0 ─► 1
 //	           a 3 ─► 2                                     b 1 ─► 2
 //
-// So the wait of b is bounded by the statements that are under way, and not by those
-// that wait. Where more users want a place than there are places, each keeps its
-// place for the statements of one turn, and then it goes to the user that has been
-// without for longest.
+// So how long b waits depends on the statements that run, and not on those that wait. If more
+// users want a place than there are places, each keeps its place for the statements of one
+// turn, and then it goes to the user that has been without one for longest.
 
-// turnStatements is how many statements a pool may run on the place that it has to give
-// up: enough to be worth a login.
+// turnStatements is how many statements a pool may run on a place that it must give up:
+// enough to be worth a login.
 const turnStatements = 16
 
 const (
-	// lendAfter is how long a connection has been free that a pool closes for others
-	// who have their share already.
+	// lendAfter is how long a connection must have been free before a pool closes it for users
+	// who already have their share.
 	lendAfter = time.Second
 	// lendAgain is how often pools are asked for such connections.
 	lendAgain = 100 * time.Millisecond
 )
 
-// Places are those of one side. Safe for concurrent use.
+// Places are the accounts of one side. Safe for concurrent use.
 type Places struct {
 	mu               sync.Mutex
 	databases, users map[string]*account // guarded by mu
-	clock            uint64              // guarded by mu: counts what was given
-	options          *session.Options    // guarded by mu: that Apply has put in force last
+	clock            uint64              // guarded by mu: counts places given
+	options          *session.Options    // guarded by mu: those of the last Apply
 
 	held         int           // guarded by mu: by all pools
-	allowed      int           // guarded by mu: up to which pools may grow by themselves
-	crampedUntil time.Duration // guarded by mu: they may not until then
+	allowed      int           // guarded by mu: the number up to which pools may grow by themselves
+	crampedUntil time.Duration // guarded by mu: until then pools may not grow
 
-	leaving atomic.Int64 // pools that are to be dropped
+	leaving atomic.Int64 // pools that are about to be dropped
 }
 
-// part is how much of the connections that a server has may be taken by pools that grow
-// by themselves: the rest is for others.
+// part is the share of the server's connections that pools which size themselves may use;
+// the rest is for others.
 func part(n int) int { return n * 3 / 4 }
 
-// crampedFor is for how long pools do not grow when the server has had no connection left.
+// crampedFor is how long pools do not grow after the server had no connection left.
 const crampedFor = time.Minute
 
-// allow sets up to how many connections pools may grow: three quarters of the server's,
-// divided among this weir and as many others.
+// allow sets how many connections pools may have by growing: three quarters of the server's,
+// divided by the number of weirs.
 func (p *Places) allow(server, others int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.allowed = part(server) / (1 + others)
 }
 
-// Cramp tells that the server has no connection left. For a while pools that have grown by
-// themselves are as large as at first.
+// Cramp is called when the server has no connection left. For a while, pools that have grown
+// return to their initial size.
 func (p *Places) Cramp(now time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.crampedUntil = now + crampedFor
 }
 
-// spare returns how many connections pools may still open by growing; it is negative
-// when they must return to their first size.
+// spare returns how many connections pools may still open by growing; a negative number
+// means that they must return to their initial size.
 func (s *Seat) spare(now time.Duration) int {
 	p := s.places
 	p.mu.Lock()
@@ -85,11 +84,11 @@ func (s *Seat) spare(now time.Duration) int {
 
 // An account is the places of one database, or of one user.
 type account struct {
-	max     int // 0: as many as anybody likes
+	max     int // 0: no limit
 	held    int
-	called  int           // of held: are to be given up
-	lentAt  time.Duration // when those who hold places were last asked to lend one
-	members []*member     // of a database its users, of a user its databases
+	called  int           // those of held that must be given up
+	lentAt  time.Duration // when members were last asked to lend a place
+	members []*member     // the users of a database, or the databases of a user
 }
 
 // A member shares an account with others.
@@ -98,29 +97,29 @@ type member struct {
 	seats []*Seat
 }
 
-// A Seat is a pool's part in two accounts.
+// A Seat is the entry of a pool in its two accounts.
 type Seat struct {
 	places   *Places
 	accounts [2]*account // of its database and of its user
 	members  [2]*member
-	// wake has the pool look at its queue; giveUp has it close a connection: the next
-	// that is free, or the one that is when it has had its turn. Both return at once.
+	// wake makes the pool look at its queue; giveUp makes it close a connection: the next
+	// that becomes free, or the one that is free when its turn is over. Both return at once.
 	wake   func()
 	giveUp func(afterTurn bool)
-	// lend has it close a connection that nobody has used for a while.
+	// lend makes it close a connection that has been unused for a while.
 	lend func()
 
 	held   int
-	wants  int    // more
-	called int    // of held: are to be given up
-	got    uint64 // when it was last given one, by the clock
+	wants  int    // how many more it wants
+	called int    // those of held that must be given up
+	got    uint64 // when it last got one, by the clock
 	keeps  bool   // it could not give one up when it was last asked
-	idle   bool   // nobody has used it lately
-	leaves bool   // it is to be dropped
+	idle   bool   // it has been unused lately
+	leaves bool   // it must be dropped
 }
 
-// Seat enters a pool. o are the options in force on its loop, which may not have heard of
-// those of Apply yet.
+// Seat registers a pool. o are the options of its loop, which may be older than those of the
+// last Apply.
 func (p *Places) Seat(o *session.Options, database, user string, wake func(), giveUp func(afterTurn bool), lend func()) *Seat {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -147,7 +146,7 @@ func (p *Places) Seat(o *session.Options, database, user string, wake func(), gi
 	return s
 }
 
-// Apply puts other limits in force. Places that are too many are called in.
+// Apply applies new limits. Places beyond them are taken back.
 func (p *Places) Apply(o *session.Options) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -166,8 +165,8 @@ func (p *Places) Apply(o *session.Options) {
 	}
 }
 
-// Ask takes a place for a pool that could use so many. If it is not to have one it
-// wants them from now on, and is woken when there is one for it.
+// Ask takes a place for a pool that could use wants of them. If there is none for it, the
+// pool is woken when there is.
 func (s *Seat) Ask(wants int, now time.Duration) bool {
 	if s == nil {
 		return true
@@ -187,8 +186,8 @@ func (s *Seat) Ask(wants int, now time.Duration) bool {
 	return false
 }
 
-// Keep takes a place for a connection that is there already: if there is one that
-// nobody wants, or in any case if it must be kept.
+// Keep takes a place for a connection that already exists: if there is one that no other
+// pool waits for, or in any case if must is set.
 func (s *Seat) Keep(must bool) bool {
 	if s == nil {
 		return true
@@ -205,7 +204,7 @@ func (s *Seat) Keep(must bool) bool {
 	return true
 }
 
-// Withdraw ends what Ask has begun.
+// Withdraw undoes Ask.
 func (s *Seat) Withdraw() {
 	if s == nil {
 		return
@@ -224,7 +223,7 @@ func (s *Seat) withdraw() {
 	}
 }
 
-// Back returns a place that Ask has given, and withdraws.
+// Back returns a place that Ask has taken, and withdraws.
 func (s *Seat) Back() {
 	if s == nil {
 		return
@@ -235,8 +234,7 @@ func (s *Seat) Back() {
 	s.set(s.held - 1)
 }
 
-// Holds says how many connections the pool has now, those that are being opened
-// included.
+// Holds sets how many connections the pool has now, including those that are being opened.
 func (s *Seat) Holds(n int) {
 	if s == nil {
 		return
@@ -246,9 +244,9 @@ func (s *Seat) Holds(n int) {
 	s.set(n)
 }
 
-// Idle notes whether the pool has been used lately. It reports whether the pool is to be
-// dropped: when no pool of its user and database, on any loop, has been used. Such pools go
-// together, for what they have counted is shown as one, and the sum would fall.
+// Idle notes whether the pool is unused. It reports whether the pool must be dropped: when no
+// pool of its user and database, on any loop, has been used. Those pools are dropped
+// together, since their counters are shown as one sum, which must not fall.
 func (s *Seat) Idle(idle bool) (leaves bool) {
 	if s == nil {
 		return idle
@@ -276,7 +274,7 @@ func (s *Seat) Idle(idle bool) (leaves bool) {
 	return true
 }
 
-// stay has the pool not be dropped, or is for one that was.
+// stay cancels the dropping of the pool, or finishes it.
 func (s *Seat) stay() {
 	if s.leaves {
 		s.leaves = false
@@ -284,10 +282,10 @@ func (s *Seat) stay() {
 	}
 }
 
-// Leaving reports whether there are pools that are to be dropped and are there still.
+// Leaving reports whether there are pools that are about to be dropped.
 func (p *Places) Leaving() bool { return p.leaving.Load() > 0 }
 
-// Leave ends the pool's part in its accounts: the pool has no connections, and wants none.
+// Leave removes the pool from its accounts: it has no connections, and wants none.
 func (s *Seat) Leave() {
 	if s == nil {
 		return
@@ -323,7 +321,7 @@ func (s *Seat) Keeps() {
 	}
 }
 
-// wakeFirst has those who wait for a place of the pool's accounts ask anew.
+// wakeFirst wakes the pools of the seat's accounts that wait for a place, so that they ask again.
 func (s *Seat) wakeFirst() {
 	for i, a := range s.accounts {
 		if first := a.first(i); first != nil {
@@ -337,10 +335,10 @@ func (s *Seat) take() {
 	s.got = s.places.clock
 	s.wants = max(0, s.wants-1)
 	s.set(s.held + 1)
-	s.wakeFirst() // who may have hoped for this one, and is to ask for another
+	s.wakeFirst() // which may have waited for this one, and must ask for another
 }
 
-// expect says how many places s is to give up.
+// expect sets how many places s must give up.
 func (s *Seat) expect(n int) {
 	for _, a := range s.accounts {
 		a.called += n - s.called
@@ -383,7 +381,7 @@ func (a *account) member(name string) *member {
 	return m
 }
 
-// held is what a member holds, without what it is to give up.
+// held is the number of places that a member holds, without those that it must give up.
 func (m *member) held() (n int) {
 	for _, s := range m.seats {
 		n += s.held - s.called
@@ -391,8 +389,8 @@ func (m *member) held() (n int) {
 	return n
 }
 
-// allowed reports whether the pool may have a place now: there is one in both of its
-// accounts, and nobody who wants one goes before.
+// allowed reports whether the pool may take a place now: both accounts have one, and no
+// other waiting pool has precedence.
 func (s *Seat) allowed() bool {
 	for i, a := range s.accounts {
 		if a.max == 0 {
@@ -408,8 +406,8 @@ func (s *Seat) allowed() bool {
 	return true
 }
 
-// before reports whether x has a place before y: its member holds fewer, or it holds
-// fewer itself, or it was given none for longer. i is which of their accounts it is.
+// before reports whether x gets a place before y: its member holds fewer, or it holds
+// fewer itself, or it has waited longer since its last one. i is the index of the account.
 func before(x, y *Seat, i int) bool {
 	if x.members[i] != y.members[i] {
 		if n, m := x.members[i].held(), y.members[i].held(); n != m {
@@ -421,8 +419,8 @@ func before(x, y *Seat, i int) bool {
 	return x.got < y.got
 }
 
-// first is who is to have the next place of those that could take it, nil if nobody
-// wants one. i is which of their accounts it is.
+// first is the pool that gets the next place, among those that could take it; nil if none
+// wants one. i is the index of the account.
 func (a *account) first(i int) (first *Seat) {
 	for _, m := range a.members {
 		for _, s := range m.seats {
@@ -434,7 +432,7 @@ func (a *account) first(i int) (first *Seat) {
 	return first
 }
 
-// index is which of the two accounts of a pool this is.
+// index is the account's index in the seat.
 func (a *account) index(s *Seat) int {
 	if s.accounts[1] == a {
 		return 1
@@ -442,7 +440,7 @@ func (a *account) index(s *Seat) int {
 	return 0
 }
 
-// offer wakes the one who may have a place of an account that has one.
+// offer wakes the pool that may have a place of an account, if there is a free one.
 func (p *Places) offer(a *account) {
 	if a.full() {
 		return
@@ -452,7 +450,7 @@ func (p *Places) offer(a *account) {
 	}
 }
 
-// call has somebody give up a place for s, unless one is on its way to it, or s has its
+// call makes another pool give up a place for s, unless one is on its way to s, or s has its
 // share.
 func (s *Seat) call(a *account, i int, now time.Duration) {
 	coming := a.called
@@ -484,8 +482,8 @@ func (s *Seat) call(a *account, i int, now time.Duration) {
 	}
 }
 
-// victim is who is to give up a place for s, and whether after its turn only; nil if s
-// has its share.
+// victim is the pool that must give up a place for s, and whether only after its turn; nil
+// if s has its share.
 func (a *account) victim(s *Seat, i int) (victim *Seat, afterTurn bool) {
 	own := s.members[i]
 	others := a.richest(own)
@@ -504,7 +502,7 @@ func (a *account) victim(s *Seat, i int) (victim *Seat, afterTurn bool) {
 	return sibling, true
 }
 
-// shrink has those who hold the most give up what is too much.
+// shrink makes the pools that hold the most give up what exceeds the limit.
 func (a *account) shrink() {
 	if a.max == 0 {
 		return
@@ -519,8 +517,8 @@ func (a *account) shrink() {
 	}
 }
 
-// richest is the member, other than one, that holds the most and has had that for
-// longest.
+// richest is the member, other than but, that holds the most, and of several the one that
+// has held that for longest.
 func (a *account) richest(but *member) (most *member) {
 	for _, m := range a.members {
 		if m != but && m.richest(nil) != nil && (most == nil || m.held() > most.held() || m.held() == most.held() && m.got() < most.got()) {
@@ -537,7 +535,7 @@ func (m *member) got() (last uint64) {
 	return last
 }
 
-// richest is the pool of the member, other than one, that holds the most and can give
+// richest is the pool of the member, other than but, that holds the most and can give
 // some up; nil if there is none.
 func (m *member) richest(but *Seat) (most *Seat) {
 	if m == nil {

@@ -15,21 +15,21 @@ import (
 type Backend[U any] interface {
 	comparable
 	Pooled() *Conn[U]
-	// Goodbye ends a connection that has nothing under way. It leaves the free ones now, and
-	// the pool, too, unless it is Leaving then; called again it ends that as well.
+	// Goodbye ends a connection that has nothing in flight. It leaves the free backends at
+	// once, and the pool, too, unless it is Leaving then; a second call ends that as well.
 	Goodbye()
-	// Cut ends a connection with whatever is under way on it.
+	// Cut ends a connection and whatever is in flight on it.
 	Cut(err error)
 }
 
-// A Dialect is what a Base asks of the pool that embeds it. None of it is asked in the
-// course of a statement that finds a backend and is answered in time.
+// A Dialect is what a Base needs of the pool that embeds it. It is never called on the
+// path of a statement that finds a free backend and is answered in time.
 type Dialect[B, C, U, L, N any] interface {
-	// Look gives free backends to what waits.
+	// Look gives free backends to the waiters.
 	netloop.Task
-	// Name is whose backends these are.
+	// Name is the database and user of the pool.
 	Name() (database, user string)
-	// Options are those in force.
+	// Options are the current options.
 	Options() *session.Options
 	// MayDial reports whether weir can log in as the pool's user by itself.
 	MayDial() bool
@@ -38,23 +38,22 @@ type Dialect[B, C, U, L, N any] interface {
 	// Adopt takes a connection into the pool, Discard closes one that is of no use.
 	Adopt(conn N)
 	Discard(conn N)
-	// Replaceable reports whether a backend may be closed for its age: not where only
-	// the next login could bring another and there are clients who would wait for it.
+	// Replaceable reports whether a backend may be closed for its age. It may not if only
+	// the login of another client could replace it and clients would have to wait for that.
 	Replaceable() bool
-	// DialFailed is told why there is no connection.
+	// DialFailed is called with the reason why a connection could not be opened.
 	DialFailed(err error)
-	// Awaits is told that somebody waits until the server may be tried again, and why
-	// the last attempt has failed.
+	// Awaits is called when waiters have to wait until weir may try the server again;
+	// err is why the last attempt failed.
 	Awaits(err error)
-	// Left reports whether a waiter does not wait any more.
+	// Left reports whether a waiter has stopped waiting.
 	Left(w *Waiter[B, C, U, L]) bool
-	// Expires reports whether the wait of a unit for a slot ends with the queue
-	// timeout.
+	// Expires reports whether a unit that waits for a slot is subject to the queue timeout.
 	Expires(u U) bool
-	// Stalled is called for a shared backend whose head is held up. It takes it out
-	// of the pipelines, or reports false.
+	// Stalled is called for a shared backend whose head is held up. It removes the backend
+	// from the pipelines, or returns false.
 	Stalled(b B) bool
-	// CheckTurns looks at the turns of what runs apart.
+	// CheckTurns looks at the turns of the statements that run apart.
 	CheckTurns()
 }
 
@@ -63,14 +62,14 @@ type Dialect[B, C, U, L, N any] interface {
 // side's backend, C its client, U its unit, L its lane and N a connection on its way
 // into the pool. A side embeds it in its own pool. It belongs to the loop's thread.
 type Base[B Backend[U], C any, U Unit, L any, N any] struct {
-	// Size is the loop's share of the most backends.
+	// Size is the loop's share of the maximum number of backends.
 	Size int
 	// ReadLanes is how many of them may pipeline reads.
 	ReadLanes int
-	// Limits are those of the user in the database.
+	// Limits are those of this user in this database.
 	Limits   session.Limits
-	Frugal   bool // weir's own questions wait for a backend that there is
-	Paused   bool // nothing begins, and backends close when they are free
+	Frugal   bool // weir's own queries wait for an existing backend, and open none
+	Paused   bool // no statement begins, and backends close when they become free
 	Backends []B
 	Free     []B // most recently used last
 	Shared   Pipelines[B, U]
@@ -79,7 +78,7 @@ type Base[B Backend[U], C any, U Unit, L any, N any] struct {
 	Excl  Waiters[B, C, U, L] // in order of arrival
 	Reads List[U]             // shared reads for which no pipeline has room
 	Apart Apart[U]            // statements that run alone, bounded
-	Late  int                 // runs of lanes whose places were given to others
+	Late  int                 // runs whose place in their lane was given to another run
 
 	Stalls[B, C, U, L, N]
 	Stats PoolStats
@@ -98,8 +97,8 @@ type Base[B Backend[U], C any, U Unit, L any, N any] struct {
 	holding Holding[B, C, U, L, N]
 }
 
-// Init makes an empty pool of a loop for the side that embeds it. What opens
-// connections runs in the background, until dialCtx ends. places are those of the side.
+// Init makes an empty pool of a loop for the side that embeds it. Connections are opened in
+// the background, until dialCtx ends. places are those of the side.
 func (p *Base[B, C, U, L, N]) Init(side Dialect[B, C, U, L, N], places *Places, loop *netloop.Loop, agenda *netloop.Agenda, background *sync.WaitGroup, dialCtx context.Context) {
 	p.side, p.task = side, side
 	p.loop, p.agenda, p.background, p.dialCtx = loop, agenda, background, dialCtx
@@ -114,11 +113,10 @@ func (p *Base[B, C, U, L, N]) Init(side Dialect[B, C, U, L, N], places *Places, 
 	}, h.posted(h.lend))
 }
 
-// Apply puts options in force. Backends that are too many are closed, when they are
-// free.
+// Apply makes options current. Surplus backends close when they become free.
 func (p *Base[B, C, U, L, N]) Apply(o *session.Options) { p.holding.apply(o) }
 
-// Wake has the pool's queues looked at, later in this turn.
+// Wake schedules a look at the pool's queues for later in this turn.
 func (p *Base[B, C, U, L, N]) Wake() {
 	if !p.hot {
 		p.hot = true
@@ -126,22 +124,22 @@ func (p *Base[B, C, U, L, N]) Wake() {
 	}
 }
 
-// Awake is called when they are being looked at.
+// Awake is called when that look begins.
 func (p *Base[B, C, U, L, N]) Awake() { p.hot = false }
 
 // Waiting is the number of statements that wait in the pool.
 func (p *Base[B, C, U, L, N]) Waiting() int { return len(p.Excl) + len(p.Reads) + p.Apart.Waiting() }
 
-// KeepForShared is the size from which on a pool keeps one backend for what shares
-// and for what ends by itself.
+// KeepForShared is the smallest pool size at which one backend is reserved for shared reads
+// and for other statements that end by themselves.
 const KeepForShared = 8
 
-// LastForShared reports whether no further client may have a backend of its own.
-// A client may hold it for as long as it likes, and may hold it until another
-// has its answer: pgbench prepares a statement for one session while those that
-// are in transactions wait in the same thread. If all backends were held, that
-// would be a deadlock. A pool that may open more may fail to: of those that are open,
-// too, one is kept, from KeepForShared on. readLanes is the most backends that are shared.
+// LastForShared reports whether no further client may get a backend of its own, because
+// the last one is reserved. A client may hold a backend for as long as it likes, even until
+// another client is answered: pgbench prepares a statement in one session while its other
+// sessions, in the same thread, are in transactions. If clients held all backends, that
+// would be a deadlock. From KeepForShared open backends on, one of those is reserved even if
+// the pool may open more, since opening may fail. readLanes is the maximum of shared backends.
 func (p *Base[B, C, U, L, N]) LastForShared(readLanes int) bool {
 	most := min(p.Size, max(KeepForShared, len(p.Backends)))
 	return p.Size >= KeepForShared && readLanes > 0 && len(p.Backends)-len(p.Free)-p.Shared.Len() >= most-1
@@ -154,11 +152,11 @@ func (p *Base[B, C, U, L, N]) Pick(i int) B {
 	return b
 }
 
-// Claim removes a backend from the free ones, if it is one.
+// Claim removes a backend from the free ones, if it is there.
 func (p *Base[B, C, U, L, N]) Claim(b B) { p.Free = without(p.Free, b) }
 
-// Release puts a backend among the free ones. It reports false if the backend is to
-// be closed instead. c is the backend's.
+// Release adds a backend to the free ones. It returns false if the backend must be
+// closed instead. c is the backend's Conn.
 func (p *Base[B, C, U, L, N]) Release(b B, c *Conn[U]) bool {
 	if c.Mode == ModeShared {
 		p.Shared.Remove(b)
@@ -178,7 +176,7 @@ func (p *Base[B, C, U, L, N]) Release(b B, c *Conn[U]) bool {
 	return true
 }
 
-// Lose forgets a backend whose connection is gone.
+// Lose removes a backend whose connection has ended.
 func (p *Base[B, C, U, L, N]) Lose(b B) {
 	p.Backends = without(p.Backends, b)
 	p.Free = without(p.Free, b)
@@ -196,8 +194,8 @@ func without[B comparable](list []B, b B) []B {
 	return list
 }
 
-// Grow opens backends for what waits, up to the pool's size. refused is why it
-// cannot where only logins of clients bring connections.
+// Grow opens backends for the waiters, up to the pool's size. refused is the error for
+// pools in which only logins of clients bring connections.
 func (p *Base[B, C, U, L, N]) Grow(readLanes int, refused error) {
 	want := len(p.Excl)
 	if p.Frugal && p.Connections() > 0 {
@@ -226,12 +224,11 @@ func (p *Base[B, C, U, L, N]) Grow(readLanes int, refused error) {
 	h.open(min(want, h.withShared(h.room())-len(p.Backends)))
 }
 
-// settleIn is how long a backend is waited for that is asked about the server before it
-// serves anybody: mostly that takes no longer than the opening of another.
+// settleIn is how long waiters wait for a new backend on which weir still runs its own
+// queries, before the pool opens another one: usually these take less time than that.
 const settleIn = 500 * time.Millisecond
 
-// Adopted takes in a backend whose connection is on the loop. It is weir's own at
-// first.
+// Adopted adds a backend whose connection is on the loop. It begins in ModeOwn.
 func (p *Base[B, C, U, L, N]) Adopted(b B) {
 	c := b.Pooled()
 	c.Mode, c.Born, c.Settling = ModeOwn, p.loop.Now, true
@@ -240,8 +237,8 @@ func (p *Base[B, C, U, L, N]) Adopted(b B) {
 	p.holding.count()
 }
 
-// NotDialed notes why there is no connection, and reports whether there is no
-// backend either.
+// NotDialed notes why a connection could not be opened, and reports whether the pool has
+// no backend at all.
 func (p *Base[B, C, U, L, N]) NotDialed(err error) (none bool) {
 	p.Stats.DialErrors++
 	p.DialErr = err
@@ -249,20 +246,20 @@ func (p *Base[B, C, U, L, N]) NotDialed(err error) (none bool) {
 	return len(p.Backends) == 0
 }
 
-// Unreachable reports whether there is no backend, nor one under way, and why.
+// Unreachable reports whether the last attempt failed and no backend is open or being opened.
 func (p *Base[B, C, U, L, N]) Unreachable() bool {
 	return p.DialErr != nil && len(p.Backends) == 0 && p.Dialing == 0
 }
 
-// Works notes that the server has answered on a new connection.
+// Works notes that a new connection was answered by the server.
 func (p *Base[B, C, U, L, N]) Works() {
 	p.DialErr = nil
 	p.Dials.Succeeded()
 }
 
-// Retire has every backend replaced when it is next free, and what is being opened
-// closed. It reports false, and does nothing, where that would leave clients without
-// any, unless it must: better out of date than that.
+// Retire replaces every backend when it is next free, and discards those that are being
+// opened. It returns false, and does nothing, if that would leave clients without any
+// backend, unless must is set: an outdated backend is better than none.
 func (p *Base[B, C, U, L, N]) Retire(must bool) bool {
 	if !must && !p.side.Replaceable() {
 		return false
@@ -281,7 +278,7 @@ func (p *Base[B, C, U, L, N]) retire() {
 	}
 }
 
-// HoldBack pauses the pool: no statement begins, and every backend is closed when it is
+// HoldBack pauses the pool: no statement begins, and every backend closes when it becomes
 // free, whether weir can open another or not.
 func (p *Base[B, C, U, L, N]) HoldBack() {
 	p.Paused, p.DialErr = true, nil
@@ -289,17 +286,17 @@ func (p *Base[B, C, U, L, N]) HoldBack() {
 	p.Wake()
 }
 
-// Resume has statements begin again.
+// Resume ends HoldBack.
 func (p *Base[B, C, U, L, N]) Resume() {
 	p.Paused = false
 	p.Wake()
 }
 
-// Connections counts the backends, also those being opened.
+// Connections counts the backends, including those that are being opened.
 func (p *Base[B, C, U, L, N]) Connections() int { return len(p.Backends) + p.Dialing }
 
-// Reap looks after the backends once in a while: it closes those that were idle for long,
-// that are old, or that are owed, and keeps the least number of them open.
+// Reap maintains the backends at intervals: it closes those that are idle for too long, too
+// old, or owed to other pools, and keeps the minimum number open.
 func (p *Base[B, C, U, L, N]) Reap() { p.holding.keep() }
 
 // CloseAll ends every backend.
@@ -309,7 +306,7 @@ func (p *Base[B, C, U, L, N]) CloseAll() {
 	}
 }
 
-// LastAnswer is when the server last answered, 0 if it has not.
+// LastAnswer is when the server last answered, or 0.
 func (p *Base[B, C, U, L, N]) LastAnswer() (at time.Duration) {
 	for _, b := range p.Backends {
 		at = max(at, b.Pooled().Answered)

@@ -7,20 +7,20 @@ import (
 	"github.com/weirdb/weir/internal/proxy/session"
 )
 
-// A Waiter wants a free backend: exactly one of its first four fields is set.
+// A Waiter waits for a free backend: exactly one of its first four fields is set.
 type Waiter[B, C, U, L any] struct {
 	Client C
 	Unit   U
 	Lane   L
 	Ask    func(b B)
-	Any    bool // of Ask: in whatever settings it is
+	Any    bool // of Ask: a backend with any settings will do
 	Since  time.Duration
 }
 
-// Waiters are those who wait for a backend, in order of arrival.
+// Waiters wait for a backend, in order of arrival.
 type Waiters[B, C, U, L any] []Waiter[B, C, U, L]
 
-// asks counts the questions of weir's own.
+// asks counts weir's own queries.
 func (ws Waiters[B, C, U, L]) asks() (n int) {
 	for i := range ws {
 		if ws[i].Ask != nil {
@@ -30,15 +30,15 @@ func (ws Waiters[B, C, U, L]) asks() (n int) {
 	return n
 }
 
-// Crowded reports whether as many statements of clients wait as may: these, and so many
-// others. What weir asks for itself takes no place.
+// Crowded reports whether the limit of waiting statements is reached, by these and so many
+// others. weir's own queries do not count.
 func (ws Waiters[B, C, U, L]) Crowded(l *session.Limits, others int) bool {
 	waiting := len(ws) + others
 	return l.Crowded(waiting) && l.Crowded(waiting-ws.asks())
 }
 
-// Long reports whether a statement of a client that has not left waits for a backend that
-// does not become free in a moment. What weir itself asks waits without hurry.
+// Long reports whether a client's statement, whose client has not left, waits for a backend
+// longer than a busy one takes to become free. weir's own queries can wait.
 func (ws Waiters[B, C, U, L]) Long(now time.Duration, left func(w *Waiter[B, C, U, L]) bool) bool {
 	for i := range ws {
 		if w := &ws[i]; w.Ask == nil && !left(w) && now-w.Since > longWait {
@@ -48,12 +48,12 @@ func (ws Waiters[B, C, U, L]) Long(now time.Duration, left func(w *Waiter[B, C, 
 	return false
 }
 
-// Pass begins to go through the waiters.
+// Pass begins a pass through the waiters.
 func (ws *Waiters[B, C, U, L]) Pass() Pass[B, C, U, L] { return Pass[B, C, U, L]{ws: ws} }
 
-// A Pass goes through the waiters once. Those that Next returns wait no longer,
-// unless Keep follows. What comes meanwhile is gone through as well. It allocates
-// nothing; End must be called.
+// A Pass goes through the waiters once, including those that arrive meanwhile. Each waiter
+// that Next returns is removed, unless Keep follows. A Pass does not allocate; End must be
+// called.
 //
 //	[ wait on | dropped | not looked at ]
 //	          kept      at
@@ -62,7 +62,7 @@ type Pass[B, C, U, L any] struct {
 	kept, at int
 }
 
-// Next is the next waiter; ok is false behind the last one.
+// Next returns the next waiter; ok is false after the last one.
 func (t *Pass[B, C, U, L]) Next() (w Waiter[B, C, U, L], ok bool) {
 	if t.at >= len(*t.ws) {
 		return w, false
@@ -72,16 +72,16 @@ func (t *Pass[B, C, U, L]) Next() (w Waiter[B, C, U, L], ok bool) {
 	return w, true
 }
 
-// Keep has the waiter that Next returned wait on.
+// Keep leaves the waiter that Next returned in the queue.
 func (t *Pass[B, C, U, L]) Keep() {
 	(*t.ws)[t.kept] = (*t.ws)[t.at-1]
 	t.kept++
 }
 
-// Back returns the waiter that Next returned: it, and all behind it, are left.
+// Back undoes Next: that waiter, and all after it, remain in the queue.
 func (t *Pass[B, C, U, L]) Back() { t.at-- }
 
-// End drops those that wait no longer.
+// End removes those that were not kept.
 func (t *Pass[B, C, U, L]) End() {
 	if t.kept < t.at {
 		*t.ws = slices.Delete(*t.ws, t.kept, t.at)
@@ -103,14 +103,14 @@ func (l *List[U]) Drop(drop func(u U) bool) {
 	}
 }
 
-// Shift removes the first unit.
+// Shift removes the first unit and returns it.
 func (l *List[U]) Shift() U {
 	u := (*l)[0]
 	*l = slices.Delete(*l, 0, 1)
 	return u
 }
 
-// Skip removes the first n.
+// Skip removes the first n units.
 func (l *List[U]) Skip(n int) {
 	if n > 0 {
 		*l = slices.Delete(*l, 0, n)
@@ -126,7 +126,7 @@ func (p *Base[B, C, U, L, N]) Enqueue(w Waiter[B, C, U, L]) {
 	p.Wake()
 }
 
-// Forget drops a waiter that has left: the slot of a unit is free again.
+// Forget handles a waiter that has left: the slot of its unit becomes free.
 func (p *Base[B, C, U, L, N]) Forget(w *Waiter[B, C, U, L]) {
 	var none U
 	if w.Unit != none {
@@ -134,9 +134,9 @@ func (p *Base[B, C, U, L, N]) Forget(w *Waiter[B, C, U, L]) {
 	}
 }
 
-// Expire refuses everything that has waited for at least so long, except for weir's
-// own questions: refuse is called for those who wait for a backend, lose for units that
-// wait for a slot or a pipeline.
+// Expire refuses everything that has waited for at least that long, except weir's own
+// queries: it calls refuse for waiters for a backend, and lose for units that wait for a
+// slot or a pipeline.
 func (p *Base[B, C, U, L, N]) Expire(least time.Duration, refuse func(w Waiter[B, C, U, L]), lose func(u U)) {
 	now := p.loop.Now
 	old := p.Excl
@@ -169,8 +169,8 @@ func (p *Base[B, C, U, L, N]) Expire(least time.Duration, refuse func(w Waiter[B
 	p.Reads.Drop(func(u U) bool { return expire(u, u.Queued()) })
 }
 
-// Waits returns the first unit that waits in the pool and for which is is true; ok is false
-// if there is none.
+// Waits returns the first waiting unit for which is returns true; ok is false if there is
+// none.
 func (p *Base[B, C, U, L, N]) Waits(is func(u U) bool) (u U, ok bool) {
 	for _, list := range []List[U]{p.Apart.Fresh, p.Apart.Patient, p.Reads} {
 		for _, u := range list {
@@ -192,7 +192,7 @@ func (p *Base[B, C, U, L, N]) Waits(is func(u U) bool) (u U, ok bool) {
 // a backend of its own: some round trips, so that short waits cost nothing.
 const MaxOvertake = 5 * time.Millisecond
 
-// longWait is more than what a backend takes that becomes free in a moment.
+// longWait is longer than a busy backend usually takes to become free.
 const longWait = 20 * MaxOvertake
 
 // Starving reports whether a client that needs a backend alone has waited too long
@@ -201,15 +201,14 @@ func (p *Base[B, C, U, L, N]) Starving() bool {
 	return len(p.Excl) > 0 && p.holding.Spent(true) && (len(p.Backends) >= p.Size || p.holding.denied) && p.loop.Now-p.Excl[0].Since > MaxOvertake
 }
 
-// ReadsFirst reports whether queued reads have their turn before those who want a
-// backend alone: without a pipeline there may be no moment when nobody else waits.
+// ReadsFirst reports whether queued reads go before the waiters for a backend of their own.
+// While there is no pipeline, there might otherwise always be such a waiter.
 func (p *Base[B, C, U, L, N]) ReadsFirst() bool {
 	return len(p.Reads) > 0 && len(p.Excl) > 0 && p.Shared.Len() == 0 && p.Reads[0].Queued() <= p.Excl[0].Since
 }
 
-// MayShareMore reports whether one more backend may become a pipeline. readLanes is
-// the most that there may be; of several, one is left for those who need a backend
-// alone.
+// MayShareMore reports whether one more backend may become a pipeline. readLanes is the
+// maximum; if there are several backends, one is left for waiters that need one alone.
 func (p *Base[B, C, U, L, N]) MayShareMore(readLanes int) bool {
 	if len(p.Excl) > 0 && readLanes > 1 {
 		readLanes--
@@ -222,15 +221,15 @@ func (p *Base[B, C, U, L, N]) MayShareMore(readLanes int) bool {
 // long as the network takes anyway.
 const MaxPipeline = 64
 
-// deepest and deepTime bound what is sent to one pipeline before the next, where
-// processors are scarce: so many reads, which take the server so long.
+// deepest and deepTime bound what is sent to one pipeline before the next one is used, on
+// machines with few processors: a number of reads, and the time that they take the server.
 const (
 	deepest  = MaxPipeline / 2
 	deepTime = 500 * time.Microsecond
 )
 
-// Deep is how many reads that take the server so long may go to one pipeline before
-// the next where processors are scarce.
+// Deep is how many reads of this cost may go to one pipeline before the next one is used,
+// on machines with few processors.
 func Deep(cost time.Duration) int {
 	if cost <= deepTime/deepest {
 		return deepest
@@ -238,8 +237,8 @@ func Deep(cost time.Duration) int {
 	return int(deepTime / cost)
 }
 
-// Pipelines are the backends that are shared by reads of several clients. Its Conns
-// are those of its backends, for what looks at all of them in every turn.
+// Pipelines are the backends that are shared by reads of several clients. Conns are those
+// of Backends, for code that visits all of them in every turn.
 type Pipelines[B Backend[U], U any] struct {
 	Backends []B
 	conns    []*Conn[U]
@@ -248,13 +247,13 @@ type Pipelines[B Backend[U], U any] struct {
 // Len is the number of pipelines.
 func (l *Pipelines[B, U]) Len() int { return len(l.Backends) }
 
-// Add makes a backend a pipeline. c is the backend's.
+// Add makes a backend a pipeline. c is the backend's Conn.
 func (l *Pipelines[B, U]) Add(b B, c *Conn[U]) {
 	c.Mode = ModeShared
 	l.Backends, l.conns = append(l.Backends, b), append(l.conns, c)
 }
 
-// Remove takes a backend out, if it is a pipeline.
+// Remove removes a backend, if it is a pipeline.
 func (l *Pipelines[B, U]) Remove(b B) {
 	if i := slices.Index(l.Backends, b); i >= 0 {
 		l.Backends, l.conns = slices.Delete(l.Backends, i, i+1), slices.Delete(l.conns, i, i+1)

@@ -2,34 +2,33 @@ package core
 
 import "time"
 
-// Reading is how far a client has read what weir has written to it, while the server's
-// connection that its answer comes from is held back until it has. The zero value is that of
-// one that has read everything.
+// A Reading tracks how much a client has read of what weir has written to it, while weir
+// reads nothing more from the server connection that its answer comes from. The zero value
+// is that of a client that has read everything.
 type Reading struct {
-	taken   uint64        // bytes of its output that it had taken
-	takenAt time.Duration // ... when that was last looked at and had changed
+	taken   uint64        // bytes of output that it had read
+	takenAt time.Duration // ... when that was last seen to change
 
 	// While a connection that is not its own is held back:
 	began    time.Duration // when the server began with the answer
-	lookedAt time.Duration // when that was looked at last
+	lookedAt time.Duration // when it was last looked at
 	others   bool          // ... and others waited
-	unread   time.Duration // for how long they have, while it has taken nothing
-	waited   time.Duration // ... for all of the answer
+	unread   time.Duration // how long others have waited while the client read nothing
+	waited   time.Duration // ... in total for this answer
 }
 
-// sharedMost is how long others are held up for a client at most, without
-// --client-write-timeout.
+// sharedMost is how long a client may hold up others if there is no --client-write-timeout.
 const sharedMost = 20 * time.Second
 
-// lookMost is how much of the time between two looks counts: the loop looks in each of its
-// ticks, unless the machine is so busy that the client may not have come to read, either.
+// lookMost bounds how much of the time between two looks counts: the loop looks in each of
+// its ticks; if those are late, the machine is so busy that the client may not have run, either.
 const lookMost = 200 * time.Millisecond
 
-// Reads notes that the client has taken so much of its output by now, or need not have.
+// Reads notes that the client has read this much, or does not need to read now.
 func (r *Reading) Reads(written uint64, now time.Duration) { r.taken, r.takenAt = written, now }
 
 // Holds notes that a connection which is not the client's own is held back from now on, for
-// an answer with which the server began at began.
+// an answer that the server began at began.
 func (r *Reading) Holds(began, now time.Duration) {
 	if began != r.began {
 		r.began, r.waited = began, 0
@@ -37,10 +36,10 @@ func (r *Reading) Holds(began, now time.Duration) {
 	r.lookedAt, r.others, r.unread = now, false, 0
 }
 
-// Frees notes that it is held back no more; it may be again for the rest of the answer.
+// Frees notes that it is no longer held back; it may be again for the rest of the answer.
 func (r *Reading) Frees(now time.Duration) { r.count(now, r.others) }
 
-// count counts the time since the last look, if others have waited meanwhile.
+// count adds the time since the last look, if others have waited meanwhile.
 func (r *Reading) count(now time.Duration, others bool) {
 	if others {
 		took := min(now-r.lookedAt, lookMost)
@@ -50,8 +49,8 @@ func (r *Reading) count(now time.Duration, others bool) {
 	r.lookedAt, r.others = now, others
 }
 
-// Stuck reports whether the client, which has taken so much of its output, has taken none
-// for longer than limit. Otherwise it takes note of that.
+// Stuck reports whether the client, which has now read written bytes, has read nothing for
+// longer than limit.
 func (r *Reading) Stuck(written uint64, now, limit time.Duration) bool {
 	if written != r.taken {
 		r.Reads(written, now)
@@ -59,10 +58,10 @@ func (r *Reading) Stuck(written uint64, now, limit time.Duration) bool {
 	return now-r.takenAt > limit
 }
 
-// HoldsUp returns why to disconnect a client for which a connection is held back that others
-// wait for, or for answers on it: they have waited for a tenth of timeout while it has read
-// nothing, or for longer than timeout in all for its answer. Until then, and while no others
-// wait, it returns "".
+// HoldsUp returns why to disconnect a client for which a connection is held back while others
+// wait for that connection, or for answers on it: they have waited for a tenth of timeout
+// while the client read nothing, or for longer than timeout in total. Until then, and while no
+// others wait, it returns "".
 func (r *Reading) HoldsUp(written uint64, now, timeout time.Duration, others bool) string {
 	if timeout <= 0 {
 		timeout = sharedMost

@@ -27,35 +27,35 @@ type EventLoop interface {
 	comparable
 	// Run turns the loop until ctx ends and its clients have left.
 	Run(ctx context.Context) error
-	// Abandon frees a loop that is never run.
+	// Abandon frees a loop that never runs.
 	Abandon()
 	// Post runs f on the loop, soon; false if the loop has ended.
 	Post(f func()) bool
 	// Call runs f on the loop and waits for it.
 	Call(ctx context.Context, f func()) error
-	// Accept opens a porch, on the loop's thread.
+	// Accept takes over a porch, on the loop's thread.
 	Accept(p *netloop.Porch) error
-	// Weight is the number of clients that were given to the loop: Given counts one,
-	// Taken ends that.
+	// Weight is the number of clients that were given to the loop: Given adds one, Taken
+	// removes one.
 	Weight() int64
 	Given()
 	Taken()
 
-	// The rest may be called on the loop's thread only.
+	// The methods below must be called on the loop's thread.
 
-	// Clock is the time of the present turn.
+	// Clock is the time of the current turn.
 	Clock() time.Duration
-	// Apply puts options in force on the loop.
+	// Apply makes options current on the loop.
 	Apply(o *session.Options)
-	// SetPatience bounds how long a drain may take.
+	// SetPatience sets how long a drain may take.
 	SetPatience(d time.Duration)
-	// Pause, Resume, Reconnect and Kill are the console's commands for a database,
-	// for all if that is "". Backends counts its server connections, Retired those
-	// that are to be closed.
+	// Pause, Resume, Reconnect and Kill are the console's commands for a database, or for
+	// all if it is "". Backends counts its server connections, Retired those of them that
+	// will be closed.
 	Pause(database string)
 	Resume(database string)
-	// Suspend stops or resumes the reading from clients and servers; Unwritten counts
-	// those that have not taken what is for them.
+	// Suspend stops or resumes reading from clients and servers; Unwritten counts the sockets
+	// that still have output to write.
 	Suspend(on bool)
 	Unwritten() int
 	Reconnect(database string)
@@ -65,76 +65,75 @@ type EventLoop interface {
 	Retired(database string) int
 	// Uses reports whether there is a pool of a database.
 	Uses(database string) bool
-	// EachClient and EachServer call f for the clients, and the backends of each
+	// EachClient and EachServer call f for each client, and for the backends of each
 	// pool.
 	EachClient(f func(c *ClientInfo) bool)
 	EachServer(f func(database, user string, b *ServerInfo))
-	// LastAnswer is how long ago the server answered somebody; ok is false if it
-	// has not answered anybody yet.
+	// LastAnswer is how long ago the server last answered a client; ok is false if it never
+	// has.
 	LastAnswer() (ago time.Duration, ok bool)
-	// TryAgain has pools that could not reach the server try again at once.
+	// TryAgain makes pools that could not reach the server try again at once.
 	TryAgain()
 	// AddTo adds the loop's state to a snapshot.
 	AddTo(out *sight.Snapshot)
 	// Moved ends the connections to every other endpoint.
 	Moved(now upstream.Endpoint)
-	// Give has all clients handed to give that can be, now and from now on, until it is
+	// Give hands all clients that can be handed over to give, now and later, until it is
 	// called with nil.
 	Give(give func(*handover.Parcel))
 }
 
-// A Socket is one that clients connect to.
+// A Socket is a listening socket for clients.
 type Socket struct {
 	net.Listener
-	// Late sockets take connections until all clients have left, for their consoles.
+	// Late sockets accept connections until all clients have left, for their consoles.
 	Late bool
 }
 
-// A Server is what both sides of the proxy are alike in: a listener, event loops,
-// and what runs in the background. A side embeds it. Open and Serve are called once;
-// all else is safe for concurrent use between them.
+// A Server is the common part of both sides of the proxy: a listener, event loops, and the
+// goroutines in the background. A side embeds it. Open and Serve are called once; the other
+// methods are safe for concurrent use between them.
 type Server[L EventLoop] struct {
 	Log   *slog.Logger
 	Loops []L
-	// Background are dials, logins, cancel requests and TLS bridges. Serve waits
-	// for them.
+	// Background counts dials, logins, cancel requests and TLS bridges. Serve waits for
+	// them.
 	Background sync.WaitGroup
-	// DialCtx ends when all clients have left: what is under way in the background
-	// is given up then.
+	// DialCtx ends when all clients have left: work in the background is then abandoned.
 	DialCtx context.Context
 
-	// Monitor knows which host connections go to.
+	// Monitor knows the host that connections go to.
 	Monitor *upstream.Monitor
 
-	// Process is asked for what concerns all of weir; nil if there is nobody to ask.
-	// To be set before Serve.
+	// Process handles commands that concern all of weir; nil if there is no such process.
+	// Set it before Serve.
 	Process Process
 
-	// Sockets are listened on in the place of Open's address. To be set before Open.
+	// Sockets are used instead of Open's address. Set them before Open.
 	Sockets []Socket
 
-	// Cache has answers to reads that ask for it.
+	// Cache holds answers to reads that ask for caching.
 	Cache *cache.Cache
 
-	// Meet begins the login of a client, whose connection it takes over, on the thread of
-	// a loop; until ends when no more clients are taken. CanMeet reports whether it can
-	// now. Default: nil, and Serve's login leads all. To be set before Serve.
+	// Meet begins the login of a client on a loop's thread, and takes over its connection;
+	// until ends when no more clients are accepted. CanMeet reports whether it can now. If
+	// Meet is nil, the login function of Serve handles all clients. Set both before Serve.
 	Meet    func(l L, fd int, from net.Addr, until context.Context)
 	CanMeet func() bool
 
-	Sessions atomic.Int64  // clients that are logged in, or log in
-	Consoles atomic.Int64  // of these: at the admin console
-	Logins   atomic.Uint64 // that came to a good end
-	Failed   atomic.Uint64 // logins
-	Refused  atomic.Uint64 // logins, by weir itself
+	Sessions atomic.Int64  // clients that are logged in or logging in
+	Consoles atomic.Int64  // those of them at the admin console
+	Logins   atomic.Uint64 // successful logins
+	Failed   atomic.Uint64 // failed logins
+	Refused  atomic.Uint64 // logins refused by weir itself
 	Cancels  atomic.Uint64 // requests to end a statement or a session
 
-	Checks Checks // of logins that came to a good end
+	Checks Checks // how successful logins were decided
 
-	// Handing is the server as what hands its clients over to another process.
+	// Handing hands clients over to another process, and takes in those of one.
 	Handing Handing[L]
 
-	Arriving atomic.Int64 // connections that are no client's of a loop yet
+	Arriving atomic.Int64 // connections that do not belong to a client of a loop yet
 
 	engine    string
 	side      Side
@@ -142,11 +141,11 @@ type Server[L EventLoop] struct {
 	stopping  atomic.Bool
 	stopDials context.CancelFunc
 
-	serving       context.Context // ends when loops are to drain
+	serving       context.Context // ends when loops must drain
 	stop          context.CancelFunc
-	accepting     context.Context // ends when no more clients are taken
+	accepting     context.Context // ends when no more clients are accepted
 	stopAccepting context.CancelFunc
-	emptied       chan struct{} // has one: Serve is to end when all clients have left
+	emptied       chan struct{} // receives one value when Serve must end because all clients have left
 
 	Teller     Teller
 	LoginTimes LoginTimes
@@ -219,12 +218,12 @@ func (s *Server[L]) Addr() net.Addr { return s.Sockets[0].Addr() }
 // Monotonic is the time since Open, which is also the loops' clock.
 func (s *Server[L]) Monotonic() time.Duration { return time.Since(s.began) }
 
-// Stopping reports whether the server takes no new clients any more.
+// Stopping reports whether the server no longer accepts clients.
 func (s *Server[L]) Stopping() bool { return s.stopping.Load() }
 
-// Serve hands each client to login, on a goroutine of its own, until ctx ends. Then
-// it takes no new clients, lets transactions under way finish for as long as the
-// loops are patient, closes everything and returns.
+// Serve passes each client to login, on a goroutine of its own, until ctx ends. Then it
+// accepts no more clients, lets open transactions finish within the loops' patience, closes
+// everything and returns.
 func (s *Server[L]) Serve(ctx context.Context, login func(context.Context, net.Conn)) error {
 	defer s.Cache.Configure(0, 0) // which ends its maintenance
 	defer context.AfterFunc(ctx, s.stop)()
@@ -285,8 +284,8 @@ func (s *Server[L]) Serve(ctx context.Context, login func(context.Context, net.C
 	return nil
 }
 
-// whenOver calls f once, when ctx ends or when atLast is called, if that comes first.
-// Without that, what waits for the same ctx could return before f has been called.
+// whenOver calls f once: when ctx ends, or when atLast is called, whichever comes first.
+// Without atLast, other code that waits for ctx could return before f has been called.
 func whenOver(ctx context.Context, f func()) (atLast func()) {
 	stop := context.AfterFunc(ctx, f)
 	return func() {
@@ -296,12 +295,11 @@ func whenOver(ctx context.Context, f func()) (atLast func()) {
 	}
 }
 
-// Reloaded puts the side's options in force, which are others than before: on each loop
-// soon, when set has been called there.
+// Reloaded applies the side's new options to each loop, soon, after calling set there.
 func (s *Server[L]) Reloaded(set func(l L)) {
 	o := s.side.Options()
 	s.Places.Apply(o)
-	s.Cache.Purge("") // who may see what may be another matter now
+	s.Cache.Purge("") // users may have other privileges now
 	s.Cache.Configure(o.CacheSize, o.CacheMaxAnswer)
 	for _, l := range s.Loops {
 		l.Post(func() {
@@ -311,8 +309,8 @@ func (s *Server[L]) Reloaded(set func(l L)) {
 	}
 }
 
-// acceptOnLoops has the first loop accept the connections of a listener, until stop is
-// called: more than one would all be woken up for each.
+// acceptOnLoops makes the first loop accept a listener's connections, until stop is called.
+// If several loops accepted, each connection would wake up all of them.
 func acceptOnLoops[L EventLoop](s *Server[L], until context.Context, ln net.Listener, login func(context.Context, net.Conn)) (stop func(), err error) {
 	l := s.Loops[0]
 	p, err := netloop.NewPorch(ln, s.Log, func(fd int, from net.Addr) { accepted(s, l, fd, from, until, login) })
@@ -329,7 +327,7 @@ func acceptOnLoops[L EventLoop](s *Server[L], until context.Context, ln net.List
 	return func() { l.Post(p.Close) }, nil
 }
 
-// accepted is given a connection that a loop has accepted, on its thread.
+// accepted handles a connection that a loop has accepted, on its thread.
 func accepted[L EventLoop](s *Server[L], l L, fd int, from net.Addr, until context.Context, login func(context.Context, net.Conn)) {
 	o := s.side.Options()
 	if s.CanMeet() && !o.ProxyProtocol.Contains(from) {
@@ -349,11 +347,11 @@ func accepted[L EventLoop](s *Server[L], l L, fd int, from net.Addr, until conte
 	})
 }
 
-// headerPatience bounds the header of a connection that a balancer passes on. It
-// sends it at once.
+// headerPatience bounds the wait for the header of a connection that a balancer forwards.
+// Balancers send it at once.
 const headerPatience = 10 * time.Second
 
-// receive finds out whose connection it is, where a balancer passes it on.
+// receive reads the client's address from the header if a balancer forwards the connection.
 func (s *Server[L]) receive(ctx context.Context, raw net.Conn, login func(context.Context, net.Conn)) {
 	s.Arriving.Add(1)
 	defer s.Arriving.Add(-1)
@@ -374,7 +372,7 @@ func (s *Server[L]) receive(ctx context.Context, raw net.Conn, login func(contex
 	s.Log.Info("login failed", "client", raw.RemoteAddr().String(), "error", err)
 }
 
-// Left forgets a client that was counted among the sessions.
+// Left removes a client from the sessions that are counted.
 func (s *Server[L]) Left(id uint32) {
 	s.Forget(id)
 	s.Sessions.Add(-1)
@@ -391,7 +389,7 @@ func (s *Server[L]) LeastLoaded() L {
 	return best
 }
 
-// Snapshot collects the state of all loops. It costs each loop some microseconds
+// Snapshot collects the state of all loops. It takes each loop some microseconds
 // per pool.
 func (s *Server[L]) Snapshot(ctx context.Context) (sight.Snapshot, error) {
 	out, err := Count(ctx, s, false)
@@ -411,8 +409,8 @@ func (s *Server[L]) Snapshot(ctx context.Context) (sight.Snapshot, error) {
 	return out, nil
 }
 
-// Count collects what the loops and the server count; brief: as sums over all pools
-// and lanes (see sight.Snapshot).
+// Count collects the counters of the loops and the server; with brief, as sums over all
+// pools and lanes (see sight.Snapshot).
 func Count[L EventLoop](ctx context.Context, s *Server[L], brief bool) (sight.Snapshot, error) {
 	out := sight.Snapshot{
 		Brief: brief, Engine: s.engine,

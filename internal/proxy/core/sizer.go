@@ -5,97 +5,96 @@ import (
 	"time"
 )
 
-// Constants of the sizer. Its tests run it against servers that are simulated.
+// Constants of the sizer. Its tests run it against simulated servers.
 const (
 	// sizerTurns is how many statements each connection answers in a window: a server that
-	// commits in groups answers as many at a time, and a window is to be some groups long.
+	// commits in groups answers several at once, and a window must span several groups.
 	sizerTurns = 16
-	// sizerFew is the same where that would take longer than sizerLong.
+	// sizerFew is the same if that many would take longer than sizerLong.
 	sizerFew  = 4
 	sizerLong = time.Second
 	// sizerShort is the shortest window.
 	sizerShort = 20 * time.Millisecond
 
-	sizerMinPairs = 2    // pairs of windows before a verdict, unless it is blatant
-	sizerMaxPairs = 8    // pairs after which it stays as it is
-	sizerBlatant  = 0.15 // a log ratio, so far from the line, that needs no second pair
+	sizerMinPairs = 2    // pairs of windows before a verdict, unless it is clear
+	sizerMaxPairs = 8    // pairs after which nothing changes
+	sizerBlatant  = 0.15 // a log ratio so far from the threshold that one pair is enough
 
 	gainFar  = 0.03 // what twice as many connections must gain
 	gainNear = 0.02 // what 1.4 times as many must gain
 	lossDown = 0.01 // what 0.7 times as many may cost
 
-	sizerFirstRest = 100 * time.Millisecond // between a comparison in vain and the next
-	sizerLastRest  = time.Minute            // what that grows to, by doubling
-	sizerRestless  = 0.5                    // a log ratio of costs that ends the rest
+	sizerFirstRest = 100 * time.Millisecond // pause after the first comparison that changed nothing
+	sizerLastRest  = time.Minute            // what that pause grows to, by doubling
+	sizerRestless  = 0.5                    // a log ratio of costs that ends the pause
 
-	// sizerPatience bounds the opening of the connections that a size asks for.
+	// sizerPatience bounds the time for opening the connections of a new size.
 	sizerPatience = 2 * time.Second
-	// sizerPause is a pause between two answers that voids a window, if they come more
-	// often as a rule.
+	// sizerPause is a pause between two answers that invalidates a window, if answers usually
+	// come more often.
 	sizerPause = 100 * time.Millisecond
-	// sizerLull is without an answer for how long a comparison is given up.
+	// sizerLull is how long a comparison goes on without an answer before it is abandoned.
 	sizerLull = 5 * time.Second
 )
 
-// A sizer finds how many connections a pool should use, where nobody has said so
-// (--pool-size auto).
+// A sizer finds how many connections a pool should use (--pool-size auto).
 //
-// More of them mean that the server does more at a time: it commits more transactions in
-// one flush, or waits for more clients that think in a transaction. Fewer mean less to
-// switch between. What it looks for is the most statements answered per second, with the
-// fewest connections. It looks only while clients wait for one: then the throughput is the
-// server's, and not what the clients ask for.
+// With more of them the server does more at a time: it commits more transactions in one
+// flush, or waits for more clients that are idle in a transaction. With fewer it switches
+// less between them. The sizer looks for the most statements answered per second, with the
+// fewest connections. It compares sizes only while clients wait for a connection: only then
+// does the throughput depend on the server, and not on what the clients ask for.
 //
-// The rule is hill climbing by paired comparison, as in batch's controller: the size in
-// force plays against another one in windows a b, b a, a b..., so that a drift of the load
+// The rule is hill climbing by paired comparison, as in batch's controller: the current size
+// plays against another one in windows a b, b a, a b..., so that a drift of the load
 // cancels out, and the mean of the log ratios decides. More connections must gain
-// something, fewer may cost a little: of equals the fewer win. A comparison in vain doubles
-// the rest before the next.
+// something, fewer may cost a little, and of equal sizes the smaller one wins. A comparison
+// that changes nothing doubles the pause before the next one.
 //
 //	clients wait ─► size × 2 ─► gains: that, and on
 //	                            does not: × 1.4; the limit is reached: × 0.7; rest
 //	nobody waits ─► what is in use, and at least base
 //	they are back ─► what it had grown to before, then × 0.7
 //
-// A sizer is told of each answer, and reads no clock.
+// A sizer is called for each answer, and reads no clock.
 type sizer struct {
 	on         bool
-	base, most int        // least and most connections
+	base, most int        // bounds of the number of connections
 	spare      func() int // how many more the server can take now; nil: any number
 
-	size  int // in force
-	held  int // the best that is known, to which a comparison that is lost returns
-	rival int // what it is compared with; 0 at rest
+	size  int // the current size
+	held  int // the best known size, to which a lost comparison returns
+	rival int // the size it is compared with; 0: no comparison
 
 	// The window. It begins and ends between two turns of the loop.
 	last    time.Duration // the turn of the last answer
 	began   time.Duration
-	settles bool          // it has not begun: what left under another size is under way
-	skip    int           // answers to let pass until then
-	answers int           // in the window
-	felt    int           // answers while somebody waited for a connection
+	settles bool          // it has not begun: statements sent under another size are in flight
+	skip    int           // answers to ignore until it begins
+	answers int           // answers in the window
+	felt    int           // answers while a client waited for a connection
 	peak    int           // most connections in use
-	wants   int           // most that could have been in use
+	wants   int           // most connections that could have been in use
 	ticked  int           // answers at the last tick
-	quiet   time.Duration // when the answers at a tick were last others than before
+	quiet   time.Duration // when the number of answers last changed between ticks
 
 	// The comparison.
 	turn       int        // windows done
-	cost       [2]float64 // of held and rival in the present pair: nanoseconds for each answer
+	cost       [2]float64 // of held and rival in the current pair: nanoseconds per answer
 	sum, sumSq float64    // of ln(cost of rival / cost of held) over the pairs
 
 	restUntil time.Duration
 	restSince time.Duration
-	restFor   time.Duration // after the next comparison in vain
-	restCost  float64       // at rest, smoothed; 0 unknown
-	restWants int           // most that could have been in use at rest
+	restFor   time.Duration // after the next comparison that changes nothing
+	restCost  float64       // smoothed, while nothing is compared; 0: unknown
+	restWants int           // most connections that could have been in use then
 	look      int           // where to look next
-	grown     int           // what it gave up for want of clients; 0 nothing
+	grown     int           // the size that it gave up when clients stopped waiting; 0: none
 
 	moves, probes uint64
 }
 
-// The directions in which a sizer looks, in turn.
+// The directions in which a sizer looks, in this order.
 const (
 	lookFar  = iota // twice as many
 	lookNear        // 1.4 times as many
@@ -103,7 +102,7 @@ const (
 	lookAll
 )
 
-// limit sets the bounds. What was learned stays in force as far as they allow it.
+// limit sets the bounds. The current size stays as far as they permit it.
 func (z *sizer) limit(on bool, base, most int) {
 	z.most = max(base, most)
 	if !on || !z.on || base != z.base {
@@ -114,9 +113,9 @@ func (z *sizer) limit(on bool, base, most int) {
 	z.restFor, z.look = sizerFirstRest, lookFar
 }
 
-// answered tells of an answer to a statement, in the turn of the loop at the given time:
-// how many connections are in use and how many are open, and how many statements wait for
-// one. It reports whether the size has changed.
+// answered is called for an answer to a statement, in the turn of the loop at the given time,
+// with how many connections are in use, how many statements wait for one, and how many are
+// open. It reports whether the size has changed.
 func (z *sizer) answered(now time.Duration, busy, waiting, open int) bool {
 	if !z.on {
 		return false
@@ -138,21 +137,21 @@ func (z *sizer) answered(now time.Duration, busy, waiting, open int) bool {
 	return z.size != before
 }
 
-// paused reports whether there was a pause before this turn that says nothing of the size
-// in force: the clients had nothing to ask, or the server was busy with something else.
+// paused reports whether there was a pause before this turn that says nothing about the
+// current size: the clients sent nothing, or the server was busy with something else.
 func (z *sizer) paused(now time.Duration) bool {
 	gap := now - z.last
 	return gap > sizerPause && z.answers >= z.size && gap > 8*(z.last-z.began)/time.Duration(z.answers)*time.Duration(z.size)
 }
 
-// turned looks at the window when a turn has ended.
+// turned checks the window after a turn.
 func (z *sizer) turned(waiting, open int) {
 	took := z.last - z.began
 	if z.settles {
 		opening := open < z.size && waiting > 0
 		switch {
 		case opening && took > sizerPatience:
-			z.settle(false) // there are no more to be had
+			z.settle(false) // no more can be opened
 		case !opening && z.answers >= z.skip:
 			z.settles = false
 			z.window()
@@ -170,7 +169,7 @@ func (z *sizer) turned(waiting, open int) {
 	}
 }
 
-// tick is called about ten times a second, with as many connections in use. It reports
+// tick is called about ten times a second, with the number of connections in use. It reports
 // whether the size has changed.
 func (z *sizer) tick(now time.Duration, busy, waiting int) bool {
 	if !z.on {
@@ -201,7 +200,7 @@ func (z *sizer) window() {
 	z.felt, z.peak, z.wants = 0, 0, 0
 }
 
-// use puts a size in force and lets pass what left under another one.
+// use changes the size; statements that were sent under another one do not count.
 func (z *sizer) use(size int) {
 	z.settles = size != z.size
 	z.skip = 2 * max(size, z.size)
@@ -209,7 +208,7 @@ func (z *sizer) use(size int) {
 	z.window()
 }
 
-// rest ends a comparison with a size, and begins none for so long.
+// rest ends a comparison, sets the size, and begins no comparison for a time.
 func (z *sizer) rest(size int, d time.Duration) {
 	z.held, z.rival = size, 0
 	z.restSince, z.restUntil = z.last, z.last+d
@@ -217,18 +216,18 @@ func (z *sizer) rest(size int, d time.Duration) {
 	z.use(size)
 }
 
-// yield gives up what was gained, for want of connections.
+// yield gives up what was gained, since no more connections can be opened.
 func (z *sizer) yield() {
 	z.grown = 0
 	z.rest(z.base, sizerLastRest)
 }
 
-// rested reports whether the sizer has not compared anything for so long.
+// rested reports whether the sizer has compared nothing for at least so long.
 func (z *sizer) rested(now, least time.Duration) bool {
 	return z.rival == 0 && now-z.restSince >= least
 }
 
-// trim gives up what is not in use.
+// trim gives up connections that are not in use.
 func (z *sizer) trim(used int) {
 	if size := max(z.base, used+used/8+1); z.rival == 0 && size < z.size {
 		z.grown = max(z.grown, z.size)
@@ -236,8 +235,8 @@ func (z *sizer) trim(used int) {
 	}
 }
 
-// regain puts in force again what was given up for want of clients, when they are back. If
-// that is too much for what they ask now, the comparison with fewer that follows says so.
+// regain returns to the size that was given up when clients stopped waiting, now that they
+// wait again. If that is too much for the load now, the comparison with fewer shows it.
 func (z *sizer) regain() bool {
 	size := min(z.grown, z.top())
 	if !z.waited() || !z.worth(size) {
@@ -249,10 +248,10 @@ func (z *sizer) regain() bool {
 	return true
 }
 
-// waited reports whether somebody waited for a connection for most of the window.
+// waited reports whether clients waited for a connection during most of the window.
 func (z *sizer) waited() bool { return 2*z.felt > z.answers }
 
-// resting is the end of a window without a comparison.
+// resting handles the end of a window without a comparison.
 func (z *sizer) resting(cost float64) {
 	if z.restCost == 0 {
 		z.restCost, z.restWants = cost, z.wants
@@ -260,7 +259,7 @@ func (z *sizer) resting(cost float64) {
 	if 5*z.wants < 4*z.restWants {
 		z.restWants = z.wants
 	}
-	if 4*z.wants > 5*z.restWants || math.Abs(math.Log(cost/z.restCost)) > sizerRestless { // it is another load
+	if 4*z.wants > 5*z.restWants || math.Abs(math.Log(cost/z.restCost)) > sizerRestless { // the load has changed
 		z.restCost, z.restWants = cost, z.wants
 		z.restFor, z.restUntil = sizerFirstRest, z.last
 	}
@@ -286,7 +285,7 @@ func (z *sizer) resting(cost float64) {
 	z.use(rival)
 }
 
-// neighbour is the size to compare with next, 0 if none is worth a look.
+// neighbour is the size to compare with next, 0 if there is none.
 func (z *sizer) neighbour() int {
 	top := z.top()
 	for range lookAll {
@@ -308,7 +307,7 @@ func (z *sizer) neighbour() int {
 	return 0
 }
 
-// top is how many connections could be in use.
+// top is the most connections that could be in use.
 func (z *sizer) top() int {
 	top := min(z.most, z.wants)
 	if z.spare != nil {
@@ -317,13 +316,13 @@ func (z *sizer) top() int {
 	return top
 }
 
-// worth reports whether a size is enough more than the one in force to be looked at.
+// worth reports whether a size is enough above the current one to be compared.
 func (z *sizer) worth(size int) bool { return size >= z.size+max(2, z.size/8) }
 
-// plays says who plays in a window of a comparison: a b, b a, a b...
+// plays says whose turn it is in a comparison: a b, b a, a b...
 func (z *sizer) plays() int { return (z.turn + z.turn/2) & 1 }
 
-// compare is the end of a window of a comparison.
+// compare handles the end of a window of a comparison.
 func (z *sizer) compare(cost float64) {
 	if z.size == min(z.held, z.rival) && !z.waited() {
 		z.rest(z.held, 0) // the load has gone: fewer are enough for it
@@ -347,12 +346,12 @@ func (z *sizer) compare(cost float64) {
 	}
 }
 
-// sizerSure is how many standard errors from the line the mean of so many pairs must be to
-// count: the 97.5 % quantiles of Student's t.
+// sizerSure is how many standard errors away from the threshold the mean of that many pairs
+// must be: the 97.5 % quantiles of Student's t.
 var sizerSure = [sizerMaxPairs + 1]float64{2: 12.7, 3: 4.3, 4: 3.2, 5: 2.8, 6: 2.6, 7: 2.4, 8: 2.4}
 
-// verdict reports whether the rival wins, and whether that is certain enough: so many standard
-// errors away from the line, or blatant. What is not certain after all pairs stays as it is.
+// verdict reports whether the rival wins, and whether that is certain: the mean is far enough
+// from the threshold. After sizerMaxPairs it is final.
 func (z *sizer) verdict() (better, sure bool) {
 	n := float64(z.turn / 2)
 	mean := z.sum / n

@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// ErrOverdue is why the connection of a statement is closed that --query-timeout could
-// not end.
+// ErrOverdue is why weir closes the connection of a statement that the server has not ended
+// within --query-timeout.
 var ErrOverdue = errors.New("the server has not ended a statement within --query-timeout")
 
-// Overdue calls end for each backend whose head has run for longer than --query-timeout,
-// which has the server end it and reports whether it is a client's; and closes those on
-// which that did not help.
+// Overdue calls end for each backend whose head has run for longer than --query-timeout; end
+// asks the server to end it and reports whether it is a client's statement. Overdue closes
+// the backends on which that did not help.
 func (h *Holding[B, C, U, L, N]) Overdue(end func(b B) (clients bool)) {
 	p := h.p
 	limit := p.Limits.QueryTimeout
@@ -28,43 +28,43 @@ func (h *Holding[B, C, U, L, N]) Overdue(end func(b B) (clients bool)) {
 		if end(b) {
 			grace = QueryGrace
 		}
-		if c.running(p.loop.Now) > limit+grace { // less if end has found that the server waited
+		if c.running(p.loop.Now) > limit+grace { // shorter if end has found that the server waited
 			b.Cut(ErrOverdue)
 		}
 	}
 }
 
 const (
-	// MinPatience is how long a shared read may take before those behind it are
-	// moved. It is longer where reads take longer, up to MaxPatience: on a machine
+	// MinPatience is how long a shared read may take before the reads behind it are
+	// moved. If reads take longer on average, so may this one, up to MaxPatience: on a machine
 	// without a free processor everything is slow, and moving does not help.
 	MinPatience = 5 * time.Millisecond
 	// MaxPatience is the longest.
 	MaxPatience = 50 * time.Millisecond
-	// turnCheck is how often the turns of what runs apart are looked at.
+	// turnCheck is how often the turns of statements that run apart are checked.
 	turnCheck = 10 * time.Millisecond
-	// StallMark is how long a shape stays out of the pipelines after one of it was
-	// last seen to be held up.
+	// StallMark is how long reads of a shape stay out of the pipelines after one of them was
+	// last held up.
 	StallMark = 50 * time.Millisecond
-	// CancelAgain is the least time between two requests of weir's own to end what
+	// CancelAgain is the least time between two cancel requests of weir's own for what
 	// one backend runs.
 	CancelAgain = 100 * time.Millisecond
-	// MaxObserved is what a shape learns at most from one read that ran apart: it
-	// may have been the cost of a lock, which passes.
+	// MaxObserved bounds the cost that a shape learns from one read that ran apart: it
+	// may have waited for a lock.
 	MaxObserved = 8 * time.Millisecond
 	// QueryGrace is how long the server may take to end a statement that has run for
 	// longer than --query-timeout, before its connection is closed.
 	QueryGrace = 5 * time.Second
-	// OwnGrace is the same for a question of weir's own, which nobody has bounded.
+	// OwnGrace is the same for weir's own queries, which have no timeout.
 	OwnGrace = 30 * time.Second
-	// maxMoves bounds the reads that are moved without answers in between, so that
-	// an overloaded server is not loaded with everything twice.
+	// maxMoves bounds the reads that are moved without an answer in between, so that an
+	// overloaded server does not get everything twice.
 	maxMoves = 512
-	// moveBack is the time in which one of them may be moved again.
+	// moveBack is how long it takes until one more read may be moved.
 	moveBack = 2 * time.Millisecond
 )
 
-// A moveBudget bounds how many reads are moved; it comes back with time.
+// A moveBudget bounds how many reads are moved; it recovers over time.
 type moveBudget struct {
 	moved int
 	at    time.Duration
@@ -78,19 +78,19 @@ func (m *moveBudget) left(now time.Duration) int {
 	return maxMoves - m.moved
 }
 
-// Stalls are what of a pool is held up: shared reads that keep others waiting, and turns
-// of what runs apart. They are on the agenda while there may be any.
+// Stalls tracks what is held up in a pool: shared reads that keep others waiting, and the
+// turns of statements apart. It is on the agenda while there may be any.
 type Stalls[B Backend[U], C any, U Unit, L any, N any] struct {
-	ReadTime time.Duration // what a shared read takes, on average
+	ReadTime time.Duration // average duration of a shared read
 
 	p       *Base[B, C, U, L, N]
-	watched bool // they are on the agenda
+	watched bool // it is on the agenda
 	budget  moveBudget
-	check   time.Duration // when the turns are looked at next
+	check   time.Duration // when the turns are checked next
 }
 
-// Watch has the pool look after the shared reads and what runs apart, for as long as
-// there are any.
+// Watch makes the pool check shared reads and statements apart, as long as there are
+// any.
 func (s *Stalls[B, C, U, L, N]) Watch() {
 	if !s.watched {
 		s.watched = true
@@ -103,16 +103,16 @@ func (s *Stalls[B, C, U, L, N]) Patience() time.Duration {
 	return min(max(8*s.ReadTime, MinPatience), MaxPatience)
 }
 
-// Answered takes note of how long a shared read took.
+// Answered records how long a shared read took.
 func (s *Stalls[B, C, U, L, N]) Answered(took time.Duration) { s.ReadTime += (took - s.ReadTime) / 16 }
 
-// stalledAt is when the head of a shared backend, which has one, counts as held up.
+// stalledAt is when the head of a shared backend, which must have one, counts as held up.
 func (s *Stalls[B, C, U, L, N]) stalledAt(c *Conn[U]) time.Duration {
 	return max(c.Since+s.Patience(), c.NotBefore)
 }
 
 // MoveAway reports whether the reads behind the head of a shared backend may be moved
-// now, and counts them.
+// now, and charges them to the budget.
 func (s *Stalls[B, C, U, L, N]) MoveAway(c *Conn[U]) bool {
 	n := c.Depth() - 1
 	if c.Cancels > 0 || c.Held || n > s.budget.left(s.p.loop.Now) {
@@ -127,12 +127,12 @@ func (s *Stalls[B, C, U, L, N]) MoveAway(c *Conn[U]) bool {
 	return true
 }
 
-// busy reports whether the turns must be looked at.
+// busy reports whether the turns must be checked.
 func (s *Stalls[B, C, U, L, N]) busy() bool {
 	return s.p.Apart.Active() || len(s.p.Excl)+len(s.p.Reads) > 0
 }
 
-// Deadline is when the next of them is held up, or a turn may be over.
+// Deadline is when the next read counts as held up, or a turn may be over.
 func (s *Stalls[B, C, U, L, N]) Deadline() (at time.Duration, ok bool) {
 	if s.busy() {
 		at, ok = s.check, true
@@ -148,7 +148,7 @@ func (s *Stalls[B, C, U, L, N]) Deadline() (at time.Duration, ok bool) {
 	return at, ok
 }
 
-// Due looks.
+// Due does the checks.
 func (s *Stalls[B, C, U, L, N]) Due() {
 	p := s.p
 	s.watched = false

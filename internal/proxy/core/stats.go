@@ -12,7 +12,7 @@ type PoolStats struct {
 	Units, Reads, Grouped, Errors uint64
 	Cached                        uint64 // answered by the cache
 	Transactions                  uint64
-	Assignments                   uint64 // of a backend to a client, or to a statement of its
+	Assignments                   uint64 // of a backend to a client, or to one of its statements
 	Parses, ServerParses, Binds   uint64 // of prepared statements
 	Bytes                         uint64
 	Received, Sent                uint64 // by clients that have left
@@ -22,8 +22,8 @@ type PoolStats struct {
 	Stalls, Moved, Preemptions    uint64
 	Strays                        uint64
 	Opened, Closed, DialErrors    uint64
-	Latency, Wait, Server         measure.Hist // Wait leaves out those that did not
-	// Limited counts by limit what each has refused or ended.
+	Latency, Wait, Server         measure.Hist // Wait has only those that waited
+	// Limited counts what each limit has refused or ended.
 	Limited [limits]uint64
 }
 
@@ -43,10 +43,10 @@ func (st *PoolStats) Count(shape *sight.Shape, r *sight.Run) {
 	}
 }
 
-// A Limit is one that has refused or ended something.
+// A Limit is one of the limits whose effects are counted.
 type Limit uint8
 
-// The limits whose effects are counted.
+// The limits.
 const (
 	LimitWaiting         Limit = iota // --max-waiting: statements refused
 	LimitQuery                        // --query-timeout: statements ended
@@ -64,7 +64,7 @@ func (l Limit) String() string {
 	}[l]
 }
 
-// AddTo adds the counts to those of all pools of one user and database.
+// AddTo adds the counters to those of all pools of the same user and database.
 func (st *PoolStats) AddTo(ps *sight.PoolStatus) {
 	ps.Statements += st.Units
 	ps.Reads += st.Reads

@@ -11,12 +11,12 @@ import (
 	"github.com/weirdb/weir/internal/proxy/sight"
 )
 
-// This file tells of single statements: of slow ones in the log, of traced ones by
-// spans. What tells waits for a log or a collector; an event loop never does.
+// This file reports single statements: slow ones in the log, traced ones as spans. A
+// goroutine waits for the log and the collector; an event loop never does.
 
-// A Teller writes the slow log and hands out spans. Its methods may be called by anyone.
+// A Teller writes the slow log and sends spans. Its methods are safe for concurrent use.
 type Teller struct {
-	// Spans are those of traced statements; nil if they go nowhere.
+	// Spans are those of traced statements; nil if there is no collector.
 	Spans *sight.Spans
 
 	log             *slog.Logger
@@ -24,15 +24,15 @@ type Teller struct {
 	logged, dropped atomic.Uint64
 }
 
-// slowQueue bounds the lines that wait to be written.
+// slowQueue bounds the number of lines that wait to be written.
 const slowQueue = 1024
 
 func (t *Teller) init(o *session.Options) {
 	t.Spans, t.log, t.queue = sight.NewSpans(o.OTLP, o.Log), o.Log, make(chan sight.Statement, slowQueue)
 }
 
-// Tell tells of a statement: by a span if it is traced, and in the log if it was slow.
-// It never waits: what cannot be told now is counted as dropped.
+// Tell reports a statement: as a span if it is traced, and in the log if it was slow.
+// It never waits: what cannot be queued now is counted as dropped.
 func (t *Teller) Tell(st *sight.Statement, slow bool) {
 	if st.Trace != nil {
 		t.Spans.Add(st)
@@ -47,8 +47,8 @@ func (t *Teller) Tell(st *sight.Statement, slow bool) {
 	}
 }
 
-// Report tells of a statement that has just ended, of a shape if it has one. It was slow if
-// it took so long, unless that is 0.
+// Report reports a statement that has just ended; shape is nil if it has none. It was slow if
+// it took at least slow, unless slow is 0.
 func (t *Teller) Report(st *sight.Statement, shape *sight.Shape, slow time.Duration) {
 	st.End = time.Now()
 	if shape != nil {
@@ -57,7 +57,7 @@ func (t *Teller) Report(st *sight.Statement, shape *sight.Shape, slow time.Durat
 	t.Tell(st, slow > 0 && st.Run.Took >= slow)
 }
 
-// run writes the slow log and sends spans until ctx ends, and then what is left.
+// run writes the slow log and sends spans until ctx ends, and then what is still queued.
 func (t *Teller) run(ctx context.Context) {
 	var spans sync.WaitGroup
 	spans.Go(func() { t.Spans.Run(ctx) })
@@ -82,8 +82,8 @@ func (t *Teller) run(ctx context.Context) {
 // SlowStatement is the message of the log for a slow statement.
 const SlowStatement = "slow statement"
 
-// SlowColumns are the attributes of it that the live page shows: not its text with
-// literals.
+// SlowColumns are its attributes that the live page shows; the text with literals is not
+// among them.
 var SlowColumns = []string{"took", "wait", "server", "rows", "path", "user", "database", "client", "statement"}
 
 func (t *Teller) write(st *sight.Statement) {
@@ -103,16 +103,15 @@ func (t *Teller) write(st *sight.Statement) {
 	t.log.LogAttrs(context.Background(), slog.LevelWarn, SlowStatement, attrs...)
 }
 
-// counts adds what became of slow statements and spans.
+// counts adds the outcomes of slow statements and spans.
 func (t *Teller) counts(out *sight.Snapshot) {
 	out.Spans, out.SlowLogged, out.SlowDropped = t.Spans.Counts(), t.logged.Load(), t.dropped.Load()
 }
 
-// maxToldText bounds the text of a statement in a log or a span.
+// maxToldText bounds the text of a statement in the log or a span.
 const maxToldText = 4 << 10
 
-// ToldText is a copy of a statement's text, cut, if the options say that texts are told;
-// else "".
+// ToldText is a copy of a statement's text, shortened, if the options permit texts; else "".
 func ToldText(wanted bool, text string) string {
 	if !wanted {
 		return ""
