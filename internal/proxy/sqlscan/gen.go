@@ -18,6 +18,8 @@ import (
 	"go/format"
 	"log"
 	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -142,21 +144,52 @@ func writeKeywords(ctx context.Context, conn *pgx.Conn, version string) error {
 	}
 	var b bytes.Buffer
 	header(&b, version)
-	b.WriteString("// The keywords, reserved ones first, then those that cannot be function names,\n" +
-		"// then the others.\nconst (\n\tnotKeyword keyword = iota\n")
+	asked, err := askedFor()
+	if err != nil {
+		return err
+	}
 	var all []string
+	b.WriteString("// The keywords that the scanner asks for. Reserved ones come first, then those that\n" +
+		"// cannot be function names, then the others.\nconst (\n\tnotKeyword keyword = 0\n")
+	lastNoFunction := 0
 	for _, c := range []string{"R", "C", "T", "U"} {
 		slices.Sort(classes[c])
 		for _, w := range classes[c] {
-			b.WriteString("\tkw" + camel(w) + "\n")
 			all = append(all, w)
+			if name := "kw" + camel(w); asked[name] {
+				fmt.Fprintf(&b, "\t%s keyword = %d\n", name, len(all))
+			}
+			if c == "C" {
+				lastNoFunction = len(all)
+			}
 		}
 	}
-	last := func(c string) string { return "kw" + camel(classes[c][len(classes[c])-1]) }
-	fmt.Fprintf(&b, ")\n\nconst (\n\tlastNoFunction = %s\n\tlastKeyword = %s\n)\n\n",
-		last("C"), last("U"))
-	fmt.Fprintf(&b, "// keywordNames are the words in the order of the constants.\nconst keywordNames = `%s`\n", wrap(all))
+	fmt.Fprintf(&b, ")\n\nconst lastNoFunction keyword = %d\n\n", lastNoFunction)
+	fmt.Fprintf(&b, "// keywordNames are all keywords; the one with number k is at k-1.\nconst keywordNames = `%s`\n", wrap(all))
 	return save("keywords_table.go", b.Bytes())
+}
+
+// askedFor are the names of keywords in the sources of the package.
+func askedFor() (map[string]bool, error) {
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		return nil, err
+	}
+	asked := make(map[string]bool)
+	name := regexp.MustCompile(`\bkw[A-Z]\w*`)
+	for _, file := range files {
+		if file == "keywords_table.go" {
+			continue
+		}
+		source, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		for _, word := range name.FindAllString(string(source), -1) {
+			asked[word] = true
+		}
+	}
+	return asked, nil
 }
 
 func header(b *bytes.Buffer, version string) {

@@ -2,490 +2,165 @@
 
 package sqlscan
 
-// The keywords, reserved ones first, then those that cannot be function names,
-// then the others.
+// The keywords that the scanner asks for. Reserved ones come first, then those that
+// cannot be function names, then the others.
 const (
-	notKeyword keyword = iota
-	kwAll
-	kwAnalyse
-	kwAnalyze
-	kwAnd
-	kwAny
-	kwArray
-	kwAs
-	kwAsc
-	kwAsymmetric
-	kwBoth
-	kwCase
-	kwCast
-	kwCheck
-	kwCollate
-	kwColumn
-	kwConstraint
-	kwCreate
-	kwCurrentCatalog
-	kwCurrentDate
-	kwCurrentRole
-	kwCurrentTime
-	kwCurrentTimestamp
-	kwCurrentUser
-	kwDefault
-	kwDeferrable
-	kwDesc
-	kwDistinct
-	kwDo
-	kwElse
-	kwEnd
-	kwExcept
-	kwFalse
-	kwFetch
-	kwFor
-	kwForeign
-	kwFrom
-	kwGrant
-	kwGroup
-	kwHaving
-	kwIn
-	kwInitially
-	kwIntersect
-	kwInto
-	kwLateral
-	kwLeading
-	kwLimit
-	kwLocaltime
-	kwLocaltimestamp
-	kwNot
-	kwNull
-	kwOffset
-	kwOn
-	kwOnly
-	kwOr
-	kwOrder
-	kwPlacing
-	kwPrimary
-	kwReferences
-	kwReturning
-	kwSelect
-	kwSessionUser
-	kwSome
-	kwSymmetric
-	kwTable
-	kwThen
-	kwTo
-	kwTrailing
-	kwTrue
-	kwUnion
-	kwUnique
-	kwUser
-	kwUsing
-	kwVariadic
-	kwWhen
-	kwWhere
-	kwWindow
-	kwWith
-	kwBetween
-	kwBigint
-	kwBit
-	kwBoolean
-	kwChar
-	kwCharacter
-	kwCoalesce
-	kwDec
-	kwDecimal
-	kwExists
-	kwExtract
-	kwFloat
-	kwGreatest
-	kwGrouping
-	kwInout
-	kwInt
-	kwInteger
-	kwInterval
-	kwJson
-	kwJsonArray
-	kwJsonArrayagg
-	kwJsonExists
-	kwJsonObject
-	kwJsonObjectagg
-	kwJsonQuery
-	kwJsonScalar
-	kwJsonSerialize
-	kwJsonTable
-	kwJsonValue
-	kwLeast
-	kwMergeAction
-	kwNational
-	kwNchar
-	kwNone
-	kwNormalize
-	kwNullif
-	kwNumeric
-	kwOut
-	kwOverlay
-	kwPosition
-	kwPrecision
-	kwReal
-	kwRow
-	kwSetof
-	kwSmallint
-	kwSubstring
-	kwTime
-	kwTimestamp
-	kwTreat
-	kwTrim
-	kwValues
-	kwVarchar
-	kwXmlattributes
-	kwXmlconcat
-	kwXmlelement
-	kwXmlexists
-	kwXmlforest
-	kwXmlnamespaces
-	kwXmlparse
-	kwXmlpi
-	kwXmlroot
-	kwXmlserialize
-	kwXmltable
-	kwAuthorization
-	kwBinary
-	kwCollation
-	kwConcurrently
-	kwCross
-	kwCurrentSchema
-	kwFreeze
-	kwFull
-	kwIlike
-	kwInner
-	kwIs
-	kwIsnull
-	kwJoin
-	kwLeft
-	kwLike
-	kwNatural
-	kwNotnull
-	kwOuter
-	kwOverlaps
-	kwRight
-	kwSimilar
-	kwTablesample
-	kwVerbose
-	kwAbort
-	kwAbsolute
-	kwAccess
-	kwAction
-	kwAdd
-	kwAdmin
-	kwAfter
-	kwAggregate
-	kwAlso
-	kwAlter
-	kwAlways
-	kwAsensitive
-	kwAssertion
-	kwAssignment
-	kwAt
-	kwAtomic
-	kwAttach
-	kwAttribute
-	kwBackward
-	kwBefore
-	kwBegin
-	kwBreadth
-	kwBy
-	kwCache
-	kwCall
-	kwCalled
-	kwCascade
-	kwCascaded
-	kwCatalog
-	kwChain
-	kwCharacteristics
-	kwCheckpoint
-	kwClass
-	kwClose
-	kwCluster
-	kwColumns
-	kwComment
-	kwComments
-	kwCommit
-	kwCommitted
-	kwCompression
-	kwConfiguration
-	kwConflict
-	kwConnection
-	kwConstraints
-	kwContent
-	kwContinue
-	kwConversion
-	kwCopy
-	kwCost
-	kwCsv
-	kwCube
-	kwCurrent
-	kwCursor
-	kwCycle
-	kwData
-	kwDatabase
-	kwDay
-	kwDeallocate
-	kwDeclare
-	kwDefaults
-	kwDeferred
-	kwDefiner
-	kwDelete
-	kwDelimiter
-	kwDelimiters
-	kwDepends
-	kwDepth
-	kwDetach
-	kwDictionary
-	kwDisable
-	kwDiscard
-	kwDocument
-	kwDomain
-	kwDouble
-	kwDrop
-	kwEach
-	kwEnable
-	kwEncoding
-	kwEncrypted
-	kwEnum
-	kwEscape
-	kwEvent
-	kwExclude
-	kwExcluding
-	kwExclusive
-	kwExecute
-	kwExplain
-	kwExpression
-	kwExtension
-	kwExternal
-	kwFamily
-	kwFilter
-	kwFinalize
-	kwFirst
-	kwFollowing
-	kwForce
-	kwForward
-	kwFunction
-	kwFunctions
-	kwGenerated
-	kwGlobal
-	kwGranted
-	kwGroups
-	kwHandler
-	kwHeader
-	kwHold
-	kwHour
-	kwIdentity
-	kwIf
-	kwImmediate
-	kwImmutable
-	kwImplicit
-	kwImport
-	kwInclude
-	kwIncluding
-	kwIncrement
-	kwIndex
-	kwIndexes
-	kwInherit
-	kwInherits
-	kwInline
-	kwInput
-	kwInsensitive
-	kwInsert
-	kwInstead
-	kwInvoker
-	kwIsolation
-	kwKey
-	kwLabel
-	kwLanguage
-	kwLarge
-	kwLast
-	kwLeakproof
-	kwLevel
-	kwListen
-	kwLoad
-	kwLocal
-	kwLocation
-	kwLock
-	kwLocked
-	kwLogged
-	kwMapping
-	kwMatch
-	kwMatched
-	kwMaterialized
-	kwMaxvalue
-	kwMerge
-	kwMethod
-	kwMinute
-	kwMinvalue
-	kwMode
-	kwMonth
-	kwMove
-	kwName
-	kwNames
-	kwNew
-	kwNext
-	kwNfc
-	kwNfd
-	kwNfkc
-	kwNfkd
-	kwNo
-	kwNormalized
-	kwNothing
-	kwNotify
-	kwNowait
-	kwNulls
-	kwObject
-	kwOf
-	kwOff
-	kwOids
-	kwOld
-	kwOperator
-	kwOption
-	kwOptions
-	kwOrdinality
-	kwOthers
-	kwOver
-	kwOverriding
-	kwOwned
-	kwOwner
-	kwParallel
-	kwParameter
-	kwParser
-	kwPartial
-	kwPartition
-	kwPassing
-	kwPassword
-	kwPlans
-	kwPolicy
-	kwPreceding
-	kwPrepare
-	kwPrepared
-	kwPreserve
-	kwPrior
-	kwPrivileges
-	kwProcedural
-	kwProcedure
-	kwProcedures
-	kwProgram
-	kwPublication
-	kwQuote
-	kwRange
-	kwRead
-	kwReassign
-	kwRecheck
-	kwRecursive
-	kwRef
-	kwReferencing
-	kwRefresh
-	kwReindex
-	kwRelative
-	kwRelease
-	kwRename
-	kwRepeatable
-	kwReplace
-	kwReplica
-	kwReset
-	kwRestart
-	kwRestrict
-	kwReturn
-	kwReturns
-	kwRevoke
-	kwRole
-	kwRollback
-	kwRollup
-	kwRoutine
-	kwRoutines
-	kwRows
-	kwRule
-	kwSavepoint
-	kwSchema
-	kwSchemas
-	kwScroll
-	kwSearch
-	kwSecond
-	kwSecurity
-	kwSequence
-	kwSequences
-	kwSerializable
-	kwServer
-	kwSession
-	kwSet
-	kwSets
-	kwShare
-	kwShow
-	kwSimple
-	kwSkip
-	kwSnapshot
-	kwSql
-	kwStable
-	kwStandalone
-	kwStart
-	kwStatement
-	kwStatistics
-	kwStdin
-	kwStdout
-	kwStorage
-	kwStored
-	kwStrict
-	kwStrip
-	kwSubscription
-	kwSupport
-	kwSysid
-	kwSystem
-	kwTables
-	kwTablespace
-	kwTemp
-	kwTemplate
-	kwTemporary
-	kwText
-	kwTies
-	kwTransaction
-	kwTransform
-	kwTrigger
-	kwTruncate
-	kwTrusted
-	kwType
-	kwTypes
-	kwUescape
-	kwUnbounded
-	kwUncommitted
-	kwUnencrypted
-	kwUnknown
-	kwUnlisten
-	kwUnlogged
-	kwUntil
-	kwUpdate
-	kwVacuum
-	kwValid
-	kwValidate
-	kwValidator
-	kwValue
-	kwVarying
-	kwVersion
-	kwView
-	kwViews
-	kwVolatile
-	kwWhitespace
-	kwWithin
-	kwWithout
-	kwWork
-	kwWrapper
-	kwWrite
-	kwXml
-	kwYear
-	kwYes
-	kwZone
+	notKeyword         keyword = 0
+	kwAll              keyword = 1
+	kwAnalyse          keyword = 2
+	kwAnalyze          keyword = 3
+	kwArray            keyword = 6
+	kwAs               keyword = 7
+	kwCase             keyword = 11
+	kwCreate           keyword = 17
+	kwCurrentTimestamp keyword = 22
+	kwDefault          keyword = 24
+	kwDistinct         keyword = 27
+	kwDo               keyword = 28
+	kwElse             keyword = 29
+	kwEnd              keyword = 30
+	kwFalse            keyword = 32
+	kwFetch            keyword = 33
+	kwFor              keyword = 34
+	kwForeign          keyword = 35
+	kwFrom             keyword = 36
+	kwGrant            keyword = 37
+	kwGroup            keyword = 38
+	kwIn               keyword = 40
+	kwInto             keyword = 43
+	kwNot              keyword = 49
+	kwNull             keyword = 50
+	kwOn               keyword = 52
+	kwOnly             keyword = 53
+	kwOr               keyword = 54
+	kwOrder            keyword = 55
+	kwReturning        keyword = 59
+	kwSelect           keyword = 60
+	kwTable            keyword = 64
+	kwThen             keyword = 65
+	kwTo               keyword = 66
+	kwTrue             keyword = 68
+	kwUser             keyword = 71
+	kwUsing            keyword = 72
+	kwWhere            keyword = 75
+	kwWith             keyword = 77
+	kwBetween          keyword = 78
+	kwBit              keyword = 80
+	kwChar             keyword = 82
+	kwCharacter        keyword = 83
+	kwGrouping         keyword = 91
+	kwInterval         keyword = 95
+	kwJsonTable        keyword = 105
+	kwNchar            keyword = 110
+	kwTime             keyword = 124
+	kwValues           keyword = 128
+	kwXmltable         keyword = 140
+	kwAuthorization    keyword = 141
+	kwIlike            keyword = 149
+	kwJoin             keyword = 153
+	kwLike             keyword = 155
+	kwTablesample      keyword = 162
+	kwVerbose          keyword = 163
+	kwAbort            keyword = 164
+	kwAlter            keyword = 173
+	kwAtomic           keyword = 179
+	kwBegin            keyword = 184
+	kwBy               keyword = 186
+	kwCall             keyword = 188
+	kwCharacteristics  keyword = 194
+	kwCheckpoint       keyword = 195
+	kwClose            keyword = 197
+	kwCluster          keyword = 198
+	kwComment          keyword = 200
+	kwCommit           keyword = 202
+	kwConflict         keyword = 206
+	kwConstraints      keyword = 208
+	kwContent          keyword = 209
+	kwCopy             keyword = 212
+	kwCurrent          keyword = 216
+	kwDeallocate       keyword = 222
+	kwDeclare          keyword = 223
+	kwDelete           keyword = 227
+	kwDiscard          keyword = 235
+	kwDocument         keyword = 236
+	kwDrop             keyword = 239
+	kwEscape           keyword = 245
+	kwEvent            keyword = 246
+	kwExecute          keyword = 250
+	kwExplain          keyword = 251
+	kwExtension        keyword = 253
+	kwFilter           keyword = 256
+	kwFirst            keyword = 258
+	kwFunction         keyword = 262
+	kwGlobal           keyword = 265
+	kwHold             keyword = 270
+	kwImport           keyword = 277
+	kwInsert           keyword = 288
+	kwKey              keyword = 292
+	kwLanguage         keyword = 294
+	kwListen           keyword = 299
+	kwLoad             keyword = 300
+	kwLocal            keyword = 301
+	kwLock             keyword = 303
+	kwMaterialized     keyword = 309
+	kwMerge            keyword = 311
+	kwMove             keyword = 317
+	kwNames            keyword = 319
+	kwNext             keyword = 321
+	kwNothing          keyword = 328
+	kwNotify           keyword = 329
+	kwOperator         keyword = 337
+	kwOption           keyword = 338
+	kwOrdinality       keyword = 340
+	kwOver             keyword = 342
+	kwOverriding       keyword = 343
+	kwPartition        keyword = 350
+	kwPassing          keyword = 351
+	kwPrepare          keyword = 356
+	kwPrepared         keyword = 357
+	kwProcedure        keyword = 362
+	kwReassign         keyword = 369
+	kwRecursive        keyword = 371
+	kwRefresh          keyword = 374
+	kwReindex          keyword = 375
+	kwRelease          keyword = 377
+	kwRepeatable       keyword = 379
+	kwReplace          keyword = 380
+	kwReset            keyword = 382
+	kwRevoke           keyword = 387
+	kwRole             keyword = 388
+	kwRollback         keyword = 389
+	kwRollup           keyword = 390
+	kwRoutine          keyword = 391
+	kwSavepoint        keyword = 395
+	kwSchema           keyword = 396
+	kwSecurity         keyword = 401
+	kwServer           keyword = 405
+	kwSession          keyword = 406
+	kwSet              keyword = 407
+	kwSets             keyword = 408
+	kwShare            keyword = 409
+	kwShow             keyword = 410
+	kwStart            keyword = 417
+	kwSystem           keyword = 429
+	kwTemp             keyword = 432
+	kwTemporary        keyword = 434
+	kwTransaction      keyword = 437
+	kwTruncate         keyword = 440
+	kwUnlisten         keyword = 449
+	kwUnlogged         keyword = 450
+	kwUpdate           keyword = 452
+	kwVacuum           keyword = 453
+	kwValue            keyword = 457
+	kwVarying          keyword = 458
+	kwWork             keyword = 466
+	kwXml              keyword = 469
+	kwZone             keyword = 472
 )
 
-const (
-	lastNoFunction = kwXmltable
-	lastKeyword    = kwZone
-)
+const lastNoFunction keyword = 140
 
-// keywordNames are the words in the order of the constants.
+// keywordNames are all keywords; the one with number k is at k-1.
 const keywordNames = `
 all analyse analyze and any array as asc asymmetric both case cast check collate column constraint
 create current_catalog current_date current_role current_time current_timestamp current_user default

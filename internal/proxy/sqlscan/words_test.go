@@ -16,9 +16,6 @@ func TestKeywordConstantsFitTheirNames(t *testing.T) {
 			t.Errorf("%s: %d, want %d", word, got, want)
 		}
 	}
-	if int(lastKeyword) != keywordTable.Len() {
-		t.Errorf("%d constants, %d words", lastKeyword, keywordTable.Len())
-	}
 	longest := 0
 	for i := range keywordTable.Len() {
 		longest = max(longest, len(keywordTable.Word(i)))
