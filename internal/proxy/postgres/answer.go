@@ -13,9 +13,9 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// This file is the way back: what a backend says, given to whom it answers.
+// This file passes what a backend sends to the clients that it answers.
 
-// OnData routes what the server sent to the clients that it answers.
+// OnData passes the server's output to the clients that it answers.
 func (b *backend) OnData(p []byte) int {
 	i := 0
 	if b.pass > 0 {
@@ -24,15 +24,15 @@ func (b *backend) OnData(p []byte) int {
 		if u := b.Head(); u != nil {
 			b.emit(u, p[:i])
 			if b.pass == 0 && u.park {
-				u.goesOn(b) // of a row it has a part
+				u.goesOn(b) // it has part of a row
 			}
 			u.passing(b.pass > 0)
 		}
 	}
-	from := i // start of what is to be forwarded to the head's client as it is
+	from := i // start of the bytes to be passed on unchanged to the head's client
 	for {
 		if b.s.Closed {
-			return len(p) // p may be in other use already
+			return len(p) // p may have been reused
 		}
 		typ, n, ok := pgwire.Peek(p[i:])
 		if !ok {
@@ -77,7 +77,7 @@ func (b *backend) OnData(p []byte) int {
 				if len(u.exp) > 0 {
 					from = b.ownAnswers(u, p, from, i-n)
 				}
-				continue // forwarded with the range
+				continue // passed on with the range
 			}
 		case pgwire.ServerReady:
 			if u == nil {
@@ -152,7 +152,7 @@ func (b *backend) OnData(p []byte) int {
 	return i
 }
 
-// skip forwards what precedes a message that does not go on.
+// skip passes on what precedes a message that is dropped.
 func (b *backend) skip(u *unit, p []byte, from, at, after int) int {
 	if u != nil && u.kind == unitClient && from < at {
 		b.emit(u, p[from:at])
@@ -160,8 +160,8 @@ func (b *backend) skip(u *unit, p []byte, from, at, after int) int {
 	return after
 }
 
-// ownAnswers gives the answers that weir gives itself and that come before
-// the message at p[at:]. It returns the new start of the range.
+// ownAnswers inserts the answers of weir's own that precede the message at p[at:]. It
+// returns the new start of the range.
 func (b *backend) ownAnswers(u *unit, p []byte, from, at int) int {
 	for u.ownNext() {
 		if from < at {
@@ -183,8 +183,8 @@ var (
 	closeComplete = pgwire.AppendCloseComplete(nil)
 )
 
-// clientMessage handles a message in the answer to a client that weir must
-// look at. It returns the new start of the range that is forwarded as it is.
+// clientMessage handles a message to a client that weir must look at. It returns the new
+// start of the range that is passed on unchanged.
 func (b *backend) clientMessage(u *unit, typ byte, p []byte, from, at, after int) int {
 	from = b.ownAnswers(u, p, from, at)
 	var code expectCode
@@ -208,7 +208,7 @@ func (b *backend) clientMessage(u *unit, typ byte, p []byte, from, at, after int
 			u.expAt++
 		}
 		switch {
-		case tracked && code == expHiddenParse: // a notice has been given with the client's own
+		case tracked && code == expHiddenParse: // a notice was sent with the client's own Parse
 			return b.skip(u, p, from, at, after)
 		case tracked && code == expParse && typ == pgwire.ServerNotice && u.exp[u.expAt].st != nil:
 			u.exp[u.expAt].st.noticed = true
@@ -254,16 +254,15 @@ func (b *backend) clientMessage(u *unit, typ byte, p []byte, from, at, after int
 	return from
 }
 
-// giveOwn gives a client that owns the backend and has sent Flush those answers
-// of weir's own that nothing from the server has to come before.
+// giveOwn sends those of weir's own answers that precede the server's next one, to a client
+// that owns the backend and has sent Flush.
 func (b *backend) giveOwn() {
 	if u := b.Head(); u != nil && u.kind == unitClient && u.open && u.ownNext() {
 		b.ownAnswers(u, nil, 0, 0)
 	}
 }
 
-// sawTag looks at a command tag for what ends a transaction or a session's
-// state.
+// sawTag looks for command tags that end a transaction or a session's state.
 func (u *unit) sawTag(body []byte) {
 	u.tuples += tagged(body)
 	switch {
@@ -291,14 +290,14 @@ func (u *unit) sawTag(body []byte) {
 // tagged is the number at the end of a command tag, 0 if there is none.
 func tagged(body []byte) (n uint64) {
 	unit := uint64(1)
-	for i := len(body) - 2; i >= 0 && body[i] >= '0' && body[i] <= '9'; i-- { // behind it is a NUL
+	for i := len(body) - 2; i >= 0 && body[i] >= '0' && body[i] <= '9'; i-- { // a NUL follows it
 		n += uint64(body[i]-'0') * unit
 		unit *= 10
 	}
 	return n
 }
 
-// emit gives bytes to the client that the unit answers.
+// emit passes bytes to the client of the unit.
 func (b *backend) emit(u *unit, p []byte) {
 	if len(p) == 0 || u.retry || u.instead != nil {
 		return
@@ -329,8 +328,8 @@ func (b *backend) emit(u *unit, p []byte) {
 	s.Touch()
 }
 
-// parameter notes a ParameterStatus and reports whether it goes on to the
-// client: it does in the answer to the client's own statement.
+// parameter records a ParameterStatus and reports whether it is passed to the
+// client: it is if it belongs to the answer to the client's own statement.
 func (b *backend) parameter(u *unit, msg []byte) bool {
 	name, value, err := pgwire.ParseParameterStatus(msg[pgwire.HeaderLen:])
 	if err != nil {
@@ -358,7 +357,7 @@ func (b *backend) parameter(u *unit, msg []byte) bool {
 	return true
 }
 
-// clientError handles an ErrorResponse in the answer to a client.
+// clientError handles an ErrorResponse to a client.
 func (b *backend) clientError(u *unit, msg []byte) {
 	e, err := pgwire.ParseError(msg[pgwire.HeaderLen:])
 	if err != nil {
@@ -411,7 +410,7 @@ func (b *backend) clientError(u *unit, msg []byte) {
 	}
 	b.emit(u, restoreNames(msg, e, u))
 	if e.Fatal() && !u.park && u.c != nil {
-		u.c.s.CloseAfterFlush() // the server closes the connection, and so do we: there is no more to say
+		u.c.s.CloseAfterFlush() // the server closes the connection, and so does weir
 	}
 }
 
@@ -454,14 +453,14 @@ func (b *backend) hiddenMessage(u *unit, typ byte, msg []byte) {
 	}
 }
 
-// back is the way back of a client: what the answers to its units mean for its session.
+// back processes what the answers to a client's units mean for its session.
 type back struct {
 	c *client
 
-	reached   []*reach // in the transaction under way
+	reached   []*reach // in the current transaction
 	markSeq   uint64
-	cancelled *unit // a cancel request is meant for this one
-	changes   bool  // the transaction under way has changed the catalogue
+	cancelled *unit // the unit that a cancel request is aimed at
+	changes   bool  // the current transaction has changed the catalogue
 }
 
 // answered is called when a unit of this client has been answered.
@@ -480,7 +479,7 @@ func (c *client) answered(b *backend, u *unit, status byte) {
 	} else {
 		c.inflight--
 		if !u.read {
-			c.cached.Wrote() // a write of a lane that has run apart
+			c.cached.Wrote() // a write of a lane that ran apart
 		}
 		if status != pgwire.StatusIdle {
 			c.fatal(pgwire.NewFatal(pgwire.CodeInternalError, "weir did not see that a statement begins a transaction, which is rolled back"))
@@ -502,7 +501,7 @@ func (c *client) answered(b *backend, u *unit, status byte) {
 	}
 }
 
-// settled applies what a linked unit did.
+// settled applies the effects of a linked client's unit.
 func (bk *back) settled(b *backend, u *unit, status byte) {
 	c := bk.c
 	before := c.tx
@@ -586,8 +585,8 @@ func (bk *back) grouped(u *unit) {
 	c.l.recycle(u)
 }
 
-// backendQuiet is called when everything sent to the linked backend has been
-// answered: it is given back unless the session still needs it.
+// backendQuiet is called when everything sent to the linked backend is answered: the client
+// gives the backend back unless the session still needs it.
 func (c *client) backendQuiet() {
 	b := c.link
 	if b.Doomed {
@@ -652,9 +651,8 @@ func (c *client) detach() {
 	c.resume()
 }
 
-// backendGone is called when the linked backend's connection is lost. Between
-// transactions, with nothing of the session on it, the client can go on.
-// units are what was under way on it.
+// backendGone is called when the linked backend's connection is lost; units were in flight
+// on it. Between transactions, with nothing of the session on it, the client can go on.
 func (c *client) backendGone(b *backend, fatal *pgwire.Error, units []*unit, e *pgwire.Error) {
 	c.link, c.cur, c.transport.pass, c.stmts.lent, c.fwd.barriers, c.settings.astray = nil, nil, 0, nil, 0, 0
 	c.state.leave(stateCopying)
@@ -685,9 +683,9 @@ func (c *client) backendGone(b *backend, fatal *pgwire.Error, units []*unit, e *
 		}
 		return
 	}
-	// One statement outside a transaction was under way. Its outcome is
-	// unknown; the session has lost nothing else. The protocol would allow to
-	// go on, but clients take this class of error to mean that the connection
-	// is gone, so it is closed, as the server itself would have done.
+	// One statement outside a transaction was in flight. Its outcome is unknown; the
+	// session has lost nothing else. The protocol would allow it to continue, but clients
+	// take this class of error to mean that the connection is lost, so weir closes it, as the
+	// server itself would have done.
 	c.fatal(ending(e))
 }

@@ -21,38 +21,38 @@ type client struct {
 	l *loop
 	p *pool
 
-	login     login       // what it is known by
+	login     login       // who it is
 	transport transport   // its socket: bytes become messages
-	router    router      // the way out without a backend
-	fwd       forwarder   // the way out with one
-	back      back        // the way back
+	router    router      // sends statements while it has no backend
+	fwd       forwarder   // sends statements while it has a backend
+	back      back        // processes answers
 	pins      pins        // why it keeps its backend
-	stmts     statements  // prepared
-	texts     texts       // how they are read
+	stmts     statements  // prepared statements
+	texts     texts       // how texts are read
 	settings  settings    // of the session
 	diag      diagnostics // its warnings
 	moving    moving      // to another process
 	cached    caching     // its reads with a ttl
-	listens   listening   // what it listens on, also where it has no backend and no pin: see viaHub
+	listens   listening   // the channels it listens on, also while it has neither backend nor pin: see viaHub
 
 	id    uint32 // for cancel requests, with secret
 	addr  string
 	app   string
 	since time.Duration
 
-	set *session.Set // in force for the client
+	set *session.Set // its current settings
 
 	tx       byte // transaction status, as last told to the client
 	txSince  time.Duration
-	inflight int      // units sent without a link and not answered
+	inflight int      // units sent without a link and not answered yet
 	reader   *backend // has all of these units, if they are shared reads; else nil
-	again    []*unit  // of these units: moved from behind a stalled one, to be sent in turn
+	again    []*unit  // of these units: those moved from behind a stalled read, which are sent in turn
 	state    state
 	queuedAt time.Duration
 	resuming bool // on the agenda
 
 	link *backend
-	cur  *unit // linked: the unit that is still open
+	cur  *unit // while linked: the unit that is still open
 
 	served    *backend
 	draining  bool
@@ -60,7 +60,7 @@ type client struct {
 	stats     clientStats
 }
 
-// newClient makes a client of a loop.
+// newClient makes a client on a loop.
 func newClient(l *loop) *client {
 	c := &client{l: l, tx: pgwire.StatusIdle}
 	c.login.c, c.transport.c, c.router.c, c.fwd.c, c.back.c = c, c, c, c, c
@@ -75,7 +75,7 @@ type clientStats struct {
 
 func text(p []byte) string { return unsafe.String(unsafe.SliceData(p), len(p)) }
 
-// enter notes the status of the transaction behind a unit.
+// enter records the transaction status after a unit.
 func (c *client) enter(status byte, u *unit) {
 	if status != pgwire.StatusIdle && (c.tx == pgwire.StatusIdle || u.commits || u.undoes) {
 		c.txSince = c.l.Now
@@ -83,16 +83,16 @@ func (c *client) enter(status byte, u *unit) {
 	c.tx = status
 }
 
-// reply sends weir's own answer.
+// reply sends an answer of weir's own.
 func (c *client) reply(p []byte) {
 	c.s.Write(p)
 	c.idleSince = c.l.Now
 }
 
-// refuse answers the client's present unit with an error of weir's own.
-// ReadyForQuery follows at once for a simple query, after the Sync otherwise. Where the
-// unit was to begin a transaction or to change the session's settings, the session ends:
-// what the client has sent behind that would be carried out without them.
+// refuse answers the client's current unit with an error of weir's own. ReadyForQuery
+// follows at once for a simple query, after the Sync otherwise. If the unit was to begin a
+// transaction or to change the session's settings, the session ends: the statements that the
+// client has already sent after it would run without them.
 func (c *client) refuse(e *pgwire.Error) {
 	c.stats.errors++
 	typ, n, ok := pgwire.Peek(c.s.In)
@@ -114,19 +114,19 @@ func (c *client) refuse(e *pgwire.Error) {
 	c.resume()
 }
 
-// lost answers a unit whose backend is gone. A FATAL error ends the session.
+// lost answers a unit whose connection was lost. A FATAL error ends the session.
 func (c *client) lost(u *unit, e *pgwire.Error) {
 	c.inflight--
 	if c.back.cancelled == u {
 		c.back.cancelled = nil
 	}
 	c.stats.errors++
-	c.stmts.unparse(u) // whatever the server made of it, the names are free
+	c.stmts.unparse(u) // whatever the server did with it, the names are free
 	c.stmts.settle(u)
 	c.cached.Wrote()
 	c.cached.Leave((*cache.Flight).Fail)
 	if u.wrote && u.bytes > 0 || e.Fatal() {
-		// Part of the answer has left: the session cannot be continued.
+		// Part of the answer was sent: the session cannot continue.
 		c.fatal(ending(e))
 		return
 	}
@@ -135,8 +135,8 @@ func (c *client) lost(u *unit, e *pgwire.Error) {
 	c.resume()
 }
 
-// fatal tells the client why and disconnects it. Within a message there is nothing to say:
-// the client would take the error for the rest of a row.
+// fatal sends the client an error and disconnects it. In the middle of a message it sends
+// nothing, since the client would take the error for the rest of a row.
 func (c *client) fatal(e *pgwire.Error) {
 	if c.s.Closed || c.s.Closing {
 		return
@@ -187,7 +187,7 @@ func (c *client) OnClosed(err error) {
 	}
 }
 
-// leaveIfIdle ends the session when nothing of it is under way.
+// leaveIfIdle ends the session if it has nothing in flight.
 func (c *client) leaveIfIdle() {
 	if c.inflight == 0 && c.cur == nil && c.tx == pgwire.StatusIdle && c.state != stateCopying && (c.link == nil || c.link.Depth() == 0) {
 		c.fatal(c.l.errShutdown())
@@ -202,8 +202,8 @@ func (c *client) Drain() {
 	}
 }
 
-// turnedAway ends the session of a client that asks for a backend when it may not have
-// one any more.
+// turnedAway ends the session of a client that asks for a backend although clients may get
+// none any more.
 func (c *client) turnedAway() bool {
 	if c.draining && c.login.entry != nil && c.link == nil && c.inflight == 0 {
 		c.fatal(c.l.errShutdown())
@@ -215,13 +215,13 @@ func (c *client) turnedAway() bool {
 // Shutdown implements core.Client.
 func (c *client) Shutdown() {
 	if c.login.entry != nil {
-		c.s.Close(netloop.ErrStopped) // without a word, as PgBouncer does
+		c.s.Close(netloop.ErrStopped) // without an error, as PgBouncer does
 		return
 	}
 	c.fatal(c.l.errShutdown())
 }
 
-// Tick enforces the limits that are counted in time.
+// Tick enforces timeouts.
 func (c *client) Tick() {
 	limits := &c.p.Limits
 	c.transport.checkReading()
@@ -258,9 +258,9 @@ func (c *client) Tick() {
 	}
 }
 
-// idle reports whether the client does nothing, outside a transaction, that its session
-// should last for: what listens is there to wait. PgBouncer leaves those alone that hold a
-// connection.
+// idle reports whether --client-idle-timeout applies to the client: it is idle, outside a
+// transaction, and does not listen, since listeners exist to wait. In the PgBouncer mode it does
+// not apply to clients that hold a connection.
 func (c *client) idle() bool {
 	if c.tx != pgwire.StatusIdle || c.inflight > 0 || c.state == stateWaiting || c.listens.viaHub() {
 		return false

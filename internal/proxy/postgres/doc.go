@@ -1,6 +1,6 @@
-// Package postgres is the PostgreSQL side of the proxy: sessions of clients over
-// few shared connections to the server, reads pipelined across clients, writes
-// that ask for it in groups. docs/ARCHITECTURE.md has the map of its files.
+// Package postgres is the PostgreSQL side of the proxy: it runs the sessions of many clients
+// over few connections to the server, pipelines reads of several clients, and groups writes
+// that ask for it. docs/ARCHITECTURE.md has the map of its files.
 //
 // # The walk of an INSERT
 //
@@ -54,7 +54,7 @@
 //	backend.go    backend.settle                    as above
 //	answer.go     client.backendQuiet               the client keeps it
 //
-// A prepared INSERT takes the same ways, message by message: by router.extended,
-// router.collect and router.sendWhole, or by forwarder.parse, forwarder.bind and
+// A prepared INSERT takes the same ways, message by message: through router.extended,
+// router.collect and router.sendWhole, or through forwarder.parse, forwarder.bind and
 // forwarder.other.
 package postgres

@@ -12,10 +12,10 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// This file is the client with a backend of its own: its messages are passed
-// on as they come, names of statements translated, effects noted.
+// This file handles a client that has a backend of its own: it passes on messages as
+// they come, translates names of statements, and records effects.
 
-// attach gives the client a backend, when that is in the client's settings.
+// attach gives the client a backend and applies the client's settings to it.
 func (c *client) attach(b *backend) {
 	if app := b.appFor(c.app); !b.in(c.set, app) {
 		c.state = stateWaiting
@@ -47,7 +47,7 @@ func (c *client) attach(b *backend) {
 	c.resume()
 }
 
-// attachPrepared goes on with attach when the server has answered.
+// attachPrepared continues attach when the server has answered.
 func (c *client) attachPrepared(b *backend, err *pgwire.Error) {
 	gone := c.s.Closed || c.s.Closing || c.state != stateWaiting || c.link != nil
 	switch {
@@ -71,8 +71,8 @@ func (c *client) attachPrepared(b *backend, err *pgwire.Error) {
 	c.fatal(&f)
 }
 
-// introduce completes the login of the first client with certain settings:
-// the server has taken them and reported what they are.
+// introduce completes the login of the first client with new startup settings:
+// the server has accepted them and reported their values.
 func (lg *login) introduce() {
 	c := lg.c
 	params := greetingOf(c.link.params, c.link.startApp)
@@ -113,8 +113,7 @@ func (fw *forwarder) openExtended() *unit {
 	return u
 }
 
-// waited is for how long the next unit, and nothing before it, has waited for the
-// backend.
+// waited is how long the next unit, and nothing before it, has waited for the backend.
 func (fw *forwarder) waited() (d time.Duration) {
 	if fw.askedAt > 0 {
 		d, fw.askedAt = fw.c.l.Now-fw.askedAt, 0
@@ -154,10 +153,10 @@ func (fw *forwarder) feed(typ byte, n int, p []byte) int {
 		return 0
 	}
 	if c.cur == nil && b.Cancels > 0 {
-		return 0 // a cancel request under way must not hit what comes next
+		return 0 // a cancel request in flight must not hit what comes next
 	}
 	if b.Depth() > maxLinkedDepth {
-		return 0 // looked at again when an answer has come
+		return 0 // tried again after the next answer
 	}
 	switch typ {
 	case pgwire.ClientQuery:
@@ -194,11 +193,11 @@ const (
 	// maxGathered bounds the Query and Parse messages that weir reads whole;
 	// a longer one is passed on unread, and pins.
 	maxGathered = 16 << 20
-	// maxLinkedDepth bounds the units that one client may have under way.
+	// maxLinkedDepth bounds the units that one client may have in flight.
 	maxLinkedDepth = 10000
 )
 
-// close ends the open unit: its ReadyForQuery is what comes next.
+// close ends the open unit: its ReadyForQuery comes next.
 func (fw *forwarder) close(u *unit) {
 	u.open = false
 	fw.c.cur = nil
@@ -230,7 +229,7 @@ func (fw *forwarder) query(n int, p []byte) int {
 	}
 	if c.cur == nil && c.router.weirs(&info.Statement) {
 		if c.link.Depth() > 0 {
-			return 0 // looked at again when the backend is quiet
+			return 0 // tried again when the backend is quiet
 		}
 		if c.router.intercept(&info.Statement) {
 			return n
@@ -240,7 +239,7 @@ func (fw *forwarder) query(n int, p []byte) int {
 	if names := c.stmts.borrows(&info.Statement); len(names) > 0 && c.cur == nil {
 		switch failed := fw.mayHaveFailed(); {
 		case failed && c.link.Depth() > 0:
-			return 0 // looked at again when an answer has come
+			return 0 // tried again after the next answer
 		case !failed: // otherwise the server refuses the text
 			for _, name := range names {
 				lent = append(lent, c.stmts.lend(name))
@@ -304,7 +303,7 @@ func (fw *forwarder) parse(n int, p []byte) int {
 		return 0
 	}
 	if why := c.cached.whyNot(&st.info); why != 0 {
-		c.cached.tell(why) // there is no telling in the middle of its answers
+		c.cached.tell(why) // no notice can be sent in the middle of its answers
 	}
 	u := fw.openExtended()
 	fw.lendTo(u, &st.info.Statement)
@@ -312,8 +311,8 @@ func (fw *forwarder) parse(n int, p []byte) int {
 		c.diag.complain(st.info.Hints.Bad)
 	}
 	if len(m.Name) == 0 {
-		// The unnamed statement goes as it is: the server parses it anew, as
-		// it would directly, whatever happened to the schema.
+		// The unnamed statement is passed on unchanged: the server parses it again, as it
+		// would directly, whatever happened to the schema.
 		c.stmts.rename(u, parsedName{st: st})
 		c.stmts.unnamedAt = fw.linkSeq
 		u.exp = append(u.exp, expect{code: expParse, st: nil})
@@ -327,7 +326,7 @@ func (fw *forwarder) parse(n int, p []byte) int {
 	}
 	name := string(cutName(m.Name))
 	if old := c.stmts.byName[name]; old != nil {
-		// The name is taken. Let the server say so, or what else is wrong: a
+		// The name is taken. Let the server report that, or another error: send a
 		// second Parse under a name that is prepared there.
 		b.need(u, old)
 		c.stmts.rename(u, parsedName{name: name, given: string(m.Name), st: old})
@@ -348,7 +347,7 @@ func (fw *forwarder) parse(n int, p []byte) int {
 	return n
 }
 
-// closeUnnamed ends an unnamed statement that another client may have left on
+// closeUnnamed closes an unnamed statement that another client may have left on
 // the backend, so that the server can say that this client has none.
 func (fw *forwarder) closeUnnamed(u *unit) {
 	b := fw.c.link
@@ -384,7 +383,7 @@ func (fw *forwarder) bind(n int, p []byte) int {
 	if !ok {
 		return 0
 	}
-	own := len(name) == 0 && c.stmts.unnamedAt == fw.linkSeq // parsed during this link: the backend's unnamed one
+	own := len(name) == 0 && c.stmts.unnamedAt == fw.linkSeq // parsed during this link: the backend's unnamed statement
 	if st != nil && !own && !fw.mayBind(st) {
 		return 0
 	}
@@ -519,7 +518,7 @@ func (fw *forwarder) other(typ byte, n int, p []byte) int {
 	return n
 }
 
-// orphaned cleans up a backend whose client has gone.
+// orphaned cleans up a backend whose client has left.
 func (b *backend) orphaned() {
 	c := b.owner
 	b.owner = nil
@@ -532,8 +531,8 @@ func (b *backend) orphaned() {
 	}
 	if b.Depth() > 0 || c.cur != nil || c.transport.pass > 0 || c.state == stateCopying || b.Held || c.pins.held&pinsSpoil != 0 || len(c.settings.unsure) > 0 ||
 		c.settings.makesUp(b) || (c.pins.held != 0 || c.stmts.leftovers) && madeUp(b.set) {
-		// In the middle of a statement: what the server would see directly is a
-		// closed connection. Or the session holds what DISCARD ALL leaves.
+		// In the middle of a statement: do what the server would see directly, a closed
+		// connection. Also if the session holds state that DISCARD ALL leaves.
 		b.s.Close(io.EOF)
 		return
 	}
@@ -551,7 +550,7 @@ func (b *backend) orphaned() {
 		sql = "DISCARD ALL"
 	}
 	if sql == "" {
-		if b.Cancels == 0 { // otherwise it is released when no cancel request can hit anybody else
+		if b.Cancels == 0 { // otherwise it is released when no cancel request can hit another client
 			b.p.release(b)
 		}
 		return
@@ -563,28 +562,28 @@ func (b *backend) orphaned() {
 	}
 }
 
-// A forwarder is the way out of a client with a backend of its own: it passes messages on
-// as they come, and notes what they will have done.
+// A forwarder sends the messages of a client that has a backend: it passes them on as they
+// come, and records their effects.
 type forwarder struct {
 	c *client
 
 	askedAt  time.Duration // when it asked for its backend; 0 if it has sent something since
 	linkSeq  uint64
-	bound    uint32      // numberOf the portal that it bound last
-	lost     core.Losses // before it was in its settings on one
-	barriers int         // units under way for whose answers what is behind them waits
+	bound    uint32      // numberOf the portal that it last bound
+	lost     core.Losses // before its settings were applied on one
+	barriers int         // units in flight that the client's later messages wait for
 
 	dataEnded bool // while copying: a CopyDone or CopyFail was passed on
 
-	// State that may have to be taken back: see elsewhere.go.
+	// State that may have to be undone: see elsewhere.go.
 	fresh    bool  // nothing was passed on yet to the backend that it got
-	first    *unit // there, as long as nothing of it has left weir; its raw is what was passed on
+	first    *unit // first unit there, until any of it has been sent; its raw is what was passed on
 	held     pin   // before it got the backend
 	takeBack core.Losses
 }
 
-// again has a client wait for another backend, since b is lost and nothing of the
-// client's was sent on it. It reports false if that was so too often.
+// again makes a client wait for another backend, since b is lost and nothing of the
+// client's was sent on it. It returns false if that has happened too often.
 func (fw *forwarder) again(b *backend) bool {
 	c := fw.c
 	if c.l.Draining() || !fw.lost.Again(c.l.Now, b.Born) {
@@ -596,14 +595,14 @@ func (fw *forwarder) again(b *backend) bool {
 }
 
 // note records what a statement will have done when its unit has succeeded.
-// Pins count from the moment of sending: until proven otherwise it took effect.
+// Pins count from the moment of sending: it is assumed to take effect.
 func (fw *forwarder) note(u *unit, info *reading) {
 	c := fw.c
 	e := info.Effects
 	c.settings.strays(info)
 	made := c.texts.bodies && e&^sqlscan.EffTx != 0 || info.Verb == sqlscan.VerbExecute && c.texts.prepares != 0 && c.texts.prepares != c.p.proof.epoch
 	if made {
-		e |= sqlscan.EffUnknownFunc // what it calls may have been made since it was judged
+		e |= sqlscan.EffUnknownFunc // the function may have been created after weir read the catalogue
 	}
 	if e&^sqlscan.EffBackslash == 0 {
 		return
@@ -655,7 +654,7 @@ func (fw *forwarder) note(u *unit, info *reading) {
 		c.settings.txUnclear = true
 	}
 	if info.Verb == sqlscan.VerbCommitPrepared {
-		u.effects |= sqlscan.EffWrites // those of the transaction, of whatever session that was
+		u.effects |= sqlscan.EffWrites // those of the transaction, of whatever session
 	}
 	switch info.Verb {
 	case sqlscan.VerbCommit, sqlscan.VerbRollback, sqlscan.VerbPrepareTx:

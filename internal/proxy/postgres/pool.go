@@ -17,8 +17,8 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// poolKey names a pool: backends are never shared across databases, users, or the roles of
-// startup messages, to which the server goes back by RESET ROLE. A login is known without it.
+// A poolKey identifies a pool: backends are never shared across databases, users, or roles
+// of startup messages, to which the server returns on RESET ROLE. A login has no role in it.
 type poolKey struct{ database, user, role string }
 
 func (k poolKey) String() string {
@@ -32,8 +32,8 @@ func (k poolKey) String() string {
 // login is the key without the role.
 func (k poolKey) login() poolKey { return poolKey{database: k.database, user: k.user} }
 
-// A pool holds a loop's backends for one user and database, and everything that
-// waits for one of them.
+// A pool holds a loop's backends for one user and database, and the statements that
+// wait for one of them.
 type pool struct {
 	core.Base[*backend, *client, *unit, *lane, *backendConn]
 	l   *loop
@@ -47,7 +47,7 @@ type pool struct {
 	freeSettings freeSettings
 	stmts        poolStmts
 
-	answers   *cache.Database // the cache, for the database
+	answers   *cache.Database // the cache of the database
 	refreshes refreshes
 
 	lanes    lanes
@@ -56,7 +56,7 @@ type pool struct {
 	rowTexts rowTexts
 	greetings
 
-	identity *identity // that of all pools of its login
+	identity *identity // shared by all pools of its login
 
 	facts  facts
 	guards guards
@@ -96,7 +96,7 @@ func (l *loop) pool(key poolKey) *pool {
 		p.identity = other.identity
 	}
 	if key.role != "" {
-		p.Holding().KeepNone() // anybody may name any role
+		p.Holding().KeepNone() // any client can name any role
 	}
 	p.serials.init(p)
 	p.marker = p.stmts.internal(markerSQL)
@@ -133,7 +133,7 @@ func (p *pool) Look() {
 	p.dispatch()
 }
 
-// Options are those in force.
+// Options are the current options.
 func (p *pool) Options() *session.Options { return &p.l.cfg.Options }
 
 // MayDial reports whether weir can log in as the pool's user by itself.
@@ -144,18 +144,18 @@ func (p *pool) Dial(ctx context.Context) (*backendConn, error) {
 	return p.l.srv.dialBackend(ctx, p.key)
 }
 
-// Discard closes a connection that is of no use.
+// Discard closes a connection that cannot be used.
 func (p *pool) Discard(conn *backendConn) { conn.close() }
 
-// take removes a free backend, best one in the same settings, and returns nil
-// if there is none. For a client that reads its sequences' values it is the one
-// where it last wrote, if that is free.
+// take removes a free backend, preferably one in the same settings, and returns nil
+// if there is none. For a client that reads its sequences' values it prefers the one
+// where the client last wrote.
 func (p *pool) take(set *session.Set, c *client) *backend {
 	if p.Holding().Spent(c != nil) && len(p.Free) > 0 || c != nil && shares(c) && p.lastForShared() {
 		return nil
 	}
 	best, bestFit := -1, 0
-	made := false // looked at when needed
+	made := false // checked when needed
 	for i := len(p.Free) - 1; i >= 0; i-- {
 		b := p.Free[i]
 		fit := 1
@@ -169,7 +169,7 @@ func (p *pool) take(set *session.Set, c *client) *backend {
 				made = madeUp(set)
 			}
 			if made == madeUp(b.set) {
-				fit = 2 // those without settings of their own making are kept for those who have none
+				fit = 2 // backends without custom settings are kept for clients that have none
 			}
 		}
 		if c != nil && c.router.wantOwn && b.lastWriter == c {
@@ -189,21 +189,21 @@ func (p *pool) take(set *session.Set, c *client) *backend {
 	return p.Pick(best)
 }
 
-// shares reports whether a client's statements may run beside those of others: not where
-// each session keeps a backend. There every backend may have a client.
+// shares reports whether a client's statements may be pipelined with those of others. They
+// may not where each session keeps a backend, since then every backend may have a client.
 func shares(c *client) bool {
 	return c.mode() != session.ModeSession && !c.p.facts.silent
 }
 
-// exchange makes room for a new backend where all that are free hold settings
-// that others made up.
+// exchange makes room for a new backend if all free ones have custom settings of
+// others.
 func (p *pool) exchange() {
 	if len(p.Free) > 0 && p.Holding().Full() && p.MayDial() {
-		p.Free[0].Goodbye() // leaves p.Free
+		p.Free[0].Goodbye() // which removes it from p.Free
 	}
 }
 
-// lastForShared reports whether no further client may have a backend of its own.
+// lastForShared reports whether no further client may get a backend of its own.
 func (p *pool) lastForShared() bool { return p.LastForShared(p.ReadLanes) }
 
 // release takes a backend back.
@@ -214,8 +214,8 @@ func (p *pool) release(b *backend) {
 	b.owner, b.lane = nil, nil
 	b.parseAgain(true)
 	if b.status != pgwire.StatusIdle {
-		// A text was not what weir took it for. Anyone who came next would be in
-		// the transaction that it began.
+		// A text was not what weir took it for. The next client would be in the
+		// transaction that it began.
 		p.l.srv.Log.Error("backend left in a transaction; closed", "pool", p.key.String(), "pid", b.pid)
 		b.Doomed = true
 	}
@@ -226,7 +226,7 @@ func (p *pool) release(b *backend) {
 
 // Adopt takes a logged-in connection into the pool.
 func (p *pool) Adopt(conn *backendConn) {
-	if conn.via == nil && !p.l.srv.Monitor.Goes(conn.endpoint) { // of a login that was under way when they moved
+	if conn.via == nil && !p.l.srv.Monitor.Goes(conn.endpoint) { // of a login that was in progress when they moved
 		conn.close()
 		p.Wake()
 		return
@@ -276,7 +276,7 @@ func (p *pool) Adopt(conn *backendConn) {
 	}).columns = factsColumns
 }
 
-// learn keeps what a backend says of the server.
+// learn records what a backend says about the server.
 func (p *pool) learn(u *unit) {
 	if u.err != nil && u.err.Code == pgwire.CodeConnectionFailure {
 		return // the next backend is asked
@@ -291,14 +291,14 @@ func (p *pool) learn(u *unit) {
 // errNoSecret is why weir cannot open a backend by itself.
 var errNoSecret = errors.New("weir has nothing to log in with as this user, and no login has left a connection")
 
-// DialFailed tells those who wait, at once if the server refuses this user or
-// database, and otherwise when they have waited long enough: servers restart.
+// DialFailed answers those who wait: at once if the server refuses this user or
+// database, otherwise when they have waited long enough, since servers restart.
 func (p *pool) DialFailed(err error) {
 	if pgwire.CodeOf(err) == pgwire.CodeTooManyConnections && p.facts.ownConnections == 0 { // else it may be that limit
 		p.Holding().Refused()
 	}
 	if none := p.NotDialed(err); !none && p.l.cfg.Door == nil {
-		return // those that there are may serve them
+		return // existing backends may serve them
 	}
 	switch pgwire.CodeOf(err) {
 	case pgwire.CodeInvalidPassword, pgwire.CodeInvalidAuthorization, pgwire.CodeInvalidDatabase, pgwire.CodeConnectionRejected:
@@ -310,7 +310,7 @@ func (p *pool) DialFailed(err error) {
 	}
 }
 
-// Awaits implements core.Dialect. Where a door says where connections go, there is no one
+// Awaits implements core.Dialect. If a door chooses where connections go, there is no single
 // server to ask.
 func (p *pool) Awaits(err error) {
 	if s := p.l.srv; p.l.cfg.Door == nil && (pgwire.CodeOf(err) == "" || pgwire.Unavailable(err)) {
@@ -337,8 +337,8 @@ func (p *pool) dialProblem() *pgwire.Error {
 	return out
 }
 
-// failWaiting answers everything that has waited at least as long as min. Where only a
-// login could bring a backend the sessions end: drivers would keep them, and not log in
+// failWaiting refuses everything that has waited at least minWait. If only a login could
+// bring a backend, the sessions end: otherwise drivers would keep them, and not log in
 // again.
 func (p *pool) failWaiting(minWait time.Duration, e *pgwire.Error) {
 	told := plain(e)
@@ -375,24 +375,24 @@ func (p *pool) failWaiting(minWait time.Duration, e *pgwire.Error) {
 	}, lose)
 }
 
-// Expires reports whether a unit's wait for a slot ends with the queue timeout.
+// Expires implements core.Dialect: every unit is subject to the queue timeout.
 func (p *pool) Expires(*unit) bool { return true }
 
-// plain is the error as one that leaves the session alive.
+// plain is the error without FATAL, so that the session goes on.
 func plain(e *pgwire.Error) *pgwire.Error {
 	out := *e
 	out.Severity, out.SeverityRaw = "ERROR", "ERROR"
 	return &out
 }
 
-// ending is the error as one with which the session ends.
+// ending is the error as FATAL.
 func ending(e *pgwire.Error) *pgwire.Error {
 	out := *e
 	out.Severity, out.SeverityRaw = "FATAL", "FATAL"
 	return &out
 }
 
-// lose forgets a backend whose connection is gone.
+// lose removes a backend whose connection has ended.
 func (p *pool) lose(b *backend, err error) {
 	p.Lose(b)
 	p.l.srv.Log.Debug("server connection closed", "database", p.key.database, "user", p.key.user, "address", b.Endpoint.Address,
@@ -405,7 +405,7 @@ func (p *pool) lose(b *backend, err error) {
 	}
 }
 
-// Tick enforces the pool's limits in time.
+// Tick enforces the pool's timeouts.
 func (p *pool) Tick() {
 	limit := p.Limits.QueueTimeout
 	if after := p.l.cfg.WaitNotice; after > 0 {
@@ -422,7 +422,7 @@ func (p *pool) Tick() {
 		switch {
 		case p.Paused:
 			e = p.pausedError()
-		case p.DialErr != nil && len(p.Backends) == 0: // maybe one is tried just now
+		case p.DialErr != nil && len(p.Backends) == 0: // one may be being opened just now
 			e = p.dialProblem()
 		}
 		p.failWaiting(limit, p.l.worded("query_wait_timeout", e))
@@ -447,8 +447,8 @@ func (p *pool) Tick() {
 	}
 }
 
-// Replaceable reports whether a backend may be closed for its age: not where only
-// the next login could bring another and there are clients who would wait for it.
+// Replaceable reports whether a backend may be closed for its age: not if only the next
+// login could bring another one while clients would have to wait for it.
 func (p *pool) Replaceable() bool {
 	if p.MayDial() {
 		return true
@@ -461,15 +461,15 @@ func (p *pool) Replaceable() bool {
 	return true
 }
 
-// counted counts what becomes of a prepared statement, unless those are switched off,
-// which for weir means that they are not counted.
+// counted counts an event of a prepared statement, unless those are switched off in the
+// PgBouncer mode, in which weir only stops counting them.
 func counted(p *pool, n *uint64) {
 	if p.l.cfg.Door == nil || p.l.cfg.MaxPrepared > 0 {
 		*n++
 	}
 }
 
-// notify tells those who have waited for some time that they wait, once.
+// notify sends clients that have waited for some time a notice that they wait, once.
 func notify(p *pool, after time.Duration) {
 	tell := func(c *client, since time.Duration) {
 		if c == nil || c.s.Closed || !c.login.greeted || c.transport.part || p.l.Now-since < after || c.login.notified == since {

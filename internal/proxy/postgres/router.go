@@ -16,7 +16,7 @@ import (
 // This file gathers the extended messages of a client without a backend into
 // one unit, and decides where it may run.
 
-// extended takes extended messages up to their Sync.
+// extended reads extended messages up to their Sync.
 func (rt *router) extended(p []byte) int {
 	c := rt.c
 	u := c.l.newUnit(unitClient)
@@ -64,12 +64,12 @@ func (rt *router) extended(p []byte) int {
 	return rt.needBackend(own)
 }
 
-// syncPatience is how long a client's messages without a Sync wait for one. Then
-// the client gets a backend, which answers what is there: a pipeline may be long,
-// and its client be waiting for an error in the middle of it.
+// syncPatience is how long messages without a Sync wait for one. Then the client gets a
+// backend, which answers what is there: a pipeline may be long, and the client may wait for an
+// error in the middle of it.
 const syncPatience = 10 * time.Millisecond
 
-// A partial is a client whose last message was no Sync.
+// A partial is a client whose last message was not a Sync.
 type partial struct{ c *client }
 
 func (rt *router) awaitSync() {
@@ -115,7 +115,7 @@ func (rt *router) collect(u *unit, p []byte) (used int, v collectVerdict) {
 			return 0, collectBad
 		}
 		if !ok || i+n > len(p) {
-			if len(p) >= maxWhole { // more is not read: see maxHeld
+			if len(p) >= maxWhole { // no more is read: see maxHeld
 				return 0, collectAlone
 			}
 			if i == len(p) {
@@ -216,8 +216,8 @@ func (rt *router) collect(u *unit, p []byte) (used int, v collectVerdict) {
 	}
 }
 
-// lookup finds a statement by the client's name for it: parsed in this unit,
-// or before.
+// lookup returns the statement for a name of the client's, parsed in this unit or
+// before.
 func (u *unit) lookup(c *client, name []byte) *stmt {
 	name = cutName(name)
 	for i := len(u.parsed) - 1; i >= 0; i-- {
@@ -244,7 +244,7 @@ func (u *unit) shared() bool {
 	return true
 }
 
-// stalled reports whether one like the unit holds up those behind it now.
+// stalled reports whether reads like this unit currently hold up those behind them.
 func (u *unit) stalled(now time.Duration) bool {
 	for i := range u.ops {
 		if o := &u.ops[i]; o.kind == pgwire.ClientBind && o.st.shape.Stalled(now) {
@@ -265,7 +265,7 @@ func (u *unit) reads() bool {
 }
 
 // sendWhole routes a collected unit: to a shared backend or into a group. It
-// reports false when the unit needs a backend of its own.
+// returns false when the unit needs a backend of its own.
 func (rt *router) sendWhole(u *unit, p []byte) bool {
 	c := rt.c
 	if !c.texts.bytewise || c.p.facts.silent {
@@ -314,7 +314,7 @@ func (rt *router) sendWhole(u *unit, p []byte) bool {
 	return true
 }
 
-// adopt makes a collected unit the client's: from here on it will be answered.
+// adopt makes a collected unit the client's: from now on it will be answered.
 func (rt *router) adopt(u *unit, p []byte) {
 	c := rt.c
 	u.c = c
@@ -329,18 +329,18 @@ func (rt *router) adopt(u *unit, p []byte) {
 	}
 }
 
-// A router is the way out of a client without a backend: it chooses where each unit runs,
-// beside the reads of others, in a group, or on a backend of its own.
+// A router chooses where each unit of a client without a backend runs: pipelined with the
+// reads of others, in a group, or on a backend of its own.
 type router struct {
 	c *client
 
-	wantOwn    bool          // for the backend where it wrote last, if that is free
-	partialAt  time.Duration // since when messages without a Sync wait; 0 if none do
+	wantOwn    bool          // wait for the backend where it last wrote, if that is free
+	partialAt  time.Duration // since when messages without a Sync wait; 0: none do
 	partialDue bool          // they have waited long enough
-	refusal    *pgwire.Error // what the client was told last of what is refused
+	refusal    *pgwire.Error // the last error with which a unit was refused
 }
 
-// feed takes the next unit of a client without a backend. It returns how
+// feed reads the next unit of a client without a backend. It returns how
 // much of p it consumed; 0 means that more is needed, or that the client waits.
 func (rt *router) feed(typ byte, n int, p []byte) int {
 	c := rt.c
@@ -363,7 +363,7 @@ func (rt *router) feed(typ byte, n int, p []byte) int {
 	}
 	if c.listens.needsBackend(typ) {
 		if c.listens.move != nil {
-			return 0 // looked at again at its end
+			return 0 // tried again when that ends
 		}
 		return rt.needBackend(false)
 	}
@@ -393,8 +393,8 @@ func (rt *router) feed(typ byte, n int, p []byte) int {
 	}
 }
 
-// needBackend queues the client for a backend of its own. It returns 0: nothing
-// is consumed until there is one.
+// needBackend queues the client for a backend of its own. It returns 0: no input
+// is consumed until it has one.
 func (rt *router) needBackend(own bool) int {
 	c := rt.c
 	if c.inflight > 0 {
@@ -405,7 +405,7 @@ func (rt *router) needBackend(own bool) int {
 	return 0
 }
 
-// query takes a simple query.
+// query handles a simple query.
 func (rt *router) query(n int, p []byte) int {
 	c := rt.c
 	if n > len(p) {
@@ -494,8 +494,8 @@ func (rt *router) query(n int, p []byte) int {
 	return rt.needBackend(info.Effects.Has(sqlscan.EffSequenceRead))
 }
 
-// knownRow takes a simple query whose text is known again. It reports false if that has
-// to be read.
+// knownRow handles a simple query whose text is recognized from before. It returns false
+// if the text must be parsed.
 func (rt *router) knownRow(p []byte, sql string) bool {
 	c := rt.c
 	pool := c.p
@@ -519,7 +519,7 @@ func (rt *router) knownRow(p []byte, sql string) bool {
 	return true
 }
 
-// pushRow has a simple query join a lane.
+// pushRow adds a simple query to a lane.
 func (rt *router) pushRow(ln *lane, p []byte, sql string, info *reading, sh *sight.Shape, row span) {
 	rt.c.stmts.unname("")
 	u := rt.unitOf(p)
@@ -528,7 +528,7 @@ func (rt *router) pushRow(ln *lane, p []byte, sql string, info *reading, sh *sig
 	ln.push(u)
 }
 
-// cachedQuery looks for the answer to a simple query, which is a read.
+// cachedQuery looks up the answer to a simple query that is a read.
 func (rt *router) cachedQuery(raw []byte, sql string, info *reading, sh *sight.Shape) cached {
 	u := rt.c.l.newUnit(unitClient)
 	u.simple, u.shape = true, sh
@@ -558,8 +558,8 @@ func (rt *router) mayFollow() bool {
 	return b != nil && b.Mode == core.ModeShared && !b.Retired && b.set == c.set && b.Depth() < core.MaxPipeline && b.Cancels == 0 && !b.Doomed && len(c.p.Reads) == 0 && len(c.again) == 0
 }
 
-// batchWindow reports whether a write is to join a group, and the most it may
-// wait for others: 0 is adaptive.
+// batchWindow reports whether a write should join a group, and how long it may wait for
+// others: 0 is adaptive.
 func (rt *router) batchWindow(info *sqlscan.Statement) (time.Duration, bool) {
 	c := rt.c
 	cfg := c.l.cfg
@@ -582,8 +582,7 @@ func (rt *router) batchWindow(info *sqlscan.Statement) (time.Duration, bool) {
 }
 
 // laneForStmt finds the lane for a unit that executes one prepared write and
-// nothing else, or nil.
-// raw holds the unit's messages, to which the offsets of its ops refer.
+// nothing else, or nil. raw holds the unit's messages, which the offsets of its ops refer to.
 func (rt *router) laneForStmt(u *unit, raw []byte, st *stmt, window time.Duration) *lane {
 	c := rt.c
 	p := c.p
@@ -594,7 +593,7 @@ func (rt *router) laneForStmt(u *unit, raw []byte, st *stmt, window time.Duratio
 	if st.rows && !p.l.cfg.NoRowsLane && u.plainInsert() && (!u.limited || !st.insert.Returning) {
 		v := u.bind(raw)
 		if !v.ok {
-			return nil // the server says what is wrong with it
+			return nil // the server will report the error
 		}
 		switch p.tables.look(p, c.set, st.insert.Table) {
 		case tablePlain:
@@ -603,7 +602,7 @@ func (rt *router) laneForStmt(u *unit, raw []byte, st *stmt, window time.Duratio
 				key.formats = string(v.results)
 			}
 			if ln := p.lanes.all[key]; ln != nil {
-				return ln // as for nearly all, which need no name and no plan made for them
+				return ln // the usual case, which needs neither name nor plan
 			}
 			return p.lanes.of(key, st.shape.Shown, func() *rowsPlan { return newRowsPlan(p, c.set, st) })
 		case tableUnknown:
@@ -622,8 +621,8 @@ func (rt *router) laneForStmt(u *unit, raw []byte, st *stmt, window time.Duratio
 	return ln
 }
 
-// laneForText finds the lane for a simple query that was just scanned, or nil. row is
-// where its message has the row, for a rows lane.
+// laneForText finds the lane for a simple query that was just parsed, or nil. row is
+// the place of the row in its message, for a rows lane.
 func (rt *router) laneForText(sql string, info *sqlscan.Statement, window time.Duration) (ln *lane, sh *sight.Shape, row span) {
 	c := rt.c
 	p := c.p
@@ -667,7 +666,7 @@ func (rt *router) soloLane(window time.Duration) *lane {
 	return p.lanes.solo(c.set, window)
 }
 
-// intercept answers what only weir can: its own status, and DEALLOCATE of a
+// intercept answers what only weir can answer: its own status, and DEALLOCATE of a
 // statement whose name only weir knows.
 func (rt *router) intercept(info *sqlscan.Statement) bool {
 	c := rt.c
@@ -687,7 +686,7 @@ func (rt *router) intercept(info *sqlscan.Statement) bool {
 	return true
 }
 
-// weirs reports whether a statement is one that only weir can answer.
+// weirs reports whether only weir can answer a statement.
 func (rt *router) weirs(info *sqlscan.Statement) bool {
 	c := rt.c
 	return info.Effects.Has(sqlscan.EffWeirShow) ||

@@ -7,12 +7,12 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// sharing is how a pool's backends pipeline the reads of several clients.
+// sharing pipelines the reads of several clients on a pool's backends.
 type sharing struct {
 	p    *pool
-	lost core.SetLosses // of backends before they were in these settings
+	lost core.SetLosses // of backends before these settings were applied on them
 
-	// unread are the settings in which a backend was not wanted, since weir would misread
+	// unread are the settings in which a backend was refused, because weir would misread
 	// texts in its client_encoding; nil if there are none.
 	unread *session.Set
 }
@@ -38,11 +38,11 @@ func (s *sharing) run(u *unit) {
 			b.send(u)
 			return
 		}
-		s.unread = nil // it is answered by feed
+		s.unread = nil // feed answers it
 	}
 	if crowded(p) {
 		p.Stats.Limited[core.LimitWaiting]++
-		p.l.Post(func() { // when its message is used up
+		p.l.Post(func() { // when its message was consumed
 			if u.c == c && !u.Left() {
 				c.lost(u, full(p))
 			}
@@ -52,9 +52,9 @@ func (s *sharing) run(u *unit) {
 	s.queue(u)
 }
 
-// runAlone runs a read that may not share a pipeline: it is slow or long, or weir
-// does not know it yet. Its client owns no backend meanwhile, so that the read can
-// wait in weir instead where it waits for a lock (lockProbe).
+// runAlone runs a read that may not share a pipeline: it is slow or long, or weir does not
+// know it yet. Its client does not own the backend meanwhile, so if the read waits for a
+// lock, it can wait in weir instead (lockProbe).
 func (s *sharing) runAlone(u *unit) {
 	p := s.p
 	u.read = true
@@ -102,15 +102,14 @@ func (s *sharing) feed() {
 	p.Reads.Skip(done)
 	if set := s.unread; set != nil {
 		s.unread = nil
-		s.fail(set, misread()) // at once: they would be looked at again, and for ever
+		s.fail(set, misread()) // at once: otherwise they would be tried again, for ever
 	}
 }
 
 // pipeline returns a backend on which a read in the given settings may be sent
-// now: the shared one with the shortest queue, or a free one that becomes
-// shared while there are fewer than the limit. Where processors are scarce it is the
-// first that is not yet deep in cheap reads: each write, wake-up and read is then
-// worth as many of them as there are.
+// now: the shared one with the shortest queue, or a free one, which becomes shared, while
+// there are fewer than the limit. On machines with few processors it is the first one that is
+// not yet deep in cheap reads, so that each write, wake-up and read carries as many as possible.
 func (s *sharing) pipeline(set *session.Set, sh *sight.Shape) *backend {
 	p := s.p
 	deep := 0
@@ -121,7 +120,7 @@ func (s *sharing) pipeline(set *session.Set, sh *sight.Shape) *backend {
 	starving := p.Starving()
 	for i, b := range p.Shared.Backends {
 		if i == 0 && starving {
-			continue // let it run dry, for a client that needs a backend alone
+			continue // it gets no more, for a client that needs a backend alone
 		}
 		if b.set == set && b.bytewise && b.Depth() < core.MaxPipeline && b.Feedable() && (best == nil || b.Depth() < best.Depth()) {
 			best = b
@@ -142,7 +141,7 @@ func (s *sharing) pipeline(set *session.Set, sh *sight.Shape) *backend {
 				return nil
 			}
 			b.prepare(set, b.app, func(err *pgwire.Error) {
-				p.release(b) // and taken again by the reads that wait, in their settings
+				p.release(b) // and taken again by the waiting reads, in their settings
 				if err == nil {
 					delete(s.lost, set)
 				} else if !b.died(err) || !s.again(set, b) {
@@ -154,8 +153,8 @@ func (s *sharing) pipeline(set *session.Set, sh *sight.Shape) *backend {
 	return best
 }
 
-// again has the queued reads in the given settings wait for another backend, since b is
-// lost. It reports false if that was so too often.
+// again makes the queued reads in the given settings wait for another backend, since b is
+// lost. It returns false if that has happened too often.
 func (s *sharing) again(set *session.Set, b *backend) bool {
 	if s.p.l.Draining() || !s.lost.Again(set, s.p.l.Now, b.Born) {
 		return false
@@ -178,7 +177,7 @@ func (s *sharing) fail(set *session.Set, e *pgwire.Error) {
 	})
 }
 
-// end takes a busy backend out of the pipelines and moves all reads but the
+// end removes a busy backend from the pipelines and moves all reads but the
 // head elsewhere.
 func (s *sharing) end(b *backend) {
 	p := s.p

@@ -8,20 +8,20 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// transport is the client's socket: messages are cut from its bytes, and those of a message
-// that is not read whole are passed on or dropped.
+// transport is the client's socket: it splits the input into messages, and passes on or drops
+// the parts of messages that are not read whole.
 type transport struct {
 	c *client
 
 	reading core.Reading
-	source  *backend // answers the client and is not its own, held back until its output is written
-	drop    int      // bytes of the present message that go nowhere
-	part    bool     // the client has been given a part of a message of the server's, and lacks the rest
-	pass    int      // linked: bytes of the present message that are still to be passed on
+	source  *backend // answers the client but is not its own, and is held back until the client has read
+	drop    int      // bytes of the current message to drop
+	part    bool     // the client was sent a part of a server's message, and lacks the rest
+	pass    int      // while linked: bytes of the current message still to be passed on
 }
 
-// WantsMore: a message is never larger than the configured limit, which
-// frame checks; until then reading goes on.
+// WantsMore implements netloop.Handler. Messages are bounded by the configured limit, which
+// frame checks, so reading may go on until then.
 func (c *client) WantsMore() bool {
 	if c.state == stateWaiting || c.inflight > 0 {
 		return false
@@ -36,7 +36,7 @@ func (c *client) OnData(p []byte) int {
 	return n
 }
 
-// take is OnData, in whose bytes the texts are that were read.
+// take is OnData; the texts that are read lie within p.
 func (tr *transport) take(p []byte) int {
 	c := tr.c
 	i := 0
@@ -80,7 +80,7 @@ func (tr *transport) take(p []byte) int {
 				return len(p)
 			}
 		case pgwire.ClientDescribe, pgwire.ClientClose, pgwire.ClientExecute:
-			if n-1 > maxSmall { // the length does not count the type
+			if n-1 > maxSmall { // the length does not include the type
 				c.protocolError("message of type %q is %d bytes long", typ, n-1)
 				return len(p)
 			}
@@ -92,7 +92,7 @@ func (tr *transport) take(p []byte) int {
 			return len(p)
 		}
 		if c.p.proof.stale && reads(typ) || c.link != nil && c.link.Held && typ != pgwire.ClientTerminate {
-			return i // looked at again when the functions that were made are known
+			return i // tried again when the new functions are known
 		}
 		linked := c.link != nil
 		var used int
@@ -105,22 +105,22 @@ func (tr *transport) take(p []byte) int {
 		if used == 0 && (linked || c.link == nil) {
 			return i
 		}
-		i += used // nothing if a backend was linked just now: it gets the same bytes
+		i += used // 0 if a backend was linked just now: it gets the same bytes
 	}
 	return i
 }
 
-// terminate takes the client's Terminate when all that it has sent before is answered, as
+// terminate executes the client's Terminate when everything that it sent before is answered, as
 // the server does.
 func (tr *transport) terminate() int {
 	if tr.unfinished() {
-		return 0 // looked at again when an answer has come
+		return 0 // tried again after the next answer
 	}
 	tr.c.s.CloseAfterFlush()
 	return pgwire.HeaderLen
 }
 
-// unfinished reports whether the server is still to answer something of what the client
+// unfinished reports whether the server has not yet answered everything that the client
 // has sent.
 func (tr *transport) unfinished() bool {
 	c := tr.c
@@ -131,15 +131,15 @@ func (tr *transport) unfinished() bool {
 	return b.Depth() > 0 && b.Head() != c.cur && (c.state != stateCopying || c.fwd.dataEnded)
 }
 
-// Lingers reports whether what the client has sent before it said goodbye and closed its
-// connection is still to be run.
+// Lingers reports whether statements must still run that the client sent before it said
+// goodbye and closed its connection.
 func (c *client) Lingers() bool {
 	return bytes.HasSuffix(c.s.In, terminate) && c.transport.unfinished()
 }
 
 var terminate = pgwire.AppendTerminate(nil)
 
-// reads reports whether a message has, or runs, a text that weir judges.
+// reads reports whether a message contains, or executes, a text that weir analyzes.
 func reads(typ byte) bool {
 	switch typ {
 	case pgwire.ClientQuery, pgwire.ClientParse, pgwire.ClientBind, pgwire.ClientFunction:
@@ -148,10 +148,10 @@ func reads(typ byte) bool {
 	return false
 }
 
-// maxSmall bounds messages that only name something, as the server does.
+// maxSmall bounds messages that only contain names, as the server does.
 const maxSmall = 10000
 
-// resume has the client's held bytes looked at again, later in this turn.
+// resume schedules the client's held input to be read again, later in this turn.
 func (c *client) resume() {
 	if len(c.s.In) > 0 && !c.resuming && !c.s.Closed {
 		c.resuming = true
@@ -159,7 +159,7 @@ func (c *client) resume() {
 	}
 }
 
-// Look looks at the held bytes again.
+// Look reads the held input again.
 func (c *client) Look() {
 	c.resuming = false
 	if !c.moving.move() {
@@ -167,14 +167,14 @@ func (c *client) Look() {
 	}
 }
 
-// takeDrop consumes what is here of a message to be dropped.
+// takeDrop drops input of a message that must be dropped.
 func (tr *transport) takeDrop(have int) int {
 	n := min(tr.drop, have)
 	tr.drop -= n
 	return n
 }
 
-// stream passes on a message of which perhaps only the beginning is here.
+// stream passes on a message of which only the beginning may be here.
 func (tr *transport) stream(n int, p []byte) int {
 	have := min(n, len(p))
 	tr.toServer(p[:have])
@@ -202,7 +202,7 @@ func (c *client) OnDrained() {
 	c.resume()
 }
 
-// freeSource has the backend that was held back go on.
+// freeSource resumes reading from the backend that was held back.
 func (tr *transport) freeSource() {
 	if b := tr.source; b != nil {
 		tr.source = nil
@@ -212,16 +212,16 @@ func (tr *transport) freeSource() {
 	}
 }
 
-// waitedFor notes that the time for which the client of a member of a group is waited for
-// begins, or ends: it is no other's.
+// waitedFor records that the wait for the client of a member of a group begins, or ends: that
+// time does not count for other members.
 func (tr *transport) waitedFor(b *backend) {
 	if b.Mode == core.ModeLaned {
 		b.Resumed = tr.c.l.Now
 	}
 }
 
-// holdsUp reports whether others wait while b is held back for the client: for answers that
-// come from b, or for a connection.
+// holdsUp reports whether others wait while b is held back for the client: for answers from
+// b, or for a connection.
 func (tr *transport) holdsUp(b *backend) bool {
 	c, p := tr.c, tr.c.p
 	other := func(u *unit) bool { return u.kind == unitRows || u.kind == unitClient && u.c != c && !u.Left() }
@@ -231,9 +231,8 @@ func (tr *transport) holdsUp(b *backend) bool {
 	return b.lane != nil && (b.lane.Q.Len() > 0 || slices.ContainsFunc(b.lane.Runs[b].units, other))
 }
 
-// checkReading disconnects a client that has taken nothing of its answer for long,
-// holds a backend by that, and keeps others waiting; or of what it listens for, which
-// weir keeps.
+// checkReading disconnects a client that has not read for long while its answer holds a
+// backend that others wait for, or while weir keeps notifications for it.
 func (tr *transport) checkReading() {
 	c := tr.c
 	if b := tr.source; b != nil && b.Mode != core.ModeOwn {
@@ -244,7 +243,7 @@ func (tr *transport) checkReading() {
 	}
 	limit, most := c.l.cfg.ClientWriteTimeout, maxClientOut
 	if c.link != nil && c.link.Depth() == 0 {
-		most = maxUnread // its next statement waits for it to read
+		most = maxUnread // its next statement waits until it reads
 	}
 	if limit <= 0 || (c.link == nil && tr.source == nil && !c.listens.viaHub()) || c.s.Pending() <= most {
 		tr.reading.Reads(c.s.Written, c.l.Now)

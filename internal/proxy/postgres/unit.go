@@ -10,121 +10,120 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// A unit is what one ReadyForQuery answers: a simple query, or extended
-// messages up to their Sync. It is the smallest thing that can change
-// backends. Units stand in a backend's queue in the order in which their bytes
-// were sent; the head's client gets the bytes that arrive.
+// A unit is the messages that one ReadyForQuery answers: a simple query, or extended
+// messages up to their Sync. It is the smallest thing that can move to another backend. Units
+// stand in a backend's queue in the order in which their bytes were sent; the bytes that
+// arrive belong to the client of the head.
 type unit struct {
 	kind unitKind
-	c    *client // who asked; nil for weir's own and when the client is gone
+	c    *client // nil for weir's own queries, and when the client has left
 	open bool    // of a linked client: more messages may follow before its Sync
 
-	// Of a linked client, and where it ends: see extent.go.
+	// For the unit of a linked client, where it ends: see extent.go.
 	byQuery    bool // with a Query, or a function call
 	dataWithin bool // a CopyDone or CopyFail was sent before its end
 	dataBehind bool // ... right behind its end
-	ignored    bool // the server has been sent a Sync that it ignores while it takes CopyData
+	ignored    bool // the server was sent a Sync that it ignores while it receives CopyData
 
-	// The client's messages, for units that are built whole (shared reads,
-	// members of lanes). A linked client's messages are not kept.
+	// The client's messages, if the unit is kept whole (shared reads, members of
+	// lanes). A linked client's messages are not kept.
 	raw    []byte
 	ops    []op
 	simple bool // one Query message
-	// limited: an Execute asks for so many rows. Drivers do so where they want none:
-	// pgJDBC's executeUpdate asks for one.
+	// limited: an Execute has a row limit. Drivers set one even where they want no rows:
+	// pgJDBC's executeUpdate sets 1.
 	limited bool
-	ttl     time.Duration // that a statement of it asks for
-	row     span          // ... of a text rows lane: the row within raw
+	ttl     time.Duration // that one of its statements asks for
+	row     span          // ... in a lane of text rows: the row within raw
 	shape   *sight.Shape
-	trace   *sight.Trace // of a statement that is traced
-	sql     string       // the last statement's text, where it is to be told
+	trace   *sight.Trace // if a statement is traced
+	sql     string       // the last statement's text, if it may be reported
 
 	// Answers that are still to come, in order. Empty for simple queries.
 	exp   []expect
 	expAt int
-	// Its number on its backend, up to that of the last unit that joined it, and how much
-	// of exp an error has been applied to: see kept.
+	// Its number on its backend, that of the last unit that joined it, and how much
+	// of exp an error was applied to: see kept.
 	num, lastNum uint64
 	unlearned    int
 
 	// Progress.
-	at       uint64        // what was sent on its connection before it, in bytes
+	at       uint64        // bytes sent on its connection before it
 	queuedAt time.Duration // when the client's messages were complete
 	wrote    bool          // part of the answer is in the client's output
-	mark     int           // length of the client's output before that part
-	early    time.Duration // before that: its client waited for a backend
-	lanedAt  time.Duration // of a member of a lane: when it came there
-	began    time.Duration // of a member of a group: when that was sent
+	mark     int           // length of the client's output before this answer
+	early    time.Duration // how long, before that, its client waited for a backend
+	lanedAt  time.Duration // of a member of a lane: when it entered the lane
+	began    time.Duration // of a member of a group: when the group was sent
 	took     time.Duration // from when the server began with it to its answer
 	bytes    int           // of the answer so far
-	tuples   uint64        // that its statements have returned, or changed
+	tuples   uint64        // rows that its statements returned or changed
 	tagged   bool          // a CommandComplete came
 	failed   bool          // an ErrorResponse came; only ReadyForQuery follows
 	retry    bool          // the answer is withheld: run again
 	retries  uint8
-	err      *pgwire.Error // the ErrorResponse, where weir must look at it
-	instead  *pgwire.Error // takes the place of what is still to come of the answer
-	overdue  bool          // weir ends it, for it has run for too long
-	insist   bool          // its client has cancelled it before it was sent: see cancelUnread
+	err      *pgwire.Error // the ErrorResponse, if weir must look at it
+	instead  *pgwire.Error // replaces the rest of the answer
+	overdue  bool          // weir ends it, since it has run for too long
+	insist   bool          // its client cancelled it before it was sent: see cancelUnread
 	dead     bool          // cancelled or disconnected while it waited
 
 	// Running alone: see apart.go.
 	core.Turn
 	read      bool          // a shared read: has no effects, may run twice
-	bound     time.Duration // the lock_timeout that weir has set for this turn; 0 if the client's own holds
+	bound     time.Duration // the lock_timeout that weir has set for this turn; 0: the client's own
 	waited    time.Duration // for locks, in earlier turns
-	cut       bool          // a part of its answer has left under a lock_timeout of weir's
+	cut       bool          // part of its answer was passed on under weir's lock_timeout
 	preempted bool          // weir has cancelled it, to run it again
-	hold      bool          // the answer is kept in resp until it is whole
-	flight    *cache.Flight // the answer is for the cache, too, and held
-	refresh   bool          // ... : for nobody else
+	hold      bool          // the answer is kept in resp until it is complete
+	flight    *cache.Flight // the answer also goes to the cache, and is held
+	refresh   bool          // ... only to the cache
 
-	// Effects that hold from the moment when the unit has succeeded.
+	// Effects that count once the unit has succeeded.
 	sets    []sqlscan.SetClause
 	effects sqlscan.Effect
-	commits bool   // a COMMIT was answered, and no ROLLBACK behind it
+	commits bool   // a COMMIT was answered, and no ROLLBACK after it
 	undoes  bool   // a ROLLBACK was answered
-	ends    bool   // it may end a transaction; in one after it, too: AND CHAIN
-	resets  bool   // it has a RESET: what the client asked for at startup must be set again
+	ends    bool   // it may end a transaction, also one in which another one begins (AND CHAIN)
+	resets  bool   // it has a RESET: the settings of the startup packet must be set again
 	frees   string // the statement that a DEALLOCATE names
 	freed   bool   // ... which was answered
 	numbers bool   // it has a DISCARD SEQUENCES or DISCARD ALL
-	hides   bool   // it has a DO or a CALL, which may change roles out of sight
+	hides   bool   // it has a DO or a CALL, which may change roles unseen
 	// statements counts those of a linked client's unit that were sent.
 	statements int
-	// barrier: what the client sends behind its statements waits for their answers.
+	// barrier: what the client sends after these statements waits for their answers.
 	barrier bool
-	// flushedTo is how much of exp the server was asked for by a Flush of weir's.
+	// flushedTo is the part of exp for which weir has sent a Flush.
 	flushedTo int
-	anew      bool    // it compares what it parses with what others were told
-	asking    bool    // its messages are sent when the server has said what they return: see goOn
-	unlike    []*stmt // whose columns are others than its client was told
-	// unsettles: it may change how the server reads the texts behind it.
+	anew      bool    // it compares what it parses with what other clients were told
+	asking    bool    // its messages are sent when the server has described their results: see goOn
+	unlike    []*stmt // statements whose columns differ from what the client was told
+	// unsettles: it may change how the server parses the texts after it.
 	unsettles bool
-	probe     bool // session state must be looked at before the backend is shared
+	probe     bool // session state must be checked before the backend is shared
 	parsed    []parsedName
 	lends     []lending
-	named     uint64   // its number among those that rename statements; 0 if it does not
-	reached   []*reach // what its statements reach beyond the session, once carried out
+	named     uint64   // its number among the units that rename statements; 0 if it does not
+	reached   []*reach // what its statements reach beyond the session, once executed
 
 	// parked answers of lanes, and weir's own queries.
 	park   bool
 	resp   []byte
-	serial *serialFacts // may be in a series: of its table
+	serial *serialFacts // of its table, if it may be in a series
 	grp    together
-	done   func(u *unit) // weir's own: called when answered, or with u.err set
-	// rows are weir's own question's, each of so many columns; of a question without
-	// columns none are kept.
+	done   func(u *unit) // for weir's own query: called when it is answered, or with u.err set
+	// rows are the result of weir's own query; none are kept of a query without columns.
 	rows    [][][]byte
 	columns int
-	notice  func(msg []byte) // weir's own: called with each NoticeResponse
-	tell    bool             // weir's own: the owner learns of settings that it changes
+	notice  func(msg []byte) // for weir's own query: called with each NoticeResponse
+	tell    bool             // for weir's own query: the owner learns of settings that it changes
 }
 
 // parses reports whether a unit that is kept whole begins with a Parse.
 func (u *unit) parses() bool { return len(u.ops) > 0 && u.ops[0].kind == pgwire.ClientParse }
 
-// parsing reports whether the answer that comes next is that to a Parse of weir's.
+// parsing reports whether the next answer is that to a Parse of weir's.
 func (u *unit) parsing() bool { return u.expAt < len(u.exp) && u.exp[u.expAt].code == expHiddenParse }
 
 // Left reports whether the client that waited for the answer has left.
@@ -145,8 +144,8 @@ const (
 type op struct {
 	kind     byte  // pgwire.Client*
 	off, end int32 // of the whole message within raw
-	rest     int32 // where the part after the names begins, for Bind
-	name     int32 // where the name of a statement begins, for Parse, Bind, Describe, Close
+	rest     int32 // for Bind: where the part after the names begins
+	name     int32 // for Parse, Bind, Describe, Close: where the statement's name begins
 	st       *stmt
 }
 
@@ -154,11 +153,11 @@ type op struct {
 type span struct{ at, end int }
 
 // An expect is one answer that must come before ReadyForQuery, or one that
-// weir gives itself in its place.
+// weir gives itself instead of the server.
 type expect struct {
 	code  expectCode
-	own   bool   // of a Bind or Describe: of the statement as the client itself has parsed it
-	named uint32 // of a Bind or Describe: a number of the client's name for it, as numberOf has it
+	own   bool   // for Bind or Describe: of the statement as the client itself has parsed it
+	named uint32 // for Bind or Describe: numberOf the client's name for it
 	st    *stmt
 }
 
@@ -169,29 +168,29 @@ const (
 	expDescribe                  // RowDescription or NoData ends it
 	expExecute                   // CommandComplete, EmptyQuery or PortalSuspended ends it
 	expClose                     // CloseComplete of a portal
-	expParse                     // the client's Parse: the statement becomes known on the backend
-	expHiddenParse               // our Parse: the answer is swallowed
-	expHiddenDescribe            // our Describe, the same: see told.go
-	expHiddenClose               // our Close, to keep the backend's statements bounded
-	expOwnParse                  // no Parse was sent, the statement is there: we answer
-	expOwnClose                  // no Close was sent, the statement is shared: we answer
+	expParse                     // the client's Parse: the backend then has the statement
+	expHiddenParse               // weir's own Parse: the answer is dropped
+	expHiddenDescribe            // weir's own Describe, likewise: see told.go
+	expHiddenClose               // weir's own Close, to bound the backend's statements
+	expOwnParse                  // no Parse was sent, since the backend has the statement: weir answers
+	expOwnClose                  // no Close was sent, since the statement is shared: weir answers
 )
 
-// own tells that weir gives the answer itself.
+// own reports whether weir gives the answer itself.
 func (e expectCode) own() bool { return e == expOwnParse || e == expOwnClose }
 
-// ownNext reports whether the answer that comes next is one that weir gives.
+// ownNext reports whether the next answer is one that weir gives.
 func (u *unit) ownNext() bool {
 	return u.expAt < len(u.exp) && u.exp[u.expAt].code.own() && !u.failed
 }
 
-// A parsedName remembers what a Parse or Close did to the client's names,
-// to undo it if the server refuses the text.
+// A parsedName records what a Parse or Close did to the client's names, to undo it if the
+// server refuses the text.
 type parsedName struct {
 	name  string
-	given string // as the client wrote it, where an error will name it
+	given string // as the client wrote it, if an error will name it
 	st    *stmt  // nil after Close
-	prev  *stmt  // what the name meant before
+	prev  *stmt  // what the name referred to before
 }
 
 func (l *loop) newUnit(kind unitKind) *unit {
