@@ -3,6 +3,11 @@ package consensus
 import (
 	"testing"
 	"time"
+
+	pb "go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // timeline is what the log's entries say of the store's time, and when leaders wrote
@@ -145,5 +150,84 @@ func TestStoreTimeKeepsTimesToLive(t *testing.T) {
 				t.Errorf("the store's time loses %v, want %v at most", late, c.late)
 			}
 		})
+	}
+}
+
+// A follower takes the newest time of what its leader appends, though the last entries
+// have none, and though they cannot be read, which is known only when they are applied.
+func TestStoreTimeOfAnAppend(t *testing.T) {
+	const later = int64(time.Minute)
+	timed := func(at int64) []byte { return appendEntryHead(nil, 1, 2, at, int64(time.Hour), 0) }
+	empty, change := &pb.Entry{}, &pb.Entry{Type: pb.EntryConfChangeV2.Enum()}
+	for _, c := range []struct {
+		name  string
+		by    int64 // how far the time comes
+		terms uint64
+		last  []*pb.Entry // behind an entry that has a time, if one comes
+	}{
+		{"a round", later, 0, nil},
+		{"an empty entry is the last", later, 0, []*pb.Entry{empty}},
+		{"a change of members is the last", later, 0, []*pb.Entry{change}},
+		{"several have none", later, 0, []*pb.Entry{empty, change, empty}},
+		{"an unreadable entry is the last", later, 0, []*pb.Entry{{Data: []byte{0xff}}}},
+		{"an unreadable entry of a new leader", 0, 1, []*pb.Entry{{Data: []byte{0xff}}}},
+		{"a change and an empty entry of a new leader", 0, 1, []*pb.Entry{empty, change}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRig(t, 3, "raft")
+			lead := r.leader()
+			r.session(lead)
+			f := r.nodes[r.others(lead)[0]].core
+			was, index, term := f.state.time(), f.engine.log.lastIndex(), f.engine.term
+			if was <= 0 {
+				t.Fatalf("the follower's time is %d", was)
+			}
+			entries := c.last
+			if c.by > 0 {
+				entries = append([]*pb.Entry{{Data: timed(was + c.by)}}, entries...)
+			}
+			m := &pb.Message{Type: pb.MsgApp.Enum(), From: &lead, To: &f.cfg.ID, Term: proto.Uint64(term + c.terms), Index: &index, LogTerm: &term}
+			for i, e := range entries {
+				m.Entries = append(m.Entries, &pb.Entry{Type: e.Type, Data: e.Data, Term: m.Term, Index: proto.Uint64(index + uint64(i) + 1)})
+			}
+			data, err := proto.Marshal(m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.Deliver(r.now, Addr(lead), &wire.Message{Kind: wire.Raft, Data: data})
+			if last := f.engine.log.lastIndex(); last != index+uint64(len(entries)) {
+				t.Fatalf("the log ends at %d, want %d entries behind %d", last, len(entries), index)
+			}
+			if now := f.state.time(); now != was+c.by {
+				t.Errorf("the store's time comes by %v, want %v", time.Duration(now-was), time.Duration(c.by))
+			}
+		})
+	}
+}
+
+// dying is words of which something expires.
+type dying struct {
+	*words
+	due int64
+}
+
+func (d dying) Due() int64 { return d.due }
+
+// A read at any replica shows how time goes by, and nothing as gone before the entry
+// that says so.
+func TestNothingIsReadAsGoneTooEarly(t *testing.T) {
+	r := newRig(t, 3, "raft-ht")
+	lead := r.leader()
+	r.session(lead)
+	was := r.nodes[lead].core.state.time()
+	r.now.Mono += int64(time.Hour)
+	for id, n := range r.nodes {
+		n.core.Take(r.now)
+		for due, want := range map[int64]int64{0: was + int64(time.Hour), was + 5: was + 4, was + int64(2*time.Hour): was + int64(time.Hour)} {
+			n.core.state.machine = dying{n.words, due}
+			if at := n.core.state.readTime(); at != want {
+				t.Errorf("replica %d reads at %d, want %d, where something is due at %d", id, at-was, want-was, due-was)
+			}
+		}
 	}
 }
