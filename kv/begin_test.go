@@ -14,6 +14,7 @@ import (
 // TestWhatIsNotBegun: an operation that is refused, or whose context has ended before,
 // changes nothing.
 func TestWhatIsNotBegun(t *testing.T) {
+	t.Parallel()
 	cluster := labtest.KV(t, lab.KVConfig{Program: program.Path(t), Durability: lab.Fast})
 	c := open(t, cluster, kv.Options{})
 	ctx := within(t)

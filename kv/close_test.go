@@ -47,6 +47,7 @@ func sessions(ctx context.Context, t *testing.T, c *kv.Client, want func(int) bo
 
 // TestSessionClose opens and closes sessions, of which the cluster keeps nothing.
 func TestSessionClose(t *testing.T) {
+	t.Parallel()
 	cluster := labtest.KV(t, lab.KVConfig{Program: program.Path(t), Preset: "curp-ho", Durability: lab.Fast})
 	// A registration that is sent again on a busy machine makes a session that
 	// nobody uses: here nothing is sent again.
@@ -92,6 +93,7 @@ func TestSessionClose(t *testing.T) {
 
 // TestSessionCloseWithoutACluster ends with its context, and with the client.
 func TestSessionCloseWithoutACluster(t *testing.T) {
+	t.Parallel()
 	cluster := labtest.KV(t, lab.KVConfig{Program: program.Path(t), Durability: lab.Fast})
 	c := open(t, cluster, kv.Options{})
 	ctx := within(t)
@@ -112,6 +114,7 @@ func TestSessionCloseWithoutACluster(t *testing.T) {
 // TestSessionCloseEndsBehind: a session whose Close ended before the cluster answered ends
 // when it does, and the cluster does not keep it (but for a registration that came twice).
 func TestSessionCloseEndsBehind(t *testing.T) {
+	t.Parallel()
 	cluster := labtest.KV(t, lab.KVConfig{Program: program.Path(t), Durability: lab.Fast})
 	var relays []*lab.Relay
 	var addrs []string

@@ -54,6 +54,7 @@ func TestOperations(t *testing.T) {
 			if preset != "raft" && preset != "curp-ho" { // which have the least and the most of weir's own
 				testkit.Long(t, "starts a cluster for each preset")
 			}
+			t.Parallel()
 			cluster := labtest.KV(t, lab.KVConfig{Program: weir, Preset: preset, Durability: lab.Fast})
 			c := open(t, cluster, kv.Options{Path: kv.PathFast})
 			ctx := within(t)
@@ -119,9 +120,9 @@ func operations(ctx context.Context, t *testing.T, c *kv.Client) {
 	if err == nil {
 		t.Fatal("a value of 9 MiB was taken")
 	}
-	_, err = c.Put(ctx, "large", make([]byte, 4<<20))
+	_, err = c.Put(ctx, "large", make([]byte, 1<<20))
 	check(t, err, nil)
-	if item, err = c.Get(ctx, "large"); err != nil || len(item.Value) != 4<<20 {
+	if item, err = c.Get(ctx, "large"); err != nil || len(item.Value) != 1<<20 {
 		t.Fatalf("large value: %d bytes, %v", len(item.Value), err)
 	}
 }
@@ -229,6 +230,7 @@ func TestNobodyAnswers(t *testing.T) {
 }
 
 func TestWrongCluster(t *testing.T) {
+	t.Parallel()
 	cluster := labtest.KV(t, lab.KVConfig{Program: program.Path(t), Replicas: 1, Durability: lab.Fast})
 	_, err := kv.Open(within(t), cluster.PeerAddrs(), kv.Options{Cluster: "another"})
 	if err == nil || errors.Is(err, context.DeadlineExceeded) {
@@ -237,6 +239,7 @@ func TestWrongCluster(t *testing.T) {
 }
 
 func TestContextEndsFirst(t *testing.T) {
+	t.Parallel()
 	cluster := labtest.KV(t, lab.KVConfig{Program: program.Path(t), Preset: "curp-ho"})
 	c := open(t, cluster, kv.Options{})
 	ctx := within(t)
@@ -264,6 +267,7 @@ func TestContextEndsFirst(t *testing.T) {
 
 // A watch that the cluster refuses says so: nobody would ever tell it anything.
 func TestRefusedWatch(t *testing.T) {
+	t.Parallel()
 	cluster := labtest.KV(t, lab.KVConfig{Program: program.Path(t), Replicas: 1, Durability: lab.Fast})
 	c := open(t, cluster, kv.Options{})
 	ctx := within(t)

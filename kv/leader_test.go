@@ -95,6 +95,7 @@ func silent(*actor, peer.Addr, *wire.Message) {}
 // A client that was not told where the leader is, because the replica that it asked could
 // not say, asks again, though the leader does not change.
 func TestAnUnknownLeaderIsSoughtAgain(t *testing.T) {
+	t.Parallel()
 	leader := newActor(t, 2, 2, silent)
 	other := newActor(t, 1, 2, func(a *actor, from peer.Addr, m *wire.Message) {
 		if m.Kind != wire.Inspect {
@@ -118,6 +119,7 @@ func TestAnUnknownLeaderIsSoughtAgain(t *testing.T) {
 // A replica that takes connections and ends them at once is not asked for one after the other
 // without a pause.
 func TestAReplicaThatEndsConnectionsIsLeftInPeace(t *testing.T) {
+	t.Parallel()
 	good := newActor(t, 1, 1, silent)
 	ends := newActor(t, 2, 1, silent)
 	ends.mu.Lock()

@@ -141,7 +141,7 @@ func TestSlowNetworkKeepsOrder(t *testing.T) {
 func TestFullQueueDropsWhatRaftRepairsAndRefusesTheRest(t *testing.T) {
 	one, two, r := relayed(t, func(o *Options) { o.QueueBytes = 1 << 20 })
 	r.Stall(lab.ToServer)
-	raft := wire.Message{Kind: wire.Raft, Data: make([]byte, 32<<10)}
+	raft := wire.Message{Kind: wire.Raft, Data: make([]byte, 128<<10)}
 	rafts, weaks, dropped := 0, 0, uint64(0) // what was taken, and what was not
 	// Fill the kernel's buffers and the queue. While the writer still finds room in
 	// the former there is soon some in the latter.
@@ -189,12 +189,13 @@ func TestFullQueueDropsWhatRaftRepairsAndRefusesTheRest(t *testing.T) {
 // TestClientThatReadsLateIsHeldBack has a client ask much and not take the
 // answers: the replica stops reading its questions instead of hoarding answers.
 func TestClientThatReadsLateIsHeldBack(t *testing.T) {
-	const limit, questions = 256 << 10, 12000 // their answers are more than sockets hold
+	const limit, questions = 1 << 20, 1500 // their answers are more than sockets hold
 	n := open(t, 1, func(o *Options) { o.QueueBytes = limit })
+	question, answer := make([]byte, 8<<10), make([]byte, 8<<10)
 	var most atomic.Int64
 	n.on(func(from Addr, ms []wire.Message) {
 		for i := range ms {
-			ms[i].Data = make([]byte, 1<<10)
+			ms[i].Data = answer
 			if k, err := n.Send(from, ms[i:i+1]); k != 1 || err != nil {
 				t.Errorf("answer refused: %v", err)
 			}
@@ -217,7 +218,7 @@ func TestClientThatReadsLateIsHeldBack(t *testing.T) {
 	var sending sync.WaitGroup
 	sending.Go(func() {
 		for i := range questions {
-			mustSend(t, c.Send, []wire.Message{{Kind: wire.Weak, Seq: uint64(i + 1), Data: make([]byte, 4<<10)}})
+			mustSend(t, c.Send, []wire.Message{{Kind: wire.Weak, Seq: uint64(i + 1), Data: question}})
 		}
 	})
 	n.await(t, "questions", func() bool { return len(n.got[FirstClient]) > 100 })
@@ -250,9 +251,10 @@ func TestClientThatNeverReadsIsDisconnected(t *testing.T) {
 		impatient(o)
 		o.QueueBytes = 64 << 10
 	})
+	answer := []wire.Message{{Kind: wire.Done, Data: make([]byte, 16<<10)}}
 	n.on(func(from Addr, ms []wire.Message) {
 		for range ms {
-			_, _ = n.Send(from, []wire.Message{{Kind: wire.Done, Data: make([]byte, 16<<10)}}) // refused when it is full
+			_, _ = n.Send(from, answer) // refused when it is full
 		}
 	})
 	d := &dialer{hello: hello{Role: roleClient}, connect: patience, handshake: patience, maxFrame: maxFrame}

@@ -51,9 +51,9 @@ func TestFramesRoundTrip(t *testing.T) {
 			frames++
 		}
 	}
-	for i := range 20000 {
+	for i := range 4000 {
 		m := numbered(i+1, 1)[0]
-		if random.IntN(1000) == 0 {
+		if random.IntN(400) == 0 {
 			m.Data = make([]byte, 1+random.IntN(1<<20))
 		}
 		if len(m.Data) == 0 {
@@ -61,7 +61,7 @@ func TestFramesRoundTrip(t *testing.T) {
 		}
 		want = append(want, m)
 		note(f.add(&m, m.Size()))
-		if random.IntN(500) == 0 {
+		if random.IntN(200) == 0 {
 			note(f.close())
 			f.control(framePing, []byte("12345678"))
 		}

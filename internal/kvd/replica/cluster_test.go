@@ -54,7 +54,7 @@ func TestPipelineKeepsOrder(t *testing.T) {
 	for id, n := range r.nodes {
 		pipe := n.client.Pipeline()
 		var got []*redis.StringCmd
-		for i := range 300 {
+		for i := range 100 {
 			pipe.Set(t.Context(), "k", i, 0)
 			got = append(got, pipe.Get(t.Context(), "k"))
 		}
@@ -81,7 +81,7 @@ func TestWeakSession(t *testing.T) {
 			if err := conn.Do(t.Context(), "READONLY").Err(); err != nil {
 				t.Fatal(err)
 			}
-			for i := range 200 {
+			for i := range 80 {
 				if err := conn.Set(t.Context(), "w", i, 0).Err(); err != nil {
 					t.Fatal(err)
 				}
@@ -92,7 +92,7 @@ func TestWeakSession(t *testing.T) {
 			if n, err := conn.Do(t.Context(), "WAIT", 1, 0).Int(); err != nil || n < 1 {
 				t.Errorf("WAIT: %d, %v", n, err)
 			}
-			r.want(r.leader(), "w", "199")
+			r.want(r.leader(), "w", "79")
 		})
 	}
 }
@@ -114,6 +114,7 @@ func TestRestartOfEach(t *testing.T) {
 }
 
 func TestRestartOfAll(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 3, "curp-ho", nil)
 	for i := range 100 {
 		r.set(uint64(i%3+1), fmt.Sprint("k", i), fmt.Sprint(i))
@@ -133,6 +134,7 @@ func TestRestartOfAll(t *testing.T) {
 // A leader that stops hands over first: a follower leads before an election
 // timeout could have passed.
 func TestLeaderHandsOver(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 3, "raft-ht", func(c *Config) { c.Election = 2 * leavePatience })
 	// It waits for the next one, for less than an election timeout, and for that
 	// reason in vain if the machine is busy.
@@ -151,6 +153,7 @@ func TestLeaderHandsOver(t *testing.T) {
 }
 
 func TestSingleReplica(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 1, "raft-ht", nil)
 	r.set(1, "k", "v")
 	if err := r.halt(1); err != nil {
@@ -164,6 +167,7 @@ func TestSingleReplica(t *testing.T) {
 // Without a quorum strong requests fail in time and in Redis' words, and weak
 // reads are answered.
 func TestWithoutQuorum(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 3, "raft-ht", func(c *Config) { c.RequestTimeout = 500 * time.Millisecond })
 	left := r.follower()
 	r.insist(left, "k", "v")
@@ -199,6 +203,7 @@ func TestWithoutQuorum(t *testing.T) {
 
 // A replica that was away for longer than the log is kept gets a snapshot.
 func TestSnapshotForOneThatWasAway(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 3, "raft-ht", func(c *Config) { c.SnapshotBytes, c.KeepBytes = 256<<10, 64<<10 })
 	away := r.follower()
 	if err := r.halt(away); err != nil {
@@ -206,7 +211,7 @@ func TestSnapshotForOneThatWasAway(t *testing.T) {
 	}
 	leader := r.leader()
 	value := strings.Repeat("v", 4000)
-	for batch := range 40 {
+	for batch := range 20 {
 		pipe := r.nodes[leader].client.Pipeline()
 		for i := range 20 {
 			pipe.Set(t.Context(), fmt.Sprint("k", batch, ".", i), value, 0)
@@ -233,11 +238,12 @@ func TestSnapshotForOneThatWasAway(t *testing.T) {
 	}
 	r.start(away)
 	r.leader()
-	r.want(away, "k39.19", value)
+	r.want(away, "k19.19", value)
 	r.converged()
 }
 
 func TestMembership(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 3, "raft-ht", nil)
 	r.set(1, "before", "v")
 	cfg := r.cfg[1]

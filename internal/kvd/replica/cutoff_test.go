@@ -16,6 +16,7 @@ import (
 // A replica that is cut off from the others ends its watches. They go on at another one,
 // and end with a reason where there is none.
 func TestWatchesOfAReplicaThatIsCutOff(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, 3, "raft-ht", func(c *Config) { c.CutOff = 500 * time.Millisecond })
 	relays := map[[2]uint64]*lab.Relay{} // from each replica to each other one
 	var endpoints []string

@@ -25,6 +25,7 @@ import (
 // All replicas lose their power again and again, with whatever was not flushed:
 // nothing that was acknowledged is gone.
 func TestPowerFailures(t *testing.T) {
+	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))
 	disks := map[uint64]*waltest.Disk{}
 	r := newRig(t, 3, "curp-ho", func(c *Config) {
@@ -34,9 +35,9 @@ func TestPowerFailures(t *testing.T) {
 	})
 	r.startAll()
 	want := map[string]string{}
-	for life := range 6 {
+	for life := range testkit.Rounds(4, 6) {
 		leader := r.leader()
-		for i := range 150 {
+		for i := range 100 {
 			key, value := fmt.Sprint("k", i%40), fmt.Sprintf("%d.%d.%s", life, i, strings.Repeat("x", 100))
 			r.set(uint64(i%3+1), key, value)
 			want[key] = value
@@ -77,6 +78,7 @@ func (r *rig) poke(id uint64) {
 
 // A failed flush stops the replica, with words; the others go on.
 func TestFailedFlush(t *testing.T) {
+	t.Parallel()
 	disks := map[uint64]*waltest.Disk{}
 	r := startRig(t, 3, "raft-ht", func(c *Config) {
 		disks[c.ID] = waltest.NewDisk()
@@ -264,6 +266,7 @@ func (r *rig) remembered(id uint64) {
 
 // A replica whose directory was put back from an older copy is refused.
 func TestOldDisk(t *testing.T) {
+	t.Parallel()
 	for _, lowest := range []bool{true, false} {
 		t.Run(fmt.Sprint("lowest=", lowest), func(t *testing.T) {
 			r := startRig(t, 3, "raft-ht", nil)
@@ -346,6 +349,7 @@ func relayed(t *testing.T, n int, change func(*Config)) (*rig, map[[2]uint64]*la
 // A leader that is cut off from the others answers no strong read and
 // acknowledges no write; the others elect another one. Healed, it follows.
 func TestPartitionedLeader(t *testing.T) {
+	t.Parallel()
 	r, relays := relayed(t, 3, func(c *Config) { c.RequestTimeout = time.Second })
 	old := r.leader()
 	r.insist(old, "k", "v")
@@ -386,6 +390,7 @@ func TestPartitionedLeader(t *testing.T) {
 
 // A follower behind a slow link holds nobody back, and catches up.
 func TestSlowFollower(t *testing.T) {
+	t.Parallel()
 	r, relays := relayed(t, 3, nil)
 	slow := r.follower()
 	for ends, relay := range relays {

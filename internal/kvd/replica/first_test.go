@@ -114,6 +114,7 @@ func TestFirstMembersAreNotWritten(t *testing.T) {
 // A replica that was first started alone runs with the names of those that were added
 // since, at the addresses that the options say.
 func TestAddedMemberAtAnotherAddress(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 1, "raft-ht", nil)
 	r.configure(consensus.Change{Kind: consensus.AddLearner, Member: newMember(t, 2)})
 	if err := r.halt(1); err != nil {
@@ -133,6 +134,7 @@ func TestAddedMemberAtAnotherAddress(t *testing.T) {
 // A replica that has become a cluster by itself does not run when it is one of several: the
 // others would be another cluster of the same name.
 func TestClusterOfOneByMistake(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, 3, "raft-ht", nil)
 	all := r.cfg[1]
 	alone := all

@@ -17,6 +17,7 @@ import (
 // are new it does, and an older one that comes back stops with words instead of
 // leaving out what it does not know.
 func TestMixedVersions(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 3, "raft-ht", func(c *Config) {
 		if c.ID == 3 {
 			c.Knows = 1

@@ -60,6 +60,7 @@ func set(key, value string) wire.Command {
 
 // A line outlives its connection, and its session serves the next one.
 func TestLinesAreUsedAgain(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 3, "raft-ht", nil)
 	id := r.follower()
 	sessions := map[uint64]bool{}
@@ -139,6 +140,7 @@ func TestTooLargeValue(t *testing.T) {
 // A request that gets no answer in its time ends with one that says what is
 // certain; WAIT says how many have it.
 func TestRequestsTimeOut(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 3, "raft-ht", func(c *Config) { c.RequestTimeout, c.Election = 200*time.Millisecond, 5*time.Second })
 	id := r.leader()
 	c := r.caller(id)
@@ -205,6 +207,7 @@ func TestTrackingAcrossReplicas(t *testing.T) {
 // Restored state tells everybody to begin anew: a replica that was away for long
 // has missed changes.
 func TestWatchOfWhatIsForgotten(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 1, "raft-ht", nil)
 	r.set(1, "k", "1")
 	if err := r.halt(1); err != nil {

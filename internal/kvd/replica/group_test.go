@@ -14,6 +14,7 @@ import (
 // A replica that became a cluster by itself, because it was first started alone, is not taken
 // for a member of the cluster that the others made: both sides say what to do.
 func TestTwoGroupsOfOneName(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, 3, "raft-ht", nil)
 	all := r.cfg[1]
 	alone := all
@@ -55,6 +56,7 @@ func TestTwoGroupsOfOneName(t *testing.T) {
 // All first members note one group, one that joins takes it from a leader, and so does one of
 // a directory that knows none, as versions before wrote them.
 func TestGroupIsKnownToAll(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 3, "raft-ht", nil)
 	r.joins(4, 1, 2, 3)
 	r.configure(consensus.Change{Kind: consensus.Promote, Member: consensus.Member{ID: 4}})
@@ -98,6 +100,7 @@ func TestGroupIsKnownToAll(t *testing.T) {
 // the leader, and has lost what the leader had. Nor does it let in one that has a list, and
 // nothing else.
 func TestGroupOfALeaderThatLostItsDirectory(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 1, "raft-ht", nil)
 	p := r.nodes[1].peers
 	r.set(1, "k", "v")
@@ -158,6 +161,7 @@ func TestGroupIsNotNoted(t *testing.T) {
 // also where it was added: the changes of the members would be made to its own list, by which
 // it would count votes. Both sides say what to do.
 func TestAddedReplicaStartedWithoutJoin(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 3, "raft-ht", nil)
 	m := r.joiner(4, 1, 2, 3)
 	join := r.cfg[4]

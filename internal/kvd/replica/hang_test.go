@@ -16,6 +16,7 @@ import (
 // A leader whose disk hangs, without an error, is no leader soon: another replica
 // serves, the hung one says why it is not ready, and comes back with its disk.
 func TestHungDiskOfTheLeader(t *testing.T) {
+	t.Parallel()
 	for _, preset := range []string{"raft-ht", "curp-ho"} {
 		t.Run(preset, func(t *testing.T) {
 			disks := map[uint64]*waltest.Hanging{}
@@ -65,6 +66,7 @@ func TestHungDiskOfTheLeader(t *testing.T) {
 
 // A follower's disk that hangs stops nobody else; the replica is not ready.
 func TestHungDiskOfAFollower(t *testing.T) {
+	t.Parallel()
 	disks := map[uint64]*waltest.Hanging{}
 	r := startRig(t, 3, "raft-ht", func(c *Config) {
 		disks[c.ID] = &waltest.Hanging{Disk: waltest.NewDisk()}

@@ -59,6 +59,7 @@ func (r *rig) lead(id uint64) {
 // connected to by a leader with a larger number, and learns the address of one with
 // a smaller number from a member that it was told of.
 func TestAReplicaJoinsThatWasNotToldOfTheLeader(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 3, "raft-ht", nil)
 	r.joins(9, 1, 2, 3)
 	r.configure(consensus.Change{Kind: consensus.Promote, Member: consensus.Member{ID: 9}})
@@ -75,6 +76,7 @@ func TestAReplicaJoinsThatWasNotToldOfTheLeader(t *testing.T) {
 // A member that was away while all the others were replaced is let in by them, and
 // lets them in.
 func TestAMemberThatWasAwayFindsTheNewMembers(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 3, "raft-ht", nil)
 	r.lead(3)
 	r.set(3, "k", "before")

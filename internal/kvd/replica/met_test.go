@@ -17,6 +17,7 @@ import (
 // restarted, too: with the one that lags it would be a majority that has forgotten
 // what was acknowledged.
 func TestEmptiedFounderAfterARestartOfAll(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 3, "raft-ht", nil)
 	lost := r.follower()
 	lags := 6 - r.leader() - lost
@@ -49,6 +50,7 @@ func TestEmptiedFounderAfterARestartOfAll(t *testing.T) {
 // A replica whose directory was put back from an older copy is refused, too, when all
 // others have been restarted: they note what it had acknowledged.
 func TestOlderCopyAfterARestartOfAll(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 3, "raft-ht", nil)
 	id := r.follower()
 	r.set(r.leader(), "k", "v")
@@ -87,6 +89,7 @@ func TestOlderCopyAfterARestartOfAll(t *testing.T) {
 
 // A running replica notes what others have acknowledged, too: it may be killed.
 func TestAckedIsNotedMeanwhile(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 3, "raft-ht", nil)
 	r.set(r.leader(), "k", "v")
 	lead := r.nodes[r.leader()]
@@ -137,6 +140,7 @@ func TestAckedIsNotedMeanwhile(t *testing.T) {
 // Directories put back from copies of different moments refuse each other, and come up without
 // the files acked, the newest first: with all that was written up to the newest.
 func TestCopiesOfDifferentMoments(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 3, "raft-ht", nil)
 	newest := r.leader()
 	older := []uint64{newest%3 + 1, (newest+1)%3 + 1}
@@ -202,6 +206,7 @@ func TestCopiesOfDifferentMoments(t *testing.T) {
 
 // So it is with one that joined: its log is noted when it becomes a voter.
 func TestEmptiedJoinerAfterARestartOfAll(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 3, "raft-ht", nil)
 	r.joins(4, 1, 2, 3)
 	r.configure(consensus.Change{Kind: consensus.Promote, Member: consensus.Member{ID: 4}})

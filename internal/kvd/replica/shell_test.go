@@ -23,6 +23,7 @@ import (
 	"github.com/weirdb/weir/internal/kvd/state"
 	"github.com/weirdb/weir/internal/kvd/wal"
 	"github.com/weirdb/weir/internal/kvd/wire"
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 func TestParseMembers(t *testing.T) {
@@ -180,7 +181,7 @@ func TestDiskWritesInPieces(t *testing.T) {
 	d := newDisk(log, in, slog.New(slog.DiscardHandler))
 	var records []consensus.Record
 	data := bytes.Repeat([]byte("x"), roundBytes/3)
-	for index := uint64(1); index <= 30; index++ {
+	for index := uint64(1); index <= 9; index++ {
 		records = append(records, consensus.Record{Kind: consensus.RecordEntry, Term: 1, Index: index, Data: data})
 	}
 	d.put(order{records: records, ticket: 1})
@@ -189,14 +190,14 @@ func TestDiskWritesInPieces(t *testing.T) {
 	if err := d.run(); err != nil {
 		t.Fatal(err)
 	}
-	if got := in.take(letters{}).ticket; got != 2 || d.stats.syncs.Load() < 10 {
+	if got := in.take(letters{}).ticket; got != 2 || d.stats.syncs.Load() < 3 {
 		t.Errorf("ticket %d, %d flushes", got, d.stats.syncs.Load())
 	}
 	if d.wants.Load() != 1 {
 		t.Errorf("a new segment was asked for %d times", d.wants.Load())
 	}
 	log, found := open()
-	if found.Last != 30 {
+	if found.Last != 9 {
 		t.Errorf("the last entry is %d", found.Last)
 	}
 	if err := log.Close(); err != nil {
@@ -325,7 +326,7 @@ func (t *teller) turn() {
 // some; against a slow and obvious reckoning.
 func TestFeedTellsAllOrSaysSo(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
-	for round := range 50 {
+	for round := range testkit.Rounds(15, 50) {
 		readers := map[peer.Addr]*reader{peer.FirstClient: {}, peer.FirstClient + 1: {}}
 		f, tell := testFeed(readers)
 		store := state.New(state.Config{Changes: 100})

@@ -110,7 +110,7 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 // Reads behind a write that waits for one before it wait for the write: answers to them would
 // fill the room that its own answer needs.
 func TestReadsBehindAWriteThatWaits(t *testing.T) {
-	const size, reads = 200 << 10, 40
+	const size, reads = 200 << 10, 12
 	r := startRig(t, 3, "raft-ht", func(c *Config) { c.Front.MaxInFlightBytes = 1 << 20 })
 	at := r.follower()
 	r.set(at, "large", strings.Repeat("a", size))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirdb/weir/internal/kvd/resp"
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 // envSeed chooses the random commands: set it to what a failure says.
@@ -30,8 +31,8 @@ func TestSameAsRedis(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	const rounds, commands = 6, 1500
-	for round := range uint64(rounds) {
+	const commands = 1500
+	for round := range uint64(testkit.Rounds(3, 6)) {
 		t.Run(fmt.Sprint(round), func(t *testing.T) {
 			_, weir := serveFake(t, resp.Config{})
 			g := generator{Rand: rand.New(rand.NewPCG(seed, round))}
