@@ -639,7 +639,7 @@ func (c *client) resetSession() {
 // settings.
 func (c *client) forgetSession() {
 	c.stmts.forget()
-	c.pins.held &= pinMode | pinOption | pinTrack | pinUntracked | pinRole // what a reset leaves
+	c.pins.held &= outlastReset
 	c.texts.forgetUnjudged(c.link)
 	c.pins.locks, c.pins.named, c.pins.tableLocks, c.texts.namedEffects, c.texts.lost = nil, nil, 0, 0, false
 	c.settings.choseVariables, c.settings.choseChanges, c.diag.wroteGTID, c.diag.draws = false, false, false, false

@@ -211,14 +211,29 @@ func (b *backend) orphaned(c *client) {
 		return
 	}
 	if c.pins.held&pinXA != 0 {
-		// What is prepared outlives its connection. But a reset has MariaDB take it for
-		// committed when somebody else commits it, and lose it.
-		b.Goodbye()
+		b.Goodbye() // see pins.mayHideXA
 		return
 	}
 	c.texts.forgetUnjudged(b)
-	b.reset()
+	if !c.pins.mayHideXA() {
+		b.reset()
+		return
+	}
+	b.Mode = core.ModeOwn
+	b.s.Throttle(false)
+	b.rollBack(func(u *unit) {
+		switch {
+		case b.s.Closed:
+		case u.err != nil:
+			b.Goodbye()
+		default:
+			b.reset()
+		}
+	})
 }
+
+// rollBack ends a transaction. The server refuses that within one of XA.
+func (b *backend) rollBack(done func(u *unit)) { b.ask("ROLLBACK AND NO CHAIN NO RELEASE", done) }
 
 // reset brings the session back to what it was after the login.
 func (b *backend) reset() {

@@ -146,6 +146,27 @@ func (fw *forwarder) passOn(cmd byte, msg []byte) int {
 		c.forgetSession()
 		c.login.changeUser(msg)
 	case mywire.ComResetConnection:
+		switch {
+		case c.pins.held&(pinXA|outlastReset) == pinXA:
+			c.link = nil
+			b.orphaned(c) // see pins.mayHideXA
+			c.resetSession()
+			c.back.done()
+			return len(msg)
+		case c.pins.held&pinXA != 0:
+			b.Doomed = true
+		case c.pins.mayHideXA():
+			c.state.enter(stateAsking)
+			b.rollBack(func(u *unit) {
+				if u.err != nil {
+					c.pins.add(pinXA)
+				} else {
+					c.status = u.ok.Status & keptStatus
+				}
+				fw.goOn()
+			})
+			return 0
+		}
 		fw.forward(cmd, msg)
 		c.resetSession()
 		b.afterReset()

@@ -56,6 +56,9 @@ func (p pin) String() string { return core.PinText(uint64(p), pinNames[:]) }
 // pinHarmless are pins under which a statement means the same as elsewhere.
 const pinHarmless = pinUserVar | pinLock | pinHandler | pinConnection | pinDiag | pinSequence | pinLongData | pinCursor | pinGTID | pinMode
 
+// outlastReset are pins by what a reset leaves.
+const outlastReset = pinMode | pinOption | pinTrack | pinUntracked | pinRole
+
 var pinOfEffect = []struct {
 	eff myscan.Effect
 	pin pin
@@ -131,6 +134,12 @@ type pins struct {
 	leaves     string    // that which the command under way deallocates
 	tableLocks tableLock // as far as weir knows
 }
+
+// mayHideXA reports whether the client may be in an XA transaction that weir has not seen,
+// since it stands in a procedure or EXECUTE IMMEDIATE. What is prepared outlives its
+// connection. But a reset has MariaDB answer OK when somebody else commits it, and keep its
+// locks until the connection is closed; and what runs on the connection then fails.
+func (ps *pins) mayHideXA() bool { return ps.c.p.facts.mariadb && ps.c.inTx() }
 
 // notePrepared takes note of a statement that is prepared in SQL. Without a name, the pin
 // lasts until the session is reset.

@@ -190,26 +190,69 @@ func modesKeepWhatTheySay(t *testing.T, server *lab.MySQL) {
 	}
 }
 
-// A transaction that is prepared outlives its client, and another one commits it or takes it
-// back.
-func TestPreparedTransactionsOutliveTheirClient(t *testing.T) {
+// A transaction that is prepared outlives its session, and another one commits it or takes it
+// back; what comes next on the connection is not in it.
+func TestPreparedTransactionsOutliveTheirSession(t *testing.T) {
 	t.Parallel()
-	db := database(t, "CREATE TABLE t (id INT PRIMARY KEY)")
+	db := database(t, "CREATE TABLE t (id INT PRIMARY KEY)",
+		"CREATE PROCEDURE begins() XA START 'inside'", "CREATE PROCEDURE prepares() BEGIN XA END 'inside'; XA PREPARE 'inside'; END",
+		"CREATE PROCEDURE hides(t TEXT) BEGIN SET @t = t; PREPARE s FROM @t; EXECUTE s; DEALLOCATE PREPARE s; END")
 	w := start(t, db, twoBackends)
-	other := w.dial(nil)
-	for id, end := range []string{"ROLLBACK", "COMMIT"} {
-		c, xid := w.dial(nil), fmt.Sprintf(" '%s.%d'", db, id)
-		c.must("XA START" + xid)
-		c.must(fmt.Sprintf("INSERT INTO t VALUES (%d)", id))
-		c.must("XA END" + xid)
-		c.must("XA PREPARE" + xid)
-		_ = c.Close()
-		eventually(t, "it is nobody's", func() bool {
-			_, err := other.Exec(ctxFor(t), "XA "+end+xid)
-			return err == nil
-		})
+	other, check := w.dial(nil), directTo(t, server(t), db)
+	xid := fmt.Sprintf(" '%s'", db)
+	ways := map[string]struct{ begin, prepare []string }{
+		"plain":   {[]string{"XA START" + xid}, []string{"XA END" + xid, "XA PREPARE" + xid}},
+		"routine": {[]string{"CALL begins()"}, []string{"CALL prepares()"}},
 	}
-	if got := directTo(t, server(t), db).one("SELECT GROUP_CONCAT(id) FROM t"); got != "1" {
-		t.Errorf("committed: %s, want 1", got)
+	if isMariaDB(server(t)) { // MySQL prepares no XA
+		ways["immediate"] = struct{ begin, prepare []string }{
+			[]string{`EXECUTE IMMEDIATE CONCAT("XA START", "` + xid + `")`},
+			[]string{`EXECUTE IMMEDIATE CONCAT("XA END", "` + xid + `")`, `EXECUTE IMMEDIATE CONCAT("XA PREPARE", "` + xid + `")`},
+		}
+		ways["hidden"] = struct{ begin, prepare []string }{
+			[]string{`CALL hides("XA START` + xid + `")`}, []string{`CALL hides("XA END` + xid + `")`, `CALL hides("XA PREPARE` + xid + `")`},
+		}
+	}
+	leave := map[string]func(c *wire){
+		"closed": func(c *wire) { _ = c.Close() },
+		"reset": func(c *wire) {
+			if r := c.try(mywire.AppendCommand(nil, mywire.ComResetConnection, "")); r.err != nil || r.lost != nil {
+				t.Errorf("reset: %s %v", r.text, r.lost)
+			}
+		},
+		"changed": func(c *wire) {
+			if err := c.changeUser("root", "", db); err != nil {
+				t.Error(err)
+			}
+		},
+	}
+	id := 0
+	for way, sql := range ways {
+		for how, left := range leave {
+			for _, end := range []string{"ROLLBACK", "COMMIT"} {
+				id++
+				c := w.dial(nil)
+				for _, text := range append(append(sql.begin, fmt.Sprintf("INSERT INTO t VALUES (%d)", id)), sql.prepare...) {
+					c.must(text)
+				}
+				left(c)
+				ended := "XA " + end + xid
+				if way == "routine" {
+					ended = "XA " + end + " 'inside'"
+				}
+				eventually(t, "it is nobody's", func() bool {
+					r := other.try(other.query(ended))
+					return r.code() == 0 && r.lost == nil
+				})
+				want := map[string]string{"ROLLBACK": "0", "COMMIT": "1"}[end]
+				if got := check.one(fmt.Sprintf("SELECT COUNT(*) FROM t WHERE id = %d FOR UPDATE", id)); got != want {
+					t.Errorf("%s, %s, %s: %s rows, want %s", way, how, end, got, want)
+				}
+				for range 2 {
+					other.must(fmt.Sprintf("REPLACE INTO t VALUES (%d)", id))
+				}
+				_ = c.Close()
+			}
+		}
 	}
 }
