@@ -369,11 +369,14 @@ func (h *Holding[B, C, U, L, N]) giveUp(afterTurn bool) {
 		}
 	}
 	h.pay()
+	if h.Owes() {
+		h.p.Wake() // the side may have one that nobody needs
+	}
 }
 
-// owes reports whether a backend must be given up now: the pool's turn is over, or only
+// Owes reports whether a backend must be given up now: the pool's turn is over, or only
 // weir's own queries wait in it.
-func (h *Holding[B, C, U, L, N]) owes() bool {
+func (h *Holding[B, C, U, L, N]) Owes() bool {
 	return h.owed > 0 && h.owed+h.staying() > len(h.p.Backends) && (h.p.Stats.Units >= h.turn || h.p.Waiting() == h.p.Excl.asks())
 }
 
@@ -382,13 +385,13 @@ func (h *Holding[B, C, U, L, N]) owes() bool {
 // Statements that wait for a slot do not count.
 func (h *Holding[B, C, U, L, N]) Awaited() bool {
 	p, now := h.p, h.p.loop.Now
-	return p.Paused || h.owes() || p.Excl.Long(now, p.side.Left) ||
+	return p.Paused || h.Owes() || p.Excl.Long(now, p.side.Left) ||
 		slices.ContainsFunc(p.Reads, func(u U) bool { return !u.Left() && now-u.Queued() > longWait })
 }
 
 // gives reports whether a backend that becomes free must be given to another pool.
 func (h *Holding[B, C, U, L, N]) gives() bool {
-	if h.owes() {
+	if h.Owes() {
 		h.p.Stats.Limited[LimitConnections]++
 		return true
 	}
@@ -401,7 +404,7 @@ func (h *Holding[B, C, U, L, N]) pay() {
 	for len(h.p.Free) > 0 && h.gives() {
 		h.p.Free[0].Goodbye() // which removes it from h.p.Free, and pays
 	}
-	if !h.owes() || h.p.Shared.Len() == 0 {
+	if !h.Owes() || h.p.Shared.Len() == 0 {
 		return
 	}
 	if c := h.p.Shared.conns[h.p.Shared.Len()-1]; c.Depth() > 0 {

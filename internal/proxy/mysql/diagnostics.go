@@ -26,8 +26,9 @@ import (
 //
 // The diagnostics stay on the connection. A client whose statement failed or
 // left warnings keeps it until its next command, unless others wait: then weir
-// fetches the warnings. A client that asks for diagnostics keeps its connection
-// from then on. The one thing that cannot be had, counts that are already
+// fetches the warnings. The statements of a client that has asked for warnings run
+// beside no others from then on, and a client that has asked for something else keeps
+// its connection. The one thing that cannot be had, counts that are already
 // overwritten, is refused and never made up.
 
 // lastStatement is what the session's last statement left.
@@ -461,7 +462,7 @@ func (dg *diagnostics) refuses(cmd byte, sql string, info *myscan.Statement) boo
 	case c.link == nil && l.on != nil && l.on.lastUser == c && l.on.Mode == core.ModeFree && !l.on.s.Closed:
 		return false // still there; take prefers it
 	}
-	c.pins.add(pinDiag)
+	dg.asked(cmd, sql)
 	c.back.refuseHere(gone("what the last statement left"))
 	return true
 }
@@ -513,12 +514,32 @@ func isShowWarnings(sql string) bool {
 	return strings.EqualFold(strings.Join(strings.Fields(strings.TrimRight(strings.TrimSpace(sql), ";")), " "), "show warnings")
 }
 
-// keepsBackend reports whether the client keeps its backend only because it
-// may ask why its last statement failed.
+// asked takes note that the client has asked for what its last statement left. For warnings
+// it need not keep its connection.
+func (dg *diagnostics) asked(cmd byte, sql string) {
+	if c := dg.c; cmd == mywire.ComQuery && isShowWarnings(sql) && c.l.cfg.Mode == session.ModeAuto {
+		dg.asks = true
+	} else {
+		c.pins.add(pinDiag)
+	}
+}
+
+// keepsBackend reports whether the client keeps its backend only because it may ask why its
+// last statement failed: until others wait, or until the warnings are fetched.
 func (dg *diagnostics) keepsBackend() bool {
 	c := dg.c
-	return dg.last.leftOn(c.link) && c.link.lastUser == c && c.l.cfg.Mode == session.ModeAuto &&
-		len(c.p.Excl) == 0 && len(c.p.Reads) == 0 && !c.p.Paused && !c.draining
+	switch {
+	case !dg.last.leftOn(c.link) || c.link.lastUser != c || c.l.cfg.Mode != session.ModeAuto || c.draining:
+		return false
+	case !c.p.soft.wanted():
+		dg.last.soft = true
+		c.p.soft.add(c)
+		return true
+	case dg.asks:
+		dg.fetchWarnings(nil)
+		return true
+	}
+	return false
 }
 
 // soft are the clients that keep a backend for their diagnostics alone, perhaps.
@@ -527,11 +548,17 @@ type soft struct {
 	clients []*client
 }
 
-// reclaim takes backends back that clients keep for their diagnostics alone,
-// when others wait, or the pool is paused.
-func (so *soft) reclaim() {
+// wanted reports whether there is use for such a backend: others wait, here or in a pool
+// that is to have a connection of this one, or the pool is paused.
+func (so *soft) wanted() bool {
 	p := so.p
-	if len(so.clients) == 0 || len(p.Excl) == 0 && len(p.Reads) == 0 && !p.Paused {
+	return len(p.Excl) > 0 || len(p.Reads) > 0 || p.Paused || p.Holding().Owes()
+}
+
+// reclaim takes backends back that clients keep for their diagnostics alone, when they are
+// wanted.
+func (so *soft) reclaim() {
+	if len(so.clients) == 0 || !so.wanted() {
 		return
 	}
 	for _, c := range so.clients {
@@ -603,6 +630,7 @@ type diagnostics struct {
 	draws     bool // may have used a sequence
 	wroteGTID bool // a transaction of it has got a GTID
 	last      lastStatement
+	asks      bool // for warnings: its statements run alone
 	// keepsIDs: has asked for a LAST_INSERT_ID() that was not kept. Its writes with
 	// ids of its own join no groups.
 	keepsIDs bool

@@ -603,7 +603,7 @@ func (fw *forwarder) note(u *unit, sql string, info *myscan.Statement) {
 		u.change |= changeSessions
 	}
 	if info.Effects.Has(myscan.EffDiag | myscan.EffSessionRead | myscan.EffSequence | myscan.EffSequenceRead) {
-		fw.noteReads(sql, info)
+		fw.noteReads(u.cmd, sql, info)
 	}
 	if info.Effects.Has(myscan.EffSet) {
 		if c.link.shows {
@@ -673,10 +673,10 @@ func (fw *forwarder) noteLater(u *unit, sql string, info *myscan.Statement) {
 }
 
 // noteReads pins a session that asks for what its connection alone knows.
-func (fw *forwarder) noteReads(sql string, info *myscan.Statement) {
+func (fw *forwarder) noteReads(cmd byte, sql string, info *myscan.Statement) {
 	c := fw.c
 	if info.Effects.Has(myscan.EffDiag) {
-		c.pins.add(pinDiag)
+		c.diag.asked(cmd, sql)
 	}
 	if info.Effects.Has(myscan.EffSessionRead) && strings.Contains(strings.ToLower(sql), "connection_id") {
 		c.pins.add(pinConnection) // so that a KILL of that number finds it

@@ -48,6 +48,7 @@ type moved struct {
 	Failed, Spread, Probed   bool
 	Stash                    []byte
 	Draws, KeepsIDs, HasGTID bool
+	Asks                     bool // for warnings
 	Age, Idle                time.Duration
 	Units, Grouped, Errors   uint64
 	In, Out                  []byte // read and not consumed; not written
@@ -215,7 +216,7 @@ func (mv *moving) pack(in, out []byte) *moved {
 		Mode: c.texts.mode, Owed: c.settings.owed, Seq: c.stmts.seq,
 		LastID: last.id, IDUnknown: last.unknown, Warnings: last.warnings, Failed: last.failed, Probed: last.probed,
 		Spread: last.spread || last.on != nil, // on another connection, in any case
-		Stash:  last.stash, Draws: d.draws, KeepsIDs: d.keepsIDs, HasGTID: d.wroteGTID,
+		Stash:  last.stash, Draws: d.draws, KeepsIDs: d.keepsIDs, HasGTID: d.wroteGTID, Asks: d.asks,
 		Age: c.l.Now - c.since, Idle: c.l.Now - c.idleSince,
 		Units: c.stats.units, Grouped: c.stats.grouped, Errors: c.stats.errors,
 	}
@@ -409,7 +410,7 @@ func (l *loop) takeIn(m *moved, fd int, drop func()) {
 	}
 	c.stmts.takeIn(m, sets)
 	d, last := &c.diag, &c.diag.last
-	d.draws, d.keepsIDs, d.wroteGTID = m.Draws, m.KeepsIDs, m.HasGTID
+	d.draws, d.keepsIDs, d.wroteGTID, d.asks = m.Draws, m.KeepsIDs, m.HasGTID, m.Asks
 	last.id, last.unknown, last.warnings, last.failed, last.ran = m.LastID, m.IDUnknown, m.Warnings, m.Failed, true
 	last.spread, last.probed, last.stash = m.Spread, m.Probed, m.Stash
 	if l.Draining() {

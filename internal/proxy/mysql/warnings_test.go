@@ -3,6 +3,7 @@ package mysql_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/proxy/mysql"
@@ -87,4 +88,51 @@ func TestPreparedQuestionsForWarnings(t *testing.T) {
 			t.Errorf("flags %d:\n  weir %s %v\ndirect %s", flags, got.text, got.lost, want.text)
 		}
 	}
+}
+
+// A client that asks for warnings alone keeps no connection that others wait for, whatever
+// pool of its database they wait in, and gets its warnings all the same.
+func TestWhoAsksForWarningsKeepsNoConnection(t *testing.T) {
+	t.Parallel()
+	db := database(t, "CREATE TABLE t (a INT)", "CREATE TABLE locked (a INT)")
+	sqlOn(t, server(t), "GRANT ALL ON "+db+".* TO bob@'%'")
+	w := start(t, db, func(c *mysql.Config) {
+		c.MaxDBConnections, c.QueueTimeout = 1, 10*time.Second
+		knowsBob(t, c)
+	})
+	c, other, stranger := w.dial(nil), w.dial(nil), w.dial(asBob)
+	others := func() {
+		other.must("UPDATE t SET a = a")
+		stranger.must("UPDATE t SET a = a")
+	}
+	warned := func(what, want string) {
+		t.Helper()
+		for range 2 {
+			if r := c.try(c.query("SHOW WARNINGS")); !strings.Contains(r.text, want) {
+				t.Errorf("%s: %s %v, want %s", what, r.text, r.lost, want)
+			}
+			others()
+		}
+	}
+	others()
+	c.try(c.query("SELECT a FROM nothing"))
+	warned("a failure", "nothing")
+	c.must("INSERT IGNORE INTO t VALUES ('x6')")
+	others()
+	warned("a warning", "x6")
+
+	lock := directTo(t, server(t), db)
+	lock.must("LOCK TABLES locked WRITE")
+	insert, wait := make(chan reply, 1), make(chan reply, 1)
+	go func() { insert <- c.try(c.query("INSERT IGNORE INTO locked VALUES ('x7')")) }()
+	eventually(t, "one waits for the lock", func() bool { return w.pool().Owned == 1 })
+	go func() { wait <- other.try(other.query("UPDATE t SET a = a")) }()
+	eventually(t, "another one for the connection", func() bool { return w.pool().Waiting == 1 })
+	lock.must("UNLOCK TABLES")
+	for _, r := range []reply{<-insert, <-wait} {
+		if r.err != nil || r.lost != nil {
+			t.Errorf("%s %v", r.text, r.lost)
+		}
+	}
+	warned("a warning while others waited", "x7")
 }
