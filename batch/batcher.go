@@ -39,8 +39,8 @@ type Options[T any] struct {
 	Size func(T) int
 }
 
-// call is one item on its way. Its fields are guarded by the batcher's lock,
-// except that item is constant until it is dead and res belongs to the goroutine that received from done.
+// call is one item in flight. Its fields are guarded by the batcher's lock, except that
+// item is constant until it is dead and res belongs to the goroutine that received from done.
 type call[T, R any] struct {
 	item      T
 	res       Result[R]
@@ -139,7 +139,7 @@ func (b *Batcher[K, T, R]) Go(ctx context.Context, key K, item T, then func(R, e
 	return nil
 }
 
-// recycle returns a call without other references to the pool.
+// recycle puts a call that nothing refers to any more back into the pool.
 func (b *Batcher[K, T, R]) recycle(c *call[T, R]) {
 	*c = call[T, R]{done: c.done}
 	b.pool.Put(c)
@@ -178,7 +178,7 @@ func (b *Batcher[K, T, R]) enqueue(ctx context.Context, key K, c *call[T, R]) er
 	default:
 	}
 	b.line.Remove(place)
-	b.makeRoom() // perhaps it was the first, and the next is smaller
+	b.makeRoom() // this may have been the first, and the next may fit
 	return ctx.Err()
 }
 
@@ -218,13 +218,13 @@ func (b *Batcher[K, T, R]) cancel(key K, c *call[T, R]) (finished bool) {
 	b.q.giveUp(key, c.size)
 	b.makeRoom()
 	if b.q.gate.closed {
-		b.wakeAll() // perhaps that was the last item
+		b.wakeAll() // this may have been the last item
 	}
 	return false
 }
 
-// makeRoom lets in submitters that wait, in their order: if those came first for whom
-// there is room, a large item would wait for as long as small ones come.
+// makeRoom lets in waiting submitters, in their order: if small items could overtake, a
+// large one might wait for as long as small ones come.
 func (b *Batcher[K, T, R]) makeRoom() {
 	for first := b.line.Front(); first != nil; first = b.line.Front() {
 		g := first.Value.(*guest[K, T, R])
@@ -237,8 +237,8 @@ func (b *Batcher[K, T, R]) makeRoom() {
 	}
 }
 
-// expect sees to it that a worker looks at the deadline at the latest: now, if
-// it has come, else by the alarm.
+// expect makes sure that a worker looks at the deadline in time: now, if it has come, else
+// by the alarm.
 func (b *Batcher[K, T, R]) expect(at time.Duration, ok bool) {
 	if !ok {
 		return
@@ -249,7 +249,7 @@ func (b *Batcher[K, T, R]) expect(at time.Duration, ok bool) {
 		return
 	}
 	if b.armed > 0 && b.armed <= at || b.q.gate.closed {
-		return // closed: nothing is held back, each worker looks when it is done
+		return // closed: nothing is held back, each worker looks when it has finished
 	}
 	if b.alarm == nil {
 		b.alarm = newAlarm(b.ring, b.precise)
@@ -267,7 +267,7 @@ func (b *Batcher[K, T, R]) ring() {
 	b.wake()
 }
 
-// wake gets one worker going, unless one is awake that is not flushing: it will
+// wake wakes one worker, unless one is awake that is not flushing: that one will
 // look before it sleeps, and if it leaves something for a second lane, it calls
 // wake in turn. So a burst of submissions wakes one worker, not all.
 func (b *Batcher[K, T, R]) wake() {
@@ -290,8 +290,8 @@ func (b *Batcher[K, T, R]) run() {
 		items   []T
 		results []Result[R]
 	)
-	// Nothing is deferred: a panic of a flush or a callback comes while the lock is
-	// free, and to unlock it then would be a fatal error in the panic's place.
+	// Nothing is deferred: when a flush or a callback panics, the lock is not held, and an
+	// unlock then would be a fatal error that hides the panic.
 	b.mu.Lock()
 	for {
 		var l *line[K, *call[T, R]]
@@ -329,7 +329,7 @@ func (b *Batcher[K, T, R]) run() {
 		clear(items)
 		clear(results)
 		if b.q.gate.closed {
-			b.wakeAll() // an ordered key may be free, or all is over
+			b.wakeAll() // an ordered key may be free, or everything may be done
 		}
 	}
 }
@@ -371,10 +371,9 @@ func (b *Batcher[K, T, R]) deliver(calls []*call[T, R], results []Result[R], err
 	}
 }
 
-// Close refuses what comes from now on ([ErrClosed], also to submitters that
-// wait for room), flushes what waits, and returns when all is done and every
-// goroutine has ended. It is safe to call twice. A Flush or a callback must not
-// call it.
+// Close refuses new items ([ErrClosed], also for submitters that wait for room),
+// flushes what waits, and returns when all groups are done and every goroutine has
+// ended. It is safe to call twice. A Flush or a callback must not call it.
 func (b *Batcher[K, T, R]) Close() error {
 	b.mu.Lock()
 	first := !b.q.gate.closed

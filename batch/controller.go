@@ -24,11 +24,10 @@ func holds(level int) bool { return level <= holdLevel }
 // holding is the level of so many lanes that wait.
 func holding(lanes int) int { return 1 + holdLevel - lanes }
 
-// holdShare bounds the hold: a flush divided by this. A hold that gathers
-// nothing then costs at most a third of throughput, and only until the next
-// comparison notices. A quarter of a flush would be too short for clients that share
-// the processors with what they wait for: 128 that come back at 9 us each take 1.2 ms,
-// of 2 ms for a flush (package sim).
+// holdShare bounds the hold: a flush divided by this. A hold that gathers nothing then costs
+// at most a third of throughput, and only until the next comparison notices. A quarter of a
+// flush would be too short if clients share the processors with what they wait for: 128
+// clients that come back at 9 µs each take 1.2 ms, of a flush of 2 ms (package sim).
 const holdShare = 2
 
 // Constants of the comparison. They were chosen by reasoning and checked with
@@ -36,13 +35,13 @@ const holdShare = 2
 // 10 ms per flush a comparison takes some seconds already.
 const (
 	epochGroups = 24   // groups measured in one epoch
-	minPairs    = 2    // pairs of epochs before a verdict, unless it is blatant
-	maxPairs    = 6    // pairs after which the verdict is what it is
+	minPairs    = 2    // pairs of epochs before a verdict, unless it is clear
+	maxPairs    = 6    // pairs after which the verdict is final
 	blatant     = 0.12 // a log ratio so bad that it needs no second pair
 	gainUp      = 0.03 // what one more lane must gain to be worth it
 	lossDown    = 0.01 // what one lane fewer may cost to be preferred
 	maxRest     = 64   // most epochs of rest between comparisons
-	restless    = 0.5  // a log rise of R at rest that ends the rest (a fall is but a backlog that drains)
+	restless    = 0.5  // a log rise of R at rest that ends the rest (a fall only means that a backlog drains)
 )
 
 // controller finds how many groups should be in flight.
@@ -268,8 +267,8 @@ func (c *controller) compare(cost float64) {
 }
 
 // verdict reports whether the rival wins after so many pairs, and whether that is
-// certain enough: twice the standard error away from the line, a blatant
-// difference, or no more patience.
+// certain enough: twice the standard error away from the threshold, a clear
+// difference, or maxPairs reached.
 func (c *controller) verdict(pairs int) (better, sure bool) {
 	n := float64(pairs)
 	mean := c.sum / n

@@ -50,7 +50,7 @@ func (g *gate) tick(now time.Duration) time.Duration {
 	return g.now
 }
 
-// arrive admits an item of so many bytes or says why not.
+// arrive admits an item of this size, or returns why not.
 func (g *gate) arrive(size int) error {
 	switch {
 	case g.closed:
@@ -69,15 +69,15 @@ func (g *gate) arrive(size int) error {
 	return nil
 }
 
-// remove takes n cancelled items out of the account.
+// remove subtracts n cancelled items.
 func (g *gate) remove(n, bytes int) {
 	g.waiting -= n
 	g.waitingBytes -= bytes
 	g.stats.Removed += uint64(n)
 }
 
-// fits reports whether an item of that size may join a group of n items and so
-// many bytes. The first one always may.
+// fits reports whether an item of this size may join a group of n items and bytes.
+// The first one always may.
 func (g *gate) fits(n, bytes, size int) bool {
 	return n == 0 || g.cfg.MaxBytes == 0 || bytes+size <= g.cfg.MaxBytes
 }
@@ -107,8 +107,8 @@ func (g *gate) admit(now, oldest time.Duration, full Reason) Reason {
 	return ReasonNone
 }
 
-// window is the longest that an item waits though a lane is free, and the
-// reason with which it goes then; ReasonNone when nothing bounds it.
+// window is the longest time that an item waits although a lane is free, and the
+// reason with which it is sent then; ReasonNone if nothing bounds it.
 func (g *gate) window() (time.Duration, Reason) {
 	w, m := g.cfg.Window, g.cfg.MaxWait
 	switch {
@@ -132,7 +132,7 @@ func (g *gate) holding(now time.Duration) bool {
 	return g.waiting < min(share, g.holdFor)
 }
 
-// deadline is when admit changes its mind by time alone.
+// deadline is when admit's answer will change by time alone.
 func (g *gate) deadline(oldest time.Duration, full Reason) (time.Duration, bool) {
 	switch {
 	case g.lanes < g.limit():
@@ -150,7 +150,7 @@ func (g *gate) deadline(oldest time.Duration, full Reason) (time.Duration, bool)
 	return 0, false
 }
 
-// depart accounts for a group that was taken.
+// depart counts a group that was taken.
 func (g *gate) depart(n, bytes int, why Reason) {
 	g.waiting -= n
 	g.waitingBytes -= bytes
@@ -169,7 +169,7 @@ func (g *gate) depart(n, bytes int, why Reason) {
 	g.stats.PeakLanes = max(g.stats.PeakLanes, g.lanes)
 }
 
-// done accounts for a group whose flush has returned.
+// done counts a group whose flush has returned.
 func (g *gate) done(now time.Duration, n int, took time.Duration) {
 	if g.lanes == 0 || n > g.flying {
 		panic("batch: Done without a group in flight")
@@ -185,7 +185,7 @@ func (g *gate) done(now time.Duration, n int, took time.Duration) {
 		if now >= g.holdUntil {
 			g.holdFor = g.waiting
 		}
-		g.holdFor += n // of lanes that end together, all clients come back
+		g.holdFor += n // if lanes end together, wait for the clients of all of them
 		g.holdUntil = now + g.ctl.flush/holdShare
 	}
 }

@@ -19,7 +19,7 @@ type keyed[K comparable, T any] struct {
 	lines   map[K]*line[K, T]
 	ready   ring[*line[K, T]] // keys that may send, in turn
 	free    []*line[K, T]
-	isDead  func(T) bool // of an item that was given up
+	isDead  func(T) bool // whether an item was cancelled
 }
 
 // push appends an item to its key's line.
@@ -43,7 +43,7 @@ func (q *keyed[K, T]) push(now time.Duration, key K, item T, size int) (*line[K,
 	return l, nil
 }
 
-// list puts a line that may send at the end of the turn.
+// list appends a line that may send to the queue of keys.
 func (q *keyed[K, T]) list(l *line[K, T]) {
 	if l.n > 0 && !l.listed && (!q.ordered || l.flying == 0) {
 		l.listed = true
@@ -51,7 +51,7 @@ func (q *keyed[K, T]) list(l *line[K, T]) {
 	}
 }
 
-// drop forgets a line that has nothing to do; its memory is reused.
+// drop removes a line that has nothing to do; its memory is reused.
 func (q *keyed[K, T]) drop(l *line[K, T]) {
 	if l.n == 0 && l.flying == 0 && !l.listed {
 		delete(q.lines, l.key)
@@ -65,8 +65,8 @@ func (q *keyed[K, T]) full(l *line[K, T]) Reason {
 	return l.full(q.gate.cfg.MaxItems, q.gate.cfg.MaxBytes)
 }
 
-// take appends the next group to into. The line is nil when nothing may go; it
-// is given back with done.
+// take appends the next group to into. The line is nil when nothing may be sent; the caller
+// passes it to done.
 func (q *keyed[K, T]) take(now time.Duration, into []T) ([]T, *line[K, T]) {
 	now = q.gate.tick(now)
 	for range q.ready.n {
@@ -106,9 +106,8 @@ func (q *keyed[K, T]) done(now time.Duration, l *line[K, T], n int, took time.Du
 	q.drop(l)
 }
 
-// giveUp takes an item of so many bytes out that waits and is dead now. It walks
-// through the line only when half of that is dead: when all who wait give up, each
-// costs the same.
+// giveUp removes a waiting item of this size that is now dead. It walks through the line
+// only when half of it is dead, so that the cost per item stays constant even if all give up.
 func (q *keyed[K, T]) giveUp(key K, size int) {
 	l := q.lines[key]
 	l.bury(size, q.isDead)

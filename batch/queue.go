@@ -75,8 +75,8 @@ func (q *Queue[T]) Done(now time.Duration, n int, took time.Duration) {
 	q.gate.done(q.gate.tick(now), n, took)
 }
 
-// Back takes n items out of the groups in flight: they were taken, and do not go with theirs.
-// Done is called without them. Those that are to go with another group are pushed again.
+// Back takes n items out of the groups in flight: they do not go with their group after all.
+// Done is called without them. To send them with another group, Push them again.
 func (q *Queue[T]) Back(n int) {
 	if n > q.gate.flying {
 		panic("batch: Back of items that are not in flight")

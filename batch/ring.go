@@ -17,7 +17,7 @@ type ring[T any] struct {
 	n     int // how many wait
 	bytes int // sum of their sizes
 
-	// Of these, given up: they count no more, and go when their turn comes.
+	// Those of them that were cancelled: they no longer count, and are dropped in their turn.
 	dead, deadBytes int
 }
 
@@ -70,8 +70,8 @@ func (r *ring[T]) remove(match func(T) bool) int {
 	return removed
 }
 
-// bury notes that an item of so many bytes was given up, and drops what is dead from
-// the head; everything dead as soon as that is most of what there is.
+// bury notes that an item of this size was cancelled, and drops dead items from the
+// head; all of them once they are most of the ring.
 func (r *ring[T]) bury(size int, isDead func(T) bool) {
 	r.dead++
 	r.deadBytes += size

@@ -36,8 +36,8 @@ type Options struct {
 	// Certificate, Key and Authority are PEM files for TLS; all or none.
 	Certificate, Key, Authority string
 	Path                        Path
-	// Retry is after how long without an answer an operation is sent again.
-	// Default: 250 ms.
+	// Retry is how long the client waits for an answer before it sends an operation
+	// again. Default: 250 ms.
 	Retry time.Duration
 	// DialTimeout bounds one attempt to connect. Default: 5 s.
 	DialTimeout time.Duration
@@ -55,23 +55,23 @@ type Client struct {
 
 	mu       sync.Mutex
 	links    atomic.Pointer[[]*link] // replaced, never changed in place
-	turns    sync.Mutex              // held while a link comes up or ends, so that the sessions hear of it in its order
+	turns    sync.Mutex              // held while a link comes up or ends, so that sessions learn of that in the right order
 	sessions map[uint64]*Session     // by their numbers
-	byID     map[uint64]*Session     // by what the cluster calls them
+	byID     map[uint64]*Session     // by the ids that the cluster gave them
 	opened   uint64                  // number of the last session
 	watches  map[uint64]*Watcher     // by request
 	asks     map[uint64]chan wire.Message
 	requests uint64
 	closed   bool
-	view     *wire.Message // the newest that a replica has told, nil before the first: what the preset is, and who leads
-	told     bool          // all sessions have heard of the first view
-	changed  chan struct{} // closed and replaced when a connection or the first view comes up
+	view     *wire.Message // the newest that a replica has sent, nil before the first: preset and leader
+	told     bool          // all sessions know the first view
+	changed  chan struct{} // closed and replaced when a connection or the first view arrives
 
 	seeking bool      // a goroutine asks who the members are
-	sought  time.Time // when the last one began
+	sought  time.Time // when it last began
 
 	start time.Time
-	life  context.Context // of what runs behind
+	life  context.Context // of the goroutines in the background
 	stop  context.CancelFunc
 	wait  sync.WaitGroup
 }
@@ -87,10 +87,10 @@ type link struct {
 }
 
 // Open connects to the replicas at addrs (HOST:PORT). It returns as soon as one
-// of them has said what the cluster's preset is, and who leads as far as it
-// knows, and goes on with the others behind; it fails when none has before ctx
-// ends. A leader that is not among addrs is learned of from a replica that is:
-// give several, so that one of them answers.
+// of them has reported the cluster's preset, and the leader if it knows one, and
+// continues to connect to the others in the background. It fails when none has answered
+// before ctx ends. Give several addresses, so that one of them answers: the client learns
+// those of other members, the leader among them, from any replica.
 func Open(ctx context.Context, addrs []string, opts Options) (*Client, error) {
 	if len(addrs) == 0 {
 		return nil, errors.New("kv: no addresses")
@@ -120,8 +120,8 @@ func Open(ctx context.Context, addrs []string, opts Options) (*Client, error) {
 	return c, nil
 }
 
-// firstUp waits until any replica has said what the sessions must know: a weak
-// read, before that, would ask the leader.
+// firstUp waits until a replica has reported what sessions must know: before that, a
+// weak read would ask the leader.
 func (c *Client) firstUp(ctx context.Context) error {
 	for {
 		c.mu.Lock()
@@ -153,10 +153,10 @@ func (c *Client) firstUp(ctx context.Context) error {
 	}
 }
 
-// UnreachableError is why [Open] has connected to no replica.
+// UnreachableError is why [Open] could not connect to any replica.
 type UnreachableError struct {
-	Down map[string]error // by address: why it is not connected, nil where it did not answer yet
-	Err  error            // all of it, with the end of the context where that came first
+	Down map[string]error // by address: why it is not connected, nil if it has not answered yet
+	Err  error            // all of these, and the end of the context if that came first
 }
 
 // Error says why each replica is not connected.
@@ -165,7 +165,7 @@ func (e *UnreachableError) Error() string { return e.Err.Error() }
 // Unwrap returns Err.
 func (e *UnreachableError) Unwrap() error { return e.Err }
 
-// noAnswer is the error of a client that no replica has answered, for these reasons.
+// noAnswer is the error of a client that no replica has answered.
 func noAnswer(why []error) error {
 	args := make([]any, len(why))
 	for i, err := range why {
@@ -174,11 +174,11 @@ func noAnswer(why []error) error {
 	return fmt.Errorf("kv: no replica answers: %w"+strings.Repeat("; %w", len(why)-1), args...)
 }
 
-// Close ends all connections. Operations under way fail with ErrClosed or an
-// UnknownError. It returns when all of them have been reported, so that a function given
-// to [Session.Issue] must not call it. It sends nothing, so the cluster keeps what it
-// knows of the sessions until they have been idle for long: a program that opens many
-// clients closes its sessions first, c.Session.Close(ctx).
+// Close closes all connections. Operations in flight fail with ErrClosed or an
+// UnknownError. Close returns when all of them have been reported, so a function given
+// to [Session.Issue] must not call it. It sends nothing, so the cluster keeps its
+// sessions until they have been idle for long: a program that opens many
+// clients closes its sessions first, by c.Session.Close(ctx).
 func (c *Client) Close() error {
 	c.mu.Lock()
 	if c.closed {
@@ -194,7 +194,7 @@ func (c *Client) Close() error {
 	c.mu.Unlock()
 	c.stop()
 	for _, s := range sessions {
-		s.abandon() // before the wait: what is waited for may wait for an operation itself
+		s.abandon() // before the wait, in which other operations may wait for these
 	}
 	for _, w := range watches {
 		w.end(ErrClosed)
@@ -203,8 +203,8 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// keep holds a connection to one replica. One that ends as soon as it is made is made again
-// after a pause, as one that cannot be made is.
+// keep holds a connection to one replica. A connection that ends at once is opened again
+// after a pause, like one that could not be opened.
 func (c *Client) keep(ctx context.Context, l *link) {
 	const shortest, longest = 10 * time.Millisecond, time.Second
 	pause := shortest
@@ -247,7 +247,7 @@ func (c *Client) dial(ctx context.Context, l *link) error {
 	ctx, cancel := context.WithTimeout(ctx, c.opts.DialTimeout)
 	defer cancel()
 	var id uint64
-	known := make(chan struct{}) // what arrives waits until it is clear from whom
+	known := make(chan struct{}) // input waits until the replica's id is known
 	o := peer.ClientOptions{
 		Cluster: c.opts.Cluster, Secret: c.opts.Secret, TLS: c.certs,
 		Receive: func(ms []wire.Message) { <-known; c.receive(id, ms) },
@@ -286,8 +286,8 @@ func (c *Client) ask(ctx context.Context, addr string) (uint64, error) {
 	return conn.Remote().ID, conn.Close()
 }
 
-// lost forgets a connection that has ended. What was asked over it comes again, over
-// another one to the same replica if two addresses lead there.
+// lost handles the end of a connection. What was asked over it is asked again, over another
+// connection to the same replica if two addresses lead there.
 func (c *Client) lost(l *link, conn *peer.Conn) {
 	c.turns.Lock()
 	l.mu.Lock()
@@ -334,9 +334,9 @@ func (c *Client) to(id uint64) *peer.Conn {
 	return nil
 }
 
-// send passes on what sessions want sent, in order per replica. A connection
-// that does not take a message is about to end, or full; the session asks again.
-// It returns batch, whose memory it uses.
+// send sends the sessions' messages, in order per replica. If a connection does not accept
+// a message, it is about to end, or full; the session asks again. It returns batch, whose
+// memory it uses.
 func (c *Client) send(sends []session.Send, batch []wire.Message) []wire.Message {
 	for len(sends) > 0 {
 		to := sends[0].To
@@ -360,7 +360,7 @@ func (c *Client) send(sends []session.Send, batch []wire.Message) []wire.Message
 	return batch
 }
 
-// overflow ends a connection that does not move: its sessions go on elsewhere.
+// overflow closes a connection that does not move; its sessions continue elsewhere.
 func (c *Client) overflow(id uint64) {
 	conn := c.to(id)
 	c.mu.Lock()
@@ -370,7 +370,7 @@ func (c *Client) overflow(id uint64) {
 	}
 }
 
-// receive sorts what a replica has sent by whom it is for.
+// receive passes a replica's messages to their sessions.
 func (c *Client) receive(from uint64, ms []wire.Message) {
 	for i := 0; i < len(ms); {
 		m := &ms[i]
@@ -396,8 +396,8 @@ func (c *Client) receive(from uint64, ms []wire.Message) {
 	}
 }
 
-// owner is the session that a message is for: its requests have numbers of a
-// range of their own, and its writes name it.
+// owner is the session that a message is for: each session has its own range of request
+// numbers, and its writes name it.
 func (c *Client) owner(m *wire.Message) *Session {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -407,7 +407,7 @@ func (c *Client) owner(m *wire.Message) *Session {
 	return c.byID[m.Session]
 }
 
-// named notes what the cluster calls a session now, 0: nothing.
+// named records the id that the cluster has given a session; 0 means none.
 func (c *Client) named(s *Session, old, id uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -417,7 +417,7 @@ func (c *Client) named(s *Session, old, id uint64) {
 	}
 }
 
-// forget takes a session out of the client.
+// forget removes a session from the client.
 func (c *Client) forget(s *Session) {
 	c.named(s, s.id.Swap(0), 0)
 	c.mu.Lock()
@@ -425,7 +425,7 @@ func (c *Client) forget(s *Session) {
 	delete(c.sessions, s.number)
 }
 
-// direct handles what is for the client as a whole.
+// direct handles messages for the client as a whole.
 func (c *Client) direct(from uint64, m *wire.Message) {
 	switch {
 	case m.Kind == wire.WatchEvent:
@@ -435,7 +435,7 @@ func (c *Client) direct(from uint64, m *wire.Message) {
 		if w != nil {
 			w.receive(from, m)
 		} else if conn := c.to(from); conn != nil {
-			// It was ended, and the replica has not heard of it.
+			// The watch was closed, and the replica does not know that yet.
 			_, _ = conn.Send([]wire.Message{{Kind: wire.Unwatch, Request: m.Request}})
 		}
 	case m.Kind == wire.NewView:
@@ -460,7 +460,7 @@ func (c *Client) direct(from uint64, m *wire.Message) {
 	}
 }
 
-// linked are the places of all replicas that the client knows.
+// linked are the links to all replicas that the client knows.
 func (c *Client) linked() []*link {
 	if l := c.links.Load(); l != nil {
 		return *l
@@ -482,8 +482,8 @@ func (c *Client) follow(addr string) {
 	c.wait.Go(func() { c.keep(c.life, l) })
 }
 
-// seek asks a replica who the members are when one leads that the client does
-// not know: it was added after the client was told where the others are.
+// seek asks a replica who the members are, because a replica leads that the client
+// does not know: it was added after the client learned the addresses.
 func (c *Client) seek(from, leader uint64) {
 	if leader == 0 || c.knows(leader) {
 		return
@@ -514,8 +514,8 @@ func (c *Client) knows(id uint64) bool {
 	return false
 }
 
-// seekAgain asks once more, another replica perhaps, as long as one leads that the
-// client does not know: anyone who was asked may not have been able to tell.
+// seekAgain asks once more, perhaps another replica, as long as the client does not know
+// the leader's address: the replica that was asked may not have known it.
 func (c *Client) seekAgain() {
 	c.mu.Lock()
 	view, rest := c.view, c.seeking || time.Since(c.sought) < seekPause
@@ -536,11 +536,11 @@ func (c *Client) seekAgain() {
 	}
 }
 
-// seekPause is how long a client that does not know who leads waits before it asks
+// seekPause is how long a client that does not know the leader waits before it asks
 // again.
 const seekPause = 500 * time.Millisecond
 
-// learn follows the members that a replica knows and this client does not.
+// learn adds the members that a replica knows and this client does not.
 func (c *Client) learn(from uint64) {
 	ctx, cancel := context.WithTimeout(c.life, c.opts.DialTimeout)
 	defer cancel()
@@ -569,8 +569,8 @@ func (c *Client) viewed(m *wire.Message) {
 	}
 }
 
-// viewTold lets Open return, once the sessions know a view. It is apart from viewed: a
-// session that is asked for a weak read before it knows the preset asks the leader, and
+// viewTold lets Open return, once the sessions know a view. It is separate from viewed
+// because a session that does not know the preset would send a weak read to the leader, and
 // there may be none.
 func (c *Client) viewTold() {
 	c.mu.Lock()
@@ -582,7 +582,7 @@ func (c *Client) viewTold() {
 	}
 }
 
-// tick lets sessions ask again, and tells them how far the replicas are.
+// tick lets sessions retry, and tells them how far the replicas have come.
 func (c *Client) tick(ctx context.Context) {
 	t := time.NewTicker(25 * time.Millisecond)
 	defer t.Stop()

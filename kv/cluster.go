@@ -51,10 +51,10 @@ const (
 	Transfer   = wire.Transfer
 )
 
-// Configure changes the members of the cluster and returns when the change is
-// in force; a transfer is when the new leader itself says so. A change that is in force
-// already is a success: who has not got an answer asks again, as Configure itself does
-// when the leader goes.
+// Configure changes the members of the cluster and returns when the change is in force; a
+// transfer, when the new leader itself confirms it. A change that is already in force is a
+// success: if there was no answer, repeat the call, as Configure itself does when the leader
+// changes.
 func (c *Client) Configure(ctx context.Context, g MemberChange) error {
 	for {
 		c.mu.Lock()
@@ -66,8 +66,8 @@ func (c *Client) Configure(ctx context.Context, g MemberChange) error {
 		}
 		m, err := c.askLeader(ctx, leader, wire.Message{Kind: wire.Configure, Data: g.Append(nil)})
 		switch {
-		case errors.Is(err, errNotConnected): // yet, or any more
-		case errors.Is(err, context.Canceled) && ctx.Err() == nil: // another leads now
+		case errors.Is(err, errNotConnected): // not yet, or no longer
+		case errors.Is(err, context.Canceled) && ctx.Err() == nil: // there is a new leader
 		case err != nil:
 			return err
 		case m.Kind == wire.Refused && m.Code == wire.CodeBusy: // leadership is being transferred
@@ -88,12 +88,12 @@ func (c *Client) Configure(ctx context.Context, g MemberChange) error {
 	}
 }
 
-// configurePause is how long a change that cannot begin, or has not ended, is left
-// alone.
+// configurePause is the pause before a change that cannot begin, or has not ended, is tried
+// again.
 const configurePause = 50 * time.Millisecond
 
-// askLeader asks a replica, and gives up with context.Canceled when another leads: the
-// first may be stopped, and its connection stand.
+// askLeader asks a replica, and gives up with context.Canceled when another replica leads: the
+// first one may be paused while its connection stays open.
 func (c *Client) askLeader(ctx context.Context, leader uint64, m wire.Message) (wire.Message, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -112,7 +112,7 @@ func (c *Client) askLeader(ctx context.Context, leader uint64, m wire.Message) (
 	return c.request(ctx, leader, m)
 }
 
-// leader is the replica that leads, as far as is known, else 0.
+// leader is the replica that leads, as far as is known, or 0.
 func (c *Client) leader() uint64 {
 	c.Session.mu.Lock()
 	defer c.Session.mu.Unlock()

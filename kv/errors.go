@@ -21,15 +21,15 @@ var (
 	ErrFull = errors.New("kv: too many operations under way")
 	// ErrClosed says that the client is closed.
 	ErrClosed = errors.New("kv: client is closed")
-	// ErrMissed says that a watch has lost changes and must read again.
+	// ErrMissed says that a watch has lost changes: read the keys again.
 	ErrMissed = errors.New("kv: changes were missed")
-	// ErrCutOff says that a watch has ended: all replicas that could be asked have known
-	// no leader for 30 s (ten election timeouts if that is more), as where the network
-	// separates them from the others, and would not hear of changes.
+	// ErrCutOff says that a watch has ended: none of the replicas that could be asked has known
+	// a leader for 30 s (ten election timeouts if that is more). The network may separate them
+	// from the others, and they would not learn of changes.
 	ErrCutOff = errors.New("kv: cut off from the cluster")
 	// ErrExpired says that the cluster has forgotten an idle session, and that the
-	// operation has changed nothing. The session goes on under a new number as soon
-	// as nothing of the old one is under way.
+	// operation has changed nothing. The session continues under a new id as soon
+	// as its earlier operations have ended.
 	ErrExpired = errors.New("kv: session has expired")
 )
 
@@ -49,8 +49,8 @@ func (e *UnknownError) Error() string {
 // Unwrap is the reason, such as context.DeadlineExceeded.
 func (e *UnknownError) Unwrap() error { return e.Err }
 
-// opError is the error of one operation. Its text is made when it is read: that
-// a key is absent is an everyday answer.
+// opError is the error of one operation. Its text is built only when it is read, since a
+// missing key is an ordinary answer.
 type opError struct {
 	op, key string
 	err     error

@@ -11,15 +11,14 @@ import (
 )
 
 const (
-	inventoryLooks   = 4    // at an item that changes while it is looked at
-	inventoryPortion = 1000 // keys that are asked for at once
+	inventoryLooks   = 4    // attempts to read an item that keeps changing
+	inventoryPortion = 1000 // keys per request
 )
 
-// Inventory reads items like Range, and how long they have to live and by which lease
-// they go, which Range does not tell. Those come after the items: an item that was
-// written meanwhile is read again, some times, so that only one that is written all the
-// time may get the value of one moment and the time to live of the next. Items that have
-// gone meanwhile are left out.
+// Inventory reads items like Range, and also their times to live and leases, which Range does
+// not return. These are read after the items. An item that was written in between is read
+// again, a few times; only one that changes all the time may get the value of one moment and
+// the time to live of the next. Items that were deleted in between are left out.
 func (s *Session) Inventory(ctx context.Context, from, to string, options ...Option) (items []Item, more bool, err error) {
 	weak := make_(wire.Command{}, options).weak
 	items, more, err = s.Range(ctx, from, to, options...)
@@ -72,7 +71,7 @@ func (s *Session) values(ctx context.Context, items []Item, which []int, gone []
 	return nil
 }
 
-// details reads times to live, and then revisions and leases, and lists the items that
+// details reads times to live, and then revisions and leases, and returns the items that
 // were written since they were read.
 func (s *Session) details(ctx context.Context, items []Item, which []int, gone []bool, weak bool) (changed []int, err error) {
 	type answer struct {

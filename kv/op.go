@@ -9,7 +9,7 @@ import (
 )
 
 // Op is one operation, for [Session.Issue] and [Session.Do]. Functions of this
-// package make them; methods of Session carry out the usual ones.
+// package create them; Session has methods for the common ones.
 type Op struct {
 	command wire.Command
 	weak    bool
@@ -24,7 +24,7 @@ var names = map[wire.Verb]string{
 
 func (o Op) name() string { return names[o.command.Verb] }
 
-// key is the key to show, or the beginning of one that is too long to be shown.
+// key is the key for error messages, shortened if it is long.
 func (o Op) key() string {
 	const most = 100 // bytes
 	key := o.command.Key
@@ -37,7 +37,7 @@ func (o Op) key() string {
 	return key
 }
 
-// tooLarge reports a key or a value that no replica takes.
+// tooLarge returns an error for a key or a value that every replica would refuse.
 func (o Op) tooLarge() error {
 	longest, value := len(o.command.Key), len(o.command.Value)
 	for _, key := range o.command.Keys {

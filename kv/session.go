@@ -13,8 +13,8 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
-// Session is one line of operations: a weak read sees what the session has done
-// and seen before, and a strong operation makes its earlier weak writes durable
+// Session is a sequence of operations: a weak read sees what the session has written
+// and read before, and a strong operation makes its earlier weak writes durable
 // at a majority. It is safe for concurrent use; concurrent operations have no
 // order among themselves, except that those on the same keys take effect in the
 // order in which they were issued.
@@ -32,11 +32,11 @@ type Session struct {
 	dead  error // why nothing more is issued
 
 	used int64             // when the last write was issued
-	kept []session.Outcome // of sessions before this one, to be reported
+	kept []session.Outcome // of earlier states of this session, to be reported
 
 	stable uint64 // what pure had when room was last made
 
-	corked bool           // a goroutine sends and reports, also what comes up meanwhile
+	corked bool           // one goroutine sends and reports, including what is added meanwhile
 	ended  []ended        // its scratch
 	batch  []wire.Message // its scratch, too
 }
@@ -67,12 +67,12 @@ func (c *Client) newSession() *Session {
 	return s
 }
 
-// fresh is a session's state at its beginning.
+// fresh is the initial state of a session.
 func (s *Session) fresh() *session.Session {
 	return session.New(session.Config{Fast: s.c.opts.Path, Retry: s.c.opts.Retry, Requests: s.number << 32})
 }
 
-// greet tells a session who is connected, and who leads.
+// greet tells a session which replicas are connected, and which one leads.
 func (s *Session) greet(p *session.Session, now int64) {
 	for _, l := range s.c.linked() {
 		l.mu.Lock()
@@ -92,28 +92,27 @@ func (s *Session) greet(p *session.Session, now int64) {
 	}
 }
 
-// event runs do on the session's state, then sends and reports what it caused.
+// event runs do on the session's state, then sends and reports the results.
 func (s *Session) event(do func(p *session.Session, now int64)) {
 	s.mu.Lock()
 	do(s.pure, s.c.now())
 	s.after()
 }
 
-// tend is event for those who look after all sessions, or hold a lock: it does not
-// report itself, since what it would call may block.
+// tend is event for callers that visit all sessions, or hold a lock: it does not report
+// itself, since the functions that it would call may block.
 func (s *Session) tend(do func(p *session.Session, now int64)) {
 	s.mu.Lock()
 	do(s.pure, s.c.now())
 	s.carryOn(true)
 }
 
-// after is called with mu locked, and unlocks it. It sends what the session
-// wants sent and reports what has ended. While it reports, operations that are
-// issued, mostly by those reports, gather, and leave together when it is done.
+// after is called with mu locked, and unlocks it. It sends the session's messages and
+// reports the operations that have ended. Operations that are issued while it reports,
+// mostly by those functions, are gathered and sent together afterwards.
 func (s *Session) after() { s.carryOn(false) }
 
-// carryOn is after, where the reports are apart: by another goroutine, which then
-// carries on.
+// carryOn is after; if apart is set, another goroutine reports, and then continues.
 func (s *Session) carryOn(apart bool) {
 	if id := s.pure.ID(); id != s.id.Load() {
 		s.c.named(s, s.id.Swap(id), id)
@@ -124,7 +123,7 @@ func (s *Session) carryOn(apart bool) {
 	}
 	for {
 		if stable := s.pure.Stable(); stable != s.stable {
-			s.stable = stable // weak writes that have been answered take room until they are committed
+			s.stable = stable // answered weak writes count against the limits until they are committed
 			s.makeRoom()
 		}
 		sends, outcomes := s.pure.Take()
@@ -132,7 +131,7 @@ func (s *Session) carryOn(apart bool) {
 			outcomes, s.kept = append(s.kept, outcomes...), nil
 		}
 		if len(sends) == 0 && len(outcomes) == 0 {
-			s.pure.Recycle(sends, outcomes) // their memory is for the next event
+			s.pure.Recycle(sends, outcomes) // their memory is reused for the next event
 			break
 		}
 		ended := s.ended[:0]
@@ -159,7 +158,7 @@ func (s *Session) carryOn(apart bool) {
 	s.mu.Unlock()
 }
 
-// reportApart reports on a goroutine that the client waits for when it is closed.
+// reportApart reports on a goroutine that Client.Close waits for.
 func (s *Session) reportApart(ended []ended, sends []session.Send, outcomes []session.Outcome) {
 	s.c.wait.Go(func() {
 		s.report(ended, sends, outcomes)
@@ -167,8 +166,8 @@ func (s *Session) reportApart(ended []ended, sends []session.Send, outcomes []se
 	})
 }
 
-// report tells callers what has ended, and locks mu. The slices are memory for the next
-// event.
+// report calls the functions of ended operations, and locks mu. The slices are reused for
+// the next event.
 func (s *Session) report(ended []ended, sends []session.Send, outcomes []session.Outcome) {
 	for i := range ended {
 		ended[i].call.done(ended[i].result, ended[i].err)
@@ -179,7 +178,7 @@ func (s *Session) report(ended []ended, sends []session.Send, outcomes []session
 	s.corked, s.ended = false, ended
 }
 
-// makeRoom wakes those who wait for room. The caller has locked mu.
+// makeRoom wakes callers that wait for room. The caller has locked mu.
 func (s *Session) makeRoom() {
 	if s.wants > 0 {
 		s.wants = 0
@@ -221,13 +220,12 @@ func finish(c call, o session.Outcome) ended {
 	return e
 }
 
-// Close ends the session: it waits for the operations under way and until the
-// session's weak writes are committed, and then has the cluster forget the session,
-// with the answers that it keeps for it. From its call on, operations fail with
-// ErrClosed. When ctx ends first, Close returns its error, and the rest goes on behind
+// Close ends the session: it waits for the operations in flight and until the
+// session's weak writes are committed, and then makes the cluster forget the session and
+// the answers that it keeps for it. Once Close is called, operations fail with
+// ErrClosed. If ctx ends first, Close returns its error, and continues in the background
 // until the client is closed; the cluster then forgets the session when it has been
-// idle for long. A session that was closed, or whose client was, is closed again
-// without effect.
+// idle for long. Closing a session again, or after its client, has no effect.
 func (s *Session) Close(ctx context.Context) error {
 	s.mu.Lock()
 	if s.dead != nil {
@@ -243,7 +241,7 @@ func (s *Session) Close(ctx context.Context) error {
 	return nil
 }
 
-// finish ends a session, as often as it is called.
+// finish ends a session; it may be called repeatedly.
 func (s *Session) finish(ctx context.Context) error {
 	err := s.quiet(ctx)
 	if err == nil {
@@ -258,12 +256,12 @@ func (s *Session) finish(ctx context.Context) error {
 	return err
 }
 
-// finishBehind finishes it until the client is closed, unless it is.
+// finishBehind calls finish in the background, until the client is closed.
 func (s *Session) finishBehind() {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
 	if !s.c.closed {
-		s.c.wait.Go(func() { _ = s.finish(s.c.life) }) // Close has told why it did not end in time
+		s.c.wait.Go(func() { _ = s.finish(s.c.life) }) // Close has returned the reason
 	}
 }
 
@@ -275,7 +273,7 @@ func (s *Session) connected(id uint64, conn *peer.Conn) {
 	})
 }
 
-// quiet waits until nothing is under way.
+// quiet waits until no operation is in flight.
 func (s *Session) quiet(ctx context.Context) error {
 	for {
 		s.mu.Lock()
@@ -293,7 +291,7 @@ func (s *Session) quiet(ctx context.Context) error {
 	}
 }
 
-// last carries out an operation of a session that is being closed.
+// last performs an operation of a session that is being closed.
 func (s *Session) last(ctx context.Context, begin func(*session.Session) error) error {
 	ch := make(chan error, 1)
 	s.mu.Lock()
@@ -310,14 +308,14 @@ func (s *Session) last(ctx context.Context, begin func(*session.Session) error) 
 	select {
 	case err := <-ch:
 		return err
-	case <-s.c.life.Done(): // and nobody may abandon it any more
+	case <-s.c.life.Done(): // and no other goroutine can abandon it any more
 		return ErrClosed
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-// abandon ends all calls: the client is closed.
+// abandon fails all calls: the client is closed.
 func (s *Session) abandon() {
 	s.mu.Lock()
 	calls := s.calls
@@ -331,10 +329,10 @@ func (s *Session) abandon() {
 	}
 }
 
-// Issue begins an operation and returns; done is called once with its outcome, on a
-// goroutine that delivers answers, which may be that of any caller of Issue. So it must be
-// quick, and may issue the next. When Issue returns an error, done is not called: ErrFull means to
-// wait until others have ended.
+// Issue starts an operation and returns; done is called once with its outcome, on a
+// goroutine that delivers answers, which may be that of any caller of Issue. So done must be
+// quick; it may issue further operations. If Issue returns an error, done is not called;
+// after ErrFull, wait until other operations have ended.
 func (s *Session) Issue(o Op, done func(Result, error)) error {
 	if err := o.tooLarge(); err != nil {
 		return err
@@ -366,12 +364,12 @@ func (s *Session) Issue(o Op, done func(Result, error)) error {
 	return nil
 }
 
-// idleForLong is after how long without a write a session is replaced before the next:
-// a cluster forgets one after an hour, unless it was told otherwise.
+// idleForLong is the time without a write after which a session is replaced before the next
+// one: by default, a cluster forgets a session after an hour.
 const idleForLong = 30 * time.Minute
 
-// renew goes on with a new session, which sees at least as much as the old one, of which
-// nothing is under way. What has ended of that and was not reported yet, will be.
+// renew continues with a new session, which sees at least as much as the old one; the old one
+// has no operation in flight. Its outcomes that were not reported yet will be.
 func (s *Session) renew(now int64) {
 	_, ended := s.pure.Take()
 	s.kept = append(s.kept, ended...)
@@ -398,8 +396,8 @@ func (s *Session) issue(o Op, done func(Result, error)) error {
 	return err
 }
 
-// Do performs an operation and waits for its outcome and, if necessary, first
-// for room. When ctx ends first, the outcome of a write is unknown.
+// Do performs an operation and waits for its outcome, and before that for room if
+// necessary. If ctx ends first, the outcome of a write is unknown.
 func (s *Session) Do(ctx context.Context, o Op) (Result, error) {
 	type answer struct {
 		r   Result
@@ -420,7 +418,7 @@ func (s *Session) Do(ctx context.Context, o Op) (Result, error) {
 	}
 }
 
-// begin issues an operation, and before that waits for room if need be.
+// begin issues an operation, and waits for room before if necessary.
 func (s *Session) begin(ctx context.Context, o Op, done func(Result, error)) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("kv: %s %q was not sent: %w", o.name(), o.key(), err)

@@ -15,7 +15,7 @@ type Change struct {
 	Item
 }
 
-// ChangeKind says what became of a key.
+// ChangeKind says how a key was changed.
 type ChangeKind = wire.ChangeKind
 
 // Kinds of changes.
@@ -36,20 +36,20 @@ type Watcher struct {
 
 	mu      sync.Mutex
 	replica uint64 // 0 while no replica reports changes
-	asked   bool   // some replica was asked to tell
-	before  bool   // asked, before the last one was
-	next    uint64 // the first revision that was not told
+	asked   bool   // a replica was asked to report changes
+	before  bool   // asked, before the present replica
+	next    uint64 // the first revision that was not reported
 	queue   []Change
-	missed  bool     // what comes behind queue
-	later   []Change // what came after that
+	missed  bool     // the changes after those in queue were missed
+	later   []Change // what came after the gap
 	bytes   int      // of queue and later
-	cut     []uint64 // replicas that are cut off from the others, since something was told
+	cut     []uint64 // replicas that have been cut off from the others since the last report
 	err     error
-	ready   chan struct{} // has one token when there is something to take
+	ready   chan struct{} // has one token when there is something for Next
 }
 
-// Watch watches the keys from from on, before to (empty: the end), beginning with
-// revision since; 0 means from now on. The caller closes it.
+// Watch watches the keys from from (inclusive) to to (exclusive; empty: the end), from
+// revision since on; 0 means from now on. The caller must close the Watcher.
 func (c *Client) Watch(from, to string, since uint64) (*Watcher, error) {
 	c.mu.Lock()
 	if c.closed {
@@ -65,8 +65,8 @@ func (c *Client) Watch(from, to string, since uint64) (*Watcher, error) {
 }
 
 // Next waits for changes and returns all that have come since the last call, at
-// least one. After ErrMissed, which says that the replicas no longer know what
-// was changed, the watch goes on with what comes after.
+// least one. After ErrMissed, which says that the replicas no longer know some of the
+// changes, the watch continues with later ones.
 func (w *Watcher) Next(ctx context.Context) ([]Change, error) {
 	for {
 		w.mu.Lock()
@@ -124,12 +124,12 @@ func (w *Watcher) wake() {
 	}
 }
 
-// maxUntaken is how many changes wait for Next. A program that takes none must
-// not fill its memory with them: it is told that it missed some.
+// maxUntaken is how many changes may wait for Next. If a program takes none, they must
+// not fill its memory: it gets ErrMissed instead.
 const maxUntaken = 64 << 10
 
-// maxUntakenBytes is how many bytes of keys and values they may have. Those of one
-// event wait whatever their size.
+// maxUntakenBytes bounds the size of their keys and values. The changes of one event are
+// kept whatever their size.
 const maxUntakenBytes = 64 << 20
 
 func sizeOf(changes []Change) (bytes int) {
@@ -139,8 +139,8 @@ func sizeOf(changes []Change) (bytes int) {
 	return bytes
 }
 
-// refused ends a watch that a replica does not take. One that is cut off from the others
-// is left for another one, if there is any.
+// refused handles a replica's refusal of a watch. If that replica is cut off from the others,
+// the watch tries another one, if there is any.
 func (w *Watcher) refused(from uint64, m *wire.Message) {
 	if m.Code == wire.CodeCutOff {
 		w.move(from, string(m.Data))
@@ -154,7 +154,7 @@ func (w *Watcher) refused(from uint64, m *wire.Message) {
 	}
 }
 
-// move goes on at another replica.
+// move continues at another replica.
 func (w *Watcher) move(from uint64, why string) {
 	w.mu.Lock()
 	if from != w.replica || w.err != nil {
@@ -172,7 +172,7 @@ func (w *Watcher) move(from uint64, why string) {
 	w.end(fmt.Errorf("%w: watch: %s", ErrCutOff, why))
 }
 
-// receive takes in what the replica tells.
+// receive handles a replica's report of changes.
 func (w *Watcher) receive(from uint64, m *wire.Message) {
 	changes, err := wire.ParseChanges(m.Data)
 	w.mu.Lock()
@@ -206,7 +206,7 @@ func (w *Watcher) receive(from uint64, m *wire.Message) {
 	}
 }
 
-// ask is the request for a replica that is to tell from here on, unless another
+// ask returns the request for a replica that should report from here on, unless another
 // one was asked meanwhile: several connections may come up at once.
 func (w *Watcher) ask(id uint64) (m wire.Message, ok bool) {
 	w.mu.Lock()
@@ -224,7 +224,7 @@ func (w *Watcher) ask(id uint64) (m wire.Message, ok bool) {
 	return wire.Message{Kind: wire.Watch, Request: w.request, Revision: w.next, Data: command.Append(nil)}, true
 }
 
-// unasked takes back that a replica was asked.
+// unasked undoes ask.
 func (w *Watcher) unasked(id uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -233,8 +233,8 @@ func (w *Watcher) unasked(id uint64) {
 	}
 }
 
-// rewatch finds a replica for each watch that has none; just is one that has
-// just been connected.
+// rewatch finds a replica for each watch that has none; just is the replica that was
+// connected last.
 func (c *Client) rewatch(just uint64) {
 	c.mu.Lock()
 	var idle []*Watcher
@@ -251,7 +251,7 @@ func (c *Client) rewatch(just uint64) {
 	}
 }
 
-// askFor asks a replica to tell a watch, unless another one was asked; 0 is the nearest.
+// askFor sends a watch's request to a replica, unless another one was asked; 0 is the nearest.
 func (c *Client) askFor(w *Watcher, id uint64) {
 	if id == 0 {
 		id = c.nearest()
@@ -265,11 +265,11 @@ func (c *Client) askFor(w *Watcher, id uint64) {
 		return
 	}
 	if _, err := conn.Send([]wire.Message{m}); err != nil {
-		w.unasked(id) // the connection is full, or ending: soon again, by the clock
+		w.unasked(id) // the connection is full, or ending: tick will try again soon
 	}
 }
 
-// unwatched notes that a replica tells nothing any more.
+// unwatched notes that a replica no longer reports anything.
 func (c *Client) unwatched(id uint64) {
 	c.mu.Lock()
 	for _, w := range c.watches {
@@ -289,7 +289,7 @@ func (c *Client) unwatched(id uint64) {
 // nearest is the connected replica with the shortest round trip, 0 if none is.
 func (c *Client) nearest() uint64 { return c.nearestBut(nil) }
 
-// nearestBut is nearest without some replicas.
+// nearestBut is nearest, excluding some replicas.
 func (c *Client) nearestBut(these []uint64) (id uint64) {
 	best := int64(-1)
 	for _, l := range c.linked() {

@@ -7,90 +7,92 @@ import (
 	"time"
 )
 
-// Router is a sink that knows which messages share a destination: something that
-// may be full, or fail, while others take messages. Without it a topic is one.
+// Router is a sink that knows which messages share a destination: something that may
+// be full, or fail, while others take messages. Without it a topic is a destination.
 type Router interface {
 	Destination(m *Message) string
 }
 
 // Parter is a sink whose destinations have parts, such as partitions, that can be
-// unavailable by themselves, and that knows which part a message goes to.
+// unavailable separately, and that knows which part a message goes to.
 type Parter interface {
-	// Part names it, unlike any other part and any destination. Empty: the destination
-	// has no parts, or none is known for the message.
+	// Part is the part's name, which differs from those of other parts and of destinations.
+	// Empty: the destination has no parts, or the part is unknown.
 	Part(m *Message) string
 }
 
-// Constants of circuits, which need no tuning.
+// Constants of circuits, which do not need tuning.
 const (
-	crowd         = 3    // messages that fail without one being taken: it is not the message
-	probes        = 8    // messages that a destination is tried with
-	mostSuspects  = 4096 // failing messages of one destination that are remembered
-	mostTaken     = 4096 // destinations of which it is remembered that they took messages
+	crowd         = 3    // if so many messages fail and none is taken, the messages are not to blame
+	probes        = 8    // messages with which a blocked destination is tried
+	mostSuspects  = 4096 // failing messages that are remembered of one destination
+	mostTaken     = 4096 // destinations that are remembered to have taken messages
 	probePatience = 30 * time.Second
-	longestNamed  = time.Hour // that a destination may ask for
+	longestNamed  = time.Hour // longest pause that a destination may ask for
 )
 
-// circuits decides, for each destination, whether a failure is the message's or the
-// destination's. A message that fails while others are taken spends its attempts. Where a
-// destination takes none, its messages wait and spend nothing, and it is tried with a few
+// circuits decides, for each destination, whether a failure is the fault of the message or
+// of the destination. A message that fails while others are taken spends its attempts. If a
+// destination takes none, its messages wait and spend no attempt, and the relay tries it with
+// a few of them from time to time, while other destinations go on.
 // now and then, while other destinations go on.
 //
 //	closed --three messages failed, none taken--> open --time--> tried with a few
 //	   ^                                            ^---all failed----'      |
 //	   '-------------------one was taken--------------------------------------'
 //
-// Where all that may be sent is refused for good, each first of its key, say, nothing
-// would ever be taken: one is given up now and then, so that what is behind it is sent.
+// If all messages that may be sent are refused permanently, say because each is the first of
+// its key, none would ever be taken: one is given up from time to time, so that those behind
+// it are sent.
 //
 // It is safe for concurrent use.
 type circuits struct {
 	route   func(*Message) string // to its destination
-	place   func(*Message) string // to the part of it that may be away, as a destination of its own
-	parts   bool                  // they differ
+	place   func(*Message) string // to the part of it that may be away, named like a destination
+	parts   bool                  // the two differ
 	nOpen   atomic.Int64
 	changed bell // rung when a destination takes messages again
 	closes  atomic.Uint64
 
 	mu     sync.Mutex
-	by     map[string]*circuit // those that have something to remember
-	count  uint64              // of confirmations: one for each call that had some
-	latest [2]confirmation     // of two destinations, the last first
-	taken  map[string]uint64   // count of the last confirmation of each
-	dark   bool                // a call met no broker, and nothing was confirmed since
-	lit    atomic.Uint64       // how often that has ended, so far as that is taken note of
-	litAt  time.Time           // and when last
+	by     map[string]*circuit // only those with something to remember
+	count  uint64              // of calls with confirmations
+	latest [2]confirmation     // of two destinations, the last one first
+	taken  map[string]uint64   // count at the last confirmation of each
+	dark   bool                // a call did not reach the broker, and nothing was confirmed since
+	lit    atomic.Uint64       // how often dark has ended
+	litAt  time.Time           // when it last ended
 }
 
-// confirmation is of the last call in which a destination took messages.
+// confirmation is the last call in which a destination took messages.
 type confirmation struct {
 	destination string
 	at          uint64 // by circuits.count
 }
 
-// circuit is what is known of one destination.
+// circuit is the state of one destination.
 type circuit struct {
 	taken    uint64             // messages that it has taken
-	failing  map[int64]struct{} // that failed since it took the last one, up to crowd
-	since    uint64             // circuits.count when the first of them did
-	suspects map[int64]suspect  // that fail, by number
+	failing  map[int64]struct{} // messages that failed since it last took one, up to crowd
+	since    uint64             // circuits.count when the first of them failed
+	suspects map[int64]suspect  // failing messages, by number
 	open     bool
 	until    time.Time // open: nothing is sent before
-	left     int       // open: how many more it is tried with then
-	tried    time.Time // the first of them
+	left     int       // open: how many more messages it is tried with then
+	tried    time.Time // when the first of them was sent
 	wait     backoff
-	away     bool      // open: for it was not met
-	missed   time.Time // when it was seen first that it is not met
-	missing  time.Time // and last, or until when it asked for patience then
-	lose     time.Time // open: from then on one message that is refused is given up
+	away     bool      // open because it could not be reached
+	missed   time.Time // when it could first not be reached
+	missing  time.Time // when it last could not, or until when it then asked to wait
+	lose     time.Time // open: from then on one refused message is given up
 	lost     bool      // one was given up while nothing had been taken yet
 }
 
 // suspect is a message that has failed.
 type suspect struct {
-	taken   uint64 // what its destination had taken when it failed first
+	taken   uint64 // what its destination had taken when it first failed
 	tries   int
-	refused int // of tries, those that were refusals for good
+	refused int // tries that ended in a permanent refusal
 }
 
 func newCircuits(s Sink) *circuits {
@@ -111,8 +113,8 @@ func newCircuits(s Sink) *circuits {
 	return c
 }
 
-// admit reports whether a message may be sent now to its destination, and its part of
-// that, and if not which of the two keeps it waiting, and until when.
+// admit reports whether a message may be sent now to its destination, and to its part of
+// that; if not, which of the two blocks it, and until when.
 func (c *circuits) admit(m *Message, now time.Time) (ok bool, until time.Time, by string) {
 	by = c.route(m)
 	if ok, until = c.admitTo(by, now); !ok || !c.parts {
@@ -127,7 +129,7 @@ func (c *circuits) admit(m *Message, now time.Time) (ok bool, until time.Time, b
 	return ok, until, by
 }
 
-// giveBack undoes admitTo for a message that is not sent after all.
+// giveBack undoes admitTo for a message that was not sent.
 func (c *circuits) giveBack(destination string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -151,7 +153,7 @@ func (c *circuits) admitTo(destination string, now time.Time) (ok bool, until ti
 		return false, k.until
 	case k.left == probes:
 		k.tried = now
-	case k.left == 0 && now.Sub(k.tried) > probePatience: // the lane that tried it has gone
+	case k.left == 0 && now.Sub(k.tried) > probePatience: // the lane that tried it has ended
 		k.left, k.tried = probes, now
 	case k.left == 0:
 		return false, now.Add(100 * time.Millisecond)
@@ -160,7 +162,7 @@ func (c *circuits) admitTo(destination string, now time.Time) (ok bool, until ti
 	return true, now
 }
 
-// untold takes back tries of which nothing was told: who has made them leads no more.
+// untold undoes tries without an outcome: the leadership that made them has ended.
 func (c *circuits) untold() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -171,15 +173,15 @@ func (c *circuits) untold() {
 	}
 }
 
-// calm reports whether nothing has failed that is remembered.
+// calm reports whether no failure is remembered.
 func (c *circuits) calm() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.by) == 0
 }
 
-// placesOf lists where rows went, destinations and, while something fails, their parts,
-// each at least once.
+// placesOf lists the destinations of rows and, while something fails, their parts; some
+// may be named twice.
 func (c *circuits) placesOf(rows []Row) (names []string) {
 	const few = 16 // of which none is named twice
 	parts := c.parts && !c.calm()
@@ -205,7 +207,7 @@ func (c *circuits) isOpen(destination string) bool {
 }
 
 // state reports whether messages wait for the destination, and whether that is because
-// it was not met.
+// it could not be reached.
 func (c *circuits) state(destination string) (open, away bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -214,8 +216,8 @@ func (c *circuits) state(destination string) (open, away bool) {
 	return open, open && k.away
 }
 
-// took notes that the destination has taken messages, by number. It reports
-// whether it had taken none before.
+// took records that the destination has taken messages, by number. It reports
+// whether it was blocked before.
 func (c *circuits) took(destination string, seqs []int64) (again bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -248,7 +250,7 @@ func (c *circuits) now() uint64 {
 	return c.count
 }
 
-// confirmed notes that a call had messages taken by the destinations given.
+// confirmed records that the given destinations took messages in a call.
 func (c *circuits) confirmed(destinations []string) {
 	if len(destinations) == 0 {
 		return
@@ -271,16 +273,16 @@ func (c *circuits) confirmed(destinations []string) {
 	}
 }
 
-// missed notes that a call met no broker.
+// missed records that a call did not reach the broker.
 func (c *circuits) missed() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.dark = true
 }
 
-// relight has destinations that were not met tried at once: the broker is back that
-// took nothing, and perhaps they are. It does so now and then only: a call that meets
-// none may have had messages of one part alone. c.mu is held.
+// relight makes destinations that could not be reached due at once, because the broker is
+// back after it took nothing, and they may be, too. It does so only from time to time: a call
+// that does not reach the broker may have had messages for one part alone. c.mu is held.
 func (c *circuits) relight(now time.Time) {
 	c.dark = false
 	if now.Sub(c.litAt) < awayLongest {
@@ -296,10 +298,10 @@ func (c *circuits) relight(now time.Time) {
 	c.changed.ring()
 }
 
-// takesOthers reports whether the broker takes messages while this one, sent after so
-// many confirmations, met none: of its own destination since the call began or since
-// the message failed first, or of another one since the call began or since its own
-// failed first.
+// takesOthers reports whether the broker takes other messages while this one, sent when before
+// calls were confirmed, did not reach it: messages of its own destination since the call began
+// or since this message first failed, or of another destination since the call began or since
+// its own destination first failed.
 func (c *circuits) takesOthers(destination string, seq int64, before uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -321,20 +323,20 @@ func (c *circuits) takesOthers(destination string, seq int64, before uint64) boo
 	return other.at > before
 }
 
-// failure is what a failed message brings.
+// failure is a failed message, for failed.
 type failure struct {
 	destination string
 	seq         int64
 	kind        failureKind
-	others      bool          // of the same call, the destination has taken some
-	named       time.Duration // that the destination asked for
-	took        time.Duration // the call
-	before      uint64        // confirmations when it began
+	others      bool          // in the same call the destination has taken other messages
+	named       time.Duration // the pause that the destination asked for
+	took        time.Duration // duration of the call
+	before      uint64        // confirmed calls when it began
 	past        past
 }
 
-// ruling is what comes of a failure: whether it spends an attempt, and how long the
-// message waits if not. opened reports that from now on all of its destination wait.
+// ruling is the decision about a failure: whether it spends an attempt, and how long the
+// message waits if not. opened reports that the destination is blocked from now on.
 type ruling struct {
 	spend  bool
 	wait   time.Duration
@@ -345,23 +347,23 @@ type ruling struct {
 type failureKind int
 
 const (
-	faulty   failureKind = iota // likely the message's
-	doubtful                    // the message's or the destination's
-	busy                        // the destination's
-	absent                      // the same, and to find out may take the sink's time-out
-	refused                     // the message's, unless all are refused
+	faulty   failureKind = iota // probably the message's fault
+	doubtful                    // the message's or the destination's fault
+	busy                        // the destination's fault
+	absent                      // the same, and it may take the sink's timeout to find out
+	refused                     // the message's fault, unless all are refused
 )
 
-// A destination that is away is tried seldom if that takes long: after a call of ten
+// A destination that is away is tried less often if that takes long: after a call of ten
 // seconds, in which its lane does nothing else, the next one comes forty seconds later.
 const (
 	awayFactor  = 4
 	awayLongest = time.Minute
 )
 
-// patience is how long at least one waits after a failure. A call that began before
-// the first one was known to have failed says little: it may have taken its time-out
-// for a broker that was gone for a moment.
+// patience is how long a message waits at least after a failure. A call that began before
+// the first failure was known says little: it may have used its timeout for a broker that
+// was gone for a moment.
 func (k *circuit) patience(f failure, now time.Time) time.Duration {
 	if f.kind != absent {
 		return 0
@@ -376,7 +378,7 @@ func (k *circuit) patience(f failure, now time.Time) time.Duration {
 	return min(awayFactor*f.took, awayLongest)
 }
 
-// failed notes a failure and decides what comes of it.
+// failed records a failure and decides what follows from it.
 func (c *circuits) failed(f failure, policy RetryPolicy, now time.Time) (r ruling) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -403,7 +405,7 @@ func (c *circuits) failed(f failure, policy RetryPolicy, now time.Time) (r rulin
 	}
 	patience := k.patience(f, now)
 	if f.kind == absent && (proven || f.past.apart) {
-		// Its destination is there, and takes others: it is a part of it that is not.
+		// Its destination can be reached, and takes others: only a part of it cannot.
 		r.past = past{true, s.tries}
 		r.wait = max(min(policy.delay(s.tries), awayLongest/2), patience, min(f.named, longestNamed))
 		return r
@@ -426,7 +428,7 @@ func (c *circuits) failed(f failure, policy RetryPolicy, now time.Time) (r rulin
 			k.lose = now.Add(policy.givesUpAfter())
 		}
 		r.wait = k.refuse(f, now, patience, &c.nOpen, &r.opened)
-		if f.kind == refused { // perhaps it is the message: others are tried before it
+		if f.kind == refused { // perhaps the message is at fault: others are tried before it
 			r.wait = max(r.wait, policy.delay(s.tries))
 		}
 		return r
@@ -434,7 +436,7 @@ func (c *circuits) failed(f failure, policy RetryPolicy, now time.Time) (r rulin
 	r.wait = max(policy.delay(s.tries), min(f.named, longestNamed))
 	switch {
 	case first && s.refused < crowd:
-		// Nothing has been taken yet: perhaps all that follows is refused, too, as it was
+		// Nothing has been taken yet: perhaps everything that follows is refused, too, as it was
 		// before this relay began.
 		r.wait = min(r.wait, time.Second)
 	case f.kind == faulty, f.kind == refused, f.kind == doubtful && proven:
@@ -446,8 +448,8 @@ func (c *circuits) failed(f failure, policy RetryPolicy, now time.Time) (r rulin
 	return r
 }
 
-// makeRoom forgets one of the messages that fail when there are too many: it may be
-// another's by now.
+// makeRoom forgets one of the failing messages if there are too many: its number may
+// belong to another message by now.
 func (k *circuit) makeRoom() {
 	if len(k.suspects) < mostSuspects {
 		return
@@ -458,14 +460,14 @@ func (k *circuit) makeRoom() {
 	}
 }
 
-// givesUpAfter is how long a destination has taken nothing when a message that it
-// refuses for good is given up, and how long after that the next one is.
+// givesUpAfter is how long a destination must have taken nothing before a message that it
+// refuses permanently is given up, and the interval between two such messages.
 func (p RetryPolicy) givesUpAfter() time.Duration {
 	const least = 10 * time.Minute
 	return max(least, min(time.Duration(p.MaxAttempts), 1000)*min(p.Max, 24*time.Hour))
 }
 
-// refuse opens the circuit, or renews its time when it was tried in vain.
+// refuse opens the circuit, or extends it after a try that failed.
 func (k *circuit) refuse(f failure, now time.Time, patience time.Duration, nOpen *atomic.Int64, opened *bool) time.Duration {
 	if !k.open {
 		k.open, *opened = true, true
@@ -484,7 +486,7 @@ func (k *circuit) refuse(f failure, now time.Time, patience time.Duration, nOpen
 	return k.until.Sub(now) + 10*time.Millisecond
 }
 
-// forget drops what is known of messages that are dead letters now.
+// forget removes messages that are dead letters now.
 func (c *circuits) forget(destination string, seq int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -498,5 +500,5 @@ func (c *circuits) forget(destination string, seq int64) {
 	}
 }
 
-// waiting is how many destinations take nothing now.
+// waiting is how many destinations are blocked now.
 func (c *circuits) waiting() int { return int(c.nOpen.Load()) }

@@ -175,8 +175,8 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// shared is the configuration of one lead of so many: what a relay that leads all has
-// in flight is bounded as if it led one.
+// shared is the configuration of one of several shards: a relay that leads all of them has no
+// more in flight than a relay that leads one unsharded table.
 func (c Config) shared(shards int) Config {
 	for _, bound := range []*int{&c.MaxInFlight, &c.MaxInFlightBytes, &c.MaxWaiting} {
 		*bound = max(1, *bound/shards)
@@ -184,7 +184,7 @@ func (c Config) shared(shards int) Config {
 	return c
 }
 
-// validate names the first setting that makes no sense. c has its defaults.
+// validate returns an error for the first invalid setting. c has its defaults.
 func (c Config) validate() error {
 	switch {
 	case c.Publishers < 1 || c.Batch < 1 || c.MaxInFlight < 1 || c.MaxInFlightBytes < 1:

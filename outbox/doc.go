@@ -4,16 +4,16 @@
 //
 // # What is promised
 //
-//   - No loss. Every committed message is delivered at least once, or lies in
+//   - No loss. Every committed message is delivered at least once, or is in
 //     the table of dead letters with the reason. No cursor, time window or
-//     clean-up hides one that is pending.
+//     clean-up hides a pending message.
 //   - Order. For two messages of one key: if the transaction of A had committed
-//     before B was inserted, A is delivered before B is for the first time, across
-//     retries, crashes and a change of the leading relay. [SkipLocked], the usual
+//     before B was inserted, A is delivered before B is delivered for the first time,
+//     across retries, crashes and a change of the leading relay. [SkipLocked], the usual
 //     design, does not keep this order and is never the default.
 //   - Bounded duplicates. After a crash at most [Config.MaxInFlight] messages
 //     are sent again, with the same id, in the same order.
-//   - Exactly-once effects at a consumer by package outbox/inbox.
+//   - Exactly-once effects at a consumer that uses package outbox/inbox.
 //
 // # Producing
 //

@@ -5,18 +5,19 @@ import (
 	"time"
 )
 
-// Constants of how calls overlap, which need no tuning.
+// Constants of overlapping calls, which do not need tuning.
 const (
-	slowCall    = time.Second // a call that takes longer is slow,
-	slowFactor  = 4           // and longer than so many times what is usual
+	slowCall    = time.Second // a call is slow if it takes longer than this,
+	slowFactor  = 4           // and longer than this many times the usual duration
 	mostSlow    = 4           // slow calls of one stream
 	mostFlights = 3 * (1 + mostSlow)
 )
 
-// stream is calls of one kind. There is one at a time; but one that takes long, perhaps
-// for a message whose part of the broker is away, is let go: the next begins beside it,
-// without the keys that it has. What has failed for a part that is away has a stream of
-// its own, so that its calls, each of which may take the sink's time-out, keep nobody
+// stream is the Publish calls of one kind. There is one at a time; but a call that takes
+// long, perhaps because of a message for a part of the broker that is away, no longer counts:
+// the next one begins beside it, without the keys that the slow one has. Messages for a part
+// that is away have a stream of their own, since each of its calls may take the sink's
+// timeout, and no other message must wait for that.
 // waiting.
 //
 //	fresh  |-- 1 --|-- 2 --|-- 3 ... slow -------------|
@@ -24,13 +25,13 @@ const (
 //	again       |-- 1 --|                |-- 2 --|
 //	gone   |-- scout ------------------| pause |-- scout -------
 type stream struct {
-	due  blockades // that wait, by moment; empty for what is new
-	call *flight   // on its way, unless it was let go
-	slow int       // calls that were let go
-	at   time.Time // not before this is the next one
+	due  blockades // the waiting ones, by due time; empty for new messages
+	call *flight   // in flight, unless it is slow
+	slow int       // number of slow calls in flight
+	at   time.Time // the next call does not begin before this
 	wait backoff
-	// Of gone: the next call asks for a few only whether they are taken. After one
-	// was, all are due.
+	// Of gone: the next call only tries a few messages. When one of them is taken,
+	// all are due.
 	scout bool
 }
 
@@ -38,24 +39,24 @@ func newStream() stream {
 	return stream{scout: true, wait: backoff{least: 50 * time.Millisecond, most: 5 * time.Second}}
 }
 
-// flight is one Publish call on its way.
+// flight is a Publish call in flight.
 type flight struct {
 	stream *stream
 	rows   []Row
-	bs     []*blockade    // that the rows waited in, without them
+	bs     []*blockade    // that the rows waited in, now without them
 	pasts  map[int64]past // of rows, by number
 	began  time.Time
-	before uint64 // confirmations of the relay when it began
-	slow   bool   // it was let go
+	before uint64 // confirmations of the relay when the call began
+	slow   bool   // it no longer counts
 	by     *courier
 	errs   []error
 	took   time.Duration
 }
 
-// ready reports whether the stream may make a call.
+// ready reports whether the stream may start a call.
 func (s *stream) ready(now time.Time) bool { return s.call == nil && !now.Before(s.at) }
 
-// delay puts off the first blockade of the heap.
+// delay postpones the first blockade of the heap.
 func (s *stream) delay(until time.Time) {
 	s.due[0].due = until
 	heap.Fix(&s.due, 0)
@@ -63,7 +64,7 @@ func (s *stream) delay(until time.Time) {
 
 func (n *lane) streams() []*stream { return []*stream{&n.fresh, &n.again, &n.gone} }
 
-// streamOf is the stream in which a blockade waits.
+// streamOf is the stream that a blockade belongs to.
 func (n *lane) streamOf(b *blockade) *stream {
 	if b.away {
 		return &n.gone
@@ -71,11 +72,11 @@ func (n *lane) streamOf(b *blockade) *stream {
 	return &n.again
 }
 
-// publish gives rows to the sink. bs are the blockades that they waited in, without
+// publish passes rows to the sink. bs are the blockades that they waited in, now without
 // them, or nil. It does not wait: see land.
 func (n *lane) publish(s *stream, rows []Row, bs []*blockade, pasts map[int64]past) {
 	if len(rows) == 0 || n.limit.wait(n.live, len(rows)) != nil {
-		return // abandoned, if there are any: they stay pending
+		return // abandoned, if any: they stay pending
 	}
 	f := &flight{stream: s, rows: rows, bs: bs, pasts: pasts, began: time.Now(), before: n.circuits.now()}
 	if last := len(n.spare) - 1; last >= 0 {
@@ -92,7 +93,7 @@ func (n *lane) publish(s *stream, rows []Row, bs []*blockade, pasts map[int64]pa
 	}()
 }
 
-// land sees to what became of each row of a call.
+// land handles the outcome of each row of a call.
 func (n *lane) land(f *flight) error {
 	n.flying--
 	n.spare = append(n.spare, f.by)

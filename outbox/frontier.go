@@ -4,8 +4,8 @@ import "sort"
 
 // frontier knows which rows of an outbox table were seen. Numbers come from a
 // sequence, but commits come in any order: a reader that only remembered the
-// greatest number would step over a row whose transaction commits late. So it
-// keeps what is missing below the greatest number as gaps, until each is
+// greatest number would skip a row whose transaction commits late. So the frontier
+// keeps the missing numbers below the greatest one as gaps, until each gap is
 // proven dead: no transaction is left that could fill it.
 //
 // It is pure: no clock, no input and output. It is not safe for concurrent use.
@@ -21,11 +21,11 @@ type gap struct {
 	round int
 }
 
-// begin starts a round of reading: gaps that it opens are younger than every
+// begin starts a round of reading: gaps that it opens are newer than every
 // mark that was taken before.
 func (f *frontier) begin() { f.round++ }
 
-// accept notes that the row was seen and reports whether it is new.
+// accept records that the row was seen and reports whether it is new.
 func (f *frontier) accept(seq int64) bool {
 	if seq > f.after {
 		if seq > f.after+1 {
@@ -42,7 +42,7 @@ func (f *frontier) accept(seq int64) bool {
 	return true
 }
 
-// fill takes seq out of gap i.
+// fill removes seq from gap i.
 func (f *frontier) fill(i int, seq int64) {
 	g := &f.gaps[i]
 	switch {
@@ -61,7 +61,7 @@ func (f *frontier) fill(i int, seq int64) {
 	}
 }
 
-// bury forgets the gaps up to number last that were opened in or before the
+// bury removes the gaps up to number last that were opened in or before the
 // round: they are proven dead.
 func (f *frontier) bury(round int, last int64) {
 	kept := f.gaps[:0]
@@ -78,8 +78,8 @@ func (f *frontier) bury(round int, last int64) {
 	f.gaps = kept
 }
 
-// ranges covers all gaps with at most limit ranges: those that lie closest
-// together are joined, over rows that were seen in between.
+// ranges covers all gaps with at most limit ranges: the gaps that are closest
+// together are joined, across rows that were seen in between.
 func (f *frontier) ranges(limit int) []Range {
 	if len(f.gaps) == 0 {
 		return nil
@@ -91,7 +91,7 @@ func (f *frontier) ranges(limit int) []Range {
 		}
 		return joinTouching(out)
 	}
-	// The limit-1 widest bridges between neighbours stay uncrossed.
+	// Keep the limit-1 widest bridges between neighbours; join the others.
 	type bridge struct {
 		i     int // between gaps i-1 and i
 		width int64
@@ -120,7 +120,7 @@ func (f *frontier) ranges(limit int) []Range {
 	return joinTouching(out)
 }
 
-// joinTouching joins ranges that follow each other without a number between.
+// joinTouching joins ranges that are adjacent.
 func joinTouching(rs []Range) []Range {
 	out := rs[:1]
 	for _, r := range rs[1:] {
@@ -133,7 +133,7 @@ func joinTouching(rs []Range) []Range {
 	return out
 }
 
-// low is the number up to which nothing is missing.
+// low is the number up to which none is missing.
 func (f *frontier) low() int64 {
 	if len(f.gaps) > 0 {
 		return f.gaps[0].First - 1

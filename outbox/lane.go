@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// lane publishes the messages of some keys. What is new, what is tried again and what
-// waits for a part of the broker that is away are three streams of Publish calls, which
-// do not wait for each other: see stream. A call takes all that waits (up to
-// Config.Batch): while it is on its way, the next group gathers. One goroutine owns
-// everything but the inbox and what a flight does.
+// lane publishes the messages of some keys. New messages, retries, and messages for a part of
+// the broker that is away are three streams of Publish calls, which do not wait for each
+// other: see stream. A call takes all waiting messages (up to Config.Batch); while it is in
+// flight, the next group gathers. One goroutine owns everything but the inbox and the work of
+// a flight.
 type lane struct {
 	*lead
 
@@ -21,45 +21,45 @@ type lane struct {
 	queue   []item // to be published, in order
 	blocked map[string]*blockade
 	fresh   stream // of the queue
-	again   stream // of blockades
-	gone    stream // of blockades that meet no broker while others do
-	flying  int    // calls on their way
+	again   stream // of blockades: retries
+	gone    stream // of blockades for which there is no broker while other messages are taken
+	flying  int    // calls in flight
 	landed  chan *flight
-	usual   time.Duration // that a call takes
+	usual   time.Duration // usual duration of a call
 	spare   []*courier
 	broker  *broker
 	away    away
-	opened  uint64 // closes of the circuits that were taken note of
-	lit     uint64 // and returns of the broker
+	opened  uint64 // number of closed circuits that was last seen
+	lit     uint64 // number of times that the broker came back, likewise
 
-	spilled *sieve // keys of which rows were dropped; nil: none
+	spilled *sieve // keys of rows that were dropped; nil: none
 }
 
-// item is a row on its way. A due moment says that it failed before.
+// item is a row in a lane. A due time means that it failed before.
 type item struct {
 	Row
 	due time.Time
 }
 
 // blockade is a message that waits for another attempt and, if it has a key,
-// the later ones of its key behind it, as they came: one that committed late has
+// the later ones of its key behind it, in order of arrival: one that committed late has
 // a smaller number than those before it. Only names and sizes are kept: the rows
-// are read again when the moment comes.
+// are read again when they are due.
 type blockade struct {
-	key      string // empty: the message stands alone
+	key      string // empty: the blockade has one message
 	waits    []waiting
-	attempts int // of the first
+	attempts int // of the first message
 	due      time.Time
 	held     bool   // the destination takes nothing
-	away     bool   // it, or the part of it that the first goes to, was not met
-	past     past   // away: of the first
+	away     bool   // the destination, or the part that the first message goes to, cannot be reached
+	past     past   // if away: of the first message
 	waiting  bool   // it is in the heap of its stream, and counted
-	dest     string // of the first, when it is known
-	alone    bool   // the first breaks connections: nothing is sent beside it
+	dest     string // of the first message, if known
+	alone    bool   // the first message breaks connections: it is sent alone
 	head     int64  // without a key: its one message
 }
 
-// waiting is a row that waits, and the bytes of its payload.
+// waiting is a row that waits, and the size of its payload.
 type waiting struct {
 	Ref
 	bytes int
@@ -85,7 +85,7 @@ func (n *lane) push(items []item) {
 
 func (n *lane) wake() { ring(n.bell) }
 
-// forget takes what this lane still holds out of the gauges. The lane has ended.
+// forget subtracts what this lane still holds from the gauges. The lane has ended.
 func (n *lane) forget() {
 	n.broker.forget(n.Relay)
 	n.dests.forget()
@@ -137,7 +137,7 @@ func (n *lane) step(changed <-chan struct{}) error {
 		}
 		n.publish(&n.fresh, batch, nil, nil)
 		if len(batch) == 0 && len(n.queue) > 0 {
-			return nil // all that was taken went elsewhere
+			return nil // all of them were moved elsewhere
 		}
 	}
 	if n.flying > before {
@@ -161,7 +161,7 @@ func (n *lane) step(changed <-chan struct{}) error {
 }
 
 // unhold makes blockades due whose destination takes messages again, or may do so
-// since the broker does.
+// because the broker does.
 func (n *lane) unhold() {
 	closes, lit := n.circuits.closes.Load(), n.circuits.lit.Load()
 	if closes == n.opened && lit == n.lit {
@@ -186,22 +186,22 @@ func (n *lane) unhold() {
 	heap.Init(&n.gone.due)
 }
 
-// next takes from the queue what may be published now. Rows whose key is
-// blocked go behind the blockade, those whose destination takes nothing wait for
+// next takes the rows from the queue that may be published now. Rows whose key is
+// blocked move behind its blockade, those whose destination takes nothing wait for
 // it, and rows that cannot be read are buried.
 func (n *lane) next(now time.Time) ([]Row, error) {
 	n.queue = awayLast(n.Relay, &n.away, n.queue, func(it *item) *Row { return &it.Row }, probes)
 	most := n.limit.most(n.cfg.Batch)
 	batch := make([]Row, 0, min(most, len(n.queue)))
 	taken := 0
-	var keys map[string]bool // in batch, once one of them may have to wait
+	var keys map[string]bool // in the batch, once one of them may have to wait
 	for ; taken < len(n.queue) && len(batch) < most; taken++ {
 		it := &n.queue[taken]
 		b := n.blockadeOf(&it.Row)
 		spilled := b == nil && n.hasSpilled(&it.Row)
 		ok, until, dest := b == nil && !spilled, now, ""
 		failed := it.due.After(now)
-		if ok && !failed && n.circuits.waiting() > 0 && it.fault() == nil { // of what is sent only: there are few tries
+		if ok && !failed && n.circuits.waiting() > 0 && it.fault() == nil { // only for what is sent: tries are few
 			ok, until, dest = n.circuits.admit(&it.Message, now)
 		}
 		if b == nil && !spilled && (failed || !ok) && it.Key != "" && !n.cfg.Unordered {
@@ -209,7 +209,7 @@ func (n *lane) next(now time.Time) ([]Row, error) {
 				keys = keysOf(batch)
 			}
 			if keys[it.Key] {
-				break // one of its key goes before it; it waits its turn
+				break // one of its key goes before it, so it waits its turn
 			}
 		}
 		switch {
@@ -248,7 +248,7 @@ func (n *lane) consume(taken int) {
 	n.queue = n.queue[:rest]
 }
 
-// blockadeOf is the blockade of the row's key.
+// blockadeOf is the blockade of the row's key, or nil.
 func (n *lane) blockadeOf(row *Row) *blockade {
 	if row.Key == "" || n.cfg.Unordered {
 		return nil
@@ -256,7 +256,7 @@ func (n *lane) blockadeOf(row *Row) *blockade {
 	return n.blocked[row.Key]
 }
 
-// block makes the row, and later ones of its key, wait. h is set when the row has
+// block makes the row, and later ones of its key, wait. h is set if the row has
 // spent no attempt.
 func (n *lane) block(row Row, d time.Duration, h *hold) {
 	away := h != nil && IsUnavailable(h.err)
@@ -279,7 +279,7 @@ func (n *lane) block(row Row, d time.Duration, h *hold) {
 	n.release([]int64{row.Seq}, len(row.Payload), false)
 }
 
-// heldFor notes what a blockade waits for.
+// heldFor records what a blockade waits for.
 func (b *blockade) heldFor(n *lane, h *hold) {
 	b.held, b.away, b.alone, b.past = false, false, false, past{}
 	if h != nil {
@@ -303,8 +303,8 @@ func (n *lane) postpone(b *blockade, row Row) {
 	n.release([]int64{row.Seq}, len(row.Payload), false)
 }
 
-// retry publishes what waited and is due in a stream, of each blockade the first
-// message first. What has no room among the messages in flight waits on.
+// retry publishes the rows of a stream that are due, the first message of each blockade
+// first. Rows for which there is no room among the messages in flight continue to wait.
 func (n *lane) retry(s *stream, now time.Time) error {
 	scout := s == &n.gone && n.gone.scout
 	most := n.limit.most(n.cfg.Batch)
@@ -377,8 +377,8 @@ func (n *lane) retry(s *stream, now time.Time) error {
 	return nil
 }
 
-// take names the first rows of a blockade: up to most of them, and as
-// many as there is room for their bytes, but one at least.
+// take returns the first rows of a blockade: up to most of them, and as
+// many as there is room for their bytes, but at least one.
 func (b *blockade) take(most int, room *int) []Ref {
 	if b.alone {
 		most = 1
@@ -401,9 +401,9 @@ func numbersOf(refs []Ref) []int64 {
 	return seqs
 }
 
-// inOrder puts rows in the order of their names, and lists the numbers without a
-// row. One that has only the number is of a table that was made anew, and no row of
-// this leadership.
+// inOrder sorts rows in the order of their refs, and lists the numbers without a
+// row. A row of which only the number matches belongs to a table that was recreated since, and
+// does not count.
 func inOrder(refs []Ref, found []Row) (rows []Row, gone []int64) {
 	at := make(map[int64]int, len(found))
 	for i := range found {
@@ -420,7 +420,7 @@ func inOrder(refs []Ref, found []Row) (rows []Row, gone []int64) {
 	return rows, gone
 }
 
-// apply notes a verdict on the rows in the database and in memory.
+// apply records a verdict on the rows in the database and in memory.
 func (n *lane) apply(v verdict, rows []Row, bs []*blockade) error {
 	if len(v.delivered) > 0 {
 		n.lead.delivered(v.delivered)
@@ -448,7 +448,7 @@ func (n *lane) apply(v verdict, rows []Row, bs []*blockade) error {
 	return nil
 }
 
-// reblock lets blockades go, or renews them with what is left of them.
+// reblock removes blockades, or renews them with the rows that remain.
 func (n *lane) reblock(v verdict, rows []Row, bs []*blockade) {
 	type outcome struct {
 		attempts int
@@ -469,7 +469,7 @@ func (n *lane) reblock(v verdict, rows []Row, bs []*blockade) {
 	again := map[*blockade][]waiting{}
 	first := map[*blockade]outcome{}
 	owner := n.ownerOf(bs)
-	var alone []Row // back, and of no blockade: a slow call brought them
+	var alone []Row // back, and in no blockade: a slow call returned them
 	for i := range rows {
 		o, ok := left[rows[i].Seq]
 		if !ok {
@@ -502,7 +502,7 @@ func (n *lane) reblock(v verdict, rows []Row, bs []*blockade) {
 		if b.heldFor(n, o.hold); o.hold == nil {
 			b.dest = ""
 		}
-		if o.back { // it stays what it was
+		if o.back { // unchanged
 			b.away, b.past = away, past
 		}
 		if len(b.waits) == 0 {
@@ -514,21 +514,21 @@ func (n *lane) reblock(v verdict, rows []Row, bs []*blockade) {
 	n.putBack(alone)
 }
 
-// enlist has a blockade wait in its stream.
+// enlist adds a blockade to its stream.
 func (n *lane) enlist(b *blockade) {
 	heap.Push(&n.streamOf(b).due, b)
 	n.count(b, 1)
 }
 
-// count takes a blockade into the gauges, or out of them.
+// count adds a blockade to the gauges, or subtracts it.
 func (n *lane) count(b *blockade, by int64) {
 	b.waiting = by > 0
 	n.rec.parked.Add(by)
 	n.rec.deferred.Add(by * int64(len(b.waits)-1))
 }
 
-// ownerOf finds the blockade of a row: that of its key, or the one that was made
-// for it alone.
+// ownerOf finds the blockade of a row: that of its key, or the one that holds only that
+// row.
 func (n *lane) ownerOf(bs []*blockade) func(*Row) *blockade {
 	alone := map[int64]*blockade{}
 	for _, b := range bs {
@@ -574,10 +574,10 @@ func (n *lane) bury(burials []Burial, rows []Row) error {
 	return nil
 }
 
-// retryPause is the wait of what is due and has no room among what is in flight.
+// retryPause is the pause before due rows that found no room are tried again.
 const retryPause = 5 * time.Millisecond
 
-// blockades is a heap by moment.
+// blockades is a heap by due time.
 type blockades []*blockade
 
 func (h blockades) Len() int           { return len(h) }

@@ -12,49 +12,49 @@ import (
 	"github.com/weirdb/weir/batch"
 )
 
-// Constants of a leader, which need no tuning.
+// Constants of a leader, which do not need tuning.
 const (
 	readLimit  = 2000                   // rows of one page
-	readBytes  = 8 << 20                // payload of one page: while it is published, the next is read
+	readBytes  = 8 << 20                // payload of one page: the next page is read while it is published
 	maxRanges  = 64                     // gaps in one statement
-	manyRanges = 4096                   // the same, when joined ones bring pages of rows that were seen
-	proofEvery = 50 * time.Millisecond  // between steps of proving gaps dead
-	tailSoon   = time.Second            // after the log could not be followed, doubled each time
-	tailLate   = 30 * time.Second       // up to this
-	longTail   = time.Minute            // following for so long begins with tailSoon again
-	keptEvery  = time.Second            // between looks at what of its log the server keeps
-	anewEvery  = 20                     // sweeps between two beginnings where rows were dropped
-	renewEvery = time.Second            // between looks whether the table was made anew
-	tailProof  = time.Second            // between steps of proving gaps while following the log
+	manyRanges = 4096                   // the same, if joining gaps would return pages of rows that were already read
+	proofEvery = 50 * time.Millisecond  // between steps of proving that gaps are dead
+	tailSoon   = time.Second            // pause after the log could not be followed, doubled each time
+	tailLate   = 30 * time.Second       // maximum of that pause
+	longTail   = time.Minute            // after following the log for this long, the pause begins at tailSoon again
+	keptEvery  = time.Second            // between checks of how much log the server keeps
+	anewEvery  = 20                     // sweeps between two restarts of the leadership while rows are dropped
+	renewEvery = time.Second            // between checks whether the table was recreated
+	tailProof  = time.Second            // between steps of proving that gaps are dead, while following the log
 	sweepPage  = 10_000                 // numbers of one page of the sweep
 	strayPage  = 100                    // rows that a sweep found, read at once
-	quietTail  = 200 * time.Millisecond // without rows, before looking what else falls due
-	quietLog   = time.Second            // without rows: what the table has then, the log may not show
+	quietTail  = 200 * time.Millisecond // without rows, before checking what else is due
+	quietLog   = time.Second            // without rows: then the log may be missing what the table has
 )
 
-// lead is the leadership of one shard: one goroutine reads, lanes publish, the
-// batcher of acknowledgements notes what was delivered.
+// lead is the leadership of one shard: one goroutine reads, lanes publish, and the
+// batcher of acknowledgements records what was delivered.
 type lead struct {
 	*Relay
-	cfg   Config // with the part of its bounds that one shard has
+	cfg   Config // with one shard's part of the bounds
 	lease Lease
 	owed  *owed
 	log   *slog.Logger
 
-	stop context.Context // ends: read no more, give no more to the sink
+	stop context.Context // ends: read no more, pass nothing more to the sink
 	work context.Context // ends: drop everything
 	live context.Context // ends with either
 	fail context.CancelCauseFunc
 
 	lanes []*lane
 	acks  *batch.Batcher[struct{}, ack, struct{}]
-	turn  uint32 // of messages without a key, over the lanes
+	turn  uint32 // distributes messages without a key over the lanes
 
-	// Of the reading goroutine.
+	// Of the goroutine that reads.
 	front     frontier
-	stuck     bool          // the last page was full and held nothing new
-	dense     bool          // nor did one with more ranges: see leap
-	rest      time.Duration // after a leap
+	stuck     bool          // the last page was full and had nothing new
+	dense     bool          // nor had one with more ranges: see leap
+	rest      time.Duration // pause after a leap
 	mark      Mark
 	markRound int // round that mark covers; -1 none
 	proven    int // round whose gaps the next full read may bury; -1 none
@@ -64,34 +64,34 @@ type lead struct {
 	sweepAt   time.Time
 	renewAt   time.Time
 	tail      *tailing
-	roundAt   time.Time // while the log is followed: not before this is the table read
-	heardAt   time.Time // when the log had something last
-	silent    bool      // it had nothing for a while, and the table had
-	opening   *opening  // of a tail
-	joining   *tailing  // opened, and not followed yet
-	tailAt    time.Time // not before this is the log tried again
+	roundAt   time.Time // while the log is followed: the table is not read before this
+	heardAt   time.Time // when the log last had rows
+	silent    bool      // it had none for a while, but the table had
+	opening   *opening  // a tail that is being opened
+	joining   *tailing  // opened, but not followed yet
+	tailAt    time.Time // the log is not tried again before this
 	tailWait  backoff
 
 	waits  atomic.Int64 // rows that wait in blockades
-	slow   atomic.Int64 // rows of calls that were let go
-	spills atomic.Int64 // rows that were dropped since there were too many of those
+	slow   atomic.Int64 // rows of calls that no longer count: see stream
+	spills atomic.Int64 // rows that were dropped because too many waited
 	closes uint64       // of the circuits, when the leadership began
-	anewAt time.Time    // when it is to begin again if rows were dropped
+	anewAt time.Time    // when the leadership must begin again if rows were dropped
 
 	mu    sync.Mutex
-	out   map[int64]struct{} // read, neither noted as delivered nor buried
-	rows  int                // of those, rows whose payload is held
+	out   map[int64]struct{} // read, and neither recorded as delivered nor buried
+	rows  int                // of those, rows whose payload is in memory
 	bytes int
-	room  chan struct{} // rung when rows or bytes shrink
+	room  chan struct{} // receives when rows or bytes shrink
 }
 
-// ack is a delivery to be noted: the rows of one Publish call.
+// ack is a delivery to be recorded: the rows of one Publish call.
 type ack struct {
 	rows  []Ref
 	bytes int
 }
 
-// note is what an earlier leader knew of a row that failed.
+// note is what an earlier leader recorded about a row that failed.
 type note struct {
 	id       ID
 	attempts int
@@ -144,9 +144,9 @@ func (r *Relay) lead(stop context.Context, lease Lease, shard int, owed *owed, l
 	err := l.read()
 	switch {
 	case errors.Is(err, ErrRecreated):
-		fail(err) // what the sink was given has no row that could be noted
+		fail(err) // what the sink was given cannot be recorded any more
 	case errors.Is(err, errAfresh):
-		leave() // what the sink was given is noted; the next leadership reads the rest
+		leave() // what the sink was given is recorded; the next leadership reads the rest
 	case err != nil:
 		fail(err)
 	}
@@ -205,7 +205,7 @@ func (l *lead) loadNotes() error {
 	return nil
 }
 
-// forget takes what this leadership still holds out of the gauges.
+// forget subtracts what this leadership still holds from the gauges.
 func (l *lead) forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -217,13 +217,13 @@ func (l *lead) forget() {
 	l.rec.gaps.Store(0)
 }
 
-// errAfresh ends a leadership so that the next one, which begins at once, reads
+// errAfresh ends a leadership, so that the next one, which begins at once, reads
 // the table from its first pending row.
 var errAfresh = errors.New("outbox: the table is read from its beginning")
 
-// refill ends the leadership when rows were dropped and there is a reason to read
-// them again: half of what waited has gone, or a destination takes messages again. Some
-// of them may have waited for nothing but room: they have their turn now and then.
+// refill ends the leadership if rows were dropped and there is a reason to read
+// them again: half of the waiting messages are done, or a destination takes messages
+// again. Otherwise it does so from time to time, since some may only have waited for room.
 func (l *lead) refill() error {
 	closes := l.circuits.closes.Load()
 	if l.spills.Load() == 0 {
@@ -236,8 +236,8 @@ func (l *lead) refill() error {
 	return fmt.Errorf("%w: messages that had to wait can be taken now", errAfresh)
 }
 
-// renewed ends the leadership when the table was made anew: its numbers begin
-// below those that were seen, and the log that is followed is of the old one.
+// renewed ends the leadership if the table was recreated: its numbers begin
+// below those that were seen, and the log that is followed is that of the old table.
 func (l *lead) renewed() error {
 	w, ok := l.lease.(Renewer)
 	if !ok || time.Now().Before(l.renewAt) {
@@ -259,7 +259,7 @@ func (l *lead) tailEnd() <-chan struct{} {
 	return l.tail.ended
 }
 
-// read finds rows and hands them to the lanes until stop or work ends. It
+// read finds rows and passes them to the lanes until stop or work ends. It
 // returns nil for stop.
 func (l *lead) read() error {
 	rings, leave := l.bell.listen()
@@ -332,8 +332,8 @@ func (l *lead) read() error {
 	}
 }
 
-// round reads once and hands on what is new. more says that there are rows
-// that the page had no place for.
+// round reads once and passes on the new rows. more says that there are rows
+// that did not fit the page.
 func (l *lead) round(rows, bytes int) (more bool, fresh int, err error) {
 	l.front.begin()
 	if l.dense {
@@ -365,7 +365,7 @@ func (l *lead) round(rows, bytes int) (more bool, fresh int, err error) {
 	return page.More, fresh, nil
 }
 
-// learn takes in that everything up to a number was read that is there.
+// learn records that every existing row up to a number was read.
 func (l *lead) learn(covered int64, more bool) {
 	if l.proven >= 0 {
 		l.front.bury(l.proven, covered)
@@ -376,7 +376,7 @@ func (l *lead) learn(covered int64, more bool) {
 	l.rec.gaps.Store(int64(len(l.front.gaps)))
 }
 
-// accept hands the rows that are new to the lanes, in their order.
+// accept passes the new rows to the lanes, in their order.
 func (l *lead) accept(rows []Row) int {
 	fresh := rows[:0]
 	for i := range rows {
@@ -409,7 +409,7 @@ func (l *lead) dispatch(rows []Row) {
 		it := item{Row: rows[i]}
 		if len(l.notes) > 0 {
 			if n, ok := l.notes[it.Seq]; ok {
-				if n.id == it.ID { // else of a table that was made anew
+				if n.id == it.ID { // else it belongs to an earlier table
 					it.Attempts, it.due = n.attempts, n.due
 				}
 				delete(l.notes, it.Seq)
@@ -425,7 +425,7 @@ func (l *lead) dispatch(rows []Row) {
 	}
 }
 
-// laneOf keeps a key with one lane (FNV-1a) and deals the rest out in turn.
+// laneOf assigns a key to a lane (FNV-1a), and messages without a key in turn.
 func (l *lead) laneOf(m *Message) int {
 	if m.Key == "" {
 		l.turn++
@@ -438,8 +438,8 @@ func (l *lead) laneOf(m *Message) int {
 	return int(h % uint32(len(l.lanes)))
 }
 
-// waitRoom waits until a good part of what may be in flight is free: pages of
-// a few rows would waste the crossing. It gives up when over is closed.
+// waitRoom waits until there is room for a good part of what may be in flight: pages of
+// a few rows would waste round trips. It gives up when over is closed.
 func (l *lead) waitRoom(over <-chan struct{}) (rows, bytes int, ok bool) {
 	for {
 		if rows, bytes, ok = l.freeRoom(); ok {
@@ -455,7 +455,7 @@ func (l *lead) waitRoom(over <-chan struct{}) (rows, bytes int, ok bool) {
 	}
 }
 
-// freeRoom is what is free, and whether that is worth a page.
+// freeRoom is the free room, and whether it is worth a page.
 func (l *lead) freeRoom() (rows, bytes int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -468,8 +468,8 @@ func (l *lead) hasRoom() bool {
 	return ok
 }
 
-// release gives back the room of rows whose payload is dropped, and, when they
-// are done with for good, forgets their numbers.
+// release frees the room of rows whose payload is dropped, and forgets the numbers of rows
+// that are finished.
 func (l *lead) release(seqs []int64, bytes int, done bool) {
 	l.mu.Lock()
 	l.rows -= len(seqs)
@@ -485,8 +485,8 @@ func (l *lead) release(seqs []int64, bytes int, done bool) {
 	ring(l.room)
 }
 
-// reserve takes room for up to so many rows that are read again, and returns for
-// how many there was some.
+// reserve takes room for up to most rows that will be read again, and returns for
+// how many there was room.
 func (l *lead) reserve(most int) int {
 	l.mu.Lock()
 	most = max(0, min(most, l.cfg.MaxInFlight-l.rows))
@@ -496,7 +496,7 @@ func (l *lead) reserve(most int) int {
 	return most
 }
 
-// unreserve gives back what was not needed.
+// unreserve frees room that was not needed.
 func (l *lead) unreserve(rows int) {
 	l.mu.Lock()
 	l.rows -= rows
@@ -505,8 +505,8 @@ func (l *lead) unreserve(rows int) {
 	ring(l.room)
 }
 
-// hold takes room for the bytes of rows that were reserved, over the bound if
-// need be.
+// hold takes room for the bytes of rows that were reserved, beyond the bound if
+// necessary.
 func (l *lead) hold(bytes int) {
 	l.mu.Lock()
 	l.bytes += bytes
@@ -548,8 +548,8 @@ func (l *lead) acknowledge(_ struct{}, items []ack, _ []batch.Result[struct{}]) 
 	return nil
 }
 
-// delivered hands deliveries to the batcher of acknowledgements. What could not be
-// noted is owed by the next leadership.
+// delivered passes deliveries to the batcher of acknowledgements. What could not be
+// recorded is owed by the next leadership.
 func (l *lead) delivered(rows []Row) {
 	_, bytes := numbers(rows)
 	refs := Refs(rows)
@@ -567,10 +567,10 @@ func (l *lead) delivered(rows []Row) {
 	}
 }
 
-// owed is what was delivered and could not be noted, because the database did not
-// take the note. It is noted before anything else is delivered: otherwise a relay
-// that may publish and not note, for want of a privilege, say, would deliver the
-// same messages again and again.
+// owed is what was delivered but could not be recorded, because the database refused
+// the statement. It is recorded before anything else is delivered: otherwise a relay that
+// can publish but not record, because it lacks a privilege, would deliver the same messages
+// again and again.
 type owed struct {
 	mu   sync.Mutex
 	rows []Ref
@@ -582,11 +582,11 @@ func (o *owed) add(rows []Ref) {
 	o.rows = append(o.rows, rows...)
 }
 
-// settlePage is how many rows one statement names: a server refuses one that is too
-// large for it (max_allowed_packet), and would again.
+// settlePage is how many rows one statement names: a server refuses a statement that is too
+// large (max_allowed_packet), and would refuse it every time.
 const settlePage = 5000
 
-// settle notes them.
+// settle records them.
 func (o *owed) settle(ctx context.Context, lease Lease) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

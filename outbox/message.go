@@ -40,13 +40,13 @@ type Message struct {
 	// CloudEvents type), "traceparent" and "tracestate" (W3C Trace Context).
 	Headers map[string]string
 
-	// AvailableAt is the moment before which it is not delivered, by the
-	// database's clock. Zero: at once. A scheduled message takes its place in
-	// the order of its key when its moment comes.
+	// AvailableAt is when it may be delivered, by the database's clock. Zero: at
+	// once. A scheduled message takes its place in the order of its key at that
+	// time.
 	AvailableAt time.Time
 
-	// DedupKey replaces ID where a broker or an inbox recognizes messages that
-	// it has had before. Empty: the id. At most MaxKey bytes.
+	// DedupKey replaces ID as the identity by which a broker or an inbox recognizes
+	// duplicates. Empty: the id. At most MaxKey bytes.
 	DedupKey string
 }
 
@@ -59,7 +59,7 @@ func (m *Message) Identity() string {
 	return m.ID.String()
 }
 
-// ErrInvalid is wrapped by what Enqueue says of a message that it refuses.
+// ErrInvalid is wrapped by the errors with which Enqueue refuses a message.
 var ErrInvalid = errors.New("outbox: invalid message")
 
 func (m *Message) validate() error {
@@ -82,7 +82,7 @@ func (m *Message) validate() error {
 	return nil
 }
 
-// limits names the first part of the message that is too long.
+// limits returns an error for the first part of the message that is too long.
 func (m *Message) limits() error {
 	for _, f := range [...]struct {
 		name string
@@ -97,7 +97,7 @@ func (m *Message) limits() error {
 }
 
 // validateHeaderSize encodes the headers only if they may be too large: JSON
-// makes six bytes of one at most, and adds six to each header.
+// encodes one byte as six at most, and adds six to each header.
 func (m *Message) validateHeaderSize() error {
 	most := 2
 	for name, value := range m.Headers {

@@ -2,7 +2,7 @@ package outbox
 
 import "time"
 
-// prove takes one step towards knowing that open gaps are dead.
+// prove takes one step towards proving that open gaps are dead.
 func (l *lead) prove(every time.Duration) error {
 	now := time.Now()
 	if len(l.front.gaps) == 0 || l.proven >= 0 || now.Sub(l.proofAt) < every {
@@ -15,7 +15,7 @@ func (l *lead) prove(every time.Duration) error {
 			return err
 		}
 		l.mark, l.markRound = mark, l.front.round
-		l.front.begin() // what opens from here on is younger than the mark
+		l.front.begin() // gaps that open from here on are newer than the mark
 		return nil
 	}
 	settled, err := l.lease.Settled(l.work, l.mark)
@@ -28,12 +28,12 @@ func (l *lead) prove(every time.Duration) error {
 	return nil
 }
 
-// sweep looks, now and then, for pending rows that nothing else has found. One
-// sweep makes suspects, the next makes sure: a row that was noted as delivered
-// while the sweep ran is no stray.
+// sweep looks, from time to time, for pending rows that nothing else has found. One
+// sweep finds suspects, the next confirms them: a row that was recorded as delivered
+// while the sweep ran is not a stray.
 func (l *lead) sweep() error {
 	if time.Now().Before(l.sweepAt) || l.spills.Load() > 0 {
-		return nil // what was dropped is no stray
+		return nil // rows that were dropped are not strays
 	}
 	defer func() { l.sweepAt = time.Now().Add(l.cfg.SweepEvery) }()
 	var strays []int64

@@ -21,7 +21,7 @@ type Relay struct {
 	gate  gate
 	limit *limiter
 
-	shards   atomic.Int64 // that the table has
+	shards   atomic.Int64 // number of shards of the table
 	circuits *circuits
 	dests    destinations
 	alone    solitude
@@ -37,8 +37,8 @@ func NewRelay(store Store, sink Sink, cfg Config) (*Relay, error) {
 	return &Relay{store: store, sink: sink, cfg: cfg, limit: newLimiter(cfg.Rate, cfg.Batch), circuits: newCircuits(sink), alone: newSolitude()}, nil
 }
 
-// Waker is a store that is notified of commits, so that a polling relay need
-// not wait for its next poll.
+// Waker is a store that is notified of commits, so that a polling relay does
+// not have to wait for its next poll.
 type Waker interface {
 	// Wake returns a channel that receives when messages may have been
 	// committed, until ctx ends. A nil channel: the store cannot tell.
@@ -72,9 +72,9 @@ func (r *Relay) Stats() Stats {
 // messages in flight are confirmed and recorded, and returns nil. It waits while
 // the database or the broker is unavailable. It returns an error only if
 // waiting cannot help: tables that were never migrated or are of a newer
-// weir, a window on a table without partitions, SkipLocked on a database that has
-// none or beside a relay that leads ([ErrMixedClaims]), a pooler that sessions do
-// not survive ([ErrPooled]).
+// weir, a window on a table without partitions, SkipLocked on a database that lacks
+// it or beside a relay that leads ([ErrMixedClaims]), a pooler that moves sessions
+// between connections ([ErrPooled]).
 func (r *Relay) Run(ctx context.Context) error {
 	desc, err := r.describe(ctx)
 	if err != nil || ctx.Err() != nil {

@@ -46,16 +46,15 @@ func Refs(rows []Row) []Ref {
 // Range is the sequence numbers from First to Last, both inclusive.
 type Range struct{ First, Last int64 }
 
-// Layout is what becomes of a row that was delivered.
+// Layout says what happens to a row that was delivered.
 type Layout int
 
 const (
-	// Queue deletes it. The table holds what is pending and nothing else.
+	// Queue deletes it. The table holds pending rows only.
 	Queue Layout = iota
 
 	// History keeps it with status 1 and the moment of delivery, in partitions
-	// by day or month where the database has them: for replay, and for the
-	// design that reference benchmarks of outboxes measure.
+	// by day or month if the database supports them: for replay and audits.
 	History
 )
 
@@ -166,7 +165,7 @@ type Partitioner interface {
 	MaintainPartitions(ctx context.Context, spec PartitionSpec) (PartitionReport, error)
 }
 
-// PartitionSpec says which partitions there shall be.
+// PartitionSpec says which partitions should exist.
 type PartitionSpec struct {
 	Period                Period
 	Ahead, Lookback, Keep time.Duration
@@ -223,7 +222,7 @@ type Partition struct {
 // PartitionReport is what MaintainPartitions did.
 type PartitionReport struct {
 	Created, Dropped, Kept []string // names; Kept ended long ago but hold pending rows
-	CatchAllRows           int64    // rows that are still in the catch-all: an alarm
+	CatchAllRows           int64    // rows that are still in the catch-all, which is an alarm
 }
 
 // Plan is the form that Migrate gives the tables.
@@ -243,7 +242,7 @@ type Description struct {
 	Layout    Layout
 	Shards    int
 	Period    Period
-	Server    string // product and version, for people
+	Server    string // product and version, for display
 	CanTail   error  // nil: the log can be tailed; otherwise the reason why not
 	SkipLocks bool
 }
@@ -257,16 +256,16 @@ var (
 	ErrNewer        = errors.New("outbox: the tables are of a newer weir")
 	ErrNoSkipLocked = errors.New("outbox: this database has no SKIP LOCKED")
 
-	// ErrMixedClaims refuses a relay that would deliver what others deliver as
-	// well: one that leads knows nothing of the locks of workers, nor they of it.
+	// ErrMixedClaims refuses a relay that would deliver the same messages as others: a leader
+	// does not see the locks of workers, nor they its leadership.
 	ErrMixedClaims = errors.New("outbox: of the relays of one table all claim with skip-locked, or none does: stop the others first, or claim as they do")
 
-	// ErrPooled refuses a way to the database on which sessions do not stay what
-	// they are: a leadership is a lock of a session.
+	// ErrPooled refuses a path to the database on which a session does not keep its
+	// connection: a leadership is a lock of a session.
 	ErrPooled = errors.New("outbox: a pooler between the relay and its database gives sessions another connection between transactions (pool_mode = transaction or statement): leadership is a lock of a session and would be lost, or be another's: connect to the database itself, or by a pool with pool_mode = session")
 
 	// ErrWindowNeedsPartitions refuses a window on a table without partitions:
-	// every read would walk the whole history to find the few rows inside.
+	// every read would scan the whole history to find the few rows in the window.
 	ErrWindowNeedsPartitions = errors.New("outbox: a window needs a partitioned table: without partitions every read walks the whole history; run `weir outbox migrate --layout history --partition day --convert`, or drop the window")
 )
 
@@ -282,9 +281,9 @@ type Mark any
 type ReadRequest struct {
 	// After selects the rows with greater numbers.
 	After int64
-	// Gaps selects the rows inside these ranges as well. They lie at or below
-	// After, ascend and do not touch. A store may return rows that lie between
-	// them, too; the caller knows which it has had.
+	// Gaps also selects the rows inside these ranges. They lie at or below After, ascend
+	// and do not touch. A store may also return rows that lie between them, since the caller
+	// knows which rows it has had.
 	Gaps []Range
 	// Limit is the most rows, MaxBytes the most bytes of payload (one row may
 	// exceed it). Either cuts the page short, but it stays a prefix, by number,
@@ -354,15 +353,15 @@ type Lease interface {
 // Renewer is a lease that notices when its table was recreated, so that a relay
 // need not wait for its sweep to find numbers below those that it has seen.
 type Renewer interface {
-	// Renewed reports whether the table is another one than when the leadership
-	// began, or gives out its numbers from the beginning again.
+	// Renewed reports whether the table was recreated since the leadership began, or
+	// numbers its rows from the beginning again.
 	Renewed(ctx context.Context) (bool, error)
 }
 
 // Tail yields inserted rows of the shard in the order of their commits.
 type Tail interface {
-	// Next waits for rows and returns those at hand, owned as those of a Page.
-	// After an error the tail is over.
+	// Next waits for rows and returns those available, owned as those of a Page.
+	// After an error the tail has ended.
 	Next(ctx context.Context) ([]Row, error)
 	Close() error
 }
@@ -400,14 +399,14 @@ type ClaimRequest struct {
 type Claim interface {
 	// Rows are the claimed rows by ascending number, with their Attempts.
 	Rows() []Row
-	// Finish notes what became of every row and commits: acked ones by number,
-	// parked and buried ones. Rows that none of the three names stay pending.
+	// Finish records the outcome of every row and commits: acked ones by number,
+	// parked and buried ones. Rows that none of the three name stay pending.
 	Finish(ctx context.Context, acked []int64, parked []Parking, buried []Burial) error
 	// Release rolls back. It is a no-op after Finish.
 	Release() error
 }
 
-// State is what a message can be in.
+// State is the state of a message.
 type State string
 
 const (
@@ -426,8 +425,8 @@ type Query struct {
 	OlderThan     time.Duration // as Before, by the database's clock; to the microsecond
 	Limit         int
 
-	// NewIdentity has Requeue give each message another DedupKey, for brokers and
-	// inboxes that remember the one they have had. The id stays.
+	// NewIdentity makes Requeue give each message a new DedupKey, for brokers and
+	// inboxes that remember the old one. The id stays.
 	NewIdentity bool
 }
 
@@ -435,7 +434,7 @@ type Query struct {
 type Listed struct {
 	Row
 	State   State
-	DueAt   time.Time // scheduled: its moment; pending and parked: the next attempt
+	DueAt   time.Time // scheduled: when it is due; pending and parked: when it is next tried
 	EndedAt time.Time // dead or delivered since
 	Reason  string    // dead: see Burial
 	Error   string    // parked or dead: the last error
@@ -450,10 +449,10 @@ type Status struct {
 	Leases                           []LeaseStatus
 }
 
-// LeaseStatus is who leads a shard.
+// LeaseStatus says who leads a shard.
 type LeaseStatus struct {
 	Shard int
-	Owner string // host and process of the last that led it
+	Owner string // host and process of the last leader
 	Epoch int64  // how often leadership was taken
 	Held  bool
 }

@@ -10,7 +10,7 @@ import (
 // tailing is a tail and the goroutines that wait for it.
 type tailing struct {
 	rows  chan []Row
-	left  []Row         // taken from rows, not yet handed on: there was no room
+	left  []Row         // taken from rows, not passed on yet for lack of room
 	began time.Time     // when the log was followed
 	ended chan struct{} // closed with err set
 	err   error
@@ -19,34 +19,34 @@ type tailing struct {
 	joined func(context.Context) (bool, error)
 }
 
-// errKept ends a tail that makes the server keep too much of its log.
+// errKept ends a tail because of which the server keeps too much of its log.
 var errKept = errors.New("the server would keep its log for a relay that cannot deliver")
 
-// keeper is a tail for which the server keeps what was not taken of its log.
+// keeper is a tail that can say how much log the server keeps for it.
 type keeper interface {
-	// Kept is how many bytes that is.
+	// Kept is the size of that log.
 	Kept(ctx context.Context) (bytes int64, err error)
 }
 
-// prober is a tail that may follow a log into which nothing is written any more.
+// prober is a tail that can notice that nothing is written to its log any more.
 type prober interface {
-	// Probe returns an error if it does.
+	// Probe returns an error if that is so.
 	Probe() error
 }
 
-// joiner is a tail that begins a moment before the table shows all that had been
+// joiner is a tail that begins a moment before the table shows everything that had been
 // committed by then.
 type joiner interface {
 	// Joined reports whether the table shows that now.
 	Joined(ctx context.Context) (bool, error)
 }
 
-// beginTail starts to follow the log, if that is wanted and possible. The tail is
-// opened first, beside the reading; from the moment when the table shows all that
-// was committed before, one more full read takes that, so it reports caughtUp only
-// after it. Until then the table is read as ever.
+// beginTail starts to follow the log, if that is wanted and possible. It opens the tail
+// while the table is read; once the table shows everything that was committed before the
+// tail's beginning, one more full read finds that, so beginTail reports caughtUp only after
+// that read. Until then the table is read as usual.
 func (l *lead) beginTail() (caughtUp bool, err error) {
-	soon := time.Now().Before(l.tailAt) || l.rec.brokersDown.Load() > 0 // it would be let go
+	soon := time.Now().Before(l.tailAt) || l.rec.brokersDown.Load() > 0 // the tail would be given up at once
 	if l.cfg.Claim != Auto && l.cfg.Claim != Log || l.joining == nil && l.opening == nil && soon {
 		return false, nil
 	}
@@ -57,7 +57,7 @@ func (l *lead) beginTail() (caughtUp bool, err error) {
 	}
 	t := l.joining
 	switch joined, err := t.joined(l.work); {
-	case closed(t.ended): // read notices and ends the tail
+	case closed(t.ended): // read notices that and ends the tail
 		l.tail, l.joining = t, nil
 		return true, nil
 	case err != nil || !joined:
@@ -88,7 +88,7 @@ func (l *lead) beginTail() (caughtUp bool, err error) {
 	return true, nil
 }
 
-// opening is a tail that is being opened, which may take the server some time: the
+// opening is a tail that is being opened, which may take the server some time; the
 // table is read meanwhile.
 type opening struct {
 	done chan struct{} // closed with tail or err set
@@ -97,8 +97,8 @@ type opening struct {
 	stop context.CancelFunc
 }
 
-// opened is the tail that the leadership has had opened. It is nil while that
-// takes its time, and when the log cannot be followed now.
+// opened is the tail that the leadership has opened; nil while it is still being opened, and
+// if the log cannot be followed now.
 func (l *lead) opened() (*tailing, error) {
 	o := l.opening
 	if o == nil {
@@ -124,7 +124,7 @@ func (l *lead) opened() (*tailing, error) {
 func (l *lead) openTail() *opening {
 	ctx, cancel := context.WithCancel(l.live)
 	o := &opening{done: make(chan struct{}), stop: cancel}
-	go func() { // endTail awaits it
+	go func() { // endTail waits for it
 		defer l.bell.ring()
 		defer close(o.done)
 		tail, err := l.lease.Tail(ctx)
@@ -137,7 +137,7 @@ func (l *lead) openTail() *opening {
 	return o
 }
 
-// endOpening gives up a tail that is being opened.
+// endOpening abandons a tail that is being opened.
 func (l *lead) endOpening() {
 	o := l.opening
 	if o == nil {
@@ -184,7 +184,7 @@ func (l *lead) startTail(tail Tail) *tailing {
 					err = cause
 				}
 				t.err = err
-				l.closeTail(tail) // at once: the lead may have ended, and not notice
+				l.closeTail(tail) // at once: the lead may have ended, and would not notice
 				return
 			}
 		}
@@ -209,8 +209,8 @@ func (l *lead) closeTail(tail Tail) {
 	l.rec.logKept.Store(0)
 }
 
-// offer waits until the lead takes the rows. A server keeps its log for a tail
-// that is not read, so it waits for a while only: the table has the rows as well.
+// offer waits until the lead takes the rows. A server keeps its log for a tail that is not
+// read, so offer waits only for a while: the table has the rows as well.
 func (l *lead) offer(ctx context.Context, t *tailing, rows []Row) error {
 	late := time.NewTimer(l.cfg.LogWait)
 	defer late.Stop()
@@ -224,8 +224,8 @@ func (l *lead) offer(ctx context.Context, t *tailing, rows []Row) error {
 	}
 }
 
-// watchLog ends the tail when the server keeps too much of its log for it, or writes
-// into it no more.
+// watchLog ends the tail if the server keeps too much of its log for it, or no longer
+// writes to it.
 func (l *lead) watchLog(ctx context.Context, tail Tail, end context.CancelCauseFunc) {
 	k, keeps := tail.(keeper)
 	p, probes := tail.(prober)
@@ -251,7 +251,7 @@ func (l *lead) watchLog(ctx context.Context, tail Tail, end context.CancelCauseF
 		}
 		bytes, err := k.Kept(ctx)
 		if err != nil {
-			continue // the tail, or the leadership, ends by the same
+			continue // the tail, or the leadership, ends for the same reason
 		}
 		l.rec.logKept.Store(bytes)
 		if bytes > int64(l.cfg.LogKeep) {
@@ -261,7 +261,7 @@ func (l *lead) watchLog(ctx context.Context, tail Tail, end context.CancelCauseF
 	}
 }
 
-// endTail goes back to polling.
+// endTail returns to polling.
 func (l *lead) endTail(err error) {
 	l.endOpening()
 	if l.joining != nil {
@@ -293,9 +293,9 @@ func (l *lead) endTail(err error) {
 	l.log.Warn("polling: following the log ended", "error", err)
 }
 
-// follow hands on what the tail has, as far as there is room, or does what falls
+// follow passes on the tail's rows, as far as there is room, or does what falls
 // due meanwhile. Numbers of rolled back transactions stay gaps until a read of
-// the table shows that they are dead.
+// the table proves them dead.
 func (l *lead) follow(rows, bytes int) error {
 	if err := l.prove(tailProof); err != nil {
 		return err
@@ -326,9 +326,9 @@ func (l *lead) follow(rows, bytes int) error {
 	return l.sweep()
 }
 
-// look reads the table while the log is followed: a log may fall silent, of a server
-// that has become a replica, say, or of a publication that was dropped, and shows
-// nothing of that. While it is silent and the table is not, the table is polled.
+// look reads the table while the log is followed, because a log can fall silent without an
+// error: the server may have become a replica, or the publication may have been dropped. While
+// the log is silent and the table is not, the table is polled.
 func (l *lead) look(rows, bytes int) error {
 	more, fresh, err := l.round(rows, bytes)
 	if err != nil {
@@ -344,7 +344,7 @@ func (l *lead) look(rows, bytes int) error {
 	return nil
 }
 
-// fit is how many of the rows there is room for: one at least, if there are any.
+// fit is how many of the rows there is room for, at least one if there are any.
 func fit(rows []Row, most, bytes int) (n int) {
 	for n < len(rows) && n < most {
 		if bytes -= len(rows[n].Payload); bytes < 0 && n > 0 {

@@ -64,14 +64,14 @@ func (r *Relay) judge(c call, rows []Row, errs []error) (verdict, error) {
 		v.delivered = rows
 		return v, nil
 	}
-	// A message that stays first of its key settles nothing for those behind it:
-	// whatever the sink says of them, they wait for it.
+	// A message that stays first of its key decides for the later ones of its key:
+	// whatever the sink answers about them, they wait for it.
 	failing := map[string]bool{}
 	some := slices.Contains(errs, nil)
 	for i, row := range rows {
 		err := errs[i]
 		ordered := row.Key != "" && !r.cfg.Unordered
-		// Of a broker that takes others, it is the destination that is away.
+		// If the broker takes other messages, it is the destination that is away.
 		away, alone := IsUnavailable(err), false
 		if away && c.ctx.Err() == nil {
 			if d := r.circuits.place(&row.Message); some || r.circuits.takesOthers(d, row.Seq, c.before) {
@@ -108,8 +108,8 @@ func (r *Relay) judge(c call, rows []Row, errs []error) (verdict, error) {
 	return v, nil
 }
 
-// noteTaken tells the circuits what their destinations have taken, and returns
-// which have.
+// noteTaken tells the circuits which destinations have taken messages, and returns
+// those.
 func (r *Relay) noteTaken(rows []Row, errs []error) map[string]bool {
 	if errs == nil && r.circuits.calm() {
 		return nil // not used
@@ -135,8 +135,8 @@ func (r *Relay) noteTaken(rows []Row, errs []error) map[string]bool {
 	return taken
 }
 
-// fail sorts a row whose failure may be the message's or the destination's. It reports
-// whether the row stays first of its key.
+// fail handles a row whose failure may be the message's fault or the destination's. It
+// reports whether the row stays first of its key.
 func (v *verdict) fail(r *Relay, c *call, row Row, err error, taken map[string]bool) bool {
 	named, asked := retryDelay(err)
 	named = min(named, longestNamed)
@@ -183,8 +183,8 @@ func (v *verdict) fail(r *Relay, c *call, row Row, err error, taken map[string]b
 	return true
 }
 
-// wholeSink is the destination of messages that break a connection: all others of
-// the sink show whether it is them.
+// wholeSink is the destination of messages that break a connection: other messages of the
+// sink show whether these are at fault.
 const wholeSink = "\x00"
 
 func (v *verdict) bury(r *Relay, row Row, reason string, err error) {
@@ -197,7 +197,7 @@ func (v *verdict) bury(r *Relay, row Row, reason string, err error) {
 	v.gone = append(v.gone, row)
 }
 
-// Lines about messages that fail: so many at once, then one each complainEvery.
+// Limits of log lines about failing messages: a burst, then one each complainEvery.
 const (
 	complainAtOnce = 20
 	complainEvery  = time.Second
@@ -206,12 +206,12 @@ const (
 // complaints bounds how many lines about failures are logged.
 type complaints struct {
 	mu     sync.Mutex
-	lines  int       // that may be logged at once
-	at     time.Time // when lines was true
+	lines  int       // that may still be logged at once
+	at     time.Time // when lines was last updated
 	silent int       // failures that were not logged
 }
 
-// take reports whether one more line may be logged, and how many were not before it.
+// take reports whether one more line may be logged, and how many were suppressed before it.
 func (c *complaints) take(now time.Time) (ok bool, silent int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -228,7 +228,7 @@ func (c *complaints) take(now time.Time) (ok bool, silent int) {
 	return true, silent
 }
 
-// complain logs a failed attempt. Where there are too many, they are counted in the
+// complain logs a failed attempt. If there are too many, they are counted in the
 // next line.
 func (r *Relay) complain(row Row, destination, what string, wait time.Duration, err error) {
 	now := time.Now()
@@ -244,8 +244,8 @@ func (r *Relay) complain(row Row, destination, what string, wait time.Duration, 
 		"error", err, "failures_not_shown", silent)
 }
 
-// unreadable splits off the rows that are no messages, or are over the limits of
-// one: producers in plain SQL can write what Enqueue refuses.
+// unreadable separates the rows that are not valid messages, or exceed the limits:
+// producers in plain SQL can write what Enqueue refuses.
 func unreadable(rows []Row) (readable []Row, buried []Burial, gone []Row) {
 	if !slices.ContainsFunc(rows, func(r Row) bool { return r.fault() != nil }) {
 		return rows, nil, nil
@@ -261,7 +261,7 @@ func unreadable(rows []Row) (readable []Row, buried []Burial, gone []Row) {
 	return readable, buried, gone
 }
 
-// fault is why the row is no message, nil if it is one.
+// fault is why the row is not a valid message, nil if it is one.
 func (r *Row) fault() error {
 	if r.Unreadable != nil {
 		return r.Unreadable
@@ -269,7 +269,7 @@ func (r *Row) fault() error {
 	return r.limits()
 }
 
-// numbers are the rows' numbers and the bytes of their payloads.
+// numbers returns the rows' numbers and the total size of their payloads.
 func numbers(rows []Row) (seqs []int64, bytes int) {
 	seqs = make([]int64, len(rows))
 	for i := range rows {
@@ -298,7 +298,7 @@ func (r *Relay) logBuried(log *slog.Logger, buried []Burial, rows []Row) {
 	}
 }
 
-// broker is what one publisher knows of the broker. It is safe for concurrent use.
+// broker is one publisher's view of the broker. It is safe for concurrent use.
 type broker struct {
 	mu   sync.Mutex
 	down bool
@@ -315,10 +315,10 @@ func (b *broker) isDown() bool {
 	return b.down
 }
 
-// longestPause is the most that a broker may ask a publisher to wait.
+// longestPause is the longest time for which a broker may ask a publisher to wait.
 const longestPause = 5 * time.Minute
 
-// pause waits before the next call to a broker that could not be met: as long
+// pause waits before the next call to a broker that could not be reached: as long
 // as it asked for, otherwise longer each time.
 func (b *broker) pause(ctx context.Context, outage error) {
 	b.mu.Lock()
@@ -330,8 +330,8 @@ func (b *broker) pause(ctx context.Context, outage error) {
 	sleep(ctx, d)
 }
 
-// note takes in whether the last call met the broker. The first publisher that
-// meets none, and the last that meets it again, say so.
+// note records whether the last call reached the broker. The first publisher that
+// does not reach it, and the last one that reaches it again, log that.
 func (b *broker) note(r *Relay, log *slog.Logger, outage error) {
 	if outage != nil {
 		r.rec.outages.Add(1)
@@ -359,7 +359,7 @@ func (b *broker) forget(r *Relay) {
 	b.up(r)
 }
 
-// up ends that the broker is down. b.mu is held.
+// up records that the broker can be reached again. b.mu is held.
 func (b *broker) up(r *Relay) {
 	if b.down {
 		b.down = false

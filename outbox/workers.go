@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// workers is the customary design: each claims a batch of rows with locks,
-// publishes it, notes what became of it and commits.
+// workers is the usual design: each worker claims a batch of rows with locks,
+// publishes it, records the outcomes and commits.
 type workers struct {
 	*Relay
 
@@ -20,8 +20,8 @@ func newWorkers(r *Relay) *workers {
 	return &workers{Relay: r, sweepAt: time.Now()}
 }
 
-// announce makes the claims of this relay known to those that lead, waiting for a
-// database that is away. It is nil where the store has no such notices, and when ctx ends.
+// announce makes the claims of this relay known to leaders, waiting for a database that is
+// away. It returns nil if the store has no such announcements, or when ctx ends.
 func (r *Relay) announce(ctx context.Context) (Presence, error) {
 	store, ok := r.store.(Announcer)
 	if !ok {
@@ -43,8 +43,7 @@ func (r *Relay) announce(ctx context.Context) (Presence, error) {
 	}
 }
 
-// stayAnnounced announces the claims again whenever the session that does so has
-// ended, until ctx ends.
+// stayAnnounced repeats the announcement whenever its session has ended, until ctx ends.
 func (r *Relay) stayAnnounced(ctx context.Context, present Presence) (err error) {
 	for present != nil {
 		select {
@@ -54,7 +53,7 @@ func (r *Relay) stayAnnounced(ctx context.Context, present Presence) (err error)
 			}
 			return nil
 		case <-present.Lost():
-			_ = present.Close() // it has ended already
+			_ = present.Close() // it has already ended
 		}
 		if present, err = r.announce(ctx); err != nil {
 			return err
@@ -63,8 +62,8 @@ func (r *Relay) stayAnnounced(ctx context.Context, present Presence) (err error)
 	return nil
 }
 
-// run is one worker. It ends with stop, returning nil, or with an error if
-// waiting cannot help.
+// run is one worker. It returns nil when stop ends, or an error if waiting cannot
+// help.
 func (w *workers) run(stop context.Context) error {
 	work, cancel := context.WithCancel(context.WithoutCancel(stop))
 	defer cancel()
@@ -155,7 +154,7 @@ func (w *workers) once(stop, work context.Context, c *courier, missed *away) (n 
 	v.buried, v.gone = append(v.buried, buried...), append(v.gone, gone...)
 	acked, _ := numbers(v.delivered)
 	notes = append(notes, v.parked...)
-	for i, row := range v.held { // so that no claim takes them before
+	for i, row := range v.held { // so that no claim takes them earlier
 		notes = append(notes, Parking{row.Seq, row.ID, row.Attempts, v.holds[i].delay, v.holds[i].err.Error()})
 	}
 	if err := claim.Finish(work, acked, notes, v.buried); err != nil {
@@ -167,8 +166,8 @@ func (w *workers) once(stop, work context.Context, c *courier, missed *away) (n 
 	return len(rows) + len(gone) + len(notes), v.outage, nil
 }
 
-// admitted leaves out the rows whose destination takes nothing now, and notes
-// until when they wait.
+// admitted removes the rows whose destination takes nothing now, and records until when they
+// wait.
 func (w *workers) admitted(rows []Row) (ready []Row, notes []Parking) {
 	if w.circuits.waiting() == 0 {
 		return rows, nil
@@ -184,7 +183,7 @@ func (w *workers) admitted(rows []Row) (ready []Row, notes []Parking) {
 	return ready, notes
 }
 
-// window is the configured one, or none when a look at the whole table is due.
+// window is the configured one, or none when a scan of the whole table is due.
 func (w *workers) window() time.Duration {
 	if w.cfg.Window == 0 {
 		return 0
@@ -198,13 +197,13 @@ func (w *workers) window() time.Duration {
 	return 0
 }
 
-// outsideShare bounds the part of the time that looks at the whole table may
-// take while there are rows outside the window: one part in so many.
+// outsideShare bounds the share of time for scans of the whole table while there are
+// rows outside the window: one part in this many.
 const outsideShare = 10
 
-// noteOutside counts the rows that only a look at the whole table has found.
-// While there are such, the next look is due soon, after a pause that leaves
-// most of the time to the window: took is how long this one needed.
+// noteOutside counts the rows that only a scan of the whole table has found. While
+// there are any, the next scan is due soon, after a pause that leaves
+// most of the time to the window: took is how long this one took.
 func (w *workers) noteOutside(rows []Row, window, took time.Duration) {
 	if w.cfg.Window == 0 || window > 0 {
 		return

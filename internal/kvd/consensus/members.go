@@ -110,7 +110,7 @@ func majority(n int) int { return n/2 + 1 }
 // have completed. See wire.FastQuorum.
 func recoverAt(n int) int { return wire.FastQuorum(n) + majority(n) - n }
 
-// Package wire says what a change of the members is, where clients find it.
+// Changes of members are defined in package wire, so that clients can use them.
 type (
 	Member     = wire.Member
 	Change     = wire.MemberChange
