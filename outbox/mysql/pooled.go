@@ -16,7 +16,7 @@ import (
 // the numbers that the server itself lists, and each stays the one that it is
 // while the other is in a transaction.
 func (s *Store) Check(ctx context.Context) error {
-	err := s.pooled.Run(ctx, func(ctx context.Context) (pooled.Session, error) {
+	err := s.pooled.Run(ctx, nil, func(ctx context.Context) (pooled.Session, error) {
 		conn, err := s.db.Conn(ctx)
 		if err != nil {
 			return nil, err

@@ -2,16 +2,21 @@ package postgres
 
 import (
 	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/weirdb/weir/internal/outbox/pooled"
 )
 
-// Check implements [outbox.Checker]: two sessions are two processes of the server,
-// and each stays the one that it is while the other is in a transaction.
+// Check implements [outbox.Checker]: the server's other end of a connection is this one;
+// or else two sessions are two processes of the server, and each stays the one that it is
+// while the other is in a transaction.
 func (s *Store) Check(ctx context.Context) error {
-	err := s.pooled.Run(ctx, func(ctx context.Context) (pooled.Session, error) {
+	err := s.pooled.Run(ctx, s.unbroken, func(ctx context.Context) (pooled.Session, error) {
 		cfg, err := s.connConfig(ctx)
 		if err != nil {
 			return nil, err
@@ -28,6 +33,34 @@ func (s *Store) Check(ctx context.Context) error {
 		return s.wrap("check the sessions of", err)
 	}
 	return nil
+}
+
+// unbroken reports whether nobody is between a connection of the pool and the server: that
+// has told its own process id, and knows this end by its address and port. It is not told
+// of connections through a relay, through what translates addresses or by a Unix socket.
+func (s *Store) unbroken(ctx context.Context) (bool, error) {
+	c, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return false, fmt.Errorf("connect: %w", err)
+	}
+	defer c.Release()
+	conn := c.Conn().PgConn()
+	here, ok := conn.Conn().LocalAddr().(*net.TCPAddr)
+	if !ok {
+		return false, nil
+	}
+	got, err := conn.Exec(ctx, "SELECT pg_catalog.pg_backend_pid(), pg_catalog.host(pg_catalog.inet_client_addr()), pg_catalog.inet_client_port()").ReadAll()
+	if err != nil || len(got) != 1 || len(got[0].Rows) != 1 {
+		return false, err
+	}
+	row := got[0].Rows[0]
+	seen, err := netip.ParseAddr(string(row[1]))
+	if err != nil { // the server's socket is a Unix one
+		return false, nil
+	}
+	at := here.AddrPort()
+	return string(row[0]) == strconv.FormatUint(uint64(conn.PID()), 10) &&
+		seen.Unmap() == at.Addr().Unmap().WithZone("") && string(row[2]) == strconv.Itoa(int(at.Port())), nil
 }
 
 // compared is a session that is compared with another one.

@@ -91,27 +91,35 @@ func (t *tx) Rollback(context.Context) error {
 	return nil
 }
 
+func answer(direct bool, err error) func(context.Context) (bool, error) {
+	return func(context.Context) (bool, error) { return direct, err }
+}
+
 func TestPoolersAreSeen(t *testing.T) {
 	broken := errors.New("broken")
 	for _, tt := range []struct {
-		name string
-		pool pool
-		want error
+		name     string
+		pool     pool
+		want     error
+		unbroken func(context.Context) (bool, error)
 	}{
-		{"none", pool{}, nil},
-		{"of one", pool{size: 1}, outbox.ErrPooled},
-		{"of two", pool{size: 2}, outbox.ErrPooled},
-		{"of three", pool{size: 3}, outbox.ErrPooled},
-		{"of eight", pool{size: 8}, outbox.ErrPooled},
-		{"of two, the latest first", pool{size: 2, latest: []int{1, 2}}, outbox.ErrPooled},
-		{"of four, the latest first", pool{size: 4, latest: []int{1, 2, 3, 4}}, outbox.ErrPooled},
-		{"none that answers", pool{fail: broken}, broken},
+		{"none", pool{}, nil, nil},
+		{"of one", pool{size: 1}, outbox.ErrPooled, nil},
+		{"of two", pool{size: 2}, outbox.ErrPooled, nil},
+		{"of three", pool{size: 3}, outbox.ErrPooled, nil},
+		{"of eight", pool{size: 8}, outbox.ErrPooled, nil},
+		{"of two, the latest first", pool{size: 2, latest: []int{1, 2}}, outbox.ErrPooled, nil},
+		{"of four, the latest first", pool{size: 4, latest: []int{1, 2, 3, 4}}, outbox.ErrPooled, nil},
+		{"none, as the first session shows", pool{fail: broken}, nil, answer(true, nil)},
+		{"one, of which the first session does not tell", pool{size: 1}, outbox.ErrPooled, answer(false, nil)},
+		{"none whose first session answers", pool{}, broken, answer(false, broken)},
+		{"none that answers", pool{fail: broken}, broken, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := tt.pool
 			p.lent = map[int]bool{}
 			var c Check
-			if err := c.Run(t.Context(), p.open); !errors.Is(err, tt.want) {
+			if err := c.Run(t.Context(), tt.unbroken, p.open); !errors.Is(err, tt.want) {
 				t.Errorf("check: %v, want %v", err, tt.want)
 			}
 			if p.opened != 0 || len(p.lent) != 0 {
@@ -119,7 +127,7 @@ func TestPoolersAreSeen(t *testing.T) {
 			}
 			// A known answer is not asked for again, and an error is not known.
 			p.fail = broken
-			if err := c.Run(t.Context(), p.open); (err == nil) != (tt.want == nil) {
+			if err := c.Run(t.Context(), tt.unbroken, p.open); (err == nil) != (tt.want == nil) {
 				t.Errorf("again: %v", err)
 			}
 		})
