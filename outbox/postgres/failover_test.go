@@ -53,6 +53,7 @@ func TestRelayAfterAPromotion(t *testing.T) {
 	db, err := sql.Open("pgx", both)
 	r.check(err)
 	t.Cleanup(func() { _ = db.Close() })
+	db.SetMaxIdleConns(4) // one for each producer
 	sink := &ledger{seen: map[outbox.ID]bool{}, next: map[string]int{}}
 	relay, err := outbox.NewRelay(store, sink, outbox.Config{Claim: outbox.Log})
 	r.check(err)

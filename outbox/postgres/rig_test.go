@@ -55,16 +55,26 @@ type rig struct {
 
 var databases atomic.Int64
 
+// admin is of the shared server: a connection for each rig would be a tenth of what it costs.
+var admin struct {
+	once sync.Once
+	db   *sql.DB
+	err  error
+}
+
+func admins(dsn string) (*sql.DB, error) {
+	admin.once.Do(func() { admin.db, admin.err = sql.Open("pgx", dsn) })
+	return admin.db, admin.err
+}
+
 // newRig makes a database that is gone after the test.
 func newRig(t testing.TB, server *lab.Postgres) *rig {
 	t.Helper()
 	storetest.ClearOfMidnight(t)
-	admin, err := sql.Open("pgx", server.DSN("postgres"))
+	admin, err := admins(server.DSN("postgres"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = admin.Close() })
-	admin.SetMaxOpenConns(1)
 	name := fmt.Sprintf("d%d", databases.Add(1))
 	if _, err := admin.ExecContext(t.Context(), server.CreateDatabase(name)); err != nil {
 		t.Fatal(err)

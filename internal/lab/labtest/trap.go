@@ -2,7 +2,6 @@ package labtest
 
 import (
 	"context"
-	"errors"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -15,30 +14,23 @@ import (
 // has the path it had.
 func TrapSearchPath(tb testing.TB, dsn string) (caught func() string) {
 	tb.Helper()
-	ask := func(sql string, dest ...any) error {
-		ctx := context.Background()
-		cfg, err := pgx.ParseConfig(dsn)
-		if err != nil {
-			return err
-		}
-		cfg.RuntimeParams["search_path"] = "pg_catalog"
-		conn, err := pgx.ConnectConfig(ctx, cfg)
-		if err != nil {
-			return err
-		}
-		if len(dest) > 0 {
-			err = conn.QueryRow(ctx, sql).Scan(dest...)
-		} else {
-			_, err = conn.Exec(ctx, sql)
-		}
-		return errors.Join(err, conn.Close(ctx))
+	ctx := context.Background() // a cleanup's, too
+	cfg, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		tb.Fatal(err)
 	}
-	if err := ask(trapSQL); err != nil {
+	cfg.RuntimeParams["search_path"] = "pg_catalog"
+	conn, err := pgx.ConnectConfig(ctx, cfg)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = conn.Close(ctx) })
+	if _, err := conn.Exec(ctx, trapSQL); err != nil {
 		tb.Fatalf("make the schema of traps: %v", err)
 	}
 	return func() (what string) {
 		tb.Helper()
-		err := ask("SELECT coalesce((SELECT t.what FROM trap.hits h JOIN trap.traps t ON t.n = h.last_value WHERE h.is_called), '')", &what)
+		err := conn.QueryRow(ctx, "SELECT coalesce((SELECT t.what FROM trap.hits h JOIN trap.traps t ON t.n = h.last_value WHERE h.is_called), '')").Scan(&what)
 		if err != nil {
 			tb.Fatalf("ask what was caught: %v", err)
 		}
