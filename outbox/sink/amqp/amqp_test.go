@@ -3,7 +3,12 @@ package amqp_test
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"encoding/pem"
 	"fmt"
+	"io"
+	"net"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -181,7 +186,7 @@ func open(url string) func(testing.TB) outbox.Sink {
 
 func TestConformance(t *testing.T) {
 	b := start(t)
-	sinktest.Run(t, sinktest.Subject{
+	subject := sinktest.Subject{
 		Open:      open(b.URL() + "?timeout=30s"),
 		OpenHasty: open(b.URL() + "?timeout=5s"),
 		Topic:     b.topic,
@@ -189,7 +194,93 @@ func TestConformance(t *testing.T) {
 		TooLarge:  limit + 1,
 		Missing:   func(testing.TB) string { return "nobody-made-this" },
 		Settle:    b.settle,
-	}.Suffer(b))
+	}.Suffer(b)
+	if testing.Short() { // a start takes the broker eight seconds of a processor
+		b.unreachable(t, &subject)
+	}
+	sinktest.Run(t, subject)
+}
+
+// unreachable has a network, instead of the broker, end connections and refuse others.
+func (b *broker) unreachable(t *testing.T, s *sinktest.Subject) {
+	t.Helper()
+	network, err := lab.StartRelay(b.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := network.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	refuse := func(t testing.TB, refuse bool) {
+		t.Helper()
+		if err := network.Refuse(refuse); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.OpenHasty = open(strings.Replace(b.URL(), b.Addr(), network.Addr(), 1) + "?timeout=5s")
+	s.Settle = nil
+	s.Kill = func(t testing.TB) {
+		refuse(t, true)
+		network.Cut()
+	}
+	s.Restart = func(t testing.TB) { refuse(t, false) }
+}
+
+// TestTLS publishes through TLS with a certificate that is to be trusted, and gives nothing
+// to a broker with one that is not, or without. What else may be wrong with a certificate is
+// tried in package open.
+func TestTLS(t *testing.T) {
+	b := start(t)
+	secured := httptest.NewTLSServer(nil) // for its certificate
+	defer secured.Close()
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secured.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	front, err := tls.Listen("tcp", "127.0.0.1:0", secured.TLS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var conns sync.WaitGroup
+	conns.Go(func() {
+		for {
+			c, err := front.Accept()
+			if err != nil {
+				return
+			}
+			conns.Go(func() {
+				defer c.Close()
+				to, err := net.Dial("tcp", b.Addr())
+				if err != nil {
+					return
+				}
+				conns.Go(func() { _, _ = io.Copy(c, to); _ = c.Close() })
+				_, _ = io.Copy(to, c)
+				_ = to.Close()
+			})
+		}
+	})
+	defer conns.Wait()
+	defer front.Close()
+	topic := b.topic(t)
+	plain := strings.Replace(b.URL(), b.Addr(), front.Addr().String(), 1) + "?timeout=5s"
+	secure := strings.Replace(plain, "amqp:", "amqps:", 1)
+	s := open(secure + "&ca-file=" + ca)(t)
+	defer s.Close()
+	if errs := s.Publish(t.Context(), []outbox.Message{one(topic, "a")}); errs != nil {
+		t.Errorf("publish through TLS: %v", errs)
+	}
+	if got := b.read(t.Context(), t, topic, 1); len(got) != 1 {
+		t.Errorf("%d messages arrived, want 1", len(got))
+	}
+	if _, err := amqp.Open(t.Context(), secure); !outbox.IsUnavailable(err) || !strings.Contains(err.Error(), "unknown authority") {
+		t.Errorf("open with a certificate of an unknown authority: %v", err)
+	}
+	if _, err := amqp.Open(t.Context(), plain); !outbox.IsUnavailable(err) {
+		t.Errorf("open without TLS where TLS is expected: %v", err)
+	}
 }
 
 func one(topic, key string) outbox.Message {

@@ -279,6 +279,9 @@ func offer(ctx context.Context, s outbox.Sink) error {
 func TestBrokersThatAreNotToBeTrusted(t *testing.T) {
 	for name, broker := range securedBrokers {
 		t.Run(name, func(t *testing.T) {
+			if name == "rabbitmq" {
+				testkit.Long(t, "starts RabbitMQ; package amqp has a short test of TLS")
+			}
 			t.Parallel()
 			b := broker(t)
 			ca, stranger := newAuthority(t), newAuthority(t)
