@@ -92,7 +92,7 @@ func (d *database) choose() error {
 		switch e.Kind {
 		case my.KindDatabase:
 		case my.KindTable:
-			if !m.Table(d.source, e.Name) {
+			if e.Name == booksTable || !m.Table(d.source, e.Name) { // those of a restore that made the source
 				continue
 			}
 			meant[e.Name] = true

@@ -188,6 +188,34 @@ func (l loader) refill(ctx context.Context) error {
 	return nil
 }
 
+// errTriggered is why rows of a table with triggers are not loaded.
+var errTriggered = errors.New("the table has triggers already, which rows that are loaded now would set off: drop them, and make them again after --resume")
+
+// triggered refuses rows of tables that have triggers. An interrupted run has made those of a
+// table some of whose rows had failed.
+func (l loader) triggered(ctx context.Context) error {
+	if l.opts.DataOnly {
+		return nil
+	}
+	triggers, err := l.names(ctx, l.main, "SELECT DISTINCT event_object_table FROM information_schema.triggers WHERE event_object_schema = DATABASE()")
+	if err != nil {
+		return err
+	}
+	for _, t := range l.tables {
+		if !triggers[t.name()] || !l.books.Has(t.entry.String()) || l.books.Has(t.rowsStep()) {
+			continue
+		}
+		left := slices.DeleteFunc(slices.Clone(t.chunks), func(c archive.Chunk) bool { return t.safe && l.books.Has(c.Path) })
+		for _, c := range left {
+			if err := l.failed(l.rowsError(t, c, errTriggered)); err != nil {
+				return err
+			}
+		}
+		t.chunks = slices.DeleteFunc(t.chunks, func(c archive.Chunk) bool { return !t.safe || !l.books.Has(c.Path) })
+	}
+	return nil
+}
+
 // counted counts the bytes of rows that are read.
 type counted struct {
 	io.ReadCloser

@@ -114,6 +114,9 @@ func (r *runner) all(ctx context.Context) error {
 			return err
 		}
 	}
+	if r.opts.DryRun {
+		return nil
+	}
 	return r.each(ctx, all, (*database).finish)
 }
 

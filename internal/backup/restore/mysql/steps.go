@@ -58,6 +58,9 @@ func (d *database) events(ctx context.Context) error {
 // load makes tables, their rows and their indexes.
 func (d *database) load(ctx context.Context) error {
 	if d.opts.Resume {
+		if err := (loader{d}).triggered(ctx); err != nil {
+			return fmt.Errorf("look for triggers: %w", err)
+		}
 		if err := (loader{d}).remake(ctx); err != nil {
 			return fmt.Errorf("look for tables that are gone: %w", err)
 		}
@@ -205,12 +208,38 @@ func (d *database) object(name, statement string, err error) error {
 	return &restore.ObjectError{Database: d.target, Object: name, Statement: restore.First(statement, 300), Rest: rest, Err: unlogged(err)}
 }
 
+// refused is the step of an object that the server has refused to make: what is there under its
+// name is somebody else's, and a resumed restore does not drop it.
+func refused(e *my.Entry) string { return "refused " + e.String() }
+
+// refuse notes that, if err is the server's.
+func (d *database) refuse(ctx context.Context, s *my.Session, e *my.Entry, err error) error {
+	if my.ErrorCode(err) == 0 || s.Broken() != nil || d.books.Has(refused(e)) {
+		return nil
+	}
+	return s.Exec(ctx, strings.Replace(note(refused(e)), "INSERT", "INSERT IGNORE", 1))
+}
+
+// mayBeOurs reports whether an object that is not noted, and is there, may be what an interrupted
+// run has made.
+func (d *database) mayBeOurs(ctx context.Context, e *my.Entry) (bool, error) {
+	if !d.books.Begun() || d.books.Has(refused(e)) {
+		return false, nil
+	}
+	if e.Kind != my.KindTrigger {
+		return true, nil
+	}
+	others, err := d.names(ctx, d.main, "SELECT trigger_name FROM information_schema.triggers WHERE trigger_schema = DATABASE() AND trigger_name = "+
+		my.Literal(e.Name)+" AND LOWER(event_object_table) <> LOWER("+my.Literal(e.Table)+")")
+	return len(others) == 0, err
+}
+
 // makeTable makes a table. One that an interrupted run has made and not noted has
 // no rows yet.
 func (d *database) makeTable(ctx context.Context, s *my.Session, t *table) error {
 	create := t.plain.String()
 	statements := []string{create, note(t.entry.String())}
-	if d.books.Begun() {
+	if d.books.Begun() && !d.books.Has(refused(t.entry)) {
 		statements = slices.Insert(statements, 0, t.entry.Drop(true))
 	}
 	for _, sql := range statements {
@@ -218,6 +247,11 @@ func (d *database) makeTable(ctx context.Context, s *my.Session, t *table) error
 		if noTablespace := uint16(3510); my.ErrorCode(err) == noTablespace {
 			if err = d.makeTablespace(ctx, s, t); err == nil {
 				err = s.Exec(ctx, sql)
+			}
+		}
+		if err != nil && sql == create {
+			if err := d.refuse(ctx, s, t.entry, err); err != nil {
+				return err
 			}
 		}
 		if err != nil {
@@ -388,11 +422,17 @@ func (d *database) entry(ctx context.Context, e *my.Entry) error {
 	if set := e.Setting(); set != "" {
 		err = d.main.Exec(ctx, set)
 	}
-	if err == nil && d.books.Begun() {
+	var ours bool
+	if err == nil {
+		ours, err = d.mayBeOurs(ctx, e)
+	}
+	if err == nil && ours {
 		err = d.main.Exec(ctx, e.Drop(true)) // of packages, in their own sql_mode
 	}
 	if err == nil {
-		err = d.main.Exec(ctx, create)
+		if err = d.main.Exec(ctx, create); !my.Missing(err) && !unfit(err) { // such a view may come in this run
+			err = errors.Join(err, d.refuse(ctx, d.main, e, err))
+		}
 	}
 	if set := e.Setting(); set != "" && d.main.Broken() == nil {
 		err = errors.Join(err, d.main.Exec(ctx, my.Unset))

@@ -1,0 +1,93 @@
+package mysql_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/weirdb/weir/internal/backup"
+	"github.com/weirdb/weir/internal/backup/archive"
+	"github.com/weirdb/weir/internal/backup/archive/archivetest"
+	"github.com/weirdb/weir/internal/backup/restore"
+	"github.com/weirdb/weir/internal/lab"
+)
+
+// TestResumeDropsNothingOfOthers that a restore met on its way, or will meet.
+func TestResumeDropsNothingOfOthers(t *testing.T) {
+	eachServer(t, func(t *testing.T, m *lab.MySQL) {
+		r := newRig(t, m, "CREATE TABLE t (a int); INSERT INTO t VALUES (1); CREATE TRIGGER tr BEFORE INSERT ON t FOR EACH ROW SET NEW.a = 7; CREATE PROCEDURE p() SELECT 1;")
+		r.backup(backup.Options{}, archive.Options{})
+		target := r.db + "_copy"
+		r.createDB(target)
+		plain := r.repo
+		repo, g := archivetest.NewGate(t, plain, "data/", 0)
+		r.repo = repo
+		o := restore.Options{DSN: m.DSN(target), Stop: true}
+		done := begin(func() error {
+			_, err := r.restoreCtx(t.Context(), o)
+			return err
+		})
+		g.Wait(t)
+		r.client(target, "CREATE PROCEDURE p() SELECT 'theirs'; CREATE TABLE own (a int); CREATE TRIGGER tr BEFORE INSERT ON own FOR EACH ROW SET NEW.a = 8")
+		g.Release()
+		if err := finished(t, done); err == nil || !strings.Contains(err.Error(), "PROCEDURE p") {
+			t.Fatalf("beside somebody's procedure: %v", err)
+		}
+		r.repo, o.Resume = plain, true
+		if _, err := r.restoreCtx(t.Context(), o); err == nil || !strings.Contains(err.Error(), "PROCEDURE p") {
+			t.Errorf("resumed beside somebody's procedure: %v", err)
+		}
+		if got := r.client(target, "CALL p()"); got != "theirs" {
+			t.Errorf("somebody's procedure says %q", got)
+		}
+		r.client(target, "DROP PROCEDURE p")
+		if _, err := r.restoreCtx(t.Context(), o); err == nil || !strings.Contains(err.Error(), "TRIGGER tr") {
+			t.Errorf("resumed beside somebody's trigger: %v", err)
+		}
+		if got := r.client(target, "INSERT INTO own VALUES (1); SELECT a FROM own"); got != "8" {
+			t.Errorf("somebody's trigger makes %q of 1", got)
+		}
+		r.client(target, "DROP TABLE own")
+		if _, err := r.restoreCtx(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+		r.compare(r.native(r.db), target)
+	})
+}
+
+// TestResumedRowsSetOffNoTriggers that their table has by then, and the books of another restore,
+// which the source holds, are not restored.
+func TestResumedRowsSetOffNoTriggers(t *testing.T) {
+	r := newRig(t, server(t, lab.FlavorMariaDB), `CREATE TABLE t (a int); INSERT INTO t VALUES (1);
+CREATE TABLE weir_restore (step varbinary(100) PRIMARY KEY); INSERT INTO weir_restore VALUES ('of the source');`)
+	r.backup(backup.Options{}, archive.Options{})
+	target := r.db + "_copy"
+	r.createDB(target)
+	plain := r.repo
+	repo, g := archivetest.NewGate(t, plain, "data/t/", 0)
+	r.repo = repo
+	ctx, stop := context.WithCancel(t.Context())
+	o := restore.Options{DSN: r.m.DSN(target)}
+	done := begin(func() error {
+		_, err := r.restoreCtx(ctx, o)
+		return err
+	})
+	g.Wait(t)
+	stop()
+	g.Release()
+	if err := finished(t, done); err == nil {
+		t.Fatal("a restore that was interrupted succeeded")
+	}
+	r.client(target, "CREATE TRIGGER tr BEFORE INSERT ON t FOR EACH ROW SET NEW.a = 7")
+	r.repo, o.Resume, o.Stop = plain, true, true
+	if _, err := r.restoreCtx(t.Context(), o); err == nil || !strings.Contains(err.Error(), "has triggers already") {
+		t.Errorf("resumed beside a trigger: %v", err)
+	}
+	r.client(target, "DROP TRIGGER tr")
+	if _, err := r.restoreCtx(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.client(target, "SELECT a FROM t; SHOW TABLES"); got != "1\nt" {
+		t.Errorf("the table and its rows: %q", got)
+	}
+}
