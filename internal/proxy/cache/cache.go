@@ -1,11 +1,11 @@
 // Package cache keeps answers to reads that ask for it, and lets one statement fetch
-// what many ask for at once. It knows no protocol: a side of the proxy gives it keys and
-// the server's own bytes, and gets those back.
+// what several clients ask for at once. It knows no protocol: a side of the proxy stores the
+// server's bytes under a key, and gets them back.
 //
-// The key of an answer (see AppendField) and three facts decide what it may be used for: when
-// the statement that fetched it was sent, whether something was purged since, and whether the
-// client that asks has written since. The key has to hold all that the answer can depend on
-// besides the data.
+// The key of an answer (see AppendField) must contain everything that the answer depends on,
+// except the data. Whether a stored answer may be used depends on three more facts: when the
+// statement that fetched it was sent, whether it was purged since, and whether the client
+// that asks has written since.
 //
 //	age       0 ............ ttl ............ 2*ttl ............
 //	          answered       answered, and     fetched again:
@@ -24,14 +24,14 @@ import (
 	"github.com/maypok86/otter/v2"
 )
 
-// A Cache is that of one side of the proxy. Safe for concurrent use.
+// A Cache is the cache of one side of the proxy. Safe for concurrent use.
 type Cache struct {
 	store     atomic.Pointer[store] // nil while the cache is off
 	maxAnswer atomic.Int64          // bytes
-	seq       atomic.Uint64         // of the last flight that began; see Mark
+	seq       atomic.Uint64         // number of the last flight; see Mark
 
 	mu        sync.Mutex
-	flights   map[string]*Flight   // guarded by mu: under way, by key
+	flights   map[string]*Flight   // guarded by mu: in flight, by key
 	databases map[string]*Database // guarded by mu
 }
 
@@ -42,7 +42,7 @@ func New() *Cache {
 	return &Cache{flights: make(map[string]*Flight), databases: make(map[string]*Database)}
 }
 
-// Configure puts limits in force, in bytes: of all answers together, and of one. A size
+// Configure sets the limits, in bytes: of all answers together, and of one. A size
 // of 0 switches the cache off and empties it.
 func (c *Cache) Configure(size, maxAnswer int64) {
 	c.maxAnswer.Store(maxAnswer)
@@ -81,15 +81,15 @@ func (c *Cache) On() bool { return c.store.Load() != nil }
 // MaxAnswer is the longest answer that is kept, in bytes.
 func (c *Cache) MaxAnswer() int { return int(c.maxAnswer.Load()) }
 
-// Mark is the present moment in the order of flights: what begins later has a higher
-// number. A client that has written must be given nothing that was fetched before.
+// Mark is the current position in the sequence of flights: later flights have higher
+// numbers. A client that has written must get no answer that was fetched before its write.
 func (c *Cache) Mark() uint64 { return c.seq.Load() }
 
-// A Database is the part of a cache that is of one database: its counts, and what was
-// purged. Safe for concurrent use.
+// A Database is the part of a cache for one database: its counters and its purges.
+// Safe for concurrent use.
 type Database struct {
 	name  string
-	epoch atomic.Uint64 // of purges: older answers are none
+	epoch atomic.Uint64 // number of purges: older answers are not used
 
 	hits, stale, misses, shared, evictions atomic.Uint64
 
@@ -97,7 +97,7 @@ type Database struct {
 	entries, bytes atomic.Int64
 }
 
-// Of returns the part that is of a database.
+// Of returns the part for a database.
 func (c *Cache) Of(name string) *Database {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -109,61 +109,61 @@ func (c *Cache) Of(name string) *Database {
 	return d
 }
 
-// An Answer is what a server has sent. It does not change.
+// An Answer is what a server has sent. It is immutable.
 type Answer struct {
 	Bytes []byte // the server's messages
 	Rows  uint64 // in them
-	Info  any    // what else the side keeps of it
+	Info  any    // what else the side stores with it
 
 	database *Database
 	epoch    uint64
 	began    uint64
 	at       time.Duration // when its statement was sent
-	ttl      time.Duration // that its fetcher asked for
+	ttl      time.Duration // that the client asked for which fetched it
 	tag      string
-	refused  Skip // there is none, for this reason
+	refused  Skip // there is no answer, for this reason
 }
 
-// overhead is about what an entry costs beside its key and answer: the record itself,
-// and the node, the table's slot and the timer of the library.
+// overhead is the approximate cost of an entry beside its key and answer: the record
+// and the library's node, table slot and timer.
 const overhead = 384
 
 func (a *Answer) size(key string) int64 { return int64(len(key) + len(a.Bytes) + overhead) }
 
-// A Query is what a client asks for.
+// A Query is a client's request.
 type Query struct {
-	Key      []byte // is copied where it is kept
+	Key      []byte // copied if it is kept
 	Database *Database
 	TTL      time.Duration
-	Tag      string        // is copied where it is kept
-	After    uint64        // the client's Mark, when it last wrote
+	Tag      string        // copied if it is kept
+	After    uint64        // the client's Mark at its last write
 	Now      time.Duration // on a clock that all clients of the cache share
-	Why      Skip          // is set with Direct
+	Why      Skip          // set with Direct
 }
 
-// A Role is what becomes of a Query.
+// A Role says what the client has to do.
 type Role uint8
 
 // The roles.
 const (
 	// Hit: there is an answer.
 	Hit Role = iota
-	// Refresh: there is an answer, which is old; the caller also runs the statement, and
-	// ends the flight.
+	// Refresh: there is an answer, which is old; the caller uses it, but also runs the statement
+	// and ends the flight.
 	Refresh
 	// Lead: the caller runs its statement, and ends the flight.
 	Lead
-	// Follow: another's statement is under way; see Flight.Wait.
+	// Follow: another client's statement is in flight; see Flight.Wait.
 	Follow
-	// Shared: there is the answer that was waited for; see Client.Ask.
+	// Shared: there is the answer that the client has waited for; see Client.Ask.
 	Shared
 	// Direct: the caller runs its statement, whose answer is not kept: the cache is off,
-	// or the last one could not be kept.
+	// or the last answer could not be kept.
 	Direct
 )
 
-// Ask says what becomes of a query. There is an Answer with Hit and Refresh, and a
-// Flight with Refresh, Lead and Follow.
+// Ask handles a query. It returns an Answer with Hit and Refresh, and a Flight with Refresh,
+// Lead and Follow.
 func (c *Cache) Ask(q *Query) (Role, *Answer, *Flight) {
 	st := c.store.Load()
 	d := q.Database
@@ -195,7 +195,7 @@ func (c *Cache) Ask(q *Query) (Role, *Answer, *Flight) {
 	if f := c.flights[key]; f != nil && f.usable(q) {
 		return Follow, nil, f
 	}
-	if a := d.usable(st, key, q); a != nil { // it has come in between
+	if a := d.usable(st, key, q); a != nil { // it was stored in between
 		d.hits.Add(1)
 		return Hit, a, nil
 	}
@@ -203,7 +203,7 @@ func (c *Cache) Ask(q *Query) (Role, *Answer, *Flight) {
 	return Lead, nil, c.begin(q)
 }
 
-// usable is the answer that may be given, if there is one.
+// usable is the stored answer, if there is one that may be used.
 func (d *Database) usable(st *store, key string, q *Query) *Answer {
 	a, ok := st.GetIfPresent(key)
 	if !ok || a.epoch != d.epoch.Load() || a.began <= q.After {

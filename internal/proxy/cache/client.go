@@ -1,42 +1,42 @@
 package cache
 
-// A Client is one session's side of a Cache: the flight that its statement ends, the one
+// A Client is one session's side of a Cache: the flight that its statement ends, the flight
 // that it waits for, and when it last wrote. It belongs to one goroutine.
 type Client struct {
 	c *Cache
 	s Session
 
-	wrote uint64 // Mark of the last write
+	wrote uint64 // Mark at the last write
 
-	lead   *Flight // that the unit under way ends
-	next   *Flight // the same, until that unit is made: it may wait for a connection
-	follow *Flight // that the session waits for
-	// landed is the flight that the session has waited for, got its answer. Both are for
-	// the statement that the session looks at again.
+	lead   *Flight // the flight that the unit in flight ends
+	next   *Flight // the same until that unit exists: it may wait for a connection
+	follow *Flight // the flight that the session waits for
+	// landed is the flight that the session has waited for, got its answer. Both are used
+	// when the session looks at the waiting statement again.
 	landed *Flight
 	got    *Answer
 }
 
-// A Session is what a Client needs of the session that it belongs to.
+// A Session is what a Client needs from its session.
 type Session interface {
-	// Post has f called on the session's goroutine.
+	// Post calls f on the session's goroutine.
 	Post(f func())
-	// Await has the session take nothing until Resume, which has it look again at the
-	// statement that it waits with.
+	// Await stops the session's input until Resume, after which the session looks again at the
+	// statement that waits.
 	Await()
 	Resume()
 	// Gone reports whether the session has ended.
 	Gone() bool
 }
 
-// NewClient returns the side of a session, which has written nothing.
+// NewClient returns the Client of a session that has written nothing.
 func NewClient(c *Cache, s Session) Client { return Client{c: c, s: s} }
 
 // Ask asks the cache, as Cache.Ask does, with the client's own Mark. There are three
-// differences. With Follow the session has been told to wait. With Shared there is the
-// answer that it has waited for. With Direct, Why is 0 when the statement runs without
-// another word: its flight is the client's already, or the flight that it has waited for
-// has failed, and errors are not shared.
+// differences. With Follow, the session has already been told to wait. With Shared, the
+// result is the answer that it has waited for. With Direct, Why is 0 if the statement runs
+// without a notice to the client: the client already has a flight for it, or the flight that
+// it has waited for has failed, and errors are not shared.
 func (cl *Client) Ask(q *Query) (Role, *Answer, *Flight) {
 	landed, got := cl.landed, cl.got
 	cl.Forget()
@@ -70,7 +70,7 @@ func (cl *Client) Ask(q *Query) (Role, *Answer, *Flight) {
 	}
 }
 
-// wait has the session wait for a flight. It reports false if that has ended.
+// wait makes the session wait for a flight. It returns false if the flight has ended.
 func (cl *Client) wait(f *Flight) bool {
 	if !f.Wait(func(how Outcome, a *Answer) {
 		cl.s.Post(func() { cl.woken(f, how, a) })
@@ -100,7 +100,7 @@ func (cl *Client) woken(f *Flight, how Outcome, a *Answer) {
 // Waits reports whether the session waits for a flight.
 func (cl *Client) Waits() bool { return cl.follow != nil }
 
-// GiveUp ends the wait for a flight, if there is one. The session runs its statement by
+// GiveUp ends the wait for a flight, if there is one. The session runs its statement
 // itself.
 func (cl *Client) GiveUp() {
 	if cl.follow != nil {
@@ -114,15 +114,14 @@ func (cl *Client) Cancel() { cl.follow = nil }
 // Forget drops the answer that the session has waited for.
 func (cl *Client) Forget() { cl.landed, cl.got = nil, nil }
 
-// Wrote notes that the session has written something, or may have. It is given no answer
-// any more that was fetched before.
+// Wrote notes that the session has written something, or may have. From then on it gets no
+// answer that was fetched before.
 func (cl *Client) Wrote() { cl.wrote = cl.c.Mark() }
 
-// Leads reports whether there is a flight that a unit of the session ends, which is made
-// already.
+// Leads reports whether there is a flight that an existing unit of the session ends.
 func (cl *Client) Leads() bool { return cl.lead != nil && cl.next == nil }
 
-// Made returns the flight of a unit that is made now; nil if it has none to end.
+// Made returns the flight of a unit that is now created; nil if it has none to end.
 func (cl *Client) Made() *Flight {
 	f := cl.next
 	cl.next = nil
@@ -132,7 +131,7 @@ func (cl *Client) Made() *Flight {
 // Ended notes that the unit with the session's flight ends it.
 func (cl *Client) Ended() { cl.lead = nil }
 
-// Leave ends what the session has to do with flights, since its statement is gone. how
+// Leave ends the session's part in flights, because its statement is gone. how
 // ends the flight that it leads.
 func (cl *Client) Leave(how func(*Flight)) {
 	cl.follow, cl.next = nil, nil

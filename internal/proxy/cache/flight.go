@@ -8,8 +8,8 @@ import (
 	"github.com/maypok86/otter/v2"
 )
 
-// A Flight is a statement under way whose answer will be kept. The caller that began it ends
-// it by Keep, Refuse, Fail or Leave; only the first of them counts.
+// A Flight is a statement in flight whose answer will be kept. The caller that began it ends
+// it by Keep, Refuse, Fail or Leave; only the first call counts.
 type Flight struct {
 	c        *Cache
 	key      string
@@ -20,21 +20,21 @@ type Flight struct {
 	ttl      time.Duration
 	tag      string
 
-	purged  bool                     // guarded by c.mu: its answer is for those who wait already
+	purged  bool                     // guarded by c.mu: its answer is only for those who already wait
 	ended   bool                     // guarded by c.mu
 	waiters []func(Outcome, *Answer) // guarded by c.mu
 }
 
-// An Outcome is what has become of a flight, for those who wait for it.
+// An Outcome is the result of a flight, for those who wait for it.
 type Outcome uint8
 
 // The outcomes.
 const (
 	// Landed: there is an answer.
 	Landed Outcome = iota
-	// Failed: each runs its own statement. Errors are not shared.
+	// Failed: each waiter runs its own statement. Errors are not shared.
 	Failed
-	// Abandoned: nobody fetches it any more; each asks again.
+	// Abandoned: no client fetches it any more; each waiter asks again.
 	Abandoned
 )
 
@@ -48,7 +48,7 @@ func (c *Cache) begin(q *Query) *Flight {
 	return f
 }
 
-// refresh begins a flight unless there is one that will do.
+// refresh begins a flight unless there is one that is usable.
 func (c *Cache) refresh(key string, q *Query) *Flight {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -58,14 +58,14 @@ func (c *Cache) refresh(key string, q *Query) *Flight {
 	return c.begin(q)
 }
 
-// usable reports whether the flight will do for a query: what it brings is as old as the
-// flight itself, or newer. c.mu is held.
+// usable reports whether the flight's answer will be new enough for a query: it is as old as
+// the flight, or newer. c.mu is held.
 func (f *Flight) usable(q *Query) bool {
 	return !f.purged && f.began > q.After && f.epoch == q.Database.epoch.Load() && q.Now-f.at <= 2*q.TTL
 }
 
-// Wait has wake called when the flight has ended, on whatever goroutine ends it. It
-// reports false if it has ended already.
+// Wait calls wake when the flight has ended, on whatever goroutine ends it. It
+// returns false if the flight has already ended.
 func (f *Flight) Wait(wake func(Outcome, *Answer)) bool {
 	f.c.mu.Lock()
 	defer f.c.mu.Unlock()
@@ -85,8 +85,8 @@ func (f *Flight) Keep(p []byte, rows uint64, info any) {
 	f.end(Landed, &Answer{Bytes: bytes.Clone(p), Rows: rows, Info: info})
 }
 
-// Refuse ends the flight because its answer cannot be kept. For as long as it would have
-// been fresh nobody waits for another.
+// Refuse ends the flight because its answer cannot be kept. For as long as the answer would
+// have been fresh, no client waits for another flight.
 func (f *Flight) Refuse(why Skip) {
 	f.database.Skipped(why)
 	f.end(Failed, &Answer{refused: why})
@@ -95,7 +95,7 @@ func (f *Flight) Refuse(why Skip) {
 // Fail ends the flight because its statement has failed.
 func (f *Flight) Fail() { f.end(Failed, nil) }
 
-// Leave ends the flight because its statement is not run any more.
+// Leave ends the flight because its statement does not run any more.
 func (f *Flight) Leave() { f.end(Abandoned, nil) }
 
 func (f *Flight) end(how Outcome, a *Answer) {
@@ -128,8 +128,8 @@ func (f *Flight) end(how Outcome, a *Answer) {
 	}
 }
 
-// Purge forgets the answers of a database, of all for "". What is under way is not kept:
-// it is for those only who wait for it already.
+// Purge removes the answers of a database, or of all for "". Answers in flight are not kept:
+// they are only for those who already wait.
 func (c *Cache) Purge(database string) {
 	c.mu.Lock()
 	c.forget(database)
@@ -145,7 +145,7 @@ func (c *Cache) forget(database string) {
 	}
 }
 
-// PurgeTag forgets the answers with a tag. It looks at every entry.
+// PurgeTag removes the answers with a tag. It visits every entry.
 func (c *Cache) PurgeTag(tag string) {
 	c.mu.Lock()
 	for key, f := range c.flights {
@@ -158,7 +158,7 @@ func (c *Cache) PurgeTag(tag string) {
 	c.drop(func(a *Answer) bool { return a.tag == tag })
 }
 
-// Sweep frees what was purged. It looks at every entry.
+// Sweep frees purged entries. It visits every entry.
 func (c *Cache) Sweep() {
 	c.drop(func(a *Answer) bool { return a.epoch != a.database.epoch.Load() })
 }

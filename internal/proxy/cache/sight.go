@@ -6,28 +6,28 @@ import (
 	"strings"
 )
 
-// AppendField appends a part of a key. No two lists of parts make the same key.
+// AppendField appends a part of a key. Different lists of parts make different keys.
 func AppendField[T ~string | ~[]byte](key []byte, part T) []byte {
 	key = binary.AppendUvarint(key, uint64(len(part)))
 	return append(key, part...)
 }
 
-// MaxKey bounds a key in bytes: a statement with all that decides about its answer.
+// MaxKey bounds a key in bytes: a statement and everything else that its answer depends on.
 const MaxKey = 64 << 10
 
-// A Skip is why a statement that asks to be cached is not.
+// A Skip is why a statement that asks for caching is not cached.
 type Skip uint8
 
 // The reasons; 0 is none.
 const (
 	SkipOff         Skip = iota + 1 // --cache-size is 0
 	SkipTransaction                 // it is in a transaction
-	SkipMode                        // --mode is not auto: nothing is proven of sessions
+	SkipMode                        // --mode is not auto: weir does not track sessions
 	SkipSession                     // its session holds state
-	SkipStatement                   // it is no plain read
+	SkipStatement                   // it is not a plain read
 	SkipVolatile                    // it calls a function whose result changes by itself
 	SkipMessages                    // a portal, a row limit, a cursor, or several in one pipeline
-	SkipUnread                      // weir does not read its text, or too little of the database
+	SkipUnread                      // weir does not understand its text, or does not know enough of the database
 	SkipKey                         // it is too long
 	SkipLarge                       // its answer is longer than --cache-max-answer
 	SkipAnswer                      // its answer holds more than rows: warnings, notices, changes of the session
@@ -40,7 +40,7 @@ var skipNames = [skips]string{
 
 func (s Skip) String() string { return skipNames[s] }
 
-// Told is what the client is told of it, as one hint that has no effect.
+// Told is the text of the notice for the client: a hint that has no effect.
 func (s Skip) Told() []string { return told[s] }
 
 var told = func() (out [skips][]string) {
@@ -62,19 +62,19 @@ var told = func() (out [skips][]string) {
 	return out
 }()
 
-// Skipped counts a statement that asks to be cached and is not.
+// Skipped counts a statement that asks for caching and is not cached.
 func (d *Database) Skipped(why Skip) { d.skipped[why].Add(1) }
 
-// Stats are the counts of a database since the start, and what it has now.
+// Stats are the counters of a database since the start, and its present contents.
 type Stats struct {
 	Database string
-	Hits     uint64 // answered with what was fresh
-	Stale    uint64 // ... with what was old, while it was fetched again
+	Hits     uint64 // answered with a fresh answer
+	Stale    uint64 // answered with an old one that was fetched again
 	Misses   uint64 // fetched
-	Shared   uint64 // waited for what another client fetched
+	Shared   uint64 // waited for another client's fetch
 	Skipped  map[string]uint64
-	Evicted  uint64 // given up for others
-	Entries  int64  // with those that were purged and are not freed yet
+	Evicted  uint64 // removed to make room
+	Entries  int64  // including purged ones that are not freed yet
 	Bytes    int64
 }
 

@@ -2,28 +2,28 @@ package netloop
 
 import "time"
 
-// An Agenda is what a loop's owner has to look at before the turn ends: sessions
-// whose held bytes can be read on, pools with something to give or to be given,
-// lanes with a group to send. Anyone who enters itself does so once, and sees to
-// that with a flag that its Look takes back.
+// An Agenda is what a loop's owner must look at before the turn ends: sessions
+// whose held input can be processed, pools with backends to give or to get,
+// lanes with a group to send. A task enters itself only once, with the help of a flag that
+// its Look resets.
 type Agenda struct {
 	sessions, pools, lanes []Task
 	timed, spare           []Timed
 }
 
-// A Task is on an agenda.
+// A Task can be on an agenda.
 type Task interface {
-	// Look does what the task has asked to be looked at for. It may enter this
-	// task, and others, anew.
+	// Look does what the task is on the agenda for. It may enter this
+	// task, and others, again.
 	Look()
 }
 
-// A Timed has a moment from which on it is to be looked at.
+// A Timed has a time at which it is due.
 type Timed interface {
-	// Deadline is that moment; ok is false when there is none any more.
+	// Deadline is that time; ok is false when there is none any more.
 	Deadline() (at time.Duration, ok bool)
-	// Due is called once, when the moment has come or there is none. It may enter
-	// this and others anew.
+	// Due is called once, when the time has come or there is no deadline any more. It may
+	// enter this task and others again.
 	Due()
 }
 
@@ -36,10 +36,10 @@ func (a *Agenda) Pool(t Task) { a.pools = append(a.pools, t) }
 // Lane enters a task.
 func (a *Agenda) Lane(t Task) { a.lanes = append(a.lanes, t) }
 
-// At enters what waits for a moment.
+// At enters a task that is due at a time.
 func (a *Agenda) At(t Timed) { a.timed = append(a.timed, t) }
 
-// Settle looks at everything that is due, until none makes work for another.
+// Settle calls everything that is due, until no task makes work for another.
 func (a *Agenda) Settle(now time.Duration) {
 	a.due(now)
 	for len(a.sessions) > 0 || len(a.pools) > 0 || len(a.lanes) > 0 {
@@ -58,7 +58,7 @@ func lookAt(list *[]Task) {
 	*list = (*list)[:0]
 }
 
-// due calls those whose moment has come.
+// due calls the tasks whose time has come.
 func (a *Agenda) due(now time.Duration) {
 	list := a.timed
 	a.timed = a.spare[:0]

@@ -17,7 +17,7 @@ import (
 // TLS connection cannot be handed to an event loop: it stays with two
 // goroutines that copy between it and a socket pair, whose other end is
 // returned. background waits for them; they end soon after that other end is closed,
-// or ctx. The connection is used up unless Detach fails.
+// or ctx ends. The caller must not use the connection any more, unless Detach fails.
 func Detach(ctx context.Context, conn net.Conn, background *sync.WaitGroup) (int, error) {
 	if sc, ok := conn.(syscall.Conn); ok {
 		rc, err := sc.SyscallConn()
@@ -54,14 +54,13 @@ func Detach(ctx context.Context, conn net.Conn, background *sync.WaitGroup) (int
 	return fds[0], nil
 }
 
-// A bridge passes bytes between a TLS connection and the end of a socket pair whose
-// other end is a loop's. When either side ends, it closes both: the loop sees a closed
-// connection, and there is nothing more to say.
+// A bridge copies bytes between a TLS connection and one end of a socket pair whose
+// other end belongs to a loop. When either side ends, it closes both.
 //
-// Bytes that the loop wrote before it closed are passed on, as the kernel does for a connection
-// without TLS, for as long as the peer reads. One that does not would keep the bridge for ever:
-// a write to it never ends, and who writes does not see that the loop has closed. So a write
-// that takes long looks for that.
+// Bytes that the loop wrote before it closed are still delivered, as the kernel does for a
+// connection without TLS, for as long as the peer reads. A peer that does not read would keep
+// the bridge for ever: a write to it never ends, and the writing goroutine does not see that
+// the loop has closed. So a timer checks for that while a write takes long.
 type bridge struct {
 	inner *net.UnixConn
 	outer net.Conn
@@ -71,8 +70,8 @@ type bridge struct {
 	watch    *time.Timer
 }
 
-// A write that takes longer than lingerLook has the bridge look whether the loop has
-// closed; it is given up at the lingerLooks-th time.
+// If a write takes longer than lingerLook, the bridge checks whether the loop has
+// closed; at the lingerLooks-th check it gives up the write.
 const (
 	lingerLook  = time.Second
 	lingerLooks = 5
@@ -80,7 +79,7 @@ const (
 
 func (b *bridge) begin(ctx context.Context, background *sync.WaitGroup) {
 	b.watch = time.AfterFunc(lingerLook, b.look)
-	// When all loops have ended, weir is to end, however slowly the peer reads.
+	// When all loops have ended, weir must end, however slowly the peer reads.
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(lingerLook*lingerLooks, b.cut) })
 	background.Go(func() {
 		b.toLoop()
@@ -99,8 +98,8 @@ func (b *bridge) close() {
 	_ = b.inner.Close()
 }
 
-// cut closes the outer connection without the farewell of TLS, which would wait for the
-// peer, too. That ends the bridge.
+// cut closes the outer connection without TLS's closing message, which would also wait for
+// the peer. That ends the bridge.
 func (b *bridge) cut() {
 	conn := b.outer
 	if c, ok := conn.(interface{ NetConn() net.Conn }); ok {
@@ -147,7 +146,7 @@ func (b *bridge) toPeer() {
 	}
 }
 
-// look is called when a write has taken long. It may come late, and find another one.
+// look is called when a write takes long. It may come late, and find another write.
 func (b *bridge) look() {
 	if !b.writing.Load() {
 		return

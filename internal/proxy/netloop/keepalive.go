@@ -15,24 +15,24 @@ import (
 )
 
 // A Keepalive says how a TCP connection notices that its peer has vanished: its
-// machine lost power, or something in between forgot the connection. The zero
-// value of a field means its default.
+// machine lost power, or a firewall forgot the connection. The zero value of a field
+// means its default.
 //
-// Probes notice it while a connection is idle. Where bytes are under way that the peer
-// does not acknowledge, the kernel sends no probes but the bytes again, for about a quarter of
-// an hour (tcp_retries2): UserTimeout bounds that. It also ends a peer that is alive
-// and reads nothing for so long, such as a server whose COPY waits for a lock, which
-// is why it has no default.
+// Probes detect that while a connection is idle. While sent bytes are unacknowledged, the
+// kernel sends those again instead of probes, for about a quarter of an hour (tcp_retries2):
+// UserTimeout bounds that. It also ends a connection to a peer that is alive and does not
+// read for so long, such as a server whose COPY waits for a lock, which is why it has no
+// default.
 type Keepalive struct {
-	// Off has no probes sent. Default: they are.
+	// Off disables probes. Default: enabled.
 	Off bool
 	// Idle is how long a connection is silent before the first probe, Interval the time
 	// between two of them, in whole seconds. Default: 15 s, 15 s.
 	Idle, Interval time.Duration
-	// Count is how many remain unanswered until the connection is given up. Default: 9.
+	// Count is how many probes without an answer end the connection. Default: 9.
 	Count int
-	// UserTimeout is how long what was sent may remain unacknowledged
-	// (TCP_USER_TIMEOUT). Default: 0, as long as the system has it.
+	// UserTimeout is how long sent bytes may remain unacknowledged (TCP_USER_TIMEOUT).
+	// Default: 0, the system's setting.
 	UserTimeout time.Duration
 }
 
@@ -51,7 +51,7 @@ func (k Keepalive) WithDefaults() Keepalive {
 	return k
 }
 
-// Validate names the first flag that makes no sense.
+// Validate returns an error that names the first invalid flag.
 func (k Keepalive) Validate() error {
 	for _, f := range []struct {
 		flag string
@@ -126,7 +126,7 @@ func (k Keepalive) Accepted(conn net.Conn) error {
 		err = k.control(raw)
 	}
 	if errors.Is(err, net.ErrClosed) {
-		return nil // the client has gone; what reads from it finds out
+		return nil // the client has left; the reader will notice
 	}
 	return err
 }

@@ -18,9 +18,9 @@ import (
 )
 
 // Listen opens the address for clients: host:port, or the path of a Unix socket.
-// Such a socket is open to every user of the machine, as those of the servers
-// are; the directory can say otherwise. One that a killed process left behind is
-// replaced.
+// Such a socket is open to every user of the machine, as those of the database servers
+// are; the permissions of its directory can restrict that. A socket that a killed process
+// left behind is replaced.
 //
 // An address fd:NAME is a socket that the process was started with, by systemd's
 // protocol: its name there, or its number. It stays open while weir is restarted.
@@ -32,7 +32,7 @@ func Listen(address string, reusePort bool) (net.Listener, error) {
 		return inherited(name)
 	}
 	if !strings.HasPrefix(address, "/") {
-		// Go's settings of each connection are made here, once: they inherit them.
+		// Connections inherit these options, so they are set once here.
 		lc := net.ListenConfig{KeepAlive: -1, Control: func(_, _ string, c syscall.RawConn) error {
 			var err error
 			if e := c.Control(func(fd uintptr) { err = prepare(int(fd), reusePort) }); e != nil {
@@ -50,7 +50,7 @@ func Listen(address string, reusePort bool) (net.Listener, error) {
 		}
 		conn, dialErr := net.Dial("unix", address)
 		if dialErr == nil {
-			_ = conn.Close() // somebody lives there
+			_ = conn.Close() // another process listens there
 			return nil, err
 		}
 		if !errors.Is(dialErr, syscall.ECONNREFUSED) {
@@ -71,7 +71,7 @@ func Listen(address string, reusePort bool) (net.Listener, error) {
 	return ln, nil
 }
 
-// prepare sets the options of a TCP listener: dead peers are noticed as by Go's own.
+// prepare sets the options of a TCP listener: keepalive as in package net.
 func prepare(fd int, reusePort bool) error {
 	if err := (Keepalive{}).WithDefaults().set(fd); err != nil || !reusePort {
 		return err
@@ -109,11 +109,11 @@ func inherited(name string) (net.Listener, error) {
 	return ln, nil
 }
 
-// Accept hands each client to serve, on a goroutine of its own that background
+// Accept passes each client to serve, on a goroutine of its own that background
 // waits for, until ctx ends and ln is closed.
 func Accept(ctx context.Context, ln net.Listener, log *slog.Logger, background *sync.WaitGroup, serve func(net.Conn)) error {
 	var failed int     // attempts since the last client
-	var told time.Time // when the log was last told of them
+	var told time.Time // when that was last logged
 	for {
 		conn, err := ln.Accept()
 		if err != nil {
@@ -122,7 +122,7 @@ func Accept(ctx context.Context, ln net.Listener, log *slog.Logger, background *
 			}
 			var ne net.Error
 			if errors.As(err, &ne) || errors.Is(err, os.ErrDeadlineExceeded) {
-				// Out of file descriptors, most likely: pause, do not spin. Clients
+				// Most likely there are no file descriptors left: pause, so as not to spin. Clients
 				// wait in the socket's queue meanwhile.
 				if failed++; time.Since(told) >= tellAcceptEvery {
 					told = time.Now()
@@ -144,7 +144,7 @@ func Accept(ctx context.Context, ln net.Listener, log *slog.Logger, background *
 // tellAcceptEvery is how often the log says that clients cannot be accepted.
 const tellAcceptEvery = 10 * time.Second
 
-// acceptHint is what to do about an error of accept.
+// acceptHint says what to do about an error of accept.
 func acceptHint(err error) string {
 	switch {
 	case errors.Is(err, syscall.EMFILE):

@@ -9,23 +9,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Lobby holds the connections of clients that have not said who they are. They
-// are bounded by themselves, so that those who connect and say nothing take no
-// client's place, nor all descriptors: when it is full, anyone who has been there for
-// longest has to leave. A client that means to log in is there for a round trip.
-// Safe for concurrent use; the zero value is empty.
+// A Lobby holds the connections of clients that have not said who they are. It has a limit
+// of its own, so that connections that send nothing take neither other clients' places nor
+// all descriptors: when it is full, the oldest one has to leave. A client that logs in is in
+// the lobby for one round trip. Safe for concurrent use; the zero value is empty.
 type Lobby struct {
 	mu    sync.Mutex
 	conns list.List // guarded by mu: of io.Closer, the oldest first
 	limit int       // guarded by mu: 0 until it is known
 }
 
-// maxLobby is the most connections in a lobby. Where the process may have few
-// descriptors it is a quarter of those.
+// maxLobby is the maximum of connections in a lobby; if the process may open few
+// descriptors, it is a quarter of those.
 const maxLobby = 1024
 
-// Enter takes a connection in, and closes the oldest one if there is no room. The
-// caller calls leave when the client has said who it is, or has gone.
+// Enter adds a connection, and closes the oldest one if there is no room. The
+// caller calls leave when the client has said who it is, or has left.
 func (b *Lobby) Enter(conn io.Closer) (leave func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -39,7 +38,7 @@ func (b *Lobby) Enter(conn io.Closer) (leave func()) {
 	return func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		b.conns.Remove(e) // which does nothing if it has left
+		b.conns.Remove(e) // no effect if it has left
 	}
 }
 
@@ -58,8 +57,8 @@ func lobbyLimit() int {
 	return max(min(files/4, maxLobby), 16)
 }
 
-// MaxFiles is how many descriptors the process may have; ok is false where that is not
-// known.
+// MaxFiles is how many descriptors the process may have; ok is false if that is
+// unknown.
 func MaxFiles() (n int, ok bool) {
 	var r unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil {

@@ -16,27 +16,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrStopped is the error of what is asked of a loop that ends or has ended.
+// ErrStopped is the error of requests to a loop that is ending or has ended.
 var ErrStopped = errors.New("the proxy is stopping")
 
-// An Owner is what lives on a loop: sessions, pools, backends. All its methods
+// An Owner holds what lives on a loop: sessions, pools, backends. All its methods
 // are called on the loop's thread.
 type Owner interface {
-	// Settle acts on what the turn has brought so far. It is called again,
-	// after the sockets were written to, until it and the writes leave no
-	// output.
+	// Settle acts on the events of the turn so far. It is called again after the sockets
+	// were written to, until neither produces output.
 	Settle()
-	// Tick does the housekeeping that needs no precision.
+	// Tick does housekeeping that needs no precision.
 	Tick()
 	// Alarm returns the next moment at which Settle must be called although
 	// no socket is ready; ok is false if there is none.
 	Alarm() (at time.Duration, ok bool)
-	// Drain tells, once, that the loop is to end: every session is to leave.
+	// Drain is called once, when the loop must end: every session has to leave.
 	Drain()
-	// Drained reports whether all have left.
+	// Drained reports whether all sessions have left.
 	Drained() bool
-	// Shutdown ends what is left when all have left or the patience is over.
-	// Output of it is still written where the peer takes it at once.
+	// Shutdown ends what is left when all have left or the patience has run out.
+	// Its output is still written if the peer takes it at once.
 	Shutdown()
 }
 
@@ -51,7 +50,7 @@ type Owner interface {
 // messages; idle, a turn carries one message at once. That is group commit at
 // the wire without a timer.
 //
-// Why not a goroutine per connection: with many runnable goroutines Go polls
+// There is no goroutine per connection because with many runnable goroutines Go polls
 // the network late (golang/go#51651), and replies wait in socket buffers for
 // most of their latency.
 type Loop struct {
@@ -103,7 +102,7 @@ const readChunk = 64 << 10
 // Nothing faster than this runs from a timer, except what Alarm asks for.
 const tickEvery = 100 * time.Millisecond
 
-// Start makes a loop for owner, which Run turns. clock is monotonic; patience is
+// Start initializes a loop for owner; Run runs it. clock is monotonic; patience is
 // how long a drain may take.
 func (l *Loop) Start(owner Owner, clock func() time.Duration, patience time.Duration) error {
 	ep, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
@@ -126,7 +125,7 @@ func (l *Loop) Start(owner Owner, clock func() time.Duration, patience time.Dura
 	return nil
 }
 
-// Abandon frees a loop that was started and is never run.
+// Abandon frees a loop that was started and will never run.
 func (l *Loop) Abandon() {
 	_ = unix.Close(l.epfd)
 	_ = unix.Close(l.wakefd)
@@ -135,12 +134,12 @@ func (l *Loop) Abandon() {
 // Stats returns the counters; on the loop's thread only.
 func (l *Loop) Stats() Stats { return l.stats }
 
-// SetPatience bounds how long a drain may take from its beginning on, in place of
-// what Start said; on the loop's thread only.
+// SetPatience changes how long a drain may take, counted from its beginning; on the loop's
+// thread only.
 func (l *Loop) SetPatience(d time.Duration) { l.patience = d }
 
-// Suspend stops or resumes the reading from clients and servers; what is to be written is
-// written all the while. On the loop's thread only, as Unwritten. A drain resumes it.
+// Suspend stops or resumes reading from clients and servers; output is still written.
+// On the loop's thread only, as Unwritten. A drain ends the suspension.
 func (l *Loop) Suspend(on bool) {
 	l.suspended = on
 	for _, s := range l.socks {
@@ -150,8 +149,7 @@ func (l *Loop) Suspend(on bool) {
 	}
 }
 
-// Unwritten counts the sockets, of those that are suspended, whose output has not been
-// written.
+// Unwritten counts the suspended sockets that still have output to write.
 func (l *Loop) Unwritten() (n int) {
 	for _, s := range l.socks {
 		if s != nil && s.suspends && s.Pending() > 0 {
@@ -176,8 +174,8 @@ func (l *Loop) Post(f func()) bool {
 	l.posted = append(l.posted, f)
 	if first {
 		one := [8]byte{1}
-		// Under the lock: a loop that ends meanwhile gives the descriptor up, and
-		// its number may be a client's by now. EAGAIN means that the counter is
+		// Under the lock: a loop that ends meanwhile closes the descriptor, and a client may
+		// have its number by now. EAGAIN means that the counter is
 		// full: the loop is awake already.
 		_, _ = unix.Write(l.wakefd, one[:])
 	}
@@ -198,8 +196,8 @@ func (l *Loop) Call(ctx context.Context, f func()) error {
 	}
 }
 
-// Run turns the loop until ctx ends and every client has left or the patience
-// is over; then it closes all sockets.
+// Run runs the loop until ctx ends and every client has left or the patience
+// has run out; then it closes all sockets.
 func (l *Loop) Run(ctx context.Context) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -221,7 +219,7 @@ func (l *Loop) Run(ctx context.Context) error {
 			}
 		}
 		if err := l.turn(); err != nil {
-			l.shutdown() // who is connected is told, and hears the end
+			l.shutdown() // connected clients get an error
 			return err
 		}
 	}
@@ -253,8 +251,8 @@ func (l *Loop) turn() error {
 			continue
 		}
 		if ev.Events&(unix.EPOLLHUP|unix.EPOLLERR) != 0 {
-			// These cannot be masked. What is left to be read is no more than
-			// the kernel holds, and then the socket ends.
+			// These events cannot be masked. At most the data in the kernel's buffer is left to read,
+			// and then the socket ends.
 			s.paused = false
 		}
 		if ev.Events&(unix.EPOLLIN|unix.EPOLLHUP|unix.EPOLLERR|unix.EPOLLRDHUP) != 0 {
@@ -283,7 +281,7 @@ func (l *Loop) turn() error {
 	return nil
 }
 
-// sock is the socket of a descriptor, nil if there is none.
+// sock is the socket of a descriptor, or nil.
 func (l *Loop) sock(fd int) *Sock {
 	if fd < len(l.socks) {
 		return l.socks[fd]
@@ -291,7 +289,7 @@ func (l *Loop) sock(fd int) *Sock {
 	return nil
 }
 
-// endTurn lets the owner act on what the turn brought, then writes every
+// endTurn lets the owner act on the turn's events, then writes every
 // socket's output, until neither makes work for the other.
 func (l *Loop) endTurn() {
 	for {
@@ -345,10 +343,10 @@ func (l *Loop) untilNext() time.Duration {
 	return next - now
 }
 
-// shortWait is how long a loop waits without telling Go's scheduler. That would find
-// another thread for what else there is to do, look after this one every 20 us, and have
-// it queue up for a processor when it comes back, which costs more than a short wait is
-// long. What stops the world, as the collector does, waits for it.
+// shortWait is how long a loop waits without telling Go's scheduler. The scheduler would find
+// another thread for other goroutines, look after this one every 20 µs, and make it queue
+// for a processor when it comes back, which costs more than a short wait takes. Stopping the
+// world, as the garbage collector does, waits for it.
 const shortWait = 50 * time.Microsecond
 
 // wait polls once without giving up the processor, which is the common case
@@ -402,7 +400,7 @@ func (l *Loop) shutdown() {
 	l.posted = nil
 	l.mu.Unlock()
 	for _, f := range rest {
-		f() // may bring the socket of a login or a dial that has just ended
+		f() // may add the socket of a login or a dial that has just ended
 	}
 	for _, s := range l.socks {
 		if s != nil {

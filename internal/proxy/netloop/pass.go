@@ -13,11 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// This file is what it takes to pass sockets to another process, and to go on with them
-// where that comes to nothing.
+// This file passes sockets to another process, and takes them back if that fails.
 
-// A Pausable is a listener that can be told to accept nobody for a while. Who connects
-// meanwhile waits in the socket, or is accepted by another process that has it, too.
+// A Pausable is a listener that can pause accepting. Clients that connect meanwhile wait in
+// the socket, or are accepted by another process that has it, too.
 // Safe for concurrent use.
 type Pausable struct {
 	addr net.Addr
@@ -25,8 +24,8 @@ type Pausable struct {
 	mu      sync.Mutex
 	open    chan struct{} // guarded by mu: closed while connections are accepted
 	ln      net.Listener  // guarded by mu: nil once a porch accepts: see bare
-	fd      int           // guarded by mu: the socket then, -1 if it is closed
-	unlinks bool          // guarded by mu: the path of a Unix socket ends with the listener
+	fd      int           // guarded by mu: the socket from then on, -1 if it is closed
+	unlinks bool          // guarded by mu: Close removes the path of the Unix socket
 }
 
 // NewPausable returns ln as a Pausable, which accepts.
@@ -50,18 +49,18 @@ func (p *Pausable) Accept() (net.Conn, error) {
 		open, ln := p.open, p.ln
 		p.mu.Unlock()
 		if ln == nil {
-			return nil, net.ErrClosed // to who does not accept on a loop
+			return nil, net.ErrClosed // a porch accepts instead
 		}
 		<-open
 		conn, err := ln.Accept()
-		if !errors.Is(err, os.ErrDeadlineExceeded) { // that is Pause
+		if !errors.Is(err, os.ErrDeadlineExceeded) { // otherwise the error comes from Pause
 			return conn, err
 		}
 	}
 }
 
-// bare takes the listener away from package net, which watches whatever it has: each
-// connection would have it wake up a thread, for nothing.
+// bare takes the socket out of package net, which polls every socket that it has: each
+// connection would wake up a thread for nothing.
 func (p *Pausable) bare() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -80,14 +79,14 @@ func (p *Pausable) bare() error {
 	return err
 }
 
-// Pause accepts no connections from now on.
+// Pause stops accepting.
 func (p *Pausable) Pause() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	select {
 	case <-p.open:
 	default:
-		return nil // it is paused already
+		return nil // already paused
 	}
 	if err := p.deadline(time.Unix(1, 0)); err != nil {
 		return err
@@ -96,7 +95,7 @@ func (p *Pausable) Pause() error {
 	return nil
 }
 
-// Paused reports whether no connections are to be accepted.
+// Paused reports whether accepting is paused.
 func (p *Pausable) Paused() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -162,7 +161,7 @@ func (p *Pausable) close() error {
 	return err
 }
 
-// KeepsPath reports whether the path of a Unix socket outlives the listener, since another
+// KeepsPath says that Close must not remove the path of a Unix socket, since another
 // process listens there, too.
 func (p *Pausable) KeepsPath(keeps bool) {
 	p.mu.Lock()
@@ -173,8 +172,8 @@ func (p *Pausable) KeepsPath(keeps bool) {
 	}
 }
 
-// Descriptor returns a copy of the socket, which is the caller's to close. The socket
-// stays what it is: os.File's Fd would have it block.
+// Descriptor returns a copy of the socket, which the caller must close. The socket stays
+// non-blocking: os.File's Fd would change that.
 func (p *Pausable) Descriptor() (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -212,12 +211,12 @@ func ListenerOf(fd int, name string) (*Pausable, error) {
 		return nil, err
 	}
 	p := NewPausable(ln)
-	p.unlinks = false // as package net has it
+	p.unlinks = false // package net does not remove the path, either
 	return p, nil
 }
 
-// Depart is Release for a socket that another process goes on with. It also returns what
-// was read of it and not consumed.
+// Depart is Release for a socket that another process will continue with. It also returns
+// input that was read and not consumed, and output that was not written.
 func (s *Sock) Depart() (fd int, in, out []byte) {
 	in, out = append(in, s.In...), append(out, s.Out[s.outOff:]...)
 	fd = s.fd
@@ -225,8 +224,8 @@ func (s *Sock) Depart() (fd int, in, out []byte) {
 	return fd, in, out
 }
 
-// Return gives a socket that Watch has made what Depart has returned of it: what was read
-// is looked at when Consume is called, what was not written is written.
+// Return gives the socket that Watch has made of a departed one its input and output back:
+// the input is processed when Consume is called, the output is written.
 func (s *Sock) Return(in, out []byte) {
 	if len(in) > 0 {
 		s.In = append(s.l.bufs.get(), in...)
@@ -236,10 +235,10 @@ func (s *Sock) Return(in, out []byte) {
 	}
 }
 
-// Bridged reports whether the socket is the inner end of a TLS connection: see Detach. All
-// that this process knows of such a connection is not in the socket.
+// Bridged reports whether the socket is the inner end of a TLS connection: see Detach. The
+// state of such a connection is not all in the socket.
 func (s *Sock) Bridged() bool {
 	at, err := unix.Getsockname(s.fd)
 	u, local := at.(*unix.SockaddrUnix)
-	return err != nil || local && u.Name == "" // a client's is where it has connected to
+	return err != nil || local && u.Name == "" // a client's has the address that it has connected to
 }

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Porch is a listening socket on a loop: connections are accepted on the loop's
-// thread, so that a client costs no goroutine and no other thread has to wake up.
+// A Porch accepts connections of a listening socket on a loop's thread, so that a client
+// needs no goroutine and wakes up no other thread.
 type Porch struct {
 	of   *Pausable
 	fd   int
@@ -24,16 +24,17 @@ type Porch struct {
 	l      *Loop
 	last   uint64        // the turn in which connections were last accepted
 	ready  bool          // there are connections to accept
-	again  time.Duration // when it is watched again after a failure; 0 while it is
+	again  time.Duration // when it is watched again after a failure; 0 while it is watched
 	failed int           // attempts since the last connection
-	told   time.Duration // when the log was last told of them
+	told   time.Duration // when they were last logged
 }
 
-// acceptAtOnce is the most connections that are accepted in one turn of a loop.
+// acceptAtOnce is the maximum of connections that are accepted in one turn of a loop.
 const acceptAtOnce = 64
 
-// NewPorch makes a porch of a listener, which stays open for as long as either is, and
-// from which nobody else accepts; see Loop.Accept. take is given each connection, which is non-blocking, on the loop's thread.
+// NewPorch makes a porch of a listener, from which nothing else may accept; the socket stays
+// open as long as either of them is. take gets each connection, non-blocking, on the loop's
+// thread; see Loop.Accept.
 func NewPorch(ln net.Listener, log *slog.Logger, take func(fd int, from net.Addr)) (*Porch, error) {
 	of, ok := ln.(*Pausable)
 	if !ok {
@@ -45,7 +46,7 @@ func NewPorch(ln net.Listener, log *slog.Logger, take func(fd int, from net.Addr
 	}
 	p := &Porch{of: of, fd: fd, log: log, take: take}
 	if _, p.tcp = ln.Addr().(*net.TCPAddr); p.tcp {
-		// Connections inherit these; net sets them on each.
+		// Connections inherit these; package net sets them on each.
 		err := unix.SetsockoptInt(p.fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
 		if err = errors.Join(err, Keepalive{}.WithDefaults().set(p.fd)); err != nil {
 			return nil, errors.Join(fmt.Errorf("accept on a loop: %w", err), unix.Close(p.fd))
@@ -57,10 +58,10 @@ func NewPorch(ln net.Listener, log *slog.Logger, take func(fd int, from net.Addr
 	return p, nil
 }
 
-// Discard frees a porch that no loop was given.
+// Discard frees a porch that was not given to a loop.
 func (p *Porch) Discard() { _ = unix.Close(p.fd) }
 
-// Accept has the connections of a porch accepted from now on; on the loop's thread only.
+// Accept starts to accept a porch's connections; on the loop's thread only.
 func (l *Loop) Accept(p *Porch) error {
 	p.l = l
 	if err := p.watch(); err != nil {
@@ -71,7 +72,7 @@ func (l *Loop) Accept(p *Porch) error {
 	return nil
 }
 
-// Close ends that; on the loop's thread only.
+// Close stops accepting; on the loop's thread only.
 func (p *Porch) Close() {
 	if p.l == nil {
 		return
@@ -83,8 +84,8 @@ func (p *Porch) Close() {
 }
 
 func (p *Porch) watch() error {
-	// Everyone who waits for the listener is woken up, another process too: one that is
-	// paused accepts nobody.
+	// A connection wakes up every process that polls the listener, but a paused one does
+	// not accept.
 	ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(p.fd)}
 	if err := unix.EpollCtl(p.l.epfd, unix.EPOLL_CTL_ADD, p.fd, &ev); err != nil {
 		return fmt.Errorf("watch listener: %w", err)
@@ -101,8 +102,8 @@ func (l *Loop) knocked(fd int) {
 	}
 }
 
-// acceptAll accepts what has come. It is called behind all events of a turn: a new
-// socket may have the number of one that was closed in it.
+// acceptAll accepts the connections. It is called after all events of a turn, since a new
+// socket may get the number of one that was closed in this turn.
 func (l *Loop) acceptAll() {
 	for i := 0; i < len(l.porches); i++ {
 		if p := l.porches[i]; p.ready {
@@ -113,8 +114,8 @@ func (l *Loop) acceptAll() {
 }
 
 func (p *Porch) accept() {
-	// Most come alone, and to ask in vain for one more costs as much as to accept it.
-	// Where they come one turn after the other, there are more.
+	// Most connections come alone, and a second accept that finds none costs as much as one
+	// that does. If they come in consecutive turns, there are more.
 	most := 1
 	if p.l.stats.Turns == p.last+1 {
 		most = acceptAtOnce
@@ -125,7 +126,7 @@ func (p *Porch) accept() {
 			p.leaveAlone()
 			return
 		}
-		// Not that of package unix, which asks the kernel for the protocol each time.
+		// Not the one of package unix, which asks the kernel for the protocol each time.
 		fd, from, err := syscall.Accept4(p.fd, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
 		switch {
 		case err == nil:
@@ -139,10 +140,10 @@ func (p *Porch) accept() {
 			return
 		}
 	}
-	p.ready = most > 1 // the next turn goes on, if nothing else tells of it: see untilNext
+	p.ready = most > 1 // the next turn continues, even without an event: see untilNext
 }
 
-// pause leaves the listener alone for a moment: out of descriptors, most likely.
+// pause stops accepting for a moment; most likely there are no descriptors left.
 // Clients wait in the socket's queue meanwhile.
 func (p *Porch) pause(err error) {
 	if p.failed++; p.told == 0 || p.l.Now-p.told >= tellAcceptEvery {
@@ -152,7 +153,7 @@ func (p *Porch) pause(err error) {
 	p.leaveAlone()
 }
 
-// leaveAlone has the listener not watched for a moment.
+// leaveAlone stops watching the listener for a moment.
 func (p *Porch) leaveAlone() {
 	p.again = p.l.Now + tickEvery
 	_ = unix.EpollCtl(p.l.epfd, unix.EPOLL_CTL_DEL, p.fd, nil) // it is watched
