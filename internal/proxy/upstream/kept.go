@@ -5,22 +5,22 @@ import (
 	"sync"
 )
 
-// Kept holds a connection to each endpoint for the next question, while it is not in
-// use. Safe for concurrent use, for different endpoints.
+// Kept holds a connection to each endpoint between two probes. Safe for concurrent
+// use, for different endpoints.
 type Kept[C any] struct {
 	close func(C)
 
 	mu    sync.Mutex
 	conns map[Endpoint]C // guarded by mu; nil when closed
-	only  []Endpoint     // guarded by mu: of others none is kept; nil for all
+	only  []Endpoint     // guarded by mu: connections to others are not kept; nil: all are
 }
 
-// NewKept returns one that holds nothing; close ends a connection.
+// NewKept returns an empty Kept; close closes a connection.
 func NewKept[C any](close func(C)) *Kept[C] {
 	return &Kept[C]{close: close, conns: make(map[Endpoint]C)}
 }
 
-// Take removes the connection to an endpoint. ok is false if there is none.
+// Take removes and returns the connection to an endpoint. ok is false if there is none.
 func (k *Kept[C]) Take(e Endpoint) (c C, ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -29,8 +29,8 @@ func (k *Kept[C]) Take(e Endpoint) (c C, ok bool) {
 	return c, ok
 }
 
-// Only ends the connections to endpoints that are not in the list, and keeps none to such
-// any more.
+// Only closes the connections to endpoints that are not in the list, and keeps none to
+// those any more.
 func (k *Kept[C]) Only(list []Endpoint) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -43,7 +43,7 @@ func (k *Kept[C]) Only(list []Endpoint) {
 	}
 }
 
-// Put keeps a connection, or ends it where that endpoint is not wanted any more or Close
+// Put keeps a connection, or closes it if its endpoint is not wanted any more or Close
 // has been called.
 func (k *Kept[C]) Put(e Endpoint, c C) {
 	k.mu.Lock()
@@ -52,13 +52,13 @@ func (k *Kept[C]) Put(e Endpoint, c C) {
 		k.close(c)
 		return
 	}
-	if other, ok := k.conns[e]; ok { // of a question that was not waited for
+	if other, ok := k.conns[e]; ok { // of a probe whose answer was not waited for
 		k.close(other)
 	}
 	k.conns[e] = c
 }
 
-// Close ends all connections; none is kept any more.
+// Close closes all connections, and later ones at once.
 func (k *Kept[C]) Close() {
 	k.mu.Lock()
 	defer k.mu.Unlock()

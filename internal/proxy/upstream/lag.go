@@ -8,24 +8,24 @@ import (
 
 // A Lag is how far a standby is behind the primary among the hosts.
 type Lag struct {
-	// Known is false where it is not known: of a primary, while there is none, and of
-	// hosts that have not said how far they are.
+	// Known is false for a primary, while there is no primary, and for hosts that have not
+	// reported their position.
 	Known bool
 	// Behind is what the primary has and the standby has not applied, in the unit of
-	// Report.Position. The hosts are asked one after the other, so that a standby of a
-	// busy primary is always behind a little.
+	// Report.Position. The hosts are asked one after the other, so a standby of a
+	// busy primary is always a little behind.
 	Behind uint64
 	// For is how long ago the primary was first seen to have a change that the standby has
-	// not applied; 0 if that was at this look. It counts from the monitor's start, and is as exact as the
-	// interval between two looks. No host's clock takes part in it.
+	// not applied; 0 if that was in this round. It counts from the monitor's start, and is as
+	// exact as the interval between two rounds. It does not depend on any host's clock.
 	For time.Duration
 }
 
-// maxMarks bounds a trail: beyond it every second mark is dropped, which makes the
+// maxMarks bounds a trail: beyond it every second mark is dropped, which makes
 // older ones less exact.
 const maxMarks = 1024
 
-// A trail is where a primary was, and when it was first seen there.
+// A trail records the positions of a primary, and when each was first seen.
 type trail struct {
 	of    Endpoint
 	term  uint64
@@ -37,8 +37,8 @@ type mark struct {
 	position uint64
 }
 
-// note has the trail go on with where the primary is. It begins anew at another
-// primary, and where the primary has lost what it had.
+// note adds the primary's position to the trail. The trail begins anew with another
+// primary, and if the primary has lost data.
 func (t *trail) note(now time.Time, h *Status) {
 	n := len(t.marks)
 	if t.of != h.Endpoint || t.term != h.Term || n > 0 && t.marks[n-1].position > h.Position {
@@ -57,7 +57,7 @@ func (t *trail) note(now time.Time, h *Status) {
 	t.marks = append(t.marks, mark{now, h.Position})
 }
 
-// lag is that of a standby that has applied what was there up to a position.
+// lag is the lag of a standby that has applied everything up to a position.
 func (t *trail) lag(now time.Time, position uint64) Lag {
 	n := len(t.marks)
 	if n == 0 {
@@ -75,7 +75,7 @@ func (t *trail) lag(now time.Time, position uint64) Lag {
 	return Lag{Known: true, Behind: t.marks[n-1].position - position, For: now.Sub(t.marks[first].at)}
 }
 
-// measure fills in how far standbys are behind: behind the host that connections go to,
+// measure computes how far standbys are behind the host that connections go to,
 // if that is a primary, else behind the one that was promoted last.
 func (t *trail) measure(now time.Time, found []Status, current Endpoint) {
 	var primary *Status

@@ -12,60 +12,60 @@ import (
 	"time"
 )
 
-// Config says which hosts there are and how to ask them.
+// Config lists the hosts and says how to ask them.
 type Config struct {
 	// Hosts are host:port or paths of Unix sockets, in order of preference. A name
-	// may have several addresses, and others later. Required.
+	// may have several addresses, and they may change. Required.
 	Hosts []string
-	// Target is the host that is wanted. Default: any.
+	// Target is the role that is wanted. Default: any.
 	Target Target
-	// Probe asks the host at an endpoint what it is. It should end with its
+	// Probe asks the host at an endpoint for its role. It should end with its
 	// context. Required unless there is nothing to choose; see New.
 	Probe func(ctx context.Context, e Endpoint) (Report, error)
 	// Patroni are base URLs of Patroni's REST API. All are asked; the first that answers
 	// says which hosts there are, and which of them leads. While none answers, Hosts
-	// are asked.
+	// are used.
 	Patroni []string
-	// Interval is the pause between two looks at the hosts. Default: 1 s.
+	// Interval is the pause between two rounds of probes. Default: 1 s.
 	Interval time.Duration
 	// Timeout bounds one probe. Default: 2 s.
 	Timeout time.Duration
 	// Lookup resolves a host name. Default: the system's resolver.
 	Lookup func(ctx context.Context, name string) ([]string, error)
-	// Alive reports whether the host that connections go to has answered anybody just
-	// now. Such a host is not left because its probe comes too late. Default: it has not.
+	// Alive reports whether the current host has just answered a statement. Such a host is
+	// not left because its probe is late. Default: false.
 	Alive func(ctx context.Context) bool
-	// OnHosts is called, from Run's goroutine, before hosts are asked: with the endpoints
-	// that there are now, where they are others than before. What is kept to others is to
-	// be closed.
+	// OnHosts is called, from Run's goroutine, with the new list of endpoints when it has
+	// changed, before the hosts are asked. Idle connections to other endpoints should be
+	// closed.
 	OnHosts func(list []Endpoint)
 	// OnChange is called, from Run's goroutine, when new connections go to another
-	// endpoint than before: connections to old are to be closed. now has no
+	// endpoint than before: connections to old must be closed. now has no
 	// address while there is no such host.
 	OnChange func(old, now Endpoint)
-	// Log receives what was found. Default: slog.Default().
+	// Log receives the results. Default: slog.Default().
 	Log *slog.Logger
 }
 
-// searching is the pause between two looks while no host serves.
+// searching is the pause between two rounds while no host serves the target.
 const searching = 200 * time.Millisecond
 
-// least is the pause between two looks at the hosts, however often they are asked for.
+// least is the least pause between two rounds, however often they are requested.
 const least = 100 * time.Millisecond
 
 // A Monitor knows where new connections go. Safe for concurrent use.
 type Monitor struct {
 	cfg    Config
 	static bool
-	asked  chan struct{} // holds one request to look now
+	asked  chan struct{} // holds one request for a round
 
 	mu     sync.Mutex
-	hosts  []Status      // guarded by mu: of the last look
+	hosts  []Status      // guarded by mu: of the last round
 	now    Endpoint      // guarded by mu
-	err    error         // guarded by mu: why there is none
+	err    error         // guarded by mu: why there is no endpoint
 	left   leaving       // guarded by mu
-	term   uint64        // guarded by mu: the last one of a primary that was chosen
-	looked chan struct{} // closed after the first look
+	term   uint64        // guarded by mu: of the last primary that was chosen
+	looked chan struct{} // closed after the first round
 	// addresses were the last ones of each name, for when the resolver fails.
 	addresses map[string][]string // only Run's goroutine
 	probes    sync.WaitGroup
@@ -74,9 +74,9 @@ type Monitor struct {
 	trail     trail  // only Run's goroutine
 }
 
-// New returns a monitor; Run has it look. Where there is one host, with an address
-// rather than a name, and any role will do, there is nothing to look at, and Current
-// answers without Run.
+// New returns a monitor; Run makes it probe. With one host, given by address rather than by
+// name, and no particular role wanted, there is nothing to probe, and Current works without
+// Run.
 func New(cfg Config) (*Monitor, error) {
 	if len(cfg.Hosts) == 0 {
 		return nil, errors.New("no hosts")
@@ -119,7 +119,7 @@ func isSocket(host string) bool { return strings.HasPrefix(host, "/") || strings
 // Static reports whether there is nothing to choose.
 func (m *Monitor) Static() bool { return m.static }
 
-// Looked reports whether the hosts have been looked at: Current does not wait then.
+// Looked reports whether the first round has ended: Current does not wait then.
 func (m *Monitor) Looked() bool {
 	select {
 	case <-m.looked:
@@ -132,7 +132,7 @@ func (m *Monitor) Looked() bool {
 // Serves reports whether a host in a role serves the target.
 func (m *Monitor) Serves(r Role) bool { return r == RoleUnknown || m.cfg.Target.rank(r) > 0 }
 
-// Current returns where new connections go. It waits for the first look at the hosts.
+// Current returns where new connections go. It waits for the first round of probes.
 func (m *Monitor) Current(ctx context.Context) (Endpoint, error) {
 	select {
 	case <-m.looked:
@@ -151,9 +151,8 @@ func (m *Monitor) Goes(e Endpoint) bool {
 	return m.now == e
 }
 
-// While returns a context that ends when connections go elsewhere than to e, for what
-// would otherwise wait for a host that hangs. Its cause is an ErrNoHost then. The
-// caller calls cancel.
+// While returns a context that ends when connections no longer go to e, so that work does
+// not wait for a host that hangs. Its cause is then an ErrNoHost. The caller must call cancel.
 func (m *Monitor) While(ctx context.Context, e Endpoint) (_ context.Context, cancel func()) {
 	ctx, end := context.WithCancelCause(ctx)
 	m.mu.Lock()
@@ -190,7 +189,7 @@ func (m *Monitor) Hosts() []Status {
 	return slices.Clone(m.hosts)
 }
 
-// Suspect has the hosts looked at soon: one could not be connected to.
+// Suspect requests a round soon, because a host could not be connected to.
 func (m *Monitor) Suspect() {
 	select {
 	case m.asked <- struct{}{}:
@@ -198,15 +197,15 @@ func (m *Monitor) Suspect() {
 	}
 }
 
-// Refused has the hosts looked at soon where a primary is wanted: the one in use refused
-// a write because it takes none.
+// Refused requests a round soon if a primary is wanted, because the current host refused a
+// write as a read-only server does.
 func (m *Monitor) Refused() {
 	if m.cfg.Target.wantsPrimary() {
 		m.Suspect()
 	}
 }
 
-// Run looks at the hosts until ctx ends.
+// Run probes the hosts until ctx ends.
 func (m *Monitor) Run(ctx context.Context) {
 	if m.static {
 		return
@@ -240,8 +239,8 @@ func (m *Monitor) Run(ctx context.Context) {
 	}
 }
 
-// pause is how long until the hosts are looked at again unasked. While connections go
-// nowhere that is not long: nobody can connect, and so nobody asks.
+// pause is the time until the next round if none is requested. It is short while there is no
+// current host: no client can connect then, so none requests a round.
 func (m *Monitor) pause() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -251,9 +250,9 @@ func (m *Monitor) pause() time.Duration {
 	return m.cfg.Interval
 }
 
-// due reports whether the hosts are to be asked. Where any will do, they are only
-// when somebody could not connect, or when there are others than before: to ask every
-// second would tell nothing, and fill their logs where weir has no password.
+// due reports whether the hosts must be asked. If any role will do, they are asked only
+// when a connection failed, or when the list of hosts has changed: asking every second would
+// be useless, and fill the servers' logs if weir has no password.
 func (m *Monitor) due(found []Status, asked bool) bool {
 	if asked || m.cfg.Target != TargetAny || len(found) != len(m.hosts) {
 		return true
@@ -266,7 +265,7 @@ func (m *Monitor) due(found []Status, asked bool) bool {
 	return false
 }
 
-// tell tells which endpoints there are, where they are others than before.
+// tell calls OnHosts if the list of endpoints has changed.
 func (m *Monitor) tell(found []Status) {
 	same := func(a, b Status) bool { return a.Endpoint == b.Endpoint }
 	if m.cfg.OnHosts == nil || slices.EqualFunc(found, m.hosts, same) { // only this goroutine changes m.hosts
@@ -279,8 +278,8 @@ func (m *Monitor) tell(found []Status) {
 	m.cfg.OnHosts(list)
 }
 
-// look asks every host what it is, if that is due or asked for, and moves where
-// another one serves the target.
+// look asks every host for its role, if that is due or requested, and changes the current
+// host if another one serves the target.
 func (m *Monitor) look(ctx context.Context, asked bool) {
 	found, patroni := m.members(ctx)
 	if !m.due(found, asked) { // only this goroutine changes m.hosts
@@ -333,7 +332,7 @@ func (m *Monitor) look(ctx context.Context, asked bool) {
 }
 
 // remember keeps the term of the primary that was chosen; m.mu is held. Terms only grow,
-// unless Patroni names a leader of an earlier one: a cluster that was restored.
+// unless Patroni names a leader of an earlier one, because the cluster was restored.
 func (m *Monitor) remember(found []Status, next Endpoint, patroni bool) {
 	for i := range found {
 		if h := &found[i]; h.Endpoint == next && h.Err == nil && h.Role == RolePrimary && h.Term > 0 && (patroni || h.Term > m.term) {
@@ -342,8 +341,8 @@ func (m *Monitor) remember(found []Status, next Endpoint, patroni bool) {
 	}
 }
 
-// Forget has the hosts looked at soon, and a primary of an earlier term chosen if there is
-// no other: an operator has restored it.
+// Forget requests a round soon, in which a primary of an earlier term may be chosen if there
+// is no other: an operator has restored it.
 func (m *Monitor) Forget() {
 	m.mu.Lock()
 	m.term = 0
@@ -354,8 +353,8 @@ func (m *Monitor) Forget() {
 // errNotYet is of a host whose answer is not waited for, since another has taken its place.
 var errNotYet = errors.New("it had not answered when another host was known to have taken its place")
 
-// probe asks all hosts, and waits for their answers, but not for that of a host that hangs
-// once there is a primary that was promoted later.
+// probe asks all hosts and waits for their answers; once a newly promoted primary has
+// answered, it does not wait for hosts that hang.
 func (m *Monitor) probe(ctx context.Context, found []Status, patroni bool) {
 	ctx, cancel := context.WithTimeoutCause(ctx, m.cfg.Timeout, fmt.Errorf("no answer within %v: %w", m.cfg.Timeout, context.DeadlineExceeded))
 	defer cancel()
@@ -382,7 +381,7 @@ func (m *Monitor) probe(ctx context.Context, found []Status, patroni bool) {
 	}
 }
 
-// succeeds reports whether a host is beyond doubt the primary after the present one.
+// succeeds reports whether a host has certainly replaced the current primary.
 func (m *Monitor) succeeds(h *Status, patroni bool) bool {
 	if !m.cfg.Target.wantsPrimary() || h.Err != nil || h.Role != RolePrimary || h.Endpoint == m.now || m.now == (Endpoint{}) || patroni && !h.Leader {
 		return false
@@ -395,9 +394,9 @@ func (m *Monitor) succeeds(h *Status, patroni bool) bool {
 	return false
 }
 
-// forgive lets the present host fail a probe by time, and reports whether it did: a host
-// that is busy is no reason to close every connection to it. It is forgiven once, and
-// for as long as it answers others.
+// forgive ignores a probe of the current host that timed out, and reports whether it did so:
+// a busy host is no reason to close every connection to it. One timeout is ignored, and further
+// ones as long as the host answers statements.
 func (m *Monitor) forgive(ctx context.Context, found []Status) bool {
 	for i := range found {
 		h := &found[i]
@@ -414,7 +413,7 @@ func (m *Monitor) forgive(ctx context.Context, found []Status) bool {
 	return false
 }
 
-// members lists the hosts that there are, by Patroni if it answers.
+// members lists the hosts, from Patroni if it answers.
 func (m *Monitor) members(ctx context.Context) (found []Status, patroni bool) {
 	if len(m.cfg.Patroni) > 0 {
 		members, err := askPatroni(ctx, m.cfg.Patroni, m.cfg.Timeout)
@@ -443,8 +442,8 @@ func (m *Monitor) members(ctx context.Context) (found []Status, patroni bool) {
 	return found, false
 }
 
-// resolve returns the addresses of a host. While its name cannot be resolved the
-// last ones stand, or the name itself.
+// resolve returns the addresses of a host. If its name cannot be resolved, these are the
+// last known ones, or the name itself.
 func (m *Monitor) resolve(ctx context.Context, host string) []Endpoint {
 	if literal(host) {
 		return []Endpoint{{host, host}}

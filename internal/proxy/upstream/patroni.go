@@ -22,8 +22,8 @@ type member struct {
 // maxCluster bounds Patroni's answer.
 const maxCluster = 1 << 20
 
-// askPatroni returns the members of the cluster. All URLs are asked at once, for one of
-// them may be of the machine that has just died, and the first answer counts. Its form is
+// askPatroni returns the members of the cluster. All URLs are asked at once, since one of
+// them may be on the machine that has just failed, and the first answer counts. Its form is
 // that of GET /cluster:
 // https://patroni.readthedocs.io/en/latest/rest_api.html#cluster-status-endpoints
 func askPatroni(ctx context.Context, urls []string, timeout time.Duration) ([]member, error) {
@@ -75,7 +75,7 @@ func askCluster(ctx context.Context, url string) ([]member, error) {
 	return members, nil
 }
 
-// parseCluster reads the answer. Members without an address, or that do not run,
+// parseCluster parses the answer. Members without an address, or that do not run,
 // are left out.
 func parseCluster(body []byte) ([]member, error) {
 	var cluster struct {
