@@ -49,7 +49,7 @@ type Bouncer struct {
 	sink  *logSink
 	level slog.LevelVar
 	log   *slog.Logger
-	door  *door
+	auth  *authenticator
 	srv   *postgres.Server
 	socks sockets
 
@@ -89,7 +89,7 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	defer b.socks.close()
-	b.door = newDoor(b, st)
+	b.auth = newAuthenticator(b, st)
 	cfg := b.config(st)
 	cfg.Sockets = b.socks.list
 	if b.srv, err = postgres.New(cfg); err != nil {
@@ -124,10 +124,10 @@ func Run(ctx context.Context, o Options) error {
 }
 
 func (b *Bouncer) current() *state {
-	if b.door == nil {
+	if b.auth == nil {
 		return nil
 	}
-	return b.door.state.Load()
+	return b.auth.state.Load()
 }
 
 // verbose sets what is logged.
@@ -149,7 +149,7 @@ func (b *Bouncer) interrupted(ctx context.Context) {
 	case sig := <-b.opts.Signals:
 		b.signal(ctx, sig)
 	case <-time.After(sameSignal):
-		b.End(core.EndNow)
+		b.End(core.ShutdownNow)
 	}
 }
 
@@ -158,9 +158,9 @@ func (b *Bouncer) signal(ctx context.Context, sig os.Signal) {
 	again := b.srv.Stopping()
 	switch sig {
 	case syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT:
-		how := map[os.Signal]core.Ending{syscall.SIGTERM: core.EndAfterClients, syscall.SIGINT: core.EndAfterServers}[sig]
+		how := map[os.Signal]core.ShutdownMode{syscall.SIGTERM: core.ShutdownAfterClients, syscall.SIGINT: core.ShutdownAfterServers}[sig]
 		if again {
-			how = core.EndNow
+			how = core.ShutdownNow
 		}
 		b.log.Info("got " + name(sig) + ", shutting down" + strings.TrimRight(", "+strings.ToLower(string(how)), ", "))
 		b.End(how)
@@ -206,14 +206,14 @@ func name(sig os.Signal) string {
 }
 
 // End implements core.Process.
-func (b *Bouncer) End(how core.Ending) { b.srv.End(how) }
+func (b *Bouncer) End(how core.ShutdownMode) { b.srv.End(how) }
 
 // Reload implements core.Process: it reads the file again. A mistake in it changes
 // nothing.
 func (b *Bouncer) Reload() error {
 	b.changing.Lock()
 	defer b.changing.Unlock()
-	cfg, err := b.door.state.Load().Reread()
+	cfg, err := b.auth.state.Load().Reread()
 	if err == nil {
 		err = b.apply(cfg)
 	}
@@ -238,7 +238,7 @@ func (b *Bouncer) failed(err error) {
 func (b *Bouncer) set(key, value string) error {
 	b.changing.Lock()
 	defer b.changing.Unlock()
-	cfg, err := b.door.state.Load().With(key, value)
+	cfg, err := b.auth.state.Load().With(key, value)
 	if err == nil {
 		err = b.apply(cfg)
 	}
@@ -247,12 +247,12 @@ func (b *Bouncer) set(key, value string) error {
 		// Certificate and key are set one after the other: until they fit, those hold
 		// that did.
 		b.log.Warn("TLS settings could not be applied, still using old configuration", "error", err)
-		now := *b.door.state.Load()
+		now := *b.auth.state.Load()
 		now.Config = cfg
 		if err := now.loadLDAP(); err != nil {
 			return err
 		}
-		b.door.state.Store(&now)
+		b.auth.state.Store(&now)
 		return nil
 	}
 	if err != nil {
@@ -270,10 +270,10 @@ func (b *Bouncer) apply(cfg *pgbouncer.Config) error {
 	if err := b.sink.open(cfg.Text("logfile")); err != nil {
 		return err
 	}
-	old := b.door.state.Load()
-	b.door.state.Store(st)
+	old := b.auth.state.Load()
+	b.auth.state.Store(st)
 	if err := b.srv.Reload(b.config(st)); err != nil {
-		b.door.state.Store(old)
+		b.auth.state.Store(old)
 		return err
 	}
 	b.verbose(cfg)
@@ -294,7 +294,7 @@ func (b *Bouncer) fill(st *state) {
 
 // renew has the connections replaced of databases that are elsewhere now.
 func (b *Bouncer) renew(old, now *state) {
-	for name := range b.door.names(old) {
+	for name := range b.auth.names(old) {
 		was, _ := old.Database(name)
 		is, ok := now.Database(name)
 		if ok && was != nil && sameServer(was, is) && old.server.same(&now.server, old.Config, now.Config) {

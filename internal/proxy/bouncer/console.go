@@ -20,7 +20,7 @@ import (
 
 // A console is a client of database pgbouncer.
 type console struct {
-	d     *door
+	d     *authenticator
 	conn  net.Conn
 	id    uint32
 	user  string
@@ -31,7 +31,7 @@ type console struct {
 }
 
 // openConsole makes the client's session one of the console.
-func (l *login) openConsole(ctx context.Context, entry *postgres.Entry) error {
+func (l *login) openConsole(ctx context.Context, entry *postgres.AcceptedLogin) error {
 	c := &console{d: l.d, conn: l.v.Conn, id: l.d.NewID(), user: l.user, addr: l.v.Addr.String(), app: l.startup.app, admin: l.admin, since: time.Now()}
 	if l.own() && l.counted == nil {
 		if err := l.count(); err != nil {
@@ -50,13 +50,13 @@ func (l *login) openConsole(ctx context.Context, entry *postgres.Entry) error {
 	return nil
 }
 
-func (d *door) enterConsole(c *console) {
+func (d *authenticator) enterConsole(c *console) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.consoles[c] = struct{}{}
 }
 
-func (d *door) leaveConsole(c *console) {
+func (d *authenticator) leaveConsole(c *console) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.consoles, c)
@@ -183,13 +183,13 @@ func (c *console) control(ctx context.Context, verb, arg string) (core.Answer, e
 		}
 		return done, nil
 	case "SHUTDOWN":
-		how := core.Ending(strings.ToUpper(arg))
+		how := core.ShutdownMode(strings.ToUpper(arg))
 		switch how {
-		case core.EndNow, core.EndAfterServers, core.EndAfterClients:
+		case core.ShutdownNow, core.ShutdownAfterServers, core.ShutdownAfterClients:
 		default:
 			return core.Answer{}, no("invalid command 'SHUTDOWN " + arg + "', use SHOW HELP;")
 		}
-		if how == core.EndNow {
+		if how == core.ShutdownNow {
 			done.Then = func() { b.End(how) }
 		} else {
 			b.End(how)
@@ -226,7 +226,7 @@ func (c *console) control(ctx context.Context, verb, arg string) (core.Answer, e
 	var refused *core.Refusal
 	switch {
 	case err == nil, verb == "DISABLE", verb == "ENABLE": // which may be so already
-		if verb == "RECONNECT" && b.door.state.Load().On("server_fast_close") {
+		if verb == "RECONNECT" && b.auth.state.Load().On("server_fast_close") {
 			return done, b.srv.Way.CloseFast(ctx, arg, "database configuration changed")
 		}
 		return done, nil

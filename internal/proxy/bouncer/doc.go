@@ -2,7 +2,7 @@
 // PgBouncer's: its databases, its rules about logins, its console and the lines of its
 // log. Package postgres shares the connections; package pgbouncer reads the file.
 //
-//	door.go     who may log in (postgres.Door), and where connections go
+//	authenticator.go     who may log in (postgres.Authenticator), and where connections go
 //	login.go    one login, step by step
 //	lookup.go   auth_query
 //	tunnel.go   replication connections

@@ -9,7 +9,7 @@ import (
 )
 
 // limit sets the limits of pools, and of clients by the pool that they are in. A
-// user's own limits go before the database's, as in PgBouncer. The door limits the number
+// user's own limits go before the database's, as in PgBouncer. The authenticator limits the number
 // of clients, since it counts the console as well.
 func (st *state) limit(o *session.Options) {
 	l := &o.Limits

@@ -169,7 +169,7 @@ func (h *handler) texts(r *slog.Record, l *logLine) []string {
 		return list
 	case "login failed":
 		if l.database != "" {
-			return nil // the door has said so
+			return nil // the authenticator has said so
 		}
 		return []string{closing(message), "WARNING pooler error: " + message}
 	case "server connection opened":

@@ -26,9 +26,9 @@ const consoleName = "pgbouncer"
 // A login is one client on its way in. Errors are worded as PgBouncer words them:
 // applications and monitors look for its words.
 type login struct {
-	d  *door
+	d  *authenticator
 	st *state
-	v  postgres.Visitor
+	v  postgres.LoginRequest
 
 	database, user string
 	db             *pgbouncer.Database // nil: the console, or there is none
@@ -46,8 +46,8 @@ func refusal(format string, args ...any) *pgwire.Error {
 	return pgwire.NewFatal(pgwire.CodeProtocolViolation, format, args...)
 }
 
-// Enter implements postgres.Door.
-func (d *door) Enter(ctx context.Context, v postgres.Visitor) (*postgres.Entry, error) {
+// Enter implements postgres.Authenticator.
+func (d *authenticator) Enter(ctx context.Context, v postgres.LoginRequest) (*postgres.AcceptedLogin, error) {
 	l := &login{d: d, st: d.state.Load(), v: v, user: v.Start.User, database: v.Start.Database}
 	e, err := l.enter(ctx)
 	if err == nil {
@@ -76,7 +76,7 @@ type toldError struct{ error }
 
 func (e *toldError) Unwrap() error { return e.error }
 
-func (l *login) enter(ctx context.Context) (*postgres.Entry, error) {
+func (l *login) enter(ctx context.Context) (*postgres.AcceptedLogin, error) {
 	if r := l.v.Start.Param("replication"); r != "" && !isOff(r) {
 		l.replication = r
 	}
@@ -90,7 +90,7 @@ func (l *login) enter(ctx context.Context) (*postgres.Entry, error) {
 	if l.d.b.srv.Sessions.Load() > int64(l.st.Number("max_client_conn")) && l.database != consoleName {
 		return nil, refusal("no more connections allowed (max_client_conn)")
 	}
-	entry := &postgres.Entry{Database: l.database, User: l.user, Login: l.user, Settings: l.startup.settings, App: l.startup.app}
+	entry := &postgres.AcceptedLogin{Database: l.database, User: l.user, Login: l.user, Settings: l.startup.settings, App: l.startup.app}
 	if l.database == consoleName && l.own() {
 		l.admin = true
 		return entry, l.openConsole(ctx, entry)

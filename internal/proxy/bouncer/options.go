@@ -62,7 +62,7 @@ func orOnce(d time.Duration) time.Duration {
 // config is the configuration in weir's terms.
 func (b *Bouncer) config(st *state) postgres.Config {
 	var c postgres.Config
-	c.Door, c.Process, c.Log = b.door, b, b.log
+	c.Authenticator, c.Process, c.Log = b.auth, b, b.log
 	c.Postgres = st.first()
 	c.Auth = string(pgwire.AuthTrust)
 	c.WaitNotice = time.Duration(st.Number("query_wait_notify")) * time.Second

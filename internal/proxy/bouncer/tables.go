@@ -221,7 +221,7 @@ func (c *console) pools(st *state, snap *sight.Snapshot) sight.Table {
 	return typed(t)
 }
 
-func (d *door) consoleCount() int {
+func (d *authenticator) consoleCount() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return len(d.consoles)

@@ -99,7 +99,7 @@ type proxyServer interface {
 	Addr() net.Addr
 	Run(ctx context.Context) error
 	Healthy(ctx context.Context) error
-	End(how core.Ending)
+	End(how core.ShutdownMode)
 	Options() *session.Options
 }
 
@@ -223,7 +223,7 @@ func (p *proxyProcess) announceStop(serving context.Context, stopServing func())
 }
 
 // End implements core.Process.
-func (p *proxyProcess) End(how core.Ending) {
+func (p *proxyProcess) End(how core.ShutdownMode) {
 	p.stopping.Store(true)
 	for _, s := range p.sides {
 		s.srv.End(how)

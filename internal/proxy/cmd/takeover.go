@@ -88,7 +88,7 @@ func (p *proxyProcess) take(admin *netloop.Pausable) (next *handover.Giver, err 
 	next = &handover.Giver{
 		Path: p.cfg.takeover, Version: sight.Version, Log: p.log, Sides: p.handoverSides(), Busy: p.busy,
 		Patience: func() time.Duration { return p.sides[0].srv.Options().DrainTimeout },
-		End:      func() { p.End(core.EndNow) },
+		End:      func() { p.End(core.ShutdownNow) },
 	}
 	for _, s := range p.sides {
 		next.Sockets = append(next.Sockets, handover.Socket{Role: s.engine, Address: s.listen, Listener: s.heirs.Listener()})

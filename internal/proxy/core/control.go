@@ -23,7 +23,7 @@ type Process interface {
 	// remains, and the error says why.
 	Reload() error
 	// End ends the process.
-	End(how Ending)
+	End(how ShutdownMode)
 }
 
 // A Gate is the state of a database: whether logins are accepted, and whether statements run.

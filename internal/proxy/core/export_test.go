@@ -6,7 +6,7 @@ import "context"
 func (s *Server[L]) Deafen() { s.accepting = context.Background() }
 
 // Accounts counts the databases and users that are kept.
-func (p *Places) Accounts() int {
+func (p *ConnQuotas) Accounts() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.databases) + len(p.users)

@@ -31,9 +31,9 @@ func (l *Loop[K, P, C]) move() {
 	}
 }
 
-// A Handing hands a server's clients over to another process, and takes in those of one. A
+// A Handover hands a server's clients over to another process, and takes in those of one. A
 // side's handover.Side embeds it. Safe for concurrent use.
-type Handing[L EventLoop] struct {
+type Handover[L EventLoop] struct {
 	s *Server[L]
 
 	taken, takenNot atomic.Uint64                // clients that another process has handed over
@@ -41,13 +41,13 @@ type Handing[L EventLoop] struct {
 }
 
 // Listener implements handover.Side.
-func (h *Handing[L]) Listener() *netloop.Pausable {
+func (h *Handover[L]) Listener() *netloop.Pausable {
 	ln, _ := h.s.Sockets[0].Listener.(*netloop.Pausable)
 	return ln
 }
 
 // Give implements handover.Side.
-func (h *Handing[L]) Give(ctx context.Context, give func(*handover.Parcel)) error {
+func (h *Handover[L]) Give(ctx context.Context, give func(*handover.Parcel)) error {
 	return h.s.onLoops(ctx, func(l L) {
 		l.Suspend(give == nil && h.s.Control.gates.suspended()) // for the process that takes over everything is paused
 		l.Give(give)
@@ -55,7 +55,7 @@ func (h *Handing[L]) Give(ctx context.Context, give func(*handover.Parcel)) erro
 }
 
 // Left implements handover.Side. Consoles do not count: they end with the process.
-func (h *Handing[L]) Left() int {
+func (h *Handover[L]) Left() int {
 	consoles := h.s.Consoles.Load()
 	return int(max(0, h.s.Sessions.Load()-consoles, h.s.Arriving.Load()-consoles))
 }
@@ -63,7 +63,7 @@ func (h *Handing[L]) Left() int {
 // TakeIn returns why no client of another process can be taken in for a database and user,
 // or nil; then the client is counted. A database that refuses logins (DISABLE) still takes
 // existing sessions.
-func (h *Handing[L]) TakeIn(database, user string) error {
+func (h *Handover[L]) TakeIn(database, user string) error {
 	o := h.s.side.Options()
 	if h.s.Stopping() {
 		return netloop.ErrStopped
@@ -72,7 +72,7 @@ func (h *Handing[L]) TakeIn(database, user string) error {
 		h.s.Sessions.Add(-1)
 		return fmt.Errorf("too many clients already (--max-clients is %d)", o.MaxClients)
 	}
-	if err := h.s.Crowd.Enter(o, database, user); err != nil {
+	if err := h.s.SessionCounts.Enter(o, database, user); err != nil {
 		h.s.Sessions.Add(-1)
 		return err
 	}
@@ -80,13 +80,13 @@ func (h *Handing[L]) TakeIn(database, user string) error {
 }
 
 // PutOut undoes TakeIn.
-func (h *Handing[L]) PutOut(database, user string) {
-	h.s.Crowd.Leave(database, user)
+func (h *Handover[L]) PutOut(database, user string) {
+	h.s.SessionCounts.Leave(database, user)
 	h.s.Sessions.Add(-1)
 }
 
 // AskBefore implements handover.Side.
-func (h *Handing[L]) AskBefore(ask handover.Ask) {
+func (h *Handover[L]) AskBefore(ask handover.Ask) {
 	if ask == nil {
 		h.before.Store(nil)
 		return
@@ -96,7 +96,7 @@ func (h *Handing[L]) AskBefore(ask handover.Ask) {
 
 // Before asks the process that this one replaces about a client that is not here;
 // ok is false if there is no such process, or it has not answered.
-func (h *Handing[L]) Before(ctx context.Context, question []byte) (answer []byte, ok bool) {
+func (h *Handover[L]) Before(ctx context.Context, question []byte) (answer []byte, ok bool) {
 	ask := h.before.Load()
 	if ask == nil {
 		return nil, false
@@ -105,10 +105,10 @@ func (h *Handing[L]) Before(ctx context.Context, question []byte) (answer []byte
 }
 
 // HasBefore reports whether there is a process to ask.
-func (h *Handing[L]) HasBefore() bool { return h.before.Load() != nil }
+func (h *Handover[L]) HasBefore() bool { return h.before.Load() != nil }
 
 // HandedOver counts a client that came from another process.
-func (h *Handing[L]) HandedOver(taken bool) {
+func (h *Handover[L]) HandedOver(taken bool) {
 	if taken {
 		h.taken.Add(1)
 	} else {
@@ -123,13 +123,13 @@ type Gates struct {
 }
 
 // Gates returns the states of databases that are not open.
-func (h *Handing[L]) Gates() Gates {
+func (h *Handover[L]) Gates() Gates {
 	states, all := h.s.Control.gates.list()
 	return Gates{all, states}
 }
 
 // SetGates sets the states of databases, before the server serves.
-func (h *Handing[L]) SetGates(g Gates) {
+func (h *Handover[L]) SetGates(g Gates) {
 	if g.All {
 		h.s.Control.gates.setAll(true)
 	}

@@ -106,7 +106,7 @@ func (l *Loop[K, P, C]) Moved(now upstream.Endpoint) {
 // weir must not write to a server that is no longer the primary, and clients have waited long
 // enough for one that hangs.
 func (p *Base[B, C, U, L, N]) Leave(now upstream.Endpoint) {
-	p.holding.epoch++ // what is being opened goes elsewhere
+	p.conns.epoch++ // what is being opened goes elsewhere
 	for _, b := range slices.Clone(p.Backends) {
 		c := b.Pooled()
 		if c.Endpoint == now {

@@ -93,28 +93,28 @@ type Base[B Backend[U], C any, U Unit, L any, N any] struct {
 	background *sync.WaitGroup
 	dialCtx    context.Context
 
-	hot     bool // on the agenda
-	holding Holding[B, C, U, L, N]
+	hot   bool // on the agenda
+	conns ConnManager[B, C, U, L, N]
 }
 
 // Init makes an empty pool of a loop for the side that embeds it. Connections are opened in
 // the background, until dialCtx ends. places are those of the side.
-func (p *Base[B, C, U, L, N]) Init(side Dialect[B, C, U, L, N], places *Places, loop *netloop.Loop, agenda *netloop.Agenda, background *sync.WaitGroup, dialCtx context.Context) {
+func (p *Base[B, C, U, L, N]) Init(side Dialect[B, C, U, L, N], places *ConnQuotas, loop *netloop.Loop, agenda *netloop.Agenda, background *sync.WaitGroup, dialCtx context.Context) {
 	p.side, p.task = side, side
 	p.loop, p.agenda, p.background, p.dialCtx = loop, agenda, background, dialCtx
 	o := side.Options()
-	p.Stalls.p, p.holding.p = p, p
-	h := &p.holding
+	p.Stalls.p, p.conns.p = p, p
+	h := &p.conns
 	h.sizer.spare = h.spare
 	h.limit(o)
 	database, user := side.Name()
-	h.seat = places.Seat(o, database, user, h.posted(h.offered), func(afterTurn bool) {
+	h.quota = places.Register(o, database, user, h.posted(h.offered), func(afterTurn bool) {
 		loop.Post(func() { h.giveUp(afterTurn) })
 	}, h.posted(h.lend))
 }
 
 // Apply makes options current. Surplus backends close when they become free.
-func (p *Base[B, C, U, L, N]) Apply(o *session.Options) { p.holding.apply(o) }
+func (p *Base[B, C, U, L, N]) Apply(o *session.Options) { p.conns.apply(o) }
 
 // Wake schedules a look at the pool's queues for later in this turn.
 func (p *Base[B, C, U, L, N]) Wake() {
@@ -165,7 +165,7 @@ func (p *Base[B, C, U, L, N]) Release(b B, c *Conn[U]) bool {
 	if c.Doomed || c.Retired {
 		return false
 	}
-	if p.holding.owed > 0 && p.holding.gives() {
+	if p.conns.owed > 0 && p.conns.gives() {
 		return false
 	}
 	c.FreeSince, c.Settling = p.loop.Now, false
@@ -183,8 +183,8 @@ func (p *Base[B, C, U, L, N]) Lose(b B) {
 	p.Shared.Remove(b)
 	p.Apart.EndGhosts(b.Pooled())
 	p.Stats.Closed++
-	p.holding.owed = max(0, p.holding.owed-1)
-	p.holding.count()
+	p.conns.owed = max(0, p.conns.owed-1)
+	p.conns.count()
 }
 
 func without[B comparable](list []B, b B) []B {
@@ -210,17 +210,17 @@ func (p *Base[B, C, U, L, N]) Grow(readLanes int, refused error) {
 		}
 	}
 	if want <= 0 || p.Paused || p.loop.Draining() {
-		p.holding.withdraw()
+		p.conns.withdraw()
 		return
 	}
 	if !p.side.MayDial() {
-		p.holding.withdraw()
+		p.conns.withdraw()
 		if p.DialErr == nil {
 			p.DialErr = refused
 		}
 		return
 	}
-	h := &p.holding
+	h := &p.conns
 	h.open(min(want, h.withShared(h.room())-len(p.Backends)))
 }
 
@@ -234,7 +234,7 @@ func (p *Base[B, C, U, L, N]) Adopted(b B) {
 	c.Mode, c.Born, c.Settling = ModeOwn, p.loop.Now, true
 	p.Backends = append(p.Backends, b)
 	p.Stats.Opened++
-	p.holding.count()
+	p.conns.count()
 }
 
 // NotDialed notes why a connection could not be opened, and reports whether the pool has
@@ -269,7 +269,7 @@ func (p *Base[B, C, U, L, N]) Retire(must bool) bool {
 }
 
 func (p *Base[B, C, U, L, N]) retire() {
-	p.holding.epoch++
+	p.conns.epoch++
 	for _, b := range p.Backends {
 		b.Pooled().Retired = true
 	}
@@ -297,7 +297,7 @@ func (p *Base[B, C, U, L, N]) Connections() int { return len(p.Backends) + p.Dia
 
 // Reap maintains the backends at intervals: it closes those that are idle for too long, too
 // old, or owed to other pools, and keeps the minimum number open.
-func (p *Base[B, C, U, L, N]) Reap() { p.holding.keep() }
+func (p *Base[B, C, U, L, N]) Reap() { p.conns.keep() }
 
 // CloseAll ends every backend.
 func (p *Base[B, C, U, L, N]) CloseAll() {

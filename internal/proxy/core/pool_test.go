@@ -69,11 +69,11 @@ type testPool struct {
 
 func newTestPool(t *testing.T, size int) *testPool {
 	t.Helper()
-	return newSharingPool(t, new(core.Places), "d", "u", session.Limits{PoolSize: size})
+	return newSharingPool(t, new(core.ConnQuotas), "d", "u", session.Limits{PoolSize: size})
 }
 
 // newSharingPool makes a pool that shares places with others.
-func newSharingPool(t *testing.T, places *core.Places, database, user string, l session.Limits) *testPool {
+func newSharingPool(t *testing.T, places *core.ConnQuotas, database, user string, l session.Limits) *testPool {
 	t.Helper()
 	p := &testPool{loop: new(netloop.Loop), database: database, user: user}
 	p.options.Limits = l
@@ -281,7 +281,7 @@ func TestRetireAndReap(t *testing.T) {
 
 // weir's own questions take no client's place in the queue.
 func TestCrowded(t *testing.T) {
-	p := newSharingPool(t, new(core.Places), "d", "u", session.Limits{PoolSize: 1, MaxWaiting: 2})
+	p := newSharingPool(t, new(core.ConnQuotas), "d", "u", session.Limits{PoolSize: 1, MaxWaiting: 2})
 	p.backend()
 	for _, step := range []struct {
 		waits waiter
@@ -442,12 +442,12 @@ func (p *testPool) grown(d time.Duration, clients int) int {
 			p.free()
 		}
 		var busy []*testBackend
-		for !p.Holding().Spent(true) {
+		for !p.ConnManager().Spent(true) {
 			busy = append(busy, p.Pick(0))
 		}
 		p.loop.Now += time.Millisecond + time.Duration(len(busy))*20*time.Microsecond
 		for _, b := range busy {
-			p.Holding().Answered()
+			p.ConnManager().Answered()
 			p.Release(b, &b.Conn)
 		}
 		if p.loop.Now > half {
@@ -463,7 +463,7 @@ func (p *testPool) grown(d time.Duration, clients int) int {
 
 func TestPoolGrowsWhileTheServerGains(t *testing.T) {
 	t.Parallel()
-	places := new(core.Places)
+	places := new(core.ConnQuotas)
 	p := newSharingPool(t, places, "d", "u", session.Limits{PoolSize: 20, AutoPool: true, ReservePoolTimeout: time.Second})
 	other := newSharingPool(t, places, "d", "v", session.Limits{PoolSize: 20, AutoPool: true})
 	if size := p.grown(3*time.Second, 500); size != 20 {
@@ -472,25 +472,25 @@ func TestPoolGrowsWhileTheServerGains(t *testing.T) {
 	for range 10 {
 		other.free()
 	}
-	p.Holding().Allowed(120, 0, 0)
+	p.ConnManager().Allowed(120, 0, 0)
 	if size := p.grown(10*time.Second, 500); size < 70 || len(p.Backends) > 80 {
 		t.Errorf("90 may be open, and 10 are others': size %d, %d open", size, len(p.Backends))
 	}
-	p.Holding().Allowed(120, 40, 0)
+	p.ConnManager().Allowed(120, 40, 0)
 	if size := p.grown(30*time.Second, 500); size < 27 || size > 30 || len(p.Backends) != 30 {
 		t.Errorf("the user may have 30: size %d, %d open", size, len(p.Backends))
 	}
-	p.Holding().Allowed(120, 0, 2)
+	p.ConnManager().Allowed(120, 0, 2)
 	if size := p.grown(5*time.Second, 500); size != 20 || len(p.Backends) != 20 {
 		t.Errorf("three weirs share 90, and the size is %d, %d open", size, len(p.Backends))
 	}
-	p.Holding().Allowed(120, 0, 0)
+	p.ConnManager().Allowed(120, 0, 0)
 	p.grown(time.Minute, 500) // in which the pool does not grow again
 	if size := p.grown(10*time.Second, 500); size < 70 {
 		t.Errorf("90 may be open again: size %d", size)
 	}
 
-	p.Holding().Refused()
+	p.ConnManager().Refused()
 	p.Reap()
 	if p.Size != 20 || len(p.Backends) != 20 {
 		t.Errorf("the server has no connection left: size %d, %d open, want 20", p.Size, len(p.Backends))
@@ -521,15 +521,15 @@ func TestPoolGrowsWhileTheServerGains(t *testing.T) {
 // Backends beyond the size that is in force are not used, but by what weir itself asks.
 func TestSpent(t *testing.T) {
 	t.Parallel()
-	p := newSharingPool(t, new(core.Places), "d", "u", session.Limits{PoolSize: 2, AutoPool: true, ReservePoolSize: 1})
+	p := newSharingPool(t, new(core.ConnQuotas), "d", "u", session.Limits{PoolSize: 2, AutoPool: true, ReservePoolSize: 1})
 	for i, want := range []bool{true, false, false, false, false} {
-		if got := p.Holding().Spent(true); got != want {
+		if got := p.ConnManager().Spent(true); got != want {
 			t.Errorf("%d are free: spent %v", i, got)
 		}
 		p.free()
 	}
 	for i, want := range []bool{false, false, true, true, true} {
-		if got := p.Holding().Spent(true); got != want {
+		if got := p.ConnManager().Spent(true); got != want {
 			t.Errorf("%d of %d are used, size 2 and a reserve that nobody has waited for: spent %v", i, len(p.Backends), got)
 		}
 		p.Pick(0)
@@ -540,12 +540,12 @@ func TestSpent(t *testing.T) {
 // give them back before others have an answer: what ends by itself has one backend more.
 func TestWhatEndsByItselfHasABackendMore(t *testing.T) {
 	t.Parallel()
-	p := newSharingPool(t, new(core.Places), "d", "u", session.Limits{PoolSize: core.KeepForShared, AutoPool: true})
+	p := newSharingPool(t, new(core.ConnQuotas), "d", "u", session.Limits{PoolSize: core.KeepForShared, AutoPool: true})
 	p.dial = func(ctx context.Context) (int, error) {
 		<-ctx.Done()
 		return 0, ctx.Err()
 	}
-	p.Holding().Allowed(100, 100, 0)
+	p.ConnManager().Allowed(100, 100, 0)
 	const held = core.KeepForShared + 3
 	for range held {
 		p.backend().Mode = core.ModeOwned
@@ -566,13 +566,13 @@ func TestWhatEndsByItselfHasABackendMore(t *testing.T) {
 	if p.Reap(); len(p.Free) != 1 {
 		t.Fatalf("%d of two that are free are kept, want 1", len(p.Free))
 	}
-	if !p.Holding().Spent(true) || p.Holding().Spent(false) {
+	if !p.ConnManager().Spent(true) || p.ConnManager().Spent(false) {
 		t.Error("the one that is left is for what ends by itself, and for nothing else")
 	}
 	shared := p.Pick(0)
 	p.Shared.Add(shared, &shared.Conn)
 	p.free()
-	if !p.Holding().Spent(false) {
+	if !p.ConnManager().Spent(false) {
 		t.Error("what ends by itself has a second one")
 	}
 	p.Shared.Remove(shared)

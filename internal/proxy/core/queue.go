@@ -198,7 +198,7 @@ const longWait = 20 * MaxOvertake
 // Starving reports whether a client that needs a backend alone has waited too long
 // while none becomes free by itself.
 func (p *Base[B, C, U, L, N]) Starving() bool {
-	return len(p.Excl) > 0 && p.holding.Spent(true) && (len(p.Backends) >= p.Size || p.holding.denied) && p.loop.Now-p.Excl[0].Since > MaxOvertake
+	return len(p.Excl) > 0 && p.conns.Spent(true) && (len(p.Backends) >= p.Size || p.conns.denied) && p.loop.Now-p.Excl[0].Since > MaxOvertake
 }
 
 // ReadsFirst reports whether queued reads go before the waiters for a backend of their own.

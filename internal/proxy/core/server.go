@@ -128,10 +128,10 @@ type Server[L EventLoop] struct {
 	Refused  atomic.Uint64 // logins refused by weir itself
 	Cancels  atomic.Uint64 // requests to end a statement or a session
 
-	Checks Checks // how successful logins were decided
+	LoginChecks LoginChecks // how successful logins were decided
 
-	// Handing hands clients over to another process, and takes in those of one.
-	Handing Handing[L]
+	// Handover hands clients over to another process, and takes in those of one.
+	Handover Handover[L]
 
 	Arriving atomic.Int64 // connections that do not belong to a client of a loop yet
 
@@ -147,20 +147,20 @@ type Server[L EventLoop] struct {
 	stopAccepting context.CancelFunc
 	emptied       chan struct{} // receives one value when Serve must end because all clients have left
 
-	Teller     Teller
-	LoginTimes LoginTimes
-	Forwards   Forwards
+	StatementLog StatementLog
+	LoginTimes   LoginTimes
+	Forwards     Forwards
 
 	Control[L]
-	Owners[L]
+	ClientLoops[L]
 	stats stats
-	// Crowd counts the clients of each database and user.
-	Crowd Crowd
-	// Places are the server connections that pools share.
-	Places Places
+	// SessionCounts are the numbers of clients of each database and user.
+	SessionCounts SessionCounts
+	// Quotas limit the server connections that pools share.
+	Quotas ConnQuotas
 
 	health   health
-	comeback comeback
+	recovery recovery
 }
 
 // Open starts the event loops and listens. engine is the side's name in metrics.
@@ -177,9 +177,9 @@ func (s *Server[L]) Open(engine, listen string, side Side, newLoop func() (L, er
 		return err
 	}
 	s.Monitor = monitor
-	s.Handing.s, s.Control.s = s, s
+	s.Handover.s, s.Control.s = s, s
 	s.Log, s.engine, s.side, s.began = o.Log, engine, side, time.Now()
-	s.Teller.init(o)
+	s.StatementLog.init(o)
 	s.Cache = cache.New()
 	s.Cache.Configure(o.CacheSize, o.CacheMaxAnswer)
 	s.DialCtx, s.stopDials = context.WithCancel(context.Background())
@@ -272,7 +272,7 @@ func (s *Server[L]) Serve(ctx context.Context, login func(context.Context, net.C
 	telling, stopTelling := context.WithCancel(context.Background()) // as long as anything is answered
 	defer stopTelling()
 	var tellers sync.WaitGroup
-	tellers.Go(func() { s.Teller.run(telling) })
+	tellers.Go(func() { s.StatementLog.run(telling) })
 	err := g.Wait()
 	stopTelling()
 	tellers.Wait()
@@ -298,7 +298,7 @@ func whenOver(ctx context.Context, f func()) (atLast func()) {
 // Reloaded applies the side's new options to each loop, soon, after calling set there.
 func (s *Server[L]) Reloaded(set func(l L)) {
 	o := s.side.Options()
-	s.Places.Apply(o)
+	s.Quotas.Apply(o)
 	s.Cache.Purge("") // users may have other privileges now
 	s.Cache.Configure(o.CacheSize, o.CacheMaxAnswer)
 	for _, l := range s.Loops {
@@ -415,19 +415,19 @@ func Count[L EventLoop](ctx context.Context, s *Server[L], brief bool) (sight.Sn
 	out := sight.Snapshot{
 		Brief: brief, Engine: s.engine,
 		Uptime: s.Monotonic(), Logins: s.Logins.Load(), LoginsFailed: s.Failed.Load(),
-		LoginsRefused: s.Refused.Load(), Cancels: s.Cancels.Load(), Checks: s.Checks.list(),
+		LoginsRefused: s.Refused.Load(), Cancels: s.Cancels.Load(), Checks: s.LoginChecks.list(),
 	}
 	for _, l := range s.Loops {
 		if err := l.Call(ctx, func() { l.AddTo(&out) }); err != nil {
 			return sight.Snapshot{}, err
 		}
 	}
-	s.Crowd.each(func(database, user string, refused uint64) {
+	s.SessionCounts.each(func(database, user string, refused uint64) {
 		out.PoolOf(database, user).Limited[LimitClients.String()] += refused
 	})
-	s.Teller.counts(&out)
+	s.StatementLog.counts(&out)
 	s.Forwards.counts(&out)
 	out.Caches, out.Hosts = s.Cache.Stats(), s.hosts()
-	out.Taken, out.TakenNot = s.Handing.taken.Load(), s.Handing.takenNot.Load()
+	out.Taken, out.TakenNot = s.Handover.taken.Load(), s.Handover.takenNot.Load()
 	return out, nil
 }

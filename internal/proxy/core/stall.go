@@ -13,7 +13,7 @@ var ErrOverdue = errors.New("the server has not ended a statement within --query
 // Overdue calls end for each backend whose head has run for longer than --query-timeout; end
 // asks the server to end it and reports whether it is a client's statement. Overdue closes
 // the backends on which that did not help.
-func (h *Holding[B, C, U, L, N]) Overdue(end func(b B) (clients bool)) {
+func (h *ConnManager[B, C, U, L, N]) Overdue(end func(b B) (clients bool)) {
 	p := h.p
 	limit := p.Limits.QueryTimeout
 	if limit <= 0 {

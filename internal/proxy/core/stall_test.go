@@ -147,7 +147,7 @@ func TestOverdue(t *testing.T) {
 		b.Push(p.unit("", 0), 0)
 		p.at(c.ms)
 		ended := false
-		p.Holding().Overdue(func(b *testBackend) bool {
+		p.ConnManager().Overdue(func(b *testBackend) bool {
 			ended = true
 			if c.pauses {
 				b.Resumed = p.loop.Now

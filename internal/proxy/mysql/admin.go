@@ -22,7 +22,7 @@ func (s *Server) isAdmin(user string) bool {
 // authenticateAdmin lets in the DSN's user and those listed, by a secret that weir
 // holds, else as LDAP or the server decides; without a password only who may have what weir
 // has: see core.MayBorrow.
-func (v *visitor) authenticateAdmin(ctx context.Context) error {
+func (v *loginAttempt) authenticateAdmin(ctx context.Context) error {
 	s := v.server()
 	secret, known := s.creds.Secret(v.key.user)
 	allowed := s.isAdmin(v.key.user)

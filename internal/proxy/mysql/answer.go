@@ -13,8 +13,8 @@ import (
 
 // This file is the way back: what a backend says, given to whom it answers.
 
-// back is the way back of a client: what the answers to its commands mean for its session.
-type back struct {
+// A responder is the way back of a client: what the answers to its commands mean for its session.
+type responder struct {
 	c *client
 
 	seq byte // of the first packet of weir's own answer to the present command
@@ -272,7 +272,7 @@ func overdueError(p *pool) *mywire.Error {
 }
 
 // done answers a command with an OK of weir's own.
-func (bk *back) done() {
+func (bk *responder) done() {
 	c := bk.c
 	c.s.Out = mywire.AppendOK(c.s.OutBuf(), bk.seq, c.caps, &mywire.OK{Status: c.status})
 	c.s.Touch()
@@ -280,7 +280,7 @@ func (bk *back) done() {
 }
 
 // refuseHere answers a command with an error of weir's own.
-func (bk *back) refuseHere(e *mywire.Error) {
+func (bk *responder) refuseHere(e *mywire.Error) {
 	c := bk.c
 	c.stats.errors++
 	c.cached.Leave((*cache.Flight).Leave) // it was to be sent
@@ -343,7 +343,7 @@ func (c *client) answered(b *backend, u *unit) {
 	if u.cmd == mywire.ComStmtPrepare {
 		c.stmts.prepared(b, u)
 	}
-	c.back.settled(b, u)
+	c.responder.settled(b, u)
 	c.stmts.settleOwn(u)
 	if !c.inTx() {
 		c.p.Stats.Transactions++
@@ -379,7 +379,7 @@ func (l *loop) defined(u *unit) {
 }
 
 // settled takes note of the answer to a command of the linked client.
-func (bk *back) settled(b *backend, u *unit) {
+func (bk *responder) settled(b *backend, u *unit) {
 	c := bk.c
 	if u.failed {
 		bk.failed(b, u)
@@ -403,7 +403,7 @@ func (bk *back) settled(b *backend, u *unit) {
 	}
 }
 
-func (bk *back) succeeded(u *unit) {
+func (bk *responder) succeeded(u *unit) {
 	c := bk.c
 	began := c.inTx()
 	if u.tellsStatus() {
@@ -449,7 +449,7 @@ func (bk *back) succeeded(u *unit) {
 
 // failed takes note of an ERR, which says nothing of the transaction. Where it
 // may have ended one, or begun one, the server is asked.
-func (bk *back) failed(b *backend, u *unit) {
+func (bk *responder) failed(b *backend, u *unit) {
 	c := bk.c
 	c.stats.errors++
 	c.diag.last.fail(u)
@@ -467,14 +467,14 @@ func (bk *back) failed(b *backend, u *unit) {
 // refusesTransaction disconnects a client that is in a transaction though there are to be
 // none, which rolls it back. The text of what began it did not show that, and it has been
 // answered.
-func (bk *back) refusesTransaction() {
+func (bk *responder) refusesTransaction() {
 	if c := bk.c; c.l.cfg.Mode == session.ModeStatement && c.inTx() {
 		c.fatal(errTransaction())
 	}
 }
 
 // probe asks the server for the state of the transaction.
-func (bk *back) probe(b *backend) {
+func (bk *responder) probe(b *backend) {
 	c := bk.c
 	c.state.enter(stateAsking)
 	c.diag.last.probed = true
@@ -583,7 +583,7 @@ func (c *client) backendGone(b *backend, e *mywire.Error) {
 }
 
 // grouped ends a unit that a lane has answered.
-func (bk *back) grouped(u *unit, id uint64, warnings uint16) {
+func (bk *responder) grouped(u *unit, id uint64, warnings uint16) {
 	c := bk.c
 	c.inflight--
 	c.idleSince = c.l.Now
@@ -639,7 +639,7 @@ func (c *client) forgetSession() {
 	c.texts.forgetUnjudged(c.link)
 	c.pins.locks, c.pins.named, c.pins.tableLocks, c.texts.namedEffects, c.texts.lost = nil, nil, 0, 0, false
 	c.settings.choseVariables, c.settings.choseChanges, c.diag.wroteGTID, c.diag.draws, c.diag.asks = false, false, false, false, false
-	c.settings.owed, c.settings.list = nil, list{}
+	c.settings.owed, c.settings.list = nil, trackedVariables{}
 	c.diag.last = lastStatement{idVersion: c.diag.last.idVersion + 1, ran: c.diag.last.ran} // FOUND_ROWS() outlives a reset
 	c.status = mywire.StatusAutocommit
 }

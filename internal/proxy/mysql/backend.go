@@ -29,7 +29,7 @@ type backend struct {
 
 	backendSession
 	backendStmts
-	left
+	leftDiagnostics
 
 	greeted   bool          // has answered weir's first questions
 	polled    bool          // taken for a question of weir's own, which is no use

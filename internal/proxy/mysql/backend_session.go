@@ -15,7 +15,7 @@ type backendSession struct {
 	step      uint64       // auto_increment_increment of a session without an own one
 	maxPacket int          // max_allowed_packet, which lasts as long as the connection
 	listed    int          // max_error_count of a session without an own one
-	shows     bool         // its owner's session_track_system_variables is in force: see tracklist.go
+	shows     bool         // its owner's session_track_system_variables is in force: see tracked_variables.go
 
 	began   mywire.Status // of the login; of MySQL, autocommit is what the server has said when asked
 	asked   bool          // that is so

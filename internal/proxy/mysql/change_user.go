@@ -46,10 +46,10 @@ func (lg *login) changeUser(msg []byte) {
 	})
 }
 
-// A former is the session that a client goes on with where its COM_CHANGE_USER is
+// A formerSession is the session that a client goes on with where its COM_CHANGE_USER is
 // refused. MySQL ends it then; MariaDB resets it, as COM_RESET_CONNECTION does but for
 // character sets, which become the server's.
-type former struct {
+type formerSession struct {
 	key        poolKey
 	set, start *session.Set
 }
@@ -64,17 +64,17 @@ const refusedRest = time.Second
 
 // session is that which the client would go on with: nil if its session would end, or is
 // one that weir could not bring back.
-func (lg *login) session() *former {
+func (lg *login) session() *formerSession {
 	c := lg.c
 	server := c.l.srv.known.get()
 	if server == nil || !server.IsMariaDB() || c.pins.held&^pinMode != 0 {
 		return nil
 	}
-	return &former{key: c.p.key, set: c.set, start: c.settings.start}
+	return &formerSession{key: c.p.key, set: c.set, start: c.settings.start}
 }
 
 // goesOn has the client go on with the session of before its COM_CHANGE_USER.
-func (c *client) goesOn(f *former) {
+func (c *client) goesOn(f *formerSession) {
 	c.set, c.settings.start = f.set, f.start
 	if c.login.awaitsFacts = c.p.facts.base == nil; c.login.awaitsFacts {
 		return // there is nothing yet that is to be reset: see login.reset
@@ -92,12 +92,12 @@ func (c *client) goesOn(f *former) {
 // by now.
 func (lg *login) reset() {
 	if c := lg.c; lg.awaitsFacts && c.p.facts.base != nil {
-		c.goesOn(&former{set: c.set, start: c.settings.start})
+		c.goesOn(&formerSession{set: c.set, start: c.settings.start})
 	}
 }
 
 // leave takes the client off the loop and starts the login.
-func (lg *login) leave(cu *mywire.ChangeUser, before *former) {
+func (lg *login) leave(cu *mywire.ChangeUser, before *formerSession) {
 	c := lg.c
 	l := c.l
 	srv, again := l.srv, newClient(l)
@@ -105,7 +105,7 @@ func (lg *login) leave(cu *mywire.ChangeUser, before *former) {
 	again.login.salt, again.login.tls, again.login.borrows, again.login.failed = lg.salt, lg.tls, lg.borrows, lg.failed
 	c.p.Stats.Received += c.s.Taken
 	c.p.Stats.Sent += c.s.Written
-	srv.Crowd.Leave(c.p.key.database, c.p.key.user)
+	srv.SessionCounts.Leave(c.p.key.database, c.p.key.user)
 	fd, unwritten := c.s.Release()
 	delete(l.Clients, c.id)
 	l.Taken()
@@ -127,7 +127,7 @@ func (lg *login) leave(cu *mywire.ChangeUser, before *former) {
 }
 
 // changedUser leads the client through its new login.
-func (s *Server) changedUser(ctx context.Context, c *client, conn *surfaced, unwritten []byte, cu *mywire.ChangeUser, before *former) error {
+func (s *Server) changedUser(ctx context.Context, c *client, conn *surfaced, unwritten []byte, cu *mywire.ChangeUser, before *formerSession) error {
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	_, err := conn.Write(unwritten)
 	if !stop() || err != nil {
@@ -140,7 +140,7 @@ func (s *Server) changedUser(ctx context.Context, c *client, conn *surfaced, unw
 	// first login: it is asked anew.
 	wire.Response.Plugin, wire.Response.Auth = nobodysPlugin, nil
 	wire.Response.Charset = s.collation(cu.Charset)
-	v := &visitor{c: c, wire: wire, began: s.Monotonic(), again: true, former: before, key: poolKey{
+	v := &loginAttempt{c: c, wire: wire, began: s.Monotonic(), again: true, former: before, key: poolKey{
 		user: cu.User, database: cu.Database, caps: c.caps & classCaps, charset: wire.Response.Charset,
 	}}
 	if before != nil && c.login.failed >= maxFailedChanges {
@@ -156,7 +156,7 @@ func (s *Server) changedUser(ctx context.Context, c *client, conn *surfaced, unw
 
 // goesBack has a client that could not become another go on as who it was, if err is what
 // it has been told. It reports whether the client does.
-func (v *visitor) goesBack(ctx context.Context, err error) bool {
+func (v *loginAttempt) goesBack(ctx context.Context, err error) bool {
 	s, f := v.server(), v.former
 	if code := mywire.CodeOf(err); f == nil || code == 0 || code == mywire.ErrBadHandshake || ctx.Err() != nil {
 		return false

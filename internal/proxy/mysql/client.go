@@ -24,13 +24,13 @@ type client struct {
 	transport transport   // its socket: bytes become commands
 	router    router      // the way out without a backend
 	fwd       forwarder   // the way out with one
-	back      back        // the way back
+	responder responder   // the way back
 	pins      pins        // why it keeps its backend
 	stmts     statements  // prepared
 	texts     texts       // how they are read
 	settings  settings    // of the session
 	diag      diagnostics // what its last statements left
-	moving    moving      // to another process
+	moving    clientMover // to another process
 	cached    caching     // its reads with a ttl
 
 	id    uint32 // the connection id that the client was told
@@ -59,13 +59,13 @@ type client struct {
 	idleSince time.Duration
 	stats     clientStats
 
-	begun begun
+	begun unstartedCommand
 }
 
 // newClient makes a client of a loop.
 func newClient(l *loop) *client {
 	c := &client{l: l}
-	c.login.c, c.transport.c, c.router.c, c.fwd.c, c.back.c = c, c, c, c, c
+	c.login.c, c.transport.c, c.router.c, c.fwd.c, c.responder.c = c, c, c, c, c
 	c.transport.rest.tr = &c.transport
 	c.pins.c, c.stmts.c, c.texts.c, c.settings.c, c.diag.c, c.moving.c, c.begun.c, c.cached.c = c, c, c, c, c, c, c, c
 	c.cached.Client = cache.NewClient(l.srv.Cache, &c.cached)
@@ -98,14 +98,14 @@ func (c *client) refuse(e *mywire.Error) {
 	c.texts.killed = false // which was for this one
 	if n, ok := mywire.Message(c.s.In); ok {
 		c.transport.drop = n
-		c.back.seq = seqBehind(n)
+		c.responder.seq = seqBehind(n)
 		c.transport.voids = n < len(c.s.In) && c.router.leads(c.s.In[:n])
 	} else if len(c.s.In) > 0 {
 		c.transport.refusal, c.transport.streams = &refusal{err: e}, true
 		c.resume()
 		return
 	}
-	c.back.refuseHere(e)
+	c.responder.refuseHere(e)
 	c.resume()
 }
 
@@ -136,7 +136,7 @@ func (c *client) fatal(e *mywire.Error) {
 		case c.cur != nil:
 			seq = c.cur.firstSeq()
 		case c.inflight > 0 || c.state == stateWaiting:
-			seq = c.back.seq
+			seq = c.responder.seq
 		}
 		c.s.Write(mywire.AppendError(nil, seq, e))
 	}
@@ -160,7 +160,7 @@ func (c *client) OnClosed(error) {
 	c.state.leave(stateWaiting)
 	delete(c.l.Clients, c.id)
 	c.l.srv.Left(c.id)
-	c.l.srv.Crowd.Leave(c.p.key.database, c.p.key.user)
+	c.l.srv.SessionCounts.Leave(c.p.key.database, c.p.key.user)
 	c.l.Taken()
 	c.stmts.forget()
 	c.cached.Leave((*cache.Flight).Leave)

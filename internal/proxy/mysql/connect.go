@@ -21,7 +21,7 @@ import (
 type dialer struct {
 	srv   *Server
 	known serverFacts
-	shut  shutDoor
+	shut  blockedHost
 	tries chan struct{} // holds one for each login that tries again to reach a host
 }
 
@@ -35,7 +35,7 @@ type serverFacts struct {
 	asking sync.Mutex    // held by who finds out
 	asked  time.Duration // guarded by asking: when that was tried last
 
-	welcomes welcomes
+	welcomes loginCache
 	accounts accounts
 }
 

@@ -34,7 +34,7 @@ type console struct {
 }
 
 // serveConsole welcomes a client to the console and answers it until it leaves.
-func (s *Server) serveConsole(ctx context.Context, v *visitor, database string) error {
+func (s *Server) serveConsole(ctx context.Context, v *loginAttempt, database string) error {
 	if err := v.wire.Welcome(ctx, &mywire.OK{Status: mywire.StatusAutocommit}); err != nil {
 		return err
 	}

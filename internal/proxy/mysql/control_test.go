@@ -305,7 +305,7 @@ func TestConsoleDoubtsNames(t *testing.T) {
 // waits until they have left by themselves.
 func TestShutdownWaits(t *testing.T) {
 	t.Parallel()
-	for _, how := range []core.Ending{core.EndAfterServers, core.EndAfterClients, core.EndNow} {
+	for _, how := range []core.ShutdownMode{core.ShutdownAfterServers, core.ShutdownAfterClients, core.ShutdownNow} {
 		t.Run(string(how), func(t *testing.T) {
 			t.Parallel()
 			w := start(t, database(t), func(c *mysql.Config) { c.DrainTimeout = time.Millisecond })
@@ -313,14 +313,14 @@ func TestShutdownWaits(t *testing.T) {
 			holder.must("BEGIN")
 			w.End(how)
 			switch how {
-			case core.EndAfterServers, core.EndAfterClients:
+			case core.ShutdownAfterServers, core.ShutdownAfterClients:
 				holder.must("DO 1")
 				holder.send(holder.query("COMMIT"))
 				if _, payload := holder.packet(); mywire.IsError(payload) { // one may follow: that weir stops
 					t.Errorf("COMMIT: %q", payload)
 				}
 				_ = holder.Close()
-			case core.EndNow:
+			case core.ShutdownNow:
 				if _, err := holder.Exec(ctxFor(t), "COMMIT"); err == nil {
 					t.Error("a transaction goes on after SHUTDOWN")
 				}

@@ -100,8 +100,8 @@ func (dg *diagnostics) finds(effects myscan.Effect) bool {
 	return !dg.last.unknown || !effects.Has(myscan.EffLastID) || dg.known()
 }
 
-// left is what statements have left on a connection, and of which clients.
-type left struct {
+// leftDiagnostics are what statements have left on a connection, and of which clients.
+type leftDiagnostics struct {
 	b *backend
 
 	// lastUser is the client whose statement was the last here; its diagnostics
@@ -128,14 +128,14 @@ type left struct {
 
 // noteIDOf takes note that the connection's own LAST_INSERT_ID() is that of the client;
 // nil that it is nobody's for certain.
-func (lt *left) noteIDOf(c *client) {
+func (lt *leftDiagnostics) noteIDOf(c *client) {
 	if lt.sameID = c; c != nil {
 		lt.sameIDVersion = c.diag.last.idVersion
 	}
 }
 
 // hasIDOf reports whether the connection's own LAST_INSERT_ID() is c's.
-func (lt *left) hasIDOf(c *client) bool {
+func (lt *leftDiagnostics) hasIDOf(c *client) bool {
 	return lt.sameID == c && lt.sameIDVersion == c.diag.last.idVersion
 }
 
@@ -286,7 +286,7 @@ func (dg *diagnostics) keepID(b *backend) {
 
 // yieldID asks for the id that only this connection knows, before somebody else
 // than its client writes here.
-func (lt *left) yieldID(to *client) {
+func (lt *leftDiagnostics) yieldID(to *client) {
 	b := lt.b
 	if lt.sameID != to {
 		lt.sameID = nil
@@ -320,7 +320,7 @@ func (lt *left) yieldID(to *client) {
 
 // tellsID is for a connection that is to be closed. It has an id asked for that only this
 // one knows, and reports whether that is under way: the answer ends the connection.
-func (lt *left) tellsID() bool {
+func (lt *leftDiagnostics) tellsID() bool {
 	b, c := lt.b, lt.idOwner
 	switch {
 	case c == nil || c.s.Closed || c.diag.last.idBackend != b:
@@ -375,7 +375,7 @@ func (dg *diagnostics) overwrites(sql string, info *myscan.Statement, hidesID bo
 		return false
 	}
 	c.pins.add(pinDiag)
-	c.back.refuseHere(gone("what the last statement left"))
+	c.responder.refuseHere(gone("what the last statement left"))
 	return true
 }
 
@@ -417,7 +417,7 @@ func (dg *diagnostics) refuses(cmd byte, sql string, info *myscan.Statement) boo
 	}
 	if info.Effects.Has(myscan.EffLastID) && dg.last.unknown {
 		dg.keepsIDs = true
-		c.back.refuseHere(gone("LAST_INSERT_ID()"))
+		c.responder.refuseHere(gone("LAST_INSERT_ID()"))
 		return true
 	}
 	if !info.Effects.Has(myscan.EffDiag) || asksItself(sql, info) {
@@ -435,13 +435,13 @@ func (dg *diagnostics) refuses(cmd byte, sql string, info *myscan.Statement) boo
 		if info.Effects.Has(myscan.EffLastID) && !info.Effects.Has(myscan.EffMulti) && !b.hasIDOf(c) {
 			// To set the one takes the other away.
 			c.pins.add(pinDiag)
-			c.back.refuseHere(gone("what the last statement left"))
+			c.responder.refuseHere(gone("what the last statement left"))
 			return true
 		}
 		lower := strings.ToLower(sql)
 		if dg.last.probed && strings.Contains(lower, "row_count") || dg.last.found != b && strings.Contains(lower, "found_rows") {
 			c.pins.add(pinDiag)
-			c.back.refuseHere(gone("a number of rows"))
+			c.responder.refuseHere(gone("a number of rows"))
 			return true
 		}
 		if b.warned != c && dg.last.warnings == 0 && !dg.last.failed && asksForWarnings(sql, info) {
@@ -463,7 +463,7 @@ func (dg *diagnostics) refuses(cmd byte, sql string, info *myscan.Statement) boo
 		return false // still there; take prefers it
 	}
 	dg.asked(cmd, sql)
-	c.back.refuseHere(gone("what the last statement left"))
+	c.responder.refuseHere(gone("what the last statement left"))
 	return true
 }
 
@@ -542,22 +542,22 @@ func (dg *diagnostics) keepsBackend() bool {
 	return false
 }
 
-// soft are the clients that keep a backend for their diagnostics alone, perhaps.
-type soft struct {
+// softDiagnostics are the clients that keep a backend for their diagnostics alone, perhaps.
+type softDiagnostics struct {
 	p       *pool
 	clients []*client
 }
 
 // wanted reports whether there is use for such a backend: others wait, here or in a pool
 // that is to have a connection of this one, or the pool is paused.
-func (so *soft) wanted() bool {
+func (so *softDiagnostics) wanted() bool {
 	p := so.p
-	return len(p.Excl) > 0 || len(p.Reads) > 0 || p.Paused || p.Holding().Owes()
+	return len(p.Excl) > 0 || len(p.Reads) > 0 || p.Paused || p.ConnManager().Owes()
 }
 
 // reclaim takes backends back that clients keep for their diagnostics alone, when they are
 // wanted.
-func (so *soft) reclaim() {
+func (so *softDiagnostics) reclaim() {
 	if len(so.clients) == 0 || !so.wanted() {
 		return
 	}
@@ -573,7 +573,7 @@ func (so *soft) reclaim() {
 // add takes note of a client that keeps a backend for its diagnostics
 // alone, perhaps. Those who have left in the meantime are forgotten from time to
 // time.
-func (so *soft) add(c *client) {
+func (so *softDiagnostics) add(c *client) {
 	if c.diag.softly {
 		return
 	}

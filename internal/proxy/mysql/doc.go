@@ -26,7 +26,7 @@
 //	transport.go  transport.toServer                the bytes leave at the end of the turn
 //	answer.go     backend.OnData, backend.emit      give the answer to the unit at the head
 //	backend.go    backend.ended                     the unit is complete
-//	answer.go     client.answered, back.settled     what it means for the session
+//	answer.go     client.answered, responder.settled what it means for the session
 //	backend.go    backend.settle                    nothing else is under way
 //	answer.go     client.backendQuiet               gives the backend back
 //
@@ -45,7 +45,7 @@
 //	lane.go       lane.backendQuiet, lane.conclude  what became of each member
 //	rows.go       group.conclude                    of a statement of several rows
 //	lane.go       lane.acknowledge                  writes the client's answer
-//	answer.go     back.grouped                      what it means for the session
+//	answer.go     responder.grouped               what it means for the session
 //
 // Pinned, or in a transaction: the client has its backend already.
 //
@@ -54,7 +54,7 @@
 //	transport.go  transport.toServer                the bytes leave at the end of the turn
 //	answer.go     backend.OnData, backend.emit      as above
 //	backend.go    backend.ended                     as above
-//	answer.go     client.answered, back.settled     what it means for the session
+//	answer.go     client.answered, responder.settled what it means for the session
 //	backend.go    backend.settle                    as above
 //	answer.go     client.backendQuiet               the client keeps it
 //

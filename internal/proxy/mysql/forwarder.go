@@ -151,7 +151,7 @@ func (fw *forwarder) passOn(cmd byte, msg []byte) int {
 			c.link = nil
 			b.orphaned(c) // see pins.mayHideXA
 			c.resetSession()
-			c.back.done()
+			c.responder.done()
 			return len(msg)
 		case c.pins.held&pinXA != 0:
 			b.Doomed = true
@@ -298,7 +298,7 @@ func (fw *forwarder) prepare(msg, payload []byte) int {
 		return 0
 	}
 	if e := c.stmts.tooMany(st); e != nil {
-		c.back.refuseHere(e)
+		c.responder.refuseHere(e)
 		return len(msg)
 	}
 	if st.info.Hints.Bad != nil {
@@ -337,7 +337,7 @@ func (fw *forwarder) execute(cmd byte, msg, payload []byte) int {
 	if cmd == mywire.ComStmtBulkExecute {
 		m, err := mywire.ParseBulk(payload, cs.st.params)
 		if err != nil {
-			c.back.refuseHere(mywire.NewError(mywire.ErrMalformedPacket, "Malformed communication packet."))
+			c.responder.refuseHere(mywire.NewError(mywire.ErrMalformedPacket, "Malformed communication packet."))
 			return len(msg)
 		}
 		if !c.diag.prepare(&cs.st.info, true) {
@@ -356,12 +356,12 @@ func (fw *forwarder) execute(cmd byte, msg, payload []byte) int {
 	}
 	m, err := mywire.ParseExecute(payload, cs.st.params, 0)
 	if err != nil && len(payload) < 10 {
-		c.back.refuseHere(mywire.NewError(mywire.ErrMalformedPacket, "Malformed communication packet."))
+		c.responder.refuseHere(mywire.NewError(mywire.ErrMalformedPacket, "Malformed communication packet."))
 		return len(msg)
 	}
 	if err == nil && cs.untyped(&m) {
 		// The connection may know types, but of another client's values.
-		c.back.refuseHere(mywire.NewError(mywire.ErrWrongArguments, "Incorrect arguments to mysqld_stmt_execute"))
+		c.responder.refuseHere(mywire.NewError(mywire.ErrWrongArguments, "Incorrect arguments to mysqld_stmt_execute"))
 		return len(msg)
 	}
 	if m.Cursor() && cs.own == 0 {
@@ -375,7 +375,7 @@ func (fw *forwarder) execute(cmd byte, msg, payload []byte) int {
 		return len(msg)
 	}
 	if c.l.cfg.Mode == session.ModeStatement && beginsTransactions(&cs.st.info) {
-		c.back.refuseHere(errTransaction())
+		c.responder.refuseHere(errTransaction())
 		c.transport.voids = true
 		return len(msg)
 	}
@@ -471,9 +471,9 @@ func (fw *forwarder) cursor(cmd byte, msg, payload []byte) {
 	}
 	if cs.own == 0 {
 		if cmd == mywire.ComStmtReset {
-			c.back.done()
+			c.responder.done()
 		} else {
-			c.back.refuseHere(c.stmts.noCursor(cs.id))
+			c.responder.refuseHere(c.stmts.noCursor(cs.id))
 		}
 		return
 	}
@@ -577,7 +577,7 @@ type forwarder struct {
 	attempt  uint64   // at getting a backend; an earlier one is given up
 	readying *backend // is being made ready for it
 
-	// The command under way, and what the session was before it: see elsewhere.go.
+	// The command under way, and what the session was before it: see lost_conn.go.
 	fresh    bool // none has been passed on yet on the backend
 	whole    bool // it is kept, and the session holds nothing on the backend but what it does
 	held     pin

@@ -24,8 +24,8 @@ func (p *pool) LastAnswer() (last time.Duration) {
 	return last
 }
 
-// An asker asks the server whether it works, on a connection that is kept.
-type asker struct {
+// A healthChecker asks the server whether it works, on a connection that is kept.
+type healthChecker struct {
 	mu       sync.Mutex
 	conn     *mywire.Server    // guarded by mu: the last question's; or nil
 	endpoint upstream.Endpoint // guarded by mu: of conn
@@ -33,7 +33,7 @@ type asker struct {
 
 // ask asks the server, on the connection of the last question if that still
 // exists. refused tells that nobody was let in, which is an answer, too.
-func (h *asker) ask(ctx context.Context, s *Server) (refused bool, err error) {
+func (h *healthChecker) ask(ctx context.Context, s *Server) (refused bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !s.Monitor.Goes(h.endpoint) {
@@ -62,7 +62,7 @@ func (h *asker) ask(ctx context.Context, s *Server) (refused bool, err error) {
 }
 
 // drop closes the connection; h.mu is held.
-func (h *asker) drop() {
+func (h *healthChecker) drop() {
 	if h.conn != nil {
 		_ = h.conn.Close()
 		h.conn = nil
@@ -70,7 +70,7 @@ func (h *asker) drop() {
 }
 
 // close closes the connection for questions.
-func (h *asker) close() {
+func (h *healthChecker) close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.drop()

@@ -266,7 +266,7 @@ func (tx *texts) settlesLost() bool {
 		c.router.needBackend() // over which the catalog is read
 	case c.pins.held&^(pinMode|pinUntracked) == 0 && !tx.judged():
 	case c.pins.held&^(pinMode|pinUntracked) != 0:
-		c.back.refuseHere(errLostUnsent())
+		c.responder.refuseHere(errLostUnsent())
 		c.s.CloseAfterFlush()
 	default:
 		tx.lost = false
@@ -310,15 +310,15 @@ func looksIntoSchema(u *unit) bool {
 	return u.verb == myscan.VerbShow || strings.Contains(strings.ToLower(u.asText()), "information_schema")
 }
 
-// A told says of which kinds of changes a server has told in an answer.
-type told uint8
+// trackedChanges are the kinds of changes that a server has reported in an answer.
+type trackedChanges uint8
 
 const (
-	toldVariable told = 1 << iota
+	toldVariable trackedChanges = 1 << iota
 	toldState
 )
 
-func (t told) has(x told) bool { return t&x != 0 }
+func (t trackedChanges) has(x trackedChanges) bool { return t&x != 0 }
 
 // noteTold takes note of what weir's own statements are told of.
 func (u *unit) noteTold(state []byte) {

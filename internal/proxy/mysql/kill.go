@@ -36,7 +36,7 @@ func (c *client) kill(id uint32, query bool) {
 	finish := func(e *mywire.Error) {
 		c.l.Post(func() { c.killEnded(e) })
 	}
-	k := killing{id: id, query: query, user: c.p.key.user, admin: srv.isAdmin(c.p.key.user)}
+	k := killRequest{id: id, query: query, user: c.p.key.user, admin: srv.isAdmin(c.p.key.user)}
 	if _, found := srv.Owner(id); !found && k.elsewhere(srv.cfg()) {
 		srv.Background.Go(func() { finish(k.passOn(srv)) })
 		return
@@ -44,8 +44,8 @@ func (c *client) kill(id uint32, query bool) {
 	k.here(srv, finish)
 }
 
-// A killing is a KILL of a number that a weir has given.
-type killing struct {
+// A killRequest is a KILL of a number that a weir has given.
+type killRequest struct {
 	id    uint32
 	query bool   // of the statement alone
 	user  string // who wants it
@@ -53,10 +53,10 @@ type killing struct {
 }
 
 // here carries it out on a client of this weir. It calls finish once, on any goroutine.
-func (k killing) here(srv *Server, finish func(*mywire.Error)) {
+func (k killRequest) here(srv *Server, finish func(*mywire.Error)) {
 	unknown := mywire.NewError(mywire.ErrNoSuchThread, "Unknown thread id: %d", k.id)
 	victims, found := srv.Owner(k.id)
-	if !found && srv.Handing.HasBefore() {
+	if !found && srv.Handover.HasBefore() {
 		srv.Background.Go(func() {
 			e, ok := k.before(srv)
 			if !ok {
@@ -90,9 +90,9 @@ func (c *client) killEnded(e *mywire.Error) {
 		return
 	}
 	if e != nil {
-		c.back.refuseHere(e)
+		c.responder.refuseHere(e)
 	} else {
-		c.back.done()
+		c.responder.done()
 	}
 	c.resume()
 	if c.draining {
@@ -103,10 +103,10 @@ func (c *client) killEnded(e *mywire.Error) {
 // killSelf is what a client gets that names itself.
 func (c *client) killSelf(query bool) {
 	if query {
-		c.back.refuseHere(errInterrupted())
+		c.responder.refuseHere(errInterrupted())
 		return
 	}
-	c.back.refuseHere(c.l.srv.errKilled())
+	c.responder.refuseHere(c.l.srv.errKilled())
 	c.s.CloseAfterFlush()
 }
 
@@ -136,7 +136,7 @@ func (c *client) disconnect(done func(*mywire.Error)) {
 		case c.cur != nil:
 			seq = c.cur.firstSeq()
 		case c.inflight > 0 || c.state == stateWaiting:
-			seq = c.back.seq
+			seq = c.responder.seq
 		}
 		c.s.Write(mywire.AppendError(nil, seq, srv.errKilled()))
 		c.s.Flush()

@@ -442,7 +442,7 @@ func (ln *lane) acknowledge(u *unit) {
 		mywire.ClearStatus(u.resp[u.end+mywire.HeaderLen:], c.caps, mywire.StatusInTrans)
 	}
 	c.s.Write(u.resp)
-	c.back.grouped(u, u.ok.LastInsertID, u.ok.Warnings)
+	c.responder.grouped(u, u.ok.LastInsertID, u.ok.Warnings)
 }
 
 // outOfTransaction takes the flag of the group's transaction out of an answer:

@@ -22,7 +22,7 @@ import (
 
 // login leads one client through the handshake and hands it to an event loop. It
 // runs on a goroutine of its own with blocking reads. Where nothing has to be waited for
-// clients are met on the loop (guest.go), and come here where a login has to wait.
+// clients are met on the loop (pending_login.go), and come here where a login has to wait.
 func (s *Server) login(ctx context.Context, conn net.Conn) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg().LoginTimeout)
 	defer cancel()
@@ -75,19 +75,19 @@ func errFull(cfg *Config) *mywire.Error {
 }
 
 // newVisitor is a client that has answered the greeting.
-func newVisitor(c *client, wire *mywire.Client, began time.Duration) *visitor {
+func newVisitor(c *client, wire *mywire.Client, began time.Duration) *loginAttempt {
 	s := c.l.srv
 	c.caps, c.login.salt, c.login.tls = wire.Caps, wire.Salt, wire.Secure()
 	c.login.packs = wire.Response.Caps.Has(mywire.CapCompress)
 	wire.Response.Charset = s.collation(uint16(wire.Response.Charset))
-	return &visitor{c: c, wire: wire, began: began, key: poolKey{
+	return &loginAttempt{c: c, wire: wire, began: began, key: poolKey{
 		user: wire.Response.User, database: wire.Response.Database,
 		caps: wire.Caps & classCaps, charset: wire.Response.Charset,
 	}}
 }
 
 // answered goes on with a client that has answered the greeting.
-func (s *Server) answered(ctx context.Context, v *visitor) error {
+func (s *Server) answered(ctx context.Context, v *loginAttempt) error {
 	if s.Sessions.Add(1) > int64(s.cfg().MaxClients) {
 		full := errFull(s.cfg())
 		s.Left(v.c.id)
@@ -129,8 +129,8 @@ func (s *Server) accept(server *mywire.Greeting, id uint32) mywire.AcceptConfig 
 	return cfg
 }
 
-// A visitor is a client between its first message and its place on a loop.
-type visitor struct {
+// A loginAttempt is a client between its first message and its place on a loop.
+type loginAttempt struct {
 	c     *client
 	wire  *mywire.Client
 	began time.Duration
@@ -138,7 +138,7 @@ type visitor struct {
 	again bool // it has changed its user
 	// former is who it is again if it may not become another; nil if its session ends then.
 	// refused: so it is.
-	former  *former
+	former  *formerSession
 	refused bool
 	keys    *mywire.ClientKeys // what it has just proved to weir; or nil
 	// ok is how the server welcomes such a client, once it is known.
@@ -147,11 +147,11 @@ type visitor struct {
 	donated *backendConn
 }
 
-func (v *visitor) server() *Server { return v.c.l.srv }
+func (v *loginAttempt) server() *Server { return v.c.l.srv }
 
 // enter authenticates a client and posts it to its loop, or serves it the
 // console. On an error the client has been told why, and is gone.
-func (v *visitor) enter(ctx context.Context) (err error) {
+func (v *loginAttempt) enter(ctx context.Context) (err error) {
 	s := v.server()
 	who := sight.Login{Engine: Engine, User: v.key.user, Database: v.key.database, Client: v.c.addr, Again: v.again}
 	in := false
@@ -207,7 +207,7 @@ func (v *visitor) enter(ctx context.Context) (err error) {
 
 // authenticate checks the client, and that the server would have it. Where weir
 // cannot check as the server would, the server does.
-func (v *visitor) authenticate(ctx context.Context) error {
+func (v *loginAttempt) authenticate(ctx context.Context) error {
 	s := v.server()
 	cfg, user := s.cfg(), v.key.user
 	if cfg.Auth == AuthTrust {
@@ -261,7 +261,7 @@ func (v *visitor) authenticate(ctx context.Context) error {
 // confirm learns the password that LDAP has taken, for weir to log in to the server with.
 // One that is to take the place of another is learned when the server has taken it, too:
 // until then connections are opened with the other.
-func (v *visitor) confirm(ctx context.Context, keys *mywire.ClientKeys) error {
+func (v *loginAttempt) confirm(ctx context.Context, keys *mywire.ClientKeys) error {
 	s := v.server()
 	if known := s.creds.Keys(v.key.user); known != nil && !(known.HasPassword && known.Password == keys.Password) {
 		askCtx, cancel := s.awaitServer(ctx)
@@ -288,7 +288,7 @@ func (v *visitor) confirm(ctx context.Context, keys *mywire.ClientKeys) error {
 }
 
 // askLDAP has the client say its password, and the LDAP server judge it.
-func (v *visitor) askLDAP(ctx context.Context, d *ldap.Directory) (*mywire.ClientKeys, error) {
+func (v *loginAttempt) askLDAP(ctx context.Context, d *ldap.Directory) (*mywire.ClientKeys, error) {
 	return v.wire.AskPassword(ctx, func(ctx context.Context, password string) error {
 		err := d.Check(ctx, v.key.user, password)
 		if err == nil || errors.Is(err, ldap.ErrRefused) {
@@ -302,7 +302,7 @@ func (v *visitor) askLDAP(ctx context.Context, d *ldap.Directory) (*mywire.Clien
 // name may be; known is false if the server has to do that itself. Accounts that were asked
 // for at a login not long ago serve a client who has proved itself by them. Anyone else may
 // have a newer password, and is asked about.
-func (v *visitor) stored(ctx context.Context) (secret mywire.Secret, rows [][]sql.NullString, known bool) {
+func (v *loginAttempt) stored(ctx context.Context) (secret mywire.Secret, rows [][]sql.NullString, known bool) {
 	s := v.server()
 	user, a := v.key.user, &s.known.accounts
 	now := s.Monotonic()
@@ -334,7 +334,7 @@ const nobodysPlugin = "weir_relay"
 // relay has the server authenticate the client. The connection is kept: it is
 // the only way in for users whose secrets weir does not hold. rows are the accounts
 // that the user may be, if weir knows.
-func (v *visitor) relay(ctx context.Context, rows [][]sql.NullString) error {
+func (v *loginAttempt) relay(ctx context.Context, rows [][]sql.NullString) error {
 	s := v.server()
 	cfg := s.connectConfig(v.key)
 	overUnix := cfg.Network == "unix" || cfg.Network == "" && (cfg.Address[0] == '/' || cfg.Address[0] == '@')
@@ -380,7 +380,7 @@ func (v *visitor) relay(ctx context.Context, rows [][]sql.NullString) error {
 		return v.turnAway(ctx, mywire.NewError(mywire.ErrUnknown, "weir: %v", err))
 	}
 	s.known.welcomes.put(v.key, v.ok, asked, s.Monotonic())
-	s.Checks.Add(plugin, loginRelayed)
+	s.LoginChecks.Add(plugin, loginRelayed)
 	return nil
 }
 
@@ -464,7 +464,7 @@ func awaitsHost(err error) bool {
 }
 
 // turnAway refuses a client for a reason of weir's own.
-func (v *visitor) turnAway(ctx context.Context, e *mywire.Error) error {
+func (v *loginAttempt) turnAway(ctx context.Context, e *mywire.Error) error {
 	v.server().Refused.Add(1)
 	_ = v.wire.Refuse(ctx, e) // the client may be gone; e is what matters
 	return e
@@ -480,16 +480,16 @@ func unreachable(err error) *mywire.Error {
 	return mywire.NewError(mywire.ErrUnknown, "weir cannot reach the server: %v (check that it runs and that weir's --mysql names it)", err)
 }
 
-// welcomes remembers for which logins the server has said yes, so that not each
+// A loginCache remembers for which logins the server has said yes, so that not each
 // of them costs a connection to the server.
-type welcomes struct {
+type loginCache struct {
 	mu   sync.Mutex
-	seen map[poolKey]welcome // guarded by mu
+	seen map[poolKey]cachedLogin // guarded by mu
 	// forgot is when all was forgotten: what was asked before counts no more. Guarded by mu.
 	forgot time.Duration
 }
 
-type welcome struct {
+type cachedLogin struct {
 	ok mywire.OK
 	at time.Duration
 }
@@ -503,7 +503,7 @@ const (
 	maxWelcomes = 1000
 )
 
-func (w *welcomes) get(key poolKey, now time.Duration) (mywire.OK, bool) {
+func (w *loginCache) get(key poolKey, now time.Duration) (mywire.OK, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	have, ok := w.seen[key]
@@ -511,20 +511,20 @@ func (w *welcomes) get(key poolKey, now time.Duration) (mywire.OK, bool) {
 }
 
 // put keeps a yes of the server to a login that began at asked.
-func (w *welcomes) put(key poolKey, ok mywire.OK, asked, now time.Duration) {
+func (w *loginCache) put(key poolKey, ok mywire.OK, asked, now time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if asked <= w.forgot {
 		return
 	}
 	if w.seen == nil || len(w.seen) >= maxWelcomes {
-		w.seen = make(map[poolKey]welcome)
+		w.seen = make(map[poolKey]cachedLogin)
 	}
 	ok.Info, ok.State = bytes.Clone(ok.Info), bytes.Clone(ok.State)
-	w.seen[key] = welcome{ok, now}
+	w.seen[key] = cachedLogin{ok, now}
 }
 
-func (w *welcomes) forget(now time.Duration) {
+func (w *loginCache) forget(now time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.seen, w.forgot = nil, now
@@ -555,16 +555,16 @@ func (s *Server) hangs(login, wait context.Context, err error) *mywire.Error {
 // closed to this user. A server that cannot be reached at the moment has said
 // nothing against the client, whose statements wait for it then; one that takes
 // connections and says nothing has the client told so.
-func (v *visitor) vouch(ctx context.Context, method string) error {
+func (v *loginAttempt) vouch(ctx context.Context, method string) error {
 	s := v.server()
 	if ok, seen := s.known.welcomes.get(v.key, s.Monotonic()); seen {
 		v.ok = ok
-		s.Checks.Add(method, loginPooled)
+		s.LoginChecks.Add(method, loginPooled)
 		return nil
 	}
 	v.ok = mywire.OK{Status: mywire.StatusAutocommit}
 	if !s.mayDial(v.key) {
-		s.Checks.Add(method, loginPooled)
+		s.LoginChecks.Add(method, loginPooled)
 		return nil
 	}
 	asked := s.Monotonic()
@@ -598,7 +598,7 @@ func (v *visitor) vouch(ctx context.Context, method string) error {
 		s.Log.Debug("login not checked with the server", "user", v.key.user, "database", v.key.database, "error", err)
 	}
 	if e == nil {
-		s.Checks.Add(method, loginDialed)
+		s.LoginChecks.Add(method, loginDialed)
 	}
 	if e != nil {
 		_ = v.wire.Refuse(ctx, e)

@@ -13,8 +13,8 @@ type loop struct {
 	srv *Server
 	cfg *Config // in force on this loop
 
-	guests core.Guests // who log in
-	met    uint64      // logins that came to their good end on the loop alone
+	guests core.PendingLogins // who log in
+	met    uint64             // logins that came to their good end on the loop alone
 
 	catalogs   map[string]*catalog // by account
 	units      []*unit             // for reuse
@@ -36,8 +36,8 @@ func newLoop(srv *Server) (*loop, error) {
 	l.Init()
 	l.Move = func(c *client) bool { return c.moving.move() }
 	l.PoolOf, l.Dropped = func(c *client) poolKey { return c.p.key }, l.dropped
-	l.Needed = func(p *pool) bool { return p.Holding().Needed() }
-	l.Idle, l.Leaving = func(p *pool, idle bool) bool { return p.Holding().Idle(idle) }, srv.Places.Leaving
+	l.Needed = func(p *pool) bool { return p.ConnManager().Needed() }
+	l.Idle, l.Leaving = func(p *pool, idle bool) bool { return p.ConnManager().Idle(idle) }, srv.Quotas.Leaving
 	l.KeepPools(l.cfg.PoolKeep)
 	return l, l.Start(l, srv.Monotonic, l.cfg.DrainTimeout)
 }

@@ -20,13 +20,13 @@ import (
 const peerUser = "weir_peer"
 
 // elsewhere reports whether the client is of a weir that this one can ask.
-func (k killing) elsewhere(cfg *Config) bool {
+func (k killRequest) elsewhere(cfg *Config) bool {
 	peer := peerOf(k.id)
 	return cfg.PeerID != 0 && peer != cfg.PeerID && cfg.Peers[peer] != "" && cfg.PeerSecret != ""
 }
 
 // passOn has the client's own weir carry it out, and returns what that said.
-func (k killing) passOn(srv *Server) (said *mywire.Error) {
+func (k killRequest) passOn(srv *Server) (said *mywire.Error) {
 	cfg := srv.cfg()
 	address := cfg.Peers[peerOf(k.id)]
 	err := srv.Forwards.Do(srv.DialCtx, func(ctx context.Context) error {
@@ -50,7 +50,7 @@ func (k killing) passOn(srv *Server) (said *mywire.Error) {
 }
 
 // text is the command for the other weir's console.
-func (k killing) text() string {
+func (k killRequest) text() string {
 	what, as := "CONNECTION", "USER"
 	if k.query {
 		what = "QUERY"
@@ -62,7 +62,7 @@ func (k killing) text() string {
 }
 
 // parseKilling reads a text.
-func parseKilling(text string) (k killing, ok bool) {
+func parseKilling(text string) (k killRequest, ok bool) {
 	words := strings.Fields(text)
 	if len(words) == 5 {
 		words = append(words, "") // the user without a name
@@ -72,7 +72,7 @@ func parseKilling(text string) (k killing, ok bool) {
 	}
 	id, err := strconv.ParseUint(words[3], 10, 32)
 	user, bad := hex.DecodeString(words[5])
-	k = killing{id: uint32(id), query: words[2] == "QUERY", user: string(user), admin: words[4] == "ADMIN"}
+	k = killRequest{id: uint32(id), query: words[2] == "QUERY", user: string(user), admin: words[4] == "ADMIN"}
 	return k, err == nil && bad == nil && isOurs(id) && (k.query || words[2] == "CONNECTION") && (k.admin || words[4] == "USER")
 }
 

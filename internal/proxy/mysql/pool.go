@@ -39,7 +39,7 @@ type pool struct {
 	l   *loop
 	key poolKey
 
-	soft    soft
+	soft    softDiagnostics
 	sharing sharing
 	alone   alone
 	probe   lockProbe
@@ -105,7 +105,7 @@ func (l *loop) pool(key poolKey) *pool {
 	}
 	p.answers, p.refreshes.p = l.srv.Cache.Of(key.database), p
 	p.soft.p, p.sharing.p, p.alone.p, p.probe.p, p.lanes = p, p, p, p, lanes{p: p, all: make(core.Lanes[laneKey, *lane])}
-	p.Init(p, &l.srv.Places, &l.Loop.Loop, &l.Agenda, &l.srv.Background, l.srv.DialCtx)
+	p.Init(p, &l.srv.Quotas, &l.Loop.Loop, &l.Agenda, &l.srv.Background, l.srv.DialCtx)
 	l.Add(key, p, l.srv.GateOf(key.database))
 	return p
 }
@@ -113,7 +113,7 @@ func (l *loop) pool(key poolKey) *pool {
 // dropped forgets what is known of accounts that have no pool any more.
 func (l *loop) dropped(gone []*pool) {
 	for _, p := range gone {
-		p.Holding().End()
+		p.ConnManager().End()
 	}
 	used := make(map[string]bool)
 	for key := range l.Pools {
@@ -146,7 +146,7 @@ func (p *pool) Discard(conn *backendConn) { conn.close() }
 // that on which the client's last statement ran, and nothing since; then one in
 // the same settings, and among those one to which nobody is likely to return.
 func (p *pool) take(set *session.Set, c *client) *backend {
-	if p.Holding().Spent(c != nil) || c != nil && p.lastForShared() {
+	if p.ConnManager().Spent(c != nil) || c != nil && p.lastForShared() {
 		return nil
 	}
 	best, rank := -1, -1
@@ -219,7 +219,7 @@ func (p *pool) Adopt(conn *backendConn) {
 	}
 	b.backendSession = backendSession{b: b, set: p.settings.Empty(), began: conn.status}
 	b.backendStmts = backendStmts{b: b, prepared: make(map[*stmt]*instance)}
-	b.left.b = b
+	b.leftDiagnostics.b = b
 	s, err := p.l.Watch(conn.fd, b)
 	if err != nil {
 		conn.close()
@@ -290,7 +290,7 @@ func (p *pool) learn(u *unit) {
 	}
 	p.facts.galera = string(rows[0][0]) == "1"
 	p.facts.learnTold(string(rows[0][1]), string(rows[0][2]))
-	p.Holding().Allowed(int(parseUint(rows[0][3])), int(parseUint(rows[0][4])), p.l.cfg.Peers.Others(p.l.cfg.PeerID))
+	p.ConnManager().Allowed(int(parseUint(rows[0][3])), int(parseUint(rows[0][4])), p.l.cfg.Peers.Others(p.l.cfg.PeerID))
 	before := p.facts.base["autocommit"]
 	p.facts.base = make(map[string]string, len(baseNames))
 	for i, n := range baseNames {
@@ -370,7 +370,7 @@ var errNoSecret = errors.New("weir has nothing to log in with as this user: each
 // database, and otherwise when they have waited long enough: servers restart.
 func (p *pool) DialFailed(err error) {
 	if _, anyones := lacksRoom(err); anyones {
-		p.Holding().Refused()
+		p.ConnManager().Refused()
 	}
 	if !p.NotDialed(err) {
 		return
@@ -387,7 +387,7 @@ func (p *pool) Awaits(err error) {
 		return // it answers
 	}
 	s := p.l.srv
-	s.AwaitComeback(func(ctx context.Context) error {
+	s.AwaitRecovery(func(ctx context.Context) error {
 		_, err := s.asker.ask(ctx, s)
 		return err
 	})
@@ -476,7 +476,7 @@ func (p *pool) Tick() {
 		}
 		p.failWaiting(limit, e)
 	}
-	p.Holding().Overdue(endOverdue)
+	p.ConnManager().Overdue(endOverdue)
 	p.Reap()
 	if p.Waiting() > 0 {
 		p.Wake()
@@ -513,7 +513,7 @@ func (p *pool) count(u *unit, path sight.Path) {
 	}
 	p.Stats.Count(u.shape, &r)
 	if path != sight.Cached {
-		p.Holding().Answered()
+		p.ConnManager().Answered()
 	}
 	if slow := p.l.cfg.SlowLog; u.trace != nil || slow > 0 && r.Took >= slow {
 		u.report(&r)

@@ -60,7 +60,7 @@ func (p *pool) dispatch() {
 		if w.Unit == nil || !p.lastForShared() {
 			b = p.take(p.setOf(&w), w.Client)
 		}
-		if b == nil && !p.Holding().Spent(false) {
+		if b == nil && !p.ConnManager().Spent(false) {
 			// The last backend is for what shares, but may be for those behind.
 			pass.Keep()
 			continue

@@ -39,14 +39,14 @@ func (rt *router) own(cmd byte, msg []byte) bool {
 		}
 		return true
 	case mywire.ComBinlogDump, mywire.ComBinlogDumpGTID, mywire.ComTableDump, mywire.ComRegisterSlave, mywire.ComClone:
-		c.back.refuseHere(mywire.NewError(mywire.ErrNotSupportedYet, "weir does not carry replication: connect to the server itself"))
+		c.responder.refuseHere(mywire.NewError(mywire.ErrNotSupportedYet, "weir does not carry replication: connect to the server itself"))
 		return true
 	case mywire.ComQuery, mywire.ComStmtPrepare, mywire.ComStmtExecute, mywire.ComStmtSendLongData, mywire.ComStmtFetch, mywire.ComStmtReset,
 		mywire.ComStmtBulkExecute, mywire.ComProcessKill, mywire.ComInitDB, mywire.ComFieldList, mywire.ComCreateDB, mywire.ComDropDB, mywire.ComRefresh, mywire.ComShutdown,
 		mywire.ComStatistics, mywire.ComProcessInfo, mywire.ComDebug, mywire.ComPing, mywire.ComChangeUser, mywire.ComSetOption, mywire.ComResetConnection:
 		return false
 	}
-	c.back.refuseHere(mywire.NewError(mywire.ErrUnknownCommand, "Unknown command"))
+	c.responder.refuseHere(mywire.NewError(mywire.ErrUnknownCommand, "Unknown command"))
 	return true
 }
 
@@ -78,17 +78,17 @@ func (rt *router) feed(cmd byte, msg []byte) int {
 	}
 	switch cmd {
 	case mywire.ComPing:
-		c.back.done()
+		c.responder.done()
 	case mywire.ComStmtReset:
 		if c.stmts.find(cmd, msg[mywire.HeaderLen:]) != nil {
-			c.back.done()
+			c.responder.done()
 		}
 	case mywire.ComResetConnection:
 		if c.p.facts.base == nil {
 			return rt.needBackend() // how sessions begin is not known
 		}
 		c.resetSession()
-		c.back.done()
+		c.responder.done()
 	case mywire.ComChangeUser:
 		c.login.changeUser(msg)
 	case mywire.ComProcessKill:
@@ -111,7 +111,7 @@ func (rt *router) setOption(msg []byte) bool {
 	c := rt.c
 	option, err := mywire.ParseSetOption(msg[mywire.HeaderLen:])
 	if err != nil || option > mywire.OptionMultiStatementsOff {
-		c.back.refuseHere(mywire.NewError(mywire.ErrUnknownCommand, "Unknown command"))
+		c.responder.refuseHere(mywire.NewError(mywire.ErrUnknownCommand, "Unknown command"))
 		return true
 	}
 	caps := c.caps | mywire.CapMultiStatements
@@ -231,7 +231,7 @@ func (rt *router) prepare(msg []byte) int {
 		return rt.needBackend()
 	}
 	if e := c.stmts.tooMany(st); e != nil {
-		c.back.refuseHere(e)
+		c.responder.refuseHere(e)
 		return len(msg)
 	}
 	if st.info.Hints.Bad != nil {
@@ -371,7 +371,7 @@ func (rt *router) intercept(sql string, info *myscan.Statement) bool {
 	case info.Verb == myscan.VerbKill && info.Count == 1 && !info.Kill.QueryID && isOurs(info.Kill.ID):
 		c.kill(uint32(info.Kill.ID), info.Kill.Query)
 	case c.l.cfg.Mode == session.ModeStatement && beginsTransactions(info):
-		c.back.refuseHere(errTransaction())
+		c.responder.refuseHere(errTransaction())
 		c.transport.voids = true
 	default:
 		return false

@@ -230,7 +230,7 @@ func (g *group) conclude(u *unit) {
 		c.s.Touch()
 		m.ok, m.bytes = ok, u.bytes/len(g.units)
 		m.generated = true
-		c.back.grouped(m, id, counts[i])
+		c.responder.grouped(m, id, counts[i])
 	}
 	ln.p.l.recycle(u)
 }

@@ -27,7 +27,7 @@ func (dg *diagnostics) refusesSequence() bool {
 	if !dg.draws && c.link == nil && before == 0 {
 		return false // there is none, as a fresh connection says
 	}
-	c.back.refuseHere(gone("the last value of the sequence"))
+	c.responder.refuseHere(gone("the last value of the sequence"))
 	return true
 }
 
@@ -53,7 +53,7 @@ func (dg *diagnostics) wantsSequences(info *myscan.Statement) bool {
 
 // forgetSequences has a taken backend forget the sequences that were used on it, for a
 // client that is to keep it.
-func (lt *left) forgetSequences(c *client) {
+func (lt *leftDiagnostics) forgetSequences(c *client) {
 	lt.yieldID(nil) // the reset takes it away
 	lt.b.renewSession()
 	lt.sequencer = c

@@ -30,7 +30,7 @@ type Server struct {
 	creds  *core.Credentials[mywire.Secret, mywire.ClientKeys]
 
 	lastID atomic.Uint32 // of a client
-	asker  asker
+	asker  healthChecker
 
 	hosts
 	dialer

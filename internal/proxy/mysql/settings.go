@@ -333,7 +333,7 @@ type settings struct {
 	// the session's state, it is told.
 	choseVariables, choseChanges bool
 	// list is of which variables the client is told, where weir itself knows that.
-	list list
+	list trackedVariables
 }
 
 // noteSet looks at what SET assigns for what the server's own report leaves

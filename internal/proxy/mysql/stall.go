@@ -129,7 +129,7 @@ func (p *pool) CheckTurns() {
 
 // exhausted reports whether somebody waits for a backend and none can be had.
 func (p *pool) exhausted() bool {
-	return (len(p.Excl) > 0 || len(p.Reads) > 0) && p.Holding().Spent(true) && p.Holding().Full()
+	return (len(p.Excl) > 0 || len(p.Reads) > 0) && p.ConnManager().Spent(true) && p.ConnManager().Full()
 }
 
 // preempt kills a read that runs apart, unless its answer has begun, so that it

@@ -77,7 +77,7 @@ func (ss *statements) find(cmd byte, payload []byte) *clientStmt {
 		if !ss.onMariaDB() {
 			name = "mysql_stmt_precheck"
 		}
-		ss.c.back.refuseHere(mywire.NewError(mywire.ErrUnknownStatement, "Unknown prepared statement handler (%d) given to %s", id, name))
+		ss.c.responder.refuseHere(mywire.NewError(mywire.ErrUnknownStatement, "Unknown prepared statement handler (%d) given to %s", id, name))
 	}
 	return cs
 }

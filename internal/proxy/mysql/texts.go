@@ -182,7 +182,7 @@ func (tx *texts) interrupted() bool {
 	}
 	tx.killed = false
 	tx.scanned, tx.made, tx.lookedUp = nil, nil, nil
-	tx.c.back.refuseHere(errInterrupted())
+	tx.c.responder.refuseHere(errInterrupted())
 	return true
 }
 

@@ -16,7 +16,7 @@ import (
 type transport struct {
 	c *client
 
-	reading core.Reading
+	reading core.ReadProgress
 	source  *backend // answers the client and is not its own, held back until its output is written
 	pass    int      // bytes of the present packet that are still to be passed on
 	streams bool     // ... and another packet of the same message follows
@@ -73,7 +73,7 @@ func (r *rest) check() {
 func (tr *transport) refused() {
 	r := tr.refusal
 	tr.refusal = nil
-	tr.c.back.refuseHere(r.err)
+	tr.c.responder.refuseHere(r.err)
 	if r.closes {
 		tr.c.s.CloseAfterFlush()
 	}
@@ -178,9 +178,9 @@ func (c *client) feed(p []byte) int {
 		return c.transport.refuse(p, mywire.NewError(mywire.ErrPacketTooLarge, "Got a packet bigger than weir's limit of %d bytes (--max-message)", c.l.cfg.MaxMessage), true)
 	}
 	whole = whole && n <= len(p)
-	c.back.seq = 1
+	c.responder.seq = 1
 	if whole {
-		c.back.seq = answerSeq(p[:n])
+		c.responder.seq = answerSeq(p[:n])
 	}
 	if !whole && (c.link != nil || n <= maxWhole) && n <= c.l.gathers {
 		return 0
@@ -262,7 +262,7 @@ func (tr *transport) nextPacket(p []byte) int {
 	tr.streamed(p[:have], mywire.HeaderLen)
 	tr.pass = size - have
 	if tr.refusal != nil {
-		tr.c.back.seq = seq + 1
+		tr.c.responder.seq = seq + 1
 		if tr.pass == 0 && !tr.streams {
 			tr.refused()
 		}
@@ -297,7 +297,7 @@ func (tr *transport) streamed(p []byte, head int) {
 func (tr *transport) breakOff(e *mywire.Error) {
 	c := tr.c
 	b, u := c.link, c.cur
-	tr.refusal, c.back.seq = &refusal{e, true}, u.seq
+	tr.refusal, c.responder.seq = &refusal{e, true}, u.seq
 	u.c, b.owner, c.link, c.cur = nil, nil, nil, nil
 	c.s.Throttle(false) // what it sent need not be written any more
 	b.s.Close(io.EOF)
@@ -405,7 +405,7 @@ func (tr *transport) waitedFor(b *backend) {
 func (tr *transport) holdsUp(b *backend) bool {
 	c, p := tr.c, tr.c.p
 	other := func(u *unit) bool { return u.kind == unitRows || u.kind == unitClient && u.c != c && !u.Left() }
-	if len(p.Reads)+p.Apart.Waiting() > 0 || p.Holding().Awaited() || slices.ContainsFunc(b.Units(), other) {
+	if len(p.Reads)+p.Apart.Waiting() > 0 || p.ConnManager().Awaited() || slices.ContainsFunc(b.Units(), other) {
 		return true
 	}
 	return b.lane != nil && (b.lane.Q.Len() > 0 || slices.ContainsFunc(b.lane.Runs[b].units, other))
@@ -426,7 +426,7 @@ func (tr *transport) checkReading() {
 		tr.reading.Reads(c.s.Written, c.l.Now)
 		return
 	}
-	if tr.reading.Stuck(c.s.Written, c.l.Now, limit) && (c.p.Holding().Awaited() || tr.source != nil && c.p.Apart.Waiting() > 0) {
+	if tr.reading.Stuck(c.s.Written, c.l.Now, limit) && (c.p.ConnManager().Awaited() || tr.source != nil && c.p.Apart.Waiting() > 0) {
 		c.kick("it has read nothing of its answer for " + limit.String() + " while others wait for its backend (--client-write-timeout)")
 	}
 }

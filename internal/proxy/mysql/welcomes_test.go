@@ -9,7 +9,7 @@ import (
 
 // A server's greeting that a login received before all were forgotten serves no other.
 func TestWelcomesOfBeforeAreForgotten(t *testing.T) {
-	var w welcomes
+	var w loginCache
 	key := poolKey{user: "u", database: "d"}
 	w.put(key, mywire.OK{}, time.Second, 2*time.Second)
 	if _, ok := w.get(key, 2*time.Second); !ok {

@@ -98,14 +98,14 @@ func (s *Server) Show(ctx context.Context, what string) (t sight.Table, ok bool)
 // it is what the one knows that knows least.
 func (s *Server) showCatalogues(ctx context.Context) sight.Table {
 	t := sight.Table{Cols: []string{"database", "catalogue", "names", "reads", "failures", "read_ms", "look_ms", "error"}}
-	merged := make(map[string]proof)
+	merged := make(map[string]dbCatalogue)
 	for _, l := range s.Loops {
 		if l.Call(ctx, func() {
 			for db, f := range l.proofs {
 				m, seen := merged[db]
 				reads, failures := m.reads+f.reads, m.failures+f.failures
 				if !seen || f.standing() < m.standing() {
-					m = proof{index: f.index, ready: f.ready, err: f.err, took: f.took, cost: f.cost}
+					m = dbCatalogue{index: f.index, ready: f.ready, err: f.err, took: f.took, cost: f.cost}
 				}
 				m.reads, m.failures = reads, failures
 				merged[db] = m

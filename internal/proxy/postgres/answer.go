@@ -322,7 +322,7 @@ func (b *backend) emit(u *unit, p []byte) {
 	if !u.wrote {
 		u.wrote = true
 		u.mark = len(out)
-		c.back.markSeq = s.Flushes
+		c.responder.markSeq = s.Flushes
 	}
 	s.Out = append(out, p...)
 	s.Touch()
@@ -454,10 +454,10 @@ func (b *backend) hiddenMessage(u *unit, typ byte, msg []byte) {
 }
 
 // back processes what the answers to a client's units mean for its session.
-type back struct {
+type responder struct {
 	c *client
 
-	reached   []*reach // in the current transaction
+	reached   []*changeScope // in the current transaction
 	markSeq   uint64
 	cancelled *unit // the unit that a cancel request is aimed at
 	changes   bool  // the current transaction has changed the catalogue
@@ -471,11 +471,11 @@ func (c *client) answered(b *backend, u *unit, status byte) {
 		c.stats.errors++
 	}
 	c.stmts.answered(u)
-	if c.back.cancelled == u {
-		c.back.cancelled = nil
+	if c.responder.cancelled == u {
+		c.responder.cancelled = nil
 	}
 	if b.owner == c {
-		c.back.settled(b, u, status)
+		c.responder.settled(b, u, status)
 	} else {
 		c.inflight--
 		if !u.read {
@@ -502,7 +502,7 @@ func (c *client) answered(b *backend, u *unit, status byte) {
 }
 
 // settled applies the effects of a linked client's unit.
-func (bk *back) settled(b *backend, u *unit, status byte) {
+func (bk *responder) settled(b *backend, u *unit, status byte) {
 	c := bk.c
 	before := c.tx
 	c.fwd.first, c.fwd.takeBack = nil, core.Losses{}
@@ -524,7 +524,7 @@ func (bk *back) settled(b *backend, u *unit, status byte) {
 		c.forgetSequences(b)
 	}
 	if u.effects.Has(sqlscan.EffUnknownFunc) {
-		c.p.proof.lookAt = 0 // it may have changed the catalogue
+		c.p.catalogue.lookAt = 0 // it may have changed the catalogue
 	}
 	if u.frees != "" && (!u.failed || u.freed) {
 		c.stmts.unname(u.frees)
@@ -540,14 +540,14 @@ func (bk *back) settled(b *backend, u *unit, status byte) {
 		c.l.srv.lookups.recent.forget()
 	}
 	if c.texts.makes && status == pgwire.StatusIdle && b.Depth() == 0 && c.cur == nil {
-		c.p.proof.ended(c, c.l.Now)
+		c.p.catalogue.ended(c, c.l.Now)
 	}
 	c.cached.ran(u, status)
 	c.settings.restoreStart(b, u)
 	c.settings.settle(b, u, before)
 	if status == pgwire.StatusIdle && c.texts.bodies && b.Depth() == 0 && c.cur == nil {
 		c.texts.bodies, c.texts.madeBodies = false, true
-		c.p.proof.outdated(c.texts.makesSurely)
+		c.p.catalogue.outdated(c.texts.makesSurely)
 	}
 	if len(u.reached) > 0 || len(bk.reached) > 0 {
 		bk.carriedOut(u, before, status)
@@ -558,7 +558,7 @@ func (bk *back) settled(b *backend, u *unit, status byte) {
 }
 
 // grouped ends a unit that a lane has answered.
-func (bk *back) grouped(u *unit) {
+func (bk *responder) grouped(u *unit) {
 	c := bk.c
 	c.inflight--
 	c.idleSince = c.l.Now
@@ -604,7 +604,7 @@ func (c *client) backendQuiet() {
 	if c.texts.madeBodies {
 		surely := c.texts.makesSurely
 		c.texts.madeBodies, c.texts.makesSurely = false, false
-		if c.p.proof.changed(b, surely) {
+		if c.p.catalogue.changed(b, surely) {
 			return
 		}
 	}
@@ -672,9 +672,9 @@ func (c *client) backendGone(b *backend, fatal *pgwire.Error, units []*unit, e *
 		return
 	}
 	if !slices.ContainsFunc(units, func(u *unit) bool { return !onlyAsks(u) }) {
-		switch u := c.back.cancelled; {
+		switch u := c.responder.cancelled; {
 		case u != nil:
-			c.back.cancelled = nil
+			c.responder.cancelled = nil
 			c.refuse(errEnded(u))
 		case len(units) > 0 && (c.l.Draining() || !c.fwd.takeBack.Again(c.l.Now, b.Born)):
 			c.fatal(ending(e)) // the question may be what has ended the connection

@@ -108,7 +108,7 @@ func (a *alone) run(b *backend, u *unit) {
 func (a *alone) send(b *backend, u *unit) {
 	p := a.p
 	if b.bytewise {
-		b.Retired = b.Retired || p.proof.outgrew(u)
+		b.Retired = b.Retired || p.catalogue.outgrew(u)
 		b.send(u)
 		return
 	}
@@ -141,8 +141,8 @@ func (u *unit) turnOver(e *pgwire.Error) (again, over bool) {
 	switch {
 	case u.lockTimedOut(e):
 		u.waited += u.bound
-	case e.Code == pgwire.CodeQueryCanceled && u.preempted && u.c.back.cancelled != u:
-	case e.Code == pgwire.CodeQueryCanceled && u.bound > 0 && u.c.back.cancelled != u && u.retries < 3 &&
+	case e.Code == pgwire.CodeQueryCanceled && u.preempted && u.c.responder.cancelled != u:
+	case e.Code == pgwire.CodeQueryCanceled && u.bound > 0 && u.c.responder.cancelled != u && u.retries < 3 &&
 		!strings.Contains(e.Message, "statement timeout"):
 		// A lock_timeout that fires when the lock is granted, and is noticed in the
 		// next wait, is reported as a cancel request.

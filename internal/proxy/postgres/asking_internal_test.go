@@ -149,7 +149,7 @@ func TestMembersThatWaitAgainCountOnce(t *testing.T) {
 		st := li.new(true)
 		defer st.end()
 		set := st.p.settings.Empty()
-		st.p.serials.m = map[tableKey]*serialFacts{{set, "t"}: {state: tablePlain, columns: []string{"k"}, epoch: st.p.proof.epoch}}
+		st.p.serials.m = map[tableKey]*serialFacts{{set, "t"}: {state: tablePlain, columns: []string{"k"}, epoch: st.p.catalogue.epoch}}
 		for _, sql := range []string{
 			returning,
 			"/* batch */ UPDATE t SET k = 1 WHERE k = 2",
@@ -226,7 +226,7 @@ func TestCancelWithinAGroup(t *testing.T) {
 				st = li.new(true)
 				set, types := st.p.settings.Empty(), st.p.guards.types
 				st.p.tables.m = map[tableKey]*tableFacts{{set, "t"}: {state: tablePlain, guard: guard{types, pgwire.AppendBind(nil, "", types.srvName, new(pgwire.BindArgs))}}}
-				facts := &serialFacts{state: tableOther, columns: []string{"k"}, epoch: st.p.proof.epoch, at: li.l.Now}
+				facts := &serialFacts{state: tableOther, columns: []string{"k"}, epoch: st.p.catalogue.epoch, at: li.l.Now}
 				st.p.serials.m = map[tableKey]*serialFacts{{set, "t"}: facts}
 				if name == "series" {
 					facts.state = tablePlain
@@ -345,7 +345,7 @@ func TestCancelledWritesDoNotGoElsewhere(t *testing.T) {
 				}
 				st.b.s.Close(nil)
 				li.l.Settle()
-				if got := st.told(c); !strings.Contains(got, "57014") || c.back.cancelled != nil {
+				if got := st.told(c); !strings.Contains(got, "57014") || c.responder.cancelled != nil {
 					t.Errorf("who cancelled was told %q", got)
 				}
 			})

@@ -20,7 +20,7 @@ type backend struct {
 	p      *pool
 	pid    uint32
 	secret []byte
-	number uint32                // among clients and backends; 0 without a door
+	number uint32                // among clients and backends; 0 without an Authenticator
 	via    *pgwire.ConnectConfig // see backendConn
 	params map[string]string     // ParameterStatus, as last reported
 	lex    lexical               // of them: how it reads texts
@@ -99,12 +99,12 @@ func (b *backend) sendMessages(u *unit) {
 				special = special || len(u.exp) > before
 				b.s.Out = pgwire.AppendDescribe(b.s.OutBuf(), pgwire.KindStatement, o.st.srvName)
 				x.st, x.named = o.st, numberOf(text(cutName(name)))
-				special = special || o.st.told.params == nil || b.mustAsk(u, o.st)
+				special = special || o.st.desc.params == nil || b.mustAsk(u, o.st)
 			} else {
 				b.s.Out = append(b.s.OutBuf(), msg...)
 				if bound.st != nil && bound.portal == numberOf(text(name)) {
 					x.st, x.named = bound.st, bound.named
-					special = special || !x.st.told.heard
+					special = special || !x.st.desc.heard
 				}
 			}
 			u.exp = append(u.exp, x)

@@ -32,7 +32,7 @@ type backendStmts struct {
 	// not even the client that had them read may use them later.
 	foreign map[*stmt]bool
 
-	heard told // of the statement that the server is describing
+	heard stmtDescription // of the statement that the server is describing
 }
 
 // A preparedStmt is what is known of a statement on a backend.
@@ -62,7 +62,7 @@ func (k *backendStmts) ended(u *unit) {
 	if u.lastNum > 0 {
 		k.answered = u.lastNum
 	}
-	k.heard = told{} // the server may have failed between the parameters and the columns
+	k.heard = stmtDescription{} // the server may have failed between the parameters and the columns
 }
 
 // position is how much has been sent, in bytes.
@@ -87,7 +87,7 @@ func (k *backendStmts) knows(u *unit, st *stmt) bool {
 	if !ok || was.uncertain || was.parsedBy > k.answered && was.parsedBy != k.begun {
 		return false
 	}
-	if st.told.params != nil && !was.params && !parsesItself(u, st) {
+	if st.desc.params != nil && !was.params && !parsesItself(u, st) {
 		return false
 	}
 	k.useSeq++
@@ -130,16 +130,16 @@ func (k *backendStmts) learn(u *unit, st *stmt) {
 	switch {
 	case b.owner == nil && front:
 		now.parsedBy = 0 // no failure and no aborted transaction is before it
-	case there && !was.uncertain && (was.params || st.told.params == nil):
+	case there && !was.uncertain && (was.params || st.desc.params == nil):
 		now.parsedBy = was.parsedBy // if this one is skipped, that is as good
 	}
 	k.prepared[st] = now
 	k.parsing = max(k.parsing, now.parsedBy)
-	if c := b.owner; c != nil && !st.single && (c.stmts.readsAstray(st) || c.back.changes) {
+	if c := b.owner; c != nil && !st.single && (c.stmts.readsAstray(st) || c.responder.changes) {
 		if k.foreign == nil {
 			k.foreign = make(map[*stmt]bool)
 		}
-		k.foreign[st] = c.back.changes || c.stmts.readsLiteralsAstray(st)
+		k.foreign[st] = c.responder.changes || c.stmts.readsLiteralsAstray(st)
 	}
 }
 
@@ -211,7 +211,7 @@ func (k *backendStmts) close(u *unit, st *stmt) {
 // putParse sends the client's Parse of st, unless the statement is here and the server has no
 // more to say of it.
 func (k *backendStmts) putParse(u *unit, st *stmt) {
-	if k.knows(u, st) && !st.noticed && !u.anew && !st.told.old(k.b.p.l.Now) {
+	if k.knows(u, st) && !st.noticed && !u.anew && !st.desc.old(k.b.p.l.Now) {
 		u.exp = append(u.exp, expect{code: expOwnParse})
 		return
 	}
@@ -223,8 +223,8 @@ func (k *backendStmts) putParse(u *unit, st *stmt) {
 func (k *backendStmts) ownParse(u *unit, st *stmt) {
 	k.b.s.Out = pgwire.AppendParseRaw(k.b.s.OutBuf(), st.srvName, st.tail)
 	u.exp = append(u.exp, expect{code: expParse, st: st})
-	if st.told.known() || u.flight == nil && st.infers() {
-		st.told.asked = k.b.p.l.Now
+	if st.desc.known() || u.flight == nil && st.infers() {
+		st.desc.asked = k.b.p.l.Now
 		k.describe(u, st.srvName, expect{st: st, own: true})
 	}
 }

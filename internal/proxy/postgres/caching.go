@@ -100,7 +100,7 @@ func (ca *caching) extended(u *unit, raw []byte) cached {
 	}
 	key = cache.AppendField(key, st.body)
 	key = cache.AppendField(key, st.tail[len(st.sql)+1:]) // types of parameters
-	key = st.told.append(key, describe == 'D')
+	key = st.desc.append(key, describe == 'D')
 	did := ca.ask(u, raw, append(key, raw[bind.rest:bind.end]...), h)
 	u.flight = ca.Made()
 	return did
@@ -401,7 +401,7 @@ func (r *refreshes) run(u *unit, raw []byte, set *session.Set, f *cache.Flight) 
 	n.raw, n.ops, n.simple = append(n.raw[:0], raw...), append(n.ops[:0], u.ops...), u.simple
 	n.shape, n.queuedAt, n.flight, n.refresh = u.shape, p.l.Now, f, true
 	send := func(b *backend) {
-		if !b.bytewise || p.proof.outgrew(n) {
+		if !b.bytewise || p.catalogue.outgrew(n) {
 			p.release(b)
 			r.lost(n)
 			return

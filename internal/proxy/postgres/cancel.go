@@ -13,7 +13,7 @@ import (
 // client has under way, never one of another client on the same backend.
 func (s *Server) cancel(id uint32, secret []byte) {
 	s.Cancels.Add(1)
-	door := s.cfg().Door
+	door := s.cfg().Authenticator
 	here := false
 	if door == nil {
 		here = id&forwarded != 0
@@ -25,7 +25,7 @@ func (s *Server) cancel(id uint32, secret []byte) {
 			door.Cancel(s.DialCtx, id, secret)
 		} else if !here {
 			passOn(s, id, secret)
-			(&heritage{&s.Handing, s}).cancel(id, secret)
+			(&handoverSide{&s.Handover, s}).cancel(id, secret)
 		}
 		return // as the server does: no answer, whether the key was right or not
 	}
@@ -81,7 +81,7 @@ func errEnded(u *unit) *pgwire.Error {
 // is not sent again.
 func givenUp(u *unit) bool {
 	c := u.c
-	if c == nil || c.s.Closed || c.back.cancelled != u {
+	if c == nil || c.s.Closed || c.responder.cancelled != u {
 		return false
 	}
 	u.exp, u.expAt = u.exp[:0], 0 // nor is what it has parsed its client's
@@ -173,7 +173,7 @@ func cancelUnread(c *client, done func()) bool {
 	t.then = append(t.then, func() { // behind the client, which goes on by what was read
 		if c.s.Closed || c.link == nil || c.fwd.linkSeq != link || !c.cancel(done) {
 			done()
-		} else if u := c.link.Head(); u != nil && u == c.back.cancelled {
+		} else if u := c.link.Head(); u != nil && u == c.responder.cancelled {
 			u.insist = true
 		}
 	})
@@ -182,7 +182,7 @@ func cancelUnread(c *client, done func()) bool {
 
 // insist cancels again a statement that was cancelled while it was read away from the loop: a
 // request that the server gets before the end of a long message is void.
-func (bk *back) insist() {
+func (bk *responder) insist() {
 	u, b := bk.cancelled, bk.c.link
 	if u != nil && u.insist && b != nil && b.Head() == u && b.Cancels == 0 {
 		b.cancel(u, func() {})
@@ -239,7 +239,7 @@ func (fw *forwarder) pauses(u *unit) bool {
 
 // errOverdue is what the client is told of it, in place of what the server says.
 func errOverdue(p *pool) *pgwire.Error {
-	if p.l.cfg.Door != nil {
+	if p.l.cfg.Authenticator != nil {
 		p.l.srv.Log.Info("query timeout", "database", p.key.database, "user", p.key.user)
 	}
 	return pgwire.NewError(pgwire.CodeQueryCanceled, "canceling statement due to query timeout (%s, set in weir)", p.Limits.QueryTimeout)
@@ -248,7 +248,7 @@ func errOverdue(p *pool) *pgwire.Error {
 // cancel sends the server a cancel request for the head of the queue. What is
 // behind it runs elsewhere, or again if the signal hits it.
 func (b *backend) cancel(u *unit, finish func()) {
-	u.c.back.cancelled = u
+	u.c.responder.cancelled = u
 	if b.Mode == core.ModeShared {
 		b.p.sharing.end(b)
 	}

@@ -335,17 +335,17 @@ func (r *reader) settleNames() {
 
 // names is the index as far as it is known.
 func (r *reader) names() *index {
-	x := &index{names: make(map[string]consequence), stamp: r.stamp}
+	x := &index{names: make(map[string]nameEffects), stamp: r.stamp}
 	for name, e := range r.named {
 		if name != "set_config" { // of which the text shows more
-			x.names[name] = consequence{read: e, write: e}
+			x.names[name] = nameEffects{read: e, write: e}
 		}
 	}
 	for n, f := range r.facts {
 		if f.eff == 0 {
 			continue
 		}
-		c := consequence{read: f.eff, write: f.eff, touches: f.touches}
+		c := nameEffects{read: f.eff, write: f.eff, touches: f.touches}
 		switch n.kind {
 		case nodeWrite:
 			c.read = 0

@@ -21,19 +21,19 @@ type client struct {
 	l *loop
 	p *pool
 
-	login     login       // who it is
-	transport transport   // its socket: bytes become messages
-	router    router      // sends statements while it has no backend
-	fwd       forwarder   // sends statements while it has a backend
-	back      back        // processes answers
-	pins      pins        // why it keeps its backend
-	stmts     statements  // prepared statements
-	texts     texts       // how texts are read
-	settings  settings    // of the session
-	diag      diagnostics // its warnings
-	moving    moving      // to another process
-	cached    caching     // its reads with a ttl
-	listens   listening   // the channels it listens on, also while it has neither backend nor pin: see viaHub
+	login     login          // who it is
+	transport transport      // its socket: bytes become messages
+	router    router         // sends statements while it has no backend
+	fwd       forwarder      // sends statements while it has a backend
+	responder responder      // processes answers
+	pins      pins           // why it keeps its backend
+	stmts     statements     // prepared statements
+	texts     texts          // how texts are read
+	settings  settings       // of the session
+	diag      diagnostics    // its warnings
+	moving    clientMover    // to another process
+	cached    caching        // its reads with a ttl
+	listens   clientListener // the channels it listens on, also while it has neither backend nor pin: see viaHub
 
 	id    uint32 // for cancel requests, with secret
 	addr  string
@@ -63,7 +63,7 @@ type client struct {
 // newClient makes a client on a loop.
 func newClient(l *loop) *client {
 	c := &client{l: l, tx: pgwire.StatusIdle}
-	c.login.c, c.transport.c, c.router.c, c.fwd.c, c.back.c = c, c, c, c, c
+	c.login.c, c.transport.c, c.router.c, c.fwd.c, c.responder.c = c, c, c, c, c
 	c.pins.c, c.stmts.c, c.texts.c, c.settings.c, c.diag.c, c.moving.c, c.listens.c, c.cached.c = c, c, c, c, c, c, c, c
 	c.cached.Client = cache.NewClient(l.srv.Cache, &c.cached)
 	return c
@@ -117,8 +117,8 @@ func (c *client) refuse(e *pgwire.Error) {
 // lost answers a unit whose connection was lost. A FATAL error ends the session.
 func (c *client) lost(u *unit, e *pgwire.Error) {
 	c.inflight--
-	if c.back.cancelled == u {
-		c.back.cancelled = nil
+	if c.responder.cancelled == u {
+		c.responder.cancelled = nil
 	}
 	c.stats.errors++
 	c.stmts.unparse(u) // whatever the server did with it, the names are free
@@ -169,7 +169,7 @@ func (c *client) OnClosed(err error) {
 	if c.login.entry != nil {
 		c.login.entry.left()
 	} else {
-		c.l.srv.Crowd.Leave(c.p.key.database, c.p.key.user)
+		c.l.srv.SessionCounts.Leave(c.p.key.database, c.p.key.user)
 	}
 	for _, st := range c.stmts.byName {
 		st.refs--
@@ -225,7 +225,7 @@ func (c *client) Shutdown() {
 func (c *client) Tick() {
 	limits := &c.p.Limits
 	c.transport.checkReading()
-	c.back.insist()
+	c.responder.insist()
 	c.listens.Tick()
 	c.cached.tick()
 	if c.s.Ended() && !c.transport.unfinished() {

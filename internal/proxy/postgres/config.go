@@ -86,9 +86,9 @@ type Config struct {
 	WaitNotice time.Duration
 	// Sockets are listened on in the place of Listen. Default: none.
 	Sockets []core.Socket
-	// Door decides about clients and where their connections go, instead of what is
+	// Authenticator decides about clients and where their connections go, instead of what is
 	// said of that here. Default: none.
-	Door Door
+	Authenticator Authenticator
 
 	ownDial bool // Postgres.Dial is Keepalive's
 

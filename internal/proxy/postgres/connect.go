@@ -23,14 +23,14 @@ type backendConn struct {
 	params map[string]string
 
 	endpoint upstream.Endpoint
-	via      *pgwire.ConnectConfig // where the door said that it goes; nil without one
+	via      *pgwire.ConnectConfig // where the Authenticator said that it goes; nil without one
 }
 
 func (c *backendConn) close() { _ = unix.Close(c.fd) }
 
 // dialBackend opens and logs in one backend.
 func (s *Server) dialBackend(ctx context.Context, key poolKey) (*backendConn, error) {
-	if s.cfg().Door != nil {
+	if s.cfg().Authenticator != nil {
 		return s.Way.dialRoute(ctx, key)
 	}
 	cfg := s.backendConfig(key)
@@ -62,7 +62,7 @@ func (k poolKey) startup(params []pgwire.Param) []pgwire.Param {
 	return append(slices.Clip(params), pgwire.Param{Name: roleName, Value: k.role})
 }
 
-// upstreamEndpoint is where a connection of the door's goes.
+// upstreamEndpoint is where a connection of the Authenticator's goes.
 func upstreamEndpoint(host string, conn net.Conn) upstream.Endpoint {
 	return upstream.Endpoint{Host: host, Address: conn.RemoteAddr().String()}
 }

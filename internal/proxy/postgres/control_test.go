@@ -325,7 +325,7 @@ func TestKillFromTheConsole(t *testing.T) {
 // A process notes what the console asks of it.
 type process struct {
 	reload error
-	ended  chan core.Ending
+	ended  chan core.ShutdownMode
 }
 
 // A reload changes how later connections to the server notice that it is gone.
@@ -344,8 +344,8 @@ func TestReloadedKeepalive(t *testing.T) {
 	}
 }
 
-func (p *process) Reload() error       { return p.reload }
-func (p *process) End(how core.Ending) { p.ended <- how }
+func (p *process) Reload() error             { return p.reload }
+func (p *process) End(how core.ShutdownMode) { p.ended <- how }
 
 func TestConsoleAsksTheProcess(t *testing.T) {
 	t.Parallel()
@@ -402,10 +402,10 @@ func TestConsoleDoubtsNames(t *testing.T) {
 // waits until they have left by themselves. In both cases nobody new is taken.
 func TestShutdownWaits(t *testing.T) {
 	t.Parallel()
-	for _, how := range []core.Ending{core.EndAfterServers, core.EndAfterClients, core.EndNow} {
+	for _, how := range []core.ShutdownMode{core.ShutdownAfterServers, core.ShutdownAfterClients, core.ShutdownNow} {
 		t.Run(string(how), func(t *testing.T) {
 			t.Parallel()
-			p := &process{ended: make(chan core.Ending, 1)}
+			p := &process{ended: make(chan core.ShutdownMode, 1)}
 			w := start(t, database(t), func(c *postgres.Config) { c.DrainTimeout, c.Process = time.Millisecond, p })
 			idle, holder := w.wire(), w.wire()
 			holder.want("BEGIN", "BEGIN T")
@@ -416,13 +416,13 @@ func TestShutdownWaits(t *testing.T) {
 			}
 			w.End(how)
 			switch how {
-			case core.EndAfterServers:
+			case core.ShutdownAfterServers:
 				if e := errorIn(idle.end()); e == nil || e.Code != pgwire.CodeAdminShutdown {
 					t.Errorf("an idle client: %v", e)
 				}
 				holder.want("SELECT 1 AS a", "[a] (1) SELECT_1 T")
 				holder.want("COMMIT", "COMMIT I")
-			case core.EndAfterClients:
+			case core.ShutdownAfterClients:
 				if _, err := tryWireAs(t, w.Addr().String(), w.db, "postgres"); err == nil {
 					t.Error("a new client was taken")
 				}
@@ -430,7 +430,7 @@ func TestShutdownWaits(t *testing.T) {
 				idle.want("SELECT 1 AS a", "[a] (1) SELECT_1 I")
 				idle.close()
 				holder.close()
-			case core.EndNow:
+			case core.ShutdownNow:
 				if e := errorIn(holder.end()); e == nil || e.Code != pgwire.CodeAdminShutdown {
 					t.Errorf("a client in a transaction: %v", e)
 				}

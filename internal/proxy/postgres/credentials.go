@@ -57,7 +57,7 @@ func (c *credentials) allOpen() map[string]bool {
 // the logins.
 func (s *Server) mayDial(key poolKey) bool {
 	c := &s.creds
-	if s.cfg().Door != nil || c.Keys(key.user) != nil {
+	if s.cfg().Authenticator != nil || c.Keys(key.user) != nil {
 		return true
 	}
 	c.mu.Lock()

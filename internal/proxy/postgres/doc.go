@@ -21,7 +21,7 @@
 //	transport.go  transport.toServer                the bytes leave at the end of the turn
 //	answer.go     backend.OnData, backend.emit      give the answer to the unit at the head
 //	backend.go    backend.ready                     the unit is complete
-//	answer.go     client.answered, back.settled     what it means for the session
+//	answer.go     client.answered, responder.settled what it means for the session
 //	backend.go    backend.settle                    nothing else is under way
 //	answer.go     client.backendQuiet, client.detach give the backend back
 //
@@ -40,7 +40,7 @@
 //	rows.go       group.message, group.ready, group.settle, group.answer a rows lane's
 //	backend.go    backend.ready, backend.settle     when the last one is there
 //	lane.go       lane.backendQuiet, lane.ack       write the client's answer
-//	answer.go     back.grouped                      what it means for the session
+//	answer.go     responder.grouped               what it means for the session
 //
 // Pinned, or in a transaction: the client has its backend already.
 //
@@ -50,7 +50,7 @@
 //	transport.go  transport.toServer                the bytes leave at the end of the turn
 //	answer.go     backend.OnData, backend.emit      as above
 //	backend.go    backend.ready                     as above
-//	answer.go     client.answered, back.settled     what it means for the session
+//	answer.go     client.answered, responder.settled what it means for the session
 //	backend.go    backend.settle                    as above
 //	answer.go     client.backendQuiet               the client keeps it
 //

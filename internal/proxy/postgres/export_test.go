@@ -100,7 +100,7 @@ func Questions(table string) map[string]string {
 	all := map[string]string{
 		"facts": factsSQL, "audit": auditSQL, "state": stateSQL, "setting": "SELECT " + maySetSQL("work_mem"), "asked": askedSQL, "hub": hubSetup, "role": roleSQL,
 		"locks": locksSQL, "channels": channelsSQL, "table": tableSQL(table), "series": serialSQL(table), "builtin": r.next(),
-		"permission": (&reach{database: "d", copies: true}).permission(),
+		"permission": (&changeScope{database: "d", copies: true}).permission(),
 		"reset":      setIfReset(session.Setting{Name: "work_mem", Value: "5MB", Literal: true}) + setIfReset(session.Setting{Name: "a.b", Value: "c", Literal: true}),
 		"edges":      quietly + fmt.Sprintf(edgeSQL, "f,t,o,r,w", "1247,23,96,1259,1259"),
 	}

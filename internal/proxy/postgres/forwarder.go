@@ -246,7 +246,7 @@ func (fw *forwarder) query(n int, p []byte) int {
 			}
 		}
 	}
-	var reached []*reach
+	var reached []*changeScope
 	if info.Effects.Has(sqlscan.EffDDL) {
 		reached = c.reaching(c.texts.lexical().reads(text(sql)))
 	}
@@ -317,8 +317,8 @@ func (fw *forwarder) parse(n int, p []byte) int {
 		c.stmts.unnamedAt = fw.linkSeq
 		u.exp = append(u.exp, expect{code: expParse, st: nil})
 		c.transport.toServer(p[:n])
-		if st.told.old(c.l.Now) || !st.told.known() && st.infers() { // it may outlive the link
-			st.told.asked = c.l.Now
+		if st.desc.old(c.l.Now) || !st.desc.known() && st.infers() { // it may outlive the link
+			st.desc.asked = c.l.Now
 			b.describe(u, "", expect{st: st, own: true, named: numberOf("")})
 			b.s.Touch()
 		}
@@ -387,7 +387,7 @@ func (fw *forwarder) bind(n int, p []byte) int {
 	if st != nil && !own && !fw.mayBind(st) {
 		return 0
 	}
-	var reached []*reach
+	var reached []*changeScope
 	if st != nil && st.info.Effects.Has(sqlscan.EffDDL) {
 		reached = c.reaching(st.asRead)
 	}
@@ -523,7 +523,7 @@ func (b *backend) orphaned() {
 	c := b.owner
 	b.owner = nil
 	b.s.Throttle(false)
-	f := c.p.proof
+	f := c.p.catalogue
 	f.forgets(c)
 	if f.reading && f.on == b && b.Held && c.cur == nil && c.transport.pass == 0 && c.state != stateCopying && b.status == pgwire.StatusIdle && b.Depth() <= 1 {
 		b.Mode, b.Retired = core.ModeOwn, true // closed when the catalogue has been read on it
@@ -575,7 +575,7 @@ type forwarder struct {
 
 	dataEnded bool // while copying: a CopyDone or CopyFail was passed on
 
-	// State that may have to be undone: see elsewhere.go.
+	// State that may have to be undone: see lost_conn.go.
 	fresh    bool  // nothing was passed on yet to the backend that it got
 	first    *unit // first unit there, until any of it has been sent; its raw is what was passed on
 	held     pin   // before it got the backend
@@ -600,7 +600,7 @@ func (fw *forwarder) note(u *unit, info *reading) {
 	c := fw.c
 	e := info.Effects
 	c.settings.strays(info)
-	made := c.texts.bodies && e&^sqlscan.EffTx != 0 || info.Verb == sqlscan.VerbExecute && c.texts.prepares != 0 && c.texts.prepares != c.p.proof.epoch
+	made := c.texts.bodies && e&^sqlscan.EffTx != 0 || info.Verb == sqlscan.VerbExecute && c.texts.prepares != 0 && c.texts.prepares != c.p.catalogue.epoch
 	if made {
 		e |= sqlscan.EffUnknownFunc // the function may have been created after weir read the catalogue
 	}
@@ -618,10 +618,10 @@ func (fw *forwarder) note(u *unit, info *reading) {
 		c.texts.bodies, c.texts.makesSurely = true, c.texts.makesSurely || info.hidden
 	}
 	if len(info.fresh) > 0 {
-		c.p.proof.add(c, info.fresh)
+		c.p.catalogue.add(c, info.fresh)
 	}
 	if e.Has(sqlscan.EffPrepare) && c.texts.prepares == 0 {
-		c.texts.prepares = c.p.proof.epoch
+		c.texts.prepares = c.p.catalogue.epoch
 	}
 	if info.makes {
 		c.pins.look = true

@@ -75,7 +75,7 @@ func TestPinnedClientsThatNeverPauseAreHandedOver(t *testing.T) {
 					}
 					return
 				}
-				if m, ok := gone.Session.(*moved); !ok || string(m.In) != string(pgwire.AppendQuery(nil, next)) {
+				if m, ok := gone.Session.(*movedClient); !ok || string(m.In) != string(pgwire.AppendQuery(nil, next)) {
 					t.Errorf("handed over: %+v", gone.Session)
 				}
 			})

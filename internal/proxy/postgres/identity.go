@@ -24,7 +24,7 @@ type identity struct {
 // another role nobody gets a connection: those that there are go, and so do the clients
 // who logged in as it. The error is for a client that was checked before the role of that
 // name became another one.
-func (have *identity) compare(p *pool, c *client, st *roleStanding) *pgwire.Error {
+func (have *identity) compare(p *pool, c *client, st *roleStatus) *pgwire.Error {
 	if st == nil || st.mark == "" {
 		return nil
 	}
@@ -89,7 +89,7 @@ const maxIdentities = 10000
 
 // learn takes note of what a login has shown, and reports whether another one has shown
 // something else before.
-func (ids *identities) learn(key poolKey, st *roleStanding) (changed bool) {
+func (ids *identities) learn(key poolKey, st *roleStatus) (changed bool) {
 	ids.mu.Lock()
 	defer ids.mu.Unlock()
 	now := [2]string{st.id, st.begins}

@@ -18,13 +18,13 @@ func TestConnectionsOfALoginBeforeItsStandingIsHeard(t *testing.T) {
 	var have identity
 	for _, role := range []string{"", "r"} {
 		p := &pool{l: l, key: poolKey{"d", "u", role}, identity: &have}
-		p.Init(p, new(core.Places), &l.Loop.Loop, &l.Agenda, nil, t.Context())
+		p.Init(p, new(core.ConnQuotas), &l.Loop.Loop, &l.Agenda, nil, t.Context())
 		l.Pools[p.key] = p
 	}
 	b := &backend{}
 	plain, as := l.Pools[poolKey{"d", "u", ""}], l.Pools[poolKey{"d", "u", "r"}]
 	plain.Backends = append(plain.Backends, b)
-	st := &roleStanding{server: "s"}
+	st := &roleStatus{server: "s"}
 	st.mark, st.id = "m", "1"
 	if e := have.compare(as, nil, st); e != nil {
 		t.Fatal(e)

@@ -9,7 +9,7 @@ import (
 
 // BenchmarkJudge is what is read of the text of each simple query.
 func BenchmarkJudge(b *testing.B) {
-	x := &index{names: map[string]consequence{
+	x := &index{names: map[string]nameEffects{
 		"nextval":    {read: sqlscan.EffSequence},
 		"set_config": {read: sqlscan.EffSetConfig},
 		"orders":     {write: sqlscan.EffSequence},
@@ -41,7 +41,7 @@ func TestFunctionsThatDoSomethingAreNoReads(t *testing.T) {
 	} {
 		name, _, _ := strings.Cut(call, "(")
 		e := builtinEffects(name)
-		x := &index{names: map[string]consequence{name: {read: e, write: e}}}
+		x := &index{names: map[string]nameEffects{name: {read: e, write: e}}}
 		var text sqlscan.Text
 		sql := "SELECT " + call
 		text.Read(sql)
@@ -54,7 +54,7 @@ func TestFunctionsThatDoSomethingAreNoReads(t *testing.T) {
 // Columns are often named as what hides bodies: that is no reason to read the catalogue.
 func TestColumnsNamedLikeKindsOfObjects(t *testing.T) {
 	t.Parallel()
-	x := &index{names: map[string]consequence{"f": {read: sqlscan.EffUnknownFunc, write: sqlscan.EffUnknownFunc}}}
+	x := &index{names: map[string]nameEffects{"f": {read: sqlscan.EffUnknownFunc, write: sqlscan.EffUnknownFunc}}}
 	for sql, want := range map[string]bool{
 		`CREATE TABLE a (id bigserial, "type" text, language text, domain text)`: false,
 		`CREATE UNIQUE INDEX ON a (type)`:                                        false,

@@ -237,7 +237,7 @@ func (ln *lane) start(b *backend) bool {
 		if u.kind == unitRows || !u.Left() {
 			u.began = ln.p.l.Now
 			r.units = append(r.units, u)
-			b.Retired = b.Retired || ln.p.proof.outgrew(u)
+			b.Retired = b.Retired || ln.p.catalogue.outgrew(u)
 		}
 	}
 	clear(ln.Taken)
@@ -431,7 +431,7 @@ func (ln *lane) ack(u *unit, r *run) {
 		return
 	}
 	c.s.Write(u.resp)
-	c.back.grouped(u)
+	c.responder.grouped(u)
 }
 
 // again reports whether an error came from running in a group: a lock that was
@@ -454,7 +454,7 @@ func (ln *lane) again(u *unit) bool {
 	case pgwire.CodeFeatureNotSupported:
 		return strings.Contains(u.err.Message, "cached plan") && u.renewStatements()
 	case pgwire.CodeQueryCanceled:
-		return u.c.back.cancelled != u && u.canceledElsewhere()
+		return u.c.responder.cancelled != u && u.canceledElsewhere()
 	}
 	return false
 }
@@ -505,7 +505,7 @@ func (ln *lane) backendGone(b *backend, e *pgwire.Error) {
 		}
 		if u.failed && len(u.resp) > 0 && u.resp[len(u.resp)-6] == pgwire.ServerReady {
 			c.s.Write(u.resp) // it failed for its own reason, whatever came after
-			c.back.grouped(u)
+			c.responder.grouped(u)
 			continue
 		}
 		ln.lost(u, e)

@@ -22,16 +22,16 @@ import (
 // login leads one client through startup and authentication and hands it to an event
 // loop. It runs on a goroutine of its own with blocking reads: for clients with TLS, and
 // where the balancer's header comes first or logins are audited. Others are met on the
-// loop (guest.go), and come here where a login has to wait.
+// loop (pending_login.go), and come here where a login has to wait.
 func (s *Server) login(ctx context.Context, raw net.Conn) {
-	a := newArrival(s, raw.RemoteAddr())
+	a := newLoginAttempt(s, raw.RemoteAddr())
 	ctx, cancel := context.WithTimeout(ctx, s.cfg().LoginTimeout)
 	defer cancel()
 	a.ended(ctx, a.accept(ctx, raw))
 }
 
 // accept hears what the client says before authentication, and goes on.
-func (a *arrival) accept(ctx context.Context, raw net.Conn) error {
+func (a *loginAttempt) accept(ctx context.Context, raw net.Conn) error {
 	spoke := a.s.lobby.Enter(raw)
 	conn, start, err := pgwire.Accept(ctx, raw, a.s.cfg().accept())
 	spoke()
@@ -58,7 +58,7 @@ const (
 )
 
 // goOn is the rest of a login from a step on, for who can wait.
-func (a *arrival) goOn(ctx context.Context, conn net.Conn, at step) (err error) {
+func (a *loginAttempt) goOn(ctx context.Context, conn net.Conn, at step) (err error) {
 	s := a.s
 	handed := false
 	var donated *backendConn
@@ -81,7 +81,7 @@ func (a *arrival) goOn(ctx context.Context, conn net.Conn, at step) (err error) 
 			s.cancel(a.start.CancelPID, a.start.CancelSecret)
 			return nil
 		}
-		if s.cfg().Door != nil {
+		if s.cfg().Authenticator != nil {
 			a.who.User, a.who.Database = a.start.User, a.start.Database
 			handed = true
 			return s.Way.enter(ctx, conn, a.addr, a.start)
@@ -142,20 +142,20 @@ func (a *arrival) goOn(ctx context.Context, conn net.Conn, at step) (err error) 
 			return err
 		}
 	}
-	if err := s.Crowd.Enter(s.Options(), a.key.database, a.key.user); err != nil {
+	if err := s.SessionCounts.Enter(s.Options(), a.key.database, a.key.user); err != nil {
 		s.Refused.Add(1)
 		return refuse(pgwire.NewFatal(pgwire.CodeTooManyConnections, "weir: %v", err))
 	}
 	l := s.LeastLoaded()
 	c, err := a.client(l)
 	if err != nil {
-		s.Crowd.Leave(a.key.database, a.key.user)
+		s.SessionCounts.Leave(a.key.database, a.key.user)
 		return err
 	}
 	unread := netloop.Unread(conn)
 	fd, err := netloop.Detach(s.DialCtx, conn, &s.Background)
 	if err != nil {
-		s.Crowd.Leave(a.key.database, a.key.user)
+		s.SessionCounts.Leave(a.key.database, a.key.user)
 		s.Forget(c.id)
 		return err
 	}
@@ -165,7 +165,7 @@ func (a *arrival) goOn(ctx context.Context, conn net.Conn, at step) (err error) 
 	if !l.Post(func() { l.admit(c, fd, unread, a.key, a.set, donated, a.st) }) {
 		_ = unix.Close(fd)
 		s.Left(c.id)
-		s.Crowd.Leave(a.key.database, a.key.user)
+		s.SessionCounts.Leave(a.key.database, a.key.user)
 		if donated != nil {
 			donated.close()
 		}
@@ -174,7 +174,7 @@ func (a *arrival) goOn(ctx context.Context, conn net.Conn, at step) (err error) 
 }
 
 // prove has the client prove who it is.
-func (a *arrival) prove(ctx context.Context, conn net.Conn) (err error) {
+func (a *loginAttempt) prove(ctx context.Context, conn net.Conn) (err error) {
 	if a.method != AuthLDAP {
 		a.keys, a.welcome, err = pgwire.Check(ctx, conn, a.key.user, a.method, a.secret)
 		return err
@@ -208,7 +208,7 @@ func (s *Server) askLDAP(ctx context.Context, conn net.Conn, user string) (*pgwi
 }
 
 // console is a login to weir itself, and the session there.
-func (a *arrival) console(ctx context.Context, conn net.Conn) error {
+func (a *loginAttempt) console(ctx context.Context, conn net.Conn) error {
 	s := a.s
 	if err := s.authenticateAdmin(ctx, conn, a.start); err != nil {
 		return err
@@ -263,13 +263,13 @@ func startRole(list []session.Setting) (role string, rest []session.Setting) {
 
 // admit makes a logged-in client a client of the loop, from whose socket some bytes may
 // have been read. st is its standing when it was checked, nil if that is not known.
-func (l *loop) admit(c *client, fd int, unread []byte, key poolKey, list []session.Setting, donated *backendConn, st *roleStanding) {
+func (l *loop) admit(c *client, fd int, unread []byte, key poolKey, list []session.Setting, donated *backendConn, st *roleStatus) {
 	s, err := l.Watch(fd, c)
 	if err != nil {
 		l.srv.Log.Error("cannot watch client socket", "error", err)
 		_ = unix.Close(fd)
 		l.srv.Left(c.id)
-		l.srv.Crowd.Leave(key.database, key.user)
+		l.srv.SessionCounts.Leave(key.database, key.user)
 		l.Taken()
 		if donated != nil {
 			donated.close()
@@ -282,7 +282,7 @@ func (l *loop) admit(c *client, fd int, unread []byte, key poolKey, list []sessi
 }
 
 // seat is admit for a client whose socket is the loop's.
-func (l *loop) seat(c *client, key poolKey, list []session.Setting, donated *backendConn, st *roleStanding) {
+func (l *loop) seat(c *client, key poolKey, list []session.Setting, donated *backendConn, st *roleStatus) {
 	key.role, list = startRole(list)
 	c.p = l.pool(key)
 	c.since, c.idleSince = l.Now, l.Now
@@ -306,7 +306,7 @@ func (l *loop) seat(c *client, key poolKey, list []session.Setting, donated *bac
 		if donated.role != key.role {
 			p = l.pool(key.login())
 		}
-		if params := donated.params; !p.Holding().TakeIn(donated) {
+		if params := donated.params; !p.ConnManager().TakeIn(donated) {
 			p.fresh(params)
 		}
 	}
@@ -378,7 +378,7 @@ func cannotReach(err error) *pgwire.Error {
 }
 
 // relay has the server authenticate the client, whose standing is st, unless it is nil.
-func (s *Server) relay(ctx context.Context, conn net.Conn, start *pgwire.Startup, st *roleStanding) (*backendConn, error) {
+func (s *Server) relay(ctx context.Context, conn net.Conn, start *pgwire.Startup, st *roleStatus) (*backendConn, error) {
 	var stored *pgwire.Secret
 	if st != nil {
 		stored = &st.secret
@@ -479,7 +479,7 @@ func (s *Server) relay(ctx context.Context, conn net.Conn, start *pgwire.Startup
 		_, _ = conn.Write(pgwire.AppendError(nil, fatalOf(err, "the connection to the server was lost during the login: %v", err)))
 		return nil, err
 	}
-	s.Checks.Add(string(res.Method), loginRelayed)
+	s.LoginChecks.Add(string(res.Method), loginRelayed)
 	s.granted(key, st, donated)
 	return donated, nil
 }
@@ -512,7 +512,7 @@ type login struct {
 	welcome []byte // what the client is to be told before its parameters
 	began   time.Duration
 	greeted bool
-	entry   *Entry // of a client that came through the door
+	entry   *AcceptedLogin // of a client that came through the Authenticator
 	// notified is since when it waited when it was last told that it waits.
 	notified time.Duration
 }

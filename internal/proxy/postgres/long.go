@@ -27,7 +27,7 @@ type longRead struct {
 // judged has a statement of a linked client judged by the index that holds now. It reports
 // false while a goroutine does, as scanLong.
 func (tx *texts) judged(st *stmt) bool {
-	epoch := tx.c.p.proof.epoch
+	epoch := tx.c.p.catalogue.epoch
 	if !st.long() || st.judged == epoch {
 		tx.c.p.stmts.refresh(st)
 		return true
@@ -51,13 +51,13 @@ func (tx *texts) scanLong(sql string, as lexical) (info reading, ready bool) {
 		tx.long = nil
 		// Otherwise it is the text of a message that was refused meanwhile, or was
 		// judged by an index that no longer holds.
-		if t.epoch == p.proof.epoch && t.sql == sql {
+		if t.epoch == p.catalogue.epoch && t.sql == sql {
 			return t.info, true
 		}
 	}
-	t := &longRead{sql: strings.Clone(sql), epoch: p.proof.epoch}
-	tx.long, p.proof.used = t, true
-	index, l := p.proof.index, c.l
+	t := &longRead{sql: strings.Clone(sql), epoch: p.catalogue.epoch}
+	tx.long, p.catalogue.used = t, true
+	index, l := p.catalogue.index, c.l
 	l.srv.Background.Go(func() {
 		var asRead sqlscan.Text
 		asRead.Read(as.reads(t.sql))

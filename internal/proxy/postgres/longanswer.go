@@ -54,7 +54,7 @@ func (u *unit) goesOn(b *backend) {
 		return
 	}
 	u.wrote = true
-	c.back.markSeq = c.s.Flushes - 1 // as if it had left
+	c.responder.markSeq = c.s.Flushes - 1 // as if it had left
 	c.s.Write(resp)
 	b.holdBackFor(c, maxSharedOut)
 }

@@ -41,8 +41,8 @@ const (
 // lookups are those connections. Safe for concurrent use.
 type lookups struct {
 	srv       *Server
-	questions *batch.Batcher[struct{}, poolKey, roleStanding]
-	recent    recents
+	questions *batch.Batcher[struct{}, poolKey, roleStatus]
+	recent    loginCache
 	idle      *core.Lookups[*lookup]
 
 	mu      sync.Mutex
@@ -123,7 +123,7 @@ func (s *Server) askable() func(error) bool {
 }
 
 // waitsFor is away where the login cannot go on without an answer, nil where it can.
-func (a *arrival) waitsFor(away func(error) bool) func(error) bool {
+func (a *loginAttempt) waitsFor(away func(error) bool) func(error) bool {
 	if a.held {
 		return nil
 	}
@@ -133,11 +133,11 @@ func (a *arrival) waitsFor(away func(error) bool) func(error) bool {
 // ask asks the server about a role and a database. It waits for the server, and asks
 // again, while away says that an error means that it is away, unless away is nil. The
 // error is errNobodyToAsk where weir cannot ask at all.
-func (l *lookups) ask(ctx context.Context, key poolKey, away func(error) bool) (*roleStanding, error) {
+func (l *lookups) ask(ctx context.Context, key poolKey, away func(error) bool) (*roleStatus, error) {
 	if err := l.nobody(); err != nil {
 		return nil, err
 	}
-	var st roleStanding
+	var st roleStatus
 	asked := time.Now()
 	try := func(ctx context.Context) (err error) {
 		st, err = l.questions.Submit(ctx, struct{}{}, key)
@@ -162,7 +162,7 @@ func (l *lookups) ask(ctx context.Context, key poolKey, away func(error) bool) (
 }
 
 // askAll answers a group of questions.
-func (l *lookups) askAll(_ struct{}, keys []poolKey, results []batch.Result[roleStanding]) error {
+func (l *lookups) askAll(_ struct{}, keys []poolKey, results []batch.Result[roleStatus]) error {
 	ctx, cancel := context.WithTimeout(l.srv.DialCtx, lookupPatience)
 	defer cancel()
 	if lk := l.idle.Take(l.srv.Monitor.Goes); lk != nil && lk.query == l.srv.cfg().AuthQuery {
@@ -277,7 +277,7 @@ func (l *lookup) parse() error {
 }
 
 // standing reads an answer to the question for a standing.
-func (l *lookups) standing(lk *lookup, row [][]byte) (roleStanding, error) {
+func (l *lookups) standing(lk *lookup, row [][]byte) (roleStatus, error) {
 	if len(row) == standingColumns && len(row[standingLoaded]) == 8 {
 		row[standingLoaded] = l.lastLoad(lk.server, row[standingLoaded])
 	}
@@ -301,7 +301,7 @@ func (l *lookups) lastLoad(server string, load []byte) []byte {
 // askOn answers a group of questions on a connection, which it uses up or keeps. Each
 // has a Sync of its own, so none fails for another. The error is that of the
 // connection.
-func (l *lookups) askOn(ctx context.Context, lk *lookup, keys []poolKey, results []batch.Result[roleStanding]) (err error) {
+func (l *lookups) askOn(ctx context.Context, lk *lookup, keys []poolKey, results []batch.Result[roleStatus]) (err error) {
 	here, cancel := l.srv.Monitor.While(ctx, lk.endpoint)
 	defer cancel()
 	stop := context.AfterFunc(here, func() { _ = lk.Conn.SetDeadline(time.Unix(1, 0)) })

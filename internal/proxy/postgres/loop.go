@@ -11,13 +11,13 @@ type loop struct {
 	srv *Server
 	cfg *Config // in force on this loop
 
-	guests core.Guests // who log in
-	asker  asker
+	guests core.PendingLogins // who log in
+	asker  roleQuerier
 	met    uint64 // logins that came to their good end on the loop alone
 
-	proofs map[string]*proof // by database
-	units  []*unit           // for reuse
-	text   sqlscan.Text      // the text that is being judged
+	proofs map[string]*dbCatalogue // by database
+	units  []*unit                 // for reuse
+	text   sqlscan.Text            // the text that is being judged
 	scans  scans
 
 	bound    boundRows
@@ -27,7 +27,7 @@ type loop struct {
 // Drain implements netloop.Owner. Who waits for a backend gets none any more.
 func (l *loop) Drain() {
 	var waiting []*client
-	if l.cfg.Door != nil {
+	if l.cfg.Authenticator != nil {
 		for _, c := range l.Clients {
 			if c.link == nil && (c.state == stateWaiting || c.inflight > 0) {
 				waiting = append(waiting, c)
@@ -60,10 +60,10 @@ func (l *loop) Tick() {
 	l.Loop.Tick()
 }
 
-// Drained reports whether all clients have left. Those that came through a door stay as
+// Drained reports whether all clients have left. Those that came through an Authenticator stay as
 // long as others have a backend, to hear why they may not go on when they ask.
 func (l *loop) Drained() bool {
-	if l.cfg.Door == nil {
+	if l.cfg.Authenticator == nil {
 		return l.Loop.Drained()
 	}
 	for _, c := range l.Clients {
@@ -75,13 +75,13 @@ func (l *loop) Drained() bool {
 }
 
 func newLoop(srv *Server) (*loop, error) {
-	l := &loop{srv: srv, cfg: srv.cfg(), proofs: make(map[string]*proof)}
+	l := &loop{srv: srv, cfg: srv.cfg(), proofs: make(map[string]*dbCatalogue)}
 	l.asker.l = l
 	l.Init()
 	l.Move = func(c *client) bool { return c.moving.move() }
 	l.PoolOf, l.Dropped = func(c *client) poolKey { return c.p.key }, l.dropped
-	l.Needed = func(p *pool) bool { return len(p.listeners.hubs) > 0 || p.Holding().Needed() }
-	l.Idle, l.Leaving = func(p *pool, idle bool) bool { return p.Holding().Idle(idle) }, srv.Places.Leaving
+	l.Needed = func(p *pool) bool { return len(p.listeners.hubs) > 0 || p.ConnManager().Needed() }
+	l.Idle, l.Leaving = func(p *pool, idle bool) bool { return p.ConnManager().Idle(idle) }, srv.Quotas.Leaving
 	l.KeepPools(l.cfg.PoolKeep)
 	return l, l.Start(l, srv.Monotonic, l.cfg.DrainTimeout)
 }

@@ -101,7 +101,7 @@ func (li *liar) new(known bool) *stage {
 		if err != nil {
 			li.tb.Fatal(err)
 		}
-		st.p.proof.index, st.p.proof.ready, st.p.proof.lookAt = x, true, li.l.Now+time.Hour
+		st.p.catalogue.index, st.p.catalogue.ready, st.p.catalogue.lookAt = x, true, li.l.Now+time.Hour
 	}
 	st.connected(near)
 	return st
@@ -134,7 +134,7 @@ func (st *stage) client(messages ...[]byte) *client {
 	}
 	c.id = id
 	l.Given()
-	_ = l.srv.Crowd.Enter(new(session.Options), st.p.key.database, st.p.key.user)
+	_ = l.srv.SessionCounts.Enter(new(session.Options), st.p.key.database, st.p.key.user)
 	if c.s, err = l.Watch(near, c); err != nil {
 		st.li.tb.Fatal(err)
 	}

@@ -62,10 +62,10 @@ type pool struct {
 	guards guards
 	marker *stmt
 
-	listeners listeners
+	listeners poolListeners
 
-	proof  *proof // of the database
-	audits audits
+	catalogue *dbCatalogue // of the database
+	audits    audits
 
 	keepSequences bool // some client reads currval or lastval across transactions
 
@@ -82,21 +82,21 @@ func (l *loop) pool(key poolKey) *pool {
 	p := &pool{
 		l: l, key: key,
 		settings: l.Settings, freeSettings: make(freeSettings),
-		proof: l.proof(key.database),
+		catalogue: l.proof(key.database),
 	}
 	p.greetings = greetings{p: p, greeting: make(map[*session.Set][]pgwire.Param)}
 	p.answers, p.refreshes.p = l.srv.Cache.Of(key.database), p
 	p.sharing.p, p.alone.p, p.probe.p, p.audits.p, p.lanes = p, p, p, p, lanes{p: p, all: make(core.Lanes[laneKey, *lane])}
-	p.Init(p, &l.srv.Places, &l.Loop.Loop, &l.Agenda, &l.srv.Background, l.srv.DialCtx)
-	p.stmts = poolStmts{proof: p.proof, shapes: l.Shapes, text: &l.text, scans: &l.scans, byKey: make(map[string]*stmt)}
-	p.Frugal = l.cfg.Door != nil
+	p.Init(p, &l.srv.Quotas, &l.Loop.Loop, &l.Agenda, &l.srv.Background, l.srv.DialCtx)
+	p.stmts = poolStmts{proof: p.catalogue, shapes: l.Shapes, text: &l.text, scans: &l.scans, byKey: make(map[string]*stmt)}
+	p.Frugal = l.cfg.Authenticator != nil
 	p.guards.init(p)
 	p.identity = new(identity)
 	for other := range p.siblings() {
 		p.identity = other.identity
 	}
 	if key.role != "" {
-		p.Holding().KeepNone() // any client can name any role
+		p.ConnManager().KeepNone() // any client can name any role
 	}
 	p.serials.init(p)
 	p.marker = p.stmts.internal(markerSQL)
@@ -107,13 +107,13 @@ func (l *loop) pool(key poolKey) *pool {
 // dropped forgets what is known of databases that have no pool any more.
 func (l *loop) dropped(gone []*pool) {
 	for _, p := range gone {
-		p.Holding().End()
+		p.ConnManager().End()
 	}
 	used := make(map[string]bool)
 	for key := range l.Pools {
 		used[key.database] = true
 	}
-	maps.DeleteFunc(l.proofs, func(database string, f *proof) bool { return !used[database] && !f.reading })
+	maps.DeleteFunc(l.proofs, func(database string, f *dbCatalogue) bool { return !used[database] && !f.reading })
 }
 
 // siblings are the other pools of the same login.
@@ -151,7 +151,7 @@ func (p *pool) Discard(conn *backendConn) { conn.close() }
 // if there is none. For a client that reads its sequences' values it prefers the one
 // where the client last wrote.
 func (p *pool) take(set *session.Set, c *client) *backend {
-	if p.Holding().Spent(c != nil) && len(p.Free) > 0 || c != nil && shares(c) && p.lastForShared() {
+	if p.ConnManager().Spent(c != nil) && len(p.Free) > 0 || c != nil && shares(c) && p.lastForShared() {
 		return nil
 	}
 	best, bestFit := -1, 0
@@ -198,7 +198,7 @@ func shares(c *client) bool {
 // exchange makes room for a new backend if all free ones have custom settings of
 // others.
 func (p *pool) exchange() {
-	if len(p.Free) > 0 && p.Holding().Full() && p.MayDial() {
+	if len(p.Free) > 0 && p.ConnManager().Full() && p.MayDial() {
 		p.Free[0].Goodbye() // which removes it from p.Free
 	}
 }
@@ -239,7 +239,7 @@ func (p *pool) Adopt(conn *backendConn) {
 	b.backendStmts = backendStmts{b: b, prepared: make(map[*stmt]preparedStmt)}
 	app := conn.params["application_name"]
 	b.backendSession = backendSession{b: b, set: p.settings.Empty(), app: app, startApp: app}
-	if d := p.l.cfg.Door; d != nil {
+	if d := p.l.cfg.Authenticator; d != nil {
 		b.number = d.NewID()
 	}
 	s, err := p.l.Watch(conn.fd, b)
@@ -252,14 +252,14 @@ func (p *pool) Adopt(conn *backendConn) {
 	b.lex = lexical{b.params[encodingName], b.params[conformingName]}
 	b.bytewise = bytewise[b.lex.encoding]
 	p.Adopted(b)
-	if p.l.cfg.Door != nil && len(p.Backends) > p.Size {
+	if p.l.cfg.Authenticator != nil && len(p.Backends) > p.Size {
 		p.l.srv.Log.Info("taking connection from reserve_pool", "database", p.key.database, "user", p.key.user)
 	}
 	if v := b.params["server_version"]; v != p.facts.version {
 		p.facts.version, p.facts.known, p.facts.silent = v, false, false
 	}
-	if p.facts.known && !p.proof.ready {
-		p.proof.begin(b)
+	if p.facts.known && !p.catalogue.ready {
+		p.catalogue.begin(b)
 		return
 	}
 	if p.facts.known {
@@ -270,8 +270,8 @@ func (p *pool) Adopt(conn *backendConn) {
 	sendCanary(b)
 	b.ask(factsSQL, func(u *unit) {
 		p.learn(u)
-		if !p.proof.ready && !b.s.Closed {
-			p.proof.begin(b)
+		if !p.catalogue.ready && !b.s.Closed {
+			p.catalogue.begin(b)
 		}
 	}).columns = factsColumns
 }
@@ -285,7 +285,7 @@ func (p *pool) learn(u *unit) {
 		p.l.srv.Log.Warn("server facts not known; the solo-commit lane is off", "pool", p.key.String(), "error", fmt.Sprint(u.err))
 		return
 	}
-	p.Holding().Allowed(p.facts.connections, p.facts.ownConnections, p.l.cfg.Peers.Others(p.l.cfg.PeerID))
+	p.ConnManager().Allowed(p.facts.connections, p.facts.ownConnections, p.l.cfg.Peers.Others(p.l.cfg.PeerID))
 }
 
 // errNoSecret is why weir cannot open a backend by itself.
@@ -295,9 +295,9 @@ var errNoSecret = errors.New("weir has nothing to log in with as this user, and 
 // database, otherwise when they have waited long enough, since servers restart.
 func (p *pool) DialFailed(err error) {
 	if pgwire.CodeOf(err) == pgwire.CodeTooManyConnections && p.facts.ownConnections == 0 { // else it may be that limit
-		p.Holding().Refused()
+		p.ConnManager().Refused()
 	}
-	if none := p.NotDialed(err); !none && p.l.cfg.Door == nil {
+	if none := p.NotDialed(err); !none && p.l.cfg.Authenticator == nil {
 		return // existing backends may serve them
 	}
 	switch pgwire.CodeOf(err) {
@@ -310,11 +310,11 @@ func (p *pool) DialFailed(err error) {
 	}
 }
 
-// Awaits implements core.Dialect. If a door chooses where connections go, there is no single
+// Awaits implements core.Dialect. If an Authenticator chooses where connections go, there is no single
 // server to ask.
 func (p *pool) Awaits(err error) {
-	if s := p.l.srv; p.l.cfg.Door == nil && (pgwire.CodeOf(err) == "" || pgwire.Unavailable(err)) {
-		s.AwaitComeback(s.askHealth)
+	if s := p.l.srv; p.l.cfg.Authenticator == nil && (pgwire.CodeOf(err) == "" || pgwire.Unavailable(err)) {
+		s.AwaitRecovery(s.askHealth)
 	}
 }
 
@@ -427,13 +427,13 @@ func (p *pool) Tick() {
 		}
 		p.failWaiting(limit, p.l.worded("query_wait_timeout", e))
 	}
-	p.Holding().Overdue(endOverdue)
+	p.ConnManager().Overdue(endOverdue)
 	p.Reap()
 	if p.Waiting() > 0 {
 		p.Wake()
 	}
 	if !p.Paused {
-		p.proof.tick(p)
+		p.catalogue.tick(p)
 		p.audits.next()
 	}
 	if p.facts.known && len(p.lanes.all) > 0 && p.l.Now-p.facts.at > factsKeep {
@@ -464,7 +464,7 @@ func (p *pool) Replaceable() bool {
 // counted counts an event of a prepared statement, unless those are switched off in the
 // PgBouncer mode, in which weir only stops counting them.
 func counted(p *pool, n *uint64) {
-	if p.l.cfg.Door == nil || p.l.cfg.MaxPrepared > 0 {
+	if p.l.cfg.Authenticator == nil || p.l.cfg.MaxPrepared > 0 {
 		*n++
 	}
 }
@@ -504,7 +504,7 @@ func (p *pool) count(u *unit, path sight.Path) {
 	}
 	p.Stats.Count(u.shape, &r)
 	if path != sight.Cached {
-		p.Holding().Answered()
+		p.ConnManager().Answered()
 	}
 	if slow := p.l.cfg.SlowLog; u.trace != nil || slow > 0 && r.Took >= slow {
 		u.report(&r)

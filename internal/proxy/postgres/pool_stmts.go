@@ -15,7 +15,7 @@ import (
 
 // poolStmts are the prepared statements that the clients of a pool share.
 type poolStmts struct {
-	proof  *proof // of the database
+	proof  *dbCatalogue // of the database
 	shapes *sight.Shapes
 	text   *sqlscan.Text // the loop's, of the statement that was judged last
 	scans  *scans        // the loop's

@@ -69,7 +69,7 @@ func (p *pool) dispatch() {
 		case w.Unit == nil || !p.lastForShared():
 			b = p.take(p.setOf(&w), w.Client)
 		}
-		if b == nil && !p.Holding().Spent(false) {
+		if b == nil && !p.ConnManager().Spent(false) {
 			// The last backend is for what shares, or those that are free cannot be
 			// brought into these settings, but they may be for those behind.
 			pass.Keep()

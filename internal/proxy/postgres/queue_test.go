@@ -15,7 +15,7 @@ func TestThoseWhoWaitOnAreNotCopied(t *testing.T) {
 	p := &pool{l: &loop{srv: new(Server), cfg: new(Config)}}
 	p.sharing.p, p.alone.p = p, p
 	p.l.cfg.PoolSize = core.KeepForShared
-	p.Init(p, new(core.Places), &p.l.Loop.Loop, &p.l.Agenda, nil, t.Context())
+	p.Init(p, new(core.ConnQuotas), &p.l.Loop.Loop, &p.l.Agenda, nil, t.Context())
 	p.ReadLanes = 1
 	p.l.srv.config.Store(p.l.cfg)
 	p.l.srv.creds.init(p.l.cfg)

@@ -12,14 +12,14 @@ import (
 // that was asked for before everything was forgotten is not kept, nor an older one.
 func TestRecentAnswers(t *testing.T) {
 	t.Parallel()
-	var r recents
+	var r loginCache
 	secret, err := pgwire.ParseSecret("secret")
 	if err != nil {
 		t.Fatal(err)
 	}
 	key := func(user string) poolKey { return poolKey{database: "shop", user: user} }
-	good := func() *roleStanding {
-		return &roleStanding{role: true, database: true, login: true, connect: true, open: true, mark: "m", secret: secret, asked: time.Now(), heard: time.Now()}
+	good := func() *roleStatus {
+		return &roleStatus{role: true, database: true, login: true, connect: true, open: true, mark: "m", secret: secret, asked: time.Now(), heard: time.Now()}
 	}
 	has := func(user string, keep time.Duration) bool { return r.get(key(user), keep) != nil }
 	first := good()

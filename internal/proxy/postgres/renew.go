@@ -14,8 +14,8 @@ import (
 // dropped, renamed or copied, go on under a role that is gone, and start new
 // sessions with defaults that have changed since.
 
-// A reach is what one statement reaches. An empty database or user is any.
-type reach struct {
+// A changeScope is the databases and roles that a statement affects as a whole. An empty database or user is any.
+type changeScope struct {
 	database, user string
 	// alone: the server refuses the statement while other sessions are
 	// connected to the database.
@@ -35,8 +35,8 @@ const (
 
 // reachOf reads what the statements of a text reach. It errs towards more: the
 // worst that a wrong answer does is to renew some idle backends.
-func reachOf(sql string) []reach {
-	var out []reach
+func reachOf(sql string) []changeScope {
+	var out []changeScope
 	t := words{rest: sql[:min(len(sql), maxReachText)]}
 	for !t.done {
 		var stmt []word
@@ -50,7 +50,7 @@ func reachOf(sql string) []reach {
 	return out
 }
 
-func reachOfOne(stmt []word) []reach {
+func reachOfOne(stmt []word) []changeScope {
 	if len(stmt) < 3 {
 		return nil
 	}
@@ -66,24 +66,24 @@ func reachOfOne(stmt []word) []reach {
 		db := name[0].text
 		switch {
 		case verb.is("drop"), verb.is("alter") && (has(name, "rename") || has(name, "tablespace")):
-			return []reach{{database: db, alone: true}}
+			return []changeScope{{database: db, alone: true}}
 		case verb.is("alter") && (has(name, "set") || has(name, "reset")):
-			return []reach{{database: db}}
+			return []changeScope{{database: db}}
 		case verb.is("create"):
-			return []reach{{database: templateOf(name), alone: true, copies: true}}
+			return []changeScope{{database: templateOf(name), alone: true, copies: true}}
 		}
 	case kind.is("role"), kind.is("user"), kind.is("group"):
 		switch {
 		case verb.is("drop"):
-			var out []reach
+			var out []changeScope
 			for _, w := range name {
 				if w.text != "," {
-					out = append(out, reach{user: w.text})
+					out = append(out, changeScope{user: w.text})
 				}
 			}
 			return out
 		case verb.is("alter") && (has(name, "set") || has(name, "reset") || has(name, "rename")):
-			r := reach{user: name[0].text}
+			r := changeScope{user: name[0].text}
 			switch {
 			case name[0].is("all"):
 				r.user = ""
@@ -95,7 +95,7 @@ func reachOfOne(stmt []word) []reach {
 					r.database = name[i+1].text
 				}
 			}
-			return []reach{r}
+			return []changeScope{r}
 		}
 	}
 	return nil
@@ -233,8 +233,8 @@ func foldName(s string) string {
 // reaching prepares for a statement that changes the catalogue and is about to
 // be sent. What it returns is to be done when the server has carried it out, and
 // not before: anybody can ask for a change that the server refuses.
-func (c *client) reaching(sql string) []*reach {
-	var out []*reach
+func (c *client) reaching(sql string) []*changeScope {
+	var out []*changeScope
 	for _, r := range reachOf(sql) {
 		r.database, r.user = strings.Clone(r.database), strings.Clone(r.user)
 		out = append(out, &r)
@@ -258,7 +258,7 @@ func (c *client) reaching(sql string) []*reach {
 // vacate closes the backends of a database that a statement wants for itself,
 // if the server lets the client do such a thing. It must come before the
 // statement, because the server refuses that while they are there.
-func (c *client) vacate(r *reach) {
+func (c *client) vacate(r *changeScope) {
 	id, db := c.id, r.database
 	done := func(u *unit) {
 		if u.err == nil && len(u.rows) == 1 && string(u.rows[0][0]) == "t" {
@@ -275,7 +275,7 @@ func (c *client) vacate(r *reach) {
 }
 
 // permission asks whether the session may do what needs the database alone.
-func (r *reach) permission() string {
+func (r *changeScope) permission() string {
 	owner := "pg_catalog.pg_has_role(d.datdba, 'USAGE')"
 	sql := own("SELECT EXISTS (SELECT FROM pg_catalog.pg_database d WHERE d.datname = ") + quoteLiteral(r.database) + " AND "
 	if !r.copies {
@@ -286,7 +286,7 @@ func (r *reach) permission() string {
 
 // carriedOut is called when a unit has been answered: what its statements reach
 // is renewed when their transaction has been committed.
-func (bk *back) carriedOut(u *unit, before, now byte) {
+func (bk *responder) carriedOut(u *unit, before, now byte) {
 	done := !u.failed || u.commits // of several statements some may have been committed before one failed
 	if done {
 		bk.reached = append(bk.reached, u.reached...)
@@ -321,7 +321,7 @@ func (s *Server) vacate(database string, except uint32) {
 				}
 			}
 			if users == 0 {
-				s.renew(reach{database: database})
+				s.renew(changeScope{database: database})
 				return
 			}
 			select {
@@ -345,7 +345,7 @@ func (l *loop) clientsOf(database string, except uint32) int {
 
 // renew has every backend that r reaches replaced when it is next free, and
 // what weir has learned through them learned anew.
-func (s *Server) renew(r reach) {
+func (s *Server) renew(r changeScope) {
 	for _, l := range s.Loops {
 		l.Post(func() {
 			for _, p := range l.PoolList {

@@ -9,43 +9,43 @@ import (
 func TestReachOfStatements(t *testing.T) {
 	for _, c := range []struct {
 		sql  string
-		want []reach
+		want []changeScope
 	}{
-		{"DROP DATABASE shop", []reach{{database: "shop", alone: true}}},
-		{"drop database if exists \"My \"\"Shop\" with (force);", []reach{{database: `My "Shop`, alone: true}}},
-		{"/* a /* b */ c */ DROP -- x\n DATABASE SHOP", []reach{{database: "shop", alone: true}}},
-		{"ALTER DATABASE a RENAME TO b", []reach{{database: "a", alone: true}}},
-		{"ALTER DATABASE a SET TABLESPACE fast", []reach{{database: "a", alone: true}}},
-		{"ALTER DATABASE a SET search_path = x", []reach{{database: "a"}}},
-		{"ALTER DATABASE a RESET ALL", []reach{{database: "a"}}},
+		{"DROP DATABASE shop", []changeScope{{database: "shop", alone: true}}},
+		{"drop database if exists \"My \"\"Shop\" with (force);", []changeScope{{database: `My "Shop`, alone: true}}},
+		{"/* a /* b */ c */ DROP -- x\n DATABASE SHOP", []changeScope{{database: "shop", alone: true}}},
+		{"ALTER DATABASE a RENAME TO b", []changeScope{{database: "a", alone: true}}},
+		{"ALTER DATABASE a SET TABLESPACE fast", []changeScope{{database: "a", alone: true}}},
+		{"ALTER DATABASE a SET search_path = x", []changeScope{{database: "a"}}},
+		{"ALTER DATABASE a RESET ALL", []changeScope{{database: "a"}}},
 		{"ALTER DATABASE a OWNER TO b", nil},
 		{"ALTER DATABASE a CONNECTION LIMIT 5", nil},
-		{"CREATE DATABASE a", []reach{{database: "template1", alone: true, copies: true}}},
-		{"CREATE DATABASE a TEMPLATE b OWNER c", []reach{{database: "b", alone: true, copies: true}}},
-		{"CREATE DATABASE a OWNER c TEMPLATE = 'B'", []reach{{database: "B", alone: true, copies: true}}},
-		{"CREATE DATABASE template", []reach{{database: "template1", alone: true, copies: true}}},
-		{"CREATE DATABASE a TEMPLATE DEFAULT", []reach{{database: "template1", alone: true, copies: true}}},
-		{"DROP ROLE IF EXISTS a, B, \"C\"", []reach{{user: "a"}, {user: "b"}, {user: "C"}}},
-		{"DROP USER a", []reach{{user: "a"}}},
-		{"ALTER ROLE a SET work_mem = '1MB'", []reach{{user: "a"}}},
-		{"ALTER ROLE a IN DATABASE d RESET work_mem", []reach{{user: "a", database: "d"}}},
-		{"ALTER ROLE ALL SET work_mem = '1MB'", []reach{{}}},
-		{"ALTER USER CURRENT_USER SET work_mem = '1MB'", []reach{{current: true}}},
-		{"ALTER ROLE \"all\" SET work_mem = '1MB'", []reach{{user: "all"}}},
-		{"ALTER ROLE a RENAME TO b", []reach{{user: "a"}}},
+		{"CREATE DATABASE a", []changeScope{{database: "template1", alone: true, copies: true}}},
+		{"CREATE DATABASE a TEMPLATE b OWNER c", []changeScope{{database: "b", alone: true, copies: true}}},
+		{"CREATE DATABASE a OWNER c TEMPLATE = 'B'", []changeScope{{database: "B", alone: true, copies: true}}},
+		{"CREATE DATABASE template", []changeScope{{database: "template1", alone: true, copies: true}}},
+		{"CREATE DATABASE a TEMPLATE DEFAULT", []changeScope{{database: "template1", alone: true, copies: true}}},
+		{"DROP ROLE IF EXISTS a, B, \"C\"", []changeScope{{user: "a"}, {user: "b"}, {user: "C"}}},
+		{"DROP USER a", []changeScope{{user: "a"}}},
+		{"ALTER ROLE a SET work_mem = '1MB'", []changeScope{{user: "a"}}},
+		{"ALTER ROLE a IN DATABASE d RESET work_mem", []changeScope{{user: "a", database: "d"}}},
+		{"ALTER ROLE ALL SET work_mem = '1MB'", []changeScope{{}}},
+		{"ALTER USER CURRENT_USER SET work_mem = '1MB'", []changeScope{{current: true}}},
+		{"ALTER ROLE \"all\" SET work_mem = '1MB'", []changeScope{{user: "all"}}},
+		{"ALTER ROLE a RENAME TO b", []changeScope{{user: "a"}}},
 		{"ALTER ROLE a PASSWORD 'set'", nil},
-		{"CREATE TABLE t (a int); DROP ROLE x; DROP DATABASE y", []reach{{user: "x"}, {database: "y", alone: true}}},
+		{"CREATE TABLE t (a int); DROP ROLE x; DROP DATABASE y", []changeScope{{user: "x"}, {database: "y", alone: true}}},
 		{"CREATE TABLE \"database\" (a int)", nil},
 		{"DROP TABLE database", nil},
 		{"SELECT 'DROP DATABASE x; DROP DATABASE y'", nil},
 		{"", nil},
 		{"DROP DATABASE", nil},
 		{"DROP DATABASE IF EXISTS", nil},
-		{"DROP DATABASE \"unterminated", []reach{{database: "unterminated", alone: true}}},
+		{"DROP DATABASE \"unterminated", []changeScope{{database: "unterminated", alone: true}}},
 		{"/* DROP DATABASE x", nil},
 	} {
 		got := reachOf(c.sql)
-		if diff := cmp.Diff(c.want, got, cmp.AllowUnexported(reach{})); diff != "" {
+		if diff := cmp.Diff(c.want, got, cmp.AllowUnexported(changeScope{})); diff != "" {
 			t.Errorf("%s: (-want +got)\n%s", c.sql, diff)
 		}
 	}

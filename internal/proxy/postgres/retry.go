@@ -22,7 +22,7 @@ func (b *backend) shouldRetry(u *unit, e *pgwire.Error) bool {
 	if u.retries >= 3 {
 		return false
 	}
-	if u.wrote && c.back.markSeq != c.s.Flushes {
+	if u.wrote && c.responder.markSeq != c.s.Flushes {
 		return false
 	}
 	switch e.Code {
@@ -34,7 +34,7 @@ func (b *backend) shouldRetry(u *unit, e *pgwire.Error) bool {
 		}
 		return u.renewStatements()
 	case pgwire.CodeQueryCanceled:
-		return b.hazard && c.back.cancelled != u
+		return b.hazard && c.responder.cancelled != u
 	}
 	return false
 }

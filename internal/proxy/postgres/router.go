@@ -503,7 +503,7 @@ func (rt *router) knownRow(p []byte, sql string) bool {
 		return false
 	}
 	t, row := pool.rowTexts.find(sql)
-	if t == nil || t.epoch != pool.proof.epoch || t.as != c.texts.lexical() {
+	if t == nil || t.epoch != pool.catalogue.epoch || t.as != c.texts.lexical() {
 		return false
 	}
 	window, ok := rt.batchWindow(&t.info.Statement)
@@ -514,7 +514,7 @@ func (rt *router) knownRow(p []byte, sql string) bool {
 	if ln == nil || !ln.rows.insert.Compatible(t.insert) {
 		return false
 	}
-	pool.proof.used = true
+	pool.catalogue.used = true
 	rt.pushRow(ln, p, sql, &t.info, t.shape, span{row.at + pgwire.HeaderLen, row.end + pgwire.HeaderLen})
 	return true
 }

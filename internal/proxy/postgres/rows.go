@@ -63,7 +63,7 @@ func newTextPlan(p *pool, set *session.Set, sql string) *rowsPlan {
 
 // multi returns the prepared statement for n tuples.
 func (r *rowsPlan) multi(n int) *stmt {
-	if r.st != nil && r.typed != (r.st.told.params != nil) {
+	if r.st != nil && r.typed != (r.st.desc.params != nil) {
 		r.typed, r.bySize = !r.typed, nil
 	}
 	if st := r.bySize[n]; st != nil {
@@ -113,7 +113,7 @@ func (r *rowsPlan) appendTypes(tail []byte, n int) []byte {
 		return tail
 	}
 	k := r.insert.MaxParam
-	oids := r.st.told.params
+	oids := r.st.desc.params
 	if oids == nil {
 		oids = r.st.tail[len(r.st.sql)+1:]
 	}
@@ -453,7 +453,7 @@ func (g *group) answer(i int, u *unit) {
 	c.s.Out = append(out, insertOne...)
 	c.s.Touch()
 	u.bytes, u.tuples = 40, 1
-	c.back.grouped(u)
+	c.responder.grouped(u)
 }
 
 var (
@@ -482,7 +482,7 @@ func (g *group) fallBack() {
 		// The guard refused, or a plan is out of date: look at the table again, and at what the
 		// statement means.
 		if ln.rows.st != nil {
-			ln.rows.st.told.expire()
+			ln.rows.st.desc.expire()
 		}
 		p.tables.drop(ln.key.set, ln.rows.insert.Table)
 		ln.forget()

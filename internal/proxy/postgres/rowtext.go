@@ -217,6 +217,6 @@ func (rt *router) remember(ln *lane, sql string, info *reading, sh *sight.Shape,
 	c := rt.c
 	c.p.rowTexts.keep(sql, span{row.at - pgwire.HeaderLen, row.end - pgwire.HeaderLen}, &rowText{
 		info: reading{Statement: sqlscan.Statement{Verb: info.Verb, Effects: info.Effects, Count: info.Count, Hints: info.Hints}},
-		as:   c.texts.lexical(), epoch: c.p.proof.epoch, shape: sh, insert: ln.rows.insert, key: ln.key.shape,
+		as:   c.texts.lexical(), epoch: c.p.catalogue.epoch, shape: sh, insert: ln.rows.insert, key: ln.key.shape,
 	})
 }

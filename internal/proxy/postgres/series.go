@@ -13,9 +13,9 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// A together is members of a run that share a transaction; its unit is of kind
+// A txnGroup is the members of a run that share a transaction; its unit is of kind
 // unitRows, in the backend's queue.
-type together interface {
+type txnGroup interface {
 	// send appends its messages, which end with one Sync.
 	send(b *backend)
 	// message handles one message of the answer.
@@ -248,7 +248,7 @@ func (g *series) answer(u *unit) {
 	if u.shape != nil {
 		u.shape.Observe(u.shape.Cost(), u.bytes)
 	}
-	c.back.grouped(u)
+	c.responder.grouped(u)
 }
 
 var readyIdle = pgwire.AppendReadyForQuery(nil, pgwire.StatusIdle)
@@ -316,7 +316,7 @@ func (s *serials) of(set *session.Set, u *unit, st *stmt) *serialFacts {
 	p := s.p
 	key := tableKey{set, st.serial.Table}
 	f := s.m[key]
-	if f == nil || f.epoch != p.proof.epoch || f.state == tableOther && p.l.Now-f.at > tableKeep {
+	if f == nil || f.epoch != p.catalogue.epoch || f.state == tableOther && p.l.Now-f.at > tableKeep {
 		s.look(key)
 		return nil
 	}
@@ -341,7 +341,7 @@ func (s *serials) look(key tableKey) {
 		s.m = make(map[tableKey]*serialFacts)
 	}
 	key.name = strings.Clone(key.name)
-	f := &serialFacts{key: key, at: p.l.Now, epoch: p.proof.epoch}
+	f := &serialFacts{key: key, at: p.l.Now, epoch: p.catalogue.epoch}
 	s.m[key] = f
 	p.askIn(key.set, serialSQL(key.name), serialColumns, func(u *unit) { f.learn(p, u) })
 }

@@ -23,7 +23,7 @@ func errShutdown() *pgwire.Error {
 
 // errShutdown is the end of a session when weir stops.
 func (l *loop) errShutdown() *pgwire.Error {
-	if l.cfg.Door != nil {
+	if l.cfg.Authenticator != nil {
 		return pgwire.NewFatal(pgwire.CodeAdminShutdown, "server shutting down")
 	}
 	return errShutdown()
@@ -38,13 +38,13 @@ type Server struct {
 	lobby  netloop.Lobby          // clients that have not said who they are
 	creds  credentials
 
-	// Way is for the configuration's Door, if it has one.
-	Way Doorway
+	// Way is for the configuration's Authenticator, if it has one.
+	Way AuthServices
 
 	lookups  *lookups
 	verdicts verdicts
-	vouchers vouchers
-	away     away
+	vouchers roleChecks
+	away     availability
 	hubs     hubs
 
 	identities identities
@@ -68,7 +68,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s.lookups = newLookups(s)
-	if cfg.Door == nil { // which may wait for much
+	if cfg.Authenticator == nil { // which may wait for much
 		s.Meet, s.CanMeet = s.meet, func() bool { return s.cfg().Audit == nil } // whose lines are waited for
 	}
 	return s, nil
@@ -85,7 +85,7 @@ func (s *Server) Reload(cfg Config) error {
 	cfg.Options = cfg.Options.Reload(now.Options)
 	cfg.Postgres, cfg.Hosts, _ = now.Renewed(&cfg)
 	cfg.Listen, cfg.TrustFunctions, cfg.Target, cfg.Patroni = now.Listen, now.TrustFunctions, now.Target, now.Patroni
-	if cfg.Process = now.Process; cfg.Door == nil {
+	if cfg.Process = now.Process; cfg.Authenticator == nil {
 		cfg.ClientTLS = now.ClientTLS
 	}
 	if cfg.ownDial = now.ownDial; cfg.ownDial {
@@ -138,7 +138,7 @@ const (
 func (s *Server) register(l *loop, version uint32) (id uint32, secret []byte, err error) {
 	var b [4]byte
 	id = s.Register(l, func() uint32 {
-		if d := s.cfg().Door; d != nil {
+		if d := s.cfg().Authenticator; d != nil {
 			return d.NewID()
 		}
 		if _, e := rand.Read(b[:]); e != nil {

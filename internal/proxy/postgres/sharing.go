@@ -85,7 +85,7 @@ func (s *sharing) feed() {
 			done++
 			continue
 		}
-		if p.proof.outgrew(u) {
+		if p.catalogue.outgrew(u) {
 			p.Enqueue(waiter{Unit: u})
 			done++
 			continue

@@ -34,7 +34,7 @@ func (c *client) freeOfStandby() bool {
 			if !slices.Contains(r.cancelled, u) {
 				r.cancelled = append(r.cancelled, u)
 			}
-			c.back.cancelled = u // nor is it sent again
+			c.responder.cancelled = u // nor is it sent again
 			r.askOfStandby(b)
 			return true
 		}
@@ -132,7 +132,7 @@ func free(units []*unit, u *unit) bool {
 			if c := u.c; c != nil && !c.s.Closed {
 				c.s.Write(notReplicated)
 				c.s.Write(u.resp)
-				c.back.grouped(u)
+				c.responder.grouped(u)
 			}
 			return true
 		}

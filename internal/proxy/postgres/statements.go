@@ -13,10 +13,10 @@ import (
 type statements struct {
 	c *client
 
-	byName  map[string]*stmt
-	unnamed *stmt
-	bytes   int // of their texts
-	unsure      // names whose meaning hangs on answers that have not come
+	byName       map[string]*stmt
+	unnamed      *stmt
+	bytes        int // of their texts
+	pendingNames     // names whose meaning hangs on answers that have not come
 	// unnamedAt is the link during which the unnamed statement was parsed on
 	// the backend itself, unnamed there too; 0 if it was not.
 	unnamedAt uint64

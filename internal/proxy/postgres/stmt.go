@@ -69,10 +69,10 @@ type stmt struct {
 	// whose result changes by itself: for the cache, when it was first asked.
 	body     string
 	volatile bool
-	stale    bool  // the server refused its plan after a change of the schema
-	noticed  bool  // the server answers its Parse with a notice
-	told     told  // what its clients know of it
-	other    *stmt // with its text, of which clients were told otherwise: see toldAs
+	stale    bool            // the server refused its plan after a change of the schema
+	noticed  bool            // the server answers its Parse with a notice
+	desc     stmtDescription // what its clients know of it
+	other    *stmt           // with its text, of which clients were told otherwise: see toldAs
 	// literals: it has some in quotes. own: it means something else for each client, as 'now'
 	// does. single: it is one client's. See literals.go.
 	literals, own, single bool

@@ -140,7 +140,7 @@ func TestDrainEndsSuspend(t *testing.T) {
 	c.want("UPDATE t SET n = 1 WHERE k = 1", "UPDATE_1 T")
 	w.command("SUSPEND")
 	c.send(query("COMMIT"))
-	w.End(core.EndAfterServers)
+	w.End(core.ShutdownAfterServers)
 	if got := render(c.ready()); got != "COMMIT I" {
 		t.Errorf("the transaction that waited: %s", got)
 	}

@@ -39,12 +39,12 @@ type texts struct {
 
 // keep has scan return what it has returned for a text, until forget.
 func (tx *texts) keep(sql string, info *reading) {
-	tx.last, tx.lastInfo, tx.lastAs, tx.lastEpoch = sql, *info, tx.lexical(), tx.c.p.proof.epoch
+	tx.last, tx.lastInfo, tx.lastAs, tx.lastEpoch = sql, *info, tx.lexical(), tx.c.p.catalogue.epoch
 }
 
 // kept reports whether keep holds what was read of this text.
 func (tx *texts) kept(sql string) bool {
-	return len(sql) == len(tx.last) && unsafe.StringData(sql) == unsafe.StringData(tx.last) && tx.lastAs == tx.lexical() && tx.lastEpoch == tx.c.p.proof.epoch
+	return len(sql) == len(tx.last) && unsafe.StringData(sql) == unsafe.StringData(tx.last) && tx.lastAs == tx.lexical() && tx.lastEpoch == tx.c.p.catalogue.epoch
 }
 
 // forget is for the end of the bytes in which the last text is.
@@ -57,7 +57,7 @@ func (tx *texts) scan(sql string) reading {
 		return opaque
 	}
 	if tx.kept(sql) {
-		tx.c.p.proof.used = true
+		tx.c.p.catalogue.used = true
 		return tx.lastInfo
 	}
 	tx.c.l.scans.note(sql)

@@ -13,7 +13,7 @@ import (
 type transport struct {
 	c *client
 
-	reading core.Reading
+	reading core.ReadProgress
 	source  *backend // answers the client but is not its own, and is held back until the client has read
 	drop    int      // bytes of the current message to drop
 	part    bool     // the client was sent a part of a server's message, and lacks the rest
@@ -91,7 +91,7 @@ func (tr *transport) take(p []byte) int {
 		if typ != pgwire.ClientTerminate && c.turnedAway() {
 			return len(p)
 		}
-		if c.p.proof.stale && reads(typ) || c.link != nil && c.link.Held && typ != pgwire.ClientTerminate {
+		if c.p.catalogue.stale && reads(typ) || c.link != nil && c.link.Held && typ != pgwire.ClientTerminate {
 			return i // tried again when the new functions are known
 		}
 		linked := c.link != nil
@@ -225,7 +225,7 @@ func (tr *transport) waitedFor(b *backend) {
 func (tr *transport) holdsUp(b *backend) bool {
 	c, p := tr.c, tr.c.p
 	other := func(u *unit) bool { return u.kind == unitRows || u.kind == unitClient && u.c != c && !u.Left() }
-	if len(p.Reads)+p.Apart.Waiting() > 0 || p.Holding().Awaited() || slices.ContainsFunc(b.Units(), other) {
+	if len(p.Reads)+p.Apart.Waiting() > 0 || p.ConnManager().Awaited() || slices.ContainsFunc(b.Units(), other) {
 		return true
 	}
 	return b.lane != nil && (b.lane.Q.Len() > 0 || slices.ContainsFunc(b.lane.Runs[b].units, other))
@@ -254,7 +254,7 @@ func (tr *transport) checkReading() {
 	}
 	if c.listens.viaHub() {
 		c.listens.tooSlow()
-	} else if c.p.Holding().Awaited() || tr.source != nil && c.p.Apart.Waiting() > 0 {
+	} else if c.p.ConnManager().Awaited() || tr.source != nil && c.p.Apart.Waiting() > 0 {
 		c.kick("it has read nothing of its answer for " + limit.String() + " while others wait for its backend (--client-write-timeout)")
 	}
 }

@@ -19,7 +19,7 @@ type unit struct {
 	c    *client // nil for weir's own queries, and when the client has left
 	open bool    // of a linked client: more messages may follow before its Sync
 
-	// For the unit of a linked client, where it ends: see extent.go.
+	// For the unit of a linked client, where it ends: see unit_end.go.
 	byQuery    bool // with a Query, or a function call
 	dataWithin bool // a CopyDone or CopyFail was sent before its end
 	dataBehind bool // ... right behind its end
@@ -104,14 +104,14 @@ type unit struct {
 	probe     bool // session state must be checked before the backend is shared
 	parsed    []parsedName
 	lends     []lending
-	named     uint64   // its number among the units that rename statements; 0 if it does not
-	reached   []*reach // what its statements reach beyond the session, once executed
+	named     uint64         // its number among the units that rename statements; 0 if it does not
+	reached   []*changeScope // what its statements reach beyond the session, once executed
 
 	// parked answers of lanes, and weir's own queries.
 	park   bool
 	resp   []byte
 	serial *serialFacts // of its table, if it may be in a series
-	grp    together
+	grp    txnGroup
 	done   func(u *unit) // for weir's own query: called when it is answered, or with u.err set
 	// rows are the result of weir's own query; none are kept of a query without columns.
 	rows    [][][]byte
@@ -170,7 +170,7 @@ const (
 	expClose                     // CloseComplete of a portal
 	expParse                     // the client's Parse: the backend then has the statement
 	expHiddenParse               // weir's own Parse: the answer is dropped
-	expHiddenDescribe            // weir's own Describe, likewise: see told.go
+	expHiddenDescribe            // weir's own Describe, likewise: see stmt_description.go
 	expHiddenClose               // weir's own Close, to bound the backend's statements
 	expOwnParse                  // no Parse was sent, since the backend has the statement: weir answers
 	expOwnClose                  // no Close was sent, since the statement is shared: weir answers

@@ -137,7 +137,7 @@ func (p *pool) Moved(now upstream.Endpoint) {
 	p.forgetGreetings()
 	p.facts.known = false
 	p.Leave(now)
-	p.proof.moved()
+	p.catalogue.moved()
 	for _, h := range slices.Clone(p.listeners.hubs) {
 		h.moved(now)
 	}

@@ -1,0 +1,224 @@
+package mysql
+
+import (
+	"context"
+	"net"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weirdb/weir/internal/proxy/core"
+	"github.com/weirdb/weir/internal/proxy/netloop"
+	"github.com/weirdb/weir/internal/wire/mywire"
+)
+
+// This file is logins on the event loop: a client that connects for each transaction
+// costs no goroutine, and no thread has to wake up for it. That goes for clients who prove
+// in their first message what weir knows already, and for whom the server has said yes a
+// moment ago. All others, and whatever is unusual, go on elsewhere: see Server.tryLogin.
+
+// A pendingLogin is a client that is logging in on a loop.
+type pendingLogin struct {
+	core.PendingLogin
+	c       *client
+	l       *loop
+	began   time.Duration
+	greeter *mywire.Greeter
+}
+
+// canMeet reports whether clients are met on loops: the server's greeting is known and not
+// old, and no line of the audit log has to be waited for.
+func canMeet(s *Server) bool {
+	return s.cfg().Audit == nil && s.known.get() != nil && !s.known.stale(s.Monotonic())
+}
+
+// meet begins the login of a client on the loop with the fewest. l is the one that has
+// accepted it.
+func (s *Server) meet(l *loop, fd int, from net.Addr, until context.Context) {
+	s.Arriving.Add(1)
+	if _, local := from.(*net.UnixAddr); local || s.Stopping() || s.Sessions.Load() >= int64(s.cfg().MaxClients) {
+		s.Background.Go(func() {
+			defer s.Arriving.Add(-1)
+			conn, err := netloop.Connection(fd)
+			if err != nil {
+				s.Log.Error("cannot take a client off its loop", "client", from.String(), "error", err)
+				return
+			}
+			s.login(until, conn)
+		})
+		return
+	}
+	best := s.LeastLoaded()
+	best.Given()
+	if best == l {
+		l.meet(fd, from, until)
+	} else if !best.Post(func() { best.meet(fd, from, until) }) {
+		best.Taken()
+		s.Arriving.Add(-1)
+		_ = unix.Close(fd)
+	}
+}
+
+func (l *loop) meet(fd int, from net.Addr, until context.Context) {
+	s := l.srv
+	abandon := func() {
+		l.Taken()
+		s.Arriving.Add(-1)
+		_ = unix.Close(fd)
+	}
+	if l.Draining() {
+		abandon()
+		return
+	}
+	g := &pendingLogin{c: newClient(l), l: l, began: s.Monotonic()}
+	g.From, g.Until = from, until
+	var err error
+	if g.Sock, err = l.WatchAccepted(fd, g); err != nil {
+		abandon()
+		s.Log.Error("cannot watch client socket", "error", err)
+		return
+	}
+	cfg := s.cfg()
+	g.c.addr, g.c.login.borrows = from.String(), core.MayBorrowOn(fd, from, cfg.TrustLoopback)
+	g.c.id = s.register(l)
+	accept := s.accept(s.known.get(), g.c.id)
+	g.Deadline = g.began + accept.Timeout
+	g.greeter = mywire.NewGreeter(accept)
+	l.guests.Welcome(&g.PendingLogin, g, &l.Loop.Loop, &s.lobby)
+	g.Sock.Write(g.greeter.Greeting())
+}
+
+// Take implements core.Login.
+func (g *pendingLogin) Take(p []byte) int {
+	n, wire, err := g.greeter.Take(p)
+	switch {
+	case err != nil:
+		g.Then(func() { g.goElsewhere(nil) })
+	case wire != nil:
+		g.Then(func() { g.answered(wire) })
+	}
+	return n
+}
+
+// Lost implements core.Login.
+func (g *pendingLogin) Lost(err error) {
+	g.left(true)
+	g.failed(err)
+}
+
+// failed notes how the login has ended. The loop does not wait for the log.
+func (g *pendingLogin) failed(err error) {
+	g.l.srv.Background.Go(func() { g.l.srv.loginFailed(g.c.addr, err) })
+}
+
+// answered goes on with a guest that has answered the greeting.
+func (g *pendingLogin) answered(wire *mywire.Client) {
+	s := g.l.srv
+	g.Spoke()
+	v := newVisitor(g.c, wire, g.began)
+	database, user := v.key.database, v.key.user
+	if core.IsAdminDatabase(database) || s.Stopping() || !v.proves() {
+		g.goElsewhere(v)
+		return
+	}
+	if gate := s.GateOf(database); gate.Paused || gate.Disabled {
+		g.goElsewhere(v)
+		return
+	}
+	if s.Sessions.Add(1) > int64(s.cfg().MaxClients) || s.SessionCounts.Enter(s.Options(), database, user) != nil {
+		s.Sessions.Add(-1)
+		g.goElsewhere(v) // which says why not
+		return
+	}
+	g.l.Given() // given back by OnClosed
+	g.left(false)
+	s.Logins.Add(1)
+	g.l.met++
+	c := g.c
+	g.l.prepare(v)
+	c.s = g.Sock
+	c.s.Handle(c)
+	c.s.Suspends(true)
+	g.l.seat(v)
+	c.s.Consume()
+}
+
+// proves reports whether the client has proved in its first message that it is who it
+// says, by what weir knows, and the server has said yes to such a login a moment ago.
+func (v *loginAttempt) proves() bool {
+	s := v.c.l.srv
+	cfg, now := s.cfg(), s.Monotonic()
+	ok, seen := s.known.welcomes.get(v.key, now)
+	if !seen {
+		return false
+	}
+	v.ok = ok
+	if v.wire.Response.Plugin != mywire.PluginNative && len(v.wire.Response.Auth) > 0 {
+		return false // who has sent another plugin's proof waits to hear what became of it
+	}
+	if cfg.Auth == AuthTrust {
+		s.LoginChecks.Add(AuthTrust, loginPooled)
+		return true
+	}
+	if cfg.Auth == AuthLDAP {
+		return false // it is asked for its password
+	}
+	secret, known := s.creds.Secret(v.key.user)
+	if !known && cfg.AuthQuery == "" && cfg.Auth == AuthAuto {
+		if rows := s.known.accounts.recent(v.key.user, cfg.LoginCheckInterval, now); rows != nil {
+			secret, known = s.known.accounts.stored(v.key.user, rows, s.grants.hash(rows), now)
+		}
+	}
+	if !known || s.creds.Keys(v.key.user) == nil || !v.wire.Proves(secret) {
+		return false
+	}
+	s.LoginChecks.Add(secret.Plugin(), loginPooled)
+	return true
+}
+
+// End implements core.Login.
+func (g *pendingLogin) End(err error) {
+	g.left(true)
+	g.failed(err)
+	g.Sock.Close(err)
+}
+
+// left has the guest be none any more. The client's number is free again if it has gone.
+func (g *pendingLogin) left(gone bool) {
+	g.PendingLogin.Leave()
+	g.l.Taken()
+	g.l.srv.Arriving.Add(-1)
+	if gone {
+		g.l.srv.Forget(g.c.id)
+	}
+}
+
+// goElsewhere takes the guest off the loop: v has answered the greeting; nil is one whose
+// answer is still to be read.
+func (g *pendingLogin) goElsewhere(v *loginAttempt) {
+	s := g.l.srv
+	s.Arriving.Add(1)
+	g.Deadline = g.began + s.cfg().LoginTimeout // it was that of the first answer
+	g.left(false)
+	s.Surface(&g.PendingLogin, g.c.addr, func(ctx context.Context, conn net.Conn) {
+		s.loginFailed(g.c.addr, g.goOn(ctx, v, conn))
+	}, func() { s.Forget(g.c.id) })
+}
+
+// goOn is the rest of a guest's login, for who can wait.
+func (g *pendingLogin) goOn(ctx context.Context, v *loginAttempt, conn net.Conn) error {
+	s := g.l.srv
+	if v != nil {
+		v.wire.Reached(conn)
+		return s.answered(ctx, v)
+	}
+	leave := s.lobby.Enter(conn)
+	wire, err := g.greeter.Accept(ctx, conn)
+	leave()
+	if err != nil {
+		s.Forget(g.c.id)
+		_ = conn.Close()
+		return err
+	}
+	return s.answered(ctx, newVisitor(g.c, wire, g.began))
+}

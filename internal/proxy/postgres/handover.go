@@ -1,0 +1,460 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weirdb/weir/internal/proxy/cache"
+	"github.com/weirdb/weir/internal/proxy/core"
+	"github.com/weirdb/weir/internal/proxy/handover"
+	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/wire/pgwire"
+)
+
+// This file hands clients over to another process: those of which all that there is is
+// data, because they have no backend, and nothing under way or nothing of it sent. See
+// package handover.
+
+// A movedClient is a client as one process hands it to the next.
+type movedClient struct {
+	User, Database, Addr string
+	ID                   uint32
+	Secret               []byte
+	App, StartApp        string
+
+	Sets       [][]session.Setting // what Set, Start and statements number
+	Set, Start int
+	As         movedLexical
+	Statements []movedStatement
+	Owed       []pgwire.Param
+	// Told is what the server tells new connections, as the client was told it.
+	Told map[string]string
+
+	// Role is whose connections the pool has.
+	RoleServer, RoleID, RoleBegins string
+	RoleHeard                      time.Time
+
+	Age, Idle              time.Duration
+	Units, Grouped, Errors uint64
+
+	In, Out []byte // read and not consumed; not written
+
+	made []readStmt // of Statements, if their texts are long together: see read
+}
+
+// read reads the texts of the client's statements, unless they are short enough together to
+// be read on a loop.
+func (m *movedClient) read() {
+	size := 0
+	for i := range m.Statements {
+		size += len(m.Statements[i].Tail)
+	}
+	if size <= maxScanned {
+		return
+	}
+	m.made = make([]readStmt, len(m.Statements))
+	for i := range m.Statements {
+		if s := &m.Statements[i]; !s.Opaque {
+			m.made[i] = readAway(s.Tail, lexical{s.As.Encoding, s.As.Conforming})
+		}
+	}
+}
+
+type movedLexical struct{ Encoding, Conforming string }
+
+// A movedStatement is one that the client has prepared; that without a name, too.
+type movedStatement struct {
+	Name   string
+	Set    int // in which it was parsed
+	As     movedLexical
+	Opaque bool // its text is not read
+	Tail   []byte
+	// Params and Columns are what the client was told of it.
+	Params  []byte
+	Columns uint64
+}
+
+// A clientMover hands a client over.
+type clientMover struct {
+	c *client
+
+	stays bool // it cannot be
+}
+
+// bare reports whether nothing of the client is anywhere but in this process.
+func (mv *clientMover) bare() bool {
+	c := mv.c
+	return c.login.greeted && (c.state == stateOpen || c.state == stateWaiting) && c.tx == pgwire.StatusIdle &&
+		c.link == nil && c.cur == nil && len(c.again) == 0 &&
+		c.transport.drop == 0 && c.transport.pass == 0 && c.transport.source == nil &&
+		(c.pins.held&^pinMode == 0 || c.mode() == session.ModeTransaction) &&
+		!c.listens.viaHub() && c.listens.move == nil && // its channels cannot go along
+		len(c.settings.unsure) == 0 && len(c.settings.txSets) == 0 &&
+		!c.draining && !c.s.Closing && !c.s.Closed
+}
+
+// still reports whether nothing of the client's units has been sent that is not answered.
+func (mv *clientMover) still() bool { return mv.c.inflight == 0 || mv.queued() != nil }
+
+// queued returns the one unit of the client that is under way, if that waits in weir.
+func (mv *clientMover) queued() *unit {
+	c := mv.c
+	if c.inflight != 1 {
+		return nil
+	}
+	is := func(u *unit) bool { return u.c == c && u.kind == unitClient && !u.dead && len(u.raw) > 0 }
+	if u, ok := c.p.Waits(is); ok {
+		return u
+	}
+	for _, ln := range c.p.lanes.all {
+		if u, ok := ln.Find(is); ok {
+			return u
+		}
+	}
+	return nil
+}
+
+// recall makes the messages of a unit that waits in weir the client's next once more.
+func (mv *clientMover) recall() {
+	c := mv.c
+	if c.state == stateWaiting {
+		c.state.leave(stateWaiting)
+		c.cached.Cancel()
+	}
+	if u := mv.queued(); u != nil {
+		u.dead = true
+		for _, ln := range c.p.lanes.all {
+			ln.Q.Remove(func(x *unit) bool { return x == u })
+		}
+		c.cached.Leave((*cache.Flight).Fail)
+		u.exp, u.expAt = u.exp[:0], 0
+		c.stmts.unparse(u) // it is parsed again
+		c.stmts.settle(u)
+		c.inflight--
+		c.stats.units--
+		c.s.Unread(u.raw)
+	}
+}
+
+// ready reports whether the client can be handed over now.
+func (mv *clientMover) ready() bool {
+	c := mv.c
+	return mv.bare() && core.FewBytes(c.s) && mv.may() && mv.still()
+}
+
+// waits has a client that sends one unit behind another take none now, since it is
+// to be handed over: at once, or when what is under way has been answered.
+func (mv *clientMover) waits() bool {
+	c := mv.c
+	if mv.stays || c.cur != nil || c.tx != pgwire.StatusIdle || c.state == stateCopying {
+		return false
+	}
+	if mv.ready() {
+		if !c.resuming {
+			c.resuming = true
+			c.l.Agenda.Session(c) // it may not go while its bytes are being read
+		}
+		return true
+	}
+	if c.link == nil || c.link.Depth() == 0 {
+		return c.pins.held == 0 && c.inflight > 0
+	}
+	return c.pins.held == 0 || c.pins.mayEnd()
+}
+
+// may reports whether another process could serve the client. The one that takes it in
+// must be able to log in as its user; and what is known of a TLS connection stays here.
+func (mv *clientMover) may() bool {
+	c := mv.c
+	if mv.stays {
+		return false
+	}
+	size := 0
+	for _, st := range c.stmts.byName {
+		size += len(st.tail)
+	}
+	long := false
+	c.stmts.each(func(_ string, st *stmt) { long = long || st.key == "" && !st.opaque() })
+	mv.stays = c.login.entry != nil || long || size > handover.MaxSession/2 || c.s.Bridged()
+	return !mv.stays && c.p.MayDial()
+}
+
+// each calls f with each statement, and the client's name for it.
+func (ss *statements) each(f func(name string, st *stmt)) {
+	for name, st := range ss.byName {
+		f(name, st)
+	}
+	if ss.unnamed != nil {
+		f("", ss.unnamed)
+	}
+}
+
+// opaque reports whether weir does not read the statement's text.
+func (st *stmt) opaque() bool { return st.key == "" && st.sql == "" }
+
+// move hands the client over, and reports whether it has gone. Not to be called while its
+// bytes are being read.
+func (mv *clientMover) move() bool {
+	c := mv.c
+	if c.l.Giving() == nil || !mv.ready() {
+		return false
+	}
+	mv.recall()
+	c.l.Depart(core.DepartingClient{
+		ID: c.id, Sock: c.s, Session: func(in, out []byte) any { return mv.pack(in, out) },
+		Gone: func() { c.OnClosed(nil) }, Back: mv.comeBack,
+	})
+	return true
+}
+
+// pack is the client as data.
+func (mv *clientMover) pack(in, out []byte) *movedClient {
+	c := mv.c
+	id := c.p.identity
+	m := &movedClient{
+		User: c.p.key.user, Database: c.p.key.database, Addr: c.addr,
+		ID: c.id, Secret: c.login.secret, App: c.app, StartApp: c.settings.startApp,
+		As: movedLexical{c.texts.lex.encoding, c.texts.lex.conforming}, Owed: c.settings.owed, Told: c.p.base,
+		RoleServer: id.server, RoleID: id.id, RoleBegins: id.begins, RoleHeard: id.heard,
+		Age: c.l.Now - c.since, Idle: c.l.Now - c.idleSince,
+		Units: c.stats.units, Grouped: c.stats.grouped, Errors: c.stats.errors,
+	}
+	var sets core.SettingsNumbers
+	m.Set, m.Start = sets.Of(mv.withRole(c.set)), sets.Of(mv.withRole(c.settings.start))
+	c.stmts.each(func(name string, st *stmt) {
+		s := movedStatement{Name: name, Opaque: st.opaque(), Tail: st.tail, As: movedLexical{st.as.encoding, st.as.conforming}, Params: st.desc.params, Columns: st.desc.columns}
+		if s.Opaque {
+			s.As = movedLexical{st.lex.encoding, st.lex.conforming}
+		} else {
+			s.Set = sets.Of(mv.withRole(st.set))
+		}
+		m.Statements = append(m.Statements, s)
+	})
+	m.Sets, m.In, m.Out = sets.Lists, in, out
+	return m
+}
+
+// withRole is a set with the role of the startup message.
+func (mv *clientMover) withRole(set *session.Set) *session.Set {
+	if role := mv.c.p.key.role; role != "" {
+		return mv.c.l.Settings.With(set, session.Setting{Name: roleName, Value: role, Literal: true})
+	}
+	return set
+}
+
+// comeBack goes on with a client that was not handed over after all.
+func (mv *clientMover) comeBack(fd int, in, out []byte, stays bool) {
+	c := mv.c
+	s, err := c.l.WatchAgain(fd, c, c.s, in, out)
+	if err != nil {
+		c.l.srv.Log.Error("cannot watch client socket", "error", err)
+		c.OnClosed(err)
+		return
+	}
+	c.s, mv.stays = s, mv.stays || stays
+	c.l.Clients[c.id] = c
+	if c.l.Draining() {
+		c.Drain()
+	}
+	c.resume()
+}
+
+// A handoverSide is the server as a handover.Side.
+type handoverSide struct {
+	*core.Handover[*loop]
+	srv *Server
+}
+
+// Heritage is a server as what hands over, and takes over.
+func Heritage(s *Server) handover.Side { return &handoverSide{&s.Handover, s} }
+
+// handedLogins are what the next process must know of logins.
+type handedLogins struct {
+	Gates core.Gates
+	Keys  map[string]*pgwire.ClientKeys
+	Open  map[string]bool
+}
+
+// Legacy implements handover.Side.
+func (h *handoverSide) Legacy(context.Context) ([]byte, error) {
+	return core.Encode(handedLogins{Gates: h.Gates(), Keys: h.srv.creds.All(), Open: h.srv.creds.allOpen()})
+}
+
+// Inherit implements handover.Side. What the configuration says goes before what the other
+// process had learned.
+func (h *handoverSide) Inherit(data []byte) error {
+	var from handedLogins
+	if err := core.DecodeLegacy(data, &from); err != nil {
+		return err
+	}
+	h.SetGates(from.Gates)
+	h.srv.creds.Inherit(from.Keys)
+	for user, open := range from.Open {
+		h.srv.creds.learnOpen(user, open)
+	}
+	return nil
+}
+
+// A cancelQuestion is a request to cancel that is passed to the process before.
+type cancelQuestion struct {
+	ID     uint32
+	Secret []byte
+}
+
+// Answer implements handover.Side.
+func (h *handoverSide) Answer(_ context.Context, question []byte) []byte {
+	var q cancelQuestion
+	if core.Decode(question, &q) == nil {
+		h.srv.cancel(q.ID|forwarded, q.Secret)
+	}
+	return nil // as to clients: whether the key was right or not
+}
+
+// askBefore passes a request to cancel to the process before, which may have the client.
+// It returns when the request can hit no later statement.
+func (h *handoverSide) cancel(id uint32, secret []byte) {
+	question, err := core.Encode(cancelQuestion{id, secret})
+	if err != nil {
+		h.srv.Log.Warn("cancel request not passed on", "error", err)
+		return
+	}
+	h.Before(h.srv.DialCtx, question)
+}
+
+// Receive implements handover.Side.
+func (h *handoverSide) Receive(decode func(v any) error, fd int) (handover.Admission, error) {
+	m := new(movedClient)
+	if err := decode(m); err != nil {
+		_ = unix.Close(fd)
+		return handover.Admission{}, err
+	}
+	m.read()
+	return h.Admit(&core.ArrivingClient[*loop]{
+		FD: fd, ID: m.ID, Database: m.Database, User: m.User,
+		Known:    m.Set < len(m.Sets) && m.Start < len(m.Sets),
+		MayEnter: func() error { return h.mayEnter(m) },
+		TurnOut:  m.turnOut,
+		TakeIn:   func(l *loop, drop func()) { l.takeIn(m, fd, drop) },
+	}), nil
+}
+
+// mayEnter tells what of the configuration keeps a client out.
+func (h *handoverSide) mayEnter(m *movedClient) error {
+	cfg := h.srv.cfg()
+	_, held := h.srv.creds.Secret(m.User)
+	switch {
+	case cfg.checksSecrets() && !cfg.relays() && cfg.AuthQuery == "" && !held:
+		return fmt.Errorf("user %q is no longer one of weir's", m.User)
+	case !h.srv.mayDial(poolKey{database: m.Database, user: m.User}):
+		return fmt.Errorf("weir cannot log in to the server as %q", m.User)
+	}
+	return nil
+}
+
+// turnOut tells a client that its session ends. Clients take the code to mean that they
+// are to log in again.
+func (m *movedClient) turnOut(why error) (last []byte, said error) {
+	e := pgwire.NewFatal(pgwire.CodeAdminShutdown, "terminating connection because weir was restarted, and the session cannot go on: %v", why)
+	e.Hint = "Log in again."
+	return pgwire.AppendError(m.Out, e), e
+}
+
+// takeIn makes a client of another process one of the loop.
+func (l *loop) takeIn(m *movedClient, fd int, drop func()) {
+	c := newClient(l)
+	sets := core.Numbered(l.Settings, m.Sets)
+	role, _ := sets[m.Start].Get(roleName)
+	for i, set := range sets {
+		sets[i] = l.Settings.Without(set, roleName)
+	}
+	c.p = l.pool(poolKey{database: m.Database, user: m.User, role: role.Value})
+	c.id, c.login.secret, c.addr, c.app, c.settings.startApp = m.ID, m.Secret, m.Addr, m.App, m.StartApp
+	c.login.greeted = true
+	c.since, c.idleSince = l.Now-m.Age, l.Now-m.Idle
+	c.stats = clientStats{m.Units, m.Grouped, m.Errors}
+	c.set, c.settings.start = sets[m.Set], sets[m.Start]
+	c.texts.told(encodingName, m.As.Encoding)
+	c.texts.told(conformingName, m.As.Conforming)
+	if c.mode() == session.ModeSession {
+		c.pins.held = pinMode
+	}
+	c.cached.Wrote() // what it wrote there must be seen here
+	s, err := l.Watch(fd, c)
+	if err != nil {
+		l.srv.Log.Error("cannot watch client socket", "error", err)
+		drop()
+		return
+	}
+	c.s = s
+	l.Clients[c.id] = c
+	s.Return(nil, m.Out)
+	if e := c.p.identity.compare(c.p, c, m.standing()); e != nil {
+		c.fatal(e)
+		return
+	}
+	for i := range m.Statements {
+		st := &m.Statements[i]
+		was := stmtDescription{params: st.Params, columns: st.Columns}
+		was.expire()
+		switch {
+		case st.Set >= len(sets):
+		case m.made != nil && !st.Opaque:
+			made := c.p.stmts.adopt(sets[st.Set], lexical{st.As.Encoding, st.As.Conforming}, m.made[i])
+			made.reads(made.as)
+			c.stmts.name(st.Name, c.p.stmts.toldAs(made, was))
+		default:
+			c.stmts.name(st.Name, c.p.stmts.toldAs(c.p.stmts.restore(st, sets[st.Set]), was))
+		}
+	}
+	c.settings.owed = m.Owed
+	c.settings.owe(toldAgain(c.p, m.Told))
+	if l.Draining() {
+		c.fatal(l.errShutdown())
+		return
+	}
+	s.Return(m.In, nil)
+	c.resume()
+}
+
+// standing is whose connections the client's pool had; nil if that is not known.
+func (m *movedClient) standing() *roleStatus {
+	if m.RoleServer == "" {
+		return nil
+	}
+	return &roleStatus{
+		mark: "handed over", server: m.RoleServer, id: m.RoleID, begins: m.RoleBegins,
+		asked: m.RoleHeard, heard: m.RoleHeard,
+	}
+}
+
+// restore is a statement that a client has prepared in another process.
+func (in *poolStmts) restore(m *movedStatement, set *session.Set) *stmt {
+	as := lexical{m.As.Encoding, m.As.Conforming}
+	if m.Opaque {
+		return in.unreadable(m.Tail, as)
+	}
+	st := in.intern(set, as, m.Tail)
+	st.reads(as)
+	in.refresh(st)
+	if st.own {
+		return in.single(st)
+	}
+	return st
+}
+
+// toldAgain returns what differs from what a client of another process was told.
+func toldAgain(p *pool, told map[string]string) (changed []pgwire.Param) {
+	if p.base == nil {
+		p.base = told // new connections are compared with it
+		return nil
+	}
+	for name, value := range p.base {
+		if was, ok := told[name]; ok && was != value {
+			changed = append(changed, pgwire.Param{Name: name, Value: value})
+		}
+	}
+	return changed
+}

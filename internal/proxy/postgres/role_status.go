@@ -1,0 +1,264 @@
+package postgres
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weirdb/weir/internal/wire/pgwire"
+)
+
+// A roleStatus is what the server's catalogue says of a role and a database at one
+// moment. The zero one is that of a server that has no such catalogue.
+type roleStatus struct {
+	role     bool // there is such a role
+	database bool // there is such a database
+	login    bool // LOGIN
+	connect  bool // CONNECT on the database
+	open     bool // the database takes connections
+	expired  bool // VALID UNTIL has passed
+	// noRole and noDatabase tell that CONNECTION LIMIT is 0 and holds for the role: of
+	// itself, and of the database.
+	noRole, noDatabase bool
+
+	// sees tells that secret is what the server stores of the password; otherwise it
+	// is what the auth query found, if there is one.
+	sees   bool
+	secret pgwire.Secret
+
+	// mark is another one after everything that may have the server decide a login
+	// otherwise, or begin a session otherwise: "" if that is not known. same is that
+	// without load, the last time at which the server read its files, as far as it has
+	// been heard: sessions hear of that one after the other.
+	mark, same, load string
+
+	// id is the number of the role, which stays with it when it is renamed, and begins
+	// what its sessions begin with. Connections keep those that they were opened with.
+	// server is since when it runs. Weir asked no earlier, and heard it no later.
+	server, id, begins string
+
+	asked, heard time.Time
+}
+
+// standingSQL asks for a standing. Logins wait for its answer, so it is kept cheap: it is
+// answered in binary, and what does not change while the server runs is asked once for
+// each connection. It has all that can have the server decide otherwise: a role that was
+// dropped and made again, its limits and memberships (which pg_hba.conf may name), the
+// defaults of its sessions, and the server's last reading of its files.
+const standingSQL = `SELECT r.oid, d.oid, coalesce(r.rolcanlogin, false),
+ coalesce(pg_catalog.has_database_privilege(r.oid, d.oid, 'CONNECT'), false), coalesce(d.datallowconn, false),
+ coalesce(r.rolvaliduntil <= pg_catalog.now(), false), %s, pg_catalog.pg_conf_load_time(),
+ ARRAY(SELECT pg_catalog.concat_ws('/', s.setdatabase, s.setrole, s.setconfig)
+  FROM pg_catalog.pg_db_role_setting s WHERE s.setdatabase IN (0, d.oid) AND s.setrole IN (0, r.oid) ORDER BY s.setdatabase, s.setrole),
+ r.rolsuper, r.rolvaliduntil, r.rolconnlimit, d.datconnlimit, pg_catalog.pg_is_in_recovery(),
+ ARRAY(SELECT m.roleid FROM pg_catalog.pg_auth_members m WHERE m.member = r.oid ORDER BY m.roleid)
+ FROM (VALUES (1)) one LEFT JOIN pg_catalog.%s r ON r.rolname = $1 LEFT JOIN pg_catalog.pg_database d ON d.datname = $2`
+
+// The columns of the answer that have names, and how many there are.
+const (
+	standingRole = iota
+	standingDatabase
+	standingLogin
+	standingConnect
+	standingOpen
+	standingExpired
+	standingSecret
+	standingLoaded // when the session that answers last read the server's files, in microseconds
+	standingBegins
+	standingSuper
+	standingUntil
+	standingRoleLimit
+	standingDatabaseLimit
+	standingColumns = 15
+)
+
+// standingOf is the question of a session that sees what is stored of passwords, or
+// does not.
+func standingOf(sees bool) string {
+	if sees {
+		return fmt.Sprintf(standingSQL, "r.rolpassword", "pg_authid")
+	}
+	return fmt.Sprintf(standingSQL, "NULL::pg_catalog.text", "pg_roles")
+}
+
+// standingFrom reads the answer of a session that sees what is stored of passwords, or
+// does not. server is when its server started.
+func standingFrom(row [][]byte, sees bool, server string) (st roleStatus, err error) {
+	if len(row) != standingColumns {
+		return st, fmt.Errorf("the question for a role's standing was answered with %d columns", len(row))
+	}
+	is := func(i int) bool { return len(row[i]) == 1 && row[i][0] == 1 }
+	st = roleStatus{
+		role: row[standingRole] != nil, database: row[standingDatabase] != nil,
+		login: is(standingLogin), connect: is(standingConnect), open: is(standingOpen), expired: is(standingExpired), sees: sees,
+		server: server, id: string(row[standingRole]), begins: string(row[standingDatabase]) + string(row[standingBegins]),
+	}
+	if !is(standingSuper) {
+		none := func(i int) bool { return bytes.Equal(row[i], make([]byte, 4)) }
+		st.noRole, st.noDatabase = none(standingRoleLimit), none(standingDatabaseLimit)
+	}
+	st.secret, err = pgwire.ParseSecret(string(row[standingSecret]))
+	if _, plain := st.secret.Plain(); err != nil || plain {
+		// No form of PostgreSQL's: the server may know what to do with it.
+		st.secret, st.sees = pgwire.Secret{}, false
+	}
+	st.same, st.load = server, string(row[standingLoaded])
+	row[standingLoaded] = nil
+	st.marks(row)
+	return st, nil
+}
+
+// marks adds to the mark.
+func (st *roleStatus) marks(row [][]byte) {
+	all := binary.AppendUvarint(nil, uint64(len(st.same)))
+	all = append(all, st.same...)
+	for _, v := range row {
+		all = binary.AppendUvarint(all, uint64(len(v)))
+		all = append(all, v...)
+	}
+	sum := sha256.Sum256(all) // so that no secret is kept for the sake of comparing it
+	st.same = string(sum[:])
+	st.mark = st.same + st.load
+}
+
+// found takes over the answer to the auth query. The secret of a user who is not found
+// is the zero one, which fails as a wrong password does.
+func (st *roleStatus) found(row [][]byte) (err error) {
+	st.secret = pgwire.Secret{}
+	if len(row) != 0 && len(row) != 2 {
+		return fmt.Errorf("the auth query returned %d columns; want name and secret", len(row))
+	}
+	if len(row) == 2 {
+		if st.secret, err = pgwire.ParseSecret(string(row[1])); err != nil {
+			return err
+		}
+	}
+	if st.mark != "" {
+		st.sees = true
+		st.marks(row)
+	}
+	return nil
+}
+
+// refusal is the server's own error to a login, nil if it would have none. byPassword
+// tells that the client has shown a password: VALID UNTIL is about those only, as in
+// the server.
+func (st *roleStatus) refusal(key poolKey, byPassword bool) *pgwire.Error {
+	switch {
+	case st == nil || st.mark == "":
+		return nil
+	case !st.role:
+		return pgwire.NewFatal(pgwire.CodeInvalidAuthorization, "role %q does not exist", key.user)
+	case st.expired && byPassword:
+		return pgwire.NewFatal(pgwire.CodeInvalidPassword, "password authentication failed for user %q", key.user)
+	case !st.login:
+		return pgwire.NewFatal(pgwire.CodeInvalidAuthorization, "role %q is not permitted to log in", key.user)
+	case st.noRole:
+		return pgwire.NewFatal(pgwire.CodeTooManyConnections, "too many connections for role %q", key.user)
+	case !st.database:
+		return pgwire.NewFatal(pgwire.CodeInvalidDatabase, "database %q does not exist", key.database)
+	case !st.open:
+		return pgwire.NewFatal(pgwire.CodeObjectState, "database %q is not currently accepting connections", key.database)
+	case !st.connect:
+		e := pgwire.NewFatal(pgwire.CodeInsufficientPrivilege, "permission denied for database %q", key.database)
+		e.Detail = "User does not have CONNECT privilege."
+		return e
+	case st.noDatabase:
+		return pgwire.NewFatal(pgwire.CodeTooManyConnections, "too many connections for database %q", key.database)
+	}
+	return nil
+}
+
+const (
+	// verdictKeep is how long what the server has made of a login holds where weir
+	// sees that nothing has changed: what it cannot see is who stands behind a name in
+	// pg_hba.conf.
+	verdictKeep = time.Minute
+	// verdictKeepBlind is the same where it does not see what is stored of the
+	// password, or nothing at all.
+	verdictKeepBlind = time.Second
+	// maxVerdicts bounds what is remembered. A name is no longer than a startup packet.
+	maxVerdicts = 4096
+)
+
+// verdicts remember what the server has made of logins, by user and database. Safe for
+// concurrent use.
+type verdicts struct {
+	mu   sync.Mutex
+	seen map[poolKey]verdict // guarded by mu
+}
+
+// A verdict is what the server has last made of a login.
+type verdict struct {
+	mark    string            // of the role's standing then
+	method  pgwire.AuthMethod // what it asked for
+	asked   time.Time
+	granted time.Time // when it last let the user in, if it has
+}
+
+// methodOf is what the server asks of the user, "" if it has to be asked.
+func (v *verdicts) methodOf(key poolKey, st *roleStatus, now time.Time) pgwire.AuthMethod {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if have, ok := v.seen[key]; ok && have.mark == st.mark && now.Sub(have.asked) < verdictKeep {
+		return have.method
+	}
+	return ""
+}
+
+// granted reports whether the server has let in the user not long ago, and nothing has
+// changed since. Without a standing st is nil.
+func (v *verdicts) granted(key poolKey, st *roleStatus, now time.Time) bool {
+	keep, mark := verdictKeepBlind, ""
+	if st != nil {
+		mark = st.mark
+		if st.sees {
+			keep = verdictKeep
+		}
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	have, ok := v.seen[key]
+	return ok && have.mark == mark && !have.granted.IsZero() && now.Sub(have.granted) < keep
+}
+
+// note keeps what the server has asked for, if that is known, and whether it has let
+// the user in. changed tells that sessions may begin otherwise than those before.
+func (v *verdicts) note(key poolKey, st *roleStatus, method pgwire.AuthMethod, granted bool, now time.Time) (changed bool) {
+	mark := ""
+	if st != nil {
+		mark = st.mark
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	have, ok := v.seen[key]
+	if !ok && len(v.seen) >= maxVerdicts {
+		v.seen = nil
+	}
+	if v.seen == nil {
+		v.seen = make(map[poolKey]verdict)
+	}
+	if changed = !ok || have.mark != mark; changed {
+		have = verdict{mark: mark}
+		key = poolKey{database: strings.Clone(key.database), user: strings.Clone(key.user)}
+	}
+	if method != "" {
+		have.method, have.asked = method, now
+	}
+	if granted {
+		have.granted = now
+	}
+	v.seen[key] = have
+	return changed
+}
+
+// refute forgets that the server lets the user in.
+func (v *verdicts) refute(key poolKey) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	delete(v.seen, key)
+}
