@@ -2,6 +2,7 @@ package lab
 
 import (
 	"bytes"
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -36,12 +37,16 @@ func findPostgresOrSkip(t *testing.T) postgresBinaries {
 
 func TestInitDataSurvivesASpoiltCache(t *testing.T) {
 	cache, work := coldCache(t)
-	bin := findPostgresOrSkip(t)
 	as, err := unprivileged("postgres")
 	if err != nil {
 		t.Fatal(err)
 	}
-	initialise := func(name string) {
+	made := 0
+	server := cluster{name: "server-1", key: "a build", make: func(_ context.Context, dst string, _ *identity) error {
+		made++
+		return os.WriteFile(filepath.Join(dst, "VERSION"), []byte("1"), 0o600)
+	}}
+	initialise := func(name string, wantMade int) {
 		t.Helper()
 		dst := filepath.Join(work, name)
 		if err := os.Mkdir(dst, 0o700); err != nil {
@@ -50,26 +55,29 @@ func TestInitDataSurvivesASpoiltCache(t *testing.T) {
 		if err := as.own(dst); err != nil {
 			t.Fatal(err)
 		}
-		if err := initData(t.Context(), bin.cluster(), dst, as, Fast, false); err != nil {
+		if err := initData(t.Context(), server, dst, as, Fast, false); err != nil {
 			t.Fatal(err)
 		}
-		content, err := os.ReadFile(filepath.Join(dst, "PG_VERSION"))
-		if want := strings.SplitN(bin.version.String(), ".", 2)[0]; err != nil || !strings.HasPrefix(string(content), want) {
-			t.Errorf("%s: PG_VERSION %q, %v; want %s", name, content, err, want)
+		content, err := os.ReadFile(filepath.Join(dst, "VERSION"))
+		if err != nil || string(content) != "1" || made != wantMade {
+			t.Errorf("%s: version %q, %v; made %d times, want %d", name, content, err, made, wantMade)
+		}
+		if _, err := os.Lstat(filepath.Join(dst, "zzz")); err == nil {
+			t.Errorf("%s: it has what was put into the cache", name)
 		}
 	}
-	initialise("made")
-	golden, err := filepath.Glob(filepath.Join(cache, "weir", "lab", "postgres-*-*"))
+	initialise("made", 1)
+	golden, err := filepath.Glob(filepath.Join(cache, "weir", "lab", "server-1-*"))
 	if err != nil || len(golden) != 2 { // the directory and its lock
 		t.Fatalf("cache holds %v (%v), want one directory and its lock", golden, err)
 	}
-	initialise("copied")
+	initialise("copied", 1)
 	// An entry that is neither file nor directory cannot be copied: half-way through, the copy
-	// is given up, and initdb starts anew in its place.
-	if err := os.Symlink("nowhere", filepath.Join(golden[0], "pg_zzz")); err != nil {
+	// is given up, and the server's data is made anew in its place.
+	if err := os.Symlink("nowhere", filepath.Join(golden[0], "zzz")); err != nil {
 		t.Fatal(err)
 	}
-	initialise("in spite of it")
+	initialise("in spite of it", 2)
 }
 
 func TestCopyTreeKeepsModesAndContent(t *testing.T) {

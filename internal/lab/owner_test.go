@@ -136,6 +136,9 @@ func startOwner(t *testing.T, engine, dir string, as *syscall.Credential) (*exec
 	cmd := exec.Command(bin)
 	cmd.Dir = home
 	cmd.Env = []string{"PATH=/usr/bin:/bin", "HOME=" + home, "WEIR_LAB_DIR=" + home, childMode + "=" + engine}
+	if cache, err := os.UserCacheDir(); err == nil && as == nil { // to initialise data anew is most of what its server costs
+		cmd.Env = append(cmd.Env, "XDG_CACHE_HOME="+cache)
+	}
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: as}
 	stdin, err := cmd.StdinPipe()
