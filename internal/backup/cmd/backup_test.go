@@ -1,7 +1,6 @@
 package backupcmd
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/weirdb/weir/internal/backup/archive"
 	"github.com/weirdb/weir/internal/backup/bulk"
+	"github.com/weirdb/weir/internal/backup/bulk/postgres/pgtest"
 	"github.com/weirdb/weir/internal/backup/notice"
 	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/cli/clitest"
@@ -61,15 +61,11 @@ func (s *shop) dsn(db string) string { return s.p.DSN(db) }
 // psql runs a script and returns what it prints.
 func (s *shop) psql(db, script string) string {
 	s.t.Helper()
-	cmd := exec.Command(filepath.Join(s.p.BinDir(), "psql"), "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", s.p.DSN(db), "-f", "-")
-	cmd.Stdin = strings.NewReader(script)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
+	out, err := pgtest.Psql(s.p, db, script)
 	if err != nil {
-		s.t.Fatalf("psql: %v\n%s", err, stderr.String())
+		s.t.Fatal(err)
 	}
-	return strings.TrimSpace(string(out))
+	return out
 }
 
 // print is what a database holds, in short.

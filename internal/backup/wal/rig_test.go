@@ -2,22 +2,20 @@ package wal
 
 import (
 	"archive/tar"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/weirdb/weir/internal/backup/archive"
+	"github.com/weirdb/weir/internal/backup/bulk/postgres/pgtest"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/internal/testkit"
@@ -99,23 +97,11 @@ func newRig(t *testing.T) *rig {
 
 func psql(t *testing.T, p *lab.Postgres, script string) string {
 	t.Helper()
-	out, err := tryPsql(p, script)
+	out, err := pgtest.Psql(p, "postgres", script)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return out
-}
-
-func tryPsql(p *lab.Postgres, script string) (string, error) {
-	cmd := exec.Command(filepath.Join(p.BinDir(), "psql"), "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", p.DSN("postgres"), "-f", "-")
-	cmd.Stdin = strings.NewReader(script)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return "", fmt.Errorf("psql: %w\n%s", err, stderr.String())
-	}
-	return strings.TrimSpace(string(out)), nil
 }
 
 func (r *rig) psql(script string) string {
@@ -208,7 +194,7 @@ func (r *rig) restored(id string, target Target, keys archive.ReadOptions) (*lab
 			return true
 		default:
 		}
-		state, err := tryPsql(p, "SELECT pg_is_in_recovery()")
+		state, err := pgtest.Psql(p, "postgres", "SELECT pg_is_in_recovery()")
 		return err == nil && state == "f"
 	})
 	if ended {

@@ -17,6 +17,7 @@ import (
 	"github.com/weirdb/weir/internal/backup"
 	"github.com/weirdb/weir/internal/backup/archive"
 	pg "github.com/weirdb/weir/internal/backup/bulk/postgres"
+	"github.com/weirdb/weir/internal/backup/bulk/postgres/pgtest"
 	dump "github.com/weirdb/weir/internal/backup/postgres"
 	"github.com/weirdb/weir/internal/backup/restore"
 	load "github.com/weirdb/weir/internal/backup/restore/postgres"
@@ -194,50 +195,20 @@ func (r *rig) asker(db string) func(query string) string {
 	}
 }
 
-// exec runs a statement, or several as one transaction.
+// exec runs a script.
 func (r *rig) exec(db, sql string) {
 	r.t.Helper()
 	r.psql(db, sql)
 }
 
-// psql runs a script as psql does: each statement is its own transaction. For a single one
-// there is no program.
+// psql runs a script and returns what it prints.
 func (r *rig) psql(db, script string) string {
 	r.t.Helper()
-	if !strings.ContainsAny(script, ";\\") {
-		return r.query(db, script)
-	}
-	cmd := exec.Command(filepath.Join(r.p.BinDir(), "psql"), "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", r.p.DSN(db), "-f", "-")
-	cmd.Stdin = strings.NewReader(script)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		r.t.Fatalf("psql: %v\n%s", err, stderr.String())
-	}
-	return strings.TrimSpace(string(out))
-}
-
-// query runs a statement, and returns its rows as psql prints them.
-func (r *rig) query(db, statement string) string {
-	r.t.Helper()
-	ctx := context.Background() // a cleanup's, too
-	conn, err := pgconn.Connect(ctx, r.p.DSN(db))
+	out, err := pgtest.Psql(r.p, db, script)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	defer conn.Close(ctx)
-	results, err := conn.Exec(ctx, statement).ReadAll()
-	if err != nil {
-		r.t.Fatalf("%s: %v", statement, err)
-	}
-	var lines []string
-	for _, result := range results {
-		for _, row := range result.Rows {
-			lines = append(lines, string(bytes.Join(row, []byte("|"))))
-		}
-	}
-	return strings.TrimSpace(strings.Join(lines, "\n"))
+	return out
 }
 
 // kept are the directories of backups that several tests read, by the scripts of their
