@@ -90,7 +90,7 @@ CREATE TABLE named (id int, x int WITHOUT SYSTEM VERSIONING, row_end int, rs tim
 INSERT INTO named (id, x, row_end) VALUES (1, 1, 7); UPDATE named SET id = 2; UPDATE named SET x = 3;
 CREATE TABLE gone (id int PRIMARY KEY, e enum('', 'a')) WITH SYSTEM VERSIONING; INSERT INTO gone VALUES (1, ''), (2, 'a'); DELETE FROM gone;
 CREATE TABLE aria (id int PRIMARY KEY, v int) ENGINE=Aria WITH SYSTEM VERSIONING; INSERT INTO aria VALUES (1, 1); UPDATE aria SET v = 2;
-CREATE TABLE long_one (id int PRIMARY KEY, v int, p char(200)) WITH SYSTEM VERSIONING; INSERT INTO long_one SELECT seq, 1, repeat('p', 200) FROM seq_1_to_20000; UPDATE long_one SET v = 2 WHERE id % 2 = 0; DELETE FROM long_one WHERE id > 15000;`)
+CREATE TABLE long_one (id int PRIMARY KEY, v int, p char(200)) WITH SYSTEM VERSIONING; INSERT INTO long_one SELECT seq, 1, repeat('p', 200) FROM seq_1_to_8000; UPDATE long_one SET v = 2 WHERE id % 2 = 0; DELETE FROM long_one WHERE id > 6000;`)
 	r.each(`SELECT *, row_start, row_end FROM plain FOR SYSTEM_TIME ALL ORDER BY row_start, id; SELECT * FROM plain ORDER BY id;
 SELECT *, re FROM named FOR SYSTEM_TIME ALL ORDER BY rs; SELECT * FROM named; SELECT * FROM named PARTITION (h);
 SELECT *, row_start, row_end FROM gone FOR SYSTEM_TIME ALL ORDER BY id; SELECT count(*) FROM gone;

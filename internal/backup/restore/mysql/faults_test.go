@@ -262,10 +262,15 @@ func TestKilledRestoreResumes(t *testing.T) {
 	r.repo = openRepo(t, dir)
 	r.backup(backup.Options{ChunkBytes: backup.MinChunkBytes, Checksums: true}, archive.Options{})
 	want := r.native(r.db)
-	for _, c := range []struct {
+	type place struct {
 		part string
 		n    int
-	}{{"data/", 0}, {"data/a/", 2}, {"data/b/", 5}, {"data/isam", 0}, {"sequences", 1}} {
+	}
+	places := []place{{"data/b/", 5}, {"data/isam", 0}, {"sequences", 1}}
+	if testkit.All() { // more of the first one's kind
+		places = append(places, place{"data/", 0}, place{"data/a/", 2})
+	}
+	for _, c := range places {
 		t.Run(strings.ReplaceAll(c.part, "/", "_"), func(t *testing.T) {
 			r := &rig{t: t, m: r.m, db: r.db, repo: r.repo}
 			target := r.db + "_again"
