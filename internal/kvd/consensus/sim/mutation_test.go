@@ -188,11 +188,16 @@ func bugs() []bug {
 // the simulator has changed so that it shows nothing any more, the search among all
 // seeds finds another, slower; -survey lists them.
 var shownBy = map[string]int{
-	"CarryForgotten": 967, "IntentForgotten": 100, "IntentWithGap": 22, "LeaseBackTooEarly": 51, "LeaseFromAnswer": 27,
-	"OldRequestTaken": 72, "PriorIgnored": 23, "PromiseOwnTimeout": 72, "ReadBeforeOpen": 32, "RecoverInAnyOrder": 24,
-	"RecoverTooMuch": 15, "RecoverWithoutBundle": 56, "RestartForgetsLease": 26, "RestartForgetsPromise": 187,
-	"SaidOnlyOnce": 53, "ServeBeforeOpen": 125, "SpecBeforeDisk": 685, "TruncatedForgotten": 290, "VoteBeforeDisk": 58,
-	"VoteNotAwaited": 2108, "VoteNotPersisted": 198, "VoteOnConflict": 10, "WeakBeforeDisk": 279,
+	"CarryForgotten": 967, "IntentForgotten": 100, "IntentWithGap": 22, "LeaseBackTooEarly": 51,
+	"LeaseFromAnswer": 27, "OldRequestTaken": 72, "PoolForgetsAtAppend": 10, "PoolForgetsAtElected": 9,
+	"PriorIgnored": 23, "PromiseOwnTimeout": 72, "ReadBeforeOpen": 32, "ReadUncommitted": 14,
+	"ReadWithoutLease": 6, "RecoverInAnyOrder": 24, "RecoverTooMuch": 15, "RecoverWithoutBundle": 56,
+	"RestartForgetsLease": 26, "RestartForgetsPromise": 187, "SaidOnlyOnce": 53, "ServeBeforeOpen": 125,
+	"SessionsByLocalClock": 8, "SessionsNotInSnap": 18, "SpecBeforeDisk": 685, "SpecOverUncommitted": 8,
+	"TokenWithoutView": 15, "TransferKeepsLease": 18, "TruncatedForgotten": 290, "VoteBeforeDisk": 58,
+	"VoteDuringLease": 5, "VoteNotAwaited": 2108, "VoteNotPersisted": 198, "VoteOnConflict": 10, "WaitEnds": 6,
+	"WeakBeforeDisk": 279, "clock read too early": 16, "disk done too early": 8, "leader's word is enough": 10,
+	"snapshot not synced": 18, "token stands": 15,
 }
 
 // catch plays seeds until one shows the bug, and returns that seed.
