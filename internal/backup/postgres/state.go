@@ -27,7 +27,8 @@ func (d *database) state(ctx context.Context, w *worker) error {
 
 // fingerprint hashes the definitions that the main session shows. Some of them are
 // not those of the snapshot, but those of the moment, and an object that is dropped
-// meanwhile may be an error of the server: errMoved.
+// meanwhile may be an error of the server: errMoved. The books of a restore are none of the
+// database's own objects, and restored by nobody.
 func (d *database) fingerprint(ctx context.Context, also func(pg.Aspect) error) (_ string, err error) {
 	d.mainMu.Lock()
 	defer d.mainMu.Unlock()
@@ -36,7 +37,7 @@ func (d *database) fingerprint(ctx context.Context, also func(pg.Aspect) error) 
 	}
 	h := sha256.New()
 	yield, end := pg.WriteAspects(h)
-	err = d.main.Fingerprint(ctx, "", func(a pg.Aspect) error {
+	err = d.main.Fingerprint(ctx, "weir_restore", func(a pg.Aspect) error {
 		if err := also(a); err != nil {
 			return err
 		}

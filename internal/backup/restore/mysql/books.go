@@ -17,9 +17,9 @@ func note(step string) string {
 }
 
 // openBooks reads the books, if there are any.
-func openBooks(ctx context.Context, s *my.Session, backup, database string, resume bool) (*restore.Books, error) {
+func openBooks(ctx context.Context, d *database) (*restore.Books, error) {
 	b := &restore.Books{}
-	err := s.Query(ctx, "SELECT step FROM "+booksTable, func(row []string) error {
+	err := d.main.Query(ctx, "SELECT step FROM "+booksTable, func(row []string) error {
 		b.Add(row[0])
 		return nil
 	})
@@ -29,19 +29,19 @@ func openBooks(ctx context.Context, s *my.Session, backup, database string, resu
 	if err != nil {
 		return nil, fmt.Errorf("read the books of an earlier restore: %w", err)
 	}
-	if err := b.Check("table "+booksTable, backup, database, resume); err != nil {
+	if err := b.Check("table "+booksTable, d.manifest.ID, d.source, &d.opts); err != nil {
 		return nil, err
 	}
 	return b, nil
 }
 
 // beginBooks makes the books.
-func beginBooks(ctx context.Context, s *my.Session, backup, database string) error {
+func beginBooks(ctx context.Context, d *database) error {
 	for _, sql := range []string{
 		"CREATE TABLE IF NOT EXISTS " + booksTable + " (step VARBINARY(3000) NOT NULL PRIMARY KEY) ENGINE=InnoDB ROW_FORMAT=DYNAMIC",
-		note(restore.Identity(backup, database)),
+		note(d.opts.Identity(d.manifest.ID, d.source)),
 	} {
-		if err := s.Exec(ctx, sql); err != nil {
+		if err := d.main.Exec(ctx, sql); err != nil {
 			return fmt.Errorf("begin the books of the restore: %w", unlogged(err))
 		}
 	}

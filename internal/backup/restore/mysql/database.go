@@ -216,14 +216,14 @@ func (d *database) prepare(ctx context.Context, exists bool) (*restore.Books, er
 	if d.main, err = d.connect(ctx, d.target); err != nil {
 		return nil, err
 	}
-	b, err := openBooks(ctx, d.main, d.manifest.ID, d.source, d.opts.Resume || d.opts.DryRun)
+	b, err := openBooks(ctx, d)
 	if err != nil || b.Begun() {
 		return b, err
 	}
 	if err := d.fit(ctx); err != nil || d.opts.DryRun {
 		return b, err
 	}
-	if err := beginBooks(ctx, d.main, d.manifest.ID, d.source); err != nil {
+	if err := beginBooks(ctx, d); err != nil {
 		return nil, err
 	}
 	if d.opts.Clean && !d.create {

@@ -2,6 +2,8 @@ package mysql_test
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -78,8 +80,13 @@ CREATE TABLE weir_restore (step varbinary(100) PRIMARY KEY); INSERT INTO weir_re
 	if err := finished(t, done); err == nil {
 		t.Fatal("a restore that was interrupted succeeded")
 	}
+	part := restore.Options{DSN: r.m.DSN(target), Resume: true, SchemaOnly: true}
+	r.repo = plain
+	if _, err := r.restoreCtx(t.Context(), part); err == nil || !strings.Contains(err.Error(), "another part") {
+		t.Errorf("a part of it is resumed: %v", err)
+	}
 	r.client(target, "CREATE TRIGGER tr BEFORE INSERT ON t FOR EACH ROW SET NEW.a = 7")
-	r.repo, o.Resume, o.Stop = plain, true, true
+	o.Resume, o.Stop = true, true
 	if _, err := r.restoreCtx(t.Context(), o); err == nil || !strings.Contains(err.Error(), "has triggers already") {
 		t.Errorf("resumed beside a trigger: %v", err)
 	}
@@ -89,5 +96,47 @@ CREATE TABLE weir_restore (step varbinary(100) PRIMARY KEY); INSERT INTO weir_re
 	}
 	if got := r.client(target, "SELECT a FROM t; SHOW TABLES"); got != "1\nt" {
 		t.Errorf("the table and its rows: %q", got)
+	}
+}
+
+// TestEngineWithoutTransactions: where a table has one, rows of a run that was interrupted are not
+// there twice after --resume.
+func TestEngineWithoutTransactions(t *testing.T) {
+	r := newRig(t, server(t, lab.FlavorMariaDB), "CREATE TABLE n (x varchar(300)); INSERT INTO n SELECT repeat(sha2(g, 256), 4) FROM "+numbers)
+	dir := t.TempDir()
+	r.repo = openRepo(t, dir)
+	res := r.backup(backup.Options{}, archive.Options{})
+	files, err := filepath.Glob(filepath.Join(dir, res.Manifest.ID, "db", "*", "data", "n", "*"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("files of table n: %v, %v", files, err)
+	}
+	flip := func() { // the end, which comes after rows
+		text, err := os.ReadFile(files[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		text[len(text)-2] ^= 1
+		if err := os.WriteFile(files[0], text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	target := r.db + "_copy"
+	r.createDB(target)
+	r.client(target, "CREATE TABLE n (x varchar(300)) ENGINE=MyISAM")
+	o := restore.Options{DSN: r.m.DSN(target), DataOnly: true, Stop: true}
+	flip()
+	if _, err := r.restoreCtx(t.Context(), o); err == nil {
+		t.Fatal("a damaged chunk is restored")
+	}
+	if n := r.number("SELECT count(*) FROM " + target + ".n"); n == 0 {
+		t.Error("there are no rows of the chunk that failed")
+	}
+	flip()
+	o.Resume = true
+	if _, err := r.restoreCtx(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := r.number("SELECT count(*) FROM "+target+".n"), r.number("SELECT count(*) FROM "+r.db+".n"); got != want || want == 0 {
+		t.Errorf("there are %d rows instead of %d", got, want)
 	}
 }

@@ -196,7 +196,7 @@ func (r *runner) ending(ctx context.Context, all []*database, existing map[strin
 	}
 	ending := false
 	err := last.with(ctx, func(d *database, ctx context.Context) error {
-		b, err := openBooks(ctx, d.main, d.manifest.ID, d.source, true)
+		b, err := openBooks(ctx, d)
 		if err == nil {
 			ending = b.Has(restore.StepRestored)
 		}

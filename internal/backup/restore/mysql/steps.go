@@ -1,6 +1,7 @@
 package mysql
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -57,6 +58,9 @@ func (d *database) events(ctx context.Context) error {
 
 // load makes tables, their rows and their indexes.
 func (d *database) load(ctx context.Context) error {
+	if err := (loader{d}).judge(ctx); err != nil {
+		return err
+	}
 	if d.opts.Resume {
 		if err := (loader{d}).triggered(ctx); err != nil {
 			return fmt.Errorf("look for triggers: %w", err)
@@ -104,16 +108,49 @@ func (d *database) compare(ctx context.Context) error {
 	})
 }
 
-// engines warns of tables that the server has made with another storage engine than they had,
-// as it does when it has not got that one, or is set to allow only one.
-func (l loader) engines(ctx context.Context) error {
+// made returns the storage engines of the tables that are there, by their names.
+func (l loader) made(ctx context.Context) (map[string]string, error) {
 	made := map[string]string{}
 	err := l.main.Query(ctx, "SELECT table_name, engine FROM information_schema.tables WHERE table_schema = DATABASE() AND engine IS NOT NULL", func(row []string) error {
 		made[row[0]] = row[1]
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("ask for storage engines: %w", err)
+		return nil, fmt.Errorf("ask for storage engines: %w", err)
+	}
+	return made, nil
+}
+
+// judge finds out whose rows do not obey transactions here, though they did at the source: tables
+// that are there with another storage engine, and all that a server of MariaDB makes with one.
+func (l loader) judge(ctx context.Context) error {
+	made, err := l.made(ctx)
+	if err != nil {
+		return err
+	}
+	enforced := ""
+	if l.maria {
+		row, err := l.main.Row(ctx, "SELECT COALESCE(@@enforce_storage_engine, '')")
+		if err != nil {
+			return fmt.Errorf("ask for settings: %w", err)
+		}
+		enforced = row[0]
+	}
+	for _, t := range l.tables {
+		begun := slices.ContainsFunc(t.chunks, func(c archive.Chunk) bool { return l.books.Has(c.Path) })
+		if is := cmp.Or(made[t.name()], enforced); !begun && is != "" && !strings.EqualFold(is, "InnoDB") {
+			t.safe = false
+		}
+	}
+	return nil
+}
+
+// engines warns of tables that the server has made with another storage engine than they had,
+// as it does when it has not got that one, or is set to allow only one.
+func (l loader) engines(ctx context.Context) error {
+	made, err := l.made(ctx)
+	if err != nil {
+		return err
 	}
 	for _, t := range l.tables {
 		was, is := t.plain.Engine(), made[t.name()]
@@ -213,8 +250,8 @@ func (d *database) object(name, statement string, err error) error {
 func refused(e *my.Entry) string { return "refused " + e.String() }
 
 // refuse notes that, if err is the server's.
-func (d *database) refuse(ctx context.Context, s *my.Session, e *my.Entry, err error) error {
-	if my.ErrorCode(err) == 0 || s.Broken() != nil || d.books.Has(refused(e)) {
+func (l loader) refuse(ctx context.Context, s *my.Session, e *my.Entry, err error) error {
+	if my.ErrorCode(err) == 0 || s.Broken() != nil || l.books.Has(refused(e)) {
 		return nil
 	}
 	return s.Exec(ctx, strings.Replace(note(refused(e)), "INSERT", "INSERT IGNORE", 1))
@@ -222,14 +259,14 @@ func (d *database) refuse(ctx context.Context, s *my.Session, e *my.Entry, err e
 
 // mayBeOurs reports whether an object that is not noted, and is there, may be what an interrupted
 // run has made.
-func (d *database) mayBeOurs(ctx context.Context, e *my.Entry) (bool, error) {
-	if !d.books.Begun() || d.books.Has(refused(e)) {
+func (l loader) mayBeOurs(ctx context.Context, e *my.Entry) (bool, error) {
+	if !l.books.Begun() || l.books.Has(refused(e)) {
 		return false, nil
 	}
 	if e.Kind != my.KindTrigger {
 		return true, nil
 	}
-	others, err := d.names(ctx, d.main, "SELECT trigger_name FROM information_schema.triggers WHERE trigger_schema = DATABASE() AND trigger_name = "+
+	others, err := l.names(ctx, l.main, "SELECT trigger_name FROM information_schema.triggers WHERE trigger_schema = DATABASE() AND trigger_name = "+
 		my.Literal(e.Name)+" AND LOWER(event_object_table) <> LOWER("+my.Literal(e.Table)+")")
 	return len(others) == 0, err
 }
@@ -250,7 +287,7 @@ func (d *database) makeTable(ctx context.Context, s *my.Session, t *table) error
 			}
 		}
 		if err != nil && sql == create {
-			if err := d.refuse(ctx, s, t.entry, err); err != nil {
+			if err := (loader{d}).refuse(ctx, s, t.entry, err); err != nil {
 				return err
 			}
 		}
@@ -424,14 +461,14 @@ func (d *database) entry(ctx context.Context, e *my.Entry) error {
 	}
 	var ours bool
 	if err == nil {
-		ours, err = d.mayBeOurs(ctx, e)
+		ours, err = loader{d}.mayBeOurs(ctx, e)
 	}
 	if err == nil && ours {
 		err = d.main.Exec(ctx, e.Drop(true)) // of packages, in their own sql_mode
 	}
 	if err == nil {
 		if err = d.main.Exec(ctx, create); !my.Missing(err) && !unfit(err) { // such a view may come in this run
-			err = errors.Join(err, d.refuse(ctx, d.main, e, err))
+			err = errors.Join(err, loader{d}.refuse(ctx, d.main, e, err))
 		}
 	}
 	if set := e.Setting(); set != "" && d.main.Broken() == nil {

@@ -18,7 +18,7 @@ func (d *database) choose() error {
 	}
 	if !d.opts.DataOnly {
 		for _, e := range chosen(d.toc, m, d.opts.Filter.Empty()) {
-			if e.Setting() || e.OfDatabase() || d.opts.NoPrivileges && e.Pass() == pg.PassACL {
+			if e.Setting() || e.OfDatabase() || ofLedger(e) || d.opts.NoPrivileges && e.Pass() == pg.PassACL {
 				continue
 			}
 			d.entries = append(d.entries, e)
@@ -43,7 +43,7 @@ func (d *database) chooseTables(m *bulk.Matcher) error {
 			continue
 		}
 		for _, t := range db.Tables {
-			if m.Table(t.Schema, t.Name) && m.Data(t.Schema, t.Name) {
+			if t.Schema != ledgerSchema && m.Table(t.Schema, t.Name) && m.Data(t.Schema, t.Name) {
 				n := &target{Table: t}
 				// A part of a backup may have the partition without its root.
 				if schema, name := t.Attributes["root_schema"], t.Attributes["root_table"]; name != "" && m.Table(schema, name) {

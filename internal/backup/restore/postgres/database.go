@@ -101,11 +101,14 @@ func (d *database) restore(ctx context.Context, exists bool) (err error) {
 	return d.main.Exec(ctx, note(restore.StepRestored))
 }
 
+var errExists = errors.New("the database exists already (--clean drops it first, --resume continues an interrupted restore)")
+
 // prepare makes the database, opens it and sees that it is fit: empty, cleaned,
 // or one whose restore was interrupted.
 func (d *database) prepare(ctx context.Context, exists bool) (*restore.Books, error) {
 	end := d.Phase("prepare")
 	defer end()
+	again := false // to set what belongs to the database itself
 	if d.create && (!exists || d.opts.Clean) {
 		if d.opts.DryRun {
 			return nil, nil //nolint:nilnil // there are none
@@ -114,11 +117,9 @@ func (d *database) prepare(ctx context.Context, exists bool) (*restore.Books, er
 			return nil, err
 		}
 	} else if d.create && !d.opts.Resume {
-		return nil, errors.New("the database exists already (--clean drops it first, --resume continues an interrupted restore)")
-	} else if d.create && !d.opts.DryRun {
-		if err := d.properties(ctx); err != nil { // the interruption may have come before them
-			return nil, err
-		}
+		return nil, errExists
+	} else {
+		again = d.create && !d.opts.DryRun // the interruption may have come before them
 	}
 	var err error
 	if d.main, err = d.connect(ctx); err != nil {
@@ -129,18 +130,21 @@ func (d *database) prepare(ctx context.Context, exists bool) (*restore.Books, er
 			return nil, err
 		}
 	}
-	id := d.manifest.ID
-	books, err := openLedger(ctx, d.main, id, d.source, d.opts.Resume || d.opts.DryRun)
+	books, err := openLedger(ctx, d.main, d)
 	if err != nil {
 		return nil, err
 	}
-	if books.Begun() {
-		return books, nil
+	if !books.Begun() {
+		if err := d.fit(ctx); err != nil {
+			return nil, err
+		}
 	}
-	if err := d.fit(ctx); err != nil {
-		return nil, err
+	if again && !books.Has(restore.StepRestored) {
+		if err := reset(ctx, d); err != nil {
+			return nil, err
+		}
 	}
-	if d.opts.DryRun {
+	if books.Begun() || d.opts.DryRun {
 		return books, nil
 	}
 	if d.opts.Clean && !d.create {
@@ -156,7 +160,7 @@ func (d *database) prepare(ctx context.Context, exists bool) (*restore.Books, er
 			return nil, fmt.Errorf("drop schema public, as at the source: %w", err)
 		}
 	}
-	if err := beginLedger(ctx, d.main, id, d.source); err != nil || d.sandbox == nil {
+	if err := beginLedger(ctx, d); err != nil || d.sandbox == nil {
 		return books, err
 	}
 	return books, d.admit(ctx)
@@ -258,6 +262,17 @@ func (d *database) make(ctx context.Context, exists bool) error {
 func justMade(err error) bool {
 	code := pg.ErrorCode(err)
 	return code == "42P04" || code == "23505" // duplicate_database; unique_violation where both were made at once
+}
+
+// reset sets what belongs to a database that an interrupted run has made, and opens the
+// session anew, for which its settings count.
+func reset(ctx context.Context, d *database) error {
+	if err := errors.Join(d.properties(ctx), d.main.Close()); err != nil {
+		return err
+	}
+	var err error
+	d.main, err = d.connect(ctx)
+	return err
 }
 
 // properties sets what belongs to the database itself: owner, settings, comment,
@@ -467,6 +482,11 @@ func (d *database) parallel(ctx context.Context, workers []worker) error {
 	parts, err := partitions(ctx, d)
 	if err != nil {
 		return err
+	}
+	if d.opts.Resume {
+		if err := (resumer{d}).triggered(ctx); err != nil {
+			return err
+		}
 	}
 	err = d.Load(ctx, d.target, d.moved.Load, func(n int) error { return workers[n].close() }, d.graph(workers, before, parts))
 	if err != nil {

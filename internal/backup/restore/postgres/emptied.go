@@ -1,11 +1,14 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/weirdb/weir/internal/backup/archive"
 	pg "github.com/weirdb/weir/internal/backup/bulk/postgres"
 	"github.com/weirdb/weir/internal/backup/restore"
 )
@@ -21,7 +24,7 @@ type resumer struct{ *database }
 // and keeps the books.
 func (d resumer) emptied(ctx context.Context) error {
 	unlogged := map[[2]string]string{} // of tables, the size in bytes where that tells, else ""
-	reset := false                     // a sequence stands at its beginning
+	reset := map[string]bool{}         // beginnings of the statements that set sequences that stand at theirs
 	// Row security may keep rows from who asks for them, and sizes from nobody. The server
 	// leaves a table of the usual kind (2 is its access method) without a byte.
 	err := d.main.Query(ctx, `SELECT n.nspname, c.relname, c.relkind, CASE WHEN c.relam = 2 THEN pg_catalog.pg_relation_size(c.oid)::text ELSE '' END
@@ -29,7 +32,7 @@ FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamesp
 AND (c.relkind = 'r' OR NOT EXISTS (SELECT FROM pg_catalog.pg_sequences s WHERE s.schemaname = n.nspname AND s.sequencename = c.relname AND s.last_value IS NOT NULL))`,
 		func(row []string) error {
 			if row[2] == "S" {
-				reset = true
+				reset["SELECT pg_catalog.setval("+pg.Literal(pg.Qualified(row[0], row[1]))] = true
 			} else {
 				unlogged[[2]string{row[0], row[1]}] = row[3]
 			}
@@ -53,11 +56,31 @@ AND (c.relkind = 'r' OR NOT EXISTS (SELECT FROM pg_catalog.pg_sequences s WHERE 
 			}
 		}
 	}
-	if !reset || !d.books.Has(stateOf(d.database, sequences)) {
+	if len(reset) == 0 || !d.books.Has(stateOf(d.database, sequences)) {
 		return nil
 	}
-	// It may have stood there at the source: to set it again does no harm.
-	return d.forget(ctx, stateOf(d.database, sequences), restore.StepRestored)
+	return d.position(ctx, reset)
+}
+
+// position sets sequences again. They may have stood at their beginning at the source, too,
+// and then it does no harm; of others somebody may have taken numbers since.
+func (d resumer) position(ctx context.Context, reset map[string]bool) error {
+	wanted, err := d.wanted()
+	if err != nil {
+		return err
+	}
+	subject := subjects(d.database)
+	return d.statements(ctx, stateOf(d.database, sequences), func(sql string) error {
+		set, _, _ := cutPosition(sql)
+		e := subject(sql)
+		if !reset[set] || !wanted(sql) || e != nil && !d.books.Has(entryStep(e)) {
+			return nil
+		}
+		if err := d.main.Exec(ctx, sql); err != nil {
+			return d.failed(&restore.ObjectError{Database: d.target, Object: "sequences", Statement: restore.First(sql, 200), Rest: sql + ";", Err: err})
+		}
+		return nil
+	})
 }
 
 // forget takes steps out of the books.
@@ -98,7 +121,45 @@ func (d resumer) again(ctx context.Context, t *target, empty bool) error {
 		return nil
 	}
 	d.Warn("table %s is unlogged, and a crash of the server has emptied it: its rows are loaded again", t.name())
-	return d.forget(ctx, append(lost, stateOf(d.database, sequences), restore.StepRestored)...) // its sequences are unlogged, too
+	return d.forget(ctx, append(lost, restore.StepRestored)...)
+}
+
+// errTriggered is why rows of a table with triggers are not loaded.
+var errTriggered = errors.New("the table has triggers already, which rows that are loaded now would set off: drop them, of a partition at the table that it belongs to, and make them again after --resume")
+
+// triggered refuses rows of tables that have triggers, be it that rows come to them by way of
+// a root. An interrupted run has made those of a table some of whose rows had failed.
+func (d resumer) triggered(ctx context.Context) error {
+	triggers := map[string]bool{} // other than those of keys; a partition's are internal ones up to PostgreSQL 14
+	err := d.main.Query(ctx, `SELECT DISTINCT n.nspname, c.relname FROM pg_catalog.pg_trigger t
+JOIN pg_catalog.pg_class c ON c.oid = t.tgrelid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_constraint k WHERE k.oid = t.tgconstraint AND k.contype <> 't')`, func(row []string) error {
+		triggers[pg.Qualified(row[0], row[1])] = true
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("look for triggers: %w", err)
+	}
+	watched := map[string]bool{} // by the table by way of which rows come
+	for _, t := range d.tables {
+		root := cmp.Or(t.root, t.sql())
+		watched[root] = watched[root] || triggers[t.sql()] || triggers[root]
+	}
+	for _, t := range d.tables {
+		if !t.ours || !watched[cmp.Or(t.root, t.sql())] {
+			continue
+		}
+		left := func(c *archive.Chunk) bool { return !d.books.Has(c.Path) }
+		for _, c := range t.chunks {
+			if left(c) {
+				if err := d.failed(d.rowsError(t, c, errTriggered)); err != nil {
+					return err
+				}
+			}
+		}
+		t.chunks = slices.DeleteFunc(t.chunks, left)
+	}
+	return nil
 }
 
 // watched reports whether triggers or rules of a table have been made.

@@ -61,7 +61,7 @@ func TestUnloggedSequencesAfterACrash(t *testing.T) {
 	if r.asker(r.db)("SHOW server_version_num") < "150000" {
 		t.Skip("there are unlogged sequences from PostgreSQL 15 on")
 	}
-	r.psql(r.db, `CREATE UNLOGGED SEQUENCE alone; SELECT nextval('alone'), nextval('alone');
+	r.psql(r.db, `CREATE UNLOGGED SEQUENCE alone; SELECT nextval('alone'), nextval('alone'); CREATE SEQUENCE logged; SELECT nextval('logged');
 CREATE UNLOGGED TABLE drained (n int GENERATED ALWAYS AS IDENTITY, g int); INSERT INTO drained (g) VALUES (1), (2), (3); DELETE FROM drained;
 CREATE MATERIALIZED VIEW view AS SELECT 1 AS one`)
 	r.mustBackup(backup.Options{})
@@ -77,10 +77,11 @@ CREATE MATERIALIZED VIEW view AS SELECT 1 AS one`)
 	if got := r.psql(target, "SELECT count(*) FROM weir_restore.done WHERE step LIKE '%/state/sequences.sql'"); got != "1" {
 		t.Fatalf("the books note %s times that sequences are set", got)
 	}
+	r.psql(target, "SELECT setval('logged', 1000)") // somebody uses what is there
 	if _, err := r.restore(restore.Options{DSN: p.DSN(target), Resume: true}); err != nil {
 		t.Fatal(err)
 	}
-	if got := r.psql(target, "SELECT nextval('alone'), nextval('drained_n_seq')"); got != "3|4" {
+	if got := r.psql(target, "SELECT nextval('alone'), nextval('drained_n_seq'), nextval('logged')"); got != "3|4|1001" {
 		t.Errorf("the next numbers are %s", got)
 	}
 }

@@ -17,8 +17,14 @@ func note(step string) string {
 	return "INSERT INTO " + ledgerSchema + ".done (step) VALUES (" + pg.Literal(step) + ")"
 }
 
+// ofLedger reports whether an entry belongs to the books of a restore that made the source:
+// they are not restored.
+func ofLedger(e *pg.Entry) bool {
+	return e.Namespace == ledgerSchema || e.Namespace == "" && (e.Tag == ledgerSchema && e.Desc == "SCHEMA" || e.Tag == "SCHEMA "+ledgerSchema)
+}
+
 // openLedger reads the books, if there are any.
-func openLedger(ctx context.Context, s *pg.Session, backup, database string, resume bool) (*restore.Books, error) {
+func openLedger(ctx context.Context, s *pg.Session, d *database) (*restore.Books, error) {
 	row, err := s.Row(ctx, "SELECT pg_catalog.to_regclass('"+ledgerSchema+".done') IS NOT NULL")
 	if err != nil {
 		return nil, fmt.Errorf("look for an earlier restore: %w", err)
@@ -34,7 +40,7 @@ func openLedger(ctx context.Context, s *pg.Session, backup, database string, res
 	if err != nil {
 		return nil, fmt.Errorf("read the books of an earlier restore: %w", err)
 	}
-	if err := b.Check("schema "+ledgerSchema, backup, database, resume); err != nil {
+	if err := b.Check("schema "+ledgerSchema, d.manifest.ID, d.source, &d.opts); err != nil {
 		return nil, err
 	}
 	return b, nil
@@ -42,9 +48,9 @@ func openLedger(ctx context.Context, s *pg.Session, backup, database string, res
 
 // beginLedger makes the books. The empty target that this follows is looked at in the
 // same session.
-func beginLedger(ctx context.Context, s *pg.Session, backup, database string) error {
-	err := s.Exec(ctx, "CREATE SCHEMA "+ledgerSchema+"; CREATE TABLE "+ledgerSchema+".done (step text PRIMARY KEY); "+
-		note(restore.Identity(backup, database)))
+func beginLedger(ctx context.Context, d *database) error {
+	err := d.main.Exec(ctx, "CREATE SCHEMA "+ledgerSchema+"; CREATE TABLE "+ledgerSchema+".done (step text PRIMARY KEY); "+
+		note(d.opts.Identity(d.manifest.ID, d.source)))
 	if err != nil {
 		return fmt.Errorf("begin the books of the restore: %w", err)
 	}

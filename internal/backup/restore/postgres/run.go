@@ -107,11 +107,6 @@ func (r *runner) all(ctx context.Context) error {
 		return err
 	}
 	cluster := r.Cluster()
-	if cluster && !r.opts.NoGlobals {
-		if err := r.globals(ctx); err != nil {
-			return err
-		}
-	}
 	var all []*database
 	for _, name := range names {
 		d := &database{runner: r, source: name, version: version}
@@ -121,6 +116,14 @@ func (r *runner) all(ctx context.Context) error {
 	ending, err := r.ending(ctx, all, existing)
 	if err != nil {
 		return err
+	}
+	if cluster && !r.opts.NoGlobals && !ending {
+		if err := r.fit(ctx, all, existing); err != nil {
+			return err
+		}
+		if err := r.globals(ctx); err != nil {
+			return err
+		}
 	}
 	for _, d := range all {
 		if ending {
@@ -184,6 +187,38 @@ func (r *runner) reach(ctx context.Context) (*pg.Session, error) {
 	return nil, err
 }
 
+// fit refuses databases that are there and not fit, before roles are set to what they were.
+func (r *runner) fit(ctx context.Context, all []*database, existing map[string]bool) error {
+	for _, d := range all {
+		if !existing[d.target] || d.create && r.opts.Clean {
+			continue
+		}
+		if err := fitAlone(ctx, d); err != nil {
+			return fmt.Errorf("restore database %s: %w", d.target, err)
+		}
+	}
+	return nil
+}
+
+// fitAlone refuses a database that is there, and neither empty nor one whose restore is resumed.
+func fitAlone(ctx context.Context, d *database) (err error) {
+	if d.create && !d.opts.Resume {
+		return errExists
+	}
+	if d.main, err = pg.Connect(ctx, d.cfg, d.target); err != nil {
+		return err
+	}
+	defer func() {
+		err = errors.Join(err, d.main.Close())
+		d.main = nil
+	}()
+	books, err := openLedger(ctx, d.main, d)
+	if err != nil || books.Begun() || d.opts.DataOnly {
+		return err
+	}
+	return d.fit(ctx)
+}
+
 // ending reports whether an interrupted restore of several databases had come to
 // close their books, which it does in their order: those of the last one say so.
 func (r *runner) ending(ctx context.Context, all []*database, existing map[string]bool) (_ bool, err error) {
@@ -199,7 +234,7 @@ func (r *runner) ending(ctx context.Context, all []*database, existing map[strin
 		return false, err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	books, err := openLedger(ctx, s, r.manifest.ID, last.source, true)
+	books, err := openLedger(ctx, s, last)
 	if err != nil {
 		return false, fmt.Errorf("restore database %s: %w", last.target, err)
 	}
@@ -215,7 +250,7 @@ func (d *database) end(ctx context.Context, ending bool) error {
 	if err != nil {
 		return err
 	}
-	books, err := openLedger(ctx, s, d.manifest.ID, d.source, true)
+	books, err := openLedger(ctx, s, d)
 	if err = errors.Join(err, s.Close()); err != nil || !books.Begun() {
 		return err
 	}

@@ -104,6 +104,7 @@ INSERT INTO top SELECT 1 + g % 2, (enum_range(NULL::mood))[1 + (g / 2) % 8] FROM
 // last one, and at its very end. What is done stays done.
 func TestInterruptedClusterResumes(t *testing.T) {
 	r := newRig(t, ownServer(t), "")
+	r.admin("CREATE ROLE clerk PASSWORD 'old'")
 	for _, db := range []string{"aa", "cc"} {
 		r.createDB(db)
 		r.psql(db, "CREATE TABLE t AS SELECT g AS id FROM generate_series(1, 100) g; CREATE FUNCTION e() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN END'; "+
@@ -130,9 +131,17 @@ func TestInterruptedClusterResumes(t *testing.T) {
 			t.Errorf("database %s differs:\n%s\n%s", db, a, b)
 		}
 	}
-	err := restoreFrom(t.Context(), r.repo, restore.Options{DSN: into.p.DSN("postgres"), Resume: true, NoGlobals: true})
-	if err == nil || !strings.Contains(err.Error(), "nothing to continue") {
-		t.Errorf("a second time: %v", err)
+	into.admin("ALTER ROLE clerk PASSWORD 'new'")
+	const password = "SELECT rolpassword FROM pg_authid WHERE rolname = 'clerk'"
+	want := into.psql("aa", password)
+	for resume, text := range map[bool]string{true: "nothing to continue", false: "the database exists already"} {
+		err := restoreFrom(t.Context(), r.repo, restore.Options{DSN: into.p.DSN("postgres"), Resume: resume})
+		if err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("a second time, resume %v: %v", resume, err)
+		}
+	}
+	if want != into.psql("aa", password) {
+		t.Error("a restore that is refused sets a password back")
 	}
 }
 

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -456,13 +457,20 @@ func (d *database) script(ctx context.Context, phase, name string, run func(cont
 	if err != nil {
 		return err
 	}
+	subject := subjects(d)
 	err = d.statements(ctx, chunk, func(sql string) error {
 		if !wanted(sql) {
 			return nil
 		}
 		step := d.opts.Progress.Begin(phase)
 		defer step()
-		if err := run(ctx, sql); err != nil {
+		var err error
+		if e := subject(sql); e != nil && !d.made(e) { // what is there under its name is somebody else's
+			err = fmt.Errorf("%w %s", restore.ErrNeeds, e.Name())
+		} else {
+			err = run(ctx, sql)
+		}
+		if err != nil {
 			return d.failed(&restore.ObjectError{Database: d.target, Object: phase, Statement: restore.First(sql, 200), Rest: sql + ";", Err: err})
 		}
 		return nil
@@ -471,6 +479,36 @@ func (d *database) script(ctx context.Context, phase, name string, run func(cont
 		return err
 	}
 	return d.main.Exec(ctx, note(chunk))
+}
+
+// subjects returns the entries of the sequences and materialized views that statements are
+// about; nil for what is not restored.
+func subjects(d *database) func(sql string) *pg.Entry {
+	of := map[string]*pg.Entry{}
+	for _, e := range d.entries {
+		switch name := pg.Qualified(e.Namespace, e.Tag); e.Desc {
+		case "SEQUENCE":
+			of["SELECT pg_catalog.setval("+pg.Literal(name)] = e
+		case "MATERIALIZED VIEW":
+			of["REFRESH MATERIALIZED VIEW "+name] = e
+		}
+	}
+	return func(sql string) *pg.Entry {
+		set, _, _ := cutPosition(sql)
+		return cmp.Or(of[sql], of[set])
+	}
+}
+
+// cutPosition cuts what is set off from a setval: it stands behind the last comma but one.
+func cutPosition(sql string) (set, position string, ok bool) {
+	i := strings.LastIndex(sql, ",")
+	if i > 0 {
+		i = strings.LastIndex(sql[:i], ",")
+	}
+	if i <= 0 {
+		return "", "", false
+	}
+	return sql[:i], sql[i+1:], true
 }
 
 // wanted returns which statements about sequences and materialized views are
@@ -498,14 +536,7 @@ func (d *database) wanted() (func(sql string) bool, error) {
 		}
 	}
 	return func(sql string) bool {
-		if names[sql] {
-			return true
-		}
-		// A value stands behind the last comma but one of a setval.
-		i := strings.LastIndex(sql, ",")
-		if i > 0 {
-			i = strings.LastIndex(sql[:i], ",")
-		}
-		return i > 0 && names[sql[:i+1]]
+		set, _, ok := cutPosition(sql)
+		return names[sql] || ok && names[set+","]
 	}, nil
 }
