@@ -453,7 +453,7 @@ func (b *backend) hiddenMessage(u *unit, typ byte, msg []byte) {
 	}
 }
 
-// back processes what the answers to a client's units mean for its session.
+// A responder processes what the answers to a client's units mean for its session.
 type responder struct {
 	c *client
 

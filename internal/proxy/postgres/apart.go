@@ -11,21 +11,21 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// This file is how statements run apart; see apart.go of core. A write's turn ends
-// with lock_timeout, which weir sets to the length of the turn, and was rolled back; a
+// This file runs statements apart; see apart.go of core. A write's turn ends
+// with lock_timeout, which weir sets to the length of the turn, and it is rolled back; a
 // read is cancelled.
 
-// alone is how a pool runs statements on backends that their clients do not own.
+// alone runs statements of a pool on backends that their clients do not own.
 type alone struct{ p *pool }
 
-// feed gives slots to what waits for one.
+// feed gives slots to waiting statements.
 func (a *alone) feed() {
 	p := a.p
 	for u, s, ok := p.Apart.Next(p.Slots()); ok; u, s, ok = p.Apart.Next(p.Slots()) {
 		switch {
 		case u.Left():
 		case u.read && u.shape != nil && u.shape.Sharable() && !u.shape.Stalled(p.l.Now):
-			p.sharing.queue(u) // what held up those like it is over
+			p.sharing.queue(u) // reads like it are no longer held up
 		default:
 			p.Hold(&u.Turn, s)
 			p.Enqueue(waiter{Unit: u})
@@ -33,20 +33,20 @@ func (a *alone) feed() {
 	}
 }
 
-// queue has a unit run alone, without linking its client.
+// queue queues a unit to run alone, without linking its client.
 func (a *alone) queue(u *unit) {
 	p := a.p
 	u.c.reader = nil
 	p.QueueApart(u)
 }
 
-// withLockTimeout is the settings with another lock_timeout.
+// withLockTimeout returns the settings with another lock_timeout.
 func withLockTimeout(t *session.Table, set *session.Set, d time.Duration) *session.Set {
 	return t.With(set, session.Setting{Name: "lock_timeout", Value: strconv.FormatInt(max(1, d.Milliseconds()), 10) + "ms", Literal: true})
 }
 
 // set is the settings for u's next turn. A grouped write's answer is held
-// until it is whole: if the turn ends first, the client has seen nothing of it.
+// until it is complete: if the turn ends first, the client has seen nothing of it.
 func (a *alone) set(u *unit) *session.Set {
 	p := a.p
 	u.bound, u.hold = 0, false
@@ -118,16 +118,16 @@ func (a *alone) send(b *backend, u *unit) {
 }
 
 // lockTimedOut reports whether an error is the lock_timeout that weir has set for the unit.
-// A refusal to wait at all, by NOWAIT, has the same code and another routine.
+// NOWAIT, which refuses to wait at all, has the same code and another routine.
 func (u *unit) lockTimedOut(e *pgwire.Error) bool {
 	return e.Code == pgwire.CodeLockNotAvailable && u.bound > 0 && ofTimeout(e)
 }
 
-// ofTimeout tells, of an error for a lock, that it ended a wait.
+// ofTimeout reports whether an error for a lock ended a wait.
 func ofTimeout(e *pgwire.Error) bool { return e.Routine == "" || e.Routine == "ProcessInterrupts" }
 
-// errLockBehindRows is for a grouped write that has met a lock, and of whose rows a part has
-// left weir.
+// errLockBehindRows is for a grouped write that has met a lock after a part of its rows was
+// passed on.
 func errLockBehindRows() *pgwire.Error {
 	e := pgwire.NewError(pgwire.CodeLockNotAvailable, "canceling statement due to lock timeout (of weir, which waits for no lock within a group)")
 	e.Detail = fmt.Sprintf("More than %d MB of its rows had been sent: weir cannot run it again, alone. Nothing of it has taken effect.", maxHeld>>20)
@@ -136,7 +136,7 @@ func errLockBehindRows() *pgwire.Error {
 }
 
 // turnOver reports whether an error is the end of a turn, set by weir and not by
-// the client, and then whether the unit is to run again.
+// the client, and whether the unit must run again.
 func (u *unit) turnOver(e *pgwire.Error) (again, over bool) {
 	switch {
 	case u.lockTimedOut(e):

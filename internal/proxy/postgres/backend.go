@@ -20,34 +20,34 @@ type backend struct {
 	p      *pool
 	pid    uint32
 	secret []byte
-	number uint32                // among clients and backends; 0 without an Authenticator
+	number uint32                // unique among clients and backends; 0 without an Authenticator
 	via    *pgwire.ConnectConfig // see backendConn
 	params map[string]string     // ParameterStatus, as last reported
-	lex    lexical               // of them: how it reads texts
-	// bytewise tells that texts in its client_encoding can be read byte by byte.
+	lex    lexical               // derived from params: how it reads texts
+	// bytewise: texts in its client_encoding can be read byte by byte.
 	bytewise bool
 
-	owner *client // owned
-	lane  *lane   // laned
+	owner *client // if owned
+	lane  *lane   // if laned
 
 	status byte // of the last ReadyForQuery
 
 	backendSession
 	backendStmts
 
-	pass int // bytes of the present message that are still to be passed on
+	pass int // bytes of the current message that are still to be passed on
 
 	auditedAt   time.Duration
 	served      bool          // has answered something
-	lastWriter  *client       // whose statements alone may have advanced sequences here; nil if none have
-	mixed       bool          // those of several clients may have
-	cancelAgain time.Duration // weir cancels nothing here before
-	hazard      bool          // a cancel request may have hit another statement than was meant
+	lastWriter  *client       // the only client whose statements may have advanced sequences here, or nil
+	mixed       bool          // statements of several clients may have
+	cancelAgain time.Duration // weir cancels nothing here before this
+	hazard      bool          // a cancel request may have hit another statement than the intended one
 }
 
 // send translates and appends a whole unit. The bytes leave at the turn's end
-// together with those of every other unit for this backend. A write whose columns the
-// server is asked for follows later, see goOn: nothing may be sent behind it before.
+// together with those of every other unit for this backend. A write whose columns weir
+// asks the server for follows later, see goOn: nothing may be sent behind it before.
 func (b *backend) send(u *unit) {
 	u.sendsAt(b)
 	b.Push(u, b.p.l.Now)
@@ -66,7 +66,7 @@ func (b *backend) send(u *unit) {
 // sendMessages translates and appends the messages of a unit.
 func (b *backend) sendMessages(u *unit) {
 	special := len(u.exp) > 0
-	var bound struct { // last, and may be described next
+	var bound struct { // the last one, which may be described next
 		st            *stmt
 		portal, named uint32
 	}
@@ -124,7 +124,7 @@ func (b *backend) sendMessages(u *unit) {
 		}
 	}
 	if !special {
-		u.exp = u.exp[:0] // every answer goes on as it comes
+		u.exp = u.exp[:0] // every answer is passed on as it comes
 	}
 	b.s.Touch()
 }
@@ -181,7 +181,7 @@ func (b *backend) ready(u *unit, status byte) {
 	default:
 		if u.shape != nil && !u.failed {
 			if b.Mode == core.ModeOwn && u.read {
-				took = min(took, core.MaxObserved) // it may be the cost of a lock, which passes
+				took = min(took, core.MaxObserved) // it may include the wait for a lock
 			}
 			u.shape.Observe(took, u.bytes)
 		}
@@ -192,7 +192,7 @@ func (b *backend) ready(u *unit, status byte) {
 			b.unlearn(u) // messages sent after the error were skipped, too
 		}
 		if u.c != nil {
-			u.c.state.leave(stateCopying) // also where it ended with an error
+			u.c.state.leave(stateCopying) // also if it ended with an error
 			u.c.fwd.concluded(b, u)
 		}
 		if u.retry {
@@ -224,7 +224,7 @@ func (b *backend) ready(u *unit, status byte) {
 func (b *backend) rerun(u *unit) {
 	u.again()
 	if givenUp(u) {
-		return // its turn ended before the request had come
+		return // its turn ended before the request arrived
 	}
 	if u.read && u.Tries > 0 && u.shape != nil {
 		u.shape.Stall(b.p.l.Now + core.StallMark)
@@ -232,7 +232,7 @@ func (b *backend) rerun(u *unit) {
 	b.p.alone.queue(u)
 }
 
-// settle decides what becomes of the backend when a unit has ended.
+// settle decides what happens to the backend when a unit has ended.
 func (b *backend) settle() {
 	if b.Depth() > 0 {
 		switch b.Mode {
@@ -244,7 +244,7 @@ func (b *backend) settle() {
 		return
 	}
 	if b.Held {
-		return // given to somebody by prepare
+		return // prepare has given it away
 	}
 	if b.Cancels > 0 {
 		return // settled again when the cancel request has ended
@@ -261,7 +261,7 @@ func (b *backend) settle() {
 	}
 }
 
-// Goodbye ends a connection that has nothing under way.
+// Goodbye ends a connection that has nothing in flight.
 func (b *backend) Goodbye() {
 	if !b.s.Closed {
 		b.s.Write(pgwire.AppendTerminate(nil))
@@ -286,8 +286,8 @@ func (b *backend) OnDrained() {
 	}
 }
 
-// OnClosed reports to the clients that wait for this backend what is known of
-// their statements. None is run again whose outcome is unknown.
+// OnClosed answers the clients whose statements were on this backend. No statement whose
+// outcome is unknown runs again.
 func (b *backend) OnClosed(err error) {
 	p := b.p
 	p.lose(b, err)

@@ -11,10 +11,10 @@ const maxPreparedBytes = 4 << 20
 
 // backendStmts are the statements that are prepared on a backend.
 //
-// Behind a message that fails the server skips the rest of the unit, a Parse or Close of
-// weir's own included, while weir may have sent more units already. Therefore statements
-// are closed, to make room, at the start of a unit only, where a Close is never skipped.
-// And nothing is sent that relies on a Parse which an earlier unit may still skip: a client
+// After a message that fails, the server skips the rest of the unit, including a Parse or Close
+// of weir's own, while weir may already have sent further units. Therefore weir closes
+// statements, to make room, only at the start of a unit, where a Close is never skipped.
+// And it sends nothing that relies on a Parse which an earlier unit may still skip: a client
 // that owns the backend waits for the answer to that unit; for others the statement is
 // closed and parsed once more, which is right whether or not the server has it.
 type backendStmts struct {
@@ -26,10 +26,10 @@ type backendStmts struct {
 	begun    uint64 // units that may have Parse messages, numbered from 1
 	answered uint64 // up to this number
 	parsing  uint64 // the last one with a Parse that may be skipped
-	front    uint64 // where in what is sent that unit begins, behind the Closes for room
+	front    uint64 // where in the output that unit begins, after the Closes that make room
 
-	// foreign were read in settings that are not theirs, see literals.go: with literals, so that
-	// not even the client that had them read may use them later.
+	// foreign statements were parsed with settings that are not theirs, see literals.go; true: they
+	// have literals, so that not even the client that parsed them may use them later.
 	foreign map[*stmt]bool
 
 	heard stmtDescription // of the statement that the server is describing
@@ -75,13 +75,13 @@ func (k *backendStmts) most() int {
 	return maxPrepared
 }
 
-// has reports whether a statement is prepared here, or its Parse is on the way.
+// has reports whether a statement is prepared here, or its Parse was sent.
 func (k *backendStmts) has(st *stmt) bool {
 	was, ok := k.prepared[st]
 	return ok && !was.uncertain
 }
 
-// knows reports whether u, the unit begun last, can rely on a statement, and notes the use.
+// knows reports whether u, the last unit begun, can rely on a statement, and records the use.
 func (k *backendStmts) knows(u *unit, st *stmt) bool {
 	was, ok := k.prepared[st]
 	if !ok || was.uncertain || was.parsedBy > k.answered && was.parsedBy != k.begun {
@@ -97,7 +97,7 @@ func (k *backendStmts) knows(u *unit, st *stmt) bool {
 }
 
 // pending reports whether the client that owns the backend must wait before it uses a
-// statement: an earlier unit of its own, to be answered still, has the Parse.
+// statement: an earlier unit of its own, not answered yet, has the Parse.
 func (k *backendStmts) pending(c *client, st *stmt) bool {
 	if k.parsing <= k.answered || st == nil || c.state == stateCopying {
 		return false
@@ -129,9 +129,9 @@ func (k *backendStmts) learn(u *unit, st *stmt) {
 	now := preparedStmt{lastUsed: k.useSeq, sentBy: u.num, parsedBy: u.num, reparsed: there}
 	switch {
 	case b.owner == nil && front:
-		now.parsedBy = 0 // no failure and no aborted transaction is before it
+		now.parsedBy = 0 // no failure and no aborted transaction precedes it
 	case there && !was.uncertain && (was.params || st.desc.params == nil):
-		now.parsedBy = was.parsedBy // if this one is skipped, that is as good
+		now.parsedBy = was.parsedBy // if this one is skipped, the earlier one still counts
 	}
 	k.prepared[st] = now
 	k.parsing = max(k.parsing, now.parsedBy)
@@ -143,15 +143,15 @@ func (k *backendStmts) learn(u *unit, st *stmt) {
 	}
 }
 
-// sure notes that what was learned last is not going to be skipped.
+// sure records that the last Parse learned will not be skipped.
 func (k *backendStmts) sure(st *stmt) {
 	was := k.prepared[st]
 	was.parsedBy = 0
 	k.prepared[st] = was
 }
 
-// unlearn notes what became of the Parse messages of a failed unit: the server refused
-// the one at which it failed, and skipped those behind it.
+// unlearn handles the Parse messages of a failed unit: the server refused
+// the one at which it failed, and skipped those after it.
 func (k *backendStmts) unlearn(u *unit) {
 	at := min(u.expAt, len(u.exp))
 	for i := max(at, u.unlearned); i < len(u.exp); i++ {
@@ -172,14 +172,14 @@ func (k *backendStmts) unlearn(u *unit) {
 	u.unlearned = len(u.exp)
 }
 
-// drop forgets a statement.
+// drop removes a statement.
 func (k *backendStmts) drop(st *stmt) {
 	delete(k.prepared, st)
 	delete(k.foreign, st)
 	k.bytes -= len(st.tail)
 }
 
-// forget follows what ends all statements, as DISCARD ALL does.
+// forget is called after a command that ends all statements, as DISCARD ALL does.
 func (k *backendStmts) forget() {
 	clear(k.prepared)
 	k.bytes, k.foreign = 0, nil
@@ -208,8 +208,8 @@ func (k *backendStmts) close(u *unit, st *stmt) {
 	u.exp = append(u.exp, expect{code: expHiddenClose})
 }
 
-// putParse sends the client's Parse of st, unless the statement is here and the server has no
-// more to say of it.
+// putParse sends the client's Parse of st, unless the statement is here and the server would
+// only confirm it.
 func (k *backendStmts) putParse(u *unit, st *stmt) {
 	if k.knows(u, st) && !st.noticed && !u.anew && !st.desc.old(k.b.p.l.Now) {
 		u.exp = append(u.exp, expect{code: expOwnParse})
@@ -219,7 +219,7 @@ func (k *backendStmts) putParse(u *unit, st *stmt) {
 	k.ownParse(u, st)
 }
 
-// ownParse appends the client's Parse of a statement that was learned.
+// ownParse appends the client's Parse of a statement whose description is known.
 func (k *backendStmts) ownParse(u *unit, st *stmt) {
 	k.b.s.Out = pgwire.AppendParseRaw(k.b.s.OutBuf(), st.srvName, st.tail)
 	u.exp = append(u.exp, expect{code: expParse, st: st})
@@ -229,17 +229,17 @@ func (k *backendStmts) ownParse(u *unit, st *stmt) {
 	}
 }
 
-// parseAnew sends the client's Parse of st where the server may refuse it, also if the
+// parseAnew sends the client's Parse of st if the server may refuse it, even if the
 // statement is here: it is closed first, which the server never refuses.
 func (k *backendStmts) parseAnew(u *unit, st *stmt) {
 	k.learn(u, st)
 	was := k.prepared[st]
-	was.parsedBy = u.num // what is sent behind it cannot rely on the statement, even if it was here
+	was.parsedBy = u.num // what follows cannot rely on the statement, even if it was here
 	k.prepared[st], k.parsing = was, u.num
 	k.ownParse(u, st)
 }
 
-// need makes sure that st is prepared, by a Parse of our own.
+// need makes sure that st is prepared, by a Parse of weir's own.
 func (k *backendStmts) need(u *unit, st *stmt) {
 	if k.knows(u, st) {
 		return

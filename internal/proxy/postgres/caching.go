@@ -11,45 +11,46 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// This file is reads with a ttl: those that package cache may answer.
+// This file handles reads with a ttl, which package cache may answer.
 //
-// An answer may be kept if its statement may run in a shared pipeline, by the same proof: a
-// client that owns no backend and has nothing under way sends one read whose text and names show
-// no effect. Its answer can depend on the data, on the text and parameters, on the user and
-// database, and on the settings of the session, all of which the key holds.
+// An answer may be kept under the same conditions under which its statement may run in a shared
+// pipeline: the client owns no backend and has nothing in flight, and sends one read whose text
+// and names show no effect. Its answer can depend on the data, on the text and parameters, on
+// the user and database, and on the settings of the session; except for the data, the key
+// contains all of them.
 //
 //	router ── Ask ──► Hit ────────────────────────► the server's bytes, as they were
-//	                  Refresh ── as Hit, and a unit of nobody's runs the statement
+//	                  Refresh ── as Hit, and a unit without a client runs the statement
 //	                  Lead ────► the unit runs as ever, its answer is held until it is whole
 //	                  Follow ──► its bytes stay in the socket's buffer until the leader's
 //	                             unit has ended, and are looked at again
 //
-// An answer that grows past --cache-max-answer is let go on as it comes (spill).
+// An answer that grows beyond --cache-max-answer is passed on as it comes (spill).
 
 // caching is a client's side of the cache.
 type caching struct {
 	cache.Client
 	c *client
 
-	writes  bool // has written in the transaction under way
-	changes bool // ... : the schema
+	writes  bool // has written in the current transaction
+	changes bool // ... has changed the schema in it
 }
 
-// A cached is what becomes of a statement with a ttl.
+// A cached says what happens to a statement with a ttl.
 type cached uint8
 
 const (
 	cachedNot   cached = iota // it runs; its unit ends a flight, if it has one
-	cachedWaits               // its bytes are looked at again
-	cachedDone                // it is answered
+	cachedWaits               // its input is processed again later
+	cachedDone                // it was answered
 )
 
-// query looks for the answer to a simple query, which is a read. raw is its message, u a
-// unit of nobody's yet, for what is counted.
+// query looks up the answer to a simple query that is a read. raw is its message; u is only
+// used for statistics.
 func (ca *caching) query(u *unit, raw []byte, sql string, info *reading) cached {
 	c := ca.c
 	if c.inflight > 0 {
-		return cachedWaits // until its earlier ones are answered
+		return cachedWaits // until its earlier units are answered
 	}
 	t := c.texts.asRead(sql)
 	if t.Varies() {
@@ -63,14 +64,14 @@ func (ca *caching) query(u *unit, raw []byte, sql string, info *reading) cached 
 	return ca.ask(u, raw, cache.AppendField(key, body), &info.Hints)
 }
 
-// extended looks for the answer to a whole unit of extended messages, which raw holds.
+// extended looks up the answer to a whole unit of extended messages, which raw holds.
 func (ca *caching) extended(u *unit, raw []byte) cached {
 	c := ca.c
 	switch {
 	case c.inflight > 0:
 		return cachedWaits
 	case !c.texts.bytewise || c.p.facts.silent || !u.reads() || u.limited:
-		return cachedNot // and counted when it has a backend
+		return cachedNot // it is counted when it has a backend
 	case !u.plain(raw):
 		return ca.skip(cache.SkipMessages)
 	}
@@ -86,7 +87,7 @@ func (ca *caching) extended(u *unit, raw []byte) cached {
 	}
 	st := bind.st
 	if st.set == nil {
-		return ca.skip(cache.SkipKey) // too long to be anybody else's
+		return ca.skip(cache.SkipKey) // too long to be shared
 	}
 	if st.learnBody(); st.volatile {
 		return ca.skip(cache.SkipVolatile)
@@ -96,7 +97,7 @@ func (ca *caching) extended(u *unit, raw []byte) cached {
 	h := &st.info.Hints
 	key := append(ca.key(h), 'E', describe)
 	for _, part := range [...]string{st.set.Key(), st.as.encoding, st.as.conforming} {
-		key = cache.AppendField(key, part) // in which its constants and names were read
+		key = cache.AppendField(key, part) // the settings with which its constants and names were parsed
 	}
 	key = cache.AppendField(key, st.body)
 	key = cache.AppendField(key, st.tail[len(st.sql)+1:]) // types of parameters
@@ -106,7 +107,7 @@ func (ca *caching) extended(u *unit, raw []byte) cached {
 	return did
 }
 
-// plain reports whether the unit runs one statement in the unnamed portal and nothing else.
+// plain reports whether the unit only runs one statement in the unnamed portal.
 func (u *unit) plain(raw []byte) bool {
 	if !u.plainInsert() {
 		return false
@@ -128,7 +129,7 @@ func (u *unit) plain(raw []byte) bool {
 	return true
 }
 
-// learnBody reads, once, what the cache has to know of the statement.
+// learnBody computes, once, what the cache needs to know of the statement.
 func (st *stmt) learnBody() {
 	if st.body != "" {
 		return
@@ -141,7 +142,7 @@ func (st *stmt) learnBody() {
 	}
 }
 
-// key begins a key: all that an answer depends on but the statement itself.
+// key begins a key: everything that an answer depends on, except for the statement.
 func (ca *caching) key(h *sqlscan.Hints) []byte {
 	c := ca.c
 	lex := c.texts.lexical()
@@ -152,7 +153,7 @@ func (ca *caching) key(h *sqlscan.Hints) []byte {
 	return key
 }
 
-// ask asks the cache. With cachedNot the unit that runs the statement takes the flight of
+// ask asks the cache. With cachedNot the unit that runs the statement takes the flight from
 // Made, if there is one.
 func (ca *caching) ask(u *unit, raw, key []byte, h *sqlscan.Hints) cached {
 	c := ca.c
@@ -205,8 +206,8 @@ func (ca *caching) tick() {
 	}
 }
 
-// answer gives the client what the cache has for a unit, which is not sent. The client
-// has waited for it since then.
+// answer sends the client the cached answer to a unit, which is not sent to the server. The
+// client has waited since since.
 func (ca *caching) answer(u *unit, raw []byte, a *cache.Answer, since time.Duration) cached {
 	c := ca.c
 	if u.simple {
@@ -238,7 +239,7 @@ func (ca *caching) answer(u *unit, raw []byte, a *cache.Answer, since time.Durat
 	return cachedDone
 }
 
-// skip counts a statement with a ttl that is not cached, and tells the client.
+// skip counts a statement with a ttl that is not cached, and notifies the client.
 func (ca *caching) skip(why cache.Skip) cached {
 	ca.Forget()
 	ca.c.p.answers.Skipped(why)
@@ -250,14 +251,14 @@ func (ca *caching) tell(why cache.Skip) cached {
 	return cachedNot
 }
 
-// linked counts a statement that runs on a backend of the client's own.
+// linked counts a statement that runs on the client's own backend.
 func (ca *caching) linked(info *reading) {
 	if why := ca.whyNot(info); why != 0 {
 		ca.skip(why)
 	}
 }
 
-// whyNot is why a statement on a backend of the client's own is not cached; 0 if it does
+// whyNot is why a statement on the client's own backend is not cached; 0 if it does
 // not ask for it.
 func (ca *caching) whyNot(info *reading) cache.Skip {
 	c := ca.c
@@ -281,7 +282,7 @@ func (ca *caching) whyNot(info *reading) cache.Skip {
 // readEffects are the effects of statements that leave data as they are.
 const readEffects = sqlscan.EffBackslash | sqlscan.EffTx | sqlscan.EffSet | sqlscan.EffSessionRead | sqlscan.EffSleep
 
-// ran notes that a unit of the linked client has ended: whether it may have written, when
+// ran records that a unit of the linked client has ended: whether it may have written, when
 // that may have become visible, and a change of the schema.
 func (ca *caching) ran(u *unit, status byte) {
 	c := ca.c
@@ -305,8 +306,8 @@ func (u *unit) changesSchema() bool {
 	return u.effects.Has(sqlscan.EffDDL) && (!u.effects.Has(sqlscan.EffTemp) || u.effects.Has(sqlscan.EffMulti))
 }
 
-// unknown takes note of a unit of which nobody knows whether it has changed the schema, or
-// has committed what did.
+// unknown handles a unit of which it is unknown whether it has changed the schema, or
+// has committed such a change.
 func (p *pool) unknown(u *unit) {
 	if u.changesSchema() || u.c != nil && u.c.cached.changes {
 		p.forgetTexts()
@@ -317,7 +318,7 @@ func (p *pool) unknown(u *unit) {
 	}
 }
 
-// off takes the flight off the unit.
+// off removes the flight from the unit.
 func (u *unit) off() *cache.Flight {
 	f := u.flight
 	u.flight = nil
@@ -343,8 +344,8 @@ func (u *unit) land(status byte) {
 	}
 }
 
-// rowsOnly reports whether an answer is whole, and holds nothing but what any client that
-// asks the same would get.
+// rowsOnly reports whether an answer is complete, and contains nothing but what any client
+// would get for the same question.
 func rowsOnly(p []byte) bool {
 	for {
 		typ, n, ok := pgwire.Peek(p)
@@ -362,10 +363,10 @@ func rowsOnly(p []byte) bool {
 	}
 }
 
-// drop ends the unit's flight, which fails.
+// drop ends the unit's flight as failed.
 func (u *unit) drop() { u.off().Fail() }
 
-// spill lets the answer of a unit with a flight go on as it comes: it is too long to be
+// spill passes on the answer of a unit with a flight as it comes, because it is too long to be
 // kept.
 func (b *backend) spill(u *unit) {
 	u.off().Refuse(cache.SkipLarge)
@@ -379,17 +380,17 @@ func (b *backend) spill(u *unit) {
 	u.resp = resp
 }
 
-// held reports whether the answer is kept until it is whole.
+// held reports whether the answer is kept until it is complete.
 func (u *unit) held() bool { return u.hold || u.flight != nil }
 
-// refreshes are statements of a pool that run again because their answers are old. Nobody
+// refreshes are statements of a pool that run again because their answers are old. No client
 // waits for them.
 type refreshes struct {
 	p       *pool
 	running int
 }
 
-// run runs what u would have, in the given settings, unless too many run already.
+// run runs u's statement again, in the given settings, unless too many run already.
 func (r *refreshes) run(u *unit, raw []byte, set *session.Set, f *cache.Flight) {
 	p := r.p
 	if r.running >= p.Slots() {
@@ -432,7 +433,7 @@ func (r *refreshes) answered(u *unit, status byte) {
 	}
 }
 
-// lost ends a refresh that has no answer.
+// lost ends a refresh without an answer.
 func (r *refreshes) lost(u *unit) {
 	r.running--
 	if u.flight != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// cancel acts on a cancel request: it reaches only the statement that the
-// client has under way, never one of another client on the same backend.
+// cancel executes a cancel request: it hits only the statement that the
+// client has in flight, never one of another client on the same backend.
 func (s *Server) cancel(id uint32, secret []byte) {
 	s.Cancels.Add(1)
 	door := s.cfg().Authenticator
@@ -29,8 +29,8 @@ func (s *Server) cancel(id uint32, secret []byte) {
 		}
 		return // as the server does: no answer, whether the key was right or not
 	}
-	// The client takes the end of its request's connection for the moment from
-	// which the request cannot hit a later statement of its: that is when the
+	// The client takes the end of its request's connection as the moment from
+	// which the request cannot hit a later statement: that is when the
 	// server has closed weir's own request.
 	done := make(chan struct{})
 	finish := func() { close(done) }
@@ -48,8 +48,8 @@ func (s *Server) cancel(id uint32, secret []byte) {
 	}
 }
 
-// passOn sends a cancel request to the weir that the client is of, if there is one. That
-// closes the connection when the request cannot hit a later statement any more.
+// passOn forwards a cancel request to the weir that has the client, if there is one. That
+// weir closes the connection when the request cannot hit a later statement any more.
 func passOn(s *Server, id uint32, secret []byte) {
 	cfg := s.cfg()
 	peer := peerOf(id)
@@ -68,8 +68,8 @@ func errCancelled() *pgwire.Error {
 	return pgwire.NewError(pgwire.CodeQueryCanceled, "canceling statement due to user request")
 }
 
-// errEnded is what the client of a unit is told that it has cancelled, or that has run for too
-// long, where the server says nothing of it.
+// errEnded is the error for the client of a unit that it has cancelled, or that has run for too
+// long, if the server sends none.
 func errEnded(u *unit) *pgwire.Error {
 	if u.overdue {
 		return errOverdue(u.c.p)
@@ -77,7 +77,7 @@ func errEnded(u *unit) *pgwire.Error {
 	return errCancelled()
 }
 
-// givenUp answers a unit that the server has not carried out, if its client has cancelled it: it
+// givenUp answers a unit that the server has not executed, if its client has cancelled it: it
 // is not sent again.
 func givenUp(u *unit) bool {
 	c := u.c
@@ -95,7 +95,7 @@ func givenUp(u *unit) bool {
 // shared pipeline or a group cannot be cancelled without risk to others unless
 // nothing is sent behind it; otherwise it is answered when it finishes, soon, or
 // when its group waits for a standby. cancel
-// reports whether a request to the server is under way, at whose end it calls
+// reports whether a request to the server is in flight, at whose end it calls
 // done.
 func (c *client) cancel(done func()) bool {
 	if c.state == stateWaiting {
@@ -143,7 +143,7 @@ func (c *client) cancel(done func()) bool {
 	}
 	for _, b := range c.p.Shared.Backends {
 		if u := b.First(func(u *unit) bool { return u.kind == unitClient && u.c == c }); u != nil {
-			c.lost(c.l.moveOut(u), errCancelled()) // its answer goes to nobody
+			c.lost(c.l.moveOut(u), errCancelled()) // its answer is dropped
 			return false
 		}
 	}
@@ -151,7 +151,7 @@ func (c *client) cancel(done func()) bool {
 }
 
 // cancelBehind is cancel for a client whose statement stands behind a query of weir's own,
-// which must not be hit: it goes on when that has been answered.
+// which must not be hit: it continues when that has been answered.
 func cancelBehind(c *client, b *backend, done func()) bool {
 	b.Then(func() {
 		c.l.Agenda.Lane(core.Task(func() { // behind the client, which goes on by the answer
@@ -163,8 +163,8 @@ func cancelBehind(c *client, b *backend, done func()) bool {
 	return true
 }
 
-// cancelUnread is cancel for a client whose long text is read away from the loop: when it has
-// been read, it is sent and cancelled.
+// cancelUnread is cancel for a client whose long text is still being scanned outside of the loop:
+// afterwards the statement is sent and cancelled.
 func cancelUnread(c *client, done func()) bool {
 	t, link := c.texts.long, c.fwd.linkSeq
 	if t == nil || t.done {
@@ -180,8 +180,8 @@ func cancelUnread(c *client, done func()) bool {
 	return true
 }
 
-// insist cancels again a statement that was cancelled while it was read away from the loop: a
-// request that the server gets before the end of a long message is void.
+// insist repeats the cancel request for a statement that was cancelled while it was being
+// scanned: a request that the server gets before the end of a long message has no effect.
 func (bk *responder) insist() {
 	u, b := bk.cancelled, bk.c.link
 	if u != nil && u.insist && b != nil && b.Head() == u && b.Cancels == 0 {
@@ -189,9 +189,10 @@ func (bk *responder) insist() {
 	}
 }
 
-// endOverdue has the server end the head of the queue, which has run for longer than
-// --query-timeout, unless it is the server that waits. A member of a group is not cancelled:
-// that could hit another. If it is its client that the server waits for, that client goes.
+// endOverdue makes the server end the head of the queue, which has run for longer than
+// --query-timeout, unless the server waits for more messages. A member of a group is not
+// cancelled, since that could hit another. If the server waits for its client, that client is
+// disconnected.
 func endOverdue(b *backend) (clients bool) {
 	u := b.Head()
 	if u.kind != unitClient {
@@ -216,9 +217,9 @@ func endOverdue(b *backend) (clients bool) {
 	return true
 }
 
-// pauses reports whether the server may wait for the client, that is for more messages of the
-// unit at the head; if it does, its time starts again. It keeps the answers to those that are
-// there until it is asked for them.
+// pauses reports whether the server may be waiting for the client, that is for more messages of
+// the unit at the head; if so, its time starts again. The server keeps its answers to earlier
+// messages until it is asked for them.
 func (fw *forwarder) pauses(u *unit) bool {
 	c := fw.c
 	if !u.open || u.c != c || c.transport.pass > 0 || c.state == stateCopying {
@@ -237,7 +238,7 @@ func (fw *forwarder) pauses(u *unit) bool {
 	return true
 }
 
-// errOverdue is what the client is told of it, in place of what the server says.
+// errOverdue is the error for the client, instead of the server's.
 func errOverdue(p *pool) *pgwire.Error {
 	if p.l.cfg.Authenticator != nil {
 		p.l.srv.Log.Info("query timeout", "database", p.key.database, "user", p.key.user)
@@ -245,8 +246,8 @@ func errOverdue(p *pool) *pgwire.Error {
 	return pgwire.NewError(pgwire.CodeQueryCanceled, "canceling statement due to query timeout (%s, set in weir)", p.Limits.QueryTimeout)
 }
 
-// cancel sends the server a cancel request for the head of the queue. What is
-// behind it runs elsewhere, or again if the signal hits it.
+// cancel sends the server a cancel request for the head of the queue. Units
+// behind it run elsewhere, or again if the request hits them.
 func (b *backend) cancel(u *unit, finish func()) {
 	u.c.responder.cancelled = u
 	if b.Mode == core.ModeShared {

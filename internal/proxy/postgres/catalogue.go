@@ -10,7 +10,7 @@ import (
 	"github.com/weirdb/weir/internal/proxy/sqlscan"
 )
 
-// This file reads the server's catalogue backwards: from what does something to a
+// This file reads the server's catalogue backwards: from what changes a
 // session (functions, and expressions that call them) to the names by which a
 // statement reaches it. docs/design/006-proven-sharing.md says why that is
 // complete.
@@ -38,7 +38,7 @@ type fact struct {
 	name    string
 	eff     sqlscan.Effect
 	touches []string // settings
-	asked   bool     // the server was asked who reaches it
+	asked   bool     // the server was asked what reaches it
 }
 
 // A routine is a function of a user.
@@ -49,12 +49,12 @@ type routine struct {
 	writes bool
 }
 
-// A reader gathers the facts of one database. It runs off the loop, step by
-// step: next gives a query, feed takes its rows.
+// A reader gathers the facts of one database. It runs outside of the loop, step by
+// step: next returns a query, feed takes its rows.
 type reader struct {
-	trusted  []string                  // functions that the configuration vouches for
-	builtins string                    // the numbers of those functions of pg_catalog that do something
-	effects  map[string]sqlscan.Effect // of those functions, by number
+	trusted  []string                  // functions that the configuration trusts
+	builtins string                    // OIDs of the functions of pg_catalog that have effects
+	effects  map[string]sqlscan.Effect // of those functions, by OID
 	named    map[string]sqlscan.Effect // and by name
 
 	stamp    string
@@ -66,7 +66,7 @@ type reader struct {
 	err      error
 }
 
-// newReader returns a reader; what old knows of the server itself still holds.
+// newReader returns a reader; what old knows of the server itself remains valid.
 func newReader(trusted []string, old *index) *reader {
 	r := &reader{trusted: trusted, facts: make(map[node]*fact), edges: make(map[node][]node)}
 	if old != nil {
@@ -150,7 +150,7 @@ func (r *reader) feed(rows [][][]byte) {
 			r.tree(nodeKind(f[1][0]), f[2], f[3], f[4])
 		case "foreign":
 			r.grow(r.fact(nodeRead, f[1], f[2]), sqlscan.EffUnknownFunc, nil)
-		case "identity": // draws numbers without an expression that says so
+		case "identity": // uses a sequence without an expression that shows it
 			r.grow(r.fact(nodeWrite, f[1], f[2]), sqlscan.EffSequence, nil)
 		case "settings": // its rules call set_config, also for views over it
 			read, write := r.fact(nodeRead, f[1], f[2]), r.fact(nodeWrite, f[1], f[2])
@@ -193,11 +193,11 @@ func (r *reader) fact(kind nodeKind, oid, name string) *fact {
 	return f
 }
 
-// maxTouches is how many settings one use of a name may change for weir to ask
+// maxTouches is how many settings one use of a name may change if weir is to ask
 // for each of them.
 const maxTouches = 16
 
-// grow adds effects to a fact and reports whether that was news.
+// grow adds effects to a fact and reports whether any is new.
 func (r *reader) grow(f *fact, eff sqlscan.Effect, touches []string) bool {
 	before, settings := f.eff, len(f.touches)
 	f.eff |= eff
@@ -212,7 +212,7 @@ func (r *reader) grow(f *fact, eff sqlscan.Effect, touches []string) bool {
 	return f.eff != before || len(f.touches) != settings
 }
 
-// touch notes settings that outlive the use of f, or begin to exist by it.
+// touch records settings that outlive the use of f, or that it creates.
 func (r *reader) touch(f *fact, list []sqlscan.Touched) {
 	for _, t := range list {
 		names, e := lasting(t)
@@ -220,9 +220,9 @@ func (r *reader) touch(f *fact, list []sqlscan.Touched) {
 	}
 }
 
-// bodyEffects are what of a routine's body is passed on to who calls it: a caller
-// is no write and no definition, but it runs alone, and temporary objects are
-// looked for.
+// bodyEffects are the effects of a routine's body that its caller has: the caller
+// is neither a write nor a definition, but it runs alone, and weir checks for temporary
+// objects.
 func bodyEffects(e sqlscan.Effect) sqlscan.Effect {
 	const inner = sqlscan.EffWrites | sqlscan.EffDDL | sqlscan.EffTx | sqlscan.EffCopy | sqlscan.EffRelease |
 		sqlscan.EffDiscardAll | sqlscan.EffDeallocateAll | sqlscan.EffWeirShow | sqlscan.EffMulti | sqlscan.EffBackslash
@@ -239,7 +239,7 @@ func bodyEffects(e sqlscan.Effect) sqlscan.Effect {
 	return out
 }
 
-// function takes a function of a user into account. kind is provolatile and prokind.
+// function records a user's function. kind is provolatile and prokind.
 func (r *reader) function(oid, name, schema, lang, kind, rest string) {
 	ext, body, _ := strings.Cut(rest, "\n")
 	if slices.Contains(r.trusted, name) || slices.Contains(r.trusted, schema+"."+name) {
@@ -279,8 +279,8 @@ func (r *reader) function(oid, name, schema, lang, kind, rest string) {
 	r.touch(f, b.Touches)
 }
 
-// tree takes an expression into account in which functions of pg_catalog that do
-// something were found.
+// tree records an expression in which functions of pg_catalog with effects
+// were found.
 func (r *reader) tree(kind nodeKind, oid, name, hits string) {
 	f := r.fact(kind, oid, name)
 	for h := range strings.SplitSeq(hits, ",") {
@@ -303,7 +303,7 @@ func (r *reader) edge(src node, kind nodeKind, oid, name string) {
 	}
 }
 
-// settleNames carries effects along the edges, and through the names in the bodies
+// settleNames propagates effects along the edges, and through the names in the bodies
 // of functions, until nothing is new.
 func (r *reader) settleNames() {
 	for again := true; again; {
@@ -337,7 +337,7 @@ func (r *reader) settleNames() {
 func (r *reader) names() *index {
 	x := &index{names: make(map[string]nameEffects), stamp: r.stamp}
 	for name, e := range r.named {
-		if name != "set_config" { // of which the text shows more
+		if name != "set_config" { // the text shows more about it
 			x.names[name] = nameEffects{read: e, write: e}
 		}
 	}
@@ -377,7 +377,7 @@ func (r *reader) index() (*index, error) {
 	return x, nil
 }
 
-// isOID keeps what is put into queries to numbers.
+// isOID makes sure that only numbers are put into queries.
 func isOID(s string) bool {
 	_, err := strconv.ParseUint(s, 10, 32)
 	return err == nil

@@ -11,60 +11,58 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// This file is what a client listens on, and the way of that from its backend to the
+// This file moves the channels that a client listens on from its backend to the
 // connection that listens for many clients (notify_hub.go), and back.
 //
-// A client that has a backend listens there itself: what LISTEN, UNLISTEN and their kin
-// mean in transactions, behind savepoints and in functions is the server's matter, and
-// so is when notifications arrive. Once the client rests, and LISTEN is all that keeps
-// it on the backend, the server is asked for its channels, and they move to the hub.
-// Before its next statement they move back, to whatever backend it gets. So between
-// its statements a listener costs no connection, and within them nothing differs from
-// a direct one.
+// A client that has a backend listens there itself: the server decides what LISTEN and UNLISTEN
+// mean in transactions, after savepoints and in functions, and when notifications arrive. Once
+// the client is idle, and LISTEN is all that keeps it on the backend, weir asks the server for
+// its channels, and they move to the hub.
+// Before its next statement they move back, to whatever backend it gets. So an idle listener
+// costs no connection, and during its statements nothing differs from a direct connection.
 //
 // Each move has a marker: a notification that the client's backend sends to itself and
-// to the hub. The server has one queue of notifications for all sessions, so both hear
-// the same ones in the same order: what is in front of the marker the client gets from
-// where it listened, what is behind it from where it listens then. None is lost, given
+// to the hub. The server has one queue of notifications for all sessions, so both receive
+// the same ones in the same order: the client gets those before the marker from where it
+// listened, and those after it from where it listens then. None is lost, delivered
 // twice or out of order.
 
 // A clientListener is what one client listens on.
 type clientListener struct {
 	c *client
 
-	ear      *loopListener // hears for the client, or is about to, or no more in a moment; nil: its backend does, if it listens
-	channels []string      // ... these, in the order in which they were listened on; in the database's encoding
-	move     *channelMove  // under way
+	ear      *loopListener // listens for the client, or is about to start or stop; nil: its backend does, if it listens
+	channels []string      // in the order of LISTEN, in the database's encoding
+	move     *channelMove  // in progress
 	retryAt  time.Duration
 }
 
-// A channelMove is the move of a client's channels from where notifications come from until the
-// marker to where they come from behind it.
+// A channelMove is the move of a client's channels: before the marker its notifications come
+// from one connection, after it from another.
 type channelMove struct {
 	number uint64 // in the marker
 	pid    uint32 // of the backend, which sends it
 	hub    *hub
 	back   bool // from the hub to the client's backend
 	began  time.Duration
-	// ended: where they came from has come to the marker. begun: where they will
-	// come from has.
+	// ended: the old connection has reached the marker. begun: the new one has.
 	ended, begun bool
-	held         [][]byte // behind the marker, until ended
+	held         [][]byte // received after the marker, until ended
 	bytes        int
-	settled      bool // the backend has done what it has to do
-	void         bool // the hub is gone, and the channels stay on the backend
+	settled      bool // the backend has done its part
+	void         bool // the hub is lost, and the channels stay on the backend
 }
 
 const (
-	// restBeforeMove is how long a client keeps the backend where it listens in the
-	// hope that it goes on, unless others wait for one.
+	// restBeforeMove is how long an idle client keeps the backend where it listens, unless others
+	// wait for one: it may go on.
 	restBeforeMove = time.Second
-	// movePatience bounds a move, which takes a few round trips.
+	// movePatience bounds the time of a move, which takes a few round trips.
 	movePatience = 30 * time.Second
-	// retryMove is when a move that came to nothing is tried again.
+	// retryMove is when a failed move is tried again.
 	retryMove = 5 * time.Second
-	// maxChannels bounds those of a client that may move: they are listened on again
-	// before each of its statements.
+	// maxChannels bounds the channels of a client that may move: each statement has to listen on
+	// them again.
 	maxChannels = 1000
 	// maxNotified bounds what waits in weir for a listener that does not read.
 	maxNotified = 16 << 20
@@ -73,29 +71,28 @@ const (
 // channelsSQL asks for a session's channels, as the bytes of the database's encoding.
 const channelsSQL = unbounded + `SELECT pg_catalog.encode(pg_catalog.convert_to(c, pg_catalog.getdatabaseencoding()), 'hex') FROM pg_catalog.pg_listening_channels() AS c`
 
-// unbounded makes a query of weir's own independent of the session's settings that
-// could end it or have it wait.
+// unbounded makes a query of weir's own independent of settings of the session that
+// could end it or make it wait.
 const unbounded = `SET LOCAL transaction_isolation = 'read committed'; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0; `
 
-// viaHub tells that the client's channels are not on a backend of its own. Such a client
-// looks idle and free of state, but whatever takes it elsewhere must take those along.
+// viaHub reports whether the client's channels are not on a backend of its own. Such a client
+// looks idle and without state, but code that moves it must move those, too.
 func (ls *clientListener) viaHub() bool { return ls.ear != nil }
 
 // needsBackend reports whether a message, of a client without a backend, needs one because
-// others hear for it.
+// the hub listens for it.
 func (ls *clientListener) needsBackend(typ byte) bool {
 	if ls.ear == nil || ls.c.state == stateSkipping {
 		return false
 	}
 	switch typ {
 	case pgwire.ClientSync, pgwire.ClientDescribe, pgwire.ClientExecute, pgwire.ClientClose:
-		return true // its answer says that there has been no notification before
+		return true // its answer says that there was no notification before
 	}
 	return reads(typ)
 }
 
-// rests reports whether the client does nothing, and keeps its backend for what it listens
-// on alone.
+// rests reports whether the client is idle, and keeps its backend only because it listens.
 func (ls *clientListener) rests() bool {
 	c := ls.c
 	b := c.link
@@ -105,7 +102,7 @@ func (ls *clientListener) rests() bool {
 		!c.pins.look && len(c.settings.unsure) == 0 && !c.stmts.leftovers && !c.texts.madeBodies && !c.p.catalogue.stale
 }
 
-// mayMove reports whether the client's channels may be on the hub at all.
+// mayMove reports whether the client's channels may be on the hub.
 func (ls *clientListener) mayMove() bool {
 	c := ls.c
 	cfg := c.l.cfg
@@ -126,7 +123,7 @@ func (ls *clientListener) quiet() bool {
 	return ls.leave()
 }
 
-// Tick looks after a client that rests, and after a move that takes too long.
+// Tick checks a client that is idle, and a move that takes too long.
 func (ls *clientListener) Tick() {
 	c := ls.c
 	switch {
@@ -137,7 +134,7 @@ func (ls *clientListener) Tick() {
 	}
 }
 
-// leave begins the move to the hub, if the client rests.
+// leave begins the move to the hub, if the client is idle.
 func (ls *clientListener) leave() bool {
 	if !ls.rests() || !ls.mayMove() {
 		return false
@@ -166,7 +163,7 @@ func (ls *clientListener) leave() bool {
 	return true
 }
 
-// channelsIn reads the answer to channelsSQL.
+// channelsIn parses the answer to channelsSQL.
 func channelsIn(u *unit) (channels []string, ok bool) {
 	if u.err != nil {
 		return nil, false
@@ -187,7 +184,7 @@ func (ls *clientListener) stay(b *backend) {
 	b.Held = false
 }
 
-// heard goes on with the move to the hub, which listens on the channels by now.
+// heard continues the move to the hub, which now listens on the channels.
 func (ls *clientListener) heard(b *backend, m *channelMove, e *loopListener, channels []string, err error) {
 	c := ls.c
 	if b.s.Closed || c.link != b || ls.move != m || c.s.Closed {
@@ -198,7 +195,7 @@ func (ls *clientListener) heard(b *backend, m *channelMove, e *loopListener, cha
 	}
 	if err != nil {
 		if ls.stay(b); errors.Is(err, errHubGone) {
-			ls.retryAt = 0 // there will be another
+			ls.retryAt = 0 // there will be another hub
 		} else if !c.p.listeners.said {
 			c.p.listeners.said = true
 			c.l.srv.Log.Warn("listeners keep their backends: no connection listens for them", "pool", c.p.key.String(), "error", err)
@@ -228,7 +225,7 @@ func (ls *clientListener) heard(b *backend, m *channelMove, e *loopListener, cha
 	})
 }
 
-// unlisten ends the move on the backend, which is behind the marker.
+// unlisten ends the move on the backend, which has passed the marker.
 func (ls *clientListener) unlisten(b *backend, m *channelMove) {
 	c := ls.c
 	b.ask("UNLISTEN *", func(u *unit) {
@@ -247,8 +244,8 @@ func (ls *clientListener) unlisten(b *backend, m *channelMove) {
 	})
 }
 
-// comeBack moves the channels to the client's new backend. What the client has sent
-// waits for that.
+// comeBack moves the channels to the client's new backend. The client's messages
+// wait for that.
 func (ls *clientListener) comeBack(b *backend) {
 	c, e := ls.c, ls.ear
 	c.pins.held |= pinListen
@@ -285,7 +282,7 @@ func (ls *clientListener) comeBack(b *backend) {
 	})
 }
 
-// finish ends a move when both sides are done with it.
+// finish ends a move when both sides have done their part.
 func (ls *clientListener) finish() {
 	c, m := ls.c, ls.move
 	if m == nil || !m.settled || !m.ended || !m.begun {
@@ -301,7 +298,7 @@ func (ls *clientListener) finish() {
 	ls.ear, ls.channels = nil, nil
 	if b := c.link; b != nil && b.Held {
 		b.Held = false
-		c.l.Post(func() { // when the answer has been dealt with
+		c.l.Post(func() { // when the answer has been processed
 			if c.link == b && !b.s.Closed && b.Depth() == 0 {
 				b.settle()
 			}
@@ -309,7 +306,7 @@ func (ls *clientListener) finish() {
 	}
 }
 
-// forget has nobody hear for the client.
+// forget stops listening for the client.
 func (ls *clientListener) forget() {
 	if e := ls.ear; e != nil {
 		e.remove(ls.c)
@@ -320,8 +317,8 @@ func (ls *clientListener) forget() {
 	ls.ear, ls.channels, ls.move = nil, nil, nil
 }
 
-// fromBackend takes a notification that the client's backend has heard while nothing of
-// the client's is under way.
+// fromBackend handles a notification that the client's backend has received while the client
+// has nothing in flight.
 func (ls *clientListener) fromBackend(b *backend, msg []byte) {
 	m := ls.move
 	if m == nil {
@@ -330,7 +327,7 @@ func (ls *clientListener) fromBackend(b *backend, msg []byte) {
 	}
 	if m.hub != nil {
 		if mark, ours := m.hub.marked(msg); ours {
-			if mark.number == m.number && mark.pid == ls.c.id && !m.void { // ownNotification has been there
+			if mark.number == m.number && mark.pid == ls.c.id && !m.void { // ownNotification has changed the process ID
 				ls.reached(true)
 			}
 			return
@@ -339,17 +336,17 @@ func (ls *clientListener) fromBackend(b *backend, msg []byte) {
 	ls.arrived(true, msg)
 }
 
-// arrived takes a notification, from the client's backend or from the ear.
+// arrived handles a notification from the client's backend or from the ear.
 func (ls *clientListener) arrived(fromBackend bool, msg []byte) {
 	m := ls.move
 	switch {
 	case m == nil:
 		ls.notify(msg)
-	case fromBackend != m.back: // where they came from
+	case fromBackend != m.back: // from the old connection
 		if !m.ended {
 			ls.notify(msg)
 		}
-	case !m.begun: // has come from there as well
+	case !m.begun: // the old connection delivers it, too
 	case m.ended:
 		ls.notify(msg)
 	default:
@@ -360,7 +357,7 @@ func (ls *clientListener) arrived(fromBackend bool, msg []byte) {
 	}
 }
 
-// reached tells that the client's backend, or the ear, has come to the marker.
+// reached records that the client's backend, or the ear, has reached the marker.
 func (ls *clientListener) reached(backend bool) {
 	m := ls.move
 	if m == nil {
@@ -377,7 +374,7 @@ func (ls *clientListener) reached(backend bool) {
 	m.held = nil
 }
 
-// passed is called when the ear has come to the marker of the move, from its backend.
+// passed is called when the ear has reached the marker of the move.
 func (ls *clientListener) passed() {
 	m := ls.move
 	ls.reached(false)
@@ -387,7 +384,7 @@ func (ls *clientListener) passed() {
 	ls.finish()
 }
 
-// notify gives the client a notification.
+// notify passes a notification to the client.
 func (ls *clientListener) notify(msg []byte) {
 	c := ls.c
 	if c.s.Closed || c.s.Closing {
@@ -400,14 +397,14 @@ func (ls *clientListener) notify(msg []byte) {
 	}
 }
 
-// tooSlow disconnects a client that does not read what it listens for.
+// tooSlow disconnects a client that does not read its notifications.
 func (ls *clientListener) tooSlow() {
 	ls.c.p.listeners.ended++
 	ls.c.kick("it reads its notifications too slowly")
 }
 
-// lost is called when the connection that listens for the client is gone. Like a direct
-// session that loses its connection this one may have missed notifications, and ends,
+// lost is called when the connection that listens for the client is lost. Like a direct
+// session that loses its connection, this one may have missed notifications, and ends,
 // unless its own backend still listens.
 func (ls *clientListener) lost(e *pgwire.Error) {
 	c := ls.c
@@ -421,7 +418,7 @@ func (ls *clientListener) lost(e *pgwire.Error) {
 	c.fatal(e)
 }
 
-// listenSQL listens on channels.
+// listenSQL is the SQL that listens on channels.
 func listenSQL(channels []string) string {
 	var b strings.Builder
 	for _, name := range channels {
@@ -432,14 +429,14 @@ func listenSQL(channels []string) string {
 	return b.String()
 }
 
-// unlistenSQL ends that for one.
+// unlistenSQL is the SQL that stops listening on one.
 func unlistenSQL(channel string) string { return "UNLISTEN " + quoteName(channel) }
 
 // quoteName quotes one name.
 func quoteName(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
 
-// notified takes a NotificationResponse of a backend and reports whether it goes on within
-// the answer that it stands in.
+// notified handles a NotificationResponse of a backend and reports whether it is passed on within
+// the present answer.
 func notified(b *backend, u *unit, msg []byte) bool {
 	c := b.owner
 	if c == nil {
@@ -453,9 +450,9 @@ func notified(b *backend, u *unit, msg []byte) bool {
 	return false
 }
 
-// ownNotification puts the process ID that the client knows as its own into a
-// notification that the client itself has sent: clients tell by it which ones
-// are their own.
+// ownNotification replaces the process ID in a notification that the client itself has
+// sent by the one that the client knows as its own: clients recognize their own
+// notifications by it.
 func (b *backend) ownNotification(msg []byte) {
 	if len(msg) >= pgwire.HeaderLen+4 {
 		if pid := msg[pgwire.HeaderLen : pgwire.HeaderLen+4]; binary.BigEndian.Uint32(pid) == b.pid {

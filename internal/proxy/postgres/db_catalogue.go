@@ -16,33 +16,33 @@ import (
 type dbCatalogue struct {
 	l        *loop
 	database string
-	index    *index                  // nil: not known, and everything is assumed
-	last     *index                  // the last that was known
-	made     map[string]madeRelation // relations that clients have made since
-	epoch    uint64                  // counts the indexes
+	index    *index                  // nil: unknown, and the worst is assumed
+	last     *index                  // the last one known
+	made     map[string]madeRelation // relations that clients have created since
+	epoch    uint64                  // number of indexes so far
 
 	ready   bool          // it was read, or could not be, or takes long
-	reading bool          // a read is under way
-	on      *backend      // on which
+	reading bool          // the catalogue is being read
+	on      *backend      // ... on this backend
 	began   time.Duration // since when
-	looking bool          // a look is under way, or waits for a backend
+	looking bool          // a look is in flight, or waits for a backend
 	again   bool          // what is being read may be out of date already
-	// stale: a client has made functions. Statements wait until they are known.
+	// stale: a client has created functions. Statements wait until these are known.
 	stale   bool
-	staleAt time.Duration // since when nobody has been reading them; 0 if somebody is
-	// since is from when on the catalogue may have been another one: when the last
-	// look was sent that found no change.
+	staleAt time.Duration // since when no backend has been reading them; 0 if one is
+	// since is when the catalogue was last known to be unchanged: when the last look that found
+	// no change was sent.
 	since time.Duration
-	// grewAt is when something was last known to have been made: what was judged
-	// before and is still to run may do more than it was judged to.
+	// grewAt is when something was last known to have been created: statements that were judged
+	// earlier and have not run yet may do more than weir assumed.
 	grewAt  time.Duration
 	lookAt  time.Duration // when to look again
-	cost    time.Duration // of the last look
+	cost    time.Duration // duration of the last look
 	used    bool          // statements were judged since the last look
-	said    bool          // that the facts cannot be read
+	said    bool          // the log says that the facts cannot be read
 	adopted []*backend    // wait for the first index
-	err     error         // why the catalogue could not be read, the last time
-	took    time.Duration // the last reading
+	err     error         // why the catalogue could not be read the last time
+	took    time.Duration // duration of the last reading
 
 	reads, looks, failures uint64
 }
@@ -70,10 +70,9 @@ func (f *dbCatalogue) standing() catalogueState {
 	return unread
 }
 
-// lookEvery bounds for how long a change of the catalogue that weir does not see
-// may go unnoticed while the database is in use. A look costs a millisecond of the
-// server; where it costs more, weir looks less often, so that it takes no more
-// than a fiftieth of one processor.
+// lookEvery bounds how long a change of the catalogue that weir does not see may go
+// unnoticed while the database is in use. A look costs the server a millisecond; if it costs
+// more, weir looks less often, so that it uses no more than a fiftieth of one processor.
 const lookEvery = 500 * time.Millisecond
 
 // proof returns the loop's knowledge of a database.
@@ -95,8 +94,8 @@ func (f *dbCatalogue) begin(b *backend) {
 	}
 }
 
-// read reads the catalogue on b, to which nothing else is sent meanwhile. What is
-// read is put in order on a goroutine of its own.
+// read reads the catalogue on b, to which nothing else is sent meanwhile. The result is
+// processed on a goroutine of its own.
 func (f *dbCatalogue) read(b *backend) {
 	f.reading = true
 	f.reads++
@@ -147,7 +146,7 @@ func (f *dbCatalogue) read(b *backend) {
 	step(r.next())
 }
 
-// free lets b go on with what it is for.
+// free releases b for its own work.
 func (f *dbCatalogue) free(b *backend) {
 	if b.s.Closed {
 		return
@@ -156,9 +155,9 @@ func (f *dbCatalogue) free(b *backend) {
 	b.settle()
 }
 
-// install puts a new index in force. Backends that served several clients since
-// the old one was last known to be right are not used any more if the new one has
-// more in it: something may have been done on them unseen.
+// install makes a new index current. If it has more in it than the old one, backends that
+// served several clients since the old one was last known to be right are not used any more:
+// something may have been done on them unseen.
 func (f *dbCatalogue) install(x *index, sent time.Duration) {
 	old := f.last
 	f.known(sent)
@@ -173,7 +172,7 @@ func (f *dbCatalogue) install(x *index, sent time.Duration) {
 	f.since, f.lookAt = sent, f.l.Now+lookEvery
 }
 
-// settled lets those go on who waited for the index.
+// settled continues the statements that waited for the index.
 func (f *dbCatalogue) settled() {
 	first := !f.ready
 	f.ready, f.stale, f.staleAt = true, false, 0
@@ -214,8 +213,8 @@ func (f *dbCatalogue) failed(b *backend, err error) {
 	f.free(b)
 }
 
-// retire closes, when they are free, the backends of the database that were used
-// after since.
+// retire closes the backends of the database that were used after since, when they become
+// free.
 func (f *dbCatalogue) retire(since time.Duration) {
 	for _, p := range f.l.PoolList {
 		if p.catalogue != f || !p.Replaceable() {
@@ -234,7 +233,7 @@ func (f *dbCatalogue) retire(since time.Duration) {
 	}
 }
 
-// tick looks whether the catalogue has changed, on a backend of p, while it is in
+// tick checks whether the catalogue has changed, on a backend of p, while it is in
 // use.
 func (f *dbCatalogue) tick(p *pool) {
 	switch {
@@ -262,20 +261,20 @@ func (f *dbCatalogue) tick(p *pool) {
 // readPatience is how long statements wait for a reading.
 const readPatience = time.Second
 
-// goOn ends the wait for a reading that takes long. Until it has ended each client
-// keeps its backend; then what the clients have done meanwhile is judged by it.
+// goOn ends the wait for a reading that takes long. Until it has ended each client keeps
+// its backend; then what the clients have done meanwhile is judged by its result.
 func (f *dbCatalogue) goOn() {
 	f.index = nil
 	f.epoch++
 	f.settled()
 }
 
-// confirm has what clients did while the catalogue was read judged by what was read,
-// if it has not changed until now.
+// confirm judges what clients did while the catalogue was read by what was read, if the
+// catalogue has not changed until now.
 func (f *dbCatalogue) confirm(b *backend) {
 	f.on = nil
 	if b.s.Closed || !f.unread() {
-		f.believe(nil) // nobody can say whether it has changed
+		f.believe(nil) // it is unknown whether it has changed
 		f.free(b)
 		return
 	}
@@ -299,8 +298,8 @@ func (f *dbCatalogue) unread() bool {
 	return false
 }
 
-// believe ends the pins of those who did something while nothing was known, where x
-// shows that it left nothing. Without x they stay.
+// believe ends the pins of clients that did something while nothing was known, if x
+// shows that it left nothing behind. If x is nil, the pins stay.
 func (f *dbCatalogue) believe(x *index) {
 	for _, c := range f.l.Clients {
 		if c.p.catalogue == f && c.pins.held&pinUnread != 0 {
@@ -309,13 +308,13 @@ func (f *dbCatalogue) believe(x *index) {
 	}
 }
 
-// staleLimit bounds how long statements wait for functions to be known where nobody
+// staleLimit bounds how long statements wait for functions to become known if no backend
 // reads them.
 const staleLimit = 2 * time.Second
 
-// unstick ends the wait for functions to be known where nobody reads them: the
-// client that made them left, or sends on. Until they are known each client keeps
-// its backend.
+// unstick ends the wait for functions to become known if no backend reads them: the client
+// that created them has left, or continues to send statements. Until they are known each
+// client keeps its backend.
 func (f *dbCatalogue) unstick() {
 	switch {
 	case f.staleAt == 0:
@@ -328,7 +327,7 @@ func (f *dbCatalogue) unstick() {
 	}
 }
 
-// readSoon reads the catalogue on a backend that becomes free.
+// readSoon reads the catalogue on the next backend that becomes free.
 func (f *dbCatalogue) readSoon(p *pool) {
 	f.looking = true
 	p.Enqueue(waiter{Any: true, Ask: func(b *backend) {
@@ -341,12 +340,12 @@ func (f *dbCatalogue) readSoon(p *pool) {
 	}})
 }
 
-// outgrew reports whether a unit was judged before something was made that its
-// statements may reach. It runs alone then, and nothing runs behind it.
+// outgrew reports whether a unit was judged before something was created that its
+// statements may reach. Then it runs alone, and nothing runs behind it.
 func (f *dbCatalogue) outgrew(u *unit) bool { return u.queuedAt <= f.grewAt && f.grewAt > 0 }
 
 // ofUnread returns an idle backend whose client keeps it only because nothing is
-// known. Where all backends are kept so, none would become free to read on.
+// known. If all backends are kept for that reason, none would become free to read on.
 func (p *pool) ofUnread() *backend {
 	if len(p.Free) > 0 || !p.ConnManager().Full() || p.Dialing > 0 {
 		return nil
@@ -361,7 +360,7 @@ func (p *pool) ofUnread() *backend {
 	return nil
 }
 
-// look asks for the stamp of the catalogue, and reads it if that has changed.
+// look asks for the stamp of the catalogue, and reads the catalogue if the stamp has changed.
 func (f *dbCatalogue) look(p *pool) {
 	f.looking = true
 	f.looks++
@@ -386,10 +385,10 @@ func (f *dbCatalogue) look(p *pool) {
 	}})
 }
 
-// changed is called when a client has made functions through b, which is its own
-// and idle: what they do is read before any further statement is judged. If it only
-// ran what may have made some, they are looked for first. It reports whether b is
-// in use for that: otherwise another is, and will be again.
+// changed is called when a client has created functions through b, which it owns and which
+// is idle: what they do is read before any further statement is judged. If the client only
+// ran what may have created some, weir checks for them first. It reports whether b is used for
+// that; otherwise another backend is.
 func (f *dbCatalogue) changed(b *backend, surely bool) bool {
 	f.stale = true
 	switch {
@@ -421,8 +420,8 @@ func (f *dbCatalogue) changed(b *backend, surely bool) bool {
 	return true
 }
 
-// outdated is called when a client has made functions, or perhaps: statements wait
-// until they are known, on the other loops too where it surely has.
+// outdated is called when a client has created functions, or may have: statements wait
+// until these are known; on the other loops only if surely is set.
 func (f *dbCatalogue) outdated(surely bool) {
 	f.stale, f.grewAt = true, f.l.Now
 	f.onOtherLoops(func(g *dbCatalogue) {
@@ -443,15 +442,15 @@ func (f *dbCatalogue) outdated(surely bool) {
 	})
 }
 
-// moved is called when connections go to another host, which may lack what the former one
-// had: the first backend there reads the catalogue, and statements wait for that.
+// moved is called when connections go to another host, which may lack objects of the former
+// one: the first backend there reads the catalogue, and statements wait for that.
 func (f *dbCatalogue) moved() {
 	f.ready = false
 	f.outdated(false)
 }
 
-// forgets is called when a client leaves with its backend: what it made is looked
-// for by anyone who comes next.
+// forgets is called when a client leaves with its backend: the next client checks what it
+// created.
 func (f *dbCatalogue) forgets(c *client) {
 	if c.texts.bodies || c.texts.madeBodies {
 		f.used, f.lookAt = true, 0
@@ -461,7 +460,7 @@ func (f *dbCatalogue) forgets(c *client) {
 	}
 }
 
-// within reports whether x has nothing that old has not.
+// within reports whether everything in x is in old.
 func (x *index) within(old *index) bool {
 	if !x.any.within(old.any) || !x.ddl.within(old.ddl) {
 		return false

@@ -7,8 +7,8 @@ import (
 )
 
 // This file follows what a linked client's statements do to its session: settings,
-// pins, sequences. It is noted when a statement is sent, and holds from the moment
-// when its unit has succeeded.
+// pins, sequences. Effects are recorded when a statement is sent, and count once its unit
+// has succeeded.
 
 // clauses are the SET and RESET of a text.
 func clauses(info *sqlscan.Statement) []sqlscan.SetClause {
@@ -20,7 +20,7 @@ func clauses(info *sqlscan.Statement) []sqlscan.SetClause {
 
 // dropSequences makes sure that currval and lastval cannot return what another
 // session left on the backend that the client has got. If the client's own last
-// value is not here either, the server will say that it is not defined, which is
+// value is not here either, the server will report that it is not defined, which is
 // an error but never a wrong number; from then on weir keeps this pool's writing
 // clients on their backends.
 func (c *client) dropSequences() {
@@ -32,8 +32,8 @@ func (c *client) dropSequences() {
 	b.ask("DISCARD SEQUENCES", func(u *unit) { b.Doomed = b.Doomed || u.err != nil })
 }
 
-// forgetSequences makes DISCARD SEQUENCES, which b has done, hold on the client's
-// other backends too: they do it before they are used again.
+// forgetSequences applies DISCARD SEQUENCES, which b has executed, to the client's
+// other backends: they execute it before they are used again.
 func (c *client) forgetSequences(done *backend) {
 	for _, b := range c.p.Backends {
 		if b != done && b.lastWriter == c {

@@ -14,8 +14,8 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// This file hands clients over to another process: those of which all that there is is
-// data, because they have no backend, and nothing under way or nothing of it sent. See
+// This file hands clients over to another process: those whose whole state is data, because
+// they have no backend, and nothing in flight or nothing of it sent. See
 // package handover.
 
 // A movedClient is a client as one process hands it to the next.
@@ -25,28 +25,28 @@ type movedClient struct {
 	Secret               []byte
 	App, StartApp        string
 
-	Sets       [][]session.Setting // what Set, Start and statements number
+	Sets       [][]session.Setting // the sets that Set, Start and statements refer to by number
 	Set, Start int
 	As         movedLexical
 	Statements []movedStatement
 	Owed       []pgwire.Param
-	// Told is what the server tells new connections, as the client was told it.
+	// Told are the settings of new connections, as the client was told them.
 	Told map[string]string
 
-	// Role is whose connections the pool has.
+	// Role is the role whose connections the pool has.
 	RoleServer, RoleID, RoleBegins string
 	RoleHeard                      time.Time
 
 	Age, Idle              time.Duration
 	Units, Grouped, Errors uint64
 
-	In, Out []byte // read and not consumed; not written
+	In, Out []byte // input that was not processed; output that was not written
 
-	made []readStmt // of Statements, if their texts are long together: see read
+	made []readStmt // of Statements, if their texts are long in total: see read
 }
 
-// read reads the texts of the client's statements, unless they are short enough together to
-// be read on a loop.
+// read scans the texts of the client's statements, unless they are short enough in total to
+// be scanned on a loop.
 func (m *movedClient) read() {
 	size := 0
 	for i := range m.Statements {
@@ -65,12 +65,12 @@ func (m *movedClient) read() {
 
 type movedLexical struct{ Encoding, Conforming string }
 
-// A movedStatement is one that the client has prepared; that without a name, too.
+// A movedStatement is a statement that the client has prepared; also the unnamed one.
 type movedStatement struct {
 	Name   string
-	Set    int // in which it was parsed
+	Set    int // the set with which it was parsed
 	As     movedLexical
-	Opaque bool // its text is not read
+	Opaque bool // its text is not scanned
 	Tail   []byte
 	// Params and Columns are what the client was told of it.
 	Params  []byte
@@ -81,25 +81,25 @@ type movedStatement struct {
 type clientMover struct {
 	c *client
 
-	stays bool // it cannot be
+	stays bool // it cannot be handed over
 }
 
-// bare reports whether nothing of the client is anywhere but in this process.
+// bare reports whether all state of the client is in this process.
 func (mv *clientMover) bare() bool {
 	c := mv.c
 	return c.login.greeted && (c.state == stateOpen || c.state == stateWaiting) && c.tx == pgwire.StatusIdle &&
 		c.link == nil && c.cur == nil && len(c.again) == 0 &&
 		c.transport.drop == 0 && c.transport.pass == 0 && c.transport.source == nil &&
 		(c.pins.held&^pinMode == 0 || c.mode() == session.ModeTransaction) &&
-		!c.listens.viaHub() && c.listens.move == nil && // its channels cannot go along
+		!c.listens.viaHub() && c.listens.move == nil && // its channels cannot move with it
 		len(c.settings.unsure) == 0 && len(c.settings.txSets) == 0 &&
 		!c.draining && !c.s.Closing && !c.s.Closed
 }
 
-// still reports whether nothing of the client's units has been sent that is not answered.
+// still reports whether no unit of the client was sent and not yet answered.
 func (mv *clientMover) still() bool { return mv.c.inflight == 0 || mv.queued() != nil }
 
-// queued returns the one unit of the client that is under way, if that waits in weir.
+// queued returns the only unit of the client, if it waits in weir.
 func (mv *clientMover) queued() *unit {
 	c := mv.c
 	if c.inflight != 1 {
@@ -117,7 +117,7 @@ func (mv *clientMover) queued() *unit {
 	return nil
 }
 
-// recall makes the messages of a unit that waits in weir the client's next once more.
+// recall turns the messages of a unit that waits in weir back into the client's next input.
 func (mv *clientMover) recall() {
 	c := mv.c
 	if c.state == stateWaiting {
@@ -131,7 +131,7 @@ func (mv *clientMover) recall() {
 		}
 		c.cached.Leave((*cache.Flight).Fail)
 		u.exp, u.expAt = u.exp[:0], 0
-		c.stmts.unparse(u) // it is parsed again
+		c.stmts.unparse(u) // it will be parsed again
 		c.stmts.settle(u)
 		c.inflight--
 		c.stats.units--
@@ -145,8 +145,8 @@ func (mv *clientMover) ready() bool {
 	return mv.bare() && core.FewBytes(c.s) && mv.may() && mv.still()
 }
 
-// waits has a client that sends one unit behind another take none now, since it is
-// to be handed over: at once, or when what is under way has been answered.
+// waits stops processing input of a client that sends one unit after another, since it must be
+// handed over: at once, or when its units in flight have been answered.
 func (mv *clientMover) waits() bool {
 	c := mv.c
 	if mv.stays || c.cur != nil || c.tx != pgwire.StatusIdle || c.state == stateCopying {
@@ -155,7 +155,7 @@ func (mv *clientMover) waits() bool {
 	if mv.ready() {
 		if !c.resuming {
 			c.resuming = true
-			c.l.Agenda.Session(c) // it may not go while its bytes are being read
+			c.l.Agenda.Session(c) // it may not leave while its input is being read
 		}
 		return true
 	}
@@ -165,8 +165,8 @@ func (mv *clientMover) waits() bool {
 	return c.pins.held == 0 || c.pins.mayEnd()
 }
 
-// may reports whether another process could serve the client. The one that takes it in
-// must be able to log in as its user; and what is known of a TLS connection stays here.
+// may reports whether another process could serve the client. That process
+// must be able to log in as its user; and the state of a TLS connection stays here.
 func (mv *clientMover) may() bool {
 	c := mv.c
 	if mv.stays {
@@ -182,7 +182,7 @@ func (mv *clientMover) may() bool {
 	return !mv.stays && c.p.MayDial()
 }
 
-// each calls f with each statement, and the client's name for it.
+// each calls f for each statement, with the client's name for it.
 func (ss *statements) each(f func(name string, st *stmt)) {
 	for name, st := range ss.byName {
 		f(name, st)
@@ -192,11 +192,11 @@ func (ss *statements) each(f func(name string, st *stmt)) {
 	}
 }
 
-// opaque reports whether weir does not read the statement's text.
+// opaque reports whether weir does not scan the statement's text.
 func (st *stmt) opaque() bool { return st.key == "" && st.sql == "" }
 
-// move hands the client over, and reports whether it has gone. Not to be called while its
-// bytes are being read.
+// move hands the client over, and reports whether it has left. It must not be called while its
+// input is being read.
 func (mv *clientMover) move() bool {
 	c := mv.c
 	if c.l.Giving() == nil || !mv.ready() {
@@ -210,7 +210,7 @@ func (mv *clientMover) move() bool {
 	return true
 }
 
-// pack is the client as data.
+// pack encodes the client.
 func (mv *clientMover) pack(in, out []byte) *movedClient {
 	c := mv.c
 	id := c.p.identity
@@ -245,7 +245,7 @@ func (mv *clientMover) withRole(set *session.Set) *session.Set {
 	return set
 }
 
-// comeBack goes on with a client that was not handed over after all.
+// comeBack continues with a client that was not handed over after all.
 func (mv *clientMover) comeBack(fd int, in, out []byte, stays bool) {
 	c := mv.c
 	s, err := c.l.WatchAgain(fd, c, c.s, in, out)
@@ -268,7 +268,7 @@ type handoverSide struct {
 	srv *Server
 }
 
-// Heritage is a server as what hands over, and takes over.
+// Heritage returns the handover.Side of a server.
 func Heritage(s *Server) handover.Side { return &handoverSide{&s.Handover, s} }
 
 // handedLogins are what the next process must know of logins.
@@ -283,7 +283,7 @@ func (h *handoverSide) Legacy(context.Context) ([]byte, error) {
 	return core.Encode(handedLogins{Gates: h.Gates(), Keys: h.srv.creds.All(), Open: h.srv.creds.allOpen()})
 }
 
-// Inherit implements handover.Side. What the configuration says goes before what the other
+// Inherit implements handover.Side. The configuration takes precedence over what the other
 // process had learned.
 func (h *handoverSide) Inherit(data []byte) error {
 	var from handedLogins
@@ -298,7 +298,7 @@ func (h *handoverSide) Inherit(data []byte) error {
 	return nil
 }
 
-// A cancelQuestion is a request to cancel that is passed to the process before.
+// A cancelQuestion is a cancel request that is passed to the process before.
 type cancelQuestion struct {
 	ID     uint32
 	Secret []byte
@@ -310,11 +310,11 @@ func (h *handoverSide) Answer(_ context.Context, question []byte) []byte {
 	if core.Decode(question, &q) == nil {
 		h.srv.cancel(q.ID|forwarded, q.Secret)
 	}
-	return nil // as to clients: whether the key was right or not
+	return nil // as for clients: whether the key was right or not
 }
 
-// askBefore passes a request to cancel to the process before, which may have the client.
-// It returns when the request can hit no later statement.
+// cancel passes a cancel request to the process before, which may have the client.
+// It returns when the request cannot hit a later statement any more.
 func (h *handoverSide) cancel(id uint32, secret []byte) {
 	question, err := core.Encode(cancelQuestion{id, secret})
 	if err != nil {
@@ -341,7 +341,7 @@ func (h *handoverSide) Receive(decode func(v any) error, fd int) (handover.Admis
 	}), nil
 }
 
-// mayEnter tells what of the configuration keeps a client out.
+// mayEnter returns why the configuration does not permit a client, or nil.
 func (h *handoverSide) mayEnter(m *movedClient) error {
 	cfg := h.srv.cfg()
 	_, held := h.srv.creds.Secret(m.User)
@@ -354,15 +354,15 @@ func (h *handoverSide) mayEnter(m *movedClient) error {
 	return nil
 }
 
-// turnOut tells a client that its session ends. Clients take the code to mean that they
-// are to log in again.
+// turnOut is the message that tells a client that its session ends. Clients take the code as a
+// request to log in again.
 func (m *movedClient) turnOut(why error) (last []byte, said error) {
 	e := pgwire.NewFatal(pgwire.CodeAdminShutdown, "terminating connection because weir was restarted, and the session cannot go on: %v", why)
 	e.Hint = "Log in again."
 	return pgwire.AppendError(m.Out, e), e
 }
 
-// takeIn makes a client of another process one of the loop.
+// takeIn makes a client of another process a client of the loop.
 func (l *loop) takeIn(m *movedClient, fd int, drop func()) {
 	c := newClient(l)
 	sets := core.Numbered(l.Settings, m.Sets)
@@ -381,7 +381,7 @@ func (l *loop) takeIn(m *movedClient, fd int, drop func()) {
 	if c.mode() == session.ModeSession {
 		c.pins.held = pinMode
 	}
-	c.cached.Wrote() // what it wrote there must be seen here
+	c.cached.Wrote() // what it wrote there must be visible here
 	s, err := l.Watch(fd, c)
 	if err != nil {
 		l.srv.Log.Error("cannot watch client socket", "error", err)
@@ -419,7 +419,7 @@ func (l *loop) takeIn(m *movedClient, fd int, drop func()) {
 	c.resume()
 }
 
-// standing is whose connections the client's pool had; nil if that is not known.
+// standing is whose connections the client's pool had; nil if unknown.
 func (m *movedClient) standing() *roleStatus {
 	if m.RoleServer == "" {
 		return nil
@@ -430,7 +430,7 @@ func (m *movedClient) standing() *roleStatus {
 	}
 }
 
-// restore is a statement that a client has prepared in another process.
+// restore recreates a statement that a client has prepared in another process.
 func (in *poolStmts) restore(m *movedStatement, set *session.Set) *stmt {
 	as := lexical{m.As.Encoding, m.As.Conforming}
 	if m.Opaque {
@@ -445,7 +445,7 @@ func (in *poolStmts) restore(m *movedStatement, set *session.Set) *stmt {
 	return st
 }
 
-// toldAgain returns what differs from what a client of another process was told.
+// toldAgain returns the settings that differ from what a client of another process was told.
 func toldAgain(p *pool, told map[string]string) (changed []pgwire.Param) {
 	if p.base == nil {
 		p.base = told // new connections are compared with it

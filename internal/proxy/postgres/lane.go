@@ -15,7 +15,7 @@ import (
 // client's own settings, and with its own answer.
 //
 // Rows lane: INSERTs of one shape become one multi-row INSERT in one
-// transaction. Any error rolls all of them back; then they are run again apart,
+// transaction. Any error rolls all of them back; then they run again separately,
 // so that only the culprit fails, with its own error.
 //
 // Solo lane: any single-statement writes, pipelined, each its own transaction
@@ -26,9 +26,9 @@ import (
 //	client 2  UPDATE ─┼─► [op 1][op 2][op 3][marker, sync commit] ──┼─► UPDATE 1
 //	client 3  DELETE ─┘      one write()         one fsync          └─► ERROR 23503
 //
-// The log is sequential, so a durable marker makes all before it durable. Its
-// one weakening: another session may see a row before it is durable, as with
-// any asynchronous commit. It is therefore never used for a client that chose
+// The log is sequential, so a durable marker makes everything before it durable. The
+// lane's one weakening: another session may see a row before it is durable, as with
+// any asynchronous commit. It is therefore never used for a client that has set
 // synchronous_commit itself.
 type lane struct {
 	core.Lane[*backend, *unit, *run]
@@ -36,14 +36,14 @@ type lane struct {
 	key  laneKey
 	set  *session.Set // of the backends that it runs on
 	rows *rowsPlan    // nil in a solo lane
-	// setNow is set with the lock_timeout for groups as large as the last one.
+	// setNow is set with the lock_timeout for groups of the last one's size.
 	setNow *session.Set
-	name   func() string // for reports
-	losses core.Losses   // before they were in the lane's settings
+	name   func() string // for display
+	losses core.Losses   // connections lost before the lane's settings were applied on them
 }
 
-// laneKey says which writes may share a group. Everything that could make one
-// member's outcome depend on another's context is in it.
+// laneKey identifies the writes that may share a group. It contains everything that could
+// make one member's outcome depend on another's context.
 type laneKey struct {
 	set     *session.Set
 	stmt    *stmt  // rows lane of a prepared statement
@@ -55,13 +55,13 @@ type laneKey struct {
 }
 
 // async reports whether the lane's backends commit asynchronously, so that each run needs
-// a marker, whatever has been learned of the server since.
+// a marker, whatever weir has learned about the server since.
 func (k *laneKey) async() bool { return !k.rows && !k.sync }
 
-// laneLockTimeout bounds the wait of a grouped write for a lock that somebody else
-// holds, so that it does not hold up its group; it is then run again apart
-// (apart.go). Each of many members may have to wait, so the bound falls with their
-// number: a group waits for locks for less than a second at worst.
+// laneLockTimeout bounds how long a grouped write waits for a lock of another session, so
+// that it does not hold up its group; then it runs again apart (apart.go). Each of many members
+// may have to wait, so the bound falls with their number: a group waits for locks for less
+// than a second at worst.
 func laneLockTimeout(members int) time.Duration {
 	switch {
 	case members <= 8:
@@ -73,29 +73,29 @@ func laneLockTimeout(members int) time.Duration {
 	}
 }
 
-// maxGroupBytes bounds the messages in one group. A longer write goes alone.
+// maxGroupBytes bounds the messages of one group. A longer write goes alone.
 const maxGroupBytes = 4 << 20
 
 // A run is one group in flight on one backend.
 type run struct {
 	core.Run
 	ln      *lane
-	units   []*unit // of a multi-row run only their number counts: its groups answer and recycle them
+	units   []*unit // of a multi-row run only the count matters: its groups answer and recycle them
 	rows    bool    // sent as multi-row groups
 	flushed bool    // the marker was answered without error, or none was needed
-	notices []byte  // what the server said with the marker, as that a standby was not waited for
+	notices []byte  // notices with the marker, such as that the wait for a standby was cancelled
 
-	cancelled []*unit // members whose clients have cancelled them, and may wait for a standby: see standby.go
-	asks      bool    // whether it waits for one
+	cancelled []*unit // members that their clients have cancelled, and that may wait for a standby: see standby.go
+	asks      bool    // weir asks whether it waits for one
 }
 
-// lanes are those of a pool.
+// lanes are the lanes of a pool.
 type lanes struct {
 	p   *pool
 	all core.Lanes[laneKey, *lane]
 }
 
-// of returns the lane for a key; a new one is called name and, of rows, has a plan.
+// of returns the lane for a key; a new one gets a name and, for rows, a plan.
 func (ls *lanes) of(key laneKey, name func() string, plan func() *rowsPlan) *lane {
 	p := ls.p
 	if ln := ls.all[key]; ln != nil {
@@ -104,7 +104,7 @@ func (ls *lanes) of(key laneKey, name func() string, plan func() *rowsPlan) *lan
 	ln := &lane{p: p, key: key, name: name}
 	cfg := core.LaneConfig(p.Options(), key.window, p.Size, maxGroupBytes)
 	if key.sync {
-		cfg.MaxItems = 1 // behind one that waits for a standby, another could not be cancelled
+		cfg.MaxItems = 1 // behind one that waits for a standby, another one could not be cancelled
 	}
 	ln.Init(ln, cfg, &p.l.Loop.Loop, &p.l.Agenda, &p.Late)
 	ln.set = p.lanes.set(key, 1)
@@ -116,8 +116,8 @@ func (ls *lanes) of(key laneKey, name func() string, plan func() *rowsPlan) *lan
 	return ln
 }
 
-// set is the client's settings, a bound on lock waits unless the
-// client's own is shorter, and for the solo lane asynchronous commit.
+// set is the client's settings with a bound on lock waits, unless the client's own is
+// shorter, and for the solo lane with asynchronous commit.
 func (ls *lanes) set(key laneKey, members int) *session.Set {
 	p := ls.p
 	set := key.set
@@ -137,20 +137,19 @@ func (ls *lanes) flushable(set *session.Set) bool {
 	if p.l.cfg.NoSoloLane || !p.facts.canFlush || p.facts.syncDefault == "off" {
 		return false
 	}
-	_, own := set.Get("synchronous_commit") // such a client knows what it wants
+	_, own := set.Get("synchronous_commit") // the client has chosen it itself
 	return !own
 }
 
-// solo returns the solo lane for the given client settings. Where writes may
-// not be acknowledged by a group flush it still exists, as the place where the
-// members of a failed group are run apart; then each is a run of its own, and commits
-// synchronously.
+// solo returns the solo lane for the given client settings. If writes may
+// not be acknowledged by a group flush, the lane still exists, to run the members of a failed
+// group separately; each is then a run of its own and commits synchronously.
 func (ls *lanes) solo(set *session.Set, window time.Duration) *lane {
 	p := ls.p
 	return p.lanes.of(laneKey{set: set, sync: !ls.flushable(set), window: window}, func() string { return "any write" }, nil)
 }
 
-// push adds a unit and has the lane looked at when the turn's reads are done.
+// push adds a unit; the lane is looked at when all input of the turn has been read.
 func (ln *lane) push(u *unit) {
 	u.park, u.c.reader, u.lanedAt = true, nil, ln.p.l.Now
 	if err := ln.Push(u, len(u.raw)); err != nil {
@@ -165,7 +164,7 @@ func (ln *lane) Look() {
 	ln.pump()
 }
 
-// pump starts groups while there are items, lanes and backends.
+// pump starts groups while there are items, places and backends.
 func (ln *lane) pump() {
 	for !ln.Queued && ln.Ready() {
 		var b *backend
@@ -183,8 +182,8 @@ func (ln *lane) pump() {
 	}
 }
 
-// give runs a group on a taken backend, when that is in the lane's settings. It
-// reports false if there was nothing to run, or nothing yet.
+// give runs a group on a taken backend, after the lane's settings were applied on it. It
+// returns false if there is nothing to run, or not yet.
 func (ln *lane) give(b *backend) bool {
 	ln.Queued = false
 	if b.in(ln.set, b.app) || b.set == ln.setNow {
@@ -200,7 +199,7 @@ func (ln *lane) give(b *backend) bool {
 		ln.Touch()
 		return ok
 	}
-	ln.Queued = true // nobody else looks for a backend meanwhile
+	ln.Queued = true // no other code looks for a backend meanwhile
 	b.Mode = core.ModeOwn
 	b.prepare(ln.set, b.app, func(err *pgwire.Error) {
 		ln.Queued = false
@@ -221,7 +220,7 @@ func (ln *lane) give(b *backend) bool {
 	return false
 }
 
-// start takes a group and sends it on b. It reports false if there is nothing
+// start takes a group and sends it on b. It returns false if there is nothing
 // to send.
 func (ln *lane) start(b *backend) bool {
 	if !ln.Take() {
@@ -253,8 +252,8 @@ func (ln *lane) start(b *backend) bool {
 	return true
 }
 
-// send sends a run. Behind a member that asks for its columns nothing may be sent: others that are
-// to ask stay in the lane, and b may know their columns when they are taken again.
+// send sends a run. Nothing may be sent behind a member that asks for its columns: further
+// members that have to ask stay in the lane, and b may know their columns when they are taken.
 func (ln *lane) send(b *backend, r *run) {
 	if ln.rows != nil && len(r.units) > 1 {
 		i := slices.IndexFunc(r.units, b.mustAskFor)
@@ -263,8 +262,8 @@ func (ln *lane) send(b *backend, r *run) {
 			ln.sendRows(b, r)
 			return
 		}
-		// It asks for all, and goes by itself: commits of others would wait for a standby one
-		// behind the other, where nobody could be freed.
+		// It asks for all of them, and is sent alone: several commits would wait for a standby one
+		// after the other, where a client could not be released.
 		asks := r.units[i]
 		ln.takeBack(r, slices.Delete(r.units, i, i+1))
 		r.units = []*unit{asks}
@@ -297,7 +296,7 @@ func (ln *lane) send(b *backend, r *run) {
 	b.settle()
 }
 
-// takeBack has units of a run that were not sent wait again.
+// takeBack returns units of a run that were not sent to the lane.
 func (ln *lane) takeBack(r *run, units []*unit) {
 	for _, u := range units {
 		ln.Unsent(&r.Run, items(u))
@@ -309,7 +308,7 @@ func (ln *lane) takeBack(r *run, units []*unit) {
 	}
 }
 
-// items is how many of a lane's a unit of a run is: a series is made of several that were taken.
+// items is how many items of the lane a unit of a run stands for: a series has several.
 func items(u *unit) int {
 	if g, ok := u.grp.(*series); ok {
 		return len(g.units)
@@ -317,9 +316,9 @@ func items(u *unit) int {
 	return 1
 }
 
-// boundLocks puts a lock_timeout for so many members in front of a group, unless
-// it is in force, and returns it: 0 if the client's own holds. No answer is waited for: at
-// worst the one before holds.
+// boundLocks sends a lock_timeout for this number of members before a group, unless
+// the backend already has it, and returns it: 0 if the client's own applies. It does not wait for
+// the answer: at worst the previous value applies.
 func (ln *lane) boundLocks(b *backend, members int) time.Duration {
 	ln.setNow = ln.p.lanes.set(ln.key, members)
 	if b.set != ln.setNow {
@@ -336,12 +335,12 @@ func (ln *lane) boundLocks(b *backend, members int) time.Duration {
 
 const markerSQL = `SELECT pg_catalog.set_config('synchronous_commit', $1, true), pg_catalog.pg_logical_emit_message(true, $2, '')`
 
-// sendMarker appends the one synchronous commit of the group.
+// sendMarker appends the synchronous commit of the group.
 func (ln *lane) sendMarker(b *backend, r *run) {
 	u := ln.p.l.newUnit(unitHidden)
 	u.done = func(u *unit) {
 		r.flushed = u.err == nil
-		b.Doomed = b.Doomed || u.err != nil // it may have lost the statement
+		b.Doomed = b.Doomed || u.err != nil // the statement may be lost
 	}
 	b.Push(u, b.p.l.Now)
 	b.begin(u)
@@ -350,7 +349,7 @@ func (ln *lane) sendMarker(b *backend, r *run) {
 	if !b.knows(u, st) {
 		_, there := b.prepared[st]
 		if b.learn(u, st); !there {
-			b.close(u, st) // an error of an earlier member may have had weir forget what is here
+			b.close(u, st) // an error of an earlier member may have made weir forget what is here
 		}
 		b.s.Out = pgwire.AppendParseRaw(b.s.OutBuf(), st.srvName, st.tail)
 	}
@@ -361,8 +360,8 @@ func (ln *lane) sendMarker(b *backend, r *run) {
 	b.s.Touch()
 }
 
-// divert moves members of a group to the solo lane: those that are to run by themselves, or all,
-// if the table is not known to be fit for multi-row statements any more. It reports whether any
+// divert moves members of a group to the solo lane: those that must run by themselves, or all,
+// if weir no longer knows that the table is fit for multi-row statements. It reports whether any
 // are left.
 func (ln *lane) divert(is func(u *unit) bool) bool {
 	solo := ln.p.lanes.solo(ln.key.set, 0)
@@ -386,7 +385,7 @@ func (ln *lane) backendQuiet(b *backend) {
 	ln.End(b, &r.Run)
 	b.lane = nil
 	if b.status != pgwire.StatusIdle {
-		r.flushed = false // one of them was no single write; release closes the backend
+		r.flushed = false // one of them was not a single write; release closes the backend
 	}
 	if !r.rows {
 		for _, u := range r.units {
@@ -405,7 +404,7 @@ func (ln *lane) backendQuiet(b *backend) {
 	ln.Touch()
 }
 
-// ack gives a member of a solo run its answer.
+// ack sends a member of a solo run its answer.
 func (ln *lane) ack(u *unit, r *run) {
 	c := u.c
 	if c == nil || c.s.Closed {
@@ -434,15 +433,14 @@ func (ln *lane) ack(u *unit, r *run) {
 	c.responder.grouped(u)
 }
 
-// again reports whether an error came from running in a group: a lock that was
-// waited for no longer than the lane allows, a statement that this backend had
-// lost, a plan that the server refused. Run alone, the statement gets its own
-// answer.
+// again reports whether an error was caused by running in a group: a lock wait longer than
+// the lane permits, a statement that this backend had lost, a plan that the server refused.
+// When it runs alone, the statement gets its own answer.
 func (ln *lane) again(u *unit) bool {
 	switch {
 	case u.err == nil:
 		return false
-	case u.lockTimedOut(u.err): // not the client's to see, however often it was tried
+	case u.lockTimedOut(u.err): // the client must not see it, however often it was tried
 		u.waited += u.bound
 		return true
 	case u.retries >= 3:
@@ -459,12 +457,12 @@ func (ln *lane) again(u *unit) bool {
 	return false
 }
 
-// canceledElsewhere tells a cancel request from a statement timeout.
+// canceledElsewhere distinguishes a cancel request from a statement timeout.
 func (u *unit) canceledElsewhere() bool {
 	return strings.Contains(u.err.Message, "user request")
 }
 
-// unsent has a member run alone whose backend is gone before anything of it has left weir.
+// unsent runs a member alone whose backend was lost before anything of it was sent.
 func (ln *lane) unsent(u *unit) {
 	if c := u.c; c == nil || c.s.Closed || givenUp(u) {
 		return
@@ -474,7 +472,7 @@ func (ln *lane) unsent(u *unit) {
 	ln.p.alone.queue(n)
 }
 
-// lost answers a member whose backend is gone.
+// lost answers a member whose backend was lost.
 func (ln *lane) lost(u *unit, e *pgwire.Error) {
 	if c := u.c; c != nil && !c.s.Closed {
 		c.lost(u, e)
@@ -482,8 +480,8 @@ func (ln *lane) lost(u *unit, e *pgwire.Error) {
 	}
 }
 
-// backendGone ends a run whose backend is gone: members that were answered by
-// the server but not acknowledged are of unknown outcome.
+// backendGone ends a run whose backend was lost: the outcome of members that the server has
+// answered but weir has not acknowledged is unknown.
 func (ln *lane) backendGone(b *backend, e *pgwire.Error) {
 	r := ln.Runs[b]
 	if r == nil {
@@ -492,7 +490,7 @@ func (ln *lane) backendGone(b *backend, e *pgwire.Error) {
 	ln.End(b, &r.Run)
 	if r.rows {
 		ln.Touch()
-		return // its groups have told those that were not answered yet
+		return // its groups have answered those members that were left
 	}
 	for _, u := range r.units {
 		if u.kind == unitRows {
@@ -516,8 +514,8 @@ func (ln *lane) backendGone(b *backend, e *pgwire.Error) {
 // failAll answers everything that waits in the lane with an error.
 func (ln *lane) failAll(e *pgwire.Error) { ln.fail(e, func(*unit) bool { return true }) }
 
-// expire answers with an error what has waited in the lane at least as long as min, beyond
-// the window that it was to wait for others; with 0 it is everything.
+// expire refuses what has waited in the lane for at least minWait, beyond the window in which
+// it waited for others; 0 means everything.
 func (ln *lane) expire(minWait time.Duration, e *pgwire.Error) {
 	if minWait > 0 {
 		minWait += ln.key.window
@@ -545,7 +543,7 @@ func (ln *lane) fail(e *pgwire.Error, which func(u *unit) bool) {
 	})
 }
 
-// forget drops what the lane derived from the schema.
+// forget discards what the lane derived from the schema.
 func (ln *lane) forget() {
 	if ln.rows != nil {
 		ln.rows.bySize, ln.rows.types, ln.rows.typesGuard = nil, nil, guard{}
@@ -555,7 +553,7 @@ func (ln *lane) forget() {
 
 // plainInsert reports whether a unit is [Parse] Bind [Describe] Execute Sync on
 // the unnamed portal: what a client sends to run one prepared statement. Only
-// such a unit's answer can be given from a multi-row statement.
+// such a unit's answer can be derived from a multi-row statement.
 func (u *unit) plainInsert() bool {
 	want := 0
 	order := [...]byte{pgwire.ClientParse, pgwire.ClientBind, pgwire.ClientDescribe, pgwire.ClientExecute, pgwire.ClientSync}

@@ -9,12 +9,12 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// This file is about statements that the client names both by SQL and by messages. The server
-// has one list of names, but those that were prepared by messages have names of weir's on it.
-// Where both may meet, weir lends the server the statement under the client's name, too.
+// This file is about statements that the client names both in SQL and in messages. The server
+// has one list of names, but statements that were prepared by messages have weir's names on it.
+// Where both may be used, weir also prepares the statement under the client's name: it lends it.
 
-// bySQL reports whether is is true for one of the names that a text may have for prepared
-// statements: behind its first statement it may be a cursor that has the name.
+// bySQL reports whether is returns true for one of the names of prepared statements in a
+// text: after its first statement such a name may also be that of a cursor.
 func bySQL(info *sqlscan.Statement, is func(name string) bool) bool {
 	first := false
 	switch info.Verb {
@@ -26,7 +26,7 @@ func bySQL(info *sqlscan.Statement, is func(name string) bool) bool {
 	return first && is(info.Name) || info.Effects.Has(sqlscan.EffPrepare|sqlscan.EffRelease) && slices.ContainsFunc(info.Names, is)
 }
 
-// borrows returns the protocol-level statements of the client that a text may name by SQL, and
+// borrows returns the client's protocol-level statements that a text may name in SQL, and
 // that the backend does not have under the client's names.
 func (ss *statements) borrows(info *sqlscan.Statement) (names []string) {
 	bySQL(info, func(name string) bool {
@@ -53,8 +53,8 @@ type lending struct {
 	ends bool
 }
 
-// unlend undoes what a failed unit was to lend and to take back, from the message on at which
-// it failed.
+// unlend undoes what a failed unit would have lent and taken back, from the failed message
+// on.
 func (ss *statements) unlend(u *unit) {
 	for _, n := range slices.Backward(u.lends) {
 		switch {
@@ -68,13 +68,13 @@ func (ss *statements) unlend(u *unit) {
 	}
 }
 
-// takeBack notes that the backend does not have a statement any more under the client's name.
+// takeBack records that the backend no longer has a statement under the client's name.
 func (ss *statements) takeBack(name string) {
 	ss.lent = slices.DeleteFunc(ss.lent, func(s string) bool { return s == name })
 }
 
 // lend prepares a protocol-level statement of the client under its
-// own name, because it is about to be named by SQL.
+// own name, because SQL is about to use that name.
 func (ss *statements) lend(name string) *stmt {
 	c := ss.c
 	name = strings.Clone(name)
@@ -96,7 +96,7 @@ func (ss *statements) lend(name string) *stmt {
 	return st
 }
 
-// lendTo is statements.lend within u, where a statement of it may name another one.
+// lendTo is statements.lend within u, whose statement may name another one.
 func (fw *forwarder) lendTo(u *unit, info *sqlscan.Statement) {
 	c := fw.c
 	for _, name := range c.stmts.borrows(info) {
@@ -107,8 +107,8 @@ func (fw *forwarder) lendTo(u *unit, info *sqlscan.Statement) {
 	}
 }
 
-// lend has the server prepare a statement under the client's name, too. What names it in the
-// next unit waits until that is known to have been done.
+// lend makes the server prepare a statement under the client's name, too. A later unit that
+// uses the name waits until that has succeeded.
 func (fw *forwarder) lend(u *unit, name string, st *stmt) {
 	ss, b := &fw.c.stmts, fw.c.link
 	ss.renames(u, name)
@@ -118,7 +118,7 @@ func (fw *forwarder) lend(u *unit, name string, st *stmt) {
 	u.exp = append(u.exp, expect{code: expHiddenParse})
 }
 
-// closeLent has the server close what it was lent under the client's name.
+// closeLent closes what the server was lent under the client's name.
 func (fw *forwarder) closeLent(u *unit, name string) {
 	b := fw.c.link
 	fw.c.stmts.takeBack(name)

@@ -5,54 +5,54 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// This file is about what a statement means when it is parsed. The server turns a literal
-// into a value of its type at once, by the settings of that moment (TimeZone, DateStyle)
-// and, for 'now' and 'today', by its time; and it looks for temporary tables. A statement
-// that many clients share was parsed when the first one came. So it is parsed for one
-// client alone, who gets what it would directly, where
+// This file is about statements whose meaning depends on when and where they are parsed. The
+// server turns a literal into a value of its type at once, by the present settings (TimeZone,
+// DateStyle) and, for 'now' and 'today', by the present time; and names may refer to temporary
+// tables. A shared statement was parsed for the first client that used it. So a statement is
+// parsed for one client alone, which then gets what it would get directly, if
 //
-//   - a literal means a time: who comes tomorrow means another day;
-//   - it is EXECUTE or FETCH, whose columns are those of what has that name in the session;
-//   - it has literals, and the session may have settings beside those that the shared
-//     statement is found by: SET LOCAL, SET within a transaction;
-//   - names may mean other tables: the session has temporary ones, or the search_path of
+//   - a literal means a time: tomorrow it means another day;
+//   - it is EXECUTE or FETCH, whose columns depend on what has that name in the session;
+//   - it has literals, and the session may have settings that are not part of the shared
+//     statement's key: SET LOCAL, SET within a transaction;
+//   - names may refer to other tables: the session has temporary ones, or the search_path of
 //     a transaction.
 //
-// A shared statement that such a session has parsed anew on its backend, because it was parsed
-// elsewhere before, is parsed again there before another client uses it. For another search_path
-// the server does that by itself.
+// If such a session has parsed a shared statement again on its backend, because it was parsed
+// elsewhere before, it is parsed once more there before another client uses it. For another
+// search_path the server does that itself.
 
-// readsByItself reports whether the server would now read a statement that the client
-// parses otherwise than for others with its settings.
+// readsByItself reports whether the server would now parse a statement of the client
+// differently than for other clients with the same settings.
 func (ss *statements) readsByItself(st *stmt) bool {
 	const elsewhere = sqlscan.EffPath | sqlscan.EffSetUnknown | sqlscan.EffSetConfig
 	return st.own || ss.c.link != nil && ss.c.settings.astray.Has(elsewhere) || ss.readsAstray(st)
 }
 
-// readsAstray reports whether it reads a statement so that the others must not use it.
+// readsAstray reports whether other clients must not use the result.
 func (ss *statements) readsAstray(st *stmt) bool {
 	return ss.c.link != nil && (ss.c.pins.held&pinTemp != 0 || ss.readsLiteralsAstray(st))
 }
 
-// readsLiteralsAstray reports whether that is so because of the statement's literals.
+// readsLiteralsAstray reports whether that is because of the statement's literals.
 func (ss *statements) readsLiteralsAstray(st *stmt) bool {
 	c := ss.c
 	return st.literals && (c.settings.astray&^sqlscan.EffPath != 0 || c.pins.held&pinsSpoil != 0)
 }
 
-// single returns a statement like another that is one client's.
+// single returns a copy of a statement that belongs to one client.
 func (in *poolStmts) single(like *stmt) *stmt {
 	st := *like
 	st.srvName, st.refs, st.single = in.name(), 0, true
 	return &st
 }
 
-// straying are the effects of statements behind which texts may be read by settings that
+// straying are the effects of statements after which texts may be parsed with settings that
 // are not known yet, or last for a transaction.
 const straying = sqlscan.EffLiterals | sqlscan.EffPath | sqlscan.EffSetUnknown | sqlscan.EffSetConfig | sqlscan.EffDiscardAll |
 	sqlscan.EffPrepare | sqlscan.EffUnknownFunc | sqlscan.EffUnknown
 
-// strays takes note of a statement that is sent.
+// strays records the effects of a statement that is sent.
 func (sg *settings) strays(info *reading) {
 	sg.astray |= info.Effects & straying
 	if info.Effects.Has(sqlscan.EffSet) {
@@ -65,7 +65,7 @@ func (sg *settings) strays(info *reading) {
 	}
 }
 
-// calm ends that, if nothing is under way on the client's backend, nor in doubt.
+// calm ends that state, if nothing is in flight on the client's backend, nor in doubt.
 func (sg *settings) calm(b *backend) {
 	c := sg.c
 	if c.tx == pgwire.StatusIdle && b.Depth() == 0 && c.cur == nil && len(sg.unsure) == 0 {
@@ -74,8 +74,8 @@ func (sg *settings) calm(b *backend) {
 	}
 }
 
-// parseAgain has statements parsed again that were read in settings that are not theirs:
-// before their client uses them, or another does.
+// parseAgain makes statements be parsed again that were parsed with settings that are not
+// theirs: before their client uses them, or, with another, before another client does.
 func (k *backendStmts) parseAgain(another bool) {
 	for st, literals := range k.foreign {
 		if !another && !literals {

@@ -19,10 +19,10 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// login leads one client through startup and authentication and hands it to an event
+// login takes one client through startup and authentication and hands it to an event
 // loop. It runs on a goroutine of its own with blocking reads: for clients with TLS, and
-// where the balancer's header comes first or logins are audited. Others are met on the
-// loop (pending_login.go), and come here where a login has to wait.
+// if the balancer's header comes first or logins are audited. Other logins begin on the
+// loop (pending_login.go), and continue here if they have to wait.
 func (s *Server) login(ctx context.Context, raw net.Conn) {
 	a := newLoginAttempt(s, raw.RemoteAddr())
 	ctx, cancel := context.WithTimeout(ctx, s.cfg().LoginTimeout)
@@ -30,7 +30,7 @@ func (s *Server) login(ctx context.Context, raw net.Conn) {
 	a.ended(ctx, a.accept(ctx, raw))
 }
 
-// accept hears what the client says before authentication, and goes on.
+// accept reads what the client sends before authentication, and continues.
 func (a *loginAttempt) accept(ctx context.Context, raw net.Conn) error {
 	spoke := a.s.lobby.Enter(raw)
 	conn, start, err := pgwire.Accept(ctx, raw, a.s.cfg().accept())
@@ -43,21 +43,21 @@ func (a *loginAttempt) accept(ctx context.Context, raw net.Conn) error {
 	return a.goOn(ctx, conn, stepIntroduce)
 }
 
-// A step is one of those of a login.
+// A step is a step of a login.
 type step uint8
 
 const (
-	stepAccept    step = iota // it has connected: see arrival.accept
-	stepIntroduce             // it has said who it is
-	stepConsole               // it may have come for the console, or for a paused database
+	stepAccept    step = iota // it has connected: see loginAttempt.accept
+	stepIntroduce             // it has sent its startup message
+	stepConsole               // it may want the console, or a paused database
 	stepLookUp                // its standing is not known yet
-	stepRelay                 // the server is to check it
-	stepProve                 // weir is to
-	stepHear                  // it has proved who it is, and its standing is not known yet
+	stepRelay                 // the server must check it
+	stepProve                 // weir must check it
+	stepHear                  // it has proved who it is, but its standing is not known yet
 	stepVouch                 // it has proved who it is
 )
 
-// goOn is the rest of a login from a step on, for who can wait.
+// goOn is the rest of a login from a step on, on a goroutine that can wait.
 func (a *loginAttempt) goOn(ctx context.Context, conn net.Conn, at step) (err error) {
 	s := a.s
 	handed := false
@@ -73,7 +73,7 @@ func (a *loginAttempt) goOn(ctx context.Context, conn net.Conn, at step) (err er
 		}
 	}()
 	refuse := func(e *pgwire.Error) error {
-		_, _ = conn.Write(pgwire.AppendError(nil, e)) // the client may be gone; e is what matters
+		_, _ = conn.Write(pgwire.AppendError(nil, e)) // the client may have left; e is what matters
 		return e
 	}
 	if at == stepIntroduce {
@@ -161,7 +161,7 @@ func (a *loginAttempt) goOn(ctx context.Context, conn net.Conn, at step) (err er
 	}
 	handed = true
 	a.cameIn()
-	l.Given() // given back by OnClosed
+	l.Given() // OnClosed takes it back
 	if !l.Post(func() { l.admit(c, fd, unread, a.key, a.set, donated, a.st) }) {
 		_ = unix.Close(fd)
 		s.Left(c.id)
@@ -173,7 +173,7 @@ func (a *loginAttempt) goOn(ctx context.Context, conn net.Conn, at step) (err er
 	return nil
 }
 
-// prove has the client prove who it is.
+// prove makes the client prove who it is.
 func (a *loginAttempt) prove(ctx context.Context, conn net.Conn) (err error) {
 	if a.method != AuthLDAP {
 		a.keys, a.welcome, err = pgwire.Check(ctx, conn, a.key.user, a.method, a.secret)
@@ -190,8 +190,8 @@ func (a *loginAttempt) prove(ctx context.Context, conn net.Conn) (err error) {
 	return nil
 }
 
-// askLDAP has the client say its password, and the LDAP server judge it. It returns what
-// pgwire.AskPassword does.
+// askLDAP asks the client for its password, and the LDAP server to check it. It returns what
+// pgwire.AskPassword returns.
 func (s *Server) askLDAP(ctx context.Context, conn net.Conn, user string) (*pgwire.ClientKeys, []byte, error) {
 	return pgwire.AskPassword(ctx, conn, user, func(ctx context.Context, password string) error {
 		err := s.cfg().LDAP.Check(ctx, user, password)
@@ -215,7 +215,7 @@ func (a *loginAttempt) console(ctx context.Context, conn net.Conn) error {
 	}
 	a.cameIn()
 	operator := core.Operator{User: a.who.User, Client: a.who.Client}
-	a.who.User = "" // whatever ends the console now is no login's failure
+	a.who.User = "" // later errors of the console are not login failures
 	return s.serveConsole(conn, operator)
 }
 
@@ -227,7 +227,7 @@ func startSettings(start *pgwire.Startup) (list []session.Setting, app string, e
 		case "application_name":
 			app = value
 			return
-		case "session_authorization": // the server sets it to the user behind that
+		case "session_authorization": // the server sets it to the session's user
 			return
 		}
 		list = slices.DeleteFunc(list, func(s session.Setting) bool { return s.Name == name })
@@ -251,8 +251,8 @@ func startSettings(start *pgwire.Startup) (list []session.Setting, app string, e
 	return list, app, nil
 }
 
-// startRole takes the role out of the settings of a startup message. One without a name stays
-// there, for the server to refuse it: "" is that of pools without a role.
+// startRole removes the role from the settings of a startup message. An empty role stays
+// there, for the server to refuse it: "" stands for pools without a role.
 func startRole(list []session.Setting) (role string, rest []session.Setting) {
 	i := slices.IndexFunc(list, func(s session.Setting) bool { return s.Name == roleName })
 	if i < 0 || list[i].Value == "" {
@@ -261,8 +261,8 @@ func startRole(list []session.Setting) (role string, rest []session.Setting) {
 	return list[i].Value, slices.Concat(list[:i], list[i+1:])
 }
 
-// admit makes a logged-in client a client of the loop, from whose socket some bytes may
-// have been read. st is its standing when it was checked, nil if that is not known.
+// admit makes a logged-in client a client of the loop; unread was read from its socket but not
+// processed. st is its standing when it was checked, nil if unknown.
 func (l *loop) admit(c *client, fd int, unread []byte, key poolKey, list []session.Setting, donated *backendConn, st *roleStatus) {
 	s, err := l.Watch(fd, c)
 	if err != nil {
@@ -281,7 +281,7 @@ func (l *loop) admit(c *client, fd int, unread []byte, key poolKey, list []sessi
 	l.seat(c, key, list, donated, st)
 }
 
-// seat is admit for a client whose socket is the loop's.
+// seat is admit for a client whose socket is on the loop.
 func (l *loop) seat(c *client, key poolKey, list []session.Setting, donated *backendConn, st *roleStatus) {
 	key.role, list = startRole(list)
 	c.p = l.pool(key)
@@ -318,8 +318,8 @@ func (l *loop) seat(c *client, key poolKey, list []session.Setting, donated *bac
 		c.login.greet(params)
 		return
 	}
-	// The first client with these settings: the server itself must say what
-	// they are, or refuse them.
+	// The first client with these settings: the server itself must report their values, or
+	// refuse them.
 	c.state = stateWaiting
 	c.p.Enqueue(waiter{Client: c})
 }
@@ -349,12 +349,12 @@ func (lg *login) greet(params []pgwire.Param) {
 
 // How a login was decided, in metrics.
 const (
-	loginPooled  = "pooled"  // at no connection to the server
-	loginDialed  = "dialed"  // by weir, and the server was asked with a connection of its own
+	loginPooled  = "pooled"  // without a connection to the server
+	loginDialed  = "dialed"  // by weir, which opened a connection to ask the server
 	loginRelayed = "relayed" // by the server
 )
 
-// fatalOf is the server's own error, as one that ends the session, or one of
+// fatalOf is the server's own error as one that ends the session, or an error of
 // weir's with the given text.
 func fatalOf(err error, format string, args ...any) *pgwire.Error {
 	var e *pgwire.Error
@@ -366,7 +366,7 @@ func fatalOf(err error, format string, args ...any) *pgwire.Error {
 	return &f
 }
 
-// cannotReach is what a client is told when there is no connection to the server.
+// cannotReach is the client's error when there is no connection to the server.
 func cannotReach(err error) *pgwire.Error {
 	var e *pgwire.Error
 	if errors.As(err, &e) {
@@ -377,7 +377,7 @@ func cannotReach(err error) *pgwire.Error {
 	return e
 }
 
-// relay has the server authenticate the client, whose standing is st, unless it is nil.
+// relay lets the server authenticate the client, whose standing is st, unless that is nil.
 func (s *Server) relay(ctx context.Context, conn net.Conn, start *pgwire.Startup, st *roleStatus) (*backendConn, error) {
 	var stored *pgwire.Secret
 	if st != nil {
@@ -398,8 +398,8 @@ func (s *Server) relay(ctx context.Context, conn net.Conn, start *pgwire.Startup
 	var endpoint upstream.Endpoint
 	var server net.Conn
 	var res pgwire.RelayResult
-	var told error // to the client, and so the last
-	var left error // the host was left when it had authenticated the client
+	var told error // sent to the client, so it is final
+	var left error // the current host changed after the server had authenticated the client
 	key := poolKey{database: start.Database, user: start.User}
 	once := func() error {
 		cfg, e, err := s.toHost(ctx, base)
@@ -415,8 +415,8 @@ func (s *Server) relay(ctx context.Context, conn net.Conn, start *pgwire.Startup
 			s.suspect(err)
 			return err
 		}
-		// Only the server's side is given up with the host: the client may wait for
-		// another one as long as it has been told nothing.
+		// Only the server's side is abandoned with the host: the client may wait for
+		// another one as long as nothing was sent to it.
 		stop := context.AfterFunc(here, func() { _ = server.SetDeadline(time.Unix(1, 0)) })
 		res, err = pgwire.RelayAuth(ctx, conn, server, start.User, stored)
 		if err == nil {
@@ -468,8 +468,8 @@ func (s *Server) relay(ctx context.Context, conn net.Conn, start *pgwire.Startup
 	if whose, full := lacksRoom(err, key); full && !s.mayDial(key) {
 		s.makeRoom(ctx, key, whose) // for the next login
 	} else if (full || hasLeft(err)) && s.mayDial(key) {
-		// The server has authenticated the client, and then it has gone, or has no
-		// connection left. The client waits for one of weir's own.
+		// The server has authenticated the client, but then it was lost, or has no connection
+		// left. The client waits for a connection that weir opens.
 		donated, err = s.vouch(ctx, key, st, res.Method != pgwire.AuthTrust)
 		if err == nil && donated == nil {
 			return nil, nil
@@ -504,15 +504,15 @@ func (s *Server) finish(ctx context.Context, server net.Conn, key poolKey, endpo
 	return s.handOver(be, endpoint, key.role)
 }
 
-// login is what a client is known by since its login, and what it was told then.
+// login is who a client is, and what it was told at its login.
 type login struct {
 	c *client
 
 	secret  []byte
-	welcome []byte // what the client is to be told before its parameters
+	welcome []byte // sent to the client before its parameters
 	began   time.Duration
 	greeted bool
-	entry   *AcceptedLogin // of a client that came through the Authenticator
-	// notified is since when it waited when it was last told that it waits.
+	entry   *AcceptedLogin // of a client that the Authenticator has accepted
+	// notified is since when the client had waited at the last notice about that.
 	notified time.Duration
 }

@@ -15,9 +15,9 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// A loginAttempt is a client that logs in, and what is known of it so far. Its methods wait
-// for nothing, so that both a goroutine and an event loop can take its steps; those with
-// a context do.
+// A loginAttempt is a client that is logging in, and what is known of it so far. Its methods do
+// not block, so that both a goroutine and an event loop can use them, except for those with
+// a context.
 type loginAttempt struct {
 	s     *Server
 	addr  net.Addr
@@ -30,27 +30,27 @@ type loginAttempt struct {
 	app     string
 	counted bool // among the sessions
 
-	// secret is what the client is checked by, by which method: weir holds it by
-	// itself, or has it from the standing.
+	// secret is what the client's proof is checked against, by which method: weir holds it itself,
+	// or has it from the standing.
 	secret pgwire.Secret
 	method pgwire.AuthMethod
 	held   bool
-	// st is the client's standing, nil if it is not known. seen is that of one whom the
-	// server checks, where the server has not been heard yet.
+	// st is the client's standing, nil if unknown. seen is that of a user whom the
+	// server checks, before the server has decided.
 	st, seen *roleStatus
-	recalled bool // st is what the server said at a login before
+	recalled bool // st is an earlier answer of the server
 
 	keys *pgwire.ClientKeys // what its proof has revealed
-	// replaces: that takes the place of another password, and only LDAP has taken it yet.
+	// replaces: keys replace another password, and so far only LDAP has accepted them.
 	replaces bool
-	welcome  []byte // what it is to be told before its parameters
+	welcome  []byte // what the client is sent before its parameters
 }
 
 func newLoginAttempt(s *Server, addr net.Addr) *loginAttempt {
 	return &loginAttempt{s: s, addr: addr, began: s.Monotonic(), who: sight.Login{Engine: Engine, Client: addr.String()}}
 }
 
-// ended notes how the login has ended, unless that is with a session.
+// ended logs how the login has ended, unless it ended with a session.
 func (a *loginAttempt) ended(ctx context.Context, err error) {
 	s := a.s
 	if a.who.Err = err; err != nil && a.who.User != "" {
@@ -62,12 +62,12 @@ func (a *loginAttempt) ended(ctx context.Context, err error) {
 	s.Failed.Add(1)
 	level := slog.LevelInfo
 	if isAway(err) {
-		level = slog.LevelDebug // said once for all: see availability
+		level = slog.LevelDebug // logged once for all: see availability
 	}
 	s.Log.Log(ctx, level, "login failed", "client", a.who.Client, "user", a.who.User, "database", a.who.Database, "error", err)
 }
 
-// leave ends that the client counts among the sessions, if it does.
+// leave removes the client from the sessions, if it was counted.
 func (a *loginAttempt) leave() {
 	if a.counted {
 		a.counted = false
@@ -75,7 +75,7 @@ func (a *loginAttempt) leave() {
 	}
 }
 
-// introduce takes in what the client says of itself. The error is for the client.
+// introduce processes what the client says of itself. The error is for the client.
 func (a *loginAttempt) introduce() *pgwire.Error {
 	s, start := a.s, a.start
 	a.who.User, a.who.Database = start.User, start.Database
@@ -109,7 +109,7 @@ func errDisabled(database string) *pgwire.Error {
 	return pgwire.NewFatal(pgwire.CodeCannotConnectNow, "weir: database %q takes no logins (DISABLE)", database)
 }
 
-// asks reports whether weir is to know the client's standing. If not, the server checks
+// asks reports whether weir must know the client's standing. If not, the server checks
 // it.
 func (a *loginAttempt) asks() bool {
 	cfg := a.s.cfg()
@@ -119,15 +119,15 @@ func (a *loginAttempt) asks() bool {
 	return a.held || cfg.Auth != AuthRelay || cfg.AuthQuery != ""
 }
 
-// judge decides how the client is checked, whose standing is st, or unknown for the
-// reason that err is: stepRelay by the server, stepProve by weir. late tells that the
-// time for the login is over; borrows, whether the client may have what weir has without
-// a password. Otherwise the login ends with an error, and e for the client.
+// judge decides how the client is checked: stepRelay by the server, stepProve by weir. st is its
+// standing, or nil with the reason in err. late means that the
+// time for the login is over; borrows reports whether the client may use what the server grants
+// weir without a password. Otherwise the login ends with an error, and e for the client.
 func (a *loginAttempt) judge(st *roleStatus, err error, late bool, borrows func() bool) (next step, e *pgwire.Error, _ error) {
 	s, cfg := a.s, a.s.cfg()
 	a.st = st
-	// A user whose secret weir holds may log in while the server is away: the statements wait
-	// for it.
+	// A user whose secret weir holds may log in while the server cannot be reached: the statements
+	// wait for it.
 	switch {
 	case err == nil:
 	case pgwire.CodeOf(err) == pgwire.CodeConnectionRejected: // by weir, see pooledVerdicts
@@ -139,7 +139,7 @@ func (a *loginAttempt) judge(st *roleStatus, err error, late bool, borrows func(
 	case isAway(err) || late:
 		return 0, cannotReach(err), err
 	case !cfg.relays():
-		// The secret is the zero one, which fails as a wrong password does.
+		// The secret is the zero one, which fails like a wrong password.
 	default:
 		s.Log.Debug("login relayed", "user", a.key.user, "reason", err)
 		return stepRelay, nil, nil
@@ -161,7 +161,7 @@ func (a *loginAttempt) judge(st *roleStatus, err error, late bool, borrows func(
 				return 0, e, e
 			}
 		case pgwire.AuthMD5, pgwire.AuthSCRAM:
-		default: // the server has not been heard yet, or it may ask somebody else (LDAP)
+		default: // the server has not decided yet, or it may ask LDAP
 			a.seen = st
 			return stepRelay, nil, nil
 		}
@@ -170,13 +170,13 @@ func (a *loginAttempt) judge(st *roleStatus, err error, late bool, borrows func(
 		a.method = a.secret.Method()
 	}
 	if a.byPassword() && st != nil && st.expired {
-		a.secret = pgwire.Secret{} // as in the server, and to the client a wrong password
+		a.secret = pgwire.Secret{} // as in the server, which the client sees as a wrong password
 	}
 	return stepProve, nil, nil
 }
 
-// byPassword reports whether the client is checked by the role's own password. One that
-// LDAP has is another: VALID UNTIL says nothing about it.
+// byPassword reports whether the client is checked by the role's own password. LDAP checks
+// another one, to which VALID UNTIL does not apply.
 func (a *loginAttempt) byPassword() bool {
 	return a.method != pgwire.AuthTrust && a.method != pgwire.AuthCert && a.method != AuthLDAP
 }
@@ -185,8 +185,8 @@ func (a *loginAttempt) byPassword() bool {
 // standing again.
 const standingKeep = time.Second
 
-// outdated reports whether the client took its time to prove itself, so that what the
-// server says of it may be otherwise by now.
+// outdated reports whether the client took so long to prove itself that the
+// server's answer may be outdated.
 func (a *loginAttempt) outdated() bool {
 	keep := standingKeep
 	if a.recalled {
@@ -195,8 +195,8 @@ func (a *loginAttempt) outdated() bool {
 	return a.st != nil && time.Since(a.st.heard) > keep
 }
 
-// heardAgain takes in a newer standing. The error is for a client that has proved who it
-// is by what was stored of another password, or another role.
+// heardAgain processes a newer standing. The error is for a client that has proved who it
+// is with an earlier password, or as an earlier role.
 func (a *loginAttempt) heardAgain(now *roleStatus) *pgwire.Error {
 	if !a.held && now.same != a.st.same {
 		return pgwire.NewFatal(pgwire.CodeInvalidAuthorization, "role %q has changed while it logged in; log in again", a.key.user)
@@ -205,8 +205,8 @@ func (a *loginAttempt) heardAgain(now *roleStatus) *pgwire.Error {
 	return nil
 }
 
-// vouched reports whether the client may come in without the server being asked once
-// more. It has proved who it is. The error is for the client.
+// vouched reports whether the client may log in without another question to the server.
+// It has proved who it is. The error is for the client.
 func (a *loginAttempt) vouched() (bool, *pgwire.Error) {
 	if a.outdated() || a.replaces {
 		return false, nil
@@ -222,8 +222,8 @@ func (a *loginAttempt) vouched() (bool, *pgwire.Error) {
 	return true, nil
 }
 
-// vouch has the server vouch for a client that has proved who it is. A connection that
-// was opened for that is returned to be kept. What is wrong the client has been told.
+// vouch asks the server about a client that has proved who it is. A connection that
+// was opened for that is returned to be kept. The client was sent any error.
 func (a *loginAttempt) vouch(ctx context.Context, conn net.Conn) (*backendConn, error) {
 	s, key := a.s, a.key
 	if a.outdated() {
@@ -273,9 +273,9 @@ func (a *loginAttempt) vouch(ctx context.Context, conn net.Conn) (*backendConn, 
 }
 
 // asRole opens a connection with the role of the client's startup message, so that no client
-// has a pool for a role that the server does not know, or does not let the user have. The error
-// is the server's refusal; where there is no connection for another reason, the client comes in
-// and waits for one, and the refusal, if there is one, comes there.
+// has a pool for a role that the server does not know, or that the user may not have. The error
+// is the server's refusal; if there is no connection for another reason, the client logs in
+// and waits for one, and gets the refusal, if any, then.
 func (a *loginAttempt) asRole(ctx context.Context, role string) (*backendConn, error) {
 	key := poolKey{a.key.database, a.key.user, role}
 	if !a.s.mayDial(key) {
@@ -294,9 +294,9 @@ func (a *loginAttempt) asRole(ctx context.Context, role string) (*backendConn, e
 	return conn, nil
 }
 
-// confirm asks the server about a password that LDAP has taken, and that is to take the
-// place of the one that weir opens connections with. The error is for the client, if the
-// server does not take it. Where it has said nothing of it, the other stays.
+// confirm asks the server about a password that LDAP has accepted, and that will replace the
+// one that weir opens connections with. The error is for the client, if the
+// server does not accept it. If the server gives no answer, the old password stays.
 func (a *loginAttempt) confirm(ctx context.Context) error {
 	s := a.s
 	ctx, cancel := context.WithTimeout(ctx, s.cfg().ConnectTimeout)
@@ -315,7 +315,7 @@ func (a *loginAttempt) confirm(ctx context.Context) error {
 	return nil
 }
 
-// client makes a client of a loop of one that may come in.
+// client makes a logged-in client a client of a loop.
 func (a *loginAttempt) client(l *loop) (*client, error) {
 	s := a.s
 	id, secret, err := s.register(l, a.start.Version)
@@ -328,7 +328,7 @@ func (a *loginAttempt) client(l *loop) (*client, error) {
 	return c, nil
 }
 
-// cameIn counts a login that has come to a good end.
+// cameIn counts a successful login.
 func (a *loginAttempt) cameIn() {
 	a.s.Logins.Add(1)
 	a.s.cfg().Audit.Login(a.who)

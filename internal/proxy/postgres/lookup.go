@@ -18,23 +18,23 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// This file is the connections on which weir asks about those who log in. Questions
-// that come while others are under way cross together, so that a storm of logins
+// This file has the connections on which weir looks up users who log in. Questions that arrive
+// while others are in flight are sent together, so that a storm of logins
 // costs the server few connections and few round trips.
 
 const (
-	// maxLookups bounds these connections. Anyone who can reach weir can have it ask,
-	// before having proved anything.
+	// maxLookups bounds these connections: anyone who can reach weir can make it ask,
+	// without having proved anything.
 	maxLookups = 4
-	// lookupGroup is the most questions that cross together. Their bytes and those of
-	// the answers fit into the buffers of a socket, so neither side waits to write.
+	// lookupGroup is the maximum of questions that are sent together. They and their answers
+	// fit into the buffers of a socket, so neither side blocks.
 	lookupGroup = 32
 	// lookupPatience bounds the answers to them.
 	lookupPatience = 15 * time.Second
-	// lookupHurry bounds them where the login can go on without.
+	// lookupHurry bounds the wait if the login can continue without an answer.
 	lookupHurry = 5 * time.Second
-	// lookupPause is how long nobody is asked about where the server does not let
-	// weir in to ask.
+	// lookupPause is how long weir does not ask after the server has refused its login for
+	// that.
 	lookupPause = time.Minute
 )
 
@@ -46,19 +46,19 @@ type lookups struct {
 	idle      *core.Lookups[*lookup]
 
 	mu      sync.Mutex
-	refused time.Time // guarded by mu: when the server last did not let weir in
+	refused time.Time // guarded by mu: when the server last refused weir's login
 	why     error     // guarded by mu
-	server  string    // guarded by mu: when the server started that last answered
-	loaded  uint64    // guarded by mu: the last time at which a session of it read its files
+	server  string    // guarded by mu: start time of the server that last answered
+	loaded  uint64    // guarded by mu: the last time at which one of its sessions read its files
 }
 
-// A lookup is one connection on which weir asks about those who log in.
+// A lookup is one connection on which weir looks up users who log in.
 type lookup struct {
 	*pgwire.Backend
 	endpoint upstream.Endpoint
 	answers  *bufio.Reader
-	blind    bool   // the server has no answer to weir's own question
-	sees     bool   // it may read what is stored of passwords
+	blind    bool   // the server cannot answer weir's own question
+	sees     bool   // it may read the stored passwords
 	server   string // when the server started
 	query    string // the auth query
 	born     time.Time
@@ -72,13 +72,13 @@ func newLookups(srv *Server) *lookups {
 	return l
 }
 
-// close ends the connections, those in use when what is under way has ended.
+// close closes the connections; those in use when their questions are answered.
 func (l *lookups) close() {
 	l.idle.Close()
-	_ = l.questions.Close() // what is refused from now on hears so from its own Submit
+	_ = l.questions.Close() // later questions get the error from Submit
 }
 
-// barred returns why the server did not let weir in to ask, if that is not long ago.
+// barred returns why the server refused weir's login, if that was recent.
 func (l *lookups) barred() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -88,8 +88,8 @@ func (l *lookups) barred() error {
 	return nil
 }
 
-// bar notes that the server does not let weir in to ask; it reports whether that is
-// news.
+// bar records that the server refuses weir's login; it reports whether that is
+// new.
 func (l *lookups) bar(err error) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -98,8 +98,8 @@ func (l *lookups) bar(err error) bool {
 	return news
 }
 
-// errNobodyToAsk is why nothing is known of those who log in: weir has nobody to ask
-// as, or the server does not let that one in.
+// errNobodyToAsk means that weir cannot look up users: it has no user of its own, or the
+// server refuses that one.
 var errNobodyToAsk = errors.New("weir cannot ask the server about those who log in")
 
 // nobody is why weir cannot ask at all, nil if it may try.
@@ -113,8 +113,8 @@ func (l *lookups) nobody() error {
 	return nil
 }
 
-// askable tells by which errors a login waits for the server before it is asked about:
-// where the server itself can check it, that waits for it.
+// askable returns the errors for which a login waits until the server can be asked;
+// if the server itself can check the login, that waits instead.
 func (s *Server) askable() func(error) bool {
 	if s.cfg().AuthQuery == "" {
 		return isAway
@@ -122,7 +122,7 @@ func (s *Server) askable() func(error) bool {
 	return hasLeft
 }
 
-// waitsFor is away where the login cannot go on without an answer, nil where it can.
+// waitsFor is away if the login cannot continue without an answer, nil if it can.
 func (a *loginAttempt) waitsFor(away func(error) bool) func(error) bool {
 	if a.held {
 		return nil
@@ -130,9 +130,9 @@ func (a *loginAttempt) waitsFor(away func(error) bool) func(error) bool {
 	return away
 }
 
-// ask asks the server about a role and a database. It waits for the server, and asks
-// again, while away says that an error means that it is away, unless away is nil. The
-// error is errNobodyToAsk where weir cannot ask at all.
+// ask asks the server about a role and a database. While away returns true for an error, it
+// waits for the server and asks again, unless away is nil. The
+// error is errNobodyToAsk if weir cannot ask at all.
 func (l *lookups) ask(ctx context.Context, key poolKey, away func(error) bool) (*roleStatus, error) {
 	if err := l.nobody(); err != nil {
 		return nil, err
@@ -181,7 +181,7 @@ func (l *lookups) askAll(_ struct{}, keys []poolKey, results []batch.Result[role
 	return l.askOn(ctx, lk, keys, results)
 }
 
-// openLookup opens one more connection, and prepares the questions there.
+// openLookup opens another connection, and prepares the questions there.
 func (l *lookups) openLookup(ctx context.Context) (*lookup, error) {
 	cfg := l.srv.cfg()
 	to := cfg.Postgres
@@ -219,7 +219,7 @@ func (l *lookups) openLookup(ctx context.Context) (*lookup, error) {
 	return lk, nil
 }
 
-// beginSQL has no name in a question looked for where users can make something of it.
+// beginSQL makes the names in questions refer to the server's own objects only.
 const beginSQL = "SET search_path = pg_catalog, pg_temp"
 
 // seesSQL asks whether the session may read what is stored of passwords.
@@ -234,8 +234,8 @@ const (
 	stmtSecret   = "weir_secret"
 )
 
-// prepare prepares the questions. A server that is none of PostgreSQL's own may have no
-// answer to weir's.
+// prepare prepares the questions. A server other than PostgreSQL may not be able to answer
+// weir's own.
 func (l *lookup) prepare(ctx context.Context) error {
 	release := netwire.Bound(ctx, l.Conn, 0)
 	return release(l.parse())
@@ -276,7 +276,7 @@ func (l *lookup) parse() error {
 	return nil
 }
 
-// standing reads an answer to the question for a standing.
+// standing parses the answer to the question for a standing.
 func (l *lookups) standing(lk *lookup, row [][]byte) (roleStatus, error) {
 	if len(row) == standingColumns && len(row[standingLoaded]) == 8 {
 		row[standingLoaded] = l.lastLoad(lk.server, row[standingLoaded])
@@ -284,9 +284,9 @@ func (l *lookups) standing(lk *lookup, row [][]byte) (roleStatus, error) {
 	return standingFrom(row, lk.sees, lk.server)
 }
 
-// lastLoad is the last time at which any session read the server's files, for that of
-// one session: each reads them by itself after a reload, and answers of several
-// connections are to be equal where nothing has changed.
+// lastLoad is the last time at which any session read the server's files, given that of
+// one session: each session reads them by itself after a reload, and the answers of several
+// connections must be equal if nothing has changed.
 func (l *lookups) lastLoad(server string, load []byte) []byte {
 	at := binary.BigEndian.Uint64(load)
 	l.mu.Lock()
@@ -298,8 +298,8 @@ func (l *lookups) lastLoad(server string, load []byte) []byte {
 	return binary.BigEndian.AppendUint64(nil, l.loaded)
 }
 
-// askOn answers a group of questions on a connection, which it uses up or keeps. Each
-// has a Sync of its own, so none fails for another. The error is that of the
+// askOn asks a group of questions on a connection, and then keeps or closes it. Each
+// has a Sync of its own, so that none fails because of another. The error is that of the
 // connection.
 func (l *lookups) askOn(ctx context.Context, lk *lookup, keys []poolKey, results []batch.Result[roleStatus]) (err error) {
 	here, cancel := l.srv.Monitor.While(ctx, lk.endpoint)
@@ -354,7 +354,7 @@ func (l *lookups) askOn(ctx context.Context, lk *lookup, keys []poolKey, results
 	return nil
 }
 
-// inBinary is the format of all columns of an answer.
+// inBinary requests binary format for all columns of an answer.
 var inBinary = []byte{0, 1, 0, 1}
 
 func appendQuestion(dst []byte, stmt string, format []byte, params ...string) []byte {

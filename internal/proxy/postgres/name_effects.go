@@ -12,7 +12,7 @@ import (
 // nameEffects are what the use of a name may do to a session.
 type nameEffects struct {
 	read, write sqlscan.Effect // by a statement that only reads; by one that may write
-	touches     []string       // settings that it changes: the server is asked for them
+	touches     []string       // settings that it changes, for which weir asks the server
 }
 
 func (c nameEffects) with(d nameEffects) nameEffects {
@@ -35,8 +35,8 @@ func containsText(list []string, s string) bool {
 	return false
 }
 
-// An index has the names of a database whose use is not known to leave a session
-// as it is. It does not change once it is in use.
+// An index has the names of a database whose use may change a session. It is immutable once
+// it is in use.
 type index struct {
 	stamp string
 	names map[string]nameEffects
@@ -46,9 +46,9 @@ type index struct {
 	// foreign is that of the names with bytes above 127, which look different in
 	// another encoding.
 	foreign nameEffects
-	// fresh has the names of relations that clients of weir have made since.
+	// fresh has the names of relations that clients of weir have created since.
 	fresh map[string]nameEffects
-	// bodies has the names in the bodies of functions, also those that nothing has yet.
+	// bodies has the names in the bodies of functions, also those that refer to nothing yet.
 	bodies bodyNames
 
 	builtins       string // see reader
@@ -94,21 +94,21 @@ func (x *index) reached(t *sqlscan.Text, writes bool) nameEffects {
 // A reading is what weir knows of a statement: by its text, and by the catalogue.
 type reading struct {
 	sqlscan.Statement
-	touches []string // settings that the server is asked for afterwards
-	// hidden: it makes functions, whose bodies are text to weir until the catalogue
+	touches []string // settings for which weir asks the server afterwards
+	// hidden: it creates functions, whose bodies are unknown until the catalogue
 	// has been read again.
 	hidden bool
 	// runs: it runs code that may do so.
 	runs bool
-	// makes: it may make a table, which is temporary if the search path says so.
+	// makes: it may create a table, which is temporary if the search path says so.
 	makes bool
-	fresh []createdRelation // relations that it makes, whose use has consequences
+	fresh []createdRelation // relations that it creates and whose use has consequences
 	// unread is the text of a statement that was judged without an index.
 	unread string
 }
 
-// judge adds to what a text shows what the objects that it names do. Without an
-// index nothing is known, and so everything is assumed.
+// judge combines what a text shows with what the objects that it names do. Without an
+// index nothing is known, so everything is assumed.
 func (x *index) judge(info sqlscan.Statement, t *sqlscan.Text) reading {
 	out := reading{Statement: info}
 	sql := t.String()
@@ -150,7 +150,7 @@ func (x *index) judge(info sqlscan.Statement, t *sqlscan.Text) reading {
 	case e.Has(sqlscan.EffMulti) && e.Has(sqlscan.EffUnknownFunc) && hasDo(sql):
 		opaque, out.runs = true, true
 	case info.Verb == sqlscan.VerbCommitPrepared:
-		out.runs = true // anybody's changes of the catalogue
+		out.runs = true // changes of the catalogue by any client
 	case info.Verb == sqlscan.VerbVacuum, e.Has(sqlscan.EffDDL) && cascades(sql):
 		e |= x.all.read | x.all.write
 		out.touches = append(out.touches, x.all.touches...)
@@ -167,7 +167,7 @@ func (x *index) judge(info sqlscan.Statement, t *sqlscan.Text) reading {
 		case e.Has(sqlscan.EffTemp) && !e.Has(sqlscan.EffMulti): // only its own session sees it
 		default:
 			out.fresh, out.hidden = x.bringsIn(sql, e.Has(sqlscan.EffMulti))
-			for _, n := range out.fresh { // the text may use what it makes
+			for _, n := range out.fresh { // the text may use what it creates
 				e |= n.read | n.write
 			}
 		}
@@ -188,13 +188,13 @@ func (x *index) judge(info sqlscan.Statement, t *sqlscan.Text) reading {
 	return out
 }
 
-// readsOnly tells that a statement of these effects fires no trigger.
+// readsOnly reports whether a statement with these effects fires no trigger.
 func readsOnly(e sqlscan.Effect) bool {
 	return !e.Has(sqlscan.EffWrites | sqlscan.EffDDL | sqlscan.EffCopy | sqlscan.EffMulti | sqlscan.EffUnknown | sqlscan.EffPrepare)
 }
 
-// touch notes settings that outlive the statement, or begin to exist by it. It
-// returns the effects of those that cannot be asked for.
+// touch records settings that outlive the statement, or that it creates. It
+// returns the effects of those that weir cannot ask for.
 func (r *reading) touch(list []sqlscan.Touched) (e sqlscan.Effect) {
 	for _, t := range list {
 		names, eff := lasting(t)
@@ -220,7 +220,7 @@ func lasting(t sqlscan.Touched) (names []string, e sqlscan.Effect) {
 	}
 }
 
-// cascades tells of a change of the catalogue whether it may fire triggers of
+// cascades reports whether a change of the catalogue may fire triggers of
 // tables that it does not name.
 func cascades(sql string) bool {
 	found := false
@@ -233,14 +233,14 @@ func cascades(sql string) bool {
 	return found
 }
 
-// bodyWords are the words of the commands that make what is text to weir.
+// bodyWords are the words of the commands that create code that weir cannot read in the text.
 var bodyWords = map[string]bool{
 	"function": true, "procedure": true, "routine": true, "extension": true, "language": true,
 	"event": true, "foreign": true, "server": true, "transform": true, "aggregate": true, "operator": true, "cast": true,
 	"type": true, "domain": true, "conversion": true, "access": true, "search": true,
 }
 
-// changesTable reports whether a single statement makes or changes a table, or makes an
+// changesTable reports whether a single statement creates or changes a table, or creates an
 // index: then words such as "type" are names of columns.
 func changesTable(sql string) bool {
 	t := words{rest: sql[:min(len(sql), maxReachText)]}
@@ -252,8 +252,8 @@ func changesTable(sql string) bool {
 	return verb.is("create") && (kind.is("table") || kind.is("index")) || verb.is("alter") && kind.is("table")
 }
 
-// hidesBody reports whether a change of the catalogue may make functions, or give
-// objects to what has no name in it. It errs towards yes.
+// hidesBody reports whether a change of the catalogue may create functions, or give
+// objects to something that the text does not name. When in doubt it returns true.
 func hidesBody(sql string) bool {
 	found := false
 	sqlscan.Names(sql, bodyWords, func(string, bool) { found = true })

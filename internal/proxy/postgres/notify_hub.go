@@ -18,20 +18,20 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// This file is the connection that listens for the clients of one user in one database
-// which rest, on whatever loops they are: see client_listener.go.
+// This file is the connection that listens for the idle clients of one user in one database,
+// on all loops: see client_listener.go.
 
-// hubs are those of a server. Safe for concurrent use.
+// hubs are the hubs of a server. Safe for concurrent use.
 type hubs struct {
 	moves atomic.Uint64 // of clients' channels, so far
-	mute  atomic.Bool   // the server cannot do this
+	mute  atomic.Bool   // the server does not support it
 
 	mu   sync.Mutex
-	open map[poolKey]*hub // guarded by mu: those that take clients
+	open map[poolKey]*hub // guarded by mu: those that accept clients
 	made int              // guarded by mu
 }
 
-// of returns the hub of a pool, which is made if there is none.
+// of returns the hub of a pool, and makes one if necessary.
 func (hs *hubs) of(s *Server, key poolKey) *hub {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
@@ -51,8 +51,8 @@ func (hs *hubs) of(s *Server, key poolKey) *hub {
 	return h
 }
 
-// retire has a hub's clients that come next find another one; it is closed when the last
-// of those that it has has left.
+// retire makes later clients use another hub; this one is closed when its last client has
+// left.
 func (hs *hubs) retire(key poolKey) {
 	hs.mu.Lock()
 	h := hs.open[key]
@@ -64,7 +64,7 @@ func (hs *hubs) retire(key poolKey) {
 	}
 }
 
-// remove forgets a hub that is gone.
+// remove removes a hub that is lost.
 func (hs *hubs) remove(h *hub) {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
@@ -75,14 +75,14 @@ func (hs *hubs) remove(h *hub) {
 }
 
 // A hub is a connection to the server that listens on the channels of many clients. It
-// belongs to one loop's thread; what clients of other loops want is posted there, and
-// what it hears is posted to theirs.
+// belongs to one loop's thread; requests of clients on other loops are posted there, and
+// notifications are posted to their loops.
 type hub struct {
 	srv  *Server
 	l    *loop
 	key  poolKey
-	mark string      // the channel of markers
-	gone atomic.Bool // it takes no more clients; for all threads
+	mark string      // the channel for markers
+	gone atomic.Bool // it accepts no more clients; for all threads
 
 	p        *pool // shows it
 	s        *netloop.Sock
@@ -101,7 +101,7 @@ type hub struct {
 	received uint64        // notifications
 }
 
-// A channel is one that somebody wants; ears counts their clients.
+// A channel is a channel that some client listens on; ears counts those clients.
 type channel struct {
 	name string
 	ears map[*loopListener]int
@@ -123,27 +123,27 @@ type loopFeed struct {
 type hubEvent struct {
 	channel string
 	at, end int        // of the message, in the feed's bytes
-	mark    moveMarker // number 0: a notification
+	mark    moveMarker // number 0: it is a notification
 }
 
-// A moveMarker is what a marker says: the number of a move, and who has sent it.
+// A moveMarker is the content of a marker: the number of a move, and the sender.
 type moveMarker struct {
 	number uint64
 	pid    uint32
 }
 
 const (
-	// keepUnused is how long a hub without clients is kept open for the next one.
+	// keepUnused is how long a hub without clients stays open for the next one.
 	keepUnused = 30 * time.Second
-	// maxHubChannels bounds the channels of a hub: the server looks through the whole
-	// list of them for each notification.
+	// maxHubChannels bounds the channels of a hub: for each notification, the server searches
+	// the whole list.
 	maxHubChannels = 10000
-	// maxHubMessage is more than any message that a hub gets.
+	// maxHubMessage is larger than any message that a hub gets.
 	maxHubMessage = 1 << 20
 )
 
-// hubSetup makes the session one that hears in the database's encoding, and that the
-// server does not end for what it is there for.
+// hubSetup sets the session's encoding to the database's, and removes all timeouts by which the
+// server could end it.
 var hubSetup = own(`SELECT pg_catalog.set_config('client_encoding', pg_catalog.getdatabaseencoding(), false), pg_catalog.set_config('application_name', 'weir listener', false);
 SELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.pg_settings
  WHERE name = ANY (ARRAY['statement_timeout', 'lock_timeout', 'transaction_timeout', 'idle_session_timeout', 'idle_in_transaction_session_timeout']); `)
@@ -163,8 +163,8 @@ func (h *hub) marked(msg []byte) (m moveMarker, ok bool) {
 	return moveMarker{n, pid}, true
 }
 
-// mute is for a server that does not tell a session of its own notifications before it
-// says that it is ready: no channels can move there.
+// mute handles a server that does not send a session its own notifications before it
+// reports that it is ready: channels cannot move there.
 func (h *hub) mute(b *backend) {
 	h.srv.Log.Error("the server does not tell of notifications when it should; listeners keep their backends", "pool", h.key.String(), "pid", b.pid)
 	h.srv.hubs.mute.Store(true)
@@ -220,7 +220,7 @@ func (h *hub) send(o hubQuery) {
 	h.s.Write(pgwire.AppendQuery(nil, o.sql))
 }
 
-// give has a query run when the hub is up. One without a text is done when those before
+// give runs a query when the hub is up. An order without a text is done when those before
 // it are.
 func (h *hub) give(o hubQuery) {
 	switch {
@@ -237,7 +237,7 @@ func (h *hub) give(o hubQuery) {
 
 var errHubGone = errors.New("the connection that listens is gone")
 
-// want has the hub listen for one more client of an ear.
+// want listens for one more client of an ear.
 func (h *hub) want(e *loopListener, channels []string, done func(err error)) {
 	var fresh []string
 	for _, name := range channels {
@@ -297,10 +297,10 @@ func (h *hub) drop(e *loopListener, channels []string) {
 	}
 }
 
-// unused reports whether nobody needs the hub.
+// unused reports whether no client needs the hub.
 func (h *hub) unused() bool { return len(h.channels) == 0 && len(h.waiting) == 0 }
 
-// leaveUnused closes it if nobody does.
+// leaveUnused closes the hub if no client needs it.
 func (h *hub) leaveUnused() {
 	if h.unused() && h.s != nil && !h.s.Closed {
 		h.srv.hubs.remove(h)
@@ -317,7 +317,7 @@ func (h *hub) Tick() {
 	}
 }
 
-// moved closes the connection if it goes elsewhere than connections go now.
+// moved closes the connection if connections now go elsewhere.
 func (h *hub) moved(now upstream.Endpoint) {
 	if h.s != nil && h.endpoint != now {
 		h.s.Close(fmt.Errorf("connections do not go to %s any more", h.endpoint.Host))
@@ -372,14 +372,14 @@ func (h *hub) message(typ byte, msg []byte) {
 		h.orders = slices.Delete(h.orders, 0, 1)
 		if e := h.failure; e != nil {
 			o.done(e)
-			h.s.Close(e) // what it listens on is not known any more
+			h.s.Close(e) // what it listens on is unknown now
 			return
 		}
 		o.done(nil)
 	}
 }
 
-// notification adds a notification to the feeds of those who want it.
+// notification adds a notification to the feeds of the ears that want it.
 func (h *hub) notification(msg []byte) {
 	_, name, _, err := pgwire.ParseNotification(msg[pgwire.HeaderLen:])
 	if err != nil {
@@ -397,7 +397,7 @@ func (h *hub) notification(msg []byte) {
 	h.received++
 	ch := h.channels[string(name)]
 	if ch == nil {
-		return // nobody wants it any more
+		return // no client wants it any more
 	}
 	for e := range ch.ears {
 		f := h.feeds[e]
@@ -413,7 +413,7 @@ func (h *hub) OnDrained() {}
 // OnClosed implements netloop.Handler.
 func (h *hub) OnClosed(err error) { h.end(h.failure, err) }
 
-// end tells everybody that the hub is gone; said is what the server has said to that.
+// end tells all ears that the hub is lost; said is the server's error, if any.
 func (h *hub) end(said *pgwire.Error, err error) {
 	if h.closed {
 		return
@@ -439,7 +439,7 @@ func (h *hub) end(said *pgwire.Error, err error) {
 	}
 }
 
-// info describes the hub among the pool's servers.
+// info describes the hub for SHOW SERVERS.
 func (h *hub) info() core.ServerInfo {
 	return core.ServerInfo{Address: h.endpoint.Address, ID: h.pid, Mode: "listener", Beside: true, Retired: h.gone.Load(), InFlight: len(h.orders), App: "weir listener", Born: h.born, Last: h.born}
 }

@@ -7,29 +7,29 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// Behind a message that fails the server skips the rest of the unit: a Parse or Close in it
-// never happened. A client may send several units at once. What a name means in the second
-// is not known until the first has been answered, if that gives the name a meaning or takes
-// it away:
+// After a message that fails, the server skips the rest of the unit: a Parse or Close in it
+// has no effect. A client may send several units at once. If the first unit defines a name or
+// removes it, the meaning of that name in the second unit is unknown until the first has been
+// answered:
 //
 //	Execute of an unknown portal, Parse s1, Sync | Bind s1 ...    no s1 to bind
 //	Execute of an unknown portal, Parse s1, Sync | Parse s1 ...   s1 is free
 //	Execute of an unknown portal, Close s1, Sync | EXECUTE s1     there is an s1
 //	DEALLOCATE s1                                | Bind s1 ...    no s1, if it is the server's
 //
-// A message that hangs on such a name waits. A unit that parses for itself what it binds,
+// A message that depends on such a name waits. A unit that itself parses what it binds,
 // as most do, waits for nothing.
 
-// pendingNames has the names of a client that hang on units which have not been answered. A
+// pendingNames has the names of a client that depend on units which have not been answered. A
 // client's units are answered in the order in which they were sent.
 type pendingNames struct {
-	last    uint64            // the number of the last unit that renames
+	last    uint64            // number of the last unit that renames
 	done    uint64            // ... of the last one that was answered
 	renamed map[string]uint64 // names, and the last such unit of each
 	unnamed uint64            // of the unnamed statement
 }
 
-// renames notes that u gives a name, or takes it.
+// renames records that u defines a name, or removes it.
 func (s *pendingNames) renames(u *unit, name string) {
 	if u.named == 0 {
 		s.last++
@@ -45,7 +45,7 @@ func (s *pendingNames) renames(u *unit, name string) {
 	s.renamed[name] = u.named
 }
 
-// by is the last unit that renames a statement, and has not been answered; 0 if there is none.
+// by is the last unanswered unit that renames a statement; 0 if there is none.
 func (s *pendingNames) by(name string) uint64 {
 	n := s.unnamed
 	if name != "" {
@@ -57,7 +57,7 @@ func (s *pendingNames) by(name string) uint64 {
 	return n
 }
 
-// settle notes that u has been answered, or never will be.
+// settle records that u has been answered, or never will be.
 func (s *pendingNames) settle(u *unit) {
 	if u.named == 0 {
 		return
@@ -89,7 +89,7 @@ func (ss *statements) answered(u *unit) {
 	ss.settle(u)
 }
 
-// settleAll notes that nothing is under way.
+// settleAll records that nothing is in flight.
 func (s *pendingNames) settleAll() {
 	s.done = s.last
 	clear(s.renamed)
@@ -99,7 +99,7 @@ func (s *pendingNames) settleAll() {
 // statement.
 func (ss *statements) hangs(name []byte) bool {
 	if ss.done == ss.last || ss.c.state == stateCopying {
-		return false // the server refuses the message while it is sent rows
+		return false // the server refuses the message while it receives rows
 	}
 	n := ss.by(text(cutName(name)))
 	return n > 0 && (ss.c.cur == nil || n != ss.c.cur.named)
@@ -110,7 +110,7 @@ func (ss *statements) nameHangs(info *sqlscan.Statement) bool {
 	return bySQL(info, func(name string) bool { return ss.hangs([]byte(name)) })
 }
 
-// hangs is that for a unit that is being collected.
+// hangs is the same for a unit that is being collected.
 func (u *unit) hangs(c *client, name []byte) bool {
 	if c.stmts.done == c.stmts.last {
 		return false
@@ -119,8 +119,8 @@ func (u *unit) hangs(c *client, name []byte) bool {
 	return c.stmts.by(text(name)) > 0 && !slices.ContainsFunc(u.parsed, func(n parsedName) bool { return n.name == text(name) })
 }
 
-// behind is what the next unit of the client that renames a statement makes of it.
-// The unit u has been answered: the others are still to be.
+// behind is the next renaming of a statement by a later unit of the client, after u, which
+// was answered.
 func (ss *statements) behind(u *unit, name string) *parsedName {
 	c := ss.c
 	b := c.link
@@ -145,7 +145,7 @@ func (ss *statements) behind(u *unit, name string) *parsedName {
 }
 
 // mayHaveFailed reports whether the server may be in a failed transaction when it comes to the
-// next message: it refuses every Parse there but that of the transaction's end.
+// next message: there it refuses every Parse except that of the transaction's end.
 func (fw *forwarder) mayHaveFailed() bool {
 	c := fw.c
 	ahead := c.link.Depth()
@@ -161,7 +161,7 @@ func (fw *forwarder) mayHaveFailed() bool {
 	return c.tx != pgwire.StatusIdle || c.link.First(func(u *unit) bool { return u.effects.Has(sqlscan.EffTx) }) != nil
 }
 
-// endsTransaction reports whether the server carries a statement out in a failed transaction.
+// endsTransaction reports whether the server executes a statement in a failed transaction.
 func endsTransaction(verb sqlscan.Verb) bool {
 	switch verb {
 	case sqlscan.VerbCommit, sqlscan.VerbRollback, sqlscan.VerbRollbackTo, sqlscan.VerbPrepareTx:
@@ -170,7 +170,7 @@ func endsTransaction(verb sqlscan.Verb) bool {
 	return false
 }
 
-// addBarrier has what the client sends behind u wait for its answer.
+// addBarrier makes what the client sends after u wait for its answer.
 func (fw *forwarder) addBarrier(u *unit) {
 	if !u.barrier {
 		u.barrier = true
@@ -178,9 +178,9 @@ func (fw *forwarder) addBarrier(u *unit) {
 	}
 }
 
-// blocked reports whether a message must wait for the answer to what is under way: a
+// blocked reports whether a message must wait for the answers to the units in flight: to a
 // statement that ends all prepared statements, so that names mean something else
-// behind it, or one that resets settings, which are then to be restored.
+// after it, or to one that resets settings, which weir then restores.
 func (fw *forwarder) blocked(typ byte) bool {
 	if fw.barriers == 0 {
 		return false

@@ -7,9 +7,9 @@ import (
 	"github.com/weirdb/weir/internal/proxy/sqlscan"
 )
 
-// A pin is a cause for which a client keeps its backend between transactions:
-// the session holds something that cannot be replayed elsewhere. A set of
-// causes; zero means that any backend will do.
+// A pin is a reason why a client keeps its backend between transactions: the session has
+// state that cannot be replayed elsewhere. It is a set of causes; zero means that any backend
+// will do.
 type pin uint32
 
 const (
@@ -22,15 +22,15 @@ const (
 	pinRole                      // SET ROLE, SET SESSION AUTHORIZATION
 	pinSetConfig                 // set_config(..., false)
 	pinSeed                      // setseed
-	pinFunc                      // functions of which weir does not know what they do
+	pinFunc                      // functions whose effects weir does not know
 	pinLoad                      // LOAD
 	pinSequence                  // currval, lastval
 	pinBackup                    // backup mode
 	pinUnknown                   // a text that weir could not read
 	pinMode                      // the pool's mode is session
 	pinEncoding                  // a text in an encoding that weir does not read
-	pinUnread                    // functions while the catalogue was read
-	pinUntracked                 // the server does not tell of changes of settings
+	pinUnread                    // functions called while the catalogue was read
+	pinUntracked                 // the server does not report changes of settings
 	pinEnd
 )
 
@@ -41,12 +41,12 @@ var pinNames = [...]string{
 
 func (p pin) String() string { return core.PinText(uint64(p), pinNames[:]) }
 
-// pinsSeen are the pins whose cause the server can show, so that they end when
+// pinsSeen are the pins whose state the server can show, so that they end when
 // it is gone.
 const pinsSeen = pinTemp | pinListen | pinAdvisory | pinHold | pinPrepare
 
-// pinsSpoil are the pins for what DISCARD ALL may leave: a backend that had one
-// serves nobody else.
+// pinsSpoil are the pins for state that DISCARD ALL may leave: no other client gets a backend
+// that had one.
 const pinsSpoil = pinSet | pinSetConfig | pinSeed | pinFunc | pinLoad | pinBackup | pinUnknown | pinEncoding | pinUnread | pinUntracked
 
 var pinOfEffect = []struct {
@@ -89,7 +89,7 @@ func pinsOf(eff sqlscan.Effect) pin {
 	return out
 }
 
-// stateSQL asks the server which session state there is, of what it can show.
+// stateSQL asks the server which of the session state that it can show exists.
 var stateSQL = own(`SELECT
  EXISTS (SELECT FROM pg_catalog.pg_class WHERE relnamespace = pg_catalog.pg_my_temp_schema()),
  EXISTS (SELECT FROM pg_catalog.pg_listening_channels()),
@@ -97,20 +97,20 @@ var stateSQL = own(`SELECT
  EXISTS (SELECT FROM pg_catalog.pg_cursors WHERE is_holdable),
  EXISTS (SELECT FROM pg_catalog.pg_prepared_statements WHERE from_sql)`)
 
-// mayEnd reports whether the server is asked which pins are left, or will be when it has
-// answered what is under way.
+// mayEnd reports whether weir asks the server which pins are left, now or when it has
+// answered the units in flight.
 func (ps *pins) mayEnd() bool {
 	return ps.asking || ps.look || slices.ContainsFunc(ps.c.link.Units(), func(u *unit) bool { return u.probe })
 }
 
-// update replaces the pins that the server can show by what it shows.
+// update replaces the pins that the server can show by the server's answer.
 func (ps *pins) update(u *unit) {
 	ps.asking = false
 	ps.c.resume() // it may have waited for the answer, to be handed over
 	if u.err != nil || len(u.rows) != 1 {
-		return // not known: keep them
+		return // unknown: keep them
 	}
-	// The answer does not include the effects of statements sent behind the question.
+	// The answer does not include the effects of statements sent after the question.
 	now := ps.asked & pinsSeen
 	for i, p := range []pin{pinTemp, pinListen, pinAdvisory, pinHold, pinPrepare} {
 		if string(u.rows[0][i]) == "t" {
@@ -139,13 +139,13 @@ func (ps *pins) add(p pin) {
 	core.CountPins(ps.c.p.pinned[:], uint64(fresh))
 }
 
-// pins are the causes for which the client keeps its backend, and how weir learns that
+// pins are the reasons why the client keeps its backend, and how weir learns that
 // they have ended.
 type pins struct {
 	c *client
 
 	held   pin
 	look   bool // ask the server which state is left, when quiet
-	asking bool // ... that question is under way
-	asked  pin  // pins of statements sent behind it
+	asking bool // ... that question is in flight
+	asked  pin  // pins of statements sent after it
 }

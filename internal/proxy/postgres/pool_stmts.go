@@ -17,7 +17,7 @@ import (
 type poolStmts struct {
 	proof  *dbCatalogue // of the database
 	shapes *sight.Shapes
-	text   *sqlscan.Text // the loop's, of the statement that was judged last
+	text   *sqlscan.Text // the loop's; of the last statement that was judged
 	scans  *scans        // the loop's
 
 	byKey  map[string]*stmt
@@ -26,10 +26,10 @@ type poolStmts struct {
 	keyBuf []byte
 }
 
-// scans counts the texts that a loop has read.
+// scans counts the texts that a loop has scanned.
 type scans struct {
 	n       uint64
-	longest int // of them
+	longest int // the longest of them
 }
 
 func (s *scans) note(sql string) { s.n, s.longest = s.n+1, max(s.longest, len(sql)) }
@@ -45,7 +45,7 @@ func (in *poolStmts) internal(sql string) *stmt {
 	return &stmt{srvName: fmt.Sprintf("%sown_%d", srvPrefix, in.seq), tail: append(append([]byte(sql), 0), 0, 0), sql: sql, shape: &sight.Shape{}}
 }
 
-// forClient is intern for a client. Those who share the statement have its
+// forClient is intern for a client. Clients that share the statement have its
 // settings in common, and so read its literals alike.
 func (in *poolStmts) forClient(c *client, tail []byte) *stmt {
 	st := in.intern(c.set, c.texts.lexical(), tail)
@@ -72,7 +72,7 @@ func (in *poolStmts) intern(set *session.Set, as lexical, tail []byte) *stmt {
 	return s
 }
 
-// keep makes a statement one that the pool's clients share, unless its text is long.
+// keep adds a statement to those that the pool's clients share, unless its text is long.
 func (in *poolStmts) keep(s *stmt) {
 	if len(in.byKey) >= maxStmts || in.bytes+len(s.key) > maxStmtBytes {
 		in.bytes = 0
@@ -94,8 +94,8 @@ func (in *poolStmts) keep(s *stmt) {
 	}
 }
 
-// adopt is intern for a statement that was read away from the loop. It is judged when it is
-// first bound.
+// adopt is intern for a statement that was scanned outside of the loop. It is judged when it
+// is first bound.
 func (in *poolStmts) adopt(set *session.Set, as lexical, made readStmt) *stmt {
 	s := made.stmt
 	in.key(set, as, s.tail)
@@ -114,7 +114,7 @@ func (in *poolStmts) adopt(set *session.Set, as lexical, made readStmt) *stmt {
 // notJudged is the epoch of no index.
 const notJudged = math.MaxUint64
 
-// key has the key of a statement in keyBuf, and returns where the tail begins in it.
+// key puts the key of a statement into keyBuf, and returns where the tail begins in it.
 func (in *poolStmts) key(set *session.Set, as lexical, tail []byte) (head int) {
 	in.keyBuf = append(append(in.keyBuf[:0], set.Key()...), 1)
 	in.keyBuf = append(append(append(in.keyBuf, as.encoding...), as.conforming...), 1)
@@ -132,8 +132,8 @@ func (in *poolStmts) make(key string, tail []byte, as lexical) *stmt {
 	return s
 }
 
-// read makes a statement of the body of a Parse message after its name. t is its text
-// afterwards.
+// read makes a statement of the body of a Parse message after its name. Afterwards t is its
+// text.
 func read(tail []byte, as lexical, t *sqlscan.Text) *stmt {
 	end := bytes.IndexByte(tail, 0)
 	sql := text(tail[:max(end, 0)])
@@ -156,32 +156,32 @@ func read(tail []byte, as lexical, t *sqlscan.Text) *stmt {
 	return s
 }
 
-// name is the next one for a statement on the server.
+// name is the next name for a statement on the server.
 func (in *poolStmts) name() string {
 	in.seq++
 	return srvPrefix + strconv.FormatUint(in.seq, 36)
 }
 
-// A readStmt is a statement that was read away from the loop, for no pool yet.
+// A readStmt is a statement that was scanned outside of the loop, for no pool yet.
 type readStmt struct {
 	*stmt
 	print uint64 // of its shape
 }
 
-// readAway is read for no loop.
+// readAway is read outside of a loop.
 func readAway(tail []byte, as lexical) readStmt {
 	var t sqlscan.Text
 	s := read(tail, as, &t)
 	return readStmt{s, t.Fingerprint()}
 }
 
-// judge says what a statement does, by its text and by its names.
+// judge determines what a statement does, by its text and by the names in it.
 func (in *poolStmts) judge(info sqlscan.Statement, t *sqlscan.Text) reading {
 	in.proof.used = true
 	return in.proof.index.judge(info, t)
 }
 
-// rejudge judges a statement. Its text is the loop's afterwards.
+// rejudge judges a statement. Afterwards its text is the loop's.
 func (in *poolStmts) rejudge(s *stmt) {
 	in.scans.longest = max(in.scans.longest, len(s.sql))
 	in.text.Read(s.asRead)
@@ -189,7 +189,7 @@ func (in *poolStmts) rejudge(s *stmt) {
 	s.route = routeOf(&s.info.Statement)
 }
 
-// refresh judges a statement again if more has become known since.
+// refresh judges a statement again if more is known since.
 func (in *poolStmts) refresh(s *stmt) {
 	in.proof.used = true
 	if s.judged != in.proof.epoch {
@@ -199,7 +199,7 @@ func (in *poolStmts) refresh(s *stmt) {
 
 // replaceStale replaces a statement whose plan the server refused: the next Parse of
 // the text makes a new one. Clients that parsed before the schema changed keep
-// the old one, and its error, as they would directly.
+// the old one, and its error, as on a direct connection.
 func (in *poolStmts) replaceStale(s *stmt) *stmt {
 	if !s.stale {
 		s.stale = true
@@ -226,14 +226,14 @@ func (in *poolStmts) unreadable(tail []byte, as lexical) *stmt {
 	return st
 }
 
-// unreadShape is that of all texts that weir does not read: to cut one into words
-// might show what is in its literals.
+// unreadShape is the shape of all texts that weir does not read: splitting such a text into
+// words might reveal its literals.
 func (in *poolStmts) unreadShape() *sight.Shape {
 	const text = "text in an encoding that weir does not read"
 	return in.shapes.Of(sqlscan.Fingerprint(text), opaque.Verb.String(), func(int) string { return text })
 }
 
-// longText is a prepared statement with a long text, which was read. It belongs to
+// longText is a prepared statement with a long text, which has been scanned. It belongs to
 // one client.
 func (in *poolStmts) longText(tail []byte, as lexical, info reading) *stmt {
 	st := in.internal("")

@@ -8,13 +8,12 @@ import (
 	"github.com/weirdb/weir/internal/proxy/sqlscan"
 )
 
-// This file is about settings whose values only the server knows: a function has
-// changed them, or the end of a transaction. And about settings that a session
-// makes up, names in two parts: they exist until it ends, and whether they do can
-// be seen, because one that was never heard of is NULL and any other is not. So a
-// backend serves only those who have all of them.
+// This file is about settings whose values only the server knows, because a function or the end
+// of a transaction has changed them, and about custom settings (names in two parts), which exist
+// until the session ends. Whether they exist can be seen: a setting that was never set is NULL,
+// any other is not. So a backend serves only clients that have all of its custom settings.
 
-// doubt has the server asked for settings when the client's backend is quiet.
+// doubt makes weir ask the server for settings when the client's backend is quiet.
 func (sg *settings) doubt(names ...string) {
 	for _, n := range names {
 		if n != "application_name" && !slices.Contains(sg.unsure, n) {
@@ -23,8 +22,8 @@ func (sg *settings) doubt(names ...string) {
 	}
 }
 
-// doubtCustom has the server asked for those settings that exist, empty, even if
-// the SET that made them was undone.
+// doubtCustom makes weir ask for those custom settings that exist, empty, even if
+// the SET that created them was undone.
 func (sg *settings) doubtCustom(sets []sqlscan.SetClause) {
 	for i := range sets {
 		if sqlscan.Custom(sets[i].Name) {
@@ -33,7 +32,7 @@ func (sg *settings) doubtCustom(sets []sqlscan.SetClause) {
 	}
 }
 
-// makesUp reports whether the transaction under way has made up a setting that stays in
+// makesUp reports whether the current transaction has created a custom setting that stays in
 // b's session, empty, when it is rolled back.
 func (sg *settings) makesUp(b *backend) bool {
 	return slices.ContainsFunc(sg.txSets, func(s sqlscan.SetClause) bool {
@@ -42,7 +41,7 @@ func (sg *settings) makesUp(b *backend) bool {
 	})
 }
 
-// doubtSets has the server asked for the settings that clauses are about.
+// doubtSets makes weir ask for the settings that clauses are about.
 func (sg *settings) doubtSets(b *backend, sets []sqlscan.SetClause) {
 	for i := range sets {
 		if s := &sets[i]; s.Name != "" {
@@ -59,8 +58,8 @@ func (sg *settings) doubtSets(b *backend, sets []sqlscan.SetClause) {
 }
 
 // learn asks the linked backend for the settings in doubt, and which of them the session may
-// not set. Such a one was set by a function of another role; or not at all, where a SET has
-// failed: then it is the server's default, and there is nothing to replay.
+// not set. Such a setting was set by a function of another role; or not at all, if a SET has
+// failed: then it has the server's default, and there is nothing to replay.
 func (sg *settings) learn() {
 	c := sg.c
 	b, names := c.link, sg.unsure
@@ -82,7 +81,7 @@ func (sg *settings) learn() {
 	b.ask(sql.String(), func(u *unit) {
 		defer sg.calm(b)
 		if u.err != nil || len(u.rows) != 1 {
-			c.pins.add(pinSetConfig) // not for this user to see
+			c.pins.add(pinSetConfig) // this user may not see it
 			return
 		}
 		t := c.l.Settings
@@ -100,7 +99,7 @@ func (sg *settings) learn() {
 			default:
 				s := session.Setting{Name: n, Value: string(v), Literal: true}
 				if !ascii(n) || !ascii(s.Value) {
-					c.pins.add(pinSetConfig) // elsewhere it might read differently
+					c.pins.add(pinSetConfig) // elsewhere it might be read differently
 				}
 				c.set, b.set = t.With(c.set, s), t.With(b.set, s)
 			}

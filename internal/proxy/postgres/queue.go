@@ -6,7 +6,7 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// This file is who waits for a backend, and who gets one next.
+// This file decides who waits for a backend, and who gets one next.
 
 // queueClient gives the client a free backend at once, or queues it for one.
 func (p *pool) queueClient(c *client) {
@@ -34,12 +34,12 @@ func (p *pool) queueClient(c *client) {
 	p.Enqueue(waiter{Client: c})
 }
 
-// full is the error of what may not wait: as many statements as may wait already.
+// full is the error for a statement that may not wait, because --max-waiting is reached.
 func full(p *pool) *pgwire.Error {
 	return pgwire.NewError(pgwire.CodeTooManyConnections, "weir: %d statements wait for a backend of pool %s already (--max-waiting)", p.Limits.MaxWaiting, p.key)
 }
 
-// crowded reports whether as many statements wait as may.
+// crowded reports whether --max-waiting is reached.
 func crowded(p *pool) bool {
 	return p.Excl.Crowded(&p.Limits, len(p.Reads)+p.Apart.Waiting())
 }
@@ -50,7 +50,7 @@ func (c *client) crowded() bool {
 	return crowded(c.p) || c.mode() == session.ModeSession
 }
 
-// dispatch gives free backends to what waits.
+// dispatch gives free backends to waiters.
 func (p *pool) dispatch() {
 	p.alone.feed()
 	if p.ReadsFirst() {
@@ -70,8 +70,8 @@ func (p *pool) dispatch() {
 			b = p.take(p.setOf(&w), w.Client)
 		}
 		if b == nil && !p.ConnManager().Spent(false) {
-			// The last backend is for what shares, or those that are free cannot be
-			// brought into these settings, but they may be for those behind.
+			// The last backend is reserved for shared reads, or these settings cannot be applied on the
+			// free ones; but they may suit later waiters.
 			pass.Keep()
 			continue
 		}
@@ -100,7 +100,7 @@ func (p *pool) dispatch() {
 	p.Grow(p.ReadLanes, errNoSecret)
 }
 
-// Left reports whether a waiter does not wait any more.
+// Left reports whether a waiter has stopped waiting.
 func (p *pool) Left(w *waiter) bool {
 	switch {
 	case w.Client != nil:
@@ -125,7 +125,7 @@ func (p *pool) setOf(w *waiter) *session.Set {
 }
 
 // askIn runs weir's own query in the given settings on a backend that becomes
-// free. done is called with the rows, of so many columns, or with u.err.
+// free. done is called with the rows, each with so many columns, or with u.err.
 func (p *pool) askIn(set *session.Set, sql string, columns int, done func(u *unit)) {
 	p.Enqueue(waiter{Ask: func(b *backend) {
 		if b.in(set, b.app) {

@@ -8,13 +8,14 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// This file is about statements that reach beyond their session, to a database
-// or a role as a whole. A direct client that leaves takes its connection along;
-// weir's backends stay behind. So they would keep a database from being
-// dropped, renamed or copied, go on under a role that is gone, and start new
-// sessions with defaults that have changed since.
+// This file is about statements that affect a whole database or role. When a direct client
+// leaves, its connection ends, too;
+// weir's backends remain. Without this file they would keep a database from being
+// dropped, renamed or copied, continue under a role that was dropped, and start new
+// sessions with outdated defaults.
 
-// A changeScope is the databases and roles that a statement affects as a whole. An empty database or user is any.
+// A changeScope is the databases and roles that a statement affects as a whole. An empty
+// database or user stands for any.
 type changeScope struct {
 	database, user string
 	// alone: the server refuses the statement while other sessions are
@@ -26,15 +27,15 @@ type changeScope struct {
 	current bool
 }
 
-// The statements that reach far are short. Of others weir reads no more than
+// Statements that affect more than their session are short. weir reads no more of a text than
 // this.
 const (
 	maxReachText  = 64 << 10
 	maxReachWords = 64 // of one statement
 )
 
-// reachOf reads what the statements of a text reach. It errs towards more: the
-// worst that a wrong answer does is to renew some idle backends.
+// reachOf finds out what the statements of a text affect. When in doubt it returns more: the
+// worst result of a wrong answer is that some idle backends are renewed.
 func reachOf(sql string) []changeScope {
 	var out []changeScope
 	t := words{rest: sql[:min(len(sql), maxReachText)]}
@@ -134,8 +135,8 @@ type word struct {
 
 func (w word) is(keyword string) bool { return !w.quoted && w.text == keyword }
 
-// words cuts a text into words. The texts that it is for hold names and simple
-// literals; what it does not know, it returns sign by sign.
+// words splits a text into words. The texts that it is for contain names and simple
+// literals; anything else is returned character by character.
 type words struct {
 	rest string
 	done bool
@@ -163,7 +164,7 @@ func (t *words) next() (w word, ok bool) {
 	}
 }
 
-// comment skips a comment with those in it.
+// comment skips a comment and the comments in it.
 func (t *words) comment() {
 	depth := 0
 	for t.rest != "" {
@@ -231,8 +232,8 @@ func foldName(s string) string {
 }
 
 // reaching prepares for a statement that changes the catalogue and is about to
-// be sent. What it returns is to be done when the server has carried it out, and
-// not before: anybody can ask for a change that the server refuses.
+// be sent. What it returns must be renewed when the server has executed the statement, and
+// not before: anyone can ask for a change that the server refuses.
 func (c *client) reaching(sql string) []*changeScope {
 	var out []*changeScope
 	for _, r := range reachOf(sql) {
@@ -255,9 +256,9 @@ func (c *client) reaching(sql string) []*changeScope {
 	return out
 }
 
-// vacate closes the backends of a database that a statement wants for itself,
-// if the server lets the client do such a thing. It must come before the
-// statement, because the server refuses that while they are there.
+// vacate closes the backends of a database that a statement needs for itself,
+// if the server permits the client to do that. It must happen before the
+// statement, because the server refuses the statement while they exist.
 func (c *client) vacate(r *changeScope) {
 	id, db := c.id, r.database
 	done := func(u *unit) {
@@ -274,7 +275,7 @@ func (c *client) vacate(r *changeScope) {
 	}
 }
 
-// permission asks whether the session may do what needs the database alone.
+// permission asks whether the session may execute a statement that needs the database alone.
 func (r *changeScope) permission() string {
 	owner := "pg_catalog.pg_has_role(d.datdba, 'USAGE')"
 	sql := own("SELECT EXISTS (SELECT FROM pg_catalog.pg_database d WHERE d.datname = ") + quoteLiteral(r.database) + " AND "
@@ -284,7 +285,7 @@ func (r *changeScope) permission() string {
 	return sql + "(d.datistemplate OR " + owner + own(")) AND EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.rolname = current_user AND (r.rolcreatedb OR r.rolsuper))")
 }
 
-// carriedOut is called when a unit has been answered: what its statements reach
+// carriedOut is called when a unit has been answered: what its statements affect
 // is renewed when their transaction has been committed.
 func (bk *responder) carriedOut(u *unit, before, now byte) {
 	done := !u.failed || u.commits // of several statements some may have been committed before one failed
@@ -306,8 +307,8 @@ func (bk *responder) carriedOut(u *unit, before, now byte) {
 // it. The server itself waits 5 s for sessions to end before it refuses.
 const vacatePatience = 4 * time.Second
 
-// vacate closes the backends of a database, unless clients other than the one
-// named are connected to it: then the server refuses what is to come, as it
+// vacate closes the backends of a database, unless clients other than except
+// are connected to it: then the server will refuse the statement, as it
 // would directly.
 func (s *Server) vacate(database string, except uint32) {
 	s.Background.Go(func() {
@@ -325,7 +326,7 @@ func (s *Server) vacate(database string, except uint32) {
 				return
 			}
 			select {
-			case <-time.After(20 * time.Millisecond): // clients that have just left are seen in a moment
+			case <-time.After(20 * time.Millisecond): // clients that have just left will be gone soon
 			case <-ctx.Done():
 				return
 			}
@@ -343,8 +344,8 @@ func (l *loop) clientsOf(database string, except uint32) int {
 	return n
 }
 
-// renew has every backend that r reaches replaced when it is next free, and
-// what weir has learned through them learned anew.
+// renew replaces every backend that r affects when it is next free, and discards
+// what weir has learned through them.
 func (s *Server) renew(r changeScope) {
 	for _, l := range s.Loops {
 		l.Post(func() {
@@ -353,7 +354,7 @@ func (s *Server) renew(r changeScope) {
 					p.renewBackends()
 				}
 			}
-			s.Cache.Purge(r.database) // behind the last loop nothing is read as before
+			s.Cache.Purge(r.database) // when the last loop has renewed its backends, nothing is read as before
 		})
 	}
 }
@@ -366,7 +367,7 @@ func (p *pool) renewBackends() {
 	}
 }
 
-// forgetGreetings forgets what the pool has learned of sessions through its backends.
+// forgetGreetings discards what the pool has learned of sessions through its backends.
 func (p *pool) forgetGreetings() {
 	clear(p.greeting)
 	p.forgetTexts()

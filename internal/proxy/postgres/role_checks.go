@@ -9,22 +9,22 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// This file has the server decide about clients that weir itself has
-// authenticated. A warm pool would let them in without the server ever hearing
-// of it, whatever became of the role meanwhile: NOLOGIN, VALID UNTIL, another
+// This file lets the server decide about clients that weir itself has
+// authenticated. Otherwise a warm pool would let them in without asking the server,
+// whatever has changed: NOLOGIN, VALID UNTIL, another
 // password, no CONNECT on the database, another pg_hba.conf.
 
-// roleChecks lets logins of one user and database that come while a question is
-// under way share the next one: a storm of logins costs one connection at a time, and
-// no login is decided by what the server said before it came. Safe for concurrent
+// roleChecks let logins of one user and database that arrive while a question is
+// in flight share the next one: a storm of logins costs one connection at a time, and
+// no login is decided by an answer to a question that was asked before it. Safe for concurrent
 // use.
 type roleChecks struct {
 	mu    sync.Mutex
 	asked map[poolKey]*roleCheckPair // guarded by mu
 }
 
-// A roleCheckPair is the checks of one user and database: the one under way, and the one
-// that comes next, nil if nobody waits for it.
+// A roleCheckPair is the checks of one user and database: the one in flight, and the
+// next one, nil if no login waits for it.
 type roleCheckPair struct{ now, next *roleCheck }
 
 // A roleCheck is one question to the server and, when answered is closed, its
@@ -35,8 +35,8 @@ type roleCheck struct {
 	err      error // the server's refusal, or why it could not be asked
 }
 
-// join returns a question that is not asked yet, to be waited for, or one that the
-// caller has to ask: when before, unless it is nil, has been answered.
+// join returns a question to wait for that has not been asked yet, or, with mine, one that the
+// caller must ask after before, if that is not nil, has been answered.
 func (v *roleChecks) join(key poolKey) (q, before *roleCheck, mine bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -56,8 +56,8 @@ func (v *roleChecks) join(key poolKey) (q, before *roleCheck, mine bool) {
 	return t.next, nil, false
 }
 
-// begin makes a question that came next the one under way: from now on, others wait
-// for one of their own.
+// begin makes the next question the one in flight: from now on, later logins wait
+// for another one.
 func (v *roleChecks) begin(key poolKey) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -65,7 +65,7 @@ func (v *roleChecks) begin(key poolKey) {
 	t.now, t.next = t.next, nil
 }
 
-// end answers the question under way.
+// end answers the question in flight.
 func (v *roleChecks) end(key poolKey, q *roleCheck) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -76,9 +76,9 @@ func (v *roleChecks) end(key poolKey, q *roleCheck) {
 }
 
 // vouch asks the server whether it lets the user in, by logging in, unless it has done
-// so and nothing has changed since: see standing. The connection is returned to be
-// kept, if this login is the one that asked. byPassword tells that the client has shown
-// a password: VALID UNTIL is about those only, as in the server.
+// so before and nothing has changed since: see roleStatus. The connection is returned to be
+// kept, if this login is the one that asked. byPassword means that the client has shown
+// a password: VALID UNTIL applies only then, as in the server.
 func (s *Server) vouch(ctx context.Context, key poolKey, st *roleStatus, byPassword bool) (*backendConn, error) {
 	if e := st.refusal(key, byPassword); e != nil {
 		return nil, e
@@ -117,8 +117,8 @@ func (s *Server) vouch(ctx context.Context, key poolKey, st *roleStatus, byPassw
 	return conn, err
 }
 
-// granted notes that the server has let in a user, on a connection that was told how
-// sessions begin now.
+// granted records that the server has let a user in, on a connection that was told how
+// sessions now begin.
 func (s *Server) granted(key poolKey, st *roleStatus, conn *backendConn) {
 	if !s.verdicts.note(key, st, "", true, time.Now()) {
 		return
@@ -140,10 +140,10 @@ var askedSQL = own(`SELECT r.rolcanlogin, pg_catalog.has_database_privilege(r.oi
  FROM pg_catalog.pg_roles r, pg_catalog.pg_database d
  WHERE r.rolname = session_user AND d.datname = pg_catalog.current_database()`)
 
-// askStanding logs in as the user, which is the one question that covers all that
+// askStanding logs in as the user, which covers everything that
 // may have changed. If weir cannot, because it has no password or the server has
-// no room, it asks on a connection that there is. Only a refusal is an error;
-// where there is no connection either, the login goes on and waits for one.
+// no room, it asks on an existing connection. Only a refusal is an error;
+// if there is no connection either, the login continues and waits for one.
 func (s *Server) askStanding(ctx context.Context, key poolKey) (conn *backendConn, expired bool, err error) {
 	if s.mayDial(key) {
 		dialCtx, cancel := context.WithTimeout(ctx, s.cfg().ConnectTimeout)
@@ -172,12 +172,12 @@ func (s *Server) askStanding(ctx context.Context, key poolKey) (conn *backendCon
 	return nil, string(row[2]) == "t", nil
 }
 
-// refuses reports whether an error says that the server does not let the user in,
+// refuses reports whether an error means that the server does not let the user in,
 // rather than that it cannot just now.
 func refuses(err error) bool {
 	switch pgwire.CodeOf(err) {
 	case pgwire.CodeInvalidPassword, pgwire.CodeInvalidAuthorization, pgwire.CodeInvalidDatabase, pgwire.CodeInsufficientPrivilege, pgwire.CodeObjectState,
-		pgwire.CodeUndefinedFile: // a library that its sessions are to begin with
+		pgwire.CodeUndefinedFile: // a library that its sessions must load
 		return true
 	}
 	return false

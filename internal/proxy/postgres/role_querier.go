@@ -12,27 +12,27 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// A roleQuerier asks, on a loop, about those who log in there. It has a connection of the
-// lookups', and asks on it about one group after the other: what comes while a group is
-// under way crosses with the next, and guests of one user and database share a question,
-// which is asked when all of them have come. Where it cannot ask or gets no answer, the
-// guests go elsewhere and are asked about there.
+// A roleQuerier looks up, on a loop, the users who log in there. It has one of the lookups'
+// connections, and asks on it about one group after the other: questions that arrive while a
+// group is in flight are sent with the next one, and logins of one user and database share a
+// question, which is asked after all of them have arrived. If it cannot ask or gets no answer,
+// the logins continue on goroutines and ask there.
 type roleQuerier struct {
 	l    *loop
 	lk   *lookup // nil while there is no connection; its Conn is sock
 	sock *netloop.Sock
 
 	waiting []*roleQuestion // of the next group, in order
-	asked   []*roleQuestion // under way
+	asked   []*roleQuestion // in flight
 	sent    time.Duration
-	lending bool // a connection is on its way
+	lending bool // a connection has been requested
 
-	// last is whom the last login was as. Who connects is likely to be the same, and is
-	// asked about at once, before it has said who it is, if luck, which counts how often
-	// that was right lately, is above 0.
+	// last is who logged in last. The next client is likely to be the same user, and is
+	// asked about as soon as it connects, before it has said who it is, if luck is above 0: it
+	// counts how often that was right lately.
 	last poolKey
 	luck int
-	// recalls tells that the last login was decided by what the server had said before.
+	// recalls: the last login was decided by an earlier answer of the server.
 	recalls bool
 }
 
@@ -43,29 +43,29 @@ type roleQuestion struct {
 	asked  time.Time
 
 	answer roleStatus
-	done   bool  // there is one
-	err    error // why there is none
+	done   bool  // it has an answer
+	err    error // why it has none
 	second bool  // the auth query is being answered
-	rows   int   // of the present answer
+	rows   int   // of the current answer
 }
 
-// askerPatience is how long an answer may take before the guests go elsewhere, where
-// more connections are asked on.
+// askerPatience is how long an answer may take before the logins continue on goroutines, which
+// ask on more connections.
 const askerPatience = time.Second
 
 const (
 	// earlyKeep is how long a client that was asked about when it connected may take to
 	// say who it is before it is asked about again.
 	earlyKeep = 100 * time.Millisecond
-	// mostLuck bounds what luck counts, so that it can turn.
+	// mostLuck bounds luck, so that it can turn.
 	mostLuck = 8
 )
 
-// expect asks about the user and the database that a guest is likely to log in as, when
-// it connects: the answer is there, or not far, when it has said so.
+// expect asks about the user and database that a client is likely to log in as, when
+// it connects, so that the answer is there when the client has said who it is.
 func (a *roleQuerier) expect(g *pendingLogin) {
 	if a.recalls && a.l.srv.lookups.recent.get(a.last, a.l.cfg.LoginCheckInterval) != nil {
-		return // as will be this one
+		return // as this login will be
 	}
 	if a.luck > 0 && a.lk != nil && a.serves() {
 		g.early, g.came = a.about(a.last), a.l.Now
@@ -95,7 +95,7 @@ func (a *roleQuerier) ask(g *pendingLogin) {
 	q.guests = append(q.guests, g)
 }
 
-// recall is ask for a guest about whom the server need not be asked; nil if it has to be.
+// recall is ask for a login about which the server does not have to be asked; nil if it does.
 func (a *roleQuerier) recall(g *pendingLogin) *roleStatus {
 	st := g.loginAttempt.recall()
 	if st != nil {
@@ -105,7 +105,7 @@ func (a *roleQuerier) recall(g *pendingLogin) *roleStatus {
 	return st
 }
 
-// was notes whom a login is as.
+// was records who has logged in.
 func (a *roleQuerier) was(key poolKey) {
 	if a.last != key {
 		a.last, a.luck = poolKey{database: strings.Clone(key.database), user: strings.Clone(key.user)}, max(a.luck-2, -mostLuck)
@@ -114,7 +114,7 @@ func (a *roleQuerier) was(key poolKey) {
 	}
 }
 
-// about returns the question of the next group about a user and a database.
+// about returns the next group's question about a user and a database.
 func (a *roleQuerier) about(key poolKey) *roleQuestion {
 	for _, q := range a.waiting {
 		if q.key == key {
@@ -129,13 +129,13 @@ func (a *roleQuerier) about(key poolKey) *roleQuestion {
 // tell has a guest's turn come, with the answer.
 func (q *roleQuestion) tell(g *pendingLogin) { g.Then(func() { g.known(&q.answer) }) }
 
-// serves reports whether the connection is still to be asked on.
+// serves reports whether the connection can still be used.
 func (a *roleQuerier) serves() bool {
 	cfg := a.l.srv.cfg()
 	return a.lk.query == cfg.AuthQuery && time.Since(a.lk.born) < core.LookupLife && a.l.srv.Monitor.Goes(a.lk.endpoint)
 }
 
-// borrow gets a connection of the lookups' that is idle, soon.
+// borrow requests an idle connection of the lookups'.
 func (a *roleQuerier) borrow() {
 	if a.lending {
 		return
@@ -173,7 +173,7 @@ func (a *roleQuerier) lent(lk *lookup, fd int) {
 		a.giveUp()
 		return
 	}
-	sock.Suspends(false) // who logs in to the console is asked for all the while
+	sock.Suspends(false) // logins to the console continue during SUSPEND
 	a.lk, a.sock, a.sent = lk, sock, a.l.Now
 	if !a.serves() || a.l.Draining() {
 		a.close()
@@ -220,7 +220,7 @@ func (a *roleQuerier) OnData(p []byte) int {
 	}
 }
 
-// message takes one message of the server; false if there is none to expect.
+// message processes one message of the server; false if none was expected.
 func (a *roleQuerier) message(typ byte, body []byte) bool {
 	var q *roleQuestion
 	if len(a.asked) > 0 {
@@ -239,7 +239,7 @@ func (a *roleQuerier) message(typ byte, body []byte) bool {
 	case pgwire.ServerError:
 		e, err := pgwire.ParseError(body)
 		if q == nil || err != nil {
-			return false // it is on its way out
+			return false // it is being closed
 		}
 		q.err = e
 	case pgwire.ServerReady:
@@ -251,7 +251,7 @@ func (a *roleQuerier) message(typ byte, body []byte) bool {
 	return true
 }
 
-// row takes the row of an answer.
+// row processes the row of an answer.
 func (a *roleQuerier) row(q *roleQuestion, row [][]byte) {
 	q.rows++
 	if q.second {
@@ -266,7 +266,7 @@ func (a *roleQuerier) row(q *roleQuestion, row [][]byte) {
 	}
 }
 
-// ready is the end of an answer.
+// ready handles the end of an answer.
 func (a *roleQuerier) ready(q *roleQuestion) {
 	switch {
 	case q.rows > 0:
@@ -297,7 +297,7 @@ func (a *roleQuerier) ready(q *roleQuestion) {
 
 var errNoStanding = errors.New("the question for a role's standing was not answered")
 
-// fallBack has the guests of a question asked about elsewhere.
+// fallBack moves the logins of a question to goroutines, which ask again.
 func (q *roleQuestion) fallBack() {
 	for _, g := range q.guests {
 		if !g.Gone {
@@ -309,11 +309,11 @@ func (q *roleQuestion) fallBack() {
 // OnClosed implements netloop.Handler.
 func (a *roleQuerier) OnClosed(error) {
 	a.lk, a.sock = nil, nil
-	a.l.srv.lookups.recent.forget() // the server may be another one next time
+	a.l.srv.lookups.recent.forget() // the next server may be another one
 	a.giveUp()
 }
 
-// giveUp has everyone asked about elsewhere.
+// giveUp moves all logins to goroutines, which ask again.
 func (a *roleQuerier) giveUp() {
 	for _, q := range append(a.asked, a.waiting...) {
 		q.err = netloop.ErrStopped
@@ -332,7 +332,7 @@ func (a *roleQuerier) close() {
 	}
 }
 
-// tick ends a connection that does not answer, or has not been needed for long.
+// tick closes a connection that does not answer, or was not needed for long.
 func (a *roleQuerier) tick() {
 	patience := core.LookupKeep
 	if len(a.asked) > 0 {

@@ -12,8 +12,8 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// A roleStatus is what the server's catalogue says of a role and a database at one
-// moment. The zero one is that of a server that has no such catalogue.
+// A roleStatus is what the server's catalogue says about a role and a database at one
+// moment. The zero value is that of a server that has no such catalogue.
 type roleStatus struct {
 	role     bool // there is such a role
 	database bool // there is such a database
@@ -21,33 +21,33 @@ type roleStatus struct {
 	connect  bool // CONNECT on the database
 	open     bool // the database takes connections
 	expired  bool // VALID UNTIL has passed
-	// noRole and noDatabase tell that CONNECTION LIMIT is 0 and holds for the role: of
-	// itself, and of the database.
+	// noRole and noDatabase: CONNECTION LIMIT of the role, or of the database, is 0 and applies to
+	// the role.
 	noRole, noDatabase bool
 
-	// sees tells that secret is what the server stores of the password; otherwise it
-	// is what the auth query found, if there is one.
+	// sees: secret is the stored password; otherwise it
+	// is the result of the auth query, if there is one.
 	sees   bool
 	secret pgwire.Secret
 
-	// mark is another one after everything that may have the server decide a login
-	// otherwise, or begin a session otherwise: "" if that is not known. same is that
-	// without load, the last time at which the server read its files, as far as it has
-	// been heard: sessions hear of that one after the other.
+	// mark changes whenever the server may decide a login differently, or begin a session
+	// differently; "" if unknown. same is the same
+	// without load, the last known time at which the server read its files: sessions notice
+	// that one after the other.
 	mark, same, load string
 
-	// id is the number of the role, which stays with it when it is renamed, and begins
-	// what its sessions begin with. Connections keep those that they were opened with.
-	// server is since when it runs. Weir asked no earlier, and heard it no later.
+	// id is the OID of the role, which stays when it is renamed, and begins the settings
+	// with which its sessions begin. Connections keep those with which they were opened.
+	// server is the server's start time. weir asked no earlier, and heard it no later.
 	server, id, begins string
 
 	asked, heard time.Time
 }
 
-// standingSQL asks for a standing. Logins wait for its answer, so it is kept cheap: it is
-// answered in binary, and what does not change while the server runs is asked once for
-// each connection. It has all that can have the server decide otherwise: a role that was
-// dropped and made again, its limits and memberships (which pg_hba.conf may name), the
+// standingSQL asks for a standing. Logins wait for its answer, so it must be cheap: the
+// answer is binary, and what does not change while the server runs is asked only once per
+// connection. It has everything that can change the server's decision: a role that was
+// dropped and created again, its limits and memberships (which pg_hba.conf may name), the
 // defaults of its sessions, and the server's last reading of its files.
 const standingSQL = `SELECT r.oid, d.oid, coalesce(r.rolcanlogin, false),
  coalesce(pg_catalog.has_database_privilege(r.oid, d.oid, 'CONNECT'), false), coalesce(d.datallowconn, false),
@@ -58,7 +58,7 @@ const standingSQL = `SELECT r.oid, d.oid, coalesce(r.rolcanlogin, false),
  ARRAY(SELECT m.roleid FROM pg_catalog.pg_auth_members m WHERE m.member = r.oid ORDER BY m.roleid)
  FROM (VALUES (1)) one LEFT JOIN pg_catalog.%s r ON r.rolname = $1 LEFT JOIN pg_catalog.pg_database d ON d.datname = $2`
 
-// The columns of the answer that have names, and how many there are.
+// The named columns of the answer, and their number.
 const (
 	standingRole = iota
 	standingDatabase
@@ -67,7 +67,7 @@ const (
 	standingOpen
 	standingExpired
 	standingSecret
-	standingLoaded // when the session that answers last read the server's files, in microseconds
+	standingLoaded // when the answering session last read the server's files, in microseconds
 	standingBegins
 	standingSuper
 	standingUntil
@@ -76,7 +76,7 @@ const (
 	standingColumns = 15
 )
 
-// standingOf is the question of a session that sees what is stored of passwords, or
+// standingOf is the question for a session that sees the stored passwords, or
 // does not.
 func standingOf(sees bool) string {
 	if sees {
@@ -85,7 +85,7 @@ func standingOf(sees bool) string {
 	return fmt.Sprintf(standingSQL, "NULL::pg_catalog.text", "pg_roles")
 }
 
-// standingFrom reads the answer of a session that sees what is stored of passwords, or
+// standingFrom parses the answer of a session that sees the stored passwords, or
 // does not. server is when its server started.
 func standingFrom(row [][]byte, sees bool, server string) (st roleStatus, err error) {
 	if len(row) != standingColumns {
@@ -103,7 +103,7 @@ func standingFrom(row [][]byte, sees bool, server string) (st roleStatus, err er
 	}
 	st.secret, err = pgwire.ParseSecret(string(row[standingSecret]))
 	if _, plain := st.secret.Plain(); err != nil || plain {
-		// No form of PostgreSQL's: the server may know what to do with it.
+		// The form is unknown: the server may know what to do with it.
 		st.secret, st.sees = pgwire.Secret{}, false
 	}
 	st.same, st.load = server, string(row[standingLoaded])
@@ -120,13 +120,13 @@ func (st *roleStatus) marks(row [][]byte) {
 		all = binary.AppendUvarint(all, uint64(len(v)))
 		all = append(all, v...)
 	}
-	sum := sha256.Sum256(all) // so that no secret is kept for the sake of comparing it
+	sum := sha256.Sum256(all) // so that no secret is kept only to compare it
 	st.same = string(sum[:])
 	st.mark = st.same + st.load
 }
 
-// found takes over the answer to the auth query. The secret of a user who is not found
-// is the zero one, which fails as a wrong password does.
+// found processes the answer to the auth query. The secret of a user who is not found
+// is the zero one, which fails like a wrong password.
 func (st *roleStatus) found(row [][]byte) (err error) {
 	st.secret = pgwire.Secret{}
 	if len(row) != 0 && len(row) != 2 {
@@ -144,8 +144,8 @@ func (st *roleStatus) found(row [][]byte) (err error) {
 	return nil
 }
 
-// refusal is the server's own error to a login, nil if it would have none. byPassword
-// tells that the client has shown a password: VALID UNTIL is about those only, as in
+// refusal is the server's own error to a login, nil if it would accept it. byPassword
+// means that the client has shown a password: VALID UNTIL applies only then, as in
 // the server.
 func (st *roleStatus) refusal(key poolKey, byPassword bool) *pgwire.Error {
 	switch {
@@ -174,25 +174,25 @@ func (st *roleStatus) refusal(key poolKey, byPassword bool) *pgwire.Error {
 }
 
 const (
-	// verdictKeep is how long what the server has made of a login holds where weir
-	// sees that nothing has changed: what it cannot see is who stands behind a name in
+	// verdictKeep is how long the server's decision about a login remains valid if weir
+	// sees no change: it cannot see who stands behind a name in
 	// pg_hba.conf.
 	verdictKeep = time.Minute
-	// verdictKeepBlind is the same where it does not see what is stored of the
+	// verdictKeepBlind is the same if weir does not see the stored
 	// password, or nothing at all.
 	verdictKeepBlind = time.Second
 	// maxVerdicts bounds what is remembered. A name is no longer than a startup packet.
 	maxVerdicts = 4096
 )
 
-// verdicts remember what the server has made of logins, by user and database. Safe for
+// verdicts remember the server's decisions about logins, by user and database. Safe for
 // concurrent use.
 type verdicts struct {
 	mu   sync.Mutex
 	seen map[poolKey]verdict // guarded by mu
 }
 
-// A verdict is what the server has last made of a login.
+// A verdict is the server's last decision about a login.
 type verdict struct {
 	mark    string            // of the role's standing then
 	method  pgwire.AuthMethod // what it asked for
@@ -200,7 +200,7 @@ type verdict struct {
 	granted time.Time // when it last let the user in, if it has
 }
 
-// methodOf is what the server asks of the user, "" if it has to be asked.
+// methodOf is the method that the server asks the user for, "" if it is unknown.
 func (v *verdicts) methodOf(key poolKey, st *roleStatus, now time.Time) pgwire.AuthMethod {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -210,8 +210,8 @@ func (v *verdicts) methodOf(key poolKey, st *roleStatus, now time.Time) pgwire.A
 	return ""
 }
 
-// granted reports whether the server has let in the user not long ago, and nothing has
-// changed since. Without a standing st is nil.
+// granted reports whether the server has let the user in recently, and nothing has
+// changed since. st is nil if there is no standing.
 func (v *verdicts) granted(key poolKey, st *roleStatus, now time.Time) bool {
 	keep, mark := verdictKeepBlind, ""
 	if st != nil {
@@ -226,8 +226,8 @@ func (v *verdicts) granted(key poolKey, st *roleStatus, now time.Time) bool {
 	return ok && have.mark == mark && !have.granted.IsZero() && now.Sub(have.granted) < keep
 }
 
-// note keeps what the server has asked for, if that is known, and whether it has let
-// the user in. changed tells that sessions may begin otherwise than those before.
+// note records the method that the server has asked for, if known, and whether it has let
+// the user in. changed reports that sessions may now begin differently than before.
 func (v *verdicts) note(key poolKey, st *roleStatus, method pgwire.AuthMethod, granted bool, now time.Time) (changed bool) {
 	mark := ""
 	if st != nil {

@@ -14,30 +14,30 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// A rowsPlan is how the members of a rows lane become one statement.
+// A rowsPlan says how the members of a rows lane become one statement.
 type rowsPlan struct {
 	p      *pool
 	set    *session.Set
 	st     *stmt // prepared form; nil for simple queries
 	insert sqlscan.InsertShape
 	bySize map[int]*stmt // multi-row statements by number of tuples
-	typed  bool          // ... with the types of parameters that clients were told
+	typed  bool          // ... with the parameter types that clients were told
 	table  *tableFacts
-	max    int // most tuples in one statement
+	max    int // maximum of tuples in one statement
 	// types are those of the columns of simple queries, nil if the constants of their rows
-	// cannot be parameters: see constants.go. typesGuard is the guard that knows them.
+	// cannot become parameters: see constants.go. typesGuard is the guard that checks them.
 	types      []uint32
 	typesGuard guard
 }
 
-// maxParams is the most parameters that a Bind message can carry.
+// maxParams is the maximum of parameters in a Bind message.
 const maxParams = 65535
 
 func newRowsPlan(p *pool, set *session.Set, st *stmt) *rowsPlan {
 	return &rowsPlan{p: p, set: set, st: st, insert: st.insert, max: most(st.insert.MaxParam, maxParams)}
 }
 
-// most is how many tuples of k parameters may be in one statement that takes so many.
+// most is how many tuples of k parameters fit in one statement with that limit.
 func most(k, params int) int {
 	n := core.MaxGroup
 	if k > 0 {
@@ -46,9 +46,9 @@ func most(k, params int) int {
 	return part(n)
 }
 
-// part is how many of n tuples go in one statement: n without all but its three highest
-// bits, so that a few sizes, each of which is parsed and planned once for a backend, leave
-// a group in two or three statements.
+// part is how many of n tuples go in one statement: n with only its three highest bits. So
+// few sizes occur, each of which is parsed and planned once for a backend, and a group is sent
+// in two or three statements.
 func part(n int) int {
 	if low := bits.Len(uint(n)) - 3; low > 0 {
 		return n >> low << low
@@ -157,21 +157,21 @@ type group struct {
 	u  *unit // of kind unitRows, in the backend's queue
 	b  *backend
 	members
-	guard  guard // from when the table was last known to be fit
-	asText bool  // its constants are not to be parameters
-	bound  bool  // they were
+	guard  guard // when the table was last known to be fit
+	asText bool  // its constants must not become parameters
+	bound  bool  // they did
 
 	sizes    []int // tuples in each statement
 	at       int   // statements completed
 	desc     []byte
 	rows     []byte // DataRow messages
-	ends     []int  // of each row in rows
+	ends     []int  // end of each row in rows
 	err      *pgwire.Error
 	mismatch bool
-	parsed   []byte // notices of the parsing of its statements
+	parsed   []byte // notices from parsing its statements
 }
 
-// sendRows sends a whole run as multi-row groups, at most the lane's present
+// sendRows sends a whole run as multi-row groups, with at most the lane's present
 // limit of members in each.
 func (ln *lane) sendRows(b *backend, r *run) {
 	units := r.units
@@ -248,8 +248,8 @@ func (g *group) putMulti(b *backend, units []*unit, describe bool) {
 	g.sizes = append(g.sizes, len(units))
 }
 
-// putBind appends the Bind of a member that relies on what its client was told, which the
-// server refuses if that would return other columns.
+// putBind appends the Bind of a member that relies on what its client was told; the server
+// refuses it if the statement would now return other columns.
 func (g *group) putBind(b *backend, m *unit) {
 	for i := range m.ops {
 		if o := &m.ops[i]; o.kind == pgwire.ClientBind {
@@ -260,7 +260,7 @@ func (g *group) putBind(b *backend, m *unit) {
 }
 
 // putFormats appends the parameter formats of all members, as one code if they
-// are all alike.
+// are all equal.
 func putFormats(out []byte, units []*unit, k int) []byte {
 	first := units[0].bind(units[0].raw).formats
 	same := len(first) <= 2
@@ -318,14 +318,14 @@ func (g *group) putText(b *backend, units []*unit, describe bool) {
 	g.sizes = append(g.sizes, len(units))
 }
 
-// putGuard appends the check that the table is still what it was when it was
+// putGuard appends the check that the table has not changed since it was
 // found fit for multi-row statements. It runs after the INSERT, in the same
-// transaction, when the INSERT's lock keeps the table from changing, so a
-// trigger or rule made a moment ago is seen and the group is rolled back.
+// transaction, when the INSERT's lock keeps the table from changing: if a
+// trigger or rule was just created, the group is rolled back.
 func (g *group) putGuard(b *backend) {
 	guard := g.guard
 	if g.bound {
-		guard = g.ln.rows.typesGuard // of the types that were sent
+		guard = g.ln.rows.typesGuard // for the types that were sent
 	}
 	b.need(g.u, guard.st)
 	out := append(b.s.OutBuf(), guard.bind...)
@@ -378,7 +378,7 @@ func (g *group) ready() {
 	// In a solo lane the answers wait for the marker.
 }
 
-// settle answers the members, or has them run again apart.
+// settle answers the members, or makes them run again separately.
 func (g *group) settle(flushed bool) {
 	if g.settled {
 		return
@@ -390,8 +390,8 @@ func (g *group) settle(flushed bool) {
 	case g.err != nil:
 		g.fallBack()
 	case g.mismatch || (ln.rows.insert.Returning && len(g.ends) != n):
-		// The guard makes this impossible; if it happens all the same, the
-		// rows are committed and nobody knows whose are missing.
+		// The guard makes this impossible; if it happens anyway, the rows are committed, and
+		// it is unknown whose are missing.
 		g.abandon(pgwire.NewError(pgwire.CodeCompletionUnknown,
 			"weir: a group of %d inserts did not store one row each; whether this one was stored is unknown", n))
 		ln.p.tables.spoil(ln.key.set, ln.rows.insert.Table)
@@ -410,7 +410,7 @@ func (g *group) settle(flushed bool) {
 	g.u = nil
 }
 
-// answer gives member i its own answer.
+// answer sends member i its own answer.
 func (g *group) answer(i int, u *unit) {
 	c := u.c
 	if c == nil || c.s.Closed {
@@ -462,15 +462,15 @@ var (
 	insertOne    = pgwire.AppendReadyForQuery(pgwire.AppendCommandComplete(nil, "INSERT 0 1"), pgwire.StatusIdle)
 )
 
-// unsent implements together.
+// unsent implements txnGroup.
 func (g *group) unsent() { g.goOn(g.ln) }
 
-// smallGroup is the size up to which a failed group's members are run one by
-// one; a larger group is first cut into about as many parts as a part has
+// smallGroup is the size up to which a failed group's members run one by
+// one; a larger group is first split into about as many parts as a part has
 // members, so that one culprit costs the others little.
 const smallGroup = 8
 
-// fallBack runs the members again apart, after an error rolled all of them
+// fallBack runs the members again separately, after an error rolled all of them
 // back. Large groups fail more easily than small ones when any member may, so
 // the lane's groups become smaller for a while.
 func (g *group) fallBack() {
@@ -479,7 +479,7 @@ func (g *group) fallBack() {
 	ln.Fallbacks++
 	ln.Limit = max(smallGroup, min(ln.Limit, len(g.units))/2)
 	if g.at >= len(g.sizes) || g.err.Code == pgwire.CodeFeatureNotSupported || g.err.Code == pgwire.CodeUndefinedStatement {
-		// The guard refused, or a plan is out of date: look at the table again, and at what the
+		// The guard failed, or a plan is out of date: ask about the table again, and about what the
 		// statement means.
 		if ln.rows.st != nil {
 			ln.rows.st.desc.expire()
@@ -487,7 +487,7 @@ func (g *group) fallBack() {
 		p.tables.drop(ln.key.set, ln.rows.insert.Table)
 		ln.forget()
 	} else if g.bound && ln.rows.table != nil {
-		// It may be a member's fault, or that of the columns, which are not what they were.
+		// It may be a member's fault, or the columns may have changed.
 		p.tables.lookAgain(p, ln.key.set, ln.rows.insert.Table, ln.rows.table)
 	}
 	solo := p.lanes.solo(ln.key.set, 0)
@@ -523,15 +523,15 @@ func (ln *lane) pushGroup(g *group) {
 	}
 }
 
-// bindView is a Bind message taken apart as far as grouping needs.
+// bindView is a Bind message, parsed as far as grouping needs it.
 type bindView struct {
 	formats []byte // two bytes each; none, one or one per parameter
-	values  []byte // lengths and values, as they stand in the message
+	values  []byte // lengths and values, as in the message
 	results []byte // count and formats of the result columns
 	ok      bool
 }
 
-// bind finds the parts of the unit's Bind message in raw.
+// bind parses the unit's Bind message in raw.
 func (u *unit) bind(raw []byte) (v bindView) {
 	for i := range u.ops {
 		o := &u.ops[i]
@@ -543,7 +543,7 @@ func (u *unit) bind(raw []byte) (v bindView) {
 	return v
 }
 
-// viewBind reads p, the part of a Bind message after its names; want is the
+// viewBind parses p, the part of a Bind message after its names; want is the
 // number of parameters that the statement takes.
 func viewBind(p []byte, want int) (v bindView) {
 	n, p, ok := take16(p)

@@ -22,29 +22,29 @@ type txnGroup interface {
 	message(u *unit, typ byte, msg []byte)
 	// ready ends its transaction.
 	ready()
-	// note keeps what the server said of the flush.
+	// note keeps the server's notices about the flush.
 	note(notices []byte)
-	// settle answers the members, or has them run again apart.
+	// settle answers the members, or makes them run again separately.
 	settle(flushed bool)
-	// member is the member for which is is true, nil if there is none.
+	// member is the first member for which is returns true, or nil.
 	member(is func(u *unit) bool) *unit
 	// free answers u, if it is a member, when the transaction is known to be committed on
-	// the primary, and reports whether it was answered.
+	// the primary, and reports whether it did.
 	free(u *unit) bool
-	// unsent is called when the backend is gone before anything has left weir.
+	// unsent is called when the backend is lost before anything was sent.
 	unsent()
-	// lost is called when the backend is gone before it was answered.
+	// lost is called when the backend is lost before it has answered.
 	lost(u *unit, e *pgwire.Error)
 	// abandon answers every member with an error.
 	abandon(e *pgwire.Error)
 }
 
-// A series is UPDATEs and DELETEs of a solo lane that run one behind the other in one
-// transaction, each with its own answer: begun, flushed and ended once, they cost the
-// server half of what they do in a transaction each. sqlscan.Serial says which
-// statements, and serialFacts which tables, do the same either way.
+// A series is a set of UPDATEs and DELETEs of a solo lane that run one after the other in one
+// transaction, each with its own answer: with one begin, flush and end, they cost the
+// server half as much as in a transaction each. sqlscan.Serial says which
+// statements, and serialFacts which tables, behave the same either way.
 //
-// Any error rolls all of them back; then each is run again in a transaction of its own,
+// Any error rolls all of them back; then each runs again in a transaction of its own,
 // so that only the culprit fails, with its own error.
 type series struct {
 	ln *lane
@@ -56,20 +56,20 @@ type series struct {
 	err *pgwire.Error
 }
 
-// members are the units that share a transaction, and what becomes of all of them.
+// members are the units that share a transaction, and their common outcome.
 type members struct {
 	units   []*unit
-	notices []byte // NoticeResponse messages: of the commit, which is that of all, and of the flush
+	notices []byte // NoticeResponse messages: of the commit, which all share, and of the flush
 	settled bool
 }
 
-// note implements together.
+// note implements txnGroup.
 func (m *members) note(notices []byte) { m.notices = append(m.notices, notices...) }
 
-// lost implements together.
+// lost implements txnGroup.
 func (m *members) lost(_ *unit, e *pgwire.Error) { m.abandon(e) }
 
-// abandon implements together.
+// abandon implements txnGroup.
 func (m *members) abandon(e *pgwire.Error) {
 	m.settled = true
 	for _, u := range m.units {
@@ -80,10 +80,10 @@ func (m *members) abandon(e *pgwire.Error) {
 	}
 }
 
-// unsent implements together.
+// unsent implements txnGroup.
 func (g *series) unsent() { g.goOn(g.ln) }
 
-// goOn has each member run by itself: nothing of them has left weir.
+// goOn makes each member run by itself: nothing of them was sent.
 func (m *members) goOn(ln *lane) {
 	m.settled = true
 	solo := ln.p.lanes.solo(ln.key.set, 0)
@@ -98,11 +98,11 @@ func (m *members) goOn(ln *lane) {
 }
 
 // maxSeries bounds a series, so that one whose every member waits for a lock as long as
-// laneLockTimeout lets it ends before the server looks for deadlocks: see serialSQL.
+// laneLockTimeout permits ends before the server looks for deadlocks: see serialSQL.
 const maxSeries = 128
 
-// join makes series of those members of a run that may be in one, where several stand
-// one behind the other.
+// join makes series of those members of a run that may be in one, if there are several
+// in a row.
 func (ln *lane) join(b *backend, units []*unit) []*unit {
 	if ln.p.l.cfg.NoRowsLane {
 		return units
@@ -125,7 +125,7 @@ func (ln *lane) join(b *backend, units []*unit) []*unit {
 	return out
 }
 
-// send implements together: the members' messages without their Syncs, a guard for
+// send implements txnGroup: the members' messages without their Syncs, a guard for
 // each table, one Sync.
 func (g *series) send(b *backend) {
 	g.b = b
@@ -157,7 +157,7 @@ func (g *series) send(b *backend) {
 	b.s.Touch()
 }
 
-// message implements together.
+// message implements txnGroup.
 func (g *series) message(u *unit, typ byte, msg []byte) {
 	var m *unit // nil: a guard's
 	if g.at < len(g.units) {
@@ -203,10 +203,10 @@ func (g *series) message(u *unit, typ byte, msg []byte) {
 	}
 }
 
-// ready implements together: the answers wait for the end of the run.
+// ready implements txnGroup: the answers wait for the end of the run.
 func (g *series) ready() {}
 
-// settle implements together.
+// settle implements txnGroup.
 func (g *series) settle(flushed bool) {
 	if g.settled {
 		return
@@ -233,7 +233,7 @@ func (g *series) settle(flushed bool) {
 	g.u = nil
 }
 
-// answer gives a member what the server said of it.
+// answer sends a member the server's answer to it.
 func (g *series) answer(u *unit) {
 	c := u.c
 	if c == nil || c.s.Closed {
@@ -253,7 +253,7 @@ func (g *series) answer(u *unit) {
 
 var readyIdle = pgwire.AppendReadyForQuery(nil, pgwire.StatusIdle)
 
-// apart has each member run again in a transaction of its own, after an error that
+// apart makes each member run again in a transaction of its own, after an error that
 // rolled all of them back.
 func (g *series) apart() {
 	ln := g.ln
@@ -263,11 +263,11 @@ func (g *series) apart() {
 	guarded := g.at == len(g.units) || g.err.Code == pgwire.CodeFeatureNotSupported || g.err.Code == pgwire.CodeUndefinedStatement
 	for _, u := range g.units {
 		if guarded {
-			ln.p.serials.drop(u.serial) // it is another table now, or a plan is out of date: look again
+			ln.p.serials.drop(u.serial) // the table has changed, or a plan is out of date: ask again
 		}
 		u.retries++
 		if u.wrote && u.c != nil && !u.c.s.Closed {
-			u.c.kick("its write was taken back with its group, and a part of its answer has left") // it begins anew
+			u.c.kick("its write was taken back with its group, and a part of its answer has left") // the client must start over
 		}
 		u.serial, u.resp, u.bytes, u.tuples = nil, u.resp[:0], 0, 0
 		if u.c != nil && !u.c.s.Closed && !givenUp(u) {
@@ -276,8 +276,7 @@ func (g *series) apart() {
 	}
 }
 
-// serialFacts is what weir knows of one table under one search path, as far as series
-// need it.
+// serialFacts is what weir knows of one table under one search path, for series.
 type serialFacts struct {
 	key       tableKey
 	state     tableState
@@ -308,7 +307,7 @@ func (s *serials) drop(f *serialFacts) {
 }
 
 // of returns what is known of the table of a unit that executes one write and nothing
-// else, nil if the unit is not for a series. Where nothing is known the server is asked.
+// else, nil if the unit may not join a series. If nothing is known, it asks the server.
 func (s *serials) of(set *session.Set, u *unit, st *stmt) *serialFacts {
 	if !st.serialOK || st.info.Effects != sqlscan.EffWrites || u.retries > 0 || u.limited && st.serial.Returning || !u.plainInsert() {
 		return nil
@@ -325,13 +324,13 @@ func (s *serials) of(set *session.Set, u *unit, st *stmt) *serialFacts {
 	}
 	for _, name := range st.serial.Fields {
 		if !slices.Contains(f.columns, name) {
-			return nil // perhaps a function of the row
+			return nil // it may be a function of the row
 		}
 	}
 	return f
 }
 
-// look has the server asked about a table.
+// look asks the server about a table.
 func (s *serials) look(key tableKey) {
 	p := s.p
 	if len(s.m) >= sight.MaxShapes {
@@ -359,7 +358,7 @@ func (f *serialFacts) learn(p *pool, u *unit) {
 	})
 }
 
-// quietTriggers are those of foreign keys that look, and change nothing, at the end of
+// quietTriggers are the triggers of foreign keys that check, and change nothing, at the end of
 // each statement: RI_FKey_check_ins, check_upd, restrict_del, restrict_upd, noaction_del,
 // noaction_upd. Their numbers are the same in every PostgreSQL.
 const quietTriggers = `NOT EXISTS (SELECT FROM pg_catalog.pg_trigger t WHERE t.tgrelid = c.oid
@@ -370,8 +369,8 @@ const serialColumns = 6
 
 // serialSQL asks whether a table is fit: an ordinary table without children, row
 // security, rules, triggers that do anything, deferred constraints, and without
-// functions and types of users in its columns, defaults, checks and indexes; and whether
-// weir's short waits for locks end before the server looks for deadlocks.
+// user-defined functions and types in its columns, defaults, checks and indexes; and whether
+// weir's short lock waits end before the server looks for deadlocks.
 func serialSQL(name string) string {
 	var ops []string
 	for _, o := range sqlscan.QuietOperators() {
@@ -391,14 +390,14 @@ func serialSQL(name string) string {
  FROM pg_catalog.pg_class c WHERE c.oid = `) + `pg_catalog.to_regclass(` + quoteLiteral(name) + `)`
 }
 
-// serialGuardSQL fails, by a division by zero, unless the name still means the same
-// table in the same version and nobody gave it a trigger that does anything. It runs
-// behind the members, whose locks keep the table from changing.
+// serialGuardSQL fails, by a division by zero, unless the name still refers to the same
+// table in the same version without triggers that do anything. It runs
+// after the members, whose locks keep the table from changing.
 const serialGuardSQL = `SELECT 1 / pg_catalog.count(*) FROM pg_catalog.pg_class c
  WHERE ` + committedReads + ` AND ` + sameSchemas + ` AND c.oid = pg_catalog.to_regclass($1) AND c.oid = $2::pg_catalog.oid AND c.xmin = $3::pg_catalog.xid AND ` + quietTriggers
 
-// builtinParams reports whether a Parse message's parameters, behind its text, are all of
-// types of the server's own, or of none yet.
+// builtinParams reports whether a Parse message's parameters, after its text, are all of
+// built-in types, or have no type yet.
 func builtinParams(tail []byte, text int) bool {
 	p := tail[min(text+1, len(tail)):]
 	if len(p) < 2 {

@@ -10,14 +10,14 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// timeoutName is the setting that ends statements, a replay among them.
+// timeoutName is the setting that ends statements, including a replay.
 const timeoutName = "statement_timeout"
 
-// roleName is the role of a startup message, which is that of the pool: SET ROLE pins.
+// roleName is the role of a startup message, which belongs to the pool: SET ROLE pins.
 const roleName = "role"
 
-// asLogin begins a text of several statements that sets what the role of a startup message may
-// not set, and the login may, as the server does with a startup message.
+// asLogin begins a text of several statements that sets what the login may set but not the
+// role of the startup message, as the server does with a startup message.
 func (k poolKey) asLogin() string {
 	if k.role == "" {
 		return ""
@@ -27,9 +27,9 @@ func (k poolKey) asLogin() string {
 
 const liftTimeout = "SET " + timeoutName + " TO 0"
 
-// transition returns the SQL that brings a session from one set to another, but for
-// statement_timeout, which comes last. A parameter that only from has goes back to its
-// session default by RESET, which is what it had when the connection began.
+// transition returns the SQL that changes a session from one set to another, except for
+// statement_timeout, which comes last. A parameter that is only in from returns by RESET to the
+// value that it had when the connection began.
 func transition(from, to *session.Set) string {
 	var b strings.Builder
 	for _, old := range from.List() {
@@ -48,8 +48,8 @@ func transition(from, to *session.Set) string {
 	return b.String()
 }
 
-// timeout is the SQL that brings statement_timeout from one set to another; lifted: it is
-// 0, whatever from says.
+// timeout is the SQL that changes statement_timeout from one set to another; lifted: it is
+// now 0, whatever from says.
 func timeout(from, to *session.Set, lifted bool) string {
 	have, had := from.Get(timeoutName)
 	switch want, ok := to.Get(timeoutName); {
@@ -72,19 +72,18 @@ func set(s session.Setting) string {
 }
 
 // setIfReset is the SQL that applies one setting unless the session has a value of
-// its own, which a RESET that was undone has left it.
+// its own, left by a RESET that was undone.
 func setIfReset(s session.Setting) string {
 	without := own("EXISTS (SELECT FROM pg_catalog.pg_settings WHERE source <> 'session' AND pg_catalog.lower(name) = ") + anyLiteral(s.Name) + ")"
-	if sqlscan.Custom(s.Name) { // of which that view does not tell
+	if sqlscan.Custom(s.Name) { // which that view does not show
 		without = "coalesce(pg_catalog.current_setting(" + anyLiteral(s.Name) + own(", true), '') = ''")
 	}
 	return "SELECT pg_catalog.set_config(" + anyLiteral(s.Name) + ", " + anyLiteral(s.Value) + ", false) WHERE " + without + "; "
 }
 
-// replay returns the queries that bring a session from one set to another, one
-// after the other. There is more than one only where a SET had other bytes than
-// ASCII on its right side: the server reads it as it did then only in the encoding
-// of then.
+// replay returns the queries that change a session from one set to another, in order.
+// There is more than one only if a SET had non-ASCII bytes on its right side: the server reads
+// those as it did then only in the encoding that was set then.
 func replay(from, to *session.Set) []string {
 	var asWritten []string
 	rest := transition(from, to)
@@ -105,7 +104,7 @@ func replay(from, to *session.Set) []string {
 }
 
 // anyLiteral renders s, in the encoding of the database, as an SQL expression that
-// is read alike in every encoding.
+// every encoding reads alike.
 func anyLiteral(s string) string {
 	if ascii(s) {
 		return quoteLiteral(s)
@@ -140,29 +139,28 @@ func quoteGUC(name string) string {
 	return strings.Join(parts, ".")
 }
 
-// settings are those of the session: what the client has set, what only the server knows
-// of it, and what the client is still to be told.
+// settings are those of the session: what the client has set, what only the server knows,
+// and what the client has not been told yet.
 type settings struct {
 	c *client
 
-	owed []pgwire.Param // changed by the server, and to be told
+	owed []pgwire.Param // changed by the server, to be reported to the client
 	// startApp is the application name of the startup message.
 	startApp  string
-	start     *session.Set // from its startup message: what RESET goes back to
-	unsure    []string     // settings that the server is to be asked for, when quiet
+	start     *session.Set // from its startup message: the values to which RESET returns
+	unsure    []string     // settings to ask the server for, when quiet
 	txSets    []sqlscan.SetClause
-	late      byte // of a ReadyForQuery that waits until start is in force again, 0 for none
-	txUnclear bool // a savepoint was rolled back: txSets may not all hold
-	// astray is by which effects the session may have others on its backend than set says:
-	// those of a transaction, or that are not known yet.
+	late      byte // of a ReadyForQuery that waits until start is restored; 0: none
+	txUnclear bool // a savepoint was rolled back: txSets may be partly undone
+	// astray are the effects by which the session on its backend may have settings other than set:
+	// those of a transaction, or unknown ones.
 	astray sqlscan.Effect
 }
 
-// settle follows the settings of a unit that has been answered. What a text
-// says is believed where it is plain what has become of it: all of the unit was one
-// transaction, or it is part of one, or it is the COMMIT or ROLLBACK of one. A unit
-// may also commit in its middle and fail behind that, or set something behind the
-// end of a transaction: there the server is asked.
+// settle updates the settings after a unit was answered. weir believes the text if its
+// outcome is clear: all of the unit was one transaction, or it is part of one, or it is the
+// COMMIT or ROLLBACK of one. But a unit may also commit in its middle and fail after that, or
+// set something after the end of a transaction: then weir asks the server.
 func (sg *settings) settle(b *backend, u *unit, before byte) {
 	status, one := sg.c.tx, u.statements <= 1
 	switch {
@@ -195,8 +193,8 @@ func (sg *settings) settle(b *backend, u *unit, before byte) {
 	sg.calm(b)
 }
 
-// apply follows a SET or RESET that took effect, for the client and for its
-// backend, whose defaults may differ: the client's includes what it asked for
+// apply applies a SET or RESET that took effect to the recorded settings of the client and of its
+// backend. Their defaults may differ: the client's include what it asked for
 // at startup.
 func (sg *settings) apply(b *backend, s sqlscan.SetClause) {
 	c := sg.c
@@ -205,7 +203,7 @@ func (sg *settings) apply(b *backend, s sqlscan.SetClause) {
 	case s.All:
 		for _, have := range c.set.List() {
 			if sqlscan.Custom(have.Name) {
-				sg.doubt(have.Name) // it is empty now, or what its library says; it does not go away
+				sg.doubt(have.Name) // it is empty now, or has its library's default; it does not disappear
 			}
 		}
 		c.set, b.set = sg.start, sg.start
@@ -221,13 +219,13 @@ func (sg *settings) apply(b *backend, s sqlscan.SetClause) {
 			c.set, b.set = t.Without(c.set, s.Name), t.Without(b.set, s.Name)
 		}
 	case s.Name == "application_name":
-		// ParameterStatus tells the value.
+		// ParameterStatus reports the value.
 	default:
 		v := session.Setting{Name: s.Name, Value: s.Value}
 		if told, ok := b.told(s.Name); ok && ascii(told) {
-			v.Value, v.Literal = told, true // the whole of it, where SET gives a part, as of datestyle
+			v.Value, v.Literal = told, true // the complete value, if SET gives only a part, as for datestyle
 		} else if strings.ContainsAny(s.Value, `\&`) {
-			sg.doubt(s.Name) // what it means depends on standard_conforming_strings
+			sg.doubt(s.Name) // its meaning depends on standard_conforming_strings
 			return
 		} else if !ascii(v.Name) || !ascii(v.Value) {
 			v.Encoding = b.params[encodingName]
@@ -237,7 +235,7 @@ func (sg *settings) apply(b *backend, s sqlscan.SetClause) {
 }
 
 // again are the settings of the startup message that a unit has reset. The backend's
-// defaults are the pool's, the client's include what it asked for at startup.
+// defaults are the pool's; the client's include what it asked for at startup.
 func (sg *settings) again(u *unit) []session.Setting {
 	t := sg.c.l.Settings
 	again, app := t.Empty(), false
@@ -285,10 +283,10 @@ func (sg *settings) restores(u *unit) string {
 	return sql.String()
 }
 
-// delays reports whether the ReadyForQuery that ends a unit waits until restoreStart has
-// been answered. A client builds its next text by what it has been told: with
-// client_encoding, and the meaning of a backslash, as they were in between the server
-// would read another one.
+// delays reports whether the ReadyForQuery that ends a unit must wait for the answer to
+// restoreStart. A client writes its next text according to the settings that it was told: with
+// the intermediate client_encoding or standard_conforming_strings the server would read a
+// different text.
 func (sg *settings) delays(b *backend, u *unit, status byte) bool {
 	sg.late = 0
 	if u.resets && status != pgwire.StatusFailed && b.Depth() == 1 && sg.restores(u) != "" {
@@ -297,9 +295,9 @@ func (sg *settings) delays(b *backend, u *unit, status byte) bool {
 	return sg.late != 0
 }
 
-// restoreStart follows a unit that resets parameters. Behind it, in its transaction if
-// there is one, those of the startup message are set again, and the client learns what
-// it has.
+// restoreStart follows a unit that resets parameters. After it, in its transaction if
+// there is one, weir sets those of the startup message again, and the client is told its
+// settings.
 func (sg *settings) restoreStart(b *backend, u *unit) {
 	c := sg.c
 	if !u.resets || c.tx == pgwire.StatusFailed {
@@ -327,7 +325,7 @@ func (sg *settings) restoreStart(b *backend, u *unit) {
 	}).tell = true
 }
 
-// reported follows a ParameterStatus in the answer to this client.
+// reported handles a ParameterStatus in the answer to this client.
 func (sg *settings) reported(name, value string) {
 	if name == "application_name" {
 		sg.c.app = value

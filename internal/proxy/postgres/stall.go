@@ -7,20 +7,20 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// This file is what happens to shared reads behind one that does not answer: it
-// waits for a lock, or is slow for its parameters though it is cheap as a rule.
-// Statements sent behind it cannot be unsent, but need not wait for it:
+// This file handles shared reads behind one that does not answer: it
+// waits for a lock, or is slow for its parameters although it is usually cheap.
+// Statements sent behind it cannot be recalled, but do not have to wait for it:
 //
 //	before   shared  A(blocked) B C D
 //	after    apart   A(blocked) b c d      its backend leaves the pipelines
 //	         shared  B C D                 on another; answered from there
 //
-// The reads have no effects, so that the server runs b, c and d once more costs
-// its time and nothing else; their answers go to nobody. A keeps its backend
+// The reads have no effects, so running b, c and d a second time costs the server
+// time and nothing else; their answers are dropped. A keeps its backend
 // while the pool has a slot for it (apart.go). Otherwise it is cancelled, and runs
 // again when there is one.
 
-// Stalled takes a backend whose head is held up out of the pipelines. It reports
+// Stalled removes a backend whose head is held up from the pipelines. It returns
 // false if too many reads were moved lately.
 func (p *pool) Stalled(b *backend) bool {
 	if !p.MoveAway(&b.Conn) {
@@ -43,8 +43,8 @@ func (p *pool) Stalled(b *backend) bool {
 	return true
 }
 
-// moveOut gives the client of a unit that was sent another in its place. What the
-// server answers to the first goes to nobody.
+// moveOut replaces a unit that was sent by a new one for its client. The server's
+// answer to the first is dropped.
 func (l *loop) moveOut(u *unit) *unit {
 	n := l.newUnit(unitClient)
 	n.c, n.simple, n.read, n.shape, n.effects = u.c, u.simple, u.read, u.shape, u.effects
@@ -59,7 +59,7 @@ func (l *loop) moveOut(u *unit) *unit {
 	return n
 }
 
-// nextAgain goes on with the moved reads of a client when the one before them is
+// nextAgain sends the next moved read of a client when the one before it is
 // answered.
 func (c *client) nextAgain() {
 	if len(c.again) == 0 || c.s.Closed {
@@ -102,7 +102,7 @@ func (p *pool) CheckTurns() {
 		}
 	}
 	for _, u := range p.Apart.Patient {
-		// While nobody knows better, their lock is held.
+		// Until more is known, assume that their lock is still held.
 		if u.c != nil && u.read && u.shape != nil && u.shape.Stalled(p.l.Now) {
 			u.shape.Stall(p.l.Now + core.StallMark)
 		}
@@ -117,8 +117,8 @@ func (p *pool) CheckTurns() {
 
 // preempt cancels a read that runs apart, unless its answer has begun, so that it
 // waits in weir and not on a backend. It runs again when it has a slot. A request
-// that arrives before the server has begun with the read does nothing, so it may
-// take another.
+// that arrives before the server has begun with the read has no effect, so it may
+// have to be repeated.
 func (b *backend) preempt(u *unit) {
 	now := b.p.l.Now
 	if u.wrote || !u.read || b.Cancels > 0 || now < b.cancelAgain {
@@ -133,7 +133,7 @@ func (b *backend) preempt(u *unit) {
 }
 
 // signal sends the server a cancel request for what the backend runs. Until the
-// server has closed that connection, by when the signal is out, the backend gets
+// server has closed the request's connection, which it does after the signal, the backend gets
 // no further statements.
 func (b *backend) signal(finish func()) {
 	srv := b.p.l.srv

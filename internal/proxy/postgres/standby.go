@@ -162,12 +162,12 @@ func (m *members) leaves(u *unit, answer func(i int)) bool {
 	return true
 }
 
-// free implements together.
+// free implements txnGroup.
 func (g *series) free(u *unit) bool {
 	return g.err == nil && g.at == len(g.units) && g.leaves(u, func(int) { g.answer(u) })
 }
 
-// free implements together.
+// free implements txnGroup.
 func (g *group) free(u *unit) bool {
 	if g.err != nil || g.mismatch || g.ln.rows.insert.Returning && len(g.ends) != len(g.units) {
 		return false

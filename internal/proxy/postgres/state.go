@@ -1,8 +1,8 @@
 package postgres
 
-// A state is what a client's next message waits for, or what becomes of it. The answers
-// to units under way are counted besides: in the backend's queue with one, by inflight
-// without.
+// A state says what a client's next message waits for, or what happens to it. Units in
+// flight are counted separately: in the backend's queue if there is one, by inflight
+// otherwise.
 //
 //	open ── queueClient ──► waiting ── attach ──► open
 //	                        waiting ── refused, within extended messages ──► skipping ── Sync ──► open
@@ -10,10 +10,10 @@ package postgres
 type state uint8
 
 const (
-	stateOpen     state = iota // nothing: it is taken as it comes
+	stateOpen     state = iota // nothing: messages are processed as they come
 	stateWaiting               // a backend of its own, in the pool's queue
-	stateSkipping              // Sync: the client was told of an error that the server does not know of
-	stateCopying               // linked: the server takes CopyData
+	stateSkipping              // a Sync: weir has sent the client an error that the server does not know of
+	stateCopying               // linked: the server expects CopyData
 )
 
 // leave ends a state, if the client is in it.

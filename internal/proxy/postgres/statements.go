@@ -16,7 +16,7 @@ type statements struct {
 	byName       map[string]*stmt
 	unnamed      *stmt
 	bytes        int // of their texts
-	pendingNames     // names whose meaning hangs on answers that have not come
+	pendingNames     // names whose meaning depends on answers that have not come
 	// unnamedAt is the link during which the unnamed statement was parsed on
 	// the backend itself, unnamed there too; 0 if it was not.
 	unnamedAt uint64
@@ -28,7 +28,7 @@ type statements struct {
 const maxClientTexts = 32 << 20
 
 // fits reports whether the client may have one more statement, of that name. Otherwise it
-// is told why not, and disconnected.
+// sends the client an error and disconnects it.
 func (ss *statements) fits(name []byte, st *stmt) bool {
 	size := ss.bytes + len(st.tail)
 	if len(name) == 0 && ss.unnamed != nil {
@@ -87,8 +87,8 @@ func (ss *statements) unname(name string) {
 	}
 }
 
-// rename makes a client's name point to st, nil for nothing, as a message of u
-// asks, and remembers how to take it back.
+// rename makes a client's name point to st, or to nothing if st is nil, as a message of u
+// demands, and remembers how to undo that.
 func (ss *statements) rename(u *unit, n parsedName) {
 	ss.renames(u, n.name)
 	n.prev = ss.unnamed
@@ -103,8 +103,8 @@ func (ss *statements) rename(u *unit, n parsedName) {
 	u.parsed = append(u.parsed, n)
 }
 
-// unparse takes back what the messages of a failed unit did to the client's
-// names, from the one that failed: the server skipped those behind it.
+// unparse undoes what the messages of a failed unit did to the client's
+// names, from the failed message on: the server skipped those after it.
 func (ss *statements) unparse(u *unit) {
 	ss.unlend(u)
 	done := 0
@@ -125,8 +125,8 @@ func (ss *statements) unparse(u *unit) {
 		}
 		switch {
 		case ss.by(n.name) > u.named:
-			// A unit behind this one gives the name another meaning. What it meant before
-			// that is not what this one was to make of it.
+			// A later unit gives the name another meaning. When that is undone, the name must get the
+			// meaning from before this unit.
 			if later := ss.behind(u, n.name); later != nil && later.prev == n.st {
 				later.prev = prev
 			}
@@ -158,15 +158,15 @@ func (ss *statements) named(name []byte) *stmt {
 	return ss.byName[text(cutName(name))]
 }
 
-// cutName is the part of a statement's name that tells it from others.
+// cutName is the part of a statement's name that the server compares.
 func cutName(name []byte) []byte { return name[:min(len(name), nameLen)] }
 
-// nameLen is how much of a name the server looks at.
+// nameLen is the length of that part.
 const nameLen = 63
 
-// foreignName is the name under which a statement that weir does not know is
-// passed on. If the client has prepared some by SQL, it may be one of them: those
-// have their own names. Else it must not meet one of ours: the server will say that
+// foreignName is the name under which a statement that weir does not know is passed to the
+// server. If the client has prepared some by SQL, it may be one of those, which have their own
+// names. Otherwise it must not match a name of weir's: the server will answer that
 // it does not exist, and the error is translated back.
 func (ss *statements) foreignName(name []byte) string {
 	if ss.c.pins.held&pinPrepare != 0 && !bytes.HasPrefix(name, []byte(srvPrefix)) {
@@ -178,7 +178,7 @@ func (ss *statements) foreignName(name []byte) string {
 	return "client_" + string(name)
 }
 
-// maxForeignName bounds what is passed on of a name: the server ends a session
+// maxForeignName bounds how much of a name is passed on: the server ends a session
 // that names a statement in more than 10,000 bytes.
 const maxForeignName = 9000
 
@@ -194,7 +194,7 @@ func (ss *statements) known(sql string, tail []byte) *stmt {
 }
 
 // mustWait reports whether the linked client's statement can be prepared only when
-// what is under way has been answered.
+// the units in flight have been answered.
 func (ss *statements) mustWait(st *stmt) bool {
 	c := ss.c
 	if st.lex.encoding == "" || c.link.Depth() == 0 {
@@ -203,10 +203,10 @@ func (ss *statements) mustWait(st *stmt) bool {
 	return !c.link.has(st) && c.texts.unsettled()
 }
 
-// reparse makes sure that a statement which is to be parsed again on the linked
-// backend is parsed as it was, and returns what is known of it then: nothing, if it
-// cannot be made sure. It reports false if what is under way must be answered first.
-// A Parse of it in an earlier unit is that, too: see kept.
+// reparse makes sure that a statement which must be parsed again on the linked
+// backend is parsed as it was, and returns what is then known of it: nothing, if that cannot be
+// ensured. It returns false if units in flight must be answered first.
+// A Parse of it in an earlier unit counts as well: see kept.
 func (ss *statements) reparse(st *stmt, unnamed bool) (info *reading, ok bool) {
 	c := ss.c
 	switch {
@@ -214,7 +214,7 @@ func (ss *statements) reparse(st *stmt, unnamed bool) (info *reading, ok bool) {
 		return nil, true
 	case c.link.pending(c, st) && !(unnamed && ss.unnamedAt == c.fwd.linkSeq):
 		return nil, false
-	case st.lex.encoding == "" || unnamed && ss.unnamedAt == c.fwd.linkSeq: // as it is, or there already
+	case st.lex.encoding == "" || unnamed && ss.unnamedAt == c.fwd.linkSeq: // unchanged, or there already
 	case c.cur == nil && ss.mustWait(st):
 		return nil, false
 	case c.cur == nil && st.readsDifferently(c):
@@ -249,7 +249,7 @@ func (ss *statements) needAs(st *stmt) {
 	b.Push(u, b.p.l.Now)
 	b.begin(u)
 	b.learn(u, st)
-	b.sure(st) // only what has failed before it could
+	b.sure(st) // only if it has failed before it could
 	u.exp = append(u.exp, expect{code: expHiddenParse, st: st})
 	b.putTyped(u, st)
 	b.s.Out = pgwire.AppendSync(b.s.OutBuf())
@@ -257,9 +257,9 @@ func (ss *statements) needAs(st *stmt) {
 	read(now)
 }
 
-// forgotten follows DISCARD ALL and DEALLOCATE ALL, when the server has carried
-// them out: it does so whatever becomes of the transaction. What else was sent in
-// the same text may have made new ones.
+// forgotten is called after DISCARD ALL and DEALLOCATE ALL, when the server has executed
+// them: they are not undone by a rollback. The rest of the same text may have prepared new
+// statements.
 func (ss *statements) forgotten(all bool) {
 	c := ss.c
 	b := c.link
@@ -279,8 +279,8 @@ func (ss *statements) forgotten(all bool) {
 	c.pins.look = c.pins.look || c.pins.held&pinsSeen != 0
 }
 
-// restoreNames puts the client's own names back into errors that speak of
-// statements under weir's names, and says of timeouts of weir's that they are its.
+// restoreNames puts the client's own names back into errors that mention statements by
+// weir's names, and marks timeouts that weir has set as weir's.
 func restoreNames(msg []byte, e *pgwire.Error, u *unit) []byte {
 	switch e.Code {
 	case pgwire.CodeQueryCanceled:
@@ -319,7 +319,7 @@ func nameOf(u *unit, srv string) string {
 	is := func(name string, st *stmt) bool { return st != nil && st.srvName == srv }
 	if u.expAt < len(u.exp) {
 		if x := u.exp[u.expAt]; (x.code == expBind || x.code == expDescribe) && x.st != nil && x.st.srvName == srv {
-			is = func(name string, _ *stmt) bool { return numberOf(name) == x.named } // it may have others
+			is = func(name string, _ *stmt) bool { return numberOf(name) == x.named } // it may have other names
 		}
 	}
 	c := u.c
@@ -327,7 +327,7 @@ func nameOf(u *unit, srv string) string {
 		return ""
 	}
 	units := []*unit{u}
-	if c.link != nil { // those behind it may have taken the name away
+	if c.link != nil { // later statements may have taken the name away
 		units = append(units, c.link.Units()...)
 	}
 	for _, v := range units {
@@ -345,13 +345,13 @@ func nameOf(u *unit, srv string) string {
 	return ""
 }
 
-// numberOf tells names of statements apart, where one of few is meant.
+// numberOf distinguishes the names of a few statements by a hash.
 func numberOf(name string) uint32 { return uint32(maphash.String(numberSeed, name)) }
 
 var numberSeed = maphash.MakeSeed()
 
-// editError replaces a part of the server's ErrorResponse and leaves all else,
-// the order of its fields too, as the server sent it.
+// editError replaces a part of the server's ErrorResponse and leaves everything else,
+// including the order of its fields, as the server sent it.
 func editError(msg []byte, old, with string) []byte {
 	body := bytes.Replace(msg[pgwire.HeaderLen:], []byte(old), []byte(with), 1)
 	return pgwire.AppendMessage(nil, pgwire.ServerError, body)

@@ -8,12 +8,12 @@ import (
 	"github.com/weirdb/weir/internal/proxy/sqlscan"
 )
 
-// A route is how a statement may travel.
+// A route says where a statement may run.
 type route uint8
 
 const (
-	// routeAlone: a backend of its own for the statement, the transaction or
-	// the session. The answer to everything that weir does not know better.
+	// routeAlone: on a backend of its own for the statement, the transaction or
+	// the session. This is the default for everything that weir does not know.
 	routeAlone route = iota
 	// routeRead: a read without effects; may share a backend's pipeline.
 	routeRead
@@ -51,45 +51,45 @@ type stmt struct {
 	sql     string
 	text    sqlscan.Statement // what its text shows
 	info    reading           // and what is known of the names in it
-	judged  uint64            // the epoch of the index that says so
+	judged  uint64            // the epoch of the index that info is based on
 	route   route
 	shape   *sight.Shape
 	insert  sqlscan.InsertShape
 	rows    bool // insert is valid: may become part of a multi-row statement
 	serial  sqlscan.SerialShape
-	// serialOK: serial is valid: may run beside others in one transaction
+	// serialOK: serial is valid: may share a transaction with others
 	serialOK bool
-	refs     int     // names of clients that point here
-	lex      lexical // how its text is read, where that makes a difference
-	// set and as are what it was parsed in; there is no set if it belongs to one client.
+	refs     int     // number of clients' names that point here
+	lex      lexical // how its text is read, if that matters
+	// set and as are the settings that it was parsed in; set is nil if it belongs to one client.
 	set    *session.Set
 	as     lexical
 	asRead string // its text as weir reads it: see lexical.reads
-	// body is its text without comments around it, and volatile whether it calls a function
-	// whose result changes by itself: for the cache, when it was first asked.
+	// body is its text without comments around it, and volatile reports whether it calls a function
+	// whose result changes by itself: for the cache, computed when first needed.
 	body     string
 	volatile bool
 	stale    bool            // the server refused its plan after a change of the schema
 	noticed  bool            // the server answers its Parse with a notice
-	desc     stmtDescription // what its clients know of it
-	other    *stmt           // with its text, of which clients were told otherwise: see toldAs
-	// literals: it has some in quotes. own: it means something else for each client, as 'now'
-	// does. single: it is one client's. See literals.go.
+	desc     stmtDescription // what its clients were told of it
+	other    *stmt           // with the same text, of which clients were told something else: see toldAs
+	// literals: it has quoted literals. own: it means something else for each client, as 'now'
+	// does. single: it belongs to one client. See literals.go.
 	literals, own, single bool
 }
 
-// long reports whether the statement's text is not to be read on a loop.
+// long reports whether the statement's text must not be parsed on a loop.
 func (st *stmt) long() bool { return len(st.sql) > maxScanned }
 
-// srvPrefix begins the name of every statement that weir prepares.
+// srvPrefix is the prefix of the names of all statements that weir prepares.
 const srvPrefix = "weir_"
 
 // maxSharedText bounds the texts that are kept for sharing; a longer one is
 // parsed for its client alone.
 const maxSharedText = 64 << 10
 
-// maxStmts bounds the shared texts of a pool; those that no client names are
-// dropped past it.
+// maxStmts bounds the shared texts of a pool; beyond it, those that no client names are
+// dropped.
 const maxStmts = 10000
 
 // maxStmtBytes bounds the same in bytes.
@@ -105,7 +105,7 @@ func hasDo(sql string) bool {
 	return false
 }
 
-// scan reads a text in the form in which lexical.reads has it.
+// scan scans a text in the form in which lexical.reads has it.
 func scan(sql string, asRead *sqlscan.Text) sqlscan.Statement {
 	info := asRead.Scan()
 	if asRead.String() != sql {

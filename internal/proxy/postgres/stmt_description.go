@@ -14,44 +14,44 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// This file is about prepared statements that mean something else by now than their
-// clients were told. A client writes parameters and reads results, which may be binary, by
-// what the server once said of a statement. The server keeps the types of its parameters
-// as long as the statement, and refuses to run it when the columns of its result have
-// become others. weir, which parses the text again on each backend, must do the same, or
-// after ALTER COLUMN ... TYPE the eight bytes of a bigint are stored as those of a double:
+// This file handles prepared statements whose meaning has changed since clients were told of
+// it. A client writes parameters and reads results, which may be binary, according to the
+// server's earlier description of the statement. The server keeps the types of parameters as
+// long as the statement exists, and refuses to run it when the columns of its result have
+// changed. weir, which parses the text again on each backend, must do the same; otherwise,
+// after ALTER COLUMN ... TYPE, the eight bytes of a bigint would be stored as a double:
 //
-//   - a Parse of weir's own has the types of parameters that clients were told;
-//   - behind it weir asks for the columns. If they are others, the statement is not run, and
-//     the client gets the error that the server has for this;
-//   - a client that parses the text itself gets what it means now, as a statement of its
-//     own. Those who parsed it before keep theirs.
+//   - weir's own Parse declares the types of parameters that clients were told;
+//   - after it weir asks for the columns. If they have changed, the statement does not run, and
+//     the client gets the server's error for that;
+//   - a client that parses the text itself gets its present meaning, as a separate
+//     statement. Clients that parsed it before keep the old one.
 //
 // What must not run before the columns are known waits for them, in its place on the backend:
 // weir sends the question, a Flush, and the rest when that is answered. A client that owns the
-// backend waits at its Bind, a write of others at its first message. A shared read does not
-// wait; its answer is withheld.
+// backend waits at its Bind, a write of other clients at its first message. A shared read is
+// sent at once, and its answer is held back.
 
-// A stmtDescription is what clients know of a prepared statement.
+// A stmtDescription is what clients were told about a prepared statement.
 type stmtDescription struct {
-	params  []byte        // number and types of its parameters, as in Parse; nil if nobody knows
-	columns uint64        // of its result: see columnsOf; 0 if it has none, or nobody knows
-	heard   bool          // somebody has asked
-	at      time.Duration // when it was last compared with what the text means; negative if it may be wrong
-	asked   time.Duration // when somebody was last sent to compare it
+	params  []byte        // number and types of its parameters, as in Parse; nil: unknown
+	columns uint64        // of its result: see columnsOf; 0: none, or unknown
+	heard   bool          // a client has asked for the description
+	at      time.Duration // when it was last compared with the text's present meaning; negative if it may be wrong
+	asked   time.Duration // when a client was last sent to compare it
 }
 
-// toldKeep is how long a client that parses a statement gets what others were told of it,
-// where that was changed on a direct connection.
+// toldKeep is how long a client that parses a statement may get an outdated description of
+// it after a change on a direct connection.
 const toldKeep = time.Second
 
-// old reports whether the next client that parses the statement is to compare it: one of all,
-// unless it may be wrong.
+// old reports whether the next client that parses the statement must compare the description:
+// only one client does, unless the description may be wrong.
 func (t *stmtDescription) old(now time.Duration) bool {
 	return t.known() && (t.at < 0 || now-t.at > toldKeep && now-t.asked > toldKeep)
 }
 
-// expire has it compared with what the text means now when a client next parses that.
+// expire makes the next client that parses the text compare the description.
 func (t *stmtDescription) expire() { t.at = -1 }
 
 func (t *stmtDescription) known() bool { return t.params != nil || t.columns != 0 }
@@ -60,8 +60,8 @@ func (t *stmtDescription) is(u stmtDescription) bool {
 	return t.columns == u.columns && bytes.Equal(t.params, u.params)
 }
 
-// append appends what parameters are written, and an answer is read by, unless it is described
-// itself.
+// append appends everything by which parameters are written and an answer is read; the
+// columns only if the answer does not describe them.
 func (t *stmtDescription) append(key []byte, described bool) []byte {
 	if !described {
 		key = binary.BigEndian.AppendUint64(key, t.columns)
@@ -69,9 +69,9 @@ func (t *stmtDescription) append(key []byte, described bool) []byte {
 	return cache.AppendField(key, t.params)
 }
 
-// compares reports whether the member of a group is to be sent as it is, by itself, since the
-// server may tell its client what weir does not know of a statement. Of those that would compare
-// what is only old, it is the first.
+// compares reports whether the member of a group must be sent unchanged, by itself, since the
+// server may tell its client something about a statement that weir does not know. Of several
+// members that would only compare an old description, the first one does.
 func (u *unit) compares(now time.Duration) bool {
 	var bound *stmt
 	for i := range u.ops {
@@ -104,8 +104,8 @@ func parsesItself(u *unit, st *stmt) bool {
 	return slices.ContainsFunc(u.exp, func(x expect) bool { return x.code == expParse && x.st == st })
 }
 
-// reliesOn is the statement that a grouped write runs, if its columns are those that the client
-// was told of before; nil otherwise. Of a group it is that of its members.
+// reliesOn is the statement that a grouped write runs, if its columns were described to the
+// client before; nil otherwise. For a group it is that of its members.
 func (u *unit) reliesOn() *stmt {
 	if u.kind == unitRows {
 		if u = u.grp.member(relies); u == nil {
@@ -124,8 +124,8 @@ func (u *unit) reliesOn() *stmt {
 
 func relies(u *unit) bool { return u.reliesOn() != nil }
 
-// columnsOf is a number for the names, types and modifiers of the columns in the body of a
-// RowDescription, by which the server tells results apart; 0 if there are none.
+// columnsOf is a hash of the names, types and modifiers of the columns in the body of a
+// RowDescription, by which the server itself compares results; 0 if there are none.
 func columnsOf(body []byte) uint64 {
 	n, p, ok := take16(body)
 	if !ok || n == 0 {
@@ -145,8 +145,8 @@ func columnsOf(body []byte) uint64 {
 	return h.Sum64() | 1
 }
 
-// planned reports whether the server plans the statement, and looks at its columns each time.
-// Those of others, as FETCH, may be others each time.
+// planned reports whether the server plans the statement, and checks its columns at each run.
+// Statements such as FETCH may have other columns each time.
 func (st *stmt) planned() bool {
 	switch st.text.Verb {
 	case sqlscan.VerbSelect, sqlscan.VerbValues, sqlscan.VerbTable, sqlscan.VerbInsert, sqlscan.VerbUpdate, sqlscan.VerbDelete, sqlscan.VerbMerge:
@@ -155,8 +155,8 @@ func (st *stmt) planned() bool {
 	return false
 }
 
-// infers reports whether the server finds types of parameters by itself: the text may have
-// some that the client has not declared.
+// infers reports whether the server infers types of parameters: the text may have
+// parameters whose types the client has not declared.
 func (st *stmt) infers() bool {
 	end := bytes.IndexByte(st.tail, 0)
 	if end < 0 || bytes.IndexByte(st.tail[:end], '$') < 0 {
@@ -172,7 +172,7 @@ func (st *stmt) infers() bool {
 	return bytes.Equal(st.tail[end+1:], []byte{0, 0})
 }
 
-// typed is the tail of a Parse message of weir's own.
+// typed is the tail of weir's own Parse message.
 func (st *stmt) typed() []byte {
 	if st.desc.params == nil {
 		return st.tail
@@ -181,14 +181,14 @@ func (st *stmt) typed() []byte {
 	return append(st.tail[:text:text], st.desc.params...)
 }
 
-// putTyped appends a Parse message of weir's own for a statement that was learned.
+// putTyped appends weir's own Parse message for a statement whose description is known.
 func (k *backendStmts) putTyped(u *unit, st *stmt) {
 	k.b.s.Out = pgwire.AppendParseRaw(k.b.s.OutBuf(), st.srvName, st.typed())
 	k.compared(u, st, st.desc.params != nil, false)
 }
 
-// compared notes that the statement that u has found here, or parsed, has the parameters, or the
-// columns, that clients were told. A unit behind it may have parsed it again.
+// compared records that the statement, which u has found here or parsed, has the parameters, or
+// the columns, that clients were told. A later unit may have parsed it again.
 func (k *backendStmts) compared(u *unit, st *stmt, params, columns bool) {
 	if was, ok := k.prepared[st]; ok && was.sentBy <= u.lastNum {
 		was.params, was.columns = was.params || params, was.columns || columns
@@ -196,7 +196,7 @@ func (k *backendStmts) compared(u *unit, st *stmt, params, columns bool) {
 	}
 }
 
-// doubt has a statement parsed again before it is used here.
+// doubt makes a statement be parsed again before it is used here.
 func (k *backendStmts) doubt(st *stmt) {
 	if was, ok := k.prepared[st]; ok {
 		was.uncertain = true
@@ -204,31 +204,31 @@ func (k *backendStmts) doubt(st *stmt) {
 	}
 }
 
-// mustAsk reports whether u, the unit begun last, is not to run a statement before the server
-// has said what columns it has here.
+// mustAsk reports whether u, the last unit begun, must not run a statement before the server
+// has described its columns here.
 func (k *backendStmts) mustAsk(u *unit, st *stmt) bool {
 	return st != nil && st.desc.columns != 0 && !slices.Contains(u.unlike, st) && !parsesItself(u, st) && !(k.knows(u, st) && k.prepared[st].columns)
 }
 
-// mustAskFor is that for a grouped write.
+// mustAskFor is mustAsk for a grouped write.
 func (k *backendStmts) mustAskFor(u *unit) bool { return k.mustAsk(u, u.reliesOn()) }
 
-// askColumns asks for the columns of a statement, which is prepared here for that.
+// askColumns asks for the columns of a statement, which it prepares here for that purpose.
 func (k *backendStmts) askColumns(u *unit, st *stmt) {
 	k.need(u, st)
 	k.describe(u, st.srvName, expect{st: st})
 }
 
-// describe asks what the server knows by a name, behind its Parse; x says of what that is, and
-// whether the Parse was a client's own.
+// describe asks for the description of the statement named srvName, after its Parse; x
+// describes the expected answer.
 func (k *backendStmts) describe(u *unit, srvName string, x expect) {
 	k.b.s.Out = pgwire.AppendDescribe(k.b.s.OutBuf(), pgwire.KindStatement, srvName)
 	x.code = expHiddenDescribe
 	u.exp = append(u.exp, x)
 }
 
-// mayBind reports whether the client may run a statement on its backend. If the backend is to
-// say first what it returns, the Bind waits for that.
+// mayBind reports whether the client may run a statement on its backend. If the backend must
+// first describe the result, the Bind waits for that.
 func (fw *forwarder) mayBind(st *stmt) bool {
 	c := fw.c
 	if st.desc.columns == 0 || c.tx == pgwire.StatusFailed {
@@ -252,7 +252,7 @@ func (fw *forwarder) mayBind(st *stmt) bool {
 	return false
 }
 
-// asked reports whether the last that the server was asked is what the next Bind returns.
+// asked reports whether the last question to the server was what the next Bind returns.
 func asked(u *unit) bool {
 	n := len(u.exp)
 	return n > 0 && u.flushedTo == n && u.exp[n-1].code == expHiddenDescribe && !u.exp[n-1].own
@@ -271,8 +271,8 @@ func asksFirst(b *backend, u *unit) bool {
 	return true
 }
 
-// askersLast puts those that ask for their columns behind the others of a run. One of them asks,
-// and the rest wait for the next run.
+// askersLast puts units that ask for their columns after the others of a run. One of them
+// asks, and the rest wait for the next run.
 func askersLast(b *backend, units []*unit) []*unit {
 	var asks []*unit
 	units = slices.DeleteFunc(units, func(u *unit) bool {
@@ -285,17 +285,17 @@ func askersLast(b *backend, units []*unit) []*unit {
 	return append(units, asks...)
 }
 
-// onlyAsks reports whether of a linked client's unit nothing was sent but what weir asks for
-// before its first Bind.
+// onlyAsks reports whether only weir's questions before the first Bind were sent for a linked
+// client's unit.
 func onlyAsks(u *unit) bool {
 	return !u.failed && u.flushedTo > 0 && u.flushedTo == len(u.exp) && u.statements == 0 &&
 		!slices.ContainsFunc(u.exp, func(x expect) bool { return x.code < expHiddenParse || x.code > expHiddenClose })
 }
 
-// goOn goes on behind a Flush of weir's: with the client that owns the backend, or with a write
-// that asks for its columns. Nothing of that is sent while a cancel request is under way, which
-// could hit the marker of its group, or come too early for it: see signal. Members that have
-// committed wait for as long, at most --connect-timeout.
+// goOn continues after weir's Flush: with the client that owns the backend, or with a write
+// that asks for its columns. Nothing of that write is sent while a cancel request is in flight,
+// which could hit the marker of its group, or come too early for it: see signal. Members that
+// have committed wait for as long, at most --connect-timeout.
 func goOn(b *backend, u *unit) {
 	switch {
 	case !u.asking:
@@ -321,15 +321,15 @@ func goOn(b *backend, u *unit) {
 	}
 }
 
-// These are names of statements that the server does not know: it refuses a Bind in its place,
-// and what is behind it.
+// Names of statements that the server does not know: it refuses a Bind in its place, and skips
+// what follows it.
 const (
 	otherColumns = "weir: other columns"
 	cancelled    = "weir: cancelled"
 )
 
-// refusal is the error for a Bind that weir had the server refuse, which has said e; nil if e is
-// none of that.
+// refusal is the error for a Bind that weir made the server refuse, whose error is e; nil if e
+// is another error.
 func refusal(u *unit, e *pgwire.Error) *pgwire.Error {
 	switch {
 	case e.Code != pgwire.CodeUndefinedStatement:
@@ -347,14 +347,14 @@ func (k *backendStmts) bindName(u *unit, st *stmt) string {
 	case slices.Contains(u.unlike, st):
 		return otherColumns
 	case asked(u) && u.c != nil && u.c.responder.cancelled == u:
-		return cancelled // by a request that has come too late for the question
+		return cancelled // by a request that came too late for the question
 	}
 	k.need(u, st)
 	return st.srvName
 }
 
-// memberName is bindName for a member of a group, which can not ask. The statement was parsed
-// anew behind what the group had asked for if its columns are not known: then all run alone.
+// memberName is bindName for a member of a group, which cannot ask. If its columns are not
+// known, the statement was parsed again after the group's question; then all members run alone.
 func (k *backendStmts) memberName(u, member *unit, st *stmt) string {
 	name := k.bindName(u, st)
 	if relies(member) && k.mustAsk(u, st) {
@@ -363,15 +363,15 @@ func (k *backendStmts) memberName(u, member *unit, st *stmt) string {
 	return name
 }
 
-// errOtherColumns is the server's error for a statement with other columns than its client was
-// told.
+// errOtherColumns is the server's error for a statement whose columns have changed since its
+// client was told.
 func errOtherColumns() *pgwire.Error {
 	e := pgwire.NewError(pgwire.CodeFeatureNotSupported, "cached plan must not change result type")
 	e.Routine = "RevalidateCachedQuery"
 	return e
 }
 
-// described handles a part of what the server says of a statement.
+// described handles a part of the server's description of a statement.
 func (k *backendStmts) described(u *unit, x expect, typ byte, body []byte) {
 	switch typ {
 	case pgwire.ServerParameterDescription:
@@ -398,7 +398,7 @@ func (k *backendStmts) described(u *unit, x expect, typ byte, body []byte) {
 		k.tells(u, x, heard)
 	case st.desc.is(heard), heard.columns == st.desc.columns && (!x.own || st.desc.params == nil):
 		if st.desc.params == nil {
-			st.desc.params = heard.params // nobody has known them
+			st.desc.params = heard.params // no client was told any
 		}
 		if !unnamed {
 			k.compared(u, st, st.desc.is(heard), true)
@@ -410,7 +410,7 @@ func (k *backendStmts) described(u *unit, x expect, typ byte, body []byte) {
 		k.doubt(st)
 		u.toldOtherwise(x, heard)
 	default:
-		k.doubt(st) // it may be as before the next time
+		k.doubt(st) // it may be unchanged the next time
 		if u.asking || k.b.owner != nil {
 			u.unlike = append(u.unlike, st)
 		} else {
@@ -419,7 +419,7 @@ func (k *backendStmts) described(u *unit, x expect, typ byte, body []byte) {
 	}
 }
 
-// tells notes what the server tells a client of a statement.
+// tells records what the server tells a client about a statement.
 func (k *backendStmts) tells(u *unit, x expect, heard stmtDescription) {
 	st, c := x.st, u.c
 	if c == nil || u.instead != nil || k.b.owner != nil && !st.single && c.stmts.readsByItself(st) {
@@ -432,8 +432,8 @@ func (k *backendStmts) tells(u *unit, x expect, heard stmtDescription) {
 	}
 }
 
-// hears notes what a client is told of a statement. It reports false if others were told
-// otherwise: for this client it is another one now.
+// hears records what a client is told about a statement. It returns false if other clients
+// were told something else: for this client it is now a separate statement.
 func (u *unit) hears(x expect, heard stmtDescription) bool {
 	st, c := x.st, u.c
 	if heard.params == nil { // of a portal
@@ -450,7 +450,7 @@ func (u *unit) hears(x expect, heard stmtDescription) bool {
 	return true
 }
 
-// columnsIn is the number of the columns that the answer to a plain unit describes, for the
+// columnsIn is the hash of the columns that the answer to a plain unit describes, for the
 // cache; nil if it does not.
 func columnsIn(u *unit, resp []byte) any {
 	if !slices.ContainsFunc(u.ops, func(o op) bool { return o.kind == pgwire.ClientDescribe }) {
@@ -468,7 +468,7 @@ func columnsIn(u *unit, resp []byte) any {
 	}
 }
 
-// hearsAgain notes that the cache has described the columns of a plain unit, as they were.
+// hearsAgain records that the cache has described the columns of a plain unit, unchanged.
 func hearsAgain(u *unit, raw []byte, columns uint64) {
 	for i := range u.ops {
 		o := &u.ops[i]
@@ -480,8 +480,8 @@ func hearsAgain(u *unit, raw []byte, columns uint64) {
 	}
 }
 
-// toldOtherwise is called when a client was told otherwise of a statement than others before:
-// for this client it is another one now, under the names that it was told of.
+// toldOtherwise is called when a client was told something else about a statement than other
+// clients: for this client it is now a separate statement, under the names that it uses.
 func (u *unit) toldOtherwise(x expect, heard stmtDescription) {
 	old, c := x.st, u.c
 	if c == nil || c.s.Closed {
@@ -531,7 +531,7 @@ func (in *poolStmts) toldAs(st *stmt, t stmtDescription) *stmt {
 	if !t.known() || st.desc.is(t) {
 		return st
 	}
-	if !st.desc.known() || st.single || st.key == "" { // or it is one client's
+	if !st.desc.known() || st.single || st.key == "" { // or it belongs to one client
 		st.desc = t
 		return st
 	}
@@ -553,7 +553,7 @@ func (in *poolStmts) toldAs(st *stmt, t stmtDescription) *stmt {
 	return fresh
 }
 
-// follow has those who parse a text next get st instead of old.
+// follow gives clients that parse a text next st instead of old.
 func (in *poolStmts) follow(old, st *stmt) {
 	if st == old || in.byKey[old.key] != old {
 		return

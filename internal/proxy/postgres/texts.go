@@ -10,23 +10,23 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// texts are what the client sends to be run: how the server reads them, and what became
-// known of those that ran unjudged.
+// texts is the text that the client sends: how the server reads it, and what became
+// known of statements that ran unjudged.
 type texts struct {
 	c *client
 
-	lex       lexical // as the client knows it
+	lex       lexical // as far as the client knows
 	bytewise  bool    // its texts can be read byte by byte
-	lexicalTx bool    // the transaction under way has changed how they are read
-	// bodies: functions were made in the transaction under way; what they do is not
+	lexicalTx bool    // the current transaction has changed how they are read
+	// bodies: functions were created in the current transaction; what they do is not
 	// known before it ends. madeBodies: it has ended.
 	bodies, madeBodies bool
-	makesSurely        bool                // not only perhaps
-	makes              bool                // relations, by a transaction that has not ended
-	unread             map[string]struct{} // texts that nothing was known of
+	makesSurely        bool                // certainly, not only perhaps
+	makes              bool                // relations, in a transaction that has not ended
+	unread             map[string]struct{} // texts that ran when nothing was known of them
 	unreadBytes        int
 	prepares           uint64    // the epoch in which the session first had SQL-prepared statements
-	long               *longRead // linked: the text of the next message, which is being read
+	long               *longRead // linked: the text of the next message, which is being scanned
 
 	// last is the text that the router has read last of the bytes that OnData has in
 	// hand, lastInfo what it says, read as lastAs by an index of lastEpoch: the
@@ -37,20 +37,20 @@ type texts struct {
 	lastEpoch uint64
 }
 
-// keep has scan return what it has returned for a text, until forget.
+// keep makes scan return what it has returned for a text, until forget.
 func (tx *texts) keep(sql string, info *reading) {
 	tx.last, tx.lastInfo, tx.lastAs, tx.lastEpoch = sql, *info, tx.lexical(), tx.c.p.catalogue.epoch
 }
 
-// kept reports whether keep holds what was read of this text.
+// kept reports whether keep holds the result for this text.
 func (tx *texts) kept(sql string) bool {
 	return len(sql) == len(tx.last) && unsafe.StringData(sql) == unsafe.StringData(tx.last) && tx.lastAs == tx.lexical() && tx.lastEpoch == tx.c.p.catalogue.epoch
 }
 
-// forget is for the end of the bytes in which the last text is.
+// forget is called when the input that contains the last text is consumed.
 func (tx *texts) forget() { tx.last = "" }
 
-// scan reads a text, which is the loop's afterwards, in the form in which
+// scan scans a text, which is the loop's afterwards, in the form in which
 // lexical.reads has it, unless it cannot be read.
 func (tx *texts) scan(sql string) reading {
 	if !tx.readable(sql) {
@@ -66,9 +66,9 @@ func (tx *texts) scan(sql string) reading {
 	return tx.c.p.stmts.judge(scan(sql, t), t)
 }
 
-// scanNext reads a text that the linked client sends behind what is under way, of
-// which known is the statement if it was read before. It reports false if what is under
-// way must be answered first, or if the text is long and is being read.
+// scanNext scans a text that the linked client sends after the units in flight; known is
+// its statement if it was scanned before. It returns false if the units in flight
+// must be answered first, or if the text is long and is still being scanned.
 func (tx *texts) scanNext(sql string, known *stmt) (info reading, ok bool) {
 	c := tx.c
 	if known != nil {
@@ -82,11 +82,11 @@ func (tx *texts) scanNext(sql string, known *stmt) (info reading, ok bool) {
 	if c.link.Depth() == 0 || info.Effects.Has(sqlscan.EffEncoding) || !(info.Effects.Has(sqlscan.EffBackslash) || !ascii(sql)) || !tx.unsettled() {
 		return info, true
 	}
-	return opaque, c.cur != nil // within a pipeline there will be no answer before its Sync
+	return opaque, c.cur != nil // within a pipeline no answer comes before its Sync
 }
 
 // lexical is how the server would read the client's next text, if nothing is
-// under way.
+// in flight.
 func (tx *texts) lexical() lexical {
 	if tx.c.link != nil {
 		return tx.c.link.lex
@@ -104,7 +104,7 @@ func (tx *texts) readable(sql string) bool {
 	return safe || ascii(sql)
 }
 
-// unsettled reports whether a statement of the client that is under way may change
+// unsettled reports whether a statement of the client in flight may change
 // how the server reads the next one: the report of that comes with its answer.
 func (tx *texts) unsettled() bool {
 	b := tx.c.link
@@ -114,7 +114,7 @@ func (tx *texts) unsettled() bool {
 	between := tx.c.cur == nil
 	return slices.ContainsFunc(b.Units(), func(u *unit) bool {
 		// A trigger may, too. Between units it costs little to wait for that; within
-		// a pipeline what a write leaves behind is looked at after the write.
+		// a pipeline the effects of a write are checked after the write.
 		return u.unsettles || between && u.effects.Has(sqlscan.EffWrites)
 	})
 }
@@ -135,7 +135,7 @@ func (tx *texts) unsettles(info *sqlscan.Statement) bool {
 	return false
 }
 
-// told follows a report of a setting that the client has been given, and so knows.
+// told handles a report of a setting that was passed to the client, which therefore knows it.
 func (tx *texts) told(name, value string) {
 	if lexicalSetting(name) && tx.c.tx != pgwire.StatusIdle {
 		tx.lexicalTx = true
@@ -148,7 +148,7 @@ func (tx *texts) told(name, value string) {
 	}
 }
 
-// shape is what is known of statements like a text that was just scanned.
+// shape is the statistics of statements like a text that was just scanned.
 func (tx *texts) shape(sql string, info *reading) *sight.Shape {
 	c := tx.c
 	switch {
@@ -160,7 +160,7 @@ func (tx *texts) shape(sql string, info *reading) *sight.Shape {
 	return c.p.stmts.shape(tx.asRead(sql), info.Verb)
 }
 
-// asRead is a text that was just scanned. Another may have been judged since.
+// asRead is a text that was just scanned. Another one may have been judged since.
 func (tx *texts) asRead(sql string) *sqlscan.Text {
 	t := &tx.c.l.text
 	if as := tx.lexical().reads(sql); t.String() != as {
@@ -169,7 +169,7 @@ func (tx *texts) asRead(sql string) *sqlscan.Text {
 	return t
 }
 
-// remember keeps a text that nothing was known of, to judge it when something is.
+// remember keeps a text of which nothing was known, to judge it later.
 func (tx *texts) remember(sql string) bool {
 	if tx.c.pins.held&pinUnread == 0 {
 		tx.unread, tx.unreadBytes = nil, 0
@@ -187,7 +187,7 @@ func (tx *texts) remember(sql string) bool {
 	return true
 }
 
-// rejudge judges what the client did while nothing was known. Without an index it
+// rejudge judges what the client did while nothing was known. Without an index the client
 // stays pinned.
 func (tx *texts) rejudge(x *index) {
 	c := tx.c
@@ -214,5 +214,5 @@ func (tx *texts) rejudge(x *index) {
 	}
 }
 
-// maxRemembered bounds the texts that a client has judged afterwards, in bytes.
+// maxRemembered bounds the texts that are kept of a client to be judged later, in bytes.
 const maxRemembered = 64 << 10
