@@ -52,7 +52,7 @@ var stampSQL = func() string {
 	var b strings.Builder
 	b.WriteString("SELECT pg_catalog.concat_ws(' '")
 	for _, c := range stampCatalogues {
-		b.WriteString(",\n (SELECT pg_catalog.count(*) || ':' || (pg_catalog.count(*) FILTER (WHERE a < 2147483647)" +
+		b.WriteString(",\n (SELECT pg_catalog.concat(pg_catalog.count(*), ':', pg_catalog.count(*) FILTER (WHERE a < 2147483647)" +
 			" * pg_catalog.age('3'::pg_catalog.xid) - coalesce(pg_catalog.sum(a) FILTER (WHERE a < 2147483647), 0))" +
 			" FROM (SELECT pg_catalog.age(xmin) AS a FROM pg_catalog." + c + ") x)")
 	}
