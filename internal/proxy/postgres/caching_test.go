@@ -50,13 +50,17 @@ func (w *weir) warm() {
 // changes sets all values past weir.
 func (w *weir) changes(to string) {
 	w.tb.Helper()
-	sqlOn(w.tb, server(w.tb).DSN(w.db), "UPDATE kept SET v = '"+to+"'")
+	if w.past == nil {
+		w.past = sqlOver(w.tb, server(w.tb).DSN(w.db))
+	}
+	w.past("UPDATE kept SET v = '" + to + "'")
 }
 
 // startCache is start with the table.
 func startCache(t *testing.T, change func(*postgres.Config)) *weir {
 	t.Helper()
 	w := start(t, database(t, cacheSetup...), change)
+	w.past = sqlOver(t, server(t).DSN(w.db))
 	w.warm()
 	return w
 }

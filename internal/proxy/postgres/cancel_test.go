@@ -194,6 +194,7 @@ func TestRefusedBeginEndsTheSession(t *testing.T) {
 	t.Parallel()
 	insert := query("INSERT INTO r VALUES (1)")
 	db := database(t, "CREATE TABLE r (x int)")
+	proxyFor := inTurn(func() *weir { return start(t, db, func(c *postgres.Config) { c.PoolSize = 1 }) })
 	for name, messages := range map[string][]byte{
 		"simple":           slices.Concat(query("BEGIN"), insert, query("COMMIT")),
 		"extended":         slices.Concat(run("BEGIN"), insert, run("COMMIT")),
@@ -210,7 +211,7 @@ func TestRefusedBeginEndsTheSession(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := start(t, db, func(c *postgres.Config) { c.PoolSize = 1 })
+			w := proxyFor(t)
 			holder, c := w.wire(), w.wire()
 			c.send(parse("b", "BEGIN"), sync())
 			c.ready()

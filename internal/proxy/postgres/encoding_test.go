@@ -235,7 +235,7 @@ func TestRandomTextsInEncodingsThatAreNotRead(t *testing.T) {
 			w := start(t, db, nil)
 			r := rand.New(rand.NewPCG(uint64(i), 1))
 			param := pgwire.Param{Name: "client_encoding", Value: enc.name}
-			other := w.wire()
+			other, direct := w.wire(), dialWire(t, server(t).Addr(), db, param)
 			for range testkit.Rounds(10, 150) {
 				sql := "SELECT E'"
 				for range 1 + r.IntN(12) {
@@ -249,13 +249,13 @@ func TestRandomTextsInEncodingsThatAreNotRead(t *testing.T) {
 				if r.IntN(2) == 0 {
 					message = run(sql)
 				}
-				direct, through := dialWire(t, server(t).Addr(), db, param), w.wire(param)
+				through := w.wire(param)
+				direct.asNew()
 				direct.send(message)
 				through.send(message)
 				if d, g := render(direct.ready()), render(through.ready()); d != g {
 					t.Errorf("%q\ndirect  %s\nthrough %s", sql, d, g)
 				}
-				direct.close()
 				through.close()
 				if got := other.ask("SELECT current_setting('app.planted', true) AS v"); strings.Contains(got, "here") {
 					t.Fatalf("%q: another client sees %s", sql, got)

@@ -34,7 +34,7 @@ func TestLongAnswersOfGroups(t *testing.T) {
 				}
 				txnGroup(all, messages)
 			})
-			direct := dialWire(t, server(t).Addr(), db)
+			direct, admin := dialWire(t, server(t).Addr(), db), sqlOver(t, server(t).DSN(db))
 			message := func(sql, key string) []byte {
 				if simple {
 					return query(strings.ReplaceAll(sql, "$1", key))
@@ -43,7 +43,7 @@ func TestLongAnswersOfGroups(t *testing.T) {
 			}
 			gathered := w.gathered("solo")
 			for round := range 3 {
-				sqlOn(t, server(t).DSN(db), fill("big"), fill("gib"))
+				admin(fill("big"), fill("gib"))
 				remove := fmt.Sprintf("DELETE FROM %%s WHERE k > $1 RETURNING k, v AS a%d", round) // each is a shape of its own
 				messages := make([][]byte, len(all))
 				for i := range all {
@@ -59,12 +59,12 @@ func TestLongAnswersOfGroups(t *testing.T) {
 						t.Fatalf("client %d: %s", i, got)
 					}
 				}
-				sqlOn(t, server(t).DSN(db), "TRUNCATE gib", "DELETE FROM big")
+				admin("TRUNCATE gib", "DELETE FROM big")
 			}
 			if w.gathered("solo") == gathered {
 				t.Error("nothing was grouped")
 			}
-			sqlOn(t, server(t).DSN(db), fill("big"))
+			admin(fill("big"))
 			before := w.pool().Grouped
 			all[0].send(message("/* batch */ DELETE FROM big WHERE k > $1 RETURNING k, v AS a0", "20"))
 			if got := render(all[0].ready()); !strings.HasSuffix(got, "DELETE_40 I") {

@@ -39,9 +39,9 @@ func TestLoginsShareAnAnswer(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			own, log := loggedServer(t, c.auth, lab.TLSOff)
-			admin := own.DSN("postgres")
-			sqlOn(t, admin, "ALTER SYSTEM SET log_statement = 'all'", "SELECT pg_reload_conf()")
-			t.Cleanup(func() { sqlOn(t, admin, "ALTER SYSTEM RESET ALL", "SELECT pg_reload_conf()") })
+			admin := sqlOver(t, own.DSN("postgres"))
+			admin("ALTER SYSTEM SET log_statement = 'all'", "SELECT pg_reload_conf()")
+			t.Cleanup(func() { admin("ALTER SYSTEM RESET ALL", "SELECT pg_reload_conf()") })
 			w := startFor(t, own, "postgres", func(cfg *postgres.Config) {
 				if c.change != nil {
 					c.change(cfg)
@@ -54,7 +54,7 @@ func TestLoginsShareAnAnswer(t *testing.T) {
 				if state := in("bob"); state != "" {
 					t.Fatalf("SQLSTATE %q", state)
 				}
-				sqlOn(t, admin, "COMMENT ON ROLE bob IS ''") // not over weir
+				admin("COMMENT ON ROLE bob IS ''") // not over weir
 				return log.count("COMMENT ON ROLE bob") > 0
 			})
 			if got := in("bob"); got != "" { // decided anew, as the server has read its files
@@ -77,7 +77,7 @@ func TestLoginsShareAnAnswer(t *testing.T) {
 			if got := in("late"); got == "" {
 				t.Error("a role that does not exist is let in")
 			}
-			sqlOn(t, admin, "CREATE ROLE late LOGIN PASSWORD 'secret'")
+			admin("CREATE ROLE late LOGIN PASSWORD 'secret'")
 			if got := in("late"); got != "" {
 				t.Errorf("a role that was just made: SQLSTATE %q", got)
 			}
@@ -87,7 +87,7 @@ func TestLoginsShareAnAnswer(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = over.Close(ctxFor(t)) }()
-			sqlOn(t, admin, "CREATE PROCEDURE unlocks() LANGUAGE sql AS 'ALTER ROLE bob LOGIN'", "CREATE PROCEDURE locks() LANGUAGE sql AS 'ALTER ROLE bob NOLOGIN'")
+			admin("CREATE PROCEDURE unlocks() LANGUAGE sql AS 'ALTER ROLE bob LOGIN'", "CREATE PROCEDURE locks() LANGUAGE sql AS 'ALTER ROLE bob NOLOGIN'")
 			for _, change := range []struct{ does, state string }{
 				{"ALTER ROLE bob NOLOGIN", "28000"},
 				{"ALTER ROLE bob LOGIN", ""},
@@ -139,7 +139,7 @@ func TestSharedAnswersEnd(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			own, _ := loggedServer(t, lab.SCRAM, lab.TLSOff)
-			admin := own.DSN("postgres")
+			admin := sqlOver(t, own.DSN("postgres"))
 			w := startFor(t, own, "postgres", func(cfg *postgres.Config) {
 				cfg.Auth, cfg.LoginCheckInterval = c.auth, c.interval
 				cfg.Users = []postgres.User{{Name: "bob", Secret: secret}}
@@ -171,7 +171,7 @@ func TestSharedAnswersEnd(t *testing.T) {
 				{"DROP ROLE bob", "28000"},
 				{"CREATE ROLE bob LOGIN PASSWORD 'secret'", ""},
 			} {
-				sqlOn(t, admin, change.does)
+				admin(change.does)
 				want(change.does, change.state)
 			}
 		})

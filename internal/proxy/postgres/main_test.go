@@ -254,6 +254,23 @@ func sqlOn(tb testing.TB, dsn string, texts ...string) {
 	}
 }
 
+// sqlOver is sqlOn on one connection for all texts, which is kept until tb ends: to begin one
+// takes the server more work than most texts.
+func sqlOver(tb testing.TB, dsn string) func(texts ...string) {
+	tb.Helper()
+	conn := connect(tb, dsn).PgConn()
+	return func(texts ...string) {
+		tb.Helper()
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		for _, sql := range texts {
+			if err := conn.Exec(ctx, sql).Close(); err != nil {
+				tb.Fatalf("%s: %v", sql, err)
+			}
+		}
+	}
+}
+
 func runOn(ctx context.Context, dsn string, texts ...string) error {
 	conn, err := pgconn.Connect(ctx, dsn)
 	if err != nil {
@@ -276,6 +293,8 @@ type weir struct {
 	stop func() error // ends it and waits; idempotent
 	// ended is closed when Run has returned.
 	ended chan struct{}
+
+	past func(texts ...string) // of changes
 }
 
 // proxies are those that tests have started, by their addresses.
@@ -311,6 +330,29 @@ func startFor(tb testing.TB, server *lab.Postgres, db string, change func(*postg
 	proxies.Store(s.Addr().String(), s)
 	tb.Cleanup(func() { proxies.Delete(s.Addr().String()) })
 	return w
+}
+
+// inTurn returns a function that gives a subtest a proxy and takes it back at the subtest's
+// end: start is called for as many as run at a time. A proxy that starts costs its server 50 ms.
+func inTurn(start func() *weir) func(testing.TB) *weir {
+	var mu gosync.Mutex
+	var idle []*weir
+	return func(sub testing.TB) *weir {
+		mu.Lock()
+		defer mu.Unlock()
+		var w *weir
+		if n := len(idle); n > 0 {
+			w, idle = idle[n-1], idle[:n-1]
+		} else {
+			w = start()
+		}
+		sub.Cleanup(func() { // behind those that close the subtest's clients
+			mu.Lock()
+			defer mu.Unlock()
+			idle = append(idle, w)
+		})
+		return w.within(sub)
+	}
 }
 
 // within is w for a subtest.

@@ -80,8 +80,9 @@ func TestLoginsOnTheLoop(t *testing.T) {
 			if err := login(w.Addr().String(), "bob", "wrong", ""); sqlState(err) != pgwire.CodeInvalidPassword {
 				t.Errorf("with a wrong password: %v", err)
 			}
+			admin := sqlOver(t, own.DSN("postgres"))
 			// From the next login on.
-			sqlOn(t, own.DSN("postgres"), "ALTER ROLE bob NOLOGIN")
+			admin("ALTER ROLE bob NOLOGIN")
 			want := pgwire.CodeInvalidAuthorization
 			if c.name == "auth query" {
 				want = pgwire.CodeInvalidPassword // pg_shadow does not have it then
@@ -89,13 +90,13 @@ func TestLoginsOnTheLoop(t *testing.T) {
 			if err := login(w.Addr().String(), "bob", "secret", ""); sqlState(err) != want {
 				t.Errorf("of a role with NOLOGIN: %v", err)
 			}
-			sqlOn(t, own.DSN("postgres"), "ALTER ROLE bob LOGIN VALID UNTIL '2000-01-01'")
+			admin("ALTER ROLE bob LOGIN VALID UNTIL '2000-01-01'")
 			if err := login(w.Addr().String(), "bob", "secret", ""); sqlState(err) != pgwire.CodeInvalidPassword {
 				t.Errorf("with an expired password: %v", err)
 			}
-			sqlOn(t, own.DSN("postgres"), "ALTER ROLE bob VALID UNTIL 'infinity'")
+			admin("ALTER ROLE bob VALID UNTIL 'infinity'")
 			// The connection that is asked on may go at any time.
-			sqlOn(t, own.DSN("postgres"), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND usename = 'postgres'")
+			admin("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND usename = 'postgres'")
 			for range logins {
 				if err := login(w.Addr().String(), "bob", "secret", ""); err != nil {
 					t.Errorf("when connections were ended: %v", err)

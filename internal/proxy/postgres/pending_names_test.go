@@ -18,7 +18,7 @@ func TestNamesBehindUnitsThatFail(t *testing.T) {
 	fails := execute("unknown", 0)
 	end := sync()
 	db := database(t, "CREATE TABLE n (k int, v text)")
-	w := start(t, db, nil)
+	w, alone := start(t, db, nil), dialWire(t, server(t).Addr(), db)
 	insert := "/* batch */ INSERT INTO n (k, v) VALUES ($1, $2)"
 	for _, c := range []struct {
 		name  string
@@ -126,9 +126,9 @@ func TestNamesBehindUnitsThatFail(t *testing.T) {
 					}
 					return out
 				}
-				client, alone := dialWire(t, w.Addr().String(), db), dialWire(t, server(t).Addr(), db)
+				client := dialWire(t, w.Addr().String(), db)
 				defer client.close()
-				defer alone.close()
+				alone.asNew()
 				steps := c.steps
 				switch how {
 				case "pinned":

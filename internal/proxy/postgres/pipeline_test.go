@@ -23,6 +23,7 @@ func TestPipelinesThatCommitOrForgetInTheirMiddle(t *testing.T) {
 	fails := slices.Concat(step("SELECT 1/0"), sync())
 	all := func(parts ...[]byte) []byte { return slices.Concat(parts...) }
 	db := database(t) // what they do is of their sessions
+	proxyFor := inTurn(func() *weir { return start(t, db, func(c *postgres.Config) { c.PoolSize = 4 }) })
 	for _, c := range []struct {
 		name  string
 		steps [][]byte
@@ -59,7 +60,7 @@ func TestPipelinesThatCommitOrForgetInTheirMiddle(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			w := start(t, db, func(c *postgres.Config) { c.PoolSize = 4 })
+			w := proxyFor(t)
 			// RESET goes back to the client's own value.
 			mine := pgwire.Param{Name: "options", Value: "-c work_mem=5MB"}
 			answers := func(conn *wire) (out []string) {

@@ -166,8 +166,8 @@ func TestLoginsArePooled(t *testing.T) {
 func TestPooledLoginsSeeWhatHasChanged(t *testing.T) {
 	t.Parallel()
 	own, log := loggedServer(t, lab.SCRAM, lab.TLSOff)
-	admin := own.DSN("postgres")
-	sqlOn(t, admin, "CREATE ROLE trusted LOGIN", "CREATE ROLE staff", "GRANT staff TO bob", "CREATE DATABASE shop")
+	admin := sqlOver(t, own.DSN("postgres"))
+	admin("CREATE ROLE trusted LOGIN", "CREATE ROLE staff", "GRANT staff TO bob", "CREATE DATABASE shop")
 	w := startFor(t, own, "shop", nil)
 	addr := w.Addr().String()
 	try := func(password string) (*pgconn.PgConn, string) {
@@ -208,7 +208,7 @@ func TestPooledLoginsSeeWhatHasChanged(t *testing.T) {
 		if err := os.WriteFile(hba, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		sqlOn(t, admin, "SELECT pg_reload_conf()")
+		admin("SELECT pg_reload_conf()")
 		eventually(t, "the server has read its files", func() bool { return log.count("received SIGHUP") > 0 })
 	}
 	want("a role in good standing", "secret", "")
@@ -229,7 +229,7 @@ func TestPooledLoginsSeeWhatHasChanged(t *testing.T) {
 		{"ALTER ROLE bob PASSWORD NULL", "28P01"},
 		{"ALTER ROLE bob PASSWORD 'secret'", ""},
 	} {
-		sqlOn(t, admin, c.does)
+		admin(c.does)
 		want(c.does, "secret", c.state)
 		want(c.does+", again", "secret", c.state)
 		want(c.does+", with a wrong password", "wrong", "28P01")
@@ -240,7 +240,7 @@ func TestPooledLoginsSeeWhatHasChanged(t *testing.T) {
 		{"ALTER ROLE bob IN DATABASE shop SET IntervalStyle = 'iso_8601'", "IntervalStyle", "iso_8601"},
 		{"ALTER ROLE bob SET work_mem = '7MB'", "work_mem", "7MB"},
 	} {
-		sqlOn(t, admin, setting.does)
+		admin(setting.does)
 		for range 2 {
 			conn := want(setting.does, "secret", "")
 			if conn == nil {
@@ -257,7 +257,7 @@ func TestPooledLoginsSeeWhatHasChanged(t *testing.T) {
 	// Membership, to which pg_hba.conf may refer.
 	rewrite("host all +staff 127.0.0.1/32 scram-sha-256\nhost all postgres 127.0.0.1/32 scram-sha-256\n")
 	eventually(t, "bob gets in as staff", func() bool { _, state := try("secret"); return state == "" })
-	sqlOn(t, admin, "REVOKE staff FROM bob")
+	admin("REVOKE staff FROM bob")
 	want("bob is staff no more, whom pg_hba.conf wants", "secret", "28000")
 	rewrite(string(rules))
 	eventually(t, "bob gets in as anybody", func() bool { _, state := try("secret"); return state == "" })
@@ -265,11 +265,11 @@ func TestPooledLoginsSeeWhatHasChanged(t *testing.T) {
 	eventually(t, "pg_hba.conf rejects bob", func() bool { _, state := try("secret"); return state == "28000" })
 	rewrite(string(rules))
 	eventually(t, "pg_hba.conf does not", func() bool { _, state := try("secret"); return state == "" })
-	sqlOn(t, admin, "REVOKE CONNECT ON DATABASE shop FROM bob", "DROP ROLE bob")
+	admin("REVOKE CONNECT ON DATABASE shop FROM bob", "DROP ROLE bob")
 	want("a role that was dropped", "secret", "28P01")
 	want("a role that was dropped, again", "secret", "28P01")
 	// Another one of its name is another one.
-	sqlOn(t, admin, "CREATE ROLE bob LOGIN PASSWORD 'fresh'", "GRANT CONNECT ON DATABASE shop TO bob")
+	admin("CREATE ROLE bob LOGIN PASSWORD 'fresh'", "GRANT CONNECT ON DATABASE shop TO bob")
 	want("the old one's password", "secret", "28P01")
 	if got := one(want("a new one", "fresh", ""), "SHOW work_mem"); got == "7MB" {
 		t.Error("a role that was made anew has the settings of the one before")

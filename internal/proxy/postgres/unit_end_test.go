@@ -23,6 +23,7 @@ func TestAnswersWhereSyncAndQueryAreIgnored(t *testing.T) {
 	db := database(t, "CREATE TABLE c (k int)", "CREATE VIEW v AS SELECT 1 AS k", "CREATE TABLE refusing (k int)",
 		"CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no'; END $$",
 		"CREATE TRIGGER refuse BEFORE INSERT ON refusing EXECUTE FUNCTION refuse()")
+	direct := dialWire(t, server(t).Addr(), db)
 	type step struct {
 		send  []byte
 		until string // the types of messages that are waited for, in order
@@ -76,7 +77,8 @@ func TestAnswersWhereSyncAndQueryAreIgnored(t *testing.T) {
 				got = append(got, mine.ask("SELECT 1 AS x"), mine.ask("SELECT count(*) AS n FROM c"), mine.ask("TRUNCATE c"))
 				return strings.Join(got, "; ")
 			}
-			want := answers(dialWire(t, server(t).Addr(), db))
+			direct.asNew()
+			want := answers(direct)
 			mine := w.wire()
 			for range 2 {
 				if got := answers(mine); got != want {
@@ -94,6 +96,10 @@ func TestStatementsBeforeTerminateAreRun(t *testing.T) {
 	t.Parallel()
 	bye := pgwire.AppendTerminate(nil)
 	add := "INSERT INTO d VALUES (1)"
+	fresh := func() *weir {
+		return start(t, database(t, "CREATE TABLE d (k int)"), func(c *postgres.Config) { c.PoolSize, c.ReadLanes = 1, 1 })
+	}
+	proxyFor := inTurn(fresh)
 	for name, sent := range map[string][]byte{
 		"a write":                query("/* batch=off */ " + add),
 		"a grouped write":        query("/* batch */ " + add),
@@ -105,7 +111,7 @@ func TestStatementsBeforeTerminateAreRun(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := start(t, database(t, "CREATE TABLE d (k int)"), func(c *postgres.Config) { c.PoolSize, c.ReadLanes = 1, 1 })
+			w := proxyFor(t)
 			other := w.wire()
 			for _, gone := range []bool{false, true} {
 				mine := w.wire()
@@ -127,7 +133,7 @@ func TestStatementsBeforeTerminateAreRun(t *testing.T) {
 		})
 	}
 	// An incomplete one is not.
-	w := start(t, database(t, "CREATE TABLE d (k int)"), func(c *postgres.Config) { c.PoolSize, c.ReadLanes = 1, 1 })
+	w := fresh()
 	for _, sent := range [][]byte{
 		slices.Concat(query("COPY d FROM STDIN"), pgwire.AppendCopyData(nil, []byte("1\n"))),
 		slices.Concat(parse("", add), bind("", ""), execute("", 0)),

@@ -169,6 +169,18 @@ func (w *wire) ask(sql string) string {
 	}))
 }
 
+// asNew resets a session of the server's own, which costs the server less than another one.
+func (w *wire) asNew() {
+	w.tb.Helper()
+	w.send(query("ROLLBACK"), query("DISCARD ALL"), closing('S', ""), sync()) // all but the unnamed statement
+	for range 2 {
+		w.ready()
+	}
+	if got := render(w.ready()); got != "closed I" {
+		w.tb.Fatalf("the session is left as it is: %s", got)
+	}
+}
+
 // want runs a simple query and compares its answer, given in the form of render.
 func (w *wire) want(sql, answer string) {
 	w.tb.Helper()
