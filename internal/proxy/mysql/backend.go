@@ -221,7 +221,7 @@ func (b *backend) orphaned(c *client) {
 	}
 	b.Mode = core.ModeOwn
 	b.s.Throttle(false)
-	b.rollBack(func(u *unit) {
+	b.ask(rollbackSQL, func(u *unit) {
 		switch {
 		case b.s.Closed:
 		case u.err != nil:
@@ -232,8 +232,8 @@ func (b *backend) orphaned(c *client) {
 	})
 }
 
-// rollBack ends a transaction. The server refuses that within one of XA.
-func (b *backend) rollBack(done func(u *unit)) { b.ask("ROLLBACK AND NO CHAIN NO RELEASE", done) }
+// rollbackSQL ends a transaction. The server refuses it within one of XA.
+const rollbackSQL = "ROLLBACK AND NO CHAIN NO RELEASE"
 
 // reset brings the session back to what it was after the login.
 func (b *backend) reset() {

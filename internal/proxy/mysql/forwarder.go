@@ -157,7 +157,7 @@ func (fw *forwarder) passOn(cmd byte, msg []byte) int {
 			b.Doomed = true
 		case c.pins.mayHideXA():
 			c.state.enter(stateAsking)
-			b.rollBack(func(u *unit) {
+			b.ask(rollbackSQL, func(u *unit) {
 				if u.err != nil {
 					c.pins.add(pinXA)
 				} else {
