@@ -33,7 +33,7 @@ type Report struct {
 	Term       uint64         `json:"term"`
 	View       uint64         `json:"view"`
 	Preset     string         `json:"preset"`
-	Format     uint64         `json:"format"` // of the log and its commands, that all members agreed on
+	Format     uint64         `json:"format"` // of the log and its commands, on which all members have agreed
 	Durability string         `json:"durability"`
 	Revision   uint64         `json:"revision"`
 	Applied    uint64         `json:"applied"`
@@ -66,7 +66,7 @@ type MemberReport struct {
 	Error   string  `json:"error,omitempty"` // of the last connection
 }
 
-// Report returns the present state for people and scripts.
+// Report returns the current state for people and scripts.
 func (r *Replica) Report() Report {
 	s := r.Status()
 	out := Report{
@@ -114,8 +114,8 @@ func (r *Replica) ready() error {
 func roleOf(s *Status) string { return strings.ToLower(strings.TrimPrefix(s.Role, "State")) }
 
 // Serve answers HTTP requests on ln until ctx ends: /metrics, /healthz, /readyz,
-// /status.json, /peer-delay and /debug/pprof/, and at / the live page, in words where HTML is not
-// asked for. journal, which may be nil, has the newest warnings. It closes ln.
+// /status.json, /peer-delay and /debug/pprof/, and at / the live page, or plain text for clients
+// that do not ask for HTML. journal, which may be nil, has the newest warnings. Serve closes ln.
 func (r *Replica) Serve(ctx context.Context, ln net.Listener, metrics prometheus.Gatherer, journal *live.Journal, log *slog.Logger) error {
 	shown := live.New(live.Config{Page: page(), Source: panels{r}, Journal: journal, Words: r.inWords, Log: log})
 	recording, stop := context.WithCancel(ctx)
@@ -141,12 +141,12 @@ func (r *Replica) Serve(ctx context.Context, ln net.Listener, metrics prometheus
 		w.Header().Set("Content-Type", "application/json")
 		enc := json.NewEncoder(w)
 		enc.SetIndent("", "  ")
-		_ = enc.Encode(r.Report()) // a client that has gone needs no answer
+		_ = enc.Encode(r.Report()) // a client that has left needs no answer
 	})
 	mux.HandleFunc("GET /peer-delay", func(w http.ResponseWriter, _ *http.Request) {
 		admin.Plain(w, http.StatusOK, r.peers.transport.Delay().String())
 	})
-	// PUT, which a page of another site cannot send without asking first.
+	// PUT: a page of another site cannot send that without a preflight request.
 	mux.HandleFunc("PUT /peer-delay", r.putPeerDelay)
 	return admin.Serve(ctx, ln, admin.Guard(mux, admin.IsLoopback(ln.Addr()), live.Policy), log)
 }

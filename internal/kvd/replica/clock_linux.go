@@ -13,21 +13,21 @@ import (
 	"github.com/weirdb/weir/internal/kvd/consensus"
 )
 
-// now reads the clocks. The monotonic one goes on while the machine sleeps, so
+// now reads the clocks. The monotonic one continues while the machine sleeps, so
 // that a lease ends during a suspend.
 func now() consensus.Clock {
 	var ts unix.Timespec
-	// Without the scheduler, whose monitor a call wakes: see netwire.Quick.
+	// Bypass the scheduler, whose monitor a system call would wake: see netwire.Quick.
 	if _, _, errno := syscall.RawSyscall(unix.SYS_CLOCK_GETTIME, unix.CLOCK_BOOTTIME, uintptr(unsafe.Pointer(&ts)), 0); errno != 0 {
 		panic("CLOCK_BOOTTIME: " + errno.Error()) // every Linux since 2.6.39 has it
 	}
 	return consensus.Clock{Mono: ts.Nano(), Wall: time.Now().UnixNano()}
 }
 
-// An alarm calls a function at points of CLOCK_BOOTTIME, about 0.05 ms late. The
-// timers of the runtime are up to 1 ms late in a process that is idle otherwise,
+// An alarm calls a function at times of CLOCK_BOOTTIME, about 0.05 ms late. The
+// runtime's timers are up to 1 ms late in a process that is otherwise idle,
 // because it waits for them in the network poller, which counts milliseconds; a
-// timerfd is an event to the poller.
+// timerfd is an event for the poller.
 type alarm struct {
 	file *os.File
 	raw  syscall.RawConn
@@ -54,7 +54,7 @@ func newAlarm(ring func()) (*alarm, error) {
 	return a, nil
 }
 
-// expired reports whether the timer has rung since the last call, without the scheduler.
+// expired reports whether the timer has fired since the last call, bypassing the scheduler.
 func expired(fd uintptr) bool {
 	var count [8]byte
 	for {

@@ -14,17 +14,17 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
-// Config is what a replica is told once. ID and Members are required.
+// Config is the configuration of a replica. ID and Members are required.
 type Config struct {
 	// ID is this replica's number in its cluster, from 1. It is never given to
 	// another replica.
 	ID uint64
 	// Cluster is the name that all replicas and clients share. Default: "weir".
 	Cluster string
-	// Members are the first replicas of the cluster, this one included, the same
-	// on all of them. A replica that joins, or that has been running before, takes
-	// them only as addresses, which count more than those that it has recorded: its
-	// log knows the members. One that has done nothing yet takes them for the first.
+	// Members are the first replicas of the cluster, including this one, and the same
+	// on all of them. A replica that joins, or that has run before, uses them only as addresses,
+	// which take precedence over those that it has recorded: its log knows the members. A replica
+	// that has done nothing yet takes them for the first members.
 	Members []consensus.Member
 	// Join makes a replica without a log wait until the cluster that Members lead
 	// to adds it, instead of being one of its first members.
@@ -58,26 +58,24 @@ type Config struct {
 	Secret []byte
 	// TLS is demanded of replicas and native clients. Default: none.
 	TLS *peer.Certificates
-	// Insecure permits addresses that others reach with neither of both.
+	// Insecure permits non-loopback addresses without either of them.
 	Insecure bool
 
-	// Switches make the protocol; see consensus.Preset. Preset is its name, to be
-	// shown.
+	// Switches select the protocol; see consensus.Preset. Preset is its name, for display.
 	Switches consensus.Switches
 	Preset   string
-	// BatchDelay, if not 0, cuts rounds at a fixed distance instead of whenever
-	// the disk and the network are free. It exists to be compared with.
+	// BatchDelay, if not 0, starts rounds at a fixed interval instead of whenever
+	// the disk and the network are free. It exists for comparison.
 	BatchDelay time.Duration
-	// PeerDelay, if not 0, lets messages to other replicas gather for so long before
-	// they are written, until SetPeerDelay says otherwise. It exists to be compared
-	// with, too.
+	// PeerDelay, if not 0, lets messages to other replicas gather for this long before
+	// they are written, until SetPeerDelay changes it. It also exists for comparison.
 	PeerDelay time.Duration
 	// Election is how long a replica that hears nothing from a leader waits
 	// before it stands for election: between this and twice this. Default:
 	// 300 ms, at least 100 ms.
 	Election time.Duration
-	// DiskTimeout is how long a write of the log may take before the disk is taken
-	// for one that hangs: a leader then gives its place up. Default: 1 s, or twice
+	// DiskTimeout is how long a write to the log may take before the disk counts as hanging;
+	// a leader then steps down. Default: 1 s, or twice
 	// Election if that is more.
 	DiskTimeout time.Duration
 	// IndexReads makes strong reads ask a majority instead of trusting a lease.
@@ -96,22 +94,22 @@ type Config struct {
 	// RequestTimeout is how long a request of a Redis client may take. Default:
 	// 10 s.
 	RequestTimeout time.Duration
-	// CutOff is how long a replica may know no leader that serves before it ends the
+	// CutOff is how long a replica may know no serving leader before it ends the
 	// watches of its clients. Default: 30 s, or ten times Election if that is more.
 	CutOff time.Duration
-	// SnapshotRate bounds what sending a snapshot takes of the network, in bytes
+	// SnapshotRate bounds the network bandwidth for sending a snapshot, in bytes
 	// per second. Default: 0, no bound.
 	SnapshotRate int64
 	// Latency is an artificial delay between replicas; see peer.Options.
 	Latency func(from, to uint64) time.Duration
 
-	// Knows is the newest format of the log that this replica shall know, see
-	// consensus.Format: tests play an older version. Default: the newest there is.
+	// Knows is the newest format of the log that this replica knows, see
+	// consensus.Format: tests use it to run an older version. Default: the newest one.
 	Knows uint64
 
-	// Version of weir, to be shown.
+	// Version of weir, for display.
 	Version string
-	// Log is told of what an operator wants to know. Default: discard.
+	// Log receives messages for operators. Default: they are discarded.
 	Log *slog.Logger
 }
 
@@ -147,8 +145,8 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Validate reports what makes no sense, by the names of the fields as flags
-// have them.
+// Validate returns an error for the first invalid field, named like its
+// flag.
 func (c *Config) Validate() error {
 	d := c.withDefaults()
 	seen := map[uint64]bool{}
@@ -192,7 +190,7 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// core is the part of the configuration that the core takes.
+// core is the part of the configuration for the core.
 func (c *Config) core(seed uint64) consensus.Config {
 	ticks := int(c.Election / tickEvery)
 	out := consensus.Config{

@@ -13,29 +13,29 @@ import (
 )
 
 const (
-	// roundBytes is how much one round on the disk gathers at most: a round of
-	// the log has a bound, and a longer one only delays its acknowledgements.
+	// roundBytes is the maximum that one round on the disk gathers: a longer round of the log would
+	// only delay its acknowledgements.
 	roundBytes = 8 << 20
-	// rollPause is how long after an attempt to begin a new segment that failed
-	// the next one is made. The log goes on in the old one meanwhile.
+	// rollPause is the pause after a failed attempt to begin a new segment. Meanwhile the log
+	// continues in the old one.
 	rollPause = time.Second
-	// keptSnapshots is how many snapshots stay, with the log behind the oldest of
-	// them: if the newest turns out to be damaged, the one before and that log
+	// keptSnapshots is how many snapshots are kept, with the log after the oldest of
+	// them: if the newest is damaged, the one before and that log
 	// give the same state.
 	keptSnapshots = 2
 )
 
-// An order is what the core goroutine wants of the disk.
+// An order is a request of the core goroutine to the disk.
 type order struct {
 	records []consensus.Record
 	ticket  uint64
 	sync    bool
-	busy    bool // much else came in since the last order
-	roll    bool // begin a new segment; records are what it begins with
-	tidy    bool // a snapshot was saved: older log may go
+	busy    bool // much other input has arrived since the last order
+	roll    bool // begin a new segment; records are its beginning
+	tidy    bool // a snapshot was saved: older log may be removed
 }
 
-// A disk writes what the core goroutine hands over, in order, in a goroutine of
+// A disk writes what the core goroutine passes to it, in order, on a goroutine of
 // its own: everything that waits, with one sync.
 type disk struct {
 	log   *wal.Log
@@ -49,20 +49,20 @@ type disk struct {
 	closed bool
 	wake   chan struct{}
 
-	// steps counts when the disk goroutine begins and ends something that may block:
-	// it is odd while something is under way.
+	// steps counts the beginnings and ends of operations of the disk goroutine that may block:
+	// it is odd while one is in progress.
 	steps atomic.Uint64
 	wants atomic.Uint64 // how many times the log has asked for a roll
 
 	// Of the disk goroutine alone.
-	busy    bool      // there is other work for the processors
-	asked   bool      // a roll is on its way
-	retry   time.Time // not to be asked for before
+	busy    bool      // the processors have other work
+	asked   bool      // a roll was requested
+	retry   time.Time // the next request is not made before this
 	scratch []wal.Record
 	spare   sync.WaitGroup // makes a segment in advance
 
-	preparing  atomic.Bool // it does
-	unprepared atomic.Bool // it could not: the next roll makes its segment itself
+	preparing  atomic.Bool // it is doing so
+	unprepared atomic.Bool // it failed: the next roll makes its segment itself
 }
 
 // position is a place in the log.
@@ -85,8 +85,7 @@ func newDisk(log *wal.Log, in *inbox, out *slog.Logger) *disk {
 	return d
 }
 
-// put hands over an order. It never waits: what is under way is bounded by what
-// the core lets in.
+// put queues an order. It never waits: the core bounds what is in flight.
 func (d *disk) put(o order) {
 	d.mu.Lock()
 	d.orders = append(d.orders, o)
@@ -94,7 +93,7 @@ func (d *disk) put(o order) {
 	d.poke()
 }
 
-// stop makes run return once all orders are carried out.
+// stop makes run return once all orders are executed.
 func (d *disk) stop() {
 	d.mu.Lock()
 	d.closed = true
@@ -109,8 +108,8 @@ func (d *disk) poke() {
 	}
 }
 
-// run carries out orders until stop, or until the disk fails, which is final:
-// after a failed sync nobody knows what the disk holds. It closes the log.
+// run executes orders until stop, or until the disk fails, which is final:
+// after a failed sync the contents of the disk are unknown. It closes the log.
 func (d *disk) run() error {
 	err := d.serve()
 	d.spare.Wait()
@@ -170,11 +169,11 @@ func (d *disk) carryOut(orders []order) error {
 	if d.log.HalfFull() && d.log.Stats().Spares == 0 && !d.asked && !d.preparing.Load() && !d.unprepared.Load() {
 		d.prepare()
 	}
-	// While a segment is being made the old one grows: to wait would hold up everybody.
+	// While a segment is being made, the old one grows: waiting would hold up every client.
 	if !d.asked && d.log.Full() && !d.preparing.Load() && time.Now().After(d.retry) {
 		d.asked = true
 		d.wants.Add(1)
-		d.inbox.poke() // the next turn hands over what the new segment begins with
+		d.inbox.poke() // the next turn passes the beginning of the new segment
 	}
 	if tidy {
 		return d.tidy()
@@ -203,8 +202,8 @@ func (d *disk) walRecords(records []consensus.Record) []wal.Record {
 	return d.scratch
 }
 
-// append gathers records, and writes them in pieces where they are many: a
-// follower that catches up may be given the whole log in one turn.
+// append gathers records, and writes them in several pieces if there are many: a
+// follower that catches up may get the whole log in one turn.
 func (d *disk) append(records []consensus.Record) error {
 	out := d.walRecords(records)
 	defer clear(out)
@@ -242,14 +241,14 @@ func (d *disk) flush() error {
 	return nil
 }
 
-// note publishes how far the disk has come.
+// note publishes what is durable.
 func (d *disk) note() {
 	index, term := d.log.Last()
 	d.last.Store(&position{term, index})
 	d.count()
 }
 
-// count publishes the log's own figures.
+// count publishes the log's own counters.
 func (d *disk) count() {
 	s := d.log.Stats()
 	d.stats.bytes.Store(s.Bytes)
@@ -257,8 +256,8 @@ func (d *disk) count() {
 	d.stats.aside.Store(s.Aside)
 }
 
-// pretend notes how far a log would be that is not written. The core goroutine
-// calls it, of a replica whose disk goroutine has nothing to write.
+// pretend advances the position of a log that is not written. The core goroutine
+// calls it in a replica whose disk goroutine has nothing to write.
 func (d *disk) pretend(records []consensus.Record) {
 	for i := range records {
 		if r := &records[i]; r.Kind == consensus.RecordEntry || r.Kind == consensus.RecordReset {
@@ -267,7 +266,7 @@ func (d *disk) pretend(records []consensus.Record) {
 	}
 }
 
-// roll begins a new segment. Where there is no space for it, the log goes on in
+// roll begins a new segment. If there is no space for it, the log continues in
 // the old one.
 func (d *disk) roll(carry []consensus.Record) error {
 	if err := d.flush(); err != nil {
@@ -287,20 +286,20 @@ func (d *disk) roll(carry []consensus.Record) error {
 	return nil
 }
 
-// prepare makes the next segment of the log, beside the disk goroutine: a whole one of
-// zeros takes its time.
+// prepare makes the next segment of the log in the background: writing a whole segment of
+// zeros takes time.
 func (d *disk) prepare() {
 	d.preparing.Store(true)
 	d.spare.Go(func() {
 		defer d.preparing.Store(false)
 		if err := d.log.Prepare(); err != nil {
-			d.unprepared.Store(true) // before it is said that none is being made
+			d.unprepared.Store(true) // before preparing says that none is being made
 			d.out.Warn("no segment of the log could be made in advance", "error", err)
 		}
 	})
 }
 
-// tidy drops old snapshots, and log that is older than those that stay.
+// tidy removes old snapshots, and log that is older than the remaining ones.
 func (d *disk) tidy() error {
 	s := d.log.Snapshots()
 	if err := s.Prune(keptSnapshots); err != nil {
@@ -317,8 +316,8 @@ func (d *disk) tidy() error {
 	return nil
 }
 
-// DiskError is why a replica stopped: its disk failed, and what it holds is not
-// certain any more. Nothing was acknowledged after it.
+// DiskError is why a replica stopped: its disk failed, and the contents of the disk are
+// uncertain. Nothing was acknowledged after that.
 type DiskError struct {
 	Step string
 	Err  error

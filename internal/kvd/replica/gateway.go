@@ -16,21 +16,21 @@ import (
 )
 
 const (
-	// gatewayTick is how often lines look for answers that do not come.
+	// gatewayTick is how often lines check for missing answers.
 	gatewayTick = 50 * time.Millisecond
-	// maxIdleLines is how many sessions are kept for connections to come.
+	// maxIdleLines is how many sessions are kept for future connections.
 	maxIdleLines = 1024
-	// forgetAfter is how long writes of a connection that has gone are pursued.
+	// forgetAfter is how long weir goes on with the writes of a connection that has closed.
 	forgetAfter = time.Minute
-	// farTrip is how far another replica counts as being, at least: this one is
-	// the nearest, always.
+	// farTrip is the least round trip that another replica counts with: this one is
+	// always the nearest.
 	farTrip = int64(100 * time.Microsecond)
 )
 
-// A gateway speaks for Redis clients. Each connection has a line: a session of
-// the cluster, as a native client has. What a line sends goes to this replica's
+// A gateway serves Redis clients. Each connection has a line: a session of
+// the cluster, like that of a native client. What a line sends goes to this replica's
 // core, or to the leader as a message of this replica; the leader's answers come
-// to this replica, and those kinds of messages that answer requests are for the
+// to this replica, and the kinds of messages that answer requests are passed to the
 // gateway (see peers.Receive). Lines outlive connections, so that a connection
 // costs no entry in the log.
 type gateway struct {
@@ -43,7 +43,7 @@ type gateway struct {
 
 	mu       sync.Mutex // guards what follows
 	lines    map[uint64]*line
-	byID     map[uint64]*line // by their sessions
+	byID     map[uint64]*line // by their session ids
 	lastSlot uint64
 	idle     []*line // newest last
 	linked   []uint64
@@ -51,7 +51,7 @@ type gateway struct {
 
 	in    sync.Mutex // guards post and paper
 	post  []letter
-	paper [][]wire.Message // slices of letters that were read, to be used again
+	paper [][]wire.Message // slices of letters that were read, for reuse
 	wake  chan struct{}
 
 	// Of the gateway's goroutine.
@@ -59,17 +59,17 @@ type gateway struct {
 	scan  []*line
 }
 
-// A letter is what a replica says to the gateway.
+// A letter is a batch of messages from a replica to the gateway.
 type letter struct {
 	from     uint64
 	messages []wire.Message
 	change   linkChange
 
-	line  *line // instead of all that: answers to it from this replica's state
+	line  *line // instead: answers for this line from this replica's state
 	reads []localRead
 }
 
-// linkChange says that a replica is reachable now, or is not any more.
+// linkChange says that a replica can be reached now, or no longer.
 type linkChange uint8
 
 const (
@@ -82,8 +82,8 @@ func newGateway(r *Replica) *gateway {
 	g := &gateway{
 		Replica: r, origin: time.Now(), lines: map[uint64]*line{}, wake: make(chan struct{}, 1), byID: map[uint64]*line{},
 		linked: []uint64{r.cfg.ID},
-		// A leader may still hold what this replica asked before it was started anew,
-		// and sends it the answers: they must be of nothing that it asks now.
+		// A leader may still have requests from before this replica was restarted, and send their
+		// answers: those must not match any present request.
 		lastSlot: rand.Uint64N(1 << 31),
 	}
 	g.view = r.core.View()
@@ -96,8 +96,8 @@ func (g *gateway) clock() int64 { return int64(time.Since(g.origin)) + 1 }
 
 func (g *gateway) conns() int { return int(g.open.Load()) }
 
-// receive takes what a replica says: this one's core, or another's. The messages
-// are the gateway's from now on.
+// receive queues messages from a replica, including this one's core. The gateway owns
+// them from now on.
 func (g *gateway) receive(from uint64, ms []wire.Message) {
 	g.put(letter{from: from, messages: ms})
 }
@@ -115,7 +115,7 @@ func (g *gateway) put(l letter) {
 	}
 }
 
-// run passes answers on to lines until ctx ends.
+// run passes answers to lines until ctx ends.
 func (g *gateway) run(ctx context.Context) {
 	tick := time.NewTicker(gatewayTick)
 	defer tick.Stop()
@@ -143,14 +143,14 @@ func (g *gateway) run(ctx context.Context) {
 	}
 }
 
-// How many slices of letters are kept to be used again, and of what size.
+// How many slices of letters are kept for reuse, and of what size.
 const (
 	keptPaper = 4
 	paperMost = 4096
 )
 
-// recycle keeps the slices of letters that were read: a session remembers what
-// messages refer to, not messages.
+// recycle keeps the slices of letters that were read: a session may keep what
+// messages refer to, but not the messages.
 func (g *gateway) recycle(post []letter) {
 	for i := range post {
 		clear(post[i].messages)
@@ -219,7 +219,7 @@ func (g *gateway) read(now int64, l *letter) {
 	}
 }
 
-// know lets a line be found by the session that it has now. The caller owns it.
+// know makes a line findable by its present session. The caller owns it.
 func (g *gateway) know(l *line) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -229,7 +229,7 @@ func (g *gateway) know(l *line) {
 	}
 }
 
-// finish takes what a line has to say after it was told something, and unlocks
+// finish sends what a line has to send after it was told something, and unlocks
 // it. The gateway's goroutine calls it.
 func (l *line) finish(g *gateway) {
 	if l.settle() && !l.marked {
@@ -239,13 +239,13 @@ func (l *line) finish(g *gateway) {
 	l.mu.Unlock()
 }
 
-// mostLocal is how many bytes the core goroutine reads in one turn for readLocally,
-// before the last of them.
+// mostLocal is how many bytes the core goroutine reads in one turn for readLocally;
+// the last read may exceed it.
 const mostLocal = 4 << 20
 
-// readLocally has the core goroutine answer queries of a line.
+// readLocally makes the core goroutine answer queries of a line.
 func (g *gateway) readLocally(l *line, reads []localRead) {
-	g.inbox.call(func(consensus.Clock) { // after its end nobody is answered
+	g.inbox.call(func(consensus.Clock) { // after its end there are no answers
 		n, bytes := 0, 0
 		for ; n < len(reads) && bytes < mostLocal; n++ {
 			reads[n].result = g.store.Evaluate(g.store.Clock(), nil, reads[n].command)
@@ -270,7 +270,7 @@ func (l *line) answered(reads []localRead) {
 	l.finish(l.g)
 }
 
-// flush has all connections written to that something was completed for.
+// flush writes to all connections for which something was completed.
 func (g *gateway) flush() {
 	for i, l := range g.dirty {
 		l.mu.Lock()
@@ -285,7 +285,7 @@ func (g *gateway) flush() {
 	g.dirty = g.dirty[:0]
 }
 
-// lineOf finds whom a message is for: by its request, which names the line, or by
+// lineOf finds the line for a message: by its request, which contains the line's number, or by
 // its session.
 func (g *gateway) lineOf(m *wire.Message) *line {
 	g.mu.Lock()
@@ -296,7 +296,7 @@ func (g *gateway) lineOf(m *wire.Message) *line {
 	return g.byID[m.Session]
 }
 
-// all lists the lines of the moment, in a slice that the next call uses again.
+// all lists the present lines, in a slice that the next call reuses.
 // The gateway's goroutine calls it.
 func (g *gateway) all() []*line {
 	g.mu.Lock()
@@ -321,7 +321,7 @@ func (g *gateway) newView(now int64, from uint64, m *wire.Message) {
 	}
 }
 
-// relink tells all lines that a replica can be reached now, or cannot.
+// relink tells all lines that a replica can be reached now, or no longer.
 func (g *gateway) relink(now int64, id uint64, up bool) {
 	g.mu.Lock()
 	kept := g.linked[:0]
@@ -353,7 +353,7 @@ func (g *gateway) connect(s *session.Session, now int64, id uint64) {
 	}
 }
 
-// tick has all lines look for what takes too long.
+// tick makes all lines check for what takes too long.
 func (g *gateway) tick() {
 	now := g.clock()
 	status := g.Replica.Status()
@@ -376,16 +376,16 @@ func (g *gateway) tick() {
 }
 
 // hopeless reports that there has been no leader for so long that a request
-// would only wait for its time to pass.
+// would only wait for its timeout.
 func (g *gateway) hopeless(now int64) bool {
 	since := g.leaderless.Load()
 	return since != 0 && now-since > 4*int64(g.cfg.Election) && g.Replica.Status().Leader == 0
 }
 
-// slotShift makes room for the numbers of a line's requests below its own.
+// slotShift is the number of bits for a line's own request numbers.
 const slotShift = 32
 
-// begin gives a line a session, which registers itself. The caller owns the line.
+// begin gives a line a new session, which registers itself. The caller owns the line.
 func (g *gateway) begin(l *line, now int64) {
 	before := l.s
 	g.mu.Lock()
@@ -430,15 +430,15 @@ func (g *gateway) Open(replies resp.Replies) resp.Session {
 	return l
 }
 
-// retire puts a line whose connection has gone among the idle ones once nothing
-// of it is under way, and forgets it when it has been idle for so long that its
+// retire adds a line whose connection has closed to the idle ones once it has nothing
+// in flight, and removes it when it has been idle for so long that its
 // session may expire. It is called without locks.
 func (g *gateway) retire(l *line, now int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	// Anyone who gets the line next must not see weak writes of the one before early.
+	// The next connection must not see weak writes of the previous one before they are stable.
 	done := l.s.Open() == 0 && l.s.Unstable() == 0
 	forget := false
 	switch at := slices.Index(g.idle, l); {
@@ -458,7 +458,7 @@ func (g *gateway) retire(l *line, now int64) {
 	}
 }
 
-// send brings a line's messages to where they go. What does not get there is
+// send sends a line's messages to their destinations. What does not arrive is
 // sent again by the session.
 func (g *gateway) send(sends []session.Send) {
 	local := 0
@@ -497,5 +497,5 @@ func (g *gateway) send(sends []session.Send) {
 	}
 }
 
-// Status implements resp.Backend: it is what was published last.
+// Status implements resp.Backend: it is the last published one.
 func (g *gateway) Status() *resp.Status { return g.redis.Load() }

@@ -10,19 +10,20 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wal"
 )
 
-// Two groups of replicas may have one name and know each other's addresses: where the first
-// start of a replica had another list of first members than that of the others, each may have
+// Two groups of replicas may have the same name and know each other's addresses: if a
+// replica was first started with another list of first members than the others, each may have
 // become a cluster. Their logs have entries of the same terms at the same places, so a replica
-// of one that heard a leader of the other would acknowledge what it does not have. A group is
-// therefore told by its first members: all of them know it from the beginning, from their own
-// lists alone. One that joins takes it from the first leader that it follows. A replica of which
-// neither is known, since its members had changed before a version that knows groups ran, has
-// none until it follows a leader that has; it refuses nobody, and nobody refuses it.
+// of one that followed a leader of the other would acknowledge entries that it does not have. A
+// group is therefore identified by its first members: all of them know it from the beginning,
+// from their own lists alone. A replica that joins takes it from the first leader that it
+// follows. A replica that knows neither, because its members had changed before a version that
+// knows groups ran, has no group until it follows a leader that has one; until then it refuses no
+// replica, and none refuses it.
 
-// group names a group of replicas. The zero value is that of one that does not know it.
+// group identifies a group of replicas. The zero value means unknown.
 type group [8]byte
 
-// groupBy is the group that these replicas, by rising id, have made.
+// groupBy is the group that these replicas, by ascending id, have made.
 func groupBy(founders []uint64) (g group) {
 	b := []byte("weir kv founders")
 	for _, id := range founders {
@@ -40,8 +41,8 @@ func (g group) String() string {
 	return hex.EncodeToString(g[:])
 }
 
-// findGroup finds out, before the first connection, which group this replica belongs to, and
-// notes it.
+// findGroup determines, before the first connection, which group this replica belongs to, and
+// records it.
 func (p *peers) findGroup() error {
 	noted, err := p.disk.log.Group()
 	if err != nil {
@@ -61,7 +62,7 @@ func (p *peers) findGroup() error {
 	return nil
 }
 
-// noteGroup notes it on the disk. That it fails costs a safeguard, and nothing else.
+// noteGroup writes it to the disk. If that fails, only a safeguard is lost.
 func (p *peers) noteGroup(g group) {
 	if err := p.disk.log.SetGroup(g.String()); err != nil {
 		p.cfg.Log.Warn("the group of replicas is not noted", "error", err)
@@ -75,7 +76,7 @@ func (p *peers) ownGroup() [8]byte {
 	return p.group
 }
 
-// joinGroup takes the group of the leader for that of this replica, if it knows none. The
+// joinGroup takes over the leader's group, if this replica knows none. The
 // core goroutine calls it at each tick.
 func (p *peers) joinGroup(s *Status) {
 	p.mu.Lock()
@@ -88,20 +89,20 @@ func (p *peers) joinGroup(s *Status) {
 	p.group = g
 	for id, other := range p.groups {
 		if other.group != (group{}) && other.group != g {
-			p.refused[id] = true                                                                            // what comes meanwhile is not heard
+			p.refused[id] = true                                                                            // what it sends meanwhile is ignored
 			p.transport.Disconnect(peer.Addr(id), p.otherGroup(peer.Remote{ID: id, Index: firstIndex + 1})) // it is refused when it connects again
 		}
 	}
 	p.meets.Go(func() { p.noteGroup(g) }) // the disk may take its time
 }
 
-// toldGroup is what a replica that is connected says of its group.
+// toldGroup is what a connected replica has reported about its group.
 type toldGroup struct {
 	group group
-	fell  bool // it came back from leading with less than was committed: it leads no more
+	fell  bool // it came back from leading with less than was committed: it does not lead any more
 }
 
-// tellsGroup notes the group of a replica that is connected. It refuses one of another
+// tellsGroup records the group of a connected replica. It refuses one of another
 // group than this replica has joined while that one was connecting.
 func (p *peers) tellsGroup(who peer.Remote) error {
 	s := p.Status()
@@ -111,10 +112,10 @@ func (p *peers) tellsGroup(who peer.Remote) error {
 	return p.sameGroup(who)
 }
 
-// sameGroup refuses a replica of another group, also one that has nothing yet and was added:
-// the log holds the changes of the members alone, and such a one makes them to its own list.
-// Who knows no group, and has a log, refuses one that has nothing and knows a group: it was
-// not started with --join, either.
+// sameGroup refuses a replica of another group, including one that has nothing yet and was added:
+// the log only has the changes of members, and such a replica would apply them to its own list.
+// A replica that knows no group, and has a log, refuses one that has nothing and knows a group:
+// that one was not started with --join, either.
 func (p *peers) sameGroup(who peer.Remote) error {
 	own, other := group(p.ownGroup()), group(who.Group)
 	_, last := p.position()

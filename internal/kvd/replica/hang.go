@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// A watchdog notices that the disk hangs: a write or flush that neither ends nor
+// A watchdog notices that the disk hangs: a write or flush neither ends nor
 // fails. It counts ticks instead of time, because a process that was stopped has
 // not waited for its disk.
 type watchdog struct {
 	patience int    // ticks
-	step     uint64 // of the disk when it was last looked at
-	ticks    int    // since when the disk is busy with that step
+	step     uint64 // of the disk when it was last checked
+	ticks    int    // for how long the disk has been busy with that step
 }
 
-// hangs looks at the disk, once in a tick, and reports whether it hangs.
+// hangs checks the disk, once per tick, and reports whether it hangs.
 func (w *watchdog) hangs(step uint64) bool {
 	if step != w.step || step%2 == 0 {
 		w.step, w.ticks = step, 0
@@ -24,8 +24,8 @@ func (w *watchdog) hangs(step uint64) bool {
 	return w.ticks >= w.patience
 }
 
-// leastDiskTimeout is what a busy disk may take without being taken for one that
-// hangs, whatever the election timeout.
+// leastDiskTimeout is how long a busy disk may always take, whatever the election
+// timeout.
 const leastDiskTimeout = time.Second
 
 // watchDisk tells the core, before a tick, whether the disk hangs.

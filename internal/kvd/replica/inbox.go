@@ -7,8 +7,8 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
-// How many messages, and bytes of them, may wait for the core. Who brings more
-// waits: a connection is not read from meanwhile.
+// How many messages, and bytes of them, may wait for the core. A sender that brings more
+// waits, and meanwhile nothing is read from its connection.
 const (
 	inboxMessages = 1 << 16
 	inboxBytes    = 256 << 20
@@ -29,9 +29,9 @@ type inbox struct {
 type letters struct {
 	messages []parcel
 	count    int // messages in messages
-	bytes    int // about what they take
+	bytes    int // approximate size
 	ticket   uint64
-	ticked   bool // at least once: a turn that came late is no reason to hurry an election
+	ticked   bool // at least once: a turn that is late must not hasten an election
 	calls    []func(now consensus.Clock)
 }
 
@@ -47,8 +47,8 @@ func newInbox() *inbox {
 	return in
 }
 
-// deliver hands messages over, and waits while there is no room. The inbox owns
-// them from now on. After close they are forgotten: the core has gone.
+// deliver queues messages, and waits while there is no room. The inbox owns
+// them from now on. After close they are dropped: the core has ended.
 func (in *inbox) deliver(from consensus.Addr, messages []wire.Message) {
 	bytes := 0
 	for i := range messages {
@@ -67,7 +67,7 @@ func (in *inbox) deliver(from consensus.Addr, messages []wire.Message) {
 	in.poke()
 }
 
-// sizeOf is about what a message keeps in memory.
+// sizeOf is the approximate memory of a message.
 func sizeOf(m *wire.Message) int {
 	n := 256 + len(m.Data)
 	for i := range m.Bundle {
@@ -95,8 +95,8 @@ func (in *inbox) tick() {
 	in.poke()
 }
 
-// call has f called by the core goroutine, between two turns. It reports whether
-// it will be: not after close.
+// call runs f on the core goroutine, between two turns. It returns false after close, when f
+// will not run.
 func (in *inbox) call(f func(now consensus.Clock)) bool {
 	in.mu.Lock()
 	closed := in.closed
@@ -108,7 +108,7 @@ func (in *inbox) call(f func(now consensus.Clock)) bool {
 	return !closed
 }
 
-// poke wakes the core goroutine for a turn, though nothing may have come.
+// poke wakes the core goroutine for a turn, even if nothing has arrived.
 func (in *inbox) poke() {
 	select {
 	case in.wake <- struct{}{}:
@@ -116,7 +116,7 @@ func (in *inbox) poke() {
 	}
 }
 
-// take swaps what is held for spent, whose memory is used again.
+// take exchanges what is queued for spent, whose memory is reused.
 func (in *inbox) take(spent letters) letters {
 	clear(spent.messages)
 	clear(spent.calls)
@@ -129,7 +129,7 @@ func (in *inbox) take(spent letters) letters {
 	return got
 }
 
-// close lets everybody who waits for room go, and takes nothing more. It returns
+// close releases all senders that wait for room, and accepts nothing more. It returns
 // the calls that will not be made.
 func (in *inbox) close() []func(now consensus.Clock) {
 	in.mu.Lock()

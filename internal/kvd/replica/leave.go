@@ -9,16 +9,15 @@ import (
 )
 
 // leavePatience is how long a replica that stops waits for another one to lead,
-// and leaveAgain after how many ticks it asks once more: a leader that has just
-// been elected is not ready to hand over.
+// and leaveAgain the number of ticks after which it asks again: a leader that was just
+// elected is not ready to hand over.
 const (
 	leavePatience = 2 * time.Second
 	leaveAgain    = 20
 )
 
-// leave hands leadership over before the replica stops, so that nobody waits for
-// an election timeout. It is a courtesy: where nobody can take over, the replica
-// stops all the same.
+// leave hands leadership over before the replica stops, so that no client waits for
+// an election timeout. If no replica can take over, this one stops anyway.
 func (r *Replica) leave() {
 	heir := r.heir()
 	if heir == 0 {
@@ -45,13 +44,13 @@ func (r *Replica) leave() {
 				return
 			}
 			if !r.peers.up(heir) {
-				return // it stops, too
+				return // that replica stops, too
 			}
 		}
 	}
 }
 
-// heir is the voter that is best prepared to lead in this replica's place, 0 if
+// heir is the voter that is best prepared to lead instead of this replica, 0 if
 // this one does not lead or is alone.
 func (r *Replica) heir() uint64 {
 	s := r.Status()
@@ -68,7 +67,7 @@ func (r *Replica) heir() uint64 {
 	return heir
 }
 
-// RemovedError is why a replica stopped that was taken out of its cluster.
+// RemovedError is why a replica stopped that was removed from its cluster.
 type RemovedError struct{ ID uint64 }
 
 func (e *RemovedError) Error() string {

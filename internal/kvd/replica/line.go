@@ -12,31 +12,31 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
-// maxQueued is how many requests of a line wait for those under way, beyond what
-// a session takes.
+// maxQueued is how many requests of a line wait for those in flight, beyond what
+// a session accepts.
 const maxQueued = 16 << 10
 
-// A line is a connection's session of the cluster, and what of it is under way.
+// A line is a connection's session of the cluster, and its requests.
 type line struct {
 	g *gateway
 
 	mu      sync.Mutex // guards what follows
-	slot    uint64     // its requests are numbered from slot << slotShift on
+	slot    uint64     // its requests are numbered from slot << slotShift
 	s       *session.Session
 	expired bool         // the cluster has forgotten the session
-	replies resp.Replies // nil when the connection has gone
-	left    int64        // when it went
+	replies resp.Replies // nil when the connection is closed
+	left    int64        // when it was closed
 	used    int64        // last write
 	first   uint64       // tag of entries[0]
 	entries []entry      // in order of issue
 	again   []unfit      // reads whose answers found no room, by tag
-	queue   []queued     // requests that wait for their turn, by tag: behind those in again
+	queue   []queued     // requests that wait for their turn, by tag: after those in again
 	coming  int          // bytes of answers that were asked for again
-	window  int          // reads that may be under way, see learn
-	moved   int64        // when a request was last answered, or a read waited for the client alone
+	window  int          // maximum of reads in flight, see learn
+	moved   int64        // when a request was last answered, or a read only waited for the client
 	gaveUp  int64        // when a write or a strong read was given up
 	local   []localRead  // to be read from this replica's state
-	locals  int          // reads of which it has been asked; writes wait for them
+	locals  int          // reads that it was asked for; writes wait for them
 	waits   []wait       // committed, but not on enough replicas
 	marked  bool         // replies were completed and not flushed
 
@@ -44,14 +44,14 @@ type line struct {
 	known uint64 // session by which the gateway finds it; guarded by the gateway's lock, too
 }
 
-// entry is a request under way.
+// entry is a request in flight.
 type entry struct {
-	reply    *resp.Reply // nil once it is answered, or nobody wants to know
-	over     bool        // the session has said how it ended
+	reply    *resp.Reply // nil once it is answered, or no longer wanted
+	over     bool        // the session has reported its outcome
 	write    bool
 	level    resp.Level
 	waits    bool // in the queue, or to be asked again
-	stale    bool // it was under way when one before it was put off
+	stale    bool // it was in flight when one before it was put off
 	coming   int  // bytes of the answer, if it was asked for again
 	deadline int64
 	wait     *wait
@@ -62,9 +62,9 @@ type queued struct {
 	tag     uint64
 	command []byte
 	query   bool
-	local   bool // of this replica's state
+	local   bool // from this replica's state
 	weak    bool
-	wait    bool // no command: a WAIT
+	wait    bool // not a command: a WAIT
 }
 
 // wait is a WAIT of a client.
@@ -102,7 +102,7 @@ type localRead struct {
 	command, result []byte
 }
 
-// issue begins one request. After an error nothing is under way.
+// issue begins one request. After an error it is not in flight.
 func (l *line) issue(now int64, r *resp.Request, hopeless bool) error {
 	c := &r.Command
 	query, blind := natureOf(c)
@@ -142,8 +142,8 @@ func (l *line) issue(now int64, r *resp.Request, hopeless bool) error {
 	return nil
 }
 
-// natureOf reports whether a command only asks, and if not, whether its answer can
-// be done without.
+// natureOf reports whether a command is a query, and if not, whether its answer can
+// be omitted.
 func natureOf(c *wire.Command) (query, blind bool) {
 	if c.Verb >= wire.Get {
 		return true, false
@@ -165,7 +165,7 @@ func largest(c *wire.Command) int {
 	return n
 }
 
-// refresh gives the line a new session where the old one has expired, or, before
+// refresh gives the line a new session if the old one has expired or, before
 // a write, soon will because nothing was written for long.
 func (l *line) refresh(now int64, query bool) {
 	if l.expired || !query && l.s.Open() == 0 && l.s.Unstable() == 0 && l.stale(now) {
@@ -187,10 +187,10 @@ func (l *line) stale(now int64) bool {
 	return now-l.used > int64(idle/2)
 }
 
-// hand gives a request to the session, or a local read to the replica. As many reads are
-// under way as the window lets. A write waits for earlier reads of what it writes, so that
+// hand passes a request to the session, or a local read to the replica. The window bounds the
+// reads in flight. A write waits for earlier reads of the keys that it writes, so that
 // they do not see it. A session that turns out to have expired is replaced: it has not
-// taken the request.
+// accepted the request.
 func (l *line) hand(now int64, q *queued, c *wire.Command) error {
 	switch {
 	case q.local && l.locally() >= l.window, q.query && !q.local && l.s.Reads() >= l.window:
@@ -221,8 +221,8 @@ func (l *line) offer(now int64, q *queued, c *wire.Command) error {
 	return l.s.Write(now, q.tag, *c, q.weak)
 }
 
-// settle sends what the session wants sent and completes what has ended, until
-// nothing more comes of it. It reports whether replies were completed.
+// settle sends the session's messages and completes requests that have ended, until
+// nothing more follows. It reports whether replies were completed.
 func (l *line) settle() (completed bool) {
 	for {
 		sends, outcomes := l.s.Take()
@@ -247,7 +247,7 @@ func (l *line) settle() (completed bool) {
 	return completed
 }
 
-// drain hands waiting requests to the session, and reports whether it took any.
+// drain passes waiting requests to the session, and reports whether it accepted any.
 func (l *line) drain() bool {
 	now := l.g.clock()
 	took := l.askAgain(now)
@@ -258,7 +258,7 @@ func (l *line) drain() bool {
 	for ; n < len(l.queue); n++ {
 		q := &l.queue[n]
 		e := l.entry(q.tag)
-		if e.reply == nil && !q.wait { // its time has passed
+		if e.reply == nil && !q.wait { // it has timed out
 			e.over = true
 			continue
 		}
@@ -292,7 +292,7 @@ func (l *line) handQueued(now int64, q *queued) error {
 	return l.hand(now, q, &c)
 }
 
-// complete ends one request, and reports whether somebody was told.
+// complete ends one request, and reports whether its client was answered.
 func (l *line) complete(o *session.Outcome) bool {
 	if o.Err != nil && errors.Is(o.Err, session.ErrExpired) {
 		l.expired = true
@@ -320,7 +320,7 @@ func (l *line) complete(o *session.Outcome) bool {
 		reply.Done(wire.Result{}, l.explain(*o))
 		return true
 	}
-	if len(o.Result) == 0 { // a weak write, whose answer is that it happened
+	if len(o.Result) == 0 { // a weak write, whose answer is only that it happened
 		reply.Done(wire.Result{}, nil)
 		return true
 	}
@@ -335,7 +335,7 @@ func (l *line) complete(o *session.Outcome) bool {
 	return true
 }
 
-// explain gives an outcome's error the words that Redis clients know.
+// explain translates an outcome's error to the words that Redis clients know.
 func (l *line) explain(o session.Outcome) error {
 	switch {
 	case errors.Is(o.Err, session.ErrExpired) && o.Unknown:
@@ -348,7 +348,7 @@ func (l *line) explain(o session.Outcome) error {
 	return errors.New(strings.ReplaceAll(o.Err.Error(), "\n", ": "))
 }
 
-// trim forgets the oldest requests that have ended.
+// trim removes the oldest requests that have ended.
 func (l *line) trim() {
 	n := 0
 	for n < len(l.entries) && l.entries[n].over {
@@ -363,7 +363,7 @@ func (l *line) trim() {
 	l.entries = l.entries[:left]
 }
 
-// expire tells those whose time has passed.
+// expire answers requests that have timed out.
 func (l *line) expire(now int64) {
 	told := false
 	if len(l.again) > 0 && l.s.Reads()+l.locally() == 0 {
@@ -395,8 +395,8 @@ func (l *line) expire(now int64) {
 	}
 }
 
-// due is when the time of a request that waits has passed: it waits for its client, or for
-// answers before it. A weak read may be answered though those before it were given up.
+// due is when a waiting request times out: it waits for its client, or for
+// earlier answers. A weak read may be answered although earlier ones were given up.
 func (l *line) due(e *entry) int64 {
 	since := l.moved
 	if e.level != resp.Strong && !e.write {
@@ -405,8 +405,8 @@ func (l *line) due(e *entry) int64 {
 	return max(e.deadline, since+int64(l.g.cfg.RequestTimeout))
 }
 
-// giveUp tells the client that a request had its time. A read that is under way is
-// cancelled, so that others have its place; a write may still happen.
+// giveUp answers a request that has timed out. A read in flight is
+// cancelled, so that others get its place; a write may still happen.
 func (l *line) giveUp(now int64, tag uint64, e *entry) {
 	err := resp.ErrNoQuorum
 	if e.write {
@@ -424,7 +424,7 @@ func (l *line) giveUp(now int64, tag uint64, e *entry) {
 	}
 }
 
-// tell has the gateway flush the line's replies.
+// tell makes the gateway flush the line's replies.
 func (l *line) tell() {
 	if !l.marked {
 		l.marked = true
@@ -433,7 +433,7 @@ func (l *line) tell() {
 }
 
 // Wait implements resp.Session. What is committed is on a majority of disks;
-// only the leader knows of more.
+// only the leader knows of more replicas.
 func (l *line) Wait(replicas int, timeout time.Duration, reply *resp.Reply) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -444,7 +444,7 @@ func (l *line) Wait(replicas int, timeout time.Duration, reply *resp.Reply) {
 	}
 	tag := l.first + uint64(len(l.entries))
 	err := session.ErrFull
-	if len(l.queue) == 0 { // else it would not wait for what has not been sent yet
+	if len(l.queue) == 0 { // else it would not wait for what was not sent yet
 		err = l.s.Wait(now, tag)
 	}
 	if errors.Is(err, session.ErrFull) && len(l.queue) < maxQueued {
@@ -479,7 +479,7 @@ func (l *line) committed(e *entry, o *session.Outcome) bool {
 	return false
 }
 
-// look completes the WAITs that have what they wait for, or had their time.
+// look completes the WAITs that have been satisfied, or have timed out.
 func (l *line) look(s *Status) {
 	if len(l.waits) == 0 {
 		return
@@ -530,7 +530,7 @@ func (l *line) Advance(view, index uint64) {
 	l.s.Join(session.Token{View: view, Index: index})
 }
 
-// Close implements resp.Session. What is under way is pursued for a while.
+// Close implements resp.Session. Requests in flight continue for a while.
 func (l *line) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -10,31 +10,31 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
-// gatewayAddr is where the core sends what is for this replica's own Redis
-// clients. Connections of native clients are numbered from FirstClient and do
-// not come this far.
+// gatewayAddr is the address to which the core sends messages for this replica's own Redis
+// clients. Connections of native clients are numbered from FirstClient and never get
+// this number.
 const gatewayAddr consensus.Addr = 1 << 63
 
 // errStopped ends the core goroutine on request.
 var errStopped = errors.New("stopped")
 
-// loop is the core goroutine: nothing else touches the core and the store.
+// loop is the core goroutine: no other goroutine touches the core and the store.
 type loop struct {
 	*Replica
-	carried uint64 // carries that were handed to the disk
+	carried uint64 // carries that were passed to the disk
 	came    int    // messages since the last order to the disk
 	counted consensus.Counters
-	removed int // ticks since this replica is no member any more
+	removed int // ticks since this replica was removed
 
-	served   int64 // Clock.Mono when a leader that serves was last known; 0: at no time yet
+	served   int64 // Clock.Mono when a serving leader was last known; 0: never
 	watchdog watchdog
-	hangs    bool // the disk does, as was logged
+	hangs    bool // the disk hangs, and that was logged
 
 	outgoing map[consensus.Addr]*[]wire.Message // gathered in one turn
 	order    []consensus.Addr
 }
 
-// run turns until stop is closed or the replica must not go on.
+// run runs turns until stop is closed or the replica must not continue.
 func (l *loop) run(stop <-chan struct{}) error {
 	var got letters
 	for {
@@ -44,8 +44,8 @@ func (l *loop) run(stop <-chan struct{}) error {
 			return nil
 		}
 		got = l.inbox.take(got)
-		// The clock is read after the letters were taken: whatever time has
-		// passed before, as in a process that was stopped, has passed for them.
+		// The clock is read after the letters were taken: time that passed before, as in a
+		// process that was stopped, has passed for them, too.
 		at := l.cfg.Clock()
 		if err := l.turn(at, &got); err != nil {
 			return err
@@ -53,7 +53,7 @@ func (l *loop) run(stop <-chan struct{}) error {
 	}
 }
 
-// turn hands everything to the core and does what it wants.
+// turn passes everything to the core and executes its effects.
 func (l *loop) turn(at consensus.Clock, got *letters) error {
 	for i := range got.messages {
 		p := &got.messages[i]
@@ -86,16 +86,16 @@ func (l *loop) turn(at consensus.Clock, got *letters) error {
 	return l.ticked()
 }
 
-// quiet is how many messages come with an order to the disk where that is all that
-// is going on: a request, or entries, and answers of the others. Then nothing waits
-// for the processor that a call keeps while it blocks.
+// quiet is how many messages come with an order to the disk if nothing else is
+// going on: a request, or entries, and answers of the others. Then no other work needs
+// the processor that a blocking call keeps.
 const quiet = 8
 
-// removedTicks is how long a replica that was removed goes on, so that the
-// others hear from it what they need to end the change.
+// removedTicks is how long a replica that was removed continues to run, so that the
+// others get from it what they need to end the change.
 const removedTicks = 100
 
-// act carries out effects.
+// act executes effects.
 func (l *loop) act(e consensus.Effects) error {
 	if e.Fatal != nil {
 		return e.Fatal
@@ -122,8 +122,8 @@ func (l *loop) act(e consensus.Effects) error {
 	return l.alarm.set(e.Wake)
 }
 
-// record hands records to the disk. A replica that writes nothing has what it
-// has at once.
+// record passes records to the disk. A replica that writes nothing counts them as durable
+// at once.
 func (l *loop) record(o order) {
 	if l.cfg.Memory {
 		l.disk.pretend(o.records)
@@ -157,7 +157,7 @@ func (l *loop) dispatch(sends []consensus.Send) {
 		}
 	}
 	if len(l.outgoing) > maxOutgoing {
-		clear(l.outgoing) // most of them are clients that have gone
+		clear(l.outgoing) // most of them are clients that have left
 	}
 	l.order = l.order[:0]
 }
@@ -177,7 +177,7 @@ func (l *loop) gather(to consensus.Addr) *[]wire.Message {
 	return ms
 }
 
-// send sends messages, and reports whether the slice may be used again.
+// send sends messages, and reports whether the slice may be reused.
 func (l *loop) send(to consensus.Addr, ms []wire.Message) bool {
 	switch to {
 	case gatewayAddr:
@@ -193,8 +193,8 @@ func (l *loop) send(to consensus.Addr, ms []wire.Message) bool {
 	}
 }
 
-// ticked does what needs no more haste than a tick. The error says why this
-// replica must not go on.
+// ticked does the work that is due once per tick. The error says why this
+// replica must not continue.
 func (l *loop) ticked() error {
 	status := l.publish()
 	for i := range status.Peers {
@@ -219,8 +219,8 @@ func (l *loop) ticked() error {
 	return nil
 }
 
-// watchLeader ends the watches of a replica that has known no leader that serves for long,
-// as in a minority: it would tell nothing of what the others change.
+// watchLeader ends the watches of a replica that has known no serving leader for long,
+// as in a minority: it would not learn of changes that the others make.
 func (l *loop) watchLeader(s *Status, now int64) {
 	if s.Leader != 0 && s.Open && s.Doubt == "" || l.served == 0 {
 		l.served = now
@@ -234,7 +234,7 @@ func (l *loop) watchLeader(s *Status, now int64) {
 	}
 }
 
-// rounds notes how many operations the rounds since the last tick had: each of
+// rounds records how many operations the rounds since the last tick had: each of
 // them counts as their mean.
 func (l *loop) rounds(c *consensus.Counters) {
 	rounds, operations := c.Rounds-l.counted.Rounds, c.Operations-l.counted.Operations
@@ -244,7 +244,7 @@ func (l *loop) rounds(c *consensus.Counters) {
 	}
 }
 
-// inLoop has f called by the core goroutine and waits for it.
+// inLoop runs f on the core goroutine and waits for it.
 func (r *Replica) inLoop(f func(at consensus.Clock)) error {
 	done := make(chan struct{})
 	if !r.inbox.call(func(at consensus.Clock) { f(at); close(done) }) {

@@ -8,10 +8,10 @@ import (
 )
 
 // A replica whose directory was lost begins an empty log under its old number. While
-// others run they know what it had acknowledged; for when all have been restarted,
-// each keeps on its disk with which log it has met each voter. That is noted before
-// anything that the voter says is heard, so that no vote and no acknowledgement
-// counts here of which a restart would not know whose it was.
+// others run, they know what it had acknowledged. For the case that all have been restarted,
+// each replica records on its disk with which log it has met each voter. It does so before
+// it processes anything from that voter, so that every vote and acknowledgement that
+// counts here can still be attributed after a restart.
 
 // otherLog reports that a replica comes with another log than it was met with.
 func (p *peers) otherLog(who peer.Remote) bool {
@@ -22,7 +22,7 @@ func (p *peers) otherLog(who peer.Remote) bool {
 	return met && log != wal.LogTag(who.LogID)
 }
 
-// meet notes with which log a voter was met.
+// meet records with which log a voter was met.
 func (p *peers) meet(id uint64, log [8]byte) error {
 	if p.cfg.Memory || log == ([8]byte{}) {
 		return nil
@@ -42,12 +42,12 @@ func (p *peers) meet(id uint64, log [8]byte) error {
 	return p.disk.log.Meet(id, wal.LogTag(log), append(keep, s.Leaves...))
 }
 
-// noteEvery is after how many ticks what other replicas have acknowledged is noted again
-// on the disk, if that is more than before: an older copy of a directory is told by it
-// when all replicas have been restarted.
+// noteEvery is the number of ticks after which the positions acknowledged by other replicas are
+// recorded again on the disk, if they have advanced: when all replicas have been restarted, they
+// reveal an older copy of a directory.
 const noteEvery = 500
 
-// noteAcked notes it beside the replica's work. The core goroutine calls it at each tick.
+// noteAcked records them in the background. The core goroutine calls it at each tick.
 func (p *peers) noteAcked() {
 	if p.untilNote++; p.untilNote < noteEvery || p.cfg.Memory || p.stopping.Load() {
 		return
@@ -67,7 +67,7 @@ func (p *peers) noteAcked() {
 	})
 }
 
-// writeAcked notes it now. That it fails costs a safeguard, and nothing else.
+// writeAcked records them now. If that fails, only a safeguard is lost.
 func (p *peers) writeAcked() {
 	p.mu.Lock()
 	acked := maps.Clone(p.acked)
@@ -85,7 +85,7 @@ func (p *peers) writeAcked() {
 	p.mu.Unlock()
 }
 
-// meetPromoted notes the logs of those that have become voters while they are
+// meetPromoted records the logs of replicas that have become voters while they were
 // connected. The core goroutine calls it at each tick.
 func (p *peers) meetPromoted(s *Status) {
 	p.mu.Lock()

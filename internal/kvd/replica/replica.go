@@ -43,7 +43,7 @@ type Replica struct {
 	stats  loopStats
 
 	stopping atomic.Bool
-	ctx      context.Context // for what has none of its own
+	ctx      context.Context // for operations that have no context of their own
 	stopped  chan struct{}   // closed when the core goroutine has ended
 }
 
@@ -54,8 +54,8 @@ type loopStats struct {
 	rounds histogram // operations of a round
 }
 
-// Open reads the disk, and listens. Nothing is answered before Run. The error
-// says what to do where a person must do it: another replica's directory
+// Open reads the disk, and listens. Nothing is answered before Run. If a person must act, the
+// error says what to do: another replica's directory
 // (*wal.IdentityError), one in use (*wal.LockedError), damage (*wal.CorruptError).
 func Open(cfg Config) (*Replica, error) {
 	if err := cfg.Validate(); err != nil {
@@ -70,7 +70,7 @@ func Open(cfg Config) (*Replica, error) {
 	return r, nil
 }
 
-// open makes the parts, those below first.
+// open makes the parts, in the order of their dependencies.
 func (r *Replica) open() error {
 	if err := r.recover(); err != nil {
 		return err
@@ -103,7 +103,7 @@ func (r *Replica) open() error {
 			return fmt.Errorf("listen for Redis clients: %w", err)
 		}
 	}
-	// Connections are made from here on; what they bring waits until Run.
+	// Connections are made from here on; their messages wait until Run.
 	open := make(chan struct{})
 	defer close(open)
 	r.peers.transport, err = peer.Open(r.peers.options(), gated{r.peers, open})
@@ -142,28 +142,28 @@ func (r *Replica) recover() error {
 }
 
 const (
-	// The log of every new cluster goes on behind an entry at this place, which
+	// The log of every new cluster begins after an entry at this place, which
 	// the core takes as given.
 	firstIndex, firstTerm = 1, 1
-	// keptChanges is how many changes are kept for watches that come back.
+	// keptChanges is how many changes are kept for watches that reconnect.
 	keptChanges = 1 << 16
 	// memorySegment is the size of a log that nothing is written to.
 	memorySegment = 64 << 10
 )
 
-// build makes the core from what was found. A log without anything is begun by
+// build makes the core from what was found on the disk. An empty log is begun by
 // the first members, or left for the cluster that this replica joins.
 func (r *Replica) build(log *wal.Log, found *wal.Recovered) (err error) {
 	cfg := r.cfg.core(seedOf(log.Identity()))
-	// The directory says which members made the cluster, whatever the options say now: a replica
-	// that took other first members for its own could win an election among them. Where members
-	// are, the options say.
+	// The directory records which members made the cluster, whatever the options say now: a replica
+	// that assumed other first members could win an election among them. The options say where
+	// members are.
 	if cfg.Members, err = firstMembers(log.Identity().First); err != nil {
 		return fmt.Errorf("first members in the directory's identity: %w", err)
 	}
 	cfg.Addresses = r.cfg.Members
 	if found.Last == 0 && len(cfg.Members) > 0 && !r.cfg.Memory {
-		// The core's log goes on behind a first entry that nobody writes.
+		// The core's log begins after a first entry that no replica writes.
 		if err := log.Append(wal.Record{Kind: wal.Entry, Index: firstIndex, Term: firstTerm, Data: []byte{0}}); err != nil {
 			return failed("begin the log", err)
 		}
@@ -201,10 +201,10 @@ func (r *Replica) build(log *wal.Log, found *wal.Recovered) (err error) {
 	return r.build(log, found)
 }
 
-// compareFirst looks at whether the options name other first members than those who made
-// the cluster. That is right when members have changed since, and wrong when the first
-// start was told wrongly: a replica that has done nothing yet then takes the options' for
-// its own, and its core is to be made again; one that is a cluster by itself does not run.
+// compareFirst checks whether the options name other first members than those who made
+// the cluster. That is right if members have changed since, and wrong if the first
+// start had a wrong list: a replica that has done nothing yet then takes the options' list,
+// and its core must be made again; one that is a cluster by itself does not run.
 func (r *Replica) compareFirst(log *wal.Log, made []consensus.Member) (again bool, err error) {
 	first, now := log.Identity().First, r.cfg.first()
 	others := slices.DeleteFunc(slices.Clone(r.cfg.Members), func(m consensus.Member) bool {
@@ -245,7 +245,7 @@ func coreRecord(w *wal.Record) consensus.Record {
 	return c
 }
 
-// seedOf makes replicas stand for election at different moments.
+// seedOf makes replicas stand for election at different times.
 func seedOf(id wal.Identity) uint64 {
 	seed := id.Replica
 	for _, b := range id.Log {
@@ -286,10 +286,10 @@ func (r *Replica) RedisAddr() string {
 	return r.frontLn.Addr().String()
 }
 
-// Run runs the replica until ctx ends or it must not go on: its disk failed
+// Run runs the replica until ctx ends or it must not continue: its disk failed
 // (*DiskError), or it has forgotten what it acknowledged. It returns nil after
-// an orderly end: leadership is handed over, requests of Redis clients have
-// ended or had their time.
+// an orderly end: leadership is handed over, and requests of Redis clients have
+// ended or timed out.
 func (r *Replica) Run(ctx context.Context) error {
 	g := r.begin()
 	select {
@@ -300,7 +300,7 @@ func (r *Replica) Run(ctx context.Context) error {
 		<-g.front
 	case <-g.halt:
 	}
-	// One that is broken must not be taken for a leader any longer.
+	// A broken replica must not be taken for a leader any longer.
 	err := r.peers.transport.Close()
 	close(g.stop)
 	g.closeFront()
@@ -320,9 +320,9 @@ func (r *Replica) Run(ctx context.Context) error {
 	return err
 }
 
-// goroutines are those of a replica that runs, in the order in which they end.
+// goroutines are those of a running replica, in the order in which they end.
 type goroutines struct {
-	front      chan struct{} // closed when Redis clients are not served any more
+	front      chan struct{} // closed when Redis clients are no longer served
 	closeFront func()
 	below      sync.WaitGroup // the core's and the ticker's
 	stop       chan struct{}  // ends them
@@ -331,7 +331,7 @@ type goroutines struct {
 	disk       chan struct{} // closed when the disk's has ended
 
 	once   sync.Once
-	broken error         // why the replica must not go on
+	broken error         // why the replica must not continue
 	halt   chan struct{} // closed when broken is set
 }
 

@@ -9,8 +9,8 @@ import (
 )
 
 // Rescue reads the state in the directory of a replica that does not run, with all entries
-// of its log, also those of which it does not know that they are committed. As at a start,
-// a write that a crash cut short is cut off. It returns the last entry.
+// of its log, including those that it does not know to be committed. As at a start,
+// an incomplete write at the end is cut off. It returns the last entry.
 func Rescue(dir string) (store *state.Store, last uint64, err error) {
 	first := ""
 	sum, err := wal.Verify(dir, func(f wal.Finding) {

@@ -16,7 +16,7 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
-// snapshots saves, sends and receives states, beside the core goroutine.
+// snapshots saves, sends and receives states in the background.
 type snapshots struct {
 	files *wal.Snapshots
 	disk  *disk
@@ -34,7 +34,7 @@ type snapshots struct {
 	feed *feed
 
 	mu    sync.Mutex                     // guards ships
-	ships map[uint64]*context.CancelFunc // under way, the last of each receiver
+	ships map[uint64]*context.CancelFunc // in progress, the last one to each receiver
 }
 
 // snapshotStats are read by metrics.
@@ -51,13 +51,13 @@ func newSnapshots(r *Replica) *snapshots {
 	return s
 }
 
-// stop ends what is under way and waits for it.
+// stop ends transfers in progress and waits for them.
 func (s *snapshots) stop() {
 	s.cancel()
 	s.wg.Wait()
 }
 
-// save writes a snapshot; the core hears of the end.
+// save writes a snapshot; the core learns of the end.
 func (s *snapshots) save(snap *consensus.Snapshot) {
 	s.wg.Go(func() {
 		info, err := s.files.Create(wal.SnapshotInfo{Index: snap.Index, Term: snap.Term}, func(w io.Writer) error {
@@ -94,9 +94,9 @@ func (s *stoppable) Write(p []byte) (int, error) {
 	return s.w.Write(p)
 }
 
-// ship sends the snapshot that the core names; the core hears of the end. One
-// that is on its way to the same replica is given up, and the core does not hear of
-// its end: the engine would take it for that of the new one, and order a third.
+// ship sends the snapshot that the core names; the core learns of the end. A snapshot
+// that is being sent to the same replica is abandoned without a report to the core:
+// the engine would take that for the end of the new one, and order a third.
 func (s *snapshots) ship(order *consensus.Ship) {
 	to, index, message := uint64(order.To), order.Index, order.Message
 	ctx, cancel := context.WithCancel(s.ctx)
@@ -149,7 +149,7 @@ func (s *snapshots) send(ctx context.Context, to, index uint64, message *wire.Me
 	return fmt.Errorf("snapshot %d is not there any more", index)
 }
 
-// appendSnapshotMeta appends what tells the receiver which snapshot comes: its
+// appendSnapshotMeta appends the description by which the receiver recognizes the snapshot: its
 // name, and the message that the receiver's core gets with it.
 func appendSnapshotMeta(b []byte, info wal.SnapshotInfo, m *wire.Message) []byte {
 	b = binary.AppendUvarint(b, info.Index)
@@ -168,7 +168,7 @@ func parseSnapshotMeta(b []byte) (info wal.SnapshotInfo, m wire.Message, err err
 	return info, m, m.Decode(b)
 }
 
-// receive begins to take in a snapshot of a peer.
+// receive begins to receive a snapshot of a peer.
 func (s *snapshots) receive(from uint64, meta []byte, size int64) (peer.SnapshotSink, error) {
 	info, message, err := parseSnapshotMeta(meta)
 	if err != nil {
@@ -182,7 +182,7 @@ func (s *snapshots) receive(from uint64, meta []byte, size int64) (peer.Snapshot
 	return &sink{s: s, from: from, r: r, info: info, message: message}, nil
 }
 
-// sink is a snapshot on its way in.
+// sink is a snapshot that is being received.
 type sink struct {
 	s       *snapshots
 	from    uint64
@@ -200,7 +200,7 @@ func (k *sink) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Close keeps what is incomplete, to be resumed. A snapshot that is whole is
+// Close keeps an incomplete snapshot, to be resumed. A complete one is
 // verified and goes to the core.
 func (k *sink) Close() error {
 	if k.r.Offset() < k.info.Bytes {
@@ -222,8 +222,8 @@ func (k *sink) Close() error {
 	return nil
 }
 
-// install hands the snapshot to the core, which may find that it is of no use
-// any more. The core goroutine calls it.
+// install passes the snapshot to the core, which may no longer need
+// it. The core goroutine calls it.
 func (k *sink) install(at consensus.Clock, state *wal.SnapshotReader) {
 	before := k.s.core.Status().Counters.Installed
 	k.s.core.Install(at, consensus.Addr(k.from), &k.message, state)

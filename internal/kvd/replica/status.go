@@ -10,8 +10,8 @@ import (
 	"github.com/weirdb/weir/internal/kvd/resp"
 )
 
-// Status is what a replica knows of itself and its cluster, a few milliseconds
-// ago. It is not changed any more.
+// Status is what a replica knew of itself and its cluster a few milliseconds
+// ago. It is immutable.
 type Status struct {
 	consensus.Status
 	Keys        int           // in the store
@@ -20,15 +20,15 @@ type Status struct {
 	OpenIndex   uint64        // entry that View was opened after
 	Preset      string        // of this replica
 	Durability  string        // disk or memory
-	DiskTimeout time.Duration // after which a disk is taken for one that hangs
+	DiskTimeout time.Duration // after which a disk counts as hanging
 	At          time.Time     // when
 	// Ahead is how far the store's time is ahead of this machine's wall clock; 0 if
 	// they differ by no more than a second.
 	Ahead time.Duration
 }
 
-// readyLag is how many committed entries may wait to be applied on a replica that
-// is ready: some always do while it is busy.
+// readyLag is how many committed entries may still have to be applied on a replica that
+// is ready: a busy replica always has some.
 const readyLag = 1024
 
 // Ready reports whether the replica can serve: it knows a leader that is open,
@@ -56,7 +56,7 @@ func (s *Status) Ready() error {
 // Status returns the newest status. It is cheap.
 func (r *Replica) Status() *Status { return r.status.Load() }
 
-// publish makes the present state known. The core goroutine calls it.
+// publish publishes the current state. The core goroutine calls it.
 func (r *Replica) publish() *Status {
 	s := &Status{
 		Status: r.core.Status(), Keys: r.store.Len(), Bytes: r.store.Bytes(), Durable: r.disk.last.Load().index,
@@ -75,9 +75,9 @@ func (r *Replica) publish() *Status {
 	return s
 }
 
-// steadyWithin is what the difference of the store's time and a wall clock may change
-// without being told anew: a moment that is translated to and fro shall stay what it
-// was.
+// steadyWithin is how much the difference between the store's time and a wall clock may change
+// before it is published again: a point in time that is converted back and forth should not
+// change.
 const steadyWithin = time.Second
 
 func (r *Replica) ahead(s, before *Status) time.Duration {

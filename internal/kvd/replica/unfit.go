@@ -9,17 +9,17 @@ import (
 	"github.com/weirdb/weir/internal/kvd/resp"
 )
 
-// unfit is a read whose answer the client's connection had no room for: it is asked
+// unfit is a read whose answer did not fit the client's connection: it is asked
 // again when the client has read others. Until then nothing that was issued after it
-// is asked for, so that it sees no later write; and reads behind it that are under way are
+// is asked for, so that it sees no later write; and later reads in flight are
 // asked for again, too, so that no answer is older than one that was asked for before it.
 type unfit struct {
 	tag     uint64
 	command []byte
-	size    int // of the answer that was forgotten
+	size    int // of the answer that was dropped
 }
 
-// entry finds a request that is under way, nil if it was given up.
+// entry returns a request in flight, nil if it was given up.
 func (l *line) entry(tag uint64) *entry {
 	if tag < l.first || tag-l.first >= uint64(len(l.entries)) {
 		return nil
@@ -27,7 +27,7 @@ func (l *line) entry(tag uint64) *entry {
 	return &l.entries[tag-l.first]
 }
 
-// unfit counts the answer that o holds, unless it is to be forgotten.
+// unfit counts the answer in o, unless it must be dropped.
 func (l *line) unfit(e *entry, o *session.Outcome) bool {
 	l.coming -= e.coming
 	e.coming = 0
@@ -53,21 +53,21 @@ func (l *line) unfit(e *entry, o *session.Outcome) bool {
 	}
 }
 
-// Reads of a line are under way as many at a time as their answers let expect to arrive:
-// what is asked for in vain is sent in vain, through a connection that others use, too.
+// A line has as many reads in flight as their answers will probably fit: an answer that does not
+// fit was sent in vain, through a connection that others use, too.
 const (
 	firstReads = 16
 	mostReads  = 1000
 	mostComing = 16 << 20 // bytes of answers
 )
 
-// learn moves the window by the size of an answer.
+// learn adjusts the window to the size of an answer.
 func (l *line) learn(size int) {
 	most := min(max(mostComing/max(size, 1), 2), mostReads)
 	l.window = min(l.window+1, most)
 }
 
-// locally is how many reads of this replica's state are under way.
+// locally is how many reads of this replica's state are in flight.
 func (l *line) locally() int { return l.locals + len(l.local) }
 
 // park keeps a read until it is asked again, in the order of issue.
@@ -76,13 +76,13 @@ func (l *line) park(u unfit) {
 	l.again = slices.Insert(l.again, at, u)
 }
 
-// askAgain asks for the answers that there is room for by now, and reports whether there
+// askAgain asks for the answers for which there is room now, and reports whether there
 // were any.
 func (l *line) askAgain(now int64) (asked bool) {
 	for len(l.again) > 0 {
 		u := l.again[0]
 		e := l.entry(u.tag)
-		if e.reply == nil { // its time has passed
+		if e.reply == nil { // it has timed out
 			e.over = true
 			l.again = l.again[1:]
 			continue
