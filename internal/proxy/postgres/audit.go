@@ -10,11 +10,11 @@ import (
 	"github.com/weirdb/weir/internal/proxy/session"
 )
 
-// This file looks after the proof: now and then a connection that is about to
-// serve anybody is asked for state that weir did not put there. There should
+// This file verifies the proof: from time to time weir checks a connection that is about to
+// serve a client for state that weir did not put there. There should
 // never be any.
 
-// auditEvery is how often one free backend of a pool is asked.
+// auditEvery is how often one free backend of a pool is checked.
 const auditEvery = 5 * time.Second
 
 // auditSQL returns the settings that the session has changed, and one row for
@@ -28,14 +28,14 @@ UNION ALL SELECT 'prepared statement', name FROM pg_catalog.pg_prepared_statemen
 UNION ALL SELECT 'role', pg_catalog.current_setting('role') WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_db_role_setting s, pg_catalog.unnest(s.setconfig) v
  WHERE v ~~ 'role=%' AND s.setrole = ANY (ARRAY[0, pg_catalog.quote_ident(session_user)::pg_catalog.regrole::pg_catalog.oid]))`)
 
-// audits are those of a pool's free backends.
+// audits are the checks of a pool's free backends.
 type audits struct {
 	p  *pool
-	at time.Duration // when a free backend is asked next
+	at time.Duration // when a free backend is checked next
 }
 
-// next asks the backend that has been free for longest, unless it has not been
-// used since the last time.
+// next checks the backend that has been free for longest, unless it was not
+// used since its last check.
 func (a *audits) next() {
 	p := a.p
 	if p.l.Now < a.at || len(p.Free) == 0 || len(p.Excl) > 0 || p.l.cfg.Mode != session.ModeAuto {
@@ -61,13 +61,13 @@ func (a *audits) next() {
 	}).columns = 2
 }
 
-// notStray are settings that weir sets past what it replays, and those of one
-// transaction: of these the server goes on to say that the session has set them.
+// notStray are settings that weir sets apart from what it replays, and those of one
+// transaction, which the server continues to report as set by the session.
 var notStray = []string{"application_name", "transaction_isolation", "transaction_read_only", "transaction_deferrable"}
 
 // stray names the first state that weir did not put on a backend with the given settings, and
-// role of its startup message, "" if there is none. What a reload or a role's own defaults set
-// has another source.
+// the role of its startup message; "" if there is none. Values that a reload or the role's
+// defaults have set have another source.
 func stray(set *session.Set, role string, rows [][][]byte) string {
 	for _, row := range rows {
 		kind, name := string(row[0]), string(row[1])

@@ -14,17 +14,17 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// This file lets another package decide who comes in and where they go: one that has
-// rules of its own for that, as PgBouncer's configuration has.
+// This file lets another package decide who may log in and where connections go: one that has
+// its own rules for that, as PgBouncer's configuration has.
 
-// An Authenticator decides about clients in the place of Config.Auth, Users, AuthQuery and
-// AdminUsers, and about servers in that of Config.Postgres. Its methods are called on
+// An Authenticator replaces Config.Auth, Users, AuthQuery and
+// AdminUsers, and Config.Postgres. Its methods are called on
 // many goroutines at a time.
 type Authenticator interface {
-	// Enter leads a client through its login, up to AuthenticationOk, which it has
-	// sent. A client that it turns away it has told why.
+	// Enter takes a client through its login, up to AuthenticationOk, which it has
+	// sent. A client that it refuses has got the error.
 	Enter(ctx context.Context, v LoginRequest) (*AcceptedLogin, error)
-	// Cancel has a request to cancel carried out that is for no client of this
+	// Cancel executes a cancel request for a client that is not in this
 	// process. It returns when that has been done.
 	Cancel(ctx context.Context, id uint32, secret []byte)
 	// NewID proposes an id for a client, by which others name it.
@@ -38,12 +38,12 @@ type LoginRequest struct {
 	Conn     net.Conn // as pgwire.Accept returned it
 	Addr     net.Addr
 	Start    *pgwire.Startup
-	Stopping bool // the server takes no clients any more
+	Stopping bool // the server accepts no clients any more
 }
 
 // An AcceptedLogin says what the client gets: a session of a pool, or what Serve does.
 type AcceptedLogin struct {
-	// Serve, unless it is nil, is all of the client's session. It closes nothing.
+	// Serve, unless it is nil, runs the client's session. It closes nothing.
 	Serve func(ctx context.Context) error
 
 	// Database and User name the session's pool; Login is the name that the client gave.
@@ -54,7 +54,7 @@ type AcceptedLogin struct {
 	Mode session.Mode
 	// Greeting is sent before the parameters. Default: nothing.
 	Greeting []byte
-	// Left is called when the session has ended, whatever it was. Default: nothing.
+	// Left is called when the session has ended, of whatever kind. Default: nothing.
 	Left func()
 }
 
@@ -64,14 +64,14 @@ func (e *AcceptedLogin) left() {
 	}
 }
 
-// A Route is where the connections of a pool go.
+// A Route says where the connections of a pool go.
 type Route struct {
 	// Hosts are tried one after the other. Their user is the pool's.
 	Hosts []pgwire.ConnectConfig
 	// Setup is a query that is run on each new connection. Default: none.
 	Setup string
-	// From is which of the hosts is tried first. Chosen is told which one was reached,
-	// unless it is nil.
+	// From is the index of the host that is tried first. Chosen is called with the one that was
+	// reached, unless it is nil.
 	From   int
 	Chosen func(host int)
 }
@@ -117,7 +117,7 @@ func (w *AuthServices) enter(ctx context.Context, conn net.Conn, addr net.Addr, 
 	c.id, c.login.secret, c.app, c.settings.startApp, c.addr = id, secret, entry.App, entry.App, addr.String()
 	c.login.entry, c.login.began = entry, began
 	handed = true
-	l.Given() // given back by OnClosed
+	l.Given() // OnClosed takes it back
 	if !l.Post(func() {
 		l.admit(c, fd, nil, poolKey{database: entry.Database, user: entry.User}, entry.Settings, nil, nil)
 	}) {
@@ -136,7 +136,7 @@ func (c *client) mode() session.Mode {
 	return c.l.cfg.Mode
 }
 
-// dialRoute opens and logs in one backend where the Authenticator says that it is.
+// dialRoute opens one backend at the Authenticator's route, and logs in.
 func (w *AuthServices) dialRoute(ctx context.Context, key poolKey) (conn *backendConn, err error) {
 	s := w.s
 	r := s.cfg().Authenticator.Route(key.database, key.user)
@@ -191,13 +191,13 @@ func (w *AuthServices) dialHost(ctx context.Context, host pgwire.ConnectConfig, 
 	return conn, err
 }
 
-// Serve serves the console of an Authenticator's own: answer carries out one command. A client
-// that hangs up ends what it asked for.
+// Serve runs an Authenticator's own console: answer executes one command. If the client
+// hangs up, its command is cancelled.
 func (w *AuthServices) Serve(conn net.Conn, version string, answer func(ctx context.Context, sql string) (core.Answer, error)) error {
 	return serveAnswers(w.s, conn, version, answer)
 }
 
-// Learn keeps what a login through the Authenticator has revealed of a user's password.
+// Learn keeps what a login through the Authenticator has revealed about a user's password.
 func (w *AuthServices) Learn(user string, keys *pgwire.ClientKeys) { w.s.creds.Learn(user, keys) }
 
 // KeysOf returns what weir can log in with as a user: "" and nil if it has nothing.
@@ -245,8 +245,8 @@ func Exec(ctx context.Context, be *pgwire.Backend, sql string) error {
 	return runSetup(ctx, be.Conn, sql)
 }
 
-// worded gives an error the words and the code that PgBouncer has for it, where clients come through a
-// door: applications look for them.
+// worded gives an error PgBouncer's words and code if clients log in through an
+// Authenticator: applications look for them.
 func (l *loop) worded(words string, e *pgwire.Error) *pgwire.Error {
 	if l.cfg.Authenticator != nil {
 		e.Code, e.Message, e.Detail, e.Hint = pgwire.CodeProtocolViolation, words, "", ""
@@ -269,13 +269,13 @@ func closedBecause(b *backend, err error) string {
 	return "server connection closed"
 }
 
-// Open makes the pool of a user in a database, for the connections that it keeps open.
+// Open creates the pool of a user in a database, to keep connections open.
 func (w *AuthServices) Open(database, user string) {
 	w.s.Loops[0].Post(func() { w.s.Loops[0].pool(poolKey{database: database, user: user}) })
 }
 
-// CloseFast disconnects the clients of a database, of all for "", that hold a backend
-// although nothing of theirs is under way.
+// CloseFast disconnects the clients of a database, or of all for "", that hold a backend
+// although they have nothing in flight.
 func (w *AuthServices) CloseFast(ctx context.Context, database, because string) error {
 	s := w.s
 	for _, l := range s.Loops {
@@ -292,7 +292,7 @@ func (w *AuthServices) CloseFast(ctx context.Context, database, because string) 
 	return nil
 }
 
-// MakeRoom closes free backends of a login whose pools have more than so many.
+// MakeRoom closes free backends of a login whose pools have more than most.
 func (w *AuthServices) MakeRoom(ctx context.Context, database, user string, most int) {
 	s, login := w.s, poolKey{database: database, user: user}
 	for _, l := range s.Loops {
@@ -306,7 +306,7 @@ func (w *AuthServices) MakeRoom(ctx context.Context, database, user string, most
 			for key, p := range l.Pools {
 				for key.login() == login && len(p.Free) > 0 && have > most {
 					l.srv.Log.Debug("server connection evicted", "database", database, "user", user, "address", p.Free[0].Endpoint.Address)
-					p.Free[0].Goodbye() // leaves p.Free
+					p.Free[0].Goodbye() // which removes it from p.Free
 					have--
 				}
 			}

@@ -14,15 +14,15 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// This file is about logins while the server takes none, because it starts, stops
+// This file is about logins while the server accepts none, because it starts, stops
 // or is restarted. They wait, as statements do, for at most ConnectPatience. A few of
-// them try for all, so that a server that recovers is not stormed; and the log
-// has a line when the server went away and one when it was back, not one for each.
+// them try on behalf of all, so that a recovering server is not flooded; and the log
+// has one line when the server went away and one when it is back, not one for each login.
 
 const (
-	// awayTries is how many logins at a time try a server that took none.
+	// awayTries is how many logins at a time try to reach the server.
 	awayTries = 4
-	// awayPause is what each of them waits between two attempts.
+	// awayPause is the pause of each between two attempts.
 	awayPause = 100 * time.Millisecond
 )
 
@@ -31,21 +31,21 @@ type availability struct {
 	slots chan struct{} // one for each attempt
 
 	mu    sync.Mutex
-	back  chan struct{} // guarded by mu: closed when it takes them again; nil while it does
+	back  chan struct{} // guarded by mu: closed when it accepts logins again; nil while it does
 	since time.Time     // guarded by mu
 	err   error         // guarded by mu: of the last attempt
 }
 
 func (a *availability) init() { a.slots = make(chan struct{}, awayTries) }
 
-// isAway reports whether an error says that the server takes no logins at present,
-// no matter who asks.
+// isAway reports whether an error means that the server accepts no logins at present,
+// whoever asks.
 func isAway(err error) bool {
 	return pgwire.Unavailable(err) || isAny(err, upstream.ErrNoHost, syscall.ECONNREFUSED, syscall.ENOENT)
 }
 
-// hasLeft reports whether a connection to the server has failed in a way that says nothing
-// of what was asked on it: a server that stops resets those that it has not accepted.
+// hasLeft reports whether a connection to the server has failed for a reason that has nothing to
+// do with the request: a stopping server resets connections that it has not accepted.
 func hasLeft(err error) bool {
 	if pgwire.CodeOf(err) == pgwire.CodeTooManyConnections {
 		return false // it is there
@@ -58,7 +58,7 @@ func isAny(err error, of ...error) bool {
 	return slices.ContainsFunc(of, func(e error) bool { return errors.Is(err, e) })
 }
 
-// waiting returns what is closed when the server takes logins again, nil if it
+// waiting returns a channel that is closed when the server accepts logins again, nil if it
 // does, and why it does not.
 func (a *availability) waiting() (back <-chan struct{}, err error) {
 	a.mu.Lock()
@@ -66,7 +66,7 @@ func (a *availability) waiting() (back <-chan struct{}, err error) {
 	return a.back, a.err
 }
 
-// left notes that an attempt found the server away.
+// left records that an attempt could not reach the server.
 func (a *availability) left(err error, log *slog.Logger) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -77,7 +77,7 @@ func (a *availability) left(err error, log *slog.Logger) {
 	}
 }
 
-// returned notes that an attempt found it back.
+// returned records that an attempt has reached it.
 func (a *availability) returned(log *slog.Logger) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -88,8 +88,8 @@ func (a *availability) returned(log *slog.Logger) {
 	}
 }
 
-// patiently tries to reach the server, again while an error says that it is away, and
-// returns that of the last attempt.
+// patiently calls try, again while away returns true for its error, and
+// returns the error of the last attempt.
 func (s *Server) patiently(ctx context.Context, away func(error) bool, try func() error) error {
 	a := &s.away
 	if back, _ := a.waiting(); back == nil {

@@ -6,13 +6,13 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// canaryName is what application_name is set to, to hear that the server reports it.
+// canaryName is a value for application_name, to test whether the server reports the change.
 const canaryName = "weir_canary"
 
-// sendCanary demands of a new connection that the server reports what it must: weir follows
-// its clients' settings, and how texts are to be read, by those reports. What a
-// version promises is no proof, with forks, other poolers and gateways that speak the
-// protocol. Where the report does not come, each session keeps its connection.
+// sendCanary tests on a new connection that the server reports what it must: weir tracks
+// its clients' settings, and how texts must be read, by those reports. The version
+// is no proof, since forks, other poolers and gateways speak the
+// protocol, too. If the report does not come, each session keeps its connection.
 func sendCanary(b *backend) {
 	p := b.p
 	restore := b.startApp

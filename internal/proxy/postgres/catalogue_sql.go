@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// ownOperators has the operators of a question of weir's be the server's own. A name without a
-// schema may be anybody's who may create something in a schema of the search path: an operator
-// that fits better is called, and the path is the database's owner's to set. But weir asks with
-// the rights of the pool's user, and before that has sent anything, as a superuser who is about
-// to set the path may. The texts have no IN, CASE x WHEN, LIKE and IS DISTINCT FROM, which are
-// operators of the path, too.
+// ownOperators makes the operators of weir's own queries refer to the server's. A name without a
+// schema may belong to anyone who may create something in a schema of the search path: an
+// operator that fits better is called, and the database's owner can set the path. But weir asks
+// with the rights of the pool's user, perhaps a superuser, and before the client has sent
+// anything, such as a new path. The texts contain no IN, CASE x WHEN, LIKE and IS DISTINCT FROM,
+// which also use operators of the path.
 var ownOperators = func() *strings.Replacer {
 	var pairs []string
 	for _, op := range []string{"=", "<>", "<", "<=", ">", ">=", "+", "-", "/", "||", "!~", "~~"} {
@@ -20,19 +20,19 @@ var ownOperators = func() *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }()
 
-// own is a question with the server's own operators.
+// own is a query with the server's own operators.
 func own(sql string) string { return ownOperators.Replace(sql) }
 
-// quietly makes a query of weir's own independent of the settings of the session
-// that it runs in. All of it is one transaction, at whose end they are back. A
-// serializable one that is deferrable would wait for those of other clients, and
-// these for the reading. Without sequential scans a plan counts as so expensive that
-// it would be compiled, which takes minutes.
+// quietly makes a query of weir's own independent of the settings of its
+// session. All of it is one transaction, which restores them at its end. A
+// serializable deferrable transaction would wait for those of other clients, and
+// these for the reading. Without sequential scans the plan would count as so expensive that
+// the server would compile it, which takes minutes.
 const quietly = `SET LOCAL transaction_isolation = 'read committed'; SET LOCAL statement_timeout = 0; ` +
 	`SET LOCAL client_encoding = 'UTF8'; SET LOCAL jit = off; SET LOCAL search_path = pg_catalog, pg_temp; `
 
-// builtinSQL lists the functions of the server itself that SQL can call. Their
-// numbers are the same in every database of a server.
+// builtinSQL lists the built-in functions that SQL can call. Their
+// OIDs are the same in every database of a server.
 const builtinSQL = `SELECT oid, proname FROM pg_catalog.pg_proc
  WHERE oid < 16384 AND pronamespace = 'pg_catalog'::pg_catalog.regnamespace AND prokind IN ('f', 'a', 'w', 'p')
  AND prorettype <> ALL (ARRAY['trigger', 'event_trigger', 'internal', 'language_handler', 'fdw_handler', 'table_am_handler',
@@ -44,10 +44,10 @@ var stampCatalogues = strings.Fields(`pg_proc pg_trigger pg_rewrite pg_attrdef p
 	pg_operator pg_type pg_event_trigger pg_inherits pg_index pg_foreign_table pg_opclass pg_amproc pg_sequence`)
 
 // stampSQL is a number that changes with every change of these catalogues: for
-// each the count of its rows, and the sum of the transactions that wrote them. A
-// transaction has a higher number than all that wrote the rows that it removes, so
-// the sum of as many rows is higher, too. Rows written before the server
-// began to count (age 2^31-1) only count.
+// each the number of its rows, and the sum of the transactions that wrote them. A
+// transaction has a higher number than all those that wrote the rows that it removes, so
+// the sum over the same number of rows is higher, too. Rows written before the server
+// began to count (age 2^31-1) only add to the number of rows.
 var stampSQL = func() string {
 	var b strings.Builder
 	b.WriteString("SELECT pg_catalog.concat_ws(' '")
@@ -60,10 +60,10 @@ var stampSQL = func() string {
 	return b.String()
 }()
 
-// appNameRead is what in the text of an expression may read application_name: of all
-// settings that current_setting may be asked for, this one alone is not the reader's own
-// on a backend that several share. It is the name as a constant, whose bytes are shown by
-// number, in any case, or a current_setting of a name that is computed.
+// appNameRead matches the texts of expressions that may read application_name: of all
+// settings that current_setting may be asked for, this is the only one that is not the client's
+// own on a shared backend. It is the name as a constant, whose bytes are shown as
+// numbers, in any case, or a current_setting of a computed name.
 var appNameRead = func() string {
 	var b strings.Builder
 	for i, c := range []byte("application_name") {
@@ -79,10 +79,11 @@ var appNameRead = func() string {
 	return b.String() + `|:funcid (?:2077|3294) [^{}]*:args [(][{](?!CONST )`
 }()
 
-// scanSQL returns every function of users, and every expression that is kept in
-// the catalogue and calls one of the built-in functions in %s, with their numbers; 0
-// stands for appNameRead. Of pg_settings it says how many others are made over it. The texts of expressions take no locks and show each
-// function by its number, as funcid, opfuncid, aggfnoid or winfnoid.
+// scanSQL returns every user-defined function, and every expression in
+// the catalogue that calls one of the built-in functions in %s, with their OIDs; 0
+// stands for appNameRead. For pg_settings it returns how many other relations are built on it.
+// The texts of expressions take no locks and show each
+// function by its OID, as funcid, opfuncid, aggfnoid or winfnoid.
 var scanSQL = `
 UNION ALL SELECT 'func', p.oid::text, p.proname, n.nspname, l.lanname, p.provolatile::text || p.prokind::text,
  coalesce(e.extname, '') || pg_catalog.chr(10) || CASE WHEN l.lanname IN ('sql', 'plpgsql') THEN p.prosrc ELSE '' END
@@ -126,9 +127,9 @@ FROM (
   UNION ALL SELECT '0' WHERE x.tree ~ '` + appNameRead + `') h) y
 WHERE y.hits IS NOT NULL`
 
-// edgeSQL returns who reaches the objects of the kinds %s and numbers %s in one
-// step. Functions, types and operators of users are found in expressions by
-// pg_depend, which has all of them but those of the server itself.
+// edgeSQL returns what reaches the objects of the kinds %s and OIDs %s in one
+// step. User-defined functions, types and operators in expressions are found by
+// pg_depend, which has all but the server's own.
 const edgeSQL = `WITH n AS (
  SELECT k, o, CASE k WHEN 'f' THEN 'pg_catalog.pg_proc'::pg_catalog.regclass WHEN 't' THEN 'pg_catalog.pg_type'::pg_catalog.regclass
   WHEN 'o' THEN 'pg_catalog.pg_operator'::pg_catalog.regclass WHEN 'r' THEN 'pg_catalog.pg_class'::pg_catalog.regclass

@@ -18,16 +18,16 @@ import (
 // User is one entry of the user list.
 type User = core.User[pgwire.Secret]
 
-// Config says how the proxy listens, whom it lets in, and how it shares. The
+// Config says how the proxy listens, which clients may log in, and how they share backends. The
 // zero value of a field means its default.
 type Config struct {
 	// Postgres is the server. Its user and password, if given, let weir open
 	// backends for that user and look up others (AuthQuery). Required.
 	Postgres pgwire.ConnectConfig
-	// Hosts are the servers that may take its place, with what each needs to be
-	// reached by, among them Postgres itself. Default: Postgres alone.
+	// Hosts are the servers that may replace each other, with the parameters to reach each one;
+	// Postgres is among them. Default: Postgres alone.
 	Hosts []pgwire.ConnectConfig
-	// Target is which of them is wanted. Default: any.
+	// Target is the wanted role. Default: any.
 	Target upstream.Target
 	// Patroni are base URLs of Patroni's REST API: see upstream.Config.
 	Patroni []string
@@ -38,23 +38,23 @@ type Config struct {
 	// Options say how clients share backends.
 	session.Options
 
-	// Auth is how clients are authenticated: "auto" (by weir as the server would, where
-	// it knows what the server stores, else as relay), "relay" (the server decides
-	// about those who are not in Users), "ldap" (LDAP decides about all), or a method of
+	// Auth is how clients are authenticated: "auto" (by weir as the server would, if
+	// it knows what the server stores, else as relay), "relay" (by the server,
+	// except for Users), "ldap" (by LDAP), or a method of
 	// pgwire against Users, the DSN's own user, or AuthQuery. Default: auto.
 	Auth string
-	// LDAP is who is asked where Auth is "ldap". Default: none.
+	// LDAP is the directory if Auth is "ldap". Default: none.
 	LDAP *ldap.Directory
 	// Users are those whose secrets weir knows.
 	Users []User
 	// AuthQuery is run to find the secret of a user: $1 is the name; the result is name
 	// and secret, as in pg_shadow. Default: none.
 	AuthQuery string
-	// AuthUser and AuthDatabase are as whom and where weir asks about those who log in,
-	// by AuthQuery or by itself. Default: the DSN's.
+	// AuthUser and AuthDatabase are the user and the database for looking up users who log in,
+	// with or without AuthQuery. Default: the DSN's.
 	AuthUser, AuthDatabase string
-	// Peers are the addresses for clients of other weirs, which cancel requests for
-	// their clients go to. Default: none.
+	// Peers are the addresses of other weirs for clients, to which weir forwards cancel requests for
+	// their clients. Default: none.
 	Peers session.Peers
 	// AdminUsers may log in to database "weir"; the DSN's user always may.
 	AdminUsers []string
@@ -64,30 +64,30 @@ type Config struct {
 	// see them. Default: weir.
 	FlushPrefix string
 
-	// TrustFunctions are functions, as name or schema.name, of which the
-	// configuration says that they leave the session as it is; weir does not look
-	// into them.
+	// TrustFunctions are functions, as name or schema.name, that the
+	// configuration declares to leave the session unchanged; weir does not read
+	// them.
 	TrustFunctions []string
 
-	// NoSharedListen has each client that listens keep a backend.
+	// NoSharedListen makes each client that listens keep a backend.
 	NoSharedListen bool
-	// restless has tests move channels whenever they can.
+	// restless makes tests move channels whenever they can.
 	restless bool
 
-	// Process is what the console asks to reload and to shut down. Default: none,
-	// and the console says so.
+	// Process executes the console's reload and shutdown. Default: none,
+	// and the console refuses them.
 	Process core.Process
 
 	// MaxPrepared bounds the statements that are prepared on one backend.
 	// Default: 1000.
 	MaxPrepared int
-	// WaitNotice is how long a statement waits for a backend before its client is told
-	// so. Default: 0, it is not.
+	// WaitNotice is how long a statement waits for a backend before its client gets a notice
+	// about that. Default: 0, no notice.
 	WaitNotice time.Duration
-	// Sockets are listened on in the place of Listen. Default: none.
+	// Sockets are used instead of Listen. Default: none.
 	Sockets []core.Socket
-	// Authenticator decides about clients and where their connections go, instead of what is
-	// said of that here. Default: none.
+	// Authenticator decides about clients and where their connections go, instead of the
+	// fields here. Default: none.
 	Authenticator Authenticator
 
 	ownDial bool // Postgres.Dial is Keepalive's
@@ -105,8 +105,8 @@ const (
 	AuthLDAP  = "ldap"
 )
 
-// relays reports whether users whose secrets weir does not know are for the server to
-// check.
+// relays reports whether the server checks users whose secrets weir does not
+// know.
 func (c *Config) relays() bool { return c.Auth == AuthAuto || c.Auth == AuthRelay }
 
 // checksSecrets reports whether weir checks clients by secrets that it holds or looks up.
@@ -118,11 +118,11 @@ func (c *Config) checksSecrets() bool {
 	return true
 }
 
-// authUser is as whom weir asks about those who log in.
+// authUser is the user for looking up users who log in.
 func (c *Config) authUser() string { return cmp.Or(c.AuthUser, c.Postgres.User) }
 
-// Defaults returns the zero Config with every default filled in but Postgres.Dial, which
-// follows Keepalive.
+// Defaults returns a Config with every default filled in, except for Postgres.Dial, which
+// depends on Keepalive.
 func Defaults() Config {
 	c := Config{}.withDefaults()
 	c.Postgres.Dial, c.ownDial = nil, false
@@ -130,8 +130,8 @@ func Defaults() Config {
 }
 
 // Renewed returns the server and the hosts of c with the passwords and certificates that
-// they have in next. It returns false, and what c has, if next leads elsewhere: the new
-// password may be that of the other servers alone.
+// they have in next. If next has other servers, it returns what c has, and false: the new
+// password may only be for those.
 func (c *Config) Renewed(next *Config) (server pgwire.ConnectConfig, hosts []pgwire.ConnectConfig, same bool) {
 	server, same = c.Postgres.Renewed(next.Postgres)
 	hosts, all := core.Renewed(c.Hosts, next.Hosts)
@@ -141,7 +141,7 @@ func (c *Config) Renewed(next *Config) (server pgwire.ConnectConfig, hosts []pgw
 	return server, hosts, true
 }
 
-// Validate names the first flag that makes no sense; New checks the same.
+// Validate returns an error that names the first invalid flag; New checks the same.
 func (c Config) Validate() error { return c.withDefaults().validate() }
 
 func (c Config) withDefaults() Config {
@@ -159,7 +159,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// validate names the first flag that makes no sense.
+// validate returns an error that names the first invalid flag.
 func (c Config) validate() error {
 	if c.Postgres.Address == "" {
 		return session.ErrNoServer

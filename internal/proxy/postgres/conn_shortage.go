@@ -8,23 +8,23 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// This file is what weir does when the server has no connection left: it gives back idle
-// ones of its own. The pools of other users and databases may hold many that nobody needs
+// This file closes idle connections of weir's own when the server has none left. The pools of
+// other users and databases may hold many that are not needed
 // now, while one that has none waits.
 
 const (
-	// roomWait is the first wait before the server is asked again, which doubles with
-	// each attempt: it takes a moment to notice that a connection was closed.
+	// roomWait is the first wait before weir asks the server again, which doubles with
+	// each attempt: the server needs a moment to notice that a connection was closed.
 	roomWait = 5 * time.Millisecond
-	// maxRoomWait is the last one. What the server says then stands.
+	// maxRoomWait is the last one. The server's answer after that is final.
 	maxRoomWait = 640 * time.Millisecond
-	// roomIdle is how long a connection has been free that is closed for a pool that has
+	// roomIdle is how long a connection must have been free before it is closed for a pool that has
 	// others.
 	roomIdle = time.Second
 )
 
-// withRoom calls dial, which opens a connection for a user and a database, and again while
-// the server refuses it for want of connections and there was an idle one to close.
+// withRoom calls dial, which opens a connection for a user and a database, again as long as
+// the server refuses it for lack of connections and there was an idle one to close.
 func (h *hosts) withRoom(ctx context.Context, key poolKey, dial func() error) error {
 	for wait := roomWait; ; wait *= 2 {
 		err := dial()
@@ -47,7 +47,7 @@ func (h *hosts) withRoom(ctx context.Context, key poolKey, dial func() error) er
 }
 
 // lacksRoom reports whether the server refuses a connection because there are too many, and
-// whose: those of a user or of a database, or, if both are empty, of anybody.
+// whose: those of a user or of a database, or, if both are empty, any.
 func lacksRoom(err error, key poolKey) (whose poolKey, full bool) {
 	var e *pgwire.Error
 	if !errors.As(err, &e) || e.Code != pgwire.CodeTooManyConnections {
@@ -62,9 +62,9 @@ func lacksRoom(err error, key poolKey) (whose poolKey, full bool) {
 	return whose, true
 }
 
-// makeRoom closes a backend that nobody needs at the moment, for a pool, and reports
-// whether there was one. whose says which are too many. A pool that has backends takes no
-// other's that was used lately.
+// makeRoom closes a free backend for a pool, and reports
+// whether there was one. whose says of which there are too many. For a pool that has backends,
+// recently used ones are not closed.
 func (h *hosts) makeRoom(ctx context.Context, key, whose poolKey) bool {
 	has := false
 	for _, l := range h.srv.Loops {
@@ -85,7 +85,7 @@ func (h *hosts) makeRoom(ctx context.Context, key, whose poolKey) bool {
 }
 
 // closeIdlest closes the backend that has been free for longest, of a user or database if
-// whose names one, and only after roomIdle if it is to be spare. It reports whether there
+// whose names one, and with spare only after roomIdle. It reports whether there
 // was one.
 func (l *loop) closeIdlest(whose poolKey, spare bool) bool {
 	var idlest *backend

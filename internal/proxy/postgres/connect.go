@@ -12,9 +12,9 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// This file is how weir itself gets to the server.
+// This file opens weir's own connections to the server.
 
-// backendConn is a logged-in connection on its way into a pool.
+// backendConn is a logged-in connection that will be added to a pool.
 type backendConn struct {
 	role   string // of its startup message
 	fd     int
@@ -23,12 +23,12 @@ type backendConn struct {
 	params map[string]string
 
 	endpoint upstream.Endpoint
-	via      *pgwire.ConnectConfig // where the Authenticator said that it goes; nil without one
+	via      *pgwire.ConnectConfig // the Authenticator's route; nil without one
 }
 
 func (c *backendConn) close() { _ = unix.Close(c.fd) }
 
-// dialBackend opens and logs in one backend.
+// dialBackend opens one backend and logs in.
 func (s *Server) dialBackend(ctx context.Context, key poolKey) (*backendConn, error) {
 	if s.cfg().Authenticator != nil {
 		return s.Way.dialRoute(ctx, key)
@@ -44,7 +44,7 @@ func (s *Server) dialBackend(ctx context.Context, key poolKey) (*backendConn, er
 	return s.handOver(be, e, key.role)
 }
 
-// backendConfig says how weir logs in as a user by itself.
+// backendConfig says how weir itself logs in as a user.
 func (s *Server) backendConfig(key poolKey) pgwire.ConnectConfig {
 	cfg := s.cfg().Postgres
 	cfg.User, cfg.Database = key.user, key.database
@@ -53,8 +53,8 @@ func (s *Server) backendConfig(key poolKey) pgwire.ConnectConfig {
 	return cfg
 }
 
-// startup is what a startup message of the pool's connections has, to have the role be that
-// of the pool's clients.
+// startup returns the parameters of the startup messages of the pool's connections, with the
+// role of the pool's clients.
 func (k poolKey) startup(params []pgwire.Param) []pgwire.Param {
 	if k.role == "" {
 		return params
@@ -62,7 +62,7 @@ func (k poolKey) startup(params []pgwire.Param) []pgwire.Param {
 	return append(slices.Clip(params), pgwire.Param{Name: roleName, Value: k.role})
 }
 
-// upstreamEndpoint is where a connection of the Authenticator's goes.
+// upstreamEndpoint is the endpoint of a connection along the Authenticator's route.
 func upstreamEndpoint(host string, conn net.Conn) upstream.Endpoint {
 	return upstream.Endpoint{Host: host, Address: conn.RemoteAddr().String()}
 }

@@ -10,28 +10,27 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// This file has a group of INSERTs with literals run as a prepared statement, whose
+// This file runs a group of INSERTs with literals as a prepared statement whose
 // parameters are the constants of their rows: the server parses and plans a text with
-// literals each time, which is more than half of what such a group costs it.
+// literals each time, which is more than half of the cost of such a group.
 //
 // A parameter stores what the constant would, or fails, and then the members run again as
-// text. For what is of another type than its column, as a number for a column of text,
-// that would not hold; there the group goes as text:
+// text. If a constant has another type than its column, such as a number for a text column,
+// that would not be true; then the group is sent as text:
 //
-//   - What stands in quotes has no type of its own. The server gives it to the input
-//     function of the column's type, as it does with a parameter, and what the column says
-//     of its length is applied to the result of either. Only of an interval that function
-//     is told, too, what the column says of its fields.
-//   - NULL is one for each type.
+//   - A quoted literal has no type of its own. The server passes it to the input
+//     function of the column's type, as it does with a parameter, and applies the column's
+//     length to the result of either. Only the input function of interval also gets the
+//     column's fields.
 //   - An integer for a column of integers or numeric, a number with a point for numeric,
-//     and TRUE and FALSE for boolean, are the same by the input function as by the parser.
+//     and TRUE and FALSE for boolean, give the same result by the input function as by the parser.
 //
-// Only types in plainTypes are looked into: no domains, enums, or other types of users.
+// Only types in plainTypes are supported: no domains, enums, or other user-defined types.
 //
-// All this needs the types that the columns have when the INSERT runs. They were learned
+// All this needs the types that the columns have when the INSERT runs. weir learned them
 // some time before, and nothing in the server keeps them: columns may be dropped, renamed
-// and given another type while pg_class stays as it is. So columnsGuardSQL compares all
-// columns with what was learned, behind the INSERT and in its transaction.
+// and given another type while pg_class is unchanged. So columnsGuardSQL compares all
+// columns with what was learned, after the INSERT and in its transaction.
 
 // The numbers of types are the same in every PostgreSQL.
 const (
@@ -42,7 +41,7 @@ const (
 	typeNumeric = 1700
 )
 
-// plainTypes are those whose constants may be parameters.
+// plainTypes are the types whose constants may become parameters.
 var plainTypes = []uint32{
 	typeBool, typeInt8, typeInt2, typeInt4, typeNumeric,
 	17, 25, 1042, 1043, // bytea, text, char, varchar
@@ -70,9 +69,9 @@ func (c constant) takes(typ uint32) bool {
 	return false
 }
 
-// appendConstants appends the constants of a row of VALUES as the values of a Bind
-// message, as text, one for each type, which are of plainTypes. It reports false if they cannot be parameters of
-// these types, and the row is no row of constants, for all that it knows.
+// appendConstants appends the constants of a row of VALUES, as text, as the values of a Bind
+// message; types has one of plainTypes for each. It returns false if they cannot be parameters of
+// these types, or if the row may not consist of constants.
 func appendConstants(dst []byte, row string, types []uint32) ([]byte, bool) {
 	i := 1
 	for n, typ := range types {
@@ -101,7 +100,7 @@ func appendConstants(dst []byte, row string, types []uint32) ([]byte, bool) {
 	return dst, i == len(row)
 }
 
-// appendQuoted appends what stands between the quotes of a literal, with its length.
+// appendQuoted appends the content of a quoted literal, with its length.
 func appendQuoted(dst []byte, text string) []byte {
 	at := len(dst)
 	dst = append(dst, 0, 0, 0, 0)
@@ -118,30 +117,30 @@ func appendQuoted(dst []byte, text string) []byte {
 	return dst
 }
 
-// A column is one of a table.
+// A column is a column of a table.
 type column struct {
 	name string
 	typ  uint32
 }
 
-// columnsSQL asks for the columns of the table c, and how many there are.
+// columnsSQL asks for the columns of the table c, and their number.
 const columnsSQL = `(SELECT pg_catalog.concat(pg_catalog.count(*), pg_catalog.chr(1),
   pg_catalog.string_agg(pg_catalog.concat(a.attnum, ' ', a.atttypid, ' ', a.atttypmod, ' ', a.attname), pg_catalog.chr(1) ORDER BY a.attnum))
  FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped)`
 
-// plainColumnsSQL asks the same of a table whose names are of ASCII, and others might not
-// be known to the client's encoding.
+// plainColumnsSQL is the same for a table with ASCII names; others might not
+// be representable in the client's encoding.
 const plainColumnsSQL = `CASE WHEN NOT EXISTS (SELECT FROM pg_catalog.pg_attribute a
  WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attname !~ '^[ -~]+$') THEN ` + columnsSQL + ` END`
 
-// Bounds of what is sent as parameters: a statement with many takes the server, which
-// keeps a plan of each, much memory.
+// Bounds of what is sent as parameters: the server needs much memory for the plans of statements
+// with many parameters.
 const (
 	maxConstants       = 4096 // of one statement
 	maxConstantColumns = 100  // of a table
 )
 
-// readColumns reads the answer to columnsSQL; nil where it can be read in two ways, or is
+// readColumns parses the answer to columnsSQL; nil if it is ambiguous, or
 // too long.
 func readColumns(answer string) []column {
 	list := strings.Split(answer, "\x01")
@@ -164,7 +163,7 @@ func readColumns(answer string) []column {
 }
 
 // typesOf returns the types of the columns that an INSERT without parameters names, or
-// means; nil if its constants cannot be parameters of them.
+// implies; nil if its constants cannot be parameters of these types.
 func (f *tableFacts) typesOf(ins *sqlscan.InsertShape) []uint32 {
 	if !plainNames(ins.Prefix, "()") || !plainNames(ins.Suffix, "*") {
 		return nil
@@ -194,12 +193,12 @@ func (f *tableFacts) typesOf(ins *sqlscan.InsertShape) []uint32 {
 	return types
 }
 
-// maxName is the longest name that the server takes as it is; a longer one has a notice
+// maxName is the longest name that the server does not truncate; a longer one causes a notice
 // each time it is parsed.
 const maxName = 63
 
-// plainNames reports whether a text is made of names of ASCII, and the characters in and:
-// then parsing it has no notice that a prepared statement would have once.
+// plainNames reports whether a text consists of ASCII names and the characters in and:
+// then parsing it causes no notice, which a prepared statement would only cause once.
 func plainNames(s, and string) bool {
 	for i := 0; i < len(s); {
 		end := i
@@ -226,7 +225,7 @@ func plainNames(s, and string) bool {
 	return true
 }
 
-// plainASCII reports whether a text is of printable characters of ASCII without a backslash.
+// plainASCII reports whether a text consists of printable ASCII characters without a backslash.
 func plainASCII(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' || r == '\\' })
 }
@@ -237,10 +236,10 @@ type boundRows struct {
 	ends   []int // of each row
 }
 
-// maxBound is how much room is kept for the next group.
+// maxBound is how much memory is kept for the next group.
 const maxBound = 1 << 20
 
-// bind takes in the rows of simple queries. It reports false if their constants cannot be
+// bind collects the rows of simple queries. It returns false if their constants cannot be
 // parameters of these types.
 func (r *boundRows) bind(units []*unit, types []uint32) bool {
 	if types == nil {
@@ -260,7 +259,7 @@ func (r *boundRows) bind(units []*unit, types []uint32) bool {
 	return true
 }
 
-// of returns the values of n rows from one on.
+// of returns the values of n rows, beginning with from.
 func (r *boundRows) of(from, n int) []byte {
 	begin := 0
 	if from > 0 {
@@ -269,8 +268,8 @@ func (r *boundRows) of(from, n int) []byte {
 	return r.values[begin:r.ends[from+n-1]]
 }
 
-// putConstants appends one prepared multi-row statement for n rows, from one on, of those
-// that the loop has bound.
+// putConstants appends one prepared multi-row statement for n of the rows that the loop has
+// bound, beginning with from.
 func (g *group) putConstants(b *backend, from, n int, describe bool) {
 	r := g.ln.rows
 	st := r.multi(n)

@@ -10,18 +10,18 @@ import (
 // This file is about encodings. The server converts a text from the session's
 // client_encoding before it looks for literals in it. In some encodings the second
 // byte of a character may be a backslash, a quote or a letter, so that weir, which
-// reads byte by byte, would see a literal end elsewhere than the server does. What
-// it can not read it does not judge: the session keeps its backend (pinEncoding),
-// which is closed when it leaves.
+// reads byte by byte, would see a literal end elsewhere than the server does. weir does not
+// judge a text that it cannot read: the session keeps its backend (pinEncoding),
+// which is closed when the client leaves.
 //
-// Texts of ASCII alone read the same in all encodings. So a session in such an
+// ASCII texts read the same in all encodings. So a session in such an
 // encoding is pinned only by the first text that has other bytes in it; parameters
-// of Bind are no texts. None of its statements shares a backend or joins a group.
+// of Bind do not count. None of its statements shares a backend or joins a group.
 
 // bytewise lists the encodings in which no byte of a longer character is an ASCII
-// byte, as the server reports their names. They are all that a database can be
-// in, and so what a text is converted to before it is read is one of them. An
-// encoding that is not listed is not read.
+// byte, by the names that the server reports. All encodings of databases are among them,
+// so the server reads each text in one of them. weir does not read texts in other
+// encodings.
 var bytewise = func() map[string]bool {
 	names := strings.Fields(`UTF8 SQL_ASCII EUC_JP EUC_CN EUC_KR EUC_TW EUC_JIS_2004 KOI8R KOI8U
 		LATIN1 LATIN2 LATIN3 LATIN4 LATIN5 LATIN6 LATIN7 LATIN8 LATIN9 LATIN10
@@ -53,7 +53,7 @@ func ascii(s string) bool {
 // opaque is what weir knows of a text that it cannot read.
 var opaque = reading{Statement: sqlscan.Statement{Verb: sqlscan.VerbOther, Effects: sqlscan.EffUnknown | sqlscan.EffEncoding, Count: 1}}
 
-// misread is the error for those whose texts were read in an encoding that the
+// misread is the error for clients whose texts were read in an encoding that the
 // server's sessions no longer have.
 func misread() *pgwire.Error {
 	e := pgwire.NewError(pgwire.CodeConnectionFailure, "weir has read the statement in another client_encoding than the server's sessions have by now")
@@ -61,7 +61,7 @@ func misread() *pgwire.Error {
 	return e
 }
 
-// A lexical is what decides how the server reads a session's texts, as it reports
+// A lexical is what determines how the server reads a session's texts, as it reports
 // it: client_encoding and standard_conforming_strings.
 type lexical struct{ encoding, conforming string }
 
@@ -80,7 +80,7 @@ func (l lexical) reads(sql string) string {
 
 func lexicalSetting(name string) bool { return name == encodingName || name == conformingName }
 
-// reportedBy follows a report of a setting by the server.
+// reportedBy handles the server's report of a setting.
 func (b *backend) reportedBy(name, value string) {
 	b.params[name] = value
 	switch name {
@@ -92,15 +92,15 @@ func (b *backend) reportedBy(name, value string) {
 }
 
 // A statement's text is read when it is parsed. On another backend it must be
-// parsed again as it was, however the session's texts are read by then.
+// parsed again in the same way, however the session's texts are read by then.
 
-// readsDifferently reports whether the statement's text reads differently in the session as
-// it is now than when it was parsed.
+// readsDifferently reports whether the statement's text reads differently in the present session
+// than when it was parsed.
 func (st *stmt) readsDifferently(c *client) bool {
 	return st.lex.encoding != "" && st.lex != c.texts.lexical()
 }
 
-// reads notes how a statement's text is read, where that makes a difference.
+// reads records how a statement's text is read, if that makes a difference.
 func (st *stmt) reads(as lexical) {
 	if st.lex.encoding == "" && (st.info.Effects.Has(sqlscan.EffBackslash) || !ascii(st.sql)) {
 		st.lex = as

@@ -8,25 +8,25 @@ import (
 	"github.com/weirdb/weir/internal/proxy/session"
 )
 
-// facts are what a pool's backends said of the server and of what their user may do.
+// facts are what a pool's backends have reported about the server and their user's rights.
 type facts struct {
 	known       bool
 	at          time.Duration
-	silent      bool          // it does not tell of changes of settings
+	silent      bool          // it does not report changes of settings
 	version     string        // server_version
 	syncDefault string        // synchronous_commit by default
-	lockDefault time.Duration // lock_timeout by default; 0 for none
+	lockDefault time.Duration // lock_timeout by default; 0: none
 	canFlush    bool          // may call pg_logical_emit_message
 
-	connections    int // that the server has for anybody
-	ownConnections int // ... for the user, or in the database; 0: any number
+	connections    int // maximum of the server
+	ownConnections int // ... of the user, or of the database; 0: any number
 }
 
 // factsColumns is how many columns factsSQL has.
 const factsColumns = 5
 
-// factsSQL asks for the facts, without pg_settings and pg_proc, which take the server
-// more time than all else here. The function that flushes the log has a fourth argument
+// factsSQL asks for the facts, without pg_settings and pg_proc, which would take the server
+// more time than everything else here. The function that flushes the log has a fourth argument
 // from PostgreSQL 17 on, with a default.
 var factsSQL = own(`SELECT pg_catalog.current_setting('lock_timeout'),
  pg_catalog.current_setting('synchronous_commit'),
@@ -44,7 +44,7 @@ var factsSQL = own(`SELECT pg_catalog.current_setting('lock_timeout'),
 // server's configuration may have changed what a commit promises by default.
 const factsKeep = 5 * time.Second
 
-// learn keeps what the server says of itself. It reports false if it has not
+// learn records the answer. It returns false if the server has not
 // answered: the lane that needs these facts stays off.
 func (f *facts) learn(u *unit, now time.Duration) bool {
 	f.known = true
@@ -61,8 +61,8 @@ func (f *facts) learn(u *unit, now time.Duration) bool {
 }
 
 // lockBound is how long a write may wait for a lock in its present turn, and
-// whether that bound is weir's: if it is the client's own, or what is left of
-// that, the error that ends the wait is the client's, too.
+// whether that bound is weir's. If it is the client's own timeout, or what is left of
+// it, the error that ends the wait is the client's, too.
 func (f *facts) lockBound(set *session.Set, turn, waited time.Duration) (bound time.Duration, ours bool) {
 	own, ok := f.lockTimeout(set)
 	if !ok {
@@ -75,7 +75,7 @@ func (f *facts) lockBound(set *session.Set, turn, waited time.Duration) (bound t
 }
 
 // lockTimeout is lock_timeout in the given settings, 0 if there is none; ok is
-// false where weir cannot tell.
+// false if weir does not know it.
 func (f *facts) lockTimeout(set *session.Set) (d time.Duration, ok bool) {
 	own, has := set.Get("lock_timeout")
 	if !has {

@@ -10,21 +10,21 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// This file keeps what clients are told at login, and what they may still believe,
+// This file makes sure that what clients are told at login remains
 // true: the parameters that the server reports. They change without weir: a standby
 // is promoted, a default changes with a reload, by ALTER ROLE or with a restart.
-// The server speaks of that only when it is spoken to. So each connection that is
-// opened, for a login or for the pool, is compared with what the one before it
-// said, and a greeting that has to be asked for comes from a connection that has
+// The server reports that only with its next answer. So weir compares each new
+// connection, opened for a login or for the pool, with the one before it;
+// and if weir must ask for a greeting, it does so on a connection that has
 // just answered.
 
-// liveParameter reports whether the server changes a parameter in sessions that
-// there are, so that they need not be replaced for it.
+// liveParameter reports whether the server changes a parameter in existing
+// sessions, so that they do not have to be replaced.
 func liveParameter(name string) bool { return name == "in_hot_standby" }
 
-// renewEvery is how often a pool's connections are replaced because new ones are
-// told again what they were told before the last change: several servers behind one
-// address may differ for good.
+// renewEvery is the least time between two replacements of a pool's connections, if new ones
+// are told the values from before the last change again: several servers behind one
+// address may differ permanently.
 const renewEvery = 10 * time.Second
 
 // greetings are what a pool's clients are told at login.
@@ -34,10 +34,10 @@ type greetings struct {
 	base     map[string]string               // ... that the last new connection was told
 	// baseBefore is what base was before its last change.
 	baseBefore map[string]string
-	renewed    time.Duration // when base last had connections replaced
+	renewed    time.Duration // when the pool's connections were last replaced because base had changed
 }
 
-// fresh compares what a new connection was told with what the last one was.
+// fresh compares what a new connection was told with what the previous one was.
 func (g *greetings) fresh(params map[string]string) {
 	p := g.p
 	if maps.Equal(g.base, params) {
@@ -58,12 +58,12 @@ func (g *greetings) fresh(params map[string]string) {
 		}
 	}
 	clear(g.greeting)
-	p.facts.known = false // whether the server takes writes, for one
+	p.facts.known = false // one of them is whether the server takes writes
 	if renew && (!alternates || p.l.Now-g.renewed > renewEvery) {
 		g.renewed = p.l.Now
 		p.renewBackends()
 	}
-	// A session without settings of its own is told what this connection was. It need not
+	// A session without settings of its own is told what this connection was. It does not have to
 	// ask: every backend may be in a transaction.
 	g.greeting[p.settings.Empty()] = greetingOf(params, params["application_name"])
 	for _, c := range p.l.Clients {
@@ -76,8 +76,8 @@ func (g *greetings) fresh(params map[string]string) {
 // maxGreetings bounds those that are kept.
 const maxGreetings = 1000
 
-// remember keeps what clients with certain settings are told. Past maxGreetings the others
-// are forgotten, but that of sessions without settings: see fresh.
+// remember keeps what clients with these settings are told. Beyond maxGreetings all others
+// are forgotten, except that of sessions without settings: see fresh.
 func (g *greetings) remember(set *session.Set, params []pgwire.Param) {
 	if len(g.greeting) >= maxGreetings {
 		maps.DeleteFunc(g.greeting, func(old *session.Set, _ []pgwire.Param) bool { return old.Len() > 0 })
@@ -99,7 +99,7 @@ func greetingOf(params map[string]string, app string) []pgwire.Param {
 	return out
 }
 
-// owe has the client told of parameters that differ from now on, unless it has
+// owe records parameters that the client must be told of because they have changed, unless it has
 // set them itself.
 func (sg *settings) owe(changed []pgwire.Param) {
 	for _, param := range changed {
@@ -111,7 +111,7 @@ func (sg *settings) owe(changed []pgwire.Param) {
 	sg.pay()
 }
 
-// pay tells the client what it is owed, when nothing of it is under way.
+// pay tells the client of them, when it has nothing in flight.
 func (sg *settings) pay() {
 	c := sg.c
 	if len(sg.owed) == 0 || c.inflight > 0 || c.link != nil || c.s.Closed || c.s.Closing {
@@ -120,7 +120,7 @@ func (sg *settings) pay() {
 	out := c.s.OutBuf()
 	for _, param := range sg.owed {
 		if _, own := c.set.Get(strings.ToLower(param.Name)); own {
-			continue // by now
+			continue // it is unchanged by now
 		}
 		out = pgwire.AppendParameterStatus(out, param.Name, param.Value)
 		c.texts.told(param.Name, param.Value)
@@ -130,8 +130,8 @@ func (sg *settings) pay() {
 	sg.owed = nil
 }
 
-// outdated reports whether a report that a backend sends with the answer to u comes
-// from outside: nothing that weir sent was to change settings.
+// outdated reports whether a report that a backend sends with the answer to u has another
+// cause: weir has sent nothing that changes settings.
 func (b *backend) outdated(u *unit, name string) bool {
 	return u == nil || liveParameter(name) || u.kind == unitClient && b.owner == nil
 }

@@ -8,22 +8,22 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// This file keeps the connections of a pool those of the role that its clients have
-// logged in as. A pool is found by names. A role can be renamed, and another one get its
-// name, or be dropped and made again; the connections that there are stay with the role
-// that they were opened as. And they keep the settings that it had then.
+// This file makes sure that the connections of a pool are of the role that its clients have
+// logged in as. Pools are found by names. But a role can be renamed, and another one get its
+// name, or be dropped and created again; existing connections keep the role
+// with which they were opened, and its settings at that time.
 
-// An identity is that of the role that the clients of a pool have logged in as, and what its
-// sessions begin with, as weir has last heard it at a login.
+// An identity is the identity of the role that the clients of a pool have logged in as, and the
+// settings with which its sessions begin, as last seen at a login.
 type identity struct {
 	server, id, begins string
 	heard              time.Time
 }
 
-// compare compares the standing of a client that logs in with that of those before. Of
-// another role nobody gets a connection: those that there are go, and so do the clients
-// who logged in as it. The error is for a client that was checked before the role of that
-// name became another one.
+// compare compares the standing of a client that logs in with that of earlier ones. If it is
+// another role, the existing connections are closed, and so are the sessions of clients
+// that logged in as the former role. The error is for a client that was checked before the name
+// passed to another role.
 func (have *identity) compare(p *pool, c *client, st *roleStatus) *pgwire.Error {
 	if st == nil || st.mark == "" {
 		return nil
@@ -37,14 +37,14 @@ func (have *identity) compare(p *pool, c *client, st *roleStatus) *pgwire.Error 
 		// No connection outlives a server, and on another one the numbers are others.
 		another, anew = false, before.server == ""
 	case another && before.heard.After(st.asked):
-		return errAnotherRole(p.key.user) // or the other way round; nobody knows
+		return errAnotherRole(p.key.user) // or the other way round; that is unknown
 	case before.heard.After(st.asked):
-		return nil // what has been heard since holds
+		return nil // what was heard since is valid
 	}
 	*have = identity{st.server, st.id, st.begins, st.heard}
-	p.l.srv.lookups.recent.forget() // what was heard before is of another one
+	p.l.srv.lookups.recent.forget() // what was heard before is about another role
 	if p.l.srv.identities.learn(p.key.login(), st) || before.server != "" {
-		p.l.srv.Cache.Purge(p.key.database) // it answers by the role's name
+		p.l.srv.Cache.Purge(p.key.database) // its keys have the role's name
 	}
 	pools, connections := slices.AppendSeq([]*pool{p}, p.siblings()), 0
 	for _, p := range pools {
@@ -69,7 +69,7 @@ func (have *identity) compare(p *pool, c *client, st *roleStatus) *pgwire.Error 
 	return nil
 }
 
-// errAnotherRole is what a session is told whose role has lost its name to another one.
+// errAnotherRole is the error for a session whose role has lost its name to another one.
 func errAnotherRole(user string) *pgwire.Error {
 	e := pgwire.NewFatal(pgwire.CodeAdminShutdown, "weir: role %q is another one than when this session began", user)
 	e.Detail = "It was renamed, or dropped and made again. weir finds connections by the role's name."
@@ -77,7 +77,7 @@ func errAnotherRole(user string) *pgwire.Error {
 	return e
 }
 
-// identities are those of the roles whose answers the cache may have, of the pools of all
+// identities are those of the roles whose answers may be in the cache, of the pools of all
 // loops. Safe for concurrent use.
 type identities struct {
 	mu sync.Mutex
@@ -87,8 +87,8 @@ type identities struct {
 // maxIdentities bounds what is remembered of users and databases.
 const maxIdentities = 10000
 
-// learn takes note of what a login has shown, and reports whether another one has shown
-// something else before.
+// learn records what a login has shown, and reports whether it differs from what an earlier one
+// has shown.
 func (ids *identities) learn(key poolKey, st *roleStatus) (changed bool) {
 	ids.mu.Lock()
 	defer ids.mu.Unlock()

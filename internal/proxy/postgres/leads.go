@@ -8,9 +8,9 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// leads reports whether what a client sends behind the message of n bytes at p, without
+// leads reports whether what a client sends after the message of n bytes at p, without
 // waiting for its answer, relies on it: the message begins a transaction or changes the
-// session's settings, or runs what does.
+// session's settings, or runs something that does.
 func (rt *router) leads(typ byte, n int, p []byte) bool {
 	if n > len(p) || n < pgwire.HeaderLen {
 		return false
@@ -47,15 +47,15 @@ func (rt *router) leads(typ byte, n int, p []byte) bool {
 	info := c.texts.scan(sql)
 	s := info.Statement
 	if typ == pgwire.ClientQuery && s.Count > 1 && endsOutside(sql) {
-		s.Verb, s.Effects = sqlscan.VerbOther, s.Effects&^sqlscan.EffTx // it leaves no transaction behind
+		s.Verb, s.Effects = sqlscan.VerbOther, s.Effects&^sqlscan.EffTx // it leaves no transaction open
 	}
 	return leading(&s)
 }
 
-// endsOutside reports whether a text of several statements, of which one is for transactions,
-// surely ends outside of one if it succeeds.
+// endsOutside reports whether a text of several statements, some of which control transactions,
+// certainly ends outside of one if it succeeds.
 func endsOutside(sql string) bool {
-	if len(sql) > maxReachText || strings.ContainsAny(sql, `\$`) { // words would not find the ends
+	if len(sql) > maxReachText || strings.ContainsAny(sql, `\$`) { // words would not find the ends of literals
 		return false
 	}
 	outside := true
@@ -70,22 +70,22 @@ func endsOutside(sql string) bool {
 			last = w
 		}
 		switch {
-		case atomic: // the semicolons in a body end nothing
+		case atomic: // semicolons in a body end nothing
 			return false
 		case verb.is("begin"), verb.is("start"):
 			outside = false
 		case verb.is("commit"), verb.is("end"), verb.is("rollback"), verb.is("abort"):
 			outside = outside || !chain
 		case verb.is("prepare"):
-			return false // PREPARE TRANSACTION is an end that leaves something behind
+			return false // PREPARE TRANSACTION ends it, but leaves something behind
 		}
 	}
 	return outside
 }
 
-// leadingEffects are those for the session: another search_path, role, or meaning of a
-// table's name, a lock, a channel that is listened to. That a cursor or a prepared statement
-// is missing shows where it is used.
+// leadingEffects are the effects on the session that later statements rely on: another
+// search_path, role, or meaning of a table's name, a lock, a channel. If a cursor or a prepared
+// statement is missing, that is an error where it is used.
 const leadingEffects = sqlscan.EffAdvisory | sqlscan.EffListen | sqlscan.EffSetUnknown | sqlscan.EffRole | sqlscan.EffSetConfig | sqlscan.EffTouch | sqlscan.EffTemp | sqlscan.EffDiscardAll
 
 // leading is leads for a statement, or a text of several.

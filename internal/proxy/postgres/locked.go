@@ -8,19 +8,19 @@ import (
 )
 
 // This file is about reads that run alone, because they are slow, long or not known
-// yet, and wait for a lock. One locked table could occupy a pool that way. When
-// somebody waits for a backend, the server is asked which of its sessions wait for a
-// lock; the reads among them go on apart (apart.go), in the slots that there are.
-// Reads that are only slow are left alone.
+// yet, and wait for a lock. One locked table could block a pool that way. When
+// others wait for a backend, weir asks the server which of its sessions wait for a
+// lock; the reads among them continue apart (apart.go), as far as there are slots.
+// Reads that are only slow keep their backends.
 
 const (
-	// lockPatience is how long a read may run alone until weir asks what it waits
+	// lockPatience is how long a read may run alone before weir asks what it waits
 	// for, if others wait for a backend; probeEvery is how often it asks.
 	lockPatience = 20 * time.Millisecond
 	probeEvery   = 50 * time.Millisecond
 )
 
-// A lockProbe is a pool's question of who waits for a lock.
+// A lockProbe asks, for a pool, which sessions wait for a lock.
 type lockProbe struct {
 	p      *pool
 	asked  time.Duration // last
@@ -29,7 +29,7 @@ type lockProbe struct {
 
 const locksSQL = `SELECT pid FROM pg_catalog.pg_locks WHERE NOT granted`
 
-// ask asks the server who waits for a lock.
+// ask asks the server.
 func (q *lockProbe) ask() {
 	p := q.p
 	if q.asking || p.l.Now-q.asked < probeEvery {
@@ -48,7 +48,7 @@ func (q *lockProbe) ask() {
 	}
 	q.asked = p.l.Now
 	if b == nil {
-		q.suspect() // there is nobody to ask
+		q.suspect() // there is no backend to ask on
 		return
 	}
 	q.asking = true
@@ -62,8 +62,8 @@ func (q *lockProbe) ask() {
 	}).columns = 1
 }
 
-// suspect takes the read that has run alone for longest for one that waits for
-// a lock: every backend of the pool is taken, perhaps all by such reads.
+// suspect treats the read that has run alone for longest as one that waits for
+// a lock: every backend of the pool is in use, perhaps all by such reads.
 func (q *lockProbe) suspect() {
 	p := q.p
 	var longest *backend
@@ -79,10 +79,10 @@ func (q *lockProbe) suspect() {
 	}
 }
 
-// suspectAfter is how long such a read has run at least.
+// suspectAfter is how long such a read must have run.
 const suspectAfter = 200 * time.Millisecond
 
-// waits has the read that the backend runs go on apart.
+// waits makes the read that the backend runs continue apart.
 func (q *lockProbe) waits(pid uint32) {
 	p := q.p
 	for _, b := range p.Backends {

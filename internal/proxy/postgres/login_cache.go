@@ -8,25 +8,25 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// This file lets one answer of the server serve the logins of a moment. A client that connects
-// for each transaction would otherwise have the server asked as often. What an
-// administrator changes is then seen by logins at most --login-check-interval later, as
-// by a session that began that much earlier; what is changed over weir, at once.
+// This file lets one answer of the server serve several logins. A client that connects
+// for each transaction would otherwise cause as many questions. Logins then notice changes by an
+// administrator at most --login-check-interval later, like a
+// session that began that much earlier; changes made through weir, at once.
 //
-// Only a good answer serves others, and only where a password is not checked by it: a
-// new role and a new password hold from the next login on.
+// Only positive answers serve others, and never to check a password: a
+// new role and a new password are valid from the next login on.
 
 // A loginCache keeps the last answers about roles that log in. Safe for concurrent use.
 type loginCache struct {
 	mu     sync.Mutex
 	seen   map[poolKey]*roleStatus // guarded by mu
-	forgot time.Time               // guarded by mu: what was asked before counts no more
+	forgot time.Time               // guarded by mu: earlier answers do not count
 }
 
 // maxRecents bounds what is remembered.
 const maxRecents = 4096
 
-// get returns what the server was asked less than keep ago, nil if there is nothing.
+// get returns an answer that is less than keep old, or nil.
 func (r *loginCache) get(key poolKey, keep time.Duration) *roleStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -37,8 +37,8 @@ func (r *loginCache) get(key poolKey, keep time.Duration) *roleStatus {
 	return st
 }
 
-// put keeps an answer, if it is a good one, without what is stored of the password. So
-// who asks in the name of others, or of nobody, keeps nothing here.
+// put keeps a positive answer, without the stored password. So a client that names other users,
+// or none that exists, fills nothing here.
 func (r *loginCache) put(key poolKey, st *roleStatus) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -67,7 +67,7 @@ func (r *loginCache) put(key poolKey, st *roleStatus) {
 	r.seen[key] = &kept
 }
 
-// forget has everyone be asked about again.
+// forget discards all answers.
 func (r *loginCache) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -75,8 +75,7 @@ func (r *loginCache) forget() {
 	r.forgot = time.Now()
 }
 
-// recall returns a standing that the client need not be asked about for, nil if it has to
-// be.
+// recall returns a standing for which the server does not have to be asked, or nil.
 func (a *loginAttempt) recall() *roleStatus {
 	s, cfg := a.s, a.s.cfg()
 	st := s.lookups.recent.get(a.key, cfg.LoginCheckInterval)

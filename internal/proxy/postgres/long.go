@@ -7,21 +7,21 @@ import (
 	"github.com/weirdb/weir/internal/proxy/sqlscan"
 )
 
-// This file is about long texts. To read a megabyte takes tens of milliseconds, in
-// which a loop would serve nobody else: a long text is read by a goroutine, and its
-// client's messages wait until that has ended.
+// This file is about long texts. Scanning a megabyte takes tens of milliseconds, in
+// which a loop would serve no other client: a goroutine scans a long text, and its
+// client's messages wait for that.
 
-// maxScanned is the length of a text from which on it is read away from the loop.
-// Such a text has no shape of its own.
+// maxScanned is the longest text that is scanned on the loop.
+// A longer text has no shape of its own.
 const maxScanned = 256 << 10
 
-// A longRead is a text that is read away from the loop, or was.
+// A longRead is a text that is being scanned, or was, outside of the loop.
 type longRead struct {
 	sql   string
 	info  reading
 	epoch uint64 // of the index by which it is judged
 	done  bool
-	then  []core.Task // behind the client, when it is done
+	then  []core.Task // called after the client, when it is done
 }
 
 // judged has a statement of a linked client judged by the index that holds now. It reports

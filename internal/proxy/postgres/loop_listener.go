@@ -12,7 +12,7 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// This file is between a hub and the clients of one loop, and shows what listens.
+// This file connects a hub with the clients of one loop, and shows what listens.
 
 // A loopListener passes the notifications of a hub to the clients of one loop.
 type loopListener struct {
@@ -22,19 +22,19 @@ type loopListener struct {
 	moves   map[uint64]*client              // whose channels move
 }
 
-// poolListeners are what the clients of a pool listen on.
+// poolListeners are the listening clients of a pool.
 type poolListeners struct {
 	ear  *loopListener
 	hubs []*hub // of the pool's loop
 
-	said             bool   // that no connection listens
-	heard            uint64 // notifications, by hubs that are gone
+	said             bool   // the log says that no connection listens
+	heard            uint64 // notifications, by hubs that are closed
 	clients          int    // for which hubs listen
 	moves            uint64 // of clients' channels to hubs
 	delivered, ended uint64 // notifications; sessions, because they may have missed some or did not read
 }
 
-// addTo adds them to the status of the pool.
+// addTo adds its counters to the status of the pool.
 func (ls *poolListeners) addTo(ps *sight.PoolStatus) {
 	ps.Listeners += ls.clients
 	ps.Hubs += len(ls.hubs)
@@ -47,7 +47,7 @@ func (ls *poolListeners) addTo(ps *sight.PoolStatus) {
 	ps.Unheard += ls.ended
 }
 
-// of returns the ear for clients of the pool that come to rest now.
+// of returns the loopListener for clients of the pool that become idle now.
 func (ls *poolListeners) of(p *pool) *loopListener {
 	e := ls.ear
 	if e == nil || e.hub.gone.Load() {
@@ -57,7 +57,7 @@ func (ls *poolListeners) of(p *pool) *loopListener {
 	return e
 }
 
-// relieve has clients that rest on backends of the pool give them back, because others
+// relieve makes idle listeners give their backends back, because others
 // wait.
 func (ls *poolListeners) relieve(p *pool) {
 	if ls.ear == nil && p.pinned[bits.TrailingZeros32(uint32(pinListen))] == 0 {
@@ -70,7 +70,7 @@ func (ls *poolListeners) relieve(p *pool) {
 	}
 }
 
-// want has the hub listen on channels for one more client. done is called on the ear's
+// want makes the hub listen on channels for one more client. done is called on the
 // loop.
 func (e *loopListener) want(channels []string, done func(err error)) {
 	back := func(err error) { e.p.l.Post(func() { done(err) }) }
@@ -84,7 +84,7 @@ func (e *loopListener) drop(channels []string) {
 	e.hub.l.Post(func() { e.hub.drop(e, channels) })
 }
 
-// add has the ear hear for a client whose channels move to the hub.
+// add starts listening for a client whose channels move to the hub.
 func (e *loopListener) add(c *client, m *channelMove) {
 	for _, name := range c.listens.channels {
 		if e.clients[name] == nil {
@@ -97,7 +97,7 @@ func (e *loopListener) add(c *client, m *channelMove) {
 	e.p.listeners.moves++
 }
 
-// remove ends that.
+// remove stops listening for it.
 func (e *loopListener) remove(c *client) {
 	e.p.listeners.clients--
 	channels := c.listens.channels
@@ -110,7 +110,7 @@ func (e *loopListener) remove(c *client) {
 	e.drop(channels)
 }
 
-// hear gives clients what the hub has heard.
+// hear passes to clients what the hub has received.
 func (e *loopListener) hear(f *loopFeed) {
 	for i := range f.items {
 		it := &f.items[i]
@@ -127,7 +127,7 @@ func (e *loopListener) hear(f *loopFeed) {
 	}
 }
 
-// lost ends the sessions that the hub has listened for.
+// lost ends the sessions for which the hub has listened.
 func (e *loopListener) lost(err *pgwire.Error) {
 	if e.p.listeners.ear == e {
 		e.p.listeners.ear = nil

@@ -7,40 +7,40 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// This file is what goes on elsewhere when a connection to the server is lost: who got it
-// and has sent nothing on it yet; statements of which nothing has left weir; and reads,
-// which have no effects, unless their answer has begun. What the server was at work on
-// when the connection broke is not run again, not even a read: it may be what has broken
-// it. That the server itself says that it ends connections is no such doubt.
+// This file continues work on another connection when one is lost: clients that had got it
+// and have sent nothing on it yet; statements of which nothing was sent; and reads,
+// which have no effects, unless their answer has begun. The statement that the server was
+// executing does not run again, not even a read: it may be the cause. That does not apply if
+// the server itself announces that it ends connections.
 
 // died reports whether err, the answer to a query of weir's own, means that the server has
 // ended the connection.
 func (b *backend) died(err *pgwire.Error) bool { return b.s.Closed || lostIn(err) }
 
-// lostIn reports whether the connection was lost on which a question of weir's own was
-// answered by err.
+// lostIn reports whether the error of a question of weir's own means that its connection
+// was lost.
 func lostIn(err error) bool {
 	return pgwire.Unavailable(err) || pgwire.CodeOf(err) == pgwire.CodeConnectionFailure
 }
 
-// sendsAt notes where in what is sent to the server on b the unit begins: with the next
+// sendsAt records where the unit begins in the output to b: with the next
 // byte.
 func (u *unit) sendsAt(b *backend) { u.at = b.s.Written + uint64(b.s.Pending()) }
 
-// unsent reports whether nothing of a unit on b has left weir. It holds when the
-// connection is lost, too.
+// unsent reports whether nothing of a unit on b was sent. It is also valid when the
+// connection is lost.
 func (u *unit) unsent(b *backend) bool { return u.at >= b.s.Written }
 
-// remains reports whether a unit on b is whole, and may run again as far as its client is
-// concerned.
+// remains reports whether a unit on b is complete, and its client would accept that it runs
+// again.
 func (u *unit) remains(b *backend) bool {
 	c := u.c
 	return u.kind == unitClient && c != nil && c != b.owner && !c.s.Closed && !c.s.Closing && !u.dead && len(u.raw) > 0 &&
 		c.responder.cancelled != u && u.retries < core.MostLost && !b.p.l.Draining()
 }
 
-// withholds reports whether the server ends the connection, no matter which client uses it, instead of
-// answering the read at the head, which is then run elsewhere.
+// withholds reports whether the server ends the connection, whichever client uses it, instead of
+// answering the read at the head, which then runs elsewhere.
 func (b *backend) withholds(u *unit, e *pgwire.Error) bool {
 	if !pgwire.Unavailable(e) || b.p.l.Now-b.Since > core.TerminatedAfter || !e.Fatal() || !u.read || u.park || b.owner != nil || !u.remains(b) {
 		return false
@@ -54,7 +54,7 @@ func (b *backend) withholds(u *unit, e *pgwire.Error) bool {
 	return true
 }
 
-// asyncError handles an ErrorResponse that answers nothing: the server is
+// asyncError handles an ErrorResponse that is not an answer: the server is
 // ending the connection.
 func (b *backend) asyncError(msg []byte) {
 	e, err := pgwire.ParseError(msg[pgwire.HeaderLen:])
@@ -68,11 +68,11 @@ func (b *backend) asyncError(msg []byte) {
 		c.fatal(e)
 	}
 	if e.Fatal() {
-		b.s.Close(e) // as the server does: nobody is to get it meanwhile
+		b.s.Close(e) // as the server does: no client should get it meanwhile
 	}
 }
 
-// goElsewhere moves those of the units under way on a connection that is lost that can
+// goElsewhere moves the units in flight on a lost connection that can
 // run on another, and returns the others.
 func (b *backend) goElsewhere(units []*unit) (left []*unit) {
 	p := b.p
@@ -94,14 +94,14 @@ func (b *backend) goElsewhere(units []*unit) (left []*unit) {
 	})
 }
 
-// begins has what the client passes on to the backend that it got kept at first.
+// begins starts keeping what the client sends first on the backend that it got.
 func (fw *forwarder) begins() {
 	c := fw.c
 	fw.first, fw.held = nil, c.pins.held
 	fw.fresh = c.login.greeted && c.tx == pgwire.StatusIdle && !c.listens.viaHub()
 }
 
-// keep keeps bytes that were passed on, as long as nothing has left weir.
+// keep keeps bytes that were passed on, as long as none was sent.
 func (fw *forwarder) keep(p []byte) {
 	u := fw.first
 	if u == nil {
@@ -114,9 +114,9 @@ func (fw *forwarder) keep(p []byte) {
 	u.raw = append(u.raw, p...)
 }
 
-// takesBack makes what was passed on to b, and has not left weir, the client's next once
-// more. units are those of the connection. It reports false if that cannot be, for more
-// than names of statements has changed with it, or was so too often.
+// takesBack makes what was passed on to b, and was not sent, the client's input once
+// more. units are those of the connection. It returns false if that is impossible, because it has
+// changed more than names of statements, or has happened too often.
 func (fw *forwarder) takesBack(b *backend, units []*unit) bool {
 	c, u := fw.c, fw.first
 	fw.first = nil

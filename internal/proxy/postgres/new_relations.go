@@ -8,10 +8,10 @@ import (
 	"github.com/weirdb/weir/internal/proxy/sqlscan"
 )
 
-// This file is about changes of the catalogue that clients of weir make, other than
-// of functions: what they bring in is known before the next statement of any client
-// is judged. Their texts name all that they can bring in. The use of a relation that
-// is new has the consequences of those names; where something that was there before
+// This file is about changes of the catalogue by weir's clients, other than of
+// functions: their effects are known before the next statement of any client
+// is judged. Their texts name everything that can have effects, so the use of a new relation
+// has the effects of those names; if an object that existed before
 // may lead to what was changed, the catalogue is read.
 
 // A createdRelation is a relation that a statement creates, with the effects of its use.
@@ -20,20 +20,20 @@ type createdRelation struct {
 	nameEffects
 }
 
-// drawWords are the words by which a table that is made gets a sequence.
+// drawWords are the words that give a new table a sequence.
 var drawWords = map[string]bool{
 	"serial": true, "bigserial": true, "smallserial": true, "serial2": true, "serial4": true, "serial8": true, "identity": true,
 }
 
-// heirWords are the words by which a table that is made is reached through another.
+// heirWords are the words because of which a new table is reached through another one.
 var heirWords = map[string]bool{"inherits": true, "partition": true, "of": true}
 
-// bringsIn returns the new relations of a text with consequences, and whether the
+// bringsIn returns the new relations of a text that have effects, and whether the
 // catalogue must be read because of others.
 func (x *index) bringsIn(sql string, multi bool) (fresh []createdRelation, read bool) {
 	parts := []string{sql}
 	if multi {
-		if len(sql) > maxReachText || strings.ContainsAny(sql, `\$`) { // words would not find the ends
+		if len(sql) > maxReachText || strings.ContainsAny(sql, `\$`) { // words would not find the ends of literals
 			c := x.union(sql)
 			return nil, c.read|c.write != 0
 		}
@@ -64,17 +64,17 @@ func (x *index) bringsIn(sql string, multi bool) (fresh []createdRelation, read 
 	return fresh, read
 }
 
-// The kinds of objects that a change of the catalogue brings in.
+// A changeKind says what a change of the catalogue adds.
 type changeKind uint8
 
 const (
 	bringsNothing changeKind = iota
-	bringsName               // consequences of the use of one name
-	bringsMore               // what only the catalogue can tell
+	bringsName               // effects of the use of one name
+	bringsMore               // what only the catalogue shows
 )
 
-// relation returns what a statement brings in whose names have the consequences c.
-// That it names a table which draws numbers is no reason to read the catalogue.
+// relation returns what a statement adds whose names have the effects c.
+// If it only names a table that uses a sequence, the catalogue does not have to be read.
 func (x *index) relation(sql string, c nameEffects) (name string, b changeKind) {
 	t := words{rest: sql[:min(len(sql), maxReachText)]}
 	lower := strings.ToLower(sql)
@@ -84,7 +84,7 @@ func (x *index) relation(sql string, c nameEffects) (name string, b changeKind) 
 	case verb.is("create"):
 		name = newRelation(t, sql)
 		if more && (strings.Contains(lower, "references") || x.bodies.has(name)) {
-			name = "" // the other table, or a function, leads to it
+			name = "" // it is reached through the other table, or a function
 		}
 	case verb.is("alter"):
 		// An attached table gets the triggers of the table that it is attached to.
@@ -105,7 +105,7 @@ func (x *index) relation(sql string, c nameEffects) (name string, b changeKind) 
 		}
 		return "", bringsNothing
 	default:
-		return "", bringsNothing // what is dropped, emptied, granted or described gets nothing
+		return "", bringsNothing // what is dropped, truncated, granted or described gains nothing
 	}
 	if name != "" {
 		return name, bringsName
@@ -122,15 +122,15 @@ func (x *index) relation(sql string, c nameEffects) (name string, b changeKind) 
 	return name, bringsName
 }
 
-// draws reports whether a text itself makes something draw numbers, and not only names
-// a table that does.
+// draws reports whether a text itself gives something a sequence, rather than only naming
+// a table that has one.
 func (x *index) draws(sql string) (yes bool) {
 	sqlscan.Names(sql, drawWords, func(string, bool) { yes = true })
 	sqlscan.Names(sql, x.named, func(_ string, e sqlscan.Effect) { yes = yes || e.Has(sqlscan.EffSequence) })
 	return yes
 }
 
-// attaches reports whether an ALTER, of which the first word has been read, is ATTACH
+// attaches reports whether an ALTER, whose first word has been read, is ATTACH
 // PARTITION.
 func attaches(t words) bool {
 	for w, ok := t.next(); ok; w, ok = t.next() {
@@ -141,11 +141,11 @@ func attaches(t words) bool {
 	return false
 }
 
-// more reports whether a consequence is more than that numbers are drawn.
+// more reports whether there are effects other than the use of a sequence.
 func (c nameEffects) more() bool { return (c.read|c.write)&^sqlscan.EffSequence != 0 }
 
-// renamed returns the name that an ALTER TABLE or VIEW gives a relation, "" if it
-// cannot tell, and whether it gives one. Its first word has been read from t.
+// renamed returns the name that an ALTER TABLE or VIEW gives a relation, "" if that is
+// unclear, and whether it gives one. Its first word has been read from t.
 func renamed(t words) (to string, renames bool) {
 	w, ok := t.next()
 	for ok && w.is("materialized") {
@@ -163,12 +163,12 @@ func renamed(t words) (to string, renames bool) {
 	return "", false
 }
 
-// bodyNames are the names in the bodies of functions. A function may name what is
-// only made after it.
+// bodyNames are the names in the bodies of functions. A function may name objects that are
+// created after it.
 type bodyNames struct {
 	names   map[string]struct{}
-	foreign bool // there are some whose letters depend on the encoding
-	any     bool // there are some that cannot be read
+	foreign bool // some have letters that depend on the encoding
+	any     bool // some cannot be read
 }
 
 func (b *bodyNames) add(body string) {
@@ -189,7 +189,7 @@ func (b *bodyNames) has(name string) bool {
 	return ok || b.any || b.foreign && !ascii(name)
 }
 
-// union returns all that the names in a text may do.
+// union returns the effects of all names in a text.
 func (x *index) union(sql string) (got nameEffects) {
 	take := func(_ string, c nameEffects) { got = got.with(c) }
 	r := sqlscan.Names(sql, x.names, take)
@@ -207,12 +207,12 @@ func (x *index) union(sql string) (got nameEffects) {
 	return got
 }
 
-// of returns what the use of a name may do.
+// of returns the effects of the use of a name.
 func (x *index) of(name string) nameEffects { return x.names[name].with(x.fresh[name]) }
 
-// newRelation returns the name of the table or view that a CREATE makes, if nothing
-// that was there before leads to it: it replaces none, and is neither heir nor
-// partition. Otherwise, and where it cannot tell, it returns "". The first word of
+// newRelation returns the name of the table or view that a CREATE creates, if no existing object
+// leads to it: it replaces none, and neither inherits nor is a
+// partition. Otherwise, and if that is unclear, it returns "". The first word of
 // sql has been read from t.
 func newRelation(t words, sql string) string {
 	w, ok := t.next()
@@ -249,8 +249,8 @@ func target(t words) string {
 	return ""
 }
 
-// name reads a name that may have several parts, and words such as IF EXISTS in
-// front of it, and returns its last part; "" if it cannot tell.
+// name reads a name that may have several parts, after words such as IF EXISTS,
+// and returns its last part; "" if it is unclear.
 func (t *words) name() string {
 	w, ok := t.next()
 	for ok && (w.is("if") || w.is("not") || w.is("exists") || w.is("only")) {
@@ -274,18 +274,18 @@ func (t *words) name() string {
 	return strings.Clone(name[:min(len(name), nameLen)])
 }
 
-// A made is a fresh name that is in force.
+// A madeRelation is a new relation whose effects are current.
 type madeRelation struct {
 	nameEffects
-	by    *client       // whose transaction is not known to have ended
-	since time.Duration // when it had
+	by    *client       // whose transaction may not have ended
+	since time.Duration // when it ended
 }
 
-// unsettledFor is for how long the transaction of a client that has left may still
+// unsettledFor is how long the transaction of a client that has left may still
 // be committed.
 const unsettledFor = 10 * time.Second
 
-// add puts new relations in force, in the index that holds and in those that are
+// add adds new relations to the current index and to those that are
 // read before their transaction has ended.
 func (f *dbCatalogue) add(c *client, list []createdRelation) {
 	if f.made == nil {
@@ -299,7 +299,7 @@ func (f *dbCatalogue) add(c *client, list []createdRelation) {
 	f.epoch++
 }
 
-// ended is called when c has no transaction any more that may make relations.
+// ended is called when c has no transaction any more that may create relations.
 func (f *dbCatalogue) ended(c *client, at time.Duration) {
 	c.texts.makes = false
 	list := make(map[string]nameEffects)
@@ -325,7 +325,7 @@ func (f *dbCatalogue) ended(c *client, at time.Duration) {
 	})
 }
 
-// onOtherLoops does something with what the other loops know of the database.
+// onOtherLoops calls do with what the other loops know of the database.
 func (f *dbCatalogue) onOtherLoops(do func(g *dbCatalogue)) {
 	for _, l := range f.l.srv.Loops {
 		if l == f.l {
@@ -339,7 +339,7 @@ func (f *dbCatalogue) onOtherLoops(do func(g *dbCatalogue)) {
 	}
 }
 
-// with returns the index with fresh names, and without those that it had.
+// with returns the index with list as its new relations.
 func (x *index) with(list map[string]madeRelation) *index {
 	if x == nil {
 		return nil
@@ -356,7 +356,7 @@ func (x *index) with(list map[string]madeRelation) *index {
 	return &y
 }
 
-// known drops the fresh names that an index has which was read from sent on.
+// known removes the new relations that are in an index read from sent on.
 func (f *dbCatalogue) known(sent time.Duration) {
 	maps.DeleteFunc(f.made, func(_ string, m madeRelation) bool { return m.by == nil && m.since < sent })
 }

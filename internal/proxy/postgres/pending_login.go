@@ -13,9 +13,9 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// This file is logins on the event loop: a client that connects for each transaction
-// costs no goroutine, and no thread has to wake up for it. Whatever a loop must not wait
-// for goes on elsewhere, from the step on at which it is: see loginAttempt.goOn.
+// This file runs logins on the event loop: a client that connects for each transaction
+// costs no goroutine, and wakes up no other thread. Whatever a loop must not wait
+// for continues on a goroutine, from the present step on: see loginAttempt.goOn.
 
 // A pendingLogin is a client that is logging in on a loop.
 type pendingLogin struct {
@@ -25,23 +25,23 @@ type pendingLogin struct {
 
 	greeter  *pgwire.Greeter  // until it has said who it is
 	exchange *pgwire.Exchange // while it proves it
-	asked    questionState    // about its standing
-	early    *roleQuestion    // about whom it is likely to log in as; nil if there is none
+	asked    questionState    // the question about its standing
+	early    *roleQuestion    // the question about whom it is likely to log in as, or nil
 	came     time.Duration    // when that was asked
-	again    bool             // it took its time to prove who it is, and is asked about again
+	again    bool             // it took so long to prove who it is that weir asks about it again
 }
 
-// A questionState is where the question for a guest's standing is.
+// A questionState is the state of the question about a client's standing.
 type questionState uint8
 
 const (
 	notAsked questionState = iota
-	isAsked                // the answer is to come
-	answered               // it has come, or cannot
-	unheard                // the guest is to be asked about elsewhere
+	isAsked                // the answer has not come yet
+	answered               // it has come, or there is none
+	unheard                // the client must be asked about on a goroutine
 )
 
-// meet begins the login of a client on the loop with the fewest. l is the one that has
+// meet begins the login of a client on the loop with the fewest clients. l is the loop that has
 // accepted it.
 func (s *Server) meet(l *loop, fd int, from net.Addr, until context.Context) {
 	best := s.LeastLoaded()
@@ -96,7 +96,7 @@ func (g *pendingLogin) Lost(err error) {
 	g.failed(err)
 }
 
-// greet takes what the guest says before authentication.
+// greet processes what the client sends before authentication.
 func (g *pendingLogin) greet(p []byte) int {
 	n, out, start, err := g.greeter.Take(p)
 	if out != nil {
@@ -114,7 +114,7 @@ func (g *pendingLogin) greet(p []byte) int {
 	return n
 }
 
-// introduced goes on with a guest that has said who it is.
+// introduced continues when the client has said who it is.
 func (g *pendingLogin) introduced() {
 	s := g.s
 	g.Spoke()
@@ -142,8 +142,8 @@ func (g *pendingLogin) introduced() {
 	}
 }
 
-// lookUp has the guest asked about. One whose secret weir holds proves who it is
-// meanwhile: how does not depend on the answer.
+// lookUp asks about the client. If weir holds its secret, the client proves who it is
+// meanwhile: the method does not depend on the answer.
 func (g *pendingLogin) lookUp() {
 	nobody := g.s.lookups.nobody()
 	switch st := g.l.asker.recall(g); {
@@ -161,7 +161,7 @@ func (g *pendingLogin) lookUp() {
 	}
 }
 
-// known takes in the guest's standing.
+// known processes the client's standing.
 func (g *pendingLogin) known(st *roleStatus) {
 	g.asked = answered
 	switch {
@@ -181,8 +181,8 @@ func (g *pendingLogin) known(st *roleStatus) {
 	}
 }
 
-// notKnown has the guest asked about elsewhere, when it is not in the middle of its
-// proof.
+// notKnown moves the client to a goroutine that asks about it, when it is not in the middle of
+// its proof.
 func (g *pendingLogin) notKnown() {
 	g.asked = unheard
 	switch {
@@ -195,7 +195,7 @@ func (g *pendingLogin) notKnown() {
 	}
 }
 
-// judged goes on with a guest when it is known how it is to be checked.
+// judged continues when it is known how the client must be checked.
 func (g *pendingLogin) judged(st *roleStatus, err error) {
 	next, e, err := g.judge(st, err, g.Late(g.l.Now) != nil, func() bool {
 		return core.MayBorrowOn(g.Sock.FD(), g.addr, g.s.cfg().TrustLoopback)
@@ -223,7 +223,7 @@ func (g *pendingLogin) judged(st *roleStatus, err error) {
 	g.on(g.exchange.Begin())
 }
 
-// answer takes what the guest says to prove who it is.
+// answer processes the client's messages of its proof.
 func (g *pendingLogin) answer(p []byte) int {
 	n, out, err := g.exchange.AnswerIn(p)
 	if n > 0 || err != nil {
@@ -232,7 +232,7 @@ func (g *pendingLogin) answer(p []byte) int {
 	return n
 }
 
-// on goes on with the exchange: out is to be sent, nil if it is over.
+// on continues the exchange: out is to be sent, or nil if it is over.
 func (g *pendingLogin) on(out []byte, err error) {
 	switch {
 	case err != nil:
@@ -246,7 +246,7 @@ func (g *pendingLogin) on(out []byte, err error) {
 	}
 }
 
-// proved goes on with a guest that has proved who it is, when it has been asked about.
+// proved continues when the client has proved who it is and its standing is known.
 func (g *pendingLogin) proved() {
 	switch g.asked {
 	case isAsked:
@@ -271,7 +271,7 @@ func (g *pendingLogin) proved() {
 	}
 }
 
-// comeIn makes the guest a client.
+// comeIn turns it into a client of the loop.
 func (g *pendingLogin) comeIn() {
 	s := g.s
 	if err := s.SessionCounts.Enter(s.Options(), g.key.database, g.key.user); err != nil {
@@ -286,7 +286,7 @@ func (g *pendingLogin) comeIn() {
 		g.End(err)
 		return
 	}
-	g.counted = false // the client is from now on
+	g.counted = false // the client is counted from now on
 	g.l.Given()
 	g.left()
 	g.cameIn()
@@ -297,7 +297,7 @@ func (g *pendingLogin) comeIn() {
 	g.l.seat(c, g.key, g.set, nil, g.st)
 }
 
-// refuse ends the login with err, which e tells the guest unless it is nil.
+// refuse ends the login with err; the client is sent e unless that is nil.
 func (g *pendingLogin) refuse(e *pgwire.Error, err error) {
 	if e != nil {
 		g.Sock.Write(pgwire.AppendError(nil, e))
@@ -305,19 +305,19 @@ func (g *pendingLogin) refuse(e *pgwire.Error, err error) {
 	g.End(err)
 }
 
-// End implements core.Login. err is what the guest has been told as far as it is to be.
+// End implements core.Login. The client has already been sent any error.
 func (g *pendingLogin) End(err error) {
 	g.left()
 	g.failed(err)
 	g.Sock.CloseAfterFlush()
 }
 
-// failed notes how the login has ended. The loop does not wait for the log.
+// failed logs how the login has ended. The loop does not wait for the log.
 func (g *pendingLogin) failed(err error) {
 	g.s.Background.Go(func() { g.ended(context.Background(), err) })
 }
 
-// left has the guest be none any more.
+// left removes the login from the loop.
 func (g *pendingLogin) left() {
 	g.PendingLogin.Leave()
 	g.leave()
@@ -325,7 +325,7 @@ func (g *pendingLogin) left() {
 	g.s.Arriving.Add(-1)
 }
 
-// goElsewhere takes the guest off the loop, to go on from a step.
+// goElsewhere moves the login to a goroutine, which continues from a step.
 func (g *pendingLogin) goElsewhere(at step) {
 	a, s := g.loginAttempt, g.s
 	counted := a.counted

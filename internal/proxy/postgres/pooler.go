@@ -13,17 +13,17 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// This file is about poolers in the server's place that give the connection of a session
+// This file detects poolers in the place of the server that give the connection of a session
 // to others between its transactions. What weir sets on such a connection, for a client or
-// for itself, would reach the sessions of others, also of those who do not come through
-// weir; and nothing in the protocol tells. So weir does not use them.
+// for itself, would reach the sessions of others, also of clients that do not use
+// weir; and nothing in the protocol shows it. So weir does not use them.
 
 const (
-	// maxProcess is the highest number of a process on Linux. A login that is given a
-	// higher one has not come to a server itself, but to something that makes them up.
+	// maxProcess is the highest process ID on Linux. A login that gets a
+	// higher one is not connected to a server itself, but to something that invents them.
 	maxProcess = 1 << 22
-	// pooledBeside is how many sessions look whether they have the connection of another
-	// one that is idle. A pooler gives them its idle ones, of which that is one.
+	// pooledBeside is how many sessions check whether they have the connection of another
+	// one that is idle. A pooler gives them its idle connections, of which that is one.
 	pooledBeside = 3
 	// pooledPatience bounds that: a pooler that has no free connection lets them wait.
 	// pooledTrips is for one that is far away: they come to 30 round trips, with SCRAM in TLS,

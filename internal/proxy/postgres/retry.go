@@ -6,11 +6,11 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// This file is answers that the client never sees, because the unit is run again.
+// This file handles answers that the client never sees, because the unit runs again.
 
-// shouldRetry reports whether an error is of weir's own making, so that the unit
-// is run again and the client never sees it. Only whole units of which nothing
-// has left can be; the server has rolled back what they did.
+// shouldRetry reports whether weir itself has caused an error, so that the unit
+// runs again and the client never sees the error. This is only possible for whole units of
+// whose answers nothing was sent; the server has rolled back what they did.
 func (b *backend) shouldRetry(u *unit, e *pgwire.Error) bool {
 	c := u.c
 	if c == nil || c.s.Closed || len(u.raw) == 0 || u.park || b.owner != nil || c.inflight != 1+len(c.again) {
@@ -39,14 +39,14 @@ func (b *backend) shouldRetry(u *unit, e *pgwire.Error) bool {
 	return false
 }
 
-// missing reports whether an error is that a statement of weir's naming was lost, for
-// instance by DISCARD in a function, or is there still.
+// missing reports whether an error means that a statement under weir's name was lost, for
+// instance by DISCARD in a function, or still exists.
 func missing(e *pgwire.Error) bool {
 	return (e.Code == pgwire.CodeUndefinedStatement || e.Code == pgwire.CodeDuplicateStatement) && strings.Contains(e.Message, srvPrefix)
 }
 
 // renewStatements replaces the statements that this unit itself parsed, after
-// the server refused a plan because the schema had changed. It reports false if
+// the server refused a plan because the schema had changed. It returns false if
 // the client relies on a statement from before: then the error is the answer,
 // as it would be directly.
 func (u *unit) renewStatements() bool {

@@ -25,15 +25,14 @@ type roleStatus struct {
 	// the role.
 	noRole, noDatabase bool
 
-	// sees: secret is the stored password; otherwise it
-	// is the result of the auth query, if there is one.
+	// sees: secret is the stored password; otherwise it is the result of the auth query, if
+	// there is one.
 	sees   bool
 	secret pgwire.Secret
 
 	// mark changes whenever the server may decide a login differently, or begin a session
-	// differently; "" if unknown. same is the same
-	// without load, the last known time at which the server read its files: sessions notice
-	// that one after the other.
+	// differently; "" if unknown. same is the same without load, the last known time at which
+	// the server read its files: sessions notice that one after the other.
 	mark, same, load string
 
 	// id is the OID of the role, which stays when it is renamed, and begins the settings

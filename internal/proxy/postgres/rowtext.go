@@ -8,11 +8,11 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// This file knows again the texts of INSERTs that differ from an earlier one in the
-// constants of their row alone: a simple query with literals in it is read once for its
+// This file recognizes the texts of INSERTs that differ from an earlier one only in the
+// constants of their row: a simple query with literals is parsed once for its
 // shape, not each time.
 
-// A rowText is what was read of such a text.
+// A rowText is the result of parsing such a text.
 type rowText struct {
 	info   reading
 	as     lexical
@@ -22,21 +22,21 @@ type rowText struct {
 	key    uint64
 }
 
-// rowTexts are a pool's, by what stands around the row and by the kinds of its constants.
+// rowTexts are a pool's, by the text around the row and the kinds of its constants.
 type rowTexts struct {
 	m     map[string]*rowText
 	bytes int // of the keys
 	key   []byte
 }
 
-// Bounds of what is known again.
+// Bounds of what is remembered.
 const (
 	maxRowTexts     = 1000
 	maxRowTextBytes = 1 << 20
 )
 
-// cut finds the row of a text and makes its key. It reports false for a text of another
-// form; that the row is what it looks like, a text in the table proves.
+// cut finds the row of a text and makes its key. It returns false for a text of another
+// form; whether the row is what it looks like is proved by a text in the table.
 func (rs *rowTexts) cut(sql string) (row span, ok bool) {
 	at := strings.Index(sql, "VALUES")
 	if at < 0 {
@@ -57,15 +57,15 @@ func (rs *rowTexts) cut(sql string) (row span, ok bool) {
 	return span{at, end}, true
 }
 
-// constants adds the kinds of the constants from i on to the key, to the parenthesis
-// behind the last one, and returns where that ends.
+// constants adds the kinds of the constants from i on to the key, up to the parenthesis
+// after the last one, and returns where that ends.
 func (rs *rowTexts) constants(sql string, i int) (end int, ok bool) {
 	for {
 		c, at := constantAt(sql, skipSpace(sql, i))
 		switch c.kind {
 		case 0:
 			return 0, false
-		case quoted, integer, decimal: // of one shape, whatever their type
+		case quoted, integer, decimal: // one shape, whatever their type
 			kind := byte('c')
 			if c.signed {
 				kind = '-'
@@ -88,13 +88,13 @@ func (rs *rowTexts) constants(sql string, i int) (end int, ok bool) {
 	}
 }
 
-// A constant is one of a row.
+// A constant is a constant of a row.
 type constant struct {
 	kind   constantKind
-	signed bool // a number with a minus in front
+	signed bool // a number with a minus sign
 }
 
-// A constantKind is how a constant is written; 0: it is none that is known here.
+// A constantKind is how a constant is written; 0: an unknown form.
 type constantKind byte
 
 const (
@@ -152,8 +152,8 @@ func constantAt(sql string, i int) (c constant, end int) {
 	return c, i
 }
 
-// quotedEnd is behind the quote that ends the literal whose text begins at i. One with a
-// backslash is left to who knows what that means.
+// quotedEnd is the index after the quote that ends the literal whose text begins at i. A literal
+// with a backslash is not handled here.
 func quotedEnd(sql string, i int) (end int, ok bool) {
 	for {
 		n := strings.IndexByte(sql[i:], '\'')
@@ -177,7 +177,7 @@ func skipSpace(sql string, i int) int {
 func isDigit(c byte) bool  { return '0' <= c && c <= '9' }
 func isLetter(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' }
 
-// find returns what is known of a text, nil if that is nothing.
+// find returns what is known of a text, or nil.
 func (rs *rowTexts) find(sql string) (*rowText, span) {
 	if len(rs.m) == 0 {
 		return nil, span{}
@@ -189,7 +189,7 @@ func (rs *rowTexts) find(sql string) (*rowText, span) {
 	return rs.m[string(rs.key)], row
 }
 
-// keep remembers what was read of a text whose row was found at row. Hints that tell of
+// keep remembers the result of parsing a text whose row was found at row. Hints that concern
 // one statement alone are not remembered.
 func (rs *rowTexts) keep(sql string, row span, t *rowText) {
 	h := &t.info.Hints
@@ -212,7 +212,7 @@ func (rs *rowTexts) keep(sql string, row span, t *rowText) {
 	rs.m[string(rs.key)] = t
 }
 
-// remember keeps what was read of a text that joined a lane of rows.
+// remember keeps the result of parsing a text that joined a rows lane.
 func (rt *router) remember(ln *lane, sql string, info *reading, sh *sight.Shape, row span) {
 	c := rt.c
 	c.p.rowTexts.keep(sql, span{row.at - pgwire.HeaderLen, row.end - pgwire.HeaderLen}, &rowText{

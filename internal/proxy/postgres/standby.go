@@ -7,23 +7,24 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// A group that is committed may wait for a synchronous standby, for as long as there is
-// none. The server answers one whose wait is cancelled with success and a warning; but a
-// cancel request to the server would end the wait of the whole group. A member whose client
-// cancels it is therefore answered by weir, in the server's words, when the server says that
-// the group waits for a standby and for nothing else. Then what the group wrote is on the
-// primary's disk. The others go on waiting. One that runs alone is cancelled by the server.
+// A committed group may wait for a synchronous standby, for as long as there is
+// none. If such a wait is cancelled, the server answers with success and a warning; but a
+// cancel request would end the wait of the whole group. So if a client
+// cancels its member of a group, weir itself answers it, in the server's words, once the server
+// has confirmed that the group only waits for a standby. Then the group's writes are on the
+// primary's disk. The other members continue to wait. A write that runs alone is cancelled by
+// the server.
 //
-//	solo lane  [member][member][marker]   the marker alone is not answered, and its commit waits
-//	rows lane  [INSERT, guard]            the answer does not come before the commit, which waits:
-//	                                      each member has stored its row, but what RETURNING says
-//	                                      of it is not known
+//	solo lane  [member][member][marker]   only the marker is not answered: its commit waits
+//	rows lane  [INSERT, guard]            no answer comes before the commit, which waits:
+//	                                      each member has stored its row, but the output of
+//	                                      its RETURNING is unknown
 //
-// A client may cancel before its group waits. The server is asked again while the run is
-// under way.
+// A client may cancel before its group waits. weir asks the server again while the run is in
+// flight.
 
-// freeOfStandby has the client's member of a group answered as soon as that waits for a
-// standby. It reports whether there is one.
+// freeOfStandby answers the client's member of a group as soon as the group waits for a
+// standby. It reports whether the client has such a member.
 func (c *client) freeOfStandby() bool {
 	for _, b := range c.p.Backends {
 		r := b.run()
@@ -34,7 +35,7 @@ func (c *client) freeOfStandby() bool {
 			if !slices.Contains(r.cancelled, u) {
 				r.cancelled = append(r.cancelled, u)
 			}
-			c.responder.cancelled = u // nor is it sent again
+			c.responder.cancelled = u // it is not sent again, either
 			r.askOfStandby(b)
 			return true
 		}
@@ -42,7 +43,7 @@ func (c *client) freeOfStandby() bool {
 	return false
 }
 
-// run is the group under way on the backend, nil if there is none.
+// run is the group in flight on the backend, nil if there is none.
 func (b *backend) run() *run {
 	if b.lane == nil {
 		return nil
@@ -50,7 +51,7 @@ func (b *backend) run() *run {
 	return b.lane.Runs[b]
 }
 
-// member is the client's part in a run on b that it can be freed from; nil if there is none.
+// member is the client's part in a run on b from which it can be freed; nil if there is none.
 func (r *run) member(b *backend, c *client) *unit {
 	mine := func(u *unit) bool { return u.kind == unitClient && u.c == c && !u.failed }
 	units := r.units
@@ -70,8 +71,8 @@ func (r *run) member(b *backend, c *client) *unit {
 	return nil
 }
 
-// askOfStandby asks the server whether the run on b waits for a standby, unless it is being
-// asked, or something else is known to be under way.
+// askOfStandby asks the server whether the run on b waits for a standby, unless that question or
+// something else is known to be in flight.
 func (r *run) askOfStandby(b *backend) {
 	head := b.Head()
 	if b.Depth() == 1 && head.kind == unitClient && b.Cancels == 0 && slices.Contains(r.cancelled, head) {
@@ -87,7 +88,7 @@ func (r *run) askOfStandby(b *backend) {
 	b.p.askIn(b.p.settings.Empty(), sql, 1, func(q *unit) {
 		r.asks = false
 		if len(q.rows) == 0 || b.run() != r || b.Head() != head || !r.alone(b) {
-			return // asked again by Tick if it is under way still
+			return // Tick asks again if the run is still in flight
 		}
 		units := r.units
 		if head.kind == unitRows {
@@ -97,9 +98,9 @@ func (r *run) askOfStandby(b *backend) {
 	})
 }
 
-// alone reports whether what is under way on b is one commit of the run. Behind it, the
-// server could wait for another group, while that before it has failed and its error is
-// not read yet.
+// alone reports whether only one commit of the run is in flight on b. If more were, the
+// server could wait for a later group, while this one has failed and its error
+// was not read yet.
 func (r *run) alone(b *backend) bool {
 	if b.Depth() != 1 {
 		return false
@@ -108,7 +109,7 @@ func (r *run) alone(b *backend) bool {
 	return kind == unitRows || kind == unitHidden && !r.rows && r.ln.key.async()
 }
 
-// checkStandbys asks again for those whose clients have cancelled them.
+// checkStandbys asks again for members whose clients have cancelled them.
 func checkStandbys(p *pool) {
 	for _, b := range p.Backends {
 		if r := b.run(); r != nil && len(r.cancelled) > 0 {
@@ -128,7 +129,7 @@ func free(units []*unit, u *unit) bool {
 		case v == u && u.failed:
 			return true // answered with the others
 		case v == u:
-			units[i] = new(unit) // of no client
+			units[i] = new(unit) // without a client
 			if c := u.c; c != nil && !c.s.Closed {
 				c.s.Write(notReplicated)
 				c.s.Write(u.resp)
@@ -148,7 +149,7 @@ func (m *members) member(is func(u *unit) bool) *unit {
 	return nil
 }
 
-// leaves has answer called for u if it is a member, which it is no more then.
+// leaves calls answer for u if it is a member, and removes it.
 func (m *members) leaves(u *unit, answer func(i int)) bool {
 	i := slices.Index(m.units, u)
 	if i < 0 || m.settled {
@@ -158,7 +159,7 @@ func (m *members) leaves(u *unit, answer func(i int)) bool {
 		c.s.Write(notReplicated)
 		answer(i)
 	}
-	m.units[i] = new(unit) // of no client
+	m.units[i] = new(unit) // without a client
 	return true
 }
 

@@ -10,16 +10,16 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// This file is what weir knows of the tables that groups of INSERTs write to, and how a
-// group makes sure that it still holds.
+// This file keeps what weir knows of the tables that groups of INSERTs write to, and makes
+// each group check that it is still true.
 
 // A tableState says whether a table is fit for multi-row INSERTs.
 type tableState uint8
 
 const (
-	tableUnknown tableState = iota // being looked at
+	tableUnknown tableState = iota // weir is asking
 	tablePlain
-	tableOther // has triggers, rules, row security, or is no ordinary table
+	tableOther // has triggers, rules or row security, or is not an ordinary table
 )
 
 // tableFacts is what weir knows of one table under one search path.
@@ -28,7 +28,7 @@ type tableFacts struct {
 	at    time.Duration
 	guard guard
 
-	columns      []column // in order; nil if constants for them are not to be parameters
+	columns      []column // in order; nil if constants for them cannot become parameters
 	columnsGuard guard    // of these columns
 }
 
@@ -44,8 +44,8 @@ type tableKey struct {
 	name string
 }
 
-// tableCache holds what is known of tables. Facts that speak for grouping are
-// checked in every group by the guard; facts against it grow old.
+// tableCache has what is known of tables. A table that counts as fit is
+// checked in every group by the guard; an unfit one is looked at again after tableKeep.
 type tableCache struct {
 	m map[tableKey]*tableFacts
 }
@@ -63,7 +63,7 @@ func (t *tableCache) spoil(set *session.Set, name string) {
 	}
 }
 
-// look returns what is known of a table, and has the server asked if nothing
+// look returns what is known of a table, and asks the server if nothing
 // is.
 func (t *tableCache) look(p *pool, set *session.Set, name string) tableState {
 	f := t.m[tableKey{set, name}]
@@ -83,11 +83,11 @@ func (t *tableCache) look(p *pool, set *session.Set, name string) tableState {
 	return tableUnknown
 }
 
-// tableDoubt is how often at most a table is looked at again whose groups fail.
+// tableDoubt is the least time between two questions about a table whose groups fail.
 const tableDoubt = time.Second
 
-// lookAgain has the server asked whether what is known of a table still holds. If not, it
-// is forgotten.
+// lookAgain asks the server whether a table is still as it was. If not, what was known is
+// forgotten.
 func (t *tableCache) lookAgain(p *pool, set *session.Set, name string, f *tableFacts) {
 	if f.state != tablePlain || p.l.Now-f.at < tableDoubt {
 		return
@@ -98,7 +98,7 @@ func (t *tableCache) lookAgain(p *pool, set *session.Set, name string, f *tableF
 		if now.learn(p, name, u); now.state == tablePlain && bytes.Equal(now.columnsGuard.bind, f.columnsGuard.bind) {
 			return
 		}
-		f.state = tableUnknown // for the lanes that know it
+		f.state = tableUnknown // for the lanes that use it
 		if t.m[tableKey{set, name}] == f {
 			t.drop(set, name)
 		}
@@ -106,10 +106,10 @@ func (t *tableCache) lookAgain(p *pool, set *session.Set, name string, f *tableF
 }
 
 // tableSQL asks whether a table is fit: an ordinary table, not a partition,
-// without row security, rules, triggers of users, and without defaults or
-// checks, also of domains, that call functions of users, which could read the table. A foreign key to
-// the table itself is looked at when the statement ends: rows of one statement may
-// refer to rows that come later, which one by one they may not.
+// without row security, rules, user triggers, and without defaults or
+// checks, also of domains, that call user-defined functions, which could read the table. A
+// foreign key to the table itself is checked when the statement ends: rows of one statement may
+// refer to later rows, which they may not do one by one.
 func tableSQL(name string) string {
 	return own(`SELECT c.oid, c.xmin, `+schemasSQL(name)+`, `+committedReads+` AND c.relkind = 'r' AND NOT c.relispartition AND NOT c.relrowsecurity AND NOT c.relhasrules
  AND NOT EXISTS (SELECT FROM pg_catalog.pg_trigger t WHERE t.tgrelid = c.oid AND (NOT t.tgisinternal OR t.tgconstrrelid = c.oid))
@@ -125,37 +125,37 @@ func tableSQL(name string) string {
 // tableColumns is how many columns tableSQL has.
 const tableColumns = 8
 
-// defaultsSQL asks for the versions of the defaults of the table c. One that is set, or another
-// one, leaves pg_class as it is.
+// defaultsSQL asks for the versions of the defaults of the table c. A new or changed default
+// leaves pg_class unchanged.
 const defaultsSQL = `(SELECT pg_catalog.concat(pg_catalog.string_agg(pg_catalog.concat(d.oid, ':', d.xmin), ',' ORDER BY d.oid))
  FROM pg_catalog.pg_attrdef d WHERE d.adrelid = c.oid)`
 
-// quietDomains holds if no column of the table c may be of a domain, or hold one, whose check or
-// default calls a function of a user. It says so where no domain has such, too.
+// quietDomains is true if no column of the table c has a type that may be or contain a domain
+// whose check or default calls a user-defined function; also if there are no such functions.
 const quietDomains = `NOT (EXISTS (SELECT ` + usersTypes + ` AND ` + holdsDomain + `)
  AND EXISTS (SELECT FROM pg_catalog.pg_depend p WHERE p.refclassid = 'pg_catalog.pg_proc'::pg_catalog.regclass
   AND (p.classid = 'pg_catalog.pg_constraint'::pg_catalog.regclass AND EXISTS (SELECT FROM pg_catalog.pg_constraint k WHERE k.oid = p.objid AND k.contypid <> 0)
    OR p.classid = 'pg_catalog.pg_type'::pg_catalog.regclass AND EXISTS (SELECT FROM pg_catalog.pg_type y WHERE y.oid = p.objid AND y.typtype = 'd'))))`
 
-// usersTypes are the columns of the table c that are of types of users, and these types.
+// usersTypes are the columns of the table c with user-defined types, and these types.
 const usersTypes = `FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type y ON y.oid = a.atttypid
   WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND y.oid >= 16384`
 
-// holdsDomain holds for a type y of users that may be a domain, or hold one.
+// holdsDomain is true for a user-defined type y that may be or contain a domain.
 const holdsDomain = `y.typtype <> 'e' AND (y.typtype <> 'b' OR y.typelem >= 16384)`
 
-// simpleTypesSQL asks for the types of users in the table c; NULL if one may be a domain, or
-// hold one.
+// simpleTypesSQL asks for the user-defined types in the table c; NULL if one may be or
+// contain a domain.
 const simpleTypesSQL = `(SELECT CASE WHEN pg_catalog.count(*) FILTER (WHERE ` + holdsDomain + `) = 0
   THEN pg_catalog.concat('{', pg_catalog.string_agg(y.oid::pg_catalog.text, ',' ORDER BY a.attnum), '}') END ` + usersTypes + `)`
 
-// schemasSQL asks for the version of the table's schema, and what otherSchemas is if the name
-// is without a schema, or 0.
+// schemasSQL asks for the version of the table's schema, and for otherSchemas if the name
+// has no schema, or 0.
 //
-// Where a schema is renamed and bears its old name again a moment later, a statement in
-// between may find another table by the same name: that waits for no lock which the
-// statement has. But it leaves a new version of the schema. Of a name without a schema, the
-// schema that was in front for a moment is another one, which has such a table as well.
+// If a schema is renamed and gets its old name back a moment later, a statement in
+// between may find another table by the same name: the statement has no lock that prevents
+// that. But the renaming leaves a new version of the schema. If the name has no schema, the
+// schema that was first for a moment is another one, which has such a table as well.
 func schemasSQL(name string) string {
 	others := otherSchemas
 	if qualified(name) {
@@ -164,20 +164,20 @@ func schemasSQL(name string) string {
 	return `(SELECT n.xmin FROM pg_catalog.pg_namespace n WHERE n.oid = c.relnamespace), ` + others
 }
 
-// otherSchemas tells the versions of all schemas that have a table of the name of c, but for
+// otherSchemas lists the versions of all schemas that have a table of the name of c, except
 // those of other sessions' temporary tables, which come and go; NULL if the schema of c is the
-// first of the search_path, so that none can be in front of it.
+// first of the search_path, so that none can precede it.
 const otherSchemas = `(SELECT CASE WHEN pg_catalog.strpos(pg_catalog.concat(pg_catalog.current_setting('search_path'), ','), pg_catalog.concat(pg_catalog.quote_ident(f.nspname), ',')) <> 1
   THEN (SELECT pg_catalog.hashtextextended(pg_catalog.string_agg(pg_catalog.concat(n.oid, ':', n.xmin), ',' ORDER BY n.oid), 0)
    FROM pg_catalog.pg_class o JOIN pg_catalog.pg_namespace n ON n.oid = o.relnamespace WHERE o.relname = c.relname AND NOT pg_catalog.pg_is_other_temp_schema(n.oid)) END
   FROM pg_catalog.pg_namespace f WHERE f.oid = c.relnamespace)`
 
-// sameSchemas holds if schemasSQL would have the same answer for c as it had, which are the
+// sameSchemas is true if schemasSQL would give the same answer for c as before, which is in the
 // parameters.
 const sameSchemas = `EXISTS (SELECT FROM pg_catalog.pg_namespace n WHERE n.oid = c.relnamespace AND n.xmin = $4::pg_catalog.xid)
  AND ($5::pg_catalog.int8 = 0 OR ARRAY[$5::pg_catalog.int8] = ARRAY[` + otherSchemas + `])`
 
-// qualified reports whether the name of a table has a schema.
+// qualified reports whether the name of a table includes a schema.
 func qualified(name string) bool {
 	quoted := false
 	for i := range len(name) {
@@ -193,22 +193,22 @@ func qualified(name string) bool {
 	return false
 }
 
-// committedReads holds in a transaction each of whose statements sees what was committed
-// before it. In any other a guard sees the catalogue as it was when the transaction began,
-// and misses a trigger that was made while the first statement waited for the table.
+// committedReads is true in a transaction in which each statement sees what was committed
+// before it. In any other transaction a guard sees the catalogue as it was at the beginning,
+// and misses a trigger that was created while the first statement waited for the table.
 const committedReads = `pg_catalog.current_setting('transaction_isolation') = ANY (ARRAY['read committed', 'read uncommitted'])`
 
-// guardSQL fails, by a division by zero, unless the name still means the same
-// table in the same version, and has since the INSERT, and it got no trigger, no foreign
-// key to itself and no other default. Each guard adds what it does about domains: pg_class
-// stays as it is when a column gets the type of one.
+// guardSQL fails, by a division by zero, unless the name refers to the same
+// table in the same version, and has since the INSERT, and the table got no trigger, no foreign
+// key to itself and no other default. Each guard adds a condition about domains: pg_class
+// is unchanged when a column gets a domain as its type.
 const guardSQL = `SELECT 1 / pg_catalog.count(*) FROM pg_catalog.pg_class c
  WHERE ` + committedReads + ` AND ` + sameSchemas + ` AND c.oid = pg_catalog.to_regclass($1) AND c.oid = $2::pg_catalog.oid AND c.xmin = $3::pg_catalog.xid
  AND NOT EXISTS (SELECT FROM pg_catalog.pg_trigger t WHERE t.tgrelid = c.oid AND (NOT t.tgisinternal OR t.tgconstrrelid = c.oid))
  AND $6 = ` + defaultsSQL
 
-// The guards. What quietDomains looks at costs the server almost as much as all the rest, so
-// only a table that may have domains has it looked at: one without is guarded by its types.
+// The guards. quietDomains costs the server almost as much as everything else, so
+// it is only used for tables that may have domains; others are guarded by their types.
 const (
 	typesGuardSQL = guardSQL + `
  AND NOT EXISTS (SELECT FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
@@ -216,7 +216,7 @@ const (
 	domainsGuardSQL = guardSQL + `
  AND ` + quietDomains
 
-	// The INSERT in front has locked the table: the columns found are those that it met.
+	// The INSERT before has locked the table: the columns found are those that it used.
 	columnsGuardSQL = guardSQL + `
  AND $7 = ` + columnsSQL
 	domainsColumnsGuardSQL = columnsGuardSQL + `

@@ -6,25 +6,25 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// This file is where a unit of a client with a backend of its own ends, where that is not
-// at its first Sync or Query:
+// This file determines where a unit of a client with a backend ends, if not at its first Sync
+// or Query:
 //
-//   - A server that takes CopyData ignores Sync and Flush. A client that runs COPY FROM
+//   - A server that expects CopyData ignores Sync and Flush. A client that runs COPY FROM
 //     STDIN by extended messages may have sent the Sync before it knew that this was a
-//     COPY, and sends another one behind its data: only that one is answered.
-//   - Behind an extended message that failed the server skips everything up to the next
-//     Sync, a Query too.
+//     COPY, and sends another one after its data: only that one is answered.
+//   - After an extended message that failed, the server skips everything up to the next
+//     Sync, including a Query.
 //
-// In both cases one ReadyForQuery answers what weir first took for the ends of several units.
+// In both cases one ReadyForQuery ends what weir first took for several units.
 
-// ignoresSync reports whether the server ignores a Sync that is passed on now: it takes
+// ignoresSync reports whether the server will ignore a Sync that is passed on now: it expects
 // CopyData, and the client has not ended that.
 func (fw *forwarder) ignoresSync() bool {
 	u := fw.c.link.Head()
 	return fw.c.state == stateCopying && !fw.dataEnded && u != nil && !u.failed
 }
 
-// endsData notes a CopyDone or CopyFail that is passed on.
+// endsData records a CopyDone or CopyFail that is passed on.
 func (fw *forwarder) endsData() {
 	c := fw.c
 	units := c.link.Units()
@@ -38,7 +38,7 @@ func (fw *forwarder) endsData() {
 	}
 }
 
-// copies notes that the server takes CopyData for u, which is at the head.
+// copies records that the server expects CopyData for u, which is at the head.
 func (fw *forwarder) copies(u *unit) {
 	fw.c.state = stateCopying
 	defer fw.c.resume() // a Terminate may wait
@@ -56,8 +56,8 @@ func (fw *forwarder) copies(u *unit) {
 	}
 }
 
-// skips notes that u, at the head, has failed in one of its extended messages: the server
-// skips the Query that was to end it.
+// skips records that u, at the head, has failed in one of its extended messages: the server
+// skips the Query that should have ended it.
 func (fw *forwarder) skips(u *unit) {
 	for u.byQuery && !u.open {
 		if _, ok := fw.rejoin(u); !ok {
@@ -66,9 +66,9 @@ func (fw *forwarder) skips(u *unit) {
 	}
 }
 
-// rejoin takes the unit behind u, which is at the head and was ended, for the rest of u:
-// what was to end u did not. Without one u is open again. It reports whether the unit had
-// messages besides its Sync, and whether it could be done.
+// rejoin joins the unit behind u, which is at the head and was ended, to u, because
+// what should have ended u did not. If there is none, u is open again. It reports whether that
+// unit had messages besides its Sync, and whether they could be joined.
 func (fw *forwarder) rejoin(u *unit) (more, ok bool) {
 	c := fw.c
 	b := c.link
@@ -114,18 +114,18 @@ func (fw *forwarder) rejoin(u *unit) (more, ok bool) {
 	return more, true
 }
 
-// concluded notes that the server has answered u, whether or not its client has ended it.
+// concluded records that the server has answered u, whether or not its client has ended it.
 func (fw *forwarder) concluded(b *backend, u *unit) {
 	if fw.c.cur == u {
-		u.open, fw.c.cur = false, nil // a COPY that failed before the Sync that was to be ignored
+		u.open, fw.c.cur = false, nil // a COPY that failed before the Sync that should have been ignored
 	} else if u.ignored && u.failed {
-		// Whether the COPY failed before the server came to that Sync, and answers
-		// another one still, nobody can tell.
+		// It is unknown whether the COPY failed before the server reached that Sync, which the
+		// server would then answer separately.
 		b.Doomed = true
 	}
 }
 
-// skipped passes on what the server skips: everything behind a message that failed, up to
+// skipped passes on what the server skips: everything after a message that failed, up to
 // the Sync.
 func (fw *forwarder) skipped(typ byte) bool {
 	u := fw.c.cur

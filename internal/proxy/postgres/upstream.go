@@ -12,7 +12,7 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// This file is about which of several hosts weir connects to.
+// This file decides which of several hosts weir connects to.
 
 // Hosts implements core.Side.
 func (s *Server) Hosts() upstream.Config {
@@ -24,15 +24,15 @@ func (s *Server) Hosts() upstream.Config {
 	return u
 }
 
-// hosts are those of a server, of which one takes the connections.
+// hosts are the hosts of a server, one of which gets the connections.
 type hosts struct {
 	srv   *Server
-	roles *upstream.Kept[*pgwire.Backend] // they are asked on these what they are
+	roles *upstream.Kept[*pgwire.Backend] // connections on which they are asked for their role
 
 	pooled pooledVerdicts
 }
 
-// connect logs in to the host that connections go to.
+// connect logs in to the current host.
 func (h *hosts) connect(ctx context.Context, cfg pgwire.ConnectConfig) (*pgwire.Backend, upstream.Endpoint, error) {
 	s := h.srv
 	cfg, e, err := s.toHost(ctx, cfg)
@@ -61,7 +61,7 @@ func (h *hosts) connect(ctx context.Context, cfg pgwire.ConnectConfig) (*pgwire.
 	return be, e, nil
 }
 
-// toHost makes a configuration one for the host that connections go to.
+// toHost adapts a configuration to the current host.
 func (h *hosts) toHost(ctx context.Context, cfg pgwire.ConnectConfig) (pgwire.ConnectConfig, upstream.Endpoint, error) {
 	s := h.srv
 	e, err := s.Monitor.Current(ctx)
@@ -71,8 +71,8 @@ func (h *hosts) toHost(ctx context.Context, cfg pgwire.ConnectConfig) (pgwire.Co
 	return s.at(cfg, e), e, nil
 }
 
-// at makes a configuration one for an endpoint. What Patroni names and the
-// configuration does not is reached as the first host is, by its own name.
+// at adapts a configuration to an endpoint. A host that only Patroni
+// names is reached with the parameters of the first host, but by its own name.
 func (h *hosts) at(cfg pgwire.ConnectConfig, e upstream.Endpoint) pgwire.ConnectConfig {
 	s := h.srv
 	if s.Monitor.Static() {
@@ -101,20 +101,20 @@ func (h *hosts) at(cfg pgwire.ConnectConfig, e upstream.Endpoint) pgwire.Connect
 	return cfg
 }
 
-// suspect has the hosts looked at where one of them could not be connected to, and
-// did not refuse the user.
+// suspect requests a look at the hosts after one of them could not be connected to, unless it
+// only refused the user.
 func (h *hosts) suspect(err error) {
 	if !refuses(err) {
 		h.srv.Monitor.Suspect()
 	}
 }
 
-// errRole is why a connection is of no use: the host has another role than it had
-// when it was last asked.
+// errRole is why a connection cannot be used: the host's role has changed since it
+// was last asked.
 var errRole = errors.New("the host does not serve as what is wanted any more")
 
-// checkRole has a new connection closed that goes to a standby where a primary is
-// wanted, or the other way round. Servers before 14 do not say.
+// checkRole refuses a new connection to a standby if a primary is
+// wanted, or the other way round. Servers before 14 do not report their role.
 func (h *hosts) checkRole(be *pgwire.Backend, e upstream.Endpoint) error {
 	s := h.srv
 	role := upstream.RoleUnknown
@@ -144,12 +144,12 @@ func (p *pool) Moved(now upstream.Endpoint) {
 }
 
 // roleSQL asks whether the server takes writes, for the timeline of one that does,
-// which each promotion raises, and how far its log goes: as it is written, or applied.
+// which each promotion raises, and for the position of its log, written or applied.
 var roleSQL = own(`SELECT pg_catalog.pg_is_in_recovery() OR pg_catalog.current_setting('default_transaction_read_only') = 'on',
  CASE WHEN NOT pg_catalog.pg_is_in_recovery() THEN pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8) END,
  pg_catalog.pg_wal_lsn_diff(CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn() ELSE pg_catalog.pg_current_wal_lsn() END, '0/0')`)
 
-// probe asks a host what it is, as the DSN's user.
+// probe asks a host for its role, as the DSN's user.
 func (h *hosts) probe(ctx context.Context, e upstream.Endpoint) (upstream.Report, error) {
 	s := h.srv
 	if s.cfg().Target == upstream.TargetAny {
@@ -173,7 +173,7 @@ func (h *hosts) probe(ctx context.Context, e upstream.Endpoint) (upstream.Report
 	return s.askRole(ctx, e, be)
 }
 
-// askRole asks on a connection, which it uses up or keeps.
+// askRole asks on a connection, and then keeps or closes it.
 func (h *hosts) askRole(ctx context.Context, e upstream.Endpoint, be *pgwire.Backend) (upstream.Report, error) {
 	row, err := queryOne(ctx, be.Conn, roleSQL)
 	if err == nil && len(row) != 3 {
@@ -191,7 +191,7 @@ func (h *hosts) askRole(ctx context.Context, e upstream.Endpoint, be *pgwire.Bac
 	r.Position, _ = strconv.ParseUint(string(row[2]), 10, 64) // NULL: it has applied nothing yet
 	if string(row[0]) == "f" {
 		r.Role = upstream.RolePrimary
-		// The timeline is a hexadecimal number; without it two primaries are in doubt.
+		// The timeline is a hexadecimal number; without it, two primaries cannot be ranked.
 		r.Term, _ = strconv.ParseUint(string(row[1]), 16, 32)
 	}
 	return r, nil
