@@ -402,7 +402,7 @@ func TestSlowFollower(t *testing.T) {
 	}
 	leader := r.leader()
 	value := strings.Repeat("v", 2000)
-	for i := range 200 {
+	for i := range 100 {
 		r.set(leader, fmt.Sprint("k", i), value)
 	}
 	for _, relay := range relays {
@@ -411,7 +411,7 @@ func TestSlowFollower(t *testing.T) {
 		relay.SetLink(lab.ToClient, lab.Link{})
 	}
 	r.converged()
-	r.want(slow, "k199", value)
+	r.want(slow, "k99", value)
 }
 
 // A replica that cannot listen gives its directory up again.
