@@ -81,9 +81,6 @@ func lockPort(port int) (int, error) {
 	return fd, nil
 }
 
-// Numbers are the ports.
-func (p *Ports) Numbers() []int { return p.numbers }
-
 // Addrs are their addresses, for net.Listen and net.Dial.
 func (p *Ports) Addrs() []string {
 	var all []string

@@ -132,3 +132,6 @@ func TestPortsDiffer(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Numbers are the ports.
+func (p *Ports) Numbers() []int { return p.numbers }

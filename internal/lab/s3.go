@@ -123,15 +123,8 @@ func probeS3(ctx context.Context, addr string) error {
 // path.
 func (s *S3) Endpoint() string { return "http://" + s.Addr() }
 
-// Region is the server's region.
-func (s *S3) Region() string { return s3Region }
-
 // Bucket is the name of the bucket that the server starts with.
 func (s *S3) Bucket() string { return s3Bucket }
-
-// AccessKey is the id of the account that owns the server; Password is its
-// secret key.
-func (s *S3) AccessKey() string { return s3AccessKey }
 
 // Environ is the account and region as clients of S3 read them from their
 // environment. It holds the secret key: do not log it.

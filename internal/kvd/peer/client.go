@@ -145,9 +145,6 @@ func (c *Conn) Err() error {
 	}
 }
 
-// Flows returns what was sent and received so far.
-func (c *Conn) Flows() (sent, received Flow) { return c.count.sent.read(), c.count.received.read() }
-
 // Close ends the connection and waits until neither Receive nor Down runs any
 // more. What waits to be written is lost.
 func (c *Conn) Close() error {

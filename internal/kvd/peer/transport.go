@@ -119,9 +119,6 @@ func Open(opts Options, h Handler) (*Transport, error) {
 // Addr is where the transport listens, HOST:PORT.
 func (t *Transport) Addr() string { return t.ln.Addr().String() }
 
-// Instance is the random number by which others know this process.
-func (t *Transport) Instance() [16]byte { return t.instance }
-
 // Close ends all connections and goroutines, and returns when no handler is
 // running any more. What waits to be written is lost. It must not be called by a
 // handler.

@@ -476,3 +476,9 @@ func TestNothingIsLeftAfterClose(t *testing.T) {
 	nodes[0].SetPeers(map[uint64]string{2: "127.0.0.1:1"}) // does nothing
 	noGoroutines(t)
 }
+
+// Flows returns what was sent and received so far.
+func (c *Conn) Flows() (sent, received Flow) { return c.count.sent.read(), c.count.received.read() }
+
+// Instance is the random number by which others know this process.
+func (t *Transport) Instance() [16]byte { return t.instance }

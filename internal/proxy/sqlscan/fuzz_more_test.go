@@ -54,3 +54,13 @@ func FuzzRoutine(f *testing.F) {
 		}
 	})
 }
+
+// Serial takes apart an UPDATE or DELETE of the form
+//
+//	UPDATE [ONLY] table [[AS] alias] SET ... [WHERE ...] [RETURNING ...] [;]
+//	DELETE FROM [ONLY] table [[AS] alias] [WHERE ...] [RETURNING ...] [;]
+//
+// without other tables, subqueries, cursors, and anything that is not known to
+// be quiet; what it does not know it refuses. In a session with
+// standard_conforming_strings=off the result is void if Scan finds EffBackslash.
+func Serial(sql string) (SerialShape, bool) { return serial(lexer{sql: sql}) }

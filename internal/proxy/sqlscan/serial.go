@@ -13,16 +13,6 @@ type SerialShape struct {
 	Returning bool
 }
 
-// Serial takes apart an UPDATE or DELETE of the form
-//
-//	UPDATE [ONLY] table [[AS] alias] SET ... [WHERE ...] [RETURNING ...] [;]
-//	DELETE FROM [ONLY] table [[AS] alias] [WHERE ...] [RETURNING ...] [;]
-//
-// without other tables, subqueries, cursors, and anything that is not known to
-// be quiet; what it does not know it refuses. In a session with
-// standard_conforming_strings=off the result is void if Scan finds EffBackslash.
-func Serial(sql string) (SerialShape, bool) { return serial(lexer{sql: sql}) }
-
 // Serial is the function Serial.
 func (t *Text) Serial() (SerialShape, bool) { return serial(t.lexer()) }
 

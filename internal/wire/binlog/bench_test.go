@@ -91,3 +91,11 @@ func drainRows(b *testing.B, r *Reader) (rows int) {
 		}
 	}
 }
+
+// Duration returns a TIME; 0 for other kinds.
+func (v Value) Duration() time.Duration {
+	if v.kind != KindTime {
+		return 0
+	}
+	return time.Duration(int64(v.n)) * time.Microsecond
+}

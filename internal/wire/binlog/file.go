@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 )
 
 // magicEncrypted begins files that MySQL has encrypted.
@@ -40,21 +38,6 @@ type File struct {
 	framer framer
 	buf    []byte
 	err    error
-}
-
-// OpenFile opens the file at path, which is named as on its server.
-func OpenFile(path string) (*File, error) {
-	r, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("open binary log: %w", err)
-	}
-	f, err := NewFile(r, filepath.Base(path))
-	if err != nil {
-		_ = r.Close()
-		return nil, err
-	}
-	f.close = r.Close
-	return f, nil
 }
 
 // NewFile reads a file from r; name is what its server calls it. The caller

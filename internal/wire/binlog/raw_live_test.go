@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -436,4 +437,19 @@ func TestServerWithoutALog(t *testing.T) {
 	if err != nil || !errors.Is(r.Err(), ErrLogOff) {
 		t.Errorf("probe: %v, %v", r, err)
 	}
+}
+
+// OpenFile opens the file at path, which is named as on its server.
+func OpenFile(path string) (*File, error) {
+	r, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("open binary log: %w", err)
+	}
+	f, err := NewFile(r, filepath.Base(path))
+	if err != nil {
+		_ = r.Close()
+		return nil, err
+	}
+	f.close = r.Close
+	return f, nil
 }

@@ -186,9 +186,6 @@ func (s *Stream) Executed() *GTIDSet { return s.executed.Clone() }
 // IsMariaDB reports whether the server is a MariaDB.
 func (s *Stream) IsMariaDB() bool { return s.server.IsMariaDB() }
 
-// ServerID is the number under which the server knows this replica.
-func (s *Stream) ServerID() uint32 { return s.cfg.ServerID }
-
 // Close ends the connection. A Next that waits returns.
 func (s *Stream) Close() error { return s.server.Conn.Close() }
 

@@ -412,3 +412,6 @@ func TestAReplicaWithTheSameServerIDTakesOver(t *testing.T) {
 		}
 	})
 }
+
+// ServerID is the number under which the server knows this replica.
+func (s *Stream) ServerID() uint32 { return s.cfg.ServerID }

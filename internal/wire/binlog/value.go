@@ -98,14 +98,6 @@ func (v Value) Time() (t time.Time, ok bool) {
 	return time.Time{}, false
 }
 
-// Duration returns a TIME; 0 for other kinds.
-func (v Value) Duration() time.Duration {
-	if v.kind != KindTime {
-		return 0
-	}
-	return time.Duration(int64(v.n)) * time.Microsecond
-}
-
 // AppendText appends the value as the server prints it in a result: numbers and
 // dates as text, TIMESTAMP in UTC, bytes as they are, ENUM and SET as numbers.
 // FLOAT has all of its digits, where servers round to six.

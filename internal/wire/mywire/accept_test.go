@@ -454,3 +454,6 @@ func TestSHA256Crypt(t *testing.T) {
 		}
 	}
 }
+
+// EmptySecret is the secret of a user who logs in without a password.
+func EmptySecret() Secret { return Secret{kind: secretPlain} }

@@ -461,16 +461,9 @@ func (a *Answer) File() []byte {
 	return a.request[1:]
 }
 
-// AuthRequest returns the payload of the AuthSwitchRequest or AuthMoreData that
-// EventAuth stands for.
-func (a *Answer) AuthRequest() []byte { return a.request }
-
 // Rows returns how many rows have come, in all results together. For
 // COM_FIELD_LIST it counts columns.
 func (a *Answer) Rows() uint64 { return a.rows }
-
-// Results returns how many results have ended.
-func (a *Answer) Results() int { return a.results }
 
 // Tail returns the length in bytes, header included, of the packet that
 // EventResult or EventDone was returned for: the last bytes of the answer so far.
@@ -489,6 +482,3 @@ func (a *Answer) Held() int {
 // InRows reports whether the walk is among the rows of a result: bytes so far may
 // have gone to the client.
 func (a *Answer) InRows() bool { return a.state == answerRows }
-
-// Between reports whether the walk is between two packets.
-func (a *Answer) Between() bool { return a.skip == 0 && a.have == 0 && !a.continued }

@@ -66,3 +66,6 @@ func TestClearStatus(t *testing.T) {
 		t.Errorf("%x", e)
 	}
 }
+
+// Between reports whether the walk is between two packets.
+func (a *Answer) Between() bool { return a.skip == 0 && a.have == 0 && !a.continued }

@@ -273,7 +273,7 @@ func (p *Pending) dial(ctx context.Context) error {
 	}
 	conn, err := p.cfg.Dial(ctx, p.cfg.Network, p.cfg.Address)
 	if err != nil {
-		return dialError(ctx, err)
+		return netwire.DialError(ctx, err)
 	}
 	p.link = link{conn: conn, max: maxServerPacket}
 	release := netwire.Bound(ctx, conn, 0)
@@ -287,23 +287,6 @@ func (p *Pending) dial(ctx context.Context) error {
 	}
 	p.plugin, p.salt = p.Greeting.Plugin, p.Greeting.Salt
 	return nil
-}
-
-// dialError drops what net says again of the address, and names the context's
-// reason if that is why.
-func dialError(ctx context.Context, err error) error {
-	// A dialler may notice the context's deadline just before the context does.
-	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
-		<-ctx.Done()
-	}
-	if cause := context.Cause(ctx); cause != nil {
-		return cause
-	}
-	var op *net.OpError
-	if errors.As(err, &op) {
-		return op.Err
-	}
-	return err
 }
 
 // Login does the second part of Connect. On error the connection is closed.

@@ -22,7 +22,6 @@ const (
 	ErrKillDenied            = 1095
 	ErrUnknown               = 1105
 	ErrHostBlocked           = 1129
-	ErrHostNotAllowed        = 1130
 	ErrNoSuchTable           = 1146
 	ErrNotAllowed            = 1148 // ER_NOT_ALLOWED_COMMAND: LOCAL INFILE switched off
 	ErrAborting              = 1152
@@ -42,7 +41,6 @@ const (
 	ErrOldAuth               = 1251 // ER_NOT_SUPPORTED_AUTH_MODE
 	ErrOptionPrevents        = 1290
 	ErrQueryInterrupted      = 1317
-	ErrNoSuchUser            = 1449
 	ErrNoCursor              = 1421 // ER_STMT_HAS_NO_OPEN_CURSOR
 	ErrTooManyStatements     = 1461 // ER_MAX_PREPARED_STMT_COUNT_REACHED
 	ErrMalformedPacket       = 1835

@@ -184,26 +184,6 @@ const (
 	TypeGeometry   = 0xff
 )
 
-// Column flags.
-const (
-	ColumnNotNull       = 1 << iota
-	ColumnPrimaryKey    // part of the primary key
-	ColumnUniqueKey     // part of a unique key
-	ColumnMultipleKey   // part of a key that is not unique
-	ColumnBlob          //
-	ColumnUnsigned      //
-	ColumnZerofill      //
-	ColumnBinary        //
-	ColumnEnum          //
-	ColumnAutoIncrement //
-	ColumnTimestamp     //
-	ColumnSet           //
-	ColumnNoDefault     //
-	ColumnOnUpdateNow   //
-	_                   // part of some key
-	ColumnNum           //
-)
-
 // Character sets and collations by number, as far as weir names them itself.
 const (
 	CharsetLatin1  = 8   // latin1_swedish_ci

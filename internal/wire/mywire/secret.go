@@ -97,9 +97,6 @@ func (s Secret) Plugin() string {
 // server.
 func (s Secret) Teaches() bool { return s.kind != secretEd25519 }
 
-// EmptySecret is the secret of a user who logs in without a password.
-func EmptySecret() Secret { return Secret{kind: secretPlain} }
-
 // parseSHA2Hash reads "005$", 20 bytes of salt and 43 characters of digest. The
 // number counts thousands of rounds, in hex.
 func parseSHA2Hash(s string) (*sha2Hash, error) {

@@ -70,31 +70,11 @@ func AppendFetch(dst []byte, id, rows uint32) []byte {
 	return binary.LittleEndian.AppendUint32(appendStmt(dst, ComStmtFetch, id, 4), rows)
 }
 
-// ParseFetch reads a COM_STMT_FETCH.
-func ParseFetch(payload []byte) (id, rows uint32, err error) {
-	if len(payload) != 9 || payload[0] != ComStmtFetch {
-		return 0, 0, ErrMalformed
-	}
-	return binary.LittleEndian.Uint32(payload[1:]), binary.LittleEndian.Uint32(payload[5:]), nil
-}
-
 // LongDataMsg is a view of a COM_STMT_SEND_LONG_DATA.
 type LongDataMsg struct {
 	StmtID uint32
 	Param  uint16 // from 0
 	Data   []byte // is added to what was sent before
-}
-
-// ParseLongData reads a COM_STMT_SEND_LONG_DATA.
-func ParseLongData(payload []byte) (LongDataMsg, error) {
-	if len(payload) < 7 || payload[0] != ComStmtSendLongData {
-		return LongDataMsg{}, ErrMalformed
-	}
-	return LongDataMsg{
-		StmtID: binary.LittleEndian.Uint32(payload[1:]),
-		Param:  binary.LittleEndian.Uint16(payload[5:]),
-		Data:   payload[7:],
-	}, nil
 }
 
 // AppendLongData appends a COM_STMT_SEND_LONG_DATA. It has no answer, not even
@@ -205,23 +185,6 @@ func (m ExecuteMsg) CheckValues(types, long []byte) error {
 		return ErrMalformed
 	}
 	return nil
-}
-
-// AppendTypes appends the types of the message without the names of parameters
-// that CapQueryAttributes puts between them: 2 bytes each.
-func (m ExecuteMsg) AppendTypes(dst []byte) []byte {
-	if len(m.Types) == 2*m.NumParams {
-		return append(dst, m.Types...)
-	}
-	for rest := m.Types; len(rest) > 2; {
-		dst = append(dst, rest[:2]...)
-		if _, tail, ok := ParseLenencString(rest[2:]); ok {
-			rest = tail
-		} else {
-			return dst // ParseExecute has looked at them
-		}
-	}
-	return dst
 }
 
 // AppendExecute appends a COM_STMT_EXECUTE that carries types. nulls has a bit

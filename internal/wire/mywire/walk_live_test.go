@@ -436,3 +436,10 @@ func TestAnswersOfMariaDB(t *testing.T) {
 	s.query("ALTER TABLE bulk ENGINE=InnoDB, ALGORITHM=COPY")
 	s.fine("alter")
 }
+
+// AuthRequest returns the payload of the AuthSwitchRequest or AuthMoreData that
+// EventAuth stands for.
+func (a *Answer) AuthRequest() []byte { return a.request }
+
+// Results returns how many results have ended.
+func (a *Answer) Results() int { return a.results }

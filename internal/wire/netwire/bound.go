@@ -40,3 +40,20 @@ func UnexpectedEOF(err error) error {
 	}
 	return err
 }
+
+// DialError drops what net says again of the address, and names the context's
+// reason if that is why.
+func DialError(ctx context.Context, err error) error {
+	// A dialler may notice the context's deadline just before the context does.
+	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
+		<-ctx.Done()
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	var op *net.OpError
+	if errors.As(err, &op) {
+		return op.Err
+	}
+	return err
+}

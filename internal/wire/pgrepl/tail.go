@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"iter"
 	"slices"
 	"strings"
 	"sync"
@@ -205,18 +204,6 @@ func (t *Tail) Next(ctx context.Context) (*Event, error) {
 	}
 }
 
-// Events iterates over Next until it fails; the error comes last.
-func (t *Tail) Events(ctx context.Context) iter.Seq2[*Event, error] {
-	return func(yield func(*Event, error) bool) {
-		for {
-			e, err := t.Next(ctx)
-			if !yield(e, err) || err != nil {
-				return
-			}
-		}
-	}
-}
-
 // skip reports whether data is a change of a table that is not wanted. It looks at
 // the first five bytes only, so such rows are not decoded.
 func (t *Tail) skip(data []byte) bool {
@@ -355,9 +342,6 @@ func (t *Tail) settle() {
 	}
 	t.stream.SetPosition(At(safe))
 }
-
-// Confirmed is the position that the server is told.
-func (t *Tail) Confirmed() LSN { return t.stream.Position().Flushed }
 
 // Report tells the server now what is confirmed.
 func (t *Tail) Report(ctx context.Context) error { return t.stream.Report(ctx) }

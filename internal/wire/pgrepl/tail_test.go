@@ -421,3 +421,6 @@ func TestTailRefusals(t *testing.T) {
 		t.Errorf("after the server's error: %v", err)
 	}
 }
+
+// Confirmed is the position that the server is told.
+func (t *Tail) Confirmed() LSN { return t.stream.Position().Flushed }

@@ -55,14 +55,6 @@ func AppendParseRaw(dst []byte, name string, tail []byte) []byte {
 	return append(dst, tail...)
 }
 
-// AppendBindNamed appends a Bind of stmt to portal. rest is a client's own
-// message from the parameter formats on (BindMsg.Rest).
-func AppendBindNamed(dst []byte, portal, stmt string, rest []byte) []byte {
-	dst = header(dst, ClientBind, len(portal)+1+len(stmt)+1+len(rest))
-	dst = appendCString(appendCString(dst, portal), stmt)
-	return append(dst, rest...)
-}
-
 // AppendBind appends a Bind of stmt to portal with the given arguments. A nil
 // element of args.Values is NULL; an empty args.ResultFormats asks for text.
 func AppendBind(dst []byte, portal, stmt string, args *BindArgs) []byte {
@@ -171,9 +163,6 @@ func AppendNoData(dst []byte) []byte { return header(dst, ServerNoData, 0) }
 // AppendEmptyQuery appends an EmptyQueryResponse.
 func AppendEmptyQuery(dst []byte) []byte { return header(dst, ServerEmptyQuery, 0) }
 
-// AppendPortalSuspended appends a PortalSuspended.
-func AppendPortalSuspended(dst []byte) []byte { return header(dst, ServerPortalSuspended, 0) }
-
 // AppendParameterDescription appends a ParameterDescription.
 func AppendParameterDescription(dst []byte, oids []uint32) []byte {
 	dst = header(dst, ServerParameterDescription, 2+4*len(oids))
@@ -182,13 +171,6 @@ func AppendParameterDescription(dst []byte, oids []uint32) []byte {
 		dst = binary.BigEndian.AppendUint32(dst, oid)
 	}
 	return dst
-}
-
-// AppendNotification appends a NotificationResponse, what LISTEN receives.
-func AppendNotification(dst []byte, pid uint32, channel, payload string) []byte {
-	dst = header(dst, ServerNotification, 4+len(channel)+1+len(payload)+1)
-	dst = binary.BigEndian.AppendUint32(dst, pid)
-	return appendCString(appendCString(dst, channel), payload)
 }
 
 // Field describes one column of a result.

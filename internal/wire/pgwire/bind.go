@@ -11,19 +11,6 @@ type BindMsg struct {
 	Rest   []byte // from the count of parameter formats on, unchecked
 }
 
-// ParseBind reads the names of a Bind message. Rest is not checked.
-func ParseBind(body []byte) (BindMsg, error) {
-	portal, rest, ok := cstring(body)
-	if !ok {
-		return BindMsg{}, ErrMalformed
-	}
-	stmt, rest, ok := cstring(rest)
-	if !ok {
-		return BindMsg{}, ErrMalformed
-	}
-	return BindMsg{Portal: portal, Stmt: stmt, Rest: rest}, nil
-}
-
 // BindArgs holds the arguments of a Bind message. Decode reuses its slices, so
 // one BindArgs per goroutine reads any number of messages without allocating.
 type BindArgs struct {

@@ -292,7 +292,7 @@ func (c ConnectConfig) open(ctx context.Context, how attempt) (net.Conn, error) 
 func (c ConnectConfig) dial(ctx context.Context, how attempt, packet []byte) (net.Conn, error) {
 	raw, err := c.Dial(ctx, c.Network, c.Address)
 	if err != nil {
-		return nil, dialError(ctx, err)
+		return nil, netwire.DialError(ctx, err)
 	}
 	release := netwire.Bound(ctx, raw, 0)
 	conn, err := c.secure(ctx, raw, how)
@@ -304,23 +304,6 @@ func (c ConnectConfig) dial(ctx context.Context, how attempt, packet []byte) (ne
 		return nil, err
 	}
 	return conn, nil
-}
-
-// dialError drops what net says again of the address, and names the context's
-// reason if that is why.
-func dialError(ctx context.Context, err error) error {
-	// A dialler may notice the context's deadline just before the context does.
-	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
-		<-ctx.Done()
-	}
-	if cause := context.Cause(ctx); cause != nil {
-		return cause
-	}
-	var op *net.OpError
-	if errors.As(err, &op) {
-		return op.Err
-	}
-	return err
 }
 
 // secure asks for TLS and makes the handshake. It reads the one byte of the

@@ -23,9 +23,6 @@ func ParseParse(body []byte) (ParseMsg, error) {
 	return ParseMsg{Name: name, SQL: sql, OIDs: oids, Tail: tail}, nil
 }
 
-// NumOIDs returns how many parameter types the message declares.
-func (m ParseMsg) NumOIDs() int { return len(m.OIDs) / 4 }
-
 // OID returns the i-th declared parameter type; 0 leaves it to the server.
 func (m ParseMsg) OID(i int) uint32 { return binary.BigEndian.Uint32(m.OIDs[2+4*i:]) }
 
@@ -46,9 +43,6 @@ func ParseDescribe(body []byte) (DescribeMsg, error) {
 	}
 	return DescribeMsg{Kind: body[0], Name: name}, nil
 }
-
-// ParseClose reads the body of a Close message, which has the form of Describe.
-func ParseClose(body []byte) (DescribeMsg, error) { return ParseDescribe(body) }
 
 // ExecuteMsg is a view of an Execute message.
 type ExecuteMsg struct {
@@ -76,9 +70,6 @@ func soleString(body []byte) ([]byte, error) {
 
 // ParseQuery returns the text of a Query message, aliasing the body.
 func ParseQuery(body []byte) (sql []byte, err error) { return soleString(body) }
-
-// ParseCopyFail returns the reason of a CopyFail message, aliasing the body.
-func ParseCopyFail(body []byte) (reason []byte, err error) { return soleString(body) }
 
 // ParseCommandComplete returns the tag of a CommandComplete message, aliasing
 // the body.
@@ -143,18 +134,6 @@ func ParseNotification(body []byte) (pid uint32, channel, payload []byte, err er
 	}
 	channel, payload, err = ParseParameterStatus(body[4:])
 	return binary.BigEndian.Uint32(body), channel, payload, err
-}
-
-// ParseParameterDescription appends the parameter types of a
-// ParameterDescription message to dst.
-func ParseParameterDescription(body []byte, dst []uint32) ([]uint32, error) {
-	if len(body) < 2 || len(body) != 2+4*int(binary.BigEndian.Uint16(body)) {
-		return dst, ErrMalformed
-	}
-	for body = body[2:]; len(body) > 0; body = body[4:] {
-		dst = append(dst, binary.BigEndian.Uint32(body))
-	}
-	return dst, nil
 }
 
 // fieldTail is the length of what follows the name in a RowDescription field.

@@ -2,6 +2,7 @@ package pgwire
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -44,10 +45,8 @@ var decoders = []struct {
 	{"parse", AppendParse(nil, "s", "select $1", []uint32{23})[HeaderLen:], func(b []byte) error { _, err := ParseParse(b); return err }, true},
 	{"bind", AppendBind(nil, "p", "s", testArgs)[HeaderLen:], decodeBind, true},
 	{"describe", AppendDescribe(nil, 'S', "s")[HeaderLen:], func(b []byte) error { _, err := ParseDescribe(b); return err }, true},
-	{"close", AppendClose(nil, 'P', "s")[HeaderLen:], func(b []byte) error { _, err := ParseClose(b); return err }, true},
 	{"execute", AppendExecute(nil, "p", 1)[HeaderLen:], func(b []byte) error { _, err := ParseExecute(b); return err }, true},
 	{"query", AppendQuery(nil, "select 1")[HeaderLen:], func(b []byte) error { _, err := ParseQuery(b); return err }, true},
-	{"copy fail", AppendCopyFail(nil, "x")[HeaderLen:], func(b []byte) error { _, err := ParseCopyFail(b); return err }, true},
 	{"command complete", AppendCommandComplete(nil, "SELECT 1")[HeaderLen:], func(b []byte) error { _, err := ParseCommandComplete(b); return err }, true},
 	{"ready", []byte{'I'}, func(b []byte) error { _, err := ParseReadyForQuery(b); return err }, true},
 	{"parameter status", AppendParameterStatus(nil, "a", "b")[HeaderLen:], func(b []byte) error { _, _, err := ParseParameterStatus(b); return err }, true},
@@ -342,4 +341,32 @@ func BenchmarkBindRename(b *testing.B) {
 		}
 		buf = AppendBindNamed(buf[:0], "", "weir_0123456789abcdef", m.Rest)
 	}
+}
+
+// AppendNotification appends a NotificationResponse, what LISTEN receives.
+func AppendNotification(dst []byte, pid uint32, channel, payload string) []byte {
+	dst = header(dst, ServerNotification, 4+len(channel)+1+len(payload)+1)
+	dst = binary.BigEndian.AppendUint32(dst, pid)
+	return appendCString(appendCString(dst, channel), payload)
+}
+
+// AppendBindNamed appends a Bind of stmt to portal. rest is a client's own
+// message from the parameter formats on (BindMsg.Rest).
+func AppendBindNamed(dst []byte, portal, stmt string, rest []byte) []byte {
+	dst = header(dst, ClientBind, len(portal)+1+len(stmt)+1+len(rest))
+	dst = appendCString(appendCString(dst, portal), stmt)
+	return append(dst, rest...)
+}
+
+// ParseBind reads the names of a Bind message. Rest is not checked.
+func ParseBind(body []byte) (BindMsg, error) {
+	portal, rest, ok := cstring(body)
+	if !ok {
+		return BindMsg{}, ErrMalformed
+	}
+	stmt, rest, ok := cstring(rest)
+	if !ok {
+		return BindMsg{}, ErrMalformed
+	}
+	return BindMsg{Portal: portal, Stmt: stmt, Rest: rest}, nil
 }

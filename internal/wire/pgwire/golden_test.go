@@ -2,6 +2,7 @@ package pgwire
 
 import (
 	"bytes"
+	"encoding/binary"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -219,3 +220,21 @@ func TestErrorFieldsBothWays(t *testing.T) {
 		t.Errorf("a notice is not an error with another type: %q", notice)
 	}
 }
+
+// AppendPortalSuspended appends a PortalSuspended.
+func AppendPortalSuspended(dst []byte) []byte { return header(dst, ServerPortalSuspended, 0) }
+
+// ParseParameterDescription appends the parameter types of a
+// ParameterDescription message to dst.
+func ParseParameterDescription(body []byte, dst []uint32) ([]uint32, error) {
+	if len(body) < 2 || len(body) != 2+4*int(binary.BigEndian.Uint16(body)) {
+		return dst, ErrMalformed
+	}
+	for body = body[2:]; len(body) > 0; body = body[4:] {
+		dst = append(dst, binary.BigEndian.Uint32(body))
+	}
+	return dst, nil
+}
+
+// NumOIDs returns how many parameter types the message declares.
+func (m ParseMsg) NumOIDs() int { return len(m.OIDs) / 4 }

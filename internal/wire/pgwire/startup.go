@@ -3,7 +3,6 @@ package pgwire
 import (
 	"crypto/tls"
 	"encoding/binary"
-	"fmt"
 	"strings"
 )
 
@@ -150,23 +149,4 @@ func splitOptions(s string) []string {
 		}
 		args = append(args, arg.String())
 	}
-}
-
-// FormatOptions is the reverse of ParseOptions: it writes settings in the form
-// of the "options" parameter.
-func FormatOptions(settings []Param) string {
-	var b strings.Builder
-	for i, p := range settings {
-		if i > 0 {
-			b.WriteByte(' ')
-		}
-		b.WriteString("-c ")
-		for _, c := range []byte(fmt.Sprintf("%s=%s", p.Name, p.Value)) {
-			if c == '\\' || strings.IndexByte(" \t\n\r\v\f", c) >= 0 {
-				b.WriteByte('\\')
-			}
-			b.WriteByte(c)
-		}
-	}
-	return b.String()
 }

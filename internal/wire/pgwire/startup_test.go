@@ -2,6 +2,7 @@ package pgwire
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -112,4 +113,23 @@ func TestAcceptConfigValidate(t *testing.T) {
 			t.Errorf("%+v: %v, want %q", tt.cfg, err, tt.want)
 		}
 	}
+}
+
+// FormatOptions is the reverse of ParseOptions: it writes settings in the form
+// of the "options" parameter.
+func FormatOptions(settings []Param) string {
+	var b strings.Builder
+	for i, p := range settings {
+		if i > 0 {
+			b.WriteByte(' ')
+		}
+		b.WriteString("-c ")
+		for _, c := range []byte(fmt.Sprintf("%s=%s", p.Name, p.Value)) {
+			if c == '\\' || strings.IndexByte(" \t\n\r\v\f", c) >= 0 {
+				b.WriteByte('\\')
+			}
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
 }

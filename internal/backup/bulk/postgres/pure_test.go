@@ -409,3 +409,18 @@ func TestDifferencesShowNoSecrets(t *testing.T) {
 		}
 	}
 }
+
+// ReadTOC reads the table of contents of a dump in pg_dump's custom format. It
+// leaves out what belongs to no section that holds definitions.
+func ReadTOC(r io.Reader) (*TOC, error) {
+	var all []Entry
+	toc, err := ConvertTOC(r, io.Discard, func(e *Entry) error {
+		all = append(all, *e)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	toc.Entries = all
+	return toc, nil
+}

@@ -210,11 +210,6 @@ func (s *Session) Exec(ctx context.Context, sql string) error {
 	return err
 }
 
-// ExecTag is Exec, and returns the last command tag, such as "COPY 12".
-func (s *Session) ExecTag(ctx context.Context, sql string) (string, error) {
-	return s.run(ctx, sql, func([]string) error { return nil })
-}
-
 // Query runs a statement and hands each row to yield, values as text and NULL as
 // "". The slice is the caller's to keep.
 func (s *Session) Query(ctx context.Context, sql string, yield func(row []string) error) error {

@@ -130,21 +130,6 @@ const (
 // version that is not known.
 var ErrTOC = errors.New("not a custom-format dump")
 
-// ReadTOC reads the table of contents of a dump in pg_dump's custom format. It
-// leaves out what belongs to no section that holds definitions.
-func ReadTOC(r io.Reader) (*TOC, error) {
-	var all []Entry
-	toc, err := ConvertTOC(r, io.Discard, func(e *Entry) error {
-		all = append(all, *e)
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	toc.Entries = all
-	return toc, nil
-}
-
 // ConvertTOC reads what ReadTOC reads, writes what Encode writes, and shows each
 // entry to see on the way: the statements of many tables take much memory, and so
 // are in it one by one.

@@ -121,14 +121,6 @@ type Count struct {
 	Times uint64
 }
 
-// Replay plays the seed of a failed run again and returns its story.
-func Replay(o Options, lines int) (*Tail, error) {
-	tail := &Tail{Lines: lines}
-	o.Trace = tail
-	_, err := Run(o)
-	return tail, err
-}
-
 // Command is the command line that plays a run again.
 func (r *Result) Command() string {
 	s := fmt.Sprintf("weir kv simulate --seed %d --replicas %d --preset %s --profile %s", r.Seed, r.Config.Replicas, r.Config.Preset, r.Config.Profile)

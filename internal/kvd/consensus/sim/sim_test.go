@@ -186,3 +186,11 @@ func TestRunRefusesNonsense(t *testing.T) {
 		}
 	}
 }
+
+// Replay plays the seed of a failed run again and returns its story.
+func Replay(o Options, lines int) (*Tail, error) {
+	tail := &Tail{Lines: lines}
+	o.Trace = tail
+	_, err := Run(o)
+	return tail, err
+}

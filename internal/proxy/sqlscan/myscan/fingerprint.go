@@ -2,12 +2,6 @@ package myscan
 
 import "github.com/weirdb/weir/internal/proxy/sqlscan/lexicon"
 
-// Fingerprint returns the 64-bit FNV-1a hash of what Normalize returns uncut,
-// so texts that differ only in literals, lengths of lists, white space, comments
-// and the case of words share it. Other texts may share it by chance or
-// by a client's intent: it is for statistics, never for deciding what runs.
-func Fingerprint(sql string, mode Mode) uint64 { return fingerprint(newLexer(sql, mode)) }
-
 func fingerprint(lex lexer) uint64 {
 	n := normalizer{lex: lex, out: lexicon.HashOnly()}
 	n.run()

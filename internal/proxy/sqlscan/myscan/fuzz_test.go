@@ -257,3 +257,17 @@ func FuzzUnquote(f *testing.F) {
 		}
 	})
 }
+
+// Fingerprint returns the 64-bit FNV-1a hash of what Normalize returns uncut,
+// so texts that differ only in literals, lengths of lists, white space, comments
+// and the case of words share it. Other texts may share it by chance or
+// by a client's intent: it is for statistics, never for deciding what runs.
+func Fingerprint(sql string, mode Mode) uint64 { return fingerprint(newLexer(sql, mode)) }
+
+// Names calls yield with each identifier of a text, in lower case and without
+// quotes: names of tables, views and routines are among them, and so may be
+// anything else. call says that the name stands where a routine is called. It stops
+// when yield returns false.
+func Names(sql string, mode Mode, yield func(name string, call bool) bool) {
+	names(newLexer(sql, mode), yield)
+}

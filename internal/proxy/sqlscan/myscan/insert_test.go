@@ -166,3 +166,10 @@ func TestInsertAllocatesNothing(t *testing.T) {
 		}
 	}
 }
+
+// Target returns the one table that an INSERT, REPLACE, UPDATE or DELETE writes
+// to, without quotes; schema is "" if the table is not qualified. ok is false for
+// any other text, and for one that writes, or might write, to several tables.
+func Target(sql string, mode Mode) (schema, table string, ok bool) {
+	return target(newLexer(sql, mode))
+}

@@ -7,14 +7,6 @@ import (
 	"github.com/weirdb/weir/internal/proxy/sqlscan/lexicon"
 )
 
-// Names calls yield with each identifier of a text, in lower case and without
-// quotes: names of tables, views and routines are among them, and so may be
-// anything else. call says that the name stands where a routine is called. It stops
-// when yield returns false.
-func Names(sql string, mode Mode, yield func(name string, call bool) bool) {
-	names(newLexer(sql, mode), yield)
-}
-
 func names(l lexer, yield func(name string, call bool) bool) {
 	prev := token{}
 	for t := l.next(); t.kind != tokEOF; t = l.next() {

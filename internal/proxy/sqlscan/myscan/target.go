@@ -1,12 +1,5 @@
 package myscan
 
-// Target returns the one table that an INSERT, REPLACE, UPDATE or DELETE writes
-// to, without quotes; schema is "" if the table is not qualified. ok is false for
-// any other text, and for one that writes, or might write, to several tables.
-func Target(sql string, mode Mode) (schema, table string, ok bool) {
-	return target(newLexer(sql, mode))
-}
-
 func target(lex lexer) (schema, table string, ok bool) {
 	s := observer{lex: lex}
 	s.reset()
