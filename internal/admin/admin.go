@@ -12,14 +12,30 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"runtime"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/weirdb/weir/internal/version"
 )
 
 // stopTimeout is how long a request may take to end when the server stops.
 const stopTimeout = 2 * time.Second
+
+// Registry has a product's metrics, those of its process and of Go's runtime, and what runs.
+func Registry(own prometheus.Collector) *prometheus.Registry {
+	build := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "weir_build_info", Help: "Always 1; the labels say what runs.",
+		ConstLabels: prometheus.Labels{"version": version.Current().Version, "commit": version.Current().Commit, "goversion": runtime.Version()},
+	})
+	build.Set(1)
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(own, build, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return reg
+}
 
 // Mux answers /metrics, /healthz and /debug/pprof/; the caller adds the rest.
 func Mux(metrics prometheus.Gatherer) *http.ServeMux {

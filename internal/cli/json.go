@@ -29,6 +29,15 @@ func (j *JSON[T]) Given() bool { return j.given }
 // Print prints v on indented lines.
 func (j *JSON[T]) Print(w io.Writer, v T) error { return PrintJSON(w, v) }
 
+// PrintOr prints v if --json was given, and a line of text otherwise.
+func (j *JSON[T]) PrintOr(w io.Writer, v T, text any) error {
+	if j.given {
+		return j.Print(w, v)
+	}
+	_, err := fmt.Fprintln(w, text)
+	return err
+}
+
 // Line prints v on one line, with &, < and > as they are.
 func (j *JSON[T]) Line(w io.Writer, v T) error {
 	e := json.NewEncoder(w)

@@ -27,6 +27,19 @@ type Series struct {
 	Peak bool `json:"peak,omitempty"`
 }
 
+// Keys are series of which the mean of ten seconds is kept, after those of which the
+// largest value is.
+func Keys(peaks []string, means ...string) []Series {
+	var all []Series
+	for _, key := range peaks {
+		all = append(all, Series{Key: key, Peak: true})
+	}
+	for _, key := range means {
+		all = append(all, Series{Key: key})
+	}
+	return all
+}
+
 // Format says how a value is written.
 type Format string
 

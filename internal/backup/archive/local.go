@@ -76,7 +76,7 @@ func (l *Local) create(name string) (*localWriter, error) {
 	if err != nil {
 		return nil, localError("create", target, err)
 	}
-	return &localWriter{local: l, name: name, target: target, f: f}, nil
+	return &localWriter{name: name, target: target, f: f}, nil
 }
 
 // mkdir makes a directory and all above it up to the root, and flushes the name
@@ -146,7 +146,6 @@ func syncDir(dir string) error {
 
 // localWriter is an object that has only its temporary name yet.
 type localWriter struct {
-	local        *Local
 	name, target string
 	f            *os.File
 	n            int64

@@ -69,12 +69,8 @@ type runPage struct {
 }
 
 func (p *runPage) page() live.Page {
-	var series []live.Series
-	for _, key := range []string{"bytes", "rows", "steps", "done", "moved", "active", "left"} {
-		series = append(series, live.Series{Key: key})
-	}
 	return live.Page{
-		Title: "weir " + p.verb, Series: series,
+		Title: "weir " + p.verb, Series: live.Keys(nil, "bytes", "rows", "steps", "done", "moved", "active", "left"),
 		Tiles: []live.Tile{
 			{Label: "Done", Key: "done", Format: live.Percent, Note: "a backup's whole is an estimate"},
 			{Label: "Moved", Key: "moved", Format: live.Bytes, Parts: []live.Part{{Key: "bytes", Format: live.Bytes, Label: "per second"}}},

@@ -230,16 +230,21 @@ func (r definer) defineLibraries(ctx context.Context, d *database) error {
 	if r.opts.Filter.Selective() || r.maria || r.main.Version() < 90200 {
 		return nil
 	}
+	return r.keepEach(ctx, d, "libraries", my.KindLibrary, "SELECT library_name FROM information_schema.libraries WHERE library_schema = "+my.Literal(d.name)+" ORDER BY library_name")
+}
+
+// keepEach writes the definitions that a query names.
+func (r definer) keepEach(ctx context.Context, d *database, what string, kind my.Kind, query string) error {
 	var names []string
-	err := r.main.Query(ctx, "SELECT library_name FROM information_schema.libraries WHERE library_schema = "+my.Literal(d.name)+" ORDER BY library_name", func(row []string) error {
+	err := r.main.Query(ctx, query, func(row []string) error {
 		names = append(names, row[0])
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("list libraries: %w", err)
+		return fmt.Errorf("list %s: %w", what, err)
 	}
 	for _, name := range names {
-		if _, err := r.keepListed(ctx, d, my.KindLibrary, name); err != nil {
+		if _, err := r.keepListed(ctx, d, kind, name); err != nil {
 			return err
 		}
 	}
@@ -366,20 +371,7 @@ func (r definer) defineEvents(ctx context.Context, d *database) error {
 	if r.opts.Filter.Selective() {
 		return nil
 	}
-	var names []string
-	err := r.main.Query(ctx, `SELECT event_name FROM information_schema.events WHERE event_schema = `+my.Literal(d.name)+` ORDER BY event_name`, func(row []string) error {
-		names = append(names, row[0])
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("list events: %w", err)
-	}
-	for _, name := range names {
-		if _, err := r.keepListed(ctx, d, my.KindEvent, name); err != nil {
-			return err
-		}
-	}
-	return nil
+	return r.keepEach(ctx, d, "events", my.KindEvent, "SELECT event_name FROM information_schema.events WHERE event_schema = "+my.Literal(d.name)+" ORDER BY event_name")
 }
 
 // sequences writes where sequences stand. They obey no view, and are read after

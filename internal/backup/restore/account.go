@@ -111,6 +111,15 @@ func (a *Account) Plan(s Step) {
 	}
 }
 
+// PlanTarget notes that a database is created, or cleaned, before anything else.
+func (a *Account) PlanTarget(database string, create, clean bool) {
+	if create {
+		a.Plan(Step{Database: database, Phase: "prepare", Object: "create database " + database})
+	} else if clean {
+		a.Plan(Step{Database: database, Phase: "prepare", Object: "drop what the backup brings"})
+	}
+}
+
 // Expect notes a step that is a part of what progress counts. c is the chunk that it
 // loads, nil for none.
 func (a *Account) Expect(s Step, c *archive.Chunk) {

@@ -163,6 +163,18 @@ func (o Options) WithDefaults() Options {
 	return o
 }
 
+// Empty refuses a target that holds a number of objects, unless that is "0"; one is the name
+// of one of them.
+func (o Options) Empty(objects, one string) error {
+	switch {
+	case objects == "0":
+		return nil
+	case o.Resume:
+		return fmt.Errorf("nothing to continue: the target holds %s objects, such as %s, and no books of an interrupted restore; it may have been finished", objects, one)
+	}
+	return fmt.Errorf("the target is not empty: it holds %s objects, such as %s (--clean drops what the backup brings, --create --target makes another database)", objects, one)
+}
+
 // Validate names the flag that is wrong.
 func (o Options) Validate() error {
 	switch {

@@ -332,11 +332,7 @@ func newKVDel() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if asJSON.Given() {
-					return asJSON.Print(cmd.OutOrStdout(), kvDeleted{r.Number()})
-				}
-				_, err = fmt.Fprintln(cmd.OutOrStdout(), r.Number())
-				return err
+				return asJSON.PrintOr(cmd.OutOrStdout(), kvDeleted{r.Number()}, r.Number())
 			})
 		},
 	}
@@ -367,11 +363,7 @@ func newKVIncr() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if asJSON.Given() {
-					return asJSON.Print(cmd.OutOrStdout(), kvSum{sum})
-				}
-				_, err = fmt.Fprintln(cmd.OutOrStdout(), sum)
-				return err
+				return asJSON.PrintOr(cmd.OutOrStdout(), kvSum{sum}, sum)
 			})
 		},
 	}
@@ -585,11 +577,7 @@ func newKVLeaseGrant() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if asJSON.Given() {
-					return asJSON.Print(cmd.OutOrStdout(), kvLease{id})
-				}
-				_, err = fmt.Fprintln(cmd.OutOrStdout(), id)
-				return err
+				return asJSON.PrintOr(cmd.OutOrStdout(), kvLease{id}, id)
 			})
 		},
 	}
@@ -618,11 +606,7 @@ func newKVLeaseVerb(name, short string, do func(*kv.Session, context.Context, ui
 				if err != nil {
 					return fmt.Errorf("lease %d: %w", id, err)
 				}
-				if asJSON.Given() {
-					return asJSON.Print(cmd.OutOrStdout(), kvLease{id})
-				}
-				_, err = fmt.Fprintln(cmd.OutOrStdout(), "ok")
-				return err
+				return asJSON.PrintOr(cmd.OutOrStdout(), kvLease{id}, "ok")
 			})
 		},
 	}

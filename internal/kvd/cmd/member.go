@@ -85,11 +85,7 @@ func newKVMemberChange(use, short string, n int, parse func(args []string) (kv.M
 				if err := c.Configure(ctx, g); err != nil {
 					return err
 				}
-				if asJSON.Given() {
-					return asJSON.Print(cmd.OutOrStdout(), kvMemberID{g.Member.ID})
-				}
-				_, err := fmt.Fprintln(cmd.OutOrStdout(), "ok")
-				return err
+				return asJSON.PrintOr(cmd.OutOrStdout(), kvMemberID{g.Member.ID}, "ok")
 			})
 		},
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"log/slog"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/weirdb/weir/internal/cli"
@@ -66,12 +65,7 @@ func kvReplicaOptions() []cli.Option[kvConfig] {
 		},
 		{
 			Group: groupReplica, Name: "join", Help: "wait to be added to a running cluster (weir kv member add), instead of being one of its first members",
-			Set: func(c *kvConfig, v string) (err error) {
-				if c.replica.Join, err = strconv.ParseBool(v); err != nil {
-					return errors.New("want true or false")
-				}
-				return nil
-			},
+			Set: cli.Switch(func(c *kvConfig) *bool { return &c.replica.Join }),
 		},
 		{
 			Group: groupReplica, Name: "data", Arg: "DIR", Help: "directory of the log and the snapshots, created if missing",
@@ -80,13 +74,7 @@ func kvReplicaOptions() []cli.Option[kvConfig] {
 		{
 			Group: groupReplica, Name: "durability", Arg: "WHERE", Default: "disk",
 			Help: "disk: a write is flushed before it is acknowledged; memory: nothing is written to disk, and a replica that stops must come back as a new member",
-			Set: func(c *kvConfig, v string) error {
-				if v != "disk" && v != "memory" {
-					return errors.New("want disk or memory")
-				}
-				c.durability = v
-				return nil
-			},
+			Set:  cli.OneOf(func(c *kvConfig, v string) { c.durability = v }, "disk", "memory"),
 		},
 		{
 			Group: groupReplica, Name: "listen", Arg: "ADDRESS", Help: "where replicas and native clients connect (default this replica's address in --peers)",
@@ -127,13 +115,7 @@ func kvProtocolOptions() []cli.Option[kvConfig] {
 		},
 		{
 			Group: groupProtocol, Name: "reads", Arg: "HOW", Default: "lease", Help: "strong reads: lease assumes that the rates of clocks differ by less than a tenth; index asks a majority each time",
-			Set: func(c *kvConfig, v string) error {
-				if v != "lease" && v != "index" {
-					return errors.New("want lease or index")
-				}
-				c.replica.IndexReads = v == "index"
-				return nil
-			},
+			Set: cli.OneOf(func(c *kvConfig, v string) { c.replica.IndexReads = v == "index" }, "lease", "index"),
 		},
 		{
 			Group: groupProtocol, Name: "batch-delay", Arg: "DURATION", Default: "auto", Help: "auto: a round starts as soon as disk and network are free; a fixed delay of at most 10ms is for comparison",
@@ -224,21 +206,11 @@ func kvAccessOptions() []cli.Option[kvConfig] {
 		},
 		{
 			Group: groupTrust, Name: "resp-tls", Help: "Redis clients speak TLS, too; they need no certificate",
-			Set: func(c *kvConfig, v string) (err error) {
-				if c.redisTLS, err = strconv.ParseBool(v); err != nil {
-					return errors.New("want true or false")
-				}
-				return nil
-			},
+			Set: cli.Switch(func(c *kvConfig) *bool { return &c.redisTLS }),
 		},
 		{
 			Group: groupTrust, Name: "insecure", Help: "permit addresses that other machines can reach without a password or certificate",
-			Set: func(c *kvConfig, v string) (err error) {
-				if c.replica.Insecure, err = strconv.ParseBool(v); err != nil {
-					return errors.New("want true or false")
-				}
-				return nil
-			},
+			Set: cli.Switch(func(c *kvConfig) *bool { return &c.replica.Insecure }),
 		},
 		{
 			Group: cli.GroupOperation, Name: "admin", Arg: "ADDRESS", Default: "127.0.0.1:9189", Help: "where the live page, /metrics, /healthz, /readyz and /status.json are served; off for nowhere",
@@ -252,22 +224,11 @@ func kvAccessOptions() []cli.Option[kvConfig] {
 		},
 		{
 			Group: cli.GroupOperation, Name: "log-level", Arg: "LEVEL", Default: "info", Help: "debug, info, warn or error",
-			Set: func(c *kvConfig, v string) error {
-				if strings.Trim(v, "abcdefghijklmnopqrstuvwxyz") != "" || c.logLevel.UnmarshalText([]byte(v)) != nil {
-					return errors.New("want debug, info, warn or error")
-				}
-				return nil
-			},
+			Set: cli.OneOf(func(c *kvConfig, v string) { _ = c.logLevel.UnmarshalText([]byte(v)) }, "debug", "info", "warn", "error"),
 		},
 		{
 			Group: cli.GroupOperation, Name: "log-format", Arg: "FORMAT", Default: "auto", Help: "text, json, or auto: text on a terminal, JSON elsewhere",
-			Set: func(c *kvConfig, v string) error {
-				if v != "auto" && v != "text" && v != "json" {
-					return errors.New("want auto, text or json")
-				}
-				c.logFormat = v
-				return nil
-			},
+			Set: cli.OneOf(func(c *kvConfig, v string) { c.logFormat = v }, "auto", "text", "json"),
 		},
 	}
 }

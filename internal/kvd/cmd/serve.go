@@ -7,13 +7,11 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"runtime"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weirdb/weir/internal/admin"
 	"github.com/weirdb/weir/internal/admin/live"
 	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/kvd/replica"
@@ -67,19 +65,19 @@ type kvProcess struct {
 func (p *kvProcess) run(ctx context.Context, stderr io.Writer) (err error) {
 	p.journal = live.NewJournal(p.cfg.log(stderr).Handler())
 	p.log = slog.New(p.journal)
-	var admin net.Listener
+	var ln net.Listener
 	if p.cfg.admin != "" {
-		if admin, err = net.Listen("tcp", p.cfg.admin); err != nil {
+		if ln, err = net.Listen("tcp", p.cfg.admin); err != nil {
 			return fmt.Errorf("listen for --admin: %w (give each replica of a machine an address of its own, or --admin off)", err)
 		}
-		defer admin.Close()
+		defer ln.Close()
 	}
 	c := p.cfg.replica
 	c.Log, c.Version = p.log, version.Current().Version
 	if p.replica, err = replica.Open(c); err != nil {
 		return err
 	}
-	p.announce(admin)
+	p.announce(ln)
 	g, around := errgroup.WithContext(ctx)
 	// The admin server outlives the replica's context, so that a stop can be watched.
 	watched, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -87,8 +85,10 @@ func (p *kvProcess) run(ctx context.Context, stderr io.Writer) (err error) {
 		defer stop()
 		return p.replica.Run(around)
 	})
-	if admin != nil {
-		g.Go(func() error { return p.replica.Serve(watched, admin, p.metrics(), p.journal, p.log) })
+	if ln != nil {
+		g.Go(func() error {
+			return p.replica.Serve(watched, ln, admin.Registry(p.replica.Collector()), p.journal, p.log)
+		})
 	}
 	stopped := context.AfterFunc(ctx, func() {
 		p.log.Info("weir kv serve stops: leadership is handed over, requests may end")
@@ -127,16 +127,4 @@ func (p *kvProcess) announce(admin net.Listener) {
 	if p.cfg.durability == "memory" {
 		p.log.Warn("durability memory: nothing is written; a replica that stops has lost everything, and must come back as a new member")
 	}
-}
-
-func (p *kvProcess) metrics() *prometheus.Registry {
-	build := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "weir_build_info", Help: "Always 1; the labels say what runs.",
-		ConstLabels: prometheus.Labels{"version": version.Current().Version, "commit": version.Current().Commit, "goversion": runtime.Version()},
-	})
-	build.Set(1)
-	reg := prometheus.NewRegistry()
-	reg.MustRegister(p.replica.Collector(), build, collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	return reg
 }

@@ -114,7 +114,7 @@ func (c *Core) Deliver(now Clock, from Addr, m *wire.Message) {
 	case wire.Raft:
 		c.engine.deliver(from, m, nil)
 	case wire.Strong:
-		c.atLeader(from, m, (*leadership).strong)
+		c.atLeader(from, m, (*leadership).write)
 	case wire.Weak:
 		c.weak.write(from, m)
 	case wire.Read:

@@ -83,7 +83,7 @@ func (w *weakOps) write(from Addr, m *wire.Message) {
 	}
 	switch {
 	case w.lead != nil:
-		w.atLeader(from, m, (*leadership).weak)
+		w.atLeader(from, m, (*leadership).write)
 	case forwarded: // it comes again when this replica's sender knows the leader
 	case w.cfg.WeakWrites == Nearest && m.Flags&wire.FlagNearest != 0:
 		w.intend(from, m)
@@ -176,7 +176,7 @@ func (w *weakOps) done(to Addr, session, seq uint64) {
 func (w *weakOps) forward(i *intent) {
 	if w.lead != nil {
 		m := i.message
-		w.atLeader(0, &m, (*leadership).weak)
+		w.atLeader(0, &m, (*leadership).write)
 		return
 	}
 	if w.engine.leader != 0 {

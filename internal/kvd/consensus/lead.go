@@ -188,22 +188,10 @@ func bundled(s *session, ack uint64, w *wire.Write) *leadOp {
 	return o
 }
 
-// strong takes in a strong write with its bundle: what the session's earlier
-// weak writes did comes before it in the log (S9).
-func (l *leadership) strong(from Addr, m *wire.Message) {
-	s := l.c.state.sessions.get(m.Session)
-	if s == nil {
-		l.c.unknown(from, m)
-		return
-	}
-	l.unpack(s, m)
-	l.inOrder(s, from, m)
-	l.unhold(s)
-}
-
-// weak takes in a weak write. In its bundle are the strong ones before it: their
-// client may have died before it could send them here.
-func (l *leadership) weak(from Addr, m *wire.Message) {
+// write takes in a strong or weak write with its bundle. What the session's earlier weak
+// writes did comes before a strong one in the log (S9). Before a weak one are the strong
+// ones: their client may have died before it could send them here.
+func (l *leadership) write(from Addr, m *wire.Message) {
 	s := l.c.state.sessions.get(m.Session)
 	if s == nil {
 		l.c.unknown(from, m)

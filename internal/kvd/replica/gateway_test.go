@@ -295,3 +295,17 @@ func TestWatchOfAMissingKey(t *testing.T) {
 		})
 	}
 }
+
+// inLoop has f called by the core goroutine and waits for it.
+func (r *Replica) inLoop(f func(at consensus.Clock)) error {
+	done := make(chan struct{})
+	if !r.inbox.call(func(at consensus.Clock) { f(at); close(done) }) {
+		return fmt.Errorf("replica %d: stopped", r.cfg.ID)
+	}
+	select {
+	case <-done:
+		return nil
+	case <-r.stopped:
+		return fmt.Errorf("replica %d: stopped", r.cfg.ID)
+	}
+}

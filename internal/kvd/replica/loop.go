@@ -1,7 +1,6 @@
 package replica
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -14,9 +13,6 @@ import (
 // clients. Connections of native clients are numbered from FirstClient and never get
 // this number.
 const gatewayAddr consensus.Addr = 1 << 63
-
-// errStopped ends the core goroutine on request.
-var errStopped = errors.New("stopped")
 
 // loop is the core goroutine: no other goroutine touches the core and the store.
 type loop struct {
@@ -241,19 +237,5 @@ func (l *loop) rounds(c *consensus.Counters) {
 	l.counted = *c
 	for range rounds {
 		l.stats.rounds.observe(float64(operations) / float64(rounds))
-	}
-}
-
-// inLoop runs f on the core goroutine and waits for it.
-func (r *Replica) inLoop(f func(at consensus.Clock)) error {
-	done := make(chan struct{})
-	if !r.inbox.call(func(at consensus.Clock) { f(at); close(done) }) {
-		return fmt.Errorf("replica %d: %w", r.cfg.ID, errStopped)
-	}
-	select {
-	case <-done:
-		return nil
-	case <-r.stopped:
-		return fmt.Errorf("replica %d: %w", r.cfg.ID, errStopped)
 	}
 }

@@ -14,14 +14,11 @@ import (
 
 // page describes what the live page records and shows.
 func page() live.Page {
-	series := []live.Series{{Key: "fsync_p95", Peak: true}, {Key: "fsync_p99", Peak: true}, {Key: "lag", Peak: true}, {Key: "behind", Peak: true}, {Key: "waiting", Peak: true}}
-	for _, key := range []string{
+	series := live.Keys([]string{"fsync_p95", "fsync_p99", "lag", "behind", "waiting"},
 		"term", "leader", "commits", "operations", "commands", "rounds", "round_size", "fsyncs", "fsync_p50", "fsync_records", "log_bytes",
 		"keys", "bytes", "sessions", "redis_clients", "native_clients", "watches", "in_flight", "lanes", "rtt", "peers_up",
 		"elections", "leader_changes", "votes_yes", "votes_no", "spec_yes", "spec_no", "dropped", "weak_pending", "log_memory",
-	} {
-		series = append(series, live.Series{Key: key})
-	}
+	)
 	return live.Page{
 		Title: "weir kv", Series: series, Links: []string{"status.json"},
 		Tiles: []live.Tile{

@@ -3,7 +3,6 @@ package outboxcmd
 import (
 	"errors"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/weirdb/weir/internal/cli"
@@ -96,7 +95,7 @@ func outboxOptions() []cli.Option[outboxConfig] {
 		},
 		{
 			Group: groupDelivery, Name: "unordered", Help: "let messages of one key overtake each other",
-			Verbs: relay, Set: putUnordered,
+			Verbs: relay, Set: cli.Switch(func(c *outboxConfig) *bool { return &c.relay.Unordered }),
 		},
 		{
 			Group: groupDelivery, Name: "ack-delay", Arg: "DURATION", Default: "20ms", Help: "how long to collect deliveries before one statement records them; none for no wait",
@@ -193,22 +192,11 @@ func outboxOptions() []cli.Option[outboxConfig] {
 		},
 		{
 			Group: cli.GroupOperation, Name: "log-level", Arg: "LEVEL", Default: "info", Help: "debug, info, warn or error",
-			Verbs: relay, Set: func(c *outboxConfig, v string) error {
-				if strings.Trim(v, "abcdefghijklmnopqrstuvwxyz") != "" || c.logLevel.UnmarshalText([]byte(v)) != nil {
-					return errors.New("want debug, info, warn or error")
-				}
-				return nil
-			},
+			Verbs: relay, Set: cli.OneOf(func(c *outboxConfig, v string) { _ = c.logLevel.UnmarshalText([]byte(v)) }, "debug", "info", "warn", "error"),
 		},
 		{
 			Group: cli.GroupOperation, Name: "log-format", Arg: "FORMAT", Default: "auto", Help: "text, json, or auto: text on a terminal, JSON elsewhere",
-			Verbs: relay, Set: func(c *outboxConfig, v string) error {
-				if v != "auto" && v != "text" && v != "json" {
-					return errors.New("want auto, text or json")
-				}
-				c.logFormat = v
-				return nil
-			},
+			Verbs: relay, Set: cli.OneOf(func(c *outboxConfig, v string) { c.logFormat = v }, "auto", "text", "json"),
 		},
 	}
 }
@@ -223,12 +211,5 @@ func putRate(c *outboxConfig, v string) error {
 		return errors.New("want messages a second, above zero, or none")
 	}
 	c.relay.Rate = n
-	return nil
-}
-
-func putUnordered(c *outboxConfig, v string) (err error) {
-	if c.relay.Unordered, err = strconv.ParseBool(v); err != nil {
-		return errors.New("want true or false")
-	}
 	return nil
 }

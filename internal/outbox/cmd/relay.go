@@ -7,17 +7,15 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"runtime"
 	"sync"
 	"syscall"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weirdb/weir/internal/admin"
 	"github.com/weirdb/weir/internal/admin/live"
 	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/outbox/outboxctl"
@@ -81,9 +79,9 @@ func (r *relayVerb) run(ctx context.Context, stderr io.Writer) (err error) {
 	journal := live.NewJournal(r.log.Handler())
 	r.log = slog.New(journal)
 	r.cfg.warnOfPasswords(r.log)
-	var admin net.Listener
+	var ln net.Listener
 	if r.cfg.admin != "" {
-		if admin, err = net.Listen("tcp", r.cfg.admin); err != nil {
+		if ln, err = net.Listen("tcp", r.cfg.admin); err != nil {
 			if !errors.Is(err, syscall.EADDRINUSE) {
 				return fmt.Errorf("listen for --admin: %w", err)
 			}
@@ -100,8 +98,8 @@ func (r *relayVerb) run(ctx context.Context, stderr io.Writer) (err error) {
 			err = failed
 		}
 	}()
-	if admin != nil {
-		serving.Go(func() error { return front.Serve(watched, admin, r.log) })
+	if ln != nil {
+		serving.Go(func() error { return front.Serve(watched, ln, r.log) })
 	}
 	store, err := outboxctl.Patiently(ctx, r.log, "the database", front.Awaits, func() (outbox.Store, error) {
 		return r.cfg.db.Open(ctx, r.cfg.store)
@@ -128,9 +126,9 @@ func (r *relayVerb) run(ctx context.Context, stderr io.Writer) (err error) {
 	if err != nil {
 		return cli.UsageError(err)
 	}
-	r.announce(sink, admin)
-	if admin != nil {
-		front.Hand(r.service, r.metrics(), admin.Addr())
+	r.announce(sink, ln)
+	if ln != nil {
+		front.Hand(r.service, admin.Registry(r.service.Collector()), ln.Addr())
 	}
 	if err := r.serve(ctx); err != nil {
 		return err
@@ -202,18 +200,6 @@ func (r *relayVerb) serve(ctx context.Context) error {
 	})
 	defer stopped()
 	return g.Wait()
-}
-
-func (r *relayVerb) metrics() *prometheus.Registry {
-	build := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "weir_build_info", Help: "Always 1; the labels say what runs.",
-		ConstLabels: prometheus.Labels{"version": version.Current().Version, "commit": version.Current().Commit, "goversion": runtime.Version()},
-	})
-	build.Set(1)
-	reg := prometheus.NewRegistry()
-	reg.MustRegister(r.service.Collector(), build, collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	return reg
 }
 
 // Times between two lines about rates, on a terminal and in a log.

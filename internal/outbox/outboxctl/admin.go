@@ -1,11 +1,8 @@
 package outboxctl
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
-	"net"
 	"net/http"
 	"time"
 
@@ -15,13 +12,6 @@ import (
 	"github.com/weirdb/weir/internal/admin/live"
 	"github.com/weirdb/weir/outbox"
 )
-
-// Serve answers HTTP requests on ln until ctx ends: /metrics, /healthz, /readyz,
-// /status.json and /debug/pprof/, and at / the live page, in words where HTML is not
-// asked for. It closes ln.
-func (s *Service) Serve(ctx context.Context, ln net.Listener, metrics prometheus.Gatherer, log *slog.Logger) error {
-	return admin.Serve(ctx, ln, s.handler(metrics, admin.IsLoopback(ln.Addr())), log)
-}
 
 func (s *Service) handler(metrics prometheus.Gatherer, loopback bool) http.Handler {
 	mux := admin.Mux(metrics)

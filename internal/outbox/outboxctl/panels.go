@@ -17,14 +17,11 @@ import (
 
 // page describes what the live page records and shows.
 func page() live.Page {
-	series := []live.Series{{Key: "delivery_p95", Peak: true}, {Key: "delivery_p99", Peak: true}, {Key: "oldest", Peak: true}, {Key: "pending", Peak: true}, {Key: "destination_lag", Peak: true}}
-	for _, key := range []string{
+	series := live.Keys([]string{"delivery_p95", "delivery_p99", "oldest", "pending", "destination_lag"},
 		"delivered", "read", "acked", "repeated", "bytes", "delivery_p50", "publish_p50", "publish_p95", "batch", "ack_rows",
 		"in_flight", "in_flight_bytes", "waiting_keys", "deferred", "scheduled", "parked", "dead", "retries", "buried", "outages", "stray",
 		"blocked", "failing", "log_kept", "gaps", "leading", "tailing", "held", "shards",
-	} {
-		series = append(series, live.Series{Key: key})
-	}
+	)
 	return live.Page{
 		Title: "weir outbox relay", Series: series, Links: []string{"status.json"},
 		Tiles: []live.Tile{

@@ -23,6 +23,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/weirdb/weir/internal/admin"
 	"github.com/weirdb/weir/outbox"
 	"github.com/weirdb/weir/outbox/sink/stdout"
 	"github.com/weirdb/weir/outbox/sqlite"
@@ -345,4 +346,11 @@ func TestPatiently(t *testing.T) {
 	if !errors.Is(err, context.Canceled) || !errors.Is(err, away) {
 		t.Errorf("a wait that was ended: %v", err)
 	}
+}
+
+// Serve answers HTTP requests on ln until ctx ends: /metrics, /healthz, /readyz,
+// /status.json and /debug/pprof/, and at / the live page, in words where HTML is not
+// asked for. It closes ln.
+func (s *Service) Serve(ctx context.Context, ln net.Listener, metrics prometheus.Gatherer, log *slog.Logger) error {
+	return admin.Serve(ctx, ln, s.handler(metrics, admin.IsLoopback(ln.Addr())), log)
 }

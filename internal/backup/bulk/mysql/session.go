@@ -44,7 +44,6 @@ const (
 type Session struct {
 	server  *mywire.Server
 	conn    net.Conn
-	address string
 	version int
 
 	buf    []byte // buf[r:w] has been read and not used
@@ -90,7 +89,7 @@ func Connect(ctx context.Context, cfg mywire.ConnectConfig, database string) (*S
 	if err != nil {
 		return nil, err
 	}
-	s := &Session{server: server, conn: server.Conn, address: cfg.Address, buf: make([]byte, bufferSize)}
+	s := &Session{server: server, conn: server.Conn, buf: make([]byte, bufferSize)}
 	s.version = versionNumber(server.Greeting.Version)
 	if err := s.settle(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("prepare session on %s: %w", cfg.Address, err), s.Close())

@@ -277,13 +277,7 @@ func (d *database) fit(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("see whether the target is empty: %w", err)
 	}
-	if row[0] != "0" && d.opts.Resume {
-		return fmt.Errorf("nothing to continue: the target holds %s objects, such as %s, and no books of an interrupted restore; it may have been finished", row[0], row[1])
-	}
-	if row[0] != "0" {
-		return fmt.Errorf("the target is not empty: it holds %s objects, such as %s (--clean drops what the backup brings, --create --target makes another database)", row[0], row[1])
-	}
-	return nil
+	return d.opts.Empty(row[0], row[1])
 }
 
 // fitPart refuses a part of a backup beside things of the same names. It does so
@@ -360,12 +354,7 @@ func (d *database) describe() {
 	add := func(phase, object, step string, c *archive.Chunk) {
 		d.Expect(restore.Step{Database: d.target, Phase: phase, Object: object, Done: d.books.Has(step)}, c)
 	}
-	if d.create {
-		d.Plan(restore.Step{Database: d.target, Phase: "prepare", Object: "create database " + d.target})
-	}
-	if d.opts.Clean && !d.create {
-		d.Plan(restore.Step{Database: d.target, Phase: "prepare", Object: "drop what the backup brings"})
-	}
+	d.PlanTarget(d.target, d.create, d.opts.Clean)
 	for _, t := range d.tables {
 		if !d.opts.DataOnly {
 			add("definitions", t.entry.String(), t.entry.String(), nil)

@@ -183,12 +183,7 @@ func (d *database) describe() {
 	add := func(phase, object, step string, c *archive.Chunk) {
 		d.Expect(restore.Step{Database: d.target, Phase: phase, Object: object, Done: d.books.Has(step)}, c)
 	}
-	if d.create {
-		d.Plan(restore.Step{Database: d.target, Phase: "prepare", Object: "create database " + d.target})
-	}
-	if d.opts.Clean && !d.create {
-		d.Plan(restore.Step{Database: d.target, Phase: "prepare", Object: "drop what the backup brings"})
-	}
+	d.PlanTarget(d.target, d.create, d.opts.Clean)
 	for _, e := range d.of(pg.PreData, pg.PassMain) {
 		add("definitions", e.Name(), entryStep(e), nil)
 	}

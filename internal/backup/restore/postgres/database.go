@@ -403,13 +403,7 @@ SELECT count(*), coalesce(min(name), '') FROM things`)
 	if err != nil {
 		return fmt.Errorf("see whether the target is empty: %w", err)
 	}
-	if row[0] != "0" && d.opts.Resume {
-		return fmt.Errorf("nothing to continue: the target holds %s objects, such as %s, and no books of an interrupted restore; it may have been finished", row[0], row[1])
-	}
-	if row[0] != "0" {
-		return fmt.Errorf("the target is not empty: it holds %s objects, such as %s (--clean drops what the backup brings, --create --target makes another database)", row[0], row[1])
-	}
-	return nil
+	return d.opts.Empty(row[0], row[1])
 }
 
 // fitRows refuses to load rows beside others.
