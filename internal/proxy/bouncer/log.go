@@ -21,7 +21,6 @@ type logSink struct {
 	mu   sync.Mutex
 	out  io.Writer // guarded by mu; nil for none
 	file *os.File  // guarded by mu
-	name string    // guarded by mu
 }
 
 // open has lines go to a file as well, "" for none. The file is opened again if it is
@@ -39,7 +38,7 @@ func (s *logSink) open(name string) error {
 	if s.file != nil {
 		_ = s.file.Close()
 	}
-	s.file, s.name = f, name
+	s.file = f
 	return nil
 }
 

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"net"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/weirdb/weir/internal/proxy/core"
@@ -205,11 +204,7 @@ func balance(db *pgbouncer.Database) string {
 
 // pools answers SHOW POOLS.
 func (c *console) pools(st *state, snap *sight.Snapshot) sight.Table {
-	t := sight.Table{Cols: []string{
-		"database", "user", "cl_active", "cl_waiting", "cl_active_cancel_req", "cl_waiting_cancel_req",
-		"sv_active", "sv_active_cancel", "sv_being_canceled", "sv_idle", "sv_used", "sv_tested", "sv_login",
-		"maxwait", "maxwait_us", "pool_mode", "load_balance_hosts",
-	}}
+	t := sight.Table{Cols: sight.PoolColumns}
 	t.Add(consoleName, consoleName, c.d.consoleCount(), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, "statement", "")
 	for i := range snap.Pools {
 		p := &snap.Pools[i]
@@ -229,10 +224,7 @@ func (d *authenticator) consoleCount() int {
 
 // databases answers SHOW DATABASES.
 func (c *console) databases(st *state, snap *sight.Snapshot) sight.Table {
-	t := sight.Table{Cols: []string{
-		"name", "host", "port", "database", "force_user", "pool_size", "min_pool_size", "reserve_pool_size", "server_lifetime", "pool_mode",
-		"load_balance_hosts", "max_connections", "current_connections", "max_client_connections", "current_client_connections", "paused", "disabled",
-	}}
+	t := sight.Table{Cols: sight.DatabaseColumns}
 	names := c.d.names(st)
 	names[consoleName] = true
 	c.d.mu.Lock()
@@ -276,10 +268,7 @@ func bit(b bool) int {
 
 // users answers SHOW USERS: those that are listed somewhere, or were found.
 func (c *console) users(st *state, snap *sight.Snapshot) sight.Table {
-	t := sight.Table{Cols: []string{
-		"name", "pool_size", "reserve_pool_size", "pool_mode", "max_user_connections", "current_connections",
-		"max_user_client_connections", "current_client_connections",
-	}}
+	t := sight.Table{Cols: sight.UserColumns}
 	c.d.mu.Lock()
 	defer c.d.mu.Unlock()
 	names := maps.Clone(c.d.looked)
@@ -316,35 +305,9 @@ func (c *console) users(st *state, snap *sight.Snapshot) sight.Table {
 
 // lists answers SHOW LISTS.
 func (c *console) lists(st *state, snap *sight.Snapshot) sight.Table {
-	users := c.users(st, snap)
-	free, used := 0, 0
-	for i := range snap.Pools {
-		free += snap.Pools[i].Free
-		used += snap.Pools[i].Backends - snap.Pools[i].Free
-	}
 	consoles := c.d.consoleCount()
-	login := max(0, int(c.d.b.srv.Sessions.Load())-snap.Clients-consoles)
-	t := sight.Table{Cols: []string{"list", "items"}}
-	for _, kv := range []struct {
-		list  string
-		items int
-	}{
-		{"databases", len(c.d.names(st)) + 1},
-		{"users", len(users.Rows)},
-		{"peers", len(st.Peers)},
-		{"pools", len(snap.Pools) + 1},
-		{"peer_pools", len(st.Peers)},
-		{"free_clients", 0},
-		{"used_clients", snap.Clients + consoles},
-		{"login_clients", login},
-		{"free_servers", free},
-		{"used_servers", used},
-		{"dns_names", 0},
-		{"dns_zones", 0},
-		{"dns_queries", 0},
-		{"dns_pending", 0},
-	} {
-		t.Add(kv.list, strconv.Itoa(kv.items))
-	}
-	return typed(t)
+	return typed(snap.ListsTable(sight.Lists{
+		Databases: len(c.d.names(st)) + 1, Users: len(c.users(st, snap).Rows), Peers: len(st.Peers), Pools: len(snap.Pools) + 1,
+		Clients: snap.Clients + consoles, Login: max(0, int(c.d.b.srv.Sessions.Load())-snap.Clients-consoles),
+	}))
 }

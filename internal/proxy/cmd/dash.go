@@ -6,37 +6,26 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"strings"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/weirdb/weir/batch"
+	"github.com/weirdb/weir/internal/admin"
 	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/dash"
 	"github.com/weirdb/weir/internal/proxy/sight"
-	"github.com/weirdb/weir/internal/version"
 )
 
-// proxyMetrics gathers what /metrics shows: the proxy, the process, the Go
-// runtime, and what was built.
+// proxyMetrics gathers what /metrics shows.
 func proxyMetrics(sides []proxySide) *prometheus.Registry {
-	build := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "weir_build_info", Help: "Always 1; the labels say what runs.",
-		ConstLabels: prometheus.Labels{"version": sight.Version, "commit": version.Current().Commit, "goversion": runtime.Version()},
-	})
-	build.Set(1)
 	var sources []sight.Source
 	for _, s := range sides {
 		sources = append(sources, s.srv)
 	}
-	r := prometheus.NewRegistry()
-	r.MustRegister(sight.Collector(sources...), build, collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	return r
+	return admin.Registry(sight.Collector(sources...))
 }
 
 // proxySource shows a proxy's sides to the live page.

@@ -157,15 +157,7 @@ func generalOptions() []cli.Option[proxyConfig] {
 		{
 			Group: groupSharing, Name: "trust-functions", Arg: "NAMES",
 			Help: "functions of PostgreSQL, as name or schema.name and separated by commas, that weir assumes not to change the session, whatever it finds in them",
-			Set: func(c *proxyConfig, v string) error {
-				c.pg.TrustFunctions = nil
-				for name := range strings.SplitSeq(v, ",") {
-					if name = strings.TrimSpace(name); name != "" {
-						c.pg.TrustFunctions = append(c.pg.TrustFunctions, name)
-					}
-				}
-				return nil
-			},
+			Set:  names(func(c *proxyConfig) *[]string { return &c.pg.TrustFunctions }),
 		},
 		{
 			Group: groupSharing, Name: "no-shared-listen", Reload: true,
@@ -400,15 +392,7 @@ func generalOptions() []cli.Option[proxyConfig] {
 		{
 			Group: groupSharing, Name: "mysql-trust-functions", Arg: "NAMES",
 			Help: "functions and procedures of MySQL, as name or schema.name and separated by commas, that weir assumes not to change the session, whatever it finds in them; * for all, and for triggers",
-			Set: func(c *proxyConfig, v string) error {
-				c.my.TrustFunctions = nil
-				for name := range strings.SplitSeq(v, ",") {
-					if name = strings.TrimSpace(name); name != "" {
-						c.my.TrustFunctions = append(c.my.TrustFunctions, name)
-					}
-				}
-				return nil
-			},
+			Set:  names(func(c *proxyConfig) *[]string { return &c.my.TrustFunctions }),
 		},
 		{
 			Group: groupAuth, Name: "local-infile", Reload: true,
@@ -418,15 +402,7 @@ func generalOptions() []cli.Option[proxyConfig] {
 		{
 			Group: groupAuth, Name: "admin-users", Arg: "NAMES", SetList: listAdmins, Reload: true,
 			Help: "users who may open the admin console in addition to the DSN's, separated by commas",
-			Set: func(c *proxyConfig, v string) error {
-				c.admins = nil
-				for name := range strings.SplitSeq(v, ",") {
-					if name = strings.TrimSpace(name); name != "" {
-						c.admins = append(c.admins, name)
-					}
-				}
-				return nil
-			},
+			Set:  names(func(c *proxyConfig) *[]string { return &c.admins }),
 		},
 
 		{
@@ -558,6 +534,19 @@ func peers(field func(*proxyConfig) *session.Peers) setter {
 	return func(c *proxyConfig, v string) (err error) {
 		*field(c), err = session.ParsePeers(v)
 		return err
+	}
+}
+
+// names takes a list with commas between them.
+func names(field func(*proxyConfig) *[]string) setter {
+	return func(c *proxyConfig, v string) error {
+		*field(c) = nil
+		for name := range strings.SplitSeq(v, ",") {
+			if name = strings.TrimSpace(name); name != "" {
+				*field(c) = append(*field(c), name)
+			}
+		}
+		return nil
 	}
 }
 

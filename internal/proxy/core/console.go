@@ -176,23 +176,25 @@ func (s *Server[L]) show(ctx context.Context, what string) (sight.Table, error) 
 		})
 	case "LISTS":
 		return fromSnapshot(func(snap *sight.Snapshot) sight.Table {
-			return snap.ListsTable(max(0, int(s.Sessions.Load()-s.Consoles.Load())-snap.Clients))
+			return snap.ListsTable(snap.Lists(max(0, int(s.Sessions.Load()-s.Consoles.Load())-snap.Clients)))
 		})
 	case "STATS":
 		return fromSnapshot(func(snap *sight.Snapshot) sight.Table {
 			now := snap.Totals()
-			return sight.StatsTable(now, s.stats.averages(now, snap.Uptime))
+			return sight.StatsTable(sight.CountNames, sight.Counts(now), sight.Counts(s.stats.averages(now, snap.Uptime)))
 		})
 	case "STATS_TOTALS":
-		return fromSnapshot(func(snap *sight.Snapshot) sight.Table { return sight.CountsTable(snap.Totals()) })
+		return fromSnapshot(func(snap *sight.Snapshot) sight.Table {
+			return sight.CountsTable(sight.CountNames, sight.Counts(snap.Totals()))
+		})
 	case "STATS_AVERAGES":
 		return fromSnapshot(func(snap *sight.Snapshot) sight.Table {
-			return sight.CountsTable(s.stats.averages(snap.Totals(), snap.Uptime))
+			return sight.CountsTable(sight.CountNames, sight.Counts(s.stats.averages(snap.Totals(), snap.Uptime)))
 		})
 	case "TOTALS":
 		return fromSnapshot(func(snap *sight.Snapshot) sight.Table {
 			now := snap.Totals()
-			return sight.TotalsTable(now, s.stats.averages(now, snap.Uptime))
+			return sight.TotalsTable(sight.CountNames, sight.Counts(now), sight.Counts(s.stats.averages(now, snap.Uptime)))
 		})
 	case "POOL_STATS":
 		return fromSnapshot((*sight.Snapshot).PoolStatsTable)

@@ -55,16 +55,13 @@ type Cache struct {
 
 // page describes what is recorded and shown, of standbys where there may be any.
 func page(several bool) live.Page {
-	series := []live.Series{{Key: "waiting", Peak: true}, {Key: "oldest_wait", Peak: true}, {Key: "p95", Peak: true}, {Key: "p99", Peak: true}}
-	for _, key := range []string{
+	series := live.Keys([]string{"waiting", "oldest_wait", "p95", "p99"},
 		"statements", "shared", "grouped", "alone", "cached", "errors", "timeouts", "limited", "logins_failed", "pins",
 		"p50", "wait_p95", "server_p95", "clients", "active", "pinned",
 		"free", "shared_backends", "owned", "laned", "connecting",
 		"cache_hits", "cache_stale", "cache_misses", "cache_shared", "cache_skipped", "cache_bytes", "cache_entries", "group_size", "in_flight", "allowed", "queued", "apart", "went_idle", "went_full", "went_time", "busy", "bytes_in", "bytes_out",
 		"replica_lag",
-	} {
-		series = append(series, live.Series{Key: key})
-	}
+	)
 	p := live.Page{
 		Title: "weir proxy", Series: series, Links: []string{"snapshot.json", "shapes"},
 		Tiles: []live.Tile{

@@ -395,7 +395,6 @@ func (fw *forwarder) execute(cmd byte, msg, payload []byte) int {
 	id := c.stmts.instanceOf(cs)
 	u := fw.run(cmd, cs, msg)
 	if m.Cursor() {
-		cs.cursor = true
 		c.pins.held |= pinCursor
 	}
 	u.generated, u.hidesID = generated, hidesID

@@ -52,7 +52,6 @@ const maxGroupBytes = 1 << 20
 // A run is one group in flight on one backend.
 type run struct {
 	core.Run
-	ln     *lane
 	units  []*unit       // client or multi-row units, in the order of their answers
 	failed *mywire.Error // a statement could not be prepared
 	tx     bool          // sent between BEGIN and COMMIT
@@ -204,7 +203,7 @@ func (ln *lane) start(b *backend) bool {
 	if !ln.Take() {
 		return false
 	}
-	r := &run{ln: ln}
+	r := &run{}
 	for _, u := range ln.Taken {
 		switch {
 		case u.Left():

@@ -460,7 +460,7 @@ func (rt *router) laneForStmt(cs *clientStmt, window time.Duration) *lane {
 			return nil
 		}
 		if f.state == tablePlain && f.generates(&st.insert) && (f.auto == "" || !p.facts.galera) && st.shape.Groupable() {
-			return p.lanes.of(laneKey{set: c.set, st: st, rows: true, window: window}, st.shape.Shown, func() *rowsPlan { return newRowsPlan(p, st) })
+			return p.lanes.of(laneKey{set: c.set, st: st, rows: true, window: window}, st.shape.Shown, func() *rowsPlan { return newRowsPlan(st) })
 		}
 	}
 	if st.shape.Long() {
@@ -491,7 +491,7 @@ func (rt *router) laneForText(t *myscan.Text, verb myscan.Verb, own myscan.Effec
 			way.shape = p.stmts.shape(t, mode, verb)
 			if f.state == tablePlain && f.generates(&ins) && (f.auto == "" || !p.facts.galera) && way.shape.Groupable() {
 				key := laneKey{set: c.set, shape: ins.ShapeKey(), rows: true, window: window}
-				ln := p.lanes.of(key, way.shape.Shown, func() *rowsPlan { return newTextPlan(p, t.String(), mode) })
+				ln := p.lanes.of(key, way.shape.Shown, func() *rowsPlan { return newTextPlan(t.String(), mode) })
 				if ln.rows.insert.Compatible(ins) {
 					at := mywire.HeaderLen + 1 + ins.TupleAt
 					way.ln, way.row, way.generated = ln, span{at, at + len(ins.Tuple)}, true

@@ -13,7 +13,6 @@ import (
 
 // A rowsPlan is how the members of a rows lane become one statement.
 type rowsPlan struct {
-	p      *pool
 	st     *stmt // prepared form; nil for texts
 	insert myscan.InsertShape
 	bySize map[int]*stmt // prepared statements by number of rows
@@ -30,10 +29,10 @@ type group struct {
 	step     uint64 // from one row's id to the next
 }
 
-func newRowsPlan(p *pool, st *stmt) *rowsPlan {
+func newRowsPlan(st *stmt) *rowsPlan {
 	// The statements of 1 to e rows have e*e/2 rows together.
 	exact := int(math.Sqrt(2 * planParameters / float64(st.params)))
-	return &rowsPlan{p: p, st: st, insert: st.insert, bySize: make(map[int]*stmt), exact: min(max(exact, minRows), maxExact)}
+	return &rowsPlan{st: st, insert: st.insert, bySize: make(map[int]*stmt), exact: min(max(exact, minRows), maxExact)}
 }
 
 const (
@@ -45,9 +44,9 @@ const (
 	maxExact = 64
 )
 
-func newTextPlan(p *pool, sql string, mode myscan.Mode) *rowsPlan {
+func newTextPlan(sql string, mode myscan.Mode) *rowsPlan {
 	ins, _ := myscan.Insert(strings.Clone(sql), mode)
-	return &rowsPlan{p: p, insert: ins}
+	return &rowsPlan{insert: ins}
 }
 
 func (r *rowsPlan) has(st *stmt) bool {

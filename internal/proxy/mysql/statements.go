@@ -45,8 +45,7 @@ type clientStmt struct {
 	long  bool   // the client has sent long data for the next execution
 	// own is an instance on the client's present backend that nobody shares: one
 	// with a cursor or with long data. 0: none.
-	own    uint32
-	cursor bool
+	own uint32
 }
 
 // lastPrepared is what MariaDB's clients call the statement that they prepared
@@ -173,18 +172,23 @@ func (ss *statements) learn(st *stmt) {
 			return
 		}
 		if err != nil {
-			c.state.leave(stateAsking)
-			// It was prepared before, elsewhere: the schema has changed, or the
-			// server has too many statements.
-			c.l.Post(func() {
-				if !c.s.Closed {
-					c.refuse(err)
-					c.quietSoon()
-				}
-			})
+			ss.refused(err)
 			return
 		}
 		c.fwd.goOn()
+	})
+}
+
+// refused tells the client why its statement could not be prepared on another connection
+// than before: the schema has changed, or the server has too many statements.
+func (ss *statements) refused(err *mywire.Error) {
+	c := ss.c
+	c.state.leave(stateAsking)
+	c.l.Post(func() {
+		if !c.s.Closed {
+			c.refuse(err)
+			c.quietSoon()
+		}
 	})
 }
 
@@ -207,14 +211,7 @@ func (ss *statements) ownInstance(cs *clientStmt) {
 			return
 		}
 		if u.err != nil {
-			c.state.leave(stateAsking)
-			err := u.err
-			c.l.Post(func() {
-				if !c.s.Closed {
-					c.refuse(err)
-					c.quietSoon()
-				}
-			})
+			ss.refused(u.err)
 			return
 		}
 		m, err := mywire.ParsePrepared(u.resp[mywire.HeaderLen:])
@@ -235,7 +232,7 @@ func (ss *statements) dropOwn(cs *clientStmt) {
 		c.link.s.Out = mywire.AppendStmtClose(c.link.s.OutBuf(), cs.own)
 		c.link.s.Touch()
 	}
-	cs.own, cs.long, cs.cursor = 0, false, false
+	cs.own, cs.long = 0, false
 }
 
 // settleOwn closes a statement's own instance when its purpose has ended.
@@ -326,6 +323,6 @@ func (ss *statements) tooMany(st *stmt) *mywire.Error {
 // leave forgets what the statements had on a backend that the client has lost.
 func (ss *statements) leave() {
 	for _, cs := range ss.byID {
-		cs.own, cs.long, cs.cursor = 0, false, false
+		cs.own, cs.long = 0, false
 	}
 }

@@ -44,7 +44,6 @@ type fact struct {
 // A routine is a function of a user.
 type routine struct {
 	node   node
-	name   string
 	body   string // SQL or PL/pgSQL; "" if it has none that can be read
 	writes bool
 }
@@ -246,7 +245,7 @@ func (r *reader) function(oid, name, schema, lang, kind, rest string) {
 		return
 	}
 	f := r.fact(nodeFunc, oid, name)
-	rt := &routine{node: node{nodeFunc, oid}, name: name}
+	rt := &routine{node: node{nodeFunc, oid}}
 	r.routines = append(r.routines, rt)
 	var b sqlscan.Routine
 	switch {

@@ -10,14 +10,28 @@ import (
 // This file has the tables of PgBouncer's console, with its columns: its exporters and
 // dashboards read them by their names.
 
-// PoolsTable answers SHOW POOLS. Columns from clients on are weir's own.
-func (s *Snapshot) PoolsTable(mode string) Table {
-	t := Table{Cols: []string{
+// The columns of SHOW POOLS, SHOW DATABASES and SHOW USERS.
+var (
+	PoolColumns = []string{
 		"database", "user", "cl_active", "cl_waiting", "cl_active_cancel_req", "cl_waiting_cancel_req",
 		"sv_active", "sv_active_cancel", "sv_being_canceled", "sv_idle", "sv_used", "sv_tested", "sv_login",
 		"maxwait", "maxwait_us", "pool_mode", "load_balance_hosts",
+	}
+	DatabaseColumns = []string{
+		"name", "host", "port", "database", "force_user", "pool_size", "min_pool_size", "reserve_pool_size", "server_lifetime", "pool_mode",
+		"load_balance_hosts", "max_connections", "current_connections", "max_client_connections", "current_client_connections", "paused", "disabled",
+	}
+	UserColumns = []string{
+		"name", "pool_size", "reserve_pool_size", "pool_mode", "max_user_connections", "current_connections",
+		"max_user_client_connections", "current_client_connections",
+	}
+)
+
+// PoolsTable answers SHOW POOLS. Columns from clients on are weir's own.
+func (s *Snapshot) PoolsTable(mode string) Table {
+	t := Table{Cols: slices.Concat(PoolColumns, []string{
 		"clients", "active", "waiting", "max_wait_ms", "servers", "size", "free", "shared", "owned", "laned", "connecting", "pinned",
-	}}
+	})}
 	for _, p := range s.Pools {
 		waiting := min(max(p.Waiting, p.WaitingClients), p.Clients)
 		t.Add(p.Database, p.User, p.Clients-waiting, waiting, 0, 0,
@@ -81,22 +95,26 @@ func (t Totals) Average(before Totals, period time.Duration) Totals {
 	}
 }
 
-// Columns are the counts in PgBouncer's order.
-func (t Totals) Columns() []uint64 {
-	return []uint64{t.Assignments, t.Transactions, t.Queries, t.Received, t.Sent, t.TransactionTime, t.QueryTime, t.WaitTime, t.Parses, t.ServerParses, t.Binds}
+// Counts are totals as numbers, in the order of CountNames.
+func Counts(of map[string]Totals) map[string][]uint64 {
+	out := make(map[string][]uint64, len(of))
+	for name, t := range of {
+		out[name] = []uint64{t.Assignments, t.Transactions, t.Queries, t.Received, t.Sent, t.TransactionTime, t.QueryTime, t.WaitTime, t.Parses, t.ServerParses, t.Binds}
+	}
+	return out
 }
 
-// countNames are those of STATS_TOTALS and STATS_AVERAGES. STATS has others for bytes.
-var countNames = []string{
+// CountNames are those of STATS_TOTALS and STATS_AVERAGES. STATS has others for bytes.
+var CountNames = []string{
 	"server_assignment_count", "xact_count", "query_count", "bytes_received", "bytes_sent", "xact_time", "query_time", "wait_time",
 	"client_parse_count", "server_parse_count", "bind_count",
 }
 
-// StatsTable answers SHOW STATS.
-func StatsTable(totals, averages map[string]Totals) Table {
+// StatsTable answers SHOW STATS, with the counts of each database by names.
+func StatsTable(names []string, totals, averages map[string][]uint64) Table {
 	t := Table{Cols: []string{"database"}}
 	for _, side := range []struct{ prefix, received, sent string }{{"total_", "received", "sent"}, {"avg_", "recv", "sent"}} {
-		for _, n := range countNames {
+		for _, n := range names {
 			switch n {
 			case "bytes_received":
 				n = side.received
@@ -107,42 +125,41 @@ func StatsTable(totals, averages map[string]Totals) Table {
 		}
 	}
 	for _, db := range slices.Sorted(maps.Keys(totals)) {
-		t.Add(appendCounts(appendCounts([]any{db}, totals[db]), averages[db])...)
+		t.addCounts(db, totals[db], averages[db])
 	}
 	return t
 }
 
 // CountsTable answers SHOW STATS_TOTALS and SHOW STATS_AVERAGES.
-func CountsTable(counts map[string]Totals) Table {
-	t := Table{Cols: append([]string{"database"}, countNames...)}
+func CountsTable(names []string, counts map[string][]uint64) Table {
+	t := Table{Cols: append([]string{"database"}, names...)}
 	for _, db := range slices.Sorted(maps.Keys(counts)) {
-		t.Add(appendCounts([]any{db}, counts[db])...)
+		t.addCounts(db, counts[db])
 	}
 	return t
 }
 
-func appendCounts(row []any, t Totals) []any {
-	for _, n := range t.Columns() {
+func (t *Table) addCounts(db string, counts ...[]uint64) {
+	row := []any{db}
+	for _, n := range slices.Concat(counts...) {
 		row = append(row, n)
 	}
-	return row
+	t.Add(row...)
 }
 
 // TotalsTable answers SHOW TOTALS: all databases added up, a count in each row.
-func TotalsTable(totals, averages map[string]Totals) Table {
+func TotalsTable(names []string, totals, averages map[string][]uint64) Table {
 	t := Table{Cols: []string{"name", "value"}}
 	for _, part := range []struct {
 		prefix string
-		of     map[string]Totals
+		of     map[string][]uint64
 	}{{"total_", totals}, {"avg_", averages}} {
-		sum := make([]uint64, len(countNames))
-		for _, x := range part.of {
-			for i, n := range x.Columns() {
-				sum[i] += n
+		for i, n := range names {
+			sum := uint64(0)
+			for _, counts := range part.of {
+				sum += counts[i]
 			}
-		}
-		for i, n := range countNames {
-			t.Add(part.prefix+n, sum[i])
+			t.Add(part.prefix+n, sum)
 		}
 	}
 	return t
@@ -158,10 +175,7 @@ type DatabaseLimits struct {
 // DatabasesTable answers SHOW DATABASES. Connections go to host and port; of tells the
 // limits of a database.
 func (s *Snapshot) DatabasesTable(host, port, mode string, of func(database string) DatabaseLimits) Table {
-	t := Table{Cols: []string{
-		"name", "host", "port", "database", "force_user", "pool_size", "min_pool_size", "reserve_pool_size", "server_lifetime", "pool_mode",
-		"load_balance_hosts", "max_connections", "current_connections", "max_client_connections", "current_client_connections", "paused", "disabled",
-	}}
+	t := Table{Cols: DatabaseColumns}
 	for _, d := range s.Databases {
 		backends, clients := 0, 0
 		for i := range s.Pools {
@@ -201,10 +215,7 @@ type UserLimits struct {
 
 // UsersTable answers SHOW USERS. of tells the limits of a user.
 func (s *Snapshot) UsersTable(of func(user string) UserLimits) Table {
-	t := Table{Cols: []string{
-		"name", "pool_size", "reserve_pool_size", "pool_mode", "max_user_connections", "current_connections",
-		"max_user_client_connections", "current_client_connections",
-	}}
+	t := Table{Cols: UserColumns}
 	type counts struct{ backends, clients int }
 	users := make(map[string]counts)
 	for i := range s.Pools {
@@ -219,13 +230,23 @@ func (s *Snapshot) UsersTable(of func(user string) UserLimits) Table {
 	return t
 }
 
-// ListsTable answers SHOW LISTS. login is how many clients are logging in.
-func (s *Snapshot) ListsTable(login int) Table {
+// Lists are the numbers in SHOW LISTS that no pool tells.
+type Lists struct{ Databases, Users, Peers, Pools, Clients, Login int }
+
+// Lists are those of the snapshot. login is how many clients are logging in.
+func (s *Snapshot) Lists(login int) Lists {
 	users := make(map[string]bool)
+	for i := range s.Pools {
+		users[s.Pools[i].User] = true
+	}
+	return Lists{Databases: len(s.Databases), Users: len(users), Pools: len(s.Pools), Clients: s.Clients, Login: login}
+}
+
+// ListsTable answers SHOW LISTS.
+func (s *Snapshot) ListsTable(l Lists) Table {
 	free, used := 0, 0
 	for i := range s.Pools {
 		p := &s.Pools[i]
-		users[p.User] = true
 		free += p.Free
 		used += p.Backends - p.Free
 	}
@@ -234,14 +255,14 @@ func (s *Snapshot) ListsTable(login int) Table {
 		list  string
 		items int
 	}{
-		{"databases", len(s.Databases)},
-		{"users", len(users)},
-		{"peers", 0},
-		{"pools", len(s.Pools)},
-		{"peer_pools", 0},
+		{"databases", l.Databases},
+		{"users", l.Users},
+		{"peers", l.Peers},
+		{"pools", l.Pools},
+		{"peer_pools", l.Peers},
 		{"free_clients", 0},
-		{"used_clients", s.Clients},
-		{"login_clients", login},
+		{"used_clients", l.Clients},
+		{"login_clients", l.Login},
 		{"free_servers", free},
 		{"used_servers", used},
 		{"dns_names", 0},

@@ -43,7 +43,7 @@ func TestStatsAddUpUsers(t *testing.T) {
 	now := s.Totals()
 	before := map[string]sight.Totals{"a": {Queries: 4, Transactions: 3, WaitTime: 2000}}
 	averages := map[string]sight.Totals{"a": now["a"].Average(before["a"], 2*time.Second), "b": now["b"].Average(before["b"], 2*time.Second)}
-	stats := sight.StatsTable(now, averages)
+	stats := sight.StatsTable(sight.CountNames, sight.Counts(now), sight.Counts(averages))
 	for _, want := range []struct{ database, column, value string }{
 		{"a", "total_query_count", "10"},
 		{"a", "total_xact_count", "5"},
@@ -57,10 +57,10 @@ func TestStatsAddUpUsers(t *testing.T) {
 			t.Errorf("%s of %s is %s, want %s", want.column, want.database, got, want.value)
 		}
 	}
-	if got := cell(t, sight.CountsTable(now), "b", "query_count"); got != "2" {
+	if got := cell(t, sight.CountsTable(sight.CountNames, sight.Counts(now)), "b", "query_count"); got != "2" {
 		t.Errorf("query_count of b is %s, want 2", got)
 	}
-	if got := cell(t, sight.TotalsTable(now, averages), "total_query_count", "value"); got != "12" {
+	if got := cell(t, sight.TotalsTable(sight.CountNames, sight.Counts(now), sight.Counts(averages)), "total_query_count", "value"); got != "12" {
 		t.Errorf("all databases have %s queries, want 12", got)
 	}
 	databases := s.DatabasesTable("h", "1", "transaction", func(name string) sight.DatabaseLimits {
@@ -78,7 +78,7 @@ func TestStatsAddUpUsers(t *testing.T) {
 	if cell(t, pools, "b", "cl_waiting") != "1" || cell(t, pools, "b", "cl_active") != "1" || cell(t, pools, "b", "sv_idle") != "1" || cell(t, pools, "b", "sv_active") != "2" {
 		t.Errorf("SHOW POOLS: %+v", pools)
 	}
-	if lists := s.ListsTable(5); cell(t, lists, "pools", "items") != "3" || cell(t, lists, "login_clients", "items") != "5" || cell(t, lists, "used_servers", "items") != "6" {
+	if lists := s.ListsTable(s.Lists(5)); cell(t, lists, "pools", "items") != "3" || cell(t, lists, "login_clients", "items") != "5" || cell(t, lists, "used_servers", "items") != "6" {
 		t.Errorf("SHOW LISTS: %+v", lists)
 	}
 }
