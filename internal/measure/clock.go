@@ -15,7 +15,3 @@ func NewClock() Clock { return Clock{origin: time.Now()} }
 
 // Now returns the nanoseconds since the clock was made.
 func (c Clock) Now() int64 { return int64(time.Since(c.origin)) }
-
-// Wall converts a reading of the clock to wall-clock time. It trusts the wall
-// clock at the moment the Clock was made and does not follow later steps.
-func (c Clock) Wall(ns int64) time.Time { return c.origin.Add(time.Duration(ns)) }

@@ -61,7 +61,7 @@ func ReadEnvironment() Environment {
 		CPU:            orUnknown(cpu),
 		Cores:          runtime.NumCPU(),
 		GOMAXPROCS:     runtime.GOMAXPROCS(0),
-		MemoryBytes:    parseMemTotal(readText("/proc/meminfo")),
+		MemoryBytes:    Meminfo(readText("/proc/meminfo"), "MemTotal"),
 		OS:             orUnknown(parseOSRelease(readText("/etc/os-release"))),
 		Kernel:         orUnknown(strings.TrimSpace(readText("/proc/sys/kernel/osrelease"))),
 		Virtualisation: virtualisation(hypervisor),
@@ -142,10 +142,10 @@ func parseCPUInfo(s string) (model string, hypervisor bool) {
 	return model, hypervisor
 }
 
-// parseMemTotal returns the machine's memory in bytes, and 0 when unknown.
-func parseMemTotal(s string) int64 {
+// Meminfo returns a line of /proc/meminfo in bytes, and 0 if it is not there.
+func Meminfo(s, name string) int64 {
 	for line := range strings.Lines(s) {
-		value, ok := strings.CutPrefix(line, "MemTotal:")
+		value, ok := strings.CutPrefix(line, name+":")
 		if !ok {
 			continue
 		}

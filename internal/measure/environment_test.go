@@ -45,7 +45,7 @@ func TestParseEnvironmentFiles(t *testing.T) {
 	if model != "Fast CPU @ 3GHz" || !hv {
 		t.Errorf("cpu = %q, hypervisor = %v", model, hv)
 	}
-	if got := parseMemTotal("MemFree: 1 kB\nMemTotal:       2048 kB\n"); got != 2<<20 {
+	if got := Meminfo("MemFree: 1 kB\nMemTotal:       2048 kB\n", "MemTotal"); got != 2<<20 {
 		t.Errorf("memory = %d", got)
 	}
 	if got := parseOSRelease("ID=debian\nPRETTY_NAME=\"Debian GNU/Linux 12\"\n"); got != "Debian GNU/Linux 12" {

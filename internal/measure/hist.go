@@ -26,8 +26,7 @@ const (
 
 // Hist is a histogram of durations in nanoseconds, log-linear, with two
 // significant digits and bounded memory. Bucket boundaries are those of
-// HdrHistogram with a lowest value of 1 and two digits, so EncodeHDR needs no
-// conversion.
+// HdrHistogram with a lowest value of 1 and two digits.
 //
 // The zero value is an empty histogram, ready to use. One goroutine per Hist:
 // for several, see Recorder.

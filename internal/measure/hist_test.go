@@ -186,3 +186,14 @@ func BenchmarkHistRecord(b *testing.B) {
 		i += 7919
 	}
 }
+
+// The reference implementation's HistogramEncodingTest lays values out so that
+// a histogram with two digits has bucket 1 of value 1 and 128 buckets for each
+// power of two from 256 on. Stored results hold counts by bucket.
+func TestBucketsAreThoseOfHdrHistogram(t *testing.T) {
+	for value, index := range map[int64]int{0: 0, 1: 1, 255: 255, 256: 256, 257: 256, 258: 257, 511: 383, 512: 384, 1023: 511, 1 << 20: 128*13 + 128} {
+		if got := bucketOf(value); got != index {
+			t.Errorf("bucket of %d = %d, want %d", value, got, index)
+		}
+	}
+}

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"testing"
-	"time"
 )
 
 // fakeProc writes a proc file system. Each process has one thread.
@@ -140,15 +139,12 @@ func TestTreeFollowsRealChildren(t *testing.T) {
 	}
 }
 
-func TestClockIsMonotonicAndConverts(t *testing.T) {
+func TestClockIsMonotonic(t *testing.T) {
 	c := NewClock()
 	a := c.Now()
 	b := c.Now()
 	if a < 0 || b < a {
 		t.Errorf("readings %d, %d go backwards", a, b)
-	}
-	if got := c.Wall(int64(time.Second)).Sub(c.Wall(0)); got != time.Second {
-		t.Errorf("a second later is %v later", got)
 	}
 }
 
@@ -165,7 +161,7 @@ func FuzzParseProc(f *testing.F) {
 		parsePressure(string(b))
 		parseLoadavg(string(b))
 		parseCPUInfo(string(b))
-		parseMemTotal(string(b))
+		Meminfo(string(b), "MemTotal")
 		parseOSRelease(string(b))
 	})
 }

@@ -7,7 +7,6 @@ import (
 	"net"
 	"regexp"
 	"runtime"
-	"strconv"
 	"strings"
 	"time"
 
@@ -30,7 +29,7 @@ func (e *examiner) processors(context.Context) Check {
 func (e *examiner) memory(context.Context) Check {
 	c := Check{Name: "memory", For: "servers and their caches"}
 	s, err := e.read("proc/meminfo")
-	total, free := meminfo(s, "MemTotal"), meminfo(s, "MemAvailable")
+	total, free := measure.Meminfo(s, "MemTotal"), measure.Meminfo(s, "MemAvailable")
 	if err != nil || total == 0 {
 		c.State, c.Detail = No, "cannot be found out"
 		return c
@@ -40,22 +39,6 @@ func (e *examiner) memory(context.Context) Check {
 		c.State, c.Hint = Limited, "less than 1 GiB is left: figures will show the kernel making room"
 	}
 	return c
-}
-
-// meminfo returns a line of /proc/meminfo in bytes, and 0 if it is not there.
-func meminfo(s, name string) int64 {
-	for line := range strings.Lines(s) {
-		value, ok := strings.CutPrefix(line, name+":")
-		if !ok {
-			continue
-		}
-		kb, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
-		if err != nil {
-			return 0
-		}
-		return kb * 1024
-	}
-	return 0
 }
 
 func gib(n int64) float64 { return float64(n) / (1 << 30) }

@@ -3,6 +3,8 @@ package bench
 import (
 	"cmp"
 	"slices"
+	"strconv"
+	"time"
 
 	"github.com/weirdb/weir/internal/ruler/report"
 )
@@ -33,4 +35,26 @@ func (l *Lines) Series() []report.Series {
 func (c *Case) Point(metric string, x float64) (report.Point, bool) {
 	s, ok := c.Summary[metric]
 	return report.Point{X: x, Y: s.Median, Lo: s.Lo, Hi: s.Hi}, ok
+}
+
+// LinesOver draws a metric over a factor of the experiments, which is a number or a
+// duration, in ms: a line for each case.
+func LinesOver(results []*Result, metric, factor string) []report.Series {
+	var lines Lines
+	for _, r := range results {
+		x, err := strconv.ParseFloat(r.Experiment.Factors[factor], 64)
+		if err != nil {
+			d, err := time.ParseDuration(r.Experiment.Factors[factor])
+			if err != nil {
+				continue
+			}
+			x = float64(d) / 1e6
+		}
+		for _, c := range r.Cases {
+			if p, ok := c.Point(metric, x); ok {
+				lines.Add(c.Name, p)
+			}
+		}
+	}
+	return lines.Series()
 }

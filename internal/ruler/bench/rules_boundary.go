@@ -353,22 +353,17 @@ func insideServer(r *Result) []Finding {
 			network = append(network, fmt.Sprintf("%s: network %.0f %% of %s, %.2g round trips an operation", c.Name, 100*net, Micros(mean), float64(b.RoundTrips)/max(ops, 1)))
 		}
 	}
-	var out []Finding
-	if len(locks) > 0 {
-		out = append(out, Finding{
-			ID: "lock-wait", Severity: Warn, Evidence: locks,
+	return slices.Concat(
+		found(locks, Finding{
+			ID: "lock-wait", Severity: Warn,
 			Claim:  fmt.Sprintf("Operations wait for each other's locks in the server, during up to %.0f %% of their time.", 100*worstLock),
 			Advice: "Fewer clients, shorter transactions, or rows that fewer of them share; a faster disk or network changes little.",
-		})
-	}
-	if len(network) > 0 {
-		out = append(out, Finding{
-			ID: "network-bound", Severity: Info, Evidence: network,
+		}),
+		found(network, Finding{
+			ID: "network-bound", Severity: Info,
 			Claim:  fmt.Sprintf("The network's round trips are up to %.0f %% of an operation's time.", 100*worstNetwork),
 			Advice: "Make fewer of them: pipelining, batches, one statement for several.",
-		})
-	}
-	return out
+		}))
 }
 
 // roundTrip is the delay that a relay adds to each round trip, in nanoseconds,

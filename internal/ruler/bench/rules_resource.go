@@ -2,6 +2,7 @@ package bench
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -47,21 +48,16 @@ func saturation(r *Result) []Finding {
 			client = append(client, line)
 		}
 	}
-	var out []Finding
-	if len(full) > 0 {
-		out = append(out, Finding{
-			ID: "saturated", Severity: Info, Evidence: full,
+	return slices.Concat(
+		found(full, Finding{
+			ID: "saturated", Severity: Info,
 			Claim:  "The processors are full: client, proxy and server compete, so throughput is the inverse of their CPU time per operation.",
 			Advice: "Compare CPU per operation, which foreign load moves less.",
-		})
-	}
-	if len(client) > 0 {
-		out = append(out, Finding{
-			ID: "client-bound", Severity: Warn, Evidence: client,
+		}),
+		found(client, Finding{
+			ID: "client-bound", Severity: Warn,
 			Claim: "The load generator uses more than half of the CPU time spent: these rates are partly its own limit.",
-		})
-	}
-	return out
+		}))
 }
 
 // grouping states how large groups got and what they cost in flushes.

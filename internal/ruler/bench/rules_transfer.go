@@ -243,14 +243,9 @@ func stageBound(r *Result) []Finding {
 	}
 	var out []Finding
 	for _, k := range causes {
-		if len(by[k.key]) > 0 {
-			out = append(out, Finding{ID: k.id, Severity: Info, Claim: k.claim, Advice: k.advice, Evidence: by[k.key]})
-		}
+		out = append(out, found(by[k.key], Finding{ID: k.id, Severity: Info, Claim: k.claim, Advice: k.advice})...)
 	}
-	if len(by[""]) > 0 {
-		out = append(out, Finding{ID: "limit-none", Severity: Info, Claim: "No stage alone is the limit: each of them waits less than half of the time for any other.", Evidence: by[""]})
-	}
-	return out
+	return append(out, found(by[""], Finding{ID: "limit-none", Severity: Info, Claim: "No stage alone is the limit: each of them waits less than half of the time for any other."})...)
 }
 
 // unverified warns of cases whose outcome nobody compared with its source.

@@ -268,15 +268,12 @@ func generator(r *Result) []Finding {
 			}
 		}
 	}
-	if len(evidence) == 0 {
-		return nil
-	}
 	slices.Sort(evidence)
-	return []Finding{{
-		ID: "generator", Severity: Warn, Evidence: evidence,
+	return found(evidence, Finding{
+		ID: "generator", Severity: Warn,
 		Claim:  "The load generator was at its own limit: part of what these figures show is the generator.",
 		Advice: "Ask for a lower rate, or give the generator processors of its own.",
-	}}
+	})
 }
 
 // generatorFaults returns what is wrong with the generator of a sample, by kind.
@@ -404,19 +401,12 @@ func ledgers(r *Result) []Finding {
 			repeated = append(repeated, fmt.Sprintf("%s: %d beside %d", c.Name, duplicates, delivered))
 		}
 	}
-	var out []Finding
-	if len(invalid) > 0 {
-		out = append(out, Finding{
-			ID: "invalid", Severity: Warn, Evidence: invalid,
+	return slices.Concat(
+		found(invalid, Finding{
+			ID: "invalid", Severity: Warn,
 			Claim:  fmt.Sprintf("%d rounds are invalid: a promise was broken. Their figures are those of something that does not work.", len(invalid)),
 			Advice: "Do not compare them with anything.",
-		})
-	}
-	if len(disorder) > 0 {
-		out = append(out, Finding{ID: "disorder", Severity: Warn, Evidence: disorder, Claim: "Messages were delivered after later ones of the same key."})
-	}
-	if len(repeated) > 0 {
-		out = append(out, Finding{ID: "duplicates", Severity: Warn, Evidence: repeated, Claim: "Messages were delivered more than once, though nothing had crashed."})
-	}
-	return out
+		}),
+		found(disorder, Finding{ID: "disorder", Severity: Warn, Claim: "Messages were delivered after later ones of the same key."}),
+		found(repeated, Finding{ID: "duplicates", Severity: Warn, Claim: "Messages were delivered more than once, though nothing had crashed."}))
 }

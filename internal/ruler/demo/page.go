@@ -19,23 +19,8 @@ import (
 func panelsOf() live.Page {
 	p := live.Page{
 		Title: "weir demo --stack",
-		Series: []live.Series{
-			{Key: "orders"},
-			{Key: "events"},
-			{Key: "increments"},
-			{Key: "locks"},
-			{Key: "unanswered"},
-			{Key: "repeated"},
-			{Key: "acked"},
-			{Key: "seen"},
-			{Key: "pending", Peak: true},
-			{Key: "quiet", Peak: true},
-			{Key: "disorder"},
-			{Key: "twice"},
-			{Key: "overlaps"},
-			{Key: "counter"},
-			{Key: "held"},
-		},
+		Series: live.Keys([]string{"pending", "quiet"},
+			"orders", "events", "increments", "locks", "unanswered", "repeated", "acked", "seen", "disorder", "twice", "overlaps", "counter", "held"),
 		Tiles: []live.Tile{
 			{Label: "Orders", Key: "orders", Format: live.Count, Per: "/s", Parts: []live.Part{{Key: "acked", Format: live.Count, Label: "acknowledged"}}},
 			{Label: "Without an order", Key: "quiet", Format: live.Seconds, Note: "since the last one", Alarm: 2},

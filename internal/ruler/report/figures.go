@@ -100,17 +100,21 @@ func (c *Chart) bySeries(t *Table) {
 	for _, name := range c.Categories {
 		t.Columns = append(t.Columns, Column{Name: name, Unit: c.figureUnit(), Numeric: true})
 	}
-	for _, s := range c.Series {
-		row := []Cell{{Text: s.Name}}
-		for _, p := range s.Points {
-			row = append(row, c.cell(p))
-		}
-		t.Rows = append(t.Rows, row)
-	}
+	c.seriesRows(t)
 	if c.Kind == Segments {
 		row := []Cell{{Text: "sum"}}
 		for _, v := range c.sums() {
 			row = append(row, Cell{Text: figure(v)})
+		}
+		t.Rows = append(t.Rows, row)
+	}
+}
+
+func (c *Chart) seriesRows(t *Table) {
+	for _, s := range c.Series {
+		row := []Cell{{Text: s.Name}}
+		for _, p := range s.Points {
+			row = append(row, c.cell(p))
 		}
 		t.Rows = append(t.Rows, row)
 	}
@@ -135,13 +139,7 @@ func (c *Chart) heatTable(t *Table) {
 	for _, name := range c.Categories {
 		t.Columns = append(t.Columns, Column{Name: name, Numeric: true})
 	}
-	for _, s := range c.Series {
-		row := []Cell{{Text: s.Name}}
-		for _, p := range s.Points {
-			row = append(row, c.cell(p))
-		}
-		t.Rows = append(t.Rows, row)
-	}
+	c.seriesRows(t)
 	t.Note = strings.Join(slices.DeleteFunc([]string{c.valueAxis(), c.XLabel}, func(s string) bool { return s == "" }), "; columns: ")
 }
 

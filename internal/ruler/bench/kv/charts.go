@@ -3,7 +3,6 @@ package kvbench
 import (
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/weirdb/weir/internal/ruler/bench"
 	"github.com/weirdb/weir/internal/ruler/report"
@@ -93,33 +92,9 @@ func bars(title, label string, metrics ...string) func(*bench.Result) []report.C
 
 // overResults draws a metric of every case over a factor of the experiments: a
 // line for each case.
-func overResults(results []*bench.Result, title, xLabel, yLabel, metric string, x func(*bench.Result) (float64, bool), logX bool) []report.Chart {
-	var lines bench.Lines
-	for _, r := range results {
-		at, ok := x(r)
-		if !ok {
-			continue
-		}
-		for _, c := range r.Cases {
-			if p, ok := c.Point(metric, at); ok {
-				lines.Add(c.Name, p)
-			}
-		}
-	}
-	ch := report.Chart{Title: title, Kind: report.Lines, XLabel: xLabel, YLabel: yLabel, LogX: logX, LogY: true, Series: lines.Series()}
+func overResults(results []*bench.Result, title, xLabel, yLabel, metric, factor string, logX bool) []report.Chart {
+	ch := report.Chart{Title: title, Kind: report.Lines, XLabel: xLabel, YLabel: yLabel, LogX: logX, LogY: true, Series: bench.LinesOver(results, metric, factor)}
 	return ch.When(len(ch.Series) > 0 && len(ch.Series[0].Points) > 1)
-}
-
-// numberOf reads a factor of an experiment as a number, or as milliseconds.
-func numberOf(factor string) func(*bench.Result) (float64, bool) {
-	return func(r *bench.Result) (float64, bool) {
-		text := r.Experiment.Factors[factor]
-		if v, err := strconv.ParseFloat(text, 64); err == nil {
-			return v, true
-		}
-		d, err := time.ParseDuration(text)
-		return float64(d) / 1e6, err == nil
-	}
 }
 
 // cellChart draws, for each distance and number of clients, what is reached

@@ -151,15 +151,15 @@ func fillWAN(s *report.Section, results []*bench.Result) {
 	}
 	for _, n := range sizes {
 		for _, m := range []struct{ key, name string }{{"strong_write_p50", "median strong write"}, {"weak_write_p50", "median weak write"}} {
-			s.Charts = append(s.Charts, overResults(bySize[n], fmt.Sprintf("%s replicas: %s by distance", n, m.name), "round trip in ms", "ms", m.key, numberOf("rtt"), false)...)
+			s.Charts = append(s.Charts, overResults(bySize[n], fmt.Sprintf("%s replicas: %s by distance", n, m.name), "round trip in ms", "ms", m.key, "rtt", false)...)
 		}
 	}
 }
 
 func fillEtcd(s *report.Section, results []*bench.Result) {
 	s.Tables = append(s.Tables, caseTable(results, columns))
-	s.Charts = append(s.Charts, overResults(results, "Throughput by clients", "clients", "operations per second", "rate", numberOf("streams"), true)...)
-	s.Charts = append(s.Charts, overResults(results, "p99 by clients", "clients", "ms", "strong_p99", numberOf("streams"), true)...)
+	s.Charts = append(s.Charts, overResults(results, "Throughput by clients", "clients", "operations per second", "rate", "streams", true)...)
+	s.Charts = append(s.Charts, overResults(results, "p99 by clients", "clients", "ms", "strong_p99", "streams", true)...)
 }
 
 func fillCells(s *report.Section, results []*bench.Result) {

@@ -23,6 +23,12 @@ func (c cluster) at(us int) cluster {
 	return c
 }
 
+// of returns the cluster with a protocol.
+func (c cluster) of(preset string) cluster {
+	c.preset = preset
+	return c
+}
+
 const auto = "auto"
 
 func usName(us int) string { return strconv.Itoa(us) + " us" }
@@ -114,8 +120,7 @@ func (r *run) limits() []bench.Constraint {
 // as none: what those two differ by is what the machine does by itself. best becomes
 // the fixed delay with the highest rate.
 func (r *run) delay(ctx context.Context, name, preset string, best *int) error {
-	c := r.usual()
-	c.preset = preset
+	c := r.usual().of(preset)
 	var sides []side
 	for _, us := range r.o.Plan.Delays {
 		sides = append(sides, side{name: usName(us), cluster: c.at(us), shape: r.reportShape()})
@@ -140,19 +145,16 @@ func (r *run) delay(ctx context.Context, name, preset string, best *int) error {
 
 // validate runs the best fixed delay again, as the report does, and none beside it.
 func (r *run) validate(ctx context.Context, name, preset string, best int) error {
-	c := r.usual()
-	c.preset = preset
+	c := r.usual().of(preset)
 	e := r.experiment(Validate, name, r.titled(fmt.Sprintf("Validation: %s and no delay, round by round", usName(best)), preset), r.o.Plan.ValidationRounds,
 		side{name: usName(best), cluster: c.at(best), shape: r.reportShape()}, side{name: auto, cluster: c, shape: r.reportShape()})
 	e.Constraints = r.limits()
-	_, err := r.do(ctx, e)
-	return err
+	return r.measure(ctx, e)
 }
 
 // tunings runs the settings that the report names in turn.
 func (r *run) tunings(ctx context.Context, name, preset string) error {
-	c := r.usual()
-	c.preset = preset
+	c := r.usual().of(preset)
 	var sides []side
 	for _, t := range tunings {
 		s := r.reportShape()
@@ -161,8 +163,7 @@ func (r *run) tunings(ctx context.Context, name, preset string) error {
 	}
 	e := r.experiment(Tunings, name, r.titled("The settings that report 2 names", preset), r.o.Plan.SweepRounds, sides...)
 	e.Constraints = r.limits()
-	_, err := r.do(ctx, e)
-	return err
+	return r.measure(ctx, e)
 }
 
 // grid sets every number of operations under way against every delay.
@@ -177,8 +178,7 @@ func (r *run) grid(ctx context.Context) error {
 	}
 	e := r.experiment(Grid, Grid, fmt.Sprintf("Operations under way in each of %d sessions, by delay of batches", reportStreams), r.o.Plan.Rounds, sides...)
 	e.Constraints = r.limits()
-	_, err := r.do(ctx, e)
-	return err
+	return r.measure(ctx, e)
 }
 
 // writers sweeps the delay at the writers between replicas, which is changed while one
@@ -191,8 +191,7 @@ func (r *run) writers(ctx context.Context) error {
 	e := r.experiment(Writer, Writer, "Delay at the writers between replicas, changed while they run, "+reportLoad, r.o.Plan.Rounds, sides...)
 	e.Sweep, e.SweepUnit = "peer_delay", "us"
 	e.Constraints = r.limits()
-	_, err := r.do(ctx, e)
-	return err
+	return r.measure(ctx, e)
 }
 
 // cpu looks where the CPU time of the replicas goes, without a delay and with that of
@@ -227,8 +226,7 @@ func (r *run) pendings(ctx context.Context) error {
 	}
 	e := r.experiment(Pendings, "pendings", fmt.Sprintf("Operations under way in each of %d sessions", reportStreams), r.o.Plan.Rounds, sides...)
 	e.Sweep = "pendings"
-	_, err := r.do(ctx, e)
-	return err
+	return r.measure(ctx, e)
 }
 
 // threads sweeps the sessions.
@@ -241,8 +239,7 @@ func (r *run) threads(ctx context.Context) error {
 	}
 	e := r.experiment(Threads, "threads", fmt.Sprintf("Sessions with %d operations under way", reportPendings), r.o.Plan.Rounds, sides...)
 	e.Sweep = "streams"
-	_, err := r.do(ctx, e)
-	return err
+	return r.measure(ctx, e)
 }
 
 func sessions(n int) string {
@@ -259,30 +256,26 @@ var conflicting = []string{"raft-ht", "curp-ht"}
 // conflicts sweeps the operations that meet at one key. Half of the operations are
 // writes: reads alone do not conflict.
 func (r *run) conflicts(ctx context.Context, preset string) error {
-	c := r.usual()
-	c.preset = preset
+	c := r.usual().of(preset)
 	var sides []side
 	for _, p := range r.o.Plan.Conflicts {
 		s := r.reportShape()
 		s.write, s.skew, s.conflict = 50, 0, p
 		sides = append(sides, side{name: fmt.Sprintf("%g %% conflicts", p), cluster: c, shape: s})
 	}
-	_, err := r.do(ctx, r.experiment(Conflicts, "conflicts-"+preset, "Operations that meet at one key, half of them writes, "+preset, r.o.Plan.Rounds, sides...))
-	return err
+	return r.measure(ctx, r.experiment(Conflicts, "conflicts-"+preset, "Operations that meet at one key, half of them writes, "+preset, r.o.Plan.Rounds, sides...))
 }
 
 // skew sweeps the skew of keys, half of the operations writes.
 func (r *run) skew(ctx context.Context, preset string) error {
-	c := r.usual()
-	c.preset = preset
+	c := r.usual().of(preset)
 	var sides []side
 	for _, z := range r.o.Plan.Skews {
 		s := r.reportShape()
 		s.write, s.skew = 50, z
 		sides = append(sides, side{name: fmt.Sprintf("skew %g", z), cluster: c, shape: s})
 	}
-	_, err := r.do(ctx, r.experiment(Conflicts, "skew-"+preset, "Skew of keys, half of the operations writes, "+preset, r.o.Plan.Rounds, sides...))
-	return err
+	return r.measure(ctx, r.experiment(Conflicts, "skew-"+preset, "Skew of keys, half of the operations writes, "+preset, r.o.Plan.Rounds, sides...))
 }
 
 // length compares a run with one of ten times as many operations, each on a
@@ -295,8 +288,7 @@ func (r *run) length(ctx context.Context) error {
 		sides = append(sides, side{name: fmt.Sprintf("%d ops", n), cluster: r.usual(), shape: s})
 	}
 	e := r.experiment(Length, "length", fmt.Sprintf("Operations of each of %d sessions", reportStreams), r.o.Plan.Rounds, sides...)
-	_, err := r.do(ctx, e)
-	return err
+	return r.measure(ctx, e)
 }
 
 // presetNames are the protocols, the plain one first: it is the baseline.
@@ -306,13 +298,10 @@ var presetNames = []string{"raft", "raft-ht", "curp", "curp-ht", "curp-ho"}
 func (r *run) presets(ctx context.Context) error {
 	var sides []side
 	for _, p := range presetNames {
-		c := r.usual()
-		c.preset = p
-		sides = append(sides, side{name: p, cluster: c, shape: r.reportShape()})
+		sides = append(sides, side{name: p, cluster: r.usual().of(p), shape: r.reportShape()})
 	}
 	sides = append(sides, r.floors(r.reportShape())...)
-	_, err := r.do(ctx, r.experiment(Presets, "presets", "Presets side by side, "+reportLoad, r.o.Plan.Rounds, sides...))
-	return err
+	return r.measure(ctx, r.experiment(Presets, "presets", "Presets side by side, "+reportLoad, r.o.Plan.Rounds, sides...))
 }
 
 // wan compares the protocols at a distance. Each replica has a session beside it,
@@ -328,8 +317,7 @@ func (r *run) wan(ctx context.Context, name string, size int, rtt time.Duration)
 		sides = append(sides, side{name: p, cluster: c, shape: s})
 	}
 	title := fmt.Sprintf("%d replicas, round trip of %s, a session beside each, half of the operations writes", size, rtt)
-	_, err := r.do(ctx, r.experiment(WAN, name, title, r.o.Plan.Rounds, sides...))
-	return err
+	return r.measure(ctx, r.experiment(WAN, name, title, r.o.Plan.Rounds, sides...))
 }
 
 // besideEtcd compares weir with etcd: strong operations alone, half of them
@@ -341,8 +329,7 @@ func (r *run) besideEtcd(ctx context.Context, n int) error {
 	s := r.strongShape(n)
 	sides := []side{{name: string(SystemEtcd), cluster: r.etcd(), shape: s}, {name: string(Weir), cluster: r.usual(), shape: s}}
 	sides = append(sides, r.floors(s)...)
-	_, err := r.do(ctx, r.experiment(Etcd, fmt.Sprintf("etcd-%d", n), fmt.Sprintf("Strong operations of %s, half of them writes", clients(n)), r.o.Plan.Rounds, sides...))
-	return err
+	return r.measure(ctx, r.experiment(Etcd, fmt.Sprintf("etcd-%d", n), fmt.Sprintf("Strong operations of %s, half of them writes", clients(n)), r.o.Plan.Rounds, sides...))
 }
 
 func (r *run) etcd() cluster {
@@ -368,8 +355,7 @@ func (r *run) cell(ctx context.Context, name, durability string, rtt time.Durati
 	sides = append(sides, side{name: auto, cluster: c, shape: s})
 	e := r.experiment(Cells, name, fmt.Sprintf("No delay against fixed ones: %s, round trip of %s, %s", clients(n), rtt, durability), r.o.Plan.Rounds, sides...)
 	e.Sweep, e.Adaptive, e.SweepUnit = "delay", auto, "us"
-	_, err := r.do(ctx, e)
-	return err
+	return r.measure(ctx, e)
 }
 
 // single measures one client with one operation under way.
@@ -388,6 +374,5 @@ func (r *run) single(ctx context.Context, name string, write float64) error {
 		sides = append(sides, side{name: "etcd, disk", cluster: r.etcd(), shape: s})
 	}
 	sides = append(sides, r.floors(s)...)
-	_, err := r.do(ctx, r.experiment(Single, "single-"+name, "One client, one strong "+name+" at a time", r.o.Plan.Rounds, sides...))
-	return err
+	return r.measure(ctx, r.experiment(Single, "single-"+name, "One client, one strong "+name+" at a time", r.o.Plan.Rounds, sides...))
 }

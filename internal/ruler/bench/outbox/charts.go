@@ -80,26 +80,20 @@ func (o *Outcome) gridCharts(results []*bench.Result) []report.Chart {
 
 // outOfBandCharts draw messages a second with payloads in the outbox and beside it.
 func (o *Outcome) outOfBandCharts(results []*bench.Result) []report.Chart {
-	var rates bench.Lines
+	var alone []*bench.Result
 	var out []report.Chart
 	for _, r := range results {
-		size, err := strconv.ParseFloat(r.Experiment.Factors["payload"], 64)
-		if _, producers := r.Experiment.Factors["producers"]; producers || err != nil {
+		if _, producers := r.Experiment.Factors["producers"]; producers || r.Experiment.Factors["payload"] == "" {
 			out = append(out, bars(r, r.Experiment.Title, "messages per second", "rate")...)
-			continue
-		}
-		for _, c := range r.Cases {
-			if p, ok := c.Point("rate", size); ok {
-				rates.Add(c.Name, p)
-			}
+		} else {
+			alone = append(alone, r)
 		}
 	}
-	if len(rates.Series()) == 0 {
-		return out
+	ch := report.Chart{
+		Title: "A backlog by where its payloads lie", Kind: report.Lines, XLabel: "payload in bytes", YLabel: "messages per second", LogX: true, LogY: true,
+		Series: bench.LinesOver(alone, "rate", "payload"),
 	}
-	return append([]report.Chart{{
-		Title: "A backlog by where its payloads lie", Kind: report.Lines, XLabel: "payload in bytes", YLabel: "messages per second", LogX: true, LogY: true, Series: rates.Series(),
-	}}, out...)
+	return append(ch.When(len(ch.Series) > 0), out...)
 }
 
 // combinationOf reads workers and batch of a case of the customary design.
@@ -114,52 +108,26 @@ func combinationOf(c *bench.Case) (Combination, bool) {
 
 // payloadCharts draw messages and megabytes a second over the size of payloads.
 func (o *Outcome) payloadCharts(results []*bench.Result) []report.Chart {
-	var messages, bytes bench.Lines
-	for _, r := range results {
-		size, err := strconv.ParseFloat(r.Experiment.Factors["payload"], 64)
-		if err != nil {
-			continue
-		}
-		for _, c := range r.Cases {
-			if p, ok := c.Point("rate", size); ok {
-				p.None = p.Y <= 0 // who delivered nothing has no place on a log axis
-				messages.Add(c.Name, p)
-			}
-			if p, ok := c.Point("payload_rate", size); ok {
-				p.None = p.Y <= 0
-				bytes.Add(c.Name, p)
-			}
+	messages, bytes := bench.LinesOver(results, "rate", "payload"), bench.LinesOver(results, "payload_rate", "payload")
+	for _, line := range slices.Concat(messages, bytes) {
+		for i := range line.Points {
+			p := &line.Points[i]
+			p.None = p.Y <= 0 // who delivered nothing has no place on a log axis
 		}
 	}
 	note := "Large payloads are measured with fewer rows."
 	return []report.Chart{
-		{Title: "Messages by size of payload", Kind: report.Lines, XLabel: "payload in bytes", YLabel: "messages per second", LogX: true, LogY: true, Series: messages.Series(), Note: note},
-		{Title: "Bytes by size of payload", Kind: report.Lines, XLabel: "payload in bytes", YLabel: "MB per second", LogX: true, LogY: true, Series: bytes.Series(), Note: note},
+		{Title: "Messages by size of payload", Kind: report.Lines, XLabel: "payload in bytes", YLabel: "messages per second", LogX: true, LogY: true, Series: messages, Note: note},
+		{Title: "Bytes by size of payload", Kind: report.Lines, XLabel: "payload in bytes", YLabel: "MB per second", LogX: true, LogY: true, Series: bytes, Note: note},
 	}
 }
 
 // enqueueCharts draw the rate of producers by their number.
 func (o *Outcome) enqueueCharts(results []*bench.Result) []report.Chart {
-	var rates, flushes bench.Lines
-	for _, r := range results {
-		n, err := strconv.ParseFloat(r.Experiment.Factors["producers"], 64)
-		if err != nil {
-			continue
-		}
-		for _, c := range r.Cases {
-			if p, ok := c.Point("rate", n); ok {
-				rates.Add(c.Name, p)
-			}
-			if p, ok := c.Point("fsyncs", n); ok {
-				flushes.Add(c.Name, p)
-			}
-		}
-	}
-	out := []report.Chart{{Title: "Enqueuing by number of producers", Kind: report.Lines, XLabel: "producers", YLabel: "messages per second", LogX: true, Series: rates.Series()}}
-	if len(flushes.Series()) > 0 {
-		out = append(out, report.Chart{Title: "Flushes by number of producers", Kind: report.Lines, XLabel: "producers", YLabel: "flushes for 1000 messages", LogX: true, Series: flushes.Series()})
-	}
-	return out
+	flushes := report.Chart{Title: "Flushes by number of producers", Kind: report.Lines, XLabel: "producers", YLabel: "flushes for 1000 messages", LogX: true, Series: bench.LinesOver(results, "fsyncs", "producers")}
+	return append([]report.Chart{{
+		Title: "Enqueuing by number of producers", Kind: report.Lines, XLabel: "producers", YLabel: "messages per second", LogX: true, Series: bench.LinesOver(results, "rate", "producers"),
+	}}, flushes.When(len(flushes.Series) > 0)...)
 }
 
 // mixedCharts draw latency against throughput, latency against the offered rate,

@@ -1,7 +1,6 @@
 package proxybench
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -57,20 +56,9 @@ func (o *Outcome) Brief() *report.Doc {
 
 // scalingSection draws throughput over the number of clients.
 func scalingSection(results []*bench.Result) (report.Section, bool) {
-	var lines bench.Lines
-	for _, r := range results {
-		if !strings.HasPrefix(r.Experiment.Name, "inserts-") || r.Experiment.Factors["fsync_latency"] != "0s" {
-			continue
-		}
-		var n float64
-		if _, err := fmt.Sscan(r.Experiment.Factors["clients"], &n); err != nil {
-			continue
-		}
-		for _, c := range r.Cases {
-			p, _ := c.Point("rate", n)
-			lines.Add(c.Name, p)
-		}
-	}
-	ch := report.Chart{Title: "Inserts per second by number of clients", Kind: report.Lines, XLabel: "clients", YLabel: "inserts/s", LogX: true, LogY: true, Series: lines.Series()}
+	inserts := slices.DeleteFunc(slices.Clone(results), func(r *bench.Result) bool {
+		return !strings.HasPrefix(r.Experiment.Name, "inserts-") || r.Experiment.Factors["fsync_latency"] != "0s"
+	})
+	ch := report.Chart{Title: "Inserts per second by number of clients", Kind: report.Lines, XLabel: "clients", YLabel: "inserts/s", LogX: true, LogY: true, Series: bench.LinesOver(inserts, "rate", "clients")}
 	return report.Section{Title: "Scaling", Charts: []report.Chart{ch}}, len(ch.Series) > 0 && len(ch.Series[0].Points) >= 3
 }

@@ -40,7 +40,6 @@ type caseTotals struct {
 	coldSecs float64
 	seconds  float64
 	ops      int64
-	rounds   int
 }
 
 func totals(r *bench.Result) []caseTotals {
@@ -49,7 +48,6 @@ func totals(r *bench.Result) []caseTotals {
 		c := caseTotals{Case: k, latency: k.Latency(), boundary: &bench.Boundary{ArrivalKnown: true}}
 		for j := range c.Samples {
 			s := &c.Samples[j]
-			c.rounds++
 			c.seconds += s.Seconds
 			c.ops += s.Ops
 			if s.Boundary != nil {
