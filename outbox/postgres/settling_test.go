@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -114,6 +115,7 @@ func TestTailSaysWhatTheServerKeeps(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.eventually("the log is kept no longer", func() bool {
+		time.Sleep(100 * time.Millisecond) // the tail tells the server every ten seconds
 		r.exec("CHECKPOINT")
 		return kept() < 1<<20
 	})
