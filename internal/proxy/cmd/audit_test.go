@@ -25,7 +25,7 @@ import (
 // TestAuditLog: logins, good and bad, and what was done at the console; and after
 // logrotate a reload goes on in a new file.
 func TestAuditLog(t *testing.T) {
-	pg := labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast})
+	pg := sharedPostgres.Get(t)
 	dir := t.TempDir()
 	users, path := filepath.Join(dir, "userlist.txt"), filepath.Join(dir, "audit.log")
 	clitest.Write(t, users, fmt.Sprintf("%q \"right\"\n", pg.User()))

@@ -81,7 +81,7 @@ func (a *authority) sign(name string, holds time.Duration, isAuthority bool) tls
 // authority that weir does not know, and of one that was replaced by a reload, as is weir's
 // own certificate.
 func TestClientCertificates(t *testing.T) {
-	pg := labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast})
+	pg := sharedPostgres.Get(t)
 	testClientCertificates(t, pg.User(), func(address string, pair tls.Certificate) (string, error) {
 		cfg, err := pgx.ParseConfig(fmt.Sprintf("postgres://%s@%s/postgres?sslmode=require", pg.User(), address))
 		if err != nil {

@@ -42,7 +42,7 @@ func dialMySQL(t *testing.T, address, user, password, database, query string) (s
 }
 
 func TestProxyServesBothSides(t *testing.T) {
-	pg := labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast})
+	pg := sharedPostgres.Get(t)
 	my := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Light: true, BufferPool: "16M"})
 	if err := my.CreateUser(t.Context(), lab.MySQLUser{Name: "app", Password: "first"}); err != nil {
 		t.Fatal(err)

@@ -220,7 +220,7 @@ func TestProxyServesReloadsAndStops(t *testing.T) {
 // TestProxyTellsBalancersFirst: for --shutdown-delay clients are served as before,
 // while /readyz says no.
 func TestProxyTellsBalancersFirst(t *testing.T) {
-	pg := labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast})
+	pg := sharedPostgres.Get(t)
 	clitest.ClearEnvironment(t)
 	p := startChild(t, pg, "--admin", "127.0.0.1:0", "--shutdown-delay", "10m")
 	if code, body := clitest.Get(t, p.admin+"readyz"); code != 200 {
@@ -254,7 +254,7 @@ func TestProxyTellsBalancersFirst(t *testing.T) {
 
 // TestConsoleEndsTheProcess: SHUTDOWN on one side's console ends both sides.
 func TestConsoleEndsTheProcess(t *testing.T) {
-	pg := labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast})
+	pg := sharedPostgres.Get(t)
 	for _, how := range []string{"", " WAIT_FOR_SERVERS", " WAIT_FOR_CLIENTS"} {
 		clitest.ClearEnvironment(t)
 		p := startChild(t, pg)
@@ -404,7 +404,7 @@ func (p *proxyChild) send(signal syscall.Signal) {
 
 // TestProxyTakesSignals runs the proxy as a process of its own.
 func TestProxyTakesSignals(t *testing.T) {
-	pg := labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast})
+	pg := sharedPostgres.Get(t)
 	for _, tt := range []struct {
 		name   string
 		signal syscall.Signal

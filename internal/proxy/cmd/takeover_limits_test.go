@@ -13,9 +13,6 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-
-	"github.com/weirdb/weir/internal/lab"
-	"github.com/weirdb/weir/internal/lab/labtest"
 )
 
 // A guest is a session that is to be handed over, or not.
@@ -89,7 +86,7 @@ func takeovers(t *testing.T, s *succession, database string, console func(text s
 // TestTakeoverMindsLimits: what the new limits do not admit ends with their name, and
 // what was disabled stays so for logins alone.
 func TestTakeoverMindsLimits(t *testing.T) {
-	pg := labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast})
+	pg := sharedPostgres.Get(t)
 	s := newPostgresSuccession(t, pg)
 	connect := func(database string) (*pgx.Conn, error) {
 		return pgx.Connect(t.Context(), fmt.Sprintf("postgres://postgres@%s/%s?sslmode=disable", s.address, database))
@@ -123,8 +120,8 @@ func TestTakeoverMindsLimits(t *testing.T) {
 
 // TestTakeoverOfMySQLMindsLimits does the same there.
 func TestTakeoverOfMySQLMindsLimits(t *testing.T) {
-	my := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Light: true})
-	if err := my.Exec(t.Context(), "CREATE DATABASE heirs"); err != nil {
+	my := sharedMariaDB.Get(t)
+	if err := my.Exec(t.Context(), "DROP DATABASE IF EXISTS heirs", "CREATE DATABASE heirs"); err != nil {
 		t.Fatal(err)
 	}
 	s := newSuccession(t, "WEIR_MYSQL="+my.DSN("heirs"), "--listen-mysql")

@@ -94,7 +94,7 @@ var mysqlHeirsWork = map[string]func(ctx context.Context, conn *sql.Conn, n int6
 
 // TestTakeoverOfMySQL: clients of MariaDB go through three hand-overs and notice nothing.
 func TestTakeoverOfMySQL(t *testing.T) {
-	m := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Light: true})
+	m := sharedMariaDB.Get(t)
 	ctx, cancel := context.WithTimeout(t.Context(), labtest.Patience)
 	defer cancel()
 	direct, err := sql.Open("mysql", "root@tcp("+m.Addr()+")/")
@@ -102,7 +102,7 @@ func TestTakeoverOfMySQL(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer direct.Close()
-	for _, text := range []string{"CREATE DATABASE heirs", "CREATE TABLE heirs.heirs (id bigint AUTO_INCREMENT PRIMARY KEY, n bigint)"} {
+	for _, text := range []string{"DROP DATABASE IF EXISTS heirs", "CREATE DATABASE heirs", "CREATE TABLE heirs.heirs (id bigint AUTO_INCREMENT PRIMARY KEY, n bigint)"} {
 		if _, err := direct.ExecContext(ctx, text); err != nil {
 			t.Fatal(err)
 		}
@@ -224,7 +224,7 @@ func TestTakeoverOfMySQL(t *testing.T) {
 
 // TestTakeoverKills: a KILL reaches a client that the process before has kept.
 func TestTakeoverKills(t *testing.T) {
-	m := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Light: true})
+	m := sharedMariaDB.Get(t)
 	ctx, cancel := context.WithTimeout(t.Context(), labtest.Patience)
 	defer cancel()
 	s := newSuccession(t, "WEIR_MYSQL="+m.DSN("mysql"), "--listen-mysql")
@@ -277,7 +277,7 @@ func TestTakeoverKills(t *testing.T) {
 // Connector/J chooses in its first statement, goes with it into the next process; so does
 // that another has chosen nothing.
 func TestTakeoverKeepsTheTrackingList(t *testing.T) {
-	m := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Light: true})
+	m := sharedMariaDB.Get(t)
 	ctx, cancel := context.WithTimeout(t.Context(), labtest.Patience)
 	defer cancel()
 	s := newSuccession(t, "WEIR_MYSQL="+m.DSN("mysql"), "--listen-mysql")

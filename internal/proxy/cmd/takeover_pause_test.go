@@ -12,7 +12,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/weirdb/weir/internal/cli/clitest"
-	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/internal/testkit"
 )
@@ -34,12 +33,14 @@ func (s *succession) waiting(n int) {
 // TestTakeoverUnderPause: statements that PAUSE holds back are handed over with their
 // sessions, and run once when the next process resumes.
 func TestTakeoverUnderPause(t *testing.T) {
-	pg := labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast})
+	pg := sharedPostgres.Get(t)
 	s := newPostgresSuccession(t, pg)
 	ctx, cancel := context.WithTimeout(t.Context(), labtest.Patience)
 	defer cancel()
-	if _, err := s.connect().Exec(ctx, "CREATE TABLE heirs (id bigint)"); err != nil {
-		t.Fatal(err)
+	for _, text := range []string{"DROP TABLE IF EXISTS heirs", "CREATE TABLE heirs (id bigint)"} {
+		if _, err := s.connect().Exec(ctx, text); err != nil {
+			t.Fatal(err)
+		}
 	}
 	insert := func(text string) func(conn *pgx.Conn) error {
 		return func(conn *pgx.Conn) error {
@@ -120,7 +121,7 @@ func TestTakeoverUnderPause(t *testing.T) {
 
 // TestTakeoverUnderPauseOfMySQL is that for MariaDB.
 func TestTakeoverUnderPauseOfMySQL(t *testing.T) {
-	m := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Light: true})
+	m := sharedMariaDB.Get(t)
 	ctx, cancel := context.WithTimeout(t.Context(), labtest.Patience)
 	defer cancel()
 	direct, err := sql.Open("mysql", "root@tcp("+m.Addr()+")/")
@@ -128,7 +129,7 @@ func TestTakeoverUnderPauseOfMySQL(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer direct.Close()
-	for _, text := range []string{"CREATE DATABASE heirs", "CREATE TABLE heirs.heirs (id bigint AUTO_INCREMENT PRIMARY KEY, n bigint)"} {
+	for _, text := range []string{"DROP DATABASE IF EXISTS heirs", "CREATE DATABASE heirs", "CREATE TABLE heirs.heirs (id bigint AUTO_INCREMENT PRIMARY KEY, n bigint)"} {
 		if _, err := direct.ExecContext(ctx, text); err != nil {
 			t.Fatal(err)
 		}
