@@ -1,6 +1,7 @@
 package backupcmd
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -46,11 +47,37 @@ type shop struct {
 	p *lab.Postgres
 }
 
-func newShop(t *testing.T, cfg lab.PostgresConfig) *shop {
+// server is of all shops that neither configure theirs nor break it.
+var server = labtest.Share(func(ctx context.Context) (*lab.Postgres, error) {
+	return lab.StartPostgres(ctx, lab.PostgresConfig{Durability: lab.Fast})
+})
+
+// newShop makes the source database, and removes what other tests have left beside it.
+func newShop(t *testing.T) *shop {
 	t.Helper()
-	clitest.ClearEnvironment(t)
+	s := &shop{t, server.Get(t)}
+	for _, list := range []string{
+		"SELECT 'DATABASE ' || quote_ident(datname) || ' WITH (FORCE)' FROM pg_database WHERE datname <> 'postgres' AND NOT datistemplate",
+		"SELECT 'ROLE ' || quote_ident(rolname) FROM pg_roles WHERE rolname <> current_user AND rolname !~ '^pg_'",
+	} {
+		for what := range strings.Lines(s.psql("postgres", list)) {
+			s.psql("postgres", "DROP "+what)
+		}
+	}
+	return s.filled()
+}
+
+// newOwnShop is newShop with a server of its own.
+func newOwnShop(t *testing.T, cfg lab.PostgresConfig) *shop {
+	t.Helper()
 	cfg.Durability = lab.Fast
 	s := &shop{t, labtest.Postgres(t, cfg)}
+	return s.filled()
+}
+
+func (s *shop) filled() *shop {
+	s.t.Helper()
+	clitest.ClearEnvironment(s.t)
 	s.psql("postgres", "CREATE DATABASE shop")
 	s.psql("shop", shopSQL)
 	return s
@@ -77,7 +104,7 @@ SELECT count(*) FROM big; SELECT indexdef FROM pg_indexes WHERE schemaname = 'pu
 }
 
 func TestBackupAndRestoreAPostgresDatabase(t *testing.T) {
-	s := newShop(t, lab.PostgresConfig{})
+	s := newShop(t)
 	want := s.print("shop")
 	dir := filepath.Join(t.TempDir(), "repo")
 	out := clitest.Decode[notice.Outcome](t, program.Must(t, "backup", s.dsn("shop"), "--to", dir, "--json", "--chunk-size", "256kB"))
@@ -220,7 +247,7 @@ func TestBackupThatNeverBeganLeavesNothing(t *testing.T) {
 }
 
 func TestBackupOfAClusterToS3Encrypted(t *testing.T) {
-	s := newShop(t, lab.PostgresConfig{})
+	s := newShop(t)
 	s.psql("postgres", "CREATE ROLE clerk LOGIN PASSWORD 'secret'; ALTER DATABASE shop OWNER TO clerk")
 	want := s.print("shop")
 	store := labtest.S3(t, lab.BrokerConfig{})
@@ -273,7 +300,7 @@ func TestBackupOfAClusterToS3Encrypted(t *testing.T) {
 }
 
 func TestBackupTellsOfItsOutcome(t *testing.T) {
-	s := newShop(t, lab.PostgresConfig{})
+	s := newShop(t)
 	posted := make(chan notice.Outcome, 10)
 	hook := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)

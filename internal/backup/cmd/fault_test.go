@@ -61,7 +61,7 @@ func journalHolds(repo, id string) func() bool {
 var slow = []string{"--chunk-size", "64kB", "--jobs", "1", "--rate-limit", "40kB", "--progress", "none"}
 
 func TestBackupThatIsKilledIsResumed(t *testing.T) {
-	s := newShop(t, lab.PostgresConfig{})
+	s := newShop(t)
 	for _, c := range []struct {
 		signal os.Signal
 		code   int
@@ -104,7 +104,7 @@ func TestBackupThatIsKilledIsResumed(t *testing.T) {
 }
 
 func TestRestoreThatIsKilledIsResumed(t *testing.T) {
-	s := newShop(t, lab.PostgresConfig{})
+	s := newShop(t)
 	want := s.print("shop")
 	repo := t.TempDir()
 	program.Must(t, "backup", s.dsn("shop"), "--to", repo, "-q", "--chunk-size", "64kB")
@@ -153,7 +153,7 @@ func TestBackupOntoAFullDisk(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("mounting a small file system needs root")
 	}
-	s := newShop(t, lab.PostgresConfig{})
+	s := newShop(t)
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=512k"); err != nil {
 		t.Skipf("mount a tmpfs: %v", err)
@@ -188,7 +188,7 @@ func TestBackupOntoAFullDisk(t *testing.T) {
 }
 
 func TestTwoBackupsAtOnce(t *testing.T) {
-	s := newShop(t, lab.PostgresConfig{})
+	s := newShop(t)
 	repo := t.TempDir()
 	var results [4]clitest.Result
 	var wg sync.WaitGroup
@@ -221,7 +221,7 @@ func TestTwoBackupsAtOnce(t *testing.T) {
 }
 
 func TestWhatIsDamagedIsNamed(t *testing.T) {
-	s := newShop(t, lab.PostgresConfig{})
+	s := newShop(t)
 	repo := t.TempDir()
 	program.Must(t, "backup", s.dsn("shop"), "--to", repo, "--id", "b", "-q", "--chunk-size", "256kB")
 	chunks, err := filepath.Glob(filepath.Join(repo, "b/db/shop/data/public.orders/*"))
@@ -294,7 +294,7 @@ func TestWhatIsDamagedIsNamed(t *testing.T) {
 }
 
 func TestBackupOfAServerThatDeniesOrIsGone(t *testing.T) {
-	s := newShop(t, lab.PostgresConfig{Auth: lab.SCRAM, Password: "right"})
+	s := newOwnShop(t, lab.PostgresConfig{Auth: lab.SCRAM, Password: "right"})
 	repo := t.TempDir()
 	program.Refuse(t, cli.ExitFailed, []string{"password authentication failed"}, "backup", strings.Replace(s.dsn("shop"), "right", "wrong", 1), "--to", repo)
 	program.Refuse(t, cli.ExitFailed, []string{`database "nothing" does not exist`}, "backup", s.dsn("nothing"), "--to", repo)

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/weirdb/weir/internal/backup/bulk/postgres"
-	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/testkit"
 )
 
@@ -16,7 +15,7 @@ import (
 // stays in the directory for temporary files, not even of one that had no time to
 // tidy up.
 func TestKilledBackupLeavesNoFiles(t *testing.T) {
-	s := newShop(t, lab.PostgresConfig{})
+	s := newShop(t)
 	// This pg_dump connects as the real one does, and never ends.
 	bin := t.TempDir()
 	script := fmt.Sprintf("#!/bin/sh\n[ \"$1\" = --version ] && exec '%[1]s/pg_dump' --version\nexec '%[1]s/psql' -Xc 'SELECT pg_sleep(100000)'\n", s.p.BinDir())

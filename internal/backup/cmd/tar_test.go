@@ -8,7 +8,6 @@ import (
 
 	"github.com/weirdb/weir/internal/backup/archive"
 	"github.com/weirdb/weir/internal/cli"
-	"github.com/weirdb/weir/internal/lab"
 )
 
 // Of two backups into one file at once, the second is refused; what was killed is
@@ -47,7 +46,7 @@ func TestTwoBackupsIntoOneTar(t *testing.T) {
 
 // A backup whose file does not get its name is told as one that failed.
 func TestTarThatGetsNoName(t *testing.T) {
-	s := newShop(t, lab.PostgresConfig{})
+	s := newShop(t)
 	dir := t.TempDir()
 	path, metrics := filepath.Join(dir, "b.tar"), filepath.Join(dir, "weir.prom")
 	if err := os.Mkdir(path, 0o700); err != nil {

@@ -18,7 +18,7 @@ import (
 // TestBaseBackupAndLogInS3 takes them there and brings them back. That servers
 // start on what comes back is tested with package wal.
 func TestBaseBackupAndLogInS3(t *testing.T) {
-	s := newShop(t, lab.PostgresConfig{Settings: map[string]string{"wal_level": "replica", "synchronous_commit": "on"}})
+	s := newOwnShop(t, lab.PostgresConfig{Settings: map[string]string{"wal_level": "replica", "synchronous_commit": "on"}})
 	store := labtest.S3(t, lab.BrokerConfig{})
 	for _, kv := range store.Environ() {
 		name, value, _ := strings.Cut(kv, "=")
@@ -92,7 +92,7 @@ func TestBaseBackupAndLogInS3(t *testing.T) {
 
 // TestWALReceiverEndsAndGoesOn stops a receiver in both ways.
 func TestWALReceiverEndsAndGoesOn(t *testing.T) {
-	s := newShop(t, lab.PostgresConfig{Settings: map[string]string{"wal_level": "replica", "synchronous_commit": "on"}})
+	s := newOwnShop(t, lab.PostgresConfig{Settings: map[string]string{"wal_level": "replica", "synchronous_commit": "on"}})
 	repo := t.TempDir()
 	logs := func() catalogue {
 		return clitest.Decode[catalogue](t, program.Must(t, "backup", "list", repo, "--json"))
