@@ -11,29 +11,29 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// This file is the way back: what a backend says, given to whom it answers.
+// This file passes what a backend sends to the clients that it answers.
 
-// A responder is the way back of a client: what the answers to its commands mean for its session.
+// A responder processes the answers to a client's commands, and sends weir's own.
 type responder struct {
 	c *client
 
-	seq byte // of the first packet of weir's own answer to the present command
+	seq byte // of the first packet of weir's own answer to the current command
 }
 
 const (
-	// maxClientOut is how much of a result waits in weir for a client that
-	// owns its backend, before weir stops reading from that backend.
+	// maxClientOut is how much of a result weir buffers for a client that owns its backend
+	// before it stops reading from that backend.
 	maxClientOut = 1 << 20
-	// maxHeld is how much of an answer is kept until it is whole. It is more than what
-	// lies in sockets when weir kills a statement whose answer begins just then: that one
-	// can still be run again.
+	// maxHeld is how much of an answer weir keeps until it is complete. It is more than sockets
+	// hold when weir kills a statement whose answer begins just then, so that such a statement
+	// can still run again.
 	maxHeld = 16 << 20
-	// maxSharedOut is the same as maxClientOut for a client whose backend is shared:
-	// there, to stop reading holds up others.
+	// maxSharedOut is maxClientOut for a client whose backend is shared: to stop reading there
+	// holds up others.
 	maxSharedOut = 64 << 20
 )
 
-// OnData routes what the server sent to the clients that it answers.
+// OnData passes the server's output to the clients that it answers.
 func (b *backend) OnData(p []byte) int {
 	for rest := p; len(rest) > 0 && !b.s.Closed; {
 		u := b.Head()
@@ -87,8 +87,8 @@ func (b *backend) OnData(p []byte) int {
 	return len(p)
 }
 
-// unasked is called with what the server says by itself: before it closes a
-// connection it says why.
+// unasked handles packets that answer no command: before the server closes a connection it may
+// send the reason.
 func (b *backend) unasked(p []byte) {
 	err := errors.New("server sent what nothing asked for")
 	if n, _, ok := mywire.Peek(p); ok && len(p) >= mywire.HeaderLen+n {
@@ -99,9 +99,8 @@ func (b *backend) unasked(p []byte) {
 	b.s.Close(err)
 }
 
-// forward gives the bytes of an answer to the client that it answers. The last bytes are
-// held back while they may be part of a packet that ends a result: that one may
-// have to be put differently.
+// forward passes the bytes of an answer to its client. It holds back the last bytes while they
+// may be part of a packet that ends a result, which weir may have to rewrite.
 func (b *backend) forward(u *unit, p []byte, event mywire.Event) {
 	held := 0
 	if event == mywire.EventMore {
@@ -112,7 +111,7 @@ func (b *backend) forward(u *unit, p []byte, event mywire.Event) {
 		return
 	}
 	if len(u.resp) > maxHeld {
-		u.goesOn(b) // not the packet that ends it, which may come now
+		u.goesOn(b) // not the packet that ends it, which may be in p
 	}
 	if len(b.hold) > 0 {
 		b.emit(u, b.hold)
@@ -122,7 +121,7 @@ func (b *backend) forward(u *unit, p []byte, event mywire.Event) {
 	b.hold = append(b.hold, p[len(p)-held:]...)
 }
 
-// emit gives whole packets, or parts of rows, to the client that the unit answers.
+// emit passes whole packets, or parts of rows, to the client of the unit.
 func (b *backend) emit(u *unit, p []byte) {
 	if len(p) == 0 {
 		return
@@ -135,7 +134,7 @@ func (b *backend) emit(u *unit, p []byte) {
 			return
 		}
 		if u.preempted && b.Cancels > 0 && len(u.resp) > maxClientOut {
-			b.s.Throttle(true) // until the KILL has been answered: see signal
+			b.s.Throttle(true) // until the KILL is answered: see signal
 		}
 		return
 	}
@@ -150,10 +149,9 @@ func (b *backend) emit(u *unit, p []byte) {
 	c.transport.holdBack(b)
 }
 
-// goesOn gives the client what is here of an answer that was to be kept until it is
-// whole: it is too long for that. From here on the unit cannot be run again. Of a member
-// of a group these are rows; the end of its answer, which says that they are all, is kept
-// until the group has committed.
+// goesOn sends the client the beginning of an answer that is too long to be kept until it is
+// complete. From here on the unit cannot run again. For a member of a group these are rows; the
+// end of its answer, which says that they are complete, is kept until the group has committed.
 func (u *unit) goesOn(b *backend) {
 	member := u.park && b.Mode == core.ModeLaned
 	if u.kind != unitClient || u.flight != nil || u.park && !member || u.hold && b.Cancels > 0 {
@@ -173,8 +171,8 @@ func (u *unit) goesOn(b *backend) {
 	c.transport.holdBack(b)
 }
 
-// resultEnded takes note of how a result ended, and puts its last packet as the
-// client expects it.
+// resultEnded records how a result ended, and rewrites its last packet as the client expects
+// it.
 func (b *backend) resultEnded(u *unit, last bool) {
 	a := &b.answer
 	if code := a.ErrorCode(); last && code != 0 {
@@ -211,21 +209,21 @@ func (b *backend) resultEnded(u *unit, last bool) {
 		changed, u.stateful = true, true
 	}
 	if changed {
-		b.reword(u, &ok) // an EOF has the flag alone
+		b.reword(u, &ok) // an EOF has only the flag
 	}
 	ok.Info, ok.State = nil, nil
 	u.ok, u.rows = ok, a.Rows()
 }
 
-// reword puts the packet that ended a result, which has just been passed on, as
-// the client would have got it directly: without session state if it did not ask
-// for that, else with what servers tell of by default.
+// reword rewrites the packet that ended a result, which has just been passed on, as the server
+// would have sent it to the client directly: without session state if the client has not
+// enabled it, otherwise with what servers report by default.
 func (b *backend) reword(u *unit, ok *mywire.OK) {
 	out, caps := *ok, u.caps
 	var buf *[]byte
 	switch c := u.c; {
 	case u.refresh:
-		buf, out.State = &u.resp, nil // it is kept only if there is nothing to tell
+		buf, out.State = &u.resp, nil // it is kept only if it has no state to report
 	case u.kind != unitClient || c == nil || c.s.Closed:
 		return
 	default:
@@ -236,7 +234,7 @@ func (b *backend) reword(u *unit, ok *mywire.OK) {
 	}
 	tail := b.answer.Tail()
 	if tail > len(*buf) {
-		return // the client is closing, or the answer too long to be kept
+		return // the client is closing, or the answer is too long to be kept
 	}
 	at := len(*buf) - tail
 	seq, first := (*buf)[at+3], (*buf)[at+mywire.HeaderLen]
@@ -247,7 +245,7 @@ func (b *backend) reword(u *unit, ok *mywire.OK) {
 	}
 }
 
-// rewordError puts another error in the place of the one that has just come.
+// rewordError replaces the error that has just come.
 func rewordError(b *backend, u *unit, e *mywire.Error) {
 	if u.c == nil || u.c.s.Closed {
 		return
@@ -263,7 +261,7 @@ func rewordError(b *backend, u *unit, e *mywire.Error) {
 	*buf = mywire.AppendError((*buf)[:at], (*buf)[at+3], e)
 }
 
-// overdueError is that of a statement that weir has ended for its length.
+// overdueError is the error for a statement that exceeded the query timeout.
 func overdueError(p *pool) *mywire.Error {
 	if p.facts.mariadb {
 		return mywire.NewError(mywire.ErrMariaStatementTimeout, "Query execution was interrupted (--query-timeout %s of weir)", p.Limits.QueryTimeout)
@@ -283,15 +281,15 @@ func (bk *responder) done() {
 func (bk *responder) refuseHere(e *mywire.Error) {
 	c := bk.c
 	c.stats.errors++
-	c.cached.Leave((*cache.Flight).Leave) // it was to be sent
+	c.cached.Leave((*cache.Flight).Leave) // the command was to be sent
 	if c.link != nil {
-		c.link.lastUser = nil // what is there is not this error
+		c.link.lastUser = nil // the diagnostics there are not those of this error
 	}
 	c.reply(mywire.AppendError(nil, bk.seq, e))
 	c.diag.forget()
 }
 
-// answered is called when a unit of this client has been answered.
+// answered is called when a unit of this client is answered.
 func (c *client) answered(b *backend, u *unit) {
 	c.served, c.fwd.lost = b, core.Losses{}
 	c.idleSince = c.l.Now
@@ -304,7 +302,7 @@ func (c *client) answered(b *backend, u *unit) {
 		c.p.Stats.Transactions++
 		c.inflight--
 		if !u.read {
-			c.cached.Wrote() // a write of a lane that has run apart
+			c.cached.Wrote() // a write of a lane that ran apart
 		}
 		if u.failed {
 			c.stats.errors++
@@ -325,8 +323,8 @@ func (c *client) answered(b *backend, u *unit) {
 	unasked := c.state == stateSending // the server has answered in the middle of a file
 	c.state.leave(stateSending)
 	if !unasked && (c.transport.pass > 0 || c.transport.streams) {
-		// The server would take the rest for another command, and its answer would be that
-		// command's. A server that does this closes the connection.
+		// The server would read the rest as another command, and would answer that. A server
+		// that answers this early closes the connection.
 		c.s.CloseAfterFlush()
 		b.s.Close(errors.New("the server has answered a command before it had all of it"))
 		return
@@ -335,7 +333,7 @@ func (c *client) answered(b *backend, u *unit) {
 	case u.failed || u.cmd == mywire.ComQuery || u.cmd == mywire.ComStmtExecute || u.cmd == mywire.ComStmtBulkExecute:
 		c.diag.ran(b, u)
 	case b.lastUser != c:
-		b.lastUser = nil // a command that leaves in part what was there
+		b.lastUser = nil // a command that clears part of the diagnostics
 	}
 	if u.failed || u.ok.Warnings > 0 {
 		b.warned = c
@@ -363,7 +361,7 @@ func (c *client) answered(b *backend, u *unit) {
 	}
 }
 
-// defined takes note of a unit that has defined something, or may have.
+// defined processes a unit that has changed the schema, or may have.
 func (l *loop) defined(u *unit) {
 	if u.hidesAccounts() {
 		l.srv.askAgain()
@@ -374,11 +372,11 @@ func (l *loop) defined(u *unit) {
 	l.srv.eachPool(l, (*pool).forgetSchema)
 	if !u.effects.Has(myscan.EffTemp) || u.effects.Has(myscan.EffMulti) {
 		l.srv.Cache.Purge("")
-		l.srv.askAgain() // the database may be gone, or the password another
+		l.srv.askAgain() // the database may be gone, or the password changed
 	}
 }
 
-// settled takes note of the answer to a command of the linked client.
+// settled processes the answer to a command of the linked client.
 func (bk *responder) settled(b *backend, u *unit) {
 	c := bk.c
 	if u.failed {
@@ -397,7 +395,7 @@ func (bk *responder) settled(b *backend, u *unit) {
 	switch {
 	case u.change&changeSessions == 0:
 	case u.failed:
-		c.l.renewSoon = true // a part of it may have been done
+		c.l.renewSoon = true // a part of it may have taken effect
 	default:
 		c.l.srv.renew(c.l)
 	}
@@ -414,7 +412,7 @@ func (bk *responder) succeeded(u *unit) {
 	}
 	c.diag.last.note(u)
 	switch {
-	case u.effects.Has(myscan.EffMulti): // what one statement of it releases, the next may take
+	case u.effects.Has(myscan.EffMulti): // a later statement may take again what an earlier one releases
 	case u.change&changeTimestampDefault != 0:
 		c.pins.held &^= pinTimestamp
 	case u.change&changeUnlock != 0:
@@ -437,35 +435,35 @@ func (bk *responder) succeeded(u *unit) {
 	if u.change&changeXAEnd != 0 {
 		c.pins.held &^= pinXA
 	}
-	// A text without such a word that changed something beyond settings called
-	// a function or procedure that did, or a trigger.
+	// The text has no such word, but the answer reports a change beyond settings: it called a
+	// function or procedure that made it, or a trigger did.
 	if u.change&changeState != 0 && (u.effects.Has(myscan.EffUnknownFunc) || u.effects == myscan.EffWrites) {
 		c.pins.add(pinFunction)
 	}
 	if u.effects.Has(myscan.EffUnknownFunc) && !c.p.facts.tellsInResults && u.answersWithRows() {
-		c.pins.add(pinFunction) // without CLIENT_DEPRECATE_EOF most servers do not tell in a result
+		c.pins.add(pinFunction) // without CLIENT_DEPRECATE_EOF most servers do not report state in a result
 	}
 }
 
-// failed takes note of an ERR, which says nothing of the transaction. Where it
-// may have ended one, or begun one, the server is asked.
+// failed processes an ERR, which says nothing about the transaction. If the error may have
+// ended one, or the statement begun one, weir queries the server.
 func (bk *responder) failed(b *backend, u *unit) {
 	c := bk.c
 	c.stats.errors++
 	c.diag.last.fail(u)
 	if u.change&changeDeallocate != 0 && u.code == mywire.ErrUnknownStatement {
-		c.pins.deallocated() // it was not there
+		c.pins.deallocated() // it did not exist
 	}
 	if u.effects.Has(myscan.EffUnknownFunc) && !neverRan(u) {
-		c.pins.add(pinFunction) // what it has changed until then is told by nothing
+		c.pins.add(pinFunction) // the server does not report the changes that it made before the error
 	}
 	if c.inTx() || !c.autocommit() || !plainVerb(u) {
 		bk.probe(b)
 	}
 }
 
-// refusesTransaction disconnects a client that is in a transaction though there are to be
-// none, which rolls it back. The text of what began it did not show that, and it has been
+// refusesTransaction disconnects a client that is in a transaction in the statement mode, which
+// rolls the transaction back. The text that began it did not show that, and is already
 // answered.
 func (bk *responder) refusesTransaction() {
 	if c := bk.c; c.l.cfg.Mode == session.ModeStatement && c.inTx() {
@@ -473,7 +471,7 @@ func (bk *responder) refusesTransaction() {
 	}
 }
 
-// probe asks the server for the state of the transaction.
+// probe queries the state of the transaction.
 func (bk *responder) probe(b *backend) {
 	c := bk.c
 	c.state.enter(stateAsking)
@@ -484,7 +482,7 @@ func (bk *responder) probe(b *backend) {
 			c.status = u.ok.Status & keptStatus
 			bk.refusesTransaction()
 		} else {
-			c.pins.add(pinUnknown) // a transaction, perhaps
+			c.pins.add(pinUnknown) // maybe a transaction
 		}
 		c.resume()
 	})
@@ -492,8 +490,8 @@ func (bk *responder) probe(b *backend) {
 	b.s.Out = mywire.AppendPing(b.s.OutBuf())
 }
 
-// backendQuiet decides whether the client keeps its backend, when everything that
-// was sent has been answered.
+// backendQuiet is called when everything sent is answered: the client gives its backend back
+// unless the session still needs it.
 func (c *client) backendQuiet() {
 	b := c.link
 	if c.texts.lost {
@@ -518,8 +516,8 @@ func (c *client) backendQuiet() {
 	c.resume()
 }
 
-// quietSoon has backendQuiet called when the present event has been dealt with,
-// for a command that weir has answered itself.
+// quietSoon calls backendQuiet after the current event, for a command that weir has answered
+// itself.
 func (c *client) quietSoon() {
 	c.l.Post(func() {
 		if c.link != nil && c.link.Depth() == 0 && !c.s.Closed {
@@ -528,9 +526,9 @@ func (c *client) quietSoon() {
 	})
 }
 
-// backendGone tells the client that its backend is gone, and with it the
-// session's state. Between transactions, with nothing of the session on it, the client
-// goes on; with its command, too, if that has not left weir.
+// backendGone is called when the linked backend's connection is lost, and with it the session's
+// state there. Between transactions, with no session state on it, the client goes on, and its
+// command is sent again if none of it has been sent.
 func (c *client) backendGone(b *backend, e *mywire.Error) {
 	if c.diag.last.idBackend == b {
 		c.diag.last.loseID()
@@ -538,7 +536,7 @@ func (c *client) backendGone(b *backend, e *mywire.Error) {
 	c.link = nil
 	c.cached.Wrote()
 	c.cached.Leave((*cache.Flight).Fail)
-	c.s.Throttle(false) // what it sent need not be written any more
+	c.s.Throttle(false) // its bytes need not be written any more
 	c.state.leave(stateAsking)
 	c.state.leave(stateSending)
 	c.texts.forgetScan()
@@ -555,13 +553,13 @@ func (c *client) backendGone(b *backend, e *mywire.Error) {
 	switch {
 	case unsent && c.fwd.takeBack(b, cur):
 	case cur == nil && free && (len(c.s.In) == 0 || c.fwd.again(b)):
-		// It was kept for the warnings of the last statement, for one that is to be
-		// judged, or for a question of weir's before the next.
+		// The client kept it for the warnings of the last statement, for a statement that is
+		// still to be judged, or for a query of weir's before the next one.
 		c.texts.lost = len(c.texts.unjudged) > 0
 		c.stmts.leave()
 		c.diag.lost(b)
 	case cur != nil && !cur.wrote && free:
-		// Nothing of the session is lost but the answer.
+		// The session has lost only the answer.
 		c.texts.unjudged, c.texts.lost = nil, false
 		c.stats.errors++
 		c.stmts.leave()
@@ -607,17 +605,16 @@ func (bk *responder) grouped(u *unit, id uint64, warnings uint16) {
 	c.l.recycle(u)
 }
 
-// resetSession brings the client back to what it was after the login, as
-// COM_RESET_CONNECTION does.
+// resetSession resets the session to its state after the login, as COM_RESET_CONNECTION does.
 func (c *client) resetSession() {
 	was := c.set
 	c.forgetSession()
 	c.set = c.settings.start
 	if db, ok := was.Get(databaseSetting); ok {
-		c.set = c.p.settings.With(c.set, db) // the reset leaves the database
+		c.set = c.p.settings.With(c.set, db) // the reset keeps the database
 	}
 	if !c.p.facts.mariadb {
-		for _, name := range charsetNames { // whatever it has chosen with COM_CHANGE_USER
+		for _, name := range charsetNames { // including those chosen by COM_CHANGE_USER
 			c.set = c.p.settings.Without(c.set, name)
 		}
 	}
@@ -627,12 +624,11 @@ func (c *client) resetSession() {
 	c.settings.readMode()
 	c.status = c.settings.status()
 	if !c.p.facts.mariadb {
-		c.status |= mywire.StatusAutocommit // as MySQL answers, whatever the setting is
+		c.status |= mywire.StatusAutocommit // MySQL answers so, whatever the setting is
 	}
 }
 
-// forgetSession forgets what the client has made of its session but its
-// settings.
+// forgetSession clears the state of the session except its settings.
 func (c *client) forgetSession() {
 	c.stmts.forget()
 	c.pins.held &= outlastReset
@@ -640,6 +636,6 @@ func (c *client) forgetSession() {
 	c.pins.locks, c.pins.named, c.pins.tableLocks, c.texts.namedEffects, c.texts.lost = nil, nil, 0, 0, false
 	c.settings.choseVariables, c.settings.choseChanges, c.diag.wroteGTID, c.diag.draws, c.diag.asks = false, false, false, false, false
 	c.settings.owed, c.settings.list = nil, trackedVariables{}
-	c.diag.last = lastStatement{idVersion: c.diag.last.idVersion + 1, ran: c.diag.last.ran} // FOUND_ROWS() outlives a reset
+	c.diag.last = lastStatement{idVersion: c.diag.last.idVersion + 1, ran: c.diag.last.ran} // FOUND_ROWS() survives a reset
 	c.status = mywire.StatusAutocommit
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// A backend is one connection to the server. Its units are those that were sent and
-// not yet answered, in order.
+// A backend is one connection to the server. Its units are those that were sent and are not
+// answered yet, in order.
 type backend struct {
 	core.Conn[*unit]
 	s    *netloop.Sock
@@ -23,24 +23,23 @@ type backend struct {
 	lane  *lane   // laned
 
 	answer  mywire.Answer
-	walking bool          // answer is that of the head
-	hold    []byte        // bytes of a packet that may end a result and is not whole yet
+	walking bool          // answer parses the head's answer
+	hold    []byte        // bytes of a packet that may end a result and is not complete yet
 	status  mywire.Status // of the last OK
 
 	backendSession
 	backendStmts
 	leftDiagnostics
 
-	greeted   bool          // has answered weir's first questions
-	polled    bool          // taken for a question of weir's own, which is no use
-	killAgain time.Duration // weir kills nothing here before
-	alone     *unit         // is to run here when the session has been made ready
-	struck    bool          // a KILL may have hit another statement than was meant
+	greeted   bool          // weir's first queries are answered
+	polled    bool          // taken for a query of weir's own, which does not count as use
+	killAgain time.Duration // weir kills nothing here before this
+	alone     *unit         // runs here when the session is prepared
+	struck    bool          // a KILL may have hit another statement than the intended one
 }
 
-// send appends a whole unit. The bytes leave at the turn's end together with
-// those of every other unit for this backend. A prepared statement must be known
-// here.
+// send appends a whole unit. The bytes are sent at the end of the turn together with those of
+// every other unit for this backend. A prepared statement must exist here.
 func (b *backend) send(u *unit) {
 	b.push(u)
 	if u.cmd == mywire.ComStmtExecute {
@@ -51,15 +50,15 @@ func (b *backend) send(u *unit) {
 	b.s.Touch()
 }
 
-// push puts a unit in flight, whose bytes the caller appends next.
+// push puts a unit in flight; the caller appends its bytes next.
 func (b *backend) push(u *unit) {
 	u.sendsAt(b)
 	b.Push(u, b.p.l.Now)
 	b.pace()
 }
 
-// pace has commands wait in weir until those before them are answered, where the server
-// may not be sent several at once.
+// pace holds back commands until those before them are answered, if the server cannot be sent
+// several at once.
 func (b *backend) pace() {
 	at := uint64(0)
 	if units := b.Units(); len(units) > 1 && !b.p.facts.pipelines {
@@ -68,8 +67,7 @@ func (b *backend) pace() {
 	b.s.WriteUntil(at)
 }
 
-// hidden makes and queues a unit for a command of weir's own; the caller appends
-// the bytes.
+// hidden makes and queues a unit for a command of weir's own; the caller appends the bytes.
 func (b *backend) hidden(cmd byte, done func(u *unit)) *unit {
 	u := b.p.l.newUnit(unitHidden, cmd)
 	u.done, u.park = done, true
@@ -78,7 +76,7 @@ func (b *backend) hidden(cmd byte, done func(u *unit)) *unit {
 	return u
 }
 
-// ask runs weir's own query; done is called with the answer, or with u.err.
+// ask runs a query of weir's own; done is called with the answer, or with u.err.
 func (b *backend) ask(sql string, done func(u *unit)) {
 	b.hidden(mywire.ComQuery, done)
 	b.s.Out = mywire.AppendCommand(b.s.OutBuf(), mywire.ComQuery, sql)
@@ -99,7 +97,7 @@ func (b *backend) Goodbye() {
 	b.s.Close(io.EOF)
 }
 
-// refused is the error for those whose settings the server did not take.
+// refused is the error for clients whose settings the server did not accept.
 func refused(err *mywire.Error) *mywire.Error {
 	return mywire.NewError(mywire.ErrUnknown, "weir could not restore the session settings on another connection: %v", err)
 }
@@ -164,7 +162,7 @@ func (b *backend) ended(u *unit) {
 	}
 }
 
-// settle decides what becomes of the backend when a unit has ended.
+// settle decides what the backend does next when a unit has ended.
 func (b *backend) settle() {
 	if b.Depth() > 0 {
 		if b.Mode == core.ModeShared {
@@ -173,7 +171,7 @@ func (b *backend) settle() {
 		return
 	}
 	if b.Held {
-		return // given to somebody by prepare
+		return // prepare has reserved it
 	}
 	if b.Cancels > 0 {
 		return // settled again when the KILL has ended
@@ -200,13 +198,13 @@ func (b *backend) orphaned(c *client) {
 		b.idOwner = nil
 	}
 	if b.p.facts.silent && b.Depth() == 0 {
-		b.Goodbye() // in which database it is, nobody knows
+		b.Goodbye() // its current database is unknown
 		return
 	}
 	if b.Depth() > 0 || c.transport.pass > 0 || c.transport.streams || c.state == stateSending {
-		// The server is at work for nobody. Closing the connection ends a
-		// transaction, but not a statement under way: that one runs to its end,
-		// as it does when a client of the server itself goes away.
+		// The server works for a client that has left. Closing the connection ends a
+		// transaction, but not a running statement: it runs to its end, as it does when a
+		// client of the server itself disconnects.
 		b.s.Close(io.EOF)
 		return
 	}
@@ -232,10 +230,10 @@ func (b *backend) orphaned(c *client) {
 	})
 }
 
-// rollbackSQL ends a transaction. The server refuses it within one of XA.
+// rollbackSQL rolls back a transaction. The server refuses it within an XA transaction.
 const rollbackSQL = "ROLLBACK AND NO CHAIN NO RELEASE"
 
-// reset brings the session back to what it was after the login.
+// reset resets the session to its state after the login.
 func (b *backend) reset() {
 	b.Mode = core.ModeOwn
 	b.s.Throttle(false)
@@ -245,7 +243,7 @@ func (b *backend) reset() {
 // Cut implements core.Backend.
 func (b *backend) Cut(err error) { b.s.Close(err) }
 
-// fail closes the connection because it cannot be trusted any more.
+// fail closes the connection because weir cannot rely on its state any more.
 func (b *backend) fail(err error) {
 	b.p.l.srv.Log.Error("backend closed", "pool", b.p.key.String(), "connection", b.id, "error", err)
 	b.s.Close(err)
@@ -259,8 +257,8 @@ func (b *backend) OnDrained() {
 	}
 }
 
-// OnClosed reports to the clients that wait for this backend what is known of
-// their statements. None is run again whose outcome is unknown.
+// OnClosed reports to the clients that wait for this backend what is known about their
+// statements. It never reruns a statement whose outcome is unknown.
 func (b *backend) OnClosed(err error) {
 	p := b.p
 	p.lose(b, err)
@@ -268,8 +266,8 @@ func (b *backend) OnClosed(err error) {
 	if err != nil && !errors.Is(err, netloop.ErrStopped) {
 		why = ": " + err.Error()
 	}
-	// Not 2013, which is what clients themselves make of this: those built on
-	// MariaDB's library take such a number from a server for a malformed packet.
+	// Not 2013, which is the number that clients themselves use for this: those built on
+	// MariaDB's library take it from a server for a malformed packet.
 	e := mywire.NewError(mywire.ErrNetRead, "weir: the connection to the server was lost%s; whether the statement took effect is unknown", why)
 	owner, ln := b.owner, b.lane
 	if c := b.idOwner; c != nil {

@@ -7,24 +7,24 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// A backendSession is a backend's session on the server: its settings, and how they change
-// to those of another client.
+// A backendSession is a backend's session on the server: its settings, and their change to
+// those of another client.
 type backendSession struct {
 	b         *backend
-	set       *session.Set // settings in force when the queue is empty
-	step      uint64       // auto_increment_increment of a session without an own one
-	maxPacket int          // max_allowed_packet, which lasts as long as the connection
-	listed    int          // max_error_count of a session without an own one
-	shows     bool         // its owner's session_track_system_variables is in force: see tracked_variables.go
+	set       *session.Set // its settings when the queue is empty
+	step      uint64       // auto_increment_increment of a session that has not set it
+	maxPacket int          // max_allowed_packet, fixed for the lifetime of the connection
+	listed    int          // max_error_count of a session that has not set it
+	shows     bool         // its owner's session_track_system_variables is in effect: see tracked_variables.go
 
-	began   mywire.Status // of the login; of MySQL, autocommit is what the server has said when asked
-	asked   bool          // that is so
-	role    string        // the one in force after the login
+	began   mywire.Status // status of the login; in MySQL, autocommit is what the session reported when queried
+	asked   bool          // that query was answered
+	role    string        // the active role after the login
 	renewed bool          // the session has been reset since
 }
 
-// accord is for a session that began with another autocommit than the pool knows of: the
-// server's global value has changed. So its settings are others, too.
+// accord handles a session that began with another autocommit than the pool knows: the server's
+// global value has changed, so the session's settings differ.
 func (f *backendSession) accord() {
 	base, known := f.b.p.facts.base["autocommit"]
 	_, own := f.set.Get("autocommit")
@@ -36,8 +36,8 @@ func (f *backendSession) accord() {
 	}
 }
 
-// noteAutocommit notes with which autocommit the session began, where the login did not
-// say so: MySQL's answers to logins and resets have the flag whatever the setting is.
+// noteAutocommit records with which autocommit the session began if the login did not report
+// it: MySQL's answers to logins and resets set the flag whatever the setting is.
 func (f *backendSession) noteAutocommit(value string) {
 	b := f.b
 	f.asked, f.began = true, f.began&^mywire.StatusAutocommit
@@ -49,7 +49,7 @@ func (f *backendSession) noteAutocommit(value string) {
 		return
 	}
 	if b.owner != nil {
-		b.Doomed = true // it runs in settings that are not those of its client
+		b.Doomed = true // it does not run in its client's settings
 	}
 	f.accord()
 	b.p.l.srv.renew(b.p.l)
@@ -57,7 +57,7 @@ func (f *backendSession) noteAutocommit(value string) {
 
 func autocommits(s mywire.Status) bool { return s&mywire.StatusAutocommit != 0 }
 
-// autocommitOf is the setting of a session in the given status.
+// autocommitOf returns the setting of a session in the given status.
 func autocommitOf(s mywire.Status) session.Setting {
 	value := "0"
 	if autocommits(s) {
@@ -66,8 +66,8 @@ func autocommitOf(s mywire.Status) session.Setting {
 	return session.Setting{Name: "autocommit", Value: value, Literal: true}
 }
 
-// introduce prepares a new or reset session: the server is to tell of all
-// changes. The first one also says what sessions are like.
+// introduce prepares a new or reset session: it makes the server report all changes. On the
+// first one it also queries the facts about the server.
 func (f *backendSession) introduce() {
 	b := f.b
 	p := b.p
@@ -90,7 +90,7 @@ func (f *backendSession) introduce() {
 			if !again {
 				f.role = string(rows[0][4])
 			} else if f.role != string(rows[0][4]) {
-				b.Doomed = true // a client has set one, perhaps out of sight, and no reset ends it
+				b.Doomed = true // a client has set one, maybe invisibly, and no reset ends it
 				if c := b.owner; c != nil {
 					c.pins.add(pinRole)
 				}
@@ -107,12 +107,12 @@ func (f *backendSession) introduce() {
 			b.ask(fixedSQL, func(u *unit) { p.facts.learnFixed(u.result(p.key.caps)) })
 			b.ask(resultCanary, b.tellsInResults)
 			b.ask(confusionCanary, b.confuses)
-			// That the settings are back is told with the next change that is told of,
-			// and would be laid to a client's statement.
+			// The server reports the restored settings with the next reported change, and weir
+			// would attribute them to a client's statement.
 			b.ask(trackSQL, func(*unit) {})
 		}
 		b.ask(factsSQL(p.facts.mariadb), p.learn)
-		b.ask(noWarnings, func(*unit) {}) // of information_schema, and what it made of the current database
+		b.ask(noWarnings, func(*unit) {}) // of information_schema, and of its effect on the current database
 		b.endLook()
 	}
 	if k := p.catalog; !k.known || k.stale && k.loading == 0 {
@@ -120,10 +120,10 @@ func (f *backendSession) introduce() {
 	}
 }
 
-// prepare brings a taken backend to the given settings, which costs a round trip,
-// and then calls then. Nothing may be sent behind the command before it is
-// answered: if the server refuses the settings, a statement would run in those of
-// another client. On an error the backend is used up.
+// prepare changes a taken backend's settings to set, which costs a round trip, and then calls
+// then. Nothing may be sent behind the commands before they are answered: if the server refuses
+// the settings, a statement would run in those of another client. After an error the backend is
+// closed when it is released.
 func (f *backendSession) prepare(set *session.Set, then func(err *mywire.Error)) {
 	b := f.b
 	b.Held = true
@@ -141,7 +141,7 @@ func (f *backendSession) prepare(set *session.Set, then func(err *mywire.Error))
 			return
 		}
 		b.Doomed = b.Doomed || failure != nil
-		l.Post(func() { // when the answer has been dealt with
+		l.Post(func() { // after the current answer is processed
 			b.Held = false
 			then(failure)
 		})
@@ -153,22 +153,22 @@ func (f *backendSession) prepare(set *session.Set, then func(err *mywire.Error))
 	b.lastUser = nil
 }
 
-// readied brings a taken backend into the given settings and has a statement
-// prepared there, if one is given; then it calls then, with an error if the backend
-// is closed by then: nothing was sent yet that could not be sent to another one.
+// readied changes a taken backend's settings to set, and prepares st there unless it is nil;
+// then it calls then. If the backend is closed by then, then gets an error: nothing was sent
+// that could not be sent to another one.
 func (f *backendSession) readied(set *session.Set, st *stmt, then func(b *backend, err *mywire.Error)) {
 	b := f.b
-	if b.s.Closed { // right behind the answer that made it ready
+	if b.s.Closed { // it closed right behind the answer that made it ready
 		then(b, errLostUnsent())
 		return
 	}
 	if f.set != set {
 		if !reachable(f.set, set, b.p.key.database) {
-			if b.idOwner != nil { // what it alone knows does not end with it
+			if b.idOwner != nil { // the id that only it knows must survive it
 				b.Held = true
 				b.yieldID(nil)
 				b.ask(noWarnings, func(*unit) {
-					b.p.l.Post(func() { // when the answer has been dealt with
+					b.p.l.Post(func() { // after the current answer is processed
 						b.Held = false
 						f.readied(set, st, then)
 					})
@@ -194,7 +194,7 @@ func (f *backendSession) readied(set *session.Set, st *stmt, then func(b *backen
 	}
 	b.Held = true
 	b.learn(st, func(err *mywire.Error) {
-		b.p.l.Post(func() { // when the answer has been dealt with
+		b.p.l.Post(func() { // after the current answer is processed
 			b.Held = false
 			if err == nil {
 				f.readied(set, st, then)
@@ -205,8 +205,8 @@ func (f *backendSession) readied(set *session.Set, st *stmt, then func(b *backen
 	})
 }
 
-// become changes the settings behind what is under way, for the connection's owner. What
-// comes next would run in others if that failed.
+// become changes the settings behind the units in flight, for the connection's owner. It closes
+// the connection if that fails, since the next command would run in other settings.
 func (f *backendSession) become(set *session.Set) {
 	from := f.set
 	f.set = set
@@ -217,7 +217,7 @@ func (f *backendSession) become(set *session.Set) {
 	})
 }
 
-// visit changes the settings for a moment.
+// visit changes the settings from one set to another, and calls failed on an error.
 func (f *backendSession) visit(from, to *session.Set, failed func(e *mywire.Error)) {
 	b := f.b
 	for _, st := range f.transition(from, to) {
@@ -230,8 +230,8 @@ func (f *backendSession) visit(from, to *session.Set, failed func(e *mywire.Erro
 	}
 }
 
-// readingAs returns the backend's settings with those by which a text is read taken
-// from another set.
+// readingAs returns the backend's settings with those that determine how a text is read taken
+// from set.
 func (f *backendSession) readingAs(set *session.Set) *session.Set {
 	var list []session.Setting
 	for _, s := range f.set.List() {
@@ -256,8 +256,8 @@ func (f *backendSession) renewSession() {
 	f.introduce()
 }
 
-// afterReset forgets what a COM_RESET_CONNECTION under way takes away, and has the
-// session made as a login makes it.
+// afterReset clears what a COM_RESET_CONNECTION in flight resets, and prepares the session as a
+// login does.
 func (f *backendSession) afterReset() {
 	b := f.b
 	clear(b.prepared)
@@ -265,7 +265,7 @@ func (f *backendSession) afterReset() {
 	db, other := f.set.Get(databaseSetting)
 	f.set = b.p.settings.Empty()
 	if other {
-		f.set = b.p.settings.With(f.set, db) // the reset leaves the database
+		f.set = b.p.settings.With(f.set, db) // the reset keeps the database
 	}
 	b.lastUser, b.idOwner, b.sameID, b.sequencer = nil, nil, nil, nil
 	name := b.p.key.database
@@ -273,15 +273,16 @@ func (f *backendSession) afterReset() {
 		name = db.Value
 	}
 	if name != "" {
-		// MariaDB's reset leaves the database, but takes the server's collation for the database's.
+		// MariaDB's reset keeps the database, but takes the server's collation for the
+		// database's.
 		b.hidden(mywire.ComInitDB, func(u *unit) { b.Doomed = b.Doomed || u.err != nil })
 		b.s.Out = mywire.AppendCommand(b.s.OutBuf(), mywire.ComInitDB, name)
 	}
 	if base := b.p.facts.base; base != nil {
-		// Settings of a login that a reset may set otherwise.
+		// Settings of a login that a reset may change.
 		b.ask(baseSQL(base), func(u *unit) { b.Doomed = b.Doomed || u.err != nil })
 	}
-	if sql := b.p.facts.initConnect; sql != "" { // several statements fail where the class has none
+	if sql := b.p.facts.initConnect; sql != "" { // several statements fail if the class does not allow them
 		b.ask(sql, func(u *unit) { b.Doomed = b.Doomed || u.err != nil })
 	}
 }

@@ -11,7 +11,7 @@ import (
 type backendStmts struct {
 	b         *backend
 	prepared  map[*stmt]*instance
-	textBytes int // of the prepared ones
+	textBytes int // of the prepared statements' texts
 	useSeq    uint64
 }
 
@@ -21,7 +21,7 @@ type instance struct {
 	used uint64
 }
 
-// use returns the backend's number of a statement that is prepared there.
+// use marks a prepared statement as used, and returns its id on the backend.
 func (k *backendStmts) use(st *stmt) uint32 {
 	in := k.prepared[st]
 	k.useSeq++
@@ -29,7 +29,7 @@ func (k *backendStmts) use(st *stmt) uint32 {
 	return in.id
 }
 
-// learn has a statement prepared, and makes room for it.
+// learn prepares a statement, and makes room for it.
 func (k *backendStmts) learn(st *stmt, done func(err *mywire.Error)) {
 	k.makeRoom(st)
 	k.prepareAway(st, func(u *unit) {
@@ -40,10 +40,10 @@ func (k *backendStmts) learn(st *stmt, done func(err *mywire.Error)) {
 	})
 }
 
-// prepareAway prepares a statement with the meaning that it had where its client
-// prepared it: names belong to the database of then. So a session that is
-// elsewhere by now goes there and back, in the settings that say how a text is read
-// and in no others: a change of autocommit would commit the client's transaction.
+// prepareAway prepares a statement with the meaning that it had where its client prepared it:
+// its names belong to the database of that time. If the session has another one by now, it
+// switches there and back, in the settings that determine how a text is read and no others: a
+// change of autocommit would commit the client's transaction.
 func (k *backendStmts) prepareAway(st *stmt, done func(u *unit)) {
 	b := k.b
 	b.Doomed = b.Doomed || traces(st.sql, &st.info)
@@ -56,7 +56,7 @@ func (k *backendStmts) prepareAway(st *stmt, done func(u *unit)) {
 	}
 	b.hidden(mywire.ComStmtPrepare, func(u *unit) {
 		if astray != nil {
-			u.err, u.failed = astray, true // it means something else where it was prepared now
+			u.err, u.failed = astray, true // where it was prepared now, it means something else
 		}
 		done(u)
 	}).st = st
@@ -64,18 +64,18 @@ func (k *backendStmts) prepareAway(st *stmt, done func(u *unit)) {
 	if away {
 		b.visit(there, b.set, func(e *mywire.Error) {
 			if !b.s.Closed {
-				b.fail(fmt.Errorf("restore the settings of a session: %w", e)) // what comes next would run in others
+				b.fail(fmt.Errorf("restore the settings of a session: %w", e)) // the next command would run in other settings
 			}
 		})
 	}
 }
 
-// learned takes note of a prepared statement from the server's answer.
+// learned records a prepared statement from the server's answer.
 func (k *backendStmts) learned(st *stmt, u *unit) {
 	b := k.b
 	m, err := mywire.ParsePrepared(u.resp[mywire.HeaderLen:])
 	if err != nil {
-		b.fail(err) // the walk has found it whole
+		b.fail(err) // cannot happen: the parser has checked the packet
 		return
 	}
 	if old := k.prepared[st]; old != nil {
@@ -90,7 +90,7 @@ func (k *backendStmts) learned(st *stmt, u *unit) {
 	st.answer, st.at = append(st.answer[:0], u.resp...), b.p.l.Now
 }
 
-// makeRoom closes statements that were used long ago, if there are many or long
+// makeRoom closes statements that were not used for long, if there are too many or too long
 // ones.
 func (k *backendStmts) makeRoom(st *stmt) {
 	if len(k.prepared) >= maxPrepared {
@@ -126,5 +126,5 @@ func (k *backendStmts) evict() {
 	k.textBytes -= len(victim.sql)
 }
 
-// needed reports whether a lane is about to send the statement here.
+// needed reports whether a lane is about to execute the statement here.
 func (k *backendStmts) needed(st *stmt) bool { return k.b.lane != nil && k.b.lane.needs(st) }

@@ -12,46 +12,46 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// A client is one session of an application. Between transactions it has no
-// backend: its next command runs on any. While it has one (link), its commands
-// are passed on as they come, one at a time.
+// A client is one session of an application. Between transactions it has no backend, and its
+// next command can run on any. While it has one (link), its commands are passed on as they
+// come, one at a time.
 type client struct {
 	s *netloop.Sock
 	l *loop
 	p *pool
 
-	login     login       // what it is known by
-	transport transport   // its socket: bytes become commands
-	router    router      // the way out without a backend
-	fwd       forwarder   // the way out with one
-	responder responder   // the way back
+	login     login       // who it is
+	transport transport   // its socket: cuts commands from the bytes
+	router    router      // sends commands while it has no backend
+	fwd       forwarder   // sends commands while it has a backend
+	responder responder   // processes answers
 	pins      pins        // why it keeps its backend
-	stmts     statements  // prepared
-	texts     texts       // how they are read
-	settings  settings    // of the session
-	diag      diagnostics // what its last statements left
-	moving    clientMover // to another process
+	stmts     statements  // prepared statements
+	texts     texts       // how texts are read
+	settings  settings    // session variables and the database
+	diag      diagnostics // diagnostics of its last statements
+	moving    clientMover // hands it over to another process
 	cached    caching     // its reads with a ttl
 
-	id    uint32 // the connection id that the client was told
+	id    uint32 // the connection id that the client got
 	addr  string
 	caps  mywire.Caps // agreed with the client
 	since time.Duration
 
-	set    *session.Set // in force for the client
+	set    *session.Set // its current settings
 	status mywire.Status
-	// txSince is when it began the transaction that it is in.
+	// txSince is when the current transaction began.
 	txSince time.Duration
 
-	inflight int      // units sent without a link and not answered
-	reader   *backend // has all of these units, if they are shared reads; else nil
-	again    []*unit  // of these units: moved from behind a stalled one, to be sent in turn
+	inflight int      // units sent without a link and not answered yet
+	reader   *backend // the backend of all these units if they are shared reads; otherwise nil
+	again    []*unit  // of these units: those moved from behind a stalled read, which are sent in turn
 	state    state
 	queuedAt time.Duration
 	resuming bool // on the agenda
 
 	link *backend
-	cur  *unit // linked: the command under way
+	cur  *unit // while linked: the command in flight
 
 	served *backend
 
@@ -62,7 +62,7 @@ type client struct {
 	begun unstartedCommand
 }
 
-// newClient makes a client of a loop.
+// newClient makes a client on a loop.
 func newClient(l *loop) *client {
 	c := &client{l: l}
 	c.login.c, c.transport.c, c.router.c, c.fwd.c, c.responder.c = c, c, c, c, c
@@ -81,21 +81,22 @@ func text(p []byte) string { return unsafe.String(unsafe.SliceData(p), len(p)) }
 // inTx reports whether the session is in a transaction, as far as is known.
 func (c *client) inTx() bool { return c.status&mywire.StatusInTrans != 0 }
 
-// autocommit reports whether each statement outside a transaction commits. A login that
-// the server has not answered leaves its status open.
+// autocommit reports whether each statement outside a transaction commits by itself. The status
+// of a login that the server has not answered yet does not say so.
 func (c *client) autocommit() bool {
 	return c.status&mywire.StatusAutocommit != 0 && !c.settings.manual
 }
 
-// reply sends weir's own answer.
+// reply sends an answer of weir's own.
 func (c *client) reply(p []byte) {
 	c.s.Write(p)
 	c.idleSince = c.l.Now
 }
 
-// refuse answers the command whose bytes the socket holds, and drops them.
+// refuse answers the command that the socket's buffer begins with by an error, and drops its
+// bytes.
 func (c *client) refuse(e *mywire.Error) {
-	c.texts.killed = false // which was for this one
+	c.texts.killed = false // the kill was for this command
 	if n, ok := mywire.Message(c.s.In); ok {
 		c.transport.drop = n
 		c.responder.seq = seqBehind(n)
@@ -109,14 +110,14 @@ func (c *client) refuse(e *mywire.Error) {
 	c.resume()
 }
 
-// lost answers a unit that weir cannot have answered by the server.
+// lost answers a unit with an error because its connection was lost.
 func (c *client) lost(u *unit, e *mywire.Error) {
 	c.inflight--
 	c.stats.errors++
 	c.cached.Wrote()
 	c.cached.Leave((*cache.Flight).Fail)
 	if u.wrote {
-		// Part of the answer has left: the session cannot be continued.
+		// Part of the answer was sent: the session cannot continue.
 		c.kick("the connection to the server was lost in the middle of an answer")
 		return
 	}
@@ -125,7 +126,8 @@ func (c *client) lost(u *unit, e *mywire.Error) {
 	c.resume()
 }
 
-// fatal tells the client why and disconnects it.
+// fatal sends the client an error and disconnects it. In the middle of an answer it sends
+// nothing.
 func (c *client) fatal(e *mywire.Error) {
 	if c.s.Closed || c.s.Closing {
 		return
@@ -148,7 +150,7 @@ func (c *client) protocolError(what string) {
 	c.fatal(mywire.NewError(mywire.ErrMalformedPacket, "weir: %s", what))
 }
 
-// kick disconnects a client without a word.
+// kick disconnects a client without an error packet.
 func (c *client) kick(why string) {
 	c.l.srv.Log.Warn("client disconnected", "client", c.addr, "user", c.p.key.user, "database", c.p.key.database, "reason", why)
 	c.s.Close(errors.New(why))
@@ -171,7 +173,7 @@ func (c *client) OnClosed(error) {
 	}
 }
 
-// leaveIfIdle ends the session when nothing of it is under way.
+// leaveIfIdle ends the session if it has nothing in flight.
 func (c *client) leaveIfIdle() {
 	if c.inflight == 0 && c.cur == nil && !c.inTx() && c.state != stateWaiting && !c.state.leaving() {
 		c.fatal(errShutdown())
@@ -187,7 +189,7 @@ func (c *client) Drain() {
 // Shutdown implements core.Client.
 func (c *client) Shutdown() { c.fatal(errShutdown()) }
 
-// Tick enforces the limits that are counted in time.
+// Tick enforces timeouts.
 func (c *client) Tick() {
 	limits := &c.p.Limits
 	c.transport.checkReading()
@@ -216,8 +218,8 @@ func (c *client) Tick() {
 	}
 }
 
-// idle reports whether the client does nothing outside a transaction, nor weir for it,
-// where no command is under way. It may keep a backend.
+// idle reports whether the client is idle outside a transaction: no command is in flight, and
+// weir does nothing for it. It may own a backend.
 func (c *client) idle() bool {
 	if c.inTx() {
 		return false

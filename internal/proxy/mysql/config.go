@@ -17,41 +17,40 @@ import (
 // User is one entry of the user list.
 type User = core.User[mywire.Secret]
 
-// Config says how this side of the proxy listens, whom it lets in, and how it
-// shares. The zero value of a field means its default.
+// Config says how this side of the proxy listens, which clients it lets in, and how it shares
+// connections. The zero value of a field means its default.
 type Config struct {
 	// MySQL is the server. Its user and password, if given, let weir open
 	// backends for that user and look up others (AuthQuery). Required.
 	MySQL mywire.ConnectConfig
-	// Hosts are the servers that may take its place, with what each needs to be
-	// reached by, among them MySQL itself. Default: MySQL alone.
+	// Hosts are the servers that may take its place, MySQL itself among them, with what is
+	// needed to reach each. Default: MySQL alone.
 	Hosts []mywire.ConnectConfig
-	// Target is which of them is wanted. Default: any.
+	// Target is the kind of host that is wanted. Default: any.
 	Target upstream.Target
 	// Listen is the address for clients: host:port, or the path of a Unix
 	// socket. Default: 127.0.0.1:3307.
 	Listen string
 
-	// Sockets are listened on in the place of Listen. Default: none.
+	// Sockets replace Listen: weir accepts clients on them. Default: none.
 	Sockets []core.Socket
 
-	// Options say how clients share backends. NoRowsLane switches multi-row
-	// INSERTs off, NoSoloLane transactions of several clients' writes.
+	// Options say how clients share backends. NoRowsLane switches off multi-row INSERTs,
+	// NoSoloLane transactions of several clients' writes.
 	session.Options
 
-	// LocalInfile lets servers ask clients for files (LOAD DATA LOCAL INFILE).
-	// Default: off, for a server could ask for any file.
+	// LocalInfile lets servers request files from clients (LOAD DATA LOCAL INFILE). Default:
+	// off, since a server could request any file.
 	LocalInfile bool
 
-	// Auth is how clients are authenticated: "auto" (by weir as the server would, where
-	// it knows what the server stores, else as relay), "relay" (the server decides
-	// about those who are not in Users), "ldap" (LDAP decides about all), or the name of
-	// a plugin of mywire, or "trust", against Users, the DSN's own user, or AuthQuery.
-	// Default: auto.
+	// Auth is how clients are authenticated: "auto" (weir checks them as the server would if it
+	// knows what the server stores, otherwise as relay), "relay" (the server checks users that
+	// are not in Users), "ldap" (LDAP checks all), the name of a plugin of mywire, or "trust".
+	// weir's own checks use Users, the DSN's user, or AuthQuery. Default: auto.
 	Auth string
-	// LDAP is who is asked where Auth is "ldap". Default: none.
+	// LDAP is the directory that checks passwords if Auth is "ldap". Default: none.
 	LDAP *ldap.Directory
-	// Users are those whose secrets weir knows.
+	// Users are the users whose secrets weir holds.
 	Users []User
 	// AuthQuery is run as the DSN's user to find the secret of another; ? stands
 	// for the user's name, and the result is one row of name and
@@ -60,23 +59,24 @@ type Config struct {
 	// AdminUsers may log in to database "weir"; the DSN's user always may.
 	AdminUsers []string
 
-	// Peers are the addresses for clients of other weirs, which a KILL of their
-	// clients goes to, and PeerSecret is what weirs prove themselves to each other
-	// by. Default: none.
+	// Peers are the addresses for clients of other weirs, to which weir forwards a KILL of one
+	// of their clients. PeerSecret is the secret by which weirs authenticate to each other.
+	// Default: none.
 	Peers      session.Peers
 	PeerSecret string
 
-	// TrustFunctions are stored functions and procedures, as name or schema.name,
-	// that leave nothing in a session: whatever their bodies say, or if they are not
-	// shown. "*" is all of them, and triggers as well. Default: none.
+	// TrustFunctions names stored functions and procedures, as name or schema.name, that leave
+	// no state in a session, whatever their bodies say and even if weir cannot read them. "*"
+	// means all of them, and triggers as well. Default: none.
 	TrustFunctions []string
 
-	// Process is what the console asks to reload and to shut down. Default: none,
-	// and the console says so.
+	// Process carries out the console's RELOAD and SHUTDOWN. Default: none, and the console
+	// says so.
 	Process core.Process
 
 	ownDial bool // MySQL.Dial is Keepalive's
-	// firstAnswer is how long a client may take to answer the greeting; 0: see there.
+	// firstAnswer is how long a client may take to answer the greeting; 0 means the constant of
+	// that name.
 	firstAnswer time.Duration
 
 	// ClientTLS, ClientTLSMode: see mywire.AcceptConfig.
@@ -84,8 +84,8 @@ type Config struct {
 	ClientTLSMode mywire.TLSMode
 }
 
-// AuthAuto lets in as the server would, AuthRelay leaves authentication to the server,
-// AuthTrust asks for nothing, AuthLDAP asks an LDAP server about the password.
+// AuthAuto checks clients as the server would, AuthRelay leaves the check to the server,
+// AuthTrust checks nothing, AuthLDAP has an LDAP server check the password.
 const (
 	AuthAuto  = "auto"
 	AuthLDAP  = "ldap"
@@ -93,8 +93,7 @@ const (
 	AuthTrust = "trust"
 )
 
-// relays reports whether users whose secrets weir does not know are for the server to
-// check.
+// relays reports whether the server checks users whose secrets weir does not know.
 func (c *Config) relays() bool { return c.Auth == AuthAuto || c.Auth == AuthRelay }
 
 // Defaults returns the zero Config with every default filled in but MySQL.Dial, which
@@ -105,9 +104,9 @@ func Defaults() Config {
 	return c
 }
 
-// Renewed returns the server and the hosts of c with the passwords and certificates that
-// they have in next. It returns false, and what c has, if next leads elsewhere: the new
-// password may be that of the other servers alone.
+// Renewed returns the server and the hosts of c with the passwords and certificates that they
+// have in next. If next names other servers, it returns those of c and false: the new password
+// may be meant for the other servers only.
 func (c *Config) Renewed(next *Config) (server mywire.ConnectConfig, hosts []mywire.ConnectConfig, same bool) {
 	server, same = c.MySQL.Renewed(next.MySQL)
 	hosts, all := core.Renewed(c.Hosts, next.Hosts)
@@ -117,7 +116,7 @@ func (c *Config) Renewed(next *Config) (server mywire.ConnectConfig, hosts []myw
 	return server, hosts, true
 }
 
-// Validate names the first flag that makes no sense; New checks the same.
+// Validate returns an error that names the first invalid flag. New checks the same.
 func (c Config) Validate() error { return c.withDefaults().validate() }
 
 func (c Config) withDefaults() Config {
@@ -134,7 +133,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// validate names the first flag that makes no sense.
+// validate returns an error that names the first invalid flag.
 func (c Config) validate() error {
 	if c.MySQL.Address == "" {
 		return session.ErrNoServer

@@ -2,7 +2,7 @@ package mysql
 
 import "github.com/weirdb/weir/internal/wire/mywire"
 
-// This file is what the console's commands do to a pool and to a client.
+// This file implements the console's commands on a pool and on a client.
 
 // Pause implements core.Pool.
 func (p *pool) Pause() {
@@ -20,7 +20,7 @@ func (p *pool) Reconnect() {
 	p.renew()
 }
 
-// pausedError is what those hear who have waited too long for a pool that is paused.
+// pausedError is the error for clients that have waited too long for a paused pool.
 func (p *pool) pausedError() *mywire.Error {
 	return mywire.NewError(mywire.ErrTooManyConnections,
 		"weir: query_wait_timeout: database '%s' is paused, and was not resumed within %s (RESUME on the admin console lets statements run again)", p.key.database, p.Limits.QueueTimeout)

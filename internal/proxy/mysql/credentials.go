@@ -11,15 +11,15 @@ func newCredentials(cfg *Config) *core.Credentials[mywire.Secret, mywire.ClientK
 	return c
 }
 
-// SetUsers replaces the user list; see Config.Users. Logins from now on are
-// checked against it; sessions that exist stay. Safe for concurrent use.
+// SetUsers replaces the user list; see Config.Users. It applies to later logins; existing
+// sessions stay. Safe for concurrent use.
 func (s *Server) SetUsers(users []User) {
 	s.creds.List(users, s.cfg().MySQL.User, s.cfg().MySQL.Password)
 }
 
-// mayDial reports whether weir can open backends for a pool by itself. It cannot
-// for users whose logins it only relays, unless these gave the password away:
-// their pools are fed by the logins.
+// mayDial reports whether weir can open backends for a pool by itself. It cannot for users
+// whose logins it only relays, unless a login revealed the password: their pools get their
+// connections from logins.
 func (s *Server) mayDial(key poolKey) bool {
 	return s.cfg().Auth == AuthTrust || s.creds.Keys(key.user) != nil
 }

@@ -1,18 +1,18 @@
-// Package mysql is the MySQL and MariaDB side of the proxy: sessions of clients
-// over few shared connections to the server, reads pipelined across clients,
-// writes that ask for it in groups.
+// Package mysql is the MySQL and MariaDB side of the proxy: it runs the sessions of many
+// clients over few connections to the server, pipelines reads of several clients, and groups
+// writes that ask for it.
 //
-// It differs from the PostgreSQL side where the protocols differ. A client has one
-// command under way at a time. The server reports the session's state itself: the
-// transaction in the status flags of each OK, settings and the database by session
-// tracking, which weir switches on for all its connections. An ERR reports nothing, so
-// weir asks where it may have ended a transaction.
+// It differs from the PostgreSQL side where the protocols differ. A client has one command in
+// flight at a time. The server itself reports session state: the transaction in the status
+// flags of each OK, settings and the database by session tracking, which weir switches on for
+// all its connections. An ERR packet reports no state, so weir queries it where the error may
+// have ended a transaction.
 //
 // # The walk of an INSERT
 //
-// The functions that a statement passes on its way to the server and back, with their
-// files. Files that are only consulted on the way (texts.go, pins.go, diagnostics.go,
-// settings.go, statements.go) are left out.
+// The functions that a statement passes on its way to the server and back, with their files.
+// Files that are only consulted on the way (texts.go, pins.go, diagnostics.go, settings.go,
+// statements.go) are left out.
 //
 // Plain, outside a transaction and without a hint:
 //
@@ -20,14 +20,14 @@
 //	router.go     router.feed, router.query         read the text: it needs a backend of its own
 //	router.go     router.needBackend
 //	queue.go      pool.queueClient                  takes a free one, or waits for pool.dispatch
-//	forwarder.go  client.attach                     links it, in the client's settings
+//	forwarder.go  client.attach                     links it and applies the client's settings
 //	transport.go  client.Look, client.OnData        the same bytes again
-//	forwarder.go  forwarder.feed, forwarder.query   note what it does, and queue its unit
-//	transport.go  transport.toServer                the bytes leave at the end of the turn
-//	answer.go     backend.OnData, backend.emit      give the answer to the unit at the head
+//	forwarder.go  forwarder.feed, forwarder.query   record its effects, and queue its unit
+//	transport.go  transport.toServer                the bytes are sent at the end of the turn
+//	answer.go     backend.OnData, backend.emit      pass the answer to the unit at the head
 //	backend.go    backend.ended                     the unit is complete
-//	answer.go     client.answered, responder.settled what it means for the session
-//	backend.go    backend.settle                    nothing else is under way
+//	answer.go     client.answered, responder.settled update the session
+//	backend.go    backend.settle                    nothing else is in flight
 //	answer.go     client.backendQuiet               gives the backend back
 //
 // In a lane, with the hint batch:
@@ -40,23 +40,23 @@
 //	rows.go       rowsPlan.gather                   a rows lane makes one statement of it
 //	lane.go       lane.send                         BEGIN, the writes, PING, COMMIT
 //	backend.go    backend.send                      each of them, at once
-//	answer.go     backend.OnData, backend.emit      gather the answer in the unit
-//	backend.go    backend.ended, backend.settle     when the last one is there
-//	lane.go       lane.backendQuiet, lane.conclude  what became of each member
+//	answer.go     backend.OnData, backend.emit      collect the answer in the unit
+//	backend.go    backend.ended, backend.settle     when the last answer is complete
+//	lane.go       lane.backendQuiet, lane.conclude  decide the outcome of each member
 //	rows.go       group.conclude                    of a statement of several rows
 //	lane.go       lane.acknowledge                  writes the client's answer
-//	answer.go     responder.grouped               what it means for the session
+//	answer.go     responder.grouped                 updates the session
 //
 // Pinned, or in a transaction: the client has its backend already.
 //
 //	transport.go  client.OnData, client.feed        as above
-//	forwarder.go  forwarder.feed, forwarder.query   note what it does, and queue its unit
-//	transport.go  transport.toServer                the bytes leave at the end of the turn
+//	forwarder.go  forwarder.feed, forwarder.query   record its effects, and queue its unit
+//	transport.go  transport.toServer                the bytes are sent at the end of the turn
 //	answer.go     backend.OnData, backend.emit      as above
 //	backend.go    backend.ended                     as above
-//	answer.go     client.answered, responder.settled what it means for the session
+//	answer.go     client.answered, responder.settled update the session
 //	backend.go    backend.settle                    as above
 //	answer.go     client.backendQuiet               the client keeps it
 //
-// A prepared INSERT takes the same ways, by router.execute and forwarder.execute.
+// A prepared INSERT takes the same ways, through router.execute and forwarder.execute.
 package mysql

@@ -11,10 +11,10 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// This file is the client with a backend of its own: its commands are passed on
-// one by one, numbers of statements translated, effects noted.
+// This file handles a client that has a backend of its own: it passes on commands one by one,
+// translates ids of statements, and records effects.
 
-// attach gives the client a backend, when that is in the client's settings.
+// attach gives the client a backend and applies the client's settings to it.
 func (c *client) attach(b *backend) {
 	c.login.reset()
 	c.state.enter(stateWaiting)
@@ -31,7 +31,7 @@ func (c *client) attach(b *backend) {
 		gone := c.s.Closed || c.s.Closing || c.state != stateWaiting || c.link != nil || attempt != c.fwd.attempt
 		if gone || err != nil {
 			lost := b.s.Closed
-			b.p.release(b) // the client may have changed its class meanwhile
+			b.p.release(b) // the client's class may have changed meanwhile
 			switch {
 			case gone:
 			case lost && c.fwd.again(b):
@@ -59,8 +59,8 @@ func (c *client) attach(b *backend) {
 	})
 }
 
-// begin makes the unit of a command that is about to be passed on. msg is the whole
-// message; nil if that is not here.
+// begin makes the unit of a command that is about to be passed on. msg is the whole message, or
+// nil if that is not complete.
 func (fw *forwarder) begin(cmd byte, msg []byte) *unit {
 	c := fw.c
 	u := c.l.newUnit(unitClient, cmd)
@@ -73,8 +73,7 @@ func (fw *forwarder) begin(cmd byte, msg []byte) *unit {
 	return u
 }
 
-// waited is for how long the next unit, and nothing before it, has waited for the
-// backend.
+// waited returns how long the next unit, and nothing before it, has waited for the backend.
 func (fw *forwarder) waited() (d time.Duration) {
 	if fw.askedAt > 0 {
 		d, fw.askedAt = fw.c.l.Now-fw.askedAt, 0
@@ -82,7 +81,7 @@ func (fw *forwarder) waited() (d time.Duration) {
 	return d
 }
 
-// forward passes a command on as it is.
+// forward passes a command on unchanged.
 func (fw *forwarder) forward(cmd byte, msg []byte) *unit {
 	u := fw.begin(cmd, msg)
 	u.seq = answerSeq(msg)
@@ -90,21 +89,19 @@ func (fw *forwarder) forward(cmd byte, msg []byte) *unit {
 	return u
 }
 
-// answerSeq is the sequence number of the first packet of the answer to a whole
-// message.
+// answerSeq returns the sequence number of the first packet of the answer to a whole message.
 func answerSeq(msg []byte) byte { return seqBehind(len(msg)) }
 
-// seqBehind is that of a message of so many bytes.
+// seqBehind is answerSeq for a message of n bytes.
 func seqBehind(n int) byte {
 	return byte((n-mywire.HeaderLen)/(mywire.MaxPayload+mywire.HeaderLen)) + 1
 }
 
-// feed passes one command on. It returns how much of msg it consumed: 0
-// if it has to wait.
+// feed passes on one command. It returns how much of msg it consumed: 0 if it has to wait.
 func (fw *forwarder) feed(cmd byte, msg []byte) int {
 	c := fw.c
 	if c.link.Cancels > 0 {
-		return 0 // a KILL under way must not hit what comes next
+		return 0 // a KILL in flight must not hit the next command
 	}
 	c.diag.last.soft = false
 	n := len(msg)
@@ -189,18 +186,18 @@ func (fw *forwarder) passOn(cmd byte, msg []byte) int {
 		case cmd == mywire.ComRefresh:
 			u.effects = myscan.EffAdmin
 			if len(payload) > 1 && payload[1]&refreshGrant != 0 {
-				u.change |= changeSessions // as FLUSH PRIVILEGES
+				u.change |= changeSessions // as FLUSH PRIVILEGES does
 			}
 		}
 	}
 	return len(msg)
 }
 
-// refreshGrant is the option of COM_REFRESH that has the server read the accounts anew.
+// refreshGrant is the option of COM_REFRESH that makes the server reload the accounts.
 const refreshGrant = 1
 
-// option takes note of an option that the client sets where it is. No reset
-// takes that back, so the backend is for nobody else afterwards.
+// option records an option that the client sets on its connection. No reset undoes it, so the
+// backend is not reused afterwards.
 func (fw *forwarder) option(payload []byte) {
 	c := fw.c
 	option, err := mywire.ParseSetOption(payload)
@@ -306,16 +303,16 @@ func (fw *forwarder) prepare(msg, payload []byte) int {
 	}
 	u := fw.begin(mywire.ComStmtPrepare, msg)
 	u.seq = answerSeq(msg)
-	u.st, u.park = st, true // the number in it is not the client's
-	c.stmts.last = nil      // until it is prepared
+	u.st, u.park = st, true // the id in it is not the client's
+	c.stmts.last = nil      // until this one is prepared
 	c.link.makeRoom(st)
 	c.link.Doomed = c.link.Doomed || traces(st.sql, &st.info)
 	c.transport.toServer(msg)
 	return len(msg)
 }
 
-// execute runs a prepared statement on the client's backend, where it may
-// have to be prepared first.
+// execute runs a prepared statement on the client's backend, and prepares it there first if
+// necessary.
 func (fw *forwarder) execute(cmd byte, msg, payload []byte) int {
 	c := fw.c
 	b := c.link
@@ -360,7 +357,7 @@ func (fw *forwarder) execute(cmd byte, msg, payload []byte) int {
 		return len(msg)
 	}
 	if err == nil && cs.untyped(&m) {
-		// The connection may know types, but of another client's values.
+		// The connection may know types, but for another client's values.
 		c.responder.refuseHere(mywire.NewError(mywire.ErrWrongArguments, "Incorrect arguments to mysqld_stmt_execute"))
 		return len(msg)
 	}
@@ -400,7 +397,7 @@ func (fw *forwarder) execute(cmd byte, msg, payload []byte) int {
 	u.generated, u.hidesID = generated, hidesID
 	u.movable = err == nil && judged && cs.own == 0 && !cs.st.private && len(u.raw) > 0 && fw.mayMove(u, &cs.st.info)
 	at := len(b.s.OutBuf())
-	if err != nil { // too few parameters: the server says what it thinks of that
+	if err != nil { // too few parameters: the server reports that
 		b.s.Out = append(b.s.OutBuf(), msg...)
 		mywire.SetStmtID(b.s.Out[at:], id)
 	} else {
@@ -425,12 +422,12 @@ func (fw *forwarder) run(cmd byte, cs *clientStmt, msg []byte) *unit {
 	return u
 }
 
-// goOn has the command looked at again for which the linked backend has been made
-// ready. Until then the client keeps that backend.
+// goOn looks again at the command for which the linked backend was prepared. Until then the
+// client keeps that backend.
 func (fw *forwarder) goOn() {
 	c := fw.c
 	b := c.link
-	c.l.Post(func() { // when the answer has been dealt with
+	c.l.Post(func() { // after the current answer is processed
 		if c.s.Closed || c.link == nil || c.link != b {
 			return
 		}
@@ -461,7 +458,7 @@ func (fw *forwarder) longData(msg, payload []byte) int {
 	return len(msg)
 }
 
-// cursor passes on a command about a cursor.
+// cursor passes on a command on a cursor.
 func (fw *forwarder) cursor(cmd byte, msg, payload []byte) {
 	c := fw.c
 	cs := c.stmts.find(cmd, payload)
@@ -483,8 +480,7 @@ func (fw *forwarder) cursor(cmd byte, msg, payload []byte) {
 	mywire.SetStmtID(c.link.s.Out[at:], cs.own)
 }
 
-// stream passes a message on of which only the beginning is here, and which
-// is too long to be read whole.
+// stream passes on a message that is not complete and too long to be read whole.
 func (fw *forwarder) stream(cmd byte, p []byte) int {
 	c := fw.c
 	if c.link.Cancels > 0 {
@@ -520,8 +516,8 @@ func (fw *forwarder) stream(cmd byte, p []byte) int {
 	return c.transport.nextPacket(p)
 }
 
-// streamExecute passes on a huge execution or part of a parameter. Its types
-// cannot be added any more, so they must be in it.
+// streamExecute passes on a huge execution or part of a parameter. weir cannot add types to it,
+// so they must be in it.
 func (fw *forwarder) streamExecute(cmd byte, p []byte) int {
 	c := fw.c
 	cs := c.stmts.find(cmd, p[mywire.HeaderLen:])
@@ -566,25 +562,25 @@ func (fw *forwarder) streamExecute(cmd byte, p []byte) int {
 	return used
 }
 
-// A forwarder is the way out of a client with a backend of its own: it passes commands on
-// as they come, and notes what they will have done.
+// A forwarder sends the commands of a client that has a backend: it passes them on as they
+// come, and records their effects.
 type forwarder struct {
 	c *client
 
-	askedAt time.Duration // when it asked for its backend; 0 if it has sent something since
+	askedAt time.Duration // when it queued for its backend; 0 if it has sent something since
 
-	attempt  uint64   // at getting a backend; an earlier one is given up
-	readying *backend // is being made ready for it
+	attempt  uint64   // to get a backend; outdated attempts are dropped
+	readying *backend // the backend that is being prepared for it
 
-	// The command under way, and what the session was before it: see lost_conn.go.
-	fresh    bool // none has been passed on yet on the backend
-	whole    bool // it is kept, and the session holds nothing on the backend but what it does
+	// The command in flight, and the session's state before it: see lost_conn.go.
+	fresh    bool // no command has been passed on yet on the backend
+	whole    bool // it is kept, and the session holds nothing on the backend except through it
 	held     pin
-	unjudged int         // how many statements were still to be judged
+	unjudged int         // number of statements that were still to be judged
 	lost     core.Losses // of backends on which nothing was sent
 }
 
-// note records what a statement that is about to be sent may do.
+// note records the effects that a statement may have; it is about to be sent.
 func (fw *forwarder) note(u *unit, sql string, info *myscan.Statement) {
 	c := fw.c
 	u.verb, u.effects = info.Verb, info.Effects
@@ -613,7 +609,7 @@ func (fw *forwarder) note(u *unit, sql string, info *myscan.Statement) {
 		}
 	}
 	if info.Effects.Has(myscan.EffUnknownFunc) && info.Effects.Has(myscan.EffUserVarRead) {
-		c.pins.add(pinUserVar) // perhaps it is for a result
+		c.pins.add(pinUserVar) // it may get a result assigned
 	}
 	switch info.Verb {
 	case myscan.VerbXA:
@@ -623,9 +619,9 @@ func (fw *forwarder) note(u *unit, sql string, info *myscan.Statement) {
 	case myscan.VerbPrepare:
 		c.pins.notePrepared(info.Name)
 	case myscan.VerbDeallocate:
-		if info.Count == 1 { // what is behind it may prepare another of that name
+		if info.Count == 1 { // a later statement of the text may prepare another of that name
 			u.change |= changeDeallocate
-			c.pins.leaves = strings.Clone(strings.ToLower(info.Name)) // not of the bytes in hand
+			c.pins.leaves = strings.Clone(strings.ToLower(info.Name)) // a copy: the name points into the input buffer
 		}
 	case myscan.VerbUnlock:
 		if info.Effects.Has(myscan.EffImplicitCommit) { // TABLES, not INSTANCE, not a BACKUP lock
@@ -649,14 +645,14 @@ func (fw *forwarder) note(u *unit, sql string, info *myscan.Statement) {
 	}
 }
 
-// noteLater does for the statements of a text behind the first what note does for that one.
-// Some of them may not run, where one before them fails: what they would have undone counts
-// as still there.
+// noteLater does for the further statements of a text what note does for the first. Some of
+// them may not run, if an earlier one fails: state that they would have undone counts as still
+// there.
 func (fw *forwarder) noteLater(u *unit, sql string, info *myscan.Statement) {
 	c := fw.c
 	if len(sql) > maxScanned {
 		c.pins.add(pinSet | pinIf(info.Effects.Has(myscan.EffPrepare), pinPrepare))
-		c.pins.notePrepared("") // the names in it
+		c.pins.notePrepared("") // the names in it are unknown
 		return
 	}
 	n := 1
@@ -671,7 +667,7 @@ func (fw *forwarder) noteLater(u *unit, sql string, info *myscan.Statement) {
 	}
 }
 
-// noteReads pins a session that asks for what its connection alone knows.
+// noteReads pins a session that reads state of its connection.
 func (fw *forwarder) noteReads(cmd byte, sql string, info *myscan.Statement) {
 	c := fw.c
 	if info.Effects.Has(myscan.EffDiag) {
@@ -688,6 +684,6 @@ func (fw *forwarder) noteReads(cmd byte, sql string, info *myscan.Statement) {
 	}
 }
 
-// drawing are the effects of statements that may use a sequence, be it in the DEFAULT of
-// a column.
+// drawing are the effects of statements that may use a sequence, possibly in the DEFAULT of a
+// column.
 const drawing = myscan.EffWrites | myscan.EffSequence | myscan.EffLoad | myscan.EffUnknownFunc | myscan.EffUnknown | myscan.EffMulti

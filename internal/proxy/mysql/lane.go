@@ -9,21 +9,19 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// A lane gathers writes that ask for it and runs them in groups: one
-// transaction, one write to the server, one flush of its log.
+// A lane collects writes that ask for it and runs them in groups: one transaction, one write to
+// the server, one flush of its log.
 //
 //	client 1  INSERT ─┐                                              ┌─► OK, id 41
 //	client 2  UPDATE ─┼─► [BEGIN][op 1][op 2][op 3][PING][COMMIT] ───┼─► OK, 1 row
 //	client 3  INSERT ─┘      one write()        one flush            └─► ERROR 1062
 //
-// A statement that fails takes back itself alone, and the others stay. What
-// takes back the whole transaction is a deadlock, after which the server runs
-// the rest of the group in transactions of their own. The status flags of each
-// answer, and of the PING, tell which: a member that was taken back has not been
-// answered, and is run again alone.
+// The server rolls back a statement that fails by itself, and the others stay. A deadlock rolls
+// back the whole transaction; the server then runs the rest of the group in transactions of
+// their own. The status flags of each answer, and of the PING, show which: a member that was
+// rolled back with the transaction has not been answered yet, and runs again alone.
 //
-// A rows lane goes further: INSERTs of one shape become one multi-row INSERT, see
-// rows.go.
+// A rows lane goes further: INSERTs of one shape become one multi-row INSERT, see rows.go.
 type lane struct {
 	core.Lane[*backend, *unit, *run]
 	p    *pool
@@ -32,11 +30,11 @@ type lane struct {
 	rows *rowsPlan     // nil in a transaction lane
 	name func() string // for reports
 
-	losses core.Losses // of backends before they were in the lane's settings
+	losses core.Losses // of backends before the lane's settings were applied on them
 }
 
-// laneKey says which writes may share a group. Everything that could make one
-// member's outcome depend on another's context is in it.
+// A laneKey says which writes may share a group. It has everything that could make one member's
+// outcome depend on another's context.
 type laneKey struct {
 	set    *session.Set
 	st     *stmt  // rows lane of a prepared statement
@@ -45,8 +43,8 @@ type laneKey struct {
 	window time.Duration
 }
 
-// maxGroupBytes bounds the messages in one group; a longer write goes alone.
-// It is below max_allowed_packet wherever that was not lowered.
+// maxGroupBytes bounds the messages in one group; a longer write runs alone. It is below the
+// default max_allowed_packet.
 const maxGroupBytes = 1 << 20
 
 // A run is one group in flight on one backend.
@@ -55,20 +53,20 @@ type run struct {
 	units  []*unit       // client or multi-row units, in the order of their answers
 	failed *mywire.Error // a statement could not be prepared
 	tx     bool          // sent between BEGIN and COMMIT
-	open   bool          // the server said BEGIN was fine
-	late   bool          // COMMIT was sent when the answer had told of a transaction
-	intact bool          // the transaction was still the same before COMMIT
+	open   bool          // the server accepted BEGIN
+	late   bool          // COMMIT was sent after the answer reported a transaction
+	intact bool          // the transaction was still open before COMMIT
 	unsure bool          // the server did not say whether it was
 	commit *mywire.Error // COMMIT failed
 }
 
-// lanes are those of a pool.
+// lanes are the lanes of a pool.
 type lanes struct {
 	p   *pool
 	all core.Lanes[laneKey, *lane]
 }
 
-// of returns the lane for a key; a new one is called name and, of rows, has a plan.
+// of returns the lane for a key. A new lane gets the name and, if it is a rows lane, the plan.
 func (ls *lanes) of(key laneKey, name func() string, plan func() *rowsPlan) *lane {
 	p := ls.p
 	if ln := ls.all[key]; ln != nil {
@@ -87,12 +85,11 @@ func (ls *lanes) of(key laneKey, name func() string, plan func() *rowsPlan) *lan
 	return ln
 }
 
-// set is the client's settings, with a bound on the waits of a grouped
-// write for rows and tables that somebody else has locked, so that it does not
-// hold up its group; it is then run again alone, with the client's own patience.
-// MariaDB knows 0, which is not to wait at all; elsewhere 1 s is the least. A
-// COMMIT neither begins another transaction nor ends the connection. And the server
-// lists as many warnings as it can, to tell whose they are: see rowsListed.
+// set returns the client's settings with a limit on how long a grouped write waits for locks on
+// rows and tables, so that it does not hold up its group; it then runs again alone, with the
+// client's own limit. MariaDB allows 0, which means not to wait at all; elsewhere 1 s is the
+// minimum. A COMMIT neither begins another transaction nor ends the connection. The server
+// lists as many warnings as it can, so that weir can assign them to clients: see rowsListed.
 func (ls *lanes) set(set *session.Set) *session.Set {
 	p := ls.p
 	wait := lockWait{time.Second, time.Second}
@@ -107,21 +104,20 @@ func (ls *lanes) set(set *session.Set) *session.Set {
 	return p.settings.With(set, session.Setting{Name: "max_error_count", Value: strconv.Itoa(maxListed), Literal: true})
 }
 
-// maxListed is the most warnings of a statement that a server lists.
+// maxListed is the most warnings of a statement that a server can list.
 const maxListed = 65535
 
-// setsListed reports whether the sessions of a group may have the server list all
-// warnings. MySQL has allowed that since 9 to few accounts, among them any that has a
-// number of its own.
+// setsListed reports whether the sessions of a group may raise max_error_count. Since MySQL 9
+// only few accounts may, among them any that has set a value of its own.
 func (f *poolFacts) setsListed(set *session.Set) bool {
 	_, own := set.Get("max_error_count")
 	return own || f.mariadb
 }
 
-// rowsListed is how many rows one statement may have in sessions of such settings, so
-// that the server lists their warnings where each has some: of more rows than that it
-// could not be told whose a warning is.
-// listed is how many the connection's session lists otherwise.
+// rowsListed is how many rows one statement may have in sessions with these settings so that
+// the server lists all their warnings even if each row has some: with more rows weir could not
+// tell to which row a warning belongs. listed is how many the connection's session lists
+// otherwise.
 func (f *poolFacts) rowsListed(set *session.Set, listed int) int {
 	const aRow = 4
 	if f.setsListed(set) {
@@ -135,7 +131,7 @@ func (ls *lanes) transaction(set *session.Set, window time.Duration) *lane {
 	return p.lanes.of(laneKey{set: set, window: window}, func() string { return "any write" }, nil)
 }
 
-// push adds a unit and has the lane looked at when the turn's reads are done.
+// push adds a unit, and schedules a look at the lane after the turn's reads.
 func (ln *lane) push(u *unit) {
 	u.park, u.c.reader, u.lanedAt = true, nil, ln.p.l.Now
 	if err := ln.Push(u, len(u.raw)); err != nil {
@@ -144,13 +140,13 @@ func (ln *lane) push(u *unit) {
 	}
 }
 
-// Look sends what may be sent.
+// Look sends what can be sent.
 func (ln *lane) Look() {
 	ln.Awake()
 	ln.pump()
 }
 
-// pump starts groups while there are items, lanes and backends.
+// pump starts groups while it has items and backends.
 func (ln *lane) pump() {
 	for !ln.Queued && ln.Ready() {
 		var b *backend
@@ -168,10 +164,9 @@ func (ln *lane) pump() {
 	}
 }
 
-// give runs a group on a taken backend. It reports whether one was started at
-// once.
+// give runs a group on a taken backend. It reports whether the group was started at once.
 func (ln *lane) give(b *backend) (started bool) {
-	ln.Queued = true // nobody else looks for a backend meanwhile
+	ln.Queued = true // no other backend is looked for meanwhile
 	b.Mode = core.ModeOwn
 	b.readied(ln.set, nil, func(b *backend, err *mywire.Error) {
 		ln.Queued = false
@@ -197,8 +192,7 @@ func (ln *lane) give(b *backend) (started bool) {
 	return started
 }
 
-// start takes a group and sends it on b. It reports false if there is nothing
-// to send.
+// start takes a group and sends it on b. It returns false if there is nothing to send.
 func (ln *lane) start(b *backend) bool {
 	if !ln.Take() {
 		return false
@@ -209,7 +203,7 @@ func (ln *lane) start(b *backend) bool {
 		case u.Left():
 		case u.size() >= b.maxPacket:
 			u.park = false
-			ln.p.Enqueue(waiter{Unit: u}) // the server would hang up on the whole group
+			ln.p.Enqueue(waiter{Unit: u}) // the server would close the whole group's connection
 		default:
 			u.began = ln.p.l.Now
 			r.units = append(r.units, u)
@@ -231,8 +225,8 @@ func (ln *lane) start(b *backend) bool {
 	return true
 }
 
-// ready has the group's statements prepared on b where they are not, and sends
-// the group when all are.
+// ready prepares the group's statements on b where necessary, and sends the group when all are
+// prepared.
 func (ln *lane) ready(b *backend, r *run) {
 	missing := 0
 	for _, u := range r.units {
@@ -257,10 +251,10 @@ func (ln *lane) ready(b *backend, r *run) {
 	if missing == 0 {
 		ln.send(b, r)
 	}
-	// Otherwise backendQuiet comes when they are prepared.
+	// Otherwise backendQuiet is called when they are prepared.
 }
 
-// send appends the group.
+// send appends the group's messages to the backend's output.
 func (ln *lane) send(b *backend, r *run) {
 	r.tx = len(r.units) > 1
 	r.open, r.intact = true, true
@@ -286,7 +280,7 @@ func (ln *lane) send(b *backend, r *run) {
 	r.Sent = true
 }
 
-// needs reports whether the lane is about to use a statement on some backend.
+// needs reports whether the lane is about to use a statement on a backend.
 func (ln *lane) needs(st *stmt) bool {
 	if ln.rows != nil && ln.rows.has(st) {
 		return true
@@ -301,7 +295,7 @@ func (ln *lane) needs(st *stmt) bool {
 	return false
 }
 
-// backendQuiet goes on with a run: everything that was sent has been answered.
+// backendQuiet continues a run: everything that was sent is answered.
 func (ln *lane) backendQuiet(b *backend) {
 	r := ln.Runs[b]
 	p := ln.p
@@ -310,8 +304,8 @@ func (ln *lane) backendQuiet(b *backend) {
 			ln.send(b, r)
 			return
 		}
-		// A text that the server does not take any more. Alone, each gets the
-		// server's own answer.
+		// The server does not accept a text any more. Alone, each member gets the server's own
+		// answer.
 		for _, u := range r.units {
 			ln.again(u)
 		}
@@ -330,9 +324,9 @@ func (ln *lane) backendQuiet(b *backend) {
 	ln.Touch()
 }
 
-// leftOpen reports whether a statement that was sent without BEGIN has left a transaction
-// open, which the server would roll back with the connection: its sessions do not begin
-// as weir knows.
+// leftOpen reports whether a statement that was sent without BEGIN has left a transaction open,
+// which the server would roll back with the connection. Then sessions do not begin with the
+// autocommit that weir knows.
 func (r *run) leftOpen() bool {
 	if r.tx || r.late {
 		return false
@@ -341,14 +335,14 @@ func (r *run) leftOpen() bool {
 	return !u.failed && u.ok.Status&mywire.StatusInTrans != 0
 }
 
-// commit sends the COMMIT of a transaction that one statement has left open.
+// commit sends COMMIT for a transaction that a single statement has left open.
 func (ln *lane) commit(b *backend, r *run) {
 	r.late = true
 	b.hidden(mywire.ComQuery, func(u *unit) { r.commit = u.err })
 	b.s.Out = mywire.AppendCommand(b.s.OutBuf(), mywire.ComQuery, "COMMIT")
 }
 
-// conclude decides what became of one member, or of one multi-row statement.
+// conclude decides the outcome of one member, or of one multi-row statement.
 func (ln *lane) conclude(r *run, u *unit) {
 	switch {
 	case !r.tx && !r.late || !r.open:
@@ -358,7 +352,7 @@ func (ln *lane) conclude(r *run, u *unit) {
 		return
 	case !r.intact:
 		if u.failed || u.ok.Status&mywire.StatusInTrans != 0 {
-			ln.again(u) // taken back with the transaction, or failed because of it
+			ln.again(u) // rolled back with the transaction, or failed because of it
 			return
 		}
 	case r.commit != nil && rolledBack(r.commit.Code):
@@ -379,27 +373,27 @@ func (ln *lane) conclude(r *run, u *unit) {
 	ln.acknowledge(u)
 }
 
-// rolledBack reports whether a COMMIT that failed with this number certainly took
-// everything back.
+// rolledBack reports whether a COMMIT that failed with this error number certainly rolled back
+// everything.
 func rolledBack(code uint16) bool {
 	return code == mywire.ErrDeadlock || code == mywire.ErrLockWaitTimeout
 }
 
-// ownMaking reports whether an error came from running in a group: a lock that was
-// not waited for as long as the client would have, a deadlock with other members'
-// locks, a statement that this backend had lost.
+// ownMaking reports whether an error came from running in a group: a lock wait shorter than the
+// client's own limit, a deadlock with other members' locks, a statement that this backend had
+// lost.
 func (ln *lane) ownMaking(u *unit) bool {
 	switch u.code {
 	case mywire.ErrLockWaitTimeout, mywire.ErrDeadlock, mywire.ErrUnknownStatement:
 		return true
 	}
-	// Weir itself kills nothing on a lane's connections: who has interrupted a member
-	// has seen it in the server's list, and means it.
+	// weir itself kills nothing on a lane's connections: whoever interrupted a member has seen
+	// it in the process list, and means it.
 	return false
 }
 
-// again runs a member of a group alone, or the members of a multi-row statement
-// each by itself in a transaction lane. Nothing of them has taken effect.
+// again runs a member of a group alone, or the members of a multi-row statement each by itself
+// in a transaction lane. None of them has taken effect.
 func (ln *lane) again(u *unit) {
 	if u.kind == unitRows {
 		u.grp.apart()
@@ -411,7 +405,7 @@ func (ln *lane) again(u *unit) {
 		return
 	}
 	if u.wrote {
-		c.kick("its write was taken back with its group, and a part of its answer has left") // it begins anew
+		c.kick("its write was taken back with its group, and a part of its answer has left") // it starts over
 		ln.p.l.recycle(u)
 		return
 	}
@@ -421,13 +415,13 @@ func (ln *lane) again(u *unit) {
 	}
 	ln.Retried++
 	if u.code == mywire.ErrLockWaitTimeout && u.failed {
-		u.Tries = max(1, u.Tries) // somebody holds the lock
+		u.Tries = max(1, u.Tries) // another session holds the lock
 	}
 	u.again()
 	ln.p.alone.queue(u)
 }
 
-// acknowledge gives a member its answer.
+// acknowledge sends a member its answer.
 func (ln *lane) acknowledge(u *unit) {
 	c := u.c
 	if c == nil || c.s.Closed {
@@ -444,10 +438,9 @@ func (ln *lane) acknowledge(u *unit) {
 	c.responder.grouped(u, u.ok.LastInsertID, u.ok.Warnings)
 }
 
-// outOfTransaction takes the flag of the group's transaction out of an answer:
-// out of its first packet if that is an OK, out of its last, and out of the EOF
-// between columns and rows. All others are definitions and rows. Not whole, it is the
-// beginning of an answer.
+// outOfTransaction clears the flag of the group's transaction in an answer: in its first packet
+// if that is an OK, in its last, and in the EOF between columns and rows. All other packets are
+// definitions and rows. If whole is false, resp is the beginning of an answer.
 func outOfTransaction(resp []byte, caps mywire.Caps, whole bool) {
 	first := true
 	for p := resp; len(p) > mywire.HeaderLen; first = false {
@@ -464,17 +457,17 @@ func outOfTransaction(resp []byte, caps mywire.Caps, whole bool) {
 	}
 }
 
-// unsent has a member run alone whose backend is gone before anything of it has left weir.
+// unsent runs a member alone whose connection was lost before any of its bytes were sent.
 func (ln *lane) unsent(b *backend, u *unit) {
 	if c := u.c; c != nil && !c.s.Closed {
 		n := ln.p.sharing.moveOut(b, u)
 		n.again()
 		ln.p.alone.queue(n)
-		ln.p.Apart.EndGhosts(&b.Conn) // the server has none of it
+		ln.p.Apart.EndGhosts(&b.Conn) // none of it reached the server
 	}
 }
 
-// lost answers a member whose outcome is not known.
+// lost answers a member whose outcome is unknown.
 func (ln *lane) lost(u *unit, e *mywire.Error) {
 	if u.kind == unitRows {
 		u.grp.lost(u, e)
@@ -486,7 +479,7 @@ func (ln *lane) lost(u *unit, e *mywire.Error) {
 	}
 }
 
-// backendGone ends a run whose backend is gone.
+// backendGone ends a run whose connection was lost.
 func (ln *lane) backendGone(b *backend, e *mywire.Error) {
 	r := ln.Runs[b]
 	if r == nil {
@@ -495,7 +488,7 @@ func (ln *lane) backendGone(b *backend, e *mywire.Error) {
 	ln.End(b, &r.Run)
 	for _, u := range r.units {
 		if !r.Sent {
-			ln.again(u) // never left weir
+			ln.again(u) // it was never sent
 			continue
 		}
 		ln.lost(u, e)
@@ -508,8 +501,8 @@ func (ln *lane) failAll(e *mywire.Error) {
 	ln.expire(0, func(u *unit) { u.c.lost(u, e) })
 }
 
-// expire calls lose for what has waited in the lane at least as long as min, beyond the
-// window that it was to wait for others; with 0 it is everything.
+// expire calls lose for everything that has waited in the lane at least minWait, beyond the
+// window for which it waits for others; with 0 it is everything.
 func (ln *lane) expire(minWait time.Duration, lose func(u *unit)) {
 	if minWait > 0 {
 		minWait += ln.key.window

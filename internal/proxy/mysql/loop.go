@@ -11,22 +11,22 @@ import (
 type loop struct {
 	core.Loop[poolKey, *pool, *client]
 	srv *Server
-	cfg *Config // in force on this loop
+	cfg *Config // the configuration of this loop
 
-	guests core.PendingLogins // who log in
-	met    uint64             // logins that came to their good end on the loop alone
+	guests core.PendingLogins // clients that are logging in
+	met    uint64             // logins completed on the loop alone
 
 	catalogs   map[string]*catalog // by account
 	units      []*unit             // for reuse
 	text       myscan.Text         // the text that was read last
-	scans      uint64              // texts that were read
-	longest    int                 // the length of the longest text that the loop itself has read
+	scans      uint64              // texts read
+	longest    int                 // length of the longest text that the loop itself has read
 	gathers    int                 // maxGathered, or less in tests
 	restWithin time.Duration       // the constant, or less in tests
-	cacheKey   []byte              // of the statement that the cache was asked about last
+	cacheKey   []byte              // of the statement last looked up in the cache
 
-	// renewSoon: backends may be out of date, since something was done in part; see
-	// renewEvery. renewed is when that was last acted on.
+	// renewSoon: backends may be out of date, since something may have been done in part; see
+	// renewEvery. renewed is when the loop last acted on it.
 	renewSoon bool
 	renewed   time.Duration
 }
@@ -42,7 +42,7 @@ func newLoop(srv *Server) (*loop, error) {
 	return l, l.Start(l, srv.Monotonic, l.cfg.DrainTimeout)
 }
 
-// read cuts a text into tokens, for all that is asked of it until the next one.
+// read splits a text into tokens. The result is valid until the next call.
 func (l *loop) read(sql string, mode myscan.Mode) *myscan.Text {
 	l.scans++
 	l.longest = max(l.longest, len(sql))
@@ -62,7 +62,7 @@ func (l *loop) Settle() {
 	l.Loop.Settle()
 }
 
-// Tick does the housekeeping.
+// Tick runs the periodic work.
 func (l *loop) Tick() {
 	l.guests.Tick(l.Now)
 	if l.renewSoon && l.Now-l.renewed > renewEvery {

@@ -5,29 +5,27 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// This file is what goes on elsewhere when a connection to the server is lost: commands
-// of which nothing has left weir, and reads, which have no effects, unless their answer
-// has begun. What the server was at work on when the connection broke is not run again,
-// not even a read: it may be what has broken it. That the server itself says that it
-// ends connections is no such doubt.
+// This file decides what runs again when a connection to the server is lost: commands of which
+// nothing was sent, and reads, which have no effects, unless their answer has begun. The
+// statement that the server was executing when the connection broke does not run again, not
+// even if it is a read: it may be the cause. If the server itself reports that it ends
+// connections, that doubt does not apply.
 
-// sendsAt notes where in what is sent to the server on b the unit begins: with the next
-// byte.
+// sendsAt records where in the bytes sent to the server on b the unit begins: at the next byte.
 func (u *unit) sendsAt(b *backend) { u.at = b.s.Written + uint64(b.s.Pending()) }
 
-// unsent reports whether nothing of a unit on b has left weir. It holds when the
-// connection is lost, too.
+// unsent reports whether none of a unit's bytes on b have been sent. It also works after the
+// connection is lost.
 func (u *unit) unsent(b *backend) bool { return u.at >= b.s.Written }
 
-// remains reports whether a unit on b is whole, and may run again as far as its client is
-// concerned.
+// remains reports whether a unit on b is whole, and whether its client allows it to run again.
 func (u *unit) remains(b *backend) bool {
 	c := u.c
 	return u.kind == unitClient && c != nil && c != b.owner && !c.s.Closed && !c.s.Closing && !u.dead && !u.wrote && len(u.raw) > 0 &&
 		u.retries < core.MostLost && !b.p.l.Draining()
 }
 
-// ends reports whether the server ends the connection, no matter which client uses it, instead of
+// ends reports whether the server ends the connection, whichever client uses it, instead of
 // answering the read at the head.
 func (b *backend) ends(u *unit, code uint16) bool {
 	if !u.read || u.retries >= core.MostLost {
@@ -36,8 +34,8 @@ func (b *backend) ends(u *unit, code uint16) bool {
 	return code == mywire.ErrServerShutdown || code == mywire.ErrMariaConnectionKilled && b.p.l.Now-b.Since < core.TerminatedAfter
 }
 
-// goElsewhere moves those of the units under way on a connection that is lost that can
-// run on another, and returns the others.
+// goElsewhere moves those of the units in flight on a lost connection that can run on another
+// one, and returns the others.
 func (b *backend) goElsewhere(units []*unit) (left []*unit) {
 	p := b.p
 	return core.MoveElsewhere(units, func(u *unit) (*client, bool) {
@@ -59,8 +57,8 @@ func (b *backend) goElsewhere(units []*unit) (left []*unit) {
 	})
 }
 
-// keep keeps the message of a command that is about to be passed on, for it may have to
-// be taken back.
+// keep keeps the message of a command that is about to be passed on, since it may have to be
+// undone.
 func (fw *forwarder) keep(u *unit, msg []byte) {
 	c := fw.c
 	held := c.pins.held
@@ -71,8 +69,8 @@ func (fw *forwarder) keep(u *unit, msg []byte) {
 	}
 }
 
-// takeBack makes the command that was to be passed on to b, and has not left weir, the
-// client's next once more. It reports false if it cannot be, or was so too often.
+// takeBack makes the command that was passed on to b, and was not sent, the client's next
+// command again. It returns false if that is impossible, or has happened too often.
 func (fw *forwarder) takeBack(b *backend, u *unit) bool {
 	c := fw.c
 	if !fw.whole || u.dead || b.Cancels > 0 || !fw.again(b) {
@@ -88,13 +86,13 @@ func (fw *forwarder) takeBack(b *backend, u *unit) bool {
 	return true
 }
 
-// again reports whether the client's command may go to another backend, since b is lost
-// and nothing was sent there: not if that was so too often.
+// again reports whether the client's command may go to another backend, since b is lost and
+// nothing was sent there: not if that has happened too often.
 func (fw *forwarder) again(b *backend) bool {
 	return !fw.c.l.Draining() && fw.lost.Again(fw.c.l.Now, b.Born)
 }
 
-// errLostUnsent is for a command that was not sent.
+// errLostUnsent is the error for a command that was not sent.
 func errLostUnsent() *mywire.Error {
 	return mywire.NewError(mywire.ErrNetRead, "weir: the connection to the server was lost")
 }

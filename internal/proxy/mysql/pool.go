@@ -15,15 +15,15 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// classCaps are the capabilities of a client that its backends must share,
-// because they change what the server does or how it words its answers.
+// classCaps are the capabilities that clients must have in common to share backends, because
+// they change what the server does or how it encodes its answers.
 const classCaps = mywire.CapDeprecateEOF | mywire.CapFoundRows | mywire.CapMultiStatements | mywire.CapMultiResults |
 	mywire.CapPSMultiResults | mywire.CapIgnoreSpace | mywire.CapInteractive | mywire.CapLocalFiles | mywire.CapNoSchema |
 	mywire.CapODBC | mywire.CapExpiredPasswords | mywire.CapExtendedMetadata | mywire.CapBulkOperations | mywire.CapBulkUnitResults
 
-// poolKey names a pool: backends are never shared across users, nor among
-// clients to whom the server would speak differently. The database is that of
-// the login; another one that a client chooses later is a setting.
+// A poolKey identifies a pool: backends are never shared across users, or across clients to
+// which the server would answer differently. The database is that of the login; another one
+// that a client chooses later is a setting.
 type poolKey struct {
 	user, database string
 	caps           mywire.Caps
@@ -32,8 +32,7 @@ type poolKey struct {
 
 func (k poolKey) String() string { return k.user + "@" + k.database }
 
-// A pool holds a loop's backends for one key, and everything that waits for one
-// of them.
+// A pool holds a loop's backends for one key, and the statements that wait for one of them.
 type pool struct {
 	core.Base[*backend, *client, *unit, *lane, *backendConn]
 	l   *loop
@@ -53,7 +52,7 @@ type pool struct {
 	facts   poolFacts
 	catalog *catalog
 
-	answers   *cache.Database // the cache, for the database
+	answers   *cache.Database // the cache of the database
 	refreshes refreshes
 
 	keepSequences bool // some client reads LASTVAL
@@ -63,30 +62,31 @@ type pool struct {
 
 type waiter = core.Waiter[*backend, *client, *unit, *lane]
 
-// poolFacts are what the first backend told of the server and of its sessions.
+// poolFacts are what weir has learned about the server and its sessions, from the first
+// backend.
 type poolFacts struct {
 	known     bool
 	mariadb   bool
-	version   uint32            // as MYSQL_VERSION_ID has it
-	text      string            // as the greeting has it
-	base      map[string]string // settings of a new session, of those that a login may change
-	pipelines bool              // several commands may be under way on one connection
-	silent    bool              // it does not tell of changes of sessions
-	// tellsInResults: it tells of them, or at least that there are some, where it
-	// answers with rows.
+	version   uint32            // as in MYSQL_VERSION_ID
+	text      string            // as in the greeting
+	base      map[string]string // settings of a new session, of those that a login can change
+	pipelines bool              // several commands may be in flight on one connection
+	silent    bool              // it does not report changes of session state
+	// tellsInResults: it reports changes, or at least that there are some, also in answers with
+	// rows.
 	tellsInResults bool
-	confuses       bool            // it tells of variables under the names of others
-	galera         bool            // the step from id to id changes as nodes come and go
-	fixed          map[string]bool // session variables that change by themselves and that nobody can set
-	renamed        map[string]bool // the new names of variables that it has under two
-	trackList      string          // variables of which sessions are told by default
-	told           []string        // the same of which sessions are told by default, in lower case; see stateFor
-	tellsGTID      bool            // sessions are told the GTIDs of their transactions by default
-	// initConnect is what the server runs for a new session of the account, and not
-	// for one that is reset.
+	confuses       bool            // it reports variables under the names of others
+	galera         bool            // Galera: the step from id to id changes as nodes come and go
+	fixed          map[string]bool // session variables that change by themselves and cannot be set
+	renamed        map[string]bool // the new names of variables that have two
+	trackList      string          // variables whose changes sessions get reported by default
+	told           []string        // the names in trackList, in lower case; see stateFor
+	tellsGTID      bool            // sessions get the GTIDs of their transactions reported by default
+	// initConnect is the statement that the server runs for a new session of the account, but
+	// not after a reset.
 	initConnect string
-	reset       map[string]string // settings of a session that is reset, where they are others than base
-	charsets    map[string]string // the server's own, of charsetNames
+	reset       map[string]string // settings of a session after a reset, where they differ from base
+	charsets    map[string]string // the server's own values of charsetNames
 }
 
 // groupsSessions reports whether the server has resource groups.
@@ -110,7 +110,7 @@ func (l *loop) pool(key poolKey) *pool {
 	return p
 }
 
-// dropped forgets what is known of accounts that have no pool any more.
+// dropped ends the removed pools, and removes the catalogs of users that have no pool any more.
 func (l *loop) dropped(gone []*pool) {
 	for _, p := range gone {
 		p.ConnManager().End()
@@ -122,13 +122,13 @@ func (l *loop) dropped(gone []*pool) {
 	maps.DeleteFunc(l.catalogs, func(user string, k *catalog) bool { return !used[user] && k.loading == 0 })
 }
 
-// Look looks at the queues.
+// Look dispatches what waits in the queues.
 func (p *pool) Look() {
 	p.Awake()
 	p.dispatch()
 }
 
-// Options are those in force.
+// Options are the current options.
 func (p *pool) Options() *session.Options { return &p.l.cfg.Options }
 
 // MayDial reports whether weir can log in as the pool's user by itself.
@@ -139,12 +139,12 @@ func (p *pool) Dial(ctx context.Context) (*backendConn, error) {
 	return p.l.srv.dialBackend(ctx, p.key)
 }
 
-// Discard closes a connection that is of no use.
+// Discard closes a connection that cannot be used.
 func (p *pool) Discard(conn *backendConn) { conn.close() }
 
-// take removes a free backend and returns nil if there is none. The best one is
-// that on which the client's last statement ran, and nothing since; then one in
-// the same settings, and among those one to which nobody is likely to return.
+// take removes a free backend, and returns nil if there is none. It prefers the backend on
+// which the client's last statement ran, with nothing since; then one in the same settings, and
+// among those one to which its last client is unlikely to return.
 func (p *pool) take(set *session.Set, c *client) *backend {
 	if p.ConnManager().Spent(c != nil) || c != nil && p.lastForShared() {
 		return nil
@@ -161,7 +161,7 @@ func (p *pool) take(set *session.Set, c *client) *backend {
 		if c != nil && b.lastUser == c {
 			r = 4
 			if c.diag.last.on == b {
-				r = 5 // what its last statement left is there
+				r = 5 // it has the diagnostics of the client's last statement
 			}
 		}
 		if r > rank {
@@ -174,8 +174,8 @@ func (p *pool) take(set *session.Set, c *client) *backend {
 	return p.Pick(best)
 }
 
-// lastForShared reports whether no further client may have a backend of its own. Where each
-// session keeps one nothing is shared, and every backend may have a client.
+// lastForShared reports whether no further client may get a backend of its own. Where each
+// session keeps a backend, nothing is shared, and every backend may have a client.
 func (p *pool) lastForShared() bool {
 	return p.l.cfg.Mode != session.ModeSession && !p.facts.silent && p.LastForShared(p.ReadLanes)
 }
@@ -186,11 +186,11 @@ func (p *pool) release(b *backend) {
 		return
 	}
 	b.owner, b.lane, b.sequencer = nil, nil, nil
-	b.s.Throttle(false) // its last client may still have much to read
+	b.s.Throttle(false) // its last client may still have much output to read
 	b.Doomed = b.Doomed || b.shows
 	if b.status&mywire.StatusInTrans != 0 {
-		// A text was not what weir took it for. Anyone who came next would be in
-		// the transaction that it began.
+		// A text was not what weir took it for. The next client would be in the transaction
+		// that it began.
 		p.l.srv.Log.Error("backend left in a transaction; closed", "pool", p.key.String(), "connection", b.id)
 		b.Doomed = true
 	}
@@ -209,7 +209,7 @@ func (p *pool) release(b *backend) {
 
 // Adopt takes a logged-in connection into the pool.
 func (p *pool) Adopt(conn *backendConn) {
-	if !p.l.srv.Monitor.Goes(conn.endpoint) { // of a login that was under way when they moved
+	if !p.l.srv.Monitor.Goes(conn.endpoint) { // of a login that was in progress when they moved
 		conn.close()
 		p.Wake()
 		return
@@ -235,11 +235,11 @@ func (p *pool) Adopt(conn *backendConn) {
 	b.introduce()
 }
 
-// trackSQL has the server tell of every change of the session's state.
+// trackSQL makes the server report every change of the session's state.
 const trackSQL = "SET SESSION session_track_system_variables='*', session_track_schema=1, session_track_state_change=1"
 
-// baseNames are the settings that a session may begin with other values than
-// the global ones: DEFAULT would not bring them back.
+// baseNames are the settings that may have other values than the global ones when a session
+// begins: DEFAULT would not restore them.
 var baseNames = []string{
 	"character_set_client", "character_set_results", "character_set_connection", "collation_connection",
 	"sql_mode", "time_zone", "autocommit", "wait_timeout",
@@ -250,8 +250,8 @@ func factsSQL(mariadb bool) string {
 	if mariadb {
 		sql = "SELECT @@wsrep_on, @@global.session_track_system_variables, 'OFF'"
 	}
-	sql += ", @@global.max_connections, @@max_user_connections" // of the session: the account's own
-	// For who has one of these, it is not run.
+	sql += ", @@global.max_connections, @@max_user_connections" // of the session: the account's own limit
+	// The server does not run it for accounts that have one of these.
 	sql += ", IF(EXISTS (SELECT 1 FROM information_schema.USER_PRIVILEGES u WHERE u.GRANTEE = " + granteeSQL +
 		" AND u.PRIVILEGE_TYPE IN ('SUPER', 'CONNECTION ADMIN', 'CONNECTION_ADMIN')), '', CAST(@@global.init_connect AS BINARY))"
 	for _, n := range baseNames {
@@ -266,19 +266,19 @@ func factsSQL(mariadb bool) string {
 // factsBefore is the number of columns before those of baseNames.
 const factsBefore = 6
 
-// resetNames are those of baseNames that COM_RESET_CONNECTION brings to the global values,
-// whatever the login has made of them: of MariaDB the first ones, so that a client that
-// wants IGNORE_SPACE has it until then; of MySQL the character sets, so that a client
-// has that of its login until then.
+// resetNames are those of baseNames that COM_RESET_CONNECTION sets to the global values,
+// whatever the login has set. In MariaDB it is the first ones, so that a client that requests
+// IGNORE_SPACE has it only until a reset; in MySQL it is the character sets, so that a client
+// has that of its login only until then.
 var resetNames = []string{
 	"sql_mode", "time_zone", "autocommit",
 	"character_set_client", "character_set_results", "character_set_connection", "collation_connection",
 }
 
-// learn keeps what the server says of its sessions.
+// learn records the server's answer to factsSQL.
 func (p *pool) learn(u *unit) {
 	if u.err != nil && u.err.Code == mywire.ErrNetRead {
-		return // the next backend is asked
+		return // the next backend runs the query
 	}
 	rows := u.result(p.key.caps)
 	p.facts.known = true
@@ -315,7 +315,7 @@ func (p *pool) learn(u *unit) {
 			continue
 		}
 		if _, own := c.set.Get("autocommit"); flipped && !own {
-			// It takes its writes for committed, or not, as it was told.
+			// It takes its writes for committed, or not, by the value that it got reported.
 			c.set = p.settings.With(c.set, session.Setting{Name: "autocommit", Value: before, Literal: true})
 		}
 		c.settings.readMode()
@@ -333,8 +333,8 @@ func parseUint(p []byte) uint64 {
 	return n
 }
 
-// versionID reads a version as MYSQL_VERSION_ID has it: 101119 for 10.11.19.
-// MariaDB's greetings may have "5.5.5-" in front.
+// versionID returns a version as MYSQL_VERSION_ID has it: 101119 for 10.11.19. MariaDB's
+// greetings may have "5.5.5-" in front.
 func versionID(text string) uint32 {
 	if len(text) > 6 && text[:6] == "5.5.5-" {
 		text = text[6:]
@@ -353,9 +353,8 @@ func versionID(text string) uint32 {
 	return parts[0]*10000 + parts[1]*100 + parts[2]
 }
 
-// mayPipeline reports whether a server takes commands before it has answered the
-// ones before. Forks of MySQL before 8 are known that hang
-// (mysql-net/MySqlConnector#486).
+// mayPipeline reports whether a server accepts commands before it has answered the ones before.
+// Some forks of MySQL before 8 hang (mysql-net/MySqlConnector#486).
 func mayPipeline(version string, mariadb bool) bool {
 	if mariadb {
 		return versionID(version) >= 100200
@@ -366,8 +365,8 @@ func mayPipeline(version string, mariadb bool) bool {
 // errNoSecret is why weir cannot open a backend by itself.
 var errNoSecret = errors.New("weir has nothing to log in with as this user: each login of a client brings one connection, and there is none left (list the user's password to let weir open more)")
 
-// DialFailed tells those who wait, at once if the server refuses this user or
-// database, and otherwise when they have waited long enough: servers restart.
+// DialFailed answers those who wait: at once if the server refuses this user or database,
+// otherwise when they have waited long enough, since servers restart.
 func (p *pool) DialFailed(err error) {
 	if _, anyones := lacksRoom(err); anyones {
 		p.ConnManager().Refused()
@@ -393,8 +392,8 @@ func (p *pool) Awaits(err error) {
 	})
 }
 
-// dialProblem is the error for those who wait while no backend can be opened.
-// The server's message is passed on unchanged.
+// dialProblem returns the error for those who wait while no backend can be opened. It passes
+// the server's message on unchanged.
 func (p *pool) dialProblem() *mywire.Error {
 	var e *mywire.Error
 	if errors.As(p.DialErr, &e) {
@@ -404,9 +403,9 @@ func (p *pool) dialProblem() *mywire.Error {
 	return mywire.NewError(mywire.ErrTooManyConnections, "weir cannot reach the server: %v (check that it runs and that weir's --mysql names it)", p.DialErr)
 }
 
-// failWaiting answers everything that has waited at least as long as min. Where only a
-// login could bring a backend the sessions end: drivers keep what answers a ping, and
-// would not log in again.
+// failWaiting refuses everything that has waited at least minWait. If only a login could bring
+// a backend, the sessions end: drivers keep connections that answer a ping, and would not log
+// in again.
 func (p *pool) failWaiting(minWait time.Duration, e *mywire.Error) {
 	ends := p.Unreachable() && errors.Is(p.DialErr, errNoSecret)
 	lose := func(u *unit) {
@@ -443,11 +442,11 @@ func (p *pool) failWaiting(minWait time.Duration, e *mywire.Error) {
 	}, lose)
 }
 
-// Expires reports whether a unit's wait for a slot ends with the queue timeout: a
+// Expires implements core.Dialect: a read's wait for a slot ends with the queue timeout; a
 // write waits for a lock as long as its client would.
 func (p *pool) Expires(u *unit) bool { return u.read }
 
-// lose forgets a backend whose connection is gone.
+// lose removes a backend whose connection has ended.
 func (p *pool) lose(b *backend, err error) {
 	p.Lose(b)
 	if !b.greeted && !b.Doomed && !b.Retired {
@@ -458,7 +457,7 @@ func (p *pool) lose(b *backend, err error) {
 	}
 }
 
-// Tick enforces the pool's limits in time.
+// Tick enforces the pool's timeouts.
 func (p *pool) Tick() {
 	limit := p.Limits.QueueTimeout
 	if p.Unreachable() {
@@ -471,7 +470,7 @@ func (p *pool) Tick() {
 		switch {
 		case p.Paused:
 			e = p.pausedError()
-		case p.DialErr != nil && len(p.Backends) == 0: // maybe one is tried just now
+		case p.DialErr != nil && len(p.Backends) == 0: // one may be being opened just now
 			e = p.dialProblem()
 		}
 		p.failWaiting(limit, e)
@@ -484,8 +483,8 @@ func (p *pool) Tick() {
 	p.lanes.all.Tick(p.l.Now, p.Slots())
 }
 
-// Replaceable reports whether a backend may be closed for its age: not where only
-// the next login could bring another and there are clients who would wait for it.
+// Replaceable reports whether a backend may be closed for its age: not if only the next login
+// could bring another one while clients would have to wait for it.
 func (p *pool) Replaceable() bool {
 	if p.MayDial() {
 		return true
@@ -506,7 +505,7 @@ func (p *pool) count(u *unit, path sight.Path) {
 		Pinned: u.c.pins.held != 0, Failed: u.failed,
 	}
 	if !u.failed && u.tellsStatus() {
-		r.Rows += u.ok.AffectedRows // 0 with a result
+		r.Rows += u.ok.AffectedRows // 0 if it has rows
 	}
 	if u.failed && u.shape != nil {
 		u.shape.Errors++

@@ -10,7 +10,7 @@ import (
 type poolStmts struct {
 	l      *loop
 	byKey  map[string]*stmt
-	bytes  int // of the texts interned since unused ones were last dropped
+	bytes  int // size of the texts interned since unused ones were last dropped
 	keyBuf []byte
 }
 
@@ -36,17 +36,17 @@ func (in *poolStmts) intern(set *session.Set, sql []byte, mode myscan.Mode, priv
 	return st
 }
 
-// newStmt is a statement of a text that is not read yet.
+// newStmt makes a statement of a text that is not parsed yet.
 func newStmt(sql string, private bool) *stmt {
 	return &stmt{sql: sql, private: private || len(sql) > maxSharedText}
 }
 
-// setKey has the key of a statement in keyBuf.
+// setKey writes the key of a statement to keyBuf.
 func (in *poolStmts) setKey(set *session.Set, sql []byte) {
 	in.keyBuf = append(append(append(in.keyBuf[:0], set.Key()...), 1), sql...)
 }
 
-// keep makes a statement one that the pool's clients share, unless it is one client's.
+// keep adds a statement to those that the pool's clients share, unless it is private.
 func (in *poolStmts) keep(key string, st *stmt) {
 	if st.private {
 		return
@@ -63,13 +63,13 @@ func (in *poolStmts) keep(key string, st *stmt) {
 	in.bytes += len(key)
 }
 
-// A readStmt is a statement that was read away from the loop, for no pool yet.
+// A readStmt is a statement that was parsed off the loop, and belongs to no pool yet.
 type readStmt struct {
 	*stmt
 	print uint64 // of its shape
 }
 
-// readAway reads a statement's text.
+// readAway parses a statement's text off the loop.
 func readAway(sql string, mode myscan.Mode, private bool) readStmt {
 	st := newStmt(sql, private)
 	mode.Multi = false
@@ -79,7 +79,7 @@ func readAway(sql string, mode myscan.Mode, private bool) readStmt {
 	return readStmt{st, asRead.Fingerprint()}
 }
 
-// adopt is intern for a statement that was read.
+// adopt is intern for a statement that is already parsed.
 func (in *poolStmts) adopt(set *session.Set, made readStmt) *stmt {
 	st := made.stmt
 	in.setKey(set, []byte(st.sql))
@@ -94,7 +94,7 @@ func (in *poolStmts) adopt(set *session.Set, made readStmt) *stmt {
 	return st
 }
 
-// forgetAnswers has statements described anew: the schema has changed.
+// forgetAnswers drops the cached descriptions of all statements: the schema has changed.
 func (in *poolStmts) forgetAnswers() {
 	for _, st := range in.byKey {
 		st.answer = nil

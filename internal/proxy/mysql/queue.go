@@ -6,7 +6,7 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// This file is who waits for a backend, and who gets one next.
+// This file queues those who wait for a backend, and decides who gets the next one.
 
 // queueClient gives the client a free backend at once, or queues it for one.
 func (p *pool) queueClient(c *client) {
@@ -33,17 +33,17 @@ func (p *pool) queueClient(c *client) {
 	p.Enqueue(waiter{Client: c})
 }
 
-// crowded reports whether as many statements wait as may.
+// crowded reports whether as many statements wait as --max-waiting allows.
 func crowded(p *pool) bool {
 	return p.Excl.Crowded(&p.Limits, len(p.Reads)+p.Apart.Waiting())
 }
 
-// full is the error of what may not wait: as many statements as may wait already.
+// full is the error for a statement that finds the queue crowded.
 func full(p *pool) *mywire.Error {
 	return mywire.NewError(mywire.ErrTooManyConnections, "weir: %d statements wait for a backend of pool %s already (--max-waiting)", p.Limits.MaxWaiting, p.key)
 }
 
-// dispatch gives free backends to what waits.
+// dispatch gives free backends to those who wait.
 func (p *pool) dispatch() {
 	p.alone.feed()
 	if p.ReadsFirst() {
@@ -61,7 +61,7 @@ func (p *pool) dispatch() {
 			b = p.take(p.setOf(&w), w.Client)
 		}
 		if b == nil && !p.ConnManager().Spent(false) {
-			// The last backend is for what shares, but may be for those behind.
+			// The last backend is reserved for shared reads, but those behind may use it.
 			pass.Keep()
 			continue
 		}
@@ -98,7 +98,7 @@ func (p *pool) Left(w *waiter) bool {
 	return false
 }
 
-// setOf is the settings for a waiter's backend.
+// setOf returns the settings for a waiter's backend.
 func (p *pool) setOf(w *waiter) *session.Set {
 	switch {
 	case w.Client != nil:
@@ -111,8 +111,8 @@ func (p *pool) setOf(w *waiter) *session.Set {
 	return p.settings.Empty()
 }
 
-// askIn runs weir's own query in the given settings on a backend that becomes
-// free. done is called with the answer, or with u.err.
+// askIn runs a query of weir's own in the given settings on a backend that becomes free. done
+// is called with the answer, or with u.err.
 func (p *pool) askIn(set *session.Set, sql string, done func(u *unit)) {
 	p.Enqueue(waiter{Ask: func(b *backend) {
 		b.readied(set, nil, func(b *backend, err *mywire.Error) {
@@ -122,7 +122,7 @@ func (p *pool) askIn(set *session.Set, sql string, done func(u *unit)) {
 				return
 			}
 			b.ask(sql, done)
-			b.ask(noWarnings, func(*unit) {}) // of information_schema, and what it made of the current database
+			b.ask(noWarnings, func(*unit) {}) // of information_schema, and of its effect on the current database
 			b.endLook()
 		})
 	}})

@@ -13,19 +13,19 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// This file is the client without a backend: which way each command takes.
+// This file handles a client without a backend: it decides how each command runs.
 
-// A router is the way out of a client without a backend: it chooses where each command
-// runs, beside the reads of others, in a group, or on a backend of its own.
+// A router sends the commands of a client without a backend: it chooses whether each runs
+// beside the reads of other clients, in a group, or on a backend of its own.
 type router struct{ c *client }
 
-// own deals with the commands that weir answers itself, whether the client
-// has a backend or not, and reports whether it did.
+// own executes the commands that weir answers itself, whether the client has a backend or not,
+// and reports whether it did.
 func (rt *router) own(cmd byte, msg []byte) bool {
 	c := rt.c
 	switch cmd {
 	case mywire.ComQuit:
-		c.s.Close(io.EOF) // as it asks
+		c.s.Close(io.EOF) // as the command requests
 		return true
 	case mywire.ComStmtClose:
 		if id, err := mywire.ParseStmtID(msg[mywire.HeaderLen:]); err == nil {
@@ -50,8 +50,8 @@ func (rt *router) own(cmd byte, msg []byte) bool {
 	return true
 }
 
-// killOwn runs a COM_PROCESS_KILL of a number that weir has given, and reports
-// whether it is one.
+// killOwn executes a COM_PROCESS_KILL of a connection id that weir has given to a client, and
+// reports whether it is one.
 func (rt *router) killOwn(msg []byte) bool {
 	id, err := mywire.ParseProcessKill(msg[mywire.HeaderLen:])
 	if err != nil || !isOurs(uint64(id)) {
@@ -61,8 +61,8 @@ func (rt *router) killOwn(msg []byte) bool {
 	return true
 }
 
-// feed takes the next command of a client without a backend. It returns how
-// much of msg it consumed: 0 if the client waits.
+// feed executes the next command of a client without a backend. It returns how much of msg it
+// consumed: 0 if the client waits.
 func (rt *router) feed(cmd byte, msg []byte) int {
 	c := rt.c
 	switch cmd {
@@ -85,7 +85,7 @@ func (rt *router) feed(cmd byte, msg []byte) int {
 		}
 	case mywire.ComResetConnection:
 		if c.p.facts.base == nil {
-			return rt.needBackend() // how sessions begin is not known
+			return rt.needBackend() // the initial settings of sessions are not known yet
 		}
 		c.resetSession()
 		c.responder.done()
@@ -93,7 +93,7 @@ func (rt *router) feed(cmd byte, msg []byte) int {
 		c.login.changeUser(msg)
 	case mywire.ComProcessKill:
 		if !rt.killOwn(msg) {
-			return rt.needBackend() // a number of the server's
+			return rt.needBackend() // an id of the server's
 		}
 	case mywire.ComSetOption:
 		if !rt.setOption(msg) {
@@ -105,8 +105,8 @@ func (rt *router) feed(cmd byte, msg []byte) int {
 	return len(msg)
 }
 
-// setOption switches several statements in one text on or off, which takes
-// another class of backends. It reports false if weir could not open one of those.
+// setOption switches multi-statements on or off, for which the client needs another class of
+// backends. It returns false if weir cannot open backends of that class.
 func (rt *router) setOption(msg []byte) bool {
 	c := rt.c
 	option, err := mywire.ParseSetOption(msg[mywire.HeaderLen:])
@@ -131,7 +131,7 @@ func (rt *router) setOption(msg []byte) bool {
 	return true
 }
 
-// query takes a text.
+// query executes a COM_QUERY.
 func (rt *router) query(msg []byte) int {
 	c := rt.c
 	payload, _, err := mywire.Payload(msg)
@@ -141,11 +141,11 @@ func (rt *router) query(msg []byte) int {
 	}
 	sql := text(payload[1:])
 	if len(sql) > maxScanned {
-		return rt.needBackend() // where it is read away from the loop
+		return rt.needBackend() // where it is parsed off the loop
 	}
 	info := c.texts.read(sql)
 	if c.inflight == 0 {
-		c.texts.keep(sql, &info) // as the text says it: it may need a backend
+		c.texts.keep(sql, &info) // as the text shows it: it may need a backend
 	}
 	if info.Hints.Bad != nil {
 		c.diag.complain(&info.Hints)
@@ -209,14 +209,14 @@ func (rt *router) query(msg []byte) int {
 	return rt.needBackend()
 }
 
-// prepare takes a text to be prepared.
+// prepare executes a COM_STMT_PREPARE.
 func (rt *router) prepare(msg []byte) int {
 	c := rt.c
 	if c.inflight > 0 {
 		return 0
 	}
 	if !c.p.facts.known {
-		return rt.needBackend() // which tells in what character set the text is to be read
+		return rt.needBackend() // whose first answers say in which character set the text is read
 	}
 	payload, _, err := mywire.Payload(msg)
 	if err != nil {
@@ -224,7 +224,7 @@ func (rt *router) prepare(msg []byte) int {
 		return len(msg)
 	}
 	if len(payload)-1 > maxScanned {
-		return rt.needBackend() // where it is read away from the loop
+		return rt.needBackend() // where it is parsed off the loop
 	}
 	st := c.p.stmts.intern(c.set, payload[1:], c.texts.mode, false)
 	if !c.stmts.described(st) {
@@ -241,7 +241,7 @@ func (rt *router) prepare(msg []byte) int {
 	return len(msg)
 }
 
-// execute takes an execution of a prepared statement.
+// execute executes a COM_STMT_EXECUTE.
 func (rt *router) execute(msg []byte) int {
 	c := rt.c
 	payload, _, err := mywire.Payload(msg)
@@ -304,7 +304,7 @@ func (rt *router) execute(msg []byte) int {
 		}
 		cs.noteTypes(&m)
 		if m.CheckValues(cs.types, nil) != nil {
-			break // what is wrong with it must not reach others' values
+			break // its error must not affect others' values
 		}
 		ln := rt.laneForStmt(cs, window)
 		if ln == nil {
@@ -327,8 +327,8 @@ func (rt *router) mayShare(sharable bool) bool {
 		c.l.cfg.ReadLanes > 0 && c.l.cfg.Mode != session.ModeSession
 }
 
-// mayFollow reports whether one more shared read may be sent behind the client's
-// earlier ones, on the same backend, so that their answers come in order.
+// mayFollow reports whether one more shared read may be sent behind the client's earlier ones
+// on the same backend, so that their answers come in order.
 func (rt *router) mayFollow(st *stmt) bool {
 	c := rt.c
 	b := c.reader
@@ -336,8 +336,8 @@ func (rt *router) mayFollow(st *stmt) bool {
 		c.p.facts.pipelines && len(c.p.Reads) == 0 && len(c.again) == 0 && (st == nil || b.prepared[st] != nil)
 }
 
-// batchWindow reports whether a write is to join a group, and the most it may
-// wait for others: 0 is adaptive.
+// batchWindow reports whether a write joins a group, and the most that it may wait for others:
+// 0 means adaptive.
 func (rt *router) batchWindow(h *sqlscan.Hints) (time.Duration, bool) {
 	c := rt.c
 	cfg := c.l.cfg
@@ -355,7 +355,7 @@ func (rt *router) batchWindow(h *sqlscan.Hints) (time.Duration, bool) {
 	return cfg.BatchDefault(c.p.key.database, c.p.key.user)
 }
 
-// intercept answers what is meant for weir itself, and reports whether it did.
+// intercept executes statements that weir itself answers, and reports whether it did.
 func (rt *router) intercept(sql string, info *myscan.Statement) bool {
 	c := rt.c
 	switch {
@@ -379,12 +379,12 @@ func (rt *router) intercept(sql string, info *myscan.Statement) bool {
 	return true
 }
 
-// leading are the effects of statements that those behind them rely on.
+// leading are the effects of statements on which the ones after them depend.
 const leading = myscan.EffTxBegin | myscan.EffXA | myscan.EffNextTx | myscan.EffSet | myscan.EffUse | myscan.EffLock | myscan.EffTableLock | myscan.EffTemp
 
-// leads reports whether the commands that a client has sent behind this one, without waiting
-// for its answer, rely on it: they would run outside the transaction that it was to begin,
-// or in the wrong database. Of the server they can expect that it runs such a command.
+// leads reports whether the commands that a client has sent after this one, without waiting for
+// its answer, depend on it: they would run outside the transaction that it was to begin, or in
+// the wrong database. With a direct connection clients can rely on such a command to succeed.
 func (rt *router) leads(msg []byte) bool {
 	c := rt.c
 	payload, _, err := mywire.Payload(msg)
@@ -405,8 +405,9 @@ func (rt *router) leads(msg []byte) bool {
 	return false
 }
 
-// beginsTransactions reports whether a statement begins a transaction, or has those after it
-// begin one. What else does so shows in its answer: see back.refusesTransaction.
+// beginsTransactions reports whether a statement begins a transaction, or makes the following
+// ones begin one. Other statements that do so show it in their answers: see
+// responder.refusesTransaction.
 func beginsTransactions(info *myscan.Statement) bool {
 	if info.Effects.Has(myscan.EffTxBegin) {
 		return true
@@ -426,7 +427,7 @@ func errTransaction() *mywire.Error {
 	return mywire.NewError(mywire.ErrNotSupportedYet, "weir: transactions are refused in mode statement (--mode)")
 }
 
-// unitOf makes a unit of a whole message, which it copies.
+// unitOf makes a unit of a whole message, and copies the message.
 func (rt *router) unitOf(cmd byte, msg []byte) *unit {
 	c := rt.c
 	u := c.l.newUnit(unitClient, cmd)
@@ -439,8 +440,8 @@ func (rt *router) unitOf(cmd byte, msg []byte) *unit {
 	return u
 }
 
-// needBackend queues the client for a backend of its own. It returns 0: nothing
-// is consumed until there is one.
+// needBackend queues the client for a backend of its own. It returns 0: nothing is consumed
+// until the client has one.
 func (rt *router) needBackend() int {
 	c := rt.c
 	if c.inflight > 0 {
@@ -450,12 +451,12 @@ func (rt *router) needBackend() int {
 	return 0
 }
 
-// laneForStmt finds the lane for the execution of a prepared write, or nil.
+// laneForStmt returns the lane for the execution of a prepared write, or nil.
 func (rt *router) laneForStmt(cs *clientStmt, window time.Duration) *lane {
 	c := rt.c
 	p, st := c.p, cs.st
 	if st.rows && c.settings.strict && !p.l.cfg.NoRowsLane && st.insert.Params > 0 && !st.insert.Returning && st.quiet {
-		f := p.tables.look(p, st.set, st.insert.Schema, st.insert.Table) // it stays with the database in which it was prepared
+		f := p.tables.look(p, st.set, st.insert.Schema, st.insert.Table) // the statement keeps the database in which it was prepared
 		if f.state == tableUnknown {
 			return nil
 		}
@@ -469,15 +470,15 @@ func (rt *router) laneForStmt(cs *clientStmt, window time.Duration) *lane {
 	return rt.transactionLane(st.info.Verb, st.own, st.target, window)
 }
 
-// A textWay is where a text joins others.
+// A textWay says how a text joins others.
 type textWay struct {
 	ln        *lane // nil for none
 	shape     *sight.Shape
 	row       span // of the message, for a rows lane
-	generated bool // if an id comes, the server has generated it
+	generated bool // an id in the answer is generated by the server
 }
 
-// laneForText finds the lane for a text of which own are the effects that it shows.
+// laneForText returns the lane for a text; own are the effects that the text shows.
 func (rt *router) laneForText(t *myscan.Text, verb myscan.Verb, own myscan.Effect, window time.Duration) (way textWay) {
 	c := rt.c
 	p, mode := c.p, c.texts.mode
@@ -510,8 +511,8 @@ func (rt *router) laneForText(t *myscan.Text, verb myscan.Verb, own myscan.Effec
 	return way
 }
 
-// transactionLane is the lane of any other write to a table that takes back what
-// fails.
+// transactionLane returns the lane for any other write to a table that rolls back a failed
+// statement.
 func (rt *router) transactionLane(verb myscan.Verb, own myscan.Effect, to target, window time.Duration) *lane {
 	c := rt.c
 	p := c.p

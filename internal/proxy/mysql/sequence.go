@@ -5,17 +5,16 @@ import (
 	"github.com/weirdb/weir/internal/proxy/sqlscan/myscan"
 )
 
-// This file is what a connection remembers of the sequences that were used on it:
-// LASTVAL gives the last value of each. They are used out of sight, too, by the DEFAULT
-// of a column. So what a connection that has served others says of a sequence may be
-// another client's.
+// This file tracks the sequences that were used on a connection: LASTVAL returns the last value
+// of each. The DEFAULT of a column uses them invisibly, too. So on a connection that has served
+// other clients, LASTVAL may return another client's value.
 //
-// A session that asks, or uses a sequence in sight where somebody of its pool asks, gets
-// a connection that was reset before, and keeps it. What it has used before that is
-// gone, and refused once.
+// A session that calls LASTVAL, or uses a sequence visibly in a pool where some client calls
+// LASTVAL, gets a connection that was reset before, and keeps it. The values of sequences that
+// it used before are lost, and weir refuses the first call that may need one.
 
-// refusesSequence answers a question about the last value of a sequence that only other
-// connections could answer, and reports whether it did.
+// refusesSequence refuses a call of LASTVAL whose answer only other connections could know, and
+// reports whether it did.
 func (dg *diagnostics) refusesSequence() bool {
 	c := dg.c
 	c.p.keepSequences = true
@@ -25,15 +24,15 @@ func (dg *diagnostics) refusesSequence() bool {
 	before := c.pins.held
 	c.pins.add(pinSequence)
 	if !dg.draws && c.link == nil && before == 0 {
-		return false // there is none, as a fresh connection says
+		return false // no value exists, and a fresh connection says so
 	}
 	c.responder.refuseHere(gone("the last value of the sequence"))
 	return true
 }
 
-// wantsSequences has a client that is about to use sequences run the statement on a
-// connection that has forgotten those of others. It reports whether the client has left
-// its own for that.
+// wantsSequences makes a client that is about to use sequences run the statement on a
+// connection that was reset, without other clients' sequences. It reports whether the client
+// has given its own connection back for that.
 func (dg *diagnostics) wantsSequences(info *myscan.Statement) bool {
 	c := dg.c
 	b := c.link
@@ -42,7 +41,7 @@ func (dg *diagnostics) wantsSequences(info *myscan.Statement) bool {
 	}
 	c.pins.add(pinSequence)
 	if c.pins.held != pinSequence || c.inTx() || len(c.texts.unjudged) > 0 {
-		b.sequencer = c // of what it uses from here on, at least
+		b.sequencer = c // from here on, at least
 		return false
 	}
 	c.link, b.owner = nil, nil
@@ -51,10 +50,10 @@ func (dg *diagnostics) wantsSequences(info *myscan.Statement) bool {
 	return true
 }
 
-// forgetSequences has a taken backend forget the sequences that were used on it, for a
-// client that is to keep it.
+// forgetSequences resets a backend, which clears the sequences that were used on it, for a
+// client that will keep it.
 func (lt *leftDiagnostics) forgetSequences(c *client) {
-	lt.yieldID(nil) // the reset takes it away
+	lt.yieldID(nil) // the reset clears it
 	lt.b.renewSession()
 	lt.sequencer = c
 }

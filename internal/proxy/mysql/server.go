@@ -20,23 +20,23 @@ func errShutdown() *mywire.Error {
 	return mywire.NewError(mywire.ErrServerShutdown, "weir is stopping")
 }
 
-// Server is this side of the proxy: a listener, logins, and the event loops that
-// everything else happens on.
+// Server is the MySQL side of the proxy: a listener, logins, and the event loops that run
+// everything else.
 type Server struct {
 	core.Server[*loop]
 
-	config atomic.Pointer[Config] // never changed, but replaced
-	lobby  netloop.Lobby          // clients that have not said who they are
+	config atomic.Pointer[Config] // replaced as a whole, never modified
+	lobby  netloop.Lobby          // clients that have not sent their login yet
 	creds  *core.Credentials[mywire.Secret, mywire.ClientKeys]
 
-	lastID atomic.Uint32 // of a client
+	lastID atomic.Uint32 // of the client ids
 	asker  healthChecker
 
 	hosts
 	dialer
 	lookups *lookups
 	grants  grants
-	blind   sync.Map // accounts of which the log has said that they see no triggers
+	blind   sync.Map // accounts for which the log already says that they see no triggers
 }
 
 // New checks the configuration and starts to listen; Run serves.
@@ -59,11 +59,11 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// Reload puts another configuration in force. What can only be chosen at the start
-// stays as it was: the server (but for the password and the certificates by which weir logs
-// in there, see Config.Renewed), where clients connect, the certificate (whose owner replaces it), and what
-// Options.Reload and the command's help say. Sessions stay.
-// Safe for concurrent use, but for other calls of Reload.
+// Reload replaces the configuration. What can only be chosen at the start stays: the server
+// (except for the password and the certificates with which weir logs in there, see
+// Config.Renewed), the address for clients, the certificate (its owner replaces it), and what
+// Options.Reload and the command's help name. Sessions stay. Reload is safe for concurrent use,
+// except with itself.
 func (s *Server) Reload(cfg Config) error {
 	now := s.cfg()
 	cfg = cfg.withDefaults()
@@ -83,11 +83,11 @@ func (s *Server) Reload(cfg Config) error {
 	return nil
 }
 
-// cfg is the configuration in force.
+// cfg returns the current configuration.
 func (s *Server) cfg() *Config { return s.config.Load() }
 
-// Run serves until ctx ends. Then it takes no new clients, lets transactions
-// under way finish for at most DrainTimeout, closes everything and returns.
+// Run serves until ctx ends. Then it accepts no new clients, gives open transactions at most
+// DrainTimeout to finish, closes everything and returns.
 func (s *Server) Run(ctx context.Context) error {
 	defer s.asker.close()
 	defer s.lookups.idle.Close()
@@ -95,22 +95,22 @@ func (s *Server) Run(ctx context.Context) error {
 	return s.Serve(ctx, s.login)
 }
 
-// firstID is where the connection ids that weir gives to clients begin: out of
-// the way of the server's own, so that a KILL tells by its number what it
-// means. They end before 1<<31: MariaDB's Connector/J, for one, takes the number for a
-// signed one, and could kill nothing.
+// firstID is the first connection id that weir gives to clients. The ids are far above the
+// server's own, so that the number in a KILL shows which of the two it means. They stay below
+// 1<<31: MariaDB Connector/J, for one, reads the id as a signed number, and could not kill
+// anything.
 const firstID = 1 << 30
 
-// isOurs reports whether a number is one that weir gives to clients.
+// isOurs reports whether a connection id is one that weir gives to clients.
 func isOurs(id uint64) bool { return id >= firstID && id < 2*firstID }
 
-// A number is firstID, the weir's own number among several, and a serial.
+// A connection id is firstID, the number of this weir among its peers, and a serial number.
 const (
 	peerShift = 24
 	serials   = 1 << peerShift
 )
 
-// peerOf is the number of the weir that gave a client its number.
+// peerOf returns the number of the weir that gave a client its connection id.
 func peerOf(id uint32) int { return int(id >> peerShift & session.MaxPeer) }
 
 // register gives a client of a loop its connection id.

@@ -6,10 +6,10 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// sharing is how a pool's backends pipeline the reads of several clients.
+// sharing pipelines the reads of several clients on a pool's backends.
 type sharing struct {
 	p    *pool
-	lost core.SetLosses // of backends before they were in these settings
+	lost core.SetLosses // of backends before these settings were applied on them
 }
 
 // run sends a shared read on a pipeline, or queues it for one.
@@ -30,7 +30,7 @@ func (s *sharing) run(u *unit) {
 	}
 	if crowded(p) {
 		p.Stats.Limited[core.LimitWaiting]++
-		p.l.Post(func() { // when its message is used up
+		p.l.Post(func() { // after its message is consumed
 			if u.c == c && !u.Left() {
 				c.lost(u, full(p))
 			}
@@ -40,7 +40,7 @@ func (s *sharing) run(u *unit) {
 	s.again(u)
 }
 
-// send sends a shared read, all others of whose client have been answered.
+// send sends a shared read whose client has no other in flight.
 func (s *sharing) send(u *unit) {
 	p := s.p
 	c := u.c
@@ -56,7 +56,7 @@ func (s *sharing) send(u *unit) {
 	p.Wake()
 }
 
-// sendOn sends a read on a pipeline, which is watched from then on.
+// sendOn sends a read on a pipeline, and watches the pipeline for stalls.
 func (s *sharing) sendOn(b *backend, u *unit) {
 	p := s.p
 	u.c.reader = b
@@ -74,8 +74,8 @@ func (s *sharing) rerun(u *unit) {
 	p.alone.queue(u)
 }
 
-// feed moves queued reads to pipelines that have room. A read that has to
-// wait for its statement to be prepared does not hold up those behind it.
+// feed moves queued reads to pipelines that have room. A read that waits for its statement to
+// be prepared does not hold up those behind it.
 func (s *sharing) feed() {
 	p := s.p
 	keep := p.Reads[:0]
@@ -97,9 +97,9 @@ func (s *sharing) feed() {
 	p.Reads = keep
 }
 
-// pipeline returns a backend on which a read in the given settings may be sent
-// now: the shared one with the shortest queue, or a free one that becomes
-// shared while there are fewer than the limit.
+// pipeline returns a backend on which a read in the given settings can be sent now: the shared
+// one with the shortest queue, or a free one that becomes shared while there are fewer than the
+// limit.
 func (s *sharing) pipeline(set *session.Set, st *stmt) *backend {
 	p := s.p
 	var best, unlearned *backend
@@ -110,7 +110,7 @@ func (s *sharing) pipeline(set *session.Set, st *stmt) *backend {
 	}
 	for i, b := range p.Shared.Backends {
 		if i == 0 && starving {
-			continue // let it run dry, for a client that needs a backend alone
+			continue // let it drain, for a client that needs a backend of its own
 		}
 		if b.set != set || b.Depth() >= depth || !b.Feedable() {
 			continue
@@ -135,7 +135,7 @@ func (s *sharing) pipeline(set *session.Set, st *stmt) *backend {
 			}
 			b.readied(set, st, func(b *backend, err *mywire.Error) {
 				lost := b.s.Closed
-				p.release(b) // and taken again by the reads that wait, in their settings
+				p.release(b) // the reads that wait take it again, in their settings
 				switch {
 				case err == nil:
 					delete(s.lost, set)
@@ -150,8 +150,8 @@ func (s *sharing) pipeline(set *session.Set, st *stmt) *backend {
 	return best
 }
 
-// elsewhere has the queued reads in the given settings wait for another backend, since b is
-// lost. It reports false if that was so too often.
+// elsewhere makes the queued reads in the given settings wait for another backend, since b is
+// lost. It returns false if that has happened too often.
 func (s *sharing) elsewhere(set *session.Set, b *backend) bool {
 	if s.p.l.Draining() || !s.lost.Again(set, s.p.l.Now, b.Born) {
 		return false
@@ -160,21 +160,21 @@ func (s *sharing) elsewhere(set *session.Set, b *backend) bool {
 	return true
 }
 
-// teach has a statement prepared on a shared backend, behind what is in flight.
+// teach prepares a statement on a shared backend, behind the units in flight.
 func (s *sharing) teach(b *backend, st *stmt) {
 	p := s.p
 	st.learning = true
 	b.learn(st, func(err *mywire.Error) {
 		st.learning = false
-		if err != nil && err.Code != mywire.ErrQueryInterrupted { // that was weir, see stalled
+		if err != nil && err.Code != mywire.ErrQueryInterrupted { // weir interrupted it, see stalled
 			s.fail(b.set, st, err)
 		}
 		p.Wake()
 	})
 }
 
-// fail answers the queued reads in the given settings, of one statement or,
-// if st is nil, of all.
+// fail refuses the queued reads in the given settings, of one statement or, if st is nil, of
+// all.
 func (s *sharing) fail(set *session.Set, st *stmt, e *mywire.Error) {
 	p := s.p
 	p.Reads.Drop(func(u *unit) bool {
@@ -188,8 +188,8 @@ func (s *sharing) fail(set *session.Set, st *stmt, e *mywire.Error) {
 	})
 }
 
-// end takes a busy backend out of the pipelines and moves all reads but the
-// head elsewhere.
+// end removes a busy backend from the pipelines, and moves all its reads except the head
+// elsewhere.
 func (s *sharing) end(b *backend) {
 	p := s.p
 	p.Shared.Remove(b)
@@ -220,8 +220,8 @@ func (s *sharing) end(b *backend) {
 	p.Wake()
 }
 
-// moveOut gives the client of a unit that was sent to b another in its place. What
-// the server answers to the first goes to nobody.
+// moveOut replaces a unit that was sent to b by a new one for the same client, and returns
+// that. weir drops the server's answer to the old one.
 func (s *sharing) moveOut(b *backend, u *unit) *unit {
 	p := s.p
 	p.Apart.Haunt(&b.Conn)
@@ -236,8 +236,7 @@ func (s *sharing) moveOut(b *backend, u *unit) *unit {
 	return n
 }
 
-// again queues a read that was moved, or was hit by a KILL that was meant for
-// another.
+// again queues a read that was moved, or was hit by a KILL of another statement.
 func (s *sharing) again(u *unit) {
 	p := s.p
 	if u.shape != nil && u.shape.Stalled(p.l.Now) {

@@ -5,8 +5,8 @@ import (
 	"github.com/weirdb/weir/internal/proxy/sight"
 )
 
-// AddTo implements core.Pool. Pools of one user and database are added up: they
-// differ in what their clients can do, or are on other loops.
+// AddTo implements core.Pool. Pools of one user and database are added up: they differ in their
+// clients' capabilities, or are on different loops.
 func (p *pool) AddTo(out *sight.Snapshot) {
 	for _, ln := range p.lanes.all {
 		out.AddLane(ln.snapshot())

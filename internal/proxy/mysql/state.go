@@ -1,27 +1,27 @@
 package mysql
 
-// A state is what a client's next command waits for. The answers to commands under way
-// are counted besides: cur with a backend, inflight without.
+// A state is what a client's next command waits for. The answers to commands in flight are
+// counted separately: cur with a backend, inflight without.
 //
 //	open ── queueClient ──► waiting ── attach ──► open
-//	open ── a question of weir's own to the client's backend ──► asking ── its answer ──► open
+//	open ── weir's own query on the client's backend ──► asking ── its answer ──► open
 //	open ── LOAD DATA LOCAL ──► sending ── the file's end ──► open
 //	open ── KILL, COM_CHANGE_USER ──► leaving ── a KILL's end ──► open
 //
-// The warnings of a client that leaves may still be fetched from its backend: then it is
-// leavingAsking.
+// weir may still fetch the warnings of a client that is leaving from its backend: then its
+// state is leavingAsking.
 type state uint8
 
 const (
-	stateOpen          state = iota // nothing: it is taken as it comes
-	stateWaiting                    // a backend of its own, in the pool's queue
-	stateAsking                     // linked: the answer to a question of weir's own
-	stateSending                    // linked: the client sends the file that the server asked for
-	stateLeaving                    // the end of the client's KILL, or of its login as another user
+	stateOpen          state = iota // nothing: it is executed as it comes
+	stateWaiting                    // a backend of its own: the client is in the pool's queue
+	stateAsking                     // linked: the answer to a query of weir's own
+	stateSending                    // linked: the client sends the file that the server requested
+	stateLeaving                    // the end of the client's KILL, or of its COM_CHANGE_USER
 	stateLeavingAsking              // both
 )
 
-// enter begins to wait.
+// enter begins a wait.
 func (s *state) enter(to state) {
 	if both := *s == stateLeaving && to == stateAsking || *s == stateAsking && to == stateLeaving; both {
 		to = stateLeavingAsking
@@ -29,7 +29,7 @@ func (s *state) enter(to state) {
 	*s = to
 }
 
-// leave ends a wait, if it is what the client waits for.
+// leave ends a wait if the client is in it.
 func (s *state) leave(from state) {
 	switch {
 	case *s == from:
@@ -41,8 +41,9 @@ func (s *state) leave(from state) {
 	}
 }
 
-// asking reports whether weir's own question is to be answered.
+// asking reports whether a query of weir's own is in flight.
 func (s state) asking() bool { return s == stateAsking || s == stateLeavingAsking }
 
-// leaving reports whether the client takes no commands any more, or not before its KILL has ended.
+// leaving reports whether the client executes no more commands, or none before its KILL has
+// ended.
 func (s state) leaving() bool { return s == stateLeaving || s == stateLeavingAsking }

@@ -7,19 +7,18 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// statements are the prepared statements of the client, by the numbers that it has for
-// them.
+// statements are the prepared statements of the client, by the ids that it has for them.
 type statements struct {
 	c *client
 
 	byID map[uint32]*clientStmt
 	last *clientStmt // prepared last: MariaDB's clients call it -1
 	seq  uint32
-	// bytes are those of their texts.
+	// bytes is the size of their texts.
 	bytes int
 }
 
-// name gives the client a statement of its own.
+// name adds a statement to the client's, with an id of its own.
 func (ss *statements) name(st *stmt) *clientStmt {
 	for {
 		ss.seq++
@@ -37,19 +36,19 @@ func (ss *statements) name(st *stmt) *clientStmt {
 	return cs
 }
 
-// A clientStmt is a prepared statement as its client knows it.
+// A clientStmt is a prepared statement of a client.
 type clientStmt struct {
 	id    uint32
 	st    *stmt
-	types []byte // of the parameters, as the client sent them last; those of executions under way stay
+	types []byte // of the parameters, as the client last sent them; never modified, since executions in flight use them
 	long  bool   // the client has sent long data for the next execution
-	// own is an instance on the client's present backend that nobody shares: one
-	// with a cursor or with long data. 0: none.
+	// own is an instance on the client's current backend that is not shared: one with a cursor
+	// or with long data. 0: none.
 	own uint32
 }
 
-// lastPrepared is what MariaDB's clients call the statement that they prepared
-// last, without having waited for its number.
+// lastPrepared is the id that MariaDB's clients use for the statement that they prepared last
+// if they have not waited for its own id.
 const lastPrepared = 1<<32 - 1
 
 func (ss *statements) get(id uint32) *clientStmt {
@@ -59,8 +58,7 @@ func (ss *statements) get(id uint32) *clientStmt {
 	return ss.byID[id]
 }
 
-// find finds what a command is about. Without it the client is told, as by
-// the server.
+// find returns the statement of a command. If there is none, it sends the server's error.
 func (ss *statements) find(cmd byte, payload []byte) *clientStmt {
 	id, err := mywire.ParseStmtID(payload)
 	if err != nil {
@@ -90,7 +88,7 @@ func (ss *statements) noCursor(id uint32) *mywire.Error {
 	return mywire.NewError(mywire.ErrNoCursor, format, id)
 }
 
-// unname forgets a statement of the client.
+// unname removes a statement of the client.
 func (ss *statements) unname(cs *clientStmt) {
 	ss.dropOwn(cs)
 	cs.st.refs--
@@ -101,7 +99,7 @@ func (ss *statements) unname(cs *clientStmt) {
 	}
 }
 
-// forget forgets all.
+// forget removes all statements.
 func (ss *statements) forget() {
 	for _, cs := range ss.byID {
 		cs.st.refs--
@@ -109,7 +107,7 @@ func (ss *statements) forget() {
 	ss.byID, ss.last, ss.bytes = nil, nil, 0
 }
 
-// onMariaDB tells what the server is, also while the pool has met none yet.
+// onMariaDB reports whether the server is MariaDB, also before the pool has a connection.
 func (ss *statements) onMariaDB() bool {
 	c := ss.c
 	if c.p.facts.text != "" {
@@ -124,8 +122,7 @@ func (ss *statements) described(st *stmt) bool {
 	return len(st.answer) > 0 && ss.c.l.Now-st.at < answerKeep && ss.c.pins.held&^pinHarmless == 0
 }
 
-// describe answers COM_STMT_PREPARE from what the server said of the same text a
-// moment ago.
+// describe answers COM_STMT_PREPARE from the server's recent answer to the same text.
 func (ss *statements) describe(st *stmt) {
 	c := ss.c
 	cs := ss.name(st)
@@ -140,8 +137,8 @@ func (ss *statements) describe(st *stmt) {
 	c.diag.last.clear()
 }
 
-// restate puts the client's status into the EOF packets of a description, which
-// have that of the session for which the server made it.
+// restate puts the client's status into the EOF packets of a description, which carry that of
+// the session in which it was prepared.
 func (ss *statements) restate(answer []byte) {
 	for len(answer) >= mywire.HeaderLen {
 		n, _, _ := mywire.Peek(answer)
@@ -161,8 +158,7 @@ func (ss *statements) prepared(b *backend, u *unit) {
 	ss.c.reply(u.resp)
 }
 
-// learn has a statement prepared on the client's backend; the client's
-// command waits.
+// learn prepares a statement on the client's backend; the client's command waits.
 func (ss *statements) learn(st *stmt) {
 	c := ss.c
 	c.state.enter(stateAsking)
@@ -179,8 +175,9 @@ func (ss *statements) learn(st *stmt) {
 	})
 }
 
-// refused tells the client why its statement could not be prepared on another connection
-// than before: the schema has changed, or the server has too many statements.
+// refused sends the client the server's error when its statement could not be prepared on
+// another connection than before: the schema has changed, or the server has too many
+// statements.
 func (ss *statements) refused(err *mywire.Error) {
 	c := ss.c
 	c.state.leave(stateAsking)
@@ -192,7 +189,7 @@ func (ss *statements) refused(err *mywire.Error) {
 	})
 }
 
-// instanceOf is the number by which the linked backend knows the statement.
+// instanceOf returns the statement's id on the linked backend.
 func (ss *statements) instanceOf(cs *clientStmt) uint32 {
 	if cs.own != 0 {
 		return cs.own
@@ -200,8 +197,8 @@ func (ss *statements) instanceOf(cs *clientStmt) uint32 {
 	return ss.c.link.use(cs.st)
 }
 
-// ownInstance prepares the statement once more for this client alone, for what
-// must not be shared: cursors and long data.
+// ownInstance prepares the statement once more for this client alone, for cursors and long
+// data, which must not be shared.
 func (ss *statements) ownInstance(cs *clientStmt) {
 	c := ss.c
 	b := c.link
@@ -220,7 +217,7 @@ func (ss *statements) ownInstance(cs *clientStmt) {
 			return
 		}
 		cs.own = m.StmtID
-		c.pins.held |= pinCursor // whatever the command has to wait for still
+		c.pins.held |= pinCursor // whatever else the command has to wait for
 		c.fwd.goOn()
 	})
 }
@@ -235,7 +232,7 @@ func (ss *statements) dropOwn(cs *clientStmt) {
 	cs.own, cs.long = 0, false
 }
 
-// settleOwn closes a statement's own instance when its purpose has ended.
+// settleOwn closes a statement's own instance when it is no longer needed.
 func (ss *statements) settleOwn(u *unit) {
 	cs := u.cs
 	if cs == nil || cs.own == 0 {
@@ -254,7 +251,7 @@ func (ss *statements) settleOwn(u *unit) {
 	ss.repin()
 }
 
-// repin drops the pins of statements' own instances when there are none.
+// repin drops the pins of own instances if no statement has one.
 func (ss *statements) repin() {
 	for _, cs := range ss.byID {
 		if cs.own != 0 {
@@ -271,8 +268,8 @@ func (cs *clientStmt) noteTypes(m *mywire.ExecuteMsg) {
 	}
 }
 
-// untyped reports whether an execution has values of unknown types: neither it nor an
-// earlier execution declares them.
+// untyped reports whether an execution has values of unknown types: neither it nor an earlier
+// execution declares them.
 func (cs *clientStmt) untyped(m *mywire.ExecuteMsg) bool {
 	if m.NewTypes || len(cs.types) > 0 || cs.long {
 		return false
@@ -285,8 +282,8 @@ func (cs *clientStmt) untyped(m *mywire.ExecuteMsg) bool {
 	return false
 }
 
-// typesIn stores the types at the beginning of an execution. known reports whether the
-// types are known, here whether this execution has them.
+// typesIn stores the types at the beginning of an execution. known reports whether they are
+// known, here whether enough of the message has been received to decide.
 func (cs *clientStmt) typesIn(payload []byte) (known, here bool) {
 	at := 10 + mywire.NullsLen(cs.st.params)
 	if cs.st.params == 0 {
@@ -309,7 +306,7 @@ func (ss *statements) use(st *stmt) {
 	ss.bytes += len(st.sql)
 }
 
-// tooMany is why the client cannot have one more statement, nil if it can.
+// tooMany returns the error if the client cannot have one more statement, or nil.
 func (ss *statements) tooMany(st *stmt) *mywire.Error {
 	switch {
 	case len(ss.byID) >= maxClientStmts:
@@ -320,7 +317,7 @@ func (ss *statements) tooMany(st *stmt) *mywire.Error {
 	return nil
 }
 
-// leave forgets what the statements had on a backend that the client has lost.
+// leave drops the statements' own instances on a backend that the client has lost.
 func (ss *statements) leave() {
 	for _, cs := range ss.byID {
 		cs.own, cs.long = 0, false

@@ -10,12 +10,11 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// A stmt is a text to be prepared, shared by all clients of a pool that prepare
-// it in the same settings. Each backend prepares it when it is first needed
-// there.
+// A stmt is a text to be prepared, shared by all clients of a pool that prepare it in the same
+// settings. Each backend prepares it when it is first needed there.
 type stmt struct {
 	sql    string
-	set    *session.Set     // in which it was prepared: its names and quotes are read so
+	set    *session.Set     // in which it was prepared: they determine how its names and quotes are read
 	info   myscan.Statement // its strings alias sql
 	mode   myscan.Mode
 	own    myscan.Effect // of the text alone
@@ -23,35 +22,35 @@ type stmt struct {
 	shape  *sight.Shape
 	route  route
 	insert myscan.InsertShape
-	rows   bool // insert is filled: one that can share a multi-row statement
+	rows   bool // insert is filled: it can join a multi-row statement
 	target target
-	quiet  bool // ... and whose row gives no warnings by itself
+	quiet  bool // ... and its row causes no warnings by itself
 
 	// body is its text without comments around it, and volatile whether it calls a function
-	// whose result changes by itself: for the cache, when it was first asked.
+	// whose result changes by itself: set for the cache, at the first lookup.
 	body     string
 	volatile bool
 
 	params  int
-	answer  []byte        // the server's to COM_STMT_PREPARE, kept for others
-	at      time.Duration // when that was
+	answer  []byte        // the server's to COM_STMT_PREPARE, cached for others
+	at      time.Duration // when it was received
 	refs    int           // client statements
 	private bool          // not among those of the pool
 	// learning: it is being prepared on a shared backend.
 	learning bool
 }
 
-// long reports whether the statement's text is not to be read on a loop.
+// long reports whether the statement's text is too long to be parsed on a loop.
 func (st *stmt) long() bool { return len(st.sql) > maxScanned }
 
-// A target is the table that a write goes to, if it is one.
+// A target is the table that a write goes to, if it is exactly one.
 type target struct {
-	in            *session.Set // whose database a table without a schema is in
+	in            *session.Set // their database is that of a table without a schema
 	schema, table string
 	one           bool
 }
 
-// targetOf is the target of a text that is read in the given settings.
+// targetOf returns the target of a text that is read in the given settings.
 func targetOf(in *session.Set, t *myscan.Text) target {
 	to := target{in: in}
 	to.schema, to.table, to.one = t.Target()
@@ -59,13 +58,12 @@ func targetOf(in *session.Set, t *myscan.Text) target {
 }
 
 const (
-	// maxStmts bounds the statements of a pool; those that no client holds go
-	// first.
+	// maxStmts bounds the statements of a pool; those that no client holds are removed first.
 	maxStmts = 10000
-	// maxPrepared bounds the statements prepared on one backend; the server
-	// bounds them too, for all connections together.
+	// maxPrepared bounds the statements prepared on one backend; the server bounds them too,
+	// over all connections.
 	maxPrepared = 500
-	// maxClientStmts bounds those of one client.
+	// maxClientStmts bounds the statements of one client.
 	maxClientStmts = 16382
 	// maxClientTexts bounds the texts of the statements of one client.
 	maxClientTexts = 32 << 20
@@ -73,15 +71,15 @@ const (
 	// maxPreparedBytes those prepared on one backend.
 	maxStmtBytes     = 16 << 20
 	maxPreparedBytes = 8 << 20
-	// maxSharedText bounds the texts that are kept to be shared.
+	// maxSharedText bounds the texts that are kept for sharing.
 	maxSharedText = 64 << 10
-	// answerKeep is how old the server's description of a statement may be when
-	// it is given to another client. Executions describe themselves anew, so
-	// this is only about what a client sees between the two.
+	// answerKeep is how old the server's description of a statement may be when weir sends it
+	// to another client. Executions return a new description, so this only limits what a client
+	// sees between the two.
 	answerKeep = 5 * time.Second
 )
 
-// read notes what the statement's text says.
+// read records what the statement's text shows.
 func (st *stmt) read(asRead *myscan.Text, mode myscan.Mode) {
 	st.info = asRead.Scan()
 	st.own, st.mode, st.target = st.info.Effects, mode, targetOf(st.set, asRead)
@@ -96,8 +94,8 @@ func saysHowToRead(name string) bool {
 	return name == databaseSetting || name == "sql_mode" || isCharset(name)
 }
 
-// readsOtherwise reports whether a text may mean one thing in one set of settings
-// and another in the other.
+// readsOtherwise reports whether a text may have different meanings in the two sets of
+// settings.
 func readsOtherwise(a, b *session.Set) bool {
 	if a == b {
 		return false
@@ -114,9 +112,8 @@ func readsOtherwise(a, b *session.Set) bool {
 	return false
 }
 
-// appendExecute appends the unit's COM_STMT_EXECUTE for a backend's statement,
-// with types in any case: the backend's statement may have been executed by
-// somebody else before.
+// appendExecute appends the unit's COM_STMT_EXECUTE for a backend's statement, always with
+// types: another client may have executed the backend's statement before.
 func (u *unit) appendExecute(out []byte, id uint32) []byte {
 	return appendExecute(out, u.raw, u.st.params, u.types, id)
 }
@@ -152,7 +149,7 @@ func appendExecute(out, raw []byte, params int, types []byte, id uint32) []byte 
 	if n >= mywire.MaxPayload {
 		m, err := mywire.ParseExecute(payload, params, 0)
 		if err != nil {
-			return mywire.AppendPacket(out, 0, payload) // the server says what is wrong with it
+			return mywire.AppendPacket(out, 0, payload) // the server reports what is wrong with it
 		}
 		return mywire.AppendExecute(out, 0, id, m.Flags, m.Nulls, types, m.Values)
 	}

@@ -11,46 +11,46 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// transport is the client's socket: commands are cut from its bytes, and those of a message
-// that is not read whole are passed on or dropped.
+// transport is the client's socket: it cuts commands from the bytes, and passes on or drops
+// those of a message that is not read whole.
 type transport struct {
 	c *client
 
 	reading core.ReadProgress
-	source  *backend // answers the client and is not its own, held back until its output is written
-	pass    int      // bytes of the present packet that are still to be passed on
+	source  *backend // the backend, not owned, that answers the client and is not read from until the output is written
+	pass    int      // bytes of the current packet still to be passed on
 	streams bool     // ... and another packet of the same message follows
-	drop    int      // bytes of the present message that go nowhere
-	refusal *refusal // of a message that is passed on to nobody; nil if there is none
-	rest    rest     // of the message that goes nowhere
-	asksID  asksID   // of the message that is passed on unread
-	voids   bool     // weir has answered with an error what the commands that are here already rely on; see leads
+	drop    int      // bytes of the current message still to be dropped
+	refusal *refusal // weir's answer to a message that is not passed on; nil if there is none
+	rest    rest     // the rest of a message that is dropped
+	asksID  asksID   // finds LAST_INSERT_ID() in the message that is passed on unread
+	voids   bool     // weir refused a command on which commands already received depend; see leads
 }
 
-// A refusal is weir's answer to a message that it does not take, and of which it has not
-// all: only its last packet says which sequence number the answer has.
+// A refusal is the error with which weir answers a message that it has not received completely:
+// the sequence number of the answer depends on the message's last packet.
 type refusal struct {
 	err    *mywire.Error
-	closes bool // the session ends with it
+	closes bool // the session ends after it
 }
 
-// refuse answers the message that begins in p when it is here whole. It returns how much
-// of p it consumed.
+// refuse answers the message that begins in p with an error when it is complete. It returns how
+// much of p it consumed.
 func (tr *transport) refuse(p []byte, e *mywire.Error, closes bool) int {
 	tr.refusal = &refusal{e, closes}
 	return tr.nextPacket(p)
 }
 
-// A rest is that of a message that goes nowhere.
+// A rest watches how the client sends the rest of a message that weir drops.
 type rest struct {
 	tr *transport
 
-	since, at time.Duration // when it was first waited for, and when something of it last came
-	taken     uint64        // the bytes that had come from the client by then
+	since, at time.Duration // when the wait for it began, and when bytes of it last came
+	taken     uint64        // bytes received from the client by then
 }
 
-// check disconnects a client that does not send the rest of a message that weir has
-// refused, or will when it is here, as the server does where it waits for one.
+// check disconnects a client that does not send the rest of a message that weir has refused, or
+// will refuse when it is complete, as the server does when it waits for one.
 func (r *rest) check() {
 	tr := r.tr
 	c := tr.c
@@ -58,7 +58,7 @@ func (r *rest) check() {
 		r.since, r.at, r.taken = c.l.Now, c.l.Now, c.s.Taken
 		return
 	}
-	if r.at == 0 { // its first message is such a one
+	if r.at == 0 { // the client's first message is already one of these
 		r.since = c.l.Now
 	}
 	if r.taken != c.s.Taken || r.at == 0 {
@@ -69,7 +69,7 @@ func (r *rest) check() {
 	}
 }
 
-// refused answers a message whose refusal was decided before.
+// refused sends the error for a message that is now complete.
 func (tr *transport) refused() {
 	r := tr.refusal
 	tr.refusal = nil
@@ -79,24 +79,24 @@ func (tr *transport) refused() {
 	}
 }
 
-// WantsMore: a message is never larger than the configured limit, which OnData
-// checks; until then reading goes on.
+// WantsMore implements netloop.Owner. OnData refuses messages larger than the configured limit;
+// until then reading goes on.
 func (c *client) WantsMore() bool {
 	if c.state != stateOpen && c.state != stateSending || c.inflight > 0 || c.cur != nil {
-		return false // its bytes are held until then
+		return false // its bytes stay in the buffer until then
 	}
 	n, ok := mywire.Message(c.s.In)
 	return !ok || n > len(c.s.In)
 }
 
-// OnData takes the client's commands one by one.
+// OnData executes the client's commands one by one.
 func (c *client) OnData(p []byte) int {
 	n := c.transport.take(p)
 	c.texts.forget()
 	return n
 }
 
-// take is OnData, in whose bytes the texts are that were read.
+// take is OnData without its cleanup: the texts that it reads point into p.
 func (tr *transport) take(p []byte) int {
 	c := tr.c
 	i := 0
@@ -130,7 +130,7 @@ func (tr *transport) take(p []byte) int {
 			return i
 		}
 		if c.s.Pending() > maxClientOut {
-			c.s.HoldBack(c.s) // who does not read is not served
+			c.s.HoldBack(c.s) // a client that does not read is not served
 			return i
 		}
 		if c.l.Giving() != nil && c.moving.waits() {
@@ -143,12 +143,12 @@ func (tr *transport) take(p []byte) int {
 		}
 		i += used // nothing if a backend was linked just now, the first or another: it gets the same bytes
 	}
-	tr.voids = false // who has sent nothing more reads the error first
+	tr.voids = false // a client that has sent nothing more reads the error first
 	return i
 }
 
-// feed takes one command. It returns how much of p it consumed: 0 means that
-// more is needed, or that the client waits.
+// feed executes one command. It returns how much of p it consumed: 0 means that it needs more,
+// or that the client waits.
 func (c *client) feed(p []byte) int {
 	c.login.reset()
 	size, seq, ok := mywire.Peek(p)
@@ -164,7 +164,7 @@ func (c *client) feed(p []byte) int {
 		}
 	}
 	if c.inflight > 0 && (seq != 0 || size == 0 || !mayFollowOthers(p[mywire.HeaderLen])) {
-		return 0 // what weir says to it comes after what is under way
+		return 0 // an answer of weir's own comes after those in flight
 	}
 	if seq != 0 || size == 0 {
 		c.protocolError("packets out of order")
@@ -205,13 +205,13 @@ func (c *client) feed(p []byte) int {
 	return c.router.feed(cmd, msg)
 }
 
-// mayFollowOthers reports whether a command of a client that has others under way
-// is looked at before those are answered.
+// mayFollowOthers reports whether weir looks at a command of a client that has others in flight
+// before those are answered.
 func mayFollowOthers(cmd byte) bool {
 	return cmd == mywire.ComQuery || cmd == mywire.ComStmtExecute || cmd == mywire.ComStmtClose
 }
 
-// resume has the client's held bytes looked at again, later in this turn.
+// resume schedules another look at the client's buffered bytes, later in this turn.
 func (c *client) resume() {
 	if len(c.s.In) > 0 && !c.resuming && !c.s.Closed {
 		c.resuming = true
@@ -219,7 +219,7 @@ func (c *client) resume() {
 	}
 }
 
-// Look looks at the held bytes again.
+// Look processes the buffered bytes again.
 func (c *client) Look() {
 	c.resuming = false
 	if !c.moving.move() {
@@ -227,7 +227,7 @@ func (c *client) Look() {
 	}
 }
 
-// through passes on or drops what is here of a long message.
+// through passes on or drops the next bytes of a long message.
 func (tr *transport) through(p []byte) int {
 	if tr.drop > 0 {
 		n := min(tr.drop, len(p))
@@ -246,8 +246,8 @@ func (tr *transport) through(p []byte) int {
 	return n
 }
 
-// nextPacket begins to pass on a packet of a message that is not read whole. It
-// returns 0 while its header is not here.
+// nextPacket begins to pass on a packet of a message that is not read whole. It returns 0 until
+// the packet's header is complete.
 func (tr *transport) nextPacket(p []byte) int {
 	n, seq, ok := mywire.Peek(p)
 	if !ok {
@@ -270,7 +270,7 @@ func (tr *transport) nextPacket(p []byte) int {
 	return have
 }
 
-// toServer appends bytes for the linked backend.
+// toServer appends bytes to the linked backend's output, unless the message is refused.
 func (tr *transport) toServer(p []byte) {
 	b := tr.c.link
 	if b == nil || tr.refusal != nil {
@@ -282,8 +282,8 @@ func (tr *transport) toServer(p []byte) {
 	}
 }
 
-// streamed passes on a part of a message that is not read whole. Its text begins at head.
-// Nothing of it counts any more once the server has answered it.
+// streamed passes on a part of a message that is not read whole; its text begins at head. It
+// drops the part if the server has already answered the message.
 func (tr *transport) streamed(p []byte, head int) {
 	if tr.refusal == nil && tr.c.cur != nil && tr.asksID.in(p[head:]) {
 		tr.breakOff(gone("LAST_INSERT_ID()"))
@@ -292,27 +292,28 @@ func (tr *transport) streamed(p []byte, head int) {
 	tr.toServer(p)
 }
 
-// breakOff refuses a message of which the server has a part only: it closes the connection
-// there, and the client's when the client has sent the rest.
+// breakOff refuses a message of which the server has received only a part: it closes the
+// connection at once, and the client's when the client has sent the rest.
 func (tr *transport) breakOff(e *mywire.Error) {
 	c := tr.c
 	b, u := c.link, c.cur
 	tr.refusal, c.responder.seq = &refusal{e, true}, u.seq
 	u.c, b.owner, c.link, c.cur = nil, nil, nil, nil
-	c.s.Throttle(false) // what it sent need not be written any more
+	c.s.Throttle(false) // its bytes need not be written any more
 	b.s.Close(io.EOF)
 }
 
-// An asksID looks for LAST_INSERT_ID() in a text that is passed on unread, if that must not
-// be in it.
+// An asksID looks for LAST_INSERT_ID() in a text that is passed on unread, if weir has to
+// refuse it there.
 type asksID struct {
 	on   bool
-	tail []byte // of what it has seen
+	tail []byte // the end of what it has read
 }
 
-// in reports whether the next part of the text asks, with the end of the one before. What
-// may stand between the parts of a name is passed over: white space and quotes. A name in a
-// literal or a comment counts: whether it is in one depends on all of the text before.
+// in reports whether the next part of the text, with the end of the part before it, asks for
+// the id. It skips what may stand between the parts of a name: white space and quotes. A name
+// in a literal or a comment counts, since all of the text before it decides whether it is in
+// one.
 func (a *asksID) in(p []byte) bool {
 	if !a.on {
 		return false
@@ -328,16 +329,16 @@ func (a *asksID) in(p []byte) bool {
 	return slices.ContainsFunc(forID[:], func(s string) bool { return bytes.Contains(seen, []byte(s)) })
 }
 
-// forID are what a text asks by, in lower case.
+// forID are the names by which a text asks for the id, in lower case.
 var forID = [...]string{"last_insert_id", "@@identity", "@@session.identity", "@@local.identity"}
 
-// sendFile has the client send the file that the server asks for.
+// sendFile waits for the file that the server requests from the client.
 func (tr *transport) sendFile() {
 	tr.c.state.enter(stateSending)
 	tr.c.resume()
 }
 
-// feedFile passes on one packet of a file. An empty one ends it.
+// feedFile passes on one packet of a file. An empty packet ends the file.
 func (tr *transport) feedFile(p []byte) int {
 	n, seq, ok := mywire.Peek(p)
 	if !ok {
@@ -363,8 +364,7 @@ func (c *client) OnDrained() {
 	c.resume()
 }
 
-// holdBack stops reading from the backend while much of what it has said waits for the
-// client.
+// holdBack stops reading from the backend while too much of its output waits for the client.
 func (tr *transport) holdBack(b *backend) {
 	c, most := tr.c, maxClientOut
 	if b.owner == nil && b.Mode != core.ModeOwn {
@@ -381,8 +381,7 @@ func (tr *transport) holdBack(b *backend) {
 	c.s.HoldBack(b.s)
 }
 
-// freeSource has the backend that answers the client, and is not its own, be read from
-// again.
+// freeSource resumes reading from the backend that answers the client and is not its own.
 func (tr *transport) freeSource() {
 	if b := tr.source; b != nil {
 		tr.source = nil
@@ -392,16 +391,16 @@ func (tr *transport) freeSource() {
 	}
 }
 
-// waitedFor notes that the time for which the client of a member of a group is waited for
-// begins, or ends: it is no other's.
+// waitedFor notes that weir begins or ceases to wait for the client of a group's member. The
+// time does not count against the group.
 func (tr *transport) waitedFor(b *backend) {
 	if b.Mode == core.ModeLaned {
 		b.Resumed = tr.c.l.Now
 	}
 }
 
-// holdsUp reports whether others wait while b is held back for the client: for answers that
-// come from b, or for a connection.
+// holdsUp reports whether other clients wait while b is held back for this one: for answers
+// from b, or for a connection.
 func (tr *transport) holdsUp(b *backend) bool {
 	c, p := tr.c, tr.c.p
 	other := func(u *unit) bool { return u.kind == unitRows || u.kind == unitClient && u.c != c && !u.Left() }
@@ -411,8 +410,8 @@ func (tr *transport) holdsUp(b *backend) bool {
 	return b.lane != nil && (b.lane.Q.Len() > 0 || slices.ContainsFunc(b.lane.Runs[b].units, other))
 }
 
-// checkReading disconnects a client that has taken nothing of its answer for long,
-// holds a backend by that, and keeps others waiting.
+// checkReading disconnects a client that has read nothing of its answer for too long, occupies
+// a backend by that, and keeps others waiting.
 func (tr *transport) checkReading() {
 	c := tr.c
 	if b := tr.source; b != nil && b.Mode != core.ModeOwn {
@@ -432,16 +431,16 @@ func (tr *transport) checkReading() {
 }
 
 const (
-	// restWithin is how long a client may send nothing in the middle of a message that
-	// weir refuses: the server's net_read_timeout by default. refusedInAll bounds such a
-	// message where the session ends with it.
+	// restWithin is how long a client may send nothing in the middle of a message that weir
+	// refuses: the server's default net_read_timeout. refusedInAll bounds the whole time of
+	// such a message if the session ends with it.
 	restWithin   = 30 * time.Second
 	refusedInAll = 5 * time.Minute
 
-	// maxWhole bounds what weir gathers of a message before it decides: a
-	// longer one gets a backend of its own.
+	// maxWhole bounds the messages that weir buffers without a backend; a client with a longer
+	// one gets a backend of its own.
 	maxWhole = 256 << 10
-	// maxGathered bounds the messages that weir reads whole at all; a longer one
-	// is passed on unread, and pins.
+	// maxGathered bounds the messages that weir reads whole; it passes a longer one on unread,
+	// and the session is pinned.
 	maxGathered = 64 << 20
 )

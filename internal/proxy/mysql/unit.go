@@ -11,17 +11,17 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// A unit is one command and its answer. It is the smallest thing that can change
-// backends. Units stand in a backend's queue in the order in which their bytes
-// were sent; the head's client gets the bytes that arrive.
+// A unit is one command and its answer, the smallest amount of work that can change backends. A
+// backend's queue holds units in the order in which their bytes were sent; the client of the
+// head gets the bytes that arrive.
 type unit struct {
 	kind unitKind
 	cmd  byte    // mywire.Com*
-	seq  byte    // of the answer's first packet; 0 is 1
-	c    *client // who asked; nil for weir's own, and when the client is gone
+	seq  byte    // sequence number of the answer's first packet; 0 means 1
+	c    *client // whose command it is; nil for weir's own, and when the client has left
 
-	// raw is the client's message, packet headers included, of a unit that is
-	// kept whole (shared reads, members of lanes). Others are not kept.
+	// raw is the client's message with its packet headers, for units that are kept whole
+	// (shared reads, members of lanes). It is empty for others.
 	raw   []byte
 	row   span        // where raw has the row of an INSERT, in a rows lane
 	cs    *clientStmt // of COM_STMT_EXECUTE
@@ -29,68 +29,68 @@ type unit struct {
 	st    *stmt       // of COM_STMT_EXECUTE and COM_STMT_PREPARE
 	verb  myscan.Verb
 	shape *sight.Shape
-	trace *sight.Trace // of a statement that is traced
-	sql   string       // where it is to be told
+	trace *sight.Trace // of a traced statement
+	sql   string       // the text of its slow-log entry or trace
 
 	// The effects that the text shows.
 	effects myscan.Effect
 	change  change
 	// collation is that of SET NAMES ... COLLATE.
 	collation string
-	asks      []string // settings that it sets untold
+	asks      []string // variables that it sets and whose changes the server does not report
 	retrack   bool     // it sets variables that the server confuses
 
-	at       uint64        // what was sent on its connection before it, in bytes
+	at       uint64        // bytes sent on its connection before it
 	queuedAt time.Duration // when the client's message was complete
-	early    time.Duration // before that: its client waited for a backend
-	lanedAt  time.Duration // of a member of a lane: when it came there
-	began    time.Duration // of a member of a group: when that was sent
-	took     time.Duration // from when the server began with it to its answer
+	early    time.Duration // time before that in which its client waited for a backend
+	lanedAt  time.Duration // for a member of a lane: when it was queued there
+	began    time.Duration // for a member of a group: when the group was sent
+	took     time.Duration // time from the server's start on it to its answer
 	bytes    int           // of the answer so far
 	wrote    bool          // part of the answer is in the client's output
-	park     bool          // the answer is gathered in resp
-	resp     []byte        // whole packets, or what has come behind those that have left
-	end      int           // where in resp the packet begins that ended the last result
-	ok       mywire.OK     // of the last result; its slices are gone
-	rows     uint64        // in all results together
-	results  int           // ended so far, while the next counts
-	chooses  int           // the result with which the client's choice of variables is in force; 0: none
+	park     bool          // the answer is collected in resp
+	resp     []byte        // whole packets, or those after the ones already sent
+	end      int           // offset in resp of the packet that ended the last result
+	ok       mywire.OK     // of the last result; its slices are nil
+	rows     uint64        // in all results
+	results  int           // results ended so far, counted while chooses is set
+	chooses  int           // the result after which the client's choice of tracked variables applies; 0: none
 	failed   bool          // the answer ended with an ERR
 	code     uint16        // ... with this number
 	err      *mywire.Error
-	unjudged int            // one more than the number among its client's
-	told     trackedChanges // weir's own: of what the answer told
-	toldOf   int            // ... and of how many variables
-	overdue  bool           // weir ends it, for it has run for too long
+	unjudged int            // one more than its position among its client's unjudged statements; 0: none
+	told     trackedChanges // weir's own: changes that the answer reports
+	toldOf   int            // ... and the number of variables in them
+	overdue  bool           // weir kills it because it has run for too long
 	dead     bool           // killed or disconnected while it waited
-	retry    bool           // the answer is withheld: run again
+	retry    bool           // the answer is withheld, and the unit runs again
 	retries  uint8
-	losses   core.Losses // of connections, before anything of it was sent
-	// generated: an id in the answer is certainly generated by the server. hidesID:
-	// unless generated, the id in the answer may differ from LAST_INSERT_ID(),
-	// which may also change when the answer has none.
+	losses   core.Losses // of connections before any of its bytes were sent
+	// generated: the server certainly generated the id in the answer. hidesID: unless
+	// generated, the id in the answer may differ from LAST_INSERT_ID(), which may also change
+	// if the answer has no id.
 	generated, hidesID bool
 
-	// Running alone: see apart.go.
+	// Running apart: see apart.go.
 	core.Turn
 	read      bool          // a shared read: has no effects, may run twice
-	bounded   bool          // weir bounds its lock waits in this turn
-	owned     time.Duration // ... and an end before this is of the client's own bound
-	pollAt    time.Duration // when it may be tried in a group
+	bounded   bool          // weir limits its lock waits in this turn
+	owned     time.Duration // ... and a lock timeout before this is due to the client's own limit
+	pollAt    time.Duration // when it may next be tried in a group
 	pollWait  time.Duration
-	preempted bool // weir has killed it, to run it again
-	movable   bool // on its client's own backend, and could run apart; see locked.go
-	hold      bool // the answer is kept in resp until it is whole
+	preempted bool // weir has killed it in order to run it again
+	movable   bool // it runs on its client's own backend and could run apart; see locked.go
+	hold      bool // the answer is kept in resp until it is complete
 
-	flight   *cache.Flight // the answer is for the cache, too, and held
-	refresh  bool          // ... : for nobody else
+	flight   *cache.Flight // the answer also goes to the cache, and is held for it
+	refresh  bool          // ... : for no client
 	caps     mywire.Caps   // ... : of its client
-	stateful bool          // the answer tells of the session, too
+	stateful bool          // the answer also reports session state
 
 	grp  *group        // of a multi-row statement
 	done func(u *unit) // weir's own: called when answered, or with u.err set
-	// probe: weir's own question after an error, whose answer tells what the error
-	// could not.
+	// probe: weir's own query after an error, whose answer reports what the ERR packet could
+	// not.
 	probe bool
 }
 
@@ -100,7 +100,7 @@ type span struct{ at, end int }
 // Left reports whether the client that waited for the answer has left.
 func (u *unit) Left() bool { return u.c == nil || u.c.s.Closed || u.dead }
 
-// Queued is when the client's message was complete.
+// Queued returns when the client's message was complete.
 func (u *unit) Queued() time.Duration { return u.queuedAt }
 
 type unitKind uint8
@@ -121,7 +121,7 @@ func (l *loop) newUnit(kind unitKind, cmd byte) *unit {
 	return &unit{kind: kind, cmd: cmd}
 }
 
-// recycle returns a unit to the free list. Nothing may refer to it any more.
+// recycle returns a unit to the free list. No references to it may remain.
 func (l *loop) recycle(u *unit) {
 	if len(l.units) >= 4096 {
 		return
@@ -137,7 +137,7 @@ func (l *loop) recycle(u *unit) {
 	l.units = append(l.units, u)
 }
 
-// again forgets the answer, for a unit that is to be run once more.
+// again clears the answer of a unit that will run once more.
 func (u *unit) again() {
 	u.resp, u.end, u.ok, u.failed, u.code, u.err, u.bytes, u.rows = u.resp[:0], 0, mywire.OK{}, false, 0, nil, 0, 0
 	u.park, u.hold, u.preempted = false, false, false
@@ -145,19 +145,18 @@ func (u *unit) again() {
 	u.c.p.Stats.Reruns++
 }
 
-// tellsStatus reports whether the answer, if it is no error, has the status flags
-// in it.
+// tellsStatus reports whether the answer, unless it is an error, carries status flags.
 func (u *unit) tellsStatus() bool {
 	return u.cmd != mywire.ComStmtPrepare && u.cmd != mywire.ComStatistics
 }
 
-// size is that of the unit's message at most, with types added to it.
+// size is an upper bound of the size of the unit's message with types added.
 func (u *unit) size() int {
 	return len(u.raw) + len(u.types)
 }
 
-// result reads the rows of a parked answer to COM_QUERY, as text; nil is NULL.
-// Only the first result counts.
+// result returns the rows of a parked text answer to COM_QUERY; nil is NULL. It reads the first
+// result only.
 func (u *unit) result(caps mywire.Caps) [][][]byte {
 	p := u.resp
 	next := func() []byte {
@@ -185,13 +184,13 @@ func (u *unit) result(caps mywire.Caps) [][][]byte {
 		if body == nil || mywire.IsEnd(body, caps) {
 			return rows
 		}
-		row, err := mywire.ParseTextRow(bytes.Clone(body), int(columns), nil) // the unit is used again
+		row, err := mywire.ParseTextRow(bytes.Clone(body), int(columns), nil) // the unit is reused
 		if err != nil {
-			return nil // the walk has found it whole
+			return nil // cannot happen: the parser has checked the packet
 		}
 		rows = append(rows, row)
 	}
 }
 
-// firstSeq is the sequence number of the first packet of the unit's answer.
+// firstSeq is the sequence number of the first packet of the answer.
 func (u *unit) firstSeq() byte { return max(1, u.seq) }
