@@ -12,15 +12,15 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// This file is what the server stores of those who log in, where the DSN's user may
-// read it. Which of several accounts of one name counts depends on the host that the
-// server takes weir for, and the server alone knows how it chooses. So the first login
-// is relayed, and its connection is asked which account it is. From then on weir
-// checks that user itself, by what is stored for that account, until any account of
-// that name changes, or one without a name, which may come before it.
+// This file reads what the server stores about the accounts of those who log in, if the DSN's
+// user can read it. Which of several accounts of one name applies depends on the host as which
+// the server sees weir, and only the server knows the rules. So weir relays the first login,
+// and queries on its connection which account it is. From then on weir checks that user itself,
+// by the secret that is stored for that account, until any account of that name changes, or one
+// without a name, which may take precedence.
 
-// accountsMariaDB and accountsMySQL ask for the accounts that a name may be; %s is where what
-// versions add is asked for.
+// accountsMariaDB and accountsMySQL query the accounts that a name may mean; %s is for columns
+// that newer versions add.
 const (
 	accountsMariaDB = "SELECT User, Host, Priv FROM mysql.global_priv WHERE User IN (?, '') ORDER BY User, Host"
 	accountsMySQL   = "SELECT User, Host, plugin, authentication_string, CONCAT_WS('/', account_locked, password_expired, password_last_changed, password_lifetime, ssl_type, ssl_cipher, x509_issuer, x509_subject)%s" +
@@ -28,32 +28,31 @@ const (
 )
 
 const (
-	// accountKeep is how long weir goes by what it has learned of an account's choice.
+	// accountKeep is how long weir relies on the server's choice of an account.
 	accountKeep = time.Minute
-	// maxAccounts bounds what is remembered.
+	// maxAccounts bounds the accounts that are remembered.
 	maxAccounts = 4096
 )
 
-// accounts remember which account the server has taken for whom. Safe for concurrent
-// use.
+// accounts remember which account the server has chosen for each name. Safe for concurrent use.
 type accounts struct {
 	mu     sync.Mutex
 	seen   map[string]account // guarded by mu: by the name at login
-	forgot time.Duration      // guarded by mu: rows that were asked for before serve no login
+	forgot time.Duration      // results of queries before this serve no login
 }
 
 type account struct {
 	user, host string
-	plugin     string // by which the client has proved itself
-	hash       uint64 // of all accounts that the name may be
+	plugin     string // by which the client has authenticated
+	hash       uint64 // of all accounts that the name may mean
 	at         time.Duration
 
-	// secret is what is stored for the account, if usable, when it was read. It learns:
-	// the fast path of caching_sha2_password takes what a full login has shown.
+	// secret is what is stored for the account, if usable, as of read. It learns: the fast path
+	// of caching_sha2_password needs the result of a full login.
 	secret       mywire.Secret
 	read, usable bool
 
-	rows  [][]sql.NullString // the accounts that the name may be, when that was last asked
+	rows  [][]sql.NullString // the accounts that the name may mean, as of asked
 	asked time.Duration
 }
 
@@ -64,8 +63,8 @@ func (a *accounts) get(name string, hash uint64, now time.Duration) (account, bo
 	return have, ok && have.hash == hash && now-have.at < accountKeep
 }
 
-// changed reports whether the accounts that a name may be are not those of its last login;
-// once.
+// changed reports whether the accounts that a name may mean have changed since its last login.
+// It does so once.
 func (a *accounts) changed(name string, rows [][]sql.NullString, hash uint64) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -86,9 +85,9 @@ func (a *accounts) put(name string, is account) {
 	a.seen[strings.Clone(name)] = is
 }
 
-// recent returns the accounts that a name may be, if that was asked less than keep ago by
-// a login that weir itself has decided. Who proves that it knows the password by these
-// needs no new question: see Server.stored.
+// recent returns the accounts that a name may mean, if a login that weir itself has decided
+// queried them less than keep ago. A client that proves the password against these needs no new
+// query: see Server.stored.
 func (a *accounts) recent(name string, keep, now time.Duration) [][]sql.NullString {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -98,7 +97,7 @@ func (a *accounts) recent(name string, keep, now time.Duration) [][]sql.NullStri
 	return nil
 }
 
-// heard keeps the accounts that a name may be.
+// heard stores the accounts that a name may mean.
 func (a *accounts) heard(name string, rows [][]sql.NullString, asked time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -108,21 +107,21 @@ func (a *accounts) heard(name string, rows [][]sql.NullString, asked time.Durati
 	}
 }
 
-// askAgain has everyone be asked about at the next login.
+// askAgain makes the next login of each name query its accounts.
 func (a *accounts) askAgain(now time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.forgot = now
 }
 
-// forget forgets all: another server chooses by itself.
+// forget removes everything: another server chooses by itself.
 func (a *accounts) forget() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.seen = nil
 }
 
-// accounts asks for the accounts that a name may be; none where weir may not.
+// accounts queries the accounts that a name may mean; it returns none if weir may not.
 func (l *lookups) accounts(ctx context.Context, name string) [][]sql.NullString {
 	s := l.srv
 	if s.cfg().MySQL.User == "" || l.barred() {
@@ -130,7 +129,7 @@ func (l *lookups) accounts(ctx context.Context, name string) [][]sql.NullString 
 	}
 	g := s.known.get()
 	if g == nil {
-		return nil // not reached yet
+		return nil // not connected yet
 	}
 	query := accountsMariaDB
 	if !g.IsMariaDB() {
@@ -156,8 +155,8 @@ func (l *lookups) accounts(ctx context.Context, name string) [][]sql.NullString 
 	return nil
 }
 
-// stored returns what the server checks a login by; ok is false if the server has to do
-// that itself. rows are the accounts that the name may be, and hash is theirs.
+// stored returns the secret that the server stores for a login; ok is false if the server must
+// check the login itself. rows are the accounts that the name may mean, and hash is theirs.
 func (a *accounts) stored(name string, rows [][]sql.NullString, hash uint64, now time.Duration) (secret mywire.Secret, ok bool) {
 	is, ok := a.get(name, hash, now)
 	if !ok || is.read {
@@ -179,14 +178,14 @@ func (a *accounts) stored(name string, rows [][]sql.NullString, hash uint64, now
 	return is.secret, is.usable
 }
 
-// secretOf is the secret of a plugin that weir itself can check clients by. Who has no
-// password is let in by the server, not by weir.
+// secretOf returns the secret of a plugin that weir itself supports. The server, not weir, lets
+// in accounts without a password.
 func secretOf(plugin, text string) (secret mywire.Secret, ok bool) {
 	var err error
 	switch {
 	case text == "":
 		return mywire.Secret{}, false
-	case plugin == "ed25519": // as the server calls it
+	case plugin == "ed25519": // the server's name of the plugin
 		secret, err = mywire.ParseEd25519Secret(text)
 	case plugin == mywire.PluginNative && text[0] == '*', plugin == mywire.PluginSHA2 && text[0] == '$':
 		secret, err = mywire.ParseSecret(text)
@@ -199,9 +198,9 @@ func secretOf(plugin, text string) (secret mywire.Secret, ok bool) {
 	return secret, true
 }
 
-// passwordAlone reports whether the attributes of an account of MySQL's leave it to its one
-// password who gets in. Otherwise a second password does as well, or more is asked for, or the
-// server counts wrong ones, and only it knows of how many.
+// passwordAlone reports whether the attributes of a MySQL account make its one password decide
+// a login. Otherwise a second password is valid, too, or further factors are required, or the
+// server counts failed logins, and only it knows how many.
 func passwordAlone(attributes string) bool {
 	if attributes == "" {
 		return true
@@ -216,12 +215,12 @@ func passwordAlone(attributes string) bool {
 	return json.Unmarshal([]byte(attributes), &is) == nil && is.Second == "" && len(is.Factors) == 0 && is.Locking.After == 0
 }
 
-// secretOfPriv reads an account of MariaDB's.
+// secretOfPriv returns the secret of a MariaDB account.
 func secretOfPriv(text string) (secret mywire.Secret, ok bool) {
 	var priv struct {
 		Plugin string            `json:"plugin"`
 		Text   string            `json:"authentication_string"`
-		Or     []json.RawMessage `json:"auth_or"` // several ways to log in: let the server choose
+		Or     []json.RawMessage `json:"auth_or"` // several ways to log in: the server chooses
 		Locked bool              `json:"account_locked"`
 		Role   bool              `json:"is_role"`
 	}
@@ -231,15 +230,15 @@ func secretOfPriv(text string) (secret mywire.Secret, ok bool) {
 	return secretOf(priv.Plugin, priv.Text)
 }
 
-// learn asks a connection that a relayed login has opened which account it is. rows are
-// those that there were before it, and hash is theirs.
+// learn queries on the connection of a relayed login which account it is. rows are the accounts
+// that the name could mean before, and hash is theirs.
 func (a *accounts) learn(ctx context.Context, name string, rows [][]sql.NullString, conn *mywire.Server, hash uint64, now time.Duration) {
 	if len(rows) == 0 {
 		return
 	}
 	answer, err := conn.Query(ctx, "SELECT CURRENT_USER(), @@SESSION.proxy_user")
 	if err != nil || len(answer) != 1 || len(answer[0]) != 2 || answer[0][1].Valid {
-		return // weir does not know, or another account stands in: the server will be asked again
+		return // unknown, or another account stands in as a proxy user: the next login is relayed again
 	}
 	full := answer[0][0].String
 	if at := strings.LastIndexByte(full, '@'); at >= 0 {

@@ -12,17 +12,16 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// A catalog says which names lead to more than a statement's text shows: views,
-// stored functions and procedures, and tables whose triggers do something to the
-// session. It is what the server shows to one account, so it knows what it may not
-// see: a body that is not shown, and triggers where the account lacks the privilege
-// to see any, count as opaque. Most databases have no name of consequence, and then a
-// statement costs one comparison.
+// A catalog knows the names whose effects a statement's text does not show: views, stored
+// functions and procedures, and tables whose triggers change the session. It is what the server
+// shows to one account, so it also knows what that account cannot see: a hidden body counts as
+// opaque, and so do triggers if the account lacks the privilege to see any. Most databases have
+// no name with effects, and then a statement costs one comparison.
 //
-// Changes of the catalog through weir make it stale at once. What others change is found by a
-// poll of the server's own counters, see catalogPoll. While a catalog is stale nothing is
-// shared; what runs meanwhile is judged when it has been read again, before its connection goes
-// to anybody else.
+// Changes of the catalog through weir make it stale at once. Changes by others are found by
+// polling the server's own counters, see catalogPoll. While a catalog is stale nothing is
+// shared; statements that run meanwhile are judged after the next load, before another client
+// gets their connection.
 type catalog struct {
 	l     *loop
 	user  string
@@ -30,49 +29,49 @@ type catalog struct {
 
 	known    bool
 	stale    bool
-	loading  int           // readings under way
-	begun    uint64        // readings begun so far, each of which has its number by that
-	needs    uint64        // the number of the first that began after it was last stale
-	have     uint64        // the number of the one that it is from
-	epoch    uint64        // counts the readings
-	seen     time.Duration // when the counters were asked for last
+	loading  int           // loads in progress
+	begun    uint64        // loads begun so far; each has its number from this
+	needs    uint64        // number of the first load that began after it was last stale
+	have     uint64        // number of the load that it is from
+	epoch    uint64        // counts the successful loads
+	seen     time.Duration // when the counters were last queried
 	changed  time.Duration // when they last differed
-	readAt   time.Duration // when it was read last
+	readAt   time.Duration // when it was last loaded
 	polling  bool
 	used     bool   // since the last poll
-	failures int    // readings that failed in a row
+	failures int    // loads that failed in a row
 	count    string // the counters
 
 	reads    places          // views
 	writes   places          // tables with triggers, and views over such
-	inserts  places          // ... that an INSERT fires, if it updates no row that is there
-	defaults places          // tables with columns whose DEFAULT does more than to say a value
-	routines places          // all that the account may see
-	blind    map[string]bool // databases of which the account may not see triggers
-	unseen   map[string]bool // tables with triggers that weir knows and the account does not see
-	nothing  bool            // no name is of consequence
+	inserts  places          // ... that an INSERT fires, if it updates no existing row
+	defaults places          // tables with columns whose DEFAULT has effects
+	routines places          // all that the account can see
+	blind    map[string]bool // databases in which the account cannot see triggers
+	unseen   map[string]bool // tables with triggers that weir knows and the account cannot see
+	nothing  bool            // no name has effects
 
-	waiting []*client // whose statements are to be judged
+	waiting []*client // clients whose statements are to be judged
 }
 
 const (
-	// catalogPoll is how often the server's counters of what changes a catalog are
-	// looked at.
+	// catalogPoll is how often weir queries the server's counters of statements that change a
+	// catalog.
 	catalogPoll = time.Second
-	// catalogOld is the age from which a catalog that could not be polled counts as
-	// stale: with it, this is how long a change that weir does not see may be missed.
+	// catalogOld is the age from which a catalog that could not be polled counts as stale. It
+	// bounds how long weir may miss a change that it does not see.
 	catalogOld = 3 * time.Second
-	// catalogSettles is for how long after a change a catalog is read at every poll:
-	// the server counts a statement when it begins, and it may wait for locks.
+	// catalogSettles is how long after a change every poll loads the catalog: the server counts
+	// a statement when it begins, and it may wait for locks.
 	catalogSettles = 30 * time.Second
-	// maxFailures is how many readings may fail in a row before those who wait for one
-	// keep their connections.
+	// maxFailures is how many loads may fail in a row before those who wait for one keep their
+	// connections.
 	maxFailures = 3
-	// catalogKeep is the age from which it is read again in any case.
+	// catalogKeep is the age from which it is loaded again in any case.
 	catalogKeep = time.Minute
 )
 
-// catalogFor finds the catalog of an account on this loop.
+// catalogFor returns the catalog of an account on this loop.
 func (l *loop) catalogFor(user string) *catalog {
 	k := l.catalogs[user]
 	if k == nil {
@@ -82,14 +81,14 @@ func (l *loop) catalogFor(user string) *catalog {
 	return k
 }
 
-// ready reports whether the catalog says how things are. While a stale one is read, it
-// still says how things were.
+// ready reports whether the catalog is up to date. While a stale one is loaded, its content is
+// the old one.
 func (k *catalog) ready() bool {
 	return k.known && !k.stale && k.have >= k.needs && k.l.Now-k.seen < catalogOld
 }
 
-// view is the catalog as it is now, for reach on another thread: what is in it is made anew
-// by each reading. epoch is that reading's, 0 if it does not say how things are.
+// view returns a copy of the catalog for reach on another thread: each load makes its maps
+// anew. epoch identifies the load; it is 0 if the catalog is not ready.
 func (k *catalog) view() (view *catalog, epoch uint64) {
 	now := *k
 	if k.ready() {
@@ -98,25 +97,25 @@ func (k *catalog) view() (view *catalog, epoch uint64) {
 	return &now, epoch
 }
 
-// trusted reports whether the configuration declares all that is not seen harmless.
+// trusted reports whether the configuration declares everything hidden harmless.
 func (k *catalog) trusted() bool { return slices.Contains(k.trust, "*") }
 
 const (
 	// allRows overrides the sql_select_limit of a session.
 	allRows = " LIMIT 18446744073709551615"
 
-	// Text that is cast to binary comes in UTF-8, whatever character set the session wants its
-	// results in.
+	// Text that is cast to binary comes in UTF-8, whatever character set the session has for
+	// results.
 	viewsSQL    = "SELECT CAST(TABLE_NAME AS BINARY), CAST(VIEW_DEFINITION AS BINARY), CAST(TABLE_SCHEMA AS BINARY) FROM information_schema.VIEWS WHERE TABLE_SCHEMA NOT IN ('sys', 'information_schema', 'performance_schema')" + allRows
 	routinesSQL = "SELECT CAST(ROUTINE_NAME AS BINARY), CASE WHEN ROUTINE_BODY = 'SQL' AND ROUTINE_TYPE IN ('FUNCTION', 'PROCEDURE') THEN CAST(ROUTINE_DEFINITION AS BINARY) END, CAST(SQL_MODE AS BINARY), CAST(ROUTINE_SCHEMA AS BINARY) FROM information_schema.ROUTINES WHERE ROUTINE_SCHEMA <> 'sys'" + allRows
 	triggersSQL = "SELECT CAST(EVENT_OBJECT_TABLE AS BINARY), CAST(ACTION_STATEMENT AS BINARY), CAST(SQL_MODE AS BINARY), CAST(EVENT_OBJECT_SCHEMA AS BINARY), CAST(EVENT_MANIPULATION AS BINARY) FROM information_schema.TRIGGERS WHERE EVENT_OBJECT_SCHEMA <> 'sys'" + allRows
 
-	// defaultsSQL lists what columns of MariaDB assign to variables by themselves. MySQL's
-	// may not. It costs about what viewsSQL costs: both look at every table.
+	// defaultsSQL lists the column defaults of MariaDB that assign variables. MySQL does not
+	// allow those. It costs about as much as viewsSQL: both look at every table.
 	defaultsSQL = "SELECT CAST(TABLE_NAME AS BINARY), CAST(COLUMN_DEFAULT AS BINARY), CAST(TABLE_SCHEMA AS BINARY) FROM information_schema.COLUMNS WHERE COLUMN_DEFAULT LIKE '%:=%' AND TABLE_SCHEMA NOT IN ('sys', 'information_schema', 'performance_schema', 'mysql')" + allRows
 
-	// blindSQL lists the databases of which the account may not see triggers, and in
-	// a row without a name whether it sees all routines.
+	// blindSQL lists the databases in which the account cannot see triggers, and returns a row
+	// without a name if it sees all routines.
 	blindSQL = "SELECT CAST(s.SCHEMA_NAME AS BINARY), CAST(CURRENT_USER() AS BINARY) FROM information_schema.SCHEMATA s WHERE s.SCHEMA_NAME NOT IN ('information_schema', 'performance_schema', 'sys', 'mysql')" +
 		" AND NOT EXISTS (SELECT 1 FROM information_schema.USER_PRIVILEGES u WHERE u.GRANTEE = " + granteeSQL + " AND u.PRIVILEGE_TYPE = 'TRIGGER')" +
 		" AND NOT EXISTS (SELECT 1 FROM information_schema.SCHEMA_PRIVILEGES p WHERE p.GRANTEE = " + granteeSQL + " AND p.PRIVILEGE_TYPE = 'TRIGGER' AND s.SCHEMA_NAME LIKE p.TABLE_SCHEMA)" +
@@ -124,13 +123,13 @@ const (
 
 	granteeSQL = `CONCAT('''', LEFT(CURRENT_USER(), CHAR_LENGTH(CURRENT_USER()) - CHAR_LENGTH(SUBSTRING_INDEX(CURRENT_USER(), '@', -1)) - 1), '''@''', SUBSTRING_INDEX(CURRENT_USER(), '@', -1), '''')`
 
-	// countersSQL counts the statements that change what a catalog holds.
+	// countersSQL counts the statements that change a catalog.
 	countersSQL = "SHOW GLOBAL STATUS WHERE Variable_name LIKE 'Com_create_%' OR Variable_name LIKE 'Com_alter_%' OR Variable_name LIKE 'Com_drop_%' OR Variable_name LIKE 'Com_rename_%'" +
 		" OR Variable_name LIKE 'Com_grant%' OR Variable_name LIKE 'Com_revoke%' OR Variable_name = 'Uptime_since_flush_status'"
 )
 
-// load reads the catalog over a backend that waits for no answer that anybody needs
-// before. Every connection tells the same, so it does not matter which.
+// load loads the catalog on a backend on which no client waits for an earlier answer. All
+// connections of the account return the same, so any will do.
 func (k *catalog) load(b *backend) {
 	k.loading++
 	k.begun++
@@ -176,29 +175,29 @@ func (k *catalog) load(b *backend) {
 	b.endLook()
 }
 
-// endLook ends the transaction that a look into information_schema may have begun:
-// MySQL keeps it in tables that have them.
+// endLook ends the transaction that a query of information_schema may have begun: MySQL stores
+// it in transactional tables.
 func (b *backend) endLook() {
 	if b.status&mywire.StatusAutocommit == 0 {
 		b.ask("ROLLBACK", func(*unit) {})
 	}
 }
 
-// loaded takes what was read, and has the statements judged that waited for it.
+// loaded applies what was loaded, and judges the statements that waited for it.
 func (k *catalog) loaded(r *catalogReader) {
 	if r.err != nil {
 		k.stale = true
 		if k.failures++; r.err.Code == mywire.ErrNetRead {
 			k.failures = 0
 		}
-		if k.failures > maxFailures { // else those who wait read it over their own connections
+		if k.failures > maxFailures { // otherwise those who wait load it on their own connections
 			for _, c := range k.waiting {
 				c.texts.unjudged = nil
 				c.pins.add(pinOpaque)
 			}
 			k.l.srv.Log.Warn("the server's catalog cannot be read; nothing is shared", "user", k.user, "error", r.err.Error())
 		}
-	} else if r.number > k.have { // else a later one has ended before
+	} else if r.number > k.have { // otherwise a later load has ended before
 		writes, inserts, routines := k.writes, k.inserts, k.routines
 		r.finish()
 		if k.known && (k.writes.lockMoreThan(writes) || k.inserts.lockMoreThan(inserts) || k.routines.lockMoreThan(routines)) {
@@ -225,9 +224,8 @@ func (k *catalog) loaded(r *catalogReader) {
 	}
 }
 
-// dropLocks has the account's connections replaced when they are next free: on some there
-// may be locks that a view or a routine has taken for its caller before weir knew that it
-// takes any.
+// dropLocks replaces the account's connections when they are next free: some may hold locks
+// that a view or a routine took for its caller before weir knew that it takes any.
 func (k *catalog) dropLocks() {
 	for _, p := range k.l.PoolList {
 		if p.key.user == k.user {
@@ -236,7 +234,7 @@ func (k *catalog) dropLocks() {
 	}
 }
 
-// tick polls. It takes a free backend of the account if there is one.
+// tick polls, on a free backend of the account if there is one.
 func (k *catalog) tick() {
 	if !k.known || !k.used || k.loading > 0 || k.polling || k.l.Now-k.seen < catalogPoll {
 		return
@@ -249,7 +247,7 @@ func (k *catalog) tick() {
 		if b == nil {
 			continue
 		}
-		if b.set != p.settings.Empty() { // a lane's connections wait for no locks
+		if b.set != p.settings.Empty() { // a lane's connections do not wait for locks
 			p.release(b)
 			continue
 		}
@@ -275,23 +273,23 @@ func (k *catalog) tick() {
 				k.changed, k.stale = k.l.Now, true
 			}
 		})
-		b.ask(noWarnings, func(*unit) {}) // which is told what the look has changed, instead of a client
+		b.ask(noWarnings, func(*unit) {}) // whose answer reports changes by the query, instead of a client's
 		b.endLook()
 		return
 	}
 }
 
-// A catalogReader gathers what the server says.
+// A catalogReader collects the server's answers.
 type catalogReader struct {
 	k        *catalog
-	number   uint64 // among the readings of k
+	number   uint64 // among the loads of k
 	mode     myscan.Mode
 	err      *mywire.Error
 	count    strings.Builder
-	blind    map[string]bool // folded; names are as they are
+	blind    map[string]bool // folded; names has them unchanged
 	names    []string
 	account  string          // as CURRENT_USER() has it
-	unseen   map[string]bool // tables with triggers that only the DSN's user sees
+	unseen   map[string]bool // tables with triggers that only the DSN's user can see
 	seesAll  bool
 	views    []catalogObject
 	routines []catalogObject
@@ -306,11 +304,11 @@ type catalogObject struct {
 	inserts      bool // a trigger that INSERTs fire
 }
 
-// places are what tables, views and routines lead to, by their names and schemas. Databases of one
-// layout, such as one for each customer, may have a trigger in some of them.
+// places are the effects of tables, views and routines, by their names and schemas. Databases
+// of one layout, such as one for each customer, may have a trigger in some of them.
 type places map[string]map[string]myscan.Effect
 
-// raise adds effects to those of one of them, and reports whether any is new.
+// raise adds effects to those of one object, and reports whether any is new.
 func (ps places) raise(schema, name string, e myscan.Effect) bool {
 	at := ps[name]
 	if at == nil {
@@ -322,7 +320,7 @@ func (ps places) raise(schema, name string, e myscan.Effect) bool {
 	return !known || was|e != was
 }
 
-// lockMoreThan reports whether any takes a lock that did not before.
+// lockMoreThan reports whether any object takes a lock that did not before.
 func (ps places) lockMoreThan(before places) bool {
 	for name, at := range ps {
 		for schema, e := range at {
@@ -334,9 +332,9 @@ func (ps places) lockMoreThan(before places) bool {
 	return false
 }
 
-// of returns the effects of those of a name that can be meant where db is
-// the current database and names are all names of the text: another database has to be
-// among them. nil names are any.
+// of returns the effects of all objects of a name that a text can mean, where db is the current
+// database and names are all names of the text: it must name any other database. nil names
+// stand for any.
 func (ps places) of(name, db string, names *nameSet) myscan.Effect {
 	at := ps[name]
 	e, here := at[db]
@@ -352,7 +350,7 @@ func (ps places) of(name, db string, names *nameSet) myscan.Effect {
 	return e
 }
 
-// has reports whether any is known that of would return the effects of.
+// has reports whether of would return the effects of any known object.
 func (ps places) has(name, db string, names *nameSet) bool {
 	at := ps[name]
 	if _, here := at[db]; here || names == nil {
@@ -366,14 +364,13 @@ func (ps places) has(name, db string, names *nameSet) bool {
 	return false
 }
 
-// A nameSet is all names of a text, as a catalog has them. They are read when the first
-// one is asked for.
+// A nameSet holds all names of a text, folded. It reads them at the first lookup.
 type nameSet struct {
 	each iter.Seq[string]
 	set  map[string]struct{}
 }
 
-// read reads the names, if they have not been read.
+// read reads the names unless that is done.
 func (n *nameSet) read() {
 	if n.set == nil {
 		n.set = make(map[string]struct{})
@@ -414,7 +411,7 @@ func (r *catalogReader) counter(row [][]byte) {
 	fmt.Fprintf(&r.count, "%s=%s ", row[0], row[1])
 }
 
-// opaque is a body that is not shown.
+// opaque is a body that the server does not show.
 var opaque = myscan.Body{Effects: myscan.EffOpaque | myscan.EffUnknownFunc}
 
 func (r *catalogReader) view(row [][]byte) {
@@ -423,7 +420,7 @@ func (r *catalogReader) view(row [][]byte) {
 		text := string(row[1])
 		o.body = myscan.ReadBody(text, r.mode)
 		if strings.Contains(text, `\`) {
-			other := r.mode // the definition is as its creator's sql_mode had it
+			other := r.mode // the definition depends on its creator's sql_mode
 			other.NoBackslashEscapes = true
 			more := myscan.ReadBody(text, other)
 			o.body.Effects |= more.Effects
@@ -444,7 +441,7 @@ func (r *catalogReader) routine(row [][]byte) {
 }
 
 func (r *catalogReader) trigger(row [][]byte) {
-	event := string(row[4]) // of MariaDB 12 it may be several
+	event := string(row[4]) // MariaDB 12 may list several
 	r.triggers = append(r.triggers, catalogObject{
 		schema: foldName(string(row[3])), name: foldName(string(row[0])), body: r.read(row[1], string(row[2])), inserts: event != "UPDATE" && event != "DELETE",
 	})
@@ -463,8 +460,7 @@ func (r *catalogReader) read(body []byte, sqlMode string) myscan.Body {
 	return myscan.ReadBody(string(body), mode)
 }
 
-// finish works out what each name leads to: its own effects and those of all that
-// it reaches.
+// finish computes the effects of each name: its own and those of all objects that it reaches.
 func (r *catalogReader) finish() {
 	k := r.k
 	k.reads, k.writes, k.inserts, k.defaults, k.routines = places{}, places{}, places{}, places{}, places{}
@@ -508,8 +504,8 @@ func (r *catalogReader) finish() {
 	}
 }
 
-// foldName is a name as a catalog has it: in lower case; all with other letters than
-// those of ASCII are one, because clients write them in different character sets.
+// foldName folds a name as a catalog has it: to lower case; all names with letters outside
+// ASCII become one, because clients write them in different character sets.
 func foldName(name string) string {
 	for i := range len(name) {
 		if name[i] >= 0x80 || name[i] == '?' {
@@ -519,8 +515,8 @@ func foldName(name string) string {
 	return strings.ToLower(name)
 }
 
-// reached is what an object's body and all that it reaches may do. What the body names
-// without a schema is in the object's own.
+// reached returns the effects of an object's body and of all objects that it reaches. Names
+// without a schema in the body belong to the object's own.
 func (r *catalogReader) reached(o *catalogObject, writing bool) myscan.Effect {
 	k, e := r.k, o.body.Effects
 	names := &nameSet{each: func(yield func(string) bool) {
@@ -550,16 +546,16 @@ func (r *catalogReader) reached(o *catalogObject, writing bool) myscan.Effect {
 	return e
 }
 
-// knows reports whether what a call of a name does is known: as that of a routine, which
-// reach looks up, or because it is trusted. Else it may be a function of a library
-// (CREATE FUNCTION ... SONAME, or a plugin's), such as those of MySQL's locking service,
-// whose locks last as long as the connection.
+// knows reports whether the effects of a call are known: as those of a routine, which reach
+// looks up, or because the name is trusted. Otherwise it may be a function of a library (CREATE
+// FUNCTION ... SONAME, or a plugin's), such as those of MySQL's locking service, whose locks
+// last as long as the connection.
 func (k *catalog) knows(name, db string, names *nameSet) bool {
 	return k.routines.has(name, db, names) || slices.ContainsFunc(k.trust, func(t string) bool { return strings.EqualFold(t, name) })
 }
 
-// reach is what a statement may do beyond what its text shows. db is the database
-// that it runs in. It says nothing while the catalog is not ready.
+// reach returns the effects of a statement beyond those that its text shows. db is the database
+// in which it runs. The result means nothing while the catalog is not ready.
 func (k *catalog) reach(t *myscan.Text, info *myscan.Statement, db string) myscan.Effect {
 	var e myscan.Effect
 	switch info.Verb {
@@ -581,14 +577,14 @@ func (k *catalog) reach(t *myscan.Text, info *myscan.Statement, db string) mysca
 		t.Names(func(name string, _ bool) bool { return yield(foldName(name)) })
 	}}
 	if info.Count != 1 {
-		names = nil // a USE may stand between
+		names = nil // a USE may be among them
 	}
 	if writing && k.blind[strings.ToLower(db)] {
 		e |= opaque.Effects
 	}
 	if info.Effects.Has(myscan.EffUnknownFunc) && !k.trusted() {
 		for i, name := range t.Calls() {
-			procedure := i == 0 && info.Verb == myscan.VerbCall // the catalog has each that the account may call
+			procedure := i == 0 && info.Verb == myscan.VerbCall // the catalog has every procedure that the account can call
 			if !procedure && !k.knows(foldName(name), db, names) {
 				e |= opaque.Effects
 			}

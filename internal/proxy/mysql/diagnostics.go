@@ -12,40 +12,38 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// This file keeps right what a statement may ask of the one before:
-// LAST_INSERT_ID(), SHOW WARNINGS, ROW_COUNT() and FOUND_ROWS() belong to the
-// connection on the server, while a client of weir changes connections.
+// This file keeps LAST_INSERT_ID(), SHOW WARNINGS, ROW_COUNT() and FOUND_ROWS() right: on the
+// server they belong to the connection, while a client of weir changes connections.
 //
-// The id is kept by weir: where an answer tells it for certain, from the answer;
-// where it does not (an INSERT with an explicit id answers with that id, but
-// leaves LAST_INSERT_ID() alone) it stays on the connection until somebody else
-// is to write there, and is then asked for. A statement that reads it finds it
-// set before, and so does one that may leave it as it is: otherwise somebody
-// else's would be taken for the client's. In a group there is no setting it: an
-// id that the client gave itself makes LAST_INSERT_ID() unknown, and refused.
+// weir keeps the id. If an answer certainly contains it, weir takes it from there; if not (an
+// INSERT with an explicit id answers with that id, but does not change LAST_INSERT_ID()), it
+// stays on the connection until another client is about to write there, and weir then queries
+// it. Before a statement that reads the id weir sets it on the connection, and also before one
+// that may leave it unchanged: otherwise another client's id would be taken for this client's.
+// In a group weir cannot set it: an id that the client supplied itself makes LAST_INSERT_ID()
+// unknown, and weir refuses it.
 //
-// The diagnostics stay on the connection. A client whose statement failed or
-// left warnings keeps it until its next command, unless others wait: then weir
-// fetches the warnings. The statements of a client that has asked for warnings run
-// beside no others from then on, and a client that has asked for something else keeps
-// its connection. The one thing that cannot be had, counts that are already
-// overwritten, is refused and never made up.
+// The diagnostics stay on the connection. A client whose statement failed or caused warnings
+// keeps the connection until its next command, unless others wait: then weir fetches the
+// warnings. Once a client has asked for warnings, its statements run apart from those of
+// others; a client that has asked for anything else keeps its connection. weir refuses the one
+// thing that it cannot get, counts that are already overwritten, and never makes them up.
 
-// lastStatement is what the session's last statement left.
+// lastStatement is what weir knows about the diagnostics of the session's last statement.
 type lastStatement struct {
 	id        uint64   // LAST_INSERT_ID(), unless idBackend or unknown
-	idBackend *backend // alone knows it: its idOwner is the client
-	unknown   bool     // nobody knows it, unless idBackend has another one than 0
-	idVersion uint64   // changes with it
-	on        *backend // where it ran, unless beside those of others
-	found     *backend // where the last one with FOUND_ROWS() ran, if nothing but the client's own did since
+	idBackend *backend // the backend that alone knows it, with the client as its idOwner
+	unknown   bool     // lost, unless idBackend has a value other than 0
+	idVersion uint64   // changes with the id
+	on        *backend // where it ran, unless beside other clients' statements
+	found     *backend // where the last statement with FOUND_ROWS() ran, if only the client's own ran there since
 	warnings  uint16
 	failed    bool
-	spread    bool   // ran beside those of others: its diagnostics are gone
-	ran       bool   // the session has run a statement that may have left something
-	probed    bool   // weir has asked about the transaction since: ROW_COUNT() is gone
-	stash     []byte // the answer to SHOW WARNINGS, fetched
-	soft      bool   // the client keeps its backend for SHOW WARNINGS alone
+	spread    bool   // it ran beside other clients' statements: its diagnostics are lost
+	ran       bool   // the session has run a statement that may have left diagnostics
+	probed    bool   // weir has queried the transaction state since: ROW_COUNT() is lost
+	stash     []byte // the fetched answer to SHOW WARNINGS
+	soft      bool   // the client keeps its backend only for SHOW WARNINGS
 }
 
 // clear is for commands that leave no diagnostics.
@@ -53,81 +51,82 @@ func (l *lastStatement) clear() {
 	l.warnings, l.failed, l.spread, l.stash = 0, false, false, nil
 }
 
-// setID is for a session that says what the id is.
+// setID sets a known id.
 func (l *lastStatement) setID(id uint64) {
 	l.id, l.idBackend, l.unknown = id, nil, false
 	l.idVersion++
 }
 
-// loseID is for an id that nobody knows.
+// loseID marks the id as unknown.
 func (l *lastStatement) loseID() {
 	l.id, l.idBackend, l.unknown = 0, nil, true
 	l.idVersion++
 }
 
-// leaveID is for an id that only the client's connection knows.
+// leaveID marks the id as known only to the client's connection.
 func (dg *diagnostics) leaveID() {
 	c := dg.c
 	l, b := &dg.last, c.link
 	l.idVersion++
 	b.noteIDOf(c)
-	l.idBackend = b // one that was unknown was 0 here before the statement, see prepare
+	l.idBackend = b // an unknown id was 0 here before the statement, see prepare
 }
 
-// known has the session's last id asked for, if only a connection knows it, and tells
-// whether that need not be. The client is resumed when it is.
+// known reports whether weir or nobody knows the session's last id. If only a connection knows
+// it, known queries it and returns false; the client is resumed after the answer.
 func (dg *diagnostics) known() bool {
 	c, w := dg.c, dg.last.idBackend
 	switch {
 	case w == nil:
 		return true
 	case w == c.link && w.Depth() > 0:
-		w.Then(c.resume) // perhaps it is asked already
+		w.Then(c.resume) // it may be queried already
 		return false
 	case w == c.link:
 		w.idOwner = c
 	case w.Mode == core.ModeFree && !w.s.Closed:
-		w.p.Claim(w) // not always of the client's present pool
+		w.p.Claim(w) // may belong to another pool than the client's current one
 		w.Mode = core.ModeOwn
 	}
-	w.yieldID(nil) // if nobody has made it yield already
+	w.yieldID(nil) // unless the id was saved just now
 	return false
 }
 
-// finds reports whether it is known whether the id that a statement is to find is. If only a
-// connection can tell that it is asked, and the client has to wait.
+// finds reports whether weir knows if the id that a statement reads exists. If only a
+// connection knows, finds queries it and returns false, and the client has to wait.
 func (dg *diagnostics) finds(effects myscan.Effect) bool {
 	return !dg.last.unknown || !effects.Has(myscan.EffLastID) || dg.known()
 }
 
-// leftDiagnostics are what statements have left on a connection, and of which clients.
+// leftDiagnostics are the diagnostics that statements have left on a connection, and the
+// clients they belong to.
 type leftDiagnostics struct {
 	b *backend
 
-	// lastUser is the client whose statement was the last here; its diagnostics
-	// are still on the connection. nil if it was weir or several.
+	// lastUser is the client whose statement was the last here; its diagnostics are still on
+	// the connection. nil if that was weir's, or several clients'.
 	lastUser *client
-	// warned is the client to whom the warnings on the connection belong, if that
-	// is known: a statement without a table leaves MariaDB's as they are.
+	// warned is the client to which the warnings on the connection belong, if known: a
+	// statement without a table does not clear MariaDB's.
 	warned *client
-	// idOwner is the client whose LAST_INSERT_ID() is known to this connection
-	// only; see diagnostics.go.
+	// idOwner is the client whose LAST_INSERT_ID() only this connection knows; see the comment
+	// above.
 	idOwner *client
-	// sameID is the client whose LAST_INSERT_ID() is also the connection's, if it is still
-	// of sameIDVersion.
+	// sameID is the client whose LAST_INSERT_ID() is also the connection's, as long as its
+	// version is sameIDVersion.
 	sameID        *client
 	sameIDVersion uint64
-	// sequencer is the client that keeps the connection for its sequences, of which
-	// nobody else has used any here.
+	// sequencer is the client that keeps the connection for its sequences; no other client has
+	// used any here.
 	sequencer *client
-	// gtidOf is the client whose transaction the connection's last_gtid names; nil
-	// if it is that of several or of one gone, or if hasGTID says that there is none.
+	// gtidOf is the client whose transaction the connection's last_gtid names; nil if that is a
+	// transaction of several clients or of one that has left, or if hasGTID is false.
 	gtidOf  *client
 	hasGTID bool
 }
 
-// noteIDOf takes note that the connection's own LAST_INSERT_ID() is that of the client;
-// nil that it is nobody's for certain.
+// noteIDOf records that the connection's own LAST_INSERT_ID() is the client's; nil means that
+// it is certainly nobody's.
 func (lt *leftDiagnostics) noteIDOf(c *client) {
 	if lt.sameID = c; c != nil {
 		lt.sameIDVersion = c.diag.last.idVersion
@@ -139,13 +138,13 @@ func (lt *leftDiagnostics) hasIDOf(c *client) bool {
 	return lt.sameID == c && lt.sameIDVersion == c.diag.last.idVersion
 }
 
-// ran takes note of a statement of the client that has ended on its backend, before
-// it is looked at further.
+// ran records that a statement of the client has ended on its backend, before its answer is
+// processed further.
 func (dg *diagnostics) ran(b *backend, u *unit) {
 	l := &dg.last
 	if b.lastUser != dg.c || l.on != b {
 		l.found = nil
-		l.spread = l.spread || l.on != b || b.warned != dg.c // weir's own SET leaves warnings
+		l.spread = l.spread || l.on != b || b.warned != dg.c // weir's own SET causes warnings
 	}
 	b.lastUser, l.on, l.probed = dg.c, b, false
 	l.ran = l.ran || !u.onlySets()
@@ -154,20 +153,20 @@ func (dg *diagnostics) ran(b *backend, u *unit) {
 	}
 }
 
-// note takes note of a statement that ran on the client's own backend.
+// note records the answer to a statement that ran on the client's own backend.
 func (l *lastStatement) note(u *unit) {
 	if u.effects.Has(myscan.EffDiag) && u.verb == myscan.VerbShow {
-		return // SHOW WARNINGS leaves what it shows
+		return // SHOW WARNINGS does not clear what it shows
 	}
 	if u.cmd == mywire.ComStmtPrepare && showsDiagnostics(&u.st.info) {
-		return // and so does who prepares it
+		return // and neither does preparing it
 	}
 	switch {
 	case l.warnings == 0 && !l.failed || !u.keepsDiagnostics():
 		l.clear()
 		l.warnings = u.ok.Warnings
 	case l.spread:
-		l.on, l.stash = nil, nil // the server would put them in other words by now
+		l.on, l.stash = nil, nil // the server would phrase them differently by now
 	}
 	switch {
 	case u.hidesID:
@@ -178,7 +177,7 @@ func (l *lastStatement) note(u *unit) {
 	}
 }
 
-// fail takes note of one that failed there. It may have set the id.
+// fail records a statement that failed there. It may have set the id.
 func (l *lastStatement) fail(u *unit) {
 	l.clear()
 	l.failed = true
@@ -187,7 +186,7 @@ func (l *lastStatement) fail(u *unit) {
 	}
 }
 
-// shared takes note of a statement that ran beside those of others.
+// shared records a statement that ran beside other clients' statements.
 func (l *lastStatement) shared(u *unit) {
 	kept := (l.warnings > 0 || l.failed) && u.keepsDiagnostics()
 	l.clear()
@@ -200,12 +199,12 @@ func (l *lastStatement) shared(u *unit) {
 		l.told(u, id)
 	}
 	if l.warnings > 0 && u.shape != nil && !u.failed {
-		u.shape.KeepAlone() // so that the warnings can be had the next time
+		u.shape.KeepAlone() // so that the warnings can be shown the next time
 	}
 }
 
-// keepsDiagnostics reports whether a statement left what the one before it had left,
-// as MariaDB does where no table is read.
+// keepsDiagnostics reports whether a statement did not clear the diagnostics of the one before
+// it, as in MariaDB if it reads no table.
 func (u *unit) keepsDiagnostics() bool {
 	if u.failed || u.ok.Warnings > 0 || u.effects.Has(hidesIDEffects) || !u.c.p.facts.mariadb {
 		return false
@@ -221,8 +220,7 @@ func (u *unit) keepsDiagnostics() bool {
 	return sql != "" && !strings.Contains(strings.ToLower(sql), "from")
 }
 
-// onlySets reports whether a statement has left what was there before it, where that was
-// nothing.
+// onlySets reports whether a statement leaves a session without diagnostics as it was.
 func (u *unit) onlySets() bool {
 	if u.verb != myscan.VerbSet || u.failed || u.ok.Warnings > 0 || u.effects.Has(hidesIDEffects) {
 		return false
@@ -231,7 +229,7 @@ func (u *unit) onlySets() bool {
 	return sql != "" && !strings.Contains(strings.ToLower(sql), "select")
 }
 
-// asText is the unit's text, "" if that is not kept.
+// asText returns the unit's text, or "" if it is not kept.
 func (u *unit) asText() string {
 	if u.st != nil {
 		return u.st.sql
@@ -239,8 +237,7 @@ func (u *unit) asText() string {
 	return text(u.raw)
 }
 
-// grouped takes note of a write that ran in a group; id is what the client was
-// told.
+// grouped records a write that ran in a group; id is the one in the client's answer.
 func (l *lastStatement) grouped(u *unit, id uint64, warnings uint16) {
 	l.shared(u)
 	l.warnings = warnings
@@ -248,17 +245,17 @@ func (l *lastStatement) grouped(u *unit, id uint64, warnings uint16) {
 	case id != 0:
 		l.told(u, id)
 	case u.rows > 0 && (u.verb == myscan.VerbInsert || u.verb == myscan.VerbReplace):
-		l.loseID() // RETURNING does not tell it
+		l.loseID() // RETURNING does not report it
 	}
 }
 
-// told takes note of an id that a write beside those of others answered with.
+// told records the id in the answer to a write that ran beside others.
 func (l *lastStatement) told(u *unit, id uint64) {
 	if u.generated {
 		l.setID(id)
 		return
 	}
-	l.loseID() // perhaps the client gave it itself
+	l.loseID() // the client may have supplied it
 }
 
 // forget is for an error of weir's own.
@@ -267,15 +264,16 @@ func (dg *diagnostics) forget() {
 	dg.last.failed, dg.last.spread, dg.last.on, dg.last.ran = true, true, nil, true
 }
 
-// lost is for a backend that is gone with what the last statement has left there.
+// lost records that the connection of a backend is lost, with the diagnostics of the last
+// statement if they were there.
 func (dg *diagnostics) lost(b *backend) {
 	if l := &dg.last; l.on == b {
 		l.on, l.found, l.spread, l.soft = nil, nil, true, false
 	}
 }
 
-// keepID leaves the client's id on a backend that it gives back, if that
-// alone knows it.
+// keepID marks a backend that the client gives back as the only one that knows the client's id,
+// if it is.
 func (dg *diagnostics) keepID(b *backend) {
 	if dg.last.idBackend == b {
 		b.idOwner = dg.c
@@ -284,8 +282,7 @@ func (dg *diagnostics) keepID(b *backend) {
 	}
 }
 
-// yieldID asks for the id that only this connection knows, before somebody else
-// than its client writes here.
+// yieldID queries the id that only this connection knows, before another client writes here.
 func (lt *leftDiagnostics) yieldID(to *client) {
 	b := lt.b
 	if lt.sameID != to {
@@ -301,7 +298,7 @@ func (lt *leftDiagnostics) yieldID(to *client) {
 	}
 	b.ask("SELECT LAST_INSERT_ID()", func(u *unit) {
 		if c.diag.last.idBackend != b {
-			return // it has another one by now
+			return // the client's id is a newer one
 		}
 		l := &c.diag.last
 		id := uint64(0)
@@ -318,13 +315,13 @@ func (lt *leftDiagnostics) yieldID(to *client) {
 	})
 }
 
-// tellsID is for a connection that is to be closed. It has an id asked for that only this
-// one knows, and reports whether that is under way: the answer ends the connection.
+// tellsID queries, on a connection that is to be closed, the id that only it knows. It reports
+// whether the query is in flight: its answer ends the connection.
 func (lt *leftDiagnostics) tellsID() bool {
 	b, c := lt.b, lt.idOwner
 	switch {
 	case c == nil || c.s.Closed || c.diag.last.idBackend != b:
-		return false // nobody will ask for it
+		return false // no client needs it
 	case b.s.Closed || b.Depth() > 0 || b.p.l.Draining() || !b.p.l.srv.Monitor.Goes(b.Endpoint):
 		return false // nor would it be waited for
 	}
@@ -334,14 +331,14 @@ func (lt *leftDiagnostics) tellsID() bool {
 	return true
 }
 
-// hidesIDEffects are the effects of statements that may set LAST_INSERT_ID() without
-// reporting it, or read it where weir does not see it.
+// hidesIDEffects are the effects of statements that may set LAST_INSERT_ID() without reporting
+// it, or read it invisibly.
 const hidesIDEffects = myscan.EffSetLastID | myscan.EffUnknownFunc | myscan.EffUnknown | myscan.EffMulti | myscan.EffLoad
 
-// hidesID reports whether a statement that is about to run may leave another
-// LAST_INSERT_ID() than the one in its answer: a statement that changes it where weir
-// does not see it, or an INSERT with an id of the client's own. Only a connection that
-// has the client's id before such a statement has it afterwards.
+// hidesID reports whether a statement that is about to run may leave another LAST_INSERT_ID()
+// than the one in its answer: a statement that changes it invisibly, or an INSERT with an id
+// that the client supplies. A connection has the client's id after such a statement only if it
+// had it before.
 func (dg *diagnostics) hidesID(verb myscan.Verb, effects myscan.Effect, to target, generated bool) bool {
 	switch {
 	case effects.Has(hidesIDEffects):
@@ -352,22 +349,22 @@ func (dg *diagnostics) hidesID(verb myscan.Verb, effects myscan.Effect, to targe
 	return !dg.withoutID(to)
 }
 
-// showsDiagnostics reports whether a statement does nothing but show what the one
-// before has left. Nothing may be sent in front of it.
+// showsDiagnostics reports whether a statement only shows the diagnostics of the one before.
+// weir must not send anything between the two.
 func showsDiagnostics(info *myscan.Statement) bool {
 	return info.Verb == myscan.VerbShow && info.Count == 1 && info.Effects.Has(myscan.EffDiag) && !info.Effects.Has(myscan.EffUnknown)
 }
 
-// plainQuestion reports whether a text asks for what the statement before has left, and of
-// no table and no function of the user's: whatever the catalog says, it does nothing else.
+// plainQuestion reports whether a text reads diagnostics, but no table and no user-defined
+// function: it has no other effects, whatever the catalog says.
 func plainQuestion(sql string, info *myscan.Statement) bool {
 	return info.Verb == myscan.VerbSelect && info.Count == 1 && info.Effects.Has(myscan.EffDiag) &&
 		!info.Effects.Has(hidesIDEffects) && !strings.Contains(strings.ToLower(sql), "from")
 }
 
-// overwrites answers a statement that asks for what the client's last one has left
-// here, and for which weir would have to set LAST_INSERT_ID() before, which takes that
-// away. It reports whether it did.
+// overwrites refuses a statement that reads the diagnostics of the client's last one on this
+// connection, if weir would have to set LAST_INSERT_ID() first, which overwrites them. It
+// reports whether it did.
 func (dg *diagnostics) overwrites(sql string, info *myscan.Statement, hidesID bool) bool {
 	c := dg.c
 	b := c.link
@@ -389,15 +386,14 @@ func (dg *diagnostics) withoutID(to target) bool {
 	return f.state == tablePlain && f.auto == ""
 }
 
-// prepare sees to it that a statement about to run on the client's
-// backend finds what it may ask about the session's last one. It reports false
-// if the client has to wait.
+// prepare sets LAST_INSERT_ID() on the client's backend if a statement about to run there needs
+// it. It returns false if the client has to wait.
 func (dg *diagnostics) prepare(info *myscan.Statement, hidesID bool) (ready bool) {
 	c := dg.c
 	b := c.link
 	if (hidesID || info.Effects.Has(myscan.EffLastID)) && !b.hasIDOf(c) {
 		if !dg.known() {
-			return false // resumed when it is
+			return false // the client is resumed after the query
 		}
 		b.setLastID(strconv.FormatUint(dg.last.id, 10))
 		b.noteIDOf(c)
@@ -405,8 +401,8 @@ func (dg *diagnostics) prepare(info *myscan.Statement, hidesID bool) (ready bool
 	return true
 }
 
-// refuses answers a question about the last statement that nobody can
-// answer any more, or that weir can answer itself, and reports whether it did.
+// refuses answers a query for diagnostics that are lost, or that weir itself has, and reports
+// whether it did.
 func (dg *diagnostics) refuses(cmd byte, sql string, info *myscan.Statement) bool {
 	c := dg.c
 	if info.Effects.Has(myscan.EffSequenceRead) && dg.refusesSequence() {
@@ -433,7 +429,7 @@ func (dg *diagnostics) refuses(cmd byte, sql string, info *myscan.Statement) boo
 	}
 	if b := c.link; b != nil && b.lastUser == c && dg.last.on == b {
 		if info.Effects.Has(myscan.EffLastID) && !info.Effects.Has(myscan.EffMulti) && !b.hasIDOf(c) {
-			// To set the one takes the other away.
+			// Setting the id overwrites the other.
 			c.pins.add(pinDiag)
 			c.responder.refuseHere(gone("what the last statement left"))
 			return true
@@ -445,7 +441,7 @@ func (dg *diagnostics) refuses(cmd byte, sql string, info *myscan.Statement) boo
 			return true
 		}
 		if b.warned != c && dg.last.warnings == 0 && !dg.last.failed && asksForWarnings(sql, info) {
-			b.ask(noWarnings, func(*unit) {}) // those that are there may be another's
+			b.ask(noWarnings, func(*unit) {}) // existing ones may be another client's
 		}
 		return false
 	}
@@ -456,37 +452,38 @@ func (dg *diagnostics) refuses(cmd byte, sql string, info *myscan.Statement) boo
 		return true
 	case l.warnings == 0 && !l.failed && info.Verb == myscan.VerbShow:
 		if c.link != nil {
-			c.link.ask(noWarnings, func(*unit) {}) // whose are there?
+			c.link.ask(noWarnings, func(*unit) {}) // existing ones may be another client's
 		}
 		return false
 	case c.link == nil && l.on != nil && l.on.lastUser == c && l.on.Mode == core.ModeFree && !l.on.s.Closed:
-		return false // still there; take prefers it
+		return false // still there; take prefers that backend
 	}
 	dg.asked(cmd, sql)
 	c.responder.refuseHere(gone("what the last statement left"))
 	return true
 }
 
-// noWarnings leaves a connection without warnings, and has its answer tell what
-// of the session's state is still to be told. A statement without a table would
-// leave MariaDB's warnings as they are.
+// noWarnings clears a connection's warnings, and its answer reports the changes of session
+// state that are still unreported. A statement without a table would not clear MariaDB's
+// warnings.
 const noWarnings = "DO (SELECT 0 FROM (SELECT 0) AS weir)"
 
-// newRows leaves a connection without warnings, and with the FOUND_ROWS() of a new session.
+// newRows returns a statement that clears a connection's warnings, and sets FOUND_ROWS() as in
+// a new session.
 func (f *poolFacts) newRows() string {
 	if f.mariadb {
-		return "SELECT 0 FROM (SELECT 0) AS weir" // 1
+		return "SELECT 0 FROM (SELECT 0) AS weir" // FOUND_ROWS() is 1
 	}
-	return "SELECT 0 FROM (SELECT 0) AS weir LIMIT 0" // 0
+	return "SELECT 0 FROM (SELECT 0) AS weir LIMIT 0" // FOUND_ROWS() is 0
 }
 
-// gone is the error for those who ask for what was overwritten.
+// gone is the error for a client that reads overwritten diagnostics.
 func gone(what string) *mywire.Error {
 	return mywire.NewError(mywire.ErrNotSupportedYet,
 		"weir: %s was not kept, for its connection has served others since; from now on such sessions keep their connection: run both statements again, or use --mode session", what)
 }
 
-// asksItself reports whether a question is about a statement of the same text.
+// asksItself reports whether a text reads the diagnostics of a statement in the same text.
 func asksItself(sql string, info *myscan.Statement) bool {
 	if info.Count < 2 || info.First.Has(myscan.EffDiag) {
 		return false
@@ -495,13 +492,12 @@ func asksItself(sql string, info *myscan.Statement) bool {
 	case myscan.VerbSelect:
 		return true
 	case myscan.VerbInsert, myscan.VerbReplace, myscan.VerbUpdate, myscan.VerbDelete:
-		return !strings.Contains(strings.ToLower(sql), "found_rows") // which they leave as it is
+		return !strings.Contains(strings.ToLower(sql), "found_rows") // which they do not change
 	}
 	return false
 }
 
-// asksForWarnings reports whether a question about the last statement is about its
-// warnings alone.
+// asksForWarnings reports whether a text reads only the warnings of the last statement.
 func asksForWarnings(sql string, info *myscan.Statement) bool {
 	if info.Verb == myscan.VerbShow {
 		return true
@@ -514,8 +510,8 @@ func isShowWarnings(sql string) bool {
 	return strings.EqualFold(strings.Join(strings.Fields(strings.TrimRight(strings.TrimSpace(sql), ";")), " "), "show warnings")
 }
 
-// asked takes note that the client has asked for what its last statement left. For warnings
-// it need not keep its connection.
+// asked records that the client reads diagnostics. For warnings alone it need not keep its
+// connection.
 func (dg *diagnostics) asked(cmd byte, sql string) {
 	if c := dg.c; cmd == mywire.ComQuery && isShowWarnings(sql) && c.l.cfg.Mode == session.ModeAuto {
 		dg.asks = true
@@ -542,21 +538,20 @@ func (dg *diagnostics) keepsBackend() bool {
 	return false
 }
 
-// softDiagnostics are the clients that keep a backend for their diagnostics alone, perhaps.
+// softDiagnostics are the clients that may keep a backend only for their diagnostics.
 type softDiagnostics struct {
 	p       *pool
 	clients []*client
 }
 
-// wanted reports whether there is use for such a backend: others wait, here or in a pool
-// that is to have a connection of this one, or the pool is paused.
+// wanted reports whether such a backend is needed: others wait, here or in a pool that is to
+// get a connection from this one, or the pool is paused.
 func (so *softDiagnostics) wanted() bool {
 	p := so.p
 	return len(p.Excl) > 0 || len(p.Reads) > 0 || p.Paused || p.ConnManager().Owes()
 }
 
-// reclaim takes backends back that clients keep for their diagnostics alone, when they are
-// wanted.
+// reclaim takes back backends that clients keep only for their diagnostics, if they are wanted.
 func (so *softDiagnostics) reclaim() {
 	if len(so.clients) == 0 || !so.wanted() {
 		return
@@ -570,9 +565,8 @@ func (so *softDiagnostics) reclaim() {
 	so.clients = so.clients[:0]
 }
 
-// add takes note of a client that keeps a backend for its diagnostics
-// alone, perhaps. Those who have left in the meantime are forgotten from time to
-// time.
+// add adds a client that may keep a backend only for its diagnostics. From time to time it
+// removes those that no longer do.
 func (so *softDiagnostics) add(c *client) {
 	if c.diag.softly {
 		return
@@ -592,8 +586,8 @@ func (l *lastStatement) leftOn(b *backend) bool {
 	return (l.warnings > 0 || l.failed) && !l.spread && l.on == b
 }
 
-// fetchWarnings asks for the warnings of the last statement, so that the backend can
-// be used for something else, and then calls then, if given.
+// fetchWarnings queries the warnings of the last statement, so that the backend can be used for
+// other statements, and then calls then unless it is nil.
 func (dg *diagnostics) fetchWarnings(then func()) {
 	c := dg.c
 	b := c.link
@@ -608,7 +602,7 @@ func (dg *diagnostics) fetchWarnings(then func()) {
 		dg.last.soft = false
 		dg.last.spread = true
 		if at := len(u.resp) - b.answer.Tail(); u.err == nil && len(u.resp) <= maxStash && at >= 0 {
-			// The client does not see the session's state at that moment.
+			// The client does not see the session state of this answer.
 			dg.last.stash = mywire.AppendEnd(append([]byte(nil), u.resp[:at]...), u.resp[at+3], c.caps, &u.ok)
 		}
 		if then != nil && !b.s.Closed {
@@ -618,27 +612,27 @@ func (dg *diagnostics) fetchWarnings(then func()) {
 	})
 }
 
-// maxStash bounds the warnings that are kept for a client, in bytes.
+// maxStash bounds the warnings that weir keeps for a client, in bytes.
 const maxStash = 64 << 10
 
-// diagnostics are what a client may ask about its last statements: LAST_INSERT_ID(),
-// warnings, numbers of rows, sequences and GTIDs; and the hints that it was warned of.
+// diagnostics are what a client may query about its last statements: LAST_INSERT_ID(),
+// warnings, numbers of rows, sequences and GTIDs; also the hints that weir has warned about.
 type diagnostics struct {
 	c *client
 
-	softly    bool // among those of the pool
-	draws     bool // may have used a sequence
-	wroteGTID bool // a transaction of it has got a GTID
+	softly    bool // it is in the pool's softDiagnostics
+	draws     bool // it may have used a sequence
+	wroteGTID bool // one of its transactions has a GTID
 	last      lastStatement
-	asks      bool // for warnings: its statements run alone
-	// keepsIDs: has asked for a LAST_INSERT_ID() that was not kept. Its writes with
-	// ids of its own join no groups.
+	asks      bool // it reads warnings: its statements run apart
+	// keepsIDs: it has asked for a LAST_INSERT_ID() that was lost. Its writes with ids of its
+	// own join no groups.
 	keepsIDs bool
-	noticed  map[string]bool // hints already complained of
+	noticed  map[string]bool // hints already warned about
 }
 
-// complain warns once per session about a hint that cannot be used. MySQL has no
-// notices, so the operator is told.
+// complain warns once per session about an invalid hint. MySQL has no notices, so the warning
+// goes to the log.
 func (dg *diagnostics) complain(h *sqlscan.Hints) {
 	c := dg.c
 	for _, msg := range h.Bad {
@@ -654,10 +648,10 @@ func (dg *diagnostics) complain(h *sqlscan.Hints) {
 	}
 }
 
-// generatesID reports whether an INSERT of the client, which is read in the given
-// settings, certainly has its id generated.
+// generatesID reports whether an INSERT of the client, which is read in the given settings,
+// certainly gets a generated id.
 func (dg *diagnostics) generatesID(in *session.Set, ins *myscan.InsertShape) bool {
 	c := dg.c
 	f := c.p.tables.look(c.p, in, ins.Schema, ins.Table)
-	return f.state == tablePlain && f.auto != "" && f.generates(ins) && !ins.Returning // whose answer does not tell it
+	return f.state == tablePlain && f.auto != "" && f.generates(ins) && !ins.Returning // whose answer does not report it
 }

@@ -5,7 +5,7 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// A route is how a statement outside a transaction is run.
+// A route is how a statement outside a transaction runs.
 type route uint8
 
 const (
@@ -14,7 +14,7 @@ const (
 	routeWrite              // may join a group
 )
 
-// batchable are the effects that a grouped write may have. It reads no settings:
+// batchable are the effects that a grouped write may have. Reading settings is not among them:
 // a lane's connections have some of their own.
 const batchable = myscan.EffWrites
 
@@ -34,25 +34,25 @@ func routeOf(info *myscan.Statement) route {
 	return routeAlone
 }
 
-// A change is what must be looked at when a unit's answer has come.
+// A change is what weir must check when a unit's answer has come.
 type change uint16
 
 const (
-	changeState            change = 1 << iota // the server says that something of the session has changed
+	changeState            change = 1 << iota // the server reports a change of session state
 	changeNames                               // SET NAMES, SET CHARACTER SET
 	changeTimestampDefault                    // SET timestamp = DEFAULT
 	changeUnlock                              // UNLOCK TABLES and the like
 	changeReleaseAll                          // RELEASE_ALL_LOCKS() and nothing else
-	changeReleaseOne                          // RELEASE_LOCK(), or what may be one of these
+	changeReleaseOne                          // RELEASE_LOCK(), or something that may be either
 	changeDeallocate                          // DEALLOCATE PREPARE
 	changeXAEnd                               // XA COMMIT, XA ROLLBACK
-	changeQuit                                // the server hangs up afterwards
-	changeSessions                            // new sessions may be otherwise
+	changeQuit                                // the server closes the connection afterwards
+	changeSessions                            // new sessions may begin differently
 )
 
-// refused reports whether the server has done nothing of a statement: it could not
-// read it, or the user may not do that. What did fail otherwise may have been done
-// in part, such as a GRANT to several accounts.
+// refused reports whether the server has done nothing of a statement: it could not parse it, or
+// the user lacks a privilege. A statement that failed otherwise may have taken effect in part,
+// such as a GRANT to several accounts.
 func (u *unit) refused() bool {
 	if !u.failed || u.effects.Has(myscan.EffMulti) {
 		return false
@@ -66,7 +66,7 @@ func (u *unit) refused() bool {
 	return false
 }
 
-// The server's numbers for what it refuses to do.
+// Error numbers of statements that the server refuses.
 const (
 	errColumnAccessDenied   = 1143
 	errGlobalVariable       = 1229
@@ -80,23 +80,23 @@ const (
 	errWrongValue           = 1231
 )
 
-// keptStatus are the flags that say something of the session.
+// keptStatus are the flags that belong to the session.
 const keptStatus = mywire.StatusInTrans | mywire.StatusAutocommit | mywire.StatusInTransReadOnly |
 	mywire.StatusNoBackslashEscapes | mywire.StatusANSIQuotes
 
-// answersWithRows reports whether an answer may have been one of rows.
+// answersWithRows reports whether an answer may have had rows.
 func (u *unit) answersWithRows() bool {
 	switch u.verb {
 	case myscan.VerbInsert, myscan.VerbReplace, myscan.VerbUpdate, myscan.VerbDelete, myscan.VerbDo, myscan.VerbSet:
 		return u.rows > 0
 	case myscan.VerbCall:
-		return false // its own end is an OK
+		return false // it ends with an OK of its own
 	}
 	return true
 }
 
-// wasTransaction reports whether a statement that has left no transaction certainly
-// was one, or ended one. One that reads only constants is none.
+// wasTransaction reports whether a statement that has left no transaction certainly was one, or
+// ended one. A statement that reads only constants is none.
 func (u *unit) wasTransaction() bool {
 	switch u.verb {
 	case myscan.VerbCommit, myscan.VerbRollback:
@@ -107,7 +107,7 @@ func (u *unit) wasTransaction() bool {
 	return false
 }
 
-// neverRan reports whether a statement failed before anything of it was done.
+// neverRan reports whether a statement failed before it had any effect.
 func neverRan(u *unit) bool {
 	if u.effects.Has(myscan.EffMulti) || u.verb == myscan.VerbCall || u.verb == myscan.VerbExecute {
 		return false
@@ -118,8 +118,7 @@ func neverRan(u *unit) bool {
 // errNoSuchRoutine is ER_SP_DOES_NOT_EXIST.
 const errNoSuchRoutine = 1305
 
-// plainVerb reports whether a failed statement outside a transaction certainly
-// leaves none.
+// plainVerb reports whether a failed statement outside a transaction certainly leaves none.
 func plainVerb(u *unit) bool {
 	if u.effects.Has(myscan.EffUnknown | myscan.EffMulti | myscan.EffUnknownFunc | myscan.EffTxBegin | myscan.EffSet | myscan.EffXA) {
 		return false
@@ -127,9 +126,9 @@ func plainVerb(u *unit) bool {
 	return u.cmd == mywire.ComQuery || u.cmd == mywire.ComStmtExecute || u.cmd == mywire.ComStmtPrepare
 }
 
-// hidesAccounts reports whether a unit may have changed accounts without its text showing
-// that: what is prepared in SQL and the bodies of procedures may hold anything, such as a
-// SET PASSWORD. Functions and triggers may not do such things.
+// hidesAccounts reports whether a unit may have changed accounts although its text does not
+// show that: statements prepared in SQL and bodies of procedures may contain anything, such as
+// SET PASSWORD. Functions and triggers may not contain such statements.
 func (u *unit) hidesAccounts() bool {
 	const unseen = myscan.EffOpaque | myscan.EffUnknown | myscan.EffAdmin | myscan.EffPrepare | myscan.EffSetGlobal
 	switch u.verb {
@@ -139,7 +138,7 @@ func (u *unit) hidesAccounts() bool {
 	return u.effects.Has(myscan.EffUnknown)
 }
 
-// forgetSchema forgets what was known of tables and statements.
+// forgetSchema drops what weir knows about tables and statements.
 func (p *pool) forgetSchema() {
 	p.tables.forget()
 	p.stmts.forgetAnswers()

@@ -10,27 +10,26 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// This file notices that somebody has changed what a user may do, or what a session
-// begins with, by a connection that weir does not carry. A connection keeps the global
-// and the database's privileges that the user had when it was opened, and the settings
-// that the server had then; directly anyone who logs in has those of now. So the
-// connections that logins open are asked, and where the answer is another than before,
-// the user's pools are opened anew, or all.
+// This file notices when someone changes a user's privileges, or the settings of new sessions,
+// on a connection that does not go through weir. A connection keeps the global and database
+// privileges that the user had when it was opened, and the settings that the server had then;
+// with a direct connection, a new login gets the current ones. So weir queries both on the
+// connections that logins open, and if they have changed it replaces the connections of the
+// user's pools, or of all.
 
 // grants remembers the privileges of users, as hashes. Safe for concurrent use.
 type grants struct {
 	seed maphash.Seed
 	mu   sync.Mutex
 	seen map[string]granted // guarded by mu
-	// defaults are those of defaultsOfSessions; known if they were asked for. Both
-	// guarded by mu.
+	// defaults is the hash of defaultsOfSessions, valid if known. Both are guarded by mu.
 	defaults uint64
 	known    bool
 }
 
-// defaultsOfSessions are the settings of a new session by which its statements mean
-// something else, as far as somebody would change them while a server runs. Servers
-// leave out those that they do not have.
+// defaultsOfSessions queries the settings of a new session that change the meaning of its
+// statements, as far as they are likely to change while a server runs. Servers omit those that
+// they do not have.
 const defaultsOfSessions = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('autocommit', 'sql_mode', 'time_zone', 'init_connect', 'tx_isolation', 'transaction_isolation'," +
 	" 'tx_read_only', 'transaction_read_only', 'innodb_lock_wait_timeout', 'lock_wait_timeout', 'wait_timeout', 'interactive_timeout', 'foreign_key_checks', 'unique_checks'," +
 	" 'sql_safe_updates', 'sql_select_limit', 'completion_type', 'group_concat_max_len', 'div_precision_increment', 'max_statement_time', 'max_execution_time'," +
@@ -43,17 +42,17 @@ type granted struct {
 }
 
 const (
-	// grantsKeep is how long an answer holds.
+	// grantsKeep is how long a check is valid.
 	grantsKeep = time.Second
-	// maxGrants bounds what is remembered.
+	// maxGrants bounds the users that are remembered.
 	maxGrants = 1000
 )
 
-// checkGrants asks a new connection what its user may do, and has the user's pools
-// renewed if that is not what it was. It returns the server's error if the user has
-// to change the password first: a server then lets in and refuses everything else,
-// which the connections that the pool has would not. changed tells that the accounts of
-// that name are not what they were: those that the pools have may be of another one.
+// checkGrants queries a user's privileges on a new connection, and replaces the connections of
+// the user's pools if they have changed. It returns the server's error if the user has to
+// change the password first: a server then lets the user in and refuses everything else, which
+// the pool's existing connections would not. changed means that the accounts of that name have
+// changed: the pool's connections may belong to another one.
 func (s *Server) checkGrants(ctx context.Context, user string, conn *mywire.Server, changed bool) *mywire.Error {
 	if changed {
 		s.Log.Info("accounts have changed; connections are opened anew", "user", user)
@@ -70,12 +69,12 @@ func (s *Server) checkGrants(ctx context.Context, user string, conn *mywire.Serv
 	rows, err := conn.Query(ctx, "SHOW GRANTS")
 	if mywire.CodeOf(err) == mywire.ErrMustChangePassword {
 		g.mu.Lock()
-		delete(g.seen, user) // the next login is asked, too
+		delete(g.seen, user) // the next login is checked, too
 		g.mu.Unlock()
 		return mywire.NewError(mywire.ErrMustChangePassword, "Your password has expired: change it on a connection to the server itself, not by weir")
 	}
 	if err != nil {
-		return nil // what it may do is not known; the server will say
+		return nil // its privileges are not known; the server will enforce them
 	}
 	is := granted{g.hash(rows), now}
 	g.mu.Lock()
@@ -92,7 +91,7 @@ func (s *Server) checkGrants(ctx context.Context, user string, conn *mywire.Serv
 	return nil
 }
 
-// renewUser has the pools of a user opened anew.
+// renewUser replaces the connections of a user's pools.
 func renewUser(s *Server, user string) {
 	s.eachPool(nil, func(p *pool) {
 		if p.key.user == user {
@@ -101,7 +100,7 @@ func renewUser(s *Server, user string) {
 	})
 }
 
-// checkDefaults asks a new connection what sessions begin with.
+// checkDefaults queries the settings of new sessions on a new connection.
 func (s *Server) checkDefaults(ctx context.Context, conn *mywire.Server) {
 	rows, err := conn.Query(ctx, defaultsOfSessions)
 	if err != nil {

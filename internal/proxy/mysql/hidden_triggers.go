@@ -7,21 +7,20 @@ import (
 	"strings"
 )
 
-// This file is about accounts that may not see triggers, which is most that may only
-// read and write rows. What a write of theirs fires is known if the DSN's user may see
-// the triggers of all databases: then that one looks. Otherwise any write may fire
-// anything, and the log says what to grant.
+// This file handles accounts that cannot see triggers, which is most that can only read and
+// write rows. If the DSN's user can see the triggers of all databases, weir reads them as that
+// user. Otherwise any write may have any effect, and the log says what to grant.
 
-// seesAllSQL reports whether an account sees the triggers of all databases.
+// seesAllSQL returns a row if the account sees the triggers of all databases.
 const seesAllSQL = "SELECT 1 FROM information_schema.USER_PRIVILEGES u WHERE u.GRANTEE = " + granteeSQL + " AND u.PRIVILEGE_TYPE = 'TRIGGER'"
 
-// asksDSN reports whether the DSN's user may know more than the account does.
+// asksDSN reports whether the DSN's user may see more than the account does.
 func (r *catalogReader) asksDSN() bool {
 	dsn := r.k.l.cfg.MySQL.User
 	return r.err == nil && len(r.blind) > 0 && dsn != "" && dsn != r.k.user && !r.k.trusted()
 }
 
-// seeByDSN has the DSN's user look at the triggers, and ends the reading.
+// seeByDSN reads the triggers as the DSN's user, and ends the load.
 func (k *catalog) seeByDSN(r *catalogReader) {
 	srv := k.l.srv
 	srv.Background.Go(func() {
@@ -74,7 +73,7 @@ func (s *Server) allTriggers(ctx context.Context) ([][][]byte, error) {
 	out := make([][][]byte, len(rows))
 	for i, row := range rows {
 		for _, v := range row {
-			var value []byte // a body that is not shown
+			var value []byte // stays nil for a hidden body
 			if v.Valid {
 				value = []byte(v.String)
 			}
@@ -84,7 +83,7 @@ func (s *Server) allTriggers(ctx context.Context) ([][][]byte, error) {
 	return out, nil
 }
 
-// blindness is a database of which the account may not see triggers.
+// blindness records a database in which the account cannot see triggers.
 func (r *catalogReader) blindness(row [][]byte) {
 	if row[0] == nil {
 		r.seesAll = true
@@ -98,11 +97,11 @@ func (r *catalogReader) blindness(row [][]byte) {
 	r.names = append(r.names, string(row[0]))
 }
 
-// grantsSQL tells which of an account's privileges on all databases are revoked on some:
+// grantsSQL shows which of an account's global privileges are revoked on some databases:
 // MySQL's information_schema shows them as if they were not.
 const grantsSQL = "SHOW GRANTS"
 
-// revokesPartly reports whether the server may revoke on one database what it grants on all
+// revokesPartly reports whether the server can revoke a global privilege on one database
 // (partial_revokes, from MySQL 8.0.16 on).
 func (f *poolFacts) revokesPartly() bool { return !f.mariadb && f.version >= 80016 }
 
@@ -117,8 +116,8 @@ func (g *partialRevoke) has(privilege string) bool {
 	return slices.Contains(g.privileges, privilege) || slices.Contains(g.privileges, "ALL PRIVILEGES")
 }
 
-// parseRevoke reads a line of SHOW GRANTS; ok is false if it grants. Names are quoted by
-// the session's sql_mode and sql_quote_show_create.
+// parseRevoke parses a line of SHOW GRANTS; ok is false if it grants. Names are quoted by the
+// session's sql_mode and sql_quote_show_create.
 func parseRevoke(line string) (g partialRevoke, ok bool) {
 	line, ok = strings.CutPrefix(line, "REVOKE ")
 	privileges, line, on := strings.Cut(line, " ON ")
@@ -141,7 +140,7 @@ func parseRevoke(line string) (g partialRevoke, ok bool) {
 	return g, true
 }
 
-// revoked takes note of what a line of SHOW GRANTS takes away.
+// revoked records what a line of SHOW GRANTS revokes.
 func (r *catalogReader) revoked(line string) {
 	g, ok := parseRevoke(line)
 	if !ok {
@@ -156,7 +155,7 @@ func (r *catalogReader) revoked(line string) {
 // maxNamed is how many databases the log names.
 const maxNamed = 10
 
-// sayBlind tells the operator, once for each account, what to grant.
+// sayBlind logs, once for each account, what to grant.
 func (r *catalogReader) sayBlind() {
 	srv := r.k.l.srv
 	if len(r.blind) == 0 || r.k.trusted() {

@@ -9,13 +9,13 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// This file joins what a statement's text shows with what the catalog knows of the
-// names in it.
+// This file combines the effects that a statement's text shows with what the catalog knows
+// about the names in it.
 
-// reachMask are the effects of what is prepared that hold for its execution.
+// reachMask are the effects of a prepared text that apply to its execution.
 const reachMask = pinEffects | myscan.EffSet | myscan.EffSetBare | myscan.EffUnknownFunc | myscan.EffSetLastID | myscan.EffDDL | myscan.EffLockUnseen
 
-// databaseOf is the database of a session in the given settings.
+// databaseOf returns the database of a session with the given settings.
 func (k poolKey) databaseOf(set *session.Set) string {
 	if s, ok := set.Get(databaseSetting); ok {
 		return s.Value
@@ -23,8 +23,8 @@ func (k poolKey) databaseOf(set *session.Set) string {
 	return k.database
 }
 
-// reach adds to a text's effects what the names in it lead to. It reports false
-// while the catalog does not say how things are.
+// reach adds to a text's effects those of the objects that it names. It returns false if the
+// catalog is not ready.
 func (tx *texts) reach(sql string, info *myscan.Statement) (ready bool) {
 	c := tx.c
 	if !sharesNothing(c) {
@@ -38,7 +38,7 @@ func (tx *texts) reach(sql string, info *myscan.Statement) (ready bool) {
 	return true
 }
 
-// follow is reach wherever sessions share connections.
+// follow is reach for pools whose sessions share connections.
 func (tx *texts) follow(sql string, info *myscan.Statement) (ready bool) {
 	c := tx.c
 	k := c.p.catalog
@@ -55,14 +55,14 @@ func (tx *texts) follow(sql string, info *myscan.Statement) (ready bool) {
 		info.Effects |= tx.long.reach
 		return true
 	}
-	return plainText(sql) == "" && !strings.Contains(sql, "!") // else weir has to know what it says
+	return plainText(sql) == "" && !strings.Contains(sql, "!") // otherwise weir has to know the objects
 }
 
 // joining are the effects of a statement that may join a resource group.
 const joining = myscan.EffGroup | myscan.EffOpaque
 
-// joined is what counts of the effects of a statement where sessions share nothing: whether
-// it may join a resource group. What the catalog does not say of calls may do that.
+// joined returns the effects that matter where sessions share nothing: whether the statement
+// may join a resource group. A call that the catalog does not know may do that.
 func joined(e myscan.Effect, ready bool) myscan.Effect {
 	if !ready && e.Has(myscan.EffUnknownFunc) {
 		e |= myscan.EffOpaque
@@ -75,9 +75,9 @@ func sharesNothing(c *client) bool {
 	return c.l.cfg.Mode == session.ModeSession || c.p.facts.silent
 }
 
-// reachPrepared follows statements that are prepared in SQL: what their text does,
-// their execution does. A long one is not read, since that would hold up the loop: it may
-// do anything.
+// reachPrepared handles statements that are prepared in SQL: the effects of their text are
+// those of their execution. It does not parse a long one, since that would block the loop: such
+// a text may do anything.
 func (tx *texts) reachPrepared(sql string, info *myscan.Statement) {
 	c := tx.c
 	var text string
@@ -111,8 +111,8 @@ func (tx *texts) reachPrepared(sql string, info *myscan.Statement) {
 	}
 }
 
-// reach is that of a prepared statement, which keeps it while the catalog is the
-// same.
+// reach is texts.reach for a prepared statement, which keeps the result while the catalog is
+// the same.
 func (st *stmt) reach(c *client) (ready bool) {
 	if !sharesNothing(c) {
 		return st.follow(c)
@@ -126,7 +126,7 @@ func (st *stmt) reach(c *client) (ready bool) {
 	return true
 }
 
-// follow is reach wherever sessions share connections.
+// follow is reach for pools whose sessions share connections.
 func (st *stmt) follow(c *client) (ready bool) {
 	k := c.p.catalog
 	k.used = true
@@ -142,7 +142,8 @@ func (st *stmt) follow(c *client) (ready bool) {
 	return true
 }
 
-// reaches notes what the names in the statement lead to, by a reading of the catalog.
+// reaches records the effects of the objects that the statement names, by one version of the
+// catalog.
 func (st *stmt) reaches(e myscan.Effect, epoch uint64) {
 	st.info.Effects, st.epoch = st.own|e, epoch
 	st.route = routeOf(&st.info)
@@ -151,20 +152,20 @@ func (st *stmt) reaches(e myscan.Effect, epoch uint64) {
 // maxUnjudged bounds the texts of a client that are to be judged later.
 const maxUnjudged = 16
 
-// An unjudged statement ran, perhaps more than once, while the catalog was not known to say how things are.
+// An unjudged statement ran, maybe more than once, while the catalog was not ready.
 type unjudged struct {
-	sql     string // of one of those that are alike
+	sql     string // of one of the texts that are alike
 	alike   string // see texts.alike
 	mode    myscan.Mode
 	db      string // in which it ran
-	failed  bool   // ... with an error that came after it had begun
-	changed bool   // the server said that the session has changed
+	failed  bool   // ... with an error after it had begun
+	changed bool   // the server reported a change of the session
 	rows    bool   // it may have answered with rows
 }
 
-// alike is what a text has in common with those that are judged alike: the text itself, or
-// without constants where these cannot matter. An application that writes its values into
-// its texts would soon have run more of them than are kept.
+// alike returns what a text has in common with those that are judged alike: the text itself, or
+// without constants if these cannot matter. Otherwise an application that writes its values
+// into its texts would soon have more of them than weir keeps.
 func (tx *texts) alike(sql string, info *myscan.Statement, mode myscan.Mode) string {
 	switch info.Verb {
 	case myscan.VerbSelect, myscan.VerbInsert, myscan.VerbReplace, myscan.VerbUpdate, myscan.VerbDelete:
@@ -177,15 +178,15 @@ func (tx *texts) alike(sql string, info *myscan.Statement, mode myscan.Mode) str
 	return sql
 }
 
-// judgeLater keeps a text that is about to run while the catalog is not known to
-// say how things are: it is judged before the connection goes to anybody else. A prepared
-// one keeps the mode and the settings in which it was prepared.
+// judgeLater keeps a text that is about to run while the catalog is not ready: weir judges it
+// before another client gets the connection. A prepared one keeps the mode and the settings in
+// which it was prepared.
 func (tx *texts) judgeLater(u *unit, sql string, info *myscan.Statement, mode myscan.Mode, in *session.Set) {
 	u.unjudged = tx.later(sql, tx.alike(sql, info, mode), mode, in)
 }
 
-// later is one more than the number of a text among those that are to be judged later, 0 if
-// there are too many.
+// later adds a text to those that are to be judged later, and returns one more than its index,
+// or 0 if there are too many.
 func (tx *texts) later(sql, alike string, mode myscan.Mode, in *session.Set) int {
 	c := tx.c
 	db := c.p.key.databaseOf(in)
@@ -202,8 +203,8 @@ func (tx *texts) later(sql, alike string, mode myscan.Mode, in *session.Set) int
 	return len(tx.unjudged)
 }
 
-// forgetUnjudged forgets them when the session is reset or over. A connection on which they
-// may have joined a resource group, which no reset ends, is closed afterwards.
+// forgetUnjudged drops these texts when the session is reset or has ended. It has the
+// connection closed if they may have joined a resource group there, which no reset ends.
 func (tx *texts) forgetUnjudged(b *backend) {
 	if b != nil && len(tx.unjudged) > 0 && tx.c.pins.joining()&pinOpaque != 0 {
 		b.Doomed = true
@@ -211,7 +212,7 @@ func (tx *texts) forgetUnjudged(b *backend) {
 	tx.unjudged = nil
 }
 
-// noteOutcome keeps how a statement ended that is judged later.
+// noteOutcome records how an unjudged statement ended.
 func (tx *texts) noteOutcome(u *unit) {
 	if u.unjudged == 0 || u.unjudged > len(tx.unjudged) {
 		return
@@ -222,9 +223,9 @@ func (tx *texts) noteOutcome(u *unit) {
 	o.rows = o.rows || u.answersWithRows()
 }
 
-// judged reports whether what the client ran is known for what it did. If not, the
-// catalog is read, over the client's own backend if nobody else is at it, and
-// backendQuiet called again then.
+// judged reports whether the effects of all statements of the client are known. If not, it
+// loads the catalog, on the client's own backend unless a load is in progress, and backendQuiet
+// is called again after that.
 func (tx *texts) judged() bool {
 	c := tx.c
 	if len(tx.unjudged) == 0 {
@@ -249,21 +250,21 @@ func (tx *texts) judged() bool {
 	k.waiting = append(k.waiting, c)
 	if k.loading == 0 {
 		if c.diag.last.leftOn(c.link) && c.link.lastUser == c {
-			c.diag.fetchWarnings(nil) // which the reading overwrites
+			c.diag.fetchWarnings(nil) // which the load overwrites
 		}
 		k.load(c.link)
 	}
 	return false
 }
 
-// settlesLost judges what ran on a connection that is lost, before the client's next
-// command: what it left there is lost, too. It reports false if the command has to wait or
-// the client is disconnected.
+// settlesLost judges what ran on a lost connection, before the client's next command: session
+// state there is lost, too. It returns false if the command has to wait or the client is
+// disconnected.
 func (tx *texts) settlesLost() bool {
 	c := tx.c
 	switch {
 	case c.link == nil && !c.p.catalog.ready():
-		c.router.needBackend() // over which the catalog is read
+		c.router.needBackend() // on which the catalog is loaded
 	case c.pins.held&^(pinMode|pinUntracked) == 0 && !tx.judged():
 	case c.pins.held&^(pinMode|pinUntracked) != 0:
 		c.responder.refuseHere(errLostUnsent())
@@ -275,8 +276,8 @@ func (tx *texts) settlesLost() bool {
 	return false
 }
 
-// noteReached takes note of locks that a statement takes out of sight: of no known
-// name, until all are released.
+// noteReached records locks that a statement takes invisibly: without a known name, until all
+// are released.
 func (ps *pins) noteReached(e myscan.Effect) {
 	if e.Has(myscan.EffLockUnseen) && len(ps.locks) < maxLocks {
 		ps.locks = append(ps.locks, "")
@@ -286,26 +287,25 @@ func (ps *pins) noteReached(e myscan.Effect) {
 	}
 }
 
-// untold is called with a result that ended with the server's word that the session
-// has changed, but not with what has: without CLIENT_DEPRECATE_EOF there is no room
-// for that.
+// untold handles a result whose end reports that the session has changed, but not how: without
+// CLIENT_DEPRECATE_EOF it has no room for that.
 func (b *backend) untold(u *unit) {
 	switch {
 	case u.kind == unitHidden:
 		u.told |= toldState
 	case u.kind != unitClient:
 	case u.effects == myscan.EffWrites:
-		// With a binary log each write has a GTID, which raises the flag, too. What
-		// the catalog knows of the statement has to do.
+		// With a binary log each write has a GTID, which raises the flag, too. What the catalog
+		// knows about the statement must suffice.
 	case b.owner != nil && b.owner == u.c:
 		u.change |= changeState
 	case !looksIntoSchema(u):
-		b.Doomed = true // who is next is not to have it
+		b.Doomed = true // the next client must not get it
 	}
 }
 
-// looksIntoSchema reports whether a read may have had the server open databases, which
-// it tells of as a change.
+// looksIntoSchema reports whether a read may have made the server open databases, which it
+// reports as a change.
 func looksIntoSchema(u *unit) bool {
 	return u.verb == myscan.VerbShow || strings.Contains(strings.ToLower(u.asText()), "information_schema")
 }
@@ -320,7 +320,7 @@ const (
 
 func (t trackedChanges) has(x trackedChanges) bool { return t&x != 0 }
 
-// noteTold takes note of what weir's own statements are told of.
+// noteTold records which changes the answer to a statement of weir's own reports.
 func (u *unit) noteTold(state []byte) {
 	for len(state) > 0 {
 		ch, rest, err := mywire.ParseChange(state)
@@ -338,9 +338,9 @@ func (u *unit) noteTold(state []byte) {
 	}
 }
 
-// tracked judges the answer to the statement that has the server tell of changes: it
-// is itself one that changes settings, so it must tell of that. What a server's
-// version or capabilities promise is no proof, with relays and forks in between.
+// tracked judges the answer to the statement that switches session tracking on: it changes
+// settings itself, so the server must report that. A server's version or capabilities prove
+// nothing, with proxies and forks in between.
 func (b *backend) tracked(u *unit) {
 	p := b.p
 	if u.err != nil && u.err.Code == mywire.ErrNetRead || u.err == nil && u.told.has(toldVariable) || p.facts.silent {
@@ -351,12 +351,12 @@ func (b *backend) tracked(u *unit) {
 		"pool", p.key.String(), "server", p.facts.text, "error", fmt.Sprint(u.err))
 }
 
-// resultCanary has MariaDB change a setting within a statement that answers with
-// rows. MySQL counts statements, and tells of the number.
+// resultCanary changes a setting of MariaDB within a statement that answers with rows. MySQL
+// needs none: it reports the number of each statement.
 const resultCanary = "SET STATEMENT max_error_count=64 FOR SELECT 1"
 
-// tellsInResults keeps whether the server has told of a change in an answer with
-// rows, or at least that there is one.
+// tellsInResults records whether the server has reported a change in an answer with rows, or at
+// least that there is one.
 func (b *backend) tellsInResults(u *unit) {
 	if u.told != 0 {
 		b.p.facts.tellsInResults = true

@@ -14,28 +14,27 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// This file is the connections on which weir asks about those who log in.
+// This file has the connections on which weir looks up the accounts of those who log in.
 
 const (
-	// maxLookups bounds these connections. Anyone who can reach weir can have it ask,
-	// before having proved anything.
+	// maxLookups bounds these connections. Anyone who can connect to weir can cause lookups,
+	// without having proved anything.
 	maxLookups = 4
-	// lookupPause is how long nobody is asked about where the server does not let weir
-	// ask.
+	// lookupPause is how long weir makes no lookups after the server has refused one.
 	lookupPause = time.Minute
 )
 
 // lookups are those connections. Safe for concurrent use.
 type lookups struct {
 	srv   *Server
-	slots chan struct{} // one for each lookup under way
+	slots chan struct{} // one for each lookup in progress
 	idle  *core.Lookups[*lookup]
 
 	mu      sync.Mutex
-	refused time.Time // guarded by mu: when the server last did not let weir ask
+	refused time.Time // when the server last refused a lookup
 }
 
-// A lookup is one connection on which weir asks about those who log in.
+// A lookup is one connection for lookups.
 type lookup struct {
 	*mywire.Server
 	endpoint upstream.Endpoint
@@ -49,14 +48,14 @@ func newLookups(srv *Server) *lookups {
 	}
 }
 
-// barred reports whether the server did not let weir ask, not long ago.
+// barred reports whether the server has refused a lookup recently.
 func (l *lookups) barred() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return time.Since(l.refused) < lookupPause
 }
 
-// bar notes that the server does not let weir ask; it reports whether that is news.
+// bar records that the server refuses lookups, and reports whether it is the first time.
 func (l *lookups) bar() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -98,7 +97,7 @@ func (l *lookups) ask(ctx context.Context, query, name string) ([][]sql.NullStri
 	return l.askOn(ctx, &lookup{Server: conn, endpoint: e, born: time.Now()}, query)
 }
 
-// askOn runs a query on a connection, which it uses up or keeps.
+// askOn runs a query on a connection, which it closes or keeps afterwards.
 func (l *lookups) askOn(ctx context.Context, lk *lookup, query string) ([][]sql.NullString, error) {
 	here, cancel := l.srv.Monitor.While(ctx, lk.endpoint)
 	defer cancel()
@@ -111,8 +110,8 @@ func (l *lookups) askOn(ctx context.Context, lk *lookup, query string) ([][]sql.
 	return rows, err
 }
 
-// secret runs the auth query. The secret of a user who is not found is the zero
-// one, which fails as a wrong password does.
+// secret runs the auth query. If it finds no user, it returns the zero secret, which fails as a
+// wrong password does.
 func (l *lookups) secret(ctx context.Context, user string) (mywire.Secret, error) {
 	rows, err := l.ask(ctx, l.srv.cfg().AuthQuery, user)
 	if err != nil || len(rows) == 0 {

@@ -9,9 +9,8 @@ import (
 	"github.com/weirdb/weir/internal/proxy/sqlscan/myscan"
 )
 
-// A pin is a cause for which a client keeps its backend between transactions:
-// the session holds something that cannot be replayed elsewhere. A set of
-// causes; zero means that any backend will do.
+// A pin is a set of reasons why a client keeps its backend between transactions: the session
+// holds state that cannot be replayed elsewhere. Zero means that any backend will do.
 type pin uint32
 
 const (
@@ -24,7 +23,7 @@ const (
 	pinXA                         // an XA transaction
 	pinSet                        // settings that cannot be replayed
 	pinTimestamp                  // SET timestamp
-	pinTrack                      // the client has chosen what the server tells of the session
+	pinTrack                      // the client has chosen what session tracking reports
 	pinRole                       // SET ROLE
 	pinDatabase                   // the current database was dropped
 	pinFunction                   // a procedure or function that changed the session's state
@@ -53,10 +52,10 @@ var pinNames = [...]string{
 
 func (p pin) String() string { return core.PinText(uint64(p), pinNames[:]) }
 
-// pinHarmless are pins under which a statement means the same as elsewhere.
+// pinHarmless are pins under which a statement means the same as on another connection.
 const pinHarmless = pinUserVar | pinLock | pinHandler | pinConnection | pinDiag | pinSequence | pinLongData | pinCursor | pinGTID | pinMode
 
-// outlastReset are pins by what a reset leaves.
+// outlastReset are pins that a reset does not end.
 const outlastReset = pinMode | pinOption | pinTrack | pinUntracked | pinRole
 
 var pinOfEffect = []struct {
@@ -96,7 +95,7 @@ func pinsOf(eff myscan.Effect) pin {
 	return out
 }
 
-// add pins the session, and counts each cause that is new.
+// add pins the session, and counts each new reason.
 func (ps *pins) add(p pin) {
 	if p&ps.joining() != 0 && ps.c.link != nil {
 		ps.c.link.Doomed = true
@@ -111,8 +110,8 @@ func (ps *pins) add(p pin) {
 	}
 }
 
-// joining are the pins by which a connection may be in a resource group, which no reset ends.
-// Modes that ignore the state of sessions do not guess.
+// joining are the pins under which a connection may be in a resource group, which no reset
+// ends. Modes that ignore session state do not guess.
 func (ps *pins) joining() pin {
 	switch mode := ps.c.l.cfg.Mode; {
 	case !ps.c.p.facts.groupsSessions():
@@ -123,25 +122,26 @@ func (ps *pins) joining() pin {
 	return pinGroup | pinOpaque | pinUnknown
 }
 
-// pins are the causes for which the client keeps its backend, and what weir must know to
-// see them end.
+// pins are the reasons why the client keeps its backend, and what weir needs to notice their
+// end.
 type pins struct {
 	c *client
 
 	held       pin
-	locks      []string  // names of locks asked for by GET_LOCK with a literal
-	named      []string  // statements prepared in SQL
-	leaves     string    // that which the command under way deallocates
+	locks      []string  // of locks that GET_LOCK requested with a literal
+	named      []string  // names of statements prepared in SQL
+	leaves     string    // name that the command in flight deallocates
 	tableLocks tableLock // as far as weir knows
 }
 
 // mayHideXA reports whether the client may be in an XA transaction that weir has not seen,
-// since it stands in a procedure or EXECUTE IMMEDIATE. What is prepared outlives its
-// connection. But a reset has MariaDB answer OK when somebody else commits it, and keep its
-// locks until the connection is closed; and what runs on the connection then fails.
+// because its statement is in a procedure or in EXECUTE IMMEDIATE. A prepared XA transaction
+// outlives its connection. But after a reset MariaDB answers OK when another session commits
+// it, and keeps its locks until the connection is closed; further statements on the connection
+// fail.
 func (ps *pins) mayHideXA() bool { return ps.c.p.facts.mariadb && ps.c.inTx() }
 
-// notePrepared takes note of a statement that is prepared in SQL. Without a name, the pin
+// notePrepared records the name of a statement that is prepared in SQL. Without a name, the pin
 // lasts until the session is reset.
 func (ps *pins) notePrepared(name string) {
 	if name = strings.ToLower(name); !slices.Contains(ps.named, name) {
@@ -149,7 +149,7 @@ func (ps *pins) notePrepared(name string) {
 	}
 }
 
-// deallocated takes note of one that is gone.
+// deallocated removes the name that the command has deallocated.
 func (ps *pins) deallocated() {
 	ps.named = slices.DeleteFunc(ps.named, func(name string) bool { return name == ps.leaves })
 	if len(ps.named) == 0 {

@@ -7,16 +7,16 @@ import (
 	"github.com/weirdb/weir/internal/proxy/sqlscan/myscan"
 )
 
-// This file is settings of which the server is asked, because it does not tell.
+// This file queries settings whose changes the server does not report.
 //
-// MariaDB does not tell of SET @@name = ..., without a scope. And from some version on
-// it keeps what it has to tell under a variable's place in memory: those that share
-// one, such as all flags and all that have none, are told of under the name of the one
-// that was set first on the connection. Such servers are known by a canary: they
-// confuse variables.
+// MariaDB does not report SET @@name = ..., without a scope. From some version on it stores
+// changes by a variable's address in memory, and reports all variables that share an address,
+// such as all flags and all without an address, under the name of the one that was set first on
+// the connection. weir recognizes such servers by a canary, and calls them servers that confuse
+// variables.
 
-// A confusable variable has no place of its own in memory, so that a server that
-// confuses variables may tell of it under the name of another of these.
+// confusable reports whether a variable has no address of its own in memory: a server that
+// confuses variables may report it under the name of another one of these.
 func confusable(name string) bool {
 	switch strings.ToLower(name) {
 	case "last_gtid", "last_insert_id", "identity", "insert_id", "timestamp", "rand_seed1", "rand_seed2":
@@ -25,23 +25,23 @@ func confusable(name string) bool {
 	return false
 }
 
-// confusionCanary sets two flags and two variables without a place to what they are.
+// confusionCanary sets two flags and two variables without an address to their current values.
 const (
 	confusionCanary = "SET SESSION sql_notes=@@SESSION.sql_notes, sql_warnings=@@SESSION.sql_warnings, timestamp=DEFAULT, last_insert_id=0"
 	canaryVariables = 4
 )
 
-// confuses keeps whether the server has told of all that the canary sets.
+// confuses records whether the server has reported all changes of the canary.
 func (b *backend) confuses(u *unit) {
 	if u.err == nil {
 		b.p.facts.confuses = u.toldOf < canaryVariables
 	}
 }
 
-// retrackSQL has the server forget under which names it tells.
+// retrackSQL makes the server forget the names under which it reports changes.
 const retrackSQL = "SET SESSION session_track_system_variables='*'"
 
-// noteUntold looks for what a statement may set without the server telling.
+// noteUntold records the variables that a statement may set without a report from the server.
 func (sg *settings) noteUntold(u *unit, info *myscan.Statement) {
 	c := sg.c
 	f := &c.p.facts
@@ -61,8 +61,8 @@ func (sg *settings) noteUntold(u *unit, info *myscan.Statement) {
 		cause, own := unreplayed[a.Name]
 		switch {
 		case a.Name == "names" || a.Name == "character set":
-			// Told of, but not which collation comes with it; servers that are new
-			// enough to confuse variables also have character_set_collations.
+			// Reported, but without the collation that comes with it; servers new enough to
+			// confuse variables also have character_set_collations.
 			if f.confuses {
 				u.asks = append(u.asks, charsetNames[:]...)
 			}
@@ -71,7 +71,7 @@ func (sg *settings) noteUntold(u *unit, info *myscan.Statement) {
 			c.pins.add(cause | pinIf(cause == 0, pinSet))
 			u.retrack = f.confuses
 		case own:
-		case isCharset(a.Name): // which hang together
+		case isCharset(a.Name): // which depend on each other
 			u.asks = append(u.asks, charsetNames[:]...)
 		case !plainName(a.Name):
 			c.pins.add(pinSet)
@@ -90,7 +90,7 @@ func pinIf(cond bool, p pin) pin {
 	return 0
 }
 
-// plainName reports whether a variable's name can stand in a text as it is.
+// plainName reports whether a variable's name can stand in SQL unquoted.
 func plainName(name string) bool {
 	for i := range len(name) {
 		if c := name[i]; c != '_' && (c < 'a' || c > 'z') && (c < '0' || c > '9') {
@@ -100,7 +100,7 @@ func plainName(name string) bool {
 	return name != ""
 }
 
-// ask asks for the values of settings that the client's statement has set.
+// ask queries the values of settings that the client's statement has set.
 func (sg *settings) ask(b *backend, names []string) {
 	c := sg.c
 	if c.diag.last.leftOn(b) && b.lastUser == c {
@@ -148,14 +148,14 @@ func (sg *settings) askValues(b *backend, names []string) {
 	})
 }
 
-// retrack has the server tell of what comes under its own name.
+// retrack makes the server report changes under their own names again.
 func (b *backend) retrack(c *client) {
 	if !c.settings.choseVariables {
 		b.ask(retrackSQL, func(u *unit) { b.Doomed = b.Doomed || u.err != nil })
 	}
 }
 
-// setLastID gives the connection a LAST_INSERT_ID().
+// setLastID sets the connection's LAST_INSERT_ID().
 func (b *backend) setLastID(id string) {
 	sql := "SET SESSION last_insert_id=" + id
 	if c := b.owner; b.p.facts.confuses && (c == nil || !c.settings.choseVariables) {
@@ -164,12 +164,12 @@ func (b *backend) setLastID(id string) {
 	b.ask(sql, func(u *unit) { b.Doomed = b.Doomed || u.err != nil })
 }
 
-// isGTID reports whether a variable told of may be last_gtid.
+// isGTID reports whether a reported variable may be last_gtid.
 func (f *poolFacts) isGTID(name []byte) bool {
 	return string(name) == "last_gtid" || f.confuses && confusable(string(name))
 }
 
-// settledUntold asks for what the answer to a statement of the client's has not told.
+// settledUntold queries what the answer to a statement of the client's did not report.
 func (sg *settings) settledUntold(b *backend, u *unit) {
 	c := sg.c
 	if b.shows {
@@ -182,7 +182,7 @@ func (sg *settings) settledUntold(b *backend, u *unit) {
 	switch {
 	case len(u.asks) == 0 || u.refused() || b.s.Closed:
 	case u.failed || c.state.asking():
-		c.pins.add(pinSet) // a part of it may have been done
+		c.pins.add(pinSet) // a part of it may have taken effect
 	default:
 		sg.ask(b, u.asks)
 	}

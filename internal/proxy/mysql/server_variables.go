@@ -6,30 +6,29 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// This file is what the server tells of sessions by itself: variables that change
-// without anybody setting them, and variables of which clients are told unless they
-// say otherwise.
+// This file handles what the server reports by itself: variables that change without a SET, and
+// variables that it reports to clients by default.
 
-// fixedSQL asks MariaDB for the session variables that nobody can set, and for the new
-// names of others.
+// fixedSQL queries the session variables of MariaDB that cannot be set, and the new names of
+// others.
 const fixedSQL = "SELECT LOWER(VARIABLE_NAME) FROM information_schema.SYSTEM_VARIABLES WHERE VARIABLE_SCOPE<>'GLOBAL' AND (READ_ONLY='YES' OR VARIABLE_NAME IN ('TRANSACTION_ISOLATION','TRANSACTION_READ_ONLY'))" + allRows
 
-// alwaysFixed are such variables of all servers: the state of replication, and what
-// a server counts. MySQL has no table that tells.
+// alwaysFixed are such variables of all servers: the state of replication, and the server's own
+// counts. MySQL has no table that lists them.
 var alwaysFixed = map[string]bool{
 	"last_gtid": true, "gtid_executed": true, "gtid_purged": true, "gtid_owned": true, "gtid_binlog_pos": true,
 	"gtid_current_pos": true, "gtid_slave_pos": true, "gtid_binlog_state": true, "in_transaction": true,
 	"error_count": true, "warning_count": true, "proxy_user": true, "external_user": true,
 }
 
-// isFixed reports whether a session variable is one that only the server changes. It
-// says nothing of what a client has set, and cannot be brought to another connection.
+// isFixed reports whether only the server changes a session variable. It is then no setting of
+// the client's, and cannot be replayed on another connection.
 func (f *poolFacts) isFixed(name string) bool {
 	lower := strings.ToLower(name)
 	return alwaysFixed[lower] || f.fixed[lower]
 }
 
-// fixes is isFixed of a name as servers tell it.
+// fixes is isFixed for a name as servers report it.
 func (f *poolFacts) fixes(name []byte) bool {
 	return alwaysFixed[string(name)] || f.fixed[string(name)]
 }
@@ -49,8 +48,8 @@ func (f *poolFacts) learnFixed(rows [][][]byte) {
 // newNames are the names that variables of MariaDB have since 11.1, beside their old ones.
 var newNames = map[string]string{"tx_isolation": "transaction_isolation", "tx_read_only": "transaction_read_only"}
 
-// oneName is the name by which a variable is kept that the server has under two. It tells
-// of it by that which was set first on the connection.
+// oneName returns the name under which weir keeps a variable that has two. The server reports
+// it under the one that was set first on the connection.
 func (f *poolFacts) oneName(name string) string {
 	if n := newNames[name]; f.renamed[n] {
 		return n
@@ -58,8 +57,7 @@ func (f *poolFacts) oneName(name string) string {
 	return name
 }
 
-// otherName is the other name of a variable that the server has under two; "" if it has
-// one.
+// otherName returns the other name of a variable that has two, or "".
 func (f *poolFacts) otherName(name string) string {
 	for old, n := range newNames {
 		switch {
@@ -73,28 +71,28 @@ func (f *poolFacts) otherName(name string) string {
 	return ""
 }
 
-// learnTold keeps what the server's own settings have it tell clients.
+// learnTold records what the server reports to clients by default.
 func (f *poolFacts) learnTold(variables, gtids string) {
 	f.trackList, f.told = variables, namesIn(variables)
 	f.tellsGTID = !strings.EqualFold(gtids, "OFF") || f.tells([]byte("last_gtid"))
 }
 
-// tells reports whether clients are told of a variable unless they say otherwise.
+// tells reports whether clients get changes of a variable reported by default.
 func (f *poolFacts) tells(name []byte) bool { return listed(f.told, name) }
 
-// awaitsGTID reports whether the client is told the GTID of each of its transactions. The
-// members of a group share one, which is told only when the group has ended.
+// awaitsGTID reports whether the client gets the GTID of each of its transactions reported. The
+// members of a group share one, which the server reports only at the end of the group.
 func (sg *settings) awaitsGTID() bool {
 	return sg.c.p.facts.tellsGTID && sg.c.caps.Has(mywire.CapSessionTrack)
 }
 
-// noteGTID takes note of whose transaction a connection's last_gtid names. A group has
-// one for all its members.
+// noteGTID records whose transaction a connection's last_gtid names. A group has one for all
+// its members.
 func (lt *leftDiagnostics) noteGTID(u *unit, state []byte) {
 	for len(state) > 0 {
 		ch, rest, err := mywire.ParseChange(state)
 		if err != nil {
-			return // track reports it
+			return // track reports the error
 		}
 		state = rest
 		if ch.Kind != mywire.TrackSystemVariables || !lt.b.p.facts.isGTID(ch.Name) {
@@ -107,8 +105,8 @@ func (lt *leftDiagnostics) noteGTID(u *unit, state []byte) {
 	}
 }
 
-// refusesGTID answers a question about @@last_gtid that only another connection could
-// answer, and reports whether it did. The session keeps its connection from then on.
+// refusesGTID refuses a query of @@last_gtid that only another connection could answer, and
+// reports whether it did. The session keeps its connection from then on.
 func (dg *diagnostics) refusesGTID(sql string) bool {
 	c := dg.c
 	b := c.link

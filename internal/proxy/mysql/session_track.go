@@ -8,18 +8,19 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// This file is what the server tells of the session's state, in the OK of the
-// statement that changed it. It is right whatever the text was: a SET with an
+// This file handles session tracking: the server reports changes of the session's state in the
+// OK of the statement that made them. That is right whatever the text was: a SET with an
 // expression, a procedure, a function in a SELECT.
 
-// unreplayed are variables whose value belongs to one connection, or changes by
-// itself: a session that sets one keeps its backend.
+// unreplayed are variables whose value belongs to one connection, or changes by itself: a
+// session that sets one keeps its backend. A pin of 0 means that weir handles the variable
+// otherwise.
 var unreplayed = map[string]pin{
 	"timestamp":                      pinTimestamp,
 	"insert_id":                      pinSet,
 	"identity":                       0, // another name of last_insert_id
 	"last_insert_id":                 0, // see diagnostics.go
-	"statement_id":                   0, // MySQL counts statements, and tells of each
+	"statement_id":                   0, // MySQL counts statements, and reports each number
 	"rand_seed1":                     pinSet,
 	"rand_seed2":                     pinSet,
 	"pseudo_thread_id":               pinSet,
@@ -42,7 +43,7 @@ var unreplayed = map[string]pin{
 	"session_track_transaction_info": pinTrack,
 }
 
-// track applies what the server tells in the answer to u.
+// track applies the session state that the server reports in the answer to u.
 func (b *backend) track(u *unit, state []byte) {
 	c := u.c
 	b.noteGTID(u, state)
@@ -61,12 +62,12 @@ func (b *backend) track(u *unit, state []byte) {
 		return
 	}
 	if u.cmd == mywire.ComResetConnection {
-		return // see resetSession: what it brings back is known
+		return // see resetSession: the state after a reset is known
 	}
 	b.trackFor(c, u, state)
 }
 
-// trackFor applies what the answer to u tells of the owner's session.
+// trackFor applies the changes of the owner's session that the answer to u reports.
 func (b *backend) trackFor(c *client, u *unit, state []byte) {
 	p := b.p
 	set := c.set
@@ -80,10 +81,10 @@ func (b *backend) trackFor(c *client, u *unit, state []byte) {
 		switch ch.Kind {
 		case mywire.TrackSystemVariables:
 			if u.effects.Has(myscan.EffStatementSet) && !u.effects.Has(myscan.EffSet|myscan.EffUnknownFunc) {
-				continue // holds for this statement alone, and is told of in between
+				continue // set for this statement only, and reported in between
 			}
 			if p.facts.fixes(ch.Name) {
-				continue // each write is told its GTID
+				continue // each write gets its GTID reported
 			}
 			set = c.settings.trackVariable(set, string(ch.Name), string(ch.Value))
 		case mywire.TrackSchema:
@@ -93,7 +94,7 @@ func (b *backend) trackFor(c *client, u *unit, state []byte) {
 		}
 	}
 	if u.change&changeNames != 0 {
-		// Servers do not tell of the collation that comes with a character set.
+		// Servers do not report the collation that comes with a character set.
 		set = p.settings.Without(set, "collation_connection")
 		if u.collation != "" {
 			set = p.settings.With(set, session.Setting{Name: "collation_connection", Value: u.collation, Literal: true})
@@ -102,9 +103,9 @@ func (b *backend) trackFor(c *client, u *unit, state []byte) {
 	c.settings.adopt(b, set)
 }
 
-// changes reports whether session state, or what cannot be read as such, says that
-// the session is not as it was. That it is in a transaction is in the status. A
-// look into information_schema has the server name the database that it is in.
+// changes reports whether session state says that the session has changed, also if it cannot be
+// parsed. A transaction shows in the status instead. A query of information_schema makes the
+// server report the current database.
 func (b *backend) changes(state []byte) bool {
 	db := b.p.key.database
 	if s, ok := b.set.Get(databaseSetting); ok {
@@ -125,8 +126,8 @@ func (b *backend) changes(state []byte) bool {
 	return false
 }
 
-// onlyCounts reports whether state says no more than the statement's number, which MySQL
-// tells with each answer, and u's client is not told that.
+// onlyCounts reports whether state only has the statement's number, which MySQL reports with
+// each answer, and u's client does not track that.
 func onlyCounts(u *unit, state []byte) bool {
 	if u.c != nil && u.c.settings.tells([]byte("statement_id")) {
 		return false
@@ -135,7 +136,7 @@ func onlyCounts(u *unit, state []byte) bool {
 	return err == nil && len(rest) == 0 && ch.Kind == mywire.TrackSystemVariables && string(ch.Name) == "statement_id"
 }
 
-// adopt makes set what holds for the client and on its backend.
+// adopt sets the settings of the client and of its backend.
 func (sg *settings) adopt(b *backend, set *session.Set) {
 	if set == sg.c.set {
 		return
@@ -156,7 +157,7 @@ func (sg *settings) trackVariable(set *session.Set, name, value string) *session
 			return set
 		}
 		if name == trackList && c.link != nil && c.link.shows {
-			return set // weir asks for it
+			return set // weir queries it
 		}
 		sg.choseVariables = sg.choseVariables || name == trackList
 		sg.choseChanges = sg.choseChanges || name == "session_track_state_change"

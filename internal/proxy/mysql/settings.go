@@ -9,11 +9,11 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// databaseSetting is the name under which a database other than the login's is
-// kept among the settings. No variable of a server is called so.
+// databaseSetting is the setting that holds a database other than the login's. No server has a
+// variable of that name.
 const databaseSetting = "database"
 
-// charsetNames are the settings that hang together: setting one changes others.
+// charsetNames are the settings that depend on each other: setting one changes others.
 var charsetNames = [...]string{
 	"character_set_client", "character_set_results", "character_set_connection", "collation_connection",
 }
@@ -24,8 +24,8 @@ type step struct {
 	arg string
 }
 
-// reachable reports whether a transition exists: nothing but a new login leads
-// back to having no database.
+// reachable reports whether a transition exists: only a new login leads back to no current
+// database.
 func reachable(from, to *session.Set, home string) bool {
 	if home != "" {
 		return true
@@ -35,9 +35,8 @@ func reachable(from, to *session.Set, home string) bool {
 	return wants || !has
 }
 
-// transition returns the commands that bring a session from one set to another,
-// at least one. A setting that only from has goes back to what it was after the
-// login.
+// transition returns the commands that change a session's settings from one set to another, at
+// least one. It resets a setting that only from has to its value after the login.
 func (f *backendSession) transition(from, to *session.Set) []step {
 	facts, home := &f.b.p.facts, f.b.p.key.database
 	var steps []step
@@ -104,9 +103,9 @@ func (f *backendSession) transition(from, to *session.Set) []step {
 	return steps
 }
 
-// misreads reports whether a session of these settings takes the strings in a text for
-// others: where the client's texts are bytes, and strings have a character set without
-// bytes of ASCII.
+// misreads reports whether a session with these settings reads the strings in a text
+// differently: if the client's texts are bytes, and strings have a character set that does not
+// contain ASCII.
 func (f *poolFacts) misreads(set *session.Set) bool {
 	value := func(name string) string {
 		if s, ok := set.Get(name); ok {
@@ -128,9 +127,9 @@ func isCharset(name string) bool {
 	return false
 }
 
-// namesOf is the SET NAMES ... COLLATE with which a client has most likely set what
-// it has; servers then name that collation in the columns of results. It is empty
-// if it was set otherwise.
+// namesOf returns the SET NAMES ... COLLATE with which a client has most likely set its
+// character sets; servers then report that collation in the columns of results. It is empty if
+// the client set them otherwise.
 func namesOf(to *session.Set, base map[string]string) string {
 	var values [len(charsetNames)]string
 	own := 0
@@ -147,9 +146,8 @@ func namesOf(to *session.Set, base map[string]string) string {
 	return "NAMES " + render(values[0]) + " COLLATE " + render(values[3])
 }
 
-// assignCharsets sets all four settings, the collation last. Without one of its
-// own it is the character set's default, which SET character_set_connection
-// brings.
+// assignCharsets sets all four settings, the collation last. Without a collation of its own the
+// session gets the character set's default, which SET character_set_connection sets.
 func assignCharsets(to *session.Set, facts *poolFacts, assign func(name, value string)) {
 	own := false
 	for _, n := range charsetNames[:3] {
@@ -172,9 +170,9 @@ func assignCharsets(to *session.Set, facts *poolFacts, assign func(name, value s
 	}
 }
 
-// initial is poolFacts.initial on this connection. The numbers by which the answers to
-// groups are told apart are what the login found: the server's default may be another
-// by now.
+// initial is poolFacts.initial on this connection. Two variables that weir relies on to read
+// the answers to groups have the value that the login found: the server's default may have
+// changed since.
 func (f *backendSession) initial(name string) string {
 	switch {
 	case !f.b.greeted:
@@ -186,18 +184,18 @@ func (f *backendSession) initial(name string) string {
 	return f.b.p.facts.initial(name)
 }
 
-// initial is the SQL of what a setting is after the login.
+// initial returns the SQL of a setting's value after the login.
 func (f *poolFacts) initial(name string) string {
 	if v, ok := f.base[name]; ok {
 		return render(v)
 	}
 	if name == "foreign_key_checks" || name == "unique_checks" {
-		return "@@GLOBAL." + name // MySQL takes their DEFAULT for 0, whatever the global value is
+		return "@@GLOBAL." + name // MySQL reads their DEFAULT as 0, whatever the global value is
 	}
 	return "DEFAULT"
 }
 
-// baseSQL sets what a login sets.
+// baseSQL returns the statement that sets what a login sets.
 func baseSQL(base map[string]string) string {
 	var parts []string
 	names := namesOf(&session.Set{}, base)
@@ -212,8 +210,8 @@ func baseSQL(base map[string]string) string {
 	return "SET " + strings.Join(parts, ", ")
 }
 
-// render makes SQL of a value as the server reports it: a number as it is,
-// anything else as a string that reads alike in every sql_mode.
+// render returns the SQL of a value as the server reports it: a number unchanged, anything else
+// as a string that every sql_mode reads the same.
 func render(value string) string {
 	if isNumber(value) {
 		return value
@@ -231,8 +229,8 @@ func render(value string) string {
 	return "'" + value + "'"
 }
 
-// isNumber reports whether a value is a plain decimal number, which some variables
-// take only without quotes.
+// isNumber reports whether a value is a plain decimal number, which some variables accept only
+// without quotes.
 func isNumber(v string) bool {
 	digits, dots := 0, 0
 	for i := range len(v) {
@@ -249,7 +247,7 @@ func isNumber(v string) bool {
 	return digits > 0 && dots <= 1
 }
 
-// readMode finds out how the client's texts are to be read.
+// readMode determines how the client's texts are read.
 func (sg *settings) readMode() {
 	c := sg.c
 	f := &c.p.facts
@@ -275,10 +273,10 @@ func (sg *settings) readMode() {
 	sg.manual = isOff(value("autocommit"))
 }
 
-// isOff reads the value of a setting that is on or off, for which servers have two forms.
+// isOff reports whether a value means off; servers have two forms for it.
 func isOff(value string) bool { return value == "0" || strings.EqualFold(value, "OFF") }
 
-// status returns the flags of a session in these settings outside a transaction.
+// status returns the flags of a session with these settings outside a transaction.
 func (sg *settings) status() (s mywire.Status) {
 	mode := &sg.c.texts.mode
 	if !sg.manual {
@@ -303,7 +301,7 @@ func hasWord(list, word string) bool {
 	return false
 }
 
-// charsetClass says how the server's lexer reads bytes above 127.
+// charsetClass returns how the server's lexer reads bytes above 127.
 func charsetClass(name string) myscan.Charset {
 	switch strings.ToLower(name) {
 	case "", "utf8mb4", "utf8mb3", "utf8", "ascii", "binary":
@@ -314,30 +312,29 @@ func charsetClass(name string) myscan.Charset {
 	return myscan.CharsetByte
 }
 
-// settings are those of the session: what the server tells of them, and what weir must
-// ask.
+// settings are the session's settings: what the server reports of them, and what weir must
+// query.
 type settings struct {
 	c *client
 
-	start *session.Set // from its login: what COM_RESET_CONNECTION goes back to
-	// strict: a value that does not fit is an error. Without it a statement of
-	// several rows is more lenient than several statements.
+	start *session.Set // after its login: COM_RESET_CONNECTION returns to it
+	// strict: a value that does not fit is an error. Otherwise a statement of several rows is
+	// more lenient than several statements.
 	strict bool
-	// manual: autocommit is off, as far as is known: the client has set it so, or
-	// sessions begin so.
+	// manual: autocommit is off, as far as weir knows: the client has set it, or sessions begin
+	// so.
 	manual bool
-	// owed is what the server has told weir of this session in the answer to a
-	// question of weir's own: the client's next OK has it.
+	// owed is session state that the server has reported in the answer to a query of weir's
+	// own: weir adds it to the client's next OK.
 	owed []byte
-	// The client has chosen itself of which variables, or whether of changes of
-	// the session's state, it is told.
+	// The client itself has chosen which variables, or whether changes of the session's state,
+	// it gets reported.
 	choseVariables, choseChanges bool
-	// list is of which variables the client is told, where weir itself knows that.
+	// list is the client's list of tracked variables, if weir keeps it.
 	list trackedVariables
 }
 
-// noteSet looks at what SET assigns for what the server's own report leaves
-// open.
+// noteSet records the assignments of a SET that the server does not report completely.
 func (sg *settings) noteSet(u *unit, info *myscan.Statement) {
 	known := info.Verb != myscan.VerbSet
 	for a := range info.Set.All() {
@@ -351,7 +348,7 @@ func (sg *settings) noteSet(u *unit, info *myscan.Statement) {
 		case a.Name == "character_set_connection":
 			u.change |= changeNames
 		case a.Scope == myscan.ScopeSession && strings.HasPrefix(a.Name, "session_track_"):
-			// Of which variables the server tells decides whether it tells of this.
+			// The list decides whether the server reports this change.
 			sg.choseVariables = sg.choseVariables || a.Name == "session_track_system_variables"
 			sg.choseChanges = sg.choseChanges || a.Name == "session_track_state_change"
 			sg.c.pins.add(pinTrack)
@@ -359,10 +356,10 @@ func (sg *settings) noteSet(u *unit, info *myscan.Statement) {
 		case a.Scope == myscan.ScopeSession && a.Name == "timestamp" && a.Kind == myscan.ValueDefault:
 			u.change |= changeTimestampDefault
 		case a.Scope == myscan.ScopeSession && a.Name == "timestamp", a.Name == "":
-			u.change &^= changeTimestampDefault // the last of several holds; one that cannot be read may be any
+			u.change &^= changeTimestampDefault // the last of several counts; one that weir cannot read may be any
 		}
 	}
-	if !known { // SET RESOURCE GROUP, and what else assigns no variable
+	if !known { // SET RESOURCE GROUP, and others that assign no variable
 		sg.c.pins.add(pinSet)
 		sg.c.link.Doomed = true
 	}
@@ -378,19 +375,19 @@ func (sg *settings) noteLaterSet(u *unit, info *myscan.Statement, n int) {
 	u.change &^= changeNames
 	sg.noteSet(u, info)
 	if sg.choseVariables && !chose && u.kind == unitClient {
-		sg.choseVariables = false // weir's own list is in force until then
+		sg.choseVariables = false // weir's own list is set until then
 		if u.chooses == 0 {
 			u.chooses = n
 		}
 	}
 	if u.change&changeNames != 0 {
-		sg.c.pins.add(pinSet) // which is in force depends on how far the server comes
+		sg.c.pins.add(pinSet) // it depends on how many statements the server executes
 	}
 	u.change, u.collation = u.change&^changeNames|names, collation
 }
 
-// releases reports whether the end of a transaction ends the connection as well,
-// because the client has set completion_type so.
+// releases reports whether the end of a transaction also ends the connection, because the
+// client has set completion_type so.
 func (sg *settings) releases(sql string, info *myscan.Statement) bool {
 	s, _ := sg.c.set.Get("completion_type")
 	return (s.Value == "RELEASE" || s.Value == "2") && !info.Effects.Has(myscan.EffTxBegin) && !strings.Contains(strings.ToLower(sql), "release")

@@ -14,13 +14,13 @@ type tableState uint8
 
 const (
 	tableUnknown tableState = iota
-	// tablePlain is an InnoDB table without triggers: whatever of a group fails
-	// is rolled back, and nothing else happens when a row is written.
+	// tablePlain is an InnoDB table without triggers: the server rolls back a statement of a
+	// group that fails, and writing a row has no other effects.
 	tablePlain
 	tableOther
 )
 
-// tableFacts is what weir knows of one table.
+// tableFacts is what weir knows about one table.
 type tableFacts struct {
 	state  tableState
 	auto   string // the AUTO_INCREMENT column in lower case, "" if there is none
@@ -33,15 +33,14 @@ type tableKey struct {
 	schema, table string
 }
 
-// tableCache is what is known of tables. Facts grow old: nobody tells weir of a
-// trigger that another session creates.
+// tableCache caches facts about tables. They expire: nothing reports a trigger that another
+// session creates.
 type tableCache struct {
 	m map[tableKey]*tableFacts
 }
 
 const (
-	// tableFresh is the age from which facts are asked for again while they are
-	// used.
+	// tableFresh is the age from which weir queries facts again while it uses them.
 	tableFresh = 5 * time.Second
 	// tableKeep is the age from which facts are not used any more.
 	tableKeep = 15 * time.Second
@@ -49,11 +48,10 @@ const (
 
 func (t *tableCache) forget() { clear(t.m) }
 
-// look returns what is known of a table, and has the server asked if that is
-// nothing, or old.
+// look returns what is known about a table, and queries the server if that is nothing, or old.
 func (t *tableCache) look(p *pool, set *session.Set, schema, table string) *tableFacts {
 	if k := p.catalog; len(k.unseen) > 0 && k.unseen[foldName(table)] {
-		return &tableFacts{state: tableOther, at: p.l.Now} // the account would be told of no triggers
+		return &tableFacts{state: tableOther, at: p.l.Now} // the account would not see the triggers
 	}
 	f := t.m[tableKey{set, schema, table}]
 	if f != nil && p.l.Now-f.at < tableFresh {
@@ -80,9 +78,9 @@ func (t *tableCache) look(p *pool, set *session.Set, schema, table string) *tabl
 	return f
 }
 
-// tableSQL asks for the facts. A user who may not see triggers sees none. The
-// names are constants wherever they stand: otherwise MariaDB opens every table of
-// every database to find the one.
+// tableSQL returns the query for the facts. It does not see triggers that the account cannot
+// see. The names are constants everywhere: otherwise MariaDB opens every table of every
+// database to find the one.
 func tableSQL(schema, table string) string {
 	db := "DATABASE()"
 	if schema != "" {
@@ -104,7 +102,7 @@ func tableSQL(schema, table string) string {
 func (f *tableFacts) learn(p *pool, u *unit) {
 	f.asking = false
 	if u.err != nil && f.state == tablePlain {
-		return // a lost question says nothing of the table: it is asked again, while what is known is not too old
+		return // a failed query says nothing about the table: it is repeated, and old facts are used until they expire
 	}
 	f.at = p.l.Now
 	rows := u.result(p.key.caps)
@@ -116,12 +114,12 @@ func (f *tableFacts) learn(p *pool, u *unit) {
 	f.state, f.auto = tablePlain, strings.ToLower(string(rows[0][3]))
 }
 
-// generates reports whether each row of an INSERT gets its AUTO_INCREMENT value
-// from the server, so that the ids of several rows follow from the first one's.
-// It is true of a table without such a column.
+// generates reports whether each row of an INSERT gets its AUTO_INCREMENT value from the
+// server, so that the ids of several rows follow from the first one's. It is true for a table
+// without such a column.
 func (f *tableFacts) generates(ins *myscan.InsertShape) bool {
 	if ins.ColumnList == "" {
-		return f.auto == "" // else all columns are given
+		return f.auto == "" // otherwise the row has a value for each column
 	}
 	for name := range ins.Columns() {
 		if strings.EqualFold(name, f.auto) || strings.EqualFold(name, hiddenKey) {
@@ -131,6 +129,6 @@ func (f *tableFacts) generates(ins *myscan.InsertShape) bool {
 	return true
 }
 
-// hiddenKey is the AUTO_INCREMENT column that MySQL adds to a table without a primary key
-// under sql_generate_invisible_primary_key. It may be shown to nobody.
+// hiddenKey is the AUTO_INCREMENT column that MySQL adds to a table without a primary key under
+// sql_generate_invisible_primary_key. The server may hide it from everyone.
 const hiddenKey = "my_row_id"

@@ -7,33 +7,33 @@ import (
 	"github.com/weirdb/weir/internal/proxy/sqlscan/myscan"
 )
 
-// texts are what the client sends to be run: how they are to be read, and what became
-// known of those that ran unjudged.
+// texts are the client's statements: how weir reads them, and what it has yet to find out about
+// those that ran unjudged.
 type texts struct {
 	c *client
 
-	mode     myscan.Mode // how its texts are to be read
-	scanned  *longRead   // of the long text that is to be passed on next
-	long     *longRead   // ... that is being passed on
-	made     *stmt       // of the long text that is to be prepared next
-	lookedUp *stmt       // the long one that is to be executed next
-	scans    uint64      // counts the readings of long texts; the last one counts
-	reading  bool        // one is under way, or what it was for has not been looked at again
+	mode     myscan.Mode // how its texts are read
+	scanned  *longRead   // the long text that is passed on next
+	long     *longRead   // the one that is being passed on
+	made     *stmt       // the statement of a long text that is prepared next
+	lookedUp *stmt       // the long statement that is executed next
+	scans    uint64      // counts the readings of long texts; only the last one counts
+	reading  bool        // a reading is in progress, or its command was not looked at again yet
 	killed   bool        // a KILL QUERY has come meanwhile
-	// namedEffects are what those may do; unjudged are texts that ran while the
-	// catalog was not known to say what they do.
+	// namedEffects are the possible effects of the statements prepared in SQL; unjudged are
+	// texts that ran while the catalog was not ready.
 	namedEffects myscan.Effect
 	unjudged     []unjudged
-	lost         bool // ... on a connection that is lost by now
+	lost         bool // they ran on a connection that is lost by now
 
-	// last is the text that the router has read last of the bytes that OnData has in
-	// hand, lastInfo what it says by lastMode: the forwarder need not read it again.
+	// last is the text that the router last read in the bytes that OnData processes, and
+	// lastInfo its result by lastMode: the forwarder need not read it again.
 	last     string
 	lastInfo myscan.Statement
 	lastMode myscan.Mode
 }
 
-// read reads a text, unless it is the one that was read last.
+// read scans a text, unless it is the one that was read last.
 func (tx *texts) read(sql string) myscan.Statement {
 	if len(sql) == len(tx.last) && unsafe.StringData(sql) == unsafe.StringData(tx.last) && tx.mode == tx.lastMode {
 		return tx.lastInfo
@@ -41,8 +41,8 @@ func (tx *texts) read(sql string) myscan.Statement {
 	return tx.c.l.read(sql, tx.mode).Scan()
 }
 
-// asRead is a text of the bytes in hand that was read before. Another may have been
-// read since.
+// asRead returns the tokens of a text in the current bytes that was read before. It reads the
+// text again if another was read since.
 func (tx *texts) asRead(sql string) *myscan.Text { return tx.readIn(sql, tx.mode) }
 
 // readIn is asRead in another mode.
@@ -53,25 +53,25 @@ func (tx *texts) readIn(sql string, mode myscan.Mode) *myscan.Text {
 	return tx.c.l.read(sql, mode)
 }
 
-// keep has read return what it has returned for a text, until forget.
+// keep makes read return info for a text, until forget is called.
 func (tx *texts) keep(sql string, info *myscan.Statement) {
 	tx.last, tx.lastInfo, tx.lastMode = sql, *info, tx.mode
 }
 
-// forget is for the end of the bytes in which the last text is.
+// forget drops the last text when its bytes are consumed.
 func (tx *texts) forget() { tx.last, tx.long = "", nil }
 
-// A longRead is a text that was read away from the loop.
+// A longRead is a text that was parsed off the loop.
 type longRead struct {
 	info   myscan.Statement
 	target target
-	reach  myscan.Effect // what the names in it lead to
-	epoch  uint64        // ... by this reading of the catalog; 0: by none
-	last   bool          // it is not read again where there is another by now
+	reach  myscan.Effect // effects of the objects that it names
+	epoch  uint64        // ... by this version of the catalog; 0: by none
+	last   bool          // it is not read again even if the catalog has changed
 }
 
-// scan reads a text. It reports false if that happens elsewhere, and the command is
-// to be looked at again afterwards.
+// scan reads a text. It returns false if that happens off the loop, and looks again at the
+// command afterwards.
 func (tx *texts) scan(sql string) (info myscan.Statement, ready bool) {
 	if len(sql) <= maxScanned {
 		return tx.read(sql), true
@@ -97,8 +97,8 @@ func (tx *texts) scan(sql string) (info myscan.Statement, ready bool) {
 	return info, false
 }
 
-// statement is the statement of a long text that is to be prepared. It reports false if the
-// text is being read elsewhere, and the command is to be looked at again afterwards.
+// statement returns the statement of a long text that is to be prepared. It returns false while
+// the text is read off the loop, and looks again at the command afterwards.
 func (tx *texts) statement(sql []byte) (st *stmt, ready bool) {
 	c := tx.c
 	if tx.made != nil {
@@ -122,8 +122,8 @@ func (tx *texts) statement(sql []byte) (st *stmt, ready bool) {
 	return nil, false
 }
 
-// judge has a long statement judged by the catalog as it is now, if it is not. It reports
-// false if that happens elsewhere, and the execution is to be looked at again afterwards.
+// judge judges a long statement by the current catalog unless that is done. It returns false if
+// that happens off the loop, and looks again at the execution afterwards.
 func (tx *texts) judge(st *stmt) (ready bool) {
 	c := tx.c
 	view, epoch := c.p.catalog.view()
@@ -146,8 +146,8 @@ func (tx *texts) judge(st *stmt) (ready bool) {
 	return false
 }
 
-// away has read called on a goroutine, and then on the loop what that returns; the client's
-// command waits.
+// away calls read on a goroutine, and then the function that it returns on the loop; the
+// client's command waits.
 func (tx *texts) away(read func() (done func())) {
 	c := tx.c
 	c.state.enter(stateAsking)
@@ -166,15 +166,15 @@ func (tx *texts) away(read func() (done func())) {
 	})
 }
 
-// forgetScan is for a client whose connection is lost: its next text may be another.
+// forgetScan is called when the client's connection is lost: its next text may be another.
 func (tx *texts) forgetScan() {
 	tx.scans++
 	tx.reading = false
 	tx.scanned, tx.made, tx.lookedUp = nil, nil, nil
 }
 
-// interrupted answers a command that was killed while its text was read, and reports
-// whether it was.
+// interrupted refuses a command that was killed while its text was read, and reports whether it
+// was.
 func (tx *texts) interrupted() bool {
 	tx.reading = false
 	if !tx.killed {
@@ -186,7 +186,6 @@ func (tx *texts) interrupted() bool {
 	return true
 }
 
-// maxScanned is the length of a text from which on it is read away from the loop:
-// a megabyte takes some 10 ms, in which the loop would serve nobody. Such a text
-// has no shape of its own.
+// maxScanned is the length above which weir parses a text off the loop: a megabyte takes some
+// 10 ms, in which the loop would serve no client. Such a text has no shape of its own.
 const maxScanned = 256 << 10

@@ -7,32 +7,32 @@ import (
 	"github.com/weirdb/weir/internal/proxy/sqlscan/myscan"
 )
 
-// This file is session_track_system_variables. A client may choose of which variables it
-// is told: MariaDB Connector/J does, in its first statement. On weir's connections the
-// list is weir's own, all of them. So the client's is kept here: it is put in force on the
-// client's backend for a statement that sets it or asks for it, the server is asked what it
-// is then, and weir's own is put back. The answers of other statements are cut down to it.
+// This file handles session_track_system_variables. A client may choose the variables whose
+// changes the server reports: MariaDB Connector/J does, in its first statement. On weir's
+// connections the list is weir's own, all variables. So weir keeps the client's list: it sets
+// it on the client's backend for a statement that sets or reads the list, queries its value
+// afterwards, and sets its own again. From the answers of other statements weir removes what is
+// not in the client's list.
 //
-// While the client's is in force the server does not tell weir of all that changes. So
-// that is done for a statement alone whose text shows that nothing changes but what it
-// sets, of which the server is asked; a session that sets the list in another way is
-// pinned.
+// While the client's list is set, the server does not report all changes to weir. So weir sets
+// it only for a statement whose text shows that it changes nothing but the variables that it
+// sets, and queries those; a session that sets the list in another way is pinned.
 
 // trackList is the variable that holds the list.
 const trackList = "session_track_system_variables"
 
-// trackedVariables is what a client has set it to. The zero one is the server's own.
+// trackedVariables is the client's list. The zero value stands for the server's default.
 type trackedVariables struct {
 	chosen bool
 	text   string   // as the server has it
-	names  []string // in it, in lower case
+	names  []string // the names in text, in lower case
 }
 
 func listOf(text string) trackedVariables {
 	return trackedVariables{chosen: true, text: text, names: namesIn(text)}
 }
 
-// namesIn are the names of a list of variables, in lower case.
+// namesIn returns the names of a list of variables, in lower case.
 func namesIn(text string) (names []string) {
 	for name := range strings.SplitSeq(strings.ToLower(text), ",") {
 		names = append(names, strings.TrimSpace(name))
@@ -50,8 +50,8 @@ func listed(names []string, name []byte) bool {
 	return false
 }
 
-// tells reports whether the client is told of a variable. Where its own list is in force
-// the server decides.
+// tells reports whether the client gets changes of a variable reported. While its own list is
+// set on the backend, the server decides.
 func (sg *settings) tells(name []byte) bool {
 	switch b := sg.c.link; {
 	case sg.choseVariables, b != nil && b.shows:
@@ -62,16 +62,16 @@ func (sg *settings) tells(name []byte) bool {
 	return sg.c.p.facts.tells(name)
 }
 
-// Effects of statements for which the client's list can be put in force.
+// Effects of statements for which the client's list can be set.
 const (
 	listSets  = myscan.EffSet | myscan.EffSetBare | myscan.EffSetUnknown | myscan.EffSysVar
 	listReads = myscan.EffSysVar | myscan.EffSessionRead
 )
 
-// pinsMaySet are pins of sessions whose list may be another one than weir knows.
+// pinsMaySet are pins of sessions whose list may differ from the one that weir knows.
 const pinsMaySet = pinTrack | pinFunction | pinOpaque | pinUnknown | pinPrepare
 
-// ofList reports whether a statement needs the client's list in force.
+// ofList reports whether a statement needs the client's list on the backend.
 func (sg *settings) ofList(sql string, info *myscan.Statement) bool {
 	if !info.Effects.Has(myscan.EffSet | myscan.EffSysVar) {
 		return false
@@ -107,9 +107,8 @@ func (sg *settings) ofList(sql string, info *myscan.Statement) bool {
 	return sets
 }
 
-// show puts the client's list in force on its backend, and has its statement looked at
-// again. Something that weir cannot read may have set a list there: then that is the
-// client's.
+// show sets the client's list on its backend, and looks again at its statement. If something
+// that weir cannot read may have set the list there, that is the client's.
 func (sg *settings) show() {
 	c := sg.c
 	b := c.link
@@ -133,7 +132,7 @@ func (sg *settings) show() {
 	})
 }
 
-// putList is show where the list on the backend is weir's own.
+// putList is show for a backend that has weir's own list.
 func (sg *settings) putList(b *backend) {
 	c := sg.c
 	text := c.p.facts.trackList
@@ -145,15 +144,15 @@ func (sg *settings) putList(b *backend) {
 		if c.s.Closed || c.link != b {
 			return
 		}
-		if u.err != nil { // as by what a client sets of the session's privileges
+		if u.err != nil { // for example because the client has set a session privilege
 			sg.pinList(b)
 		}
 		c.fwd.goOn()
 	})
 }
 
-// keepingWarnings does what overwrites the warnings on a backend, when those of the
-// client's last statement have been fetched.
+// keepingWarnings calls then, which overwrites the warnings on a backend, after it has fetched
+// those of the client's last statement.
 func (sg *settings) keepingWarnings(b *backend, then func()) {
 	c := sg.c
 	if c.diag.last.leftOn(b) && b.lastUser == c {
@@ -163,7 +162,7 @@ func (sg *settings) keepingWarnings(b *backend, then func()) {
 	then()
 }
 
-// noteList notes of what the server is to be asked when the list has been set.
+// noteList records the variables to query when the list has been set.
 func (sg *settings) noteList(u *unit, info *myscan.Statement) {
 	u.asks = append(u.asks, trackList)
 	for a := range info.Set.All() {
@@ -178,8 +177,7 @@ func (sg *settings) noteList(u *unit, info *myscan.Statement) {
 	u.asks = slices.Compact(u.asks)
 }
 
-// hide puts weir's own list back in force, when a statement has been answered for which
-// the client's was.
+// hide sets weir's own list again after a statement that needed the client's.
 func (sg *settings) hide(b *backend, u *unit) {
 	c := sg.c
 	asks := u.asks
@@ -187,7 +185,7 @@ func (sg *settings) hide(b *backend, u *unit) {
 	case b.s.Closed || c.s.Closed:
 		return
 	case u.failed && len(asks) > 0 && !u.refused() || c.state.asking():
-		sg.pinList(b) // a part of it may have been done
+		sg.pinList(b) // a part of it may have taken effect
 		c.pins.add(pinSet)
 		return
 	case u.failed:
@@ -203,15 +201,15 @@ func (sg *settings) hide(b *backend, u *unit) {
 	})
 }
 
-// aliased are variables that have their place in memory under another name as well, by
-// which a server that confuses variables tells of them where all are in its list.
+// aliased are variables that share their memory with another name, under which a server that
+// confuses variables reports them if its list has all.
 var aliased = map[string]bool{
 	"tx_isolation": true, "tx_read_only": true, "collation_connection": true, "collation_database": true, "collation_server": true,
 }
 
-// choose notes the list that the client has set. It reports false if a variable in it is
-// one that each connection has for itself, or that the server would not tell of under that
-// name: then the client keeps the connection.
+// choose records the list that the client has set. It returns false if a variable in it belongs
+// to the connection, or would not be reported under that name: then the client keeps the
+// connection.
 func (sg *settings) choose(text string) bool {
 	f := &sg.c.p.facts
 	l := listOf(text)
@@ -225,7 +223,7 @@ func (sg *settings) choose(text string) bool {
 	return true
 }
 
-// retrackList puts weir's own list back in force.
+// retrackList sets weir's own list again.
 func (sg *settings) retrackList(b *backend) {
 	c := sg.c
 	b.ask(retrackSQL, func(u *unit) {
@@ -236,8 +234,8 @@ func (sg *settings) retrackList(b *backend) {
 	})
 }
 
-// unshow is hide where the statement has been refused by weir: it has the next one looked
-// at again.
+// unshow is hide for a statement that weir has refused or that needs no list: it then looks
+// again at the next one.
 func (sg *settings) unshow() {
 	c := sg.c
 	b := c.link
@@ -251,7 +249,7 @@ func (sg *settings) unshow() {
 	})
 }
 
-// pinList leaves the list on the client's backend as it is, and the client there.
+// pinList leaves the list on the client's backend as it is, and pins the client there.
 func (sg *settings) pinList(b *backend) {
 	sg.choseVariables, b.shows, b.Doomed = true, false, true
 	sg.c.pins.add(pinTrack)
