@@ -11,17 +11,17 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// This file is who may open the admin console and kill what runs through the proxy,
-// and what the console shows of this side alone.
+// This file decides who may log in to the admin console and kill sessions of others, and shows
+// on the console what only this side has.
 
-// isAdmin tells who may open the console and kill what belongs to others.
+// isAdmin reports whether a user may log in to the console and kill sessions of others.
 func (s *Server) isAdmin(user string) bool {
 	return user != "" && user == s.cfg().MySQL.User || slices.Contains(s.cfg().AdminUsers, user)
 }
 
-// authenticateAdmin lets in the DSN's user and those listed, by a secret that weir
-// holds, else as LDAP or the server decides; without a password only who may have what weir
-// has: see core.MayBorrow.
+// authenticateAdmin authenticates the DSN's user and the admin users, by a secret that weir
+// holds, otherwise by LDAP or the server. Without a password it lets in only clients that may
+// borrow weir's own access: see core.MayBorrow.
 func (v *loginAttempt) authenticateAdmin(ctx context.Context) error {
 	s := v.server()
 	secret, known := s.creds.Secret(v.key.user)
@@ -117,10 +117,10 @@ func (c *client) Info() core.ClientInfo {
 	return i
 }
 
-// busy reports whether a command of the client is under way or waits.
+// busy reports whether a command of the client is in flight or waits.
 func (c *client) busy() bool { return c.inflight > 0 || c.state == stateWaiting || c.cur != nil }
 
-// state names what the client is doing.
+// doing names what the client is doing.
 func (c *client) doing() string {
 	switch {
 	case c.state == stateWaiting:

@@ -9,30 +9,30 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// This file is how statements run apart; see apart.go of core. A write's turn ends
-// with the lock wait timeouts, which weir sets to the length of the turn, and was taken
-// back; a read is killed.
+// This file runs statements apart; see apart.go of core. A write's turn ends with the lock wait
+// timeouts, which weir sets to the length of the turn, and the server rolls it back; a read is
+// killed.
 //
-// Where the server can be asked not to wait at all (MariaDB), writes without a slot
-// are tried from time to time in a group: those whose lock is free by now go
-// through, whatever the locks of those before them.
+// If the server can be told not to wait at all (MariaDB), weir tries writes without a slot from
+// time to time in a group: those whose lock is free by now succeed, whatever the locks of those
+// before them.
 
-// alone is how a pool runs statements on backends that their clients do not own.
+// alone runs statements of a pool on backends that their clients do not own.
 type alone struct {
 	p           *pool
 	lockDefault lockWait // of a new session
 }
 
 const (
-	// firstPoll is the time after which a write without a slot is tried again, and
-	// lastPoll what that grows to, by doubling.
+	// firstPoll is the time after which a write without a slot is tried again; it doubles up to
+	// lastPoll.
 	firstPoll = 10 * time.Millisecond
 	lastPoll  = 320 * time.Millisecond
 	// maxPoll bounds the writes that are tried at once.
 	maxPoll = 64
 )
 
-// queue has a unit run alone, without linking its client.
+// queue queues a unit to run apart, without linking its client.
 func (a *alone) queue(u *unit) {
 	u.c.reader = nil
 	if u.Tries > 0 {
@@ -42,14 +42,14 @@ func (a *alone) queue(u *unit) {
 	a.p.QueueApart(u)
 }
 
-// feed gives slots to what waits for one.
+// feed gives slots to those who wait for one.
 func (a *alone) feed() {
 	p := a.p
 	for u, s, ok := p.Apart.Next(p.Slots()); ok; u, s, ok = p.Apart.Next(p.Slots()) {
 		switch {
 		case u.Left():
 		case u.read && u.Tries == 0 && u.shape != nil && u.shape.Sharable() && !u.shape.Stalled(p.l.Now):
-			p.sharing.send(u) // what held up those like it is over
+			p.sharing.send(u) // what held up reads like it is over
 		default:
 			p.Hold(&u.Turn, s)
 			p.Enqueue(waiter{Unit: u})
@@ -57,7 +57,7 @@ func (a *alone) feed() {
 	}
 }
 
-// poll tries writes that wait for a slot again, in groups, where that costs no
+// poll tries writes that wait for a slot again, in groups, if the server can do that without a
 // wait.
 func (a *alone) poll() {
 	p := a.p
@@ -84,10 +84,10 @@ func (a *alone) poll() {
 // A lockWait is how long a session waits for locks.
 type lockWait struct {
 	rows   time.Duration // innodb_lock_wait_timeout
-	tables time.Duration // lock_wait_timeout: for metadata, by other statements
+	tables time.Duration // lock_wait_timeout: for metadata locks of other statements
 }
 
-// lockSQL asks for it.
+// lockSQL queries it.
 const lockSQL = "SELECT @@innodb_lock_wait_timeout, @@lock_wait_timeout"
 
 func (a *alone) learnLocks(u *unit) {
@@ -97,14 +97,14 @@ func (a *alone) learnLocks(u *unit) {
 	}
 }
 
-// nowait reports whether the server knows 0 for a lock wait timeout, which is not to
-// wait at all.
+// nowait reports whether the server accepts 0 for a lock wait timeout, which means not to wait
+// at all.
 func (f *poolFacts) nowait() bool { return f.mariadb && f.version >= 100300 }
 
-// hasRoles reports whether the server knows roles.
+// hasRoles reports whether the server has roles.
 func (f *poolFacts) hasRoles() bool { return f.mariadb || f.version >= 80000 }
 
-// lockWait is the client's own.
+// lockWait returns the client's own.
 func (a *alone) lockWait(set *session.Set) lockWait {
 	w := a.lockDefault
 	if s, ok := set.Get("innodb_lock_wait_timeout"); ok {
@@ -116,7 +116,7 @@ func (a *alone) lockWait(set *session.Set) lockWait {
 	return w
 }
 
-// withLockWait is the settings with others, in whole seconds.
+// withLockWait returns the settings with other lock wait timeouts, in whole seconds.
 func (a *alone) withLockWait(set *session.Set, w lockWait) *session.Set {
 	for _, s := range [...]struct {
 		name string
@@ -127,13 +127,13 @@ func (a *alone) withLockWait(set *session.Set, w lockWait) *session.Set {
 	return set
 }
 
-// tellApart is the distance between the two lock wait timeouts of a turn if the
-// error must tell by its time which of them has ended it.
+// tellApart is the distance between the two lock wait timeouts of a turn, if weir must tell by
+// the time of the error which of them has ended it.
 const tellApart = 6 * time.Second
 
-// set is the settings for u's next turn: those of its client, and for a write
-// a bound on its lock waits. Its answer is held until it is whole: if the turn ends
-// first, the client has seen nothing of it.
+// set returns the settings for u's next turn: those of its client, and for a write a limit on
+// its lock waits. The answer is held until it is complete: if the turn ends first, the client
+// has seen nothing of it.
 func (a *alone) set(u *unit) *session.Set {
 	u.hold, u.bounded, u.owned = false, false, 0
 	if u.read {
@@ -147,7 +147,7 @@ func (a *alone) set(u *unit) *session.Set {
 	left := func(d time.Duration) (time.Duration, bool) {
 		rest := max(d-waited, 0)
 		if d == 0 || rest > bound {
-			return bound, d == 0 // 0 is not to wait, and then so it is
+			return bound, d == 0 // 0 means not to wait, and stays 0
 		}
 		return max(rest.Round(time.Second), time.Second), true
 	}
@@ -205,8 +205,8 @@ func (a *alone) run(b *backend, u *unit) {
 	})
 }
 
-// turnOver reports whether an ERR is the end of a turn, set by weir and not by the
-// client, so that the unit is to run again.
+// turnOver reports whether an ERR is the end of a turn, due to weir's limit and not the
+// client's, so that the unit runs again.
 func (u *unit) turnOver(code uint16, took time.Duration) bool {
 	switch {
 	case code == mywire.ErrLockWaitTimeout && u.bounded && took >= u.owned:

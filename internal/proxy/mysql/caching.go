@@ -13,43 +13,43 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// This file is reads with a ttl: those that package cache may answer.
+// This file handles reads with a ttl, which package cache may answer.
 //
-// An answer may be kept if its statement may share a connection with the reads of others, by the
-// same proof: a client that owns no backend and has nothing under way sends one SELECT that has
-// no effect and reads nothing of the session. Its answer can depend on the data, on the text and
-// parameters, on the account, and on the settings of the session, all of which the key holds,
-// with what the client can read of the protocol.
+// An answer may be cached if its statement may share a connection with the reads of others, by
+// the same proof: a client that owns no backend and has nothing in flight sends one SELECT that
+// has no effects and reads no session state. Its answer can depend on the data, on the text and
+// parameters, on the account, and on the session's settings. The key holds all of these except
+// the data, and what the client sees of the protocol.
 //
-//	router ── Ask ──► Hit ────────────────────────► the server's packets, as they were
-//	                  Refresh ── as Hit, and a unit of nobody's runs the statement
-//	                  Lead ────► the unit runs as ever, also on a backend of the client's
-//	                             own, and its answer is held until it is whole
+//	router ── Ask ──► Hit ────────────────────────► the server's packets, unchanged
+//	                  Refresh ── as Hit, and a unit without a client runs the statement
+//	                  Lead ────► the unit runs as usual, also on a backend of the client's
+//	                             own, and its answer is held until it is complete
 //	                  Follow ──► its bytes stay in the socket's buffer until the leader's
-//	                             unit has ended, and are looked at again
+//	                             unit has ended, and are processed again
 //
-// An answer that grows past --cache-max-answer is let go on as it comes (spill).
+// An answer that exceeds --cache-max-answer is passed on as it comes (spill).
 
 // caching is a client's side of the cache.
 type caching struct {
 	cache.Client
 	c *client
 
-	writes bool // has written in the transaction under way
-	// counted: the statement in hand is counted among those that are not cached.
+	writes bool // it has written in the current transaction
+	// counted: the current statement is already counted as not cached.
 	counted bool
 }
 
-// A cached is what becomes of a statement with a ttl.
+// A cached says how a statement with a ttl continues.
 type cached uint8
 
 const (
 	cachedNot   cached = iota // it runs; its unit ends a flight, if it has one
-	cachedWaits               // its bytes are looked at again
+	cachedWaits               // its bytes are processed again later
 	cachedDone                // it is answered
 )
 
-// query looks for the answer to a text, which is a read, in the message.
+// query looks up the answer to a text in the message, which is a read.
 func (ca *caching) query(msg []byte, sql string, info *myscan.Statement, sh *sight.Shape) cached {
 	c := ca.c
 	if c.inflight > 0 {
@@ -70,7 +70,7 @@ func (ca *caching) query(msg []byte, sql string, info *myscan.Statement, sh *sig
 	return ca.ask(u, msg, cache.AppendField(key, t.Body()), &info.Hints)
 }
 
-// execute looks for the answer to the execution of a prepared statement.
+// execute looks up the answer to the execution of a prepared statement.
 func (ca *caching) execute(msg []byte, cs *clientStmt, m *mywire.ExecuteMsg) cached {
 	c, st := ca.c, cs.st
 	if c.inflight > 0 {
@@ -89,7 +89,7 @@ func (ca *caching) execute(msg []byte, cs *clientStmt, m *mywire.ExecuteMsg) cac
 	}
 	cs.noteTypes(m)
 	if len(cs.types) != 2*st.params {
-		return ca.skip(cache.SkipMessages) // attributes of the query are among them
+		return ca.skip(cache.SkipMessages) // query attributes are among them
 	}
 	u := c.l.newUnit(unitClient, mywire.ComStmtExecute)
 	defer c.l.recycle(u)
@@ -104,8 +104,8 @@ func (ca *caching) execute(msg []byte, cs *clientStmt, m *mywire.ExecuteMsg) cac
 	return ca.ask(u, msg, append(key, m.Values...), h)
 }
 
-// may reports whether the answer to a read may be given to others who ask the same. If not,
-// the read is counted here where it runs beside others, else when it has a backend.
+// may reports whether the answer to a read may be given to others who send the same. If not,
+// the read is counted here if it runs beside others, otherwise when it has a backend.
 func (ca *caching) may(info *myscan.Statement, sh *sight.Shape) bool {
 	c := ca.c
 	why := ca.whyNot(info, sh, true)
@@ -115,7 +115,7 @@ func (ca *caching) may(info *myscan.Statement, sh *sight.Shape) bool {
 	return why == 0 && len(c.settings.owed) == 0
 }
 
-// key begins a key: all that an answer depends on but the statement itself.
+// key begins a key: everything that an answer depends on except the statement.
 func (ca *caching) key(h *sqlscan.Hints) []byte {
 	c := ca.c
 	k := c.p.key
@@ -127,8 +127,8 @@ func (ca *caching) key(h *sqlscan.Hints) []byte {
 	return append(binary.LittleEndian.AppendUint16(key, uint16(c.status&keptStatus)), k.charset)
 }
 
-// ask asks the cache. With cachedNot the unit that runs the statement takes the flight of
-// Made, if there is one.
+// ask looks up the answer. If it returns cachedNot, the unit that runs the statement takes the
+// flight of Made, if there is one.
 func (ca *caching) ask(u *unit, msg, key []byte, h *sqlscan.Hints) cached {
 	c := ca.c
 	c.l.cacheKey = key[:0]
@@ -177,8 +177,8 @@ func (ca *caching) tick() {
 	}
 }
 
-// answer gives the client what the cache has for a unit, which is not sent. The client
-// has waited for it since then.
+// answer sends the client the cached answer for a unit, which is not sent. The client has
+// waited for it since since.
 func (ca *caching) answer(u *unit, msg []byte, a *cache.Answer, since time.Duration) cached {
 	c := ca.c
 	c.reply(a.Bytes)
@@ -194,7 +194,7 @@ func (ca *caching) answer(u *unit, msg []byte, a *cache.Answer, since time.Durat
 	return cachedDone
 }
 
-// skip counts a statement with a ttl that is not cached, and tells of it.
+// skip counts a statement with a ttl that is not cached, and warns about it.
 func (ca *caching) skip(why cache.Skip) cached {
 	ca.Forget()
 	ca.c.p.answers.Skipped(why)
@@ -207,9 +207,9 @@ func (ca *caching) tell(why cache.Skip) cached {
 	return cachedNot
 }
 
-// linked counts a statement that runs on a backend of the client's own, unless its answer
-// is for the cache all the same, or it was counted when that was asked. judged: it is
-// known what the names in it lead to.
+// linked counts a statement that runs on a backend of the client's own as not cached, unless
+// its answer goes to the cache, or the lookup has counted it. judged: the effects of the
+// objects that it names are known.
 func (ca *caching) linked(info *myscan.Statement, sh *sight.Shape, judged bool) {
 	switch {
 	case info.Hints.TTL == 0:
@@ -222,7 +222,7 @@ func (ca *caching) linked(info *myscan.Statement, sh *sight.Shape, judged bool) 
 	}
 }
 
-// whyNot is why the answer to a statement is for nobody else; 0 if it may be.
+// whyNot returns why the answer to a statement may not be cached; 0 if it may.
 func (ca *caching) whyNot(info *myscan.Statement, sh *sight.Shape, judged bool) cache.Skip {
 	c := ca.c
 	f := &c.p.facts
@@ -243,12 +243,12 @@ func (ca *caching) whyNot(info *myscan.Statement, sh *sight.Shape, judged bool) 
 	return 0
 }
 
-// readEffects are the effects of statements that leave data as they are.
+// readEffects are the effects of statements that do not change data.
 const readEffects = myscan.EffTxBegin | myscan.EffTxEnd | myscan.EffSavepoint | myscan.EffSet | myscan.EffSetBare | myscan.EffUse | myscan.EffNextTx |
 	myscan.EffSysVar | myscan.EffSessionRead | myscan.EffDiag | myscan.EffLastID | myscan.EffCalcFoundRows | myscan.EffSleep | myscan.EffLockRows
 
-// ran notes that a command of the linked client has ended: whether it may have written,
-// and when that may have become visible.
+// ran records that a command of the linked client has ended: whether it may have written, and
+// when that may have become visible.
 func (ca *caching) ran(u *unit) {
 	c := ca.c
 	ca.writes = ca.writes || u.effects&^readEffects != 0 || c.pins.held != 0
@@ -258,7 +258,7 @@ func (ca *caching) ran(u *unit) {
 	}
 }
 
-// made returns the flight of a unit that is made now, if it is the one that is to end it.
+// made returns the flight for a unit that is just being made, if that unit ends it.
 func (ca *caching) made(cmd byte) *cache.Flight {
 	if cmd != mywire.ComQuery && cmd != mywire.ComStmtExecute {
 		return nil
@@ -266,7 +266,7 @@ func (ca *caching) made(cmd byte) *cache.Flight {
 	return ca.Made()
 }
 
-// off takes the flight off the unit.
+// off detaches the flight from the unit.
 func (u *unit) off() *cache.Flight {
 	f := u.flight
 	u.flight = nil
@@ -276,7 +276,7 @@ func (u *unit) off() *cache.Flight {
 	return f
 }
 
-// land ends the flight of a unit that was answered.
+// land ends the flight of a unit that is answered.
 func (u *unit) land() {
 	f := u.off()
 	switch {
@@ -289,8 +289,7 @@ func (u *unit) land() {
 	}
 }
 
-// spill lets the answer of a unit with a flight go on as it comes: it is too long to be
-// kept.
+// spill passes the answer of a unit with a flight on as it comes: it is too long for the cache.
 func (b *backend) spill(u *unit) {
 	u.off().Refuse(cache.SkipLarge)
 	if u.hold {
@@ -302,17 +301,17 @@ func (b *backend) spill(u *unit) {
 	b.emit(u, resp)
 }
 
-// held reports whether the answer is kept until it is whole.
+// held reports whether the answer is held until it is complete.
 func (u *unit) held() bool { return u.hold || u.flight != nil }
 
-// refreshes are statements of a pool that run again because their answers are old. Nobody
+// refreshes are statements of a pool that run again because their answers are old. No client
 // waits for them.
 type refreshes struct {
 	p       *pool
 	running int
 }
 
-// run runs what u of c would have, in its settings, unless too many run already.
+// run runs the statement of u again, in the settings of c, unless too many run already.
 func (r *refreshes) run(u *unit, msg []byte, c *client, f *cache.Flight) {
 	p, set := r.p, c.set
 	if r.running >= p.Slots() {
@@ -340,7 +339,7 @@ func (r *refreshes) run(u *unit, msg []byte, c *client, f *cache.Flight) {
 // answered ends a refresh.
 func (r *refreshes) answered(u *unit) {
 	r.running--
-	if u.flight != nil { // else its answer was too long
+	if u.flight != nil { // otherwise its answer was too long
 		u.land()
 	}
 }

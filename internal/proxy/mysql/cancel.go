@@ -7,19 +7,18 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// This file ends the statement that a client has under way, and never one of another
-// client on the same backend.
+// This file ends the statement that a client has in flight, and never one of another client on
+// the same backend.
 
 func errInterrupted() *mywire.Error {
 	return mywire.NewError(mywire.ErrQueryInterrupted, "Query execution was interrupted")
 }
 
-// cancel ends what the client waits for: a place in a queue at once; a
-// statement that runs, by the server's own KILL; one whose long text is being read when
-// that has ended; one that stands behind others in a
-// shared pipeline at once, for nobody waits for what the server makes of it. A
-// member of a group is answered when that has ended, soon. done is called when no
-// later statement of the client can be hit any more.
+// cancel ends what the client waits for. It ends a place in a queue at once; a running
+// statement by the server's KILL; a statement whose long text is being read, after that; a
+// statement behind others in a shared pipeline at once, since no client needs the server's
+// answer to it. A member of a group is answered when the group has ended, soon. done is called
+// when the cancel cannot hit a later statement of the client.
 func (c *client) cancel(done func(*mywire.Error)) {
 	if c.state == stateWaiting {
 		c.giveUpWaiting(errInterrupted())
@@ -38,7 +37,7 @@ func (c *client) cancel(done func(*mywire.Error)) {
 	}
 	if b := w.behind(); b != nil {
 		b.Then(func() {
-			c.l.Agenda.Lane(core.Task(func() { // behind the client, which goes on by the answer
+			c.l.Agenda.Lane(core.Task(func() { // behind the client, which the answer resumes
 				if c.s.Closed {
 					done(nil)
 					return
@@ -56,12 +55,11 @@ func (c *client) cancel(done func(*mywire.Error)) {
 	done(nil)
 }
 
-// underWay is what a client waits for: its commands in the queues of the pool and on the
+// underWay finds what a client waits for: its commands in the queues of the pool and on the
 // backends.
 type underWay struct{ c *client }
 
-// strike marks a client's write in a group that runs: if it is not done there, it
-// is not tried again.
+// strike marks a client's write in a running group: if it fails there, it does not run again.
 func (w underWay) strike() {
 	c, p := w.c, w.c.p
 	mark := func(units []*unit) {
@@ -81,8 +79,8 @@ func (w underWay) strike() {
 	}
 }
 
-// behind returns the client's own backend where its command stands behind one of weir's
-// own, which must not be hit.
+// behind returns the client's own backend if the client's command is behind one of weir's own,
+// which the KILL must not hit.
 func (w underWay) behind() *backend {
 	c := w.c
 	b := c.link
@@ -95,7 +93,7 @@ func (w underWay) behind() *backend {
 	return b
 }
 
-// head returns the backend at whose head a command of the client is.
+// head returns the backend whose head is a command of the client.
 func (w underWay) head() *backend {
 	c := w.c
 	if b := c.link; b != nil {
@@ -115,7 +113,8 @@ func (w underWay) head() *backend {
 	return nil
 }
 
-// unqueue answers a client's unit that has not been sent yet, if there is one.
+// unqueue answers a unit of the client that has not been sent yet, and reports whether there
+// was one.
 func (w underWay) unqueue() bool {
 	c, p := w.c, w.c.p
 	if c.inflight == 0 || c.link != nil {
@@ -141,31 +140,31 @@ func (w underWay) unqueue() bool {
 	}
 	for _, b := range p.Shared.Backends {
 		if u := b.First(func(u *unit) bool { return u.kind == unitClient && u.c == c }); u != nil && u != b.Head() {
-			c.lost(p.sharing.moveOut(b, u), errInterrupted()) // its answer goes to nobody
+			c.lost(p.sharing.moveOut(b, u), errInterrupted()) // the server's answer is dropped
 			return true
 		}
 	}
 	return false
 }
 
-// cancel ends the head of the backend's queue by the server's own KILL QUERY. What is
-// behind it in a pipeline is moved elsewhere, so that the KILL can hit nothing else
-// that anybody waits for.
+// cancel ends the head of the backend's queue by the server's KILL QUERY. Units behind it in a
+// pipeline are moved elsewhere, so that the KILL can hit no other statement that a client waits
+// for.
 func (b *backend) cancel(u *unit, done func(*mywire.Error)) {
 	u.dead = true
 	if b.Mode == core.ModeShared {
 		b.p.sharing.end(b)
 	}
 	if b.Mode == core.ModeOwn && u.read && u.Slot == core.SlotNone {
-		b.p.Hold(&u.Turn, core.SlotFresh) // so that its turn is looked at
+		b.p.Hold(&u.Turn, core.SlotFresh) // so that its turn is checked
 	}
 	b.killAgain = b.p.l.Now + core.CancelAgain
 	b.signal(done)
 }
 
-// endOverdue has the server end the head of the queue, which has run for longer than
-// --query-timeout. A member of a group is not killed: that could hit another. If it is
-// its client that the server waits for, that client goes.
+// endOverdue makes the server end the head of the queue, which has run for longer than
+// --query-timeout. It does not kill a member of a group, since that could hit another member.
+// If the server waits for that member's client to read, it disconnects the client.
 func endOverdue(b *backend) (clients bool) {
 	u := b.Head()
 	if u.kind != unitClient {
@@ -187,8 +186,8 @@ func endOverdue(b *backend) (clients bool) {
 	return true
 }
 
-// signal has the server kill what the backend runs. Until that has been answered,
-// by when the signal is out, the backend gets no further commands.
+// signal makes the server kill the statement that the backend executes. Until the KILL is
+// answered, and so has taken effect, the backend gets no further commands.
 func (b *backend) signal(done func(*mywire.Error)) {
 	b.Cancels++
 	b.struck = true
@@ -204,10 +203,10 @@ func (b *backend) signal(done func(*mywire.Error)) {
 	}}.send()
 }
 
-// runsAgain reports whether the unit whose ERR has just come is to be run again: its
-// turn apart is over, or it was hit by a KILL that was meant for another. It has
-// changed nothing: it is a read, or the server has taken it back. But not if its
-// client has others in flight behind it, whose answers would come before.
+// runsAgain reports whether the unit whose ERR has just come runs again: its turn apart is
+// over, or a KILL of another statement has hit it. It has changed nothing: it is a read, or the
+// server has rolled it back. It does not run again if its client has others in flight behind
+// it, whose answers would come before.
 func (b *backend) runsAgain(u *unit) bool {
 	c := u.c
 	if u.kind != unitClient || c == nil || c.s.Closed || u.dead || u.wrote || u.park || b.owner != nil || len(u.raw) == 0 || c.inflight != 1+len(c.again) {

@@ -14,16 +14,16 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// This file is COM_CHANGE_USER: a login on a connection that has one. The client
-// leaves its loop for it, and comes back as another.
+// This file handles COM_CHANGE_USER: a login on an existing connection. The client leaves its
+// loop for it, and returns as another user.
 
-// changeUser has the client log in anew as its message asks. Nothing of the
-// session may be under way, and nothing of it is left: the message is used up,
-// and the client takes no further ones.
+// changeUser starts the login that the client's message requests. The session must have nothing
+// in flight, and nothing of it remains: the message is consumed, and the client executes no
+// further ones.
 func (lg *login) changeUser(msg []byte) {
 	c := lg.c
 	payload, _, err := mywire.Payload(msg)
-	if err != nil { // a packet of it is out of order
+	if err != nil { // one of its packets is out of order
 		c.protocolError("malformed packet")
 		return
 	}
@@ -34,7 +34,7 @@ func (lg *login) changeUser(msg []byte) {
 	}
 	before := lg.session()
 	c.state.enter(stateLeaving)
-	c.l.Post(func() { // when the socket has dealt with what it has read
+	c.l.Post(func() { // after the socket has processed what it has read
 		if c.s.Closed {
 			return
 		}
@@ -46,24 +46,24 @@ func (lg *login) changeUser(msg []byte) {
 	})
 }
 
-// A formerSession is the session that a client goes on with where its COM_CHANGE_USER is
-// refused. MySQL ends it then; MariaDB resets it, as COM_RESET_CONNECTION does but for
-// character sets, which become the server's.
+// A formerSession is the session with which a client continues if its COM_CHANGE_USER is
+// refused. MySQL ends the session then; MariaDB resets it as COM_RESET_CONNECTION does, except
+// for the character sets, which become the server's.
 type formerSession struct {
 	key        poolKey
 	set, start *session.Set
 }
 
-// maxFailedChanges is how often MariaDB lets a session try to change its user in vain. It
-// refuses further ones unheard.
+// maxFailedChanges is how many failed changes of the user MariaDB allows a session. It refuses
+// further ones without a check.
 const maxFailedChanges = 3
 
-// refusedRest is how long MariaDB takes no command of a session whose change of its user it
-// has refused: who guesses passwords is to be slow.
+// refusedRest is how long MariaDB delays the answer when it refuses a change of the user, to
+// slow down attempts to guess passwords.
 const refusedRest = time.Second
 
-// session is that which the client would go on with: nil if its session would end, or is
-// one that weir could not bring back.
+// session returns the session with which the client would continue: nil if its session would
+// end, or if weir could not restore it.
 func (lg *login) session() *formerSession {
 	c := lg.c
 	server := c.l.srv.known.get()
@@ -73,11 +73,11 @@ func (lg *login) session() *formerSession {
 	return &formerSession{key: c.p.key, set: c.set, start: c.settings.start}
 }
 
-// goesOn has the client go on with the session of before its COM_CHANGE_USER.
+// goesOn restores the session of before the COM_CHANGE_USER.
 func (c *client) goesOn(f *formerSession) {
 	c.set, c.settings.start = f.set, f.start
 	if c.login.awaitsFacts = c.p.facts.base == nil; c.login.awaitsFacts {
-		return // there is nothing yet that is to be reset: see login.reset
+		return // the values for a reset are not known yet: see login.reset
 	}
 	c.resetSession()
 	for _, name := range charsetNames {
@@ -88,8 +88,7 @@ func (c *client) goesOn(f *formerSession) {
 	c.settings.readMode()
 }
 
-// reset does what is left of goesOn, where the pool knew nothing of the server then and does
-// by now.
+// reset completes goesOn once the pool knows the server, if it did not at that time.
 func (lg *login) reset() {
 	if c := lg.c; lg.awaitsFacts && c.p.facts.base != nil {
 		c.goesOn(&formerSession{set: c.set, start: c.settings.start})
@@ -126,7 +125,7 @@ func (lg *login) leave(cu *mywire.ChangeUser, before *formerSession) {
 	})
 }
 
-// changedUser leads the client through its new login.
+// changedUser runs the client's new login.
 func (s *Server) changedUser(ctx context.Context, c *client, conn *surfaced, unwritten []byte, cu *mywire.ChangeUser, before *formerSession) error {
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	_, err := conn.Write(unwritten)
@@ -136,8 +135,8 @@ func (s *Server) changedUser(ctx context.Context, c *client, conn *surfaced, unw
 		return fmt.Errorf("write what is due before a change of the user: %w", errors.Join(err, ctx.Err()))
 	}
 	wire := mywire.ChangedUser(conn, c.login.tls, c.login.salt, c.caps|mywire.CapPluginAuth, cu)
-	// The challenge that the client has answered may be the server's, of its
-	// first login: it is asked anew.
+	// The challenge that the client has answered may be the server's, from its first login:
+	// request a new answer.
 	wire.Response.Plugin, wire.Response.Auth = nobodysPlugin, nil
 	wire.Response.Charset = s.collation(cu.Charset)
 	v := &loginAttempt{c: c, wire: wire, began: s.Monotonic(), again: true, former: before, key: poolKey{
@@ -154,8 +153,8 @@ func (s *Server) changedUser(ctx context.Context, c *client, conn *surfaced, unw
 	return v.enter(ctx)
 }
 
-// goesBack has a client that could not become another go on as who it was, if err is what
-// it has been told. It reports whether the client does.
+// goesBack lets a client continue as its former user after it got err for its COM_CHANGE_USER.
+// It reports whether the client does.
 func (v *loginAttempt) goesBack(ctx context.Context, err error) bool {
 	s, f := v.server(), v.former
 	if code := mywire.CodeOf(err); f == nil || code == 0 || code == mywire.ErrBadHandshake || ctx.Err() != nil {
@@ -173,23 +172,23 @@ func (v *loginAttempt) goesBack(ctx context.Context, err error) bool {
 	return v.sit(func() {}) == nil
 }
 
-// surfaced is a connection that has been on a loop. Its far end is the client
-// even where it leads to weir's own bridge to a TLS connection.
+// surfaced is a connection that was on a loop. Its remote address is the client's even if it
+// leads to weir's own bridge to a TLS connection.
 type surfaced struct {
 	net.Conn
 	remote net.Addr
 }
 
-// RemoteAddr is the client's address.
+// RemoteAddr returns the client's address.
 func (s *surfaced) RemoteAddr() net.Addr { return s.remote }
 
-// SyscallConn gives access to the descriptor, for the way back to a loop.
+// SyscallConn gives access to the descriptor, to return to a loop.
 func (s *surfaced) SyscallConn() (syscall.RawConn, error) {
 	return s.Conn.(syscall.Conn).SyscallConn() // as every connection of net
 }
 
-// resurface makes a descriptor, which it takes over, a connection with the
-// client at the given address.
+// resurface turns a descriptor, which it takes over, into a connection with the client at the
+// given address.
 func resurface(fd int, addr string) (*surfaced, error) {
 	f := os.NewFile(uintptr(fd), "client")
 	conn, err := net.FileConn(f)
@@ -204,26 +203,26 @@ func resurface(fd int, addr string) (*surfaced, error) {
 	return s, nil
 }
 
-// login is what a client is known by since its login.
+// login is what weir knows about a client from its login.
 type login struct {
 	c *client
 
 	salt []byte // the challenge that it has answered; COM_CHANGE_USER refers to it
-	tls  bool   // somebody in between cannot listen
-	// failed counts the changes of the user that were refused.
+	tls  bool   // the connection is encrypted
+	// failed counts the refused changes of the user.
 	failed int
-	// awaitsFacts: a change of the user was refused before the pool had a backend, so that
-	// it is not known yet what the session is to be reset to.
+	// awaitsFacts: a change of the user was refused before the pool had a backend, so the
+	// values for a reset of the session are not known yet.
 	awaitsFacts bool
-	// packs: has announced to compress what it sends, though that was not offered, and
-	// has sent nothing yet.
+	// packs: it has announced compression although weir did not offer that, and has sent
+	// nothing yet.
 	packs bool
-	// borrows: may have what the server grants weir without a password; see trust.go.
+	// borrows: it may use what the server grants weir without a password; see trust.go.
 	borrows bool
 }
 
-// refusesCompression tells a client that compresses its commands that weir does not
-// read that, and reports whether it did.
+// refusesCompression sends an error to a client that compresses its commands, which weir does
+// not support, and reports whether it did.
 func (lg *login) refusesCompression(p []byte) bool {
 	c := lg.c
 	lg.packs = false

@@ -11,20 +11,20 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// This file is what weir does when the server has no connection left: it gives
-// back idle ones of its own. A pool for each class of clients may hold many that
-// nobody needs now, while somebody else of weir's own clients is refused.
+// When the server refuses a connection because there are too many, weir closes idle ones of its
+// own. Its pools, one for each class of clients, may hold many connections that they do not
+// need now, while the server refuses one that another of weir's clients needs.
 
 const (
-	// roomWait is the first wait before the server is asked again, which doubles
-	// with each attempt: it takes a moment to notice that a connection was closed,
-	// and a login under way needs its own no longer than that.
+	// roomWait is the pause before the first retry, which doubles with each attempt: the server
+	// takes a moment to notice that a connection was closed, and logins in progress need theirs
+	// no longer than that.
 	roomWait = 5 * time.Millisecond
-	// maxRoomWait is the last one. What the server says then stands.
+	// maxRoomWait is the last pause. After that the server's error stands.
 	maxRoomWait = 640 * time.Millisecond
 )
 
-// withRoom calls dial, and again while the server refuses it for want of
+// withRoom calls dial, and calls it again while the server refuses it because of too many
 // connections.
 func (d *dialer) withRoom(ctx context.Context, user string, dial func() error) error {
 	s := d.srv
@@ -49,9 +49,9 @@ func (d *dialer) withRoom(ctx context.Context, user string, dial func() error) e
 	}
 }
 
-// lacksRoom reports whether the server refuses a connection because there are too
-// many; of any users, or of this one. Other limits of an account have the same
-// number, such as that of logins per hour.
+// lacksRoom reports whether the server refuses a connection because there are too many: of all
+// users (anyones), or of this user. Other limits of an account have the same error number, such
+// as that of logins per hour.
 func lacksRoom(err error) (full, anyones bool) {
 	var e *mywire.Error
 	if !errors.As(err, &e) {
@@ -68,8 +68,8 @@ func lacksRoom(err error) (full, anyones bool) {
 	return false, false
 }
 
-// makeRoom closes a backend that nobody needs at the moment, of the given user
-// or, if that is empty, of any. Where there is none, nothing can be done.
+// makeRoom closes an unneeded backend of the given user or, if that is empty, of any user. It
+// does nothing if there is none.
 func (d *dialer) makeRoom(ctx context.Context, user string) {
 	for _, l := range d.srv.Loops {
 		closed := false
@@ -79,8 +79,8 @@ func (d *dialer) makeRoom(ctx context.Context, user string) {
 	}
 }
 
-// closeIdlest closes the backend that has been free for longest, and reports
-// whether there was one.
+// closeIdlest closes the backend that has been free for longest, and reports whether there was
+// one.
 func (l *loop) closeIdlest(user string) bool {
 	var idlest *backend
 	for _, p := range l.PoolList {
@@ -99,12 +99,12 @@ func (l *loop) closeIdlest(user string) bool {
 	return true
 }
 
-// A blockedHost remembers that the server has blocked weir's host, which it does
-// after max_connect_errors connections that ended in the middle of their
-// handshake. Each further attempt is refused, and is one more for its log.
+// A blockedHost remembers that the server has blocked weir's host, as it does after
+// max_connect_errors connections that ended in the middle of their handshake. The server
+// refuses each further attempt, and logs it.
 type blockedHost struct {
 	mu    sync.Mutex
-	until time.Duration // guarded by mu: nobody tries before
+	until time.Duration // guarded by mu: no attempt before this
 	wait  time.Duration // guarded by mu
 	err   error         // guarded by mu
 }
@@ -123,8 +123,7 @@ func (d *blockedHost) check(now time.Duration) error {
 	return nil
 }
 
-// note takes note of the outcome of an attempt, and returns it in words that say
-// what to do.
+// note records the outcome of an attempt, and returns it as an error that says what to do.
 func (d *blockedHost) note(err error, now time.Duration, log *slog.Logger) error {
 	blocked := mywire.CodeOf(err) == mywire.ErrHostBlocked
 	if err != nil && !blocked {

@@ -15,25 +15,25 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// This file is how weir itself gets to the server.
+// This file opens weir's own connections to the server.
 
-// A dialer is how weir logs in to the server, and what it has learned by that.
+// A dialer logs in to the server, and keeps what weir learns by that.
 type dialer struct {
 	srv   *Server
 	known serverFacts
 	shut  blockedHost
-	tries chan struct{} // holds one for each login that tries again to reach a host
+	tries chan struct{} // holds a token for each login that retries to reach a host
 }
 
-// serverFacts are what the server last said in its greeting: weir's own greeting
-// to clients repeats it.
+// serverFacts are the contents of the server's last greeting, which weir's own greeting to
+// clients repeats.
 type serverFacts struct {
 	mu       sync.Mutex
 	greeting *mywire.Greeting // guarded by mu: nil until a server was reached
-	noted    time.Duration    // guarded by mu: when it greeted so
+	noted    time.Duration    // guarded by mu: when it was received
 
-	asking sync.Mutex    // held by who finds out
-	asked  time.Duration // guarded by asking: when that was tried last
+	asking sync.Mutex    // held by the goroutine that connects
+	asked  time.Duration // guarded by asking: when that was last tried
 
 	welcomes loginCache
 	accounts accounts
@@ -51,20 +51,20 @@ func (f *serverFacts) note(g *mywire.Greeting, now time.Duration) {
 	f.greeting, f.noted = g, now
 }
 
-// stale reports whether the server may greet otherwise by now: another one may have
-// taken its place, or its settings have changed.
+// stale reports whether the server may send another greeting by now: another one may have taken
+// its place, or its settings have changed.
 func (f *serverFacts) stale(now time.Duration) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return now-f.noted > greetingKeep
 }
 
-// greetingKeep is how long a greeting of the server is repeated to clients before
-// one of them has weir look again.
+// greetingKeep is how long weir repeats a greeting of the server to clients before a login
+// makes it connect again.
 const greetingKeep = 5 * time.Second
 
-// facts returns the server's greeting, which the first client has to wait for.
-// While no server could be reached yet it is nil.
+// facts returns the server's greeting; the first client has to wait for it. It is nil while no
+// server could be reached.
 func (d *dialer) facts(ctx context.Context) *mywire.Greeting {
 	s := d.srv
 	if g := s.known.get(); g != nil {
@@ -89,8 +89,8 @@ func (d *dialer) facts(ctx context.Context) *mywire.Greeting {
 	return s.known.get()
 }
 
-// lookAgain has the server greet anew. One that does not answer soon has not
-// changed, as far as weir knows.
+// lookAgain fetches the server's greeting again. If the server does not answer soon, weir keeps
+// the old one.
 func (d *dialer) lookAgain(ctx context.Context) {
 	s := d.srv
 	if now := s.Monotonic(); s.known.asked > 0 && now-s.known.asked < askAgain {
@@ -104,13 +104,12 @@ func (d *dialer) lookAgain(ctx context.Context) {
 	s.known.asked = s.Monotonic()
 }
 
-// askAgain is how long one client's failure to reach a server that was never
-// reached stands for others.
+// askAgain is how long weir does not try again after one client's login could not reach the
+// server.
 const askAgain = time.Second
 
-// collation is what the server makes of the collation number that a client's
-// login carries: it speaks of the server's own by 0, and numbers above 255 have
-// no place in the login that weir repeats.
+// collation returns the server's collation for the number in a client's login: 0 stands for the
+// server's own, and numbers above 255 do not fit in the login that weir sends.
 func (d *dialer) collation(number uint16) byte {
 	if number != 0 && number <= 255 {
 		return byte(number)
@@ -121,22 +120,21 @@ func (d *dialer) collation(number uint16) byte {
 	return mywire.CharsetUTF8MB4
 }
 
-// reach reports whether the server takes connections. It logs in, or is refused:
-// who only looks at the greeting and goes is counted by servers, and after
-// max_connect_errors of them they block the host.
+// reach reports whether the server accepts connections. It logs in, or is refused: servers
+// count clients that disconnect after the greeting, and block a host after max_connect_errors
+// of them.
 func (d *dialer) reach(ctx context.Context) error {
 	conn, _, err := d.srv.visit(ctx)
 	switch {
 	case err == nil:
 		return conn.Close()
 	case refusesUser(mywire.CodeOf(err)):
-		return nil // alive enough to say so
+		return nil // the server is up
 	}
 	return err
 }
 
-// visit logs in as the DSN's user, whose name may be empty, and takes note of the
-// greeting.
+// visit logs in as the DSN's user, whose name may be empty, and records the greeting.
 func (d *dialer) visit(ctx context.Context) (*mywire.Server, upstream.Endpoint, error) {
 	s := d.srv
 	cfg := s.cfg().MySQL
@@ -157,8 +155,8 @@ func (d *dialer) visit(ctx context.Context) (*mywire.Server, upstream.Endpoint, 
 	return conn, e, err
 }
 
-// refusesUser reports whether an error number concerns who wants to log in, or to
-// what, and not the state of the server.
+// refusesUser reports whether an error number concerns the user or the database of a login, and
+// not the state of the server.
 func refusesUser(code uint16) bool {
 	switch code {
 	case mywire.ErrAccessDenied, errAccessDeniedNoPassword, mywire.ErrDBAccessDenied, mywire.ErrUnknownDatabase:
@@ -167,8 +165,8 @@ func refusesUser(code uint16) bool {
 	return false
 }
 
-// errAccessDeniedNoPassword is MariaDB's and MySQL's answer where the account
-// goes by something else than a password (ER_ACCESS_DENIED_NO_PASSWORD_ERROR).
+// errAccessDeniedNoPassword is MariaDB's and MySQL's error if the account does not use a
+// password (ER_ACCESS_DENIED_NO_PASSWORD_ERROR).
 const errAccessDeniedNoPassword = 1698
 
 // backendConn is a logged-in connection on its way into a pool.
@@ -190,7 +188,7 @@ const ownCaps = mywire.CapLongPassword | mywire.CapLongFlag | mywire.CapIgnoreSi
 	mywire.CapReserved | mywire.CapPluginAuth | mywire.CapPluginAuthLenenc | mywire.CapConnectAttrs |
 	mywire.CapSessionTrack | mywire.CapsRequired
 
-// connectConfig says how to reach the server as a pool's user.
+// connectConfig returns the configuration to connect as a pool's user.
 func (d *dialer) connectConfig(key poolKey) mywire.ConnectConfig {
 	s := d.srv
 	cfg := s.cfg().MySQL
@@ -201,7 +199,7 @@ func (d *dialer) connectConfig(key poolKey) mywire.ConnectConfig {
 	return cfg
 }
 
-// connect logs in as a pool's user, with what weir knows of the password.
+// connect logs in as a pool's user, with what weir knows about the password.
 func (d *dialer) connect(ctx context.Context, key poolKey) (*mywire.Server, upstream.Endpoint, error) {
 	s := d.srv
 	cfg, e, err := s.toHost(ctx, s.connectConfig(key))
@@ -214,7 +212,7 @@ func (d *dialer) connect(ctx context.Context, key poolKey) (*mywire.Server, upst
 	return conn, e, err
 }
 
-// connectTo logs in as a pool's user to a certain server.
+// connectTo logs in as a pool's user to a given server.
 func (d *dialer) connectTo(ctx context.Context, key poolKey, cfg mywire.ConnectConfig) (*mywire.Server, error) {
 	s := d.srv
 	var conn *mywire.Server
@@ -243,11 +241,11 @@ func (d *dialer) dialBackend(ctx context.Context, key poolKey) (*backendConn, er
 	return s.handOver(conn, key, e)
 }
 
-// errOtherServer is why a session cannot go on: it was promised what the server
-// does not have.
+// errOtherServer is why a session cannot go on: the new server lacks capabilities that were
+// announced to the client.
 var errOtherServer = errors.New("the server lacks capabilities that the one before it had: clients must connect again")
 
-// handOver makes a logged-in connection one for the pool, or closes it.
+// handOver turns a logged-in connection into one for the pool, or closes it.
 func (d *dialer) handOver(conn *mywire.Server, key poolKey, e upstream.Endpoint) (*backendConn, error) {
 	s := d.srv
 	if lacks := key.caps &^ conn.Caps; lacks != 0 {

@@ -16,8 +16,8 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// This file is how the admin console speaks, and what it says to clients who take it
-// for a server. Its commands are core's.
+// This file is the protocol of the admin console, and its answers to clients that take it for a
+// server. The commands are core's.
 
 // A console is one session of the admin console.
 type console struct {
@@ -25,15 +25,16 @@ type console struct {
 	caps mywire.Caps
 	id   uint32
 	user string
-	addr string // the client's
-	// database is the name under which the client has come.
+	addr string // of the client
+	// database is the name under which the client has logged in.
 	database string
 
-	ctx  context.Context // of the command under way
-	then func()          // what is to come of it when it has been answered; or nil
+	ctx  context.Context // of the current command
+	then func()          // called when the command is answered; or nil
 }
 
-// serveConsole welcomes a client to the console and answers it until it leaves.
+// serveConsole sends a client the OK of its login to the console, and answers its commands
+// until it leaves.
 func (s *Server) serveConsole(ctx context.Context, v *loginAttempt, database string) error {
 	if err := v.wire.Welcome(ctx, &mywire.OK{Status: mywire.StatusAutocommit}); err != nil {
 		return err
@@ -54,7 +55,7 @@ func (s *Server) serveConsole(ctx context.Context, v *loginAttempt, database str
 			return err
 		}
 		if err != nil || payload[0] == mywire.ComQuit {
-			return nil // the client has gone
+			return nil // the client has left
 		}
 		var out []byte
 		if err := core.UntilHangup(s.DialCtx, conn, r, func(ctx context.Context) {
@@ -105,7 +106,7 @@ func (con *console) answer(payload []byte) []byte {
 	case mywire.ComStatistics:
 		return mywire.AppendPacket(nil, 1, fmt.Appendf(nil, "weir %s  Uptime: %d", sight.Version, int(con.srv.Monotonic().Seconds())))
 	case mywire.ComStmtClose, mywire.ComStmtSendLongData:
-		return nil // have no answer
+		return nil // these have no answer
 	case mywire.ComStmtPrepare:
 		return con.refuse(mywire.NewError(errUnsupportedPrepared, "The weir console does not prepare statements"))
 	}
@@ -128,7 +129,7 @@ func (con *console) use(database string) []byte {
 	return con.refuse(mywire.NewError(mywire.ErrUnknownDatabase, "Unknown database '%s': this is the weir console", database))
 }
 
-// table is a result of text columns.
+// table returns the packets of a result of text columns.
 func (con *console) table(t *sight.Table) []byte {
 	rows := make([][][]byte, len(t.Rows))
 	for i, r := range t.Rows {
@@ -139,8 +140,8 @@ func (con *console) table(t *sight.Table) []byte {
 	return mywire.AppendTextResult(nil, con.caps, mywire.StatusAutocommit, t.Cols, rows)
 }
 
-// query answers a text: a command of the console, or what clients ask when they
-// connect.
+// query answers a text: a command of the console, or one of the queries that clients send when
+// they connect.
 func (con *console) query(sql string) []byte {
 	sql = plainText(sql)
 	words := strings.Fields(upper(sql))
@@ -156,7 +157,7 @@ func (con *console) query(sql string) []byte {
 	a, err := con.srv.Command(con.ctx, sql)
 	con.then = a.Then
 	var no *core.Refusal
-	if !errors.As(err, &no) || !no.Unknown { // else it may be what clients say when they connect
+	if !errors.As(err, &no) || !no.Unknown { // otherwise it may be a query that clients send when they connect
 		core.Operator{User: con.user, Client: con.addr}.Audited(con.srv.cfg().Audit, Engine, sql, a, err)
 	}
 	switch {
@@ -187,7 +188,7 @@ func (con *console) query(sql string) []byte {
 // errEmptyQuery is ER_EMPTY_QUERY.
 const errEmptyQuery = 1065
 
-// plainText is a text without comments in front and semicolons behind.
+// plainText returns a text without comments in front of it and semicolons behind.
 func plainText(sql string) string {
 	for {
 		sql = strings.TrimSpace(sql)
@@ -203,7 +204,7 @@ func plainText(sql string) string {
 	return strings.TrimRight(sql, "; \t\r\n")
 }
 
-// upper folds ASCII letters, and so leaves every byte in its place.
+// upper folds ASCII letters, and so keeps the offset of every byte.
 func upper(s string) string {
 	b := []byte(s)
 	for i, c := range b {
@@ -214,8 +215,7 @@ func upper(s string) string {
 	return string(b)
 }
 
-// emptyShow answers what clients like to ask of a server, and what the console
-// has nothing to say about.
+// emptyShow answers common SHOW statements of clients for which the console has no data.
 func (con *console) emptyShow(words []string) (t sight.Table, ok bool) {
 	kind := words[min(1, len(words)-1)]
 	if slices.Contains([]string{"SESSION", "GLOBAL", "FULL"}, kind) {
@@ -236,9 +236,9 @@ func (con *console) emptyShow(words []string) (t sight.Table, ok bool) {
 	return t, false
 }
 
-// selected answers a SELECT of variables, of functions without arguments and of
-// numbers: what clients ask when they connect. Variables that weir does not know
-// are empty, as if the client had asked a server for one that is not set.
+// selected answers a SELECT of variables, of functions without arguments and of numbers, as
+// clients send when they connect. Variables that weir does not know are empty, as if the client
+// had queried a variable that is not set.
 func (con *console) selected(list string) (t sight.Table, ok bool) {
 	if at := strings.LastIndex(upper(list), " LIMIT "); at >= 0 {
 		list = list[:at]
@@ -261,7 +261,7 @@ func (con *console) selected(list string) (t sight.Table, ok bool) {
 	return t, true
 }
 
-// value is what an expression is worth to a client of the console.
+// value returns the value of an expression for a client of the console.
 func (con *console) value(expression string) (string, bool) {
 	switch expression {
 	case "database()", "schema()":
@@ -286,8 +286,7 @@ func (con *console) value(expression string) (string, bool) {
 	return consoleVariables[name], true
 }
 
-// consoleVariables are those that drivers read as numbers or names when they
-// connect.
+// consoleVariables are the variables that drivers read as numbers or names when they connect.
 var consoleVariables = map[string]string{
 	"auto_increment_increment": "1",
 	"autocommit":               "1",

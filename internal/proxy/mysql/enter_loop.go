@@ -8,10 +8,10 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// This file is the way of a client that has logged in to its place on a loop.
+// This file moves a client that has logged in to its place on a loop.
 
-// sit posts the client to its loop, when all that may fail is done and sits has been called.
-// An error that is an *mywire.Error is what the client is still to be told.
+// sit posts the client to its loop, after everything that can fail; it calls sits just before.
+// An error that is an *mywire.Error is still to be sent to the client.
 func (v *loginAttempt) sit(sits func()) error {
 	s := v.server()
 	database, user := v.key.database, v.key.user
@@ -26,7 +26,7 @@ func (v *loginAttempt) sit(sits func()) error {
 	}
 	sits()
 	l := v.c.l
-	l.Given() // given back by OnClosed
+	l.Given() // OnClosed takes it back
 	if !l.Post(func() { l.admit(v, fd, unread) }) {
 		_ = unix.Close(fd)
 		l.Taken()
@@ -39,8 +39,8 @@ func (v *loginAttempt) sit(sits func()) error {
 	return nil
 }
 
-// admit makes a logged-in client, from whose socket some bytes may have been read, a
-// client of the loop.
+// admit adds a logged-in client to the loop. unread are bytes that were already read from its
+// socket.
 func (l *loop) admit(v *loginAttempt, fd int, unread []byte) {
 	c := v.c
 	l.prepare(v)
@@ -62,7 +62,7 @@ func (l *loop) admit(v *loginAttempt, fd int, unread []byte) {
 	s.Consume()
 }
 
-// prepare gives a client its pool and the state that sessions begin with.
+// prepare gives a client its pool and the initial state of a session.
 func (l *loop) prepare(v *loginAttempt) {
 	c := v.c
 	c.p = l.pool(v.key)
@@ -72,12 +72,12 @@ func (l *loop) prepare(v *loginAttempt) {
 	c.status = v.ok.Status &^ (mywire.StatusSessionState | mywire.StatusMoreResults)
 }
 
-// seat is the rest of admit for a client whose socket is the loop's.
+// seat completes admit for a client whose socket is the loop's.
 func (l *loop) seat(v *loginAttempt) {
 	c := v.c
 	l.Clients[c.id] = c
 	if v.refused {
-		c.goesOn(v.former) // it has been told
+		c.goesOn(v.former) // it has got the error
 	} else {
 		l.welcome(v)
 	}
@@ -90,22 +90,22 @@ func (l *loop) seat(v *loginAttempt) {
 	}
 }
 
-// welcome tells a client that its login is done.
+// welcome tells a client that its login is complete.
 func (l *loop) welcome(v *loginAttempt) {
 	c := v.c
 	ok := v.ok
 	if v.again {
-		ok.Info, ok.State = nil, nil // servers tell these of logins alone
+		ok.Info, ok.State = nil, nil // servers send these only after a login
 	}
 	c.s.Write(v.wire.AppendWelcome(nil, &ok)) // from now on others may KILL it
 	l.srv.LoginTimes.Add(v.key.database, l.Now-v.began)
 	if v.donated != nil {
 		base := c.p.facts.base["autocommit"]
-		if base != "" && c.p.facts.mariadb && isOff(base) == autocommits(v.donated.status) { // MySQL does not tell it
-			// The client was told how sessions begin now. One that takes its writes for
+		if base != "" && c.p.facts.mariadb && isOff(base) == autocommits(v.donated.status) { // MySQL does not report it
+			// The client got the current default reported. A client that takes its writes for
 			// committed must not run where they are not.
 			l.srv.renew(l)
-			c.set = c.p.settings.With(c.set, autocommitOf(v.donated.status)) // the connections of before may stay
+			c.set = c.p.settings.With(c.set, autocommitOf(v.donated.status)) // older connections may stay
 			c.settings.start = c.set
 		}
 		c.p.ConnManager().TakeIn(v.donated)

@@ -15,11 +15,10 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// This file hands clients over to another process: those of which all that there is is
-// data, because they have no backend, and nothing under way or nothing of it sent. See
-// package handover.
+// This file hands clients over to another process: those whose whole state is data, because
+// they have no backend, and either nothing in flight or none of it sent. See package handover.
 
-// A movedClient is a client as one process hands it to the next.
+// A movedClient is a client as one process sends it to the next.
 type movedClient struct {
 	User, Database, Addr string
 	Class                mywire.Caps // of the pool
@@ -29,35 +28,35 @@ type movedClient struct {
 	Status               mywire.Status
 	Salt                 []byte
 	TLS, Borrows         bool // see login
-	Changes              int  // of its user, that were refused
+	Changes              int  // refused changes of the user
 	AwaitsFacts          bool // see login
 
-	Sets       [][]session.Setting // what Set, Start and statements number
+	Sets       [][]session.Setting // the lists that Set, Start and statements refer to by index
 	Set, Start int
 	Mode       myscan.Mode
 	Owed       []byte
-	List       string // of variables of which it is told, if it is chosen
+	List       string // of tracked variables, if it is chosen
 	ListChosen bool
 	Statements []movedStatement
-	Seq, Last  uint32 // the numbers that were given last, and to the statement prepared last
+	Seq, Last  uint32 // the last id given, and that of the statement prepared last
 
-	// Values that its last statements left.
+	// Diagnostics of its last statements.
 	LastID                   uint64
 	IDUnknown                bool
 	Warnings                 uint16
 	Failed, Spread, Probed   bool
 	Stash                    []byte
 	Draws, KeepsIDs, HasGTID bool
-	Asks                     bool // for warnings
+	Asks                     bool // it reads warnings
 	Age, Idle                time.Duration
 	Units, Grouped, Errors   uint64
 	In, Out                  []byte // read and not consumed; not written
 
-	made []readStmt // of Statements, if their texts are long: see read
+	made []readStmt // the Statements, parsed by read if their texts are long
 }
 
-// read reads the texts of the client's statements, unless they are short enough together to
-// be read on a loop.
+// read parses the texts of the client's statements, unless they are short enough together to be
+// parsed on a loop.
 func (m *movedClient) read() {
 	size := 0
 	for i := range m.Statements {
@@ -73,7 +72,7 @@ func (m *movedClient) read() {
 	}
 }
 
-// A movedStatement is one that the client has prepared.
+// A movedStatement is a prepared statement of the client.
 type movedStatement struct {
 	ID      uint32
 	SQL     string
@@ -88,10 +87,10 @@ type movedStatement struct {
 type clientMover struct {
 	c *client
 
-	stays bool // it cannot be
+	stays bool // it cannot be handed over
 }
 
-// bare reports whether nothing of the client is anywhere but in this process.
+// bare reports whether the client's state is nowhere but in this process.
 func (mv *clientMover) bare() bool {
 	c := mv.c
 	return (c.state == stateOpen || c.state == stateWaiting) && !c.inTx() && c.link == nil && c.cur == nil && len(c.again) == 0 &&
@@ -100,10 +99,10 @@ func (mv *clientMover) bare() bool {
 		!c.login.packs && !c.draining && !c.s.Closing && !c.s.Closed
 }
 
-// still reports whether nothing of the client's commands has been sent that is not answered.
+// still reports whether none of the client's unanswered commands has been sent.
 func (mv *clientMover) still() bool { return mv.c.inflight == 0 || mv.queued() != nil }
 
-// queued returns the one command of the client that is under way, if that waits in weir.
+// queued returns the client's only command in flight, if that waits in weir.
 func (mv *clientMover) queued() *unit {
 	c := mv.c
 	if c.inflight != 1 {
@@ -121,12 +120,12 @@ func (mv *clientMover) queued() *unit {
 	return nil
 }
 
-// recall makes the command that waits in weir the client's next once more.
+// recall makes the command that waits in weir the client's next command again.
 func (mv *clientMover) recall() {
 	c := mv.c
 	if c.state == stateWaiting {
 		c.state.leave(stateWaiting)
-		c.fwd.attempt++ // what is made ready for it is for others
+		c.fwd.attempt++ // a backend that is being prepared for it goes to others
 	}
 	if u := mv.queued(); u != nil {
 		u.dead = true
@@ -143,22 +142,22 @@ func (mv *clientMover) recall() {
 // ready reports whether the client can be handed over now.
 func (mv *clientMover) ready() bool { return mv.near() && mv.c.diag.known() }
 
-// near reports whether it can be but for its last id, which has to be asked for.
+// near reports whether it can be, except that its last id may have to be queried.
 func (mv *clientMover) near() bool {
 	c := mv.c
 	return mv.bare() && core.FewBytes(c.s) && mv.may() && mv.still()
 }
 
-// waits has a client that sends commands without a pause take none now, since it is
-// to be handed over: at once, or when what is under way has been answered.
+// waits stops a client that sends commands without a pause, since it is to be handed over: at
+// once, or after the answers to what is in flight.
 func (mv *clientMover) waits() bool {
 	c := mv.c
 	if mv.stays || c.inTx() {
 		return false
 	}
 	if mv.near() {
-		// It may not go while its bytes are being read; and it is resumed when its id is
-		// known, which the next write would make unknown again.
+		// It cannot leave while its bytes are being read. It also resumes when its id is known,
+		// which the next write would make unknown again.
 		if c.diag.known() && !c.resuming {
 			c.resuming = true
 			c.l.Agenda.Session(c)
@@ -168,8 +167,8 @@ func (mv *clientMover) waits() bool {
 	return c.pins.held == 0 && c.inflight > 0
 }
 
-// may reports whether another process could serve the client. The one that takes it in
-// must be able to log in as its user; and what is known of a TLS connection stays here.
+// may reports whether another process could serve the client. That process must be able to log
+// in as its user, and the state of a TLS connection cannot be moved.
 func (mv *clientMover) may() bool {
 	c := mv.c
 	if mv.stays {
@@ -183,15 +182,15 @@ func (mv *clientMover) may() bool {
 	return !mv.stays && c.p.MayDial()
 }
 
-// move hands the client over, and reports whether it has gone. Not to be called while its
-// bytes are being read.
+// move hands the client over, and reports whether it has gone. It must not be called while the
+// client's bytes are being read.
 func (mv *clientMover) move() bool {
 	c := mv.c
 	if c.l.Giving() == nil || c.s.Closed || mv.stays {
 		return false
 	}
 	if c.diag.last.soft && c.link != nil && c.cur == nil && !c.state.asking() && len(c.s.In) == 0 {
-		c.diag.fetchWarnings(nil) // it keeps its backend for these alone
+		c.diag.fetchWarnings(nil) // it keeps its backend only for these
 		return false
 	}
 	if !mv.ready() {
@@ -205,7 +204,7 @@ func (mv *clientMover) move() bool {
 	return true
 }
 
-// pack is the client as data.
+// pack returns the client as data.
 func (mv *clientMover) pack(in, out []byte) *movedClient {
 	c := mv.c
 	d, last := &c.diag, &c.diag.last
@@ -215,7 +214,7 @@ func (mv *clientMover) pack(in, out []byte) *movedClient {
 		Changes: c.login.failed, AwaitsFacts: c.login.awaitsFacts,
 		Mode: c.texts.mode, Owed: c.settings.owed, Seq: c.stmts.seq,
 		LastID: last.id, IDUnknown: last.unknown, Warnings: last.warnings, Failed: last.failed, Probed: last.probed,
-		Spread: last.spread || last.on != nil, // on another connection, in any case
+		Spread: last.spread || last.on != nil, // it will be on another connection in any case
 		Stash:  last.stash, Draws: d.draws, KeepsIDs: d.keepsIDs, HasGTID: d.wroteGTID, Asks: d.asks,
 		Age: c.l.Now - c.since, Idle: c.l.Now - c.idleSince,
 		Units: c.stats.units, Grouped: c.stats.grouped, Errors: c.stats.errors,
@@ -235,7 +234,7 @@ func (mv *clientMover) pack(in, out []byte) *movedClient {
 	return m
 }
 
-// comeBack goes on with a client that was not handed over after all.
+// comeBack continues a client whose handover failed.
 func (mv *clientMover) comeBack(fd int, in, out []byte, stays bool) {
 	c := mv.c
 	s, err := c.l.WatchAgain(fd, c, c.s, in, out)
@@ -252,23 +251,23 @@ func (mv *clientMover) comeBack(fd int, in, out []byte, stays bool) {
 	c.resume()
 }
 
-// A handoverSide is the server as a handover.Side.
+// A handoverSide implements handover.Side for the server.
 type handoverSide struct {
 	*core.Handover[*loop]
 	srv *Server
 }
 
-// Heritage is a server as what hands over, and takes over.
+// Heritage returns the side of a server that hands over and takes over.
 func Heritage(s *Server) handover.Side { return &handoverSide{&s.Handover, s} }
 
-// handedLogins are what the next process must know of logins.
+// handedLogins are the facts about logins that the next process needs.
 type handedLogins struct {
 	Gates  core.Gates
 	Keys   map[string]*mywire.ClientKeys
 	LastID uint32
 }
 
-// idGap is how many connection ids are left to logins that are under way.
+// idGap is how many connection ids are reserved for logins in progress.
 const idGap = 1 << 12
 
 // Legacy implements handover.Side.
@@ -276,7 +275,7 @@ func (h *handoverSide) Legacy(context.Context) ([]byte, error) {
 	return core.Encode(handedLogins{Gates: h.Gates(), Keys: h.srv.creds.All(), LastID: h.srv.lastID.Load()})
 }
 
-// Inherit implements handover.Side. What the configuration says goes before what the other
+// Inherit implements handover.Side. The configuration takes precedence over what the other
 // process had learned.
 func (h *handoverSide) Inherit(data []byte) error {
 	var from handedLogins
@@ -289,8 +288,8 @@ func (h *handoverSide) Inherit(data []byte) error {
 	return nil
 }
 
-// A killQuestion is a KILL that is passed to the process before, a killAnswer what the
-// client is told of it: nothing is that it was done.
+// A killQuestion is a KILL that is forwarded to the previous process; a killAnswer is its
+// result, with a nil error if it was done.
 type (
 	killQuestion struct {
 		ID    uint32
@@ -322,8 +321,8 @@ func (h *handoverSide) Answer(ctx context.Context, question []byte) []byte {
 	return answer
 }
 
-// before has the KILL carried out by the process before, which may have the client; ok is
-// false if there is none.
+// before forwards the KILL to the previous process, which may have the client; ok is false if
+// there is none.
 func (k killRequest) before(srv *Server) (e *mywire.Error, ok bool) {
 	question, err := core.Encode(killQuestion{k.id, k.query, k.user, k.admin})
 	if err != nil {
@@ -357,7 +356,7 @@ func (h *handoverSide) Receive(decode func(v any) error, fd int) (handover.Admis
 	}), nil
 }
 
-// mayEnter tells what of the configuration keeps a client out.
+// mayEnter returns why the configuration does not admit a client, or nil.
 func (h *handoverSide) mayEnter(m *movedClient) error {
 	cfg := h.srv.cfg()
 	_, held := h.srv.creds.Secret(m.User)
@@ -370,14 +369,14 @@ func (h *handoverSide) mayEnter(m *movedClient) error {
 	return nil
 }
 
-// turnOut tells a client that its session ends, as the server does that stops: clients log
-// in again.
+// turnOut sends a client the error that its session ends, as a server that stops does: clients
+// log in again.
 func (m *movedClient) turnOut(why error) (last []byte, said error) {
 	e := mywire.NewError(mywire.ErrServerShutdown, "weir was restarted, and the session cannot go on: %v", why)
 	return mywire.AppendError(m.Out, 0, e), why
 }
 
-// takeIn makes a client of another process one of the loop.
+// takeIn adds a client of another process to the loop.
 func (l *loop) takeIn(m *movedClient, fd int, drop func()) {
 	c := newClient(l)
 	c.p = l.pool(poolKey{user: m.User, database: m.Database, caps: m.Class, charset: m.Charset})
@@ -391,7 +390,7 @@ func (l *loop) takeIn(m *movedClient, fd int, drop func()) {
 	if m.ListChosen {
 		c.settings.list = listOf(m.List)
 	}
-	c.cached.Wrote() // what it wrote there must be seen here
+	c.cached.Wrote() // its writes there must be visible here
 	s, err := l.Watch(fd, c)
 	if err != nil {
 		l.srv.Log.Error("cannot watch client socket", "error", err)
@@ -406,7 +405,7 @@ func (l *loop) takeIn(m *movedClient, fd int, drop func()) {
 	}
 	c.settings.readMode()
 	if c.p.facts.text == "" {
-		c.texts.mode = m.Mode // until a connection has told more
+		c.texts.mode = m.Mode // until a connection has reported more
 	}
 	c.stmts.takeIn(m, sets)
 	d, last := &c.diag, &c.diag.last
@@ -421,7 +420,7 @@ func (l *loop) takeIn(m *movedClient, fd int, drop func()) {
 	c.resume()
 }
 
-// takeIn makes the statements of a client of another process this one's.
+// takeIn adds the statements of a client of another process.
 func (ss *statements) takeIn(m *movedClient, sets []*session.Set) {
 	p := ss.c.p
 	ss.seq = m.Seq

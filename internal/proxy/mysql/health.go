@@ -10,8 +10,7 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// Healthy reports why the server cannot be used, nil if it can: see
-// core.Server.CheckHealth.
+// Healthy returns why the server cannot be used, or nil if it can: see core.Server.CheckHealth.
 func (s *Server) Healthy(ctx context.Context) error {
 	return s.CheckHealth(ctx, s.Host(), func(ctx context.Context) (bool, error) { return s.asker.ask(ctx, s) })
 }
@@ -24,20 +23,20 @@ func (p *pool) LastAnswer() (last time.Duration) {
 	return last
 }
 
-// A healthChecker asks the server whether it works, on a connection that is kept.
+// A healthChecker checks whether the server works, on a connection that it keeps.
 type healthChecker struct {
 	mu       sync.Mutex
 	conn     *mywire.Server    // guarded by mu: the last question's; or nil
-	endpoint upstream.Endpoint // guarded by mu: of conn
+	endpoint upstream.Endpoint // guarded by mu: of the last check; or nil
 }
 
-// ask asks the server, on the connection of the last question if that still
-// exists. refused tells that nobody was let in, which is an answer, too.
+// ask checks the server, on the connection of the last check if that still exists. refused
+// reports that the server refused weir's user, which also shows that it works.
 func (h *healthChecker) ask(ctx context.Context, s *Server) (refused bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !s.Monitor.Goes(h.endpoint) {
-		h.drop() // that server works, perhaps, but is not the one any more
+		h.drop() // that server may work, but is not the current one any more
 	}
 	if h.conn != nil {
 		_, err := h.conn.Exec(ctx, "DO 0")
@@ -54,7 +53,7 @@ func (h *healthChecker) ask(ctx context.Context, s *Server) (refused bool, err e
 	case err == nil:
 		h.conn, h.endpoint = conn, e
 	case refusesUser(code):
-		return true, nil // alive enough to say so
+		return true, nil // the server is up
 	case ctx.Err() != nil && errors.Is(err, context.DeadlineExceeded):
 		return false, context.Cause(ctx)
 	}
@@ -69,7 +68,7 @@ func (h *healthChecker) drop() {
 	}
 }
 
-// close closes the connection for questions.
+// close closes the connection.
 func (h *healthChecker) close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

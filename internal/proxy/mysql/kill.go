@@ -10,11 +10,11 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// This file is KILL of a connection that a client of weir has: by the number
-// that weir gave it; and how weir has the server carry one out.
+// This file handles KILL of a connection of one of weir's clients, by the id that weir gave it,
+// and sends KILLs to the server.
 
-// errKilled is what MariaDB tells the victim of a KILL before it hangs up. MySQL
-// says nothing to it, or this of its statement.
+// errKilled is the error that MariaDB sends the victim of a KILL before it closes the
+// connection. MySQL sends nothing, or errInterrupted for its statement.
 func (s *Server) errKilled() *mywire.Error {
 	if g := s.known.get(); g != nil && g.IsMariaDB() {
 		return mywire.NewError(mywire.ErrMariaConnectionKilled, "Connection was killed")
@@ -22,9 +22,9 @@ func (s *Server) errKilled() *mywire.Error {
 	return errInterrupted()
 }
 
-// kill runs the client's KILL of the connection that weir called id: of its
-// statement alone if query is set. Nothing else of the client's may be under way.
-// It answers the client, which takes no further commands until then.
+// kill executes the client's KILL of the client with the given id: only of its statement if
+// query is set. The client must have nothing else in flight. It gets the answer, and executes
+// no further commands before that.
 func (c *client) kill(id uint32, query bool) {
 	srv := c.l.srv
 	srv.Cancels.Add(1)
@@ -44,15 +44,15 @@ func (c *client) kill(id uint32, query bool) {
 	k.here(srv, finish)
 }
 
-// A killRequest is a KILL of a number that a weir has given.
+// A killRequest is a KILL of a connection id that a weir has given.
 type killRequest struct {
 	id    uint32
-	query bool   // of the statement alone
-	user  string // who wants it
-	admin bool   // and may kill what belongs to others
+	query bool   // only the statement
+	user  string // who requests it
+	admin bool   // and may kill the sessions of others
 }
 
-// here carries it out on a client of this weir. It calls finish once, on any goroutine.
+// here executes it on a client of this weir. It calls finish once, on any goroutine.
 func (k killRequest) here(srv *Server, finish func(*mywire.Error)) {
 	unknown := mywire.NewError(mywire.ErrNoSuchThread, "Unknown thread id: %d", k.id)
 	victims, found := srv.Owner(k.id)
@@ -70,7 +70,7 @@ func (k killRequest) here(srv *Server, finish func(*mywire.Error)) {
 		victim := victims.Clients[k.id]
 		switch {
 		case victim == nil:
-			finish(unknown) // it logs in, or has just left
+			finish(unknown) // it is logging in, or has just left
 		case victim.p.key.user != k.user && !k.admin:
 			finish(mywire.NewError(mywire.ErrKillDenied, "You are not owner of thread %d", k.id))
 		case k.query:
@@ -100,7 +100,7 @@ func (c *client) killEnded(e *mywire.Error) {
 	}
 }
 
-// killSelf is what a client gets that names itself.
+// killSelf answers a client that kills itself.
 func (c *client) killSelf(query bool) {
 	if query {
 		c.responder.refuseHere(errInterrupted())
@@ -110,7 +110,7 @@ func (c *client) killSelf(query bool) {
 	c.s.CloseAfterFlush()
 }
 
-// disconnect ends the client's session, and the statement that it has under way.
+// disconnect ends the client's session, and its statement in flight.
 func (c *client) disconnect(done func(*mywire.Error)) {
 	srv, p := c.l.srv, c.p
 	b := underWay{c}.head()
@@ -121,8 +121,8 @@ func (c *client) disconnect(done func(*mywire.Error)) {
 	case b == nil:
 		defer done(nil)
 	case b == c.link:
-		// This backend is used up. Its number is never given again, so that the
-		// KILL may come as late as it likes.
+		// This backend is not used again, and the server never reuses its id, so the KILL may
+		// come at any time.
 		killOrder{p, b.Endpoint, fmt.Sprintf("KILL %d", b.id), func(*mywire.Error) { done(nil) }}.send()
 	default:
 		b.cancel(b.Head(), func(*mywire.Error) { done(nil) })
@@ -144,7 +144,7 @@ func (c *client) disconnect(done func(*mywire.Error)) {
 	c.s.Close(errors.New("killed by another client"))
 }
 
-// A killOrder is a KILL that the server is to run. done is called on the loop.
+// A killOrder is a KILL for the server to execute. done is called on the loop.
 type killOrder struct {
 	p    *pool
 	at   upstream.Endpoint
@@ -152,8 +152,8 @@ type killOrder struct {
 	done func(*mywire.Error)
 }
 
-// send has the server run it: on a connection made for it, since all others may be busy,
-// or on a free one where weir cannot make any.
+// send makes the server execute it: on a new connection, since all others may be busy, or on a
+// free one if weir cannot open any.
 func (o killOrder) send() {
 	p, srv := o.p, o.p.l.srv
 	if !srv.mayDial(p.key) {
@@ -174,7 +174,7 @@ func (o killOrder) send() {
 	})
 }
 
-// byFree has a free backend run it.
+// byFree executes it on a free backend.
 func (o killOrder) byFree(why error) {
 	p := o.p
 	b := p.take(p.settings.Empty(), nil)
@@ -189,12 +189,12 @@ func (o killOrder) byFree(why error) {
 			err = u.err
 		}
 		e := o.told(err)
-		p.l.Post(func() { o.done(e) }) // when the answer has been dealt with
+		p.l.Post(func() { o.done(e) }) // after the current answer is processed
 	})
 }
 
-// told is what the client that sent the KILL hears of err. That there is nothing
-// to kill any more is what it wanted.
+// told returns the error for the client that sent the KILL. If there is nothing to kill any
+// more, the KILL has succeeded.
 func (o killOrder) told(err error) *mywire.Error {
 	if err == nil || mywire.CodeOf(err) == mywire.ErrNoSuchThread {
 		return nil

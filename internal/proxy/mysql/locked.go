@@ -12,42 +12,42 @@ import (
 	"github.com/weirdb/weir/internal/proxy/sqlscan/myscan"
 )
 
-// This file is about reads that do not share, and wait for a lock on a connection of
-// their client's own. One locked table could occupy a pool that way. When somebody
-// waits for a backend and there is none, the server is asked which of its sessions wait
-// for a lock; the reads among them go on apart (apart.go), in the slots that there are.
-// Reads that are only slow are left alone.
+// This file handles reads that do not share, and wait for a lock on a connection that their
+// client owns. One locked table could occupy a pool that way. When a client waits for a backend
+// and none can be opened, weir queries which of the server's sessions wait for a lock; the
+// reads among them go on apart (apart.go), as far as there are slots. Reads that are only slow
+// are left alone.
 
 const (
-	// lockPatience is how long a read may take until weir asks what it waits for.
+	// lockPatience is how long a read may take before weir queries what it waits for.
 	lockPatience = 20 * time.Millisecond
-	// probeEvery is how often weir asks at first, and maxProbeWait what that grows to
-	// while nobody waits for a lock: each question takes a connection.
+	// probeEvery is the first interval between two queries, and maxProbeWait what it grows to
+	// while no read waits for a lock: each query takes a connection.
 	probeEvery   = 50 * time.Millisecond
 	maxProbeWait = time.Second
-	// suspectAfter is how long a read has taken at least that counts as one that waits
-	// for a lock where the server cannot be asked.
+	// suspectAfter is how long a read must have taken to count as one that waits for a lock if
+	// the query fails.
 	suspectAfter = 200 * time.Millisecond
 )
 
-// A lockProbe is a pool's question of who waits for a lock.
+// A lockProbe queries which of a pool's reads wait for a lock.
 type lockProbe struct {
 	p      *pool
 	asking bool
-	at     time.Duration // when it may be asked again
-	wait   time.Duration // that it began with
+	at     time.Duration // when the next query may start
+	wait   time.Duration // current interval
 }
 
-// mayMove reports whether a read on the client's own connection, with nothing of the
-// session there that the next statement needs, could run on any other as well.
+// mayMove reports whether a read on the client's own connection could run on any other as well,
+// because the session has no state there that the next statement needs.
 func (fw *forwarder) mayMove(u *unit, info *myscan.Statement) bool {
 	c := fw.c
 	return routeOf(info) == routeRead && c.pins.held == 0 && !c.diag.asks && len(c.texts.unjudged) == 0 && !c.inTx() && c.autocommit() && c.p.facts.known &&
 		!c.p.facts.silent && c.l.cfg.Mode != session.ModeSession && u.change == 0 && len(u.asks) == 0 && !u.hidesID
 }
 
-// lockable returns what the backend runs if that is a read that may go on apart, and
-// has taken at least so long.
+// lockable returns the unit that the backend executes if that is a read that may go on apart,
+// and has taken at least took.
 func (b *backend) lockable(took time.Duration) *unit {
 	u := b.Head()
 	if b.Mode != core.ModeOwned || u == nil || b.Depth() != 1 || !u.movable || u.wrote || u.dead || b.Cancels > 0 || b.owner != u.c ||
@@ -57,7 +57,7 @@ func (b *backend) lockable(took time.Duration) *unit {
 	return u
 }
 
-// ask asks the server who waits for a lock, if there are reads that may.
+// ask queries which sessions wait for a lock, if there are reads that may.
 func (q *lockProbe) ask() {
 	p := q.p
 	if q.asking || p.l.Now < q.at {
@@ -98,11 +98,11 @@ func (q *lockProbe) ask() {
 	})
 }
 
-// processState is the column of SHOW PROCESSLIST that says what a session does.
+// processState is the column of SHOW PROCESSLIST with the state of a session.
 const processState = 6
 
-// told has the reads that wait for a lock go on apart. If the server could not be
-// asked, the one that has taken longest is taken for such.
+// told makes the reads that wait for a lock go on apart. If the query failed, the read that has
+// taken longest counts as one.
 func (q *lockProbe) told(waits map[uint32]bool, err error) {
 	p := q.p
 	var found []*backend
@@ -131,7 +131,7 @@ func (q *lockProbe) told(waits map[uint32]bool, err error) {
 	}
 }
 
-// putApart takes the backend from the client whose read it runs. The read goes on there.
+// putApart takes the backend from the client whose read it executes. The read goes on there.
 func (b *backend) putApart(u *unit) {
 	c := u.c
 	c.link, c.cur, c.reader, c.diag.last.soft = nil, nil, nil, false

@@ -7,9 +7,9 @@ import (
 	"github.com/weirdb/weir/internal/proxy/sqlscan/myscan"
 )
 
-// noteLocks takes note of GET_LOCK and its relatives in a text. The names of
-// locks matter only for finding out whether one is still held: where one is no
-// plain literal, the pin lasts until RELEASE_ALL_LOCKS.
+// noteLocks records the calls of GET_LOCK and related functions in a text. weir needs the names
+// only to find out whether a lock is still held: if a name is no plain literal, the pin lasts
+// until RELEASE_ALL_LOCKS.
 func (ps *pins) noteLocks(u *unit, sql string) {
 	folded := upper(sql)
 	switch {
@@ -28,8 +28,8 @@ func (ps *pins) noteLocks(u *unit, sql string) {
 
 const getLock = "GET_LOCK"
 
-// releasesAll reports whether a text does nothing but call RELEASE_ALL_LOCKS. In any other it
-// may stand where it is not called.
+// releasesAll reports whether a text only calls RELEASE_ALL_LOCKS. In any other text the call
+// may not be executed.
 func releasesAll(folded string) bool {
 	switch strings.Join(strings.Fields(strings.TrimRight(folded, "; \t\r\n")), "") {
 	case "SELECTRELEASE_ALL_LOCKS()", "DORELEASE_ALL_LOCKS()":
@@ -38,11 +38,10 @@ func releasesAll(folded string) bool {
 	return false
 }
 
-// lockNames yields the first argument of each GET_LOCK in a text, "" for one that
-// is no plain literal. folded is upper of the text: the same bytes but for the case
-// of ASCII letters, so that a place in one is the same place in the other. That does
-// not hold for strings.ToLower, after which other letters, and bytes that are no
-// UTF-8, take another number of bytes.
+// lockNames yields the first argument of each GET_LOCK in a text, or "" for one that is no
+// plain literal. folded is upper of the text: only the case of ASCII letters differs, so
+// offsets are the same in both. That is not true of strings.ToLower, after which other letters,
+// and invalid UTF-8, have another number of bytes.
 func lockNames(sql, folded string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for at := 0; ; {
@@ -71,10 +70,10 @@ type tableLock uint8
 const (
 	lockedTables tableLock = 1 << iota // LOCK TABLES: UNLOCK TABLES, or the next transaction
 	lockedServer                       // FLUSH TABLES WITH READ LOCK: UNLOCK TABLES
-	lockedBackup                       // BACKUP, LOCK INSTANCE: the session's end, as far as weir cares
+	lockedBackup                       // BACKUP, LOCK INSTANCE: the session's end, as far as weir tracks it
 )
 
-// noteTableLocks takes note of what a statement may lock.
+// noteTableLocks records what a statement may lock.
 func (ps *pins) noteTableLocks(info *myscan.Statement) {
 	switch {
 	case info.Count != 1:
@@ -88,18 +87,17 @@ func (ps *pins) noteTableLocks(info *myscan.Statement) {
 	}
 }
 
-// tablesUnlocked drops the pin when the last lock has gone.
+// tablesUnlocked removes the pin when no lock is left.
 func (ps *pins) tablesUnlocked(which tableLock) {
 	if ps.tableLocks &^= which; ps.tableLocks == 0 {
 		ps.held &^= pinTableLock
 	}
 }
 
-// maxLocks bounds the names that are asked about; a session with more keeps its
-// pin.
+// maxLocks bounds the names that weir tracks; a session with more keeps its pin.
 const maxLocks = 16
 
-// askLocks asks the server whether the session still holds a lock.
+// askLocks queries whether the session still holds a lock.
 func (ps *pins) askLocks() {
 	c := ps.c
 	if ps.held&pinLock == 0 || len(ps.locks) == 0 || len(ps.locks) >= maxLocks {

@@ -20,17 +20,17 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// login leads one client through the handshake and hands it to an event loop. It
-// runs on a goroutine of its own with blocking reads. Where nothing has to be waited for
-// clients are met on the loop (pending_login.go), and come here where a login has to wait.
+// login performs the handshake with one client and hands it to an event loop. It runs on a
+// goroutine of its own with blocking reads. Logins that wait for nothing run on the loop
+// (pending_login.go), and come here when they have to wait.
 func (s *Server) login(ctx context.Context, conn net.Conn) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg().LoginTimeout)
 	defer cancel()
 	s.loginFailed(conn.RemoteAddr().String(), s.tryLogin(ctx, conn))
 }
 
-// loginFailed counts and logs why a login did not end well, if it did not. Who
-// comes and goes without a word, as health checks do, has not failed.
+// loginFailed counts and logs a failed login. A client that disconnects without an answer, as
+// health checks do, has not failed.
 func (s *Server) loginFailed(addr string, err error) {
 	if err == nil || errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
 		return
@@ -40,7 +40,7 @@ func (s *Server) loginFailed(addr string, err error) {
 }
 
 func (s *Server) tryLogin(ctx context.Context, raw net.Conn) error {
-	// Servers say these in place of their greeting.
+	// Servers send these errors instead of their greeting.
 	refuse := func(e *mywire.Error) error {
 		s.Refused.Add(1)
 		_, _ = raw.Write(mywire.AppendError(nil, 0, e)) // the client may be gone; e is what matters
@@ -69,12 +69,12 @@ func (s *Server) tryLogin(ctx context.Context, raw net.Conn) error {
 	return s.answered(ctx, newVisitor(c, wire, began))
 }
 
-// errFull is what a client is told when there are as many as may be.
+// errFull is the error for a client when --max-clients is reached.
 func errFull(cfg *Config) *mywire.Error {
 	return mywire.NewError(mywire.ErrTooManyConnections, "Too many connections (--max-clients of weir is %d)", cfg.MaxClients)
 }
 
-// newVisitor is a client that has answered the greeting.
+// newVisitor makes the login attempt of a client that has answered the greeting.
 func newVisitor(c *client, wire *mywire.Client, began time.Duration) *loginAttempt {
 	s := c.l.srv
 	c.caps, c.login.salt, c.login.tls = wire.Caps, wire.Salt, wire.Secure()
@@ -86,7 +86,7 @@ func newVisitor(c *client, wire *mywire.Client, began time.Duration) *loginAttem
 	}}
 }
 
-// answered goes on with a client that has answered the greeting.
+// answered continues the login of a client that has answered the greeting.
 func (s *Server) answered(ctx context.Context, v *loginAttempt) error {
 	if s.Sessions.Add(1) > int64(s.cfg().MaxClients) {
 		full := errFull(s.cfg())
@@ -99,12 +99,11 @@ func (s *Server) answered(ctx context.Context, v *loginAttempt) error {
 	return v.enter(ctx)
 }
 
-// firstAnswer is how long a client may take to answer the greeting, TLS included. It
-// is what servers allow (connect_timeout).
+// firstAnswer is how long a client may take to answer the greeting, TLS included. Servers allow
+// the same (connect_timeout).
 const firstAnswer = 10 * time.Second
 
-// accept is how weir receives a client: as the server would, as far as weir
-// carries it on.
+// accept returns how weir greets a client: as the server would, as far as weir supports it.
 func (s *Server) accept(server *mywire.Greeting, id uint32) mywire.AcceptConfig {
 	cfg := mywire.AcceptConfig{
 		ConnectionID: id, TLS: s.cfg().ClientTLS, TLSMode: s.cfg().ClientTLSMode,
@@ -114,7 +113,7 @@ func (s *Server) accept(server *mywire.Greeting, id uint32) mywire.AcceptConfig 
 	if s.cfg().LocalInfile {
 		carried |= mywire.CapLocalFiles
 	}
-	if server == nil { // not reached yet: what every server of the last years has
+	if server == nil { // not connected yet: what every server of the last years has
 		cfg.Caps = carried &^ mywire.CapsMariaDB
 		return cfg
 	}
@@ -129,28 +128,28 @@ func (s *Server) accept(server *mywire.Greeting, id uint32) mywire.AcceptConfig 
 	return cfg
 }
 
-// A loginAttempt is a client between its first message and its place on a loop.
+// A loginAttempt is a client between its answer to the greeting and its place on a loop.
 type loginAttempt struct {
 	c     *client
 	wire  *mywire.Client
 	began time.Duration
 	key   poolKey
-	again bool // it has changed its user
-	// former is who it is again if it may not become another; nil if its session ends then.
-	// refused: so it is.
+	again bool // it is a COM_CHANGE_USER
+	// former is the session that continues if the COM_CHANGE_USER fails; nil if the session
+	// ends then. refused: it has failed.
 	former  *formerSession
 	refused bool
 	keys    *mywire.ClientKeys // what it has just proved to weir; or nil
-	// ok is how the server welcomes such a client, once it is known.
+	// ok is the server's OK for such a login, once it is known.
 	ok mywire.OK
-	// donated is a connection that the login has opened, to be kept; or nil.
+	// donated is the connection that the login has opened, for the pool; or nil.
 	donated *backendConn
 }
 
 func (v *loginAttempt) server() *Server { return v.c.l.srv }
 
-// enter authenticates a client and posts it to its loop, or serves it the
-// console. On an error the client has been told why, and is gone.
+// enter authenticates a client and posts it to its loop, or serves it the console. If it
+// returns an error, the client has got an error, and is disconnected.
 func (v *loginAttempt) enter(ctx context.Context) (err error) {
 	s := v.server()
 	who := sight.Login{Engine: Engine, User: v.key.user, Database: v.key.database, Client: v.c.addr, Again: v.again}
@@ -205,8 +204,8 @@ func (v *loginAttempt) enter(ctx context.Context) (err error) {
 	return err
 }
 
-// authenticate checks the client, and that the server would have it. Where weir
-// cannot check as the server would, the server does.
+// authenticate checks the client, and whether the server accepts it. If weir cannot check as
+// the server would, the server does.
 func (v *loginAttempt) authenticate(ctx context.Context) error {
 	s := v.server()
 	cfg, user := s.cfg(), v.key.user
@@ -222,7 +221,7 @@ func (v *loginAttempt) authenticate(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if !listed { // else weir logs in to the server with the password of the list
+		if !listed { // otherwise weir logs in to the server with the password of the list
 			if err := v.confirm(ctx, keys); err != nil {
 				return err
 			}
@@ -244,7 +243,7 @@ func (v *loginAttempt) authenticate(ctx context.Context) error {
 			return v.relay(ctx, rows)
 		}
 		if _, seen := s.known.welcomes.get(v.key, s.Monotonic()); !seen && !secret.Teaches() {
-			return v.relay(ctx, rows) // weir could not ask the server by itself
+			return v.relay(ctx, rows) // weir could not log in to the server by itself
 		}
 	case cfg.Auth == AuthRelay:
 		return v.relay(ctx, nil)
@@ -258,9 +257,9 @@ func (v *loginAttempt) authenticate(ctx context.Context) error {
 	return v.vouch(ctx, secret.Plugin())
 }
 
-// confirm learns the password that LDAP has taken, for weir to log in to the server with.
-// One that is to take the place of another is learned when the server has taken it, too:
-// until then connections are opened with the other.
+// confirm learns the password that LDAP has accepted, for weir's logins to the server. If it
+// replaces another one, the server must accept it first: until then weir opens connections with
+// the old one.
 func (v *loginAttempt) confirm(ctx context.Context, keys *mywire.ClientKeys) error {
 	s := v.server()
 	if known := s.creds.Keys(v.key.user); known != nil && !(known.HasPassword && known.Password == keys.Password) {
@@ -279,7 +278,7 @@ func (v *loginAttempt) confirm(ctx context.Context, keys *mywire.ClientKeys) err
 			return fmt.Errorf("the server refuses %s: %w", v.key, e)
 		}
 		if err != nil {
-			return nil // of the password it has said nothing
+			return nil // the server has said nothing about the password
 		}
 	}
 	s.creds.Learn(v.key.user, keys)
@@ -287,7 +286,7 @@ func (v *loginAttempt) confirm(ctx context.Context, keys *mywire.ClientKeys) err
 	return nil
 }
 
-// askLDAP has the client say its password, and the LDAP server judge it.
+// askLDAP requests the password from the client, and checks it with the LDAP server.
 func (v *loginAttempt) askLDAP(ctx context.Context, d *ldap.Directory) (*mywire.ClientKeys, error) {
 	return v.wire.AskPassword(ctx, func(ctx context.Context, password string) error {
 		err := d.Check(ctx, v.key.user, password)
@@ -298,10 +297,10 @@ func (v *loginAttempt) askLDAP(ctx context.Context, d *ldap.Directory) (*mywire.
 	})
 }
 
-// stored returns what the server checks a client's login by, and the accounts that its
-// name may be; known is false if the server has to do that itself. Accounts that were asked
-// for at a login not long ago serve a client who has proved itself by them. Anyone else may
-// have a newer password, and is asked about.
+// stored returns the secret by which the server checks a client's login, and the accounts that
+// its name may mean; known is false if the server has to check itself. Accounts that were
+// queried at a recent login serve a client that proves its password by them. Any other client
+// may have a newer password, and weir queries its accounts.
 func (v *loginAttempt) stored(ctx context.Context) (secret mywire.Secret, rows [][]sql.NullString, known bool) {
 	s := v.server()
 	user, a := v.key.user, &s.known.accounts
@@ -318,29 +317,28 @@ func (v *loginAttempt) stored(ctx context.Context) (secret mywire.Secret, rows [
 	return secret, rows, known
 }
 
-// How a login was decided, in metrics.
+// How a login was decided, as a label of metrics.
 const (
-	loginPooled  = "pooled"  // at no connection to the server
-	loginDialed  = "dialed"  // by weir, and the server was asked with a connection of its own
+	loginPooled  = "pooled"  // without a connection to the server
+	loginDialed  = "dialed"  // by weir, which also logged in to the server
 	loginRelayed = "relayed" // by the server
 )
 
-// nobodysPlugin is the name of a plugin that no account has. To a client that
-// answers with it a server puts its own question, with a challenge of its own:
-// so weir can have the server question a client that weir has greeted before it
-// could know whom the server would be asked about.
+// nobodysPlugin is the name of a plugin that no account has. A server answers a client that
+// names it by a request to switch plugins, with a challenge of its own. That lets weir relay a
+// client that it has greeted before it knew which server plugin applies.
 const nobodysPlugin = "weir_relay"
 
-// relay has the server authenticate the client. The connection is kept: it is
-// the only way in for users whose secrets weir does not hold. rows are the accounts
-// that the user may be, if weir knows.
+// relay lets the server authenticate the client, and keeps the connection: for users whose
+// secrets weir does not hold it is the only source of connections. rows are the accounts that
+// the user may mean, if weir knows them.
 func (v *loginAttempt) relay(ctx context.Context, rows [][]sql.NullString) error {
 	s := v.server()
 	cfg := s.connectConfig(v.key)
 	overUnix := cfg.Network == "unix" || cfg.Network == "" && (cfg.Address[0] == '/' || cfg.Address[0] == '@')
 	if overUnix && !v.c.login.borrows {
-		// A server may take who is at the other end of a Unix socket for the
-		// proof, even behind a wrong password. That is weir, not the client.
+		// A server may accept the user at the other end of a Unix socket as the proof, even
+		// with a wrong password. That user is weir's, not the client's.
 		return v.turnAway(ctx, mywire.NewError(mywire.ErrAccessDenied,
 			"weir reaches the server by a Unix socket, where the server may go by weir's own user and not by the password of '%s': have --mysql name a TCP address, give weir the user's password (--mysql-auth-file), connect to weir over a Unix socket as its own user, or trust all that reach a loopback address (--trust-loopback)", v.key.user))
 	}
@@ -352,7 +350,7 @@ func (v *loginAttempt) relay(ctx context.Context, rows [][]sql.NullString) error
 		return err
 	}
 	s.known.note(pending.Greeting, s.Monotonic())
-	// Drivers understand the question even where they do not announce plugins.
+	// Drivers understand the request even if they do not announce plugins.
 	v.wire.Caps |= mywire.CapPluginAuth
 	v.wire.Response.Plugin, v.wire.Response.Auth = nobodysPlugin, nil
 	res, err := mywire.Relay(ctx, v.wire, pending)
@@ -384,9 +382,9 @@ func (v *loginAttempt) relay(ctx context.Context, rows [][]sql.NullString) error
 	return nil
 }
 
-// dialForLogin opens the connection over which a login is relayed. Where there are several
-// hosts it tries again for as long as statements wait for one that takes writes. hangs is
-// what the client is told if the server has not answered in time; or nil.
+// dialForLogin opens the connection on which a login is relayed. With several hosts it retries
+// for as long as statements wait for a host that takes writes. hangs is the error for the
+// client if the server has not answered in time; or nil.
 func (s *Server) dialForLogin(ctx context.Context, cfg mywire.ConnectConfig) (pending *mywire.Pending, endpoint upstream.Endpoint, hangs *mywire.Error, err error) {
 	patience := ctx
 	if !s.Monitor.Static() {
@@ -438,15 +436,15 @@ func (s *Server) dialForLogin(ctx context.Context, cfg mywire.ConnectConfig) (pe
 }
 
 const (
-	// maxTries is how many logins at a time try again to reach a host: the others wait for
-	// them, so that a server that comes back is not stormed.
+	// maxTries is how many logins at a time retry to reach a host: the others wait for them, so
+	// that a server that comes back is not flooded.
 	maxTries = 4
-	// triesPause is what each of them waits between two attempts.
+	// triesPause is how long each of them waits between two attempts.
 	triesPause = 50 * time.Millisecond
 )
 
-// awaitsHost reports whether another host may take a login that failed with err: no host
-// serves, or the connection failed in a way that says nothing of who logs in.
+// awaitsHost reports whether another host may accept a login that failed with err: no host
+// serves, or the connection failed in a way that does not concern the user.
 func awaitsHost(err error) bool {
 	var e *mywire.Error
 	if errors.As(err, &e) {
@@ -470,8 +468,8 @@ func (v *loginAttempt) turnAway(ctx context.Context, e *mywire.Error) error {
 	return e
 }
 
-// unreachable is what a client is told when there is no connection to the
-// server: the server's own words, if it has said any.
+// unreachable returns the error for a client when there is no connection to the server: the
+// server's own error, if it has sent one.
 func unreachable(err error) *mywire.Error {
 	var e *mywire.Error
 	if errors.As(err, &e) {
@@ -480,12 +478,13 @@ func unreachable(err error) *mywire.Error {
 	return mywire.NewError(mywire.ErrUnknown, "weir cannot reach the server: %v (check that it runs and that weir's --mysql names it)", err)
 }
 
-// A loginCache remembers for which logins the server has said yes, so that not each
-// of them costs a connection to the server.
+// A loginCache remembers which logins the server has accepted, so that not each of them costs a
+// connection to the server.
 type loginCache struct {
 	mu   sync.Mutex
 	seen map[poolKey]cachedLogin // guarded by mu
-	// forgot is when all was forgotten: what was asked before counts no more. Guarded by mu.
+	// forgot is when everything was removed: results of earlier logins do not count. Guarded by
+	// mu.
 	forgot time.Duration
 }
 
@@ -495,11 +494,11 @@ type cachedLogin struct {
 }
 
 const (
-	// welcomeKeep is how long the server's word holds: as long a locked or expired
-	// account and a dropped database still take logins. A storm of logins costs one
+	// welcomeKeep is how long an accepted login stays valid, and so how long a locked or
+	// expired account and a dropped database still accept logins. A storm of logins costs one
 	// connection in that time.
 	welcomeKeep = time.Second
-	// maxWelcomes bounds what is remembered.
+	// maxWelcomes bounds the logins that are remembered.
 	maxWelcomes = 1000
 )
 
@@ -510,7 +509,7 @@ func (w *loginCache) get(key poolKey, now time.Duration) (mywire.OK, bool) {
 	return have.ok, ok && now-have.at < welcomeKeep
 }
 
-// put keeps a yes of the server to a login that began at asked.
+// put records that the server has accepted a login that began at asked.
 func (w *loginCache) put(key poolKey, ok mywire.OK, asked, now time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -530,9 +529,8 @@ func (w *loginCache) forget(now time.Duration) {
 	w.seen, w.forgot = nil, now
 }
 
-// loginPatience is how long a login waits for the server. With the look at its
-// greeting before it is less than the ten seconds after which most clients give up
-// without having been told why.
+// loginPatience is how long a login waits for the server. With the check of its greeting
+// before, that is less than the ten seconds after which most clients give up without a reason.
 const loginPatience = 6 * time.Second
 
 // awaitServer bounds a login's wait for the server.
@@ -540,8 +538,8 @@ func (s *Server) awaitServer(ctx context.Context) (context.Context, context.Canc
 	return context.WithTimeout(ctx, min(s.cfg().ConnectTimeout, loginPatience))
 }
 
-// hangs is what a client is told whose login the server has not answered in time,
-// neither with a yes nor with a no; nil if it was not so, or if there is no host.
+// hangs returns the error for a client whose login the server has neither accepted nor refused
+// in time; nil if it has, or if there is no host.
 func (s *Server) hangs(login, wait context.Context, err error) *mywire.Error {
 	if err == nil || wait.Err() == nil || login.Err() != nil || errors.Is(err, upstream.ErrNoHost) {
 		return nil
@@ -550,11 +548,10 @@ func (s *Server) hangs(login, wait context.Context, err error) *mywire.Error {
 		s.cfg().MySQL.Address, min(s.cfg().ConnectTimeout, loginPatience), loginPatience)
 }
 
-// vouch asks the server whether it would have a client that weir has
-// authenticated, by logging in as that client: the database may not exist, or be
-// closed to this user. A server that cannot be reached at the moment has said
-// nothing against the client, whose statements wait for it then; one that takes
-// connections and says nothing has the client told so.
+// vouch checks whether the server accepts a client that weir has authenticated, by logging in
+// as that client: the database may not exist, or the user may lack access to it. If the server
+// is unreachable at the moment, the client is accepted, and its statements wait for the server;
+// if the server accepts connections but does not answer, the client gets an error.
 func (v *loginAttempt) vouch(ctx context.Context, method string) error {
 	s := v.server()
 	if ok, seen := s.known.welcomes.get(v.key, s.Monotonic()); seen {
@@ -572,7 +569,7 @@ func (v *loginAttempt) vouch(ctx context.Context, method string) error {
 	defer cancel()
 	conn, endpoint, err := s.connect(askCtx, v.key)
 	if mywire.CodeOf(err) == mywire.ErrAccessDenied && v.keys != nil && s.creds.Keys(v.key.user) == nil {
-		// An older password was known, which serves more plugins than keys do.
+		// weir knew an older password, which serves more plugins than keys do.
 		s.creds.Learn(v.key.user, v.keys)
 		conn, endpoint, err = s.connect(askCtx, v.key)
 	}
@@ -607,8 +604,8 @@ func (v *loginAttempt) vouch(ctx context.Context, method string) error {
 	return nil
 }
 
-// passes reports whether a server that refuses a connection with such an error is
-// only too busy for it.
+// passes reports whether a server that refuses a connection with this error number is only too
+// busy.
 func passes(code uint16) bool {
 	switch code {
 	case mywire.ErrTooManyConnections, mywire.ErrUserLimit, mywire.ErrResourceLimit, mywire.ErrServerShutdown:

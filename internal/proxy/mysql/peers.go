@@ -11,21 +11,21 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// This file is KILL of a client of another weir. The protocol has no request for that
-// which proves itself, as PostgreSQL's has: so a weir logs in to the other's console, by
-// the secret that they share, and says on whose behalf it asks.
+// This file handles KILL of a client of another weir. Unlike PostgreSQL's, the protocol has no
+// cancel request that authenticates itself. So a weir logs in to the other's console with the
+// secret that they share, and says for which user it asks.
 
-// peerUser is who a weir is at another one's console. There it may ask for nothing but
-// a KILL, which goes no further.
+// peerUser is the user name of a weir at another's console. There it may send nothing but a
+// KILL, which is not forwarded again.
 const peerUser = "weir_peer"
 
-// elsewhere reports whether the client is of a weir that this one can ask.
+// elsewhere reports whether the client belongs to a weir that this one can reach.
 func (k killRequest) elsewhere(cfg *Config) bool {
 	peer := peerOf(k.id)
 	return cfg.PeerID != 0 && peer != cfg.PeerID && cfg.Peers[peer] != "" && cfg.PeerSecret != ""
 }
 
-// passOn has the client's own weir carry it out, and returns what that said.
+// passOn forwards the request to the client's own weir, and returns its error.
 func (k killRequest) passOn(srv *Server) (said *mywire.Error) {
 	cfg := srv.cfg()
 	address := cfg.Peers[peerOf(k.id)]
@@ -49,7 +49,7 @@ func (k killRequest) passOn(srv *Server) (said *mywire.Error) {
 	return said
 }
 
-// text is the command for the other weir's console.
+// text returns the command for the other weir's console.
 func (k killRequest) text() string {
 	what, as := "CONNECTION", "USER"
 	if k.query {
@@ -61,7 +61,7 @@ func (k killRequest) text() string {
 	return fmt.Sprintf("PEER KILL %s %d %s %x", what, k.id, as, k.user)
 }
 
-// parseKilling reads a text.
+// parseKilling parses such a command.
 func parseKilling(text string) (k killRequest, ok bool) {
 	words := strings.Fields(text)
 	if len(words) == 5 {
@@ -76,10 +76,10 @@ func parseKilling(text string) (k killRequest, ok bool) {
 	return k, err == nil && bad == nil && isOurs(id) && (k.query || words[2] == "CONNECTION") && (k.admin || words[4] == "USER")
 }
 
-// isPeer reports whether somebody who logs in to the console says to be another weir.
+// isPeer reports whether a login to the console names the user of another weir.
 func (c *Config) isPeer(user string) bool { return user == peerUser && c.PeerSecret != "" }
 
-// peer answers another weir.
+// peer executes another weir's command.
 func (con *console) peer(text string) []byte {
 	k, ok := parseKilling(text)
 	if !ok {

@@ -12,10 +12,10 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// This file is logins on the event loop: a client that connects for each transaction
-// costs no goroutine, and no thread has to wake up for it. That goes for clients who prove
-// in their first message what weir knows already, and for whom the server has said yes a
-// moment ago. All others, and whatever is unusual, go on elsewhere: see Server.tryLogin.
+// This file runs logins on the event loop: a client that connects for each transaction costs no
+// goroutine, and wakes no thread. It handles clients whose first message proves what weir knows
+// already, if the server has accepted such a login recently. All other logins, and unusual
+// ones, continue on a goroutine: see Server.tryLogin.
 
 // A pendingLogin is a client that is logging in on a loop.
 type pendingLogin struct {
@@ -26,13 +26,13 @@ type pendingLogin struct {
 	greeter *mywire.Greeter
 }
 
-// canMeet reports whether clients are met on loops: the server's greeting is known and not
-// old, and no line of the audit log has to be waited for.
+// canMeet reports whether loops run logins: weir knows the server's greeting, which is not
+// stale, and has no audit log to wait for.
 func canMeet(s *Server) bool {
 	return s.cfg().Audit == nil && s.known.get() != nil && !s.known.stale(s.Monotonic())
 }
 
-// meet begins the login of a client on the loop with the fewest. l is the one that has
+// meet begins the login of a client on the loop with the fewest clients. l is the loop that has
 // accepted it.
 func (s *Server) meet(l *loop, fd int, from net.Addr, until context.Context) {
 	s.Arriving.Add(1)
@@ -106,12 +106,12 @@ func (g *pendingLogin) Lost(err error) {
 	g.failed(err)
 }
 
-// failed notes how the login has ended. The loop does not wait for the log.
+// failed logs the end of the login. The loop does not wait for the log.
 func (g *pendingLogin) failed(err error) {
 	g.l.srv.Background.Go(func() { g.l.srv.loginFailed(g.c.addr, err) })
 }
 
-// answered goes on with a guest that has answered the greeting.
+// answered continues the login of a client that has answered the greeting.
 func (g *pendingLogin) answered(wire *mywire.Client) {
 	s := g.l.srv
 	g.Spoke()
@@ -127,10 +127,10 @@ func (g *pendingLogin) answered(wire *mywire.Client) {
 	}
 	if s.Sessions.Add(1) > int64(s.cfg().MaxClients) || s.SessionCounts.Enter(s.Options(), database, user) != nil {
 		s.Sessions.Add(-1)
-		g.goElsewhere(v) // which says why not
+		g.goElsewhere(v) // which sends the reason
 		return
 	}
-	g.l.Given() // given back by OnClosed
+	g.l.Given() // OnClosed takes it back
 	g.left(false)
 	s.Logins.Add(1)
 	g.l.met++
@@ -143,8 +143,8 @@ func (g *pendingLogin) answered(wire *mywire.Client) {
 	c.s.Consume()
 }
 
-// proves reports whether the client has proved in its first message that it is who it
-// says, by what weir knows, and the server has said yes to such a login a moment ago.
+// proves reports whether the client's first message proves its password by what weir knows, and
+// whether the server has accepted such a login recently.
 func (v *loginAttempt) proves() bool {
 	s := v.c.l.srv
 	cfg, now := s.cfg(), s.Monotonic()
@@ -154,14 +154,14 @@ func (v *loginAttempt) proves() bool {
 	}
 	v.ok = ok
 	if v.wire.Response.Plugin != mywire.PluginNative && len(v.wire.Response.Auth) > 0 {
-		return false // who has sent another plugin's proof waits to hear what became of it
+		return false // a client that sent another plugin's proof waits for an answer to it
 	}
 	if cfg.Auth == AuthTrust {
 		s.LoginChecks.Add(AuthTrust, loginPooled)
 		return true
 	}
 	if cfg.Auth == AuthLDAP {
-		return false // it is asked for its password
+		return false // LDAP needs the password
 	}
 	secret, known := s.creds.Secret(v.key.user)
 	if !known && cfg.AuthQuery == "" && cfg.Auth == AuthAuto {
@@ -183,7 +183,8 @@ func (g *pendingLogin) End(err error) {
 	g.Sock.Close(err)
 }
 
-// left has the guest be none any more. The client's number is free again if it has gone.
+// left removes the login from the loop's. It frees the client's id if the client has
+// disconnected.
 func (g *pendingLogin) left(gone bool) {
 	g.PendingLogin.Leave()
 	g.l.Taken()
@@ -193,7 +194,7 @@ func (g *pendingLogin) left(gone bool) {
 	}
 }
 
-// goElsewhere takes the guest off the loop: v has answered the greeting; nil is one whose
+// goElsewhere moves the login to a goroutine. v has answered the greeting; nil means that its
 // answer is still to be read.
 func (g *pendingLogin) goElsewhere(v *loginAttempt) {
 	s := g.l.srv
@@ -205,7 +206,7 @@ func (g *pendingLogin) goElsewhere(v *loginAttempt) {
 	}, func() { s.Forget(g.c.id) })
 }
 
-// goOn is the rest of a guest's login, for who can wait.
+// goOn is the rest of a login, which may block.
 func (g *pendingLogin) goOn(ctx context.Context, v *loginAttempt, conn net.Conn) error {
 	s := g.l.srv
 	if v != nil {

@@ -30,15 +30,15 @@ const (
 	pinSequence                   // LASTVAL, see sequence.go
 	pinNextTx                     // SET TRANSACTION, for the next one
 	pinFoundRows                  // SQL_CALC_FOUND_ROWS, until the next statement
-	pinDiag                       // the client asks for what the statement before left
-	pinConnection                 // the client knows the connection's number
+	pinDiag                       // the client reads the diagnostics of the statement before
+	pinConnection                 // the client knows the connection's id
 	pinLongData                   // COM_STMT_SEND_LONG_DATA, until it is executed
 	pinCursor                     // a cursor of a prepared statement
 	pinOption                     // COM_SET_OPTION within a transaction
-	pinGTID                       // the client asks for the GTID of its last transaction
+	pinGTID                       // the client reads the GTID of its last transaction
 	pinGroup                      // SET RESOURCE GROUP
 	pinOpaque                     // something whose text weir cannot read may have left anything
-	pinUntracked                  // the server does not tell of changes of sessions
+	pinUntracked                  // the server does not report changes of session state
 	pinUnknown                    // a text that weir could not read
 	pinMode                       // the pool's mode is session
 	pinEnd

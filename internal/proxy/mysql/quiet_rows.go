@@ -6,11 +6,11 @@ import (
 	"github.com/weirdb/weir/internal/proxy/sqlscan/myscan"
 )
 
-// quiet reports whether the values of a row can give no warnings by themselves,
-// so that all warnings are the columns', which say which row they are of: constants
-// without a character set of their own, parameters, DEFAULT, and the time. The
-// warnings of other expressions could not be told apart among several rows. row is
-// as in myscan.InsertShape, and anything that is not plain is not quiet.
+// quiet reports whether the values of a row cause no warnings by themselves, so that all
+// warnings come from the columns and name their row: constants without a character set of their
+// own, parameters, DEFAULT, and the time. The warnings of other expressions could not be
+// assigned to one of several rows. row is as in myscan.InsertShape; anything that is not plain
+// is not quiet.
 func quiet(row string, mode myscan.Mode) bool {
 	for i := 0; i < len(row); {
 		switch ch := row[i]; {
@@ -42,8 +42,7 @@ func quiet(row string, mode myscan.Mode) bool {
 
 func isLetter(ch byte) bool { return ch|0x20 >= 'a' && ch|0x20 <= 'z' || ch == '_' }
 
-// stringLen is the length of the string that s begins with, 0 if that is not
-// clear.
+// stringLen returns the length of the string that s begins with, or 0 if that is not clear.
 func stringLen(s string, mode myscan.Mode) int {
 	for i := 1; i < len(s); i++ {
 		switch {

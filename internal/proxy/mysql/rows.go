@@ -11,21 +11,21 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// A rowsPlan is how the members of a rows lane become one statement.
+// A rowsPlan builds one statement of the members of a rows lane.
 type rowsPlan struct {
 	st     *stmt // prepared form; nil for texts
 	insert myscan.InsertShape
 	bySize map[int]*stmt // prepared statements by number of rows
-	exact  int           // up to so many rows each number has a statement of its own
+	exact  int           // up to this number of rows each number has a statement of its own
 }
 
-// A group is the members of one multi-row statement.
+// A group holds the members of one multi-row statement.
 type group struct {
 	ln    *lane
 	units []*unit
-	// warnings are those that the server listed, if there were any.
+	// warnings are those that the server listed.
 	warnings [][][]byte
-	asked    bool   // the server is asked for the warnings in any case
+	asked    bool   // the warnings are queried in any case
 	step     uint64 // from one row's id to the next
 }
 
@@ -36,11 +36,10 @@ func newRowsPlan(st *stmt) *rowsPlan {
 }
 
 const (
-	// planParameters bounds the parameters of the statements of one plan that a
-	// backend keeps prepared, but for the longest ones. The server needs some 300
-	// bytes for each.
+	// planParameters bounds the parameters of the statements of one plan that a backend keeps
+	// prepared, except for the longest ones. The server needs some 300 bytes for each.
 	planParameters = 8192
-	// maxExact bounds their number.
+	// maxExact bounds the number of these statements.
 	maxExact = 64
 )
 
@@ -58,7 +57,7 @@ func (r *rowsPlan) has(st *stmt) bool {
 	return false
 }
 
-// statement is the multi-row statement of n rows.
+// statement returns the multi-row statement of n rows.
 func (r *rowsPlan) statement(n int) *stmt {
 	st := r.bySize[n]
 	if st == nil {
@@ -68,10 +67,9 @@ func (r *rowsPlan) statement(n int) *stmt {
 	return st
 }
 
-// gather makes multi-row units of a group's members, for b. Texts make statements of
-// any size up to the limit. Prepared ones do so up to some size, and come in
-// multiples of that beyond it, so that each backend has to prepare few, and a
-// group makes one statement or two.
+// gather makes multi-row units of a group's members, for b. Texts make statements of any size
+// up to the limit. Prepared statements exist for each size up to exact, and beyond that for its
+// multiples, so that a backend has to prepare few, and a group makes one statement or two.
 func (r *rowsPlan) gather(ln *lane, units []*unit, b *backend) []*unit {
 	var out []*unit
 	limit := min(ln.Limit, ln.p.facts.rowsListed(ln.key.set, b.listed))
@@ -100,8 +98,8 @@ func (r *rowsPlan) gather(ln *lane, units []*unit, b *backend) []*unit {
 	return out
 }
 
-// fitting is how many of the units, at least one, make a statement below the
-// server's limit.
+// fitting returns how many of the units, at least one, make a statement below the server's
+// limit.
 func (r *rowsPlan) fitting(units []*unit, maxPacket int) int {
 	size := len(r.insert.Prefix) + len(r.insert.Suffix)
 	for i, u := range units {
@@ -113,10 +111,10 @@ func (r *rowsPlan) fitting(units []*unit, maxPacket int) int {
 	return len(units)
 }
 
-// maxParameters is the most that a prepared statement may have.
+// maxParameters is the most parameters that a prepared statement may have.
 const maxParameters = 65535
 
-// send appends the multi-row statement.
+// send appends the multi-row statement to the backend's output.
 func (g *group) send(b *backend, u *unit, tx bool) {
 	g.step = b.step
 	if s, own := g.ln.set.Get("auto_increment_increment"); own {
@@ -130,7 +128,7 @@ func (g *group) send(b *backend, u *unit, tx bool) {
 	}
 	b.s.Touch()
 	if tx {
-		// Warnings must be asked for at once: the next statement replaces them.
+		// The warnings must be queried at once: the next statement replaces them.
 		g.asked = true
 		b.ask("SHOW WARNINGS", func(w *unit) { g.warnings = w.result(b.p.key.caps) })
 	}
@@ -177,7 +175,7 @@ func (g *group) appendExecute(out []byte, id uint32) []byte {
 	return out
 }
 
-// values reads the unit's COM_STMT_EXECUTE.
+// values parses the unit's COM_STMT_EXECUTE.
 func (u *unit) values() mywire.ExecuteMsg {
 	m, err := mywire.ParseExecute(u.raw[mywire.HeaderLen:], u.st.params, 0)
 	if err != nil {
@@ -186,8 +184,8 @@ func (u *unit) values() mywire.ExecuteMsg {
 	return m
 }
 
-// answered is called when the multi-row statement has been answered. Without a
-// transaction around it, its warnings can still be asked for.
+// answered is called when the multi-row statement is answered. Without a transaction around it,
+// weir can still query its warnings.
 func (g *group) answered(u *unit) {
 	if !u.failed && u.ok.Warnings > 0 && !g.asked {
 		for b, r := range g.ln.Runs {
@@ -198,8 +196,8 @@ func (g *group) answered(u *unit) {
 	}
 }
 
-// conclude answers the members of a statement that is committed, or has them run
-// apart if it failed.
+// conclude answers the members of a statement that is committed, or runs them apart if it
+// failed.
 func (g *group) conclude(u *unit) {
 	ln := g.ln
 	if u.failed {
@@ -207,8 +205,8 @@ func (g *group) conclude(u *unit) {
 		return
 	}
 	if u.ok.AffectedRows != uint64(len(g.units)) {
-		// Nothing that the plan allows does this. The rows are there, but what
-		// each answer would have been is not known.
+		// Nothing that the plan allows does this. The rows exist, but the single answers are
+		// unknown.
 		g.lost(u, mywire.NewError(mywire.ErrUnknown, "weir: a statement of %d rows affected %d; the statement is committed", len(g.units), u.ok.AffectedRows))
 		return
 	}
@@ -236,8 +234,8 @@ func (g *group) conclude(u *unit) {
 
 var atRow = regexp.MustCompile(`at row (\d+)$`)
 
-// countWarnings gives each row its own warnings. Those that name no row are not
-// the values', see quiet: they come with the statement, or once for every row.
+// countWarnings assigns each row its own warnings. Warnings that name no row do not come from
+// values, see quiet: they belong to the statement, or occur once for every row.
 func (g *group) countWarnings(total int) []uint16 {
 	n := len(g.units)
 	counts := make([]uint16, n)
@@ -275,8 +273,8 @@ func (g *group) countWarnings(total int) []uint16 {
 	return counts
 }
 
-// apart runs the members in a transaction lane, where each has its own outcome.
-// Nothing of the statement has taken effect.
+// apart runs the members in a transaction lane, where each has its own outcome. The statement
+// has not taken effect.
 func (g *group) apart() {
 	ln := g.ln
 	ln.Fallbacks++
@@ -294,10 +292,10 @@ func (g *group) apart() {
 	g.units = nil
 }
 
-// minRows is how far failures may bring the size of a multi-row statement down.
+// minRows is how far failures may reduce the size of a multi-row statement.
 const minRows = 8
 
-// lost answers the members with an error: what became of them is not known.
+// lost answers the members with an error: their outcome is unknown.
 func (g *group) lost(_ *unit, e *mywire.Error) {
 	for _, m := range g.units {
 		if c := m.c; c != nil && !c.s.Closed {

@@ -157,22 +157,22 @@ func (sg *settings) trackVariable(set *session.Set, name, value string) *session
 			return set
 		}
 		if name == trackList && c.link != nil && c.link.shows {
-			return set // weir queries it
+			return set // weir queries the list itself
 		}
 		sg.choseVariables = sg.choseVariables || name == trackList
 		sg.choseChanges = sg.choseChanges || name == "session_track_state_change"
 		c.pins.add(cause)
 		if name == "session_track_schema" {
-			c.link.Doomed = true // it may be left in any database
+			c.link.Doomed = true // it may be left with any current database
 		}
 		return set
 	}
 	if name == "sql_auto_is_null" && (value == "ON" || value == "1") {
-		c.pins.add(pinSet) // a comparison with NULL then asks for LAST_INSERT_ID()
+		c.pins.add(pinSet) // a comparison with NULL then reads LAST_INSERT_ID()
 	}
 	if name == "profiling" && value != "OFF" && value != "0" || name == "optimizer_trace" && strings.Contains(value, "enabled=on") {
 		c.pins.add(pinSet)   // the server keeps texts and times of its statements, to show them,
-		c.link.Doomed = true // and no reset makes it forget them
+		c.link.Doomed = true // and no reset clears them
 	}
 	if strings.HasPrefix(name, "wsrep_") || strings.HasPrefix(name, "pseudo_") {
 		c.pins.add(pinSet)
@@ -184,8 +184,8 @@ func (sg *settings) trackVariable(set *session.Set, name, value string) *session
 	return c.p.settings.With(set, session.Setting{Name: name, Value: value, Literal: true})
 }
 
-// traces reports whether a text has a trace kept of its statement alone, which is the same
-// where that is only prepared.
+// traces reports whether a text makes the server keep a trace of its own statement. A prepared
+// one counts from its preparation on.
 func traces(sql string, info *myscan.Statement) bool {
 	return info.Effects.Has(myscan.EffStatementSet) && strings.Contains(strings.ToLower(sql), "optimizer_trace")
 }
@@ -193,8 +193,8 @@ func traces(sql string, info *myscan.Statement) bool {
 func (sg *settings) trackDatabase(set *session.Set, name string) *session.Set {
 	c := sg.c
 	if name == "" {
-		// The current database was dropped. Elsewhere there is no such state but
-		// on a connection that never had one.
+		// The current database was dropped. No other connection has that state, except one that
+		// never had a database.
 		c.pins.add(pinDatabase)
 		return set
 	}
@@ -207,8 +207,8 @@ func (sg *settings) trackDatabase(set *session.Set, name string) *session.Set {
 
 func uint64OrZero(s string) uint64 { return parseUint([]byte(s)) }
 
-// stateFor is the part of session state of which the client would be told
-// directly. A member of a group is not told of the group's transaction.
+// stateFor returns the part of session state that a client without weir would get reported. A
+// member of a group gets no report of the group's transaction.
 func (sg *settings) stateFor(state []byte, grouped bool) []byte {
 	if !sg.c.caps.Has(mywire.CapSessionTrack) {
 		return nil
@@ -217,9 +217,9 @@ func (sg *settings) stateFor(state []byte, grouped bool) []byte {
 	for len(state) > 0 {
 		ch, rest, err := mywire.ParseChange(state)
 		if err != nil {
-			return nil // track has reported it
+			return nil // track has reported the error
 		}
-		told := !grouped // what weir does not switch on or off is told as the server does
+		told := !grouped // changes that weir's settings do not affect are passed on
 		change := state[:len(state)-len(rest)]
 		switch ch.Kind {
 		case mywire.TrackSchema:
@@ -229,7 +229,8 @@ func (sg *settings) stateFor(state []byte, grouped bool) []byte {
 				break
 			}
 			if other := sg.c.p.facts.otherName(string(ch.Name)); other != "" && sg.tells([]byte(other)) {
-				// All are in weir's list, and it tells of it by the name that was set.
+				// weir's list has all variables, and the server reports this one by the name
+				// that was set.
 				told, change = true, mywire.AppendChange(nil, mywire.Change{Kind: ch.Kind, Name: []byte(other), Value: ch.Value})
 			}
 		case mywire.TrackStateChange:

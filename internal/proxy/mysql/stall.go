@@ -5,28 +5,28 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// This file is what happens to shared reads behind one that does not answer: it
-// waits for a lock, or is slow for its parameters though it is cheap as a rule.
-// Statements sent behind it cannot be unsent, but need not wait for it:
+// This file handles shared reads behind one that does not answer: it waits for a lock, or is
+// slow for its parameters although it is usually cheap. weir cannot take back the statements
+// sent behind it, but they need not wait for it:
 //
 //	before   shared  A(blocked) B C D
 //	after    apart   A(blocked) b c d      its backend leaves the pipelines
 //	         shared  B C D                 on another; answered from there
 //
-// The reads have no effects, so that the server runs b, c and d once more costs
-// its time and nothing else; their answers go to nobody. A keeps its backend
-// while the pool has a slot for it (apart.go). Otherwise it is killed by a KILL
-// QUERY, and runs again when there is one. By then nothing else is on that
-// connection that anybody waits for, so the KILL cannot hit another statement.
+// The reads have no effects, so the server's second execution of b, c and d only costs time;
+// weir drops the first answers. A keeps its backend while the pool has a slot for it
+// (apart.go). Otherwise weir kills it with KILL QUERY, and it runs again when there is a slot.
+// By then no client waits for anything else on that connection, so the KILL cannot hit another
+// statement.
 
-// Stalled takes a backend whose head is held up out of the pipelines. It reports
-// false if too many reads were moved lately.
+// Stalled takes a backend whose head is held up out of the pipelines. It returns false if too
+// many reads were moved recently.
 func (p *pool) Stalled(b *backend) bool {
 	if !p.MoveAway(&b.Conn) {
 		return false
 	}
 	u := b.Head()
-	defer p.sharing.end(b) // when it is known which of the others wait for the same
+	defer p.sharing.end(b) // once it is known which of the others wait for the same
 	switch {
 	case u.kind == unitHidden && u.st != nil: // a statement is being prepared, for which the server opens its tables
 		u.st.stall(p)
@@ -44,8 +44,8 @@ func (p *pool) Stalled(b *backend) bool {
 	return true
 }
 
-// stall keeps a statement that cannot be prepared at the moment out of the
-// pipelines, and the reads that wait for it.
+// stall takes a statement that cannot be prepared at the moment out of the pipelines, with the
+// reads that wait for it.
 func (st *stmt) stall(p *pool) {
 	st.learning = false
 	st.shape.Stall(p.l.Now + core.StallMark)
@@ -60,8 +60,7 @@ func (st *stmt) stall(p *pool) {
 	})
 }
 
-// nextAgain goes on with the moved reads of a client when the one before them is
-// answered.
+// nextAgain continues the moved reads of a client when the one before them is answered.
 func (c *client) nextAgain() {
 	if len(c.again) == 0 || c.s.Closed {
 		return
@@ -73,8 +72,8 @@ func (c *client) nextAgain() {
 	c.p.sharing.again(u)
 }
 
-// CheckTurns ends the turns of reads that have run apart for long while others
-// wait, and those of reads whose clients have left.
+// CheckTurns ends the turns of reads that have run apart for long while others wait, and those
+// of reads whose clients have left.
 func (p *pool) CheckTurns() {
 	for _, b := range p.Backends {
 		u := b.Head()
@@ -86,7 +85,7 @@ func (p *pool) CheckTurns() {
 				continue
 			}
 			if u = b.Head(); b.alone != nil {
-				u = b.alone // which waits for its statement to be prepared
+				u = b.alone // it waits for its statement to be prepared
 			}
 		}
 		took := p.l.Now - b.Since
@@ -97,7 +96,7 @@ func (p *pool) CheckTurns() {
 				b.signal(func(*mywire.Error) {})
 			}
 		case u.kind == unitClient && u.dead && u.read:
-			// A KILL that comes before the server has begun does nothing.
+			// A KILL that arrives before the server has begun has no effect.
 			if p.l.Now >= b.killAgain {
 				b.killAgain = p.l.Now + core.CancelAgain
 				b.signal(func(*mywire.Error) {})
@@ -113,7 +112,7 @@ func (p *pool) CheckTurns() {
 		}
 	}
 	for _, u := range p.Apart.Patient {
-		// While nobody knows better, their lock is held.
+		// Assume that their lock is still held.
 		if u.c != nil && u.read && u.shape != nil && u.shape.Stalled(p.l.Now) {
 			u.shape.Stall(p.l.Now + core.StallMark)
 		}
@@ -127,15 +126,14 @@ func (p *pool) CheckTurns() {
 	}
 }
 
-// exhausted reports whether somebody waits for a backend and none can be had.
+// exhausted reports whether a client waits for a backend and none can be opened.
 func (p *pool) exhausted() bool {
 	return (len(p.Excl) > 0 || len(p.Reads) > 0) && p.ConnManager().Spent(true) && p.ConnManager().Full()
 }
 
-// preempt kills a read that runs apart, unless its answer has begun, so that it
-// waits in weir and not on a backend. It runs again when it has a slot. A KILL that
-// comes before the server has begun with the read does nothing, so it may take
-// another.
+// preempt kills a read that runs apart, unless its answer has begun, so that it waits in weir
+// and not on a backend. It runs again when it has a slot. A KILL that arrives before the server
+// has begun with the read has no effect, so it may take another.
 func (b *backend) preempt(u *unit) {
 	now := b.p.l.Now
 	if u.wrote || u.dead || b.Cancels > 0 || now < b.killAgain || u.kind == unitClient && !u.read {

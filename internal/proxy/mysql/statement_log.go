@@ -8,7 +8,7 @@ import (
 	"github.com/weirdb/weir/internal/proxy/sqlscan"
 )
 
-// follow notes what is to be told of the unit's statement: h are its hints.
+// follow records what the logs need about the unit's statement; h are its hints.
 func (u *unit) follow(c *client, h *sqlscan.Hints, sql string) {
 	u.shape.From(h.File, h.Line)
 	if h.Trace != "" {
@@ -19,7 +19,7 @@ func (u *unit) follow(c *client, h *sqlscan.Hints, sql string) {
 	}
 }
 
-// report tells of a unit that is slow or traced.
+// report logs a slow unit, and records the span of a traced one.
 func (u *unit) report(r *sight.Run) {
 	p := u.c.p
 	st := sight.Statement{

@@ -11,14 +11,14 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// This file bounds what no queue bounds: a command that weir has, and that neither the
-// server runs nor a queue of the pool holds. Its client waits for a connection that is
-// being made ready, or for the answer to a question of weir's own over another
-// connection. That takes some round trips. If it took for ever the client would never
-// be told, so it counts as a wait for a connection.
+// This file bounds a wait that no queue bounds: weir has a command that neither the server
+// executes nor a queue of the pool holds. Its client waits for a connection that is being
+// prepared, or for the answer to a query of weir's own on another connection. That takes some
+// round trips. If it never ended, the client would wait without an error, so it counts as a
+// wait for a connection.
 
-// overdueSlack is how much longer than in a queue such a wait may take: what stands in
-// a queue is to be told by that.
+// overdueSlack is how much longer than in a queue such a wait may take, so that a command in a
+// queue fails by the queue's timeout.
 const overdueSlack = time.Second
 
 var errNotReady = errors.New("the server has not answered what makes the connection ready for a client (--queue-timeout)")
@@ -27,12 +27,12 @@ var errNotReady = errors.New("the server has not answered what makes the connect
 type unstartedCommand struct {
 	c *client
 
-	mark uint64 // what had been written to the client at ...
+	mark uint64 // bytes that had been written to the client at ...
 	at   time.Duration
 }
 
-// check refuses a command that is not begun for longer than --queue-timeout,
-// though it waits in no queue.
+// check refuses a command that was not started within --queue-timeout, although it waits in no
+// queue.
 func (bg *unstartedCommand) check() {
 	c := bg.c
 	limit := c.p.Limits.QueueTimeout
@@ -54,14 +54,14 @@ func (bg *unstartedCommand) check() {
 		b := c.fwd.readying
 		c.giveUpWaiting(e)
 		if b != nil {
-			b.s.Close(errNotReady) // it would be missing in the pool
+			b.s.Close(errNotReady) // the pool would go on without it
 		}
 		return
 	}
-	c.fatal(e) // what its connection is in the middle of, nobody knows
+	c.fatal(e) // the state of its connection is unknown
 }
 
-// awaits reports whether the client has sent a command that nobody is at.
+// awaits reports whether the client has sent a command that is not started.
 func (bg *unstartedCommand) awaits() bool {
 	c := bg.c
 	if c.cur != nil || c.inflight > 0 || c.state.leaving() || c.state == stateSending || c.transport.pass > 0 || c.transport.streams || c.s.Closing || c.link != nil && c.link.Depth() > 0 {
@@ -74,8 +74,8 @@ func (bg *unstartedCommand) awaits() bool {
 	return whole && len(c.s.In) > 0
 }
 
-// giveUpWaiting refuses the command for which the client waits for a backend. If one is
-// being made ready for it, that one goes to others.
+// giveUpWaiting refuses the command for which the client waits for a backend. A backend that is
+// being prepared for it goes to others.
 func (c *client) giveUpWaiting(e *mywire.Error) {
 	c.state.leave(stateWaiting)
 	c.fwd.attempt++
@@ -84,7 +84,7 @@ func (c *client) giveUpWaiting(e *mywire.Error) {
 	c.refuse(e)
 }
 
-// uses says what the pool's connections are busy with.
+// uses describes what the pool's connections are busy with.
 func (p *pool) uses() string {
 	const (
 		pinned = iota

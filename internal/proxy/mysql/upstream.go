@@ -11,7 +11,7 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// This file is about which of several hosts weir connects to.
+// This file chooses among several hosts.
 
 // Hosts implements core.Side.
 func (s *Server) Hosts() upstream.Config {
@@ -23,13 +23,13 @@ func (s *Server) Hosts() upstream.Config {
 	return u
 }
 
-// hosts are those of a server, of which one takes the connections.
+// hosts are the hosts of a server; one of them takes the connections.
 type hosts struct {
 	srv   *Server
-	roles *upstream.Kept[*mywire.Server] // they are asked on these what they are
+	roles *upstream.Kept[*mywire.Server] // connections on which their roles are queried
 }
 
-// toHost makes a configuration one for the host that connections go to.
+// toHost returns a configuration for the host that connections go to.
 func (h *hosts) toHost(ctx context.Context, cfg mywire.ConnectConfig) (mywire.ConnectConfig, upstream.Endpoint, error) {
 	s := h.srv
 	e, err := s.Monitor.Current(ctx)
@@ -39,7 +39,7 @@ func (h *hosts) toHost(ctx context.Context, cfg mywire.ConnectConfig) (mywire.Co
 	return s.at(cfg, e), e, nil
 }
 
-// at makes a configuration one for an endpoint.
+// at returns a configuration for an endpoint.
 func (h *hosts) at(cfg mywire.ConnectConfig, e upstream.Endpoint) mywire.ConnectConfig {
 	s := h.srv
 	if s.Monitor.Static() {
@@ -59,8 +59,8 @@ func (h *hosts) at(cfg mywire.ConnectConfig, e upstream.Endpoint) mywire.Connect
 	return cfg
 }
 
-// suspect has the hosts looked at where one of them could not be connected to, and
-// did not refuse the user.
+// suspect has the hosts checked after a connection to one of them failed for another reason
+// than a refused user.
 func (h *hosts) suspect(err error) {
 	if !refusesUser(mywire.CodeOf(err)) {
 		h.srv.Monitor.Suspect()
@@ -72,19 +72,19 @@ func (p *pool) Moved(now upstream.Endpoint) {
 	p.l.srv.known.welcomes.forget(p.l.srv.Monotonic())
 	p.l.srv.known.accounts.forget()
 	p.facts.known, p.facts.text = false, "" // another server may be of another kind
-	p.catalog.known = false                 // another server counts its statements by itself
+	p.catalog.known = false                 // another server has counters of its own
 	p.Leave(now)
 }
 
-// Asks whether the server takes writes, and which transactions it has, where these have numbers.
-// Where there is a super_read_only, it implies read_only.
+// Queries of whether the server takes writes, and of its transactions, if these have numbers.
+// super_read_only, where it exists, implies read_only.
 const (
 	roleSQL          = "SELECT @@GLOBAL.read_only, ''"
 	roleOfMySQLSQL   = "SELECT @@GLOBAL.read_only, @@GLOBAL.gtid_executed"
 	roleOfMariaDBSQL = "SELECT @@GLOBAL.read_only, @@GLOBAL.gtid_current_pos"
 )
 
-// probe asks a host what it is, as the DSN's user.
+// probe queries the role of a host, as the DSN's user.
 func (h *hosts) probe(ctx context.Context, e upstream.Endpoint) (upstream.Report, error) {
 	s := h.srv
 	if conn, ok := s.roles.Take(e); ok {
@@ -103,19 +103,19 @@ func (h *hosts) probe(ctx context.Context, e upstream.Endpoint) (upstream.Report
 	case err == nil:
 		return s.askRole(ctx, e, conn)
 	case refusesUser(mywire.CodeOf(err)) && s.cfg().Target == upstream.TargetAny:
-		return upstream.Report{}, nil // it answers
+		return upstream.Report{}, nil // it is up
 	}
 	return upstream.Report{}, err
 }
 
-// askRole asks on a connection, which it uses up or keeps.
+// askRole queries the role on a connection, which it closes or keeps.
 func (h *hosts) askRole(ctx context.Context, e upstream.Endpoint, conn *mywire.Server) (upstream.Report, error) {
 	ask := roleOfMySQLSQL
 	if conn.IsMariaDB() {
 		ask = roleOfMariaDBSQL
 	}
 	rows, err := conn.Query(ctx, ask)
-	if mywire.CodeOf(err) == mywire.ErrUnknownVariable { // of a relative of theirs
+	if mywire.CodeOf(err) == mywire.ErrUnknownVariable { // a fork that lacks the variable
 		rows, err = conn.Query(ctx, roleSQL)
 	}
 	if err == nil && (len(rows) != 1 || len(rows[0]) != 2) {
@@ -129,16 +129,16 @@ func (h *hosts) askRole(ctx context.Context, e upstream.Endpoint, conn *mywire.S
 		return upstream.Report{}, err
 	}
 	r := upstream.Report{Role: upstream.RoleStandby, Position: transactions(rows[0][1].String)}
-	if isOff(rows[0][0].String) { // MariaDB has words for it from 12.0.1 on
+	if isOff(rows[0][0].String) { // MariaDB returns words from 12.0.1 on
 		r.Role, r.Follows = upstream.RolePrimary, follows(ctx, conn)
 	}
 	h.srv.roles.Put(e, conn)
 	return r, nil
 }
 
-// transactions counts those of a set of GTIDs: MariaDB's "0-1-77,1-2-5" is the last one
-// of each domain, MySQL's "uuid:1-77:99,uuid:tag:1-5" has the intervals of each server.
-// 0 of what is not understood.
+// transactions counts the transactions in a set of GTIDs: MariaDB's "0-1-77,1-2-5" has the last
+// one of each domain, MySQL's "uuid:1-77:99,uuid:tag:1-5" the intervals of each server. Parts
+// that it cannot parse count as 0.
 func transactions(set string) (n uint64) {
 	for _, of := range strings.Split(set, ",") {
 		domain := strings.Split(strings.TrimSpace(of), ":")
@@ -154,7 +154,7 @@ func transactions(set string) (n uint64) {
 			}
 			first, err := strconv.ParseUint(from, 10, 64)
 			last, err2 := strconv.ParseUint(to, 10, 64)
-			if err == nil && err2 == nil && last >= first { // else a tag
+			if err == nil && err2 == nil && last >= first { // otherwise a tag
 				n += last - first + 1
 			}
 		}
@@ -162,8 +162,8 @@ func transactions(set string) (n uint64) {
 	return n
 }
 
-// follows reports whether a server applies another one's writes, as far as the user may
-// see that.
+// follows reports whether a server applies another one's writes, as far as the user can see
+// that.
 func follows(ctx context.Context, conn *mywire.Server) bool {
 	ask := "SELECT 'n', COUNT(*) FROM performance_schema.replication_connection_status WHERE service_state = 'ON'"
 	if conn.IsMariaDB() {
@@ -171,7 +171,7 @@ func follows(ctx context.Context, conn *mywire.Server) bool {
 	}
 	rows, err := conn.Query(ctx, ask)
 	if err != nil {
-		return false // whether the connection still works is seen when it is asked next
+		return false // the next query shows whether the connection still works
 	}
 	return len(rows) == 1 && len(rows[0]) == 2 && rows[0][1].Valid && rows[0][1].String != "0"
 }
