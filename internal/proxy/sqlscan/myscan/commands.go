@@ -2,7 +2,7 @@ package myscan
 
 import "strconv"
 
-// verbEffects are the effects that a command has whatever its arguments are.
+// verbEffects are the effects that a command has whatever its arguments.
 var verbEffects = [verbCount]Effect{
 	VerbInsert: EffWrites, VerbReplace: EffWrites, VerbUpdate: EffWrites, VerbDelete: EffWrites,
 	VerbBegin: EffTxBegin | EffImplicitCommit, VerbCommit: EffTxEnd, VerbRollback: EffTxEnd,
@@ -14,7 +14,7 @@ var verbEffects = [verbCount]Effect{
 	VerbAdmin: EffAdmin | EffImplicitCommit, VerbDiagnose: EffDiag,
 }
 
-// command handles the beginning of the command whose first word is tok.
+// command handles the beginning of a command; tok is its first word.
 func (s *scanner) command() {
 	switch s.verb {
 	case VerbBegin:
@@ -89,7 +89,7 @@ func (s *scanner) begin() {
 	s.blocks++
 }
 
-// compound handles statements in a statement. What they do is not looked at.
+// compound handles statements within a statement. It does not determine their effects.
 func (s *scanner) compound() {
 	s.routine, s.inert = true, true
 	s.effects |= EffUnknown
@@ -99,7 +99,7 @@ func (s *scanner) compound() {
 	}
 }
 
-// endOfTransaction handles what may follow COMMIT and ROLLBACK.
+// endOfTransaction handles the options of COMMIT and ROLLBACK.
 func (s *scanner) endOfTransaction() {
 	s.next()
 	s.accept(kwWork)
@@ -131,14 +131,14 @@ func (s *scanner) execute() {
 	s.takeName()
 }
 
-// endsNext reports whether the statement ends behind tok.
+// endsNext reports whether the statement ends after tok.
 func (s *scanner) endsNext() bool {
 	ahead := s.lex
 	kind := ahead.next().kind
 	return kind == tokEOF || kind == ';'
 }
 
-// usingNext reports whether USING stands behind tok.
+// usingNext reports whether USING follows tok.
 func (s *scanner) usingNext() bool {
 	ahead := s.lex
 	return ahead.next().kw == kwUsing
@@ -184,7 +184,7 @@ func (s *scanner) show() {
 	}
 }
 
-// showVariables handles SHOW [SESSION] VARIABLES. All of them include some that
+// showVariables handles SHOW [SESSION] VARIABLES. Without a pattern it includes variables that
 // are no settings; a pattern without wildcards names one.
 func (s *scanner) showVariables() {
 	s.next()
@@ -238,8 +238,8 @@ func (s *scanner) explain() {
 	}
 }
 
-// inner handles the statement that begins at tok inside of another one. Its verb
-// becomes that of the whole, unless an outer one is given.
+// inner handles the statement that begins at tok within another one. Its verb becomes that of
+// the whole, unless an outer one is given.
 func (s *scanner) inner(outer Verb) {
 	for s.tok.kind == '(' {
 		s.next()
@@ -258,7 +258,7 @@ func (s *scanner) inner(outer Verb) {
 	}
 	switch s.verb {
 	case VerbExplain: // does not nest
-	case VerbSet: // as SET STATEMENT ... FOR SET: not worth reading
+	case VerbSet: // as SET STATEMENT ... FOR SET: not worth parsing
 		s.effects |= EffSet | EffSetUnknown | EffUnknown
 	default:
 		s.command()
@@ -316,7 +316,7 @@ func (s *scanner) load() {
 		}
 		s.next()
 	}
-	// The columns may be user variables, which are then written.
+	// The columns may be user variables, which LOAD then writes.
 	s.target, s.MainDepth = true, s.Depth
 	for !s.done() && !s.is(kwSet) {
 		if s.tok.kind == tokUserVar {
@@ -352,8 +352,8 @@ func (s *scanner) killCommand() {
 	}
 }
 
-// definition handles the commands of VerbDDL. Nothing of them runs but the query
-// of CREATE TABLE ... SELECT.
+// definition handles the commands of VerbDDL. None of their text runs except the query of
+// CREATE TABLE ... SELECT.
 func (s *scanner) definition() {
 	first := s.tok.kw
 	s.inert = true
@@ -390,8 +390,8 @@ func (s *scanner) definition() {
 	}
 }
 
-// createRoutine looks whether a stored routine is defined: DEFINER = user,
-// AGGREGATE and the like may stand before its kind.
+// createRoutine checks whether the command defines a stored routine: DEFINER = user, AGGREGATE
+// and the like may stand before its kind.
 func (s *scanner) createRoutine() {
 	for !s.done() && s.Depth == 0 {
 		switch s.tok.kw {
@@ -430,7 +430,7 @@ func (s *scanner) admin() {
 	s.inert = true
 }
 
-// diagnose handles GET DIAGNOSTICS, where user variables are written, and SIGNAL.
+// diagnose handles GET DIAGNOSTICS, which writes user variables, and SIGNAL.
 func (s *scanner) diagnose() {
 	if !s.is(kwGet) {
 		return

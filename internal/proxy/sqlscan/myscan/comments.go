@@ -6,13 +6,13 @@ import (
 	"github.com/weirdb/weir/internal/proxy/sqlscan/lexicon"
 )
 
-// beginsTrivia has the bytes with which white space and comments may begin, and
-// the end of executable ones.
+// beginsTrivia has the bytes that can begin white space or a comment, and end an executable
+// comment.
 var beginsTrivia = [256]bool{
 	' ': true, '\n': true, '\t': true, '\r': true, '\f': true, '\v': true, '#': true, '-': true, '/': true, '*': true,
 }
 
-// skipTrivia passes white space, comments and the marks of executable comments.
+// skipTrivia skips white space, comments and the marks of executable comments.
 func (l *lexer) skipTrivia() {
 	for l.pos < len(l.sql) {
 		c := l.sql[l.pos]
@@ -54,8 +54,8 @@ func (l *lexer) dashes(i int) bool {
 	return c <= ' ' || c == 0x7f
 }
 
-// lineEnd returns where the line that holds sql[i] ends, before the newline. A
-// zero byte ends it, too.
+// lineEnd returns the end of the line that contains sql[i], before the newline. A zero byte
+// ends it, too.
 func lineEnd(sql string, i int) int {
 	for i < len(sql) && sql[i] != '\n' && sql[i] != 0 {
 		i++
@@ -63,8 +63,8 @@ func lineEnd(sql string, i int) int {
 	return i
 }
 
-// executable passes the comment at start, or only its opening mark if the
-// server runs its content, which it reports.
+// executable skips the comment at start, or only its opening mark if the server runs its
+// content, and reports which.
 func (l *lexer) executable(start int) bool {
 	mark := start + 2
 	mariadb := l.at(mark) == 'M' && l.at(mark+1) == '!'
@@ -102,16 +102,16 @@ func (l *lexer) executable(start int) bool {
 	return true
 }
 
-// runsVersion reports whether the server runs an executable comment with the
-// version digits, of which there are at most 6, before the byte next. Mark says
-// that it is of MariaDB's form. Where this is not known, doubt is true.
+// runsVersion reports whether the server runs an executable comment with the given version
+// digits, at most 6, before the byte next. mark means MariaDB's form. doubt is true if that is
+// not known.
 func runsVersion(mode Mode, mark bool, digits string, next byte) (runs, doubt bool) {
 	version := uint32(0)
 	for i := range len(digits) {
 		version = version*10 + uint32(digits[i]-'0')
 	}
 	if mode.Version == 0 {
-		// Servers from MySQL 5.7 and MariaDB 10.0 on run what MySQL 5.6 ran.
+		// Servers since MySQL 5.7 and MariaDB 10.0 run what MySQL 5.6 ran.
 		return true, mark || len(digits) == 6 || len(digits) == 5 && version >= 50700
 	}
 	switch {
@@ -125,12 +125,12 @@ func runsVersion(mode Mode, mark bool, digits string, next byte) (runs, doubt bo
 	case len(digits) < 5:
 		return true, false
 	case len(digits) == 6 && (mode.Version < 80100 || !lexicon.IsSpace(next)):
-		return true, true // some versions take five digits and a number for it
+		return true, true // some versions take five digits and a number after them
 	}
 	return version <= mode.Version, false
 }
 
-// optimizerHint passes a comment of the form /*+ ... */.
+// optimizerHint skips a comment of the form /*+ ... */.
 func (l *lexer) optimizerHint(start int) {
 	l.pass(start+2, false)
 	const name = "set_var"
@@ -142,14 +142,14 @@ func (l *lexer) optimizerHint(start int) {
 	}
 }
 
-// pass moves over a comment from behind its opening mark.
+// pass skips a comment whose text begins at from, after its opening mark.
 func (l *lexer) pass(from int, nests bool) {
 	end, closed := commentEnd(l.sql, from, nests)
 	l.pos, l.broken = end, l.broken || !closed
 }
 
-// commentEnd returns where the comment ends whose text begins at from. One that
-// nests may hold comments that do not.
+// commentEnd returns the end of the comment whose text begins at from. A comment that nests may
+// contain comments that do not.
 func commentEnd(sql string, from int, nests bool) (end int, closed bool) {
 	for i := from; ; {
 		star := strings.IndexByte(sql[i:], '*')

@@ -49,7 +49,7 @@ func (n *normalizer) run() {
 	}
 }
 
-// token writes one token, and may swallow those that follow it.
+// token writes one token, and may skip those that follow it.
 func (n *normalizer) token(t token) {
 	switch t.kind {
 	case tokString, tokNumber, tokParam:
@@ -97,8 +97,8 @@ func (n *normalizer) isSign(t token) bool {
 	return ahead.next().kind == tokNumber
 }
 
-// constants swallows the rest of a list if it has nothing but constants and their
-// signs up to the closing parenthesis.
+// constants skips the rest of a list if it has only constants and their signs up to the closing
+// parenthesis.
 func (n *normalizer) constants() bool {
 	ahead := n.lex
 	any := false
@@ -123,7 +123,7 @@ func (n *normalizer) constants() bool {
 	}
 }
 
-// row swallows a further row of VALUES after its comma.
+// row skips a further row of VALUES after its comma.
 func (n *normalizer) row() bool {
 	ahead := n.lex
 	if ahead.next().kind != '(' {
@@ -144,7 +144,7 @@ func (n *normalizer) row() bool {
 	return true
 }
 
-// put writes text, which stands for t, with a space in front if one belongs there.
+// put writes text, which stands for t, with a space before it if one belongs there.
 func (n *normalizer) put(t token, text string) {
 	if !n.out.Empty() && n.spaced(t) {
 		n.out.Write(" ")

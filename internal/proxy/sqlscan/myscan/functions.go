@@ -2,16 +2,16 @@ package myscan
 
 import "strings"
 
-// Names of built-in functions that do nothing to a session and read nothing of
-// it, by the servers that have them. They are from the manuals of MySQL 5.7 to
-// 9.7 and MariaDB 10.4 to 11.8; the tests hold them against live servers.
+// Names of built-in functions that neither change a session nor read its state, by the servers
+// that have them. They are from the manuals of MySQL 5.7 to 9.7 and MariaDB 10.4 to 11.8; the
+// tests check them against live servers.
 //
-// A function that only some servers have may be anything on the others, where
-// users like to make up for what is missing: it counts only if the server is
-// known. For that reason these lists leave out what came late and has long been
-// written by hand: to_date, to_number, trunc, uuid_v7, ...
+// A function that only some servers have may be anything on the others, where users write their
+// own substitutes: it counts only if the server is known. For that reason these lists omit
+// functions that came late and that users have long written themselves: to_date, to_number,
+// trunc, uuid_v7, ...
 //
-// Functions that do something to the session are specialFunctions in words.go.
+// Functions that affect the session are specialFunctions in words.go.
 
 // harmlessEverywhere are functions of all servers.
 const harmlessEverywhere = `
@@ -80,13 +80,13 @@ polygonfromwkb replace_oracle rownum rpad_oracle rtrim_oracle schemas sformat sr
 st_pointonsurface st_relate startpoint substr_oracle sys_guid touches trim_oracle vec_distance vec_distance_cosine
 vec_distance_euclidean vec_fromtext vec_totext within`
 
-// harmlessLate are those of the lists above that came with MariaDB 11 and MySQL 9.
+// harmlessLate are the functions of the lists above that came with MariaDB 11 and MySQL 9.
 const harmlessLate = `
 from_vector json_array_intersect json_key_value json_object_filter_keys json_object_to_array string_to_vector
 to_vector vec_distance vec_distance_cosine vec_distance_euclidean vec_fromtext vec_totext vector_dim vector_to_string`
 
-// lateNames are functions that the lists above leave out because they came late and have
-// long been written by hand. Where the catalogue has none of the name, it is the server's.
+// lateNames are functions that the lists above omit because they came late and users have long
+// written their own. If the catalog has no routine of the name, it is the server's.
 var lateNames = func() map[string]bool {
 	m := make(map[string]bool)
 	for name := range strings.FieldsSeq(harmlessLate + ` add_months format_bytes format_pico_time json_schema_valid kdf months_between
@@ -96,22 +96,20 @@ var lateNames = func() map[string]bool {
 	return m
 }()
 
-// volatileNames are functions of these lists of which two rows of one
-// statement get values that depend on each other or on the row's place, or that
-// are drawn at random.
+// volatileNames are functions of these lists whose values in two rows of one statement depend
+// on each other or on the row's position, or are random.
 const volatileNames = `encrypt rand random_bytes rownum sys_guid sysdate uuid uuid_short`
 
-// tightNames are functions only if "(" follows at once. With white space before
-// it they are stored functions of the same name, unless sql_mode has
-// IGNORE_SPACE.
+// tightNames are functions only if "(" follows immediately. With white space before it they are
+// stored functions of the same name, unless sql_mode has IGNORE_SPACE.
 const tightNames = `
 adddate bit_and bit_or bit_xor cast count cume_dist curdate curtime date_add date_sub dense_rank extract first_value
 group_concat json_arrayagg json_objectagg lag lead max median mid min now nth_value ntile percent_rank
 percentile_cont percentile_disc position rank row_number session_user st_collect std stddev stddev_pop stddev_samp
 subdate substr substring sum sysdate system_user trim trim_oracle var_pop var_samp variance`
 
-// grammarWords may stand before "(" and are no functions there. They are
-// reserved, or keywords that the servers do not take for a function's name.
+// grammarWords may precede "(" without being functions. They are reserved, or keywords that the
+// servers do not accept as names of functions.
 const grammarWords = `
 against all analyze and any as between binary both by case check collate column columns constraint cross cube datetime
 decimal desc describe distinct distinctrow div do double dual else elseif escape except exists explain float for force
@@ -121,8 +119,8 @@ real references regexp return returning rlike select separator signed some spati
 sql_buffer_result sql_calc_found_rows sql_no_cache sql_small_result straight_join table then to trailing
 union unique unsigned use using value varbinary varchar when where while window with xor`
 
-// expressionWords may stand in the row of an INSERT as they are: reserved by all
-// servers, so that they are no columns.
+// expressionWords may stand in the row of an INSERT: all servers reserve them, so they are no
+// columns.
 const expressionWords = `
 and between binary case char character collate decimal div double else float in integer interval is like mod not null or
 precision regexp rlike set then unsigned using when xor current_date current_time current_timestamp current_user

@@ -2,12 +2,11 @@ package myscan
 
 import "github.com/weirdb/weir/internal/proxy/sqlscan"
 
-// The grammar of hints is that of package sqlscan. They stand in ordinary
-// comments: what is in an executable comment or in an optimizer hint is the
-// server's. An executable comment that is run is code, with which the search for
-// leading hints ends.
+// The grammar of hints is that of package sqlscan. Hints stand in ordinary comments: the
+// contents of executable comments and optimizer hints are the server's. An executable comment
+// that the server runs is code, which ends the search for leading hints.
 
-// leadingHints reads the comments in front of the first token, which begins at to.
+// leadingHints reads the comments before the first token, which begins at to.
 func leadingHints(h *sqlscan.Hints, l lexer, to int) {
 	forComments(l, 0, to, func(body string, kind commentKind) bool {
 		if kind == commentCode {
@@ -18,7 +17,7 @@ func leadingHints(h *sqlscan.Hints, l lexer, to int) {
 	})
 }
 
-// trailingHints reads the block comments from there to the end of the text.
+// trailingHints reads the block comments from the given offset to the end of the text.
 func trailingHints(h *sqlscan.Hints, l lexer, from int) {
 	forComments(l, from, len(l.sql), func(body string, kind commentKind) bool {
 		if kind == commentBlock {
@@ -37,9 +36,8 @@ const (
 	commentCode                     // the mark of an executable comment that runs
 )
 
-// forComments calls f for each comment in l.sql[from:to], where no token is, until
-// it returns false. Executable comments that do not run and optimizer hints are
-// left out.
+// forComments calls f for each comment in l.sql[from:to], which has no tokens, until f returns
+// false. It omits executable comments that do not run, and optimizer hints.
 func forComments(l lexer, from, to int, f func(body string, kind commentKind) bool) {
 	more := true
 	for l.pos, l.broken = from, false; more && l.pos < to; {
@@ -60,7 +58,7 @@ func forComments(l lexer, from, to int, f func(body string, kind commentKind) bo
 	}
 }
 
-// markLen is the length of the mark that begins a line comment.
+// markLen returns the length of the mark that begins a line comment.
 func markLen(c byte) int {
 	if c == '#' {
 		return 1

@@ -6,9 +6,9 @@ import (
 	"github.com/weirdb/weir/internal/proxy/sqlscan/lexicon"
 )
 
-// InsertShape is an INSERT of one row of VALUES, cut where further rows may be put.
-// Its strings are substrings of the text, but for a quoted Schema or Table that has its
-// quote inside.
+// InsertShape is an INSERT of one row of VALUES, split where further rows can be inserted. Its
+// strings are substrings of the text, except for a quoted Schema or Table that contains its
+// quote.
 type InsertShape struct {
 	lexicon.Shape
 	Target     string // the table as written, qualified or not
@@ -23,23 +23,22 @@ type InsertShape struct {
 // maxParams is the protocol's limit, 16 bits, on the parameters of a statement.
 const maxParams = 65535
 
-// Insert takes apart an INSERT that may share a multi-row statement with others.
-// It is one statement of the form
+// Insert parses an INSERT that may share a multi-row statement with others. It must be one
+// statement of the form
 //
 //	INSERT [INTO] [database.]table [(columns)] {VALUES | VALUE} (row) [RETURNING list] [;]
 //
-// without LOW_PRIORITY, DELAYED, HIGH_PRIORITY, IGNORE, PARTITION, a row alias,
-// ON DUPLICATE KEY UPDATE, subqueries and executable comments. The row, which may
-// be empty, consists of constants, parameters, DEFAULT, operators and built-in
-// functions whose value does not depend on the session or on other rows: NOW() is
-// taken, and then is the same for all rows of a shared statement; RAND(), UUID(),
-// LAST_INSERT_ID(), variables and names of columns are not. Comments may stand
-// anywhere; those around the statement and in front of the row are dropped.
+// without LOW_PRIORITY, DELAYED, HIGH_PRIORITY, IGNORE, PARTITION, a row alias, ON DUPLICATE
+// KEY UPDATE, subqueries and executable comments. The row, which may be empty, consists of
+// constants, parameters, DEFAULT, operators and built-in functions whose value does not depend
+// on the session or on other rows: NOW() is allowed, and is then the same for all rows of a
+// shared statement; RAND(), UUID(), LAST_INSERT_ID(), variables and names of columns are not.
+// Comments are allowed anywhere; those around the statement and before the row are dropped.
 //
-// The text tells neither what belongs to the table (triggers, views) nor how sql_mode changes
-// the values; the caller must know. Without strict mode a statement of several rows is more
-// lenient than one of one row: it stores the type's own default where NULL meets a column that
-// is NOT NULL.
+// The text shows neither the triggers of the table, nor whether it is a view, nor how sql_mode
+// changes the values; the caller must know. Without strict mode a statement of several rows is
+// more lenient than one of one row: where NULL meets a column that is NOT NULL, it stores the
+// type's own default.
 func Insert(sql string, mode Mode) (InsertShape, bool) { return insert(newLexer(sql, mode)) }
 
 func insert(lex lexer) (InsertShape, bool) {
@@ -113,7 +112,7 @@ func (s *scanner) insertTarget(shape *InsertShape) bool {
 		return true
 	}
 	for {
-		if !s.isName() && !s.is(kwValue) { // VALUE is no reserved word
+		if !s.isName() && !s.is(kwValue) { // VALUE is not reserved
 			return false
 		}
 		s.next()
@@ -130,8 +129,8 @@ func (s *scanner) insertTarget(shape *InsertShape) bool {
 	}
 }
 
-// isName reports whether tok may name a table or a column. Keywords that would
-// make another statement of it are none.
+// isName reports whether tok may name a table or a column. Keywords that would make it another
+// statement do not count.
 func (s *scanner) isName() bool {
 	switch s.tok.kind {
 	case tokQuoted:
@@ -143,7 +142,7 @@ func (s *scanner) isName() bool {
 	return false
 }
 
-// insertRow reads the row; tok is behind it afterwards.
+// insertRow parses the row; tok is the token after it when it returns.
 func (s *scanner) insertRow(shape *InsertShape) bool {
 	if s.tok.kind != '(' {
 		return false
@@ -180,9 +179,8 @@ func (s *scanner) insertRow(shape *InsertShape) bool {
 	return true
 }
 
-// rowWord reports whether the word tok may stand in the row: it is no column, no
-// subquery and no function that is not to be shared. What a function does to the
-// session is in effects.
+// rowWord reports whether the word tok may stand in the row: it is no column, no subquery and
+// no function that must not be shared. The effects of a function on the session are in effects.
 func (s *scanner) rowWord() bool {
 	kw := s.tok.kw
 	next := s.nextByte()
@@ -196,7 +194,7 @@ func (s *scanner) rowWord() bool {
 	case next == '(':
 		return kw.has(classFunction) && !kw.has(classVolatile)
 	case next == '\'' || next == '"' && !s.lex.mode.AnsiQuotes:
-		// An introducer, or DATE '2020-01-01'. Nothing else has a string behind it.
+		// An introducer, or DATE '2020-01-01'. Nothing else precedes a string.
 		return s.lex.sql[s.tok.start] == '_' || s.endsOperand() || s.equalWord("date") || s.equalWord("time") || s.equalWord("timestamp")
 	}
 	switch s.prev.kw {
@@ -215,8 +213,8 @@ func (s *scanner) endsOperand() bool {
 	return false
 }
 
-// returningList reads what stands behind RETURNING, without parameters,
-// variables and subqueries.
+// returningList parses the list after RETURNING, which must not have parameters, variables and
+// subqueries.
 func (s *scanner) returningList() bool {
 	for !s.done() {
 		switch s.tok.kind {
@@ -231,7 +229,7 @@ func (s *scanner) returningList() bool {
 	return true
 }
 
-// Columns walks the names of ColumnList, without quotes.
+// Columns iterates over the names in ColumnList, without quotes.
 func (s InsertShape) Columns() iter.Seq[string] {
 	return func(yield func(string) bool) {
 		l := newLexer(s.ColumnList, s.mode)
@@ -243,8 +241,8 @@ func (s InsertShape) Columns() iter.Seq[string] {
 	}
 }
 
-// AppendMulti appends the statement with n copies of Tuple, for n at least 1: the
-// text to prepare for n rows, whose parameters are those of the rows in turn.
+// AppendMulti appends the statement with n copies of Tuple, for n at least 1: the text to
+// prepare for n rows, whose parameters are those of the rows in turn.
 func (s InsertShape) AppendMulti(dst []byte, n int) []byte {
 	dst = append(dst, s.Prefix...)
 	for i := range n {
@@ -256,12 +254,12 @@ func (s InsertShape) AppendMulti(dst []byte, n int) []byte {
 	return append(dst, s.Suffix...)
 }
 
-// ShapeKey hashes what inserts that may share one statement have in common. Equal keys
-// are a strong hint only: Compatible decides.
+// ShapeKey returns a hash of what inserts must have in common to share one statement. Equal
+// keys are a strong hint only: Compatible decides.
 func (s InsertShape) ShapeKey() uint64 { return s.Key(s.Params > 0) }
 
-// Compatible reports whether s and o may share one multi-row statement. The caller sees
-// to it that both were read in the same Mode.
+// Compatible reports whether s and o can share one multi-row statement. Both must have been
+// read in the same Mode.
 func (s InsertShape) Compatible(o InsertShape) bool {
 	return s.Fits(&o.Shape, s.Params > 0 || o.Params > 0)
 }

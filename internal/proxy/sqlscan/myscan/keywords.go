@@ -1,8 +1,7 @@
 package myscan
 
-// keyword is a word of the servers' grammars that the scanner asks for by name;
-// notKeyword for any other word. Other known words, see words.go, have numbers
-// above lastKeyword.
+// keyword is a word of the servers' grammars that the scanner names; notKeyword is any other
+// word. Other known words, see words.go, have numbers above lastKeyword.
 type keyword uint16
 
 const (

@@ -2,7 +2,7 @@ package myscan
 
 import "github.com/weirdb/weir/internal/proxy/sqlscan/lexicon"
 
-// tokenKind is the ASCII code for punctuation, else one of the constants.
+// tokenKind is the ASCII code for punctuation, otherwise one of the constants.
 type tokenKind uint8
 
 const (
@@ -18,47 +18,47 @@ const (
 	tokAssign            // :=
 )
 
-// token is sql[start:end]. It is small because it is copied much; no server takes
-// a text of more than 1 GiB.
+// token is sql[start:end]. It is small because it is copied often; no server accepts a text of
+// more than 1 GiB.
 type token struct {
 	kind       tokenKind
 	kw         keyword // of a tokWord
 	start, end int32
 }
 
-// lexer cuts a text into tokens by the rules of the servers' sql_lex.cc. It never
-// fails: bytes that the server would refuse become operators, an unterminated
-// token reaches to the end and sets broken.
+// lexer splits a text into tokens by the rules of the servers' sql_lex.cc. It never fails:
+// bytes that the server would refuse become operators, an unterminated token extends to the end
+// and sets broken.
 //
-// Executable comments of which the server runs the content are lexed as code;
-// their marks are white space.
+// It lexes executable comments whose content the server runs as code; their marks are white
+// space.
 type lexer struct {
 	sql  string
 	pos  int
 	mode Mode
-	// comment is where the first comment in front of the last token begins; -1
-	// if there is none. The marks of executable comments are none.
+	// comment is the offset of the first comment before the last token, or -1. The marks of
+	// executable comments do not count.
 	comment int
-	// dotted is what must follow for "name.name" to be read as the server does.
+	// dotted is what must follow to read "name.name" as the server does.
 	dotted dotState
 
-	ended     bool // the end was reached; comment stays what it was there
+	ended     bool // the end was reached; comment keeps its value from there
 	executing bool // within an executable comment
 	executed  bool // an executable comment was run, or may have been
-	doubtful  bool // not known whether an executable comment runs, or bytes mean something else
-	broken    bool // an unterminated token or a byte that the server refuses was met
+	doubtful  bool // unknown whether an executable comment runs, or bytes may mean something else
+	broken    bool // an unterminated token, or a byte that the server refuses
 	varies    bool // an optimizer hint sets a variable for the statement
 
-	cut *Text // if not nil, pos counts its tokens, and they are what next returns
+	cut *Text // if not nil, pos indexes its tokens, and next returns them
 }
 
-// dotState says what stands directly behind an unquoted name.
+// dotState says what follows an unquoted name immediately.
 type dotState uint8
 
 const (
 	dotNone dotState = iota
 	dotNext          // a "." and a further name
-	dotPart          // that name, which is no keyword and no number
+	dotPart          // that name, which is neither a keyword nor a number
 )
 
 // newLexer returns a lexer at the beginning of sql.
@@ -80,7 +80,7 @@ func hasHigh(text string) bool {
 	return false
 }
 
-// next returns the next token; tokEOF, again and again, at the end.
+// next returns the next token, and at the end always tokEOF.
 func (l *lexer) next() token {
 	if l.cut != nil {
 		return l.nextCut()
@@ -157,12 +157,12 @@ func (l *lexer) next() token {
 	return l.upTo(tokOp, start)
 }
 
-// upTo returns the token from start to where the lexer is.
+// upTo returns the token from start to the lexer's position.
 func (l *lexer) upTo(kind tokenKind, start int) token {
 	return token{kind: kind, start: int32(start), end: int32(l.pos)}
 }
 
-// dot lexes what follows an unquoted name without white space between.
+// dot lexes what follows an unquoted name without white space.
 func (l *lexer) dot() token {
 	start := l.pos
 	if l.dotted == dotNext {
@@ -173,7 +173,7 @@ func (l *lexer) dot() token {
 	return l.name(start)
 }
 
-// at returns the byte at i, 0 beyond the end.
+// at returns the byte at i, or 0 beyond the end.
 func (l *lexer) at(i int) byte {
 	if i < len(l.sql) {
 		return l.sql[i]
@@ -185,7 +185,7 @@ func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 
 func isHex(c byte) bool { return isDigit(c) || 'a' <= c|0x20 && c|0x20 <= 'f' }
 
-// word lexes an identifier, a keyword, or a literal with a letter in front.
+// word lexes an identifier, a keyword, or a literal that begins with a letter.
 func (l *lexer) word(start int) token {
 	if l.at(start+1) == '\'' {
 		switch l.sql[start] {
@@ -215,8 +215,8 @@ func (l *lexer) word(start int) token {
 	return token{kind: tokWord, kw: lookupKeyword(l.sql[start:i], h), start: int32(start), end: int32(i)}
 }
 
-// checkHigh looks for bytes above 127 in what was read since start, an unquoted
-// name. In a single-byte character set they may be white space.
+// checkHigh checks the unquoted name that begins at start for bytes above 127. In a single-byte
+// character set they may be white space.
 func (l *lexer) checkHigh(start int) {
 	if l.mode.Charset == CharsetByte && hasHigh(l.sql[start:l.pos]) {
 		l.doubtful = true
@@ -258,8 +258,8 @@ func (l *lexer) literal(start, open int) token {
 	return l.upTo(tokString, start)
 }
 
-// digits lexes x'...' and b'...', which the server refuses to have other digits
-// or, of hexadecimal ones, an odd number.
+// digits lexes x'...' and b'...'. The server refuses other digits, and an odd number of
+// hexadecimal ones.
 func (l *lexer) digits(start int, hex bool) token {
 	i := start + 2
 	for hex && isHex(l.at(i)) || l.at(i) == '0' || l.at(i) == '1' {
@@ -273,7 +273,7 @@ func (l *lexer) digits(start int, hex bool) token {
 	return l.upTo(tokString, start)
 }
 
-// quoted lexes an identifier in quotes; the opening one is at open.
+// quoted lexes a quoted identifier whose opening quote is at open.
 func (l *lexer) quoted(start, open int, kind tokenKind) token {
 	quote := l.sql[open]
 	for i := open + 1; i < len(l.sql); i++ {
@@ -292,7 +292,7 @@ func (l *lexer) quoted(start, open int, kind tokenKind) token {
 	return l.upTo(kind, start)
 }
 
-// variable lexes what begins with "@".
+// variable lexes a token that begins with "@".
 func (l *lexer) variable(start int) token {
 	switch i := start + 1; l.at(i) {
 	case '@':
@@ -368,7 +368,7 @@ func (l *lexer) number(start int) token {
 	return l.name(start)
 }
 
-// fraction lexes the rest of a number from behind its point.
+// fraction lexes the rest of a number after its point.
 func (l *lexer) fraction(start, i int) token {
 	for isDigit(l.at(i)) {
 		i++
@@ -379,7 +379,7 @@ func (l *lexer) fraction(start, i int) token {
 			i++
 		}
 		if !isDigit(l.at(i)) {
-			l.broken = true // "1.e" is no number for the server, and no name either
+			l.broken = true // the server takes "1.e" neither as a number nor as a name
 		}
 		for isDigit(l.at(i)) {
 			i++

@@ -12,8 +12,8 @@ func userVariable(text string, mode Mode) string {
 	return unquote(text)
 }
 
-// unquoteString returns the content of a literal '...' or "...". ok is false if
-// it is not closed.
+// unquoteString returns the content of a literal '...' or "...". ok is false if it is not
+// closed.
 func unquoteString(literal string, mode Mode) (content string, ok bool) {
 	quote := literal[0]
 	if len(literal) < 2 || literal[len(literal)-1] != quote {
@@ -43,8 +43,8 @@ func unquoteString(literal string, mode Mode) (content string, ok bool) {
 	return string(b), true
 }
 
-// escaped returns what "\" and c stand for. The escapes of LIKE patterns, which
-// keep their backslash, are appended to b, and the byte is 0.
+// escaped returns the byte that "\" and c stand for. It appends the escapes of LIKE patterns,
+// which keep their backslash, to b, and returns 0.
 func escaped(b []byte, c byte) ([]byte, byte) {
 	switch c {
 	case '0':
@@ -65,8 +65,8 @@ func escaped(b []byte, c byte) ([]byte, byte) {
 	return b, c
 }
 
-// unquote returns an identifier without its quotes. It allocates only if it has
-// a quote in it.
+// unquote returns an identifier without its quotes. It allocates only if the identifier
+// contains its quote.
 func unquote(name string) string {
 	if len(name) < 2 {
 		return name

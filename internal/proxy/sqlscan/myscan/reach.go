@@ -21,8 +21,8 @@ func names(l lexer, yield func(name string, call bool) bool) {
 	}
 }
 
-// lowerName is a name as all servers compare it, with exceptions on the safe side:
-// those that tell capital letters apart have more names than this.
+// lowerName folds a name as all servers do, with exceptions on the safe side: on servers that
+// distinguish case, several names fold to one.
 func lowerName(name string) string {
 	for i := range len(name) {
 		if c := name[i]; c >= 'A' && c <= 'Z' || c >= 0x80 {
@@ -32,23 +32,22 @@ func lowerName(name string) string {
 	return name
 }
 
-// A Body is what the text of a stored routine, a trigger or a view may do to the
+// A Body has the possible effects of the text of a stored routine, a trigger or a view on the
 // session that runs it.
 type Body struct {
-	// Effects are those of the text itself. EffUnknownFunc stands for changes of
-	// which the server tells: settings, user variables, temporary tables.
+	// Effects are those of the text itself. EffUnknownFunc stands for changes that the server
+	// reports: settings, user variables, temporary tables.
 	Effects Effect
-	// Calls are the names of routines that it calls, in lower case, of which no
-	// built-in function is one.
+	// Calls are the names of routines that it calls, in lower case, without built-in functions.
 	Calls []string
 	// Names are all names in it.
 	Names []string
 }
 
-// ReadBody reads the text of a routine, a trigger, a view or an expression. What it
-// does not know for certain is an effect: a body without effects and with harmless
-// calls and relations leaves no trace in a session, and asks for nothing that
-// another statement of the session has left.
+// ReadBody reads the text of a routine, a trigger, a view or an expression. Whatever it does
+// not know for certain is an effect: a body without effects and with harmless calls and
+// relations changes nothing in a session, and reads nothing that another statement of the
+// session has left.
 func ReadBody(sql string, mode Mode) Body {
 	r := bodyReader{lex: newLexer(sql, mode)}
 	r.run()
@@ -61,31 +60,31 @@ func ReadBody(sql string, mode Mode) Body {
 type bodyReader struct {
 	lex         lexer
 	prev, tok   token
-	before      token // what stands in front of the name that prev ends
+	before      token // the token before the name that prev ends
 	past        keyword
 	chain       int  // parts of the dotted name that prev ends
-	runs, ran   bool // there is a statement that counts rows; ... and it has ended
-	inserts     bool // one that may give an id
-	inserted    bool // ... which has ended
+	runs, ran   bool // a statement that counts rows has begun; ... and has ended
+	inserts     bool // one that may generate an id has begun
+	inserted    bool // ... and has ended
 	declares    bool // in the names of a DECLARE
 	writing     bool // in an UPDATE, INSERT or REPLACE, whose SET names columns
-	sysvar      bool // behind @@session
+	sysvar      bool // after @@session
 	locals      map[string]bool
 	body        Body
 	seen, calls map[string]bool
 }
 
-// Calls returns the names of routines that a text calls, in their order and in lower
-// case, of which no built-in function of the server is one.
+// Calls returns the names of routines that a text calls, in their order and in lower case,
+// without built-in functions of the server.
 func (t *Text) Calls() []string {
 	r := bodyReader{lex: t.lexer()}
 	r.run()
 	return slices.DeleteFunc(r.body.Calls, func(name string) bool { return IsBuiltIn(name, r.lex.mode) })
 }
 
-// IsBuiltIn reports whether the server that mode tells of has a built-in function of this
-// name, if only in some of its versions or ways to write it: there the name may be that
-// of a stored function as well.
+// IsBuiltIn reports whether the server of mode has a built-in function of this name, even if
+// only in some versions or spellings: otherwise the name may be that of a stored function as
+// well.
 func IsBuiltIn(name string, mode Mode) bool {
 	return lateNames[name] || lookupKeyword(name, lexicon.Hash(name)).isFunction(mode)
 }
@@ -108,7 +107,7 @@ func (r *bodyReader) observe() {
 	case tokWord, tokQuoted:
 		r.name()
 	case tokUserVar:
-		r.body.Effects |= EffUserVarWrite | EffUnknownFunc // not all assignments are told of
+		r.body.Effects |= EffUserVarWrite | EffUnknownFunc // the server does not report all assignments
 	case tokAssign:
 		r.body.Effects |= EffUnknownFunc
 	case tokSysVar:
@@ -127,7 +126,7 @@ func (r *bodyReader) observe() {
 	}
 }
 
-// name handles a word or a name in quotes.
+// name handles a word or a quoted name.
 func (r *bodyReader) name() {
 	name := lowerName(unquote(r.text(r.tok)))
 	if r.sysvar && r.prev.kind == '.' {
@@ -166,7 +165,7 @@ func (r *bodyReader) called(name string) {
 	}
 }
 
-// keyword handles an unquoted word that may be one of the grammar.
+// keyword handles an unquoted word that may be a keyword.
 func (r *bodyReader) keyword(name string) {
 	switch name {
 	case "declare":
@@ -185,7 +184,7 @@ func (r *bodyReader) keyword(name string) {
 		}
 	case kwPrepare, kwExecute, kwDeallocate, kwImmediate, kwLoad, kwInstall, kwUninstall, kwChange, kwReset, kwStart, kwStop, kwImport, kwBinlog, kwShutdown, kwRestart, kwUse, kwKill:
 		if r.tok.kw == kwStart && (r.next().kw == kwTransaction || r.prev.kw == kwXa) {
-			return // the status flags tell
+			return // the status flags report it
 		}
 		r.body.Effects |= EffOpaque | EffUnknownFunc
 	case kwHandler:
@@ -216,7 +215,7 @@ func (r *bodyReader) keyword(name string) {
 	}
 }
 
-// next is the token behind tok.
+// next returns the token after tok.
 func (r *bodyReader) next() token {
 	ahead := r.lex
 	return ahead.next()
@@ -235,8 +234,8 @@ func (r *bodyReader) begins() bool {
 	return false
 }
 
-// set handles SET, of which only NEW.column and declared variables are certainly the
-// body's own.
+// set handles SET, of which only NEW.column and declared variables certainly belong to the
+// body.
 func (r *bodyReader) set() {
 	if r.writing || r.prev.kw == kwCharacter {
 		return
@@ -259,7 +258,7 @@ func (r *bodyReader) set() {
 	}
 }
 
-// target handles what SET assigns to: the name that begins with t.
+// target handles the target of an assignment: the name that begins with t.
 func (r *bodyReader) target(t token, ahead lexer) {
 	name := lowerName(unquote(r.text(t)))
 	switch {
@@ -270,23 +269,23 @@ func (r *bodyReader) target(t token, ahead lexer) {
 	case t.kw == kwTransaction, (t.kw == kwSession || t.kw == kwLocal) && ahead.next().kw == kwTransaction:
 		r.body.Effects |= EffNextTx
 	case t.kw == kwNames, t.kw == kwCharacter, t.kw == kwCharset, t.kw == kwPassword, t.kw == kwDefault, t.kw == kwStatement:
-		r.body.Effects |= EffOpaque // of the collation that comes with it, servers do not tell
+		r.body.Effects |= EffOpaque // servers do not report the collation that comes with it
 	case t.kw == kwResource:
 		r.body.Effects |= EffGroup
 	}
-	r.body.Effects |= EffUnknownFunc // of settings they do
+	r.body.Effects |= EffUnknownFunc // servers report settings
 	if t.kind == tokSysVar && r.lex.mode.MariaDB && ahead.next().kind != '.' {
-		r.body.Effects |= EffOpaque // but not of these
+		r.body.Effects |= EffOpaque // but not these
 	}
 	r.variable(strings.TrimPrefix(name, "@@"))
 }
 
-// variable handles the name of what may be a system variable.
+// variable handles a name that may be a system variable.
 func (r *bodyReader) variable(name string) {
 	name = lowerName(name)
 	switch {
 	case strings.HasPrefix(name, "session_track_"):
-		r.body.Effects |= EffOpaque | EffUnknownFunc // it may take the telling away
+		r.body.Effects |= EffOpaque | EffUnknownFunc // it may switch session tracking off
 	case name == "last_insert_id" || name == "identity":
 		if r.inserted {
 			r.body.Effects |= EffUnknownFunc
@@ -298,8 +297,8 @@ func (r *bodyReader) variable(name string) {
 	}
 }
 
-// bodyWords stand before "(" in bodies and are no calls: types, and what begins or
-// joins expressions and lists there.
+// bodyWords may precede "(" in bodies without being calls: types, and words that begin or join
+// expressions and lists.
 var bodyWords = wordSet(`
 bigint int integer tinyint smallint mediumint int1 int2 int3 int4 int8 middleint bit year datetime timestamp time text
 tinytext mediumtext longtext blob tinyblob mediumblob longblob enum set dec fixed nvarchar nchar character varcharacter
@@ -355,8 +354,8 @@ func (r *bodyReader) call() {
 	}
 }
 
-// PreparedText returns the text that PREPARE or EXECUTE IMMEDIATE gives as one
-// literal. ok is false if it is given otherwise.
+// PreparedText returns the text that PREPARE or EXECUTE IMMEDIATE has as one literal. ok is
+// false if it has another form.
 func PreparedText(sql string, mode Mode) (text string, ok bool) {
 	l := newLexer(sql, mode)
 	var prev keyword

@@ -1,8 +1,8 @@
 package myscan
 
-// observeBlock counts the blocks of a stored routine that are open. An IF, a
-// REPEAT or a FOR opens one only where a statement begins; elsewhere they are
-// functions, or part of IF EXISTS, HANDLER FOR and the like.
+// observeBlock counts the open blocks of a stored routine. IF, REPEAT and FOR open one only
+// where a statement begins; elsewhere they are functions, or part of IF EXISTS, HANDLER FOR and
+// the like.
 func (o *observer) observeBlock() {
 	if o.prev.kw == kwEnd {
 		return // END IF, END LOOP, ...
@@ -36,9 +36,9 @@ func (o *observer) beginsStatement() bool {
 	return false
 }
 
-// thenFollows reports whether the IF that tok is, with "(" behind it, is the
-// statement and not the function. If it takes long to tell, it says that it is
-// not: then the routine seems to end early, which is the safe mistake.
+// thenFollows reports whether the IF at tok, which "(" follows, is the statement and not the
+// function. It returns false if it would have to look too far ahead: then the routine seems to
+// end early, which is the safe mistake.
 func (o *observer) thenFollows() bool {
 	const most = 256
 	ahead, depth := o.lex, 0

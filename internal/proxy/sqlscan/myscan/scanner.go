@@ -7,36 +7,36 @@ import (
 	"github.com/weirdb/weir/internal/proxy/sqlscan/lexicon"
 )
 
-// observer walks the tokens of a text. Each call of next takes one token into
-// account: what the text may do, its verb, and where it is in it. Where parentheses
-// are deeper than it knows it says EffUnknown.
+// observer walks the tokens of a text. Each call of next processes one token: the effects, the
+// verb, and the position in the statement. If parentheses are deeper than it tracks, it reports
+// EffUnknown.
 type observer struct {
 	lexicon.Nesting
 
 	lex  lexer
 	tok  token
-	prev token   // the one before tok
+	prev token   // of the token before prev
 	past keyword // of the one before prev
 
-	// The name that ends in prev or tok: chain counts its dotted parts, before
-	// is the token in front of it, part its last part.
+	// The name that ends in prev or tok: chain counts its dotted parts, before is the token
+	// before it, part its last part.
 	chain  int
 	before token
 	part   token
 
 	verb    Verb
-	inert   bool // nothing of the text runs now: the definition of an object
-	asRuns  bool // but a query in it does: CREATE TABLE ... SELECT
-	target  bool // INSERT or REPLACE: the table has not been seen to its end
-	into    bool // user variables are written: the list of INTO
-	routine bool // a stored routine or a compound statement: ";" may be part of it
-	blocks  int  // BEGIN, CASE, IF, LOOP, ... of a routine that wait for END
+	inert   bool // none of the text runs now: the definition of an object
+	asRuns  bool // except a query in it: CREATE TABLE ... SELECT
+	target  bool // INSERT or REPLACE: the table has not ended yet
+	into    bool // in the list of INTO, which writes user variables
+	routine bool // a stored routine or a compound statement: it may contain ";"
+	blocks  int  // open BEGIN, CASE, IF, LOOP, ... of a routine
 
 	effects Effect
 }
 
-// scanner reads commands. Its handlers of single commands only move on and look:
-// what the tokens do is the observer's.
+// scanner reads commands. Its handlers of single commands only advance and check; the observer
+// processes the tokens.
 type scanner struct {
 	observer
 
@@ -45,11 +45,11 @@ type scanner struct {
 	name string
 }
 
-// ends is what the server drops at the end of a text before it looks.
+// ends are the bytes that the server strips from the end of a text.
 const ends = "; \n\t\r\f\v"
 
-// Scan reads sql. It allocates nothing unless a name must be unquoted or a hint
-// is unusable. It retains nothing; the strings in the result may alias sql.
+// Scan reads sql. It allocates nothing unless a name must be unquoted or a hint is invalid. It
+// retains nothing; the strings in the result may alias sql.
 func Scan(sql string, mode Mode) Statement { return scan(newLexer(sql, mode)) }
 
 func scan(lex lexer) Statement {
@@ -65,7 +65,7 @@ func scan(lex lexer) Statement {
 	case rest == "":
 		s.lex.pos, s.tok = len(sql), token{}
 	case s.tok.kind == tokEOF:
-		out.Count = 1 // a comment: the server says OK to it
+		out.Count = 1 // a comment: the server answers it with OK
 	}
 	for s.tok.kind != tokEOF {
 		s.statement()
@@ -84,8 +84,8 @@ func scan(lex lexer) Statement {
 	return out
 }
 
-// Later yields the statements of a text behind the first, each by itself: its verb, its
-// name, what it sets, and its effects.
+// Later yields the statements of a text after the first, each by itself: its verb, name,
+// assignments and effects.
 func Later(sql string, mode Mode) iter.Seq[Statement] {
 	return func(yield func(Statement) bool) {
 		s := scanner{observer: observer{lex: newLexer(sql, mode)}}
@@ -122,9 +122,8 @@ func (s *scanner) outcome(count int) Effect {
 	return e
 }
 
-// semicolon moves behind the ";" that ends a statement, and returns 1 if the
-// server takes what is left for one more statement although it has only
-// comments.
+// semicolon moves past the ";" that ends a statement, and returns 1 if the server takes the
+// rest for one more statement although it has only comments.
 func (s *scanner) semicolon() int {
 	if s.lex.executing {
 		s.effects |= EffUnknown
@@ -147,7 +146,7 @@ func (s *scanner) semicolon() int {
 	return 0
 }
 
-// reset makes ready for the first token of a statement.
+// reset prepares for the first token of a statement.
 func (o *observer) reset() {
 	o.tok, o.prev = token{}, token{}
 	o.Begin()
@@ -184,7 +183,7 @@ func (o *observer) is(words ...keyword) bool {
 	return false
 }
 
-// accept moves on if tok is the keyword.
+// accept advances if tok is the keyword, and reports whether it is.
 func (o *observer) accept(w keyword) bool {
 	if o.tok.kw != w {
 		return false
@@ -195,8 +194,7 @@ func (o *observer) accept(w keyword) bool {
 
 func (o *observer) text(t token) string { return o.lex.sql[t.start:t.end] }
 
-// statement takes one statement into account; tok is its first token at the
-// call and its end afterwards.
+// statement processes one statement; tok is its first token before, and its end after.
 func (s *scanner) statement() {
 	for s.Expect && !s.done() {
 		s.next()
@@ -211,7 +209,7 @@ func (s *scanner) statement() {
 	}
 }
 
-// observe takes tok into account.
+// observe processes tok.
 func (o *observer) observe() {
 	if o.into && o.tok.kind != tokUserVar && o.tok.kind != ',' {
 		o.into = false
@@ -357,8 +355,8 @@ func (o *observer) observeKeyword() {
 	o.observeVerb()
 }
 
-// observeVerb looks whether the keyword tok begins a statement, or the main part
-// of one that began by WITH.
+// observeVerb checks whether the keyword tok begins a statement, or the main part of one that
+// began with WITH.
 func (o *observer) observeVerb() {
 	listed := o.Listed()
 	if !listed && !o.Expect {
@@ -423,7 +421,7 @@ func (o *observer) call() {
 	o.effects |= e
 }
 
-// nextByte returns the first byte of the token behind tok, 0 at the end.
+// nextByte returns the first byte of the token after tok, or 0 at the end.
 func (o *observer) nextByte() byte {
 	ahead := o.lex
 	return ahead.at(int(ahead.next().start))

@@ -7,7 +7,7 @@ import (
 	"github.com/weirdb/weir/internal/proxy/sqlscan/lexicon"
 )
 
-// Scope says for whom an assignment of SET holds.
+// Scope says what an assignment of SET applies to.
 type Scope uint8
 
 // The scopes.
@@ -23,8 +23,8 @@ const (
 // ValueKind is the class of an assignment's value.
 type ValueKind uint8
 
-// The kinds of values. All but ValueExpr mean the same wherever they are run
-// with the same sql_mode and character set.
+// The kinds of values. All except ValueExpr mean the same on every connection with the same
+// sql_mode and character set.
 const (
 	ValueExpr    ValueKind = iota // anything else: @@x, @x, concat(...), (select ...), a parameter
 	ValueNumber                   // 1, -1, 1.5, 0x1F
@@ -36,33 +36,30 @@ const (
 
 // Assignment is one item of SET.
 type Assignment struct {
-	// Name is the variable in lower case without quotes; a user variable's is as
-	// written, without @. Of names that mean the same it is the one that MySQL
-	// documents: tx_isolation and tx_read_only come as transaction_isolation and
-	// transaction_read_only. "names" stands for SET NAMES, "character set" for
-	// SET CHARACTER SET and SET CHARSET.
+	// Name is the variable in lower case without quotes; a user variable's is as written,
+	// without @. For names with the same meaning it is the one that MySQL documents:
+	// transaction_isolation and transaction_read_only for tx_isolation and tx_read_only.
+	// "names" stands for SET NAMES, "character set" for SET CHARACTER SET and SET CHARSET.
 	Name string
-	// Value is the value as written, without comments and white space at its
-	// ends. Of SET TRANSACTION it is what the variable gets: 'READ-COMMITTED'
-	// with its quotes, ON, OFF.
+	// Value is the value as written, without comments and white space at its ends. For SET
+	// TRANSACTION it is the value of the variable: 'READ-COMMITTED' with its quotes, ON, OFF.
 	Value string
 	// Collate is the collation of SET NAMES ... COLLATE as written, or "".
 	Collate string
 	Scope   Scope
 	Kind    ValueKind
-	// Bare: written as @@name, without a scope. MariaDB does not tell of these.
+	// Bare: written as @@name, without a scope. MariaDB does not report these.
 	Bare bool
 }
 
 // SetList is the content of SET. The zero value is empty.
 type SetList struct {
-	lex lexer // behind SET; its text ends where the statement does
+	lex lexer // after SET; its text ends where the statement does
 }
 
-// All walks the assignments in their order. One that cannot be read ends the
-// walk with an Assignment whose Name is empty; then the statement has
-// EffSetUnknown. SET PASSWORD, SET ROLE and other forms that assign no variable
-// have an empty list.
+// All iterates over the assignments in order. One that cannot be parsed ends the iteration with
+// an Assignment whose Name is empty; then the statement has EffSetUnknown. SET PASSWORD, SET
+// ROLE and other forms that assign no variable have an empty list.
 func (l SetList) All() iter.Seq[Assignment] {
 	return func(yield func(Assignment) bool) {
 		if l.lex.sql == "" {
@@ -77,10 +74,9 @@ func (l SetList) All() iter.Seq[Assignment] {
 	}
 }
 
-// Text returns the value as the server would store it: a string without its
-// quotes and escapes, anything else as written but for the quotes of an
-// identifier. ok is false for an expression. It allocates only if there are
-// escapes.
+// Text returns the value as the server would store it: a string without its quotes and escapes,
+// anything else as written but without the quotes of an identifier. ok is false for an
+// expression. It allocates only if there are escapes.
 func (a Assignment) Text(mode Mode) (value string, ok bool) {
 	switch a.Kind {
 	case ValueExpr:
@@ -93,8 +89,7 @@ func (a Assignment) Text(mode Mode) (value string, ok bool) {
 	return a.Value, true
 }
 
-// variableNames are the settings that clients change most: their names need no
-// copy to be folded.
+// variableNames are the settings that clients change most: folding their names needs no copy.
 var variableNames = lexicon.NewTable(strings.Fields(`
 	autocommit big_tables character_set_client character_set_connection character_set_database
 	character_set_results character_set_server collation_connection collation_database collation_server
@@ -105,13 +100,13 @@ var variableNames = lexicon.NewTable(strings.Fields(`
 	unique_checks wait_timeout session_track_schema session_track_state_change session_track_system_variables
 	session_track_transaction_info insert_id last_insert_id identity`))
 
-// unreplayed are variables that a session has beside its settings: to assign them
-// is an act, not a choice that holds until it is undone.
+// unreplayed are variables that are no settings of a session: assigning them is an action, not
+// a choice that lasts until it is undone.
 var unreplayed = lexicon.NewTable(strings.Fields(`
 	identity insert_id last_insert_id rand_seed1 rand_seed2 gtid_next gtid_seq_no pseudo_thread_id
 	pseudo_slave_mode pseudo_replica_mode warning_count error_count debug debug_sync profiling`))
 
-// canonical returns a variable's name as Assignment.Name has it.
+// canonical returns a variable's name in the form of Assignment.Name.
 func canonical(name string) string {
 	name = unquote(name)
 	if i := variableNames.Find(name, lexicon.Hash(name), true); i >= 0 {
@@ -128,10 +123,10 @@ func canonical(name string) string {
 	return name
 }
 
-// setWalker reads the items of SET one by one.
+// setWalker parses the items of SET one by one.
 type setWalker struct {
 	lex  lexer
-	tok  token // the next one that is not read
+	tok  token // the next unread token
 	prev token
 
 	scope    Scope // of items without one of their own: that of the last keyword
@@ -161,12 +156,11 @@ func (w *setWalker) ends() bool {
 	return w.tok.kind == tokEOF || w.tok.kind == ';' || w.forEnds && w.tok.kw == kwFor
 }
 
-// more reports whether there is an item to read. A SET without any has one that
-// cannot be read; so has a comma with nothing behind it.
+// more reports whether there is an item to parse. A SET without items has one that cannot be
+// parsed; so has a comma with nothing after it.
 func (w *setWalker) more() bool { return !w.started || w.wasComma || !w.ends() }
 
-// item reads one item and the comma behind it. Name is empty if it cannot be
-// read.
+// item parses one item and the comma after it. Name is empty if it cannot be parsed.
 func (w *setWalker) item() Assignment {
 	first := !w.started
 	w.started, w.wasComma = true, false
@@ -183,7 +177,7 @@ func (w *setWalker) item() Assignment {
 	return a
 }
 
-// read reads an item up to the comma or the end.
+// read parses an item up to the comma or the end.
 func (w *setWalker) read(first bool) (Assignment, bool) {
 	if w.txItems {
 		return w.characteristic()
@@ -223,7 +217,8 @@ func (w *setWalker) read(first bool) (Assignment, bool) {
 	return a, ok
 }
 
-// scopeWord takes tok as the scope of this and the following items, if it is one.
+// scopeWord takes tok as the scope of this and the following items, if it is one, and reports
+// whether it is.
 func (w *setWalker) scopeWord() bool {
 	switch w.tok.kw {
 	case kwGlobal:
@@ -241,7 +236,7 @@ func (w *setWalker) scopeWord() bool {
 	return true
 }
 
-// variable reads the name of a variable.
+// variable parses the name of a variable.
 func (w *setWalker) variable() (Assignment, bool) {
 	a := Assignment{Scope: w.scope}
 	switch w.tok.kind {
@@ -278,7 +273,7 @@ func (w *setWalker) variable() (Assignment, bool) {
 	return a, w.rest(&a)
 }
 
-// rest reads a variable's name of one or more parts.
+// rest parses a variable's name of one or more parts.
 func (w *setWalker) rest(a *Assignment) bool {
 	first, parts := w.tok, 0
 	for {
@@ -301,7 +296,7 @@ func (w *setWalker) rest(a *Assignment) bool {
 	return a.Name != ""
 }
 
-// names reads what follows SET NAMES.
+// names parses what follows SET NAMES.
 func (w *setWalker) names() (Assignment, bool) {
 	a, ok := w.charset()
 	a.Name = "names"
@@ -310,7 +305,7 @@ func (w *setWalker) names() (Assignment, bool) {
 		if w.tok.kind != tokWord && w.tok.kind != tokQuoted && w.tok.kind != tokString {
 			return a, false
 		}
-		if w.kindOf(w.tok) != ValueDefault { // which MariaDB takes for the character set's own
+		if w.kindOf(w.tok) != ValueDefault { // MariaDB then uses the character set's default
 			a.Collate = w.text(w.tok)
 		}
 		w.next()
@@ -318,7 +313,7 @@ func (w *setWalker) names() (Assignment, bool) {
 	return a, ok
 }
 
-// charset reads what follows SET CHARACTER SET.
+// charset parses what follows SET CHARACTER SET.
 func (w *setWalker) charset() (Assignment, bool) {
 	a := Assignment{Name: "character set", Value: w.text(w.tok)}
 	a.Kind = w.kindOf(w.tok)
@@ -331,7 +326,7 @@ func (w *setWalker) charset() (Assignment, bool) {
 	return a, false
 }
 
-// characteristic reads one part of SET TRANSACTION.
+// characteristic parses one part of SET TRANSACTION.
 func (w *setWalker) characteristic() (Assignment, bool) {
 	a := Assignment{Scope: w.scope, Kind: ValueString}
 	first := w.tok.kw
@@ -369,7 +364,7 @@ func (w *setWalker) characteristic() (Assignment, bool) {
 	return a, true
 }
 
-// expression reads a value up to the comma or the end.
+// expression parses a value up to the comma or the end.
 func (w *setWalker) expression() (ValueKind, bool) {
 	first, depth, count := w.tok, 0, 0
 	for !w.ends() && (w.tok.kind != ',' || depth > 0) {

@@ -2,7 +2,7 @@ package myscan
 
 import "github.com/weirdb/weir/internal/proxy/sqlscan/lexicon"
 
-// setCommand handles SET, whose first word is tok.
+// setCommand handles SET; tok is its first word.
 func (s *scanner) setCommand() {
 	ahead := s.lex
 	first := ahead.next()
@@ -33,8 +33,8 @@ func (s *scanner) setCommand() {
 	}
 }
 
-// assignments takes the items of SET into account; those of SET STATEMENT hold
-// for the statement behind FOR only. The scanner is at their end afterwards.
+// assignments processes the items of SET; those of SET STATEMENT apply only to the statement
+// after FOR. It leaves the scanner at their end.
 func (s *scanner) assignments(statement bool) {
 	s.lex = s.lex.bytewise()
 	outer, w := s.lex, newSetWalker(s.lex)
@@ -66,7 +66,7 @@ func (s *scanner) assignments(statement bool) {
 	s.lex, s.prev, s.tok = w.lex, w.prev, w.tok
 }
 
-// observeValue takes an expression into account.
+// observeValue processes an expression.
 func (s *scanner) observeValue(value token) {
 	outer := s.lex
 	s.lex.sql, s.lex.pos = s.lex.sql[:value.end], int(value.start)
@@ -78,7 +78,7 @@ func (s *scanner) observeValue(value token) {
 	s.lex = outer
 }
 
-// effects returns what the assignment does to a session.
+// effects returns the effects of the assignment on a session.
 func (a Assignment) effects() Effect {
 	switch {
 	case a.Name == "":

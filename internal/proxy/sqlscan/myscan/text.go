@@ -2,29 +2,29 @@ package myscan
 
 import "strings"
 
-// A Text is a text that is cut into tokens once for all that is read of it. Its
-// methods return what the functions of the same names do.
+// A Text is a text that is split into tokens once for all its readers. Its methods return what
+// the functions of the same names do.
 //
-// A Text is meant to be used for one text after another, so that it allocates
-// nothing. Between two calls of Read the text must not change.
+// A Text is meant to be reused for one text after another, so that it allocates nothing.
+// Between two calls of Read the text must not change.
 type Text struct {
 	sql    string
 	mode   Mode
 	cut    bool // tokens has all of them
 	tokens []token
-	// Where the first comment in front of the first token begins, and in front of the
-	// end; -1 if there is none.
+	// Offsets of the first comment before the first token, and before the end; -1 if there is
+	// none.
 	lead, trail int
-	varies      bool // as the lexer has it at the end
+	varies      bool // the lexer's value at the end
 }
 
-// maxCut bounds the texts that are cut, and so the memory that a Text keeps. A
-// longer one is lexed each time.
+// maxCut bounds the texts that are split, and so the memory that a Text keeps. A longer one is
+// lexed each time.
 const maxCut = 16 << 10
 
-// Read has the Text be sql from now on. Texts with an executable comment that is run,
-// and those that the server would not understand, or not alike in every version, are
-// lexed each time, too: what is read of them depends on how far the lexer has come.
+// Read sets the text to sql. Texts with an executable comment that runs, and those that servers
+// would not understand, or not all in the same way, are also lexed each time: their reading
+// depends on the lexer's position.
 func (t *Text) Read(sql string, mode Mode) {
 	t.sql, t.mode, t.cut, t.tokens = sql, mode, false, t.tokens[:0]
 	if len(sql) > maxCut {
@@ -51,9 +51,9 @@ func (t *Text) Is(sql string, mode Mode) bool { return t.sql == sql && t.mode ==
 // String returns the text.
 func (t *Text) String() string { return t.sql }
 
-// WithoutConstants returns the text's tokens with "?" for each string and number: what
-// two texts have in common that name the same tables, columns and routines in the same
-// places. It reports false for a text that is lexed each time, see Read.
+// WithoutConstants returns the text's tokens with "?" for each string and number. Two texts
+// with the same result name the same tables, columns and routines in the same places. It
+// returns false for a text that is lexed each time, see Read.
 func (t *Text) WithoutConstants() (string, bool) {
 	if !t.cut {
 		return "", false
@@ -78,7 +78,7 @@ func (t *Text) lexer() lexer {
 	return lexer{sql: t.sql, mode: t.mode, cut: t, comment: -1, varies: t.varies}
 }
 
-// nextCut is next in a text that was cut.
+// nextCut is next for a text that was split.
 func (l *lexer) nextCut() token {
 	t := l.cut
 	switch i := l.pos; {
@@ -96,8 +96,8 @@ func (l *lexer) nextCut() token {
 	return token{kind: tokEOF, start: int32(len(l.sql)), end: int32(len(l.sql))}
 }
 
-// bytewise returns a lexer behind the token that l has returned last, which reads the
-// bytes themselves: for those that keep it, or have it read a part of the text.
+// bytewise returns a lexer after the token that l has returned last, which reads the bytes
+// themselves: for callers that keep it, or let it read a part of the text.
 func (l lexer) bytewise() lexer {
 	if l.cut == nil {
 		return l

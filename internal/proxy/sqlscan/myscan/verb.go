@@ -1,7 +1,7 @@
 package myscan
 
-// Verb names the command of a statement. It is a coarse class: what weir must
-// know to route a statement, not the server's own list of commands.
+// Verb is the command of a statement. It is a coarse class: what weir must know to route a
+// statement, not the server's own list of commands.
 type Verb uint8
 
 // The verbs. One that covers several commands says which.
@@ -93,7 +93,7 @@ func verbOf(kw keyword) Verb {
 	case kwBegin:
 		return VerbBegin
 	case kwStart:
-		return VerbAdmin // START TRANSACTION is told apart by the next word
+		return VerbAdmin // the next word distinguishes START TRANSACTION
 	case kwCommit:
 		return VerbCommit
 	case kwRollback:

@@ -2,8 +2,8 @@ package myscan
 
 import "strings"
 
-// varyingNames are the functions whose result is another with each call, or that look at
-// the connection, or at what others do there. NOW() is none: it belongs to the statement.
+// varyingNames are the functions whose result changes with each call, or depends on the
+// connection or on other sessions. NOW() is not among them: its value belongs to the statement.
 var varyingNames = func() map[string]struct{} {
 	m := make(map[string]struct{})
 	for name := range strings.FieldsSeq(volatileNames + `
@@ -15,8 +15,8 @@ var varyingNames = func() map[string]struct{} {
 	return m
 }()
 
-// Varies reports whether a text calls, by name, a function whose result is another with
-// each call. It errs towards more.
+// Varies reports whether a text calls, by name, a function whose result changes with each call.
+// It may report too many.
 func (t *Text) Varies() (found bool) {
 	t.Names(func(name string, call bool) bool {
 		_, varies := varyingNames[strings.ToLower(name)]
@@ -26,8 +26,8 @@ func (t *Text) Varies() (found bool) {
 	return found
 }
 
-// Body is the text without white space and comments at its ends: all of it where it is
-// too long to be cut, or holds comments that are code.
+// Body returns the text without white space and comments at its ends; the whole text if it is
+// too long to be split, or has comments that are code.
 func (t *Text) Body() string {
 	if n := len(t.tokens); t.cut && n > 0 {
 		return t.sql[t.tokens[0].start:t.tokens[n-1].end]

@@ -6,13 +6,13 @@ import (
 	"github.com/weirdb/weir/internal/proxy/sqlscan/lexicon"
 )
 
-// wordClass is what a word is to the scanner, apart from being a keyword.
+// wordClass is the meaning of a word to the scanner, apart from being a keyword.
 type wordClass uint16
 
 const (
 	classFunction   wordClass = 1 << iota // a built-in function; wordEffects has its effects
-	classGrammar                          // before "(" it is no function
-	classTight                            // a function only if "(" follows at once
+	classGrammar                          // not a function before "("
+	classTight                            // a function only if "(" follows immediately
 	classVolatile                         // see volatileNames
 	classMySQL                            // a function of MySQL 8.0 and newer
 	classMariaDB                          // a function of MariaDB; with neither, of all servers
@@ -21,8 +21,8 @@ const (
 	classRelation                         // see sessionRelations
 )
 
-// specialFunctions are the built-in functions that do to a session what an
-// Effect names. last_insert_id depends on its argument.
+// specialFunctions are the built-in functions that have effects on a session. That of
+// last_insert_id depends on its argument.
 var specialFunctions = []struct {
 	effects Effect
 	class   wordClass
@@ -43,8 +43,8 @@ var specialFunctions = []struct {
 	{EffSequenceRead, classMariaDB, "lastval"},
 }
 
-// specialVariables are the variables that are more than settings, by what
-// reading them depends on.
+// specialVariables are the variables that are more than settings, by what reading them depends
+// on.
 var specialVariables = []struct {
 	effects Effect
 	names   string
@@ -54,13 +54,13 @@ var specialVariables = []struct {
 	{EffSessionRead, "pseudo_thread_id rand_seed1 rand_seed2 insert_id timestamp last_gtid in_transaction gtid_next"},
 }
 
-// sessionRelations are tables whose rows depend on the session, beside all those
-// of the databases performance_schema and sys.
+// sessionRelations are tables whose rows depend on the session, beside all tables of the
+// databases performance_schema and sys.
 const sessionRelations = `processlist session_status session_variables user_variables optimizer_trace profiling
 	innodb_temp_table_info innodb_session_temp_tablespaces`
 
-// vocabulary is all known words: the keywords in the order of their constants,
-// then the others. Classes and effects are by keyword number.
+// vocabulary has all known words: the keywords in the order of their constants, then the
+// others. Classes and effects are indexed by keyword number.
 type vocabulary struct {
 	table   *lexicon.Table
 	classes []wordClass
@@ -119,8 +119,7 @@ func lookupKeyword(word string, h uint32) keyword {
 // has reports whether the word is of one of the classes.
 func (k keyword) has(class wordClass) bool { return words.classes[k]&class != 0 }
 
-// isFunction reports whether the server that mode tells of has a built-in
-// function of this name.
+// isFunction reports whether the server of mode has a built-in function of this name.
 func (k keyword) isFunction(mode Mode) bool {
 	class := words.classes[k]
 	if class&classFunction == 0 {
@@ -165,8 +164,7 @@ func isSessionRelation(name string) bool {
 	return len(name) >= shortest && lookupKeyword(name, lexicon.Hash(name)).has(classRelation)
 }
 
-// isSessionDatabase reports whether the tables of the database name tell of the
-// session.
+// isSessionDatabase reports whether the tables of a database depend on the session.
 func isSessionDatabase(name string) bool {
 	return len(name) == len("sys") && lexicon.EqualFold(name, "sys") ||
 		len(name) == len("performance_schema") && lexicon.EqualFold(name, "performance_schema")
