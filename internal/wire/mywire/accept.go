@@ -15,36 +15,34 @@ import (
 	"github.com/weirdb/weir/internal/wire/netwire"
 )
 
-// DefaultVersion is the server version in a greeting that has no better: one
-// that no client takes for older than it can be.
+// DefaultVersion is the server version in a greeting if none is configured: high enough that
+// clients do not switch features off.
 const DefaultVersion = "8.0.40-weir"
 
-// AcceptConfig says how weir receives clients.
+// AcceptConfig says how weir greets clients.
 type AcceptConfig struct {
 	// Version is the server version that clients see. MariaDB's clients and
 	// drivers look for "MariaDB" in it. Default: DefaultVersion.
 	Version string
-	// ConnectionID is what SELECT CONNECTION_ID() and KILL speak of.
+	// ConnectionID is the id in SELECT CONNECTION_ID() and KILL.
 	ConnectionID uint32
-	// Caps are offered to the client. Those of the login itself and what this
-	// package requires are added, CapsUnspoken removed, CapSSL follows TLSMode.
-	// Default: OfferedCaps.
+	// Caps are offered to the client. Those of the login itself and those that this package
+	// requires are added, CapsUnspoken removed, CapSSL follows TLSMode. Default: OfferedCaps.
 	Caps Caps
 	// Charset is the server's collation. Default: CharsetUTF8MB4.
 	Charset byte
 	// Status flags in the greeting. Default: StatusAutocommit, unless Version is
 	// given: a server whose sessions begin without autocommit has none.
 	Status Status
-	// Plugin is proposed to the client. Default: mysql_native_password.
+	// Plugin is the client's default plugin. Default: mysql_native_password.
 	Plugin string
-	// Salt is the challenge. Default: a new one; a relayed login takes the
-	// server's.
+	// Salt is the challenge. Default: a new one; a relayed login uses the server's.
 	Salt []byte
-	// TLS holds the certificate, and in ClientCAs the authorities whose client
-	// certificates are believed. Default: none, TLS is not offered.
+	// TLS holds the certificate, and in ClientCAs the authorities that may sign client
+	// certificates. Default: none, TLS is not offered.
 	TLS *tls.Config
-	// TLSMode says what is demanded of a client that is not on a Unix socket;
-	// there TLS is not offered.
+	// TLSMode says what is required of a client that is not on a Unix socket; there TLS is not
+	// offered.
 	//
 	//	DISABLED         TLS is not offered
 	//	PREFERRED        with or without TLS, as the client likes
@@ -52,23 +50,23 @@ type AcceptConfig struct {
 	//	VERIFY_CA        TLS and a certificate signed by one of TLS.ClientCAs
 	//	VERIFY_IDENTITY  the same, and its common name is the user's name
 	//
-	// Default: PREFERRED with a TLS config, else DISABLED.
+	// Default: PREFERRED with a TLS config, otherwise DISABLED.
 	TLSMode TLSMode
-	// RSAKey decrypts passwords of caching_sha2_password without TLS. Default:
-	// one that is made when it is first needed, for the life of the process.
+	// RSAKey decrypts passwords of caching_sha2_password without TLS. Default: a key for the
+	// life of the process, generated at its first use.
 	RSAKey *rsa.PrivateKey
 	// Timeout bounds all of Accept, TLS handshake included. Default: 10
 	// seconds, as connect_timeout.
 	Timeout time.Duration
 }
 
-// OfferedCaps is what weir offers to clients unless told otherwise.
+// OfferedCaps are the capabilities that weir offers to clients by default.
 const OfferedCaps = CapFoundRows | CapLongFlag | CapConnectWithDB | CapNoSchema | CapODBC | CapIgnoreSpace |
 	CapInteractive | CapIgnoreSigpipe | CapTransactions | CapReserved | CapMultiStatements | CapMultiResults |
 	CapPSMultiResults | CapPluginAuth | CapConnectAttrs | CapPluginAuthLenenc | CapExpiredPasswords |
 	CapSessionTrack | CapDeprecateEOF | CapLongPassword | CapsRequired
 
-// capsLogin are flags that concern the login alone.
+// capsLogin are flags that only concern the login.
 const capsLogin = CapPluginAuth | CapPluginAuthLenenc | CapConnectWithDB | CapConnectAttrs
 
 func (c AcceptConfig) withDefaults() AcceptConfig {
@@ -92,8 +90,8 @@ func (c AcceptConfig) withDefaults() AcceptConfig {
 	return c
 }
 
-// Validate reports a configuration that no client could be received with, or
-// one that would believe more than it says.
+// Validate returns an error for a configuration with which no client could log in, or which
+// would accept more clients than it seems to.
 func (c AcceptConfig) Validate() error {
 	c = c.withDefaults()
 	if _, err := ParseTLSMode(string(c.TLSMode)); err != nil {
@@ -110,37 +108,36 @@ func (c AcceptConfig) Validate() error {
 	return nil
 }
 
-// Client is a client on its way in: it has answered the greeting and waits to
-// be told whether it is welcome. One goroutine may use it at a time.
+// Client is a client that is logging in: it has answered the greeting and waits for OK or ERR.
+// One goroutine may use it at a time.
 type Client struct {
 	// Conn is the connection, a *tls.Conn if the client has asked for TLS.
 	Conn net.Conn
-	// Response is what the client has said.
+	// Response is the client's answer to the greeting.
 	Response *Response
-	// Caps holds what both sides have set.
+	// Caps are the capabilities of both sides.
 	Caps Caps
-	// TLS is nil without it.
+	// TLS is nil if the connection does not use TLS.
 	TLS *tls.ConnectionState
-	// Salt is the challenge that the client was sent last: that of the greeting, or
-	// what it was asked then. A COM_CHANGE_USER refers to it.
+	// Salt is the last challenge sent to the client: that of the greeting, or of a later
+	// request. A COM_CHANGE_USER refers to it.
 	Salt []byte
 
 	link    link
-	plugin  string // that the salt was for
+	plugin  string // the plugin that the salt is for
 	trusted bool   // by ChangedUser
 	changes bool   // it is a COM_CHANGE_USER
-	said    []byte // ... with this answer to Salt
+	said    []byte // its answer to Salt
 	rsaKey  func() (*rsa.PrivateKey, error)
 }
 
-// Accept greets a client and reads its answer, by way of TLS if the client asks
-// for that. On error the client has been sent an ERR packet where there is
-// something to say, and the caller closes conn. A client that left without a
-// word, as health checks do, gives an error that is io.EOF.
+// Accept greets a client and reads its answer, over TLS if the client requests that. On error
+// the client has got an ERR packet if there is something to report, and the caller closes conn.
+// A client that disconnects without an answer, as health checks do, gives an error that is
+// io.EOF.
 //
-// Bytes that a third party sends in plain text behind the SSLRequest are
-// never taken for part of the session: nothing is read ahead, so they fall into
-// the TLS handshake and break it.
+// Bytes that a third party sends in plain text after the SSLRequest never become part of the
+// session: Accept does not read ahead, so they end up in the TLS handshake and break it.
 func Accept(ctx context.Context, conn net.Conn, cfg AcceptConfig) (*Client, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -165,10 +162,10 @@ func Accept(ctx context.Context, conn net.Conn, cfg AcceptConfig) (*Client, erro
 type acceptor struct {
 	cfg    AcceptConfig
 	client *Client
-	broken bool // the stream is in no state for an ERR packet
+	broken bool // the stream cannot take an ERR packet
 }
 
-// offered is what the client is told that it may ask for.
+// offered returns the capabilities that the client may request.
 func (a *acceptor) offered() Caps {
 	if a.cfg.TLSMode != TLSDisabled && !isUnix(a.client.Conn) {
 		return a.cfg.Caps | CapSSL
@@ -184,7 +181,7 @@ func (a *acceptor) run(ctx context.Context) error {
 	return a.hear(ctx)
 }
 
-// hear hears the client's answer to the greeting.
+// hear reads the client's answer to the greeting.
 func (a *acceptor) hear(ctx context.Context) error {
 	c := a.client
 	payload, err := c.link.read()
@@ -209,7 +206,7 @@ func (a *acceptor) hear(ctx context.Context) error {
 	return a.check()
 }
 
-// answered takes in what the client has said.
+// answered processes the client's answer.
 func (a *acceptor) answered(payload []byte) (err error) {
 	c := a.client
 	if c.Response, err = ParseResponse(payload); err != nil {
@@ -217,7 +214,7 @@ func (a *acceptor) answered(payload []byte) (err error) {
 	}
 	c.Caps = c.Response.Caps & a.offered()
 	if !c.Caps.Has(CapPluginAuth) {
-		c.plugin = PluginNative // the only one that such clients know
+		c.plugin = PluginNative // the only one that such clients have
 	}
 	return nil
 }
@@ -244,7 +241,7 @@ func (a *acceptor) check() error {
 	return nil
 }
 
-// refuse tells the client why, when the reason is fit for it.
+// refuse sends the client the reason, if it may know that.
 func (a *acceptor) refuse(err error) {
 	var e *Error
 	switch {
@@ -275,10 +272,9 @@ var processKey = sync.OnceValues(func() (*rsa.PrivateKey, error) {
 	return key, nil
 })
 
-// ChangedUser returns the client as it is after a COM_CHANGE_USER, for
-// Authenticate and Welcome. conn is where the client is to be reached now; salt
-// and caps are those of its login; secure says that nobody can listen (TLS,
-// Unix socket).
+// ChangedUser returns the client as after a COM_CHANGE_USER, for Authenticate and Welcome. conn
+// is the client's connection; salt and caps are those of its login; secure says that no third
+// party can read the connection (TLS, Unix socket).
 func ChangedUser(conn net.Conn, secure bool, salt []byte, caps Caps, cu *ChangeUser) *Client {
 	c := &Client{
 		Conn: conn, Salt: salt, Caps: caps, rsaKey: processKey, plugin: cu.Plugin,
@@ -295,13 +291,14 @@ func ChangedUser(conn net.Conn, secure bool, salt []byte, caps Caps, cu *ChangeU
 // Secure reports whether no third party can read the connection between client and weir.
 func (c *Client) Secure() bool { return c.trusted || c.TLS != nil || isUnix(c.Conn) }
 
-// Trust takes the client's word for who it is. On success the client waits for
-// Welcome or Refuse, as after Authenticate.
+// Trust accepts the client without a check. On success the client waits for Welcome or Refuse,
+// as after Authenticate.
 func (c *Client) Trust(ctx context.Context) error {
 	if c.Response.Plugin != PluginSHA2 || !provesSomething(c.Response.Auth) {
 		return nil
 	}
-	// A client that has sent this plugin's proof waits for the result; one without a password does not.
+	// A client that has sent this plugin's proof waits for the result; one without a password
+	// does not.
 	release := netwire.Bound(ctx, c.Conn, 0)
 	if err := release(c.more([]byte{authFastDone})); err != nil {
 		return fmt.Errorf("trust client: %w", err)
@@ -309,7 +306,7 @@ func (c *Client) Trust(ctx context.Context) error {
 	return nil
 }
 
-// Welcome ends a login well: the client may send commands then.
+// Welcome sends the OK of the login: after it the client may send commands.
 func (c *Client) Welcome(ctx context.Context, ok *OK) error {
 	release := netwire.Bound(ctx, c.Conn, 0)
 	err := c.link.write(func(dst []byte, seq byte) []byte { return AppendOK(dst, seq, c.Caps, ok) })
@@ -319,12 +316,12 @@ func (c *Client) Welcome(ctx context.Context, ok *OK) error {
 	return nil
 }
 
-// AppendWelcome appends what Welcome sends, for who sends it by other means.
+// AppendWelcome appends what Welcome sends, for callers that send it by other means.
 func (c *Client) AppendWelcome(dst []byte, ok *OK) []byte {
 	return AppendOK(dst, c.link.seq, c.Caps, ok)
 }
 
-// Refuse ends a login badly. The caller closes the connection.
+// Refuse sends the ERR of the login. The caller closes the connection.
 func (c *Client) Refuse(ctx context.Context, e *Error) error {
 	release := netwire.Bound(ctx, c.Conn, 0)
 	if err := release(c.refuse(e)); err != nil {
@@ -337,7 +334,7 @@ func (c *Client) refuse(e *Error) error {
 	return c.link.write(func(dst []byte, seq byte) []byte { return AppendError(dst, seq, e) })
 }
 
-// accessDenied is the one error for a wrong password and an unknown user.
+// accessDenied returns the common error for a wrong password and an unknown user.
 func accessDenied(user string, conn net.Conn, password bool) *Error {
 	host := "localhost"
 	if addr, ok := conn.RemoteAddr().(*net.TCPAddr); ok {

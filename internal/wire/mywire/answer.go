@@ -5,23 +5,21 @@ import (
 	"fmt"
 )
 
-// Event is what Answer.Feed stopped for.
+// Event is the reason for which Answer.Feed has stopped.
 type Event uint8
 
 // The events.
 const (
-	EventMore   Event = iota // all bytes are used up and the answer goes on
+	EventMore   Event = iota // all bytes are consumed and the answer goes on
 	EventResult              // a result has ended, and another one follows
 	EventDone                // the answer has ended
-	EventInfile              // the server wants a file from the client (LOAD DATA LOCAL INFILE)
-	EventAuth                // the server wants authentication data from the client (COM_CHANGE_USER)
+	EventInfile              // the server requests a file from the client (LOAD DATA LOCAL INFILE)
+	EventAuth                // the server requests authentication data from the client (COM_CHANGE_USER)
 )
 
-// Answer walks through what a server sends in reply to one command, and finds
-// where that ends. It is fed bytes as they come, cut anywhere, and copies none
-// but those of a packet that matters (OK, ERR, EOF and the like) and that a cut
-// goes through. Rows and column definitions are skipped by their length and
-// first byte alone.
+// Answer parses the server's answer to one command, and finds its end. It is fed bytes as they
+// come, split anywhere, and copies only those of a packet that matters (OK, ERR, EOF and the
+// like) and is split. It skips rows and column definitions by their length and first byte.
 //
 //	a.Reset(command, caps)
 //	for event != EventDone {
@@ -30,34 +28,34 @@ const (
 //		...
 //	}
 //
-// The accessors return views: they alias p, or memory of the Answer, and hold until the next
-// Feed or Reset. One Answer serves one command after the other and keeps its memory. It is not
-// safe for concurrent use.
+// The accessors return views: they alias p, or memory of the Answer, and are valid until the
+// next Feed or Reset. An Answer is reused for one command after the other and keeps its memory.
+// It is not safe for concurrent use.
 type Answer struct {
 	caps    Caps
 	command byte
 	state   answerState
-	seq     byte // that the next packet must have
+	seq     byte // of the next packet
 
-	// A packet that a cut goes through. All zero between packets.
-	header    [HeaderLen + 1]byte // its header and first byte, while they are not whole
+	// A packet that is split. All zero between packets.
+	header    [HeaderLen + 1]byte // its header and first byte, until they are complete
 	have      int                 // bytes in header
-	skip      int                 // bytes of it that are still to come
-	keep      bool                // they are to be added to kept
+	skip      int                 // bytes of it still to come
+	keep      bool                // those bytes go to kept
 	continued bool                // the next packet continues it (16 MiB)
 	kept      []byte
-	told      bool // the last event gave views away that have run out by now
-	size      int  // of the present or last packet that is no plain row, header included
+	told      bool // the last event returned views, which are no longer valid
+	size      int  // of the current or last packet that is no plain row, header included
 
 	columns int // column definitions still to come
-	// outParams: the result holds OUT parameters. An OK follows it, even where MySQL
-	// does not say so behind its row.
+	// outParams: the result holds OUT parameters. An OK follows it, even if MySQL does not
+	// announce that after its row.
 	outParams bool
 	params    int // parameter definitions still to come
 
 	ok       OK
 	err      []byte // payload of the ERR
-	request  []byte // payload that EventInfile or EventAuth stand for
+	request  []byte // payload of the request of EventInfile or EventAuth
 	prepared Prepared
 	rows     uint64
 	results  int
@@ -68,21 +66,21 @@ type answerState uint8
 
 const (
 	answerDone       answerState = iota
-	answerFirst                  // of a result: OK, ERR, a request for a file, a column count
+	answerFirst                  // of a result: OK, ERR, a file request, a column count
 	answerColumns                // a column definition
-	answerColumnsEnd             // the EOF behind them
+	answerColumnsEnd             // the EOF after them
 	answerRows                   // a row, or the end of the rows
-	answerSimple                 // OK, EOF or ERR, and that is all
-	answerString                 // anything, and that is all
-	answerPrepared               // of COM_STMT_PREPARE: ERR or what Prepared holds
+	answerSimple                 // a single OK, EOF or ERR
+	answerString                 // a single packet with any content
+	answerPrepared               // of COM_STMT_PREPARE: ERR or a Prepared
 	answerParams                 // a parameter definition
-	answerParamsEnd              // the EOF behind them
+	answerParamsEnd              // the EOF after them
 	answerFields                 // a column definition of COM_STMT_PREPARE
-	answerFieldsEnd              // the EOF behind them
+	answerFieldsEnd              // the EOF after them
 	answerAuth                   // OK, ERR, AuthSwitchRequest or AuthMoreData
 )
 
-// HasAnswer reports whether the server answers a command at all.
+// HasAnswer reports whether the server answers a command.
 func HasAnswer(command byte) bool {
 	switch command {
 	case ComQuit, ComStmtClose, ComStmtSendLongData:
@@ -91,9 +89,9 @@ func HasAnswer(command byte) bool {
 	return true
 }
 
-// Reset makes a ready for the answer to a command (one of the Com constants) on
-// a connection with the capabilities caps, which must hold none of CapsUnspoken.
-// If the command took several packets, Resume(NextSeq(packets)) has to follow.
+// Reset prepares a for the answer to a command (one of the Com constants) on a connection with
+// the capabilities caps, which must not include CapsUnspoken. If the command took several
+// packets, call Resume(NextSeq(packets)) after it.
 func (a *Answer) Reset(command byte, caps Caps) {
 	*a = Answer{caps: caps, command: command, seq: 1, kept: a.kept[:0]}
 	switch command {
@@ -114,14 +112,14 @@ func (a *Answer) Reset(command byte, caps Caps) {
 	}
 }
 
-// Resume tells a that the client has sent packets into the answer, as
-// EventInfile and EventAuth ask for, and which sequence number the server's
-// next packet will have: one more than the client's last.
+// Resume tells a that the client has sent packets within the answer, as EventInfile and
+// EventAuth request, and the sequence number of the server's next packet: one more than the
+// client's last.
 func (a *Answer) Resume(seq byte) { a.seq = seq }
 
-// Feed walks on through p. n is how many bytes at the start of p belong to this
-// answer: all of them with EventMore. Other events leave what follows for the
-// next call. An error wraps ErrMalformed; the connection is out of step then.
+// Feed parses p. n is the number of bytes at the start of p that belong to this answer: all of
+// them with EventMore. After other events the caller passes the rest to the next call. An error
+// wraps ErrMalformed; the connection is out of step then.
 func (a *Answer) Feed(p []byte) (n int, event Event, err error) {
 	if a.state == answerDone {
 		return 0, EventDone, nil
@@ -160,8 +158,7 @@ func (a *Answer) Feed(p []byte) (n int, event Event, err error) {
 	return n, event, err
 }
 
-// gather collects the header and the first byte of a packet that p or an
-// earlier p has cut there.
+// gather collects the header and the first byte of a packet that are split.
 func (a *Answer) gather(p []byte) (n int, event Event, err error) {
 	for need := HeaderLen; ; need++ {
 		k := copy(a.header[a.have:max(need, a.have)], p[n:])
@@ -180,8 +177,7 @@ func (a *Answer) gather(p []byte) (n int, event Event, err error) {
 	}
 }
 
-// packet begins a packet of which the bytes in have are there, at least one
-// unless it is empty.
+// packet begins a packet; have are the bytes of it so far, at least one unless it is empty.
 func (a *Answer) packet(length int, seq byte, have []byte) (Event, error) {
 	a.size = HeaderLen + length
 	matters, err := a.classify(length, seq, have)
@@ -200,7 +196,7 @@ func (a *Answer) packet(length int, seq byte, have []byte) (Event, error) {
 	return EventMore, nil
 }
 
-// pass goes on with a packet by some more of its bytes, not beyond its end.
+// pass continues a packet with some more of its bytes, not beyond its end.
 func (a *Answer) pass(p []byte) (Event, error) {
 	a.skip -= len(p)
 	if !a.keep {
@@ -214,8 +210,8 @@ func (a *Answer) pass(p []byte) (Event, error) {
 	return a.control(a.kept)
 }
 
-// classify takes note of a packet by its header and first byte, and tells
-// whether control has to see all of it.
+// classify processes a packet's header and first byte, and reports whether control needs all of
+// it.
 func (a *Answer) classify(length int, seq byte, have []byte) (matters bool, err error) {
 	isError := len(have) > 0 && have[0] == headerError
 	if seq != a.seq && (!isError || a.continued) {
@@ -259,7 +255,7 @@ func (a *Answer) classify(length int, seq byte, have []byte) (matters bool, err 
 	return matters, nil
 }
 
-// isEnd tells an end of rows from a row that starts with 0xFE, see IsEnd.
+// isEnd distinguishes an end of rows from a row that starts with 0xFE, see IsEnd.
 func (a *Answer) isEnd(length int) bool {
 	if a.caps.Has(CapDeprecateEOF) {
 		return length < MaxPayload
@@ -267,7 +263,7 @@ func (a *Answer) isEnd(length int) bool {
 	return length < 9
 }
 
-// control acts on a packet that matters.
+// control processes a packet that matters.
 func (a *Answer) control(payload []byte) (Event, error) {
 	if a.state == answerString && (len(payload) == 0 || payload[0] != headerError) {
 		return a.done()
@@ -306,7 +302,7 @@ func (a *Answer) done() (Event, error) {
 	return EventDone, nil
 }
 
-// first acts on the first packet of a result.
+// first processes the first packet of a result.
 func (a *Answer) first(payload []byte) (Event, error) {
 	switch payload[0] {
 	case headerOK:
@@ -315,7 +311,7 @@ func (a *Answer) first(payload []byte) (Event, error) {
 		if a.command != ComQuery && a.command != ComStmtExecute { // MariaDB prepares LOAD DATA from 10.6.2 on
 			break
 		}
-		// After the file comes an OK or an ERR, perhaps with further results behind it.
+		// After the file comes an OK or an ERR, maybe followed by further results.
 		a.request, a.told = payload, true
 		return EventInfile, nil
 	}
@@ -327,7 +323,7 @@ func (a *Answer) first(payload []byte) (Event, error) {
 	return EventMore, nil
 }
 
-// columnsEnd acts on the EOF between columns and rows.
+// columnsEnd processes the EOF between columns and rows.
 func (a *Answer) columnsEnd(payload []byte) (Event, error) {
 	if !IsEOF(payload) {
 		return EventMore, fmt.Errorf("no EOF behind the column definitions: %w", ErrMalformed)
@@ -342,7 +338,7 @@ func (a *Answer) columnsEnd(payload []byte) (Event, error) {
 	return EventMore, nil
 }
 
-// end acts on the end of a result.
+// end processes the end of a result.
 func (a *Answer) end(payload []byte) (Event, error) {
 	if err := a.take(payload); err != nil {
 		return EventMore, err
@@ -361,7 +357,7 @@ func (a *Answer) several() bool {
 	return a.command == ComQuery || a.command == ComStmtExecute || a.command == ComStmtBulkExecute
 }
 
-// take reads an OK or EOF.
+// take parses an OK or EOF.
 func (a *Answer) take(payload []byte) (err error) {
 	if IsEOF(payload) {
 		a.ok = OK{}
@@ -389,8 +385,8 @@ func (a *Answer) authenticate(payload []byte) (Event, error) {
 	return EventMore, ErrMalformed
 }
 
-// prepare acts on what matters in the answer to COM_STMT_PREPARE: its first
-// packet, the last definition of each list, and the EOF behind it.
+// prepare processes what matters in the answer to COM_STMT_PREPARE: its first packet, the last
+// definition of each list, and the EOF after it.
 func (a *Answer) prepare(payload []byte) (Event, error) {
 	eof := !a.caps.Has(CapDeprecateEOF)
 	switch a.state {
@@ -430,30 +426,29 @@ func (a *Answer) prepare(payload []byte) (Event, error) {
 	return EventMore, nil
 }
 
-// OK returns what ended the last result: an OK, or an EOF (which has Status and
-// Warnings only). It is not that of the answer's end when there is an Error.
+// OK returns the packet that ended the last result: an OK, or an EOF (which has Status and
+// Warnings only). If the answer ended with an error, it is that of an earlier result.
 func (a *Answer) OK() OK { return a.ok }
 
-// ErrorCode returns the number of the error that ended the answer, 0 if none
-// did.
+// ErrorCode returns the number of the error that ended the answer, or 0.
 func (a *Answer) ErrorCode() uint16 { return ErrorCode(a.err) }
 
-// Err returns the error that ended the answer, nil if none did. It allocates.
+// Err returns the error that ended the answer, or nil. It allocates.
 func (a *Answer) Err() *Error {
 	if a.err == nil {
 		return nil
 	}
 	e, err := ParseError(a.err)
 	if err != nil {
-		return nil // control has looked at it
+		return nil // control has checked it
 	}
 	return e
 }
 
-// Prepared returns what COM_STMT_PREPARE has been answered.
+// Prepared returns the answer to COM_STMT_PREPARE.
 func (a *Answer) Prepared() Prepared { return a.prepared }
 
-// File returns the name of the file that EventInfile asks for.
+// File returns the name of the file that EventInfile requests.
 func (a *Answer) File() []byte {
 	if len(a.request) == 0 {
 		return nil
@@ -461,17 +456,16 @@ func (a *Answer) File() []byte {
 	return a.request[1:]
 }
 
-// Rows returns how many rows have come, in all results together. For
-// COM_FIELD_LIST it counts columns.
+// Rows returns the number of rows so far, in all results. For COM_FIELD_LIST it counts columns.
 func (a *Answer) Rows() uint64 { return a.rows }
 
-// Tail returns the length in bytes, header included, of the packet that
-// EventResult or EventDone was returned for: the last bytes of the answer so far.
+// Tail returns the length in bytes, header included, of the packet for which EventResult or
+// EventDone was returned: the last bytes of the answer so far.
 func (a *Answer) Tail() int { return a.size }
 
-// Held returns how many of the bytes fed so far, at their end, belong to a packet
-// that is not whole yet and may be one that ends a result. Who passes an answer
-// on can keep them until it is known what the packet says.
+// Held returns how many of the bytes fed last belong to an incomplete packet that may end a
+// result. A caller that passes an answer on can hold them back until it knows the packet's
+// content.
 func (a *Answer) Held() int {
 	if a.keep {
 		return HeaderLen + len(a.kept)
@@ -479,6 +473,6 @@ func (a *Answer) Held() int {
 	return a.have
 }
 
-// InRows reports whether the walk is among the rows of a result: bytes so far may
-// have gone to the client.
+// InRows reports whether the answer is among the rows of a result: bytes so far may have been
+// sent to the client.
 func (a *Answer) InRows() bool { return a.state == answerRows }

@@ -16,18 +16,16 @@ var (
 	errUnfit = errors.New("no secret that fits")
 )
 
-// Authenticate checks a client that Accept returned. On success the client
-// waits for Welcome or Refuse, and the keys that the login revealed are
-// returned, nil if it revealed none.
+// Authenticate checks a client that Accept returned. On success the client waits for Welcome or
+// Refuse, and Authenticate returns the keys that the login revealed, nil if it revealed none.
 //
-// The plugin follows from the secret: a hash serves its own plugin alone; with
-// a plain password the client has the choice of mysql_native_password,
-// caching_sha2_password and, where nobody can listen, mysql_clear_password.
+// The plugin follows from the secret: a hash serves only its own plugin; with a plain password
+// the client has the choice of mysql_native_password, caching_sha2_password and, if no third
+// party can read the connection, mysql_clear_password.
 //
-// A client that fails has been sent the one error that servers give for a wrong
-// password, an unknown user (the zero Secret) and an unfit secret alike. The
-// returned error tells them apart, and CodeOf gives the number that was sent.
-// The caller bounds the time by ctx.
+// A client that fails has got the one error that servers send for a wrong password, an unknown
+// user (the zero Secret) and an unfit secret alike. The returned error distinguishes them, and
+// CodeOf returns the number that was sent. ctx bounds the time.
 func (c *Client) Authenticate(ctx context.Context, secret Secret) (*ClientKeys, error) {
 	release := netwire.Bound(ctx, c.Conn, 0)
 	a := &authenticator{Client: c, secret: secret, salt: c.Salt}
@@ -41,9 +39,9 @@ func (c *Client) Authenticate(ctx context.Context, secret Secret) (*ClientKeys, 
 	return keys, nil
 }
 
-// AskPassword has the client say its password in clear and verify judge it: an error is
-// told to the client as a wrong password, unless it is or wraps an *Error, which is told
-// as it is. A client whose connection others can listen to is asked nothing and refused.
+// AskPassword requests the client's password in clear text and lets verify check it: the client
+// gets an error of verify as a wrong password, unless it is or wraps an *Error, which is sent
+// unchanged. A client whose connection third parties can read is refused without a request.
 // Everything else is as with Authenticate.
 func (c *Client) AskPassword(ctx context.Context, verify func(ctx context.Context, password string) error) (*ClientKeys, error) {
 	release := netwire.Bound(ctx, c.Conn, 0)
@@ -63,7 +61,7 @@ func (c *Client) AskPassword(ctx context.Context, verify func(ctx context.Contex
 	return PasswordKeys(password), nil
 }
 
-// inClear asks the client for its password by mysql_clear_password.
+// inClear requests the client's password by mysql_clear_password.
 func (a *authenticator) inClear() (string, error) {
 	if !a.Secure() {
 		return "", NewError(ErrAccessDenied, "weir asks for the password in clear text (mysql_clear_password), and the connection has no TLS: connect with TLS")
@@ -89,9 +87,9 @@ func (a *authenticator) inClear() (string, error) {
 	return password, err
 }
 
-// Proves reports whether the client has shown in its first message that it knows the
-// password, of which secret is what a server stores. The client is asked and told
-// nothing: where it has not, Authenticate checks it.
+// Proves reports whether the client's first message proves that it knows the password; secret
+// is what a server stores of that. It sends nothing to the client: if the result is false,
+// Authenticate checks the client.
 func (c *Client) Proves(secret Secret) bool {
 	a := &authenticator{Client: c, secret: secret, salt: c.Salt}
 	plugin := a.choose()
@@ -112,8 +110,8 @@ func (c *Client) Proves(secret Secret) bool {
 // ed25519SaltLen is the length of MariaDB's challenge for the plugin ed25519.
 const ed25519SaltLen = 32
 
-// newEd25519Salt makes such a challenge. It does not end with a NUL, which go-sql-driver
-// (1.10) takes for the end of a text, so that it fails to log in.
+// newEd25519Salt makes such a challenge. It does not end with a NUL, which go-sql-driver (1.10)
+// takes for the end of a string, so that its login fails.
 func newEd25519Salt() []byte {
 	salt := make([]byte, ed25519SaltLen)
 	_, _ = rand.Read(salt) // never fails, since Go 1.24
@@ -132,7 +130,7 @@ type authenticator struct {
 	answered bool
 }
 
-// choose returns the plugin to check the client by.
+// choose returns the plugin for the check of the client.
 func (a *authenticator) choose() string {
 	switch a.secret.kind {
 	case secretNative:
@@ -163,8 +161,8 @@ func (a *authenticator) run() (*ClientKeys, error) {
 		if !a.Caps.Has(CapPluginAuth) {
 			return nil, NewError(ErrOldAuth, "Client does not support authentication protocol requested by server; consider upgrading MySQL client")
 		}
-		// Clients built on MariaDB's library answer a COM_CHANGE_USER's question by the
-		// challenge that they had before, whatever the question's own is.
+		// Clients built on MariaDB's library answer a request after COM_CHANGE_USER with the
+		// challenge that they had before, whatever the new one is.
 		if !a.changes || len(a.Salt) != saltLen {
 			a.salt = newSalt()
 		}
@@ -181,7 +179,7 @@ func (a *authenticator) run() (*ClientKeys, error) {
 		}
 	}
 	if len(answer) == 1 && answer[0] == 0 {
-		answer = nil // how some clients say that there is no password
+		answer = nil // some clients send this if they have no password
 	}
 	a.answered = len(answer) > 0
 	if !a.answered {
@@ -210,7 +208,7 @@ func (a *authenticator) read() ([]byte, error) {
 	return bytes.Clone(payload), nil
 }
 
-// unfit tells what is wrong with the secret when it cannot serve.
+// unfit returns why the secret cannot serve, or nil.
 func (a *authenticator) unfit() error {
 	if a.secret.IsZero() {
 		return fmt.Errorf("unknown user: %w", errUnfit)
@@ -240,7 +238,7 @@ func (a *authenticator) native(answer []byte) (*ClientKeys, error) {
 	return a.keys(&ClientKeys{Native: stage1}), nil
 }
 
-// keys prefers the password, where weir knows it, to what the client proved.
+// keys returns the password if weir knows it, otherwise what the client proved.
 func (a *authenticator) keys(proved *ClientKeys) *ClientKeys {
 	if password, ok := a.secret.Plain(); ok {
 		return PasswordKeys(password)
@@ -281,8 +279,9 @@ func (c *Client) more(data []byte) error {
 	return c.link.write(func(dst []byte, seq byte) []byte { return AppendAuthMore(dst, seq, data) })
 }
 
-// askPassword does caching_sha2_password's full login: the client sends the
-// password, in clear where nobody can listen, else encrypted for weir's RSA key.
+// askPassword performs the full login of caching_sha2_password: the client sends the password,
+// in clear text if no third party can read the connection, otherwise encrypted for weir's RSA
+// key.
 func (c *Client) askPassword(salt []byte) (string, error) {
 	if err := c.more([]byte{authFull}); err != nil {
 		return "", err
@@ -317,7 +316,7 @@ func (c *Client) askPassword(salt []byte) (string, error) {
 	return password, nil
 }
 
-// refuse sends the client the error that err amounts to and returns both.
+// refuse sends the client the error for err, and returns both.
 func (a *authenticator) refuse(err error) error {
 	var e *Error
 	switch {

@@ -2,8 +2,7 @@ package mywire
 
 import "encoding/binary"
 
-// AppendCommand appends a command with the given argument: what follows the
-// command's byte.
+// AppendCommand appends a command with the given argument, which follows the command's byte.
 func AppendCommand[S string | []byte](dst []byte, command byte, arg S) []byte {
 	if len(arg)+1 < MaxPayload {
 		return append(append(AppendHeader(dst, len(arg)+1, 0), command), arg...)
@@ -12,8 +11,7 @@ func AppendCommand[S string | []byte](dst []byte, command byte, arg S) []byte {
 	return end(append(append(dst, command), arg...), at)
 }
 
-// AppendQuery appends a COM_QUERY. Under CapQueryAttributes it says that there
-// are none.
+// AppendQuery appends a COM_QUERY. Under CapQueryAttributes it announces no attributes.
 func AppendQuery[S string | []byte](dst []byte, caps Caps, sql S) []byte {
 	if !caps.Has(CapQueryAttributes) {
 		return AppendCommand(dst, ComQuery, sql)
@@ -28,7 +26,7 @@ func AppendInitDB(dst []byte, database string) []byte { return AppendCommand(dst
 // AppendPing appends a COM_PING.
 func AppendPing(dst []byte) []byte { return AppendCommand(dst, ComPing, "") }
 
-// AppendQuit appends a COM_QUIT, the polite end of a session. It has no answer.
+// AppendQuit appends a COM_QUIT. It has no answer.
 func AppendQuit(dst []byte) []byte { return AppendCommand(dst, ComQuit, "") }
 
 // AppendResetConnection appends a COM_RESET_CONNECTION.

@@ -1,19 +1,19 @@
 package mywire
 
-// This file is the compressed protocol as far as it takes to refuse it. weir never
-// offers it. Some clients speak it nevertheless where they are told to, such as MySQL's
-// Connector/Python.
+// This file recognizes the compressed protocol in order to refuse it. weir never offers it, but
+// some clients use it nevertheless if configured to, such as MySQL's Connector/Python.
 
-// compressedLen is the length of the header of a compressed packet: length, number,
-// length before the compression or 0 if there is none.
+// compressedLen is the length of the header of a compressed packet: length, sequence number,
+// and length before compression or 0 for an uncompressed one.
 const compressedLen = 7
 
-// TellsCompressed is how many bytes IsCompressed needs. A compressed command is longer.
+// TellsCompressed is the number of bytes that IsCompressed needs. A compressed command is
+// longer.
 const TellsCompressed = compressedLen + 2
 
-// IsCompressed reports whether p, what a client has sent behind its login, begins with a
-// compressed packet. No command looks like one: the first byte would be that of
-// COM_SLEEP, which no client sends, or a text would begin in zlib's magic number.
+// IsCompressed reports whether p, what a client has sent after its login, begins with a
+// compressed packet. No command looks like one: the first byte would be that of COM_SLEEP,
+// which no client sends, or a text would begin with zlib's magic number.
 func IsCompressed(p []byte) bool {
 	if len(p) < TellsCompressed {
 		return false
@@ -25,8 +25,8 @@ func IsCompressed(p []byte) bool {
 	return p[7] == zlib && (zlib<<8|int(p[8]))%31 == 0
 }
 
-// AppendCompressedError appends an ERR to a client that speaks the compressed protocol,
-// as the answer to its command.
+// AppendCompressedError appends an ERR in the compressed protocol, as the answer to a client's
+// command.
 func AppendCompressedError(dst []byte, e *Error) []byte {
 	packet := AppendError(nil, 1, e)
 	return append(append(AppendHeader(dst, len(packet), 1), 0, 0, 0), packet...)

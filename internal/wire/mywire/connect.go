@@ -16,8 +16,8 @@ import (
 	"github.com/weirdb/weir/internal/wire/netwire"
 )
 
-// ConnectConfig says how to reach a server and who to be there. It prints
-// without its secrets.
+// ConnectConfig says how to connect to a server, and as which user. It prints without its
+// secrets.
 type ConnectConfig struct {
 	// Network is "tcp" or "unix". Default: unix if Address starts with "/" or
 	// "@", else tcp.
@@ -27,52 +27,51 @@ type ConnectConfig struct {
 	User    string
 	// Database to use. Default: none.
 	Database string
-	// Password answers every plugin. Default: Keys; without those, the empty
-	// password.
+	// Password serves every plugin. Default: Keys; without those, the empty password.
 	Password string
 	// Keys is what a client's login revealed; see ClientKeys.
 	Keys *ClientKeys
 	// Attrs are the connection attributes. Default: program_name=weir.
 	Attrs []Attr
-	// Caps are asked for, as far as the server has them. CapsRequired and
-	// CapPluginAuth are added, CapsUnspoken removed; CapSSL follows TLSMode,
-	// CapConnectWithDB follows Database. Default: WantedCaps.
+	// Caps are requested, as far as the server has them. CapsRequired and CapPluginAuth are
+	// added, CapsUnspoken removed; CapSSL follows TLSMode, CapConnectWithDB follows Database.
+	// Default: WantedCaps.
 	Caps Caps
 	// Charset is the collation number of the session. Default: CharsetUTF8MB4.
 	Charset byte
-	// MaxPacket is the longest message that weir says it takes, in bytes.
-	// Default: 1 GiB, the most that a server has.
+	// MaxPacket is the longest message that weir announces to accept, in bytes. Default: 1 GiB,
+	// the largest max_allowed_packet.
 	MaxPacket uint32
-	// TLSMode says what is demanded of a server that is not on a Unix socket;
-	// there is never TLS on those.
+	// TLSMode says what is required of a server that is not on a Unix socket; TLS is never used
+	// on those.
 	//
 	//	DISABLED         no TLS
 	//	PREFERRED        TLS if the server has it
-	//	REQUIRED         TLS, without a check of who the server is
+	//	REQUIRED         TLS, without a check of the server's certificate
 	//	VERIFY_CA        and its certificate is signed by one of TLSConfig.RootCAs
-	//	VERIFY_IDENTITY  and is made out for the host
+	//	VERIFY_IDENTITY  and is issued for the host
 	//
 	// Default: PREFERRED.
 	TLSMode TLSMode
 	// TLSConfig holds authorities and a client certificate. ServerName
 	// defaults to the host of Address, RootCAs to the system's.
 	TLSConfig *tls.Config
-	// ServerKey encrypts the password where there is no TLS. Default: the
-	// server is asked for it, which a man in the middle could answer.
+	// ServerKey encrypts the password without TLS. Default: weir requests it from the server,
+	// and a man in the middle could answer.
 	ServerKey *rsa.PublicKey
 	// Dial opens the connection. Default: net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Timeout bounds the login, from dialling to the last OK. Default: none
-	// but the context's.
+	// Timeout bounds the login, from dialling to the last OK. Default: only the context's.
 	Timeout time.Duration
 }
 
-// WantedCaps is what weir asks servers for unless told otherwise.
+// WantedCaps are the capabilities that weir requests from servers by default.
 const WantedCaps = CapLongFlag | CapIgnoreSigpipe | CapTransactions | CapReserved | CapMultiStatements | CapMultiResults |
 	CapPSMultiResults | CapPluginAuth | CapConnectAttrs | CapPluginAuthLenenc | CapSessionTrack | CapDeprecateEOF | CapLongPassword | CapsRequired
 
-// Renewed returns c with the password, the certificate, the authorities and the server's key
-// of next. It returns false, and c, if next leads elsewhere or differs in anything else but Dial.
+// Renewed returns c with the password, the certificate, the authorities and the server's key of
+// next. It returns c and false if next differs in anything else except Dial, the address for
+// example.
 func (c ConnectConfig) Renewed(next ConnectConfig) (ConnectConfig, bool) {
 	renewed := c
 	renewed.Password, renewed.TLSConfig, renewed.ServerKey = next.Password, next.TLSConfig, next.ServerKey
@@ -84,7 +83,7 @@ func (c ConnectConfig) Renewed(next ConnectConfig) (ConnectConfig, bool) {
 	return renewed, true
 }
 
-// String names address, user and database.
+// String returns address, user and database.
 func (c ConnectConfig) String() string {
 	s := c.Address
 	if c.User != "" {
@@ -133,8 +132,7 @@ func (c ConnectConfig) validate() error {
 	if _, err := ParseTLSMode(string(c.TLSMode)); err != nil {
 		return err
 	}
-	// A NUL would end a string early, and what follows would be read as the
-	// next one.
+	// A NUL would end a string early, and the server would read the rest as the next one.
 	for _, s := range []string{c.User, c.Database, c.Keys.Password} {
 		if strings.ContainsRune(s, 0) {
 			return errors.New("user, database or password holds a NUL byte")
@@ -145,30 +143,29 @@ func (c ConnectConfig) validate() error {
 
 // Server is a connection to a server after the login.
 type Server struct {
-	// Conn is the connection, a *tls.Conn if TLS is on. The login has read
-	// nothing beyond its own end.
+	// Conn is the connection, a *tls.Conn if TLS is on. The login has not read beyond its own
+	// end.
 	Conn     net.Conn
 	Greeting *Greeting
-	// Caps holds for the connection.
+	// Caps are the capabilities of the connection.
 	Caps Caps
 	TLS  bool
-	// Plugin is the one that the login ended with.
+	// Plugin is the one with which the login ended.
 	Plugin string
-	// OK is what ended the login; its slices belong to the Server.
+	// OK is the OK of the login; its slices belong to the Server.
 	OK OK
 }
 
-// IsMariaDB reports whether the server is a MariaDB.
+// IsMariaDB reports whether the server is MariaDB.
 func (s *Server) IsMariaDB() bool { return s.Greeting.IsMariaDB() }
 
-// IsMariaDB reports whether the greeting is that of a MariaDB server, or of
-// something that passes for one.
+// IsMariaDB reports whether the greeting is that of a MariaDB server, or of one that claims to
+// be.
 func (g *Greeting) IsMariaDB() bool {
 	return !g.Caps.Has(CapLongPassword) || strings.Contains(g.Version, "MariaDB")
 }
 
-// Connect logs in to a server. If the server refuses, the error wraps its
-// *Error.
+// Connect logs in to a server. If the server refuses, the error wraps its *Error.
 func Connect(ctx context.Context, cfg ConnectConfig) (*Server, error) {
 	p, err := Dial(ctx, cfg)
 	if err != nil {
@@ -177,7 +174,7 @@ func Connect(ctx context.Context, cfg ConnectConfig) (*Server, error) {
 	return p.Login(ctx)
 }
 
-// Pending is a server that has greeted and waits for the login.
+// Pending is a server that has sent its greeting and waits for the login.
 type Pending struct {
 	Greeting *Greeting
 	cfg      ConnectConfig
@@ -186,13 +183,13 @@ type Pending struct {
 	began    time.Time
 	plugin   string
 	salt     []byte
-	// responded: the response has been sent, and the server's next word is due.
-	// ended: it has said OK or ERR.
+	// responded: the response has been sent, and the server's answer is due. ended: it has sent
+	// OK or ERR.
 	responded, ended bool
 }
 
-// Dial does the first part of Connect: it dials and reads the greeting. The
-// caller goes on with Login, Relay or Close.
+// Dial is the first part of Connect: it dials and reads the greeting. The caller continues with
+// Login, Relay or Close.
 func Dial(ctx context.Context, cfg ConnectConfig) (*Pending, error) {
 	cfg = cfg.withDefaults()
 	p := &Pending{cfg: cfg, began: time.Now()}
@@ -202,16 +199,14 @@ func Dial(ctx context.Context, cfg ConnectConfig) (*Pending, error) {
 	return p, nil
 }
 
-// farewell bounds how long a login that is given up may take to be ended.
+// farewell bounds how long GiveUp takes to end a login.
 const farewell = 2 * time.Second
 
-// GiveUp ends a login that cannot be finished, and closes the connection. A
-// server counts connections that end in the middle of the handshake, and after
-// max_connect_errors of them it blocks the host: all that weir does there would
-// end because some client left in the middle of its login. So the server is
-// given an empty answer, which it refuses, and which counts for nothing: without
-// a password it is no wrong password either. A server that has been silent itself
-// is left alone.
+// GiveUp ends a login that cannot be completed, and closes the connection. A server counts
+// connections that end in the middle of the handshake, and blocks the host after
+// max_connect_errors of them: clients that disconnect in the middle of their logins would lock
+// weir out. So GiveUp sends an empty answer, which the server refuses and does not count, not
+// even as a wrong password. It sends nothing to a server that has been silent itself.
 func (p *Pending) GiveUp() {
 	conn := p.link.conn
 	defer func() { _ = conn.Close() }()
@@ -254,7 +249,7 @@ func (p *Pending) respond(r *Response) error {
 	return p.link.write(func(dst []byte, seq byte) []byte { return AppendResponse(dst, seq, r) })
 }
 
-// left returns what remains of the configured timeout, 0 for no bound.
+// left returns the rest of the configured timeout, 0 for no bound.
 func (p *Pending) left() time.Duration {
 	if p.cfg.Timeout <= 0 {
 		return 0
@@ -289,7 +284,7 @@ func (p *Pending) dial(ctx context.Context) error {
 	return nil
 }
 
-// Login does the second part of Connect. On error the connection is closed.
+// Login is the second part of Connect. On error the connection is closed.
 func (p *Pending) Login(ctx context.Context) (*Server, error) {
 	release := netwire.Bound(ctx, p.link.conn, p.left())
 	s, err := p.login(ctx)
@@ -300,14 +295,14 @@ func (p *Pending) Login(ctx context.Context) (*Server, error) {
 	return s, nil
 }
 
-// caps returns what weir and the server both have.
+// caps returns the capabilities that weir and the server both have.
 func (p *Pending) caps() Caps {
 	caps := p.cfg.Caps
 	if p.cfg.Database != "" {
 		caps |= CapConnectWithDB
 	}
 	if !p.Greeting.Caps.Has(CapLongPassword) {
-		caps &^= CapLongPassword // speak MariaDB's extension
+		caps &^= CapLongPassword // use MariaDB's extension
 	} else {
 		caps &^= CapsMariaDB
 	}
@@ -324,7 +319,7 @@ func (p *Pending) response() *Response {
 // Secure reports whether no third party can read the connection to the server.
 func (p *Pending) Secure() bool { return p.tls || p.cfg.Network == "unix" }
 
-// begin starts TLS, as the mode demands, before anything is said of the user.
+// begin starts TLS, as the mode requires, before anything about the user is sent.
 func (p *Pending) begin(ctx context.Context, r *Response) error {
 	if p.cfg.Database != "" && !r.Caps.Has(CapConnectWithDB) {
 		return errors.New("the server takes no database at login")
@@ -361,7 +356,7 @@ func (p *Pending) login(ctx context.Context) (*Server, error) {
 	}
 	proof, err := p.proof()
 	if errors.Is(err, errPlugin) && r.Caps.Has(CapPluginAuth) {
-		// The server's favourite need not be the user's plugin.
+		// The server's default need not be the user's plugin.
 		p.plugin, r.Plugin, err = PluginNative, PluginNative, nil
 	}
 	if err != nil {

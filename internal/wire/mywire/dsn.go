@@ -18,11 +18,10 @@ import (
 // defaultPort is MySQL's.
 const defaultPort = "3306"
 
-// dsnKeys lists the parameters that weir understands, by the names of the
-// mysql client's options and of go-sql-driver, with those of them that mean the
-// same. "-", "_" and upper case make no difference. Parameters that a client
-// has and weir lacks are refused like misspelt ones: most of them promise
-// security or a setting, and to ignore a promise is worse than to refuse it.
+// dsnKeys lists the parameters that weir supports, by the names of the mysql client's options
+// and of go-sql-driver, with their synonyms. "-", "_" and upper case make no difference.
+// Parameters that a client supports and weir does not are refused like misspelt ones: most of
+// them promise security or a setting, and to ignore a promise is worse than to refuse it.
 var dsnKeys = map[string]string{
 	"socket":               "socket",
 	"unixsocket":           "socket",
@@ -44,7 +43,7 @@ var dsnKeys = map[string]string{
 	"clientfoundrows":      "clientfoundrows",
 	"compress":             "compress",
 	"targetsessionattrs":   "target",
-	"allownativepasswords": "", // what follows concerns a Go program's values, or is the default here
+	"allownativepasswords": "", // the rest concerns values of Go programs, or is the default here
 	"checkconnliveness":    "",
 	"columnswithalias":     "",
 	"interpolateparams":    "",
@@ -55,22 +54,20 @@ var dsnKeys = map[string]string{
 	"rejectreadonly":       "",
 }
 
-// ParseDSN reads where a MySQL or MariaDB server is and who to be there: a URL
-// (mysql:// or mariadb://, user:password@host:port/database?parameters) or
-// go-sql-driver's form (user:password@tcp(host:port)/database?parameters); ""
-// is all defaults. What it leaves open comes from MYSQL_HOST, MYSQL_TCP_PORT,
-// MYSQL_UNIX_PORT and MYSQL_PWD, else from where Debian has the server's
-// socket, else it is port 3306 of localhost.
+// ParseDSN parses where a MySQL or MariaDB server is and which user logs in: a URL (mysql:// or
+// mariadb://, user:password@host:port/database?parameters) or go-sql-driver's form
+// (user:password@tcp(host:port)/database?parameters); "" means the defaults. Missing parts come
+// from MYSQL_HOST, MYSQL_TCP_PORT, MYSQL_UNIX_PORT and MYSQL_PWD, otherwise from Debian's path
+// of the server's socket, otherwise the server is port 3306 of localhost.
 //
-// Errors name the parameter at fault and quote no value but those that cannot
-// hold a secret.
+// Errors name the faulty parameter and quote only values that cannot contain a secret.
 func ParseDSN(dsn string) (ConnectConfig, error) {
 	return parseDSN(dsn, environment)
 }
 
-// ParseHosts is ParseDSN for a string that may name several hosts: a:3306,b:3307 in
-// the place of one. It returns a configuration for each and the parameter
-// target_session_attrs, unchecked, "" if not given.
+// ParseHosts is ParseDSN for a string that may name several hosts: a:3306,b:3307 in place of
+// one. It returns a configuration for each and the parameter target_session_attrs, unchecked,
+// or "".
 func ParseHosts(dsn string) (hosts []ConnectConfig, target string, err error) {
 	d := &dsnParser{set: map[string]string{}, getenv: environment, several: true}
 	first, err := d.parse(dsn)
@@ -109,18 +106,19 @@ func parseDSN(dsn string, getenv func(string) string) (ConnectConfig, error) {
 	return cfg, nil
 }
 
-// dsnParser reads one DSN.
+// dsnParser parses one DSN.
 type dsnParser struct {
 	cfg    ConnectConfig
 	host   string
 	port   string
 	set    map[string]string   // parameters by canonical name
-	getenv func(string) string // of "": the user
-	// several hosts may be named, and a target of them; further are all but the first.
+	getenv func(string) string // for "" it returns the user
+	// several: several hosts may be named, and which of them is wanted; further are all but the
+	// first.
 	several bool
 	further []string
-	// doubtful: what looks like the name of a parameter may be the rest of a
-	// password that was not encoded as it should be. Errors do not show it then.
+	// doubtful: an apparent parameter name may be the rest of a password that was not encoded.
+	// Errors do not show it then.
 	doubtful bool
 }
 
@@ -146,8 +144,7 @@ func cutScheme(dsn string) (rest string, ok bool) {
 	return dsn, false
 }
 
-// url reads what follows the scheme. net/url does not serve here: its errors
-// quote the password.
+// url parses what follows the scheme. net/url is no option: its errors quote the password.
 func (d *dsnParser) url(s string) error {
 	s, query, _ := strings.Cut(s, "?")
 	d.doubtful = strings.ContainsRune(query, '@')
@@ -175,7 +172,7 @@ func unescape(name, value string, dst *string) (err error) {
 	return nil
 }
 
-// address reads host, host:port or [IPv6 address]:port.
+// address parses host, host:port or [IPv6 address]:port.
 func (d *dsnParser) address(s string) error {
 	if first, rest, several := strings.Cut(s, ","); several {
 		if !d.several {
@@ -195,8 +192,8 @@ func (d *dsnParser) address(s string) error {
 	return unescape("host", d.host, &d.host)
 }
 
-// driver reads user:password@network(address)/database?parameters. Nothing but
-// the database and the parameters is encoded.
+// driver parses user:password@network(address)/database?parameters. Only the database and the
+// parameters are encoded.
 func (d *dsnParser) driver(s string) error {
 	s, query, _ := strings.Cut(s, "?")
 	slash := strings.LastIndexByte(s, '/')
@@ -231,7 +228,7 @@ func (d *dsnParser) driver(s string) error {
 	return d.query(query)
 }
 
-// query reads the parameters.
+// query parses the parameters.
 func (d *dsnParser) query(s string) error {
 	for s != "" {
 		var pair string
@@ -273,11 +270,11 @@ func (d *dsnParser) config() (ConnectConfig, error) {
 	return *cfg, cfg.withDefaults().validate()
 }
 
-// defaultSockets is where distributions have the server's socket.
+// defaultSockets are the distributions' paths of the server's socket.
 var defaultSockets = []string{"/run/mysqld/mysqld.sock", "/var/lib/mysql/mysql.sock", "/tmp/mysql.sock"}
 
-// where sets Network and Address. A host that is named is reached over TCP,
-// "localhost" too: that it means the socket is the mysql client's own idea.
+// where sets Network and Address. A named host is connected over TCP, "localhost" too: that it
+// means the socket is a peculiarity of the mysql client.
 func (d *dsnParser) where() error {
 	if socket := d.set["socket"]; socket != "" {
 		d.cfg.Network, d.cfg.Address = "unix", socket
@@ -319,16 +316,15 @@ func osUser() string {
 	return os.Getenv("USER")
 }
 
-// charsets are the character sets by name whose default collation's number fits
-// into a login.
+// charsets are the character sets whose default collation's number fits into a login.
 var charsets = map[string]byte{
 	"utf8mb4": CharsetUTF8MB4, "utf8": CharsetUTF8, "utf8mb3": CharsetUTF8, "latin1": CharsetLatin1, "binary": CharsetBinary, "ascii": 11,
 }
 
-// session sets what is told to the server, and the timeout.
+// session sets what the login sends to the server, and the timeout.
 func (d *dsnParser) session() error {
 	if v := d.set["charset"]; v != "" {
-		first, _, _ := strings.Cut(v, ",") // go-sql-driver takes a list to try
+		first, _, _ := strings.Cut(v, ",") // go-sql-driver accepts a list to try
 		n, ok := charsets[strings.ToLower(first)]
 		if !ok {
 			return fmt.Errorf("charset %q: want utf8mb4, utf8, latin1, ascii or binary", first)

@@ -6,10 +6,9 @@ import (
 	"strings"
 )
 
-// ParseClientDSN is ParseDSN for a program that a person runs: what DSN and
-// environment leave open comes from the section [client] of ~/.my.cnf, as it does
-// for the mysql client: user, password, host, port and socket. A file that
-// everybody may write is ignored.
+// ParseClientDSN is ParseDSN for a program that a person runs: parts missing in DSN and
+// environment come from the section [client] of ~/.my.cnf, as for the mysql client: user,
+// password, host, port and socket. A world-writable file is ignored.
 func ParseClientDSN(dsn string) (ConnectConfig, error) {
 	return parseClientDSN(dsn, os.Getenv, clientFile())
 }
@@ -24,7 +23,7 @@ func parseClientDSN(dsn string, getenv func(string) string, file map[string]stri
 	})
 }
 
-// clientFile reads ~/.my.cnf; nil if there is none that counts.
+// clientFile reads ~/.my.cnf; it returns nil if there is none or it is ignored.
 func clientFile() map[string]string {
 	home, err := os.UserHomeDir()
 	if err != nil {
@@ -61,7 +60,7 @@ func clientOptions(text string) map[string]string {
 
 var optionEscapes = strings.NewReplacer(`\\`, `\`, `\n`, "\n", `\t`, "\t", `\r`, "\r", `\b`, "\b", `\s`, " ", `\"`, `"`, `\'`, `'`)
 
-// optionValue reads a value, with quotes or up to a comment.
+// optionValue parses a value, with quotes or up to a comment.
 func optionValue(v string) string {
 	if n := len(v); n >= 2 && (v[0] == '"' || v[0] == '\'') {
 		if end := strings.LastIndexByte(v, v[0]); end > 0 {

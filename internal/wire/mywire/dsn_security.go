@@ -54,8 +54,8 @@ func (d *dsnParser) security() error {
 	return nil
 }
 
-// tlsMode reads the ways in which clients spell the TLS mode. The strongest
-// that is asked for holds.
+// tlsMode returns the TLS mode from the different options of clients. If several are given, the
+// strongest applies.
 func (d *dsnParser) tlsMode() (TLSMode, error) {
 	if v := d.set["sslmode"]; v != "" {
 		return ParseTLSMode(v)
@@ -84,7 +84,7 @@ func (d *dsnParser) tlsMode() (TLSMode, error) {
 	case verify:
 		return TLSVerifyIdentity, nil
 	case d.set["sslca"] != "":
-		return TLSVerifyCA, nil // as the mysql client has it
+		return TLSVerifyCA, nil // as in the mysql client
 	case demand:
 		return TLSRequired, nil
 	case d.set["ssl"] != "":

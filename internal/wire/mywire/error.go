@@ -62,7 +62,7 @@ const (
 	maxErrorMessage = 511 // bytes: MYSQL_ERRMSG_SIZE less its NUL
 )
 
-// states holds the SQLSTATEs of those errors that have one of their own.
+// states holds the SQLSTATEs of the errors that have a specific one.
 var states = map[uint16]string{
 	ErrTooManyConnections:    "08004",
 	ErrBadHandshake:          "08S01",
@@ -94,8 +94,7 @@ var states = map[uint16]string{
 	ErrMariaStatementTimeout: "70100",
 }
 
-// StateOf returns the SQLSTATE that belongs to an error number that weir knows,
-// else "HY000".
+// StateOf returns the SQLSTATE of an error number that weir knows, otherwise "HY000".
 func StateOf(code uint16) string {
 	if s, ok := states[code]; ok {
 		return s
@@ -103,14 +102,14 @@ func StateOf(code uint16) string {
 	return stateGeneral
 }
 
-// Error is what an ERR packet carries.
+// Error is the content of an ERR packet.
 type Error struct {
 	Code    uint16
 	State   string // SQLSTATE, five characters; empty if the server sent none
 	Message string
 }
 
-// NewError returns an Error with the SQLSTATE that belongs to code.
+// NewError returns an Error with the SQLSTATE of code.
 func NewError(code uint16, format string, args ...any) *Error {
 	return &Error{Code: code, State: StateOf(code), Message: fmt.Sprintf(format, args...)}
 }
@@ -123,7 +122,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("ERROR %d (%s): %s", e.Code, e.State, e.Message)
 }
 
-// CodeOf returns the number of the *Error that err is or wraps, else 0.
+// CodeOf returns the number of the *Error that err is or wraps, otherwise 0.
 func CodeOf(err error) uint16 {
 	var e *Error
 	if errors.As(err, &e) {
@@ -132,7 +131,7 @@ func CodeOf(err error) uint16 {
 	return 0
 }
 
-// AppendError appends an ERR packet. A message longer than clients hold is cut.
+// AppendError appends an ERR packet. It cuts a message that is longer than clients can store.
 func AppendError(dst []byte, seq byte, e *Error) []byte {
 	dst, at := begin(dst, seq)
 	dst = binary.LittleEndian.AppendUint16(append(dst, headerError), e.Code)
@@ -144,8 +143,8 @@ func AppendError(dst []byte, seq byte, e *Error) []byte {
 	return end(append(dst, e.Message[:min(len(e.Message), maxErrorMessage)]...), at)
 }
 
-// ParseError reads an ERR packet. The result does not alias the payload.
-// Errors that a server sends instead of a greeting have no SQLSTATE.
+// ParseError parses an ERR packet. The result does not alias the payload. Errors that a server
+// sends instead of a greeting have no SQLSTATE.
 func ParseError(payload []byte) (*Error, error) {
 	if !IsError(payload) {
 		return nil, ErrMalformed
@@ -159,8 +158,8 @@ func ParseError(payload []byte) (*Error, error) {
 	return e, nil
 }
 
-// ErrorCode returns the number in an ERR packet without copying anything; 0 if
-// the payload is none.
+// ErrorCode returns the number in an ERR packet without copying; 0 if the payload is no ERR
+// packet.
 func ErrorCode(payload []byte) uint16 {
 	if !IsError(payload) {
 		return 0
@@ -168,6 +167,6 @@ func ErrorCode(payload []byte) uint16 {
 	return binary.LittleEndian.Uint16(payload[1:])
 }
 
-// IsProgress reports whether the payload is a progress report of MariaDB, which
-// looks like an ERR packet and ends nothing. They come under CapProgress only.
+// IsProgress reports whether the payload is a progress report of MariaDB, which looks like an
+// ERR packet but ends nothing. Servers send them under CapProgress only.
 func IsProgress(payload []byte) bool { return ErrorCode(payload) == errProgress }

@@ -1,34 +1,29 @@
-// Package mywire speaks the MySQL and MariaDB client/server protocol (protocol
-// version 10, CLIENT_PROTOCOL_41): framing, messages, authentication and TLS,
-// for both ends of the wire. It holds no policy and no pools: it never decides
-// who may log in, which server answers, or how long a connection lives.
+// Package mywire implements the MySQL and MariaDB client/server protocol (protocol version 10,
+// CLIENT_PROTOCOL_41): framing, messages, authentication and TLS, for both sides. It has no
+// policy and no pools: it never decides who may log in, which server answers, or how long a
+// connection lives.
 //
-// It has two speeds. The data path (Peek, Answer, the Append builders, the
-// ParseX views) works on byte slices that the caller owns, allocates nothing
-// and copies nothing: a view aliases the payload that it was parsed from and
-// dies with it. Login (Accept, Connect, Relay) is rare, so it reads blocking
-// connections packet by packet, and never one byte past the last packet of the
-// login: the connection can be handed to an event loop afterwards without
-// losing anything.
+// The data path (Peek, Answer, the Append builders, the ParseX views) works on byte slices that
+// the caller owns, allocates nothing and copies nothing: a view aliases the payload that it was
+// parsed from, and is valid as long as that. Login (Accept, Connect, Relay) is rare, so it
+// reads blocking connections packet by packet, and never a byte beyond the last packet of the
+// login: the connection can be handed to an event loop afterwards without losing anything.
 //
-// A packet is a 3-byte little-endian payload length, a sequence number, and
-// the payload. A payload of MaxPayload bytes or more travels in several packets, all but
-// the last of which hold exactly MaxPayload bytes; the last may be empty. Every
-// ParseX function takes the joined payload alone. Sequence numbers start at 0
-// with each command and count the packets of both directions, so answers start
-// at 1, or at 2 if the command took two packets.
+// A packet is a 3-byte little-endian payload length, a sequence number, and the payload. A
+// payload of MaxPayload bytes or more takes several packets, of which all but the last have
+// exactly MaxPayload bytes; the last may be empty. Every ParseX function takes the joined
+// payload. Sequence numbers start at 0 with each command and count the packets of both
+// directions, so answers start at 1, or at 2 if the command took two packets.
 //
 // # Prepared statements and parameter types
 //
-// A COM_STMT_EXECUTE says in its "new parameters bound" byte whether it carries
-// the types of its parameters. libmysqlclient and MariaDB Connector/C set it on
-// the first execution of a statement and whenever the application has bound
-// anew; go-sql-driver sets it always. When it is clear, the server uses the types
-// of the last execution of that statement on that connection. So a proxy that
-// shares a server's statements among clients has to remember the types that
-// each client sent last for each of its own statements, and has to send them
-// with every execution (AppendExecute does). COM_STMT_RESET leaves the types as
-// they are.
+// The "new parameters bound" byte of a COM_STMT_EXECUTE says whether the types of its
+// parameters follow. libmysqlclient and MariaDB Connector/C set it on the first execution of a
+// statement and whenever the application has bound parameters again; go-sql-driver always sets
+// it. If it is clear, the server uses the types of the last execution of that statement on that
+// connection. So a proxy that shares a server's statements among clients must remember the
+// types that each client last sent for each of its own statements, and send them with every
+// execution (AppendExecute does). COM_STMT_RESET keeps the types.
 package mywire
 
 import (
@@ -36,21 +31,19 @@ import (
 	"errors"
 )
 
-// HeaderLen is the length in bytes of what precedes the payload of every
-// packet: a 3-byte length and a sequence number.
+// HeaderLen is the length in bytes of a packet's header: a 3-byte length and a sequence number.
 const HeaderLen = 4
 
 // MaxPayload is the longest payload of one packet, in bytes. A packet with a
 // payload of this length is continued by the next one.
 const MaxPayload = 1<<24 - 1
 
-// ErrMalformed reports bytes that are not a message of the protocol: cut
-// short, longer than their content, or counting what is not there. A
-// connection that produced it cannot be trusted to be in step any more.
+// ErrMalformed reports bytes that are not a message of the protocol: too short, too long, or
+// with counts that do not match. The connection they came from is out of step.
 var ErrMalformed = errors.New("malformed protocol message")
 
-// Peek returns the payload length and the sequence number of the packet at the
-// start of buf. ok is false when buf holds fewer than HeaderLen bytes.
+// Peek returns the payload length and the sequence number of the packet at the start of buf. ok
+// is false if buf has fewer than HeaderLen bytes.
 func Peek(buf []byte) (length int, seq byte, ok bool) {
 	if len(buf) < HeaderLen {
 		return 0, 0, false
@@ -59,10 +52,9 @@ func Peek(buf []byte) (length int, seq byte, ok bool) {
 	return int(n & MaxPayload), byte(n >> 24), true
 }
 
-// Message returns the length in bytes of the whole message at the start of
-// buf: its packets, headers included, up to the one that is shorter than
-// MaxPayload. ok is false when buf does not hold the header of the last of
-// them; length is then the least that is certain to come.
+// Message returns the length in bytes of the whole message at the start of buf: its packets,
+// headers included, up to the one that is shorter than MaxPayload. ok is false if buf does not
+// include the header of the last one; length is then a lower bound.
 func Message(buf []byte) (length int, ok bool) {
 	for {
 		n, _, ok := Peek(buf[min(length, len(buf)):])
@@ -76,10 +68,9 @@ func Message(buf []byte) (length int, ok bool) {
 	}
 }
 
-// Payload returns the payload of the message at the start of buf, which holds
-// all of its packets (see Message). It aliases buf when the message is one
-// packet, and is joined in memory of its own when there are several. next is
-// the sequence number that follows the last packet's.
+// Payload returns the payload of the message at the start of buf, which must have all of its
+// packets (see Message). It aliases buf if the message is one packet, and is copied if it has
+// several. next is the sequence number that follows the last packet's.
 func Payload(buf []byte) (payload []byte, next byte, err error) {
 	n, seq, ok := Peek(buf)
 	if !ok || len(buf) < HeaderLen+n {
@@ -102,8 +93,8 @@ func Payload(buf []byte) (payload []byte, next byte, err error) {
 	}
 }
 
-// NextSeq returns the sequence number that follows those of the whole packets in
-// packets: that of the answer, if they are a command.
+// NextSeq returns the sequence number after those of the whole packets in packets: that of the
+// answer, if they are a command.
 func NextSeq(packets []byte) (next byte) {
 	for len(packets) >= HeaderLen {
 		n, seq, _ := Peek(packets)
@@ -118,8 +109,8 @@ func AppendHeader(dst []byte, length int, seq byte) []byte {
 	return append(dst, byte(length), byte(length>>8), byte(length>>16), seq)
 }
 
-// AppendPacket appends payload as one packet or, from MaxPayload bytes on, as
-// several with rising sequence numbers.
+// AppendPacket appends payload as one packet or, from MaxPayload bytes on, as several with
+// increasing sequence numbers.
 func AppendPacket(dst []byte, seq byte, payload []byte) []byte {
 	for len(payload) >= MaxPayload {
 		dst = append(AppendHeader(dst, MaxPayload, seq), payload[:MaxPayload]...)

@@ -10,11 +10,11 @@ import (
 	"github.com/weirdb/weir/internal/wire/netwire"
 )
 
-// A Greeter receives a client as Accept does, for who reads and writes by other means
-// and over TCP. It waits for nothing. What it does not take it leaves to Accept.
+// A Greeter greets a client as Accept does, for callers that read and write by other means,
+// over TCP. It never blocks. Clients that it does not handle are left to Accept.
 type Greeter struct{ a *acceptor }
 
-// NewGreeter begins to receive a client. The configuration must be valid.
+// NewGreeter begins the login of a client. The configuration must be valid.
 func NewGreeter(cfg AcceptConfig) *Greeter {
 	cfg = cfg.withDefaults()
 	return &Greeter{a: &acceptor{cfg: cfg, client: &Client{
@@ -23,13 +23,13 @@ func NewGreeter(cfg AcceptConfig) *Greeter {
 	}}}
 }
 
-// nowhere is the connection of a client that is not reached by one.
+// nowhere is the connection of a client that the package does not read or write itself.
 type nowhere struct{ net.Conn }
 
 func (nowhere) LocalAddr() net.Addr  { return nil }
 func (nowhere) RemoteAddr() net.Addr { return nil }
 
-// Greeting is what the client is to be sent first.
+// Greeting returns the first packet for the client.
 func (g *Greeter) Greeting() []byte {
 	cfg := g.a.cfg
 	return AppendGreeting(nil, &Greeting{
@@ -38,12 +38,12 @@ func (g *Greeter) Greeting() []byte {
 	})
 }
 
-// ErrNotPlain is the error of Take where the client asks for TLS, or its answer is not
-// what it should be: Accept goes on.
+// ErrNotPlain is the error of Take if the client requests TLS, or sends an unusual answer:
+// continue with Accept.
 var ErrNotPlain = errors.New("the client does not answer the greeting in plain text, as it should")
 
-// Take takes the client's answer to the greeting from p, the bytes that it has sent. n is
-// the answer's length, 0 if more bytes are needed; then c is nil.
+// Take parses the client's answer to the greeting from p, the bytes that the client has sent. n
+// is the answer's length, or 0 if more bytes are needed; then c is nil.
 func (g *Greeter) Take(p []byte) (n int, c *Client, err error) {
 	size, seq, ok := Peek(p)
 	switch {
@@ -63,8 +63,8 @@ func (g *Greeter) Take(p []byte) (n int, c *Client, err error) {
 	return HeaderLen + size, c, nil
 }
 
-// Accept goes on as the function of that name, behind the greeting, with the connection
-// that leads to the client: nothing of its answer has been taken.
+// Accept continues as the function Accept does after the greeting, on the connection to the
+// client, none of whose answer has been consumed.
 func (g *Greeter) Accept(ctx context.Context, conn net.Conn) (*Client, error) {
 	g.a.client.Reached(conn)
 	g.a.client.link.seq = 1
@@ -79,6 +79,5 @@ func (g *Greeter) Accept(ctx context.Context, conn net.Conn) (*Client, error) {
 	return g.a.client, nil
 }
 
-// Reached says by which connection a client that a Greeter has received is reached from
-// now on.
+// Reached sets the connection of a client that a Greeter has greeted.
 func (c *Client) Reached(conn net.Conn) { c.Conn, c.link.conn = conn, conn }

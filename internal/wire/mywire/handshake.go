@@ -15,8 +15,8 @@ const (
 	responseLen = 32 // fixed part of a HandshakeResponse41, and all of an SSLRequest
 )
 
-// Second bytes of caching_sha2_password's AuthMoreData, and the packets with
-// which a client asks for the server's RSA key.
+// Second bytes of caching_sha2_password's AuthMoreData, and the packets with which a client
+// requests the server's RSA key.
 const (
 	authFastDone  = 0x03 // the server knows the password's hash: an OK follows
 	authFull      = 0x04 // it does not: send the password, over TLS or encrypted
@@ -25,7 +25,7 @@ const (
 	maxAuthPacket = 1 << 16
 )
 
-// Greeting is what a server says first (HandshakeV10).
+// Greeting is a server's first packet (HandshakeV10).
 type Greeting struct {
 	Version      string // such as "10.11.19-MariaDB-0+deb12u1"
 	ConnectionID uint32
@@ -33,11 +33,11 @@ type Greeting struct {
 	Caps         Caps
 	Charset      byte // of the server, by collation number
 	Status       Status
-	Plugin       string // that the challenge is for
+	Plugin       string // the plugin that the challenge is for
 }
 
-// AppendGreeting appends the packet with which a server opens a connection. The
-// salt must be 20 bytes long and hold no NUL.
+// AppendGreeting appends the packet with which a server opens a connection. The salt must be 20
+// bytes long and contain no NUL.
 func AppendGreeting(dst []byte, g *Greeting) []byte {
 	dst, at := begin(dst, 0)
 	dst = appendCString(append(dst, protocolVersion), g.Version)
@@ -57,8 +57,8 @@ func AppendGreeting(dst []byte, g *Greeting) []byte {
 	return end(appendCString(dst, g.Plugin), at)
 }
 
-// ParseGreeting reads what a server says first. An ERR packet in its place, as
-// of a server with too many connections, is returned as an *Error.
+// ParseGreeting parses a server's first packet. An ERR packet in its place, as from a server
+// with too many connections, is returned as an *Error.
 func ParseGreeting(payload []byte) (*Greeting, error) {
 	if IsError(payload) {
 		e, err := ParseError(payload)
@@ -97,7 +97,7 @@ func ParseGreeting(payload []byte) (*Greeting, error) {
 	rest = rest[second:]
 	g.Plugin = PluginNative
 	if g.Caps.Has(CapPluginAuth) {
-		// Servers before 5.5.10 forget the NUL (bug 59453).
+		// Servers before 5.5.10 omit the NUL (bug 59453).
 		plugin, _, ok := cstring(rest)
 		if !ok {
 			plugin = rest
@@ -118,13 +118,13 @@ type Response struct {
 	User      string
 	Auth      []byte // the plugin's answer to the salt
 	Database  string
-	Plugin    string // that Auth is of
+	Plugin    string // the plugin that Auth belongs to
 	Attrs     []Attr
 	ZstdLevel byte // 0 without CapZstd
 }
 
-// AppendSSLRequest appends the packet that comes in a Response's place before
-// TLS starts: its first 32 bytes.
+// AppendSSLRequest appends the packet that replaces a Response before TLS starts: the first 32
+// bytes of one.
 func AppendSSLRequest(dst []byte, seq byte, r *Response) []byte {
 	return appendResponseHead(AppendHeader(dst, responseLen, seq), r, r.Caps|CapSSL)
 }
@@ -146,8 +146,8 @@ func appendResponseHead(dst []byte, r *Response, caps Caps) []byte {
 	return binary.LittleEndian.AppendUint32(dst, extended)
 }
 
-// AppendResponse appends a HandshakeResponse41. Its strings must not hold NUL
-// bytes. What r.Caps does not announce is left out.
+// AppendResponse appends a HandshakeResponse41. Its strings must not contain NUL bytes. It
+// omits what r.Caps does not announce.
 func AppendResponse(dst []byte, seq byte, r *Response) []byte {
 	dst, at := begin(dst, seq)
 	dst = appendCString(appendResponseHead(dst, r, r.Caps), r.User)
@@ -172,8 +172,8 @@ func AppendResponse(dst []byte, seq byte, r *Response) []byte {
 	return end(dst, at)
 }
 
-// ParseResponse reads a HandshakeResponse41. The result does not alias the
-// payload. Without a plugin's name Plugin is mysql_native_password.
+// ParseResponse parses a HandshakeResponse41. The result does not alias the payload. Without a
+// plugin's name Plugin is mysql_native_password.
 func ParseResponse(payload []byte) (*Response, error) {
 	if len(payload) < responseLen {
 		return nil, ErrMalformed
@@ -208,8 +208,8 @@ func ParseResponse(payload []byte) (*Response, error) {
 	return r, r.parseTail(rest)
 }
 
-// parseTail reads what follows the authentication data. Clients announce
-// things that they then leave out, so each part may be missing at the end.
+// parseTail parses what follows the authentication data. Clients announce parts that they then
+// omit, so each may be missing at the end.
 func (r *Response) parseTail(rest []byte) error {
 	if r.Caps.Has(CapConnectWithDB) && len(rest) > 0 {
 		s, tail, ok := cstring(rest)
@@ -237,7 +237,7 @@ func (r *Response) parseTail(rest []byte) error {
 	return nil
 }
 
-// shortString reads a string with its length in one byte before it.
+// shortString parses a string whose length is in the byte before it.
 func shortString(b []byte) (s, rest []byte, ok bool) {
 	if len(b) == 0 || len(b) < 1+int(b[0]) {
 		return nil, nil, false
@@ -272,19 +272,19 @@ func parseAttrs(b []byte) (attrs []Attr, rest []byte, err error) {
 	return attrs, rest, nil
 }
 
-// AppendAuthSwitch appends an AuthSwitchRequest: answer again, for plugin and
-// with this salt.
+// AppendAuthSwitch appends an AuthSwitchRequest: a request to answer again, for plugin and with
+// this salt.
 func AppendAuthSwitch(dst []byte, seq byte, plugin string, salt []byte) []byte {
 	dst, at := begin(dst, seq)
 	dst = append(appendCString(append(dst, headerEOF), plugin), salt...)
-	if len(salt) == saltLen { // others are taken as they are
+	if len(salt) == saltLen { // others are sent unchanged
 		dst = append(dst, 0)
 	}
 	return end(dst, at)
 }
 
-// ParseAuthSwitch reads an AuthSwitchRequest. A payload of one byte asks for the
-// hash of MySQL before 4.1: plugin is mysql_old_password then.
+// ParseAuthSwitch parses an AuthSwitchRequest. A payload of one byte requests the hash of MySQL
+// before 4.1: plugin is mysql_old_password then.
 func ParseAuthSwitch(payload []byte) (plugin string, data []byte, err error) {
 	if len(payload) == 0 || payload[0] != headerEOF {
 		return "", nil, ErrMalformed
@@ -308,7 +308,7 @@ func AppendAuthMore(dst []byte, seq byte, data []byte) []byte {
 	return end(append(append(dst, headerAuthMore), data...), at)
 }
 
-// ChangeUser is a COM_CHANGE_USER: a login on a connection that has one.
+// ChangeUser is a COM_CHANGE_USER: a login on an existing connection.
 type ChangeUser struct {
 	User     string
 	Auth     []byte // answer to the salt of the greeting, or of the last AuthSwitchRequest
@@ -318,8 +318,8 @@ type ChangeUser struct {
 	Attrs    []Attr
 }
 
-// AppendChangeUser appends a COM_CHANGE_USER. Its strings must not hold NUL
-// bytes, and Auth is at most 255 bytes long.
+// AppendChangeUser appends a COM_CHANGE_USER. Its strings must not contain NUL bytes, and Auth
+// has at most 255 bytes.
 func AppendChangeUser(dst []byte, caps Caps, c *ChangeUser) []byte {
 	dst, at := begin(dst, 0)
 	dst = appendCString(append(dst, ComChangeUser), c.User)

@@ -18,9 +18,8 @@ func AppendLenenc(dst []byte, n uint64) []byte {
 	return binary.LittleEndian.AppendUint64(append(dst, 0xfe), n)
 }
 
-// ParseLenenc reads a length-encoded integer from the start of b. ok is false
-// when b is cut short, or starts with 0xFB (NULL) or 0xFF, which are no
-// integers.
+// ParseLenenc parses a length-encoded integer at the start of b. ok is false if b is too short,
+// or starts with 0xFB (NULL) or 0xFF, which are no integers.
 func ParseLenenc(b []byte) (n uint64, rest []byte, ok bool) {
 	if len(b) == 0 {
 		return 0, nil, false
@@ -53,8 +52,8 @@ func ParseLenencString(b []byte) (s, rest []byte, ok bool) {
 	return rest[:n:n], rest[n:], true
 }
 
-// cstring splits b after its first NUL: s is what precedes it, rest what
-// follows. ok is false when b holds no NUL.
+// cstring splits b after its first NUL: s is what precedes it, rest what follows. ok is false
+// if b has no NUL.
 func cstring(b []byte) (s, rest []byte, ok bool) {
 	i := bytes.IndexByte(b, 0)
 	if i < 0 {

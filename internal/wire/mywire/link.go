@@ -8,27 +8,27 @@ import (
 	"github.com/weirdb/weir/internal/wire/netwire"
 )
 
-// Upper limits of payloads during login, in bytes. A peer that has not logged
-// in cannot make the other side hold more than this.
+// Limits of payloads during login, in bytes. A peer that has not logged in cannot make the
+// other side buffer more than this.
 const (
-	// maxClientPacket bounds what a client sends: connection attributes have at
-	// most 64 KiB, the rest is short.
+	// maxClientPacket bounds packets of clients: connection attributes have at most 64 KiB, the
+	// rest is short.
 	maxClientPacket = 1 << 17
-	// maxServerPacket bounds what a server sends. A login holds nothing longer
-	// than an OK with session state.
+	// maxServerPacket bounds packets of servers. The longest one of a login is an OK with
+	// session state.
 	maxServerPacket = 1 << 20
 )
 
-// link reads and writes whole packets on a blocking connection. It reads
-// exactly the bytes of the packet that it returns, which costs two system calls
-// and makes it safe to leave at any packet boundary.
+// link reads and writes whole packets on a blocking connection. It reads exactly the bytes of
+// the packet that it returns, which costs two system calls and leaves the connection at a
+// packet boundary.
 type link struct {
 	conn net.Conn
 	max  int
 	seq  byte // of the next packet, in either direction
 	head [HeaderLen]byte
 	buf  []byte // payload of the last packet read
-	// heard: the last packet was the other side's, which may wait for ours.
+	// heard: the last packet was the other side's, which may wait for an answer.
 	heard bool
 }
 
@@ -48,7 +48,7 @@ func (l *link) read() ([]byte, error) {
 	if _, err := io.ReadFull(l.conn, l.buf); err != nil {
 		return nil, netwire.UnexpectedEOF(err)
 	}
-	// A server's ERR may have been on its way before.
+	// The server may have sent its ERR before.
 	if seq != l.seq && !IsError(l.buf) {
 		return nil, fmt.Errorf("packet %d where %d is expected: %w", seq, l.seq, ErrMalformed)
 	}
@@ -64,14 +64,13 @@ func (l *link) write(add func(dst []byte, seq byte) []byte) error {
 	return err
 }
 
-// send writes payload as a packet.
+// send sends payload as a packet.
 func (l *link) send(payload []byte) error {
 	return l.write(func(dst []byte, seq byte) []byte { return AppendPacket(dst, seq, payload) })
 }
 
-// isUnix reports whether conn never leaves the machine: MySQL counts a Unix
-// socket as secure as TLS. The client of a balancer at the other end of one has an
-// address of its own.
+// isUnix reports whether conn never leaves the machine: MySQL considers a Unix socket as secure
+// as TLS. The client of a balancer at the other end of one has an address of its own.
 func isUnix(conn net.Conn) bool {
 	return conn.RemoteAddr() != nil && conn.RemoteAddr().Network() == "unix"
 }

@@ -14,15 +14,15 @@ const (
 	headerError    = 0xff
 )
 
-// OK is what an OK packet carries. As a view, its slices alias the payload.
+// OK is the content of an OK packet. As a view, its slices alias the payload.
 type OK struct {
 	AffectedRows uint64
 	LastInsertID uint64
 	Status       Status
 	Warnings     uint16
 	Info         []byte // such as "Records: 3  Duplicates: 0  Warnings: 0"
-	// State holds session state changes, for ParseChange. Empty unless Status
-	// has StatusSessionState.
+	// State has session state changes, for ParseChange. It is empty unless Status has
+	// StatusSessionState.
 	State []byte
 }
 
@@ -32,14 +32,14 @@ func IsOK(payload []byte) bool { return len(payload) >= 7 && payload[0] == heade
 // IsError reports whether the payload is an ERR packet.
 func IsError(payload []byte) bool { return len(payload) >= 3 && payload[0] == headerError }
 
-// IsEOF reports whether the payload is an EOF packet. An OK that ends a result
-// under CapDeprecateEOF is none, see IsEnd.
+// IsEOF reports whether the payload is an EOF packet. An OK that ends a result under
+// CapDeprecateEOF is not one, see IsEnd.
 func IsEOF(payload []byte) bool { return len(payload) == 5 && payload[0] == headerEOF }
 
-// IsEnd reports whether the payload ends the rows of a result: EOF, or under
-// CapDeprecateEOF an OK that starts with 0xFE. A row may start with 0xFE too,
-// but is then at least 9 bytes long without, and at least MaxPayload bytes long
-// with CapDeprecateEOF, for its first value has 16 MiB or more.
+// IsEnd reports whether the payload ends the rows of a result: an EOF, or under CapDeprecateEOF
+// an OK that starts with 0xFE. A row may start with 0xFE too, but then its first value has 16
+// MiB or more: the row is at least 9 bytes long without CapDeprecateEOF, and at least
+// MaxPayload bytes long with it.
 func IsEnd(payload []byte, caps Caps) bool {
 	if len(payload) < 5 || payload[0] != headerEOF {
 		return false
@@ -72,8 +72,8 @@ func ParseOK(payload []byte, caps Caps) (OK, error) {
 	}
 	info, tail, fine := ParseLenencString(rest)
 	if !caps.Has(CapSessionTrack) {
-		// Documented as the rest of the packet; servers put a length before it
-		// nevertheless, and libmysqlclient expects that.
+		// Documented as the rest of the packet; but servers send a length before it, and
+		// libmysqlclient expects that.
 		if ok.Info = info; !fine || len(tail) != 0 {
 			ok.Info = rest
 		}
@@ -92,9 +92,9 @@ func ParseOK(payload []byte, caps Caps) (OK, error) {
 	if ok.State, rest, fine = ParseLenencString(tail); fine && len(rest) == 0 {
 		return ok, nil
 	}
-	// MariaDB makes room for the length by a NUL in the character set of the current
-	// database, which has 2 or 4 bytes in UCS-2, UTF-16 and UTF-32. The length is written
-	// from the last one on.
+	// MariaDB reserves room for the length by a NUL in the character set of the current
+	// database, which has 2 or 4 bytes in UCS-2, UTF-16 and UTF-32. The length starts at the
+	// last of these bytes.
 	for _, more := range []int{1, 3} {
 		if len(tail) <= more || bytes.Count(tail[:more], []byte{0}) < more {
 			break
@@ -106,15 +106,15 @@ func ParseOK(payload []byte, caps Caps) (OK, error) {
 	return ok, ErrMalformed
 }
 
-// AppendOK appends an OK packet as the answer to a command. The session state
-// goes along only under CapSessionTrack; its status flag follows from that.
+// AppendOK appends an OK packet as the answer to a command. It includes the session state under
+// CapSessionTrack only, and sets its status flag accordingly.
 func AppendOK(dst []byte, seq byte, caps Caps, ok *OK) []byte {
 	return appendOK(dst, seq, headerOK, caps, ok)
 }
 
-// AppendEnd appends what ends the columns or the rows of a result: an EOF
-// packet or, under CapDeprecateEOF, an OK that starts with 0xFE. (Under
-// CapDeprecateEOF nothing stands between columns and rows.)
+// AppendEnd appends the packet that ends the columns or the rows of a result: an EOF or, under
+// CapDeprecateEOF, an OK that starts with 0xFE. (Under CapDeprecateEOF no packet separates
+// columns and rows.)
 func AppendEnd(dst []byte, seq byte, caps Caps, ok *OK) []byte {
 	if caps.Has(CapDeprecateEOF) {
 		return appendOK(dst, seq, headerEOF, caps, ok)
@@ -156,9 +156,8 @@ func ParseEOF(payload []byte) (warnings uint16, status Status, err error) {
 	return binary.LittleEndian.Uint16(payload[1:]), Status(binary.LittleEndian.Uint16(payload[3:])), nil
 }
 
-// ClearStatus takes flags out of the status of an OK or EOF, in place. Any other
-// payload is left as it is; so is a row, unless it looks like one of them: the
-// caller knows what it has.
+// ClearStatus clears flags in the status of an OK or EOF, in place. It does not change other
+// payloads, except a row that looks like one of them: the caller must know what it has.
 func ClearStatus(payload []byte, caps Caps, flags Status) {
 	at := 3
 	switch {
@@ -196,8 +195,8 @@ type Change struct {
 	Value []byte // see the Track constants; all of the data if the kind is unknown
 }
 
-// ParseChange reads the change at the start of state, and returns what follows
-// it: call it until rest is empty.
+// ParseChange parses the change at the start of state, and returns the rest: call it until rest
+// is empty.
 func ParseChange(state []byte) (c Change, rest []byte, err error) {
 	if len(state) == 0 {
 		return c, nil, ErrMalformed
@@ -213,7 +212,7 @@ func ParseChange(state []byte) (c Change, rest []byte, err error) {
 			return c, nil, ErrMalformed
 		}
 	case TrackGTIDs:
-		if len(data) == 0 { // its first byte numbers the encoding of the rest
+		if len(data) == 0 { // its first byte is the encoding of the rest
 			return c, nil, ErrMalformed
 		}
 		data = data[1:]

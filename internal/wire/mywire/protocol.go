@@ -1,11 +1,11 @@
 package mywire
 
-// Caps is a set of capability flags. The low half holds the CLIENT_* flags of
-// both families, the high half those of MariaDB's extension, which is spoken
-// where LongPassword (CLIENT_MYSQL, as MariaDB calls it) is clear on both sides.
+// Caps is a set of capability flags. The low half has the CLIENT_* flags of both families, the
+// high half those of MariaDB's extension, which is used if LongPassword (CLIENT_MYSQL in
+// MariaDB) is clear on both sides.
 type Caps uint64
 
-// Capability flags. What both sides have set holds for the connection.
+// Capability flags. Those that both sides have set apply to the connection.
 const (
 	CapLongPassword     Caps = 1 << iota // CLIENT_MYSQL for MariaDB: not a MariaDB
 	CapFoundRows                         // affected rows count rows found, not rows changed
@@ -40,7 +40,7 @@ const (
 	CapVerifyServerCert                  // no meaning on the wire
 	CapRememberOptions                   // no meaning on the wire
 	CapProgress                          // MariaDB: progress reports as ERR packets
-	CapComMulti                          // MariaDB: gone since 10.6
+	CapComMulti                          // MariaDB: removed in 10.6
 	CapBulkOperations                    // MariaDB: COM_STMT_BULK_EXECUTE
 	CapExtendedMetadata                  // MariaDB: type names in column definitions
 	CapCacheMetadata                     // MariaDB: column definitions of a statement once
@@ -50,20 +50,20 @@ const (
 // CapsMariaDB are the flags of MariaDB's extension.
 const CapsMariaDB = CapProgress | CapComMulti | CapBulkOperations | CapExtendedMetadata | CapCacheMetadata | CapBulkUnitResults
 
-// CapsRequired are the flags without which this package does not speak to
-// either side: all servers and clients of the last twenty years have them.
+// CapsRequired are the flags that this package requires of both sides: all servers and clients
+// of the last twenty years have them.
 const CapsRequired = CapProtocol41 | CapSecureConnection
 
-// CapsUnspoken are the flags that weir must never agree to, on either side:
-// they change the framing (compression), or leave parts out of answers in
-// ways that depend on what the connection has seen before.
+// CapsUnspoken are the flags that weir must never agree to, on either side: they change the
+// framing (compression), or omit parts of answers in ways that depend on what the connection
+// has sent before.
 const CapsUnspoken = CapCompress | CapZstd | CapOptionalMetadata | CapMultiFactor | CapExtension |
 	CapComMulti | CapCacheMetadata | CapVerifyServerCert | CapRememberOptions
 
-// Has reports whether c holds all of flags.
+// Has reports whether c has all of flags.
 func (c Caps) Has(flags Caps) bool { return c&flags == flags }
 
-// Status is the set of server status flags that OK and EOF carry.
+// Status is the set of server status flags in OK and EOF.
 type Status uint16
 
 // Server status flags.
@@ -86,7 +86,7 @@ const (
 	StatusANSIQuotes                            // MariaDB: sql_mode has ANSI_QUOTES
 )
 
-// Commands: the first byte of what a client sends after login.
+// Commands: the first byte of a client's message after login.
 const (
 	ComSleep            = 0x00
 	ComQuit             = 0x01
@@ -141,9 +141,8 @@ const (
 	BulkSendTypes           = 128 //
 )
 
-// StmtLast stands for the statement that the connection has prepared last, where
-// a MariaDB client sends COM_STMT_EXECUTE without waiting for the answer to
-// COM_STMT_PREPARE.
+// StmtLast stands for the statement that the connection prepared last, if a MariaDB client
+// sends COM_STMT_EXECUTE without waiting for the answer to COM_STMT_PREPARE.
 const StmtLast = 1<<32 - 1
 
 // Column and parameter types.
@@ -184,7 +183,7 @@ const (
 	TypeGeometry   = 0xff
 )
 
-// Character sets and collations by number, as far as weir names them itself.
+// Character sets and collations by number, as far as weir uses them itself.
 const (
 	CharsetLatin1  = 8   // latin1_swedish_ci
 	CharsetUTF8    = 33  // utf8mb3_general_ci

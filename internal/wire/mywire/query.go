@@ -9,13 +9,12 @@ import (
 	"github.com/weirdb/weir/internal/wire/netwire"
 )
 
-// maxReply bounds the answer to one of weir's own questions, in bytes.
+// maxReply bounds the answer to a query of weir's own, in bytes.
 const maxReply = 1 << 26
 
-// Query asks a server a question of weir's own and waits for the answer: the
-// rows of the last result, each value as text. It is for logins, probes and
-// tests, not for the data path. An error of the server is an *Error, and leaves
-// the connection usable; after any other error it is not.
+// Query sends a query of weir's own and waits for the answer: the rows of the last result, each
+// value as text. It is for logins, probes and tests, not for the data path. After an *Error,
+// which the server sent, the connection stays usable; after any other error it does not.
 func (s *Server) Query(ctx context.Context, query string) ([][]sql.NullString, error) {
 	reply, err := s.ask(ctx, ComQuery, AppendQuery(nil, s.Caps, query))
 	if err != nil {
@@ -33,7 +32,7 @@ func (s *Server) Exec(ctx context.Context, query string) (OK, error) {
 	return reply.ok, nil
 }
 
-// Ping asks whether the server is there.
+// Ping checks whether the server answers.
 func (s *Server) Ping(ctx context.Context) error {
 	if _, err := s.ask(ctx, ComPing, AppendPing(nil)); err != nil {
 		return fmt.Errorf("ping: %w", err)
@@ -41,13 +40,13 @@ func (s *Server) Ping(ctx context.Context) error {
 	return nil
 }
 
-// Close says goodbye and closes the connection.
+// Close sends COM_QUIT and closes the connection.
 func (s *Server) Close() error {
 	_, _ = s.Conn.Write(AppendQuit(nil)) // the server may be gone already
 	return s.Conn.Close()
 }
 
-// reply is the answer to one question, in memory of its own.
+// reply is a copy of the answer to one query.
 type reply struct {
 	rows [][]sql.NullString
 	ok   OK
@@ -94,7 +93,7 @@ func (s *Server) exchange(command byte, packet []byte) (*reply, error) {
 	}
 }
 
-// reply reads the last result, which result holds.
+// reply parses the last result.
 func (s *Server) reply(a *Answer, result []byte, behind int) (*reply, error) {
 	if behind > 0 {
 		return nil, fmt.Errorf("%d bytes behind the answer: %w", behind, ErrMalformed)

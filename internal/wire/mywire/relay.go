@@ -9,27 +9,26 @@ import (
 	"github.com/weirdb/weir/internal/wire/netwire"
 )
 
-// Relay logs a client in to a server with the client's own proof, when weir
-// holds no secret of the user. The order of steps is bound to be this:
+// Relay logs a client in to a server with the client's own proof, for users whose secret weir
+// does not have. The steps must have this order:
 //
 //	p := Dial(cfg)                      the server greets with its salt
 //	c := Accept(conn, {Salt: p.Greeting.Salt, Plugin: p.Greeting.Plugin, ...})
 //	s := Relay(c, p)                    TLS to the server, then the client's answer
 //	c.Welcome(&s.OK)
 //
-// The server sees the client's user, database, attributes, character set and
-// proof; the capabilities are those of cfg, so they may differ from the client's.
-// The server's further requests go to the client, and the answers back, byte for byte. On error
-// the server's connection is closed, and the client has been told why.
+// The server gets the client's user, database, attributes, character set and proof; the
+// capabilities are those of cfg, so they may differ from the client's. The server's further
+// requests go to the client, and the answers back, byte for byte. On error the server's
+// connection is closed, and the client has got the error.
 //
-// A password that travels in clear must not be carried from a connection that
-// nobody can listen to onto one that somebody can. caching_sha2_password works
-// nevertheless with TLS on one side only: weir then takes the password on one
-// side (by its own RSA key if need be) and gives it on the other. All other
-// plugins that send the password itself need TLS, or a Unix socket, on both
-// sides or none.
+// A password in clear text must not pass from a connection that third parties cannot read to
+// one that they can. caching_sha2_password works nevertheless with TLS on one side only: weir
+// then receives the password on one side (with its own RSA key if necessary) and sends it on
+// the other. All other plugins that send the password itself need TLS, or a Unix socket, on
+// both sides or on none.
 //
-// Where the password passed in clear, Keys holds it.
+// If the password passed in clear text, Keys has it.
 func Relay(ctx context.Context, client *Client, server *Pending) (*RelayResult, error) {
 	releaseClient := netwire.Bound(ctx, client.Conn, 0)
 	releaseServer := netwire.Bound(ctx, server.link.conn, server.left())
@@ -45,15 +44,15 @@ func Relay(ctx context.Context, client *Client, server *Pending) (*RelayResult, 
 	return result, nil
 }
 
-// RelayResult tells how a relayed login went.
+// RelayResult is the result of a relayed login.
 type RelayResult struct {
 	Server *Server
-	// Keys holds the password if weir has seen it, else nil.
+	// Keys has the password if weir has seen it; otherwise it is nil.
 	Keys *ClientKeys
-	// Proved tells that the client has answered the last challenge by more than
-	// nothing. Else the server lets in anybody who comes from weir's host and
-	// gives that name. Over a Unix socket Proved says little: the server may have
-	// gone by the operating system's user that weir is, whatever the answer.
+	// Proved reports that the client's answer to the last challenge was not empty. Otherwise
+	// the server lets in anyone who comes from weir's host and gives that name. Over a Unix
+	// socket Proved means little: the server may have checked weir's operating system user,
+	// whatever the answer.
 	Proved bool
 }
 
@@ -61,13 +60,13 @@ type relay struct {
 	client *Client
 	server *Pending
 	keys   *ClientKeys
-	// told: the server's own ERR has gone to the client.
+	// told: the server's own ERR was sent to the client.
 	told bool
-	// proved: the client has answered what the server asked.
+	// proved: the client has answered the server's request.
 	proved bool
 }
 
-// errTransport says why a password cannot be carried on.
+// errTransport is why a password cannot be forwarded.
 var errTransport = errors.New("the password travels in clear on one side: use TLS on both sides or none, or give weir the user's secret")
 
 func (r *relay) run(ctx context.Context) (*RelayResult, error) {
@@ -121,7 +120,7 @@ func (r *relay) tell(err error) error {
 	return err
 }
 
-// forward carries what the server asks to the client, and the answer back.
+// forward sends the server's request to the client, and the answer back.
 func (r *relay) forward(payload []byte) error {
 	c, p := r.client, r.server
 	switch payload[0] {
@@ -162,22 +161,21 @@ func (r *relay) forward(payload []byte) error {
 	if err := r.carry(answer); err != nil {
 		return err
 	}
-	r.proved = provesSomething(answer) // of the last challenge: the one that counts
+	r.proved = provesSomething(answer) // of the last challenge, which counts
 	return r.toServer(answer)
 }
 
-// provesSomething tells an answer from that of a user without a password, which
-// some clients give as a NUL.
+// provesSomething distinguishes an answer from that of a user without a password, which some
+// clients send as a NUL.
 func provesSomething(answer []byte) bool {
 	return len(answer) > 1 || (len(answer) == 1 && answer[0] != 0)
 }
 
-// full carries caching_sha2_password's full login, in which the password itself
-// travels.
+// full forwards the full login of caching_sha2_password, which sends the password itself.
 func (r *relay) full(payload []byte) error {
 	c, p := r.client, r.server
 	if !c.Secure() && !p.Secure() {
-		// Encrypted for the server: the client asks for its key, or has it.
+		// Encrypted for the server: the client requests its key, or has it.
 		if err := r.toClient(payload); err != nil {
 			return err
 		}
@@ -199,7 +197,7 @@ func (r *relay) full(payload []byte) error {
 	return r.encrypted(password)
 }
 
-// encrypted sends the password to a server without TLS, by the server's RSA key.
+// encrypted sends the password to a server without TLS, encrypted with the server's RSA key.
 func (r *relay) encrypted(password string) error {
 	p := r.server
 	key := p.cfg.ServerKey
@@ -225,8 +223,8 @@ func (r *relay) encrypted(password string) error {
 	return r.toServer(cipher)
 }
 
-// carry looks at an answer on its way to the server: does it hold the password,
-// and may it go on?
+// carry checks an answer on its way to the server: whether it has the password, and whether it
+// may be forwarded.
 func (r *relay) carry(answer []byte) error {
 	c, p := r.client, r.server
 	switch p.plugin {
@@ -271,7 +269,7 @@ func (r *relay) fromClient() ([]byte, error) {
 	return payload, nil
 }
 
-// refuse tells the client that the login has failed, unless it has heard that.
+// refuse sends the client the error of the login, unless it has got the server's.
 func (r *relay) refuse(err error) error {
 	if r.told {
 		return err

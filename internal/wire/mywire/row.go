@@ -11,7 +11,7 @@ type Column struct {
 	Name     []byte // alias
 	OrgName  []byte
 	Extended []byte // MariaDB's CapExtendedMetadata: type name and format
-	Charset  uint16 // collation number; CharsetBinary for what is no text
+	Charset  uint16 // collation number; CharsetBinary for values that are no text
 	Length   uint32 // longest value, in bytes as text
 	Type     byte
 	Flags    uint16
@@ -36,8 +36,8 @@ func AppendColumn(dst []byte, seq byte, caps Caps, c *Column) []byte {
 	return end(append(dst, c.Decimals, 0, 0), at)
 }
 
-// ParseColumn reads a column definition. COM_FIELD_LIST's have a default value
-// behind them, which is passed over.
+// ParseColumn parses a column definition. It skips the default value after those of
+// COM_FIELD_LIST.
 func ParseColumn(payload []byte, caps Caps) (Column, error) {
 	var c Column
 	var catalog []byte
@@ -103,8 +103,8 @@ func ParseTextRow(payload []byte, n int, dst [][]byte) ([][]byte, error) {
 	return dst, nil
 }
 
-// AppendTextResult appends the whole answer to a COM_QUERY: columns of type
-// VARCHAR in utf8mb4 and their rows. Weir answers its own SHOW statements so.
+// AppendTextResult appends the whole answer to a COM_QUERY: columns of type VARCHAR in utf8mb4
+// and their rows. weir answers its own SHOW statements with it.
 func AppendTextResult(dst []byte, caps Caps, status Status, names []string, rows [][][]byte) []byte {
 	seq := byte(1)
 	dst, seq = AppendColumnCount(dst, seq, len(names)), seq+1

@@ -15,14 +15,14 @@ import (
 	"filippo.io/edwards25519"
 )
 
-// Two plugins share one scheme. The server keeps stage2 = H(H(password)); the
-// client proves that it knows stage1 = H(password), which never travels:
+// Two plugins share one scheme. The server stores stage2 = H(H(password)); the client proves
+// that it knows stage1 = H(password), which is never sent:
 //
 //	mysql_native_password   stage1 XOR SHA1(salt + stage2)
 //	caching_sha2_password   stage1 XOR SHA256(stage2 + salt)
 //
-// Anyone who knows stage2 and sees the proof learns stage1, and stage1 is all that a login
-// takes: this is how weir can log in to the server as its client.
+// Anyone who knows stage2 and sees the proof learns stage1, and stage1 suffices for a login:
+// this is how weir can log in to the server as its client.
 
 func xor(dst, a, b []byte) []byte {
 	subtle.XORBytes(dst, a, b)
@@ -43,13 +43,13 @@ func sha2Mask(stage2, salt []byte) []byte {
 	return h.Sum(nil)
 }
 
-// nativeProof returns what mysql_native_password answers to salt.
+// nativeProof returns the answer of mysql_native_password to salt.
 func nativeProof(stage1, salt []byte) []byte {
 	stage2 := sha1.Sum(stage1)
 	return xor(make([]byte, sha1.Size), stage1, nativeMask(stage2[:], salt))
 }
 
-// nativeStage1 returns the stage1 behind a proof, nil if it is wrong.
+// nativeStage1 returns the stage1 of a proof, or nil if the proof is wrong.
 func nativeStage1(proof, salt, stage2 []byte) []byte {
 	if len(proof) != sha1.Size {
 		return nil
@@ -61,13 +61,13 @@ func nativeStage1(proof, salt, stage2 []byte) []byte {
 	return stage1
 }
 
-// sha2Proof returns what caching_sha2_password answers to salt at first.
+// sha2Proof returns the first answer of caching_sha2_password to salt.
 func sha2Proof(stage1, salt []byte) []byte {
 	stage2 := sha256.Sum256(stage1)
 	return xor(make([]byte, sha256.Size), stage1, sha2Mask(stage2[:], salt))
 }
 
-// sha2Stage1 returns the stage1 behind a proof, nil if it is wrong.
+// sha2Stage1 returns the stage1 of a proof, or nil if the proof is wrong.
 func sha2Stage1(proof, salt, stage2 []byte) []byte {
 	if len(proof) != sha256.Size {
 		return nil
@@ -79,8 +79,8 @@ func sha2Stage1(proof, salt, stage2 []byte) []byte {
 	return stage1
 }
 
-// newSalt makes a challenge. Its bytes are 7-bit, for old clients that take it
-// for text, and none is NUL or "$", which would end it.
+// newSalt makes a challenge. Its bytes are 7-bit, for old clients that take it for text, and
+// none is NUL or "$", which would end it.
 func newSalt() []byte {
 	salt := make([]byte, saltLen)
 	_, _ = rand.Read(salt) // never fails, since Go 1.24
@@ -93,8 +93,8 @@ func newSalt() []byte {
 	return salt
 }
 
-// mask is how a password is hidden from anyone who knows the RSA key but not the
-// salt: its text and a NUL, XORed with the salt over and over.
+// mask hides a password from anyone who knows the RSA key but not the salt: its text and a NUL,
+// XORed with the repeated salt.
 func mask(text, salt []byte) []byte {
 	out := make([]byte, len(text))
 	for i := range text {
@@ -124,7 +124,7 @@ func decryptPassword(cipher, salt []byte, key *rsa.PrivateKey) (string, error) {
 	return clearPassword(mask(masked, salt))
 }
 
-// clearPassword reads a password that ends in a NUL.
+// clearPassword parses a password that ends in a NUL.
 func clearPassword(b []byte) (string, error) {
 	text, rest, ok := cstring(b)
 	if !ok || len(rest) != 0 {
@@ -157,9 +157,8 @@ func marshalRSAKey(key *rsa.PublicKey) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), nil
 }
 
-// ed25519Proof returns what client_ed25519 answers to salt: an Ed25519
-// signature (RFC 8032) whose secret is a password of any length, where
-// crypto/ed25519 insists on a seed of 32 bytes.
+// ed25519Proof returns the answer of client_ed25519 to salt: an Ed25519 signature (RFC 8032)
+// whose secret is a password of any length, while crypto/ed25519 requires a seed of 32 bytes.
 func ed25519Proof(password string, salt []byte) ([]byte, error) {
 	h := sha512.Sum512([]byte(password))
 	s, err := edwards25519.NewScalar().SetBytesWithClamping(h[:32])

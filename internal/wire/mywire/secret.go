@@ -15,20 +15,18 @@ import (
 	"sync"
 )
 
-// maxPassword is the longest password, in bytes, that a server's
-// caching_sha2_password takes. The time that its hash takes grows with the
-// square of the length.
+// maxPassword is the longest password, in bytes, that a server's caching_sha2_password accepts.
+// The time of its hash grows with the square of the length.
 const maxPassword = 256
 
-// Secret is what weir holds of one user's password: the password itself or a
-// hash of it, in the forms of mysql.user's authentication_string. The zero
-// Secret is that of a user who does not exist or may not log in: it fails every
-// login, and looks to the client as if the password were wrong. Safe for
-// concurrent use. It prints as its kind, never as itself.
+// Secret is what weir stores of one user's password: the password itself or a hash of it, in
+// the forms of mysql.user's authentication_string. The zero Secret is that of a user who does
+// not exist or may not log in: it fails every login, and looks to the client like a wrong
+// password. Safe for concurrent use. It prints as its kind only.
 type Secret struct {
 	kind   secretKind
 	text   string // the password
-	stage2 []byte // SHA1(SHA1(password)), if that is what is known
+	stage2 []byte // SHA1(SHA1(password)), if that is known
 	sha2   *sha2Hash
 	public ed25519.PublicKey
 }
@@ -43,8 +41,8 @@ const (
 	secretEd25519
 )
 
-// sha2Hash is a hash of caching_sha2_password, which serves the full login only.
-// The first full login that succeeds yields what the fast one takes.
+// sha2Hash is a hash of caching_sha2_password, which by itself serves the full login only. The
+// first successful full login yields what the fast one needs.
 type sha2Hash struct {
 	rounds int
 	salt   []byte
@@ -54,10 +52,10 @@ type sha2Hash struct {
 	stage2 []byte // SHA256(SHA256(password)) once known
 }
 
-// ParseSecret reads a secret as an auth file or mysql.user holds it: "*" and 40
-// hex digits (mysql_native_password), "$A$005$", salt and digest
-// (caching_sha2_password), else a plain password. "" is the zero Secret; a user
-// who logs in without a password has EmptySecret. Errors do not quote the input.
+// ParseSecret parses a secret of an auth file or mysql.user: "*" and 40 hex digits
+// (mysql_native_password), "$A$005$", salt and digest (caching_sha2_password), otherwise a
+// plain password. "" is the zero Secret; a user who logs in without a password has EmptySecret.
+// Errors do not quote the input.
 func ParseSecret(s string) (Secret, error) {
 	if s == "" {
 		return Secret{}, nil
@@ -77,8 +75,8 @@ func ParseSecret(s string) (Secret, error) {
 	return Secret{kind: secretPlain, text: s}, nil
 }
 
-// ParseEd25519Secret reads what mysql.user holds of an account of MariaDB's plugin
-// ed25519: a public key. No login by it teaches weir what another one takes.
+// ParseEd25519Secret parses the public key that mysql.user has for an account of MariaDB's
+// plugin ed25519. A login against it reveals nothing that weir could log in with.
 func ParseEd25519Secret(s string) (Secret, error) {
 	key, err := base64.RawStdEncoding.DecodeString(s)
 	if err != nil || len(key) != ed25519.PublicKeySize {
@@ -87,18 +85,18 @@ func ParseEd25519Secret(s string) (Secret, error) {
 	return Secret{kind: secretEd25519, public: key}, nil
 }
 
-// Plugin is the plugin that the secret is for: "password" if it is the password itself,
+// Plugin returns the plugin that the secret is for: "password" if it is the password itself,
 // which serves several.
 func (s Secret) Plugin() string {
 	return [...]string{"", "password", PluginNative, PluginSHA2, PluginEd25519}[s.kind]
 }
 
-// Teaches reports whether a login against the secret reveals what it takes to log in to a
+// Teaches reports whether a login against the secret reveals what is needed to log in to a
 // server.
 func (s Secret) Teaches() bool { return s.kind != secretEd25519 }
 
-// parseSHA2Hash reads "005$", 20 bytes of salt and 43 characters of digest. The
-// number counts thousands of rounds, in hex.
+// parseSHA2Hash parses "005$", 20 bytes of salt and 43 characters of digest. The number counts
+// thousands of rounds, in hex.
 func parseSHA2Hash(s string) (*sha2Hash, error) {
 	count, rest, ok := strings.Cut(s, "$")
 	if !ok || len(rest) != saltLen+cryptDigestLen {
@@ -111,16 +109,16 @@ func parseSHA2Hash(s string) (*sha2Hash, error) {
 	return &sha2Hash{rounds: int(n) * 1000, salt: []byte(rest[:saltLen]), digest: rest[saltLen:]}, nil
 }
 
-// NewNativeSecret returns the mysql_native_password hash of a password: text
-// for an auth file or for CREATE USER ... IDENTIFIED BY PASSWORD.
+// NewNativeSecret returns the mysql_native_password hash of a password: text for an auth file
+// or for CREATE USER ... IDENTIFIED BY PASSWORD.
 func NewNativeSecret(password string) string {
 	stage1 := sha1.Sum([]byte(password))
 	stage2 := sha1.Sum(stage1[:])
 	return "*" + strings.ToUpper(hex.EncodeToString(stage2[:]))
 }
 
-// NewSHA2Secret returns the caching_sha2_password hash of a password, with a
-// random salt: text for an auth file that does not give the password away.
+// NewSHA2Secret returns the caching_sha2_password hash of a password, with a random salt: text
+// for an auth file that does not reveal the password.
 func NewSHA2Secret(password string) string {
 	salt := newSalt()
 	return "$A$005$" + string(salt) + sha256Crypt([]byte(password), salt, 5000)
@@ -129,10 +127,10 @@ func NewSHA2Secret(password string) string {
 // IsZero reports whether s is the zero Secret.
 func (s Secret) IsZero() bool { return s.kind == secretNone }
 
-// Plain returns the password if that is what s holds.
+// Plain returns the password if s has it.
 func (s Secret) Plain() (password string, ok bool) { return s.text, s.kind == secretPlain }
 
-// String names the kind of the secret.
+// String returns the kind of the secret.
 func (s Secret) String() string {
 	return [...]string{"no secret", "plain password", "mysql_native_password hash", "caching_sha2_password hash", "ed25519 public key"}[s.kind]
 }
@@ -143,7 +141,7 @@ func (s Secret) GoString() string { return s.String() }
 // LogValue keeps loggers from printing the secret.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
-// nativeStage2 returns SHA1(SHA1(password)) if s tells.
+// nativeStage2 returns SHA1(SHA1(password)) if s has it.
 func (s Secret) nativeStage2() (stage2 []byte, ok bool) {
 	switch s.kind {
 	case secretPlain:
@@ -156,7 +154,7 @@ func (s Secret) nativeStage2() (stage2 []byte, ok bool) {
 	return nil, false
 }
 
-// sha2Stage2 returns SHA256(SHA256(password)) if s tells, or has learned it.
+// sha2Stage2 returns SHA256(SHA256(password)) if s has it, or has learned it.
 func (s Secret) sha2Stage2() (stage2 []byte, ok bool) {
 	switch s.kind {
 	case secretPlain:
@@ -175,7 +173,7 @@ func sha2Stage2(password string) []byte {
 	return sum[:]
 }
 
-// matches reports whether password is the one that s was made from.
+// matches reports whether password is the one of s.
 func (s Secret) matches(password string) bool {
 	if len(password) > maxPassword {
 		return false
@@ -204,24 +202,24 @@ func (h *sha2Hash) matches(password string) bool {
 	return true
 }
 
-// ClientKeys is what a login taught weir about a user's password, enough to log
-// in to a server as that user: the password, or what a plugin's proof is made
-// of. It prints as nothing of value.
+// ClientKeys are what a login revealed of a user's password, enough to log in to a server as
+// that user: the password, or the value from which a plugin computes its proof. They print
+// without their values.
 type ClientKeys struct {
 	Password    string
 	HasPassword bool   // an empty Password is one
 	Native      []byte // SHA1(password): logs in by mysql_native_password
-	// SHA2 is SHA256(password): logs in by caching_sha2_password as long as the
-	// server has the user's password in its cache.
+	// SHA2 is SHA256(password): logs in by caching_sha2_password while the server has the
+	// user's password in its cache.
 	SHA2 []byte
 }
 
-// PasswordKeys returns the keys that a known password amounts to.
+// PasswordKeys returns the keys of a known password.
 func PasswordKeys(password string) *ClientKeys {
 	return &ClientKeys{Password: password, HasPassword: true}
 }
 
-// native returns SHA1(password) if k tells, and whether the password is empty.
+// native returns SHA1(password) if k has it.
 func (k *ClientKeys) native() (stage1 []byte, ok bool) {
 	switch {
 	case k == nil:
@@ -244,8 +242,8 @@ func (k *ClientKeys) sha2() (stage1 []byte, ok bool) {
 	return k.SHA2, k.SHA2 != nil
 }
 
-// empty reports whether the password is known to be empty, which every plugin
-// proves by an empty answer.
+// empty reports whether the password is known to be empty, which every plugin proves by an
+// empty answer.
 func (k *ClientKeys) empty() bool { return k != nil && k.HasPassword && k.Password == "" }
 
 // String hides the keys.

@@ -8,7 +8,7 @@ import (
 	"github.com/weirdb/weir/internal/wire/netwire"
 )
 
-// maxAuthRounds bounds how often a server may ask again in one login.
+// maxAuthRounds bounds the requests of a server in one login.
 const maxAuthRounds = 16
 
 var (
@@ -54,8 +54,8 @@ func (p *Pending) proof() ([]byte, error) {
 	return nil, fmt.Errorf("%s: %w", p.plugin, errKeys)
 }
 
-// inClear reports whether the current plugin gives the password away as it is:
-// where nobody can listen, though sha256_password does not trust Unix sockets.
+// inClear reports whether the current plugin sends the password in clear text: if no third
+// party can read the connection, though sha256_password does not trust Unix sockets.
 func (p *Pending) inClear() bool {
 	if p.plugin == PluginSHA256 {
 		return p.tls
@@ -63,8 +63,8 @@ func (p *Pending) inClear() bool {
 	return p.Secure()
 }
 
-// clearOr returns the password in clear where nobody can listen, else what asks
-// for the server's key; there may be no such thing.
+// clearOr returns the password in clear text if no third party can read the connection,
+// otherwise ask, the request for the server's key, which may be nil.
 func (p *Pending) clearOr(ask []byte) ([]byte, error) {
 	switch {
 	case !p.cfg.Keys.HasPassword:
@@ -79,7 +79,7 @@ func (p *Pending) clearOr(ask []byte) ([]byte, error) {
 	return ask, nil
 }
 
-// converse answers what the server asks until it says OK or ERR.
+// converse answers the server's requests until it sends OK or ERR.
 func (p *Pending) converse(caps Caps) (OK, error) {
 	for range maxAuthRounds {
 		payload, err := p.link.read()
@@ -102,7 +102,7 @@ func (p *Pending) converse(caps Caps) (OK, error) {
 	return OK{}, fmt.Errorf("the server asks for more and more: %w", ErrMalformed)
 }
 
-// outcome reads the packet that ends a login. The OK does not alias it.
+// outcome parses the packet that ends a login. The OK does not alias it.
 func (p *Pending) outcome(payload []byte, caps Caps) (done bool, ok OK, err error) {
 	if len(payload) == 0 {
 		return false, OK{}, ErrMalformed
@@ -123,8 +123,7 @@ func (p *Pending) outcome(payload []byte, caps Caps) (done bool, ok OK, err erro
 	return false, OK{}, nil
 }
 
-// answer returns what to say to an AuthSwitchRequest or AuthMoreData, if
-// anything is wanted.
+// answer returns the answer to an AuthSwitchRequest or AuthMoreData, if one is wanted.
 func (p *Pending) answer(payload []byte) (answer []byte, wanted bool, err error) {
 	switch payload[0] {
 	case headerEOF:
@@ -145,8 +144,8 @@ func (p *Pending) answer(payload []byte) (answer []byte, wanted bool, err error)
 	return nil, false, fmt.Errorf("packet %#02x during login: %w", payload[0], ErrMalformed)
 }
 
-// more answers an AuthMoreData: a demand for the password, or the RSA key that
-// weir has asked for.
+// more answers an AuthMoreData: a request for the password, or the RSA key that weir has
+// requested.
 func (p *Pending) more(data []byte) ([]byte, error) {
 	switch {
 	case p.plugin == PluginSHA2 && len(data) == 1 && data[0] == authFull:

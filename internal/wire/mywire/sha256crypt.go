@@ -2,12 +2,12 @@ package mywire
 
 import "crypto/sha256"
 
-// cryptDigestLen is the length in characters of what sha256Crypt returns.
+// cryptDigestLen is the length in characters of a digest of sha256Crypt.
 const cryptDigestLen = 43
 
-// sha256Crypt is the digest of crypt(3)'s method 5 (Ulrich Drepper,
-// "Unix crypt using SHA-256 and SHA-512", 2007), which caching_sha2_password
-// stores. Unlike crypt(3), MySQL takes the salt whole: 20 bytes of it.
+// sha256Crypt returns the digest of crypt(3)'s method 5 (Ulrich Drepper, "Unix crypt using
+// SHA-256 and SHA-512", 2007), which caching_sha2_password stores. Unlike crypt(3), MySQL uses
+// the whole salt of 20 bytes.
 func sha256Crypt(password, salt []byte, rounds int) string {
 	b := sha256.New()
 	b.Write(password)
@@ -53,8 +53,8 @@ func sha256Crypt(password, salt []byte, rounds int) string {
 	return cryptBase64(sum)
 }
 
-// cryptSequence hashes text so many times over, and repeats the digest to the
-// text's length.
+// cryptSequence hashes text the given number of times, and repeats the digest to the text's
+// length.
 func cryptSequence(text []byte, times int) []byte {
 	h := sha256.New()
 	for range times {
@@ -63,7 +63,7 @@ func cryptSequence(text []byte, times int) []byte {
 	return repeat(h.Sum(nil), len(text))
 }
 
-// repeat returns n bytes of b over and over.
+// repeat returns n bytes of b, repeated.
 func repeat(b []byte, n int) []byte {
 	out := make([]byte, 0, n+len(b))
 	for len(out) < n {

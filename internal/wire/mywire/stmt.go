@@ -5,9 +5,9 @@ import "encoding/binary"
 // maxParams is the most parameters that a statement can have.
 const maxParams = 65535
 
-// Prepared is what the first packet of an answer to COM_STMT_PREPARE says. After
-// it come, if there are any, Params parameter definitions and Columns column
-// definitions, each list with an EOF behind it unless CapDeprecateEOF holds.
+// Prepared is the first packet of an answer to COM_STMT_PREPARE. After it come Params parameter
+// definitions and Columns column definitions, if there are any, each list with an EOF after it
+// unless CapDeprecateEOF applies.
 type Prepared struct {
 	StmtID   uint32
 	Columns  uint16
@@ -39,8 +39,8 @@ func AppendPrepared(dst []byte, seq byte, p Prepared) []byte {
 	return binary.LittleEndian.AppendUint16(append(dst, 0), p.Warnings)
 }
 
-// ParseStmtID returns the statement that a COM_STMT_EXECUTE, _FETCH, _CLOSE,
-// _RESET, _SEND_LONG_DATA or _BULK_EXECUTE names.
+// ParseStmtID returns the statement of a COM_STMT_EXECUTE, _FETCH, _CLOSE, _RESET,
+// _SEND_LONG_DATA or _BULK_EXECUTE.
 func ParseStmtID(payload []byte) (id uint32, err error) {
 	if len(payload) < 5 {
 		return 0, ErrMalformed
@@ -48,8 +48,8 @@ func ParseStmtID(payload []byte) (id uint32, err error) {
 	return binary.LittleEndian.Uint32(payload[1:]), nil
 }
 
-// SetStmtID makes a command, or the first packet of an answer to
-// COM_STMT_PREPARE, name another statement. packet starts with its header.
+// SetStmtID replaces the statement id in a command, or in the first packet of an answer to
+// COM_STMT_PREPARE. packet starts with its header.
 func SetStmtID(packet []byte, id uint32) {
 	binary.LittleEndian.PutUint32(packet[HeaderLen+1:], id)
 }
@@ -61,8 +61,7 @@ func appendStmt(dst []byte, command byte, id uint32, more int) []byte {
 // AppendStmtClose appends a COM_STMT_CLOSE. It has no answer.
 func AppendStmtClose(dst []byte, id uint32) []byte { return appendStmt(dst, ComStmtClose, id, 0) }
 
-// AppendStmtReset appends a COM_STMT_RESET, which forgets long data and closes
-// the cursor.
+// AppendStmtReset appends a COM_STMT_RESET, which clears long data and closes the cursor.
 func AppendStmtReset(dst []byte, id uint32) []byte { return appendStmt(dst, ComStmtReset, id, 0) }
 
 // AppendFetch appends a COM_STMT_FETCH of the next rows of a cursor.
@@ -74,11 +73,11 @@ func AppendFetch(dst []byte, id, rows uint32) []byte {
 type LongDataMsg struct {
 	StmtID uint32
 	Param  uint16 // from 0
-	Data   []byte // is added to what was sent before
+	Data   []byte // is appended to what was sent before
 }
 
-// AppendLongData appends a COM_STMT_SEND_LONG_DATA. It has no answer, not even
-// when it fails: the error is kept for the COM_STMT_EXECUTE.
+// AppendLongData appends a COM_STMT_SEND_LONG_DATA. It has no answer, not even if it fails: the
+// server reports the error for the COM_STMT_EXECUTE.
 func AppendLongData(dst []byte, m LongDataMsg) []byte {
 	dst, at := begin(dst, 0)
 	dst = binary.LittleEndian.AppendUint32(append(dst, ComStmtSendLongData), m.StmtID)
@@ -90,25 +89,25 @@ type ExecuteMsg struct {
 	StmtID     uint32
 	Flags      byte
 	Iterations uint32 // 1 from all clients
-	NumParams  int    // those of the statement, and query attributes behind them
+	NumParams  int    // those of the statement, and query attributes after them
 	Nulls      []byte // a bit for each parameter, NullsLen(NumParams) bytes
-	// NewTypes reports whether the message carries types. If not, those of the
-	// last execution hold.
+	// NewTypes reports whether the message has types. If not, those of the last execution
+	// apply.
 	NewTypes bool
-	// Types has 2 bytes for each parameter: the type, and 0x80 for unsigned.
-	// Empty unless NewTypes. With query attributes (CapQueryAttributes) each is
-	// followed by a length-encoded name.
+	// Types has 2 bytes for each parameter: the type, and 0x80 for unsigned. Empty unless
+	// NewTypes. With query attributes (CapQueryAttributes) each is followed by a length-encoded
+	// name.
 	Types []byte
-	// Values holds the values, one behind the other, of parameters that are not
-	// NULL and were not sent as long data.
+	// Values has the values, one after the other, of parameters that are not NULL and were not
+	// sent as long data.
 	Values []byte
 }
 
 // Cursor reports whether the execution opens a cursor.
 func (m ExecuteMsg) Cursor() bool { return m.Flags&cursorFlags != 0 }
 
-// ParseExecute reads a COM_STMT_EXECUTE of a statement with numParams
-// parameters. It does not look at the values: that is CheckValues' part.
+// ParseExecute parses a COM_STMT_EXECUTE of a statement with numParams parameters. It does not
+// check the values: CheckValues does.
 func ParseExecute(payload []byte, numParams int, caps Caps) (ExecuteMsg, error) {
 	var m ExecuteMsg
 	if len(payload) < 10 || payload[0] != ComStmtExecute || numParams > maxParams {
@@ -164,9 +163,9 @@ func typesLen(b []byte, n int, named bool) (length int, ok bool) {
 	return len(b) - len(rest), true
 }
 
-// CheckValues reports whether the values of an execution are whole: each as its
-// type demands, and nothing behind the last. types are those of the message or,
-// if it has none, those of the execution before, 2 bytes each and without names. long has a bit for each
+// CheckValues reports whether the values of an execution are complete: each as its type
+// requires, and nothing after the last. types are those of the message or, if it has none,
+// those of the execution before, 2 bytes each and without names. long has a bit for each
 // parameter that was sent as long data, and may be shorter than Nulls.
 func (m ExecuteMsg) CheckValues(types, long []byte) error {
 	if len(types) != 2*m.NumParams {
@@ -187,11 +186,10 @@ func (m ExecuteMsg) CheckValues(types, long []byte) error {
 	return nil
 }
 
-// AppendExecute appends a COM_STMT_EXECUTE that carries types. nulls has a bit
-// and types have 2 bytes for each parameter; values are the raw values of those
-// that are not NULL, as ExecuteMsg.Values holds them, in order. Values of
-// several executions joined make one execution of a statement with so many
-// times more parameters.
+// AppendExecute appends a COM_STMT_EXECUTE with types. nulls has a bit and types have 2 bytes
+// for each parameter; values are the raw values of those that are not NULL, as in
+// ExecuteMsg.Values, in order. The joined values of several executions make one execution of a
+// statement with as many times the parameters.
 func AppendExecute(dst []byte, caps Caps, stmtID uint32, flags byte, nulls, types []byte, values ...[]byte) []byte {
 	dst, at := begin(dst, 0)
 	dst = binary.LittleEndian.AppendUint32(append(dst, ComStmtExecute), stmtID)
@@ -208,7 +206,7 @@ func AppendExecute(dst []byte, caps Caps, stmtID uint32, flags byte, nulls, type
 	return end(dst, at)
 }
 
-// appendTypes gives each type an empty name under CapQueryAttributes.
+// appendTypes adds an empty name to each type under CapQueryAttributes.
 func appendTypes(dst []byte, caps Caps, types []byte) []byte {
 	if !caps.Has(CapQueryAttributes) {
 		return append(dst, types...)
@@ -225,8 +223,8 @@ func NullsLen(n int) int { return (n + 7) / 8 }
 // IsNull returns bit i of a bitmap of parameters.
 func IsNull(nulls []byte, i int) bool { return nulls[i/8]&(1<<(i%8)) != 0 }
 
-// AppendNulls adds the first n bits of nulls to a bitmap that holds have bits,
-// so that the bitmaps of several executions become one.
+// AppendNulls adds the first n bits of nulls to a bitmap of have bits, to join the bitmaps of
+// several executions.
 func AppendNulls(dst []byte, have int, nulls []byte, n int) []byte {
 	if have%8 == 0 {
 		dst = append(dst, nulls[:NullsLen(n)]...)
@@ -246,8 +244,8 @@ func AppendNulls(dst []byte, have int, nulls []byte, n int) []byte {
 	return dst
 }
 
-// ParseValue reads the binary value of the given type at the start of b. value
-// aliases b and includes the length that some types have in front.
+// ParseValue parses the binary value of the given type at the start of b. value aliases b and
+// includes the length that precedes some types.
 func ParseValue(b []byte, typ byte) (value, rest []byte, ok bool) {
 	n := 0
 	switch typ {
@@ -282,8 +280,8 @@ type BulkMsg struct {
 	StmtID uint32
 	Flags  uint16 // BulkReturnGeneratedKeys, BulkSendTypes
 	Types  []byte // 2 bytes for each parameter; empty without BulkSendTypes
-	// Rows holds, for each parameter of each row, an indicator (0 value, 1
-	// NULL, 2 default, 3 ignore) and, if that is 0, the value.
+	// Rows has, for each parameter of each row, an indicator (0 value, 1 NULL, 2 default, 3
+	// ignore) and, if that is 0, the value.
 	Rows []byte
 }
 

@@ -8,9 +8,8 @@ import (
 	"github.com/weirdb/weir/internal/wire/netwire"
 )
 
-// TLSMode is one of the mysql client's ssl-mode names. What it demands of
-// clients is said at AcceptConfig.TLSMode, what it demands of servers at
-// ConnectConfig.TLSMode.
+// TLSMode is one of the mysql client's ssl-mode names. AcceptConfig.TLSMode says what it
+// requires of clients, ConnectConfig.TLSMode what of servers.
 type TLSMode string
 
 // The TLS modes, weakest first.
@@ -22,8 +21,8 @@ const (
 	TLSVerifyIdentity TLSMode = "VERIFY_IDENTITY"
 )
 
-// ParseTLSMode reads the name of a TLS mode, in upper or lower case. It takes
-// the names of PostgreSQL's modes too, so that one configuration can speak of both.
+// ParseTLSMode parses the name of a TLS mode, in upper or lower case. It also accepts the names
+// of PostgreSQL's modes, so that one configuration can name both.
 func ParseTLSMode(s string) (TLSMode, error) {
 	switch m := TLSMode(strings.ReplaceAll(strings.ToUpper(s), "-", "_")); m {
 	case TLSDisabled, TLSPreferred, TLSRequired, TLSVerifyCA, TLSVerifyIdentity:
@@ -43,9 +42,9 @@ func ParseTLSMode(s string) (TLSMode, error) {
 func (m TLSMode) demanded() bool { return m == TLSRequired || m.verifies() }
 func (m TLSMode) verifies() bool { return m == TLSVerifyCA || m == TLSVerifyIdentity }
 
-// clientConfig derives the TLS config of one connection to host. Only
-// VERIFY_IDENTITY checks the name; VERIFY_CA checks the chain alone; the other modes
-// take any certificate, as the mysql client does.
+// clientConfig derives the TLS config of one connection to host. VERIFY_IDENTITY checks the
+// name, VERIFY_CA only the chain; the other modes accept any certificate, as the mysql client
+// does.
 func clientConfig(base *tls.Config, mode TLSMode, host string) *tls.Config {
 	check := netwire.CheckNothing
 	switch mode {
@@ -57,8 +56,8 @@ func clientConfig(base *tls.Config, mode TLSMode, host string) *tls.Config {
 	return netwire.ClientTLS(base, check, host)
 }
 
-// serverConfig derives from base the config with which weir receives clients.
-// One that base comes up with for a client has to demand the same.
+// serverConfig derives from base the config with which weir accepts clients. One that base
+// returns for a client has to require the same.
 func serverConfig(base *tls.Config, mode TLSMode) *tls.Config {
 	c := base.Clone()
 	if base.GetConfigForClient != nil {
