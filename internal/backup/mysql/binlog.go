@@ -17,53 +17,51 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// BinlogOptions says whose binary log is archived, and where.
+// BinlogOptions say which server's binary log is archived, and where.
 type BinlogOptions struct {
-	// DSN says where the server is and who to be there: REPLICATION SLAVE is
-	// needed, and REPLICATION CLIENT or BINLOG MONITOR. Required.
+	// DSN says where the server is and which user logs in: it needs REPLICATION SLAVE, and
+	// REPLICATION CLIENT or BINLOG MONITOR. Required.
 	DSN string
 
-	// Storage takes the log, below Dir ("" or a name with a slash at its end).
-	// Storage is required.
+	// Storage stores the log, below Dir ("" or a name with a slash at its end). Storage is
+	// required.
 	Storage archive.Storage
 	Dir     string
 
-	// Start is where to begin if nothing is archived yet: the position of a
-	// backup. What is archived goes on where it ends. Default: the oldest that the
+	// Start is where to begin if nothing is archived yet: the position of a backup. Otherwise
+	// archiving continues at the end of the archive. Default: the oldest position that the
 	// server has.
 	Start binlog.Position
 
-	// Every is how much later than its commit a transaction is archived, at most.
-	// Default: 5 seconds. When the connection is lost, all whole transactions that
-	// have come are archived at once.
+	// Every is how much later than its commit a transaction is archived, at most. Default: 5
+	// seconds. When the connection is lost, all complete transactions received so far are
+	// archived at once.
 	Every time.Duration
 
-	// SegmentBytes is about how long a segment may grow, in bytes of the log.
-	// Default: 64 MiB.
+	// SegmentBytes is the approximate limit of a segment, in bytes of the log. Default: 64 MiB.
 	SegmentBytes uint64
 
-	// Grace is how long the storage may take, once ctx has ended, for what has come by
-	// then. What it has not taken is an error, and comes again in another run; to give that
-	// up may take a storage a minute more. Default: 30 seconds.
+	// Grace is how long the storage may take after ctx has ended to store what was received by
+	// then. What it has not stored is an error, and is received again in another run; to give
+	// that up may take a storage a minute more. Default: 30 seconds.
 	Grace time.Duration
 
-	// UntilEnd ends with the log instead of waiting for more. Default: false.
+	// UntilEnd ends at the end of the log instead of waiting for more. Default: false.
 	UntilEnd bool
 
-	// Opened is called when the server has begun to send, with the position from
-	// which on. Archived is called after each segment is durable, with the position
-	// up to which the log is archived. Default: nil, nobody wants to know.
+	// Opened is called when the server has begun to send, with the first position. Archived is
+	// called after each segment is durable, with the position up to which the log is archived.
+	// Default: nil.
 	Opened, Archived func(binlog.Position)
 }
 
-// ErrOtherServer says that an archive is of another server's log.
+// ErrOtherServer is returned if an archive has another server's log.
 var ErrOtherServer = errors.New("what is archived is the log of another server")
 
-// StreamBinlog archives a server's binary log as it is written, until ctx ends,
-// which is no error. Nothing is missing between segments and nothing is there
-// twice, however often it is killed and started again. It returns the position up
-// to which the log is archived. A connection that is lost is an error: anyone who
-// calls it again goes on where it ended.
+// StreamBinlog archives a server's binary log as it is written, until ctx ends, which is no
+// error. Segments neither miss nor repeat anything, however often it is killed and restarted.
+// It returns the position up to which the log is archived. A lost connection is an error;
+// another call continues where the archive ends.
 func StreamBinlog(ctx context.Context, o BinlogOptions) (binlog.Position, error) {
 	o.Every, o.SegmentBytes, o.Grace = cmp.Or(o.Every, 5*time.Second), cmp.Or(o.SegmentBytes, 64<<20), cmp.Or(o.Grace, 30*time.Second)
 	cfg, err := mywire.ParseClientDSN(o.DSN)
@@ -90,8 +88,8 @@ func StreamBinlog(ctx context.Context, o BinlogOptions) (binlog.Position, error)
 	if o.Opened != nil {
 		o.Opened(a.pos)
 	}
-	// The storage outlives ctx: what is complete is to be kept. A server of S3 that throttles
-	// would have it wait for many minutes.
+	// The storage outlives ctx: what is complete must be stored. An S3 server that throttles
+	// could delay that for many minutes.
 	storing, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer giveUp()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(o.Grace, giveUp) })()
@@ -102,19 +100,19 @@ func StreamBinlog(ctx context.Context, o BinlogOptions) (binlog.Position, error)
 	return a.pos, errors.Join(err, stream.Close())
 }
 
-// logArchive is one run of StreamBinlog. A segment can be ended at any time: it holds
-// whole transactions, and the events of the one that is coming wait beside it. Only of
-// a transaction too long for that they go into a segment of their own.
+// logArchive is one run of StreamBinlog. A segment can be ended at any time: it has complete
+// transactions, and the events of the current one wait beside it. Only the events of a
+// transaction too long for that go into a segment before it ends.
 type logArchive struct {
 	o       BinlogOptions
 	pos     binlog.Position // up to which the log is archived
-	at      binlog.Position // behind the last event
-	end     binlog.Position // behind the last one that is in the segment, or else archived
+	at      binlog.Position // after the last event
+	end     binlog.Position // after the last one that is in the segment, or else archived
 	tracker binlog.Tracker
 	format  []byte // the format description of the file
 	segment *logSegment
 
-	waiting []byte // events from end to at that are not in the segment
+	waiting []byte // events from end to at that are not in the segment yet
 	heads   bool   // the first of them is the format description of the file
 	torn    bool   // the segment ends inside a transaction
 }
@@ -122,7 +120,7 @@ type logArchive struct {
 // waitingBytes bounds the events of one transaction that wait in memory.
 const waitingBytes = 8 << 20
 
-// logSegment is the segment that is written.
+// logSegment is the segment that is being written.
 type logSegment struct {
 	my.LogSegment
 	object  archive.ObjectWriter
@@ -130,7 +128,7 @@ type logSegment struct {
 	due     time.Time
 }
 
-// identify sees that the archive is one of this server.
+// identify checks that the archive belongs to this server, or marks it as the server's.
 func (a *logArchive) identify(ctx context.Context, cfg mywire.ConnectConfig) error {
 	id, err := a.ask(ctx, cfg)
 	if err != nil {
@@ -154,7 +152,7 @@ func (a *logArchive) identify(ctx context.Context, cfg mywire.ConnectConfig) err
 	return nil
 }
 
-// ask asks the server for its id, and whether its log is worth anything.
+// ask queries the server's id, and checks that its log can be used.
 func (a *logArchive) ask(ctx context.Context, cfg mywire.ConnectConfig) (id string, err error) {
 	s, err := my.Connect(ctx, cfg, "")
 	if err != nil {
@@ -197,7 +195,7 @@ func (a *logArchive) run(ctx, storing context.Context, stream *binlog.Stream) (e
 	}
 }
 
-// next waits for an event until the segment is due.
+// next waits for an event, at most until the segment is due.
 func (a *logArchive) next(ctx context.Context, stream *binlog.Stream) (*binlog.Event, error) {
 	if a.segment == nil || a.torn {
 		return stream.Next(ctx)
@@ -207,7 +205,7 @@ func (a *logArchive) next(ctx context.Context, stream *binlog.Stream) (*binlog.E
 	return stream.Next(waiting)
 }
 
-// overdue ends the segment when it is due.
+// overdue ends the segment if it is due.
 func (a *logArchive) overdue(ctx context.Context) error {
 	if a.segment == nil || a.torn {
 		return nil
@@ -215,8 +213,8 @@ func (a *logArchive) overdue(ctx context.Context) error {
 	return a.cut(ctx)
 }
 
-// settle archives what is whole. What is in the middle of a transaction comes again
-// some day.
+// settle archives complete transactions. The events of an incomplete one are received again
+// later.
 func (a *logArchive) settle(ctx context.Context) error {
 	if a.torn {
 		return nil
@@ -230,7 +228,7 @@ func (a *logArchive) take(ctx context.Context, e *binlog.Event) error {
 		a.format = append(a.format[:0], e.Raw...)
 	}
 	if e.File != a.at.File {
-		// Its server has begun another file, perhaps without ending the last one.
+		// The server has begun another file, maybe without ending the last one.
 		err := a.write(ctx)
 		if err == nil {
 			err = a.cut(ctx)
@@ -256,7 +254,7 @@ func (a *logArchive) take(ctx context.Context, e *binlog.Event) error {
 	if a.at == a.end {
 		a.heads = e.Type == binlog.FormatDescriptionEvent
 	}
-	// Servers send events in plain, and a file that says otherwise could not be read.
+	// Servers send events unencrypted, and a file that says otherwise could not be read.
 	if e.Type != binlog.StartEncryptionEvent {
 		a.waiting = append(a.waiting, e.Raw...)
 	}
@@ -284,7 +282,7 @@ func (a *logArchive) take(ctx context.Context, e *binlog.Event) error {
 	return nil
 }
 
-// write brings the events that wait into the segment.
+// write writes the waiting events to the segment.
 func (a *logArchive) write(ctx context.Context) error {
 	if a.at == a.end {
 		return nil
@@ -301,7 +299,7 @@ func (a *logArchive) write(ctx context.Context) error {
 	return nil
 }
 
-// begin begins a segment with the events that wait.
+// begin begins a segment with the waiting events.
 func (a *logArchive) begin(ctx context.Context) error {
 	s := &logSegment{LogSegment: my.LogSegment{Name: my.LogName(a.end.File, a.end.Pos), File: a.end.File, Start: a.end.Pos}, due: time.Now().Add(a.o.Every)}
 	var err error
@@ -322,7 +320,7 @@ func (a *logArchive) begin(ctx context.Context) error {
 	return nil
 }
 
-// cut ends the segment, if there is one: from now on it is archived.
+// cut ends the segment, if there is one: after that it is archived.
 func (a *logArchive) cut(ctx context.Context) error {
 	s := a.segment
 	if s == nil {
@@ -344,7 +342,7 @@ func (a *logArchive) cut(ctx context.Context) error {
 	return nil
 }
 
-// drop gives up the segment; its events come again.
+// drop gives up the segment; its events are received again.
 func (a *logArchive) drop() error {
 	s := a.segment
 	a.segment = nil

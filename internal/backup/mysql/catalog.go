@@ -14,13 +14,13 @@ import (
 	my "github.com/weirdb/weir/internal/backup/bulk/mysql"
 )
 
-// table is a table that is meant.
+// table is a table of the backup.
 type table struct {
 	db, name string
 	engine   string
 	rows     int64 // estimated by the server
 	bytes    int64 // of the rows, on disk, estimated
-	history  bool  // MariaDB keeps what its rows were
+	history  bool  // MariaDB keeps the earlier versions of its rows
 	withRows bool
 
 	columns []column
@@ -37,18 +37,18 @@ type table struct {
 	sums      bool
 }
 
-// column is what a backup needs to know of a column.
+// column has what a backup needs to know about a column.
 type column struct {
 	name, dataType, charset string
-	columnType              string // the type with all that belongs to it
+	columnType              string // the type with all its attributes
 	fallback                string // its default, as the server shows it
 	generated, auto         bool
 	row                     string // "ROW START" or "ROW END" of a system-versioned table
 }
 
-// mayHide reports whether the server may show a column other than it is: it describes the
-// values of ENUM and SET, and defaults that are texts, in three bytes of UTF-8, with a question
-// mark for what has four.
+// mayHide reports whether the server may show a column's definition incorrectly: it prints the
+// values of ENUM and SET, and defaults that are strings, in 3-byte UTF-8, with a question mark
+// for a 4-byte character.
 func (c column) mayHide() bool {
 	wide := slices.ContainsFunc([]string{"utf8mb4", "utf16", "utf32", "gb18030"}, func(s string) bool { return strings.HasPrefix(c.charset, s) })
 	return wide && ((c.dataType == "enum" || c.dataType == "set") && strings.Contains(c.columnType, "?") || strings.Contains(c.fallback, "?"))
@@ -57,17 +57,17 @@ func (c column) mayHide() bool {
 func (t *table) sql() string      { return my.Qualified(t.db, t.name) }
 func (t *table) fullName() string { return t.db + "." + t.name }
 
-// versioned reports whether the table's rows obey a view.
+// versioned reports whether a transaction's view applies to the table's rows.
 func (t *table) versioned() bool { return strings.EqualFold(t.engine, "InnoDB") }
 
-// foreign are engines whose rows are not here.
+// foreign are engines whose rows are stored elsewhere.
 var foreign = []string{"mrg_myisam", "merge", "federated", "federatedx", "blackhole", "connect", "spider", "s3"}
 
 func (t *table) elsewhere() bool { return slices.Contains(foreign, strings.ToLower(t.engine)) }
 
 func same(a, b *table) bool { return a.db == b.db && a.name == b.name && a.engine == b.engine }
 
-// unsafeTables are those whose rows can change under a reader.
+// unsafeTables returns the tables whose rows can change under a reader.
 func unsafeTables(tables []*table) []*table {
 	var out []*table
 	for _, t := range tables {
@@ -78,7 +78,7 @@ func unsafeTables(tables []*table) []*table {
 	return out
 }
 
-// names are the tables with their engines, for people.
+// names formats tables with their engines, for messages.
 func names(tables []*table) string {
 	out := make([]string, len(tables))
 	for i, t := range tables {
@@ -87,7 +87,7 @@ func names(tables []*table) string {
 	return strings.Join(out, ", ")
 }
 
-// list lists the tables that are meant, in the order of their names.
+// list lists the tables of the backup, in the order of their names.
 func (r *runner) list(ctx context.Context) ([]*table, error) {
 	var out []*table
 	for _, d := range r.databases {
@@ -107,7 +107,7 @@ func (r *runner) list(ctx context.Context) ([]*table, error) {
 				return nil
 			case "BASE TABLE", "SYSTEM VERSIONED":
 			default:
-				return nil // a temporary table of this very session
+				return nil // a temporary table of this session
 			}
 			if row["engine"] == "" {
 				return fmt.Errorf("table %s.%s: the server cannot open it (CHECK TABLE says more; --exclude-table leaves it out)", d.name, name)
@@ -128,12 +128,12 @@ func (r *runner) list(ctx context.Context) ([]*table, error) {
 func number(s string) int64 {
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil {
-		return 0 // unknown, or beyond all that is real: it is an estimate
+		return 0 // unknown, or out of range: it is an estimate
 	}
 	return n
 }
 
-// adopt takes the tables that are pinned now for those of the backup.
+// adopt makes the tables that are pinned now those of the backup.
 func (r *runner) adopt(ctx context.Context, tables []*table) error {
 	for _, d := range r.databases {
 		d.tables = nil
@@ -188,15 +188,15 @@ func (r *runner) columns(ctx context.Context, d *database, tables map[string]*ta
 	return nil
 }
 
-// MariaDB's names for the columns in which a system-versioned table notes from when until when a
-// row was in force.
+// MariaDB's names for the columns in which a system-versioned table records from when until
+// when a row was valid.
 const (
 	rowStart = "ROW START"
 	rowEnd   = "ROW END"
 )
 
-// forgets says why the rows that a system-versioned table had before cannot be backed
-// up; "" if they can. They are of use only where a server takes them back.
+// forgets returns why the earlier row versions of a system-versioned table cannot be backed up;
+// "" if they can. They are of use only if a server can restore them.
 func (r *runner) forgets(t *table) string {
 	if r.main.Version() < 101100 {
 		return "servers take it back from MariaDB 10.11 on"
@@ -207,8 +207,8 @@ func (r *runner) forgets(t *table) string {
 	return ""
 }
 
-// remember has the table's rows kept with those that it had before. The columns that
-// say so need not be declared, and are not listed then.
+// remember includes earlier row versions in the table's backup. The columns that hold their
+// validity need not be declared, and are not listed then.
 func (t *table) remember() {
 	for i := range t.columns {
 		if t.columns[i].row != "" {
@@ -220,7 +220,7 @@ func (t *table) remember() {
 	}
 }
 
-// arrange decides how rows are kept.
+// arrange decides how rows are stored.
 func (t *table) arrange(sums bool) {
 	t.sums = sums
 	t.layout = my.Layout{}
@@ -240,7 +240,7 @@ func (t *table) arrange(sums bool) {
 	}
 }
 
-// describe is what the manifest says of the table.
+// describe returns the manifest's entry for the table.
 func (t *table) describe() archive.Table {
 	d := archive.Table{
 		Name: t.name, Columns: t.layout.Columns,

@@ -12,13 +12,13 @@ import (
 	my "github.com/weirdb/weir/internal/backup/bulk/mysql"
 )
 
-// Ranks of jobs: tables that keep writers waiting come first.
+// Ranks of jobs: tables that block writers come first.
 const (
 	rankLocked = iota
 	rankRows
 )
 
-// rows reads all rows: tables that are locked first, then the largest ones.
+// rows reads all rows: locked tables first, then the largest ones.
 func (r *runner) rows(ctx context.Context) error {
 	r.opts.Progress.Phase("data")
 	var jobs []bulk.Job
@@ -62,8 +62,8 @@ func (r *runner) rows(ctx context.Context) error {
 	return err
 }
 
-// releaseTables lets writers into tables without transactions again, and notes for
-// how long they were kept out.
+// releaseTables lets writers into tables without transactions again, and records for how long
+// they were blocked.
 func (r *runner) releaseTables() error {
 	var plain []*table
 	for _, d := range r.databases {
@@ -89,10 +89,10 @@ func (r *runner) job(t *table, p part) bulk.Job {
 	}}
 }
 
-// selectPart is the statement that reads a part.
+// selectPart returns the statement that reads a part.
 func selectPart(t *table, p part) string { return t.layout.Select(t.sql(), p.where) }
 
-// readPart writes one chunk, unless an earlier run left it and it still holds.
+// readPart writes one chunk, unless an earlier run left it and it is still valid.
 func (r *runner) readPart(ctx context.Context, s *my.Session, t *table, p part) error {
 	started := time.Now()
 	path := r.dataPath(t, p)
@@ -146,7 +146,7 @@ func (r *runner) readPart(ctx context.Context, s *my.Session, t *table, p part) 
 	return nil
 }
 
-// read reads a part and hands the bytes of its chunk to sink.
+// read reads a part and passes the bytes of its chunk to sink.
 func (r *runner) read(ctx context.Context, s *my.Session, t *table, p part, sum *my.RowSum, sink func([]byte) error) (int64, error) {
 	if !t.sums {
 		sum = nil
@@ -174,14 +174,13 @@ func (r *runner) read(ctx context.Context, s *my.Session, t *table, p part, sum 
 	return rows, nil
 }
 
-// insertBytes bounds a statement in the archive: every server's
-// max_allowed_packet is larger.
+// insertBytes bounds a statement in the archive: every server's max_allowed_packet is larger.
 const insertBytes = 512 << 10
 
-// holds reports whether a chunk of an earlier run shows what this run's views show,
-// by reading the rows again: the server's work is done anew, but nothing needs to
-// be compressed, encrypted or sent. A position in the binary log that is the same
-// would prove less: not everything is logged.
+// holds reports whether a chunk of an earlier run still has the rows that this run's views
+// show, by reading the rows again: the server does its work again, but nothing needs to be
+// compressed, encrypted or sent. An unchanged position in the binary log would prove less: not
+// everything is logged.
 func (r *runner) holds(ctx context.Context, s *my.Session, t *table, p part, c archive.Chunk, sum *my.RowSum) (bool, error) {
 	same := c.PlainSum()
 	if same == nil || c.Content != r.content(t) {
@@ -197,7 +196,7 @@ func (r *runner) holds(ctx context.Context, s *my.Session, t *table, p part, c a
 	return rows == c.Rows && same.Same(), nil
 }
 
-// finish counts a part that is done.
+// finish counts a completed part.
 func (t *table) finish(rows, bytes int64, sum my.RowSum, started time.Time, kept bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

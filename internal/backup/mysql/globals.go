@@ -27,8 +27,8 @@ func (a account) sql() string {
 	return my.Literal(a.user) + "@" + my.Literal(a.host)
 }
 
-// globals writes users, roles and grants: each account's statements after a comment
-// with its name, those that make accounts before those that grant anything.
+// globals writes users, roles and grants: each account's statements after a comment with its
+// name, those that create accounts before those that grant.
 func (r *runner) globals(ctx context.Context) error {
 	accounts, err := r.accounts(ctx)
 	if err != nil {
@@ -108,7 +108,7 @@ func (r *runner) account(ctx context.Context, a account) (my.Account, error) {
 		return out, err
 	}
 	for i, sql := range out.Statements[made:] {
-		// MariaDB says again what CREATE USER has said.
+		// MariaDB repeats what CREATE USER has said.
 		if before, _, ok := strings.Cut(sql, " IDENTIFIED "); ok && strings.Contains(sql, " ON *.* TO ") {
 			if strings.HasSuffix(sql, " WITH GRANT OPTION") {
 				before += " WITH GRANT OPTION"
@@ -122,8 +122,8 @@ func (r *runner) account(ctx context.Context, a account) (my.Account, error) {
 	return out, nil
 }
 
-// defaultRoles takes the clause of roles out of what MySQL says of an account: they need
-// not be there when the account is made, and must be granted before they are a default.
+// defaultRoles splits the clause of default roles off MySQL's CREATE USER: the roles need not
+// exist when the account is created, and must be granted before they are a default.
 func defaultRoles(create string) (without, roles string) {
 	const word, next = " DEFAULT ROLE ", " REQUIRE "
 	for i := 0; i < len(create); {
@@ -140,7 +140,7 @@ func defaultRoles(create string) (without, roles string) {
 	return create, ""
 }
 
-// behind is where the character, or the quoted name or text, at i ends.
+// behind returns where the character, or the quoted name or string, at i ends.
 func behind(sql string, i int) int {
 	q := sql[i]
 	if q != '\'' && q != '`' {
@@ -160,7 +160,7 @@ func behind(sql string, i int) int {
 	return len(sql)
 }
 
-// public reads what MariaDB grants to everybody, which is nothing at first.
+// public reads MariaDB's grants to PUBLIC, none by default.
 func (r *runner) public(ctx context.Context) (my.Account, error) {
 	out := my.Account{Name: my.Public}
 	if !r.maria || r.main.Version() < 101100 {
@@ -181,7 +181,7 @@ func (r *runner) public(ctx context.Context) (my.Account, error) {
 	return out, nil
 }
 
-// linked reads the servers that tables are linked to, and functions of libraries.
+// linked reads the servers that tables are linked to, and loadable functions.
 func (r *runner) linked(ctx context.Context) ([]my.Account, error) {
 	var out []my.Account
 	err := r.main.QueryNamed(ctx, "SELECT * FROM mysql.servers ORDER BY server_name", func(row map[string]string) error {
@@ -209,11 +209,11 @@ func (r *runner) linked(ctx context.Context) ([]my.Account, error) {
 	return out, nil
 }
 
-// optionText escapes a text as options of a server take it, which is in no other notation.
+// optionText escapes a string for the options of a server, which accept no other notation.
 var optionText = strings.NewReplacer("'", "''", `\`, `\\`, "\n", `\n`, "\r", `\r`, "\x00", `\0`)
 
-// linkedServer is the statement that makes a row of mysql.servers, with its password or
-// without.
+// linkedServer returns the statement that creates a row of mysql.servers, with or without its
+// password.
 func linkedServer(row map[string]string, secrets bool) string {
 	var options []string
 	for _, o := range [][2]string{{"HOST", "host"}, {"DATABASE", "db"}, {"USER", "username"}, {"PASSWORD", "password"}, {"SOCKET", "socket"}, {"OWNER", "owner"}} {
@@ -230,7 +230,7 @@ func linkedServer(row map[string]string, secrets bool) string {
 	return "CREATE SERVER " + my.Ident(row["server_name"]) + " FOREIGN DATA WRAPPER " + my.Ident(row["wrapper"]) + " OPTIONS (" + strings.Join(options, ", ") + ")"
 }
 
-// withoutSecret leaves out how accounts prove who they are.
+// withoutSecret removes the credentials of accounts from their statements.
 func withoutSecret(statements []string) []string {
 	for i, sql := range statements {
 		if before, _, ok := strings.Cut(sql, " IDENTIFIED "); ok {

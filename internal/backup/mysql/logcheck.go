@@ -12,8 +12,8 @@ import (
 	"github.com/weirdb/weir/internal/wire/binlog"
 )
 
-// A LogTarget is where a replay is to end: at most one of a time, a position and a
-// transaction; the end of the log if none is given.
+// A LogTarget is where a replay ends: at most one of a time, a position and a transaction; the
+// end of the log if none is given.
 type LogTarget struct {
 	Time     time.Time
 	Position binlog.Position
@@ -36,11 +36,11 @@ type LogCheck struct {
 	Until binlog.Position `json:"-"`
 }
 
-// OK reports whether nothing is wrong.
+// OK reports whether the log has no problems.
 func (c *LogCheck) OK() bool { return len(c.Problems) == 0 }
 
-// CheckLog reads a log from a position on, and tells what is bad or missing, and
-// whether a replay can end at a target.
+// CheckLog reads a log from a position on, and reports what is damaged or missing, and whether
+// a replay can end at a target.
 func CheckLog(ctx context.Context, s archive.Storage, log Log, from binlog.Position, t LogTarget) (_ *LogCheck, err error) {
 	c := &LogCheck{Name: log.Name, End: from.String(), Until: from}
 	segments, err := my.ListLogs(ctx, s, log.Dir())
@@ -59,7 +59,7 @@ func CheckLog(ctx context.Context, s archive.Storage, log Log, from binlog.Posit
 	defer func() { err = errors.Join(err, logs.Close()) }()
 	var tracker binlog.Tracker
 	reached := t.Position.IsZero() && t.GTID.IsZero() || t.Position == from
-	passed := reached && !t.Position.IsZero() // what is behind the target is not needed
+	passed := reached && !t.Position.IsZero() // the log after the target is not needed
 	for {
 		e, err := logs.Next(ctx)
 		if ctx.Err() != nil {
@@ -105,7 +105,7 @@ func CheckLog(ctx context.Context, s archive.Storage, log Log, from binlog.Posit
 	return c, nil
 }
 
-// missed says why a target is not reached.
+// missed returns why a target is not reached.
 func (c *LogCheck) missed(from binlog.Position, t LogTarget) string {
 	if !t.GTID.IsZero() {
 		return fmt.Sprintf("transaction %s is not in the archived log behind the backup, from %s to %s", t.GTID, from, c.End)

@@ -20,7 +20,7 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// Archived logs lie in a repository beside the backups, each in a directory:
+// Archived logs are stored in a repository beside the backups, each in a directory:
 //
 //	binlog/6f0a2c.../                        a name, by default made of the server's id
 //	    source.json                          the server's id
@@ -34,7 +34,7 @@ const (
 
 // logSource is the content of source.json.
 type logSource struct {
-	Server string `json:"server"` // "" of a server that has no id
+	Server string `json:"server"` // "" if the server has no id
 }
 
 // A Log is the archived binary log of one server.
@@ -49,20 +49,20 @@ type Log struct {
 	start, end binlog.Position
 }
 
-// String is a line of a list.
+// String formats the log as a line of a list.
 func (l Log) String() string {
 	return fmt.Sprintf("binlog %s, %s to %s: %d segments", l.Name, l.Start, l.End, l.Segments)
 }
 
-// Dir is where the log lies in a repository.
+// Dir returns the directory of the log in a repository.
 func (l Log) Dir() string { return LogDir(l.Name) }
 
-// LogDir is where the log of a name lies in a repository.
+// LogDir returns the directory of the log with the given name in a repository.
 func LogDir(name string) string { return logRoot + name + "/" }
 
 var logName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
 
-// CheckLogName says what is wrong with a name for a log.
+// CheckLogName returns an error if a name cannot be that of a log.
 func CheckLogName(name string) error {
 	// A log named like a file of a backup would be taken for one.
 	if !logName.MatchString(name) || strings.HasPrefix(name, "run-") || strings.HasPrefix(name, "journal-") {
@@ -71,8 +71,8 @@ func CheckLogName(name string) error {
 	return nil
 }
 
-// DefaultLogName is the name of a server's log: the server's id in hexadecimal
-// digits and dashes, or "server" for one that has none.
+// DefaultLogName returns the default name of a server's log: the server's id in hexadecimal
+// digits and dashes, or "server" if it has none.
 func DefaultLogName(id string) string {
 	if raw, err := base64.StdEncoding.DecodeString(id); err == nil && len(raw) > 8 {
 		return hex.EncodeToString(raw) // MariaDB's
@@ -83,9 +83,8 @@ func DefaultLogName(id string) string {
 	return id
 }
 
-// ServerID returns what a server calls itself in its log's archive and in the
-// manifests of its backups: MySQL's server_uuid, or MariaDB's server_uid, which
-// versions before 10.11.9 lack; "" then.
+// ServerID returns a server's id in its log's archive and in the manifests of its backups:
+// MySQL's server_uuid, or MariaDB's server_uid, which versions before 10.11.9 lack; "" then.
 func ServerID(ctx context.Context, dsn string) (string, error) {
 	cfg, err := mywire.ParseClientDSN(dsn)
 	if err != nil {
@@ -119,7 +118,7 @@ func serverID(ctx context.Context, s *my.Session) (string, error) {
 	return row[0], nil
 }
 
-// readSource reads the note of whose log it is.
+// readSource reads source.json.
 func readSource(ctx context.Context, s archive.Storage, dir string) (source logSource, err error) {
 	in, err := s.Open(ctx, dir+sourceName, 0)
 	if err != nil {
@@ -135,8 +134,8 @@ func readSource(ctx context.Context, s archive.Storage, dir string) (source logS
 	return source, nil
 }
 
-// Logs returns all archived logs of a storage, in the order of their names. One
-// in which there is nothing yet is left out.
+// Logs returns all archived logs of a storage, in the order of their names. It omits empty
+// ones.
 func Logs(ctx context.Context, s archive.Storage) ([]Log, error) {
 	var all []Log
 	for o, err := range s.List(ctx, logRoot, false) {
@@ -159,12 +158,12 @@ func Logs(ctx context.Context, s archive.Storage) ([]Log, error) {
 	return all, nil
 }
 
-// openLog looks at one log. One that does not exist has no segments.
+// openLog reads the state of one log. One that does not exist has no segments.
 func openLog(ctx context.Context, s archive.Storage, name string) (Log, error) {
 	l := Log{Name: name}
 	source, err := readSource(ctx, s, l.Dir())
 	if errors.Is(err, archive.ErrNotExist) {
-		return l, nil // it is just being begun, or somebody else's
+		return l, nil // it is just being begun, or not weir's
 	}
 	if err != nil {
 		return l, err
@@ -183,23 +182,23 @@ func openLog(ctx context.Context, s archive.Storage, name string) (Log, error) {
 	return l, nil
 }
 
-// compare puts positions of one server in the order of its log.
+// compare orders positions of one server as in its log.
 func compare(a, b binlog.Position) int {
 	number := func(file string) uint64 {
 		n, err := strconv.ParseUint(file[strings.LastIndexByte(file, '.')+1:], 10, 64)
 		if err != nil {
-			return 0 // as servers name their files, it is one
+			return 0 // cannot happen: servers number their files
 		}
 		return n
 	}
 	return cmp.Or(cmp.Compare(number(a.File), number(b.File)), cmp.Compare(a.Pos, b.Pos))
 }
 
-// Before reports whether a lies before b in the log of one server.
+// Before reports whether a comes before b in the log of one server.
 func Before(a, b binlog.Position) bool { return compare(a, b) < 0 }
 
-// ManifestPosition is the position in the binary log that a backup shows; zero if
-// its manifest has none.
+// ManifestPosition returns the position in the binary log that a backup shows; zero if its
+// manifest has none.
 func ManifestPosition(p archive.Position) binlog.Position {
 	if p.Binlog == "" || p.Offset < 0 {
 		return binlog.Position{}
@@ -207,8 +206,8 @@ func ManifestPosition(p archive.Position) binlog.Position {
 	return binlog.Position{File: p.Binlog, Pos: uint64(p.Offset)}
 }
 
-// Settled is the position at which all definitions of a backup had been read; zero if it
-// does not say, as those of earlier versions.
+// Settled returns the position at which all definitions of a backup had been read; zero if its
+// manifest has none, as in earlier versions.
 func Settled(m *archive.Manifest) binlog.Position {
 	text := m.Attributes[attrSettled]
 	i := strings.LastIndexByte(text, ':')
@@ -227,12 +226,12 @@ func (l Log) holds(p binlog.Position) bool {
 	return l.Segments > 0 && compare(l.start, p) <= 0 && compare(p, l.end) <= 0
 }
 
-// mayBe reports whether a log may be that of a server: either may be nameless.
+// mayBe reports whether a log may belong to a server: either id may be unknown.
 func (l Log) mayBe(server string) bool { return l.Server == server || l.Server == "" || server == "" }
 
-// LogOf returns the log that can be replayed on a backup: that of a name, or with
-// "" the only one that fits. An error matches my.ErrLogGap where the log that the
-// backup needs is not there.
+// LogOf returns the log that can be replayed on a backup: the one with the given name, or for
+// "" the only one that fits. An error matches my.ErrLogGap if the log that the backup needs is
+// missing.
 func LogOf(ctx context.Context, s archive.Storage, m archive.Summary, name string) (Log, error) {
 	from := ManifestPosition(m.Position)
 	if from.IsZero() {
@@ -264,10 +263,10 @@ func LogOf(ctx context.Context, s archive.Storage, m archive.Summary, name strin
 	return Log{}, fmt.Errorf("%w: backup %s is at %s, and there is %s", my.ErrLogGap, m.ID, from, strings.Join(seen, "; "))
 }
 
-// PruneLogs removes the segments that none of the backups that stay needs, and
-// returns how many there are; dry only counts them. Of a log whose server is that
-// of no backup nothing is removed, nor is the newest segment, behind which the log
-// goes on. A backup whose position is hidden may need any.
+// PruneLogs removes the segments that none of the remaining backups needs, and returns their
+// number; dry only counts them. It removes nothing of a log whose server has no backup, and
+// never the newest segment, after which the log continues. A backup whose position is hidden
+// may need any segment.
 func PruneLogs(ctx context.Context, s archive.Storage, stay []archive.Summary, dry bool) (int, error) {
 	all, err := Logs(ctx, s)
 	if err != nil {
@@ -285,7 +284,7 @@ func PruneLogs(ctx context.Context, s archive.Storage, stay []archive.Summary, d
 		}
 		var gone []string
 		for i := range len(segments) - 1 {
-			// A segment ends where the next one begins, or its file before that.
+			// A segment ends where the next one begins, or where its file ends.
 			next := segments[i+1]
 			if compare(binlog.Position{File: next.File, Pos: next.Start}, oldest) <= 0 {
 				gone = append(gone, l.Dir()+segments[i].Name)
@@ -301,8 +300,8 @@ func PruneLogs(ctx context.Context, s archive.Storage, stay []archive.Summary, d
 	return count, nil
 }
 
-// oldest is the first position that one of the backups needs; ok is false where
-// that is not known.
+// oldest returns the first position that one of the backups needs; ok is false if that is not
+// known.
 func (l Log) oldest(stay []archive.Summary) (_ binlog.Position, ok bool) {
 	var oldest binlog.Position
 	for _, m := range stay {
@@ -314,7 +313,7 @@ func (l Log) oldest(stay []archive.Summary) (_ binlog.Position, ok bool) {
 		case at.IsZero() && m.Sealed != "":
 			return oldest, false
 		case at.IsZero():
-			continue // nothing is replayed on it
+			continue // it is not used for a replay
 		}
 		ok = ok || m.Server.SystemID == l.Server
 		if oldest.IsZero() || compare(at, oldest) < 0 {

@@ -14,12 +14,12 @@ import (
 	my "github.com/weirdb/weir/internal/backup/bulk/mysql"
 )
 
-// part is a range of a table's rows: those whose key is at least from and below
-// to. Both are literals of SQL, one for each column of the key; none is open.
+// part is a range of a table's rows: those whose key is at least from and below to. Both are
+// SQL literals, one for each column of the key; an empty one is open.
 type part struct {
 	number   int
 	from, to []string
-	where    string // the whole table: ""
+	where    string // "" for the whole table
 }
 
 // key is the index by which a table is read in ranges.
@@ -28,21 +28,20 @@ type key struct {
 	columns []column
 }
 
-// integers are the types between whose values a range can be halved.
+// integers are the types whose ranges can be halved.
 var integers = []string{"tinyint", "smallint", "mediumint", "int", "bigint"}
 
-// ordered are the types whose literals sort as their columns do. ENUM, SET and
-// FLOAT do not.
+// ordered are the types whose literals sort as their columns do. ENUM, SET and FLOAT do not.
 var ordered = append([]string{"decimal", "char", "varchar", "binary", "varbinary", "date", "datetime", "timestamp"}, integers...)
 
-// A divider splits tables into parts that are read side by side.
+// A divider splits tables into parts that are read concurrently.
 type divider struct {
 	*runner
-	chunk int64 // about how many bytes a part has
+	chunk int64 // approximate size of a part in bytes
 }
 
-// divide decides in which parts a table is read. Tables of more than one and a
-// half chunks are split by their primary key, or a unique one.
+// divide decides in which parts a table is read. It splits tables of more than one and a half
+// chunks by their primary key, or a unique one.
 func (r divider) divide(ctx context.Context, t *table) error {
 	t.parts = []part{{number: 1}}
 	if t.bytes <= r.chunk+r.chunk/2 || t.rows < 2 {
@@ -105,14 +104,14 @@ func (r divider) key(ctx context.Context, t *table) (*key, error) {
 		return nil, fmt.Errorf("list keys of table %s: %w", t.fullName(), err)
 	}
 	for _, k := range keys {
-		if len(k.columns) > 0 { // the beginning of a key will do
+		if len(k.columns) > 0 { // a prefix of a key suffices
 			return k, nil
 		}
 	}
 	return nil, nil
 }
 
-// bounds returns where parts of about target rows begin, behind from.
+// bounds returns where parts of about target rows begin, after from.
 func (r divider) bounds(ctx context.Context, t *table, k *key, from []string, target int64) ([][]string, error) {
 	if len(k.columns) == 1 && slices.Contains(integers, k.columns[0].dataType) {
 		return r.halve(ctx, t, k, from, target)
@@ -120,8 +119,7 @@ func (r divider) bounds(ctx context.Context, t *table, k *key, from []string, ta
 	return r.walk(ctx, t, k, from, target)
 }
 
-// walk steps through the index. It reads all of it, which costs a fraction of
-// reading the rows out.
+// walk steps through the index. It reads all of it, which costs a fraction of reading the rows.
 func (r divider) walk(ctx context.Context, t *table, k *key, from []string, target int64) ([][]string, error) {
 	var bounds [][]string
 	for {
@@ -138,8 +136,8 @@ func (r divider) walk(ctx context.Context, t *table, k *key, from []string, targ
 			return nil, err
 		}
 		if found == nil || slices.Equal(found, from) {
-			// Behind a beginning of a key that more than target rows share there
-			// may be others, which the last part takes.
+			// More than target rows share this prefix of the key. Rows after it may exist; the
+			// last part has them.
 			return bounds, nil
 		}
 		bounds = append(bounds, found)
@@ -147,8 +145,8 @@ func (r divider) walk(ctx context.Context, t *table, k *key, from []string, targ
 	}
 }
 
-// halve divides the numbers between the least and the largest key until the
-// server estimates that no part has many more rows than it should.
+// halve divides the numbers between the smallest and the largest key until the server estimates
+// that no part has many more rows than intended.
 func (r divider) halve(ctx context.Context, t *table, k *key, from []string, target int64) ([][]string, error) {
 	col := my.Ident(k.columns[0].name)
 	row, err := r.main.Row(ctx, fmt.Sprintf("SELECT MIN(%s), MAX(%s) FROM %s %s", col, col, t.sql(), k.where(part{from: from})))
@@ -161,7 +159,7 @@ func (r divider) halve(ctx context.Context, t *table, k *key, from []string, tar
 		return nil, nil // no rows
 	}
 	var bounds [][]string
-	var split func(low, high *big.Int) error // of low <= key < high
+	var split func(low, high *big.Int) error // for low <= key < high
 	split = func(low, high *big.Int) error {
 		width := new(big.Int).Sub(high, low)
 		if width.Cmp(big.NewInt(2)) < 0 {
@@ -184,9 +182,9 @@ func (r divider) halve(ctx context.Context, t *table, k *key, from []string, tar
 	return bounds, nil
 }
 
-// estimate asks the optimizer for the number of rows in a range; it looks at the
-// ends of the range in the index and no further. With FORCE INDEX, MySQL would not
-// look at all.
+// estimate queries the optimizer's estimate of the number of rows in a range; the optimizer
+// only looks at the ends of the range in the index. With FORCE INDEX, MySQL would not look at
+// all.
 func (r divider) estimate(ctx context.Context, t *table, k *key, low, high *big.Int) (rows int64, err error) {
 	sql := fmt.Sprintf("EXPLAIN FORMAT=TRADITIONAL SELECT 1 FROM %s USE INDEX (%s) %s", t.sql(), my.Ident(k.name),
 		k.where(part{from: []string{low.String()}, to: []string{high.String()}}))
@@ -208,7 +206,7 @@ func (k *key) list() string {
 	return my.Idents(names)
 }
 
-// literal writes a value of the column, which came in its own character set.
+// literal formats a value of the column, which came in the column's character set.
 func (c column) literal(v string) string {
 	switch c.dataType {
 	case "binary", "varbinary":
@@ -221,7 +219,7 @@ func (c column) literal(v string) string {
 	return v
 }
 
-// where is the condition of a part, with WHERE; "" without any.
+// where returns the condition of a part, with WHERE; "" if there is none.
 func (k *key) where(p part) string {
 	var conditions []string
 	if p.from != nil {
@@ -236,14 +234,14 @@ func (k *key) where(p part) string {
 	return "WHERE " + strings.Join(conditions, " AND ")
 }
 
-// compare writes a comparison of the key with values, column by column: servers do
-// not use indexes for comparisons of rows. strict is for all columns but the last.
+// compare returns a comparison of the key with values, column by column: servers do not use
+// indexes for comparisons of rows. strict is for all columns except the last.
 func (k *key) compare(strict, last string, values []string) string {
 	n := min(len(values), len(k.columns)) - 1
 	sql := my.Ident(k.columns[n].name) + " " + last + " " + values[n]
 	for i := n - 1; i >= 0; i-- {
 		c := my.Ident(k.columns[i].name)
-		// The first condition says nothing new but to the optimizer.
+		// The first condition is redundant, except to the optimizer.
 		sql = fmt.Sprintf("%s %s= %s AND (%s %s %s OR (%s = %s AND %s))", c, strict, values[i], c, strict, values[i], c, values[i], sql)
 	}
 	return "(" + sql + ")"
@@ -265,7 +263,7 @@ func (p part) attributes(k string) map[string]string {
 	for name, values := range map[string][]string{attrFrom: p.from, attrTo: p.to} {
 		if values != nil {
 			text, err := json.Marshal(values)
-			if err == nil { // strings always can
+			if err == nil { // strings always succeed
 				a[name] = string(text)
 			}
 		}
@@ -273,9 +271,9 @@ func (p part) attributes(k string) map[string]string {
 	return a
 }
 
-// earlier returns the parts that an earlier run has read, with what lay between
-// them: a part keeps its number and its bounds, so that its chunk can be compared.
-// Nil if there are none, or they are of another key.
+// earlier returns the parts that an earlier run has read, and those between them: a part keeps
+// its number and its bounds, so that its chunk can be compared. Nil if there are none, or they
+// are of another key.
 func (r divider) earlier(t *table, k *key) []part {
 	var found []part
 	for _, c := range r.w.Resumed() {
@@ -314,13 +312,13 @@ func decode(text string, values *[]string) bool {
 	return text == "" || json.Unmarshal([]byte(text), values) == nil
 }
 
-// dataPath is the path of a part's chunk.
+// dataPath returns the path of a part's chunk.
 func (r *runner) dataPath(t *table, p part) string {
 	return archive.DataPath(t.db, "", t.name, p.number, r.content(t))
 }
 
-// content is the language of a table's rows. Statements stand one a line, which a
-// name with a line's end in it would break; and there is none without columns.
+// content returns the format of a table's rows. Statements take one line each, which a name
+// with a newline would break; and a table without columns has none.
 func (r *runner) content(t *table) string {
 	broken := slices.ContainsFunc(append(slices.Clone(t.layout.Columns), t.name), func(n string) bool { return strings.Contains(n, "\n") })
 	if r.opts.Inserts && len(t.layout.Columns) > 0 && !broken {

@@ -10,13 +10,13 @@ import (
 	"github.com/weirdb/weir/internal/wire/binlog"
 )
 
-// errUnlogged says that a server's log lacks what it replicates: a replay of that log on
-// a backup ends with old rows, without any error.
+// errUnlogged is returned if a server's log lacks the changes that it replicates: a replay of
+// that log on a backup would end with old rows, without an error.
 var errUnlogged = errors.New("the server is a replica and does not write what it replicates into its own binary log (log_slave_updates, in MySQL log_replica_updates, is off)")
 
-// unlogged reports whether a server replicates at this moment what its own log lacks, and
-// otherwise whether it may do so at another one: while its replication is stopped, or,
-// where the account may not see whether it is a replica, judging by its GTIDs.
+// unlogged reports whether a server currently replicates changes that its own log lacks, and
+// otherwise whether it may do so at other times: while its replication is stopped, or, if the
+// account cannot see whether it is a replica, judging by its GTIDs.
 func unlogged(ctx context.Context, s *my.Session) (does, may bool, err error) {
 	updates := ""
 	err = s.Query(ctx, "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('log_slave_updates', 'log_replica_updates')", func(row []string) error {
@@ -58,7 +58,7 @@ func unlogged(ctx context.Context, s *my.Session) (does, may bool, err error) {
 	return false, may, nil
 }
 
-// judge takes the position back if what the server replicates is not in its log.
+// judge removes the position from the backup if the server's log lacks its replicated changes.
 func judge(ctx context.Context, r *runner, s *my.Session) error {
 	does, may, err := unlogged(ctx, s)
 	switch {

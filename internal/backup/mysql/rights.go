@@ -10,12 +10,11 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// Servers leave out of their lists what an account may not see, without a word. rights
-// are what the account may do, of which that can be told.
+// Servers silently omit from their lists what an account cannot see. rights are the account's
+// privileges, by which weir can tell.
 type rights []right
 
-// right is what SHOW GRANTS says in one line about all of a database, or about
-// mysql.proc.
+// right is one line of SHOW GRANTS about all of a database, or about mysql.proc.
 type right struct {
 	privileges map[string]bool
 	databases  *regexp.Regexp
@@ -24,8 +23,8 @@ type right struct {
 
 var grantLine = regexp.MustCompile("^GRANT (.+) ON (\\*|`(?:[^`]|``)+`)\\.(\\*|`(?:[^`]|``)+`) TO ")
 
-// parseRight reads a line of SHOW GRANTS; ok is false where it is about nothing that
-// holds tables.
+// parseRight parses a line of SHOW GRANTS; ok is false if it does not concern databases or
+// tables.
 func parseRight(line string) (r right, ok bool) {
 	m := grantLine.FindStringSubmatch(line)
 	if m == nil {
@@ -67,8 +66,8 @@ func unquoted(name string) string {
 	return strings.ReplaceAll(name[1:len(name)-1], "``", "`")
 }
 
-// have reports whether the account has one of some privileges on all of a database, or
-// on a table of it.
+// have reports whether the account has one of the privileges on all of a database, or on one of
+// its tables.
 func (all rights) have(database, table string, privileges ...string) bool {
 	for _, r := range all {
 		if r.table != "*" && r.table != table || !r.databases.MatchString(database) {
@@ -83,7 +82,7 @@ func (all rights) have(database, table string, privileges ...string) bool {
 	return false
 }
 
-// rightsOf asks what the account of a session may do, with the roles that it has.
+// rightsOf queries the privileges of a session's account, including its roles.
 func rightsOf(ctx context.Context, s *my.Session) (rights, error) {
 	sql := "SHOW GRANTS"
 	if !s.IsMariaDB() && s.Version() >= 80000 {
@@ -108,8 +107,8 @@ func rightsOf(ctx context.Context, s *my.Session) (rights, error) {
 	return all, nil
 }
 
-// unseen says what kinds of objects of a database the account may not see, with the
-// privilege that shows them.
+// unseen returns the kinds of objects of a database that the account may not see, and the
+// privileges that show them.
 func (all rights) unseen(database string, selective bool) (kinds, privileges []string) {
 	miss := func(kind, privilege string) { kinds, privileges = append(kinds, kind), append(privileges, privilege) }
 	if !all.have(database, "", "TRIGGER") {
@@ -124,20 +123,20 @@ func (all rights) unseen(database string, selective bool) (kinds, privileges []s
 	if !all.have(database, "", "EVENT") {
 		miss("events", "EVENT")
 	}
-	// Users who may run routines see their names, and get an error for those that they may not
-	// read.
+	// Users who may execute routines see their names, and get an error for those that they may
+	// not read.
 	if !all.have(database, "", "EXECUTE", "ALTER ROUTINE", "CREATE ROUTINE", "SHOW CREATE ROUTINE", "SHOW_ROUTINE") && !all.have("mysql", "proc", "SELECT") {
 		miss("routines", "EXECUTE")
 	}
 	return kinds, privileges
 }
 
-// look notes what is left out because the account may not see it.
+// look warns about objects that are missing because the account cannot see them.
 func (r *runner) look(ctx context.Context) error {
 	all, err := rightsOf(ctx, r.main)
 	switch {
 	case my.ErrorCode(err) == mywire.ErrOptionPrevents:
-		return nil // with skip_grant_tables, everybody sees everything
+		return nil // with skip_grant_tables, everyone sees everything
 	case my.ErrorCode(err) != 0:
 		r.warn("whether the account sees all that is to be backed up is unknown: %v", err)
 		return nil

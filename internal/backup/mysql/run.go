@@ -1,6 +1,6 @@
 // Package mysql backs up MySQL and MariaDB databases into an archive.
 //
-// Several sessions read one moment of the server, which lasts for one short lock:
+// Several sessions read the state of the server at one moment, for which it is locked briefly:
 //
 //	main     BEGIN, pin all tables |        | view | .. definitions ..
 //	worker 1 BEGIN, pin all tables |        | view | rows of big, first part | …
@@ -8,16 +8,15 @@
 //	locker                         | lock   |      | unlock
 //	                               ^ writers wait from here to there
 //
-// To pin a table is to read none of its rows in a transaction: the server then
-// keeps its definition until that transaction ends, so that ALTER and DROP wait
-// for the backup. Every session pins every table for itself, because otherwise it
-// would queue behind an ALTER that waits for another one of ours. A view of the
-// rows is taken by the first read while the lock holds commits back, which makes
-// all views one.
+// To pin a table is to read none of its rows in a transaction: the server then keeps its
+// definition until that transaction ends, so that ALTER and DROP wait for the backup. Every
+// session pins every table itself, because otherwise it would queue behind an ALTER that waits
+// for another session of the backup. A session's view of the rows begins with its first read,
+// which happens while the lock blocks commits, so all views are the same.
 //
-// The lock is BACKUP STAGE of MariaDB, FLUSH TABLES WITH READ LOCK, or, for an
-// account that may neither, LOCK TABLES. Definitions are what SHOW CREATE prints:
-// no tool has to fit the server's version.
+// The lock is MariaDB's BACKUP STAGE, FLUSH TABLES WITH READ LOCK, or, for an account that may
+// use neither, LOCK TABLES. Definitions are the output of SHOW CREATE: no tool has to match the
+// server's version.
 package mysql
 
 import (
@@ -41,10 +40,11 @@ import (
 // system are the databases that belong to the server.
 var system = []string{"information_schema", "mysql", "performance_schema", "sys"}
 
-// Run backs up what opts say into w and completes it. When it fails, w is aborted
-// and what is complete stays for a resumed run; nothing stays where nothing is. Either way the writer is used up.
+// Run backs up what opts select into w and completes it. If it fails, it aborts w, and what is
+// complete stays for a resumed run; if nothing is complete, nothing stays. The writer cannot be
+// used again in either case.
 //
-// Of a cluster all databases show the same moment.
+// All databases of a cluster show the same moment.
 func Run(ctx context.Context, opts backup.Options, w *archive.Writer) (*backup.Result, error) {
 	r, err := run(ctx, opts, w)
 	if err != nil {
@@ -91,13 +91,13 @@ type runner struct {
 
 	databases []*database // in the order of the manifest
 	position  archive.Position
-	settled   binlog.Position // of the definitions; zero if it is unknown
+	settled   binlog.Position // of the definitions; zero if unknown
 	main      *my.Session
 	workers   []*my.Session
 	tables    *tableLocks // of tables without transactions
-	hidden    bool        // the account may not see all
+	hidden    bool        // the account may not see everything
 
-	moved atomic.Int64 // bytes of rows, for the workers' number
+	moved atomic.Int64 // bytes of rows, to adapt the number of workers
 
 	mu       sync.Mutex // guards what follows
 	result   *backup.Result
@@ -115,14 +115,14 @@ type database struct {
 	attrs  map[string]string
 }
 
-// warn notes what went otherwise than asked for.
+// warn records a deviation from what was requested.
 func (r *runner) warn(format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.warnings = append(r.warnings, fmt.Sprintf(format, args...))
 }
 
-// claim notes that a path belongs to this backup.
+// claim records that a path belongs to this backup.
 func (r *runner) claim(path string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -161,7 +161,7 @@ func (r *runner) all(ctx context.Context) error {
 	return r.sweep(ctx)
 }
 
-// close ends all sessions, and with them what they hold.
+// close ends all sessions, and with them their locks.
 func (r *runner) close() error {
 	var errs []error
 	for _, s := range append(slices.Clone(r.workers), r.main) {
@@ -172,7 +172,7 @@ func (r *runner) close() error {
 	return errors.Join(append(errs, r.tables.release())...)
 }
 
-// prepare asks the server who it is and which databases are meant.
+// prepare queries what the server is, and determines the databases.
 func (r *runner) prepare(ctx context.Context) (err error) {
 	if r.main, err = my.Connect(ctx, r.cfg, ""); err != nil {
 		return err
@@ -204,7 +204,7 @@ func (r *runner) prepare(ctx context.Context) (err error) {
 	return nil
 }
 
-// A chooser says which databases are meant.
+// A chooser determines the databases of the backup.
 type chooser struct{ *runner }
 
 // schemata lists the databases that are not the server's own.
@@ -222,7 +222,7 @@ func (r chooser) schemata(ctx context.Context) ([]string, error) {
 	return all, nil
 }
 
-// choose takes databases for those of the backup.
+// choose sets the databases of the backup.
 func (r chooser) choose(names []string) {
 	r.databases = nil
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
@@ -230,8 +230,7 @@ func (r chooser) choose(names []string) {
 	}
 }
 
-// others takes the databases that there are now for those of a backup of all, and reports
-// whether they are others than before.
+// others sets the current databases for a backup of all, and reports whether they have changed.
 func (r chooser) others(ctx context.Context) (bool, error) {
 	if !r.opts.Cluster || len(r.opts.Databases) > 0 {
 		return false, nil
@@ -245,15 +244,14 @@ func (r chooser) others(ctx context.Context) (bool, error) {
 	return !slices.EqualFunc(before, r.databases, func(a, b *database) bool { return a.name == b.name }), nil
 }
 
-// sweep removes chunks that an earlier run left and that belong to this backup no
-// more, such as those of a table that has been dropped since.
+// sweep removes chunks of an earlier run that no longer belong to this backup, such as those of
+// a table that has been dropped since.
 func (r *runner) sweep(ctx context.Context) error {
 	return r.w.Sweep(ctx, nil, func(path string) bool { return r.paths[path] })
 }
 
-// Attributes of a manifest with the value "selected" where not all databases of a
-// cluster, or not all of each database, were backed up. Anyone who replays a log wants
-// to know.
+// Attributes of a manifest with the value "selected" if not all databases of a cluster, or not
+// all of each database, were backed up. A replay of a log needs to know.
 const (
 	AttrDatabases = "databases"
 	AttrTables    = "tables"
@@ -263,7 +261,7 @@ const (
 // read: statements before it may be part of the backup.
 const attrSettled = "definitions_until"
 
-// manifest describes what was backed up.
+// manifest describes the backup.
 func (r *runner) manifest() archive.Manifest {
 	m := archive.Manifest{
 		Summary:  archive.Summary{Engine: archive.MySQL, Server: r.server, Scope: "database", Partial: r.opts.Partial() || r.hidden, Position: r.position},

@@ -14,11 +14,11 @@ import (
 	my "github.com/weirdb/weir/internal/backup/bulk/mysql"
 )
 
-// A definer writes what the objects of the databases are defined as.
+// A definer writes the definitions of the databases' objects.
 type definer struct{ *runner }
 
-// definitions writes the definitions of all databases: a table of contents for a
-// restore, and scripts that people and the mysql client read.
+// definitions writes the definitions of all databases: a table of contents for a restore, and
+// scripts for people and the mysql client.
 func (r definer) definitions(ctx context.Context) error {
 	for _, d := range r.databases {
 		end := r.opts.Progress.Begin("definitions of " + d.name)
@@ -32,8 +32,9 @@ func (r definer) definitions(ctx context.Context) error {
 	return r.settle(ctx)
 }
 
-// settle notes where the binary log ended when all definitions had been read. Those of views,
-// routines, events and sequences are of moments between the position of the rows and this one.
+// settle records where the binary log ended when all definitions had been read. Those of views,
+// routines, events and sequences are from moments between the position of the rows and this
+// one.
 func (r definer) settle(ctx context.Context) error {
 	var at archive.Position
 	if r.position.Binlog == "" {
@@ -41,7 +42,7 @@ func (r definer) settle(ctx context.Context) error {
 	}
 	err := logEnd(ctx, r.main, &at)
 	if my.Denied(err) {
-		return nil // of a view of rows that came with its position
+		return nil // the view of the rows came with its position
 	}
 	if err != nil {
 		return fmt.Errorf("ask for the position in the binary log: %w", err)
@@ -51,7 +52,7 @@ func (r definer) settle(ctx context.Context) error {
 }
 
 func (r definer) define(ctx context.Context, d *database) error {
-	// In its own database, the server names things without it.
+	// If it is the current database, the server omits its name.
 	if err := r.main.Exec(ctx, "USE "+my.Ident(d.name)); err != nil {
 		return fmt.Errorf("use it: %w", err)
 	}
@@ -88,11 +89,11 @@ func (r definer) define(ctx context.Context, d *database) error {
 	return nil
 }
 
-// script writes definitions as the mysql client reads them.
+// script formats definitions for the mysql client.
 func script(entries []*my.Entry) string {
 	var b strings.Builder
-	// The first line keeps MariaDB's client from running commands of the system, which
-	// text of a database could otherwise ask it for. To others it is a comment.
+	// The first line keeps MariaDB's client from running system commands, which text of a
+	// database could otherwise request. For others it is a comment.
 	b.WriteString("/*M!999999\\- enable the sandbox mode */\nSET NAMES utf8mb4;\nSET time_zone = '+00:00';\nSET foreign_key_checks = 0;\n")
 	for _, e := range entries {
 		if e.Kind == my.KindDatabase {
@@ -147,7 +148,7 @@ func (r definer) defineTables(ctx context.Context, d *database) error {
 			return err
 		}
 		if e := d.toc.Entries[len(d.toc.Entries)-1]; !strings.Contains(e.Create, "?") {
-			continue // what the server's lists hide, it shows
+			continue // it shows what the server's lists hide
 		}
 		for _, c := range t.columns {
 			if c.mayHide() {
@@ -175,8 +176,8 @@ func (r definer) add(d *database, e my.Entry) {
 	d.toc.Entries = append(d.toc.Entries, e)
 }
 
-// keepListed keeps the definition of an object that nothing pins: one that was dropped since
-// it was listed is left out.
+// keepListed reads the definition of an object that is not pinned, and omits one that was
+// dropped since it was listed.
 func (r definer) keepListed(ctx context.Context, d *database, kind my.Kind, name string) (there bool, err error) {
 	e, there, err := r.show(ctx, d, kind, name)
 	if there && err == nil {
@@ -185,8 +186,8 @@ func (r definer) keepListed(ctx context.Context, d *database, kind my.Kind, name
 	return there, err
 }
 
-// show reads the definition of an object that nothing pins. It is not there if it was dropped
-// since it was listed; one that was made anew meanwhile is read again.
+// show reads the definition of an object that is not pinned. there is false if it was dropped
+// since it was listed; if it was created again meanwhile, show reads it again.
 func (r definer) show(ctx context.Context, d *database, kind my.Kind, name string) (e my.Entry, there bool, err error) {
 	for range 3 {
 		e, err = r.main.Show(ctx, kind, name)
@@ -203,7 +204,7 @@ func (r definer) show(ctx context.Context, d *database, kind my.Kind, name strin
 	return e, true, err
 }
 
-// listed reports whether the server lists an object at this moment.
+// listed reports whether the server lists an object now.
 func (r definer) listed(ctx context.Context, d *database, kind my.Kind, name string) (bool, error) {
 	list, column := "tables WHERE table_schema = ", "table_name"
 	switch kind {
@@ -273,8 +274,8 @@ func (r definer) defineRoutines(ctx context.Context, d *database) error {
 	return nil
 }
 
-// defineViews writes views after those whose names they hold. That may put one
-// after another one that it does not need, but never before one that it does.
+// defineViews writes views after those whose names they contain. That may put one after another
+// that it does not need, but never before one that it does.
 func (r definer) defineViews(ctx context.Context, d *database) error {
 	entries := map[string]my.Entry{}
 	kept := d.views[:0]
@@ -308,16 +309,16 @@ func (r definer) defineViews(ctx context.Context, d *database) error {
 	return nil
 }
 
-// view reads the definition of a view. One that reads what is not there is kept,
-// too: as the server prints it, or as it is in the server's own tables. It is not there if it
-// was dropped since it was listed.
+// view reads the definition of a view. It also keeps one that reads missing objects: as the
+// server prints it, or as it is in the server's own tables. there is false if it was dropped
+// since it was listed.
 func (r definer) view(ctx context.Context, d *database, name string) (e my.Entry, there bool, err error) {
 	e, there, err = r.show(ctx, d, my.KindView, name)
 	if !there {
 		return e, false, err
 	}
 	broken := r.main.Exec(ctx, "SELECT 1 FROM "+my.Ident(name)+" LIMIT 0")
-	if my.ErrorCode(broken) == 0 || my.Denied(broken) { // what is not allowed may be of use to others
+	if my.ErrorCode(broken) == 0 || my.Denied(broken) { // a view that this account may not read may be of use to others
 		broken = nil
 	}
 	if err != nil && (broken == nil || r.main.Broken() != nil) {
@@ -374,14 +375,14 @@ func (r definer) defineEvents(ctx context.Context, d *database) error {
 	return r.keepEach(ctx, d, "events", my.KindEvent, "SELECT event_name FROM information_schema.events WHERE event_schema = "+my.Literal(d.name)+" ORDER BY event_name")
 }
 
-// sequences writes where sequences stand. They obey no view, and are read after
-// all rows, so that no value that a row uses is given out twice.
+// sequences writes the positions of sequences. Views of rows do not apply to them, so they are
+// read after all rows: no value that a row uses is generated again.
 func (r *runner) sequences(ctx context.Context) error {
 	for _, d := range r.databases {
 		var b strings.Builder
 		for _, name := range d.seqs {
 			row, err := r.main.Row(ctx, "SELECT next_not_cached_value FROM "+my.Qualified(d.name, name))
-			if my.Missing(err) { // nothing pins it
+			if my.Missing(err) { // it is not pinned
 				r.warn("sequence %s.%s was dropped while the backup was taken: the backup has its definition, and not where it stood", d.name, name)
 				continue
 			}
@@ -405,8 +406,7 @@ func (r *runner) sequences(ctx context.Context) error {
 	return nil
 }
 
-// writeChunk writes a chunk that is cheap to make, in place of what an earlier run
-// may have left.
+// writeChunk writes a chunk that is cheap to make, and replaces that of an earlier run.
 func (r *runner) writeChunk(ctx context.Context, info archive.ChunkInfo, fill func(io.Writer) error) error {
 	r.claim(info.Path)
 	return r.w.Replace(ctx, info, fill)

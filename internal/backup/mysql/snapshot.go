@@ -17,23 +17,23 @@ import (
 )
 
 const (
-	// startAttempts bounds how often the start is made anew because tables came,
-	// went or changed during it.
+	// startAttempts bounds how often the start is repeated because tables were created, dropped
+	// or changed during it.
 	startAttempts = 10
 
-	// pinBatch is how many tables one statement pins.
+	// pinBatch is the number of tables that one statement pins.
 	pinBatch = 100
 )
 
-// errMoved says that the tables are not those that were listed before.
+// errMoved is returned if the tables are not those that were listed.
 var errMoved = errors.New("databases or tables are made, dropped or altered faster than they can be pinned")
 
-// start pins all tables, takes one view of their rows in all sessions, and lists
-// what it shows. Tables that come, go or change meanwhile are noticed, and the
-// start is made anew.
+// start pins all tables, takes one view of their rows in all sessions, and lists the tables
+// that it shows. If tables are created, dropped or changed meanwhile, it notices that and
+// starts again.
 func (r *runner) start(ctx context.Context) error {
-	// All of them must be there while the lock lasts, also those that only work when
-	// more of them bring more.
+	// All of them must exist while the lock lasts, including those that only work if more
+	// workers bring more throughput.
 	for range r.opts.Adapt.Most(r.opts.Jobs) {
 		s, err := my.Connect(ctx, r.cfg, "")
 		if err != nil {
@@ -63,7 +63,7 @@ func (r *runner) start(ctx context.Context) error {
 
 func (r *runner) sessions() []*my.Session { return append(slices.Clone(r.workers), r.main) }
 
-// moved reports whether an error says that a table is not what it was.
+// moved reports whether an error says that a table has changed.
 func moved(err error) bool {
 	const tableDefinitionChanged = 1412
 	switch my.ErrorCode(err) {
@@ -99,7 +99,7 @@ func (r *runner) attempt(ctx context.Context) error {
 	return r.adopt(ctx, after)
 }
 
-// each runs f on all sessions side by side.
+// each runs f on all sessions concurrently.
 func (r *runner) each(ctx context.Context, f func(context.Context, *my.Session) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, s := range r.sessions() {
@@ -148,7 +148,7 @@ func (r *runner) unpinned(err error) error {
 	return fmt.Errorf("pin tables: %w", err)
 }
 
-// snap takes the views of all sessions while nobody can commit.
+// snap takes the views of all sessions while commits are blocked.
 func (r *runner) snap(ctx context.Context, tables []*table) (err error) {
 	if len(tables) == 0 {
 		return r.where(ctx, r.main)
@@ -193,7 +193,7 @@ func (r *runner) snap(ctx context.Context, tables []*table) (err error) {
 	return nil
 }
 
-// where notes the position in the binary log that the views show.
+// where records the position in the binary log that the views show.
 func (r *runner) where(ctx context.Context, s *my.Session) error {
 	logged, err := r.when(ctx, s)
 	if err != nil || !logged {
@@ -219,7 +219,7 @@ func (r *runner) where(ctx context.Context, s *my.Session) error {
 	return judge(ctx, r, s)
 }
 
-// logEnd asks where the binary log ends.
+// logEnd queries where the binary log ends.
 func logEnd(ctx context.Context, s *my.Session, at *archive.Position) error {
 	status := "SHOW MASTER STATUS"
 	if !s.IsMariaDB() && s.Version() >= 80200 {
@@ -232,7 +232,7 @@ func logEnd(ctx context.Context, s *my.Session, at *archive.Position) error {
 	})
 }
 
-// when notes the server's time, and reports whether it keeps a binary log.
+// when records the server's time, and reports whether the server keeps a binary log.
 func (r *runner) when(ctx context.Context, s *my.Session) (logged bool, err error) {
 	row, err := s.Row(ctx, "SELECT DATE_FORMAT(UTC_TIMESTAMP(6), '%Y-%m-%dT%H:%i:%s.%fZ'), @@log_bin")
 	if err != nil {
@@ -245,9 +245,9 @@ func (r *runner) when(ctx context.Context, s *my.Session) (logged bool, err erro
 	return row[1] != "0", nil
 }
 
-// whereAlone notes the position that the view of a session shows while others commit.
-// MariaDB says it. What any other server says is of a moment before the view, or behind
-// it, and transactions between the two would be replayed twice, or lost.
+// whereAlone records the position that the view of a session shows while others commit. MariaDB
+// reports it. The position that any other server reports is from a moment before or after the
+// view, and transactions between the two would be replayed twice, or lost.
 func (r *runner) whereAlone(ctx context.Context, s *my.Session) error {
 	logged, err := r.when(ctx, s)
 	if err != nil || !logged {
@@ -280,7 +280,7 @@ func (r *runner) whereAlone(ctx context.Context, s *my.Session) error {
 	return judge(ctx, r, s)
 }
 
-// hold is a lock that keeps everybody from committing.
+// hold is a lock that blocks all commits.
 type hold struct {
 	s      *my.Session
 	name   string
@@ -290,7 +290,7 @@ type hold struct {
 
 func (h *hold) release() error { return h.s.Close() }
 
-// lock takes the least lock that the account may have.
+// lock takes the weakest lock that the account is allowed to take and that suffices.
 func (r *runner) lock(ctx context.Context, tables []*table) (*hold, error) {
 	s, err := my.Connect(ctx, r.cfg, "")
 	if err != nil {
@@ -348,17 +348,17 @@ func (r *runner) take(ctx context.Context, h *hold, tables []*table) error {
 	return fmt.Errorf("hold back writes for a moment, so that all sessions see the same: %w (the account needs RELOAD or LOCK TABLES; --jobs 1 does without)", denied)
 }
 
-// noLock is the name of a hold that is none.
+// noLock is the name of a hold without a lock.
 const noLock = "none"
 
-// alone does without a lock: a single session sees one moment anyway, and the
-// others read nothing but definitions.
+// alone uses no lock: a single session sees one moment anyway, and the others only read
+// definitions.
 func (r *runner) alone(h *hold) error {
 	h.name, h.unlock = noLock, "DO 0"
 	return nil
 }
 
-// tableLocks keep tables that know no transactions as they are.
+// tableLocks lock tables without transactions.
 type tableLocks struct {
 	s     *my.Session
 	since time.Time

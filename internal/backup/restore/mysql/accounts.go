@@ -9,8 +9,8 @@ import (
 	"github.com/weirdb/weir/internal/backup/restore"
 )
 
-// globals reads what belongs to no database: accounts with their grants, and what the
-// server calls or connects to by name. None are restored with a part of a cluster.
+// globals reads what belongs to no database: accounts with their grants, loadable functions and
+// linked servers. A restore of a part of a cluster restores none of them.
 func (r *runner) globals(ctx context.Context) (my.Globals, error) {
 	if !r.Cluster() || r.opts.NoGlobals || !r.Has(my.GlobalsPath) {
 		return my.Globals{}, nil
@@ -23,9 +23,9 @@ func (r *runner) globals(ctx context.Context) (my.Globals, error) {
 	return my.ParseGlobals(text), err
 }
 
-// accounts makes them; their grants come last. Those that exist are left as they are,
-// but for those that an interrupted run had made: the books of the first database say
-// which these are. They are written first, so that no account is without its grants.
+// accounts creates the accounts; their grants come last. It leaves existing accounts unchanged,
+// except those that an interrupted run had created: the books of the first database list these.
+// It writes the books first, so that no account stays without its grants.
 func (r *runner) accounts(ctx context.Context, all []*database, g my.Globals) error {
 	if len(g.Accounts) == 0 {
 		return nil
@@ -50,16 +50,16 @@ func (r *runner) accounts(ctx context.Context, all []*database, g my.Globals) er
 	return errors.Join(err, m.s.Close())
 }
 
-// accountMaker makes accounts over one session.
+// accountMaker creates accounts on one session.
 type accountMaker struct {
 	*runner
 	s     *my.Session
 	books *restore.Books
-	noted bool // there are books to write
+	noted bool // it records steps in the books
 }
 
-// taken are the server's errors about names that are taken: of accounts, functions
-// of libraries, servers.
+// taken are the server's errors about existing names: of accounts, loadable functions and
+// servers.
 var taken = []uint16{1396, 1125, 1476}
 
 // notInForce is the server's error about an account that is in its table only.
@@ -77,7 +77,7 @@ func (m accountMaker) account(ctx context.Context, a my.Account) error {
 	}
 	err := m.s.Exec(ctx, a.Statements[0])
 	if my.ErrorCode(err) == notInForce {
-		// An account by a host's name, on a server that resolves none.
+		// An account by host name, on a server that does not resolve names.
 		m.Warn("%s is in the server's table and not in force (skip_name_resolve?): it is left out", a.Title())
 		return m.note(ctx, foreign)
 	}
@@ -92,7 +92,7 @@ func (m accountMaker) account(ctx context.Context, a my.Account) error {
 	return nil
 }
 
-// note writes a step into the books.
+// note records a step in the books.
 func (m accountMaker) note(ctx context.Context, step string) error {
 	if !m.noted || m.books.Has(step) {
 		return nil
@@ -100,7 +100,7 @@ func (m accountMaker) note(ctx context.Context, step string) error {
 	return m.s.Exec(ctx, note(step))
 }
 
-// grant runs what comes after accounts and tables.
+// grant runs the statements that need accounts and tables.
 func (r *runner) grant(ctx context.Context) error {
 	if len(r.grants) == 0 || r.opts.NoPrivileges {
 		return nil

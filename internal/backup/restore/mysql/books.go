@@ -8,10 +8,10 @@ import (
 	"github.com/weirdb/weir/internal/backup/restore"
 )
 
-// booksTable holds the books of a restore while it runs: a row for each step.
+// booksTable records the completed steps of a restore while it runs, a row for each.
 const booksTable = "weir_restore"
 
-// note is the statement that finishes a step.
+// note returns the statement that records a step.
 func note(step string) string {
 	return "INSERT INTO " + booksTable + " (step) VALUES (" + my.Literal(step) + ")"
 }
@@ -35,7 +35,7 @@ func openBooks(ctx context.Context, d *database) (*restore.Books, error) {
 	return b, nil
 }
 
-// beginBooks makes the books.
+// beginBooks creates the books.
 func beginBooks(ctx context.Context, d *database) error {
 	for _, sql := range []string{
 		"CREATE TABLE IF NOT EXISTS " + booksTable + " (step VARBINARY(3000) NOT NULL PRIMARY KEY) ENGINE=InnoDB ROW_FORMAT=DYNAMIC",

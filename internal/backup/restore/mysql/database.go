@@ -22,27 +22,27 @@ type database struct {
 	create bool
 
 	toc    *my.TOC
-	tables []*table // that are meant
+	tables []*table // to restore
 	others []*my.Entry
 	main   *my.Session
 	books  *restore.Books
 
-	moved atomic.Int64 // bytes of rows, for the workers' number
+	moved atomic.Int64 // bytes of rows, to adapt the number of workers
 }
 
 // table is a table that is restored.
 type table struct {
 	entry *my.Entry
 
-	plain   my.Definition // what rows need
+	plain   my.Definition // the definition that rows need
 	indexes []string
 	foreign []string
-	safe    bool // its rows obey transactions
+	safe    bool // it is transactional
 
 	data   *archive.Table // nil without rows
 	layout my.Layout
 	chunks []archive.Chunk
-	lost   atomic.Bool // it could not be made
+	lost   atomic.Bool // it could not be created
 }
 
 func (t *table) name() string { return t.entry.Name }
@@ -54,7 +54,7 @@ func (t *table) size() int64 {
 	return t.data.PlainBytes
 }
 
-// begin reads what is to be restored, and makes the database or sees that it is fit.
+// begin reads what is to be restored, and creates the database or checks that it is fit.
 func (d *database) begin(ctx context.Context, exists bool) (err error) {
 	d.books, err = d.prepare(ctx, exists)
 	if d.main != nil {
@@ -68,7 +68,7 @@ func (d *database) begin(ctx context.Context, exists bool) (err error) {
 	return nil
 }
 
-// with does a step over a session in the database.
+// with runs a step on a session in the database.
 func (d *database) with(ctx context.Context, step func(*database, context.Context) error) (err error) {
 	if d.main, err = d.connect(ctx, d.target); err != nil {
 		return err
@@ -79,7 +79,7 @@ func (d *database) with(ctx context.Context, step func(*database, context.Contex
 	return err
 }
 
-// choose decides which objects are meant.
+// choose selects the objects to restore.
 func (d *database) choose() error {
 	m, err := d.opts.Filter.Compile()
 	if err != nil {
@@ -92,7 +92,7 @@ func (d *database) choose() error {
 		switch e.Kind {
 		case my.KindDatabase:
 		case my.KindTable:
-			if e.Name == booksTable || !m.Table(d.source, e.Name) { // those of a restore that made the source
+			if e.Name == booksTable || !m.Table(d.source, e.Name) { // the books of a restore that made the source
 				continue
 			}
 			meant[e.Name] = true
@@ -124,13 +124,13 @@ func (d *database) choose() error {
 	return nil
 }
 
-// tableRows is what the manifest has of a table.
+// tableRows is what the manifest has for a table.
 type tableRows struct {
 	data   *archive.Table // nil without rows
 	chunks []archive.Chunk
 }
 
-// rows finds what the manifest has of the tables of the database, by their names.
+// rows returns what the manifest has for the tables of the database, by their names.
 func (d *database) rows() map[string]tableRows {
 	out := map[string]tableRows{}
 	for i := range d.manifest.Databases {
@@ -151,7 +151,7 @@ func (d *database) rows() map[string]tableRows {
 	return out
 }
 
-// table takes a table's definition apart.
+// table splits a table's definition.
 func (d *database) table(e *my.Entry, m *bulk.Matcher, rows tableRows) (*table, error) {
 	t := &table{entry: e}
 	def, err := my.ParseDefinition(e.In(d.source, d.target))
@@ -181,7 +181,7 @@ func (d *database) table(e *my.Entry, m *bulk.Matcher, rows tableRows) (*table, 
 	return t, nil
 }
 
-// kind returns the objects of a kind that are meant.
+// kind returns the selected objects of some kinds.
 func (d *database) kind(kinds ...my.Kind) []*my.Entry {
 	var out []*my.Entry
 	for _, k := range kinds {
@@ -194,8 +194,8 @@ func (d *database) kind(kinds ...my.Kind) []*my.Entry {
 	return out
 }
 
-// prepare makes the database, opens it and sees that it is fit: empty, cleaned, or
-// one whose restore was interrupted.
+// prepare creates the database, opens it and checks that it is fit: empty, cleaned, or one
+// whose restore was interrupted.
 func (d *database) prepare(ctx context.Context, exists bool) (*restore.Books, error) {
 	end := d.Phase("prepare")
 	defer end()
@@ -232,7 +232,7 @@ func (d *database) prepare(ctx context.Context, exists bool) (*restore.Books, er
 	return b, nil
 }
 
-// make makes the database with the character set and the comment that it had.
+// make creates the database with its original character set and comment.
 func (d *database) make(ctx context.Context, exists bool) error {
 	s, err := d.connect(ctx, "")
 	if err != nil {
@@ -280,9 +280,9 @@ func (d *database) fit(ctx context.Context) error {
 	return d.opts.Empty(row[0], row[1])
 }
 
-// fitPart refuses a part of a backup beside things of the same names. It does so
-// before there are books: a restore that is resumed takes what they do not note
-// for its own work cut short, and drops it.
+// fitPart refuses a part of a backup if objects of the same names exist. It does so before
+// there are books: a resumed restore takes objects that the books do not list for its own
+// interrupted work, and drops them.
 func (d *database) fitPart(ctx context.Context) error {
 	there, err := d.names(ctx, d.main, "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()")
 	if err != nil {
@@ -300,7 +300,7 @@ func (d *database) fitPart(ctx context.Context) error {
 	return nil
 }
 
-// fitRows refuses to load rows beside others.
+// fitRows refuses to load rows into tables that have some.
 func (d *database) fitRows(ctx context.Context) error {
 	for _, t := range d.tables {
 		if t.data == nil {
@@ -319,7 +319,7 @@ func (d *database) fitRows(ctx context.Context) error {
 	return nil
 }
 
-// clean drops what the backup brings, the last first.
+// clean drops the objects of the backup, the last first.
 func (d *database) clean(ctx context.Context) error {
 	end := d.Phase("clean")
 	defer end()
@@ -331,7 +331,7 @@ func (d *database) clean(ctx context.Context) error {
 	for _, e := range slices.Backward(entries) { // triggers go with their tables, bodies with their packages
 		sql := e.Drop(d.opts.IfExists)
 		var err error
-		if e.Kind == my.KindPackage { // which only one sql_mode knows
+		if e.Kind == my.KindPackage { // only one sql_mode supports it
 			err = d.main.Exec(ctx, e.Setting())
 		}
 		if err == nil {

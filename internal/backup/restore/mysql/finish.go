@@ -32,14 +32,14 @@ func (d *database) onTables(ctx context.Context, workers []worker, phase string,
 	return bulk.Run(ctx, d.opts.Jobs, jobs)
 }
 
-// analyze gathers statistics, so that the first queries have good plans.
+// analyze collects statistics, so that the first queries have good plans.
 func (d *database) analyze(ctx context.Context, workers []worker) error {
 	return d.onTables(ctx, workers, "analyze", func(ctx context.Context, s *my.Session, t *table) error {
 		return s.Exec(ctx, "ANALYZE NO_WRITE_TO_BINLOG TABLE "+my.Ident(t.name()))
 	})
 }
 
-// ErrDiffers says that a restored table is not what the manifest says.
+// ErrDiffers is returned if a restored table differs from the manifest.
 var ErrDiffers = restore.ErrDiffers
 
 // verify reads the restored tables and compares them with the manifest.
@@ -60,8 +60,9 @@ func (d *database) verify(ctx context.Context, workers []worker) error {
 	})
 }
 
-// verifyDefinitions compares definitions with those of the backup, where none has
-// failed, which would be said twice. Servers of other versions word them otherwise.
+// verifyDefinitions compares definitions with those of the backup. It does not if one has
+// failed, which is reported already, or if the server has another version, which may print them
+// differently.
 func (d *database) verifyDefinitions(ctx context.Context, entries []*my.Entry) error {
 	if d.FailedIn(d.target) || d.opts.DataOnly || d.maria != (d.manifest.Engine == archive.MariaDB) || d.main.Version()/100 != d.manifest.Server.Number/100 {
 		return nil
@@ -95,13 +96,13 @@ func (d *database) verifyDefinitions(ctx context.Context, entries []*my.Entry) e
 	return nil
 }
 
-// finish makes all of it durable and closes the books, in this order.
+// finish makes everything durable and then closes the books.
 func (d *database) finish(ctx context.Context) error {
 	end := d.Phase("finish")
 	defer end()
 	if d.flushMode != "1" {
-		// Commits have not waited for the disk. The log has an order: when its end
-		// is there, all of it is.
+		// Commits have not waited for the disk. The log is sequential: once its end is durable,
+		// all of it is.
 		err := d.main.Exec(ctx, "FLUSH ENGINE LOGS")
 		if my.Denied(err) {
 			d.Warn("what was restored is on the server's disk within about a second: innodb_flush_log_at_trx_commit is %s, and the account may not FLUSH", d.flushMode)

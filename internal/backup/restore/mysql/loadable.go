@@ -9,14 +9,15 @@ import (
 	my "github.com/weirdb/weir/internal/backup/bulk/mysql"
 )
 
-// A loadable is a function of a library, as a statement of the log makes it. Of what else
-// belongs to no database, servers log accounts only, and neither plugins nor linked servers.
+// A loadable is a loadable function (UDF) that a statement of the log creates. Of other objects
+// outside databases servers log only accounts, neither plugins nor linked servers.
 type loadable struct {
 	name, library string
 	lenient       bool // IF NOT EXISTS, OR REPLACE
 }
 
-// loadableOf reads a statement of the log; its name is empty if it makes no such function.
+// loadableOf parses a statement of the log; its name is empty if it creates no loadable
+// function.
 func loadableOf(sql string, ansi bool) loadable {
 	s := &statement{tokens: tokens(sql, ansi)}
 	l := loadable{}
@@ -46,8 +47,8 @@ func loadableOf(sql string, ansi bool) loadable {
 	return l
 }
 
-// planLoadables says what is wrong with functions of libraries that a log makes, and which of
-// them the server has from the same library.
+// planLoadables checks the loadable functions that a log creates, and returns which of them the
+// server has from the same library.
 func planLoadables(ctx context.Context, s *my.Session, made []loadable) (warnings []string, err error) {
 	if len(made) == 0 {
 		return nil, nil
@@ -62,7 +63,7 @@ func planLoadables(ctx context.Context, s *my.Session, made []loadable) (warning
 	}
 	for i, l := range made {
 		if slices.ContainsFunc(made[i+1:], func(later loadable) bool { return strings.EqualFold(later.name, l.name) }) {
-			continue // the log drops it, and makes another
+			continue // the log drops it, and creates another
 		}
 		library, is := there[strings.ToLower(l.name)]
 		switch {
@@ -77,14 +78,15 @@ func planLoadables(ctx context.Context, s *my.Session, made []loadable) (warning
 	return warnings, nil
 }
 
-// The server's errors of a statement whose effect is there already, as when a log is replayed
-// for the second time: of rights on all and databases, on tables, on routines, and of roles.
+// The server's errors for a statement whose effect exists already, as when a log is replayed a
+// second time: for grants on everything and databases, on tables, on routines, and of roles.
 // PlanReplay has compared functions that exist.
 const functionExists = 1125
 
 var noSuchGrant = []uint16{1141, 1147, 1403, 1962}
 
-// hasBeen reports whether an error of the server says that the effect of a statement is there.
+// hasBeen reports whether an error of the server says that the effect of a statement exists
+// already.
 func hasBeen(sql string, ansi bool, code uint16) bool {
 	switch {
 	case code == functionExists:

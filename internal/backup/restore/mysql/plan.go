@@ -13,12 +13,11 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// PlanReplay reads the log that Replay is to read, and says what of it cannot be replayed,
-// before anything is changed: statements that change a database beside those that are
-// replayed, changes that are logged as statements, XA transactions, and accounts that the
-// log makes and the server has with another definition; so with functions of libraries.
-// Accounts that it has with the same one, as after an earlier replay, keep what they have
-// been granted; the warnings name what is there.
+// PlanReplay reads the log that Replay will read, and returns an error for what it cannot
+// replay, before anything is changed: statements that change a database beside those that are
+// replayed, changes that are logged as statements, XA transactions, and accounts and loadable
+// functions that the log creates and the server has with another definition. Accounts that it
+// has with the same one, as after an earlier replay, keep their grants; the warnings name them.
 func PlanReplay(ctx context.Context, o ReplayOptions) (warnings []string, err error) {
 	if err := o.validate(); err != nil {
 		return nil, fmt.Errorf("replay: %w", err)
@@ -66,12 +65,12 @@ func PlanReplay(ctx context.Context, o ReplayOptions) (warnings []string, err er
 	return warnings, errors.Join(err, s.Close())
 }
 
-// planAccounts follows which accounts there are through the changes of a log.
+// planAccounts tracks which accounts exist through the changes of a log.
 func planAccounts(ctx context.Context, s *my.Session, changes []accountChange) (warnings []string, err error) {
 	if len(changes) == 0 {
 		return nil, nil
 	}
-	there := map[string]bool{} // of those that the server has now
+	there := map[string]bool{} // accounts that the server has now
 	err = s.Query(ctx, "SELECT user, host FROM mysql.user", func(row []string) error {
 		there[accountName{row[0], row[1]}.key(false)] = true
 		return nil
@@ -88,7 +87,7 @@ func planAccounts(ctx context.Context, s *my.Session, changes []accountChange) (
 					return nil, err
 				}
 				warnings = append(warnings, fmt.Sprintf("account %s, which the log makes, exists already with the same definition, and keeps what it has been granted", a))
-				delete(there, key) // it is looked at once
+				delete(there, key) // it is checked once
 			case c.verb == "DROP":
 				delete(there, key)
 			case c.verb == "RENAME" && i%2 == 0:
@@ -106,7 +105,7 @@ type accountName struct{ user, host string }
 
 func (a accountName) String() string { return my.Literal(a.user) + "@" + my.Literal(a.host) }
 
-// key is equal for names of one account. Roles of MariaDB have no host.
+// key returns the same string for all names of one account. Roles of MariaDB have no host.
 func (a accountName) key(role bool) string {
 	if role {
 		a.host = ""
@@ -114,19 +113,19 @@ func (a accountName) key(role bool) string {
 	return a.user + "@" + strings.ToLower(a.host)
 }
 
-// accountChange is a statement that makes, drops or renames accounts.
+// accountChange is a statement that creates, drops or renames accounts.
 type accountChange struct {
 	verb     string // CREATE, DROP, RENAME; "" for another statement
 	roles    bool   // CREATE ROLE, DROP ROLE
 	lenient  bool   // IF NOT EXISTS, OR REPLACE
 	accounts []accountName
-	spans    [][2]int // where the name of each stands
+	spans    [][2]int // position of each name in the text
 	behind   int      // where the word USER or ROLE ends
 
 	replayed
 }
 
-// accountsOf reads a statement of the log.
+// accountsOf parses a statement of the log.
 func accountsOf(sql string, ansi bool) accountChange {
 	s := &statement{tokens: tokens(sql, ansi)}
 	c := accountChange{verb: s.word()}
@@ -165,7 +164,7 @@ func accountsOf(sql string, ansi bool) accountChange {
 		case c.verb == "RENAME" && strings.EqualFold(t.text, "TO"):
 			name = true
 		case strings.EqualFold(t.text, "DEFAULT") && strings.EqualFold(s.peek().text, "ROLE"):
-			return c // names that follow are of roles
+			return c // the names that follow are those of roles
 		}
 	}
 	if len(c.accounts) == 0 {
@@ -174,7 +173,7 @@ func accountsOf(sql string, ansi bool) accountChange {
 	return c
 }
 
-// account takes a name.
+// account parses a name.
 func (c *accountChange) account(s *statement) bool {
 	part := func() (string, bool) {
 		t := s.peek()
@@ -199,7 +198,7 @@ func (c *accountChange) account(s *statement) bool {
 	return true
 }
 
-// again is the statement for accounts that may be there, or gone, already.
+// again returns the statement for accounts that may exist, or be dropped, already.
 func (c accountChange) again(sql string) string {
 	exists := map[string]string{"CREATE": " IF NOT EXISTS", "DROP": " IF EXISTS"}[c.verb]
 	if c.lenient || exists == "" {
@@ -208,12 +207,12 @@ func (c accountChange) again(sql string) string {
 	return sql[:c.behind] + exists + sql[c.behind:]
 }
 
-// same compares an account of the server with the one that the statement makes: the
-// statement makes one of another name, as whom nobody can log in, which is dropped.
+// same compares an account of the server with the one that the statement creates: it creates
+// one with another name, as which no client can log in, and drops it.
 func (c accountChange) same(ctx context.Context, s *my.Session, i int) (err error) {
 	a := c.accounts[i]
 	if c.roles {
-		return nil // they are names
+		return nil // they are only names
 	}
 	differs := func(why any) error {
 		return fmt.Errorf("the log makes account %s, which exists on the server, and %v: drop it there (DROP USER %s), or restore into another server; the log has %s",

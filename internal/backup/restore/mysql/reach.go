@@ -7,17 +7,17 @@ import (
 
 // A reach is what a statement of the log changes.
 type reach struct {
-	// databases are those whose objects it changes. None with known means that it
-	// changes what belongs to no database, such as accounts.
+	// databases are those whose objects it changes. None with known means that it changes
+	// objects outside databases, such as accounts.
 	databases []string
 	known     bool
-	control   bool // of the transaction itself, such as SAVEPOINT
-	rows      bool // it changes rows, and which is not known
+	control   bool // it controls the transaction itself, such as SAVEPOINT
+	rows      bool // it changes rows of unknown tables
 }
 
-// reachOf reads which databases a statement changes that ran where database was the
-// default, from its first words on: servers log little else than definitions as text.
-// ansi says that double quotes are those of names.
+// reachOf determines from its first words which databases a statement changes; database was the
+// default when it ran. Servers log little else than definitions as text. ansi says that double
+// quotes enclose names.
 func reachOf(sql, database string, ansi bool) reach {
 	s := &statement{tokens: tokens(sql, ansi), database: database}
 	verb := s.word()
@@ -38,7 +38,7 @@ func reachOf(sql, database string, ansi bool) reach {
 	return s.reach(verb)
 }
 
-// reach reads what follows the first word.
+// reach parses what follows the first word.
 func (s *statement) reach(verb string) reach {
 	switch verb {
 	case "GRANT", "REVOKE", "FLUSH", "INSTALL", "UNINSTALL", "RESET", "CHANGE", "PURGE":
@@ -57,7 +57,7 @@ func (s *statement) reach(verb string) reach {
 		s.skip("NO_WRITE_TO_BINLOG", "LOCAL")
 		s.skip("TABLE", "TABLES")
 		s.names("")
-	case "DELETE": // of all rows, as servers write it when a table in memory begins empty
+	case "DELETE": // of all rows, as servers log it when a table in memory begins empty
 		history := s.skip("HISTORY")
 		s.skip("FROM")
 		s.name()
@@ -75,13 +75,13 @@ func (s *statement) reach(verb string) reach {
 	return reach{databases: s.found, known: !s.lost}
 }
 
-// statement is read word by word.
+// statement is parsed word by word.
 type statement struct {
 	tokens   []sqlToken
 	next     int
 	database string
 	found    []string
-	lost     bool // something was not where it is expected
+	lost     bool // the syntax was not as expected
 }
 
 func (s *statement) peek() sqlToken {
@@ -91,7 +91,7 @@ func (s *statement) peek() sqlToken {
 	return s.tokens[s.next]
 }
 
-// word takes a keyword; "" if there is none.
+// word consumes a keyword; "" if there is none.
 func (s *statement) word() string {
 	t := s.peek()
 	if t.kind != wordToken {
@@ -101,7 +101,7 @@ func (s *statement) word() string {
 	return strings.ToUpper(t.text)
 }
 
-// skip passes over one of some words, and reports whether it was there.
+// skip consumes one of the words, and reports whether it was there.
 func (s *statement) skip(words ...string) bool {
 	t := s.peek()
 	if t.kind != wordToken || !slices.Contains(words, strings.ToUpper(t.text)) {
@@ -111,7 +111,7 @@ func (s *statement) skip(words ...string) bool {
 	return true
 }
 
-// name takes the name of an object, and notes its database.
+// name consumes the name of an object, and records its database.
 func (s *statement) name() {
 	if q := s.qualifier(); q != "" {
 		s.note(q)
@@ -120,7 +120,7 @@ func (s *statement) name() {
 	s.note(s.database)
 }
 
-// qualifier takes a name, and returns the database that it names; "" for none.
+// qualifier consumes a name, and returns the database in it; "" if there is none.
 func (s *statement) qualifier() string {
 	first := s.peek()
 	if first.kind == otherToken && first.text != "." {
@@ -145,7 +145,7 @@ func (s *statement) note(database string) {
 	}
 }
 
-// names takes a list of names, with a word between two of them that belong together.
+// names consumes a list of names, with a word between two of them that belong together.
 func (s *statement) names(between string) {
 	s.exists()
 	for {
@@ -161,7 +161,7 @@ func (s *statement) names(between string) {
 	}
 }
 
-// wait passes over MariaDB's WAIT and NOWAIT.
+// wait consumes MariaDB's WAIT and NOWAIT.
 func (s *statement) wait() {
 	if s.skip("WAIT") {
 		s.next++
@@ -177,7 +177,7 @@ func (s *statement) exists() {
 	}
 }
 
-// definition reads CREATE, ALTER and DROP, up to what kind of object they are about.
+// definition parses CREATE, ALTER and DROP up to the kind of object.
 func (s *statement) definition(verb string) {
 	for s.next < len(s.tokens) {
 		switch kind := s.word(); kind {
@@ -197,7 +197,7 @@ func (s *statement) definition(verb string) {
 			t := s.peek()
 			switch {
 			case t.kind == otherToken || verb == "ALTER" && t.kind == wordToken && slices.Contains([]string{"CHARACTER", "COLLATE", "DEFAULT", "COMMENT"}, strings.ToUpper(t.text)):
-				s.note(s.database) // of ALTER DATABASE the name may be missing
+				s.note(s.database) // ALTER DATABASE may omit the name
 			default:
 				s.note(t.text)
 			}
@@ -231,7 +231,7 @@ func (s *statement) definition(verb string) {
 			s.routine(kind)
 			return
 		case "USER", "ROLE", "SERVER", "TABLESPACE", "LOGFILE", "UNDO", "RESOURCE", "INSTANCE":
-			return // these are of the server
+			return // these belong to the server
 		case "":
 			s.next++ // a definer's name and the like
 		}
@@ -239,8 +239,7 @@ func (s *statement) definition(verb string) {
 	s.lost = true
 }
 
-// routine takes the name of a routine or event, but for a function of a library, which
-// is the server's.
+// routine consumes the name of a routine or event. A loadable function belongs to the server.
 func (s *statement) routine(kind string) {
 	q := s.qualifier()
 	if kind == "FUNCTION" && q == "" {
@@ -259,8 +258,8 @@ func (s *statement) routine(kind string) {
 	}
 }
 
-// others looks for further tables that an ALTER changes: the new name, and those that
-// change places with a partition.
+// others finds further tables that an ALTER changes: the new name, and those that exchange
+// places with a partition.
 func (s *statement) others() {
 	depth := 0
 	for s.next < len(s.tokens) {
@@ -288,12 +287,12 @@ func (s *statement) others() {
 	}
 }
 
-// sqlToken is a piece of a statement.
+// sqlToken is a token of a statement.
 type sqlToken struct {
 	kind    tokenKind
-	text    string // of a quoted name without its quotes
-	literal string // what a text in quotes holds
-	at, end int    // where it stands in the statement
+	text    string // a quoted name is without its quotes
+	literal string // content of a quoted string
+	at, end int    // position in the statement
 }
 
 type tokenKind int
@@ -304,7 +303,7 @@ const (
 	nameToken // quoted
 )
 
-// tokens cuts a statement. What stands in executable comments is part of it.
+// tokens splits a statement. The contents of executable comments are part of it.
 func tokens(sql string, ansi bool) []sqlToken {
 	var out []sqlToken
 	for i := 0; i < len(sql); {
@@ -351,7 +350,7 @@ func inWord(c byte) bool {
 	return c == '_' || c == '$' || c >= 0x80 || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
 }
 
-// until returns where a text behind i ends.
+// until returns where a text after i ends.
 func until(sql string, i int, end string) int {
 	if n := strings.Index(sql[min(i, len(sql)):], end); n >= 0 {
 		return i + n + len(end)
@@ -359,7 +358,7 @@ func until(sql string, i int, end string) int {
 	return len(sql)
 }
 
-// quoted reads what is in quotes, and returns where it ends.
+// quoted returns the content of quotes, and where they end.
 func quoted(sql string, i int) (string, int) {
 	q := sql[i]
 	var b strings.Builder

@@ -17,37 +17,35 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// ReplayOptions says which part of an archived binary log is replayed, and where.
+// ReplayOptions say which part of an archived binary log is replayed, and where.
 type ReplayOptions struct {
-	// DSN says where the server is and who to be there. The account needs what the
-	// server asks for BINLOG (BINLOG REPLAY, BINLOG_ADMIN or SUPER). Required.
+	// DSN says where the server is and which user logs in. The account needs the server's
+	// privilege for BINLOG (BINLOG REPLAY, BINLOG_ADMIN or SUPER). Required.
 	DSN string
 
-	// Storage holds the log, below Dir ("" or a name with a slash at its end).
-	// Storage is required.
+	// Storage has the log, below Dir ("" or a name with a slash at its end). Storage is
+	// required.
 	Storage archive.Storage
 	Dir     string
 
-	// From is where to begin: the position in the manifest of the backup that has
-	// been restored. Required.
+	// From is where to begin: the position in the manifest of the backup that has been
+	// restored. Required.
 	From binlog.Position
 
-	// Settled is where the log ended when all definitions of the backup had been read. What
-	// statements before it make or drop may be there, or gone, already. Default: From.
+	// Settled is where the log ended when all definitions of the backup had been read. The
+	// effects of statements before it may exist already. Default: From.
 	Settled binlog.Position
 
-	// Until is a moment: transactions that were committed after it are left out.
-	// Servers note it to the second, MySQL 8 to the microsecond. UntilPosition is
-	// where to end; UntilGTID is the last transaction. Default: the end of what is
-	// archived. At most one is given.
+	// Until is a time: transactions that were committed after it are omitted. Servers record it
+	// to the second, MySQL 8 to the microsecond. UntilPosition is where to end; UntilGTID is
+	// the last transaction. Default: the end of the archive. At most one is given.
 	Until         time.Time
 	UntilPosition binlog.Position
 	UntilGTID     binlog.GTID
 
-	// Databases restricts it to what changes these, whatever was the default database
-	// of the client that changed it. A statement that changes one of them and another
-	// one, too, is an error. Default: all but the server's own, and what belongs to
-	// none, such as accounts.
+	// Databases restricts the replay to changes of these, whatever the default database of the
+	// client was. A statement that changes one of them and also another is an error. Default:
+	// all except the server's own, and objects outside databases, such as accounts.
 	Databases []string
 }
 
@@ -71,24 +69,23 @@ func (o ReplayOptions) validate() error {
 	return nil
 }
 
-// ReplayResult is what a replay reports. It is meaningful beside an error, too.
+// ReplayResult is what a replay reports. It is also valid together with an error.
 type ReplayResult struct {
-	// Position is behind the last transaction that was replayed or passed over, in
-	// the source's log.
+	// Position is after the last transaction that was replayed or skipped, in the source's log.
 	Position binlog.Position
-	// GTID is that of the last transaction; zero if it has none.
+	// GTID is the one of the last transaction; zero if it has none.
 	GTID binlog.GTID
-	// Transactions and Statements count what was run; row events are neither.
+	// Transactions and Statements count what was run; row events are in neither.
 	Transactions, Statements int
 	// Rows counts row events.
 	Rows int
 }
 
-// Replay runs what an archived binary log holds against a restored server. Row
-// changes go by BINLOG, as they are in the log; statements are run as their session
-// was. A transaction is committed or not there at all; statements such as ALTER
-// commit by themselves, as on the source. After an error the target is at the
-// result's position, but for a statement that failed half-way.
+// Replay runs an archived binary log against a restored server. It sends row changes with
+// BINLOG, unchanged; statements run with the settings of their session. A transaction is either
+// committed or has no effect; statements such as ALTER commit by themselves, as on the source.
+// After an error the target is at the result's position, except for a statement that failed
+// half-way.
 func Replay(ctx context.Context, o ReplayOptions) (*ReplayResult, error) {
 	if err := o.validate(); err != nil {
 		return nil, fmt.Errorf("replay: %w", err)
@@ -122,9 +119,9 @@ func newReplayer(o ReplayOptions) *replayer {
 	return &replayer{o: o, result: &ReplayResult{Position: o.From}, maps: map[uint64]tableMap{}, seen: seen{until: o.Settled}}
 }
 
-// CheckReplay says why a server would not take a replay, before anything is changed:
-// each transaction happens at the time at which it did at the source, and with
-// secure_timestamp MariaDB may not take a time from a client.
+// CheckReplay returns why a server would refuse a replay, before anything is changed: each
+// transaction is replayed with the time that it had at the source, and with secure_timestamp
+// MariaDB may not accept a time from a client.
 func CheckReplay(ctx context.Context, dsn string) error {
 	cfg, err := mywire.ParseClientDSN(dsn)
 	if err != nil {
@@ -141,9 +138,9 @@ func CheckReplay(ctx context.Context, dsn string) error {
 	return errors.Join(err, s.Close())
 }
 
-// HoldEvents keeps the server's events from running until release is called: those
-// that a backup or a replay brings would change what is replayed, where the log holds
-// what they did at the source. held reports whether any would have run.
+// HoldEvents keeps the server's events from running until release is called: events that a
+// backup or a replay brings would change what is replayed, while the log already has their
+// effects at the source. held reports whether any would have run.
 func HoldEvents(ctx context.Context, dsn string) (held bool, release func(context.Context) error, err error) {
 	release = func(context.Context) error { return nil }
 	cfg, err := mywire.ParseClientDSN(dsn)
@@ -184,19 +181,19 @@ type replayer struct {
 	tracker binlog.Tracker
 	result  *ReplayResult
 
-	format  []byte // description that the session has to be told of
+	format  []byte // format description that the session must get
 	told    bool
 	seen    seen
-	maps    map[uint64]tableMap // of the statement
+	maps    map[uint64]tableMap // of the current statement
 	group   rowGroup
 	begun   bool // BEGIN has been sent
 	written bool // the transaction has had an effect
 
-	// statement, if not nil, gets statements instead of the server, which gets nothing.
+	// statement, if not nil, receives statements instead of the server, which gets nothing.
 	statement func(replayed)
 }
 
-// replayed is a statement of the log that is to be replayed.
+// replayed is a statement of the log that is replayed.
 type replayed struct {
 	sql, settings string // settings are those of its session
 	ansi          bool
@@ -210,7 +207,7 @@ func (p *replayer) exec(ctx context.Context, sql string) error {
 	return p.s.Exec(ctx, sql)
 }
 
-// errEnd says that the end that was asked for is reached.
+// errEnd is returned when the requested end is reached.
 var errEnd = errors.New("end")
 
 func (p *replayer) all(ctx context.Context, logs *my.Logs) error {
@@ -232,7 +229,7 @@ func (p *replayer) all(ctx context.Context, logs *my.Logs) error {
 	}
 }
 
-// ended judges the end of the archive.
+// ended returns an error if the archive must not end here.
 func (p *replayer) ended() error {
 	switch {
 	case p.tracker.InTransaction() && p.begun:
@@ -287,8 +284,7 @@ func (p *replayer) event(ctx context.Context, e *binlog.Event) error {
 	return err
 }
 
-// past reports whether the transaction that e begins is behind the end that was asked
-// for.
+// past reports whether the transaction that e begins is after the requested end.
 func (p *replayer) past(e *binlog.Event) bool {
 	if until := p.o.UntilPosition; !until.IsZero() && e.Stored() && e.File == until.File && e.End > until.Pos {
 		return true
@@ -298,7 +294,7 @@ func (p *replayer) past(e *binlog.Event) bool {
 	}
 	at := p.tracker.CurrentTime()
 	if at.IsZero() {
-		at = p.tracker.CommitTime() // a statement that is all of its transaction
+		at = p.tracker.CommitTime() // a statement that is the whole transaction
 	}
 	return e.Stored() && (p.tracker.InTransaction() || e.Type == binlog.QueryEvent) && at.After(p.o.Until)
 }
@@ -325,7 +321,7 @@ func (p *replayer) end(ctx context.Context, e *binlog.Event, verb string) error 
 	return nil
 }
 
-// begin opens the transaction on the target when something is to be done in it.
+// begin begins the transaction on the target before its first change.
 func (p *replayer) begin(ctx context.Context) error {
 	p.written = true
 	if p.begun {
@@ -338,9 +334,8 @@ func (p *replayer) begin(ctx context.Context) error {
 	return p.exec(ctx, "BEGIN")
 }
 
-// tell tells the session what format events have, which MySQL wants to hear
-// between transactions. It then waits to be told of GTIDs, too; they are to be the
-// target's own.
+// tell sends the session the format of events, which MySQL accepts only between transactions.
+// After it MySQL expects GTIDs to be set, too; they must be the target's own.
 func (p *replayer) tell(ctx context.Context) error {
 	if p.told {
 		return nil
@@ -355,7 +350,7 @@ func (p *replayer) tell(ctx context.Context) error {
 	return p.exec(ctx, "SET SESSION gtid_next = 'AUTOMATIC'")
 }
 
-// ownDatabases belong to the server: what was done in them was done to it.
+// ownDatabases belong to the server: changes in them concerned the source server itself.
 var ownDatabases = []string{"mysql", "sys", "performance_schema", "information_schema"}
 
 func (p *replayer) wanted(database string) bool {
@@ -375,7 +370,7 @@ func (p *replayer) meant(sql, database string, ansi bool) (bool, error) {
 	case r.rows && all:
 		return p.wanted(database), nil
 	case r.rows:
-		// Of rows that are changed by text, the tables are not known.
+		// A statement that changes rows does not show which tables it changes.
 		for _, t := range append(tokens(sql, ansi), sqlToken{kind: wordToken, text: database}) {
 			if t.kind != otherToken && p.wanted(t.text) {
 				return false, fmt.Errorf("changes are logged as statements, and only all databases can be replayed: %s", restore.First(sql, 200))
@@ -399,7 +394,7 @@ func (p *replayer) meant(sql, database string, ansi bool) (bool, error) {
 	return do, nil
 }
 
-// query runs a statement as its session was.
+// query runs a statement with the settings of its session.
 func (p *replayer) query(ctx context.Context, e *binlog.Event, step binlog.Step) error {
 	q, err := binlog.ParseQuery(e)
 	if err != nil {
@@ -429,11 +424,11 @@ func (p *replayer) query(ctx context.Context, e *binlog.Event, step binlog.Step)
 	}
 	sql := q.SQL
 	if c := accountsOf(sql, ansi); c.verb != "" {
-		sql = c.again(sql) // PlanReplay has compared those that were there before the restore
+		sql = c.again(sql) // PlanReplay has compared those that existed before the restore
 	}
 	if q.Schema != "" {
 		err := p.exec(ctx, "USE "+my.Ident(q.Schema))
-		if err != nil && my.ErrorCode(err) != mywire.ErrUnknownDatabase { // CREATE DATABASE is logged inside itself
+		if err != nil && my.ErrorCode(err) != mywire.ErrUnknownDatabase { // CREATE DATABASE is logged with itself as the default
 			return err
 		}
 	}

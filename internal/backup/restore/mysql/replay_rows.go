@@ -13,9 +13,8 @@ import (
 	"github.com/weirdb/weir/internal/wire/binlog"
 )
 
-// groupBytes is about how many bytes of events go into one BINLOG statement. In
-// base64 that fits into every server's max_allowed_packet, but for one event that
-// is longer.
+// groupBytes is the approximate number of bytes of events in one BINLOG statement. In base64
+// that fits into every server's max_allowed_packet, unless a single event is longer.
 const groupBytes = 512 << 10
 
 // Layout of the bodies of TABLE_MAP and row events: the table's number, flags.
@@ -31,12 +30,12 @@ type tableMap struct {
 	wanted bool
 }
 
-// rowGroup gathers the events of one BINLOG statement.
+// rowGroup collects the events of one BINLOG statement.
 type rowGroup struct {
 	events []byte
 	last   int // where the last row event begins, and whether it has a checksum
 	summed bool
-	named  map[uint64]bool // tables whose map is in it
+	named  map[uint64]bool // tables whose map is in events
 	rows   int
 }
 
@@ -54,7 +53,7 @@ func tableID(body []byte) uint64 {
 	return uint64(binary.LittleEndian.Uint32(body)) | uint64(binary.LittleEndian.Uint16(body[4:]))<<32
 }
 
-// tableMap notes a table of a statement, and whether it is meant.
+// tableMap records a table of a statement, and whether it is replayed.
 func (p *replayer) tableMap(e *binlog.Event) error {
 	body := e.Body()
 	const names = tableIDLen + 2
@@ -66,8 +65,8 @@ func (p *replayer) tableMap(e *binlog.Event) error {
 	return nil
 }
 
-// rows gathers a row event, and replays what is gathered at the end of its
-// statement, or before it grows too long.
+// rows collects a row event, and replays what is collected at the end of its statement, or
+// before it grows too long.
 func (p *replayer) rows(ctx context.Context, e *binlog.Event) error {
 	body := e.Body()
 	if len(body) < tableIDLen+2 {
@@ -84,7 +83,7 @@ func (p *replayer) rows(ctx context.Context, e *binlog.Event) error {
 			g.named = map[uint64]bool{}
 		}
 		if !g.named[id] {
-			// Before all rows: a map opens its table for those that follow.
+			// Before all rows: a map opens its table for the rows that follow.
 			g.events = append(append([]byte(nil), m.raw...), g.events...)
 			g.last += len(m.raw)
 			g.named[id] = true
@@ -94,7 +93,7 @@ func (p *replayer) rows(ctx context.Context, e *binlog.Event) error {
 		clearEnd(g.events[g.last:], g.summed)
 		g.rows++
 	}
-	const dummy = 0xffffff // only ends a statement
+	const dummy = 0xffffff // it only ends a statement
 	if !known && id != dummy {
 		return fmt.Errorf("rows of table %d, which nothing describes: %w", id, binlog.ErrMalformed)
 	}
@@ -126,13 +125,13 @@ func sign(raw []byte, summed bool) {
 	}
 }
 
-// flush replays what is gathered, as a statement of its own.
+// flush replays what is collected, as a statement of its own.
 func (p *replayer) flush(ctx context.Context) error {
 	g := &p.group
 	if g.rows == 0 {
 		return nil
 	}
-	if p.s == nil { // only what could not be replayed is looked for
+	if p.s == nil { // the caller only looks for what could not be replayed
 		p.group = rowGroup{events: g.events[:0]}
 		return nil
 	}
@@ -145,8 +144,8 @@ func (p *replayer) flush(ctx context.Context) error {
 	return nil
 }
 
-// Codes of the variables in front of a statement in the log, in the order of their
-// introduction, and how long they are where that is fixed.
+// Codes of the variables before a statement in the log, in the order of their introduction, and
+// their lengths if those are fixed.
 const (
 	varFlags = iota
 	varMode
@@ -176,9 +175,9 @@ const (
 // ansiQuotes is a bit of sql_mode.
 const ansiQuotes = 4
 
-// sessionOf returns the statement that makes a session what the one of a QUERY was, the
-// number of the error that it had there, 0 for none, and its sql_mode. What it does not know
-// ends the list, as in the servers: what matters comes first.
+// sessionOf returns the statement that gives a session the settings of a QUERY event's, the
+// number of the error that the statement had there, 0 for none, and its sql_mode. An unknown
+// variable ends the list, as in the servers: the important ones come first.
 func sessionOf(e *binlog.Event) (set string, failed uint16, mode uint64) {
 	body := e.Body()
 	const fixed = 4 + 4 + 1 + 2 + 2 // thread, seconds, length of the database, error, length of the variables
@@ -229,8 +228,8 @@ func sessionOf(e *binlog.Event) (set string, failed uint16, mode uint64) {
 	return strings.Join(parts, ", "), binary.LittleEndian.Uint16(body[9:]), mode
 }
 
-// clientCharset is a client's character set by the number of its collation. Numbers of
-// MariaDB's UCA 14.0 collations, 256 for each character set, are not taken for one.
+// clientCharset returns a client's character set for the number of its collation. MariaDB
+// numbers its UCA 14.0 collations in blocks of 256 for each character set.
 func clientCharset(collation uint64) string {
 	const first = 2048
 	if names := []string{"utf8mb3", "utf8mb4", "ucs2", "utf16", "utf32"}; collation >= first && collation-first < uint64(len(names))<<8 {
@@ -246,7 +245,7 @@ func bit(on bool) string {
 	return "0"
 }
 
-// varReader reads the variables. Reading past the end sets bad and yields zeros.
+// varReader reads the variables. Reading past the end sets bad and returns zeros.
 type varReader struct {
 	b   []byte
 	bad bool
@@ -279,7 +278,7 @@ func (v *varReader) text() string {
 	return s
 }
 
-// updated passes over names of databases that end with a zero each.
+// updated skips names of databases that each end with a zero.
 func (v *varReader) updated() {
 	const tooMany = 254
 	n := v.number(1)

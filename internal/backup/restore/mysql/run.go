@@ -1,20 +1,19 @@
 // Package mysql restores MySQL and MariaDB databases from an archive.
 //
-// Definitions that rows need are made one after the other; then everything else is
-// one graph of jobs over several sessions, in which the indexes of a table wait for
-// its own rows and for nothing else:
+// It creates the definitions that rows need one after the other; everything else is one graph
+// of jobs on several sessions, in which the indexes of a table wait only for its own rows:
 //
 //	before    databases, sequences, tables without secondary indexes
 //	together  rows (largest first) -> all indexes of a table at once
 //	after     foreign keys -> routines -> views -> triggers -> statistics, comparison -> grants -> events
 //
-// Of a cluster, each of the steps after rows is done in all databases before the
-// next one begins: keys, views and triggers may look into other databases.
+// For a cluster, each of the steps after rows is done in all databases before the next one
+// begins: keys, views and triggers may refer to other databases.
 //
-// A chunk is loaded by a transaction that also records it in the target (table
-// weir_restore), so that a restore that was interrupted is resumed without doing
-// anything twice. These servers do not run definitions in transactions: where one is
-// not recorded, weir looks for the object before it makes it.
+// A transaction loads a chunk and also records it in the target (table weir_restore), so that
+// an interrupted restore can be resumed without doing anything twice. These servers do not run
+// DDL in transactions: if the books do not record an object, weir checks for it before it
+// creates it.
 package mysql
 
 import (
@@ -31,8 +30,8 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// Run restores what opts say of the backup that r reads. The result is not nil
-// when the restore came as far as to have one, even with an error.
+// Run restores what opts select of the backup that r reads. The result is not nil if the
+// restore came far enough to have one, even with an error.
 func Run(ctx context.Context, opts restore.Options, r *archive.Reader) (*restore.Result, error) {
 	defer bulk.BoundMemory().Close()
 	opts = opts.WithDefaults()
@@ -62,17 +61,17 @@ type runner struct {
 	local     bool  // LOAD DATA LOCAL is allowed
 	packet    int64 // the server's max_allowed_packet
 	flushMode string
-	noHistory string   // why the server does not take what rows were before
-	grants    []string // that wait for the tables that they are about
+	noHistory string   // why the server does not accept earlier row versions
+	grants    []string // statements that wait for their tables
 }
 
-// failed judges an error about an object: it is noted, unless it says that nothing
-// else will do any better.
+// failed handles an error about an object: it records the error, unless other objects would
+// fail as well.
 func (r *runner) failed(err error) error {
 	return r.Failed(err, func(err error) bool { return hopeless(my.ErrorCode(err)) })
 }
 
-// hopeless are errors about the server, not the object.
+// hopeless reports whether an error concerns the server, not the object.
 func hopeless(code uint16) bool {
 	switch code {
 	case mywire.ErrServerShutdown, mywire.ErrMariaConnectionKilled, mywire.ErrQueryInterrupted, mywire.ErrOptionPrevents, mywire.ErrTooManyConnections,
@@ -82,8 +81,8 @@ func hopeless(code uint16) bool {
 	return false
 }
 
-// all restores all databases that are meant. What may look into other databases
-// comes after all tables of all of them: foreign keys, routines, views, triggers.
+// all restores all selected databases. What may refer to other databases comes after all tables
+// of all of them: foreign keys, routines, views, triggers.
 func (r *runner) all(ctx context.Context) error {
 	s, err := my.Connect(ctx, r.cfg, "")
 	if err != nil {
@@ -120,7 +119,7 @@ func (r *runner) all(ctx context.Context) error {
 	return r.each(ctx, all, (*database).finish)
 }
 
-// restore does all but the end.
+// restore does everything except the end.
 func (r *runner) restore(ctx context.Context, all []*database, existing map[string]bool) error {
 	// All databases are checked for objects that no database can take before one is changed.
 	for _, d := range all {
@@ -166,14 +165,14 @@ func (r *runner) restore(ctx context.Context, all []*database, existing map[stri
 	if err := r.grant(ctx); err != nil {
 		return err
 	}
-	// Events run as soon as they are there, and change what nothing looks at any more.
+	// Events run as soon as they exist; by now their changes affect no further step.
 	if err := r.each(ctx, all, (*database).events); err != nil {
 		return err
 	}
 	return r.each(ctx, all, func(d *database, ctx context.Context) error { return d.main.Exec(ctx, note(restore.StepRestored)) })
 }
 
-// each does a step in all databases, one after the other: the jobs of each fill the
+// each runs a step in all databases, one after the other: the jobs of each use the whole
 // machine.
 func (r *runner) each(ctx context.Context, all []*database, step func(*database, context.Context) error) error {
 	for _, d := range all {
@@ -184,8 +183,8 @@ func (r *runner) each(ctx context.Context, all []*database, step func(*database,
 	return nil
 }
 
-// ending reports whether an interrupted restore had come to close its books, which
-// it does in their order: those of the last database say so.
+// ending reports whether an interrupted restore had begun to close its books. It closes them in
+// the order of the databases, so the last one shows it.
 func (r *runner) ending(ctx context.Context, all []*database, existing map[string]bool) (bool, error) {
 	if !r.opts.Resume || len(all) == 0 {
 		return false, nil
@@ -205,7 +204,7 @@ func (r *runner) ending(ctx context.Context, all []*database, existing map[strin
 	return ending, err
 }
 
-// ask finds out what the server is and what it allows.
+// ask queries what the server is and what it allows.
 func (r *runner) ask(ctx context.Context, s *my.Session) (existing map[string]bool, err error) {
 	r.maria = s.IsMariaDB()
 	if r.maria != (r.manifest.Engine == archive.MariaDB) && !r.opts.Force {
@@ -237,8 +236,8 @@ func (r *runner) ask(ctx context.Context, s *my.Session) (existing map[string]bo
 	return existing, nil
 }
 
-// refusesHistory says why a server will not take what rows of system-versioned tables
-// were before; "" if it will.
+// refusesHistory returns why a server does not accept earlier row versions of system-versioned
+// tables; "" if it does.
 func refusesHistory(ctx context.Context, s *my.Session) (string, error) {
 	if !s.IsMariaDB() || s.Version() < 101100 {
 		return "only MariaDB takes that, from 10.11 on", nil
@@ -253,8 +252,8 @@ func refusesHistory(ctx context.Context, s *my.Session) (string, error) {
 	return "", nil
 }
 
-// target says into which database one of the backup goes, and whether that is
-// made. Of a cluster all are.
+// target returns the database into which one of the backup is restored, and whether it is
+// created. For a cluster all are.
 func (r *runner) target(name string) (target string, create bool, err error) {
 	switch {
 	case r.opts.Target != "":
@@ -283,14 +282,14 @@ func (r *runner) readTOC(ctx context.Context, database string) (*my.TOC, error) 
 	return toc, nil
 }
 
-// connect opens a session for restoring. Rows come as they were: what foreign keys,
-// checks and unique keys had to say has been said.
+// connect opens a session for restoring. It switches checks off: the rows have passed foreign
+// keys, checks and unique keys at the source.
 func (r *runner) connect(ctx context.Context, database string) (*my.Session, error) {
 	s, err := my.Connect(ctx, r.cfg, database)
 	if err != nil {
 		return nil, err
 	}
-	// What a killed run had locked is free when the server has noticed its end.
+	// Locks of a killed run are free once the server has noticed its end.
 	settings := "SET foreign_key_checks = 0, unique_checks = 0, lock_wait_timeout = 86400"
 	if r.maria {
 		settings += ", check_constraint_checks = 0"
@@ -308,9 +307,9 @@ func (r *runner) connect(ctx context.Context, database string) (*my.Session, err
 	return s, nil
 }
 
-// logRows has the server log changes of the session as rows, where it would log them as
-// statements: it refuses those that cannot be logged so, such as to make a sequence. An
-// account that may not set that goes on as it is.
+// logRows makes the server log changes of the session as rows if it would log them as
+// statements: it refuses changes that it cannot log so, such as creating a sequence. An account
+// that may not set that continues without.
 func logRows(ctx context.Context, s *my.Session) error {
 	row, err := s.Row(ctx, "SELECT @@binlog_format")
 	if unknown := uint16(1193); my.ErrorCode(err) == unknown {
@@ -325,8 +324,7 @@ func logRows(ctx context.Context, s *my.Session) error {
 	return nil
 }
 
-// unlogged adds to an error that says that a change cannot be logged as a statement what
-// to do about it.
+// unlogged adds advice to an error that says that a change cannot be logged as a statement.
 func unlogged(err error) error {
 	switch my.ErrorCode(err) {
 	case 1665, 1666:

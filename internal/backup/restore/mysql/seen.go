@@ -8,16 +8,16 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// seen knows which part of the log a backup may have seen: what a statement in it makes may be
-// there already, and what it drops gone. Tables are not among that: their definitions are those
-// of the position of the rows.
+// seen tracks which part of the log a backup may already include: the effects of its statements
+// may exist already. Tables are not among them: their definitions are from the position of the
+// rows.
 type seen struct {
 	until   binlog.Position // ReplayOptions.Settled
-	reached bool            // the file in which it ends
-	over    bool            // what follows has not been seen
+	reached bool            // the file in which that part ends
+	over    bool            // the rest is not included
 }
 
-// pass notes where an event lies.
+// pass records the position of an event.
 func (s *seen) pass(e *binlog.Event) {
 	switch {
 	case s.until.IsZero():
@@ -29,8 +29,8 @@ func (s *seen) pass(e *binlog.Event) {
 	}
 }
 
-// again is a statement as it is to be executed: of several views, of which one is gone, MySQL
-// would drop none.
+// again returns the statement to execute: if one of several views is missing, MySQL would drop
+// none of them.
 func (s *seen) again(sql string, ansi bool) string {
 	t := &statement{tokens: tokens(sql, ansi)}
 	if s.over || t.word() != "DROP" || !t.skip("VIEW", "SEQUENCE") || t.skip("IF") {
@@ -40,10 +40,10 @@ func (s *seen) again(sql string, ansi bool) string {
 	return sql[:behind] + " IF EXISTS" + sql[behind:]
 }
 
-// excuses reports whether an error of a statement says that the backup shows what it does: it
-// holds what is to be made, or does not hold what is to be dropped or changed. What is to be made
-// of something that is missing is an error: it would be missing itself. So are rows that are to go
-// into it.
+// excuses reports whether an error of a statement says that the backup already has its effect:
+// the object to create exists, or the object to drop or change does not. If a statement needs
+// another object that is missing, its error counts: the result would be missing itself. So do
+// rows for it.
 func (s *seen) excuses(sql string, ansi bool, code uint16) bool {
 	if s.over {
 		return false
@@ -59,7 +59,7 @@ func (s *seen) excuses(sql string, ansi bool, code uint16) bool {
 	return slices.Contains([]string{"DROP", "ALTER", "GRANT", "REVOKE"}, verb) && my.Missing(&mywire.Error{Code: code})
 }
 
-// Errors of what makes a table, view or sequence, a routine, an event.
+// Errors of statements that create a table, view or sequence, a routine, an event.
 const (
 	tableExists   = 1050
 	routineExists = 1304
