@@ -2,8 +2,8 @@ package myscan
 
 import "strings"
 
-// A Text is a text that is split into tokens once for all its readers. Its methods return what
-// the functions of the same names do.
+// A Text is a text that is split into tokens once for all its readers. Scan and Insert
+// return what the functions of the same names do.
 //
 // A Text is meant to be reused for one text after another, so that it allocates nothing.
 // Between two calls of Read the text must not change.
@@ -112,14 +112,21 @@ func (l lexer) bytewise() lexer {
 // Scan is the function Scan.
 func (t *Text) Scan() Statement { return scan(t.lexer()) }
 
-// Fingerprint is the function Fingerprint.
+// Fingerprint returns the 64-bit FNV-1a hash of the uncut result of Normalize, so texts that
+// differ only in literals, lengths of lists, white space, comments and the case of words share
+// it. Other texts may share it by chance or by a client's intent: use it for statistics, never
+// to decide what runs.
 func (t *Text) Fingerprint() uint64 { return fingerprint(t.lexer()) }
 
 // Insert is the function Insert.
 func (t *Text) Insert() (InsertShape, bool) { return insert(t.lexer()) }
 
-// Target is the function Target.
+// Target returns the one table that an INSERT, REPLACE, UPDATE or DELETE writes to, without
+// quotes; schema is "" if the table is not qualified. ok is false for any other text, and for
+// one that writes, or might write, to several tables.
 func (t *Text) Target() (schema, table string, ok bool) { return target(t.lexer()) }
 
-// Names is the function Names.
+// Names calls yield with each identifier of the text, in lower case and without quotes, until
+// yield returns false. Among them are all names of tables, views and routines, and any other
+// names. call means that the name stands where a routine is called.
 func (t *Text) Names(yield func(name string, call bool) bool) { names(t.lexer(), yield) }
