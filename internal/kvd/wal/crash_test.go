@@ -467,6 +467,9 @@ var (
 func TestWhatWasFlushedSurvivesAnyCrash(t *testing.T) {
 	t.Parallel()
 	n := *seeds
+	if testing.Short() {
+		n = min(n, 80)
+	}
 	if raceEnabled { // a crash is of one thread: `make test` plays more without the detector
 		n /= 10
 	}
