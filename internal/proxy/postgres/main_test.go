@@ -77,7 +77,7 @@ func (t tests) Run() int {
 // left its memory and survives a SIGKILL, what it did not has not and does not.
 func serverConfig() lab.PostgresConfig {
 	return lab.PostgresConfig{
-		Durability: lab.Fast,
+		Durability: lab.Fast, Preload: []string{},
 		Settings: map[string]string{
 			"synchronous_commit": "on", "deadlock_timeout": "50ms", "jit": "off", "max_prepared_transactions": "4",
 			"wal_writer_delay": "10s", "wal_writer_flush_after": "1GB", // asynchronous commits stay in memory
