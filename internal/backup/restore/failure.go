@@ -19,6 +19,9 @@ var ErrDiffers = errors.New("it differs from the backup")
 // ErrNeeds says that an object was left out because one that it needs failed.
 var ErrNeeds = errors.New("left out, for it needs")
 
+// ErrBeside is why rows of a table are not loaded by a restore that is resumed.
+var ErrBeside = errors.New("the table has rows, and the restore has loaded none yet: they are somebody else's; empty the table, and --resume loads the backup's")
+
 // Independent reports whether an error is about one object, so that others may
 // still be restored: not one of the connection or the storage, nor a cancelled run.
 func Independent(err error) bool {

@@ -86,6 +86,11 @@ func (m accountMaker) account(ctx context.Context, a my.Account) error {
 		m.Warn("%s exists already and is left as it is", a.Title())
 		return m.note(ctx, foreign)
 	case err != nil && !there:
+		if my.ErrorCode(err) != 0 { // the server's: who makes it now is somebody else
+			if err := m.note(ctx, foreign); err != nil {
+				return err
+			}
+		}
 		return m.failed(&restore.ObjectError{Object: a.Title(), Statement: restore.First(a.Statements[0], 200), Err: err})
 	}
 	m.grants = append(m.grants, a.Statements[1:]...)

@@ -68,6 +68,28 @@ CREATE SERVER shop FOREIGN DATA WRAPPER mysql OPTIONS (HOST '127.0.0.1', USER 'i
 	if got := to.client("", "SHOW GRANTS FOR clerk"); strings.Contains(got, "UPDATE") || !slices.Contains(res.Warnings, "account 'clerk'@'%' exists already and is left as it is") {
 		t.Errorf("an account that was there: %s, %q", got, res.Warnings)
 	}
+	to.client("", "DROP DATABASE "+r.db+"; DROP USER clerk; CREATE USER small; GRANT ALL ON "+r.db+".* TO small")
+	ctx, cut = context.WithCancel(t.Context())
+	defer cut()
+	to.repo, g = archivetest.NewGate(t, r.repo, "data/", 0)
+	done = begin(func() error {
+		_, err := to.restoreCtx(ctx, restore.Options{DSN: strings.Replace(target.DSN(""), "root@", "small@", 1)})
+		return err
+	})
+	g.Wait(t)
+	cut()
+	g.Release()
+	if err := finished(t, done); err == nil {
+		t.Fatal("the restore was not interrupted")
+	}
+	to.repo = r.repo
+	to.client("", "CREATE USER clerk IDENTIFIED BY 'another'")
+	if _, err = to.restoreCtx(t.Context(), restore.Options{Resume: true}); err != nil {
+		t.Fatal(err)
+	}
+	if got := to.client("", "SHOW GRANTS FOR clerk"); strings.Contains(got, "UPDATE") {
+		t.Errorf("an account that could not be made, and that somebody else has made since: %s", got)
+	}
 }
 
 // TestAccountsByHostName: a server that resolves no names has accounts by a host's name in its

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirdb/weir/internal/backup/archive"
 	my "github.com/weirdb/weir/internal/backup/bulk/mysql"
+	"github.com/weirdb/weir/internal/backup/restore"
 )
 
 // loadAttempts bounds how often a chunk is loaded again after deadlocks with
@@ -191,23 +192,34 @@ func (l loader) refill(ctx context.Context) error {
 // errTriggered is why rows of a table with triggers are not loaded.
 var errTriggered = errors.New("the table has triggers already, which rows that are loaded now would set off: drop them, and make them again after --resume")
 
-// triggered refuses rows of tables that have triggers. An interrupted run has made those of a
-// table some of whose rows had failed.
-func (l loader) triggered(ctx context.Context) error {
-	if l.opts.DataOnly {
-		return nil
-	}
+// besides refuses rows of tables that have triggers, and of those that have rows though none have
+// been loaded. An interrupted run has made the triggers of a table some of whose rows had failed.
+func (l loader) besides(ctx context.Context) error {
 	triggers, err := l.names(ctx, l.main, "SELECT DISTINCT event_object_table FROM information_schema.triggers WHERE event_object_schema = DATABASE()")
 	if err != nil {
 		return err
 	}
 	for _, t := range l.tables {
-		if !triggers[t.name()] || !l.books.Has(t.entry.String()) || l.books.Has(t.rowsStep()) {
+		if !l.opts.DataOnly && !l.books.Has(t.entry.String()) || l.books.Has(t.rowsStep()) {
 			continue
 		}
 		left := slices.DeleteFunc(slices.Clone(t.chunks), func(c archive.Chunk) bool { return t.safe && l.books.Has(c.Path) })
+		var why error
+		if triggers[t.name()] && !l.opts.DataOnly {
+			why = errTriggered
+		} else if t.safe && len(left) > 0 && len(left) == len(t.chunks) {
+			row, err := l.main.Row(ctx, "SELECT EXISTS (SELECT 1 FROM "+my.Ident(t.name())+" LIMIT 1)")
+			if err == nil && row[0] != "0" {
+				why = restore.ErrBeside
+			} else if err != nil && my.ErrorCode(err) == 0 {
+				return err
+			}
+		}
+		if why == nil {
+			continue
+		}
 		for _, c := range left {
-			if err := l.failed(l.rowsError(t, c, errTriggered)); err != nil {
+			if err := l.failed(l.rowsError(t, c, why)); err != nil {
 				return err
 			}
 		}

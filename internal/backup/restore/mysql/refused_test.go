@@ -90,7 +90,13 @@ CREATE TABLE weir_restore (step varbinary(100) PRIMARY KEY); INSERT INTO weir_re
 	if _, err := r.restoreCtx(t.Context(), o); err == nil || !strings.Contains(err.Error(), "has triggers already") {
 		t.Errorf("resumed beside a trigger: %v", err)
 	}
-	r.client(target, "DROP TRIGGER tr")
+	r.client(target, "DROP TRIGGER tr; INSERT INTO t VALUES (5)")
+	if _, err := r.restoreCtx(t.Context(), o); err == nil || !strings.Contains(err.Error(), "they are somebody else's") {
+		t.Errorf("resumed beside rows: %v", err)
+	}
+	if got := r.client(target, "SELECT a FROM t; DELETE FROM t"); got != "5" {
+		t.Errorf("of somebody's rows there is %q", got)
+	}
 	if _, err := r.restoreCtx(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}

@@ -62,11 +62,11 @@ func (d *database) load(ctx context.Context) error {
 		return err
 	}
 	if d.opts.Resume {
-		if err := (loader{d}).triggered(ctx); err != nil {
-			return fmt.Errorf("look for triggers: %w", err)
-		}
 		if err := (loader{d}).remake(ctx); err != nil {
 			return fmt.Errorf("look for tables that are gone: %w", err)
+		}
+		if err := (loader{d}).besides(ctx); err != nil {
+			return fmt.Errorf("look for triggers and rows: %w", err)
 		}
 		if err := (loader{d}).refill(ctx); err != nil {
 			return fmt.Errorf("look for tables that have lost their rows: %w", err)

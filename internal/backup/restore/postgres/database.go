@@ -267,12 +267,13 @@ func justMade(err error) bool {
 // reset sets what belongs to a database that an interrupted run has made, and opens the
 // session anew, for which its settings count.
 func reset(ctx context.Context, d *database) error {
-	if err := errors.Join(d.properties(ctx), d.main.Close()); err != nil {
+	if err := d.properties(ctx); err != nil {
 		return err
 	}
+	before := d.main
 	var err error
 	d.main, err = d.connect(ctx)
-	return err
+	return errors.Join(err, before.Close())
 }
 
 // properties sets what belongs to the database itself: owner, settings, comment,
@@ -478,7 +479,7 @@ func (d *database) parallel(ctx context.Context, workers []worker) error {
 		return err
 	}
 	if d.opts.Resume {
-		if err := (resumer{d}).triggered(ctx); err != nil {
+		if err := (resumer{d}).besides(ctx); err != nil {
 			return err
 		}
 	}

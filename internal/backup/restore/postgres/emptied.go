@@ -127,9 +127,10 @@ func (d resumer) again(ctx context.Context, t *target, empty bool) error {
 // errTriggered is why rows of a table with triggers are not loaded.
 var errTriggered = errors.New("the table has triggers already, which rows that are loaded now would set off: drop them, of a partition at the table that it belongs to, and make them again after --resume")
 
-// triggered refuses rows of tables that have triggers, be it that rows come to them by way of
-// a root. An interrupted run has made those of a table some of whose rows had failed.
-func (d resumer) triggered(ctx context.Context) error {
+// besides refuses rows of tables that have triggers, be it that rows come to them by way of
+// a root, and of those that have rows though none have been loaded. An interrupted run has
+// made the triggers of a table some of whose rows had failed.
+func (d resumer) besides(ctx context.Context) error {
 	triggers := map[string]bool{} // other than those of keys; a partition's are internal ones up to PostgreSQL 14
 	err := d.main.Query(ctx, `SELECT DISTINCT n.nspname, c.relname FROM pg_catalog.pg_trigger t
 JOIN pg_catalog.pg_class c ON c.oid = t.tgrelid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
@@ -146,13 +147,17 @@ WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_constraint k WHERE k.oid = t.tgconst
 		watched[root] = watched[root] || triggers[t.sql()] || triggers[root]
 	}
 	for _, t := range d.tables {
-		if !t.ours || !watched[cmp.Or(t.root, t.sql())] {
+		left := func(c *archive.Chunk) bool { return !d.books.Has(c.Path) }
+		why := d.others(ctx, t)
+		if t.ours && watched[cmp.Or(t.root, t.sql())] {
+			why = errTriggered
+		}
+		if why == nil {
 			continue
 		}
-		left := func(c *archive.Chunk) bool { return !d.books.Has(c.Path) }
 		for _, c := range t.chunks {
 			if left(c) {
-				if err := d.failed(d.rowsError(t, c, errTriggered)); err != nil {
+				if err := d.failed(d.rowsError(t, c, why)); err != nil {
 					return err
 				}
 			}
@@ -160,6 +165,23 @@ WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_constraint k WHERE k.oid = t.tgconst
 		t.chunks = slices.DeleteFunc(t.chunks, left)
 	}
 	return nil
+}
+
+// others returns an error if a table has rows though none have been loaded. Those of a transaction
+// that was cut short are seen by nobody.
+func (d resumer) others(ctx context.Context, t *target) error {
+	begun := slices.ContainsFunc(t.chunks, func(c *archive.Chunk) bool { return d.books.Has(c.Path) })
+	if begun || len(t.chunks) == 0 || !t.ours && !d.opts.DataOnly || t.root != "" || t.Attributes["condition"] != "" {
+		return nil
+	}
+	row, err := d.main.Row(ctx, "SELECT EXISTS (SELECT FROM ONLY "+t.sql()+")")
+	switch {
+	case err != nil && pg.ErrorCode(err) != "":
+		return nil // the load will say what is wrong
+	case err == nil && row[0] == "t":
+		return restore.ErrBeside
+	}
+	return err
 }
 
 // watched reports whether triggers or rules of a table have been made.

@@ -58,6 +58,13 @@ CREATE SCHEMA weir_restore; CREATE TABLE weir_restore.done (step text PRIMARY KE
 		t.Errorf("resumed beside triggers: %v", err)
 	}
 	r.psql(target, "DROP TRIGGER t ON strict; DROP TRIGGER t ON root")
+	r.psql(target, "INSERT INTO strict VALUES (5, 5)")
+	if _, err := r.restore(o); err == nil || !strings.Contains(err.Error(), "they are somebody else's") {
+		t.Errorf("resumed beside rows: %v", err)
+	}
+	if got := r.psql(target, "DELETE FROM strict RETURNING a"); got != "5" {
+		t.Errorf("of somebody's rows there is %q", got)
+	}
 	o.Verify = restore.VerifyCounts
 	if _, err := r.restore(o); err != nil {
 		t.Fatal(err)
