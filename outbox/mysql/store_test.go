@@ -160,7 +160,7 @@ func harness(t *testing.T, m *lab.MySQL) storetest.Harness {
 		DB:    producers(t, m, db),
 		Tx:    func(e outbox.Execer) outbox.Tx { return outbox.MySQL(e) },
 		Quote: func(name string) string { return (&Store{opts: Options{Table: name}}).quoted(name) },
-		Names: []string{"with space", "qu`ote", `qu"ote'`, "drei-Größen", "other Schema." + db, "{parked}", "100%d"},
+		Names: []string{"qu`ote", "with space", `qu"ote'`, "drei-Größen", "other Schema." + db, "{parked}", "100%d"},
 		Migrate: func(t *testing.T, plan outbox.Plan, n int) bool {
 			crash := errors.New("crash")
 			s := open(t, m, db, Options{})

@@ -45,7 +45,7 @@ func TestStore(t *testing.T) {
 			DB:    producers(t, path),
 			Tx:    func(e outbox.Execer) outbox.Tx { return outbox.SQLite(e) },
 			Quote: quote,
-			Names: []string{"with space", `qu"ote'`, "drei-Größen", "{parked}", "100%d", "a/b"},
+			Names: []string{`qu"ote'`, "with space", "drei-Größen", "{parked}", "100%d", "a/b"},
 			Migrate: func(t *testing.T, plan outbox.Plan, n int) bool {
 				crash := errors.New("crash")
 				s := open(t, path, Options{})
