@@ -20,7 +20,7 @@ func (t *Transport) accept() {
 			if t.ctx.Err() != nil {
 				return
 			}
-			// Out of file descriptors, or the like: it passes, or it does not.
+			// Out of file descriptors, for instance: that may pass.
 			t.opts.Log.Warn("cannot accept connections", "reason", err.Error())
 			if wait(t.ctx, 100*time.Millisecond) != nil {
 				return
@@ -28,7 +28,7 @@ func (t *Transport) accept() {
 			continue
 		}
 		if old := t.greeting.begin(nc); old != nil {
-			_ = old.Close() // too many at once: there is no time to say so
+			_ = old.Close() // too many at once: there is no time for a refusal
 			t.countRefusal(CodeBusy)
 		}
 		t.wg.Go(func() { t.receive(nc) })
@@ -61,7 +61,7 @@ func (t *Transport) receive(nc net.Conn) {
 			refuse(g.nc, refused)
 		}
 	}
-	_ = nc.Close() // what ended it is known, or told
+	_ = nc.Close() // what ended it is known, or was reported
 }
 
 func (t *Transport) countRefusal(c Code) {
@@ -71,15 +71,15 @@ func (t *Transport) countRefusal(c Code) {
 }
 
 // lingerAtMost bounds how long, and lingerBytes how much, is read from a
-// connection that was refused: a connection that is closed with bytes unread is
-// reset, and the refusal with it.
+// connection that was refused: a connection that is closed with unread bytes is
+// reset, and the refusal is lost.
 const (
 	lingerAtMost = 500 * time.Millisecond
 	lingerBytes  = 1 << 20
 )
 
-// refuse tells the other side why, if it was not told by TLS. Whether it hears
-// that is its own business.
+// refuse sends the other side the reason, unless TLS has already done that. It does not matter
+// whether it arrives.
 func refuse(nc net.Conn, why *HandshakeError) {
 	_ = nc.SetDeadline(time.Now().Add(lingerAtMost))
 	r := refusal{why.Code, why.Reason[:min(len(why.Reason), maxReasonBytes)]}
@@ -109,10 +109,10 @@ func (g *guest) accepted(stop func() bool) error {
 	return g.nc.SetDeadline(time.Time{})
 }
 
-// greet does the handshake up to the welcome. With an error of this side's
-// making, what it returns says where to send the refusal.
+// greet does the handshake up to the welcome. If this side refuses, the returned
+// guest says where to send the refusal.
 func (t *Transport) greet(ctx context.Context, nc net.Conn) (*guest, error) {
-	_ = nc.SetDeadline(time.Now().Add(t.opts.HandshakeTimeout)) // fails only on a closed connection, as all that follows
+	_ = nc.SetDeadline(time.Now().Add(t.opts.HandshakeTimeout)) // only fails on a closed connection, like everything that follows
 	g := &guest{session: session{nc: nc}}
 	if err := g.secure(ctx, t.opts.TLS); err != nil {
 		return g, err
@@ -132,7 +132,7 @@ func (t *Transport) greet(ctx context.Context, nc net.Conn) (*guest, error) {
 	if err != nil {
 		return g, err
 	}
-	said := append([]byte(nil), body...) // body is good until the next frame
+	said := append([]byte(nil), body...) // body is valid until the next frame
 	if g.hello, err = decodeHello(said); err != nil {
 		return g, &HandshakeError{Code: CodeMalformed, Reason: err.Error(), Err: err}
 	}
@@ -142,8 +142,8 @@ func (t *Transport) greet(ctx context.Context, nc net.Conn) (*guest, error) {
 	return g, t.authenticate(g, head, said)
 }
 
-// secure looks at the first byte, which tells TLS from plain, and does the TLS
-// handshake where it is demanded.
+// secure looks at the first byte, which distinguishes TLS from plain text, and does the TLS
+// handshake if it is demanded.
 func (g *guest) secure(ctx context.Context, certs *Certificates) error {
 	first := make([]byte, 1)
 	if _, err := io.ReadFull(g.nc, first); err != nil {
@@ -167,7 +167,7 @@ func (g *guest) secure(ctx context.Context, certs *Certificates) error {
 	return nil
 }
 
-// rewound is a connection of which the first byte was read to look at it.
+// rewound is a connection whose first byte was read in advance.
 type rewound struct {
 	*net.TCPConn
 	first []byte
@@ -181,7 +181,7 @@ func (r *rewound) Read(p []byte) (int, error) {
 	return r.TCPConn.Read(p)
 }
 
-// check looks at what the dialing side says before it has proven anything.
+// check checks what the dialing side says before it has proven anything.
 func (t *Transport) check(g *guest) error {
 	h := &g.hello
 	switch {
@@ -286,6 +286,6 @@ func (t *Transport) receiveClient(g *guest, stop func() bool) error {
 	}
 	g.in.max, g.in.most = maxClientFrame, clientBuffer
 	l := newLink(&g.session, &t.clients, t.linkConfig(latency, true))
-	_ = t.serve(a, l, func() error { return g.accepted(stop) }) // logged, and told to the handler
+	_ = t.serve(a, l, func() error { return g.accepted(stop) }) // logged, and reported to the handler
 	return nil
 }

@@ -10,23 +10,23 @@ import (
 	"time"
 )
 
-// Certificates are a side's certificate with its key, and the authority that the
-// other side's must come from. The files are looked at again at each handshake,
-// so that new ones are taken up without a restart; connections that are open
+// Certificates are a side's certificate with its key, and the authority of the
+// other side's certificates. The files are checked again at each handshake,
+// so that new ones take effect without a restart; open connections
 // stay. Safe for concurrent use.
 type Certificates struct {
 	cert, key, ca string
 
 	// ServerName is the name that a dialed side's certificate must have.
-	// Default: the host of the address that is dialed. Set it before use.
+	// Default: the host of the dialed address. Set it before use.
 	ServerName string
 
 	mu     sync.Mutex
-	stamp  [3]fileStamp // of the files that loaded came from
+	stamp  [3]fileStamp // of the files from which loaded came
 	loaded loadedFiles
 }
 
-// fileStamp reports whether a file is another one than before.
+// fileStamp identifies a version of a file.
 type fileStamp struct {
 	modified time.Time
 	size     int64
@@ -47,9 +47,9 @@ func LoadCertificates(cert, key, ca string) (*Certificates, error) {
 	return c, nil
 }
 
-// current returns what the files hold. Files that cannot be read or do not
-// belong together, as in the middle of a replacement, leave what was loaded
-// before in force.
+// current returns the contents of the files. If they cannot be read or do not
+// belong together, as in the middle of a replacement, it returns what was loaded
+// before.
 func (c *Certificates) current() (loadedFiles, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -96,7 +96,7 @@ func (c *Certificates) load() (loadedFiles, error) {
 	return loadedFiles{pair, roots}, nil
 }
 
-// server is the configuration with which connections are accepted.
+// server is the configuration for accepting connections.
 func (c *Certificates) server() *tls.Config {
 	return &tls.Config{
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
@@ -110,14 +110,14 @@ func (c *Certificates) server() *tls.Config {
 				ClientAuth:             tls.RequireAndVerifyClientCert,
 				ClientCAs:              now.roots,
 				SessionTicketsDisabled: true, // each connection shows its certificate
-				// A frame should go with few system calls from the start.
+				// A frame should need few system calls from the start.
 				DynamicRecordSizingDisabled: true,
 			}, nil
 		},
 	}
 }
 
-// client is the configuration with which host is dialed.
+// client is the configuration for dialing host.
 func (c *Certificates) client(host string) (*tls.Config, error) {
 	now, err := c.current()
 	if err != nil {

@@ -22,9 +22,9 @@ type ClientOptions struct {
 	// TLS is set if the replicas demand it. Default: nil, none.
 	TLS *Certificates
 
-	// Receive is called with all messages that one read of the connection held,
-	// one call at a time. All memory that the messages refer to belongs to it; the
-	// slice is used again after the call. A call that blocks holds the replica's answers back, and one
+	// Receive is called with all messages that one read of the connection returned,
+	// one call at a time. It owns all memory that the messages refer to; the
+	// slice is reused after the call. A call that blocks delays the replica's answers, and one
 	// that blocks for longer than the replica's patience loses the connection. It
 	// must not call Close.
 	Receive func(ms []wire.Message)
@@ -36,9 +36,9 @@ type ClientOptions struct {
 	QueueBytes int
 	// PingEvery, SilentAfter and HandshakeTimeout are as in Options.
 	PingEvery, SilentAfter, HandshakeTimeout time.Duration
-	// Latency is an artificial time that messages travel, one way, in both
-	// directions, as on a wide network. It is for benchmarks on loopback
-	// addresses: elsewhere the replica's answers come without. Default: 0.
+	// Latency is an artificial one-way delay of messages, in both
+	// directions, as on a wide-area network. It is for benchmarks on loopback
+	// addresses; elsewhere the replica's answers are not delayed. Default: 0.
 	Latency time.Duration
 }
 
@@ -64,8 +64,8 @@ func (o *ClientOptions) validate() error {
 	return nil
 }
 
-// Conn is a client's connection with one replica. It does not come back when it
-// ends: the client decides where to go next. All methods are safe for concurrent
+// Conn is a client's connection to one replica. It is not reopened when it
+// ends: the client decides where to connect next. All methods are safe for concurrent
 // use.
 type Conn struct {
 	l     *link
@@ -74,9 +74,9 @@ type Conn struct {
 	wg    sync.WaitGroup
 }
 
-// Dial connects to a replica at addr. ctx bounds that, and not the connection's
-// life. An error is a *HandshakeError if the two sides would not talk. The caller
-// closes the Conn.
+// Dial connects to a replica at addr. ctx bounds the dialing, and not the connection's
+// life. An error is a *HandshakeError if one of the sides refused. The caller must
+// close the Conn.
 func Dial(ctx context.Context, addr string, opts ClientOptions) (*Conn, error) {
 	if err := opts.validate(); err != nil {
 		return nil, fmt.Errorf("dial %s: %w", addr, err)
@@ -121,11 +121,11 @@ func (c *Conn) tend(every time.Duration) {
 }
 
 // Send queues messages in order and does not block. It returns how many of them
-// it took, from the first on, and if not all, why: ErrDown, ErrFull or
+// it accepted, from the first on, and if not all, why: ErrDown, ErrFull or
 // ErrTooLarge.
 func (c *Conn) Send(ms []wire.Message) (int, error) { return c.l.send(ms) }
 
-// Remote is what the replica said of itself when the connection began.
+// Remote is what the replica reported when the connection began.
 func (c *Conn) Remote() Remote { return c.l.who }
 
 // RTT returns the round trip, measured from the beginning on and every
@@ -145,8 +145,8 @@ func (c *Conn) Err() error {
 	}
 }
 
-// Close ends the connection and waits until neither Receive nor Down runs any
-// more. What waits to be written is lost.
+// Close ends the connection and waits until neither Receive nor Down is running. Queued messages
+// are lost.
 func (c *Conn) Close() error {
 	c.l.end(ErrClosed)
 	c.wg.Wait()

@@ -7,9 +7,9 @@ import (
 
 // Errors of Send.
 var (
-	// ErrDown means that there is no connection to that address, now.
+	// ErrDown means that there is no connection to that address now.
 	ErrDown = errors.New("not connected")
-	// ErrFull means that too much waits to be written there.
+	// ErrFull means that too much is queued for that address.
 	ErrFull = errors.New("send queue is full")
 	// ErrTooLarge means that a message is larger than MaxMessage.
 	ErrTooLarge = errors.New("message is too large")
@@ -48,13 +48,13 @@ func (c Code) String() string {
 	return fmt.Sprintf("code %d", uint8(c))
 }
 
-// HandshakeError is why two sides would not talk, found by either of them.
+// HandshakeError is why one of two sides refused the connection.
 type HandshakeError struct {
 	Code   Code
 	Reason string // a sentence for the operator
 	Remote bool   // the other side refused; otherwise this side did
-	Err    error  // what caused it, nil if the rest says it all
-	told   bool   // the other side knows by other means
+	Err    error  // the cause, nil if the rest says everything
+	told   bool   // the other side already knows
 }
 
 func (e *HandshakeError) Error() string {

@@ -38,12 +38,12 @@ const (
 
 const (
 	headerBytes = 8 // length u32, CRC-32C u32
-	// frameTarget is where a frame of messages is closed and the next one
-	// begins, so that a checksum covers little and the receiver need not gather
+	// frameTarget is the size at which a frame of messages is closed and the next one
+	// begins, so that a checksum covers little and the receiver does not have to gather
 	// much before it can begin.
 	frameTarget = 256 << 10
-	// maxPerFrame bounds the messages of a frame, since one of a few bytes takes
-	// 200 where it is decoded.
+	// maxPerFrame bounds the messages of a frame, since a message of a few bytes takes
+	// 200 when it is decoded.
 	maxPerFrame = 8192
 	// maxFrame leaves room for one message of the largest size in a frame that
 	// is not closed yet.
@@ -53,7 +53,7 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// errCorrupt is below all errors that say that bytes are not what was sent.
+// errCorrupt is wrapped by all errors about bytes that are not what was sent.
 var errCorrupt = errors.New("corrupt frame")
 
 // frames is a run of frames being built. The zero value is empty.
@@ -63,7 +63,7 @@ type frames struct {
 	count int    // messages in the open frame
 }
 
-// add appends a message whose size is known. It reports how many messages a
+// add appends a message whose size is known. It returns how many messages the
 // frame holds that it closed, 0 if it closed none.
 func (f *frames) add(m *wire.Message, size int) (closed int) {
 	if f.count == 0 {
@@ -106,13 +106,13 @@ func checksum(run []byte) {
 	}
 }
 
-// inbox takes frames out of a stream. Its buffer begins small, since most
-// clients say little, grows to largest while reads fill it, and beyond that
-// only for a frame that is larger, as its bytes arrive.
+// inbox splits a stream into frames. Its buffer begins small, since most
+// clients send little, grows up to largest while reads fill it, and beyond that
+// only for a larger frame, as its bytes arrive.
 type inbox struct {
 	src  io.Reader
 	max  int // largest payload accepted
-	most int // size of the buffer, at most, while no frame needs more
+	most int // maximum size of the buffer while no frame needs more
 	buf  []byte
 	r, w int // what is buffered: buf[r:w]
 	full bool
@@ -150,14 +150,14 @@ func (b *inbox) next() (payload []byte, ok bool, err error) {
 	return payload, true, nil
 }
 
-// fill reads once. The buffer has room for more than what is there.
+// fill reads once. The buffer has free space.
 func (b *inbox) fill() error {
 	b.makeRoom()
 	n, err := b.src.Read(b.buf[b.w:])
 	b.w += n
 	b.full = b.w == len(b.buf)
 	if n > 0 {
-		return nil // an error comes again
+		return nil // the error will come again
 	}
 	if err == nil {
 		err = io.ErrNoProgress
@@ -170,7 +170,7 @@ func (b *inbox) makeRoom() {
 	have := b.w - b.r
 	size := max(len(b.buf), firstBuffer)
 	switch {
-	case have == size: // one frame, larger than the buffer: as it arrives
+	case have == size: // one frame, larger than the buffer: grow as it arrives
 		size *= 2
 	case b.full && size < b.most:
 		size *= 2
@@ -188,7 +188,7 @@ func (b *inbox) makeRoom() {
 }
 
 // frame waits for the next frame, for handshakes and snapshots, which know what
-// comes. The payload is good until the next call.
+// comes. The payload is valid until the next call.
 func (b *inbox) frame() (kind byte, body []byte, err error) {
 	for {
 		payload, ok, err := b.next()

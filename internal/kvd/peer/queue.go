@@ -6,36 +6,36 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
-// queue is what waits to be written to one connection, in order. It is a list of
-// chunks only where an artificial latency tells them apart by time, or where
-// another queue may go in between; otherwise there is one, which grows until the
+// queue holds what waits to be written to one connection, in order. It is a list of
+// chunks only if an artificial latency distinguishes them by time, or if
+// another queue may be written in between; otherwise there is one chunk, which grows until the
 // writer takes it. It is pure: the link
-// guards it and tells it the time, in nanoseconds, which matters only if one of
-// delay and latency is set.
+// guards it and passes the time, in nanoseconds, which matters only if
+// delay or latency is set.
 type queue struct {
 	delay, latency int64 // ns
 	keep           int   // bytes of memory kept while the queue is empty
-	grain          int   // bytes from which on a chunk takes no more; 0: it takes all
+	grain          int   // size from which on a chunk accepts no more; 0: no limit
 
 	chunks []chunk
 	spare  []byte // memory of a chunk that was written
 	bytes  int    // in chunks
 }
 
-// chunk is a run of frames that go together.
+// chunk is a run of frames that are written together.
 type chunk struct {
 	frames
 	born int64 // when its first byte was added
 	last int64 // when its latest byte was added
 }
 
-// latencyGrain is how long a chunk takes more messages under an artificial
-// latency: what the earliest of them is late by.
+// latencyGrain is how long a chunk accepts more messages under an artificial
+// latency: the first of them is late by that much.
 const latencyGrain = int64(20 * time.Microsecond)
 
 func (q *queue) empty() bool { return len(q.chunks) == 0 }
 
-// tail returns the chunk that more is added to.
+// tail returns the chunk for the next message.
 func (q *queue) tail(now int64, flow *flow) *chunk {
 	if n := len(q.chunks); n > 0 {
 		c := &q.chunks[n-1]
@@ -73,13 +73,13 @@ func (q *queue) control(now int64, kind byte, body []byte, flow *flow) {
 	q.bytes += len(c.buf) - before
 }
 
-// due is when the first chunk may go. The queue must not be empty.
+// due is when the first chunk may be written. The queue must not be empty.
 func (q *queue) due() int64 {
 	c := &q.chunks[0]
 	return max(c.born+q.delay, c.last) + q.latency
 }
 
-// take removes the first chunk and returns its frames, but for checksums.
+// take removes the first chunk and returns its frames, without checksums.
 func (q *queue) take(flow *flow) []byte {
 	c := &q.chunks[0]
 	if closed := c.close(); closed > 0 {
@@ -93,7 +93,7 @@ func (q *queue) take(flow *flow) []byte {
 	return run
 }
 
-// recycle gives back memory that take returned.
+// recycle returns memory from take.
 func (q *queue) recycle(run []byte) {
 	if cap(run) <= q.keep && cap(run) > cap(q.spare) {
 		q.spare = run

@@ -11,9 +11,9 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
-// sit gives a connection its seat. A connection from the same address that has
-// it is taken for one that is dead at the other end, and has to go first: its
-// handler's Down comes before the new one's Up. It waits for that no longer than
+// sit gives a connection its seat. If a connection from the same address has
+// it, that one is assumed to be dead at the other end, and must end first: its
+// handler's Down comes before the new one's Up. sit waits for that no longer than
 // ctx.
 func (t *Transport) sit(ctx context.Context, s seat, h *holder) error {
 	for {
@@ -49,7 +49,7 @@ func (t *Transport) rise(s seat, h *holder) {
 	close(h.done)
 }
 
-// serve carries a link from Up to Down. ready is called before the handler knows
+// serve serves a link from Up to Down. ready is called before the handler knows
 // of it; an error ends the link without Up.
 func (t *Transport) serve(a Addr, l *link, ready func() error) error {
 	if err := t.enter(a, l); err != nil {
@@ -83,7 +83,7 @@ func (t *Transport) serve(a Addr, l *link, ready func() error) error {
 	return why
 }
 
-// enter makes a link the one that Send finds, unless it is unwanted by now.
+// enter makes a link the one that Send uses, unless it is no longer wanted.
 func (t *Transport) enter(a Addr, l *link) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -109,7 +109,7 @@ func (t *Transport) leave(a Addr, l *link) {
 	}
 }
 
-// linkConfig is that of a connection with a replica or client.
+// linkConfig is the configuration of a connection to a replica or client.
 func (t *Transport) linkConfig(latency time.Duration, client bool) linkConfig {
 	cfg := linkConfig{
 		latency: latency, limit: t.opts.QueueBytes, most: MaxMessage, keep: replicaKeep, hold: client, apart: !client,
@@ -123,7 +123,7 @@ func (t *Transport) linkConfig(latency time.Duration, client bool) linkConfig {
 
 func silentTicks(silent, every time.Duration) int { return int((silent + every - 1) / every) }
 
-// self is what this side says of itself.
+// self is what this side reports of itself.
 func (t *Transport) self() self {
 	term, index := t.opts.Position()
 	return self{ID: t.opts.ID, Address: t.opts.Advertise, Instance: t.instance, Term: term, Index: index}
@@ -136,7 +136,7 @@ func (t *Transport) latency(to uint64) time.Duration {
 	return min(max(t.opts.Latency(t.opts.ID, to), 0), maxLatency)
 }
 
-// dialer returns what dials a replica, for messages or a snapshot.
+// dialer returns a dialer for a replica, for messages or a snapshot.
 func (t *Transport) dialer(to uint64, r role, frame int) *dialer {
 	d := &dialer{
 		hello: hello{Role: r, Cluster: t.opts.Cluster, To: to, Self: t.self()}, group: t.opts.Group(),
@@ -158,7 +158,7 @@ func (t *Transport) keepDialing(ctx context.Context, r *replica, addr string) {
 		if ctx.Err() != nil {
 			return
 		}
-		if up && time.Since(begin) > t.opts.RetryMax { // otherwise it may be refused in a circle
+		if up && time.Since(begin) > t.opts.RetryMax { // otherwise it may be refused again and again
 			pause = t.opts.RetryMin
 		}
 		news := t.note(r, err)
@@ -166,16 +166,16 @@ func (t *Transport) keepDialing(ctx context.Context, r *replica, addr string) {
 			r.count.failures.Add(1)
 			level := slog.LevelDebug // a replica that is down
 			if refused := (*HandshakeError)(nil); news && errors.As(err, &refused) {
-				level = slog.LevelWarn // this needs somebody's hand
+				level = slog.LevelWarn // an operator must act
 			}
 			t.opts.Log.Log(ctx, level, "cannot connect", "to", Addr(r.id).String(), "address", addr, "reason", err.Error())
 		}
-		_ = wait(ctx, pause/2+rand.N(pause)) // the loop looks at ctx itself
+		_ = wait(ctx, pause/2+rand.N(pause)) // the loop checks ctx itself
 		pause = min(2*pause, t.opts.RetryMax)
 	}
 }
 
-// wait sleeps for d, or until ctx ends, whose cause it returns then.
+// wait sleeps for d, or until ctx ends, and then returns its cause.
 func wait(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -187,8 +187,8 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// note keeps why a connection or an attempt ended, for Stats, and reports whether
-// it is another reason than the last time.
+// note keeps the reason why a connection or an attempt ended, for Stats, and reports whether
+// it differs from the last one.
 func (t *Transport) note(r *replica, err error) (news bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -12,25 +12,25 @@ import (
 
 const (
 	chunkBytes = 256 << 10
-	// MaxSnapshotMeta bounds what describes a snapshot, in bytes.
+	// MaxSnapshotMeta bounds the description of a snapshot, in bytes.
 	MaxSnapshotMeta = 1 << 20
 	maxStreamFrame  = MaxSnapshotMeta + 64
 	// streamPatience bounds each step of a snapshot's transfer: a chunk, and
-	// what the receiver does with its disk before it answers.
+	// the receiver's work on its disk before it answers.
 	streamPatience = time.Minute
-	// streamAttempts is how many attempts may fail in a row without a byte more
-	// at the receiver.
+	// streamAttempts is how many attempts in a row may fail without bringing the receiver another
+	// byte.
 	streamAttempts = 5
 )
 
 // SendSnapshot sends size bytes to replica to, over a connection of its own, and
-// returns nil when the receiver's sink has been closed without error. open is
-// asked for the bytes from an offset on, which is where the receiver has got to;
-// the reader is closed in any case. meta describes the snapshot to the receiver,
-// which must recognise by it what it has a part of.
+// returns nil when the receiver's sink has been closed without error. open returns
+// the bytes from an offset on, up to which the receiver already has them;
+// the reader is always closed. meta describes the snapshot to the receiver,
+// which must recognize by it a snapshot that it has a part of.
 //
-// A connection that fails is made again, from where the receiver is, for as long
-// as that moves forward. A *HandshakeError means that the receiver, or its
+// If the connection fails, another one continues from where the receiver is, as long
+// as there is progress. A *HandshakeError means that the receiver, or its
 // handler, refused.
 func (t *Transport) SendSnapshot(ctx context.Context, to uint64, meta []byte, size int64, open func(offset int64) (io.ReadCloser, error)) error {
 	if len(meta) > MaxSnapshotMeta || size < 0 {
@@ -66,19 +66,19 @@ func (t *Transport) SendSnapshot(ctx context.Context, to uint64, meta []byte, si
 	}
 }
 
-// permanentError is one that another attempt would meet again.
+// permanentError is an error that another attempt would meet again.
 type permanentError struct{ err error }
 
 func (e *permanentError) Error() string { return e.err.Error() }
 
-// upload is one snapshot on its way out, over one connection after the other.
+// upload is a snapshot that is being sent, over one connection after the other.
 type upload struct {
 	t       *Transport
 	to      uint64
 	meta    []byte
 	size    int64
 	open    func(offset int64) (io.ReadCloser, error)
-	reached int64 // where the receiver said it was, -1 before it did
+	reached int64 // what the receiver has reported, -1 before that
 }
 
 // attempt sends what the receiver lacks over one connection.
@@ -97,7 +97,7 @@ func (u *upload) attempt(ctx context.Context) error {
 	if err != nil {
 		return refusedForGood(err)
 	}
-	defer func() { _ = s.nc.Close() }() // what matters was answered by then
+	defer func() { _ = s.nc.Close() }() // the answer has already come
 	defer context.AfterFunc(ctx, func() { _ = s.nc.Close() })()
 	offset, err := u.begin(s)
 	if err != nil {
@@ -117,7 +117,7 @@ func (u *upload) attempt(ctx context.Context) error {
 	return refusedForGood(err)
 }
 
-// begin announces the snapshot and returns where the receiver wants it from.
+// begin announces the snapshot and returns the offset that the receiver wants.
 func (u *upload) begin(s *session) (offset int64, err error) {
 	_ = s.nc.SetDeadline(time.Now().Add(streamPatience))
 	announce := append(binary.AppendUvarint(nil, uint64(u.size)), u.meta...)
@@ -141,7 +141,7 @@ func (u *upload) stream(ctx context.Context, s *session, r *replica, offset int6
 	if err != nil {
 		return &permanentError{fmt.Errorf("open snapshot at %d: %w", offset, err)}
 	}
-	defer func() { _ = src.Close() }() // was only read
+	defer func() { _ = src.Close() }() // only read
 	limit := limiter{perSecond: u.t.opts.SnapshotRate}
 	chunk := make([]byte, limit.chunk(chunkBytes))
 	for offset < u.size {
@@ -259,7 +259,7 @@ type limiter struct {
 	paid      time.Time // when what was let through will have taken its time
 }
 
-// chunk returns how much goes at once: not more than a tenth of a second's.
+// chunk returns how much to send at once: at most a tenth of a second's worth.
 func (l *limiter) chunk(most int) int {
 	if l.perSecond == 0 {
 		return most
@@ -267,7 +267,7 @@ func (l *limiter) chunk(most int) int {
 	return int(min(int64(most), max(l.perSecond/10, 1)))
 }
 
-// wait lets n bytes through. They may run ahead by a tenth of a second, so that
+// wait lets n bytes through. They may be ahead by a tenth of a second, so that
 // late timers do not lower the rate.
 func (l *limiter) wait(ctx context.Context, n int) error {
 	if l.perSecond == 0 {

@@ -9,9 +9,9 @@ import (
 // perFrameBuckets is the length of Flow.PerFrame.
 const perFrameBuckets = 16
 
-// Flow counts what went one way.
+// Flow counts the traffic in one direction.
 type Flow struct {
-	Calls    uint64 // system calls: writes, or reads that brought something
+	Calls    uint64 // system calls: writes, or reads that returned something
 	Frames   uint64 // frames with messages
 	Messages uint64
 	Bytes    uint64 // of whole frames
@@ -20,16 +20,16 @@ type Flow struct {
 	PerFrame [perFrameBuckets]uint64
 }
 
-// PeerStats are the counters of one replica since it is known.
+// PeerStats are the counters of one replica since it became known.
 type PeerStats struct {
 	ID       uint64
-	Address  string // by which it is dialed
+	Address  string // for dialing
 	Up       bool
 	Sent     Flow
 	Received Flow
-	Dropped  uint64 // messages that were not taken: no connection, or a full queue
+	Dropped  uint64 // messages that were not accepted: no connection, or a full queue
 	Connects uint64
-	Failures uint64 // attempts to connect that came to nothing
+	Failures uint64 // attempts to connect that failed
 	// Bytes of snapshots, whether they were completed or not.
 	SnapshotSent, SnapshotReceived uint64
 	Queued                         int    // bytes that wait to be written
@@ -42,7 +42,7 @@ type ClientStats struct {
 	Open     int
 	Sent     Flow
 	Received Flow
-	Dropped  uint64 // messages that were not taken
+	Dropped  uint64 // messages that were not accepted
 	Connects uint64
 }
 
@@ -51,21 +51,21 @@ type Stats struct {
 	Peers   []PeerStats // by id
 	Clients ClientStats
 	Refused map[Code]uint64 // handshakes that this side refused
-	Corrupt uint64          // connections ended for a wrong length, checksum or message
-	Silent  uint64          // connections given up because nothing came or went
+	Corrupt uint64          // connections ended because of a wrong length, checksum or message
+	Silent  uint64          // connections given up because nothing was sent or received
 }
 
-// RTT is the measured round trip of a connection, through both queues: what a
-// message and its answer take at least. Before the first answer to a ping, which
-// is asked for at once, what the handshake took stands for Last and Smoothed, and
+// RTT is the measured round trip of a connection, through both queues: the least time for a
+// message and its answer. Before the first answer to a ping, which is
+// sent at once, Last and Smoothed are the duration of the handshake, and
 // Min is 0.
 type RTT struct {
 	Last     time.Duration
-	Smoothed time.Duration // gives the newest an eighth of the weight
+	Smoothed time.Duration // gives the newest one a weight of an eighth
 	Min      time.Duration
 }
 
-// flow is a Flow under way. Safe for concurrent use.
+// flow is a Flow that is being counted. Safe for concurrent use.
 type flow struct {
 	calls, frames, messages, bytes atomic.Uint64
 	perFrame                       [perFrameBuckets]atomic.Uint64
@@ -93,7 +93,7 @@ type counters struct {
 	failures       atomic.Uint64
 }
 
-// rtt is an RTT under way. One goroutine adds, any reads.
+// rtt is an RTT that is being measured. One goroutine adds, any may read.
 type rtt struct{ last, smoothed, min atomic.Int64 }
 
 func (r *rtt) add(d time.Duration) {
@@ -109,7 +109,7 @@ func (r *rtt) add(d time.Duration) {
 	}
 }
 
-// guess sets what stands there before the first measurement.
+// guess sets the value before the first measurement.
 func (r *rtt) guess(d time.Duration) {
 	r.last.Store(max(int64(d), 1))
 	r.smoothed.Store(max(int64(d), 1))

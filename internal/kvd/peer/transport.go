@@ -22,11 +22,11 @@ var (
 )
 
 // Transport is a replica's side: one listener for replicas and clients, a
-// connection to each replica that is known, and the queues in front of them. All
+// connection to each known replica, and the queues in front of them. All
 // methods are safe for concurrent use.
 //
 // Its goroutines: one accepts, one tends all connections, one for each replica
-// that this side dials, and of each connection a reader and a writer. Close ends
+// that this side dials, and a reader and a writer for each connection. Close ends
 // them and waits.
 type Transport struct {
 	opts     Options
@@ -53,22 +53,22 @@ type Transport struct {
 	refused    map[Code]uint64
 }
 
-// replica is what is known of another replica. Fields that change are guarded by
-// the transport's lock.
+// replica is what is known of another replica. The transport's lock guards fields that
+// change.
 type replica struct {
 	id       uint64
-	member   bool   // among the peers, otherwise let in by AllowPeer
+	member   bool   // among the peers, otherwise admitted by AllowPeer
 	addr     string // by which it is dialed
 	count    counters
 	snapshot struct{ sent, received atomic.Uint64 } // bytes
 	lastErr  string
 	rtt      RTT // of the last connection
 
-	hangUp  context.CancelCauseFunc // ends the goroutine that dials; nil without one
+	hangUp  context.CancelCauseFunc // ends the goroutine that dials; nil if there is none
 	dialing chan struct{}           // closed when that goroutine has ended
 }
 
-// seat is what only one connection may have at a time.
+// seat is something that only one connection may have at a time.
 type seat struct {
 	role role
 	id   uint64
@@ -76,16 +76,16 @@ type seat struct {
 
 // holder is the connection that has a seat.
 type holder struct {
-	address string // of the replica, as it says
+	address string // of the replica, as it reports it
 	end     func(why error)
-	done    chan struct{} // closed when nothing of it runs any more
+	done    chan struct{} // closed when nothing of it is running
 }
 
-// handshakesAtOnce bounds what strangers can occupy.
+// handshakesAtOnce bounds what unauthenticated connections can occupy.
 const handshakesAtOnce = 256
 
-// Open listens and begins to connect to opts.Peers. Handler h is called from now
-// on. The caller closes the Transport.
+// Open listens and begins to connect to opts.Peers. It may call handler h from now
+// on. The caller must close the Transport.
 func Open(opts Options, h Handler) (*Transport, error) {
 	opts = opts.withDefaults()
 	if err := opts.validate(); err != nil {
@@ -120,8 +120,8 @@ func Open(opts Options, h Handler) (*Transport, error) {
 func (t *Transport) Addr() string { return t.ln.Addr().String() }
 
 // Close ends all connections and goroutines, and returns when no handler is
-// running any more. What waits to be written is lost. It must not be called by a
-// handler.
+// running. Queued messages are lost. A handler must not call
+// it.
 func (t *Transport) Close() error {
 	t.mu.Lock()
 	first := !t.closed
@@ -144,9 +144,9 @@ func (t *Transport) Close() error {
 	return err
 }
 
-// SetPeers tells which other replicas there are, and by what address each is
-// reached. Connections to replicas that are not among them end, and so do those
-// that were dialed by another address than now. It does not wait for that, so
+// SetPeers sets the other replicas and their addresses. Connections to replicas that are not
+// among them end, and so do those
+// that were dialed by another address. It does not wait for that, so
 // that a handler may call it.
 func (t *Transport) SetPeers(peers map[uint64]string) {
 	for _, l := range t.setPeers(peers) {
@@ -156,7 +156,7 @@ func (t *Transport) SetPeers(peers map[uint64]string) {
 	}
 }
 
-// setPeers takes note of the peers, and returns the connections with those that
+// setPeers sets the peers, and returns the connections to those that
 // are no longer among them.
 func (t *Transport) setPeers(peers map[uint64]string) (removed []*link) {
 	t.mu.Lock()
@@ -228,18 +228,18 @@ func (t *Transport) start(r *replica) {
 }
 
 // Send queues messages for a replica or client, in order, and does not block. It
-// returns how many of them it took, from the first on, and if not all, why:
+// returns how many of them it accepted, from the first on, and if not all, why:
 // ErrDown, ErrFull or ErrTooLarge. Raft and lease messages that do not fit are
-// dropped and counted instead, because their sender repeats them. Taken means
-// queued: it arrives unless the connection ends first.
+// dropped and counted instead, because their sender repeats them. Accepted means
+// queued: a message arrives unless the connection ends first.
 //
-// A client that does not read its answers is not read from either, so that what
-// waits for it stays bounded by what it asked before; ErrFull for a client means
+// If a client does not read its answers, the transport stops reading from it, so that the
+// number of waiting answers is bounded by what it had asked before; ErrFull for a client means
 // that this was not enough.
 //
-// All that is sent by one call, and all that gathers while the connection is
-// busy writing, goes with one system call: anyone who has several messages for one
-// address sends them together.
+// Everything that one call sends, and everything that gathers while the connection is
+// busy writing, goes with one system call: pass several messages for one
+// address in one call.
 func (t *Transport) Send(to Addr, ms []wire.Message) (int, error) {
 	t.mu.RLock()
 	l := t.links[to]
@@ -261,7 +261,7 @@ func (t *Transport) drop(to Addr, n int) {
 	}
 }
 
-// SetDelay changes Options.Delay, of connections that exist as well.
+// SetDelay changes Options.Delay, also for existing connections.
 func (t *Transport) SetDelay(d time.Duration) error {
 	if err := checkDelay(d); err != nil {
 		return err
@@ -277,14 +277,14 @@ func (t *Transport) SetDelay(d time.Duration) error {
 	return nil
 }
 
-// Delay returns what Options.Delay or the last SetDelay said.
+// Delay returns the present delay: Options.Delay or that of the last SetDelay.
 func (t *Transport) Delay() time.Duration {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return t.delay
 }
 
-// RTT returns the round trip to a replica or client that is connected, and zero
+// RTT returns the round trip to a connected replica or client, and zero
 // otherwise.
 func (t *Transport) RTT(to Addr) RTT {
 	t.mu.RLock()
@@ -295,7 +295,7 @@ func (t *Transport) RTT(to Addr) RTT {
 	return RTT{}
 }
 
-// Disconnect ends the connection with a replica or client, if there is one, and
+// Disconnect ends the connection to a replica or client, if there is one, and
 // does not wait for Down. A replica connects again.
 func (t *Transport) Disconnect(a Addr, why error) {
 	t.mu.RLock()
@@ -331,7 +331,7 @@ func (t *Transport) Stats() Stats {
 	return s
 }
 
-// tend looks after all connections.
+// tend maintains all connections.
 func (t *Transport) tend() {
 	tick := time.NewTicker(t.opts.PingEvery)
 	defer tick.Stop()

@@ -15,23 +15,23 @@ import (
 )
 
 const (
-	// feedChanges is how many changes may wait to be told to watchers; beyond it
-	// they are told that they missed some.
+	// feedChanges is how many changes may wait to be reported to watchers; beyond that,
+	// watchers are told that they missed some.
 	feedChanges = 1 << 17
-	// feedWaiting is how many bytes of them may.
+	// feedWaiting is the same in bytes.
 	feedWaiting = 64 << 20
-	// feedBytes is about how much one event tells.
+	// feedBytes is the approximate size of one event.
 	feedBytes = 1 << 20
-	// missedPause is how often a watcher that does not read is tried again.
+	// missedPause is the pause between two attempts to reach a watcher that does not read.
 	missedPause = 50 * time.Millisecond
 	// maxWatches bounds the watches of one client.
 	maxWatches = 4096
 )
 
-// A feed tells watchers of what was applied here: Redis clients by
-// invalidations, at once, and native clients by events, from a goroutine of its
-// own. What a watcher cannot take is never left out in silence: it is told that
-// it missed changes.
+// A feed reports changes that were applied here to watchers: to Redis clients by
+// invalidations, at once, and to native clients by events, from a goroutine of its
+// own. Changes are never dropped silently: a watcher that cannot take them is told that
+// it missed some.
 type feed struct {
 	front *resp.Server // nil without one
 	send  func(to peer.Addr, ms []wire.Message) error
@@ -40,9 +40,9 @@ type feed struct {
 	hangUp func(to peer.Addr, why error)
 
 	scratch []resp.Change // of the core goroutine
-	cut     string        // of it, too: why this replica tells nobody of changes; "" while it does
+	cut     string        // also: why this replica reports no changes; "" while it does
 
-	watching atomic.Int64 // watches, so that nobody gathers for none
+	watching atomic.Int64 // number of watches, so that nothing is gathered for none
 
 	mu      sync.Mutex // guards what follows
 	pending []feedStep
@@ -53,10 +53,10 @@ type feed struct {
 
 type feedStats struct{ events, changes, missed atomic.Uint64 }
 
-// A feedStep is what the feed's goroutine does next.
+// A feedStep is the next step of the feed's goroutine.
 type feedStep struct {
 	changes []wire.Change
-	last    uint64 // revision up to which changes are told with this step
+	last    uint64 // revision up to which this step reports changes
 	missed  bool   // changes up to last were not gathered
 
 	add  *watch
@@ -70,17 +70,17 @@ type watchID struct {
 	request uint64
 }
 
-// A watch is one client's interest in a span of keys.
+// A watch is one client's watch of a span of keys.
 type watch struct {
 	watchID
 	span   wire.Span
-	missed uint64 // it must be told that it missed changes up to here; 0: nothing
+	missed uint64 // it must be told that it missed changes up to here; 0: none
 }
 
 func newFeed() *feed { return &feed{wake: make(chan struct{}, 1)} }
 
-// drain tells what was applied since the last call. The core goroutine calls it
-// after each turn, before any answer leaves that may show these changes.
+// drain reports what was applied since the last call. The core goroutine calls it
+// after each turn, before any answer is sent that may show these changes.
 func (f *feed) drain(store *state.Store) {
 	changes := store.Changes()
 	if len(changes) == 0 {
@@ -99,7 +99,7 @@ func (f *feed) drain(store *state.Store) {
 	}
 }
 
-// restored tells everybody that anything may have changed.
+// restored tells all watchers that anything may have changed.
 func (f *feed) restored(revision uint64) {
 	if f.front != nil {
 		f.front.ChangedAll()
@@ -127,11 +127,11 @@ func (f *feed) push(s feedStep) {
 		bytes += sizeOfChange(&s.changes[i])
 	}
 	f.mu.Lock()
-	// One step is always taken, however large: the store holds its values anyway.
+	// One step is always accepted, however large: the store holds its values anyway.
 	if full := f.waiting+len(s.changes) > feedChanges || f.waiting > 0 && f.bytes+bytes > feedWaiting; full && len(s.changes) > 0 {
 		s.changes, s.missed, bytes = nil, true, 0
 		if s.add != nil {
-			s.add.missed = s.last // what it was to begin with is lost
+			s.add.missed = s.last // its beginning is lost
 		}
 	}
 	f.waiting += len(s.changes)
@@ -147,7 +147,7 @@ func (f *feed) push(s feedStep) {
 func sizeOfChange(c *wire.Change) int { return len(c.Key) + len(c.Value) + 16 }
 
 // watch begins a watch. The core goroutine calls it: what was applied before is
-// in the store's history, what comes after will be drained.
+// in the store's history, later changes will be drained.
 func (f *feed) watch(store *state.Store, from peer.Addr, m *wire.Message) error {
 	if f.cut != "" {
 		return errCutOff
@@ -171,17 +171,17 @@ func (f *feed) watch(store *state.Store, from peer.Addr, m *wire.Message) error 
 	return nil
 }
 
-// unwatch ends a watch. The core goroutine calls it, as watch, so that none that the
-// client has asked for before begins after it.
+// unwatch ends a watch. The core goroutine calls it, like watch, so that no watch that the
+// client has asked for earlier begins after it.
 func (f *feed) unwatch(from peer.Addr, request uint64) {
 	f.push(feedStep{drop: &watchID{from, request}})
 }
 
-// errCutOff says that no watch begins; the feed's cut is the reason.
+// errCutOff means that no watch begins; the feed's cut is the reason.
 var errCutOff = errors.New("the replica is cut off")
 
 // cutOff ends all watches, and refuses new ones until joined is called. Redis clients are
-// told that they may have missed something. The core goroutine calls it.
+// told that they may have missed changes. The core goroutine calls it.
 func (f *feed) cutOff(why string) {
 	f.cut = why
 	if f.front != nil {
@@ -194,14 +194,14 @@ func (f *feed) cutOff(why string) {
 
 func (f *feed) joined() { f.cut = "" }
 
-// gone forgets a client. The core goroutine calls it, for the same reason.
+// gone removes a client. The core goroutine calls it, for the same reason.
 func (f *feed) gone(from peer.Addr) {
 	if f.watching.Load() > 0 {
 		f.push(feedStep{drop: &watchID{client: from}})
 	}
 }
 
-// run tells native clients until ctx ends.
+// run sends events to native clients until ctx ends.
 func (f *feed) run(ctx context.Context) {
 	t := teller{feed: f, byKey: map[string][]*watch{}, byClient: map[peer.Addr]map[uint64]*watch{}}
 	for {
@@ -284,12 +284,12 @@ func cutOff(request uint64, why string) wire.Message {
 	return wire.Message{Kind: wire.Refused, Request: request, Code: wire.CodeCutOff, Data: []byte(why)}
 }
 
-// single returns the key if the span holds no other.
+// single returns the key if the span contains no other.
 func single(s wire.Span) (string, bool) {
 	return s.From, s.To == s.From+"\x00"
 }
 
-// add begins a watch, and reports false if the client has too many.
+// add begins a watch, and returns false if the client has too many.
 func (t *teller) add(w *watch) bool {
 	if before := t.byClient[w.client][w.request]; before != nil {
 		t.remove(before)
@@ -343,7 +343,7 @@ func without(list []*watch, w *watch) []*watch {
 	return list
 }
 
-// changes tells each watch what concerns it.
+// changes passes changes to the watches that they concern.
 func (t *teller) changes(changes []wire.Change, last uint64) {
 	of := map[*watch][]wire.Change{}
 	for i := range changes {
@@ -362,7 +362,7 @@ func (t *teller) changes(changes []wire.Change, last uint64) {
 	}
 }
 
-// tell sends changes to one watch, or notes that it missed them.
+// tell sends changes to one watch, or records that it missed them.
 func (t *teller) tell(w *watch, changes []wire.Change, last uint64) {
 	if w.missed != 0 {
 		w.missed = max(w.missed, last)
@@ -385,8 +385,8 @@ func (t *teller) tell(w *watch, changes []wire.Change, last uint64) {
 	}
 }
 
-// confirm tells a watch up to where it knows everything, so that it can go on
-// from there elsewhere though nothing has changed.
+// confirm tells a watch up to which revision it knows everything, so that it can continue
+// from there elsewhere even if nothing has changed.
 func (t *teller) confirm(w *watch, last uint64) {
 	if w.missed == 0 && t.send(w.client, []wire.Message{{Kind: wire.WatchEvent, Request: w.request, Revision: last}}) != nil {
 		t.miss(w, last)
@@ -401,7 +401,7 @@ func (t *teller) miss(w *watch, last uint64) {
 	w.missed = max(w.missed, last)
 }
 
-// apologise tells those who missed changes that they did, once they read again.
+// apologise tells watchers that they missed changes, once they read again.
 func (t *teller) apologise() {
 	if t.late == 0 {
 		return

@@ -14,35 +14,35 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
-// peers is this replica's end of the connections to others, and to native
-// clients: it sorts what arrives by whom it is for.
+// peers is this replica's end of the connections to other replicas, and to native
+// clients: it passes what arrives to its recipients.
 type peers struct {
 	*Replica
 	transport *peer.Transport
 
 	// Of the core goroutine.
 	known   map[uint64]string // the addresses that the transport has
-	first   map[uint64]string // those that this replica was started with
+	first   map[uint64]string // the addresses that this replica was started with
 	asked   int               // ticks without a leader
 	seen    map[uint64]bool   // replicas that were members since the start
 	leaving map[uint64]int    // ticks until a replica that was removed is disconnected
 
-	untilNote int // ticks since acked was noted
+	untilNote int // ticks since acked was recorded
 
 	mu      sync.Mutex      // guards what follows
-	linked  map[uint64]bool // replicas that are connected
+	linked  map[uint64]bool // connected replicas
 	refused map[uint64]bool // those of them that must stop
 	clients map[peer.Addr]struct{}
-	told    map[uint64]string   // members that others have told of, while no leader is known
-	lives   map[uint64][16]byte // without a disk: the process in which a replica was met first
-	logs    map[uint64][8]byte  // of the replicas that are connected, where they tell it
-	meeting map[uint64]bool     // those of which the log is being noted
-	meets   sync.WaitGroup      // who notes them
+	told    map[uint64]string   // members that others have reported, while no leader is known
+	lives   map[uint64][16]byte // without a disk: the process in which a replica was first met
+	logs    map[uint64][8]byte  // of connected replicas, if they report it
+	meeting map[uint64]bool     // those whose log is being recorded
+	meets   sync.WaitGroup      // goroutines that record them
 	acked   map[uint64]uint64   // committed entries that a replica is known to have had on its disk
-	noted   map[uint64]uint64   // acked, as it is on this replica's own disk
+	noted   map[uint64]uint64   // acked, as recorded on this replica's disk
 	noting  bool
-	group   group                // that this replica belongs to
-	groups  map[uint64]toldGroup // that those say they belong to that are connected
+	group   group                // of this replica
+	groups  map[uint64]toldGroup // as connected replicas report it
 }
 
 func newPeers(r *Replica) *peers {
@@ -76,14 +76,14 @@ func (p *peers) options() peer.Options {
 	return o
 }
 
-// position is the last durable one of the log.
+// position is the last durable position of the log.
 func (p *peers) position() (term, index uint64) {
 	at := p.disk.last.Load()
 	return at.term, at.index
 }
 
-// allow refuses replicas that are no members, as far as this one can know. It has
-// proven the secret, or has a certificate, where they are demanded.
+// allow refuses replicas that are not members, as far as this one can know. The replica has
+// proven the secret, or has a certificate, if they are demanded.
 func (p *peers) allow(who peer.Remote, known bool) error {
 	if err := p.sameGroup(who); err != nil {
 		return err
@@ -95,17 +95,17 @@ func (p *peers) allow(who peer.Remote, known bool) error {
 	case slices.Contains(s.Left, who.ID):
 		return fmt.Errorf("replica %d was removed from the cluster; its number is never used again", who.ID)
 	case len(s.Members) == 0:
-		return nil // this one waits to be added: the leader of now tells it who the members are
+		return nil // this one waits to be added: the present leader will tell it the members
 	case who.Term > s.Term || who.Index > s.Last:
-		return nil // its log is further: it may have been added since this one was last heard of
+		return nil // its log is further: it may have been added since this one last heard of the cluster
 	}
 	return fmt.Errorf("replica %d is not a member of this cluster (weir kv member add)", who.ID)
 }
 
-// forgot is what is wrong with a replica whose disk is older than what it
-// acknowledged. What a replica has acknowledged is known to those that have led
-// since. Without disks that is not asked: a replica that was met in another process
-// has lost what it knew and whom it voted for, whatever it was.
+// forgot returns what is wrong with a replica whose disk is older than what it
+// acknowledged. The replicas that have led since know what it had
+// acknowledged. Without disks the position does not matter: a replica that was met in another
+// process has lost everything that it knew, including its votes.
 func (p *peers) forgot(who peer.Remote) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -149,7 +149,7 @@ func (e *ForgotError) Error() string {
 		"see docs/kv-operating.md, Directories are put back from copies", e.Replica, e.Had, e.Has)
 }
 
-// refuse tells a replica that it must stop, and listens to it no more.
+// refuse tells a replica that it must stop, and ignores its messages from then on.
 func (p *peers) refuse(from peer.Addr, why error) {
 	p.mu.Lock()
 	p.refused[uint64(from)] = true
@@ -161,7 +161,7 @@ func (p *peers) refuse(from peer.Addr, why error) {
 	}
 }
 
-// hangUp disconnects a replica, and listens to it no more until it connects again.
+// hangUp disconnects a replica, and ignores its messages until it connects again.
 func (p *peers) hangUp(from peer.Addr, why error) {
 	p.mu.Lock()
 	p.refused[uint64(from)] = true
@@ -176,23 +176,23 @@ func (p *peers) deaf(id uint64) bool {
 	return p.refused[id]
 }
 
-// acknowledged notes what a replica has on its disk.
+// acknowledged records what a replica has on its disk.
 func (p *peers) acknowledged(id, index uint64) {
 	p.mu.Lock()
 	p.acked[id] = max(p.acked[id], index)
 	p.mu.Unlock()
 }
 
-// farewellTicks is how long the connection to a replica that was removed stays,
-// so that it hears of it: the engine tells it nothing any more.
+// farewellTicks is how long the connection to a removed replica stays open,
+// so that it learns of that: the engine sends it nothing any more.
 const farewellTicks = 100
 
-// askEvery is after how many ticks a replica that knows no leader asks those that it
-// is connected to who the members are.
+// askEvery is the number of ticks after which a replica that knows no leader asks the connected
+// replicas who the members are.
 const askEvery = 25
 
-// whoLeads asks the replicas that are connected who the members are, while this one
-// does not know who leads: it waits to be added and was told of some members only, or
+// whoLeads asks the connected replicas who the members are, while this one
+// knows no leader: it waits to be added and knows only some members, or
 // was away while they changed. The core goroutine calls it at each tick.
 func (p *peers) whoLeads(s *Status) {
 	if s.Leader != 0 && len(s.Members) > 0 {
@@ -211,11 +211,11 @@ func (p *peers) whoLeads(s *Status) {
 	}
 }
 
-// askedForMembers marks the answers to what whoLeads asks. Requests of Redis clients
+// askedForMembers marks the answers to whoLeads' questions. Requests of Redis clients
 // have smaller numbers.
 const askedForMembers = 1<<64 - 1
 
-// learn takes note of members, and their addresses, that another one has told.
+// learn records members, and their addresses, that another replica has reported.
 func (p *peers) learn(list []consensus.Member) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -233,8 +233,8 @@ func (p *peers) learn(list []consensus.Member) {
 	}
 }
 
-// members tells the transport who belongs to the cluster, and those who do not
-// any more that they do not. The core goroutine calls it at each tick.
+// members tells the transport who belongs to the cluster, and tells removed replicas that they
+// no longer do. The core goroutine calls it at each tick.
 func (p *peers) members(s *Status) {
 	now := make(map[uint64]string, len(s.Members))
 	for _, m := range s.Members {
@@ -256,7 +256,7 @@ func (p *peers) members(s *Status) {
 		if _, still := now[id]; still {
 			continue
 		}
-		if slices.Contains(s.Leaves, id) { // not before the change has ended: that takes its vote
+		if slices.Contains(s.Leaves, id) { // not before the change has ended, which needs its vote
 			now[id], p.seen[id] = addr, true
 			continue
 		}
@@ -281,8 +281,8 @@ func (p *peers) members(s *Status) {
 	p.mu.Unlock()
 }
 
-// send sends messages of the core. What a replica does not get is repeated by
-// the core, or by the client that waits for it. A client that cannot get its
+// send sends messages of the core. Messages to a replica that are lost are repeated by
+// the core, or by the client that waits. A client that cannot get its
 // answers is disconnected: it asks again elsewhere.
 func (p *peers) send(to peer.Addr, ms []wire.Message) {
 	if err := p.trySend(to, ms); err != nil && to.Client() {
@@ -351,7 +351,7 @@ func (p *peers) Up(from peer.Addr, who peer.Remote) {
 	p.greet(from)
 }
 
-// greet tells a new client which view is open, so that it knows whom to ask.
+// greet tells a new client the open view, so that it knows which replica to ask.
 func (p *peers) greet(to peer.Addr) {
 	p.inbox.call(func(consensus.Clock) { p.send(to, []wire.Message{p.core.View()}) })
 }
@@ -380,10 +380,10 @@ func (p *peers) Down(from peer.Addr, why error) {
 	p.cfg.Log.Debug("client disconnected", "client", from.String(), "reason", why.Error())
 }
 
-// Receive implements peer.Handler. Requests and the words of replicas among
-// each other go to the core; what answers a request that this replica's gateway
-// has sent comes from a replica and goes to the gateway. What both must hear
-// goes to both.
+// Receive implements peer.Handler. Requests and messages among replicas
+// go to the core; answers to requests of this replica's gateway
+// come from a replica and go to the gateway. Some messages
+// go to both.
 func (p *peers) Receive(from peer.Addr, ms []wire.Message) {
 	if from.Client() {
 		if ms = p.requests(from, ms); len(ms) > 0 {
@@ -428,7 +428,7 @@ func (p *peers) Receive(from peer.Addr, ms []wire.Message) {
 	p.gateway.receive(uint64(from), gate)
 }
 
-// membership answers a replica that asks who the members are, or takes the answer.
+// membership answers a replica that asks who the members are, or processes the answer.
 func (p *peers) membership(from peer.Addr, m *wire.Message) {
 	if m.Kind == wire.Inspect {
 		p.inspect(from, m.Request)
@@ -451,7 +451,7 @@ func (p *peers) mustStop(from peer.Addr, m *wire.Message) {
 	p.inbox.call(func(consensus.Clock) { p.broken = err })
 }
 
-// forGateway tells which messages of a replica may be answers to the gateway.
+// forGateway reports whether messages of this kind may be answers for the gateway.
 func forGateway(k wire.Kind) bool {
 	switch k {
 	case wire.Done, wire.Spec, wire.Vote, wire.WeakDone, wire.ReadDone, wire.Redirect, wire.Refused, wire.NewView:
@@ -460,14 +460,14 @@ func forGateway(k wire.Kind) bool {
 	return false
 }
 
-// forCore tells which messages of a replica the core must hear: all but plain
+// forCore reports whether the core needs messages of this kind from a replica: all but plain
 // answers. A refusal may be of a weak write that the core has forwarded.
 func forCore(k wire.Kind) bool {
 	return !forGateway(k) || k == wire.NewView || k == wire.Refused
 }
 
-// requests takes out of a client's messages what is not for the core: watches,
-// and everything that only replicas may say.
+// requests removes from a client's messages what is not for the core: watches,
+// and everything that only replicas may send.
 func (p *peers) requests(from peer.Addr, ms []wire.Message) []wire.Message {
 	kept := ms[:0]
 	for i := range ms {
@@ -475,7 +475,7 @@ func (p *peers) requests(from peer.Addr, ms []wire.Message) []wire.Message {
 		case wire.Strong, wire.Record, wire.Weak, wire.Read, wire.WeakRead, wire.Register, wire.Stable, wire.Configure:
 			kept = append(kept, *m)
 		case wire.Watch:
-			ask := *m // m itself may be written over
+			ask := *m // m itself may be overwritten
 			p.inbox.call(func(consensus.Clock) { p.watch(from, &ask) })
 		case wire.Unwatch:
 			request := m.Request
@@ -503,7 +503,7 @@ func (p *peers) watch(from peer.Addr, m *wire.Message) {
 	}
 }
 
-// inspect tells a client what this replica knows of itself.
+// inspect sends a client this replica's report.
 func (p *peers) inspect(from peer.Addr, request uint64) {
 	state, err := json.Marshal(p.Status())
 	if err != nil {
@@ -518,7 +518,7 @@ func (p *peers) ReceiveSnapshot(from uint64, meta []byte, size int64) (peer.Snap
 	return p.snapshots.receive(from, meta, size)
 }
 
-// gated holds connections back until the replica is whole.
+// gated makes connections wait until the replica is complete.
 type gated struct {
 	*peers
 	open <-chan struct{}
