@@ -7,7 +7,7 @@ import (
 	"github.com/weirdb/weir/internal/proxy/sqlscan/lexicon"
 )
 
-// verbEffects are the effects that a command has whatever its arguments are.
+// verbEffects are the effects of a command with any arguments.
 var verbEffects = [verbCount]Effect{
 	VerbInsert: EffWrites, VerbUpdate: EffWrites, VerbDelete: EffWrites, VerbMerge: EffWrites,
 	VerbBegin: EffTx, VerbCommit: EffTx, VerbRollback: EffTx, VerbSavepoint: EffTx,
@@ -81,8 +81,8 @@ func verbOf(kw keyword) Verb {
 	return VerbOther
 }
 
-// statement takes one statement into account; tok is its first token at the
-// call and its end afterwards.
+// statement reads one statement; tok is its first token at the call, and its end
+// afterwards.
 func (s *scanner) statement() {
 	for s.Expect && !s.done() {
 		s.next()
@@ -202,8 +202,8 @@ func (s *scanner) show() {
 	s.effects |= EffSessionRead
 }
 
-// copyCommand handles both forms of COPY. What follows a table's name in
-// parentheses are columns and options; functions stand in WHERE only.
+// copyCommand handles both forms of COPY. Parentheses after a table's
+// name hold columns or options; functions occur only in WHERE.
 func (s *scanner) copyCommand() {
 	s.calls = false
 	s.next()
@@ -267,7 +267,7 @@ func (s *scanner) explain() {
 	s.inner(VerbExplain)
 }
 
-// inner handles the statement that begins at tok inside of another one.
+// inner handles the statement that begins at tok within another one.
 func (s *scanner) inner(outer Verb) {
 	for s.tok.kind == '(' {
 		s.next()
@@ -323,8 +323,8 @@ func (s *scanner) deallocate() {
 }
 
 // definition handles the commands of VerbDDL. Names before "(" are tables,
-// types and indexes; functions run only in the query of CREATE TABLE AS and its
-// kin, which AS announces.
+// types and indexes; functions run only in the query of CREATE TABLE AS and
+// the like, which follows AS.
 func (s *scanner) definition() {
 	s.calls = false
 	switch s.tok.kw {
@@ -402,7 +402,7 @@ func (s *scanner) setCommand() {
 	s.set = c
 }
 
-// special handles SET TIME ZONE and its like; second is the second word of the
+// special handles SET TIME ZONE and the like; second is the second word of the
 // name. A word that turns out to be the name of a setting is handed to generic.
 func (s *scanner) special(c *SetClause, name string, second keyword) {
 	first := s.tok
@@ -443,7 +443,7 @@ func (s *scanner) generic(c *SetClause) {
 func (s *scanner) rest(c *SetClause, first string) {
 	c.Name = s.dotted(first)
 	if !s.is(kwTo) && (s.tok.kind != tokOp || s.text(s.tok) != "=") {
-		s.effects |= EffSetUnknown // FROM CURRENT, or no sentence at all
+		s.effects |= EffSetUnknown // FROM CURRENT, or a syntax error
 		return
 	}
 	s.next()
@@ -488,7 +488,7 @@ func (s *scanner) value(c *SetClause) {
 	s.effects |= settingEffects(c.Name)
 }
 
-// settingEffects returns what SET or RESET of a setting is, beyond its syntax.
+// settingEffects returns the effects of SET or RESET that depend on the setting.
 func settingEffects(name string) Effect {
 	switch name {
 	case "role", "session_authorization":

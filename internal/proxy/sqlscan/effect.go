@@ -2,15 +2,15 @@ package sqlscan
 
 import "github.com/weirdb/weir/internal/proxy/sqlscan/lexicon"
 
-// Effect is a set of things that a statement may do to its session, or needs
-// of it. A set bit means "may", a clear bit means "does not, as far as the text
-// tells": what views, triggers, rules, column defaults, casts, operators and
-// the functional notation row.f do behind the text is invisible here.
+// Effect is a set of things that a statement may do to its session or depend on in
+// it. A set bit means "may", a clear bit means "does not, as far as the text
+// shows": the text does not show what views, triggers, rules, column defaults, casts,
+// operators and the functional notation row.f do.
 type Effect uint64
 
 // The effects.
 const (
-	// EffTx: begins, ends or shapes a transaction (BEGIN, COMMIT, SAVEPOINT,
+	// EffTx: begins, ends or configures a transaction (BEGIN, COMMIT, SAVEPOINT,
 	// SET TRANSACTION, SET CONSTRAINTS, ...).
 	EffTx Effect = 1 << iota
 	// EffSet: SET or RESET that can be replayed; Statement.Set and Sets have the details.
@@ -24,11 +24,11 @@ const (
 	EffRole
 	// EffSetConfig: calls set_config and its third argument is not the word true.
 	EffSetConfig
-	// EffTemp: makes or names a temporary object.
+	// EffTemp: creates or names a temporary object.
 	EffTemp
 	// EffListen: LISTEN.
 	EffListen
-	// EffAdvisory: takes an advisory lock that the session holds.
+	// EffAdvisory: takes a session-level advisory lock.
 	EffAdvisory
 	// EffHold: DECLARE ... WITH HOLD.
 	EffHold
@@ -58,7 +58,7 @@ const (
 	// EffCopy: COPY.
 	EffCopy
 	// EffRelease: may end session state (DROP, pg_advisory_unlock, UNLISTEN,
-	// CLOSE, DEALLOCATE, DISCARD, RESET): the moment to look again.
+	// CLOSE, DEALLOCATE, DISCARD, RESET): the caller should check what is left.
 	EffRelease
 	// EffDiscardAll: DISCARD ALL.
 	EffDiscardAll
@@ -71,29 +71,29 @@ const (
 	EffMulti
 	// EffWeirShow: SHOW WEIR STATUS.
 	EffWeirShow
-	// EffBackslash: a plain string literal holds a backslash, so the text was
-	// read rightly only if standard_conforming_strings is on. See Conform.
+	// EffBackslash: a plain string literal has a backslash, so the text was
+	// read correctly only if standard_conforming_strings is on. See Conform.
 	EffBackslash
 	// EffUnknown: the text could not be read to its end (an unterminated
 	// literal, parentheses deeper than 64) or begins with no known command.
 	// Every other effect may be missing.
 	EffUnknown
 	// EffEncoding: the text was not read, because of its encoding. Scan does not
-	// set it: it is for who knows the encoding.
+	// set it: callers that know the encoding do.
 	EffEncoding
 	// EffRoutine: calls a routine that is known to leave the session as it is, but
-	// may write, wait or take long. Scan never sets it: only who knows the
-	// catalogue can.
+	// may write, wait or take long. Scan never sets it: that takes the
+	// catalogue.
 	EffRoutine
-	// EffTouch: changes settings whose names are known, and whose values the server
-	// can be asked for. Scan never sets it.
+	// EffTouch: changes settings whose names are known and whose values can be read from
+	// the server. Scan never sets it.
 	EffTouch
 	// EffBackup: puts the session into backup mode. Scan never sets it.
 	EffBackup
-	// EffLiterals: changes settings by which literals are read, by name, be it until its
-	// transaction ends. Scan never sets it.
+	// EffLiterals: changes, by name, settings that decide how literals are read, even if only
+	// until the transaction ends. Scan never sets it.
 	EffLiterals
-	// EffPath: changes search_path likewise.
+	// EffPath: the same for search_path.
 	EffPath
 
 	effectEnd
@@ -110,8 +110,7 @@ var effectNames = [...]string{
 // Has reports whether e and set have an effect in common.
 func (e Effect) Has(set Effect) bool { return e&set != 0 }
 
-// String lists the names of the set's members, joined by "|"; "none" for the
-// empty set.
+// String returns the names of the set's members, joined by "|", or "none".
 func (e Effect) String() string {
 	return lexicon.SetNames(uint64(e), effectNames[:])
 }

@@ -4,8 +4,8 @@ import "github.com/weirdb/weir/internal/proxy/sqlscan/lexicon"
 
 // Fingerprint returns the 64-bit FNV-1a hash of what Normalize returns uncut,
 // so texts that differ only in literals, lengths of lists, white space, comments
-// and the case of words share it. Other texts may share it by chance or
-// by a client's intent: it is for statistics, never for deciding what runs.
+// and the case of words share it. Others may share it by chance, or because
+// a client makes them so: use it for statistics, never to decide what runs.
 func Fingerprint(sql string) uint64 { return fingerprint(lexer{sql: sql}) }
 
 func fingerprint(lex lexer) uint64 {
@@ -37,7 +37,7 @@ type normalizer struct {
 
 	depth     int
 	rowsDepth int  // depth of the last VALUES list, plus 1; 0 for none
-	open      bool // a row was not closed; no further one is looked for
+	open      bool // a row was not closed; do not look for another
 	words     int  // of the statement so far
 	set       bool // the statement is SET
 }
@@ -58,7 +58,7 @@ func (n *normalizer) run() {
 	}
 }
 
-// token writes one token, and may swallow those that follow it.
+// token writes one token, and may skip those that follow it.
 func (n *normalizer) token(t token) {
 	if n.words++; n.words == 1 {
 		n.set = t.kw == kwSet
@@ -104,7 +104,7 @@ func (n *normalizer) token(t token) {
 	n.put(t, n.lex.sql[t.start:t.end])
 }
 
-// value swallows the rest of a statement, which is a value.
+// value skips the rest of a statement, which is a value.
 func (n *normalizer) value() {
 	for {
 		ahead := n.lex
@@ -133,7 +133,7 @@ func (n *normalizer) isSign(t token) bool {
 	return ahead.next().kind == tokNumber
 }
 
-// constants swallows the rest of a list if it has nothing but constants, their
+// constants skips the rest of a list if it has nothing but constants, their
 // signs and casts to simple types up to the closing bracket.
 func (n *normalizer) constants(closing tokenKind) bool {
 	ahead := n.lex
@@ -163,7 +163,7 @@ func (n *normalizer) constants(closing tokenKind) bool {
 	}
 }
 
-// row swallows a further row of VALUES after its comma.
+// row skips a further row of VALUES after its comma.
 func (n *normalizer) row() bool {
 	ahead := n.lex
 	if ahead.next().kind != '(' {
@@ -184,7 +184,7 @@ func (n *normalizer) row() bool {
 	return true
 }
 
-// put writes text, which stands for t, with a space in front if one belongs there.
+// put writes text in place of t, after a space if one belongs there.
 func (n *normalizer) put(t token, text string) {
 	if !n.out.Empty() && spaced(n.prev, t) {
 		n.out.Write(" ")

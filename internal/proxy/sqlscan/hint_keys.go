@@ -3,9 +3,9 @@ package sqlscan
 // A HintKey describes a hint, for the reference.
 type HintKey struct {
 	Key string
-	// Values are those that it takes, each with what it does. "N" stands for a number.
+	// Values are the values that it takes. "N" stands for a number.
 	Values []HintValue
-	// Effect tells what it is for. Empty: it is read, and has no effect yet.
+	// Effect says what the hint does. If empty, the hint is parsed and has no effect yet.
 	Effect string
 }
 

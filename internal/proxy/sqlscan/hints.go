@@ -17,21 +17,20 @@ import (
 // in front of the first token of the text, of either form, in any order. A
 // comment is read for hints if every word of it is a hint, or if it starts with
 // one of the keys and a colon; in the latter case the words that are no hints
-// are reported in Bad. Any other comment is prose and is left alone:
-// "/* batch job nightly */" asks for nothing.
+// are reported in Bad. Any other comment is prose:
+// "/* batch job nightly */" is no hint.
 //
 // A comment may also have the form of SQLCommenter, key='value',key2='v2', with
 // URL-encoded values; such a block comment counts at the end of the text
 // too. Keys that are not weir's (application, route, ...) are passed over.
 //
-// Of several values for a key the first that can be used counts.
+// Of several values for a key, the first valid one counts.
 //
-// A traceparent that is none, or that goes
-// nowhere because no collector is configured, is not reported: the libraries that
-// write it do not address weir.
+// A traceparent that is malformed, or unused because no collector is configured, is not
+// reported: the libraries that write it do not do so for weir.
 
-// maxWindow bounds batch:N. A client that waits longer for company than a second
-// is mistaken about the unit.
+// maxWindow bounds batch:N. A client that asks for more than a second has probably
+// mistaken the unit.
 const maxWindow = time.Second
 
 // maxTTL bounds ttl:N at one year.

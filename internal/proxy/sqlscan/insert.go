@@ -8,16 +8,16 @@ import (
 	"github.com/weirdb/weir/internal/proxy/sqlscan/lexicon"
 )
 
-// InsertShape is an INSERT of one row of VALUES, cut where further rows may be put.
+// InsertShape is an INSERT of one row of VALUES, split where further rows may be added.
 type InsertShape struct {
 	lexicon.Shape
 	Table      string     // as written, qualified or not
 	ColumnList string     // the columns as written, from "(" to ")"; "" without a list
-	Params     []ParamRef // parameters in Tuple in order of their place
+	Params     []ParamRef // parameters in Tuple, in their order in the text
 	MaxParam   int        // the highest n of $n in Tuple; 0 without parameters
 }
 
-// ParamRef is the place of one $n: Tuple[Start:End] == "$N".
+// ParamRef is the position of one $n: Tuple[Start:End] == "$N".
 type ParamRef struct {
 	Start, End int
 	N          int
@@ -30,7 +30,7 @@ const maxParams = 65535
 // statement: each row draws its own values from sequences.
 const insertEffects = EffWrites | EffSequence | EffBackslash
 
-// Insert takes apart an INSERT that may share a multi-row statement with others.
+// Insert splits an INSERT that may share a multi-row statement with others.
 // It is one statement of the form
 //
 //	INSERT INTO table [AS alias] [(columns)] [OVERRIDING {USER|SYSTEM} VALUE]
@@ -40,9 +40,9 @@ const insertEffects = EffWrites | EffSequence | EffBackslash
 // known to be harmless; parameters stand within the row only. Comments may stand
 // anywhere; those around the statement and in front of the row are dropped.
 //
-// The text does not tell what belongs to the table (statement triggers, rules, views); the
-// caller must know. In a session with standard_conforming_strings=off the result is void if Scan
-// finds EffBackslash.
+// The text does not show what belongs to the table (statement triggers, rules, views); the
+// caller must know. In a session with standard_conforming_strings=off the result is invalid if
+// Scan finds EffBackslash.
 func Insert(sql string) (InsertShape, bool) { return insert(lexer{sql: sql}) }
 
 func insert(lex lexer) (InsertShape, bool) {
@@ -100,8 +100,8 @@ func (s *scanner) insert(shape *InsertShape) bool {
 	return s.tok.kind == tokEOF && s.Depth == 0 && !s.lex.broken && s.effects&^insertEffects == 0
 }
 
-// insertTarget reads the table, its alias and the list of columns. Subscripts
-// and fields in that list are refused; they are rare, and no loss.
+// insertTarget reads the table, its alias and the list of columns. It refuses
+// subscripts and fields in that list, which are rare.
 func (s *scanner) insertTarget(shape *InsertShape) bool {
 	start := s.tok.start
 	for {
@@ -142,7 +142,7 @@ func (s *scanner) insertTarget(shape *InsertShape) bool {
 	}
 }
 
-// insertRow reads the row; tok is behind it afterwards.
+// insertRow reads the row; tok is then the token after it.
 func (s *scanner) insertRow(shape *InsertShape) bool {
 	if s.tok.kind != '(' {
 		return false
@@ -189,8 +189,8 @@ func (s *scanner) insertRow(shape *InsertShape) bool {
 	return true
 }
 
-// Columns returns the names of ColumnList as the catalogue has them. It reports false for
-// names of which it cannot tell: such with escapes, or without quotes and not of ASCII.
+// Columns returns the names of ColumnList as the catalogue has them. It reports false if
+// it cannot know one: a name with escapes, or an unquoted one with non-ASCII letters.
 func (s InsertShape) Columns() (names []string, ok bool) {
 	l := lexer{sql: s.ColumnList}
 	for t := l.next(); t.kind != tokEOF; t = l.next() {
@@ -221,8 +221,8 @@ func paramNumber(text string) (int, bool) {
 	return n, err == nil && n <= maxParams
 }
 
-// AppendTuple appends Tuple with every parameter $n renumbered to $(base+n). All
-// else, literals and comments too, is copied as it is.
+// AppendTuple appends Tuple with every parameter $n renumbered to $(base+n). It copies
+// all else, including literals and comments, unchanged.
 func (s InsertShape) AppendTuple(dst []byte, base int) []byte {
 	from := 0
 	for _, p := range s.Params {
@@ -233,8 +233,8 @@ func (s InsertShape) AppendTuple(dst []byte, base int) []byte {
 	return append(dst, s.Tuple[from:]...)
 }
 
-// ShapeKey hashes what inserts that may share one statement have in common. Equal keys
-// are a strong hint only: Compatible decides.
+// ShapeKey returns a hash of what inserts that may share one statement have in common.
+// Equal keys are not enough: Compatible decides.
 func (s InsertShape) ShapeKey() uint64 { return s.Key(len(s.Params) > 0) }
 
 // Compatible reports whether s and o may share one multi-row statement.

@@ -28,7 +28,7 @@ type token struct {
 	start, end int
 }
 
-// lexer cuts a text into tokens by the rules of PostgreSQL's scan.l with
+// lexer splits a text into tokens by the rules of PostgreSQL's scan.l with
 // standard_conforming_strings=on. It never fails: bytes that the server would
 // refuse become operators, an unterminated token reaches to the end and sets
 // broken.
@@ -40,14 +40,14 @@ type lexer struct {
 	// -1 if there is none.
 	comment int
 	// signsEnd is the end of a run of + and - that an operator gave back: up
-	// to there each byte is an operator, and need not be looked ahead again.
+	// to there each byte is an operator, without another look ahead.
 	signsEnd  int
 	escapes   bool // standard_conforming_strings is off: see Conform
 	backslash bool // a plain literal held a backslash
-	broken    bool // an unterminated token was met
+	broken    bool // there was an unterminated token
 }
 
-// next returns the next token; tokEOF, again and again, at the end.
+// next returns the next token; at the end always tokEOF.
 func (l *lexer) next() token {
 	if l.cut != nil {
 		return l.nextCut()
@@ -232,7 +232,7 @@ func (l *lexer) literal(open int, escapes bool) {
 	l.pos, l.broken = len(l.sql), true
 }
 
-// continuation returns the place of the quote that continues a literal which
+// continuation returns the position of the quote that continues a literal which
 // ended before i, or -1. Between them may be white space and "--" comments but
 // must be a newline.
 func continuation(sql string, i int) int {

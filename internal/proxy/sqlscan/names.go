@@ -7,23 +7,22 @@ import (
 	"github.com/weirdb/weir/internal/proxy/sqlscan/lexicon"
 )
 
-// This file reads of a text the names that stand in it, for those who know from
-// the server's catalogue what the objects of these names do.
+// This file finds the names in a text, for callers that know from the server's catalogue
+// what the objects of these names do.
 
 // A Reading says how far the names of a text could be read.
 type Reading struct {
-	// Foreign: a name holds bytes above 127. What letters they are depends on the
+	// Foreign: a name holds bytes above 127. Which letters they are depends on the
 	// session's encoding.
 	Foreign bool
-	// Unreadable: a name is written with Unicode escapes, or the text has no end.
+	// Unreadable: a name is written with Unicode escapes, or a token of the text is unterminated.
 	Unreadable bool
 }
 
 // Names looks up every identifier of a text, with or without quotes, in table,
 // whose keys are names as the server stores them, and calls hit for those that
-// are there; a name that occurs twice is hit twice. It errs towards more: words
-// that are keywords in their place count, too, unless they are reserved. It
-// allocates nothing.
+// are there; a name that occurs twice is hit twice. It may hit too
+// many: keywords count, too, unless they are reserved. It allocates nothing.
 func Names[V any](sql string, table map[string]V, hit func(name string, v V)) Reading {
 	return names(lexer{sql: sql}, table, hit)
 }
@@ -71,7 +70,7 @@ func EachName(sql string, hit func(name []byte)) (r Reading) {
 
 const maxName = 63 // NAMEDATALEN - 1
 
-// name has in buf an identifier as the server stores it, and returns its length; 0
+// name writes an identifier to buf as the server stores it, and returns its length; 0
 // if it cannot be read.
 func (r *Reading) name(sql string, t token, buf *[maxName]byte) (n int) {
 	if t.kind == tokWord {
@@ -112,14 +111,13 @@ type Touched struct {
 	Local bool   // until the transaction ends
 }
 
-// Custom reports whether the name of a setting is one that a session may make
-// up: one in two parts. It has such a setting until it ends, and so a session in
-// which the setting was never heard of cannot be told from one where it is
-// empty only until somebody looks.
+// Custom reports whether the name of a setting is one that a session may invent: one in
+// two parts. Once it has been set, it exists, if only as an empty value, until the session
+// ends; a session in which it was never set answers differently when asked for it.
 func Custom(name string) bool { return strings.Contains(name, ".") }
 
 // Settings returns the settings that the calls of set_config in a text name. all
-// is false if one of them names it in any other way than by a plain literal.
+// is false if one of them names it other than by a plain literal.
 func Settings(sql string) (names []Touched, all bool) { return settings(lexer{sql: sql}) }
 
 func settings(lex lexer) (names []Touched, all bool) {
@@ -165,9 +163,9 @@ func firstLiteral(lex lexer) (string, bool) {
 	return lexicon.Lower(name), name != ""
 }
 
-// HarmlessFunction reports whether the text scanner takes every function of
-// pg_catalog with this name for one that does nothing to a session; otherwise it
-// returns what is known that it does, EffUnknownFunc if nothing is.
+// HarmlessFunction reports whether the scanner assumes that no function of pg_catalog
+// with this name does anything to a session. If not, it returns the known effects, or
+// EffUnknownFunc if none are known.
 func HarmlessFunction(name string) (Effect, bool) {
 	if name == "set_config" {
 		return EffSetConfig, false
@@ -176,8 +174,8 @@ func HarmlessFunction(name string) (Effect, bool) {
 	return e, e == 0
 }
 
-// SettingEffects returns what a change of a setting, by SET or set_config, is: EffSet
-// where the server can be asked for its value and it can be set again.
+// SettingEffects returns the effects of changing a setting by SET or set_config: EffSet
+// if its value can be read from the server and set again.
 func SettingEffects(name string) Effect { return settingEffects(name) }
 
 // A Routine is what the body of a function or procedure may do.
@@ -186,8 +184,8 @@ type Routine struct {
 	Touches []Touched // settings that it changes by name
 }
 
-// RoutineSQL reads the body of a function in SQL, given as text. Functions that
-// it calls, which are among its names, are not accounted for.
+// RoutineSQL reads the body of a function in SQL, given as text. It does not
+// include the effects of functions that the body calls, which are among its names.
 func RoutineSQL(body string) (r Routine) {
 	info := Scan(body)
 	r.Effects = info.Effects &^ (EffUnknownFunc | EffMulti | EffBackslash | EffSetConfig | EffSet | EffSetUnknown)
@@ -201,8 +199,8 @@ func RoutinePLpgSQL(body string) (r Routine) {
 	return r
 }
 
-// routineWords are the words that do something to a session wherever they stand
-// in a routine; where one is the name of something, it is the safe mistake.
+// routineWord returns the effects of a word that does something to a session wherever it
+// stands in a routine. If it is only a name there, that errs on the safe side.
 func routineWord(kw keyword) Effect {
 	switch kw {
 	case kwExecute, kwDiscard, kwDo:
@@ -227,7 +225,7 @@ func routineWord(kw keyword) Effect {
 	return 0
 }
 
-// reads takes the words of a body into account.
+// reads adds the effects of the words of a body.
 func (r *Routine) reads(body string) {
 	lex := lexer{sql: body}
 	var prev token
@@ -282,7 +280,7 @@ func beginsCommand(body string, prev token) bool {
 
 var commandStarts = [...]keyword{kwBegin, kwThen, kwElse, kwDo}
 
-// set reads SET or RESET in a body, of which lex is behind the first word.
+// set reads SET or RESET in a body, of which lex has read the first word.
 func (r *Routine) set(lex lexer) {
 	t := lex.next()
 	local := false
@@ -360,8 +358,8 @@ func DoBody(sql string) (body string, ok bool) {
 	}
 }
 
-// plainLiteral returns what a literal in dollars, or in quotes and without
-// escapes, holds.
+// plainLiteral returns the content of a literal in dollar quotes, or in quotes without
+// escapes.
 func plainLiteral(lit string) (string, bool) {
 	switch {
 	case strings.HasPrefix(lit, "$"):

@@ -6,9 +6,9 @@ import (
 	"github.com/weirdb/weir/internal/proxy/sqlscan/lexicon"
 )
 
-// observer walks the tokens of a text. Each call of next takes one token into
-// account: what the text may do, its verb, and where it is in it. Where parentheses
-// are deeper than it knows it says EffUnknown.
+// observer walks the tokens of a text. Each call of next adds the effects of one
+// token, and keeps the verb and the position in the statement. If parentheses are nested too
+// deeply, it adds EffUnknown.
 type observer struct {
 	lexicon.Nesting
 
@@ -35,8 +35,8 @@ type observer struct {
 	effects Effect
 }
 
-// scanner reads commands. Its handlers of single commands only move on and look:
-// what the tokens do is the observer's.
+// scanner reads commands. Its handlers of single commands only move on and look at
+// tokens; the observer adds the tokens' effects.
 type scanner struct {
 	observer
 
@@ -98,7 +98,7 @@ func scan(lex lexer) Statement {
 	return out
 }
 
-// reset makes ready for the first token of a statement.
+// reset prepares for the first token of a statement.
 func (o *observer) reset() {
 	o.tok, o.prev = token{}, token{}
 	o.Begin()
@@ -145,7 +145,7 @@ func (o *observer) accept(w keyword) bool {
 
 func (o *observer) text(t token) string { return o.lex.sql[t.start:t.end] }
 
-// observe takes tok into account.
+// observe adds the effects of tok.
 func (o *observer) observe() {
 	switch o.tok.kind {
 	case tokWord, tokQuoted:
@@ -207,8 +207,8 @@ func (o *observer) observeName() {
 	}
 }
 
-// identifier returns a name without its quotes. A quoted name with escapes in
-// it comes back with them and so matches nothing.
+// identifier returns a name without its quotes. A quoted name with escapes
+// keeps them, and so matches nothing.
 func (o *observer) identifier(t token) (name string, quoted bool) {
 	name = o.text(t)
 	if t.kind != tokQuoted {
@@ -285,8 +285,8 @@ func (o *observer) observeKeyword() {
 	o.observeVerb()
 }
 
-// observeVerb looks whether the keyword tok begins a statement, or the main part of one that
-// began by WITH.
+// observeVerb checks whether the keyword tok begins a statement, or the main part of one that
+// began with WITH.
 func (o *observer) observeVerb() {
 	listed := o.Listed()
 	if !listed && !o.Expect {
@@ -384,8 +384,8 @@ func (o *observer) isCatalog(t token) bool {
 }
 
 // isGrammar reports whether an unreserved keyword before "(" is there as a
-// keyword, which the token in front of it tells. Where in doubt it is a
-// function, which is the safe mistake.
+// keyword, which the token before it shows. In doubt it counts as a function, which errs
+// on the safe side.
 func (o *observer) isGrammar(kw keyword) bool {
 	switch kw {
 	case notKeyword:
@@ -421,7 +421,7 @@ func (o *observer) isGrammar(kw keyword) bool {
 }
 
 // afterOperand reports whether before ends an operand, a table or the first
-// half of a keyword such as INNER JOIN, so that no expression can begin behind it.
+// half of a keyword such as INNER JOIN, so that no expression can follow it.
 func (o *observer) afterOperand() bool {
 	switch o.before.kind {
 	case tokString, tokNumber, tokParam, tokQuoted, ')', ']':

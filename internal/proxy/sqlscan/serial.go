@@ -2,18 +2,25 @@ package sqlscan
 
 import "strings"
 
-// SerialShape is an UPDATE or DELETE of one table of whose expressions the text shows
-// all that is run: operators, a few functions and casts to types of the server's own,
-// and names of columns. Such statements do to a table of which as much is known the
-// same in one transaction, one behind the other, as in a transaction each. The strings
-// are substrings of the text.
+// SerialShape is an UPDATE or DELETE of one table whose text shows everything that its
+// expressions run: operators, a few functions, casts to built-in types, and names of
+// columns. If as much is known about the table, several such statements in one transaction,
+// one after the other, have the same result as each in its own. The strings are substrings
+// of the text.
 type SerialShape struct {
 	Table     string   // as written, qualified or not
-	Fields    []string // names that stand behind a dot, as the catalogue has them: columns, or functions
+	Fields    []string // names after a dot, as the catalogue has them: columns, or functions
 	Returning bool
 }
 
-// Serial is the function Serial.
+// Serial splits an UPDATE or DELETE of the form
+//
+//	UPDATE [ONLY] table [[AS] alias] SET ... [WHERE ...] [RETURNING ...] [;]
+//	DELETE FROM [ONLY] table [[AS] alias] [WHERE ...] [RETURNING ...] [;]
+//
+// without other tables, subqueries, cursors, and anything that may run code which the
+// text does not show. In a session with standard_conforming_strings=off the result is
+// invalid if Scan finds EffBackslash.
 func (t *Text) Serial() (SerialShape, bool) { return serial(t.lexer()) }
 
 func serial(lex lexer) (SerialShape, bool) {
@@ -68,8 +75,7 @@ func (s *scanner) serial(shape *SerialShape) bool {
 
 func (s *scanner) isName() bool { return s.tok.kind == tokWord || s.tok.kind == tokQuoted }
 
-// quiet reports whether the server runs nothing for the token that the shape does not
-// show.
+// quiet reports whether the server runs no code for tok that the shape does not show.
 func (s *scanner) quiet(shape *SerialShape) bool {
 	if s.prev.kind == '.' {
 		if !s.isName() {
@@ -97,9 +103,9 @@ func (s *scanner) quiet(shape *SerialShape) bool {
 		}
 		return s.prev.kind != tokCast || quietTypes[strings.ToLower(s.text(s.tok))]
 	case tokQuoted:
-		return s.prev.kind != tokCast // a type by its name: whose may be anybody's
+		return s.prev.kind != tokCast // a type by name, which may be a user's
 	case tokString:
-		// Behind a word it may be of a type of that name.
+		// After a word it may be a literal of the type of that name.
 		return s.prev.kind != tokQuoted && (s.prev.kind != tokWord || quietBefore[strings.ToLower(s.text(s.prev))] || quietTypes[strings.ToLower(s.text(s.prev))])
 	case tokOp:
 		return quietOperators[s.text(s.tok)]
@@ -128,20 +134,20 @@ func set(words string) map[string]bool {
 
 var (
 	quietOperators = set("= <> != < > <= >= + - * / || -> ->>")
-	// quietBefore are words behind which a constant or a parenthesis is not what the
-	// word is about.
+	// quietBefore are words after which a constant is not a literal of a type of that
+	// name, and a parenthesis not a call.
 	quietBefore = set("and or not where set in between like ilike returning case when then else any all is default escape")
 	quietCalls  = set("now coalesce greatest least nullif")
-	// systemColumns tell transactions and versions of rows apart: a client that keeps
-	// xmin to see whether the row was changed since would not see the next member's
-	// change, which is of the same transaction.
+	// systemColumns distinguish transactions and versions of rows: a client that keeps
+	// xmin to see whether the row was changed since would not notice the change
+	// of the group's next member, which is made in the same transaction.
 	systemColumns = set("xmin xmax cmin cmax ctid")
 	quietTypes    = set("int int2 int4 int8 integer smallint bigint numeric decimal real float4 float8 text varchar " +
 		"bool boolean date timestamp timestamptz interval uuid json jsonb bytea")
 )
 
-// QuietOperators are the operators that Serial lets pass: a table's owner may have made
-// others of these names for types of the server's own.
+// QuietOperators are the operators that Serial accepts. A user may have created others of
+// these names for built-in types, so the caller must check.
 func QuietOperators() []string {
 	return []string{"=", "<>", "<", ">", "<=", ">=", "+", "-", "*", "/", "||", "->", "->>", "~~", "~~*", "!~~", "!~~*"}
 }

@@ -3,9 +3,9 @@
 // and whether it is an INSERT that can share a multi-row statement with others.
 //
 // It is a lexer with a thin layer of grammar, not a parser. It follows the
-// lexical rules of PostgreSQL (scan.l) exactly, because everything else rests
-// on never mistaking a literal for code; above that it errs on the side of
-// caution: what it does not recognise, it reports as an effect. It never
+// lexical rules of PostgreSQL (scan.l) exactly, because everything else depends
+// on never mistaking a literal for code. Beyond that it errs on the safe side: it
+// reports what it does not recognise as an effect. It never
 // rejects a statement (the server does that), never edits one, and
 // allocates nothing for an ordinary statement.
 //
@@ -101,7 +101,7 @@ type BatchHint struct {
 const readOnlyEffects = EffSessionRead | EffSequenceRead | EffSleep | EffWeirShow | EffBackslash
 
 // ReadOnly reports whether the text is one SELECT, VALUES, TABLE or SHOW that
-// writes nothing, locks nothing, changes nothing of the session and calls no
+// writes nothing, locks nothing, leaves the session unchanged and calls no
 // unknown function.
 func (s Statement) ReadOnly() bool {
 	switch s.Verb {

@@ -2,27 +2,27 @@ package sqlscan
 
 import "slices"
 
-// A Text is a text that is cut into tokens once for all that is read of it. Its
-// methods return what the functions of the same names do, NamesIn what Names does.
+// A Text is a statement's text, split into tokens once for several uses. Its methods
+// return what the functions of the same names do, NamesIn what Names does.
 //
-// A Text is meant to be used for one text after another, so that it allocates
-// nothing. Between two calls of Read the text must not change.
+// Reuse a Text for one statement after another, so that it allocates nothing. The text
+// must not change until the next call of Read.
 type Text struct {
 	sql    string
 	cut    bool // tokens has all of them
 	tokens []token
-	// Where the first comment in front of the first token begins, and in front of the
-	// end; -1 if there is none.
+	// Start of the first comment before the first token, and of the first one after the
+	// last; -1 if there is none.
 	lead, trail int
 
-	backslash, broken bool // as the lexer has them at the end
+	backslash, broken bool // as in the lexer at the end
 }
 
-// maxCut bounds the texts that are cut, and so the memory that a Text keeps. A
-// longer one is lexed each time.
+// maxCut is the longest text that is split in advance, and so bounds the memory that a
+// Text keeps. A longer one is lexed each time.
 const maxCut = 16 << 10
 
-// Read has the Text be sql from now on.
+// Read makes sql the text.
 func (t *Text) Read(sql string) {
 	t.sql, t.cut, t.tokens = sql, len(sql) <= maxCut, t.tokens[:0]
 	if !t.cut {
@@ -53,7 +53,7 @@ func (t *Text) lexer() lexer {
 	return lexer{sql: t.sql, cut: t, comment: -1, backslash: t.backslash, broken: t.broken}
 }
 
-// nextCut is next in a text that was cut.
+// nextCut is next for a text that was split in advance.
 func (l *lexer) nextCut() token {
 	t := l.cut
 	l.comment = -1
@@ -71,10 +71,10 @@ func (l *lexer) nextCut() token {
 	return token{kind: tokEOF, start: len(l.sql), end: len(l.sql)}
 }
 
-// Scan is the function Scan.
+// Scan is Scan of the text.
 func (t *Text) Scan() Statement { return scan(t.lexer()) }
 
-// Settings is the function Settings.
+// Settings is Settings of the text.
 func (t *Text) Settings() (names []Touched, all bool) {
 	if t.cut && !t.broken && !slices.ContainsFunc(t.tokens, func(tok token) bool { return isSetConfig(t.sql, tok) }) {
 		return nil, true
@@ -82,13 +82,13 @@ func (t *Text) Settings() (names []Touched, all bool) {
 	return settings(t.lexer())
 }
 
-// Fingerprint is the function Fingerprint.
+// Fingerprint is Fingerprint of the text.
 func (t *Text) Fingerprint() uint64 { return fingerprint(t.lexer()) }
 
-// Insert is the function Insert.
+// Insert is Insert of the text.
 func (t *Text) Insert() (InsertShape, bool) { return insert(t.lexer()) }
 
-// NamesIn is the function Names.
+// NamesIn is Names of the text t.
 func NamesIn[V any](t *Text, table map[string]V, hit func(name string, v V)) Reading {
 	return names(t.lexer(), table, hit)
 }

@@ -6,11 +6,11 @@ import (
 	"github.com/weirdb/weir/internal/proxy/sqlscan/lexicon"
 )
 
-// varyingNames are the functions that leave a session as it is, and so may run in any,
-// but whose result is another with each call, or that do something by themselves: an
-// answer with them is for its own client, at its own time. now() is none: it belongs to
-// the transaction. The list is of those that are volatile in harmlessNames and in
-// extensions, and of those that look at the connection.
+// varyingNames are functions that leave the session unchanged, and so may run in any, but
+// return something else at each call, or have an effect of their own: an answer with them
+// must not be given to another client or at another time. now() is not one: it depends on
+// the transaction. The list has the volatile functions in harmlessNames, some of
+// extensions, and those that read properties of the connection.
 var varyingNames = func() map[string]struct{} {
 	m := make(map[string]struct{})
 	for name := range strings.FieldsSeq(`
@@ -25,8 +25,8 @@ var varyingNames = func() map[string]struct{} {
 	return m
 }()
 
-// Varies reports whether a text calls, by name, a function whose result is another with
-// each call, or takes a sample of a table. It errs towards more.
+// Varies reports whether a text calls, by name, a function that returns something else at
+// each call, or takes a sample of a table. In doubt it reports true.
 func (t *Text) Varies() bool {
 	var r Reading
 	var buf [maxName]byte
@@ -53,8 +53,8 @@ func (t *Text) Varies() bool {
 	}
 }
 
-// Body is the text without white space and comments at its ends: all of it where it is
-// too long to be cut.
+// Body returns the text without white space and comments at its ends, or all of it if it
+// is longer than maxCut.
 func (t *Text) Body() string {
 	if n := len(t.tokens); t.cut && n > 0 {
 		return t.sql[t.tokens[0].start:t.tokens[n-1].end]
@@ -62,9 +62,9 @@ func (t *Text) Body() string {
 	return t.sql
 }
 
-// ReadBy is EffLiterals for a setting by which the input of types, or the parser, goes: in
-// a session with another value, a literal may mean something else. It is EffPath for the
-// one by which names are found, and nothing for all others.
+// ReadBy returns EffLiterals for a setting that the parser or the input functions of types
+// use, so that a literal may mean something else with another value; EffPath for
+// search_path; and nothing for all others.
 func ReadBy(setting string) Effect {
 	switch setting {
 	case "timezone", "datestyle", "intervalstyle", "timezone_abbreviations", "lc_monetary", "array_nulls", "xmloption",
@@ -76,9 +76,9 @@ func ReadBy(setting string) Effect {
 	return 0
 }
 
-// Literals reports whether a text has literals in quotes, whose values the server takes
-// when it parses the text, and whether any may mean a time: 'now', 'tomorrow 10:00'. It errs
-// towards more.
+// Literals reports whether a text has literals in quotes, which the server evaluates when
+// it parses the text, and whether any may depend on the time: 'now', 'tomorrow 10:00'. In
+// doubt it reports true.
 func (t *Text) Literals() (some, moment bool) {
 	lex := t.lexer()
 	for tok := lex.next(); tok.kind != tokEOF; tok = lex.next() {
@@ -89,8 +89,8 @@ func (t *Text) Literals() (some, moment bool) {
 	return some, moment
 }
 
-// meansTime reports whether a literal has a word that the input of dates and times takes
-// for the present, or for something beside it.
+// meansTime reports whether a literal has a word that the input functions of dates and
+// times read relative to the current time.
 func meansTime(literal string) bool {
 	for i := 0; i < len(literal); i++ {
 		from := i

@@ -28,8 +28,7 @@ func lookupKeyword(word string, h uint32) keyword {
 
 var harmlessTable = lexicon.NewTable(strings.Fields(harmlessNames))
 
-// specialFunctions are the functions of pg_catalog that do to a session what an
-// Effect names. set_config depends on its argument and is not here.
+// specialFunctions are the functions of pg_catalog with known effects on a session. set_config depends on its argument and is not here.
 var specialFunctions = []struct {
 	effects Effect
 	names   string
