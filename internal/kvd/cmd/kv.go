@@ -18,7 +18,7 @@ by the nearest replica. Redis clients work unmodified.
 
 Options of serve can be flags, WEIR_KV_ variables (--batch-delay as
 WEIR_KV_BATCH_DELAY) or lines of a YAML file (batch_delay). A flag overrides the
-variable, and that the file.`,
+variable, which overrides the file.`,
 	}
 	cmd.AddCommand(newKVServe(), newKVGet(), newKVPut(), newKVDel(), newKVIncr(), newKVRange(), newKVWatch(), newKVLease(), newKVExport(), newKVImport(),
 		newKVStatus(), newKVMember(), newKVVerify(), newKVSimulateCommand())

@@ -30,8 +30,9 @@ those of one key in commit order.
 
 Options can be flags, WEIR_OUTBOX_ variables (--max-in-flight as
 WEIR_OUTBOX_MAX_IN_FLIGHT) or lines of a YAML file (max_in_flight). A flag overrides
-the variable, and that the file. No password needs to be on the command line: PGPASSWORD, the password file
-(~/.pgpass), MYSQL_PWD, WEIR_OUTBOX_DB and the YAML file hold it as well.`,
+the variable, which overrides the file. No password needs to be on the command line:
+PGPASSWORD, the password file (~/.pgpass), MYSQL_PWD, WEIR_OUTBOX_DB and the YAML file
+hold it as well.`,
 	}
 	cmd.AddCommand(newOutboxMigrate(), newOutboxRelay(), newOutboxStatus(), newOutboxInspect(),
 		newOutboxReplay(), newOutboxPurge(), newOutboxPartitions(), newOutboxTorture())

@@ -46,8 +46,8 @@ are answered from a cache, and writes that begin with /* batch */ share transact
 flushes of the log.
 
 Every option can also be set in the environment (--pool-size as WEIR_POOL_SIZE)
-or in a YAML file (pool_size). A flag overrides the environment, and that the file.
-No password needs to be on the command line: PGPASSWORD, the password file
+or in a YAML file (pool_size). A flag overrides the environment, which overrides
+the file. No password needs to be on the command line: PGPASSWORD, the password file
 (~/.pgpass), WEIR_POSTGRES, MYSQL_PWD, WEIR_MYSQL and the YAML file hold it as well.
 
 On SIGTERM and SIGINT /readyz fails for --shutdown-delay; then weir accepts no more
