@@ -19,8 +19,8 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// A state is a configuration in force, with what its files hold. It is replaced, never
-// changed.
+// A state is the current configuration with the contents of its files. It is replaced,
+// never changed.
 type state struct {
 	*pgbouncer.Config
 	users  map[string]pgwire.Secret // of auth_file
@@ -57,7 +57,7 @@ func load(cfg *pgbouncer.Config) (*state, error) {
 	return st, err
 }
 
-// loadLDAP makes the LDAP servers that the configuration names.
+// loadLDAP returns the LDAP servers that the configuration names.
 func (st *state) loadLDAP() (err error) {
 	st.ldap, st.ldaps = nil, nil // of the configuration before
 	if st.LDAP != nil {
@@ -81,7 +81,7 @@ func (st *state) loadLDAP() (err error) {
 	return nil
 }
 
-// fileError is a file of the configuration that cannot be used.
+// fileError is the error of an unusable file of the configuration.
 type fileError struct {
 	setting string
 	err     error
@@ -118,8 +118,8 @@ func newAuthenticator(b *Bouncer, st *state) *authenticator {
 	return d
 }
 
-// database finds the database of a name, "pgbouncer" not among them. One that * brings
-// is noted.
+// database returns the database of a name, except "pgbouncer", and remembers one that
+// comes from *.
 func (d *authenticator) database(st *state, name string) (*pgbouncer.Database, bool) {
 	db, ok := st.Database(name)
 	if _, listed := st.Databases[name]; ok && !listed {
@@ -134,7 +134,7 @@ func (d *authenticator) database(st *state, name string) (*pgbouncer.Database, b
 	return db, ok
 }
 
-// names are the databases that there are.
+// names returns the names of the databases.
 func (d *authenticator) names(st *state) map[string]bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -181,7 +181,7 @@ func (d *authenticator) Route(database, user string) postgres.Route {
 	return r
 }
 
-// hosts are the servers of a database.
+// hosts returns the servers of a database.
 func (st *state) hosts(db *pgbouncer.Database) []pgwire.ConnectConfig {
 	name := db.DBName
 	if name == "" {
@@ -201,8 +201,8 @@ func (st *state) hosts(db *pgbouncer.Database) []pgwire.ConnectConfig {
 	return list
 }
 
-// cancelPatience bounds a request to cancel that goes to a peer, and cancelSlots how
-// many do at a time: peers whose ids are mixed up would send them round for ever.
+// cancelPatience bounds a cancel request that goes to a peer, and cancelSlots how many are
+// forwarded at a time: peers with confused ids would forward them in a circle for ever.
 const (
 	cancelPatience = 10 * time.Second
 	cancelSlots    = 64

@@ -21,25 +21,25 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// serverVersion is what the console reports of itself; clients read a version of
-// PgBouncer from it.
+// serverVersion is the server_version of the console, from which clients read the version
+// of PgBouncer.
 const serverVersion = "1.25.2/bouncer"
 
-// Version is what SHOW VERSION answers.
+// Version is the answer to SHOW VERSION.
 func Version() string { return "weir " + version.Number + " (speaks as PgBouncer 1.25.2)" }
 
 // Options say how the proxy is run.
 type Options struct {
 	// Config is the configuration.
 	Config *pgbouncer.Config
-	// Stderr receives the log beside the logfile; nil for none.
+	// Stderr receives the log in addition to the logfile; nil for none.
 	Stderr io.Writer
 	// Verbose writes more into the log: 1 or more.
 	Verbose int
-	// TakeOver has a process that serves the same configuration take no more clients,
-	// and listens in its place. That one ends when its clients have left.
+	// TakeOver makes a process that serves the same configuration stop accepting clients,
+	// and listens instead. That process ends when its clients have left.
 	TakeOver bool
-	// Signals are those of the process.
+	// Signals receives the signals of the process.
 	Signals <-chan os.Signal
 }
 
@@ -64,7 +64,7 @@ type Bouncer struct {
 	seenList map[string]uint64 // guarded by seenMu: logins, by database
 }
 
-// Run serves until it is told to end.
+// Run serves until a signal or ctx ends it.
 func Run(ctx context.Context, o Options) error {
 	b := &Bouncer{opts: o, sink: &logSink{out: o.Stderr}, seenList: make(map[string]uint64), asking: make(chan struct{}, maxAsking)}
 	if err := b.sink.open(o.Config.Text("logfile")); err != nil {
@@ -130,7 +130,7 @@ func (b *Bouncer) current() *state {
 	return b.auth.state.Load()
 }
 
-// verbose sets what is logged.
+// verbose sets the level of the log.
 func (b *Bouncer) verbose(cfg *pgbouncer.Config) {
 	b.level.Set(slog.LevelInfo)
 	if max(cfg.Number("verbose"), b.opts.Verbose) > 0 {
@@ -138,12 +138,12 @@ func (b *Bouncer) verbose(cfg *pgbouncer.Config) {
 	}
 }
 
-// sameSignal is how long after the end of the context the signal that caused it is
-// waited for.
+// sameSignal is how long to wait, after the context has ended, for the signal that caused
+// that.
 const sameSignal = 100 * time.Millisecond
 
-// interrupted is called when the context ends: by a signal, which says how to end, or
-// otherwise.
+// interrupted is called when the context ends, because of a signal, which decides how to
+// end, or for another reason.
 func (b *Bouncer) interrupted(ctx context.Context) {
 	select {
 	case sig := <-b.opts.Signals:
@@ -180,8 +180,8 @@ func (b *Bouncer) signal(ctx context.Context, sig os.Signal) {
 	}
 }
 
-// pauseOrResume returns when the command is in force. The next signal may be the other
-// one: it must not overtake this one, and it ends the wait of PAUSE.
+// pauseOrResume returns when the command is in effect. The next signal may be the other
+// one, which must not overtake this one, and which ends the wait of PAUSE.
 func (b *Bouncer) pauseOrResume(ctx context.Context, sig os.Signal) error {
 	if sig == syscall.SIGUSR2 {
 		_, err := b.srv.Command(ctx, "RESUME")
@@ -208,8 +208,8 @@ func name(sig os.Signal) string {
 // End implements core.Process.
 func (b *Bouncer) End(how core.ShutdownMode) { b.srv.End(how) }
 
-// Reload implements core.Process: it reads the file again. A mistake in it changes
-// nothing.
+// Reload implements core.Process: it reads the file again. If it is invalid,
+// nothing changes.
 func (b *Bouncer) Reload() error {
 	b.changing.Lock()
 	defer b.changing.Unlock()
@@ -244,8 +244,8 @@ func (b *Bouncer) set(key, value string) error {
 	}
 	var setup *setupError
 	if errors.As(err, &setup) {
-		// Certificate and key are set one after the other: until they fit, those hold
-		// that did.
+		// Certificate and key are set one after the other: until they match, the old
+		// ones stay in use.
 		b.log.Warn("TLS settings could not be applied, still using old configuration", "error", err)
 		now := *b.auth.state.Load()
 		now.Config = cfg
@@ -261,7 +261,7 @@ func (b *Bouncer) set(key, value string) error {
 	return err
 }
 
-// apply puts a configuration in force.
+// apply makes a configuration the current one.
 func (b *Bouncer) apply(cfg *pgbouncer.Config) error {
 	st, err := load(cfg)
 	if err != nil {
@@ -282,8 +282,8 @@ func (b *Bouncer) apply(cfg *pgbouncer.Config) error {
 	return nil
 }
 
-// fill has the connections opened that databases with a user of their own keep open
-// before any client comes.
+// fill opens the connections that databases with a user of their own keep open before
+// any client connects.
 func (b *Bouncer) fill(st *state) {
 	for name, db := range st.Databases {
 		if db.User != "" && given(db.MinPoolSize, st.Number("min_pool_size")) > 0 {
@@ -292,7 +292,7 @@ func (b *Bouncer) fill(st *state) {
 	}
 }
 
-// renew has the connections replaced of databases that are elsewhere now.
+// renew replaces the connections of databases whose servers have changed.
 func (b *Bouncer) renew(old, now *state) {
 	for name := range b.auth.names(old) {
 		was, _ := old.Database(name)
@@ -311,7 +311,7 @@ func sameServer(a, b *pgbouncer.Database) bool {
 		a.Password == b.Password && a.ConnectQuery == b.ConnectQuery && a.RoundRobin == b.RoundRobin && fmt.Sprint(a.Params) == fmt.Sprint(b.Params)
 }
 
-// same reports whether TLS is spoken with servers as before.
+// same reports whether the TLS settings for servers are unchanged.
 func (t *tlsSide) same(_ *tlsSide, was, is *pgbouncer.Config) bool {
 	for _, name := range []string{"sslmode", "ca_file", "cert_file", "key_file", "protocols", "ciphers", "tls13_ciphers"} {
 		if name = "server_tls_" + name; name == "server_tls_tls13_ciphers" {
@@ -324,8 +324,8 @@ func (t *tlsSide) same(_ *tlsSide, was, is *pgbouncer.Config) bool {
 	return true
 }
 
-// maxAsking bounds the connections for auth_query. Anyone who can reach weir can have it
-// ask, before having proved anything.
+// maxAsking bounds the connections for auth_query, which any unauthenticated client can
+// cause.
 const maxAsking = 8
 
 // ask runs a query that returns one row, on a connection of its own.
@@ -346,7 +346,7 @@ func (b *Bouncer) seen(database string) {
 	b.seenList[database]++
 }
 
-// writePID writes the pidfile, unless a process lives whose number is there.
+// writePID writes the pidfile, unless the process that it names is still running.
 func (b *Bouncer) writePID() error {
 	path := b.opts.Config.Text("pidfile")
 	if path == "" {
@@ -371,10 +371,10 @@ func (b *Bouncer) removePID() {
 	}
 }
 
-// takeOverPatience bounds what a process is asked that is to be replaced.
+// takeOverPatience bounds the requests to the process that will be replaced.
 const takeOverPatience = 10 * time.Second
 
-// takeOver has the process on the Unix socket take no more clients.
+// takeOver makes the process on the Unix socket stop accepting clients.
 func takeOver(ctx context.Context, cfg *pgbouncer.Config) error {
 	dir := cfg.Text("unix_socket_dir")
 	if dir == "" {

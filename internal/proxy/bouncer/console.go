@@ -30,7 +30,7 @@ type console struct {
 	since time.Time
 }
 
-// openConsole makes the client's session one of the console.
+// openConsole makes the client's session a console session.
 func (l *login) openConsole(ctx context.Context, entry *postgres.AcceptedLogin) error {
 	c := &console{d: l.d, conn: l.v.Conn, id: l.d.NewID(), user: l.user, addr: l.v.Addr.String(), app: l.startup.app, admin: l.admin, since: time.Now()}
 	if l.own() && l.counted == nil {
@@ -84,7 +84,7 @@ func (c *console) hungUp() bool {
 	return gone
 }
 
-// no is why a command is not carried out, as PgBouncer has it.
+// no is the refusal of a command, in PgBouncer's words.
 func no(text string) error {
 	return &core.Refusal{Message: text, Code: pgwire.CodeProtocolViolation}
 }
@@ -95,7 +95,7 @@ var (
 	errShutdown = no("pooler is shutting down")
 )
 
-// answer carries out one command.
+// answer runs one command.
 func (c *console) answer(ctx context.Context, sql string) (core.Answer, error) {
 	c.d.b.consoleQueries.Add(1)
 	verb, arg := splitVerb(sql)
@@ -124,7 +124,7 @@ func (c *console) answer(ctx context.Context, sql string) (core.Answer, error) {
 	return a, err
 }
 
-// splitVerb splits a command behind its first word, without quotes and semicolon.
+// splitVerb splits a command after its first word, without quotes and semicolon.
 func splitVerb(sql string) (verb, arg string) {
 	sql = strings.TrimSpace(strings.TrimRight(strings.TrimSpace(sql), ";"))
 	verb, arg, _ = strings.Cut(sql, " ")
@@ -138,7 +138,7 @@ func unquote(s string) string {
 	return s
 }
 
-// fakes are settings that clients set without asking what they talk to.
+// fakes are settings that clients set on any server, and that have no effect here.
 var fakes = [][2]string{
 	{"client_encoding", "UTF-8"},
 	{"default_transaction_isolation", "read committed"},
@@ -147,7 +147,7 @@ var fakes = [][2]string{
 	{"timezone", "GMT"},
 }
 
-// set carries out SET key = value.
+// set runs SET key = value.
 func (c *console) set(arg string) (tag string, err error) {
 	key, value, ok := strings.Cut(arg, "=")
 	if !ok {
@@ -171,7 +171,7 @@ func (c *console) set(arg string) (tag string, err error) {
 	return "SET", nil
 }
 
-// control carries out a command that does something.
+// control runs a command that is neither SHOW nor SET.
 func (c *console) control(ctx context.Context, verb, arg string) (core.Answer, error) {
 	b := c.d.b
 	done := core.Answer{Tag: verb}
@@ -236,7 +236,7 @@ func (c *console) control(ctx context.Context, verb, arg string) (core.Answer, e
 	return core.Answer{}, err
 }
 
-// wording is a refusal of weir's console in the words of PgBouncer's.
+// wording translates a refusal of weir's console to PgBouncer's words.
 func wording(verb, database, message string) string {
 	switch {
 	case (verb == "PAUSE" || verb == "SUSPEND") && strings.Contains(message, "already"):
@@ -249,7 +249,8 @@ func wording(verb, database, message string) string {
 	return message
 }
 
-// text are columns of PgBouncer's tables that hold no numbers, although some look so.
+// textColumns are columns of PgBouncer's tables that hold text, even where it looks like a
+// number.
 var textColumns = []string{
 	"type", "user", "database", "replication", "state", "addr", "local_addr", "connect_time", "request_time", "ptr", "link", "tls", "application_name",
 	"name", "host", "force_user", "pool_mode", "load_balance_hosts", "list", "key", "value", "default", "changeable", "hostname", "addrs", "zonename", "version",

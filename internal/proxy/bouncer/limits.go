@@ -8,8 +8,8 @@ import (
 	"github.com/weirdb/weir/internal/proxy/session"
 )
 
-// limit sets the limits of pools, and of clients by the pool that they are in. A
-// user's own limits go before the database's, as in PgBouncer. The authenticator limits the number
+// limit sets the limits of pools, and of clients by their pool. A user's own limits
+// override the database's, as in PgBouncer. The authenticator limits the number
 // of clients, since it counts the console as well.
 func (st *state) limit(o *session.Options) {
 	l := &o.Limits
@@ -29,7 +29,7 @@ func (st *state) limit(o *session.Options) {
 		o.LimitRules = append(o.LimitRules, session.LimitRule{Database: name, Set: ofDatabase(st.Databases[name])})
 	}
 	if st.Auto != nil {
-		// For all that no line names: what is named takes back what it does not say.
+		// For all that no line names; the rules of named ones reset what they do not set.
 		general := *l
 		ofDatabase(st.Auto)(l)
 		for i := range o.LimitRules {

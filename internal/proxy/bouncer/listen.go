@@ -17,14 +17,14 @@ import (
 	"github.com/weirdb/weir/internal/proxy/pgbouncer"
 )
 
-// sockets are what a proxy listens on, and the Unix socket among them.
+// sockets are the listening sockets of a proxy, including the Unix socket.
 type sockets struct {
 	list []core.Socket
 	unix *unixSocket // nil: none
 }
 
-// listen opens the addresses that the configuration names. takeOver replaces the Unix
-// socket of a process that still lives there.
+// listen listens on the addresses that the configuration names. takeOver replaces the Unix
+// socket of a process that is still running.
 func listen(cfg *pgbouncer.Config, takeOver bool) (s sockets, err error) {
 	defer func() {
 		if err != nil {
@@ -54,7 +54,7 @@ func listen(cfg *pgbouncer.Config, takeOver bool) (s sockets, err error) {
 	return s, nil
 }
 
-// releasePatience is how long a process may take to release its ports that is replaced.
+// releasePatience is how long the replaced process may take to release its ports.
 const releasePatience = 5 * time.Second
 
 func listenTCP(address string, reuse, takeOver bool) (ln net.Listener, err error) {
@@ -66,7 +66,7 @@ func listenTCP(address string, reuse, takeOver bool) (ln net.Listener, err error
 	}
 }
 
-// close ends all of them.
+// close closes all sockets.
 func (s *sockets) close() {
 	for _, ln := range s.list {
 		_ = ln.Close()
@@ -76,8 +76,7 @@ func (s *sockets) close() {
 	}
 }
 
-// A unixSocket is a socket with a path. The path may become another process's, which
-// takes over.
+// A unixSocket is a socket with a path. A process that takes over may replace the path.
 type unixSocket struct {
 	net.Listener
 	path string
@@ -111,7 +110,7 @@ func listenUnix(cfg *pgbouncer.Config, path string, takeOver bool) (*unixSocket,
 	return s, nil
 }
 
-// open sets who may connect, and moves the socket where clients look for it.
+// open sets the socket's permissions and moves it to its path.
 func (s *unixSocket) open(cfg *pgbouncer.Config, at string) (err error) {
 	if name := cfg.Text("unix_socket_group"); name != "" {
 		g, err := user.LookupGroup(name)
@@ -138,14 +137,14 @@ func (s *unixSocket) open(cfg *pgbouncer.Config, at string) (err error) {
 	return err
 }
 
-// remove takes the path away, if it is still this socket's.
+// remove removes the path if it still belongs to this socket.
 func (s *unixSocket) remove() {
 	if now, err := os.Lstat(s.path); err == nil && os.SameFile(now, s.file) {
 		_ = os.Remove(s.path)
 	}
 }
 
-// lives reports whether a process listens on a Unix socket, or what is there is none.
+// lives reports whether a process listens on a Unix socket, or the path is not a socket.
 func lives(path string) bool {
 	info, err := os.Lstat(path)
 	if err != nil || info.Mode().Type() != os.ModeSocket {

@@ -16,15 +16,15 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// A logSink is where lines go: standard error, the logfile, or both.
+// A logSink writes lines to standard error, the logfile, or both.
 type logSink struct {
 	mu   sync.Mutex
 	out  io.Writer // guarded by mu; nil for none
 	file *os.File  // guarded by mu
 }
 
-// open has lines go to a file as well, "" for none. The file is opened again if it is
-// the same: it may have been moved.
+// open makes the sink write to a file as well; "" for none. It reopens the file if it is
+// the same one, because it may have been moved.
 func (s *logSink) open(name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,7 +137,7 @@ func (l *logLine) prefix() string {
 	return fmt.Sprintf("%s-0x0: %s/%s@%s ", l.side, cmp.Or(l.database, "(nodb)"), cmp.Or(l.user, "(nouser)"), address(l.addr))
 }
 
-// address is a client's, as PgBouncer shows it.
+// address returns a client's address as PgBouncer shows it.
 func address(a string) string {
 	if _, _, err := net.SplitHostPort(a); err != nil {
 		return "unix:0"
@@ -145,7 +145,7 @@ func address(a string) string {
 	return a
 }
 
-// texts are what is said of an event, as PgBouncer says it.
+// texts are messages in PgBouncer's words, by event.
 func (h *handler) texts(r *slog.Record, l *logLine) []string {
 	st := h.st()
 	on := func(name string) bool { return st == nil || st.On(name) }
@@ -207,7 +207,7 @@ func (h *handler) texts(r *slog.Record, l *logLine) []string {
 	return []string{text}
 }
 
-// failure is why there is no connection to the server, in PgBouncer's words.
+// failure returns, in PgBouncer's words, why there is no connection to the server.
 func failure(why string) string {
 	has := func(words ...string) bool {
 		for _, w := range words {

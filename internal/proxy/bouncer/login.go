@@ -20,11 +20,11 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// consoleName is the database that is the console.
+// consoleName is the database name of the console.
 const consoleName = "pgbouncer"
 
-// A login is one client on its way in. Errors are worded as PgBouncer words them:
-// applications and monitors look for its words.
+// A login is a client that is logging in. Errors have PgBouncer's texts, which applications
+// and monitoring match.
 type login struct {
 	d  *authenticator
 	st *state
@@ -66,12 +66,12 @@ func (d *authenticator) Enter(ctx context.Context, v postgres.LoginRequest) (*po
 	return nil, err
 }
 
-// failed notes in the log why a login fails, before the client hears of it.
+// failed logs why a login fails, before the client is told.
 func (l *login) failed(why string) {
 	l.d.b.log.Debug("client refused", "client", l.v.Addr.String(), "database", l.database, "user", l.user, "because", why)
 }
 
-// toldError is one that the client has been sent.
+// toldError is an error that the client has already been sent.
 type toldError struct{ error }
 
 func (e *toldError) Unwrap() error { return e.error }
@@ -150,11 +150,11 @@ func isOff(v string) bool {
 	return slices.Contains([]string{"false", "off", "no", "0", "f", "n", ""}, strings.ToLower(v))
 }
 
-// own reports whether the client is the console's owner: weir's own user, over a Unix
-// socket, by the name of pgbouncer.
+// own reports whether the client is the console's owner: a process of weir's own user, over
+// a Unix socket, with the user name pgbouncer.
 func (l *login) own() bool { return l.user == consoleName && local(l.v.Conn) }
 
-// method is how the client is to prove who it is.
+// method returns the client's authentication method.
 func (l *login) method() (string, *pgbouncer.Rule, error) {
 	method := l.st.Text("auth_type")
 	if method != "hba" {
@@ -173,7 +173,7 @@ func (l *login) method() (string, *pgbouncer.Rule, error) {
 	return rule.Method, rule, nil
 }
 
-// addrOf is the client's address; not valid on a Unix socket.
+// addrOf returns the client's address; not valid on a Unix socket.
 func addrOf(a net.Addr) netip.Addr {
 	if t, ok := a.(*net.TCPAddr); ok {
 		return t.AddrPort().Addr().Unmap()
@@ -181,13 +181,13 @@ func addrOf(a net.Addr) netip.Addr {
 	return netip.Addr{}
 }
 
-// tls is the client's TLS connection, nil without.
+// tls returns the client's TLS connection, or nil.
 func (l *login) tls() *tls.Conn {
 	c, _ := l.v.Conn.(*tls.Conn)
 	return c
 }
 
-// findUser finds what is known of the user: in auth_file, else by auth_query.
+// findUser finds the user in auth_file, otherwise by auth_query.
 func (l *login) findUser(ctx context.Context, method string) error {
 	if method == "any" {
 		if l.database != consoleName && (l.db == nil || l.db.User == "") {
@@ -230,7 +230,7 @@ func (l *login) findUser(ctx context.Context, method string) error {
 	return nil
 }
 
-// count counts the client, and refuses it where there are too many.
+// count counts the client, and refuses it if there are too many.
 func (l *login) count() error {
 	l.d.mu.Lock()
 	defer l.d.mu.Unlock()
@@ -254,7 +254,7 @@ func (l *login) count() error {
 	return nil
 }
 
-// leave ends the counting.
+// leave no longer counts the client.
 func (l *login) leave() {
 	l.d.mu.Lock()
 	defer l.d.mu.Unlock()
@@ -276,7 +276,7 @@ var methods = map[string]pgwire.AuthMethod{
 	"plain": pgwire.AuthPassword, "md5": pgwire.AuthMD5, "scram-sha-256": pgwire.AuthSCRAM,
 }
 
-// authenticate has the client prove who it is. It sends AuthenticationOk.
+// authenticate authenticates the client and sends AuthenticationOk.
 func (l *login) authenticate(ctx context.Context, method string, rule *pgbouncer.Rule) error {
 	prove := pgwire.AuthTrust
 	secret := l.secret
@@ -312,8 +312,8 @@ func (l *login) authenticate(ctx context.Context, method string, rule *pgbouncer
 	return nil
 }
 
-// ldap has an LDAP server check the client's password, with which weir logs in to the
-// server then.
+// ldap checks the client's password with an LDAP server. weir then uses that password to
+// log in to the database server.
 func (l *login) ldap(ctx context.Context, rule *pgbouncer.Rule) error {
 	directory := l.st.ldap
 	if rule != nil {
@@ -361,7 +361,7 @@ func (l *login) certificate(rule *pgbouncer.Rule) error {
 	return nil
 }
 
-// peer checks whose process is at the other end of the Unix socket.
+// peer checks the user of the process at the other end of the Unix socket.
 func (l *login) peer(rule *pgbouncer.Rule) error {
 	uid, ok := core.PeerUID(l.v.Conn)
 	if !ok {
@@ -384,14 +384,14 @@ func (l *login) peer(rule *pgbouncer.Rule) error {
 	return nil
 }
 
-// A startup is what a client's startup packet asks for.
+// A startup is the content of a client's startup packet.
 type startup struct {
 	settings []session.Setting
 	app      string
 	options  string // as the client sent it
 }
 
-// errOptions is an options parameter that PgBouncer does not read either.
+// errOptions rejects an options parameter that PgBouncer cannot read either.
 var errOptions = refusal("unsupported options startup parameter: only '-c config=val' and '--config=val' are allowed")
 
 // readStartup reads the parameters of a startup packet. Those that PgBouncer knows are

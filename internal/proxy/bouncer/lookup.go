@@ -8,7 +8,7 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// unmatched is a secret that no password fits, for a user whose password is NULL.
+// unmatched is a secret that no password matches, for a user whose password is NULL.
 var unmatched = pgwire.Secret{}
 
 // lookUp runs auth_query as a user. found is false if there is no such user.

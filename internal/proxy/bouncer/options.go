@@ -10,17 +10,17 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// once is how long a connection lives that is to be used once only.
+// once is the lifetime of a connection that is to be used only once.
 const once = time.Second
 
-// modes are weir's, by pool_mode. For transactions weir's own rule is taken: it shares
-// no less, and what PgBouncer would lose of a session keeps its connection.
+// modes are weir's modes by pool_mode. transaction is weir's mode auto: it shares as much,
+// and a session whose state PgBouncer would lose keeps its connection.
 var modes = map[string]session.Mode{
 	"session": session.ModeSession, "transaction": session.ModeAuto, "statement": session.ModeStatement,
 }
 
-// poolMode is pool_mode of a user in a database: the user's own, else the database's,
-// else that of all.
+// poolMode returns the pool_mode of a user in a database: the user's own, else the
+// database's, else the global one.
 func (st *state) poolMode(db *pgbouncer.Database, user string) string {
 	if u := st.Users[user]; u != nil && u.Mode != "" {
 		return u.Mode
@@ -35,7 +35,7 @@ func (st *state) mode(db *pgbouncer.Database, user string) session.Mode {
 	return modes[st.poolMode(db, user)]
 }
 
-// maxClients is the most clients of a database, nil for the console; 0: no limit.
+// maxClients returns the most clients of a database, nil for the console; 0: no limit.
 func (st *state) maxClients(db *pgbouncer.Database) int {
 	if db != nil && db.MaxClients >= 0 {
 		return db.MaxClients
@@ -43,7 +43,7 @@ func (st *state) maxClients(db *pgbouncer.Database) int {
 	return st.Number("max_db_client_connections")
 }
 
-// maxUserClients is the same of a user.
+// maxUserClients returns the same for a user.
 func (st *state) maxUserClients(name string) int {
 	if u := st.Users[name]; u != nil && u.MaxClients >= 0 {
 		return u.MaxClients
@@ -51,7 +51,7 @@ func (st *state) maxUserClients(name string) int {
 	return st.Number("max_user_client_connections")
 }
 
-// orOnce is a time for which PgBouncer's 0 means at once, and weir's the default.
+// orOnce converts a time whose 0 means "at once" in PgBouncer and the default in weir.
 func orOnce(d time.Duration) time.Duration {
 	if d == 0 {
 		return once
@@ -59,7 +59,7 @@ func orOnce(d time.Duration) time.Duration {
 	return d
 }
 
-// config is the configuration in weir's terms.
+// config returns the configuration as one of weir.
 func (b *Bouncer) config(st *state) postgres.Config {
 	var c postgres.Config
 	c.Authenticator, c.Process, c.Log = b.auth, b, b.log
@@ -78,7 +78,7 @@ func (b *Bouncer) config(st *state) postgres.Config {
 	return c
 }
 
-// first is the server that is asked whether it is there: that of the first database.
+// first returns the server whose availability is checked: that of the first database.
 func (st *state) first() pgwire.ConnectConfig {
 	var first *pgbouncer.Database
 	for _, db := range st.Databases {
@@ -95,7 +95,7 @@ func (st *state) first() pgwire.ConnectConfig {
 	return st.hosts(first)[0]
 }
 
-// options are what the configuration says of sharing and of limits.
+// options returns the options of sharing and the limits.
 func (st *state) options() session.Options {
 	o := session.Options{
 		Mode: session.ModeAuto, Loops: 1, MaxClients: 1 << 30, ReusePort: st.On("so_reuseport"),
@@ -109,7 +109,7 @@ func (st *state) options() session.Options {
 	return o
 }
 
-// never is a time for which 0 means that there is no bound.
+// never converts a time whose 0 means no bound.
 func never(d time.Duration) time.Duration {
 	if d == 0 {
 		return forever
@@ -117,7 +117,7 @@ func never(d time.Duration) time.Duration {
 	return d
 }
 
-// forever is as long as something takes that is not bounded.
+// forever stands for no bound.
 const forever = 100 * 365 * 24 * time.Hour
 
 var _ core.Process = (*Bouncer)(nil)

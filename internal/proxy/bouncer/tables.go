@@ -14,7 +14,7 @@ import (
 	"github.com/weirdb/weir/internal/proxy/sight"
 )
 
-// This file is what SHOW answers: PgBouncer's columns, in its order, and no others.
+// This file has the answers to SHOW, with exactly PgBouncer's columns, in its order.
 
 // socketColumns are those of SHOW CLIENTS and SHOW SERVERS; debugColumns follow in SHOW
 // SOCKETS.
@@ -124,7 +124,7 @@ var helpLines = []string{
 	"KILL_CLIENT <client_id>", "SUSPEND", "SHUTDOWN", "SHUTDOWN WAIT_FOR_SERVERS|WAIT_FOR_CLIENTS", "WAIT_CLOSE [<db>]",
 }
 
-// sockets is a table of weir's console, cut to PgBouncer's columns.
+// sockets returns a table of weir's console, reduced to PgBouncer's columns.
 func (c *console) sockets(ctx context.Context, what string) (sight.Table, error) {
 	a, err := c.d.b.srv.Command(ctx, "SHOW "+what)
 	if err != nil {
@@ -137,7 +137,7 @@ func (c *console) sockets(ctx context.Context, what string) (sight.Table, error)
 	return t, nil
 }
 
-// clients answers SHOW CLIENTS: those of the console are among them.
+// clients answers SHOW CLIENTS, including clients of the console.
 func (c *console) clients(ctx context.Context) (sight.Table, error) {
 	t, err := c.sockets(ctx, "CLIENTS")
 	if err != nil {
@@ -191,7 +191,7 @@ func (c *console) allSockets(ctx context.Context, active bool) (sight.Table, err
 	return t, nil
 }
 
-// balance is load_balance_hosts of a database, "" where there is one host.
+// balance returns load_balance_hosts of a database, "" if it has one host.
 func balance(db *pgbouncer.Database) string {
 	switch {
 	case db == nil || len(db.Hosts) < 2:
@@ -266,7 +266,7 @@ func bit(b bool) int {
 	return 0
 }
 
-// users answers SHOW USERS: those that are listed somewhere, or were found.
+// users answers SHOW USERS: users that are configured, or were found by auth_query.
 func (c *console) users(st *state, snap *sight.Snapshot) sight.Table {
 	t := sight.Table{Cols: sight.UserColumns}
 	c.d.mu.Lock()

@@ -11,7 +11,7 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// A tlsSide is how TLS is spoken with clients, or with servers.
+// A tlsSide has the TLS settings for clients, or for servers.
 type tlsSide struct {
 	mode   pgwire.TLSMode
 	config *tls.Config // nil: there is none
@@ -60,7 +60,7 @@ func tlsError(setting string, err error) error {
 	return &fileError{setting, &setupError{err}}
 }
 
-// setupError is a TLS configuration that cannot be used.
+// setupError is the error of an unusable TLS configuration.
 type setupError struct{ err error }
 
 func (e *setupError) Error() string { return e.err.Error() }

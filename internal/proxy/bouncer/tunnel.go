@@ -9,10 +9,10 @@ import (
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// This file is replication connections. They are not shared: each has a connection of
-// its own to the server, which ends with it, and bytes are passed on unread.
+// This file handles replication connections. They are not shared: each has a server
+// connection of its own, which ends with it, and bytes are forwarded unread.
 
-// tunnel connects a replication client to the server, when there is room.
+// tunnel connects a replication client to the server, within the pool's limits.
 func (l *login) tunnel(ctx context.Context, user string) error {
 	most := given(l.db.PoolSize, l.st.Number("default_pool_size"))
 	l.d.mu.Lock()

@@ -33,15 +33,14 @@ type Totals struct {
 	Groups, Members, Fallbacks uint64
 	Reasons                    map[string]uint64 // groups by why they went
 
-	// Replicas are standbys of which it is known how far they are behind, and Lag is how
-	// far the one is that is furthest behind.
+	// Replicas are the standbys whose lag is known, and Lag is the largest one.
 	Replicas int
 	Lag      time.Duration
 
 	Latency, Wait, Server *measure.Hist // ns
 }
 
-// A Cache is what the cache counts.
+// A Cache has the counters of the cache.
 type Cache struct {
 	Hits    uint64 `json:"hits"`    // answered with what was fresh
 	Stale   uint64 `json:"stale"`   // ... with what was old, while it was fetched again
@@ -154,7 +153,7 @@ func (p *panels) Sample(ctx context.Context, s *live.Sample) error {
 	return nil
 }
 
-// buckets are those of a histogram, in seconds.
+// buckets are the bounds of a histogram, in seconds.
 func buckets(h *measure.Hist) iter.Seq2[float64, uint64] {
 	return func(yield func(float64, uint64) bool) {
 		if h == nil {

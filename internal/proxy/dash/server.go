@@ -1,9 +1,8 @@
-// Package dash is what an operator sees of a running proxy through HTTP: the live
-// page, metrics, health and profiles. It is served on an address of its own, by
-// default on loopback only, because it shows the text of statements and has no
-// login.
+// Package dash is the admin HTTP server of a running proxy: the live page, metrics,
+// health and profiles. It has an address of its own, by default on loopback only,
+// because it shows the text of statements and has no login.
 //
-// It knows no part of the proxy: internal/proxy/cmd hands in a Source, and
+// It does not import the proxy: internal/proxy/cmd hands in a Source, and
 // internal/admin/live draws the page.
 package dash
 
@@ -25,12 +24,13 @@ import (
 
 // Source is what the page shows.
 type Source interface {
-	// Totals returns sums of this moment. It is called once a second, watched or not.
+	// Totals returns the current sums. It is called once a second, also while nobody
+	// watches.
 	Totals(ctx context.Context) (Totals, error)
-	// State returns the state of this moment. It is called once a second while
-	// somebody watches.
+	// State returns the current state. It is called once a second while the page is
+	// watched.
 	State(ctx context.Context) (State, error)
-	// Ready returns nil if clients would be served, else why not.
+	// Ready returns nil if clients would be served, otherwise why not.
 	Ready(ctx context.Context) error
 }
 
@@ -106,7 +106,7 @@ func (s *Server) snapshot(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// shapes answers with the statements alone, those first that took most time.
+// shapes answers with the statements alone, those that took most time first.
 func (s *Server) shapes(w http.ResponseWriter, r *http.Request) {
 	s.show(w, r, func(state *State) any {
 		list := append([]Statement{}, state.Statements...) // [] where there are none

@@ -7,7 +7,7 @@ import (
 )
 
 // State is what the page shows of a proxy at one moment. Counters count since
-// the start. It is the body of /snapshot.json: fields may be added, and none is
+// the start. It is the body of /snapshot.json: fields may be added, and are not
 // renamed without notice.
 type State struct {
 	Time          time.Time `json:"time"`
@@ -42,7 +42,7 @@ type Side struct {
 	Clients int    `json:"clients"`
 }
 
-// Logins counts clients by how their login ended.
+// Logins counts clients by the outcome of their login.
 type Logins struct {
 	Accepted uint64 `json:"accepted"`
 	Failed   uint64 `json:"failed"`
@@ -83,7 +83,7 @@ type Pool struct {
 	LatencyNs Quantiles     `json:"latency_ns"` // since the start
 }
 
-// Backends counts server connections by what they do.
+// Backends counts server connections by state.
 type Backends struct {
 	Free       int `json:"free"`
 	Shared     int `json:"shared"` // pipeline reads of several clients
@@ -92,7 +92,7 @@ type Backends struct {
 	Connecting int `json:"connecting"`
 }
 
-// Quantiles sums up a histogram.
+// Quantiles summarize a histogram.
 type Quantiles struct {
 	Count uint64 `json:"count"`
 	P50   int64  `json:"p50"`
@@ -139,7 +139,7 @@ type Lane struct {
 	Moves   uint64            `json:"moves"`   // of these, how many changed its setting
 }
 
-// Host is one of those that connections may go to.
+// Host is a server to which connections may go.
 type Host struct {
 	Engine  string `json:"engine"`
 	Host    string `json:"host"`
@@ -147,8 +147,8 @@ type Host struct {
 	Role    string `json:"role"`
 	Term    uint64 `json:"term,omitempty"` // PostgreSQL's timeline
 	Current bool   `json:"current"`        // new connections go there
-	// Of a standby, where it is known: how long it has lacked what the primary has, and
-	// how much, in bytes of PostgreSQL's log, in transactions of MySQL and MariaDB.
+	// Lag of a standby, if known: in time, and in bytes of PostgreSQL's WAL or in
+	// transactions of MySQL and MariaDB.
 	LagNs  *int64 `json:"lag_ns,omitempty"`
 	Behind uint64 `json:"behind,omitempty"`
 	Error  string `json:"error,omitempty"`
@@ -175,8 +175,8 @@ type Statement struct {
 	PerSecond float64 `json:"per_second"`
 }
 
-// AddStatement adds a statement; one with the text of another, as several event
-// loops report it, is added to that.
+// AddStatement adds a statement, to the one with the same text if there is one, as
+// several event loops may report it.
 func (s *State) AddStatement(st Statement) {
 	for i := range s.Statements {
 		if have := &s.Statements[i]; have.Text == st.Text && have.Verb == st.Verb && have.Engine == st.Engine {
@@ -196,7 +196,7 @@ func (s *State) AddStatement(st Statement) {
 	s.Statements = append(s.Statements, st)
 }
 
-// complete fills in what is derived.
+// complete fills in derived fields.
 func (s *State) complete(now time.Time) {
 	s.Time = now
 	for i := range s.Pools {
@@ -204,8 +204,8 @@ func (s *State) complete(now time.Time) {
 	}
 }
 
-// grown is by how much a counter grew. One that shrank, because what it counted
-// in was dropped, grew by nothing that is known.
+// grown returns the increase of a counter. It is 0 for one that has decreased, because
+// an object that it counted for was dropped.
 func grown(was, is uint64) float64 {
 	if is < was {
 		return 0

@@ -16,12 +16,11 @@ const (
 	// maxStatements and maxLanes bound the rows of tables.
 	maxStatements = 40
 	maxLanes      = 25
-	// rateStates is over how many states the rate of a statement is taken: long
-	// enough to be read, short enough to follow.
+	// rateStates is the number of states over which the rate of a statement is taken.
 	rateStates = 4
 	// lagging is the lag from which a standby is red.
 	lagging = 30 * time.Second
-	// stale is the age from which a state says nothing of the present rate.
+	// stale is the age from which a state is too old for the current rate.
 	stale = 10 * time.Second
 )
 
@@ -51,7 +50,7 @@ func (p *panels) Detail(ctx context.Context) (live.Detail, error) {
 	return out, nil
 }
 
-// view makes tables of one state.
+// view returns the tables of one state.
 type view struct {
 	state *State
 	both  bool // sides: each row says whose it is
@@ -69,7 +68,7 @@ func (v view) facts() []string {
 	return append(out, "weir "+v.state.Version, "up "+live.Age(time.Duration(v.state.UptimeSeconds*float64(time.Second))))
 }
 
-// columns and row put the side in front where there are two.
+// columns and row prepend the side if there are two.
 func (v view) columns(names ...string) []live.Column {
 	if v.both {
 		names = append([]string{":Side"}, names...)
@@ -90,7 +89,8 @@ func (v view) row(engine string, cells ...live.Cell) []live.Cell {
 	return append([]live.Cell{live.Text(title)}, cells...)
 }
 
-// statements shows those that run most often now, and those that took most time.
+// statements shows the statements that currently run most often, and those that took most
+// time.
 func (v view) statements() live.Table {
 	t := live.Table{
 		Title: "Statements", Wide: true, Empty: "No statement yet.",
@@ -116,7 +116,7 @@ func (v view) statements() live.Table {
 	return t
 }
 
-// cache shows what the cache has and counts since the start.
+// cache shows the contents and counters of the cache.
 func (v view) cache() live.Table {
 	c := &v.state.Cache
 	t := live.Table{Title: "Cache", Empty: "No statement with the hint ttl yet.", Columns: live.Columns("answers", "size", "fresh", "old", "fetched", "waited", "hits", "not cached", "evicted")}
@@ -170,12 +170,12 @@ func (v view) lanes() live.Table {
 	return t
 }
 
-// reasons are those of package batch, in words.
+// reasons describe the reasons of package batch.
 var reasons = map[string]string{
 	"idle": "a lane was free", "items": "full", "bytes": "full by bytes", "window": "window over", "max-wait": "longest wait over", "close": "closing",
 }
 
-// because says for what reasons groups went, the most frequent first.
+// because lists the reasons for which groups were sent, the most frequent first.
 func because(by map[string]uint64) string {
 	var sum uint64
 	for _, n := range by {
@@ -190,7 +190,7 @@ func because(by map[string]uint64) string {
 	return strings.Join(out, ", ")
 }
 
-// controller says what the controller of the lanes in flight does.
+// controller describes the state of the controller of groups in flight.
 func controller(l *Lane) string {
 	if l.WindowNs > 0 {
 		return "fixed"

@@ -15,29 +15,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Giver is the end of a hand-over in the process that serves.
+// A Giver hands over, in the process that serves.
 type Giver struct {
-	Path    string // of the Unix socket at which the next process is awaited
+	Path    string // of the Unix socket to which the next process connects
 	Version string // of this program
 	Log     *slog.Logger
 	Sides   map[string]Side // by role
-	// Sockets are what is listened on.
+	// Sockets are the listening sockets.
 	Sockets []Socket
-	// Patience is how long clients may take that cannot be handed over at once.
+	// Patience returns how long to wait for clients that cannot be handed over at once.
 	Patience func() time.Duration
-	// End has the process end, which serves nobody any more but those who are left.
+	// End makes the process end as soon as the remaining clients have left.
 	End func()
-	// Busy tells why nothing can be handed over now: "" if it can.
+	// Busy returns why nothing can be handed over now; "" if it can.
 	Busy func() string
-	// Hung is how long the next process may leave what it was sent unread, or without a
-	// receipt, until its hand-over has failed. Default: 10 s.
+	// Hung is the time after which the hand-over has failed if the next process neither
+	// reads what it was sent nor sends a receipt. Default: 10 s.
 	Hung time.Duration
 
 	mu    sync.Mutex
 	place *place // guarded by mu
 }
 
-// Listen begins to await the next process.
+// Listen listens for the next process.
 func (g *Giver) Listen() (err error) {
 	if g.place, err = occupy(g.Path); err != nil {
 		return fmt.Errorf("listen for --takeover: %w", err)
@@ -45,7 +45,8 @@ func (g *Giver) Listen() (err error) {
 	return nil
 }
 
-// Run serves who comes until ctx ends. When everything has been handed over it calls End.
+// Run serves processes that connect until ctx ends. When everything has been handed over,
+// it calls End.
 func (g *Giver) Run(ctx context.Context) error {
 	var serving sync.WaitGroup
 	defer serving.Wait()
@@ -72,21 +73,21 @@ func (g *Giver) Run(ctx context.Context) error {
 			case turn <- struct{}{}:
 				defer func() { <-turn }()
 				g.serve(ctx, conn)
-			case <-time.After(turnPatience): // the one before may just have given up
+			case <-time.After(turnPatience): // the previous one may just have given up
 				g.refuse(conn, "it is being handed over already")
 			}
 		})
 	}
 }
 
-// takePatience bounds how long the next process may take to get ready. This one serves
-// meanwhile, but refuses others.
+// takePatience bounds how long the next process may take to prepare. This one serves
+// meanwhile, but refuses other successors.
 const takePatience = 2 * time.Minute
 
 // turnPatience is how long a process waits for the end of another one's hand-over.
 const turnPatience = time.Second
 
-// replaced reports whether a place is no longer this process's.
+// replaced reports whether a place no longer belongs to this process.
 func (g *Giver) replaced(p *place) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -204,7 +205,7 @@ type delivery struct {
 	seq    uint64
 	wake   chan struct{}
 	broken chan struct{} // closed when there will be no more receipts
-	// garbled: the next process cannot be understood. To be read when broken is closed.
+	// garbled: the next process sends invalid frames. To be read when broken is closed.
 	garbled bool
 }
 
@@ -213,7 +214,7 @@ type addressed struct {
 	*Parcel
 }
 
-// begin stops to accept, and has the clients handed over.
+// begin stops accepting, and lets the sides hand over their clients.
 func (d *delivery) begin(ctx context.Context, roles []string) error {
 	for i := range d.g.Sockets {
 		s := &d.g.Sockets[i]
@@ -246,25 +247,25 @@ func (d *delivery) give(p addressed) {
 	}
 }
 
-// emptyEvery is how often a hand-over looks whether anyone is left.
+// emptyEvery is how often a hand-over checks whether clients are left.
 const emptyEvery = 20 * time.Millisecond
 
-// errHungUp is the end of a hand-over whose next process has ended, errHangs of one that
-// does nothing.
+// errHungUp ends a hand-over whose next process has ended; errHangs, one whose next
+// process hangs.
 var (
 	errHungUp = errors.New("the next process has ended")
 	errHangs  = errors.New("the next process hangs: it has acknowledged no client for too long")
 )
 
-// run sends what is to be sent. It returns nil when no client is left that can be handed
-// over in time, and an error when this process is to go on: that is only where the next
-// one has hung up, or hangs.
+// run sends the queue. It returns nil when no client is left that can be handed over in
+// time. It returns an error if this process must continue, because the next one has closed
+// the connection or hangs.
 func (d *delivery) run(ctx context.Context) error {
 	patience := time.NewTimer(d.g.Patience())
 	defer patience.Stop()
 	tick := time.NewTicker(emptyEvery)
 	defer tick.Stop()
-	over := false // those that are left stay
+	over := false // the remaining clients stay
 	for {
 		select {
 		case <-d.wake:
@@ -306,7 +307,7 @@ func (d *delivery) hangs() bool {
 	return len(d.sent) > 0 && time.Since(d.heard) > d.w.patience
 }
 
-// stay has no more clients handed over.
+// stay stops handing over clients.
 func (d *delivery) stay(ctx context.Context) {
 	for role, s := range d.g.Sides {
 		if err := s.Give(ctx, nil); err != nil && ctx.Err() == nil {
@@ -332,7 +333,7 @@ func (d *delivery) putBack(list []*Parcel, stay bool) {
 	}
 }
 
-// left is how many clients have not gone.
+// left returns how many clients have not left.
 func (d *delivery) left() (n int) {
 	for _, s := range d.g.Sides {
 		n += s.Left()
@@ -340,7 +341,7 @@ func (d *delivery) left() (n int) {
 	return n
 }
 
-// settled reports whether nothing is on its way.
+// settled reports whether nothing is in flight.
 func (d *delivery) settled() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -377,7 +378,7 @@ func (d *delivery) sendAll() error {
 	}
 }
 
-// read reads receipts and questions until the next process hangs up.
+// read reads receipts and questions until the next process closes the connection.
 func (d *delivery) read(ctx context.Context) {
 	defer close(d.broken)
 	var answering sync.WaitGroup
@@ -404,8 +405,8 @@ func (d *delivery) read(ctx context.Context) {
 			continue
 		}
 		if !hangsUp(err) && !errors.Is(err, net.ErrClosed) {
-			// How much of it the next process understood is not known: all was sent. It serves,
-			// and this one ends.
+			// What the next process has read is unknown: everything was sent. It serves, and
+			// this one ends.
 			d.g.Log.Error("the next process says what this one does not understand", "error", err)
 			d.garbled = true
 			for _, p := range d.unreceipted() {
@@ -416,7 +417,7 @@ func (d *delivery) read(ctx context.Context) {
 	}
 }
 
-// unreceipted forgets what was sent and has no receipt.
+// unreceipted removes and returns the parcels without a receipt.
 func (d *delivery) unreceipted() (list []*Parcel) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -427,7 +428,7 @@ func (d *delivery) unreceipted() (list []*Parcel) {
 	return list
 }
 
-// receipted notes what has become of a client.
+// receipted processes a client's receipt.
 func (d *delivery) receipted() error {
 	var r receipt
 	if err := d.w.decode(&r); err != nil {
@@ -459,11 +460,11 @@ func (d *delivery) receipted() error {
 	return nil
 }
 
-// takeBack goes on as if there had been no hand-over, but for the clients that were
-// delivered. It waits until all receipts have been read. The next process cannot write
-// another one, and so serves none of the others, if it is only late.
+// takeBack continues as if there had been no hand-over, except for the clients that were
+// delivered. It waits until all receipts have been read. A next process that is only late
+// cannot write another receipt, and so serves none of the others.
 func (d *delivery) takeBack(why error) {
-	_ = d.w.conn.CloseWrite() // if it has not hung up yet, it does now
+	_ = d.w.conn.CloseWrite() // ends the connection if it is still open
 	_ = d.w.conn.CloseRead()
 	<-d.broken
 	g := d.g
@@ -483,7 +484,7 @@ func (d *delivery) takeBack(why error) {
 	}
 }
 
-// again awaits the next process anew, where one has replaced the socket.
+// again listens for a next process again, if one has replaced the socket.
 func (g *Giver) again() error {
 	p, err := occupy(g.Path)
 	if err != nil {
@@ -493,5 +494,5 @@ func (g *Giver) again() error {
 	old := g.place
 	g.place = p
 	g.mu.Unlock()
-	return old.Close() // has Run look at the new one
+	return old.Close() // lets Run use the new one
 }

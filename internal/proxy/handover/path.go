@@ -10,16 +10,16 @@ import (
 	"syscall"
 )
 
-// A place is the Unix socket at which the next process is awaited. It may become another
-// process's, which replaces it.
+// A place is the Unix socket to which the next process connects. Another process may
+// replace it.
 type place struct {
 	*net.UnixListener
 	path string
 	file os.FileInfo
 }
 
-// occupy listens at a path, in the place of anyone who does so already: for this user
-// alone.
+// occupy listens at a path, accessible to this user only, replacing a process that already
+// does so.
 func occupy(path string) (*place, error) {
 	at := filepath.Join(filepath.Dir(path), ".weir."+strconv.Itoa(os.Getpid()))
 	if err := os.Remove(at); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -37,7 +37,7 @@ func occupy(path string) (*place, error) {
 	return p, nil
 }
 
-// reserve keeps others out of a socket and moves it where it is looked for.
+// reserve makes a socket accessible to this user only and moves it to its path.
 func reserve(at, path string) (os.FileInfo, error) {
 	if err := os.Chmod(at, 0o600); err != nil {
 		return nil, err
@@ -52,7 +52,7 @@ func reserve(at, path string) (os.FileInfo, error) {
 	return file, os.Rename(at, path)
 }
 
-// leave stops to listen, and takes the path away if it is this process's still.
+// leave stops listening, and removes the path if it still belongs to this process.
 func (p *place) leave() {
 	_ = p.Close()
 	if now, err := os.Lstat(p.path); err == nil && os.SameFile(now, p.file) {
@@ -60,7 +60,7 @@ func (p *place) leave() {
 	}
 }
 
-// nobody reports whether an error of dialing means that no process listens there.
-func nobody(err error) bool {
+// noListener reports whether an error of dialing means that no process listens there.
+func noListener(err error) bool {
 	return errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED)
 }

@@ -17,10 +17,10 @@ import (
 )
 
 // agreePatience bounds the exchange of preambles, and each answer of the process that
-// serves until it accepts no clients any more: it does nothing else then.
+// serves until it stops accepting: it does nothing else meanwhile.
 const agreePatience = 30 * time.Second
 
-// A Taker is the next process's end of a hand-over.
+// A Taker takes over, in the next process.
 type Taker struct {
 	w        *wire
 	pid      int
@@ -36,17 +36,17 @@ type Taker struct {
 	mu       sync.Mutex
 	lastSeq  uint64                 // guarded by mu: of questions
 	awaiting map[uint64]chan []byte // guarded by mu: answers
-	ended    bool                   // guarded by mu: there will be no more
+	ended    bool                   // guarded by mu: there will be no more answers
 }
 
-// Dial has the process that serves at path offer what it has: nil, without an error, if
-// there is none.
+// Dial asks the process that serves at path for its offer. It returns nil, without an
+// error, if there is no such process.
 func Dial(path string) (*Taker, error) { return dial(path, agreePatience) }
 
 // dial is Dial with a patience for each answer.
 func dial(path string, hung time.Duration) (*Taker, error) {
 	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
-	if nobody(err) {
+	if noListener(err) {
 		return nil, nil
 	}
 	if err != nil {
@@ -66,7 +66,7 @@ func dial(path string, hung time.Duration) (*Taker, error) {
 	return t, nil
 }
 
-// hangs is the end of a hand-over by a process that does not answer.
+// hangs is the error of a hand-over by a process that does not answer.
 func (t *Taker) hangs() error {
 	return fmt.Errorf("process %d, which serves, has not answered within %v: it hangs (end it, then start this one again)", t.pid, t.hung)
 }
@@ -134,14 +134,14 @@ func (t *Taker) addSocket() error {
 	return err
 }
 
-// PID is the number of the process that serves, Version that of its program.
+// PID returns the id of the process that serves.
 func (t *Taker) PID() int { return t.pid }
 
-// Version is that of the program that serves.
+// Version returns the version of the program that serves.
 func (t *Taker) Version() string { return t.version }
 
-// Socket returns what the other process listens on for a role, if that is the same
-// address; else nil.
+// Socket returns the other process's listener for a role if it has the same address,
+// otherwise nil.
 func (t *Taker) Socket(role, address string) *netloop.Pausable {
 	s := socket{role, address}
 	ln := t.sockets[s]
@@ -152,12 +152,12 @@ func (t *Taker) Socket(role, address string) *netloop.Pausable {
 	return ln
 }
 
-// Legacy is what the side of a role has left.
+// Legacy returns what Side.Legacy of the other process returned for a role.
 func (t *Taker) Legacy(role string) []byte { return t.legacies[role] }
 
-// Take takes the place of the other process, which accepts no clients from then on. sides
-// are by role. They may ask the other process about its clients at once, before they serve
-// anybody; it is Run that hears the answers.
+// Take replaces the other process, which stops accepting clients. sides are by role. They
+// may ask the other process about its clients at once, before they serve any; Run reads the
+// answers.
 func (t *Taker) Take(sides map[string]Side) error {
 	t.closeSockets()
 	roles := make([]string, len(t.taken))
@@ -175,7 +175,7 @@ func (t *Taker) Take(sides map[string]Side) error {
 		return t.hangs()
 	case err == nil && k != kindGo:
 		return unexpected(k)
-	case hangsUp(err) && t.hasEnded(): // killed: nobody else accepts clients
+	case hangsUp(err) && t.hasEnded(): // killed: no other process accepts clients
 	case err != nil:
 		return err
 	}
@@ -189,10 +189,11 @@ func (t *Taker) Take(sides map[string]Side) error {
 	return nil
 }
 
-// endPatience is how long a process may take to end that has hung up.
+// endPatience is how long a process may take to end after it has closed the connection.
 const endPatience = 5 * time.Second
 
-// hasEnded reports whether the other process has ended, or is about to: not only hung up.
+// hasEnded reports whether the other process has ended, or is about to, and has not only
+// closed the connection.
 func (t *Taker) hasEnded() bool {
 	if t.process < 0 {
 		return false
@@ -208,14 +209,14 @@ func (t *Taker) hasEnded() bool {
 
 func (t *Taker) closeSockets() {
 	for _, ln := range t.sockets {
-		ln.KeepsPath(true) // it is not this process's to remove
+		ln.KeepsPath(true) // the other process removes it
 		_ = ln.Close()
 	}
 	t.sockets = nil
 }
 
-// Close hangs up. If that is before Take, or before Run has ended, the other process goes
-// on as it was.
+// Close closes the connection. Before Take, or before Run has ended, the other process then
+// continues as before.
 func (t *Taker) Close() {
 	t.closeSockets()
 	t.w.close()
@@ -225,15 +226,15 @@ func (t *Taker) Close() {
 	}
 }
 
-// Counts are what came of a hand-over.
+// Counts are the results of a hand-over.
 type Counts struct{ Taken, Refused int }
 
-// errGoesOn is the end of a hand-over that the other process has given up.
+// errGoesOn is the error of a hand-over that the other process has given up.
 var errGoesOn = errors.New("it has waited too long for this process and goes on serving: this one ends")
 
-// Run takes clients in until the other process has none left, or ctx ends, which sends
-// those that have not arrived back. Its error is for a process that is to end, because the
-// other one goes on.
+// Run admits clients until the other process has none left, or ctx ends, after which the
+// other process keeps those that have not arrived. If it returns an error this process must
+// end, because the other one continues.
 func (t *Taker) Run(ctx context.Context, log *slog.Logger) (Counts, error) {
 	stop := context.AfterFunc(ctx, func() { _ = t.w.conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
@@ -264,7 +265,7 @@ func (t *Taker) Run(ctx context.Context, log *slog.Logger) (Counts, error) {
 			err = unexpected(k)
 		}
 		if err != nil && ctx.Err() != nil {
-			return n, nil // what could not be acknowledged is the other one's
+			return n, nil // the other one keeps what could not be acknowledged
 		}
 		if err != nil {
 			return n, t.outcome(err)
@@ -272,8 +273,8 @@ func (t *Taker) Run(ctx context.Context, log *slog.Logger) (Counts, error) {
 	}
 }
 
-// outcome tells how a hand-over ends with an error of its connection: well, if the other
-// process is no more, whether this one was reading or writing.
+// outcome returns the result of a hand-over after an error of its connection: nil if the
+// other process has ended.
 func (t *Taker) outcome(err error) error {
 	switch {
 	case !hangsUp(err):
@@ -284,11 +285,11 @@ func (t *Taker) outcome(err error) error {
 	return errGoesOn
 }
 
-// errNoSide is why a client stays with the other process.
+// errNoSide is why a client of an unknown role stays with the other process.
 var errNoSide = errors.New("the new process does not serve this protocol")
 
-// admit takes one client in. It is served only if the receipt could be written: until
-// then it is the other process's.
+// admit admits one client. It is served only after the receipt was written: until then it
+// belongs to the other process.
 func (t *Taker) admit(n *Counts, log *slog.Logger) error {
 	var c client
 	if err := t.w.decode(&c); err != nil {
@@ -298,7 +299,7 @@ func (t *Taker) admit(n *Counts, log *slog.Logger) error {
 	s := t.sides[c.Role]
 	if err == nil && s == nil {
 		err = errNoSide
-		_ = unix.Close(fd) // the other process has it, too
+		_ = unix.Close(fd) // the other process still has it
 	}
 	if err != nil { // out of descriptors, most likely
 		if err := t.w.dec.DecodeValue(reflect.Value{}); err != nil {
@@ -367,7 +368,7 @@ func (t *Taker) answered() error {
 	return nil
 }
 
-// end answers those who wait.
+// end wakes all callers of ask.
 func (t *Taker) end() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

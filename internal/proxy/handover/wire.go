@@ -16,7 +16,7 @@ import (
 )
 
 // Each side begins with a preamble, which is the same in all versions: magic, and the
-// lowest and the highest version that it speaks. The highest that both do holds.
+// lowest and the highest version that it speaks. The highest common one is used.
 const (
 	magic       = "weir-handover:"
 	preambleLen = len(magic) + 2
@@ -28,25 +28,25 @@ const (
 	highestVersion = 1
 )
 
-// A kind is that of a frame: a byte, followed by the length of the rest in four.
+// A kind is the type of a frame: one byte, followed by the length of the rest in four.
 type kind byte
 
 const (
-	kindSocket   kind = 'S' // a socket that is listened on, with its descriptor
+	kindSocket   kind = 'S' // a listening socket, with its descriptor
 	kindLegacy   kind = 'L' // what is known of logins
-	kindOffered  kind = 'O' // that was all
+	kindOffered  kind = 'O' // end of the offer
 	kindRefused  kind = 'R' // not now
 	kindTake     kind = 'T' // the next process is ready
 	kindGo       kind = 'G' // it may accept clients
 	kindClient   kind = 'C' // a client, with its descriptor
-	kindReceipt  kind = 'A' // a client has been taken in, or ended
+	kindReceipt  kind = 'A' // what has become of a client
 	kindQuestion kind = 'Q' // about a client that the next process does not have
 	kindAnswer   kind = 'B'
-	kindDone     kind = 'D' // no more clients come
+	kindDone     kind = 'D' // no more clients
 )
 
-// The payloads of frames, by encoding/gob: fields that one program knows and another does not
-// are no error.
+// The payloads of frames, encoded by encoding/gob: a field that only one program knows is
+// no error.
 type (
 	socket struct{ Role, Address string }
 	legacy struct {
@@ -59,14 +59,14 @@ type (
 	}
 	refused struct{ Why string }
 	take    struct{ Roles []string } // whose sockets the next process listens on
-	client  struct {                 // the session follows, as the side has it
+	client  struct {                 // the session follows, as the side encodes it
 		Seq  uint64
 		Role string
 	}
 	receipt struct {
 		Seq   uint64
 		Ended string // why the session was ended
-		Kept  string // why it stays where it was; if both are "" it is served
+		Kept  string // why it stays where it was; if both are "", it is served
 	}
 	question struct {
 		Seq  uint64
@@ -118,10 +118,10 @@ func (w *wire) closeFDs() {
 	w.fds = nil
 }
 
-// errForeign is the end of a hand-over between users.
+// errForeign is the error of a hand-over between processes of different users.
 var errForeign = errors.New("the process at the other end belongs to another user")
 
-// peer checks that the other process is of this one's user, and returns its number.
+// peer checks that the other process runs as the same user, and returns its id.
 func (w *wire) peer() (pid int, err error) {
 	rc, err := w.conn.SyscallConn()
 	if err != nil {
@@ -164,7 +164,7 @@ func (w *wire) agree(patience time.Duration) error {
 	return nil
 }
 
-// send writes a frame of some values, with a descriptor unless that is -1.
+// send writes a frame of values, with a descriptor unless fd is -1.
 func (w *wire) send(k kind, fd int, values ...any) error {
 	w.sending.Lock()
 	defer w.sending.Unlock()
@@ -185,18 +185,18 @@ func (w *wire) send(k kind, fd int, values ...any) error {
 		rights = unix.UnixRights(fd)
 	}
 	if _, _, err := w.conn.WriteMsgUnix(head[:], rights, nil); err != nil || w.out.Len() == 0 {
-		return err // the other process may hang up when it has read a frame without more
+		return err // the other process may close the connection after a last frame
 	}
 	_, err := w.conn.Write(w.out.Bytes())
 	return err
 }
 
-// receive reads a frame, whose values decode returns then.
+// receive reads a frame; decode then returns its values.
 func (w *wire) receive() (kind, error) {
 	if w.in.Len() > 0 {
 		return 0, errors.New("a frame was longer than what it was to hold")
 	}
-	w.closeFDs() // nobody has wanted them
+	w.closeFDs() // not taken
 	var head [headerLen]byte
 	for n := 0; n < headerLen; {
 		rights := make([]byte, unix.CmsgSpace(4))
@@ -224,7 +224,7 @@ func (w *wire) receive() (kind, error) {
 	return kind(head[0]), nil
 }
 
-// keep takes descriptors out of a control message.
+// keep extracts descriptors from a control message.
 func (w *wire) keep(rights []byte) error {
 	msgs, err := unix.ParseSocketControlMessage(rights)
 	if err != nil {
@@ -248,7 +248,7 @@ func (w *wire) decode(v any) error {
 	return nil
 }
 
-// takeFD returns the frame's descriptor, which is the caller's then.
+// takeFD returns the frame's descriptor, which the caller then owns.
 func (w *wire) takeFD() (int, error) {
 	if len(w.fds) != 1 {
 		return -1, fmt.Errorf("a frame came with %d descriptors, want one", len(w.fds))
@@ -258,10 +258,11 @@ func (w *wire) takeFD() (int, error) {
 	return fd, nil
 }
 
-// errEncode is a value's that cannot be sent. Nothing that has one can be sent afterwards.
+// errEncode is the error of a value that cannot be encoded. Nothing can be sent after it.
 var errEncode = errors.New("encode")
 
-// hangsUp reports whether an error is that the other process has ended, or hung up.
+// hangsUp reports whether an error means that the other process has ended or closed the
+// connection.
 func hangsUp(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE)
 }

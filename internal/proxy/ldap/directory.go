@@ -20,14 +20,14 @@ import (
 )
 
 // ErrRefused means that the LDAP server has rejected the name or the password. Any
-// other error of Check means that no server gave an answer.
+// other error of Check means that no server has answered.
 var ErrRefused = errors.New("the LDAP server refuses the login")
 
 const (
-	// DefaultTimeout is how long one server is given to answer.
+	// DefaultTimeout is how long one server may take to answer.
 	DefaultTimeout = 5 * time.Second
-	// maxChecks bounds the checks under way, each with a connection of its own. Anyone
-	// who can reach weir can have it ask, before having proved anything.
+	// maxChecks bounds the concurrent checks, each with a connection of its own, which
+	// any unauthenticated client can cause.
 	maxChecks = 32
 	// maxAnswer bounds a message of the server, in bytes.
 	maxAnswer = 1 << 20
@@ -36,8 +36,8 @@ const (
 	maxName = 1024
 )
 
-// A Directory is an LDAP server that is asked about users, or several in its place. Safe
-// for concurrent use.
+// A Directory checks users with an LDAP server, or with several that replace each other.
+// It is safe for concurrent use.
 type Directory struct {
 	o       Options
 	roots   *x509.CertPool
@@ -46,17 +46,17 @@ type Directory struct {
 	first   atomic.Int32 // the server that answered last, which is tried first
 }
 
-// quietly has the library say nothing by itself, and take no messages of any length. Both
-// are variables of its packages.
+// quietly stops the library from logging, and bounds the length of messages that it
+// accepts. Both are global variables of its packages.
 var quietly = sync.OnceFunc(func() {
 	goldap.Logger(log.New(io.Discard, "", 0))
 	ber.MaxPacketLengthBytes = maxAnswer
 })
 
 // New returns a directory. Certificates of servers are checked against the authorities in
-// the file ca (PEM), those that OpenLDAP's clients would take for "" ($LDAPTLS_CACERT,
-// or TLS_CACERT in ldap.conf), else the system's. timeout is how long one server is
-// given to answer; 0 is DefaultTimeout.
+// the file ca (PEM), for "" those that OpenLDAP's clients would use ($LDAPTLS_CACERT,
+// or TLS_CACERT in ldap.conf), otherwise the system's. timeout is how long one server may
+// take to answer; 0 means DefaultTimeout.
 func New(o *Options, ca string, timeout time.Duration) (*Directory, error) {
 	quietly()
 	if timeout == 0 {
@@ -83,8 +83,8 @@ func New(o *Options, ca string, timeout time.Duration) (*Directory, error) {
 	return d, nil
 }
 
-// clientCA is the file that OpenLDAP's clients, PgBouncer and PostgreSQL among them, have
-// authorities from.
+// clientCA returns the file from which OpenLDAP's clients, including PgBouncer and
+// PostgreSQL, read authorities.
 func clientCA(getenv func(string) string) string {
 	if file := getenv("LDAPTLS_CACERT"); file != "" {
 		return file
@@ -104,12 +104,12 @@ func clientCA(getenv func(string) string) string {
 	return ""
 }
 
-// Check asks whether the password is the user's. The error is ErrRefused if it is not,
+// Check checks the password of a user. The error is ErrRefused if it is not,
 // if there is no such user, or more than one.
 func (d *Directory) Check(ctx context.Context, user, password string) error {
 	switch {
 	case password == "":
-		// A bind without a password is an anonymous one: servers let it in.
+		// A bind without a password is anonymous: servers accept it.
 		return fmt.Errorf("%w: the password is empty", ErrRefused)
 	case user == "" || len(user) > maxName || strings.ContainsFunc(user, func(r rune) bool { return r < ' ' || r == 0x7f }):
 		return fmt.Errorf("%w: no user has such a name", ErrRefused)
@@ -135,7 +135,7 @@ func (d *Directory) Check(ctx context.Context, user, password string) error {
 	return errors.Join(errs...)
 }
 
-// enter waits until one more question may be under way.
+// enter waits until another check may start.
 func (d *Directory) enter(ctx context.Context) error {
 	select {
 	case d.slots <- struct{}{}:
@@ -165,7 +165,7 @@ func (d *Directory) ask(ctx context.Context, server, user, password string) erro
 	return err
 }
 
-// connect opens a connection, with TLS where it is to have that. It ends with ctx.
+// connect opens a connection, with TLS if configured. It is closed when ctx ends.
 func (d *Directory) connect(ctx context.Context, server string) (*goldap.Conn, error) {
 	raw, err := new(net.Dialer).DialContext(ctx, "tcp", server)
 	if err != nil {
@@ -173,7 +173,7 @@ func (d *Directory) connect(ctx context.Context, server string) (*goldap.Conn, e
 	}
 	host, _, _ := net.SplitHostPort(server)
 	config := &tls.Config{ServerName: host, RootCAs: d.roots, MinVersion: tls.VersionTLS12}
-	// The library knows no context: what is under way ends with the connection.
+	// The library does not support contexts: closing the connection ends an operation.
 	tcp := raw // which raw is not with TLS
 	context.AfterFunc(ctx, func() { _ = tcp.SetDeadline(time.Unix(1, 0)) })
 	if d.o.TLS {
@@ -214,8 +214,8 @@ func (d *Directory) login(conn *goldap.Conn, user, password string) error {
 	return nil
 }
 
-// refusals are the results of a bind by which a server says no to the user: a wrong
-// password, no such user, a locked or expired one.
+// refusals are the results of a bind with which a server rejects the user: a wrong
+// password, no such user, a locked or expired account.
 var refusals = []uint16{
 	goldap.LDAPResultInvalidCredentials, goldap.LDAPResultNoSuchObject, goldap.LDAPResultInvalidDNSyntax, goldap.LDAPResultConstraintViolation,
 	goldap.LDAPResultInappropriateAuthentication, goldap.LDAPResultInsufficientAccessRights, goldap.LDAPResultUnwillingToPerform,

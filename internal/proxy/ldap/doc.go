@@ -1,6 +1,6 @@
 // Package ldap checks names and passwords with an LDAP server, as PostgreSQL's
-// authentication method ldap does and with the same options. Either the name makes the
-// distinguished name (simple bind: ldapprefix, ldapsuffix), or it is looked for
-// (search+bind: ldapbasedn and what belongs to it); the password is right if the server
-// takes a bind with both.
+// authentication method ldap does and with the same options. The distinguished name is
+// either built from the user name (simple bind: ldapprefix, ldapsuffix) or searched for
+// (search+bind: ldapbasedn and related options). The password is right if the server
+// accepts a bind with both.
 package ldap

@@ -17,28 +17,27 @@ import (
 type Options struct {
 	// Servers are tried one after the other: host:port. Required.
 	Servers []string
-	// TLS is LDAPS; StartTLS asks for TLS on a connection that begins without.
+	// TLS means LDAPS; StartTLS upgrades a plain connection.
 	TLS, StartTLS bool
 
-	// Prefix and Suffix stand around the name, for a simple bind.
+	// Prefix and Suffix are put around the name, for a simple bind.
 	Prefix, Suffix string
 
-	// BaseDN is below which users are looked for, by search+bind; "" is a simple bind.
+	// BaseDN is the base of the search for users, with search+bind; "" for a simple bind.
 	BaseDN string
 	// BindDN and BindPassword are for the search. Default: an anonymous bind.
 	BindDN, BindPassword string
-	// Filter finds a user, for whose name $username stands.
+	// Filter finds a user; $username stands for the name.
 	Filter string
-	// Scope is how far below BaseDN: one of goldap's. Default: the base alone.
+	// Scope is the scope of the search, one of goldap's. Default: the base alone.
 	Scope int
 }
 
 // placeholder stands for the user's name in a filter.
 const placeholder = "$username"
 
-// Parse reads options as pg_hba.conf and PgBouncer have them: words of the form
-// name=value, separated by spaces or commas, a value with such characters in quotation
-// marks.
+// Parse parses options as in pg_hba.conf and PgBouncer: words of the form name=value,
+// separated by spaces or commas; a value with such characters is in quotation marks.
 func Parse(text string) (*Options, error) {
 	words, err := split(text)
 	if err != nil {
@@ -61,8 +60,8 @@ func Parse(text string) (*Options, error) {
 	return p.finish()
 }
 
-// split cuts options into words, without their quotation marks. Two of these within
-// quoted text are one of the text.
+// split splits options into words, without their quotation marks. Two of these within
+// quoted text stand for one.
 func split(text string) (words []string, err error) {
 	var b strings.Builder
 	begun, quoted := false, false
@@ -197,7 +196,7 @@ func (p *parser) takeURL(value string) error {
 	return nil
 }
 
-// finish makes sure that the options go together.
+// finish checks that the options are consistent.
 func (p *parser) finish() (*Options, error) {
 	o := &p.o
 	port := strconv.Itoa(cmp.Or(p.port, map[bool]int{false: 389, true: 636}[o.TLS]))
@@ -239,12 +238,12 @@ func (p *parser) finish() (*Options, error) {
 	return o, nil
 }
 
-// filter finds a user.
+// filter returns the filter that finds a user.
 func (o *Options) filter(user string) string {
 	return strings.ReplaceAll(o.Filter, placeholder, goldap.EscapeFilter(user))
 }
 
-// name is who a user is by a simple bind. Active Directory takes names that are no
+// name returns the name of a user for a simple bind. Active Directory takes names that are no
 // distinguished ones, such as user@domain and DOMAIN\user, where escapes have no meaning.
 func (o *Options) name(user string) string {
 	if strings.Contains(o.Prefix, "=") || strings.HasPrefix(strings.TrimLeft(o.Suffix, " "), ",") {

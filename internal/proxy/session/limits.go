@@ -7,37 +7,37 @@ import (
 	"time"
 )
 
-// DefaultPoolSize is the default of PoolSize, and where pools begin that size themselves,
-// as those of the commands do by default.
+// DefaultPoolSize is the default of PoolSize, and the initial size of pools that size
+// themselves, which is the default of the commands.
 const DefaultPoolSize = 20
 
-// Limits are those of the options that may be others for a user or a database. The
-// zero value of a field means its default.
+// Limits are the options that can be set per user and database. The zero value of a
+// field means its default.
 type Limits struct {
 	// PoolSize is the most backends per user and database. From 8 on, clients hold at
-	// most all but one of them, so that reads and the preparing of statements go on
-	// behind long transactions; unless ReadLanes is off, or each session keeps a
+	// most all but one of them, so that long transactions do not stop reads and
+	// the preparation of statements; unless ReadLanes is off, or each session keeps a
 	// backend (ModeSession, and servers that do not report changes of sessions).
 	// Default: 20.
 	PoolSize int
-	// AutoPool has a pool begin with PoolSize, or MinPoolSize if that is more, and grow
-	// beyond it while the server answers more for that. Default: not.
+	// AutoPool lets a pool start with PoolSize, or MinPoolSize if that is more, and grow
+	// while that increases the server's throughput. Default: false.
 	AutoPool bool
-	// MinPoolSize is how many of them stay open though nobody needs them, once
-	// somebody has logged in. Default: 0.
+	// MinPoolSize is how many backends stay open although idle, once a client has
+	// logged in. Default: 0.
 	MinPoolSize int
-	// ReservePoolSize is how many more there may be while somebody has waited for
-	// ReservePoolTimeout. Default: 0, and 5 s.
+	// ReservePoolSize is how many more backends a pool may have while a client has waited
+	// for ReservePoolTimeout. Defaults: 0 and 5 s.
 	ReservePoolSize    int
 	ReservePoolTimeout time.Duration
 	// MaxDBConnections and MaxUserConnections bound the backends of all pools of a
-	// database, and of a user. Default: 0, by the pools alone.
+	// database, and of a user. Default: 0, no bound beyond the pools'.
 	MaxDBConnections, MaxUserConnections int
 	// MaxDBClients and MaxUserClients bound the sessions of a database, and of a
-	// user. Default: 0, by MaxClients alone.
+	// user. Default: 0, no bound beyond MaxClients.
 	MaxDBClients, MaxUserClients int
 	// MaxWaiting bounds the statements that wait for a backend in one pool.
-	// Default: 0, none.
+	// Default: 0, no bound.
 	MaxWaiting int
 	// QueueTimeout bounds the wait for a backend. Default: 30 s.
 	QueueTimeout time.Duration
@@ -46,12 +46,12 @@ type Limits struct {
 	// TransactionTimeout disconnects clients whose transaction takes longer.
 	// Default: 0, never.
 	TransactionTimeout time.Duration
-	// IdleInTransactionTimeout disconnects clients that sit in a transaction.
+	// IdleInTransactionTimeout disconnects clients that are idle in a transaction.
 	// Default: 0, never.
 	IdleInTransactionTimeout time.Duration
 	// ClientIdleTimeout disconnects clients that do nothing. Default: 0, never.
 	ClientIdleTimeout time.Duration
-	// ServerIdleTimeout closes backends that nobody needed. Default: 10 min.
+	// ServerIdleTimeout closes backends that were idle for this long. Default: 10 min.
 	ServerIdleTimeout time.Duration
 	// ServerLifetime closes backends after this age. Default: 1 h.
 	ServerLifetime time.Duration
@@ -69,7 +69,7 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// SizeOfPool is the size of pools as it is set: PoolSize, or "auto".
+// SizeOfPool returns the pool size as configured: PoolSize or "auto".
 func (l *Limits) SizeOfPool() any {
 	if l.AutoPool {
 		return "auto"
@@ -77,7 +77,7 @@ func (l *Limits) SizeOfPool() any {
 	return l.PoolSize
 }
 
-// validate names the first flag that makes no sense.
+// validate returns an error that names the first invalid flag.
 func (l *Limits) validate() error {
 	if l.PoolSize < 1 {
 		return fmt.Errorf("--pool-size %d: want at least 1", l.PoolSize)
@@ -121,29 +121,28 @@ func (l *Limits) validate() error {
 	return nil
 }
 
-// Crowded reports whether as many statements wait in a pool as may.
+// Crowded reports whether no more statements may wait in a pool.
 func (l *Limits) Crowded(waiting int) bool { return l.MaxWaiting > 0 && waiting >= l.MaxWaiting }
 
 // A LimitRule gives other limits to the sessions of a database, of a user, or of both.
 // An empty Database or User means any.
 type LimitRule struct {
 	Database, User string
-	// Set puts the rule's own limits in force.
+	// Set sets the limits that the rule has.
 	Set func(l *Limits)
 	// Text is the rule as it was written.
 	Text string
 }
 
-// A rule that names a user cannot bound what a database has of all users, and the
-// other way round.
+// A rule that names a user cannot bound the total of a database, nor the other way round.
 var (
 	errRuleOfDatabase = errors.New("max_db_connections and max_db_client_connections are of all users: their rule names a database alone")
 	errRuleOfUser     = errors.New("max_user_connections and max_user_client_connections are of all databases: their rule names a user alone")
 )
 
-// Check reports why a rule makes no sense.
+// Check returns an error if the rule is invalid.
 func (r *LimitRule) Check() error {
-	const none = -1 // what nobody sets
+	const none = -1 // no rule sets this
 	l := Limits{MaxDBConnections: none, MaxDBClients: none, MaxUserConnections: none, MaxUserClients: none}
 	r.Set(&l)
 	switch {
@@ -155,11 +154,11 @@ func (r *LimitRule) Check() error {
 	return nil
 }
 
-// LimitsOf are the limits of a user in a database. Of several rules that fit and name
-// the same limit the first decides.
+// LimitsOf returns the limits of a user in a database. If several matching rules set the
+// same limit, the first one applies.
 func (o *Options) LimitsOf(database, user string) Limits {
 	l := o.Limits
-	if len(o.LimitRules) > 0 { // each login asks, and without rules nothing of this is on the heap
+	if len(o.LimitRules) > 0 { // called at each login; without rules nothing is allocated
 		l = o.limitsByRules(database, user)
 	}
 	if l.AutoPool {
@@ -179,14 +178,13 @@ func (o *Options) limitsByRules(database, user string) Limits {
 	return l
 }
 
-// LimitsOfDatabase and LimitsOfUser are what holds for all users of a database, and
-// for a user in all of them.
+// LimitsOfDatabase returns the limits for all users of a database together.
 func (o *Options) LimitsOfDatabase(name string) Limits { return o.LimitsOf(name, "") }
 
-// LimitsOfUser is LimitsOfDatabase for a user.
+// LimitsOfUser returns the limits for a user in all databases together.
 func (o *Options) LimitsOfUser(name string) Limits { return o.LimitsOf("", name) }
 
-// ReadLanesOf is the most backends that pipeline reads in a pool of some size.
+// ReadLanesOf returns how many backends of a pool of some size may pipeline reads.
 func (o *Options) ReadLanesOf(size int) int {
 	if o.ReadLanes <= 0 || size >= o.PoolSize {
 		return o.ReadLanes

@@ -18,8 +18,8 @@ type Mode string
 
 // The modes.
 const (
-	// ModeAuto shares every statement and pins a session to its backend by
-	// itself, while it holds state that cannot be replayed.
+	// ModeAuto shares backends between statements, and pins a session to its backend while
+	// it has state that cannot be replayed.
 	ModeAuto Mode = "auto"
 	// ModeSession keeps one backend for the whole session.
 	ModeSession Mode = "session"
@@ -30,7 +30,7 @@ const (
 	ModeStatement Mode = "statement"
 )
 
-// BatchRule says which writes without a hint join a group. An empty Database or
+// A BatchRule selects writes without a hint that join a group. An empty Database or
 // User means any.
 type BatchRule struct {
 	Database string        `yaml:"database"`
@@ -44,59 +44,57 @@ type BatchRule struct {
 // grows in proportion.
 const MaxGroup = 256
 
-// Options say how clients share backends, whatever their protocol. The zero
+// Options configure how clients share backends, for either protocol. The zero
 // value of a field means its default.
 type Options struct {
 	// Mode is how long a client keeps a backend. Default: auto.
 	Mode Mode
-	// Limits hold for users and databases of which no rule says otherwise.
+	// Limits apply where no rule sets others.
 	Limits
 	// LimitRules are limits of certain users and databases.
 	LimitRules []LimitRule
 	// ReadLanes is the most backends that pipeline reads of several clients.
-	// More than the server's processors gain nothing. 0 is the default, less
-	// than 0 switches the sharing of reads off. Default: 4, at most half of
-	// PoolSize.
+	// More than the server has processors gain nothing. Less than 0 switches the
+	// sharing of reads off. Default: 4, at most half of PoolSize.
 	ReadLanes int
 	// WriteLanes is the most groups of one lane in flight. Default: 2.
 	WriteLanes int
 	// GroupLimit is the most members of one group, at most MaxGroup. Default: MaxGroup.
 	GroupLimit int
-	// NoRowsLane and NoSoloLane switch a lane off: that of multi-row INSERTs,
-	// and that of any other write.
+	// NoRowsLane and NoSoloLane switch off the lane of multi-row INSERTs, and
+	// that of all other writes.
 	NoRowsLane, NoSoloLane bool
 	// Batch lists which writes without a hint join a group; the first rule
-	// that fits decides. Default: none do.
+	// that matches decides. Default: none.
 	Batch []BatchRule
-	// CacheSize bounds what is kept of answers to reads that ask for it, in bytes.
-	// Default: 64 MiB; less than 0 keeps none.
+	// CacheSize is the size of the cache for answers to reads that ask for it, in bytes.
+	// Default: 64 MiB; less than 0: no cache.
 	CacheSize int64
-	// CacheMaxAnswer bounds one of them. Default: 1 MiB, at most CacheSize.
+	// CacheMaxAnswer is the largest answer that is cached. Default: 1 MiB, at most CacheSize.
 	CacheMaxAnswer int64
-	// PoolKeep is how long a pool is kept that has neither clients nor connections to the
-	// server. Default: 1 h; less than 0 is for ever.
+	// PoolKeep is how long a pool without clients and server connections is kept.
+	// Default: 1 h; less than 0: for ever.
 	PoolKeep time.Duration
 	// Loops is the number of event loops, each on one thread with pools of its
 	// own. Default: one for each four processors, at least one.
 	Loops int
 
 	// TrustLoopback lets clients that come from a loopback address, or over a Unix
-	// socket from any user, have what the server grants weir without a password.
-	// A balancer, tunnel or sidecar on weir's host hands that on to everybody who
-	// can reach it. Default: only processes of weir's own user and of root, over
-	// a Unix socket.
+	// socket from any user, log in without a password where the server lets weir do
+	// so. A balancer, tunnel or sidecar on weir's host gives that to all who can reach
+	// it. Default: only processes of weir's own user and of root, over a Unix socket.
 	TrustLoopback bool
 
-	// ReusePort has several processes listen on one TCP address. Default: not.
+	// ReusePort lets several processes listen on one TCP address (SO_REUSEPORT).
 	ReusePort bool
 
 	// ProxyProtocol are the balancers whose connections begin with a header of the
-	// PROXY protocol, which says whose they are. Default: none.
+	// PROXY protocol, which has the client's address. Default: none.
 	ProxyProtocol proxyproto.Trusted
 
 	// MaxClients bounds the sessions. Default: 10000.
 	MaxClients int
-	// MaxMessage bounds one message of a client, in bytes. Default: 1 GiB, the
+	// MaxMessage is the largest message of a client, in bytes. Default: 1 GiB, the
 	// servers' own limit.
 	MaxMessage int
 	// ConnectTimeout bounds the opening of a backend. Default: 15 s.
@@ -104,38 +102,39 @@ type Options struct {
 	// ConnectPatience is how long statements wait while the server cannot be
 	// reached, for instance because it restarts. Default: 5 s.
 	ConnectPatience time.Duration
-	// FailoverTimeout is ConnectPatience where there are several hosts: one of them
+	// FailoverTimeout replaces ConnectPatience if there are several hosts: one of them
 	// may be promoted meanwhile. Default: 30 s.
 	FailoverTimeout time.Duration
 	// LoginTimeout bounds a client's login. Default: 60 s.
 	LoginTimeout time.Duration
-	// LoginCheckInterval is for how long what the server has said of a role or of accounts
-	// at one login serves others, where nothing else of them depends on it. Default: 1 s;
-	// less than 0: each login has the server asked.
+	// LoginCheckInterval is how long what the server has reported about a role or about
+	// accounts at one login may be used for others, if nothing else about them depends on
+	// it. Default: 1 s; less than 0: weir asks the server at each login.
 	LoginCheckInterval time.Duration
-	// ClientWriteTimeout disconnects a client that takes nothing of a long answer
-	// for this long while others wait for the backend that it holds by that.
-	// Default: 20 s; less than 0 is never.
+	// ClientWriteTimeout disconnects a client that reads nothing of a long answer for
+	// this long while others wait for the backend that it thereby occupies.
+	// Default: 20 s; less than 0: never.
 	ClientWriteTimeout time.Duration
-	// DrainTimeout is how long a stop waits for transactions under way.
+	// DrainTimeout is how long a shutdown waits for open transactions.
 	// Default: 10 s.
 	DrainTimeout time.Duration
-	// Keepalive is how connections of clients and to servers notice that their peer
-	// is gone without a word.
+	// Keepalive is how connections of clients and to servers detect a peer that has
+	// disappeared.
 	Keepalive netloop.Keepalive
 
 	// PeerID is this weir's number among several, 1 to MaxPeer. Default: 0, none.
 	PeerID int
 
-	// SlowLog is from when on a statement is logged as slow, its wait included.
+	// SlowLog is the time, including the wait for a backend, from which a statement is
+	// logged as slow.
 	// Default: 0, never.
 	SlowLog time.Duration
-	// TellText has the slow log, and spans, hold statements as they were sent, with
-	// their literals. Default: without.
+	// TellText puts statements with their literals, as sent, into the slow log and spans.
+	// Default: without literals.
 	TellText bool
 	// OTLP is where spans of traced statements go. Default: nowhere.
 	OTLP sight.OTLP
-	// Audit receives logins and commands of the console. Default: nil, nobody.
+	// Audit receives logins and commands of the console. Default: nil, none.
 	Audit *sight.Audit
 
 	// Log receives the proxy's log. Default: slog.Default().
@@ -174,8 +173,8 @@ func (o Options) WithDefaults() Options {
 	return o
 }
 
-// Reload returns the options that hold when o takes the place of old in a running
-// process: some can only be chosen at the start.
+// Reload returns the options for a running process in which o replaces old: some cannot
+// change after the start.
 func (o Options) Reload(old Options) Options {
 	o = o.WithDefaults()
 	o.Mode, o.Loops, o.WriteLanes, o.GroupLimit, o.Log = old.Mode, old.Loops, old.WriteLanes, old.GroupLimit, old.Log
@@ -183,7 +182,7 @@ func (o Options) Reload(old Options) Options {
 	return o
 }
 
-// Validate names the first flag that makes no sense.
+// Validate returns an error that names the first invalid flag.
 func (o *Options) Validate() error {
 	switch o.Mode {
 	case ModeAuto, ModeSession, ModeTransaction, ModeStatement:
@@ -239,8 +238,8 @@ func (o *Options) Validate() error {
 // ErrNoServer is the error of a proxy without a server.
 var ErrNoServer = errors.New("no server: give --postgres or --mysql a connection string")
 
-// BatchDefault is what the rules say of a write without a hint: whether it joins
-// a group, and the most that it may wait for company.
+// BatchDefault returns what the rules say about a write without a hint: whether it joins
+// a group, and how long it may wait for others.
 func (o *Options) BatchDefault(database, user string) (time.Duration, bool) {
 	for _, r := range o.Batch {
 		if (r.Database == "" || r.Database == database) && (r.User == "" || r.User == user) {

@@ -45,7 +45,7 @@ func (p Peers) Others(own int) int {
 	return len(p)
 }
 
-// Check reports what is wrong with the peers of weir number own.
+// Check returns an error if the peers of weir number own are invalid.
 func (p Peers) Check(own int) error {
 	if own < 0 || own > MaxPeer {
 		return fmt.Errorf("--peer-id %d: want a number from 1 to %d", own, MaxPeer)

@@ -12,13 +12,13 @@ import (
 // A Setting is one session parameter that a client changed.
 type Setting struct {
 	Name string // lower case
-	// Value is the text of the value. If Literal it is the value itself, as a
-	// startup parameter or a status report carries it; else it is SQL, what the
-	// client's own SET had on its right side, to be applied verbatim.
+	// Value is the text of the value: if Literal, the value itself, as in a startup
+	// parameter or a status report; otherwise SQL, the right side of the client's own
+	// SET, to be replayed verbatim.
 	Value   string
 	Literal bool
-	// Encoding is the client_encoding in which Value was written, if it is SQL
-	// with other bytes than ASCII.
+	// Encoding is the client_encoding in which Value was written, if it is SQL with
+	// non-ASCII bytes.
 	Encoding string
 }
 
@@ -30,17 +30,17 @@ type Set struct {
 	list []Setting // sorted by name
 }
 
-// A Table interns sets. One per event loop. A set stays for as long as something refers
-// to it: a client, a backend, a statement. The table itself keeps none alive, so that what
-// one client makes of its settings takes nothing from others.
+// A Table interns sets; each event loop has one. A set lives as long as a client, a backend
+// or a statement refers to it. The table itself keeps none alive, so that one client's
+// many settings cost others nothing.
 type Table struct {
 	empty *Set
 	byKey map[string]weak.Pointer[Set]
-	// sweepAt is how many entries the table has when those are removed whose sets are gone.
+	// sweepAt is the number of entries at which those of collected sets are removed.
 	sweepAt int
 }
 
-// sweepMin is the least of them.
+// sweepMin is the minimum of sweepAt.
 const sweepMin = 256
 
 // NewTable returns a table with the empty set.
@@ -51,7 +51,7 @@ func NewTable() *Table {
 // Empty is the set without settings.
 func (t *Table) Empty() *Set { return t.empty }
 
-// keep has the table know a new set.
+// keep adds a new set to the table.
 func (t *Table) keep(set *Set) {
 	if len(t.byKey) >= t.sweepAt {
 		for key, there := range t.byKey {
@@ -59,7 +59,7 @@ func (t *Table) keep(set *Set) {
 				delete(t.byKey, key)
 			}
 		}
-		t.sweepAt = max(sweepMin, 2*len(t.byKey)) // entries are gone through once for each new one, on average
+		t.sweepAt = max(sweepMin, 2*len(t.byKey)) // on average one entry is swept for each new one
 	}
 	t.byKey[set.key] = weak.Make(set)
 }
@@ -128,7 +128,7 @@ func (s *Set) Get(name string) (Setting, bool) {
 	return Setting{}, false
 }
 
-// Key is a text that is the same for equal sets only.
+// Key returns a text that is the same only for equal sets.
 func (s *Set) Key() string { return s.key }
 
 // List returns the settings, sorted by name. It must not be changed.

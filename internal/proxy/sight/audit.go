@@ -10,22 +10,22 @@ import (
 	"time"
 )
 
-// An Audit is a log of who came in, who did not, and what was done at the console: a
-// line of JSON each. Its methods may be called by anyone, on a nil Audit, too, and
-// return when the line is written: what is audited waits for that.
+// An Audit is a log of logins, failed logins and commands of the console, one line of JSON
+// each. Its methods are safe for concurrent use and on a nil Audit. They return when the
+// line is written, so what is audited waits for that.
 type Audit struct {
 	lines slog.Handler
-	file  *auditFile   // nil where it is not a file
-	log   *slog.Logger // for what cannot be written
+	file  *auditFile   // nil if it is not a file
+	log   *slog.Logger // for lines that cannot be written
 }
 
-// NewAudit returns an audit log that goes to out. log is told of lines that could not
-// be written.
+// NewAudit returns an audit log that writes to out, and logs lines that could not be
+// written to log.
 func NewAudit(out io.Writer, log *slog.Logger) *Audit {
 	return &Audit{lines: slog.NewJSONHandler(out, nil), log: log}
 }
 
-// OpenAudit is NewAudit for a file, which is made, or appended to.
+// OpenAudit is NewAudit for a file, which it creates or appends to.
 func OpenAudit(path string, log *slog.Logger) (*Audit, error) {
 	f := &auditFile{path: path}
 	if err := f.reopen(); err != nil {
@@ -36,7 +36,7 @@ func OpenAudit(path string, log *slog.Logger) (*Audit, error) {
 	return a, nil
 }
 
-// Reopen goes on in a new file where the old one was moved away.
+// Reopen continues in a new file after the old one was moved away.
 func (a *Audit) Reopen() error {
 	if a == nil || a.file == nil {
 		return nil
@@ -67,7 +67,7 @@ type Login struct {
 	Again bool
 }
 
-// Login writes how a login ended.
+// Login records the outcome of a login.
 func (a *Audit) Login(l Login) {
 	if a == nil {
 		return
@@ -79,7 +79,7 @@ func (a *Audit) Login(l Login) {
 	a.write(event, l.Err, slog.String("engine", l.Engine), slog.String("user", l.User), slog.String("database", l.Database), slog.String("client", l.Client))
 }
 
-// Command writes what a user did at the console.
+// Command records a command at the console.
 func (a *Audit) Command(engine, user, client, command string, err error) {
 	if a == nil {
 		return

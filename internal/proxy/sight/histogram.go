@@ -12,30 +12,30 @@ import (
 	"github.com/weirdb/weir/internal/measure"
 )
 
-// ladder is the upper bounds of the classic buckets, in seconds: about three to each
-// power of ten, from a quick read over loopback to the longest that anybody waits.
+// ladder has the upper bounds of the classic buckets, in seconds: about three per power of
+// ten, from a quick read over loopback to the longest wait that makes sense.
 var ladder = []float64{
 	.00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60,
 }
 
 const (
-	// nativeSchema has native buckets grow by 2^(1/8), 9 %: a measure.Hist tells
-	// values apart that differ by 0.8 %, so each of its buckets falls into one of
-	// these, or lies across a border by less than a tenth.
+	// nativeSchema makes native buckets grow by 2^(1/8), 9 %: a measure.Hist
+	// distinguishes values that differ by 0.8 %, so each of its buckets falls into one
+	// of these, or crosses a border by less than a tenth.
 	nativeSchema = 3
-	// nativeZero is the width of the zero bucket: the clock of an event loop stands
-	// still within a turn, so what took less is often 0.
+	// nativeZero is the width of the zero bucket: an event loop reads its clock once a
+	// turn, so what took less is often 0.
 	nativeZero = 1e-6
 )
 
-// A histogram is a measure.Hist as Prometheus has it: with classic buckets in the text
-// format, and with native ones, too, for a scraper that asks for protobuf.
+// A histogram is a measure.Hist as a Prometheus metric: with classic buckets in the text
+// format, and also with native ones for a scraper that asks for protobuf.
 type histogram struct {
 	prometheus.Metric // native
 	classic           prometheus.Metric
 }
 
-// newHistogram makes a metric of h, which is not kept.
+// newHistogram returns a metric with the contents of h, to which it keeps no reference.
 func newHistogram(desc *prometheus.Desc, h *measure.Hist, labels ...string) prometheus.Metric {
 	cumulative := make(map[float64]uint64, len(ladder))
 	native := make(map[int]int64)

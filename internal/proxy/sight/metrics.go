@@ -11,7 +11,7 @@ import (
 
 // A Source is one protocol's side of a proxy.
 type Source interface {
-	// Snapshot collects the present state.
+	// Snapshot returns the present state.
 	Snapshot(ctx context.Context) (Snapshot, error)
 }
 
