@@ -16,7 +16,7 @@ const FactorRelay = "relay"
 // FactorPhase says which phase an experiment belongs to.
 const FactorPhase = "phase"
 
-// name is what a side is called whose relay claims so.
+// sideName returns the name of the side whose relay uses this claim mode.
 func sideName(claim outbox.ClaimMode, c Combination) string {
 	if c == (Combination{}) {
 		return claim.String()

@@ -151,7 +151,7 @@ func Names[P any](plans map[string]P) string {
 	return strings.Join(slices.Sorted(maps.Keys(plans)), ", ")
 }
 
-// Choose returns the plan that was asked for.
+// PlanOf returns the plan that was requested.
 func PlanOf[P any](b *Flags, plans map[string]P) (P, error) {
 	plan, ok := plans[b.Plan]
 	if !ok {
