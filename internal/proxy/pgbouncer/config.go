@@ -14,7 +14,7 @@ import (
 	"github.com/weirdb/weir/internal/proxy/netloop"
 )
 
-// A Config is what an ini file says, checked. It is not changed but by Set.
+// A Config is a checked configuration. It is immutable: With and Reread return a new one.
 type Config struct {
 	// File is the path of the ini file.
 	File string
@@ -23,7 +23,7 @@ type Config struct {
 	Auto      *Database // nil: there is none
 	Users     map[string]*User
 	Peers     map[int]Peer
-	// Notes are the settings that have no effect, and why.
+	// Notes are the settings that have no effect, with the reason.
 	Notes []Note
 
 	values map[string]string // of [pgbouncer], without defaults
@@ -33,7 +33,7 @@ type Config struct {
 	LDAP   *ldap.Options // of auth_ldap_options, nil with another auth_type than ldap
 }
 
-// A Note is a setting that weir takes without an effect.
+// A Note is a setting that weir accepts without effect.
 type Note struct {
 	Place
 	Setting, Why string
@@ -62,7 +62,7 @@ type Database struct {
 	ServerLifetime                         time.Duration // 0: not given
 }
 
-// A User has limits of its own. Numbers that are not given are -1, times 0.
+// A User has its own limits. Numbers that are not given are -1, times 0.
 type User struct {
 	Name string
 	Place
@@ -76,8 +76,8 @@ type User struct {
 	QueryWaitTimeout time.Duration // -1: not given
 }
 
-// A Peer is another process behind the same address, to which requests to cancel go
-// that belong to its clients.
+// A Peer is another process behind the same address, which gets the cancel requests of its
+// own clients.
 type Peer struct {
 	ID   int
 	Host string
@@ -217,8 +217,8 @@ func (c *Config) With(name, value string) (*Config, error) {
 	return &now, now.load()
 }
 
-// Reread reads the file again. Settings without a default keep what SET gave them,
-// and what holds until the next start stays, as in PgBouncer.
+// Reread reads the file again. As in PgBouncer, settings without a default keep
+// what SET gave them, and those that need a restart stay.
 func (c *Config) Reread() (*Config, error) {
 	now, err := Read(c.File)
 	if err != nil {
@@ -237,7 +237,7 @@ func (c *Config) Reread() (*Config, error) {
 	return now, now.load()
 }
 
-// Text is the value of a setting, its default if none was given.
+// Text returns the value of a setting, or its default.
 func (c *Config) Text(name string) string {
 	if v, ok := c.values[name]; ok {
 		return v
@@ -245,7 +245,7 @@ func (c *Config) Text(name string) string {
 	return find(name).def
 }
 
-// Number is the same of a setting that is a number or a switch.
+// Number returns the value of a setting that is a number or a switch.
 func (c *Config) Number(name string) int {
 	n, _ := parseNumber(c.Text(name)) // which was checked
 	return n
@@ -254,14 +254,14 @@ func (c *Config) Number(name string) int {
 // On reports whether a switch is on.
 func (c *Config) On(name string) bool { return c.Number(name) != 0 }
 
-// Time is the same of a setting that is a time.
+// Time returns the value of a setting that is a time.
 func (c *Config) Time(name string) time.Duration {
 	d, _ := parseSeconds(c.Text(name)) // which was checked
 	return d
 }
 
-// Keepalive is how connections notice that their peer is gone. What is 0 is left to
-// weir, which notices sooner than the system's two hours.
+// Keepalive returns the settings for dead peers. Those that are 0 get weir's defaults,
+// which detect one sooner than the system's two hours.
 func (c *Config) Keepalive() netloop.Keepalive {
 	return netloop.Keepalive{
 		Off:  !c.On("tcp_keepalive"),
@@ -271,13 +271,13 @@ func (c *Config) Keepalive() netloop.Keepalive {
 	}.WithDefaults()
 }
 
-// Protocols are the versions of TLS of one side: client or server.
+// Protocols returns the TLS versions of one side: client or server.
 func (c *Config) Protocols(side string) TLSRange {
 	r, _ := parseProtocols(c.Text(side + "_tls_protocols")) // which was checked
 	return r
 }
 
-// List is a setting that is a list of names.
+// List returns the value of a setting that is a list of names.
 func (c *Config) List(name string) []string {
 	var list []string
 	for n := range strings.SplitSeq(c.Text(name), ",") {
@@ -296,8 +296,7 @@ func (c *Config) Show(f func(name, value, def string, changeable bool)) {
 	}
 }
 
-// Database returns the one that a client may name so: one that is listed, else what *
-// says of all others.
+// Database returns the database of a name: the listed one, otherwise that of *.
 func (c *Config) Database(name string) (*Database, bool) {
 	if d, ok := c.Databases[name]; ok {
 		return d, true
@@ -310,7 +309,7 @@ func (c *Config) Database(name string) (*Database, bool) {
 	return &d, true
 }
 
-// errReserved is a database that has the console's name.
+// errReserved rejects a database with the console's name.
 var errReserved = errors.New(`database name "pgbouncer" is reserved`)
 
 func parseDatabase(name, connstr string) (*Database, error) {
@@ -460,8 +459,8 @@ func parsePeer(name, text string) (p Peer, err error) {
 	return p, nil
 }
 
-// Address is where a host of PgBouncer's configuration is: host:port, or the path of a
-// Unix socket.
+// Address returns the address of a host of PgBouncer's configuration: host:port, or the
+// path of a Unix socket.
 func Address(host string, port int) string {
 	switch {
 	case host == "":

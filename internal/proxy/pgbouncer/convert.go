@@ -12,17 +12,17 @@ import (
 	"github.com/weirdb/weir/internal/proxy/netloop"
 )
 
-// A Conversion is a configuration in the words of weir proxy.
+// A Conversion is a configuration converted to one of weir proxy.
 type Conversion struct {
 	// YAML is the text of weir.yaml, with notes as comments.
 	YAML string
-	// Left are what weir.yaml cannot say, with its place and what to do. While there
-	// are any, only "weir pgbouncer" does what the file says.
+	// Left are the settings that weir.yaml cannot express, with their place and what to
+	// do. If there are any, only "weir pgbouncer" does what the file says.
 	Left []string
 }
 
-// Convert writes the configuration as weir.yaml. weir proxy has one server, or several
-// of which one takes the place of another, and its databases have their own names.
+// Convert converts the configuration to weir.yaml. weir proxy has one server, or several
+// that replace each other, and does not rename databases.
 func (c *Config) Convert() Conversion {
 	v := &converter{c: c}
 	v.server()
@@ -52,7 +52,7 @@ func (v *converter) line(s string) { v.b.WriteString(s + "\n") }
 // set writes a key.
 func (v *converter) set(key, value string) { v.line(key + ": " + quote(value)) }
 
-// quote is a value of YAML. What could be read otherwise stands in single quotes.
+// quote returns a YAML value, in single quotes if it could be misread.
 func quote(s string) string {
 	if s != "" && strings.IndexFunc(s, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_./-", r))
@@ -62,7 +62,7 @@ func quote(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", "''") + "'"
 }
 
-// leave notes what cannot be said.
+// leave adds a setting that cannot be expressed.
 func (v *converter) leave(at Place, what, todo string) {
 	v.left = append(v.left, fmt.Sprintf("%s: %s: %s", at, what, todo))
 }
@@ -72,7 +72,7 @@ func (v *converter) given(name string) bool {
 	return v.c.Text(name) != find(name).def && v.c.Text(name) != ""
 }
 
-// byPlace are the databases in the order of the file.
+// byPlace returns the databases in the order of the file.
 func (c *Config) byPlace() []*Database {
 	list := slices.Collect(maps.Values(c.Databases))
 	if c.Auto != nil {
@@ -82,7 +82,7 @@ func (c *Config) byPlace() []*Database {
 	return list
 }
 
-// server writes the one that all databases are on.
+// server writes the one server that has all databases.
 func (v *converter) server() {
 	list := v.c.byPlace()
 	if len(list) == 0 {
@@ -270,7 +270,7 @@ func (v *converter) sharing() {
 	}
 }
 
-// keepalive writes how dead peers are noticed, where that differs from weir's own.
+// keepalive writes the settings for dead peers that differ from weir's.
 func (v *converter) keepalive() {
 	k, own := v.c.Keepalive(), netloop.Keepalive{}.WithDefaults()
 	if k.Off {
@@ -293,7 +293,7 @@ func (v *converter) keepalive() {
 	}
 }
 
-// span is a duration without the units that are zero.
+// span formats a duration without the units that are zero.
 func span(d time.Duration) string {
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {
@@ -305,7 +305,7 @@ func span(d time.Duration) string {
 	return s
 }
 
-// rules writes what users and databases have of their own.
+// rules writes the limits of users and databases.
 func (v *converter) rules() {
 	var lines []string
 	add := func(of, name string, keys ...any) {

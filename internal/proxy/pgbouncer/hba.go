@@ -12,8 +12,8 @@ import (
 	"github.com/weirdb/weir/internal/proxy/ldap"
 )
 
-// An HBA is the rules of auth_hba_file: who may come from where, and how they prove
-// who they are. The first rule that fits decides.
+// An HBA has the rules of auth_hba_file: which users may connect from where, and how they
+// authenticate. The first rule that matches decides.
 type HBA struct{ Rules []Rule }
 
 // A Rule is one line of auth_hba_file.
@@ -28,7 +28,7 @@ type Rule struct {
 	LDAP   *ldap.Options // of method ldap
 }
 
-// Names are those that a rule is about.
+// Names are the databases or users of a rule.
 type Names struct {
 	All, SameUser, Replication bool
 	List                       []string
@@ -38,7 +38,7 @@ func (n *Names) match(name, pair string) bool {
 	return n.All || n.SameUser && name == pair || slices.Contains(n.List, name)
 }
 
-// A Login is what rules ask of a connection.
+// A Login has the properties of a connection that rules match.
 type Login struct {
 	Addr           netip.Addr // not valid: a Unix socket
 	TLS            bool
@@ -46,7 +46,7 @@ type Login struct {
 	Physical       bool // physical replication
 }
 
-// Match returns the first rule that is about a login, nil if there is none.
+// Match returns the first rule that matches a login, nil if there is none.
 func (h *HBA) Match(l Login) *Rule {
 	for i := range h.Rules {
 		if h.Rules[i].match(l) {
@@ -79,7 +79,7 @@ type hbaToken struct {
 	rest   string // of the line
 }
 
-// hbaTokens cuts a line into words. ok is false if a quotation mark is not closed.
+// hbaTokens splits a line into words. ok is false if a quotation mark is not closed.
 func hbaTokens(line string) (list []hbaToken, ok bool) {
 	for {
 		line = strings.TrimLeft(line, " \t\r\n\v\f")
@@ -115,8 +115,8 @@ func hbaTokens(line string) (list []hbaToken, ok bool) {
 	}
 }
 
-// readHBA reads auth_hba_file. PgBouncer leaves out lines that it cannot read; here
-// they are an error, because the line that is left out may be the one that rejects.
+// readHBA reads auth_hba_file. PgBouncer ignores lines that it cannot read; here they
+// are an error, because the ignored line may be the one that rejects.
 func readHBA(file string, maps IdentMaps) (*HBA, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -150,7 +150,7 @@ func parseHBA(file, text string, maps IdentMaps) (*HBA, error) {
 	return h, nil
 }
 
-// hbaMethods are auth_type's names for the methods of the file.
+// hbaMethods are the names in auth_type of the methods of the file.
 var hbaMethods = map[string]string{
 	"trust": "trust", "reject": "reject", "md5": "md5", "password": "plain", "peer": "peer", "cert": "cert", "scram-sha-256": "scram-sha-256",
 	"ldap": "ldap",
@@ -197,7 +197,7 @@ func parseRule(t []hbaToken, dir string) (r Rule, err error) {
 	return r, nil
 }
 
-// uncommented is the rest of a line without a comment at its end.
+// uncommented returns a line without the comment at its end.
 func uncommented(rest string) string {
 	quoted := false
 	for i := range len(rest) {
@@ -256,7 +256,7 @@ func (n *Names) readMore(path, given string, db bool) error {
 			return fmt.Errorf("%s: a quotation mark is not closed", path)
 		}
 		for len(t) > 0 {
-			// A file that names further ones is more than anybody has.
+			// Nested files are not supported.
 			more, rest, err := parseNames(t, db, string(filepath.Separator)+"nowhere")
 			if err != nil {
 				return fmt.Errorf("%s: %w", path, err)

@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// maxInclude is how deep files may include each other, as in PgBouncer.
+// maxInclude is the maximum depth of included files, as in PgBouncer.
 const maxInclude = 10
 
-// A Place is where something stands in the configuration.
+// A Place is a position in the configuration.
 type Place struct {
 	File string
 	Line int
@@ -24,7 +24,7 @@ type entry struct {
 	section, key, value string
 }
 
-// errSyntax is a line that is neither a section, a comment nor key = value.
+// errSyntax rejects a line that is neither a section, a comment nor key = value.
 var errSyntax = errors.New("syntax error: want a [section], key = value, %include FILE, or a comment behind ; or #")
 
 // parseINI reads text as PgBouncer does: keys may be in single quotes, a value is the
@@ -112,7 +112,7 @@ func keyByte(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("_.-*", c) >= 0
 }
 
-// readFile is how included files are read.
+// readFile reads an included file.
 func readFile(name string) (string, error) {
 	text, err := os.ReadFile(name)
 	return string(text), err
@@ -156,7 +156,7 @@ func parsePairs(s string) ([]pair, error) {
 	return list, nil
 }
 
-// cutQuoted splits s behind the quote that ends it.
+// cutQuoted splits s after the closing quote.
 func cutQuoted(s string) (value, rest string, ok bool) {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {

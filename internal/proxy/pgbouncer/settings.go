@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// A kind says how the value of a setting is written.
+// A kind is the type of a setting's value.
 type kind uint8
 
 const (
@@ -25,20 +25,20 @@ const (
 	defer_ // yes, no or a number of seconds
 )
 
-// A setting is one that PgBouncer 1.25 has in [pgbouncer].
+// A setting is a setting of [pgbouncer] in PgBouncer 1.25.
 type setting struct {
 	name   string
 	kind   kind
 	def    string // "": none
 	start  bool   // it holds until the process is started again
 	sticky bool   // without a default: RELOAD leaves what SET gave it
-	// idle is why weir takes the setting and does nothing by it. With fits, it does so
-	// for values that fits allows; others are refused with its reason.
+	// idle is why weir accepts the setting without effect. With fits, it accepts only the
+	// values that fits allows, and refuses others with the reason that fits returns.
 	idle string
 	fits func(value string) error
 }
 
-// settings are all of them, by name.
+// settings are all settings, by name.
 var settings = []setting{
 	{name: "admin_users"},
 	{name: "application_name_add_host", kind: switch_, def: "0", fits: off("clients would see another application_name; weir shows each client's own to the server")},
@@ -152,7 +152,7 @@ func find(name string) *setting {
 	return &settings[i]
 }
 
-// check judges a value.
+// check checks a value.
 func (s *setting) check(value string) error {
 	var err error
 	switch s.kind {
@@ -179,7 +179,7 @@ func (s *setting) check(value string) error {
 	return err
 }
 
-// note is why a setting has no effect, "" if it has.
+// note returns why a setting has no effect, "" if it has one.
 func (s *setting) note() string { return s.idle }
 
 func word(value string, words ...string) error {
@@ -218,7 +218,7 @@ func parseSeconds(value string) (time.Duration, error) {
 	return time.Duration(f * float64(time.Second)), nil
 }
 
-// atMost is a number that the system takes.
+// atMost returns a check for numbers up to a maximum.
 func atMost(most int) func(string) error {
 	return func(value string) error {
 		if n, err := parseNumber(value); err != nil || n < 0 || n > most {
@@ -255,8 +255,8 @@ func oneOf(why string, words ...string) func(string) error {
 	}
 }
 
-// ciphers allows what leaves the choice of ciphers to the library. Others narrow it,
-// and weir would let in what the configuration forbids.
+// ciphers allows values that leave the choice of ciphers to the library. Others restrict
+// it, and weir would accept what the configuration forbids.
 func ciphers(value string) error {
 	return oneOf("weir takes Go's choice of ciphers, which has none that are known to be weak", "default", "secure", "fast", "normal", "all")(value)
 }
@@ -279,7 +279,7 @@ func ciphers13(value string) error {
 	return nil
 }
 
-// A TLSRange is the versions of TLS that are spoken: 0x0301 to 0x0304.
+// A TLSRange is a range of TLS versions: 0x0301 to 0x0304.
 type TLSRange struct{ Min, Max uint16 }
 
 // parseProtocols reads client_tls_protocols and server_tls_protocols.
