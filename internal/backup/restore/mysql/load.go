@@ -13,17 +13,17 @@ import (
 	"github.com/weirdb/weir/internal/backup/restore"
 )
 
-// loadAttempts bounds how often a chunk is loaded again after deadlocks with
-// others of its table.
+// loadAttempts bounds how often a chunk is loaded again after deadlocks with other chunks of
+// its table.
 const loadAttempts = 10
 
-// A loader brings the rows of chunks into the tables of a database.
+// A loader loads the rows of chunks into the tables of a database.
 type loader struct{ *database }
 
-// chunk loads a chunk in a transaction that also notes it.
+// chunk loads a chunk in a transaction that also records it.
 func (l loader) chunk(ctx context.Context, s *my.Session, t *table, c archive.Chunk) error {
-	// Of MariaDB, the first rows of a table that nobody checks go in as a whole,
-	// which is faster and locks the table: others of it would wait.
+	// MariaDB loads the first rows of a table without unique_checks in bulk, which is faster
+	// and locks the table: other chunks of it would wait.
 	checks := "SET unique_checks = 0"
 	if len(t.chunks) > 1 {
 		checks = "SET unique_checks = 1"
@@ -65,12 +65,12 @@ func (l loader) transact(ctx context.Context, s *my.Session, t *table, c archive
 	return s.Exec(ctx, "COMMIT")
 }
 
-// plain loads a table that knows no transactions: whole, and from the beginning
-// after an interruption.
+// plain loads a table without transactions: as a whole, and from the beginning after an
+// interruption.
 func (l loader) plain(ctx context.Context, s *my.Session, t *table, step string) error {
 	err := s.Exec(ctx, "TRUNCATE TABLE "+my.Ident(t.name()))
 	switch remembers, deletesNothing := uint16(4137), uint16(1031); my.ErrorCode(err) {
-	case deletesNothing: // as ARCHIVE
+	case deletesNothing: // such as ARCHIVE
 		err = l.unfilled(ctx, s, t)
 	case remembers: // a system-versioned table
 		if err = s.Exec(ctx, "DELETE FROM "+my.Ident(t.name())); err == nil {
@@ -105,8 +105,8 @@ func (l loader) unfilled(ctx context.Context, s *my.Session, t *table) error {
 	return err
 }
 
-// remake has tables made again that are gone although the books note them, with all that goes
-// with a table.
+// remake makes the restore create missing tables again that the books list, with all that
+// belongs to them.
 func (l loader) remake(ctx context.Context) error {
 	there, err := l.names(ctx, l.main, "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()")
 	if err != nil {
@@ -140,7 +140,7 @@ func (l loader) remake(ctx context.Context) error {
 	return nil
 }
 
-// forget takes steps out of the books.
+// forget removes steps from the books.
 func (l loader) forget(ctx context.Context, steps ...string) error {
 	for batch := range slices.Chunk(steps, 500) {
 		literals := make([]string, len(batch))
@@ -158,8 +158,8 @@ func (l loader) forget(ctx context.Context, steps ...string) error {
 // errLost is why rows of a table with triggers are not loaded again.
 var errLost = errors.New("the table has lost its rows since they were loaded, and its triggers are in place, which rows that are loaded now would set off")
 
-// refill has rows loaded again that are gone although the books note them: a server that
-// was started again has its tables in memory empty, and keeps the books.
+// refill makes the restore load missing rows again that the books list: a restarted server has
+// its MEMORY tables empty, and keeps the books.
 func (l loader) refill(ctx context.Context) error {
 	for _, t := range l.tables {
 		step := t.rowsStep()
@@ -241,8 +241,7 @@ func (c *counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// rows sends the rows of a chunk and sees that all of them, and nothing else, have
-// come in as they are.
+// rows sends the rows of a chunk and checks that exactly these have been loaded, unchanged.
 func (l loader) rows(ctx context.Context, s *my.Session, t *table, c archive.Chunk) (err error) {
 	in, err := l.archive.Chunk(ctx, c.Path)
 	if err != nil {
@@ -270,10 +269,10 @@ func (l loader) rows(ctx context.Context, s *my.Session, t *table, c archive.Chu
 
 type loadCount struct{ rows int64 }
 
-// infileName is what the server is to ask for; it names nothing on this machine.
+// infileName is the file name that the server requests; it names nothing on this machine.
 const infileName = "weir"
 
-// infile loads by LOAD DATA LOCAL.
+// infile loads rows with LOAD DATA LOCAL.
 func (l loader) infile(ctx context.Context, s *my.Session, t *table, in io.Reader, got *loadCount) error {
 	out, err := s.Run(ctx, t.layout.Load(infileName, my.Ident(t.name())), nil, in)
 	if err != nil {
@@ -289,9 +288,8 @@ func (l loader) infile(ctx context.Context, s *my.Session, t *table, in io.Reade
 	return nil
 }
 
-// harmless looks at warnings. LOAD DATA LOCAL makes them of what are errors
-// elsewhere. The one that means nothing is about the error value of an ENUM, which
-// comes as what it is.
+// harmless checks warnings. LOAD DATA LOCAL turns what are errors elsewhere into warnings. Only
+// the one about the error value of an ENUM is harmless: the value is loaded as it is.
 func (l loader) harmless(ctx context.Context, s *my.Session, t *table, lost int64) error {
 	var bad error
 	const truncated = "1265"
@@ -314,8 +312,8 @@ func (l loader) harmless(ctx context.Context, s *my.Session, t *table, lost int6
 	return nil
 }
 
-// namesEnum reports whether a message of the server, in whatever language, names a column
-// that is an ENUM.
+// namesEnum reports whether a message of the server, in any language, names a column that is an
+// ENUM.
 func (t *table) namesEnum(message string) bool {
 	return slices.ContainsFunc(t.plain.Items, func(item string) bool {
 		name := my.ItemName(item)
@@ -323,11 +321,11 @@ func (t *table) namesEnum(message string) bool {
 	})
 }
 
-// statementBytes is about how long an INSERT of rows is, if the server takes it:
-// longer ones gain nothing.
+// statementBytes is the approximate length of an INSERT, if the server accepts it: longer ones
+// gain nothing.
 const statementBytes = 1 << 20
 
-// inserts loads by INSERT of many rows.
+// inserts loads rows with multi-row INSERTs.
 func (l loader) inserts(ctx context.Context, s *my.Session, t *table, in io.Reader, got *loadCount) error {
 	ins := my.NewInserter(t.layout, my.Ident(t.name()), int(min(statementBytes, l.packet-1024)))
 	run := func(sql []byte, rows int) error {
@@ -360,7 +358,7 @@ func (l loader) inserts(ctx context.Context, s *my.Session, t *table, in io.Read
 	return nil
 }
 
-// statements runs the INSERT statements of a chunk that holds them, one a line.
+// statements runs the INSERT statements of a chunk that has them, one a line.
 func (l loader) statements(ctx context.Context, s *my.Session, t *table, in io.Reader, got *loadCount) error {
 	return my.Lines(in, func(line []byte) error {
 		out, err := s.Run(ctx, strings.TrimSuffix(string(line), ";"), nil, nil)

@@ -15,7 +15,7 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// worker is a session of one of the jobs side by side.
+// worker is a session of one of the concurrent jobs.
 type worker struct {
 	d *database
 	s *my.Session
@@ -45,7 +45,7 @@ func (d *database) triggers(ctx context.Context) error {
 	return d.define(ctx, "triggers", my.KindTrigger)
 }
 
-// events makes them, and compares them with the backup.
+// events creates the events, and compares them with the backup.
 func (d *database) events(ctx context.Context) error {
 	if err := d.define(ctx, "events", my.KindEvent); err != nil {
 		return err
@@ -56,7 +56,7 @@ func (d *database) events(ctx context.Context) error {
 	return d.verifyDefinitions(ctx, d.kind(my.KindEvent))
 }
 
-// load makes tables, their rows and their indexes.
+// load creates tables, loads their rows and creates their indexes.
 func (d *database) load(ctx context.Context) error {
 	if err := (loader{d}).judge(ctx); err != nil {
 		return err
@@ -77,7 +77,7 @@ func (d *database) load(ctx context.Context) error {
 	})
 }
 
-// compare gathers statistics, and compares what was restored with the backup.
+// compare collects statistics, and compares what was restored with the backup.
 func (d *database) compare(ctx context.Context) error {
 	if err := (loader{d}).engines(ctx); err != nil {
 		return err
@@ -108,7 +108,7 @@ func (d *database) compare(ctx context.Context) error {
 	})
 }
 
-// made returns the storage engines of the tables that are there, by their names.
+// made returns the storage engines of the existing tables, by their names.
 func (l loader) made(ctx context.Context) (map[string]string, error) {
 	made := map[string]string{}
 	err := l.main.Query(ctx, "SELECT table_name, engine FROM information_schema.tables WHERE table_schema = DATABASE() AND engine IS NOT NULL", func(row []string) error {
@@ -121,8 +121,8 @@ func (l loader) made(ctx context.Context) (map[string]string, error) {
 	return made, nil
 }
 
-// judge finds out whose rows do not obey transactions here, though they did at the source: tables
-// that are there with another storage engine, and all that a server of MariaDB makes with one.
+// judge determines the tables that were transactional at the source and are not here: those
+// that exist with another storage engine, and all if a MariaDB server enforces another one.
 func (l loader) judge(ctx context.Context) error {
 	made, err := l.made(ctx)
 	if err != nil {
@@ -145,8 +145,8 @@ func (l loader) judge(ctx context.Context) error {
 	return nil
 }
 
-// engines warns of tables that the server has made with another storage engine than they had,
-// as it does when it has not got that one, or is set to allow only one.
+// engines warns of tables that the server has created with another storage engine than they
+// had, as it does if it lacks that one, or is configured to allow only one.
 func (l loader) engines(ctx context.Context) error {
 	made, err := l.made(ctx)
 	if err != nil {
@@ -183,7 +183,7 @@ func (w *worker) close() error {
 	return s.Close()
 }
 
-// Ranks of jobs: what is lower starts first where it can.
+// Ranks of jobs: lower ones start first if possible.
 const (
 	rankTable = iota
 	rankData
@@ -205,7 +205,7 @@ func (d *database) graph(workers []worker) []bulk.Job {
 			end := d.opts.Progress.Begin(t.name())
 			defer end()
 			if t.lost.Load() {
-				return nil // which is reported
+				return nil // reported already
 			}
 			return d.failed(do(ctx, s))
 		}})
@@ -245,11 +245,11 @@ func (d *database) object(name, statement string, err error) error {
 	return &restore.ObjectError{Database: d.target, Object: name, Statement: restore.First(statement, 300), Rest: rest, Err: unlogged(err)}
 }
 
-// refused is the step of an object that the server has refused to make: what is there under its
-// name is somebody else's, and a resumed restore does not drop it.
+// refused returns the step of an object that the server has refused to create: the existing
+// object of that name is not the restore's, and a resumed restore does not drop it.
 func refused(e *my.Entry) string { return "refused " + e.String() }
 
-// refuse notes that, if err is the server's.
+// refuse records that step if err is the server's.
 func (l loader) refuse(ctx context.Context, s *my.Session, e *my.Entry, err error) error {
 	if my.ErrorCode(err) == 0 || s.Broken() != nil || l.books.Has(refused(e)) {
 		return nil
@@ -257,8 +257,8 @@ func (l loader) refuse(ctx context.Context, s *my.Session, e *my.Entry, err erro
 	return s.Exec(ctx, strings.Replace(note(refused(e)), "INSERT", "INSERT IGNORE", 1))
 }
 
-// mayBeOurs reports whether an object that is not noted, and is there, may be what an interrupted
-// run has made.
+// mayBeOurs reports whether an existing object that the books do not list may have been created
+// by an interrupted run.
 func (l loader) mayBeOurs(ctx context.Context, e *my.Entry) (bool, error) {
 	if !l.books.Begun() || l.books.Has(refused(e)) {
 		return false, nil
@@ -271,8 +271,8 @@ func (l loader) mayBeOurs(ctx context.Context, e *my.Entry) (bool, error) {
 	return len(others) == 0, err
 }
 
-// makeTable makes a table. One that an interrupted run has made and not noted has
-// no rows yet.
+// makeTable creates a table. One that an interrupted run has created and not recorded has no
+// rows yet.
 func (d *database) makeTable(ctx context.Context, s *my.Session, t *table) error {
 	create := t.plain.String()
 	statements := []string{create, note(t.entry.String())}
@@ -298,12 +298,12 @@ func (d *database) makeTable(ctx context.Context, s *my.Session, t *table) error
 	return nil
 }
 
-// makeTablespace makes the general tablespace that a table of MySQL is in: no backup of
-// a database holds it.
+// makeTablespace creates the general tablespace of a MySQL table: no backup of a database
+// includes it.
 func (d *database) makeTablespace(ctx context.Context, s *my.Session, t *table) error {
 	name := t.plain.Tablespace()
 	err := s.Exec(ctx, tablespace(name))
-	if exists := uint16(1813); my.ErrorCode(err) == exists { // another table has made it meanwhile
+	if exists := uint16(1813); my.ErrorCode(err) == exists { // another table has created it meanwhile
 		return nil
 	}
 	if err != nil {
@@ -313,14 +313,14 @@ func (d *database) makeTablespace(ctx context.Context, s *my.Session, t *table) 
 	return nil
 }
 
-// tablespace is the statement that makes a general tablespace. It names the engine: others,
-// which may be the server's default, have none.
+// tablespace returns the statement that creates a general tablespace. It names the engine,
+// since other engines, which may be the server's default, have none.
 func tablespace(name string) string {
 	return "CREATE TABLESPACE " + my.Ident(name) + " ADD DATAFILE " + my.Literal(name+".ibd") + " ENGINE = InnoDB"
 }
 
-// lose notes that a table could not be made: its rows, and what belongs to it, are
-// left out.
+// lose records that a table could not be created: its rows, and what belongs to it, are
+// omitted.
 func (d *database) lose(t *table, err error) error {
 	if d.opts.Stop || !restore.Independent(err) {
 		return err
@@ -338,13 +338,13 @@ func (d *database) lose(t *table, err error) error {
 	return nil
 }
 
-// rowsError is an error about the rows of a chunk.
+// rowsError returns an error about the rows of a chunk.
 func (d *database) rowsError(t *table, c archive.Chunk, err error) error {
 	return restore.RowsError(d.target, t.name(), &c, t.data.Attributes["load"], unlogged(err))
 }
 
-// index makes all indexes of a table by as few statements as the server allows:
-// it takes one FULLTEXT index at a time.
+// index creates all indexes of a table with as few statements as the server allows: it accepts
+// one FULLTEXT index at a time.
 func (d *database) index(ctx context.Context, s *my.Session, t *table) error {
 	there, err := d.names(ctx, s, "SELECT DISTINCT index_name FROM information_schema.statistics WHERE table_schema = DATABASE() AND table_name = "+my.Literal(t.name()))
 	if err != nil {
@@ -384,7 +384,7 @@ func (d *database) alter(ctx context.Context, s *my.Session, t *table, what stri
 	return d.object(what+" of table "+t.name(), sql, s.Exec(ctx, sql))
 }
 
-// names returns a set of names that a query yields.
+// names returns the set of names that a query returns.
 func (d *database) names(ctx context.Context, s *my.Session, sql string) (map[string]bool, error) {
 	there := map[string]bool{}
 	err := s.Query(ctx, sql, func(row []string) error {
@@ -397,9 +397,8 @@ func (d *database) names(ctx context.Context, s *my.Session, sql string) (map[st
 	return there, nil
 }
 
-// foreignKeys makes them one table after the other: with checks switched off,
-// servers note them and read no rows. The rows are those of one moment at which
-// the source's own keys held.
+// foreignKeys creates them one table after the other: with checks off, servers only store them
+// and read no rows. The rows are from one moment, at which the source's own keys held.
 func (d *database) foreignKeys(ctx context.Context) error {
 	if d.opts.DataOnly {
 		return nil
@@ -432,7 +431,7 @@ func (d *database) foreignKeysOf(ctx context.Context, t *table) error {
 	return d.main.Exec(ctx, note(t.foreignStep()))
 }
 
-// define makes objects one after the other.
+// define creates objects one after the other.
 func (d *database) define(ctx context.Context, phase string, kinds ...my.Kind) error {
 	end := d.Phase(phase)
 	defer end()
@@ -444,7 +443,7 @@ func (d *database) define(ctx context.Context, phase string, kinds ...my.Kind) e
 	return nil
 }
 
-// entry makes one object as its maker's session was.
+// entry creates one object with the settings of its creator's session.
 func (d *database) entry(ctx context.Context, e *my.Entry) error {
 	if d.books.Has(e.String()) {
 		return nil
@@ -464,10 +463,10 @@ func (d *database) entry(ctx context.Context, e *my.Entry) error {
 		ours, err = loader{d}.mayBeOurs(ctx, e)
 	}
 	if err == nil && ours {
-		err = d.main.Exec(ctx, e.Drop(true)) // of packages, in their own sql_mode
+		err = d.main.Exec(ctx, e.Drop(true)) // packages: in their own sql_mode
 	}
 	if err == nil {
-		if err = d.main.Exec(ctx, create); !my.Missing(err) && !unfit(err) { // such a view may come in this run
+		if err = d.main.Exec(ctx, create); !my.Missing(err) && !unfit(err) { // such a view may come later in this run
 			err = errors.Join(err, loader{d}.refuse(ctx, d.main, e, err))
 		}
 	}
@@ -483,8 +482,8 @@ func (d *database) entry(ctx context.Context, e *my.Entry) error {
 	return d.object(e.String(), create, err)
 }
 
-// views makes the views of all databases. One that fails because it reads another
-// one that is not there yet comes again, as long as any view comes into being.
+// views creates the views of all databases. One that fails because it reads another that does
+// not exist yet is tried again, as long as any view is created.
 func (r *runner) views(ctx context.Context, all []*database) error {
 	end := r.Phase("views")
 	defer end()
@@ -530,8 +529,8 @@ func (r *runner) views(ctx context.Context, all []*database) error {
 	return nil
 }
 
-// unfit reports whether an error says that a view reads what is not there, be it a
-// column, a routine or another view.
+// unfit reports whether an error says that a view reads a missing object: a column, a routine
+// or another view.
 func unfit(err error) bool {
 	switch my.ErrorCode(err) {
 	case 1356, 1054, 1305, 1630: // invalid view, unknown column, routine, function
@@ -540,8 +539,8 @@ func unfit(err error) bool {
 	return false
 }
 
-// unmade notes a view that could not be made. One that could not be read at the
-// source, either, is no failure.
+// unmade records a view that could not be created. One that could not be read at the source
+// either is no failure.
 func (d *database) unmade(e *my.Entry, err error) error {
 	var object *restore.ObjectError
 	if !e.Broken || !errors.As(err, &object) {
@@ -552,7 +551,7 @@ func (d *database) unmade(e *my.Entry, err error) error {
 	return nil
 }
 
-// sequences sets sequences to where they stood. That can be done again.
+// sequences sets sequences to their positions. It can be repeated.
 func (d *database) sequences(ctx context.Context) error {
 	chunk := my.SequencesPath(d.source)
 	wanted := d.kind(my.KindSequence)
@@ -575,8 +574,8 @@ func (d *database) sequences(ctx context.Context) error {
 	return nil
 }
 
-// deadlock reports whether an error says that the server has rolled the
-// transaction back for the sake of another one.
+// deadlock reports whether an error says that the server has rolled the transaction back in
+// favour of another one.
 func deadlock(err error) bool {
 	code := my.ErrorCode(err)
 	return code == mywire.ErrDeadlock || code == mywire.ErrLockWaitTimeout
