@@ -72,8 +72,9 @@ func (dg *diagnostics) leaveID() {
 	l.idBackend = b // an unknown id was 0 here before the statement, see prepare
 }
 
-// known reports whether weir or nobody knows the session's last id. If only a connection knows
-// it, known queries it and returns false; the client is resumed after the answer.
+// known reports whether weir knows the session's last id, or the id is lost. If only a
+// connection knows it, known queries it and returns false; the client is resumed after the
+// answer.
 func (dg *diagnostics) known() bool {
 	c, w := dg.c, dg.last.idBackend
 	switch {
