@@ -19,7 +19,7 @@ import (
 // the same proof: a client that owns no backend and has nothing in flight sends one SELECT that
 // has no effects and reads no session state. Its answer can depend on the data, on the text and
 // parameters, on the account, and on the session's settings. The key holds all of these except
-// the data, and what the client sees of the protocol.
+// the data, and the client's capabilities, status and character set besides.
 //
 //	router ── Ask ──► Hit ────────────────────────► the server's packets, unchanged
 //	                  Refresh ── as Hit, and a unit without a client runs the statement
@@ -177,8 +177,8 @@ func (ca *caching) tick() {
 	}
 }
 
-// answer sends the client the cached answer for a unit, which is not sent. The client has
-// waited for it since since.
+// answer sends the client the cached answer for a unit, which is not sent. since is when the
+// client's wait began.
 func (ca *caching) answer(u *unit, msg []byte, a *cache.Answer, since time.Duration) cached {
 	c := ca.c
 	c.reply(a.Bytes)
