@@ -97,8 +97,8 @@ func (a *accounts) recent(name string, keep, now time.Duration) [][]sql.NullStri
 	return nil
 }
 
-// heard stores the accounts that a name may mean.
-func (a *accounts) heard(name string, rows [][]sql.NullString, asked time.Duration) {
+// store keeps the accounts that a name may mean.
+func (a *accounts) store(name string, rows [][]sql.NullString, asked time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if have, ok := a.seen[name]; ok && asked > have.asked {

@@ -201,9 +201,9 @@ func (b *backend) resultEnded(u *unit, last bool) {
 	case changed && len(ok.State) > 0:
 		b.track(u, ok.State)
 	case changed && !b.caps.Has(mywire.CapDeprecateEOF):
-		b.untold(u)
+		b.unreported(u)
 	}
-	if c := u.c; c != nil && len(c.settings.owed) > 0 && u.tellsStatus() {
+	if c := u.c; c != nil && len(c.settings.owed) > 0 && u.hasStatus() {
 		ok.State, c.settings.owed = append(c.settings.owed, ok.State...), nil
 		ok.Status |= mywire.StatusSessionState
 		changed, u.stateful = true, true
@@ -387,7 +387,7 @@ func (bk *responder) settled(b *backend, u *unit) {
 	bk.refusesTransaction()
 	c.cached.ran(u)
 	c.texts.noteOutcome(u)
-	c.settings.settledUntold(b, u)
+	c.settings.settledUnreported(b, u)
 	if u.refused() {
 		return
 	}
@@ -404,7 +404,7 @@ func (bk *responder) settled(b *backend, u *unit) {
 func (bk *responder) succeeded(u *unit) {
 	c := bk.c
 	began := c.inTx()
-	if u.tellsStatus() {
+	if u.hasStatus() {
 		c.status = u.ok.Status & keptStatus
 	}
 	if !began && c.inTx() {
@@ -440,7 +440,7 @@ func (bk *responder) succeeded(u *unit) {
 	if u.change&changeState != 0 && (u.effects.Has(myscan.EffUnknownFunc) || u.effects == myscan.EffWrites) {
 		c.pins.add(pinFunction)
 	}
-	if u.effects.Has(myscan.EffUnknownFunc) && !c.p.facts.tellsInResults && u.answersWithRows() {
+	if u.effects.Has(myscan.EffUnknownFunc) && !c.p.facts.reportsInResults && u.answersWithRows() {
 		c.pins.add(pinFunction) // without CLIENT_DEPRECATE_EOF most servers do not report state in a result
 	}
 }

@@ -197,7 +197,7 @@ func (a *alone) run(b *backend, u *unit) {
 			c.lost(u, err)
 		default:
 			b.lastUser = nil
-			b.yieldID(nil)
+			b.saveID(nil)
 			b.send(u)
 			return
 		}

@@ -87,7 +87,7 @@ func (b *backend) ask(sql string, done func(u *unit)) {
 
 // Goodbye implements core.Backend.
 func (b *backend) Goodbye() {
-	if b.tellsID() {
+	if b.saveIDAndClose() {
 		return
 	}
 	if !b.s.Closed {
@@ -108,7 +108,7 @@ func (b *backend) ended(u *unit) {
 	took := b.Pop(l.Now)
 	b.pace()
 	u.took = took
-	if !u.failed && u.tellsStatus() {
+	if !u.failed && u.hasStatus() {
 		b.status = u.ok.Status
 	}
 	if u.Slot != core.SlotNone && u.read && !u.failed && u.shape != nil && took <= b.p.Patience() {
@@ -149,7 +149,7 @@ func (b *backend) ended(u *unit) {
 				u.c.s.Write(u.resp)
 			}
 			if u.flight != nil {
-				u.land()
+				u.endFlight()
 			}
 			u.c.answered(b, u)
 		} else if u.refresh {

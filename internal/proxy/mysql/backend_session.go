@@ -23,9 +23,9 @@ type backendSession struct {
 	renewed bool          // the session has been reset since
 }
 
-// accord handles a session that began with another autocommit than the pool knows: the server's
-// global value has changed, so the session's settings differ.
-func (f *backendSession) accord() {
+// adjustAutocommit handles a session that began with another autocommit than the pool knows:
+// the server's global value has changed, so the session's settings differ.
+func (f *backendSession) adjustAutocommit() {
 	base, known := f.b.p.facts.base["autocommit"]
 	_, own := f.set.Get("autocommit")
 	if !known || own || f.renewed || !f.b.p.facts.mariadb && !f.asked {
@@ -51,7 +51,7 @@ func (f *backendSession) noteAutocommit(value string) {
 	if b.owner != nil {
 		b.Doomed = true // it does not run in its client's settings
 	}
-	f.accord()
+	f.adjustAutocommit()
 	b.p.l.srv.renew(b.p.l)
 }
 
@@ -79,7 +79,7 @@ func (f *backendSession) introduce() {
 	again := f.renewed
 	b.ask("SELECT @@auto_increment_increment, @@max_allowed_packet, @@autocommit, @@max_error_count, "+role, func(u *unit) {
 		if !p.facts.mariadb {
-			b.tellsInResults(u)
+			b.reportsInResults(u)
 		}
 		if rows := u.result(p.key.caps); len(rows) == 1 && len(rows[0]) == 5 {
 			f.step, f.maxPacket = parseUint(rows[0][0]), int(min(parseUint(rows[0][1]), 1<<30))
@@ -105,7 +105,7 @@ func (f *backendSession) introduce() {
 	if !p.facts.known {
 		if p.facts.mariadb {
 			b.ask(fixedSQL, func(u *unit) { p.facts.learnFixed(u.result(p.key.caps)) })
-			b.ask(resultCanary, b.tellsInResults)
+			b.ask(resultCanary, b.reportsInResults)
 			b.ask(confusionCanary, b.confuses)
 			// The server reports the restored settings with the next reported change, and weir
 			// would attribute them to a client's statement.
@@ -166,7 +166,7 @@ func (f *backendSession) readied(set *session.Set, st *stmt, then func(b *backen
 		if !reachable(f.set, set, b.p.key.database) {
 			if b.idOwner != nil { // the id that only it knows must survive it
 				b.Held = true
-				b.yieldID(nil)
+				b.saveID(nil)
 				b.ask(noWarnings, func(*unit) {
 					b.p.l.Post(func() { // after the current answer is processed
 						b.Held = false
@@ -235,12 +235,12 @@ func (f *backendSession) visit(from, to *session.Set, failed func(e *mywire.Erro
 func (f *backendSession) readingAs(set *session.Set) *session.Set {
 	var list []session.Setting
 	for _, s := range f.set.List() {
-		if !saysHowToRead(s.Name) {
+		if !affectsReading(s.Name) {
 			list = append(list, s)
 		}
 	}
 	for _, s := range set.List() {
-		if saysHowToRead(s.Name) {
+		if affectsReading(s.Name) {
 			list = append(list, s)
 		}
 	}

@@ -266,8 +266,8 @@ func (ca *caching) made(cmd byte) *cache.Flight {
 	return ca.Made()
 }
 
-// off detaches the flight from the unit.
-func (u *unit) off() *cache.Flight {
+// takeFlight detaches the flight from the unit.
+func (u *unit) takeFlight() *cache.Flight {
 	f := u.flight
 	u.flight = nil
 	if u.c != nil {
@@ -276,9 +276,9 @@ func (u *unit) off() *cache.Flight {
 	return f
 }
 
-// land ends the flight of a unit that is answered.
-func (u *unit) land() {
-	f := u.off()
+// endFlight ends the flight of a unit that is answered.
+func (u *unit) endFlight() {
+	f := u.takeFlight()
 	switch {
 	case u.failed, u.stateful, u.ok.Status&(mywire.StatusInTrans|mywire.StatusMoreResults) != 0:
 		f.Fail()
@@ -291,7 +291,7 @@ func (u *unit) land() {
 
 // spill passes the answer of a unit with a flight on as it comes: it is too long for the cache.
 func (b *backend) spill(u *unit) {
-	u.off().Refuse(cache.SkipLarge)
+	u.takeFlight().Refuse(cache.SkipLarge)
 	if u.hold {
 		return
 	}
@@ -330,7 +330,7 @@ func (r *refreshes) run(u *unit, msg []byte, c *client, f *cache.Flight) {
 				return
 			}
 			b.lastUser = nil
-			b.yieldID(nil)
+			b.saveID(nil)
 			b.send(n)
 		})
 	}})
@@ -340,7 +340,7 @@ func (r *refreshes) run(u *unit, msg []byte, c *client, f *cache.Flight) {
 func (r *refreshes) answered(u *unit) {
 	r.running--
 	if u.flight != nil { // otherwise its answer was too long
-		u.land()
+		u.endFlight()
 	}
 }
 
@@ -348,6 +348,6 @@ func (r *refreshes) answered(u *unit) {
 func (r *refreshes) lost(u *unit) {
 	r.running--
 	if u.flight != nil {
-		u.off().Leave()
+		u.takeFlight().Leave()
 	}
 }

@@ -253,7 +253,7 @@ func (k *catalog) tick() {
 		}
 		b.Mode, b.polled = core.ModeOwn, true
 		k.polling, k.used = true, false
-		b.yieldID(nil)
+		b.saveID(nil)
 		if k.stale || k.l.Now-k.readAt > catalogKeep || k.changed > 0 && k.l.Now-k.changed < catalogSettles {
 			k.polling = false
 			k.load(b)

@@ -73,8 +73,8 @@ func (lg *login) session() *formerSession {
 	return &formerSession{key: c.p.key, set: c.set, start: c.settings.start}
 }
 
-// goesOn restores the session of before the COM_CHANGE_USER.
-func (c *client) goesOn(f *formerSession) {
+// restoreSession restores the session of before the COM_CHANGE_USER.
+func (c *client) restoreSession(f *formerSession) {
 	c.set, c.settings.start = f.set, f.start
 	if c.login.awaitsFacts = c.p.facts.base == nil; c.login.awaitsFacts {
 		return // the values for a reset are not known yet: see login.reset
@@ -88,10 +88,10 @@ func (c *client) goesOn(f *formerSession) {
 	c.settings.readMode()
 }
 
-// reset completes goesOn once the pool knows the server, if it did not at that time.
+// reset completes restoreSession once the pool knows the server, if it did not at that time.
 func (lg *login) reset() {
 	if c := lg.c; lg.awaitsFacts && c.p.facts.base != nil {
-		c.goesOn(&formerSession{set: c.set, start: c.settings.start})
+		c.restoreSession(&formerSession{set: c.set, start: c.settings.start})
 	}
 }
 
@@ -144,7 +144,7 @@ func (s *Server) changedUser(ctx context.Context, c *client, conn *surfaced, unw
 	}}
 	if before != nil && c.login.failed >= maxFailedChanges {
 		e := mywire.NewError(mywire.ErrUnknownCommand, "Unknown command")
-		if _ = wire.Refuse(ctx, e); !v.goesBack(ctx, e) { // the client may be gone; e is what matters
+		if _ = wire.Refuse(ctx, e); !v.returnToFormer(ctx, e) { // the client may be gone; e is what matters
 			s.Left(c.id)
 			_ = conn.Close()
 		}
@@ -153,9 +153,9 @@ func (s *Server) changedUser(ctx context.Context, c *client, conn *surfaced, unw
 	return v.enter(ctx)
 }
 
-// goesBack lets a client continue as its former user after it got err for its COM_CHANGE_USER.
-// It reports whether the client does.
-func (v *loginAttempt) goesBack(ctx context.Context, err error) bool {
+// returnToFormer lets a client continue as its former user after it got err for its
+// COM_CHANGE_USER. It reports whether the client does.
+func (v *loginAttempt) returnToFormer(ctx context.Context, err error) bool {
 	s, f := v.server(), v.former
 	if code := mywire.CodeOf(err); f == nil || code == 0 || code == mywire.ErrBadHandshake || ctx.Err() != nil {
 		return false

@@ -89,7 +89,7 @@ func (dg *diagnostics) known() bool {
 		w.p.Claim(w) // may belong to another pool than the client's current one
 		w.Mode = core.ModeOwn
 	}
-	w.yieldID(nil) // unless the id was saved just now
+	w.saveID(nil) // unless the id was saved just now
 	return false
 }
 
@@ -197,7 +197,7 @@ func (l *lastStatement) shared(u *unit) {
 	}
 	l.failed = l.failed || kept
 	if id := u.ok.LastInsertID; id != 0 && !u.failed {
-		l.told(u, id)
+		l.sharedID(u, id)
 	}
 	if l.warnings > 0 && u.shape != nil && !u.failed {
 		u.shape.KeepAlone() // so that the warnings can be shown the next time
@@ -244,14 +244,14 @@ func (l *lastStatement) grouped(u *unit, id uint64, warnings uint16) {
 	l.warnings = warnings
 	switch {
 	case id != 0:
-		l.told(u, id)
+		l.sharedID(u, id)
 	case u.rows > 0 && (u.verb == myscan.VerbInsert || u.verb == myscan.VerbReplace):
 		l.loseID() // RETURNING does not report it
 	}
 }
 
-// told records the id in the answer to a write that ran beside others.
-func (l *lastStatement) told(u *unit, id uint64) {
+// sharedID records the id in the answer to a write that ran beside others.
+func (l *lastStatement) sharedID(u *unit, id uint64) {
 	if u.generated {
 		l.setID(id)
 		return
@@ -283,8 +283,8 @@ func (dg *diagnostics) keepID(b *backend) {
 	}
 }
 
-// yieldID queries the id that only this connection knows, before another client writes here.
-func (lt *leftDiagnostics) yieldID(to *client) {
+// saveID queries the id that only this connection knows, before another client writes here.
+func (lt *leftDiagnostics) saveID(to *client) {
 	b := lt.b
 	if lt.sameID != to {
 		lt.sameID = nil
@@ -316,9 +316,9 @@ func (lt *leftDiagnostics) yieldID(to *client) {
 	})
 }
 
-// tellsID queries, on a connection that is to be closed, the id that only it knows. It reports
-// whether the query is in flight: its answer ends the connection.
-func (lt *leftDiagnostics) tellsID() bool {
+// saveIDAndClose queries, on a connection that is to be closed, the id that only it knows. It
+// reports whether the query is in flight: its answer ends the connection.
+func (lt *leftDiagnostics) saveIDAndClose() bool {
 	b, c := lt.b, lt.idOwner
 	switch {
 	case c == nil || c.s.Closed || c.diag.last.idBackend != b:
@@ -328,7 +328,7 @@ func (lt *leftDiagnostics) tellsID() bool {
 	}
 	b.p.Claim(b)
 	b.Mode, b.Doomed, b.Leaving = core.ModeOwn, true, true
-	lt.yieldID(nil)
+	lt.saveID(nil)
 	return true
 }
 

@@ -77,7 +77,7 @@ func (l *loop) seat(v *loginAttempt) {
 	c := v.c
 	l.Clients[c.id] = c
 	if v.refused {
-		c.goesOn(v.former) // it has got the error
+		c.restoreSession(v.former) // it has got the error
 	} else {
 		l.welcome(v)
 	}

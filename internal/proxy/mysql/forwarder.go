@@ -54,7 +54,7 @@ func (c *client) attach(b *backend) {
 		if b.lastUser != c {
 			b.warned = nil
 		}
-		b.yieldID(c)
+		b.saveID(c)
 		c.resume()
 	})
 }
@@ -123,7 +123,7 @@ func (fw *forwarder) passOn(cmd byte, msg []byte) int {
 		return len(msg)
 	}
 	if b.shows && cmd != mywire.ComQuery {
-		c.settings.unshow()
+		c.settings.dropList()
 		return 0
 	}
 	switch cmd {
@@ -235,11 +235,11 @@ func (fw *forwarder) query(msg, payload []byte) int {
 	if c.diag.wantsSequences(&info) {
 		return c.router.needBackend()
 	}
-	if of := c.settings.ofList(sql, &info); of != c.link.shows {
+	if of := c.settings.needsList(sql, &info); of != c.link.shows {
 		if of {
-			c.settings.show()
+			c.settings.useList()
 		} else {
-			c.settings.unshow()
+			c.settings.dropList()
 		}
 		return 0
 	}
@@ -488,7 +488,7 @@ func (fw *forwarder) stream(cmd byte, p []byte) int {
 	}
 	c.diag.last.soft = false
 	if c.link.shows {
-		c.settings.unshow()
+		c.settings.dropList()
 		return 0
 	}
 	if cmd == mywire.ComQuery && !c.diag.finds(myscan.EffLastID) {
@@ -605,7 +605,7 @@ func (fw *forwarder) note(u *unit, sql string, info *myscan.Statement) {
 			c.settings.noteList(u, info)
 		} else {
 			c.settings.noteSet(u, info)
-			c.settings.noteUntold(u, info)
+			c.settings.noteUnreported(u, info)
 		}
 	}
 	if info.Effects.Has(myscan.EffUnknownFunc) && info.Effects.Has(myscan.EffUserVarRead) {

@@ -288,27 +288,27 @@ func (h *handoverSide) Inherit(data []byte) error {
 	return nil
 }
 
-// A killQuestion is a KILL that is forwarded to the previous process; a killAnswer is its
+// A forwardedKill is a KILL that is forwarded to the previous process; a killResult is its
 // result, with a nil error if it was done.
 type (
-	killQuestion struct {
+	forwardedKill struct {
 		ID    uint32
 		Query bool
 		User  string
 		Admin bool
 	}
-	killAnswer struct{ Err *mywire.Error }
+	killResult struct{ Err *mywire.Error }
 )
 
 // Answer implements handover.Side.
 func (h *handoverSide) Answer(ctx context.Context, question []byte) []byte {
-	var q killQuestion
+	var q forwardedKill
 	if core.Decode(question, &q) != nil {
 		return nil
 	}
 	ended := make(chan *mywire.Error, 1)
 	killRequest{id: q.ID, query: q.Query, user: q.User, admin: q.Admin}.here(h.srv, func(e *mywire.Error) { ended <- e })
-	var a killAnswer
+	var a killResult
 	select {
 	case a.Err = <-ended:
 	case <-ctx.Done():
@@ -324,7 +324,7 @@ func (h *handoverSide) Answer(ctx context.Context, question []byte) []byte {
 // before forwards the KILL to the previous process, which may have the client; ok is false if
 // there is none.
 func (k killRequest) before(srv *Server) (e *mywire.Error, ok bool) {
-	question, err := core.Encode(killQuestion{k.id, k.query, k.user, k.admin})
+	question, err := core.Encode(forwardedKill{k.id, k.query, k.user, k.admin})
 	if err != nil {
 		return nil, false
 	}
@@ -332,7 +332,7 @@ func (k killRequest) before(srv *Server) (e *mywire.Error, ok bool) {
 	if !ok {
 		return nil, false
 	}
-	var a killAnswer
+	var a killResult
 	if core.Decode(data, &a) != nil {
 		return nil, false
 	}

@@ -240,7 +240,7 @@ func (tx *texts) judged() bool {
 			e := k.reach(&t, &info, o.db)
 			c.pins.add(pinsOf(e))
 			c.pins.noteReached(e)
-			if e.Has(myscan.EffUnknownFunc) && (o.failed || o.changed || o.rows && !c.p.facts.tellsInResults) {
+			if e.Has(myscan.EffUnknownFunc) && (o.failed || o.changed || o.rows && !c.p.facts.reportsInResults) {
 				c.pins.add(pinFunction)
 			}
 		}
@@ -287,12 +287,12 @@ func (ps *pins) noteReached(e myscan.Effect) {
 	}
 }
 
-// untold handles a result whose end reports that the session has changed, but not how: without
-// CLIENT_DEPRECATE_EOF it has no room for that.
-func (b *backend) untold(u *unit) {
+// unreported handles a result whose end reports that the session has changed, but not how:
+// without CLIENT_DEPRECATE_EOF it has no room for that.
+func (b *backend) unreported(u *unit) {
 	switch {
 	case u.kind == unitHidden:
-		u.told |= toldState
+		u.reported |= reportedState
 	case u.kind != unitClient:
 	case u.effects == myscan.EffWrites:
 		// With a binary log each write has a GTID, which raises the flag, too. What the catalog
@@ -314,14 +314,14 @@ func looksIntoSchema(u *unit) bool {
 type trackedChanges uint8
 
 const (
-	toldVariable trackedChanges = 1 << iota
-	toldState
+	reportedVariable trackedChanges = 1 << iota
+	reportedState
 )
 
 func (t trackedChanges) has(x trackedChanges) bool { return t&x != 0 }
 
-// noteTold records which changes the answer to a statement of weir's own reports.
-func (u *unit) noteTold(state []byte) {
+// noteReported records which changes the answer to a statement of weir's own reports.
+func (u *unit) noteReported(state []byte) {
 	for len(state) > 0 {
 		ch, rest, err := mywire.ParseChange(state)
 		if err != nil {
@@ -330,10 +330,10 @@ func (u *unit) noteTold(state []byte) {
 		state = rest
 		switch {
 		case ch.Kind == mywire.TrackStateChange:
-			u.told |= toldState
+			u.reported |= reportedState
 		case ch.Kind == mywire.TrackSystemVariables:
-			u.told |= toldVariable
-			u.toldOf++
+			u.reported |= reportedVariable
+			u.reportedVars++
 		}
 	}
 }
@@ -343,7 +343,7 @@ func (u *unit) noteTold(state []byte) {
 // nothing, with proxies and forks in between.
 func (b *backend) tracked(u *unit) {
 	p := b.p
-	if u.err != nil && u.err.Code == mywire.ErrNetRead || u.err == nil && u.told.has(toldVariable) || p.facts.silent {
+	if u.err != nil && u.err.Code == mywire.ErrNetRead || u.err == nil && u.reported.has(reportedVariable) || p.facts.silent {
 		return
 	}
 	p.facts.silent = true
@@ -355,10 +355,10 @@ func (b *backend) tracked(u *unit) {
 // needs none: it reports the number of each statement.
 const resultCanary = "SET STATEMENT max_error_count=64 FOR SELECT 1"
 
-// tellsInResults records whether the server has reported a change in an answer with rows, or at
-// least that there is one.
-func (b *backend) tellsInResults(u *unit) {
-	if u.told != 0 {
-		b.p.facts.tellsInResults = true
+// reportsInResults records whether the server has reported a change in an answer with rows, or
+// at least that there is one.
+func (b *backend) reportsInResults(u *unit) {
+	if u.reported != 0 {
+		b.p.facts.reportsInResults = true
 	}
 }

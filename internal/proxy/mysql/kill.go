@@ -170,7 +170,7 @@ func (o killOrder) send() {
 		}
 		_, err = conn.Exec(ctx, o.sql)
 		_ = conn.Close()
-		p.l.Post(func() { o.done(o.told(err)) })
+		p.l.Post(func() { o.done(o.outcome(err)) })
 	})
 }
 
@@ -179,7 +179,7 @@ func (o killOrder) byFree(why error) {
 	p := o.p
 	b := p.take(p.settings.Empty(), nil)
 	if b == nil {
-		o.done(o.told(why))
+		o.done(o.outcome(why))
 		return
 	}
 	b.Mode = core.ModeOwn
@@ -188,14 +188,14 @@ func (o killOrder) byFree(why error) {
 		if u.err != nil {
 			err = u.err
 		}
-		e := o.told(err)
+		e := o.outcome(err)
 		p.l.Post(func() { o.done(e) }) // after the current answer is processed
 	})
 }
 
-// told returns the error for the client that sent the KILL. If there is nothing to kill any
+// outcome returns the error for the client that sent the KILL. If there is nothing to kill any
 // more, the KILL has succeeded.
-func (o killOrder) told(err error) *mywire.Error {
+func (o killOrder) outcome(err error) *mywire.Error {
 	if err == nil || mywire.CodeOf(err) == mywire.ErrNoSuchThread {
 		return nil
 	}

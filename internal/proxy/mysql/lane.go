@@ -217,7 +217,7 @@ func (ln *lane) start(b *backend) bool {
 	ln.Begin(b, r, &r.Run, len(r.units))
 	b.Mode, b.lane = core.ModeLaned, ln
 	b.lastUser = nil
-	b.yieldID(nil)
+	b.saveID(nil)
 	if ln.rows != nil && r.Count > 1 {
 		r.units = ln.rows.gather(ln, r.units, b)
 	}
@@ -366,7 +366,7 @@ func (ln *lane) conclude(r *run, u *unit) {
 		u.grp.conclude(u)
 		return
 	}
-	if u.failed && !u.wrote && ln.ownMaking(u) {
+	if u.failed && !u.wrote && ln.causedByGroup(u) {
 		ln.again(u)
 		return
 	}
@@ -379,10 +379,10 @@ func rolledBack(code uint16) bool {
 	return code == mywire.ErrDeadlock || code == mywire.ErrLockWaitTimeout
 }
 
-// ownMaking reports whether an error came from running in a group: a lock wait shorter than the
-// client's own limit, a deadlock with other members' locks, a statement that this backend had
-// lost.
-func (ln *lane) ownMaking(u *unit) bool {
+// causedByGroup reports whether an error came from running in a group: a lock wait shorter than
+// the client's own limit, a deadlock with other members' locks, a statement that this backend
+// had lost.
+func (ln *lane) causedByGroup(u *unit) bool {
 	switch u.code {
 	case mywire.ErrLockWaitTimeout, mywire.ErrDeadlock, mywire.ErrUnknownStatement:
 		return true

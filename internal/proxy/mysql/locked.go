@@ -72,7 +72,7 @@ func (q *lockProbe) ask() {
 	}
 	srv := p.l.srv
 	if !srv.mayDial(p.key) {
-		q.told(nil, errNoSecret)
+		q.answered(nil, errNoSecret)
 		return
 	}
 	q.asking = true
@@ -93,7 +93,7 @@ func (q *lockProbe) ask() {
 		}
 		p.l.Post(func() {
 			q.asking = false
-			q.told(waits, err)
+			q.answered(waits, err)
 		})
 	})
 }
@@ -101,9 +101,9 @@ func (q *lockProbe) ask() {
 // processState is the column of SHOW PROCESSLIST with the state of a session.
 const processState = 6
 
-// told makes the reads that wait for a lock go on apart. If the query failed, the read that has
-// taken longest counts as one.
-func (q *lockProbe) told(waits map[uint32]bool, err error) {
+// answered makes the reads that wait for a lock go on apart. If the query failed, the read that
+// has taken longest counts as one.
+func (q *lockProbe) answered(waits map[uint32]bool, err error) {
 	p := q.p
 	var found []*backend
 	for _, b := range p.Backends {

@@ -171,7 +171,7 @@ func (v *loginAttempt) enter(ctx context.Context) (err error) {
 		if v.donated != nil {
 			v.donated.close()
 		}
-		if in || !v.goesBack(ctx, err) {
+		if in || !v.returnToFormer(ctx, err) {
 			s.Left(v.c.id)
 			_ = v.wire.Conn.Close()
 		}
@@ -312,7 +312,7 @@ func (v *loginAttempt) stored(ctx context.Context) (secret mywire.Secret, rows [
 	}
 	rows = s.lookups.accounts(ctx, user)
 	if secret, known = a.stored(user, rows, s.grants.hash(rows), s.Monotonic()); known {
-		a.heard(user, rows, now)
+		a.store(user, rows, now)
 	}
 	return secret, rows, known
 }
@@ -359,7 +359,7 @@ func (v *loginAttempt) relay(ctx context.Context, rows [][]sql.NullString) error
 	}
 	if !res.Proved && !v.c.login.borrows {
 		_ = res.Server.Close()
-		return v.turnAway(ctx, borrowed(v.key.user))
+		return v.turnAway(ctx, errBorrowed(v.key.user))
 	}
 	if !res.Proved && !overUnix {
 		res.Keys = mywire.PasswordKeys("")

@@ -72,16 +72,16 @@ type poolFacts struct {
 	base      map[string]string // settings of a new session, of those that a login can change
 	pipelines bool              // several commands may be in flight on one connection
 	silent    bool              // it does not report changes of session state
-	// tellsInResults: it reports changes, or at least that there are some, also in answers with
-	// rows.
-	tellsInResults bool
-	confuses       bool            // it reports variables under the names of others
-	galera         bool            // Galera: the step from id to id changes as nodes come and go
-	fixed          map[string]bool // session variables that change by themselves and cannot be set
-	renamed        map[string]bool // the new names of variables that have two
-	trackList      string          // variables whose changes sessions get reported by default
-	told           []string        // the names in trackList, in lower case; see stateFor
-	tellsGTID      bool            // sessions get the GTIDs of their transactions reported by default
+	// reportsInResults: it reports changes, or at least that there are some, also in answers
+	// with rows.
+	reportsInResults bool
+	confuses         bool            // it reports variables under the names of others
+	galera           bool            // Galera: the step from id to id changes as nodes come and go
+	fixed            map[string]bool // session variables that change by themselves and cannot be set
+	renamed          map[string]bool // the new names of variables that have two
+	trackList        string          // variables whose changes sessions get reported by default
+	reported         []string        // the names in trackList, in lower case; see stateFor
+	reportsGTID      bool            // sessions get the GTIDs of their transactions reported by default
 	// initConnect is the statement that the server runs for a new session of the account, but
 	// not after a reset.
 	initConnect string
@@ -196,7 +196,7 @@ func (p *pool) release(b *backend) {
 	}
 	since := b.FreeSince
 	if !p.Release(b, &b.Conn) {
-		if !b.tellsID() {
+		if !b.saveIDAndClose() {
 			b.s.Close(io.EOF)
 		}
 		return
@@ -231,7 +231,7 @@ func (p *pool) Adopt(conn *backendConn) {
 	if p.facts.text != conn.version {
 		p.facts = poolFacts{text: conn.version, mariadb: conn.mariadb, version: versionID(conn.version), pipelines: mayPipeline(conn.version, conn.mariadb)}
 	}
-	b.accord()
+	b.adjustAutocommit()
 	b.introduce()
 }
 
@@ -289,7 +289,7 @@ func (p *pool) learn(u *unit) {
 		return
 	}
 	p.facts.galera = string(rows[0][0]) == "1"
-	p.facts.learnTold(string(rows[0][1]), string(rows[0][2]))
+	p.facts.learnReported(string(rows[0][1]), string(rows[0][2]))
 	p.ConnManager().Allowed(int(parseUint(rows[0][3])), int(parseUint(rows[0][4])), p.l.cfg.Peers.Others(p.l.cfg.PeerID))
 	before := p.facts.base["autocommit"]
 	p.facts.base = make(map[string]string, len(baseNames))
@@ -297,7 +297,7 @@ func (p *pool) learn(u *unit) {
 		p.facts.base[n] = string(rows[0][factsBefore+i])
 	}
 	for _, b := range p.Backends {
-		b.accord()
+		b.adjustAutocommit()
 	}
 	p.facts.reset, p.facts.charsets = make(map[string]string), make(map[string]string)
 	for i, n := range resetNames {
@@ -504,7 +504,7 @@ func (p *pool) count(u *unit, path sight.Path) {
 		Took: p.l.Now - u.queuedAt + u.early, Server: u.took, Rows: u.rows, Path: path,
 		Pinned: u.c.pins.held != 0, Failed: u.failed,
 	}
-	if !u.failed && u.tellsStatus() {
+	if !u.failed && u.hasStatus() {
 		r.Rows += u.ok.AffectedRows // 0 if it has rows
 	}
 	if u.failed && u.shape != nil {

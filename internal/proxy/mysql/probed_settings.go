@@ -34,15 +34,16 @@ const (
 // confuses records whether the server has reported all changes of the canary.
 func (b *backend) confuses(u *unit) {
 	if u.err == nil {
-		b.p.facts.confuses = u.toldOf < canaryVariables
+		b.p.facts.confuses = u.reportedVars < canaryVariables
 	}
 }
 
 // retrackSQL makes the server forget the names under which it reports changes.
 const retrackSQL = "SET SESSION session_track_system_variables='*'"
 
-// noteUntold records the variables that a statement may set without a report from the server.
-func (sg *settings) noteUntold(u *unit, info *myscan.Statement) {
+// noteUnreported records the variables that a statement may set without a report from the
+// server.
+func (sg *settings) noteUnreported(u *unit, info *myscan.Statement) {
 	c := sg.c
 	f := &c.p.facts
 	for a := range info.Set.All() {
@@ -169,11 +170,11 @@ func (f *poolFacts) isGTID(name []byte) bool {
 	return string(name) == "last_gtid" || f.confuses && confusable(string(name))
 }
 
-// settledUntold queries what the answer to a statement of the client's did not report.
-func (sg *settings) settledUntold(b *backend, u *unit) {
+// settledUnreported queries what the answer to a statement of the client's did not report.
+func (sg *settings) settledUnreported(b *backend, u *unit) {
 	c := sg.c
 	if b.shows {
-		sg.hide(b, u)
+		sg.restoreList(b, u)
 		return
 	}
 	if u.retrack {

@@ -162,7 +162,7 @@ func (rt *router) query(msg []byte) int {
 		}
 	}
 	own := info.Effects
-	if c.settings.ofList(sql, &info) || !c.texts.reach(sql, &info) {
+	if c.settings.needsList(sql, &info) || !c.texts.reach(sql, &info) {
 		return rt.needBackend()
 	}
 	switch routeOf(&info) {

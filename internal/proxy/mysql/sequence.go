@@ -53,7 +53,7 @@ func (dg *diagnostics) wantsSequences(info *myscan.Statement) bool {
 // forgetSequences resets a backend, which clears the sequences that were used on it, for a
 // client that will keep it.
 func (lt *leftDiagnostics) forgetSequences(c *client) {
-	lt.yieldID(nil) // the reset clears it
+	lt.saveID(nil) // the reset clears it
 	lt.b.renewSession()
 	lt.sequencer = c
 }

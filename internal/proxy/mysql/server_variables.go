@@ -28,8 +28,8 @@ func (f *poolFacts) isFixed(name string) bool {
 	return alwaysFixed[lower] || f.fixed[lower]
 }
 
-// fixes is isFixed for a name as servers report it.
-func (f *poolFacts) fixes(name []byte) bool {
+// isFixedBytes is isFixed for a name as servers report it.
+func (f *poolFacts) isFixedBytes(name []byte) bool {
 	return alwaysFixed[string(name)] || f.fixed[string(name)]
 }
 
@@ -71,19 +71,19 @@ func (f *poolFacts) otherName(name string) string {
 	return ""
 }
 
-// learnTold records what the server reports to clients by default.
-func (f *poolFacts) learnTold(variables, gtids string) {
-	f.trackList, f.told = variables, namesIn(variables)
-	f.tellsGTID = !strings.EqualFold(gtids, "OFF") || f.tells([]byte("last_gtid"))
+// learnReported records what the server reports to clients by default.
+func (f *poolFacts) learnReported(variables, gtids string) {
+	f.trackList, f.reported = variables, namesIn(variables)
+	f.reportsGTID = !strings.EqualFold(gtids, "OFF") || f.isReported([]byte("last_gtid"))
 }
 
-// tells reports whether clients get changes of a variable reported by default.
-func (f *poolFacts) tells(name []byte) bool { return listed(f.told, name) }
+// isReported reports whether clients get changes of a variable reported by default.
+func (f *poolFacts) isReported(name []byte) bool { return listed(f.reported, name) }
 
 // awaitsGTID reports whether the client gets the GTID of each of its transactions reported. The
 // members of a group share one, which the server reports only at the end of the group.
 func (sg *settings) awaitsGTID() bool {
-	return sg.c.p.facts.tellsGTID && sg.c.caps.Has(mywire.CapSessionTrack)
+	return sg.c.p.facts.reportsGTID && sg.c.caps.Has(mywire.CapSessionTrack)
 }
 
 // noteGTID records whose transaction a connection's last_gtid names. A group has one for all

@@ -48,7 +48,7 @@ func (b *backend) track(u *unit, state []byte) {
 	c := u.c
 	b.noteGTID(u, state)
 	if u.kind == unitHidden {
-		u.noteTold(state)
+		u.noteReported(state)
 		if c := b.owner; u.probe && c != nil {
 			c.settings.owed = append(c.settings.owed, state...)
 			b.trackFor(c, u, state)
@@ -83,7 +83,7 @@ func (b *backend) trackFor(c *client, u *unit, state []byte) {
 			if u.effects.Has(myscan.EffStatementSet) && !u.effects.Has(myscan.EffSet|myscan.EffUnknownFunc) {
 				continue // set for this statement only, and reported in between
 			}
-			if p.facts.fixes(ch.Name) {
+			if p.facts.isFixedBytes(ch.Name) {
 				continue // each write gets its GTID reported
 			}
 			set = c.settings.trackVariable(set, string(ch.Name), string(ch.Value))
@@ -129,7 +129,7 @@ func (b *backend) changes(state []byte) bool {
 // onlyCounts reports whether state only has the statement's number, which MySQL reports with
 // each answer, and u's client does not track that.
 func onlyCounts(u *unit, state []byte) bool {
-	if u.c != nil && u.c.settings.tells([]byte("statement_id")) {
+	if u.c != nil && u.c.settings.isReported([]byte("statement_id")) {
 		return false
 	}
 	ch, rest, err := mywire.ParseChange(state)
@@ -225,10 +225,10 @@ func (sg *settings) stateFor(state []byte, grouped bool) []byte {
 		case mywire.TrackSchema:
 			told = true
 		case mywire.TrackSystemVariables:
-			if told = sg.tells(ch.Name); told {
+			if told = sg.isReported(ch.Name); told {
 				break
 			}
-			if other := sg.c.p.facts.otherName(string(ch.Name)); other != "" && sg.tells([]byte(other)) {
+			if other := sg.c.p.facts.otherName(string(ch.Name)); other != "" && sg.isReported([]byte(other)) {
 				// weir's list has all variables, and the server reports this one by the name
 				// that was set.
 				told, change = true, mywire.AppendChange(nil, mywire.Change{Kind: ch.Kind, Name: []byte(other), Value: ch.Value})

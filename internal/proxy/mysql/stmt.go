@@ -90,7 +90,7 @@ func (st *stmt) read(asRead *myscan.Text, mode myscan.Mode) {
 	}
 }
 
-func saysHowToRead(name string) bool {
+func affectsReading(name string) bool {
 	return name == databaseSetting || name == "sql_mode" || isCharset(name)
 }
 

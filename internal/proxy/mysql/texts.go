@@ -85,7 +85,7 @@ func (tx *texts) scan(sql string) (info myscan.Statement, ready bool) {
 		return before.info, true
 	}
 	mode, set, db, own := tx.mode, c.set, c.p.key.databaseOf(c.set), strings.Clone(sql)
-	tx.away(func() func() {
+	tx.offLoop(func() func() {
 		var asRead myscan.Text
 		asRead.Read(own, mode)
 		t := &longRead{info: asRead.Scan(), target: targetOf(set, &asRead), epoch: epoch, last: before != nil}
@@ -110,7 +110,7 @@ func (tx *texts) statement(sql []byte) (st *stmt, ready bool) {
 	made := &stmt{sql: string(sql), set: c.set, private: true, shape: c.l.Shapes.Other()}
 	view, epoch := c.p.catalog.view()
 	db := c.p.key.databaseOf(c.set)
-	tx.away(func() func() {
+	tx.offLoop(func() func() {
 		var asRead myscan.Text
 		asRead.Read(made.sql, mode)
 		made.read(&asRead, mode)
@@ -134,7 +134,7 @@ func (tx *texts) judge(st *stmt) (ready bool) {
 	}
 	info, db := st.info, c.p.key.databaseOf(st.set)
 	info.Effects = st.own
-	tx.away(func() func() {
+	tx.offLoop(func() func() {
 		var asRead myscan.Text
 		asRead.Read(st.sql, st.mode)
 		e := view.reach(&asRead, &info, db)
@@ -146,9 +146,9 @@ func (tx *texts) judge(st *stmt) (ready bool) {
 	return false
 }
 
-// away calls read on a goroutine, and then the function that it returns on the loop; the
+// offLoop calls read on a goroutine, and then the function that it returns on the loop; the
 // client's command waits.
-func (tx *texts) away(read func() (done func())) {
+func (tx *texts) offLoop(read func() (done func())) {
 	c := tx.c
 	c.state.enter(stateAsking)
 	tx.reading = true

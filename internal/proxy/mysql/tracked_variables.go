@@ -50,16 +50,16 @@ func listed(names []string, name []byte) bool {
 	return false
 }
 
-// tells reports whether the client gets changes of a variable reported. While its own list is
-// set on the backend, the server decides.
-func (sg *settings) tells(name []byte) bool {
+// isReported reports whether the client gets changes of a variable reported. While its own list
+// is set on the backend, the server decides.
+func (sg *settings) isReported(name []byte) bool {
 	switch b := sg.c.link; {
 	case sg.choseVariables, b != nil && b.shows:
 		return true
 	case sg.list.chosen:
 		return listed(sg.list.names, name)
 	}
-	return sg.c.p.facts.tells(name)
+	return sg.c.p.facts.isReported(name)
 }
 
 // Effects of statements for which the client's list can be set.
@@ -71,8 +71,8 @@ const (
 // pinsMaySet are pins of sessions whose list may differ from the one that weir knows.
 const pinsMaySet = pinTrack | pinFunction | pinOpaque | pinUnknown | pinPrepare
 
-// ofList reports whether a statement needs the client's list on the backend.
-func (sg *settings) ofList(sql string, info *myscan.Statement) bool {
+// needsList reports whether a statement needs the client's list on the backend.
+func (sg *settings) needsList(sql string, info *myscan.Statement) bool {
 	if !info.Effects.Has(myscan.EffSet | myscan.EffSysVar) {
 		return false
 	}
@@ -107,9 +107,9 @@ func (sg *settings) ofList(sql string, info *myscan.Statement) bool {
 	return sets
 }
 
-// show sets the client's list on its backend, and looks again at its statement. If something
+// useList sets the client's list on its backend, and looks again at its statement. If something
 // that weir cannot read may have set the list there, that is the client's.
-func (sg *settings) show() {
+func (sg *settings) useList() {
 	c := sg.c
 	b := c.link
 	sg.keepingWarnings(b, func() {
@@ -132,7 +132,7 @@ func (sg *settings) show() {
 	})
 }
 
-// putList is show for a backend that has weir's own list.
+// putList is useList for a backend that has weir's own list.
 func (sg *settings) putList(b *backend) {
 	c := sg.c
 	text := c.p.facts.trackList
@@ -177,8 +177,8 @@ func (sg *settings) noteList(u *unit, info *myscan.Statement) {
 	u.asks = slices.Compact(u.asks)
 }
 
-// hide sets weir's own list again after a statement that needed the client's.
-func (sg *settings) hide(b *backend, u *unit) {
+// restoreList sets weir's own list again after a statement that needed the client's.
+func (sg *settings) restoreList(b *backend, u *unit) {
 	c := sg.c
 	asks := u.asks
 	switch {
@@ -234,9 +234,9 @@ func (sg *settings) retrackList(b *backend) {
 	})
 }
 
-// unshow is hide for a statement that weir has refused or that needs no list: it then looks
-// again at the next one.
-func (sg *settings) unshow() {
+// dropList is restoreList for a statement that weir has refused or that needs no list: it then
+// looks again at the next one.
+func (sg *settings) dropList() {
 	c := sg.c
 	b := c.link
 	c.state.enter(stateAsking)

@@ -326,11 +326,11 @@ func (a *asksID) in(p []byte) bool {
 	}
 	seen = bytes.ToLower(seen)
 	a.tail = bytes.Clone(seen[max(0, len(seen)-len("@@session.identity")+1):])
-	return slices.ContainsFunc(forID[:], func(s string) bool { return bytes.Contains(seen, []byte(s)) })
+	return slices.ContainsFunc(idNames[:], func(s string) bool { return bytes.Contains(seen, []byte(s)) })
 }
 
-// forID are the names by which a text asks for the id, in lower case.
-var forID = [...]string{"last_insert_id", "@@identity", "@@session.identity", "@@local.identity"}
+// idNames are the names by which a text asks for the id, in lower case.
+var idNames = [...]string{"last_insert_id", "@@identity", "@@session.identity", "@@local.identity"}
 
 // sendFile waits for the file that the server requests from the client.
 func (tr *transport) sendFile() {

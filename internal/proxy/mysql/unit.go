@@ -40,32 +40,32 @@ type unit struct {
 	asks      []string // variables that it sets and whose changes the server does not report
 	retrack   bool     // it sets variables that the server confuses
 
-	at       uint64        // bytes sent on its connection before it
-	queuedAt time.Duration // when the client's message was complete
-	early    time.Duration // time before that in which its client waited for a backend
-	lanedAt  time.Duration // for a member of a lane: when it was queued there
-	began    time.Duration // for a member of a group: when the group was sent
-	took     time.Duration // time from the server's start on it to its answer
-	bytes    int           // of the answer so far
-	wrote    bool          // part of the answer is in the client's output
-	park     bool          // the answer is collected in resp
-	resp     []byte        // whole packets, or those after the ones already sent
-	end      int           // offset in resp of the packet that ended the last result
-	ok       mywire.OK     // of the last result; its slices are nil
-	rows     uint64        // in all results
-	results  int           // results ended so far, counted while chooses is set
-	chooses  int           // the result after which the client's choice of tracked variables applies; 0: none
-	failed   bool          // the answer ended with an ERR
-	code     uint16        // ... with this number
-	err      *mywire.Error
-	unjudged int            // one more than its position among its client's unjudged statements; 0: none
-	told     trackedChanges // weir's own: changes that the answer reports
-	toldOf   int            // ... and the number of variables in them
-	overdue  bool           // weir kills it because it has run for too long
-	dead     bool           // killed or disconnected while it waited
-	retry    bool           // the answer is withheld, and the unit runs again
-	retries  uint8
-	losses   core.Losses // of connections before any of its bytes were sent
+	at           uint64        // bytes sent on its connection before it
+	queuedAt     time.Duration // when the client's message was complete
+	early        time.Duration // time before that in which its client waited for a backend
+	lanedAt      time.Duration // for a member of a lane: when it was queued there
+	began        time.Duration // for a member of a group: when the group was sent
+	took         time.Duration // time from the server's start on it to its answer
+	bytes        int           // of the answer so far
+	wrote        bool          // part of the answer is in the client's output
+	park         bool          // the answer is collected in resp
+	resp         []byte        // whole packets, or those after the ones already sent
+	end          int           // offset in resp of the packet that ended the last result
+	ok           mywire.OK     // of the last result; its slices are nil
+	rows         uint64        // in all results
+	results      int           // results ended so far, counted while chooses is set
+	chooses      int           // the result after which the client's choice of tracked variables applies; 0: none
+	failed       bool          // the answer ended with an ERR
+	code         uint16        // ... with this number
+	err          *mywire.Error
+	unjudged     int            // one more than its position among its client's unjudged statements; 0: none
+	reported     trackedChanges // weir's own: changes that the answer reports
+	reportedVars int            // ... and the number of variables in them
+	overdue      bool           // weir kills it because it has run for too long
+	dead         bool           // killed or disconnected while it waited
+	retry        bool           // the answer is withheld, and the unit runs again
+	retries      uint8
+	losses       core.Losses // of connections before any of its bytes were sent
 	// generated: the server certainly generated the id in the answer. hidesID: unless
 	// generated, the id in the answer may differ from LAST_INSERT_ID(), which may also change
 	// if the answer has no id.
@@ -145,8 +145,8 @@ func (u *unit) again() {
 	u.c.p.Stats.Reruns++
 }
 
-// tellsStatus reports whether the answer, unless it is an error, carries status flags.
-func (u *unit) tellsStatus() bool {
+// hasStatus reports whether the answer, unless it is an error, carries status flags.
+func (u *unit) hasStatus() bool {
 	return u.cmd != mywire.ComStmtPrepare && u.cmd != mywire.ComStatistics
 }
 

@@ -178,11 +178,11 @@ func (a *acceptor) run(ctx context.Context) error {
 	if err := a.client.link.write(func(dst []byte, _ byte) []byte { return append(dst, greeting...) }); err != nil {
 		return err
 	}
-	return a.hear(ctx)
+	return a.readAnswer(ctx)
 }
 
-// hear reads the client's answer to the greeting.
-func (a *acceptor) hear(ctx context.Context) error {
+// readAnswer reads the client's answer to the greeting.
+func (a *acceptor) readAnswer(ctx context.Context) error {
 	c := a.client
 	payload, err := c.link.read()
 	if err != nil {

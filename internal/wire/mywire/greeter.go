@@ -69,7 +69,7 @@ func (g *Greeter) Accept(ctx context.Context, conn net.Conn) (*Client, error) {
 	g.a.client.Reached(conn)
 	g.a.client.link.seq = 1
 	release := netwire.Bound(ctx, conn, g.a.cfg.Timeout)
-	err := g.a.hear(ctx)
+	err := g.a.readAnswer(ctx)
 	if err != nil {
 		g.a.refuse(err)
 	}
