@@ -347,6 +347,9 @@ func inTurn(start func() *weir) func(testing.TB) *weir {
 			w = start()
 		}
 		sub.Cleanup(func() { // behind those that close the subtest's clients
+			if sub.Failed() {
+				return // another would fail for the same reason
+			}
 			mu.Lock()
 			defer mu.Unlock()
 			idle = append(idle, w)
