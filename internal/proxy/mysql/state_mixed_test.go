@@ -12,10 +12,11 @@ import (
 
 // Sessions made of several scripts at once: what one changes, another meets.
 func mixedScriptsAreAnsweredAsDirect(t *testing.T, server *lab.MySQL) {
+	dbs := &stateDatabases{tb: t, server: server}
 	for seed := range uint64(8) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
-			db1, db2 := databaseOn(t, server, stateSetup...), databaseOn(t, server, stateSetup...)
+			db1, db2 := dbs.lend(t), dbs.lend(t)
 			w := startFor(t, server, db2, twoBackends)
 			direct, through := speakerTo(t, server.Addr(), db1, nil), w.speaker(nil)
 			churn := newChurner(w, nil)

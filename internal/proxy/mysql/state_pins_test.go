@@ -54,13 +54,14 @@ var pinCases = []struct {
 // Every cause pins its session, is counted, holds the state where its client and
 // nobody else finds it, and ends with the state or with the session.
 func pinsAppearHoldAndEnd(t *testing.T, server *lab.MySQL) {
+	dbs := &stateDatabases{tb: t, server: server}
 	for _, c := range pinCases {
 		if c.only != "" && c.only != server.Flavor() {
 			continue
 		}
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			w := startFor(t, server, databaseOn(t, server, stateSetup...), twoBackends)
+			w := startFor(t, server, dbs.lend(t), twoBackends)
 			named := func(sql string) string { return strings.ReplaceAll(sql, "{db}", w.db) }
 			churn := newChurner(w, nil)
 			mine := w.speaker(func(c *mywire.ConnectConfig) { c.Caps = mywire.WantedCaps | mywire.CapMultiStatements })

@@ -3,6 +3,7 @@ package mysql_test
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/weirdb/weir/internal/lab"
@@ -30,6 +31,46 @@ var stateSetup = []string{
 	"CREATE FUNCTION func_lock() RETURNS INT RETURN GET_LOCK('in a function', 0)",
 	"CREATE FUNCTION func_read_zone() RETURNS VARCHAR(20) RETURN @@time_zone",
 	"CREATE VIEW zone_view AS SELECT func_read_zone() AS z",
+}
+
+// stateReset makes a database as of stateSetup that a script has used what it was.
+var stateReset = []string{
+	"DELETE FROM t", "DELETE FROM plain", "DELETE FROM noauto", "DELETE FROM churn",
+	"INSERT INTO t VALUES (1, 'a'), (2, 'b'), (3, 'c'), (4, 'd'), (5, 'e')",
+	"ALTER TABLE t AUTO_INCREMENT = 6", "ALTER TABLE churn AUTO_INCREMENT = 1000000",
+}
+
+// stateDatabases lends databases as of stateSetup: to make one is more work than to run a
+// script, and each is read by every proxy.
+type stateDatabases struct {
+	tb     testing.TB
+	server *lab.MySQL
+	mu     sync.Mutex
+	free   []string // guarded by mu
+}
+
+// lend is for a subtest of tb. A database in which something went wrong is not lent again.
+func (s *stateDatabases) lend(t *testing.T) string {
+	t.Helper()
+	s.mu.Lock()
+	db := ""
+	if n := len(s.free); n > 0 {
+		db, s.free = s.free[n-1], s.free[:n-1]
+	}
+	s.mu.Unlock()
+	if db == "" {
+		db = databaseOn(s.tb, s.server, stateSetup...)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			return
+		}
+		sqlOn(t, s.server, append([]string{"USE " + db}, stateReset...)...)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.free = append(s.free, db)
+	})
+	return db
 }
 
 // stateScripts are sessions. A step that begins with "mariadb:" or "mysql:" is for
@@ -130,10 +171,11 @@ var stateScripts = []struct {
 
 // The answers to a session do not depend on other sessions that have its backends in between.
 func scriptsAreAnsweredAsDirect(t *testing.T, server *lab.MySQL) {
+	dbs := &stateDatabases{tb: t, server: server}
 	for _, script := range stateScripts {
 		t.Run(script.name, func(t *testing.T) {
 			t.Parallel()
-			db1, db2 := databaseOn(t, server, stateSetup...), databaseOn(t, server, stateSetup...)
+			db1, db2 := dbs.lend(t), dbs.lend(t)
 			w := startFor(t, server, db2, twoBackends)
 			for _, kind := range []string{"default", "old"} {
 				var change func(*mywire.ConnectConfig)
