@@ -405,7 +405,12 @@ func (n *nameSet) among(schemas map[string]myscan.Effect) (e myscan.Effect) {
 }
 
 func (r *catalogReader) counter(row [][]byte) {
-	if len(row) < 2 || string(row[0]) == "Uptime_since_flush_status" {
+	if len(row) < 2 {
+		return
+	}
+	switch string(row[0]) {
+	case "Uptime_since_flush_status",
+		"Com_create_temporary_table", "Com_drop_temporary_table", "Com_create_index", "Com_drop_index": // no part of a catalog
 		return
 	}
 	fmt.Fprintf(&r.count, "%s=%s ", row[0], row[1])

@@ -49,6 +49,18 @@ func (s *Server) Scans(ctx context.Context) (n uint64) {
 	return n
 }
 
+// CatalogReadings is how often a catalog was read.
+func (s *Server) CatalogReadings(ctx context.Context) (n uint64) {
+	for _, l := range s.Loops {
+		_ = l.Call(ctx, func() {
+			for _, k := range l.catalogs {
+				n += k.begun
+			}
+		})
+	}
+	return n
+}
+
 // LongestRead is the length of the longest text that a loop itself has read.
 func (s *Server) LongestRead(ctx context.Context) (n int) {
 	for _, l := range s.Loops {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/weirdb/weir/internal/proxy/mysql"
 	"github.com/weirdb/weir/internal/proxy/proxytest"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
@@ -52,4 +53,21 @@ func TestAnInsertIsReadOnce(t *testing.T) {
 			t.Fatalf("execute: %x", payload)
 		}
 	})
+}
+
+// TestConnectionsOpenedAtOnceReadTheCatalogOnce: what the server's views, routines and
+// triggers do is read by the first connection of many that are opened together.
+func TestConnectionsOpenedAtOnceReadTheCatalogOnce(t *testing.T) {
+	t.Parallel()
+	const clients = 6
+	w := start(t, database(t), func(c *mysql.Config) { c.PoolSize = clients })
+	all := w.dials(clients)
+	messages := make([][]byte, clients)
+	for i, c := range all {
+		messages[i] = c.query("BEGIN")
+	}
+	together(all, messages)
+	if n := w.CatalogReadings(ctxFor(t)); w.pool().Backends != clients || n > clients/2 { // what other tests create has it read again each second
+		t.Errorf("%d connections have read it %d times", w.pool().Backends, n)
+	}
 }
