@@ -573,7 +573,7 @@ func (gc *groupedCase) repeat(w *weir, user string, all []*wire, burst func(int)
 				return w.poolOf(user).Owned == 0
 			})
 		}
-		for i := range 15 {
+		for i := range 6 {
 			burst(i)
 		}
 	case gc.lane == "":
