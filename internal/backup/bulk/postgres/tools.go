@@ -66,10 +66,10 @@ func FindTool(ctx context.Context, name string, serverVersion int) (Tool, error)
 			missing.Found = append(missing.Found, fmt.Sprintf("%s (%d)", t.Path, t.Major))
 		}
 	}
-	// The server's own version is the best there can be, and the directory names it; what
-	// is in the PATH is often a script that looks for it.
-	if own, err := exec.LookPath(fmt.Sprintf("/usr/lib/postgresql/%d/bin/%s", major, name)); err == nil {
-		return Tool{Path: own, Major: major}, nil
+	// The server's own version is the best there can be; what is in the PATH is often
+	// a script that looks for it.
+	if t, ok := inspectTool(ctx, fmt.Sprintf("/usr/lib/postgresql/%d/bin/%s", major, name)); ok && t.Major == major {
+		return t, nil
 	}
 	candidates, _ := filepath.Glob("/usr/lib/postgresql/*/bin/" + name)
 	if path, err := exec.LookPath(name); err == nil {
