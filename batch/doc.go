@@ -24,8 +24,8 @@
 // Two layers. [Queue] is the pure core: no goroutine, no clock, no lock; an event loop
 // feeds it the time. [Batcher] is the shell for concurrent callers: goroutines submit, a
 // function flushes, keys are kept apart and results come back one per item.
-// [Config.Window] sets a fixed window, for comparison; package batch/sim compares
-// policies on a virtual clock.
+// [Config.Window] sets a fixed window, for comparison; the tests in batch/sim
+// compare policies on a virtual clock.
 //
 // This package does not retry, it does not persist, and it does not reorder within a key.
 package batch

@@ -116,13 +116,17 @@ func operations(ctx context.Context, t *testing.T, c *kv.Client) {
 	if err == nil {
 		t.Fatal("a key of 70000 bytes was taken")
 	}
+	large := 4 << 20
+	if testing.Short() {
+		large = 1 << 20
+	}
 	_, err = c.Put(ctx, "large", make([]byte, 9<<20))
 	if err == nil {
 		t.Fatal("a value of 9 MiB was taken")
 	}
-	_, err = c.Put(ctx, "large", make([]byte, 1<<20))
+	_, err = c.Put(ctx, "large", make([]byte, large))
 	check(t, err, nil)
-	if item, err = c.Get(ctx, "large"); err != nil || len(item.Value) != 1<<20 {
+	if item, err = c.Get(ctx, "large"); err != nil || len(item.Value) != large {
 		t.Fatalf("large value: %d bytes, %v", len(item.Value), err)
 	}
 }

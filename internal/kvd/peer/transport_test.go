@@ -78,7 +78,11 @@ func TestMessagesArriveOnceAndInOrder(t *testing.T) {
 
 func TestLargeMessages(t *testing.T) {
 	nodes := mesh(t, 2, nil)
-	large := wire.Message{Kind: wire.Raft, Data: bytes.Repeat([]byte("large"), 1<<20)}
+	size := 20 << 20
+	if testing.Short() {
+		size = 5 << 20
+	}
+	large := wire.Message{Kind: wire.Raft, Data: bytes.Repeat([]byte("large"), size/5)}
 	mustSend(t, nodes[0].to(2), []wire.Message{large, numbered(1, 1)[0]})
 	got := nodes[1].awaitCount(t, 1, 2)
 	if !bytes.Equal(got[0].Data, large.Data) || got[1].Seq != 1 {
