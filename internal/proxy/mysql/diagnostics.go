@@ -25,9 +25,10 @@ import (
 //
 // The diagnostics stay on the connection. A client whose statement failed or caused warnings
 // keeps the connection until its next command, unless others wait: then weir fetches the
-// warnings. Once a client has asked for warnings, its statements run apart from those of
-// others; a client that has asked for anything else keeps its connection. weir refuses the one
-// thing that it cannot get, counts that are already overwritten, and never makes them up.
+// warnings. Once a client has asked for warnings, its statements run beside no others, and if
+// its warnings are too long to fetch, it keeps its connection; so does a client that has asked
+// for anything else. weir refuses the one thing that it cannot get, diagnostics that are already
+// overwritten, and never makes them up.
 
 // lastStatement is what weir knows about the diagnostics of the session's last statement.
 type lastStatement struct {
@@ -481,7 +482,7 @@ func (f *poolFacts) newRows() string {
 // gone is the error for a client that reads overwritten diagnostics.
 func gone(what string) *mywire.Error {
 	return mywire.NewError(mywire.ErrNotSupportedYet,
-		"weir: %s was not kept, for its connection has served others since; from now on such sessions keep their connection: run both statements again, or use --mode session", what)
+		"weir: %s was not kept, for its connection has served others since; from now on it is kept for this session: run both statements again, or use --mode session", what)
 }
 
 // asksItself reports whether a text reads the diagnostics of a statement in the same text.
@@ -588,7 +589,8 @@ func (l *lastStatement) leftOn(b *backend) bool {
 }
 
 // fetchWarnings queries the warnings of the last statement, so that the backend can be used for
-// other statements, and then calls then unless it is nil.
+// other statements, and then calls then unless it is nil. Warnings that are too long to keep
+// stay on the connection, and so does a client that reads them.
 func (dg *diagnostics) fetchWarnings(then func()) {
 	c := dg.c
 	b := c.link
@@ -602,9 +604,16 @@ func (dg *diagnostics) fetchWarnings(then func()) {
 		c.state.leave(stateAsking)
 		dg.last.soft = false
 		dg.last.spread = true
-		if at := len(u.resp) - b.answer.Tail(); u.err == nil && len(u.resp) <= maxStash && at >= 0 {
+		switch at := len(u.resp) - b.answer.Tail(); {
+		case u.err != nil || at < 0:
+		case len(u.resp) <= maxStash:
 			// The client does not see the session state of this answer.
 			dg.last.stash = mywire.AppendEnd(append([]byte(nil), u.resp[:at]...), u.resp[at+3], c.caps, &u.ok)
+		case dg.asks:
+			c.pins.add(pinDiag)
+			if then == nil && b.Depth() == 0 {
+				b.lastUser, dg.last.spread = c, false // nothing has overwritten them
+			}
 		}
 		if then != nil && !b.s.Closed {
 			then()
@@ -625,7 +634,7 @@ type diagnostics struct {
 	draws     bool // it may have used a sequence
 	wroteGTID bool // one of its transactions has a GTID
 	last      lastStatement
-	asks      bool // it reads warnings: its statements run apart
+	asks      bool // it reads warnings: its statements run beside no others
 	// keepsIDs: it has asked for a LAST_INSERT_ID() that was lost. Its writes with ids of its
 	// own join no groups.
 	keepsIDs bool

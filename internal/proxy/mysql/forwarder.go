@@ -667,7 +667,8 @@ func (fw *forwarder) noteLater(u *unit, sql string, info *myscan.Statement) {
 	}
 }
 
-// noteReads pins a session that reads state of its connection.
+// noteReads records that a session reads state of its connection, and pins it unless that can
+// be had without.
 func (fw *forwarder) noteReads(cmd byte, sql string, info *myscan.Statement) {
 	c := fw.c
 	if info.Effects.Has(myscan.EffDiag) {

@@ -136,3 +136,27 @@ func TestWhoAsksForWarningsKeepsNoConnection(t *testing.T) {
 	}
 	warned("a warning while others waited", "x7")
 }
+
+// Warnings that are too long for weir to keep are left to the server: their client keeps its
+// connection, though others wait for it, and gets them.
+func TestLongWarningsWhileOthersWait(t *testing.T) {
+	t.Parallel()
+	db := database(t, "CREATE TABLE t (a INT)")
+	w := start(t, db, func(c *mysql.Config) { c.PoolSize, c.QueueTimeout = 1, time.Hour })
+	c, other := w.dial(nil), w.dial(nil)
+	c.must("SET max_error_count = 1000")
+	c.must("SHOW WARNINGS")
+	c.must("INSERT IGNORE INTO t WITH RECURSIVE s (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM s WHERE x < 1000) SELECT REPEAT('x', 100) FROM s")
+	update := make(chan reply, 1)
+	go func() { update <- other.try(other.query("UPDATE t SET a = a")) }()
+	eventually(t, "another one waits, or has not had to", func() bool { return w.pool().Waiting == 1 || len(update) == 1 })
+	for range 2 {
+		if r := c.try(c.query("SHOW WARNINGS")); r.err != nil || r.lost != nil || len(r.text) < 64<<10 {
+			t.Errorf("%.100s %v, want warnings of more than 64 KiB", r.text, r.lost)
+		}
+	}
+	_ = c.Close()
+	if r := <-update; r.err != nil || r.lost != nil {
+		t.Errorf("%s %v", r.text, r.lost)
+	}
+}
