@@ -17,9 +17,9 @@ type PendingLogins struct {
 
 // A PendingLogin is a client that logs in on an event loop, which needs no goroutine and no wake-up
 // of another thread. A protocol embeds it in its own type. Input of its socket is processed
-// when the turn is settled, so that the guest can then leave the loop or become a client.
-// Anything that a loop must not wait for runs elsewhere; see Server.Surface. A PendingLogin belongs
-// to the loop's thread.
+// when the turn is settled, so that the login can then leave the loop, or end there. Anything that
+// a loop must not wait for runs elsewhere; see Server.Surface. A PendingLogin belongs to the loop's
+// thread.
 type PendingLogin struct {
 	Sock     *netloop.Sock
 	From     net.Addr
@@ -27,13 +27,13 @@ type PendingLogin struct {
 	Deadline time.Duration
 	Gone     bool // it has left
 
-	guests *PendingLogins
+	logins *PendingLogins
 	login  Login
 	next   func() // what to do next, if anything
 	spoke  func() // removes it from the lobby
 
 	taking  bool // OnData must process the buffered input
-	stirred bool // it is in guests.stirred
+	stirred bool // it is in logins.stirred
 }
 
 // A Login is the login of a protocol, for a PendingLogin.
@@ -50,13 +50,13 @@ type Login interface {
 // ErrCrowdedOut ends the login of a client that has to make room for others.
 var ErrCrowdedOut = errors.New("it had not said who it is when the lobby was full")
 
-// Welcome starts the login of a client whose socket is on the loop, with the guest as its
-// handler. The guest is in the lobby until Spoke.
+// Welcome starts the login of a client whose socket is on the loop, with g as its
+// handler. The client is in the lobby until Spoke.
 func (gs *PendingLogins) Welcome(g *PendingLogin, login Login, loop *netloop.Loop, lobby *netloop.Lobby) {
 	if gs.all == nil {
 		gs.all = make(map[*PendingLogin]struct{})
 	}
-	g.guests, g.login = gs, login
+	g.logins, g.login = gs, login
 	gs.all[g] = struct{}{}
 	g.spoke = lobby.Enter(crowdedOut(func() {
 		loop.Post(func() {
@@ -67,7 +67,7 @@ func (gs *PendingLogins) Welcome(g *PendingLogin, login Login, loop *netloop.Loo
 	}))
 }
 
-// A crowdedOut makes a guest leave the lobby; it may be called on any thread.
+// A crowdedOut makes a client leave the lobby; it may be called on any thread.
 type crowdedOut func()
 
 func (f crowdedOut) Close() error {
@@ -75,7 +75,7 @@ func (f crowdedOut) Close() error {
 	return nil
 }
 
-// Settle lets guests process the input of this turn.
+// Settle lets clients process the input of this turn.
 func (gs *PendingLogins) Settle() {
 	for i := 0; i < len(gs.stirred); i++ {
 		g := gs.stirred[i]
@@ -124,11 +124,11 @@ func (g *PendingLogin) OnClosed(err error) {
 // OnDrained implements netloop.Handler.
 func (g *PendingLogin) OnDrained() {}
 
-// stir schedules the guest for when this turn of the loop is settled.
+// stir schedules the login for when this turn of the loop is settled.
 func (g *PendingLogin) stir() {
 	if !g.stirred {
 		g.stirred = true
-		g.guests.stirred = append(g.guests.stirred, g)
+		g.logins.stirred = append(g.logins.stirred, g)
 	}
 }
 
@@ -141,7 +141,7 @@ func (g *PendingLogin) Then(f func()) {
 	}
 }
 
-// goAhead runs what Then has scheduled and processes input, until the guest has to wait.
+// goAhead runs what Then has scheduled and processes input, until the login has to wait.
 func (g *PendingLogin) goAhead() {
 	for !g.Gone {
 		if next := g.next; next != nil {
@@ -170,17 +170,17 @@ func (g *PendingLogin) Late(now time.Duration) error {
 	return nil
 }
 
-// Spoke removes the guest from the lobby: it has sent its first message.
+// Spoke removes the client from the lobby: it has sent its first message.
 func (g *PendingLogin) Spoke() { g.spoke() }
 
-// Leave removes the guest from its PendingLogins and from the lobby. Its socket stays open.
+// Leave removes the login from its PendingLogins and from the lobby. Its socket stays open.
 func (g *PendingLogin) Leave() {
 	g.Gone = true
-	delete(g.guests.all, g)
+	delete(g.logins.all, g)
 	g.spoke()
 }
 
-// Surface moves the connection of a guest that has left its PendingLogins to a goroutine, where
+// Surface moves the connection of a login that has left its PendingLogins to a goroutine, where
 // then continues the login until its deadline. If the connection cannot be moved, Surface
 // calls lost instead. client names it in the log. The caller must have added one to Arriving
 // before Leave; Surface subtracts it when the login ends.

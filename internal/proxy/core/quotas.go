@@ -91,17 +91,18 @@ type quota struct {
 	members []*quotaMember // the users of a database, or the databases of a user
 }
 
-// A quotaMember shares an account with others.
+// A quotaMember is a user of a database, or a database of a user, which shares a quota with the
+// others.
 type quotaMember struct {
 	name  string
-	seats []*PoolQuota
+	pools []*PoolQuota
 }
 
 // A PoolQuota is the share of a pool in the quotas of its database and its user.
 type PoolQuota struct {
-	places   *ConnQuotas
-	accounts [2]*quota // of its database and of its user
-	members  [2]*quotaMember
+	places  *ConnQuotas
+	quotas  [2]*quota // of its database and of its user
+	members [2]*quotaMember
 	// wake makes the pool look at its queue; giveUp makes it close a connection: the next
 	// that becomes free, or the one that is free when its turn is over. Both return at once.
 	wake   func()
@@ -138,10 +139,10 @@ func (p *ConnQuotas) Register(o *session.Options, database, user string, wake fu
 		us = &quota{max: o.LimitsOfUser(user).MaxUserConnections}
 		p.users[user] = us
 	}
-	s := &PoolQuota{places: p, wake: wake, giveUp: giveUp, lend: lend, accounts: [2]*quota{db, us}}
+	s := &PoolQuota{places: p, wake: wake, giveUp: giveUp, lend: lend, quotas: [2]*quota{db, us}}
 	s.members = [2]*quotaMember{db.member(user), us.member(database)}
 	for _, m := range s.members {
-		m.seats = append(m.seats, s)
+		m.pools = append(m.pools, s)
 	}
 	return s
 }
@@ -178,7 +179,7 @@ func (s *PoolQuota) Ask(wants int, now time.Duration) bool {
 		return true
 	}
 	s.wants = wants
-	for i, a := range s.accounts {
+	for i, a := range s.quotas {
 		if a.full() {
 			s.call(a, i, now)
 		}
@@ -198,7 +199,7 @@ func (s *PoolQuota) Keep(must bool) bool {
 		return false
 	}
 	s.take()
-	for _, a := range s.accounts {
+	for _, a := range s.quotas {
 		a.shrink()
 	}
 	return true
@@ -217,7 +218,7 @@ func (s *PoolQuota) Withdraw() {
 func (s *PoolQuota) withdraw() {
 	if s.wants > 0 {
 		s.wants = 0
-		for _, a := range s.accounts {
+		for _, a := range s.quotas {
 			s.places.offer(a)
 		}
 	}
@@ -259,13 +260,13 @@ func (s *PoolQuota) Idle(idle bool) (leaves bool) {
 		s.stay()
 		return false
 	}
-	for _, other := range s.members[0].seats {
+	for _, other := range s.members[0].pools {
 		if !other.idle {
 			s.stay()
 			return false
 		}
 	}
-	for _, other := range s.members[0].seats {
+	for _, other := range s.members[0].pools {
 		if !other.leaves {
 			other.leaves = true
 			p.leaving.Add(1)
@@ -285,7 +286,7 @@ func (s *PoolQuota) stay() {
 // Leaving reports whether there are pools that are about to be dropped.
 func (p *ConnQuotas) Leaving() bool { return p.leaving.Load() > 0 }
 
-// Leave removes the pool from its accounts: it has no connections, and wants none.
+// Leave removes the pool from its quotas: it has no connections, and wants none.
 func (s *PoolQuota) Leave() {
 	if s == nil {
 		return
@@ -296,16 +297,16 @@ func (s *PoolQuota) Leave() {
 	s.withdraw()
 	s.set(0)
 	s.stay()
-	for i, a := range s.accounts {
+	for i, a := range s.quotas {
 		m := s.members[i]
-		if m.seats = without(m.seats, s); len(m.seats) == 0 {
+		if m.pools = without(m.pools, s); len(m.pools) == 0 {
 			a.members = without(a.members, m)
 		}
 	}
-	if len(s.accounts[0].members) == 0 {
+	if len(s.quotas[0].members) == 0 {
 		delete(p.databases, s.members[1].name)
 	}
-	if len(s.accounts[1].members) == 0 {
+	if len(s.quotas[1].members) == 0 {
 		delete(p.users, s.members[0].name)
 	}
 }
@@ -321,9 +322,10 @@ func (s *PoolQuota) Keeps() {
 	}
 }
 
-// wakeFirst wakes the pools of the seat's accounts that wait for a place, so that they ask again.
+// wakeFirst wakes the pools in the same quotas that are the next to get a place, so that they ask
+// again.
 func (s *PoolQuota) wakeFirst() {
-	for i, a := range s.accounts {
+	for i, a := range s.quotas {
 		if first := a.first(i); first != nil {
 			first.wake()
 		}
@@ -340,7 +342,7 @@ func (s *PoolQuota) take() {
 
 // expect sets how many places s must give up.
 func (s *PoolQuota) expect(n int) {
-	for _, a := range s.accounts {
+	for _, a := range s.quotas {
 		a.called += n - s.called
 	}
 	s.called = n
@@ -358,11 +360,11 @@ func (s *PoolQuota) set(n int) {
 	s.held = n
 	s.places.held -= less
 	s.expect(max(0, min(s.called-max(0, less), n)))
-	for _, a := range s.accounts {
+	for _, a := range s.quotas {
 		a.held -= less
 	}
 	if less > 0 {
-		for _, a := range s.accounts {
+		for _, a := range s.quotas {
 			s.places.offer(a)
 		}
 	}
@@ -383,16 +385,16 @@ func (a *quota) member(name string) *quotaMember {
 
 // held is the number of places that a member holds, without those that it must give up.
 func (m *quotaMember) held() (n int) {
-	for _, s := range m.seats {
+	for _, s := range m.pools {
 		n += s.held - s.called
 	}
 	return n
 }
 
-// allowed reports whether the pool may take a place now: both accounts have one, and no
+// allowed reports whether the pool may take a place now: both quotas have one, and no
 // other waiting pool has precedence.
 func (s *PoolQuota) allowed() bool {
-	for i, a := range s.accounts {
+	for i, a := range s.quotas {
 		if a.max == 0 {
 			continue
 		}
@@ -407,7 +409,7 @@ func (s *PoolQuota) allowed() bool {
 }
 
 // before reports whether x gets a place before y: its member holds fewer, or it holds
-// fewer itself, or it has waited longer since its last one. i is the index of the account.
+// fewer itself, or it has waited longer since its last one. i is the index of the quota.
 func before(x, y *PoolQuota, i int) bool {
 	if x.members[i] != y.members[i] {
 		if n, m := x.members[i].held(), y.members[i].held(); n != m {
@@ -420,11 +422,11 @@ func before(x, y *PoolQuota, i int) bool {
 }
 
 // first is the pool that gets the next place, among those that could take it; nil if none
-// wants one. i is the index of the account.
+// wants one. i is the index of the quota.
 func (a *quota) first(i int) (first *PoolQuota) {
 	for _, m := range a.members {
-		for _, s := range m.seats {
-			if s.wants > 0 && !s.accounts[1-i].full() && (first == nil || before(s, first, i)) {
+		for _, s := range m.pools {
+			if s.wants > 0 && !s.quotas[1-i].full() && (first == nil || before(s, first, i)) {
 				first = s
 			}
 		}
@@ -432,20 +434,20 @@ func (a *quota) first(i int) (first *PoolQuota) {
 	return first
 }
 
-// index is the account's index in the seat.
+// index is the quota's index in the pool's quotas.
 func (a *quota) index(s *PoolQuota) int {
-	if s.accounts[1] == a {
+	if s.quotas[1] == a {
 		return 1
 	}
 	return 0
 }
 
-// offer wakes the pool that may have a place of an account, if there is a free one.
+// offer wakes the pool that may have a place of a quota, if there is a free one.
 func (p *ConnQuotas) offer(a *quota) {
 	if a.full() {
 		return
 	}
-	if s := a.first(a.index(a.members[0].seats[0])); s != nil {
+	if s := a.first(a.index(a.members[0].pools[0])); s != nil {
 		s.wake()
 	}
 }
@@ -455,8 +457,8 @@ func (p *ConnQuotas) offer(a *quota) {
 func (s *PoolQuota) call(a *quota, i int, now time.Duration) {
 	coming := a.called
 	for _, m := range a.members {
-		for _, other := range m.seats {
-			if other != s && other.wants > 0 && !other.accounts[1-i].full() && before(other, s, i) {
+		for _, other := range m.pools {
+			if other != s && other.wants > 0 && !other.quotas[1-i].full() && before(other, s, i) {
 				coming--
 			}
 		}
@@ -474,7 +476,7 @@ func (s *PoolQuota) call(a *quota, i int, now time.Duration) {
 	}
 	a.lentAt = now
 	for _, m := range a.members {
-		for _, other := range m.seats {
+		for _, other := range m.pools {
 			if other != s && other.held > other.called {
 				other.lend()
 			}
@@ -529,7 +531,7 @@ func (a *quota) richest(but *quotaMember) (most *quotaMember) {
 }
 
 func (m *quotaMember) got() (last uint64) {
-	for _, s := range m.seats {
+	for _, s := range m.pools {
 		last = max(last, s.got)
 	}
 	return last
@@ -541,7 +543,7 @@ func (m *quotaMember) richest(but *PoolQuota) (most *PoolQuota) {
 	if m == nil {
 		return nil
 	}
-	for _, s := range m.seats {
+	for _, s := range m.pools {
 		if n := s.held - s.called; s != but && n > 0 && !s.keeps && (most == nil || n > most.held-most.called || n == most.held-most.called && s.got < most.got) {
 			most = s
 		}

@@ -12,7 +12,7 @@ import (
 // A simPool is a pool whose statements take one step each.
 type simPool struct {
 	name    string
-	seat    *core.PoolQuota
+	quota   *core.PoolQuota
 	conns   int
 	waiting int // statements
 	done    int
@@ -31,7 +31,7 @@ type simulation struct {
 
 func (s *simulation) pool(o *session.Options, database, user string) *simPool {
 	p := &simPool{name: user + "@" + database, asked: true}
-	p.seat = s.places.Register(o, database, user, func() { p.asked = false }, func(afterTurn bool) {
+	p.quota = s.places.Register(o, database, user, func() { p.asked = false }, func(afterTurn bool) {
 		if p.owed++; afterTurn && p.owed == 1 {
 			p.turn = 16
 		}
@@ -55,7 +55,7 @@ func (s *simulation) step() {
 				p.idle = false
 				p.owed = max(0, p.owed-1)
 				p.conns--
-				p.seat.Holds(p.conns)
+				p.quota.Holds(p.conns)
 			}
 		}
 	}
@@ -63,12 +63,12 @@ func (s *simulation) step() {
 
 func (p *simPool) seatAsks(now time.Duration) {
 	for p.conns < p.waiting {
-		if !p.seat.Ask(p.waiting-p.conns, now) {
+		if !p.quota.Ask(p.waiting-p.conns, now) {
 			return
 		}
 		p.conns++
 	}
-	p.seat.Withdraw()
+	p.quota.Withdraw()
 }
 
 func (s *simulation) held() (n int) {
@@ -188,10 +188,10 @@ func TestPlacesThatAreKept(t *testing.T) {
 	var places core.ConnQuotas
 	o := limited(2, 0)
 	var asked []string
-	seat := func(user string) *core.PoolQuota {
+	quota := func(user string) *core.PoolQuota {
 		return places.Register(o, "d", user, func() { asked = append(asked, "wake "+user) }, func(bool) { asked = append(asked, user) }, func() {})
 	}
-	a, b, c := seat("a"), seat("b"), seat("c")
+	a, b, c := quota("a"), quota("b"), quota("c")
 	if !a.Ask(1, 0) || !b.Ask(1, 0) || c.Ask(1, 0) {
 		t.Fatal("two places of two")
 	}
@@ -209,7 +209,7 @@ func TestPlacesThatAreKept(t *testing.T) {
 	if !c.Ask(1, 0) {
 		t.Error("c is not given the place that b gave up")
 	}
-	if d := seat("d"); d.Keep(false) || !d.Keep(true) {
+	if d := quota("d"); d.Keep(false) || !d.Keep(true) {
 		t.Error("a connection that need not be kept has a place, or one that must has none")
 	}
 }
@@ -232,10 +232,10 @@ func TestLimitsOfAPoolThatIsMadeDuringAReload(t *testing.T) {
 // Pools of one user and database are dropped together, when none is in use.
 func TestIdlePoolsLeaveTogether(t *testing.T) {
 	var places core.ConnQuotas
-	seat := func(user string) *core.PoolQuota {
+	quota := func(user string) *core.PoolQuota {
 		return places.Register(limited(1, 0), "d", user, func() {}, func(bool) {}, func() {})
 	}
-	a, twin, other := seat("a"), seat("a"), seat("b")
+	a, twin, other := quota("a"), quota("a"), quota("b")
 	check := func(what string, got, want bool) {
 		t.Helper()
 		if got != want {
@@ -266,10 +266,10 @@ func TestIdlePoolsLeaveTogether(t *testing.T) {
 func TestPoolsThatLeaveGiveUpTheirPlaces(t *testing.T) {
 	o := limited(1, 0)
 	var places core.ConnQuotas
-	seat := func(user string) *core.PoolQuota {
+	quota := func(user string) *core.PoolQuota {
 		return places.Register(o, "d", user, func() {}, func(bool) {}, func() {})
 	}
-	first, second := seat("a"), seat("b")
+	first, second := quota("a"), quota("b")
 	if !first.Ask(1, 0) || second.Ask(1, 0) {
 		t.Fatal("there is not one place")
 	}
@@ -280,14 +280,14 @@ func TestPoolsThatLeaveGiveUpTheirPlaces(t *testing.T) {
 	}
 	second.Holds(0)
 	second.Leave()
-	if again := seat("a"); !again.Ask(1, 0) {
+	if again := quota("a"); !again.Ask(1, 0) {
 		t.Error("the place of all that are gone is lost")
 	}
 	if n := places.Accounts(); n != 2 {
 		t.Errorf("%d accounts are kept", n)
 	}
 	for i := range 1000 {
-		seat(fmt.Sprint(i)).Leave()
+		quota(fmt.Sprint(i)).Leave()
 	}
 	if n := places.Accounts(); n != 2 {
 		t.Errorf("%d accounts are kept of users that are gone", n)

@@ -58,8 +58,8 @@ type formerSession struct {
 // further ones without a check.
 const maxFailedChanges = 3
 
-// refusedRest is how long MariaDB delays the answer when it refuses a change of the user, to
-// slow down attempts to guess passwords.
+// refusedRest is how long MariaDB delays a client that it has refused a change of the user, to
+// slow down attempts to guess passwords. weir sends the error first, and rests afterwards.
 const refusedRest = time.Second
 
 // session returns the session with which the client would continue: nil if its session would

@@ -13,7 +13,7 @@ type loop struct {
 	srv *Server
 	cfg *Config // the configuration of this loop
 
-	guests core.PendingLogins // clients that are logging in
+	logins core.PendingLogins // clients that are logging in
 	met    uint64             // logins completed on the loop alone
 
 	catalogs   map[string]*catalog // by account
@@ -52,19 +52,19 @@ func (l *loop) read(sql string, mode myscan.Mode) *myscan.Text {
 
 // Drain implements netloop.Owner.
 func (l *loop) Drain() {
-	l.guests.Dismiss()
+	l.logins.Dismiss()
 	l.Loop.Drain()
 }
 
 // Settle implements netloop.Owner.
 func (l *loop) Settle() {
-	l.guests.Settle()
+	l.logins.Settle()
 	l.Loop.Settle()
 }
 
 // Tick runs the periodic work.
 func (l *loop) Tick() {
-	l.guests.Tick(l.Now)
+	l.logins.Tick(l.Now)
 	if l.renewSoon && l.Now-l.renewed > renewEvery {
 		l.renewSoon, l.renewed = false, l.Now
 		l.srv.renew(l)

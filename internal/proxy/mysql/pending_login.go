@@ -84,7 +84,7 @@ func (l *loop) meet(fd int, from net.Addr, until context.Context) {
 	accept := s.accept(s.known.get(), g.c.id)
 	g.Deadline = g.began + accept.Timeout
 	g.greeter = mywire.NewGreeter(accept)
-	l.guests.Welcome(&g.PendingLogin, g, &l.Loop.Loop, &s.lobby)
+	l.logins.Welcome(&g.PendingLogin, g, &l.Loop.Loop, &s.lobby)
 	g.Sock.Write(g.greeter.Greeting())
 }
 

@@ -20,7 +20,7 @@ type identity struct {
 	heard              time.Time
 }
 
-// compare compares the standing of a client that logs in with that of earlier ones. If it is
+// compare compares the role status of a client that logs in with that of earlier ones. If it is
 // another role, the existing connections are closed, and so are the sessions of clients
 // that logged in as the former role. The error is for a client that was checked before the name
 // passed to another role.

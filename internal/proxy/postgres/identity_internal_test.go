@@ -6,7 +6,7 @@ import (
 	"github.com/weirdb/weir/internal/proxy/core"
 )
 
-// The first standing that is heard of a login is not known to be that of its connections, those
+// The first role status that is heard of a login is not known to be that of its connections, those
 // of its other pools among them.
 func TestConnectionsOfALoginBeforeItsStandingIsHeard(t *testing.T) {
 	t.Parallel()

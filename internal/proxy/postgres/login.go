@@ -50,10 +50,10 @@ const (
 	stepAccept    step = iota // it has connected: see loginAttempt.accept
 	stepIntroduce             // it has sent its startup message
 	stepConsole               // it may want the console, or a paused database
-	stepLookUp                // its standing is not known yet
+	stepLookUp                // its role status is not known yet
 	stepRelay                 // the server must check it
 	stepProve                 // weir must check it
-	stepHear                  // it has proved who it is, but its standing is not known yet
+	stepHear                  // it has proved who it is, but its role status is not known yet
 	stepVouch                 // it has proved who it is
 )
 
@@ -262,7 +262,7 @@ func startRole(list []session.Setting) (role string, rest []session.Setting) {
 }
 
 // admit makes a logged-in client a client of the loop; unread was read from its socket but not
-// processed. st is its standing when it was checked, nil if unknown.
+// processed. st is its role status when it was checked, nil if unknown.
 func (l *loop) admit(c *client, fd int, unread []byte, key poolKey, list []session.Setting, donated *backendConn, st *roleStatus) {
 	s, err := l.Watch(fd, c)
 	if err != nil {
@@ -377,7 +377,7 @@ func cannotReach(err error) *pgwire.Error {
 	return e
 }
 
-// relay lets the server authenticate the client, whose standing is st, unless that is nil.
+// relay lets the server authenticate the client, whose role status is st, unless that is nil.
 func (s *Server) relay(ctx context.Context, conn net.Conn, start *pgwire.Startup, st *roleStatus) (*backendConn, error) {
 	var stored *pgwire.Secret
 	if st != nil {

@@ -31,11 +31,11 @@ type loginAttempt struct {
 	counted bool // among the sessions
 
 	// secret is what the client's proof is checked against, by which method: weir holds it itself,
-	// or has it from the standing.
+	// or has it from the role status.
 	secret pgwire.Secret
 	method pgwire.AuthMethod
 	held   bool
-	// st is the client's standing, nil if unknown. seen is that of a user whom the
+	// st is the client's role status, nil if unknown. seen is that of a user whom the
 	// server checks, before the server has decided.
 	st, seen *roleStatus
 	recalled bool // st is an earlier answer of the server
@@ -109,7 +109,7 @@ func errDisabled(database string) *pgwire.Error {
 	return pgwire.NewFatal(pgwire.CodeCannotConnectNow, "weir: database %q takes no logins (DISABLE)", database)
 }
 
-// asks reports whether weir must know the client's standing. If not, the server checks
+// asks reports whether weir must know the client's role status. If not, the server checks
 // it.
 func (a *loginAttempt) asks() bool {
 	cfg := a.s.cfg()
@@ -195,7 +195,7 @@ func (a *loginAttempt) outdated() bool {
 	return a.st != nil && time.Since(a.st.heard) > keep
 }
 
-// heardAgain processes a newer standing. The error is for a client that has proved who it
+// heardAgain processes a newer role status. The error is for a client that has proved who it
 // is with an earlier password, or as an earlier role.
 func (a *loginAttempt) heardAgain(now *roleStatus) *pgwire.Error {
 	if !a.held && now.same != a.st.same {

@@ -75,7 +75,7 @@ func (r *loginCache) forget() {
 	r.forgot = time.Now()
 }
 
-// recall returns a standing for which the server does not have to be asked, or nil.
+// recall returns a role status for which the server does not have to be asked, or nil.
 func (a *loginAttempt) recall() *roleStatus {
 	s, cfg := a.s, a.s.cfg()
 	st := s.lookups.recent.get(a.key, cfg.LoginCheckInterval)

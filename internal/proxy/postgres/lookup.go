@@ -276,7 +276,7 @@ func (l *lookup) parse() error {
 	return nil
 }
 
-// standing parses the answer to the question for a standing.
+// standing parses the answer to the question for a role status.
 func (l *lookups) standing(lk *lookup, row [][]byte) (roleStatus, error) {
 	if len(row) == standingColumns && len(row[standingLoaded]) == 8 {
 		row[standingLoaded] = l.lastLoad(lk.server, row[standingLoaded])

@@ -11,7 +11,7 @@ type loop struct {
 	srv *Server
 	cfg *Config // in force on this loop
 
-	guests core.PendingLogins // who log in
+	logins core.PendingLogins // who log in
 	asker  roleQuerier
 	met    uint64 // logins that came to their good end on the loop alone
 
@@ -37,7 +37,7 @@ func (l *loop) Drain() {
 			p.failWaiting(0, l.errShutdown())
 		}
 	}
-	l.guests.Dismiss()
+	l.logins.Dismiss()
 	l.Loop.Drain()
 	for _, c := range waiting {
 		if c.inflight == 0 && c.link == nil {
@@ -48,14 +48,14 @@ func (l *loop) Drain() {
 
 // Settle implements netloop.Owner.
 func (l *loop) Settle() {
-	l.guests.Settle()
+	l.logins.Settle()
 	l.asker.settle()
 	l.Loop.Settle()
 }
 
 // Tick implements netloop.Owner.
 func (l *loop) Tick() {
-	l.guests.Tick(l.Now)
+	l.logins.Tick(l.Now)
 	l.asker.tick()
 	l.Loop.Tick()
 }

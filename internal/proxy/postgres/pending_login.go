@@ -25,13 +25,13 @@ type pendingLogin struct {
 
 	greeter  *pgwire.Greeter  // until it has said who it is
 	exchange *pgwire.Exchange // while it proves it
-	asked    questionState    // the question about its standing
+	asked    questionState    // the question about its role status
 	early    *roleQuestion    // the question about whom it is likely to log in as, or nil
 	came     time.Duration    // when that was asked
 	again    bool             // it took so long to prove who it is that weir asks about it again
 }
 
-// A questionState is the state of the question about a client's standing.
+// A questionState is the state of the question about a client's role status.
 type questionState uint8
 
 const (
@@ -74,7 +74,7 @@ func (l *loop) meet(fd int, from net.Addr, until context.Context) {
 		s.Log.Error("cannot watch client socket", "error", err)
 		return
 	}
-	l.guests.Welcome(&g.PendingLogin, g, &l.Loop.Loop, &s.lobby)
+	l.logins.Welcome(&g.PendingLogin, g, &l.Loop.Loop, &s.lobby)
 	l.asker.expect(g)
 	g.Sock.Try()
 }
@@ -161,7 +161,7 @@ func (g *pendingLogin) lookUp() {
 	}
 }
 
-// known processes the client's standing.
+// known processes the client's role status.
 func (g *pendingLogin) known(st *roleStatus) {
 	g.asked = answered
 	switch {
@@ -246,7 +246,7 @@ func (g *pendingLogin) on(out []byte, err error) {
 	}
 }
 
-// proved continues when the client has proved who it is and its standing is known.
+// proved continues when the client has proved who it is and its role status is known.
 func (g *pendingLogin) proved() {
 	switch g.asked {
 	case isAsked:

@@ -39,7 +39,7 @@ type roleQuerier struct {
 // A roleQuestion asks about a user and a database.
 type roleQuestion struct {
 	key    poolKey
-	guests []*pendingLogin
+	logins []*pendingLogin
 	asked  time.Time
 
 	answer roleStatus
@@ -72,7 +72,7 @@ func (a *roleQuerier) expect(g *pendingLogin) {
 	}
 }
 
-// ask asks about a guest, whose turn comes when there is an answer. Without a connection
+// ask asks about a client that logs in, whose turn comes when there is an answer. Without a connection
 // it waits for the one that is idle, if there is: who went elsewhere meanwhile would find
 // none, and open one more.
 func (a *roleQuerier) ask(g *pendingLogin) {
@@ -92,7 +92,7 @@ func (a *roleQuerier) ask(g *pendingLogin) {
 		q.tell(g)
 		return
 	}
-	q.guests = append(q.guests, g)
+	q.logins = append(q.logins, g)
 }
 
 // recall is ask for a login about which the server does not have to be asked; nil if it does.
@@ -126,7 +126,7 @@ func (a *roleQuerier) about(key poolKey) *roleQuestion {
 	return q
 }
 
-// tell has a guest's turn come, with the answer.
+// tell has the turn of a login come, with the answer.
 func (q *roleQuestion) tell(g *pendingLogin) { g.Then(func() { g.known(&q.answer) }) }
 
 // serves reports whether the connection can still be used.
@@ -288,7 +288,7 @@ func (a *roleQuerier) ready(q *roleQuestion) {
 	}
 	q.answer.asked, q.answer.heard, q.done = q.asked, time.Now(), true
 	a.l.srv.lookups.recent.put(q.key, &q.answer)
-	for _, g := range q.guests {
+	for _, g := range q.logins {
 		if !g.Gone {
 			q.tell(g)
 		}
@@ -299,7 +299,7 @@ var errNoStanding = errors.New("the question for a role's standing was not answe
 
 // fallBack moves the logins of a question to goroutines, which ask again.
 func (q *roleQuestion) fallBack() {
-	for _, g := range q.guests {
+	for _, g := range q.logins {
 		if !g.Gone {
 			g.Then(g.notKnown)
 		}

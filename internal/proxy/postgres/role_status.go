@@ -43,7 +43,7 @@ type roleStatus struct {
 	asked, heard time.Time
 }
 
-// standingSQL asks for a standing. Logins wait for its answer, so it must be cheap: the
+// standingSQL asks for a role status. Logins wait for its answer, so it must be cheap: the
 // answer is binary, and what does not change while the server runs is asked only once per
 // connection. It has everything that can change the server's decision: a role that was
 // dropped and created again, its limits and memberships (which pg_hba.conf may name), the
@@ -193,7 +193,7 @@ type verdicts struct {
 
 // A verdict is the server's last decision about a login.
 type verdict struct {
-	mark    string            // of the role's standing then
+	mark    string            // of the role's status then
 	method  pgwire.AuthMethod // what it asked for
 	asked   time.Time
 	granted time.Time // when it last let the user in, if it has
@@ -210,7 +210,7 @@ func (v *verdicts) methodOf(key poolKey, st *roleStatus, now time.Time) pgwire.A
 }
 
 // granted reports whether the server has let the user in recently, and nothing has
-// changed since. st is nil if there is no standing.
+// changed since. st is nil if there is no role status.
 func (v *verdicts) granted(key poolKey, st *roleStatus, now time.Time) bool {
 	keep, mark := verdictKeepBlind, ""
 	if st != nil {

@@ -14,7 +14,7 @@ type transport struct {
 	c *client
 
 	reading core.ReadProgress
-	source  *backend // answers the client but is not its own, and is held back until the client has read
+	source  *backend // answers the client but is not its own, and is held back until the client's output is written
 	drop    int      // bytes of the current message to drop
 	part    bool     // the client was sent a part of a server's message, and lacks the rest
 	pass    int      // while linked: bytes of the current message still to be passed on

@@ -15,8 +15,8 @@ type observer struct {
 
 	lex  lexer
 	tok  token
-	prev token   // of the token before prev
-	past keyword // of the one before prev
+	prev token   // the token before tok
+	past keyword // of the token before prev
 
 	// The name that ends in prev or tok: chain counts its dotted parts, before is the token
 	// before it, part its last part.
