@@ -3,6 +3,7 @@ package restore
 import (
 	"crypto/sha256"
 	"fmt"
+	"slices"
 )
 
 // Books are the steps that an earlier run of a restore has finished. They are in the
@@ -18,8 +19,12 @@ const StepRestored = "restored"
 // the part of it that the options mean.
 func (o *Options) Identity(backup, database string) string {
 	is := "backup " + backup + " database " + database
-	if !o.Filter.Empty() || o.SchemaOnly || o.DataOnly {
-		is += fmt.Sprintf(" part %x", sha256.Sum256(fmt.Appendf(nil, "%q %t %t", o.Filter, o.SchemaOnly, o.DataOnly)))
+	f := o.Filter
+	for _, list := range []*[]string{&f.Schemas, &f.ExcludeSchemas, &f.Tables, &f.ExcludeTables, &f.ExcludeTableData} {
+		*list = slices.Sorted(slices.Values(*list))
+	}
+	if !f.Empty() || o.SchemaOnly || o.DataOnly {
+		is += fmt.Sprintf(" part %x", sha256.Sum256(fmt.Appendf(nil, "%q %t %t", f, o.SchemaOnly, o.DataOnly)))
 	}
 	return is
 }

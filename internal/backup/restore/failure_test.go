@@ -4,7 +4,19 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"github.com/weirdb/weir/internal/backup/bulk"
 )
+
+func TestIdentityIsThatOfThePart(t *testing.T) {
+	t.Parallel()
+	o := func(tables ...string) string {
+		return (&Options{Filter: bulk.Filter{Tables: tables}}).Identity("b", "d")
+	}
+	if o("a", "b") != o("b", "a") || o("a", "b") == o("a") {
+		t.Errorf("%s, %s, %s", o("a", "b"), o("b", "a"), o("a"))
+	}
+}
 
 func TestStatementsAreShownWithoutSecrets(t *testing.T) {
 	t.Parallel()
