@@ -60,10 +60,7 @@ func (t *table) fullName() string { return t.db + "." + t.name }
 // versioned reports whether a transaction's view applies to the table's rows.
 func (t *table) versioned() bool { return strings.EqualFold(t.engine, "InnoDB") }
 
-// foreign are engines whose rows are stored elsewhere.
-var foreign = []string{"mrg_myisam", "merge", "federated", "federatedx", "blackhole", "connect", "spider", "s3"}
-
-func (t *table) elsewhere() bool { return slices.Contains(foreign, strings.ToLower(t.engine)) }
+func (t *table) elsewhere() bool { return my.Elsewhere(t.engine) }
 
 func same(a, b *table) bool { return a.db == b.db && a.name == b.name && a.engine == b.engine }
 

@@ -19,11 +19,16 @@ var ErrDiffers = errors.New("it differs from the backup")
 // ErrNeeds says that an object was left out because one that it needs failed.
 var ErrNeeds = errors.New("left out, for it needs")
 
-// ErrBeside is why rows of a table are not loaded by a restore that is resumed.
-var ErrBeside = errors.New("the table has rows, and the restore has loaded none yet: they are somebody else's; empty the table, and --resume loads the backup's")
+// Why rows of a table are not loaded by a restore that is resumed. Both end the run, so that
+// there is something to resume.
+var (
+	ErrBeside    = errors.New("the table has rows, and the restore has loaded none yet: they are somebody else's; empty the table, and --resume loads the backup's")
+	ErrTriggered = errors.New("the table has triggers already, which rows that are loaded now would set off: drop them, and --resume loads the rows and makes the backup's triggers again")
+)
 
 // Independent reports whether an error is about one object, so that others may
-// still be restored: not one of the connection or the storage, nor a cancelled run.
+// still be restored: not one of the connection or the storage, nor a cancelled run, nor one
+// that --resume gets over.
 func Independent(err error) bool {
 	var object *ObjectError
 	if !errors.As(err, &object) {
@@ -33,7 +38,7 @@ func Independent(err error) bool {
 	if errors.As(err, &chunk) {
 		return true
 	}
-	for _, end := range []error{context.Canceled, context.DeadlineExceeded, io.ErrUnexpectedEOF, io.EOF, net.ErrClosed, os.ErrDeadlineExceeded} {
+	for _, end := range []error{context.Canceled, context.DeadlineExceeded, ErrBeside, ErrTriggered, io.ErrUnexpectedEOF, io.EOF, net.ErrClosed, os.ErrDeadlineExceeded} {
 		if errors.Is(err, end) {
 			return false
 		}

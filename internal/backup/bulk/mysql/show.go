@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -49,6 +50,11 @@ func (s *Session) Show(ctx context.Context, kind Kind, name string) (Entry, erro
 		e.Mode = &mode
 	}
 	return e, nil
+}
+
+// Elsewhere reports whether a storage engine keeps no rows of its own.
+func Elsewhere(engine string) bool {
+	return slices.Contains([]string{"mrg_myisam", "merge", "federated", "federatedx", "blackhole", "connect", "spider", "s3"}, strings.ToLower(engine))
 }
 
 // Same reports whether two definitions mean the same. Where a table's counter

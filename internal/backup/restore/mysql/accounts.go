@@ -94,6 +94,10 @@ func (m accountMaker) account(ctx context.Context, a my.Account) error {
 		return m.failed(&restore.ObjectError{Object: a.Title(), Statement: restore.First(a.Statements[0], 200), Err: err})
 	}
 	m.grants = append(m.grants, a.Statements[1:]...)
+	if err == nil && m.noted && m.books.Has(foreign) { // not that one
+		m.books.Forget(foreign)
+		return m.s.Exec(ctx, "DELETE FROM "+booksTable+" WHERE step = "+my.Literal(foreign))
+	}
 	return nil
 }
 

@@ -1,7 +1,6 @@
 package mysql_test
 
 import (
-	"context"
 	"maps"
 	"slices"
 	"strings"
@@ -9,7 +8,6 @@ import (
 
 	"github.com/weirdb/weir/internal/backup"
 	"github.com/weirdb/weir/internal/backup/archive"
-	"github.com/weirdb/weir/internal/backup/archive/archivetest"
 	"github.com/weirdb/weir/internal/backup/restore"
 	load "github.com/weirdb/weir/internal/backup/restore/mysql"
 	"github.com/weirdb/weir/internal/lab"
@@ -34,21 +32,7 @@ CREATE SERVER shop FOREIGN DATA WRAPPER mysql OPTIONS (HOST '127.0.0.1', USER 'i
 	target := other(t, r.m)
 	to := &rig{t: t, m: target, db: r.db, repo: r.repo}
 	to.client("", "CREATE USER stranger; CREATE ROLE reader")
-	ctx, cut := context.WithCancel(t.Context())
-	defer cut()
-	gated, g := archivetest.NewGate(t, r.repo, "data/", 0)
-	to.repo = gated
-	done := begin(func() error {
-		_, err := to.restoreCtx(ctx, restore.Options{})
-		return err
-	})
-	g.Wait(t)
-	cut()
-	g.Release()
-	if err := finished(t, done); err == nil {
-		t.Fatal("the restore was not interrupted")
-	}
-	to.repo = r.repo
+	to.interrupted(restore.Options{}, "data/")
 	res, err := to.restoreCtx(t.Context(), restore.Options{Resume: true, Verify: restore.VerifyRows})
 	if err != nil {
 		t.Fatal(err)
@@ -68,27 +52,21 @@ CREATE SERVER shop FOREIGN DATA WRAPPER mysql OPTIONS (HOST '127.0.0.1', USER 'i
 	if got := to.client("", "SHOW GRANTS FOR clerk"); strings.Contains(got, "UPDATE") || !slices.Contains(res.Warnings, "account 'clerk'@'%' exists already and is left as it is") {
 		t.Errorf("an account that was there: %s, %q", got, res.Warnings)
 	}
-	to.client("", "DROP DATABASE "+r.db+"; DROP USER clerk; CREATE USER small; GRANT ALL ON "+r.db+".* TO small")
-	ctx, cut = context.WithCancel(t.Context())
-	defer cut()
-	to.repo, g = archivetest.NewGate(t, r.repo, "data/", 0)
-	done = begin(func() error {
-		_, err := to.restoreCtx(ctx, restore.Options{DSN: strings.Replace(target.DSN(""), "root@", "small@", 1)})
-		return err
-	})
-	g.Wait(t)
-	cut()
-	g.Release()
-	if err := finished(t, done); err == nil {
-		t.Fatal("the restore was not interrupted")
-	}
-	to.repo = r.repo
-	to.client("", "CREATE USER clerk IDENTIFIED BY 'another'")
-	if _, err = to.restoreCtx(t.Context(), restore.Options{Resume: true}); err != nil {
-		t.Fatal(err)
-	}
-	if got := to.client("", "SHOW GRANTS FOR clerk"); strings.Contains(got, "UPDATE") {
-		t.Errorf("an account that could not be made, and that somebody else has made since: %s", got)
+	to.client("", "CREATE USER small; GRANT ALL ON "+r.db+".* TO small")
+	for _, theirs := range []bool{true, false} {
+		to.client("", "DROP DATABASE "+r.db+"; DROP USER clerk")
+		to.interrupted(restore.Options{DSN: strings.Replace(target.DSN(""), "root@", "small@", 1)}, "data/")
+		if theirs {
+			to.client("", "CREATE USER clerk IDENTIFIED BY 'another'")
+		} else {
+			to.interrupted(restore.Options{Resume: true}, "data/")
+		}
+		if _, err = to.restoreCtx(t.Context(), restore.Options{Resume: true}); err != nil {
+			t.Fatal(err)
+		}
+		if got := to.client("", "SHOW GRANTS FOR clerk"); strings.Contains(got, "UPDATE") == theirs {
+			t.Errorf("an account that could not be made, and that somebody else has made since (%v): %s", theirs, got)
+		}
 	}
 }
 

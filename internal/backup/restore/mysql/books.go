@@ -11,6 +11,9 @@ import (
 // booksTable records the completed steps of a restore while it runs, a row for each.
 const booksTable = "weir_restore"
 
+// stepCleaning is noted until what --clean drops is dropped.
+const stepCleaning = "cleaning"
+
 // note returns the statement that records a step.
 func note(step string) string {
 	return "INSERT INTO " + booksTable + " (step) VALUES (" + my.Literal(step) + ")"
@@ -37,9 +40,13 @@ func openBooks(ctx context.Context, d *database) (*restore.Books, error) {
 
 // beginBooks creates the books.
 func beginBooks(ctx context.Context, d *database) error {
+	begin := note(d.opts.Identity(d.manifest.ID, d.source))
+	if d.opts.Clean && !d.create {
+		begin += ", (" + my.Literal(stepCleaning) + ")"
+	}
 	for _, sql := range []string{
 		"CREATE TABLE IF NOT EXISTS " + booksTable + " (step VARBINARY(3000) NOT NULL PRIMARY KEY) ENGINE=InnoDB ROW_FORMAT=DYNAMIC",
-		note(d.opts.Identity(d.manifest.ID, d.source)),
+		begin,
 	} {
 		if err := d.main.Exec(ctx, sql); err != nil {
 			return fmt.Errorf("begin the books of the restore: %w", unlogged(err))

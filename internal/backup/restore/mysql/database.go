@@ -217,6 +217,10 @@ func (d *database) prepare(ctx context.Context, exists bool) (*restore.Books, er
 		return nil, err
 	}
 	b, err := openBooks(ctx, d)
+	d.books = b
+	if err == nil && b.Has(stepCleaning) && !d.opts.DryRun {
+		return b, d.clean(ctx, true)
+	}
 	if err != nil || b.Begun() {
 		return b, err
 	}
@@ -227,7 +231,7 @@ func (d *database) prepare(ctx context.Context, exists bool) (*restore.Books, er
 		return nil, err
 	}
 	if d.opts.Clean && !d.create {
-		return b, d.clean(ctx)
+		return b, d.clean(ctx, d.opts.IfExists)
 	}
 	return b, nil
 }
@@ -320,7 +324,7 @@ func (d *database) fitRows(ctx context.Context) error {
 }
 
 // clean drops the objects of the backup, the last first.
-func (d *database) clean(ctx context.Context) error {
+func (d *database) clean(ctx context.Context, ifExists bool) error {
 	end := d.Phase("clean")
 	defer end()
 	entries := d.kind(my.KindSequence)
@@ -329,7 +333,7 @@ func (d *database) clean(ctx context.Context) error {
 	}
 	entries = append(entries, d.kind(my.KindLibrary, my.KindFunction, my.KindProcedure, my.KindPackage, my.KindView, my.KindEvent)...)
 	for _, e := range slices.Backward(entries) { // triggers go with their tables, bodies with their packages
-		sql := e.Drop(d.opts.IfExists)
+		sql := e.Drop(ifExists)
 		var err error
 		if e.Kind == my.KindPackage { // only one sql_mode supports it
 			err = d.main.Exec(ctx, e.Setting())
@@ -346,7 +350,7 @@ func (d *database) clean(ctx context.Context) error {
 			}
 		}
 	}
-	return nil
+	return loader{d}.forget(ctx, stepCleaning)
 }
 
 // describe writes the plan.
@@ -379,5 +383,6 @@ func (d *database) describe() {
 }
 
 func (t *table) rowsStep() string    { return "rows of " + t.name() }
+func (t *table) begunStep() string   { return "begun rows of " + t.name() } // of one without transactions
 func (t *table) indexStep() string   { return "indexes of " + t.name() }
 func (t *table) foreignStep() string { return "foreign keys of " + t.name() }

@@ -64,36 +64,55 @@ func (d *database) verify(ctx context.Context, workers []worker) error {
 // failed, which is reported already, or if the server has another version, which may print them
 // differently.
 func (d *database) verifyDefinitions(ctx context.Context, entries []*my.Entry) error {
-	if d.FailedIn(d.target) || d.opts.DataOnly || d.maria != (d.manifest.Engine == archive.MariaDB) || d.main.Version()/100 != d.manifest.Server.Number/100 {
+	if d.FailedIn(d.target) || d.opts.DataOnly || !(loader{d}).comparable() {
 		return nil
 	}
 	for _, e := range entries {
 		if e.Broken {
 			continue
 		}
-		want := *e
-		want.Create = e.In(d.source, d.target)
-		if e.Kind == my.KindDatabase {
-			want.Name = d.target
-		}
-		got, err := d.main.Show(ctx, e.Kind, want.Name)
-		if d.opts.NoOwner {
-			want.Create, _ = my.Definer(want.Create)
-			got.Create, _ = my.Definer(got.Create)
-		}
+		got, same, err := loader{d}.shown(ctx, e)
 		switch {
 		case d.main.Broken() != nil:
 			return err
 		case err != nil:
 			err = fmt.Errorf("%w: %w", ErrDiffers, err)
-		case !want.Same(&got):
-			err = fmt.Errorf("%w: the backup has %q, the copy %q", ErrDiffers, restore.First(want.Create, 300), restore.First(got.Create, 300))
+		case !same:
+			err = fmt.Errorf("%w: the backup has %q, the copy %q", ErrDiffers, restore.First(loader{d}.wanted(e), 300), restore.First(got, 300))
 		}
 		if err := d.failed(d.object(e.String(), "", err)); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// comparable reports whether the server prints definitions as that of the backup did.
+func (l loader) comparable() bool {
+	return l.maria == (l.manifest.Engine == archive.MariaDB) && l.main.Version()/100 == l.manifest.Server.Number/100
+}
+
+// wanted returns the definition that an object shall have.
+func (l loader) wanted(e *my.Entry) string {
+	create := e.In(l.source, l.target)
+	if l.opts.NoOwner {
+		create, _ = my.Definer(create)
+	}
+	return create
+}
+
+// shown returns the definition of an existing object, and whether it is the backup's.
+func (l loader) shown(ctx context.Context, e *my.Entry) (create string, same bool, err error) {
+	want := *e
+	want.Create = l.wanted(e)
+	if e.Kind == my.KindDatabase {
+		want.Name = l.target
+	}
+	got, err := l.main.Show(ctx, e.Kind, want.Name)
+	if l.opts.NoOwner {
+		got.Create, _ = my.Definer(got.Create)
+	}
+	return got.Create, err == nil && want.Same(&got), err
 }
 
 // finish makes everything durable and then closes the books.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -68,10 +69,21 @@ func (l loader) transact(ctx context.Context, s *my.Session, t *table, c archive
 // plain loads a table without transactions: as a whole, and from the beginning after an
 // interruption.
 func (l loader) plain(ctx context.Context, s *my.Session, t *table, step string) error {
-	err := s.Exec(ctx, "TRUNCATE TABLE "+my.Ident(t.name()))
+	var err error
+	if !l.books.Has(t.begunStep()) {
+		if err = l.empty(ctx, s, t); err == nil {
+			err = s.Exec(ctx, note(t.begunStep()))
+		}
+		if err != nil {
+			return l.object("rows of table "+t.name(), "", err)
+		}
+	}
+	err = s.Exec(ctx, "TRUNCATE TABLE "+my.Ident(t.name()))
 	switch remembers, deletesNothing := uint16(4137), uint16(1031); my.ErrorCode(err) {
 	case deletesNothing: // such as ARCHIVE
-		err = l.unfilled(ctx, s, t)
+		if err = l.empty(ctx, s, t); errors.Is(err, restore.ErrBeside) {
+			err = errors.New("it has rows of an interrupted restore, and its engine deletes none: drop it, and --resume makes it again")
+		}
 	case remembers: // a system-versioned table
 		if err = s.Exec(ctx, "DELETE FROM "+my.Ident(t.name())); err == nil {
 			err = s.Exec(ctx, "DELETE HISTORY FROM "+my.Ident(t.name()))
@@ -96,11 +108,11 @@ func (l loader) plain(ctx context.Context, s *my.Session, t *table, step string)
 	return nil
 }
 
-// unfilled returns an error if a table has rows.
-func (l loader) unfilled(ctx context.Context, s *my.Session, t *table) error {
-	row, err := s.Row(ctx, "SELECT EXISTS (SELECT 1 FROM "+my.Ident(t.name())+")")
+// empty returns [restore.ErrBeside] if a table has rows.
+func (l loader) empty(ctx context.Context, s *my.Session, t *table) error {
+	row, err := s.Row(ctx, "SELECT EXISTS (SELECT 1 FROM "+my.Ident(t.name())+" LIMIT 1)")
 	if err == nil && row[0] != "0" {
-		err = errors.New("it has rows of an interrupted restore, and its engine deletes none: drop it, and --resume makes it again")
+		err = restore.ErrBeside
 	}
 	return err
 }
@@ -124,20 +136,26 @@ func (l loader) remake(ctx context.Context) error {
 			return err
 		}
 		l.Warn("table %s is gone since it was restored: it is restored again", t.name())
-		steps := []string{t.entry.String(), t.rowsStep(), t.indexStep(), t.foreignStep()}
+		steps := []string{t.entry.String(), t.rowsStep(), t.begunStep(), t.indexStep(), t.foreignStep()}
 		for _, c := range t.chunks {
 			steps = append(steps, c.Path)
 		}
-		for _, e := range l.kind(my.KindTrigger) {
-			if e.Table == t.name() {
-				steps = append(steps, e.String())
-			}
-		}
-		if err := l.forget(ctx, steps...); err != nil {
+		if err := l.forget(ctx, append(steps, l.triggersOf(t)...)...); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// triggersOf returns the steps of a table's triggers that the books list.
+func (l loader) triggersOf(t *table) []string {
+	var steps []string
+	for _, e := range l.kind(my.KindTrigger) {
+		if e.Table == t.name() && l.books.Has(e.String()) {
+			steps = append(steps, e.String())
+		}
+	}
+	return steps
 }
 
 // forget removes steps from the books.
@@ -166,14 +184,14 @@ func (l loader) refill(ctx context.Context) error {
 		if t.safe || t.data == nil || t.data.Rows == 0 || !l.books.Has(step) {
 			continue
 		}
-		row, err := l.main.Row(ctx, "SELECT EXISTS (SELECT 1 FROM "+my.Ident(t.name())+" LIMIT 1)")
+		err := l.empty(ctx, l.main, t)
+		if errors.Is(err, restore.ErrBeside) {
+			continue
+		}
 		if err != nil {
 			return err
 		}
-		if row[0] != "0" {
-			continue
-		}
-		if slices.ContainsFunc(l.kind(my.KindTrigger), func(e *my.Entry) bool { return e.Table == t.name() && l.books.Has(e.String()) }) {
+		if len(l.triggersOf(t)) > 0 {
 			for _, c := range t.chunks {
 				if err := l.failed(l.rowsError(t, c, errLost)); err != nil {
 					return err
@@ -182,48 +200,49 @@ func (l loader) refill(ctx context.Context) error {
 			continue
 		}
 		l.Warn("table %s has lost its rows, as one in memory does when the server ends: they are loaded again", t.name())
-		if err := l.forget(ctx, step); err != nil {
+		if err := l.forget(ctx, step, t.begunStep()); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// errTriggered is why rows of a table with triggers are not loaded.
-var errTriggered = errors.New("the table has triggers already, which rows that are loaded now would set off: drop them, and make them again after --resume")
-
 // besides refuses rows of tables that have triggers, and of those that have rows though none have
-// been loaded. An interrupted run has made the triggers of a table some of whose rows had failed.
+// been loaded. An interrupted run has made the triggers of a table some of whose rows had failed:
+// those that are gone are made again.
 func (l loader) besides(ctx context.Context) error {
 	triggers, err := l.names(ctx, l.main, "SELECT DISTINCT event_object_table FROM information_schema.triggers WHERE event_object_schema = DATABASE()")
 	if err != nil {
 		return err
+	}
+	if l.folds {
+		for name := range maps.Clone(triggers) {
+			triggers[l.fold(name)] = true
+		}
 	}
 	for _, t := range l.tables {
 		if !l.opts.DataOnly && !l.books.Has(t.entry.String()) || l.books.Has(t.rowsStep()) {
 			continue
 		}
 		left := slices.DeleteFunc(slices.Clone(t.chunks), func(c archive.Chunk) bool { return t.safe && l.books.Has(c.Path) })
-		var why error
-		if triggers[t.name()] && !l.opts.DataOnly {
-			why = errTriggered
-		} else if t.safe && len(left) > 0 && len(left) == len(t.chunks) {
-			row, err := l.main.Row(ctx, "SELECT EXISTS (SELECT 1 FROM "+my.Ident(t.name())+" LIMIT 1)")
-			if err == nil && row[0] != "0" {
-				why = restore.ErrBeside
-			} else if err != nil && my.ErrorCode(err) == 0 {
-				return err
-			}
-		}
-		if why == nil {
+		if len(left) == 0 {
 			continue
 		}
-		for _, c := range left {
-			if err := l.failed(l.rowsError(t, c, why)); err != nil {
-				return err
+		var why error
+		switch {
+		case triggers[l.fold(t.name())] && !l.opts.DataOnly:
+			why = restore.ErrTriggered
+		case t.safe && len(left) == len(t.chunks):
+			if why = l.empty(ctx, l.main, t); my.ErrorCode(why) != 0 {
+				why = nil // the load will say what is wrong
 			}
 		}
-		t.chunks = slices.DeleteFunc(t.chunks, func(c archive.Chunk) bool { return !t.safe || !l.books.Has(c.Path) })
+		if why != nil {
+			return l.rowsError(t, left[0], why)
+		}
+		if err := l.forget(ctx, l.triggersOf(t)...); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package mysql_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,8 +11,10 @@ import (
 	"github.com/weirdb/weir/internal/backup"
 	"github.com/weirdb/weir/internal/backup/archive"
 	"github.com/weirdb/weir/internal/backup/archive/archivetest"
+	my "github.com/weirdb/weir/internal/backup/bulk/mysql"
 	"github.com/weirdb/weir/internal/backup/restore"
 	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/lab/labtest"
 )
 
 // TestResumeDropsNothingOfOthers that a restore met on its way, or will meet.
@@ -60,33 +63,20 @@ func TestResumeDropsNothingOfOthers(t *testing.T) {
 // TestResumedRowsSetOffNoTriggers that their table has by then, and the books of another restore,
 // which the source holds, are not restored.
 func TestResumedRowsSetOffNoTriggers(t *testing.T) {
-	r := newRig(t, server(t, lab.FlavorMariaDB), `CREATE TABLE t (a int); INSERT INTO t VALUES (1);
+	const trigger = "CREATE TRIGGER tr BEFORE INSERT ON t FOR EACH ROW SET NEW.a = 7;"
+	r := newRig(t, server(t, lab.FlavorMariaDB), "CREATE TABLE t (a int); INSERT INTO t VALUES (1);"+trigger+`
 CREATE TABLE weir_restore (step varbinary(100) PRIMARY KEY); INSERT INTO weir_restore VALUES ('of the source');`)
 	r.backup(backup.Options{}, archive.Options{})
 	target := r.db + "_copy"
 	r.createDB(target)
-	plain := r.repo
-	repo, g := archivetest.NewGate(t, plain, "data/t/", 0)
-	r.repo = repo
-	ctx, stop := context.WithCancel(t.Context())
 	o := restore.Options{DSN: r.m.DSN(target)}
-	done := begin(func() error {
-		_, err := r.restoreCtx(ctx, o)
-		return err
-	})
-	g.Wait(t)
-	stop()
-	g.Release()
-	if err := finished(t, done); err == nil {
-		t.Fatal("a restore that was interrupted succeeded")
-	}
+	r.interrupted(o, "data/t/")
 	part := restore.Options{DSN: r.m.DSN(target), Resume: true, SchemaOnly: true}
-	r.repo = plain
 	if _, err := r.restoreCtx(t.Context(), part); err == nil || !strings.Contains(err.Error(), "another part") {
 		t.Errorf("a part of it is resumed: %v", err)
 	}
-	r.client(target, "CREATE TRIGGER tr BEFORE INSERT ON t FOR EACH ROW SET NEW.a = 7")
-	o.Resume, o.Stop = true, true
+	r.client(target, trigger+"INSERT INTO weir_restore VALUES ('TRIGGER tr')") // as a run in which rows fail does
+	o.Resume, o.Verify = true, restore.VerifyRows
 	if _, err := r.restoreCtx(t.Context(), o); err == nil || !strings.Contains(err.Error(), "has triggers already") {
 		t.Errorf("resumed beside a trigger: %v", err)
 	}
@@ -100,8 +90,106 @@ CREATE TABLE weir_restore (step varbinary(100) PRIMARY KEY); INSERT INTO weir_re
 	if _, err := r.restoreCtx(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
-	if got := r.client(target, "SELECT a FROM t; SHOW TABLES"); got != "1\nt" {
+	if got := r.client(target, "SELECT a FROM t; SHOW TABLES; SELECT trigger_name FROM information_schema.triggers WHERE trigger_schema = DATABASE()"); got != "1\nt\ntr" {
 		t.Errorf("the table and its rows: %q", got)
+	}
+}
+
+// interrupted begins a restore, and interrupts it when it reads a chunk.
+func (r *rig) interrupted(o restore.Options, chunk string) {
+	r.t.Helper()
+	plain := r.repo
+	defer func() { r.repo = plain }()
+	repo, g := archivetest.NewGate(r.t, plain, chunk, 0)
+	r.repo = repo
+	ctx, stop := context.WithCancel(r.t.Context())
+	defer stop()
+	done := begin(func() error {
+		_, err := r.restoreCtx(ctx, o)
+		return err
+	})
+	g.Wait(r.t)
+	stop()
+	g.Release()
+	if err := finished(r.t, done); err == nil {
+		r.t.Fatal("a restore that was interrupted succeeded")
+	}
+}
+
+// TestResumeKeepsRowsOfOthers in tables that the interrupted run had not made or not filled yet,
+// and their views; what is as in the backup is no matter.
+func TestResumeKeepsRowsOfOthers(t *testing.T) {
+	eachServer(t, func(t *testing.T, m *lab.MySQL) {
+		r := newRig(t, m, `CREATE TABLE a (x varchar(300)); INSERT INTO a SELECT repeat('x', 300) FROM `+numbers+`; CREATE TABLE orders (x int); CREATE TABLE plain (x int) ENGINE=MyISAM; INSERT INTO plain VALUES (1);
+CREATE PROCEDURE p() SELECT 1; CREATE VIEW v AS SELECT 'ours'`)
+		r.backup(backup.Options{}, archive.Options{})
+		target := r.db + "_copy"
+		r.createDB(target)
+		o := restore.Options{DSN: m.DSN(target), Jobs: 1}
+		r.interrupted(o, "data/a/")
+		r.client(target, `DELETE FROM weir_restore WHERE step = 'TABLE orders'; INSERT INTO orders VALUES (5); INSERT INTO plain VALUES (6);
+CREATE PROCEDURE p() SELECT 1; CREATE VIEW v AS SELECT 'theirs'`)
+		o.Resume = true
+		for _, of := range []struct{ table, row string }{{"orders", "5"}, {"plain", "6"}} {
+			if _, err := r.restoreCtx(t.Context(), o); !errors.Is(err, restore.ErrBeside) || !strings.Contains(err.Error(), of.table) {
+				t.Errorf("beside rows of %s: %v", of.table, err)
+			}
+			if got := r.client(target, "SELECT x FROM "+of.table+"; DELETE FROM "+of.table); got != of.row {
+				t.Errorf("of somebody's rows in %s there is %q", of.table, got)
+			}
+		}
+		o.Stop = true
+		if _, err := r.restoreCtx(t.Context(), o); err == nil || !strings.Contains(err.Error(), "VIEW v") {
+			t.Errorf("beside somebody's view: %v", err)
+		}
+		if got := r.client(target, "SELECT * FROM v; DROP VIEW v"); got != "theirs" {
+			t.Errorf("somebody's view says %q", got)
+		}
+		if _, err := r.restoreCtx(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+		r.compare(r.native(r.db), target)
+	})
+}
+
+// TestResumeCleans what an interrupted run with --clean had not dropped yet.
+func TestResumeCleans(t *testing.T) {
+	r := newRig(t, server(t, lab.FlavorMariaDB), "CREATE TABLE a (x int); INSERT INTO a VALUES (1)")
+	res := r.backup(backup.Options{}, archive.Options{})
+	target := r.db + "_copy"
+	r.createDB(target)
+	r.client(target, "CREATE TABLE a (x int); INSERT INTO a VALUES (7)")
+	o := restore.Options{DSN: r.m.DSN(target), Clean: true}
+	r.interrupted(o, "data/a/")
+	if got := r.client(target, "SELECT count(*) FROM weir_restore WHERE step = 'cleaning'"); got != "0" {
+		t.Errorf("when all is dropped, the books say %s times that it is not", got)
+	}
+	r.client(target, "DELETE FROM weir_restore WHERE step <> "+my.Literal(o.Identity(res.Manifest.ID, r.db))+"; INSERT INTO weir_restore VALUES ('cleaning'); INSERT INTO a VALUES (7)")
+	o.Resume, o.Clean = true, false
+	if _, err := r.restoreCtx(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	r.compare(r.native(r.db), target)
+}
+
+// TestResumeWhereNamesFold compares tables as the server does.
+func TestResumeWhereNamesFold(t *testing.T) {
+	r := newRig(t, server(t, lab.FlavorMariaDB), "CREATE TABLE Upper (a int); INSERT INTO Upper VALUES (1)")
+	r.backup(backup.Options{}, archive.Options{})
+	cfg := config(lab.FlavorMariaDB)
+	cfg.Settings["lower-case-table-names"] = "1"
+	to := &rig{t: t, m: labtest.MariaDB(t, cfg), db: r.db, repo: r.repo}
+	to.createDB(r.db)
+	o := restore.Options{DSN: to.m.DSN(r.db)}
+	to.interrupted(o, "data/")
+	to.client(r.db, "CREATE TRIGGER tr BEFORE INSERT ON upper FOR EACH ROW SET NEW.a = 7")
+	o.Resume = true
+	if _, err := to.restoreCtx(t.Context(), o); !errors.Is(err, restore.ErrTriggered) {
+		t.Errorf("resumed beside a trigger: %v", err)
+	}
+	to.client(r.db, "DROP TRIGGER tr")
+	if _, err := to.restoreCtx(t.Context(), o); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"strings"
 
 	"github.com/weirdb/weir/internal/backup/archive"
 	"github.com/weirdb/weir/internal/backup/bulk"
@@ -59,6 +60,7 @@ type runner struct {
 
 	maria     bool
 	local     bool  // LOAD DATA LOCAL is allowed
+	folds     bool  // the server does not tell upper and lower case of tables' names apart
 	packet    int64 // the server's max_allowed_packet
 	flushMode string
 	noHistory string   // why the server does not accept earlier row versions
@@ -217,11 +219,11 @@ func (r *runner) ask(ctx context.Context, s *my.Session) (existing map[string]bo
 	if r.noHistory, err = refusesHistory(ctx, s); err != nil {
 		return nil, err
 	}
-	row, err := s.Row(ctx, "SELECT @@local_infile, @@max_allowed_packet, @@innodb_flush_log_at_trx_commit")
+	row, err := s.Row(ctx, "SELECT @@local_infile, @@max_allowed_packet, @@innodb_flush_log_at_trx_commit, @@lower_case_table_names")
 	if err != nil {
 		return nil, fmt.Errorf("ask for settings: %w", err)
 	}
-	r.local, r.flushMode = row[0] == "1" && !r.opts.NoLocal, row[2]
+	r.local, r.flushMode, r.folds = row[0] == "1" && !r.opts.NoLocal, row[2], row[3] != "0"
 	if _, err := fmt.Sscan(row[1], &r.packet); err != nil {
 		return nil, fmt.Errorf("ask for settings: max_allowed_packet %q: %w", row[1], err)
 	}
@@ -234,6 +236,14 @@ func (r *runner) ask(ctx context.Context, s *my.Session) (existing map[string]bo
 		return nil, fmt.Errorf("list databases: %w", err)
 	}
 	return existing, nil
+}
+
+// fold returns a table's name as a key.
+func (r *runner) fold(name string) string {
+	if r.folds {
+		return strings.ToLower(name)
+	}
+	return name
 }
 
 // refusesHistory returns why a server does not accept earlier row versions of system-versioned

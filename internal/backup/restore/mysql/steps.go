@@ -108,11 +108,11 @@ func (d *database) compare(ctx context.Context) error {
 	})
 }
 
-// made returns the storage engines of the existing tables, by their names.
+// made returns the storage engines of the existing tables, by their folded names.
 func (l loader) made(ctx context.Context) (map[string]string, error) {
 	made := map[string]string{}
 	err := l.main.Query(ctx, "SELECT table_name, engine FROM information_schema.tables WHERE table_schema = DATABASE() AND engine IS NOT NULL", func(row []string) error {
-		made[row[0]] = row[1]
+		made[l.fold(row[0])] = row[1]
 		return nil
 	})
 	if err != nil {
@@ -138,7 +138,7 @@ func (l loader) judge(ctx context.Context) error {
 	}
 	for _, t := range l.tables {
 		begun := slices.ContainsFunc(t.chunks, func(c archive.Chunk) bool { return l.books.Has(c.Path) })
-		if is := cmp.Or(made[t.name()], enforced); !begun && is != "" && !strings.EqualFold(is, "InnoDB") {
+		if is := cmp.Or(made[l.fold(t.name())], enforced); !begun && is != "" && !strings.EqualFold(is, "InnoDB") {
 			t.safe = false
 		}
 	}
@@ -153,7 +153,7 @@ func (l loader) engines(ctx context.Context) error {
 		return err
 	}
 	for _, t := range l.tables {
-		was, is := t.plain.Engine(), made[t.name()]
+		was, is := t.plain.Engine(), made[l.fold(t.name())]
 		if was != "" && is != "" && !strings.EqualFold(was, is) {
 			l.Warn("table %s: the server has made it with the storage engine %s instead of %s, which it does not have or does not allow", t.name(), is, was)
 		}
@@ -257,10 +257,19 @@ func (l loader) refuse(ctx context.Context, s *my.Session, e *my.Entry, err erro
 	return s.Exec(ctx, strings.Replace(note(refused(e)), "INSERT", "INSERT IGNORE", 1))
 }
 
+// created returns the statement that records an object which the server has created: by now it
+// is none that it has refused.
+func (l loader) created(e *my.Entry) string {
+	if l.books.Has(refused(e)) {
+		return "UPDATE " + booksTable + " SET step = " + my.Literal(e.String()) + " WHERE step = " + my.Literal(refused(e))
+	}
+	return note(e.String())
+}
+
 // mayBeOurs reports whether an existing object that the books do not list may have been created
-// by an interrupted run.
+// by an interrupted run, where definitions cannot be compared.
 func (l loader) mayBeOurs(ctx context.Context, e *my.Entry) (bool, error) {
-	if !l.books.Begun() || l.books.Has(refused(e)) {
+	if !l.books.Begun() || l.books.Has(refused(e)) || l.comparable() {
 		return false, nil
 	}
 	if e.Kind != my.KindTrigger {
@@ -271,12 +280,40 @@ func (l loader) mayBeOurs(ctx context.Context, e *my.Entry) (bool, error) {
 	return len(others) == 0, err
 }
 
-// makeTable creates a table. One that an interrupted run has created and not recorded has no
-// rows yet.
+// leftover reports whether a table may have been created by an interrupted run that has not
+// recorded it. Such a table has no rows yet: one that has some is somebody else's.
+func (l loader) leftover(ctx context.Context, s *my.Session, t *table) (bool, error) {
+	if !l.books.Begun() || l.books.Has(refused(t.entry)) {
+		return false, nil
+	}
+	kind, engine := "", ""
+	err := s.Query(ctx, "SELECT table_name, table_type, COALESCE(engine, '') FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = "+
+		my.Literal(t.name()), func(row []string) error {
+		if l.fold(row[0]) == l.fold(t.name()) {
+			kind, engine = row[1], row[2]
+		}
+		return nil
+	})
+	switch {
+	case err != nil, kind == "":
+		return false, err
+	case kind == "VIEW", kind == "SEQUENCE": // the server will refuse the table
+		return false, nil
+	case !my.Elsewhere(engine):
+		err = l.empty(ctx, s, t)
+	}
+	return err == nil, err
+}
+
+// makeTable creates a table.
 func (d *database) makeTable(ctx context.Context, s *my.Session, t *table) error {
 	create := t.plain.String()
-	statements := []string{create, note(t.entry.String())}
-	if d.books.Begun() && !d.books.Has(refused(t.entry)) {
+	statements := []string{create, loader{d}.created(t.entry)}
+	left, err := loader{d}.leftover(ctx, s, t)
+	if err != nil {
+		return d.lose(t, d.object(t.entry.String(), t.entry.Create, err))
+	}
+	if left {
 		statements = slices.Insert(statements, 0, t.entry.Drop(true))
 	}
 	for _, sql := range statements {
@@ -287,9 +324,7 @@ func (d *database) makeTable(ctx context.Context, s *my.Session, t *table) error
 			}
 		}
 		if err != nil && sql == create {
-			if err := (loader{d}).refuse(ctx, s, t.entry, err); err != nil {
-				return err
-			}
+			err = errors.Join(err, loader{d}.refuse(ctx, s, t.entry, err))
 		}
 		if err != nil {
 			return d.lose(t, d.object(t.entry.String(), t.entry.Create, err))
@@ -450,9 +485,15 @@ func (d *database) entry(ctx context.Context, e *my.Entry) error {
 	}
 	end := d.opts.Progress.Begin(e.String())
 	defer end()
-	create := e.In(d.source, d.target)
-	if d.opts.NoOwner {
-		create, _ = my.Definer(create)
+	create := loader{d}.wanted(e)
+	if d.books.Begun() && (loader{d}).comparable() {
+		_, same, err := loader{d}.shown(ctx, e)
+		if d.main.Broken() != nil {
+			return err
+		}
+		if same {
+			return d.object(e.String(), "", d.main.Exec(ctx, loader{d}.created(e)))
+		}
 	}
 	var err error
 	if set := e.Setting(); set != "" {
@@ -474,7 +515,7 @@ func (d *database) entry(ctx context.Context, e *my.Entry) error {
 		err = errors.Join(err, d.main.Exec(ctx, my.Unset))
 	}
 	if err == nil {
-		err = d.main.Exec(ctx, note(e.String()))
+		err = d.main.Exec(ctx, loader{d}.created(e))
 	}
 	if my.Denied(err) && strings.Contains(create, "DEFINER=") {
 		err = fmt.Errorf("%w (another account's objects need SUPER or SET USER; --no-owner makes them the restoring account's)", err)

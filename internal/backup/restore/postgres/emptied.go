@@ -124,18 +124,17 @@ func (d resumer) again(ctx context.Context, t *target, empty bool) error {
 	return d.forget(ctx, append(lost, restore.StepRestored)...)
 }
 
-// errTriggered is why rows of a table with triggers are not loaded.
-var errTriggered = errors.New("the table has triggers already, which rows that are loaded now would set off: drop them, of a partition at the table that it belongs to, and make them again after --resume")
-
 // besides refuses rows of tables that have triggers, be it that rows come to them by way of
 // a root, and of those that have rows though none have been loaded. An interrupted run has
-// made the triggers of a table some of whose rows had failed.
+// made the triggers of a table some of whose rows had failed: where rows are left, triggers that are
+// gone are made again.
 func (d resumer) besides(ctx context.Context) error {
-	triggers := map[string]bool{} // other than those of keys; a partition's are internal ones up to PostgreSQL 14
-	err := d.main.Query(ctx, `SELECT DISTINCT n.nspname, c.relname FROM pg_catalog.pg_trigger t
+	// Others than those of keys, by tables and by tags. A partition's are internal ones up to PostgreSQL 14.
+	triggers, there := map[string]bool{}, map[[2]string]bool{}
+	err := d.main.Query(ctx, `SELECT n.nspname, c.relname, t.tgname FROM pg_catalog.pg_trigger t
 JOIN pg_catalog.pg_class c ON c.oid = t.tgrelid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_constraint k WHERE k.oid = t.tgconstraint AND k.contype <> 't')`, func(row []string) error {
-		triggers[pg.Qualified(row[0], row[1])] = true
+		triggers[pg.Qualified(row[0], row[1])], there[[2]string{row[0], row[1] + " " + row[2]}] = true, true
 		return nil
 	})
 	if err != nil {
@@ -146,25 +145,53 @@ WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_constraint k WHERE k.oid = t.tgconst
 		root := cmp.Or(t.root, t.sql())
 		watched[root] = watched[root] || triggers[t.sql()] || triggers[root]
 	}
+	filled := false // rows come to a table of ours
 	for _, t := range d.tables {
-		left := func(c *archive.Chunk) bool { return !d.books.Has(c.Path) }
-		why := d.others(ctx, t)
-		if t.ours && watched[cmp.Or(t.root, t.sql())] {
-			why = errTriggered
-		}
-		if why == nil {
+		left := slices.IndexFunc(t.chunks, func(c *archive.Chunk) bool { return !d.books.Has(c.Path) })
+		if left < 0 {
 			continue
 		}
-		for _, c := range t.chunks {
-			if left(c) {
-				if err := d.failed(d.rowsError(t, c, why)); err != nil {
-					return err
-				}
-			}
+		root := cmp.Or(t.root, t.sql())
+		why := d.others(ctx, t)
+		if t.ours && watched[root] {
+			why = fmt.Errorf("%w (those of a partition at the table that it belongs to)", restore.ErrTriggered)
 		}
-		t.chunks = slices.DeleteFunc(t.chunks, left)
+		if why != nil {
+			return d.rowsError(t, t.chunks[left], why)
+		}
+		if t.ours {
+			filled = true
+		}
+	}
+	if steps := d.gone(there); filled && len(steps) > 0 {
+		return d.forget(ctx, steps...)
 	}
 	return nil
+}
+
+// gone returns the steps of triggers that the books list and that are not there, and of what is
+// said of these. Tags name those that are, by their schemas.
+func (d resumer) gone(there map[[2]string]bool) []string {
+	tables := map[int]string{}
+	for i := range d.toc.Entries {
+		if e := &d.toc.Entries[i]; e.Desc == "TABLE" {
+			tables[e.ID] = e.Tag
+		}
+	}
+	ids, names := map[int]bool{}, map[string]bool{}
+	for _, e := range d.entries {
+		if e.Desc == "TRIGGER" && !disables(e) && !there[[2]string{e.Namespace, e.Tag}] && d.books.Has(entryStep(e)) {
+			ids[e.ID], names[triggerName(e, tables)] = true, true
+		}
+	}
+	var steps []string
+	for _, e := range d.entries {
+		said := e.Desc == "COMMENT" && slices.ContainsFunc(e.Depends, func(id int) bool { return ids[id] }) || disables(e) && names[triggerName(e, tables)]
+		if (ids[e.ID] || said) && d.books.Has(entryStep(e)) {
+			steps = append(steps, entryStep(e))
+		}
+	}
+	return steps
 }
 
 // others returns an error if a table has rows though none have been loaded. Those of a transaction
