@@ -387,8 +387,8 @@ func (ln *lane) causedByGroup(u *unit) bool {
 	case mywire.ErrLockWaitTimeout, mywire.ErrDeadlock, mywire.ErrUnknownStatement:
 		return true
 	}
-	// weir itself kills nothing on a lane's connections: whoever interrupted a member has seen
-	// it in the process list, and means it.
+	// weir itself kills nothing on a lane's connections: an administrator found the member in
+	// the process list and interrupted it on purpose.
 	return false
 }
 

@@ -39,7 +39,7 @@ type availability struct {
 func (a *availability) init() { a.slots = make(chan struct{}, awayTries) }
 
 // isAway reports whether an error means that the server accepts no logins at present,
-// whoever asks.
+// regardless of the role.
 func isAway(err error) bool {
 	return pgwire.Unavailable(err) || isAny(err, upstream.ErrNoHost, syscall.ECONNREFUSED, syscall.ENOENT)
 }
