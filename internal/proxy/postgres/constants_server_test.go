@@ -27,7 +27,7 @@ func burst(all []*wire, sql string, next *int) (other []string) {
 		messages = append(messages, query(strings.ReplaceAll(sql, "%d", fmt.Sprint(*next))))
 		*next++
 	}
-	for _, got := range txnGroup(all, messages) {
+	for _, got := range together(all, messages) {
 		if r := render(got); r != "INSERT_0_1 I" {
 			other = append(other, r)
 		}
@@ -316,7 +316,7 @@ func TestConstantsEqualDirectOnes(t *testing.T) {
 					one.send(query(sql))
 					want := render(one.ready())
 					try := func() {
-						for _, got := range txnGroup(all, slices.Repeat([][]byte{query(sql)}, len(all))) {
+						for _, got := range together(all, slices.Repeat([][]byte{query(sql)}, len(all))) {
 							if r := render(got); r != want {
 								t.Errorf("%s (%s)\ndirect %s\n  weir %s", sql, typ, want, r)
 							}
@@ -372,7 +372,7 @@ func TestNamesThatConstantsAreNotBoundFor(t *testing.T) {
 					messages = append(messages, query(fmt.Sprintf("/* batch */ "+c.sql, k)))
 					k++
 				}
-				for _, got := range txnGroup(all, messages) {
+				for _, got := range together(all, messages) {
 					if r := onceSaid(got); r != want {
 						t.Errorf("%s\ndirect %s\n  weir %s", c.sql, want, r)
 					}

@@ -48,7 +48,7 @@ func TestTheSoloLaneIsOnWhicheverArgumentsTheFlushHas(t *testing.T) {
 				for i := range clients {
 					messages = append(messages, run(update(i+1)))
 				}
-				for i, answer := range txnGroup(clients, messages) {
+				for i, answer := range together(clients, messages) {
 					if e := errorIn(answer); e != nil {
 						t.Fatalf("client %d: %v", i, e)
 					}

@@ -419,7 +419,7 @@ func TestSlowReaderHoldsUpNobody(t *testing.T) {
 		for range writers {
 			messages = append(messages, query("/* batch */ INSERT INTO w VALUES (1)"))
 		}
-		for _, got := range txnGroup(writers, messages) {
+		for _, got := range together(writers, messages) {
 			if render(got) != "INSERT_0_1 I" {
 				t.Fatalf("beside a stalled client: %s", render(got))
 			}
@@ -475,7 +475,7 @@ func TestDeadlocksAndSerializationFailuresAreTheirOwners(t *testing.T) {
 		for range serial {
 			messages = append(messages, query("/* batch */ UPDATE d SET n = n + 1 WHERE k = 3"))
 		}
-		for _, got := range txnGroup(serial, messages) {
+		for _, got := range together(serial, messages) {
 			switch r := render(got); r {
 			case "UPDATE_1 I":
 				done++

@@ -32,7 +32,7 @@ func TestLongAnswersOfGroups(t *testing.T) {
 				for i := range all {
 					messages[i] = run("/* batch */ DELETE FROM big WHERE k = $1", "0")
 				}
-				txnGroup(all, messages)
+				together(all, messages)
 			})
 			direct, admin := dialWire(t, server(t).Addr(), db), sqlOver(t, server(t).DSN(db))
 			message := func(sql, key string) []byte {
@@ -52,7 +52,7 @@ func TestLongAnswersOfGroups(t *testing.T) {
 				messages[round] = message("/* batch */ "+fmt.Sprintf(remove, "big"), "20")
 				direct.send(message(fmt.Sprintf(remove, "gib"), "20"))
 				want := render(direct.ready())
-				for i, ms := range txnGroup(all, messages) {
+				for i, ms := range together(all, messages) {
 					if got := render(ms); i == round && got != want {
 						t.Fatalf("the answer differs from the server's own: %.200s ... %s, directly %.200s ... %s", got, got[max(0, len(got)-90):], want, want[max(0, len(want)-90):])
 					} else if i != round && !strings.HasSuffix(got, "DELETE_0 I") {
@@ -89,7 +89,7 @@ func TestLongAnswersOfGroupsThatNobodyReads(t *testing.T) {
 		c := w.wire()
 		sqlOn(t, server(t).DSN(db), "INSERT INTO big SELECT generate_series(1, 120) ON CONFLICT DO NOTHING")
 		c.send(query(fmt.Sprintf("/* batch:100 */ DELETE FROM big RETURNING repeat('x', 1000000) AS a%d", round))) // each is a shape of its own
-		for i, ms := range txnGroup(others, [][]byte{query("/* batch:100 */ DELETE FROM small WHERE k = 0"), run("/* batch:100 */ DELETE FROM small WHERE k = 0")}) {
+		for i, ms := range together(others, [][]byte{query("/* batch:100 */ DELETE FROM small WHERE k = 0"), run("/* batch:100 */ DELETE FROM small WHERE k = 0")}) {
 			if got := render(ms); !strings.HasSuffix(got, "DELETE_0 I") {
 				t.Fatalf("client %d of the group: %s", i, got)
 			}
@@ -165,7 +165,7 @@ func TestQueryTimeoutOfALongAnswerThatNobodyReads(t *testing.T) {
 		c, lost, before := w.wire(), false, w.gathered("solo")
 		sqlOn(t, server(t).DSN(db), "INSERT INTO big SELECT generate_series(1, 120) ON CONFLICT DO NOTHING")
 		c.send(query(fmt.Sprintf("/* batch:100 */ DELETE FROM big RETURNING repeat('x', 1000000) AS a%d", round))) // each is a shape of its own
-		for i, ms := range txnGroup(others, [][]byte{query("/* batch:100 */ DELETE FROM small WHERE k = 0"), run("/* batch:100 */ DELETE FROM small WHERE k = 0")}) {
+		for i, ms := range together(others, [][]byte{query("/* batch:100 */ DELETE FROM small WHERE k = 0"), run("/* batch:100 */ DELETE FROM small WHERE k = 0")}) {
 			got := render(ms)
 			switch e := errorIn(ms); {
 			case e != nil && e.Code == pgwire.CodeConnectionFailure:

@@ -33,7 +33,7 @@ func oneLane(change func(*postgres.Config)) func(*postgres.Config) {
 
 // together has every client send its message and returns the answers. A proxy reads them
 // in one turn of its loop, and so its lanes gather what may be grouped.
-func txnGroup(clients []*wire, messages [][]byte) [][]message {
+func together(clients []*wire, messages [][]byte) [][]message {
 	release := func() {}
 	if s, ok := proxies.Load(clients[0].conn.RemoteAddr().String()); ok {
 		release = s.(*postgres.Server).Hold()
@@ -121,7 +121,7 @@ func TestOneBadMemberFailsAloneAndOthersStay(t *testing.T) {
 						}
 						want = append(want, answer)
 					}
-					for i, got := range txnGroup(all, messages) {
+					for i, got := range together(all, messages) {
 						r := render(got)
 						if strings.HasPrefix(want[i], "ERROR") && strings.HasSuffix(r, want[i]) {
 							continue
@@ -162,7 +162,7 @@ func TestErrorsOfMembersAreThoseOfADirectConnection(t *testing.T) {
 				for _, sql := range bad {
 					messages = append(messages, query(sql))
 				}
-				for i, got := range txnGroup(all, messages) {
+				for i, got := range together(all, messages) {
 					direct.send(query(bad[i]))
 					if want := direct.ready(); !equal(want, got) {
 						t.Errorf("%s\n%s", bad[i], detail(want, got))
@@ -214,7 +214,7 @@ func TestGroupedWritesEqualDirectOnes(t *testing.T) {
 					messages = append(messages, query(sql))
 					same = append(same, query(sql))
 				}
-				got := txnGroup(all, messages)
+				got := together(all, messages)
 				for i := range same {
 					one.send(same[i])
 					want := one.ready()
@@ -315,7 +315,7 @@ func TestExecutesThatAskForSoManyRowsJoinGroups(t *testing.T) {
 					messages = append(messages, limited(k))
 					k++
 				}
-				for i, got := range txnGroup(all, messages) {
+				for i, got := range together(all, messages) {
 					direct.send(limited(first + i))
 					// Which table a column is of is another number there.
 					if want := direct.ready(); render(want) != render(got) {
@@ -346,7 +346,7 @@ func TestRowsAreNotGroupedAboveReadCommitted(t *testing.T) {
 				for i := range all {
 					messages = append(messages, run("/* batch */ INSERT INTO lv VALUES ($1)", strconv.Itoa(i)))
 				}
-				for _, got := range txnGroup(all, messages) {
+				for _, got := range together(all, messages) {
 					if want := "parsed bound nodata INSERT_0_1 I"; render(got) != want {
 						t.Errorf("an insert is answered with %s, want %s", render(got), want)
 					}

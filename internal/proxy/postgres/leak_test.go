@@ -141,7 +141,7 @@ type twin struct {
 }
 
 // told is what a client learns from a statement.
-func stmtDescription(ctx context.Context, c *pgconn.PgConn, sql string, extended bool) string {
+func told(ctx context.Context, c *pgconn.PgConn, sql string, extended bool) string {
 	if extended {
 		r := c.ExecParams(ctx, sql, nil, nil, nil, nil).Read()
 		return strings.TrimSpace(outcome([]*pgconn.Result{r}, r.Err))
@@ -246,7 +246,7 @@ func leakRound(t *testing.T, seed uint64) {
 	}
 	var log []string
 	say := func(i int, sql string, extended bool) bool {
-		got, want := stmtDescription(ctx, twins[i].weir, sql, extended), stmtDescription(ctx, twins[i].direct, sql, extended)
+		got, want := told(ctx, twins[i].weir, sql, extended), told(ctx, twins[i].direct, sql, extended)
 		log = append(log, fmt.Sprintf("client %d: %s", i, strings.Replace(sql, probe, "(probe)", 1)))
 		if h := twins[i].heard; !slices.Equal(h.weir, h.direct) {
 			t.Fatalf("seed %d, pool of %d, user %s:\n%s\n\nheard through weir: %q\ndirect:             %q", seed, size, user, strings.Join(log[max(0, len(log)-60):], "\n"), h.weir, h.direct)

@@ -281,7 +281,7 @@ func TestWritesRunAsTheirOwnUserInTheirOwnDatabase(t *testing.T) {
 		for range all {
 			messages = append(messages, query("/* batch */ INSERT INTO who DEFAULT VALUES RETURNING u, d, z"))
 		}
-		for i, got := range txnGroup(all, messages) {
+		for i, got := range together(all, messages) {
 			if r := render(got); r != want[i] {
 				t.Errorf("got %s, want %s", r, want[i])
 			}

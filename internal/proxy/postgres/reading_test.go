@@ -86,7 +86,7 @@ func TestClientsThatMakeFunctionsAtOnceKeepNoConnection(t *testing.T) {
 		for i := range all {
 			messages = append(messages, query(fmt.Sprintf("CREATE OR REPLACE FUNCTION f%d() RETURNS int LANGUAGE sql AS 'SELECT 1'", i)))
 		}
-		for _, got := range txnGroup(all, messages) {
+		for _, got := range together(all, messages) {
 			if render(got) != "CREATE_FUNCTION I" {
 				t.Fatal(render(got))
 			}

@@ -89,7 +89,7 @@ func TestSeriesEqualDirectOnes(t *testing.T) {
 					messages = append(messages, run(sql, strconv.Itoa(k)))
 					k++
 				}
-				for i, got := range txnGroup(all, messages) {
+				for i, got := range together(all, messages) {
 					one.send(messages[i])
 					if want := one.ready(); render(want) != render(got) {
 						t.Errorf("%s of %d\ndirect %s\n  weir %s", c.sql, first+i, render(want), render(got))
@@ -141,7 +141,7 @@ func TestSeriesOfOneRow(t *testing.T) {
 			messages = append(messages, run(sql, "1"))
 			want = append(want, fmt.Sprintf("parsed bound [n] (%d) UPDATE_1 I", n))
 		}
-		for _, answer := range txnGroup(all, messages) {
+		for _, answer := range together(all, messages) {
 			got = append(got, render(answer))
 		}
 		slices.Sort(want)
@@ -176,7 +176,7 @@ func TestTriggerMadeBetweenSeries(t *testing.T) {
 			messages = append(messages, run(sql, strconv.Itoa(k)))
 			k++
 		}
-		for _, answer := range txnGroup(all, messages) {
+		for _, answer := range together(all, messages) {
 			if e := errorIn(answer); e != nil {
 				t.Errorf("%v", e)
 			}

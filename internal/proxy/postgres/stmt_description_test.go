@@ -120,7 +120,7 @@ func TestGroupsWithOtherColumns(t *testing.T) {
 					k++
 					messages = append(messages, slices.Concat(bind("", "s", fmt.Sprint(k), "5"), execute("", 0), sync()))
 				}
-				for i, got := range txnGroup(all, messages) {
+				for i, got := range together(all, messages) {
 					if r := render(got); !strings.Contains(r, want) {
 						t.Errorf("member %d: %s, want %s", i, r, want)
 					}
@@ -326,7 +326,7 @@ func TestMembersThatParseAnew(t *testing.T) {
 		}
 	}
 	run := func(m []byte) {
-		for i, got := range txnGroup(clients, slices.Repeat([][]byte{m}, len(clients))) {
+		for i, got := range together(clients, slices.Repeat([][]byte{m}, len(clients))) {
 			if r := render(got); !strings.Contains(r, "_1 I") {
 				t.Errorf("member %d: %s", i, r)
 			}
