@@ -5,30 +5,29 @@ import (
 	"slices"
 )
 
-// Comparison sets a case B against a case A in one metric.
+// Comparison compares case B with case A in one metric.
 type Comparison struct {
 	A       string   `json:"a"`       // name of the case that is compared against
 	B       string   `json:"b"`       // name of the case that is compared
 	Metric  string   `json:"metric"`  // what was measured
 	Ratio   Interval `json:"ratio"`   // B over A
 	Verdict Verdict  `json:"verdict"` // better, worse, no difference or cannot tell
-	// Needed is the number of rounds that would probably decide, when the
-	// verdict is CannotTell and that can be estimated.
+	// Needed is how many rounds would probably decide, if the verdict is CannotTell and that
+	// can be estimated.
 	Needed int `json:"needed,omitempty"`
-	// LeftOut counts pairs that were passed over because one of their two rounds
-	// was disturbed.
+	// LeftOut counts pairs that were skipped because one of their two rounds was disturbed.
 	LeftOut int `json:"left_out,omitempty"`
-	// Differs lists the factors in which the two cases are not the same.
+	// Differs lists the factors in which the two cases differ.
 	Differs []string `json:"differs,omitempty"`
 }
 
 // comparisonMargin is the smallest difference worth a claim.
 const comparisonMargin = 0.03
 
-// comparedMetrics are those that cases are compared in.
+// comparedMetrics are the metrics in which cases are compared.
 var comparedMetrics = []string{"rate", "p50", "p99", "cpu", "cpu_server", "acked_rate", "deliver_p95", "stored", "peak"}
 
-// Compare sets b against a, round by round, in one metric.
+// Compare compares b with a, round by round, in one metric.
 func Compare(a, b *Case, metric string) (Comparison, error) {
 	m, ok := MetricByKey(metric)
 	if !ok {
@@ -40,7 +39,7 @@ func Compare(a, b *Case, metric string) (Comparison, error) {
 	c.Ratio = PairedRatio(xs, ys, defaultConfidence)
 	c.Verdict = Judge(c.Ratio, m.Higher, comparisonMargin)
 	if m.Neutral || len(c.Differs) > 1 {
-		c.Verdict = CannotTell // nobody's better or worse, or of several causes
+		c.Verdict = CannotTell // a neutral metric has no better side; several changed factors leave no single cause
 	}
 	if c.Verdict == CannotTell && len(c.Differs) < 2 {
 		c.Needed = RoundsNeeded(c.Ratio, comparisonMargin)
@@ -48,12 +47,12 @@ func Compare(a, b *Case, metric string) (Comparison, error) {
 	return c, nil
 }
 
-// minUndisturbed is how many pairs must remain when disturbed ones are left out.
+// minUndisturbed is how many pairs must remain if disturbed ones are left out.
 const minUndisturbed = 5
 
-// pairs returns a metric of the rounds that both cases have. Pairs with a
-// disturbed round are left out if enough others, and at least half of all,
-// remain; otherwise disturbance is what the machine is like, and all count.
+// pairs returns a metric of the rounds that both cases have. Pairs with a disturbed round are
+// left out if enough others, and at least half of all, remain. Otherwise disturbance is normal
+// on this machine, and all pairs count.
 func pairs(a, b *Case, m Metric) (xs, ys []float64, leftOut int) {
 	inA := make(map[int]*Sample)
 	for i := range a.Samples {
@@ -82,7 +81,7 @@ func pairs(a, b *Case, m Metric) (xs, ys []float64, leftOut int) {
 	return xs, ys, 0
 }
 
-// differing returns the factors in which two cases are not the same, sorted.
+// differing returns the factors in which two cases differ, sorted.
 func differing(a, b map[string]string) []string {
 	var out []string
 	for k, v := range a {

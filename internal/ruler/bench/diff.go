@@ -11,34 +11,33 @@ import (
 // DiffSchema names the version of a Diff's JSON.
 const DiffSchema = "weir.diff/1"
 
-// Diff sets one result against another, case by case.
+// Diff compares two results, case by case.
 type Diff struct {
 	Schema     string  `json:"schema"`     // name and version of this format
 	Experiment string  `json:"experiment"` // name of the experiment
 	A          DiffEnd `json:"a"`          // the result that is compared against
 	B          DiffEnd `json:"b"`          // the result that is compared
-	// Paired tells that rounds of the same number were compared as pairs.
+	// Paired is set if rounds of the same number were compared as pairs.
 	Paired bool `json:"paired"`
-	// Rows compare the same case of both results; in each, Comparison.A and B are
-	// its name.
+	// Rows compare the same case of both results; Comparison.A and B are both its name.
 	Rows []Comparison `json:"rows"`
-	// Failing lists the cases in which operations fail more often than before. No
-	// figure makes up for that, since what fails is often fast.
+	// Failing lists the cases in which operations fail more often than before. No better figure
+	// makes up for that: operations that fail are often fast.
 	Failing []Failing `json:"failing,omitempty"`
 	OnlyA   []string  `json:"only_a,omitempty"` // cases that the second result lacks
 	OnlyB   []string  `json:"only_b,omitempty"` // cases that the first result lacks
-	// Warnings name what else is not the same, or not in order.
+	// Warnings list other differences and problems.
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// DiffEnd is one of the two results.
+// DiffEnd identifies one of the two results.
 type DiffEnd struct {
 	ID      string    `json:"id"`               // of the result
 	Started time.Time `json:"started"`          // when its run began
-	Commit  string    `json:"commit,omitempty"` // from which weir was built
+	Commit  string    `json:"commit,omitempty"` // of the source that weir was built from
 }
 
-// Failing is how often operations of a case fail, in 1000.
+// Failing is how many of 1000 operations of a case fail.
 type Failing struct {
 	Case string  `json:"case"`       // name of the case
 	A    float64 `json:"a_per_1000"` // failures in 1000 operations, in the first result
@@ -47,28 +46,28 @@ type Failing struct {
 
 // DiffOptions is how results are compared.
 type DiffOptions struct {
-	// Paired compares rounds of the same number as pairs. Only right when the two
-	// runs took turns; two runs one after the other share no round. Default: not.
+	// Paired compares rounds of the same number as pairs. It is right only if the two runs took
+	// turns; two runs one after the other have no rounds in common. Default: false.
 	Paired bool
-	// Metrics are the keys to compare. Default: those that cases are compared in.
+	// Metrics are the keys to compare. Default: comparedMetrics.
 	Metrics []string
 	// Cases to compare. Default: all.
 	Cases []string
 	// Margin is the smallest difference worth a claim. Default: 3 %.
 	Margin float64
-	// Anyway compares what is not comparable; the reasons become warnings.
+	// Anyway compares results that are not comparable; the reasons become warnings.
 	Anyway bool
 }
 
-// NotComparableError says why two results must not be compared.
+// NotComparableError lists why two results must not be compared.
 type NotComparableError struct{ Reasons []string }
 
 func (e *NotComparableError) Error() string {
 	return "the two results are not comparable: " + strings.Join(e.Reasons, "; ")
 }
 
-// CompareResults sets b against a. The error is a *NotComparableError when they
-// differ in what was to be done or where, unless that is asked for.
+// CompareResults compares b with a. The error is a *NotComparableError if they measured
+// different things, or on different machines, unless o.Anyway is set.
 func CompareResults(a, b *Result, o DiffOptions) (*Diff, error) {
 	if o.Margin == 0 {
 		o.Margin = comparisonMargin
@@ -105,7 +104,7 @@ func CompareResults(a, b *Result, o DiffOptions) (*Diff, error) {
 	return d, nil
 }
 
-// match fills OnlyA and OnlyB and returns the cases of both, as far as wanted.
+// match fills OnlyA and OnlyB and returns the wanted cases that both results have.
 func (d *Diff) match(a, b *Result, wanted []string) (common []string) {
 	skip := func(name string) bool { return len(wanted) > 0 && !slices.Contains(wanted, name) }
 	for _, c := range a.Cases {
@@ -138,7 +137,7 @@ func (d *Diff) rows(a, b *Case, o DiffOptions) {
 			c.Ratio, c.LeftOut = UnpairedRatio(xs, ys, defaultConfidence), hurtA+hurtB
 		}
 		if c.Ratio.Method == "none" {
-			continue // a metric that one of them does not have, or of one round
+			continue // one result lacks the metric, or has it for one round only
 		}
 		c.Verdict = Judge(c.Ratio, m.Higher, o.Margin)
 		if m.Neutral {
@@ -155,8 +154,8 @@ func (d *Diff) rows(a, b *Case, o DiffOptions) {
 	}
 }
 
-// calm returns a metric of the rounds that were not disturbed, or of all if too
-// few are left.
+// calm returns a metric of the rounds that were not disturbed, or of all rounds if too few are
+// left.
 func calm(c *Case, m Metric) (xs []float64, leftOut int) {
 	var all []float64
 	for i := range c.Samples {
@@ -188,8 +187,8 @@ func failShare(c *Case) float64 {
 	return float64(failed) / float64(ops+failed) * 1000
 }
 
-// incomparable returns what makes a comparison of the two pointless: they did
-// different things, or did them on different machines.
+// incomparable returns what makes a comparison of the two results pointless: they measured
+// different things, or on different machines.
 func incomparable(a, b *Result) []string {
 	var out []string
 	differ := func(what, x, y string) {
@@ -208,7 +207,7 @@ func incomparable(a, b *Result) []string {
 	return out
 }
 
-// cautions returns what is to be known beside a comparison.
+// cautions returns what to know when reading the comparison.
 func cautions(a, b *Result) []string {
 	var out []string
 	differ := func(what, x, y string) {
@@ -249,7 +248,7 @@ func cautions(a, b *Result) []string {
 	return out
 }
 
-// flushBeside is the median cost of a flush around a run, 0 if nobody measured.
+// flushBeside is the median cost of a flush around a run, or 0 if it was not measured.
 func flushBeside(r *Result) float64 {
 	if v := usualFlush(r); v > 0 {
 		return v

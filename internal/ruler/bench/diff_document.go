@@ -9,8 +9,7 @@ import (
 	"github.com/weirdb/weir/internal/ruler/report"
 )
 
-// DiffDocument lays out comparisons of results as a report. The environment is
-// that of the second ones.
+// DiffDocument makes a report of comparisons. The environment is that of the second results.
 func DiffDocument(env *measure.Environment, diffs ...*Diff) *report.Doc {
 	d := &report.Doc{Title: "Two runs compared", Env: env}
 	for _, x := range diffs {
@@ -25,7 +24,7 @@ func DiffDocument(env *measure.Environment, diffs ...*Diff) *report.Doc {
 	return d
 }
 
-// GateDocument lays out what gates say.
+// GateDocument makes a report of gates.
 func GateDocument(env *measure.Environment, gates ...*Gate) *report.Doc {
 	d := &report.Doc{Title: "Gate", Env: env}
 	for _, g := range gates {
@@ -52,7 +51,7 @@ func GateDocument(env *measure.Environment, gates ...*Gate) *report.Doc {
 	return d
 }
 
-// NoiseTable shows what a metric moves by itself.
+// NoiseTable shows how much each metric varies without any change.
 func NoiseTable(r *Result, floors map[string]Floor) report.Table {
 	t := report.Table{
 		Title: "What these figures move by themselves",
@@ -73,7 +72,7 @@ func NoiseTable(r *Result, floors map[string]Floor) report.Table {
 	return t
 }
 
-// lossText writes a loss with its interval, where there is one.
+// lossText formats a loss with its interval, if it has one.
 func lossText(g GateRow) string {
 	loss := fmt.Sprintf("%+.1f %%", 100*g.Loss)
 	if g.Ratio.N < 2 {
@@ -97,7 +96,7 @@ func comparisonCells(c Comparison) []report.Cell {
 	return report.Cells(c.B, m.Name, multiple(c.Ratio.Median)+"x", c.Ratio.Range(multiple))
 }
 
-// multiple writes a ratio so that differences of a percent show.
+// multiple formats a ratio with enough digits to show differences of a percent.
 func multiple(v float64) string {
 	if v >= 10 {
 		return Figure(v)
@@ -112,7 +111,7 @@ func verdictText(c Comparison) string {
 	return string(c.Verdict)
 }
 
-// section is a section with all but its table.
+// section is the section of the diff without its table.
 func (d *Diff) section() report.Section {
 	s := report.Section{Title: d.Experiment}
 	s.Text = append(s.Text, fmt.Sprintf("First: %s. Second: %s. Ratios are second over first.", d.A, d.B))
@@ -160,7 +159,7 @@ func (d *Diff) note() string {
 	return how
 }
 
-// percent writes a part as a percentage, with an end.
+// percent formats a share as a percentage, and a very large one as "more than".
 func percent(v float64) string {
 	if math.Abs(v) > 10 {
 		return "> 1000 %"

@@ -8,27 +8,27 @@ import (
 	"github.com/weirdb/weir/internal/measure"
 )
 
-// The limits past which a round does not stand for the machine any more.
+// The limits above which a round is disturbed.
 const (
-	// stealLimit is the share of the processors that a hypervisor may give away.
+	// stealLimit is the share of the processors that the hypervisor may take away.
 	stealLimit = 0.02
-	// foreignLimit is the share of them that processes other than those of the
-	// experiment may use. Kernel threads are in it, so it is not 0.
+	// foreignLimit is the share of the processors that processes outside the experiment may
+	// use. Kernel threads count as such, so it is not 0.
 	foreignLimit = 0.10
-	// flushLimit is how many times the median a flush may cost. Disks behind a
-	// token bucket go from 60 us to 3 ms within minutes, by a factor of 50; a calm
-	// one stays within 2.
+	// flushLimit is how many times the median a flush may cost. A disk with a token bucket can
+	// go from 60 us to 3 ms, a factor of 50, within minutes; a calm disk stays within a factor
+	// of 2.
 	flushLimit = 3
-	// pressureLimit is how many points above its fellows the waiting for
-	// processors of a round may lie, which they cause themselves to a degree.
+	// pressureLimit is how far, in points, a round's share of time spent waiting for processors
+	// may lie above the others': the experiment causes some of that waiting itself.
 	pressureLimit = 0.30
-	// memoryLimit is the share of the time in which memory may be waited for.
+	// memoryLimit is the share of the time that may be spent waiting for memory.
 	memoryLimit = 0.10
 )
 
-// markDisturbed finds the rounds in which something foreign was at work. It looks
-// only at witnesses that are not the result itself, so that leaving out such a
-// round does not favour a side.
+// markDisturbed finds the rounds in which something outside the experiment interfered. It looks
+// only at signs other than the result itself, so that leaving out such a round does not favour
+// a side.
 func markDisturbed(r *Result) {
 	usual := usualFlush(r)
 	for _, c := range r.Cases {
@@ -66,8 +66,8 @@ func markDisturbed(r *Result) {
 	}
 }
 
-// foreignShare is what processes outside the experiment used of the processors.
-// Without the server's own usage it cannot be told.
+// foreignShare is the share of the processors that processes outside the experiment used. It
+// cannot be computed without the server's own usage.
 func foreignShare(s *Sample, have float64) (float64, bool) {
 	_, client := s.Processes[RoleClient]
 	_, server := s.Processes[RoleServer]
@@ -78,12 +78,12 @@ func foreignShare(s *Sample, have float64) (float64, bool) {
 	for _, u := range s.Processes {
 		own += u.CPUSeconds()
 	}
-	// The usage may have been read a little before or after the machine's.
+	// The usage may have been read slightly before or after the machine's.
 	return (s.Machine.BusySeconds - own) / have, true
 }
 
-// usualFlush is the median cost of a flush over all calibrations, in nanoseconds,
-// and 0 when there are too few to call anything usual.
+// usualFlush is the median cost of a flush over all calibrations, in nanoseconds, and 0 if
+// there are too few.
 func usualFlush(r *Result) float64 {
 	var all []float64
 	for _, c := range r.Cases {
@@ -112,13 +112,13 @@ func worstFlush(s *Sample) int64 {
 	return worst
 }
 
-// needsDisk reports whether the sample's operations make the server flush, as far
-// as that is known. A slow disk does not disturb reads.
+// needsDisk reports whether the sample's operations make the server flush, as far as that is
+// known. A slow disk does not disturb reads.
 func needsDisk(s *Sample) bool {
 	return s.Server == nil || s.Server.Ops == 0 || float64(s.Server.Fsyncs)/float64(s.Server.Ops) > 0.001
 }
 
-// Micros writes a time of nanoseconds in the unit that suits it.
+// Micros formats nanoseconds in a suitable unit.
 func Micros(ns float64) string {
 	d := time.Duration(ns)
 	switch {

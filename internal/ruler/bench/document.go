@@ -12,10 +12,9 @@ import (
 	"github.com/weirdb/weir/internal/ruler/report"
 )
 
-// Document lays results out as a report: for each experiment a table of its
-// cases, the comparisons with the baseline, charts of throughput and latency, and
-// its findings.
-// All results must come from one environment, which is that of the first.
+// Document makes a report of results: for each experiment a table of its cases, the comparisons
+// with the baseline, charts of throughput and latency, and its findings. All results must come
+// from one environment, that of the first.
 func Document(title string, results ...*Result) *report.Doc {
 	d := &report.Doc{Title: title, Findings: Cautions(results...)}
 	for _, r := range results {
@@ -41,9 +40,9 @@ func Document(title string, results ...*Result) *report.Doc {
 	return d
 }
 
-// CaseTable lists the cases with the metrics of the given keys, or with all
-// metrics but details if there are none; metrics that no case has are left out. The highest
-// throughput is strong.
+// CaseTable lists the cases with the metrics of the given keys, or, without keys, with all
+// metrics except details. Metrics that no case has are left out. The highest throughput is
+// emphasised.
 func CaseTable(r *Result, keys ...string) report.Table {
 	t := report.Table{Columns: []report.Column{{Name: "case"}, {Name: "in flight", Numeric: true}}}
 	var shown []Metric
@@ -81,8 +80,8 @@ func CaseTable(r *Result, keys ...string) report.Table {
 	return t
 }
 
-// MetricTable lists the metrics of the given keys that a case has, of the cases that have
-// one; none when there are none.
+// MetricTable lists the metrics of the given keys that at least one case has, and the cases
+// that have at least one of them. It returns nil if there are none.
 func MetricTable(r *Result, title string, keys ...string) []report.Table {
 	t := report.Table{Title: title, Columns: []report.Column{{Name: "case"}}}
 	keys = slices.DeleteFunc(slices.Clone(keys), func(key string) bool {
@@ -125,7 +124,7 @@ func inFlight(c *Case) string {
 	return strconv.Itoa(c.Samples[0].InFlight)
 }
 
-// ComparisonTable lists the ratios to the baseline with their verdicts.
+// ComparisonTable lists the ratios to the baseline and their verdicts.
 func ComparisonTable(r *Result) report.Table {
 	t := report.Table{
 		Title: "Against " + r.Experiment.Baseline,
@@ -151,7 +150,7 @@ func ComparisonTable(r *Result) report.Table {
 	return t
 }
 
-// RateChart shows the throughput of all cases with intervals.
+// RateChart shows the throughput of all cases with its intervals.
 func RateChart(r *Result) report.Chart {
 	c := report.Chart{Title: "Throughput", Kind: report.Bars, YLabel: "operations per second", Series: []report.Series{{Name: "throughput"}}}
 	for _, k := range r.Cases {
@@ -162,8 +161,8 @@ func RateChart(r *Result) report.Chart {
 	return c
 }
 
-// LatencyChart shows the latency distribution of all cases, the histograms of
-// their rounds merged; none when there are none.
+// LatencyChart shows the latency distribution of all cases, each merged over its rounds; nil if
+// no case has one.
 func LatencyChart(r *Result) []report.Chart {
 	c := report.Chart{Title: "Latency by percentile", Kind: report.Percentiles, LogY: true, XLabel: "percentile of operations", YLabel: "ms"}
 	for _, k := range r.Cases {
@@ -172,7 +171,8 @@ func LatencyChart(r *Result) []report.Chart {
 			continue
 		}
 		s := report.Series{Name: k.Name}
-		// Ten points for each nine, down to the last that ten values stand behind.
+		// Ten points for each nine of the quantile, as long as at least ten values lie beyond
+		// it.
 		for n := 0; ; n++ {
 			q := 1 - math.Pow(10, -float64(n)/10)
 			if q > 0.99999 || (1-q)*float64(h.Count()) < 10 && n > 0 {
@@ -185,7 +185,7 @@ func LatencyChart(r *Result) []report.Chart {
 	return c.When(len(c.Series) > 0)
 }
 
-// ReportFindings turns findings into those of a report.
+// ReportFindings converts findings to those of a report.
 func ReportFindings(findings []Finding) []report.Finding {
 	var out []report.Finding
 	for _, f := range findings {
@@ -194,7 +194,7 @@ func ReportFindings(findings []Finding) []report.Finding {
 	return out
 }
 
-// WarningFindings are a result's warnings as those of a report.
+// WarningFindings returns a result's warnings as findings of a report.
 func WarningFindings(r *Result) []report.Finding {
 	var out []report.Finding
 	for _, w := range r.Warnings {
@@ -203,8 +203,8 @@ func WarningFindings(r *Result) []report.Finding {
 	return out
 }
 
-// Figure writes a number with three significant digits, and from a hundred on a
-// whole one with its thousands set apart.
+// Figure formats a number with three significant digits, or, from 100 on, as a whole number
+// with thousands separators.
 func Figure(v float64) string {
 	switch {
 	case v == 0 || math.IsNaN(v):
@@ -216,8 +216,8 @@ func Figure(v float64) string {
 	}
 }
 
-// ColdTable sets what came before the windows beside what was in them; none when
-// no case was measured cold.
+// ColdTable compares the time before the measured windows with the windows; nil if no case was
+// measured cold.
 func ColdTable(r *Result) []report.Table {
 	t := report.Table{
 		Title: "Before the window",
@@ -253,12 +253,11 @@ func ColdTable(r *Result) []report.Table {
 	return t.When(len(t.Rows) > 0)
 }
 
-// minSeries is how many intervals a series needs to be worth a picture.
+// minSeries is how many intervals a series needs to be worth a chart.
 const minSeries = 5
 
-// SeriesChart shows throughput over the time of a round: the median over the
-// rounds, with a band from the slowest to the fastest. None when the rounds are
-// too short.
+// SeriesChart shows throughput over the time of a round: the median over the rounds, with a
+// band from the slowest to the fastest. Nil if the rounds are too short.
 func SeriesChart(r *Result) []report.Chart {
 	c := report.Chart{Title: "Throughput over time", Kind: report.TimeSeries, XLabel: "since the window opened", YLabel: "operations per second"}
 	for _, k := range r.Cases {
@@ -267,7 +266,7 @@ func SeriesChart(r *Result) []report.Chart {
 			var rates []float64
 			width := 0.0
 			for j := range k.Samples {
-				// The last interval may be cut short.
+				// The last interval may be incomplete.
 				if v := k.Samples[j].Series; v != nil && at < len(v.Intervals)-1 && (width == 0 || width == v.IntervalSeconds) {
 					width = v.IntervalSeconds
 					rates = append(rates, float64(v.Intervals[at].Ops)/width)

@@ -14,7 +14,7 @@ import (
 	"github.com/weirdb/weir/internal/measure"
 )
 
-// Experiment is a set of sides to measure in turn.
+// Experiment is a set of sides that are measured in turn.
 type Experiment struct {
 	Description
 	Sides []Side
@@ -24,9 +24,9 @@ type Experiment struct {
 type Side struct {
 	Name    string
 	Factors map[string]string
-	// Setup is called once, before the side's first round, and Teardown once
-	// after all rounds of all sides. Both may be nil. All sides are set up at
-	// the same time, so an idle one must cost nothing.
+	// Setup is called once, before the side's first round, and Teardown once, after all rounds
+	// of all sides. Both may be nil. All sides are set up at the same time, so an idle one must
+	// cost nothing.
 	Setup    func(context.Context) error
 	Run      func(ctx context.Context, round int) (Sample, error)
 	Teardown func(context.Context) error
@@ -34,31 +34,29 @@ type Side struct {
 
 // Options is how an experiment is run.
 type Options struct {
-	// Store keeps each sample as soon as it is taken, and returns those of an
-	// interrupted run. Default: nothing is kept.
+	// Store keeps each sample as soon as it is taken, and returns the samples of an interrupted
+	// run. Default: nothing is kept.
 	Store *Store
 	// Env is recorded in the result. Default: measure.ReadEnvironment().
 	Env *measure.Environment
-	// FlushDir is the directory whose disk is calibrated before and after.
-	// Default: no calibration.
+	// FlushDir is the directory whose disk is calibrated before and after. Default: no
+	// calibration.
 	FlushDir string
-	// Progress is told of each sample; cached ones come from the store.
-	// Default: nobody is told.
+	// Progress is called after each sample, also one that came from the store. Default: none.
 	Progress func(Progress)
 }
 
-// Progress is where a run stands after a sample.
+// Progress is the state of a run after a sample.
 type Progress struct {
 	Experiment, Side string
 	Round            int // negative in a warm-up round
-	Done, Total      int // samples, with warm-up rounds
+	Done, Total      int // samples, including those of warm-up rounds
 	Sample           Sample
 	Cached           bool
 }
 
-// Order returns the sides' order in a round: forth in even rounds, back in odd
-// ones (A B B A A B), so that a steady drift of the machine cancels out within
-// two rounds.
+// Order returns the order of the sides in a round: forwards in even rounds, backwards in odd
+// ones (A B B A A B), so that a steady drift of the machine cancels out within two rounds.
 func Order(sides, round int) []int {
 	out := make([]int, sides)
 	for i := range out {
@@ -70,8 +68,8 @@ func Order(sides, round int) []int {
 	return out
 }
 
-// order is Order, or one that is drawn by lot: the same in each run, so that a
-// resumed one goes on in it.
+// order is Order, or a random order, which is the same in each run, so that a resumed run
+// continues with it.
 func (e *Experiment) order(round int) []int {
 	if !e.Shuffle {
 		return Order(len(e.Sides), round)
@@ -79,10 +77,10 @@ func (e *Experiment) order(round int) []int {
 	return rand.New(rand.NewPCG(bootstrapSeed, uint64(int64(round)))).Perm(len(e.Sides))
 }
 
-// Run measures all sides and evaluates the result. When a side fails, or ctx is
-// done, it returns the error and what was measured until then: a valid result
-// that is marked as partial, or nil if there is no sample yet. The same is in
-// the store, and running again with it goes on from there.
+// Run measures all sides and evaluates the result. If a side fails or ctx is done, it returns
+// the error with what was measured until then: a valid result marked as partial, or nil if
+// there is no sample yet. The samples are also in the store, and running again with it
+// continues from there.
 func Run(ctx context.Context, e Experiment, o Options) (_ *Result, err error) {
 	if err := e.validate(); err != nil {
 		return nil, err
@@ -108,7 +106,7 @@ func Run(ctx context.Context, e Experiment, o Options) (_ *Result, err error) {
 	}
 	run := &runner{experiment: e, options: o, result: r, ready: make([]bool, len(e.Sides))}
 	err = run.rounds(ctx)
-	// The sides must be torn down also when ctx is done: that is when it matters.
+	// Tear the sides down even if ctx is done: that is when it matters.
 	err = errors.Join(err, run.teardown(context.WithoutCancel(ctx)))
 	if err == nil {
 		r.Env.FsyncAfter, err = calibrate(ctx, o.FlushDir)
@@ -158,8 +156,8 @@ type runner struct {
 	result     *Result
 	ready      []bool // sides that were set up
 	done       int
-	flush      *measure.Flush // the last calibration; nil when something else ran since
-	foreign    []string       // warnings of samples that another program took
+	flush      *measure.Flush // the last calibration; nil if a side has run since
+	foreign    []string       // warnings about samples that another program took
 }
 
 func (r *runner) rounds(ctx context.Context) error {
@@ -187,13 +185,13 @@ func (r *runner) one(ctx context.Context, i, round int) error {
 			s, cached = o.Store.Sample(key)
 			r.checkOrigin(key)
 		} else {
-			// A side whose rounds are all there needs no warm-up either.
+			// A side with all its rounds in the store needs no warm-up either.
 			cached = r.complete(i)
 		}
 	}
 	if !cached {
 		if !r.ready[i] {
-			r.ready[i] = true // before Setup: a half-done one is torn down, too
+			r.ready[i] = true // before Setup: a side whose Setup fails is torn down, too
 			if f := e.Sides[i].Setup; f != nil {
 				if err := f(ctx); err != nil {
 					return fmt.Errorf("set up: %w", err)
@@ -221,8 +219,8 @@ func (r *runner) one(ctx context.Context, i, round int) error {
 	return nil
 }
 
-// measured takes a sample between two calibrations of the disk. The one after is
-// the one before of the next sample.
+// measured takes a sample between two calibrations of the disk. The one after it is also the
+// one before the next sample.
 func (r *runner) measured(ctx context.Context, side Side, round int) (s Sample, err error) {
 	before := r.flush
 	if before == nil && round >= 0 {
@@ -246,8 +244,8 @@ func (r *runner) measured(ctx context.Context, side Side, round int) (s Sample, 
 	return s, nil
 }
 
-// checkOrigin notes when a kept sample was taken by another build or on another
-// machine: resuming mixes two things that may not be the same.
+// checkOrigin notes when a stored sample was taken by another build or on another machine: a
+// resumed run would then mix different things.
 func (r *runner) checkOrigin(key string) {
 	was, ok := r.options.Store.Origin(key)
 	if now := originOf(&r.result.Env); ok && was != (Origin{}) && was != now {
@@ -279,9 +277,8 @@ func (r *runner) teardown(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Key identifies a sample across runs: the experiment with its factors, the side
-// with its own, and the round. A change of any of them makes an old sample
-// useless, so it also changes the key.
+// Key identifies a sample across runs: by the experiment and its factors, the side and its
+// factors, and the round. Changing any of them makes old samples useless, and changes the key.
 func Key(d Description, s Side, round int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s/%s/%d", d.Name, s.Name, round)
@@ -304,8 +301,8 @@ func calibrate(ctx context.Context, dir string) (*measure.Flush, error) {
 	return measure.CalibrateFlush(ctx, dir, 300*time.Millisecond, 1000)
 }
 
-// calibrateBriefly is what a round can afford: at most 60 ms, which is a hundred
-// flushes on a calm disk and two dozen on a slow one.
+// calibrateBriefly takes at most 60 ms, as much as a round can afford: about a hundred flushes
+// on a calm disk, two dozen on a slow one.
 func calibrateBriefly(ctx context.Context, dir string) (*measure.Flush, error) {
 	if dir == "" {
 		return nil, nil

@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// Severity is how much a finding matters to anyone who reads the report.
+// Severity is how much a finding matters.
 type Severity string
 
-// Info states a result; Warn says that a figure must not be taken at face value
-// or that something went wrong.
+// Info states a result. Warn says that a figure must not be taken at face value, or that
+// something went wrong.
 const (
 	Info Severity = "info"
 	Warn Severity = "warn"
@@ -35,8 +35,8 @@ func found(evidence []string, f Finding) []Finding {
 	return []Finding{f}
 }
 
-// Findings applies all rules to an evaluated result. Each rule is a pure
-// function that says nothing when the numbers do not support its claim.
+// Findings applies all rules to an evaluated result. Each rule is a pure function that returns
+// nothing if the numbers do not support its claim.
 func Findings(r *Result) []Finding {
 	var out []Finding
 	if r.transfers() {
@@ -55,8 +55,8 @@ func Findings(r *Result) []Finding {
 	return out
 }
 
-// baselineRatio states the throughput of each case against the baseline. Cases that
-// differ in more than one factor have no ratio that means something: see confounded.
+// baselineRatio states the throughput of each case relative to the baseline. It leaves out
+// cases that differ in more than one factor: their ratio has no single cause (see confounded).
 func baselineRatio(r *Result) []Finding {
 	var out []Finding
 	for _, c := range r.Comparisons {
@@ -86,22 +86,22 @@ func formatLevel(v float64, unit string) string {
 	return strings.TrimSpace(strconv.FormatFloat(v, 'g', -1, 64) + " " + unit)
 }
 
-// farApart is how many times a ratio the end of its interval may be to be worth
+// farApart is the ratio of an interval's end to the median above which the end is not worth
 // printing.
 const farApart = 20
 
-// RatioText writes a ratio with its interval: "1.52x [1.48, 1.57]".
+// RatioText formats a ratio with its interval: "1.52x [1.48, 1.57]".
 func RatioText(i Interval) string {
 	if i.N < 2 || i.Hi >= math.MaxFloat64 {
 		return fmt.Sprintf("%.2fx (one pair: cannot tell)", i.Median)
 	}
-	if i.Hi > farApart*i.Median { // an interval that says nothing but that
+	if i.Hi > farApart*i.Median { // so wide that its upper end means nothing
 		return fmt.Sprintf("%.2fx (rounds too far apart: cannot tell)", i.Median)
 	}
 	return fmt.Sprintf("%.2fx [%.2f, %.2f]", i.Median, i.Lo, i.Hi)
 }
 
-// Count writes a rate with its thousands set apart.
+// Count formats a number with thousands separators.
 func Count(v float64) string {
 	s := strconv.FormatFloat(math.Round(v), 'f', 0, 64)
 	for i := len(s) - 3; i > 0; i -= 3 {

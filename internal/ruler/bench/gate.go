@@ -7,21 +7,21 @@ import (
 	"slices"
 )
 
-// GateOutcome is what a gate says of one row of a Diff.
+// GateOutcome is the outcome of a gate for one row of a Diff.
 type GateOutcome string
 
-// The outcomes of a gate. Undecided is not a pass: nothing was shown.
+// The outcomes of a gate. Undecided is not a pass.
 const (
 	GatePassed    GateOutcome = "passed"
 	GateFellShort GateOutcome = "fell short"
 	GateUndecided GateOutcome = "cannot tell"
 )
 
-// GateRow is one comparison with what was allowed of it.
+// GateRow is one comparison and the loss that is allowed.
 type GateRow struct {
 	Comparison
-	// Loss is how much worse the second result is: of throughput, the part that is
-	// lost; of a cost, the part that it grew by. Negative when it is better.
+	// Loss is how much worse the second result is: the share of throughput that was lost, or
+	// the share by which a cost grew. Negative if it is better.
 	Loss   float64 `json:"loss"`
 	LossLo float64 `json:"loss_lo"` // lower end of its interval
 	LossHi float64 `json:"loss_hi"` // upper end of its interval
@@ -30,20 +30,19 @@ type GateRow struct {
 	Outcome GateOutcome `json:"outcome"` // passed, fell short or cannot tell
 }
 
-// Gate is a Diff that was held against limits.
+// Gate is a Diff judged by limits.
 type Gate struct {
 	*Diff
 	Gated   []GateRow   `json:"gated"`   // each comparison, with what is allowed
 	Outcome GateOutcome `json:"outcome"` // the worst of the rows
 }
 
-// Judge holds each row against the largest loss that is allowed, or against the
-// noise floor of its metric if that is larger: what the machine does by itself
-// cannot be held against a change.
+// Judge compares each row with the largest allowed loss, or with the noise floor of its metric
+// if that is larger: variation of the machine itself is not held against a change.
 //
-// A row falls short when the second result is certainly worse, and by more than
-// allowed as far as can be told. It passes when no loss beyond that is left in
-// its interval, or it is certainly not worse. Everything else is undecided.
+// A row falls short if the second result is certainly worse, and by more than is allowed as far
+// as can be told. It passes if its interval has no larger loss than allowed, or if it is
+// certainly not worse. Everything else is undecided.
 func (d *Diff) Judge(maxLoss float64, floors map[string]Floor) *Gate {
 	g := &Gate{Diff: d, Outcome: GatePassed}
 	raise := func(o GateOutcome) {
@@ -79,21 +78,20 @@ func (d *Diff) Judge(maxLoss float64, floors map[string]Floor) *Gate {
 		raise(GateFellShort)
 	}
 	if len(d.OnlyA) > 0 || len(g.Gated) == 0 {
-		raise(GateUndecided) // what is no longer measured has not passed
+		raise(GateUndecided) // a case that is no longer measured has not passed
 	}
 	return g
 }
 
-// Floor is how much a metric moves by itself when nothing was changed, as a part
-// of its value.
+// Floor is how much a metric varies without any change, as a share of its value.
 type Floor struct {
 	// Paired is the largest difference that rounds taken in turn leave open.
 	Paired float64 `json:"paired"`
-	// Apart is the largest difference that was seen between stretches of the run,
-	// each with as many rounds as Rounds: what two runs one after the other differ
-	// by. A machine that also changes from day to day differs by more.
+	// Apart is the largest difference between stretches of the run with Rounds rounds each: how
+	// much two runs, one after the other, differ. A machine that also changes from day to day
+	// differs by more.
 	Apart  float64 `json:"apart"`
-	Rounds int     `json:"rounds"` // for each side
+	Rounds int     `json:"rounds"` // per side
 }
 
 func (f Floor) of(paired bool) float64 {
@@ -103,8 +101,7 @@ func (f Floor) of(paired bool) float64 {
 	return f.Apart
 }
 
-// NoiseFloor returns the floors of all metrics of a result whose first two cases
-// are the same thing measured twice.
+// NoiseFloor returns the floors of all metrics of a result whose first two cases are identical.
 func NoiseFloor(r *Result) (map[string]Floor, error) {
 	if len(r.Cases) != 2 || !maps.Equal(r.Cases[0].Factors, r.Cases[1].Factors) {
 		return nil, fmt.Errorf("noise floor of %s: want two cases that are the same, as weir bench aa measures", r.ID)
@@ -126,8 +123,8 @@ func NoiseFloor(r *Result) (map[string]Floor, error) {
 	return out, nil
 }
 
-// apart cuts all samples, in the order in which they were taken, into five
-// stretches and returns the largest ratio between the medians of two of them.
+// apart cuts all samples, in the order in which they were taken, into five stretches and
+// returns the largest ratio between the medians of two of them.
 func apart(a, b *Case, m Metric) (float64, int) {
 	all := append(slices.Clone(a.Samples), b.Samples...)
 	slices.SortStableFunc(all, func(x, y Sample) int { return x.Started.Compare(y.Started) })
@@ -149,5 +146,5 @@ func apart(a, b *Case, m Metric) (float64, int) {
 	return loss(hi - lo), length
 }
 
-// loss turns a difference of logs into a part: what is lost on the way down.
+// loss converts a difference of logarithms to a share: how much is lost.
 func loss(log float64) float64 { return 1 - math.Exp(-log) }

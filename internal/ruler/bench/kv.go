@@ -6,30 +6,30 @@ import (
 	"github.com/weirdb/weir/internal/measure"
 )
 
-// KV is what a round knows of operations on a key-value store. Sample.Latency
-// holds those of all classes together.
+// KV is the part of a sample about operations on a key-value store. Sample.Latency holds the
+// operations of all classes together.
 type KV struct {
 	// The latencies of each class; nil for one that did not occur.
 	StrongRead  *measure.Hist `json:"strong_read,omitempty"`
 	StrongWrite *measure.Hist `json:"strong_write,omitempty"`
 	WeakRead    *measure.Hist `json:"weak_read,omitempty"`
 	WeakWrite   *measure.Hist `json:"weak_write,omitempty"`
-	// Fast counts the strong writes that had ended before they were committed, by
-	// the votes of a fast quorum. Nil where the client is not told.
+	// Fast counts the strong writes that were answered before they were committed, by the votes
+	// of a fast quorum. Nil if the client does not learn that.
 	Fast *int64 `json:"fast,omitempty"`
-	// Missed counts reads of keys that were not there.
+	// Missed counts reads of keys that did not exist.
 	Missed int64 `json:"missed,omitempty"`
-	// Checked counts reads of keys that their session alone writes, whose answers
-	// could be held against what it had written.
+	// Checked counts reads of keys that only their own session writes, so that their answers
+	// could be checked.
 	Checked int64 `json:"checked"`
-	// Wrong counts answers that must not be: a value of another key, or one that
-	// is older than the session's own last write. Examples describe some.
+	// Wrong counts answers that must not occur: a value of another key, or one older than the
+	// session's own last write. Examples describe some.
 	Wrong    int64    `json:"wrong,omitempty"`
 	Examples []string `json:"examples,omitempty"`
-	// Settings are those of the store in effect.
+	// Settings are the settings of the store, with defaults.
 	Settings map[string]string `json:"settings,omitempty"`
-	// Counters are what the store has counted by itself in the round, by the names
-	// that it gives them, over all replicas.
+	// Counters are the store's own counters over the round, by the store's names, over all
+	// replicas.
 	Counters map[string]float64 `json:"counters,omitempty"`
 	// RSSBytes is the memory of each replica at the end of the round, in order.
 	RSSBytes []int64 `json:"rss_bytes,omitempty"`
@@ -41,7 +41,8 @@ func (k *KV) Strong() *measure.Hist { return Merged(k.StrongRead, k.StrongWrite)
 // Weak returns the latencies of all weak operations.
 func (k *KV) Weak() *measure.Hist { return Merged(k.WeakRead, k.WeakWrite) }
 
-// writes is how many system calls sent messages to other replicas and to native clients.
+// writes is the number of system calls that sent messages to other replicas and to native
+// clients.
 func (k *KV) writes() float64 {
 	return k.Counters["peer_sent_writes_total"] + k.Counters["client_sent_writes_total"]
 }
@@ -55,7 +56,7 @@ func Merged(of ...*measure.Hist) *measure.Hist {
 	return h
 }
 
-// Broken says what the answers hold against the store.
+// Broken lists what the answers prove wrong about the store.
 func (k *KV) Broken() []string {
 	if k.Wrong == 0 {
 		return nil
@@ -67,11 +68,11 @@ func (k *KV) Broken() []string {
 	return []string{text}
 }
 
-// GCPauses is what Go's collector for Prometheus calls the pauses of garbage collection,
-// before _sum and _count.
+// GCPauses is the name, without _sum and _count, under which Go's Prometheus collector reports
+// the pauses of garbage collection.
 const GCPauses = "go_gc_duration_seconds"
 
-// kvMetrics are those of samples of key-value stores.
+// kvMetrics are the metrics of samples of key-value stores.
 func kvMetrics() []Metric {
 	quantile := func(q float64, of func(*KV) *measure.Hist) func(*Sample) (float64, bool) {
 		return func(s *Sample) (float64, bool) {
@@ -131,7 +132,7 @@ func kvMetrics() []Metric {
 			if s.KV == nil || s.KV.writes() <= 0 || s.Server == nil || s.Server.Ops == 0 || s.Seconds == 0 {
 				return 0, false
 			}
-			return s.KV.writes() / float64(s.Server.Ops) * float64(s.Ops) / s.Seconds, true // they were counted over the warm-up, too
+			return s.KV.writes() / float64(s.Server.Ops) * float64(s.Ops) / s.Seconds, true // the counts include the warm-up
 		}},
 		Metric{Key: "calls_rate", Name: "read and write calls of all replicas", Unit: "/s", Neutral: true, Detail: true, of: func(s *Sample) (float64, bool) {
 			u := s.Processes[RoleServer]

@@ -9,8 +9,8 @@ import (
 	"github.com/weirdb/weir/internal/ruler/report"
 )
 
-// Lines gathers points by the name of a line. Lines keep the order of their first
-// points.
+// Lines collects points by the name of their line, and keeps the lines in the order of their
+// first points.
 type Lines struct{ all []report.Series }
 
 // Add adds a point to a line.
@@ -23,7 +23,7 @@ func (l *Lines) Add(name string, p report.Point) {
 	l.all[at].Points = append(l.all[at].Points, p)
 }
 
-// Series returns the lines, each by ascending X.
+// Series returns the lines, each sorted by X.
 func (l *Lines) Series() []report.Series {
 	for _, s := range l.all {
 		slices.SortStableFunc(s.Points, func(a, b report.Point) int { return cmp.Compare(a.X, b.X) })
@@ -31,14 +31,14 @@ func (l *Lines) Series() []report.Series {
 	return l.all
 }
 
-// Point is a metric of a case at x, and false where it was not measured.
+// Point is a metric of a case at x, and false if it was not measured.
 func (c *Case) Point(metric string, x float64) (report.Point, bool) {
 	s, ok := c.Summary[metric]
 	return report.Point{X: x, Y: s.Median, Lo: s.Lo, Hi: s.Hi}, ok
 }
 
-// LinesOver draws a metric over a factor of the experiments, which is a number or a
-// duration, in ms: a line for each case.
+// LinesOver draws a metric over a factor of the experiments, a number or a duration (shown in
+// ms), with a line for each case.
 func LinesOver(results []*Result, metric, factor string) []report.Series {
 	var lines Lines
 	for _, r := range results {

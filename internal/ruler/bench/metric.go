@@ -8,28 +8,28 @@ import (
 	"github.com/weirdb/weir/internal/measure"
 )
 
-// Metric is a number that a sample yields.
+// Metric is a number computed from a sample.
 type Metric struct {
 	Key, Name, Unit string
-	// Higher tells that more is better; Neutral, that it is neither.
+	// Higher is set if more is better; Neutral, if neither is.
 	Higher, Neutral bool
 	// Detail keeps it out of tables that do not ask for it by its key.
 	Detail bool
 	of     func(*Sample) (float64, bool)
 }
 
-// leastCPUSeconds is the CPU time of a round below which it counts as not
-// measured: the kernel counts that of a process with several threads in ticks of
-// 10 ms, of which less than five tell little.
+// leastCPUSeconds is the CPU time of a round below which it counts as not measured: the kernel
+// counts CPU time of a multi-threaded process in ticks of 10 ms, and fewer than five ticks say
+// little.
 const leastCPUSeconds = 0.05
 
-// Of returns the metric of a sample, and false when the sample does not have it.
+// Of returns the metric of a sample, and false if the sample does not have it.
 func (m Metric) Of(s *Sample) (float64, bool) {
 	v, ok := m.of(s)
 	return v, ok && !math.IsNaN(v) && !math.IsInf(v, 0)
 }
 
-// Metrics lists all metrics in the order of reports. The list is not to be changed.
+// Metrics lists all metrics in the order of reports. Callers must not change the list.
 var Metrics = sync.OnceValue(metrics)
 
 func metrics() []Metric {
@@ -69,7 +69,7 @@ func metrics() []Metric {
 			return float64(f(s.Server)) / float64(s.Server.Ops) * scale, true
 		}
 	}
-	// some leaves out what was not counted.
+	// some drops values that were not counted.
 	some := func(of func(*Sample) (float64, bool)) func(*Sample) (float64, bool) {
 		return func(s *Sample) (float64, bool) {
 			v, ok := of(s)
@@ -80,7 +80,7 @@ func metrics() []Metric {
 		{Key: "rate", Name: "throughput", Unit: "ops/s", Higher: true, of: func(s *Sample) (float64, bool) {
 			ops := s.Ops
 			if s.open() && s.Generator.Answered > 0 {
-				ops = s.Generator.Answered // what was answered after the window is no throughput
+				ops = s.Generator.Answered // operations answered after the window are not throughput
 			}
 			return float64(ops) / s.Seconds, s.Seconds > 0
 		}},
@@ -211,7 +211,7 @@ var segmentNames = []string{
 	SegmentServer, SegmentWake, SegmentReceive, SegmentDecode, SegmentRelease, SegmentHarness,
 }
 
-// MustMetric returns the metric of a key that there is.
+// MustMetric returns the metric of a key, and panics if there is none.
 func MustMetric(key string) Metric {
 	m, ok := MetricByKey(key)
 	if !ok {

@@ -6,23 +6,22 @@ import (
 	"slices"
 )
 
-// Tests by rank and by Student's t: how surprising a difference would be if there
-// was none. They decide whether a verdict is given at all; the interval beside it
-// says how large the difference is.
+// Rank tests and Student's t: how surprising a difference would be if there was none. They
+// decide whether there is a verdict at all; the interval says how large the difference is.
 
-// rankMin is the number of pairs from which tests by rank can reach a probability
-// of 1 %: if all of nine point one way, both give 2 / 2^9, and twice that is
-// 0.8 %. Below, Student's t has to do, which assumes that log ratios are normal.
+// rankMin is the number of pairs from which rank tests can reach a probability of 1 %: if all
+// nine point the same way, both tests give 2 / 2^9, and twice that is 0.8 %. With fewer pairs,
+// Student's t is used, which assumes that log ratios are normal.
 const rankMin = 9
 
-// pairedP returns the two-sided probability of log ratios at least as one-sided
-// as these if neither side was better.
+// pairedP returns the two-sided probability of log ratios at least as one-sided as these if
+// neither side was better.
 //
-// From rankMin pairs on it is twice the smaller one of two tests. Wilcoxon's finds
-// small differences when all rounds are alike. But it gives the largest ranks to
-// rounds that something foreign has hit, and twenty of those among eighty drown a
-// difference that the other sixty show without exception; there the sign test,
-// which only counts, finds it. Looking twice costs the factor of two.
+// From rankMin pairs on it is twice the smaller result of two tests. Wilcoxon's finds small
+// differences if all rounds are alike. But it gives the largest ranks to rounds that were
+// disturbed, and twenty of those among eighty hide a difference that the other sixty show
+// without exception. The sign test, which only counts, finds it there. Doubling pays for
+// testing twice.
 func pairedP(logs []float64) float64 {
 	if len(logs) >= rankMin {
 		return min(2*min(signedRankP(logs), signP(logs)), 1)
@@ -34,8 +33,8 @@ func pairedP(logs []float64) float64 {
 	return studentP(mean, sd/math.Sqrt(float64(len(logs))), len(logs)-1)
 }
 
-// signP is the sign test: how probable it is that at least so many of the values
-// that are not 0 have the same sign, when each sign is as likely.
+// signP is the sign test: how probable it is that at least so many of the values that are not 0
+// have the same sign, if both signs are equally likely.
 func signP(xs []float64) float64 {
 	above, below := 0, 0
 	for _, x := range xs {
@@ -47,13 +46,13 @@ func signP(xs []float64) float64 {
 		}
 	}
 	n, few := above+below, min(above, below)
-	if n > 1000 { // 2^-1000 is near what the exact sum can begin with
+	if n > 1000 { // 2^-1000 is about the smallest value that the exact sum can start with
 		return math.Erfc((float64(n)/2 - float64(few) - 0.5) / math.Sqrt(float64(n)/4) / math.Sqrt2)
 	}
 	return min(2*binomialBelow(few+1, n), 1)
 }
 
-// studentP is the two-sided probability of a mean that far from 0.
+// studentP is the two-sided probability of a mean at that distance from 0.
 func studentP(mean, standardError float64, df int) float64 {
 	switch {
 	case mean == 0:
@@ -65,11 +64,10 @@ func studentP(mean, standardError float64, df int) float64 {
 	}
 }
 
-// signedRankP is Wilcoxon's signed-rank test, exact also with ties: of the 2^n
-// ways to give signs to the ranks, the share whose sum is at least as far from
-// its mean (F. Wilcoxon, Biometrics Bulletin 1(6), 1945). It assumes only that a
-// log ratio is as likely to be +x as -x, which holds by construction when the
-// two sides do the same and their order is drawn by lot.
+// signedRankP is Wilcoxon's signed-rank test, exact even with ties: the share of the 2^n ways
+// to give signs to the ranks whose sum is at least as far from its mean (F. Wilcoxon,
+// Biometrics Bulletin 1(6), 1945). It assumes only that a log ratio is as likely to be +x as
+// -x, which holds by construction if the two sides do the same and their order is random.
 func signedRankP(xs []float64) float64 {
 	xs = slices.DeleteFunc(slices.Clone(xs), func(x float64) bool { return x == 0 })
 	n := len(xs)
@@ -86,7 +84,7 @@ func signedRankP(xs []float64) float64 {
 		}
 	}
 	far := max(positive, total-positive)
-	if n > 60 { // the sum is as good as normal, and the table below grows with n^3
+	if n > 60 { // the sum is nearly normal, and the table below grows with n^3
 		var squares float64
 		for _, r := range ranks {
 			squares += float64(r) * float64(r)
@@ -107,8 +105,8 @@ func signedRankP(xs []float64) float64 {
 	return min(2*tail/math.Exp2(float64(n)), 1)
 }
 
-// doubledRanks returns twice the rank of each of n sorted values, so that the
-// mean rank of values that are the same is a whole number, too.
+// doubledRanks returns twice the rank of each of n sorted values, so that the mean rank of
+// equal values is a whole number, too.
 func doubledRanks(n int, sameAsBefore func(i int) bool) []int {
 	ranks := make([]int, n)
 	for i := 0; i < n; {
@@ -124,11 +122,10 @@ func doubledRanks(n int, sameAsBefore func(i int) bool) []int {
 	return ranks
 }
 
-// shift is how far ys lie above xs, without assuming a distribution: the median
-// of all differences, with the interval that belongs to the Mann-Whitney test and
-// that test's two-sided probability (J. Hodges and E. Lehmann, Annals of
-// Mathematical Statistics 34(2), 1963). From four samples a side on, the interval
-// reaches 95 %.
+// shift is how far ys lie above xs, whatever the distribution: the median of all differences,
+// with the interval that belongs to the Mann-Whitney test, and that test's two-sided
+// probability (J. Hodges and E. Lehmann, Annals of Mathematical Statistics 34(2), 1963). The
+// interval reaches 95 % from four samples per side on.
 func shift(xs, ys []float64, confidence float64) (median, lo, hi, p float64) {
 	var ds []float64
 	above := 0.0 // the U statistic: ties count half
@@ -158,7 +155,7 @@ func shift(xs, ys []float64, confidence float64) (median, lo, hi, p float64) {
 
 // mannWhitneyBelow returns the function P[U < k] for samples of n and m.
 func mannWhitneyBelow(n, m int) func(k int) float64 {
-	if n*m > 1600 { // 40 a side; the normal distribution is close by then
+	if n*m > 1600 { // 40 per side; the normal distribution is close by then
 		mean, sd := float64(n*m)/2, math.Sqrt(float64(n)*float64(m)*float64(n+m+1)/12)
 		return func(k int) float64 { return math.Erfc((mean-float64(k)+0.5)/sd/math.Sqrt2) / 2 }
 	}
@@ -188,9 +185,10 @@ func mannWhitneyBelow(n, m int) func(k int) float64 {
 	}
 }
 
-// studentWithin returns P[|T| < t] for Student's t with whole degrees of freedom
-// (M. Abramowitz and I. Stegun, Handbook of Mathematical Functions, 26.7.3 and
-// 26.7.4).
+// studentWithin returns P[
+// T
+// < t] for Student's t with a whole number of degrees of freedom (M. Abramowitz and I. Stegun,
+// Handbook of Mathematical Functions, 26.7.3 and 26.7.4).
 func studentWithin(t float64, df int) float64 {
 	theta := math.Atan(t / math.Sqrt(float64(df)))
 	sin, cos := math.Sin(theta), math.Cos(theta)

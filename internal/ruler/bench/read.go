@@ -15,8 +15,8 @@ import (
 	"github.com/weirdb/weir/internal/cli"
 )
 
-// Why a file is no result that can be used. Errors of ReadResult, ReadFile and
-// ReadPath match one of them, or are those of the file system.
+// Why a file is not a usable result. Errors of ReadResult, ReadFile and ReadPath match one of
+// these, or come from the file system.
 var (
 	ErrEmptyFile   = errors.New("the file is empty")
 	ErrTruncated   = errors.New("the file ends in the middle of a result: it was cut short, or its run was killed while it wrote")
@@ -25,8 +25,8 @@ var (
 	ErrUnfinished  = errors.New("the run did not finish")
 )
 
-// ReadResult reads a result and computes summaries and findings anew, so that a
-// later version of weir judges old samples by its own rules.
+// ReadResult reads a result and computes summaries and findings anew, so that a later version
+// of weir judges old samples by its own rules.
 func ReadResult(r io.Reader) (*Result, error) {
 	b, err := io.ReadAll(r)
 	if err != nil {
@@ -35,8 +35,7 @@ func ReadResult(r io.Reader) (*Result, error) {
 	if len(bytes.TrimSpace(b)) == 0 {
 		return nil, fmt.Errorf("read result: %w", ErrEmptyFile)
 	}
-	// The version first: of another one, the fields may not even have the types
-	// that are expected.
+	// Check the version first: in another version, even the types of the fields may differ.
 	var head struct {
 		Schema string `json:"schema"`
 	}
@@ -57,7 +56,7 @@ func ReadResult(r io.Reader) (*Result, error) {
 	return &out, nil
 }
 
-// brokenJSON tells a result that was cut short from what was never one.
+// brokenJSON distinguishes a truncated result from a file that never was one.
 func brokenJSON(b []byte, err error) error {
 	var syntax *json.SyntaxError
 	if errors.As(err, &syntax) && syntax.Offset >= int64(len(b)) && bytes.HasPrefix(bytes.TrimSpace(b), []byte("{")) {
@@ -66,7 +65,7 @@ func brokenJSON(b []byte, err error) error {
 	return fmt.Errorf("%w: %w", ErrNotResult, err)
 }
 
-// checkSchema says how a schema differs from that of this program.
+// checkSchema says how a schema differs from this program's.
 func checkSchema(schema string) error {
 	name, version, _ := strings.Cut(schema, "/")
 	own, ownVersion, _ := strings.Cut(Schema, "/")
@@ -96,10 +95,9 @@ func ReadFile(path string) (*Result, error) {
 	return r, nil
 }
 
-// ReadPath reads the result in a file, or all results in a directory and in the
-// directories right below it, in the order of their names. Files that are no
-// results, such as reports, are passed over in a directory; broken results are
-// not.
+// ReadPath reads the result in a file, or all results in a directory and its direct
+// subdirectories, in the order of their names. In a directory it skips files that are not
+// results, such as reports, but fails on broken results.
 func ReadPath(path string) ([]*Result, error) {
 	info, err := os.Stat(path)
 	if err != nil {

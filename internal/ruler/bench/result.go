@@ -14,19 +14,19 @@ import (
 // within version 1 fields are only added.
 const Schema = "weir.bench/1"
 
-// Roles of the processes whose CPU time a sample tells apart.
+// Roles of the processes whose CPU time a sample records separately.
 const (
 	RoleClient  = measure.ClientRole
 	RoleProxy   = "proxy"
 	RoleServer  = "server"
-	RoleReplica = "replicas" // in profiles: those of a key-value store, together
+	RoleReplica = "replicas" // in profiles: all replicas of a key-value store together
 )
 
-// NotApplicable is the value of a factor that a case does not have, as the
-// window of a direct connection. It is not counted as a difference.
+// NotApplicable is the value of a factor that a case does not have, such as the window of a
+// direct connection. It does not count as a difference.
 const NotApplicable = "-"
 
-// Result is all that one experiment yields.
+// Result is the outcome of one experiment.
 type Result struct {
 	Schema      string              `json:"schema"`
 	ID          string              `json:"id"`
@@ -38,39 +38,39 @@ type Result struct {
 	Comparisons []Comparison        `json:"comparisons,omitempty"`
 	Findings    []Finding           `json:"findings,omitempty"`
 	Warnings    []string            `json:"warnings,omitempty"`
-	// Overhead is what the measuring costs, where that was measured: one value for
-	// each number of operations in flight.
+	// Overhead is the cost of measuring, if that was measured: one value for each number of
+	// operations in flight.
 	Overhead []Overhead `json:"overhead,omitempty"`
-	// Partial tells that the run was interrupted: cases may have fewer samples
-	// than Experiment.Rounds, and the last round may lack some of them.
+	// Partial is set if the run was interrupted: cases may have fewer samples than
+	// Experiment.Rounds, and the last round may lack some of them.
 	Partial bool `json:"partial,omitempty"`
 }
 
-// Description is what an experiment was set to do.
+// Description is what an experiment was told to do.
 type Description struct {
 	Name    string            `json:"name"`
 	Title   string            `json:"title,omitempty"`
 	Factors map[string]string `json:"factors,omitempty"` // the same for all cases
 	Rounds  int               `json:"rounds"`
 	Warmup  int               `json:"warmup"`
-	// Loop is "closed" (each client sends when its answer has come) or "open"
-	// (operations start by schedule; latency counts from the intended start).
+	// Loop is "closed" (each client sends its next operation when its answer has come) or
+	// "open" (operations start by a schedule; latency counts from the intended start).
 	Loop string `json:"loop"`
-	// Baseline is the case that others are compared with.
+	// Baseline is the case that the others are compared with.
 	Baseline string `json:"baseline"`
-	// Sweep is the factor whose best level is looked for, "" for none; its
-	// levels are numbers, and Adaptive is the one that chooses by itself.
+	// Sweep is the factor whose best level is searched for, "" for none. Its levels are
+	// numbers, and Adaptive is the level that tunes itself.
 	Sweep    string `json:"sweep,omitempty"`
 	Adaptive string `json:"adaptive,omitempty"`
-	// SweepUnit is that of the levels: "ms", "us".
+	// SweepUnit is the unit of the levels: "ms", "us".
 	SweepUnit string `json:"sweep_unit,omitempty"`
-	// Shuffle tells that the order of the sides was drawn by lot in each round.
+	// Shuffle is set if the order of the sides was random in each round.
 	Shuffle bool `json:"shuffle,omitempty"`
 	// Constraints must hold for a case to be recommended.
 	Constraints []Constraint `json:"constraints,omitempty"`
 }
 
-// Constraint is a limit that a case has to keep, such as a p99 of 2 ms.
+// Constraint is a limit that a case must keep, such as a p99 of 2 ms.
 type Constraint struct {
 	Metric string `json:"metric"` // a key of Metrics
 	// Max and Min are in the metric's unit. At least one is not nil.
@@ -111,7 +111,7 @@ func (c *Case) summarise() {
 	}
 }
 
-// Values is a metric of each round that has it.
+// Values returns a metric of each round that has it.
 func (c *Case) Values(key string) []float64 {
 	return c.values(MustMetric(key))
 }
@@ -126,7 +126,7 @@ func (c *Case) values(m Metric) []float64 {
 	return out
 }
 
-// Best returns the case with the highest throughput of those that want takes; nil if
+// Best returns the case with the highest throughput among those for which want is true; nil if
 // there is none.
 func (r *Result) Best(want func(*Case) bool) *Case {
 	var best *Case
@@ -138,7 +138,7 @@ func (r *Result) Best(want func(*Case) bool) *Case {
 	return best
 }
 
-// Match is the best case whose name fits a pattern, as [path.Match] has them.
+// Match returns the best case whose name matches a pattern of [path.Match].
 func (r *Result) Match(pattern string) *Case {
 	return r.Best(func(c *Case) bool {
 		fits, err := path.Match(pattern, c.Name)
@@ -146,14 +146,14 @@ func (r *Result) Match(pattern string) *Case {
 	})
 }
 
-// BestWindow is the best case with a fixed window.
+// BestWindow returns the best case with a fixed window.
 func (r *Result) BestWindow() *Case {
 	return r.Best(func(c *Case) bool {
 		return !slices.Contains([]string{"", NotApplicable, "0", "auto"}, c.Factors["window"])
 	})
 }
 
-// Find returns the case of a name, and nil when there is none.
+// Find returns the case of a name, or nil.
 func (r *Result) Find(name string) *Case {
 	for _, c := range r.Cases {
 		if c.Name == name {
@@ -163,15 +163,15 @@ func (r *Result) Find(name string) *Case {
 	return nil
 }
 
-// Evaluate computes summaries, comparisons and findings from the samples, as at
-// the end of a run or after reading a result back. It replaces earlier ones.
+// Evaluate computes summaries, comparisons and findings from the samples, at the end of a run
+// and after reading a result. It replaces earlier ones.
 func (r *Result) Evaluate() {
 	r.Comparisons, r.Findings = nil, nil
 	markDisturbed(r)
 	for _, c := range r.Cases {
 		c.summarise()
 	}
-	// A side that does not do its work is compared with nothing.
+	// Nothing is compared with a side that does not do its work.
 	if base := r.Find(r.Experiment.Baseline); base != nil && !base.Invalid() {
 		for _, k := range r.Cases {
 			if k.Name == base.Name || k.Invalid() {
@@ -188,8 +188,8 @@ func (r *Result) Evaluate() {
 	r.Findings = Findings(r)
 }
 
-// Validate returns why the result must not be reported: an unknown schema, no
-// environment, no samples.
+// Validate returns why the result must not be reported: an unknown schema, no environment, no
+// samples.
 func (r *Result) Validate() error {
 	if r.Schema != Schema {
 		return fmt.Errorf("result has schema %q, want %q", r.Schema, Schema)
@@ -215,8 +215,8 @@ func (r *Result) Validate() error {
 	return nil
 }
 
-// Invalid reports whether a round of the case broke a promise: its figures are then
-// compared with nothing.
+// Invalid reports whether a round of the case broke a promise. Its figures are then not
+// compared with anything.
 func (c *Case) Invalid() bool {
 	return slices.ContainsFunc(c.Samples, func(s Sample) bool { return len(s.Invalid) > 0 })
 }
@@ -224,19 +224,19 @@ func (c *Case) Invalid() bool {
 // Rate is the median of the case's throughput.
 func (c *Case) Rate() float64 { return c.Summary["rate"].Median }
 
-// PerSecond is the case's rate in a unit, with its interval if it has one.
+// PerSecond formats the case's rate in a unit, with its interval if it has one.
 func (c *Case) PerSecond(unit string) string {
 	s := c.Summary["rate"]
 	return fmt.Sprintf("%s: %s %s %s", c.Name, Count(s.Median), unit, s.rounds(Count))
 }
 
-// Ahead reports whether a is faster than b, by the rounds in which both took turns.
+// Ahead reports whether a is faster than b, by the rounds that both have.
 func Ahead(a, b *Case) bool {
 	c, err := Compare(b, a, "rate")
 	return err == nil && c.Verdict == Better
 }
 
-// Where returns the results whose experiment has a factor of a value.
+// Where returns the results whose experiment has the value for the factor.
 func Where(results []*Result, factor, value string) []*Result {
 	return slices.DeleteFunc(slices.Clone(results), func(r *Result) bool { return r.Experiment.Factors[factor] != value })
 }

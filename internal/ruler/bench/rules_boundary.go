@@ -9,18 +9,18 @@ import (
 	"time"
 )
 
-// Rules over where the time of operations goes.
+// Rules about where the time of operations goes.
 
 const (
-	dominantShare = 0.40 // of an operation's time: the first place to look
-	queueShare    = 0.50 // the pool is where operations wait
-	wakeShare     = 0.30 // answers lie in the client and nobody reads them
-	coldShare     = 0.10 // opening connections is no small part of the figures
+	dominantShare = 0.40 // of an operation's time: a segment with this much is worth naming
+	queueShare    = 0.50 // operations wait for the pool
+	wakeShare     = 0.30 // answers wait until the client reads them
+	coldShare     = 0.10 // opening connections is a considerable part of the figures
 	networkShare  = 0.50
 	lockShare     = 0.20
 )
 
-// meaning says in words what a segment is.
+// meaning describes each segment.
 var meaning = map[string]string{
 	SegmentSchedule: "the wait between the intended and the actual start",
 	SegmentQueue:    "the wait for a connection of the pool",
@@ -36,8 +36,8 @@ var meaning = map[string]string{
 	SegmentHarness:  "the load generator itself",
 }
 
-// boundaryOf adds up the boundaries of a case's rounds; nil when it has none.
-// Histograms are merged, and server parts are weighted by their operations.
+// boundaryOf adds up the boundaries of a case's rounds; nil if it has none. Histograms are
+// merged, and server parts are weighted by their operations.
 func boundaryOf(c *Case) *Boundary {
 	var out *Boundary
 	at := make(map[string]int)
@@ -82,8 +82,8 @@ func boundaryOf(c *Case) *Boundary {
 	return out
 }
 
-// shares lists the segments of a boundary with their parts of the whole, largest
-// first, those below one percent left out.
+// shares lists the segments of a boundary with their shares of the whole, largest first,
+// without those below one percent.
 func (b *Boundary) shares() []string {
 	type part struct {
 		name  string
@@ -103,8 +103,8 @@ func (b *Boundary) shares() []string {
 	return out
 }
 
-// dominantSegment names what takes the largest part of the time, in one finding
-// for all cases in which it is the same.
+// dominantSegment names the segment that takes the largest part of the time, in one finding for
+// all cases in which it is the same.
 func dominantSegment(r *Result) []Finding {
 	var out []Finding
 	at := make(map[string]int)
@@ -148,8 +148,8 @@ func dominantSegment(r *Result) []Finding {
 	return out
 }
 
-// coldPool finds figures that show the opening of connections and not their use:
-// a run of a few operations on an empty pool consists of little else.
+// coldPool finds figures that show the opening of connections rather than their use: a run of a
+// few operations on an empty pool consists of little else.
 func coldPool(r *Result) []Finding {
 	var evidence []string
 	worst := 0.0
@@ -184,9 +184,9 @@ func coldPool(r *Result) []Finding {
 	})
 }
 
-// queuedForNobody finds a wait for the pool where it has a connection for everybody:
-// that can only be the opening of connections, even where the caller names it acquiring. text is ""
-// where there is none.
+// queuedForNobody finds time spent waiting for a pool that has a connection for every worker:
+// that can only be the opening of connections, even where the caller calls it acquiring. text
+// is "" if there is none.
 func queuedForNobody(c *Case, b *Boundary) (text string, share float64) {
 	if b == nil || len(c.Samples) == 0 || c.Samples[0].InFlight == 0 || b.PoolMax < c.Samples[0].InFlight || b.Segment(SegmentConnect).Sum() > 0 {
 		return "", 0
@@ -199,9 +199,8 @@ func queuedForNobody(c *Case, b *Boundary) (text string, share float64) {
 		c.Name, 100*share, b.PoolMax, c.Samples[0].InFlight), share
 }
 
-// coldQueue returns the part of a cold case's time that workers queued for
-// connections which were being opened: all of the queue, less what operations
-// queue for when the same case is warm.
+// coldQueue returns the share of a cold case's time that workers waited for connections which
+// were being opened: the whole queue segment, less what the same case has when warm.
 func coldQueue(r *Result, c *Case, b *Boundary) float64 {
 	queue, whole := b.Share(SegmentQueue), 0.0
 	for _, s := range b.Segments {
@@ -217,11 +216,11 @@ func coldQueue(r *Result, c *Case, b *Boundary) float64 {
 	return queue
 }
 
-// otherPools returns the cases that differ from c in the size of the pool alone,
-// which all of their factors but "pool" tell.
+// otherPools returns the cases that differ from c only in the size of the pool, the factor
+// "pool".
 func otherPools(r *Result, c *Case) []*Case { return likeBut(r, c, "pool") }
 
-// likeBut returns the other cases whose factors are those of c, but for one.
+// likeBut returns the other cases that have the factors of c, except for one factor.
 func likeBut(r *Result, c *Case, factor string) []*Case {
 	without := func(f map[string]string) map[string]string {
 		f = maps.Clone(f)
@@ -237,10 +236,9 @@ func likeBut(r *Result, c *Case, factor string) []*Case {
 	return out
 }
 
-// poolSize looks at cases that wait for their pool, or for their turn to read an
-// answer, and at the same case with other pools. That a pool makes operations
-// wait proves nothing: with more workers than the server has processors they
-// must wait somewhere.
+// poolSize looks at cases that wait for their pool, or for their turn to read an answer, and at
+// the same case with other pools. Waiting for a pool alone proves nothing: if there are more
+// workers than processors of the server, they must wait somewhere.
 func poolSize(r *Result) []Finding {
 	var out []Finding
 	for _, c := range r.Cases {
@@ -320,8 +318,8 @@ func poolTooLarge(r *Result, c *Case, b *Boundary) Finding {
 	return f
 }
 
-// insideServer finds what the time in the segment server is, where the server or
-// the kernel tells: locks, or the network in between.
+// insideServer finds what the time in the segment server consists of, if the server or the
+// kernel reports it: locks, or the network in between.
 func insideServer(r *Result) []Finding {
 	var locks, network []string
 	worstLock, worstNetwork := 0.0, 0.0
@@ -335,7 +333,7 @@ func insideServer(r *Result) []Finding {
 		for _, p := range b.Inside {
 			switch {
 			case strings.Contains(p.Name, "lock"):
-				lock = max(lock, p.MeanNs/mean) // sources overlap: the largest
+				lock = max(lock, p.MeanNs/mean) // sources overlap: take the largest
 			case strings.Contains(p.Name, "network"):
 				net = max(net, p.MeanNs/mean)
 			}
@@ -366,8 +364,8 @@ func insideServer(r *Result) []Finding {
 		}))
 }
 
-// roundTrip is the delay that a relay adds to each round trip, in nanoseconds,
-// by the factor rtt, or transport with a value such as rtt:1ms.
+// roundTrip is the delay that a relay adds to each round trip, in nanoseconds, from the factor
+// rtt, or from the factor transport with a value such as rtt:1ms.
 func roundTrip(c *Case) (float64, bool) {
 	for _, text := range []string{c.Factors["rtt"], strings.TrimPrefix(c.Factors["transport"], "rtt:")} {
 		if d, err := time.ParseDuration(text); err == nil && d > 0 {

@@ -9,22 +9,21 @@ import (
 	"time"
 )
 
-// Rules that ask whether figures can be what they are said to be. They need no more
-// than rates, latencies and what a case was set to do, so that they also judge figures
-// that somebody else has published.
+// Rules that check whether figures are plausible. They need only rates, latencies and the
+// settings of a case, so that they can also judge figures published elsewhere.
 
 const (
-	// sameLevel is how close two figures must be to be one and the same.
+	// sameLevel is how close two figures must be to count as equal.
 	sameLevel = 0.03
-	// raisedBy is how much the operations under way may differ within a sweep before
-	// the difference of its levels is theirs.
+	// raisedBy is how much the number of operations in flight may vary within a sweep before it
+	// explains the differences between the levels.
 	raisedBy = 0.25
-	// waitShare is the part of the latency without a window that a window must be for
-	// its absence from the latency to tell something.
+	// waitShare is how large a window must be, as a share of the latency without a window, for
+	// its effect on the latency to be visible.
 	waitShare = 0.20
 )
 
-// underWay is the number of operations under way: set, counted, or by Little's law.
+// underWay is the number of operations in flight: as set, as counted, or by Little's law.
 func underWay(c *Case) (n float64, estimated bool) {
 	if len(c.Samples) == 0 {
 		return 0, false
@@ -35,9 +34,9 @@ func underWay(c *Case) (n float64, estimated bool) {
 	return c.Rate() * c.Summary["mean"].Median / 1e3, true
 }
 
-// clientsRaised says how the operations under way differ between the levels of a sweep
-// of windows; "" when they are the same, or nobody knows. In other sweeps they may be
-// what is swept.
+// clientsRaised says how the number of operations in flight differs between the levels of a
+// sweep of windows; "" if it is the same or unknown. In other sweeps it may be the swept
+// factor.
 func clientsRaised(r *Result, g []Level) string {
 	if windowUnit(r) == 0 || r.Experiment.Loop == "open" {
 		return ""
@@ -62,13 +61,13 @@ func clientsRaised(r *Result, g []Level) string {
 	return text
 }
 
-// windowUnit is the unit of a sweep of windows in seconds, 0 of any other sweep.
+// windowUnit is the unit of a sweep of windows in seconds, 0 for any other sweep.
 func windowUnit(r *Result) float64 {
 	return map[string]float64{"ms": 1e-3, "us": 1e-6}[r.Experiment.SweepUnit]
 }
 
-// windows finds windows that gather nothing: groups of one, a rate that the window
-// forbids, or a window that nobody waits for.
+// windows finds windows that group nothing: groups of one, a rate that the window makes
+// impossible, or a window that does not show in the latency.
 func windows(r *Result) []Finding {
 	unit := windowUnit(r)
 	if unit == 0 || r.Experiment.Loop == "open" {
@@ -96,7 +95,7 @@ func windows(r *Result) []Finding {
 	})
 }
 
-// ungathered says why a level with a window does not gather operations, "" if it may.
+// ungathered says why a level with a window does not group operations, or returns "" if it may.
 func ungathered(l Level, none *Case, unit float64, unitName string) string {
 	n, estimated := underWay(l.Case)
 	by := ""
@@ -107,7 +106,7 @@ func ungathered(l Level, none *Case, unit float64, unitName string) string {
 		if n >= 2 && g.Median <= 1+sameLevel {
 			return fmt.Sprintf("groups of %.3g with %s under way", g.Median, Count(n))
 		}
-		return "" // they were counted, and are larger
+		return "" // groups were counted, and are larger
 	}
 	wait := l.Value * unit
 	if n > 0 && l.Rate()*wait > n*(1+littleTolerance) {
@@ -131,7 +130,7 @@ const (
 	leastCase  = 3.0
 )
 
-// tooShort finds cases whose rounds are over before anything has settled.
+// tooShort finds cases whose rounds end before anything has settled.
 func tooShort(r *Result) []Finding {
 	var evidence []string
 	longest := 0.0
@@ -155,13 +154,13 @@ func tooShort(r *Result) []Finding {
 	})
 }
 
-// Share is a part of a whole as published, in percent.
+// Share is a published part of a whole, in percent.
 type Share struct {
 	Name    string
 	Percent float64
 }
 
-// overlapBy is how many points the sum of shares may lie past 100.
+// overlapBy is by how many points a sum of shares may exceed 100.
 const overlapBy = 5
 
 // Overlapping finds shares of one whole that add up to more than it.
@@ -185,11 +184,11 @@ func Overlapping(whole string, shares []Share) []Finding {
 // Slept is how long a sleep took.
 type Slept struct{ Nominal, Took time.Duration }
 
-// sleepOff is how many times its nominal a sleep may take.
+// sleepOff is how many times its nominal duration a sleep may take.
 const sleepOff = 1.5
 
-// FarFromNominal finds sleeps that take much longer than they are told to, and levels
-// of a sweep that are one and the same for it.
+// FarFromNominal finds sleeps that take much longer than requested, and levels of a sweep that
+// are the same because of it.
 func FarFromNominal(sleeps []Slept) []Finding {
 	var evidence []string
 	var off []Slept
@@ -216,17 +215,17 @@ func FarFromNominal(sleeps []Slept) []Finding {
 }
 
 const (
-	// hiding is how many times data may shrink before it hides what a compression
-	// costs, and hidingRate the rate in MB/s that gzip of one processor cannot reach on
-	// the rows of a database.
+	// hiding is the compression ratio above which data hides the cost of compression.
+	// hidingRate is a rate in MB/s that gzip on one processor cannot reach on rows of a
+	// database.
 	hiding     = 12
 	hidingRate = 250
-	// idleWorkers is the part of a worker's share below which workers wait for each
-	// other or for a processor.
+	// idleWorkers is the share of its nominal work below which a worker waits for other workers
+	// or for a processor.
 	idleWorkers = 0.5
 )
 
-// hidingData finds data that is compressed as no rows of a database are.
+// hidingData finds data that compresses far better than rows of a database do.
 func hidingData(r *Result) []Finding {
 	var evidence []string
 	for _, c := range r.Cases {
@@ -255,8 +254,8 @@ func workersOf(c *Case) int {
 	return n
 }
 
-// crowdedWorkers finds more workers than there are processors for: by their number,
-// or because they do not do the work of half of them.
+// crowdedWorkers finds cases with more workers than processors: by their number, or because
+// they do the work of less than half of them.
 func crowdedWorkers(r *Result) []Finding {
 	var evidence []string
 	if jobs, err := strconv.Atoi(r.Experiment.Factors["jobs"]); err == nil && r.Env.Cores > 0 && jobs > r.Env.Cores {
@@ -286,8 +285,8 @@ func crowdedWorkers(r *Result) []Finding {
 	})
 }
 
-// hiddenRows finds relays that take no row outside of a window: what is older is never
-// delivered, and their rate is that of a part.
+// hiddenRows finds relays that only take rows within a time window: older rows are never
+// delivered, and the rate is that of the rest.
 func hiddenRows(r *Result) []Finding {
 	var evidence []string
 	worst := 0.0

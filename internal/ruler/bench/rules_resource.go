@@ -10,12 +10,12 @@ import (
 )
 
 const (
-	// SaturatedShare is the part of all cores from which nothing is left.
+	// SaturatedShare is the share of all cores from which the machine counts as saturated.
 	SaturatedShare = 0.90
-	clientShare    = 0.50 // of the time used: the generator is then the largest consumer
+	clientShare    = 0.50 // of the CPU time used: the generator is then the largest consumer
 )
 
-// saturation names the processes that fill the machine.
+// saturation names the processes that saturate the machine.
 func saturation(r *Result) []Finding {
 	var full, client []string
 	for _, c := range r.Cases {
@@ -43,7 +43,7 @@ func saturation(r *Result) []Finding {
 		if share >= SaturatedShare {
 			full = append(full, line)
 		}
-		// Of an outbox the client is the relay as well, which is what is measured.
+		// The client of an outbox includes the relay, which is what is measured.
 		if used[RoleClient]/total > clientShare && c.Samples[0].Outbox == nil {
 			client = append(client, line)
 		}
@@ -60,7 +60,7 @@ func saturation(r *Result) []Finding {
 		}))
 }
 
-// grouping states how large groups got and what they cost in flushes.
+// grouping states how large groups became and what they cost in flushes.
 func grouping(r *Result) []Finding {
 	var evidence []string
 	for _, c := range r.Cases {
@@ -78,8 +78,8 @@ func grouping(r *Result) []Finding {
 	return found(evidence, Finding{ID: "grouping", Severity: Info, Claim: "Flushes, and sizes of groups."})
 }
 
-// serverBusy is the share of all processors from which a server counts as bound
-// by them. On one machine with its clients it never gets all.
+// serverBusy is the share of all processors from which a server counts as CPU-bound. It never
+// gets all of them if it shares the machine with its clients.
 const serverBusy = 0.60
 
 // serverCPU finds servers that are limited by their own CPU time.
@@ -112,12 +112,12 @@ func serverCPU(r *Result) []Finding {
 	})
 }
 
-// commitShare is the part of the time in which the log is being flushed from
-// which commits count as bound by it.
+// commitShare is the share of the time spent flushing the log from which commits count as bound
+// by the disk.
 const commitShare = 0.50
 
-// commitBound finds cases whose disk does little else than flush the log: the
-// flushes a second times what one costs, by the calibrations beside them.
+// commitBound finds cases whose disk does little else than flush the log: the flushes per
+// second times the cost of one, by the calibrations around the round.
 func commitBound(r *Result) []Finding {
 	slower, _ := time.ParseDuration(r.Experiment.Factors["fsync_latency"])
 	var evidence []string
@@ -149,7 +149,7 @@ func commitBound(r *Result) []Finding {
 	})
 }
 
-// flushesInside looks at the parts of the server's time: flushing, and waiting for
+// flushesInside looks at the parts of the server's time for flushing, and for waiting for
 // another session that flushes for both.
 func flushesInside(c *Case) (line string, found bool) {
 	b, mean := boundaryOf(c), c.Latency().Mean()
@@ -160,7 +160,7 @@ func flushesInside(c *Case) (line string, found bool) {
 	for _, p := range b.Inside {
 		switch {
 		case strings.Contains(p.Name, "flush"):
-			flush = max(flush, p.MeanNs) // sources overlap: the largest
+			flush = max(flush, p.MeanNs) // sources overlap: take the largest
 		case strings.Contains(p.Name, "another session"):
 			others = max(others, p.MeanNs)
 		}
@@ -172,8 +172,8 @@ func flushesInside(c *Case) (line string, found bool) {
 		c.Name, Micros(flush), Micros(others), Micros(mean), 100*(flush+others)/mean), true
 }
 
-// FlushCost is the median cost of a flush beside a sample, in nanoseconds: of its
-// own calibrations, else of those around the run.
+// FlushCost is the median cost of a flush around a sample, in nanoseconds: by its own
+// calibrations, else by those around the run.
 func FlushCost(r *Result, s *Sample) (float64, bool) {
 	for _, pair := range [][]*measure.Flush{{s.FsyncBefore, s.FsyncAfter}, {r.Env.FsyncBefore, r.Env.FsyncAfter}} {
 		var costs []float64
@@ -189,7 +189,7 @@ func FlushCost(r *Result, s *Sample) (float64, bool) {
 	return 0, false
 }
 
-// brief writes three digits, and no power of ten.
+// brief formats a number with three digits, without an exponent.
 func brief(v float64) string {
 	if v >= 1000 {
 		return Count(v)

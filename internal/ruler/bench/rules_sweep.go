@@ -17,8 +17,8 @@ type Level struct {
 	rate  Interval
 }
 
-// Sweeps groups the cases with a numeric level by their other factors, each
-// group in ascending order of level. The first return value orders the groups.
+// Sweeps groups the cases with a numeric level by their other factors, each group sorted by
+// level. order is the order of the groups.
 func Sweeps(r *Result) (order []string, groups map[string][]Level) {
 	groups = make(map[string][]Level)
 	for _, c := range r.Cases {
@@ -39,7 +39,7 @@ func Sweeps(r *Result) (order []string, groups map[string][]Level) {
 	return order, groups
 }
 
-// otherFactors names the factors of a case other than one, sorted.
+// otherFactors names the factors of a case except one, sorted.
 func otherFactors(c *Case, except string) string {
 	var parts []string
 	for k, v := range c.Factors {
@@ -51,10 +51,9 @@ func otherFactors(c *Case, except string) string {
 	return strings.Join(parts, ", ")
 }
 
-// sweetSpot names the best level of the sweep, the plateau around it, and what
-// is lost past it. A plateau is recommended by its smallest level, since a
-// longer wait must earn its latency. Levels that break a constraint are not in
-// the running.
+// sweetSpot names the best level of the sweep, the plateau around it, and what is lost beyond
+// it. It recommends the smallest level of a plateau, since a longer wait must be worth its
+// latency. Levels that break a constraint do not compete.
 func sweetSpot(r *Result) []Finding {
 	var out []Finding
 	order, groups := Sweeps(r)
@@ -141,7 +140,7 @@ func sweetSpot(r *Result) []Finding {
 	return out
 }
 
-// adaptive sets the case that tunes itself against the best fixed level.
+// adaptive compares the case that tunes itself with the best fixed level.
 func adaptive(r *Result) []Finding {
 	var out []Finding
 	order, groups := Sweeps(r)
@@ -177,8 +176,8 @@ func adaptive(r *Result) []Finding {
 	return out
 }
 
-// windowCap finds cases that their own window limits: c closed-loop clients that
-// each wait w cannot exceed c/w, however fast everything else is.
+// windowCap finds cases that are limited by their own window: c closed-loop clients that each
+// wait w cannot exceed c/w, however fast everything else is.
 func windowCap(r *Result) []Finding {
 	unit := windowUnit(r)
 	if unit == 0 || r.Experiment.Loop != "closed" {
@@ -207,8 +206,8 @@ func windowCap(r *Result) []Finding {
 	return out
 }
 
-// broken returns the constraints that a case certainly breaks, as text. Within
-// its interval it gets the benefit of the doubt.
+// broken describes the constraints that a case certainly breaks. Within its interval it gets
+// the benefit of the doubt.
 func broken(r *Result, c *Case) []string {
 	var out []string
 	for _, k := range r.Experiment.Constraints {
@@ -227,7 +226,7 @@ func broken(r *Result, c *Case) []string {
 	return out
 }
 
-// constraints names the cases that break a limit set beforehand.
+// constraints names the cases that break a constraint.
 func constraints(r *Result) []Finding {
 	var evidence []string
 	cases := 0
@@ -243,15 +242,15 @@ func constraints(r *Result) []Finding {
 }
 
 const (
-	// cliffFall is the least fall between two neighbouring levels that is a cliff,
-	// and cliffExcess how much steeper than the step of the level it must be: a
-	// payload of twice the size may well halve the rate.
+	// cliffFall is the smallest fall between two neighbouring levels that is a cliff.
+	// cliffExcess is how much steeper than the step between the levels it must be: twice the
+	// payload may well halve the rate.
 	cliffFall   = 2.0
 	cliffExcess = 1.5
 )
 
-// cliff finds neighbouring levels between which throughput falls much more than
-// the step from one to the other explains.
+// cliff finds neighbouring levels between which throughput falls much more than the step from
+// one to the other explains.
 func cliff(r *Result) []Finding {
 	var out []Finding
 	order, groups := Sweeps(r)
@@ -290,15 +289,15 @@ func cliff(r *Result) []Finding {
 }
 
 const (
-	// collapsed is the part of its rate alone that a kind of work must keep when it
-	// is mixed with others; a fair share of a machine for two is a half.
+	// collapsed is the share of its rate alone that a kind of work must keep when it is mixed
+	// with others; a fair share of a machine for two is a half.
 	collapsed = 0.25
-	// fed is how close the rates of two kinds must be for one to follow the other.
+	// fed is how close the rates of two kinds must be for one to count as limited by the other.
 	fed = 0.10
 )
 
-// mixed finds work that collapses when it is mixed with other work, and tells
-// it from work that is merely fed by the other and has no more to do.
+// mixed finds work that collapses when it is mixed with other work, as opposed to work that
+// only processes what the other produces and has no more to do.
 func mixed(r *Result) []Finding {
 	var out []Finding
 	for _, c := range r.Cases {
@@ -335,7 +334,7 @@ func mixed(r *Result) []Finding {
 	return out
 }
 
-// KindRates is the median over the rounds of each kind of work that a case does.
+// KindRates is the median rate, over the rounds, of each kind of work that a case does.
 func KindRates(c *Case) map[string]float64 {
 	all := make(map[string][]float64)
 	for i := range c.Samples {
@@ -350,7 +349,7 @@ func KindRates(c *Case) map[string]float64 {
 	return out
 }
 
-// aloneRate returns the highest rate of the cases that do one kind of work only.
+// aloneRate returns the highest rate of a kind among the cases that do only that kind.
 func aloneRate(r *Result, kind string) (rate float64, where string) {
 	for _, c := range r.Cases {
 		rates := KindRates(c)

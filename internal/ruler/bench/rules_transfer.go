@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// transferFindings applies the rules for data that was moved as a whole.
+// transferFindings applies the rules for backups, restores and other moves of data.
 func transferFindings(r *Result) []Finding {
 	rules := []func(*Result) []Finding{
 		// Rules about the figures,
@@ -19,7 +19,7 @@ func transferFindings(r *Result) []Finding {
 		hidingData, crowdedWorkers, confounded, unverified, partial, disturbed, failures, noise,
 	}
 	if ofSeveralSizes(r) {
-		// A tool that moves less ends sooner: only what grows with the data says something.
+		// A tool that moves less data ends sooner: only growth with the data says something.
 		rules = []func(*Result) []Finding{growth, unverified, partial, disturbed, failures}
 	}
 	var out []Finding
@@ -36,8 +36,7 @@ func ofSeveralSizes(r *Result) bool {
 	})
 }
 
-// fastestMove names the case that took the least time, and those that cannot be
-// told from it.
+// fastestMove names the case that took the least time, and those that cannot be told from it.
 func fastestMove(r *Result) []Finding {
 	if len(r.Cases) < 2 {
 		return nil
@@ -62,7 +61,7 @@ func fastestMove(r *Result) []Finding {
 	}}
 }
 
-// pace writes how fast a case is, in the unit that suits what it moves.
+// pace formats how fast a case is, in a unit that suits what it moves.
 func pace(c *Case) string {
 	if wall := c.Summary["wall"].Median; wall >= 0.1 {
 		return fmt.Sprintf("%s s, %s MB/s", Figure(wall), Figure(c.Summary["plain_rate"].Median))
@@ -73,7 +72,7 @@ func pace(c *Case) string {
 	return Count(c.Summary["rate"].Median) + " a second"
 }
 
-// bargains lists the cases that no other beats in time and in size at once.
+// bargains lists the cases that no other case beats in both time and size.
 func bargains(r *Result) []Finding {
 	type deal struct {
 		name         string
@@ -105,12 +104,11 @@ func bargains(r *Result) []Finding {
 	}}
 }
 
-// growthLimit is how much more memory a move of more data may take and still
-// count as bounded, by the nature of garbage collection.
+// growthLimit is how much more memory a move of more data may take and still count as bounded:
+// garbage collection makes memory vary.
 const growthLimit = 1.25
 
-// growth reports whether memory grows with the data, where cases differ in their
-// factor "bytes".
+// growth reports whether memory grows with the data, if cases differ in their factor "bytes".
 func growth(r *Result) []Finding {
 	type point struct {
 		c     *Case
@@ -160,12 +158,11 @@ func growth(r *Result) []Finding {
 	return out
 }
 
-// boundShare is the share of all processors from which one side of a move counts
-// as what it waits for.
+// boundShare is the share of all processors from which the program, or the server, counts as
+// the limit.
 const boundShare = 0.5
 
-// moveBound says what each case spent its time on: the program's own processor
-// time, the server's, or waiting for neither.
+// moveBound says what limits each case: the program's own CPU time, the server's, or neither.
 func moveBound(r *Result) []Finding {
 	by := make(map[string][]string)
 	for _, c := range r.Cases {
@@ -213,8 +210,8 @@ func moveBound(r *Result) []Finding {
 // mainShare is the share of the readers' time from which one cause counts as the limit.
 const mainShare = 0.5
 
-// stageBound says, of programs that tell who waits for whom inside of them, which stage
-// is the limit.
+// stageBound names the stage that limits a program, if the program reports how its stages wait
+// for each other.
 func stageBound(r *Result) []Finding {
 	type cause struct{ key, id, claim, advice string }
 	causes := []cause{
@@ -248,7 +245,7 @@ func stageBound(r *Result) []Finding {
 	return append(out, found(by[""], Finding{ID: "limit-none", Severity: Info, Claim: "No stage alone is the limit: each of them waits less than half of the time for any other."})...)
 }
 
-// unverified warns of cases whose outcome nobody compared with its source.
+// unverified warns about cases whose outcome was not compared with its source.
 func unverified(r *Result) []Finding {
 	var evidence []string
 	for _, c := range r.Cases {

@@ -11,15 +11,14 @@ import (
 	"github.com/weirdb/weir/internal/ruler/report"
 )
 
-// littleTolerance is how far throughput times mean latency may be from the
-// number in flight before the harness itself is suspect.
+// littleTolerance is how far throughput times mean latency may be from the number in flight
+// before the harness itself is suspect.
 const littleTolerance = 0.05
 
-// littlesLaw checks that the number in flight is the rate times the mean latency
-// (J. Little, Operations Research 9(3), 1961): the number of clients of a closed
-// loop, the number counted in an open one. Operations that fail take time, too:
-// where theirs was not recorded, a sample with more than 1 % of them is passed
-// over.
+// littlesLaw checks that the number in flight is the rate times the mean latency (J. Little,
+// Operations Research 9(3), 1961): the number of clients of a closed loop, the counted number
+// of an open one. Failed operations take time, too: if their latency was not recorded, a sample
+// with more than 1 % of them is skipped.
 func littlesLaw(r *Result) []Finding {
 	var off []string
 	more, fewer := false, false
@@ -40,9 +39,9 @@ func littlesLaw(r *Result) []Finding {
 				continue
 			}
 			if s.open() && (s.Generator.Dropped > 0 || s.Generator.Unfinished > 0) {
-				continue // not in a steady state, which the law is about
+				continue // the law is about a steady state
 			}
-			// Operations cut by the window's ends: at most each once.
+			// Operations that the window's start or end cuts: each at most once.
 			slack := littleTolerance*want + 2*want/float64(s.Ops)*want
 			if found := busy / s.Seconds / 1e9; math.Abs(found-want) > slack {
 				more, fewer = more || found > want, fewer || found < want
@@ -67,7 +66,7 @@ func littlesLaw(r *Result) []Finding {
 	}}
 }
 
-// clients says where the number in flight is from.
+// clients says where the number in flight comes from.
 func clients(s *Sample) string {
 	if s.InFlight > 0 {
 		return "clients"
@@ -75,8 +74,8 @@ func clients(s *Sample) string {
 	return "counted"
 }
 
-// confounded finds comparisons of apples with oranges: two factors changed at
-// once, so the difference has no single cause.
+// confounded finds comparisons of cases that differ in two or more factors, so that the
+// difference has no single cause.
 func confounded(r *Result) []Finding {
 	var evidence []string
 	for _, c := range r.Comparisons {
@@ -84,7 +83,7 @@ func confounded(r *Result) []Finding {
 			evidence = append(evidence, fmt.Sprintf("%s against %s: %s", c.B, c.A, strings.Join(c.Differs, ", ")))
 		}
 	}
-	// Within a sweep the number of clients is not always a factor of the case.
+	// In a sweep the number of clients is not always a factor of the case.
 	_, groups := Sweeps(r)
 	for _, c := range r.Cases {
 		for _, g := range groups {
@@ -131,8 +130,8 @@ func failures(r *Result) []Finding {
 	return found(evidence, Finding{ID: "errors", Severity: Warn, Claim: "Operations ended otherwise than expected."})
 }
 
-// noiseLimit is the relative width of a throughput interval above which rounds
-// differ too much to quote the figure without its range.
+// noiseLimit is the relative width of a throughput interval above which a figure must not be
+// quoted without its range.
 const noiseLimit = 0.25
 
 func noise(r *Result) []Finding {
@@ -149,7 +148,7 @@ func noise(r *Result) []Finding {
 	})
 }
 
-// disturbed names the rounds in which something foreign was at work.
+// disturbed names the rounds in which something outside the experiment interfered.
 func disturbed(r *Result) []Finding {
 	var evidence []string
 	rounds, leftOut, all := 0, 0, 0
@@ -194,15 +193,15 @@ func disturbedRounds(results []*Result) (rounds, hurt int) {
 	return rounds, hurt
 }
 
-// Quotable reports whether an absolute figure of these results is worth quoting:
-// something foreign was at work in half of their rounds at most.
+// Quotable reports whether absolute figures of these results are worth quoting: at most half of
+// their rounds were disturbed.
 func Quotable(results ...*Result) bool {
 	rounds, hurt := disturbedRounds(results)
 	return 2*hurt <= rounds
 }
 
-// Fastest is the case whose throughput is told apart from that of every other case,
-// nil where there is none: a median that is the highest may be so by chance.
+// Fastest is the case that is certainly faster than every other one; nil if there is none: the
+// highest median may be so by chance.
 func Fastest(r *Result) *Case {
 	best := r.Best(func(c *Case) bool { return !c.Invalid() })
 	if len(r.Cases) < 2 || best == nil || len(broken(r, best)) > 0 {
@@ -218,8 +217,8 @@ func Fastest(r *Result) *Case {
 	return best
 }
 
-// Cautions is what a reader must know before any figure of these results: it
-// stands above all else in a report.
+// Cautions is what to know before reading any figure of these results. It comes first in a
+// report.
 func Cautions(results ...*Result) []report.Finding {
 	var out []report.Finding
 	rounds, hurt := disturbedRounds(results)
@@ -246,19 +245,19 @@ func Cautions(results ...*Result) []report.Finding {
 	return out
 }
 
-// The limits of what a load generator may do to its own figures.
+// The limits beyond which a load generator distorts its own figures.
 const (
 	generatorCPU   = 0.70 // of all processors that it may use
 	generatorLate  = 0.10 // of the median service time, at p99
-	generatorKept  = 0.95 // of the rate asked for
+	generatorKept  = 0.95 // of the requested rate
 	generatorPause = 0.05 // of the time
 )
 
-// generator checks whether the load generator did what it was asked to.
+// generator checks whether the load generator did what it was told to.
 func generator(r *Result) []Finding {
 	var evidence []string
 	for _, c := range r.Cases {
-		seen := make(map[string]bool) // one line of each kind for a case
+		seen := make(map[string]bool) // each kind once per case
 		for j := range c.Samples {
 			for kind, text := range generatorFaults(&c.Samples[j]) {
 				if !seen[kind] {
@@ -323,11 +322,11 @@ func unsettled(r *Result) []Finding {
 	})
 }
 
-// stallShare is the part of its usual rate below which an interval is a stall.
+// stallShare is the share of its usual rate below which an interval is a stall.
 const stallShare = 0.10
 
-// stalls finds intervals in which next to nothing was answered. A closed loop
-// hides them: each worker records one slow operation, however long it took.
+// stalls finds intervals in which almost nothing was answered. A closed loop hides them: each
+// worker records one slow operation, however long it took.
 func stalls(r *Result) []Finding {
 	var evidence []string
 	for _, c := range r.Cases {
@@ -337,7 +336,7 @@ func stalls(r *Result) []Finding {
 				continue
 			}
 			rates := s.Series.Rates()
-			rates = rates[:len(rates)-1] // the last one may be cut short
+			rates = rates[:len(rates)-1] // the last one may be incomplete
 			usual := Median(rates)
 			for k, v := range rates {
 				if v < stallShare*usual {
@@ -377,8 +376,8 @@ func partial(r *Result) []Finding {
 	}}
 }
 
-// ledgers says which rounds broke a promise, and what relays that promise no order
-// did to it.
+// ledgers says which rounds broke a promise, and how many messages came out of order or more
+// than once where the relay does not promise otherwise.
 func ledgers(r *Result) []Finding {
 	var invalid, disorder, repeated []string
 	for _, c := range r.Cases {

@@ -13,78 +13,76 @@ type Sample struct {
 	Started time.Time `json:"started"`
 	// Seconds is the length of the measured window, without warm-up.
 	Seconds float64 `json:"seconds"`
-	// Ops counts operations answered as expected within the window, and Errors
-	// the others by class: an SQLSTATE, or a word such as "connection lost".
+	// Ops counts operations answered as expected within the window, and Errors the others by
+	// class: an SQLSTATE, or words such as "connection lost".
 	Ops    int64            `json:"ops"`
 	Errors map[string]int64 `json:"errors,omitempty"`
-	// InFlight is the number of operations under way at any time, which closed
-	// loops keep constant; 0 when it is not constant.
+	// InFlight is the constant number of operations in flight of a closed loop; 0 if it is not
+	// constant.
 	InFlight int `json:"in_flight,omitempty"`
-	// MeanInFlight is the mean number under way within the window, counted and
-	// not set: what Little's law is checked against in an open loop. 0 if nobody
-	// counted.
+	// MeanInFlight is the mean number in flight within the window, counted and not set:
+	// Little's law is checked against it in an open loop. 0 if it was not counted.
 	MeanInFlight float64 `json:"mean_in_flight,omitempty"`
-	// Latency holds the operations in Ops. In an open loop it counts from the
-	// intended start, so that an operation which had to wait for its turn is as
-	// late as its user sees it.
+	// Latency holds the operations in Ops. In an open loop it counts from the intended start,
+	// so that it includes the time that an operation waited for its turn, as its user would.
 	Latency *measure.Hist `json:"latency,omitempty"`
-	// Service counts the same operations from their actual start. Nil in a closed
-	// loop, where the two are one.
+	// Service counts the same operations from their actual start. Nil in a closed loop, where
+	// the two are the same.
 	Service *measure.Hist `json:"service,omitempty"`
-	// FailedLatency holds the operations in Errors. They are in no percentile:
-	// a refusal is fast and a timeout slow, and neither is an answer.
+	// FailedLatency holds the operations in Errors. No percentile includes them: a refusal is
+	// fast and a timeout slow, and neither is an answer.
 	FailedLatency *measure.Hist `json:"failed_latency,omitempty"`
-	// Boundary splits Latency further.
+	// Boundary divides Latency into segments.
 	Boundary *Boundary       `json:"boundary,omitempty"`
 	Series   *measure.Series `json:"series,omitempty"`
-	// Cold is what came before the window, when it was measured at all.
+	// Cold is the time before the window, if it was measured.
 	Cold      *Cold              `json:"cold,omitempty"`
 	Generator *measure.Generator `json:"generator,omitempty"`
-	// Rates holds the operations a second of each kind, when a case does several
-	// kinds of work at once, such as "enqueue" and "consume", and of the one kind
-	// of the cases that those are to be compared with.
+	// Rates holds the operations per second of each kind, if a case does several kinds of work
+	// at once, such as "enqueue" and "consume". The cases that such a case is compared with
+	// have the one kind that they do.
 	Rates map[string]float64 `json:"rates,omitempty"`
-	// Processes holds what each role used within the window.
+	// Processes holds the usage of each role within the window.
 	Processes map[string]measure.Usage `json:"processes,omitempty"`
-	// Machine is what the whole machine did within the window, whichever process caused it.
+	// Machine is the activity of the whole machine within the window.
 	Machine *measure.Activity `json:"machine,omitempty"`
 	Server  *ServerCounters   `json:"server,omitempty"`
 	Groups  *Groups           `json:"groups,omitempty"`
-	// Outbox is what became of the messages of an outbox.
+	// Outbox is set for benchmarks of an outbox.
 	Outbox *Outbox `json:"outbox,omitempty"`
-	// Transfer is what was moved, of a backup, a restore or a part of them.
+	// Transfer is set for backups, restores and parts of them.
 	Transfer *Transfer `json:"transfer,omitempty"`
-	// KV is what is known of operations on a key-value store.
+	// KV is set for benchmarks of a key-value store.
 	KV       *KV              `json:"kv,omitempty"`
 	Pressure measure.Pressure `json:"pressure"`
-	// FsyncBefore and FsyncAfter bracket the round.
+	// FsyncBefore and FsyncAfter are calibrations of the disk around the round.
 	FsyncBefore *measure.Flush `json:"fsync_before,omitempty"`
 	FsyncAfter  *measure.Flush `json:"fsync_after,omitempty"`
-	// Disturbed says why the round must not be taken at face value. It is
-	// computed whenever a result is evaluated.
+	// Disturbed says why the round must not be taken at face value. It is computed each time a
+	// result is evaluated.
 	Disturbed []string `json:"disturbed,omitempty"`
-	// Invalid says which promise was broken in the round, so that its figures are
-	// those of something that does not work.
+	// Invalid says which promises were broken in the round. Its figures are those of something
+	// that does not work.
 	Invalid  []string `json:"invalid,omitempty"`
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// Cold is the phase before the measured window: connections are opened, caches
-// filled, statements planned. It is kept apart because a run of a few hundred
-// operations consists of little else.
+// Cold is the phase before the measured window: connections are opened, caches filled,
+// statements planned. It is kept apart because a run of a few hundred operations consists of
+// little else.
 type Cold struct {
 	Seconds float64       `json:"seconds"`
 	Ops     int64         `json:"ops"`
 	Latency *measure.Hist `json:"latency,omitempty"`
 	// Boundary splits Latency as it does in Sample.
 	Boundary *Boundary `json:"boundary,omitempty"`
-	// Steady tells that the rate had settled when the window began. Otherwise the
-	// limit on the warm-up ended it.
+	// Steady is set if the rate had settled when the window began. Otherwise the limit on the
+	// warm-up ended it.
 	Steady bool `json:"steady"`
 }
 
-// ServerCounters is what a database server counted for a number of operations,
-// which may be more than Sample.Ops when the warm-up is in it.
+// ServerCounters is what a database server counted for Ops operations, which may be more than
+// Sample.Ops, since it can include the warm-up.
 type ServerCounters struct {
 	Ops        int64 `json:"ops"`
 	Fsyncs     int64 `json:"fsyncs"`
@@ -93,13 +91,13 @@ type ServerCounters struct {
 	LogRecords int64 `json:"log_records"`
 	Commits    int64 `json:"commits"`
 	Rollbacks  int64 `json:"rollbacks"`
-	// PageRequests are pages asked for in the server's cache, and PageReads those that
-	// were not there and had to be read.
+	// PageRequests counts pages requested from the server's cache, PageReads those that were
+	// not there and had to be read.
 	PageRequests int64 `json:"page_requests,omitempty"`
 	PageReads    int64 `json:"page_reads,omitempty"`
 }
 
-// Since returns the difference to an earlier reading, for a number of operations.
+// Since returns the difference from an earlier reading, for a number of operations.
 func (c ServerCounters) Since(before ServerCounters, ops int64) *ServerCounters {
 	return &ServerCounters{
 		Ops:        ops,
@@ -115,14 +113,14 @@ func (c ServerCounters) Since(before ServerCounters, ops int64) *ServerCounters 
 	}
 }
 
-// Groups tells how operations were gathered.
+// Groups is how many operations were grouped, and how.
 type Groups struct {
 	Flushes int64 `json:"flushes"`
 	Items   int64 `json:"items"`
 	Largest int64 `json:"largest,omitempty"`
 }
 
-// Failed returns how many operations ended otherwise than expected.
+// Failed returns how many operations did not end as expected.
 func (s *Sample) Failed() int64 {
 	var n int64
 	for _, c := range s.Errors {
@@ -131,12 +129,11 @@ func (s *Sample) Failed() int64 {
 	return n
 }
 
-// open reports whether the sample is of an open loop, by what its generator was
-// asked to do.
+// open reports whether the sample is of an open loop, by the settings of its generator.
 func (s *Sample) open() bool { return s.Generator != nil && s.Generator.TargetRate > 0 }
 
-// SampleOf turns what a loop yields into a sample. The caller adds what only it
-// knows: server counters, groups, boundary.
+// SampleOf converts the outcome of a loop to a sample. The caller adds what only it knows:
+// server counters, groups, boundary.
 func SampleOf(o *loop.Outcome) Sample {
 	s := Sample{
 		Started: o.Started, Seconds: o.Seconds, Ops: o.Ops, MeanInFlight: o.MeanInFlight,

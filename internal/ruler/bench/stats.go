@@ -9,32 +9,31 @@ import (
 )
 
 const (
-	// defaultConfidence is that of all intervals unless asked otherwise.
+	// defaultConfidence is that of all intervals unless another one is requested.
 	defaultConfidence = 0.95
 	resamples         = 4000
 	bootstrapSeed     = 20260218 // any fixed number: the same samples give the same interval
-	// falseAlarms is how often "better" or "worse" may be said of two sides that
-	// are the same. It is stricter than the intervals are, because a run compares
-	// a dozen metrics, and one false alarm in twenty would be one in most runs.
+	// falseAlarms is how often "better" or "worse" may be said of two equal sides. It is
+	// stricter than the intervals, because a run compares a dozen metrics, and one false alarm
+	// in twenty would be one in most runs.
 	falseAlarms = 0.01
 )
 
-// Interval is an estimate and the range that its true value lies in with the
-// given confidence.
+// Interval is an estimate and the range that contains its true value with the given confidence.
 type Interval struct {
 	Median     float64 `json:"median"`     // the estimate
 	Lo         float64 `json:"lo"`         // lower end of the interval
 	Hi         float64 `json:"hi"`         // upper end of the interval
 	N          int     `json:"n"`          // number of samples, or of pairs
-	Confidence float64 `json:"confidence"` // achieved, which with few samples is less than wanted
+	Confidence float64 `json:"confidence"` // as achieved, which with few samples is less than wanted
 	Method     string  `json:"method"`     // by which it was computed
-	// P is, of a ratio, how probable one at least as far from 1 would be if there
-	// was no difference: by the signed-rank and the sign test from nine pairs on
-	// and Student's t below, or by the Mann-Whitney test if they are not paired.
+	// P, of a ratio, is the probability of a ratio at least as far from 1 if there was no
+	// difference: by the signed-rank and the sign test for nine pairs or more, by Student's t
+	// for fewer, and by the Mann-Whitney test for samples that are not paired.
 	P float64 `json:"p,omitempty"`
 }
 
-// Range writes the two ends, "[1.48, 1.57]", or says that one round has none.
+// Range formats the two ends, "[1.48, 1.57]", or says that one round has none.
 func (i Interval) Range(write func(float64) string) string {
 	if i.N < 2 {
 		return "(one round)"
@@ -42,7 +41,7 @@ func (i Interval) Range(write func(float64) string) string {
 	return fmt.Sprintf("[%s, %s]", write(i.Lo), write(i.Hi))
 }
 
-// rounds writes the two ends and how many rounds they are of.
+// rounds formats the two ends and the number of rounds.
 func (i Interval) rounds(write func(float64) string) string {
 	if i.N < 2 {
 		return i.Range(write)
@@ -50,14 +49,14 @@ func (i Interval) rounds(write func(float64) string) string {
 	return fmt.Sprintf("%s, n=%d", i.Range(write), i.N)
 }
 
-// twoPlaces writes a ratio as tables have it.
+// twoPlaces formats a ratio for tables.
 func twoPlaces(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }
 
 // Overlaps reports whether the two ranges have a value in common.
 func (i Interval) Overlaps(o Interval) bool { return i.Lo <= o.Hi && o.Lo <= i.Hi }
 
-// Median returns the median, the mean of the middle two of an even number. NaN of
-// nothing.
+// Median returns the median, which is the mean of the middle two for an even number, and NaN
+// for no values.
 func Median(xs []float64) float64 {
 	if len(xs) == 0 {
 		return math.NaN()
@@ -74,11 +73,11 @@ func sortedMedian(s []float64) float64 {
 	return (s[m-1] + s[m]) / 2
 }
 
-// MedianInterval returns the median with its order-statistic interval, which
-// assumes nothing about the distribution: each sample is above the true median
-// with probability 1/2, so the k-th smallest and k-th largest of n enclose it
-// with probability 1 - 2 P[Binomial(n, 1/2) < k]. Below six samples even smallest
-// and largest fall short of 95 %; they are returned with what they achieve.
+// MedianInterval returns the median with its order-statistic interval, which assumes nothing
+// about the distribution: each sample is above the true median with probability 1/2, so the
+// k-th smallest and k-th largest of n enclose it with probability 1 - 2 P[Binomial(n, 1/2) <
+// k]. With fewer than six samples even the smallest and the largest fall short of 95 %; they
+// are returned with the confidence that they achieve.
 func MedianInterval(xs []float64, confidence float64) Interval {
 	n := len(xs)
 	if n == 0 {
@@ -101,7 +100,7 @@ func MedianInterval(xs []float64, confidence float64) Interval {
 
 // binomialBelow returns P[X < k] for X of Binomial(n, 1/2).
 func binomialBelow(k, n int) float64 {
-	p := math.Exp2(-float64(n)) // P[X = 0]; rounds run in tens, so no underflow
+	p := math.Exp2(-float64(n)) // P[X = 0]; there are tens of rounds, so no underflow
 	sum := 0.0
 	for i := range k {
 		sum += p
@@ -110,13 +109,13 @@ func binomialBelow(k, n int) float64 {
 	return sum
 }
 
-// PairedRatio estimates the ratio b/a from rounds in which both were measured:
-// the median of log(b/a) over the pairs, so that a machine which slows down for a
-// round slows both and drops out. From six pairs on the interval is a bootstrap
-// of that median (4000 resamples, fixed seed). A bootstrap of fewer cannot reach
-// 95 %, so below six it is Student's t on the logs, which is wide and assumes
-// that they are normal. Pairs that are not positive are left out. With fewer
-// than two pairs there is no interval: Lo is 0 and Hi infinite.
+// PairedRatio estimates the ratio b/a from rounds in which both were measured: the median of
+// log(b/a) over the pairs, so that slowness of the machine during a round affects both sides
+// and cancels out. From six pairs on the interval is a bootstrap of that median (4000
+// resamples, fixed seed). A bootstrap of fewer pairs cannot reach 95 %, so below six the
+// interval is Student's t on the logs, which is wide and assumes that they are normal. Pairs
+// with a value that is not positive are left out. With fewer than two pairs there is no
+// interval: Lo is 0 and Hi infinite.
 func PairedRatio(a, b []float64, confidence float64) Interval {
 	var logs []float64
 	for i := range min(len(a), len(b)) {
@@ -146,9 +145,9 @@ func PairedRatio(a, b []float64, confidence float64) Interval {
 	return out
 }
 
-// Slope estimates by how much y grows with each unit of x, by least squares, with an
-// interval of Student's t. It takes the residuals for independent; readings that drift
-// together make the interval too narrow. It needs three points.
+// Slope estimates how much y grows per unit of x, by least squares, with an interval of
+// Student's t. It assumes that residuals are independent; readings that drift together make the
+// interval too narrow. It needs three points.
 func Slope(xs, ys []float64, confidence float64) Interval {
 	n := min(len(xs), len(ys))
 	out := Interval{N: n, Confidence: confidence, Method: "least squares, Student's t"}
@@ -178,13 +177,13 @@ func Slope(xs, ys []float64, confidence float64) Interval {
 	return out
 }
 
-// UnpairedRatio estimates the ratio b/a from samples that were not taken in
-// turn, such as those of two runs. From four samples a side on it assumes
-// nothing but that all of a run's samples are alike (see shift); below, it is
-// Welch's t on the logs. N is the number of samples of the smaller side.
+// UnpairedRatio estimates the ratio b/a from samples that were not taken in turn, such as those
+// of two runs. From four samples per side on it assumes only that all samples of a run are
+// alike (see shift); below, it uses Welch's t on the logs. N is the number of samples of the
+// smaller side.
 //
-// It cannot know how much the machine changed between the two runs. That is what the noise floor
-// of an A/A run is for.
+// It cannot know how much the machine changed between the two runs: use the noise floor of an
+// A/A run for that.
 func UnpairedRatio(a, b []float64, confidence float64) Interval {
 	xs, ys := positiveLogs(a), positiveLogs(b)
 	n := min(len(xs), len(ys))
@@ -198,7 +197,7 @@ func UnpairedRatio(a, b []float64, confidence float64) Interval {
 		mx, sx := meanSD(xs)
 		my, sy := meanSD(ys)
 		vx, vy := sx*sx/float64(len(xs)), sy*sy/float64(len(ys))
-		df := 1 // of Welch and Satterthwaite, rounded down
+		df := 1 // by Welch and Satterthwaite, rounded down
 		if v := vx*vx/float64(len(xs)-1) + vy*vy/float64(len(ys)-1); v > 0 {
 			df = max(1, int((vx+vy)*(vx+vy)/v))
 		}
@@ -214,8 +213,8 @@ func UnpairedRatio(a, b []float64, confidence float64) Interval {
 	return out
 }
 
-// finiteExp is math.Exp with an end: an interval that wide says nothing either
-// way, and JSON knows no infinity.
+// finiteExp is math.Exp limited to finite values: an interval that wide says nothing, and JSON
+// has no infinity.
 func finiteExp(x float64) float64 { return min(math.Exp(x), math.MaxFloat64) }
 
 func positiveLogs(xs []float64) []float64 {
@@ -228,8 +227,8 @@ func positiveLogs(xs []float64) []float64 {
 	return out
 }
 
-// bootstrapMedian draws from the sorted samples by index and counts, so that the
-// median of a draw is found by walking the counts instead of sorting it.
+// bootstrapMedian draws indexes of the sorted samples and counts them, so that it finds the
+// median of a draw by walking the counts instead of sorting.
 func bootstrapMedian(xs []float64, confidence float64) (lo, hi float64) {
 	n := len(xs)
 	sorted := slices.Sorted(slices.Values(xs))
@@ -241,7 +240,7 @@ func bootstrapMedian(xs []float64, confidence float64) (lo, hi float64) {
 		for range n {
 			drawn[rng.IntN(n)]++
 		}
-		// The values at ranks (n-1)/2 and n/2, which are one if n is odd.
+		// The values at ranks (n-1)/2 and n/2, which are the same if n is odd.
 		at, seen := 0, drawn[0]
 		for seen <= (n-1)/2 {
 			at++
@@ -271,11 +270,11 @@ func meanSD(xs []float64) (mean, sd float64) {
 	return mean, math.Sqrt(sd / float64(len(xs)-1))
 }
 
-// Verdict is what a comparison allows to be said.
+// Verdict is the conclusion of a comparison.
 type Verdict string
 
-// The four verdicts. NoDifference is a positive claim: the interval lies inside
-// the margin. CannotTell means that more rounds are needed.
+// The four verdicts. NoDifference is a positive claim: the interval lies within the margin.
+// CannotTell means that more rounds are needed.
 const (
 	Better       Verdict = "better"
 	Worse        Verdict = "worse"
@@ -283,10 +282,10 @@ const (
 	CannotTell   Verdict = "cannot tell"
 )
 
-// Judge turns the interval of a ratio into a verdict. Ratios between 1-margin
-// and 1/(1-margin) are too small to matter: an interval inside is no difference,
-// also when it excludes 1. Better and worse need an interval on one side of 1
-// and a probability below 1 % that chance alone did it.
+// Judge converts the interval of a ratio to a verdict. Ratios between 1-margin and 1/(1-margin)
+// are too small to matter: an interval within them means no difference, even if it excludes 1.
+// Better and worse need an interval on one side of 1 and a probability below 1 % that it is
+// chance.
 func Judge(ratio Interval, higherIsBetter bool, margin float64) Verdict {
 	switch {
 	case ratio.N < 2 || math.IsNaN(ratio.Median):
@@ -304,22 +303,22 @@ func Judge(ratio Interval, higherIsBetter bool, margin float64) Verdict {
 	}
 }
 
-// RoundsNeeded estimates how many rounds would turn "cannot tell" into a verdict,
-// in four of five runs. An interval shrinks with the square root of their number.
-// To show a difference of the size seen, it must become so narrow that the 99 %
-// that chance leaves, and the luck of the fifth run, fit into the difference; to
-// show that there is none, the 95 % and that luck must fit into the margin. The
-// smaller of the two is returned, and 0 if there is nothing to estimate from.
+// RoundsNeeded estimates how many rounds would turn "cannot tell" into a verdict, in four of
+// five runs. An interval shrinks with the square root of their number. To show a difference of
+// the observed size, the interval must become so narrow that the 99 % quantile, and the bad
+// luck of the fifth run, fit into the difference; to show that there is none, the 95 % quantile
+// and that bad luck must fit into the margin. It returns the smaller of the two, and 0 if it
+// cannot estimate.
 //
-// The size seen is itself uncertain, and more so the fewer rounds there were.
+// The observed size is itself uncertain, the more so the fewer rounds there were.
 func RoundsNeeded(ratio Interval, margin float64) int {
 	if ratio.N < 2 || ratio.Lo <= 0 || ratio.Hi >= math.MaxFloat64 {
 		return 0
 	}
-	const z95, z99, luck = 1.960, 2.576, 0.842 // of the normal distribution; luck is its 80th percentile
+	const z95, z99, luck = 1.960, 2.576, 0.842 // quantiles of the normal distribution; luck is its 80th percentile
 	half := (math.Log(ratio.Hi) - math.Log(ratio.Lo)) / 2
 	effect, limit := math.Abs(math.Log(ratio.Median)), -math.Log(1-margin)
-	shrink := math.Inf(1) // how many times narrower the interval has to become
+	shrink := math.Inf(1) // how many times narrower the interval must become
 	if effect > 0 {
 		shrink = half * (z99 + luck) / z95 / effect
 	}
@@ -328,7 +327,7 @@ func RoundsNeeded(ratio Interval, margin float64) int {
 	}
 	n := math.Ceil(float64(ratio.N) * shrink * shrink)
 	if math.IsNaN(n) || n > 1e6 {
-		return 0 // no number of rounds that anybody would wait for
+		return 0 // more rounds than anyone would wait for
 	}
 	return max(int(n), ratio.N+1, rankMin)
 }

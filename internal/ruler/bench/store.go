@@ -16,12 +16,12 @@ import (
 	"github.com/weirdb/weir/internal/measure"
 )
 
-// samplesFile is the name of the file that holds each sample as it was taken.
+// samplesFile is the name of the file with all samples.
 const samplesFile = "results.jsonl"
 
-// Store keeps the results of a directory: results.jsonl with one line for each
-// sample, written and flushed as soon as it is taken, and NAME.json and NAME.csv
-// for each finished experiment. One goroutine at a time.
+// Store keeps the results in a directory: results.jsonl with one line for each sample, written
+// and flushed as soon as it is taken, and NAME.json and NAME.csv for each finished experiment.
+// It is not safe for concurrent use.
 type Store struct {
 	dir     string
 	log     *os.File
@@ -39,8 +39,8 @@ type record struct {
 	Origin  Origin            `json:"origin"`
 }
 
-// Origin is what a sample was taken by, and on what: samples of two origins are
-// not to be mixed without a word.
+// Origin identifies the program and the machine that took a sample. Samples of two origins are
+// not mixed without a warning.
 type Origin struct {
 	Commit string `json:"commit,omitempty"` // as in measure.Environment
 	CPU    string `json:"cpu,omitempty"`
@@ -55,10 +55,10 @@ func originOf(e *measure.Environment) Origin {
 	return Origin{Commit: e.Commit, CPU: e.CPU, Kernel: e.Kernel}
 }
 
-// OpenStore opens a directory and makes it if needed. With resume, the samples
-// of an interrupted run are kept and need not be taken again; a last line that a
-// crash cut short is dropped. Without, a directory that already holds samples is
-// refused: overwriting a measurement is never what was meant.
+// OpenStore opens a directory, and creates it if needed. With resume, the samples of an
+// interrupted run are kept and need not be taken again; a last line that a crash truncated is
+// dropped. Without resume, it refuses a directory that already holds samples, so that no
+// measurement is overwritten.
 func OpenStore(dir string, resume bool) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("make result directory: %w", err)
@@ -94,7 +94,7 @@ func OpenStore(dir string, resume bool) (*Store, error) {
 	return store, nil
 }
 
-// readRecords reads all whole lines, in order, and returns how many bytes they take.
+// readRecords returns all complete lines, in order, and their length in bytes.
 func readRecords(b []byte) (records []record, whole int, err error) {
 	for line := 1; ; line++ {
 		end := bytes.IndexByte(b[whole:], '\n')
@@ -113,19 +113,19 @@ func readRecords(b []byte) (records []record, whole int, err error) {
 	}
 }
 
-// Sample returns the sample of a key, if it was taken.
+// Sample returns the sample of a key, if the store has it.
 func (s *Store) Sample(key string) (Sample, bool) {
 	v, ok := s.samples[key]
 	return v, ok
 }
 
-// Origin returns where the sample of a key is from, if it was taken.
+// Origin returns the origin of the sample of a key, if the store has it.
 func (s *Store) Origin(key string) (Origin, bool) {
 	o, ok := s.origins[key]
 	return o, ok
 }
 
-// Append keeps a sample. It is on the disk when Append returns.
+// Append stores a sample. It is on disk when Append returns.
 func (s *Store) Append(key string, side Side, sample Sample, origin Origin) error {
 	b, err := json.Marshal(record{Schema, key, side.Name, side.Factors, sample, origin})
 	if err != nil {
@@ -141,11 +141,11 @@ func (s *Store) Append(key string, side Side, sample Sample, origin Origin) erro
 	return nil
 }
 
-// Finish writes the result of an experiment beside the samples.
+// Finish writes the result of an experiment next to the samples.
 func (s *Store) Finish(r *Result) error { return r.WriteFiles(s.dir) }
 
-// WriteFiles writes NAME.json and NAME.csv into a directory, where NAME is that of
-// the experiment. Each replaces an older one in one step.
+// WriteFiles writes NAME.json and NAME.csv into a directory, where NAME is the name of the
+// experiment. Each atomically replaces an older file.
 func (r *Result) WriteFiles(dir string) error {
 	b, err := json.MarshalIndent(r, "", " ")
 	if err != nil {
@@ -165,9 +165,9 @@ func (r *Result) WriteFiles(dir string) error {
 	return nil
 }
 
-// ReplaceFile writes a file in one step, so that anyone who reads it meanwhile, or
-// after a crash, finds the old one or the new one and never a part. Of a write that fails,
-// as on a disk that is full, nothing stays.
+// ReplaceFile replaces a file atomically: a reader, even after a crash, finds the old or the
+// new content. A write that fails, for example because the disk is full, leaves no temporary
+// file.
 func ReplaceFile(path string, content []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
 	if err != nil {
@@ -186,9 +186,8 @@ func ReplaceFile(path string, content []byte) error {
 // Close closes the files.
 func (s *Store) Close() error { return s.log.Close() }
 
-// WriteCSV writes one row for each case, metric and round, and one row with an
-// empty round for each summary: experiment, case, metric, unit, round, value,
-// lo, hi.
+// WriteCSV writes one row for each case, metric and round, and one row with an empty round for
+// each summary: experiment, case, metric, unit, round, value, lo, hi.
 func WriteCSV(w io.Writer, r *Result) error {
 	c := csv.NewWriter(w)
 	num := func(v float64) string { return strconv.FormatFloat(v, 'g', 8, 64) }

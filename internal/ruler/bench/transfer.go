@@ -2,32 +2,30 @@ package bench
 
 import "slices"
 
-// Transfer is what a round knows of data that was moved as a whole: backed up,
-// restored, compressed or copied. Sample.Ops then counts such moves, mostly one,
-// and Sample.Seconds is how long all of them took.
+// Transfer is the part of a sample about data that was backed up, restored, compressed or
+// copied. Sample.Ops then counts such moves, usually one, and Sample.Seconds is how long all of
+// them took.
 type Transfer struct {
-	// PlainBytes is the data moved by each of them, as text: what is the same for
-	// all sides, whatever they make of it.
+	// PlainBytes is the size of the data of each move as text, which is the same for all sides.
 	PlainBytes int64 `json:"plain_bytes"`
-	// StoredBytes is what it took on the disk or behind compression. 0: nothing
-	// was stored.
+	// StoredBytes is the size on disk or after compression; 0 if nothing was stored.
 	StoredBytes int64 `json:"stored_bytes,omitempty"`
-	// PeakBytes is the most memory that the moving processes held together,
-	// looked at while they ran. 0: nobody looked.
+	// PeakBytes is the largest amount of memory that the processes of the move used together,
+	// sampled while they ran; 0 if it was not measured.
 	PeakBytes int64 `json:"peak_bytes,omitempty"`
-	// AllocatedBytes is what all moves took from Go's heap. 0: nothing, or it was
-	// another process.
+	// AllocatedBytes is how much all moves allocated on Go's heap; 0 if nothing, or if another
+	// process did the work.
 	AllocatedBytes int64 `json:"allocated_bytes,omitempty"`
-	// Verified says how the outcome was compared with what it was made from, and
-	// Rows how many rows were.
+	// Verified says how the outcome was compared with its source, and Rows how many rows were
+	// compared.
 	Verified string `json:"verified,omitempty"`
 	Rows     int64  `json:"rows,omitempty"`
-	// Inside is what a program told of its own inside, by the keys of [InsideMetrics].
+	// Inside holds the program's own measurements, by the keys of [InsideMetrics].
 	Inside map[string]float64 `json:"inside,omitempty"`
 }
 
-// Keys of Transfer.Inside that rules look at: what those who read from the server
-// spent their time on, in percent.
+// Keys of Transfer.Inside that rules use: what the readers of the server spent their time on,
+// in percent.
 const (
 	InsideServer     = "wait_server"
 	InsideOwn        = "own_work"
@@ -35,7 +33,7 @@ const (
 	InsideStorage    = "wait_storage"
 )
 
-// InsideMetrics lists what weir tells of its inside.
+// InsideMetrics lists the measurements that weir reports about itself.
 func InsideMetrics() []Metric {
 	var out []Metric
 	add := func(unit string, names ...[2]string) {
@@ -63,7 +61,7 @@ func InsideMetrics() []Metric {
 	return out
 }
 
-// transferMetrics are those of samples that moved data.
+// transferMetrics are the metrics of samples with a Transfer.
 func transferMetrics() []Metric {
 	of := func(f func(*Sample) float64) func(*Sample) (float64, bool) {
 		return func(s *Sample) (float64, bool) {
@@ -107,8 +105,8 @@ func transferMetrics() []Metric {
 	}, InsideMetrics()...)
 }
 
-// transfers reports whether the result is of data that was moved as a whole. The
-// rules about clients, pools and commits say nothing of such.
+// transfers reports whether the result is about moved data. The rules about clients, pools and
+// commits do not apply to it.
 func (r *Result) transfers() bool {
 	return slices.ContainsFunc(r.Cases, func(c *Case) bool {
 		return slices.ContainsFunc(c.Samples, func(s Sample) bool { return s.Transfer != nil })
