@@ -9,7 +9,7 @@ import (
 	"github.com/weirdb/weir/internal/ruler/profile/residence"
 )
 
-// deepWatch looks into a server on this machine from inside the kernel.
+// deepWatch observes a server on this machine from inside the kernel.
 type deepWatch struct {
 	target  *Target
 	watch   *residence.Watch
@@ -18,7 +18,7 @@ type deepWatch struct {
 	missing []string
 }
 
-// startDeep begins a deeper look. What does not allow it is reported in the end.
+// startDeep starts to observe. What prevents it is reported at the end.
 func (t *Target) startDeep() *deepWatch {
 	d := &deepWatch{target: t}
 	if t.local.pid == 0 {
@@ -38,7 +38,7 @@ func (d *deepWatch) miss(why string) {
 	d.missing = append(d.missing, "inside the server by eBPF: "+why)
 }
 
-// ServerPIDs are the processes that serve clients on this machine; none where the server is
+// ServerPIDs are the processes that serve clients on this machine; none if the server is
 // elsewhere, or hidden from this process.
 func (t *Target) ServerPIDs() []int {
 	if t.local.pid == 0 {
@@ -47,7 +47,7 @@ func (t *Target) ServerPIDs() []int {
 	return t.processes()
 }
 
-// processes are those that serve clients: the server itself, or all below it.
+// processes are the processes that serve clients: the server itself, or all below it.
 func (t *Target) processes() []int {
 	if !t.local.tree {
 		return []int{t.local.pid}
@@ -69,8 +69,8 @@ func (t *Target) processes() []int {
 	return out
 }
 
-// windowOpens takes in the connections that were opened meanwhile. Those opened
-// later are not seen.
+// windowOpens includes the connections that were opened since startDeep. Connections opened
+// later are not observed.
 func (d *deepWatch) windowOpens() {
 	if d.watch == nil {
 		return
@@ -94,7 +94,7 @@ func (d *deepWatch) windowCloses() {
 	}
 }
 
-// report divides what was seen by the operations.
+// report divides the observed times by the number of operations.
 func (d *deepWatch) report(ops int64) ([]bench.ServerPart, []string) {
 	s := d.shut.Since(d.open)
 	if d.watch == nil || len(d.missing) > 0 || ops == 0 {

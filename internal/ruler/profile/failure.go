@@ -22,9 +22,8 @@ import (
 	"github.com/sijms/go-ora/v2/network"
 )
 
-// classify puts the error of an operation into a class: what the server said, by
-// its code, or what happened to the connection, in words. There are few classes,
-// since they are counted.
+// classify returns the class of an operation's error: the server's error code, or words for
+// what happened to the connection. There are few classes, since they are counted.
 func classify(err error) string {
 	var pg *pgconn.PgError
 	var pqErr *pq.Error
@@ -60,8 +59,8 @@ func isTimeout(err error) bool {
 	return errors.As(err, &e) && e.Timeout()
 }
 
-// connectionLost reports whether an error is that of a connection which has ended,
-// as opposed to a statement that failed on one which lives.
+// connectionLost reports whether an error means that the connection has ended, as opposed to a
+// statement that failed on a live one.
 func connectionLost(err error) bool {
 	for _, e := range []error{
 		io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, driver.ErrBadConn, mysql.ErrInvalidConn,
@@ -75,8 +74,8 @@ func connectionLost(err error) bool {
 	return errors.As(err, &op)
 }
 
-// shorten makes a class of a text: no numbers, which would make each one of its
-// own kind, and not long.
+// shorten makes a class of an error text: short, and without numbers, which would make every
+// text different.
 func shorten(s string) string {
 	const limit = 80
 	s = strings.Map(func(r rune) rune {
@@ -94,7 +93,7 @@ func shorten(s string) string {
 	return s
 }
 
-// joinCounts writes counts by class, the largest first.
+// joinCounts formats counts by class, the largest first.
 func joinCounts(counts map[string]int64) string {
 	classes := slices.Collect(maps.Keys(counts))
 	slices.SortFunc(classes, func(a, b string) int {

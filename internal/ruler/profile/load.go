@@ -18,41 +18,41 @@ type Mode string
 
 // The modes.
 const (
-	// Sequential is one operation after the other.
+	// Sequential is one operation after another.
 	Sequential Mode = "sequential"
-	// Threads ties each worker to a thread of the operating system, as programs
-	// without a scheduler of their own do.
+	// Threads locks each worker to an operating system thread, as in programs without a
+	// scheduler of their own.
 	Threads Mode = "threads"
-	// Async has the workers be goroutines, which Go's scheduler and its network
-	// poller carry on few threads.
+	// Async runs workers as goroutines, which Go's scheduler and network poller multiplex onto
+	// few threads.
 	Async Mode = "async"
 )
 
 const (
-	// failurePause keeps workers from spinning when a server is gone.
+	// failurePause keeps workers from spinning when the server is gone.
 	failurePause = 5 * time.Millisecond
-	// A run is given up when so many operations have failed in a row: for each
-	// worker, and at least.
+	// A run is given up when this many operations in a row have failed: hopelessEach per
+	// worker, and at least hopelessLeast.
 	hopelessEach, hopelessLeast = 20, 200
-	// patience is how long operations may go on when they are to end.
+	// patience is how long operations may continue after the run should end.
 	patience = 2 * time.Second
 )
 
-// errHopeless ends a run in which nothing succeeds.
+// errHopeless ends a run in which no operation succeeds.
 var errHopeless = errors.New("nothing but failures")
 
-// load is what a loop's workers run: operations of a workload over a pool.
+// load is what the loop's workers run: operations of a workload over a pool.
 type load struct {
 	mode     Mode
 	clock    clock
 	dial     *dialer
 	workload *Workload
 	workers  []worker
-	// cold and warm hold the segments of what the loop records by itself.
+	// cold and warm hold the segments of the operations that the loop records.
 	cold, warm *recorder
-	// traced switches the timelines on. The rest of the harness stays.
+	// traced switches the timelines on or off. The rest of the harness stays.
 	traced atomic.Bool
-	// ended counts all operations that ended well, recorded or not.
+	// ended counts all successful operations, recorded or not.
 	ended atomic.Int64
 
 	failed    atomic.Int64 // in a row, over all workers
@@ -81,14 +81,13 @@ func newLoad(ctx context.Context, giveUp context.CancelCauseFunc, mode Mode, wor
 	return l
 }
 
-// op is the loop's operation. Drivers pay for a context that can be cancelled with
-// every statement, so they are given one that cannot; when ctx ends, the
-// connections are closed instead.
+// op is the loop's operation. Drivers pay for a cancellable context with every statement, so
+// they get one that cannot be cancelled; when ctx ends, the connections are closed instead.
 func (l *load) op(ctx context.Context, index int) error {
 	l.onceBegun.Do(func() { context.AfterFunc(ctx, l.cutLater) })
 	w := &l.workers[index]
 	if l.mode == Threads && !w.tied {
-		runtime.LockOSThread() // for good: the thread ends with the worker
+		runtime.LockOSThread() // never unlocked: the thread ends with the worker
 		w.tied = true
 	}
 	err := w.one()
@@ -108,7 +107,7 @@ func (l *load) op(ctx context.Context, index int) error {
 	return err
 }
 
-// cutLater closes all connections, unless all operations end soon by themselves.
+// cutLater closes all connections, unless all operations end soon on their own.
 func (l *load) cutLater() {
 	t := time.NewTimer(patience)
 	defer t.Stop()
@@ -119,7 +118,7 @@ func (l *load) cutLater() {
 	}
 }
 
-// record enters the segments of an operation that the loop has recorded.
+// record adds the segments of an operation that the loop has recorded.
 func (l *load) record(e loop.Ended) {
 	w := &l.workers[e.Worker]
 	if !w.wasTraced {
@@ -127,7 +126,7 @@ func (l *load) record(e loop.Ended) {
 	}
 	s := &w.spent
 	s[segSchedule] = e.Began - e.Intended
-	// Time that the loop saw and the timeline did not: it ended before and began after.
+	// The time that the loop measures before the timeline starts and after it ends.
 	s[segHarness] = e.Completed - e.Intended - s.total()
 	into := l.warm
 	if e.Cold {
@@ -148,13 +147,13 @@ type worker struct {
 	args     []any
 	tied     bool // to its thread
 
-	// Of the last operation.
+	// About the last operation.
 	wasTraced             bool
 	spent                 split
 	roundTrips, overtaken int64
 }
 
-// one runs an operation, and leaves where its time went in the worker.
+// one runs an operation, and leaves its split in the worker.
 func (w *worker) one() error {
 	l := w.load
 	l.workload.Script.drawAll(w.rng, w.values)
@@ -167,7 +166,7 @@ func (w *worker) one() error {
 	return err
 }
 
-// operate takes a connection, runs the script on it, and gives it back.
+// operate takes a connection, runs the script on it, and returns it.
 func (w *worker) operate(ctx context.Context, t *timeline) error {
 	if err := w.client.acquire(ctx, t); err != nil {
 		return err
@@ -187,8 +186,8 @@ func (w *worker) operate(ctx context.Context, t *timeline) error {
 		t.done(w.load.clock.Now())
 	}
 	if err != nil && len(script.statements) > 1 && !connectionLost(err) {
-		// A transaction that the script began must not be the next operation's. Where there is
-		// nothing to roll back, servers answer with a warning or not at all.
+		// A transaction that the script began must not leak into the next operation. If there
+		// is nothing to roll back, servers answer with a warning at most.
 		_ = w.client.run(ctx, rollback, nil)
 	}
 	w.client.release(ctx)

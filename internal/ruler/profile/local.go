@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// processName returns the name and the parent of a process of this machine, and
-// "" when there is none or this is not Linux.
+// processName returns the name and the parent of a process of this machine, and "" if there is
+// none or this is not Linux.
 func processName(pid int) (name string, parent int) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return "", 0
 	}
-	// The name is in parentheses and may hold some itself.
+	// The name is in parentheses, and may contain parentheses.
 	line := string(b)
 	open, end := strings.IndexByte(line, '('), strings.LastIndexByte(line, ')')
 	if open < 0 || end < open {

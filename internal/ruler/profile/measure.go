@@ -15,19 +15,19 @@ import (
 	"github.com/weirdb/weir/internal/ruler/bench"
 )
 
-// Transport is the way to the server. Its zero value is the DSN's own.
+// Transport is how connections reach the server. The zero value means as in the DSN.
 type Transport struct {
 	// Kind is "", "tcp" or "unix". The latter two need a server on this machine.
 	Kind string
-	// RTT is how much longer a relay in between makes each round trip.
+	// RTT is the delay that a relay adds to each round trip.
 	RTT time.Duration
-	// Jitter is the most by which a round trip may be longer still, and Loss the part
-	// of the pieces, in [0, 1], that are lost in either direction and sent again.
+	// Jitter is the largest further delay of a round trip. Loss is the share of packets, in [0,
+	// 1], that are lost and sent again in each direction.
 	Jitter time.Duration
 	Loss   float64
 }
 
-// relayed reports whether a relay stands in between.
+// relayed reports whether connections go through a relay.
 func (t Transport) relayed() bool { return t.RTT > 0 || t.Jitter > 0 || t.Loss > 0 }
 
 func (t Transport) String() string {
@@ -43,7 +43,7 @@ func (t Transport) String() string {
 	}
 }
 
-// ParseTransport reads what String writes: tcp, unix, or rtt:1ms.
+// ParseTransport parses what String returns: tcp, unix, or rtt:1ms.
 func ParseTransport(s string) (Transport, error) {
 	if s == "tcp" || s == "unix" {
 		return Transport{Kind: s}, nil
@@ -57,9 +57,8 @@ func ParseTransport(s string) (Transport, error) {
 	return Transport{}, fmt.Errorf("transport %q: want tcp, unix, or rtt: and a time, such as rtt:1ms", s)
 }
 
-// ParseNetem reads what a network does to packets, as tc netem has it:
-// delay=10ms,jitter=2ms,loss=1%. What is left out is none; delay and jitter are of a
-// round trip.
+// ParseNetem parses network impairments in the form of tc netem: delay=10ms,jitter=2ms,loss=1%.
+// Omitted ones are zero; delay and jitter are per round trip.
 func ParseNetem(s string) (Transport, error) {
 	var t Transport
 	for _, part := range strings.Split(s, ",") {
@@ -99,30 +98,30 @@ type Config struct {
 	Mode Mode
 	// Concurrency is the number of workers. Default: 10.
 	Concurrency int
-	// PoolMax is the most connections of the pool. Default: Concurrency.
+	// PoolMax is the largest number of connections of the pool. Default: Concurrency.
 	PoolMax int
 	// Driver is one of the engine's Drivers. Default: the first of them.
 	Driver string
-	// Transport is the way to the server. Default: the DSN's.
+	// Transport is how connections reach the server. Default: as in the DSN.
 	Transport Transport
-	// Rate is the number of operations a second that are started whether others
-	// have ended or not. Default: 0, a closed loop.
+	// Rate is the number of operations per second that are started, whether or not others have
+	// ended. Default: 0, a closed loop.
 	Rate float64
-	// Requests ends the window after so many operations, Duration after a time.
-	// Default: 2 s if there are no Requests.
+	// Requests ends the window after that many operations, Duration after that time. Default: 2
+	// s if there are no Requests.
 	Requests int64
 	Duration time.Duration
 	// Warmup is the longest wait for the rate to settle. Default: 3 s.
 	Warmup time.Duration
-	// Cold measures from an empty pool and without any warm-up. Default: the
-	// connections that the workers can use are opened first.
+	// Cold measures from an empty pool, without any warm-up. Default: the connections that the
+	// workers can use are opened first.
 	Cold bool
-	// Deep looks into the server by whatever this machine allows, at a cost that
+	// Deep observes the inside of the server by whatever this machine allows, at a cost that
 	// the figures show.
 	Deep bool
 }
 
-// WithDefaults returns the configuration with all that is open filled in.
+// WithDefaults returns the configuration with defaults for unset fields.
 func (c Config) WithDefaults(engine string) Config {
 	c.Mode = cmp.Or(c.Mode, Async)
 	c.Concurrency = cmp.Or(c.Concurrency, 10)
@@ -140,8 +139,8 @@ func (c Config) WithDefaults(engine string) Config {
 	return c
 }
 
-// Validate returns why the target cannot be measured so. The configuration has
-// its defaults.
+// Validate returns why the target cannot be measured with a configuration, which has its
+// defaults.
 func (t *Target) Validate(c Config) error {
 	switch c.Mode {
 	case Sequential, Threads, Async:
@@ -176,16 +175,16 @@ func (t *Target) Validate(c Config) error {
 	return t.Fits(c.PoolMax)
 }
 
-// maxWorkers bounds workers and pools: each is a goroutine with a stack and a
-// connection with a process of the server, or a thread.
+// maxWorkers limits workers and connections: each worker is a goroutine with a stack, and each
+// connection is a process or a thread of the server.
 const maxWorkers = 10_000
 
-// ErrNothing says that a window, or a slice of one, holds no operation that succeeded.
+// ErrNothing says that no operation succeeded within a window, or a slice of one.
 var ErrNothing = errors.New("no operation succeeded")
 
-// Measure runs the workload once as configured. When ctx ends during the window,
-// the sample holds what there was until then and the error is ctx's cause; when it
-// ends before, the sample has no operations.
+// Measure runs the workload once as configured. If ctx ends during the window, the sample
+// covers the time until then and the error is ctx's cause; if it ends earlier, the sample has
+// no operations.
 func (t *Target) Measure(ctx context.Context, w *Workload, c Config) (_ bench.Sample, err error) {
 	c = c.WithDefaults(t.Engine)
 	if err := t.Validate(c); err != nil {
@@ -203,15 +202,15 @@ func (t *Target) Measure(ctx context.Context, w *Workload, c Config) (_ bench.Sa
 type run struct {
 	target *Target
 	config Config
-	// ctx ends when the caller's does, or when nothing succeeds.
+	// ctx ends when the caller's context does, or when no operation succeeds.
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	relay  *lab.Relay
 	dial   *dialer
 	pool   pool
 	load   *load
-	// filled counts the connections opened before the loop began, opened those
-	// until the window did.
+	// filled counts the connections opened before the loop began, opened those opened before
+	// the window.
 	filled, opened int64
 }
 
@@ -257,7 +256,7 @@ func (r *run) end() error {
 	return nil
 }
 
-// loopConfig is the run as the loop takes it.
+// loopConfig is the configuration of the loop for the run.
 func (r *run) loopConfig() (loop.Config, error) {
 	c := r.config
 	out := loop.Config{
@@ -287,7 +286,7 @@ func (r *run) loopConfig() (loop.Config, error) {
 	return out, nil
 }
 
-// measure drives the loop and makes a sample of what it yields.
+// measure runs the loop and converts its outcome to a sample.
 func (r *run) measure() (bench.Sample, error) {
 	lc, err := r.loopConfig()
 	if err != nil {
@@ -314,7 +313,7 @@ func (r *run) measure() (bench.Sample, error) {
 		return bench.Sample{}, errors.Join(err, inside.close())
 	}
 	s := r.sample(o)
-	// Servers keep some counters to a session until it ends.
+	// Servers report some counters only when the session ends.
 	r.pool.close()
 	inside.report(&s, r.load.ended.Load())
 	err = errors.Join(err, inside.close())
@@ -324,7 +323,7 @@ func (r *run) measure() (bench.Sample, error) {
 	return s, err
 }
 
-// sample makes a sample of a loop's outcome.
+// sample converts a loop's outcome to a sample.
 func (r *run) sample(o *loop.Outcome) bench.Sample {
 	s := bench.SampleOf(o)
 	s.Boundary = r.load.warm.boundary()
@@ -350,7 +349,7 @@ func (r *run) describe(b *bench.Boundary) {
 	}
 }
 
-// describeErrors writes errors by class, the most frequent first.
+// describeErrors formats errors by class, the most frequent first.
 func describeErrors(errors map[string]int64) string {
 	if len(errors) == 0 {
 		return "none ended within the window"

@@ -21,13 +21,13 @@ import (
 	"github.com/weirdb/weir/internal/measure"
 )
 
-// mysqlConfig turns a URL into the driver's configuration:
+// mysqlConfig converts a URL to the driver's configuration:
 //
 //	mysql://user:password@host:port/database?ssl-mode=REQUIRED
 //
-// The parameters socket, ssl-mode, ssl-ca, ssl-cert and ssl-key are those of the
-// mysql client; all others are the driver's own. What the URL leaves out is taken
-// from MYSQL_HOST, MYSQL_TCP_PORT and MYSQL_PWD.
+// The parameters socket, ssl-mode, ssl-ca, ssl-cert and ssl-key are those of the mysql client;
+// all others are the driver's own. Defaults for missing parts come from MYSQL_HOST,
+// MYSQL_TCP_PORT and MYSQL_PWD.
 func mysqlConfig(dsn string) (*mysql.Config, error) {
 	u, err := parseURL(dsn)
 	if err != nil {
@@ -55,13 +55,12 @@ func mysqlConfig(dsn string) (*mysql.Config, error) {
 	if security != nil {
 		cfg.TLS = security
 	}
-	// The driver reports what we report, too, in our own words.
+	// The driver logs errors that are returned, too.
 	cfg.Logger = log.New(io.Discard, "", 0)
 	return cfg, nil
 }
 
-// takeTLS takes the parameters of the mysql client that concern TLS out of q. Nil
-// means that they ask for none.
+// takeTLS removes the mysql client's TLS parameters from q and applies them. Nil means no TLS.
 func takeTLS(q url.Values, host string) (*tls.Config, error) {
 	mode, ca, cert, key := q.Get("ssl-mode"), q.Get("ssl-ca"), q.Get("ssl-cert"), q.Get("ssl-key")
 	for _, name := range []string{"ssl-mode", "ssl-ca", "ssl-cert", "ssl-key"} {
@@ -77,7 +76,7 @@ func takeTLS(q url.Values, host string) (*tls.Config, error) {
 	case "REQUIRED":
 		cfg.InsecureSkipVerify = true
 	case "VERIFY_CA":
-		// The chain is verified below, the name is not.
+		// VerifyConnection below checks the chain, but not the name.
 		cfg.InsecureSkipVerify = true
 		cfg.VerifyConnection = func(s tls.ConnectionState) error { return verifyChain(s, cfg.RootCAs) }
 	case "VERIFY_IDENTITY":
@@ -128,7 +127,7 @@ func mysqlConnector(dsn string, c poolConfig) (sqlConnector, error) {
 	return sqlConnector{Connector: connector, config: c, prepare: !cfg.InterpolateParams}, nil
 }
 
-// mysqlSettings are those without which a figure means nothing.
+// mysqlSettings are the settings that a figure depends on.
 var mysqlSettings = []string{
 	"innodb_flush_log_at_trx_commit", "sync_binlog", "log_bin", "innodb_flush_method", "innodb_buffer_pool_size",
 	"innodb_doublewrite", "max_connections", "performance_schema", "thread_handling", "tx_isolation", "transaction_isolation",
@@ -139,7 +138,7 @@ func (t *Target) lookMySQL(ctx context.Context) error {
 	if err := t.admin.QueryRowContext(ctx, "SELECT VERSION()").Scan(&t.server.Version); err != nil {
 		return err
 	}
-	// The server's own word counts, whatever the URL calls it.
+	// The server's own answer counts, whatever the URL says.
 	t.Engine = EngineMySQL
 	if strings.Contains(strings.ToLower(t.server.Version), "mariadb") {
 		t.Engine, t.server.Name = EngineMariaDB, "MariaDB"
@@ -158,8 +157,7 @@ func (t *Target) lookMySQL(ctx context.Context) error {
 	return nil
 }
 
-// locateMySQL looks for the server among the processes of this machine, by the
-// file that it keeps its process number in.
+// locateMySQL finds the server among the processes of this machine, by its PID file.
 func (t *Target) locateMySQL(variables map[string]string) {
 	cfg, err := mysqlConfig(t.dsn)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/weirdb/weir/internal/measure"
 )
 
-// checkOracle reads a URL oracle://user:password@host:port/service. The driver
-// reads it only when it connects.
+// checkOracle checks a URL oracle://user:password@host:port/service. The driver parses it only
+// when it connects.
 func checkOracle(dsn string) error {
 	u, err := parseURL(dsn)
 	switch {
@@ -27,8 +27,8 @@ func checkOracle(dsn string) error {
 
 // oracleConnector opens connections of database/sql over go-ora.
 //
-// It is built and its error paths are tested. It has not been run against a live
-// server: see Verification.
+// It is built, and its error paths are tested. It has not been run against a live server: see
+// Verification.
 func oracleConnector(dsn string, c poolConfig) (sqlConnector, error) {
 	connector, ok := goora.NewConnector(dsn).(*goora.OracleConnector)
 	if !ok {

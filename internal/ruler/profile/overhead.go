@@ -14,19 +14,20 @@ import (
 
 // OverheadConfig is how Overhead is measured.
 type OverheadConfig struct {
-	// Pairs of slices. Default: 24.
+	// Pairs is the number of pairs of slices. Default: 24.
 	Pairs int
-	// Slice is the length of each. Default: 50 ms.
+	// Slice is the length of a slice. Default: 50 ms.
 	Slice time.Duration
 }
 
-// slice is what happened in one. Both are 0 if no operation ended.
+// slice is the rate and the CPU time per operation of one slice. Both are 0 if no operation
+// ended.
 type slice struct{ rate, cpu float64 }
 
-// MeasureOverhead runs the workload as configured and finds out what tracing
-// costs: the same workers on the same connections, in short slices with and
-// without, in pairs of random order. Not in it is what stays when tracing is off: the loop itself, a pointer
-// that is looked at for each read and write, and the kernel's stamps.
+// MeasureOverhead runs the workload as configured and measures the cost of tracing: the same
+// workers on the same connections, in short slices with and without tracing, in pairs of random
+// order. It does not include what stays when tracing is off: the loop itself, a pointer load
+// for each read and write, and the kernel's time stamps.
 func (t *Target) MeasureOverhead(ctx context.Context, w *Workload, c Config, o OverheadConfig) (_ *bench.Overhead, err error) {
 	if o.Pairs == 0 {
 		o.Pairs = 24
@@ -34,7 +35,7 @@ func (t *Target) MeasureOverhead(ctx context.Context, w *Workload, c Config, o O
 	if o.Slice == 0 {
 		o.Slice = 50 * time.Millisecond
 	}
-	c.Rate = 0 // an open loop has the same rate whatever an operation costs
+	c.Rate = 0 // the rate of an open loop does not depend on the cost of an operation
 	c = c.WithDefaults(t.Engine)
 	if err := t.Validate(c); err != nil {
 		return nil, err
@@ -74,7 +75,7 @@ func (r *run) compareSlices(ctx context.Context, o OverheadConfig, out *bench.Ov
 		return fmt.Errorf("fill the pool: %w", err)
 	}
 	var rates, cpus [2][]float64 // untraced, traced
-	for range 2 {                // to warm up
+	for range 2 {                // warm-up
 		if _, err := r.slice(ctx, true, o.Slice); err != nil {
 			return err
 		}
@@ -93,7 +94,7 @@ func (r *run) compareSlices(ctx context.Context, o OverheadConfig, out *bench.Ov
 			pair[traced] = s
 		}
 		if pair[0].rate == 0 || pair[1].rate == 0 {
-			continue // the machine stood still: nothing to be compared
+			continue // the machine stood still: nothing to compare
 		}
 		for i, s := range pair {
 			rates[i], cpus[i] = append(rates[i], s.rate), append(cpus[i], s.cpu)
@@ -108,7 +109,7 @@ func (r *run) compareSlices(ctx context.Context, o OverheadConfig, out *bench.Ov
 	return nil
 }
 
-// slice lets the workers run for a while and counts.
+// slice lets the workers run for a while and measures it.
 func (r *run) slice(ctx context.Context, traced bool, d time.Duration) (slice, error) {
 	r.load.traced.Store(traced)
 	before, err := measure.Self()

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// pgxPool is pgx's own pool. Its hooks tell connecting and checking apart from
-// waiting; both run with the context of the operation that asked.
+// pgxPool is pgx's own pool. Its hooks distinguish connecting and checking from waiting; they
+// run with the context of the operation that acquires.
 type pgxPool struct {
 	pool    *pgxpool.Pool
 	connect atomic.Int64
@@ -58,8 +58,8 @@ func openPgxPool(ctx context.Context, dsn string, c poolConfig) (*pgxPool, error
 	return p, nil
 }
 
-// pgxShouldPing is the pool's own rule, which a hook replaces: a connection that
-// was idle for more than a second is checked.
+// pgxShouldPing is the pool's own default, which a hook replaces: check a connection that was
+// idle for more than a second.
 func pgxShouldPing(p pgxpool.ShouldPingParams) bool { return p.IdleDuration.Seconds() > 1 }
 
 func (p *pgxPool) client() client { return &pgxClient{pool: p.pool} }
@@ -80,8 +80,8 @@ func (p *pgxPool) fill(ctx context.Context, n int) error {
 	return err
 }
 
-// fillLanes is how many connections are opened at once when a pool is filled: as
-// many as a server forks in the time of one login, and no stampede.
+// fillLanes is how many connections are opened at once when a pool is filled: about as many as
+// a server can fork in the time of one login.
 const fillLanes = 8
 
 // inParallel calls f(0) to f(n-1), a few at a time, until one fails.

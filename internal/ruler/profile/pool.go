@@ -14,23 +14,22 @@ type poolConfig struct {
 	driver string
 }
 
-// pool is a pool of connections that is open. It opens them as they are needed,
-// so a new one is cold.
+// pool is an open pool of connections. It opens connections as they are needed, so a new pool
+// is cold.
 type pool interface {
 	// client returns a user of the pool, for one goroutine.
 	client() client
-	// fill opens connections until there are n, which is no more than the pool may
-	// have.
+	// fill opens connections until there are n, which is at most the size of the pool.
 	fill(ctx context.Context, n int) error
 	// opened is how many connections have been opened so far.
 	opened() int64
-	// close waits until all connections are back and closes them.
+	// close waits until all connections are returned, and closes them.
 	close()
 }
 
-// client runs operations, one at a time: acquire, any number of run, release.
-// The context carries the operation's timeline if it is traced. The client
-// attaches that to the connection, and takes it off again.
+// client runs operations, one at a time: acquire, any number of run, release. The context
+// carries the operation's timeline if it is traced; the client attaches it to the connection
+// and detaches it again.
 type client interface {
 	acquire(ctx context.Context, t *timeline) error
 	run(ctx context.Context, s *statement, args []any) error
@@ -44,7 +43,7 @@ type statement struct {
 	query  bool     // returns rows, which are read to the end
 }
 
-// Drivers lists the drivers of an engine, the one that is used by default first.
+// Drivers lists the drivers of an engine, the default first.
 func Drivers(engine string) []string {
 	switch engine {
 	case EnginePostgres:
@@ -69,21 +68,20 @@ const (
 	EngineSleep    = "sleep"
 )
 
-// The drivers. All prepare each statement once for each connection, but for those
-// that say otherwise.
+// The drivers. They prepare each statement once per connection, unless noted otherwise.
 const (
 	DriverPgx       = "pgx"        // pgxpool
-	DriverPgxSimple = "pgx-simple" // pgxpool, parameters inside the text (simple protocol)
+	DriverPgxSimple = "pgx-simple" // pgxpool, parameters inlined in the text (simple protocol)
 	DriverPgxSQL    = "pgx-sql"    // database/sql over pgx
 	DriverPq        = "pq"         // database/sql over lib/pq
 	DriverMySQL     = "mysql"      // database/sql over go-sql-driver/mysql
-	DriverMySQLText = "mysql-text" // the same, parameters inside the text
+	DriverMySQLText = "mysql-text" // the same, parameters inlined in the text
 	DriverOracle    = "go-ora"     // database/sql over go-ora
 	DriverSleep     = "sleep"      // no database
 )
 
-// Verification reports whether an engine's figures rest on runs against a real
-// server in this project's own tests.
+// Verification says whether an engine's figures were verified against a real server in this
+// project's tests.
 func Verification(engine string) string {
 	if engine == EngineOracle {
 		return "not run against a live server: only the error paths are tested"

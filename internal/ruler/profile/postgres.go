@@ -28,7 +28,7 @@ func pgxConnector(dsn string, c poolConfig) (sqlConnector, error) {
 		return sqlConnector{}, fmt.Errorf("read DSN: %w", err)
 	}
 	cfg.DialFunc = c.dial.DialContext
-	return sqlConnector{Connector: stdlib.GetConnector(*cfg), config: c}, nil // pgx prepares by itself
+	return sqlConnector{Connector: stdlib.GetConnector(*cfg), config: c}, nil // pgx itself prepares statements
 }
 
 // pqConnector opens connections of database/sql over lib/pq.
@@ -41,7 +41,7 @@ func pqConnector(dsn string, c poolConfig) (sqlConnector, error) {
 	return sqlConnector{Connector: connector, config: c, prepare: true}, nil
 }
 
-// postgresSettings are those without which a figure means nothing.
+// postgresSettings are the settings that a figure depends on.
 var postgresSettings = []string{
 	"fsync", "synchronous_commit", "wal_sync_method", "full_page_writes", "shared_buffers", "max_connections",
 	"wal_level", "track_wal_io_timing", "jit", "ssl",
@@ -66,9 +66,9 @@ func (t *Target) lookPostgres(ctx context.Context) error {
 	return nil
 }
 
-// locatePostgres looks for the server among the processes of this machine: the
-// parent of our own backend. A container's process numbers are others than ours,
-// so the process must also look like a server's.
+// locatePostgres finds the server among the processes of this machine: it is the parent of our
+// own backend. Process numbers in a container differ from ours, so the process must also look
+// like a server.
 func (t *Target) locatePostgres(ctx context.Context, port, socketDirs string) {
 	cfg, err := pgx.ParseConfig(t.dsn)
 	if err != nil || !isLoopback(cfg.Host) {
@@ -95,7 +95,7 @@ func (t *Target) locatePostgres(ctx context.Context, port, socketDirs string) {
 	}
 }
 
-// pqDialer is the dialer as lib/pq wants it. It uses DialContext alone.
+// pqDialer is a dialer in the form that lib/pq needs. lib/pq only calls DialContext.
 type pqDialer struct{ *dialer }
 
 var errNoContext = errors.New("dialling without a context is not supported")

@@ -8,9 +8,9 @@ import (
 	"github.com/weirdb/weir/internal/ruler/bench"
 )
 
-// recorder collects the segments of the operations of many workers. A histogram is
-// 36 KiB and there are twelve, so workers share shards, two for each processor:
-// with one for each of a hundred workers it would be 43 MB.
+// recorder collects the segments of the operations of many workers. A histogram takes 36 KiB
+// and there are twelve, so workers share shards, two per processor: one set for each of a
+// hundred workers would take 43 MB.
 type recorder struct {
 	shards []recorderShard
 }
@@ -27,8 +27,8 @@ func newRecorder(workers int) *recorder {
 	return &recorder{shards: make([]recorderShard, max(1, min(workers, 2*runtime.GOMAXPROCS(0))))}
 }
 
-// enter adds the last operation of a worker. A segment that no operation passes
-// stays empty and costs nothing.
+// enter adds the last operation of a worker. A segment that no operation enters stays empty and
+// costs nothing.
 func (r *recorder) enter(index int, w *worker) {
 	h := &r.shards[index%len(r.shards)]
 	h.mu.Lock()
@@ -46,7 +46,7 @@ func (r *recorder) enter(index int, w *worker) {
 	h.mu.Unlock()
 }
 
-// boundary returns what was recorded.
+// boundary returns the recorded segments.
 func (r *recorder) boundary() *bench.Boundary {
 	parts := make([]measure.Hist, segments)
 	b := &bench.Boundary{Acquire: &measure.Hist{}, Query: &measure.Hist{}}
@@ -65,7 +65,7 @@ func (r *recorder) boundary() *bench.Boundary {
 		h.mu.Unlock()
 	}
 	for j := range parts {
-		// Operations that did not pass a segment spent nothing in it.
+		// Operations that skipped a segment spent no time in it.
 		parts[j].RecordN(0, uint64(count)-parts[j].Count())
 		b.Segments = append(b.Segments, bench.Segment{Name: segmentNames[j], Hist: &parts[j]})
 	}

@@ -44,7 +44,7 @@ const (
 	paramSeq
 )
 
-// maxText bounds a text parameter.
+// maxText limits the length of a text parameter.
 const maxText = 1 << 20
 
 // draw returns a value for the next operation.
@@ -63,12 +63,12 @@ func (p *param) draw(rng *rand.Rand) any {
 	}
 }
 
-// dialect is what differs between engines in reading SQL and writing placeholders.
+// dialect is what differs between engines in parsing SQL and writing placeholders.
 type dialect struct {
 	placeholder      func(n int) string
 	backslash        bool // escapes the next character of a string
 	dollar           bool // $tag$ ... $tag$ is a string
-	numberedIsShared bool // a placeholder may be used more than once
+	numberedIsShared bool // one placeholder may be used several times
 }
 
 func dialectOf(engine string) dialect {
@@ -104,7 +104,7 @@ func ParseScript(engine, text string) (*Script, error) {
 		}
 		p.index = len(s.params)
 		byName[p.name], s.params = p, append(s.params, p)
-		body.WriteString("\n") // keeps the line numbers
+		body.WriteString("\n") // keeps line numbers right
 	}
 	used := make(map[string]bool)
 	lexer := sqlLexer{dialect: dialectOf(engine), text: body.String(), params: byName, used: used, line: 1}
@@ -154,7 +154,7 @@ func parseParam(s string) (*param, error) {
 	switch {
 	case kind == "int" && len(args) == 2:
 		p.kind, p.lo, p.hi = paramInt, args[0], args[1]
-		if p.hi < p.lo || p.hi-p.lo+1 <= 0 { // the width must fit, too
+		if p.hi < p.lo || p.hi-p.lo+1 <= 0 { // the difference must not overflow, either
 			return nil, fmt.Errorf("parameter %s: no whole number from %d to %d can be drawn", name, p.lo, p.hi)
 		}
 	case kind == "text" && len(args) == 1:
@@ -186,8 +186,8 @@ func (st *statement) args(values, out []any) []any {
 	return out
 }
 
-// sqlLexer cuts a text into statements and replaces names of parameters. It knows
-// strings, quoted names and comments, and nothing else of SQL.
+// sqlLexer splits a text into statements and replaces names of parameters. It knows strings,
+// quoted names and comments, and nothing else of SQL.
 type sqlLexer struct {
 	dialect dialect
 	text    string
@@ -214,7 +214,7 @@ func (l *sqlLexer) next() (*statement, error) {
 			out.Reset()
 			continue
 		case l.at("--"), c == '#' && l.dialect.backslash:
-			l.until("\n") // takes the end of the line along: comments end with it
+			l.until("\n") // includes the line end, where the comment ends
 			out.WriteByte('\n')
 			continue
 		case l.at("/*"):
@@ -283,7 +283,7 @@ func (st *statement) bind(p *param, shared bool) int {
 	return len(st.params)
 }
 
-// finish completes a statement. Whether it returns rows is told by its first word.
+// finish completes a statement. Its first word says whether it returns rows.
 func (st *statement) finish(text string) *statement {
 	st.text = strings.TrimSpace(text)
 	rest := st.text
@@ -304,8 +304,8 @@ func (st *statement) finish(text string) *statement {
 
 func (l *sqlLexer) at(s string) bool { return strings.HasPrefix(l.text[l.pos:], s) }
 
-// until moves behind the next occurrence of end after the present position, and to
-// the end of the text with false if there is none.
+// until moves past the next occurrence of end, or to the end of the text and returns false if
+// there is none.
 func (l *sqlLexer) until(end string) bool {
 	i := strings.Index(l.text[l.pos:], end)
 	stop := len(l.text)
@@ -317,8 +317,8 @@ func (l *sqlLexer) until(end string) bool {
 	return i >= 0
 }
 
-// quoted moves behind a string or a quoted name. A doubled quote is two strings in
-// a row, which comes to the same.
+// quoted moves past a string or a quoted name. A doubled quote counts as two adjacent strings,
+// with the same result.
 func (l *sqlLexer) quoted(quote byte) error {
 	begin := l.line
 	for l.pos++; l.pos < len(l.text); l.pos++ {
@@ -345,7 +345,7 @@ func (l *sqlLexer) dollarTag() string {
 	return ""
 }
 
-// placeholderHere tells a parameter from a cast (::int) and a slice ([1:2]).
+// placeholderHere distinguishes a parameter from a cast (::int) and a slice ([1:2]).
 func (l *sqlLexer) placeholderHere() bool {
 	if l.pos > 0 {
 		if b := l.text[l.pos-1]; b == ':' || isWord(b) {
@@ -356,7 +356,7 @@ func (l *sqlLexer) placeholderHere() bool {
 	return name != "" && (name[0] < '0' || name[0] > '9')
 }
 
-// name returns the word that begins at a position.
+// name returns the word that starts at a position.
 func (l *sqlLexer) name(at int) string {
 	end := at
 	for end < len(l.text) && isWord(l.text[end]) {

@@ -14,12 +14,12 @@ import (
 	"github.com/weirdb/weir/internal/ruler/bench"
 )
 
-// serverWatch looks at what the server says of itself during a run. Nothing that
-// it cannot find out stops the run: it is listed as unavailable.
+// serverWatch reads the server's own statistics during a run. If something cannot be read, the
+// run continues and lists it as unavailable.
 type serverWatch struct {
 	target *Target
 	ctx    context.Context
-	deep   *deepWatch // nil without a deeper look
+	deep   *deepWatch // nil unless Config.Deep is set
 
 	mu          sync.Mutex // guards all below
 	before      bench.ServerCounters
@@ -29,8 +29,8 @@ type serverWatch struct {
 	unavailable []string
 }
 
-// statementTimes is what the server has counted of the statements of this user in
-// this database, or of all, in seconds.
+// statementTimes are the server's statistics, in seconds, about the statements of this user in
+// this database, or of all users.
 type statementTimes struct {
 	calls                     int64
 	execution, planning, lock float64
@@ -39,7 +39,7 @@ type statementTimes struct {
 	source                    string
 }
 
-// watchServer begins to look, and deeper if asked.
+// watchServer starts to watch the server, also by eBPF if requested.
 func (t *Target) watchServer(ctx context.Context, c Config) *serverWatch {
 	w := &serverWatch{target: t, ctx: ctx}
 	if t.admin == nil {
@@ -100,17 +100,16 @@ func (w *serverWatch) windowCloses() {
 	}
 }
 
-// afterwards is the context of questions at the end of a run. They are asked also
-// when the run was interrupted, and a server that does not answer them is not
-// waited for.
+// afterwards is the context of queries at the end of a run. They are made even if the run was
+// interrupted, but do not wait for a server that does not answer.
 func (w *serverWatch) afterwards() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(w.ctx), answerPatience)
 }
 
-// answerPatience bounds the wait for the server's own figures.
+// answerPatience limits the wait for the server's statistics.
 const answerPatience = 3 * time.Second
 
-// report enters what was found. all is the number of operations of the whole run.
+// report adds the figures to s. all is the number of operations of the whole run.
 func (w *serverWatch) report(s *bench.Sample, all int64) {
 	b := s.Boundary
 	if w.counted {
@@ -129,7 +128,8 @@ func (w *serverWatch) report(s *bench.Sample, all int64) {
 	if w.deep != nil {
 		parts, missing := w.deep.report(s.Ops)
 		if len(parts) > 0 {
-			// The figures watched from outside are complete; the server's own ones divide them.
+			// The figures observed from outside are complete; the server's own are parts of
+			// them.
 			for i := range b.Inside {
 				b.Inside[i].Nested = true
 			}
@@ -173,7 +173,7 @@ var errNotSeen = errors.New("processes that begin within the window are not watc
 
 var errNotOffered = errors.New("this engine does not offer it")
 
-// counters reads what the server has counted since it started.
+// counters reads the server's counters since its start.
 func (t *Target) counters(ctx context.Context) (bench.ServerCounters, error) {
 	switch t.Engine {
 	case EnginePostgres:
@@ -185,8 +185,8 @@ func (t *Target) counters(ctx context.Context) (bench.ServerCounters, error) {
 	}
 }
 
-// Each name in a question to PostgreSQL is one of pg_catalog, operators too: those who look are
-// mostly superusers, and the search path of a database is its owner's.
+// Names in these queries, and operators too, are qualified with pg_catalog: the connecting user
+// is often a superuser, and the owner of a database controls its search path.
 func (t *Target) postgresCounters(ctx context.Context) (c bench.ServerCounters, err error) {
 	err = t.admin.QueryRowContext(ctx, `SELECT xact_commit, xact_rollback FROM pg_catalog.pg_stat_database
 		WHERE datname OPERATOR(pg_catalog.=) pg_catalog.current_database()`).
@@ -194,7 +194,8 @@ func (t *Target) postgresCounters(ctx context.Context) (c bench.ServerCounters, 
 	if err != nil {
 		return c, fmt.Errorf("read pg_stat_database: %w", err)
 	}
-	// Since version 14; 18 keeps writes and flushes in pg_stat_io.
+	// pg_stat_wal exists since version 14; version 18 has writes and flushes in pg_stat_io
+	// instead.
 	err = t.admin.QueryRowContext(ctx, `SELECT wal_sync, wal_write, wal_bytes::bigint, wal_records FROM pg_catalog.pg_stat_wal`).
 		Scan(&c.Fsyncs, &c.LogWrites, &c.LogBytes, &c.LogRecords)
 	if err == nil {
@@ -233,7 +234,7 @@ func (t *Target) mysqlCounters(ctx context.Context) (c bench.ServerCounters, err
 	return c, nil
 }
 
-// statementTimes reads what the server has counted of statements.
+// statementTimes reads the server's statistics about statements.
 func (t *Target) statementTimes(ctx context.Context) (statementTimes, error) {
 	switch t.Engine {
 	case EnginePostgres:
@@ -245,8 +246,7 @@ func (t *Target) statementTimes(ctx context.Context) (statementTimes, error) {
 	}
 }
 
-// postgresStatements reads pg_stat_statements. What it calls execution ends before
-// the commit.
+// postgresStatements reads pg_stat_statements. Its execution time does not include the commit.
 func (t *Target) postgresStatements(ctx context.Context) (statementTimes, error) {
 	s := statementTimes{source: "pg_stat_statements"}
 	var schema string
@@ -276,8 +276,8 @@ func (t *Target) postgresStatements(ctx context.Context) (statementTimes, error)
 	return s, nil
 }
 
-// mysqlStatements reads the performance schema, whose statements include their
-// commit. It counts all users.
+// mysqlStatements reads the performance schema, whose times of statements include their commit.
+// It covers all users.
 func (t *Target) mysqlStatements(ctx context.Context) (statementTimes, error) {
 	s := statementTimes{source: "performance_schema"}
 	if t.server.Settings["performance_schema"] != "ON" {

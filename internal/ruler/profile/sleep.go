@@ -9,18 +9,18 @@ import (
 	"time"
 )
 
-// sleepConfig is a database that does not exist: a pool, and operations that take
-// a while. It shows what the pool and this process's scheduler cost by themselves.
+// sleepConfig describes a simulated database: a pool, and operations that take a while. It
+// shows the cost of the pool and of this process's scheduler alone.
 type sleepConfig struct {
 	latency, jitter time.Duration
 	connect         time.Duration
 	errorRate       float64
 }
 
-// errAsked is the failure of an operation that was asked to fail.
+// errAsked is the error of an operation that fails by error-rate.
 var errAsked = errors.New("failure asked for by error-rate")
 
-// parseSleep reads sleep://?latency=5ms&jitter=3ms&connect=2ms&error-rate=0.01.
+// parseSleep parses sleep://?latency=5ms&jitter=3ms&connect=2ms&error-rate=0.01.
 func parseSleep(dsn string) (sleepConfig, error) {
 	c := sleepConfig{latency: 5 * time.Millisecond}
 	u, err := parseURL(dsn)
@@ -56,8 +56,8 @@ func parseSleep(dsn string) (sleepConfig, error) {
 	return c, nil
 }
 
-// sleepPool holds connections that are idle, and the right to open those that are
-// not there yet. One that is idle is preferred.
+// sleepPool holds idle connections, and permits to open further ones. Idle connections are
+// preferred.
 type sleepPool struct {
 	config sleepConfig
 	clock  clock
@@ -129,7 +129,7 @@ func (c *sleepClient) acquire(ctx context.Context, t *timeline) error {
 	return nil
 }
 
-// run sleeps in the segment server. What the timer is late is the segment wake.
+// run sleeps in the segment server. A delay of the timer counts as the segment wake.
 func (c *sleepClient) run(context.Context, *statement, []any) error {
 	d := c.pool.config.latency
 	if j := c.pool.config.jitter; j > 0 {

@@ -15,13 +15,12 @@ type sqlPool struct {
 	connector *tracedConnector
 }
 
-// sqlConnector is what a driver has to offer: a connector that dials through our
-// dialer.
+// sqlConnector is a driver's connector that dials through our dialer.
 type sqlConnector struct {
 	driver.Connector
 	config poolConfig
-	// prepare has statements with parameters prepared once for each connection.
-	// Without it they go to the driver as they are.
+	// prepare makes statements with parameters be prepared once per connection. Otherwise the
+	// driver gets them as they are.
 	prepare bool
 }
 
@@ -32,9 +31,8 @@ func openSQLPool(c sqlConnector, err error) (*sqlPool, error) {
 	t := &tracedConnector{sqlConnector: c, clock: c.config.dial.clock}
 	db := sql.OpenDB(t)
 	db.SetMaxOpenConns(c.config.max)
-	// The default of two idle connections would close and open the others all
-	// the time, which is a finding about database/sql and not about the pool's
-	// size.
+	// The default of two idle connections would close and open the others all the time: that
+	// would measure database/sql and not the size of the pool.
 	db.SetMaxIdleConns(c.config.max)
 	return &sqlPool{db, t}, nil
 }
@@ -122,13 +120,12 @@ func (c *sqlClient) release(context.Context) {
 		c.wire.attach(nil)
 		c.wire = nil
 	}
-	// Its error is that of a connection which has gone bad: the operation has had
-	// that error before.
+	// The error of Close repeats the one that the operation already had.
 	_ = c.conn.Close()
 	c.conn = nil
 }
 
-// tracedConnector opens connections and tells the operation that asked for one.
+// tracedConnector opens connections and reports that to the operation that needs one.
 type tracedConnector struct {
 	sqlConnector
 	clock  clock
@@ -152,8 +149,8 @@ func (c *tracedConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	return &tracedConn{Conn: conn, wire: w, clock: c.clock, prepare: c.prepare}, nil
 }
 
-// tracedConn is a driver's connection that database/sql holds. It keeps the
-// prepared statements, as database/sql itself does for each sql.Stmt.
+// tracedConn is a driver's connection in the pool of database/sql. It keeps its prepared
+// statements, as database/sql does for each sql.Stmt.
 type tracedConn struct {
 	driver.Conn
 	wire    *wire
@@ -162,8 +159,7 @@ type tracedConn struct {
 	stmts   map[string]driver.Stmt
 }
 
-// ResetSession is what the pool calls when it hands out a connection that was used
-// before.
+// ResetSession is called when the pool hands out a connection that was used before.
 func (c *tracedConn) ResetSession(ctx context.Context) error {
 	r, ok := c.Conn.(driver.SessionResetter)
 	if !ok {
@@ -179,7 +175,7 @@ func (c *tracedConn) ResetSession(ctx context.Context) error {
 	return err
 }
 
-// IsValid is what the pool calls when it takes a connection back.
+// IsValid is called when a connection returns to the pool.
 func (c *tracedConn) IsValid() bool {
 	v, ok := c.Conn.(driver.Validator)
 	return !ok || v.IsValid()
@@ -227,7 +223,7 @@ func (c *tracedConn) ExecContext(ctx context.Context, query string, args []drive
 	return e.ExecContext(ctx, args)
 }
 
-// prepared returns the connection's prepared statement of a text.
+// prepared returns the connection's prepared statement for a text.
 func (c *tracedConn) prepared(ctx context.Context, query string) (driver.Stmt, error) {
 	if s := c.stmts[query]; s != nil {
 		return s, nil

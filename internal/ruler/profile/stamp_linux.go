@@ -11,24 +11,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stampReader reads from a TCP socket together with the kernel's note of when the
-// data came in (SO_TIMESTAMPING, software, receive). It works on the loopback too.
-// Unix sockets have no such note.
+// stampReader reads from a TCP socket and gets the kernel's time stamp of when the data arrived
+// (SO_TIMESTAMPING, software, receive). It works on the loopback, too, but not on Unix sockets.
 //
-// It allocates nothing per read: the message header and the functions that the
-// poller calls are kept. One read at a time, which the lock sees to.
+// A read allocates nothing: the message header and the functions for the poller are reused. The
+// lock allows one read at a time.
 type stampReader struct {
 	mu      sync.Mutex // guards all below
 	raw     syscall.RawConn
 	attempt func(fd uintptr) bool
 	msg     unix.Msghdr
 	iov     unix.Iovec
-	control [16]uint64 // as words, for their alignment
+	control [16]uint64 // uint64 for alignment
 	n       int
 	errno   syscall.Errno
 }
 
-// newStampReader returns nil where the connection cannot have its data stamped.
+// newStampReader returns nil if the connection cannot have its data stamped.
 func newStampReader(conn net.Conn) *stampReader {
 	tcp, ok := conn.(*net.TCPConn)
 	if !ok {
@@ -53,8 +52,8 @@ func newStampReader(conn net.Conn) *stampReader {
 	return s
 }
 
-// read reads as a Conn does. at is when the last of the data had arrived, in
-// nanoseconds of the wall clock, and 0 when the kernel does not say.
+// read reads as a net.Conn does. at is when the last of the data arrived, in nanoseconds of the
+// wall clock, and 0 if the kernel does not say.
 func (s *stampReader) read(b []byte) (n int, at int64, err error) {
 	if len(b) == 0 {
 		return 0, 0, nil
@@ -76,7 +75,7 @@ func (s *stampReader) read(b []byte) (n int, at int64, err error) {
 	return s.n, s.stamp(), nil
 }
 
-// receive tries once, and reports false when there is nothing yet.
+// receive tries once, and returns false if there is no data yet.
 func (s *stampReader) receive(fd uintptr) bool {
 	for {
 		s.msg.Control = (*byte)(unsafe.Pointer(&s.control[0]))
@@ -93,8 +92,8 @@ func (s *stampReader) receive(fd uintptr) bool {
 	}
 }
 
-// stamp returns the software stamp of the message that was read last, in
-// nanoseconds of the wall clock, 0 if there is none.
+// stamp returns the software time stamp of the message that was read last, in nanoseconds of
+// the wall clock, or 0.
 func (s *stampReader) stamp() int64 {
 	const header = unix.SizeofCmsghdr
 	if int(s.msg.Controllen) < header+int(unsafe.Sizeof(unix.Timespec{})) {

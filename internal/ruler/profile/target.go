@@ -14,30 +14,30 @@ import (
 	"github.com/weirdb/weir/internal/measure"
 )
 
-// Target is a database that operations are run against, or none (sleep). Make one
-// by ParseTarget, connect it, close it.
+// Target is a database that operations run against, or a simulated one (sleep). Create it with
+// ParseTarget, then call Connect, and Close at the end.
 type Target struct {
 	// Engine is one of the Engine constants.
 	Engine string
-	dsn    string // as the engine's drivers take it
+	dsn    string // in the form of the engine's drivers
 
-	// Connect finds these out.
+	// Set by Connect.
 	server measure.Server
-	admin  *sql.DB // connections of our own, beside the pool; nil for sleep
-	most   int     // connections that the server lets us have; 0 if it does not say
+	admin  *sql.DB // our own connections, outside the pool; nil for sleep
+	most   int     // the number of connections that the server allows us; 0 if unknown
 	local  local
 }
 
-// local is what is known of a server that runs on this machine.
+// local describes a server that runs on this machine.
 type local struct {
-	pid    int    // of its main process; 0 if it is elsewhere or hidden
-	tree   bool   // connections are processes below it
-	socket string // path of its Unix socket; "" if it is elsewhere or has none
-	tcp    string // HOST:PORT; "" if it has none
+	pid    int    // of its main process; 0 if it is elsewhere or not visible
+	tree   bool   // connections are processes below pid
+	socket string // path of its Unix socket; "" if unknown
+	tcp    string // HOST:PORT; "" if unknown
 }
 
-// ParseTarget reads a DSN: a URL of postgres, mysql, mariadb, oracle or sleep, or
-// the words of a libpq connection string. It connects to nothing.
+// ParseTarget parses a DSN: a URL of postgres, mysql, mariadb, oracle or sleep, or a libpq
+// connection string. It does not connect.
 func ParseTarget(dsn string) (*Target, error) {
 	scheme, _, isURL := strings.Cut(dsn, ":")
 	if !isURL && strings.Contains(dsn, "=") || strings.Contains(scheme, "=") {
@@ -67,8 +67,8 @@ func ParseTarget(dsn string) (*Target, error) {
 	return t, nil
 }
 
-// redact takes passwords out of a DSN, also out of one that is written in another
-// way than those that weir reads: there, all before the host is left out.
+// redact removes passwords from a DSN. If the DSN has another form than those that weir parses,
+// it removes everything before the host.
 func redact(dsn string) string {
 	out := measure.RedactCommand([]string{dsn})[0]
 	at := strings.LastIndexByte(dsn, '@')
@@ -85,7 +85,7 @@ func redact(dsn string) string {
 	return out
 }
 
-// Connect reaches the server and finds out what it is.
+// Connect connects to the server and finds out what it is.
 func (t *Target) Connect(ctx context.Context) error {
 	if t.Engine == EngineSleep {
 		t.server = measure.Server{Name: "none", Version: "sleep"}
@@ -108,8 +108,7 @@ func (t *Target) Connect(ctx context.Context) error {
 	return nil
 }
 
-// adminConns are for what is done beside the operations: set-up, counters, and
-// looking at what the server waits for.
+// adminConns are for set-up, for reading counters, and for observing what the server waits for.
 const adminConns = 2
 
 // connector returns the driver's connector for connections that are not traced.
@@ -143,13 +142,13 @@ func (t *Target) Close() error {
 	return t.admin.Close()
 }
 
-// Server describes the server, once connected.
+// Server describes the server, after Connect.
 func (t *Target) Server() measure.Server { return t.server }
 
-// ErrTooManyConnections says that a pool is larger than what the server allows.
+// ErrTooManyConnections says that a pool is larger than the server allows.
 var ErrTooManyConnections = errors.New("more connections than the server allows")
 
-// Fits returns why pools of so many connections cannot be had.
+// Fits returns why pools with that many connections cannot be opened.
 func (t *Target) Fits(connections int) error {
 	if t.most > 0 && connections+adminConns > t.most {
 		return fmt.Errorf("a pool of %d and %d connections of weir's own: %w, which is %d (max_connections, less what is kept for administrators)",
@@ -158,8 +157,7 @@ func (t *Target) Fits(connections int) error {
 	return nil
 }
 
-// usage reads what the server's processes have used; false when they cannot be
-// seen from here.
+// usage reads what the server's processes have used; false if they are not visible from here.
 func (t *Target) usage() (measure.Usage, bool) {
 	if t.local.pid == 0 {
 		return measure.Usage{}, false
@@ -174,7 +172,7 @@ func (t *Target) usage() (measure.Usage, bool) {
 
 var plainName = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
 
-// isLoopback reports whether a host is this machine, as far as its name says.
+// isLoopback reports whether a host name means this machine.
 func isLoopback(host string) bool {
 	if host == "localhost" || strings.HasPrefix(host, "/") {
 		return true
@@ -183,7 +181,7 @@ func isLoopback(host string) bool {
 	return ip != nil && ip.IsLoopback()
 }
 
-// environment returns the first of some variables that is set.
+// environment returns the first of the variables that is set.
 func environment(names ...string) string {
 	for _, n := range names {
 		if v := os.Getenv(n); v != "" {
@@ -193,7 +191,7 @@ func environment(names ...string) string {
 	return ""
 }
 
-// parseURL reads a DSN that is a URL, and keeps a password in it out of the error.
+// parseURL parses a DSN that is a URL, and keeps a password in it out of the error.
 func parseURL(dsn string) (*url.URL, error) {
 	u, err := url.Parse(dsn)
 	var bad *url.Error
@@ -203,8 +201,7 @@ func parseURL(dsn string) (*url.URL, error) {
 	return u, err
 }
 
-// PrepareLab sets up a private server for being looked into: what only its owner
-// may do.
+// PrepareLab enables statistics on a private server, which only its owner may do.
 func (t *Target) PrepareLab(ctx context.Context) error {
 	if t.Engine != EnginePostgres {
 		return nil

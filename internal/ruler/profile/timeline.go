@@ -7,8 +7,7 @@ import (
 	"github.com/weirdb/weir/internal/ruler/bench"
 )
 
-// segment is where an operation is at a moment. The order is that of the
-// timeline.
+// segment is the segment that an operation is in. The order is that of the timeline.
 type segment int8
 
 const (
@@ -28,7 +27,7 @@ const (
 	segNone segment = -1 // the operation has not begun, or has ended
 )
 
-// segmentNames are those of the result format.
+// segmentNames are the names in the result format.
 var segmentNames = [segments]string{
 	bench.SegmentSchedule, bench.SegmentQueue, bench.SegmentConnect, bench.SegmentCheck, bench.SegmentEncode, bench.SegmentSend,
 	bench.SegmentServer, bench.SegmentWake, bench.SegmentReceive, bench.SegmentDecode, bench.SegmentRelease, bench.SegmentHarness,
@@ -45,9 +44,9 @@ func (s *split) total() int64 {
 	return n
 }
 
-// sides are the two halves that reference report 4 has: acquire, until there is a
-// connection that works, and query, from then until the answer has been read. What is
-// before, after or the harness's own is in neither.
+// sides are the two parts that reference report 4 distinguishes: acquire, until there is a
+// working connection, and query, from then until the answer has been read. Neither includes
+// what comes before or after, or the harness's own time.
 func (s *split) sides() (acquire, query int64) {
 	acquire = s[segQueue] + s[segConnect] + s[segCheck]
 	return acquire, s[segEncode] + s[segSend] + s[segServer] + s[segWake] + s[segReceive] + s[segDecode]
@@ -81,8 +80,8 @@ type timeline struct {
 
 func newTimeline() *timeline { return &timeline{in: segNone} }
 
-// start begins an operation: the caller asks the pool for a connection. What an
-// open loop lets it wait before is not on this timeline.
+// start begins an operation: the caller asks the pool for a connection. In an open loop, the
+// time that it waited before is not on this timeline.
 func (t *timeline) start(now int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -105,7 +104,7 @@ func (t *timeline) to(next segment, now int64) {
 	t.in, t.since = next, now
 }
 
-// within moves from one segment to another and does nothing in any third.
+// within moves from one segment to another, and does nothing in any other segment.
 func (t *timeline) within(from, next segment, now int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -119,15 +118,15 @@ func (t *timeline) connectEnds(now int64)   { t.within(segConnect, segQueue, now
 func (t *timeline) checkBegins(now int64)   { t.within(segQueue, segCheck, now) }
 func (t *timeline) checkEnds(now int64)     { t.within(segCheck, segQueue, now) }
 
-// callBegins is the beginning of a statement: the first one ends the acquisition.
+// callBegins is the start of a statement: the first one ends the acquisition.
 func (t *timeline) callBegins(now int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.to(segEncode, now)
 }
 
-// probeBegins and probeEnds enclose a look at the socket, by which a driver checks
-// its connection in the middle of a call.
+// probeBegins and probeEnds enclose a read of the socket by which a driver checks its
+// connection within a call.
 func (t *timeline) probeBegins(now int64) { t.within(segEncode, segCheck, now) }
 func (t *timeline) probeEnds(now int64)   { t.within(segCheck, segEncode, now) }
 
@@ -142,8 +141,8 @@ func (t *timeline) writeBegins(now int64) {
 	}
 }
 
-// writeEnds is the end of a write. Where a driver reads in the background, because
-// the write takes long, the answer may have been read by then.
+// writeEnds is the end of a write. If a driver reads in the background because the write takes
+// long, the answer may already have been read.
 func (t *timeline) writeEnds(now int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -158,16 +157,16 @@ func (t *timeline) writeEnds(now int64) {
 	}
 }
 
-// restAwaited reports whether a read that begins now is for the rest of an answer,
-// and so whether readBegins is worth a look at the clock.
+// restAwaited reports whether a read that starts now is for the rest of an answer, so that
+// readBegins must read the clock.
 func (t *timeline) restAwaited() bool { return t.decoding.Load() }
 
-// readBegins matters only where the head of the answer has been read already: the
-// wait is then for the rest.
+// readBegins matters only if the head of the answer has been read: the wait is then for the
+// rest.
 func (t *timeline) readBegins(now int64) { t.within(segDecode, segReceive, now) }
 
-// readEnds is the end of a read. arrived is when the kernel had the last byte of
-// what was read, and 0 if that is not known.
+// readEnds is the end of a read. arrived is when the kernel received the last byte of what was
+// read, and 0 if unknown.
 func (t *timeline) readEnds(arrived, now int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -185,7 +184,7 @@ func (t *timeline) readEnds(arrived, now int64) {
 		}
 		t.to(segWake, min(arrived, now))
 	case segReceive:
-		// Bytes that were there before the read began did not have to be waited for.
+		// Bytes that were there before the read began caused no wait.
 		if arrived > t.since {
 			t.to(segWake, min(arrived, now))
 		}

@@ -10,23 +10,23 @@ import (
 	"time"
 )
 
-// wire is a connection that tells the timeline of the operation which uses it of
-// each read and write. It lies below TLS, so what TLS costs is inside encode and
-// decode. Without an operation it costs a load of a pointer.
+// wire is a connection that reports each read and write to the timeline of the operation which
+// uses it. It is below TLS, so the cost of TLS is part of encode and decode. Without an
+// operation it costs a pointer load.
 type wire struct {
 	net.Conn
 	clock   clock
 	dialer  *dialer
-	stamps  *stampReader // nil where arrivals cannot be known
+	stamps  *stampReader // nil if arrival times are not available
 	present atomic.Pointer[timeline]
 }
 
-// attach has the connection's events go to an operation, or to none if t is nil.
+// attach directs the connection's events to an operation, or to none if t is nil.
 func (w *wire) attach(t *timeline) { w.present.Store(t) }
 
-// Read reads, and on the way finds out when the data had arrived. A driver that
-// reads in the background may have begun before the operation that the data are
-// for, in one that has ended: the end of the read is the present one's.
+// Read reads, and finds out when the data arrived. A driver that reads in the background may
+// have started the read during an earlier operation: the end of the read belongs to the present
+// one.
 func (w *wire) Read(b []byte) (int, error) {
 	t := w.present.Load()
 	if t != nil && t.restAwaited() {
@@ -46,15 +46,14 @@ func (w *wire) Read(b []byte) (int, error) {
 	ended := time.Now()
 	now, arrived := w.clock.of(ended), int64(0)
 	if at > 0 {
-		// The kernel stamps by the wall clock. Against this very moment, a step
-		// of that clock can spoil one read and no more.
+		// The kernel stamps by the wall clock. Since it is compared with the present moment, a
+		// step of that clock can spoil only one read.
 		arrived = now - max(ended.UnixNano()-at, 0)
 	}
 	t.readEnds(arrived, now)
 	return n, err
 }
 
-// Write writes.
 func (w *wire) Write(b []byte) (int, error) {
 	t := w.present.Load()
 	if t == nil {
@@ -66,7 +65,6 @@ func (w *wire) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Close closes the connection.
 func (w *wire) Close() error {
 	w.dialer.mu.Lock()
 	delete(w.dialer.wires, w)
@@ -74,8 +72,8 @@ func (w *wire) Close() error {
 	return w.Conn.Close()
 }
 
-// SyscallConn lets a driver look at the socket by itself, as go-sql-driver does
-// to see whether a connection from the pool has died meanwhile.
+// SyscallConn lets a driver check the socket itself, as go-sql-driver does to see whether a
+// connection from the pool has died.
 func (w *wire) SyscallConn() (syscall.RawConn, error) {
 	sc, ok := w.Conn.(syscall.Conn)
 	if !ok {
@@ -105,14 +103,14 @@ func (c probedConn) Read(f func(fd uintptr) bool) error {
 	return err
 }
 
-// dialer opens wires. All drivers dial through one.
+// dialer opens wires. All drivers dial through it.
 type dialer struct {
 	clock clock
-	// network and address replace those that the driver asks for, if set.
+	// network and address, if set, replace those that the driver asks for.
 	network, address string
-	// unstamped gives up the arrival times.
+	// unstamped disables arrival times.
 	unstamped bool
-	// stamped tells that arrivals are known of the connections opened so far.
+	// stamped reports whether the connections opened so far have arrival times.
 	stamped atomic.Bool
 	net     net.Dialer
 
@@ -121,7 +119,7 @@ type dialer struct {
 	cut   bool
 }
 
-// DialContext opens a connection and leaves it in the slot of ctx, if it has one.
+// DialContext opens a connection and stores it in the dialSlot of ctx, if there is one.
 func (d *dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	if d.network != "" {
 		network, address = d.network, d.address
@@ -158,9 +156,9 @@ func (d *dialer) add(w *wire) bool {
 	return true
 }
 
-// cutAll closes all connections and lets no more be opened. It is how operations
-// end that wait for a server which does not answer: they run without a context
-// that can be cancelled, since drivers pay for one with every statement.
+// cutAll closes all connections and prevents new ones. It ends operations that wait for a
+// server which does not answer: they run without a cancellable context, since drivers pay for
+// one with every statement.
 func (d *dialer) cutAll() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -170,11 +168,11 @@ func (d *dialer) cutAll() {
 	}
 }
 
-// dialSlot is the key of a context's **wire, by which a pool learns which wire
-// belongs to the connection that it has just opened.
+// dialSlot is the key of a context's **wire, from which a pool learns which wire belongs to the
+// connection that it just opened.
 type dialSlot struct{}
 
-// wireOf returns the wire below a driver's connection, nil if there is none.
+// wireOf returns the wire below a driver's connection, or nil.
 func wireOf(conn net.Conn) *wire {
 	for {
 		switch c := conn.(type) {
@@ -191,7 +189,7 @@ func wireOf(conn net.Conn) *wire {
 // timelineKey is the key of a context's *timeline.
 type timelineKey struct{}
 
-// timelineOf returns the operation that a context belongs to, nil if none.
+// timelineOf returns the timeline of the operation that a context belongs to, or nil.
 func timelineOf(ctx context.Context) *timeline {
 	t, _ := ctx.Value(timelineKey{}).(*timeline)
 	return t

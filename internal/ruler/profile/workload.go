@@ -19,8 +19,8 @@ type Workload struct {
 	drop   func(context.Context) error
 }
 
-// workload is one that is built in. In its texts {accounts} and the like stand for
-// tables, and {rows} for their size.
+// workload is a built-in workload. In its texts {accounts} and the like stand for tables, and
+// {rows} for their size.
 type workload struct {
 	about  string
 	tables []string
@@ -54,7 +54,7 @@ INSERT INTO {history} (teller, branch, account, delta) VALUES (:teller, :branch,
 COMMIT`},
 }
 
-// Workloads returns the names of the built-in workloads and what they do.
+// Workloads returns the built-in workloads with a description of each.
 func Workloads() map[string]string {
 	out := make(map[string]string)
 	for name, w := range workloads {
@@ -63,18 +63,17 @@ func Workloads() map[string]string {
 	return out
 }
 
-// rowsPerBranch is TPC-B's ratio of accounts to branches, a tenth of it, so that a
-// small table does not have all transactions wait for one row.
+// rowsPerBranch is a tenth of TPC-B's ratio of accounts to branches, so that with a small table
+// not all transactions wait for one row.
 const rowsPerBranch = 10_000
 
-// tableSizes returns how many rows each table begins with.
+// tableSizes returns how many rows each table starts with.
 func tableSizes(rows int) map[string]int {
 	branches := max(rows/rowsPerBranch, 1)
 	return map[string]int{"accounts": rows, "tellers": 10 * branches, "branches": branches, "events": 0, "history": 0}
 }
 
-// ScriptWorkload makes a workload of a script of the user's own, which finds its
-// tables where they are.
+// ScriptWorkload makes a workload of the user's script, which uses existing tables.
 func (t *Target) ScriptWorkload(name, text string) (*Workload, error) {
 	s, err := ParseScript(t.Engine, text)
 	if err != nil {
@@ -83,9 +82,8 @@ func (t *Target) ScriptWorkload(name, text string) (*Workload, error) {
 	return &Workload{Name: name, Script: s, drop: func(context.Context) error { return nil }}, nil
 }
 
-// Prepare makes a built-in workload with its tables, of the given size, in a
-// schema of their own: a schema of PostgreSQL, a database of the MySQL family.
-// Drop removes it.
+// Prepare creates a built-in workload with tables of the given size in their own schema
+// (PostgreSQL) or database (MySQL family). Drop removes them.
 func (t *Target) Prepare(ctx context.Context, name string, rows int) (*Workload, error) {
 	w, ok := workloads[name]
 	if !ok {
@@ -96,7 +94,7 @@ func (t *Target) Prepare(ctx context.Context, name string, rows int) (*Workload,
 	}
 	out := &Workload{Name: name, drop: func(context.Context) error { return nil }}
 	if t.Engine == EngineSleep {
-		// The work does not matter: every operation sleeps.
+		// The workload does not matter: every operation sleeps.
 		var err error
 		out.Script, err = ParseScript(t.Engine, "SELECT 1")
 		return out, err
@@ -123,7 +121,7 @@ func (t *Target) Prepare(ctx context.Context, name string, rows int) (*Workload,
 	return out, nil
 }
 
-// Drop removes the tables that were made for the workload.
+// Drop removes the tables of the workload.
 func (w *Workload) Drop(ctx context.Context) error { return w.drop(ctx) }
 
 func (t *Target) dual() string {
@@ -133,7 +131,8 @@ func (t *Target) dual() string {
 	return ""
 }
 
-// beginStatement is how a transaction begins. Oracle has none: a statement begins it.
+// beginStatement starts a transaction. Oracle has no such statement: the first statement starts
+// one.
 func (t *Target) beginStatement() string {
 	if t.Engine == EngineOracle {
 		return ""
@@ -190,8 +189,8 @@ func (t *Target) createScratch(ctx context.Context, scratch string, tables []str
 	return nil
 }
 
-// fillTable enters rows 1 to n. Engines without a function that counts are given
-// many rows a statement.
+// fillTable inserts rows 1 to n. For engines without a function that generates rows, each
+// statement inserts many.
 func (t *Target) fillTable(ctx context.Context, name string, n int) error {
 	if n == 0 {
 		return nil

@@ -18,7 +18,7 @@ import (
 // Engine names a database system that a suite can be run on.
 type Engine string
 
-// The engines, by the names that the command line has for them.
+// The engines, by their names on the command line.
 const (
 	PostgreSQL Engine = "postgres"
 	MariaDB    Engine = "mariadb"
@@ -26,7 +26,7 @@ const (
 	SQLite     Engine = "sqlite"
 )
 
-// Title is the engine's own name.
+// Title is the engine's official name.
 func (e Engine) Title() string {
 	return map[Engine]string{PostgreSQL: "PostgreSQL", MariaDB: "MariaDB", MySQL: "MySQL", SQLite: "SQLite"}[e]
 }
@@ -39,8 +39,8 @@ func (e Engine) family() Engine {
 	return e
 }
 
-// EngineOfDSN returns the one of some engines that a URL is for, "" for none. A
-// server of the MySQL family says by itself which of the two it is.
+// EngineOfDSN returns the engine among engines that a DSN is for, "" for none. MySQL and
+// MariaDB share a protocol; the server reports which one it is.
 func EngineOfDSN(dsn string, engines []Engine) Engine {
 	scheme, rest, _ := strings.Cut(dsn, ":")
 	of := map[string]Engine{"postgres": PostgreSQL, "postgresql": PostgreSQL, "mysql": MySQL, "mariadb": MariaDB, "file": SQLite, "sqlite": SQLite}[scheme]
@@ -56,31 +56,31 @@ func EngineOfDSN(dsn string, engines []Engine) Engine {
 	return ""
 }
 
-// Server is a database server that a suite has started, or that was there before.
+// Server is a database server that a suite started, or an existing one.
 type Server interface {
 	DSN(database string) string
-	PID() int // 0: nothing is known of its process
-	// Flushes counts what the disk was asked to flush since the start;
-	// errors.ErrUnsupported where nobody counts.
+	PID() int // 0 if its process is unknown
+	// Flushes counts the flushes that the disk was asked for since the start;
+	// errors.ErrUnsupported if they are not counted.
 	Flushes() (uint64, error)
 	Stop(ctx context.Context) error
 }
 
-// Meter reads what a server says of itself, over a session of its own.
+// Meter reads a server's own counters, over its own session.
 type Meter interface {
 	Server(ctx context.Context) (measure.Server, error)
 	Counters(ctx context.Context) (bench.ServerCounters, error)
 	Close(ctx context.Context) error
 }
 
-// Counters is what a server and the disk below it have counted so far.
+// Counters are the counters of a server and of the disk below it.
 type Counters struct {
 	Server  bench.ServerCounters
 	flushes uint64
-	counted bool // flushes were
+	counted bool // whether flushes were counted
 }
 
-// ReadCounters reads what a server has counted; m is nil for one that says nothing.
+// ReadCounters reads a server's counters; m is nil for a server that has none.
 func ReadCounters(ctx context.Context, m Meter, s Server) (c Counters, err error) {
 	if m != nil {
 		if c.Server, err = m.Counters(ctx); err != nil {
@@ -94,9 +94,9 @@ func ReadCounters(ctx context.Context, m Meter, s Server) (c Counters, err error
 	return c, err
 }
 
-// Since returns the difference to an earlier reading, for a number of operations. Where
-// flushes are counted at the disk, the server's own count is not asked: it comes late from
-// sessions that a proxy keeps, and MariaDB's holds flushes of data files.
+// Since returns the difference from an earlier reading, for a number of operations. If the
+// disk's flushes are counted, they replace the server's own count: that comes late from
+// sessions that a proxy keeps open, and MariaDB's includes flushes of data files.
 func (c Counters) Since(before Counters, ops int64) *bench.ServerCounters {
 	out := c.Server.Since(before.Server, ops)
 	if c.counted {
@@ -105,7 +105,7 @@ func (c Counters) Since(before Counters, ops int64) *bench.ServerCounters {
 	return out
 }
 
-// Foreign is a server that was there before. Nothing is known of its process.
+// Foreign is an existing server. Nothing is known of its process.
 type Foreign string
 
 func (f Foreign) DSN(string) string        { return string(f) }
@@ -113,12 +113,12 @@ func (Foreign) PID() int                   { return 0 }
 func (Foreign) Flushes() (uint64, error)   { return 0, errors.ErrUnsupported }
 func (Foreign) Stop(context.Context) error { return nil }
 
-// ServerFlags choose a private server of an engine, or one that is there already.
+// ServerFlags choose a private server of an engine, or an existing server.
 type ServerFlags struct {
 	Engine Engine
 	DSN    string
-	// Engines are those to choose from, the default first; Flag is the name of the
-	// flag for the DSN.
+	// Engines are the engines to choose from, the default first; Flag is the name of the DSN
+	// flag.
 	Engines []Engine
 	Flag    string
 
@@ -133,7 +133,7 @@ func (s *ServerFlags) Add(f *pflag.FlagSet) {
 	f.StringVar(&s.DSN, s.Flag, "", "`DSN` of a server and a database to use instead of a private one")
 }
 
-// Words gives --engine the words that shells complete.
+// Words gives --engine its shell completions.
 func (s *ServerFlags) Words(cmd *cobra.Command) {
 	cli.Words(cmd, "engine", strings.Split(s.names(), ", ")...)
 }
@@ -146,7 +146,7 @@ func (s *ServerFlags) names() string {
 	return strings.Join(out, ", ")
 }
 
-// Complete makes the flags agree. changed reports whether a flag was given.
+// Complete makes the flags consistent. changed reports whether a flag was given.
 func (s *ServerFlags) Complete(changed func(flag string) bool) error {
 	s.Engine = Engine(s.engine)
 	if !slices.Contains(s.Engines, s.Engine) {

@@ -8,19 +8,19 @@ import (
 	"github.com/weirdb/weir/internal/ruler/report"
 )
 
-// Leak is what a long load leaves in the proxy's heap.
+// Leak is how the proxy's heap grows under a long load.
 type Leak struct {
 	Case    string  `json:"case"`
 	Clients int     `json:"clients"`
 	Seconds float64 `json:"seconds"`
-	// Points are readings over the load, each after two collections.
+	// Points are readings during the load, each after two garbage collections.
 	Points []LeakPoint `json:"points"`
-	// Growth is the slope of the heap over the statements, in bytes for each, without
-	// the first fifth of the load, in which pools and caches fill.
+	// Growth is the slope of the heap over the number of statements, in bytes per statement,
+	// without the first fifth of the load, in which pools and caches fill.
 	Growth bench.Interval `json:"growth"`
 }
 
-// LeakPoint is one reading.
+// LeakPoint is a reading of the heap.
 type LeakPoint struct {
 	Seconds    float64 `json:"seconds"` // since the load began
 	Statements int64   `json:"statements"`
@@ -28,8 +28,8 @@ type LeakPoint struct {
 	RSS        int64   `json:"rss"`  // bytes of the process
 }
 
-// smallestObject is the least that a 64-bit Go program can keep for a statement by itself,
-// in bytes.
+// smallestObject is the smallest amount of memory that a 64-bit Go program can keep for each
+// statement, in bytes.
 const smallestObject = 8
 
 func clientsOf(n int) string {
@@ -48,12 +48,12 @@ func (l *Leak) Judge() {
 		}
 	}
 	l.Growth = bench.Interval{N: len(xs)}
-	if s := bench.Slope(xs, ys, 0.95); s.Method != "none" { // JSON knows no infinity
+	if s := bench.Slope(xs, ys, 0.95); s.Method != "none" { // JSON has no infinity
 		l.Growth = s
 	}
 }
 
-// Verdict says what the growth tells.
+// Verdict describes the growth.
 func (l *Leak) Verdict() string {
 	switch g := l.Growth; {
 	case g.N < leastReadings:
@@ -67,14 +67,15 @@ func (l *Leak) Verdict() string {
 	}
 }
 
-// Grows tells that something is kept of each statement: the whole interval is at an object
-// or above.
+// Grows reports whether something is kept for each statement: the whole interval is at or above
+// the size of an object.
 func (l *Leak) Grows() bool { return l.Growth.N >= leastReadings && l.Growth.Lo >= smallestObject }
 
-// Flat tells that no object is kept of each statement: the whole interval is below one.
+// Flat reports whether no object is kept for each statement: the whole interval is below the
+// size of one.
 func (l *Leak) Flat() bool { return l.Growth.N >= leastReadings && l.Growth.Hi < smallestObject }
 
-// leastReadings is how many readings tell a slope.
+// leastReadings is how many readings a slope needs.
 const leastReadings = 8
 
 // Section shows the heap over time.

@@ -15,12 +15,12 @@ import (
 	"github.com/weirdb/weir/internal/ruler/report"
 )
 
-// CPUProfile is where the CPU time of one role's processes went in one case.
+// CPUProfile is where the CPU time of the processes of one role went in one case.
 type CPUProfile struct {
 	Case      string                `json:"case"`
 	Role      string                `json:"role"`
 	Breakdown *measure.CPUBreakdown `json:"breakdown"`
-	// File is the profile itself, in the directory of the run.
+	// File is the name of the profile in the directory of the run.
 	File string `json:"file,omitempty"`
 }
 
@@ -28,18 +28,18 @@ type CPUProfile struct {
 func ProfileFiles(profiles []CPUProfile) []string {
 	var out []string
 	for _, p := range profiles {
-		if p.File != "" { // older runs name none
+		if p.File != "" { // older runs have none
 			out = append(out, p.File)
 		}
 	}
 	return out
 }
 
-// MinSamples is how many samples of a CPU profile its shares are told of: with 100 of
-// them, a share of half is right within ten percentage points 19 times in 20.
+// MinSamples is how many samples a CPU profile needs for its shares to be reported: with 100
+// samples, a share of one half is right within ten percentage points 19 times in 20.
 const MinSamples = 100
 
-// ProfileName is the name of the file for a profile of a case and a role.
+// ProfileName is the file name of the profile of a case and a role.
 func ProfileName(name, role string) string {
 	clean := func(s string) string {
 		return strings.Map(func(r rune) rune {
@@ -53,8 +53,7 @@ func ProfileName(name, role string) string {
 	return "cpu-" + clean(name) + "-" + clean(role) + ".pb.gz"
 }
 
-// KeepProfile writes a profile into the directory of a run and says where its CPU time
-// went.
+// KeepProfile writes a profile into the directory of a run and summarises it.
 func KeepProfile(dir, name, role string, p *profile.Profile) (out CPUProfile, err error) {
 	out = CPUProfile{Case: name, Role: role, File: ProfileName(name, role)}
 	if out.Breakdown, err = measure.DefaultRules().Breakdown(p); err != nil {
@@ -70,7 +69,7 @@ func KeepProfile(dir, name, role string, p *profile.Profile) (out CPUProfile, er
 	return out, nil
 }
 
-// ReadProfile reads back what KeepProfile wrote.
+// ReadProfile reads what KeepProfile wrote.
 func ReadProfile(dir, name, role string) (out CPUProfile, err error) {
 	out = CPUProfile{Case: name, Role: role, File: ProfileName(name, role)}
 	f, err := os.Open(filepath.Join(dir, out.File))
@@ -86,8 +85,7 @@ func ReadProfile(dir, name, role string) (out CPUProfile, err error) {
 	return out, err
 }
 
-// ProfileSection shows the categories of profiles beside each other, and the functions
-// of each category.
+// ProfileSection compares the categories of profiles, and lists the functions of each category.
 func ProfileSection(profiles []CPUProfile) report.Section {
 	var few []string
 	var told []CPUProfile
@@ -108,7 +106,7 @@ func ProfileSection(profiles []CPUProfile) report.Section {
 	return out
 }
 
-// categories are the shares of profiles side by side.
+// categories compares the shares of profiles.
 func categories(told []CPUProfile) (report.Table, report.Chart) {
 	var cats []string
 	for _, p := range told {
@@ -151,8 +149,8 @@ func categories(told []CPUProfile) (report.Table, report.Chart) {
 	return t, ch
 }
 
-// functionsShown is how many functions of a category are listed, leastShown the share
-// below which none is.
+// functionsShown is how many functions of a category are listed, leastShown the share below
+// which none is.
 const (
 	functionsShown = 4
 	leastShown     = 0.005
@@ -184,8 +182,8 @@ func FunctionTable(profiles []CPUProfile) report.Table {
 	return t
 }
 
-// functionName writes a function as a table has room for it: without weir's own path, and
-// as in Go's stack traces with "[...]" for type arguments.
+// functionName shortens a function's name for a table: without weir's own path, and with
+// "[...]" for type arguments, as in Go's stack traces.
 func functionName(symbol string) string {
 	symbol = strings.TrimPrefix(symbol, "github.com/weirdb/weir/")
 	open, end := strings.IndexByte(symbol, '['), strings.LastIndexByte(symbol, ']')

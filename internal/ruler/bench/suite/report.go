@@ -7,7 +7,7 @@ import (
 	"github.com/weirdb/weir/internal/ruler/report"
 )
 
-// ServerName is what the server called itself, or the engine's name.
+// ServerName is the server's own name for itself, or the engine's name.
 func (o *Outcome) ServerName() string {
 	for _, r := range o.Results {
 		if len(r.Env.Servers) > 0 {
@@ -17,8 +17,8 @@ func (o *Outcome) ServerName() string {
 	return o.Engine.Title()
 }
 
-// Lay puts a document together: findings about the whole run, sections that go
-// before the experiments, the experiments, what was left out.
+// Lay makes a document: findings about the whole run, sections before the experiments, the
+// experiments, and what was left out.
 func (o *Outcome) Lay(title, subtitle string, findings []bench.Finding, first ...report.Section) *report.Doc {
 	d := bench.Document(title, o.Results...)
 	d.Subtitle = subtitle
@@ -30,7 +30,7 @@ func (o *Outcome) Lay(title, subtitle string, findings []bench.Finding, first ..
 	return d
 }
 
-// LeftOut is a section on what was left out; none if nothing was.
+// LeftOut is a section about what was left out; nil if nothing was.
 func (o *Outcome) LeftOut() []report.Section {
 	if len(o.Left) == 0 {
 		return nil
@@ -38,7 +38,7 @@ func (o *Outcome) LeftOut() []report.Section {
 	return []report.Section{{Title: "Left out", Text: o.Left}}
 }
 
-// Shorten returns a document with the head of another and sections of its own.
+// Shorten returns a document with the head of full and other sections.
 func Shorten(full *report.Doc, sections ...[]report.Section) *report.Doc {
 	d := &report.Doc{Title: full.Title, Subtitle: full.Subtitle, Env: full.Env, Findings: full.Findings}
 	for _, s := range sections {

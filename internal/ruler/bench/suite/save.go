@@ -20,32 +20,32 @@ import (
 	"github.com/weirdb/weir/internal/ruler/report/flame"
 )
 
-// Run is what one run of a suite has measured. Each suite has a type of its own
-// that embeds Outcome, whose other fields go into its file.
+// Run is what a run of a suite measured. Each suite has its own type, which embeds Outcome; its
+// other fields are saved, too.
 type Run interface {
 	Common() *Outcome
-	// Targets judges what the run can decide, and leaves out the rest.
+	// Targets judges the targets that the run can decide, and leaves out the others.
 	Targets() []Target
-	// Report lays everything out, Brief what fits a terminal.
+	// Report is the whole report, Brief the part that fits a terminal.
 	Report() *report.Doc
 	Brief() *report.Doc
 }
 
-// profiled is a Run that has left CPU profiles in its directory, to be shown
-// behind its report.
+// profiled is a Run that left CPU profiles in its directory, to be shown at the end of its
+// report.
 type profiled interface{ ProfileFiles() []string }
 
-// File says how a suite's runs lie in their directories.
+// File describes the files of a suite's runs.
 type File struct {
-	Name     string // of the file beside the experiments' directories
-	Scenario string // what it calls the suite
-	Schema   string // "" for a file without
-	// Group is the factor that the first column of the table of summaries shows,
-	// Factors those that follow the case. Without a group there is no table.
+	Name     string // of the file next to the experiments' directories
+	Scenario string // the name of the suite in the file
+	Schema   string // "" for no such file
+	// Group is the factor in the first column of the table of summaries, Factors are those
+	// after the case. Without a group there is no table.
 	Group   string
 	Factors []string
-	// Samples has every sample of every experiment written once more, into one
-	// file, each with what it takes to be read alone.
+	// Samples has every sample of every experiment also written to one file, each line complete
+	// by itself.
 	Samples bool
 }
 
@@ -54,7 +54,7 @@ const (
 	summaryFile = "summary.csv"
 )
 
-// head is the part of the file that all suites have.
+// head is the part of the file that is common to all suites.
 type head struct {
 	Schema      string               `json:"schema,omitempty"`
 	Scenario    string               `json:"scenario,omitempty"`
@@ -65,13 +65,12 @@ type head struct {
 	Targets     []Target             `json:"targets,omitempty"`
 	Left        []string             `json:"left_out,omitempty"`
 	Invalid     []string             `json:"invalid,omitempty"`
-	// Notes is what weir bench backup called Left.
+	// Notes is the older name of Left in the files of weir bench backup.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// Save writes what belongs to the whole run beside the directories of its
-// experiments, and the report in every format. It returns the path of the HTML
-// page.
+// Save writes the file of the whole run next to the directories of its experiments, and the
+// report in every format. It returns the path of the HTML page.
 func (f *File) Save(dir string, run Run) (string, error) {
 	o := run.Common()
 	if len(o.Results) == 0 {
@@ -111,7 +110,7 @@ func (f *File) Save(dir string, run Run) (string, error) {
 	return filepath.Join(dir, "report.html"), nil
 }
 
-// Document is the report of a run with the CPU profiles in its directory.
+// Document is the report of a run, with the CPU profiles in its directory.
 func Document(dir string, run Run) (*report.Doc, error) {
 	doc := run.Report()
 	if p, ok := run.(profiled); ok {
@@ -124,7 +123,7 @@ func Document(dir string, run Run) (*report.Doc, error) {
 	return doc, nil
 }
 
-// encode joins the head and the run's own fields in one object.
+// encode merges the head and the run's own fields into one object.
 func (f *File) encode(run Run) ([]byte, error) {
 	o := run.Common()
 	h := head{
@@ -150,10 +149,9 @@ func (f *File) encode(run Run) ([]byte, error) {
 	return append(out.Bytes(), '\n'), err
 }
 
-// Load reads back into run, which is empty, what Save and the experiments wrote.
-// Summaries, comparisons and findings are computed anew, by the rules of this
-// program. The error of a directory that holds something else matches
-// fs.ErrNotExist.
+// Load reads what Save and the experiments wrote into run, which is empty. It computes
+// summaries, comparisons and findings anew, by the rules of this program. If the directory
+// holds something else, its error matches fs.ErrNotExist.
 func (f *File) Load(dir string, run Run) error {
 	path := filepath.Join(dir, f.Name)
 	b, err := os.ReadFile(path)
@@ -185,7 +183,7 @@ func (f *File) Load(dir string, run Run) error {
 	}
 	for _, name := range h.Experiments {
 		r, err := bench.ReadFile(filepath.Join(dir, name, name+".json"))
-		if errors.Is(err, fs.ErrNotExist) { // which would say that nothing is here
+		if errors.Is(err, fs.ErrNotExist) { // it would mean that the directory holds no run
 			return fmt.Errorf("%s: the result of %s is missing", path, name)
 		}
 		if err != nil {
@@ -196,7 +194,7 @@ func (f *File) Load(dir string, run Run) error {
 	return nil
 }
 
-// factor is that of a case, or of its experiment.
+// factor is a factor of a case or of its experiment.
 func factor(r *bench.Result, c *bench.Case, name string) string {
 	for _, of := range []map[string]string{c.Factors, r.Experiment.Factors} {
 		if v := of[name]; v != "" {
@@ -235,7 +233,7 @@ func (f *File) summary(o *Outcome) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// sampleLine is a line of the samples of all experiments.
+// sampleLine is a line of the file with the samples of all experiments.
 type sampleLine struct {
 	Experiment string            `json:"experiment"`
 	Case       string            `json:"case"`

@@ -8,7 +8,7 @@ import (
 	"github.com/weirdb/weir/internal/ruler/report"
 )
 
-// ServerCPU is where the CPU time of the server went in one case, by perf.
+// ServerCPU is where the server's CPU time went in one case, by perf.
 type ServerCPU struct {
 	Case    string           `json:"case"`
 	Server  string           `json:"server"`
@@ -18,8 +18,8 @@ type ServerCPU struct {
 // mostServerFunctions is how many functions of a server are listed.
 const mostServerFunctions = 20
 
-// table lists the functions of a server, and how much of its time each program and
-// library took, the kernel among them.
+// table lists the functions of a server, and the share of its time in each program and library,
+// including the kernel.
 func (s *ServerCPU) table() report.Table {
 	t := report.Table{
 		Title: fmt.Sprintf("CPU time of %s by function, %s", s.Server, s.Case),
@@ -41,7 +41,7 @@ func (s *ServerCPU) table() report.Table {
 	return t
 }
 
-// ServerSection shows where the CPU time of servers went; false when nothing was seen.
+// ServerSection shows where the CPU time of servers went; false if nothing was sampled.
 func ServerSection(servers []ServerCPU) (report.Section, bool) {
 	out := report.Section{Title: "Where the CPU time of the server goes"}
 	for i := range servers {

@@ -1,11 +1,10 @@
-// Package suite runs the benchmark of a product: it chooses the experiments, keeps
-// what they measure, saves and loads it, judges its targets and prints the report.
-// Each product's own package beside this one says what is started and compared.
+// Package suite runs the benchmark of a product: it chooses the experiments, stores, saves and
+// loads what they measure, judges its targets and prints the report. The package of each
+// product, next to this one, says what is started and compared.
 //
-// A suite is a list of steps. Each step names the experiments that it makes, so
-// that --experiments can choose among them before anything is started. An
-// experiment leaves a directory of its name; a file beside those directories holds
-// what belongs to the whole run.
+// A suite is a list of steps. Each step names the experiments that it makes, so that
+// --experiments can choose among them before anything is started. Each experiment writes a
+// directory of its name; a file next to those directories is about the whole run.
 package suite
 
 import (
@@ -21,28 +20,27 @@ import (
 	"github.com/weirdb/weir/internal/ruler/bench"
 )
 
-// Options is how a suite is run, whatever it measures.
+// Options is how a suite is run.
 type Options struct {
 	Out    string // directory for results; required
-	Resume bool   // go on from the samples in Out
+	Resume bool   // continue with the samples in Out
 	// Experiments are the names or groups to run. Default: all of the plan.
 	Experiments []string
-	// Progress and Say tell how it goes; both may be nil.
+	// Progress and Say report progress; both may be nil.
 	Progress func(bench.Progress)
 	Say      func(format string, args ...any)
 }
 
 // Step is a part of a suite.
 type Step struct {
-	// Group is a name for several steps that belong together, such as "wan". May
-	// be empty.
+	// Group is a common name of several steps, such as "wan". May be empty.
 	Group string
-	// Names are those of the experiments that Run makes.
+	// Names are the experiments that Run makes.
 	Names []string
 	Run   func(context.Context) error
 }
 
-// name is what the step is called in an error.
+// name is the name of the step in an error.
 func (s *Step) name() string {
 	if s.Group != "" {
 		return s.Group
@@ -50,8 +48,8 @@ func (s *Step) name() string {
 	return s.Names[0]
 }
 
-// Choose returns the steps that have an experiment of the given names, and those
-// experiments. Without names it returns all steps and nil.
+// Choose returns the steps that have at least one of the named experiments, and the set of
+// those experiments. Without names it returns all steps and nil.
 func Choose(steps []Step, names []string) (chosen []Step, only map[string]bool, err error) {
 	if len(names) == 0 {
 		return steps, nil, nil
@@ -76,7 +74,7 @@ func Choose(steps []Step, names []string) (chosen []Step, only map[string]bool, 
 	return chosen, only, nil
 }
 
-// Known lists what Choose takes: each group with its experiments in brackets.
+// Known lists the names that Choose accepts: each group with its experiments in brackets.
 func Known(steps []Step) []string {
 	var out []string
 	for i := 0; i < len(steps); {
@@ -96,18 +94,18 @@ func Known(steps []Step) []string {
 	return out
 }
 
-// Outcome is what every suite yields.
+// Outcome is what every suite returns.
 type Outcome struct {
-	Engine  Engine // "" where there is none
+	Engine  Engine // "" if there is none
 	Results []*bench.Result
-	// Left is what was left out, and why.
+	// Left lists what was left out, and why.
 	Left []string
 }
 
-// Common returns the outcome itself, for those that embed it.
+// Common returns the outcome itself, for types that embed it.
 func (o *Outcome) Common() *Outcome { return o }
 
-// Find returns the result of an experiment, and nil when there is none.
+// Find returns the result of an experiment, or nil.
 func (o *Outcome) Find(name string) *bench.Result {
 	i := slices.IndexFunc(o.Results, func(r *bench.Result) bool { return r.Experiment.Name == name })
 	if i < 0 {
@@ -116,12 +114,12 @@ func (o *Outcome) Find(name string) *bench.Result {
 	return o.Results[i]
 }
 
-// Of returns the results whose experiment has a factor of a value.
+// Of returns the results whose experiment has the value for the factor.
 func (o *Outcome) Of(factor, value string) []*bench.Result {
 	return bench.Where(o.Results, factor, value)
 }
 
-// Invalid lists the rounds in which a promise was broken.
+// Invalid lists the rounds that broke a promise.
 func (o *Outcome) Invalid() []string {
 	var out []string
 	for _, r := range o.Results {
@@ -136,16 +134,16 @@ func (o *Outcome) Invalid() []string {
 	return out
 }
 
-// Runner runs the steps of a suite. One goroutine uses it.
+// Runner runs the steps of a suite. It is not safe for concurrent use.
 type Runner struct {
 	Options
 	Outcome *Outcome
-	// Independent tells that a step that fails does not keep others from running.
+	// Independent keeps a failed step from stopping the others.
 	Independent bool
 	only        map[string]bool // experiments to run; nil for all
 }
 
-// NewRunner makes the directory for results.
+// NewRunner creates the directory for results.
 func NewRunner(o Options, out *Outcome) (*Runner, error) {
 	if o.Say == nil {
 		o.Say = func(string, ...any) {}
@@ -159,8 +157,8 @@ func NewRunner(o Options, out *Outcome) (*Runner, error) {
 	return &Runner{Options: o, Outcome: out}, nil
 }
 
-// Run runs the chosen steps in order. It ends with the first error, unless the
-// steps are independent: then what failed is left out, and returned in the end.
+// Run runs the chosen steps in order. It stops at the first error, unless the steps are
+// independent: then it leaves out what failed and returns the errors at the end.
 func (r *Runner) Run(ctx context.Context, steps []Step) error {
 	chosen, only, err := Choose(steps, r.Experiments)
 	if err != nil {
@@ -182,9 +180,8 @@ func (r *Runner) Run(ctx context.Context, steps []Step) error {
 	return errors.Join(failed...)
 }
 
-// Measure runs an experiment, unless it was not chosen, and keeps its samples and
-// its result, also that of one that ended early. flushDir is the directory whose
-// disk is calibrated, "" for none.
+// Measure runs an experiment if it was chosen, and keeps its samples and its result, even of
+// one that ended early. flushDir is the directory whose disk is calibrated, "" for none.
 func (r *Runner) Measure(ctx context.Context, e bench.Experiment, env measure.Environment, flushDir string) (*bench.Result, error) {
 	if r.only != nil && !r.only[e.Name] {
 		return nil, nil
@@ -201,7 +198,7 @@ func (r *Runner) Measure(ctx context.Context, e bench.Experiment, env measure.En
 	return res, errors.Join(err, store.Close())
 }
 
-// Leave says once what is left out, and why.
+// Leave records what is left out, and why, once per text.
 func (r *Runner) Leave(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	if !slices.Contains(r.Outcome.Left, text) {

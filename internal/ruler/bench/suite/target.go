@@ -8,7 +8,7 @@ import (
 	"github.com/weirdb/weir/internal/ruler/report"
 )
 
-// A Target is a claim that a suite was made to test, and what the run says of it.
+// A Target is a claim that a suite tests, and the verdict of the run.
 type Target struct {
 	Claim    string         `json:"claim"`
 	Want     string         `json:"want"`
@@ -25,18 +25,18 @@ const (
 	Undecided = "cannot tell"
 )
 
-// Goal is a target by the names of what it is about.
+// Goal is a target, by the names of its experiment, cases and metric.
 type Goal struct {
 	Experiment string
-	// Against and Side are cases: the ratio of Side over Against is judged, and
-	// without Against the figure of Side itself.
+	// Against and Side are cases: the ratio of Side to Against is judged or, without Against,
+	// the figure of Side.
 	Against, Side, Metric string
-	Min, Max              float64 // one of them is not 0
+	Min, Max              float64 // exactly one is not 0
 	Claim                 string
 }
 
-// Judge holds a goal against a result. It returns false when the cases or the
-// metric are missing, or a round of a case broke a promise.
+// Judge judges a goal by a result. It returns false if the cases or the metric are missing, or
+// if a round of a case broke a promise.
 func (g *Goal) Judge(r *bench.Result) (Target, bool) {
 	var against *bench.Case
 	if g.Against != "" {
@@ -47,8 +47,7 @@ func (g *Goal) Judge(r *bench.Result) (Target, bool) {
 	return g.JudgeCases(against, r.Find(g.Side))
 }
 
-// JudgeCases is Judge with the cases themselves. against is nil for the figure
-// itself.
+// JudgeCases is Judge with the cases themselves. against is nil to judge the figure of side.
 func (g *Goal) JudgeCases(against, side *bench.Case) (Target, bool) {
 	if side == nil || side.Invalid() || against != nil && against.Invalid() {
 		return Target{}, false
@@ -73,8 +72,8 @@ func (g *Goal) target(got bench.Interval, unit, evidence string) Target {
 	return t
 }
 
-// Decide says what is wanted, and whether the whole interval is on the right side
-// of it. One of least and most is not 0.
+// Decide formats the requirement and reports whether the whole interval meets it. Exactly one
+// of least and most is not 0.
 func Decide(got bench.Interval, least, most float64, unit string) (want, verdict string) {
 	yes, no := got.Lo >= least, got.Hi < least
 	want = ">= " + limit(least) + " " + unit
@@ -83,7 +82,7 @@ func Decide(got bench.Interval, least, most float64, unit string) (want, verdict
 		want = "<= " + limit(most) + " " + unit
 	}
 	switch {
-	case got.N < 2: // one round tells nothing apart
+	case got.N < 2: // one round has no interval
 		return want, Undecided
 	case yes:
 		return want, Met
@@ -93,7 +92,7 @@ func Decide(got bench.Interval, least, most float64, unit string) (want, verdict
 	return want, Undecided
 }
 
-// limit writes a round number as it is.
+// limit formats a limit with up to three digits.
 func limit(v float64) string {
 	if v < 100 {
 		return strconv.FormatFloat(v, 'g', 3, 64)
@@ -101,7 +100,7 @@ func limit(v float64) string {
 	return bench.Figure(v)
 }
 
-// TargetSection lists targets; none for no targets.
+// TargetSection lists targets; nil if there are none.
 func TargetSection(targets []Target) []report.Section {
 	if len(targets) == 0 {
 		return nil
@@ -123,13 +122,13 @@ func TargetSection(targets []Target) []report.Section {
 	return []report.Section{{Title: "Targets", Tables: []report.Table{t}}}
 }
 
-// AtLeast is a goal for the ratio of side over against, or, with against "", for
-// the figure of side.
+// AtLeast is a goal for the smallest ratio of side to against or, if against is "", for the
+// smallest figure of side.
 func AtLeast(experiment, against, side, metric string, least float64, claim string) Goal {
 	return Goal{Experiment: experiment, Against: against, Side: side, Metric: metric, Min: least, Claim: claim}
 }
 
-// AtMost is the same for what must not be more.
+// AtMost is a goal for the largest ratio or figure.
 func AtMost(experiment, against, side, metric string, most float64, claim string) Goal {
 	return Goal{Experiment: experiment, Against: against, Side: side, Metric: metric, Max: most, Claim: claim}
 }

@@ -26,11 +26,11 @@ type Bench struct {
 	Verb  *cobra.Command   // weir bench NAME
 	Other []*cobra.Command // further verbs of weir, such as weir demo
 	File  *File
-	New   func() Run // an empty one, to load into
+	New   func() Run // returns an empty run, to load into
 }
 
-// Load reads the run in a directory. Its error matches fs.ErrNotExist when it
-// holds none of these benches.
+// Load reads the run in a directory. Its error matches fs.ErrNotExist if the directory holds
+// none of these benches.
 func Load(dir string, benches []Bench) (Run, *File, error) {
 	for _, b := range benches {
 		run := b.New()
@@ -41,7 +41,7 @@ func Load(dir string, benches []Bench) (Run, *File, error) {
 	return nil, nil, fmt.Errorf("%s holds no outcome of weir bench: %w", dir, fs.ErrNotExist)
 }
 
-// Command is weir bench with the verbs of benches.
+// Command is weir bench, with the verbs of benches.
 func Command(benches ...Bench) *cobra.Command {
 	cmd := &cobra.Command{Use: "bench", Short: "Run and compare benchmarks"}
 	for _, b := range benches {
@@ -84,7 +84,7 @@ func reportCommand(benches []Bench) *cobra.Command {
 	return cmd
 }
 
-// print saves a run and prints what fits a terminal.
+// print saves a run and prints the part that fits a terminal.
 func (f *File) print(dir string, run Run, stdout io.Writer, asJSON bool) error {
 	page, err := f.Save(dir, run)
 	if err != nil {
@@ -100,8 +100,8 @@ func (f *File) print(dir string, run Run, stdout io.Writer, asJSON bool) error {
 	return err
 }
 
-// Finish saves what a run of file has measured, if anything, prints its
-// summary, and turns broken promises into the exit code. err is that of the run.
+// Finish saves what a run measured, if anything, prints its summary, and sets the exit code if
+// promises were broken. err is the error of the run.
 func (b *Flags) Finish(file *File, dir string, run Run, err error, stdout io.Writer) error {
 	if len(run.Common().Results) > 0 {
 		err = errors.Join(err, file.print(dir, run, stdout, b.JSON.Given()))
@@ -112,7 +112,7 @@ func (b *Flags) Finish(file *File, dir string, run Run, err error, stdout io.Wri
 	return Judge(run.Common())
 }
 
-// Judge is an error with an exit code of its own when rounds are invalid.
+// Judge returns an error with its own exit code if rounds are invalid.
 func Judge(o *Outcome) error {
 	if broken := o.Invalid(); len(broken) > 0 {
 		return cli.Shortfall(fmt.Errorf("%d rounds are invalid: %s", len(broken), strings.Join(broken, " | ")))
@@ -120,7 +120,7 @@ func Judge(o *Outcome) error {
 	return nil
 }
 
-// Flags are those of every bench.
+// Flags are the flags of every bench.
 type Flags struct {
 	Plan        string
 	Out         string
@@ -129,7 +129,7 @@ type Flags struct {
 	JSON        cli.JSON[*report.Doc]
 }
 
-// Add defines the flags. name is that of the bench, plans what --plan takes.
+// Add defines the flags. name is the bench's name, plans the values of --plan.
 func (b *Flags) Add(f *pflag.FlagSet, name, plans string) {
 	f.StringVar(&b.Plan, "plan", "mini", "how much to run: "+plans)
 	names, _, _ := strings.Cut(plans, " (")
@@ -146,12 +146,12 @@ func (b *Flags) Alias(f *pflag.FlagSet, name string) {
 	f.Lookup(name).Hidden = true
 }
 
-// Names lists the plans for a help text and an error.
+// Names lists the plans, for a help text or an error.
 func Names[P any](plans map[string]P) string {
 	return strings.Join(slices.Sorted(maps.Keys(plans)), ", ")
 }
 
-// PlanOf returns the plan that was requested.
+// PlanOf returns the requested plan.
 func PlanOf[P any](b *Flags, plans map[string]P) (P, error) {
 	plan, ok := plans[b.Plan]
 	if !ok {
@@ -160,7 +160,7 @@ func PlanOf[P any](b *Flags, plans map[string]P) (P, error) {
 	return plan, nil
 }
 
-// Options makes the flags agree with each other and with the steps of the plan.
+// Options checks the flags against each other and against the steps of the plan.
 func (b *Flags) Options(name string, steps []Step) (Options, error) {
 	if b.Resume && b.Out == "" {
 		return Options{}, errors.New("--resume: name the directory with --out")
@@ -171,7 +171,7 @@ func (b *Flags) Options(name string, steps []Step) (Options, error) {
 	return Options{Out: cmp.Or(b.Out, Stamped("bench-"+name)), Resume: b.Resume, Experiments: b.Experiments}, nil
 }
 
-// Numbers says which number of a flag's list is too small, or there twice.
+// Numbers returns an error if a number in a flag's list is too small or occurs twice.
 func Numbers(flag string, list []int, least int) error {
 	for i, n := range list {
 		if n < least {
@@ -184,15 +184,15 @@ func Numbers(flag string, list []int, least int) error {
 	return nil
 }
 
-// Stamped names a directory for the results of a run of this process that starts now. Of
-// two that start in one second each has its own.
+// Stamped names a directory for the results of a run that starts now. Two runs that start in
+// the same second get different names.
 func Stamped(kind string) string {
 	return filepath.Join("out", fmt.Sprintf("%s-%s-%d", kind, time.Now().Format("20060102-150405"), os.Getpid()))
 }
 
-// Tell has a run write how it goes: what it says, and a line for each sample with
-// its rate in a unit, or, without a unit, the time of one operation. more adds
-// what else is worth a look; it may be nil.
+// Tell makes a run write its progress to w: its messages, and a line for each sample with its
+// rate in a unit or, without a unit, the time of one operation. more adds further text; it may
+// be nil.
 func (o *Options) Tell(w io.Writer, unit string, more func(*bench.Sample) string) {
 	o.Say = func(format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) }
 	o.Progress = func(p bench.Progress) {
@@ -225,7 +225,7 @@ func (o *Options) Tell(w io.Writer, unit string, more func(*bench.Sample) string
 	}
 }
 
-// P50 tells the median latency of a sample, for Tell.
+// P50 formats the median latency of a sample, for Tell.
 func P50(s *bench.Sample) string {
 	if s.Latency == nil || s.Latency.Count() == 0 {
 		return ""
