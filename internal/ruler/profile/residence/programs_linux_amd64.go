@@ -19,27 +19,26 @@ const (
 	sums
 )
 
-// The record of a thread, by offset. All are times of the kernel's clock or durations, in
-// nanoseconds; 0 means that it does not apply.
+// The value of a thread, by offset. All fields are times of the kernel's clock or durations, in
+// nanoseconds; 0 means that the field does not apply.
 const (
-	threadSince  = 0  // when its request came in
-	threadCall   = 8  // when its present system call began
+	threadSince  = 0  // when its request arrived
+	threadCall   = 8  // when its current system call began
 	threadQueued = 16 // how long it waited for a processor within that call
-	threadWoken  = 24 // since when it could run and does not
+	threadWoken  = 24 // since when it has been runnable without running
 	threadSize   = 32
 )
 
 // The stack of the programs, by offset.
 const (
-	stackThread  = -4 // number of the thread
-	stackProcess = -8 // number of its process
+	stackThread  = -4 // thread ID
+	stackProcess = -8 // process ID
 	stackZero    = -12
 	stackWord    = -24
-	stackFresh   = -24 - threadSize // a thread's first value
+	stackFresh   = -24 - threadSize // a thread's initial value
 )
 
-// Registers that survive a call of a helper: the context, the time, a thread's
-// value, and a number.
+// Registers that survive a helper call: the context, the time, a thread's value, and a number.
 const (
 	regContext = asm.R6
 	regNow     = asm.R7
@@ -47,17 +46,17 @@ const (
 	regNumber  = asm.R9
 )
 
-// origAx is where the saved registers (struct pt_regs) of a system call hold its
-// number. The layout is part of the kernel's interface for debuggers.
+// origAx is the offset of the system call's number in its saved registers (struct pt_regs). The
+// layout is part of the kernel's interface for debuggers.
 const origAx = 120
 
-// program is one that runs at a tracepoint.
+// program runs at a tracepoint.
 type program struct {
 	tracepoint string
 	code       asm.Instructions
 }
 
-// kinds are the system calls that are told apart.
+// kinds are the system calls that are distinguished.
 var kinds = []struct {
 	sum   int
 	calls []int32
@@ -72,8 +71,8 @@ var kinds = []struct {
 	}},
 }
 
-// programs returns the four programs. pid is the offset of a thread's number in the
-// kernel's description of it.
+// programs returns the four programs. pid is the offset of the thread ID in the kernel's struct
+// task_struct.
 func programs(m maps, pid int32) []program {
 	return []program{
 		{"sys_enter", sysEnter(m)},
@@ -83,7 +82,7 @@ func programs(m maps, pid int32) []program {
 	}
 }
 
-// sysEnter: the thread that has a request and sends has answered it.
+// sysEnter: a thread that has a request and sends has answered it.
 func sysEnter(m maps) asm.Instructions {
 	code := join(
 		begin(m),
@@ -98,7 +97,7 @@ func sysEnter(m maps) asm.Instructions {
 		reset(regThread, threadQueued),
 		asm.Ja.Label("exit"),
 	)
-	// The residence goes into regNumber, which is not needed any more.
+	// The residence goes into regNumber, which is no longer needed.
 	answer := join(
 		asm.Mov.Reg(regNumber, regNow),
 		asm.Sub.Reg(regNumber, asm.R1),
@@ -112,12 +111,12 @@ func sysEnter(m maps) asm.Instructions {
 	return join(code, labelled("answer", answer), end())
 }
 
-// sysExit: a read from a socket begins a request, every other call within one has
-// taken its time.
+// sysExit: a read from a socket starts a request; any other call within a request has taken
+// time from it.
 func sysExit(m maps) asm.Instructions {
 	code := join(
 		begin(m),
-		// Which call it was is in the registers that were saved on the way in.
+		// The registers saved on entry say which call it was.
 		asm.LoadMem(asm.R3, regContext, 0, asm.DWord),
 		asm.Add.Imm(asm.R3, origAx),
 		readKernel(stackWord, 8),
@@ -137,7 +136,7 @@ func sysExit(m maps) asm.Instructions {
 		asm.Ja.Label("exit"),
 	)
 	received := join(
-		asm.LoadMem(asm.R1, regContext, 8, asm.DWord), // how much
+		asm.LoadMem(asm.R1, regContext, 8, asm.DWord), // return value
 		asm.JSLE.Imm(asm.R1, 0, "exit"),
 		asm.StoreMem(regThread, threadSince, regNow, asm.DWord),
 		reset(regThread, threadCall),
@@ -163,7 +162,7 @@ func sysExit(m maps) asm.Instructions {
 	return join(code, labelled("fresh", fresh), labelled("known", known), labelled("received", received), labelled("within", within), kindCode, end())
 }
 
-// schedWakeup: a thread can run.
+// schedWakeup: a thread became runnable.
 func schedWakeup(m maps, pid int32) asm.Instructions {
 	return join(
 		asm.Mov.Reg(regContext, asm.R1),
@@ -177,7 +176,7 @@ func schedWakeup(m maps, pid int32) asm.Instructions {
 	)
 }
 
-// schedSwitch: one thread leaves a processor, and another begins to run on it.
+// schedSwitch: one thread leaves a processor, and another starts to run on it.
 func schedSwitch(m maps, pid int32) asm.Instructions {
 	leaves := join(
 		asm.Mov.Reg(regContext, asm.R1),
@@ -185,9 +184,9 @@ func schedSwitch(m maps, pid int32) asm.Instructions {
 		numberOf(8, pid),
 		findThread(m, "next"),
 		reset(regThread, threadWoken),
-		asm.LoadMem(asm.R1, regContext, 0, asm.DWord), // put off
+		asm.LoadMem(asm.R1, regContext, 0, asm.DWord), // preempted
 		asm.JNE.Imm(asm.R1, 0, "still"),
-		asm.LoadMem(asm.R1, regContext, 24, asm.DWord), // its state: 0 can run
+		asm.LoadMem(asm.R1, regContext, 24, asm.DWord), // its state: 0 is runnable
 		asm.JNE.Imm(asm.R1, 0, "next"),
 		asm.StoreMem(regThread, threadWoken, regNow, asm.DWord).WithSymbol("still"),
 	)
@@ -214,7 +213,7 @@ func schedSwitch(m maps, pid int32) asm.Instructions {
 	)
 }
 
-// join makes one program of instructions and pieces.
+// join concatenates instructions and pieces.
 func join(parts ...any) asm.Instructions {
 	var out asm.Instructions
 	for _, p := range parts {
@@ -238,7 +237,7 @@ func end() asm.Instructions {
 	return join(asm.Mov.Imm(asm.R0, 0).WithSymbol("exit"), asm.Return())
 }
 
-// begin keeps the context and goes on only if the present process is watched.
+// begin keeps the context, and continues only if the current process is watched.
 func begin(m maps) asm.Instructions {
 	return join(
 		asm.Mov.Reg(regContext, asm.R1),
@@ -253,7 +252,7 @@ func begin(m maps) asm.Instructions {
 	)
 }
 
-// findThread looks up the value of the thread whose number is on the stack.
+// findThread looks up the value of the thread whose ID is on the stack.
 func findThread(m maps, otherwise string) asm.Instructions {
 	return join(
 		pointer(asm.R2, stackThread),
@@ -275,13 +274,12 @@ func findTotals(m maps) asm.Instructions {
 	)
 }
 
-// reset writes a zero, by way of R5, which nothing else uses.
+// reset writes a zero through R5, which is used for nothing else.
 func reset(at asm.Register, offset int16) asm.Instructions {
 	return join(asm.Mov.Imm(asm.R5, 0), asm.StoreMem(at, offset, asm.R5, asm.DWord))
 }
 
-// add adds a register to one of the sums that R0 points to. Only this processor
-// adds to them.
+// add adds a register to one of the sums that R0 points to. No other processor adds to them.
 func add(sum int, value asm.Register) asm.Instructions {
 	at := int16(8 * sum)
 	return join(
@@ -295,7 +293,7 @@ func clock() asm.Instructions {
 	return join(asm.FnKtimeGetNs.Call(), asm.Mov.Reg(regNow, asm.R0))
 }
 
-// numberOf puts the number of the thread that an argument points to on the stack.
+// numberOf puts the ID of the thread that an argument points to on the stack.
 func numberOf(argument int16, pid int32) asm.Instructions {
 	return join(
 		asm.LoadMem(asm.R3, regContext, argument, asm.DWord),
@@ -304,7 +302,7 @@ func numberOf(argument int16, pid int32) asm.Instructions {
 	)
 }
 
-// readKernel copies from the kernel's memory, at R3, to the stack.
+// readKernel copies from kernel memory at R3 to the stack.
 func readKernel(to int16, size int32) asm.Instructions {
 	return join(pointer(asm.R1, to), asm.Mov.Imm(asm.R2, size), asm.FnProbeReadKernel.Call())
 }

@@ -20,13 +20,13 @@ import "errors"
 // ErrUnsupported says that this system cannot be watched.
 var ErrUnsupported = errors.New("no eBPF for this system in this build")
 
-// Totals is what all watched threads have done since the watch began. Times are
-// nanoseconds, and exclude each other but for Before.
+// Totals are the sums over all watched threads since the watch began. Times are in nanoseconds,
+// and exclude each other except for Before.
 type Totals struct {
-	// Requests counts answers that were begun.
+	// Requests counts the answers that began.
 	Requests int64
-	// Before is the time that threads waited for a processor while they had no
-	// request: mostly that between its arrival and its being read.
+	// Before is the time that threads without a request waited for a processor: mostly the time
+	// between the arrival of a request and its being read.
 	Before int64
 	// Residence is the time that threads had a request.
 	Residence int64
@@ -34,17 +34,16 @@ type Totals struct {
 	// that flush files, write them, read them, wait for another thread (futex,
 	// semaphore), and wait for an event (poll, epoll).
 	Flush, Write, Read, Lock, Wait int64
-	// RunQueue is the part in which the thread could have run and had no
-	// processor.
+	// RunQueue is the part in which the thread was runnable and had no processor.
 	RunQueue int64
 }
 
-// CPU is what is left: the thread ran.
+// CPU is the rest: the time that threads ran.
 func (t Totals) CPU() int64 {
 	return t.Residence - t.Flush - t.Write - t.Read - t.Lock - t.Wait - t.RunQueue
 }
 
-// Since returns what was added after an earlier reading.
+// Since returns the difference from an earlier reading.
 func (t Totals) Since(e Totals) Totals {
 	return Totals{
 		t.Requests - e.Requests, t.Before - e.Before, t.Residence - e.Residence, t.Flush - e.Flush, t.Write - e.Write,

@@ -11,16 +11,16 @@ import (
 	"github.com/weirdb/weir/internal/ruler/report"
 )
 
-// ErrNotComparable says that two results have nothing to be compared in.
+// ErrNotComparable says that two results have nothing in common to compare.
 var ErrNotComparable = errors.New("the results are not comparable")
 
 // diffMargin is the smallest difference worth a claim.
 const diffMargin = 0.03
 
-// Diff sets the cases of b against those of the same name in a: throughput and
-// latency, and how much of it each segment has become longer or shorter. The two
-// were measured at different times, so a machine that was busier for one of them
-// shows as a difference; the environments say so only in part.
+// Diff compares the cases of b with those of the same name in a: throughput and latency, and
+// how much longer or shorter each segment became. The two were measured at different times, so
+// a machine that was busier during one of them shows as a difference; the environments tell
+// only part of that.
 func Diff(a, b *bench.Result) (*report.Doc, error) {
 	if err := checkComparable(a, b); err != nil {
 		return nil, err
@@ -39,7 +39,7 @@ func Diff(a, b *bench.Result) (*report.Doc, error) {
 	return d, nil
 }
 
-// checkComparable returns why two results cannot be set against each other.
+// checkComparable returns why two results cannot be compared.
 func checkComparable(a, b *bench.Result) error {
 	for _, f := range []string{"engine", "workload", "rows", "script"} {
 		if x, y := a.Experiment.Factors[f], b.Experiment.Factors[f]; x != y {
@@ -59,7 +59,7 @@ func checkComparable(a, b *bench.Result) error {
 	return fmt.Errorf("%w: no case of the one (%s) is in the other", ErrNotComparable, strings.Join(names, "; "))
 }
 
-// differences lists what is not the same around two results.
+// differences lists what differs in the circumstances of two results.
 func differences(a, b *bench.Result) []string {
 	var out []string
 	note := func(what, x, y string) {

@@ -14,8 +14,7 @@ import (
 	"github.com/weirdb/weir/internal/ruler/report"
 )
 
-// Document lays the results of studies out as a report. Its environment is that of
-// the first.
+// Document makes a report of studies. The environment is that of the first.
 func Document(title string, results ...*bench.Result) *report.Doc {
 	d := &report.Doc{Title: title}
 	for _, r := range results {
@@ -35,7 +34,7 @@ type caseTotals struct {
 	*bench.Case
 	latency  *measure.Hist
 	boundary *bench.Boundary
-	cold     *bench.Boundary // of what came before the windows; nil if nothing did
+	cold     *bench.Boundary // the time before the windows; nil if it was not measured
 	coldOps  int64
 	coldSecs float64
 	seconds  float64
@@ -72,8 +71,8 @@ func totals(r *bench.Result) []caseTotals {
 	return out
 }
 
-// merge adds a sample's boundary to a sum, in which the parts inside the server are
-// totals and not means.
+// merge adds a sample's boundary to a sum, whose parts inside the server are totals instead of
+// means.
 func merge(sum, b *bench.Boundary, ops int64) {
 	for i, s := range b.Segments {
 		if i == len(sum.Segments) {
@@ -101,8 +100,7 @@ func merge(sum, b *bench.Boundary, ops int64) {
 	}
 }
 
-// sections lays out one result: first what there is to be known, then the figures
-// that it comes from.
+// sections makes the sections of one result: the findings first, then the figures behind them.
 func sections(r *bench.Result) []report.Section {
 	list := totals(r)
 	title := cmp.Or(r.Experiment.Title, r.Experiment.Name)
@@ -143,10 +141,10 @@ func sections(r *bench.Result) []report.Section {
 	return append(out, latency, inside, against)
 }
 
-// detailed is up to how many cases get a table of percentiles each.
+// detailed is the largest number of cases that each get a table of percentiles.
 const detailed = 4
 
-// setting says what all cases have in common.
+// setting describes what all cases have in common.
 func setting(r *bench.Result) string {
 	var parts []string
 	for _, k := range slices.Sorted(maps.Keys(r.Experiment.Factors)) {
@@ -168,7 +166,7 @@ func (c caseTotals) means() []float64 {
 	return out
 }
 
-// about says what a segment is.
+// about describes each segment.
 var about = map[string]string{
 	bench.SegmentSchedule: "the generator's own lateness, and waiting for a worker",
 	bench.SegmentQueue:    "waiting for a connection of the pool",
@@ -196,7 +194,7 @@ func dominant(c caseTotals) string {
 	return text
 }
 
-// passed reports which segments any of the cases spent time in.
+// passed returns the segments in which any of the cases spent time.
 func passed(list []caseTotals) []int {
 	var out []int
 	for i := range list[0].boundary.Segments {
@@ -215,7 +213,7 @@ func segmentTable(list []caseTotals) report.Table {
 		t.Columns = append(t.Columns, report.Column{Name: list[0].boundary.Segments[i].Name, Unit: "us", Numeric: true})
 	}
 	t.Columns = append(t.Columns, report.Column{Name: "latency", Unit: "us", Numeric: true})
-	worst := 1.0 // sum of the segments over the latency, furthest from 1
+	worst := 1.0 // ratio of the sum of the segments to the latency, the one furthest from 1
 	for _, c := range list {
 		row := report.Cells(c.Name)
 		means := c.means()
@@ -275,7 +273,7 @@ func overheadText(r *bench.Result) []string {
 	return out
 }
 
-// limits says what could not be looked at.
+// limits lists what could not be measured.
 func limits(list []caseTotals) []string {
 	var seen []string
 	for _, c := range list {
@@ -291,8 +289,7 @@ func limits(list []caseTotals) []string {
 	return []string{"Not looked at: " + strings.Join(seen, "; ") + "."}
 }
 
-// number writes a number with three significant digits, whole ones from a hundred
-// on.
+// number formats a number with three significant digits, or as a whole number from 100 on.
 func number(v float64) string {
 	switch a := math.Abs(v); {
 	case a == 0 || math.IsNaN(v):
@@ -306,7 +303,7 @@ func number(v float64) string {
 	}
 }
 
-// micros writes a time given in microseconds in the unit that suits it.
+// micros formats microseconds in a suitable unit.
 func micros(us float64) string {
 	switch {
 	case us >= 1e6:

@@ -13,7 +13,7 @@ import (
 type LabConfig struct {
 	Durability   lab.Durability
 	FsyncLatency time.Duration
-	// Connections is how many the study needs at the same time.
+	// Connections is how many connections the study needs at the same time.
 	Connections int
 }
 
@@ -24,16 +24,15 @@ type LabServer struct {
 	stop    func(context.Context) error
 }
 
-// LabEngines lists the engines of which StartLab can start a server.
+// LabEngines lists the engines for which StartLab can start a server.
 func LabEngines() []string {
 	return []string{profile.EnginePostgres, profile.EngineMariaDB, profile.EngineMySQL}
 }
 
-// spareConnections are for administration: weir's own and a user who looks on.
+// spareConnections are for administration, by weir and by a user who watches.
 const spareConnections = 20
 
-// StartLab starts a private server that keeps all the statistics of its own which a
-// study can read.
+// StartLab starts a private server that collects all the statistics that a study can read.
 func StartLab(ctx context.Context, engine string, c LabConfig) (*LabServer, error) {
 	limit := max(c.Connections+spareConnections, 100)
 	switch engine {

@@ -19,23 +19,22 @@ import (
 	"github.com/weirdb/weir/internal/ruler/report"
 )
 
-// Pass is one case run once more under a tool that looks at it from outside, and once
-// without beside it. What the tool sees is of a slower program: a pass is no round, and
-// its rates serve to say how much slower.
+// Pass is one case run once more under an external tool, and once without it. Since the tool
+// slows the program down, a pass is not a round; its rates only show the slowdown.
 type Pass struct {
 	Tool   string `json:"tool"`
 	Engine string `json:"engine"`
 	Case   string `json:"case"`
-	// Missing says why there is nothing else: the tool is not here, or may not be used.
+	// Missing says why there is nothing else: the tool is not installed, or may not be used.
 	Missing string `json:"missing,omitempty"`
-	// Plain and Under are the operations a second without the tool and under it, Ops
+	// Plain and Under are the operations per second without the tool and under it. Ops counts
 	// those under it, warm-up included.
 	Plain float64 `json:"plain,omitempty"`
 	Under float64 `json:"under,omitempty"`
 	Ops   int64   `json:"ops,omitempty"`
-	// Calls are the system calls of the client, by strace.
+	// Calls are the system calls of the client, from strace.
 	Calls []outside.Call `json:"calls,omitempty"`
-	// Client and Server are where CPU time went, by perf.
+	// Client and Server are where CPU time went, from perf.
 	Client *outside.Profile `json:"client,omitempty"`
 	Server *outside.Profile `json:"server,omitempty"`
 }
@@ -46,14 +45,14 @@ const (
 	toolPerf   = "perf"
 )
 
-// A pass is short: it is to be seen what is done, not how fast.
+// A pass is short: it shows what is done, not how fast.
 const (
 	passWarmup  = 300 * time.Millisecond
 	passAtLeast = time.Second
 	passAtMost  = 2 * time.Second
 )
 
-// passes runs the passes that were asked for.
+// passes runs the requested passes.
 func (s *Study) passes(ctx context.Context, t *profile.Target, w *profile.Workload, list []caseOf, o Options) ([]Pass, error) {
 	var out []Pass
 	for _, tool := range s.Tools {
@@ -71,7 +70,7 @@ func (s *Study) passes(ctx context.Context, t *profile.Target, w *profile.Worklo
 	return out, nil
 }
 
-// chosen is the case of passes: the last one that begins warm.
+// chosen is the case for passes: the last one that starts warm.
 func chosen(list []caseOf) caseOf {
 	for _, c := range slices.Backward(list) {
 		if !c.config.Cold {
@@ -131,7 +130,7 @@ func (p *Pass) strace(ctx context.Context, t *profile.Target, w *profile.Workloa
 	return s, errors.Join(err, stopErr)
 }
 
-// perf samples this process and, where it is on this machine, the server.
+// perf samples this process and, if it is on this machine, the server.
 func (p *Pass) perf(ctx context.Context, t *profile.Target, w *profile.Workload, cfg profile.Config) (bench.Sample, error) {
 	d := cmp.Or(cfg.Duration, time.Second)
 	type seen struct {
@@ -141,7 +140,7 @@ func (p *Pass) perf(ctx context.Context, t *profile.Target, w *profile.Workload,
 	look := func(pids func() []int) chan seen {
 		out := make(chan seen, 1)
 		go func() {
-			select { // sessions are open, and what serves them is there
+			select { // wait until sessions are open and their server processes exist
 			case <-ctx.Done():
 				out <- seen{err: ctx.Err()}
 				return
@@ -165,7 +164,7 @@ func (p *Pass) perf(ctx context.Context, t *profile.Target, w *profile.Workload,
 	return s, errors.Join(err, c.err, v.err)
 }
 
-// PassesFile is where the passes lie beside the result.
+// PassesFile is the name of the file with the passes, next to the result.
 const PassesFile = "passes.json"
 
 // SavePasses writes passes into the directory of a run.
@@ -180,7 +179,7 @@ func SavePasses(dir string, passes []Pass) error {
 	return nil
 }
 
-// LoadPasses reads them back; none where there are none.
+// LoadPasses reads what SavePasses wrote; none if there is no file.
 func LoadPasses(dir string) ([]Pass, error) {
 	b, err := os.ReadFile(filepath.Join(dir, PassesFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -196,7 +195,7 @@ func LoadPasses(dir string) ([]Pass, error) {
 	return out, nil
 }
 
-// PassSections lay out passes.
+// PassSections are the sections of a report about passes.
 func PassSections(passes []Pass) []report.Section {
 	var out []report.Section
 	for i := range passes {
@@ -217,7 +216,7 @@ func PassSections(passes []Pass) []report.Section {
 	return out
 }
 
-// slowdown says what the tool did to what it looked at.
+// slowdown describes how much the tool slowed the program down.
 func (p *Pass) slowdown() string {
 	if p.Under <= 0 || p.Plain <= 0 {
 		return "No operation ended under " + p.Tool + "."
@@ -234,7 +233,7 @@ func (p *Pass) slowdown() string {
 	return text
 }
 
-// mostCalls and mostFunctions are how many are listed.
+// mostCalls and mostFunctions limit the lists.
 const (
 	mostCalls     = 15
 	mostFunctions = 15

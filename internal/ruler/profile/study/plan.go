@@ -1,6 +1,6 @@
-// Package study compares ways of running one workload: pools, concurrencies,
-// drivers, transports, cold and warm. It turns a grid of them into an experiment,
-// and what comes out into a report.
+// Package study compares ways of running one workload: pools, concurrencies, drivers,
+// transports, cold and warm. It converts a grid of them to an experiment, and the results to a
+// report.
 package study
 
 import (
@@ -14,8 +14,8 @@ import (
 	"github.com/weirdb/weir/internal/ruler/profile"
 )
 
-// Axes are the factors of a study. Every combination of their levels is a case.
-// An axis without levels has one: the base's.
+// Axes are the factors of a study. Every combination of their levels is a case. An axis without
+// levels has one level, that of the base.
 type Axes struct {
 	Base        profile.Config
 	Drivers     []string
@@ -23,10 +23,10 @@ type Axes struct {
 	Modes       []profile.Mode
 	Pools       []int
 	Concurrency []int
-	// Cold adds to each case one that begins with an empty pool.
+	// Cold adds to each case one that starts with an empty pool.
 	Cold bool
-	// ColdRequests is how many operations that one runs. Default: 20 for each
-	// worker, as report 4 has it.
+	// ColdRequests is the number of operations of a cold case. Default: 20 per worker, as in
+	// report 4.
 	ColdRequests int64
 }
 
@@ -53,11 +53,11 @@ type caseOf struct {
 	config  profile.Config
 }
 
-// coldPerWorker is report 4's ratio: 2000 requests of 100 workers.
+// coldPerWorker is report 4's ratio: 2000 requests by 100 workers.
 const coldPerWorker = 20
 
-// cases returns all combinations for an engine, in an order in which neighbours
-// differ little. All configurations have their defaults.
+// cases returns all combinations for an engine, in an order in which neighbours differ little.
+// All configurations have their defaults.
 func (a Axes) cases(engine string) []caseOf {
 	list := []caseOf{{config: a.Base, factors: map[string]string{}}}
 	list = cross(list, a.Drivers, func(c *profile.Config, v string) { c.Driver = v })
@@ -109,10 +109,10 @@ func factors(c profile.Config) map[string]string {
 	}
 }
 
-// factorOrder is that of names.
+// factorOrder is the order of factors in names.
 var factorOrder = []string{FactorDriver, FactorTransport, FactorMode, FactorConcurrency, FactorPool, FactorStart}
 
-// nameCases names each case by the factors in which there is a choice.
+// nameCases names each case by the factors that vary.
 func nameCases(list []caseOf) {
 	for i := range list {
 		var parts []string
@@ -155,8 +155,8 @@ func common(list []caseOf) map[string]string {
 	return out
 }
 
-// sweptFactor returns the factor whose best level is asked for: one of the numbers,
-// if it has a choice, the pool's size first.
+// sweptFactor returns the factor whose best level is searched for: a numeric factor that
+// varies, preferably the size of the pool.
 func sweptFactor(list []caseOf) (factor, unit string) {
 	switch {
 	case varies(list, FactorPool):
@@ -181,8 +181,7 @@ func validate(t *profile.Target, list []caseOf) error {
 	return nil
 }
 
-// LargestPool is the most connections that any case may want, for a server to be
-// started that has them.
+// LargestPool is the largest number of connections of any case, which the server must allow.
 func (a Axes) LargestPool() int {
 	return max(slices.Max(append([]int{a.Base.PoolMax, a.Base.Concurrency, 1}, a.Pools...)), slices.Max(append([]int{0}, a.Concurrency...)))
 }

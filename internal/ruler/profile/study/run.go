@@ -19,19 +19,19 @@ type Study struct {
 	// Name is that of the result file, Title that of the report.
 	Name, Title string
 	Axes        Axes
-	// Workload is a built-in one, with tables of so many Rows, unless Script is
-	// given: then it is that script's name.
+	// Workload is a built-in workload, with tables of Rows rows. If Script is given, it is that
+	// script's name.
 	Workload, Script string
 	Rows             int
 	// Rounds of each case. Default: 3.
 	Rounds int
-	// OverheadPairs is how many pairs of slices the cost of tracing is measured
-	// by, at the smallest and the largest concurrency. Default: 0, not at all.
+	// OverheadPairs is the number of pairs of slices with which the cost of tracing is
+	// measured, at the smallest and at the largest concurrency. Default: 0, not measured.
 	OverheadPairs int
-	// Tools are those under which one case is run once more in the end: strace, perf.
+	// Tools are those under which one case is run again at the end: strace, perf.
 	Tools []string
 
-	// Passes are what they saw.
+	// Passes are the results of these runs.
 	Passes []Pass
 }
 
@@ -39,21 +39,20 @@ type Study struct {
 type Options struct {
 	// Store keeps samples and results. Default: nothing is kept.
 	Store *bench.Store
-	// Durability is what the server was set to promise, if that is known.
+	// Durability is the durability setting of the server, if known.
 	Durability string
-	// FlushDir is on the disk of the server's data. Default: no calibration.
+	// FlushDir is a directory on the disk of the server's data. Default: no calibration.
 	FlushDir string
 	Progress func(bench.Progress)
-	// Say is told of what takes time besides. Default: nobody is told.
+	// Say reports slow steps. Default: none.
 	Say func(format string, args ...any)
 }
 
-// cleanUpPatience bounds what is done after an interruption.
+// cleanUpPatience limits the cleaning up after an interruption.
 const cleanUpPatience = 10e9
 
-// Run makes the workload's tables, measures all cases in turn, and removes the
-// tables. An interrupted run returns what there is, marked as partial, together
-// with the cause.
+// Run creates the workload's tables, measures all cases in turn, and drops the tables. An
+// interrupted run returns what was measured, marked as partial, with the cause.
 func (s *Study) Run(ctx context.Context, t *profile.Target, o Options) (_ *bench.Result, err error) {
 	if s.Rounds == 0 {
 		s.Rounds = 3
@@ -113,8 +112,8 @@ func (s *Study) experiment(t *profile.Target, w *profile.Workload, list []caseOf
 		Name: s.Name, Title: s.Title, Rounds: s.Rounds, Factors: common(list), Loop: "closed",
 	}}
 	e.Factors["engine"], e.Factors["workload"] = t.Engine, w.Name
-	// All that makes a sample another one: a run that is resumed takes over those
-	// with the same factors.
+	// Everything that makes samples different: a resumed run reuses those with the same
+	// factors.
 	switch b := s.Axes.Base; {
 	case b.Requests > 0:
 		e.Factors["window"] = strconv.FormatInt(b.Requests, 10) + " operations"
@@ -138,7 +137,7 @@ func (s *Study) experiment(t *profile.Target, w *profile.Workload, list []caseOf
 			Run: func(ctx context.Context, _ int) (bench.Sample, error) {
 				sample, err := t.Measure(ctx, w, c.config)
 				if ctx.Err() != nil && sample.Ops > 0 {
-					return sample, nil // valid for the time that it covers, and it says so
+					return sample, nil // valid for the time that it covers, and marked partial
 				}
 				return sample, err
 			},
@@ -147,8 +146,8 @@ func (s *Study) experiment(t *profile.Target, w *profile.Workload, list []caseOf
 	return e
 }
 
-// overhead measures what tracing costs. Operations that are too slow to be compared
-// in slices do not stop the study.
+// overhead measures the cost of tracing. Operations too slow to compare in slices do not stop
+// the study.
 func (s *Study) overhead(ctx context.Context, t *profile.Target, w *profile.Workload, list []caseOf, o Options) (out []bench.Overhead, missing []string, err error) {
 	if s.OverheadPairs == 0 {
 		return nil, nil, nil

@@ -31,8 +31,8 @@ func detailTable(c caseTotals) report.Table {
 	return t
 }
 
-// sidesTable shows acquire and query as reference report 4 has them, percentiles over
-// operations; none when nobody recorded them.
+// sidesTable shows acquire and query as reference report 4 does, with percentiles over
+// operations; nil if they were not recorded.
 func sidesTable(r *bench.Result) []report.Table {
 	tables := bench.MetricTable(r, "Acquire and query", "acquire_p50", "acquire_p95", "acquire_p99", "query_p50", "query_p95", "query_p99")
 	for i := range tables {
@@ -41,7 +41,7 @@ func sidesTable(r *bench.Result) []report.Table {
 	return tables
 }
 
-// insideTable divides the segment server as far as the server tells.
+// insideTable divides the segment server, as far as the server reports it.
 func insideTable(list []caseTotals) []report.Table {
 	t := report.Table{
 		Title: "Inside the server",
@@ -76,7 +76,7 @@ func insideTable(list []caseTotals) []report.Table {
 	return t.When(len(t.Rows) > 0)
 }
 
-// coldTable shows what came before the windows.
+// coldTable shows the time before the windows.
 func coldTable(list []caseTotals) []report.Table {
 	t := report.Table{
 		Title: "Before the window: until the rate had settled",
@@ -105,7 +105,7 @@ func coldTable(list []caseTotals) []report.Table {
 	return t.When(len(t.Rows) > 0)
 }
 
-// processTable shows what an operation cost client and server.
+// processTable shows the CPU cost of an operation for client and server.
 func processTable(list []caseTotals) []report.Table {
 	t := report.Table{
 		Title: "Processes",

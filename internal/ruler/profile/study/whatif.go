@@ -9,14 +9,14 @@ import (
 	"github.com/weirdb/weir/internal/ruler/report"
 )
 
-// grid is the cases of a result by pool and concurrency.
+// grid holds the cases of a result by pool and concurrency.
 type grid struct {
 	pools, concurrency []int
 	cells              map[[2]int]*bench.Case
 }
 
-// gridOf returns the grid of a result in which both pool and concurrency have a
-// choice and nothing else has, but for the start, of which the warm one counts.
+// gridOf returns the grid of a result in which both pool and concurrency vary, and nothing else
+// except the start, of which the warm one counts.
 func gridOf(r *bench.Result) (grid, bool) {
 	g := grid{cells: make(map[[2]int]*bench.Case)}
 	for _, c := range r.Cases {
@@ -43,9 +43,9 @@ func gridOf(r *bench.Result) (grid, bool) {
 	return g, len(g.pools) > 1 && len(g.concurrency) > 1
 }
 
-// whatIf answers what another pool would do to the same load: throughput and p99
-// for each pool at each concurrency. The best throughput of a concurrency is
-// strong, and so are the smaller pools that cannot be told from it.
+// whatIf shows what another pool would do for the same load: throughput and p99 for each pool
+// at each concurrency. The best throughput of a concurrency is emphasised, and so are smaller
+// pools that cannot be told from it.
 func whatIf(r *bench.Result) (report.Table, report.Chart, bool) {
 	g, ok := gridOf(r)
 	if !ok {
@@ -85,7 +85,7 @@ func whatIf(r *bench.Result) (report.Table, report.Chart, bool) {
 	return t, chart, true
 }
 
-// best is the best throughput of any pool for so many workers.
+// best is the best throughput of any pool for a number of workers.
 func (g grid) best(workers int) bench.Summary {
 	var best bench.Summary
 	for _, p := range g.pools {
