@@ -8,7 +8,7 @@ import (
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
 )
 
-// newBenchCommand returns weir bench: the benchmarks of products, and what compares
+// newBenchCommand returns weir bench: the benchmarks of products, and the verbs that compare
 // their results.
 func newBenchCommand(benches []suite.Bench) *cobra.Command {
 	cmd := suite.Command(benches...)

@@ -76,7 +76,7 @@ slowdown of --slower is not found.`,
 // aaReport is what `weir bench aa --json` prints.
 type aaReport struct {
 	Result      string                 `json:"result"`           // file
-	Slower      float64                `json:"slower"`           // planted, as a part
+	Slower      float64                `json:"slower"`           // planted slowdown, as a share
 	Comparisons []bench.Comparison     `json:"comparisons"`      // of equal sides
 	Floors      map[string]bench.Floor `json:"floors,omitempty"` // by metric; none with a planted slowdown
 }
@@ -139,10 +139,9 @@ func (c *benchAA) print(w io.Writer, r *bench.Result, out aaReport) error {
 	return err
 }
 
-// verdict turns what was found into the exit code. A planted slowdown is found when
-// throughput, the median of latencies or CPU time per operation says so; under
-// foreign load, only the latter two can, and CPU time only of turns that are long
-// enough to have taken some.
+// verdict returns the exit code. A planted slowdown is found if throughput, median latency or
+// CPU time per operation shows it. On a busy machine only the latter two can, and CPU time only
+// if the turns are long enough to measure it.
 func (c *benchAA) verdict(r *bench.Result) error {
 	var found []string
 	needed := 0

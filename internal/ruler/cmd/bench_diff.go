@@ -13,8 +13,8 @@ import (
 	"github.com/weirdb/weir/internal/ruler/report"
 )
 
-// benchDiff is the configuration of `weir bench diff`, and the part of `weir bench
-// gate` that both have.
+// benchDiff is the configuration of `weir bench diff`, and the common part of `weir bench
+// gate`.
 type benchDiff struct {
 	options bench.DiffOptions
 	format  string
@@ -60,8 +60,8 @@ with the reasons.`,
 	return cmd
 }
 
-// compare reads both sides and compares the experiments that both have. It also
-// returns one of the second results, for its environment.
+// compare reads both sides and compares the experiments that both have. It also returns one of
+// the second results, for its environment.
 func (c *benchDiff) compare(first, second string) ([]*bench.Diff, *bench.Result, error) {
 	if formats := []string{"text", "md", "csv", "html"}; !slices.Contains(formats, c.format) {
 		return nil, nil, cli.UsageError(fmt.Errorf("--output %q: want one of %s", c.format, strings.Join(formats, ", ")))

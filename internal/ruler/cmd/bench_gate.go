@@ -92,7 +92,7 @@ func (c *benchGate) run(cmd *cobra.Command, base, changed string) ([]*bench.Gate
 	return gates, bench.GateDocument(&second.Env, gates...).Write(cmd.OutOrStdout(), report.Format(c.format))
 }
 
-// verdict turns the outcomes into the exit code.
+// verdict returns the exit code for the outcomes.
 func (c *benchGate) verdict(gates []*bench.Gate) error {
 	var short, doubtful []string
 	for _, g := range gates {
@@ -112,7 +112,7 @@ func (c *benchGate) verdict(gates []*bench.Gate) error {
 	return nil
 }
 
-// parsePart reads a part of a whole: 10% or 0.1.
+// parsePart parses a share: 10% or 0.1.
 func parsePart(text string) (float64, error) {
 	number, isPercent := strings.CutSuffix(strings.TrimSpace(text), "%")
 	v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)

@@ -55,12 +55,13 @@ the same, and is part of slim builds, too. Exit code 3: something does not work.
 	return cmd
 }
 
-// place is where a program is: the directory that it lies in.
+// place returns where a program is: its directory.
 func place(path, version string, err error) (string, string, error) {
 	return filepath.Dir(path), version, err
 }
 
-// findServers looks for what the lab can start and what it is compared with.
+// findServers looks for the servers that the lab can start and the tools that weir is compared
+// with.
 func findServers(ctx context.Context) []doctor.Check {
 	found := func(name, what string, version func() (string, string, error)) doctor.Check {
 		c := doctor.Check{Name: name, State: doctor.Yes, For: what}

@@ -27,7 +27,7 @@ import (
 	"github.com/weirdb/weir/internal/ruler/report/flame"
 )
 
-// printable are the formats that a profile is printed in.
+// printable are the formats in which a profile can be printed.
 var printable = []report.Format{report.FormatText, report.FormatMarkdown, report.FormatCSV, report.FormatHTML, report.FormatJSON}
 
 // profileFlags is the command line of weir profile.
@@ -158,8 +158,8 @@ func driverNames() string {
 	return strings.Join(parts, "; ")
 }
 
-// complete fills in what an experiment or the environment decides and refuses what
-// makes no sense.
+// complete fills in what an experiment or the environment decides, and refuses contradictory
+// flags.
 func (f *profileFlags) complete(cmd *cobra.Command) error {
 	changed := cmd.Flags().Changed
 	if f.json.Given() {
@@ -233,7 +233,7 @@ func (f *profileFlags) complete(cmd *cobra.Command) error {
 	return err
 }
 
-// axes is what is to be compared.
+// axes is what to compare.
 func (f *profileFlags) axes() (study.Axes, error) {
 	a := study.Axes{
 		Base: profile.Config{
@@ -274,7 +274,7 @@ func (f *profileFlags) axes() (study.Axes, error) {
 	return a, nil
 }
 
-// run profiles one database after the other and reports on all together.
+// run profiles one database after the other and makes a report of all.
 func (f *profileFlags) run(ctx context.Context, stdout, stderr io.Writer) (err error) {
 	axes, err := f.axes()
 	if err != nil {
@@ -322,15 +322,15 @@ func (f *profileFlags) run(ctx context.Context, stdout, stderr io.Writer) (err e
 	if len(results) == 0 {
 		return err
 	}
-	// The results of an interrupted run are worth reading, too.
+	// The results of an interrupted run are useful, too.
 	return errors.Join(f.report(results, stdout, stderr), err)
 }
 
 // cpuProfile is the file of this process's CPU profile in the directory.
 const cpuProfile = "cpu-client" + profileEnding
 
-// profileCPU begins to profile this process, if that was asked for, and returns
-// what ends it.
+// profileCPU starts to profile this process, if requested, and returns a function that stops
+// it.
 func (f *profileFlags) profileCPU() (stop func() error, err error) {
 	if !f.cpu {
 		return func() error { return nil }, nil
@@ -348,19 +348,19 @@ func (f *profileFlags) profileCPU() (stop func() error, err error) {
 	}, nil
 }
 
-// targets names what is profiled: the lab's engines, or that of the DSN.
+// targets names the databases to profile: the lab's engines, or the one of the DSN.
 func (f *profileFlags) targets() []string {
 	if f.lab {
 		return f.engines
 	}
 	t, err := profile.ParseTarget(f.dsn)
-	if err != nil { // complete has parsed it before
+	if err != nil { // complete has already parsed it
 		return nil
 	}
 	return []string{t.Engine}
 }
 
-// tools are those of the passes that were asked for.
+// tools are the requested tools for passes.
 func (f *profileFlags) tools() []string {
 	var out []string
 	if f.strace {
@@ -433,7 +433,7 @@ func (f *profileFlags) report(results []*bench.Result, stdout, stderr io.Writer)
 		}
 	}
 	if f.cpu {
-		// A run that took hardly any CPU time has no profile: the rest is valid.
+		// A run that used almost no CPU time has an empty profile: the rest is valid.
 		if err := flame.Append(doc, filepath.Join(f.out, cpuProfile)); err != nil {
 			doc.Sections[0].Text = append(doc.Sections[0].Text, "No profile of the CPU time: "+err.Error()+".")
 		}

@@ -17,7 +17,7 @@ import (
 	"github.com/weirdb/weir/internal/ruler/report"
 )
 
-// reportVerb is what the flags of weir report say.
+// reportVerb holds the flags of weir report.
 type reportVerb struct {
 	formats []string
 	to      string
@@ -80,7 +80,7 @@ run with --env, or give --env here if it was this machine.`,
 	return cmd
 }
 
-// formatNames lists the formats for people.
+// formatNames lists the formats for help and errors.
 func formatNames() string {
 	var names []string
 	for _, f := range report.Formats() {
@@ -89,7 +89,7 @@ func formatNames() string {
 	return strings.Join(names, ", ")
 }
 
-// chosen returns the formats that were asked for.
+// chosen returns the requested formats.
 func (v *reportVerb) chosen() ([]report.Format, error) {
 	names := v.formats
 	if v.json.Given() {
@@ -124,7 +124,7 @@ func (v *reportVerb) chosen() ([]report.Format, error) {
 	return out, nil
 }
 
-// write renders all formats. Nothing is written of a report that is refused.
+// write renders all formats. It writes nothing if a report is refused.
 func (v *reportVerb) write(doc *report.Doc, formats []report.Format, stdout io.Writer) error {
 	if v.to == "" {
 		return doc.Write(stdout, formats[0])
@@ -153,7 +153,7 @@ func (v *reportVerb) write(doc *report.Doc, formats []report.Format, stdout io.W
 	return nil
 }
 
-// writeReportFile writes one file and says so.
+// writeReportFile writes one file and prints its name.
 func writeReportFile(doc *report.Doc, f report.Format, path string, stdout io.Writer) error {
 	var b bytes.Buffer
 	if err := doc.Write(&b, f); err != nil {

@@ -22,13 +22,13 @@ import (
 	"github.com/weirdb/weir/internal/ruler/report/flame"
 )
 
-// profileEnding is how the names of profiles end, by custom.
+// profileEnding is the customary file extension of profiles.
 const profileEnding = ".pb.gz"
 
-// reportSource turns what was measured, whatever its form, into a report.
+// reportSource makes a report of any measurement.
 type reportSource struct {
 	benches []suite.Bench
-	env     string // where a profile was taken: "here", or a file; "" for not said
+	env     string // where a profile was taken: "here", or a file; "" for unknown
 	title   string // in place of the source's own, if not ""
 }
 
@@ -52,8 +52,8 @@ func (s reportSource) load(path string) (*report.Doc, error) {
 	return doc, nil
 }
 
-// directory reads the outcome of a benchmark, the results, or the report that a
-// directory holds, in this order, and adds the profiles beside them.
+// directory reads the benchmark run, the results, or the report in a directory, in this order
+// of preference, and adds the profiles next to them.
 func (s reportSource) directory(dir string) (*report.Doc, error) {
 	doc, err := s.results(dir)
 	if err != nil {
@@ -93,7 +93,7 @@ func (s reportSource) results(dir string) (*report.Doc, error) {
 	return nil, err
 }
 
-// document lays results out, with the title of the first if there is no other.
+// document makes a report of results, titled like the first if no title is given.
 func document(results []*bench.Result) *report.Doc {
 	title := cmp.Or(results[0].Experiment.Title, results[0].Experiment.Name)
 	if len(results) > 1 {
@@ -105,14 +105,14 @@ func document(results []*bench.Result) *report.Doc {
 	return bench.Document(title, results...)
 }
 
-// isProfile reports whether a result splits its operations at their boundaries.
+// isProfile reports whether a result divides its operations into segments.
 func isProfile(r *bench.Result) bool {
 	return slices.ContainsFunc(r.Cases, func(c *bench.Case) bool {
 		return slices.ContainsFunc(c.Samples, func(s bench.Sample) bool { return s.Boundary != nil })
 	})
 }
 
-// file reads a file by what is in it, not by its name.
+// file reads a file by its content, not by its name.
 func (s reportSource) file(path string) (*report.Doc, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -137,7 +137,7 @@ func (s reportSource) file(path string) (*report.Doc, error) {
 			return s.directory(filepath.Dir(path))
 		}
 	}
-	r, err := bench.ReadFile(path) // which also says what is wrong with what is no result
+	r, err := bench.ReadFile(path) // its error also says why something is not a result
 	if err != nil {
 		return nil, err
 	}

@@ -10,7 +10,7 @@ import (
 // Bench is the benchmark of a product.
 type Bench = suite.Bench
 
-// Verbs returns the verbs of this part of weir, with the benchmarks of products.
+// Verbs returns the verbs of the ruler, with the benchmarks of products.
 func Verbs(benches ...Bench) []*cobra.Command {
 	verbs := []*cobra.Command{newBenchCommand(benches), newProfileCommand(), newReportCommand(benches), newDoctorCommand()}
 	for _, b := range benches {

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// balancer passes TCP connections on to the first of its targets that answers,
-// beginning with another one each time.
+// balancer forwards TCP connections to the first of its targets that answers, starting with the
+// next target each time.
 type balancer struct {
 	ln      net.Listener
 	targets func() []string
@@ -23,7 +23,7 @@ type balancer struct {
 	conns sync.WaitGroup
 }
 
-// dialPatience bounds one attempt at a target, which is on this machine.
+// dialPatience limits one attempt to connect to a target, which is on this machine.
 const dialPatience = 2 * time.Second
 
 func newBalancer(targets func() []string) (*balancer, error) {
@@ -45,14 +45,14 @@ func (b *balancer) accept() {
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
-			time.Sleep(10 * time.Millisecond) // out of descriptors
+			time.Sleep(10 * time.Millisecond) // out of file descriptors
 			continue
 		}
 		b.conns.Go(func() { b.pass(c) })
 	}
 }
 
-// hold keeps a connection so that close can end it; false if that has come.
+// hold registers a connection so that close can close it; false if the balancer is closed.
 func (b *balancer) hold(c net.Conn) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -89,7 +89,7 @@ func (b *balancer) pass(client net.Conn) {
 		}
 		both := make(chan struct{}, 2)
 		copying := func(to, from net.Conn) {
-			_, _ = io.Copy(to, from) // either side has gone
+			_, _ = io.Copy(to, from) // an error means that one side has gone
 			both <- struct{}{}
 		}
 		go copying(server, client)

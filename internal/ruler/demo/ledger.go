@@ -8,34 +8,34 @@ import (
 	"time"
 )
 
-// order names an order: the customer's number-th. Customers are never reused after an
-// order whose outcome is not known, so that the next order of a customer is always
-// placed after the one before was answered.
+// order identifies an order: the n-th of a customer. A customer is not reused after an order
+// whose outcome is unknown, so that each order of a customer is placed after the one before was
+// answered.
 type order struct {
 	customer string
 	number   int
 }
 
-// ledger has what the shop was told, and judges what it finds. It is safe for
-// concurrent use.
+// ledger records the answers that the shop received, and compares them with what is stored. It
+// is safe for concurrent use.
 type ledger struct {
 	mu sync.Mutex
 
 	acked   map[order]struct{}
 	unknown int // orders whose answer was lost
 
-	seen     map[order]struct{} // events that were delivered
-	latest   map[string]int     // by customer: the last number delivered for the first time
+	seen     map[order]struct{} // delivered events
+	latest   map[string]int     // by customer: the largest number among first deliveries
 	repeated int
 	disorder int
 
-	counted  map[int64]struct{} // values that the counter has answered
+	counted  map[int64]struct{} // values returned by the counter
 	uncount  int                // increments whose answer was lost
-	counter  int64              // the value at the end
+	counter  int64              // the counter's value at the end
 	twice    int                // values answered twice
 	locks    int
 	held     string
-	until    time.Time // when the hold ends by itself
+	until    time.Time // when the lock expires
 	overlaps int
 
 	slowest time.Duration // longest time between two acknowledged orders
@@ -48,7 +48,7 @@ func newLedger() *ledger {
 	}
 }
 
-// ordered notes an acknowledged order.
+// ordered records an acknowledged order.
 func (l *ledger) ordered(o order) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -66,7 +66,7 @@ func (l *ledger) lostAnswer() {
 	l.mu.Unlock()
 }
 
-// delivered notes an event.
+// delivered records an event.
 func (l *ledger) delivered(o order) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -81,7 +81,7 @@ func (l *ledger) delivered(o order) {
 	l.latest[o.customer] = max(l.latest[o.customer], o.number)
 }
 
-// incremented notes an answer of the counter.
+// incremented records an answer of the counter.
 func (l *ledger) incremented(value int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -97,13 +97,13 @@ func (l *ledger) lostIncrement() {
 	l.mu.Unlock()
 }
 
-// locked notes that a worker was given the lock, which it has until a moment.
+// locked records that a worker got the lock, which it holds until the given time.
 func (l *ledger) locked(who string, until time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
 	if !now.Before(until) {
-		return // the answer came too late: it does not hold it any more
+		return // the answer came too late: the lock has expired
 	}
 	if l.held != "" && now.Before(l.until) {
 		l.overlaps++
@@ -112,7 +112,7 @@ func (l *ledger) locked(who string, until time.Time) {
 	l.locks++
 }
 
-// released notes that a worker is about to give the lock back.
+// released records that a worker is about to release the lock.
 func (l *ledger) released(who string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -121,7 +121,7 @@ func (l *ledger) released(who string) {
 	}
 }
 
-// counts are figures of the moment.
+// counts are the current figures.
 type counts struct {
 	acked, unknown, seen, repeated, disorder, pending int
 	increments, uncounted, twice, locks, overlaps     int
@@ -143,21 +143,21 @@ func (l *ledger) counts() counts {
 	return c
 }
 
-// snapshot are the orders that were acknowledged until now.
+// snapshot returns the orders acknowledged until now.
 func (l *ledger) snapshot() map[order]struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return maps.Clone(l.acked)
 }
 
-// undelivered counts the orders that no event was seen of.
+// undelivered counts the orders without an event.
 func (l *ledger) undelivered(stored map[order]struct{}) (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return missing(stored, l.seen)
 }
 
-// missing counts what is in want and not in have.
+// missing counts the elements of want that are not in have.
 func missing(want, have map[order]struct{}) (n int) {
 	for o := range want {
 		if _, ok := have[o]; !ok {
@@ -167,15 +167,15 @@ func missing(want, have map[order]struct{}) (n int) {
 	return n
 }
 
-// Promise is one that was judged.
+// Promise is a promise and its verdict.
 type Promise struct {
 	What   string `json:"what"`
 	Held   bool   `json:"held"`
-	Figure string `json:"figure"` // what was found
-	How    string `json:"how"`    // it was judged
+	Figure string `json:"figure"` // what was measured
+	How    string `json:"how"`    // how it was judged
 }
 
-// judge compares what the shop was told with what is stored.
+// judge compares the answers with what is stored.
 func (l *ledger) judge(stored map[order]struct{}) []Promise {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -14,12 +14,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// shopDSN is how clients reach the shop through an address.
+// shopDSN is the DSN of the shop's database at an address.
 func shopDSN(addr, database string) string {
 	return fmt.Sprintf("postgres://postgres@%s/%s?sslmode=disable", addr, database)
 }
 
-// connect opens a connection whose statements are sent as they are.
+// connect opens a connection that uses the simple protocol.
 func connect(ctx context.Context, dsn string) (*pgx.Conn, error) {
 	cfg, err := pgx.ParseConfig(dsn)
 	if err != nil {
@@ -50,13 +50,13 @@ func (s *stack) sell(ctx context.Context, worker int) {
 		}
 		number++
 		o := order{fmt.Sprintf("c%d.%d", worker, customer), number}
-		// One statement: the order, and the event that tells of it. It asks for no group:
-		// in the solo lane others may see a row that a crash still takes back, and the
-		// relay would tell of an order that there is not.
+		// One statement inserts the order and the event about it. It does not ask for grouping:
+		// in the solo lane others may see a row that a crash still undoes, and the relay would
+		// announce an order that does not exist.
 		sql := fmt.Sprintf(`WITH placed AS (INSERT INTO orders (customer, number) VALUES ('%s', %d) RETURNING customer, number)
 INSERT INTO weir_outbox (topic, msg_key, payload, headers)
 SELECT 'orders', customer, convert_to(json_build_object('customer', customer, 'number', number)::text, 'UTF8'), '{"type":"order.placed"}' FROM placed`, o.customer, o.number)
-		// The end of the load does not cut an order off: its answer is awaited.
+		// An order under way at the end of the load still waits for its answer.
 		one, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 		_, err := conn.Exec(one, sql)
 		cancel()
@@ -71,7 +71,7 @@ SELECT 'orders', customer, convert_to(json_build_object('customer', customer, 'n
 	}
 }
 
-// stored reads the orders that are in a table.
+// stored reads the orders in a table.
 func stored(ctx context.Context, dsn string) (map[order]struct{}, error) {
 	conn, err := connect(ctx, dsn)
 	if err != nil {
@@ -91,7 +91,7 @@ func stored(ctx context.Context, dsn string) (map[order]struct{}, error) {
 	return out, err
 }
 
-// listen notes every event that NATS has, until ctx ends.
+// listen records every event from NATS until ctx ends.
 func (s *stack) listen(ctx context.Context) error {
 	nc, err := nats.Connect(s.nats.URL(), nats.MaxReconnects(-1), nats.RetryOnFailedConnect(true))
 	if err != nil {
@@ -131,13 +131,13 @@ func (s *stack) listen(ctx context.Context) error {
 	return nil
 }
 
-// silent takes what the Redis client says of connections to a replica that was killed.
+// silent discards the Redis client's messages about connections to killed replicas.
 type silent struct{}
 
 func (silent) Printf(context.Context, string, ...any) {}
 
-// storeClient is a client of one replica that repeats nothing by itself: what has no
-// answer may have been done.
+// storeClient is a client of one replica that retries nothing: a request without an answer may
+// have been executed.
 func storeClient(addr string) *redis.Client {
 	return redis.NewClient(&redis.Options{
 		Addr: addr, MaxRetries: -1, Protocol: 2, DialTimeout: 2 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, PoolSize: 2,
@@ -148,10 +148,10 @@ func storeClient(addr string) *redis.Client {
 // lockFor is how long the lock is held at most.
 const lockFor = 5 * time.Second
 
-// unlock gives the lock back to whom it belongs.
+// unlock releases the lock if the worker still holds it.
 var unlock = redis.NewScript(`if redis.call("get",KEYS[1]) == ARGV[1] then return redis.call("del",KEYS[1]) else return 0 end`)
 
-// count increments the counter, and takes the lock in turn with others, until ctx ends.
+// count increments the counter, and takes the lock in turn with other workers, until ctx ends.
 func (s *stack) count(ctx context.Context, worker int) {
 	addrs := s.kv.Addrs()
 	var clients []*redis.Client
@@ -174,23 +174,23 @@ func (s *stack) count(ctx context.Context, worker int) {
 		who := fmt.Sprintf("w%d.%d", worker, i)
 		asked := time.Now()
 		if got, err := c.SetNX(one, "lock", who, lockFor).Result(); err == nil && got {
-			// By this clock the lock ends a little before it ends in the store.
+			// The ledger's lock ends slightly before the store's.
 			s.ledger.locked(who, asked.Add(lockFor*9/10))
 			pause(ctx, time.Millisecond)
 			s.ledger.released(who)
-			_ = unlock.Eval(one, c, []string{"lock"}, who).Err() // else it ends by itself
+			_ = unlock.Eval(one, c, []string{"lock"}, who).Err() // otherwise it expires
 		}
 		cancel()
 	}
 }
 
-// refused reports whether a request was certainly not done: nothing was connected.
+// refused reports whether a request was certainly not executed: no connection was made.
 func refused(err error) bool {
 	var op *net.OpError
 	return errors.As(err, &op) && op.Op == "dial"
 }
 
-// readCounter asks for the counter at the end.
+// readCounter reads the counter at the end.
 func (s *stack) readCounter(ctx context.Context) error {
 	return await(ctx, "the counter can be read", func() (err error) {
 		for _, a := range s.kv.Addrs() {

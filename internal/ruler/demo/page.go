@@ -130,7 +130,7 @@ func alive(done <-chan struct{}) bool {
 	}
 }
 
-// serve serves the page until ctx ends; then the channel is closed.
+// serve serves the page until ctx ends, and then closes the channel.
 func (s *stack) serve(ctx context.Context) <-chan struct{} {
 	quiet := slog.New(slog.DiscardHandler)
 	shown := live.New(live.Config{Page: panelsOf(), Source: s, Log: quiet})
@@ -161,7 +161,7 @@ func (s *stack) serve(ctx context.Context) <-chan struct{} {
 			defer close(recorded)
 			shown.Run(ctx)
 		}()
-		_ = admin.Serve(ctx, s.page, admin.Guard(mux, true, live.Policy), quiet) // it fails with the listener alone
+		_ = admin.Serve(ctx, s.page, admin.Guard(mux, true, live.Policy), quiet) // fails only if the listener does
 		<-recorded
 	}()
 	return done

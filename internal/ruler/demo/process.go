@@ -13,8 +13,8 @@ import (
 	"github.com/weirdb/weir/internal/admin"
 )
 
-// process is a weir that runs beside the demo. It is started again after a kill, with
-// the same arguments.
+// process is a weir process of the demo. After a kill, it is started again with the same
+// arguments.
 type process struct {
 	name   string
 	binary string
@@ -28,7 +28,7 @@ type process struct {
 	starts int           // guarded by mu
 }
 
-// patience bounds what the demo waits for: generous, for machines that do much else.
+// patience limits the demo's waits; it is generous for busy machines.
 const patience = 2 * time.Minute
 
 func (p *process) start() error {
@@ -38,10 +38,10 @@ func (p *process) start() error {
 	if err != nil {
 		return fmt.Errorf("start %s: %w", p.name, err)
 	}
-	defer out.Close() // the process has it
+	defer out.Close() // the process has its own copy
 	cmd := exec.Command(p.binary, p.args...)
 	cmd.Stdout, cmd.Stderr = out, out
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true} // Ctrl-C is for the demo alone
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true} // Ctrl-C must only reach the demo
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", p.name, err)
 	}
@@ -49,13 +49,13 @@ func (p *process) start() error {
 	p.cmd, p.done = cmd, done
 	p.starts++
 	go func() {
-		_ = cmd.Wait() // how it ended is in its log
+		_ = cmd.Wait() // its log says how it ended
 		close(done)
 	}()
 	return nil
 }
 
-// running reports whether the process lives, and its id.
+// running returns the PID of the process, and whether it runs.
 func (p *process) running() (pid int, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -70,7 +70,7 @@ func (p *process) running() (pid int, ok bool) {
 	}
 }
 
-// end sends a signal and waits for the end, which it brings about after a while.
+// end sends a signal and waits for the process to end; after a while it kills it.
 func (p *process) end(sig syscall.Signal) {
 	p.mu.Lock()
 	cmd, done := p.cmd, p.done
@@ -78,7 +78,7 @@ func (p *process) end(sig syscall.Signal) {
 	if cmd == nil {
 		return
 	}
-	_ = cmd.Process.Signal(sig) // it may have ended
+	_ = cmd.Process.Signal(sig) // it may have ended already
 	select {
 	case <-done:
 	case <-time.After(20 * time.Second):
@@ -87,7 +87,7 @@ func (p *process) end(sig syscall.Signal) {
 	}
 }
 
-// ready waits until the process says that it can serve.
+// ready waits until the process reports that it can serve.
 func (p *process) ready(ctx context.Context) error {
 	return await(ctx, p.name+" is ready (its log: "+p.log+")", func() error {
 		if _, ok := p.running(); !ok {
@@ -107,7 +107,7 @@ func healthy(ctx context.Context, url string) error {
 	return body.Close()
 }
 
-// await repeats a check until it passes.
+// await repeats a check until it succeeds.
 func await(ctx context.Context, what string, check func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -122,7 +122,7 @@ func await(ctx context.Context, what string, check func() error) error {
 	}
 }
 
-// pause reports whether the time passed before ctx ended.
+// pause waits for d and reports whether it passed before ctx ended.
 func pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):
@@ -132,7 +132,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// tail is the end of a log.
+// tail returns the end of a log.
 func tail(path string) string {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -141,7 +141,7 @@ func tail(path string) string {
 	return string(text[max(0, len(text)-800):])
 }
 
-// weir describes a process of this weir.
+// weir describes a process of this weir binary.
 func (s *stack) weir(name, admin string, args ...string) *process {
 	return &process{
 		name: name, binary: s.cfg.Binary, admin: admin, log: filepath.Join(s.cfg.Out, "logs", name+".log"),

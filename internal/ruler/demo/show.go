@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// show runs the load, the page and the trouble, and judges in the end.
+// show runs the load, the page and the kills, and judges at the end.
 func (s *stack) show(ctx context.Context) (*Verdict, error) {
 	pageCtx, closePage := context.WithCancel(context.WithoutCancel(ctx))
 	defer closePage()
@@ -19,7 +19,7 @@ func (s *stack) show(ctx context.Context) (*Verdict, error) {
 		closePage()
 		<-shut
 	}()
-	// The listener goes on until all messages have been delivered.
+	// The listener continues until all messages have been delivered.
 	listening, deaf := context.WithCancel(context.WithoutCancel(ctx))
 	heard := make(chan error, 1)
 	go func() { heard <- s.listen(listening) }()
@@ -46,7 +46,7 @@ func (s *stack) show(ctx context.Context) (*Verdict, error) {
 		s.rest(load, heard)
 	}
 	if ctx.Err() != nil {
-		err = nil // it was told to end
+		err = nil // ended on request
 	}
 	endLoad()
 	workers.Wait()
@@ -73,7 +73,7 @@ func (s *stack) auto(ctx context.Context) error {
 	return nil
 }
 
-// rest lets the load go on for as long as is wanted.
+// rest lets the load run for the rest of the requested time.
 func (s *stack) rest(ctx context.Context, heard <-chan error) {
 	var over <-chan time.Time
 	if s.cfg.Duration > 0 {
@@ -87,9 +87,9 @@ func (s *stack) rest(ctx context.Context, heard <-chan error) {
 	}
 }
 
-// verdict waits until all is delivered, and compares.
+// verdict waits until everything is delivered, and compares.
 func (s *stack) verdict(ctx context.Context) (*Verdict, error) {
-	s.pg.Lock() // a standby may be in the making
+	s.pg.Lock() // a standby may be about to be created
 	defer s.pg.Unlock()
 	rows := map[order]struct{}{}
 	err := await(ctx, "the table can be read", func() (err error) {
@@ -99,7 +99,7 @@ func (s *stack) verdict(ctx context.Context) (*Verdict, error) {
 	if err != nil {
 		return nil, err
 	}
-	_ = await(ctx, "all events are delivered", func() error { // if not, that is the verdict
+	_ = await(ctx, "all events are delivered", func() error { // if not, the verdict says so
 		if n := s.ledger.undelivered(rows); n > 0 {
 			return fmt.Errorf("%d are not", n)
 		}

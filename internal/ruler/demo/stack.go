@@ -22,13 +22,13 @@ import (
 	"github.com/weirdb/weir/internal/measure"
 )
 
-// Config says what to show.
+// Config is the configuration of the demo.
 type Config struct {
-	Binary string // the weir that is run. Required.
+	Binary string // the weir program to run. Required.
 	Out    string // directory for logs, profiles, the backup and the report. Required.
 	Listen string // address of the web page. Default: 127.0.0.1:9180.
-	// Duration ends the load by itself. Default: it goes on until ctx ends, or, with
-	// Auto, until all has been killed once.
+	// Duration ends the load. Default: it runs until ctx ends or, with Auto, until everything
+	// has been killed once.
 	Duration time.Duration
 	Auto     bool // the demo kills by itself
 	Workers  int  // of the shop. Default: 8.
@@ -42,7 +42,7 @@ func (c *Config) Flags(f *pflag.FlagSet) {
 	f.BoolVar(&c.Auto, "auto", false, "with --stack: kill everything once without being asked, and end")
 }
 
-// Show runs the stack with the program weir. It reports whether every promise was held.
+// Show runs the stack with the program weir. It reports whether every promise was kept.
 func (c *Config) Show(ctx context.Context, weir, out string, stdout io.Writer) (held bool, err error) {
 	cfg := *c
 	cfg.Binary, cfg.Out, cfg.Stdout = weir, out, stdout
@@ -56,7 +56,7 @@ const (
 	stream   = "SHOP"
 )
 
-// stack is all that runs.
+// stack is everything that runs.
 type stack struct {
 	cfg    Config
 	page   net.Listener
@@ -78,9 +78,9 @@ type stack struct {
 
 	mu     sync.Mutex
 	events []event // guarded by mu
-	under  bool    // guarded by mu: trouble is under way
-	backup string  // guarded by mu: what came of the backup
-	failed bool    // guarded by mu: the backup or its comparison did
+	under  bool    // guarded by mu: something is being killed
+	backup string  // guarded by mu: outcome of the backup
+	failed bool    // guarded by mu: the backup or its comparison failed
 }
 
 // event is something that the demo did.
@@ -89,7 +89,7 @@ type event struct {
 	what string
 }
 
-// say tells what the demo does.
+// say prints what the demo does.
 func (s *stack) say(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	s.mu.Lock()
@@ -98,8 +98,8 @@ func (s *stack) say(format string, args ...any) {
 	fmt.Fprintf(s.cfg.Stdout, "%6.1f s  %s\n", time.Since(s.began).Seconds(), text)
 }
 
-// Run shows the stack and returns what was promised and found. An error says why it
-// could not be shown; a promise that was broken is none.
+// Run shows the stack and returns the verdict on its promises. An error says why it could not
+// be shown; a broken promise is not an error.
 func Run(ctx context.Context, cfg Config) (*Verdict, error) {
 	if cfg.Listen == "" {
 		cfg.Listen = "127.0.0.1:9180"
@@ -111,7 +111,7 @@ func Run(ctx context.Context, cfg Config) (*Verdict, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = ln.Close() }() // the page's server has closed it, if there was one
+	defer func() { _ = ln.Close() }() // the page's server may have closed it already
 	if err := os.MkdirAll(filepath.Join(cfg.Out, "logs"), 0o755); err != nil {
 		return nil, fmt.Errorf("make the demo's directory: %w", err)
 	}
@@ -126,7 +126,7 @@ func Run(ctx context.Context, cfg Config) (*Verdict, error) {
 	return s.show(ctx)
 }
 
-// listen takes the page's address before anything is started, and has cfg name it.
+// listen reserves the page's address before anything is started, and stores it in cfg.
 func listen(cfg *Config) (net.Listener, error) {
 	ln, err := net.Listen("tcp", cfg.Listen)
 	if errors.Is(err, syscall.EADDRINUSE) {
@@ -143,7 +143,7 @@ func listen(cfg *Config) (net.Listener, error) {
 	return ln, nil
 }
 
-// installed says in one error what is missing.
+// installed returns one error that lists everything that is missing.
 func (s *stack) installed(ctx context.Context) error {
 	var missing []string
 	if _, _, err := lab.FindPostgres(ctx, ""); err != nil {
@@ -158,7 +158,7 @@ func (s *stack) installed(ctx context.Context) error {
 	return nil
 }
 
-// start brings everything up.
+// start starts everything.
 func (s *stack) start(ctx context.Context) (err error) {
 	s.say("starting PostgreSQL, its standby, NATS and three replicas of weir kv")
 	primary, err := lab.StartPostgres(ctx, lab.PostgresConfig{})
@@ -203,7 +203,8 @@ func (s *stack) startWeir(ctx context.Context) error {
 		fronts = append(fronts, ports[2*i])
 		s.proxies = append(s.proxies, s.weir(fmt.Sprintf("proxy-%d", i+1), ports[2*i+1],
 			"proxy", "--postgres", both, "--listen-postgres", ports[2*i], "--trust-loopback", "--pool-size", "10"))
-		// With the log, a message could be delivered before the standby has its order.
+		// If the relay followed the log, it could deliver a message before the standby has the
+		// order.
 		s.relays = append(s.relays, s.weir(fmt.Sprintf("relay-%d", i+1), ports[4+i],
 			"outbox", "relay", "--db", shopDSN(s.leader.addr(), database), "--claim", "poll", "--status-every", "1s",
 			"--sink", "nats://"+s.nats.Addr()+"?stream="+stream+"&create=true&subjects=orders"))
@@ -224,8 +225,8 @@ func (s *stack) startWeir(ctx context.Context) error {
 	return nil
 }
 
-// follow starts a standby of the primary on a port, any if that is 0, and has commits
-// wait for it: then what was acknowledged survives the primary.
+// follow starts a standby of the primary on a port, any port if that is 0, and makes commits
+// wait for it, so that acknowledged data survives the primary.
 func (s *stack) follow(ctx context.Context, port int) error {
 	primary := s.primary.Load()
 	standby, err := lab.StartStandby(ctx, primary, lab.PostgresConfig{Port: port})
@@ -259,7 +260,7 @@ func (s *stack) follow(ctx context.Context, port int) error {
 	return nil
 }
 
-// execute runs a statement at a server.
+// execute runs a statement on a server.
 func (s *stack) execute(ctx context.Context, at *lab.Postgres, db, sql string) error {
 	conn, err := connect(ctx, at.DSN(db))
 	if err != nil {
@@ -272,20 +273,20 @@ func (s *stack) execute(ctx context.Context, at *lab.Postgres, db, sql string) e
 	return nil
 }
 
-// freePorts finds addresses on the loopback that nothing listens on.
+// freePorts finds loopback addresses that nothing listens on.
 func freePorts(n int) (addrs []string, err error) {
 	for range n {
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			return nil, err
 		}
-		defer ln.Close() // all at the end, so that they differ
+		defer ln.Close() // close all at the end, so that they differ
 		addrs = append(addrs, ln.Addr().String())
 	}
 	return addrs, nil
 }
 
-// stop ends everything.
+// stop stops everything.
 func (s *stack) stop() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

@@ -16,7 +16,7 @@ import (
 	"github.com/weirdb/weir/internal/admin"
 )
 
-// trouble is what can be done to the stack.
+// trouble is something that can be done to the stack.
 type trouble struct {
 	path, label string
 	do          func(s *stack, ctx context.Context) error
@@ -52,7 +52,7 @@ func (s *stack) make(ctx context.Context, t trouble) error {
 	return s.progress(ctx)
 }
 
-// progress waits until orders, events and the counter go on.
+// progress waits until orders, events and the counter advance.
 func (s *stack) progress(ctx context.Context) error {
 	from := s.ledger.counts()
 	began := time.Now()
@@ -69,12 +69,12 @@ func (s *stack) progress(ctx context.Context) error {
 	return err
 }
 
-// again kills a process and starts it again after a while.
+// again kills a process and restarts it after a while.
 func (s *stack) again(ctx context.Context, p *process) error {
 	pid, _ := p.running()
 	s.say("kill -9 %s (process %d)", p.name, pid)
 	p.end(syscall.SIGKILL)
-	pause(ctx, time.Second) // the other one is alone meanwhile
+	pause(ctx, time.Second) // the other one works alone meanwhile
 	if err := p.start(); err != nil {
 		return err
 	}
@@ -106,8 +106,8 @@ func (s *stack) killReplica(ctx context.Context) error {
 	return nil
 }
 
-// killPrimary kills the primary, promotes the standby as a cluster manager would, and
-// makes a new standby in the old one's place.
+// killPrimary kills the primary, promotes the standby as a cluster manager would, and creates a
+// new standby in its place.
 func (s *stack) killPrimary(ctx context.Context) error {
 	s.pg.Lock()
 	defer s.pg.Unlock()
@@ -138,7 +138,7 @@ func (s *stack) killPrimary(ctx context.Context) error {
 	return nil
 }
 
-// run runs a verb of weir to its end.
+// run runs a verb of weir and waits for its end.
 func (s *stack) run(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, s.cfg.Binary, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
@@ -146,9 +146,9 @@ func (s *stack) run(ctx context.Context, args ...string) (string, error) {
 	return string(out), err
 }
 
-// backUp takes a backup under load, restores it beside the shop and compares: the
-// archive's checksums of every table are those of the copy, and what was acknowledged
-// before the backup began is in it.
+// backUp takes a backup under load, restores it next to the shop and compares: the archive's
+// checksum of every table must match the copy's, and everything acknowledged before the backup
+// began must be in it.
 func (s *stack) backUp(ctx context.Context) (err error) {
 	s.pg.Lock()
 	defer s.pg.Unlock()
@@ -187,7 +187,7 @@ func (s *stack) backUp(ctx context.Context) (err error) {
 	return nil
 }
 
-// profile takes a CPU profile of each weir at the same time.
+// profile takes a CPU profile of all weir processes at the same time.
 func (s *stack) profile(ctx context.Context, d time.Duration) {
 	dir := filepath.Join(s.cfg.Out, "profiles")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -213,7 +213,7 @@ func (s *stack) profile(ctx context.Context, d time.Duration) {
 	s.say("profiled %d processes for %v (weir profile, or go tool pprof)", len(s.profiled), d)
 }
 
-// admins are the admin addresses of all weirs, by name.
+// admins are the admin addresses of all weir processes, by name.
 func (s *stack) admins() map[string]string {
 	out := make(map[string]string)
 	for _, p := range s.proxies {

@@ -11,16 +11,16 @@ import (
 	"github.com/weirdb/weir/internal/ruler/report"
 )
 
-// Verdict is what came of the demo.
+// Verdict is the outcome of the demo.
 type Verdict struct {
 	Promises []Promise `json:"promises"`
 	Events   []Event   `json:"events"`
 	Orders   int       `json:"orders"`  // acknowledged
 	Seconds  float64   `json:"seconds"` // from the first start
-	Longest  float64   `json:"longest"` // seconds in which no order was acknowledged
+	Longest  float64   `json:"longest"` // longest time without an acknowledged order
 	Profiles []string  `json:"profiles"`
 
-	before measure.Pressure // what the machine did before
+	before measure.Pressure // the machine before the demo
 }
 
 // Event is something that happened.
@@ -39,7 +39,7 @@ func (v *Verdict) Held() bool {
 	return len(v.Promises) > 0
 }
 
-// page is the file of the report.
+// page is the path of the report.
 func page(out string) string { return filepath.Join(out, "report.html") }
 
 // save writes the report.
@@ -89,7 +89,7 @@ func (v *Verdict) save(out string) (err error) {
 	return doc.Write(f, report.FormatHTML)
 }
 
-// print is the summary for the terminal.
+// print writes the summary for the terminal.
 func (v *Verdict) print(w io.Writer, out string) {
 	fmt.Fprintf(w, "\n%d orders acknowledged in %.0f s; the longest time without one was %.1f s\n\n", v.Orders, v.Seconds, v.Longest)
 	for _, p := range v.Promises {

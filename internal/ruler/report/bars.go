@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// barsStand reports whether the names of the categories fit below standing bars,
-// in at most two lines.
+// barsStand reports whether the names of the categories fit below vertical bars, in at most two
+// lines.
 func barsStand(c *Chart) bool {
 	slot := (chartWidth - 70 - c.barMargin()) / float64(len(c.Categories))
 	if slot*0.74/float64(len(c.Series)) < 7 {
@@ -20,7 +20,7 @@ func barsStand(c *Chart) bool {
 	return true
 }
 
-// barMargin is the room on the right of standing bars, where marks are named.
+// barMargin is the room to the right of vertical bars for the labels of marks.
 func (c *Chart) barMargin() float64 {
 	m := marginRight
 	for _, k := range c.Marks {
@@ -29,8 +29,8 @@ func (c *Chart) barMargin() float64 {
 	return m
 }
 
-// twoLines breaks a name at a space, into lines as equal as can be, unless it fits
-// in one. It returns false when two lines do not hold it either.
+// twoLines breaks a name at a space into two lines of similar length, unless it fits in one. It
+// returns false if two lines are not enough.
 func twoLines(name string, room float64) ([]string, bool) {
 	if textWidth(name) <= room {
 		return []string{name}, true
@@ -48,8 +48,8 @@ func twoLines(name string, room float64) ([]string, bool) {
 	return best, best != nil && widest(best) <= room
 }
 
-// valueRange returns the lowest and the highest value of all points and their
-// ranges, and false when nothing was measured.
+// valueRange returns the lowest and the highest value of all points and their ranges, and false
+// if nothing was measured.
 func (c *Chart) valueRange() (lo, hi float64, ok bool) {
 	for _, s := range c.Series {
 		for _, p := range s.Points {
@@ -72,8 +72,8 @@ func (c *Chart) valueRange() (lo, hi float64, ok bool) {
 	return lo, hi, ok
 }
 
-// valueScale covers all values and the marks on their axis, and 0 unless that
-// cannot be or floating allows otherwise: a cut axis exaggerates.
+// valueScale covers all values and the marks on their axis. It starts at 0, unless the axis is
+// logarithmic or floating is set: a cut axis exaggerates.
 func (c *Chart) valueScale(floating bool, from, to float64) *scale {
 	lo, hi, ok := c.valueRange()
 	if !ok {

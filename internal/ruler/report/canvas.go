@@ -7,9 +7,9 @@ import (
 	"unicode"
 )
 
-// canvas gathers the elements of an SVG. Coordinates are written with one
-// decimal: finer ones are not seen and make the file larger. Looks are classes,
-// so that light, dark and paper need no second drawing.
+// canvas collects the elements of an SVG. Coordinates have one decimal: more would be invisible
+// and make the file larger. Styles are classes, so that light, dark and paper share one
+// drawing.
 type canvas struct{ strings.Builder }
 
 func (c *canvas) line(class string, x1, y1, x2, y2 float64) {
@@ -21,8 +21,8 @@ func (c *canvas) text(class, anchor string, x, y float64, s string) {
 	fmt.Fprintf(c, `<text%s%s x="%.1f" y="%.1f">%s</text>`+"\n", attribute("class", class), anchored(anchor), x, y, html.EscapeString(s))
 }
 
-// label writes a line of text that must not be wider than room. What does not
-// fit is shortened, and the whole is shown when the pointer rests on it.
+// label writes a line of text no wider than room. A longer text is shortened, with the whole
+// text as a tooltip.
 func (c *canvas) label(class, anchor string, x, y, room float64, s string) {
 	short := fit(s, room)
 	if short == s {
@@ -41,17 +41,17 @@ func attribute(name, value string) string {
 
 func anchored(anchor string) string {
 	if anchor == "start" {
-		return "" // what SVG does by itself
+		return "" // the default of SVG
 	}
 	return attribute("text-anchor", anchor)
 }
 
-// rect draws a box; title is shown when the pointer rests on it.
+// rect draws a box; title is its tooltip.
 func (c *canvas) rect(class string, x, y, w, h float64, title string) {
 	fmt.Fprintf(c, `<rect class="%s" x="%.1f" y="%.1f" width="%.1f" height="%.1f">%s</rect>`+"\n", class, x, y, w, h, tooltip(title))
 }
 
-// box draws a box that says nothing.
+// box draws a box without a tooltip.
 func (c *canvas) box(class string, x, y, w, h float64) {
 	fmt.Fprintf(c, `<rect class="%s" x="%.1f" y="%.1f" width="%.1f" height="%.1f"/>`+"\n", class, x, y, w, h)
 }
@@ -67,8 +67,8 @@ func tooltip(s string) string {
 	return "<title>" + html.EscapeString(s) + "</title>"
 }
 
-// marker draws the sign of a series, so that colour is not all that tells series
-// apart: circle, square, triangle, diamond, triangle on its head.
+// marker draws the symbol of a series, so that colour alone does not distinguish series:
+// circle, square, triangle, diamond, inverted triangle.
 func (c *canvas) marker(series int, x, y float64, title string) {
 	const r = 4.0
 	class := fmt.Sprintf("dot f%d", series%colours)
@@ -86,9 +86,9 @@ func (c *canvas) marker(series int, x, y float64, title string) {
 	}
 }
 
-// textWidth is about how wide a text is, in the units of the canvas. Nothing
-// here can measure it, and which font a reader has is not known, so this is the
-// width of 12 px DejaVu Sans, which is wider than the others in use.
+// textWidth is the approximate width of a text, in the units of the canvas. Text cannot be
+// measured here and the reader's font is unknown, so this is the width in 12 px DejaVu Sans,
+// which is wider than the other fonts in use.
 func textWidth(s string) float64 {
 	w := 0.0
 	for _, r := range s {
@@ -110,9 +110,9 @@ func runeWidth(r rune) float64 {
 	case r >= '0' && r <= '9':
 		return 7.7
 	case unicode.Is(unicode.Mn, r) || unicode.Is(unicode.Cf, r):
-		return 0 // drawn over the letter before
+		return 0 // combining mark, drawn over the letter before
 	case r >= 0x2e80:
-		return 13 // ideographs and pictures
+		return 13 // ideographs and emoji
 	case unicode.IsUpper(r) || strings.ContainsRune("<>=+~#", r):
 		return 9.3
 	default:
@@ -120,8 +120,8 @@ func runeWidth(r rune) float64 {
 	}
 }
 
-// fit shortens a text to a width by taking out of its middle: what tells long
-// names apart is mostly at their ends.
+// fit shortens a text to a width by removing its middle: long names mostly differ at their
+// ends.
 func fit(s string, room float64) string {
 	if textWidth(s) <= room {
 		return s

@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// The measures of a chart, in the units of its viewBox, which at full width are
-// about CSS pixels.
+// The dimensions of a chart, in the units of its viewBox, which are about CSS pixels at full
+// width.
 const (
 	chartWidth  = 920.0
 	plotHeight  = 270.0
 	marginRight = 26.0
 	legendRow   = 22.0
-	mostLabel   = 300.0 // the room that names on the left may take
+	mostLabel   = 300.0 // maximum width of the names on the left
 )
 
 // area is where the points of a chart are drawn.
@@ -22,14 +22,14 @@ type area struct{ left, right, top, bottom float64 }
 
 func (a area) width() float64 { return a.right - a.left }
 
-// drawChart returns a chart as an SVG element. id must be its own in the page.
+// drawChart returns a chart as an SVG element. id must be unique in the page.
 func drawChart(c *Chart, id string) string {
 	body, height := drawBody(c)
 	return fmt.Sprintf("<svg class=\"chart\" viewBox=\"0 0 %.0f %.0f\" role=\"img\" aria-labelledby=\"%s-t %s-d\">\n<title id=\"%s-t\">%s</title>\n<desc id=\"%s-d\">%s</desc>\n%s</svg>",
 		chartWidth, height, id, id, id, html.EscapeString(c.Title), id, html.EscapeString(c.summary()), body)
 }
 
-// drawBody returns the elements of a chart and the height that they take.
+// drawBody returns the elements of a chart and their height.
 func drawBody(c *Chart) (string, float64) {
 	var b canvas
 	var height float64
@@ -54,8 +54,8 @@ func drawBody(c *Chart) (string, float64) {
 	return b.String(), math.Ceil(height)
 }
 
-// legend draws the names of the series in as many rows as they need and returns
-// where the plot may begin. One series needs no legend: the title names it.
+// legend draws the names of the series in as many rows as they need and returns where the plot
+// may begin. A single series needs no legend: the title names it.
 func legend(b *canvas, c *Chart) float64 {
 	if len(c.Series) < 2 {
 		return 10
@@ -70,7 +70,7 @@ func legend(b *canvas, c *Chart) float64 {
 	return legendOf(b, names, classes)
 }
 
-// fill is the class of what is filled with the colour of a series.
+// fill is the class of shapes filled with the colour of a series.
 func (c *Chart) fill(series int) string {
 	if c.Series[series].Rest {
 		return "rest"
@@ -78,8 +78,8 @@ func (c *Chart) fill(series int) string {
 	return fmt.Sprintf("f%d", series%colours)
 }
 
-// legendOf draws names with boxes of the classes, or with the markers of lines if
-// there are none.
+// legendOf draws names with boxes of the given classes, or with the markers of lines if there
+// are none.
 func legendOf(b *canvas, names, classes []string) float64 {
 	x, y := 0.0, 14.0
 	for i, name := range names {
@@ -120,8 +120,8 @@ func verticalAxis(b *canvas, s *scale, in area, name string) {
 	}
 }
 
-// horizontalAxis draws ticks, labels as far as they do not touch, and the name of
-// the axis, and returns the height of the chart.
+// horizontalAxis draws ticks, as many labels as fit, and the name of the axis, and returns the
+// height of the chart.
 func horizontalAxis(b *canvas, s *scale, in area, name string) float64 {
 	last := math.Inf(-1)
 	for _, t := range s.ticks {
@@ -142,8 +142,8 @@ func horizontalAxis(b *canvas, s *scale, in area, name string) float64 {
 	return height
 }
 
-// valueAxis is the name of the axis of values, with the unit if neither it nor
-// the labels say it already.
+// valueAxis is the name of the axis of values, with the unit unless the name or the labels
+// include it.
 func (c *Chart) valueAxis() string {
 	_, replace := ladderOf(c.Unit)
 	switch {
@@ -157,7 +157,7 @@ func (c *Chart) valueAxis() string {
 	return c.YLabel + ", " + c.Unit
 }
 
-// value writes a value with its unit.
+// value formats a value with its unit.
 func (c *Chart) value(v float64) string {
 	if c.Kind == Stacked {
 		return percent(v) + " %"
@@ -165,7 +165,7 @@ func (c *Chart) value(v float64) string {
 	return withUnit(v, c.Unit)
 }
 
-// describe is the text shown when the pointer rests on a point.
+// describe is the tooltip of a point.
 func (c *Chart) describe(p Point) string {
 	if !p.hasRange() {
 		return c.value(p.Y)
@@ -173,8 +173,7 @@ func (c *Chart) describe(p Point) string {
 	return withRange(p, c.Unit)
 }
 
-// valueMarks draws the marks on the axis of values: vertical is true when that
-// axis stands.
+// valueMarks draws the marks on the axis of values; vertical is the direction of that axis.
 func valueMarks(b *canvas, c *Chart, s *scale, in area, vertical bool) {
 	for _, m := range c.Marks {
 		if !m.OnY && (c.Kind == Lines || c.Kind == TimeSeries || c.Kind == Percentiles) {
@@ -192,7 +191,7 @@ func valueMarks(b *canvas, c *Chart, s *scale, in area, vertical bool) {
 		} else {
 			b.line("event", in.left, at, in.right, at)
 		}
-		if c.Kind == Bars { // beside the plot, where no bar is in the way
+		if c.Kind == Bars { // beside the plot, where there are no bars
 			b.label("soft", "start", in.right+6, at+4, chartWidth-in.right-6, m.Label)
 		} else {
 			b.label("soft mark", "end", in.right-4, at-5, in.width()-8, m.Label)
@@ -208,7 +207,7 @@ func spanOrLine(b *canvas, m Mark, at, to float64, in area) {
 	b.box("span", min(at, to), in.top, math.Abs(to-at), in.bottom-in.top)
 }
 
-// anchorWithin keeps a centred label inside the area.
+// anchorWithin keeps a centred label within the area.
 func anchorWithin(x float64, label string, in area) string {
 	half := textWidth(label) / 2
 	switch {

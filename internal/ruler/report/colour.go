@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// rgb is a colour in linear light, each part in [0, 1].
+// rgb is a colour in linear light, each component in [0, 1].
 type rgb [3]float64
 
 // parseColour reads #rrggbb. The colours are constants of this package.
@@ -39,7 +39,7 @@ func (c rgb) String() string {
 	return fmt.Sprintf("#%02x%02x%02x", out[0], out[1], out[2])
 }
 
-// contrast is that of WCAG 2.1: 1 for the same luminance, 21 for black on white.
+// contrast is the contrast ratio of WCAG 2.1: 1 for equal luminance, 21 for black on white.
 func contrast(a, b rgb) float64 {
 	x, y := a.luminance()+0.05, b.luminance()+0.05
 	return max(x, y) / min(x, y)
@@ -47,8 +47,8 @@ func contrast(a, b rgb) float64 {
 
 func (c rgb) luminance() float64 { return 0.2126*c[0] + 0.7152*c[1] + 0.0722*c[2] }
 
-// readable returns the darker or the lighter ink, whichever stands out more from
-// a ground. One of them always has a contrast of at least 4.5.
+// readable returns the darker or the lighter ink, whichever has more contrast to the ground.
+// One of them always has a contrast of at least 4.5.
 func readable(ground string) string {
 	const inkOnLight, inkOnDark = "#000000", "#ffffff"
 	g := parseColour(ground)
@@ -85,8 +85,8 @@ func (o oklab) rgb() rgb {
 	}
 }
 
-// mix returns the colour a share of the way from one to another, in even steps
-// for the eye.
+// mix returns the colour at a share of the way from one colour to another, in perceptually even
+// steps.
 func mix(from, to string, share float64) string {
 	a, b := parseColour(from).oklab(), parseColour(to).oklab()
 	var o oklab

@@ -1,14 +1,12 @@
-// Package report turns a finished measurement into something to read: a table on
-// the terminal, Markdown, CSV, SVG, JSON, or one HTML file that needs nothing
-// else.
+// Package report renders a finished measurement: as tables for the terminal, Markdown, CSV,
+// SVG, JSON, or one self-contained HTML file.
 //
-// A Doc is the model that all of them are made from. The package knows how to
-// lay it out; what goes into it, and every number, comes from the caller. It
-// refuses a Doc that shows figures without the environment they were taken in.
+// A Doc is the model that all of them are made from. The package knows how to lay it out; the
+// content, and every number, comes from the caller. It refuses a Doc that shows figures without
+// the environment they were measured in.
 //
-// Charts are data as well (see Chart): HTML and SVG draw them, text and Markdown
-// write their figures, CSV has every point. Nothing is drawn that cannot also be
-// read: behind every chart stands its table.
+// Charts are data as well (see Chart): HTML and SVG draw them, text and Markdown print their
+// figures, CSV has every point. Everything drawn can also be read: every chart has a table.
 package report
 
 import (
@@ -26,7 +24,7 @@ const Schema = "weir.report/1"
 
 // Doc is a report.
 type Doc struct {
-	// Schema is set by writing JSON and checked by ReadDoc.
+	// Schema is set when JSON is written and checked by ReadDoc.
 	Schema   string               `json:"schema,omitempty"`
 	Title    string               `json:"title"`              // head of the report
 	Subtitle string               `json:"subtitle,omitempty"` // below the title
@@ -35,8 +33,8 @@ type Doc struct {
 	Sections []Section            `json:"sections"`           // in order
 }
 
-// Section is a part of a report. Pages show its paragraphs, then what was found, then the
-// charts, then the tables that they are drawn from.
+// Section is a part of a report. Pages show its paragraphs, its findings, its charts, and then
+// the tables behind them.
 type Section struct {
 	Title    string    `json:"title"`              // head of the section
 	Text     []string  `json:"text,omitempty"`     // paragraphs before the tables
@@ -45,15 +43,14 @@ type Section struct {
 	Findings []Finding `json:"findings,omitempty"` // of the section
 }
 
-// Finding is a statement computed from the figures, with what supports it.
+// Finding is a statement computed from the figures, with its evidence.
 type Finding struct {
-	Warn     bool     `json:"warn,omitempty"`     // a figure must be taken with care
+	Warn     bool     `json:"warn,omitempty"`     // a figure must be read with care
 	First    bool     `json:"first,omitempty"`    // to be read before any figure
 	Claim    string   `json:"claim"`              // the finding, in a sentence
 	Evidence []string `json:"evidence,omitempty"` // the figures that show it
 	Advice   string   `json:"advice,omitempty"`   // what to do about it
-	// See is the title of the section, table or chart that shows it; pages link
-	// there.
+	// See is the title of the section, table or chart that shows it; pages link to it.
 	See string `json:"see,omitempty"`
 }
 
@@ -65,7 +62,7 @@ type Table struct {
 	Note    string   `json:"note,omitempty"`  // below the table
 }
 
-// When is the table alone, or none.
+// When returns the table if ok, else no table.
 func (t Table) When(ok bool) []Table {
 	if !ok {
 		return nil
@@ -73,22 +70,22 @@ func (t Table) When(ok bool) []Table {
 	return []Table{t}
 }
 
-// Column heads a column. Numbers are set flush right.
+// Column is the head of a column.
 type Column struct {
 	Name    string `json:"name"`              // head of the column
 	Unit    string `json:"unit,omitempty"`    // of the figures in it
-	Numeric bool   `json:"numeric,omitempty"` // it is aligned to the right
+	Numeric bool   `json:"numeric,omitempty"` // aligned to the right
 }
 
-// Cell is a cell; a strong one is the row or column to look at.
+// Cell is a cell; a strong one is emphasised.
 type Cell struct {
 	Text   string `json:"text"`             // as shown
 	Strong bool   `json:"strong,omitempty"` // shown in bold
-	// Link is a page beside this one that the text leads to.
+	// Link is a page next to this one that the text links to.
 	Link string `json:"link,omitempty"`
 }
 
-// Cells makes plain cells of strings.
+// Cells makes plain cells from strings.
 func Cells(text ...string) []Cell {
 	out := make([]Cell, len(text))
 	for i, t := range text {

@@ -46,8 +46,8 @@ func environmentRows(e *measure.Environment) [][2]string {
 	return rows
 }
 
-// provenance says in a paragraph what the figures were taken on, and what about
-// it a careful reader must know.
+// provenance is a paragraph on the machine that the figures were measured on, and what to know
+// about it.
 func provenance(e *measure.Environment) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Measured on %s at %s UTC on %s of %s", e.Time.UTC().Format("2 January 2006"), e.Time.UTC().Format("15:04"), plural(e.Cores, "core", "cores"), e.CPU)
@@ -88,7 +88,7 @@ func microseconds(ns int64) string {
 	return digits(float64(ns)/1e3) + " us"
 }
 
-// commandLine writes the words of a command so that a shell reads them back.
+// commandLine quotes the words of a command for a shell.
 func commandLine(words []string) string {
 	out := make([]string, len(words))
 	for i, w := range words {

@@ -9,13 +9,12 @@ import (
 	"strings"
 )
 
-// mostRows is how many rows a table beside a chart has before it becomes a
-// digest of the series.
+// mostRows is the largest number of rows of a chart's table before it becomes a digest of the
+// series.
 const mostRows = 200
 
-// Figures returns what the chart shows as a table: every point where they are
-// few enough, otherwise the lowest, the median and the highest of each series.
-// The CSV has every point in any case.
+// Figures returns the chart as a table: every point if there are few enough, otherwise the
+// lowest, the median and the highest of each series. The CSV always has every point.
 func (c *Chart) Figures() Table { return c.figures(mostRows) }
 
 func (c *Chart) figures(most int) Table {
@@ -43,7 +42,7 @@ func (c *Chart) figures(most int) Table {
 	return t
 }
 
-// cell writes a point for a table.
+// cell formats a point for a table.
 func (c *Chart) cell(p Point) Cell {
 	switch {
 	case p.None:
@@ -56,7 +55,7 @@ func (c *Chart) cell(p Point) Cell {
 	return Cell{Text: figure(p.Y), Strong: p.Strong}
 }
 
-// head begins a table with a column for what the rows are and one a series.
+// head starts a table with a column for the name of the row and one per series.
 func (c *Chart) head(t *Table, first string) {
 	t.Columns = append(t.Columns, Column{Name: first, Numeric: c.Kind == Lines || c.Kind == TimeSeries})
 	for _, s := range c.Series {
@@ -64,7 +63,7 @@ func (c *Chart) head(t *Table, first string) {
 	}
 }
 
-// figureUnit is what stands below the names of the columns.
+// figureUnit is the unit below the names of the columns.
 func (c *Chart) figureUnit() string {
 	if c.Unit == "" && c.Kind != Stacked {
 		return c.YLabel
@@ -72,8 +71,8 @@ func (c *Chart) figureUnit() string {
 	return c.Unit
 }
 
-// byCategory has a row for each category, or for each series where these are
-// more: long tables are read more easily than wide ones.
+// byCategory has a row for each category, or for each series if there are more of these: long
+// tables are easier to read than wide ones.
 func (c *Chart) byCategory(t *Table) {
 	if len(c.Series) > len(c.Categories) {
 		c.bySeries(t)
@@ -133,7 +132,7 @@ func (c *Chart) sums() []float64 {
 	return out
 }
 
-// heatTable keeps rows and columns as they are drawn.
+// heatTable has the rows and columns of the drawing.
 func (c *Chart) heatTable(t *Table) {
 	t.Columns = append(t.Columns, Column{Name: c.SeriesLabel})
 	for _, name := range c.Categories {
@@ -175,8 +174,7 @@ func (c *Chart) byX(t *Table, xs []float64) {
 	}
 }
 
-// byQuantile takes the quantiles that people name, each from the point nearest to
-// it, as far as the series go.
+// byQuantile lists the usual quantiles, each with the nearest point, as far as the series go.
 func (c *Chart) byQuantile(t *Table) {
 	c.head(t, "percentile")
 	for _, q := range []float64{0, .5, .75, .9, .95, .99, .999, .9999, .99999} {
@@ -184,7 +182,8 @@ func (c *Chart) byQuantile(t *Table) {
 		for _, s := range c.Series {
 			cell := Cell{Text: "–"}
 			for _, p := range s.Points {
-				// A point for each tenth of a nine is at most half of that away.
+				// There is a point per tenth of a nine, so the nearest one is at most half of
+				// that away.
 				if !p.None && math.Abs(nine(p.X)-nine(q)) < 0.05 && (q > 0 || p.X == 0) {
 					cell, any = c.cell(p), true
 					break
@@ -198,7 +197,7 @@ func (c *Chart) byQuantile(t *Table) {
 	}
 }
 
-// digest says of each series what a long table would not.
+// digest summarises each series.
 func (c *Chart) digest(t *Table) {
 	unit := c.figureUnit()
 	t.Columns = []Column{
@@ -240,8 +239,7 @@ func (c *Chart) digest(t *Table) {
 	}
 }
 
-// frameTable lists the functions that took most themselves, over all places that
-// they were called from.
+// frameTable lists the functions with the largest values of their own, over all callers.
 func (c *Chart) frameTable(most int) Table {
 	type site struct {
 		name        string
@@ -256,7 +254,7 @@ func (c *Chart) frameTable(most int) Table {
 			sites[f.Name] = s
 		}
 		s.self += f.Self()
-		if !slices.Contains(above, f.Name) { // a recursive function is counted once
+		if !slices.Contains(above, f.Name) { // count a recursive function once
 			s.total += f.Value
 		}
 		for _, child := range f.Children {
@@ -289,7 +287,7 @@ func (c *Chart) frameTable(most int) Table {
 	return t
 }
 
-// summary says what the chart shows in a sentence or two.
+// summary describes the chart in a sentence or two.
 func (c *Chart) summary() string {
 	if c.Summary != "" {
 		return c.Summary

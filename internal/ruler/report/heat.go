@@ -41,7 +41,7 @@ func drawHeat(b *canvas, c *Chart) float64 {
 			title := fmt.Sprintf("%s, %s: %s", s.Name, c.Categories[j], c.describe(p))
 			if p.None {
 				if gap(width)+gap(high) < 2 {
-					continue // frames around small cells would be all that is seen
+					continue // frames around small cells would hide them
 				}
 				b.rect("void", x, y, max(width-gap(width), 0.5), high-gap(high), fmt.Sprintf("%s, %s: not measured", s.Name, c.Categories[j]))
 				continue
@@ -64,7 +64,7 @@ func drawHeat(b *canvas, c *Chart) float64 {
 	return in.bottom + 8
 }
 
-// gap is the seam between cells: none when they are small.
+// gap is the space between cells: none if they are small.
 func gap(size float64) float64 {
 	if size < 10 {
 		return 0
@@ -88,8 +88,7 @@ func heatNameRows(c *Chart, width float64) int {
 	return rows
 }
 
-// heatEvery is which columns have a name: every one while there is room for most
-// of it.
+// heatEvery is n if every n-th column has a name: 1 if most of it fits.
 func heatEvery(c *Chart, width float64) int {
 	w := min(widest(c.Categories), 60)
 	if w <= width-4 {
@@ -120,8 +119,8 @@ func heatNames(b *canvas, c *Chart, in area, width float64) {
 	}
 }
 
-// shadeOf returns what shade a value has. On a log scale, what is at or below 0
-// has the lowest.
+// shadeOf returns a function from a value to its shade. On a log scale, values up to 0 have the
+// lowest shade.
 func (c *Chart) shadeOf() func(float64) int {
 	lo, hi := c.shadeRange()
 	return func(v float64) int {
@@ -138,7 +137,7 @@ func (c *Chart) shadeOf() func(float64) int {
 	}
 }
 
-// shadeRange is the lowest and highest value; above 0 on a log scale.
+// shadeRange is the range of the values; of the positive ones on a log scale.
 func (c *Chart) shadeRange() (lo, hi float64) {
 	lo, hi = math.Inf(1), math.Inf(-1)
 	for _, s := range c.Series {
@@ -155,7 +154,7 @@ func (c *Chart) shadeRange() (lo, hi float64) {
 	return lo, hi
 }
 
-// heatLegend draws the shades with what they stand for.
+// heatLegend draws the shades and their values.
 func heatLegend(b *canvas, c *Chart) float64 {
 	const w, h = 22.0, 11.0
 	lo, hi := c.shadeRange()

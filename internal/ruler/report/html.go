@@ -26,15 +26,15 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"withPlaces": func(p map[string]place, f []Finding) linkedFindings { return linkedFindings{p, f} },
 }).Parse(pageText))
 
-// linkedFindings are findings with where they point to.
+// linkedFindings are findings and the places that they link to.
 type linkedFindings struct {
 	Places   map[string]place
 	Findings []Finding
 }
 
-// writeHTML writes one file with its style and its charts inside: no font, image
-// or script is loaded from anywhere. Its script serves the pointer and the
-// choice of theme; without it all can be read.
+// writeHTML writes one file with its style and charts inline: it loads no font, image or script
+// from anywhere. Its script is for tooltips and the choice of theme; without it, everything can
+// be read.
 func writeHTML(w io.Writer, d *Doc) error {
 	return page.Execute(w, map[string]any{
 		"Doc":        d,
@@ -49,8 +49,8 @@ func writeHTML(w io.Writer, d *Doc) error {
 	})
 }
 
-// pageStyle puts the themes before the style of the page. A reader gets what the
-// system is set to, unless the page is told otherwise; paper is always light.
+// pageStyle is the style of the page, with the themes first. The page follows the system's
+// theme unless the reader chooses one; on paper it is always light.
 func pageStyle() string {
 	return fmt.Sprintf(`:root { color-scheme: light; %s }
 @media screen {

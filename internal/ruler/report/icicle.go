@@ -7,14 +7,14 @@ import (
 	"slices"
 )
 
-// The measures of a flame graph. It hangs: what calls is above what it calls, so
-// that the page can be read from the top.
+// The dimensions of a flame graph. It is drawn downwards, callers above callees, so that the
+// page can be read from the top.
 const (
 	frameHeight = 18.0
-	// leastFrame is the width below which a frame is not drawn, about what can be
-	// seen. What is left out is said below the chart.
+	// leastFrame is the width below which a frame is not drawn, about what is visible. The text
+	// below the chart says how much was left out.
 	leastFrame = 0.9
-	// mostDepth bounds the height; deeper frames are in their caller's value.
+	// mostDepth limits the height; deeper frames are part of their caller's value.
 	mostDepth = 80
 )
 
@@ -80,13 +80,12 @@ func (d *flameDrawing) draw(f *Frame, x, width float64, depth int) {
 	}
 }
 
-// washed is the class of what is filled with a series' colour thinned by the
-// page's, on which text can be read.
+// washed is the class of shapes filled with a lightened series colour, on which text is
+// readable.
 func washed(series int) string { return fmt.Sprintf("w%d", series%colours) }
 
-// frameName shortens the name of a function to a width: first the package's
-// path, then the end goes. "" means that there is no room for anything that
-// tells something.
+// frameName shortens the name of a function to a width: it drops first the package's path, then
+// the end. "" means that there is no room for a useful name.
 func frameName(name string, room float64) string {
 	if textWidth(name) <= room {
 		return name
@@ -113,8 +112,7 @@ func frameName(name string, room float64) string {
 	return name
 }
 
-// categories lists the categories of the tree by what their frames took
-// themselves, largest first.
+// categories lists the categories of the tree by the frames' own values, largest first.
 func (f *Frame) categories() []string {
 	self := make(map[string]float64)
 	f.walk(func(g *Frame) {
@@ -138,7 +136,7 @@ func (f *Frame) categories() []string {
 	return out
 }
 
-// walk visits the frame and all that it calls.
+// walk visits the frame and all frames below it.
 func (f *Frame) walk(visit func(*Frame)) {
 	visit(f)
 	for _, c := range f.Children {

@@ -48,8 +48,8 @@ func drawLines(b *canvas, c *Chart) float64 {
 	return height
 }
 
-// namesAtEnds reports whether the names of the lines stand at their right ends,
-// which spares the reader a legend.
+// namesAtEnds reports whether the names of the lines go at their right ends instead of into a
+// legend.
 func namesAtEnds(c *Chart) bool {
 	if len(c.Series) < 2 || len(c.Series) > 8 {
 		return false
@@ -81,7 +81,7 @@ func (c *Chart) positions(from, to float64) *scale {
 	case TimeSeries:
 		return newScale(seconds, min(lo, 0), hi, from, to)
 	}
-	if lo == hi && !c.LogX { // one level stands in the middle
+	if lo == hi && !c.LogX { // a single level goes to the middle
 		s := newScale(linear, lo-1, hi+1, from, to)
 		return s.atLevels([]float64{lo})
 	}
@@ -93,8 +93,8 @@ func (c *Chart) positions(from, to float64) *scale {
 	return s.atLevels(slices.Compact(levels))
 }
 
-// drawLine draws a line and its points. Of many points only some get a marker,
-// so that the line remains to be seen.
+// drawLine draws a line and its points. If there are many points, only some get a marker, so
+// that the line stays visible.
 func drawLine(b *canvas, c *Chart, s Series, x, y *scale, series int) {
 	var d strings.Builder
 	verb := "M"
@@ -114,13 +114,13 @@ func drawLine(b *canvas, c *Chart, s Series, x, y *scale, series int) {
 		case p.None:
 		case c.Kind == Lines && len(s.Points) <= 40 || alone:
 			b.marker(series, x.at(p.X), y.at(p.Y), title)
-		case len(s.Points) <= 400: // nothing to be seen, but the pointer finds it
+		case len(s.Points) <= 400: // invisible, but has a tooltip
 			fmt.Fprintf(b, `<circle class="hit" cx="%.1f" cy="%.1f" r="5">%s</circle>`+"\n", x.at(p.X), y.at(p.Y), tooltip(title))
 		}
 	}
 }
 
-// drawBand shades from Lo to Hi, a piece for each run of points with a range.
+// drawBand shades from Lo to Hi, one shape for each run of points with a range.
 func drawBand(b *canvas, s Series, x, y *scale, series int) {
 	for rest := s.Points; len(rest) > 0; {
 		n := slices.IndexFunc(rest, func(p Point) bool { return !p.hasRange() })
@@ -145,8 +145,8 @@ func drawBand(b *canvas, s Series, x, y *scale, series int) {
 	}
 }
 
-// nameEnds writes the names of the lines beside their last points, moved apart
-// where they would touch.
+// nameEnds writes the names of the lines next to their last points, moved apart where they
+// would overlap.
 func nameEnds(b *canvas, c *Chart, x, y *scale, in area) {
 	type end struct {
 		series       int
@@ -179,11 +179,11 @@ func nameEnds(b *canvas, c *Chart, x, y *scale, in area) {
 	}
 }
 
-// spread moves sorted positions apart until each has the room gap, as little as
-// can be, and keeps them between lo and hi if all fit there.
+// spread moves sorted positions apart, as little as possible, until neighbours are at least gap
+// apart, and keeps them between lo and hi if they all fit.
 func spread(at []float64, gap, lo, hi float64) []float64 {
-	// Neighbours that touch form a block, which sits where the mean of its members
-	// wants to be; blocks that touch become one.
+	// Neighbours that overlap form a block, placed at the mean of its members' positions;
+	// overlapping blocks are merged.
 	type block struct {
 		n     int
 		start float64
@@ -193,7 +193,7 @@ func spread(at []float64, gap, lo, hi float64) []float64 {
 		blocks = append(blocks, block{1, v})
 		for k := len(blocks) - 1; k > 0 && blocks[k-1].start+float64(blocks[k-1].n)*gap > blocks[k].start; k = len(blocks) - 1 {
 			p, q := blocks[k-1], blocks[k]
-			// The members of q want to stand where p's first would be, less their rank.
+			// Members of q would start where p's first member starts, minus their rank.
 			start := (p.start*float64(p.n) + (q.start-float64(p.n)*gap)*float64(q.n)) / float64(p.n+q.n)
 			blocks = append(blocks[:k-1], block{p.n + q.n, start})
 		}
@@ -216,7 +216,7 @@ func spread(at []float64, gap, lo, hi float64) []float64 {
 
 const markRow = 15.0
 
-// markRows is the room that the labels of marks need above the plot.
+// markRows is the number of rows for the labels of marks above the plot.
 func markRows(c *Chart) float64 {
 	rows := 0
 	for _, m := range layMarks(c) {
@@ -225,15 +225,15 @@ func markRows(c *Chart) float64 {
 	return markRow * float64(rows)
 }
 
-// laidMark is a mark with the row that its label stands in.
+// laidMark is a mark and the row of its label.
 type laidMark struct {
 	Mark
 	row int
 }
 
-// layMarks gives each mark on the horizontal axis the lowest row in which its
-// label is free. Positions are not known yet, so a label takes the share of the
-// width that it would in a plot of 700.
+// layMarks gives each mark on the horizontal axis the lowest row in which its label fits.
+// Positions are not known yet, so a label takes the share of the width that it would take in a
+// plot of 700.
 func layMarks(c *Chart) []laidMark {
 	var out []laidMark
 	x := c.positions(0, 700)
@@ -268,7 +268,7 @@ func positionMarks(b *canvas, c *Chart, x *scale, in area) {
 			b.line("event", at, up(m)+3, at, in.top)
 		}
 	}
-	for _, m := range laid { // over the lines, which may pass them
+	for _, m := range laid { // over the lines, which may cross them
 		middle := (x.at(m.At) + x.at(max(m.To, m.At))) / 2
 		anchor := anchorWithin(middle, m.Label, in)
 		b.label("soft mark", anchor, middle, up(m), chartWidth-in.left, m.Label)

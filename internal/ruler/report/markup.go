@@ -8,9 +8,8 @@ import (
 	"strings"
 )
 
-// writeMarkdown writes the report as a note: where and when it was measured, what
-// was found, what must be taken with care, the figures, how to repeat it. Charts
-// become their figures.
+// writeMarkdown writes the report as Markdown: where and when it was measured, the findings,
+// the warnings, the figures, how to repeat it. Charts are replaced by their figures.
 func writeMarkdown(w io.Writer, d *Doc) error {
 	b := mdWriter{places: placesOf(d)}
 	b.WriteString("# " + mdText(d.Title) + "\n")
@@ -52,13 +51,13 @@ func writeMarkdown(w io.Writer, d *Doc) error {
 	return err
 }
 
-// mdWriter gathers Markdown.
+// mdWriter collects Markdown.
 type mdWriter struct {
 	strings.Builder
 	places map[string]place
 }
 
-// chart writes what a chart shows: bars as bars, the rest as a table.
+// chart writes the figures of a chart: bars as text bars, the rest as a table.
 func (b *mdWriter) chart(c Chart) {
 	if c.Kind != Bars {
 		t := c.figures(textRows)
@@ -133,15 +132,14 @@ func (b *mdWriter) table(t Table) {
 	}
 }
 
-// mdText keeps text from being read as markup.
+// mdText escapes text.
 func mdText(s string) string {
 	return strings.NewReplacer("\\", "\\\\", "|", "\\|", "*", "\\*", "_", "\\_", "`", "\\`", "<", "&lt;", "[", "\\[", "\n", " ").Replace(s)
 }
 
-// writeCSV writes all tables and the points of all charts in long form, a line
-// for each cell, so that tables of different shape share one file. The numbers of
-// charts are in full; a point is a row with its series, category
-// or x, value and range.
+// writeCSV writes all tables and the points of all charts in long form, a line for each cell,
+// so that tables of different shape share one file. Numbers of charts have full precision; a
+// point is a row with its series, category or x, value and range.
 func writeCSV(w io.Writer, d *Doc) error {
 	c := csv.NewWriter(w)
 	rows := [][]string{{"section", "table", "row", "column", "unit", "value"}}

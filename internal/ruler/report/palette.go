@@ -5,23 +5,21 @@ import (
 	"strings"
 )
 
-// colours is how many series can be told apart by colour alone; after that
-// colours repeat.
+// colours is how many series colour alone can distinguish; further series repeat the colours.
 const colours = 12
 
-// shades is how many steps the colours of a heat map have.
+// shades is the number of colours of a heat map.
 const shades = 9
 
-// A theme is the colours of a page on one ground.
+// A theme is the colours of a page on one background.
 //
-// The series were searched for, not picked: each has at least 3:1 contrast to
-// the page, and any two stay apart for readers with any of the three kinds of
-// colour blindness as well as for others. palette_test.go has the model and
-// holds them to it.
+// The series colours come from a search: each has at least 3:1 contrast to the page, and any
+// two can be told apart, also by readers with any of the three kinds of colour blindness.
+// palette_test.go has the model and checks that.
 type theme struct {
 	page, panel, ink, soft, line, grid, accent, warn string
 	series                                           [colours]string
-	// heatLow and heatHigh end the colours of heat maps: from nearly the page to
+	// heatLow and heatHigh are the ends of the colours of heat maps: from nearly the page's to
 	// the strongest contrast with it.
 	heatLow, heatHigh string
 }
@@ -38,15 +36,15 @@ var dark = theme{
 	heatLow: "#22303f", heatHigh: "#cfe6ff",
 }
 
-// paper is light, with black ink.
+// paper is the light theme with black ink.
 var paper = func() theme {
 	t := light
 	t.panel, t.ink, t.soft, t.line, t.grid = "#ffffff", "#000000", "#3f4751", "#b5bcc5", "#d9dde2"
 	return t
 }()
 
-// variables writes the theme as CSS custom properties: --s0 is the first series,
-// --t0 what is written on it, --w0 its thinned colour, --h0 the lowest shade, --u0 what is written on it.
+// variables returns the theme as CSS custom properties: --s0 is the first series, --t0 the text
+// on it, --w0 its lightened colour, --h0 the lowest shade, --u0 the text on that.
 func (t theme) variables() string {
 	var b strings.Builder
 	for _, v := range []struct{ name, value string }{
@@ -64,15 +62,15 @@ func (t theme) variables() string {
 	return strings.TrimSpace(b.String())
 }
 
-// wash returns the colour of a series thinned by the page's.
+// wash returns the colour of a series, blended with the page's.
 func (t theme) wash(series int) string { return mix(t.page, t.series[series], 0.42) }
 
-// shade returns a colour of heat maps, 0 the lowest.
+// shade returns the i-th colour of heat maps, 0 the lowest.
 func (t theme) shade(i int) string {
 	return mix(t.heatLow, t.heatHigh, float64(i)/(shades-1))
 }
 
-// chartCSS holds the rules that charts need, in terms of the variables.
+// chartCSS is the style of charts, in terms of the variables.
 func chartCSS() string {
 	var b strings.Builder
 	for i := range colours {

@@ -6,19 +6,19 @@ import (
 	"strings"
 )
 
-// ChartDoc is one chart as a report of its own, in the environment of the whole.
+// ChartDoc is one chart as a report of its own, with the environment of the whole.
 type ChartDoc struct {
-	// Name is fit to be a file's name: the number of the chart and its title.
+	// Name is suitable as a file name: the number of the chart and its title.
 	Name string
 	Doc  *Doc
 }
 
-// ChartDocs takes the charts of a report apart, in their order.
+// ChartDocs returns the charts of a report as separate reports, in order.
 func (d *Doc) ChartDocs() []ChartDoc {
 	var out []ChartDoc
 	for _, s := range d.Sections {
 		for _, c := range s.Charts {
-			c.Tabled = false // alone, it has its figures nowhere else
+			c.Tabled = false // alone, the chart needs its own figures
 			out = append(out, ChartDoc{
 				Name: fmt.Sprintf("%02d-%s", len(out)+1, slug(c.Title, map[string]int{})),
 				Doc:  &Doc{Title: c.Title, Subtitle: s.Title, Env: d.Env, Sections: []Section{{Title: s.Title, Charts: []Chart{c}}}},
@@ -28,8 +28,8 @@ func (d *Doc) ChartDocs() []ChartDoc {
 	return out
 }
 
-// PickChart returns the chart of a number, from 1 on, or of a title, in which case
-// does not matter and the beginning is enough if it is the only such.
+// PickChart returns the chart with a number, from 1 on, or a title. Case does not matter, and a
+// unique prefix of the title is enough.
 func (d *Doc) PickChart(which string) (*Doc, error) {
 	all := d.ChartDocs()
 	if n, err := strconv.Atoi(which); err == nil {

@@ -7,12 +7,12 @@ import (
 	"unicode"
 )
 
-// place is where something stands in a report: the anchor of its section, as
-// GitHub makes it of the heading, and its own.
+// place is the position of an element in a report: the anchor of its section, as GitHub derives
+// it from the heading, and its own anchor.
 type place struct{ Section, Self string }
 
-// placesOf returns the places of all sections, tables and charts by title. Of
-// several with one title the first is meant.
+// placesOf returns the places of all sections, tables and charts by title. If several have the
+// same title, the first one counts.
 func placesOf(d *Doc) map[string]place {
 	out := make(map[string]place)
 	ids := sectionIDs(d)
@@ -47,8 +47,8 @@ func sectionIDs(d *Doc) []string {
 func tableID(section, table int) string { return fmt.Sprintf("t%d-%d", section+1, table+1) }
 func chartID(section, chart int) string { return fmt.Sprintf("c%d-%d", section+1, chart+1) }
 
-// slug makes the anchor of a heading: lower case, spaces as hyphens, no
-// punctuation, and a number from the second time on.
+// slug makes the anchor of a heading: lower case, hyphens for spaces, no punctuation, and a
+// number from the second occurrence on.
 func slug(title string, used map[string]int) string {
 	s := strings.Map(func(r rune) rune {
 		switch {
@@ -67,8 +67,7 @@ func slug(title string, used map[string]int) string {
 	return s
 }
 
-// inOrder puts what is to be read first in front, and what must be taken with care
-// behind what was found.
+// inOrder sorts findings: those to read first, then the others, then warnings.
 func inOrder(findings []Finding) []Finding {
 	place := func(f Finding) int {
 		switch {

@@ -8,8 +8,8 @@ import (
 	"io"
 )
 
-// ReadDoc reads a report that was written as JSON and validates it. Reports of
-// before there was a version are read as version 1.
+// ReadDoc reads a report written as JSON and validates it. Reports without a schema version are
+// read as version 1.
 func ReadDoc(r io.Reader) (*Doc, error) {
 	b, err := io.ReadAll(r)
 	if err != nil {
@@ -18,8 +18,7 @@ func ReadDoc(r io.Reader) (*Doc, error) {
 	if len(bytes.TrimSpace(b)) == 0 {
 		return nil, errors.New("read report: it is empty")
 	}
-	// The version first: of another one, the fields may not even have the types
-	// that are expected.
+	// Check the version first: in another version, even the types of the fields may differ.
 	var head struct {
 		Schema string `json:"schema"`
 	}

@@ -6,12 +6,12 @@ import (
 	"slices"
 )
 
-// rowNames are the names of the categories on the left of their rows, broken into
-// lines where they are long.
+// rowNames are the names of the categories to the left of their rows, broken into lines if they
+// are long.
 type rowNames struct {
 	lines [][]string
-	room  float64 // with the gap to the plot
-	rows  int     // most lines of a name
+	room  float64 // including the gap to the plot
+	rows  int     // largest number of lines of a name
 }
 
 const nameLine = 14.0
@@ -31,8 +31,7 @@ func layRowNames(names []string) rowNames {
 	return out
 }
 
-// breakName breaks a name at spaces into two lines, and shortens what does not
-// fit even so.
+// breakName breaks a name at spaces into two lines, and shortens what still does not fit.
 func breakName(name string, room float64) []string {
 	if two, ok := twoLines(name, room); ok || two != nil {
 		return two
@@ -40,10 +39,10 @@ func breakName(name string, room float64) []string {
 	return []string{name}
 }
 
-// height is the least room that the names need in a row.
+// height is the height that the names need in a row.
 func (r rowNames) height() float64 { return nameLine*float64(r.rows) + 2 }
 
-// draw writes the name of a row around the height y.
+// draw writes the name of a row, centred at y.
 func (r rowNames) draw(b *canvas, i int, y float64) {
 	y += 4 - nameLine*float64(len(r.lines[i])-1)/2
 	for j, line := range r.lines[i] {
@@ -51,8 +50,8 @@ func (r rowNames) draw(b *canvas, i int, y float64) {
 	}
 }
 
-// drawLyingBars draws bars from left to right, a group for each category. It is
-// what long names and many cases need.
+// drawLyingBars draws horizontal bars, a group for each category. It suits long names and many
+// cases.
 func drawLyingBars(b *canvas, c *Chart, top float64) float64 {
 	if len(c.Marks) > 0 {
 		top += 14 // room for their labels
@@ -96,7 +95,7 @@ func drawLyingBars(b *canvas, c *Chart, top float64) float64 {
 	return height
 }
 
-// lyingWhisker draws a range and returns where it ends.
+// lyingWhisker draws a range and returns its end.
 func lyingWhisker(b *canvas, x *scale, p Point, y, half float64) float64 {
 	lo, hi := x.at(p.Lo), x.at(p.Hi)
 	b.line("whisker", lo, y, hi, y)
@@ -199,7 +198,7 @@ func drawSegments(b *canvas, c *Chart, top float64) float64 {
 	return height
 }
 
-// inside is what is written into a segment.
+// inside is the text within a segment.
 func (c *Chart) inside(v float64) string {
 	if c.Kind == Stacked {
 		return c.value(v)

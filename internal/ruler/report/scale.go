@@ -11,8 +11,8 @@ type scale struct {
 	from, to float64
 	kind     scaleKind
 	ticks    []float64
-	percent  bool   // labels are shares, written as percentages
-	unit     string // written behind the labels, if it changes with their size
+	percent  bool   // labels are shares, shown as percentages
+	unit     string // of the labels, if it changes with the values
 }
 
 type scaleKind int
@@ -20,13 +20,12 @@ type scaleKind int
 const (
 	linear scaleKind = iota
 	logarithmic
-	nines   // of quantiles: each nine takes as much room as the one before
-	seconds // linear, with ticks on whole seconds and minutes
+	nines   // quantiles: each nine is as wide as the one before
+	seconds // linear, with ticks at whole seconds and minutes
 )
 
-// leastRange is the range, as a share of the values, below which an axis is
-// widened: ticks so close together would all have the same label, and far below
-// it be the same number.
+// leastRange is the range, relative to the values, below which an axis is widened: ticks so
+// close together would all have the same label, and eventually be the same number.
 const leastRange = 1e-9
 
 func (s *scale) at(v float64) float64 {
@@ -73,8 +72,8 @@ func newScale(kind scaleKind, lo, hi, from, to float64) *scale {
 	return s
 }
 
-// atLevels puts the ticks on the values that were measured, where they are few
-// and far enough apart: of a sweep, these are what one looks for.
+// atLevels puts the ticks at the measured values if they are few and far enough apart: readers
+// of a sweep look for these.
 func (s *scale) atLevels(levels []float64) *scale {
 	if len(levels) > 12 {
 		return s
@@ -98,14 +97,14 @@ func (s *scale) atLevels(levels []float64) *scale {
 	return s
 }
 
-// stepTicks puts ticks on the multiples of a step.
+// stepTicks puts ticks at the multiples of a step.
 func (s *scale) stepTicks(step float64) {
 	for i := math.Ceil(s.lo/step - 1e-9); i*step <= s.hi+step*1e-9; i++ {
-		s.ticks = append(s.ticks, i*step+0) // + 0 makes 0 of -0
+		s.ticks = append(s.ticks, i*step+0) // + 0 turns -0 into 0
 	}
 }
 
-// timeStep returns a step that a clock knows, at least v seconds.
+// timeStep returns a step in round seconds, minutes or hours, at least v seconds.
 func timeStep(v float64) float64 {
 	if v <= 1 {
 		return roundStep(v)
@@ -118,8 +117,8 @@ func timeStep(v float64) float64 {
 	return 3600 * math.Ceil(v/3600)
 }
 
-// logTicks puts the ends on 1, 2 or 5 times a power of ten, and ticks on all of
-// these, or on the powers alone when that would be more than nine.
+// logTicks puts the ends at 1, 2 or 5 times a power of ten, and ticks at all of these, or only
+// at the powers if there would be more than nine ticks.
 func (s *scale) logTicks() {
 	if s.hi <= s.lo*(1+leastRange) {
 		s.hi = s.lo * 1.01
@@ -157,7 +156,7 @@ func roundStep(v float64) float64 {
 	return 10 * p
 }
 
-// label writes a tick: 2.5, 40, 12k, 3M; a quantile as p99.9.
+// label formats a tick: 2.5, 40, 12k, 3M; a quantile as p99.9.
 func (s *scale) label(v float64) string {
 	switch {
 	case s.kind == nines:
@@ -178,7 +177,7 @@ func (s *scale) label(v float64) string {
 	return withUnit(v, s.unit)
 }
 
-// labels writes all ticks.
+// labels formats all ticks.
 func (s *scale) labels() []string {
 	out := make([]string, len(s.ticks))
 	for i, t := range s.ticks {
@@ -187,7 +186,7 @@ func (s *scale) labels() []string {
 	return out
 }
 
-// quantileName writes a quantile in [0, 1) as p99.9.
+// quantileName formats a quantile in [0, 1) as p99.9.
 func quantileName(q float64) string {
 	if q == 0 {
 		return "min"
@@ -195,7 +194,7 @@ func quantileName(q float64) string {
 	return "p" + strconv.FormatFloat(q*100, 'f', max(0, int(math.Round(nine(q)))-2), 64)
 }
 
-// clock writes seconds as 12 s or, where the whole is long, as minutes 2:05.
+// clock formats seconds as 12 s or, if the whole is long, as minutes 2:05.
 func clock(v, whole float64) string {
 	if whole < 180 {
 		return digits(v) + " s"

@@ -10,55 +10,52 @@ import (
 type ChartKind string
 
 const (
-	// Bars draws a group of bars for each category, one bar a series, whiskers
-	// from Lo to Hi. They stand when the names fit below them, and lie otherwise.
+	// Bars draws a group of bars for each category, one bar per series, with whiskers from Lo
+	// to Hi. Bars are vertical if the names fit below them, else horizontal.
 	Bars ChartKind = "bars"
-	// Intervals draws a row for each category, with a dot and its range for each
-	// series. The axis need not begin at 0 and may be a log axis, so it is the
-	// chart for ratios and for values of very different size.
+	// Intervals draws a row for each category, with a dot and its range for each series. The
+	// axis need not start at 0 and may be logarithmic, so it suits ratios and values of very
+	// different sizes.
 	Intervals ChartKind = "intervals"
-	// Lines draws a line for each series through its points, with a band from Lo
-	// to Hi.
+	// Lines draws a line for each series through its points, with a band from Lo to Hi.
 	Lines ChartKind = "lines"
 	// TimeSeries draws lines over time: X is seconds since the start.
 	TimeSeries ChartKind = "time"
-	// Percentiles draws latency against the percentile, on an axis of nines: X
-	// is the quantile in [0, 1).
+	// Percentiles draws latency against the percentile, on an axis of nines: X is the quantile
+	// in [0, 1).
 	Percentiles ChartKind = "percentiles"
-	// Stacked draws one horizontal bar for each category, cut into the shares of
-	// the series. Shares are in [0, 1], and those of a category add up to no more
-	// than 1.
+	// Stacked draws one horizontal bar for each category, divided into the shares of the
+	// series. Shares are in [0, 1], and those of a category add up to at most 1.
 	Stacked ChartKind = "stacked"
-	// Segments draws one horizontal bar for each category, cut into the amounts
-	// of the series. Its length is their sum.
+	// Segments draws one horizontal bar for each category, divided into the amounts of the
+	// series. Its length is their sum.
 	Segments ChartKind = "segments"
 	// Heat draws a cell for each series and category, coloured by its value:
 	// series are rows, categories are columns.
 	Heat ChartKind = "heat"
-	// Flame draws a tree of calls: a frame is as wide as its value, and what it
-	// calls hangs below it.
+	// Flame draws a tree of calls: a frame is as wide as its value, and its callees are below
+	// it.
 	Flame ChartKind = "flame"
 )
 
-// Chart is a chart. It is data: every renderer draws or tabulates it by itself,
-// and Figures gives what it shows as a table.
+// Chart is a chart as data: each renderer draws it or makes a table of it, and Figures returns
+// that table.
 type Chart struct {
 	Title string    `json:"title"` // head of the chart
 	Kind  ChartKind `json:"kind"`  // how it is drawn
-	// Categories names the points of Bars, Intervals, Stacked, Segments and Heat,
-	// and gives the categories of Flame their order, which decides the colours.
-	// Default for Flame: by value.
+	// Categories names the points of Bars, Intervals, Stacked, Segments and Heat. For Flame it
+	// is the order of the categories, which decides the colours. Default for Flame: by value.
 	Categories []string `json:"categories,omitempty"`
 	XLabel     string   `json:"x_label,omitempty"` // name of the other axis
-	YLabel     string   `json:"y_label,omitempty"` // name of the axis of values, in whichever direction it is drawn
-	// SeriesLabel says what the series are, above the rows of Heat.
+	YLabel     string   `json:"y_label,omitempty"` // name of the axis of values, whether horizontal or vertical
+	// SeriesLabel says what the series are; it is shown above the rows of Heat.
 	SeriesLabel string `json:"series_label,omitempty"`
-	// Unit is that of the values and is written behind them. Times (ns, us, ms, s)
-	// and bytes (B, kB, MB, GB, TB) are written in the unit that suits their size.
+	// Unit is the unit of the values. Times (ns, us, ms, s) and bytes (B, kB, MB, GB, TB) are
+	// shown in a suitable unit of their kind.
 	Unit string `json:"unit,omitempty"`
 	LogX bool   `json:"log_x,omitempty"` // of Lines
-	// LogY makes the axis of values logarithmic: of Intervals, Lines, TimeSeries,
-	// Percentiles, and of the colours of Heat. Bars must begin at 0.
+	// LogY makes the axis of values logarithmic: of Intervals, Lines, TimeSeries, Percentiles,
+	// and of the colours of Heat. Bars must start at 0.
 	LogY   bool     `json:"log_y,omitempty"`
 	Series []Series `json:"series,omitempty"` // what is drawn
 	// Marks are drawn over Lines, TimeSeries, Percentiles, Bars and Intervals.
@@ -66,60 +63,60 @@ type Chart struct {
 	// Root is the tree of Flame.
 	Root *Frame `json:"root,omitempty"`
 	Note string `json:"note,omitempty"` // below the chart
-	// Summary says in a sentence what is to be seen, for those who cannot see
-	// it. Default: made from the figures.
+	// Summary describes the chart in a sentence, for readers who cannot see it. Default: made
+	// from the figures.
 	Summary string `json:"summary,omitempty"`
-	// Tabled tells that the figures are in a table of the same section, so that
-	// text and Markdown need not repeat them.
+	// Tabled is set if a table of the same section has the figures, so that text and Markdown
+	// need not repeat them.
 	Tabled bool `json:"tabled,omitempty"`
 }
 
-// Series is a named row of points. Where there are categories, the i-th point
-// belongs to the i-th category, and X means nothing.
+// Series is a named row of points. With categories, the i-th point belongs to the i-th
+// category, and X is ignored.
 type Series struct {
 	Name   string  `json:"name"`   // in the legend
 	Points []Point `json:"points"` // in order
-	// Rest tells that this is what is left over, such as "other" or "not
-	// attributable". It is drawn without a colour of its own.
+	// Rest is set for a remainder, such as "other" or "not attributable". It is drawn without a
+	// colour of its own.
 	Rest bool `json:"rest,omitempty"`
 }
 
-// Point is a value with its range. Lo and Hi both 0 mean that there is none.
+// Point is a value with its range. Lo and Hi are both 0 if there is no range.
 type Point struct {
 	X  float64 `json:"x,omitempty"`  // place on the axis of X
 	Y  float64 `json:"y"`            // the value
 	Lo float64 `json:"lo,omitempty"` // lower end of its interval
 	Hi float64 `json:"hi,omitempty"` // upper end of its interval
-	// None tells that nothing was measured here; a line is broken.
+	// None is set if nothing was measured here; a line is interrupted.
 	None bool `json:"none,omitempty"`
-	// Strong tells that this is the one to look at. Heat puts a frame around it.
+	// Strong emphasises the point. Heat puts a frame around it.
 	Strong bool `json:"strong,omitempty"`
 }
 
 func (p Point) hasRange() bool { return (p.Lo != 0 || p.Hi != 0) && !p.None }
 
-// Mark points out a place on an axis: an event, a limit, the value of no change.
+// Mark is a place on an axis: an event, a limit, the value that means no change.
 type Mark struct {
 	At float64 `json:"at"` // place on the axis
 	// To makes it a span, shaded from At to To. Default: a line at At.
 	To    float64 `json:"to,omitempty"`
 	Label string  `json:"label,omitempty"` // text beside it
-	// OnY puts it on the axis of values. Bars and Intervals have no other.
+	// OnY puts it on the axis of values. Bars and Intervals have no other axis.
 	OnY bool `json:"on_y,omitempty"`
 }
 
 // Frame is a node of a call tree.
 type Frame struct {
 	Name string `json:"name"` // of the function
-	// Value is what this frame took with all that it called, in Chart.Unit.
+	// Value is the value of this frame and its callees, in Chart.Unit.
 	Value float64 `json:"value"`
-	// Category decides the colour: frames of one category look alike. "" is drawn
-	// without one.
+	// Category decides the colour: frames of one category look alike. A frame without one has
+	// no colour.
 	Category string   `json:"category,omitempty"`
-	Children []*Frame `json:"children,omitempty"` // what it called
+	Children []*Frame `json:"children,omitempty"` // its callees
 }
 
-// Self is what the frame took itself.
+// Self is the value of the frame without its callees.
 func (f *Frame) Self() float64 {
 	self := f.Value
 	for _, c := range f.Children {
@@ -128,7 +125,7 @@ func (f *Frame) Self() float64 {
 	return max(self, 0)
 }
 
-// When is the chart alone, or none.
+// When returns the chart if ok, else no chart.
 func (c Chart) When(ok bool) []Chart {
 	if !ok {
 		return nil
@@ -207,8 +204,8 @@ func (c *Chart) validatePoint(p Point) error {
 	return nil
 }
 
-// mostValue is beyond all that is measured, and within what can be drawn; so is
-// leastLog on a log axis.
+// mostValue is larger than anything measured, and can still be drawn; leastLog is the smallest
+// value of a log axis.
 const (
 	mostValue = 1e18
 	leastLog  = 1e-18
@@ -221,7 +218,7 @@ func drawable(v float64) error {
 	return nil
 }
 
-// validateMarks returns what mark is not on the axis that it is for.
+// validateMarks returns an error for a mark that its axis does not have.
 func (c *Chart) validateMarks() error {
 	for _, m := range c.Marks {
 		onY := m.OnY || c.Kind == Bars || c.Kind == Intervals

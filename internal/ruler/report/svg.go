@@ -13,7 +13,7 @@ import (
 //go:embed chart.css
 var chartStyle string
 
-// The measures of a picture of charts.
+// The dimensions of an SVG file of charts.
 const (
 	picturePad   = 20.0
 	titleHeight  = 30.0
@@ -22,8 +22,8 @@ const (
 	pictureWidth = chartWidth + 2*picturePad
 )
 
-// writeSVG draws all charts of the report, one below the other, in one picture.
-// The machine is written below: a picture travels alone.
+// writeSVG draws all charts of the report below each other in one picture, with the machine at
+// the bottom, since a picture may be passed on alone.
 func writeSVG(w io.Writer, d *Doc) error {
 	var b canvas
 	y := picturePad
@@ -52,8 +52,8 @@ func writeSVG(w io.Writer, d *Doc) error {
 	return err
 }
 
-// drawInto draws a chart with its title above and its note below, and returns
-// where it ends.
+// drawInto draws a chart with its title above and its note below, and returns the position of
+// its end.
 func drawInto(b *canvas, c *Chart, id string, y float64) float64 {
 	b.label("title", "start", picturePad, y+15, chartWidth*0.8, c.Title)
 	y += titleHeight
@@ -70,7 +70,7 @@ func drawInto(b *canvas, c *Chart, id string, y float64) float64 {
 	return y
 }
 
-// lines breaks a paragraph to a width on the canvas.
+// lines breaks a paragraph into lines for the canvas.
 func lines(s string, width float64) []string {
 	var out []string
 	line := ""
@@ -84,8 +84,8 @@ func lines(s string, width float64) []string {
 	return append(out, line)
 }
 
-// pictureStyle is the style of charts with plain colours in place of variables,
-// which not every program that shows SVG knows.
+// pictureStyle is the style of charts with plain colours in place of variables, which not every
+// SVG viewer supports.
 func pictureStyle() string {
 	rules := chartStyle + chartCSS()
 	return resolve(rules, light) + "@media (prefers-color-scheme: dark) {\n" + resolve(colourRules(rules), dark) + "}\n"

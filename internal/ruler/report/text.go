@@ -7,11 +7,11 @@ import (
 	"unicode/utf8"
 )
 
-// terminalWidth is where paragraphs are broken on a terminal.
+// terminalWidth is the line width on a terminal.
 const terminalWidth = 96
 
-// writeText lays the report out for a terminal, without colours, so that it can
-// be piped and pasted.
+// writeText formats the report for a terminal, without colours, so that it can be piped and
+// pasted.
 func writeText(w io.Writer, d *Doc) error {
 	var b strings.Builder
 	b.WriteString(d.Title + "\n" + strings.Repeat("=", utf8.RuneCountInString(d.Title)) + "\n")
@@ -79,7 +79,7 @@ func textFindings(b *strings.Builder, findings []Finding) {
 	}
 }
 
-// silent tells that the section has nothing to say without drawing.
+// silent reports whether the section is empty without its drawings.
 func (s *Section) silent() bool {
 	for _, c := range s.Charts {
 		if !c.Tabled {
@@ -89,11 +89,10 @@ func (s *Section) silent() bool {
 	return len(s.Text)+len(s.Tables)+len(s.Findings) == 0
 }
 
-// textRows is how many rows the figures of a chart take at most where there is
-// no drawing.
+// textRows is the largest number of rows of a chart's figures in text.
 const textRows = 24
 
-// textChart writes what a chart shows: bars as bars, the rest as a table.
+// textChart writes the figures of a chart: bars as text bars, the rest as a table.
 func textChart(b *strings.Builder, c Chart) {
 	if c.Kind == Bars {
 		b.WriteString("  " + c.barsTitle() + "\n")
@@ -108,7 +107,7 @@ func textChart(b *strings.Builder, c Chart) {
 	}
 }
 
-// barsTitle is the title with what the numbers behind the bars are.
+// barsTitle is the title and the unit of the bars.
 func (c *Chart) barsTitle() string {
 	if u := c.figureUnit(); u != "" {
 		return c.Title + ": " + u
@@ -116,8 +115,7 @@ func (c *Chart) barsTitle() string {
 	return c.Title
 }
 
-// textBars draws bars with block characters, one line each. Negative values have
-// no bar.
+// textBars draws bars with block characters, one line each. Negative values have no bar.
 func textBars(c *Chart) []string {
 	const most = 32
 	_, hi, _ := c.valueRange()
@@ -166,7 +164,7 @@ func blocks(length float64) string {
 	return s
 }
 
-// textTable aligns a table; a strong cell carries an asterisk.
+// textTable aligns a table; a strong cell has an asterisk.
 func textTable(b *strings.Builder, t Table) {
 	if t.Title != "" {
 		b.WriteString("  " + t.Title + "\n")

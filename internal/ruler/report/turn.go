@@ -2,13 +2,12 @@ package report
 
 import "slices"
 
-// mostColumns is how many columns a page, a terminal or a sheet of paper has room
-// for.
+// mostColumns is the number of columns that fit on a page, a terminal or a sheet of paper.
 const mostColumns = 10
 
-// turned returns the table with rows and columns exchanged if it has more columns
-// than there is room for and fewer rows: a long table can be read, a cut one
-// cannot. What is read by programs is never turned.
+// turned returns the table with rows and columns exchanged if it has too many columns and fewer
+// rows than columns: a long table can be read, a cut one cannot. Formats for programs never use
+// it.
 func (t Table) turned() Table {
 	if len(t.Columns) <= mostColumns || len(t.Rows)+2 >= len(t.Columns) || t.Columns[0].Numeric {
 		return t

@@ -13,16 +13,15 @@ type rung struct {
 	name string
 }
 
-// Units that people change with the size of the value: 1500 us is 1.5 ms. Other
-// units stay as they are, with k, M and G in front of them.
+// Units that change with the size of the value: 1500 us is 1.5 ms. Other units get the prefixes
+// k, M and G.
 var (
 	plain = []rung{{1, ""}, {1e3, "k"}, {1e6, "M"}, {1e9, "G"}}
 	times = []rung{{1, "ns"}, {1e3, "us"}, {1e6, "ms"}, {1e9, "s"}}
 	sizes = []rung{{1, "B"}, {1e3, "kB"}, {1e6, "MB"}, {1e9, "GB"}, {1e12, "TB"}}
 )
 
-// ladderOf returns the units that values of a unit may be written in, and whether
-// they replace it.
+// ladderOf returns the units for values of a unit, and whether they replace it.
 func ladderOf(unit string) (ladder []rung, replace bool) {
 	for _, l := range [][]rung{times, sizes} {
 		if slices.ContainsFunc(l, func(r rung) bool { return r.name == unit }) {
@@ -32,8 +31,7 @@ func ladderOf(unit string) (ladder []rung, replace bool) {
 	return plain, false
 }
 
-// fitted returns by what to multiply a value to write it with few digits, and
-// what to write behind it.
+// fitted returns the factor and the suffix with which a value has few digits.
 func fitted(v float64, unit string) (factor float64, suffix string) {
 	ladder, replace := ladderOf(unit)
 	own := 1.0
@@ -58,14 +56,14 @@ func fitted(v float64, unit string) (factor float64, suffix string) {
 	return 1 / best.size, best.name + " " + unit
 }
 
-// withUnit writes a value with at most three digits and its unit.
+// withUnit formats a value with at most three digits and its unit.
 func withUnit(v float64, unit string) string {
 	factor, suffix := fitted(v, unit)
 	return digits(v*factor) + suffix
 }
 
-// withRange writes a value with its range, all in one unit and with as many
-// digits as the range makes sense of.
+// withRange formats a value with its range, all in one unit and with as many digits as the
+// width of the range justifies.
 func withRange(p Point, unit string) string {
 	factor, suffix := fitted(max(math.Abs(p.Y), math.Abs(p.Lo)), unit)
 	d := decimals((p.Hi - p.Lo) * factor)
@@ -79,8 +77,8 @@ func withRange(p Point, unit string) string {
 	return text
 }
 
-// decimals is how many a number needs beside a range of the given width, for two
-// digits of the width to be seen.
+// decimals is how many decimals a number needs to show two digits of a range of the given
+// width.
 func decimals(width float64) int {
 	if width <= 0 {
 		return 2
@@ -88,10 +86,10 @@ func decimals(width float64) int {
 	return min(max(1-int(math.Floor(math.Log10(width))), 0), 6)
 }
 
-// short writes a number with at most three digits and a suffix.
+// short formats a number with at most three digits and a suffix.
 func short(v float64) string { return withUnit(v, "") }
 
-// digits writes a number with at most three digits that count.
+// digits formats a number with at most three significant digits.
 func digits(v float64) string {
 	s := strconv.FormatFloat(v, 'g', 3, 64)
 	if !strings.Contains(s, "e") {
@@ -104,8 +102,8 @@ func digits(v float64) string {
 	return strconv.FormatFloat(rounded, 'f', -1, 64)
 }
 
-// figure writes a number with three significant digits, and whole ones from a
-// hundred on with their thousands set apart.
+// figure formats a number with three significant digits, or, from 100 on, as a whole number
+// with thousands separators.
 func figure(v float64) string {
 	if math.Abs(v) < 99.95 {
 		return digits(v)
@@ -113,13 +111,13 @@ func figure(v float64) string {
 	return grouped(v, 0)
 }
 
-// figureRange is figure with a range beside it.
+// figureRange is figure, with its range.
 func figureRange(p Point) string {
 	d := decimals(p.Hi - p.Lo)
 	return grouped(p.Y, d) + " [" + grouped(p.Lo, d) + ", " + grouped(p.Hi, d) + "]"
 }
 
-// grouped writes a number with the given decimals and its thousands set apart.
+// grouped formats a number with the given decimals and thousands separators.
 func grouped(v float64, d int) string {
 	s, fraction, _ := strings.Cut(strconv.FormatFloat(math.Abs(v), 'f', d, 64), ".")
 	for i := len(s) - 3; i > 0; i -= 3 {
@@ -134,5 +132,5 @@ func grouped(v float64, d int) string {
 	return s
 }
 
-// percent writes a share in [0, 1] without the sign.
+// percent formats a share in [0, 1] as a percentage without the sign.
 func percent(share float64) string { return strconv.FormatFloat(100*share, 'f', 1, 64) }

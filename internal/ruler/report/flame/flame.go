@@ -1,9 +1,9 @@
-// Package flame turns pprof profiles into sections of a report: CPU time by
-// exclusive category, which adds up to the whole, with the cumulative share
-// beside it; memory by the line that allocated it; and a flame graph of either.
+// Package flame converts pprof profiles to sections of a report: CPU time by exclusive
+// category, which adds up to the whole, with the cumulative share; memory by the line that
+// allocated it; and a flame graph of either.
 //
-// A category says what the time was for, a flame graph who spent it. They agree:
-// a frame has the colour of the category that its own samples are counted in.
+// A category says what the time was spent on, a flame graph in which functions. They agree: a
+// frame has the colour of the category that its own samples count towards.
 package flame
 
 import (
@@ -21,20 +21,17 @@ import (
 	"github.com/weirdb/weir/internal/ruler/report"
 )
 
-// mostBytes bounds what a profile may be when unpacked; those of weir take a few
-// hundred kilobytes.
+// mostBytes limits the size of an unpacked profile; those of weir have a few hundred kilobytes.
 const mostBytes = 256 << 20
 
-// leastShare is the share of the whole below which frames of one caller are put
-// together into one. A chart cannot show them, and they are most of the bytes of
-// a tree.
+// leastShare is the share of the whole below which the callees of one frame are merged into
+// one. They are too small for a chart, and would be most of the tree's size.
 const leastShare = 0.0005
 
-// Smaller is the name of the frame that stands for those that are too small to
-// be shown.
+// Smaller is the name of a frame that stands for frames too small to show.
 const Smaller = "(smaller ones)"
 
-// Read reads a profile in the format of pprof, packed or not.
+// Read reads a profile in pprof's format, compressed or not.
 func Read(r io.Reader) (*profile.Profile, error) {
 	b, err := readBounded(r)
 	if err != nil {
@@ -70,9 +67,9 @@ func readBounded(r io.Reader) ([]byte, error) {
 	return b, err
 }
 
-// Tree adds up a profile's values of a type ("cpu", "inuse_space") into a call
-// tree, in units of per. category names what a frame is for, "" if that is not
-// known; such a frame is counted to what called it.
+// Tree adds up a profile's values of a type ("cpu", "inuse_space") to a call tree, in units of
+// per. category returns what a function is for, or "" if unknown; such a frame counts towards
+// its caller's category.
 func Tree(p *profile.Profile, sampleType string, per float64, category func(function string) string) (*report.Frame, error) {
 	at, err := valueOf(p, sampleType)
 	if err != nil {
@@ -102,7 +99,7 @@ func Tree(p *profile.Profile, sampleType string, per float64, category func(func
 	return f, nil
 }
 
-// node is a frame while samples are added to it.
+// node is a frame to which samples are being added.
 type node struct {
 	value    int64
 	children map[string]*node
@@ -120,7 +117,7 @@ func (n *node) child(name string) *node {
 	return c
 }
 
-// frame turns a node and all below it into frames, largest first.
+// frame converts a node and its children to frames, largest first.
 func (n *node) frame(name, caller string, per float64, least int64, category func(string) string) *report.Frame {
 	f := &report.Frame{Name: name, Value: float64(n.value) / per, Category: caller}
 	if c := category(name); c != "" {
@@ -149,8 +146,8 @@ func (n *node) frame(name, caller string, per float64, least int64, category fun
 	return f
 }
 
-// stack lists the functions of a sample from the root to the leaf, inlined calls
-// as frames of their own. What has no name is the address.
+// stack lists the functions of a sample from the root to the leaf, with inlined calls as their
+// own frames. A function without a name is listed by its address.
 func stack(s *profile.Sample) []string {
 	var out []string
 	for _, loc := range slices.Backward(s.Location) {
@@ -174,8 +171,8 @@ func valueOf(p *profile.Profile, name string) (int, error) {
 	return i, nil
 }
 
-// categorise returns what the rules say of a single function. The rules judge
-// profiles, so each function is shown to them as one of a single sample.
+// categorise returns a function from the name of a function to its category. The rules work on
+// profiles, so each function is passed to them as a profile with one sample.
 func categorise(rules *measure.Rules) func(function string) string {
 	known := make(map[string]string)
 	return func(function string) string {

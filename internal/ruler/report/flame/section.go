@@ -19,9 +19,9 @@ import (
 // mostSites is how many functions a table lists.
 const mostSites = 15
 
-// Sections lays out what a profile is about: CPU time, memory, or the time spent
-// waiting, by what it holds. name tells profiles apart in the titles, such as
-// "weir"; it may be empty.
+// Sections makes the sections of a profile: on CPU time, memory, or time spent waiting,
+// depending on its sample types. name distinguishes profiles in the titles, such as "weir"; it
+// may be empty.
 func Sections(name string, p *profile.Profile, rules *measure.Rules) ([]report.Section, error) {
 	has := func(t string) bool { _, err := valueOf(p, t); return err == nil }
 	var out []report.Section
@@ -105,7 +105,7 @@ func Chart(title string, p *profile.Profile, rules *measure.Rules) (report.Chart
 	return flame, nil
 }
 
-// cpuText says how much CPU time was seen.
+// cpuText says how much CPU time was sampled.
 func cpuText(p *profile.Profile, b *measure.CPUBreakdown) string {
 	text := fmt.Sprintf("%.2f s of CPU time in %d samples", b.Seconds, b.Samples)
 	if d := float64(p.DurationNanos) / 1e9; d > 0 {
@@ -117,8 +117,8 @@ func cpuText(p *profile.Profile, b *measure.CPUBreakdown) string {
 	return text + "."
 }
 
-// CategoryTable lists the exclusive shares, which add up to 100.0 %, and the
-// cumulative ones, which overlap and are not added up.
+// CategoryTable lists the exclusive shares, which add up to 100.0 %, and the cumulative ones,
+// which overlap.
 func CategoryTable(b *measure.CPUBreakdown) report.Table {
 	t := report.Table{
 		Title: "CPU time by category",
@@ -143,8 +143,8 @@ func CategoryTable(b *measure.CPUBreakdown) report.Table {
 	return t
 }
 
-// roundTogether rounds shares that add up to 1 to whole parts of total that add
-// up to total: the largest remainders are rounded up.
+// roundTogether rounds shares that add up to 1 to whole parts of total that add up to total: it
+// rounds up those with the largest remainders.
 func roundTogether(shares []float64, total int) []int {
 	out := make([]int, len(shares))
 	order := make([]int, len(shares))
@@ -194,7 +194,7 @@ func siteTable(title string, sites []measure.Site) report.Table {
 	return t
 }
 
-// heapSections are memory in use and memory allocated, each if there is any.
+// heapSections are sections on memory in use and memory allocated, if the profile has them.
 func heapSections(name string, p *profile.Profile) ([]report.Section, error) {
 	var out []report.Section
 	for _, k := range []struct{ kind, objects, title string }{
@@ -295,7 +295,7 @@ func lineTable(p *profile.Profile, kind, objects string) (report.Table, error) {
 	return t, nil
 }
 
-// leafLine names the line at the end of a stack.
+// leafLine names the source line at the end of a stack.
 func leafLine(s *profile.Sample) string {
 	if len(s.Location) == 0 {
 		return "(no stack)"
@@ -308,7 +308,7 @@ func leafLine(s *profile.Sample) string {
 	return fmt.Sprintf("%s %s:%d", f.Name, path.Base(f.Filename), loc.Line[0].Line)
 }
 
-// plainSection is a flame graph and its functions, of any value.
+// plainSection is a flame graph of any value, and its functions.
 func plainSection(title string, p *profile.Profile, kind, unit string, per float64) (report.Section, error) {
 	root, err := Tree(p, kind, per, func(string) string { return "" })
 	if err != nil {
@@ -325,12 +325,10 @@ func plainSection(title string, p *profile.Profile, kind, unit string, per float
 	}, nil
 }
 
-// ErrEmpty is the error of a profile that is too short for the profiler to have
-// looked once.
+// ErrEmpty is the error of a profile that is too short to have a sample.
 var ErrEmpty = errors.New("the profile holds no samples")
 
-// Append puts the profile in a file behind the sections of a report, named after
-// the file.
+// Append adds the profile in a file to the end of a report, named after the file.
 func Append(doc *report.Doc, path string) (err error) {
 	f, err := os.Open(path)
 	if err != nil {
