@@ -12,14 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Loop waits for connections of one thread.
+// Loop waits for the connections of one thread.
 type Loop struct {
 	epoll    int
 	listener int
 }
 
-// NewLoop makes a loop of the calling goroutine's thread, which it keeps to itself, and
-// ends the collection of garbage.
+// NewLoop makes a loop of the calling goroutine's thread, locks the goroutine to it, and turns
+// off garbage collection.
 func NewLoop() (*Loop, error) {
 	runtime.LockOSThread()
 	debug.SetGCPercent(-1)
@@ -30,7 +30,7 @@ func NewLoop() (*Loop, error) {
 	return &Loop{epoll: epoll, listener: -1}, nil
 }
 
-// Watch has Run tell when there is something to read.
+// Watch makes Run report when fd is readable.
 func (l *Loop) Watch(fd int) error {
 	if err := unix.EpollCtl(l.epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)}); err != nil {
 		return fmt.Errorf("watch a connection: %w", err)
@@ -38,7 +38,7 @@ func (l *Loop) Watch(fd int) error {
 	return nil
 }
 
-// Listen has clients connect. The address goes to out.
+// Listen accepts clients. It writes the address to out.
 func (l *Loop) Listen(out io.Writer) (err error) {
 	if l.listener, err = Listen(out); err != nil {
 		return err
@@ -46,9 +46,9 @@ func (l *Loop) Listen(out io.Writer) (err error) {
 	return l.Watch(l.listener)
 }
 
-// Run waits until standard input ends. accepted is called with each new connection, which
-// is not watched yet, ready with each that has something to read, turned when all that
-// had something at one time are done.
+// Run runs until standard input ends. It calls accepted with each new connection, which is not
+// watched yet, ready with each that is readable, and turned after each batch of readable
+// connections.
 func (l *Loop) Run(accepted, ready func(fd int) error, turned func() error) error {
 	input := int(os.Stdin.Fd())
 	if err := l.Watch(input); err != nil {
@@ -70,7 +70,7 @@ func (l *Loop) Run(accepted, ready func(fd int) error, turned func() error) erro
 			}
 			if fd == l.listener {
 				if fd, e = Accept(l.listener); e != 0 {
-					continue // it has left again
+					continue // it has gone already
 				}
 				take = accepted
 			}
@@ -84,7 +84,7 @@ func (l *Loop) Run(accepted, ready func(fd int) error, turned func() error) erro
 	}
 }
 
-// Listen is a socket that blocks. Its address goes to out.
+// Listen returns a blocking listening socket. It writes the address to out.
 func Listen(out io.Writer) (int, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -109,7 +109,7 @@ func Listen(out io.Writer) (int, error) {
 	return fd, nil
 }
 
-// Accept takes a connection.
+// Accept accepts a connection.
 func Accept(listener int) (int, unix.Errno) {
 	fd, _, err := unix.Accept4(listener, unix.SOCK_CLOEXEC)
 	if err == nil {
@@ -119,7 +119,7 @@ func Accept(listener int) (int, unix.Errno) {
 	return fd, e
 }
 
-// Connect connects to an address, by a socket that blocks.
+// Connect connects to an address with a blocking socket.
 func Connect(a *net.TCPAddr) (int, error) {
 	family, to := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Port: a.Port, Addr: [16]byte(a.IP.To16())})
 	if ip := a.IP.To4(); ip != nil {
@@ -139,7 +139,7 @@ func Connect(a *net.TCPAddr) (int, error) {
 	return fd, nil
 }
 
-// Read reads at least one byte and waits for it; 0 is the end.
+// Read reads at least one byte, waiting for it; it returns 0 at the end.
 func Read(fd int, b []byte) int {
 	for {
 		n, _, e := unix.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))
@@ -153,8 +153,8 @@ func Read(fd int, b []byte) int {
 	}
 }
 
-// Write writes all; false says that the other side has gone. A side that does not read
-// stops the floor: loads read.
+// Write writes all of b; false means that the other side has gone. A side that does not read
+// blocks the program, which is fine for loads.
 func Write(fd int, b []byte) bool {
 	for len(b) > 0 {
 		n, _, e := unix.RawSyscall(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))

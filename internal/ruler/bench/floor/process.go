@@ -1,8 +1,7 @@
-// Package floor has what benchmarks use to measure a lower bound: programs that do only
-// what the work needs, so that nothing on this machine can cost less. Each is a hidden
-// verb of weir in a process of its own, with one thread that waits, reads and writes. It
-// calls the kernel past Go's scheduler and never collects its memory, so that it costs
-// what the kernel does.
+// Package floor helps benchmarks to measure a lower bound: programs that do only what the work
+// requires, so that nothing on this machine can cost less. Each is a hidden verb of weir in its
+// own process, with one thread that waits, reads and writes. It makes system calls without Go's
+// scheduler and never collects garbage, so that it costs what the kernel does.
 package floor
 
 import (
@@ -15,19 +14,19 @@ import (
 	"syscall"
 )
 
-// Process is a floor that runs.
+// Process is a running floor program.
 type Process struct {
 	Addr string // where it listens
 	cmd  *exec.Cmd
 }
 
-// Start runs a verb of the program binary, which must write where it listens to its
-// standard output and end when its input does, and so with this process in any case.
+// Start runs a verb of the program binary, which must write its address to standard output, and
+// exit when its standard input ends, and so at the latest with this process.
 func Start(ctx context.Context, binary string, args ...string) (*Process, error) {
 	p := &Process{cmd: exec.Command(binary, args...)}
-	// A group of its own: it ends when we say so, not at Ctrl-C.
+	// In its own process group: it ends when we stop it, not at Ctrl-C.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	// No garbage is made, and nothing else is to run on its threads.
+	// There is no garbage, and nothing else to run on its threads.
 	p.cmd.Env = append(p.cmd.Environ(), "GODEBUG=asyncpreemptoff=1")
 	_, err := p.cmd.StdinPipe()
 	out, outErr := p.cmd.StdoutPipe()
@@ -50,10 +49,10 @@ func Start(ctx context.Context, binary string, args ...string) (*Process, error)
 	return p, nil
 }
 
-// PID is its number.
+// PID is its process ID.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Stop ends it. It has nothing to put in order.
+// Stop kills it. It has nothing to clean up.
 func (p *Process) Stop() error {
 	err := p.cmd.Process.Kill()
 	_ = p.cmd.Wait() // says that it was killed

@@ -5,50 +5,48 @@ import (
 	"net"
 )
 
-// ClassLost is what lost connections are counted under.
+// ClassLost is the error class of lost connections.
 const ClassLost = "connection lost"
 
-// maxExamples bounds how many wrong answers and rows are described.
+// maxExamples limits how many wrong answers and rows are described.
 const maxExamples = 5
 
-// Dial opens the connection of one client, logs it in and readies it for its
-// first operation. The connection must be a plain socket; the generator takes it
-// over. Called from several goroutines at once.
+// Dial opens the connection of one client, logs it in and prepares it for its first operation.
+// The connection must be a plain socket; the generator takes it over. Dial is called from
+// several goroutines at once.
 type Dial func(ctx context.Context, client int) (net.Conn, Client, error)
 
-// Client is the protocol's side of one connection: what it sends and what it
-// makes of the answers. One thread owns it while a run lasts, and anyone who called
-// Run afterwards.
+// Client is the protocol side of one connection: the requests that it sends and the answers
+// that it parses. During a run one thread uses it; afterwards, the caller of Run may.
 type Client interface {
 	// Ask appends the request of the client's n-th operation to b.
 	Ask(b []byte, n int64) []byte
-	// Take reads the part of b that is complete and returns how many bytes that
-	// was, and whether the operation is answered by them. An error gives the
-	// connection up. It must keep nothing of b.
+	// Take parses the complete part of b and returns its length, and whether that completes the
+	// operation's answer. After an error the connection is abandoned. Take must not retain b.
 	Take(b []byte) (used int, done bool, err error)
-	// Judge returns nil when the operation's answer was the one expected.
+	// Judge returns nil if the operation's answer was as expected.
 	Judge() *Wrong
-	// Farewell is what the protocol wants said before the connection ends.
+	// Farewell is the message that ends the session.
 	Farewell() []byte
 }
 
-// Wrong is an answer that was not the one expected.
+// Wrong is an unexpected answer.
 type Wrong struct {
-	// Class is what such answers are counted under: an SQLSTATE or a few words.
+	// Class is what such answers are counted by: an SQLSTATE or a few words.
 	Class string
-	// Text says what is wrong, for somebody who looks for the reason.
+	// Text describes the answer.
 	Text string
-	// Fate is what became of the operation.
+	// Fate is whether the operation was executed.
 	Fate Fate
 }
 
-// Fate is what a wrong answer says of its operation.
+// Fate is what a wrong answer says about the execution of its operation.
 type Fate int
 
 const (
-	// Claimed means done, by the answer's word: Verify decides.
+	// Claimed means executed, according to the answer: Verify decides.
 	Claimed Fate = iota
-	// Refused means not done.
+	// Refused means not executed.
 	Refused
 	// Unknown means either.
 	Unknown

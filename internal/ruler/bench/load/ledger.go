@@ -2,27 +2,26 @@ package load
 
 import "fmt"
 
-// Ledger is what each client knows of its operations when a run has ended: a
-// client sends its numbers in order, so all of [0, sent) were acknowledged but
-// those it lists.
+// Ledger is the outcome of each client's operations at the end of a run. A client sends its
+// sequence numbers in order, so all of [0, sent) were acknowledged except those listed.
 type Ledger struct {
 	clients []clientLedger
 }
 
 type clientLedger struct {
 	sent    int64
-	refused []int64 // answered with an error that was not expected: not stored
-	unknown []int64 // in flight when the connection or the run ended: either way
+	refused []int64 // answered with an unexpected error: not stored
+	unknown []int64 // in flight when the connection or the run ended: stored or not
 }
 
-// Sent is what a client of another generator than Run knows: it sent the numbers below
-// Count, all of which were acknowledged but those that it lists.
+// Sent is the outcome of a client of another generator: it sent the numbers below Count, all of
+// which were acknowledged except those listed.
 type Sent struct {
 	Count   int64
-	Unknown []int64 // answered by nothing that says whether they were done
+	Unknown []int64 // without an answer that says whether they were executed
 }
 
-// NewLedger is the ledger of clients of another generator than Run.
+// NewLedger returns the ledger of clients of another generator.
 func NewLedger(clients []Sent) *Ledger {
 	l := &Ledger{clients: make([]clientLedger, len(clients))}
 	for i, c := range clients {
@@ -31,7 +30,7 @@ func NewLedger(clients []Sent) *Ledger {
 	return l
 }
 
-// Sent returns how many operations were sent in all.
+// Sent returns the total number of operations sent.
 func (l *Ledger) Sent() int64 {
 	var n int64
 	for i := range l.clients {
@@ -52,16 +51,16 @@ func (l *Ledger) Unknown() int64 {
 // Audit is the result of comparing a table with a ledger.
 type Audit struct {
 	Rows      int64 // in the table
-	Lost      int64 // acknowledged and not there
-	Twice     int64 // there more than once
-	Uncalled  int64 // there, though never sent, refused, or meant to fail
-	Misnamed  int64 // there, under another id than the one acknowledged
-	Undecided int64 // never answered, and there: allowed
+	Lost      int64 // acknowledged and missing
+	Twice     int64 // present more than once
+	Uncalled  int64 // present, though never sent, refused, or meant to fail
+	Misnamed  int64 // present, under another id than the acknowledged one
+	Undecided int64 // never answered, and present: allowed
 	Examples  []string
 }
 
-// Err returns nil when the table holds exactly what was acknowledged, give or
-// take the operations that were never answered.
+// Err returns nil if the table holds exactly what was acknowledged, apart from operations that
+// were never answered.
 func (a *Audit) Err() error {
 	if a.Lost == 0 && a.Twice == 0 && a.Uncalled == 0 && a.Misnamed == 0 {
 		return nil
@@ -76,8 +75,7 @@ func (a *Audit) example(format string, args ...any) {
 	}
 }
 
-// Checker compares the rows of a table with a ledger. It needs one bit of memory
-// for each operation.
+// Checker compares the rows of a table with a ledger. It needs one bit of memory per operation.
 type Checker struct {
 	workload Insert
 	ledger   *Ledger
@@ -85,7 +83,7 @@ type Checker struct {
 	audit    Audit
 }
 
-// NewChecker returns a Checker that has seen no row yet.
+// NewChecker returns a Checker that has not seen a row yet.
 func NewChecker(w Insert, l *Ledger) *Checker {
 	c := &Checker{workload: w, ledger: l, seen: make([][]uint64, len(l.clients))}
 	for i := range l.clients {
@@ -94,8 +92,8 @@ func NewChecker(w Insert, l *Ledger) *Checker {
 	return c
 }
 
-// Row enters a row of the table: the client's n-th operation. It reports whether
-// that was sent, so that what else is known of it can be compared.
+// Row adds a row of the table: the client's n-th operation. It returns false if that was never
+// sent, so that there is nothing else to compare.
 func (c *Checker) Row(client, n int64) bool {
 	c.audit.Rows++
 	if client < 0 || client >= int64(len(c.seen)) || n < 0 || n >= c.ledger.clients[client].sent || c.workload.Fails(int(client), n) {
@@ -112,14 +110,13 @@ func (c *Checker) Row(client, n int64) bool {
 	return true
 }
 
-// Misnamed enters that a client was told another id for its n-th operation than
-// the row has.
+// Misnamed records that a client was told another id for its n-th operation than its row has.
 func (c *Checker) Misnamed(client, n int64, told, stored uint64) {
 	c.audit.Misnamed++
 	c.audit.example("client %d, operation %d: acknowledged as id %d, there as %d", client, n, told, stored)
 }
 
-// Finish looks for what is missing when all rows have been entered.
+// Finish looks for missing rows after all rows have been added.
 func (c *Checker) Finish() *Audit {
 	a := &c.audit
 	for client := range c.ledger.clients {

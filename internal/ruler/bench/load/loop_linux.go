@@ -13,16 +13,16 @@ import (
 	"github.com/weirdb/weir/internal/measure"
 )
 
-// eventsPerTurn bounds how many sockets one epoll_wait reports. More would let
-// the clock reading of the first go stale for the last.
+// eventsPerTurn limits how many sockets one epoll_wait reports. With more, the time read at the
+// start would be stale for the last one.
 const eventsPerTurn = 64
 
-// loop is one operating system thread that drives its share of the connections.
-// Everything in it belongs to that thread until run returns.
+// loop is one operating system thread that drives its share of the connections. Only that
+// thread uses it until run returns.
 type loop struct {
 	ctl    *control
 	epoll  int
-	bell   int // eventfd that ends epoll_wait when the phase changes
+	bell   int // eventfd that interrupts epoll_wait when the phase changes
 	conns  []*conn
 	byFD   map[int32]*conn
 	active int // connections with an operation in flight
@@ -39,14 +39,14 @@ type conn struct {
 	fd      int
 	client  Client
 	in      []byte // received and not yet consumed
-	out     []byte // the operation, for reuse
-	unsent  []byte // part of out that the socket did not take
+	out     []byte // request buffer, reused
+	unsent  []byte // the part of out that the socket has not accepted
 	started int64  // when the operation in flight was sent
 	busy    bool   // an operation is in flight
 	ledger  clientLedger
 }
 
-// settle enters an operation that never got its answer into the ledger.
+// settle records an operation that never got its answer in the ledger.
 func (c *conn) settle() {
 	if c.busy {
 		c.busy = false
@@ -78,8 +78,8 @@ func (l *loop) watch(op, fd int, events uint32) error {
 	return nil
 }
 
-// adopt takes a connection over. The socket is duplicated and the connection
-// closed, which takes it out of Go's own epoll instance.
+// adopt takes over a connection. It duplicates the socket and closes the connection, which
+// removes it from Go's own epoll instance.
 func (l *loop) adopt(id int, nc net.Conn, client Client) error {
 	defer nc.Close()
 	sc, ok := nc.(syscall.Conn)
@@ -104,8 +104,7 @@ func (l *loop) adopt(id int, nc net.Conn, client Client) error {
 	return l.watch(unix.EPOLL_CTL_ADD, fd, unix.EPOLLIN)
 }
 
-// close ends all sessions. The server is told, so that it does not log a lost
-// connection.
+// close ends all sessions. It tells the server, so that the server logs no lost connections.
 func (l *loop) close() {
 	for _, c := range l.conns {
 		if c.fd >= 0 {
@@ -121,15 +120,15 @@ func (l *loop) close() {
 	}
 }
 
-// wake makes the thread look at the phase. Called from other goroutines.
+// wake makes the thread check the phase. Called from other goroutines.
 func (l *loop) wake() {
 	var one [8]byte
 	binary.NativeEndian.PutUint64(one[:], 1)
-	unix.Write(l.bell, one[:]) // fails only when the bell rings already
+	unix.Write(l.bell, one[:]) // fails only if the counter is already set
 }
 
-// run sends a first operation on each connection and then one for each answer,
-// until the phase says stop and the last answer has come.
+// run sends a first operation on each connection and a further one after each answer, until the
+// phase says stop and the last answer has come.
 func (l *loop) run() error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -179,8 +178,8 @@ func (l *loop) next(c *conn, now int64) error {
 	return l.flush(c)
 }
 
-// flush writes what is left of the operation. A socket that takes only part of
-// it, which a hundred bytes at a time hardly ever meet, is watched for room.
+// flush writes the rest of the operation. If the socket accepts only part of it, which is rare
+// for a hundred bytes, the thread waits for it to be writable.
 func (l *loop) flush(c *conn) error {
 	for len(c.unsent) > 0 {
 		n, err := writeSocket(c.fd, c.unsent)
@@ -197,16 +196,16 @@ func (l *loop) flush(c *conn) error {
 		if len(c.unsent) > 0 {
 			continue
 		}
-		if n < len(c.out) { // it was watched for room
+		if n < len(c.out) { // it was being polled for writing
 			return l.watch(unix.EPOLL_CTL_MOD, c.fd, unix.EPOLLIN)
 		}
 	}
 	return nil
 }
 
-// receive reads what has come and, when the answer is complete, books it and
-// sends the next operation. One clock reading ends the one and starts the other,
-// so no time of a client is left out and Little's law holds.
+// receive reads what has arrived and, if the answer is complete, counts it and sends the next
+// operation. One reading of the clock ends one operation and starts the next, so no time of a
+// client is left out and Little's law holds.
 func (l *loop) receive(c *conn) error {
 	if len(c.in) == cap(c.in) {
 		c.in = append(c.in, make([]byte, cap(c.in))...)[:len(c.in)]
@@ -265,13 +264,13 @@ func (l *loop) book(c *conn, now int64) {
 		c.ledger.refused = append(c.ledger.refused, n)
 	case Claimed:
 	}
-	l.errors[wrong.Class]++ // outside the window, too: an error is news whenever it comes
+	l.errors[wrong.Class]++ // also outside the window: an error always matters
 	l.example(fmt.Sprintf("client %d, operation %d: %s", c.id, n, wrong.Text))
 }
 
-// lose gives a connection up.
+// lose abandons a connection.
 func (l *loop) lose(c *conn, why string) {
-	unix.Close(c.fd) // also ends the watch
+	unix.Close(c.fd) // also removes it from epoll
 	delete(l.byFD, int32(c.fd))
 	c.fd = -1
 	if c.busy {

@@ -17,36 +17,35 @@ import (
 
 // Config is one run of the generator.
 type Config struct {
-	// DSN names the server, in a form that the engine reads. It must not ask for
-	// TLS. Required.
+	// DSN names the server, in the form of the engine. It must not request TLS. Required.
 	DSN string
-	// Workload is what to do. Required.
+	// Workload is what to run. Required.
 	Workload Workload
 	// Connections is the number of clients, each with one operation in flight.
 	// Default: 1.
 	Connections int
 	// Threads drive the connections. Default: 2, but never more than Connections.
 	Threads int
-	// Text sends each operation as a statement of its own with literals in it
-	// (PostgreSQL's simple protocol, MySQL's COM_QUERY) instead of executing one
-	// that is prepared once on each connection. Default: prepared.
+	// Text sends each operation as its own statement with literals (PostgreSQL's simple
+	// protocol, MySQL's COM_QUERY) instead of executing a statement that was prepared once per
+	// connection. Default: prepared.
 	Text bool
 	// Warmup is the time from the first operation to the measured window.
 	// Default: none.
 	Warmup time.Duration
-	// Duration of the measured window. One of Duration and Count is required;
-	// with both, what comes first ends the run.
+	// Duration of the measured window. Duration or Count is required; with both, the first one
+	// reached ends the run.
 	Duration time.Duration
 	// Count of the operations sent within the measured window.
 	Count int64
-	// Drain is how long answers are waited for after the window. Operations
-	// without one by then count as unknown. Default: 10 s.
+	// Drain is how long to wait for answers after the window. Operations without an answer by
+	// then count as unknown. Default: 10 s.
 	Drain time.Duration
 	// Watch reads the usage of each role's processes at both ends of the window.
 	// bench.RoleClient need not be given: it is this process.
 	Watch map[string]func() (measure.Usage, error)
-	// Live, if not nil, counts the operations answered as expected, warm-up and
-	// drain included, for somebody who watches.
+	// Live, if not nil, counts the operations answered as expected, including warm-up and
+	// drain.
 	Live *atomic.Int64
 }
 
@@ -57,7 +56,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Validate says what is missing or cannot be.
+// Validate returns what is missing or invalid.
 func (c Config) Validate() error {
 	switch {
 	case c.DSN == "" || c.Workload == nil:
@@ -70,27 +69,27 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// Outcome is what a run yields.
+// Outcome is the outcome of a run.
 type Outcome struct {
-	// Sample is ready for package bench, but for Server and Groups. Ops counts
-	// answers as expected, expected failures among them.
+	// Sample is complete except for Server and Groups. Ops counts answers as expected,
+	// including expected failures.
 	Sample bench.Sample
-	// TotalOps counts all operations answered as expected, with warm-up and
-	// drain: what server counters over the whole run are to be divided by.
+	// TotalOps counts all operations answered as expected, including warm-up and drain: the
+	// divisor for server counters over the whole run.
 	TotalOps int64
 	Ledger   *Ledger
-	// Clients are those of the run, by number, with what they have kept.
+	// Clients are the clients of the run, by number, with the state that they have kept.
 	Clients []Client
 	// WrongExamples describes the first answers that were not as expected.
 	WrongExamples []string
 }
 
-// The phases of a run. Each thread looks at it once an operation.
+// The phases of a run. Each thread checks the phase once per operation.
 const (
 	phaseWarmup int32 = iota
 	phaseMeasure
-	phaseDrain // answers are awaited, nothing is sent
-	phaseAbort // leave at once
+	phaseDrain // wait for answers, send nothing
+	phaseAbort // stop immediately
 )
 
 // control is shared by the threads of a run.
@@ -99,7 +98,7 @@ type control struct {
 	limit int64        // of tickets; 0 for none
 	sent  atomic.Int64 // tickets taken, when there is a limit
 	clock measure.Clock
-	live  *atomic.Int64 // nil if nobody watches
+	live  *atomic.Int64 // nil if unused
 }
 
 // ticket reports whether one more operation may be sent.
@@ -114,9 +113,9 @@ func (c *control) ticket(phase int32) bool {
 	}
 }
 
-// Run opens all connections, drives them, closes them and returns what happened.
-// When ctx is done the run ends early with an error. The tables must exist.
-// Engines call it; users call pgload.Run or myload.Run.
+// Run opens all connections, drives them, closes them and returns the outcome. If ctx is done,
+// the run ends early with an error. The tables must exist. Callers use pgload.Run or
+// myload.Run, which call it.
 func Run(ctx context.Context, c Config, dial Dial) (*Outcome, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -164,7 +163,7 @@ func (w *crew) start() {
 	}()
 }
 
-// wait returns when all threads have.
+// wait waits for all threads to return.
 func (w *crew) wait() error {
 	if !w.started {
 		return nil
@@ -180,7 +179,7 @@ func (w *crew) enter(phase int32) {
 	}
 }
 
-// connectAll opens the connections and hands them to the threads in turn.
+// connectAll opens the connections and distributes them over the threads.
 func connectAll(ctx context.Context, c Config, loops []*loop, dial Dial) error {
 	conns := make([]net.Conn, c.Connections)
 	clients := make([]Client, c.Connections)
@@ -197,7 +196,7 @@ func connectAll(ctx context.Context, c Config, loops []*loop, dial Dial) error {
 	if err := g.Wait(); err != nil {
 		for _, nc := range conns {
 			if nc != nil {
-				_ = nc.Close() // the run does not begin
+				_ = nc.Close() // the run does not start
 			}
 		}
 		return err
@@ -209,9 +208,9 @@ func connectAll(ctx context.Context, c Config, loops []*loop, dial Dial) error {
 	return err
 }
 
-// conduct starts the threads, moves them through the phases and reads the clocks
-// and counters at both ends of the window. Without a warm-up the window opens
-// before the first operation, so that it holds all of them.
+// conduct starts the threads, moves them through the phases and reads the clocks and counters
+// at both ends of the window. Without a warm-up the window opens before the first operation, so
+// that it includes all of them.
 func (w *crew) conduct(ctx context.Context, c Config) (bench.Sample, error) {
 	s := bench.Sample{InFlight: c.Connections}
 	defer w.enter(phaseAbort)
@@ -233,7 +232,7 @@ func (w *crew) conduct(ctx context.Context, c Config) (bench.Sample, error) {
 	}
 	window := c.Duration
 	if window == 0 {
-		window = 24 * time.Hour // Count ends it
+		window = 24 * time.Hour // until Count is reached
 	}
 	if err := pause(ctx, window, w.done); err != nil {
 		return s, err
@@ -248,7 +247,7 @@ func (w *crew) conduct(ctx context.Context, c Config) (bench.Sample, error) {
 	return s, pause(ctx, c.Drain, w.done)
 }
 
-// pause returns after d, or when the threads are done, or with ctx's error.
+// pause waits for d or until the threads are done, or returns ctx's error.
 func pause(ctx context.Context, d time.Duration, done <-chan struct{}) error {
 	if d <= 0 {
 		return ctx.Err()
@@ -265,7 +264,7 @@ func pause(ctx context.Context, d time.Duration, done <-chan struct{}) error {
 	}
 }
 
-// collect adds up what the threads counted.
+// collect adds up the counts of the threads.
 func collect(c Config, loops []*loop, s bench.Sample) *Outcome {
 	o := &Outcome{Sample: s, Ledger: &Ledger{clients: make([]clientLedger, c.Connections)}, Clients: make([]Client, c.Connections)}
 	o.Sample.Latency = &measure.Hist{}

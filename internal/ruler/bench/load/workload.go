@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// Workload says what is done. It is an Insert, a Select or an Update; how they are put
-// into an engine's protocol is the engine's affair.
+// Workload is an Insert, a Select or an Update; the engine's package encodes it in its
+// protocol.
 type Workload interface {
-	// Statement is the text, cut where its arguments go.
+	// Statement is the statement's text, split at its arguments.
 	Statement() Template
 }
 
-// Template is a statement cut at its arguments.
+// Template is a statement's text, split at its arguments.
 type Template []string
 
 // Text returns the statement with mark(i) as its i-th argument, from 0.
@@ -38,20 +38,20 @@ func (t Template) Append(b []byte, args ...int64) []byte {
 	return b
 }
 
-// Insert writes one row an operation into a table of a key that the server
-// counts up, value and created_at: value is the client, created_at its sequence
-// number, so that a Checker can tell afterwards what became of each.
+// Insert writes one row per operation into a table with a serial key, value and created_at:
+// value is the client, created_at its sequence number, so that a Checker can find out
+// afterwards what happened to each.
 type Insert struct {
-	// Table is replaced at the start of each run. Default: "test".
+	// Table is recreated at the start of each run. Default: "test".
 	Table string
 	// Hint is put before the statement, such as "/* batch:10 */". Default: none.
 	Hint string
-	// FailPercent of the operations violate a constraint of the table and must be
-	// answered with its error. They have the same text, so a proxy that gathers
-	// statements gets them into the same group. Default: 0.
+	// FailPercent of the operations violate a constraint of the table and must be answered with
+	// its error. They have the same text, so a proxy that groups statements puts them into the
+	// same groups. Default: 0.
 	FailPercent float64
-	// Guarded gives the table that constraint though no operation violates it,
-	// for a comparison with a run in which some do. Default: only if some do.
+	// Guarded adds that constraint to the table even if no operation violates it, for
+	// comparison with a run in which some do. Default: only if some do.
 	Guarded bool
 }
 
@@ -66,16 +66,16 @@ func (w Insert) Statement() Template {
 	return Template{withHint(w.Hint, "INSERT INTO "+w.TableName()+" (value, created_at) VALUES ("), ", ", ")"}
 }
 
-// Fails reports whether a client's n-th operation is one that must fail. It
-// follows from the operation's identity, so that a Checker needs no log.
+// Fails reports whether a client's n-th operation must fail. It depends only on the operation's
+// identity, so that a Checker needs no log.
 func (w Insert) Fails(client int, n int64) bool {
 	return w.FailPercent > 0 && float64(mix(uint64(client)<<40^uint64(n))%10_000) < w.FailPercent*100
 }
 
-// Select reads one row by primary key. The value in each row follows from its
-// key, so an answer that belongs to another client's question is noticed.
+// Select reads one row by primary key. The value in each row follows from its key, so an answer
+// meant for another client is noticed.
 type Select struct {
-	// Table is replaced at the start of each run. Default: "test_keys".
+	// Table is recreated at the start of each run. Default: "test_keys".
 	Table string
 	// Keys is the number of rows. Default: 100,000.
 	Keys int
@@ -102,10 +102,10 @@ func (w Select) Key(client int, n int64) int64 {
 // ValueOf returns the value in the row of a key.
 func ValueOf(key int64) int64 { return key*7 + 3 }
 
-// Update adds 1 to the value of one row by primary key. All values begin at 0, so that
-// their sum says how many updates were done.
+// Update adds 1 to the value of one row by primary key. All values start at 0, so that their
+// sum is the number of updates.
 type Update struct {
-	// Table is replaced at the start of each run. Default: "test_counts".
+	// Table is recreated at the start of each run. Default: "test_counts".
 	Table string
 	// Keys is the number of rows. Default: 100,000.
 	Keys int
@@ -127,8 +127,8 @@ func (w Update) Statement() Template {
 // Key returns the key that a client's n-th operation updates.
 func (w Update) Key(client int, n int64) int64 { return Select{Keys: w.Keys}.Key(client, n) }
 
-// Check compares the sum of all values after a run with what the run was told:
-// each acknowledged update is in it once, one that was never answered once or not at all.
+// Check compares the sum of all values after a run with the answers of the run: an acknowledged
+// update counts once, an unanswered one once or not at all.
 func (w Update) Check(sum int64, o *Outcome) error {
 	if least, most := o.TotalOps, o.TotalOps+o.Ledger.Unknown(); sum < least || sum > most {
 		return fmt.Errorf("%d updates of %s were acknowledged and %d not answered, and %d were done", least, w.TableName(), most-least, sum)
@@ -136,8 +136,8 @@ func (w Update) Check(sum int64, o *Outcome) error {
 	return nil
 }
 
-// mix is the finaliser of splitmix64 (Steele, Lea, Flood: OOPSLA 2014): close
-// numbers become unrelated ones.
+// mix is the finaliser of splitmix64 (Steele, Lea, Flood: OOPSLA 2014): it maps close numbers
+// to unrelated ones.
 func mix(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9

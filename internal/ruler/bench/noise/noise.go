@@ -1,8 +1,7 @@
-// Package noise measures the same thing twice, to find out what a difference is
-// worth on this machine: an A/A run, in which nothing differs between two sides
-// that take turns of a few dozen milliseconds, in an order drawn by lot. What it
-// finds is the noise floor. With a slowdown planted in one side it shows instead
-// what the machine can find.
+// Package noise measures the same thing twice, to find out how much differences vary on this
+// machine: an A/A run, with two identical sides that take turns of a few dozen milliseconds in
+// random order. The result is the noise floor. With a slowdown planted in one side, it shows
+// instead whether the machine can detect it.
 package noise
 
 import (
@@ -24,23 +23,22 @@ const (
 	SideB = "b"
 )
 
-// Config is one A/A run.
+// Config is the configuration of an A/A run.
 type Config struct {
-	// Workload is the name of one of Workloads. Default: cpu.
+	// Workload is the name of a workload in Workloads. Default: cpu.
 	Workload string
-	// Workers is the number of operations under way at once. Default: 1.
+	// Workers is the number of operations in flight. Default: 1.
 	Workers int
-	// Pairs is how often both sides take their turn, and Slice how long each turn
-	// is. Default: 80 of 60 ms, which is ten seconds.
+	// Pairs is how many turns each side takes, and Slice how long a turn is. Default: 80 of 60
+	// ms, which is ten seconds.
 	Pairs int
 	Slice time.Duration
-	// Slower makes each operation of side b take that much longer, as a part of
-	// its usual time, by computing. Default: 0, an A/A run.
+	// Slower makes each operation of side b take longer, as a share of its usual time, by
+	// computing. Default: 0, an A/A run.
 	Slower float64
-	// Dir is where files are written to. Default: the directory for temporary
-	// files.
+	// Dir is the directory for files. Default: the directory for temporary files.
 	Dir string
-	// Progress is told of each turn. Default: nobody is.
+	// Progress is called after each turn. Default: none.
 	Progress func(bench.Progress)
 }
 
@@ -52,7 +50,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Validate returns why there can be no such run.
+// Validate returns why the run is impossible.
 func (c Config) Validate() error {
 	c = c.withDefaults()
 	switch {
@@ -70,8 +68,8 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// Run measures and returns the result: two cases, a and b. When ctx is done, the
-// result so far is returned with the error; it is nil if there is none.
+// Run measures and returns the result with two cases, a and b. If ctx is done, it returns the
+// error with the result so far, which is nil if there is none.
 func Run(ctx context.Context, c Config) (_ *bench.Result, err error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -101,8 +99,8 @@ func Run(ctx context.Context, c Config) (_ *bench.Result, err error) {
 	return bench.Run(ctx, e, bench.Options{Env: &env, Progress: c.Progress})
 }
 
-// turns is how often a turn is tried in which no operation ended, because
-// something else had the processor for all of it.
+// turns is how often a turn is tried in which no operation ended because something else used
+// the processor all the time.
 const turns = 5
 
 // side takes one turn.
@@ -119,7 +117,7 @@ func (c Config) side(w *opened, op loop.Op) func(context.Context, int) (bench.Sa
 			if o.Ops > 0 {
 				s := bench.SampleOf(o)
 				s.InFlight = c.Workers
-				s.Series = nil // one interval tells nothing that the sample does not
+				s.Series = nil // one interval adds nothing to the sample
 				return s, nil
 			}
 		}
@@ -127,9 +125,9 @@ func (c Config) side(w *opened, op loop.Op) func(context.Context, int) (bench.Sa
 	}
 }
 
-// slowed makes an operation take longer by computing for a part of its usual
-// time. Its own time would not do: an operation that was put off its processor
-// for milliseconds would be made slower by a part of those, too.
+// slowed makes an operation take longer by computing for a share of its usual time. A share of
+// its actual time would be wrong: an operation that lost its processor for milliseconds would
+// be slowed by a share of those, too.
 func slowed(op loop.Op, share float64, workers int) loop.Op {
 	if share == 0 {
 		return op
@@ -147,8 +145,8 @@ func slowed(op loop.Op, share float64, workers int) loop.Op {
 	}
 }
 
-// settle moves what is usual by a sixteenth towards a new value, whatever its
-// distance, so that it comes to rest near the median.
+// settle moves usual towards a new value by a sixteenth, whatever the distance, so that it
+// settles near the median.
 func settle(usual, v time.Duration) time.Duration {
 	switch {
 	case usual == 0:

@@ -18,7 +18,7 @@ import (
 	"github.com/weirdb/weir/internal/ruler/bench"
 )
 
-// Workload is something to do again and again.
+// Workload is an operation that is repeated.
 type Workload struct {
 	Name  string
 	About string
@@ -34,7 +34,7 @@ type opened struct {
 	close      func(context.Context) error
 }
 
-// Workloads lists what can be done, from what moves least to what moves most.
+// Workloads lists the workloads, from the most to the least stable one.
 func Workloads() []Workload {
 	return []Workload{
 		{"cpu", "hashing 64 KiB", openCPU},
@@ -71,7 +71,7 @@ func openCPU(_ context.Context, c Config) (*opened, error) {
 		op: func(_ context.Context, worker int) error {
 			b := blocks[worker]
 			sum := sha256.Sum256(b)
-			copy(b, sum[:]) // so that no two are alike
+			copy(b, sum[:]) // so that no two are equal
 			return nil
 		},
 		close: func(context.Context) error { return nil },
@@ -124,7 +124,7 @@ func openPostgres(ctx context.Context, c Config, sql string) (_ *opened, err err
 	stop := func(ctx context.Context) error {
 		for _, conn := range conns {
 			if conn != nil {
-				conn.Close(ctx) // the server goes away at once: it need not be told well
+				conn.Close(ctx) // the server is about to be stopped
 			}
 		}
 		ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
@@ -153,7 +153,7 @@ func openPostgres(ctx context.Context, c Config, sql string) (_ *opened, err err
 	next := make([]int, c.Workers)
 	return &opened{
 		op: func(ctx context.Context, worker int) error {
-			// Each worker has rows of its own, so that none waits for another's lock.
+			// Each worker has its own rows, so that none waits for another's lock.
 			id := (next[worker]*c.Workers + worker) % rows
 			next[worker]++
 			var v int

@@ -1,12 +1,11 @@
-// Package myload puts the load of package load into the protocol of MySQL and
-// MariaDB, for the servers themselves and for proxies that speak it.
+// Package myload implements the load of package load in the protocol of MySQL and MariaDB, for
+// servers and for proxies that speak it.
 //
-// Beyond what an operation's answer says of its success, it checks what a proxy
-// that gathers statements could get wrong: packets numbered from one, one row
-// affected, an insert id that the table then has for that very row, no warning,
-// no note about several records, autocommit and no transaction in the status,
-// and of a failing statement the error that names its own values.
+// Besides the success of an operation, it checks what a proxy that groups statements could get
+// wrong: packets numbered from one, one affected row, an insert id that matches the row in the
+// table, no warning, no note about several records, autocommit and no transaction in the
+// status, and for a failing statement an error that names its own values.
 //
-// The decoder of answers is its own, not internal/wire/mywire's: the proxy uses that,
-// and a mistake made twice alike would not be noticed.
+// It has its own decoder of answers, instead of internal/wire/mywire's, which the proxy uses: a
+// mistake in a shared decoder would go unnoticed.
 package myload

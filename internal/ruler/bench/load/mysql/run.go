@@ -10,7 +10,7 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// Setup makes the workload's tables anew, over a connection of its own.
+// Setup recreates the workload's tables, over its own connection.
 func Setup(ctx context.Context, dsn string, w load.Workload) error {
 	work, err := workOf(w)
 	if err != nil {
@@ -38,8 +38,8 @@ func open(ctx context.Context, dsn string) (*session, error) {
 	return connect(ctx, target)
 }
 
-// Run is load.Run over MySQL's protocol. The DSN is what mywire.ParseDSN reads;
-// it must name a database, in which the tables exist: see Setup.
+// Run is load.Run over MySQL's protocol. mywire.ParseDSN parses the DSN; it must name a
+// database in which the tables exist: see Setup.
 func Run(ctx context.Context, c load.Config) (*load.Outcome, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -53,7 +53,7 @@ func Run(ctx context.Context, c load.Config) (*load.Outcome, error) {
 		return nil, fmt.Errorf("read DSN: %w", err)
 	}
 	if target.TLSMode == "" || target.TLSMode == mywire.TLSPreferred {
-		target.TLSMode = mywire.TLSDisabled // which load.Run would refuse
+		target.TLSMode = mywire.TLSDisabled // load.Run would refuse TLS
 	}
 	d := dialer{target: target, work: work, statement: c.Workload.Statement(), text: c.Text}
 	return load.Run(ctx, c, d.dial)
@@ -74,7 +74,7 @@ func (d *dialer) dial(ctx context.Context, id int) (_ net.Conn, _ load.Client, e
 	}
 	defer func() {
 		if err != nil {
-			_ = s.Close(ctx) // the run does not begin
+			_ = s.Close(ctx) // the run does not start
 		}
 	}()
 	c := &client{id: id, work: d.work, reply: reply{binary: !d.text, keepsEOF: !s.caps.Has(mywire.CapDeprecateEOF)}}
@@ -92,11 +92,10 @@ type client struct {
 	id        int
 	work      work
 	text      load.Template // nil for the prepared protocol
-	statement uint32        // the number of the prepared one
+	statement uint32        // ID of the prepared statement
 	op        operation
 	reply     reply
-	// ids holds the insert id of each operation that was answered, by its
-	// number; 0 for one that failed.
+	// ids holds the insert id of each answered operation, by its number; 0 for one that failed.
 	ids []uint64
 }
 
@@ -133,8 +132,8 @@ func (c *client) Judge() *load.Wrong {
 	return w
 }
 
-// unsettled reports whether after an error the statement may have been done: the
-// connection failed, or somebody ended it.
+// unsettled reports whether the statement may have been executed in spite of an error: the
+// connection failed, or was ended by someone.
 func unsettled(code uint16, state string) bool {
 	switch code {
 	case mywire.ErrServerShutdown, mywire.ErrMariaConnectionKilled:
@@ -146,7 +145,7 @@ func unsettled(code uint16, state string) bool {
 // Farewell is a COM_QUIT.
 func (*client) Farewell() []byte { return mywire.AppendQuit(nil) }
 
-// CreateDatabase makes a database for the load on a server of one's own.
+// CreateDatabase creates a database for the load on a private server.
 func CreateDatabase(ctx context.Context, dsn, name string) error {
 	s, err := open(ctx, dsn)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/weirdb/weir/internal/ruler/bench"
 )
 
-// settings are those that decide what a figure means; a server has most of them.
+// settings are those that a figure depends on; a server has most of them.
 var settings = []string{
 	"innodb_flush_log_at_trx_commit", "innodb_flush_method", "innodb_doublewrite", "innodb_buffer_pool_size",
 	"innodb_log_file_size", "innodb_redo_log_capacity", "innodb_log_buffer_size", "innodb_autoinc_lock_mode",
@@ -18,10 +18,10 @@ var settings = []string{
 	"transaction_isolation", "max_connections", "max_allowed_packet", "thread_handling", "performance_schema",
 }
 
-// Meter reads what a server says of itself, over a session of its own.
+// Meter reads a server's own counters, over its own session.
 type Meter struct{ session *session }
 
-// OpenMeter connects to the server itself.
+// OpenMeter connects to the server directly.
 func OpenMeter(ctx context.Context, dsn string) (*Meter, error) {
 	s, err := open(ctx, dsn)
 	if err != nil {
@@ -30,10 +30,9 @@ func OpenMeter(ctx context.Context, dsn string) (*Meter, error) {
 	return &Meter{s}, nil
 }
 
-// Close ends the session.
 func (m *Meter) Close(ctx context.Context) error { return m.session.Close(ctx) }
 
-// pairs asks for names and values, by lower-case name.
+// pairs queries names and values, by lower-case name.
 func (m *Meter) pairs(ctx context.Context, sql string) (map[string]string, error) {
 	out := make(map[string]string)
 	err := m.session.rows(ctx, sql, func(columns [][]byte) error {
@@ -65,9 +64,9 @@ func (m *Meter) Server(ctx context.Context) (measure.Server, error) {
 	return s, nil
 }
 
-// Counters reads what InnoDB has counted since the server's start. MariaDB 10.11
-// does not tell flushes of the log from those of data files: Fsyncs then holds
-// both. Commits count statements that had something to commit, reads included.
+// Counters reads InnoDB's counters since the server's start. MariaDB 10.11 does not distinguish
+// flushes of the log from those of data files: Fsyncs then includes both. Commits counts
+// statements with something to commit, including reads.
 func (m *Meter) Counters(ctx context.Context) (bench.ServerCounters, error) {
 	var c bench.ServerCounters
 	all, err := m.pairs(ctx, "SHOW GLOBAL STATUS WHERE Variable_name LIKE 'Innodb%' OR Variable_name LIKE 'Handler%'")
@@ -76,7 +75,7 @@ func (m *Meter) Counters(ctx context.Context) (bench.ServerCounters, error) {
 	}
 	for _, f := range []struct {
 		into  *int64
-		names []string // the first that the server has
+		names []string // the first one that the server has counts
 	}{
 		{&c.Fsyncs, []string{"innodb_os_log_fsyncs", "innodb_data_fsyncs"}},
 		{&c.LogWrites, []string{"innodb_log_writes"}},
@@ -103,22 +102,21 @@ func first(all map[string]string, names []string) (int64, error) {
 	return 0, fmt.Errorf("the server has no %s", strings.Join(names, " and no "))
 }
 
-// OpenIdle opens a session, asks it one question and leaves it alone.
+// OpenIdle opens a session, runs one query and leaves it idle.
 func OpenIdle(ctx context.Context, dsn string) (*Idle, error) {
 	s, err := open(ctx, dsn)
 	if err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
 	if err := s.exec(ctx, "SELECT 1"); err != nil {
-		_ = s.Close(ctx) // the question has failed already
+		_ = s.Close(ctx) // the query has failed already
 		return nil, fmt.Errorf("ask: %w", err)
 	}
-	s.in, s.packet = nil, nil // thousands of them wait
+	s.in, s.packet = nil, nil // there may be thousands of these sessions
 	return &Idle{s}, nil
 }
 
-// Idle is a session that does nothing.
+// Idle is an idle session.
 type Idle struct{ session *session }
 
-// Close ends the session.
 func (i *Idle) Close(ctx context.Context) error { return i.session.Close(ctx) }

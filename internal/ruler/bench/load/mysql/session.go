@@ -11,17 +11,17 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// session is a conversation that waits for each answer, as everything but the
-// load itself can afford. One goroutine uses it.
+// session waits for each answer, which is fast enough for everything except the load itself. It
+// is not safe for concurrent use.
 type session struct {
 	conn   net.Conn
 	caps   mywire.Caps
 	in     *bufio.Reader
-	packet []byte // the last one received, for reuse
+	packet []byte // the last one received, reused
 }
 
-// capsWanted are what drivers of the field ask for: no session tracking, and
-// results that end with an OK packet.
+// capsWanted are what common drivers ask for: no session tracking, and results that end with an
+// OK packet.
 const capsWanted = mywire.CapLongPassword | mywire.CapLongFlag | mywire.CapTransactions | mywire.CapMultiResults |
 	mywire.CapPSMultiResults | mywire.CapPluginAuthLenenc | mywire.CapConnectAttrs | mywire.CapDeprecateEOF
 
@@ -35,10 +35,10 @@ func connect(ctx context.Context, target mywire.ConnectConfig) (*session, error)
 	return &session{conn: l.Conn, caps: l.Caps, in: bufio.NewReaderSize(l.Conn, 64<<10)}, nil
 }
 
-// bind lets a done ctx end what the session waits for. The returned function
-// ends that, and makes of an error what it came from.
+// bind closes the connection when ctx is done. The returned function ends that, and replaces an
+// error that it caused by ctx's.
 func (s *session) bind(ctx context.Context) func(error) error {
-	stop := context.AfterFunc(ctx, func() { _ = s.conn.Close() }) // it is of no use any more
+	stop := context.AfterFunc(ctx, func() { _ = s.conn.Close() }) // it is no longer usable
 	return func(err error) error {
 		stop()
 		return errors.Join(err, ctx.Err())
@@ -51,7 +51,7 @@ func (s *session) Close(context.Context) error {
 	return errors.Join(err, s.conn.Close())
 }
 
-// read returns the next packet, which is good until the one after.
+// read returns the next packet, which is valid until the next call.
 func (s *session) read() ([]byte, error) {
 	var head [headerLen]byte
 	if _, err := io.ReadFull(s.in, head[:]); err != nil {
@@ -78,8 +78,8 @@ func (s *session) read() ([]byte, error) {
 	return s.packet, nil
 }
 
-// rows sends a statement and calls row with the columns of each row, as text and
-// nil for NULL; they are good until it returns.
+// rows sends a statement and calls row with the columns of each row, as text and nil for NULL;
+// they are valid until it returns.
 func (s *session) rows(ctx context.Context, sql string, row func(columns [][]byte) error) (err error) {
 	done := s.bind(ctx)
 	defer func() { err = done(err) }()
@@ -116,12 +116,12 @@ func (s *session) rows(ctx context.Context, sql string, row func(columns [][]byt
 	}
 }
 
-// exec sends a statement whose rows, if it has any, nobody needs.
+// exec sends a statement and discards its rows.
 func (s *session) exec(ctx context.Context, sql string) error {
 	return s.rows(ctx, sql, func([][]byte) error { return nil })
 }
 
-// prepare returns the number of a prepared statement.
+// prepare returns the ID of a prepared statement.
 func (s *session) prepare(ctx context.Context, sql string) (id uint32, err error) {
 	done := s.bind(ctx)
 	defer func() { err = done(err) }()
@@ -149,7 +149,7 @@ func (s *session) prepare(ctx context.Context, sql string) (id uint32, err error
 	return ready.StmtID, nil
 }
 
-// release hands the connection over, which must be at rest.
+// release returns the connection, which must be idle, and gives up its ownership.
 func (s *session) release() (net.Conn, error) {
 	if s.in.Buffered() > 0 {
 		return nil, errors.New("the server said more than it was asked")

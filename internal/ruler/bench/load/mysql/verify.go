@@ -9,11 +9,10 @@ import (
 	"github.com/weirdb/weir/internal/ruler/bench/load"
 )
 
-// Verify reads the whole table over a connection of its own, which must not go
-// through what is being tested, and compares it with what the run's clients
-// know: each acknowledged row is there once, with the client's own values, under
-// the insert id that the client was told. An id that two clients were told shows
-// as a row that stands under another id.
+// Verify reads the whole table over its own connection, which must bypass what is being tested,
+// and compares it with the clients of the run: each acknowledged row exists once, with the
+// client's own values, under the insert id that the client was told. If two clients were told
+// the same id, one row has another id than its client was told.
 func Verify(ctx context.Context, dsn string, w load.Insert, o *load.Outcome) (*load.Audit, error) {
 	s, err := open(ctx, dsn)
 	if err != nil {
@@ -27,8 +26,7 @@ func Verify(ctx context.Context, dsn string, w load.Insert, o *load.Outcome) (*l
 	return v.finish()
 }
 
-// Count returns how many updates are in the table of a workload, over a connection of
-// its own.
+// Count returns how many updates the table of a workload has, over its own connection.
 func Count(ctx context.Context, dsn string, w load.Update) (sum int64, err error) {
 	s, err := open(ctx, dsn)
 	if err != nil {
@@ -44,12 +42,12 @@ func Count(ctx context.Context, dsn string, w load.Update) (sum int64, err error
 	return sum, nil
 }
 
-// verifier compares rows with what clients know.
+// verifier compares rows with the clients' answers.
 type verifier struct {
 	checker *load.Checker
 	ids     [][]uint64 // by client and operation
 	guarded bool
-	seeds   int // of those that the table began with, how many are there
+	seeds   int // how many of the table's initial rows were found
 }
 
 func newVerifier(w load.Insert, o *load.Outcome) *verifier {

@@ -10,15 +10,14 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// headerLen is the length of a packet's header: three bytes of length, one of
-// sequence.
+// headerLen is the length of a packet's header: three bytes of length, one of sequence number.
 const headerLen = 4
 
-// maxPacket bounds a server's packet; no answer to our statements comes near it.
+// maxPacket limits a server's packet; answers to our statements are much smaller.
 const maxPacket = 1 << 20
 
-// appendExecute appends a COM_STMT_EXECUTE with the arguments as BIGINTs and
-// their types beside them each time, as go-sql-driver/mysql does.
+// appendExecute appends a COM_STMT_EXECUTE with the arguments as BIGINTs, each time with their
+// types, as go-sql-driver/mysql does.
 func appendExecute(b []byte, statement uint32, op *operation) []byte {
 	at := len(b)
 	b = append(b, 0, 0, 0, 0, mywire.ComStmtExecute)
@@ -41,8 +40,8 @@ func appendText(b []byte, t load.Template, op *operation) []byte {
 	return end(t.Append(b, op.args[:op.nargs]...), at)
 }
 
-// end writes the length of the packet that begins at at. A command's first
-// packet has number 0.
+// end fills in the length of the packet that starts at at. A command's first packet has number
+// 0.
 func end(b []byte, at int) []byte {
 	n := len(b) - at - headerLen
 	b[at], b[at+1], b[at+2] = byte(n), byte(n>>8), byte(n>>16)
@@ -59,23 +58,23 @@ const (
 	stageRows
 )
 
-// reply gathers the packets that answer one operation.
+// reply collects the packets that answer one operation.
 type reply struct {
-	binary   bool // rows are those of a prepared statement
-	keepsEOF bool // an EOF packet stands between columns and rows
+	binary   bool // rows have the format of prepared statements
+	keepsEOF bool // an EOF packet separates columns and rows
 	stage    stage
-	next     byte // sequence number of the packet to come
-	columns  int  // still to come
+	next     byte // sequence number of the next packet
+	columns  int  // columns still to come
 	answer   answer
 	state    [5]byte // SQLSTATE of an error
-	detail   string  // text of an error, or of an OK that should have none
+	detail   string  // text of an error, or the note of an OK
 }
 
-// reset readies r for the answer to the next command.
+// reset prepares r for the answer to the next command.
 func (r *reply) reset() { *r = reply{binary: r.binary, keepsEOF: r.keepsEOF, next: 1} }
 
-// consume reads whole packets from b and returns how many bytes they took. It
-// stops after the answer's last, with done true.
+// consume parses whole packets of b and returns their length. It stops after the answer's last
+// packet, with done true.
 func (r *reply) consume(b []byte) (n int, done bool, err error) {
 	for len(b)-n >= headerLen {
 		size := int(b[n]) | int(b[n+1])<<8 | int(b[n+2])<<16
@@ -141,7 +140,7 @@ func (r *reply) first(p []byte) (done bool, err error) {
 	}
 }
 
-// ok reads an OK packet: affected rows, insert id, status, warnings and a note.
+// ok parses an OK packet: affected rows, insert id, status, warnings and a note.
 func (r *reply) ok(p []byte) error {
 	var good bool
 	a := &r.answer
@@ -159,7 +158,7 @@ func (r *reply) ok(p []byte) error {
 	return nil
 }
 
-// failure reads an ERR packet: a code, "#", an SQLSTATE, a text.
+// failure parses an ERR packet: a code, "#", an SQLSTATE, a text.
 func (r *reply) failure(p []byte) error {
 	if len(p) < 9 || p[3] != '#' {
 		return errors.New("error packet without an SQLSTATE")
@@ -173,8 +172,8 @@ func (r *reply) failure(p []byte) error {
 	return nil
 }
 
-// column reads a column definition, of which only the type matters: it stands in
-// the block of fixed length at the end.
+// column parses a column definition. Only the type matters, which is in the fixed-length block
+// at the end.
 func (r *reply) column(p []byte) error {
 	if len(p) < 12 {
 		return errors.New("column definition is too short")
@@ -192,7 +191,7 @@ func (r *reply) column(p []byte) error {
 	return nil
 }
 
-// row reads the one column of a row. Only the first row's value is kept.
+// row parses the single column of a row. Only the first row's value is kept.
 func (r *reply) row(p []byte) error {
 	r.answer.rows++
 	v, err := r.value(p)
@@ -219,7 +218,7 @@ func (r *reply) value(p []byte) (int64, error) {
 	return v, nil
 }
 
-// lenenc reads an integer that says its own length.
+// lenenc parses a length-encoded integer.
 func lenenc(b []byte) (n uint64, rest []byte, ok bool) {
 	if len(b) == 0 {
 		return 0, nil, false

@@ -11,10 +11,9 @@ import (
 
 // work is a load.Workload in MySQL's terms.
 type work interface {
-	// operation returns the arguments of a client's n-th operation and the
-	// answer it must get.
+	// operation returns the arguments of a client's n-th operation and the expected answer.
 	operation(client int, n int64) operation
-	// setup lists the statements that make and fill the tables, anew.
+	// setup lists the statements that recreate and fill the tables.
 	setup() []string
 }
 
@@ -36,26 +35,26 @@ type operation struct {
 	args  [2]int64
 	nargs int
 	want  answer
-	note  string // that the OK ends with, "" for none
+	note  string // at the end of the OK packet, "" for none
 }
 
-// answer is what matters of a statement's reply.
+// answer is the relevant part of a statement's reply.
 type answer struct {
 	code     uint16 // of an error; 0 for success
 	affected uint64
-	insertID uint64 // wanted: 1 for any, 0 for none
+	insertID uint64 // expected: 1 for any, 0 for none
 	rows     int
 	value    int64 // first column of the first row
 	status   uint16
 	warnings uint16
 }
 
-// statusChecked are the flags that an answer must have as wanted. The others say
+// statusChecked are the status flags that an answer must have as expected. The others only say
 // which index was used and the like.
 const statusChecked = uint16(mywire.StatusAutocommit | mywire.StatusInTrans | mywire.StatusMoreResults | mywire.StatusCursorExists)
 
-// wrong says how got differs from what is wanted; "" when it does not. detail is
-// the text of got's error, or the note in its OK.
+// wrong says how got differs from what is expected; "" if it does not. detail is the text of
+// got's error, or the note in its OK.
 func (op *operation) wrong(got *answer, detail string) string {
 	want := &op.want
 	switch {
@@ -87,23 +86,21 @@ func (op *operation) wrong(got *answer, detail string) string {
 	}
 }
 
-// duplicate begins the text of the error that a failing insert must get.
+// duplicate is the start of the error text that a failing insert must get.
 func (op *operation) duplicate() string {
 	return "Duplicate entry '" + strconv.FormatInt(op.args[0], 10) + "-" + strconv.FormatInt(op.args[1], 10) + "'"
 }
 
-// seeds is how many rows stand in a guarded table from the beginning, for
-// failing inserts to collide with: value -1 to -seeds, created_at seedTime. They
-// lie below all others in the index, so that the locks on what is there already
-// do not touch what is inserted.
+// seeds is how many rows a guarded table has from the start, for failing inserts to collide
+// with: value -1 to -seeds, created_at seedTime. They come before all others in the index, so
+// that locks on existing rows do not affect inserted ones.
 const (
 	seeds    = 256
 	seedTime = -1
 )
 
-// insertWork writes into (id bigint auto_increment primary key, value int,
-// created_at bigint). Operations that fail repeat a seed's unique key: error
-// 1062, which names the key.
+// insertWork inserts into (id bigint auto_increment primary key, value int, created_at bigint).
+// Operations that fail repeat a seed's unique key: error 1062, which names the key.
 type insertWork load.Insert
 
 func (w insertWork) setup() []string {
@@ -139,8 +136,8 @@ func (w insertWork) operation(client int, n int64) operation {
 
 type selectWork load.Select
 
-// fillRows is how many rows one statement fills a table with: 10,000 of some
-// twenty bytes are far below max_allowed_packet, which is 16 MB by default.
+// fillRows is how many rows one statement inserts to fill a table: 10,000 rows of about twenty
+// bytes are far below max_allowed_packet, which is 16 MB by default.
 const fillRows = 10_000
 
 func (w selectWork) setup() []string {
@@ -148,7 +145,7 @@ func (w selectWork) setup() []string {
 	return keyed(s.TableName(), s.KeyCount(), load.ValueOf)
 }
 
-// keyed makes a table of the keys 1 to n with a value each.
+// keyed creates a table with the keys 1 to n and a value for each.
 func keyed(table string, n int64, value func(key int64) int64) []string {
 	out := []string{
 		"DROP TABLE IF EXISTS " + table,
@@ -179,7 +176,7 @@ func (w selectWork) operation(client int, n int64) operation {
 	return operation{args: [2]int64{key}, nargs: 1, want: answer{rows: 1, value: load.ValueOf(key), status: uint16(mywire.StatusAutocommit)}}
 }
 
-// updateWork counts up in (id int primary key, value int).
+// updateWork increments values in (id int primary key, value int).
 type updateWork load.Update
 
 func (w updateWork) setup() []string {

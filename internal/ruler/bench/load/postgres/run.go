@@ -12,7 +12,7 @@ import (
 	"github.com/weirdb/weir/internal/ruler/bench/load"
 )
 
-// Setup makes the workload's tables anew, over a connection of its own.
+// Setup recreates the workload's tables, over its own connection.
 func Setup(ctx context.Context, dsn string, w load.Workload) error {
 	work, err := workOf(w)
 	if err != nil {
@@ -31,8 +31,8 @@ func Setup(ctx context.Context, dsn string, w load.Workload) error {
 	return nil
 }
 
-// Run is load.Run over PostgreSQL's protocol. The DSN is a libpq URL or keyword
-// string; the tables must exist, see Setup.
+// Run is load.Run over PostgreSQL's protocol. The DSN is a libpq URL or keyword string; the
+// tables must exist, see Setup.
 func Run(ctx context.Context, c load.Config) (*load.Outcome, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -68,7 +68,7 @@ func (d *dialer) dial(ctx context.Context, id int) (_ net.Conn, _ load.Client, e
 	} else {
 		sql := d.statement.Text(func(i int) string { return "$" + strconv.Itoa(i+1) })
 		if _, err := conn.Prepare(ctx, statementName, sql, nil); err != nil {
-			_ = conn.Close(context.WithoutCancel(ctx)) // the run does not begin
+			_ = conn.Close(context.WithoutCancel(ctx)) // the run does not start
 			return nil, nil, fmt.Errorf("prepare: %w", err)
 		}
 	}
@@ -109,7 +109,7 @@ func (c *client) Judge() *load.Wrong {
 	case w.Class == "":
 		w.Class, w.Fate = "wrong answer", load.Claimed
 	case w.Class[:2] == "08" || w.Class[:2] == "57":
-		w.Fate = load.Unknown // the connection failed, or somebody ended it: it may have been done
+		w.Fate = load.Unknown // the connection failed or was ended: it may have been executed
 	}
 	return w
 }

@@ -11,17 +11,17 @@ import (
 	"github.com/weirdb/weir/internal/ruler/bench"
 )
 
-// settings are those of PostgreSQL that decide what a figure means.
+// settings are the settings of PostgreSQL that a figure depends on.
 var settings = []string{
 	"fsync", "synchronous_commit", "wal_sync_method", "full_page_writes", "wal_level", "wal_compression",
 	"commit_delay", "commit_siblings", "shared_buffers", "wal_buffers", "max_wal_size", "checkpoint_timeout",
 	"max_connections", "data_checksums", "autovacuum", "jit", "track_wal_io_timing",
 }
 
-// Meter reads what a server says of itself, over a session of its own.
+// Meter reads a server's own counters, over its own session.
 type Meter struct{ conn *pgx.Conn }
 
-// OpenMeter connects to the server itself.
+// OpenMeter connects to the server directly.
 func OpenMeter(ctx context.Context, dsn string) (*Meter, error) {
 	conn, err := pgx.Connect(ctx, dsn)
 	if err != nil {
@@ -30,7 +30,6 @@ func OpenMeter(ctx context.Context, dsn string) (*Meter, error) {
 	return &Meter{conn}, nil
 }
 
-// Close ends the session.
 func (m *Meter) Close(ctx context.Context) error { return m.conn.Close(ctx) }
 
 // Server describes the server.
@@ -51,17 +50,17 @@ func (m *Meter) Server(ctx context.Context) (measure.Server, error) {
 	return s, nil
 }
 
-// Counters reads what the server has counted since its statistics began: log
-// flushes and writes of the whole server, transactions of this database.
+// Counters reads the server's counters since its statistics were reset: log flushes and writes
+// of the whole server, transactions of this database.
 //
-// A backend reports at most once a second while it works and up to ten seconds
-// late when it falls idle, but at once when its session ends. So read before a
-// run and after its sessions are closed. Behind a proxy that keeps its sessions,
-// up to the last second of work is missing. Needs PostgreSQL 14, for
-// pg_stat_wal; from 18 on the flushes have moved to pg_stat_io, and it fails.
+// A backend reports at most once a second while it works and up to ten seconds late when it
+// becomes idle, but at once when its session ends. So read the counters before a run and after
+// its sessions are closed. Behind a proxy that keeps its sessions open, up to the last second
+// of work is missing. It needs PostgreSQL 14 to 17, for pg_stat_wal; version 18 moved the
+// flushes to pg_stat_io, and Counters fails.
 func (m *Meter) Counters(ctx context.Context) (bench.ServerCounters, error) {
 	var c bench.ServerCounters
-	// Without this a transaction sees the snapshot of its first look.
+	// Without this, a transaction keeps the snapshot of its first read.
 	if _, err := m.conn.Exec(ctx, "SELECT pg_stat_clear_snapshot()"); err != nil {
 		return c, fmt.Errorf("read counters: %w", err)
 	}
@@ -75,21 +74,20 @@ func (m *Meter) Counters(ctx context.Context) (bench.ServerCounters, error) {
 	return c, nil
 }
 
-// Idle is a session that does nothing.
+// Idle is an idle session.
 type Idle struct{ conn *pgconn.PgConn }
 
-// OpenIdle opens a session, asks it one question and leaves it alone.
+// OpenIdle opens a session, runs one query and leaves it idle.
 func OpenIdle(ctx context.Context, dsn string) (*Idle, error) {
 	conn, err := pgconn.Connect(ctx, dsn)
 	if err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
 	if _, err := conn.Exec(ctx, "SELECT 1").ReadAll(); err != nil {
-		_ = conn.Close(context.WithoutCancel(ctx)) // the question has failed already
+		_ = conn.Close(context.WithoutCancel(ctx)) // the query has failed already
 		return nil, fmt.Errorf("ask: %w", err)
 	}
 	return &Idle{conn}, nil
 }
 
-// Close ends the session.
 func (i *Idle) Close(ctx context.Context) error { return i.conn.Close(ctx) }

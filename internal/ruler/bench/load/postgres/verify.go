@@ -13,9 +13,8 @@ import (
 	"github.com/weirdb/weir/internal/ruler/bench/load"
 )
 
-// Verify reads the whole table over a connection of its own, which must not go
-// through what is being tested, and compares it with what the run's clients
-// know. It takes about 0.2 s for a million rows.
+// Verify reads the whole table over its own connection, which must bypass what is being tested,
+// and compares it with the clients of the run. It takes about 0.2 s for a million rows.
 func Verify(ctx context.Context, dsn string, w load.Insert, o *load.Outcome) (*load.Audit, error) {
 	conn, err := pgconn.Connect(ctx, dsn)
 	if err != nil {
@@ -29,8 +28,7 @@ func Verify(ctx context.Context, dsn string, w load.Insert, o *load.Outcome) (*l
 	return t.finish()
 }
 
-// Count returns how many updates are in the table of a workload, over a connection of
-// its own.
+// Count returns how many updates the table of a workload has, over its own connection.
 func Count(ctx context.Context, dsn string, w load.Update) (int64, error) {
 	conn, err := pgx.Connect(ctx, dsn)
 	if err != nil {
@@ -44,13 +42,13 @@ func Count(ctx context.Context, dsn string, w load.Update) (int64, error) {
 	return sum, nil
 }
 
-// tableReader enters rows, written to it as COPY text, into a checker.
+// tableReader adds rows, written to it as COPY text, to a checker.
 type tableReader struct {
 	checker *load.Checker
-	rest    []byte // a line that is not complete yet
+	rest    []byte // an incomplete line
 }
 
-// Write takes a piece of COPY output. Lines may be cut anywhere.
+// Write parses a piece of COPY output. Lines may be split anywhere.
 func (t *tableReader) Write(b []byte) (int, error) {
 	n := len(b)
 	for {

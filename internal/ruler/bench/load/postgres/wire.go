@@ -10,15 +10,14 @@ import (
 	"github.com/weirdb/weir/internal/ruler/bench/load"
 )
 
-// statementName is that of the prepared statement on every connection.
+// statementName is the name of the prepared statement on every connection.
 const statementName = "weir_load"
 
-// maxMessage bounds a server message; no answer to our statements comes near it.
+// maxMessage limits a server's message; answers to our statements are much smaller.
 const maxMessage = 1 << 20
 
-// appendPrepared appends Bind, Describe portal, Execute and Sync for one
-// operation, arguments as text: byte for byte what libpq's PQsendQueryPrepared
-// sends, and with it pgbench.
+// appendPrepared appends Bind, Describe portal, Execute and Sync for one operation, with
+// arguments as text: the same bytes that libpq's PQsendQueryPrepared sends, and so pgbench.
 func appendPrepared(b []byte, op *operation) []byte {
 	var at int
 	b, at = begin(b, 'B')
@@ -53,14 +52,14 @@ func begin(b []byte, kind byte) (grown []byte, at int) {
 
 func end(b []byte, at int) { binary.BigEndian.PutUint32(b[at:], uint32(len(b)-at)) }
 
-// reply gathers the messages that answer one operation.
+// reply collects the messages that answer one operation.
 type reply struct {
 	answer answer
 	detail string // text of the error, for the report of a wrong answer
 }
 
-// consume reads whole messages from b and returns how many bytes they took. It
-// stops after ReadyForQuery, with done true: the operation is answered.
+// consume parses whole messages of b and returns their length. It stops after ReadyForQuery,
+// with done true: the operation is answered.
 func (r *reply) consume(b []byte) (n int, done bool, err error) {
 	for len(b)-n >= 5 {
 		size := int(binary.BigEndian.Uint32(b[n+1:]))
@@ -85,8 +84,8 @@ func (r *reply) consume(b []byte) (n int, done bool, err error) {
 		case 'E':
 			r.failure(body)
 		case '1', '2', 'n', 'N', 'S', 'T', 'A':
-			// parse and bind complete, no data, notice, parameter, row
-			// description, notification: nothing to check
+			// parse and bind complete, no data, notice, parameter, row description,
+			// notification: nothing to check
 		default:
 			return n, false, fmt.Errorf("unexpected message %q", kind)
 		}
@@ -114,8 +113,8 @@ func (r *reply) row(body []byte) error {
 	return nil
 }
 
-// failure reads an ErrorResponse: fields of one letter and a text, each ended by
-// a zero byte.
+// failure parses an ErrorResponse: fields of one letter and a text, each terminated by a zero
+// byte.
 func (r *reply) failure(body []byte) {
 	for len(body) > 1 {
 		text, rest, ok := bytes.Cut(body[1:], []byte{0})

@@ -10,10 +10,9 @@ import (
 
 // work is a load.Workload in PostgreSQL's terms.
 type work interface {
-	// operation returns the arguments of a client's n-th operation and the
-	// answer it must get.
+	// operation returns the arguments of a client's n-th operation and the expected answer.
 	operation(client int, n int64) operation
-	// setup lists the statements that make and fill the tables, anew.
+	// setup lists the statements that recreate and fill the tables.
 	setup() []string
 }
 
@@ -37,15 +36,15 @@ type operation struct {
 	want  answer
 }
 
-// answer is what matters of a statement's reply.
+// answer is the relevant part of a statement's reply.
 type answer struct {
 	code  [5]byte  // SQLSTATE, zero for success
-	tag   [24]byte // command tag, cut off
+	tag   [24]byte // command tag, truncated
 	value int64    // first column of the first row, if it is a number
 	rows  int
 }
 
-// wrong says how got differs from what is wanted; "" when it does not.
+// wrong says how got differs from what is expected; "" if it does not.
 func (want *answer) wrong(got *answer) string {
 	switch {
 	case want.code != got.code:
@@ -70,8 +69,8 @@ func tagOf(s string) (t [24]byte) {
 	return t
 }
 
-// insertWork writes into (id bigserial primary key, value int, created_at
-// bigint). Operations that fail violate a CHECK constraint: SQLSTATE 23514.
+// insertWork inserts into (id bigserial primary key, value int, created_at bigint). Operations
+// that fail violate a CHECK constraint: SQLSTATE 23514.
 type insertWork load.Insert
 
 func (w insertWork) setup() []string {
@@ -117,7 +116,7 @@ func (w selectWork) operation(client int, n int64) operation {
 	return operation{args: [2]int64{key}, nargs: 1, want: answer{tag: selectOne, value: load.ValueOf(key), rows: 1}}
 }
 
-// updateWork counts up in (id int primary key, value int).
+// updateWork increments values in (id int primary key, value int).
 type updateWork load.Update
 
 func (w updateWork) setup() []string {

@@ -1,6 +1,6 @@
-// Package sqlload drives a database through database/sql and a driver, as applications
-// do. Its load is heavier than that of package load, which speaks the protocols itself,
-// and takes processor time from what is measured: it exists to show what drivers cost.
+// Package sqlload drives a database through database/sql and a driver, as applications do. Its
+// load costs more than that of package load, which speaks the protocols itself, and takes CPU
+// time from what is measured: it exists to show what drivers cost.
 package sqlload
 
 import (
@@ -33,7 +33,7 @@ const (
 	MySQL Driver = "go-sql-driver"
 )
 
-// open opens a pool of n connections, all of which are kept.
+// open opens a pool that keeps n connections open.
 func (d Driver) open(dsn string, n int) (*sql.DB, error) {
 	name, err := map[Driver]string{PQ: "postgres", PGX: "pgx", MySQL: "mysql"}[d], error(nil)
 	switch {
@@ -53,7 +53,7 @@ func (d Driver) open(dsn string, n int) (*sql.DB, error) {
 	return db, nil
 }
 
-// mysqlDSN turns a URL into what the driver reads.
+// mysqlDSN converts a URL to the driver's form.
 func mysqlDSN(dsn string) (string, error) {
 	u, err := url.Parse(dsn)
 	if err != nil || u.Host == "" {
@@ -69,18 +69,18 @@ func mysqlDSN(dsn string) (string, error) {
 	return c.FormatDSN(), nil
 }
 
-// client is one of those that send one operation after the other.
+// client is a client that sends one operation after another.
 type client struct {
-	text    []byte // of the operation, for reuse
+	text    []byte // of the operation, reused
 	total   int64  // answered
 	sent    int64
 	unknown []int64
-	wrong   string // the first answer that was not as expected
+	wrong   string // the first unexpected answer
 }
 
-// Run is load.Run through database/sql: as many goroutines as connections, each with one
-// operation under way, on a pool of as many. Statements hold their values as literals.
-// The workload is an Insert; its table must exist.
+// Run is load.Run through database/sql: a goroutine and a pooled connection per client, each
+// with one operation in flight. Statements contain their values as literals. The workload must
+// be an Insert, and its table must exist.
 func Run(ctx context.Context, d Driver, c load.Config) (_ *load.Outcome, err error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -112,13 +112,13 @@ func Run(ctx context.Context, d Driver, c load.Config) (_ *load.Outcome, err err
 	return r.collect(s), nil
 }
 
-// class names an error by its first words.
+// class returns an error's class: its first words.
 func class(err error) string {
 	text := err.Error()
 	return text[:min(len(text), 60)]
 }
 
-// fill opens all connections, so that none is opened while it is measured.
+// fill opens all connections, so that none is opened during the measurement.
 func fill(ctx context.Context, db *sql.DB, n int) error {
 	conns := make([]*sql.Conn, n)
 	var err error
@@ -165,7 +165,7 @@ func (r *runner) once(ctx context.Context, worker int) error {
 	return nil
 }
 
-// rest keeps a client that meets errors from doing nothing but that.
+// rest slows down a client whose operations fail.
 func rest(ctx context.Context) {
 	select {
 	case <-time.After(10 * time.Millisecond):
@@ -173,7 +173,7 @@ func rest(ctx context.Context) {
 	}
 }
 
-// collect adds up what the clients counted.
+// collect adds up the clients' counts.
 func (r *runner) collect(s bench.Sample) *load.Outcome {
 	o := &load.Outcome{Sample: s, Clients: make([]load.Client, len(r.clients))}
 	sent := make([]load.Sent, len(r.clients))
