@@ -10,8 +10,8 @@ import (
 	"github.com/weirdb/weir/internal/ruler/report"
 )
 
-// screenCharts draw throughput by workers and batch: the customary design as a
-// map, and every case beside the others.
+// screenCharts draw throughput by workers and batch: the customary design as a heat map, and
+// every case as a bar.
 func (o *Outcome) screenCharts(results []*bench.Result) []report.Chart {
 	var out []report.Chart
 	for _, r := range results {
@@ -24,8 +24,8 @@ func (o *Outcome) screenCharts(results []*bench.Result) []report.Chart {
 	return out
 }
 
-// heat draws a metric of the customary design as a map of workers and batch. What is
-// best is strong.
+// heat draws a metric of the customary design as a heat map of workers and batch, with the best
+// cell emphasised.
 func heat(r *bench.Result, metric string, ch report.Chart) []report.Chart {
 	ch.Kind, ch.XLabel, ch.SeriesLabel = report.Heat, "batch", "workers"
 	m, _ := bench.MetricByKey(metric)
@@ -59,8 +59,8 @@ func heat(r *bench.Result, metric string, ch report.Chart) []report.Chart {
 	return ch.When(len(points) > 1)
 }
 
-// gridCharts draw what producers and relay reach together by workers and batch, and
-// how late deliveries are.
+// gridCharts draw the throughput of producers and relay together by workers and batch, and the
+// delay of deliveries.
 func (o *Outcome) gridCharts(results []*bench.Result) []report.Chart {
 	var out []report.Chart
 	for _, r := range results {
@@ -78,7 +78,7 @@ func (o *Outcome) gridCharts(results []*bench.Result) []report.Chart {
 	return out
 }
 
-// outOfBandCharts draw messages a second with payloads in the outbox and beside it.
+// outOfBandCharts draw messages per second with payloads in the outbox and in another table.
 func (o *Outcome) outOfBandCharts(results []*bench.Result) []report.Chart {
 	var alone []*bench.Result
 	var out []report.Chart
@@ -96,7 +96,7 @@ func (o *Outcome) outOfBandCharts(results []*bench.Result) []report.Chart {
 	return append(ch.When(len(ch.Series) > 0), out...)
 }
 
-// combinationOf reads workers and batch of a case of the customary design.
+// combinationOf parses workers and batch of a case of the customary design.
 func combinationOf(c *bench.Case) (Combination, bool) {
 	if len(c.Samples) == 0 || c.Samples[0].Outbox == nil || c.Samples[0].Outbox.Settings["claim"] != "skip-locked" {
 		return Combination{}, false
@@ -106,7 +106,7 @@ func combinationOf(c *bench.Case) (Combination, bool) {
 	return k, err == nil
 }
 
-// payloadCharts draw messages and megabytes a second over the size of payloads.
+// payloadCharts draw messages and megabytes per second over the size of payloads.
 func (o *Outcome) payloadCharts(results []*bench.Result) []report.Chart {
 	messages, bytes := bench.LinesOver(results, "rate", "payload"), bench.LinesOver(results, "payload_rate", "payload")
 	for _, line := range slices.Concat(messages, bytes) {
@@ -130,8 +130,8 @@ func (o *Outcome) enqueueCharts(results []*bench.Result) []report.Chart {
 	}}, flushes.When(len(flushes.Series) > 0)...)
 }
 
-// mixedCharts draw latency against throughput, latency against the offered rate,
-// and the lag over time.
+// mixedCharts draw latency against throughput, latency against the offered rate, and the lag
+// over time.
 func (o *Outcome) mixedCharts(results []*bench.Result) []report.Chart {
 	var reached, offered bench.Lines
 	var out []report.Chart
@@ -169,11 +169,11 @@ func (o *Outcome) mixedCharts(results []*bench.Result) []report.Chart {
 	return out
 }
 
-// leastDelay is where a delivery is drawn that came before its producer knew of
-// the commit, in ms: that is 0, which a log axis does not have.
+// leastDelay is the delay in ms at which a delivery is drawn that came before its producer
+// learned of the commit: its delay is 0, which a log axis does not have.
 const leastDelay = 0.001
 
-// atLeast lifts a point and its range.
+// atLeast raises a point and its range to a minimum.
 func atLeast(p report.Point, least float64) report.Point {
 	p.Y = max(p.Y, least)
 	if p.Lo != 0 || p.Hi != 0 {
@@ -182,8 +182,8 @@ func atLeast(p report.Point, least float64) report.Point {
 	return p
 }
 
-// lagChart draws how many messages were committed and not delivered over the time
-// of the last round.
+// lagChart draws how many messages were committed and not yet delivered over the time of the
+// last round.
 func lagChart(r *bench.Result) []report.Chart {
 	ch := report.Chart{Title: r.Experiment.Title + ": lag", Kind: report.TimeSeries, XLabel: "since the window opened", YLabel: "messages committed and not delivered"}
 	for _, c := range r.Cases {
@@ -201,7 +201,7 @@ func lagChart(r *bench.Result) []report.Chart {
 	return ch.When(len(ch.Series) > 0)
 }
 
-// partitionCharts draw what window and partitions do.
+// partitionCharts draw the effect of window and partitions.
 func (o *Outcome) partitionCharts(results []*bench.Result) []report.Chart {
 	var out []report.Chart
 	for _, r := range results {
@@ -210,7 +210,7 @@ func (o *Outcome) partitionCharts(results []*bench.Result) []report.Chart {
 	return out
 }
 
-// peerCharts draw weir beside other outboxes.
+// peerCharts compare weir with other outboxes.
 func (o *Outcome) peerCharts(results []*bench.Result) []report.Chart {
 	var out []report.Chart
 	for _, r := range results {
@@ -220,7 +220,7 @@ func (o *Outcome) peerCharts(results []*bench.Result) []report.Chart {
 	return out
 }
 
-// resourceChart draws the largest part of the processors that each experiment took.
+// resourceChart draws the largest share of the processors that each experiment used.
 func (o *Outcome) resourceChart() []report.Chart {
 	ch := report.Chart{Title: "Largest use of the processors", Kind: report.Bars, YLabel: "percent of all processors", Unit: "%"}
 	roles := []struct{ role, name string }{{bench.RoleServer, "server"}, {bench.RoleClient, "producers, relay and ledger"}}

@@ -21,20 +21,19 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
-// customary is the relay of reference report 5 to the letter, on weir's tables:
-// workers that claim with FOR UPDATE SKIP LOCKED, publish and mark rows as done
-// by their numbers. It takes a window without partitions, which weir's own relay
-// refuses, and never looks outside of it, which loses sight of rows that are
-// older. It exists to measure what both cost.
+// customary is the relay exactly as in reference report 5, on weir's tables: workers that claim
+// with FOR UPDATE SKIP LOCKED, publish, and mark rows as done by their numbers. It accepts a
+// window without partitions, which weir's own relay refuses, and never looks at older rows, so
+// it never delivers them. It exists to measure the cost of both.
 type customary struct {
 	subject
 	Combination
 	window time.Duration // zero: none
 
-	pages float64 // of a first claim of the last round, for each row; 0: not counted
+	pages float64 // per row of the first claim of the last round; 0: not counted
 }
 
-// errNoProducers is for what a backlog of the past needs nobody to do.
+// errNoProducers is returned by subjects that only deliver a backlog.
 var errNoProducers = errors.New("a backlog of the past has no producers")
 
 // Seed implements [outboxload.Subject].
@@ -56,7 +55,7 @@ func (c *customary) Relay(deliver func([][]byte)) (outboxload.Relay, error) {
 	return &customaryRelay{customary: c, deliver: deliver, let: make(chan struct{})}, nil
 }
 
-// customaryRelay begins to work when Resume is called.
+// customaryRelay starts to work when Resume is called.
 type customaryRelay struct {
 	*customary
 	deliver func([][]byte)
@@ -92,27 +91,27 @@ func (r *customaryRelay) work(ctx context.Context) error {
 	for ctx.Err() == nil {
 		n, err := r.once(context.WithoutCancel(ctx))
 		if deadlocked(err) {
-			continue // the server took the batch back: it is published once more
+			continue // the server rolled the batch back: it is published again
 		}
 		if err != nil {
 			return err
 		}
 		if n == 0 {
-			_ = wait(ctx, 50*time.Millisecond) // the poll interval of report 5; an ended ctx ends the loop
+			_ = wait(ctx, 50*time.Millisecond) // the poll interval of report 5; if ctx is done, the loop ends
 		}
 	}
 	return nil
 }
 
-// deadlocked reports whether the server ended a transaction so that another could go
-// on. Workers that mark rows of one range of an index meet so on MariaDB.
+// deadlocked reports whether the server rolled a transaction back to resolve a deadlock. On
+// MariaDB, workers that mark rows in one range of an index run into that.
 func deadlocked(err error) bool {
 	var my *mysql.MySQLError
 	var pg *pgconn.PgError
 	return errors.As(err, &my) && my.Number == 1213 || errors.As(err, &pg) && pg.Code == "40P01"
 }
 
-// once is one batch in one transaction.
+// once processes one batch in one transaction.
 func (r *customaryRelay) once(ctx context.Context) (n int, err error) {
 	tx, err := r.rig.producers.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 	if err != nil {
@@ -169,7 +168,7 @@ func (r *customaryRelay) claim(ctx context.Context, tx *sql.Tx) (seqs []string, 
 // Ready implements [outboxload.Relay].
 func (r *customaryRelay) Ready(context.Context) error { return nil }
 
-// Pause implements [outboxload.Relay]: it has not begun.
+// Pause implements [outboxload.Relay]: the relay has not started yet.
 func (r *customaryRelay) Pause(context.Context) error { return nil }
 
 // Resume implements [outboxload.Relay].
@@ -178,10 +177,10 @@ func (r *customaryRelay) Resume(context.Context) error {
 	return nil
 }
 
-// claimed is how many pages a claim looks at for each row.
+// claimed is how many pages a claim reads per row.
 func (c *customary) claimed() float64 { return c.pages }
 
-// probe counts the pages that one claim looks at, and takes the claim back.
+// probe counts the pages that one claim reads, and rolls the claim back.
 func (c *customary) probe(ctx context.Context) (err error) {
 	r := &customaryRelay{customary: c}
 	tx, err := c.rig.producers.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
@@ -208,9 +207,9 @@ func (c *customary) probe(ctx context.Context) (err error) {
 	return err
 }
 
-// settledPages is how many pages a claim looks at for each row. The counters of MySQL and
-// MariaDB are those of the whole server, which may be purging what was deleted before: the
-// claim is repeated until two have counted the same, and the least counts.
+// settledPages is how many pages a claim reads per row. The counters of MySQL and MariaDB are
+// those of the whole server, which may be purging earlier deletes: the claim is repeated until
+// two counts are equal, and the smallest counts.
 func settledPages(claim func() (pages int64, rows int, err error)) (float64, error) {
 	const most = 20
 	least := math.Inf(1)
@@ -228,8 +227,8 @@ func settledPages(claim func() (pages int64, rows int, err error)) (float64, err
 	return least, nil
 }
 
-// meterPages is how many pages the server was asked for so far, where its counter is
-// up to date at any time.
+// meterPages is how many pages the server was asked for so far, on engines whose counter is
+// always up to date.
 func (r *rig) meterPages(ctx context.Context) (int64, error) {
 	if r.meter == nil || r.o.Engine == suite.PostgreSQL {
 		return 0, nil
@@ -238,8 +237,8 @@ func (r *rig) meterPages(ctx context.Context) (int64, error) {
 	return c.PageRequests, err
 }
 
-// explainedPages has PostgreSQL say how many pages a statement looked at, for each row
-// that it returned.
+// explainedPages returns how many pages a statement reads per returned row, by EXPLAIN of
+// PostgreSQL.
 func explainedPages(ctx context.Context, tx *sql.Tx, query string) (float64, error) {
 	var text string
 	if err := tx.QueryRowContext(ctx, "EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) "+query).Scan(&text); err != nil {

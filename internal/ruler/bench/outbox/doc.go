@@ -1,8 +1,7 @@
-// Package outboxbench holds the experiments on outboxes: what is started,
-// which designs are compared, at what load, and what the figures say. The load
-// and its ledger are package outboxload, rounds and statistics package bench.
+// Package outboxbench holds the experiments on outboxes: what is started, which designs are
+// compared, under which load, and what the figures mean. Package outboxload has the load and
+// its ledger, package bench the rounds and statistics.
 //
-// The phases are those of reference report 5, with weir's own ways of claiming
-// beside the one that it measures, every side of a comparison in turn with the
-// others, and a ledger in every round.
+// The phases are those of reference report 5, with weir's own ways of claiming next to the one
+// that it measures. The sides of a comparison take turns, and every round has a ledger.
 package outboxbench

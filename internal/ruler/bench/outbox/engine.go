@@ -25,15 +25,15 @@ import (
 	litestore "github.com/weirdb/weir/outbox/sqlite"
 )
 
-// Engines lists those that the benchmark can be run on.
+// Engines lists the engines that the benchmark supports.
 func Engines() []suite.Engine {
 	return []suite.Engine{suite.PostgreSQL, suite.MariaDB, suite.MySQL, suite.SQLite}
 }
 
-// engine is what differs between database systems.
+// engine is a database system.
 type engine suite.Engine
 
-// claims are the ways of claiming that the engine has.
+// claims lists the claim modes of the engine.
 func (e engine) claims() []outbox.ClaimMode {
 	if suite.Engine(e) == suite.SQLite {
 		return []outbox.ClaimMode{outbox.Poll}
@@ -41,7 +41,7 @@ func (e engine) claims() []outbox.ClaimMode {
 	return []outbox.ClaimMode{outbox.SkipLocked, outbox.Poll, outbox.Log}
 }
 
-// sqliteFile is a SQLite database in a directory that goes with it.
+// sqliteFile is a SQLite database in a directory that is removed with it.
 type sqliteFile struct{ dir string }
 
 func (f *sqliteFile) DSN(string) string          { return filepath.Join(f.dir, "outbox.db") }
@@ -49,9 +49,9 @@ func (*sqliteFile) PID() int                     { return 0 }
 func (*sqliteFile) Flushes() (uint64, error)     { return 0, errors.ErrUnsupported }
 func (f *sqliteFile) Stop(context.Context) error { return os.RemoveAll(f.dir) }
 
-const database = "bench" // of a server of the MySQL family of our own
+const database = "bench" // on a private server of the MySQL family
 
-// start starts a server as production has it: with a log that can be followed.
+// start starts a server configured as in production: with a log that can be followed.
 func (e engine) start(ctx context.Context, d lab.Durability, latency time.Duration) (suite.Server, error) {
 	count := d == lab.Prod
 	switch suite.Engine(e) {
@@ -84,7 +84,7 @@ func (e engine) start(ctx context.Context, d lab.Durability, latency time.Durati
 	return db, nil
 }
 
-// database is that which a server of our own is used with.
+// database is the database on a private server.
 func (e engine) database() string {
 	if suite.Engine(e) == suite.PostgreSQL {
 		return "postgres"
@@ -92,7 +92,7 @@ func (e engine) database() string {
 	return database
 }
 
-// openMeter returns nil for an engine that has nothing to say.
+// openMeter returns nil for an engine without counters.
 func (e engine) openMeter(ctx context.Context, dsn string) (suite.Meter, error) {
 	switch suite.Engine(e) {
 	case suite.PostgreSQL:
@@ -127,7 +127,7 @@ func (e engine) openProducers(dsn string, connections int, d lab.Durability) (*s
 		}
 		u := &url.URL{Scheme: "file", OmitHost: true, Path: dsn}
 		db, err := sql.Open("sqlite", u.String()+"?_pragma=busy_timeout(30000)&_pragma=synchronous("+mode+")&_txlock=immediate")
-		return pooled(db, 1), err // one transaction writes at a time in any case
+		return pooled(db, 1), err // only one transaction writes at a time
 	}
 	c, err := mywire.ParseDSN(dsn)
 	if err != nil {
@@ -183,7 +183,7 @@ func (e engine) emptied(table string) []string {
 	return out
 }
 
-// dropped are the statements that remove them from a server that is not ours.
+// dropped are the statements that drop them on a server that is not private.
 func (e engine) dropped(table string) []string {
 	var out []string
 	for _, suffix := range []string{"", outbox.ScheduledSuffix, "_parked", "_dead", "_lease", "_meta"} {

@@ -11,8 +11,8 @@ import (
 	"github.com/weirdb/weir/internal/ruler/bench"
 )
 
-// findings are what the experiments of an outbox say together. Each rule
-// says nothing when the figures that it needs were not measured.
+// findings are the conclusions from the experiments on an outbox. Each rule returns nothing if
+// the figures that it needs were not measured.
 func findings(results []*bench.Result) []bench.Finding {
 	var out []bench.Finding
 	for _, rule := range []func([]*bench.Result) []bench.Finding{
@@ -23,7 +23,7 @@ func findings(results []*bench.Result) []bench.Finding {
 	return out
 }
 
-// setting is one of those that were in effect in a case of an outbox.
+// setting is a setting that was in effect in a case of an outbox.
 func setting(c *bench.Case, name string) string {
 	if len(c.Samples) == 0 || c.Samples[0].Outbox == nil {
 		return ""
@@ -34,12 +34,12 @@ func setting(c *bench.Case, name string) string {
 func number(c *bench.Case, name string) int {
 	n, err := strconv.Atoi(setting(c, name))
 	if err != nil {
-		return 0 // a default, whose number nobody told
+		return 0 // a default whose number is unknown
 	}
 	return n
 }
 
-// claiming returns the cases of a claim, the fastest first.
+// claiming returns the cases of a claim mode, the fastest first.
 func claiming(r *bench.Result, claim string) []*bench.Case {
 	var out []*bench.Case
 	for _, c := range r.Cases {
@@ -51,12 +51,12 @@ func claiming(r *bench.Result, claim string) []*bench.Case {
 	return out
 }
 
-// kneeShare is the part of the best rate from which more workers or larger batches
-// buy little.
+// kneeShare is the share of the best rate from which more workers or larger batches gain
+// little.
 const kneeShare = 0.9
 
-// bestCombination names the best workers x batch of the customary design, and the
-// knee: the fewest workers, and among those the smallest batch, that come close.
+// bestCombination names the best workers x batch of the customary design, and the knee: the
+// fewest workers, and the smallest batch among those, that come close.
 func bestCombination(results []*bench.Result) []bench.Finding {
 	var out []bench.Finding
 	for _, r := range bench.Where(results, FactorPhase, "screen") {
@@ -95,8 +95,8 @@ func bestCombination(results []*bench.Result) []bench.Finding {
 	return out
 }
 
-// moreWorkers returns the fastest case with more workers than the best one and its
-// batch, if it is certainly slower.
+// moreWorkers returns the fastest case with more workers than the best one and the same batch,
+// if it is certainly slower.
 func moreWorkers(cases []*bench.Case, best *bench.Case) *bench.Case {
 	for _, c := range cases {
 		if number(c, "publishers") > number(best, "publishers") && number(c, "batch") == number(best, "batch") && c.Summary["rate"].Hi < best.Summary["rate"].Lo {
@@ -106,7 +106,7 @@ func moreWorkers(cases []*bench.Case, best *bench.Case) *bench.Case {
 	return nil
 }
 
-// ownDefaults sets the defaults of a claim against the best that was tried.
+// ownDefaults compares the defaults of a claim mode with the best settings that were tried.
 func ownDefaults(results []*bench.Result) []bench.Finding {
 	var out []bench.Finding
 	for _, r := range bench.Where(results, FactorPhase, "screen") {
@@ -137,8 +137,8 @@ func ownDefaults(results []*bench.Result) []bench.Finding {
 	return out
 }
 
-// compared describes the comparison of a case with the baseline in one metric;
-// "" if there is none.
+// compared describes the comparison of a case with the baseline in one metric; "" if there is
+// none.
 func compared(r *bench.Result, name, metric string) (text string, c bench.Comparison) {
 	for _, c := range r.Comparisons {
 		if c.B == name && c.Metric == metric {
@@ -152,14 +152,14 @@ func compared(r *bench.Result, name, metric string) (text string, c bench.Compar
 	return "", bench.Comparison{}
 }
 
-// claimRatios sets weir's claims against the customary design at its best.
+// claimRatios compares weir's claim modes with the customary design at its best.
 func claimRatios(results []*bench.Result) []bench.Finding {
 	return ratiosOf(bench.Where(results, FactorPhase, "focus"), "claim-ratio", func(c *bench.Case) bool {
 		return setting(c, "claim") == "poll" || setting(c, "claim") == "log"
 	})
 }
 
-// ratiosOf states, for the cases that want says, the rate against the baseline.
+// ratiosOf states the rate relative to the baseline, for the cases that want accepts.
 func ratiosOf(results []*bench.Result, id string, want func(*bench.Case) bool) []bench.Finding {
 	var out []bench.Finding
 	for _, r := range results {
@@ -182,7 +182,7 @@ func ratiosOf(results []*bench.Result, id string, want func(*bench.Case) bool) [
 	return out
 }
 
-// peerRatios sets weir's fastest claim against each other outbox.
+// peerRatios compares weir's fastest claim mode with each other outbox.
 func peerRatios(results []*bench.Result) []bench.Finding {
 	var out []bench.Finding
 	for _, r := range bench.Where(results, FactorPhase, "peers") {
@@ -210,10 +210,10 @@ func peerRatios(results []*bench.Result) []bench.Finding {
 	return out
 }
 
-// payloadKnee finds, for each relay, the payload from which it is the bytes that
-// are paid for and no longer the messages: the first from which on the rate of
-// messages is at most half of that of the smallest, and certainly less than at the
-// size before. Backlogs of different length are looked at apart.
+// payloadKnee finds, for each relay, the payload size from which bytes limit it instead of
+// messages: the first size from which the rate of messages is at most half of that of the
+// smallest, and certainly lower than at the size before. It treats backlogs of different length
+// separately.
 func payloadKnee(results []*bench.Result) []bench.Finding {
 	relays := make(map[string][]payloadPoint)
 	for _, r := range bench.Where(results, FactorPhase, "payload") {
@@ -243,7 +243,7 @@ func payloadKnee(results []*bench.Result) []bench.Finding {
 	return out
 }
 
-// payloadPoint is a rate of messages at a size of payloads in bytes.
+// payloadPoint is a rate of messages at a payload size in bytes.
 type payloadPoint struct {
 	size, rate float64
 	all        bench.Interval // of the rate
@@ -302,8 +302,8 @@ func producersOf(r *bench.Result) int {
 	return n
 }
 
-// partitionEffect states what a window and partitions are worth to each other, by the
-// rounds in which they took turns.
+// partitionEffect states the effect of a window and of partitions, by the rounds in which they
+// took turns.
 func partitionEffect(results []*bench.Result) []bench.Finding {
 	var out []bench.Finding
 	for _, r := range bench.Where(results, FactorPhase, "partition") {
@@ -342,15 +342,15 @@ func partitionEffect(results []*bench.Result) []bench.Finding {
 	return out
 }
 
-// whoSaturates names the largest use of processors by server and client, and says
-// who saturates them only where nothing is left.
+// whoSaturates names the largest use of processors by server and client, and whether they are
+// saturated.
 func whoSaturates(results []*bench.Result) []bench.Finding {
 	type peak struct {
 		share float64
 		where string
 	}
 	peaks := make(map[string]peak)
-	cores, used := 0, 0.0 // the largest use by all together
+	cores, used := 0, 0.0 // the largest use by all processes together
 	hurt, rounds := 0, 0
 	for _, r := range results {
 		cores = r.Env.Cores

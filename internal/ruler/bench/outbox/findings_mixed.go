@@ -11,12 +11,12 @@ import (
 	"github.com/weirdb/weir/internal/ruler/bench"
 )
 
-// relayBehind is the part of the producers' rate that a relay must keep up with.
+// relayBehind is the share of the producers' rate that a relay must reach to keep up.
 const relayBehind = 0.95
 
-// mixedBound says what limits producers and relay at once. In a closed loop n
-// producers that each wait for a commit of length t cannot exceed n/t (J. Little,
-// Operations Research 9(3), 1961), however fast the relay is.
+// mixedBound says what limits producers and relay when they run together. In a closed loop, n
+// producers that each wait for a commit of length t cannot exceed n/t (J. Little, Operations
+// Research 9(3), 1961), however fast the relay is.
 func mixedBound(results []*bench.Result) []bench.Finding {
 	var out []bench.Finding
 	for _, r := range bench.Where(results, FactorPhase, "mixed") {
@@ -51,7 +51,7 @@ func mixedBound(results []*bench.Result) []bench.Finding {
 	return out
 }
 
-// consumeRate is what a relay delivers of a backlog, 0 if that was not measured.
+// consumeRate is a relay's rate for a backlog, 0 if that was not measured.
 func consumeRate(results []*bench.Result, name string) float64 {
 	for _, phase := range []string{"focus", "screen"} {
 		for _, r := range bench.Where(results, FactorPhase, phase) {
@@ -63,7 +63,7 @@ func consumeRate(results []*bench.Result, name string) float64 {
 	return 0
 }
 
-// flushLine is how many commits shared a flush, and what one cost.
+// flushLine is how many commits shared a flush, and the cost of a flush.
 func flushLine(r *bench.Result, c *bench.Case) (string, bool) {
 	s, ok := c.Summary["fsyncs"]
 	if !ok || s.Median == 0 || len(c.Samples) == 0 {
@@ -80,7 +80,7 @@ func flushLine(r *bench.Result, c *bench.Case) (string, bool) {
 	return line, true
 }
 
-// relayCost is what a relay takes from the producers beside it.
+// relayCost is how much a relay slows the producers down.
 func relayCost(results []*bench.Result) []bench.Finding {
 	var out []bench.Finding
 	for _, r := range bench.Where(results, FactorPhase, "mixed") {
@@ -106,8 +106,8 @@ func relayCost(results []*bench.Result) []bench.Finding {
 	return out
 }
 
-// openKnee is how many times its least value the p95 of deliveries may be before a
-// rate is past the knee.
+// openKnee is how many times its smallest value the p95 of deliveries may be before a rate is
+// beyond the knee.
 const openKnee = 5.0
 
 // offeredRates states the time from commit to delivery over offered rates.

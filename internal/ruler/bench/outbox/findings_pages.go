@@ -10,11 +10,11 @@ import (
 	"github.com/weirdb/weir/internal/ruler/bench"
 )
 
-// scattered is from how many times as many pages for each row on a claim counts as one
-// that walks what it does not take.
+// scattered is how many times as many pages per row a claim may read before it counts as one
+// that reads rows it does not take.
 const scattered = 10
 
-// pagesOfClaims says where a claim looks at many pages for each row that it takes.
+// pagesOfClaims says which claims read many pages for each row that they take.
 func pagesOfClaims(results []*bench.Result) []bench.Finding {
 	var out []bench.Finding
 	for _, r := range bench.Where(results, FactorPhase, Partition) {
@@ -45,8 +45,8 @@ func pagesOfClaims(results []*bench.Result) []bench.Finding {
 	return out
 }
 
-// pageScatter says what larger payloads cost in pages, of the same relay: those that
-// are asked for in the server's cache, and those that had to be read.
+// pageScatter says how many more pages a relay needs with larger payloads: pages requested from
+// the server's cache, and pages read from disk.
 func pageScatter(results []*bench.Result) []bench.Finding {
 	type reading struct {
 		size            float64
@@ -95,8 +95,8 @@ func pageScatter(results []*bench.Result) []bench.Finding {
 	return out
 }
 
-// mixedGrid names the best combination beside producers, and says whether combinations
-// differ at all.
+// mixedGrid names the best combination next to producers, and says whether combinations differ
+// at all.
 func mixedGrid(results []*bench.Result) []bench.Finding {
 	var out []bench.Finding
 	for _, r := range bench.Where(results, FactorPhase, Grid) {
@@ -123,7 +123,7 @@ func mixedGrid(results []*bench.Result) []bench.Finding {
 	return out
 }
 
-// outOfBandPays says from which size on payloads are better kept out of the outbox.
+// outOfBandPays says from which size on payloads are better kept outside the outbox.
 func outOfBandPays(results []*bench.Result) []bench.Finding {
 	var out []bench.Finding
 	f := bench.Finding{ID: "out-of-band", Severity: bench.Info}

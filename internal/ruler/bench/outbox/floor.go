@@ -6,10 +6,10 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
-// forgetful is a store whose leases note no delivery: the rows stay. What a relay
-// reaches with it is about the most that any way of noting could, whole partitions dropped
-// at no cost included; what producers keep beside it is what reading and delivering
-// alone leave them.
+// forgetful is a store whose leases record no delivery: the rows stay. The rate of a relay with
+// it is about the highest that any way of recording deliveries could reach, even dropping whole
+// partitions at no cost. What producers reach next to it is what reading and delivering alone
+// leave them.
 type forgetful struct{ outbox.Store }
 
 // Lead implements [outbox.Store].
@@ -26,5 +26,5 @@ type forgetfulLease struct{ outbox.Lease }
 // Ack implements [outbox.Lease].
 func (forgetfulLease) Ack(context.Context, []outbox.Ref) error { return nil }
 
-// floorSide is what the side of a claim is called whose relay notes nothing.
+// floorSide is the name of the side of a claim mode whose relay records nothing.
 func floorSide(claim outbox.ClaimMode) string { return claim.String() + ", floor" }

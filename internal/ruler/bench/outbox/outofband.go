@@ -19,12 +19,12 @@ import (
 // bodies is the table of payloads that are kept out of band.
 const bodies = "weir_bench_bodies"
 
-// outOfBand is the customary design with payloads in a table of their own: the outbox
-// has references, as the claim check pattern has it. Both are written in one
-// transaction, so that nothing is lost that is not lost in one row either.
+// outOfBand is the customary design with payloads in a separate table: the outbox has
+// references to them, as in the claim check pattern. Both are written in one transaction, so
+// that it loses nothing that a single row would keep.
 //
-// With fetch, what consumes the messages reads the payloads and removes them, a
-// statement each for a batch. Without, a reference is all that is delivered: what the
+// With fetch, the consumer of the messages reads the payloads and deletes them, with one
+// statement each per batch. Without, only the references are delivered: that shows what the
 // relay alone saves.
 type outOfBand struct {
 	subject
@@ -78,7 +78,7 @@ func (o *outOfBand) Enqueue(ctx context.Context, m outboxload.Message) error {
 	return o.Seed(ctx, []outboxload.Message{m})
 }
 
-// mark is the n-th parameter of a statement.
+// mark is the n-th placeholder of a statement.
 func (o *outOfBand) mark(n int) string {
 	if o.rig.o.Engine == suite.PostgreSQL {
 		return "$" + strconv.Itoa(n)
@@ -86,13 +86,13 @@ func (o *outOfBand) mark(n int) string {
 	return "?"
 }
 
-// reference is what lies in the outbox for a payload: its beginning, which names the
-// message to the ledger, and where the payload is.
+// reference is stored in the outbox in place of a payload: its start, by which the ledger
+// identifies the message, and the number of the payload.
 func reference(payload []byte, id int64) []byte {
 	return strconv.AppendInt(append([]byte(nil), payload[:outboxload.MinPayload]...), id, 10)
 }
 
-// referred reads the number of a payload back.
+// referred parses the number of a payload.
 func referred(reference []byte) (int64, error) {
 	if len(reference) <= outboxload.MinPayload {
 		return 0, fmt.Errorf("%q refers to no payload", reference)
@@ -140,7 +140,7 @@ func (f *fetching) Publish(ctx context.Context, msgs []outbox.Message) []error {
 	return errs
 }
 
-// consume reads the payloads of messages, hands them on and removes them.
+// consume reads the payloads of messages, passes them on and deletes them.
 func (f *fetching) consume(ctx context.Context, msgs []outbox.Message) error {
 	ids := make([]string, len(msgs))
 	place := make(map[int64]int, len(msgs))
@@ -201,7 +201,7 @@ const (
 	referenceRead = "reference, fetched and removed"
 )
 
-// keeping makes the subjects: payloads in the row, and out of it.
+// keeping makes the subjects: payloads in the row, and outside of it.
 func (s *run) keeping() (in *subject, alone, read *outOfBand) {
 	in = s.subject(outbox.SkipLocked, s.best[0])
 	next := &atomic.Int64{}
@@ -211,7 +211,7 @@ func (s *run) keeping() (in *subject, alone, read *outOfBand) {
 	return in, of(false), of(true)
 }
 
-// canKeep reports whether the engine has what the experiment is about, and leaves it out
+// canKeep reports whether the engine supports the experiment, and leaves the experiment out
 // otherwise.
 func (s *run) canKeep() bool {
 	if s.has(outbox.SkipLocked) {
@@ -221,8 +221,8 @@ func (s *run) canKeep() bool {
 	return false
 }
 
-// outOfBand has the customary design deliver a backlog whose payloads lie in the
-// outbox, or beside it.
+// outOfBand lets the customary design deliver a backlog whose payloads are in the outbox, or in
+// a separate table.
 func (s *run) outOfBand(ctx context.Context, name string, size int) error {
 	if !s.canKeep() {
 		return nil
@@ -245,7 +245,7 @@ func (s *run) outOfBand(ctx context.Context, name string, size int) error {
 	return err
 }
 
-// outOfBandEnqueue compares what producers pay for either.
+// outOfBandEnqueue compares the cost for producers.
 func (s *run) outOfBandEnqueue(ctx context.Context, name string, size int) error {
 	if !s.canKeep() {
 		return nil
@@ -263,7 +263,7 @@ func (s *run) outOfBandEnqueue(ctx context.Context, name string, size int) error
 			Run: func(ctx context.Context, _ int) (bench.Sample, error) { return s.produced(ctx, by, c, keepsOrder(in)) },
 		})
 	}
-	if e.Sides[0].Name != inRow { // the baseline is the first one
+	if e.Sides[0].Name != inRow { // the first side is the baseline
 		e.Sides[0], e.Sides[1] = e.Sides[1], e.Sides[0]
 	}
 	_, err := s.measure(ctx, e)

@@ -16,16 +16,15 @@ import (
 )
 
 const (
-	// pastKeys is the number of keys of a backlog of the past, pastChunk the number
-	// of rows of one statement that makes it.
+	// pastKeys is the number of keys of an old backlog, pastChunk the number of rows per
+	// statement that creates it.
 	pastKeys  = 400
 	pastChunk = 100_000
 )
 
-// partition measures what a window and partitions are worth to the customary
-// design when months lie in the table, as reference report 5 did, and weir's
-// claims on the same backlog. Of it, as many rows are waited for as lie in the
-// window, on each side.
+// partition measures the effect of a window and of partitions on the customary design when
+// months of rows are in the table, as reference report 5 did, and weir's claim modes on the
+// same backlog. Each side is measured until it has delivered as many rows as are in the window.
 func (s *run) partition(ctx context.Context) error {
 	if !s.has(outbox.SkipLocked) {
 		s.Leave("partitions: %s has neither them nor SKIP LOCKED", s.o.Engine.Title())
@@ -67,7 +66,7 @@ func (s *run) partition(ctx context.Context) error {
 	return err
 }
 
-// pastSide is a side that consumes a backlog of the past.
+// pastSide is a side that consumes an old backlog.
 func (s *run) pastSide(name string, by outboxload.Subject, own *subject) bench.Side {
 	p := s.o.Plan
 	table := own.shape.table()
@@ -108,10 +107,9 @@ func (e engine) within(window time.Duration) string {
 	return fmt.Sprintf("created_at >= UTC_TIMESTAMP(6) - INTERVAL %d MICROSECOND", window.Microseconds())
 }
 
-// seedPast fills a table with messages that were created over the past days, the
-// same number on each, between three quarters and one quarter of the window ago
-// by the clock of their day, so that the last day's lie within it. Row i is
-// message i/pastKeys of key i%pastKeys.
+// seedPast fills a table with messages created over the past days, the same number on each,
+// between three quarters and one quarter of the window ago by the time of day, so that the last
+// day's are within it. Row i is message i/pastKeys of key i%pastKeys.
 func (s *run) seedPast(ctx context.Context, table string, l *outboxload.Ledger, clock measure.Clock) error {
 	p := s.o.Plan
 	fill := outboxload.Filler(payloadBytes - outboxload.MinPayload)
@@ -133,10 +131,10 @@ func (s *run) seedPast(ctx context.Context, table string, l *outboxload.Ledger, 
 	return s.exec(ctx, analyze+table)
 }
 
-// pastRows is a statement that inserts rows from one number up to another.
+// pastRows is a statement that inserts a range of rows.
 func (e engine) pastRows(table string, from, to int64, p Plan, fill []byte) string {
 	perDay := max(p.PartitionRecords/int64(p.PartitionDays), 1)
-	// Microseconds ago: the days after the row's, and its place within its day.
+	// Microseconds ago: the days after the row's day, and its position within its day.
 	day := (24 * time.Hour).Microseconds()
 	if suite.Engine(e) == suite.PostgreSQL {
 		age := fmt.Sprintf("(%d - least(i / %d, %d)) * %d::bigint + %d - (i %% %d) * %d / %d",
@@ -166,7 +164,7 @@ func bucketArray() string {
 	b.WriteString("'{")
 	for key := range pastKeys {
 		h := fnv.New32a()
-		_, _ = h.Write([]byte(outboxload.KeyName(key))) // a hash takes everything
+		_, _ = h.Write([]byte(outboxload.KeyName(key))) // a hash never fails
 		if key > 0 {
 			b.WriteByte(',')
 		}

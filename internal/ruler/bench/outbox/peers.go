@@ -14,9 +14,9 @@ import (
 	outboxload "github.com/weirdb/weir/internal/ruler/bench/outbox/load"
 )
 
-// peers compares weir's claims with other outboxes on the same server, with the
-// same payloads and the same durability. Those run in a program of their own: a
-// module apart, so that weir itself depends on none of them.
+// peers compares weir's claim modes with other outboxes on the same server, with the same
+// payloads and the same durability. The others run in a separate program and module, so that
+// weir does not depend on any of them.
 func (s *run) peers(ctx context.Context) error {
 	if s.o.Peers == "" {
 		s.Leave("other outboxes: there is no program that runs them (make peers)")
@@ -78,8 +78,7 @@ func (s *run) peerList(ctx context.Context) ([]outboxload.Peer, error) {
 	return all, nil
 }
 
-// peerSide is a side that another program does. Nothing is known of what the
-// server counted for it.
+// peerSide is a side that another program runs. The server's counters are not read for it.
 func (s *run) peerSide(peer outboxload.Peer, job outboxload.Job) bench.Side {
 	job.Peer, job.DSN, job.ServerPID, job.Payload, job.Patience = peer.Name, s.dsn, s.db.PID(), payloadBytes, s.o.Plan.Drain
 	name := peer.Name + " " + peer.Version
@@ -96,7 +95,7 @@ func (s *run) peerSide(peer outboxload.Peer, job outboxload.Job) bench.Side {
 	}
 }
 
-// outside has the other program do a job. It ends with ctx.
+// outside lets the other program run a job. It ends with ctx.
 func (s *run) outside(ctx context.Context, job outboxload.Job) (*outboxload.Outcome, error) {
 	in, err := json.Marshal(job)
 	if err != nil {

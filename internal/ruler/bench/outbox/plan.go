@@ -12,88 +12,88 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
-// The groups of experiments, in the order in which they are run. Results name
-// theirs in the factor "phase".
+// The groups of experiments, in the order in which they run. Results name their group in the
+// factor "phase".
 const (
-	Screen    = "screen"      // a backlog, workers x batch of each claim
+	Screen    = "screen"      // a backlog, workers x batch of each claim mode
 	Records   = "records"     // the best of them over the length of the backlog
-	Focus     = "focus"       // the best of them again, with more rounds
+	Focus     = "focus"       // the best again, with more rounds
 	Payload   = "payload"     // the same over payload sizes
 	Enqueue   = "enqueue"     // producers alone: with a transaction, without, in groups
-	Mixed     = "mixed"       // producers and relay at once, closed and open loop
+	Mixed     = "mixed"       // producers and relay together, closed and open loop
 	Grid      = "grid"        // the same with every combination of workers x batch
-	OutOfBand = "out-of-band" // payloads in a table of their own, and references in the outbox
+	OutOfBand = "out-of-band" // payloads in a separate table, and references in the outbox
 	Partition = "partition"   // a backlog of months: window and partitions on and off
 	Peers     = "peers"       // other outboxes on the same server
 )
 
-// Combination is a number of workers, of which each publishes batches.
+// Combination is a number of workers and the batch size of each.
 type Combination struct{ Workers, Batch int }
 
 // String is "16x200".
 func (c Combination) String() string { return fmt.Sprintf("%dx%d", c.Workers, c.Batch) }
 
-// Plan says how much is run.
+// Plan says how much to run.
 type Plan struct {
-	// Rounds are those of each experiment, FocusRounds those of the focus, the
-	// mixed load and the peers. Warmup rounds come before and are thrown away.
+	// Rounds is the number of rounds of each experiment, FocusRounds that of the focus, the
+	// mixed load and the peers. Warmup rounds come before and are discarded.
 	Rounds, FocusRounds, Warmup int
 	// Workers and Batches are the grid of the customary design.
 	Workers, Batches []int
-	// Publishers and OwnBatches are those that weir's own claims are tried with,
-	// beside their defaults.
+	// Publishers and OwnBatches are the settings tried with weir's own claim modes, besides
+	// their defaults.
 	Publishers, OwnBatches []int
-	// Records is the backlog of a round, FocusRecords that of the focus and the
-	// peers, LargeRecords that of large payloads.
+	// Records is the backlog of a round, FocusRecords that of the focus and the peers,
+	// LargeRecords that of large payloads.
 	//
-	// While a relay that follows the log is paused, the server sends on until the
-	// buffers between the two are full, which hold some megabytes. Only a backlog
-	// many times as large tells how fast it follows.
+	// While a relay that follows the log is paused, the server continues to send until the
+	// buffers between them, some megabytes, are full. Only a much larger backlog shows how fast
+	// the relay follows.
 	Records, FocusRecords, LargeRecords int64
-	// Lengths are backlogs of different length for the best combination and weir's
-	// claims, in rows: what a working set beyond the buffer pool costs.
+	// Lengths are lengths of the backlog, in rows, for the best combination and weir's claim
+	// modes: they show the cost of a working set larger than the buffer pool.
 	Lengths []int64
-	// Payloads and LargePayloads are swept, in bytes; all else is at 512.
+	// Payloads and LargePayloads are payload sizes to compare, in bytes; everything else uses
+	// 512.
 	Payloads, LargePayloads []int
-	// Producers are the numbers that enqueue alone, MixedProducers those that do so
-	// beside a relay, in a closed loop.
+	// Producers are numbers of producers without a relay, MixedProducers of producers with a
+	// relay, in a closed loop.
 	Producers, MixedProducers []int
-	// GridWorkers and GridBatches are the grid beside producers, GridProducers their
-	// numbers and GridDuration the length of its rounds.
+	// GridWorkers and GridBatches are the grid with producers, GridProducers the numbers of
+	// producers and GridDuration the length of its rounds.
 	GridWorkers, GridBatches, GridProducers []int
 	GridDuration                            time.Duration
-	// GridEnds leaves of both lists only the least and the most.
+	// GridEnds leaves only the smallest and the largest of both lists.
 	GridEnds bool
-	// OutOfBand are the sizes of payloads that are kept in the outbox and out of it, and
-	// OutOfBandBytes about how much of them a backlog has.
+	// OutOfBand are the payload sizes to keep inside and outside the outbox, and OutOfBandBytes
+	// about how many bytes of payload a backlog has.
 	OutOfBand      []int
 	OutOfBandBytes int64
-	// Rates are those of the open loop, in messages a second, OpenProducers the
-	// number of connections that it may use.
+	// Rates are those of the open loop, in messages per second, OpenProducers the number of
+	// connections that it may use.
 	Rates         []float64
 	OpenProducers int
-	// Settle and Duration are those of a round with producers.
+	// Settle is the warm-up and Duration the window of a round with producers.
 	Settle, Duration time.Duration
-	// PartitionRecords are spread over PartitionDays; PartitionRounds is how often
-	// that is done.
+	// PartitionRecords are spread over PartitionDays; PartitionRounds is the number of rounds
+	// of that phase.
 	PartitionRecords int64
 	PartitionDays    int
 	PartitionRounds  int
-	// Window is that of the partition phase, whose baseline is the flat table with it.
-	// Windows and Periods are compared there; a window of 0 is none. Default: Window and
-	// none, flat and daily.
+	// Window is that of the partition phase, whose baseline is the flat table with it. The
+	// phase compares Windows and Periods; a window of 0 is none. Default: Window and none, flat
+	// and daily.
 	Window  time.Duration
 	Windows []time.Duration
 	Periods []outbox.Period
-	// Drain is how long no message may come before those that are missing count as
-	// lost.
+	// Drain is the time without a delivery after which missing messages count as lost.
 	Drain time.Duration
-	// Hasty leaves the calibrations of the disk out, which take longer than the
-	// rounds of a smoke run.
+	// Hasty leaves out the calibrations of the disk, which take longer than the rounds of a
+	// smoke run.
 	Hasty bool
 }
 
-// payloadBytes is the payload of all that does not sweep it.
+// payloadBytes is the payload size of everything that does not sweep it.
 const payloadBytes = 512
 
 // Plans are the plans by name.
@@ -132,11 +132,10 @@ func Plans() map[string]Plan {
 	}
 }
 
-// largePayload is the size from which on there are fewer rows.
+// largePayload is the size from which there are fewer rows.
 const largePayload = 16 << 10
 
-// knobs are what the command line sets otherwise than a plan. What is empty is the
-// plan's.
+// knobs are settings of the command line that override a plan's. Empty ones do not.
 type knobs struct {
 	workers, batches, payloads, producers []int
 	records                               []int64
@@ -145,11 +144,10 @@ type knobs struct {
 	rounds, warmup                        int // warmup -1: the plan's
 }
 
-// periods are what --partitions takes.
+// periods are the values of --partitions.
 var periods = map[string]outbox.Period{"none": outbox.Unpartitioned, "daily": outbox.Daily}
 
-// with returns the plan with other numbers where they are given. Its error names the
-// flag.
+// with returns the plan with the given overrides. Its error names the flag.
 func (p Plan) with(k knobs) (Plan, error) {
 	if err := k.validate(); err != nil {
 		return p, err

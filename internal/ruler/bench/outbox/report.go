@@ -6,8 +6,8 @@ import (
 	"github.com/weirdb/weir/internal/ruler/report"
 )
 
-// Report lays the outcome out as a document: what the experiments say together,
-// a section with the pictures of each group, then every experiment by itself.
+// Report makes a report of the outcome: the conclusions from all experiments, a section with
+// the charts of each group, then every experiment by itself.
 func (o *Outcome) Report() *report.Doc {
 	var first []report.Section
 	for _, s := range []report.Section{
@@ -38,11 +38,11 @@ func (o *Outcome) section(group, title, text string, charts func([]*bench.Result
 	return s
 }
 
-// briefMetrics are those of the tables on a terminal.
+// briefMetrics are the metrics of tables on a terminal.
 var briefMetrics = []string{"rate", "acked_rate", "p50", "p95", "deliver_p50", "deliver_p95", "cpu_client", "cpu_server", "fsync_rate", "max_lag"}
 
-// Brief is the part of the report that fits a terminal: the findings, and of each
-// experiment the figures to look at first.
+// Brief is the part of the report that fits a terminal: the findings, and the most important
+// figures of each experiment.
 func (o *Outcome) Brief() *report.Doc {
 	return suite.Shorten(o.Report(), o.Tables(briefMetrics...), o.LeftOut())
 }

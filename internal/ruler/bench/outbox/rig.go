@@ -17,13 +17,13 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
-// rig is a server with all that the experiments need of it.
+// rig is a server and everything else that the experiments need.
 type rig struct {
 	o         Options
 	db        suite.Server
 	dsn       string
 	producers *sql.DB
-	meter     suite.Meter // nil: the engine has nothing to say
+	meter     suite.Meter // nil: the engine has no counters
 	info      measure.Server
 	stores    map[shape]outbox.Store
 
@@ -77,7 +77,7 @@ func (r *rig) describe(ctx context.Context) (measure.Server, error) {
 	return s, nil
 }
 
-// durability is what an acknowledged commit promises.
+// durability is the durability of an acknowledged commit.
 func (r *rig) durability() string {
 	if r.o.DSN != "" {
 		return "as the server is set"
@@ -88,7 +88,7 @@ func (r *rig) durability() string {
 	return r.o.Durability.String()
 }
 
-// store opens the tables of a shape, and makes them the first time.
+// store opens the tables of a shape, and creates them the first time.
 func (r *rig) store(ctx context.Context, s shape) (outbox.Store, error) {
 	if st := r.stores[s]; st != nil {
 		return st, nil
@@ -115,7 +115,7 @@ func (r *rig) exec(ctx context.Context, statements ...string) error {
 	return nil
 }
 
-// stop ends everything and, on a server of somebody else's, removes the tables.
+// stop stops everything and, on a server that is not private, drops the tables.
 func (r *rig) stop() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -159,7 +159,7 @@ type counting struct {
 func (r *rig) counters(ctx context.Context) (suite.Counters, error) {
 	c, err := suite.ReadCounters(ctx, r.meter, r.db)
 	if err == nil && r.o.Engine == suite.PostgreSQL {
-		// Sessions report to pg_stat_wal late; the log itself knows how long it is.
+		// Sessions report to pg_stat_wal late; the length of the log is always up to date.
 		err := r.producers.QueryRowContext(ctx, "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint").Scan(&c.Server.LogBytes)
 		if err != nil {
 			return c, fmt.Errorf("read the length of the log: %w", err)
@@ -175,7 +175,7 @@ func (c *counting) begin(ctx context.Context) (err error) {
 
 func (c *counting) end(ctx context.Context) (err error) {
 	if r := c.rig; r.o.Engine == suite.PostgreSQL {
-		// A session of PostgreSQL says late what it has read, and at once when it ends.
+		// A session of PostgreSQL reports its reads late, but at once when it ends.
 		idle := r.connections
 		r.producers.SetMaxIdleConns(0)
 		r.producers.SetMaxIdleConns(idle)
@@ -184,14 +184,14 @@ func (c *counting) end(ctx context.Context) (err error) {
 	return err
 }
 
-// into enters the difference into a sample.
+// into stores the difference in a sample.
 func (c *counting) into(s *bench.Sample, ops int64) {
 	if c.rig.meter != nil {
 		s.Server = c.after.Since(c.before, ops)
 	}
 }
 
-// classify names the class of an error of a producer.
+// classify returns the class of a producer's error.
 func classify(err error) string {
 	var state interface{ SQLState() string }
 	switch {
@@ -210,7 +210,7 @@ func (s *run) measure(ctx context.Context, e bench.Experiment) (*bench.Result, e
 	env.Durability, env.Servers = s.rig.durability(), []measure.Server{s.info}
 	flushDir := s.o.Out
 	if s.o.Durability == lab.Fast || s.o.Plan.Hasty {
-		flushDir = "" // nobody waits for the disk, or for us
+		flushDir = "" // neither the disk nor calibrations matter
 	}
 	return s.Measure(ctx, e, env, flushDir)
 }

@@ -17,17 +17,17 @@ type Options struct {
 	suite.Options
 	// Engine is the database system. Default: PostgreSQL.
 	Engine suite.Engine
-	// DSN names a database to use; tables called weir_bench_queue and the like are
-	// made there and dropped. Default: a server of our own.
+	// DSN names a database to use; tables called weir_bench_queue and the like are created
+	// there and dropped. Default: a private server.
 	DSN string
-	// Durability and FsyncLatency are those of a server of our own.
+	// Durability and FsyncLatency are settings of a private server.
 	Durability   lab.Durability
 	FsyncLatency time.Duration
 	Plan         Plan
 	// Peers is the program that runs other outboxes. Default: they are left out.
 	Peers string
-	// Floor adds a relay by the log that notes nothing to the experiments that compare
-	// the customary design at its best with weir's claims.
+	// Floor adds a relay that follows the log and records no deliveries to the experiments that
+	// compare the customary design at its best with weir's claim modes.
 	Floor bool
 }
 
@@ -36,20 +36,19 @@ type Outcome struct {
 	suite.Outcome `json:"-"`
 }
 
-// Targets: none are set for outboxes.
+// Targets returns none: outboxes have no targets.
 func (*Outcome) Targets() []suite.Target { return nil }
 
 // run is the state of one Run.
 type run struct {
 	*suite.Runner
 	*rig
-	// best are the two combinations of the customary design with the highest
-	// rates, the best first.
+	// best are the two combinations of the customary design with the highest rates, the best
+	// first.
 	best []Combination
 }
 
-// Run runs the steps of the plan. With an error it returns what was measured until
-// then.
+// Run runs the steps of the plan. With an error it returns what was measured until then.
 func Run(ctx context.Context, o Options) (_ *Outcome, err error) {
 	o.Engine = cmp.Or(o.Engine, suite.PostgreSQL)
 	if err := o.Validate(); err != nil {
@@ -69,7 +68,7 @@ func Run(ctx context.Context, o Options) (_ *Outcome, err error) {
 	return out, s.Run(ctx, s.steps())
 }
 
-// Steps are those of a plan, in order.
+// Steps are the steps of a plan, in order.
 func Steps(o Options) []suite.Step { return (&run{rig: &rig{o: o}}).steps() }
 
 func (s *run) steps() []suite.Step {
@@ -127,7 +126,7 @@ func (s *run) steps() []suite.Step {
 	return append(out, peers)
 }
 
-// Validate returns what makes no sense.
+// Validate returns an error for contradictory options.
 func (o *Options) Validate() error {
 	switch {
 	case !slices.Contains(Engines(), o.Engine):

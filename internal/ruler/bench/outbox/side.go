@@ -9,11 +9,11 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
-// FactorRelay is the factor in which the sides of most experiments differ: the
-// whole configuration of a relay, or "none".
+// FactorRelay is the factor in which the sides of most experiments differ: the whole
+// configuration of a relay, or "none".
 const FactorRelay = "relay"
 
-// FactorPhase says which phase an experiment belongs to.
+// FactorPhase is the phase that an experiment belongs to.
 const FactorPhase = "phase"
 
 // sideName returns the name of the side whose relay uses this claim mode.
@@ -81,7 +81,7 @@ func (r *rig) produced(ctx context.Context, s outboxload.Subject, c outboxload.P
 	return out.Sample, nil
 }
 
-// judge notes what the ledger holds against a round, and what its relay said.
+// judge records the promises that the ledger shows broken, and the warnings of the relay.
 func judge(s *bench.Sample, by outboxload.Subject, ordered bool) {
 	s.Invalid = s.Outbox.Ledger.Broken(ordered)
 	if own, ok := by.(interface{ said() []string }); ok {

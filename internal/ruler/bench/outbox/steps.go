@@ -13,7 +13,7 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
-// experiment begins one of a group.
+// experiment starts an experiment of a group.
 func (s *run) experiment(group, name, title string, rounds int, factors map[string]string) bench.Experiment {
 	all := map[string]string{
 		FactorPhase: group, "engine": string(s.o.Engine), "durability": s.rig.durability(), "fsync_latency": s.o.FsyncLatency.String(),
@@ -24,19 +24,19 @@ func (s *run) experiment(group, name, title string, rounds int, factors map[stri
 	}}
 }
 
-// backlog begins an experiment in which backlogs are consumed.
+// backlog starts an experiment in which backlogs are consumed.
 func (s *run) backlog(group, name, title string, rounds int, records int64, payload int) bench.Experiment {
 	return s.experiment(group, name, title, rounds, map[string]string{
 		"records": strconv.FormatInt(records, 10), "payload": strconv.Itoa(payload),
 	})
 }
 
-// has reports whether the engine has a way of claiming.
+// has reports whether the engine has a claim mode.
 func (s *run) has(claim outbox.ClaimMode) bool {
 	return slices.Contains(engine(s.o.Engine).claims(), claim)
 }
 
-// screen looks for the best combination of workers and batch.
+// screen searches for the best combination of workers and batch.
 func (s *run) screen(ctx context.Context) error {
 	p := s.o.Plan
 	e := s.backlog(Screen, "screen", "A backlog by workers x batch of each claim", p.Rounds, p.Records, payloadBytes)
@@ -77,8 +77,8 @@ func (s *run) screen(ctx context.Context) error {
 	return nil
 }
 
-// best returns the n combinations with the highest rates of those in a grid, by
-// the names of their cases.
+// best returns the n combinations with the highest rates among those in a grid, by the names of
+// their cases.
 func best(r *bench.Result, grid map[string]Combination, n int) []Combination {
 	var cases []*bench.Case
 	for _, c := range r.Cases {
@@ -96,8 +96,8 @@ func best(r *bench.Result, grid map[string]Combination, n int) []Combination {
 	return out
 }
 
-// rivals are the claims to compare: the customary design with its n best
-// combinations, then weir's own with their defaults.
+// rivals are the designs to compare: the customary design with its n best combinations, then
+// weir's own with their defaults.
 func (s *run) rivals(n int) (names []string, subjects []*subject) {
 	add := func(claim outbox.ClaimMode, c Combination) {
 		names, subjects = append(names, sideName(claim, c)), append(subjects, s.subject(claim, c))
@@ -121,7 +121,7 @@ func (s *run) rivals(n int) (names []string, subjects []*subject) {
 	return names, subjects
 }
 
-// consumedByRivals has the n best combinations and weir's claims consume a backlog.
+// consumedByRivals lets the n best combinations and weir's claim modes consume a backlog.
 func (s *run) consumedByRivals(ctx context.Context, e bench.Experiment, n int, c outboxload.ConsumeConfig) error {
 	names, subjects := s.rivals(n)
 	for i, name := range names {
@@ -131,20 +131,21 @@ func (s *run) consumedByRivals(ctx context.Context, e bench.Experiment, n int, c
 	return err
 }
 
-// focus compares the two best combinations with weir's own claims.
+// focus compares the two best combinations with weir's own claim modes.
 func (s *run) focus(ctx context.Context) error {
 	p := s.o.Plan
 	e := s.backlog(Focus, "focus", "A backlog: the customary design at its best, and weir's claims", p.FocusRounds, p.FocusRecords, payloadBytes)
 	return s.consumedByRivals(ctx, e, 2, outboxload.ConsumeConfig{Records: p.FocusRecords, Payload: payloadBytes})
 }
 
-// length has the best combination and weir's claims consume a backlog of a length.
+// length lets the best combination and weir's claim modes consume a backlog of a certain
+// length.
 func (s *run) length(ctx context.Context, name string, records int64) error {
 	e := s.backlog(Records, name, fmt.Sprintf("A backlog of %d rows", records), s.o.Plan.Rounds, records, payloadBytes)
 	return s.consumedByRivals(ctx, e, 1, outboxload.ConsumeConfig{Records: records, Payload: payloadBytes})
 }
 
-// payload compares claims at a size of payloads, large ones with fewer rows.
+// payload compares claim modes at a payload size, with fewer rows for large ones.
 func (s *run) payload(ctx context.Context, name string, size int, records int64) error {
 	e := s.backlog(Payload, name, fmt.Sprintf("A backlog of %d payloads of %d bytes", records, size), s.o.Plan.Rounds, records, size)
 	return s.consumedByRivals(ctx, e, 1, outboxload.ConsumeConfig{Records: records, Payload: size})
@@ -173,10 +174,10 @@ func producersName(n int) string {
 	return strconv.Itoa(n) + " producers"
 }
 
-// withoutRelay is the side of mixed experiments whose producers are alone.
+// withoutRelay is the side of mixed experiments with producers only.
 const withoutRelay = "no relay"
 
-// mixed has producers and relay work at the same time, in a closed loop.
+// mixed runs producers and relay together, in a closed loop.
 func (s *run) mixed(ctx context.Context, name string, n int) error {
 	p := s.o.Plan
 	e := s.experiment(Mixed, name, "Producers and relay at once, closed loop, "+producersName(n), p.FocusRounds, map[string]string{
@@ -196,14 +197,14 @@ func (s *run) offered(ctx context.Context, name string, rate float64) error {
 	return s.mixedSides(ctx, e, outboxload.ProduceConfig{Producers: p.OpenProducers, Rate: rate})
 }
 
-// ends are the least and the most of some numbers.
+// ends returns the smallest and the largest of some numbers.
 func ends(of []int) []int {
 	out := []int{slices.Min(of), slices.Max(of)}
 	return slices.Compact(out)
 }
 
-// mixedGrid has producers and the customary design work at the same time, with every
-// combination of workers and batch.
+// mixedGrid runs producers and the customary design together, with every combination of workers
+// and batch.
 func (s *run) mixedGrid(ctx context.Context, name string, n int) error {
 	p := s.o.Plan
 	if !s.has(outbox.SkipLocked) {

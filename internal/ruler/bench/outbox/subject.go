@@ -18,7 +18,7 @@ import (
 // topic of all messages.
 const topic = "bench"
 
-// shape is a form of weir's tables. Each has its own, which are made once.
+// shape is a form of weir's tables. Each shape has its own tables, created once.
 type shape struct {
 	layout outbox.Layout
 	period outbox.Period
@@ -36,7 +36,7 @@ func (s shape) table() string {
 	}
 }
 
-// plan is how it is migrated.
+// plan is how the table is migrated.
 func (s shape) plan(days int) outbox.Plan {
 	p := outbox.Plan{Layout: s.layout}
 	if s.period != outbox.Unpartitioned {
@@ -47,7 +47,7 @@ func (s shape) plan(days int) outbox.Plan {
 
 // Ways of enqueuing.
 const (
-	withTx    = "tx"    // a transaction of its own: begin, insert, commit
+	withTx    = "tx"    // its own transaction: begin, insert, commit
 	withoutTx = "no tx" // the statement is the transaction
 	grouped   = "group" // outbox.Group
 )
@@ -58,18 +58,18 @@ type subject struct {
 	shape   shape
 	config  outbox.Config
 	enqueue string // one of the ways above
-	floor   bool   // the relay notes nothing: see forgetful
-	// made by open
+	floor   bool   // the relay records no deliveries: see forgetful
+	// Set by open.
 	store outbox.Store
 	group *outbox.Group
 
 	log warnings
 }
 
-// customaryShape is what the customary design works on in reference report 5.
+// customaryShape is the shape that the customary design uses in reference report 5.
 var customaryShape = shape{layout: outbox.History}
 
-// subject makes one for a claim. Without a combination it works with defaults.
+// subject makes a subject for a claim mode. Without a combination it uses the defaults.
 func (r *rig) subject(claim outbox.ClaimMode, c Combination) *subject {
 	s := &subject{rig: r, enqueue: withTx, config: outbox.Config{Claim: claim, Publishers: c.Workers, Batch: c.Batch}}
 	if claim == outbox.SkipLocked {
@@ -78,7 +78,7 @@ func (r *rig) subject(claim outbox.ClaimMode, c Combination) *subject {
 	return s
 }
 
-// open makes the tables unless they are there.
+// open creates the tables unless they exist.
 func (s *subject) open(ctx context.Context) error {
 	if s.store != nil {
 		return nil
@@ -97,7 +97,7 @@ func (s *subject) open(ctx context.Context) error {
 	return nil
 }
 
-// close lets go of what open made for the subject alone.
+// close closes what open opened for the subject alone.
 func (s *subject) close() error {
 	if s.group == nil {
 		return nil
@@ -166,8 +166,8 @@ func (s *subject) Pending(ctx context.Context) (int64, error) {
 	return st.Pending, err
 }
 
-// Settings implements [outboxload.Subject]. What is "default" is what the relay of
-// this build makes of a setting that is not given.
+// Settings implements [outboxload.Subject]. "default" stands for the default of this build's
+// relay.
 func (s *subject) Settings() map[string]string {
 	number := func(n int) string {
 		if n == 0 {
@@ -199,7 +199,7 @@ func (s *subject) Relay(deliver func([][]byte)) (outboxload.Relay, error) {
 	return s.relay(c, &sink{deliver})
 }
 
-// relay makes one that publishes to a sink.
+// relay makes a relay that publishes to a sink.
 func (s *subject) relay(c outbox.Config, to outbox.Sink) (outboxload.Relay, error) {
 	r, err := outbox.NewRelay(s.store, to, c)
 	if err != nil {
@@ -231,7 +231,7 @@ type relay struct {
 	maxPoll time.Duration
 }
 
-// look is how often the state of a relay is looked at.
+// look is the interval at which the state of a relay is checked.
 const look = 2 * time.Millisecond
 
 // Ready implements [outboxload.Relay].
@@ -250,9 +250,9 @@ func (r *relay) Ready(ctx context.Context) error {
 	return nil
 }
 
-// Pause implements [outboxload.Relay]. The relay does not tell when it has come to
-// rest: it has when it has not read for half a second, and twice the longest pause between
-// two reads. A wait for the log lasts 200 ms, and is not counted as a read.
+// Pause implements [outboxload.Relay]. The relay does not report when it has paused: it counts
+// as paused when it has not read for half a second, and for twice the longest time between two
+// reads. A wait for the log lasts 200 ms and does not count as a read.
 func (r *relay) Pause(ctx context.Context) error {
 	r.Relay.Pause()
 	rest := max(500*time.Millisecond, 2*r.maxPoll)
@@ -288,7 +288,7 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// warnings counts what a relay warns of, by its text. It is a slog.Handler.
+// warnings counts a relay's warnings by text. It is a slog.Handler.
 type warnings struct {
 	mu    sync.Mutex
 	count map[string]int
@@ -328,7 +328,7 @@ func (w *warnings) WithAttrs([]slog.Attr) slog.Handler { return w }
 // WithGroup implements slog.Handler.
 func (w *warnings) WithGroup(string) slog.Handler { return w }
 
-// lines are the first warnings with their numbers.
+// lines are the first warnings and their counts.
 func (w *warnings) lines() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

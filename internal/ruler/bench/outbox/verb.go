@@ -17,14 +17,14 @@ import (
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
 )
 
-// file is how a run lies in its directory.
+// file describes the files of a run.
 var file = &suite.File{Name: "metadata.json", Scenario: "outbox", Schema: "weir.bench.outbox/1", Group: FactorPhase, Samples: true}
 
-// Save writes the outcome beside its results, and the report in every format. It
-// returns the path of the HTML page.
+// Save writes the outcome next to its results, and the report in every format. It returns the
+// path of the HTML page.
 func (o *Outcome) Save(dir string) (string, error) { return file.Save(dir, o) }
 
-// Bench is weir bench outbox, and the same among the verbs of the outbox.
+// Bench is weir bench outbox, which is also a verb of weir outbox.
 func Bench() suite.Bench {
 	own := newCommand()
 	own.Use, own.Short = "bench", "Measure outboxes: the same as weir bench outbox"
@@ -109,7 +109,7 @@ func (c *command) flags(f *pflag.FlagSet) {
 	f.Int64SliceVar(&c.records, "records", nil, "rows of a backlog, instead of the plan's; the experiment records compares several, and all others use the first")
 	f.IntVar(&c.rounds, "rounds", 0, "rounds of each experiment, instead of the plan's")
 	f.IntVar(&c.warmup, "warmup", -1, "rounds before the measured ones, which are discarded (default the plan's)")
-	f.Lookup("warmup").DefValue = "" // the plan's is no number
+	f.Lookup("warmup").DefValue = "" // the default is that of the plan
 	f.StringSliceVar(&c.partitions, "partitions", nil, "tables of the partition experiment to compare: none, daily (default both)")
 	cli.Takes(f, "partitions", "none", "daily")
 	f.DurationSliceVar(&c.windows, "window", nil, "windows of the partition experiment to compare, none for all rows; a round ends after as many deliveries as the longest window has rows (default the plan's and none)")
@@ -120,7 +120,7 @@ func (c *command) flags(f *pflag.FlagSet) {
 	f.StringVar(&c.peers, "peers", "", "program that runs other outboxes (default bin/weir-peers if it exists)")
 }
 
-// options makes the flags agree.
+// options checks the flags against each other.
 func (c *command) options(changed func(string) bool) (o Options, err error) {
 	if o.Plan, err = suite.PlanOf(&c.Flags, Plans()); err != nil {
 		return o, err
@@ -151,7 +151,7 @@ func (c *command) options(changed func(string) bool) (o Options, err error) {
 	return o, err
 }
 
-// peersProgram is the program that was named, or the one that lies beside this one.
+// peersProgram is the named program, or the one next to this one.
 func (c *command) peersProgram() (string, error) {
 	if c.peers != "" {
 		if _, err := os.Stat(c.peers); err != nil {
@@ -165,12 +165,12 @@ func (c *command) peersProgram() (string, error) {
 	}
 	beside := filepath.Join(filepath.Dir(self), "weir-peers")
 	if _, err := os.Stat(beside); err != nil {
-		return "", nil //nolint:nilerr // there need be none
+		return "", nil //nolint:nilerr // it is optional
 	}
 	return beside, nil
 }
 
-// delivered says how fast messages of a sample were delivered.
+// delivered formats how fast messages of a sample were delivered.
 func delivered(s *bench.Sample) string {
 	if s.Outbox == nil || s.Outbox.FromCommit == nil {
 		return ""
